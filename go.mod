@@ -1,0 +1,3 @@
+module github.com/starling-agg/starling
+
+go 1.26
