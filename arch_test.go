@@ -1,0 +1,246 @@
+package starling
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/starling-agg/starling"
+
+// floors, from the ground up: a package may import packages of its own wing and of lower floors.
+var floors = [][]string{
+	{"disk", "sealed"},
+	{"service"},
+	{"dp"},
+	{"vdaf"},
+	{"dap"},
+	{"recipe"},
+	{"aggregator"},
+	{"client", "collector"},
+	{"lab"},
+	{"cmd", "test"},
+}
+
+// parties meet only in bytes; lab, cmd and tests alone know more than one.
+var parties = []string{"client", "collector", "aggregator/leader", "aggregator/helper"}
+
+// bans hold for everything a package reaches, not just for what it names.
+var bans = []struct {
+	who    []string // packages and all below them
+	never  []string // import paths (ours without the module path) and all below them
+	except []string
+	why    string
+}{
+	{[]string{"vdaf", "dp", "dap", "recipe"}, []string{"net/http", "database/sql", "os/exec"}, nil,
+		"pure: what is proved about them must not depend on a network, a database or a process"},
+	{[]string{"vdaf", "dp"}, []string{"log", "log/slog"}, nil,
+		"pure: code that handles shares and noise has no way to print them"},
+	{[]string{"client"}, []string{"aggregator", "service", "database/sql", "github.com/ncruces/go-sqlite3"}, nil,
+		"a device ships this: no server code, no database"},
+	{[]string{"collector"}, []string{"aggregator", "database/sql"}, nil,
+		"who may see only sums cannot read an aggregator's store"},
+	{[]string{"aggregator"}, []string{"client", "collector"}, nil,
+		"who must not make or open reports in the clear cannot call the code that does"},
+	{[]string{"disk", "sealed"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
+		"the ground floor knows bytes only"},
+}
+
+type pkg struct {
+	ImportPath, Dir        string
+	Imports, Deps, GoFiles []string
+}
+
+func (p *pkg) name() string { return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/") }
+
+func packages(t *testing.T) []*pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Deps,GoFiles,Dir", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	var all []*pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		p := new(pkg)
+		if err := dec.Decode(p); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 10 {
+		t.Fatalf("go list found only %d packages", len(all))
+	}
+	return all
+}
+
+// within reports whether the package is one of the roots or below one.
+func within(name string, roots []string) bool {
+	return slices.ContainsFunc(roots, func(r string) bool { return name == r || strings.HasPrefix(name, r+"/") })
+}
+
+func ours(path string) (string, bool) {
+	if path == module {
+		return "", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+func floorOf(name string) int {
+	return slices.IndexFunc(floors, func(f []string) bool { return within(name, f) })
+}
+
+// testOnly packages hold derandomised twins and harnesses; products may not import them.
+func testOnly(name string) bool {
+	return strings.HasSuffix(name, "test") || within(name, []string{"test"})
+}
+
+func TestImportsGoDown(t *testing.T) {
+	for _, p := range packages(t) {
+		from := p.name()
+		if from == "" {
+			continue
+		}
+		level := floorOf(from)
+		if level < 0 {
+			t.Errorf("%s stands on no floor: add it to the plan in doc.go and here", from)
+			continue
+		}
+		for _, path := range p.Imports {
+			to, ok := ours(path)
+			if !ok {
+				continue
+			}
+			wing, _, _ := strings.Cut(from, "/")
+			if within(to, []string{wing}) {
+				continue
+			}
+			if floorOf(to) >= level {
+				t.Errorf("%s imports %s, which is not on a lower floor", from, to)
+			}
+		}
+	}
+}
+
+func TestBans(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, ban := range bans {
+			if !within(p.name(), ban.who) || within(p.name(), ban.except) || testOnly(p.name()) {
+				continue
+			}
+			for _, path := range p.Deps {
+				to, isOurs := ours(path)
+				if !isOurs {
+					to = path
+				}
+				if within(to, ban.never) {
+					t.Errorf("%s reaches %s: %s", p.name(), to, ban.why)
+				}
+			}
+		}
+	}
+}
+
+func TestPartiesMeetOnlyInBytes(t *testing.T) {
+	for _, p := range packages(t) {
+		if within(p.name(), []string{"lab", "cmd", "test"}) {
+			continue
+		}
+		for _, path := range p.Deps {
+			to, ok := ours(path)
+			if !ok {
+				continue
+			}
+			for _, party := range parties {
+				if within(to, []string{party}) && !within(p.name(), []string{party}) {
+					t.Errorf("%s reaches the party %s; only lab, cmd and tests know parties", p.name(), to)
+				}
+			}
+		}
+	}
+}
+
+// TestProductCode reads every file that ships: no test library, no toy randomness, no exit below cmd.
+func TestProductCode(t *testing.T) {
+	banned := map[string]string{
+		"testing":      "product code never imports testing",
+		"math/rand":    "randomness is cryptographic",
+		"math/rand/v2": "randomness is cryptographic",
+		"unsafe":       "memory safety is part of the guarantee",
+	}
+	for _, p := range packages(t) {
+		if testOnly(p.name()) {
+			continue
+		}
+		for _, path := range p.Imports {
+			if to, ok := ours(path); ok && testOnly(to) {
+				t.Errorf("%s imports %s, which is for tests only", p.name(), to)
+			}
+		}
+		for _, name := range p.GoFiles {
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, imp := range file.Imports {
+				path, _ := strconv.Unquote(imp.Path.Value)
+				if why, bad := banned[path]; bad {
+					t.Errorf("%s/%s imports %s: %s", p.name(), name, path, why)
+				}
+			}
+			if within(p.name(), []string{"cmd"}) {
+				continue
+			}
+			pure := within(p.name(), []string{"vdaf", "dp", "dap", "recipe"})
+			ast.Inspect(file, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				x, ok := sel.X.(*ast.Ident)
+				if !ok {
+					return true
+				}
+				call := x.Name + "." + sel.Sel.Name
+				if call == "os.Exit" || strings.HasPrefix(call, "log.Fatal") {
+					t.Errorf("%s: %s below cmd: return an error", fset.Position(n.Pos()), call)
+				}
+				if pure && slices.Contains([]string{"time.Now", "time.Sleep", "time.After", "time.Tick"}, call) {
+					t.Errorf("%s: %s in a pure package: take the time as an argument", fset.Position(n.Pos()), call)
+				}
+				return true
+			})
+		}
+	}
+}
+
+// TestPackageComments: every package says what it is for.
+func TestPackageComments(t *testing.T) {
+	for _, p := range packages(t) {
+		documented := false
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			documented = documented || file.Doc != nil
+		}
+		if !documented && len(p.GoFiles) > 0 {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+}

@@ -1,0 +1,28 @@
+// Package starling is the root of a system that learns statistics, and trains models, from data that never leaves
+// people's devices, with a privacy guarantee that every device checks for itself.
+//
+// A recipe says what is asked and how: query, randomizer, participation, path, noise; the sixth choice, the guarantee,
+// is computed from those five. A device answers a recipe with one report, split into two shares of which each is
+// uniformly random. A leader and a helper verify the shares without opening them to each other, add them up, draw noise
+// and release one sum of at least B reports.
+//
+// # The house
+//
+// Imports go down only.
+//
+//	cmd/starling       the commands; wiring only
+//	lab                every party on loopback in one process: demo, tutorial, test bed
+//	client collector   the people's side
+//	aggregator         leader  helper  status  internal/{segment store lease verify release peer}
+//	recipe             the six choices, canonical bytes, validation, guarantee
+//	dap                DAP draft 18: wire messages, HPKE strings, problem documents
+//	vdaf               prio3  vdaftest  internal/{field xof flp}: proofs about shares
+//	dp                 noise  accountant  amplify  local: what privacy costs
+//	service            configuration, logs, metrics, HTTP, databases, start and stop
+//	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
+//	test docs          end to end, simulation, interoperation; the words
+//
+// Who must not see a thing cannot import the package that parses it: arch_test.go holds the floors and the bans, each
+// with its reason. The way of one report through the house has thirteen steps; each stands in the doc comment of the
+// function that takes it, walk_test.go wants every one once, and docs/one-report.md tells them in order.
+package starling
