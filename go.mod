@@ -1,3 +1,5 @@
 module github.com/starling-agg/starling
 
-go 1.26
+go 1.26.0
+
+require golang.org/x/crypto v0.58.0

@@ -86,6 +86,9 @@ type VDAF interface {
 	Unshard(shares []*AggShare) ([]int64, error)
 }
 
+// ErrMeasurement: a client was asked to shard what its VDAF cannot represent. The text names the bound, never the value.
+var ErrMeasurement = errors.New("vdaf: measurement out of range")
+
 // ErrRange: an aggregate does not fit the integer type asked for.
 var ErrRange = errors.New("vdaf: aggregate out of range")
 

@@ -1,0 +1,23 @@
+// Package prio3 is Prio3 (VDAF-18 section 7): counts, sums, vectors, histograms and multi-hot counts of measurements
+// that no aggregator sees, each proved valid without being shown. Any number of aggregators from 2 to 255, one round.
+//
+// Each type is made by its own constructor, which refuses parameters outside the bounds below with [ErrParameter]; so
+// parameters may come from a stranger. An instance is immutable and safe for concurrent use.
+//
+//	[Count]           one bit
+//	[Sum]             an integer of 0..max
+//	[SumVec]          a vector of such integers; optionally over Field64 with several proofs
+//	[Histogram]       one bucket of several
+//	[MultihotCountVec] a vector of bits of bounded weight
+//
+// # Memory and speed
+//
+// A [vdaf.State] is reused from batch to batch. VerifyInit, Combine, Check and Accumulate then allocate nothing for good
+// reports; an error allocates. Verification takes time linear in the measurement (package vdaf/internal/flp says how).
+//
+// # Timing
+//
+// Sharding and verification do not branch on, index by or bound loops with a measurement, share, seed or proof. What
+// leaks: lengths; that a measurement was refused, and whether an encoding or a proof was refused; and the rejections of
+// the XOF, whose odds do not depend on secrets (package vdaf/internal/xof).
+package prio3

@@ -1,0 +1,109 @@
+package prio3
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/vdaf"
+	"github.com/starling-agg/starling/vdaf/internal/derand"
+	"github.com/starling-agg/starling/vdaf/internal/field"
+	"github.com/starling-agg/starling/vdaf/internal/flp"
+	"github.com/starling-agg/starling/vdaf/vdaftest"
+)
+
+// higherDegree is the specification's type for tests of gadgets of degree 3: x(x-1)(x-2) = 0.
+type higherDegree struct{ core }
+
+func newHigherDegree(shares int) *higherDegree {
+	c := flp.NewPoly(field.Field64{}, 1, []int64{0, 2, -3, 1})
+	return &higherDegree{newCore(0xFFFFFFFF, shares, 1, c, 1, nil)}
+}
+
+func (v *higherDegree) ShardDerandomized(ctx []byte, m uint64, nonce *[vdaf.NonceSize]byte, r derand.Rand) (
+	*vdaf.Shares, error) {
+	return v.shard(ctx, []uint64{m}, nonce, r)
+}
+
+// instance makes the VDAF of a vector file by its name, or returns nil.
+func instance(name string, x *vdaftest.Vector) (vdaf.VDAF, vdaftest.ShardFunc, error) {
+	typ, _, _ := strings.Cut(name, "_")
+	switch typ {
+	case "Prio3Count":
+		v, err := NewCount(x.Shares)
+		return v, func(ctx []byte, m json.RawMessage, nonce *[vdaf.NonceSize]byte, rand []byte) (*vdaf.Shares, error) {
+			return vdaftest.Shard(v, ctx, string(m) == "1" || string(m) == "true", nonce, rand)
+		}, err
+	case "Prio3Sum":
+		v, err := NewSum(x.Shares, x.MaxMeasurement)
+		return v, vdaftest.JSONSharder(v), err
+	case "Prio3SumVec":
+		v, err := NewSumVec(x.Shares, x.Length, x.MaxMeasurement, x.ChunkLength)
+		return v, vdaftest.JSONSharder(v), err
+	case "Prio3SumVecWithMultiproof":
+		proofs := x.Proofs
+		if proofs == 0 {
+			proofs = 3 // the official files do not say
+		}
+		v, err := NewSumVecWithMultiproof(x.Shares, x.Length, x.MaxMeasurement, x.ChunkLength, proofs)
+		return v, vdaftest.JSONSharder(v), err
+	case "Prio3Histogram":
+		v, err := NewHistogram(x.Shares, x.Length, x.ChunkLength)
+		return v, vdaftest.JSONSharder(v), err
+	case "Prio3MultihotCountVec":
+		v, err := NewMultihotCountVec(x.Shares, x.Length, x.MaxWeight, x.ChunkLength)
+		return v, vdaftest.JSONSharder(v), err
+	case "Prio3HigherDegree":
+		v := newHigherDegree(x.Shares)
+		return v, vdaftest.JSONSharder(v), nil
+	}
+	return nil, nil, nil
+}
+
+func runVectors(t *testing.T, paths []string) (ran int) {
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		x, err := vdaftest.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, shard, err := instance(name, x)
+		if v == nil && err == nil {
+			t.Logf("not run: %s is of no type of this package", name)
+			continue
+		}
+		ran++
+		t.Run(name, func(t *testing.T) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := vdaftest.Replay(v, shard, x); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	return ran
+}
+
+// TestVectorOfficial runs the vectors published with the draft, which are not part of this repository.
+func TestVectorOfficial(t *testing.T) {
+	dir, err := vdaftest.OfficialDir()
+	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {
+		t.Skip("official VDAF vectors not found: set STARLING_VECTORS to the folder that holds vdaf-18")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob(filepath.Join(dir, "vdaf-18", "vdaf", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 19 good files and 8 bad ones of Prio3 were published with draft 18.
+	if ran := runVectors(t, paths); ran < 25 {
+		t.Errorf("only %d files of Prio3 in %s", ran, dir)
+	}
+}
