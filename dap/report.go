@@ -1,0 +1,146 @@
+package dap
+
+// ReportMetadata is what both aggregators, and whoever forwards a report, see of it (section 4.4.2).
+type ReportMetadata struct {
+	ID               ReportID
+	Time             Time // of the measurement, in the task's precision
+	PublicExtensions Extensions
+}
+
+func (m *ReportMetadata) code(c *coder) {
+	c.fixed(m.ID[:], "report id")
+	code64(c, &m.Time, "report time")
+	m.PublicExtensions.code(c)
+}
+
+// Append appends the encoding.
+func (m ReportMetadata) Append(dst []byte) ([]byte, error) { return encode(dst, &m) }
+
+// ReadReportMetadata reads exactly one; it aliases b.
+func ReadReportMetadata(b []byte) (ReportMetadata, error) { return decode[ReportMetadata](b) }
+
+// Report is what a client uploads: one measurement, shared and sealed.
+type Report struct {
+	Metadata    ReportMetadata
+	PublicShare []byte
+	Leader      HpkeCiphertext
+	Helper      HpkeCiphertext
+
+	raw []byte
+}
+
+func (r *Report) code(c *coder) {
+	c.raw(&r.raw, func() {
+		r.Metadata.code(c)
+		c.vec32(&r.PublicShare, 0, "public_share")
+		r.Leader.code(c)
+		r.Helper.code(c)
+	})
+}
+
+// Append encodes the fields.
+func (r *Report) Append(dst []byte) ([]byte, error) { return encode(dst, r) }
+
+// Bytes are the bytes that the report was read from, an alias of the body: what a segment stores. Nil for one that was not
+// read.
+func (r *Report) Bytes() []byte { return r.raw }
+
+// Size is the length of the encoding.
+func (r *Report) Size() int {
+	return headSize(&r.Metadata, r.PublicShare) + ciphertextSize(&r.Leader) + ciphertextSize(&r.Helper)
+}
+
+// ReadReport reads exactly one report; it aliases b.
+func ReadReport(b []byte) (Report, error) { return decode[Report](b) }
+
+// HelperShare is the part of the report that the leader sends to the helper, aliasing r.
+func (r *Report) HelperShare() ReportShare {
+	return ReportShare{r.Metadata, r.PublicShare, r.Helper}
+}
+
+// LeaderShare is the part of the report that the leader opens itself, aliasing r.
+func (r *Report) LeaderShare() ReportShare {
+	return ReportShare{r.Metadata, r.PublicShare, r.Leader}
+}
+
+// ReportShare is one aggregator's part of a report (section 4.5.3.1).
+type ReportShare struct {
+	Metadata    ReportMetadata
+	PublicShare []byte
+	Ciphertext  HpkeCiphertext
+}
+
+func (s *ReportShare) code(c *coder) {
+	s.Metadata.code(c)
+	c.vec32(&s.PublicShare, 0, "public_share")
+	s.Ciphertext.code(c)
+}
+
+// Append appends the encoding.
+func (s *ReportShare) Append(dst []byte) ([]byte, error) { return encode(dst, s) }
+
+// ReadReportShare reads exactly one; it aliases b.
+func ReadReportShare(b []byte) (ReportShare, error) { return decode[ReportShare](b) }
+
+// PlaintextInputShare is what a client seals to one aggregator.
+type PlaintextInputShare struct {
+	PrivateExtensions Extensions // together with the public ones, no type may stand twice
+	Payload           []byte     // the VDAF's input share
+}
+
+func (p *PlaintextInputShare) code(c *coder) {
+	p.PrivateExtensions.code(c)
+	c.vec32(&p.Payload, 1, "input share")
+}
+
+// Append appends the encoding.
+func (p PlaintextInputShare) Append(dst []byte) ([]byte, error) { return encode(dst, &p) }
+
+// ReadPlaintextInputShare reads exactly one; it aliases b. A failure is the report error [InvalidMessage].
+func ReadPlaintextInputShare(b []byte) (PlaintextInputShare, error) {
+	return decode[PlaintextInputShare](b)
+}
+
+func headSize(m *ReportMetadata, publicShare []byte) int {
+	return len(m.ID) + 8 + 2 + len(m.PublicExtensions.b) + 4 + len(publicShare)
+}
+
+func ciphertextSize(m *HpkeCiphertext) int { return 1 + 2 + len(m.Enc) + 4 + len(m.Payload) }
+
+// ReportError says why one report was refused, at upload or in an aggregation job (section 4.1). It is an error.
+type ReportError uint8
+
+const (
+	BatchCollected      ReportError = 1
+	ReportReplayed      ReportError = 2
+	ReportDropped       ReportError = 3 // at upload also: outside the task's interval
+	HpkeUnknownConfigID ReportError = 4 // the text of 4.5.3.3 answers 5 instead, so take either from a peer
+	HpkeDecryptError    ReportError = 5
+	VDAFVerifyError     ReportError = 6
+	TaskExpired         ReportError = 7 // in aggregation: after the task's interval
+	InvalidMessage      ReportError = 8
+	ReportTooEarly      ReportError = 9  // the one refusal after which the leader may send the report again
+	TaskNotStarted      ReportError = 10 // in aggregation: before the task's interval
+	OutdatedConfig      ReportError = 11 // at upload: unknown HPKE config id
+)
+
+// ReportErrors are all that there are. 0 and what follows are refused where they are read.
+var ReportErrors = []ReportError{
+	BatchCollected, ReportReplayed, ReportDropped, HpkeUnknownConfigID, HpkeDecryptError, VDAFVerifyError,
+	TaskExpired, InvalidMessage, ReportTooEarly, TaskNotStarted, OutdatedConfig,
+}
+
+var reportErrorNames = []string{
+	1: "batch_collected", "report_replayed", "report_dropped", "hpke_unknown_config_id", "hpke_decrypt_error",
+	"vdaf_verify_error", "task_expired", "invalid_message", "report_too_early", "task_not_started", "outdated_config",
+}
+
+// String is the name in the registry; fit for a metrics label.
+func (e ReportError) String() string { return name(reportErrorNames, int(e), "report error") }
+
+func (e ReportError) Error() string { return "dap: report refused: " + e.String() }
+
+func (e *ReportError) code(c *coder) {
+	code8(c, e, "report error")
+	c.check(*e >= BatchCollected && *e <= OutdatedConfig, "unknown report error")
+}

@@ -1,0 +1,113 @@
+package dap
+
+import "fmt"
+
+// VDAF types of the VDAF registry that tasks may use (VDAF-18 section 10).
+const (
+	TypePrio3Count            uint32 = 1
+	TypePrio3Sum              uint32 = 2
+	TypePrio3SumVec           uint32 = 3
+	TypePrio3Histogram        uint32 = 4
+	TypePrio3MultihotCountVec uint32 = 5
+)
+
+// VDAFConfig is the configuration of one VDAF type: one of the five structs below. The order of their fields is the
+// order on the wire (appendix B).
+type VDAFConfig interface {
+	// Type is the vdaf_type of the task configuration.
+	Type() uint32
+	// Append appends the vdaf_configuration.
+	Append(dst []byte) ([]byte, error)
+}
+
+// CountConfig counts how many measurements are true.
+type CountConfig struct{}
+
+// SumConfig sums integers in 0..MaxMeasurement.
+type SumConfig struct{ MaxMeasurement uint64 }
+
+// SumVecConfig sums vectors of Length integers in 0..MaxMeasurement.
+type SumVecConfig struct {
+	Length         uint32
+	MaxMeasurement uint64
+	ChunkLength    uint32
+}
+
+// HistogramConfig counts which of Length buckets each measurement is in.
+type HistogramConfig struct{ Length, ChunkLength uint32 }
+
+// MultihotCountVecConfig counts, for each of Length flags, the measurements that set it; one sets at most MaxWeight.
+type MultihotCountVecConfig struct {
+	Length      uint32
+	ChunkLength uint32
+	MaxWeight   uint64
+}
+
+func (*CountConfig) code(*coder) {}
+
+func (v *SumConfig) code(c *coder) {
+	code64(c, &v.MaxMeasurement, "max_measurement")
+	c.check(v.MaxMeasurement > 0, "max_measurement is zero")
+}
+
+func (v *SumVecConfig) code(c *coder) {
+	codeLength(c, &v.Length, "length")
+	code64(c, &v.MaxMeasurement, "max_measurement")
+	c.check(v.MaxMeasurement > 0, "max_measurement is zero")
+	codeLength(c, &v.ChunkLength, "chunk_length")
+}
+
+func (v *HistogramConfig) code(c *coder) {
+	codeLength(c, &v.Length, "length")
+	codeLength(c, &v.ChunkLength, "chunk_length")
+}
+
+func (v *MultihotCountVecConfig) code(c *coder) {
+	codeLength(c, &v.Length, "length")
+	codeLength(c, &v.ChunkLength, "chunk_length")
+	code64(c, &v.MaxWeight, "max_weight")
+	c.check(v.MaxWeight > 0 && v.MaxWeight <= uint64(v.Length), "max_weight is not in 1..length")
+}
+
+func codeLength(c *coder, v *uint32, what string) {
+	code32(c, v, what)
+	c.check(*v > 0, what+" is zero")
+}
+
+func (CountConfig) Type() uint32            { return TypePrio3Count }
+func (SumConfig) Type() uint32              { return TypePrio3Sum }
+func (SumVecConfig) Type() uint32           { return TypePrio3SumVec }
+func (HistogramConfig) Type() uint32        { return TypePrio3Histogram }
+func (MultihotCountVecConfig) Type() uint32 { return TypePrio3MultihotCountVec }
+
+func (v CountConfig) Append(dst []byte) ([]byte, error)            { return encode(dst, &v) }
+func (v SumConfig) Append(dst []byte) ([]byte, error)              { return encode(dst, &v) }
+func (v SumVecConfig) Append(dst []byte) ([]byte, error)           { return encode(dst, &v) }
+func (v HistogramConfig) Append(dst []byte) ([]byte, error)        { return encode(dst, &v) }
+func (v MultihotCountVecConfig) Append(dst []byte) ([]byte, error) { return encode(dst, &v) }
+
+// ReadVDAFConfig reads exactly one configuration of the given type. Unknown types and parameters that make no VDAF (a zero
+// length, a weight above it) are [ErrMalformed]; how large is too large is for the VDAF to say.
+func ReadVDAFConfig(vdafType uint32, b []byte) (VDAFConfig, error) {
+	switch vdafType {
+	case TypePrio3Count:
+		return readVDAFConfig[CountConfig](b)
+	case TypePrio3Sum:
+		return readVDAFConfig[SumConfig](b)
+	case TypePrio3SumVec:
+		return readVDAFConfig[SumVecConfig](b)
+	case TypePrio3Histogram:
+		return readVDAFConfig[HistogramConfig](b)
+	case TypePrio3MultihotCountVec:
+		return readVDAFConfig[MultihotCountVecConfig](b)
+	}
+	return nil, fmt.Errorf("%w: unknown vdaf_type %#x", ErrMalformed, vdafType)
+}
+
+func readVDAFConfig[T VDAFConfig, P message[T]](b []byte) (VDAFConfig, error) {
+	v, err := decode[T, P](b)
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}

@@ -1,0 +1,120 @@
+package sealed
+
+import (
+	"bytes"
+	"crypto/hpke"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"golang.org/x/crypto/cryptobyte"
+)
+
+// KeyPair is a private key, its suite and the id by which senders name it. It is immutable and safe for concurrent use.
+// All forms of printing give "redacted"; [KeyPair.Marshal] gives the secret.
+type KeyPair struct {
+	id     uint8
+	key    hpke.PrivateKey
+	public *PublicKey
+}
+
+// Generate makes a key pair. The id must be distinct among the keys that a party has at one time.
+func Generate(id uint8, s Suite) (*KeyPair, error) {
+	kem, _, _, err := s.algorithms()
+	if err != nil {
+		return nil, err
+	}
+	key, err := kem.GenerateKey()
+	if err != nil {
+		return nil, fmt.Errorf("sealed: generate key: %w", err)
+	}
+	return newKeyPair(id, s, key)
+}
+
+func newKeyPair(id uint8, s Suite, key hpke.PrivateKey) (*KeyPair, error) {
+	public, err := NewPublicKey(s, key.PublicKey().Bytes())
+	if err != nil {
+		return nil, err
+	}
+	return &KeyPair{id, key, public}, nil
+}
+
+// ID is the config id.
+func (k *KeyPair) ID() uint8 { return k.id }
+
+// Public is the public half.
+func (k *KeyPair) Public() *PublicKey { return k.public }
+
+// Open decrypts one message that was sealed to this key (RFC 9180 OpenBase), or fails with [ErrOpen].
+func (k *KeyPair) Open(enc, info, aad, ciphertext []byte) ([]byte, error) {
+	r, err := hpke.NewRecipient(enc, k.key, k.public.kdf, k.public.aead, info)
+	if err != nil {
+		return nil, fmt.Errorf("%w: encapsulated key", ErrOpen)
+	}
+	plaintext, err := r.Open(aad, ciphertext)
+	if err != nil {
+		return nil, fmt.Errorf("%w: authentication", ErrOpen)
+	}
+	return plaintext, nil
+}
+
+// fileMagic opens a key file and holds the version of its format.
+const fileMagic = "starling hpke key v1\n"
+
+// Marshal is the key file: magic, id u8, KEM, KDF and AEAD u16, private_key<0..2^16-1>, public_key<0..2^16-1>. The public
+// key is there to find damage, which would otherwise show only as reports that cannot be opened. It holds the secret.
+func (k *KeyPair) Marshal() ([]byte, error) {
+	private, err := k.key.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("sealed: marshal key: %w", err)
+	}
+	var b cryptobyte.Builder
+	b.AddBytes([]byte(fileMagic))
+	b.AddUint8(k.id)
+	b.AddUint16(k.public.suite.KEM)
+	b.AddUint16(k.public.suite.KDF)
+	b.AddUint16(k.public.suite.AEAD)
+	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(private) })
+	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(k.public.Bytes()) })
+	return b.Bytes()
+}
+
+// ParseKeyPair reads a key file, all of it, and checks that the two halves belong together. It fails with [ErrKey] or
+// [ErrSuite].
+func ParseKeyPair(file []byte) (*KeyPair, error) {
+	s, ok := bytes.CutPrefix(file, []byte(fileMagic))
+	if !ok {
+		return nil, fmt.Errorf("%w: not a starling HPKE key file of version 1", ErrKey)
+	}
+	var id uint8
+	var suite Suite
+	var private, public cryptobyte.String
+	in := cryptobyte.String(s)
+	if !in.ReadUint8(&id) || !in.ReadUint16(&suite.KEM) || !in.ReadUint16(&suite.KDF) || !in.ReadUint16(&suite.AEAD) ||
+		!in.ReadUint16LengthPrefixed(&private) || !in.ReadUint16LengthPrefixed(&public) || !in.Empty() {
+		return nil, fmt.Errorf("%w: key file is truncated or too long", ErrKey)
+	}
+	kem, _, _, err := suite.algorithms()
+	if err != nil {
+		return nil, err
+	}
+	key, err := kem.NewPrivateKey(private)
+	if err != nil {
+		return nil, fmt.Errorf("%w: private key", ErrKey) // the cause might quote it
+	}
+	k, err := newKeyPair(id, suite, key)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(k.public.Bytes(), public) {
+		return nil, fmt.Errorf("%w: the public key does not belong to the private key", ErrKey)
+	}
+	return k, nil
+}
+
+const redacted = "redacted"
+
+func (k *KeyPair) Format(f fmt.State, _ rune)   { io.WriteString(f, redacted) }
+func (k *KeyPair) String() string               { return redacted }
+func (k *KeyPair) LogValue() slog.Value         { return slog.StringValue(redacted) }
+func (k *KeyPair) MarshalText() ([]byte, error) { return []byte(redacted), nil }
