@@ -119,7 +119,8 @@ func (v *VerifyResp) code(c *coder) {
 	default:
 		c.fail("unknown verify_resp_type")
 	}
-	c.check((v.Type == Continue || v.Payload == nil) && (v.Type == Reject || v.Error == 0), "verify_resp has a field of another type")
+	c.check((v.Type == Continue || len(v.Payload) == 0) && (v.Type == Reject || v.Error == 0),
+		"verify_resp has a field of another type")
 }
 
 // Append appends the encoding.

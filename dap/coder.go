@@ -62,8 +62,9 @@ func encode[T any, P message[T]](dst []byte, m P) ([]byte, error) {
 func run[T any, P message[T]](b []byte, limit int, check func(*T) error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		c := coder{in: b}
+		var m T // one for all: it escapes
 		for n := 0; len(c.in) > 0; n++ {
-			var m T
+			m = *new(T)
 			if n >= limit {
 				yield(m, fmt.Errorf("%w: more than %d items", ErrLimit, limit))
 				return
@@ -101,7 +102,8 @@ func (c *coder) fail(what string) {
 	}
 }
 
-// check refuses the message, in either direction, unless ok.
+// check refuses the message, in either direction, unless ok. (Where the reason is put together, fail is called instead:
+// the concatenation would be paid for each time.)
 func (c *coder) check(ok bool, what string) {
 	if !ok {
 		c.fail(what)
@@ -112,7 +114,7 @@ func (c *coder) take(n int, what string) (b []byte) {
 	if c.err == nil && !c.in.ReadBytes(&b, n) {
 		c.fail(what + " is truncated")
 	}
-	return b
+	return b[:len(b):len(b)] // so that appending to a field never writes into the next
 }
 
 func code8[T ~uint8](c *coder, v *T, what string) {
@@ -179,11 +181,15 @@ func (c *coder) vec(v *[]byte, prefix, least int, what string) {
 		}
 		*v = c.take(int(n), what)
 	}
-	c.check(len(*v) >= least, what+" is too short")
+	if len(*v) < least {
+		c.fail(what + " is too short")
+	}
 }
 
 func (c *coder) length(n uint64, prefix int, what string) {
-	c.check(n < 1<<(8*prefix), what+" is too long")
+	if n >= 1<<(8*prefix) {
+		c.fail(what + " is too long")
+	}
 	for shift := 8 * (prefix - 1); shift >= 0; shift -= 8 {
 		c.out = append(c.out, byte(n>>shift))
 	}
@@ -199,7 +205,9 @@ func (c *coder) nested(what string, body func(*coder)) {
 		c.out = append(c.out, 0, 0)
 		body(c)
 		n := len(c.out) - at - 2
-		c.check(n <= math.MaxUint16, what+" is too long")
+		if n > math.MaxUint16 {
+			c.fail(what + " is too long")
+		}
 		binary.BigEndian.PutUint16(c.out[at:], uint16(n))
 		return
 	}
@@ -210,7 +218,9 @@ func (c *coder) nested(what string, body func(*coder)) {
 	}
 	sub := coder{in: inner}
 	body(&sub)
-	sub.check(len(sub.in) == 0, what+" has trailing bytes")
+	if len(sub.in) > 0 {
+		sub.fail(what + " has trailing bytes")
+	}
 	c.err = sub.err
 }
 

@@ -57,8 +57,8 @@ func (e Extensions) All() iter.Seq2[uint16, []byte] {
 
 // Len is the number of extensions.
 func (e Extensions) Len() (n int) {
-	for range e.All() {
-		n++
+	for b := e.b; len(b) > 0; n++ {
+		b = b[4+int(binary.BigEndian.Uint16(b[2:])):]
 	}
 	return n
 }
@@ -111,6 +111,9 @@ func (e Extensions) Disjoint(o Extensions) bool {
 	}
 	return true
 }
+
+// Format prints the number of extensions and not their data, which may hold a token.
+func (e Extensions) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%d extensions", e.Len()) }
 
 // Append appends the list behind its 16-bit length.
 func (e Extensions) Append(dst []byte) ([]byte, error) { return encode(dst, &e) }

@@ -1,5 +1,11 @@
 package dap
 
+import (
+	"fmt"
+	"io"
+	"log/slog"
+)
+
 // ReportMetadata is what both aggregators, and whoever forwards a report, see of it (section 4.4.2).
 type ReportMetadata struct {
 	ID               ReportID
@@ -100,6 +106,10 @@ func (p PlaintextInputShare) Append(dst []byte) ([]byte, error) { return encode(
 func ReadPlaintextInputShare(b []byte) (PlaintextInputShare, error) {
 	return decode[PlaintextInputShare](b)
 }
+
+// Format and LogValue keep the share out of every print and log.
+func (p PlaintextInputShare) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
+func (p PlaintextInputShare) LogValue() slog.Value       { return slog.StringValue(redacted) }
 
 func headSize(m *ReportMetadata, publicShare []byte) int {
 	return len(m.ID) + 8 + 2 + len(m.PublicExtensions.b) + 4 + len(publicShare)

@@ -106,8 +106,9 @@ func ParseKeyPair(file []byte) (*KeyPair, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(k.public.Bytes(), public) {
-		return nil, fmt.Errorf("%w: the public key does not belong to the private key", ErrKey)
+	// Covers the public key too, and X25519 private keys that are not clamped, which crypto/hpke takes and mends.
+	if again, err := k.Marshal(); err != nil || !bytes.Equal(again, file) {
+		return nil, fmt.Errorf("%w: key file is damaged", ErrKey)
 	}
 	return k, nil
 }

@@ -16,15 +16,15 @@ var (
 
 // Algorithm identifiers (RFC 9180 section 7, and the IANA registry for hybrids).
 const (
-	KEMP256         uint16 = 0x0010 // DHKEM(P-256, HKDF-SHA256)
-	KEMX25519       uint16 = 0x0020 // DHKEM(X25519, HKDF-SHA256)
-	KEMXWing        uint16 = 0x647a // ML-KEM-768 with X25519: safe from later quantum computers
-	KDFSHA256       uint16 = 0x0001
-	KDFSHA384       uint16 = 0x0002
-	KDFSHA512       uint16 = 0x0003
-	AEADAES128GCM   uint16 = 0x0001
-	AEADAES256GCM   uint16 = 0x0002
-	AEADChaCha20Pol uint16 = 0x0003 // ChaCha20Poly1305
+	KEMP256              uint16 = 0x0010 // DHKEM(P-256, HKDF-SHA256)
+	KEMX25519            uint16 = 0x0020 // DHKEM(X25519, HKDF-SHA256)
+	KEMXWing             uint16 = 0x647a // ML-KEM-768 with X25519: safe from later quantum computers
+	KDFSHA256            uint16 = 0x0001
+	KDFSHA384            uint16 = 0x0002
+	KDFSHA512            uint16 = 0x0003
+	AEADAES128GCM        uint16 = 0x0001
+	AEADAES256GCM        uint16 = 0x0002
+	AEADChaCha20Poly1305 uint16 = 0x0003
 )
 
 // Suite names the three algorithms of HPKE.
@@ -55,7 +55,7 @@ func (s Suite) algorithms() (hpke.KEM, hpke.KDF, hpke.AEAD, error) {
 		return nil, nil, nil, fmt.Errorf("%w: KDF %#04x", ErrSuite, s.KDF)
 	}
 	switch s.AEAD {
-	case AEADAES128GCM, AEADAES256GCM, AEADChaCha20Pol:
+	case AEADAES128GCM, AEADAES256GCM, AEADChaCha20Poly1305:
 	default:
 		return nil, nil, nil, fmt.Errorf("%w: AEAD %#04x", ErrSuite, s.AEAD)
 	}
