@@ -1,6 +1,6 @@
-// Package dap is the wire of DAP, the Distributed Aggregation Protocol (draft-ietf-ppm-dap-18): its messages, the strings and
-// bytes that its encryption binds, its error types, media types and paths. It is pure: no network, no clock, no log.
-// Section numbers in comments are the draft's.
+// Package dap is the wire of DAP, the Distributed Aggregation Protocol (draft-ietf-ppm-dap-18): its messages, the
+// strings and bytes that its encryption binds, its error types, media types and paths. It is pure: no network, no clock,
+// no log. Section numbers in comments are the draft's.
 //
 // # Model
 //

@@ -26,7 +26,8 @@ func TestMedia(t *testing.T) {
 	for _, bad := range []string{
 		"", "application/ppm-dap", "application/dap;message=upload-req", "application/ppm-dap;message=upload-errors",
 		"application/ppm-dap;message=UPLOAD-REQ", "application/ppm-dap;message=upload-req;message=upload-errors",
-		"application/ppm-dap;message=upload-req;charset=utf-8", "application/ppm-dap;message=", "application/ppm-dap;message=upload-req;x",
+		"application/ppm-dap;message=upload-req;charset=utf-8", "application/ppm-dap;message=",
+		"application/ppm-dap;message=upload-req;x",
 		"application/octet-stream", "application/ppm-dap;message=upload-req, application/ppm-dap",
 	} {
 		if err := CheckContentType(bad, MediaUploadReq); !errors.Is(err, ErrMediaType) {
@@ -58,16 +59,17 @@ func TestResourceURL(t *testing.T) {
 
 	path := ResourcePath(task, AggregationJobsResource, "abc")
 	for _, good := range []string{
-		path, "/" + path, "/api/dap/" + path, want[:len(want)-22] + "abc", path + "?" + StepQuery(0), "https://elsewhere.example/" + path + "?step=1",
+		path, "/" + path, "/api/dap/" + path, want[:len(want)-22] + "abc", path + "?" + StepQuery(0),
+		"https://elsewhere.example/" + path + "?step=1",
 	} {
 		if id, err := LocationID(good, task, AggregationJobsResource); err != nil || id != "abc" {
 			t.Errorf("%s: %q, %v", good, id, err)
 		}
 	}
 	for _, bad := range []string{
-		"", "abc", "/abc", "/" + CreationPath(task, AggregationJobsResource), path + "/", path + "/x", "x" + path, path + "%2f", path + "%41",
-		"/" + ResourcePath(task, CollectionJobsResource, "abc"), "/" + ResourcePath(TaskID{}, AggregationJobsResource, "abc"), "%zz",
-		path + strings.Repeat("x", MaxResourceID),
+		"", "abc", "/abc", "/" + CreationPath(task, AggregationJobsResource), path + "/", path + "/x", "x" + path,
+		"/" + ResourcePath(task, CollectionJobsResource, "abc"), "/" + ResourcePath(TaskID{}, AggregationJobsResource, "abc"),
+		path + "%2f", path + "%41", "%zz", path + strings.Repeat("x", MaxResourceID),
 	} {
 		if id, err := LocationID(bad, task, AggregationJobsResource); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %q, %v", bad, id, err)
@@ -100,6 +102,9 @@ func TestProblem(t *testing.T) {
 	if string(b) != doc {
 		t.Errorf("%s, want %s", b, doc)
 	}
+	if b, err := json.Marshal(*full); err != nil || string(b) != doc {
+		t.Errorf("by value: %s, %v", b, err)
+	}
 	for _, p := range []*Problem{full, {Status: 401}, {Type: "https://example.com/full", Status: 503}} {
 		b, err := json.Marshal(p)
 		if err != nil {
@@ -113,21 +118,26 @@ func TestProblem(t *testing.T) {
 	for _, typ := range ProblemTypes {
 		var got Problem
 		b, err := json.Marshal(&Problem{Type: typ})
-		if err != nil || json.Unmarshal(b, &got) != nil || got.Type != typ || got.Status != 400 || !strings.Contains(string(b), `"`+problemURN+string(typ)+`"`) {
+		if err != nil || json.Unmarshal(b, &got) != nil || got.Type != typ || got.Status != 400 ||
+			!strings.Contains(string(b), `"`+problemURN+string(typ)+`"`) {
 			t.Errorf("%s: %s, %+v, %v", typ, b, got, err)
 		}
 	}
-	for _, p := range []*Problem{{Type: "unauthorized"}, {Type: problemURN + "unauthorized"}, {Status: 200}, {Status: 600}, {Type: problemURN + "batchInvalid"}} {
+	for _, p := range []*Problem{
+		{Type: "unauthorized"}, {Type: problemURN + "unauthorized"}, {Type: problemURN + "batchInvalid"}, {Status: 200}, {Status: 600},
+	} {
 		if b, err := json.Marshal(p); err == nil {
 			t.Errorf("%+v is written as %s", p, b)
 		}
 	}
 	err = fmt.Errorf("ask: %w", full)
 	var p *Problem
-	if !errors.As(err, &p) || !errors.Is(err, &Problem{Type: ProblemUnsupportedExtension}) || errors.Is(err, &Problem{Type: ProblemBatchOverlap}) {
+	if !errors.As(err, &p) || !errors.Is(err, &Problem{Type: ProblemUnsupportedExtension}) ||
+		errors.Is(err, &Problem{Type: ProblemBatchOverlap}) {
 		t.Error("errors.Is and As do not find the type")
 	}
-	if got := (&Problem{Type: ProblemBatchOverlap, Detail: "a\nb"}).Error(); strings.Contains(got, "\n") || !strings.Contains(got, "batchOverlap") {
+	got := (&Problem{Type: ProblemBatchOverlap, Detail: "a\nb"}).Error()
+	if strings.Contains(got, "\n") || !strings.Contains(got, "batchOverlap") {
 		t.Errorf("%q", got)
 	}
 }
@@ -165,8 +175,10 @@ func TestProblemFromStrangers(t *testing.T) {
 
 // What a stranger's document reads as, and can be written, reads the same again.
 func FuzzProblem(f *testing.F) {
-	seeds := []string{`{}`, `{"type":"urn:ietf:params:ppm:dap:error:batchInvalid","status":400,"taskid":"sLGys7S1tre4ubq7vL2-v7CxsrO0tba3uLm6u7y9vr8"}`,
-		`{"type":"about:blank","detail":"x","unsupported_extensions":[1,2]}`, `[]`}
+	seeds := []string{
+		`{}`, `[]`, `{"type":"about:blank","detail":"x","unsupported_extensions":[1,2]}`,
+		`{"type":"urn:ietf:params:ppm:dap:error:batchInvalid","status":400,"taskid":"sLGys7S1tre4ubq7vL2-v7CxsrO0tba3uLm6u7y9vr8"}`,
+	}
 	if len(seeds) == 0 {
 		f.Fatal("empty seed corpus")
 	}

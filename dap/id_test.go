@@ -74,7 +74,10 @@ func TestIDText(t *testing.T) {
 	if err != nil || id != want || id.Base64() != s || id.String() != s {
 		t.Fatalf("%v, %v", id, err)
 	}
-	for _, bad := range []string{"", s[:42], s + "A", s + "=", s[:42] + "d" /* stray bits */, s[:42] + "\n", s[:41] + "\nc", strings.Replace(s, "_", "/", 1)} {
+	for _, bad := range []string{
+		"", s[:42], s + "A", s + "=", strings.Replace(s, "_", "/", 1), s[:42] + "d", // the last: stray bits
+		s[:42] + "\n", s[:41] + "\nc", strings.Repeat("A", 42) + "\n",
+	} {
 		if id, err := ParseTaskID(bad); !errors.Is(err, ErrMalformed) || id != (TaskID{}) {
 			t.Errorf("%q: %v, %v", bad, id, err)
 		}
@@ -180,9 +183,12 @@ func TestChecksum(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for want, got := range map[string]fmt.Stringer{
-		"batch_collected": BatchCollected, "outdated_config": OutdatedConfig, "report error 0": ReportError(0), "report error 12": ReportError(12),
-		"time-interval": TimeInterval, "leader-selected": LeaderSelected, "batch mode 0": BatchMode(0), "batch mode 3": BatchMode(3),
-		"collector": RoleCollector, "helper": RoleHelper, "role 4": Role(4), "reject": Reject, "verify response 3": VerifyRespType(3),
+		"batch_collected": BatchCollected, "outdated_config": OutdatedConfig,
+		"report error 0": ReportError(0), "report error 12": ReportError(12),
+		"time-interval": TimeInterval, "leader-selected": LeaderSelected,
+		"batch mode 0": BatchMode(0), "batch mode 3": BatchMode(3),
+		"collector": RoleCollector, "helper": RoleHelper, "role 4": Role(4),
+		"reject": Reject, "verify response 3": VerifyRespType(3),
 	} {
 		if got.String() != want {
 			t.Errorf("%v, want %s", got, want)

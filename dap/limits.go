@@ -28,7 +28,8 @@ func DefaultLimits() *Limits {
 // Validate says whether messages can be read under l: every field is positive but MaxExtensions, which may be zero, as may
 // MaxPublicShare where the VDAF has no public share.
 func (l *Limits) Validate() error {
-	if l.MaxReports < 1 || l.MaxEnc < 1 || l.MaxCiphertext < 1 || l.MaxPayload < 1 || l.MaxPublicShare < 0 || l.MaxExtensions < 0 {
+	if l.MaxReports < 1 || l.MaxEnc < 1 || l.MaxCiphertext < 1 || l.MaxPayload < 1 ||
+		l.MaxPublicShare < 0 || l.MaxExtensions < 0 {
 		return fmt.Errorf("dap: limits must be positive: %+v", *l)
 	}
 	return nil

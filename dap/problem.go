@@ -59,7 +59,7 @@ type Problem struct {
 }
 
 // HTTPStatus is Status, or 400 where none is set.
-func (p *Problem) HTTPStatus() int {
+func (p Problem) HTTPStatus() int {
 	if p.Status == 0 {
 		return 400
 	}
@@ -91,7 +91,7 @@ type problemJSON struct {
 
 // MarshalJSON is the document. It refuses a status that is no error and a type that is neither the draft's nor a URI
 // outside its namespace.
-func (p *Problem) MarshalJSON() ([]byte, error) {
+func (p Problem) MarshalJSON() ([]byte, error) {
 	uri := p.Type.URI()
 	if own := strings.HasPrefix(uri, problemURN); own != slices.Contains(ProblemTypes, p.Type) || !strings.Contains(uri, ":") {
 		return nil, fmt.Errorf("dap: %q is no problem type", p.Type)
@@ -115,8 +115,8 @@ func (p *Problem) UnmarshalJSON(b []byte) error {
 		q    Problem
 	)
 	member(members, "type", &uri)
-	if t := ProblemType(strings.TrimPrefix(uri, problemURN)); strings.HasPrefix(uri, problemURN) && slices.Contains(ProblemTypes, t) {
-		q.Type = t
+	if short, ok := strings.CutPrefix(uri, problemURN); ok && slices.Contains(ProblemTypes, ProblemType(short)) {
+		q.Type = ProblemType(short)
 	} else if uri != "about:blank" {
 		q.Type = ProblemType(uri)
 	}

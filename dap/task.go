@@ -93,15 +93,17 @@ func (t *TaskConfiguration) Bytes() []byte {
 	return t.raw
 }
 
-// TaskID is the task's id by the formula of draft-ietf-ppm-dap-taskprov: SHA-256(SHA-256("dap-taskprov task id") || Bytes()).
+// TaskID is the task's id by the formula of draft-ietf-ppm-dap-taskprov:
+// SHA-256(SHA-256("dap-taskprov task id") || Bytes()).
 func (t *TaskConfiguration) TaskID() TaskID {
 	label := sha256.Sum256([]byte("dap-taskprov task id"))
 	return sha256.Sum256(append(label[:], t.Bytes()...))
 }
 
-// Validate says whether we can take part in the task: a time precision and a minimum batch size of 1 or more, http(s)
-// endpoints, an empty batch configuration, a known VDAF with sensible parameters, and extensions that are all known, in
-// order and well-formed (one that is not refuses the whole task).
+// Validate says whether we can take part in the task: a time precision and a minimum batch size of 1 or more, https
+// endpoints (or http: where that is safe is for the parties to say), an empty batch configuration, a known VDAF with
+// sensible parameters, and extensions that are all known, in order and well-formed (one that is not refuses the whole
+// task).
 func (t *TaskConfiguration) Validate() error {
 	bad := func(format string, a ...any) error { return fmt.Errorf("dap: task configuration: "+format, a...) }
 	if t.TimePrecision < 1 || t.MinBatchSize < 1 {
@@ -184,7 +186,8 @@ func BaseURL(endpoint []byte) (*url.URL, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("dap: endpoint: %w", err)
-	case u.Scheme != "https" && u.Scheme != "http", u.Host == "", u.User != nil, u.RawQuery != "", u.ForceQuery, u.Fragment != "":
+	case u.Scheme != "https" && u.Scheme != "http", u.Host == "", u.User != nil,
+		u.RawQuery != "", u.ForceQuery, u.Fragment != "":
 		return nil, fmt.Errorf("dap: endpoint %q is not an absolute http or https URL without user, query and fragment", endpoint)
 	}
 	return u, nil

@@ -147,7 +147,7 @@ func TestExtensions(t *testing.T) {
 	if full, err := (Extensions{}).With(1, make([]byte, 65531)); err != nil || full.Len() != 1 {
 		t.Errorf("just fits: %v", err)
 	}
-	base := mustExts(Extensions{}, 1, "one")
+	base := mustExts(Extensions{}, 1, "oneone") // 10 bytes, which the allocator rounds up to 16
 	a, b := mustExts(base, 2, "aa"), mustExts(base, 3, "bb")
 	if d, _ := a.Get(2); string(d) != "aa" || base.Len() != 1 || b.Len() != 2 {
 		t.Error("two lists grown from one share memory")
@@ -175,7 +175,11 @@ func TestLeaderSelectedBatch(t *testing.T) {
 	if id, ok := (&AggregationJobInitReq{Extensions: e}).LeaderSelectedBatch(); !ok || id != batch {
 		t.Errorf("%v, %v", id, ok)
 	}
-	for name, e := range map[string]Extensions{"none": {}, "short": mustExts(Extensions{}, 1, string(batch[1:])), "long": mustExts(Extensions{}, 1, string(batch[:])+"x")} {
+	for name, e := range map[string]Extensions{
+		"none":  {},
+		"short": mustExts(Extensions{}, 1, string(batch[1:])),
+		"long":  mustExts(Extensions{}, 1, string(batch[:])+"x"),
+	} {
 		if id, ok := (&AggregationJobInitReq{Extensions: e}).LeaderSelectedBatch(); ok {
 			t.Errorf("%s: %v", name, id)
 		}
@@ -261,7 +265,9 @@ func TestReadVDAFConfigUnknown(t *testing.T) {
 			t.Errorf("%#x: %v, %v", typ, c, err)
 		}
 	}
-	for i, c := range []VDAFConfig{CountConfig{}, SumConfig{1}, SumVecConfig{1, 1, 1}, HistogramConfig{1, 1}, MultihotCountVecConfig{1, 1, 1}} {
+	for i, c := range []VDAFConfig{
+		CountConfig{}, SumConfig{1}, SumVecConfig{1, 1, 1}, HistogramConfig{1, 1}, MultihotCountVecConfig{1, 1, 1},
+	} {
 		b, err := c.Append(nil)
 		if err != nil {
 			t.Fatal(err)

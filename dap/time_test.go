@@ -129,8 +129,9 @@ func TestIntervalRelations(t *testing.T) {
 			}
 			for _, x := range edges {
 				before, in := x < s, has(iv, x)
-				if iv.Before(Time(x)) != before || iv.Contains(Time(x)) != in || iv.After(Time(x)) != (!before && !in) {
-					t.Errorf("%v and %d: before %v, in %v, after %v", iv, x, iv.Before(Time(x)), iv.Contains(Time(x)), iv.After(Time(x)))
+				gotB, gotIn, gotA := iv.Before(Time(x)), iv.Contains(Time(x)), iv.After(Time(x))
+				if gotB != before || gotIn != in || gotA != (!before && !in) {
+					t.Errorf("%v and %d: before %v, in %v, after %v", iv, x, gotB, gotIn, gotA)
 				}
 			}
 		}
@@ -143,7 +144,8 @@ func TestIntervalRelations(t *testing.T) {
 			if a.Covers(b) != covers {
 				t.Errorf("%v.Covers(%v) = %v", a, b, a.Covers(b))
 			}
-			overlaps := a.Duration > 0 && b.Duration > 0 && (ahi == 1 || uint64(b.Start) < aend) && (bhi == 1 || uint64(a.Start) < bend)
+			overlaps := a.Duration > 0 && b.Duration > 0 &&
+				(ahi == 1 || uint64(b.Start) < aend) && (bhi == 1 || uint64(a.Start) < bend)
 			if a.Overlaps(b) != overlaps {
 				t.Errorf("%v.Overlaps(%v) = %v", a, b, a.Overlaps(b))
 			}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"iter"
 	"reflect"
 	"strings"
@@ -70,7 +69,8 @@ var kinds = []kind{
 		good: []golden{{hexIv, Interval{7, 3}, 0}, {strings.Repeat("ff", 16), Interval{1<<64 - 1, 1<<64 - 1}, 0}},
 	}, {
 		name: "Extensions", read: codec(ReadExtensions),
-		good: []golden{{"0000", Extensions{}, 0}, {hexExts, exts, 0}, {"0008" + "00020000" + "00020000", Extensions{unhex("0002000000020000")}, 0}},
+		good: []golden{{"0000", Extensions{}, 0}, {hexExts, exts, 0},
+			{"0008" + "00020000" + "00020000", Extensions{unhex("0002000000020000")}, 0}},
 		bad:  []bad{{"inner length runs over", "0004" + "00020001"}, {"inner header is cut", "0003" + "000200"}},
 	}, {
 		name: "HpkeCiphertext", read: codec(ReadHpkeCiphertext),
@@ -98,8 +98,8 @@ var kinds = []kind{
 		}),
 		good: []golden{{hexTask, TaskConfiguration{
 			TaskInfo: []byte("foobar"), Leader: []byte("https://example.com/"), Helper: []byte("https://another.example.com/"),
-			TimePrecision: 3600, MinBatchSize: 10000, BatchMode: TimeInterval, BatchConfig: []byte{}, VDAFType: 1,
-			VDAFConfig: []byte{}, Extensions: mustExts(Extensions{}, 1, "\x00\x00\x00\x00\x00\x0f\x42\x40\x00\x00\x00\x00\x00\x00\x00\x1c"),
+			TimePrecision: 3600, MinBatchSize: 10000, BatchMode: TimeInterval, BatchConfig: []byte{}, VDAFType: 1, VDAFConfig: []byte{},
+			Extensions: mustExts(Extensions{}, 1, "\x00\x00\x00\x00\x00\x0f\x42\x40\x00\x00\x00\x00\x00\x00\x00\x1c"),
 		}, 0}},
 		bad: []bad{{"empty task_info", strings.Replace(hexTask, "06666f6f626172", "00", 1)},
 			{"empty leader", strings.Replace(hexTask, "001468747470733a2f2f6578616d706c652e636f6d2f", "0000", 1)},
@@ -125,7 +125,8 @@ var kinds = []kind{
 	}, {
 		name: "MultihotCountVecConfig", read: codec(readConfig[MultihotCountVecConfig](TypePrio3MultihotCountVec)),
 		good: []golden{{"0000000a" + "00000003" + "0000000000000002", MultihotCountVecConfig{10, 3, 2}, 0}},
-		bad: []bad{{"no weight", "0000000a" + "00000003" + "0000000000000000"}, {"weight over length", "0000000a" + "00000003" + "000000000000000b"},
+		bad: []bad{{"no weight", "0000000a" + "00000003" + "0000000000000000"},
+			{"weight over length", "0000000a" + "00000003" + "000000000000000b"},
 			{"no length", "00000000" + "00000003" + "0000000000000001"}, {"no chunk", "0000000a" + "00000000" + "0000000000000002"}},
 	}, {
 		name: "ReportMetadata", read: codec(ReadReportMetadata),
@@ -144,7 +145,8 @@ var kinds = []kind{
 		name: "UploadRequest", read: runCodec(Reports, AppendUploadRequest),
 		good: []golden{{"", []Report(nil), 0},
 			{hexMeta + hexPub + hexCt + hexCt2 + hexMeta + hexPub + hexCt + hexCt2, []Report{report, report}, 2}},
-		bad: []bad{{"second has an empty enc", hexMeta + hexPub + hexCt + hexCt2 + hexMeta + hexPub + "05" + "0000" + "00000001" + "c1" + hexCt2}},
+		bad: []bad{{"second has an empty enc", hexMeta + hexPub + hexCt + hexCt2 +
+			hexMeta + hexPub + "05" + "0000" + "00000001" + "c1" + hexCt2}},
 	}, {
 		name: "UploadErrors", read: runCodec(UploadErrors, AppendUploadErrors),
 		good: []golden{{hexID + "02" + hexID2 + "0b", []ReportUploadStatus{{id1, ReportReplayed}, {id2, OutdatedConfig}}, 2}},
@@ -165,8 +167,9 @@ var kinds = []kind{
 			again, err := r.Append(nil)
 			return initReq{r, inits}, again, err
 		},
-		good: []golden{{"03" + "00000001" + "aa" + "0024" + "0001" + "0020" + hexBatch + hexInit + hexInit, initReq{AggregationJobInitReq{
-			3, unhex("aa"), mustExts(Extensions{}, ExtLeaderSelectedBatchID, string(batch[:])), unhex(hexInit + hexInit)}, []VerifyInit{vinit, vinit}}, 2}},
+		good: []golden{{"03" + "00000001" + "aa" + "0024" + "0001" + "0020" + hexBatch + hexInit + hexInit, initReq{
+			AggregationJobInitReq{3, unhex("aa"), mustExts(Extensions{}, 1, string(batch[:])), unhex(hexInit + hexInit)},
+			[]VerifyInit{vinit, vinit}}, 2}},
 	}, {
 		name: "VerifyInit", read: codec(ReadVerifyInit),
 		good: []golden{{hexInit, vinit, 0}},
@@ -176,10 +179,12 @@ var kinds = []kind{
 		good: []golden{{hexID + "00" + "00000002" + "0708", VerifyResp{ID: id1, Payload: unhex("0708")}, 0},
 			{hexID + "01", VerifyResp{ID: id1, Type: Finish}, 0},
 			{hexID + "02" + "09", VerifyResp{ID: id1, Type: Reject, Error: ReportTooEarly}, 0}},
-		bad: []bad{{"empty payload", hexID + "00" + "00000000"}, {"type 3", hexID + "03"}, {"error 0", hexID + "02" + "00"}, {"error 12", hexID + "02" + "0c"}},
+		bad: []bad{{"empty payload", hexID + "00" + "00000000"}, {"type 3", hexID + "03"},
+			{"error 0", hexID + "02" + "00"}, {"error 12", hexID + "02" + "0c"}},
 	}, {
 		name: "AggregationJobResp", read: runCodec(VerifyResps, AppendVerifyResps),
-		good: []golden{{hexID + "01" + hexID2 + "02" + "06", []VerifyResp{{ID: id1, Type: Finish}, {ID: id2, Type: Reject, Error: VDAFVerifyError}}, 2}},
+		good: []golden{{hexID + "01" + hexID2 + "02" + "06",
+			[]VerifyResp{{ID: id1, Type: Finish}, {ID: id2, Type: Reject, Error: VDAFVerifyError}}, 2}},
 		bad:  []bad{{"second of type 3", hexID + "01" + hexID2 + "03"}},
 	}, {
 		name: "AggregationJobContinueReq", read: func(b []byte) (any, []byte, error) {
@@ -200,8 +205,8 @@ var kinds = []kind{
 			again, err := r.Append(nil)
 			return contReq{r, conts}, again, err
 		},
-		good: []golden{{"0102" + hexID + "00000001" + "07", contReq{AggregationJobContinueReq{0x102, unhex(hexID + "00000001" + "07")},
-			[]VerifyContinue{{id1, unhex("07")}}}, 1}},
+		good: []golden{{"0102" + hexID + "00000001" + "07", contReq{
+			AggregationJobContinueReq{0x102, unhex(hexID + "00000001" + "07")}, []VerifyContinue{{id1, unhex("07")}}}, 1}},
 		bad: []bad{{"step 0", "0000" + hexID + "00000001" + "07"}},
 	}, {
 		name: "VerifyContinue", read: codec(ReadVerifyContinue),
@@ -261,7 +266,9 @@ func codec[T any, P interface {
 	}
 }
 
-func runCodec[T any](read func([]byte, *Limits) iter.Seq2[T, error], app func([]byte, []T) ([]byte, error)) func([]byte) (any, []byte, error) {
+func runCodec[T any](
+	read func([]byte, *Limits) iter.Seq2[T, error], app func([]byte, []T) ([]byte, error),
+) func([]byte) (any, []byte, error) {
 	return func(b []byte) (any, []byte, error) {
 		v, err := Collect(read(b, nil))
 		if err != nil {
@@ -590,5 +597,5 @@ func fuzz(f *testing.F, name string) {
 		})
 		return
 	}
-	f.Fatal(fmt.Sprintf("empty seed corpus: no decoder %s", name))
+	f.Fatalf("empty seed corpus: no decoder %s", name)
 }
