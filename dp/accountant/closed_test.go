@@ -1,0 +1,389 @@
+package accountant
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"testing"
+)
+
+// near fails unless got is in [want - tol/1000, want + tol]: answers are rounded up. Reference values are themselves
+// rounded, which the tolerances cover.
+func near(t *testing.T, name string, got, want, tol float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= tol) {
+		t.Errorf("%s: got %.10g, want %.10g within %.1g", name, got, want, tol)
+	}
+}
+
+func epsilon(t *testing.T, e Event, delta float64, n Neighbours) Guarantee {
+	t.Helper()
+	g, err := Epsilon(e, delta, n)
+	if err != nil {
+		t.Fatalf("%+v at %v: %v", e, delta, err)
+	}
+	if !(g.EpsilonLower <= g.Epsilon) || g.Theorem == "" || g.Method == "" || g.Neighbours != n || g.Delta != delta {
+		t.Fatalf("%+v at %v: inconsistent %+v", e, delta, g)
+	}
+	return g
+}
+
+func gauss(sigma float64) Event { return Gaussian{sigma, Signed(1)} }
+
+func discrete(num, den uint64, c Contribution) Event {
+	return DiscreteGaussian{Sigma2: Rational{num, den}, Contribution: c}
+}
+
+// Reference values: dp.md, section 3; the numbers are its row numbers.
+func TestReferenceClosedForms(t *testing.T) {
+	for _, r := range []struct {
+		name  string
+		event Event
+		delta float64
+		want  float64
+		tol   float64
+	}{
+		{"1", gauss(5.1), 1e-8, 1.0000638, 1e-6},
+		{"3a", gauss(1), 1e-5, 4.3771781, 1e-6},
+		{"3b", gauss(.5), 1e-6, 10.9971512, 1e-6},
+		{"3c", gauss(10), 1e-12, .6470081, 1e-6},
+		{"6a", SelfCompose{gauss(5.1), 2500}, 1e-8, 102.288362, 1e-5},
+		{"6b", SelfCompose{gauss(5.1), 50}, 1e-8, 8.3433101, 1e-5},
+		{"28a", discrete(100, 1, Interval(1)), 1e-6, .3967901, 1e-6},
+		{"28b", discrete(4, 1, Interval(1)), 1e-6, 2.2757932, 1e-6},
+		{"28c", discrete(1, 2, Interval(1)), 1e-5, 6.8458786, 1e-6},
+		{"28d", discrete(400, 1, Interval(10)), 1e-6, 2.2539608, 1e-6},
+		{"29a", SelfCompose{discrete(100, 1, Interval(1)), 100}, 1e-6, 4.88672, 2e-4},
+		{"29b", SelfCompose{DiscreteLaplace{Rational{10, 1}, Interval(1)}, 100}, 1e-6, 4.774568, 2e-4},
+		{"30a", ZCDP{.1}, 1e-6, 2.1419389, 1e-6},
+		{"30b", ZCDP{1}, 1e-6, 7.7662166, 1e-6},
+		{"30c", ZCDP{.005}, 1e-8, .5235561, 1e-6},
+		{"30d", ZCDP{2}, 1e-5, 10.7248241, 1e-6},
+		{"31b", SelfCompose{ZCDP{.005}, 100}, 1e-6, 5.2215344, 1e-6},
+		{"31c", SelfCompose{ZCDP{.0025}, 100}, 1e-6, 3.5422913, 1e-6},
+		{"24a", SelfCompose{ApproxDP{.1, 0}, 1000}, 1e-6, 19.3446714, 1e-6},
+		{"24b", SelfCompose{ApproxDP{.5, 0}, 50}, 1e-5, 18.9332833, 1e-6},
+		{"25a", SelfCompose{ApproxDP{.1, 1e-8}, 100}, 1e-5, 4.3296367, 1e-6},
+		{"25b", SelfCompose{ApproxDP{.5, 1e-9}, 30}, 1e-6, 13.9545509, 1e-6},
+		{"26b", SelfCompose{ApproxDP{.1, 0}, 100}, 1e-6, 4.7745676, 1e-6},
+	} {
+		near(t, "row "+r.name, epsilon(t, r.event, r.delta, AddRemove).Epsilon, r.want, r.tol)
+	}
+	g, err := Delta(gauss(1), 1, AddRemove)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "row 4", g.Delta, .126936738, 1e-9)
+	near(t, "row 4, lower", g.DeltaLower, .126936738, 1e-9)
+	for _, r := range []struct{ epsilon, delta, want float64 }{ // rows 2 and 5
+		{1, 1e-8, 5.1003088}, {1, 1e-6, 4.2246789}, {.1, 1e-6, 36.3046904}, {8, 1e-5, .6002291}, {3, 1e-10, 2.0622532},
+	} {
+		sigma, g, err := CalibrateGaussian(r.epsilon, r.delta, Signed(1), AddRemove, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, "rows 2 and 5", sigma, r.want, 1e-6)
+		if g.Epsilon > r.epsilon || g.Epsilon < r.epsilon*(1-1e-9) {
+			t.Errorf("sigma %v for epsilon %v gives %v", sigma, r.epsilon, g.Epsilon)
+		}
+	}
+	classical, err := ClassicalGaussianSigma(1, 1e-8, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "row 7", classical, 6.1063613, 1e-6)
+	for _, r := range []struct{ epsilon, want float64 }{{1, .0337883}, {.61, .0166689}} {
+		g, err := PoissonSampledApproxDP(r.epsilon, 1e-8, .02)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, "row 27", g.Epsilon, r.want, 1e-7)
+		near(t, "row 27, delta", g.Delta, 2e-10, 1e-18)
+	}
+	simple, err := SimpleZCDPEpsilon(.1, 1e-6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "row 30, simple", simple, 2.4507880, 1e-6)
+	near(t, "row 31, sigma", math.Pow(2, 16)/math.Sqrt(2*.005), 655360, 1e-6)
+	rho, err := DiscreteGaussian{Sigma2: Rational{655360 * 655360, 1}, Contribution: Ball(1000, 65536)}.Rho(ZeroOut)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "row 31, rho", rho, .005, 1e-9)
+}
+
+// bruteDelta is delta(epsilon) of a discrete mechanism with shift d in each of k coordinates, by summing over the
+// whole grid of k outcomes.
+func bruteDelta(p func(y int) float64, r, d, k int, epsilon float64) float64 {
+	var walk func(k int, a, b float64) float64
+	walk = func(k int, a, b float64) float64 {
+		if k == 0 {
+			return max(0, a-math.Exp(epsilon)*b)
+		}
+		s := 0.0
+		for y := -r; y <= r; y++ {
+			s += walk(k-1, a*p(y), b*p(y-d))
+		}
+		return s
+	}
+	return walk(k, 1, 1)
+}
+
+func TestDiscreteAgainstBruteForce(t *testing.T) {
+	for _, tc := range []struct {
+		s2   Rational
+		c    Contribution
+		n    Neighbours
+		k, d int
+		r    int
+	}{
+		{Rational{1, 2}, OneHot(), AddRemove, 1, 1, 40},
+		{Rational{1, 2}, OneHot(), ReplaceOne, 2, 1, 40},
+		{Rational{9, 4}, OneHot(), ReplaceOne, 2, 1, 60},
+		{Rational{9, 1}, OneHot(), ReplaceOne, 2, 1, 100},
+		{Rational{30, 1}, Interval(3), ReplaceOne, 1, 3, 200},
+		{Rational{30, 1}, Signed(3), ReplaceOne, 1, 6, 200},
+		{Rational{3, 1}, Vector(2, 2), ZeroOut, 2, 2, 60},
+		{Rational{1, 1}, Vector(3, 1), ZeroOut, 3, 1, 14},
+	} {
+		s2 := tc.s2.Float()
+		total := 0.0
+		for y := -1000; y <= 1000; y++ {
+			total += math.Exp(-float64(y*y) / (2 * s2))
+		}
+		p := func(y int) float64 { return math.Exp(-float64(y*y)/(2*s2)) / total }
+		for _, e := range []float64{0, .1, .5, 1, 2, 3.3} {
+			g, err := Delta(DiscreteGaussian{Sigma2: tc.s2, Contribution: tc.c}, e, tc.n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := bruteDelta(p, tc.r, tc.d, tc.k, e)
+			if g.Delta < want*(1-1e-12) || g.DeltaLower > want*(1+1e-12) || g.Delta > want*(1+1e-9)+1e-14 {
+				t.Errorf("%+v at %v: [%v, %v], brute force %v", tc, e, g.DeltaLower, g.Delta, want)
+			}
+		}
+	}
+	for _, tc := range []struct{ c Contribution }{{Interval(1)}, {Interval(4)}, {Interval(5)}} {
+		d := int(tc.c.max)
+		total := 0.0
+		for y := -400; y <= 400; y++ {
+			total += math.Exp(-math.Abs(float64(y)) / 2.5)
+		}
+		p := func(y int) float64 { return math.Exp(-math.Abs(float64(y))/2.5) / total }
+		for _, e := range []float64{0, .1, .39, .5, 1, 1.5, 1.99} {
+			g, err := Delta(DiscreteLaplace{Rational{5, 2}, tc.c}, e, AddRemove)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := bruteDelta(p, 400, d, 1, e)
+			if g.Delta < want-1e-14 || g.DeltaLower > want+1e-14 || g.Delta > want+1e-12 {
+				t.Errorf("discrete Laplace %v at %v: [%v, %v], brute force %v", d, e, g.DeltaLower, g.Delta, want)
+			}
+		}
+	}
+	// One server's noise in two coordinates is what two servers' noise is in one, up to the loss: check the charge for
+	// the sum of two draws against its exact law.
+	s2 := 2.5
+	p1 := gaussianPMF(s2)
+	p2 := convolve(p1, p1, 4*len(p1))
+	r := len(p2) / 2
+	law := func(y int) float64 {
+		if y < -r || y > r {
+			return 0
+		}
+		return p2[y+r]
+	}
+	for _, e := range []float64{0, .1, .5, 1, 2} {
+		g, err := Delta(DiscreteGaussian{Sigma2: Rational{5, 2}, Contribution: OneHot(), Honest: 2}, e, ZeroOut)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := bruteDelta(law, 50, 1, 1, e)
+		if g.Delta < want || g.DeltaLower > want || e > 0 && g.Delta > want*1.001 {
+			t.Errorf("two honest servers at %v: [%v, %v], exact %v", e, g.DeltaLower, g.Delta, want)
+		}
+	}
+}
+
+// The three ways to evaluate the lattice agree where they meet.
+func TestLatticeEngines(t *testing.T) {
+	for _, sigma := range []float64{128.5, 200, 1000} {
+		v := sigma * sigma
+		l := &lattice{k: 1, d: 30, s2: v, v: v}
+		direct := &lattice{k: 1, d: 30, s2: v, v: v, pmf: gaussianPMF(v)}
+		for _, e := range []float64{0, .01, .1, .5, 1, 1.3} {
+			lo, hi := l.delta(e)
+			lo2, hi2 := direct.delta(e)
+			if lo > hi2 || lo2 > hi || hi > hi2*(1+1e-7)+1e-15 || lo < lo2*(1-1e-7)-1e-15 {
+				t.Errorf("sigma %v at %v: smooth [%v, %v], direct [%v, %v]", sigma, e, lo, hi, lo2, hi2)
+			}
+		}
+	}
+	// A wide discrete Gaussian is a Gaussian.
+	for _, r := range []struct{ num, d uint64 }{{1 << 40, 1 << 20}, {655360 * 655360, 65536}, {1 << 62, 1 << 30}, {1 << 40, 1}} {
+		d := epsilon(t, discrete(r.num, 1, Interval(float64(r.d))), 1e-9, AddRemove)
+		g := epsilon(t, gauss(math.Sqrt(float64(r.num))/float64(r.d)), 1e-9, AddRemove)
+		if math.Abs(d.Epsilon/g.Epsilon-1) > 1e-6 || d.Epsilon-d.EpsilonLower > 1e-6*d.Epsilon {
+			t.Errorf("%+v: discrete [%v, %v], Gaussian %v", r, d.EpsilonLower, d.Epsilon, g.Epsilon)
+		}
+	}
+}
+
+func TestMills(t *testing.T) {
+	for x := -8.0; x < 60; x += .0625 {
+		// An independent value: Simpson's rule on the integral of e^(-xt - t^2/2) over t >= 0.
+		const n = 40000
+		top := 40.0
+		if x > 1 {
+			top = min(40/x, 40)
+		} else if x < 0 {
+			top = 12 - x
+		}
+		h := top / n
+		s := 1 + math.Exp(-x*top-top*top/2)
+		for i := 1; i < n; i++ {
+			u := float64(i) * h
+			s += float64(2+2*(i%2)) * math.Exp(-x*u-u*u/2)
+		}
+		if got, want := mills(x), s*h/3; math.Abs(got/want-1) > 2e-12 {
+			t.Fatalf("mills(%v) = %v, want %v", x, got, want)
+		}
+		if x > 3 { // both forms, to the precision that is claimed
+			b := math.Sqrt(math.Pi/2) * math.Exp(x*x/2) * math.Erfc(x/math.Sqrt2)
+			if x < 5 && math.Abs(mills(x)/b-1) > 3e-14 {
+				t.Fatalf("mills(%v) = %v, by erfc %v", x, mills(x), b)
+			}
+		}
+	}
+}
+
+func TestMonotone(t *testing.T) {
+	last := math.Inf(1)
+	for _, num := range []uint64{1, 2, 3, 4, 5, 8, 16, 64, 100, 1000, 1 << 14, 1<<14 + 1, 1 << 15, 1 << 20, 1 << 40} {
+		for _, n := range []Neighbours{AddRemove, ReplaceOne, ZeroOut} {
+			e := epsilon(t, discrete(num, 1, OneHot()), 1e-6, n)
+			if n == ReplaceOne {
+				if e.Epsilon >= last {
+					t.Errorf("epsilon %v at sigma^2 = %d is not below %v", e.Epsilon, num, last)
+				}
+				last = e.Epsilon
+				z := epsilon(t, ZCDP{1 / float64(num)}, 1e-6, n)
+				if e.Epsilon > z.Epsilon*(1+1e-9) {
+					t.Errorf("sigma^2 = %d: exact %v above zCDP %v", num, e.Epsilon, z.Epsilon)
+				}
+			}
+		}
+	}
+	last = 0
+	for _, count := range []uint64{1, 2, 3, 10, 100, 1e4, 1e6, 1e9} {
+		e := epsilon(t, SelfCompose{discrete(1<<30, 1, OneHot()), count}, 1e-8, ReplaceOne)
+		if e.Epsilon <= last {
+			t.Errorf("epsilon %v after %d releases is not above %v", e.Epsilon, count, last)
+		}
+		last = e.Epsilon
+	}
+}
+
+func TestCalibrateDiscreteGaussian(t *testing.T) {
+	for _, c := range []Contribution{OneHot(), MultiHot(5), Interval(1000), Vector(10, 255), Ball(100, 65536)} {
+		for _, eps := range []float64{.1, 1, 5} {
+			for _, count := range []uint64{1, 50} {
+				r, g, err := CalibrateDiscreteGaussian(eps, 1e-8, c, ReplaceOne, count)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if g.Epsilon > eps || g.Epsilon < eps*(1-1e-5) {
+					t.Errorf("%+v, %v, %d: sigma^2 = %v gives %v", c, eps, count, r, g.Epsilon)
+				}
+			}
+		}
+	}
+	// Noise that is always enough: the least that the sampler draws.
+	if r, _, err := CalibrateDiscreteGaussian(100, 1e-3, OneHot(), ZeroOut, 1); err != nil || r.Float() != .25 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, _, err := CalibrateDiscreteGaussian(.001, 1e-8, Interval(1<<40), ZeroOut, 1); !errors.Is(err, ErrNoGuarantee) {
+		t.Errorf("noise beyond 2^62: %v", err)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, delta := range []float64{0, 1, -1, 2, nan, inf, -inf} {
+		if _, err := Epsilon(gauss(1), delta, AddRemove); !errors.Is(err, ErrParameter) {
+			t.Errorf("delta %v: %v", delta, err)
+		}
+		if _, _, err := CalibrateDiscreteGaussian(1, delta, OneHot(), AddRemove, 1); !errors.Is(err, ErrParameter) {
+			t.Errorf("calibrate at delta %v: %v", delta, err)
+		}
+		if _, _, err := CalibrateGaussian(1, delta, OneHot(), AddRemove, 1); !errors.Is(err, ErrParameter) {
+			t.Errorf("calibrate at delta %v: %v", delta, err)
+		}
+	}
+	for _, e := range []Event{
+		nil, gauss(0), gauss(nan), gauss(inf), gauss(-1), Gaussian{1, Contribution{}}, Gaussian{1, Signed(nan)},
+		Gaussian{1, Signed(-1)}, Gaussian{1, Ball(3, inf)}, Gaussian{1, Ball(0, 1)}, Gaussian{1e-310, Signed(1e300)},
+		SelfCompose{gauss(1), 0}, SelfCompose{nil, 1}, SelfCompose{gauss(1), 1 << 60}, ZCDP{nan}, ZCDP{-1}, ZCDP{inf},
+		ApproxDP{nan, 0}, ApproxDP{1, 1}, ApproxDP{1, nan}, ApproxDP{-1, 0}, ApproxDP{inf, 0},
+		SelfCompose{SelfCompose{gauss(1), 1e9}, 1e9}, SelfCompose{ApproxDP{1, 0}, 1e9},
+		discrete(0, 1, OneHot()), discrete(1, 0, OneHot()), discrete(1, 5, OneHot()), discrete(1<<63, 1, OneHot()),
+		discrete(1, 1, Interval(.5)), discrete(1, 1, Contribution{}), DiscreteGaussian{Rational{1, 1}, OneHot(), -1},
+		DiscreteLaplace{Rational{0, 1}, OneHot()}, DiscreteLaplace{Rational{1, 1}, Interval(1.5)},
+	} {
+		if _, err := Epsilon(e, 1e-6, AddRemove); !errors.Is(err, ErrParameter) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	for _, n := range []Neighbours{0, 4, 255} {
+		if _, err := Epsilon(gauss(1), 1e-6, n); !errors.Is(err, ErrParameter) {
+			t.Errorf("neighbours %d: %v", n, err)
+		}
+	}
+	for _, e := range []float64{-1, nan, inf} {
+		if _, err := Delta(gauss(1), e, AddRemove); !errors.Is(err, ErrParameter) {
+			t.Errorf("epsilon %v: %v", e, err)
+		}
+		if _, err := PoissonSampledApproxDP(e, .1, .1); !errors.Is(err, ErrParameter) {
+			t.Errorf("epsilon %v: %v", e, err)
+		}
+	}
+	for _, q := range []float64{0, -1, nan, 1.5} {
+		if _, err := PoissonSampledApproxDP(1, .1, q); !errors.Is(err, ErrParameter) {
+			t.Errorf("q %v: %v", q, err)
+		}
+	}
+	if _, err := Epsilon(ApproxDP{1, 1e-3}, 1e-6, AddRemove); !errors.Is(err, ErrNoGuarantee) {
+		t.Errorf("delta below the event's: %v", err)
+	}
+	// Very weak protection is an honest large number or an error, never a small one.
+	if g, err := Epsilon(SelfCompose{gauss(.01), 1e6}, 1e-6, AddRemove); err == nil && g.Epsilon < 1e6 {
+		t.Errorf("no noise to speak of: %+v", g)
+	}
+	var p *ParameterError
+	if _, err := Epsilon(gauss(1), 2, AddRemove); !errors.As(err, &p) || p.Parameter != "delta" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNeighboursText(t *testing.T) {
+	for n := AddRemove; n <= ZeroOut; n++ {
+		if m, err := ParseNeighbours(n.String()); err != nil || m != n {
+			t.Errorf("%v: %v, %v", n, m, err)
+		}
+	}
+	if _, err := ParseNeighbours("both"); !errors.Is(err, ErrParameter) {
+		t.Error(err)
+	}
+	b, err := json.Marshal(epsilon(t, ZCDP{.1}, 1e-6, ZeroOut))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back map[string]any
+	if err := json.Unmarshal(b, &back); err != nil || back["neighbours"] != "zero-out" || back["method"] != "zcdp" {
+		t.Errorf("%s: %v", b, err)
+	}
+	if _, err := Neighbours(9).MarshalText(); !errors.Is(err, ErrParameter) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,242 @@
+package accountant
+
+import (
+	"fmt"
+	"math"
+)
+
+// A Rational is Num/Den.
+type Rational struct{ Num, Den uint64 }
+
+// Float returns the nearest float64.
+func (r Rational) Float() float64 { return float64(r.Num) / float64(r.Den) }
+
+func (r Rational) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
+
+// DiscreteGaussian is the release of an integer sum with noise drawn exactly from N_Z(0, Sigma2) in each coordinate,
+// as dp/noise draws it. The contribution is whole numbers.
+type DiscreteGaussian struct {
+	Sigma2       Rational
+	Contribution Contribution
+	// Honest is how many servers each add such noise and keep it to themselves: 1 (also if 0) unless both are trusted
+	// to. The noise of the others is post-processing.
+	Honest int
+}
+
+const (
+	latticeTheorem = "exact discrete Gaussian curve (Canonne, Kamath and Steinke 2020, theorem 7)"
+	productTheorem = "exact curve of a product of discrete Gaussians (docs/proofs/discrete-gaussian-sums.md)"
+)
+
+func (g DiscreteGaussian) check() error {
+	if g.Sigma2.Num == 0 || g.Sigma2.Den == 0 {
+		return fmt.Errorf("%w: sigma^2 is %v, want a positive fraction", ErrParameter, g.Sigma2)
+	}
+	if s2 := g.Sigma2.Float(); s2 < 0.25 || s2 > 1<<62 {
+		return parameter("sigma^2", s2, "1/4 to 2^62")
+	}
+	if g.Honest < 0 || g.Honest > 1000 {
+		return parameter("number of honest servers", float64(g.Honest), "1 to 1000")
+	}
+	return nil
+}
+
+func (g DiscreteGaussian) exact(n Neighbours, count float64) (curve, string, error) {
+	if err := g.check(); err != nil {
+		return nil, "", err
+	}
+	s, err := g.Contribution.Sensitivity(n)
+	if err != nil {
+		return nil, "", err
+	}
+	honest := float64(max(1, g.Honest))
+	s2 := g.Sigma2.Float() * honest
+	slop := 0.0 // of one coordinate's sum of honest draws
+	if honest > 1 {
+		slop = latticeSlop(honest, g.Sigma2.Float())
+	}
+	k := float64(s.Coordinates) * count
+	if k > maxCount {
+		return nil, "", parameter("coordinates times releases", k, "at most 2*10^12")
+	}
+	total := k * slop
+	// zCDP holds for every shape: rho = L2^2/(2 s2) (same paper, theorem 14).
+	rho := up(count * s.L2 * s.L2 / (2 * s2))
+	zcdp := charge(func(e float64) (float64, float64) { return 0, zcdpDelta(rho, e) }, total)
+	if g.Contribution.kind == ball {
+		if total > maxSlop {
+			return nil, "", fmt.Errorf("%w: the noise of %v servers with sigma^2 = %v", ErrUnsupported, honest, g.Sigma2)
+		}
+		return zcdp, zcdpTheorem, nil
+	}
+	if s.Max != math.Trunc(s.Max) || s.Max > 1<<50 {
+		return nil, "", parameter("contribution", s.Max, "a whole number of at most 2^50")
+	}
+	l := newLattice(k, s.Max, s2)
+	theorem := productTheorem
+	if k == 1 && honest == 1 {
+		theorem = latticeTheorem
+	}
+	if l.slop+total > maxSlop {
+		// Narrow noise on very many coordinates: the smooth law is no good approximation there.
+		if total > maxSlop {
+			return nil, "", fmt.Errorf("%w: the noise of %v servers with sigma^2 = %v", ErrUnsupported, honest, g.Sigma2)
+		}
+		return zcdp, zcdpTheorem, nil
+	}
+	return charge(l.delta, total), theorem, nil
+}
+
+// maxSlop is where a law is no longer taken for another one.
+const maxSlop = 0.1
+
+// charge turns the curve of a pair N, N' into bounds for a pair P, Q that is within e^(+-total) of it, pointwise:
+// P <= e^total N and Q >= e^-total N', so P - e^e Q <= e^total (N - e^(e - 2 total) N'); and back.
+func charge(c curve, total float64) curve {
+	if total == 0 {
+		return c
+	}
+	return func(e float64) (lower, upper float64) {
+		upper = 1
+		if e >= 2*total {
+			_, upper = c(e - 2*total)
+		}
+		lower, _ = c(e + 2*total)
+		return lower * math.Exp(-total), min(1, upper*math.Exp(total))
+	}
+}
+
+// Rho returns the zCDP parameter of one release, rounded up. It is defined for one honest server.
+func (g DiscreteGaussian) Rho(n Neighbours) (float64, error) {
+	if err := g.check(); err != nil {
+		return 0, err
+	}
+	if g.Honest > 1 {
+		return 0, fmt.Errorf("%w: zCDP of a sum of discrete Gaussians", ErrUnsupported)
+	}
+	s, err := g.Contribution.Sensitivity(n)
+	if err != nil {
+		return 0, err
+	}
+	return up(s.L2 * s.L2 / (2 * g.Sigma2.Float())), nil
+}
+
+// CalibrateDiscreteGaussian returns the least sigma^2, rounded up by less than one part in 2^20, at which count
+// releases are (epsilon, delta)-DP with the noise of one honest server, and the guarantee that it gives.
+func CalibrateDiscreteGaussian(epsilon, delta float64, c Contribution, n Neighbours, count uint64) (Rational, Guarantee, error) {
+	if err := checkDelta(delta); err != nil {
+		return Rational{}, Guarantee{}, err
+	}
+	if !(epsilon > 0 && epsilon <= maxEpsilon) {
+		return Rational{}, Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
+	}
+	if _, err := c.Sensitivity(n); err != nil {
+		return Rational{}, Guarantee{}, err
+	}
+	event := func(r Rational) Event { return SelfCompose{DiscreteGaussian{Sigma2: r, Contribution: c}, count} }
+	var failure error
+	holds := func(r Rational) bool {
+		f, _, err := event(r).exact(n, 1)
+		if err != nil {
+			failure = err
+			return false
+		}
+		_, hi := f(epsilon)
+		return hi <= delta
+	}
+	// Find the power of two below, then 20 more bits. Below 2^20 the denominator is 2^22.
+	power := -2
+	for ; !holds(dyadic(1<<22, power-22)); power++ {
+		if failure != nil {
+			return Rational{}, Guarantee{}, failure
+		}
+		if power == 61 {
+			return Rational{}, Guarantee{}, ErrNoGuarantee
+		}
+	}
+	r := dyadic(1<<22, power-22)
+	if power > -2 {
+		a, b := uint64(1)<<21, uint64(1)<<22 // in units of 2^(power-22): a fails, b holds
+		for b-a > 1 {
+			if m := (a + b) / 2; holds(dyadic(m, power-22)) {
+				b = m
+			} else {
+				a = m
+			}
+		}
+		r = dyadic(b, power-22)
+	}
+	g, err := Epsilon(event(r), delta, n)
+	g.Epsilon = min(g.Epsilon, epsilon) // proved just now
+	return r, g, err
+}
+
+// dyadic returns num 2^exponent in lowest terms; num is at most 2^22 and exponent at most 40.
+func dyadic(num uint64, exponent int) Rational {
+	r := Rational{num, 1}
+	for ; exponent < 0; exponent++ {
+		if r.Num%2 == 0 {
+			r.Num /= 2
+		} else {
+			r.Den *= 2
+		}
+	}
+	r.Num <<= exponent
+	return r
+}
+
+// DiscreteLaplace is the release of an integer sum with noise of probability proportional to exp(-|y|/Scale) in each
+// coordinate, as dp/noise draws it. The contribution is whole numbers.
+type DiscreteLaplace struct {
+	Scale        Rational
+	Contribution Contribution
+}
+
+const (
+	laplaceTheorem   = "exact discrete Laplace curve (Ghosh, Roughgarden and Sundararajan 2009)"
+	responsesTheorem = "exact product of randomized responses, which the discrete Laplace mechanism is at distance 1"
+)
+
+func (d DiscreteLaplace) exact(n Neighbours, count float64) (curve, string, error) {
+	if d.Scale.Num == 0 || d.Scale.Den == 0 {
+		return nil, "", fmt.Errorf("%w: scale is %v, want a positive fraction", ErrParameter, d.Scale)
+	}
+	s, err := d.Contribution.Sensitivity(n)
+	if err != nil {
+		return nil, "", err
+	}
+	if s.Max != math.Trunc(s.Max) || s.Max > 1<<50 {
+		return nil, "", parameter("contribution", s.Max, "a whole number of at most 2^50")
+	}
+	rate := float64(d.Scale.Den) / float64(d.Scale.Num)
+	k := float64(s.Coordinates) * count
+	if k == 1 {
+		return func(e float64) (float64, float64) { return discreteLaplaceDelta(rate, s.Max, e) }, laplaceTheorem, nil
+	}
+	rr, err := newResponses(s.Max*rate*(1+4e-16), k)
+	if err != nil {
+		return nil, "", err
+	}
+	if s.Max == 1 {
+		return rr.delta, responsesTheorem, nil
+	}
+	return func(e float64) (float64, float64) { _, hi := rr.delta(e); return 0, hi }, kovTheorem, nil
+}
+
+// discreteLaplaceDelta bounds delta(epsilon) for a shift d. The loss is (d - 2y) rate for 0 <= y <= d, so it exceeds
+// epsilon for y <= j = ceil((d - epsilon/rate)/2) - 1, and delta = P(Y <= j) - e^epsilon P(Y <= j - d).
+func discreteLaplaceDelta(rate, d, epsilon float64) (lower, upper float64) {
+	if epsilon >= d*rate*(1+4e-16) {
+		return 0, 0
+	}
+	j := math.Ceil((d-epsilon/rate)/2) - 1
+	if j < 0 {
+		j = 0 // only by rounding: epsilon is a hair below d rate
+	}
+	a := math.Exp(-rate)
+	above := math.Exp(-rate*(j+1)) / (1 + a)
+	below := math.Exp(epsilon-rate*(d-j)) / (1 + a)
+	v := 1 - above - below
+	abs := 1e-14 * (1 + epsilon + rate*d)
+	return max(0, v-abs), min(1, max(0, v)+abs)
+}

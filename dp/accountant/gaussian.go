@@ -1,0 +1,84 @@
+package accountant
+
+import "math"
+
+// Gaussian is the release of a sum with normal noise of standard deviation Sigma in each coordinate.
+type Gaussian struct {
+	Sigma        float64
+	Contribution Contribution
+}
+
+const gaussianTheorem = "analytic Gaussian mechanism (Balle and Wang 2018, theorem 8)"
+
+// mu is the distance of neighbours in units of Sigma, rounded up, after count releases.
+func (g Gaussian) mu(n Neighbours, count float64) (float64, error) {
+	if !finite(g.Sigma) {
+		return 0, parameter("sigma", g.Sigma, "a positive number")
+	}
+	s, err := g.Contribution.Sensitivity(n)
+	if err != nil {
+		return 0, err
+	}
+	mu := s.L2 / g.Sigma * math.Sqrt(count)
+	if !finite(mu) {
+		return 0, parameter("sigma", g.Sigma, "of the order of the contribution")
+	}
+	return mu, nil
+}
+
+func (g Gaussian) exact(n Neighbours, count float64) (curve, string, error) {
+	mu, err := g.mu(n, count)
+	if err != nil {
+		return nil, "", err
+	}
+	return func(e float64) (float64, float64) {
+		lo, _ := gaussianDelta(mu*(1-3*slack), e)
+		_, hi := gaussianDelta(mu*(1+slack), e)
+		return lo, hi
+	}, gaussianTheorem, nil
+}
+
+// CalibrateGaussian returns the least Sigma, rounded up, at which count releases are (epsilon, delta)-DP.
+func CalibrateGaussian(epsilon, delta float64, c Contribution, n Neighbours, count uint64) (float64, Guarantee, error) {
+	if err := checkDelta(delta); err != nil {
+		return 0, Guarantee{}, err
+	}
+	if err := checkEpsilon(epsilon); err != nil {
+		return 0, Guarantee{}, err
+	}
+	if count == 0 || count > maxCount {
+		return 0, Guarantee{}, parameter("number of releases", float64(count), "1 to 2*10^12")
+	}
+	if _, err := c.Sensitivity(n); err != nil {
+		return 0, Guarantee{}, err
+	}
+	sigma, err := leastSigma(func(s float64) bool {
+		f, _, err := Gaussian{s, c}.exact(n, float64(count))
+		if err != nil {
+			return false
+		}
+		_, hi := f(epsilon)
+		return hi <= delta
+	})
+	if err != nil {
+		return 0, Guarantee{}, err
+	}
+	g, err := Epsilon(SelfCompose{Gaussian{sigma, c}, count}, delta, n)
+	g.Epsilon = min(g.Epsilon, epsilon) // proved just now
+	return sigma, g, err
+}
+
+// ClassicalGaussianSigma returns sqrt(2 ln(1.25/delta)) sensitivity/epsilon, rounded up: the textbook noise (Dwork and
+// Roth 2014, theorem A.1), proved for epsilon < 1 and accepted here up to 1. Prefer CalibrateGaussian.
+func ClassicalGaussianSigma(epsilon, delta, sensitivity float64) (float64, error) {
+	if err := checkDelta(delta); err != nil {
+		return 0, err
+	}
+	if !(epsilon > 0 && epsilon <= 1) {
+		return 0, parameter("epsilon", epsilon, "above 0 and at most 1")
+	}
+	if !finite(sensitivity) {
+		return 0, parameter("sensitivity", sensitivity, "a positive number")
+	}
+	return up(math.Sqrt(2*math.Log(1.25/delta)) * sensitivity / epsilon), nil
+}

@@ -1,0 +1,164 @@
+package accountant
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ErrParameter is what every *ParameterError matches.
+var ErrParameter = errors.New("accountant: parameter out of range")
+
+// ErrNoGuarantee says that no finite epsilon is proved at the wanted delta.
+var ErrNoGuarantee = errors.New("accountant: no finite epsilon is proved at this delta")
+
+// ErrUnsupported says that no theorem known here covers the question.
+var ErrUnsupported = errors.New("accountant: no theorem covers this")
+
+// A ParameterError says which number is outside its range. It matches ErrParameter.
+type ParameterError struct {
+	Parameter string
+	Value     float64
+	Want      string
+}
+
+func (e *ParameterError) Error() string {
+	return fmt.Sprintf("accountant: %s is %v, want %s", e.Parameter, e.Value, e.Want)
+}
+
+// Is reports whether target is ErrParameter.
+func (e *ParameterError) Is(target error) bool { return target == ErrParameter }
+
+func parameter(name string, value float64, want string) error {
+	return &ParameterError{name, value, want}
+}
+
+// A Guarantee is a proved (Epsilon, Delta), and how far from tight it may be.
+type Guarantee struct {
+	// Epsilon is rounded up.
+	Epsilon float64 `json:"epsilon"`
+	// EpsilonLower: no epsilon below it holds at Delta. 0 if nothing is known.
+	EpsilonLower float64 `json:"epsilon_lower"`
+	// Delta is rounded up.
+	Delta float64 `json:"delta"`
+	// DeltaLower: no delta below it holds at Epsilon. 0 if nothing is known or epsilon was asked for.
+	DeltaLower float64 `json:"delta_lower,omitempty"`
+	// Neighbours is the relation that the guarantee is about.
+	Neighbours Neighbours `json:"neighbours"`
+	// Method is closed-form, zcdp, rdp, pld or a combination, "a+b".
+	Method string `json:"method"`
+	// Theorem names the result used.
+	Theorem string `json:"theorem"`
+}
+
+func (g Guarantee) String() string {
+	return fmt.Sprintf("(%.6g, %.3g)-DP, %v neighbours, by %s", g.Epsilon, g.Delta, g.Neighbours, g.Theorem)
+}
+
+// maxCount bounds compositions and coordinates, so that sums and products of two fit in a float64 exactly.
+const maxCount = 2_000_000_000_000
+
+func checkDelta(delta float64) error {
+	if !(delta > 0 && delta < 1) {
+		return parameter("delta", delta, "between 0 and 1, both excluded")
+	}
+	return nil
+}
+
+func checkEpsilon(epsilon float64) error {
+	if !(epsilon >= 0 && epsilon <= maxEpsilon) {
+		return parameter("epsilon", epsilon, "0 to 10^6")
+	}
+	return nil
+}
+
+// slack is the relative error allowed to a closed form; it is far above what float64 evaluation loses.
+const slack = 1e-12
+
+// up returns a bound from above for an x >= 0 that was computed with a relative error below slack.
+func up(x float64) float64 { return x * (1 + slack) }
+
+// down returns a bound from below.
+func down(x float64) float64 { return x * (1 - slack) }
+
+// A curve bounds delta(epsilon) from both sides. Both bounds fall as epsilon grows.
+type curve func(epsilon float64) (lower, upper float64)
+
+// maxEpsilon ends the search for an epsilon; beyond it nothing is protected.
+const maxEpsilon = 1e6
+
+// epsilon returns the least epsilon whose delta is proved to be at most delta, rounded up, and a bound below which
+// every epsilon is proved to fail.
+func (c curve) epsilon(delta float64) (lower, upper float64, err error) {
+	if err := checkDelta(delta); err != nil {
+		return 0, 0, err
+	}
+	upper, err = crossing(func(e float64) bool { _, hi := c(e); return hi <= delta }, true)
+	if err != nil {
+		return 0, 0, err
+	}
+	lower, err = crossing(func(e float64) bool { lo, _ := c(e); return lo <= delta }, false)
+	if err != nil {
+		return 0, 0, err
+	}
+	return min(lower, upper), upper, nil
+}
+
+// crossing returns where holds, which is false before and true after, changes: the end where it is true if after.
+func crossing(holds func(float64) bool, after bool) (float64, error) {
+	if holds(0) {
+		return 0, nil
+	}
+	a, b := 0.0, 1.0
+	for !holds(b) {
+		if a, b = b, 2*b; b > maxEpsilon {
+			return 0, ErrNoGuarantee
+		}
+	}
+	for range 200 {
+		m := a + (b-a)/2
+		if m <= a || m >= b || b-a <= 1e-13*b {
+			break
+		}
+		if holds(m) {
+			b = m
+		} else {
+			a = m
+		}
+	}
+	if after {
+		return b, nil
+	}
+	return a, nil
+}
+
+// leastSigma returns the least x > 0, to a relative 2^-48 and rounded up, for which holds is true; holds is false
+// before and true after.
+func leastSigma(holds func(float64) bool) (float64, error) {
+	a, b := 1.0, 1.0
+	for !holds(b) {
+		if a, b = b, 2*b; b > 1e15 {
+			return 0, ErrNoGuarantee
+		}
+	}
+	for a == b || holds(a) {
+		if b, a = a, a/2; a < 1e-9 {
+			return b, nil
+		}
+	}
+	for range 200 {
+		m := a + (b-a)/2
+		if m <= a || m >= b || b-a <= b*0x1p-48 {
+			break
+		}
+		if holds(m) {
+			b = m
+		} else {
+			a = m
+		}
+	}
+	return b, nil
+}
+
+// finite reports whether x is a positive finite number.
+func finite(x float64) bool { return x > 0 && !math.IsInf(x, 1) }

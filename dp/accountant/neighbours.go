@@ -1,0 +1,121 @@
+package accountant
+
+import (
+	"fmt"
+	"math"
+)
+
+// Neighbours says which two data sets a guarantee makes hard to tell apart.
+type Neighbours uint8
+
+const (
+	// AddRemove: one person's record is present or absent.
+	AddRemove Neighbours = iota + 1
+	// ReplaceOne: one person's record is replaced by any other. The number of records is public.
+	ReplaceOne
+	// ZeroOut: one person's record is replaced by one that contributes zero. The number of records is public.
+	ZeroOut
+)
+
+func (n Neighbours) String() string {
+	switch n {
+	case AddRemove:
+		return "add-remove"
+	case ReplaceOne:
+		return "replace"
+	case ZeroOut:
+		return "zero-out"
+	}
+	return fmt.Sprintf("Neighbours(%d)", uint8(n))
+}
+
+// MarshalText writes add-remove, replace or zero-out.
+func (n Neighbours) MarshalText() ([]byte, error) {
+	if n < AddRemove || n > ZeroOut {
+		return nil, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
+	}
+	return []byte(n.String()), nil
+}
+
+// ParseNeighbours reads what String writes.
+func ParseNeighbours(s string) (Neighbours, error) {
+	for n := AddRemove; n <= ZeroOut; n++ {
+		if s == n.String() {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: neighbours %q, want add-remove, replace or zero-out", ErrParameter, s)
+}
+
+type contributionKind uint8
+
+const (
+	oneHot contributionKind = iota + 1
+	interval
+	signed
+	ball
+)
+
+// A Contribution bounds what one person's record adds to the sum that is released. Make one with OneHot, MultiHot,
+// Interval, Vector, Signed or Ball; the zero value is refused.
+type Contribution struct {
+	kind   contributionKind
+	coords uint64
+	max    float64
+}
+
+// OneHot is 1 in one coordinate: a histogram to which each person adds one.
+func OneHot() Contribution { return MultiHot(1) }
+
+// MultiHot is 1 in at most k coordinates.
+func MultiHot(k uint64) Contribution { return Contribution{oneHot, k, 1} }
+
+// Interval is one number in [0, max]; a count is Interval(1).
+func Interval(max float64) Contribution { return Vector(1, max) }
+
+// Vector is length numbers, each in [0, max].
+func Vector(length uint64, max float64) Contribution { return Contribution{interval, length, max} }
+
+// Signed is one number in [-max, max].
+func Signed(max float64) Contribution { return Contribution{signed, 1, max} }
+
+// Ball is a vector of length numbers and of Euclidean norm at most radius.
+func Ball(length uint64, radius float64) Contribution { return Contribution{ball, length, radius} }
+
+// A Sensitivity bounds the difference of the sums over two neighbouring data sets: Coordinates may differ, each by at
+// most Max; L1 and L2 bound the norms of the difference.
+type Sensitivity struct {
+	Coordinates uint64
+	Max, L1, L2 float64
+}
+
+// Sensitivity returns how far apart neighbours are.
+func (c Contribution) Sensitivity(n Neighbours) (Sensitivity, error) {
+	if n < AddRemove || n > ZeroOut {
+		return Sensitivity{}, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
+	}
+	if c.kind == 0 {
+		return Sensitivity{}, fmt.Errorf("%w: the contribution of one person is not stated", ErrParameter)
+	}
+	if !(c.max > 0) || math.IsInf(c.max, 0) {
+		return Sensitivity{}, parameter("contribution", c.max, "a positive number")
+	}
+	if c.coords == 0 || c.coords > maxCount/2 {
+		return Sensitivity{}, parameter("number of coordinates", float64(c.coords), "1 to 10^12")
+	}
+	coords, m := c.coords, c.max
+	if n == ReplaceOne {
+		switch c.kind {
+		case oneHot:
+			coords *= 2 // one person's ones go, another's come, and none need coincide
+		case signed, ball:
+			m *= 2
+		case interval: // two values of [0, max] differ by at most max
+		}
+	}
+	if c.kind == ball {
+		return Sensitivity{Coordinates: coords, Max: m, L1: up(math.Sqrt(float64(coords)) * m), L2: m}, nil
+	}
+	k := float64(coords)
+	return Sensitivity{Coordinates: coords, Max: m, L1: up(k * m), L2: up(math.Sqrt(k) * m)}, nil
+}
