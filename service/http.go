@@ -1,0 +1,308 @@
+package service
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// A Server is the public HTTP listener of a service, with the limits of its [Listen].
+type Server struct {
+	// Name says which listener it is in errors.
+	Name string
+	// Listen is required and validated before anything is opened.
+	Listen Listen
+	// Handler is required; wrap it with [Observe] for logs and metrics.
+	Handler http.Handler
+	// Log is required; it gets what net/http complains about.
+	Log *slog.Logger
+	// Opened, if not nil, is called with the listener's address once it is open: where port 0 was asked for, that
+	// tells which it became.
+	Opened func(net.Addr)
+}
+
+// Part returns the server as a component: ready when it listens; on stop it refuses new connections and finishes the
+// requests it has.
+func (s Server) Part() Part { return Part{s.Name, s.run} }
+
+func (s Server) run(ctx context.Context, ready func()) error {
+	if err := s.Listen.Validate(); err != nil {
+		return err
+	}
+	l := s.Listen.withDefaults()
+	server := &http.Server{
+		Handler:           s.Handler,
+		ReadHeaderTimeout: time.Duration(l.HeaderTimeout),
+		ReadTimeout:       time.Duration(l.RequestTimeout),
+		WriteTimeout:      2 * time.Duration(l.RequestTimeout), // counted from the end of the request's head
+		IdleTimeout:       time.Duration(l.IdleTimeout),
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
+	secure := l.TLSCertificate != ""
+	if secure {
+		c := &certificate{cert: l.TLSCertificate, key: l.TLSKey}
+		if _, err := c.get(nil); err != nil {
+			return err
+		}
+		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: c.get}
+	}
+	return serve(ctx, server, l.Address, l.MaxConnections, secure, s.Opened, ready)
+}
+
+// serve runs server until ctx ends and then drains it.
+func serve(ctx context.Context, server *http.Server, a Address, connections int, secure bool,
+	opened func(net.Addr), ready func()) error {
+	listener, err := a.listen(ctx)
+	if err != nil {
+		return fmt.Errorf("service: listen: %w", err)
+	}
+	listener = newLimitListener(listener, connections)
+	if opened != nil {
+		opened(listener.Addr())
+	}
+	result := make(chan error, 1)
+	go func() {
+		if secure {
+			result <- server.ServeTLS(listener, "", "")
+		} else {
+			result <- server.Serve(listener)
+		}
+	}()
+	ready()
+	select {
+	case err := <-result:
+		return fmt.Errorf("service: serve: %w", err)
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultDrain*3/4)
+	defer cancel()
+	if err := server.Shutdown(drain); err != nil {
+		server.Close() // requests that outlive the drain are cut; their clients retry
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("service: drain: %w", err)
+		}
+	}
+	if err := <-result; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("service: serve: %w", err)
+	}
+	return nil
+}
+
+// Health is what /livez and /readyz ask.
+type Health struct {
+	// Ready returns nil where the service can do its work; its error is shown to the operator. Nil means always.
+	Ready func(ctx context.Context) error
+	// Status returns what /statusz shows, as JSON. Nil shows nothing.
+	Status func(ctx context.Context) (any, error)
+}
+
+// readyTimeout bounds Health's calls.
+const readyTimeout = 5 * time.Second
+
+// Local is the operator's listener of a service: /livez, /readyz, /statusz, /metrics, /debug/pprof and Extra. It is
+// only ever on loopback or a unix socket, for what it shows is not for strangers.
+type Local struct {
+	Name    string
+	Address Address // required
+	Health  Health
+	Metrics *Metrics // required
+	// Extra, if not nil, answers every other path.
+	Extra  http.Handler
+	Log    *slog.Logger
+	Opened func(net.Addr)
+}
+
+// Validate says what is wrong with the listener's address.
+func (l Local) Validate() error {
+	if err := l.Address.Validate(); err != nil {
+		return err
+	}
+	if !l.Address.StaysHere() {
+		return errors.New("the local listener must be on loopback or a unix socket")
+	}
+	return nil
+}
+
+// Part returns the listener as a component.
+func (l Local) Part() Part { return Part{l.Name, l.run} }
+
+func (l Local) run(ctx context.Context, ready func()) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:           l.handler(ctx),
+		ReadHeaderTimeout: time.Duration(defaultHeaderTimeout),
+		ReadTimeout:       time.Duration(defaultRequestTimeout),
+		IdleTimeout:       time.Duration(defaultIdleTimeout),
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(l.Log.Handler(), slog.LevelDebug),
+	}
+	return serve(ctx, server, l.Address, 64, false, l.Opened, ready)
+}
+
+// handler answers for the service until stopping ends; from then on it is alive and not ready.
+func (l Local) handler(stopping context.Context) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		err := stopping.Err()
+		if err == nil && l.Health.Ready != nil {
+			err = l.Health.Ready(ctx)
+		}
+		if err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintf(w, "not ready: %s\n", scrub(err.Error()))
+			return
+		}
+		io.WriteString(w, "ok\n")
+	})
+	mux.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) {
+		if l.Health.Status == nil {
+			http.NotFound(w, r)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		v, err := l.Health.Status(ctx)
+		if err != nil {
+			http.Error(w, scrub(err.Error()), http.StatusInternalServerError)
+			return
+		}
+		writeJSON(w, v)
+	})
+	mux.Handle("GET /metrics", l.Metrics.Handler())
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	if l.Extra != nil {
+		mux.Handle("/", l.Extra)
+	}
+	return mux
+}
+
+// Observe wraps the handler of a service: for every request one log event and one observation in the metrics, with
+// route, status class, bytes in and out and duration, and nothing else. routes are the patterns of the handler's
+// [http.ServeMux]; others count as "other". A panic becomes status 500 and an event that names where it happened.
+func Observe(next http.Handler, log *slog.Logger, m *Metrics, routes []string) http.Handler {
+	route := Label{"route", routes}
+	class := Label{"class", []string{"1xx", "2xx", "3xx", "4xx", "5xx"}}
+	seconds := m.Histogram("starling_http_request_seconds", "Time to answer a request.",
+		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}, route, class)
+	in := m.Counter("starling_http_request_bytes_total", "Bytes of request bodies read.", route)
+	out := m.Counter("starling_http_response_bytes_total", "Bytes of response bodies written.", route)
+	known := make(map[string]bool, len(routes))
+	for _, r := range routes {
+		known[r] = true
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		body := &countingBody{ReadCloser: r.Body}
+		r.Body = body
+		rec := &recorder{ResponseWriter: w}
+		defer func() {
+			if v := recover(); v != nil {
+				if v == http.ErrAbortHandler {
+					panic(v)
+				}
+				// The value and the arguments on the stack may hold what must not be logged; the lines may not.
+				log.Error("internal error: request handler panicked", slog.Any("at", callers()))
+				if rec.status == 0 {
+					rec.WriteHeader(http.StatusInternalServerError)
+				}
+			}
+			if rec.status == 0 {
+				rec.status = http.StatusOK
+			}
+			name := r.Pattern
+			if !known[name] {
+				name = other
+			}
+			took, status := time.Since(start), strconv.Itoa(rec.status/100)+"xx"
+			read := uint64(max(0, body.n.Load()))
+			seconds.Observe(took.Seconds(), name, status)
+			in.Add(read, name)
+			out.Add(rec.n, name)
+			log.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("route", name), slog.String("class", status),
+				slog.Uint64("bytes_in", read), slog.Uint64("bytes_out", rec.n), slog.Duration("took", took))
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+// callers names the functions and lines between the panic and the server.
+func callers() []string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(4, pcs)])
+	var s []string
+	for {
+		f, more := frames.Next()
+		s = append(s, f.Function+":"+strconv.Itoa(f.Line))
+		if !more || len(s) == cap(pcs) {
+			return s
+		}
+	}
+}
+
+type countingBody struct {
+	io.ReadCloser
+	n atomic.Int64
+}
+
+func (b *countingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
+}
+
+// recorder remembers the status and the bytes of a response. Unwrap serves http.ResponseController.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	n      uint64
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 && status >= 200 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	n, err := r.ResponseWriter.Write(p)
+	r.n += uint64(n)
+	return n, err
+}
+
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// writeJSON answers with v, indented for the operator's eyes.
+func writeJSON(w http.ResponseWriter, v any) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		http.Error(w, "cannot write the status as JSON", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(append(b, '\n'))
+}
