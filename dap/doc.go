@@ -24,7 +24,7 @@
 //	  |          |<-----------| CollectionJobResp
 //	  |          |---------------------------->|
 //
-// The payloads inside are the VDAF's (package vdaf), ping-pong framing included.
+// The payloads inside are those of package vdaf, ping-pong framing included; [NewVDAF] makes the VDAF of a task.
 //
 // # Messages
 //

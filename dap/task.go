@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/url"
+
+	"github.com/starling-agg/starling/vdaf"
 )
 
 // BatchMode says how reports form batches (section 5). Unknown modes are refused wherever they are read.
@@ -161,7 +163,7 @@ func (e Extensions) WithTaskInterval(iv Interval) (Extensions, error) {
 func VDAFContext(task TaskID) []byte { return append([]byte(Version), task[:]...) }
 
 // VerifyKeySize is the length of a VDAF verification key in bytes.
-const VerifyKeySize = 32
+const VerifyKeySize = vdaf.VerifyKeySize
 
 // DeriveVerifyKey derives a task's VDAF verification key from a secret that leader and helper share, by the formula of
 // draft-ietf-ppm-dap-taskprov: HKDF-SHA-256 with salt SHA-256("dap-taskprov") and info task id. As the seed is older than
