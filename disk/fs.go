@@ -116,7 +116,26 @@ func WriteFile(fsys FS, name string, parts ...[]byte) error {
 
 // StageFile is WriteFile without the last step, for callers that write many files and then sync the directory once:
 // the content is durable, the name is not.
-func StageFile(fsys FS, name string, parts ...[]byte) (err error) {
+func StageFile(fsys FS, name string, parts ...[]byte) error {
+	return stage(fsys, name, func(w io.Writer) error {
+		for _, p := range parts {
+			if _, err := w.Write(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// WriteStream is WriteFile for a content too large to hold: fill writes it, in writes as large as it likes.
+func WriteStream(fsys FS, name string, fill func(io.Writer) error) error {
+	if err := stage(fsys, name, fill); err != nil {
+		return err
+	}
+	return syncDir(fsys, path.Dir(name))
+}
+
+func stage(fsys FS, name string, fill func(io.Writer) error) (err error) {
 	if err := CheckName(name); err != nil {
 		return err
 	}
@@ -134,11 +153,9 @@ func StageFile(fsys FS, name string, parts ...[]byte) (err error) {
 			_ = fsys.Remove(temp)
 		}
 	}()
-	for _, p := range parts {
-		if _, err := f.Write(p); err != nil {
-			f.Close()
-			return fmt.Errorf("disk: write %s: %w", temp, err)
-		}
+	if err := fill(f); err != nil {
+		f.Close()
+		return fmt.Errorf("disk: write %s: %w", temp, err)
 	}
 	if err := f.Sync(); err != nil {
 		f.Close()

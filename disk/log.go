@@ -114,7 +114,7 @@ type appendRequest struct {
 	parts [][]byte
 	size  int
 	since time.Time
-	done  chan error // buffered
+	done  chan error // buffered, so that the committer never waits for a caller
 }
 
 // CreateLog makes the new file name and a log that appends to it. The file's header and name are durable on return.
@@ -126,7 +126,7 @@ func CreateLog(fsys FS, name string, opt LogOptions) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startLog(fsys, opt, f, name, id, logHeaderSize, 0), nil
+	return startLog(fsys, opt, f, name, id, LogHeaderSize, 0), nil
 }
 
 // OpenLog reads the log file name, hands each record to visit in order, and appends to it from then on; it makes the
@@ -152,7 +152,7 @@ func OpenLog(fsys FS, name string, opt LogOptions, visit func(payload []byte) er
 	id := newLogID()
 	content := appendLogHeader(make([]byte, 0, scan.Valid), id)
 	for _, r := range scan.Records {
-		content = appendFrame(content, id, int64(len(content)), logHeaderSize, [][]byte{r})
+		content = appendFrame(content, id, int64(len(content)), LogHeaderSize, [][]byte{r})
 	}
 	if err := WriteFile(fsys, name, content); err != nil {
 		return nil, scan, err
@@ -177,7 +177,7 @@ func scanOrNone(fsys FS, name string) (Scan, error) {
 		return Scan{}, nil
 	}
 	scan, err := ScanLog(fsys, name)
-	if errors.Is(err, ErrLogHeader) && entries[i].Size <= logHeaderSize {
+	if errors.Is(err, ErrLogHeader) && entries[i].Size <= LogHeaderSize {
 		return Scan{Cut: entries[i].Size}, nil
 	}
 	return scan, err
@@ -266,23 +266,28 @@ func (l *Log) Append(ctx context.Context, parts ...[]byte) error {
 func (l *Log) refusal() error {
 	switch {
 	case l.err != nil:
-		return fmt.Errorf("%w: %w", ErrLogFailed, l.err)
+		return fmt.Errorf("%w: %v", ErrLogFailed, l.err) // %v: this record's own state is known
 	case l.closed:
 		return ErrLogClosed
 	}
 	return nil
 }
 
-// Rotate makes the new file name and appends to it from now on. Everything acknowledged before is durable in the old
-// file, which is closed and belongs to the caller. After an error the old file stays in use.
-func (l *Log) Rotate(name string) error {
+// Rotate makes the new file name and appends to it from now on. It returns the old file as it was left: everything
+// acknowledged before is durable there, it is closed and belongs to the caller. After an error the old file stays in
+// use.
+func (l *Log) Rotate(name string) (LogState, error) {
 	f, id, err := createLogFile(l.fs, name)
 	if err != nil {
-		return err
+		return LogState{}, err
+	}
+	abandon := func(err error) (LogState, error) {
+		f.Close()
+		_ = l.fs.Remove(name) // best effort: it holds no record
+		return LogState{}, err
 	}
 	if err := l.opt.Failpoints.Hit(FailLogBeforeRotate); err != nil {
-		f.Close()
-		return err
+		return abandon(err)
 	}
 	l.io.Lock()
 	defer l.io.Unlock()
@@ -290,16 +295,12 @@ func (l *Log) Rotate(name string) error {
 	err = l.refusal()
 	l.mu.Unlock()
 	if err != nil {
-		f.Close()
-		_ = l.fs.Remove(name) // best effort: it holds no record
-		return err
+		return abandon(err)
 	}
-	old := l.file
-	l.file, l.name, l.id, l.durable, l.records = f, name, id, logHeaderSize, 0
-	if err := old.Close(); err != nil {
-		return fmt.Errorf("disk: close rotated log: %w", err) // all of it is synced
-	}
-	return nil
+	_ = l.file.Close() // all that counts in it is synced
+	old := l.state()
+	l.file, l.name, l.id, l.durable, l.records = f, name, id, LogHeaderSize, 0
+	return old, nil
 }
 
 // LogState describes the file that a log is appending to.
@@ -314,8 +315,15 @@ type LogState struct {
 func (l *Log) State() LogState {
 	l.io.Lock()
 	defer l.io.Unlock()
+	return l.state()
+}
+
+func (l *Log) state() LogState {
 	return LogState{Name: l.name, ID: l.id, Size: l.durable, Records: l.records}
 }
+
+// Payload is the sum of the records' lengths, in bytes.
+func (s LogState) Payload() int64 { return s.Size - LogHeaderSize - s.Records*FrameOverhead }
 
 // Err is nil while the log works, and what broke it afterwards; see [ErrSync].
 func (l *Log) Err() error {
@@ -458,6 +466,6 @@ func (l *Log) dropQueue(err error) {
 	l.queue = nil
 	l.mu.Unlock()
 	for _, r := range queue {
-		r.done <- fmt.Errorf("%w: %w", ErrLogFailed, err)
+		r.done <- fmt.Errorf("%w: %v", ErrLogFailed, err)
 	}
 }

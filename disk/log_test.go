@@ -45,8 +45,8 @@ func TestLogKeepsOrderAcrossRotation(t *testing.T) {
 	ctx := context.Background()
 	for i := range 5 {
 		if i == 3 {
-			if err := l.Rotate("b"); err != nil {
-				t.Fatal(err)
+			if old, err := l.Rotate("b"); err != nil || old.Name != "a" || old.Records != 3 || old.Payload() != 24 {
+				t.Fatal(old, err)
 			}
 		}
 		if err := l.Append(ctx, []byte("record "), fmt.Append(nil, i)); err != nil {
@@ -171,10 +171,10 @@ func TestLogFailsForGood(t *testing.T) {
 			}
 			mem.Inject(nil)
 			err = l.Append(t.Context(), []byte("later"))
-			if !errors.Is(err, disk.ErrLogFailed) {
+			if !errors.Is(err, disk.ErrLogFailed) || errors.Is(err, disk.ErrStateUnknown) {
 				t.Errorf("append after the failure: %v, want ErrLogFailed", err)
 			}
-			if err := l.Rotate("next"); !errors.Is(err, disk.ErrLogFailed) {
+			if _, err := l.Rotate("next"); !errors.Is(err, disk.ErrLogFailed) {
 				t.Errorf("rotate after the failure: %v, want ErrLogFailed", err)
 			}
 			got := scanStrings(t, mem.Crash(), "log")
@@ -311,7 +311,7 @@ func TestLogPowerLoss(t *testing.T) {
 				}
 				wg.Wait()
 				next := fmt.Sprint(round + 1)
-				if err := l.Rotate(next); err == nil {
+				if _, err := l.Rotate(next); err == nil {
 					files = append(files, next)
 				}
 			}

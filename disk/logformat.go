@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	logMagic      = "starling log 001"
-	logVersion    = 1
-	logHeaderSize = 64
+	logMagic   = "starling log 001"
+	logVersion = 1
+	// LogHeaderSize is the length of a log file without records, in bytes.
+	LogHeaderSize = 64
 	// FrameOverhead is how many bytes a record takes in a log file beyond its payload.
 	FrameOverhead = 20
 	// maxLogFile bounds what ScanLog reads into memory.
@@ -44,19 +45,19 @@ func appendLogHeader(b []byte, id LogID) []byte {
 	b = append(b, logMagic...)
 	b = binary.BigEndian.AppendUint32(b, logVersion)
 	b = append(b, id[:]...)
-	b = append(b, make([]byte, logHeaderSize-4-(len(b)-start))...)
+	b = append(b, make([]byte, LogHeaderSize-4-(len(b)-start))...)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 }
 
 func readLogHeader(b []byte) (LogID, error) {
-	if len(b) < logHeaderSize {
+	if len(b) < LogHeaderSize {
 		return LogID{}, fmt.Errorf("%w: %d bytes", ErrLogHeader, len(b))
 	}
-	b = b[:logHeaderSize]
+	b = b[:LogHeaderSize]
 	if string(b[:len(logMagic)]) != logMagic {
 		return LogID{}, fmt.Errorf("%w: wrong magic", ErrLogHeader)
 	}
-	if crc32.Checksum(b[:logHeaderSize-4], castagnoli) != binary.BigEndian.Uint32(b[logHeaderSize-4:]) {
+	if crc32.Checksum(b[:LogHeaderSize-4], castagnoli) != binary.BigEndian.Uint32(b[LogHeaderSize-4:]) {
 		return LogID{}, fmt.Errorf("%w: wrong checksum", ErrLogHeader)
 	}
 	if v := binary.BigEndian.Uint32(b[len(logMagic):]); v != logVersion {
@@ -145,7 +146,7 @@ func ScanLog(fsys FS, name string) (Scan, error) {
 	if err != nil {
 		return Scan{}, fmt.Errorf("disk: scan %s: %w", name, err)
 	}
-	s := Scan{ID: id, Valid: logHeaderSize}
+	s := Scan{ID: id, Valid: LogHeaderSize}
 	for s.Valid < int64(len(file)) {
 		payload, _, ok := readFrame(file, id, s.Valid)
 		if !ok {

@@ -1,0 +1,47 @@
+// Package segment keeps uploaded reports and the ids already seen in files that are written once: the way of a report
+// from its acknowledgement to the job that claims it, without a row per report.
+//
+// # Files
+//
+//	inbox/<n>.log    append logs; every upload of the process goes into the newest ([Inbox])
+//	segments/..      segments: immutable runs of reports of one task and one bucket ([Sorter], [Segment])
+//	runs/..          sorted runs of report ids already aggregated, for replay ([Runs])
+//
+// The folders are the caller's choice; each has to be this package's alone. A bucket is a multiple of the task's
+// time_precision: the Time of the report as DAP writes it.
+//
+// # Durability: files before rows
+//
+// [Inbox.Put] returns when the reports are synced in a log. The sorter cuts a closed log into segment files, syncs the
+// files and their directory, and only then has its [Committer] name them, by length and checksum, in one transaction
+// that also records the log as sorted; the log file is removed after that. Deleting goes the other way: first the row,
+// then the file ([Remove]). So a row never names a file that is not whole, and a file that no row names is rubbish,
+// which [Sweep] removes at start-up.
+//
+// A crash at any point leaves each acknowledged report in exactly one committed segment or in a log not yet sorted: a
+// log is sorted again from its beginning unless the Committer says that it was done, and segment names follow from the
+// log's id, so that sorting again overwrites what a crash left. A report that was not acknowledged appears at most once
+// per upload.
+//
+// Duplicates: of several reports with one id in the same log, task and bucket the first is kept and the rest are
+// counted ([Meta.Duplicates]); DAP takes a repeated upload of the same report silently. Others fall to the replay check
+// at the claim.
+//
+// # Start-up
+//
+// [OpenInbox] finds the logs of earlier lives; [Sweep] removes the files that no row names, and must run before the
+// sorter starts; [Sorter.Run] then sorts the old logs first. A log in which acknowledged records are damaged is sorted up
+// to the damage and set aside under its name with ".damaged" appended, never deleted.
+//
+// # Errors
+//
+// [ErrBusy] is back-pressure: nothing was kept, retry later. [ErrTooLarge] is permanent for that report. An error that
+// matches [disk.ErrStateUnknown] means that the upload may or may not be kept. After a failed fsync the inbox refuses
+// everything until the process opens it anew; after a failed write (a full disk) the next Put begins a new log.
+// [ErrCorrupt] says that a named file is not what its row says.
+//
+// # Concurrency
+//
+// Inbox, Sorter, Segment and Runs are safe for many goroutines. The only goroutines are the log's committer, ended by
+// [Inbox.Close], and the caller's own that runs [Sorter.Run], ended by its context.
+package segment

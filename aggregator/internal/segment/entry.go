@@ -1,0 +1,93 @@
+package segment
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+)
+
+// TaskID is DAP's task id.
+type TaskID = [32]byte
+
+// ReportID is DAP's report id.
+type ReportID = [16]byte
+
+// Entry is one report to keep.
+type Entry struct {
+	TaskID   TaskID
+	Bucket   uint64 // start of the bucket: DAP Time, a multiple of the task's time_precision
+	ReportID ReportID
+	Report   []byte // as the client sent it
+}
+
+// Errors to branch on; see the package comment.
+var (
+	ErrBusy     = errors.New("segment: too much is waiting to be kept")
+	ErrTooLarge = errors.New("segment: report is too large")
+	ErrCorrupt  = errors.New("segment: file is not what its name promises")
+)
+
+// A record of the log is a sequence of blocks, one per run of entries with the same task and bucket:
+//
+//	task 32 | bucket u64 | count u32 | count × (report id 16 | length u32 | report)
+const (
+	blockHeader = 32 + 8 + 4
+	entryHeader = 16 + 4
+)
+
+// encodedSize bounds what an entry takes in a record.
+func (e *Entry) encodedSize() int { return blockHeader + entryHeader + len(e.Report) }
+
+func appendEntries(b []byte, entries []Entry) []byte {
+	for start := 0; start < len(entries); {
+		first := &entries[start]
+		end := start + 1
+		for end < len(entries) && entries[end].TaskID == first.TaskID && entries[end].Bucket == first.Bucket {
+			end++
+		}
+		b = append(b, first.TaskID[:]...)
+		b = binary.BigEndian.AppendUint64(b, first.Bucket)
+		b = binary.BigEndian.AppendUint32(b, uint32(end-start))
+		for i := start; i < end; i++ {
+			b = append(b, entries[i].ReportID[:]...)
+			b = binary.BigEndian.AppendUint32(b, uint32(len(entries[i].Report)))
+			b = append(b, entries[i].Report...)
+		}
+		start = end
+	}
+	return b
+}
+
+// readEntries appends the entries of a record to entries; their reports alias b.
+func readEntries(entries []Entry, b []byte) ([]Entry, error) {
+	bad := func() ([]Entry, error) { return entries, fmt.Errorf("%w: malformed log record", ErrCorrupt) }
+	for len(b) > 0 {
+		if len(b) < blockHeader {
+			return bad()
+		}
+		e := Entry{TaskID: TaskID(b), Bucket: binary.BigEndian.Uint64(b[32:])}
+		count := binary.BigEndian.Uint32(b[40:])
+		b = b[blockHeader:]
+		for range count {
+			if len(b) < entryHeader {
+				return bad()
+			}
+			e.ReportID = ReportID(b)
+			length := binary.BigEndian.Uint32(b[16:])
+			b = b[entryHeader:]
+			if uint64(length) > uint64(len(b)) {
+				return bad()
+			}
+			e.Report = b[:length:length]
+			b = b[length:]
+			entries = append(entries, e)
+		}
+	}
+	return entries, nil
+}
+
+// Sum is a SHA-256 checksum.
+type Sum [32]byte
+
+func (s Sum) String() string { return hex.EncodeToString(s[:]) }

@@ -1,0 +1,446 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/disk"
+)
+
+// InboxOptions tune an [Inbox]. The zero value is good.
+type InboxOptions struct {
+	// Dir holds the logs; default "inbox".
+	Dir string
+	// MaxReport is the largest report, in bytes; default 4 MiB.
+	MaxReport int
+	// MaxInFlight bounds the bytes of reports that are waiting for their fsync; above it Put returns ErrBusy. Default
+	// 64 MiB.
+	MaxInFlight int64
+	// MaxUnsorted bounds the bytes acknowledged and not yet sorted; above it Put returns ErrBusy. Default 1 GiB.
+	MaxUnsorted int64
+	// RotateBytes closes a log file and hands it to the sorter once it holds so much; default 8 MiB.
+	RotateBytes int64
+	// Log tunes the group commit; its clock and failpoints are the inbox's too.
+	Log disk.LogOptions
+}
+
+// Validate fills in defaults and reports values that make no sense.
+func (o *InboxOptions) Validate() error {
+	if o.Dir == "" {
+		o.Dir = "inbox"
+	}
+	if o.MaxReport == 0 {
+		o.MaxReport = 4 << 20
+	}
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = 64 << 20
+	}
+	if o.MaxUnsorted == 0 {
+		o.MaxUnsorted = 1 << 30
+	}
+	if o.RotateBytes == 0 {
+		o.RotateBytes = 8 << 20
+	}
+	if err := o.Log.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case o.MaxReport < 0 || o.MaxReport > o.Log.MaxRecord-blockHeader-entryHeader:
+		return fmt.Errorf("segment: MaxReport %d does not fit into a log record of %d", o.MaxReport, o.Log.MaxRecord)
+	case o.MaxInFlight < 0 || o.MaxUnsorted < 0 || o.RotateBytes < 0:
+		return errors.New("segment: negative limit")
+	}
+	return disk.CheckName(o.Dir)
+}
+
+// Inbox is where uploads become durable. The caller must Close it.
+type Inbox struct {
+	fs  disk.FS
+	opt InboxOptions
+
+	rotate sync.Mutex // held while files are exchanged; taken before mu
+
+	mu       sync.Mutex
+	log      *disk.Log // nil after a failure, until the next Put begins a new file
+	seq      uint64    // of the newest file
+	closed   []closedLog
+	inFlight int64     // bytes
+	unsorted int64     // bytes acknowledged and not yet sorted
+	current  int64     // bytes acknowledged since the last rotation
+	oldest   time.Time // of the first acknowledgement since the last rotation; zero if there was none
+	broken   error     // set once: a sync failed
+	ended    bool
+
+	wake chan struct{} // something has changed for the sorter
+}
+
+// closedLog is a file that nobody writes to, to be sorted.
+type closedLog struct {
+	name  string
+	bytes int64 // its share of Inbox.unsorted
+}
+
+// OpenInbox takes over the folder, in which logs of earlier lives wait to be sorted, and begins a new log.
+func OpenInbox(fsys disk.FS, opt InboxOptions) (*Inbox, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	if err := disk.MakeDirs(fsys, opt.Dir); err != nil {
+		return nil, err
+	}
+	entries, err := fsys.ReadDir(opt.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("segment: open inbox: %w", err)
+	}
+	in := &Inbox{fs: fsys, opt: opt, wake: make(chan struct{}, 1)}
+	var empty []string
+	for _, e := range entries {
+		base, isLog := strings.CutSuffix(strings.TrimSuffix(e.Name, damagedSuffix), logSuffix)
+		seq, err := strconv.ParseUint(base, 16, 64)
+		if err != nil || !isLog || e.Dir {
+			continue // not ours
+		}
+		in.seq = max(in.seq, seq)
+		switch name := path.Join(opt.Dir, e.Name); {
+		case strings.HasSuffix(e.Name, damagedSuffix): // set aside earlier
+		case e.Size <= disk.LogHeaderSize:
+			empty = append(empty, name)
+		default:
+			in.retire(name, e.Size)
+		}
+	}
+	if err := disk.Remove(fsys, empty...); err != nil {
+		return nil, err
+	}
+	if err := in.begin(); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+const (
+	logSuffix     = ".log"
+	damagedSuffix = ".damaged"
+)
+
+func (in *Inbox) fileName(seq uint64) string {
+	return path.Join(in.opt.Dir, fmt.Sprintf("%016x%s", seq, logSuffix))
+}
+
+// retire hands a file to the sorter. in.mu must be held, or in not yet shared.
+func (in *Inbox) retire(name string, bytes int64) {
+	in.closed = append(in.closed, closedLog{name, bytes})
+	in.unsorted += bytes
+}
+
+// begin makes a new log where there is none. in.rotate must be held, or in not yet shared.
+func (in *Inbox) begin() error {
+	in.mu.Lock()
+	in.seq++
+	name := in.fileName(in.seq)
+	in.mu.Unlock()
+	log, err := disk.CreateLog(in.fs, name, in.opt.Log)
+	if err != nil {
+		return err
+	}
+	in.mu.Lock()
+	in.log = log
+	in.mu.Unlock()
+	return nil
+}
+
+// Put makes the entries durable and returns then; several calls share one fsync. All are kept or, after an error, none
+// is acknowledged: with [disk.ErrStateUnknown] some may turn up all the same, with any other error none will unless
+// the call was larger than one log record ([disk.LogOptions.MaxRecord]). The reports may be reused when it returns.
+func (in *Inbox) Put(ctx context.Context, entries []Entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	size := int64(0)
+	for i := range entries {
+		if n := len(entries[i].Report); n > in.opt.MaxReport {
+			return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, n, in.opt.MaxReport)
+		}
+		size += int64(entries[i].encodedSize())
+	}
+	if err := in.reserve(size); err != nil {
+		return err
+	}
+	defer in.release(size)
+	for len(entries) > 0 {
+		n, length := 1, entries[0].encodedSize()
+		for n < len(entries) && length+entries[n].encodedSize() <= in.opt.Log.MaxRecord {
+			length += entries[n].encodedSize()
+			n++
+		}
+		if err := in.append(ctx, appendEntries(make([]byte, 0, length), entries[:n])); err != nil {
+			return err
+		}
+		entries = entries[n:]
+	}
+	return nil
+}
+
+// reserve applies back-pressure. One call larger than the limit is let through when nothing else is in flight.
+func (in *Inbox) reserve(size int64) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch {
+	case in.inFlight > 0 && in.inFlight+size > in.opt.MaxInFlight:
+		return fmt.Errorf("%w: %d bytes in flight", ErrBusy, in.inFlight)
+	case in.unsorted > 0 && in.unsorted+size > in.opt.MaxUnsorted:
+		return fmt.Errorf("%w: %d bytes unsorted", ErrBusy, in.unsorted)
+	}
+	in.inFlight += size
+	return nil
+}
+
+func (in *Inbox) release(size int64) {
+	in.mu.Lock()
+	in.inFlight -= size
+	in.mu.Unlock()
+}
+
+// append makes one record durable, in a new log if the current one has failed before this record was written.
+func (in *Inbox) append(ctx context.Context, record []byte) error {
+	for {
+		log, err := in.writable()
+		if err != nil {
+			return err
+		}
+		err = log.Append(ctx, record)
+		if err == nil {
+			in.acknowledged(int64(len(record)))
+			return nil
+		}
+		if log.Err() == nil {
+			return err // of this record alone
+		}
+		in.abandon(log)
+		if !errors.Is(err, disk.ErrLogFailed) {
+			return err
+		}
+	}
+}
+
+// writable returns the current log and begins one if there is none.
+func (in *Inbox) writable() (*disk.Log, error) {
+	log, err := in.usable()
+	if log != nil || err != nil {
+		return log, err
+	}
+	in.rotate.Lock()
+	defer in.rotate.Unlock()
+	if log, err := in.usable(); log != nil || err != nil {
+		return log, err
+	}
+	if err := in.begin(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
+	}
+	return in.usable()
+}
+
+func (in *Inbox) usable() (*disk.Log, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch {
+	case in.broken != nil:
+		return nil, fmt.Errorf("%w: %v", disk.ErrLogFailed, in.broken) // %v: nothing of this call was written
+	case in.ended:
+		return nil, disk.ErrLogClosed
+	}
+	return in.log, nil
+}
+
+// abandon stops using a failed log. What is durable in it goes to the sorter like any other log, except after a failed
+// sync: then only a restart may read it.
+func (in *Inbox) abandon(log *disk.Log) {
+	in.rotate.Lock()
+	defer in.rotate.Unlock()
+	in.abandonLocked(log)
+}
+
+// abandonLocked is abandon for those who hold in.rotate.
+func (in *Inbox) abandonLocked(log *disk.Log) {
+	in.mu.Lock()
+	mine := in.log == log
+	if mine && errors.Is(log.Err(), disk.ErrSync) {
+		in.broken = log.Err()
+		mine = false
+	}
+	if mine {
+		in.log = nil
+	}
+	in.mu.Unlock()
+	if !mine {
+		return
+	}
+	_ = log.Close() // all that counts in it is synced
+	state := log.State()
+	in.mu.Lock()
+	in.handOver(state)
+	in.mu.Unlock()
+}
+
+// handOver moves what the current file holds to the sorter. in.mu must be held.
+func (in *Inbox) handOver(state disk.LogState) {
+	in.closed = append(in.closed, closedLog{state.Name, state.Payload()})
+	signal(in.wake)
+}
+
+func (in *Inbox) acknowledged(size int64) {
+	in.mu.Lock()
+	in.unsorted += size
+	in.current += size
+	if in.oldest.IsZero() {
+		in.oldest = in.opt.Log.Clock.Now()
+		signal(in.wake)
+	}
+	full := in.current >= in.opt.RotateBytes
+	in.mu.Unlock()
+	if full && in.rotate.TryLock() {
+		// The reports are durable whatever becomes of the rotation; the next Put or the sorter tries again.
+		_ = in.rotateLocked()
+		in.rotate.Unlock()
+	}
+}
+
+// Rotate closes the current log file for the sorter if there is anything in it.
+func (in *Inbox) Rotate() error {
+	in.rotate.Lock()
+	defer in.rotate.Unlock()
+	return in.rotateLocked()
+}
+
+func (in *Inbox) rotateLocked() error {
+	in.mu.Lock()
+	log, oldest, current := in.log, in.oldest, in.current
+	if log == nil || in.broken != nil || in.ended {
+		in.mu.Unlock()
+		return nil // nothing to close
+	}
+	// Before the exchange: an acknowledgement that comes in between may count for a file already closed, which costs an
+	// idle look of the sorter; the other way round one would be forgotten.
+	in.oldest, in.current = time.Time{}, 0
+	in.seq++
+	name := in.fileName(in.seq)
+	in.mu.Unlock()
+	if log.State().Records == 0 {
+		return nil
+	}
+	state, err := log.Rotate(name)
+	if err != nil && log.Err() != nil {
+		in.abandonLocked(log) // it had failed under a Put that has not come to this yet
+		return nil
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if err != nil {
+		in.current += current
+		if !oldest.IsZero() {
+			in.oldest = oldest
+		}
+		return fmt.Errorf("segment: rotate inbox: %w", err)
+	}
+	in.handOver(state)
+	return nil
+}
+
+// ready waits until there is something to sort: a closed log, or a report that has waited for latency.
+func (in *Inbox) ready(ctx context.Context, latency time.Duration) error {
+	for {
+		in.mu.Lock()
+		closed, oldest := len(in.closed), in.oldest
+		in.mu.Unlock()
+		if closed > 0 {
+			return nil
+		}
+		if oldest.IsZero() {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-in.wake:
+			}
+			continue
+		}
+		clock := in.opt.Log.Clock
+		wait := latency - clock.Now().Sub(oldest)
+		if wait <= 0 {
+			return nil
+		}
+		timer := clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C():
+		case <-in.wake:
+			timer.Stop()
+		}
+	}
+}
+
+// waiting lists the closed logs, oldest first.
+func (in *Inbox) waiting() []closedLog {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.closed)
+}
+
+// sorted forgets a closed log that is gone from the folder.
+func (in *Inbox) sorted(log closedLog) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.closed = slices.DeleteFunc(in.closed, func(c closedLog) bool { return c == log })
+	in.unsorted -= log.bytes
+}
+
+// InboxStats is a snapshot for metrics and back-pressure.
+type InboxStats struct {
+	InFlight   int64     // bytes waiting for their fsync
+	Unsorted   int64     // bytes acknowledged and not yet in a committed segment
+	ClosedLogs int       // files waiting for the sorter
+	Oldest     time.Time // first acknowledgement in the current file; zero if there is none
+}
+
+// Stats describes the inbox now.
+func (in *Inbox) Stats() InboxStats {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return InboxStats{InFlight: in.inFlight, Unsorted: in.unsorted, ClosedLogs: len(in.closed), Oldest: in.oldest}
+}
+
+// Err is nil while Put can work, and the failed sync that broke the inbox for good afterwards.
+func (in *Inbox) Err() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.broken
+}
+
+// Close lets the uploads under way finish and refuses later ones. What is not yet sorted stays for the next life.
+func (in *Inbox) Close() error {
+	in.rotate.Lock()
+	defer in.rotate.Unlock()
+	in.mu.Lock()
+	log, first := in.log, !in.ended
+	in.ended = true
+	in.mu.Unlock()
+	if log == nil || !first {
+		return nil
+	}
+	return log.Close()
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

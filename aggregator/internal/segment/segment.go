@@ -1,0 +1,196 @@
+package segment
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/starling-agg/starling/disk"
+)
+
+// A segment file, big-endian:
+//
+//	magic 8 | version u32 | count u32 | task 32 | bucket u64 | index offset u64 | body offset u64
+//	index: count × (report id 16 | offset u32 | length u32), offsets from the start of the body
+//	body: the reports, one after the other
+//	SHA-256 of all before
+const (
+	segmentMagic   = "starlseg"
+	segmentVersion = 1
+	segmentHeader  = 8 + 4 + 4 + 32 + 8 + 8 + 8
+	indexEntry     = 16 + 4 + 4
+)
+
+// Meta is what a row keeps of a segment. The row that names a segment holds all of it.
+type Meta struct {
+	Name       string // of the file, as the FS has it
+	TaskID     TaskID
+	Bucket     uint64 // DAP Time
+	Count      int    // reports in the segment, at least 1
+	Size       int64  // bytes of the file
+	Sum        Sum    // the file's trailer: SHA-256 of all bytes before it
+	Duplicates int    // reports of this task and bucket left out of the log's segments because their id came before
+}
+
+// Segment is an open segment, wholly in memory and immutable.
+type Segment struct {
+	meta  Meta
+	index []byte
+	body  []byte
+}
+
+// Open reads a segment into memory and verifies it against the row that names it, every byte. The error matches
+// [ErrCorrupt] if it differs and fs.ErrNotExist if it is gone.
+func Open(fsys disk.FS, meta Meta) (*Segment, error) {
+	data, err := disk.ReadFile(fsys, meta.Name, meta.Size)
+	if err != nil {
+		if entry, statErr := fsys.Stat(meta.Name); statErr == nil && entry.Size != meta.Size {
+			err = fmt.Errorf("%w: %d bytes, want %d", ErrCorrupt, entry.Size, meta.Size)
+		}
+		return nil, fmt.Errorf("segment: open %s: %w", meta.Name, err)
+	}
+	s, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("segment: open %s: %w", meta.Name, err)
+	}
+	s.meta.Name, s.meta.Duplicates = meta.Name, meta.Duplicates
+	if s.meta != meta {
+		return nil, fmt.Errorf("segment: open %s: %w: whole, but not the one named", meta.Name, ErrCorrupt)
+	}
+	return s, nil
+}
+
+// parse checks everything that a reader relies on later, so that Report cannot fail.
+func parse(data []byte) (*Segment, error) {
+	bad := func(what string) (*Segment, error) { return nil, fmt.Errorf("%w: %s", ErrCorrupt, what) }
+	if len(data) < segmentHeader+sha256.Size {
+		return bad("short file")
+	}
+	content, trailer := data[:len(data)-sha256.Size], data[len(data)-sha256.Size:]
+	if sha256.Sum256(content) != Sum(trailer) {
+		return bad("wrong checksum")
+	}
+	if string(content[:8]) != segmentMagic {
+		return bad("wrong magic")
+	}
+	if v := binary.BigEndian.Uint32(content[8:]); v != segmentVersion {
+		return bad(fmt.Sprintf("version %d, this program reads %d", v, segmentVersion))
+	}
+	count := uint64(binary.BigEndian.Uint32(content[12:]))
+	indexAt := binary.BigEndian.Uint64(content[56:])
+	bodyAt := binary.BigEndian.Uint64(content[64:])
+	if indexAt != segmentHeader || bodyAt != segmentHeader+count*indexEntry || bodyAt > uint64(len(content)) || count == 0 {
+		return bad("wrong layout")
+	}
+	s := &Segment{
+		meta: Meta{
+			TaskID: TaskID(content[16:]), Bucket: binary.BigEndian.Uint64(content[48:]),
+			Count: int(count), Size: int64(len(data)), Sum: Sum(trailer),
+		},
+		index: content[indexAt:bodyAt],
+		body:  content[bodyAt:],
+	}
+	next := uint64(0)
+	for i := range s.Len() {
+		offset, length := s.span(i)
+		if offset != next {
+			return bad("wrong index")
+		}
+		next = offset + length
+	}
+	if next != uint64(len(s.body)) {
+		return bad("wrong index")
+	}
+	return s, nil
+}
+
+func (s *Segment) span(i int) (offset, length uint64) {
+	e := s.index[i*indexEntry:]
+	return uint64(binary.BigEndian.Uint32(e[16:])), uint64(binary.BigEndian.Uint32(e[20:]))
+}
+
+// Meta is what the segment was opened with.
+func (s *Segment) Meta() Meta { return s.meta }
+
+// Len is the number of reports.
+func (s *Segment) Len() int { return s.meta.Count }
+
+// ReportID is the id of report i, 0 <= i < Len. Ids within a segment are distinct.
+func (s *Segment) ReportID(i int) ReportID { return ReportID(s.index[i*indexEntry:]) }
+
+// Report is report i as the client sent it, 0 <= i < Len. It aliases the segment's one buffer; do not change it.
+func (s *Segment) Report(i int) []byte {
+	offset, length := s.span(i)
+	return s.body[offset : offset+length : offset+length]
+}
+
+// encode lays out a segment of entries, which share task and bucket; the returned Meta lacks Name and Duplicates.
+func encode(entries []Entry) ([]byte, Meta) {
+	body := 0
+	for i := range entries {
+		body += len(entries[i].Report)
+	}
+	bodyAt := segmentHeader + len(entries)*indexEntry
+	b := make([]byte, 0, bodyAt+body+sha256.Size)
+	b = append(b, segmentMagic...)
+	b = binary.BigEndian.AppendUint32(b, segmentVersion)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(entries)))
+	b = append(b, entries[0].TaskID[:]...)
+	b = binary.BigEndian.AppendUint64(b, entries[0].Bucket)
+	b = binary.BigEndian.AppendUint64(b, segmentHeader)
+	b = binary.BigEndian.AppendUint64(b, uint64(bodyAt))
+	offset := uint32(0)
+	for i := range entries {
+		b = append(b, entries[i].ReportID[:]...)
+		b = binary.BigEndian.AppendUint32(b, offset)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(entries[i].Report)))
+		offset += uint32(len(entries[i].Report))
+	}
+	for i := range entries {
+		b = append(b, entries[i].Report...)
+	}
+	sum := sha256.Sum256(b)
+	b = append(b, sum[:]...)
+	return b, Meta{
+		TaskID: entries[0].TaskID, Bucket: entries[0].Bucket, Count: len(entries), Size: int64(len(b)), Sum: sum,
+	}
+}
+
+// Remove removes segment or run files durably, after the transaction that dropped their rows. Repeating it is no error.
+func Remove(fsys disk.FS, names ...string) error { return disk.Remove(fsys, names...) }
+
+// Sweep removes from dir and the directories below it every file whose name, as the FS has it, is not in live, and
+// returns how many. It runs at start-up, before a sorter or a job may be writing there. A dir that does not exist is
+// empty.
+func Sweep(fsys disk.FS, dir string, live map[string]struct{}) (int, error) {
+	entries, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("segment: sweep %s: %w", dir, err)
+	}
+	removed := 0
+	var dead []string
+	for _, e := range entries {
+		name := path.Join(dir, e.Name)
+		if e.Dir {
+			n, err := Sweep(fsys, name, live)
+			removed += n
+			if err != nil {
+				return removed, err
+			}
+			continue
+		}
+		if _, ok := live[name]; !ok {
+			dead = append(dead, name)
+		}
+	}
+	if err := disk.Remove(fsys, dead...); err != nil {
+		return removed, fmt.Errorf("segment: sweep %s: %w", dir, err)
+	}
+	return removed + len(dead), nil
+}

@@ -1,0 +1,390 @@
+package segment
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/disk"
+)
+
+// Failpoints of this package, beside those of the log.
+const (
+	FailSegmentBeforeWrite  = "segment.before-write"
+	FailSegmentAfterWrite   = "segment.after-write"   // one file is whole, its name not yet durable
+	FailSegmentBeforeCommit = "segment.before-commit" // all files are durable
+	FailSegmentAfterCommit  = "segment.after-commit"  // before the log is removed
+	FailSegmentAfterRemove  = "segment.after-remove"  // before the log is forgotten
+	FailRunBeforeWrite      = "run.before-write"
+	FailRunAfterWrite       = "run.after-write"
+)
+
+// SegmentFailpoints lists the failpoints on the way from an upload to a committed segment, those of the log included.
+func SegmentFailpoints() []string {
+	return append(disk.LogFailpoints(), FailSegmentBeforeWrite, FailSegmentAfterWrite, FailSegmentBeforeCommit,
+		FailSegmentAfterCommit, FailSegmentAfterRemove)
+}
+
+// RunFailpoints lists the failpoints of replay runs.
+func RunFailpoints() []string { return []string{FailRunBeforeWrite, FailRunAfterWrite} }
+
+// Committer is the database that names segments. It is called by one goroutine at a time.
+//
+// Durability: when CommitLog returns nil the rows survive a power loss. An error may mean that nothing happened or that
+// the transaction took place all the same; the sorter asks SegmentsOfLog before it tries again.
+type Committer interface {
+	// SegmentsOfLog reports whether the log was committed before.
+	SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, err error)
+	// CommitLog inserts rows for all segments and records the log as sorted, in one transaction. Committing a log that
+	// is recorded already changes nothing and is no error. There may be no segments.
+	CommitLog(ctx context.Context, log disk.LogID, segments []Meta) error
+}
+
+// Forgetter may be implemented by a [Committer]. ForgetLog is called after the log file is gone for good: its record
+// serves no purpose any more. It need not be durable, and may be called for a log that is not recorded.
+type Forgetter interface {
+	ForgetLog(ctx context.Context, log disk.LogID) error
+}
+
+// SorterOptions tune a [Sorter].
+type SorterOptions struct {
+	// Dir holds the segments; default "segments".
+	Dir string
+	// Committer names the segments; required.
+	Committer Committer
+	// Latency is how long an acknowledged report may wait for company before its log is sorted; default 250 ms.
+	Latency time.Duration
+	// MaxBytes bounds the reports of one segment, in bytes; default 4 MiB, at most 1 GiB. A larger report is alone.
+	MaxBytes int
+	// MaxReports bounds the reports of one segment; default 4096.
+	MaxReports int
+	// Retry is the first pause after a failure, doubled up to 64 times it; default 100 ms.
+	Retry time.Duration
+	// Logger gets one line per failure and per damaged log; default none.
+	Logger *slog.Logger
+	// Failpoints is nil in production.
+	Failpoints *disk.Failpoints
+}
+
+// Validate fills in defaults and reports values that make no sense.
+func (o *SorterOptions) Validate() error {
+	if o.Dir == "" {
+		o.Dir = "segments"
+	}
+	if o.Latency == 0 {
+		o.Latency = 250 * time.Millisecond
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 4 << 20
+	}
+	if o.MaxReports == 0 {
+		o.MaxReports = 4096
+	}
+	if o.Retry == 0 {
+		o.Retry = 100 * time.Millisecond
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case o.Committer == nil:
+		return errors.New("segment: no Committer")
+	case o.Latency < 0 || o.Retry < 0:
+		return errors.New("segment: negative duration")
+	case o.MaxBytes < 0 || o.MaxBytes > 1<<30:
+		return fmt.Errorf("segment: MaxBytes %d not in [1, %d]", o.MaxBytes, 1<<30)
+	case o.MaxReports < 0:
+		return fmt.Errorf("segment: MaxReports %d is negative", o.MaxReports)
+	}
+	return disk.CheckName(o.Dir)
+}
+
+// Sorter cuts closed logs into segments.
+type Sorter struct {
+	fs    disk.FS
+	inbox *Inbox
+	opt   SorterOptions
+
+	sort sync.Mutex // held during Sort; guards dirs
+	dirs map[string]struct{}
+
+	mu    sync.Mutex
+	stats SorterStats
+}
+
+// SorterStats counts since the sorter was made.
+type SorterStats struct {
+	Logs       int64 // sorted
+	Segments   int64 // committed
+	Reports    int64 // in them
+	Duplicates int64 // left out because the same log, task and bucket had the id before
+	Damaged    int64 // logs set aside because acknowledged records in them are damaged
+	Failures   int64 // attempts to sort a log that ended in an error
+}
+
+// NewSorter makes a sorter for the logs of an inbox.
+func NewSorter(inbox *Inbox, opt SorterOptions) (*Sorter, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	if err := disk.MakeDirs(inbox.fs, opt.Dir); err != nil {
+		return nil, err
+	}
+	return &Sorter{fs: inbox.fs, inbox: inbox, opt: opt, dirs: make(map[string]struct{})}, nil
+}
+
+// Stats describes the sorter now.
+func (s *Sorter) Stats() SorterStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
+}
+
+// Run sorts until the context ends, whose error it returns. Failures are logged, counted and tried again.
+func (s *Sorter) Run(ctx context.Context) error {
+	retry := s.opt.Retry
+	for {
+		if err := s.inbox.ready(ctx, s.opt.Latency); err != nil {
+			return err
+		}
+		_, err := s.Sort(ctx)
+		if err == nil {
+			retry = s.opt.Retry
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.opt.Logger.LogAttrs(ctx, slog.LevelError, "sorting the inbox failed", slog.Any("error", err),
+			slog.Duration("retry_in", retry))
+		timer := s.inbox.opt.Log.Clock.NewTimer(retry)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C():
+		}
+		retry = min(2*retry, 64*s.opt.Retry)
+	}
+}
+
+// Sort closes the current log and sorts every closed one, now. It returns how many logs were dealt with. One log that
+// fails does not keep the others waiting.
+func (s *Sorter) Sort(ctx context.Context) (logs int, err error) {
+	s.sort.Lock()
+	defer s.sort.Unlock()
+	errs := []error{s.inbox.Rotate()}
+	for _, log := range s.inbox.waiting() {
+		if err := ctx.Err(); err != nil {
+			return logs, err
+		}
+		if err := s.sortLog(ctx, log.name); err != nil {
+			errs = append(errs, fmt.Errorf("segment: sort %s: %w", log.name, err))
+			s.count(func(st *SorterStats) { st.Failures++ })
+			continue
+		}
+		s.inbox.sorted(log)
+		logs++
+	}
+	return logs, errors.Join(errs...)
+}
+
+func (s *Sorter) count(f func(*SorterStats)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.stats)
+}
+
+// sortLog takes one closed log from whatever point an earlier attempt reached to its end: committed and gone.
+func (s *Sorter) sortLog(ctx context.Context, name string) error {
+	scan, err := disk.ScanLog(s.fs, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // an earlier attempt removed it
+	case errors.Is(err, disk.ErrLogHeader):
+		// It is longer than a header, and the header was durable before the first record.
+		return s.setAside(ctx, name, err)
+	case err != nil:
+		return err
+	}
+	entries, readErr := decode(scan.Records)
+	damage := cmp.Or(scan.Err(name), readErr)
+	done, err := s.opt.Committer.SegmentsOfLog(ctx, scan.ID)
+	if err != nil {
+		return err
+	}
+	if !done {
+		if err := s.commit(ctx, scan.ID, entries); err != nil {
+			return err
+		}
+	}
+	if err := s.opt.Failpoints.Hit(FailSegmentAfterCommit); err != nil {
+		return err
+	}
+	if damage != nil {
+		err = s.setAside(ctx, name, damage)
+	} else {
+		err = disk.Remove(s.fs, name)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.opt.Failpoints.Hit(FailSegmentAfterRemove); err != nil {
+		return err
+	}
+	s.count(func(st *SorterStats) { st.Logs++ })
+	if f, ok := s.opt.Committer.(Forgetter); ok {
+		return f.ForgetLog(ctx, scan.ID)
+	}
+	return nil
+}
+
+func decode(records [][]byte) ([]Entry, error) {
+	var entries []Entry
+	for _, r := range records {
+		var err error
+		if entries, err = readEntries(entries, r); err != nil {
+			return entries, err
+		}
+	}
+	return entries, nil
+}
+
+// setAside renames a damaged log so that no later start sorts it and an operator finds it.
+func (s *Sorter) setAside(ctx context.Context, name string, damage error) error {
+	if err := s.fs.Rename(name, name+damagedSuffix); err != nil {
+		return err
+	}
+	if err := s.fs.SyncDir(path.Dir(name)); err != nil {
+		return err
+	}
+	s.count(func(st *SorterStats) { st.Damaged++ })
+	s.opt.Logger.LogAttrs(ctx, slog.LevelError, "acknowledged reports are lost: a log is damaged and was set aside",
+		slog.String("file", name+damagedSuffix), slog.Any("error", damage))
+	return nil
+}
+
+// commit writes the segments of a log and has them named.
+func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry) error {
+	dir := path.Join(s.opt.Dir, log.String()[:2])
+	if err := s.ensureDir(dir); err != nil {
+		return err
+	}
+	if err := s.opt.Failpoints.Hit(FailSegmentBeforeWrite); err != nil {
+		return err
+	}
+	var metas []Meta
+	for _, g := range group(entries) {
+		duplicates := g.duplicates
+		for part := range s.parts(g.entries) {
+			content, meta := encode(part)
+			meta.Name = fmt.Sprintf("%s/%s-%06d.seg", dir, log, len(metas))
+			meta.Duplicates, duplicates = duplicates, 0
+			if err := disk.StageFile(s.fs, meta.Name, content); err != nil {
+				return err
+			}
+			if err := s.opt.Failpoints.Hit(FailSegmentAfterWrite); err != nil {
+				return err
+			}
+			metas = append(metas, meta)
+		}
+	}
+	if err := s.fs.SyncDir(dir); err != nil {
+		return err
+	}
+	if err := s.opt.Failpoints.Hit(FailSegmentBeforeCommit); err != nil {
+		return err
+	}
+	if err := s.opt.Committer.CommitLog(ctx, log, metas); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	s.count(func(st *SorterStats) {
+		st.Segments += int64(len(metas))
+		for _, m := range metas {
+			st.Reports += int64(m.Count)
+			st.Duplicates += int64(m.Duplicates)
+		}
+	})
+	return nil
+}
+
+func (s *Sorter) ensureDir(dir string) error {
+	if _, ok := s.dirs[dir]; ok {
+		return nil
+	}
+	if err := disk.MakeDirs(s.fs, dir); err != nil {
+		return err
+	}
+	s.dirs[dir] = struct{}{}
+	return nil
+}
+
+// grouped are the entries of one task and bucket, distinct and in order of arrival.
+type grouped struct {
+	entries    []Entry
+	duplicates int
+}
+
+// group sorts entries by task and bucket; the order depends on nothing but the log.
+func group(entries []Entry) []grouped {
+	type key struct {
+		task   TaskID
+		bucket uint64
+	}
+	type member struct {
+		key
+		id ReportID
+	}
+	groups := make(map[key]*grouped)
+	seen := make(map[member]struct{}, len(entries))
+	var keys []key
+	for _, e := range entries {
+		k := key{e.TaskID, e.Bucket}
+		g := groups[k]
+		if g == nil {
+			g = new(grouped)
+			groups[k] = g
+			keys = append(keys, k)
+		}
+		m := member{k, e.ReportID}
+		if _, dup := seen[m]; dup {
+			g.duplicates++
+			continue
+		}
+		seen[m] = struct{}{}
+		g.entries = append(g.entries, e)
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(bytes.Compare(a.task[:], b.task[:]), cmp.Compare(a.bucket, b.bucket))
+	})
+	sorted := make([]grouped, len(keys))
+	for i, k := range keys {
+		sorted[i] = *groups[k]
+	}
+	return sorted
+}
+
+// parts cuts the entries of a group by MaxBytes and MaxReports.
+func (s *Sorter) parts(entries []Entry) func(yield func([]Entry) bool) {
+	return func(yield func([]Entry) bool) {
+		for len(entries) > 0 {
+			n, size := 1, len(entries[0].Report)
+			for n < len(entries) && n < s.opt.MaxReports && size+len(entries[n].Report) <= s.opt.MaxBytes {
+				size += len(entries[n].Report)
+				n++
+			}
+			if !yield(entries[:n]) {
+				return
+			}
+			entries = entries[n:]
+		}
+	}
+}
