@@ -1,0 +1,567 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
+)
+
+func TestSortCutsByTaskBucketAndSize(t *testing.T) {
+	mem, r := disktest.NewMem(1), newRows()
+	l := mustStart(t, mem, r, nil)
+	acked := make(map[int]bool)
+	for n := 0; n < 60; n += 5 {
+		mustPut(t, l, testEntries(n, n+5)...)
+	}
+	for n := range 60 {
+		acked[n] = true
+	}
+	mustSort(t, l)
+	checkKept(t, r, mem, acked)
+	for _, m := range r.segments {
+		if m.Count > 3 {
+			t.Errorf("a segment has %d reports, more than MaxReports", m.Count)
+		}
+		s, err := Open(mem, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size := len(s.body); size > 600 && m.Count > 1 {
+			t.Errorf("a segment has %d bytes of reports, more than MaxBytes", size)
+		}
+	}
+	st := l.sorter.Stats()
+	if st.Reports != 60 || st.Segments != int64(len(r.segments)) || st.Logs < 2 {
+		t.Errorf("stats %+v, want 60 reports in %d segments from several logs", st, len(r.segments))
+	}
+	if u := l.inbox.Stats(); u.Unsorted != 0 || u.InFlight != 0 || u.ClosedLogs != 0 {
+		t.Errorf("inbox %+v after sorting everything", u)
+	}
+	if logs := files(t, mem, "inbox"); len(logs) != 1 {
+		t.Errorf("logs left: %v", logs)
+	}
+	if len(r.logs) != 0 {
+		t.Errorf("%d logs were not forgotten", len(r.logs))
+	}
+}
+
+func TestDuplicatesInOneLogAreCounted(t *testing.T) {
+	mem, r := disktest.NewMem(1), newRows()
+	l := mustStart(t, mem, r, nil)
+	second := testEntry(0)
+	second.Report = []byte("another report with the same id")
+	elsewhere := testEntry(0)
+	elsewhere.Bucket = 7200
+	mustPut(t, l, testEntry(0), testEntry(6), second)
+	mustPut(t, l, testEntry(0), elsewhere)
+	mustSort(t, l)
+	reports, duplicates := 0, 0
+	for _, m := range r.segments {
+		reports, duplicates = reports+m.Count, duplicates+m.Duplicates
+		s, err := Open(mem, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range s.Len() {
+			if bytes.Equal(s.Report(i), second.Report) {
+				t.Error("the later report was kept")
+			}
+		}
+	}
+	if reports != 3 || duplicates != 2 {
+		t.Errorf("%d reports and %d duplicates, want 3 (one in another bucket) and 2", reports, duplicates)
+	}
+}
+
+// The power fails at every place between durable steps, at each of its first passes, with many outcomes; the next life
+// may lose power too. In the end each acknowledged report is in exactly one segment and nothing is in two.
+func TestPowerLossAtEveryFailpoint(t *testing.T) {
+	for _, point := range SegmentFailpoints() {
+		t.Run(point, func(t *testing.T) {
+			reached := 0
+			for seed := range uint64(48) {
+				mem, r := disktest.NewMem(seed), newRows()
+				acked := make(map[int]bool)
+				next := 0
+				for range 3 {
+					var fp disk.Failpoints
+					cutAt(mem, &fp, point, int(seed%4))
+					next = livesUntilCut(mem, r, &fp, acked, next)
+					if fp.Hits()[point] > int(seed%4) {
+						reached++
+					}
+					mem = mem.Crash()
+				}
+				l := mustStart(t, mem, r, nil)
+				mustSort(t, l)
+				checkKept(t, r, mem, acked)
+				if extra := len(files(t, mem, "segments")) - len(r.segments); extra != 0 {
+					t.Errorf("seed %d: %d segment files without a row", seed, extra)
+				}
+				if logs := files(t, mem, "inbox"); len(logs) != 1 {
+					t.Errorf("seed %d: logs left: %v", seed, logs)
+				}
+				if st := l.sorter.Stats(); st.Damaged != 0 {
+					t.Errorf("seed %d: a power loss was taken for damage", seed)
+				}
+				if t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+			if reached == 0 {
+				t.Error("never reached")
+			}
+		})
+	}
+}
+
+// livesUntilCut puts reports from several goroutines and sorts until the power fails; it notes what was acknowledged.
+func livesUntilCut(mem *disktest.Mem, r *rows, fp *disk.Failpoints, acked map[int]bool, next int) int {
+	l, err := start(mem, r, fp)
+	if err != nil {
+		return next
+	}
+	defer l.inbox.Close()
+	var mu sync.Mutex
+	for range 6 {
+		var wg sync.WaitGroup
+		for range 3 {
+			from := next
+			next += 3
+			wg.Go(func() {
+				err := l.inbox.Put(context.Background(), testEntries(from, from+3))
+				mu.Lock()
+				defer mu.Unlock()
+				for n := from; n < from+3; n++ {
+					acked[n] = err == nil
+				}
+			})
+		}
+		wg.Wait()
+		l.sorter.Sort(context.Background())
+	}
+	return next
+}
+
+// Every single call that changes the disk fails once, in turn, without a power loss: the same process goes on, or after
+// a failed sync of the log the next one does.
+func TestEveryDiskErrorOnce(t *testing.T) {
+	for _, thenCrash := range []bool{false, true} {
+		for at := 1; ; at++ {
+			mem, r := disktest.NewMem(uint64(at)), newRows()
+			calls, failed := 0, false
+			mem.Inject(func(op disktest.Op, _ string) error {
+				if op == disktest.OpRead || op == disktest.OpOpen {
+					return nil
+				}
+				calls++
+				if calls == at {
+					failed = true
+					return errInjected
+				}
+				return nil
+			})
+			acked := make(map[int]bool)
+			livesUntilCut(mem, r, nil, acked, 0)
+			mem.Inject(nil)
+			if thenCrash {
+				mem = mem.Crash()
+			}
+			l := mustStart(t, mem, r, nil)
+			mustSort(t, l)
+			checkKept(t, r, mem, acked)
+			if t.Failed() {
+				t.Fatalf("with call %d failing (crash after: %v)", at, thenCrash)
+			}
+			if !failed {
+				if at < 30 {
+					t.Errorf("only %d calls", at)
+				}
+				break
+			}
+		}
+	}
+}
+
+// The commit fails without effect, or took effect and is reported as failed.
+func TestCommitLostOrReportedLost(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		mem, r := disktest.NewMem(1), newRows()
+		l := mustStart(t, mem, r, nil)
+		mustPut(t, l, testEntries(0, 4)...)
+		fails := 2
+		r.fail = func(a bool) error {
+			if a == after && fails > 0 {
+				fails--
+				return errInjected
+			}
+			return nil
+		}
+		if _, err := l.sorter.Sort(context.Background()); !errors.Is(err, errInjected) {
+			t.Errorf("sort: %v", err)
+		}
+		mustPut(t, l, testEntries(4, 8)...)
+		l.sorter.Sort(context.Background())
+		mustSort(t, l)
+		acked := make(map[int]bool)
+		for n := range 8 {
+			acked[n] = true
+		}
+		checkKept(t, r, mem, acked)
+	}
+}
+
+func TestFullDiskHeals(t *testing.T) {
+	mem, r := disktest.NewMem(3), newRows()
+	l := mustStart(t, mem, r, nil)
+	mustPut(t, l, testEntries(0, 3)...)
+	full := true
+	mem.Inject(func(op disktest.Op, _ string) error {
+		if full && op == disktest.OpWrite {
+			return errInjected
+		}
+		return nil
+	})
+	if err := l.inbox.Put(t.Context(), testEntries(3, 6)); !errors.Is(err, disk.ErrStateUnknown) {
+		t.Errorf("first Put on a full disk: %v, want ErrStateUnknown", err)
+	}
+	if err := l.inbox.Put(t.Context(), testEntries(6, 9)); !errors.Is(err, ErrBusy) {
+		t.Errorf("second Put on a full disk: %v, want ErrBusy", err)
+	}
+	full = false
+	mustPut(t, l, testEntries(9, 12)...)
+	mustSort(t, l)
+	acked := map[int]bool{0: true, 1: true, 2: true, 3: false, 6: false, 9: true, 10: true, 11: true}
+	checkKept(t, r, mem, acked)
+	if r.kept(t, mem)[testEntry(6).ReportID] != 0 {
+		t.Error("a report refused with ErrBusy was kept")
+	}
+}
+
+func TestFailedSyncStopsTheInbox(t *testing.T) {
+	mem, r := disktest.NewMem(3), newRows()
+	l := mustStart(t, mem, r, nil)
+	mustPut(t, l, testEntries(0, 3)...)
+	mem.Inject(func(op disktest.Op, _ string) error {
+		if op == disktest.OpSync {
+			return errInjected
+		}
+		return nil
+	})
+	if err := l.inbox.Put(t.Context(), testEntries(3, 6)); !errors.Is(err, disk.ErrStateUnknown) {
+		t.Errorf("Put: %v, want ErrStateUnknown", err)
+	}
+	mem.Inject(nil)
+	if err := l.inbox.Put(t.Context(), testEntries(6, 9)); !errors.Is(err, disk.ErrLogFailed) {
+		t.Errorf("Put after the failed sync: %v, want ErrLogFailed", err)
+	}
+	if l.inbox.Err() == nil {
+		t.Error("the inbox does not say that it is broken")
+	}
+	l.inbox.Close()
+	next := mustStart(t, mem, r, nil)
+	mustSort(t, next)
+	checkKept(t, r, mem, map[int]bool{0: true, 1: true, 2: true, 3: false, 4: false, 5: false})
+}
+
+func TestDamagedLogIsSetAside(t *testing.T) {
+	mem, r := disktest.NewMem(1), newRows()
+	l := mustStart(t, mem, r, nil)
+	for n := range 3 {
+		mustPut(t, l, testEntry(n))
+	}
+	l.inbox.Close()
+	name := files(t, mem, "inbox")[0]
+	f, err := mem.OpenWrite(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := disk.LogHeaderSize + disk.FrameOverhead + testEntrySize(0) + disk.FrameOverhead
+	if _, err := f.WriteAt([]byte{0xff}, int64(second)); err != nil {
+		t.Fatal(err)
+	}
+	var logged bytes.Buffer
+	in, err := OpenInbox(mem, InboxOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	s, err := NewSorter(in, SorterOptions{Committer: r, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sort(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.Stats().Damaged != 1 || !strings.Contains(logged.String(), "damaged") {
+		t.Errorf("stats %+v, log %q", s.Stats(), logged.String())
+	}
+	if kept := r.kept(t, mem); len(kept) != 1 || kept[testEntry(0).ReportID] != 1 {
+		t.Errorf("kept %v, want the report before the damage", kept)
+	}
+	if _, err := mem.Stat(name + damagedSuffix); err != nil {
+		t.Errorf("the damaged log is gone: %v", err)
+	}
+	again := mustStart(t, mem, r, nil)
+	if st := again.inbox.Stats(); st.ClosedLogs != 0 {
+		t.Errorf("%d logs wait to be sorted in the next life, want none", st.ClosedLogs)
+	}
+	mustSort(t, again)
+	if kept := r.kept(t, mem); len(kept) != 1 {
+		t.Errorf("the damaged log was sorted again: %v", kept)
+	}
+}
+
+func testEntrySize(n int) int {
+	e := testEntry(n)
+	return e.encodedSize()
+}
+
+func TestOpenRefusesWhatTheRowDoesNotName(t *testing.T) {
+	mem, r := disktest.NewMem(1), newRows()
+	l := mustStart(t, mem, r, nil)
+	mustPut(t, l, testEntry(0), testEntry(6))
+	mustSort(t, l)
+	var meta Meta
+	for _, meta = range r.segments {
+	}
+	whole, err := disk.ReadFile(mem, meta.Name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole {
+		flipped := bytes.Clone(whole)
+		flipped[n] ^= 1
+		if err := disk.WriteFile(mem, meta.Name, flipped); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(mem, meta); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("byte %d flipped: %v, want ErrCorrupt", n, err)
+		}
+	}
+	for _, n := range []int{0, 1, len(whole) - 1} {
+		if err := disk.WriteFile(mem, meta.Name, whole[:n]); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(mem, meta); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("cut to %d bytes: %v, want ErrCorrupt", n, err)
+		}
+	}
+	if err := disk.WriteFile(mem, meta.Name, whole, []byte{0}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(mem, meta); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("one byte longer: %v, want ErrCorrupt", err)
+	}
+	if err := disk.WriteFile(mem, meta.Name, whole); err != nil {
+		t.Fatal(err)
+	}
+	other := meta
+	other.Bucket++
+	if _, err := Open(mem, other); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("opened as another bucket: %v, want ErrCorrupt", err)
+	}
+	if _, err := Open(mem, meta); err != nil {
+		t.Error(err)
+	}
+	if err := Remove(mem, meta.Name, meta.Name); err != nil {
+		t.Error(err)
+	}
+	if _, err := Open(mem.Crash(), meta); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after Remove and a power loss: %v, want fs.ErrNotExist", err)
+	}
+}
+
+func TestPutLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := disktest.NewMem(1)
+		mem.Inject(func(op disktest.Op, _ string) error {
+			if op == disktest.OpSync {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		in, err := OpenInbox(mem, InboxOptions{MaxReport: 1000, MaxInFlight: 1500, MaxUnsorted: 3000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := Entry{Report: make([]byte, 1001)}
+		if err := in.Put(t.Context(), []Entry{e}); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%v, want ErrTooLarge", err)
+		}
+		e.Report = e.Report[:1000]
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := in.Put(t.Context(), []Entry{e}); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if err := in.Put(t.Context(), []Entry{e}); !errors.Is(err, ErrBusy) {
+			t.Errorf("with another in flight: %v, want ErrBusy", err)
+		}
+		wg.Wait()
+		if err := in.Put(t.Context(), []Entry{e}); err != nil {
+			t.Errorf("after it landed: %v", err)
+		}
+		if err := in.Put(t.Context(), []Entry{e}); !errors.Is(err, ErrBusy) {
+			t.Errorf("with too much unsorted: %v, want ErrBusy", err)
+		}
+		in.Close()
+		if err := in.Put(t.Context(), []Entry{{Report: []byte("x")}}); !errors.Is(err, disk.ErrLogClosed) {
+			t.Errorf("after Close: %v, want ErrLogClosed", err)
+		}
+	})
+}
+
+// One call may be larger than a log record.
+func TestPutSplitsLargeCalls(t *testing.T) {
+	mem, r := disktest.NewMem(1), newRows()
+	in, err := OpenInbox(mem, InboxOptions{MaxReport: 400, Log: disk.LogOptions{MaxRecord: 500}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	s, err := NewSorter(in, SorterOptions{Committer: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Put(t.Context(), testEntries(0, 40)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sort(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if kept := r.kept(t, mem); len(kept) != 40 {
+		t.Errorf("%d reports kept, want 40", len(kept))
+	}
+}
+
+func TestRunSortsWithinLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, r := disktest.NewMem(1), newRows()
+		in, err := OpenInbox(mem, InboxOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := NewSorter(in, SorterOptions{Committer: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		for round := range 3 {
+			if err := in.Put(ctx, testEntries(round, round+1)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(249 * time.Millisecond)
+			synctest.Wait()
+			if got := s.Stats().Reports; got != int64(round) {
+				t.Errorf("round %d: %d reports sorted before the latency is over", round, got)
+			}
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if got := s.Stats().Reports; got != int64(round+1) {
+				t.Errorf("round %d: %d reports sorted when the latency is over", round, got)
+			}
+		}
+		// A failure is tried again, later and later.
+		fails := 3
+		r.fail = func(bool) error {
+			if fails > 0 {
+				fails--
+				return errInjected
+			}
+			return nil
+		}
+		if err := in.Put(ctx, testEntries(3, 4)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(250*time.Millisecond + 100*time.Millisecond + 200*time.Millisecond + 400*time.Millisecond)
+		synctest.Wait()
+		if st := s.Stats(); st.Reports != 4 || st.Failures != 3 {
+			t.Errorf("after three failures: %+v", st)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v", err)
+		}
+		in.Close()
+	})
+}
+
+func TestSweepRemovesOnlyTheNameless(t *testing.T) {
+	mem := disktest.NewMem(1)
+	if err := disk.MakeDirs(mem, "d/e"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"d/live", "d/dead", "d/e/live", "d/e/dead.seg.tmp"} {
+		if err := disk.WriteFile(mem, name, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := Sweep(mem, "d", map[string]struct{}{"d/live": {}, "d/e/live": {}})
+	if err != nil || n != 2 {
+		t.Errorf("Sweep: %d, %v", n, err)
+	}
+	mem = mem.Crash()
+	if got := fmt.Sprint(files(t, mem, "d")); got != "[d/e/live d/live]" {
+		t.Errorf("left: %s", got)
+	}
+	if n, err := Sweep(mem, "absent", nil); n != 0 || err != nil {
+		t.Errorf("Sweep of no directory: %d, %v", n, err)
+	}
+}
+
+func FuzzReadEntries(f *testing.F) {
+	f.Add(appendEntries(nil, testEntries(0, 5)))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		entries, err := readEntries(nil, b)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Errorf("untyped error %v", err)
+			}
+			return
+		}
+		again, err := readEntries(nil, appendEntries(nil, entries))
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(entries) {
+			t.Errorf("entries changed on the way: %v", err)
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	whole, _ := encode(testEntries(0, 1))
+	f.Add(whole[:len(whole)-32])
+	f.Fuzz(func(t *testing.T, content []byte) {
+		// The checksum is made good, so that what lies behind it is reached.
+		s, err := parse(append(bytes.Clone(content), sumOf(content)...))
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Errorf("untyped error %v", err)
+			}
+			return
+		}
+		total := 0
+		for i := range s.Len() {
+			s.ReportID(i)
+			total += len(s.Report(i))
+		}
+		if total != len(s.body) {
+			t.Errorf("reports have %d bytes of %d", total, len(s.body))
+		}
+	})
+}
