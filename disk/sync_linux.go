@@ -2,6 +2,7 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 )
@@ -23,7 +24,7 @@ func syncData(f *os.File) error {
 		}
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", os.ErrClosed, err) // all that Control fails for
 	}
 	return os.NewSyscallError("fdatasync", syncErr)
 }

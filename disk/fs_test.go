@@ -1,0 +1,206 @@
+package disk_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"testing"
+
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
+)
+
+// The simulated disk and the real one answer alike.
+func TestFSConformance(t *testing.T) {
+	osfs, err := disk.OS(t.TempDir() + "/new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer osfs.Close()
+	for name, fsys := range map[string]disk.FS{"os": osfs, "mem": disktest.NewMem(1)} {
+		t.Run(name, func(t *testing.T) { testFS(t, fsys) })
+	}
+}
+
+func testFS(t *testing.T, fsys disk.FS) {
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("error %v, want %v", err, want)
+		}
+	}
+	content := func(name, want string) {
+		t.Helper()
+		got, err := disk.ReadFile(fsys, name, 100)
+		if err != nil || string(got) != want {
+			t.Errorf("%s holds %q, %v; want %q", name, got, err, want)
+		}
+	}
+	ok(disk.MakeDirs(fsys, "a/b"))
+	ok(disk.MakeDirs(fsys, "a/b"))
+	ok(disk.MakeDirs(fsys, "."))
+
+	f, err := fsys.Create("a/f")
+	ok(err)
+	_, err = f.Write([]byte("hello "))
+	ok(err)
+	_, err = f.Write([]byte("world"))
+	ok(err)
+	_, err = f.WriteAt([]byte("H"), 0)
+	ok(err)
+	_, err = f.Write([]byte("!"))
+	ok(err)
+	_, err = f.WriteAt([]byte("z"), 14)
+	ok(err)
+	ok(f.Sync())
+	content("a/f", "Hello world!\x00\x00z")
+	ok(f.Truncate(5))
+	if size, err := f.Size(); size != 5 || err != nil {
+		t.Errorf("size %d, %v", size, err)
+	}
+	var buf [8]byte
+	if n, err := f.ReadAt(buf[:], 3); n != 2 || err != io.EOF {
+		t.Errorf("read over the end: %d, %v", n, err)
+	}
+	if n, err := f.ReadAt(buf[:], 9); n != 0 || err != io.EOF {
+		t.Errorf("read behind the end: %d, %v", n, err)
+	}
+	ok(f.Close())
+	is(f.Close(), fs.ErrClosed)
+	is(f.Sync(), fs.ErrClosed)
+
+	_, err = fsys.Create("a/f")
+	is(err, fs.ErrExist)
+	_, err = fsys.Open("a/none")
+	is(err, fs.ErrNotExist)
+	_, err = fsys.OpenAppend("a/none")
+	is(err, fs.ErrNotExist)
+	_, err = fsys.Create("none/f")
+	is(err, fs.ErrNotExist)
+	is(fsys.Remove("a/none"), fs.ErrNotExist)
+	is(fsys.Rename("a/none", "a/g"), fs.ErrNotExist)
+	is(fsys.SyncDir("none"), fs.ErrNotExist)
+	_, err = fsys.Stat("none")
+	is(err, fs.ErrNotExist)
+	_, err = fsys.ReadDir("none")
+	is(err, fs.ErrNotExist)
+
+	f, err = fsys.OpenAppend("a/f")
+	ok(err)
+	_, err = f.Write([]byte(" there"))
+	ok(err)
+	ok(f.Close())
+	content("a/f", "Hello there")
+	f, err = fsys.OpenWrite("a/f")
+	ok(err)
+	_, err = f.Write([]byte("J"))
+	ok(err)
+	ok(f.Close())
+	content("a/f", "Jello there")
+	f, err = fsys.OpenWrite("a/g")
+	ok(err)
+	ok(f.Close())
+	f, err = fsys.Open("a/g")
+	ok(err)
+	if _, err = f.Write([]byte("x")); err == nil {
+		t.Error("wrote to a file opened for reading")
+	}
+	ok(f.Close())
+
+	entries, err := fsys.ReadDir("a")
+	ok(err)
+	if got := fmt.Sprint(entries); got != "[{b true 0} {f false 11} {g false 0}]" {
+		t.Errorf("entries %s", got)
+	}
+	ok(fsys.Rename("a/f", "a/b/g"))
+	ok(fsys.Rename("a/g", "a/b/g"))
+	content("a/b/g", "")
+	if err := fsys.Remove("a/b"); err == nil {
+		t.Error("removed a directory with a file in it")
+	}
+	ok(disk.Remove(fsys, "a/b/g", "a/b/none"))
+	ok(fsys.Remove("a/b"))
+	if e, err := fsys.Stat("a"); err != nil || e != (disk.Entry{Name: "a", Dir: true}) {
+		t.Errorf("stat: %+v, %v", e, err)
+	}
+	for _, bad := range []string{"", "/etc/passwd", "../x", "a/../x", "a/", "./a"} {
+		_, err := fsys.Create(bad)
+		is(err, disk.ErrBadName)
+		_, err = fsys.Open(bad)
+		is(err, disk.ErrBadName)
+		is(fsys.Remove(bad), disk.ErrBadName)
+		is(fsys.Rename("a", bad), disk.ErrBadName)
+		is(fsys.MkdirAll(bad), disk.ErrBadName)
+		is(fsys.SyncDir(bad), disk.ErrBadName)
+	}
+	ok(disk.WriteFile(fsys, "a/big", make([]byte, 101)))
+	if _, err := disk.ReadFile(fsys, "a/big", 100); err == nil {
+		t.Error("read a file larger than the limit")
+	}
+}
+
+// A replacement that fails or loses power at any call leaves the old content or the new one, and once it was reported
+// done, the new one.
+func TestWriteFileIsAtomic(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		for at := 1; ; at++ {
+			failed := false
+			for seed := range uint64(30) {
+				mem := disktest.NewMem(seed)
+				if err := disk.WriteFile(mem, "f", []byte("old")); err != nil {
+					t.Fatal(err)
+				}
+				calls := 0
+				failed = false
+				mem.Inject(func(disktest.Op, string) error {
+					if calls++; calls == at || cut && calls > at {
+						failed = true
+						return errInjected
+					}
+					return nil
+				})
+				err := disk.WriteFile(mem, "f", []byte("new "), []byte("content"))
+				mem.Inject(nil)
+				mem = mem.Crash()
+				got, readErr := disk.ReadFile(mem, "f", 100)
+				if readErr != nil || string(got) != "new content" && (err == nil || string(got) != "old") {
+					t.Fatalf("call %d failing, seed %d: %q, %v; WriteFile said %v", at, seed, got, readErr, err)
+				}
+			}
+			if !failed {
+				if at < 6 {
+					t.Errorf("only %d calls", at)
+				}
+				break
+			}
+		}
+	}
+}
+
+func TestFailpoints(t *testing.T) {
+	var none *disk.Failpoints
+	if err := none.Hit("a"); err != nil {
+		t.Errorf("the nil registry fails: %v", err)
+	}
+	var fp disk.Failpoints
+	fp.Arm("a", 1, func() error { return errInjected })
+	var got []error
+	for range 3 {
+		got = append(got, fp.Hit("a"), fp.Hit("b"))
+	}
+	fp.Disarm("a")
+	got = append(got, fp.Hit("a"))
+	if s := fmt.Sprint(got); s != "[<nil> <nil> injected <nil> injected <nil> <nil>]" {
+		t.Errorf("hits returned %s", s)
+	}
+	if s := fmt.Sprint(fp.Seen(), fp.Hits()["a"]); s != "[a b] 4" {
+		t.Errorf("seen %s", s)
+	}
+}
