@@ -420,3 +420,42 @@ func TestOpenLogRefusesDamage(t *testing.T) {
 		t.Error("the damaged log was changed")
 	}
 }
+
+// A group is written whole and synced once: a bad frame before a good one of the same group is what a power loss may
+// leave. Before a good one of a later group it is damage.
+func TestScanKnowsGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := disktest.NewMem(1)
+		l := mustCreateLog(t, mem, "log", disk.LogOptions{})
+		mem.Inject(func(op disktest.Op, _ string) error {
+			if op == disktest.OpSync {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		})
+		var wg sync.WaitGroup
+		wg.Go(func() { l.Append(t.Context(), []byte("a")) })
+		synctest.Wait() // a is being synced
+		wg.Go(func() { l.Append(t.Context(), []byte("b")) })
+		wg.Go(func() { l.Append(t.Context(), []byte("c")) })
+		wg.Wait()
+		l.Close()
+		mem.Inject(nil)
+		whole, err := disk.ReadFile(mem, "log", 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const frame = disk.FrameOverhead + 1
+		for bad, damaged := range []bool{true, false, false} {
+			content := bytes.Clone(whole)
+			content[disk.LogHeaderSize+(bad+1)*frame-1] ^= 1
+			if err := disk.WriteFile(mem, "bad", content); err != nil {
+				t.Fatal(err)
+			}
+			s, err := disk.ScanLog(mem, "bad")
+			if err != nil || s.Damaged != damaged || len(s.Records) != bad || s.Cut != int64((3-bad)*frame) {
+				t.Errorf("frame %d bad: %+v, %v; want damaged %v", bad, s, err, damaged)
+			}
+		}
+	})
+}

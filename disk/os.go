@@ -12,6 +12,7 @@ import (
 // symbolic links ([os.Root]).
 type OSFS struct {
 	root *os.Root
+	lock *os.File // nil unless Lock was called
 }
 
 // OS opens the directory dir as an [FS] and makes it, readable by its owner only, if it is not there.
@@ -26,8 +27,14 @@ func OS(dir string) (*OSFS, error) {
 	return &OSFS{root: root}, nil
 }
 
-// Close releases the directory; open files stay usable.
-func (o *OSFS) Close() error { return o.root.Close() }
+// Close releases the directory and its lock; open files stay usable.
+func (o *OSFS) Close() error {
+	if o.lock != nil {
+		o.lock.Close() // nothing was written to it
+		o.lock = nil
+	}
+	return o.root.Close()
+}
 
 func (o *OSFS) open(name string, flag int) (*osFile, error) {
 	if err := CheckName(name); err != nil {

@@ -29,6 +29,7 @@
 //
 // # Start-up
 //
+// One process owns the folders ([disk.OSFS.Lock]): a second would take the first one's open log for an old one.
 // [OpenInbox] finds the logs of earlier lives; [Sweep] removes the files that no row names, and must run before the
 // sorter starts; [Sorter.Run] then sorts the old logs first. A log in which acknowledged records are damaged is sorted up
 // to the damage and set aside under its name with ".damaged" appended, never deleted.

@@ -41,14 +41,15 @@ func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta) error 
 			return err
 		}
 	}
-	if !r.logs[log] {
-		r.logs[log] = true
-		for _, m := range metas {
-			if _, ok := r.segments[m.Name]; ok {
-				panic("two rows with one name")
-			}
-			r.segments[m.Name] = m
+	if r.logs[log] {
+		panic("a log that is recorded as sorted was sorted again")
+	}
+	r.logs[log] = true
+	for _, m := range metas {
+		if _, ok := r.segments[m.Name]; ok {
+			panic("two rows with one name")
 		}
+		r.segments[m.Name] = m
 	}
 	if r.fail != nil {
 		return r.fail(true)
