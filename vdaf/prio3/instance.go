@@ -23,12 +23,15 @@ const (
 	IDMultiproof       = 0xFFFFFFFF
 )
 
-// Bounds on parameters. MaxElements holds for an encoded measurement and for all its proofs together: 4 Mi elements are
-// 64 MiB of input share, above what any transport here takes, and bound what a constructor or State allocates.
+// Bounds on parameters, which bound what a constructor, a State (per report) or Shard allocates.
 const (
-	MaxShares   = 255
-	MaxProofs   = 255
+	MaxShares = 255
+	MaxProofs = 255
+	// MaxElements is the longest encoded measurement, in field elements: at most 64 MiB of input share.
 	MaxElements = 1 << 22
+	// MaxProofElements is the length of all proofs of a report together. At the best chunk length the longest
+	// measurement needs a thirtieth of it.
+	MaxProofElements = 1 << 18
 )
 
 // ErrParameter: a constructor was given parameters outside their bounds.

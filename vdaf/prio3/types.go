@@ -78,8 +78,8 @@ type SumVec struct {
 }
 
 // NewSumVec returns a SumVec over Field128 of vectors of length elements up to max (at least 1), proved chunk bits at a
-// time; [OptimalChunk] of length*bits gives the shortest reports. length*bits and the proof are at most [MaxElements].
-// Errors are [ErrParameter].
+// time; [OptimalChunk] of length*bits gives the shortest reports. length*bits is at most [MaxElements], the
+// proof at most [MaxProofElements]. Errors are [ErrParameter].
 func NewSumVec(shares, length int, max uint64, chunk int) (*SumVec, error) {
 	return newSumVec(IDSumVec, field.Field128{}, shares, length, max, chunk, 1)
 }
@@ -145,7 +145,8 @@ func (v *SumVec) ShardDerandomized(ctx []byte, m []uint64, nonce *[vdaf.NonceSiz
 type Histogram struct{ core }
 
 // NewHistogram returns a Histogram over length buckets, proved chunk at a time; [OptimalChunk] of length gives the
-// shortest reports. length and the proof are at most [MaxElements]. Errors are [ErrParameter].
+// shortest reports. length is at most [MaxElements], the proof at most
+// [MaxProofElements]. Errors are [ErrParameter].
 func NewHistogram(shares, length, chunk int) (*Histogram, error) {
 	if err := checkShares(shares); err != nil {
 		return nil, err
@@ -185,7 +186,7 @@ type MultihotCountVec struct {
 
 // NewMultihotCountVec returns a MultihotCountVec over length bits with at most maxWeight set (1 to length), proved chunk
 // elements at a time; [OptimalChunk] of length plus the bits of maxWeight gives the shortest reports. Their number
-// and the proof are at most [MaxElements]. Errors are [ErrParameter].
+// is at most [MaxElements], the proof at most [MaxProofElements]. Errors are [ErrParameter].
 func NewMultihotCountVec(shares, length, maxWeight, chunk int) (*MultihotCountVec, error) {
 	if err := checkShares(shares); err != nil {
 		return nil, err
@@ -237,13 +238,13 @@ func checkChunk(n, chunk, proofs int) error {
 	switch {
 	case n < 1 || n > MaxElements:
 		return fmt.Errorf("%w: measurement of %d elements, want 1 to %d", ErrParameter, n, MaxElements)
-	case chunk < 1 || chunk > MaxElements:
-		return fmt.Errorf("%w: chunk of %d, want 1 to %d", ErrParameter, chunk, MaxElements)
+	case chunk < 1 || chunk > MaxProofElements:
+		return fmt.Errorf("%w: chunk of %d, want 1 to %d", ErrParameter, chunk, MaxProofElements)
 	case proofs < 1 || proofs > MaxProofs:
 		return fmt.Errorf("%w: %d proofs, want 1 to %d", ErrParameter, proofs, MaxProofs)
 	}
-	if p := flp.ChunkedProofLen(n, chunk); p > MaxElements/proofs {
-		return fmt.Errorf("%w: %d proofs of %d elements, want %d in all", ErrParameter, proofs, p, MaxElements)
+	if p := flp.ChunkedProofLen(n, chunk); p > MaxProofElements/proofs {
+		return fmt.Errorf("%w: %d proofs of %d elements, want %d in all", ErrParameter, proofs, p, MaxProofElements)
 	}
 	return nil
 }

@@ -43,6 +43,7 @@ func sub128(a0, a1, b0, b1 uint64) (uint64, uint64) {
 	return t0, t1
 }
 
+// mul128 returns a*b/R. It is mont128 of the product written out in one body: the compiler inlines neither.
 func mul128(a0, a1, b0, b1 uint64) (uint64, uint64) {
 	t1, t0 := bits.Mul64(a0, b0)
 	t3, t2 := bits.Mul64(a1, b1)
@@ -54,12 +55,21 @@ func mul128(a0, a1, b0, b1 uint64) (uint64, uint64) {
 	t1, c = bits.Add64(t1, l, 0)
 	t2, c = bits.Add64(t2, h, c)
 	t3 += c
-	return mont128(t0, t1, t2, t3)
+	q, c := bits.Sub64(0, t0, 0) // c is the carry of t0 + q*1
+	h, l = bits.Mul64(q, ph128)
+	t1, c = bits.Add64(t1, l, c)
+	t2, c = bits.Add64(t2, h, c)
+	t3, t4 := bits.Add64(t3, 0, c)
+	q, c = bits.Sub64(0, t1, 0)
+	h, l = bits.Mul64(q, ph128)
+	t2, c = bits.Add64(t2, l, c)
+	t3, c = bits.Add64(t3, h, c)
+	return less128(t2, t3, t4+c)
 }
 
 // mont128 returns t/R reduced, for t < p*R.
 func mont128(t0, t1, t2, t3 uint64) (uint64, uint64) {
-	q, c := bits.Sub64(0, t0, 0) // c is the carry of t0 + q*1
+	q, c := bits.Sub64(0, t0, 0)
 	h, l := bits.Mul64(q, ph128)
 	t1, c = bits.Add64(t1, l, c)
 	t2, c = bits.Add64(t2, h, c)
@@ -171,34 +181,28 @@ func (f Field128) Sum(a []uint64, n, step int) Elem {
 }
 
 func (Field128) Dot(w, a []uint64, step int) Elem {
-	var s0, s1, s2, s3, s4 uint64
-	var x0, x1, x2, c uint64 // cross products, one limb up
+	var s0, s1, s2, s3, s4, c uint64
 	at := 0
 	for len(w) >= 2 {
-		b0, b1 := w[0], w[1]
-		w = w[2:]
-		a0, a1 := a[at], a[at+1]
-		at += 2 * step
-		h, l := bits.Mul64(a0, b0)
+		b0, b1, a0, a1 := w[0], w[1], a[at], a[at+1]
+		w, at = w[2:], at+2*step
+		// The cross products are below 2^129 together, and their carry cannot overflow the product's top limb.
+		h, l := bits.Mul64(a0, b1)
+		h2, l2 := bits.Mul64(a1, b0)
+		l, c = bits.Add64(l, l2, 0)
+		h, c2 := bits.Add64(h, h2, c)
+		h0, l0 := bits.Mul64(a0, b0)
 		h1, l1 := bits.Mul64(a1, b1)
-		s0, c = bits.Add64(s0, l, 0)
-		s1, c = bits.Add64(s1, h, c)
+		h0, c = bits.Add64(h0, l, 0)
+		l1, c = bits.Add64(l1, h, c)
+		h1 += c2 + c
+		s0, c = bits.Add64(s0, l0, 0)
+		s1, c = bits.Add64(s1, h0, c)
 		s2, c = bits.Add64(s2, l1, c)
 		s3, c = bits.Add64(s3, h1, c)
 		s4 += c
-		h, l = bits.Mul64(a0, b1)
-		x0, c = bits.Add64(x0, l, 0)
-		x1, c = bits.Add64(x1, h, c)
-		x2 += c
-		h, l = bits.Mul64(a1, b0)
-		x0, c = bits.Add64(x0, l, 0)
-		x1, c = bits.Add64(x1, h, c)
-		x2 += c
 	}
-	s1, c = bits.Add64(s1, x0, 0)
-	s2, c = bits.Add64(s2, x1, c)
-	s3, c = bits.Add64(s3, x2, c)
-	r0, r1 := fold128(s0, s1, s2, s3, s4+c)
+	r0, r1 := fold128(s0, s1, s2, s3, s4)
 	return Elem{r0, r1}
 }
 

@@ -41,6 +41,7 @@ func reduce64(hi, lo uint64) uint64 {
 	return s ^ (s^r)&-d
 }
 
+// mul64 is reduce64 of the product; loops write it out, as the compiler inlines reduce64 but not this.
 func mul64(a, b uint64) uint64 { return reduce64(bits.Mul64(a, b)) }
 
 // fold64 reduces a sum of products hi*2^64 + lo + c*2^128, c < 2^32: 2^128 = -2^32.
@@ -93,14 +94,14 @@ func (Field64) SubVec(dst, a []uint64) {
 func (Field64) MulVec(dst, w []uint64) {
 	w = w[:len(dst)]
 	for i := range dst {
-		dst[i] = mul64(dst[i], w[i])
+		dst[i] = reduce64(bits.Mul64(dst[i], w[i]))
 	}
 }
 
 func (Field64) ScaleVec(dst, a []uint64, w Elem) {
 	a = a[:len(dst)]
 	for i := range dst {
-		dst[i] = mul64(a[i], w[0])
+		dst[i] = reduce64(bits.Mul64(a[i], w[0]))
 	}
 }
 
@@ -132,7 +133,7 @@ func (Field64) Lagrange(dst, itw []uint64, ts []Elem, seed Elem) {
 		lo, hi, tw := dst[:h], dst[h:2*h], itw[h:2*h]
 		for k := range lo {
 			x := lo[k]
-			u := mul64(x, mul64(t, tw[k]))
+			u := reduce64(bits.Mul64(x, reduce64(bits.Mul64(t, tw[k]))))
 			lo[k], hi[k] = add64(x, u), sub64(x, u)
 		}
 	}
@@ -158,7 +159,7 @@ func (Field64) Columns(wires, seeds, meas, w, run, r []uint64, bias Elem, chunk 
 			e0, c = bits.Add64(e0, l, 0)
 			e1, c = bits.Add64(e1, h, c)
 			e2 += c
-			run[i] = mul64(run[i], r[i])
+			run[i] = reduce64(bits.Mul64(run[i], r[i]))
 		}
 		wires[2*j] = fold64(e2, e1, e0)
 		wires[2*j+1] = add64(fold64(o2, o1, o0), bias[0])
@@ -175,7 +176,7 @@ func (Field64) DIF(v, itw []uint64) {
 			lo, hi := v[at:at+h], v[at+h:at+2*h]
 			for k := range tw {
 				x, y := lo[k], hi[k]
-				lo[k], hi[k] = add64(x, y), mul64(sub64(x, y), tw[k])
+				lo[k], hi[k] = add64(x, y), reduce64(bits.Mul64(sub64(x, y), tw[k]))
 			}
 		}
 	}
@@ -187,7 +188,7 @@ func (Field64) DIT(v, tw []uint64) {
 		for at := 0; at < len(v); at += 2 * h {
 			lo, hi := v[at:at+h], v[at+h:at+2*h]
 			for k := range tw {
-				x, y := lo[k], mul64(hi[k], tw[k])
+				x, y := lo[k], reduce64(bits.Mul64(hi[k], tw[k]))
 				lo[k], hi[k] = add64(x, y), sub64(x, y)
 			}
 		}

@@ -419,3 +419,17 @@ func BenchmarkDot(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkMulVec(b *testing.B) {
+	for _, f := range fields {
+		name := map[ID]string{ID64: "Field64", ID128: "Field128"}[f.ID()]
+		b.Run(name, func(b *testing.B) {
+			r := rand.New(rand.NewPCG(6, 6))
+			x, y := randomVec(f, r, 1000), randomVec(f, r, 1000)
+			for b.Loop() {
+				f.MulVec(x, y)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/elem")
+		})
+	}
+}
