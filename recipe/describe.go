@@ -1,0 +1,307 @@
+package recipe
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/accountant"
+)
+
+func (Count) String() string {
+	return "each device answers yes or no; the result is how many answered yes"
+}
+func (q Sum) String() string {
+	return fmt.Sprintf("each device gives a whole number from 0 to %d; the result is their sum", q.Max)
+}
+func (q Mean) String() string {
+	return fmt.Sprintf("each device gives a whole number from 0 to %d; the result is their mean", q.Max)
+}
+func (q Histogram) String() string {
+	return fmt.Sprintf("each device names one of %s; the result is how many devices named each",
+		count(uint64(q.Length), "bucket", "buckets"))
+}
+func (q Multihot) String() string {
+	return fmt.Sprintf("each device marks at most %d of %s; the result is how many devices marked each",
+		q.MaxWeight, count(uint64(q.Length), "item", "items"))
+}
+func (q SumVec) String() string {
+	return fmt.Sprintf("each device gives %s from 0 to %d; the result is the sum at each place",
+		count(uint64(q.Length), "whole number", "whole numbers"), q.Max)
+}
+
+func (NoRandomizer) String() string { return "the device sends its true answer, split in shares" }
+func (Always) String() string       { return "every device that is asked answers" }
+
+func (p TwoServer) String() string {
+	mode := "the collector names the time interval of each batch"
+	if p.BatchMode == dap.LeaderSelected {
+		mode = "the leader cuts batches as reports arrive"
+	}
+	return fmt.Sprintf("two servers, leader %s and helper %s; %s", p.Leader, p.Helper, mode)
+}
+
+func (NoNoise) String() string { return "none: results are exact" }
+func (n DiscreteGaussian) String() string {
+	who := "each server adds"
+	if n.Share == DrawsHalf {
+		who = "the two servers together add"
+	}
+	return fmt.Sprintf("%s whole-number Gaussian noise of standard deviation %.4g (variance %s) to every number released",
+		who, math.Sqrt(n.Variance.Float()), n.Variance)
+}
+func (n DiscreteLaplace) String() string {
+	return fmt.Sprintf("each server adds whole-number Laplace noise of scale %.4g (%s) to every number released",
+		n.Scale.Float(), n.Scale)
+}
+
+func (NoClaim) String() string { return "no differential privacy is claimed" }
+func (c ApproxDP) String() string {
+	return fmt.Sprintf("epsilon %s at delta %s, %v neighbours, over %s, if %s honest", c.Epsilon, c.Delta, c.Neighbours,
+		count(uint64(c.Rounds), "batch", "batches"), count(uint64(c.HonestServers), "server is", "servers are"))
+}
+
+func (NoWindow) String() string { return "no limit in time" }
+func (w Between) String() string {
+	return fmt.Sprintf("units %d up to, not including, %d", w.Start, w.End)
+}
+
+// who may see what, on the two-server path.
+var twoServerViews = [][2]string{
+	{"leader", "the network address and time of each upload, one share of each answer (random by itself), and the number of reports"},
+	{"helper", "the other share of each answer (random by itself), and the number of reports; not who sent them"},
+	{"collector", "the released result and the number of reports"},
+}
+
+// Describe writes the recipe for people: what is asked, of whom, who sees what, the guarantee and what is left of it
+// when an assumption fails. A recipe whose claim does not hold is described as such. It fails when the recipe has no
+// bytes or its guarantee cannot be computed, and with w's errors.
+func (r *Recipe) Describe(w io.Writer) error {
+	id, err := r.ID()
+	if err != nil {
+		return err
+	}
+	g, refused := r.Guarantee()
+	if g == nil {
+		return refused
+	}
+	var b strings.Builder
+	line := func(label, format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		for i, part := range wrap(text, 92) {
+			if i > 0 {
+				label = ""
+			}
+			fmt.Fprintf(&b, "%-16s%s\n", label, part)
+		}
+	}
+	fmt.Fprintf(&b, "%s\n", r.Name)
+	if r.Description != "" {
+		fmt.Fprintf(&b, "%s\n", r.Description)
+	}
+	b.WriteByte('\n')
+	line("Recipe", "%s", id)
+	line("Asked", "%s", r.Query)
+	if p := r.Population; p != nil {
+		line("Of whom", "%s", p.Statement)
+		if p.Expected > 0 {
+			line("", "about %s expected", count(p.Expected, "person", "people"))
+		}
+	}
+	line("When", "%s; report times are cut to %s", r.when(), time.Duration(r.TimePrecision)*time.Second)
+	line("Taking part", "%s", r.Participation)
+	line("On the device", "%s", r.Randomizer)
+	line("Path", "%s", r.Path)
+	for i, view := range twoServerViews {
+		label := ""
+		if i == 0 {
+			label = "Who sees what"
+		}
+		line(label, "%s: %s", view[0], view[1])
+	}
+	line("Batches", "nothing is released about fewer than %d reports", r.MinBatch)
+	line("Noise", "%s", r.Noise)
+	b.WriteByte('\n')
+	r.describeGuarantee(g, refused, line)
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string, string, ...any)) {
+	if !g.Finite() {
+		line("Guarantee", "none by differential privacy: the result is not blurred, and someone who knows the other "+
+			"answers can work out the last one. What protects a person is that only sums of %d or more are released.", r.MinBatch)
+	} else {
+		line("Guarantee", "%s, over %s", g.Loss, count(uint64(g.Rounds), "batch", "batches"))
+		line("", "In words: whatever one person answers, any result is at most %s times as likely as with any other "+
+			"answer of theirs, except with probability %s.", times(g.Epsilon), above(g.Delta))
+		line("Computed by", "%s", g.Theorem)
+	}
+	for i, a := range g.Assumptions {
+		label := ""
+		if i == 0 {
+			label = "Assuming that"
+		}
+		line(label, "- %s", a)
+	}
+	for i, f := range g.Fallbacks {
+		label := ""
+		if i == 0 {
+			label = "Otherwise"
+		}
+		line(label, "- if %s: %s (%s)", f.When, f.Loss, f.Note)
+	}
+	line("Claim", "%s", r.Claim)
+	if refused != nil {
+		line("REFUSE", "%s", strings.TrimPrefix(refused.Error(), "recipe: "))
+	}
+}
+
+// times writes e^epsilon, rounded up.
+func times(epsilon float64) string {
+	if epsilon > 30 {
+		return "10^13 or more"
+	}
+	return above(math.Exp(epsilon) * (1 + 1e-12))
+}
+
+func (r *Recipe) when() string {
+	w, ok := r.Window.(Between)
+	if !ok {
+		return r.Window.String()
+	}
+	start, err1 := r.TimePrecision.Begin(w.Start)
+	end, err2 := r.TimePrecision.Begin(w.End)
+	if err1 != nil || err2 != nil {
+		return w.String()
+	}
+	return fmt.Sprintf("from %s until %s", start.Format(time.RFC3339), end.Format(time.RFC3339))
+}
+
+// wrap breaks text at spaces into lines of at most width runes, where a word allows.
+func wrap(text string, width int) []string {
+	var lines []string
+	for _, paragraph := range strings.Split(text, "\n") {
+		line, n := "", 0
+		for _, word := range strings.Fields(paragraph) {
+			size := len([]rune(word))
+			if n > 0 && n+1+size > width {
+				lines, line, n = append(lines, line), "", 0
+			}
+			if n > 0 {
+				line, n = line+" ", n+1
+			}
+			line, n = line+word, n+size
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+type tagged struct {
+	Type   string `json:"type"`
+	Params any    `json:"params,omitempty"`
+	Text   string `json:"text"`
+}
+
+type claimParams struct {
+	Epsilon       string                `json:"epsilon"`
+	Delta         string                `json:"delta"`
+	Neighbours    accountant.Neighbours `json:"neighbours"`
+	HonestServers uint8                 `json:"honest_servers"`
+	Rounds        uint32                `json:"rounds"`
+}
+
+// MarshalJSON writes the recipe for programs that show it: its id and task, the choices by name, and the computed
+// guarantee. The bytes, not this, are the recipe; there is no way back. It fails when there is no guarantee to write.
+func (r *Recipe) MarshalJSON() ([]byte, error) {
+	id, err := r.ID()
+	if err != nil {
+		return nil, err
+	}
+	task, err := r.Task()
+	if err != nil {
+		return nil, err
+	}
+	g, refused := r.Guarantee()
+	if g == nil {
+		return nil, refused
+	}
+	p := r.Path.(TwoServer)
+	choice := func(registry string, tag uint8, params any, text fmt.Stringer) tagged {
+		return tagged{nameOf(registry, uint16(tag)), params, text.String()}
+	}
+	var noise, claim any
+	switch n := r.Noise.(type) {
+	case DiscreteGaussian:
+		noise = map[string]string{"variance": n.Variance.String(), "share": nameOf("noise-share", uint16(n.Share))}
+	case DiscreteLaplace:
+		noise = map[string]string{"scale": n.Scale.String()}
+	}
+	if c, ok := r.Claim.(ApproxDP); ok {
+		claim = claimParams{c.Epsilon.String(), c.Delta.String(), c.Neighbours, c.HonestServers, c.Rounds}
+	}
+	out := struct {
+		ID            ID         `json:"id"`
+		TaskID        dap.TaskID `json:"task_id"`
+		Name          string     `json:"name"`
+		Description   string     `json:"description"`
+		Query         tagged     `json:"query"`
+		Randomizer    tagged     `json:"randomizer"`
+		Participation tagged     `json:"participation"`
+		Path          tagged     `json:"path"`
+		Noise         tagged     `json:"noise"`
+		Claim         tagged     `json:"claim"`
+		MinBatch      uint64     `json:"min_batch"`
+		TimePrecision uint64     `json:"time_precision"`
+		Window        *[2]uint64 `json:"window"`
+		Population    any        `json:"population"`
+		Guarantee     *Guarantee `json:"guarantee"`
+		Refused       string     `json:"refused,omitempty"`
+	}{
+		ID: id, TaskID: task.TaskID(), Name: r.Name, Description: r.Description,
+		Query:         choice("query", r.Query.query(), queryParams(r.Query), r.Query),
+		Randomizer:    choice("randomizer", r.Randomizer.randomizer(), nil, r.Randomizer),
+		Participation: choice("participation", r.Participation.participation(), nil, r.Participation),
+		Path: choice("path", p.path(), map[string]string{
+			"leader": p.Leader, "helper": p.Helper, "batch_mode": nameOf("batch-mode", uint16(p.BatchMode)),
+		}, p),
+		Noise:    choice("noise", r.Noise.noise(), noise, r.Noise),
+		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),
+		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision),
+		Guarantee: g,
+	}
+	if w, ok := r.Window.(Between); ok {
+		out.Window = &[2]uint64{uint64(w.Start), uint64(w.End)}
+	}
+	if r.Population != nil {
+		out.Population = struct {
+			Statement string `json:"statement"`
+			Expected  uint64 `json:"expected"`
+		}{r.Population.Statement, r.Population.Expected}
+	}
+	if refused != nil {
+		out.Refused = refused.Error()
+	}
+	return json.Marshal(out)
+}
+
+func queryParams(q Query) any {
+	switch q := q.(type) {
+	case Sum:
+		return map[string]uint64{"max": q.Max}
+	case Mean:
+		return map[string]uint64{"max": q.Max}
+	case Histogram:
+		return map[string]uint64{"length": uint64(q.Length), "chunk": uint64(q.Chunk)}
+	case Multihot:
+		return map[string]uint64{"length": uint64(q.Length), "max_weight": q.MaxWeight, "chunk": uint64(q.Chunk)}
+	case SumVec:
+		return map[string]uint64{"length": uint64(q.Length), "max": q.Max, "chunk": uint64(q.Chunk)}
+	}
+	return nil
+}

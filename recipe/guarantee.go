@@ -1,0 +1,355 @@
+package recipe
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+
+	"github.com/starling-agg/starling/dp/accountant"
+)
+
+// A Loss is a proved (Epsilon, Delta). Epsilon is +Inf, written null in JSON, where nothing is proved.
+type Loss struct{ Epsilon, Delta float64 }
+
+// NoPrivacy is the loss that bounds nothing.
+var NoPrivacy = Loss{Epsilon: math.Inf(1), Delta: 1}
+
+// Finite says whether the loss bounds anything.
+func (l Loss) Finite() bool { return !math.IsInf(l.Epsilon, 1) && l.Delta < 1 }
+
+func (l Loss) String() string {
+	if !l.Finite() {
+		return "no differential privacy"
+	}
+	return fmt.Sprintf("epsilon %s, delta %s", above(l.Epsilon), above(l.Delta))
+}
+
+// above writes a bound with four digits, never below it.
+func above(x float64) string {
+	d, err := DecimalAbove(x, 4)
+	if err != nil {
+		return fmt.Sprint(x)
+	}
+	return d.String()
+}
+
+// MarshalJSON writes {"epsilon":...,"delta":...}, with null for an epsilon that is not bounded.
+func (l Loss) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Epsilon *float64 `json:"epsilon"`
+		Delta   float64  `json:"delta"`
+	}{nil, l.Delta}
+	if l.Finite() {
+		out.Epsilon = &l.Epsilon
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (l *Loss) UnmarshalJSON(b []byte) error {
+	var in struct {
+		Epsilon *float64 `json:"epsilon"`
+		Delta   float64  `json:"delta"`
+	}
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*l = NoPrivacy
+	if in.Epsilon != nil {
+		*l = Loss{*in.Epsilon, in.Delta}
+	}
+	return nil
+}
+
+// A Guarantee is what the choices of a recipe give, computed.
+type Guarantee struct {
+	// Loss is the total over all rounds, under the assumptions; NoPrivacy if no noise is added.
+	Loss
+	// PerRound is the loss of one batch at the same delta.
+	PerRound Loss
+	// Rounds is how many batches may hold one report of the same person.
+	Rounds uint32
+	// Neighbours is the relation that the loss is about; 0 if there is no loss to speak of.
+	Neighbours accountant.Neighbours
+	// Theorem names the result the loss rests on.
+	Theorem string
+	// Assumptions must hold for the loss to be true.
+	Assumptions []string
+	// Fallbacks say what is left when one does not.
+	Fallbacks []Fallback
+}
+
+// A Fallback is what is left of a guarantee when an assumption fails.
+type Fallback struct {
+	When string `json:"when"`
+	Loss Loss   `json:"loss"`
+	Note string `json:"note"`
+}
+
+// MarshalJSON writes the guarantee as one flat object.
+func (g Guarantee) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Epsilon     *float64   `json:"epsilon"`
+		Delta       float64    `json:"delta"`
+		PerRound    Loss       `json:"per_round"`
+		Rounds      uint32     `json:"rounds"`
+		Neighbours  string     `json:"neighbours,omitempty"`
+		Theorem     string     `json:"theorem,omitempty"`
+		Assumptions []string   `json:"assumptions"`
+		Fallbacks   []Fallback `json:"fallbacks"`
+	}{nil, g.Delta, g.PerRound, g.Rounds, "", g.Theorem, g.Assumptions, g.Fallbacks}
+	if g.Finite() {
+		out.Epsilon = &g.Epsilon
+		out.Neighbours = g.Neighbours.String()
+	}
+	return json.Marshal(out)
+}
+
+// ClaimError: the recipe promises more than its choices give.
+type ClaimError struct {
+	Claimed  ApproxDP
+	Computed Loss
+}
+
+func (e *ClaimError) Error() string {
+	return fmt.Sprintf("recipe: claim does not hold: epsilon %s at delta %s is claimed; the choices give %s",
+		e.Claimed.Epsilon, e.Claimed.Delta, e.Computed)
+}
+
+// Contribution is what one report can add to the aggregate.
+func Contribution(q Query) (accountant.Contribution, error) {
+	switch q := q.(type) {
+	case Count:
+		return accountant.Interval(1), nil
+	case Sum:
+		return accountant.Interval(float64(q.Max)), nil
+	case Mean:
+		return accountant.Interval(float64(q.Max)), nil
+	case Histogram:
+		return accountant.OneHot(), nil
+	case Multihot:
+		if 2*q.MaxWeight >= uint64(q.Length) {
+			return accountant.Vector(uint64(q.Length), 1), nil
+		}
+		return accountant.MultiHot(q.MaxWeight), nil
+	case SumVec:
+		return accountant.Vector(uint64(q.Length), float64(q.Max)), nil
+	}
+	return accountant.Contribution{}, errors.New("recipe: the query is missing")
+}
+
+// event is one release with the noise of the given number of honest servers.
+func event(q Query, n Noise, honest int) (accountant.Event, error) {
+	c, err := Contribution(q)
+	if err != nil {
+		return nil, err
+	}
+	switch n := n.(type) {
+	case DiscreteGaussian:
+		v, err := n.perServer()
+		if err != nil {
+			return nil, err
+		}
+		return accountant.DiscreteGaussian{Sigma2: accountant.Rational(v), Contribution: c, Honest: honest}, nil
+	case DiscreteLaplace:
+		return accountant.DiscreteLaplace{Scale: accountant.Rational(n.Scale), Contribution: c}, nil
+	}
+	return nil, errors.New("recipe: no noise to account for")
+}
+
+// loss is the proved loss of a number of rounds, at a delta.
+func loss(e accountant.Event, rounds uint32, delta float64) (Loss, string, error) {
+	g, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: uint64(rounds)}, delta, accountant.ReplaceOne)
+	if errors.Is(err, accountant.ErrNoGuarantee) {
+		return NoPrivacy, "", nil
+	}
+	if err != nil {
+		return Loss{}, "", fmt.Errorf("recipe: guarantee: %w", err)
+	}
+	return Loss{g.Epsilon, g.Delta}, g.Theorem, nil
+}
+
+// Guarantee computes what the recipe's choices give, at the delta of its claim, for neighbours that replace one
+// person's answer (leader, helper and collector all see the number of reports). It returns a *[ClaimError], beside the
+// guarantee, if the claim is better than that. A recipe without noise has no guarantee and may claim none.
+func (r *Recipe) Guarantee() (*Guarantee, error) {
+	claim, claimed := r.Claim.(ApproxDP)
+	if _, exact := r.Noise.(NoNoise); exact {
+		g := withoutNoise()
+		if claimed {
+			return g, &ClaimError{claim, NoPrivacy}
+		}
+		return g, nil
+	}
+	if !claimed {
+		return nil, &InvalidError{"claim", "is missing although noise is added: state epsilon and delta"}
+	}
+	g, err := compute(r.Query, r.Noise, claim.Delta.FloatDown(), int(claim.HonestServers), claim.Rounds)
+	if err != nil {
+		return nil, err
+	}
+	if !g.Finite() || new(big.Rat).SetFloat64(g.Epsilon).Cmp(claim.Epsilon.Rat()) > 0 {
+		return g, &ClaimError{claim, g.Loss}
+	}
+	return g, nil
+}
+
+func withoutNoise() *Guarantee {
+	return &Guarantee{
+		Loss:     NoPrivacy,
+		PerRound: NoPrivacy,
+		Rounds:   1,
+		Assumptions: []string{
+			"the leader and the helper do not put their shares together",
+		},
+		Fallbacks: []Fallback{{
+			When: "the leader and the helper put their shares together",
+			Loss: NoPrivacy,
+			Note: "they can read every answer",
+		}},
+	}
+}
+
+func compute(q Query, n Noise, delta float64, honest int, rounds uint32) (*Guarantee, error) {
+	if gauss, ok := n.(DiscreteGaussian); !ok || gauss.Share == DrawsAll {
+		honest = 1 // one server's draw is all that is stated; the other's is post-processing
+	}
+	e, err := event(q, n, honest)
+	if err != nil {
+		return nil, err
+	}
+	total, theorem, err := loss(e, rounds, delta)
+	if err != nil {
+		return nil, err
+	}
+	per := total
+	if rounds > 1 {
+		if per, _, err = loss(e, 1, delta); err != nil {
+			return nil, err
+		}
+	}
+	g := &Guarantee{
+		Loss:       total,
+		PerRound:   per,
+		Rounds:     rounds,
+		Neighbours: accountant.ReplaceOne,
+		Theorem:    theorem,
+		Assumptions: []string{
+			"that a person takes part is not hidden, only what they answer",
+			fmt.Sprintf("one person's reports are in at most %s, one report in each", count(uint64(rounds), "batch", "batches")),
+		},
+	}
+	if honest == 1 {
+		g.Assumptions = append(g.Assumptions,
+			"one of the leader and the helper, whichever it is, adds its noise and keeps its share and its noise to itself")
+	} else {
+		g.Assumptions = append(g.Assumptions,
+			"the leader and the helper both add their noise and keep their shares and their noise to themselves")
+	}
+	g.Fallbacks, err = fallbacks(q, n, delta, honest, rounds)
+	return g, err
+}
+
+func fallbacks(q Query, n Noise, delta float64, honest int, rounds uint32) ([]Fallback, error) {
+	var list []Fallback
+	if honest == 2 {
+		e, err := event(q, n, 1)
+		if err != nil {
+			return nil, err
+		}
+		l, _, err := loss(e, rounds, delta)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Fallback{
+			When: "one of the two servers gives its noise away, or adds none",
+			Loss: l,
+			Note: "only the other server's half of the noise is left",
+		})
+	}
+	return append(list, Fallback{
+		When: "the leader and the helper put their shares together",
+		Loss: NoPrivacy,
+		Note: "they can read every answer, because devices add no noise of their own",
+	}), nil
+}
+
+// A NoiseKind names a family of server noise for [Calibrate].
+type NoiseKind string
+
+const (
+	GaussianNoise NoiseKind = "discrete-gaussian"
+	LaplaceNoise  NoiseKind = "discrete-laplace"
+)
+
+// Calibrate returns the least noise of a kind, rounded up, under which rounds releases of the query are (epsilon,
+// delta)-differentially private for replace-one neighbours when one server is honest. Each server draws all of it.
+func Calibrate(q Query, kind NoiseKind, epsilon, delta Decimal, rounds uint32) (Noise, error) {
+	eps, dlt := epsilon.FloatDown(), delta.FloatDown()
+	if !(eps > 0) || !(dlt > 0 && dlt < 1) || rounds == 0 {
+		return nil, &InvalidError{"claim", "needs epsilon above 0, delta between 0 and 1, and at least 1 round"}
+	}
+	c, err := Contribution(q)
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case GaussianNoise:
+		v, _, err := accountant.CalibrateDiscreteGaussian(eps, dlt, c, accountant.ReplaceOne, uint64(rounds))
+		if err != nil {
+			return nil, fmt.Errorf("recipe: calibrate: %w", err)
+		}
+		return DiscreteGaussian{Variance: Rational(v), Share: DrawsAll}, nil
+	case LaplaceNoise:
+		return calibrateLaplace(c, eps, dlt, rounds)
+	}
+	return nil, &InvalidError{"noise", fmt.Sprintf("kind %q is not %q or %q", kind, GaussianNoise, LaplaceNoise)}
+}
+
+// calibrateLaplace searches the scale in units of 2^-16, between a scale that surely fails or is the least, and one that
+// surely holds.
+func calibrateLaplace(c accountant.Contribution, epsilon, delta float64, rounds uint32) (Noise, error) {
+	const unit = 1 << 16
+	var failure error
+	holds := func(units uint64) bool {
+		e := accountant.DiscreteLaplace{Scale: accountant.Rational{Num: units, Den: unit}, Contribution: c}
+		l, _, err := loss(e, rounds, delta)
+		if err != nil {
+			failure = err
+			return false
+		}
+		return l.Epsilon <= epsilon
+	}
+	low, high := uint64(0), uint64(unit)
+	for !holds(high) {
+		if failure != nil {
+			return nil, failure
+		}
+		if low, high = high, 2*high; high > 1<<56 {
+			return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
+		}
+	}
+	for high-low > 1 {
+		mid := low + (high-low)/2
+		if holds(mid) {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	if failure != nil {
+		return nil, failure
+	}
+	scale, err := NewRational(high, unit)
+	return DiscreteLaplace{scale}, err
+}
+
+// count writes a number with its noun.
+func count(n uint64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,315 @@
+package recipe
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/accountant"
+)
+
+func TestValidateRefuses(t *testing.T) {
+	path := func(leader, helper string) func(*Recipe) {
+		return func(r *Recipe) { r.Path = TwoServer{leader, helper, dap.TimeInterval} }
+	}
+	claim := func(change func(*ApproxDP)) func(*Recipe) {
+		return func(r *Recipe) {
+			c := r.Claim.(ApproxDP)
+			change(&c)
+			r.Claim = c
+		}
+	}
+	const helper = "https://helper.example/"
+	for _, c := range []struct {
+		name   string
+		change func(*Recipe)
+		fields []string
+	}{
+		{"no name", func(r *Recipe) { r.Name = "" }, []string{"name"}},
+		{"long name", func(r *Recipe) { r.Name = strings.Repeat("n", MaxName+1) }, []string{"name"}},
+		{"name of two lines", func(r *Recipe) { r.Name = "a\nb" }, []string{"name"}},
+		{"name with direction override", func(r *Recipe) { r.Name = "a\u202eb" }, []string{"name"}},
+		{"name that is not UTF-8", func(r *Recipe) { r.Name = "a\xff" }, []string{"name"}},
+		{"name with white space around", func(r *Recipe) { r.Name = " a" }, []string{"name"}},
+		{"long description", func(r *Recipe) { r.Description = strings.Repeat("d", MaxDescription+1) }, []string{"description"}},
+		{"description with a bell", func(r *Recipe) { r.Description = "\a" }, []string{"description"}},
+		{"no choices", func(r *Recipe) { *r = Recipe{Name: "n", MinBatch: 10, TimePrecision: 1} },
+			[]string{"query", "randomizer", "participation", "path", "noise", "claim", "window"}},
+		{"sum of nothing", func(r *Recipe) { r.Query = Sum{} }, []string{"query.max"}},
+		{"mean beyond bounds", func(r *Recipe) { r.Query = Mean{Max: MaxMeasurement + 1} }, []string{"query.max"}},
+		{"empty histogram", func(r *Recipe) { r.Query = Histogram{} }, []string{"query.length", "query.chunk"}},
+		{"huge histogram", func(r *Recipe) { r.Query = Histogram{MaxElements + 1, 1} }, []string{"query.length"}},
+		{"chunk above length", func(r *Recipe) { r.Query = Histogram{5, 6} }, []string{"query.chunk"}},
+		{"weight above length", func(r *Recipe) { r.Query = Multihot{5, 6, 2} }, []string{"query.max_weight"}},
+		{"no weight", func(r *Recipe) { r.Query = Multihot{5, 0, 2} }, []string{"query.max_weight"}},
+		{"vector of too many bits", func(r *Recipe) { r.Query = SumVec{MaxElements, 2, 1} }, []string{"query.length"}},
+		{"vector chunk", func(r *Recipe) { r.Query = SumVec{3, 3, 7} }, []string{"query.chunk"}},
+		{"relative URL", path("/leader", helper), []string{"path.leader"}},
+		{"URL with user", path("https://a@leader.example/", helper), []string{"path.leader"}},
+		{"URL with query", path("https://leader.example/?a", helper), []string{"path.leader"}},
+		{"URL with space", path("https://leader.example/ a", helper), []string{"path.leader"}},
+		{"URL outside ASCII", path("https://leader.example/é", helper), []string{"path.leader"}},
+		{"long URL", path("https://leader.example/"+strings.Repeat("a", MaxURL), helper), []string{"path.leader"}},
+		{"plain http", path("http://leader.example/", helper), []string{"path.leader"}},
+		{"http to a name like loopback", path("http://127.0.0.1.example/", helper), []string{"path.leader"}},
+		{"one server twice", path(helper, helper), []string{"path.helper"}},
+		{"batch mode", func(r *Recipe) { r.Path = TwoServer{"https://leader.example/", helper, 3} }, []string{"path.batch_mode"}},
+		{"no noise share", func(r *Recipe) { r.Noise = DiscreteGaussian{Variance: Rational{50, 1}} }, []string{"noise.share"}},
+		{"tiny noise", func(r *Recipe) { r.Noise = DiscreteGaussian{Rational{1, 5}, DrawsAll} }, []string{"noise"}},
+		{"unreduced noise", func(r *Recipe) { r.Noise = DiscreteGaussian{Rational{100, 2}, DrawsAll} }, []string{"noise"}},
+		{"huge noise", func(r *Recipe) { r.Noise = DiscreteLaplace{Rational{1 << 41, 1}} }, []string{"noise"}},
+		{"noise without claim", func(r *Recipe) { r.Claim = NoClaim{} }, []string{"claim"}},
+		{"no epsilon", claim(func(c *ApproxDP) { c.Epsilon = Decimal{} }), []string{"claim.epsilon"}},
+		{"no delta", claim(func(c *ApproxDP) { c.Delta = Decimal{} }), []string{"claim.delta"}},
+		{"delta of one", claim(func(c *ApproxDP) { c.Delta = Decimal{1, 0} }), []string{"claim.delta"}},
+		{"neighbours", claim(func(c *ApproxDP) { c.Neighbours = accountant.AddRemove }), []string{"claim.neighbours"}},
+		{"no honest server", claim(func(c *ApproxDP) { c.HonestServers = 0 }), []string{"claim.honest_servers"}},
+		{"no round", claim(func(c *ApproxDP) { c.Rounds = 0 }), []string{"claim.rounds"}},
+		{"batch of one", func(r *Recipe) { r.MinBatch = 1 }, []string{"min_batch"}},
+		{"no precision", func(r *Recipe) { r.TimePrecision = 0 }, []string{"time_precision"}},
+		{"precision of years", func(r *Recipe) { r.TimePrecision = MaxTimePrecision + 1 }, []string{"time_precision", "window.end"}},
+		{"empty window", func(r *Recipe) { r.Window = Between{5, 5} }, []string{"window.end"}},
+		{"window beyond time", func(r *Recipe) { r.Window = Between{5, math.MaxUint64} }, []string{"window.end"}},
+		{"empty population", func(r *Recipe) { r.Population = &Population{} }, []string{"population.statement"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := doctor()
+			c.change(r)
+			err := r.Validate()
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			var got []string
+			list, ok := err.(interface{ Unwrap() []error })
+			if !ok {
+				t.Fatalf("%v is not a list of reasons", err)
+			}
+			for _, e := range list.Unwrap() {
+				var invalid *InvalidError
+				if !errors.As(e, &invalid) {
+					t.Fatalf("untyped reason %v", e)
+				}
+				if !slices.Contains(got, invalid.Field) {
+					got = append(got, invalid.Field)
+				}
+			}
+			if !slices.Equal(got, c.fields) {
+				t.Errorf("reasons %v, want %v (%v)", got, c.fields, err)
+			}
+		})
+	}
+}
+
+func TestLoopbackMayBePlain(t *testing.T) {
+	for _, host := range []string{"127.0.0.1:80", "localhost:8080", "[::1]:9"} {
+		r := doctor()
+		r.Path = TwoServer{"http://" + host + "/leader", "http://" + host + "/helper", dap.TimeInterval}
+		if err := r.Validate(); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}
+
+// A claim holds from the computed epsilon on, and not below it.
+func TestClaim(t *testing.T) {
+	r := doctor()
+	g, err := r.Guarantee()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One answer replaced moves two buckets by one: zCDP with rho = 2/(2*50) is an upper bound, and a Gaussian
+	// mechanism at L2 distance sqrt(2) of sigma sqrt(50) is close by.
+	if simple, _ := accountant.SimpleZCDPEpsilon(0.02, 1e-9); !(g.Epsilon > 1 && g.Epsilon < simple) {
+		t.Errorf("epsilon is %v, want between 1 and the textbook bound %v", g.Epsilon, simple)
+	}
+	if g.Theorem == "" || g.Neighbours != accountant.ReplaceOne || g.Rounds != 1 || g.PerRound != g.Loss {
+		t.Errorf("guarantee %+v", g)
+	}
+	least, err := DecimalAbove(g.Epsilon, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := r.Claim.(ApproxDP)
+	claim.Epsilon = least
+	r.Claim = claim
+	if err := r.Validate(); err != nil {
+		t.Errorf("the computed epsilon, rounded up, is refused: %v", err)
+	}
+	below, err := DecimalAbove(g.Epsilon*0.999, 6)
+	if err != nil || below.FloatDown() >= g.Epsilon {
+		t.Fatal(below, err)
+	}
+	claim.Epsilon = below
+	r.Claim = claim
+	var refused *ClaimError
+	if err := r.Validate(); !errors.As(err, &refused) || refused.Computed != g.Loss {
+		t.Errorf("a claim of %s below %v: %v", below, g.Epsilon, err)
+	}
+}
+
+func TestClaimWithoutNoise(t *testing.T) {
+	r := doctor()
+	r.Noise = NoNoise{}
+	var refused *ClaimError
+	if err := r.Validate(); !errors.As(err, &refused) || refused.Computed != NoPrivacy {
+		t.Errorf("a claim without noise: %v", err)
+	}
+	r.Claim = NoClaim{}
+	g, err := r.Guarantee()
+	if err != nil || g.Finite() {
+		t.Errorf("guarantee without noise: %+v, %v", g, err)
+	}
+}
+
+func TestGuaranteeOrder(t *testing.T) {
+	epsilon := func(change func(*Recipe)) float64 {
+		r := doctor()
+		r.Claim = ApproxDP{Decimal{1000, 0}, Decimal{1, 9}, accountant.ReplaceOne, 1, 1}
+		change(r)
+		g, err := r.Guarantee()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !(g.Epsilon > 0) || !g.Finite() {
+			t.Fatalf("epsilon %v", g.Epsilon)
+		}
+		return g.Epsilon
+	}
+	honest := func(n uint8) func(*Recipe) {
+		return func(r *Recipe) {
+			c := r.Claim.(ApproxDP)
+			c.HonestServers = n
+			r.Claim = c
+			r.Noise = DiscreteGaussian{Rational{100, 1}, DrawsHalf}
+		}
+	}
+	all := epsilon(func(*Recipe) {})
+	if half := epsilon(honest(1)); half != all {
+		t.Errorf("half of 100 is %v, 50 is %v", half, all)
+	}
+	if both := epsilon(honest(2)); !(both < all) {
+		t.Errorf("both servers' halves give %v, one's %v", both, all)
+	}
+	rounds := func(n uint32) float64 {
+		return epsilon(func(r *Recipe) {
+			c := r.Claim.(ApproxDP)
+			c.Rounds = n
+			r.Claim = c
+		})
+	}
+	if two, four := rounds(2), rounds(4); !(all < two && two < four && four < 4*all) {
+		t.Errorf("1, 2 and 4 rounds give %v, %v, %v", all, two, four)
+	}
+	wide := epsilon(func(r *Recipe) { r.Query = Multihot{21, 4, 7} })
+	full := epsilon(func(r *Recipe) { r.Query = Multihot{21, 21, 7} })
+	vec := epsilon(func(r *Recipe) { r.Query = SumVec{21, 1, 7} })
+	if !(all < wide && wide < full && full == vec) {
+		t.Errorf("histogram, 4 of 21, 21 of 21, vector give %v, %v, %v, %v", all, wide, full, vec)
+	}
+}
+
+func TestFallbacks(t *testing.T) {
+	r := variants()["both honest"]
+	g, err := r.Guarantee()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(g.Fallbacks) != 2 || !(g.Fallbacks[0].Loss.Epsilon > g.Epsilon) || g.Fallbacks[1].Loss != NoPrivacy {
+		t.Errorf("fallbacks %+v of %v", g.Fallbacks, g.Loss)
+	}
+}
+
+func TestCalibrate(t *testing.T) {
+	for _, c := range []struct {
+		q       Query
+		kind    NoiseKind
+		epsilon string
+		rounds  uint32
+	}{
+		{Histogram{21, 7}, GaussianNoise, "1", 1},
+		{Histogram{21, 7}, GaussianNoise, "0.25", 4},
+		{Count{}, GaussianNoise, "2", 1},
+		{Histogram{21, 7}, LaplaceNoise, "1", 1},
+		{Sum{10}, LaplaceNoise, "0.5", 3},
+	} {
+		eps, err := ParseDecimal(c.epsilon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := Calibrate(c.q, c.kind, eps, Decimal{1, 9}, c.rounds)
+		if err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		g, err := compute(c.q, n, 1e-9, 1, c.rounds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := eps.FloatDown(); g.Epsilon > want || g.Epsilon < 0.99*want {
+			t.Errorf("%+v: noise %v gives %v", c, n, g.Epsilon)
+		}
+	}
+	for _, c := range []struct {
+		kind    NoiseKind
+		epsilon Decimal
+		delta   Decimal
+		rounds  uint32
+	}{
+		{"uniform", Decimal{1, 0}, Decimal{1, 9}, 1},
+		{GaussianNoise, Decimal{}, Decimal{1, 9}, 1},
+		{GaussianNoise, Decimal{1, 0}, Decimal{}, 1},
+		{LaplaceNoise, Decimal{1, 0}, Decimal{1, 0}, 1},
+		{LaplaceNoise, Decimal{1, 0}, Decimal{1, 9}, 0},
+	} {
+		var invalid *InvalidError
+		if _, err := Calibrate(Count{}, c.kind, c.epsilon, c.delta, c.rounds); !errors.As(err, &invalid) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+func TestNew(t *testing.T) {
+	base := Options{
+		Name: "n", Query: Histogram{Length: 21}, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 100,
+	}
+	r, err := New(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := r.Noise.(NoNoise); !ok || r.Query.(Histogram).Chunk != 7 || r.TimePrecision != 3600 {
+		t.Errorf("defaults: %+v", r)
+	}
+	o := base
+	o.Epsilon = Decimal{1, 0}
+	if r, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := r.Guarantee(); err != nil || g.Epsilon > 1 || g.Epsilon < 0.99 {
+		t.Errorf("calibrated to 1: %+v, %v", g, err)
+	}
+	o = base
+	o.Noise = DiscreteGaussian{Rational{50, 1}, DrawsAll}
+	if r, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	claim := r.Claim.(ApproxDP)
+	if g, err := r.Guarantee(); err != nil || claim.Epsilon.FloatDown() > g.Epsilon*1.001 {
+		t.Errorf("claim %s for %+v, %v", claim.Epsilon, g, err)
+	}
+	for name, change := range map[string]func(*Options){
+		"nothing":            func(o *Options) { *o = Options{} },
+		"no query":           func(o *Options) { o.Query = nil },
+		"exact with epsilon": func(o *Options) { o.Noise, o.Epsilon = NoNoise{}, Decimal{1, 0} },
+		"claim below noise":  func(o *Options) { o.Noise, o.Epsilon = DiscreteGaussian{Rational{50, 1}, DrawsAll}, Decimal{1, 1} },
+		"unknown kind":       func(o *Options) { o.Kind, o.Epsilon = "x", Decimal{1, 0} },
+		"bad delta":          func(o *Options) { o.Noise, o.Delta = DiscreteGaussian{Rational{50, 1}, DrawsAll}, Decimal{2, 0} },
+	} {
+		o := base
+		change(&o)
+		if r, err := New(o); err == nil {
+			t.Errorf("%s: made %+v", name, r)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package recipe
+
+import (
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/accountant"
+)
+
+// Domain strings. Each begins with "starling " and appears in docs/registry.md; a test compares the two.
+const (
+	// IDDomain opens the hash that names a recipe.
+	IDDomain = "starling recipe v1"
+)
+
+// Version is the first byte of every recipe of this version.
+const Version = 1
+
+// Tags of the six choices and of the window. Zero is never a tag, so that zeroed bytes are no recipe.
+const (
+	tagCount     = 1
+	tagSum       = 2
+	tagMean      = 3
+	tagHistogram = 4
+	tagMultihot  = 5
+	tagSumVec    = 6
+
+	tagRandomizerNone = 1
+
+	tagAlways = 1
+
+	tagTwoServer = 1
+
+	tagNoiseNone        = 1
+	tagDiscreteGaussian = 2
+	tagDiscreteLaplace  = 3
+
+	tagClaimNone = 1
+	tagApproxDP  = 2
+
+	tagWindowNone     = 1
+	tagWindowInterval = 2
+)
+
+// Extension types.
+const (
+	extPopulation = 1
+)
+
+// A Codepoint is one number of the recipe's wire format.
+type Codepoint struct {
+	Registry string // which union or list: "query", "noise", "extension", ...
+	Value    uint16
+	Name     string
+	// Known: this version encodes it. The others are reserved, so that two later features never take one number.
+	Known bool
+}
+
+// Codepoints lists every number that is taken, known or reserved, in the order of docs/registry.md.
+func Codepoints() []Codepoint {
+	return append([]Codepoint(nil), codepoints...)
+}
+
+var codepoints = []Codepoint{
+	{"query", tagCount, "count", true},
+	{"query", tagSum, "sum", true},
+	{"query", tagMean, "mean", true},
+	{"query", tagHistogram, "histogram", true},
+	{"query", tagMultihot, "multihot", true},
+	{"query", tagSumVec, "sumvec", true},
+	{"query", 7, "vector", false},
+	{"query", 8, "group-sums", false},
+	{"query", 9, "heavy-hitters", false},
+
+	{"randomizer", tagRandomizerNone, "none", true},
+	{"randomizer", 2, "gaussian", false},
+	{"randomizer", 3, "krr", false},
+	{"randomizer", 4, "rappor", false},
+	{"randomizer", 5, "pgr", false},
+	{"randomizer", 6, "qa", false},
+	{"randomizer", 7, "randomized-group", false},
+	{"randomizer", 8, "cloak", false},
+
+	{"participation", tagAlways, "always", true},
+	{"participation", 2, "bernoulli", false},
+	{"participation", 3, "importance", false},
+	{"participation", 4, "checkin-fixed", false},
+	{"participation", 5, "checkin-averaged", false},
+	{"participation", 6, "checkin-sliding", false},
+	{"participation", 7, "donation-time", false},
+
+	{"path", tagTwoServer, "two-server", true},
+	{"path", 2, "shuffled", false},
+	{"path", 3, "direct", false},
+
+	{"noise", tagNoiseNone, "none", true},
+	{"noise", tagDiscreteGaussian, "discrete-gaussian", true},
+	{"noise", tagDiscreteLaplace, "discrete-laplace", true},
+
+	{"claim", tagClaimNone, "none", true},
+	{"claim", tagApproxDP, "approximate-dp", true},
+
+	{"window", tagWindowNone, "none", true},
+	{"window", tagWindowInterval, "interval", true},
+
+	{"neighbours", uint16(accountant.AddRemove), "add-remove", false},
+	{"neighbours", uint16(accountant.ReplaceOne), "replace", true},
+	{"neighbours", uint16(accountant.ZeroOut), "zero-out", false},
+
+	{"batch-mode", uint16(dap.TimeInterval), "time-interval", true},
+	{"batch-mode", uint16(dap.LeaderSelected), "leader-selected", true},
+
+	{"noise-share", uint16(DrawsAll), "all", true},
+	{"noise-share", uint16(DrawsHalf), "half", true},
+
+	{"extension", extPopulation, "population", true},
+	{"extension", 2, "targeting", false},
+	{"extension", 3, "tokens", false},
+	{"extension", 4, "rate", false},
+	{"extension", 5, "dummies", false},
+	{"extension", 6, "cover", false},
+	{"extension", 7, "hpke-suite", false},
+	{"extension", 8, "relay", false},
+	{"extension", 9, "attestation", false},
+	{"extension", 10, "log", false},
+	{"extension", 11, "rounds", false},
+}
+
+func find(registry string, value uint16) (Codepoint, bool) {
+	for _, c := range codepoints {
+		if c.Registry == registry && c.Value == value {
+			return c, true
+		}
+	}
+	return Codepoint{}, false
+}
+
+// nameOf returns the name of a codepoint, or "" when nobody has taken it.
+func nameOf(registry string, value uint16) string {
+	c, _ := find(registry, value)
+	return c.Name
+}
+
+func isKnown(registry string, value uint16) bool {
+	c, _ := find(registry, value)
+	return c.Known
+}

@@ -1,0 +1,283 @@
+package recipe
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"net/netip"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/noise"
+)
+
+// Bounds that [Recipe.Validate] holds a recipe to.
+const (
+	MaxName        = 100  // bytes
+	MaxDescription = 4096 // bytes
+	MaxStatement   = 1024 // bytes
+	MaxURL         = 1024 // bytes
+	// MaxMeasurement keeps 2^30 of the largest answers, and the noise on top, inside a 64-bit field's positive half.
+	MaxMeasurement = 1 << 32
+	// MaxElements bounds the field elements that encode one answer.
+	MaxElements = 1 << 20
+	// MinBatchFloor is the least B: a batch of one is a person.
+	MinBatchFloor = 2
+	MaxMinBatch   = 1 << 30
+	// MaxTimePrecision is 366 days in seconds.
+	MaxTimePrecision = 366 * 86400
+	MaxRounds        = 1 << 20
+)
+
+// InvalidError is one reason why a recipe is refused. [Recipe.Validate] joins them.
+type InvalidError struct {
+	Field   string // dotted, as in the JSON form: "query.length"
+	Problem string
+}
+
+func (e *InvalidError) Error() string { return "recipe: " + e.Field + " " + e.Problem }
+
+// Validate returns every reason to refuse the recipe, joined: *[InvalidError] for what is out of bounds, and, once the
+// rest is in order, *[ClaimError] for a privacy claim that the choices do not bear out.
+func (r *Recipe) Validate() error {
+	v := validator{}
+	v.text("name", r.Name, 1, MaxName, false)
+	v.text("description", r.Description, 0, MaxDescription, true)
+	v.query(r.Query)
+	if r.Randomizer == nil {
+		v.add("randomizer", "is missing")
+	}
+	if r.Participation == nil {
+		v.add("participation", "is missing")
+	}
+	v.path(r.Path)
+	v.noise(r.Noise)
+	v.claim(r.Claim, r.Noise)
+	v.between("min_batch", r.MinBatch, MinBatchFloor, MaxMinBatch)
+	v.between("time_precision", uint64(r.TimePrecision), 1, MaxTimePrecision)
+	v.window(r.Window, r.TimePrecision)
+	if p := r.Population; p != nil {
+		v.text("population.statement", p.Statement, 1, MaxStatement, true)
+		v.between("population.expected", p.Expected, 0, math.MaxInt64)
+	}
+	if len(v.errs) > 0 {
+		return errors.Join(v.errs...)
+	}
+	if _, err := r.Append(nil); err != nil {
+		return err
+	}
+	_, err := r.Guarantee()
+	return err
+}
+
+type validator struct{ errs []error }
+
+func (v *validator) add(field, format string, args ...any) {
+	v.errs = append(v.errs, &InvalidError{field, fmt.Sprintf(format, args...)})
+}
+
+func (v *validator) between(field string, x, least, most uint64) {
+	if x < least || x > most {
+		v.add(field, "is %d, want %d to %d", x, least, most)
+	}
+}
+
+// text refuses what a person could not read as it was written: control and format characters reorder or hide text.
+// Zero-width (non-)joiners are spelling in several scripts and stay.
+func (v *validator) text(field, s string, least, most int, lines bool) {
+	if len(s) < least || len(s) > most {
+		v.add(field, "has %d bytes, want %d to %d", len(s), least, most)
+	}
+	if !utf8.ValidString(s) {
+		v.add(field, "is not UTF-8")
+		return
+	}
+	for _, c := range s {
+		if !unicode.IsPrint(c) && c != '\u200c' && c != '\u200d' && !(lines && c == '\n') {
+			v.add(field, "contains the character %U, which cannot be shown", c)
+			return
+		}
+	}
+	if strings.TrimSpace(s) != s {
+		v.add(field, "begins or ends with white space")
+	}
+}
+
+func (v *validator) query(q Query) {
+	switch q := q.(type) {
+	case nil:
+		v.add("query", "is missing")
+	case Count:
+	case Sum:
+		v.between("query.max", q.Max, 1, MaxMeasurement)
+	case Mean:
+		v.between("query.max", q.Max, 1, MaxMeasurement)
+	case Histogram:
+		v.between("query.length", uint64(q.Length), 1, MaxElements)
+		v.between("query.chunk", uint64(q.Chunk), 1, uint64(q.Length))
+	case Multihot:
+		v.between("query.length", uint64(q.Length), 1, MaxElements)
+		v.between("query.max_weight", q.MaxWeight, 1, uint64(q.Length))
+		v.between("query.chunk", uint64(q.Chunk), 1, uint64(q.Length))
+	case SumVec:
+		v.between("query.max", q.Max, 1, MaxMeasurement)
+		v.between("query.length", uint64(q.Length), 1, MaxElements)
+		elements := q.elements()
+		if elements > MaxElements {
+			v.add("query.length", "times the bits of max is %d field elements, want at most %d", elements, MaxElements)
+		}
+		v.between("query.chunk", uint64(q.Chunk), 1, elements)
+	}
+}
+
+// elements is the number of field elements that encode one answer.
+func (q SumVec) elements() uint64 { return uint64(q.Length) * uint64(bits.Len64(q.Max)) }
+
+func (v *validator) path(p Path) {
+	switch p := p.(type) {
+	case nil:
+		v.add("path", "is missing")
+	case TwoServer:
+		v.url("path.leader", p.Leader)
+		v.url("path.helper", p.Helper)
+		if p.Leader == p.Helper {
+			v.add("path.helper", "is the leader: one server would see whole reports")
+		}
+		if p.BatchMode != dap.TimeInterval && p.BatchMode != dap.LeaderSelected {
+			v.add("path.batch_mode", "is %d, want %d or %d", p.BatchMode, dap.TimeInterval, dap.LeaderSelected)
+		}
+	}
+}
+
+func (v *validator) url(field, s string) {
+	if len(s) < 1 || len(s) > MaxURL {
+		v.add(field, "has %d bytes, want 1 to %d", len(s), MaxURL)
+		return
+	}
+	for _, c := range []byte(s) {
+		if c <= ' ' || c >= 0x7f {
+			v.add(field, "is not printable ASCII")
+			return
+		}
+	}
+	u, err := dap.BaseURL([]byte(s))
+	if err != nil {
+		v.add(field, "is not an absolute URL without user, query and fragment")
+		return
+	}
+	if u.Scheme == "http" && !loopback(u.Hostname()) {
+		v.add(field, "is http to a host that is not loopback; want https")
+	}
+}
+
+func loopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+func (v *validator) noise(n Noise) {
+	var err error
+	switch n := n.(type) {
+	case nil:
+		v.add("noise", "is missing")
+	case DiscreteGaussian:
+		_, err = n.Sampler()
+		if n.Share != DrawsAll && n.Share != DrawsHalf {
+			v.add("noise.share", "is %d, want %d or %d", n.Share, DrawsAll, DrawsHalf)
+		}
+	case DiscreteLaplace:
+		_, err = n.Sampler()
+	}
+	if err != nil {
+		v.add("noise", "cannot be drawn: %v", err)
+	}
+}
+
+// Sampler draws what one server adds to each coordinate: Variance, or half of it under [DrawsHalf].
+func (n DiscreteGaussian) Sampler() (*noise.DiscreteGaussian, error) {
+	if !n.Variance.valid() {
+		return nil, errors.New("recipe: the variance is not a positive fraction in lowest terms")
+	}
+	per, err := n.perServer()
+	if err != nil {
+		return nil, err
+	}
+	return noise.NewDiscreteGaussian(per.Num, per.Den)
+}
+
+// perServer is the variance of one server's draw.
+func (n DiscreteGaussian) perServer() (Rational, error) {
+	if n.Share != DrawsHalf {
+		return n.Variance, nil
+	}
+	if n.Variance.Num%2 == 0 {
+		return Rational{n.Variance.Num / 2, n.Variance.Den}, nil
+	}
+	if n.Variance.Den > math.MaxUint64/2 {
+		return Rational{}, errors.New("recipe: half the variance has no 64-bit denominator")
+	}
+	return Rational{n.Variance.Num, n.Variance.Den * 2}, nil
+}
+
+// Sampler draws what one server adds to each coordinate.
+func (n DiscreteLaplace) Sampler() (*noise.DiscreteLaplace, error) {
+	if !n.Scale.valid() {
+		return nil, errors.New("recipe: the scale is not a positive fraction in lowest terms")
+	}
+	return noise.NewDiscreteLaplace(n.Scale.Num, n.Scale.Den)
+}
+
+// Sampler draws what one server adds to each coordinate of its aggregate share: noise.Zero for [NoNoise].
+func Sampler(n Noise) (noise.Sampler, error) {
+	switch n := n.(type) {
+	case NoNoise:
+		return noise.Zero{}, nil
+	case DiscreteGaussian:
+		return n.Sampler()
+	case DiscreteLaplace:
+		return n.Sampler()
+	}
+	return nil, errors.New("recipe: the noise is missing")
+}
+
+func (v *validator) claim(c Claim, n Noise) {
+	_, exact := n.(NoNoise)
+	switch c := c.(type) {
+	case nil:
+		v.add("claim", "is missing")
+	case NoClaim:
+		if !exact {
+			v.add("claim", "is missing although noise is added: state epsilon and delta")
+		}
+	case ApproxDP:
+		if c.Epsilon.Coefficient == 0 || !c.Epsilon.valid() {
+			v.add("claim.epsilon", "is not a decimal above 0 in its shortest form")
+		}
+		if c.Delta.Coefficient == 0 || !c.Delta.valid() || c.Delta.FloatDown() >= 1 {
+			v.add("claim.delta", "is not a decimal between 0 and 1 in its shortest form")
+		}
+		if c.Neighbours != accountant.ReplaceOne {
+			v.add("claim.neighbours", "are %v, want %v: everyone sees the count", c.Neighbours, accountant.ReplaceOne)
+		}
+		v.between("claim.honest_servers", uint64(c.HonestServers), 1, 2)
+		v.between("claim.rounds", uint64(c.Rounds), 1, MaxRounds)
+	}
+}
+
+func (v *validator) window(w Window, p dap.TimePrecision) {
+	switch w := w.(type) {
+	case nil:
+		v.add("window", "is missing")
+	case Between:
+		if w.End <= w.Start {
+			v.add("window.end", "is %d, not after the start %d", w.End, w.Start)
+		}
+		if _, err := p.Begin(w.End); err != nil && p >= 1 {
+			v.add("window.end", "is %d units of %d seconds, after the year 9999", w.End, p)
+		}
+	}
+}
