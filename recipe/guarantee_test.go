@@ -278,7 +278,7 @@ func TestNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := r.Noise.(NoNoise); !ok || r.Query.(Histogram).Chunk != 7 || r.TimePrecision != 3600 {
+	if _, ok := r.Noise.(NoNoise); !ok || r.Query.(Histogram).Chunk != 3 || r.TimePrecision != 3600 {
 		t.Errorf("defaults: %+v", r)
 	}
 	o := base

@@ -5,6 +5,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
 // Options make a recipe whose claim is computed, for [New].
@@ -13,7 +14,7 @@ type Options struct {
 	Name, Description string
 	// Population says who is asked; optional.
 	Population *Population
-	// Query is required. A zero chunk length is filled in by [ProofChunk].
+	// Query is required. A zero chunk length becomes the one that makes reports shortest.
 	Query Query
 	// Leader and Helper are base URLs; required.
 	Leader, Helper string
@@ -120,23 +121,28 @@ func New(o Options) (*Recipe, error) {
 	return r, nil
 }
 
+// withChunk fills in the chunk length that makes reports shortest.
 func withChunk(q Query) Query {
 	switch q := q.(type) {
 	case Histogram:
 		if q.Chunk == 0 {
-			q.Chunk = ProofChunk(uint64(q.Length))
+			q.Chunk = optimalChunk(uint64(q.Length))
 		}
 		return q
 	case Multihot:
 		if q.Chunk == 0 {
-			q.Chunk = ProofChunk(uint64(q.Length))
+			q.Chunk = optimalChunk(q.elements())
 		}
 		return q
 	case SumVec:
 		if q.Chunk == 0 {
-			q.Chunk = ProofChunk(q.elements())
+			q.Chunk = optimalChunk(q.elements())
 		}
 		return q
 	}
 	return q
+}
+
+func optimalChunk(elements uint64) uint32 {
+	return uint32(prio3.OptimalChunk(int(min(elements, MaxElements))))
 }

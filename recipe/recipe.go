@@ -54,7 +54,7 @@ type Mean struct{ Max uint64 }
 // Histogram asks each device for a bucket in [0, Length); the answer is how many devices named each (Prio3Histogram).
 type Histogram struct {
 	Length uint32 // buckets
-	Chunk  uint32 // of the proof, 1 to Length; see [ProofChunk]
+	Chunk  uint32 // of the proof, 1 to Length; see prio3.OptimalChunk
 }
 
 // Multihot asks each device for a vector of Length zeros and ones, at most MaxWeight of them ones; the answer is their
@@ -62,14 +62,14 @@ type Histogram struct {
 type Multihot struct {
 	Length    uint32
 	MaxWeight uint64 // 1 to Length
-	Chunk     uint32 // of the proof, 1 to Length; see [ProofChunk]
+	Chunk     uint32 // of the proof, 1 to Length + bits(MaxWeight)
 }
 
 // SumVec asks each device for a vector of Length integers in [0, Max]; the answer is their sum (Prio3SumVec).
 type SumVec struct {
 	Length uint32
 	Max    uint64
-	Chunk  uint32 // of the proof, 1 to Length*bits(Max); see [ProofChunk]
+	Chunk  uint32 // of the proof, 1 to Length*bits(Max)
 }
 
 // A Randomizer is what the device does to its answer before anyone sees it: only [NoRandomizer] in this version.

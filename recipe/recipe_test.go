@@ -306,30 +306,6 @@ func TestTask(t *testing.T) {
 	}
 }
 
-func TestProofChunk(t *testing.T) {
-	length := func(n, chunk uint64) uint64 {
-		calls, p := (n+chunk-1)/chunk, uint64(1)
-		for p <= calls {
-			p *= 2
-		}
-		return 2*chunk + 2*(p-1) + 1
-	}
-	for n := uint64(1); n <= 300; n++ {
-		got := uint64(ProofChunk(n))
-		if got < 1 || got > n {
-			t.Fatalf("ProofChunk(%d) = %d", n, got)
-		}
-		for chunk := uint64(1); chunk <= n; chunk++ {
-			if length(n, chunk) < length(n, got) {
-				t.Fatalf("ProofChunk(%d) = %d, but %d is shorter", n, got, chunk)
-			}
-		}
-	}
-	if got := ProofChunk(1 << 40); got < 1 || got > MaxElements {
-		t.Errorf("ProofChunk(2^40) = %d", got)
-	}
-}
-
 func TestDescribe(t *testing.T) {
 	for name, r := range variants() {
 		var b strings.Builder

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/vdaf"
+	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
 // Task returns the DAP task of the recipe, a function of its bytes alone: task_info is the recipe's id, and everything
@@ -18,11 +20,11 @@ func (r *Recipe) Task() (*dap.TaskConfiguration, error) {
 	if !ok {
 		return nil, fmt.Errorf("recipe: path %v has no DAP task", r.Path)
 	}
-	vdaf, err := r.VDAF()
+	function, err := r.VDAFConfig()
 	if err != nil {
 		return nil, err
 	}
-	config, err := vdaf.Append(nil)
+	config, err := function.Append(nil)
 	if err != nil {
 		return nil, fmt.Errorf("recipe: task: %w", err)
 	}
@@ -33,7 +35,7 @@ func (r *Recipe) Task() (*dap.TaskConfiguration, error) {
 		TimePrecision: r.TimePrecision,
 		MinBatchSize:  r.MinBatch,
 		BatchMode:     p.BatchMode,
-		VDAFType:      vdaf.Type(),
+		VDAFType:      function.Type(),
 		VDAFConfig:    config,
 	}
 	if w, ok := r.Window.(Between); ok {
@@ -53,8 +55,8 @@ func (r *Recipe) Task() (*dap.TaskConfiguration, error) {
 	return task, nil
 }
 
-// VDAF returns the verifiable aggregation function that computes the query.
-func (r *Recipe) VDAF() (dap.VDAFConfig, error) {
+// VDAFConfig returns the configuration of the verifiable aggregation function that computes the query.
+func (r *Recipe) VDAFConfig() (dap.VDAFConfig, error) {
 	switch q := r.Query.(type) {
 	case Count:
 		return dap.CountConfig{}, nil
@@ -72,16 +74,25 @@ func (r *Recipe) VDAF() (dap.VDAFConfig, error) {
 	return nil, errors.New("recipe: the query is missing")
 }
 
-// ProofChunk returns the chunk length that makes the proof of a vector of n >= 1 field elements shortest: a proof has
-// 2*chunk + 2*(P-1) + 1 elements, where P is the least power of two above the number of chunks (VDAF-18 section 7.3.3).
-func ProofChunk(n uint64) uint32 {
-	n = min(max(n, 1), MaxElements)
-	best, shortest := n, uint64(1)<<63
-	for p := uint64(2); p <= 2*n+1; p *= 2 {
-		chunk := (n + p - 2) / (p - 1)
-		if length := 2*chunk + 2*(p-1) + 1; length < shortest {
-			best, shortest = chunk, length
+// NewVDAF returns the two-aggregator instance of a configuration. It fails with prio3.ErrParameter for one out of bounds.
+func NewVDAF(c dap.VDAFConfig) (vdaf.VDAF, error) {
+	switch c := c.(type) {
+	case dap.CountConfig:
+		return prio3.NewCount(aggregators)
+	case dap.SumConfig:
+		return prio3.NewSum(aggregators, c.MaxMeasurement)
+	case dap.SumVecConfig:
+		return prio3.NewSumVec(aggregators, int(c.Length), c.MaxMeasurement, int(c.ChunkLength))
+	case dap.HistogramConfig:
+		return prio3.NewHistogram(aggregators, int(c.Length), int(c.ChunkLength))
+	case dap.MultihotCountVecConfig:
+		if c.MaxWeight > uint64(c.Length) {
+			return nil, fmt.Errorf("recipe: %w: weight %d of %d", prio3.ErrParameter, c.MaxWeight, c.Length)
 		}
+		return prio3.NewMultihotCountVec(aggregators, int(c.Length), int(c.MaxWeight), int(c.ChunkLength))
 	}
-	return uint32(best)
+	return nil, fmt.Errorf("recipe: no VDAF for %T", c)
 }
+
+// aggregators is how many a two-server path has.
+const aggregators = 2

@@ -70,7 +70,14 @@ func (r *Recipe) Validate() error {
 	if _, err := r.Append(nil); err != nil {
 		return err
 	}
-	_, err := r.Guarantee()
+	config, err := r.VDAFConfig()
+	if err != nil {
+		return err
+	}
+	if _, err := NewVDAF(config); err != nil {
+		return &InvalidError{"query", fmt.Sprintf("has no VDAF: %v", err)}
+	}
+	_, err = r.Guarantee()
 	return err
 }
 
@@ -122,7 +129,7 @@ func (v *validator) query(q Query) {
 	case Multihot:
 		v.between("query.length", uint64(q.Length), 1, MaxElements)
 		v.between("query.max_weight", q.MaxWeight, 1, uint64(q.Length))
-		v.between("query.chunk", uint64(q.Chunk), 1, uint64(q.Length))
+		v.between("query.chunk", uint64(q.Chunk), 1, q.elements())
 	case SumVec:
 		v.between("query.max", q.Max, 1, MaxMeasurement)
 		v.between("query.length", uint64(q.Length), 1, MaxElements)
@@ -133,6 +140,9 @@ func (v *validator) query(q Query) {
 		v.between("query.chunk", uint64(q.Chunk), 1, elements)
 	}
 }
+
+// elements is the number of field elements that encode one answer.
+func (q Multihot) elements() uint64 { return uint64(q.Length) + uint64(bits.Len64(q.MaxWeight)) }
 
 // elements is the number of field elements that encode one answer.
 func (q SumVec) elements() uint64 { return uint64(q.Length) * uint64(bits.Len64(q.Max)) }

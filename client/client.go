@@ -1,0 +1,203 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/exchange"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// A Doer sends one HTTP request; *http.Client is one. It must be safe for concurrent use, and should follow no redirects.
+type Doer interface {
+	Do(*http.Request) (*http.Response, error)
+}
+
+// Options configure a [Client].
+type Options struct {
+	// Recipe is the recipe's bytes; required.
+	Recipe []byte
+	// MaxEpsilon is the largest epsilon, over the recipe's whole life, that the device agrees to. Zero agrees to any
+	// that is finite; +Inf also agrees to a recipe without differential privacy.
+	MaxEpsilon float64
+	// MinBatch is the smallest minimum batch size that the device agrees to; zero agrees to any that a recipe may have.
+	MinBatch uint64
+	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no redirects.
+	HTTP Doer
+	// Now is the device's clock; nil is time.Now.
+	Now func() time.Time
+	// Attempts bounds how often one request is sent while failures look temporary; zero is 5.
+	Attempts int
+	// MaxRequest bounds the reports in one upload request, in bytes; zero is 1 MiB. A report above it goes alone.
+	MaxRequest int
+}
+
+const (
+	defaultAttempts   = 5
+	defaultMaxRequest = 1 << 20
+	firstWait         = 500 * time.Millisecond
+	longestWait       = time.Minute
+	requestTimeout    = 30 * time.Second
+)
+
+// Validate says whether a client can be made: what the recipe itself says is for [New].
+func (o *Options) Validate() error {
+	switch {
+	case len(o.Recipe) == 0:
+		return errors.New("client: no recipe")
+	case !(o.MaxEpsilon >= 0):
+		return fmt.Errorf("client: MaxEpsilon is %v, want 0 or more", o.MaxEpsilon)
+	case o.Attempts < 0 || o.MaxRequest < 0:
+		return errors.New("client: Attempts and MaxRequest must not be negative")
+	}
+	return nil
+}
+
+// RefusedError: the device does not take part in this recipe.
+type RefusedError struct {
+	// Reason is one of the Reason constants.
+	Reason Reason
+	// Err has the detail.
+	Err error
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("client: recipe refused (%s): %v", e.Reason, e.Err)
+}
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Reason is why a recipe is refused; a closed set, fit for a metrics label.
+type Reason string
+
+const (
+	ReasonMalformed Reason = "malformed" // the bytes are no recipe
+	ReasonUnknown   Reason = "unknown"   // a choice of a later version: errors.As finds *recipe.UnknownError
+	ReasonInvalid   Reason = "invalid"   // out of bounds: errors.As finds *recipe.InvalidError
+	ReasonClaim     Reason = "claim"     // promises more than it gives: errors.As finds *recipe.ClaimError
+	ReasonEpsilon   Reason = "epsilon"   // weaker than MaxEpsilon
+	ReasonBatch     Reason = "batch"     // smaller batches than MinBatch
+)
+
+// A Client answers one recipe. Its methods may be called concurrently.
+type Client struct {
+	o         Options
+	recipe    *recipe.Recipe
+	id        recipe.ID
+	guarantee *recipe.Guarantee
+	task      *dap.TaskConfiguration
+	taskID    dap.TaskID
+	context   []byte // of the VDAF
+	shard     sharder
+	retry     exchange.Retry
+
+	leader, helper aggregator
+	pool           sync.Pool // of *scratch
+}
+
+// aggregator is one of the two, as the client sees it.
+type aggregator struct {
+	role dap.Role
+	base *url.URL
+	info []byte // HPKE info of input shares
+
+	mu    sync.Mutex // held over a fetch, so that many callers fetch once
+	keyMu sync.RWMutex
+	key   *sealingKey // nil until fetched; replaced, never changed
+}
+
+// New reads and checks a recipe. It fails with *[RefusedError] if the device should not take part.
+func New(o Options) (*Client, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	r, err := recipe.Read(o.Recipe)
+	if unknown := new(recipe.UnknownError); errors.As(err, &unknown) {
+		return nil, &RefusedError{ReasonUnknown, err}
+	} else if err != nil {
+		return nil, &RefusedError{ReasonMalformed, err}
+	}
+	if err := r.Validate(); err != nil {
+		if claim := new(recipe.ClaimError); errors.As(err, &claim) {
+			return nil, &RefusedError{ReasonClaim, err}
+		}
+		return nil, &RefusedError{ReasonInvalid, err}
+	}
+	g, err := r.Guarantee()
+	if err != nil {
+		return nil, &RefusedError{ReasonClaim, err}
+	}
+	if err := agree(&o, r, g); err != nil {
+		return nil, err
+	}
+	c := &Client{o: o, recipe: r, guarantee: g}
+	if c.o.HTTP == nil {
+		c.o.HTTP = exchange.DefaultDoer(requestTimeout)
+	}
+	if c.o.Now == nil {
+		c.o.Now = time.Now
+	}
+	if c.o.Attempts == 0 {
+		c.o.Attempts = defaultAttempts
+	}
+	if c.o.MaxRequest == 0 {
+		c.o.MaxRequest = defaultMaxRequest
+	}
+	c.retry = exchange.Retry{Attempts: c.o.Attempts, First: firstWait, Longest: longestWait}
+	if c.id, err = r.ID(); err != nil {
+		return nil, &RefusedError{ReasonInvalid, err}
+	}
+	if c.task, err = r.Task(); err != nil {
+		return nil, &RefusedError{ReasonInvalid, err}
+	}
+	c.taskID = c.task.TaskID()
+	c.context = dap.VDAFContext(c.taskID)
+	if c.shard, err = newSharder(r.Query); err != nil {
+		return nil, &RefusedError{ReasonInvalid, err}
+	}
+	if err := c.leader.init(dap.RoleLeader, c.task.Leader); err != nil {
+		return nil, &RefusedError{ReasonInvalid, err}
+	}
+	if err := c.helper.init(dap.RoleHelper, c.task.Helper); err != nil {
+		return nil, &RefusedError{ReasonInvalid, err}
+	}
+	c.pool.New = func() any { return new(scratch) }
+	return c, nil
+}
+
+// agree holds the recipe to what the device's owner wants.
+func agree(o *Options, r *recipe.Recipe, g *recipe.Guarantee) error {
+	if !g.Finite() && !math.IsInf(o.MaxEpsilon, 1) {
+		return &RefusedError{ReasonEpsilon, errors.New("it gives no differential privacy")}
+	}
+	if o.MaxEpsilon > 0 && g.Epsilon > o.MaxEpsilon {
+		return &RefusedError{ReasonEpsilon, fmt.Errorf("it gives %v, and at most epsilon %v is agreed to", g.Loss, o.MaxEpsilon)}
+	}
+	if r.MinBatch < o.MinBatch {
+		return &RefusedError{ReasonBatch, fmt.Errorf("it releases batches of %d, and at least %d are agreed to", r.MinBatch, o.MinBatch)}
+	}
+	return nil
+}
+
+func (a *aggregator) init(role dap.Role, endpoint []byte) (err error) {
+	a.role, a.info = role, dap.InputShareInfo(role)
+	a.base, err = dap.BaseURL(endpoint)
+	return err
+}
+
+// Recipe is the recipe that is answered; not to be changed.
+func (c *Client) Recipe() *recipe.Recipe { return c.recipe }
+
+// RecipeID names it.
+func (c *Client) RecipeID() recipe.ID { return c.id }
+
+// Guarantee is what was computed from it.
+func (c *Client) Guarantee() *recipe.Guarantee { return c.guarantee }
+
+// Task is the DAP task that reports are for.
+func (c *Client) Task() (dap.TaskID, *dap.TaskConfiguration) { return c.taskID, c.task }

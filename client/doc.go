@@ -1,0 +1,13 @@
+// Package client answers a recipe on a person's device.
+//
+// [New] reads the recipe, recomputes its guarantee and refuses what does not hold or is weaker than the caller agrees
+// to. [Client.Report] then takes one answer, splits it into two shares (vdaf), seals one to the leader and one to the
+// helper (sealed), and uploads both to the leader. Neither server can read the answer; the leader learns the network
+// address of whoever uploads and, to the recipe's time precision, when.
+//
+// [Client.Prepare] makes a report without network, once [Client.Refresh] has fetched the aggregators' keys, and
+// [Client.Upload] sends many in one request.
+//
+// A [Client] is safe for concurrent use. It keeps no record of what was answered: a person who may answer in a bounded
+// number of batches (the claim's rounds) is counted by the caller.
+package client

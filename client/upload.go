@@ -1,0 +1,97 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/exchange"
+)
+
+// ErrAnswer: the leader's answer to an upload makes no sense, so it is not known which reports it has.
+var ErrAnswer = errors.New("client: unusable answer from the leader")
+
+// UploadError: an upload ended early. The first Acknowledged reports of the call were answered, each accepted or in the
+// list that Upload returned beside this; of the others nothing is known, and they may be uploaded again as they are.
+type UploadError struct {
+	Acknowledged int
+	Err          error
+}
+
+func (e *UploadError) Error() string {
+	return fmt.Sprintf("client: upload ended after %d reports: %v", e.Acknowledged, e.Err)
+}
+func (e *UploadError) Unwrap() error { return e.Err }
+
+// Upload sends reports to the leader, many in a request, and repeats requests that failed for the moment: the leader
+// knows reports by their ids and counts none twice. It returns the reports that the leader refused, in order; every
+// other one is acknowledged, which means stored. It fails with *[UploadError], whose cause is a *[dap.Problem] where the
+// leader refused a whole request.
+func (c *Client) Upload(ctx context.Context, reports []dap.Report) ([]dap.ReportUploadStatus, error) {
+	var refused []dap.ReportUploadStatus
+	for done := 0; done < len(reports); {
+		n := c.fit(reports[done:])
+		some, err := c.upload(ctx, reports[done:done+n])
+		if err != nil {
+			return refused, &UploadError{done, err}
+		}
+		refused, done = append(refused, some...), done+n
+	}
+	return refused, nil
+}
+
+// fit is how many of the reports, at least one, go in one request.
+func (c *Client) fit(reports []dap.Report) int {
+	size := 0
+	for i := range reports {
+		size += reports[i].Size()
+		if i > 0 && size > c.o.MaxRequest {
+			return i
+		}
+	}
+	return len(reports)
+}
+
+// uploadStatusSize is an upper bound on the encoding of one dap.ReportUploadStatus, in bytes.
+const uploadStatusSize = 32
+
+func (c *Client) upload(ctx context.Context, reports []dap.Report) ([]dap.ReportUploadStatus, error) {
+	body, err := dap.AppendUploadRequest(nil, reports)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
+		Method: http.MethodPost,
+		URL:    dap.ResourceURL(c.leader.base, dap.CreationPath(c.taskID, dap.ReportsResource)),
+		Media:  dap.MediaUploadReq, Body: body,
+		Want: dap.MediaUploadErrors, MaxBody: int64(len(reports)) * uploadStatusSize,
+	}, c.retry)
+	if err != nil {
+		return nil, err
+	}
+	return refusals(answer.Body, reports)
+}
+
+// refusals reads UploadErrors, which must name reports of the request, each once and in its order.
+func refusals(body []byte, reports []dap.Report) ([]dap.ReportUploadStatus, error) {
+	limits := dap.DefaultLimits()
+	limits.MaxReports = len(reports)
+	var list []dap.ReportUploadStatus
+	next := 0
+	for status, err := range dap.UploadErrors(body, limits) {
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+		}
+		for next < len(reports) && reports[next].Metadata.ID != status.ID {
+			next++
+		}
+		if next == len(reports) {
+			return nil, fmt.Errorf("%w: it refuses reports that were not sent, or out of order", ErrAnswer)
+		}
+		next++
+		list = append(list, status)
+	}
+	return list, nil
+}
