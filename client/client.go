@@ -59,6 +59,18 @@ func (o *Options) Validate() error {
 	return nil
 }
 
+// The ways in which a request fails, beside *[dap.Problem]. Which reports a leader has after the last two is not known; to
+// upload the same ones again is safe.
+type (
+	// StatusError is an error status without a problem document, for instance of a proxy.
+	StatusError = exchange.StatusError
+	// UnavailableError: every attempt failed in a way that may pass.
+	UnavailableError = exchange.UnavailableError
+)
+
+// ErrAnswer: a server's answer makes no sense.
+var ErrAnswer = exchange.ErrAnswer
+
 // RefusedError: the device does not take part in this recipe.
 type RefusedError struct {
 	// Reason is one of the Reason constants.

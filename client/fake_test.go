@@ -91,11 +91,7 @@ func newServers(t testing.TB, r *recipe.Recipe) *servers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := r.VDAFConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := recipe.NewVDAF(config)
+	v, err := task.VDAF()
 	if err != nil {
 		t.Fatal(err)
 	}

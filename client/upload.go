@@ -2,16 +2,12 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
 )
-
-// ErrAnswer: the leader's answer to an upload makes no sense, so it is not known which reports it has.
-var ErrAnswer = errors.New("client: unusable answer from the leader")
 
 // UploadError: an upload ended early. The first Acknowledged reports of the call were answered, each accepted or in the
 // list that Upload returned beside this; of the others nothing is known, and they may be uploaded again as they are.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/vdaf"
-	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
 // Task returns the DAP task of the recipe, a function of its bytes alone: task_info is the recipe's id, and everything
@@ -73,26 +71,3 @@ func (r *Recipe) VDAFConfig() (dap.VDAFConfig, error) {
 	}
 	return nil, errors.New("recipe: the query is missing")
 }
-
-// NewVDAF returns the two-aggregator instance of a configuration. It fails with prio3.ErrParameter for one out of bounds.
-func NewVDAF(c dap.VDAFConfig) (vdaf.VDAF, error) {
-	switch c := c.(type) {
-	case dap.CountConfig:
-		return prio3.NewCount(aggregators)
-	case dap.SumConfig:
-		return prio3.NewSum(aggregators, c.MaxMeasurement)
-	case dap.SumVecConfig:
-		return prio3.NewSumVec(aggregators, int(c.Length), c.MaxMeasurement, int(c.ChunkLength))
-	case dap.HistogramConfig:
-		return prio3.NewHistogram(aggregators, int(c.Length), int(c.ChunkLength))
-	case dap.MultihotCountVecConfig:
-		if c.MaxWeight > uint64(c.Length) {
-			return nil, fmt.Errorf("recipe: %w: weight %d of %d", prio3.ErrParameter, c.MaxWeight, c.Length)
-		}
-		return prio3.NewMultihotCountVec(aggregators, int(c.Length), int(c.MaxWeight), int(c.ChunkLength))
-	}
-	return nil, fmt.Errorf("recipe: no VDAF for %T", c)
-}
-
-// aggregators is how many a two-server path has.
-const aggregators = 2

@@ -67,14 +67,11 @@ func (r *Recipe) Validate() error {
 	if len(v.errs) > 0 {
 		return errors.Join(v.errs...)
 	}
-	if _, err := r.Append(nil); err != nil {
-		return err
-	}
-	config, err := r.VDAFConfig()
+	task, err := r.Task()
 	if err != nil {
 		return err
 	}
-	if _, err := NewVDAF(config); err != nil {
+	if _, err := task.VDAF(); err != nil {
 		return &InvalidError{"query", fmt.Sprintf("has no VDAF: %v", err)}
 	}
 	_, err = r.Guarantee()

@@ -44,7 +44,7 @@ type Request struct {
 	Body  []byte
 	// Token is sent as a bearer token unless it is empty.
 	Token string
-	// Want is what a body of the answer must be; MaxBody bounds it in bytes.
+	// Want is what a body of the answer must be, and MaxBody bounds it in bytes. If Want is empty no body is read.
 	Want    dap.Media
 	MaxBody int64
 }
@@ -83,7 +83,7 @@ func (e *UnavailableError) Error() string {
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // ErrAnswer: a success status with a body that is too long or not what was asked for.
-var ErrAnswer = errors.New("exchange: unusable answer")
+var ErrAnswer = errors.New("unusable answer")
 
 // Do sends the request until it is answered, refused or out of attempts. Its errors are *[dap.Problem] and *[StatusError]
 // for a refusal, [ErrAnswer], *[UnavailableError], and the context's.
@@ -172,6 +172,9 @@ func once(ctx context.Context, d Doer, r Request) (answer *Answer, after time.Du
 	after = RetryAfter(resp.Header)
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return nil, after, refusal(resp)
+	}
+	if r.Want == "" {
+		return &Answer{Header: resp.Header}, after, nil
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, r.MaxBody+1))
 	if err != nil {

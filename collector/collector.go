@@ -1,0 +1,222 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/exchange"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// A Doer sends one HTTP request; *http.Client is one. It must be safe for concurrent use, and should follow no redirects.
+type Doer interface {
+	Do(*http.Request) (*http.Response, error)
+}
+
+// Options configure a [Collector].
+type Options struct {
+	// Recipe is the recipe's bytes; required. It must hold.
+	Recipe []byte
+	// Token proves to the leader who asks; required.
+	Token string
+	// Key opens the aggregate shares; required. Its public half is what leader and helper were given.
+	Key *sealed.KeyPair
+	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no redirects.
+	HTTP Doer
+	// Attempts bounds how often one request is sent while failures look temporary; zero is 5.
+	Attempts int
+	// Poll is the least and MaxPoll the longest wait between two questions about a job; zero is 1 s and 1 minute. In
+	// between, the leader's Retry-After counts.
+	Poll, MaxPoll time.Duration
+	// Progress, if not nil, is called before each such wait, by the goroutine that waits.
+	Progress func(Progress)
+	// Save, if not nil, is handed each new State and must make it durable; its error ends the call that made the State.
+	Save func(State) error
+}
+
+// Progress is how far a job is.
+type Progress struct {
+	Polls int           // answers "not yet" so far
+	Wait  time.Duration // until the next question
+}
+
+const (
+	defaultAttempts = 5
+	defaultPoll     = time.Second
+	defaultMaxPoll  = time.Minute
+	firstWait       = 500 * time.Millisecond
+	requestTimeout  = 30 * time.Second
+)
+
+// Validate says whether a collector can be made; what the recipe itself says is for [New].
+func (o *Options) Validate() error {
+	switch {
+	case len(o.Recipe) == 0:
+		return errors.New("collector: no recipe")
+	case o.Token == "":
+		return errors.New("collector: no token")
+	case o.Key == nil:
+		return errors.New("collector: no HPKE key")
+	case o.Attempts < 0 || o.Poll < 0 || o.MaxPoll < 0:
+		return errors.New("collector: Attempts, Poll and MaxPoll must not be negative")
+	}
+	return nil
+}
+
+// The ways in which a request fails, beside *[dap.Problem]. Every request may be made again.
+type (
+	// StatusError is an error status without a problem document; 401 and 403 speak of the token.
+	StatusError = exchange.StatusError
+	// UnavailableError: every attempt failed in a way that may pass.
+	UnavailableError = exchange.UnavailableError
+)
+
+var (
+	// ErrBusy: the last leader-selected job has not been deleted.
+	ErrBusy = errors.New("collector: another job of this task is not finished")
+	// ErrAnswer: the leader's answer makes no sense.
+	ErrAnswer = exchange.ErrAnswer
+	// ErrQuery: the query does not fit the recipe.
+	ErrQuery = errors.New("collector: query does not fit the recipe")
+	// ErrState: a saved state is damaged or of another recipe.
+	ErrState = errors.New("collector: unusable state")
+)
+
+// A Collector asks for the results of one recipe. Its methods may be called concurrently.
+type Collector struct {
+	o         Options
+	recipe    *recipe.Recipe
+	id        recipe.ID
+	guarantee *recipe.Guarantee
+	task      *dap.TaskConfiguration
+	taskID    dap.TaskID
+	vdaf      vdaf.VDAF
+	noise     noise.Sampler // of one server; only its law is used
+	mode      dap.BatchMode
+	leader    *url.URL
+	retry     exchange.Retry
+
+	mu   sync.Mutex
+	live *Job // leader-selected: the job that is not deleted yet
+}
+
+// New reads the recipe, which must be valid.
+func New(o Options) (*Collector, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	r, err := recipe.Read(o.Recipe)
+	if err != nil {
+		return nil, fmt.Errorf("collector: %w", err)
+	}
+	if err := r.Validate(); err != nil {
+		return nil, fmt.Errorf("collector: %w", err)
+	}
+	path, ok := r.Path.(recipe.TwoServer)
+	if !ok {
+		return nil, fmt.Errorf("collector: no leader on path %v", r.Path)
+	}
+	c := &Collector{o: o, recipe: r, mode: path.BatchMode}
+	if c.o.HTTP == nil {
+		c.o.HTTP = exchange.DefaultDoer(requestTimeout)
+	}
+	if c.o.Attempts == 0 {
+		c.o.Attempts = defaultAttempts
+	}
+	if c.o.Poll == 0 {
+		c.o.Poll = defaultPoll
+	}
+	if c.o.MaxPoll == 0 {
+		c.o.MaxPoll = max(defaultMaxPoll, c.o.Poll)
+	}
+	if c.o.MaxPoll < c.o.Poll {
+		return nil, errors.New("collector: MaxPoll is below Poll")
+	}
+	c.retry = exchange.Retry{Attempts: c.o.Attempts, First: firstWait, Longest: c.o.MaxPoll}
+	if err := c.derive(); err != nil {
+		return nil, fmt.Errorf("collector: %w", err)
+	}
+	return c, nil
+}
+
+// derive fills in what follows from the recipe.
+func (c *Collector) derive() (err error) {
+	if c.id, err = c.recipe.ID(); err != nil {
+		return err
+	}
+	if c.guarantee, err = c.recipe.Guarantee(); err != nil {
+		return err
+	}
+	if c.task, err = c.recipe.Task(); err != nil {
+		return err
+	}
+	c.taskID = c.task.TaskID()
+	if c.vdaf, err = c.task.VDAF(); err != nil {
+		return err
+	}
+	if c.noise, err = recipe.Sampler(c.recipe.Noise); err != nil {
+		return err
+	}
+	c.leader, err = dap.BaseURL(c.task.Leader)
+	return err
+}
+
+// Recipe is the recipe that is asked about; not to be changed.
+func (c *Collector) Recipe() *recipe.Recipe { return c.recipe }
+
+// Task is its DAP task.
+func (c *Collector) Task() (dap.TaskID, *dap.TaskConfiguration) { return c.taskID, c.task }
+
+// NextBatch is the query of a leader-selected recipe.
+func (c *Collector) NextBatch() dap.Query { return dap.Query{Mode: dap.LeaderSelected} }
+
+// Interval is the query of a time-interval recipe for reports from one instant up to another, not including it. Both must
+// stand on the recipe's time precision: [ErrQuery].
+func (c *Collector) Interval(from, to time.Time) (dap.Query, error) {
+	p := c.recipe.TimePrecision
+	start, err1 := p.At(from)
+	end, err2 := p.At(to)
+	if err := errors.Join(err1, err2); err != nil {
+		return dap.Query{}, fmt.Errorf("%w: %w", ErrQuery, err)
+	}
+	for _, t := range []time.Time{from, to} {
+		if t.Nanosecond() != 0 || uint64(t.Unix())%uint64(p) != 0 {
+			return dap.Query{}, fmt.Errorf("%w: %v is not a multiple of %d seconds", ErrQuery, t, p)
+		}
+	}
+	length, ok := end.Sub(start)
+	if !ok || length == 0 {
+		return dap.Query{}, fmt.Errorf("%w: the interval is empty", ErrQuery)
+	}
+	return dap.Query{Mode: dap.TimeInterval, Interval: dap.Interval{Start: start, Duration: length}}, nil
+}
+
+// check holds a query to the recipe before the leader does.
+func (c *Collector) check(q dap.Query) error {
+	if q.Mode != c.mode {
+		return fmt.Errorf("%w: it asks for %v batches, the recipe has %v ones", ErrQuery, q.Mode, c.mode)
+	}
+	if q.Mode == dap.TimeInterval && !q.Interval.Valid() {
+		return fmt.Errorf("%w: the interval is empty or without end", ErrQuery)
+	}
+	return nil
+}
+
+// maxResponse bounds a collection job's answer: two sealed shares and room for what is around them.
+func (c *Collector) maxResponse() int64 {
+	const around = 8 << 10
+	hi, n := bits.Mul64(uint64(c.vdaf.Sizes().AggShare), 2)
+	if hi != 0 || n > 1<<40 {
+		panic("collector: internal error: aggregate shares without bound")
+	}
+	return int64(n) + around
+}

@@ -1,0 +1,215 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/exchange"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// A State is a job as it must survive the collector's stop. It holds no secret: the answer is sealed.
+type State struct {
+	// Recipe names the recipe that the job is about.
+	Recipe string `json:"recipe"`
+	// Request is the body that created the job; the shares are bound to it.
+	Request []byte `json:"request"`
+	// JobID is the leader's name for the job.
+	JobID string `json:"job_id"`
+	// Response is the leader's answer, absent until it has one.
+	Response []byte `json:"response,omitempty"`
+}
+
+// A Job is a collection at the leader. Its methods are not for concurrent use.
+type Job struct {
+	c     *Collector
+	query dap.Query
+	state State
+}
+
+// State is what [Collector.Resume] needs.
+func (j *Job) State() State { return j.state }
+
+// Start creates a collection job, or finds it if the leader has one of the same query. A leader-selected task has one at a
+// time: [ErrBusy]. A refusal by the leader is a *[dap.Problem].
+//
+// Step 11 of one report: from a question, to a collection job at the leader.
+func (c *Collector) Start(ctx context.Context, q dap.Query) (*Job, error) {
+	if err := c.check(q); err != nil {
+		return nil, err
+	}
+	body, err := dap.CollectionJobReq{Query: q}.Append(nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrQuery, err)
+	}
+	j := &Job{c: c, query: q, state: State{Recipe: c.id.String(), Request: body}}
+	if err := c.claim(j); err != nil {
+		return nil, err
+	}
+	if err := j.create(ctx); err != nil {
+		c.release(j) // asking again finds the same job, if there is one
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *Job) create(ctx context.Context) error {
+	c := j.c
+	answer, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
+		Method: http.MethodPost, URL: dap.ResourceURL(c.leader, dap.CreationPath(c.taskID, dap.CollectionJobsResource)),
+		Media: dap.MediaCollectionJobReq, Body: j.state.Request, Token: c.o.Token,
+		Want: dap.MediaCollectionJobResp, MaxBody: c.maxResponse(),
+	}, c.retry)
+	if err != nil {
+		return fmt.Errorf("collector: create a collection job: %w", err)
+	}
+	j.state.JobID, err = dap.LocationID(answer.Header.Get("Location"), c.taskID, dap.CollectionJobsResource)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return j.keep(answer.Body)
+}
+
+// keep saves the state, with the leader's answer if there is one. An answer that cannot be used is not kept.
+func (j *Job) keep(response []byte) error {
+	s := j.state
+	if len(response) > 0 {
+		if _, err := j.c.open(j.query, s.Request, response); err != nil {
+			return err
+		}
+		s.Response = response
+	}
+	if j.c.o.Save != nil {
+		if err := j.c.o.Save(s); err != nil {
+			return fmt.Errorf("collector: save: %w", err)
+		}
+	}
+	j.state = s
+	return nil
+}
+
+// Resume goes on with a saved job. It fails with [ErrState] if the state is not of this recipe, and with [ErrBusy] as
+// [Collector.Start] does.
+func (c *Collector) Resume(s State) (*Job, error) {
+	if id, err := recipe.ParseID(s.Recipe); err != nil || id != c.id {
+		return nil, fmt.Errorf("%w: it is of another recipe", ErrState)
+	}
+	req, err := dap.ReadCollectionJobReq(s.Request)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	if err := c.check(req.Query); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	if err := dap.CheckResourceID(s.JobID); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	if len(s.Response) > 0 {
+		if _, err := c.open(req.Query, s.Request, s.Response); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrState, err)
+		}
+	}
+	j := &Job{c: c, query: req.Query, state: s}
+	return j, c.claim(j)
+}
+
+// claim makes j the one live job of a leader-selected task.
+func (c *Collector) claim(j *Job) error {
+	if c.mode != dap.LeaderSelected {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live != nil {
+		return ErrBusy
+	}
+	c.live = j
+	return nil
+}
+
+func (c *Collector) release(j *Job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live == j {
+		c.live = nil
+	}
+}
+
+// Wait polls until the leader has an answer, saves it and opens it. Calling it again opens the same answer. If the job has
+// failed, the error is a *[dap.Problem].
+func (j *Job) Wait(ctx context.Context) (*Result, error) {
+	c := j.c
+	for polls := 1; len(j.state.Response) == 0; polls++ {
+		answer, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
+			Method: http.MethodGet, URL: dap.ResourceURL(c.leader, j.path()), Token: c.o.Token,
+			Want: dap.MediaCollectionJobResp, MaxBody: c.maxResponse(),
+		}, c.retry)
+		if err != nil {
+			return nil, fmt.Errorf("collector: ask for the result: %w", err)
+		}
+		if len(answer.Body) > 0 {
+			if err := j.keep(answer.Body); err != nil {
+				return nil, err
+			}
+			break
+		}
+		wait := min(max(exchange.RetryAfter(answer.Header), c.o.Poll), c.o.MaxPoll)
+		if c.o.Progress != nil {
+			c.o.Progress(Progress{Polls: polls, Wait: wait})
+		}
+		if err := exchange.Sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+	return c.open(j.query, j.state.Request, j.state.Response)
+}
+
+func (j *Job) path() string {
+	return dap.ResourcePath(j.c.taskID, dap.CollectionJobsResource, j.state.JobID)
+}
+
+// Delete tells the leader that the job is done with. A job that the leader no longer knows is deleted. In leader-selected
+// tasks the next [Collector.Start] then opens the next batch.
+func (j *Job) Delete(ctx context.Context) error {
+	c := j.c
+	_, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
+		Method: http.MethodDelete, URL: dap.ResourceURL(c.leader, j.path()), Token: c.o.Token,
+	}, c.retry)
+	if err != nil && !gone(err) {
+		return fmt.Errorf("collector: delete the collection job: %w", err)
+	}
+	c.release(j)
+	return nil
+}
+
+// gone says whether the leader answered that there is no such job. A task that it does not know is another matter.
+func gone(err error) bool {
+	if errors.Is(err, &dap.Problem{Type: dap.ProblemUnrecognizedTask}) {
+		return false
+	}
+	if p := new(dap.Problem); errors.As(err, &p) {
+		return p.HTTPStatus() == http.StatusNotFound || p.HTTPStatus() == http.StatusGone
+	}
+	s := new(exchange.StatusError)
+	return errors.As(err, &s) && (s.Status == http.StatusNotFound || s.Status == http.StatusGone)
+}
+
+// Collect asks, waits and opens; in leader-selected tasks it then deletes the job. After an error, a State that was saved
+// can be resumed, and asking again with the same query finds the same job. If only the deletion failed, the result is
+// returned beside the error; the next Collect may then return the same batch again.
+func (c *Collector) Collect(ctx context.Context, q dap.Query) (*Result, error) {
+	j, err := c.Start(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	result, err := j.Wait(ctx)
+	if err == nil && c.mode == dap.LeaderSelected {
+		err = j.Delete(ctx)
+	}
+	// The job may live on at the leader, where the same query finds it again.
+	c.release(j)
+	return result, err
+}

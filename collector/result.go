@@ -1,0 +1,181 @@
+package collector
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// A Result is one batch: what was asked, with its error.
+type Result struct {
+	// RecipeID and TaskID say what was asked.
+	RecipeID recipe.ID
+	TaskID   dap.TaskID
+	// ReportCount is the number of reports in the batch; public and exact.
+	ReportCount uint64
+	// Interval is the tight span of the reports' times, in units of the recipe's time precision; From and To are its ends.
+	Interval dap.Interval
+	From, To time.Time
+	// Raw is the sum that the servers released, noise included: one integer for each aggregate of the query.
+	Raw []int64
+	// Estimate is the answer to the query, of the same length as Raw: unbiased, so it may be below zero.
+	Estimate []float64
+	// Stderr is the standard deviation of the servers' noise in each Estimate, from the recipe: what both add together.
+	// It says nothing about sampling.
+	Stderr []float64
+	// Interval95 holds the exact result over the batch's reports with probability 95 % or more, for each Estimate by itself.
+	Interval95 [][2]float64
+	// SamplingStderr estimates how far the batch is from the population that it came from, as a simple random sample would
+	// be, in units of Estimate. Nil where the query does not show the spread of the answers (sums and means).
+	SamplingStderr []float64
+	// Guarantee is what the people in the batch have.
+	Guarantee *recipe.Guarantee
+}
+
+// open opens both aggregate shares of a job's answer, adds them up and works out the estimate.
+//
+// Step 13 of one report: from two sealed sums of a batch, to an estimate with its error.
+func (c *Collector) open(q dap.Query, request, response []byte) (*Result, error) {
+	resp, err := dap.ReadCollectionJobResp(response)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	if err := c.checkBatch(q, &resp); err != nil {
+		return nil, err
+	}
+	shares := make([]*vdaf.AggShare, 2)
+	aad := dap.AggregateShareAAD(c.taskID, c.task.Bytes(), request)
+	for i, from := range []struct {
+		role   dap.Role
+		sealed *dap.HpkeCiphertext
+	}{{dap.RoleLeader, &resp.Leader}, {dap.RoleHelper, &resp.Helper}} {
+		if id := c.o.Key.ID(); from.sealed.ConfigID != id {
+			return nil, fmt.Errorf("%w: the %s sealed its share to key %d, the collector has key %d", ErrAnswer, from.role,
+				from.sealed.ConfigID, id)
+		}
+		share, err := c.o.Key.Open(from.sealed.Enc, dap.AggregateShareInfo(from.role), aad, from.sealed.Payload)
+		if err != nil {
+			return nil, fmt.Errorf("%w: the %s's share: %w", ErrAnswer, from.role, err)
+		}
+		if shares[i], err = c.vdaf.ReadAggShare(share); err != nil {
+			return nil, fmt.Errorf("%w: the %s's share: %w", ErrAnswer, from.role, err)
+		}
+	}
+	raw, err := c.vdaf.Unshard(shares)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return c.result(&resp, raw)
+}
+
+// checkBatch refuses an answer that the recipe or the query does not allow.
+func (c *Collector) checkBatch(q dap.Query, resp *dap.CollectionJobResp) error {
+	switch {
+	case resp.ReportCount < c.task.MinBatchSize:
+		return fmt.Errorf("%w: a batch of %d reports, at least %d are needed", ErrAnswer, resp.ReportCount, c.task.MinBatchSize)
+	case resp.ReportCount > math.MaxInt64:
+		return fmt.Errorf("%w: a batch of %d reports", ErrAnswer, resp.ReportCount)
+	case !resp.Interval.Valid():
+		return fmt.Errorf("%w: the batch's interval is empty or without end", ErrAnswer)
+	case q.Mode == dap.TimeInterval && !q.Interval.Covers(resp.Interval):
+		return fmt.Errorf("%w: the batch's interval is not within the one asked for", ErrAnswer)
+	}
+	if window, bounded := c.task.Interval(); bounded && !window.Covers(resp.Interval) {
+		return fmt.Errorf("%w: the batch's interval is not within the recipe's window", ErrAnswer)
+	}
+	return nil
+}
+
+func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, error) {
+	end, _ := resp.Interval.End()
+	from, err1 := c.recipe.TimePrecision.Begin(resp.Interval.Start)
+	to, err2 := c.recipe.TimePrecision.Begin(end)
+	if err1 != nil || err2 != nil {
+		return nil, fmt.Errorf("%w: the batch's interval is beyond the calendar", ErrAnswer)
+	}
+	r := &Result{
+		RecipeID: c.id, TaskID: c.taskID, ReportCount: resp.ReportCount, Interval: resp.Interval, From: from, To: to,
+		Raw: raw, Guarantee: c.guarantee,
+	}
+	n := float64(resp.ReportCount)
+	unit := 1.0 // of an estimate, in those of the sum
+	if _, ok := c.recipe.Query.(recipe.Mean); ok {
+		unit = 1 / n
+	}
+	// Both servers add their noise, independently, whoever of them the guarantee rests on.
+	deviation := math.Sqrt(2 * c.noise.Variance())
+	reach := math.Ceil(reach95(c.recipe.Noise, deviation))
+	r.Estimate = make([]float64, len(raw))
+	r.Stderr = make([]float64, len(raw))
+	r.Interval95 = make([][2]float64, len(raw))
+	for i, x := range raw {
+		v := float64(x)
+		r.Estimate[i] = v * unit
+		r.Stderr[i] = deviation * unit
+		r.Interval95[i] = [2]float64{(v - reach) * unit, (v + reach) * unit}
+	}
+	r.SamplingStderr = samplingStderr(c.recipe.Query, r.Estimate, n)
+	return r, nil
+}
+
+// reach95 is a distance that the sum of both servers' noise stays within with probability 95 % or more. For Gaussian noise
+// it is the normal quantile. For Laplace noise of scale b it solves P(|X+Y| > x) = (1 + x/(2b)) exp(-x/b) = 5 %, the law
+// of the sum of two continuous ones. Rounded up to a whole number, as the noise is whole.
+func reach95(n recipe.Noise, deviation float64) float64 {
+	laplace, ok := n.(recipe.DiscreteLaplace)
+	if !ok {
+		return 1.959964 * deviation
+	}
+	b := laplace.Scale.Float()
+	low, high := 0.0, 10.0 // of x/b
+	for range 60 {
+		if mid := (low + high) / 2; (1+mid/2)*math.Exp(-mid) > 0.05 {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return high * b
+}
+
+// samplingStderr is sqrt(n p (1-p)) for queries that count who has a property, p the share that was found.
+func samplingStderr(q recipe.Query, estimate []float64, n float64) []float64 {
+	switch q.(type) {
+	case recipe.Count, recipe.Histogram, recipe.Multihot:
+	default:
+		return nil
+	}
+	out := make([]float64, len(estimate))
+	for i, v := range estimate {
+		p := min(max(v/n, 0), 1)
+		out[i] = math.Sqrt(n * p * (1 - p))
+	}
+	return out
+}
+
+// MarshalJSON writes the result as one object with stable keys.
+func (r *Result) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		RecipeID       recipe.ID         `json:"recipe_id"`
+		TaskID         dap.TaskID        `json:"task_id"`
+		ReportCount    uint64            `json:"report_count"`
+		Interval       [2]uint64         `json:"interval_units"`
+		From           time.Time         `json:"from"`
+		To             time.Time         `json:"to"`
+		Raw            []int64           `json:"raw"`
+		Estimate       []float64         `json:"estimate"`
+		Stderr         []float64         `json:"stderr"`
+		Interval95     [][2]float64      `json:"interval95"`
+		SamplingStderr []float64         `json:"sampling_stderr"`
+		Guarantee      *recipe.Guarantee `json:"guarantee"`
+	}{
+		r.RecipeID, r.TaskID, r.ReportCount,
+		[2]uint64{uint64(r.Interval.Start), uint64(r.Interval.Start) + uint64(r.Interval.Duration)}, r.From, r.To,
+		r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Guarantee,
+	})
+}
