@@ -1,0 +1,113 @@
+// Package chart draws a private histogram: estimates with their 95 % intervals beside the truth where it is known, as
+// PNG or SVG and as text for a terminal.
+//
+// Server noise is small beside the counts of a large batch, so its whiskers would be a hair on top of the bars. Where
+// the truth is known a second panel therefore shows estimate minus truth on a scale of its own. The colours are of
+// Okabe and Ito's palette, which people with any of the common kinds of colour blindness can tell apart; the fonts
+// are inside the binary.
+package chart
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Z is the number of standard errors on either side of an estimate that hold 95 % of a normal distribution.
+const Z = 1.959963984540054
+
+// maxBuckets is what a picture can show legibly.
+const maxBuckets = 64
+
+// A Histogram is what is drawn. Its slices have one entry for each bucket, in order.
+type Histogram struct {
+	Title    string // what was asked; one line
+	Subtitle string // of whom, and how many answered; one line
+	XLabel   string // what a bucket is
+	YLabel   string // what is counted
+	Labels   []string
+	Estimate []float64
+	// Stderr is the standard error of each estimate, 0 or more.
+	Stderr []float64
+	// Truth is what a lab alone knows. Nil where it is not known.
+	Truth []float64
+	// Caption is the guarantee in words; it is broken into lines.
+	Caption string
+}
+
+// Validate says what is wrong with the histogram.
+func (h *Histogram) Validate() error {
+	n := len(h.Labels)
+	if n == 0 || n > maxBuckets {
+		return fmt.Errorf("chart: %d buckets; want 1 to %d", n, maxBuckets)
+	}
+	if len(h.Estimate) != n || len(h.Stderr) != n || (h.Truth != nil && len(h.Truth) != n) {
+		return errors.New("chart: labels, estimates, standard errors and truth differ in length")
+	}
+	for i := range n {
+		if !finite(h.Estimate[i]) || !finite(h.Stderr[i]) || h.Stderr[i] < 0 || (h.Truth != nil && !finite(h.Truth[i])) {
+			return fmt.Errorf("chart: bucket %d is not a finite number with a standard error of 0 or more", i)
+		}
+	}
+	return nil
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// interval returns the bounds of bucket i's 95 % interval.
+func (h *Histogram) interval(i int) (low, high float64) {
+	half := Z * h.Stderr[i]
+	return h.Estimate[i] - half, h.Estimate[i] + half
+}
+
+// ticks returns about n round values that span low to high, both covered.
+func ticks(low, high float64, n int) []float64 {
+	if high <= low {
+		high = low + 1
+	}
+	raw := (high - low) / float64(n)
+	step := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, f := range []float64{1, 2, 5, 10} {
+		if step*f >= raw {
+			step *= f
+			break
+		}
+	}
+	var t []float64
+	for k := math.Floor(low / step); ; k++ {
+		t = append(t, k*step)
+		if k*step >= high {
+			return t
+		}
+	}
+}
+
+// Count writes a count rounded to an integer with commas between thousands, as in "-6,308".
+func Count(x float64) string {
+	s := strconv.FormatFloat(math.Abs(math.Round(x)), 'f', 0, 64)
+	var b strings.Builder
+	if math.Round(x) < 0 {
+		b.WriteByte('-')
+	}
+	for i, c := range s {
+		if i > 0 && (len(s)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// signed is Count with a plus where it is due and a true minus.
+func signed(x float64) string {
+	switch s := Count(x); {
+	case strings.HasPrefix(s, "-"):
+		return "\u2212" + s[1:]
+	case s == "0":
+		return s
+	default:
+		return "+" + s
+	}
+}
