@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// env is what a command may touch of the world around it.
+type env struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	// width of the terminal on stdout in columns, 0 where stdout is none.
+	width int
+	// watched: stderr is a terminal, so progress may redraw its line.
+	watched bool
+	// plain: the terminal takes ASCII only.
+	plain bool
+}
+
+// json prints one value on stdout as one object with a line to itself.
+func (e *env) json(v any) error {
+	enc := json.NewEncoder(e.stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// A command is a verb of the binary, or a group of them.
+type command struct {
+	name string
+	// args stand after the name in the usage, as in "[flags] FILE".
+	args string
+	// short is one line without a full stop; long are paragraphs.
+	short, long string
+	// examples are lines to type, each with what it does.
+	examples [][2]string
+	// setup declares the flags and returns what runs with them. Nil for a group.
+	setup func(*flag.FlagSet) func(ctx context.Context, e *env, args []string) error
+	sub   []*command
+}
+
+// errHelp: help was asked for and has been printed.
+var errHelp = errors.New("help")
+
+// run finds the command that args name and runs it.
+func (c *command) run(ctx context.Context, e *env, path string, args []string) error {
+	path = strings.TrimSpace(path + " " + c.name)
+	if c.setup == nil {
+		if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" || args[0] == "-help" {
+			if len(args) > 1 {
+				return c.run(ctx, e, strings.TrimSuffix(path, c.name), append(args[1:], "--help"))
+			}
+			if len(args) == 0 {
+				c.usage(e.stderr, path, nil)
+				return failf(exitUsage, "", "%s needs a command", path)
+			}
+			c.usage(e.stdout, path, nil)
+			return nil
+		}
+		for _, s := range c.sub {
+			if s.name == args[0] {
+				return s.run(ctx, e, path, args[1:])
+			}
+		}
+		return failf(exitUsage, c.nearest(path, args[0]), "%s has no command %q", path, args[0])
+	}
+	flags := flag.NewFlagSet(path, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	do := c.setup(flags)
+	rest, err := parse(flags, args)
+	if errors.Is(err, flag.ErrHelp) {
+		c.usage(e.stdout, path, flags)
+		return nil
+	}
+	if err != nil {
+		return failf(exitUsage, path+" --help", "%s: %w", path, err)
+	}
+	return do(ctx, e, rest)
+}
+
+// parse lets flags stand before, between and behind arguments; "--" ends them.
+func parse(flags *flag.FlagSet, args []string) (rest []string, err error) {
+	for {
+		if err := flags.Parse(args); err != nil {
+			return nil, err
+		}
+		left := flags.Args()
+		if used := len(args) - len(left); used > 0 && args[used-1] == "--" {
+			return append(rest, left...), nil
+		}
+		if len(left) == 0 {
+			return rest, nil
+		}
+		rest, args = append(rest, left[0]), left[1:]
+	}
+}
+
+// nearest names the command that a mistyped one most likely meant.
+func (c *command) nearest(path, typed string) string {
+	best, least := "", 3
+	for _, s := range c.sub {
+		if d := distance(typed, s.name); d < least {
+			best, least = s.name, d
+		}
+	}
+	if best == "" {
+		return path + " --help"
+	}
+	return path + " " + best
+}
+
+// distance is the number of letters to insert, delete or replace between a and b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func (c *command) usage(w io.Writer, path string, flags *flag.FlagSet) {
+	if c.short != "" {
+		fmt.Fprintf(w, "%s.\n\n", c.short)
+	}
+	if c.sub != nil {
+		fmt.Fprintf(w, "Usage: %s COMMAND\n\n", path)
+		for _, s := range c.sub {
+			fmt.Fprintf(w, "  %-10s %s\n", s.name, s.short)
+		}
+	} else {
+		fmt.Fprintf(w, "Usage: %s\n", strings.TrimSpace(path+" "+c.args))
+	}
+	if c.long != "" {
+		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.long))
+	}
+	if flags != nil {
+		any := false
+		flags.VisitAll(func(f *flag.Flag) {
+			if !any {
+				fmt.Fprintf(w, "\nFlags:\n")
+				any = true
+			}
+			kind, text := flag.UnquoteUsage(f)
+			name := strings.TrimSpace("--" + f.Name + " " + kind)
+			fmt.Fprintf(w, "  %-24s %s", name, text)
+			if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
+				fmt.Fprintf(w, " (default %s)", f.DefValue)
+			}
+			fmt.Fprintln(w)
+		})
+	}
+	if len(c.examples) > 0 {
+		fmt.Fprintf(w, "\nExamples:\n")
+		for _, x := range c.examples {
+			fmt.Fprintf(w, "  %s\n      %s\n", x[0], x[1])
+		}
+	}
+	if c.sub != nil {
+		fmt.Fprintf(w, "\n%s COMMAND --help says more about each.\n", path)
+	}
+}
+
+// noArgs refuses arguments to a command that takes none.
+func noArgs(path string, args []string) error {
+	if len(args) > 0 {
+		return failf(exitUsage, "starling "+path+" --help", "starling %s takes no argument %q", path, args[0])
+	}
+	return nil
+}

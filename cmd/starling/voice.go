@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/starling-agg/starling/service"
+)
+
+// Exit codes, stable; docs/compatibility.md explains them to users and a test holds the two together.
+const (
+	exitDone        = 0   // it did what was asked
+	exitFailed      = 1   // it failed for a reason that no other code names
+	exitUsage       = 2   // the command line makes no sense
+	exitInput       = 3   // a configuration, a recipe or an input file is wrong
+	exitUnreachable = 4   // another party did not answer; trying again may help
+	exitNotYet      = 5   // the answer is not there yet: fewer reports than the minimum batch, or still being worked on
+	exitCheck       = 6   // a check ran and found something wrong
+	exitInterrupted = 130 // stopped by SIGINT or SIGTERM before it was done
+)
+
+// A failure is an error that knows its exit code and what to type next.
+type failure struct {
+	code int
+	err  error
+	hint string // the next command to type, or what to change; may be empty
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func failf(code int, hint, format string, args ...any) error {
+	return &failure{code, fmt.Errorf(format, args...), hint}
+}
+
+// say prints an error as every command does and returns the exit code.
+func say(w io.Writer, err error) int {
+	if err == nil {
+		return exitDone
+	}
+	f := &failure{code: exitFailed, err: err}
+	if !errors.As(err, &f) {
+		f.code, f.hint = classify(err)
+	}
+	fmt.Fprintf(w, "starling: error: %v\n", err)
+	if f.hint != "" {
+		fmt.Fprintf(w, "starling: hint: %s\n", f.hint)
+	}
+	return f.code
+}
+
+// classify gives a code to errors that no command has classified.
+func classify(err error) (code int, hint string) {
+	var config *service.ConfigError
+	var mode *service.SecretModeError
+	switch {
+	case errors.As(err, &config):
+		if config.Reason == "unknown key" {
+			return exitInput, "remove the line or correct the key's name; no key is ever ignored"
+		}
+		return exitInput, ""
+	case errors.As(err, &mode):
+		return exitInput, "chmod 600 " + mode.Path
+	case errors.Is(err, fs.ErrNotExist):
+		return exitInput, ""
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted, ""
+	}
+	return exitFailed, ""
+}
