@@ -116,8 +116,21 @@ type Path string
 // A Secret is the path of a file that holds a secret, absolute or relative to the configuration file that names it.
 type Secret string
 
-// Read returns what the file holds, without a final newline. A file that others than its owner may read or write is
-// refused with an error that says how to mend it.
+// Text returns what a file of text holds, without a final newline. It refuses what Read refuses.
+func (s Secret) Text() (string, error) {
+	b, err := s.Read()
+	if err != nil {
+		return "", err
+	}
+	b = bytes.TrimSuffix(b, []byte("\n"))
+	if len(b) == 0 {
+		return "", fmt.Errorf("service: secret %s is empty", s)
+	}
+	return string(b), nil
+}
+
+// Read returns what the file holds, byte for byte. A file that others than its owner may read or write is refused with
+// an error that says how to mend it.
 func (s Secret) Read() ([]byte, error) {
 	if s == "" {
 		return nil, errors.New("service: no path to a secret given")
@@ -144,7 +157,6 @@ func (s Secret) Read() ([]byte, error) {
 	if len(b) > maxSecretBytes {
 		return nil, fmt.Errorf("service: secret %s is larger than %d bytes", s, maxSecretBytes)
 	}
-	b = bytes.TrimSuffix(b, []byte("\n"))
 	if len(b) == 0 {
 		return nil, fmt.Errorf("service: secret %s is empty", s)
 	}

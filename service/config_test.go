@@ -91,8 +91,11 @@ func TestLoadRefuses(t *testing.T) {
 }
 
 func TestSecret(t *testing.T) {
-	if got, err := Secret(writeFile(t, "s", "swallow\n", 0o600)).Read(); err != nil || string(got) != "swallow" {
+	if got, err := Secret(writeFile(t, "s", "swallow\n", 0o600)).Text(); err != nil || got != "swallow" {
 		t.Errorf("got %q, %v", got, err)
+	}
+	if got, err := Secret(writeFile(t, "s", "\x00key\n", 0o600)).Read(); err != nil || string(got) != "\x00key\n" {
+		t.Errorf("bytes changed: %q, %v", got, err)
 	}
 	var mode *SecretModeError
 	path := writeFile(t, "s", "swallow\n", 0o600)
@@ -109,7 +112,7 @@ func TestSecret(t *testing.T) {
 		"directory": Secret(t.TempDir()),
 		"no path":   "",
 	} {
-		if b, err := s.Read(); err == nil {
+		if b, err := s.Text(); err == nil {
 			t.Errorf("%s: read %d bytes", name, len(b))
 		} else if strings.Contains(err.Error(), "xxx") {
 			t.Errorf("%s: the error shows the secret: %v", name, err)

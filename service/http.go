@@ -27,6 +27,8 @@ type Server struct {
 	Handler http.Handler
 	// Log is required; it gets what net/http complains about.
 	Log *slog.Logger
+	// Open is a listener that is open already, at Listen.Address, and is used instead of opening one. Optional.
+	Open net.Listener
 	// Opened, if not nil, is called with the listener's address once it is open: where port 0 was asked for, that
 	// tells which it became.
 	Opened func(net.Addr)
@@ -58,15 +60,16 @@ func (s Server) run(ctx context.Context, ready func()) error {
 		}
 		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: c.get}
 	}
-	return serve(ctx, server, l.Address, l.MaxConnections, secure, s.Opened, ready)
+	return serve(ctx, server, s.Open, l.Address, l.MaxConnections, secure, s.Opened, ready)
 }
 
 // serve runs server until ctx ends and then drains it.
-func serve(ctx context.Context, server *http.Server, a Address, connections int, secure bool,
-	opened func(net.Addr), ready func()) error {
-	listener, err := a.listen(ctx)
-	if err != nil {
-		return fmt.Errorf("service: listen: %w", err)
+func serve(ctx context.Context, server *http.Server, listener net.Listener, a Address, connections int, secure bool,
+	opened func(net.Addr), ready func()) (err error) {
+	if listener == nil {
+		if listener, err = a.listen(ctx); err != nil {
+			return fmt.Errorf("service: listen: %w", err)
+		}
 	}
 	listener = newLimitListener(listener, connections)
 	if opened != nil {
@@ -121,6 +124,7 @@ type Local struct {
 	// Extra, if not nil, answers every other path.
 	Extra  http.Handler
 	Log    *slog.Logger
+	Open   net.Listener // as in [Server]
 	Opened func(net.Addr)
 }
 
@@ -150,7 +154,7 @@ func (l Local) run(ctx context.Context, ready func()) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(l.Log.Handler(), slog.LevelDebug),
 	}
-	return serve(ctx, server, l.Address, 64, false, l.Opened, ready)
+	return serve(ctx, server, l.Open, l.Address, 64, false, l.Opened, ready)
 }
 
 // handler answers for the service until stopping ends; from then on it is alive and not ready.
@@ -201,6 +205,15 @@ func (l Local) handler(stopping context.Context) http.Handler {
 // route, status class, bytes in and out and duration, and nothing else. routes are the patterns of the handler's
 // [http.ServeMux]; others count as "other". A panic becomes status 500 and an event that names where it happened.
 func Observe(next http.Handler, log *slog.Logger, m *Metrics, routes []string) http.Handler {
+	return observe(next, log, true, m, routes)
+}
+
+// Measure is Observe for handlers that write an event a request themselves: it logs panics alone.
+func Measure(next http.Handler, log *slog.Logger, m *Metrics, routes []string) http.Handler {
+	return observe(next, log, false, m, routes)
+}
+
+func observe(next http.Handler, log *slog.Logger, events bool, m *Metrics, routes []string) http.Handler {
 	route := Label{"route", routes}
 	class := Label{"class", []string{"1xx", "2xx", "3xx", "4xx", "5xx"}}
 	seconds := m.Histogram("starling_http_request_seconds", "Time to answer a request.",
@@ -239,6 +252,9 @@ func Observe(next http.Handler, log *slog.Logger, m *Metrics, routes []string) h
 			seconds.Observe(took.Seconds(), name, status)
 			in.Add(read, name)
 			out.Add(rec.n, name)
+			if !events {
+				return
+			}
 			log.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("route", name), slog.String("class", status),
 				slog.Uint64("bytes_in", read), slog.Uint64("bytes_out", rec.n), slog.Duration("took", took))
 		}()
