@@ -24,7 +24,7 @@ var floors = [][]string{
 	{"dp"},
 	{"vdaf"},
 	{"dap"},
-	{"recipe"},
+	{"recipe", "internal/exchange"},
 	{"aggregator"},
 	{"client", "collector"},
 	{"lab"},

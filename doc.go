@@ -13,6 +13,7 @@
 //	cmd/starling       the commands; wiring only
 //	lab                every party on loopback in one process: demo, tutorial, test bed
 //	client collector   the people's side
+//	internal/exchange  one DAP request and its answer, as client and collector make it
 //	aggregator         leader  helper  status  internal/{segment store lease verify release peer}
 //	recipe             the six choices, canonical bytes, validation, guarantee
 //	dap                DAP draft 18: wire messages, HPKE strings, problem documents

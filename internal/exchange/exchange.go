@@ -7,11 +7,12 @@ package exchange
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"mime"
 	"net/http"
 	"net/url"
@@ -103,7 +104,7 @@ func Do(ctx context.Context, d Doer, r Request, retry Retry) (*Answer, error) {
 		if attempt >= retry.Attempts {
 			return nil, &UnavailableError{attempt, err}
 		}
-		pause := wait/2 + rand.N(wait/2+1)
+		pause := wait/2 + upTo(wait/2)
 		if after > pause {
 			pause = after
 		}
@@ -112,6 +113,13 @@ func Do(ctx context.Context, d Doer, r Request, retry Retry) (*Answer, error) {
 		}
 		wait = min(2*wait, retry.Longest)
 	}
+}
+
+// upTo is a random duration of at most d. A modulo's bias does no harm here.
+func upTo(d time.Duration) time.Duration {
+	var b [8]byte
+	rand.Read(b[:])
+	return time.Duration(binary.BigEndian.Uint64(b[:]) % uint64(d+1))
 }
 
 // Sleep waits for d or for the end of the context, whose cause it returns.
