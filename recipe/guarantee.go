@@ -166,7 +166,7 @@ func loss(e accountant.Event, rounds uint32, delta float64) (Loss, string, error
 		return NoPrivacy, "", nil
 	}
 	if err != nil {
-		return Loss{}, "", fmt.Errorf("recipe: guarantee: %w", err)
+		return Loss{}, "", &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
 	}
 	return Loss{g.Epsilon, g.Delta}, g.Theorem, nil
 }

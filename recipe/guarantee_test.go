@@ -73,6 +73,10 @@ func TestValidateRefuses(t *testing.T) {
 		{"precision of years", func(r *Recipe) { r.TimePrecision = MaxTimePrecision + 1 }, []string{"time_precision", "window.end"}},
 		{"empty window", func(r *Recipe) { r.Window = Between{5, 5} }, []string{"window.end"}},
 		{"window beyond time", func(r *Recipe) { r.Window = Between{5, math.MaxUint64} }, []string{"window.end"}},
+		{"more than can be accounted for", func(r *Recipe) {
+			r.Noise, r.Query = DiscreteLaplace{Rational{1, 1}}, Multihot{1000, 500, 40}
+			claim(func(c *ApproxDP) { c.Rounds = MaxRounds })(r)
+		}, []string{"guarantee"}},
 		{"empty population", func(r *Recipe) { r.Population = &Population{} }, []string{"population.statement"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -83,11 +87,11 @@ func TestValidateRefuses(t *testing.T) {
 				t.Fatal("accepted")
 			}
 			var got []string
-			list, ok := err.(interface{ Unwrap() []error })
-			if !ok {
-				t.Fatalf("%v is not a list of reasons", err)
+			reasons := []error{err}
+			if list, ok := err.(interface{ Unwrap() []error }); ok {
+				reasons = list.Unwrap()
 			}
-			for _, e := range list.Unwrap() {
+			for _, e := range reasons {
 				var invalid *InvalidError
 				if !errors.As(e, &invalid) {
 					t.Fatalf("untyped reason %v", e)

@@ -122,6 +122,7 @@ var codepoints = []Codepoint{
 	{"extension", 9, "attestation", false},
 	{"extension", 10, "log", false},
 	{"extension", 11, "rounds", false},
+	{"extension", 12, "epoch", false},
 }
 
 func find(registry string, value uint16) (Codepoint, bool) {
