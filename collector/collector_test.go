@@ -39,6 +39,8 @@ func TestCollect(t *testing.T) {
 		{recipe.Mean{Max: 9}, gauss, [2][]int64{{250}, {100}}, []float64{3.5}, 0.1, 0.2, nil},
 		{histogram, gauss, [2][]int64{{-3, 50, 40}, {-4, 0, 10}}, []float64{-7, 50, 50}, 10, 20, []float64{0, 5, 5}},
 		{histogram, half, [2][]int64{{0, 0, 90}, {0, 0, 0}}, []float64{0, 0, 90}, math.Sqrt(50), 14, []float64{0, 0, 3}},
+		// Variance 1/(2 sinh^2(1/20)) each; (1 + x/2) exp(-x) = 5 % at x = 4.113.
+		{recipe.Sum{Max: 9}, laplace, [2][]int64{{300}, {60}}, []float64{360}, 19.99167, 42, nil},
 		{recipe.Multihot{Length: 3, MaxWeight: 2, Chunk: 2}, recipe.NoNoise{}, [2][]int64{{1, 2, 3}, {1, 0, 0}},
 			[]float64{2, 2, 3}, 0, 0, []float64{1.4, 1.4, math.Sqrt(2.91)}},
 		{recipe.SumVec{Length: 2, Max: 7, Chunk: 2}, recipe.NoNoise{}, [2][]int64{{700, 1}, {0, 1}}, []float64{700, 2}, 0, 0, nil},

@@ -63,3 +63,31 @@ func TestCodepointsAreDistinct(t *testing.T) {
 		t.Errorf("domain string %q", IDDomain)
 	}
 }
+
+// docs/data-model.md shows the struct as the code does.
+func TestDataModelDocument(t *testing.T) {
+	source, err := os.ReadFile("wire.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile("../docs/data-model.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, ok := strings.Cut(string(source), "//\tstruct {\n")
+	shown, _, end := strings.Cut(shown, "//\t} Recipe;\n")
+	if !ok || !end {
+		t.Fatal("wire.go shows no struct")
+	}
+	if want := "struct {\n" + strings.ReplaceAll(shown, "//\t", "") + "} Recipe;\n"; !strings.Contains(string(document), want) {
+		t.Errorf("docs/data-model.md does not show\n%s", want)
+	}
+	for _, c := range codepoints {
+		if !c.Known || c.Registry != "query" && c.Registry != "noise" && c.Registry != "extension" {
+			continue
+		}
+		if c.Name != "count" && c.Name != "none" && !strings.Contains(string(document), c.Name) {
+			t.Errorf("docs/data-model.md does not say what %s %s looks like", c.Registry, c.Name)
+		}
+	}
+}
