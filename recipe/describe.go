@@ -164,7 +164,7 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 // times writes e^epsilon, rounded up.
 func times(epsilon float64) string {
 	if epsilon > 30 {
-		return "10^13 or more"
+		return "e^" + above(epsilon)
 	}
 	return above(math.Exp(epsilon) * (1 + 1e-12))
 }

@@ -159,16 +159,17 @@ func event(q Query, n Noise, honest int) (accountant.Event, error) {
 	return nil, errors.New("recipe: no noise to account for")
 }
 
-// loss is the proved loss of a number of rounds, at a delta.
-func loss(e accountant.Event, rounds uint32, delta float64) (Loss, string, error) {
-	g, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: uint64(rounds)}, delta, accountant.ReplaceOne)
+// loss is the proved loss of a number of rounds, at a delta. The accountant is asked about the float64 below, and what it
+// proves holds for the delta itself, which is reported.
+func loss(e accountant.Event, rounds uint32, delta Decimal) (Loss, string, error) {
+	g, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: uint64(rounds)}, delta.FloatDown(), accountant.ReplaceOne)
 	if errors.Is(err, accountant.ErrNoGuarantee) {
 		return NoPrivacy, "", nil
 	}
 	if err != nil {
 		return Loss{}, "", &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
 	}
-	return Loss{g.Epsilon, g.Delta}, g.Theorem, nil
+	return Loss{g.Epsilon, delta.Float()}, g.Theorem, nil
 }
 
 // Guarantee computes what the recipe's choices give, at the delta of its claim, for neighbours that replace one
@@ -186,7 +187,7 @@ func (r *Recipe) Guarantee() (*Guarantee, error) {
 	if !claimed {
 		return nil, &InvalidError{"claim", "is missing although noise is added: state epsilon and delta"}
 	}
-	g, err := compute(r.Query, r.Noise, claim.Delta.FloatDown(), int(claim.HonestServers), claim.Rounds)
+	g, err := compute(r.Query, r.Noise, claim.Delta, int(claim.HonestServers), claim.Rounds)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +213,7 @@ func withoutNoise() *Guarantee {
 	}
 }
 
-func compute(q Query, n Noise, delta float64, honest int, rounds uint32) (*Guarantee, error) {
+func compute(q Query, n Noise, delta Decimal, honest int, rounds uint32) (*Guarantee, error) {
 	if gauss, ok := n.(DiscreteGaussian); !ok || gauss.Share == DrawsAll {
 		honest = 1 // one server's draw is all that is stated; the other's is post-processing
 	}
@@ -237,7 +238,7 @@ func compute(q Query, n Noise, delta float64, honest int, rounds uint32) (*Guara
 		Neighbours: accountant.ReplaceOne,
 		Theorem:    theorem,
 		Assumptions: []string{
-			"that a person takes part is not hidden, only what they answer",
+			"it need not be hidden that a person takes part, only what they answer",
 			fmt.Sprintf("one person's reports are in at most %s, one report in each", count(uint64(rounds), "batch", "batches")),
 		},
 	}
@@ -252,7 +253,7 @@ func compute(q Query, n Noise, delta float64, honest int, rounds uint32) (*Guara
 	return g, err
 }
 
-func fallbacks(q Query, n Noise, delta float64, honest int, rounds uint32) ([]Fallback, error) {
+func fallbacks(q Query, n Noise, delta Decimal, honest int, rounds uint32) ([]Fallback, error) {
 	var list []Fallback
 	if honest == 2 {
 		e, err := event(q, n, 1)
@@ -303,14 +304,14 @@ func Calibrate(q Query, kind NoiseKind, epsilon, delta Decimal, rounds uint32) (
 		}
 		return DiscreteGaussian{Variance: Rational(v), Share: DrawsAll}, nil
 	case LaplaceNoise:
-		return calibrateLaplace(c, eps, dlt, rounds)
+		return calibrateLaplace(c, eps, delta, rounds)
 	}
 	return nil, &InvalidError{"noise", fmt.Sprintf("kind %q is not %q or %q", kind, GaussianNoise, LaplaceNoise)}
 }
 
 // calibrateLaplace searches the scale in units of 2^-16, between a scale that surely fails or is the least, and one that
 // surely holds.
-func calibrateLaplace(c accountant.Contribution, epsilon, delta float64, rounds uint32) (Noise, error) {
+func calibrateLaplace(c accountant.Contribution, epsilon float64, delta Decimal, rounds uint32) (Noise, error) {
 	const unit = 1 << 16
 	var failure error
 	holds := func(units uint64) bool {

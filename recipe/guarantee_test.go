@@ -129,7 +129,7 @@ func TestClaim(t *testing.T) {
 	if simple, _ := accountant.SimpleZCDPEpsilon(0.02, 1e-9); !(g.Epsilon > 1 && g.Epsilon < simple) {
 		t.Errorf("epsilon is %v, want between 1 and the textbook bound %v", g.Epsilon, simple)
 	}
-	if g.Theorem == "" || g.Neighbours != accountant.ReplaceOne || g.Rounds != 1 || g.PerRound != g.Loss {
+	if g.Theorem == "" || g.Neighbours != accountant.ReplaceOne || g.Rounds != 1 || g.PerRound != g.Loss || g.Delta != 1e-9 {
 		t.Errorf("guarantee %+v", g)
 	}
 	least, err := DecimalAbove(g.Epsilon, 6)
@@ -247,7 +247,7 @@ func TestCalibrate(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
-		g, err := compute(c.q, n, 1e-9, 1, c.rounds)
+		g, err := compute(c.q, n, Decimal{1, 9}, 1, c.rounds)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -148,10 +148,16 @@ func (d Decimal) Rat() *big.Rat {
 	return new(big.Rat).SetFrac(new(big.Int).SetUint64(d.Coefficient), ten)
 }
 
+// Float returns the nearest float64, for display.
+func (d Decimal) Float() float64 {
+	f, _ := d.Rat().Float64()
+	return f
+}
+
 // FloatDown returns the greatest float64 that is not above the exact value: the safe direction for a delta that is
 // handed to an accountant.
 func (d Decimal) FloatDown() float64 {
-	f, _ := d.Rat().Float64()
+	f := d.Float()
 	if new(big.Rat).SetFloat64(f).Cmp(d.Rat()) > 0 {
 		f = math.Nextafter(f, 0)
 	}
