@@ -45,7 +45,8 @@ func TestAggShare(t *testing.T) {
 			}
 		}
 		before := slices.Clone(a.v)
-		for _, err := range []error{a.Merge(MakeAggShare(f, 2)), a.Merge(MakeAggShare(field.ByID(3-f.ID()), 3)), a.AddSigned([]int64{1, 2})} {
+		other := MakeAggShare(field.ByID(3-f.ID()), 3)
+		for _, err := range []error{a.Merge(MakeAggShare(f, 2)), a.Merge(other), a.AddSigned([]int64{1, 2})} {
 			if !errors.Is(err, ErrMismatch) {
 				t.Errorf("field %d: error is %v", f.ID(), err)
 			}
@@ -71,7 +72,8 @@ func TestPingPong(t *testing.T) {
 		m    PingPong
 	}{
 		{AppendPingPongInitialize(nil, share), []byte{0, 0, 0, 0, 1, 0xCC}, PingPong{PingPongInitialize, nil, share}},
-		{AppendPingPongContinue(nil, msg, share), []byte{1, 0, 0, 0, 2, 0xAA, 0xBB, 0, 0, 0, 1, 0xCC}, PingPong{PingPongContinue, msg, share}},
+		{AppendPingPongContinue(nil, msg, share), []byte{1, 0, 0, 0, 2, 0xAA, 0xBB, 0, 0, 0, 1, 0xCC},
+			PingPong{PingPongContinue, msg, share}},
 		{AppendPingPongFinish(nil, msg), []byte{2, 0, 0, 0, 2, 0xAA, 0xBB}, PingPong{PingPongFinish, msg, nil}},
 		{AppendPingPongFinish(nil, nil), []byte{2, 0, 0, 0, 0}, PingPong{PingPongFinish, []byte{}, nil}},
 	} {

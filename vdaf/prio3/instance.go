@@ -26,6 +26,7 @@ const (
 // Bounds on parameters, which bound what a constructor, a State (per report) or Shard allocates.
 const (
 	MaxShares = 255
+	MinProofs = 3 // of a type with joint randomness over Field64
 	MaxProofs = 255
 	// MaxElements is the longest encoded measurement, in field elements: at most 64 MiB of input share.
 	MaxElements = 1 << 22

@@ -65,7 +65,9 @@ func fixtures(shares int) []fixture {
 		{"Sum", sum, func(i int, nonce *[16]byte) (*vdaf.Shares, error) {
 			return sum.Shard(testCtx, uint64(1000-i), nonce)
 		}, func(n int) []int64 { return []int64{int64(1000*n - n*(n-1)/2)} }},
-		{"SumVec", vec, func(i int, nonce *[16]byte) (*vdaf.Shares, error) { return vec.Shard(testCtx, elems(i), nonce) }, vecWant},
+		{"SumVec", vec, func(i int, nonce *[16]byte) (*vdaf.Shares, error) {
+			return vec.Shard(testCtx, elems(i), nonce)
+		}, vecWant},
 		{"SumVecWithMultiproof", multi, func(i int, nonce *[16]byte) (*vdaf.Shares, error) {
 			return multi.Shard(testCtx, elems(i), nonce)
 		}, vecWant},
@@ -73,7 +75,9 @@ func fixtures(shares int) []fixture {
 			func(n int) []int64 {
 				return sumOf(n, 7, func(i int) []int64 { b := make([]int64, 7); b[i%7] = 1; return b })
 			}},
-		{"MultihotCountVec", hot, func(i int, nonce *[16]byte) (*vdaf.Shares, error) { return hot.Shard(testCtx, bits(i), nonce) },
+		{"MultihotCountVec", hot, func(i int, nonce *[16]byte) (*vdaf.Shares, error) {
+			return hot.Shard(testCtx, bits(i), nonce)
+		},
 			func(n int) []int64 {
 				return sumOf(n, 5, func(i int) []int64 {
 					out := make([]int64, 5)
@@ -99,7 +103,8 @@ type batch struct {
 func newBatch(t testing.TB, f fixture, n int) *batch {
 	t.Helper()
 	s := f.v.Sizes()
-	b := &batch{v: f.v, in: make([]vdaf.Reports, f.v.Shares()), msgs: make([]byte, n*s.VerifierMessage), errs: make([]error, n)}
+	b := &batch{v: f.v, in: make([]vdaf.Reports, f.v.Shares()), msgs: make([]byte, n*s.VerifierMessage),
+		errs: make([]error, n)}
 	for range b.in {
 		b.states = append(b.states, f.v.NewState(n))
 		b.shares = append(b.shares, make([]byte, n*s.VerifierShare))
@@ -117,7 +122,9 @@ func newBatch(t testing.TB, f fixture, n int) *batch {
 		}
 		for agg := range b.in {
 			r := &b.in[agg]
-			r.Nonces, r.Public, r.Inputs = append(r.Nonces, nonce), append(r.Public, sh.Public), append(r.Inputs, sh.Inputs[agg])
+			r.Nonces = append(r.Nonces, nonce)
+			r.Public = append(r.Public, sh.Public)
+			r.Inputs = append(r.Inputs, sh.Inputs[agg])
 		}
 	}
 	return b
@@ -204,9 +211,13 @@ func TestBatchIsolation(t *testing.T) {
 				b.in[0].Inputs[i] = x
 			}, vdaf.ErrDecode},
 			{"input too short", func(b *batch, i int) { b.in[0].Inputs[i] = b.in[0].Inputs[i][1:] }, vdaf.ErrDecode},
-			{"input too long", func(b *batch, i int) { b.in[1].Inputs[i] = append(bytes.Clone(b.in[1].Inputs[i]), 0) }, vdaf.ErrDecode},
+			{"input too long", func(b *batch, i int) {
+				b.in[1].Inputs[i] = append(bytes.Clone(b.in[1].Inputs[i]), 0)
+			}, vdaf.ErrDecode},
 			{"input missing", func(b *batch, i int) { b.in[0].Inputs[i] = nil }, vdaf.ErrDecode},
-			{"public share too long", func(b *batch, i int) { b.in[0].Public[i] = append(bytes.Clone(b.in[0].Public[i]), 0) }, vdaf.ErrDecode},
+			{"public share too long", func(b *batch, i int) {
+				b.in[0].Public[i] = append(bytes.Clone(b.in[0].Public[i]), 0)
+			}, vdaf.ErrDecode},
 			{"refused before", func(b *batch, i int) { b.errs[i] = errOther; b.in[0].Inputs[i] = nil }, errOther},
 		}
 		if sizes.Public > 0 {
@@ -248,7 +259,8 @@ func TestBatchIsolation(t *testing.T) {
 		b.shares[1][sizes.VerifierShare] ^= 1
 		copy(b.shares[1][3*sizes.VerifierShare:], bytes.Repeat([]byte{0xFF}, 16))
 		b.v.Combine(testCtx, b.shares, b.msgs, b.errs)
-		if !errors.Is(b.errs[1], vdaf.ErrVerify) || !errors.Is(b.errs[3], vdaf.ErrDecode) || b.errs[0] != nil || b.errs[2] != nil {
+		if !errors.Is(b.errs[1], vdaf.ErrVerify) || !errors.Is(b.errs[3], vdaf.ErrDecode) || b.errs[0] != nil ||
+			b.errs[2] != nil {
 			t.Errorf("%s: changed verifier shares: %v", f.name, b.errs)
 		}
 		if sizes.VerifierMessage > 0 {
@@ -338,31 +350,32 @@ func TestMeasurementsRefused(t *testing.T) {
 func TestParametersRefused(t *testing.T) {
 	big := MaxElements + 1
 	bad := map[string]func() (any, error){
-		"one share":          func() (any, error) { return NewCount(1) },
-		"256 shares":         func() (any, error) { return NewCount(256) },
-		"negative shares":    func() (any, error) { return NewSum(-1, 1) },
-		"sum of nothing":     func() (any, error) { return NewSum(2, 0) },
-		"sum too large":      func() (any, error) { return NewSum(2, 1<<63) },
-		"vec of nothing":     func() (any, error) { return NewSumVec(2, 1, 0, 1) },
-		"vec empty":          func() (any, error) { return NewSumVec(2, 0, 1, 1) },
-		"vec too long":       func() (any, error) { return NewSumVec(2, big, 1, 1000) },
-		"vec of bits":        func() (any, error) { return NewSumVec(2, MaxElements/2, 7, 1000) },
-		"vec overflow":       func() (any, error) { return NewSumVec(2, math.MaxInt, math.MaxUint64, 1000) },
-		"vec chunk 0":        func() (any, error) { return NewSumVec(2, 3, 1, 0) },
-		"vec chunk huge":     func() (any, error) { return NewSumVec(2, 3, 1, math.MaxInt) },
-		"vec proof long":     func() (any, error) { return NewSumVec(2, 3, 1, MaxProofElements) },
-		"multiproof of none": func() (any, error) { return NewSumVecWithMultiproof(2, 3, 1, 1, 0) },
-		"256 proofs":         func() (any, error) { return NewSumVecWithMultiproof(2, 3, 1, 1, 256) },
-		"proofs too long":    func() (any, error) { return NewSumVecWithMultiproof(2, 1<<20, 1, 1<<10, 255) },
-		"multiproof max":     func() (any, error) { return NewSumVecWithMultiproof(2, 3, 1<<63, 1, 1) },
-		"no buckets":         func() (any, error) { return NewHistogram(2, 0, 1) },
-		"negative buckets":   func() (any, error) { return NewHistogram(2, -5, 1) },
-		"buckets":            func() (any, error) { return NewHistogram(2, big, 1) },
-		"histogram chunk":    func() (any, error) { return NewHistogram(2, 5, -1) },
-		"weight 0":           func() (any, error) { return NewMultihotCountVec(2, 5, 0, 1) },
-		"weight above":       func() (any, error) { return NewMultihotCountVec(2, 5, 6, 1) },
-		"bits too many":      func() (any, error) { return NewMultihotCountVec(2, big, 1, 1) },
-		"bits far too many":  func() (any, error) { return NewMultihotCountVec(2, math.MaxInt, 1, 1) },
+		"one share":         func() (any, error) { return NewCount(1) },
+		"256 shares":        func() (any, error) { return NewCount(256) },
+		"negative shares":   func() (any, error) { return NewSum(-1, 1) },
+		"sum of nothing":    func() (any, error) { return NewSum(2, 0) },
+		"sum too large":     func() (any, error) { return NewSum(2, 1<<63) },
+		"vec of nothing":    func() (any, error) { return NewSumVec(2, 1, 0, 1) },
+		"vec empty":         func() (any, error) { return NewSumVec(2, 0, 1, 1) },
+		"vec too long":      func() (any, error) { return NewSumVec(2, big, 1, 1000) },
+		"vec of bits":       func() (any, error) { return NewSumVec(2, MaxElements/2, 7, 1000) },
+		"vec overflow":      func() (any, error) { return NewSumVec(2, math.MaxInt, math.MaxUint64, 1000) },
+		"vec chunk 0":       func() (any, error) { return NewSumVec(2, 3, 1, 0) },
+		"vec chunk huge":    func() (any, error) { return NewSumVec(2, 3, 1, math.MaxInt) },
+		"vec proof long":    func() (any, error) { return NewSumVec(2, 3, 1, MaxProofElements) },
+		"negative proofs":   func() (any, error) { return NewSumVecWithMultiproof(2, 3, 1, 1, -1) },
+		"two proofs":        func() (any, error) { return NewSumVecWithMultiproof(2, 3, 1, 1, 2) },
+		"256 proofs":        func() (any, error) { return NewSumVecWithMultiproof(2, 3, 1, 1, 256) },
+		"proofs too long":   func() (any, error) { return NewSumVecWithMultiproof(2, 1<<20, 1, 1<<10, 255) },
+		"multiproof max":    func() (any, error) { return NewSumVecWithMultiproof(2, 3, 1<<63, 1, 3) },
+		"no buckets":        func() (any, error) { return NewHistogram(2, 0, 1) },
+		"negative buckets":  func() (any, error) { return NewHistogram(2, -5, 1) },
+		"buckets":           func() (any, error) { return NewHistogram(2, big, 1) },
+		"histogram chunk":   func() (any, error) { return NewHistogram(2, 5, -1) },
+		"weight 0":          func() (any, error) { return NewMultihotCountVec(2, 5, 0, 1) },
+		"weight above":      func() (any, error) { return NewMultihotCountVec(2, 5, 6, 1) },
+		"bits too many":     func() (any, error) { return NewMultihotCountVec(2, big, 1, 1) },
+		"bits far too many": func() (any, error) { return NewMultihotCountVec(2, math.MaxInt, 1, 1) },
 	}
 	for name, f := range bad {
 		if _, err := f(); !errors.Is(err, ErrParameter) {

@@ -22,8 +22,6 @@ func NewCount(shares int) (*Count, error) {
 }
 
 // Shard implements [vdaf.Client].
-//
-// Step 2 of one report: from measurement, to one share per aggregator.
 func (v *Count) Shard(ctx []byte, m bool, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	return v.ShardDerandomized(ctx, m, nonce, v.fresh())
 }
@@ -54,8 +52,6 @@ func NewSum(shares int, max uint64) (*Sum, error) {
 }
 
 // Shard implements [vdaf.Client]. A measurement above the maximum is [vdaf.ErrMeasurement].
-//
-// Step 2 of one report: from measurement, to one share per aggregator.
 func (v *Sum) Shard(ctx []byte, m uint64, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	return v.ShardDerandomized(ctx, m, nonce, v.fresh())
 }
@@ -84,14 +80,15 @@ func NewSumVec(shares, length int, max uint64, chunk int) (*SumVec, error) {
 	return newSumVec(IDSumVec, field.Field128{}, shares, length, max, chunk, 1)
 }
 
-// NewSumVecWithMultiproof is NewSumVec over Field64 with several proofs, which shortens shares where two or three proofs
-// are enough. max is below 2^63; proofs is 1 to [MaxProofs].
-//
-// Soundness error of n proofs is about (2p/2^64)^n, p the power of two above length*bits/chunk; the specification
-// advises at least 2, and 3 where clients may grind (VDAF-18 section 9.8).
+// NewSumVecWithMultiproof is NewSumVec over Field64, which halves the measurement share, with several proofs that make
+// up for the smaller field. max is below 2^63. proofs is [MinProofs] to [MaxProofs]: clients could search offline for
+// randomness that hides an invalid measurement from fewer (VDAF-18 section 9.7).
 func NewSumVecWithMultiproof(shares, length int, max uint64, chunk, proofs int) (*SumVec, error) {
 	if max >= 1<<63 {
 		return nil, fmt.Errorf("%w: maximum %d, want 1 to 2^63 - 1", ErrParameter, max)
+	}
+	if proofs < MinProofs {
+		return nil, fmt.Errorf("%w: %d proofs, want %d to %d", ErrParameter, proofs, MinProofs, MaxProofs)
 	}
 	return newSumVec(IDMultiproof, field.Field64{}, shares, length, max, chunk, proofs)
 }
@@ -115,8 +112,6 @@ func newSumVec(id uint32, f field.Field, shares, length int, max uint64, chunk, 
 
 // Shard implements [vdaf.Client]. A measurement of another length, or with an element above the maximum, is
 // [vdaf.ErrMeasurement].
-//
-// Step 2 of one report: from measurement, to one share per aggregator.
 func (v *SumVec) Shard(ctx []byte, m []uint64, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	return v.ShardDerandomized(ctx, m, nonce, v.fresh())
 }
@@ -158,8 +153,6 @@ func NewHistogram(shares, length, chunk int) (*Histogram, error) {
 }
 
 // Shard implements [vdaf.Client]. A bucket outside 0 to length-1 is [vdaf.ErrMeasurement].
-//
-// Step 2 of one report: from measurement, to one share per aggregator.
 func (v *Histogram) Shard(ctx []byte, bucket int, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	return v.ShardDerandomized(ctx, bucket, nonce, v.fresh())
 }
@@ -207,8 +200,6 @@ func NewMultihotCountVec(shares, length, maxWeight, chunk int) (*MultihotCountVe
 
 // Shard implements [vdaf.Client]. A measurement of another length, or with more than maxWeight bits set, is
 // [vdaf.ErrMeasurement].
-//
-// Step 2 of one report: from measurement, to one share per aggregator.
 func (v *MultihotCountVec) Shard(ctx []byte, m []bool, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	return v.ShardDerandomized(ctx, m, nonce, v.fresh())
 }
@@ -240,8 +231,8 @@ func checkChunk(n, chunk, proofs int) error {
 		return fmt.Errorf("%w: measurement of %d elements, want 1 to %d", ErrParameter, n, MaxElements)
 	case chunk < 1 || chunk > MaxProofElements:
 		return fmt.Errorf("%w: chunk of %d, want 1 to %d", ErrParameter, chunk, MaxProofElements)
-	case proofs < 1 || proofs > MaxProofs:
-		return fmt.Errorf("%w: %d proofs, want 1 to %d", ErrParameter, proofs, MaxProofs)
+	case proofs > MaxProofs:
+		return fmt.Errorf("%w: %d proofs, want at most %d", ErrParameter, proofs, MaxProofs)
 	}
 	if p := flp.ChunkedProofLen(n, chunk); p > MaxProofElements/proofs {
 		return fmt.Errorf("%w: %d proofs of %d elements, want %d in all", ErrParameter, proofs, p, MaxProofElements)

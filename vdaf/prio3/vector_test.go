@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/derand"
 	"github.com/starling-agg/starling/vdaf/internal/field"
 	"github.com/starling-agg/starling/vdaf/internal/flp"
+	"github.com/starling-agg/starling/vdaf/internal/kernel"
 	"github.com/starling-agg/starling/vdaf/vdaftest"
 )
 
@@ -103,8 +105,12 @@ func TestVectorOfficial(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 17 good files and 8 bad ones of Prio3 were published with draft 18.
-	if ran := runVectors(t, paths); ran < 25 {
-		t.Errorf("only %d files of Prio3 in %s", ran, dir)
+	for _, name := range implementations(t) {
+		onImplementation(t, name, func(t *testing.T) {
+			if ran := runVectors(t, paths); ran < 25 {
+				t.Errorf("only %d files of Prio3 in %s", ran, dir)
+			}
+		})
 	}
 }
 
@@ -115,7 +121,71 @@ func TestVectorLibprio(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ran := runVectors(t, paths); ran < 18 || ran != len(paths) {
-		t.Errorf("%d of %d files run, want all of at least 18", ran, len(paths))
+	for _, name := range implementations(t) {
+		onImplementation(t, name, func(t *testing.T) {
+			if ran := runVectors(t, paths); ran < 18 || ran != len(paths) {
+				t.Errorf("%d of %d files run, want all of at least 18", ran, len(paths))
+			}
+		})
+	}
+}
+
+// onImplementation runs a subtest with every kernel's implementation of that name.
+func onImplementation(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		restore, err := kernel.Use(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer restore()
+		test(t)
+	})
+}
+
+// implementations are the names under which any kernel is built here; those this processor cannot run are logged.
+func implementations(t *testing.T) []string {
+	var names []string
+	for _, i := range kernel.All() {
+		if !i.Supported {
+			t.Logf("not run: %s of %s", i.Name, i.Kernel)
+		} else if !slices.Contains(names, i.Name) {
+			names = append(names, i.Name)
+		}
+	}
+	if !slices.Contains(names, kernel.Go) {
+		t.Fatal("the reference is not registered")
+	}
+	return names
+}
+
+// Replay must notice a single changed byte of any part of a vector, and a wrong verdict.
+func TestReplayNotices(t *testing.T) {
+	path := filepath.Join("testdata", "Prio3Histogram_0.json")
+	changes := map[string]func(x *vdaftest.Vector){
+		"public share":     func(x *vdaftest.Vector) { x.Reports[0].PublicShare[0] ^= 1 },
+		"input share":      func(x *vdaftest.Vector) { x.Reports[1].InputShares[1][3] ^= 1 },
+		"verifier share":   func(x *vdaftest.Vector) { x.Reports[2].VerifierShares[0][1][5] ^= 1 },
+		"verifier message": func(x *vdaftest.Vector) { x.Reports[2].VerifierMessages[0][9] ^= 1 },
+		"output share":     func(x *vdaftest.Vector) { x.Reports[0].OutShares[1][20] ^= 1 },
+		"aggregate share":  func(x *vdaftest.Vector) { x.AggShares[0][0] ^= 1 },
+		"result":           func(x *vdaftest.Vector) { x.AggResult = json.RawMessage("[0]") },
+		"verification key": func(x *vdaftest.Vector) { x.VerifyKey[31] ^= 1 },
+		"context":          func(x *vdaftest.Vector) { x.Ctx[0] ^= 1 },
+		"nonce":            func(x *vdaftest.Vector) { x.Reports[0].Nonce[0] ^= 1 },
+		"verdict":          func(x *vdaftest.Vector) { x.Operations[0].Success = false },
+		"unknown":          func(x *vdaftest.Vector) { x.Operations[0].Operation = "other" },
+		"number of shares": func(x *vdaftest.Vector) { x.Shares = 3 },
+		"no operations":    func(x *vdaftest.Vector) { x.Operations = nil },
+	}
+	v := must(NewHistogram(2, 20, 4))
+	for name, change := range changes {
+		x, err := vdaftest.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(x)
+		if err := vdaftest.Replay(v, vdaftest.JSONSharder(v), x); err == nil {
+			t.Errorf("%s changed: not noticed", name)
+		}
 	}
 }

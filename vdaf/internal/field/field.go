@@ -17,7 +17,8 @@
 // # Timing
 //
 // Nothing here branches on, indexes by, or bounds a loop with the value of an element, except [Field.Reduced] and
-// [Field.Decode], which reveal whether (and where) a string encodes an element that is not reduced.
+// [Field.Decode], which reveal whether (and where) a string encodes an element that is not reduced, and [Field.Int64], which
+// is for results.
 package field
 
 import "math/bits"

@@ -1,5 +1,8 @@
 package xof
 
-// permute is the permutation in use. A faster one for some processor goes in a file of its own, built without the
-// purego tag, and takes this one's place; permuteGo stays the reference it is tested against.
+import "github.com/starling-agg/starling/vdaf/internal/kernel"
+
+var _ = kernel.Register("xof.permute", kernel.Go, true, nil)
+
+// permute is Keccak-p[1600,12] by the implementation in use.
 func permute(s *[25]uint64) { permuteGo(s) }

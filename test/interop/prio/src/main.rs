@@ -146,8 +146,8 @@ fn main() {
     let v = Prio3::new_sum_vec(3, 5, 2, 9).unwrap();
     write("Prio3SumVec_1", vector(&v, p, &with_json(&[vec![5u128, 3]]), None));
 
-    let p = json!({"max_measurement": 10, "length": 4, "chunk_length": 3, "proofs": 2});
-    let v: Multiproof = Prio3::new(2, 2, 0xFFFFFFFF, SumVec::new(10, 4, 3).unwrap()).unwrap();
+    let p = json!({"max_measurement": 10, "length": 4, "chunk_length": 3, "proofs": 4});
+    let v: Multiproof = Prio3::new(2, 4, 0xFFFFFFFF, SumVec::new(10, 4, 3).unwrap()).unwrap();
     write("Prio3SumVecWithMultiproof_0", vector(&v, p.clone(), &with_json(&[vec![0u64, 10, 5, 1]]), None));
     write("Prio3SumVecWithMultiproof_bad", vector(&v, p, &with_json(&[vec![0u64, 10, 5, 1]]), Some(0)));
 
