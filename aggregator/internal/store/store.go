@@ -1,0 +1,264 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// Errors to branch on; engines wrap them with what was being done.
+var (
+	ErrNotFound   = errors.New("store: not found")
+	ErrStaleLease = errors.New("store: lease lost")                     // another worker holds the work; drop yours
+	ErrOverlap    = errors.New("store: batch overlaps a collected one") // dap batchOverlap
+	ErrTooSmall   = errors.New("store: batch below its minimum size")   // dap invalidBatchSize, or wait
+	ErrMismatch   = errors.New("store: count or checksum differs")      // dap batchMismatch
+	ErrUnknown    = errors.New("store: outcome unknown")                // stop, reopen, recover
+)
+
+// A Task is what the store must know of one provisioned task. Config is the provisioned TaskConfiguration, byte for byte.
+type Task struct {
+	ID            dap.TaskID
+	Config        []byte
+	Mode          dap.BatchMode
+	TimePrecision dap.TimePrecision
+	MinBatch      uint64
+	VDAF          vdaf.VDAF // not stored; decodes and merges aggregate shares
+}
+
+// A Batch names what reports are summed into: a bucket of time in time-interval tasks, a batch id in leader-selected ones.
+// Exactly one field counts, by the task's mode.
+type Batch struct {
+	Start dap.Time // time-interval: the bucket of one time_precision
+	ID    dap.BatchID
+}
+
+// A Selection names what a collection takes: an interval of buckets or one batch id.
+type Selection struct {
+	Interval dap.Interval
+	ID       dap.BatchID
+}
+
+// A Lease is a claim on a piece of work. Token is random and fences every later write; a claim whose lease has run out
+// may be given to another worker, after which writes with the old token fail with ErrStaleLease.
+type Lease struct {
+	Token    [16]byte
+	Expires  time.Time
+	Attempts int // claims of this work so far, this one included
+}
+
+// A SegmentJob is the leader's unit of work: one claimed segment, one aggregation job.
+type SegmentJob struct {
+	Lease   Lease
+	Task    dap.TaskID
+	Segment segment.Meta
+	Batch   Batch // leader-selected: assigned at the claim
+	Sent    *Sent // nil until SaveSent
+}
+
+// Sent is what makes a retry send the same bytes: which reports of the segment are in the request, and its digest.
+type Sent struct {
+	Accepted []byte // bitmap over the segment's reports, least significant bit first
+	Digest   [32]byte
+	Location string // the helper's job, once known
+}
+
+// A Candidate is a report whose proof held, waiting for the commit to say whether it is new.
+type Candidate struct {
+	ID     dap.ReportID
+	Time   dap.Time // floored to the bucket: the scope of replay protection in both modes
+	Batch  int32    // index into Commit.Batches
+	Report int32    // the caller's own index, untouched
+}
+
+// A Commit adds a job's verified reports to their batches, once.
+type Commit struct {
+	Task       dap.TaskID
+	Batches    []Batch
+	Candidates []Candidate
+	Rejected   map[dap.ReportError]uint64 // refused before the commit, counted with it
+
+	// Fold is called once, when replays (report_replayed) and closed batches (batch_collected) are known. verdict[i] is
+	// zero for a kept candidate. It returns one share per batch, nil where nothing was kept.
+	Fold func(verdict []dap.ReportError) ([]*vdaf.AggShare, error)
+}
+
+// Counts are a task's ledger of reports. At rest Acknowledged = Aggregated + the sum of Rejected + what waits in segments.
+type Counts struct {
+	Acknowledged uint64                     // reports in committed logs (duplicates included)
+	Waiting      uint64                     // in segments not yet finished
+	Aggregated   uint64                     // verified, new and folded
+	Collected    uint64                     // in released batches
+	Rejected     map[dap.ReportError]uint64 // after the acknowledgement
+	Refused      map[dap.ReportError]uint64 // at upload, before any acknowledgement
+}
+
+// BatchStatus describes one batch that has reports.
+type BatchStatus struct {
+	Batch    Batch
+	State    BatchState
+	Verified uint64
+	Waiting  uint64
+	First    dap.Time // tight span of report times, valid when Verified > 0
+	Last     dap.Time
+	Checksum dap.Checksum
+}
+
+// BatchState is where a batch stands: Open -> Draining -> Closed, with Draining -> Open when it fell short.
+type BatchState uint8
+
+const (
+	Open     BatchState = iota
+	Draining            // a collection is near: no new uploads, acknowledged reports finish
+	Closed              // released, for ever
+)
+
+// Kind tells resources apart that share one identity scheme.
+type Kind uint8
+
+const (
+	KindAggregation Kind = iota + 1 // helper
+	KindCollection                  // leader
+	KindShare                       // helper
+)
+
+// A Resource is a DAP resource created by POST. Its id is HMAC(task, kind, generation, SHA-256(body)) under a key of the
+// store, so an identical body finds the identical resource; generation counts deleted ones of that body.
+type Resource struct {
+	ID       string // base64url
+	Task     dap.TaskID
+	Kind     Kind
+	Body     []byte // stored for collections and deferred jobs; nil otherwise
+	Digest   [32]byte
+	State    ResourceState
+	Step     uint16
+	Response []byte       // when Ready
+	Problem  *dap.Problem // when Failed
+	Frozen   *Frozen      // collections: set by Freeze
+	Created  time.Time
+}
+
+type ResourceState uint8
+
+const (
+	Pending ResourceState = iota // work under way or waiting for a worker
+	Ready
+	Failed
+)
+
+// Frozen is a collection whose batch can no longer change: what the leader asks the helper for, and asks again after a crash.
+type Frozen struct {
+	Selection Selection
+	Count     uint64
+	Checksum  dap.Checksum
+	Span      dap.Interval // tight span of report times, in whole buckets
+}
+
+// A Release hands out one aggregate share for ever. Build is called at most once per successful transaction, with the sum
+// of the selected batches; what it returns (noise added, sealed) is stored as the response in the transaction that
+// closes the batch and debits the ledger. If the transaction fails nothing was released and Build may run again.
+type Release struct {
+	Resource  string
+	Task      dap.TaskID
+	Kind      Kind
+	Selection Selection
+	Count     uint64 // expected; ErrMismatch where the store's own differ
+	Checksum  dap.Checksum
+	Debit     string // what the ledger records: mechanism and parameters, human readable
+	Build     func(sum *vdaf.AggShare, frozen Frozen) (response []byte, err error)
+}
+
+// Store keeps one aggregator's durable state. Every method is one named transaction: when it returns nil its effect
+// survives power loss; on any error but ErrUnknown nothing changed. All methods are safe for concurrent use. Engines
+// never read the wall clock: now comes from the caller.
+//
+// It embeds segment.Committer, through which sorted logs name their segments.
+type Store interface {
+	segment.Committer
+
+	// PutTask provisions a task; again is harmless.
+	PutTask(ctx context.Context, t *Task) error
+	Tasks(ctx context.Context) ([]dap.TaskID, error)
+
+	// BatchState says whether the bucket still takes uploads. An answer may be stale by the time it is used: Commit decides.
+	BatchState(ctx context.Context, task dap.TaskID, b Batch) (BatchState, error)
+
+	// --- leader: segments to jobs
+
+	// ClaimSegments leases up to n segments (oldest first) that are unclaimed, or whose lease ran out or whose
+	// back-off is over. Leader-selected: each is assigned, for good, to the oldest open batch whose verified and
+	// assigned reports are below the minimum, or to a new batch with an id from crypto/rand.
+	ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int) ([]*SegmentJob, error)
+	// SaveSent records what is about to be sent, before the first byte leaves. Again with the same Digest is harmless;
+	// with another it is an error.
+	SaveSent(ctx context.Context, j *SegmentJob, s *Sent) error
+	// RetrySegment gives the claim back, to be claimed again after the given time.
+	RetrySegment(ctx context.Context, j *SegmentJob, after time.Time, why string) error
+	// Quarantine sets a segment aside that can neither be finished nor retried; its reports count as rejected with code.
+	Quarantine(ctx context.Context, j *SegmentJob, code dap.ReportError, why string) error
+	// CommitSegment commits and finishes the job; its file may be removed afterwards (Sweep does it otherwise).
+	CommitSegment(ctx context.Context, j *SegmentJob, c *Commit) error
+	// Seen says which of the ids are already aggregated in their bucket (the leader must not send those).
+	Seen(ctx context.Context, task dap.TaskID, bucket dap.Time, ids []dap.ReportID) ([]bool, error)
+
+	// --- resources
+
+	// Create finds the live resource of this body or makes it, Pending. made says which. keep stores the body too.
+	// A time-interval collection or share request that overlaps a closed batch is ErrOverlap.
+	Create(ctx context.Context, kind Kind, task dap.TaskID, body []byte, keep bool, sel *Selection, now time.Time) (r *Resource, made bool, err error)
+	Resource(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Resource, error)
+	// Delete removes the resource from sight; replay and collected marks stay.
+	Delete(ctx context.Context, kind Kind, task dap.TaskID, id string) error
+	// PendingResources lists resources of a kind that wait for a worker, oldest first, at most n.
+	PendingResources(ctx context.Context, kind Kind, n int) ([]*Resource, error)
+	// Fail ends a resource with a problem document that it answers from now on.
+	Fail(ctx context.Context, r *Resource, p *dap.Problem) error
+
+	// --- helper: aggregation jobs
+
+	// CommitJob commits a job's reports and makes the resource Ready with reply(verdict) as its response, in one
+	// transaction. If the resource is Ready already it returns the stored response and calls nothing.
+	CommitJob(ctx context.Context, r *Resource, c *Commit, reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error)
+	// Advance stores the reply of a later step (jobs of VDAFs with more than one round), likewise once.
+	Advance(ctx context.Context, r *Resource, step uint16, digest [32]byte, c *Commit, reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error)
+
+	// --- collections
+
+	// Drain prepares a collection: picks the batch (leader-selected: the oldest open one with Verified >= MinBatch),
+	// marks its buckets Draining if their verified count reaches the minimum, and says what still waits. ErrTooSmall
+	// when it does not reach it; nothing is marked then.
+	Drain(ctx context.Context, r *Resource) (sel Selection, waiting uint64, err error)
+	// Freeze fixes the batch if nothing in it waits and it still has its minimum; otherwise the buckets are open again
+	// (ErrTooSmall). A frozen collection stays frozen.
+	Freeze(ctx context.Context, r *Resource, sel Selection) (*Frozen, error)
+	// Release closes the batch and stores the response, once; see Release. A resource that is Ready returns its stored
+	// response without calling Build.
+	Release(ctx context.Context, rel *Release) (response []byte, err error)
+
+	// --- watching
+
+	AddRefused(ctx context.Context, task dap.TaskID, refused map[dap.ReportError]uint64) error
+	Counts(ctx context.Context, task dap.TaskID) (*Counts, error)
+	Batches(ctx context.Context, task dap.TaskID, n int) ([]BatchStatus, error)
+	// Stuck lists work that is failing, with the reason last given.
+	Stuck(ctx context.Context, task dap.TaskID) ([]Stuck, error)
+	// LiveFiles are the names of all files that a row names; all others may be swept.
+	LiveFiles(ctx context.Context) ([]string, error)
+	// Audit checks every invariant it knows and lists the violations, in words.
+	Audit(ctx context.Context) ([]string, error)
+	Close() error
+}
+
+// Stuck is one piece of work that keeps failing or was set aside.
+type Stuck struct {
+	Segment     string
+	Reports     uint64
+	Attempts    int
+	Quarantined bool
+	Why         string
+	Next        time.Time
+}
