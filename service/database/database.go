@@ -1,0 +1,226 @@
+package database
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+	"github.com/ncruces/go-sqlite3/vfs"
+
+	"github.com/starling-agg/starling/disk"
+)
+
+// Errors to branch on with [errors.Is].
+var (
+	// ErrUnknown: a commit failed half-way or was reported failed. Close the database, open it again and recover.
+	ErrUnknown = errors.New("database: outcome of a commit unknown")
+	// ErrClosed: the database was closed.
+	ErrClosed = errors.New("database: closed")
+	// ErrTooNew: the file was written by a later version of the program, with migrations that this one lacks.
+	ErrTooNew = errors.New("database: schema newer than this program")
+	// ErrConstraint: a CHECK, UNIQUE, FOREIGN KEY or trigger of the schema refused the change.
+	ErrConstraint = errors.New("database: constraint")
+)
+
+// Options say how to open a database. The zero value is not usable: FS, Name and Migrations are required.
+type Options struct {
+	FS         disk.FS // where the file lives
+	Name       string  // of the file in FS; SQLite adds "-wal" and "-journal"
+	Migrations fs.FS   // files NNNN_name.sql in its root, numbered from 0001 without a gap
+	Statements fs.FS   // files *.sql in its root with named statements; may be nil
+
+	// Prefix begins the names of failpoints; required if Failpoints is set.
+	Prefix     string
+	Failpoints *disk.Failpoints // nil in production
+
+	// Observe, if set, is called after each transaction with its name, how long it took from its BEGIN, in which
+	// the wait for other transactions is not counted, and its error. It must not use the database.
+	Observe func(name string, took time.Duration, err error)
+	// Clock measures what Observe is told; default [disk.SystemClock].
+	Clock disk.Clock
+}
+
+// Validate fills in defaults and says what is missing.
+func (o *Options) Validate() error {
+	if o.Clock == nil {
+		o.Clock = disk.SystemClock
+	}
+	switch {
+	case o.FS == nil:
+		return errors.New("database: Options.FS is required")
+	case o.Migrations == nil:
+		return errors.New("database: Options.Migrations is required")
+	case o.Failpoints != nil && o.Prefix == "":
+		return errors.New("database: Options.Prefix is required with Failpoints")
+	}
+	return disk.CheckName(o.Name)
+}
+
+// DB is one open database. All methods are safe for many goroutines.
+type DB struct {
+	opt Options
+	vfs string
+
+	// turn holds one token; who has it owns the fields below.
+	turn   chan struct{}
+	conn   *sqlite3.Conn
+	stmts  map[string]*sqlite3.Stmt
+	broken error // wraps ErrUnknown or ErrClosed; set once
+}
+
+// Open opens the database, makes it if it is not there, applies the migrations it lacks, each in a transaction of its
+// own, and prepares all statements.
+func Open(opt Options) (_ *DB, err error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	db := &DB{opt: opt, vfs: registerVFS(opt.FS), turn: make(chan struct{}, 1), stmts: make(map[string]*sqlite3.Stmt)}
+	defer func() {
+		if err != nil {
+			db.shut()
+		}
+	}()
+	db.conn, err = sqlite3.Open("file:/" + opt.Name + "?vfs=" + db.vfs)
+	if err != nil {
+		return nil, fmt.Errorf("database: open %s: %w", opt.Name, err)
+	}
+	// Exclusive locking must come before WAL, or SQLite wants shared memory.
+	for _, pragma := range []string{
+		"locking_mode = exclusive",
+		"journal_mode = wal",
+		"synchronous = full",
+		"foreign_keys = on",
+		"trusted_schema = off",
+		"temp_store = memory",
+		"journal_size_limit = 16777216",
+		"cache_size = -16384",
+	} {
+		if err := db.conn.Exec("PRAGMA " + pragma); err != nil {
+			return nil, fmt.Errorf("database: %s: pragma %s: %w", opt.Name, pragma, err)
+		}
+	}
+	if err := db.migrate(); err != nil {
+		return nil, err
+	}
+	if err := db.prepareAll(); err != nil {
+		return nil, err
+	}
+	db.turn <- struct{}{}
+	return db, nil
+}
+
+// Close waits for the transaction under way and closes the file. Later calls fail with [ErrClosed].
+func (db *DB) Close() error {
+	<-db.turn
+	defer func() { db.turn <- struct{}{} }()
+	if errors.Is(db.broken, ErrClosed) {
+		return nil
+	}
+	db.broken = ErrClosed
+	return db.shut()
+}
+
+func (db *DB) shut() error {
+	var errs []error
+	for _, s := range db.stmts {
+		errs = append(errs, s.Close())
+	}
+	clear(db.stmts)
+	if db.conn != nil {
+		// Errors of statements repeat what their last step reported.
+		errs = append(errs[:0], db.conn.Close())
+		db.conn = nil
+	}
+	vfs.Unregister(db.vfs)
+	return errors.Join(errs...)
+}
+
+// Update runs fn in the write transaction called name and commits it if fn returns nil. On any error but [ErrUnknown]
+// nothing changed. fn must not keep tx or call Update or View. ctx ends the wait for other transactions, not fn.
+func (db *DB) Update(ctx context.Context, name string, fn func(tx *Tx) error) error {
+	return db.run(ctx, name, true, fn)
+}
+
+// View runs fn in the read transaction called name: fn sees one state of the database, and writes fail.
+func (db *DB) View(ctx context.Context, name string, fn func(tx *Tx) error) error {
+	return db.run(ctx, name, false, fn)
+}
+
+func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) error) (err error) {
+	select {
+	case <-db.turn:
+	case <-ctx.Done():
+		return fmt.Errorf("database: %s: %w", name, context.Cause(ctx))
+	}
+	defer func() { db.turn <- struct{}{} }()
+	if db.broken != nil {
+		return fmt.Errorf("database: %s: %w", name, db.broken)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("database: %s: %w", name, context.Cause(ctx))
+	}
+	if observe := db.opt.Observe; observe != nil {
+		start := db.opt.Clock.Now()
+		defer func() { observe(name, db.opt.Clock.Now().Sub(start), err) }()
+	}
+	begin := "BEGIN DEFERRED"
+	if write {
+		begin = "BEGIN IMMEDIATE"
+	}
+	if err := db.conn.Exec(begin); err != nil {
+		return fmt.Errorf("database: begin %s: %w", name, err)
+	}
+	tx := &Tx{db: db, write: write}
+	done := false
+	defer func() {
+		tx.db = nil
+		if !done { // fn failed or panicked
+			db.rollback()
+		}
+	}()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if !write {
+		return nil
+	}
+	if err := db.hit(name, "before-commit"); err != nil {
+		return fmt.Errorf("database: %s: %w", name, err)
+	}
+	done = true
+	if err := db.conn.Exec("COMMIT"); err != nil {
+		db.rollback()
+		return db.unknown(name, err)
+	}
+	if err := db.hit(name, "after-commit"); err != nil {
+		return db.unknown(name, err)
+	}
+	return nil
+}
+
+// unknown ends the life of db: what was committed is known to the disk alone.
+func (db *DB) unknown(name string, cause error) error {
+	db.broken = fmt.Errorf("%w: commit %s: %w", ErrUnknown, name, cause)
+	return db.broken
+}
+
+// rollback undoes the open transaction. If that fails the connection is of no more use; the transaction is not
+// committed either way, because only COMMIT writes the frame that ends it.
+func (db *DB) rollback() {
+	if db.conn.GetAutocommit() {
+		return // SQLite has rolled back by itself
+	}
+	if err := db.conn.Exec("ROLLBACK"); err != nil && db.broken == nil {
+		db.broken = fmt.Errorf("%w: rollback: %w", ErrUnknown, err)
+	}
+}
+
+func (db *DB) hit(name, place string) error {
+	if db.opt.Failpoints == nil {
+		return nil
+	}
+	return db.opt.Failpoints.Hit(db.opt.Prefix + "." + name + "." + place)
+}

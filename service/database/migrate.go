@@ -1,0 +1,110 @@
+package database
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// migrate brings the schema up to date. The number of the last migration is SQLite's user_version, which changes in the
+// migration's own transaction.
+func (db *DB) migrate() error {
+	files, err := fs.Glob(db.opt.Migrations, "*.sql")
+	if err != nil {
+		return fmt.Errorf("database: list migrations: %w", err)
+	}
+	slices.Sort(files)
+	for i, name := range files {
+		number, _, _ := strings.Cut(name, "_")
+		if n, err := strconv.Atoi(number); err != nil || n != i+1 || len(number) != 4 {
+			return fmt.Errorf("database: migration %q should be numbered %04d", name, i+1)
+		}
+	}
+	at, err := db.version()
+	if err != nil {
+		return err
+	}
+	if at > len(files) {
+		return fmt.Errorf("%w: migration %d, this program knows %d", ErrTooNew, at, len(files))
+	}
+	for i, name := range files[at:] {
+		script, err := fs.ReadFile(db.opt.Migrations, name)
+		if err != nil {
+			return fmt.Errorf("database: read migration: %w", err)
+		}
+		if err := db.apply(string(script), at+i+1); err != nil {
+			return fmt.Errorf("database: migration %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (db *DB) apply(script string, number int) error {
+	if err := db.conn.Exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	err := db.conn.Exec(script)
+	if err == nil {
+		err = db.conn.Exec("PRAGMA user_version = " + strconv.Itoa(number))
+	}
+	if err == nil {
+		err = db.conn.Exec("COMMIT")
+	}
+	if err != nil {
+		db.rollback()
+	}
+	return err
+}
+
+func (db *DB) version() (int, error) {
+	stmt, _, err := db.conn.Prepare("PRAGMA user_version")
+	if err != nil {
+		return 0, fmt.Errorf("database: read version: %w", err)
+	}
+	defer stmt.Close()
+	if !stmt.Step() {
+		return 0, fmt.Errorf("database: read version: %w", stmt.Err())
+	}
+	return stmt.ColumnInt(0), nil
+}
+
+// prepareAll reads the named statements: a line "-- name: x" begins the one called x, which ends at the next such line.
+func (db *DB) prepareAll() error {
+	if db.opt.Statements == nil {
+		return nil
+	}
+	files, err := fs.Glob(db.opt.Statements, "*.sql")
+	if err != nil {
+		return fmt.Errorf("database: list statements: %w", err)
+	}
+	for _, file := range files {
+		text, err := fs.ReadFile(db.opt.Statements, file)
+		if err != nil {
+			return fmt.Errorf("database: read statements: %w", err)
+		}
+		_, rest, _ := strings.Cut("\n"+string(text), "\n-- name: ")
+		for rest != "" {
+			var name, block string
+			block, rest, _ = strings.Cut(rest, "\n-- name: ")
+			name, block, _ = strings.Cut(block, "\n")
+			name = strings.TrimSpace(name)
+			if db.stmts[name] != nil {
+				return fmt.Errorf("database: %s: statement %q twice", file, name)
+			}
+			stmt, tail, err := db.conn.Prepare(block)
+			if err != nil {
+				return fmt.Errorf("database: %s: statement %q: %w", file, name, err)
+			}
+			if stmt == nil {
+				return fmt.Errorf("database: %s: statement %q is empty", file, name)
+			}
+			db.stmts[name] = stmt
+			if strings.TrimSpace(tail) != "" {
+				return fmt.Errorf("database: %s: more than one statement under %q", file, name)
+			}
+		}
+	}
+	return nil
+}
