@@ -17,6 +17,9 @@ var (
 	ErrOverlap    = errors.New("store: batch overlaps a collected one") // dap batchOverlap
 	ErrTooSmall   = errors.New("store: batch below its minimum size")   // dap invalidBatchSize, or wait
 	ErrMismatch   = errors.New("store: count or checksum differs")      // dap batchMismatch
+	ErrBusy       = errors.New("store: batch not at rest")              // another collection holds it, or reports of it wait: ask again later
+	ErrStep       = errors.New("store: not the next step")              // dap stepMismatch
+	ErrDifferent  = errors.New("store: differs from what is recorded")  // the same thing was recorded before, otherwise; permanent
 	ErrUnknown    = errors.New("store: outcome unknown")                // stop, reopen, recover
 )
 

@@ -1,0 +1,393 @@
+package sqlite
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/service/database"
+)
+
+// auditor collects violations. It names tasks, batches and files, never reports.
+type auditor struct {
+	s        *Store
+	problems []string
+
+	batches []auditBatch
+	runs    []auditRun
+	files   map[string]int64 // size by name
+}
+
+type auditBatch struct {
+	task     *task
+	bucket   int64
+	id       []byte
+	closed   bool
+	covered  bool // by a release
+	verified uint64
+	checksum dap.Checksum
+	share    []byte
+}
+
+type auditRun struct {
+	key  bucketKey
+	meta segment.RunMeta
+}
+
+func (a *auditor) add(format string, args ...any) {
+	a.problems = append(a.problems, fmt.Sprintf(format, args...))
+}
+
+func (b *auditBatch) String() string {
+	if b.id != nil {
+		return fmt.Sprintf("task %v batch %v", b.task.ID, dap.BatchID(b.id))
+	}
+	return fmt.Sprintf("task %v bucket %d", b.task.ID, b.bucket)
+}
+
+// Audit implements [store.Store]. It reads every run file and so takes time in proportion to all reports ever
+// aggregated; the store stays usable meanwhile.
+func (s *Store) Audit(ctx context.Context) ([]string, error) {
+	a := &auditor{s: s, files: make(map[string]int64)}
+	if err := s.view(ctx, "audit", a.rows); err != nil {
+		return nil, err
+	}
+	a.sums()
+	broken, err := a.checkFiles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for name, problem := range broken {
+		a.add("%s: %s", name, problem)
+	}
+	return a.problems, nil
+}
+
+// rows checks what the rows alone can show, and remembers the rest.
+func (a *auditor) rows(tx *database.Tx) error {
+	err := tx.Each("audit-integrity", nil, func(r database.Row) error {
+		var line string
+		err := r.Scan(&line)
+		if line != "ok" {
+			a.add("database file: %s", line)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = tx.Each("audit-foreign-keys", nil, func(r database.Row) error {
+		var table, parent string
+		var row, key int64
+		err := r.Scan(&table, &row, &parent, &key)
+		a.add("row %d of %s names a missing row of %s", row, table, parent)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.readBatches(tx); err != nil {
+		return err
+	}
+	if err := a.readReleases(tx); err != nil {
+		return err
+	}
+	if err := a.readFiles(tx); err != nil {
+		return err
+	}
+	for _, c := range []struct{ statement, problem string }{
+		{"audit-unledgered", "task %v: resource %s is ready without an entry in the ledger"},
+		{"audit-holds", "task %v: collection %s holds a batch that it cannot have"},
+		{"audit-lost-segments", "task %v: segment %s waits for a closed batch"},
+		{"audit-frozen", "task %v: the batch frozen by collection %s changed"},
+	} {
+		err := tx.Each(c.statement, nil, func(r database.Row) error {
+			var row int64
+			var what string
+			err := r.Scan(&row, &what)
+			a.add(c.problem, a.s.taskByRow(row).ID, what)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return a.counts(tx)
+}
+
+func (a *auditor) readBatches(tx *database.Tx) error {
+	return tx.Each("audit-batches", nil, func(r database.Row) error {
+		var b auditBatch
+		var row int64
+		var checksum []byte
+		if err := r.Scan(&row, &b.bucket, &b.id, &b.closed, &b.verified, &checksum, &b.share); err != nil {
+			return err
+		}
+		b.task, b.checksum = a.s.taskByRow(row), dap.Checksum(checksum)
+		a.batches = append(a.batches, b)
+		return nil
+	})
+}
+
+// readReleases checks each entry of the ledger against the batches that it closed.
+func (a *auditor) readReleases(tx *database.Tx) error {
+	return tx.Each("audit-releases", nil, func(r database.Row) error {
+		var row int64
+		var kind int
+		var resource string
+		var sp span
+		var id, checksum []byte
+		var count uint64
+		if err := r.Scan(&row, &kind, &resource, &sp.first, &sp.last, &id, &count, &checksum); err != nil {
+			return err
+		}
+		t := a.s.taskByRow(row)
+		if count < t.minimum() {
+			a.add("task %v: resource %s released %d reports, below the minimum of %d", t.ID, resource, count, t.minimum())
+		}
+		var covered uint64
+		var sum dap.Checksum
+		for i := range a.batches {
+			b := &a.batches[i]
+			if b.task != t || (id != nil && string(b.id) != string(id)) || (id == nil && !sp.contains(b.bucket)) {
+				continue
+			}
+			if b.covered {
+				a.add("%v: released twice", b)
+			}
+			b.covered = true
+			covered += b.verified
+			sum.Merge(b.checksum)
+			if !b.closed {
+				a.add("%v: released but not closed", b)
+			}
+		}
+		if covered != count {
+			a.add("task %v: resource %s released %d reports, its batches have %d", t.ID, resource, count, covered)
+		}
+		if sum != dap.Checksum(checksum) {
+			a.add("task %v: resource %s released another set of reports than its batches have", t.ID, resource)
+		}
+		return nil
+	})
+}
+
+func (a *auditor) readFiles(tx *database.Tx) error {
+	err := tx.Each("audit-segments", nil, func(r database.Row) error {
+		var name string
+		var size int64
+		err := r.Scan(&name, &size)
+		a.files[name] = size
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return tx.Each("audit-runs", nil, func(r database.Row) error {
+		var run auditRun
+		var sum []byte
+		m := &run.meta
+		if err := r.Scan(&run.key.task, &run.key.bucket, &m.Name, &m.Count, &m.Size, &sum); err != nil {
+			return err
+		}
+		m.Sum = segment.Sum(sum)
+		a.files[m.Name] = m.Size
+		a.runs = append(a.runs, run)
+		return nil
+	})
+}
+
+// counts checks each task's ledger of reports.
+func (a *auditor) counts(tx *database.Tx) error {
+	a.s.mu.RLock()
+	defer a.s.mu.RUnlock()
+	for row, t := range a.s.rows {
+		c, err := t.counts(tx)
+		if err != nil {
+			return err
+		}
+		accounted := c.Aggregated + c.Waiting
+		for _, n := range c.Rejected {
+			accounted += n
+		}
+		if c.Acknowledged != accounted {
+			a.add("task %v: %d reports acknowledged, %d accounted for", t.ID, c.Acknowledged, accounted)
+		}
+		var verified, collected, replay uint64
+		for _, b := range a.batches {
+			if b.task == t {
+				verified += b.verified
+				if b.closed {
+					collected += b.verified
+				}
+			}
+		}
+		for _, r := range a.runs {
+			if r.key.task == row {
+				replay += uint64(r.meta.Count)
+			}
+		}
+		if verified != c.Aggregated {
+			a.add("task %v: %d reports aggregated, its batches have %d", t.ID, c.Aggregated, verified)
+		}
+		if collected != c.Collected {
+			a.add("task %v: %d reports collected, its closed batches have %d", t.ID, c.Collected, collected)
+		}
+		if replay != c.Aggregated {
+			a.add("task %v: %d reports aggregated, its replay runs have %d", t.ID, c.Aggregated, replay)
+		}
+	}
+	return nil
+}
+
+// sums checks the batches one by one.
+func (a *auditor) sums() {
+	ids := make(map[bucketKey]uint64)
+	for _, r := range a.runs {
+		ids[r.key] += uint64(r.meta.Count)
+	}
+	for i := range a.batches {
+		b := &a.batches[i]
+		if b.closed && !b.covered {
+			a.add("%v: closed without a release", b)
+		}
+		if b.closed && b.share != nil {
+			a.add("%v: closed but its share was kept", b)
+		}
+		if b.id == nil {
+			if n := ids[bucketKey{b.task.row, b.bucket}]; n != b.verified {
+				a.add("%v: %d reports, its replay runs have %d", b, b.verified, n)
+			}
+		}
+		v, err := b.task.getVDAF()
+		if err != nil || b.share == nil {
+			continue // the task is not in use in this life of the process
+		}
+		if _, err := v.ReadAggShare(b.share); err != nil {
+			a.add("%v: %v", b, err)
+		}
+	}
+}
+
+// checkFiles checks every named file, and the ids in the runs against the checksums of the batches. What it finds
+// missing may have been dropped by a commit since; only what is named still counts.
+func (a *auditor) checkFiles(ctx context.Context) (map[string]string, error) {
+	broken := make(map[string]string)
+	for name, size := range a.files {
+		e, err := a.s.opt.FS.Stat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			broken[name] = "named, but missing"
+		case err != nil:
+			return nil, fmt.Errorf("store: audit: %w", err)
+		case e.Size != size:
+			broken[name] = fmt.Sprintf("%d bytes, should have %d", e.Size, size)
+		}
+	}
+	sums := make(map[int64]dap.Checksum)        // of a task's runs
+	buckets := make(map[bucketKey]dap.Checksum) // of a bucket's runs
+	for start := 0; start < len(a.runs); {
+		end := start
+		seen := make(map[segment.ReportID]struct{})
+		key := a.runs[start].key
+		for ; end < len(a.runs) && a.runs[end].key == key; end++ {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			sum, err := a.readRun(a.runs[end].meta, seen)
+			if err != nil {
+				broken[a.runs[end].meta.Name] = err.Error()
+			}
+			whole := sums[key.task]
+			whole.Merge(sum)
+			sums[key.task] = whole
+			bucket := buckets[key]
+			bucket.Merge(sum)
+			buckets[key] = bucket
+		}
+		start = end
+	}
+	if len(broken) > 0 {
+		live, err := a.s.LiveFiles(ctx)
+		if err != nil {
+			return nil, err
+		}
+		named := make(map[string]struct{}, len(live))
+		for _, name := range live {
+			named[name] = struct{}{}
+		}
+		for name := range broken {
+			if _, ok := named[name]; !ok {
+				delete(broken, name)
+			}
+		}
+		return broken, nil // checksums say nothing where files could not be read
+	}
+	for i := range a.batches {
+		b := &a.batches[i]
+		if b.id == nil && buckets[bucketKey{b.task.row, b.bucket}] != b.checksum {
+			a.add("%v: checksum is not that of its replay runs", b)
+		}
+		sum := sums[b.task.row]
+		sum.Merge(b.checksum)
+		sums[b.task.row] = sum
+	}
+	for row, sum := range sums {
+		if sum != (dap.Checksum{}) {
+			a.add("task %v: its batches have other reports than its replay runs", a.s.taskByRow(row).ID)
+		}
+	}
+	return broken, nil
+}
+
+// readRun checks that a run shares no id with those read into seen, and returns the checksum of its ids.
+func (a *auditor) readRun(m segment.RunMeta, seen map[segment.ReportID]struct{}) (sum dap.Checksum, err error) {
+	twice := 0
+	err = eachID(a.s.opt.FS, m, func(id segment.ReportID) {
+		if _, ok := seen[id]; ok {
+			twice++
+		}
+		seen[id] = struct{}{}
+		sum.Add(dap.ReportID(id))
+	})
+	if err == nil && twice > 0 {
+		err = fmt.Errorf("%d ids are also in another run of the bucket", twice)
+	}
+	return sum, err
+}
+
+// eachID calls fn with each id of a run, after package segment has verified every byte of it. The layout is that of
+// segment's run files: a header of 24 bytes, then blocks of up to 255 ids with a tail of 16 bytes.
+func eachID(fsys disk.FS, m segment.RunMeta, fn func(segment.ReportID)) error {
+	runs, err := segment.OpenRuns(fsys, []segment.RunMeta{m})
+	if err != nil {
+		return err
+	}
+	runs.Close()
+	f, err := fsys.Open(m.Name)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // read only
+	const header, perBlock, tail = 24, 255, 16
+	r := bufio.NewReaderSize(io.NewSectionReader(f, header, m.Size-header), 64<<10)
+	var id segment.ReportID
+	for i := range m.Count {
+		if i > 0 && i%perBlock == 0 {
+			if _, err := r.Discard(tail); err != nil {
+				return err
+			}
+		}
+		if _, err := io.ReadFull(r, id[:]); err != nil {
+			return err
+		}
+		fn(id)
+	}
+	return nil
+}

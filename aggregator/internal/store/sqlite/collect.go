@@ -1,0 +1,388 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// holdRow is a row of the table hold.
+type holdRow struct {
+	batch  int64 // leader-selected
+	span   span  // time-interval
+	sel    store.Selection
+	frozen *store.Frozen // nil while draining
+}
+
+func findHold(tx *database.Tx, t *task, resource int64) (h holdRow, found bool, err error) {
+	var selection, checksum []byte
+	var count, first, last uint64
+	found, err = tx.One("find-hold", []any{resource}, &h.batch, &selection, &h.span.first, &h.span.last, &count, &checksum, &first, &last)
+	if err != nil || !found {
+		return h, false, err
+	}
+	if h.sel, err = t.decodeSelection(selection); err != nil {
+		return h, false, err
+	}
+	if count > 0 {
+		h.frozen, err = frozen(h.sel, count, dap.Checksum(checksum), dap.Time(first), dap.Time(last))
+	}
+	return h, err == nil, err
+}
+
+func frozen(sel store.Selection, count uint64, sum dap.Checksum, first, last dap.Time) (*store.Frozen, error) {
+	iv, ok := dap.Span(first, last)
+	if !ok {
+		return nil, errors.New("span of reports is reversed")
+	}
+	return &store.Frozen{Selection: sel, Count: count, Checksum: sum, Span: iv}, nil
+}
+
+// selected is what a selection holds, batch by batch.
+type selected struct {
+	rows        []int64
+	count       uint64
+	checksum    dap.Checksum
+	first, last dap.Time
+	shares      [][]byte
+}
+
+func (x *selected) add(r batchRow) error {
+	if r.closed {
+		return store.ErrOverlap
+	}
+	x.rows = append(x.rows, r.id)
+	if r.verified == 0 {
+		return nil
+	}
+	if x.count == 0 {
+		x.first, x.last = dap.Time(r.first), dap.Time(r.last)
+	}
+	x.first, x.last = min(x.first, dap.Time(r.first)), max(x.last, dap.Time(r.last))
+	x.count += r.verified
+	x.checksum.Merge(dap.Checksum(r.checksum))
+	x.shares = append(x.shares, r.share)
+	return nil
+}
+
+// gather reads what a selection holds; ErrOverlap if any of it was released.
+func (t *task) gather(tx *database.Tx, sel store.Selection) (x selected, err error) {
+	if err := t.refuseOverlap(tx, sel); err != nil {
+		return x, err
+	}
+	if t.Mode == dap.LeaderSelected {
+		row, found, err := t.batch(tx, store.Batch{ID: sel.ID})
+		if err != nil || !found {
+			return x, err
+		}
+		return x, x.add(row)
+	}
+	sp, err := spanOf(sel.Interval)
+	if err != nil {
+		return x, err
+	}
+	err = tx.Each("batches-in-interval", []any{t.row, sp.first, sp.last}, func(r database.Row) error {
+		var row batchRow
+		if err := r.Scan(row.dest()...); err != nil {
+			return err
+		}
+		return x.add(row)
+	})
+	return x, err
+}
+
+func (x *selected) sum(v vdaf.VDAF) (*vdaf.AggShare, error) {
+	total := v.NewAggShare()
+	for _, b := range x.shares {
+		share, err := v.ReadAggShare(b)
+		if err == nil {
+			err = total.Merge(share)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("store: stored share: %w", err)
+		}
+	}
+	return total, nil
+}
+
+// Drain implements [store.Store].
+func (s *Store) Drain(ctx context.Context, in *store.Resource) (sel store.Selection, waiting uint64, err error) {
+	t, err := s.task(in.Task)
+	if err != nil {
+		return sel, 0, err
+	}
+	t.gate.Lock()
+	defer t.gate.Unlock()
+	var row int64
+	var taken span
+	err = s.update(ctx, "drain", func(tx *database.Tx) error {
+		r, err := pending(tx, t, store.KindCollection, in.ID)
+		if err != nil {
+			return err
+		}
+		row = r.row
+		h, held, err := findHold(tx, t, r.row)
+		if err != nil {
+			return err
+		}
+		if !held {
+			if h, err = t.take(tx, r); err != nil {
+				return err
+			}
+		}
+		sel, taken = h.sel, h.span
+		waiting, err = h.waiting(tx, t)
+		if held && h.frozen != nil {
+			waiting = 0 // what came later is not of this batch
+		}
+		return err
+	})
+	if err != nil {
+		return store.Selection{}, 0, err
+	}
+	if t.Mode == dap.TimeInterval {
+		t.mu.Lock()
+		if _, had := t.holds[row]; !had {
+			t.holds[row] = hold{span: taken}
+		}
+		t.mu.Unlock()
+	}
+	return sel, waiting, nil
+}
+
+func (h *holdRow) waiting(tx *database.Tx, t *task) (n uint64, err error) {
+	if t.Mode == dap.LeaderSelected {
+		_, err = tx.One("waiting-in-batch", []any{h.batch}, &n)
+	} else {
+		_, err = tx.One("waiting-in-interval", []any{t.row, h.span.first, h.span.last}, &n)
+	}
+	return n, err
+}
+
+// take makes the hold of a collection, if its batch has the minimum and is nobody else's.
+func (t *task) take(tx *database.Tx, r *resourceRow) (h holdRow, err error) {
+	if t.Mode == dap.LeaderSelected {
+		var id []byte
+		found, err := tx.One("ready-batch", []any{t.row, t.minimum()}, &h.batch, &id)
+		if err != nil {
+			return h, err
+		}
+		if !found {
+			return h, store.ErrTooSmall
+		}
+		h.sel.ID = dap.BatchID(id)
+		_, err = tx.Exec("put-hold", r.row, t.row, nil, nil, h.batch, id)
+		return h, err
+	}
+	if h.sel, err = t.decodeSelection(r.selection); err != nil {
+		return h, err
+	}
+	if err := t.refuseOverlap(tx, h.sel); err != nil {
+		return h, err
+	}
+	if h.span, err = spanOf(h.sel.Interval); err != nil {
+		return h, err
+	}
+	var isFrozen bool
+	if held, err := tx.One("interval-held", []any{t.row, h.span.first, h.span.last, r.row}, &isFrozen); err != nil {
+		return h, err
+	} else if held {
+		return h, store.ErrBusy
+	}
+	var verified uint64
+	if _, err := tx.One("verified-in-interval", []any{t.row, h.span.first, h.span.last}, &verified); err != nil {
+		return h, err
+	}
+	if verified < t.minimum() {
+		return h, store.ErrTooSmall
+	}
+	_, err = tx.Exec("put-hold", r.row, t.row, h.span.first, h.span.last, nil, r.selection)
+	return h, err
+}
+
+// Freeze implements [store.Store].
+func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Selection) (*store.Frozen, error) {
+	t, err := s.task(in.Task)
+	if err != nil {
+		return nil, err
+	}
+	t.gate.Lock()
+	defer t.gate.Unlock()
+	var row int64
+	var h holdRow
+	reopen := false
+	err = s.update(ctx, "freeze", func(tx *database.Tx) error {
+		r, err := pending(tx, t, store.KindCollection, in.ID)
+		if err != nil {
+			return err
+		}
+		row = r.row
+		var held bool
+		if h, held, err = findHold(tx, t, r.row); err != nil {
+			return err
+		}
+		if !held {
+			return fmt.Errorf("%w: not drained", store.ErrTooSmall)
+		}
+		if !bytes.Equal(t.encodeSelection(sel), t.encodeSelection(h.sel)) {
+			return errors.New("not the selection that was drained")
+		}
+		if h.frozen != nil {
+			return nil
+		}
+		if waiting, err := h.waiting(tx, t); err != nil {
+			return err
+		} else if waiting > 0 {
+			return fmt.Errorf("%w: %d reports wait", store.ErrBusy, waiting)
+		}
+		x, err := t.gather(tx, sel)
+		if err != nil {
+			return err
+		}
+		if x.count < t.minimum() {
+			reopen = true
+			_, err := tx.Exec("drop-hold", r.row)
+			return err
+		}
+		if h.frozen, err = frozen(sel, x.count, x.checksum, x.first, x.last); err != nil {
+			return err
+		}
+		_, err = tx.Exec("freeze-hold", r.row, x.count, x.checksum[:], uint64(x.first), uint64(x.last))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if reopen {
+		t.dropHold(row)
+		return nil, fmt.Errorf("store: freeze: %w", store.ErrTooSmall)
+	}
+	if t.Mode == dap.TimeInterval {
+		t.setHold(row, hold{h.span, true})
+	}
+	return h.frozen, nil
+}
+
+// Release implements [store.Store].
+//
+// Step 12 of one report: from its place in the batch's sum, to the aggregate share that leaves the house, once.
+func (s *Store) Release(ctx context.Context, rel *store.Release) ([]byte, error) {
+	t, err := s.task(rel.Task)
+	if err != nil {
+		return nil, err
+	}
+	if rel.Kind != store.KindCollection && rel.Kind != store.KindShare {
+		return nil, fmt.Errorf("store: release: resources of kind %d release nothing", rel.Kind)
+	}
+	v, err := t.getVDAF()
+	if err != nil {
+		return nil, err
+	}
+	defer s.resources.lock(resourceKey{t.row, rel.Kind, rel.Resource})()
+	t.gate.Lock()
+	defer t.gate.Unlock()
+	var r *resourceRow
+	var x selected
+	err = s.view(ctx, "release-read", func(tx *database.Tx) (err error) {
+		if r, err = mustResource(tx, t, rel.Kind, rel.Resource); err != nil || r.State != store.Pending {
+			return err
+		}
+		x, err = t.releasable(tx, r, rel)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch r.State {
+	case store.Ready:
+		return r.Response, nil
+	case store.Failed:
+		return nil, r.Problem
+	}
+	sum, err := x.sum(v)
+	if err != nil {
+		return nil, err
+	}
+	fr, err := frozen(rel.Selection, x.count, x.checksum, x.first, x.last)
+	if err != nil {
+		return nil, fmt.Errorf("store: release: %w", err)
+	}
+	built, err := rel.Build(sum, *fr)
+	if err != nil {
+		return nil, fmt.Errorf("store: release: build: %w", err)
+	}
+	response := append([]byte{}, built...)
+	err = s.update(ctx, "release", func(tx *database.Tx) error { return t.release(tx, r, rel, x, response) })
+	if err != nil {
+		return nil, err
+	}
+	t.dropHold(r.row)
+	if t.Mode == dap.TimeInterval {
+		sp, _ := spanOf(rel.Selection.Interval) // checked in releasable
+		t.close(sp)
+	}
+	return response, nil
+}
+
+// releasable reads what a release would give out, and refuses what may not be.
+func (t *task) releasable(tx *database.Tx, r *resourceRow, rel *store.Release) (x selected, err error) {
+	if x, err = t.gather(tx, rel.Selection); err != nil {
+		return x, err
+	}
+	if rel.Kind == store.KindCollection {
+		h, held, err := findHold(tx, t, r.row)
+		if err != nil {
+			return x, err
+		}
+		if !held || h.frozen == nil || !bytes.Equal(t.encodeSelection(h.sel), t.encodeSelection(rel.Selection)) {
+			return x, errors.New("the selection is not frozen")
+		}
+		if h.frozen.Count != x.count || h.frozen.Checksum != x.checksum {
+			return x, errors.New("internal error: a frozen batch changed")
+		}
+	}
+	switch {
+	case x.count < t.minimum():
+		return x, store.ErrTooSmall
+	case x.count != rel.Count || x.checksum != rel.Checksum:
+		return x, store.ErrMismatch
+	}
+	return x, nil
+}
+
+// release is the transaction in which a batch closes: ledger, shares, response and counters change together.
+func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x selected, response []byte) error {
+	if n, err := tx.Exec("resource-ready", r.row, response); err != nil || n != 1 {
+		return errors.Join(err, missing(n))
+	}
+	var first, last, id any
+	if t.Mode == dap.LeaderSelected {
+		id = rel.Selection.ID[:]
+	} else {
+		sp, err := spanOf(rel.Selection.Interval)
+		if err != nil {
+			return err
+		}
+		first, last = sp.first, sp.last
+	}
+	_, err := tx.Insert("put-release", t.row, int(rel.Kind), rel.Resource, first, last, id, x.count, x.checksum[:], rel.Debit)
+	if err != nil {
+		return err
+	}
+	for _, row := range x.rows {
+		if _, err := tx.Exec("close-batch", row); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec("drop-hold", r.row); err != nil {
+		return err
+	}
+	_, err = tx.Exec("count-collected", t.row, x.count)
+	return err
+}

@@ -1,0 +1,30 @@
+// Package sqlite is the embedded engine of an aggregator's store: one SQLite file beside segment and run files, owned
+// by one process.
+//
+// # What is where
+//
+// SQLite alone knows what is claimed, committed, closed and released. Reports lie in segment files, the ids already
+// aggregated in sorted run files of their (task, bucket); a row names each such file by length and checksum, and a
+// file is durable before the row that names it. What no row names is rubbish: [Open] removes such run files.
+//
+// # Concurrency
+//
+// Database transactions are serial and short; nothing that costs (proofs, folding, drawing noise, sealing, writing run
+// files) happens inside one. Instead, in this order:
+//
+//   - a lock per resource makes each reply and each release happen once;
+//   - a gate per task is held shared by commits, from the first look at a batch to the end of the transaction, and
+//     alone by whoever drains, freezes or closes: so the verdicts given to Fold still hold when they are committed;
+//   - a lock per (task, bucket) makes replay check and commit one step; buckets are locked in ascending order.
+//
+// # Closing
+//
+// What closes a batch is a row of the ledger, "release": an interval of time or a batch id. Buckets are never
+// enumerated, so an interval may be as long as it likes; whether a bucket is closed is one binary search in memory.
+// A collection that drains or has frozen its batch is such a row too, in "hold", and goes with its resource.
+//
+// # Failure
+//
+// A commit whose outcome is unknown makes every later call fail with [store.ErrUnknown]: the process must close the
+// store and open it again. Leases are void after that, since their holders are gone.
+package sqlite

@@ -1,0 +1,192 @@
+-- What one aggregator keeps. Times are in units of the task's time_precision; intervals are stored by their first and
+-- last unit, both included, clamped to 63 bits (a report's time always fits). Moments are Unix nanoseconds.
+
+CREATE TABLE identity (
+  only         INTEGER PRIMARY KEY CHECK (only = 1),
+  resource_key BLOB NOT NULL CHECK (length(resource_key) = 32) -- HMAC key of resource ids
+) STRICT;
+
+CREATE TABLE task (
+  id             INTEGER PRIMARY KEY,
+  task_id        BLOB    NOT NULL UNIQUE CHECK (length(task_id) = 32),
+  config         BLOB    NOT NULL,
+  mode           INTEGER NOT NULL CHECK (mode IN (1, 2)), -- dap.BatchMode
+  time_precision INTEGER NOT NULL CHECK (time_precision > 0),
+  min_batch      INTEGER NOT NULL CHECK (min_batch >= 0),
+  acknowledged   INTEGER NOT NULL DEFAULT 0 CHECK (acknowledged >= 0),
+  aggregated     INTEGER NOT NULL DEFAULT 0 CHECK (aggregated >= 0),
+  collected      INTEGER NOT NULL DEFAULT 0 CHECK (collected >= 0),
+  CHECK (collected <= aggregated AND aggregated <= acknowledged)
+) STRICT;
+
+-- Reports that were turned away, by dap.ReportError: stage 0 at upload, stage 1 after the acknowledgement.
+CREATE TABLE rejection (
+  task    INTEGER NOT NULL REFERENCES task (id),
+  stage   INTEGER NOT NULL CHECK (stage IN (0, 1)),
+  code    INTEGER NOT NULL CHECK (code BETWEEN 1 AND 255),
+  reports INTEGER NOT NULL CHECK (reports > 0),
+  PRIMARY KEY (task, stage, code)
+) STRICT, WITHOUT ROWID;
+
+-- A batch that has reports or was assigned some: a bucket of time, or a leader-selected batch.
+CREATE TABLE batch (
+  id         INTEGER PRIMARY KEY,
+  task       INTEGER NOT NULL REFERENCES task (id),
+  bucket     INTEGER CHECK (bucket >= 0),
+  batch_id   BLOB    CHECK (length(batch_id) = 32),
+  closed     INTEGER NOT NULL DEFAULT 0 CHECK (closed IN (0, 1)),
+  verified   INTEGER NOT NULL DEFAULT 0 CHECK (verified >= 0),
+  first_time INTEGER,
+  last_time  INTEGER,
+  checksum   BLOB    NOT NULL DEFAULT (zeroblob(32)) CHECK (length(checksum) = 32),
+  share      BLOB, -- the aggregate share; scrubbed when the batch closes
+  UNIQUE (task, bucket),
+  UNIQUE (task, batch_id),
+  CHECK ((bucket IS NULL) <> (batch_id IS NULL)),
+  CHECK ((verified = 0) = (first_time IS NULL) AND (verified = 0) = (last_time IS NULL)),
+  CHECK (first_time <= last_time),
+  CHECK (closed = 0 OR share IS NULL),
+  CHECK (closed = 1 OR (verified = 0) = (share IS NULL))
+) STRICT;
+
+CREATE INDEX batch_open ON batch (task, id) WHERE closed = 0;
+
+-- A closed batch takes nothing and never opens.
+CREATE TRIGGER batch_closed BEFORE UPDATE ON batch WHEN OLD.closed = 1
+BEGIN SELECT RAISE(ABORT, 'a closed batch cannot change'); END;
+CREATE TRIGGER batch_kept BEFORE DELETE ON batch
+BEGIN SELECT RAISE(ABORT, 'a batch is never forgotten'); END;
+
+-- Append logs that were sorted and whose file may still be there.
+CREATE TABLE log (
+  log_id BLOB PRIMARY KEY NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Segments that wait (state 0) or were set aside (state 1). A finished segment has no row.
+CREATE TABLE segment (
+  id            INTEGER PRIMARY KEY AUTOINCREMENT, -- the order of claims
+  name          TEXT    NOT NULL UNIQUE,
+  size          INTEGER NOT NULL CHECK (size > 0), -- bytes of the file
+  sum           BLOB    NOT NULL CHECK (length(sum) = 32),
+  duplicates    INTEGER NOT NULL CHECK (duplicates >= 0),
+  task          INTEGER NOT NULL REFERENCES task (id),
+  bucket        INTEGER NOT NULL CHECK (bucket >= 0),
+  reports       INTEGER NOT NULL CHECK (reports > 0),
+  batch         INTEGER REFERENCES batch (id), -- leader-selected: assigned at the first claim
+  state         INTEGER NOT NULL DEFAULT 0 CHECK (state IN (0, 1)),
+  lease_token   BLOB    CHECK (length(lease_token) = 16),
+  lease_expires INTEGER,
+  attempts      INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+  not_before    INTEGER NOT NULL DEFAULT 0,
+  why           TEXT    NOT NULL DEFAULT '',
+  sent_digest   BLOB    CHECK (length(sent_digest) = 32),
+  sent_accepted BLOB,
+  sent_location TEXT    NOT NULL DEFAULT '',
+  CHECK ((lease_token IS NULL) = (lease_expires IS NULL)),
+  CHECK ((sent_digest IS NULL) = (sent_accepted IS NULL)),
+  CHECK (state = 0 OR lease_token IS NULL)
+) STRICT;
+
+CREATE INDEX segment_waiting ON segment (id) WHERE state = 0;
+CREATE INDEX segment_bucket ON segment (task, bucket);
+CREATE INDEX segment_batch ON segment (batch) WHERE batch IS NOT NULL;
+
+-- Sorted files of the report ids that are aggregated: the replay protection. Scope is (task, bucket) in both modes.
+CREATE TABLE run (
+  id     INTEGER PRIMARY KEY,
+  task   INTEGER NOT NULL REFERENCES task (id),
+  bucket INTEGER NOT NULL CHECK (bucket >= 0),
+  name   TEXT    NOT NULL UNIQUE,
+  ids    INTEGER NOT NULL CHECK (ids > 0),
+  size   INTEGER NOT NULL CHECK (size > 0), -- bytes of the file
+  sum    BLOB    NOT NULL CHECK (length(sum) = 32)
+) STRICT;
+
+CREATE INDEX run_bucket ON run (task, bucket);
+
+-- Live DAP resources. A deleted one leaves a count in generation, so that its id never comes back.
+CREATE TABLE resource (
+  id          INTEGER PRIMARY KEY AUTOINCREMENT,
+  task        INTEGER NOT NULL REFERENCES task (id),
+  kind        INTEGER NOT NULL CHECK (kind IN (1, 2, 3)), -- store.Kind
+  resource_id TEXT    NOT NULL,
+  digest      BLOB    NOT NULL CHECK (length(digest) = 32),
+  body        BLOB,
+  selection   BLOB    CHECK (length(selection) IN (16, 32)), -- an interval or a batch id
+  state       INTEGER NOT NULL DEFAULT 0 CHECK (state IN (0, 1, 2)), -- store.ResourceState
+  step        INTEGER NOT NULL DEFAULT 0 CHECK (step BETWEEN 0 AND 65535),
+  step_digest BLOB    CHECK (length(step_digest) = 32),
+  response    BLOB,
+  problem     TEXT,
+  created     INTEGER NOT NULL,
+  UNIQUE (task, kind, digest),
+  UNIQUE (task, kind, resource_id),
+  CHECK ((step = 0) = (step_digest IS NULL)),
+  CHECK ((state = 1) = (response IS NOT NULL)),
+  CHECK ((state = 2) = (problem IS NOT NULL))
+) STRICT;
+
+CREATE INDEX resource_pending ON resource (kind, id) WHERE state = 0;
+
+CREATE TABLE generation (
+  task    INTEGER NOT NULL REFERENCES task (id),
+  kind    INTEGER NOT NULL CHECK (kind IN (1, 2, 3)),
+  digest  BLOB    NOT NULL CHECK (length(digest) = 32),
+  deleted INTEGER NOT NULL CHECK (deleted > 0),
+  PRIMARY KEY (task, kind, digest)
+) STRICT, WITHOUT ROWID;
+
+-- What a pending collection keeps for itself: draining, and frozen once count is set.
+CREATE TABLE hold (
+  resource   INTEGER PRIMARY KEY REFERENCES resource (id) ON DELETE CASCADE,
+  task       INTEGER NOT NULL REFERENCES task (id),
+  first      INTEGER CHECK (first >= 0), -- of the interval
+  last       INTEGER CHECK (last >= first),
+  batch      INTEGER UNIQUE REFERENCES batch (id),
+  selection  BLOB    NOT NULL CHECK (length(selection) IN (16, 32)),
+  count      INTEGER CHECK (count > 0),
+  checksum   BLOB    CHECK (length(checksum) = 32),
+  span_first INTEGER,
+  span_last  INTEGER CHECK (span_last >= span_first),
+  CHECK ((first IS NULL) <> (batch IS NULL)),
+  CHECK ((first IS NULL) = (last IS NULL)),
+  CHECK ((count IS NULL) = (checksum IS NULL) AND (count IS NULL) = (span_first IS NULL)
+    AND (count IS NULL) = (span_last IS NULL))
+) STRICT;
+
+CREATE INDEX hold_task ON hold (task, first);
+
+CREATE TRIGGER hold_disjoint BEFORE INSERT ON hold WHEN NEW.first IS NOT NULL AND EXISTS (
+  SELECT 1 FROM hold WHERE task = NEW.task AND first <= NEW.last AND last >= NEW.first)
+BEGIN SELECT RAISE(ABORT, 'two collections hold one bucket'); END;
+
+-- The ledger: one row for each aggregate share ever given out. It is also what closes batches: everything that a row
+-- covers is closed, buckets without reports included.
+CREATE TABLE release (
+  seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+  task        INTEGER NOT NULL REFERENCES task (id),
+  kind        INTEGER NOT NULL CHECK (kind IN (2, 3)),
+  resource_id TEXT    NOT NULL,
+  first       INTEGER CHECK (first >= 0),
+  last        INTEGER CHECK (last >= first),
+  batch_id    BLOB    CHECK (length(batch_id) = 32),
+  count       INTEGER NOT NULL CHECK (count > 0),
+  checksum    BLOB    NOT NULL CHECK (length(checksum) = 32),
+  debit       TEXT    NOT NULL,
+  UNIQUE (task, batch_id),
+  CHECK ((first IS NULL) <> (batch_id IS NULL)),
+  CHECK ((first IS NULL) = (last IS NULL))
+) STRICT;
+
+CREATE INDEX release_interval ON release (task, first) WHERE first IS NOT NULL;
+
+CREATE TRIGGER release_disjoint BEFORE INSERT ON release WHEN NEW.first IS NOT NULL AND EXISTS (
+  SELECT 1 FROM release WHERE task = NEW.task AND first <= NEW.last AND last >= NEW.first)
+BEGIN SELECT RAISE(ABORT, 'a bucket is collected once'); END;
+CREATE TRIGGER release_minimum BEFORE INSERT ON release WHEN
+  NEW.count < (SELECT min_batch FROM task WHERE id = NEW.task)
+BEGIN SELECT RAISE(ABORT, 'a batch below its minimum is never released'); END;
+CREATE TRIGGER release_final BEFORE UPDATE ON release
+BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER release_kept BEFORE DELETE ON release
+BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;

@@ -1,0 +1,428 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/service/database"
+)
+
+// resourceKey is the scope of the lock under which a resource gets its answer.
+type resourceKey struct {
+	task int64
+	kind store.Kind
+	id   string
+}
+
+// resourceRow is a resource with what only the engine needs.
+type resourceRow struct {
+	store.Resource
+	row        int64
+	selection  []byte
+	stepDigest []byte
+}
+
+func (r *resourceRow) finish(t *task, kind store.Kind, state, step int, created int64, digest []byte, problem string) error {
+	r.Task, r.Kind = t.ID, kind
+	r.State, r.Step = store.ResourceState(state), uint16(step)
+	r.Created = time.Unix(0, created).UTC()
+	r.Digest = [32]byte(digest)
+	if problem != "" {
+		r.Problem = new(dap.Problem)
+		if err := json.Unmarshal([]byte(problem), r.Problem); err != nil {
+			return fmt.Errorf("stored problem: %w", err)
+		}
+	}
+	return nil
+}
+
+// findResource looks a live resource up by statement, "find-resource" or "find-digest".
+func findResource(tx *database.Tx, t *task, kind store.Kind, statement string, by any) (r *resourceRow, found bool, err error) {
+	r = new(resourceRow)
+	var state, step int
+	var created int64
+	var digest []byte
+	var problem string
+	found, err = tx.One(statement, []any{t.row, int(kind), by},
+		&r.row, &r.ID, &r.Body, &digest, &r.selection, &state, &step, &r.stepDigest, &r.Response, &problem, &created)
+	if err != nil || !found {
+		return nil, false, err
+	}
+	if err := r.finish(t, kind, state, step, created, digest, problem); err != nil {
+		return nil, false, err
+	}
+	if kind == store.KindCollection {
+		h, held, err := findHold(tx, t, r.row)
+		if err != nil {
+			return nil, false, err
+		}
+		if held {
+			r.Frozen = h.frozen
+		}
+	}
+	return r, true, nil
+}
+
+func mustResource(tx *database.Tx, t *task, kind store.Kind, id string) (*resourceRow, error) {
+	r, found, err := findResource(tx, t, kind, "find-resource", id)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: resource", store.ErrNotFound)
+	}
+	return r, err
+}
+
+// pending is mustResource of one that still waits for its answer: a failed one is its problem, as an error.
+func pending(tx *database.Tx, t *task, kind store.Kind, id string) (*resourceRow, error) {
+	r, err := mustResource(tx, t, kind, id)
+	if err != nil {
+		return nil, err
+	}
+	switch r.State {
+	case store.Failed:
+		return nil, r.Problem
+	case store.Ready:
+		return nil, fmt.Errorf("%w: the resource is ready", store.ErrDifferent)
+	}
+	return r, nil
+}
+
+// resourceID is the keyed name of a resource; see [store.Resource].
+func (s *Store) resourceID(task dap.TaskID, kind store.Kind, generation uint64, digest [32]byte) string {
+	m := hmac.New(sha256.New, s.key)
+	m.Write(task[:])
+	m.Write([]byte{byte(kind)})
+	var n [8]byte
+	binary.BigEndian.PutUint64(n[:], generation)
+	m.Write(n[:])
+	m.Write(digest[:])
+	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
+}
+
+// encodeSelection is what the columns "selection" hold: an interval or a batch id, by the task's mode.
+func (t *task) encodeSelection(sel store.Selection) []byte {
+	if t.Mode == dap.LeaderSelected {
+		return bytes.Clone(sel.ID[:])
+	}
+	b := binary.BigEndian.AppendUint64(nil, uint64(sel.Interval.Start))
+	return binary.BigEndian.AppendUint64(b, uint64(sel.Interval.Duration))
+}
+
+func (t *task) decodeSelection(b []byte) (sel store.Selection, err error) {
+	switch {
+	case t.Mode == dap.LeaderSelected && len(b) == len(sel.ID):
+		sel.ID = dap.BatchID(b)
+	case t.Mode == dap.TimeInterval && len(b) == 16:
+		sel.Interval.Start = dap.Time(binary.BigEndian.Uint64(b))
+		sel.Interval.Duration = dap.Duration(binary.BigEndian.Uint64(b[8:]))
+	default:
+		err = errors.New("stored selection: wrong length")
+	}
+	return sel, err
+}
+
+// Create implements [store.Store].
+func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, body []byte, keep bool,
+	sel *store.Selection, now time.Time) (out *store.Resource, made bool, err error) {
+	t, err := s.task(task)
+	if err != nil {
+		return nil, false, err
+	}
+	digest := sha256.Sum256(body)
+	var kept, selection []byte
+	if keep {
+		kept = append([]byte{}, body...)
+	}
+	if sel != nil {
+		selection = t.encodeSelection(*sel)
+	}
+	err = s.update(ctx, "create-resource", func(tx *database.Tx) error {
+		r, found, err := findResource(tx, t, kind, "find-digest", digest[:])
+		if err != nil {
+			return err
+		}
+		if !found {
+			if sel != nil && kind != store.KindAggregation {
+				if err := t.refuseOverlap(tx, *sel); err != nil {
+					return err
+				}
+			}
+			var generation uint64
+			if _, err := tx.One("generation", []any{t.row, int(kind), digest[:]}, &generation); err != nil {
+				return err
+			}
+			id := s.resourceID(task, kind, generation, digest)
+			_, err := tx.Insert("put-resource", t.row, int(kind), id, digest[:], kept, selection, now.UnixNano())
+			if err != nil {
+				return err
+			}
+			made = true
+			if r, err = mustResource(tx, t, kind, id); err != nil {
+				return err
+			}
+		}
+		out = &r.Resource
+		return nil
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return out, made, nil
+}
+
+// refuseOverlap is ErrOverlap if any of the selection was released.
+func (t *task) refuseOverlap(tx *database.Tx, sel store.Selection) error {
+	var one int
+	var found bool
+	if t.Mode == dap.LeaderSelected {
+		var err error
+		if found, err = tx.One("id-closed", []any{t.row, sel.ID[:]}, &one); err != nil {
+			return err
+		}
+	} else {
+		sp, err := spanOf(sel.Interval)
+		if err != nil {
+			return err
+		}
+		if found, err = tx.One("interval-closed", []any{t.row, sp.first, sp.last}, &one); err != nil {
+			return err
+		}
+	}
+	if found {
+		return store.ErrOverlap
+	}
+	return nil
+}
+
+// Resource implements [store.Store].
+func (s *Store) Resource(ctx context.Context, kind store.Kind, task dap.TaskID, id string) (out *store.Resource, err error) {
+	t, err := s.task(task)
+	if err != nil {
+		return nil, err
+	}
+	err = s.view(ctx, "resource", func(tx *database.Tx) error {
+		r, err := mustResource(tx, t, kind, id)
+		if err == nil {
+			out = &r.Resource
+		}
+		return err
+	})
+	return out, err
+}
+
+// PendingResources implements [store.Store].
+func (s *Store) PendingResources(ctx context.Context, kind store.Kind, n int) (out []*store.Resource, err error) {
+	type name struct {
+		task int64
+		id   string
+	}
+	err = s.view(ctx, "pending-resources", func(tx *database.Tx) error {
+		var names []name
+		err := tx.Each("pending-resources", []any{int(kind), max(n, 0)}, func(r database.Row) error {
+			var x name
+			err := r.Scan(&x.task, &x.id)
+			names = append(names, x)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, x := range names {
+			r, err := mustResource(tx, s.taskByRow(x.task), kind, x.id)
+			if err != nil {
+				return err
+			}
+			out = append(out, &r.Resource)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Delete implements [store.Store].
+func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id string) error {
+	t, err := s.task(task)
+	if err != nil {
+		return err
+	}
+	defer s.resources.lock(resourceKey{t.row, kind, id})()
+	if kind == store.KindCollection {
+		t.gate.Lock()
+		defer t.gate.Unlock()
+	}
+	var row int64
+	err = s.update(ctx, "delete-resource", func(tx *database.Tx) error {
+		r, err := mustResource(tx, t, kind, id)
+		if err != nil {
+			return err
+		}
+		row = r.row
+		if _, err := tx.Exec("count-deleted", t.row, int(kind), r.Digest[:]); err != nil {
+			return err
+		}
+		_, err = tx.Exec("drop-resource", r.row) // its hold goes with it
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t.dropHold(row)
+	return nil
+}
+
+// Fail implements [store.Store].
+func (s *Store) Fail(ctx context.Context, in *store.Resource, p *dap.Problem) error {
+	t, err := s.task(in.Task)
+	if err != nil {
+		return err
+	}
+	problem, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("store: fail: %w", err)
+	}
+	defer s.resources.lock(resourceKey{t.row, in.Kind, in.ID})()
+	if in.Kind == store.KindCollection {
+		t.gate.Lock()
+		defer t.gate.Unlock()
+	}
+	var row int64
+	err = s.update(ctx, "fail-resource", func(tx *database.Tx) error {
+		r, err := mustResource(tx, t, in.Kind, in.ID)
+		if err != nil {
+			return err
+		}
+		row = r.row
+		switch r.State {
+		case store.Failed:
+			return nil
+		case store.Ready:
+			return fmt.Errorf("%w: the resource is ready", store.ErrDifferent)
+		}
+		if _, err := tx.Exec("resource-failed", r.row, string(problem)); err != nil {
+			return err
+		}
+		_, err = tx.Exec("drop-hold", r.row)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t.dropHold(row)
+	return nil
+}
+
+// CommitJob implements [store.Store].
+//
+// Step 9 of one report (its end at the helper): from a proof that holds, to its place in the batch's sum and the answer.
+func (s *Store) CommitJob(ctx context.Context, in *store.Resource, c *store.Commit,
+	reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error) {
+	t, err := s.task(in.Task)
+	if err != nil {
+		return nil, err
+	}
+	if c.Task != in.Task {
+		return nil, errors.New("store: commit-job: commit of another task")
+	}
+	defer s.resources.lock(resourceKey{t.row, in.Kind, in.ID})()
+	r, err := s.reload(ctx, t, in)
+	if err != nil {
+		return nil, err
+	}
+	switch r.State {
+	case store.Ready:
+		return r.Response, nil
+	case store.Failed:
+		return nil, r.Problem
+	}
+	var response []byte
+	err = s.settle(ctx, "commit-job", t, c, answer(reply, &response), func(tx *database.Tx, total tally) error {
+		if n, err := tx.Exec("job-ready", r.row, response); err != nil || n != 1 {
+			return errors.Join(err, missing(n))
+		}
+		_, err := tx.Exec("count-acknowledged", t.row, total.sum())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
+}
+
+// Advance implements [store.Store].
+func (s *Store) Advance(ctx context.Context, in *store.Resource, step uint16, digest [32]byte, c *store.Commit,
+	reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error) {
+	t, err := s.task(in.Task)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		c = &store.Commit{Task: in.Task}
+	}
+	if c.Task != in.Task {
+		return nil, errors.New("store: advance-job: commit of another task")
+	}
+	defer s.resources.lock(resourceKey{t.row, in.Kind, in.ID})()
+	r, err := s.reload(ctx, t, in)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.State == store.Failed:
+		return nil, r.Problem
+	case step == 0 || r.State != store.Ready:
+		return nil, store.ErrStep
+	case step == r.Step && bytes.Equal(digest[:], r.stepDigest):
+		return r.Response, nil
+	case int(step) != int(r.Step)+1:
+		return nil, store.ErrStep
+	}
+	var response []byte
+	err = s.settle(ctx, "advance-job", t, c, answer(reply, &response), func(tx *database.Tx, total tally) error {
+		if n, err := tx.Exec("job-advance", r.row, int(step), digest[:], response); err != nil || n != 1 {
+			return errors.Join(err, missing(n))
+		}
+		_, err := tx.Exec("count-acknowledged", t.row, total.sum())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
+}
+
+// answer adapts reply to settle. A response is never NULL, which would mean that there is none.
+func answer(reply func([]dap.ReportError) ([]byte, error), response *[]byte) func([]dap.ReportError) error {
+	return func(verdict []dap.ReportError) error {
+		b, err := reply(verdict)
+		if err != nil {
+			return fmt.Errorf("store: reply: %w", err)
+		}
+		*response = append([]byte{}, b...)
+		return nil
+	}
+}
+
+// missing is the error of a change that should have met one row and met n.
+func missing(n int) error {
+	if n == 1 {
+		return nil
+	}
+	return fmt.Errorf("%w: resource", store.ErrNotFound)
+}
+
+func (s *Store) reload(ctx context.Context, t *task, in *store.Resource) (r *resourceRow, err error) {
+	err = s.view(ctx, "reload-resource", func(tx *database.Tx) error {
+		r, err = mustResource(tx, t, in.Kind, in.ID)
+		return err
+	})
+	return r, err
+}

@@ -1,0 +1,287 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/service/database"
+)
+
+const (
+	stageUpload = 0 // refused at upload
+	stageLater  = 1 // rejected after the acknowledgement
+)
+
+// SegmentsOfLog implements [segment.Committer].
+func (s *Store) SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, err error) {
+	err = s.view(ctx, "segments-of-log", func(tx *database.Tx) error {
+		var one int
+		done, err = tx.One("find-log", []any{log[:]}, &one)
+		return err
+	})
+	return done, err
+}
+
+// CommitLog implements [segment.Committer]: the reports of the log are acknowledged for good and wait to be claimed.
+// Duplicates that the sorter left out count as replays.
+func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segment.Meta) error {
+	return s.update(ctx, "commit-log", func(tx *database.Tx) error {
+		var one int
+		if done, err := tx.One("find-log", []any{log[:]}, &one); err != nil || done {
+			return err
+		}
+		if _, err := tx.Exec("put-log", log[:]); err != nil {
+			return err
+		}
+		for _, m := range segments {
+			t, err := s.task(m.TaskID)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec("put-segment", m.Name, m.Size, m.Sum[:], m.Duplicates, t.row, m.Bucket, m.Count)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec("count-acknowledged", t.row, m.Count+m.Duplicates); err != nil {
+				return err
+			}
+			if err := reject(tx, t, dap.ReportReplayed, uint64(m.Duplicates)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ForgetLog implements [segment.Forgetter].
+func (s *Store) ForgetLog(ctx context.Context, log disk.LogID) error {
+	return s.update(ctx, "forget-log", func(tx *database.Tx) error {
+		_, err := tx.Exec("forget-log", log[:])
+		return err
+	})
+}
+
+// reject counts reports turned away after their acknowledgement.
+func reject(tx *database.Tx, t *task, code dap.ReportError, reports uint64) error {
+	if reports == 0 {
+		return nil
+	}
+	_, err := tx.Exec("count-rejected", t.row, stageLater, int(code), reports)
+	return err
+}
+
+// ClaimSegments implements [store.Store].
+func (s *Store) ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int) (jobs []*store.SegmentJob, err error) {
+	if n <= 0 {
+		return nil, nil
+	}
+	err = s.update(ctx, "claim-segments", func(tx *database.Tx) error {
+		if err := s.rejectLate(tx); err != nil {
+			return err
+		}
+		claims, err := s.claimable(tx, now, n)
+		if err != nil {
+			return err
+		}
+		for _, c := range claims {
+			if err := s.claim(tx, c, now.Add(lease)); err != nil {
+				return err
+			}
+			jobs = append(jobs, c.job)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return jobs, nil
+}
+
+// rejectLate finishes the segments of buckets that were closed while their reports were still on their way through the
+// log. No worker has seen them: a collection freezes only when nothing in it waits, and what comes later is not
+// claimable until the collection is over.
+func (s *Store) rejectLate(tx *database.Tx) error {
+	type late struct {
+		id, task int64
+		reports  uint64
+	}
+	var all []late
+	err := tx.Each("late-segments", nil, func(r database.Row) error {
+		var l late
+		if err := r.Scan(&l.id, &l.task, &l.reports); err != nil {
+			return err
+		}
+		all = append(all, l)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		if _, err := tx.Exec("drop-segment", l.id); err != nil {
+			return err
+		}
+		if err := reject(tx, s.taskByRow(l.task), dap.BatchCollected, l.reports); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claim is a segment about to be leased.
+type claim struct {
+	id    int64
+	task  *task
+	batch int64 // leader-selected: zero until assigned
+	job   *store.SegmentJob
+}
+
+func (s *Store) claimable(tx *database.Tx, now time.Time, n int) (claims []claim, err error) {
+	err = tx.Each("claimable-segments", []any{now.UnixNano(), n}, func(r database.Row) error {
+		c := claim{job: new(store.SegmentJob)}
+		m := &c.job.Segment
+		var row int64
+		var sum, digest, accepted []byte
+		var location string
+		err := r.Scan(&c.id, &m.Name, &m.Size, &sum, &m.Duplicates, &row, &m.Bucket, &m.Count, &c.batch,
+			&c.job.Lease.Attempts, &digest, &accepted, &location)
+		if err != nil {
+			return err
+		}
+		c.task = s.taskByRow(row)
+		m.TaskID, m.Sum = c.task.ID, segment.Sum(sum)
+		c.job.Task = c.task.ID
+		if digest != nil {
+			c.job.Sent = &store.Sent{Accepted: accepted, Digest: [32]byte(digest), Location: location}
+		}
+		claims = append(claims, c)
+		return nil
+	})
+	return claims, err
+}
+
+func (s *Store) claim(tx *database.Tx, c claim, expires time.Time) error {
+	var batch any
+	if c.task.Mode == dap.LeaderSelected {
+		if err := s.assign(tx, &c); err != nil {
+			return err
+		}
+		batch = c.batch
+	} else {
+		c.job.Batch.Start = dap.Time(c.job.Segment.Bucket)
+	}
+	token, err := s.random(16)
+	if err != nil {
+		return err
+	}
+	c.job.Lease.Token = [16]byte(token)
+	c.job.Lease.Expires = expires
+	c.job.Lease.Attempts++
+	_, err = tx.Exec("lease-segment", c.id, token, expires.UnixNano(), batch)
+	return err
+}
+
+// assign gives a leader-selected segment its batch.
+func (s *Store) assign(tx *database.Tx, c *claim) error {
+	var id []byte
+	if c.batch != 0 {
+		if _, err := tx.One("batch-by-row", []any{c.batch}, &id); err != nil {
+			return err
+		}
+		c.job.Batch.ID = dap.BatchID(id)
+		return nil
+	}
+	found, err := tx.One("fillable-batch", []any{c.task.row, c.task.minimum()}, &c.batch, &id)
+	if err != nil {
+		return err
+	}
+	if !found {
+		if id, err = s.random(32); err != nil {
+			return err
+		}
+		if c.batch, err = tx.Insert("put-batch", c.task.row, nil, id); err != nil {
+			return err
+		}
+	}
+	c.job.Batch.ID = dap.BatchID(id)
+	return nil
+}
+
+// leased is the row of a claimed segment.
+type leased struct {
+	id, task int64
+	reports  uint64
+	batch    int64
+	digest   []byte
+	location string
+}
+
+// fence finds the segment that j claims; [store.ErrStaleLease] if the claim is no longer j's.
+func fence(tx *database.Tx, j *store.SegmentJob) (l leased, err error) {
+	found, err := tx.One("leased-segment", []any{j.Segment.Name, j.Lease.Token[:]},
+		&l.id, &l.task, &l.reports, &l.batch, &l.digest, &l.location)
+	if err == nil && !found {
+		err = store.ErrStaleLease
+	}
+	return l, err
+}
+
+// SaveSent implements [store.Store].
+func (s *Store) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.Sent) error {
+	if n := (j.Segment.Count + 7) / 8; len(sent.Accepted) != n {
+		return fmt.Errorf("store: save-sent: bitmap of %d bytes, want %d", len(sent.Accepted), n)
+	}
+	return s.update(ctx, "save-sent", func(tx *database.Tx) error {
+		l, err := fence(tx, j)
+		if err != nil {
+			return err
+		}
+		location := sent.Location
+		if l.digest != nil {
+			if !bytes.Equal(l.digest, sent.Digest[:]) {
+				return fmt.Errorf("%w: not the request that was sent before", store.ErrDifferent)
+			}
+			if location == "" {
+				location = l.location
+			}
+		}
+		_, err = tx.Exec("save-sent", l.id, sent.Digest[:], sent.Accepted, location)
+		return err
+	})
+}
+
+// RetrySegment implements [store.Store].
+func (s *Store) RetrySegment(ctx context.Context, j *store.SegmentJob, after time.Time, why string) error {
+	return s.update(ctx, "retry-segment", func(tx *database.Tx) error {
+		l, err := fence(tx, j)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec("retry-segment", l.id, after.UnixNano(), why)
+		return err
+	})
+}
+
+// Quarantine implements [store.Store].
+func (s *Store) Quarantine(ctx context.Context, j *store.SegmentJob, code dap.ReportError, why string) error {
+	if code == 0 {
+		return errors.New("store: quarantine: no code")
+	}
+	return s.update(ctx, "quarantine", func(tx *database.Tx) error {
+		l, err := fence(tx, j)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec("quarantine-segment", l.id, why); err != nil {
+			return err
+		}
+		return reject(tx, s.taskByRow(l.task), code, l.reports)
+	})
+}

@@ -1,0 +1,436 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+//go:embed migrations/*.sql statements/*.sql
+var files embed.FS
+
+// Options say where the store lives. FS is required.
+type Options struct {
+	// FS is this process's alone: whoever opens it takes its lock ([disk.OSFS.Lock]) before the store.
+	FS disk.FS
+	// File is the database; default "store.db".
+	File string
+	// Runs is the directory of the run files, the engine's own; default "runs".
+	Runs string
+	// MaxBuckets is how many buckets keep their run files open when idle; default 64.
+	MaxBuckets int
+	// Rand is the source of keys, lease tokens and batch ids; default [rand.Reader].
+	Rand io.Reader
+	// Logger gets a line when merging run files fails, which harms nothing but speed; default none.
+	Logger *slog.Logger
+	// Observe is told of each transaction; see [database.Options].
+	Observe func(name string, took time.Duration, err error)
+	// Clock measures what Observe is told.
+	Clock disk.Clock
+	// Failpoints is nil in production. Its names are "store.<transaction>.before-commit" and ".after-commit".
+	Failpoints *disk.Failpoints
+}
+
+// Validate fills in defaults and says what is wrong.
+func (o *Options) Validate() error {
+	if o.File == "" {
+		o.File = "store.db"
+	}
+	if o.Runs == "" {
+		o.Runs = "runs"
+	}
+	if o.MaxBuckets == 0 {
+		o.MaxBuckets = 64
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	switch {
+	case o.FS == nil:
+		return errors.New("store: Options.FS is required")
+	case o.MaxBuckets < 0:
+		return fmt.Errorf("store: MaxBuckets %d is negative", o.MaxBuckets)
+	}
+	return errors.Join(disk.CheckName(o.File), disk.CheckName(o.Runs))
+}
+
+// Store is the embedded engine. Its methods are documented at [store.Store].
+type Store struct {
+	opt Options
+	db  *database.DB
+	key []byte // of resource ids
+
+	resources keyed[resourceKey]
+	replay    replay
+
+	provision sync.Mutex   // one PutTask at a time
+	mu        sync.RWMutex // guards the maps; never held while waiting for the database
+	tasks     map[dap.TaskID]*task
+	rows      map[int64]*task
+}
+
+var _ store.Store = (*Store)(nil)
+
+// task is what the engine keeps in memory of a task.
+type task struct {
+	store.Task // all but VDAF never change
+	row        int64
+
+	// gate: commits hold it shared, changes of a batch's state alone.
+	gate sync.RWMutex
+
+	mu     sync.RWMutex   // guards what follows
+	vdaf   vdaf.VDAF      // nil until PutTask in this life of the process
+	closed []span         // time-interval: what was released; disjoint, ascending
+	holds  map[int64]hold // time-interval: by row of the resource
+}
+
+// span is an interval of time with both ends included, clamped to what a row can hold.
+type span struct{ first, last int64 }
+
+type hold struct {
+	span
+	frozen bool
+}
+
+// maxTime is the last report time that the engine takes; it leaves room for the end of an interval.
+const maxTime = math.MaxInt64 - 1
+
+// spanOf clamps an interval. No report lies in what is cut off.
+func spanOf(iv dap.Interval) (span, error) {
+	end, ok := iv.End()
+	if !ok || iv.Duration == 0 {
+		return span{}, fmt.Errorf("store: invalid interval %v", iv)
+	}
+	return span{int64(min(iv.Start, math.MaxInt64)), int64(min(end-1, math.MaxInt64))}, nil
+}
+
+func (s span) contains(t int64) bool  { return s.first <= t && t <= s.last }
+func (s span) overlaps(o span) bool   { return s.first <= o.last && o.first <= s.last }
+func compareSpan(s span, t int64) int { return cmpInt(s.last, t) }
+
+func cmpInt(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// stateOf says where the bucket of a time-interval task stands, and whether a collection has frozen it.
+func (t *task) stateOf(bucket dap.Time) (state store.BatchState, frozen bool) {
+	at := int64(min(bucket, math.MaxInt64))
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	i, _ := slices.BinarySearchFunc(t.closed, at, compareSpan) // the first that ends at or after it
+	if i < len(t.closed) && t.closed[i].contains(at) {
+		return store.Closed, false
+	}
+	for _, h := range t.holds {
+		if h.contains(at) {
+			return store.Draining, h.frozen
+		}
+	}
+	return store.Open, false
+}
+
+func (t *task) close(s span) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(t.closed, s.last, compareSpan)
+	t.closed = slices.Insert(t.closed, i, s)
+}
+
+func (t *task) setHold(resource int64, h hold) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.holds[resource] = h
+}
+
+func (t *task) dropHold(resource int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.holds, resource)
+}
+
+func (t *task) getVDAF() (vdaf.VDAF, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.vdaf == nil {
+		return nil, errors.New("store: task was not provisioned since the start")
+	}
+	return t.vdaf, nil
+}
+
+// minimum is the least count ever released.
+func (t *task) minimum() uint64 { return max(t.MinBatch, 1) }
+
+// Open opens the store of a process and makes it if it is not there. Leases of earlier lives are void, run files that
+// no row names are removed.
+func Open(ctx context.Context, opt Options) (_ *Store, err error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{opt: opt, tasks: make(map[dap.TaskID]*task), rows: make(map[int64]*task)}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	for _, dir := range []string{path.Dir(opt.File), opt.Runs} {
+		if err := disk.MakeDirs(opt.FS, dir); err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+	}
+	migrations, err := fs.Sub(files, "migrations")
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	statements, err := fs.Sub(files, "statements")
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	s.db, err = database.Open(database.Options{
+		FS: opt.FS, Name: opt.File, Migrations: migrations, Statements: statements,
+		Prefix: "store", Failpoints: opt.Failpoints, Observe: opt.Observe, Clock: opt.Clock,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	key, err := s.random(32)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.update(ctx, "open", func(tx *database.Tx) error { return s.load(tx, key) }); err != nil {
+		return nil, err
+	}
+	if err := s.sweepRuns(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// load is the transaction of Open. key becomes the key of resource ids of a new store.
+func (s *Store) load(tx *database.Tx, key []byte) error {
+	if _, err := tx.Exec("put-identity", key); err != nil {
+		return err
+	}
+	if _, err := tx.One("identity", nil, &s.key); err != nil {
+		return err
+	}
+	if _, err := tx.Exec("void-leases"); err != nil {
+		return err
+	}
+	err := tx.Each("tasks", nil, func(r database.Row) error {
+		var id []byte
+		var mode int
+		var precision uint64
+		t := &task{holds: make(map[int64]hold)}
+		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch); err != nil {
+			return err
+		}
+		t.ID, t.Mode, t.TimePrecision = dap.TaskID(id), dap.BatchMode(mode), dap.TimePrecision(precision)
+		s.tasks[t.ID], s.rows[t.row] = t, t
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = tx.Each("releases", nil, func(r database.Row) error {
+		var row int64
+		var sp span
+		if err := r.Scan(&row, &sp.first, &sp.last); err != nil {
+			return err
+		}
+		s.rows[row].close(sp)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return tx.Each("holds", nil, func(r database.Row) error {
+		var resource, row int64
+		var h hold
+		if err := r.Scan(&resource, &row, &h.first, &h.last, &h.frozen); err != nil {
+			return err
+		}
+		s.rows[row].setHold(resource, h)
+		return nil
+	})
+}
+
+// sweepRuns removes run files of commits that never came about.
+func (s *Store) sweepRuns(ctx context.Context) error {
+	live := make(map[string]struct{})
+	err := s.view(ctx, "live-runs", func(tx *database.Tx) error {
+		return tx.Each("live-runs", nil, func(r database.Row) error {
+			var name string
+			if err := r.Scan(&name); err != nil {
+				return err
+			}
+			live[name] = struct{}{}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := segment.Sweep(s.opt.FS, s.opt.Runs, live); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+// Close implements [store.Store].
+func (s *Store) Close() error {
+	s.replay.close()
+	var errs []error
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) update(ctx context.Context, name string, fn func(tx *database.Tx) error) error {
+	return outcome(name, s.db.Update(ctx, name, fn))
+}
+
+func (s *Store) view(ctx context.Context, name string, fn func(tx *database.Tx) error) error {
+	return outcome(name, s.db.View(ctx, name, fn))
+}
+
+// outcome names the operation and turns the database's unknown into the store's.
+func outcome(name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, database.ErrUnknown):
+		return fmt.Errorf("%w: %s: %w", store.ErrUnknown, name, err)
+	}
+	return fmt.Errorf("store: %s: %w", name, err)
+}
+
+func (s *Store) random(n int) ([]byte, error) {
+	b := make([]byte, n)
+	if _, err := io.ReadFull(s.opt.Rand, b); err != nil {
+		return nil, fmt.Errorf("store: random bytes: %w", err)
+	}
+	return b, nil
+}
+
+func (s *Store) task(id dap.TaskID) (*task, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.tasks[id]
+	if t == nil {
+		return nil, fmt.Errorf("%w: task", store.ErrNotFound)
+	}
+	return t, nil
+}
+
+func (s *Store) taskByRow(row int64) *task {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.rows[row]
+}
+
+// PutTask implements [store.Store].
+func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
+	if in.VDAF == nil {
+		return errors.New("store: put task: VDAF is required")
+	}
+	if in.Mode != dap.TimeInterval && in.Mode != dap.LeaderSelected {
+		return fmt.Errorf("store: put task: unknown batch mode %d", in.Mode)
+	}
+	s.provision.Lock()
+	defer s.provision.Unlock()
+	if t, err := s.task(in.ID); err == nil {
+		if !bytes.Equal(t.Config, in.Config) || t.Mode != in.Mode || t.TimePrecision != in.TimePrecision || t.MinBatch != in.MinBatch {
+			return fmt.Errorf("%w: task provisioned with another configuration", store.ErrDifferent)
+		}
+		t.mu.Lock()
+		t.vdaf = in.VDAF
+		t.mu.Unlock()
+		return nil
+	}
+	t := &task{Task: *in, vdaf: in.VDAF, holds: make(map[int64]hold)}
+	t.Config = bytes.Clone(in.Config)
+	err := s.update(ctx, "put-task", func(tx *database.Tx) (err error) {
+		t.row, err = tx.Insert("put-task", t.ID[:], t.Config, int(t.Mode), uint64(t.TimePrecision), t.MinBatch)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tasks[t.ID], s.rows[t.row] = t, t
+	return nil
+}
+
+// Tasks implements [store.Store].
+func (s *Store) Tasks(context.Context) ([]dap.TaskID, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	ids := make([]dap.TaskID, 0, len(s.tasks))
+	for id := range s.tasks {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b dap.TaskID) int { return bytes.Compare(a[:], b[:]) })
+	return ids, nil
+}
+
+// BatchState implements [store.Store].
+func (s *Store) BatchState(ctx context.Context, id dap.TaskID, b store.Batch) (state store.BatchState, err error) {
+	t, err := s.task(id)
+	if err != nil {
+		return 0, err
+	}
+	if t.Mode == dap.TimeInterval {
+		state, _ = t.stateOf(b.Start)
+		return state, nil
+	}
+	err = s.view(ctx, "batch-state", func(tx *database.Tx) error {
+		var frozen bool
+		state, frozen, err = idState(tx, t, b.ID)
+		_ = frozen
+		return err
+	})
+	return state, err
+}
+
+// idState is stateOf for a leader-selected batch.
+func idState(tx *database.Tx, t *task, id dap.BatchID) (state store.BatchState, frozen bool, err error) {
+	var one int
+	if found, err := tx.One("id-closed", []any{t.row, id[:]}, &one); err != nil || found {
+		return store.Closed, false, err
+	}
+	held, err := tx.One("id-held", []any{t.row, id[:]}, &frozen)
+	if held {
+		return store.Draining, frozen, err
+	}
+	return store.Open, false, err
+}

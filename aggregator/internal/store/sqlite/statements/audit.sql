@@ -1,0 +1,37 @@
+-- name: audit-integrity
+PRAGMA quick_check(20)
+
+-- name: audit-foreign-keys
+PRAGMA foreign_key_check
+
+-- name: audit-batches
+SELECT task, bucket, batch_id, closed, verified, checksum, share FROM batch ORDER BY id
+
+-- name: audit-releases
+SELECT task, kind, resource_id, first, last, batch_id, count, checksum FROM release ORDER BY seq
+
+-- name: audit-runs
+SELECT task, bucket, name, ids, size, sum FROM run ORDER BY task, bucket, id
+
+-- name: audit-segments
+SELECT name, size FROM segment ORDER BY id
+
+-- name: audit-unledgered
+SELECT task, resource_id FROM resource WHERE state = 1 AND kind IN (2, 3) AND NOT EXISTS (
+  SELECT 1 FROM release WHERE release.task = resource.task AND release.kind = resource.kind
+    AND release.resource_id = resource.resource_id)
+
+-- name: audit-holds
+SELECT hold.task, resource.resource_id FROM hold JOIN resource ON hold.resource = resource.id
+WHERE resource.state <> 0 OR resource.kind <> 2 OR EXISTS (
+  SELECT 1 FROM release WHERE release.task = hold.task AND release.first <= hold.last AND release.last >= hold.first)
+  OR EXISTS (SELECT 1 FROM batch WHERE batch.id = hold.batch AND closed = 1)
+
+-- name: audit-lost-segments
+SELECT segment.task, segment.name FROM segment JOIN batch ON segment.batch = batch.id
+WHERE segment.state = 0 AND batch.closed = 1
+
+-- name: audit-frozen
+SELECT hold.task, resource.resource_id FROM hold JOIN resource ON hold.resource = resource.id
+WHERE hold.count IS NOT NULL AND hold.count <> (SELECT coalesce(sum(verified), 0) FROM batch
+  WHERE batch.id = hold.batch OR (batch.task = hold.task AND batch.bucket BETWEEN hold.first AND hold.last))

@@ -1,0 +1,71 @@
+-- name: batch-of-bucket
+SELECT id, closed, verified, first_time, last_time, checksum, share FROM batch WHERE task = ?1 AND bucket = ?2
+
+-- name: batch-of-id
+SELECT id, closed, verified, first_time, last_time, checksum, share FROM batch WHERE task = ?1 AND batch_id = ?2
+
+-- name: batch-by-row
+SELECT batch_id FROM batch WHERE id = ?1
+
+-- name: put-batch
+INSERT INTO batch (task, bucket, batch_id) VALUES (?1, ?2, ?3)
+
+-- name: merge-batch
+UPDATE batch SET verified = ?2, first_time = ?3, last_time = ?4, checksum = ?5, share = ?6 WHERE id = ?1
+
+-- name: batches-in-interval
+SELECT id, closed, verified, first_time, last_time, checksum, share FROM batch
+WHERE task = ?1 AND bucket BETWEEN ?2 AND ?3 ORDER BY bucket
+
+-- name: verified-in-interval
+SELECT coalesce(sum(verified), 0) FROM batch WHERE task = ?1 AND bucket BETWEEN ?2 AND ?3
+
+-- name: ready-batch
+SELECT id, batch_id FROM batch WHERE task = ?1 AND closed = 0 AND batch_id IS NOT NULL AND verified >= ?2
+  AND NOT EXISTS (SELECT 1 FROM hold WHERE hold.batch = batch.id)
+ORDER BY id LIMIT 1
+
+-- name: close-batch
+UPDATE batch SET closed = 1, share = NULL WHERE id = ?1
+
+-- name: interval-closed
+SELECT 1 FROM release WHERE task = ?1 AND first <= ?3 AND last >= ?2 LIMIT 1
+
+-- name: id-closed
+SELECT 1 FROM release WHERE task = ?1 AND batch_id = ?2
+
+-- name: id-held
+SELECT count IS NOT NULL FROM hold JOIN batch ON hold.batch = batch.id WHERE batch.task = ?1 AND batch_id = ?2
+
+-- name: interval-held
+SELECT count IS NOT NULL FROM hold WHERE task = ?1 AND first <= ?3 AND last >= ?2 AND resource <> ?4
+ORDER BY 1 DESC LIMIT 1
+
+-- name: put-release
+INSERT INTO release (task, kind, resource_id, first, last, batch_id, count, checksum, debit)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+
+-- name: put-run
+INSERT INTO run (task, bucket, name, ids, size, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- name: runs-of-bucket
+SELECT name, ids, size, sum FROM run WHERE task = ?1 AND bucket = ?2 ORDER BY id
+
+-- name: drop-run
+DELETE FROM run WHERE name = ?1
+
+-- name: live-runs
+SELECT name FROM run
+
+-- name: batches
+SELECT bucket, batch_id, closed, verified, first_time, last_time, checksum, (
+    SELECT coalesce(sum(reports), 0) FROM segment WHERE state = 0
+      AND segment.task = batch.task AND (segment.batch = batch.id OR segment.bucket = batch.bucket)),
+  EXISTS (SELECT 1 FROM hold WHERE hold.batch = batch.id
+    OR (hold.task = batch.task AND hold.first <= batch.bucket AND hold.last >= batch.bucket))
+FROM batch WHERE task = ?1 ORDER BY bucket DESC, id DESC LIMIT ?2
+
+-- name: new-buckets
+SELECT bucket, sum(reports) FROM segment WHERE task = ?1 AND state = 0 AND NOT EXISTS (
+  SELECT 1 FROM batch WHERE batch.task = segment.task AND batch.bucket = segment.bucket)
+GROUP BY bucket ORDER BY bucket DESC LIMIT ?2

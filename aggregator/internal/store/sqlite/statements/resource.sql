@@ -1,0 +1,47 @@
+-- name: find-resource
+SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created FROM resource
+WHERE task = ?1 AND kind = ?2 AND resource_id = ?3
+
+-- name: find-digest
+SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created FROM resource
+WHERE task = ?1 AND kind = ?2 AND digest = ?3
+
+-- name: pending-resources
+SELECT task, resource_id FROM resource WHERE kind = ?1 AND state = 0 ORDER BY id LIMIT ?2
+
+-- name: generation
+SELECT deleted FROM generation WHERE task = ?1 AND kind = ?2 AND digest = ?3
+
+-- name: put-resource
+INSERT INTO resource (task, kind, resource_id, digest, body, selection, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+
+-- name: drop-resource
+DELETE FROM resource WHERE id = ?1
+
+-- name: count-deleted
+INSERT INTO generation (task, kind, digest, deleted) VALUES (?1, ?2, ?3, 1)
+ON CONFLICT (task, kind, digest) DO UPDATE SET deleted = deleted + 1
+
+-- name: resource-ready
+UPDATE resource SET state = 1, response = ?2 WHERE id = ?1 AND state = 0
+
+-- name: job-ready
+UPDATE resource SET state = 1, response = ?2, body = NULL WHERE id = ?1 AND state = 0
+
+-- name: job-advance
+UPDATE resource SET step = ?2, step_digest = ?3, response = ?4, state = 1 WHERE id = ?1 AND state = 1
+
+-- name: resource-failed
+UPDATE resource SET state = 2, problem = ?2 WHERE id = ?1 AND state = 0
+
+-- name: find-hold
+SELECT batch, selection, first, last, count, checksum, span_first, span_last FROM hold WHERE resource = ?1
+
+-- name: put-hold
+INSERT INTO hold (resource, task, first, last, batch, selection) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- name: freeze-hold
+UPDATE hold SET count = ?2, checksum = ?3, span_first = ?4, span_last = ?5 WHERE resource = ?1 AND count IS NULL
+
+-- name: drop-hold
+DELETE FROM hold WHERE resource = ?1

@@ -1,0 +1,62 @@
+-- name: void-leases
+UPDATE segment SET lease_token = NULL, lease_expires = NULL WHERE lease_token IS NOT NULL
+
+-- name: find-log
+SELECT 1 FROM log WHERE log_id = ?1
+
+-- name: put-log
+INSERT INTO log (log_id) VALUES (?1)
+
+-- name: forget-log
+DELETE FROM log WHERE log_id = ?1
+
+-- name: put-segment
+INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+
+-- name: late-segments
+SELECT id, task, reports FROM segment WHERE state = 0 AND EXISTS (
+  SELECT 1 FROM release WHERE release.task = segment.task AND release.first <= bucket AND release.last >= bucket)
+
+-- name: drop-segment
+DELETE FROM segment WHERE id = ?1
+
+-- name: claimable-segments
+SELECT id, name, size, sum, duplicates, task, bucket, reports, batch, attempts, sent_digest, sent_accepted, sent_location FROM segment
+WHERE state = 0 AND not_before <= ?1 AND (lease_token IS NULL OR lease_expires <= ?1) AND NOT EXISTS (
+  SELECT 1 FROM hold WHERE hold.task = segment.task AND count IS NOT NULL AND first <= bucket AND last >= bucket)
+ORDER BY id LIMIT ?2
+
+-- name: lease-segment
+UPDATE segment SET lease_token = ?2, lease_expires = ?3, attempts = attempts + 1, batch = ?4 WHERE id = ?1
+
+-- name: fillable-batch
+SELECT id, batch_id FROM batch WHERE task = ?1 AND closed = 0 AND batch_id IS NOT NULL
+  AND verified + (SELECT coalesce(sum(reports), 0) FROM segment WHERE segment.batch = batch.id AND state = 0) < ?2
+  AND NOT EXISTS (SELECT 1 FROM hold WHERE hold.batch = batch.id)
+ORDER BY id LIMIT 1
+
+-- name: leased-segment
+SELECT id, task, reports, batch, sent_digest, sent_location FROM segment
+WHERE name = ?1 AND state = 0 AND lease_token = ?2
+
+-- name: save-sent
+UPDATE segment SET sent_digest = ?2, sent_accepted = ?3, sent_location = ?4 WHERE id = ?1
+
+-- name: retry-segment
+UPDATE segment SET lease_token = NULL, lease_expires = NULL, not_before = ?2, why = ?3 WHERE id = ?1
+
+-- name: quarantine-segment
+UPDATE segment SET lease_token = NULL, lease_expires = NULL, state = 1, why = ?2 WHERE id = ?1
+
+-- name: waiting-in-interval
+SELECT coalesce(sum(reports), 0) FROM segment WHERE task = ?1 AND state = 0 AND bucket BETWEEN ?2 AND ?3
+
+-- name: waiting-in-batch
+SELECT coalesce(sum(reports), 0) FROM segment WHERE batch = ?1 AND state = 0
+
+-- name: stuck
+SELECT name, reports, attempts, state, why, not_before FROM segment
+WHERE task = ?1 AND (state = 1 OR why <> '') ORDER BY id
+
+-- name: live-segments
+SELECT name FROM segment

@@ -1,0 +1,38 @@
+-- name: put-identity
+INSERT INTO identity (only, resource_key) VALUES (1, ?1) ON CONFLICT (only) DO NOTHING
+
+-- name: identity
+SELECT resource_key FROM identity
+
+-- name: put-task
+INSERT INTO task (task_id, config, mode, time_precision, min_batch) VALUES (?1, ?2, ?3, ?4, ?5)
+
+-- name: tasks
+SELECT id, task_id, config, mode, time_precision, min_batch FROM task ORDER BY id
+
+-- name: count-acknowledged
+UPDATE task SET acknowledged = acknowledged + ?2 WHERE id = ?1
+
+-- name: count-aggregated
+UPDATE task SET aggregated = aggregated + ?2 WHERE id = ?1
+
+-- name: count-collected
+UPDATE task SET collected = collected + ?2 WHERE id = ?1
+
+-- name: count-rejected
+INSERT INTO rejection (task, stage, code, reports) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (task, stage, code) DO UPDATE SET reports = reports + excluded.reports
+
+-- name: counts
+SELECT acknowledged, aggregated, collected,
+  (SELECT coalesce(sum(reports), 0) FROM segment WHERE segment.task = task.id AND state = 0)
+FROM task WHERE id = ?1
+
+-- name: rejections
+SELECT stage, code, reports FROM rejection WHERE task = ?1
+
+-- name: releases
+SELECT task, first, last FROM release WHERE first IS NOT NULL ORDER BY task, first
+
+-- name: holds
+SELECT resource, task, first, last, count IS NOT NULL FROM hold WHERE first IS NOT NULL

@@ -1,0 +1,169 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/service/database"
+)
+
+// AddRefused implements [store.Store].
+func (s *Store) AddRefused(ctx context.Context, task dap.TaskID, refused map[dap.ReportError]uint64) error {
+	t, err := s.task(task)
+	if err != nil {
+		return err
+	}
+	return s.update(ctx, "add-refused", func(tx *database.Tx) error {
+		for _, code := range slices.Sorted(maps.Keys(refused)) {
+			if code == 0 {
+				return errors.New("refused without a code")
+			}
+			if refused[code] == 0 {
+				continue
+			}
+			if _, err := tx.Exec("count-rejected", t.row, stageUpload, int(code), refused[code]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Counts implements [store.Store].
+func (s *Store) Counts(ctx context.Context, task dap.TaskID) (c *store.Counts, err error) {
+	t, err := s.task(task)
+	if err != nil {
+		return nil, err
+	}
+	err = s.view(ctx, "counts", func(tx *database.Tx) error {
+		c, err = t.counts(tx)
+		return err
+	})
+	return c, err
+}
+
+func (t *task) counts(tx *database.Tx) (*store.Counts, error) {
+	c := &store.Counts{Rejected: make(map[dap.ReportError]uint64), Refused: make(map[dap.ReportError]uint64)}
+	_, err := tx.One("counts", []any{t.row}, &c.Acknowledged, &c.Aggregated, &c.Collected, &c.Waiting)
+	if err != nil {
+		return nil, err
+	}
+	err = tx.Each("rejections", []any{t.row}, func(r database.Row) error {
+		var stage, code int
+		var n uint64
+		if err := r.Scan(&stage, &code, &n); err != nil {
+			return err
+		}
+		if stage == stageUpload {
+			c.Refused[dap.ReportError(code)] = n
+		} else {
+			c.Rejected[dap.ReportError(code)] = n
+		}
+		return nil
+	})
+	return c, err
+}
+
+// Batches implements [store.Store]: the newest first.
+func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []store.BatchStatus, err error) {
+	t, err := s.task(task)
+	if err != nil || n <= 0 {
+		return nil, err
+	}
+	err = s.view(ctx, "batches", func(tx *database.Tx) error {
+		out = nil
+		err := tx.Each("batches", []any{t.row, n}, func(r database.Row) error {
+			var b store.BatchStatus
+			var bucket, first, last uint64
+			var id, checksum []byte
+			var closed, held bool
+			if err := r.Scan(&bucket, &id, &closed, &b.Verified, &first, &last, &checksum, &b.Waiting, &held); err != nil {
+				return err
+			}
+			if id != nil {
+				b.Batch.ID = dap.BatchID(id)
+			} else {
+				b.Batch.Start = dap.Time(bucket)
+			}
+			b.First, b.Last, b.Checksum = dap.Time(first), dap.Time(last), dap.Checksum(checksum)
+			switch {
+			case closed:
+				b.State = store.Closed
+			case held:
+				b.State = store.Draining
+			}
+			out = append(out, b)
+			return nil
+		})
+		if err != nil || t.Mode != dap.TimeInterval {
+			return err
+		}
+		return tx.Each("new-buckets", []any{t.row, n}, func(r database.Row) error {
+			var b store.BatchStatus
+			var bucket uint64
+			if err := r.Scan(&bucket, &b.Waiting); err != nil {
+				return err
+			}
+			b.Batch.Start = dap.Time(bucket)
+			b.State, _ = t.stateOf(b.Batch.Start)
+			out = append(out, b)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if t.Mode == dap.TimeInterval {
+		slices.SortFunc(out, func(a, b store.BatchStatus) int { return cmp.Compare(b.Batch.Start, a.Batch.Start) })
+	}
+	return out[:min(n, len(out))], nil
+}
+
+// Stuck implements [store.Store].
+func (s *Store) Stuck(ctx context.Context, task dap.TaskID) (out []store.Stuck, err error) {
+	t, err := s.task(task)
+	if err != nil {
+		return nil, err
+	}
+	err = s.view(ctx, "stuck", func(tx *database.Tx) error {
+		return tx.Each("stuck", []any{t.row}, func(r database.Row) error {
+			var x store.Stuck
+			var next int64
+			if err := r.Scan(&x.Segment, &x.Reports, &x.Attempts, &x.Quarantined, &x.Why, &next); err != nil {
+				return err
+			}
+			if !x.Quarantined {
+				x.Next = time.Unix(0, next).UTC()
+			}
+			out = append(out, x)
+			return nil
+		})
+	})
+	return out, err
+}
+
+// LiveFiles implements [store.Store].
+func (s *Store) LiveFiles(ctx context.Context) (names []string, err error) {
+	err = s.view(ctx, "live-files", func(tx *database.Tx) error {
+		names = nil
+		for _, statement := range []string{"live-segments", "live-runs"} {
+			err := tx.Each(statement, nil, func(r database.Row) error {
+				var name string
+				err := r.Scan(&name)
+				names = append(names, name)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return names, err
+}

@@ -1,0 +1,443 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+)
+
+func init() {
+	tests["LeaderWholeWay"] = testLeaderWholeWay
+	tests["LeaderSelectedWholeWay"] = testLeaderSelectedWholeWay
+	tests["TasksAreKept"] = testTasksAreKept
+	tests["LogsCommitOnce"] = testLogsCommitOnce
+	tests["LeasesFence"] = testLeasesFence
+	tests["RetryBacksOff"] = testRetryBacksOff
+	tests["SentIsFixed"] = testSentIsFixed
+	tests["Quarantine"] = testQuarantine
+	tests["ReplayAcrossSegments"] = testReplayAcrossSegments
+	tests["CommitAccountsForAll"] = testCommitAccountsForAll
+	tests["FailedFoldChangesNothing"] = testFailedFoldChangesNothing
+	tests["ManyRuns"] = testManyRuns
+	tests["Refused"] = testRefused
+}
+
+func testLeaderWholeWay(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 9)
+	w.Upload(task, 11, 10, 14)
+	w.Sort()
+	w.CountsAre(task, store.Counts{Acknowledged: 15, Waiting: 15})
+	if done := w.Work(task); done != 3 {
+		t.Fatalf("%d segments, want 3", done)
+	}
+	w.CountsAre(task, store.Counts{Acknowledged: 15, Aggregated: 15})
+
+	batches, err := w.Store.Batches(ctx, task.ID, 10)
+	w.ok(err)
+	want := []store.BatchStatus{
+		{Batch: store.Batch{Start: 11}, Verified: 5, First: 11, Last: 11, Checksum: checksum(10, 14)},
+		{Batch: store.Batch{Start: 10}, Verified: 10, First: 10, Last: 10, Checksum: checksum(0, 9)},
+	}
+	if !slices.Equal(batches, want) {
+		t.Fatalf("batches are %+v, want %+v", batches, want)
+	}
+
+	r := w.Ask(task, "ask", Interval(5, 100))
+	f := w.Hold(r)
+	if f.Count != 15 || f.Checksum != checksum(0, 14) || f.Span != (dap.Interval{Start: 10, Duration: 2}) {
+		t.Fatalf("frozen is %+v", *f)
+	}
+	var got []int64
+	response, err := w.Store.Release(ctx, w.ReleaseOf(task, r, f, &got))
+	w.ok(err)
+	w.Once(got, 0, 14)
+	w.CountsAre(task, store.Counts{Acknowledged: 15, Aggregated: 15, Collected: 15})
+	w.Audit()
+
+	w.Reopen(t)
+	again, err := w.Store.Resource(ctx, store.KindCollection, task.ID, r.ID)
+	w.ok(err)
+	if again.State != store.Ready || string(again.Response) != string(response) || string(again.Body) != "ask" {
+		t.Fatalf("after reopening the collection is %+v", again)
+	}
+	for _, bucket := range []dap.Time{5, 10, 50, 104} {
+		state, err := w.Store.BatchState(ctx, task.ID, store.Batch{Start: bucket})
+		w.ok(err)
+		if state != store.Closed {
+			t.Errorf("bucket %d is %d, want closed", bucket, state)
+		}
+	}
+	for _, bucket := range []dap.Time{4, 105} {
+		state, err := w.Store.BatchState(ctx, task.ID, store.Batch{Start: bucket})
+		w.ok(err)
+		if state != store.Open {
+			t.Errorf("bucket %d is %d, want open", bucket, state)
+		}
+	}
+	w.Audit()
+}
+
+func testLeaderSelectedWholeWay(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.LeaderSelected, 1)
+	w := NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 2)
+	w.Sort()
+	w.Work(task)
+	r := w.Ask(task, "next", nil)
+	_, _, err := w.Store.Drain(ctx, r)
+	w.is(err, store.ErrTooSmall)
+
+	w.Upload(task, 11, 3, 5) // the same batch: it has 3 of 5
+	w.Sort()
+	w.Work(task)
+	w.Upload(task, 12, 6, 13) // the next batch
+	w.Sort()
+	w.Work(task)
+	batches, err := w.Store.Batches(ctx, task.ID, 10)
+	w.ok(err)
+	if len(batches) != 2 || batches[1].Verified != 6 || batches[0].Verified != 8 {
+		t.Fatalf("batches are %+v", batches)
+	}
+	if batches[0].Batch.ID == batches[1].Batch.ID || batches[0].Batch.ID == (dap.BatchID{}) {
+		t.Fatal("batch ids are not random")
+	}
+
+	f := w.Hold(r)
+	if f.Selection.ID != batches[1].Batch.ID || f.Span != (dap.Interval{Start: 10, Duration: 2}) {
+		t.Fatalf("frozen is %+v, want the oldest batch", f)
+	}
+	var got []int64
+	_, err = w.Store.Release(ctx, w.ReleaseOf(task, r, f, &got))
+	w.ok(err)
+	w.Once(got, 0, 5)
+	w.Audit()
+
+	// The same body is the same collection until it is deleted; then it is a fresh one, with the next batch.
+	if same := w.Ask(task, "next", nil); same.ID != r.ID || same.State != store.Ready {
+		t.Fatalf("asked again: %+v", same)
+	}
+	w.ok(w.Store.Delete(ctx, store.KindCollection, task.ID, r.ID))
+	_, err = w.Store.Resource(ctx, store.KindCollection, task.ID, r.ID)
+	w.is(err, store.ErrNotFound)
+	r2 := w.Ask(task, "next", nil)
+	if r2.ID == r.ID || r2.State != store.Pending {
+		t.Fatalf("asked after deletion: %+v", r2)
+	}
+	_, err = w.Store.Release(ctx, w.ReleaseOf(task, r2, w.Hold(r2), &got))
+	w.ok(err)
+	w.Once(got, 6, 13)
+	state, err := w.Store.BatchState(ctx, task.ID, batches[0].Batch)
+	w.ok(err)
+	if state != store.Closed {
+		t.Fatalf("released batch is %d", state)
+	}
+	w.Audit()
+}
+
+func testTasksAreKept(t *testing.T, h Harness) {
+	ctx := context.Background()
+	a, b := Task(t, dap.TimeInterval, 1), Task(t, dap.LeaderSelected, 2)
+	w := NewWorld(t, h, a, b)
+	w.Reopen(t)
+	ids, err := w.Store.Tasks(ctx)
+	w.ok(err)
+	if !slices.Equal(ids, []dap.TaskID{a.ID, b.ID}) {
+		t.Fatalf("tasks are %v", ids)
+	}
+	other := *a
+	other.MinBatch++
+	w.is(w.Store.PutTask(ctx, &other), store.ErrDifferent)
+	_, err = w.Store.Counts(ctx, dap.TaskID{9})
+	w.is(err, store.ErrNotFound)
+	_, err = w.Store.Seen(ctx, dap.TaskID{9}, 1, nil)
+	w.is(err, store.ErrNotFound)
+	_, err = w.Store.BatchState(ctx, dap.TaskID{9}, store.Batch{})
+	w.is(err, store.ErrNotFound)
+	_, _, err = w.Store.Create(ctx, store.KindShare, dap.TaskID{9}, nil, false, nil, w.Now)
+	w.is(err, store.ErrNotFound)
+}
+
+func testLogsCommitOnce(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	log := disk.LogID{1}
+	done, err := w.Store.SegmentsOfLog(ctx, log)
+	w.ok(err)
+	if done {
+		t.Fatal("a log is done before it came")
+	}
+	metas := []segment.Meta{{Name: "segments/a.seg", TaskID: task.ID, Bucket: 3, Count: 4, Size: 100, Duplicates: 2}}
+	w.ok(w.Store.CommitLog(ctx, log, metas))
+	w.ok(w.Store.CommitLog(ctx, log, metas))
+	if done, err = w.Store.SegmentsOfLog(ctx, log); err != nil || !done {
+		t.Fatal(done, err)
+	}
+	want := store.Counts{Acknowledged: 6, Waiting: 4, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: 2}}
+	w.CountsAre(task, want)
+	live, err := w.Store.LiveFiles(ctx)
+	w.ok(err)
+	if !slices.Contains(live, "segments/a.seg") {
+		t.Fatalf("live files are %v", live)
+	}
+	jobs := w.Claim(5)
+	if len(jobs) != 1 || jobs[0].Segment != metas[0] {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	problems, err := w.Store.Audit(ctx)
+	w.ok(err)
+	if len(problems) != 1 {
+		t.Fatalf("one file is missing, but the audit says %q", problems)
+	}
+	err = w.Store.CommitLog(ctx, disk.LogID{2}, []segment.Meta{{Name: "x", TaskID: dap.TaskID{9}, Count: 1, Size: 1}})
+	w.is(err, store.ErrNotFound)
+	if done, err = w.Store.SegmentsOfLog(ctx, disk.LogID{2}); err != nil || done {
+		t.Fatal("a log that failed counts as done", err)
+	}
+}
+
+func testLeasesFence(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 5)
+	w.Sort()
+	old := w.Claim(5)
+	if len(old) != 1 || old[0].Lease.Attempts != 1 || !old[0].Lease.Expires.Equal(w.Now.Add(time.Minute)) {
+		t.Fatalf("claimed %+v", old)
+	}
+	if more := w.Claim(5); len(more) != 0 {
+		t.Fatalf("claimed twice: %+v", more)
+	}
+	w.Now = w.Now.Add(time.Minute)
+	fresh := w.Claim(5)
+	if len(fresh) != 1 || fresh[0].Lease.Attempts != 2 || fresh[0].Lease.Token == old[0].Lease.Token {
+		t.Fatalf("claimed after the lease ran out: %+v", fresh)
+	}
+	w.is(w.Store.SaveSent(ctx, old[0], &store.Sent{Accepted: []byte{1}}), store.ErrStaleLease)
+	w.is(w.Store.RetrySegment(ctx, old[0], w.Now, "x"), store.ErrStaleLease)
+	w.is(w.Store.Quarantine(ctx, old[0], dap.InvalidMessage, "x"), store.ErrStaleLease)
+	w.is(w.Store.CommitSegment(ctx, old[0], w.CommitOf(task, old[0])), store.ErrStaleLease)
+	w.CountsAre(task, store.Counts{Acknowledged: 6, Waiting: 6})
+	w.ok(w.Store.CommitSegment(ctx, fresh[0], w.CommitOf(task, fresh[0])))
+	w.is(w.Store.CommitSegment(ctx, fresh[0], w.CommitOf(task, fresh[0])), store.ErrStaleLease)
+	w.CountsAre(task, store.Counts{Acknowledged: 6, Aggregated: 6})
+	w.Audit()
+}
+
+func testRetryBacksOff(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 5)
+	w.Sort()
+	job := w.Claim(1)[0]
+	w.ok(w.Store.RetrySegment(ctx, job, w.Now.Add(time.Hour), "peer is down"))
+	if jobs := w.Claim(1); len(jobs) != 0 {
+		t.Fatal("claimed before its time")
+	}
+	stuck, err := w.Store.Stuck(ctx, task.ID)
+	w.ok(err)
+	want := store.Stuck{Segment: job.Segment.Name, Reports: 6, Attempts: 1, Why: "peer is down", Next: w.Now.Add(time.Hour).UTC()}
+	if len(stuck) != 1 || stuck[0] != want {
+		t.Fatalf("stuck is %+v, want %+v", stuck, want)
+	}
+	w.Now = w.Now.Add(time.Hour)
+	if jobs := w.Claim(1); len(jobs) != 1 || jobs[0].Lease.Attempts != 2 {
+		t.Fatalf("claimed %+v", jobs)
+	}
+}
+
+func testSentIsFixed(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 5)
+	w.Sort()
+	job := w.Claim(1)[0]
+	if job.Sent != nil {
+		t.Fatal("sent before it was")
+	}
+	sent := &store.Sent{Accepted: []byte{0b101}, Digest: [32]byte{7}}
+	if err := w.Store.SaveSent(ctx, job, &store.Sent{Accepted: []byte{1, 1}}); err == nil {
+		t.Fatal("a bitmap of the wrong length passed")
+	}
+	w.ok(w.Store.SaveSent(ctx, job, sent))
+	w.ok(w.Store.SaveSent(ctx, job, sent))
+	w.ok(w.Store.SaveSent(ctx, job, &store.Sent{Accepted: sent.Accepted, Digest: sent.Digest, Location: "/x/1"}))
+	w.ok(w.Store.SaveSent(ctx, job, sent)) // forgets no location
+	w.is(w.Store.SaveSent(ctx, job, &store.Sent{Accepted: []byte{1}, Digest: [32]byte{8}}), store.ErrDifferent)
+	w.Now = w.Now.Add(time.Hour)
+	got := w.Claim(1)[0].Sent
+	if got == nil || got.Digest != sent.Digest || got.Location != "/x/1" || !slices.Equal(got.Accepted, sent.Accepted) {
+		t.Fatalf("sent is %+v", got)
+	}
+}
+
+func testQuarantine(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 5)
+	w.Sort()
+	job := w.Claim(1)[0]
+	w.ok(w.Store.Quarantine(ctx, job, dap.InvalidMessage, "cannot be rebuilt"))
+	w.CountsAre(task, store.Counts{Acknowledged: 6, Rejected: map[dap.ReportError]uint64{dap.InvalidMessage: 6}})
+	w.Now = w.Now.Add(time.Hour)
+	if jobs := w.Claim(1); len(jobs) != 0 {
+		t.Fatal("claimed what was set aside")
+	}
+	stuck, err := w.Store.Stuck(ctx, task.ID)
+	w.ok(err)
+	if len(stuck) != 1 || !stuck[0].Quarantined || stuck[0].Why != "cannot be rebuilt" || stuck[0].Reports != 6 {
+		t.Fatalf("stuck is %+v", stuck)
+	}
+	w.Audit()
+}
+
+func testReplayAcrossSegments(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 5)
+	w.Upload(task, 10, 5, 5) // a duplicate in the same log, which the sorter leaves out
+	w.Sort()
+	w.Work(task)
+	w.Upload(task, 10, 3, 9)
+	w.Upload(task, 11, 3, 3) // another bucket: another report
+	w.Sort()
+	ids := []dap.ReportID{ReportID(3), ReportID(9), ReportID(3)}
+	seen, err := w.Store.Seen(ctx, task.ID, 10, ids)
+	w.ok(err)
+	if !slices.Equal(seen, []bool{true, false, true}) {
+		t.Fatalf("seen is %v", seen)
+	}
+	if seen, err = w.Store.Seen(ctx, task.ID, 11, ids); err != nil || !slices.Equal(seen, []bool{false, false, false}) {
+		t.Fatalf("seen in another bucket is %v, %v", seen, err)
+	}
+	w.Work(task)
+	want := store.Counts{Acknowledged: 15, Aggregated: 11, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: 4}}
+	w.CountsAre(task, want)
+	w.Audit()
+	w.Reopen(t)
+	if seen, err = w.Store.Seen(ctx, task.ID, 10, ids); err != nil || !slices.Equal(seen, []bool{true, true, true}) {
+		t.Fatalf("seen after reopening is %v, %v", seen, err)
+	}
+
+	// Repeats within one commit, too.
+	w.Upload(task, 12, 20, 21)
+	w.Sort()
+	job := w.Claim(1)[0]
+	c := Commit(t, task, []store.Batch{job.Batch}, []dap.Time{12}, [][]int{{20, 20}})
+	var verdicts []dap.ReportError
+	inner := c.Fold
+	c.Fold = func(v []dap.ReportError) (shares []*shareOf, err error) {
+		verdicts = slices.Clone(v)
+		return inner(v)
+	}
+	w.ok(w.Store.CommitSegment(ctx, job, c))
+	if !slices.Equal(verdicts, []dap.ReportError{0, dap.ReportReplayed}) {
+		t.Fatalf("verdicts are %v", verdicts)
+	}
+	w.Audit()
+}
+
+func testCommitAccountsForAll(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 5)
+	w.Sort()
+	job := w.Claim(1)[0]
+	batches, times := []store.Batch{job.Batch}, []dap.Time{10}
+	bad := map[string]*store.Commit{
+		"too few":       Commit(t, task, batches, times, [][]int{{0, 1, 2}}),
+		"other bucket":  Commit(t, task, batches, []dap.Time{11}, [][]int{{0, 1, 2, 3, 4, 5}}),
+		"other batch":   Commit(t, task, []store.Batch{{Start: 11}}, []dap.Time{11}, [][]int{{0, 1, 2, 3, 4, 5}}),
+		"batch twice":   Commit(t, task, []store.Batch{job.Batch, job.Batch}, times, [][]int{{0, 1, 2, 3, 4, 5}}),
+		"no such batch": {Task: task.ID, Candidates: make([]store.Candidate, 6)},
+	}
+	for name, c := range bad {
+		if err := w.Store.CommitSegment(ctx, job, c); err == nil {
+			t.Errorf("%s: passed", name)
+		}
+	}
+	w.CountsAre(task, store.Counts{Acknowledged: 6, Waiting: 6})
+	w.Audit()
+	good := Commit(t, task, batches, times, [][]int{{0, 1, 2}})
+	good.Rejected = map[dap.ReportError]uint64{dap.VDAFVerifyError: 2, dap.HpkeDecryptError: 1}
+	w.ok(w.Store.CommitSegment(ctx, job, good))
+	w.CountsAre(task, store.Counts{Acknowledged: 6, Aggregated: 3, Rejected: good.Rejected})
+	w.Audit()
+}
+
+func testFailedFoldChangesNothing(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 5)
+	w.Sort()
+	job := w.Claim(1)[0]
+	c := w.CommitOf(task, job)
+	good := c.Fold
+	boom := errors.New("boom")
+	c.Fold = func([]dap.ReportError) ([]*shareOf, error) { return nil, boom }
+	w.is(w.Store.CommitSegment(ctx, job, c), boom)
+	c.Fold = func([]dap.ReportError) ([]*shareOf, error) { return []*shareOf{nil}, nil }
+	if err := w.Store.CommitSegment(ctx, job, c); err == nil {
+		t.Fatal("reports without a share passed")
+	}
+	w.CountsAre(task, store.Counts{Acknowledged: 6, Waiting: 6})
+	w.Audit()
+	c.Fold = good
+	w.ok(w.Store.CommitSegment(ctx, job, c))
+	w.Audit()
+}
+
+// testManyRuns makes enough run files of one bucket that engines which merge them do.
+func testManyRuns(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	for n := range 24 {
+		w.Upload(task, 10, 2*n, 2*n+2) // one of the three is a replay, but for the first
+		w.Sort()
+		w.Work(task)
+	}
+	w.CountsAre(task, store.Counts{Acknowledged: 72, Aggregated: 49, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: 23}})
+	w.Audit()
+	w.Reopen(t)
+	var ids []dap.ReportID
+	for n := range 60 {
+		ids = append(ids, ReportID(n))
+	}
+	seen, err := w.Store.Seen(ctx, task.ID, 10, ids)
+	w.ok(err)
+	for n, s := range seen {
+		if s != (n <= 48) {
+			t.Fatalf("report %d: seen is %v", n, s)
+		}
+	}
+	w.Audit()
+}
+
+func testRefused(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.ok(w.Store.AddRefused(ctx, task.ID, map[dap.ReportError]uint64{dap.ReportTooEarly: 2, dap.OutdatedConfig: 0}))
+	w.ok(w.Store.AddRefused(ctx, task.ID, map[dap.ReportError]uint64{dap.ReportTooEarly: 1}))
+	w.CountsAre(task, store.Counts{Refused: map[dap.ReportError]uint64{dap.ReportTooEarly: 3}})
+	w.Audit()
+}
