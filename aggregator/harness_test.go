@@ -1,0 +1,464 @@
+package aggregator_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/vdaf"
+	"github.com/starling-agg/starling/vdaf/prio3"
+)
+
+const (
+	peerToken      = "token-of-the-leader-at-the-helper"
+	collectorToken = "token-of-the-collector-at-the-leader"
+	buckets        = 5 // of the histogram
+	precision      = 3600
+)
+
+// clock is the machine's clock, shifted: timers are real, dates are the test's.
+type clock struct{ shift atomic.Int64 }
+
+func (c *clock) Now() time.Time                      { return time.Now().Add(time.Duration(c.shift.Load())) }
+func (c *clock) NewTimer(d time.Duration) disk.Timer { return disk.SystemClock.NewTimer(d) }
+func (c *clock) advance(d time.Duration)             { c.shift.Add(int64(d)) }
+
+// setup is what a test chooses; the zero value is a time-interval task with a minimum of 10, without noise and bounds.
+type setup struct {
+	mode     dap.BatchMode
+	min      uint64
+	interval *dap.Interval
+	noise    noise.Sampler
+	base     string // path of both base URLs
+	upload   string // token
+	leader   func(*leader.Options)
+	helper   func(*helper.Options)
+}
+
+// pair is a leader and a helper over loopback HTTP, with everything that their peers know.
+type pair struct {
+	t         *testing.T
+	clock     *clock
+	log       *syncBuffer
+	task      aggregator.Task
+	cfg       *dap.TaskConfiguration
+	id        dap.TaskID
+	vdaf      *prio3.Histogram
+	leaderKey *sealed.KeyPair
+	helperKey *sealed.KeyPair
+	collector *sealed.KeyPair
+
+	leader    *leader.Leader
+	helper    *helper.Helper
+	leaderFS  *disktest.Mem
+	helperFS  *disktest.Mem
+	leaderOpt leader.Options
+	helperOpt helper.Options
+	leaderURL string // base, with its path
+	helperURL string
+
+	leaderHandler, helperHandler atomic.Pointer[http.Handler]
+	// toHelper, if set, stands between the leader and the helper.
+	toHelper atomic.Pointer[func(next http.Handler) http.Handler]
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func newPair(t *testing.T, s setup) *pair {
+	t.Helper()
+	if s.mode == 0 {
+		s.mode = dap.TimeInterval
+	}
+	if s.min == 0 {
+		s.min = 10
+	}
+	p := &pair{t: t, clock: &clock{}, log: &syncBuffer{}}
+	serve := func(h *atomic.Pointer[http.Handler]) string {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }))
+		t.Cleanup(srv.Close)
+		return srv.URL + s.base
+	}
+	p.leaderURL, p.helperURL = serve(&p.leaderHandler), serve(&p.helperHandler)
+	p.leaderKey = must(sealed.Generate(1, sealed.SuiteX25519))
+	p.helperKey = must(sealed.Generate(2, sealed.SuiteX25519))
+	p.collector = must(sealed.Generate(3, sealed.SuiteX25519))
+	conf := dap.TaskConfiguration{
+		TaskInfo: []byte("a test"), Leader: []byte(p.leaderURL), Helper: []byte(p.helperURL),
+		TimePrecision: precision, MinBatchSize: s.min, BatchMode: s.mode, VDAFType: dap.TypePrio3Histogram,
+		VDAFConfig: must(dap.HistogramConfig{Length: buckets, ChunkLength: 2}.Append(nil)),
+	}
+	if s.interval != nil {
+		conf.Extensions = must(conf.Extensions.WithTaskInterval(*s.interval))
+	}
+	p.cfg = must(dap.NewTaskConfiguration(conf))
+	p.id = p.cfg.TaskID()
+	p.vdaf = must(prio3.NewHistogram(2, buckets, 2))
+	var key [vdaf.VerifyKeySize]byte
+	rand.Read(key[:])
+	p.task = aggregator.Task{
+		Config: p.cfg.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{7: key}, PeerToken: peerToken,
+		CollectorToken: collectorToken, UploadToken: s.upload, CollectorHPKE: dap.NewHpkeConfig(p.collector), Noise: s.noise,
+	}
+	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	p.leaderFS, p.helperFS = disktest.NewMem(1), disktest.NewMem(2)
+	p.leaderOpt = leader.Options{
+		Base: p.leaderURL, Tasks: []aggregator.Task{p.task}, Keys: must(sealed.NewKeyring(p.leaderKey)), FS: p.leaderFS,
+		Clock: p.clock, Log: log, Patience: -1, BackOff: time.Minute, MaxBackOff: time.Hour,
+	}
+	p.helperOpt = helper.Options{
+		Base: p.helperURL, Tasks: []aggregator.Task{p.task}, Keys: must(sealed.NewKeyring(p.helperKey)), FS: p.helperFS,
+		Clock: p.clock, Log: log,
+	}
+	if s.leader != nil {
+		s.leader(&p.leaderOpt)
+	}
+	if s.helper != nil {
+		s.helper(&p.helperOpt)
+	}
+	p.startLeader()
+	p.startHelper()
+	t.Cleanup(func() {
+		p.audit()
+		p.leader.Close()
+		p.helper.Close()
+		if t.Failed() {
+			t.Log(p.log.String())
+		}
+	})
+	return p
+}
+
+func (p *pair) startLeader() {
+	p.t.Helper()
+	l, err := leader.New(context.Background(), p.leaderOpt)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.leader = l
+	h := l.Handler()
+	p.leaderHandler.Store(&h)
+}
+
+func (p *pair) startHelper() {
+	p.t.Helper()
+	hs, err := helper.New(context.Background(), p.helperOpt)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.helper = hs
+	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f := p.toHelper.Load(); f != nil {
+			(*f)(hs.Handler()).ServeHTTP(w, r)
+			return
+		}
+		hs.Handler().ServeHTTP(w, r)
+	})
+	p.helperHandler.Store(&h)
+}
+
+// between puts f between leader and helper; nil takes it away.
+func (p *pair) between(f func(next http.Handler) http.Handler) {
+	if f == nil {
+		p.toHelper.Store(nil)
+		return
+	}
+	p.toHelper.Store(&f)
+}
+
+func (p *pair) audit() {
+	p.t.Helper()
+	for name, audit := range map[string]func(context.Context) ([]string, error){"leader": p.leader.Audit, "helper": p.helper.Audit} {
+		faults, err := audit(context.Background())
+		if err != nil || len(faults) > 0 {
+			p.t.Errorf("%s: audit: %v %q", name, err, faults)
+		}
+	}
+}
+
+// now is the current unit of the task.
+func (p *pair) now() dap.Time { return must(dap.TimePrecision(precision).At(p.clock.Now())) }
+
+// A spoil changes a report on its way.
+type spoil struct {
+	id       *dap.ReportID
+	time     *dap.Time
+	context  []byte // of the VDAF
+	plain    func(role dap.Role, s *dap.PlaintextInputShare)
+	share    func(*vdaf.Shares)
+	aad      func([]byte) []byte
+	report   func(*dap.Report)
+	metadata func(*dap.ReportMetadata)
+}
+
+// report makes one report of measurement m.
+func (p *pair) report(m int, s spoil) dap.Report {
+	p.t.Helper()
+	var r dap.Report
+	rand.Read(r.Metadata.ID[:])
+	r.Metadata.Time = p.now()
+	if s.id != nil {
+		r.Metadata.ID = *s.id
+	}
+	if s.time != nil {
+		r.Metadata.Time = *s.time
+	}
+	if s.metadata != nil {
+		s.metadata(&r.Metadata)
+	}
+	ctx := dap.VDAFContext(p.id)
+	if s.context != nil {
+		ctx = s.context
+	}
+	nonce := [vdaf.NonceSize]byte(r.Metadata.ID)
+	shares, err := p.vdaf.Shard(ctx, m, &nonce)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if s.share != nil {
+		s.share(shares)
+	}
+	r.PublicShare = shares.Public
+	for i, key := range []*sealed.KeyPair{p.leaderKey, p.helperKey} {
+		role := []dap.Role{dap.RoleLeader, dap.RoleHelper}[i]
+		plain := dap.PlaintextInputShare{Payload: shares.Inputs[i]}
+		if s.plain != nil {
+			s.plain(role, &plain)
+		}
+		aad := dap.InputShareAAD(p.id, p.cfg.Bytes(), &r.Metadata, r.PublicShare)
+		if s.aad != nil {
+			aad = s.aad(aad)
+		}
+		ct, err := dap.Seal(dap.NewHpkeConfig(key), dap.InputShareInfo(role), aad, must(plain.Append(nil)))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if role == dap.RoleLeader {
+			r.Leader = ct
+		} else {
+			r.Helper = ct
+		}
+	}
+	if s.report != nil {
+		s.report(&r)
+	}
+	return r
+}
+
+// reports makes n good reports, with measurements 0, 1, 2, ... modulo the number of buckets.
+func (p *pair) reports(n int) []dap.Report {
+	rs := make([]dap.Report, n)
+	for i := range rs {
+		rs[i] = p.report(i%buckets, spoil{})
+	}
+	return rs
+}
+
+// answer is an HTTP response, read.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// problem is the answer's problem document; the test fails if it is none.
+func (p *pair) problem(a answer) *dap.Problem {
+	p.t.Helper()
+	if a.header.Get("Content-Type") != dap.ProblemMedia {
+		p.t.Fatalf("status %d, content type %q, want a problem document; body %q", a.status, a.header.Get("Content-Type"), a.body)
+	}
+	doc := new(dap.Problem)
+	if err := json.Unmarshal(a.body, doc); err != nil {
+		p.t.Fatal(err)
+	}
+	if doc.Status != a.status {
+		p.t.Errorf("the document says status %d, the answer has %d", doc.Status, a.status)
+	}
+	return doc
+}
+
+// refused demands a problem of that type and status.
+func (p *pair) refused(a answer, typ dap.ProblemType, status int) {
+	p.t.Helper()
+	doc := p.problem(a)
+	if doc.Type != typ || a.status != status {
+		p.t.Errorf("problem %q with status %d (%s), want %q with %d", doc.Type, a.status, doc.Detail, typ, status)
+	}
+	if typ != "" && doc.TaskID != nil && *doc.TaskID != p.id && typ != dap.ProblemUnrecognizedTask {
+		p.t.Errorf("the document names another task")
+	}
+}
+
+// call makes one request to path below a base URL; a relative Location may be given with its leading slash.
+func (p *pair) call(method, base, path string, m dap.Media, token string, body []byte) answer {
+	p.t.Helper()
+	u := base + "/" + path
+	if strings.HasPrefix(path, "/") { // a Location: resolved against the origin
+		origin := base[:strings.Index(base[8:], "/")+8+1]
+		if i := strings.Index(base[8:], "/"); i < 0 {
+			origin = base + "/"
+		}
+		u = strings.TrimSuffix(origin, "/") + path
+	}
+	req, err := http.NewRequest(method, u, bytes.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if m != "" {
+		req.Header.Set("Content-Type", dap.ContentType(m))
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, b}
+}
+
+func (p *pair) path(c dap.Collection) string { return dap.CreationPath(p.id, c) }
+
+// upload sends reports in one request.
+func (p *pair) upload(rs ...dap.Report) answer {
+	p.t.Helper()
+	return p.call("POST", p.leaderURL, p.path(dap.ReportsResource), dap.MediaUploadReq, "", must(dap.AppendUploadRequest(nil, rs)))
+}
+
+// accept uploads reports that must all be acknowledged.
+func (p *pair) accept(rs ...dap.Report) {
+	p.t.Helper()
+	if a := p.upload(rs...); a.status != http.StatusOK || len(a.body) > 0 {
+		p.t.Fatalf("upload: status %d, %d bytes of errors: %q", a.status, len(a.body), a.body)
+	}
+}
+
+// uploadErrors reads the refusals of an upload.
+func (p *pair) uploadErrors(a answer) []dap.ReportUploadStatus {
+	p.t.Helper()
+	if a.status != http.StatusOK {
+		p.t.Fatalf("upload: status %d %q", a.status, a.body)
+	}
+	if len(a.body) > 0 {
+		if err := dap.CheckContentType(a.header.Get("Content-Type"), dap.MediaUploadErrors); err != nil {
+			p.t.Error(err)
+		}
+	}
+	return must(dap.Collect(dap.UploadErrors(a.body, nil)))
+}
+
+// step lets leader and helper work until neither has anything to do.
+func (p *pair) step() {
+	p.t.Helper()
+	for range 100 {
+		a, err := p.leader.Step(context.Background())
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		b, err := p.helper.Step(context.Background())
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if !a && !b {
+			return
+		}
+	}
+	p.t.Fatal("leader and helper never rest")
+}
+
+// query is a collection request for the units around now.
+func (p *pair) query() dap.CollectionJobReq {
+	q := dap.CollectionJobReq{Query: dap.Query{Mode: p.cfg.BatchMode}}
+	if q.Query.Mode == dap.TimeInterval {
+		q.Query.Interval = dap.Interval{Start: p.now() - 2, Duration: 5}
+	}
+	return q
+}
+
+func (p *pair) ask(q dap.CollectionJobReq) answer {
+	p.t.Helper()
+	return p.call("POST", p.leaderURL, p.path(dap.CollectionJobsResource), dap.MediaCollectionJobReq, collectorToken, must(q.Append(nil)))
+}
+
+func (p *pair) poll(location string) answer {
+	p.t.Helper()
+	return p.call("GET", p.leaderURL, location, "", collectorToken, nil)
+}
+
+// open opens a collection's result.
+func (p *pair) open(q dap.CollectionJobReq, body []byte) (*dap.CollectionJobResp, []int64) {
+	p.t.Helper()
+	resp, err := dap.ReadCollectionJobResp(body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	aad := dap.AggregateShareAAD(p.id, p.cfg.Bytes(), must(q.Append(nil)))
+	var shares []*vdaf.AggShare
+	for role, ct := range map[dap.Role]dap.HpkeCiphertext{dap.RoleLeader: resp.Leader, dap.RoleHelper: resp.Helper} {
+		plain, err := p.collector.Open(ct.Enc, dap.AggregateShareInfo(role), aad, ct.Payload)
+		if err != nil {
+			p.t.Fatalf("%v share: %v", role, err)
+		}
+		shares = append(shares, must(p.vdaf.ReadAggShare(plain)))
+	}
+	return &resp, must(p.vdaf.Unshard(shares))
+}
+
+// collect asks, works, polls and opens.
+func (p *pair) collect(q dap.CollectionJobReq) (*dap.CollectionJobResp, []int64) {
+	p.t.Helper()
+	a := p.ask(q)
+	if a.status != http.StatusCreated {
+		p.t.Fatalf("collection: status %d %q", a.status, a.body)
+	}
+	p.step()
+	got := p.poll(a.header.Get("Location"))
+	if got.status != http.StatusOK || len(got.body) == 0 {
+		p.t.Fatalf("collection: status %d, %d bytes", got.status, len(got.body))
+	}
+	return p.open(q, got.body)
+}

@@ -1,0 +1,184 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/lease"
+	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/internal/verify"
+	"github.com/starling-agg/starling/dap"
+)
+
+// Failpoints of this package: a crash at each must lose nothing and count nothing twice.
+const (
+	FailBeforeCommit  = "helper.before-commit"
+	FailAfterCommit   = "helper.after-commit" // committed, the leader not told
+	FailBeforeRelease = "helper.before-release"
+	FailAfterRelease  = "helper.after-release" // closed, the leader not told
+)
+
+// FailpointNames lists the failpoints of this package.
+func FailpointNames() []string {
+	return []string{FailBeforeCommit, FailAfterCommit, FailBeforeRelease, FailAfterRelease}
+}
+
+// A Helper is one helper service. Safe for concurrent use.
+type Helper struct {
+	opt    Options
+	tasks  map[dap.TaskID]*task.Task
+	store  store.Store
+	srv    *edge.Server
+	gate   *edge.Gate
+	engine engineOf
+	closed atomic.Bool
+	wake   chan struct{}
+	wakeUp func()
+}
+
+// New opens the store and provisions the tasks. Serve [Helper.Handler], call [Helper.Run] for the workers, and
+// [Helper.Close] in the end.
+func New(ctx context.Context, opt Options) (*Helper, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	base, err := edge.BasePath(opt.Base)
+	if err != nil {
+		return nil, fmt.Errorf("helper: %w", err)
+	}
+	h := &Helper{opt: opt, gate: edge.NewGate(opt.Limits.Jobs, opt.Limits.Queue)}
+	if h.tasks, err = task.Set(opt.Tasks, dap.RoleHelper); err != nil {
+		return nil, fmt.Errorf("helper: %w", err)
+	}
+	h.wake, h.wakeUp = lease.Signal()
+	one := &prio3{pool: verify.NewPool(opt.Limits.Workers), keys: opt.Keys, h: h}
+	h.engine = func(*task.Task) engine { return one }
+	h.srv = &edge.Server{
+		Base: base, Tasks: h.tasks, Keys: opt.Keys, Limits: opt.Limits,
+		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: h.closed.Load,
+	}
+	if err := h.routes(); err != nil {
+		return nil, err
+	}
+	h.store, err = sqlite.Open(ctx, sqlite.Options{FS: opt.FS, Lock: opt.Lock, Clock: opt.Clock, Failpoints: opt.Failpoints})
+	if err != nil {
+		return nil, fmt.Errorf("helper: %w", err)
+	}
+	for _, t := range h.tasks {
+		if err := h.store.PutTask(ctx, t.Stored()); err != nil {
+			return nil, errors.Join(fmt.Errorf("helper: provision: %w", err), h.store.Close())
+		}
+	}
+	return h, nil
+}
+
+func (h *Helper) routes() error {
+	if err := h.srv.HandleHpkeConfig(); err != nil {
+		return err
+	}
+	h.srv.Handle("POST", "aggregation_jobs", edge.Peer, h.postJob)
+	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, h.continueJob)
+	h.srv.Handle("GET", "aggregation_jobs/{id}", edge.Peer, h.getJob)
+	h.srv.Handle("DELETE", "aggregation_jobs/{id}", edge.Peer, h.deleteOf(store.KindAggregation))
+	h.srv.Handle("POST", "aggregate_shares", edge.Peer, h.postShare)
+	h.srv.Handle("GET", "aggregate_shares/{id}", edge.Peer, h.getShare)
+	h.srv.Handle("DELETE", "aggregate_shares/{id}", edge.Peer, h.deleteOf(store.KindShare))
+	h.srv.Handle("GET", peer.ProgressPath, edge.Peer, h.progress)
+	return nil
+}
+
+// Handler serves DAP under the path of the base URL.
+func (h *Helper) Handler() http.Handler { return h.srv }
+
+// Run works on stored jobs until the context ends, and then returns nil; or until the store's state is unknown, and then
+// returns that error: only a restart tells what happened. A helper that answers at once needs it all the same, for what an
+// earlier life stored.
+func (h *Helper) Run(ctx context.Context) error {
+	r := lease.New(h.opt.Clock, h.opt.Log)
+	r.Go("deferred jobs", h.opt.Idle, h.wake, h.Step)
+	select {
+	case <-ctx.Done():
+	case <-r.Done():
+	}
+	r.Stop()
+	return r.Err()
+}
+
+// Close refuses further requests and closes the store. Requests under way must have ended: shut the HTTP server down
+// first.
+func (h *Helper) Close() error {
+	if h.closed.Swap(true) {
+		return nil
+	}
+	return h.store.Close()
+}
+
+// Audit lists the violations of the store's invariants, in words; none is good.
+func (h *Helper) Audit(ctx context.Context) ([]string, error) { return h.store.Audit(ctx) }
+
+// batchOfJobs is how many stored resources a pass takes.
+const batchOfJobs = 16
+
+// Step does one pass over the stored jobs, and says whether it did any. [Helper.Run] repeats it; a simulation calls it by
+// itself.
+func (h *Helper) Step(ctx context.Context) (bool, error) {
+	worked := false
+	for _, kind := range []store.Kind{store.KindAggregation, store.KindShare} {
+		pending, err := h.store.PendingResources(ctx, kind, batchOfJobs)
+		if err != nil {
+			return worked, err
+		}
+		for _, res := range pending {
+			if res.Body == nil {
+				continue // the request that made it is working on it, or will be sent again
+			}
+			if err := h.finish(ctx, res); err != nil {
+				return worked, err
+			}
+			worked = true
+		}
+	}
+	return worked, nil
+}
+
+// finish works on one stored resource, to its result or to its problem.
+func (h *Helper) finish(ctx context.Context, res *store.Resource) error {
+	t := h.tasks[res.Task]
+	if t == nil {
+		return fmt.Errorf("helper: a stored job belongs to task %v, which is not provisioned", res.Task)
+	}
+	leave, err := h.gate.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if res.Kind == store.KindAggregation {
+		var j *job
+		if j, err = h.readJob(t, res.Body); err == nil {
+			_, err = h.runJob(ctx, res, j)
+		}
+	} else {
+		var req *dap.AggregateShareReq
+		var sel store.Selection
+		if req, sel, err = readShareReq(t, res.Body); err == nil {
+			_, err = h.release(ctx, res, t, req, sel)
+		}
+		if p := refusal(err); p != nil {
+			err = p
+		}
+	}
+	var e *edge.Error
+	if errors.As(err, &e) {
+		p := e.Problem
+		p.TaskID = &t.ID
+		return h.store.Fail(ctx, res, &p)
+	}
+	return err
+}

@@ -1,0 +1,261 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// A job is an init request that passed the checks which concern all of it.
+type job struct {
+	task  *task.Task
+	req   dap.AggregationJobInitReq
+	inits []dap.VerifyInit
+	batch dap.BatchID // leader-selected
+}
+
+// readJob decodes and checks a whole init request (DAP-18 section 4.5.3.2); what concerns one report comes later.
+func (h *Helper) readJob(t *task.Task, body []byte) (*job, error) {
+	req, err := dap.ReadAggregationJobInitReq(body)
+	if err != nil {
+		return nil, edge.Malformed(err)
+	}
+	j := &job{task: t, req: req}
+	if t.Keys[req.VerificationKeyID] == nil {
+		return nil, edge.Refuse(dap.ProblemInvalidMessage, "unknown verification key id")
+	}
+	var known []uint16
+	if t.Mode() == dap.LeaderSelected {
+		known = []uint16{dap.ExtLeaderSelectedBatchID}
+	}
+	if !req.Extensions.Increasing() {
+		return nil, edge.Refuse(dap.ProblemInvalidMessage, "extensions are out of order")
+	}
+	if unknown := req.Extensions.Unknown(known...); unknown != nil {
+		return nil, edge.Unsupported(unknown)
+	}
+	if t.Mode() == dap.LeaderSelected {
+		var ok bool
+		if j.batch, ok = req.LeaderSelectedBatch(); !ok {
+			return nil, edge.Refuse(dap.ProblemInvalidMessage, "no batch id")
+		}
+	}
+	if len(req.AggParam) > 0 {
+		return nil, edge.Refuse(dap.ProblemInvalidAggregationParameter, "this VDAF takes no aggregation parameter")
+	}
+	limits := dap.DefaultLimits()
+	limits.MaxReports = h.opt.Limits.JobReports
+	if j.inits, err = dap.Collect(j.req.VerifyInits(limits)); err != nil {
+		return nil, edge.Malformed(err)
+	}
+	if len(j.inits) == 0 {
+		return nil, edge.Refuse(dap.ProblemInvalidMessage, "a job without reports")
+	}
+	seen := make(map[dap.ReportID]struct{}, len(j.inits))
+	for i := range j.inits {
+		seen[j.inits[i].Metadata.ID] = struct{}{}
+	}
+	if len(seen) < len(j.inits) {
+		return nil, edge.Refuse(dap.ProblemInvalidMessage, "a report is there twice")
+	}
+	return j, nil
+}
+
+// postJob creates an aggregation job, or finds the one that the same bytes created.
+func (h *Helper) postJob(r *edge.Request) error {
+	body, done, err := r.Body(dap.MediaAggregationJobInitReq, h.opt.Limits.JobBody)
+	defer done()
+	if err != nil {
+		return err
+	}
+	j, err := h.readJob(r.Task, body)
+	if err != nil {
+		return err
+	}
+	deferred := h.opt.Deferred == Always
+	keep := deferred || h.engine(r.Task).rounds() > 1
+	res, _, err := h.store.Create(r.Context(), store.KindAggregation, r.Task.ID, body, keep, nil, h.opt.Clock.Now())
+	if err != nil {
+		return err
+	}
+	if res.State == store.Pending && !deferred {
+		leave, err := h.gate.Enter(r.Context())
+		if err != nil {
+			return err
+		}
+		defer leave()
+		if res.Response, err = h.runJob(r.Context(), res, j); err != nil {
+			return err
+		}
+		res.State = store.Ready
+	}
+	h.wakeUp()
+	return h.answerJob(r, res, http.StatusCreated)
+}
+
+// answerJob shows a job as it stands.
+func (h *Helper) answerJob(r *edge.Request, res *store.Resource, status int) error {
+	r.SetLocation(dap.AggregationJobsResource, res.ID, dap.StepQuery(res.Step))
+	return h.answer(r, res, status, dap.MediaAggregationJobResp)
+}
+
+// answer shows a resource as it stands: its result, its problem, or an empty body while it is being worked on.
+func (h *Helper) answer(r *edge.Request, res *store.Resource, status int, m dap.Media) error {
+	switch res.State {
+	case store.Failed:
+		return res.Problem
+	case store.Ready:
+		return r.Reply(status, m, res.Response)
+	}
+	return r.Empty(status, h.opt.Poll)
+}
+
+// runJob verifies a job's reports, commits those that hold and are new, and stores the answer with them, in one
+// transaction; only the first of several runs of one job has an effect, and all return the same bytes.
+//
+// Step 9 of one report: from the leader's aggregation job, to the helper's batch and an answer that cannot change.
+func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job) ([]byte, error) {
+	out, err := h.engine(j.task).init(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	defer out.close()
+	if err := h.opt.Failpoints.Hit(FailBeforeCommit); err != nil {
+		return nil, err
+	}
+	commit, reply := j.commit(out, nil)
+	body, err := h.store.CommitJob(ctx, res, commit, reply)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.opt.Failpoints.Hit(FailAfterCommit); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+// commit is what a step adds to the store, and the answer that goes with it. live are the reports that the step had, in
+// the order of the answer; nil means all.
+func (j *job) commit(out *outcome, live []int) (*store.Commit, func([]dap.ReportError) ([]byte, error)) {
+	if live == nil {
+		live = make([]int, len(j.inits))
+		for i := range live {
+			live[i] = i
+		}
+	}
+	c := &store.Commit{Task: j.task.ID, Rejected: make(map[dap.ReportError]uint64)}
+	bucket := make([]int32, len(j.inits))
+	batches := make(map[dap.Time]int32)
+	if j.task.Mode() == dap.LeaderSelected {
+		c.Batches = []store.Batch{{ID: j.batch}}
+	}
+	for _, i := range live {
+		m := &j.inits[i].Metadata
+		if code := out.errs[i]; code != 0 {
+			c.Rejected[code]++
+			continue
+		}
+		if !out.final {
+			continue
+		}
+		if j.task.Mode() == dap.TimeInterval {
+			at, ok := batches[m.Time]
+			if !ok {
+				at = int32(len(c.Batches))
+				batches[m.Time] = at
+				c.Batches = append(c.Batches, store.Batch{Start: m.Time})
+			}
+			bucket[i] = at
+		}
+		c.Candidates = append(c.Candidates, store.Candidate{ID: m.ID, Time: m.Time, Batch: bucket[i], Report: int32(i)})
+	}
+	c.Fold = func(verdict []dap.ReportError) ([]*vdaf.AggShare, error) {
+		if len(verdict) != len(c.Candidates) {
+			return nil, errors.New("helper: the store judged another number of reports")
+		}
+		keep := make([]bool, len(j.inits))
+		for k, v := range verdict {
+			keep[c.Candidates[k].Report] = v == 0
+		}
+		return out.fold(keep, bucket, len(c.Batches)), nil
+	}
+	reply := func(verdict []dap.ReportError) ([]byte, error) {
+		errs := make([]dap.ReportError, len(j.inits))
+		copy(errs, out.errs)
+		for k, v := range verdict {
+			errs[c.Candidates[k].Report] = v
+		}
+		resps := make([]dap.VerifyResp, 0, len(live))
+		for _, i := range live {
+			resp := dap.VerifyResp{ID: j.inits[i].Metadata.ID}
+			switch {
+			case errs[i] != 0:
+				resp.Type, resp.Error = dap.Reject, errs[i]
+			default:
+				if resp.Payload = out.payload(i); resp.Payload != nil {
+					resp.Type = dap.Continue
+				} else {
+					resp.Type = dap.Finish
+				}
+			}
+			resps = append(resps, resp)
+		}
+		return dap.AppendVerifyResps(nil, resps)
+	}
+	return c, reply
+}
+
+// getJob answers a poll. A poll names the step that it waits for.
+func (h *Helper) getJob(r *edge.Request) error {
+	res, err := h.resource(r, store.KindAggregation)
+	if err != nil {
+		return err
+	}
+	if q := r.URL.Query(); q.Has("step") {
+		step, err := dap.ParseStep(q.Get("step"))
+		if err != nil {
+			return edge.Malformed(err)
+		}
+		if step != res.Step {
+			return edge.Refuse(dap.ProblemStepMismatch, "the job is at another step")
+		}
+	}
+	return h.answerJob(r, res, http.StatusOK)
+}
+
+// resource finds what the path names.
+func (h *Helper) resource(r *edge.Request, kind store.Kind) (*store.Resource, error) {
+	unknown := edge.NotFound("", "no such resource")
+	if kind == store.KindAggregation {
+		unknown = edge.NotFound(dap.ProblemUnrecognizedAggregationJob, "")
+	}
+	id, ok := r.ResourceID()
+	if !ok {
+		return nil, unknown
+	}
+	res, err := h.store.Resource(r.Context(), kind, r.Task.ID, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, unknown
+	}
+	return res, err
+}
+
+// deleteOf forgets a resource; replay and collected marks stay.
+func (h *Helper) deleteOf(kind store.Kind) edge.Handler {
+	return func(r *edge.Request) error {
+		res, err := h.resource(r, kind)
+		if err != nil {
+			return err
+		}
+		if err := h.store.Delete(r.Context(), kind, r.Task.ID, res.ID); err != nil {
+			return err
+		}
+		return r.Empty(http.StatusNoContent, 0)
+	}
+}

@@ -1,0 +1,84 @@
+package helper
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/sealed"
+)
+
+// Deferred says when a helper answers later instead of at once.
+type Deferred uint8
+
+const (
+	// Never: the answer to a request is the result. The default.
+	Never Deferred = iota
+	// Always: requests are stored and answered by a worker; the leader polls. For helpers behind proxies that cut long
+	// requests.
+	Always
+)
+
+// Options make a helper.
+type Options struct {
+	// Base is the URL under which [Helper.Handler] is reached; it may have a path. Required.
+	Base string
+	// Tasks are the provisioned tasks. Required, at least one.
+	Tasks []aggregator.Task
+	// Keys are the HPKE keys that clients seal to, best first. Required, at least one.
+	Keys *sealed.Keyring
+	// FS holds the service's files, and no one else's. Required.
+	FS disk.FS
+	// Lock is the path of a lock file in the operating system, against a second process on the same files. Optional.
+	Lock string
+	// Deferred says when to answer later. Default Never.
+	Deferred Deferred
+	// Poll is the Retry-After of deferred answers; default 1 s.
+	Poll time.Duration
+	// Idle is how often a worker looks for stored jobs; default 1 s. New jobs wake it.
+	Idle time.Duration
+	// Limits bound what requests can do. Zero fields take the defaults.
+	Limits aggregator.Limits
+	// Clock is the time; default the system's.
+	Clock disk.Clock
+	// Failpoints is nil in production.
+	Failpoints *disk.Failpoints
+	// Log gets one event a request; default none.
+	Log *slog.Logger
+}
+
+// Validate fills in defaults and reports what is missing.
+func (o *Options) Validate() error {
+	if o.Clock == nil {
+		o.Clock = disk.SystemClock
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Poll == 0 {
+		o.Poll = time.Second
+	}
+	if o.Idle == 0 {
+		o.Idle = time.Second
+	}
+	switch {
+	case len(o.Tasks) == 0:
+		return errors.New("helper: no task")
+	case o.Keys == nil || len(o.Keys.Keys()) == 0:
+		return errors.New("helper: no HPKE key")
+	case o.FS == nil:
+		return errors.New("helper: no file system")
+	case o.Deferred > Always:
+		return fmt.Errorf("helper: Deferred is %d", o.Deferred)
+	case o.Poll < 0 || o.Idle < 0:
+		return errors.New("helper: negative duration")
+	}
+	if err := o.Limits.Validate(); err != nil {
+		return fmt.Errorf("helper: %w", err)
+	}
+	o.Limits = o.Limits.WithDefaults()
+	return nil
+}

@@ -1,0 +1,111 @@
+package helper
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/release"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+)
+
+// readShareReq decodes and checks a request for an aggregate share (DAP-18 section 4.6.4).
+func readShareReq(t *task.Task, body []byte) (*dap.AggregateShareReq, store.Selection, error) {
+	var sel store.Selection
+	req, err := dap.ReadAggregateShareReq(body)
+	if err != nil {
+		return nil, sel, edge.Malformed(err)
+	}
+	if err := edge.CheckCollection(t, &req.CollectionJobReq); err != nil {
+		return nil, sel, err
+	}
+	if !req.BatchSelector.Consistent(req.CollectionJobReq.Query) {
+		return nil, sel, edge.Refuse(dap.ProblemBatchInvalid, "the batch selector does not answer the query")
+	}
+	return &req, store.Selection{Interval: req.BatchSelector.Interval, ID: req.BatchSelector.BatchID}, nil
+}
+
+// postShare closes a batch and answers with our share of it, or finds the answer that the same bytes got.
+func (h *Helper) postShare(r *edge.Request) error {
+	body, done, err := r.Body(dap.MediaAggregateShareReq, h.opt.Limits.JobBody)
+	defer done()
+	if err != nil {
+		return err
+	}
+	req, sel, err := readShareReq(r.Task, body)
+	if err != nil {
+		return err
+	}
+	deferred := h.opt.Deferred == Always
+	res, _, err := h.store.Create(r.Context(), store.KindShare, r.Task.ID, body, deferred, &sel, h.opt.Clock.Now())
+	if errors.Is(err, store.ErrOverlap) {
+		return refusal(err)
+	}
+	if err != nil {
+		return err
+	}
+	if res.State == store.Pending && !deferred {
+		if res.Response, err = h.release(r.Context(), res, r.Task, req, sel); err != nil {
+			if p := refusal(err); p != nil {
+				// Nothing was closed: let the same bytes try again, once the leader and we agree.
+				if err := h.store.Delete(r.Context(), store.KindShare, r.Task.ID, res.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+					return err
+				}
+				return p
+			}
+			return err
+		}
+		res.State = store.Ready
+	}
+	h.wakeUp()
+	r.SetLocation(dap.AggregateSharesResource, res.ID, "")
+	return h.answer(r, res, http.StatusCreated, dap.MediaAggregateShare)
+}
+
+// release checks count, checksum and size, closes the batch and stores our share, in one transaction.
+func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task, req *dap.AggregateShareReq, sel store.Selection) ([]byte, error) {
+	if err := h.opt.Failpoints.Hit(FailBeforeRelease); err != nil {
+		return nil, err
+	}
+	body, err := release.Once(ctx, h.store, &release.Request{
+		Task: t, Role: dap.RoleHelper, Kind: store.KindShare, Resource: res.ID,
+		Asked: req.CollectionJobReq.Bytes(), Selection: sel, Count: req.ReportCount, Checksum: req.Checksum,
+		Finish: func(share dap.HpkeCiphertext, _ store.Frozen) ([]byte, error) {
+			return dap.AggregateShare{Ciphertext: share}.Append(nil)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := h.opt.Failpoints.Hit(FailAfterRelease); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+// refusal is the problem that a leader gets for what the store refused, or nil for our own trouble.
+func refusal(err error) *edge.Error {
+	switch {
+	case errors.Is(err, store.ErrOverlap):
+		return edge.Refuse(dap.ProblemBatchOverlap, "the batch overlaps one that was collected")
+	case errors.Is(err, store.ErrTooSmall):
+		return edge.Refuse(dap.ProblemInvalidBatchSize, "the batch is below the minimum size")
+	case errors.Is(err, store.ErrMismatch):
+		return edge.Refuse(dap.ProblemBatchMismatch, "report count or checksum differ from the helper's")
+	case errors.Is(err, store.ErrNotFound):
+		return edge.Refuse(dap.ProblemBatchInvalid, "no such batch")
+	}
+	return nil
+}
+
+// getShare answers a poll.
+func (h *Helper) getShare(r *edge.Request) error {
+	res, err := h.resource(r, store.KindShare)
+	if err != nil {
+		return err
+	}
+	return h.answer(r, res, http.StatusOK, dap.MediaAggregateShare)
+}

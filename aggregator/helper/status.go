@@ -1,0 +1,51 @@
+package helper
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/watch"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+)
+
+// StatusHandler serves [Helper.Status] as JSON; it belongs on a local listener.
+func (h *Helper) StatusHandler() http.Handler {
+	return status.Handler(func(r *http.Request) (*status.Status, error) { return h.Status(r.Context()) })
+}
+
+// Status is where the helper stands.
+func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
+	now := h.opt.Clock.Now()
+	s := &status.Status{Role: "helper", Now: now.UTC(), RefusedRequests: h.srv.Refused()}
+	for _, id := range slices.SortedFunc(maps.Keys(h.tasks), compareTasks) {
+		st, err := watch.Task(ctx, h.store, h.tasks[id], now)
+		if err != nil {
+			return nil, err
+		}
+		s.Tasks = append(s.Tasks, *st)
+	}
+	return s, nil
+}
+
+func compareTasks(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) }
+
+// progress tells the leader how far we are.
+func (h *Helper) progress(r *edge.Request) error {
+	st, err := watch.Task(r.Context(), h.store, r.Task, h.opt.Clock.Now())
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(status.Peer{Done: st.Done, Total: st.Total})
+	if err != nil {
+		return err
+	}
+	r.W.Header().Set("Content-Type", "application/json")
+	r.W.Header().Set("Cache-Control", "no-store")
+	r.W.Write(body)
+	return nil
+}

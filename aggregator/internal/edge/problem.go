@@ -1,0 +1,126 @@
+package edge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+)
+
+// An Error is a failure that the peer may know of.
+type Error struct {
+	Problem    dap.Problem
+	RetryAfter time.Duration // zero: no header
+	cause      error
+}
+
+func (e *Error) Error() string {
+	if e.cause != nil {
+		return fmt.Sprintf("%v (%v)", &e.Problem, e.cause)
+	}
+	return e.Problem.Error()
+}
+
+func (e *Error) Unwrap() error { return e.cause }
+
+// Refuse answers with one of the draft's types. detail goes to the peer.
+func Refuse(t dap.ProblemType, detail string) *Error {
+	return &Error{Problem: dap.Problem{Type: t, Status: http.StatusBadRequest, Detail: detail}}
+}
+
+// NotFound answers 404 with one of the draft's types, or without any.
+func NotFound(t dap.ProblemType, detail string) *Error {
+	return &Error{Problem: dap.Problem{Type: t, Status: http.StatusNotFound, Detail: detail}}
+}
+
+// Malformed answers invalidMessage with what dap says of the bytes.
+func Malformed(err error) *Error {
+	return &Error{Problem: dap.Problem{Type: dap.ProblemInvalidMessage, Status: http.StatusBadRequest, Detail: err.Error()}, cause: err}
+}
+
+// Unsupported answers unsupportedExtension with the types.
+func Unsupported(types []uint16) *Error {
+	return &Error{Problem: dap.Problem{
+		Type: dap.ProblemUnsupportedExtension, Status: http.StatusBadRequest, UnsupportedExtensions: types,
+	}}
+}
+
+// Unauthorized answers 401. The draft leaves authentication to the deployment, so it has no type of the draft's.
+func Unauthorized() *Error { return plain(http.StatusUnauthorized, "a valid bearer token is needed") }
+
+// TooLarge answers 413.
+func TooLarge() *Error {
+	return plain(http.StatusRequestEntityTooLarge, "the body is larger than this server takes")
+}
+
+// TooSlow answers 408.
+func TooSlow() *Error { return plain(http.StatusRequestTimeout, "the body came too slowly") }
+
+// Broken answers 400 to a body that ended early.
+func Broken(err error) *Error {
+	e := plain(http.StatusBadRequest, "the body could not be read")
+	e.cause = err
+	return e
+}
+
+// retryOverload is what an overloaded server asks for: about the time in which a full queue of work drains.
+const retryOverload = 5 * time.Second
+
+// Overloaded answers 429 or 503 with a Retry-After.
+func Overloaded(status int) *Error {
+	e := plain(status, "the server is busy")
+	e.RetryAfter = retryOverload
+	return e
+}
+
+func plain(status int, detail string) *Error {
+	return &Error{Problem: dap.Problem{Status: status, Detail: detail}}
+}
+
+// toError is the one place where an inner error becomes an answer.
+func toError(err error) *Error {
+	var e *Error
+	var p *dap.Problem
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.As(err, &p):
+		return &Error{Problem: *p, cause: err}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &Error{Problem: dap.Problem{Status: http.StatusServiceUnavailable}, RetryAfter: retryOverload, cause: err}
+	}
+	return &Error{Problem: dap.Problem{Status: http.StatusInternalServerError}, cause: err}
+}
+
+// WriteProblem answers with the document of e.
+func WriteProblem(w http.ResponseWriter, e *Error, task *dap.TaskID) {
+	p := e.Problem
+	if p.TaskID == nil {
+		p.TaskID = task
+	}
+	body, err := json.Marshal(&p)
+	if err != nil {
+		panic("edge: internal error: " + err.Error())
+	}
+	h := w.Header()
+	h.Set("Content-Type", dap.ProblemMedia)
+	h.Set("Cache-Control", "no-store")
+	if p.HTTPStatus() == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	if e.RetryAfter > 0 {
+		SetRetryAfter(w, e.RetryAfter)
+	}
+	w.WriteHeader(p.HTTPStatus())
+	w.Write(body)
+}
+
+// SetRetryAfter rounds up to whole seconds, at least one.
+func SetRetryAfter(w http.ResponseWriter, d time.Duration) {
+	w.Header().Set("Retry-After", strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10))
+}

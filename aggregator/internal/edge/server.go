@@ -1,0 +1,280 @@
+package edge
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/sealed"
+)
+
+// hpkeConfigMaxAge is how long a client may use a cached list: the draft wants the order of days.
+const hpkeConfigMaxAge = 24 * time.Hour
+
+// A Server routes the requests of one aggregator. Its fields are set before the first request.
+type Server struct {
+	// Base is the path of the base URL, without a slash at its end.
+	Base   string
+	Tasks  map[dap.TaskID]*task.Task
+	Keys   *sealed.Keyring
+	Limits aggregator.Limits
+	Budget *Budget
+	Log    *slog.Logger
+	// Closed says that the service no longer takes requests. Optional.
+	Closed func() bool
+
+	mux *http.ServeMux
+
+	mu      sync.Mutex
+	refused map[string]uint64 // requests answered with a problem, by label
+}
+
+// Refused counts the requests answered with a problem since the start, by problem type or HTTP status.
+func (s *Server) Refused() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.refused)
+}
+
+func (s *Server) count(label string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused == nil {
+		s.refused = make(map[string]uint64)
+	}
+	s.refused[label]++
+}
+
+// BasePath is the path of a base URL, without a slash at its end, for [Server.Base].
+func BasePath(base string) (string, error) {
+	u, err := dap.BaseURL([]byte(base))
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimRight((&url.URL{Path: u.Path}).EscapedPath(), "/"), nil
+}
+
+// A Request is one request to a known task.
+type Request struct {
+	*http.Request
+	W    http.ResponseWriter
+	Task *task.Task
+	srv  *Server
+}
+
+// A Handler serves one request, or returns why not. After it has written a status it returns nil.
+type Handler func(*Request) error
+
+// Auth picks the token that a request must bear. The zero Token of a task means that nobody may.
+type Auth func(*task.Task) Token
+
+// Token is [task.Token].
+type Token = task.Token
+
+// Peer is the leader at the helper.
+func Peer(t *task.Task) Token { return t.Peer }
+
+// Collector is the collector at the leader.
+func Collector(t *task.Task) Token { return t.Collector }
+
+// Handle routes method and path, below tasks/{task}/, to h. A nil auth lets anybody in.
+func (s *Server) Handle(method, path string, auth Auth, h Handler) {
+	name := method + " " + path
+	s.handle(method, "/tasks/{task}/"+path, name, func(w http.ResponseWriter, r *http.Request) (*dap.TaskID, error) {
+		id, err := dap.ParseTaskID(r.PathValue("task"))
+		if err != nil {
+			return nil, NotFound(dap.ProblemUnrecognizedTask, "the task id is malformed")
+		}
+		t := s.Tasks[id]
+		if t == nil {
+			return &id, NotFound(dap.ProblemUnrecognizedTask, "")
+		}
+		if auth != nil && !auth(t).Bears(r) {
+			return &id, Unauthorized()
+		}
+		return &id, h(&Request{r, w, t, s})
+	})
+}
+
+func (s *Server) handle(method, path, name string, f func(http.ResponseWriter, *http.Request) (*dap.TaskID, error)) {
+	if s.mux == nil {
+		s.mux = http.NewServeMux()
+	}
+	s.mux.HandleFunc(method+" "+s.Base+path, func(rw http.ResponseWriter, r *http.Request) {
+		start := time.Now() // how long it took, for the log alone
+		w := &recorder{ResponseWriter: rw}
+		var id *dap.TaskID
+		err := error(nil)
+		if s.Closed != nil && s.Closed() {
+			err = Overloaded(http.StatusServiceUnavailable)
+		} else {
+			id, err = f(w, r)
+		}
+		attrs := []slog.Attr{slog.String("request", name)}
+		level := slog.LevelInfo
+		if err != nil {
+			e := toError(err)
+			if w.status == 0 {
+				WriteProblem(w, e, id)
+			}
+			label := problemLabel(&e.Problem)
+			s.count(label)
+			attrs = append(attrs, slog.String("problem", label))
+			if e.Problem.HTTPStatus() == http.StatusInternalServerError {
+				level = slog.LevelError
+				attrs = append(attrs, slog.String("error", err.Error()))
+			}
+		}
+		if id != nil {
+			attrs = append(attrs, slog.Any("task", *id))
+		}
+		attrs = append(attrs, slog.Int("status", w.code()), slog.Int64("bytes_out", w.bytes),
+			slog.Duration("took", time.Since(start)))
+		s.Log.LogAttrs(r.Context(), level, "request", attrs...)
+	})
+}
+
+// problemLabel is from a closed set.
+func problemLabel(p *dap.Problem) string {
+	if p.Type == "" {
+		return strconv.Itoa(p.HTTPStatus())
+	}
+	return string(p.Type)
+}
+
+// HandleHpkeConfig serves the keys that clients seal to (section 4.4.1).
+func (s *Server) HandleHpkeConfig() error {
+	var list dap.HpkeConfigList
+	for _, k := range s.Keys.Keys() {
+		list = append(list, dap.NewHpkeConfig(k))
+	}
+	body, err := list.Append(nil)
+	if err != nil {
+		return fmt.Errorf("edge: HPKE config list: %w", err)
+	}
+	s.handle("GET", "/"+dap.HpkeConfigPath, "GET "+dap.HpkeConfigPath, func(w http.ResponseWriter, r *http.Request) (*dap.TaskID, error) {
+		w.Header().Set("Cache-Control", "max-age="+strconv.Itoa(int(hpkeConfigMaxAge/time.Second)))
+		w.Header().Set("Content-Type", dap.ContentType(dap.MediaHpkeConfigList))
+		w.Write(body)
+		return nil, nil
+	})
+	return nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := s.mux.Handler(r); pattern != "" {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	// Unknown paths and methods get a problem document too; the mux knows which of the two it is.
+	probe := &discard{header: make(http.Header)}
+	s.mux.ServeHTTP(probe, r)
+	if allow := probe.header.Get("Allow"); allow != "" {
+		w.Header().Set("Allow", allow)
+	}
+	status := probe.status
+	if status < 400 {
+		status = http.StatusNotFound
+	}
+	WriteProblem(w, plain(status, ""), nil)
+}
+
+// Body reads a request's message: its media type is checked, its bytes are paid for until release is called.
+func (r *Request) Body(m dap.Media, limit int64) (body []byte, release func(), err error) {
+	if err := dap.CheckContentType(r.Header.Get("Content-Type"), m); err != nil {
+		e := Malformed(err)
+		e.Problem.Status = http.StatusUnsupportedMediaType
+		return nil, func() {}, e
+	}
+	return r.srv.Budget.ReadBody(r.W, r.Request, limit, r.srv.Limits.BodyTimeout)
+}
+
+// Reply answers with a message.
+func (r *Request) Reply(status int, m dap.Media, body []byte) error {
+	h := r.W.Header()
+	h.Set("Content-Type", dap.ContentType(m))
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	r.W.WriteHeader(status)
+	r.W.Write(body) // an error means that the peer has gone: it will ask again
+	return nil
+}
+
+// Empty answers with an empty body: deferred where a resource is concerned, and then with a Retry-After.
+func (r *Request) Empty(status int, retryAfter time.Duration) error {
+	r.W.Header().Set("Cache-Control", "no-store")
+	r.W.Header().Set("Content-Length", "0")
+	if retryAfter > 0 {
+		SetRetryAfter(r.W, retryAfter)
+	}
+	r.W.WriteHeader(status)
+	return nil
+}
+
+// SetLocation says where the resource is: a full path, base included, so that it may be resolved against any URL of ours.
+func (r *Request) SetLocation(c dap.Collection, id, query string) {
+	l := r.srv.Base + "/" + dap.ResourcePath(r.Task.ID, c, id)
+	if query != "" {
+		l += "?" + query
+	}
+	r.W.Header().Set("Location", l)
+}
+
+// ResourceID is the last element of the path, and false where no server of ours could have chosen it.
+func (r *Request) ResourceID() (string, bool) {
+	id := r.PathValue("id")
+	return id, dap.CheckResourceID(id) == nil
+}
+
+// recorder remembers what was answered, for the log.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+func (w *recorder) code() int {
+	if w.status == 0 {
+		return http.StatusOK
+	}
+	return w.status
+}
+
+// Unwrap lets [http.ResponseController] through.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// discard keeps only the header and the status.
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (w *discard) Header() http.Header         { return w.header }
+func (w *discard) Write(b []byte) (int, error) { return len(b), nil }
+func (w *discard) WriteHeader(status int)      { w.status = status }

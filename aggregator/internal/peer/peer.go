@@ -1,0 +1,233 @@
+// Package peer is the leader's way to the helper: it posts, polls and deletes, and tells apart the three kinds of failure
+// that need different answers.
+//
+//   - [Refused] with a DAP type: the helper understood and will not. Sending the same bytes again changes nothing.
+//   - [Refused] for the deployment's own reasons (authentication, a task not provisioned yet): an operator must act, and
+//     then the same bytes will do. [Refused.Definite] tells the two apart.
+//   - [Retry]: the outcome is unknown or the helper is busy. Sending the same bytes again is the only safe recovery: the
+//     helper may have committed and its answer got lost.
+package peer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+)
+
+// A Client talks to the helpers of all tasks. Safe for concurrent use.
+type Client struct {
+	HTTP    *http.Client
+	Timeout time.Duration // of one request, answer included
+	Limit   int64         // bytes of an answer
+}
+
+// NewClient returns a client over rt that follows no redirects: a token goes to the provisioned origin only.
+func NewClient(rt http.RoundTripper, timeout time.Duration, limit int64) *Client {
+	return &Client{
+		HTTP: &http.Client{
+			Transport:     rt,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		Timeout: timeout,
+		Limit:   limit,
+	}
+}
+
+// A Resource is something that the helper makes for the leader.
+type Resource struct {
+	Task       *task.Task
+	Collection dap.Collection
+	Request    dap.Media
+	Response   dap.Media
+}
+
+// AggregationJob is the kind of resource that verifies reports.
+func AggregationJob(t *task.Task) Resource {
+	return Resource{t, dap.AggregationJobsResource, dap.MediaAggregationJobInitReq, dap.MediaAggregationJobResp}
+}
+
+// AggregateShare is the kind of resource that collects a batch.
+func AggregateShare(t *task.Task) Resource {
+	return Resource{t, dap.AggregateSharesResource, dap.MediaAggregateShareReq, dap.MediaAggregateShare}
+}
+
+// A Reply is a success. Body is nil while the answer is deferred.
+type Reply struct {
+	Body       []byte
+	ID         string        // of the resource, from the Location; may be empty where the body is there
+	RetryAfter time.Duration // zero if the helper did not say
+}
+
+// Refused is a client-error answer.
+type Refused struct{ Problem *dap.Problem }
+
+// Error leaves out the document's detail: it is a stranger's text, and may hold what no log may.
+func (e *Refused) Error() string {
+	return fmt.Sprintf("helper refused: %s (status %d)", e.Problem.Type.URI(), e.Problem.HTTPStatus())
+}
+func (e *Refused) Unwrap() error { return e.Problem }
+
+// Definite says that the protocol itself refused: the answer to the same bytes will stay the same. An unknown task may yet
+// be provisioned, and types that are not the draft's are the deployment's.
+func (e *Refused) Definite() bool {
+	switch e.Problem.Type {
+	case "", dap.ProblemUnrecognizedTask, dap.ProblemUnrecognizedAggregationJob:
+		return false
+	}
+	return !strings.Contains(string(e.Problem.Type), ":")
+}
+
+// Retry is a failure after which the same request must be sent again.
+type Retry struct {
+	After time.Duration // what the helper asked for, or zero
+	Err   error
+}
+
+func (e *Retry) Error() string { return "helper did not answer: " + e.Err.Error() }
+func (e *Retry) Unwrap() error { return e.Err }
+
+// Create posts body. Posting the same bytes again is harmless and gives the current state.
+func (c *Client) Create(ctx context.Context, r Resource, body []byte) (*Reply, error) {
+	u := dap.ResourceURL(r.Task.Helper, dap.CreationPath(r.Task.ID, r.Collection))
+	return c.do(ctx, http.MethodPost, u, r, body)
+}
+
+// Poll asks for a deferred answer. The URL is built from the helper's base URL and the id, never followed from a header.
+func (c *Client) Poll(ctx context.Context, r Resource, id string) (*Reply, error) {
+	u := dap.ResourceURL(r.Task.Helper, dap.ResourcePath(r.Task.ID, r.Collection, id))
+	if r.Collection == dap.AggregationJobsResource {
+		u.RawQuery = dap.StepQuery(0)
+	}
+	reply, err := c.do(ctx, http.MethodGet, u, r, nil)
+	if reply != nil {
+		reply.ID = id
+	}
+	return reply, err
+}
+
+// Progress is the helper's own view of the task, as JSON.
+func (c *Client) Progress(ctx context.Context, t *task.Task, v any) error {
+	u := dap.ResourceURL(t.Helper, "tasks/"+t.ID.Base64()+"/"+ProgressPath)
+	_, body, err := c.send(ctx, http.MethodGet, u, t, "", nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, v)
+}
+
+// ProgressPath is where an aggregator shows its peer how far it is, below tasks/{task}/. It is ours, not the draft's.
+const ProgressPath = "starling_progress"
+
+func (c *Client) do(ctx context.Context, method string, u *url.URL, r Resource, body []byte) (*Reply, error) {
+	resp, answer, err := c.send(ctx, method, u, r.Task, r.Request, body)
+	if err != nil {
+		return nil, err
+	}
+	reply := &Reply{RetryAfter: retryAfter(resp)}
+	if loc := resp.Header.Get("Location"); loc != "" {
+		if id, err := dap.LocationID(loc, r.Task.ID, r.Collection); err == nil {
+			reply.ID = id
+		}
+	}
+	if len(answer) == 0 {
+		if method == http.MethodPost && reply.ID == "" {
+			return nil, &Retry{Err: errors.New("deferred without a usable Location")}
+		}
+		return reply, nil
+	}
+	if err := dap.CheckContentType(resp.Header.Get("Content-Type"), r.Response); err != nil {
+		return nil, &Retry{Err: err}
+	}
+	reply.Body = answer
+	return reply, nil
+}
+
+// send makes one request and sorts the failures; a nil error means a 2xx answer.
+func (c *Client) send(ctx context.Context, method string, u *url.URL, t *task.Task, m dap.Media, body []byte) (*http.Response, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, fmt.Errorf("peer: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+t.PeerSecret)
+	if body != nil {
+		req.Header.Set("Content-Type", dap.ContentType(m))
+	}
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, nil, &Retry{Err: withoutURL(err)}
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, c.Limit+1))
+	if err != nil {
+		return nil, nil, &Retry{Err: withoutURL(err)}
+	}
+	if int64(len(answer)) > c.Limit {
+		return nil, nil, &Retry{Err: fmt.Errorf("the answer exceeds %d bytes", c.Limit)}
+	}
+	switch status := resp.StatusCode; {
+	case status >= 200 && status < 300:
+		return resp, answer, nil
+	case status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout:
+		return nil, nil, &Refused{problem(resp, answer)}
+	default:
+		return nil, nil, &Retry{After: retryAfter(resp), Err: fmt.Errorf("status %d", status)}
+	}
+}
+
+// withoutURL drops what net/http says around an error: addresses do not go into logs or into the store.
+func withoutURL(err error) error {
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		err = ue.Err
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return context.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
+	}
+	return fmt.Errorf("connection failed (%w)", opaque{err})
+}
+
+// opaque keeps an error for [errors.Is] and prints only its kind.
+type opaque struct{ err error }
+
+func (o opaque) Error() string { return fmt.Sprintf("%T", o.err) }
+func (o opaque) Unwrap() error { return o.err }
+
+// problem reads a problem document, or makes one of the status. Its detail is a stranger's text: it is cut and kept for
+// the operator.
+func problem(resp *http.Response, body []byte) *dap.Problem {
+	p := new(dap.Problem)
+	typ, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || typ != dap.ProblemMedia || json.Unmarshal(body, p) != nil {
+		p = new(dap.Problem)
+	}
+	p.Status = resp.StatusCode
+	return p
+}
+
+// maxRetryAfter bounds what a helper can make us wait.
+const maxRetryAfter = 10 * time.Minute
+
+func retryAfter(resp *http.Response) time.Duration {
+	s, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return min(time.Duration(s)*time.Second, maxRetryAfter)
+}

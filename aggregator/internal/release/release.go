@@ -1,0 +1,76 @@
+// Package release hands out one aggregator's share of a closed batch, once.
+//
+// Noise is drawn before the transaction and without sight of the data, so that neither its value nor the time the sampler
+// takes depends on what it covers. It is added, and the sum sealed to the collector, inside the transaction that closes
+// the batch and stores the answer; every later request gets those bytes. If the transaction fails nothing was released, and
+// the noise is thrown away with it: the next attempt draws its own.
+package release
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// A Request is a collection that may be answered now.
+type Request struct {
+	Task     *task.Task
+	Role     dap.Role
+	Kind     store.Kind
+	Resource string
+	// Asked is the CollectionJobReq as the collector sent it: the sealed share is bound to these bytes.
+	Asked     []byte
+	Selection store.Selection
+	Count     uint64
+	Checksum  dap.Checksum
+	// Finish makes the stored response of the sealed share and of what the batch held.
+	Finish func(share dap.HpkeCiphertext, frozen store.Frozen) ([]byte, error)
+}
+
+// Once draws noise, and closes the batch with the answer in one transaction; a resource that was answered before gets the
+// same bytes again and the new draw is dropped. Errors are the store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that
+// nothing was closed.
+//
+// Step 12 of one report: from a batch that no commit can enter any more, to a noised share sealed to the collector.
+func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
+	draw := make([]int64, r.Task.VDAF.Sizes().OutLen)
+	r.Task.Noise.Sample(draw)
+	defer clear(draw)
+	return s.Release(ctx, &store.Release{
+		Resource: r.Resource, Task: r.Task.ID, Kind: r.Kind,
+		Selection: r.Selection, Count: r.Count, Checksum: r.Checksum,
+		Debit: Describe(r.Task.Noise),
+		Build: func(sum *vdaf.AggShare, frozen store.Frozen) ([]byte, error) {
+			if err := sum.AddSigned(draw); err != nil {
+				return nil, fmt.Errorf("release: add noise: %w", err)
+			}
+			info := dap.AggregateShareInfo(r.Role)
+			aad := dap.AggregateShareAAD(r.Task.ID, r.Task.Config.Bytes(), r.Asked)
+			enc, payload, err := r.Task.CollectorKey.Seal(info, aad, sum.Append(nil))
+			if err != nil {
+				return nil, fmt.Errorf("release: seal: %w", err)
+			}
+			return r.Finish(dap.HpkeCiphertext{ConfigID: r.Task.CollectorID, Enc: enc, Payload: payload}, frozen)
+		},
+	})
+}
+
+// Describe names a mechanism and its parameters, exactly, for the ledger.
+func Describe(n noise.Sampler) string {
+	switch n := n.(type) {
+	case *noise.DiscreteGaussian:
+		num, den := n.Sigma2()
+		return fmt.Sprintf("discrete gaussian, sigma^2 = %d/%d", num, den)
+	case *noise.DiscreteLaplace:
+		t, s := n.Scale()
+		return fmt.Sprintf("discrete laplace, scale = %d/%d", t, s)
+	case nil, noise.Zero:
+		return "no noise"
+	}
+	panic(fmt.Sprintf("release: internal error: no description of %T", n))
+}

@@ -1,0 +1,148 @@
+// Package task is a provisioned task in the form that requests and workers use.
+package task
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// A Task is immutable and safe for concurrent use.
+type Task struct {
+	ID           dap.TaskID
+	Config       *dap.TaskConfiguration
+	VDAF         vdaf.VDAF
+	Context      []byte // of every VDAF call
+	Keys         map[uint8]*[vdaf.VerifyKeySize]byte
+	KeyID        uint8 // the one that new jobs use
+	Peer         Token
+	PeerSecret   string // the leader presents it
+	Collector    Token
+	Upload       Token
+	CollectorID  uint8
+	CollectorKey *sealed.PublicKey
+	Noise        noise.Sampler
+	Helper       *url.URL // routing copy
+	Block        int      // reports that one worker verifies at a time
+	states       sync.Pool
+	interval     dap.Interval
+	bounded      bool
+}
+
+// blockBytes bounds the scratch of one block: batches of large vectors are short.
+const (
+	blockBytes = 8 << 20
+	maxBlock   = 64
+)
+
+// New makes the working form of t.
+func New(t *aggregator.Task, role dap.Role) (*Task, error) {
+	if err := t.Validate(role); err != nil {
+		return nil, err
+	}
+	cfg, err := dap.ReadTaskConfiguration(t.Config)
+	if err != nil {
+		return nil, err
+	}
+	v, err := aggregator.NewVDAF(cfg)
+	if err != nil {
+		return nil, err
+	}
+	helper, err := dap.BaseURL(cfg.Helper)
+	if err != nil {
+		return nil, err
+	}
+	key, err := t.CollectorHPKE.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	id := t.ID
+	if id == (dap.TaskID{}) {
+		id = cfg.TaskID()
+	}
+	w := &Task{
+		ID: id, Config: cfg, VDAF: v, Context: dap.VDAFContext(id),
+		Keys: make(map[uint8]*[vdaf.VerifyKeySize]byte),
+		Peer: NewToken(t.PeerToken), PeerSecret: t.PeerToken,
+		Collector: NewToken(t.CollectorToken), Upload: NewToken(t.UploadToken),
+		CollectorID: t.CollectorHPKE.ID, CollectorKey: key,
+		Noise: t.Noise, Helper: helper,
+	}
+	if w.Noise == nil {
+		w.Noise = noise.Zero{}
+	}
+	var ids []uint8
+	for id, k := range t.VerifyKeys {
+		w.Keys[id] = &k
+		ids = append(ids, id)
+	}
+	w.KeyID = slices.Min(ids)
+	w.interval, w.bounded = cfg.Interval()
+	s := v.Sizes()
+	w.Block = max(1, min(maxBlock, blockBytes/(s.LeaderInput+s.VerifierShare+s.AggShare)))
+	w.states.New = func() any { return v.NewState(w.Block) }
+	return w, nil
+}
+
+// State lends scratch for one block; give it back with PutState.
+func (t *Task) State() vdaf.State     { return t.states.Get().(vdaf.State) }
+func (t *Task) PutState(s vdaf.State) { t.states.Put(s) }
+
+// Role-independent facts of the configuration.
+
+// Mode is the task's batch mode.
+func (t *Task) Mode() dap.BatchMode { return t.Config.BatchMode }
+
+// Precision is the unit of the task's times.
+func (t *Task) Precision() dap.TimePrecision { return t.Config.TimePrecision }
+
+// Interval is the time in which reports may be made, and false where there is no bound.
+func (t *Task) Interval() (dap.Interval, bool) { return t.interval, t.bounded }
+
+// Over says whether no report can be made any more: the task's interval has passed, and the clock skew that is allowed.
+func (t *Task) Over(now time.Time, skew time.Duration) bool {
+	if !t.bounded {
+		return false
+	}
+	u, err := t.Precision().At(now.Add(-skew))
+	return err == nil && t.interval.After(u)
+}
+
+// TooEarly says whether a report of that time comes from the future, further than skew allows.
+func (t *Task) TooEarly(at dap.Time, now time.Time, skew time.Duration) bool {
+	latest, err := t.Precision().At(now.Add(skew))
+	return err != nil || at > latest
+}
+
+// Stored is what the store must know.
+func (t *Task) Stored() *store.Task {
+	return &store.Task{
+		ID: t.ID, Config: t.Config.Bytes(), Mode: t.Mode(), TimePrecision: t.Precision(),
+		MinBatch: t.Config.MinBatchSize, VDAF: t.VDAF,
+	}
+}
+
+// Set makes the working form of all tasks of a service.
+func Set(tasks []aggregator.Task, role dap.Role) (map[dap.TaskID]*Task, error) {
+	set := make(map[dap.TaskID]*Task)
+	for i := range tasks {
+		t, err := New(&tasks[i], role)
+		if err != nil {
+			return nil, fmt.Errorf("task %d: %w", i, err)
+		}
+		if set[t.ID] != nil {
+			return nil, fmt.Errorf("task %d: its id is there twice", i)
+		}
+		set[t.ID] = t
+	}
+	return set, nil
+}

@@ -1,0 +1,85 @@
+package leader
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+)
+
+// postCollection creates a collection job, or finds the one that the same bytes created (DAP-18 section 4.6.1). In a
+// leader-selected task each request has the same bytes, so a job lives until it is deleted, and only then the same
+// request opens the next batch.
+func (l *Leader) postCollection(r *edge.Request) error {
+	body, done, err := r.Body(dap.MediaCollectionJobReq, l.opt.Limits.UploadBody)
+	defer done()
+	if err != nil {
+		return err
+	}
+	req, err := dap.ReadCollectionJobReq(body)
+	if err != nil {
+		return edge.Malformed(err)
+	}
+	if err := edge.CheckCollection(r.Task, &req); err != nil {
+		return err
+	}
+	var sel *store.Selection
+	if r.Task.Mode() == dap.TimeInterval {
+		sel = &store.Selection{Interval: req.Query.Interval}
+	}
+	res, _, err := l.store.Create(r.Context(), store.KindCollection, r.Task.ID, body, true, sel, l.opt.Clock.Now())
+	if errors.Is(err, store.ErrOverlap) {
+		return edge.Refuse(dap.ProblemBatchOverlap, "the interval overlaps a batch that was collected")
+	}
+	if err != nil {
+		return err
+	}
+	l.wakeCollect()
+	r.SetLocation(dap.CollectionJobsResource, res.ID, "")
+	return l.answer(r, res, http.StatusCreated)
+}
+
+func (l *Leader) answer(r *edge.Request, res *store.Resource, status int) error {
+	switch res.State {
+	case store.Failed:
+		return res.Problem
+	case store.Ready:
+		return r.Reply(status, dap.MediaCollectionJobResp, res.Response)
+	}
+	return r.Empty(status, l.opt.Poll)
+}
+
+func (l *Leader) collection(r *edge.Request) (*store.Resource, error) {
+	id, ok := r.ResourceID()
+	if !ok {
+		return nil, edge.NotFound("", "no such collection job")
+	}
+	res, err := l.store.Resource(r.Context(), store.KindCollection, r.Task.ID, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, edge.NotFound("", "no such collection job")
+	}
+	return res, err
+}
+
+func (l *Leader) getCollection(r *edge.Request) error {
+	res, err := l.collection(r)
+	if err != nil {
+		return err
+	}
+	return l.answer(r, res, http.StatusOK)
+}
+
+// deleteCollection forgets the job; what was collected stays collected.
+func (l *Leader) deleteCollection(r *edge.Request) error {
+	res, err := l.collection(r)
+	if err != nil {
+		return err
+	}
+	if err := l.store.Delete(r.Context(), store.KindCollection, r.Task.ID, res.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	l.notes.forget(res.ID)
+	return r.Empty(http.StatusNoContent, 0)
+}

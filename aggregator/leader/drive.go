@@ -1,0 +1,257 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/lease"
+	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/release"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+)
+
+// batchOfCollections is how many waiting collections a pass looks at.
+const batchOfCollections = 64
+
+// stepCollections drives each waiting collection one step, and says whether one was finished.
+func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
+	pending, err := l.store.PendingResources(ctx, store.KindCollection, batchOfCollections)
+	if err != nil {
+		return false, err
+	}
+	finished := false
+	for _, res := range pending {
+		n := l.notes.get(res.ID)
+		if l.opt.Clock.Now().Before(n.next) {
+			continue
+		}
+		done, err := l.drive(ctx, res, &n)
+		switch {
+		case errors.Is(err, store.ErrUnknown) || ctx.Err() != nil:
+			return finished, err
+		case err != nil:
+			n.attempts++
+			n.why = err.Error()
+			wait := lease.Backoff(n.attempts, l.opt.BackOff, l.opt.MaxBackOff)
+			var retry *peer.Retry
+			var later *deferred
+			if errors.As(err, &retry) {
+				wait = max(wait, retry.After)
+			} else if errors.As(err, &later) {
+				n.attempts, wait = 0, later.after
+			}
+			n.next = l.opt.Clock.Now().Add(wait)
+			l.opt.Log.Warn("collection will be tried again", "task", res.Task, "why", n.why)
+		}
+		if done {
+			finished = true
+			l.notes.forget(res.ID)
+		} else {
+			l.notes.put(res.ID, n)
+		}
+	}
+	return finished, nil
+}
+
+// drive takes a collection one step further: wait for enough verified reports, stop uploads, finish what was acknowledged,
+// freeze the batch, ask the helper, release. Every step can be repeated after a crash. done means that it has its result
+// or its problem.
+func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done bool, err error) {
+	t := l.tasks[res.Task]
+	if t == nil {
+		return false, errors.New("the task is not provisioned here any more")
+	}
+	frozen := res.Frozen
+	if frozen == nil {
+		if frozen, done, err = l.freeze(ctx, t, res, n); frozen == nil || err != nil {
+			return done, err
+		}
+	}
+	share, err := l.askHelper(ctx, t, res, frozen, n)
+	var refused *peer.Refused
+	if errors.As(err, &refused) && refused.Definite() {
+		// The batch stays as it is, on both sides. The collector learns why, may delete the job and ask again once the
+		// operator has acted.
+		l.opt.Log.Error("the helper refused a collection", "task", t.ID, "why", refused.Error())
+		p := &dap.Problem{Type: refused.Problem.Type, Status: 400, TaskID: &t.ID, Detail: "refused by the helper"}
+		return true, l.store.Fail(ctx, res, p)
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := l.opt.Failpoints.Hit(FailAfterShare); err != nil {
+		return false, err
+	}
+	if err := l.opt.Failpoints.Hit(FailBeforeRelease); err != nil {
+		return false, err
+	}
+	_, err = release.Once(ctx, l.store, &release.Request{
+		Task: t, Role: dap.RoleLeader, Kind: store.KindCollection, Resource: res.ID,
+		Asked: res.Body, Selection: frozen.Selection, Count: frozen.Count, Checksum: frozen.Checksum,
+		Finish: func(own dap.HpkeCiphertext, f store.Frozen) ([]byte, error) {
+			return dap.CollectionJobResp{ReportCount: f.Count, Interval: f.Span, Leader: own, Helper: share.Ciphertext}.Append(nil)
+		},
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return true, nil // deleted meanwhile
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, l.opt.Failpoints.Hit(FailAfterRelease)
+}
+
+// freeze fixes the batch, or notes what it waits for and returns nil.
+func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, n *note) (frozen *store.Frozen, done bool, err error) {
+	n.next = time.Time{}
+	_, _, err = l.store.Drain(ctx, res)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, true, nil // deleted meanwhile
+	case errors.Is(err, store.ErrTooSmall):
+		return l.tooSmall(ctx, t, res, n)
+	case errors.Is(err, store.ErrBusy):
+		n.why = "another collection of the same batch is under way"
+		return nil, false, nil
+	case errors.Is(err, store.ErrOverlap):
+		return nil, true, l.fail(ctx, t, res, dap.ProblemBatchOverlap, "the batch was collected meanwhile")
+	case err != nil:
+		return nil, false, err
+	}
+	// No upload enters the batch any more; what was acknowledged before may still be in the log.
+	if _, err := l.sorter.Sort(ctx); err != nil {
+		return nil, false, err
+	}
+	sel, waiting, err := l.store.Drain(ctx, res)
+	if err != nil {
+		if errors.Is(err, store.ErrTooSmall) {
+			return l.tooSmall(ctx, t, res, n)
+		}
+		return nil, false, err
+	}
+	if waiting > 0 {
+		n.why = fmt.Sprintf("%d acknowledged reports of the batch are still to be verified", waiting)
+		l.wakeJobs()
+		return nil, false, nil
+	}
+	frozen, err = l.store.Freeze(ctx, res, sel)
+	switch {
+	case errors.Is(err, store.ErrTooSmall):
+		return l.tooSmall(ctx, t, res, n)
+	case errors.Is(err, store.ErrBusy):
+		n.why = "acknowledged reports of the batch are still to be verified"
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	}
+	n.why = "asking the helper for its share"
+	return frozen, false, l.opt.Failpoints.Hit(FailAfterFreeze)
+}
+
+// tooSmall leaves the collection waiting, unless no further report can come.
+func (l *Leader) tooSmall(ctx context.Context, t *task.Task, res *store.Resource, n *note) (*store.Frozen, bool, error) {
+	n.why = fmt.Sprintf("fewer than %d verified reports", t.Config.MinBatchSize)
+	if !t.Over(l.opt.Clock.Now(), l.opt.Limits.ClockSkew) {
+		return nil, false, nil
+	}
+	if s := l.inbox.Stats(); s.InFlight > 0 || s.Unsorted > 0 {
+		return nil, false, nil
+	}
+	counts, err := l.store.Counts(ctx, t.ID)
+	if err != nil || counts.Waiting > 0 {
+		return nil, false, err
+	}
+	return nil, true, l.fail(ctx, t, res, dap.ProblemInvalidBatchSize, "the task is over and the batch is below the minimum size")
+}
+
+func (l *Leader) fail(ctx context.Context, t *task.Task, res *store.Resource, typ dap.ProblemType, detail string) error {
+	err := l.store.Fail(ctx, res, &dap.Problem{Type: typ, Status: 400, TaskID: &t.ID, Detail: detail})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// askHelper gets the helper's share of a frozen batch. The request is a function of what is frozen, so repetitions are
+// byte-identical, and the helper answers them all with the share that it released first.
+func (l *Leader) askHelper(ctx context.Context, t *task.Task, res *store.Resource, f *store.Frozen, n *note) (*dap.AggregateShare, error) {
+	asked, err := dap.ReadCollectionJobReq(res.Body)
+	if err != nil {
+		return nil, err
+	}
+	req := dap.AggregateShareReq{CollectionJobReq: asked, ReportCount: f.Count, Checksum: f.Checksum}
+	req.BatchSelector.Mode = t.Mode()
+	if t.Mode() == dap.TimeInterval {
+		req.BatchSelector.Interval = f.Selection.Interval
+	} else {
+		req.BatchSelector.BatchID = f.Selection.ID
+	}
+	body, err := req.Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	resource := peer.AggregateShare(t)
+	var reply *peer.Reply
+	if n.location != "" {
+		reply, err = l.helper.Poll(ctx, resource, n.location)
+		var refused *peer.Refused
+		if errors.As(err, &refused) && !refused.Definite() {
+			n.location = "" // the helper does not know it any more: the same bytes make it again
+		}
+	}
+	if n.location == "" {
+		reply, err = l.helper.Create(ctx, resource, body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if reply.Body == nil {
+		n.location = reply.ID
+		return nil, &deferred{max(reply.RetryAfter, l.opt.Poll)}
+	}
+	share, err := dap.ReadAggregateShare(reply.Body)
+	if err != nil {
+		return nil, &peer.Retry{Err: errors.New("the helper's share is malformed")}
+	}
+	return &share, nil
+}
+
+// A note is what is known, in this life of the process, of a collection that waits.
+type note struct {
+	why      string
+	attempts int
+	next     time.Time // not before
+	location string    // of the helper's deferred share
+}
+
+// notes are by resource id. Safe for concurrent use.
+type notes struct {
+	mu sync.Mutex
+	m  map[string]note
+}
+
+func (n *notes) get(id string) note {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.m[id]
+}
+
+func (n *notes) put(id string, v note) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.m == nil {
+		n.m = make(map[string]note)
+	}
+	n.m[id] = v
+}
+
+func (n *notes) forget(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.m, id)
+}

@@ -1,0 +1,340 @@
+package leader
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/lease"
+	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/internal/verify"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// A work is one claimed segment on its way through one aggregation job.
+type work struct {
+	*store.SegmentJob
+	task    *task.Task
+	reports []dap.Report
+	batch   *verify.Batch
+	sent    []int // reports in the request, ascending
+}
+
+// stepJob claims one segment and takes it as far as it goes. A failure of the work itself is written down with the claim
+// and is no error of the pass.
+func (l *Leader) stepJob(ctx context.Context) (bool, error) {
+	claimed, err := l.store.ClaimSegments(ctx, l.opt.Clock.Now(), l.opt.Lease, 1)
+	if err != nil || len(claimed) == 0 {
+		return false, err
+	}
+	w := &work{SegmentJob: claimed[0]}
+	err = l.aggregate(ctx, w)
+	if w.batch != nil {
+		w.batch.Close()
+	}
+	switch {
+	case err == nil:
+		l.wakeCollect()
+		return true, nil
+	case errors.Is(err, store.ErrStaleLease):
+		return true, nil // somebody else has it
+	case errors.Is(err, store.ErrUnknown):
+		return true, err
+	}
+	return true, l.giveBack(ctx, w, err)
+}
+
+// quarantine is work that can neither be finished nor repeated.
+type quarantine struct {
+	code dap.ReportError
+	why  string
+}
+
+func (e *quarantine) Error() string { return e.why }
+
+// giveBack sets work aside or has it claimed again later, with the reason for the operator.
+func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
+	ctx = context.WithoutCancel(ctx) // a claim is given back also when the service stops
+	now := l.opt.Clock.Now()
+	var q *quarantine
+	if errors.As(cause, &q) {
+		l.opt.Log.Error("segment quarantined", "task", w.Task, "reports", w.Segment.Count, "why", q.why)
+		return l.store.Quarantine(ctx, w.SegmentJob, q.code, q.why)
+	}
+	wait := lease.Backoff(w.Lease.Attempts, l.opt.BackOff, l.opt.MaxBackOff)
+	var retry *peer.Retry
+	var later *deferred
+	switch {
+	case errors.As(cause, &later):
+		wait = max(later.after, l.opt.Poll)
+	case errors.As(cause, &retry):
+		wait = max(wait, retry.After)
+	case errors.Is(cause, context.Canceled):
+		wait = 0
+	}
+	l.opt.Log.Warn("aggregation job will be repeated", "task", w.Task, "reports", w.Segment.Count,
+		"attempt", w.Lease.Attempts, "why", cause.Error())
+	err := l.store.RetrySegment(ctx, w.SegmentJob, now.Add(wait), cause.Error())
+	if errors.Is(err, store.ErrStaleLease) {
+		return nil
+	}
+	return err
+}
+
+// aggregate takes a claimed segment through its aggregation job.
+func (l *Leader) aggregate(ctx context.Context, w *work) error {
+	if w.task = l.tasks[w.Task]; w.task == nil {
+		return fmt.Errorf("the task is not provisioned here any more")
+	}
+	if err := l.begin(ctx, w); err != nil {
+		return err
+	}
+	if len(w.sent) > 0 {
+		body, err := w.request()
+		if err != nil {
+			return err
+		}
+		answer, err := l.send(ctx, w, body)
+		if err != nil {
+			return err
+		}
+		if err := w.finish(answer); err != nil {
+			return err
+		}
+	}
+	return l.commit(ctx, w)
+}
+
+// begin reads a claimed segment, opens our shares and takes the VDAF's first step on all of its reports; those that are
+// refused, or aggregated already, are left out of the job. A repetition leaves out the same ones.
+//
+// Step 8 of one report: from a claimed segment, to the leader's message to the helper.
+func (l *Leader) begin(ctx context.Context, w *work) error {
+	seg, err := segment.Open(l.opt.FS, w.Segment)
+	if errors.Is(err, segment.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
+		return &quarantine{dap.ReportDropped, "the segment file is damaged or gone"}
+	}
+	if err != nil {
+		return err
+	}
+	n := seg.Len()
+	w.reports = make([]dap.Report, n)
+	in := make([]verify.Report, n)
+	ids := make([]dap.ReportID, n)
+	for i := range n {
+		if w.reports[i], err = dap.ReadReport(seg.Report(i)); err != nil {
+			return &quarantine{dap.InvalidMessage, "the segment holds what is no report"}
+		}
+		in[i].Share = w.reports[i].LeaderShare()
+		ids[i] = w.reports[i].Metadata.ID
+	}
+	w.batch, err = l.pool.Begin(ctx, verify.Params{
+		Task: w.task, Role: dap.RoleLeader, KeyID: w.task.KeyID, Keys: l.opt.Keys,
+		Now: l.opt.Clock.Now(), Skew: l.opt.Limits.ClockSkew,
+	}, in)
+	if err != nil {
+		return err
+	}
+	seen, err := l.store.Seen(ctx, w.Task, dap.Time(w.Segment.Bucket), ids)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		switch {
+		case w.Sent != nil && bit(w.Sent.Accepted, i):
+			w.sent = append(w.sent, i) // whatever is thought of it now, the helper may have it
+		case w.Sent != nil && !seen[i]:
+			w.batch.Refuse(i, dap.ReportDropped) // no effect where it has a verdict, as it had at the first attempt
+		case seen[i]:
+			w.batch.Refuse(i, dap.ReportReplayed)
+		case w.batch.Errs[i] == 0:
+			w.sent = append(w.sent, i)
+		}
+	}
+	return nil
+}
+
+func bit(b []byte, i int) bool { return i/8 < len(b) && b[i/8]>>(i%8)&1 == 1 }
+
+// accepted is the bitmap of the reports in the request.
+func (w *work) accepted() []byte {
+	b := make([]byte, (len(w.reports)+7)/8)
+	for _, i := range w.sent {
+		b[i/8] |= 1 << (i % 8)
+	}
+	return b
+}
+
+// request is the init request. The same segment and the same reports give the same bytes.
+func (w *work) request() ([]byte, error) {
+	req := dap.AggregationJobInitReq{VerificationKeyID: w.task.KeyID}
+	var err error
+	if w.task.Mode() == dap.LeaderSelected {
+		if req.Extensions, err = req.Extensions.WithLeaderSelectedBatch(w.Batch.ID); err != nil {
+			return nil, err
+		}
+	}
+	inits := make([]dap.VerifyInit, len(w.sent))
+	for k, i := range w.sent {
+		inits[k] = dap.VerifyInit{
+			ReportShare: w.reports[i].HelperShare(),
+			Payload:     vdaf.AppendPingPongInitialize(nil, w.batch.Share(i)),
+		}
+	}
+	if req.Inits, err = dap.AppendVerifyInits(nil, inits); err != nil {
+		return nil, err
+	}
+	return req.Append(nil)
+}
+
+// deferred is an answer that did not come in time.
+type deferred struct{ after time.Duration }
+
+func (e *deferred) Error() string { return "the helper has the job and has not finished it" }
+
+// send stores what is about to be sent, sends it and waits for the answer.
+func (l *Leader) send(ctx context.Context, w *work, body []byte) ([]byte, error) {
+	sent := &store.Sent{Accepted: w.accepted(), Digest: sha256.Sum256(body)}
+	if w.Sent != nil {
+		if w.Sent.Digest != sent.Digest {
+			return nil, &quarantine{dap.ReportDropped, "the request cannot be built again: keys or configuration have changed"}
+		}
+		sent.Location = w.Sent.Location
+	} else if err := l.save(ctx, w, sent); err != nil {
+		return nil, err
+	}
+	if err := l.opt.Failpoints.Hit(FailBeforeSend); err != nil {
+		return nil, err
+	}
+	resource := peer.AggregationJob(w.task)
+	var reply *peer.Reply
+	err := error(nil)
+	if sent.Location != "" {
+		reply, err = l.helper.Poll(ctx, resource, sent.Location)
+		var refused *peer.Refused
+		if errors.As(err, &refused) && !refused.Definite() {
+			reply = nil // the helper does not know the job any more: the same bytes make it again
+		}
+	}
+	if reply == nil && (err == nil || sent.Location != "") {
+		reply, err = l.helper.Create(ctx, resource, body)
+	}
+	until := l.opt.Clock.Now().Add(l.opt.Patience)
+	for err == nil && reply.Body == nil {
+		if sent.Location != reply.ID {
+			sent.Location = reply.ID
+			if err := l.save(ctx, w, sent); err != nil {
+				return nil, err
+			}
+		}
+		wait := max(reply.RetryAfter, l.opt.Poll)
+		if l.opt.Clock.Now().Add(wait).After(until) {
+			return nil, &deferred{wait}
+		}
+		if err := l.sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+		reply, err = l.helper.Poll(ctx, resource, reply.ID)
+	}
+	var refused *peer.Refused
+	if errors.As(err, &refused) && refused.Definite() {
+		return nil, &quarantine{dap.ReportDropped, refused.Error()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reply.Body, l.opt.Failpoints.Hit(FailAfterSend)
+}
+
+func (l *Leader) save(ctx context.Context, w *work, sent *store.Sent) error {
+	s := *sent
+	if err := l.store.SaveSent(ctx, w.SegmentJob, &s); err != nil {
+		return err
+	}
+	w.Sent = &s
+	return nil
+}
+
+func (l *Leader) sleep(ctx context.Context, d time.Duration) error {
+	timer := l.opt.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C():
+		return nil
+	}
+}
+
+// finish takes in the helper's answer: exactly the reports of the request, in its order. An answer that is anything else
+// proves nothing about what the helper did, so the job is repeated.
+func (w *work) finish(body []byte) error {
+	limits := dap.DefaultLimits()
+	limits.MaxReports = len(w.sent)
+	resps, err := dap.Collect(dap.VerifyResps(body, limits))
+	if err != nil {
+		return &peer.Retry{Err: errors.New("the answer is malformed")}
+	}
+	if len(resps) != len(w.sent) {
+		return &peer.Retry{Err: errors.New("the answer names other reports than the request")}
+	}
+	messages := make([][]byte, len(w.reports))
+	for k, i := range w.sent {
+		resp := &resps[k]
+		if resp.ID != w.reports[i].Metadata.ID {
+			return &peer.Retry{Err: errors.New("the answer names other reports than the request")}
+		}
+		switch resp.Type {
+		case dap.Reject:
+			w.batch.Refuse(i, resp.Error)
+		case dap.Continue:
+			// Prio3's only answer to a good report is a continue around a ping-pong finish; all else leaves nil.
+			if m, err := vdaf.ReadPingPong(resp.Payload); err == nil && m.Type == vdaf.PingPongFinish {
+				messages[i] = append([]byte{}, m.Message...)
+			}
+		}
+	}
+	w.batch.Check(messages)
+	return nil
+}
+
+// commit adds what both aggregators verified to its batch, once, and removes the segment's file, in that order.
+//
+// Step 10 of one report: from the helper's answer, to the leader's batch, its sealed shares gone.
+func (l *Leader) commit(ctx context.Context, w *work) error {
+	c := &store.Commit{Task: w.Task, Batches: []store.Batch{w.Batch}, Rejected: w.batch.Rejected()}
+	for i := range w.reports {
+		if w.batch.Errs[i] == 0 {
+			m := &w.reports[i].Metadata
+			c.Candidates = append(c.Candidates, store.Candidate{ID: m.ID, Time: m.Time, Report: int32(i)})
+		}
+	}
+	c.Fold = func(verdict []dap.ReportError) ([]*vdaf.AggShare, error) {
+		keep := make([]bool, len(w.reports))
+		for k, v := range verdict {
+			keep[c.Candidates[k].Report] = v == 0
+		}
+		return w.batch.Fold(keep, nil, 1), nil
+	}
+	if err := l.opt.Failpoints.Hit(FailBeforeCommit); err != nil {
+		return err
+	}
+	if err := l.store.CommitSegment(ctx, w.SegmentJob, c); err != nil {
+		return err
+	}
+	l.rates.add(w.Task, uint64(len(w.reports)), l.opt.Clock.Now())
+	if err := l.opt.Failpoints.Hit(FailAfterCommit); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrStaleLease, err) // committed: nothing to give back
+	}
+	if err := segment.Remove(l.opt.FS, w.Segment.Name); err != nil {
+		l.opt.Log.Warn("a finished segment's file stays until the next start", "error", err)
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/lease"
+	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/internal/verify"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+)
+
+// Failpoints of this package: a crash at each must lose nothing and count nothing twice.
+const (
+	FailBeforeSend    = "leader.before-send" // what is to be sent is stored
+	FailAfterSend     = "leader.after-send"  // the helper has answered, nothing is committed
+	FailBeforeCommit  = "leader.before-commit"
+	FailAfterCommit   = "leader.after-commit" // committed, the segment's file still there
+	FailAfterFreeze   = "leader.after-freeze"
+	FailAfterShare    = "leader.after-share" // the helper has closed the batch, we have not
+	FailBeforeRelease = "leader.before-release"
+	FailAfterRelease  = "leader.after-release"
+)
+
+// FailpointNames lists the failpoints of this package.
+func FailpointNames() []string {
+	return []string{
+		FailBeforeSend, FailAfterSend, FailBeforeCommit, FailAfterCommit, FailAfterFreeze, FailAfterShare,
+		FailBeforeRelease, FailAfterRelease,
+	}
+}
+
+// segments is the directory of the segment files in [Options.FS].
+const segments = "segments"
+
+// A Leader is one leader service. Safe for concurrent use.
+type Leader struct {
+	opt    Options
+	tasks  map[dap.TaskID]*task.Task
+	store  store.Store
+	inbox  *segment.Inbox
+	sorter *segment.Sorter
+	srv    *edge.Server
+	pool   *verify.Pool
+	helper *peer.Client
+	closed atomic.Bool
+
+	jobs        chan struct{} // there may be segments to claim
+	wakeJobs    func()
+	collections chan struct{} // there may be collections to drive
+	wakeCollect func()
+
+	refused refusals
+	notes   notes
+	rates   rates
+}
+
+// New opens the store and the inbox and provisions the tasks. Serve [Leader.Handler], call [Leader.Run] for the workers,
+// and [Leader.Close] in the end.
+func New(ctx context.Context, opt Options) (_ *Leader, err error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	base, err := edge.BasePath(opt.Base)
+	if err != nil {
+		return nil, fmt.Errorf("leader: %w", err)
+	}
+	l := &Leader{
+		opt:    opt,
+		pool:   verify.NewPool(opt.Limits.Workers),
+		helper: peer.NewClient(opt.Transport, opt.HelperTimeout, opt.Limits.JobBody),
+	}
+	if l.tasks, err = task.Set(opt.Tasks, dap.RoleLeader); err != nil {
+		return nil, fmt.Errorf("leader: %w", err)
+	}
+	l.jobs, l.wakeJobs = lease.Signal()
+	l.collections, l.wakeCollect = lease.Signal()
+	l.srv = &edge.Server{
+		Base: base, Tasks: l.tasks, Keys: opt.Keys, Limits: opt.Limits,
+		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: l.closed.Load,
+	}
+	if err := l.routes(); err != nil {
+		return nil, err
+	}
+	l.store, err = sqlite.Open(ctx, sqlite.Options{FS: opt.FS, Lock: opt.Lock, Clock: opt.Clock, Failpoints: opt.Failpoints})
+	if err != nil {
+		return nil, fmt.Errorf("leader: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.store.Close())
+		}
+	}()
+	for _, t := range l.tasks {
+		if err := l.store.PutTask(ctx, t.Stored()); err != nil {
+			return nil, fmt.Errorf("leader: provision: %w", err)
+		}
+	}
+	return l, l.openFiles(ctx)
+}
+
+// openFiles sweeps what no row names and takes over the logs of earlier lives.
+func (l *Leader) openFiles(ctx context.Context) error {
+	names, err := l.store.LiveFiles(ctx)
+	if err != nil {
+		return fmt.Errorf("leader: %w", err)
+	}
+	live := make(map[string]struct{}, len(names))
+	for _, n := range names {
+		live[n] = struct{}{}
+	}
+	if _, err := segment.Sweep(l.opt.FS, segments, live); err != nil {
+		return fmt.Errorf("leader: %w", err)
+	}
+	l.inbox, err = segment.OpenInbox(l.opt.FS, segment.InboxOptions{
+		MaxReport: int(l.opt.Limits.UploadBody), MaxInFlight: l.opt.Limits.InFlight,
+		Log: disk.LogOptions{Clock: l.opt.Clock, Failpoints: l.opt.Failpoints, MaxRecord: 2 * int(l.opt.Limits.UploadBody)},
+	})
+	if err != nil {
+		return fmt.Errorf("leader: %w", err)
+	}
+	l.sorter, err = segment.NewSorter(l.inbox, segment.SorterOptions{
+		Dir: segments, Committer: committer{l.store, l.wakeJobs}, Latency: l.opt.Latency, Logger: l.opt.Log,
+		MaxReports: l.opt.SegmentReports, MaxBytes: l.opt.SegmentBytes, Failpoints: l.opt.Failpoints,
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("leader: %w", err), l.inbox.Close())
+	}
+	return nil
+}
+
+// committer wakes the workers when segments have been named.
+type committer struct {
+	store.Store
+	wake func()
+}
+
+func (c committer) CommitLog(ctx context.Context, log disk.LogID, s []segment.Meta) error {
+	err := c.Store.CommitLog(ctx, log, s)
+	if err == nil {
+		c.wake()
+	}
+	return err
+}
+
+// ForgetLog passes on to engines that forget.
+func (c committer) ForgetLog(ctx context.Context, log disk.LogID) error {
+	if f, ok := c.Store.(segment.Forgetter); ok {
+		return f.ForgetLog(ctx, log)
+	}
+	return nil
+}
+
+func (l *Leader) routes() error {
+	if err := l.srv.HandleHpkeConfig(); err != nil {
+		return err
+	}
+	l.srv.Handle("POST", "reports", nil, l.postReports)
+	l.srv.Handle("POST", "collection_jobs", edge.Collector, l.postCollection)
+	l.srv.Handle("GET", "collection_jobs/{id}", edge.Collector, l.getCollection)
+	l.srv.Handle("DELETE", "collection_jobs/{id}", edge.Collector, l.deleteCollection)
+	return nil
+}
+
+// Handler serves DAP under the path of the base URL.
+func (l *Leader) Handler() http.Handler { return l.srv }
+
+// flushEvery is how often counts of refused uploads are written down.
+const flushEvery = 5 * time.Second
+
+// Run sorts, aggregates and collects until the context ends, and then returns nil; or until the store's state is unknown,
+// and then returns that error: only a restart tells what happened.
+func (l *Leader) Run(ctx context.Context) error {
+	r := lease.New(l.opt.Clock, l.opt.Log)
+	r.Go("sorter", l.opt.Idle, nil, func(ctx context.Context) (bool, error) {
+		if err := l.sorter.Run(ctx); ctx.Err() == nil {
+			return false, err
+		}
+		return false, nil
+	})
+	for range l.opt.Limits.Jobs {
+		r.Go("aggregation jobs", l.opt.Idle, l.jobs, l.stepJob)
+	}
+	r.Go("collection jobs", l.opt.Idle, l.collections, l.stepCollections)
+	r.Go("refused counts", flushEvery, nil, func(ctx context.Context) (bool, error) {
+		return false, l.refused.flush(ctx, l.store)
+	})
+	select {
+	case <-ctx.Done():
+	case <-r.Done():
+	}
+	r.Stop()
+	return r.Err()
+}
+
+// Step sorts the inbox, works on every claimable segment and drives every collection once, and says whether it did any
+// work. [Leader.Run] does the same at its own pace; a simulation calls Step by itself.
+func (l *Leader) Step(ctx context.Context) (bool, error) {
+	logs, err := l.sorter.Sort(ctx)
+	worked := logs > 0
+	if err != nil {
+		return worked, err
+	}
+	for {
+		more, err := l.stepJob(ctx)
+		if err != nil {
+			return worked, err
+		}
+		if !more {
+			break
+		}
+		worked = true
+	}
+	more, err := l.stepCollections(ctx)
+	return worked || more, err
+}
+
+// Close refuses further requests, lets uploads under way become durable, and closes the store. Requests under way must have
+// ended: shut the HTTP server down first. Run must have returned.
+func (l *Leader) Close() error {
+	if l.closed.Swap(true) {
+		return nil
+	}
+	return errors.Join(l.inbox.Close(), l.refused.flush(context.Background(), l.store), l.store.Close())
+}
+
+// Audit lists the violations of the store's invariants, in words; none is good.
+func (l *Leader) Audit(ctx context.Context) ([]string, error) { return l.store.Audit(ctx) }
+
+// refusals counts reports refused at upload between two writes, so that a flood of bad reports costs no transaction each.
+type refusals struct {
+	mu     sync.Mutex
+	counts map[dap.TaskID]map[dap.ReportError]uint64
+}
+
+func (c *refusals) add(t dap.TaskID, refused []dap.ReportUploadStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts == nil {
+		c.counts = make(map[dap.TaskID]map[dap.ReportError]uint64)
+	}
+	if c.counts[t] == nil {
+		c.counts[t] = make(map[dap.ReportError]uint64)
+	}
+	for _, r := range refused {
+		c.counts[t][r.Error]++
+	}
+}
+
+func (c *refusals) flush(ctx context.Context, s store.Store) error {
+	c.mu.Lock()
+	counts := c.counts
+	c.counts = nil
+	c.mu.Unlock()
+	var errs []error
+	for t, m := range counts {
+		if err := s.AddRefused(ctx, t, m); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

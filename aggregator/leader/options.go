@@ -1,0 +1,97 @@
+package leader
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/sealed"
+)
+
+// Options make a leader.
+type Options struct {
+	// Base is the URL under which [Leader.Handler] is reached; it may have a path. Required.
+	Base string
+	// Tasks are the provisioned tasks. Required, at least one.
+	Tasks []aggregator.Task
+	// Keys are the HPKE keys that clients seal to, best first. Required, at least one.
+	Keys *sealed.Keyring
+	// FS holds the service's files, and no one else's. Required.
+	FS disk.FS
+	// Lock is the path of a lock file in the operating system, against a second process on the same files. Optional.
+	Lock string
+	// Transport carries requests to helpers; default [http.DefaultTransport].
+	Transport http.RoundTripper
+	// HelperTimeout bounds one request to a helper, answer included; default 60 s.
+	HelperTimeout time.Duration
+	// Patience is how long a worker keeps a verified job in memory while the helper defers its answer; after that the job
+	// is given back and computed again. Default 20 s; negative gives it back at once.
+	Patience time.Duration
+	// Lease is how long a claimed job belongs to its worker; default 5 minutes. It has to cover HelperTimeout, Patience
+	// and the verification of one segment.
+	Lease time.Duration
+	// Latency is how long an acknowledged report may wait for company before it is cut into a segment; default 250 ms.
+	Latency time.Duration
+	// SegmentReports and SegmentBytes bound one segment, and with it one aggregation job; defaults 4096 and 4 MiB.
+	SegmentReports, SegmentBytes int
+	// Idle is how often workers look for work that nobody announced: jobs to repeat, leases run out. Default 1 s.
+	Idle time.Duration
+	// Poll is the Retry-After of collection jobs that are not ready; default 1 s.
+	Poll time.Duration
+	// BackOff is the first pause after a failed attempt, doubled up to MaxBackOff; defaults 1 s and 5 minutes.
+	BackOff, MaxBackOff time.Duration
+	// Limits bound what requests can do. Zero fields take the defaults.
+	Limits aggregator.Limits
+	// Clock is the time; default the system's.
+	Clock disk.Clock
+	// Failpoints is nil in production.
+	Failpoints *disk.Failpoints
+	// Log gets one event a request and one a failed attempt; default none.
+	Log *slog.Logger
+}
+
+// Validate fills in defaults and reports what is missing.
+func (o *Options) Validate() error {
+	if o.Clock == nil {
+		o.Clock = disk.SystemClock
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Transport == nil {
+		o.Transport = http.DefaultTransport
+	}
+	for _, d := range []struct {
+		v *time.Duration
+		d time.Duration
+	}{
+		{&o.HelperTimeout, 60 * time.Second}, {&o.Patience, 20 * time.Second}, {&o.Lease, 5 * time.Minute},
+		{&o.Latency, 250 * time.Millisecond}, {&o.Idle, time.Second}, {&o.Poll, time.Second},
+		{&o.BackOff, time.Second}, {&o.MaxBackOff, 5 * time.Minute},
+	} {
+		if *d.v == 0 {
+			*d.v = d.d
+		}
+	}
+	switch {
+	case len(o.Tasks) == 0:
+		return errors.New("leader: no task")
+	case o.Keys == nil || len(o.Keys.Keys()) == 0:
+		return errors.New("leader: no HPKE key")
+	case o.FS == nil:
+		return errors.New("leader: no file system")
+	case o.HelperTimeout < 0 || o.Lease < 0 || o.Latency < 0 || o.Idle < 0 || o.Poll < 0 || o.BackOff < 0 || o.MaxBackOff < 0:
+		return errors.New("leader: negative duration")
+	case o.Lease < o.HelperTimeout+o.Patience:
+		return errors.New("leader: Lease is shorter than HelperTimeout and Patience together")
+	}
+	if err := o.Limits.Validate(); err != nil {
+		return fmt.Errorf("leader: %w", err)
+	}
+	o.Limits = o.Limits.WithDefaults()
+	return nil
+}

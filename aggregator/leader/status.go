@@ -1,0 +1,138 @@
+package leader
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/watch"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+)
+
+// askPeer bounds how long a status waits for the helper.
+const askPeer = 3 * time.Second
+
+// StatusHandler serves [Leader.Status] as JSON; it belongs on a local listener.
+func (l *Leader) StatusHandler() http.Handler {
+	return status.Handler(func(r *http.Request) (*status.Status, error) { return l.Status(r.Context()) })
+}
+
+// Status is where the leader stands, and how far each task's helper says it is.
+func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
+	if err := l.refused.flush(ctx, l.store); err != nil {
+		return nil, err
+	}
+	now := l.opt.Clock.Now()
+	s := &status.Status{Role: "leader", Now: now.UTC(), RefusedRequests: l.srv.Refused()}
+	waits, err := l.waits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(l.tasks), compareTasks) {
+		t := l.tasks[id]
+		st, err := watch.Task(ctx, l.store, t, now)
+		if err != nil {
+			return nil, err
+		}
+		st.Collections = waits[id]
+		st.ReportsPerSec = l.rates.of(id, now)
+		if left := st.Total - min(st.Done, st.Total); left > 0 && st.ReportsPerSec > 0 {
+			st.SecondsLeft = float64(left) / st.ReportsPerSec
+		}
+		ask, cancel := context.WithTimeout(ctx, askPeer)
+		var p status.Peer
+		if err := l.helper.Progress(ask, t, &p); err != nil {
+			st.PeerUnreadable = err.Error()
+		} else {
+			st.Peer = &p
+		}
+		cancel()
+		s.Tasks = append(s.Tasks, *st)
+	}
+	return s, nil
+}
+
+func compareTasks(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) }
+
+// waits lists the collections that are not ready, by task.
+func (l *Leader) waits(ctx context.Context) (map[dap.TaskID][]status.Wait, error) {
+	pending, err := l.store.PendingResources(ctx, store.KindCollection, batchOfCollections)
+	if err != nil {
+		return nil, err
+	}
+	m := make(map[dap.TaskID][]status.Wait)
+	for _, res := range pending {
+		n := l.notes.get(res.ID)
+		w := status.Wait{Frozen: res.Frozen != nil, Why: n.why, Next: n.next}
+		if w.Why == "" {
+			w.Why = "not looked at yet"
+		}
+		if req, err := dap.ReadCollectionJobReq(res.Body); err == nil {
+			w.Start, w.Duration = uint64(req.Query.Interval.Start), uint64(req.Query.Interval.Duration)
+		}
+		m[res.Task] = append(m[res.Task], w)
+	}
+	return m, nil
+}
+
+// rates remember how many reports were finished lately, by task. Safe for concurrent use.
+type rates struct {
+	mu sync.Mutex
+	m  map[dap.TaskID]*window
+}
+
+// window is two spans of time: the one before, whole, and the one that runs.
+type window struct {
+	start       time.Time
+	last, count uint64
+}
+
+const rateSpan = 10 * time.Second
+
+func (r *rates) add(t dap.TaskID, n uint64, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.m == nil {
+		r.m = make(map[dap.TaskID]*window)
+	}
+	w := r.m[t]
+	if w == nil {
+		w = &window{start: now}
+		r.m[t] = w
+	}
+	w.turn(now)
+	w.count += n
+}
+
+// turn begins a new span if the running one is over.
+func (w *window) turn(now time.Time) {
+	switch age := now.Sub(w.start); {
+	case age >= 2*rateSpan:
+		*w = window{start: now}
+	case age >= rateSpan:
+		*w = window{start: w.start.Add(rateSpan), last: w.count}
+	}
+}
+
+// of is the rate in reports per second.
+func (r *rates) of(t dap.TaskID, now time.Time) float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.m[t]
+	if w == nil {
+		return 0
+	}
+	w.turn(now)
+	age := now.Sub(w.start)
+	// The span before counts as far as it still lies within one span from now.
+	share := 1 - age.Seconds()/rateSpan.Seconds()
+	if w.last == 0 {
+		return float64(w.count) / max(age.Seconds(), 1)
+	}
+	return (float64(w.last)*share + float64(w.count)) / rateSpan.Seconds()
+}

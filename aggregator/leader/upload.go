@@ -1,0 +1,104 @@
+package leader
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+)
+
+// postReports takes an upload request (DAP-18 section 4.4.3). It opens nothing: size, encoding, time, extensions, the id of
+// the key and the state of the bucket are all that it looks at. The answer comes after the reports are durable, and names
+// only those that were refused, in the order of the request.
+//
+// Step 7 of one report: from an upload of sealed shares, to an acknowledged entry in the log.
+func (l *Leader) postReports(r *edge.Request) error {
+	if r.Task.Upload.Set() && !r.Task.Upload.Bears(r.Request) {
+		return edge.Unauthorized()
+	}
+	body, done, err := r.Body(dap.MediaUploadReq, l.opt.Limits.UploadBody)
+	defer done()
+	if err != nil {
+		return err
+	}
+	limits := dap.DefaultLimits()
+	limits.MaxReports = l.opt.Limits.UploadReports
+	reports, err := dap.Collect(dap.Reports(body, limits))
+	if err != nil {
+		return edge.Malformed(err)
+	}
+	check := uploadCheck{l: l, t: r.Task, collected: make(map[dap.Time]bool)}
+	var refused []dap.ReportUploadStatus
+	entries := make([]segment.Entry, 0, len(reports))
+	for i := range reports {
+		m := &reports[i].Metadata
+		code, err := check.report(r, &reports[i])
+		if err != nil {
+			return err
+		}
+		if code != 0 {
+			refused = append(refused, dap.ReportUploadStatus{ID: m.ID, Error: code})
+			continue
+		}
+		entries = append(entries, segment.Entry{
+			TaskID: r.Task.ID, Bucket: uint64(m.Time), ReportID: m.ID, Report: reports[i].Bytes(),
+		})
+	}
+	if err := l.inbox.Put(r.Context(), entries); err != nil {
+		if errors.Is(err, segment.ErrBusy) {
+			return edge.Overloaded(http.StatusServiceUnavailable)
+		}
+		return err
+	}
+	if len(refused) == 0 {
+		return r.Empty(http.StatusOK, 0)
+	}
+	l.refused.add(r.Task.ID, refused)
+	answer, err := dap.AppendUploadErrors(nil, refused)
+	if err != nil {
+		return err
+	}
+	return r.Reply(http.StatusOK, dap.MediaUploadErrors, answer)
+}
+
+// uploadCheck judges the reports of one request.
+type uploadCheck struct {
+	l         *Leader
+	t         *task.Task
+	collected map[dap.Time]bool
+}
+
+// report returns zero or the reason why a report is refused before it is acknowledged.
+func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError, error) {
+	m := &rep.Metadata
+	interval, bounded := c.t.Interval()
+	switch {
+	case !c.l.opt.Keys.Has(rep.Leader.ConfigID):
+		return dap.OutdatedConfig, nil
+	case bounded && !interval.Contains(m.Time):
+		return dap.ReportDropped, nil
+	case c.t.TooEarly(m.Time, c.l.opt.Clock.Now(), c.l.opt.Limits.ClockSkew):
+		return dap.ReportTooEarly, nil
+	case !m.PublicExtensions.Increasing() || m.PublicExtensions.Unknown() != nil:
+		return dap.InvalidMessage, nil
+	case c.t.Mode() != dap.TimeInterval:
+		return 0, nil
+	}
+	collected, known := c.collected[m.Time]
+	if !known {
+		state, err := c.l.store.BatchState(r.Context(), c.t.ID, store.Batch{Start: m.Time})
+		if err != nil {
+			return 0, err
+		}
+		collected = state != store.Open
+		c.collected[m.Time] = collected
+	}
+	if collected {
+		return dap.BatchCollected, nil
+	}
+	return 0, nil
+}

@@ -1,0 +1,130 @@
+package aggregator
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// A Task is one task as it is provisioned at one aggregator. It holds secrets: do not print it.
+type Task struct {
+	// Config is the TaskConfiguration that all parties agreed on, byte for byte. Required.
+	Config []byte
+	// ID is the task's id. The zero value means the one that [dap.TaskConfiguration.TaskID] computes.
+	ID dap.TaskID
+	// VerifyKeys are the VDAF verification keys that leader and helper share, by verification_key_id. Required, at least
+	// one; the leader begins jobs with the lowest id.
+	VerifyKeys map[uint8][vdaf.VerifyKeySize]byte
+	// PeerToken is the bearer token with which the leader comes to the helper. Required, at least 16 bytes.
+	PeerToken string
+	// CollectorToken is the bearer token with which the collector comes to the leader. Required at the leader, at least
+	// 16 bytes; the helper has no use for it.
+	CollectorToken string
+	// UploadToken is the bearer token that uploads must carry. Optional; empty lets anybody upload.
+	UploadToken string
+	// CollectorHPKE is the key to which aggregate shares are sealed. Required.
+	CollectorHPKE dap.HpkeConfig
+	// Noise is what this aggregator adds to every element of a share before it releases it. Optional; nil adds none.
+	Noise noise.Sampler
+}
+
+// minToken is the length in bytes below which a bearer token is taken for a mistake.
+const minToken = 16
+
+// Validate checks what can be checked without the other parties.
+func (t *Task) Validate(role dap.Role) error {
+	cfg, err := dap.ReadTaskConfiguration(t.Config)
+	if err != nil {
+		return fmt.Errorf("aggregator: task: %w", err)
+	}
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("aggregator: task: %w", err)
+	}
+	if len(t.VerifyKeys) == 0 {
+		return errors.New("aggregator: task: no verification key")
+	}
+	if len(t.PeerToken) < minToken {
+		return fmt.Errorf("aggregator: task: the token between the aggregators needs %d bytes or more", minToken)
+	}
+	if role == dap.RoleLeader && len(t.CollectorToken) < minToken {
+		return fmt.Errorf("aggregator: task: the collector's token needs %d bytes or more", minToken)
+	}
+	if t.UploadToken != "" && len(t.UploadToken) < minToken {
+		return fmt.Errorf("aggregator: task: the upload token needs %d bytes or more", minToken)
+	}
+	if _, err := t.CollectorHPKE.PublicKey(); err != nil {
+		return fmt.Errorf("aggregator: task: collector's HPKE config: %w", err)
+	}
+	return nil
+}
+
+// Limits bound what strangers and peers can make an aggregator hold or do. Zero fields take the defaults.
+type Limits struct {
+	// UploadBody is the largest upload request in bytes; default 8 MiB.
+	UploadBody int64
+	// UploadReports is the largest number of reports in an upload request; default 10,000.
+	UploadReports int
+	// JobBody is the largest request or answer between the aggregators in bytes; default 64 MiB.
+	JobBody int64
+	// JobReports is the largest number of reports in an aggregation job; default 100,000.
+	JobReports int
+	// InFlight bounds the bytes of all request bodies held at one time; beyond it requests get 503. Default 128 MiB.
+	InFlight int64
+	// Workers is how many goroutines open shares and check proofs, over all jobs; default GOMAXPROCS.
+	Workers int
+	// Jobs is how many aggregation jobs are worked on at one time; default 2.
+	Jobs int
+	// Queue is how many further aggregation jobs may wait at the helper before it answers 429; default 16.
+	Queue int
+	// BodyTimeout is how long a sender may take over a request body, by the machine's clock; default 30 s.
+	BodyTimeout time.Duration
+	// ClockSkew is how far in the future a report's time may lie; default 5 minutes.
+	ClockSkew time.Duration
+}
+
+// WithDefaults fills in the zero fields.
+func (l Limits) WithDefaults() Limits {
+	def := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	defi := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	defd := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&l.UploadBody, 8<<20)
+	defi(&l.UploadReports, 10_000)
+	def(&l.JobBody, 64<<20)
+	defi(&l.JobReports, 100_000)
+	def(&l.InFlight, 128<<20)
+	defi(&l.Workers, runtime.GOMAXPROCS(0))
+	defi(&l.Jobs, 2)
+	defi(&l.Queue, 16)
+	defd(&l.BodyTimeout, 30*time.Second)
+	defd(&l.ClockSkew, 5*time.Minute)
+	return l
+}
+
+// Validate refuses limits that no request could meet.
+func (l Limits) Validate() error {
+	if l.UploadBody < 0 || l.UploadReports < 0 || l.JobBody < 0 || l.JobReports < 0 || l.InFlight < 0 || l.Workers < 0 ||
+		l.Jobs < 0 || l.Queue < 0 || l.BodyTimeout < 0 || l.ClockSkew < 0 {
+		return errors.New("aggregator: limits: negative")
+	}
+	if l = l.WithDefaults(); l.InFlight < l.UploadBody || l.InFlight < l.JobBody {
+		return errors.New("aggregator: limits: InFlight is smaller than one body")
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+// Package status is what an aggregator tells its operator, and its peer, of where it stands: JSON types, and the words that
+// name what a task or batch waits for and what to do about it. It holds counts and states, never an id of a report, an
+// address or a share.
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Status is the state of one aggregator. Leader and helper serve it on their local listener.
+type Status struct {
+	Role  string    `json:"role"` // leader or helper
+	Now   time.Time `json:"now"`
+	Tasks []Task    `json:"tasks"`
+	// RefusedRequests counts whole requests that were refused, by problem type or HTTP status.
+	RefusedRequests map[string]uint64 `json:"refused_requests,omitempty"`
+}
+
+// Phases of a task.
+const (
+	NotStarted = "not-started" // before the task's interval
+	Running    = "running"
+	Over       = "over" // after the task's interval; no report can come
+)
+
+// Task is one task at one aggregator.
+type Task struct {
+	ID             string  `json:"id"`
+	Phase          string  `json:"phase"`
+	BatchMode      string  `json:"batch_mode"`
+	MinBatch       uint64  `json:"min_batch"`
+	TimePrecision  uint64  `json:"time_precision_seconds"`
+	Counts         Counts  `json:"counts"`
+	Batches        []Batch `json:"batches,omitempty"`
+	Collections    []Wait  `json:"collections,omitempty"` // collection jobs that wait, at the leader
+	Stuck          []Stuck `json:"stuck,omitempty"`
+	ReportsPerSec  float64 `json:"reports_per_second"` // verified lately
+	SecondsLeft    float64 `json:"seconds_left,omitempty"`
+	Done           uint64  `json:"done"`  // reports finished here: aggregated or rejected
+	Total          uint64  `json:"total"` // reports known here
+	Peer           *Peer   `json:"peer,omitempty"`
+	PeerUnreadable string  `json:"peer_unreadable,omitempty"` // why the helper could not be asked
+}
+
+// Counts are a task's ledger of reports.
+type Counts struct {
+	Acknowledged uint64            `json:"acknowledged"`
+	Waiting      uint64            `json:"waiting"`
+	Aggregated   uint64            `json:"aggregated"`
+	Collected    uint64            `json:"collected"`
+	Rejected     map[string]uint64 `json:"rejected,omitempty"` // after the acknowledgement, by report error
+	Refused      map[string]uint64 `json:"refused,omitempty"`  // at upload, by report error
+}
+
+// Batch is one batch that has reports.
+type Batch struct {
+	Start    uint64 `json:"start"`              // time-interval: in units of the time precision
+	ID       string `json:"batch_id,omitempty"` // leader-selected
+	State    string `json:"state"`              // open, draining or closed
+	Verified uint64 `json:"verified"`
+	Waiting  uint64 `json:"waiting"`
+}
+
+// Wait is a collection job that is not ready.
+type Wait struct {
+	Start    uint64    `json:"start,omitempty"`
+	Duration uint64    `json:"duration,omitempty"`
+	Frozen   bool      `json:"frozen"`
+	Why      string    `json:"why"`
+	Next     time.Time `json:"next,omitzero"`
+}
+
+// Stuck is work that keeps failing or was set aside.
+type Stuck struct {
+	Reports     uint64    `json:"reports"`
+	Attempts    int       `json:"attempts"`
+	Quarantined bool      `json:"quarantined"`
+	Why         string    `json:"why"`
+	Next        time.Time `json:"next,omitzero"`
+}
+
+// Peer is how far the helper is.
+type Peer struct {
+	Done  uint64 `json:"done"`
+	Total uint64 `json:"total"`
+}
+
+// Handler serves what get returns, for a local listener.
+func Handler(get func(*http.Request) (*Status, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			w.Header().Set("Allow", http.MethodGet)
+			http.Error(w, "only GET", http.StatusMethodNotAllowed)
+			return
+		}
+		s, err := get(r)
+		if err != nil {
+			http.Error(w, "status unavailable: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		enc.Encode(s)
+	})
+}
+
+// A Reason is one thing that blocks a task, and what to do about it.
+type Reason struct {
+	Blocks string `json:"blocks"`
+	Do     string `json:"do"`
+}
+
+// Why names what keeps a task from its result, most urgent first; empty means that nothing does.
+func Why(t *Task) []Reason {
+	var rs []Reason
+	add := func(do, format string, a ...any) { rs = append(rs, Reason{fmt.Sprintf(format, a...), do}) }
+	for _, s := range t.Stuck {
+		if s.Quarantined {
+			add("read the reason; the reports count as rejected, and the batch may differ from the helper's",
+				"%d reports were set aside: %s", s.Reports, s.Why)
+		}
+	}
+	for _, s := range t.Stuck {
+		if !s.Quarantined {
+			add(advice(s.Why), "a job of %d reports failed %d times: %s", s.Reports, s.Attempts, s.Why)
+		}
+	}
+	if t.PeerUnreadable != "" {
+		add("check that the helper runs and that both sides hold the same token", "the helper does not tell how far it is: %s", t.PeerUnreadable)
+	}
+	verified := uint64(0)
+	for _, b := range t.Batches {
+		if b.State != "closed" {
+			verified += b.Verified
+		}
+	}
+	for _, c := range t.Collections {
+		add(advice(c.Why), "a collection waits: %s", c.Why)
+	}
+	switch {
+	case t.Phase == NotStarted:
+		add("wait for the task's interval to begin", "the task has not started")
+	case t.Counts.Acknowledged == 0 && t.Total == 0 && len(t.Counts.Refused) > 0:
+		add("compare the clients' task configuration, keys and clocks with this aggregator's",
+			"every report was refused at upload: %s", reasons(t.Counts.Refused))
+	case t.Counts.Acknowledged == 0 && t.Total == 0:
+		add("send reports", "no report has arrived")
+	case t.Counts.Waiting > 0:
+		add("wait; status shows the rate and the time left", "%d acknowledged reports are still to be verified", t.Counts.Waiting)
+	case t.Phase == Over && verified > 0 && verified < t.MinBatch:
+		add("nothing can be released: the minimum is part of the promise to the clients",
+			"the task is over with %d verified reports, below the minimum of %d", verified, t.MinBatch)
+	case verified < t.MinBatch && t.Counts.Collected == 0:
+		do := "send more reports"
+		if len(t.Counts.Rejected) > 0 {
+			do += "; see why some were rejected: " + reasons(t.Counts.Rejected)
+		}
+		add(do, "%d verified reports, below the minimum of %d", verified, t.MinBatch)
+	case verified >= t.MinBatch && len(t.Collections) == 0:
+		add("starling collect", "nobody has asked for the %d verified reports", verified)
+	}
+	return rs
+}
+
+// advice is what to do about a reason in the words of this package and of the leader.
+func advice(why string) string {
+	for _, a := range []struct{ has, do string }{
+		{"status 401", "compare the bearer token at both aggregators"},
+		{"unrecognizedTask", "provision the same task at the helper"},
+		{"invalidMessage", "compare versions and task configurations of the two aggregators"},
+		{"batchMismatch", "the aggregators counted different reports; run doctor on both"},
+		{"fewer than", "send more reports"},
+		{"did not answer", "check that the helper runs and can be reached"},
+		{"still to be verified", "wait; status shows the rate and the time left"},
+		{"not finished", "wait; the helper works on it"},
+		{"not provisioned", "add the task to the configuration again"},
+	} {
+		if strings.Contains(why, a.has) {
+			return a.do
+		}
+	}
+	return "wait; it is tried again by itself"
+}
+
+// reasons lists counts by reason, largest first.
+func reasons(m map[string]uint64) string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b string) int {
+		if m[a] != m[b] {
+			return int(min(max(int64(m[b])-int64(m[a]), -1), 1))
+		}
+		return strings.Compare(a, b)
+	})
+	for i, k := range keys {
+		keys[i] = fmt.Sprintf("%s (%d)", k, m[k])
+	}
+	return strings.Join(keys, ", ")
+}
