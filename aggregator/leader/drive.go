@@ -16,7 +16,7 @@ import (
 )
 
 // batchOfCollections is how many waiting collections a pass looks at.
-const batchOfCollections = 64
+const batchOfCollections = 1024
 
 // stepCollections drives each waiting collection one step, and says whether one was finished.
 func (l *Leader) stepCollections(ctx context.Context) (bool, error) {

@@ -54,11 +54,18 @@ func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, limit int64, t
 	if r.ContentLength > limit {
 		return nil, release, TooLarge()
 	}
-	// Writers that know no deadlines (recorders in tests) are not on a network.
+	// Writers that know no deadlines (recorders in tests) are not on a network. After a failure the deadline stays: the
+	// server drains what is left of a body before it answers, and must not wait for that without end.
 	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(time.Now().Add(timeout)); err == nil {
-		defer control.SetReadDeadline(time.Time{})
-	}
+	timed := control.SetReadDeadline(time.Now().Add(timeout)) == nil
+	defer func() {
+		switch {
+		case err != nil:
+			w.Header().Set("Connection", "close")
+		case timed:
+			control.SetReadDeadline(time.Time{})
+		}
+	}()
 	src := http.MaxBytesReader(w, r.Body, limit)
 	for {
 		if len(body) == cap(body) {
