@@ -67,7 +67,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	if err := h.routes(); err != nil {
 		return nil, err
 	}
-	h.store, err = sqlite.Open(ctx, sqlite.Options{FS: opt.FS, Lock: opt.Lock, Clock: opt.Clock, Failpoints: opt.Failpoints})
+	h.store, err = sqlite.Open(ctx, sqlite.Options{FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints})
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
 	}

@@ -30,10 +30,9 @@ type Options struct {
 	Tasks []aggregator.Task
 	// Keys are the HPKE keys that clients seal to, best first. Required, at least one.
 	Keys *sealed.Keyring
-	// FS holds the service's files, and no one else's. Required.
+	// FS holds the service's files, and no one else's: on a real disk the caller has taken its lock ([disk.OSFS.Lock]).
+	// Required.
 	FS disk.FS
-	// Lock is the path of a lock file in the operating system, against a second process on the same files. Optional.
-	Lock string
 	// Deferred says when to answer later. Default Never.
 	Deferred Deferred
 	// Poll is the Retry-After of deferred answers; default 1 s.

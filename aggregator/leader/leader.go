@@ -93,7 +93,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	if err := l.routes(); err != nil {
 		return nil, err
 	}
-	l.store, err = sqlite.Open(ctx, sqlite.Options{FS: opt.FS, Lock: opt.Lock, Clock: opt.Clock, Failpoints: opt.Failpoints})
+	l.store, err = sqlite.Open(ctx, sqlite.Options{FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
