@@ -59,15 +59,15 @@ func mul128(a0, a1, b0, b1 uint64) (uint64, uint64) {
 	h, l = bits.Mul64(q, ph128)
 	t1, c = bits.Add64(t1, l, c)
 	t2, c = bits.Add64(t2, h, c)
-	t3, t4 := bits.Add64(t3, 0, c)
+	t3 += c // no carry: the sum is below p*(p+2^64)/2^64 < 2^192
 	q, c = bits.Sub64(0, t1, 0)
 	h, l = bits.Mul64(q, ph128)
 	t2, c = bits.Add64(t2, l, c)
 	t3, c = bits.Add64(t3, h, c)
-	return less128(t2, t3, t4+c)
+	return less128(t2, t3, c)
 }
 
-// mont128 returns t/R reduced, for t < p*R.
+// mont128 returns t/R for any t, reduced if t < p*R and below 2^128 in any case.
 func mont128(t0, t1, t2, t3 uint64) (uint64, uint64) {
 	q, c := bits.Sub64(0, t0, 0)
 	h, l := bits.Mul64(q, ph128)
@@ -83,10 +83,8 @@ func mont128(t0, t1, t2, t3 uint64) (uint64, uint64) {
 
 // fold128 returns t/R reduced for any sum of fewer than 2^32 products of elements, t4 < 2^32.
 func fold128(t0, t1, t2, t3, t4 uint64) (uint64, uint64) {
-	// Take p*R off first if need be, so that what is left is below it.
-	t2, t3 = less128(t2, t3, 0)
-	t0, t1 = mont128(t0, t1, t2, t3)
-	// t4*2^256/R = t4*(28*2^64 - 1).
+	t0, t1 = mont128(t0, t1, t2, t3) // not always reduced
+	// t4*2^256/R = t4*(28*2^64 - 1) is below 2^101, so what add128 takes off is enough.
 	l, d := bits.Sub64(0, t4, 0)
 	return add128(t0, t1, l, 28*t4-d)
 }

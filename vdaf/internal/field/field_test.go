@@ -188,13 +188,17 @@ func TestLazySums(t *testing.T) {
 	}
 	p = modulus(Field128{})
 	rInv := new(big.Int).ModInverse(montR(Field128{}), p)
+	const m = 1<<64 - 1
 	for _, c := range []uint64{0, 1, 1<<32 - 1} {
-		m := uint64(1<<64 - 1)
-		x := new(big.Int).SetUint64(c)
-		x.Lsh(x, 256).Add(x, new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 256), big.NewInt(1)))
-		r0, r1 := fold128(m, m, m, m, c)
-		if x.Mul(x, rInv).Mod(x, p); toBig(Elem{r0, r1}).Cmp(x) != 0 {
-			t.Fatalf("fold128 with carry %d = %x %x, want %x", c, r0, r1, x)
+		// The second has R-1 as its Montgomery quotient, which makes the largest value before the last subtraction.
+		for _, low := range [][2]uint64{{m, m}, {1, ph128}, {0, 0}} {
+			x := new(big.Int).SetUint64(c)
+			x.Lsh(x, 128).Add(x, toBig(Elem{m, m}))
+			x.Lsh(x, 128).Add(x, toBig(low))
+			r0, r1 := fold128(low[0], low[1], m, m, c)
+			if x.Mul(x, rInv).Mod(x, p); toBig(Elem{r0, r1}).Cmp(x) != 0 {
+				t.Fatalf("fold128 of %x with carry %d = %x %x, want %x", low, c, r0, r1, x)
+			}
 		}
 	}
 }
