@@ -136,7 +136,7 @@ func CalibrateDiscreteGaussian(epsilon, delta float64, c Contribution, n Neighbo
 	event := func(r Rational) Event { return SelfCompose{DiscreteGaussian{Sigma2: r, Contribution: c}, count} }
 	var failure error
 	holds := func(r Rational) bool {
-		f, _, err := event(r).exact(n, 1)
+		f, _, err := DiscreteGaussian{Sigma2: r, Contribution: c}.exact(n, float64(count))
 		if err != nil {
 			failure = err
 			return false

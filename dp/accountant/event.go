@@ -6,10 +6,28 @@ import (
 )
 
 // An Event describes what is released about the data. The events of this package are the only ones.
-type Event interface {
-	// exact returns the bounds on delta(epsilon) of count independent (or adaptive) releases by a closed form, and the
-	// theorem behind it.
+type Event interface{ event() }
+
+// A closed event has bounds on delta(epsilon) of count releases by a formula.
+type closed interface {
+	Event
 	exact(n Neighbours, count float64) (curve, string, error)
+}
+
+// A dominated event has a pair of laws that no neighbours exceed.
+type dominated interface {
+	Event
+	dominating(n Neighbours) (dominance, error)
+}
+
+// A dominance is the pair for the direction in which a record is removed (or the one way in which it is replaced).
+type dominance struct {
+	pair pair
+	// symmetric: the other direction has the same curve; else it has the pair swapped.
+	symmetric bool
+	// attained: some neighbours reach the pair, so lower bounds on its curve are lower bounds for the event.
+	attained bool
+	theorem  string
 }
 
 // ApproxDP is any release known to be (Epsilon, Delta)-DP for the relation asked about; pure DP has Delta = 0.
@@ -21,14 +39,56 @@ type SelfCompose struct {
 	Count uint64
 }
 
-func (s SelfCompose) exact(n Neighbours, count float64) (curve, string, error) {
-	if s.Event == nil {
-		return nil, "", fmt.Errorf("%w: a composition of nothing", ErrParameter)
+// Compose is all of its events, each chosen knowing the results before it.
+type Compose []Event
+
+func (Gaussian) event()         {}
+func (DiscreteGaussian) event() {}
+func (DiscreteLaplace) event()  {}
+func (ZCDP) event()             {}
+func (ApproxDP) event()         {}
+func (SelfCompose) event()      {}
+func (Compose) event()          {}
+
+// A leaf is count releases of an event that is no composition.
+type leaf struct {
+	event Event
+	count uint64
+}
+
+// flatten appends the leaves of count releases of e, adding up equal ones.
+func flatten(leaves []leaf, e Event, count uint64) ([]leaf, error) {
+	switch e := e.(type) {
+	case nil:
+		return nil, fmt.Errorf("%w: no event", ErrParameter)
+	case SelfCompose:
+		if e.Count == 0 || e.Count > maxCount || float64(e.Count)*float64(count) > maxCount {
+			return nil, parameter("number of releases", float64(e.Count)*float64(count), "1 to 2*10^12")
+		}
+		return flatten(leaves, e.Event, count*e.Count)
+	case Sampled:
+		if e.Rate == 1 { // everybody takes part, and the count says nothing
+			return flatten(leaves, e.Event, count)
+		}
+	case Compose:
+		if len(e) == 0 {
+			return nil, fmt.Errorf("%w: a composition of nothing", ErrParameter)
+		}
+		for _, x := range e {
+			var err error
+			if leaves, err = flatten(leaves, x, count); err != nil {
+				return nil, err
+			}
+		}
+		return leaves, nil
 	}
-	if s.Count == 0 || s.Count > maxCount || float64(s.Count)*count > maxCount {
-		return nil, "", parameter("number of releases", float64(s.Count)*count, "1 to 2*10^12")
+	for i := range leaves {
+		if leaves[i].event == e {
+			leaves[i].count += count
+			return leaves, nil
+		}
 	}
-	return s.Event.exact(n, count*float64(s.Count))
+	return append(leaves, leaf{e, count}), nil
 }
 
 const kovTheorem = "optimal composition of (epsilon, delta)-DP (Kairouz, Oh and Viswanath 2015, theorem 3.3)"
@@ -49,50 +109,6 @@ func (a ApproxDP) exact(_ Neighbours, count float64) (curve, string, error) {
 		_, hi := rr.delta(e)
 		return 0, min(1, up(none+hi*(1-down(none))))
 	}, kovTheorem, nil
-}
-
-// Epsilon returns the least epsilon that is proved for the event at delta.
-func Epsilon(e Event, delta float64, n Neighbours) (Guarantee, error) {
-	c, theorem, err := answer(e, n)
-	if err != nil {
-		return Guarantee{}, err
-	}
-	lo, hi, err := c.epsilon(delta)
-	if err != nil {
-		return Guarantee{}, err
-	}
-	return Guarantee{Epsilon: hi, EpsilonLower: lo, Delta: delta, Neighbours: n, Method: method(theorem), Theorem: theorem}, nil
-}
-
-// Delta returns the least delta that is proved for the event at epsilon.
-func Delta(e Event, epsilon float64, n Neighbours) (Guarantee, error) {
-	if err := checkEpsilon(epsilon); err != nil {
-		return Guarantee{}, err
-	}
-	c, theorem, err := answer(e, n)
-	if err != nil {
-		return Guarantee{}, err
-	}
-	lo, hi := c(epsilon)
-	return Guarantee{Epsilon: epsilon, EpsilonLower: 0, Delta: hi, DeltaLower: lo, Neighbours: n,
-		Method: method(theorem), Theorem: theorem}, nil
-}
-
-func answer(e Event, n Neighbours) (curve, string, error) {
-	if e == nil {
-		return nil, "", fmt.Errorf("%w: no event", ErrParameter)
-	}
-	if n < AddRemove || n > ZeroOut {
-		return nil, "", parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
-	}
-	return e.exact(n, 1)
-}
-
-func method(theorem string) string {
-	if theorem == zcdpTheorem {
-		return "zcdp"
-	}
-	return "closed-form"
 }
 
 // PoissonSampledApproxDP returns what (epsilon, delta)-DP becomes when each record is kept with probability q,

@@ -1,0 +1,175 @@
+package accountant
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// A Method is a way to an answer.
+type Method string
+
+const (
+	Auto       Method = ""            // the tightest that covers the event
+	ClosedForm Method = "closed-form" // a formula
+	PLD        Method = "pld"         // privacy loss distributions, composed numerically
+)
+
+// Options say how to answer. The zero value is the default.
+type Options struct {
+	// Method restricts the answer to one method; the default is Auto.
+	Method Method
+	// Tolerance is how far apart the bounds on epsilon may be, relative to epsilon, where computing longer helps; the
+	// default is 1e-4. It must lie between 1e-7 and 1.
+	Tolerance float64
+}
+
+func (o *Options) validate() error {
+	if o.Tolerance == 0 {
+		o.Tolerance = 1e-4
+	}
+	if !(o.Tolerance >= 1e-7 && o.Tolerance <= 1) {
+		return parameter("tolerance", o.Tolerance, "1e-7 to 1")
+	}
+	switch o.Method {
+	case Auto, ClosedForm, PLD:
+		return nil
+	}
+	return fmt.Errorf("%w: method %q", ErrParameter, o.Method)
+}
+
+// Epsilon returns the least epsilon that is proved for the event at delta.
+func Epsilon(e Event, delta float64, n Neighbours) (Guarantee, error) {
+	return Options{}.Epsilon(e, delta, n)
+}
+
+// Delta returns the least delta that is proved for the event at epsilon.
+func Delta(e Event, epsilon float64, n Neighbours) (Guarantee, error) {
+	return Options{}.Delta(e, epsilon, n)
+}
+
+// Epsilon returns the least epsilon that is proved for the event at delta.
+func (o Options) Epsilon(e Event, delta float64, n Neighbours) (Guarantee, error) {
+	if err := checkDelta(delta); err != nil {
+		return Guarantee{}, err
+	}
+	return o.answer(e, n, Guarantee{Delta: delta}, true)
+}
+
+// Delta returns the least delta that is proved for the event at epsilon.
+func (o Options) Delta(e Event, epsilon float64, n Neighbours) (Guarantee, error) {
+	if err := checkEpsilon(epsilon); err != nil {
+		return Guarantee{}, err
+	}
+	return o.answer(e, n, Guarantee{Epsilon: epsilon}, false)
+}
+
+// answer completes g, which holds the question: epsilon at g.Delta, or delta at g.Epsilon.
+func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (Guarantee, error) {
+	if err := o.validate(); err != nil {
+		return Guarantee{}, err
+	}
+	if n < AddRemove || n > ZeroOut {
+		return Guarantee{}, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
+	}
+	leaves, err := flatten(nil, e, 1)
+	if err != nil {
+		return Guarantee{}, err
+	}
+	total := 0.0
+	for _, l := range leaves {
+		total += float64(l.count)
+	}
+	if total > maxCount {
+		return Guarantee{}, parameter("number of releases", total, "at most 2*10^12")
+	}
+	g.Neighbours = n
+	var found []Guarantee
+	var problem error // the most telling reason why a method failed
+	try := func(m Method, f func() (Guarantee, error)) {
+		if o.Method != Auto && o.Method != m {
+			return
+		}
+		r, err := f()
+		switch {
+		case err == nil:
+			found = append(found, r)
+		case problem == nil || errors.Is(problem, ErrUnsupported):
+			problem = err
+		}
+	}
+	try(ClosedForm, func() (Guarantee, error) { return closedForm(leaves, g, wantEpsilon) })
+	if errors.Is(problem, ErrParameter) {
+		return Guarantee{}, problem
+	}
+	if len(found) == 0 || lower(found[0], wantEpsilon) == 0 {
+		try(PLD, func() (Guarantee, error) { return o.pld(leaves, g, wantEpsilon) })
+	}
+	if errors.Is(problem, ErrParameter) {
+		return Guarantee{}, problem
+	}
+	if len(found) == 0 {
+		if problem == nil {
+			problem = ErrUnsupported
+		}
+		return Guarantee{}, problem
+	}
+	best := found[0]
+	for _, r := range found[1:] {
+		low := max(best.EpsilonLower, r.EpsilonLower)
+		lowDelta := max(best.DeltaLower, r.DeltaLower)
+		if r.Epsilon < best.Epsilon || r.Delta < best.Delta {
+			best = r
+		}
+		best.EpsilonLower, best.DeltaLower = min(low, best.Epsilon), min(lowDelta, best.Delta)
+	}
+	return best, nil
+}
+
+func lower(g Guarantee, wantEpsilon bool) float64 {
+	if wantEpsilon {
+		return g.EpsilonLower
+	}
+	return g.DeltaLower
+}
+
+// closedForm answers by a formula, if there is one leaf that has it or there are only Gaussians.
+func closedForm(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, error) {
+	f, theorem, err := formula(leaves, g.Neighbours)
+	if err != nil {
+		return Guarantee{}, err
+	}
+	g.Theorem, g.Method = theorem, string(ClosedForm)
+	if theorem == zcdpTheorem {
+		g.Method = "zcdp"
+	}
+	if !wantEpsilon {
+		g.DeltaLower, g.Delta = f(g.Epsilon)
+		return g, nil
+	}
+	g.EpsilonLower, g.Epsilon, err = f.epsilon(g.Delta)
+	return g, err
+}
+
+func formula(leaves []leaf, n Neighbours) (curve, string, error) {
+	if len(leaves) == 1 {
+		if c, ok := leaves[0].event.(closed); ok {
+			return c.exact(n, float64(leaves[0].count))
+		}
+		return nil, "", fmt.Errorf("%w: no formula for %T", ErrUnsupported, leaves[0].event)
+	}
+	// Gaussians, whatever their sizes, are one Gaussian.
+	sum := 0.0
+	for _, l := range leaves {
+		x, ok := l.event.(Gaussian)
+		if !ok {
+			return nil, "", fmt.Errorf("%w: no formula for a mixed composition", ErrUnsupported)
+		}
+		mu, err := x.mu(n, float64(l.count))
+		if err != nil {
+			return nil, "", err
+		}
+		sum += mu * mu
+	}
+	return Gaussian{1 / math.Sqrt(sum), Signed(1)}.exact(AddRemove, 1)
+}

@@ -1,0 +1,134 @@
+package accountant
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+)
+
+// An fft transforms real sequences of length n = 2^k >= 4.
+type fft struct {
+	n       int
+	twiddle []complex128 // e^(-2 pi i j/n), j < n/2
+	order   []int32      // bit reversal of n/2
+}
+
+var plans sync.Map // int -> *fft
+
+// plan returns the transform of length n, a power of two of at least 4.
+func plan(n int) *fft {
+	if p, ok := plans.Load(n); ok {
+		return p.(*fft)
+	}
+	f := &fft{n: n, twiddle: make([]complex128, n/2), order: make([]int32, n/2)}
+	for j := range f.twiddle {
+		s, c := math.Sincos(2 * math.Pi * float64(j) / float64(n))
+		f.twiddle[j] = complex(c, -s)
+	}
+	k := bits.TrailingZeros(uint(n / 2))
+	for i := range f.order {
+		f.order[i] = int32(bits.Reverse32(uint32(i)) >> (32 - k))
+	}
+	plans.Store(n, f)
+	return f
+}
+
+// half transforms x, of length n/2, in place.
+func (f *fft) half(x []complex128) {
+	m := f.n / 2
+	for i, j := range f.order {
+		if int32(i) < j {
+			x[i], x[j] = x[j], x[i]
+		}
+	}
+	// The first two rounds have trivial factors.
+	for i := 0; i+1 < m; i += 2 {
+		x[i], x[i+1] = x[i]+x[i+1], x[i]-x[i+1]
+	}
+	for size := 4; size <= m; size *= 2 {
+		step, h := f.n/size, size/2
+		for base := 0; base < m; base += size {
+			lo, hi := x[base:base+h:base+h], x[base+h:base+size:base+size]
+			for j, t := 0, 0; j < len(lo) && j < len(hi); j, t = j+1, t+step {
+				w := f.twiddle[t]
+				v := hi[j]
+				re := real(v)*real(w) - imag(v)*imag(w)
+				im := real(v)*imag(w) + imag(v)*real(w)
+				u := lo[j]
+				lo[j] = complex(real(u)+re, imag(u)+im)
+				hi[j] = complex(real(u)-re, imag(u)-im)
+			}
+		}
+	}
+}
+
+// forward returns the coefficients 0 .. n/2 of x.
+func (f *fft) forward(x []float64) []complex128 {
+	m := f.n / 2
+	z := make([]complex128, m+1)
+	for i := range m {
+		z[i] = complex(x[2*i], x[2*i+1])
+	}
+	f.half(z[:m])
+	z[m] = z[0]
+	for j := 0; j <= m/2; j++ {
+		a, b := z[j], z[m-j]
+		even := (a + conj(b)) / 2
+		odd := (a - conj(b)) / 2
+		w := f.root(j)
+		odd = complex(imag(odd), -real(odd)) * w // -i odd w
+		z[j] = even + odd
+		z[m-j] = conj(even - odd)
+	}
+	return z
+}
+
+// inverse returns the sequence with coefficients z, and uses z up.
+func (f *fft) inverse(z []complex128) []float64 {
+	m := f.n / 2
+	for j := 0; j <= m/2; j++ {
+		a, b := z[j], z[m-j]
+		even := (a + conj(b)) / 2
+		odd := (a - conj(b)) / 2 * conj(f.root(j))
+		odd = complex(-imag(odd), real(odd)) // i odd
+		// Conjugated, because the backward transform is the conjugate of the forward one of the conjugate.
+		z[j] = conj(even + odd)
+		if j < m-j {
+			z[m-j] = even - odd
+		}
+	}
+	f.half(z[:m])
+	x := make([]float64, f.n)
+	s := 1 / float64(m)
+	for i := range m {
+		x[2*i] = real(z[i]) * s
+		x[2*i+1] = -imag(z[i]) * s
+	}
+	return x
+}
+
+// root returns e^(-2 pi i j/n), j <= n/2.
+func (f *fft) root(j int) complex128 {
+	if j == len(f.twiddle) {
+		return -1
+	}
+	return f.twiddle[j]
+}
+
+// fftError bounds the error of a computed coefficient of a transform of length n, in units of the sum of the absolute
+// values that went in: each of the log2(n) + 1 rounds adds at most 8 units in the last place (Higham 2002, section 24.1).
+func fftError(n int) float64 { return 8 * 0x1p-53 * float64(bits.Len(uint(n))+1) }
+
+func conj(z complex128) complex128 { return complex(real(z), -imag(z)) }
+
+// power returns z^n.
+func power(z complex128, n uint64) complex128 {
+	r := complex(1, 0)
+	for ; n > 0; n >>= 1 {
+		if n&1 == 1 {
+			r *= z
+		}
+		z *= z
+	}
+	return r
+}

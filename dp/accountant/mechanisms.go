@@ -1,0 +1,241 @@
+package accountant
+
+import (
+	"fmt"
+	"math"
+)
+
+func (Laplace) event()            {}
+func (RandomizedResponse) event() {}
+func (Sampled) event()            {}
+
+// Laplace is the release of one number with Laplace noise of scale Scale.
+type Laplace struct {
+	Scale        float64
+	Contribution Contribution
+}
+
+func (l Laplace) mu(n Neighbours) (float64, error) {
+	if !finite(l.Scale) {
+		return 0, parameter("scale", l.Scale, "a positive number")
+	}
+	s, err := l.Contribution.Sensitivity(n)
+	if err != nil {
+		return 0, err
+	}
+	if mu := s.Max / l.Scale; mu <= 500 {
+		return mu, nil
+	}
+	return 0, parameter("scale", l.Scale, "at least 1/500 of the contribution")
+}
+
+func (l Laplace) dominating(n Neighbours) (dominance, error) {
+	mu, err := l.mu(n)
+	if err != nil {
+		return dominance{}, err
+	}
+	if s, _ := l.Contribution.Sensitivity(n); s.Coordinates > 1 {
+		return dominance{}, fmt.Errorf("%w: continuous Laplace noise on several coordinates; use DiscreteLaplace", ErrUnsupported)
+	}
+	return dominance{laplacePair{mu}, true, true, ""}, nil
+}
+
+// RandomizedResponse is one answer out of K, the true one e^Epsilon0 times as likely as each other: Epsilon0-DP for
+// ReplaceOne. K = 2 is the worst pair of all Epsilon0-DP mechanisms.
+type RandomizedResponse struct {
+	Epsilon0 float64
+	K        uint64
+}
+
+func (r RandomizedResponse) check() error {
+	if !(r.Epsilon0 > 0 && r.Epsilon0 <= 500) {
+		return parameter("epsilon0", r.Epsilon0, "above 0 and at most 500")
+	}
+	if r.K < 2 || r.K > 1<<32 {
+		return parameter("number of answers", float64(r.K), "2 to 2^32")
+	}
+	return nil
+}
+
+func (r RandomizedResponse) exact(_ Neighbours, count float64) (curve, string, error) {
+	if err := r.check(); err != nil {
+		return nil, "", err
+	}
+	if r.K > 2 {
+		return nil, "", fmt.Errorf("%w: no formula for answers out of more than two", ErrUnsupported)
+	}
+	rr, err := newResponses(r.Epsilon0, count)
+	if err != nil {
+		return nil, "", err
+	}
+	return rr.delta, "exact product of randomized responses", nil
+}
+
+func (r RandomizedResponse) dominating(Neighbours) (dominance, error) {
+	if err := r.check(); err != nil {
+		return dominance{}, err
+	}
+	return dominance{responsePair(r.Epsilon0, float64(r.K)), true, true, ""}, nil
+}
+
+func (a ApproxDP) dominating(Neighbours) (dominance, error) {
+	if !(a.Epsilon >= 0 && a.Epsilon <= 500) {
+		return dominance{}, parameter("epsilon", a.Epsilon, "0 to 500")
+	}
+	if !(a.Delta >= 0 && a.Delta < 1) {
+		return dominance{}, parameter("delta", a.Delta, "0 or more and below 1")
+	}
+	return dominance{approxPair(a.Epsilon, a.Delta), true, false, kovTheorem}, nil
+}
+
+func (g Gaussian) dominating(n Neighbours) (dominance, error) {
+	mu, err := g.mu(n, 1)
+	if err != nil {
+		return dominance{}, err
+	}
+	return dominance{normalPair{mu}, true, true, ""}, nil
+}
+
+// maxAtoms bounds the outcomes of a discrete law.
+const maxAtoms = 1 << 21
+
+func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
+	if err := g.check(); err != nil {
+		return dominance{}, err
+	}
+	s, err := g.Contribution.Sensitivity(n)
+	if err != nil {
+		return dominance{}, err
+	}
+	if g.Contribution.kind == ball || s.Coordinates > 1<<20 || s.Max > 1<<30 || s.Max != math.Trunc(s.Max) || g.Honest > 1 {
+		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for this use of discrete Gaussian noise", ErrUnsupported)
+	}
+	k := float64(s.Coordinates)
+	v := k * g.Sigma2.Float()
+	if 30*math.Sqrt(v)+2*k*s.Max > maxAtoms {
+		return dominance{}, fmt.Errorf("%w: discrete Gaussian noise of this width has too many outcomes", ErrUnsupported)
+	}
+	l := newLattice(k, s.Max, g.Sigma2.Float())
+	if l.slop > massError {
+		return dominance{}, fmt.Errorf("%w: narrow discrete Gaussian noise on many coordinates", ErrUnsupported)
+	}
+	if l.pmf == nil {
+		l.pmf = gaussianPMF(v)
+	}
+	return dominance{l.pair(), true, true, ""}, nil
+}
+
+func (d DiscreteLaplace) dominating(n Neighbours) (dominance, error) {
+	if d.Scale.Num == 0 || d.Scale.Den == 0 {
+		return dominance{}, fmt.Errorf("%w: scale is %v, want a positive fraction", ErrParameter, d.Scale)
+	}
+	s, err := d.Contribution.Sensitivity(n)
+	if err != nil {
+		return dominance{}, err
+	}
+	rate := float64(d.Scale.Den) / float64(d.Scale.Num)
+	if s.Max != math.Trunc(s.Max) || rate*s.Max > 500 {
+		return dominance{}, parameter("contribution", s.Max, "a whole number, at most 500 scales")
+	}
+	if s.Coordinates > 1 || s.Max > maxAtoms || d.Contribution.kind == ball {
+		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for discrete Laplace noise on several coordinates", ErrUnsupported)
+	}
+	return dominance{discreteLaplacePair(rate, s.Max), true, true, ""}, nil
+}
+
+// Count says whether anyone who sees the release also learns how many records took part.
+type Count uint8
+
+const (
+	// CountPublic: the number of records is known exactly, as it is to both aggregators and the collector.
+	CountPublic Count = iota
+	// CountHidden: something hides it, such as dummy reports, and is accounted as an event of its own.
+	CountHidden
+)
+
+// Sampled is a release about a random part of the records, each kept independently and secretly with probability Rate.
+//
+// If everyone else holds -C and one person +C, the sum and the exact count together single that person out, so the
+// amplification is proved only where the count is hidden: Count must be CountHidden.
+type Sampled struct {
+	Event Event
+	Rate  float64
+	Count Count
+}
+
+const poissonTheorem = "Poisson sampling (Zhu, Dong and Wang 2022, theorem 11)"
+
+// exact knows one release: keeping a record with probability r turns the symmetric curve D of the release into
+//
+//	r D(ln(1 + (e^epsilon - 1)/r))                           when the record is removed,
+//	(1 - a (1-r)) D(ln(a r/(1 - a (1-r)))), a = e^epsilon,   when it is added (0 once a (1-r) >= 1),
+//
+// by putting the mixture into the hockey-stick divergence.
+func (s Sampled) exact(n Neighbours, count float64) (curve, string, error) {
+	d, err := s.dominating(n)
+	if err != nil {
+		return nil, "", err
+	}
+	inner, ok := s.Event.(closed)
+	if p, mixed := d.pair.(poisson); count != 1 || !ok || !mixed || p.rate != s.Rate {
+		return nil, "", fmt.Errorf("%w: no formula for this sampled release", ErrUnsupported)
+	}
+	c, theorem, err := inner.exact(n, 1)
+	if err != nil {
+		return nil, "", err
+	}
+	r := s.Rate
+	return func(e float64) (lower, upper float64) {
+		x := math.Log1p(math.Expm1(e) / r)
+		if e > 600 {
+			x = e - math.Log(r)
+		}
+		lower, _ = c(x * (1 + 1e-14))
+		_, upper = c(x * (1 - 1e-14))
+		lower, upper = down(r*lower), up(r*upper)
+		if rest := 1 - math.Exp(e)*(1-r); rest > 1e-9 {
+			x := e + math.Log(r/rest)
+			err := 1e-14 * (1 + math.Abs(x) + 1/rest)
+			lo, _ := c(x + err)
+			_, hi := c(max(0, x-err))
+			lower = max(lower, (rest-1e-15)*lo*(1-slack))
+			upper = max(upper, (rest+1e-15)*hi*(1+slack))
+		} else if rest > -1e-9 {
+			upper = max(upper, 2e-9) // rest times a delta of at most 1
+		}
+		return lower, min(1, upper)
+	}, poissonTheorem + "; " + theorem, nil
+}
+
+func (s Sampled) dominating(n Neighbours) (dominance, error) {
+	if !(s.Rate > 0 && s.Rate <= 1) {
+		return dominance{}, parameter("sampling rate", s.Rate, "above 0 and at most 1")
+	}
+	inner, ok := s.Event.(dominated)
+	if !ok {
+		return dominance{}, fmt.Errorf("%w: sampling of %T", ErrUnsupported, s.Event)
+	}
+	if s.Count != CountHidden {
+		return dominance{}, fmt.Errorf("%w: Poisson sampling while the count is public", ErrUnsupported)
+	}
+	if n == ReplaceOne {
+		g, ok := s.Event.(Gaussian)
+		if !ok {
+			return dominance{}, fmt.Errorf("%w: Poisson sampling of %T for replace-one neighbours", ErrUnsupported, s.Event)
+		}
+		mu, err := g.mu(AddRemove, 1)
+		if err != nil {
+			return dominance{}, err
+		}
+		worst := g.Contribution.kind == signed || g.Contribution.kind == ball // opposite records exist
+		return dominance{normalReplace{mu, s.Rate}, true, worst, poissonTheorem}, nil
+	}
+	d, err := inner.dominating(n)
+	if err != nil {
+		return dominance{}, err
+	}
+	if s.Rate == 1 {
+		return d, nil
+	}
+	return dominance{poisson{d.pair, s.Rate}, false, d.attained, poissonTheorem}, nil
+}

@@ -1,0 +1,247 @@
+package accountant
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// A term is count compositions of a dominating pair.
+type term struct {
+	dominance
+	count uint64
+}
+
+const pldTheorem = "privacy loss distributions, connect-the-dots above and below (docs/proofs/pld-bounds.md)"
+
+// pld answers by composing privacy loss distributions on a grid, refined until the two bounds meet the tolerance.
+func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, error) {
+	terms := make([]term, len(leaves))
+	attained, symmetric := true, true
+	for i, l := range leaves {
+		d, ok := l.event.(dominated)
+		if !ok {
+			return Guarantee{}, fmt.Errorf("%w: no privacy loss distribution for %T", ErrUnsupported, l.event)
+		}
+		dom, err := d.dominating(g.Neighbours)
+		if err != nil {
+			return Guarantee{}, err
+		}
+		terms[i] = term{dom, l.count}
+		attained = attained && dom.attained
+		symmetric = symmetric && dom.symmetric
+	}
+	g.Method, g.Theorem = string(PLD), pldTheorem
+	if len(terms) == 1 && terms[0].theorem != "" {
+		g.Theorem = terms[0].theorem + "; " + pldTheorem
+	}
+	q := question{g: g, wantEpsilon: wantEpsilon, tail: 1e-30}
+	count := 0.0
+	for _, t := range terms {
+		count += float64(t.count)
+	}
+	if wantEpsilon {
+		q.tail = g.Delta * 1e-9 / count
+	}
+	q.tail = max(q.tail, 1e-280)
+	q.slop = 2 * massError * count
+	ways := [][]term{terms}
+	if !symmetric {
+		back := make([]term, len(terms))
+		for i, t := range terms {
+			back[i] = t
+			if !t.symmetric {
+				back[i].pair = swapped{t.pair}
+			}
+		}
+		ways = append(ways, back)
+	}
+	var best bounds
+	for i, w := range ways {
+		b, err := q.bracket(w, o.Tolerance, attained, best)
+		if err != nil {
+			return Guarantee{}, err
+		}
+		if i == 0 || b.upper > best.upper {
+			best.upper = b.upper
+		}
+		best.lower = max(best.lower, b.lower)
+	}
+	if wantEpsilon {
+		g.Epsilon, g.EpsilonLower = best.upper, min(best.lower, best.upper)
+		if g.Epsilon > maxEpsilon {
+			return Guarantee{}, ErrNoGuarantee
+		}
+		return g, nil
+	}
+	g.Delta, g.DeltaLower = best.upper, min(best.lower, best.upper)
+	return g, nil
+}
+
+// bounds on the answer, and the length of the transform that gave them.
+type bounds struct {
+	lower, upper float64
+	size         int
+}
+
+// A question is an epsilon at a delta or the reverse.
+type question struct {
+	g           Guarantee
+	wantEpsilon bool
+	tail        float64
+	slop        float64 // ln of the factor by which computed laws may be off, each way
+}
+
+// bracket answers for one direction. A direction that turns out to be below what is already proved as a lower bound of
+// the other one need not be refined.
+func (q question) bracket(terms []term, tolerance float64, attained bool, other bounds) (bounds, error) {
+	h, err := q.firstStep(terms)
+	if err != nil {
+		return bounds{}, err
+	}
+	result := bounds{0, math.Inf(1), 0}
+	good := 0.0 // the last step that worked
+	for round := 0; ; round++ {
+		b, err := q.once(terms, snap(terms, h), attained)
+		if errors.As(err, new(errTooFine)) {
+			// Too fine at once: coarser. Too fine after refining: half the way, and no further.
+			switch {
+			case good == 0 && h < 1e3:
+				h *= 2
+				continue
+			case good > 0 && good > 1.5*h:
+				h = math.Sqrt(good * h)
+				round = maxRounds - 1
+				continue
+			case good > 0:
+				return result.claim(attained), nil
+			}
+			return bounds{}, fmt.Errorf("%w: the losses spread too widely", ErrUnsupported)
+		}
+		if err != nil {
+			return bounds{}, err
+		}
+		good = h
+		result.upper = min(result.upper, b.upper)
+		result.lower = max(result.lower, b.lower)
+		gap, want := result.upper-result.lower, tolerance*result.upper
+		if q.wantEpsilon { // an epsilon of zero has no relative precision
+			want = max(want, 1e-4*tolerance) + 4*q.slop
+		}
+		if round >= maxRounds || gap <= want || math.IsInf(result.upper, 1) || result.upper <= other.lower {
+			return result.claim(attained), nil
+		}
+		// The gap falls with h^2 where the law is smooth, with h where it is not.
+		factor := min(max(1.2*math.Sqrt(gap/want), 1.5), 6)
+		if gap <= 10*want && float64(b.size)*factor > softTransform {
+			return result.claim(attained), nil
+		}
+		h /= factor
+	}
+}
+
+const (
+	// maxRounds bounds the refinements of the grid.
+	maxRounds = 5
+	// softTransform is the length of a transform that is not worth exceeding when the gap is nearly closed.
+	softTransform = 1 << 19
+)
+
+// claim drops the lower bound of a pair that nobody is known to reach.
+func (b bounds) claim(attained bool) bounds {
+	if !attained {
+		b.lower = 0
+	}
+	return b
+}
+
+// snap returns a step of at most h for which the anchors of the most frequent term that has two are grid points.
+func snap(terms []term, h float64) float64 {
+	best, width := uint64(0), 0.0
+	for _, t := range terms {
+		if a, b := t.pair.anchors(); b-a > h && t.count > best {
+			best, width = t.count, b-a
+		}
+	}
+	if width == 0 {
+		return h
+	}
+	return width / math.Ceil(width/h*(1-1e-12))
+}
+
+// firstStep guesses a grid from a coarse look at each pair.
+func (q question) firstStep(terms []term) (float64, error) {
+	const coarse = 2000
+	variance, count := 0.0, 0.0
+	span := 0.0
+	for _, t := range terms {
+		lo, hi := t.pair.reach(q.tail)
+		if !(hi-lo < 1e6) || math.IsNaN(hi-lo) {
+			return 0, fmt.Errorf("%w: the losses of one release spread too widely", ErrUnsupported)
+		}
+		h := max((hi-lo)/coarse, 1e-12*(math.Abs(lo)+math.Abs(hi)), 1e-300)
+		b, ok := bin(t.pair, h, q.tail)
+		if !ok {
+			return 0, fmt.Errorf("%w: the losses of one release are too far from zero", ErrUnsupported)
+		}
+		_, _, v := b.upper().tilt(0)
+		variance += float64(t.count) * v
+		count += float64(t.count)
+		span = max(span, hi-lo)
+	}
+	// Rounding adds about h^2/6 to the variance of each loss.
+	return max(math.Sqrt(6e-4*variance/count), span/(1<<18)), nil
+}
+
+// once computes both bounds on the grid of step h.
+func (q question) once(terms []term, h float64, attained bool) (bounds, error) {
+	up, low := make([]part, len(terms)), make([]part, len(terms))
+	for i, t := range terms {
+		b, ok := bin(t.pair, h, q.tail)
+		if !ok {
+			return bounds{}, errTooFine{}
+		}
+		up[i] = part{b.upper(), t.count}
+		low[i] = part{b.lower(), t.count}
+	}
+	if q.wantEpsilon {
+		lambda, _ := tiltFor(up, q.g.Delta)
+		c, err := compose(up, lambda, true)
+		if err != nil {
+			return bounds{}, err
+		}
+		hi := c.epsilon(q.g.Delta * math.Exp(-q.slop))
+		if math.IsInf(hi, -1) { // below the window: its lower end is a bound
+			hi = c.origin
+		}
+		hi += 2 * q.slop
+		if c, err = compose(low, lambda, false); err != nil {
+			return bounds{}, err
+		}
+		lo := max(0, c.epsilon(q.g.Delta*math.Exp(q.slop))-2*q.slop)
+		if math.IsInf(lo, 1) {
+			lo = min(hi, maxEpsilon)
+		}
+		return bounds{min(lo, hi), max(0, hi), c.size}, nil
+	}
+	lambda, _ := tiltAt(up, q.g.Epsilon)
+	c, err := compose(up, lambda, true)
+	if err != nil {
+		return bounds{}, err
+	}
+	hi := 1.0
+	if e := q.g.Epsilon - 2*q.slop; e >= 0 {
+		hi = c.at(e)
+	} else {
+		hi = c.at(0) + 4*q.slop // the curve's slope is at most 1 there
+	}
+	hi = min(1, hi*math.Exp(q.slop))
+	if c, err = compose(low, lambda, false); err != nil {
+		return bounds{}, err
+	}
+	lo := 0.0
+	if e := q.g.Epsilon + 2*q.slop; e >= c.origin {
+		lo = c.at(e) * math.Exp(-q.slop)
+	}
+	return bounds{min(lo, hi), hi, c.size}, nil
+}

@@ -1,0 +1,236 @@
+package accountant
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+func sampled(sigma, q float64, count uint64) Event {
+	return SelfCompose{Sampled{gauss(sigma), q, CountHidden}, count}
+}
+
+func lap(b float64) Event { return Laplace{b, Signed(1)} }
+
+// Reference values: dp.md, section 3, PLD rows. An upper bound lies in [value - 1e-5, value + tol], a lower bound is
+// at most the value.
+func TestReferencePLD(t *testing.T) {
+	for _, r := range []struct {
+		name  string
+		event Event
+		n     Neighbours
+		delta float64
+		want  float64
+		tol   float64
+	}{
+		{"14a", sampled(5.1, .02, 2500), AddRemove, 1e-8, 1.02040, 5e-4},
+		{"14b", sampled(5.1, .02, 2500), AddRemove, 1e-6, .83182, 5e-4},
+		{"15", sampled(1.1, 256./60000, 14062), AddRemove, 1e-5, 2.38160, 5e-4},
+		{"16a", sampled(1, .01, 1000), AddRemove, 1e-5, 1.82824, 5e-4},
+		{"16b", sampled(1, .5, 10), AddRemove, 1e-6, 11.79878, 5e-4},
+		{"17", sampled(4, .01, 1e4), AddRemove, 1e-5, .94687, 3e-4},
+		{"18", sampled(.8, .001, 1e4), AddRemove, 1e-6, .94720, 5e-4},
+		{"19a", sampled(4, .01, 1e4), ReplaceOne, 1e-5, 1.99312, 5e-4},
+		{"19b", sampled(1, .01, 1000), ReplaceOne, 1e-5, 2.84344, 5e-4},
+		{"19c", sampled(5.1, .02, 2500), ReplaceOne, 1e-8, 2.08593, 5e-4},
+		{"22a", SelfCompose{lap(1), 10}, AddRemove, 1e-6, 9.998978, 2e-4},
+		{"22b", SelfCompose{lap(10), 100}, AddRemove, 1e-6, 4.692667, 2e-4},
+		{"22c", SelfCompose{lap(20), 1000}, AddRemove, 1e-5, 7.421273, 2e-4},
+		{"23a", SelfCompose{Sampled{lap(1), .1, CountHidden}, 50}, AddRemove, 1e-6, 3.201904, 2e-4},
+		{"23b", SelfCompose{Sampled{lap(.5), .01, CountHidden}, 1000}, AddRemove, 1e-5, 2.682924, 2e-4},
+	} {
+		g := epsilon(t, r.event, r.delta, r.n)
+		if g.Epsilon < r.want-1e-5 || g.Epsilon > r.want+r.tol || g.EpsilonLower > r.want+1e-5 || g.EpsilonLower < r.want*(1-1e-3) {
+			t.Errorf("row %s: [%.6f, %.6f], want %.6f", r.name, g.EpsilonLower, g.Epsilon, r.want)
+		}
+	}
+	for _, r := range []struct{ sigma, q, epsilon, want float64 }{ // row 20
+		{1, .01, .5, 2.214519e-7}, {2, .1, .2, 2.885711e-4}, {.8, .5, 1, .06590701},
+	} {
+		g, err := Delta(sampled(r.sigma, r.q, 1), r.epsilon, AddRemove)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(g.Delta/r.want-1) > 1e-6 || g.DeltaLower > g.Delta || g.DeltaLower < g.Delta*(1-1e-6) {
+			t.Errorf("row 20: [%.9g, %.9g], want %.7g", g.DeltaLower, g.Delta, r.want)
+		}
+	}
+	g, err := Delta(sampled(4, .01, 1e4), 1, AddRemove)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(g.Delta/4.24348e-6-1) > .005 || g.DeltaLower > 4.24349e-6 {
+		t.Errorf("row 17: delta in [%v, %v]", g.DeltaLower, g.Delta)
+	}
+}
+
+func byPLD(t *testing.T, e Event, delta float64, n Neighbours) Guarantee {
+	t.Helper()
+	g, err := Options{Method: PLD}.Epsilon(e, delta, n)
+	if err != nil {
+		t.Fatalf("%+v: %v", e, err)
+	}
+	if g.Method != "pld" {
+		t.Fatalf("asked for pld, got %+v", g)
+	}
+	return g
+}
+
+// Where a formula knows the truth, the two bounds enclose it, however small delta is.
+func TestPLDEnclosesTheTruth(t *testing.T) {
+	for _, e := range []Event{
+		gauss(1), gauss(.3), gauss(20), SelfCompose{gauss(5), 100}, SelfCompose{gauss(300), 1e5},
+		SelfCompose{RandomizedResponse{.1, 2}, 1000}, SelfCompose{RandomizedResponse{.5, 2}, 50}, RandomizedResponse{3, 2},
+		SelfCompose{ApproxDP{.1, 1e-9}, 100}, Sampled{gauss(1), .01, CountHidden}, Sampled{gauss(.7), .4, CountHidden},
+		discrete(100, 1, Interval(1)), discrete(3, 2, Interval(4)), SelfCompose{discrete(100, 1, Interval(1)), 100},
+		SelfCompose{discrete(10, 1, OneHot()), 100}, discrete(1<<30, 1, Interval(1<<13)),
+		DiscreteLaplace{Rational{10, 1}, Interval(7)}, SelfCompose{DiscreteLaplace{Rational{10, 1}, Interval(1)}, 100},
+	} {
+		for _, delta := range []float64{.1, 1e-5, 1e-15} {
+			want, err := Options{Method: ClosedForm}.Epsilon(e, delta, AddRemove)
+			if err != nil {
+				if delta > 1e-9 {
+					t.Errorf("%+v at %v: %v", e, delta, err)
+				}
+				continue
+			}
+			got, err := Options{Method: PLD}.Epsilon(e, delta, AddRemove)
+			if err != nil {
+				t.Errorf("%+v at %v: %v", e, delta, err)
+				continue
+			}
+			if got.Epsilon < want.Epsilon*(1-1e-9)-1e-12 || got.EpsilonLower > want.Epsilon+1e-12 || got.Epsilon > want.Epsilon*(1+2e-4)+1e-9 {
+				t.Errorf("%+v at %v: pld [%v, %v], formula [%v, %v]", e, delta, got.EpsilonLower, got.Epsilon, want.EpsilonLower, want.Epsilon)
+			}
+		}
+	}
+}
+
+func TestComposeInAnyOrder(t *testing.T) {
+	a, b, c := sampled(1.5, .01, 100), SelfCompose{lap(20), 30}, SelfCompose{RandomizedResponse{.05, 4}, 7}
+	d := discrete(400, 1, Interval(1))
+	one := epsilon(t, Compose{a, b, c, d}, 1e-7, AddRemove)
+	two := epsilon(t, Compose{d, Compose{c, SelfCompose{Compose{lap(20)}, 30}}, a}, 1e-7, AddRemove)
+	if math.Abs(one.Epsilon-two.Epsilon) > 2e-4*one.Epsilon {
+		t.Errorf("%v and %v", one, two)
+	}
+	if one.EpsilonLower < one.Epsilon*(1-1e-3) {
+		t.Errorf("a wide bracket: %+v", one)
+	}
+	alone := 0.0
+	for _, e := range []Event{a, b, c, d} {
+		alone = max(alone, epsilon(t, e, 1e-7, AddRemove).Epsilon)
+	}
+	if one.Epsilon <= alone {
+		t.Errorf("the composition %v is not above its largest part %v", one.Epsilon, alone)
+	}
+	// Gaussians of all sizes are one Gaussian.
+	near(t, "two Gaussians", epsilon(t, Compose{gauss(3), gauss(4)}, 1e-6, AddRemove).Epsilon,
+		epsilon(t, gauss(2.4), 1e-6, AddRemove).Epsilon, 1e-9)
+}
+
+func TestPLDMonotone(t *testing.T) {
+	eps := func(sigma, q float64, count uint64, delta float64) float64 {
+		return epsilon(t, sampled(sigma, q, count), delta, AddRemove).Epsilon
+	}
+	last := 0.0
+	for _, q := range []float64{1e-6, 1e-4, .01, .1, .5, .999, 1} {
+		if e := eps(2, q, 50, 1e-6); e <= last {
+			t.Errorf("rate %v: %v is not above %v", q, e, last)
+		} else {
+			last = e
+		}
+	}
+	near(t, "rate 1", last, epsilon(t, SelfCompose{gauss(2), 50}, 1e-6, AddRemove).Epsilon, 1e-9)
+	last = 0
+	for _, count := range []uint64{1, 2, 10, 1000, 1e5, 1e6} {
+		if e := eps(20, .001, count, 1e-6); e < last {
+			t.Errorf("%d releases: %v is below %v", count, e, last)
+		} else {
+			last = e
+		}
+	}
+	last = math.Inf(1)
+	for _, delta := range []float64{1e-12, 1e-9, 1e-5, .01, .5} {
+		if e := eps(1, .1, 20, delta); e >= last {
+			t.Errorf("delta %v: %v is not below %v", delta, e, last)
+		} else {
+			last = e
+		}
+	}
+	// Refining narrows the bracket and never moves it outside the wider one.
+	var prev Guarantee
+	for i, tol := range []float64{1e-1, 1e-3, 1e-5} {
+		g, err := Options{Method: PLD, Tolerance: tol}.Epsilon(sampled(5.1, .02, 2500), 1e-8, AddRemove)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.Epsilon-g.EpsilonLower > tol*g.Epsilon {
+			t.Errorf("tolerance %v: %+v", tol, g)
+		}
+		if i > 0 && (g.Epsilon < prev.EpsilonLower || g.EpsilonLower > prev.Epsilon) {
+			t.Errorf("brackets do not meet: %+v, %+v", g, prev)
+		}
+		prev = g
+	}
+}
+
+func TestSampledNeedsAHiddenCount(t *testing.T) {
+	for _, n := range []Neighbours{AddRemove, ReplaceOne, ZeroOut} {
+		if _, err := Epsilon(Sampled{gauss(1), .01, CountPublic}, 1e-6, n); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%v: %v", n, err)
+		}
+	}
+	for _, e := range []Event{Sampled{gauss(1), 0, CountHidden}, Sampled{gauss(1), 2, CountHidden}, Sampled{gauss(1), math.NaN(), CountHidden},
+		RandomizedResponse{0, 2}, RandomizedResponse{1, 1}, RandomizedResponse{math.Inf(1), 2}, Laplace{0, Signed(1)}, Laplace{1, Contribution{}},
+		Laplace{1e-9, Signed(1)}, Compose{}} {
+		if _, err := Epsilon(e, 1e-6, AddRemove); !errors.Is(err, ErrParameter) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	if _, err := (Options{Method: "guess"}).Epsilon(gauss(1), 1e-6, AddRemove); !errors.Is(err, ErrParameter) {
+		t.Error(err)
+	}
+	if _, err := (Options{Tolerance: -1}).Epsilon(gauss(1), 1e-6, AddRemove); !errors.Is(err, ErrParameter) {
+		t.Error(err)
+	}
+}
+
+func TestFFT(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{4, 8, 64, 1024} {
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = rng.Float64()
+		}
+		z := plan(n).forward(x)
+		sum := 0.0
+		for _, v := range x {
+			sum += v
+		}
+		for j := 0; j <= n/2; j += max(1, n/16) {
+			var want complex128
+			for i, v := range x {
+				s, c := math.Sincos(2 * math.Pi * float64(i*j%n) / float64(n))
+				want += complex(v*c, -v*s)
+			}
+			if d := z[j] - want; math.Hypot(real(d), imag(d)) > fftError(n)*sum+1e-13 {
+				t.Errorf("n = %d: coefficient %d is %v, want %v", n, j, z[j], want)
+			}
+		}
+		for i, v := range plan(n).inverse(z) {
+			if math.Abs(v-x[i]) > 1e-14 {
+				t.Fatalf("n = %d: entry %d comes back as %v, was %v", n, i, v, x[i])
+			}
+		}
+	}
+}
+
+func BenchmarkSampledGaussian(b *testing.B) {
+	for b.Loop() {
+		if _, err := Epsilon(sampled(5.1, .02, 2500), 1e-8, AddRemove); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
