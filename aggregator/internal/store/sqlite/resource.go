@@ -345,7 +345,7 @@ func (s *Store) CommitJob(ctx context.Context, in *store.Resource, c *store.Comm
 	}
 	var response []byte
 	err = s.settle(ctx, "commit-job", t, c, answer(reply, &response), func(tx *database.Tx, total tally) error {
-		if n, err := tx.Exec("job-ready", r.row, response); err != nil || n != 1 {
+		if n, err := tx.Exec("job-ready", r.row, response, c.Final); err != nil || n != 1 {
 			return errors.Join(err, missing(n))
 		}
 		_, err := tx.Exec("count-acknowledged", t.row, total.sum())
@@ -387,7 +387,7 @@ func (s *Store) Advance(ctx context.Context, in *store.Resource, step uint16, di
 	}
 	var response []byte
 	err = s.settle(ctx, "advance-job", t, c, answer(reply, &response), func(tx *database.Tx, total tally) error {
-		if n, err := tx.Exec("job-advance", r.row, int(step), digest[:], response); err != nil || n != 1 {
+		if n, err := tx.Exec("job-advance", r.row, int(step), digest[:], response, c.Final); err != nil || n != 1 {
 			return errors.Join(err, missing(n))
 		}
 		_, err := tx.Exec("count-acknowledged", t.row, total.sum())

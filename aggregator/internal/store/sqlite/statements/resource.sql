@@ -26,10 +26,10 @@ ON CONFLICT (task, kind, digest) DO UPDATE SET deleted = deleted + 1
 UPDATE resource SET state = 1, response = ?2 WHERE id = ?1 AND state = 0
 
 -- name: job-ready
-UPDATE resource SET state = 1, response = ?2, body = NULL WHERE id = ?1 AND state = 0
+UPDATE resource SET state = 1, response = ?2, body = iif(?3, NULL, body) WHERE id = ?1 AND state = 0
 
 -- name: job-advance
-UPDATE resource SET step = ?2, step_digest = ?3, response = ?4, state = 1 WHERE id = ?1 AND state = 1
+UPDATE resource SET step = ?2, step_digest = ?3, response = ?4, body = iif(?5, NULL, body) WHERE id = ?1 AND state = 1
 
 -- name: resource-failed
 UPDATE resource SET state = 2, problem = ?2 WHERE id = ?1 AND state = 0
