@@ -52,11 +52,15 @@ func (h *Helper) continueJob(r *edge.Request) error {
 	case int(req.Step) >= h.engine(r.Task).rounds():
 		return mismatch // all rounds are done
 	}
-	j, err := h.readJob(r.Task, res.Body)
+	init, last, err := splitRounds(res.Response)
 	if err != nil {
 		return err
 	}
-	live, messages, dropped, err := j.match(res.Response, continues)
+	j, err := h.readJob(r.Task, init)
+	if err != nil {
+		return err
+	}
+	live, messages, dropped, err := j.match(last, continues)
 	if err != nil {
 		return err
 	}
@@ -74,7 +78,7 @@ func (h *Helper) continueJob(r *edge.Request) error {
 	if dropped > 0 {
 		commit.Rejected[dap.ReportDropped] += dropped
 	}
-	res.Response, err = h.store.Advance(r.Context(), res, req.Step, digest, commit, reply)
+	res.Response, err = h.store.Advance(r.Context(), res, req.Step, digest, commit, withInit(init, reply))
 	if errors.Is(err, store.ErrStep) {
 		return mismatch // another request was first
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // An engine is the VDAF's side of an aggregation job. Nothing of it is stored between steps: what a later step needs is
-// computed again from the init request, which is kept where rounds is more than one. That suffices for two rounds; a VDAF
-// of three would need the continuations kept too.
+// computed again from the init request, which is stored with the answer where rounds is more than one. That suffices for
+// two rounds; a VDAF of three would need the continuations stored too.
 type engine interface {
 	// rounds is how many messages the helper sends at most: 1 for Prio3, 2 for Poplar1.
 	rounds() int
@@ -31,17 +31,17 @@ type outcome struct {
 	close   func()
 }
 
-// prio3 is the engine of VDAFs with one round: the helper commits with its first answer, and the answer is of type
+// prio3Engine is the engine of VDAFs with one round: the helper commits with its first answer, and the answer is of type
 // continue, around a ping-pong finish.
-type prio3 struct {
+type prio3Engine struct {
 	pool *verify.Pool
 	keys *sealed.Keyring
 	h    *Helper
 }
 
-func (e *prio3) rounds() int { return 1 }
+func (e *prio3Engine) rounds() int { return 1 }
 
-func (e *prio3) init(ctx context.Context, j *job) (*outcome, error) {
+func (e *prio3Engine) init(ctx context.Context, j *job) (*outcome, error) {
 	reports := make([]verify.Report, len(j.inits))
 	for i := range j.inits {
 		reports[i] = verify.Report{Share: j.inits[i].ReportShare, Peer: j.inits[i].Payload}
@@ -62,7 +62,7 @@ func (e *prio3) init(ctx context.Context, j *job) (*outcome, error) {
 	}, nil
 }
 
-func (e *prio3) next(context.Context, *job, uint16, []int, [][]byte) (*outcome, error) {
+func (e *prio3Engine) next(context.Context, *job, uint16, []int, [][]byte) (*outcome, error) {
 	panic("helper: internal error: a job of one round was continued")
 }
 

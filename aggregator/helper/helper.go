@@ -58,7 +58,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
 	h.wake, h.wakeUp = lease.Signal()
-	one := &prio3{pool: verify.NewPool(opt.Limits.Workers), keys: opt.Keys, h: h}
+	one := &prio3Engine{pool: verify.NewPool(opt.Limits.Workers), keys: opt.Keys, h: h}
 	h.engine = func(*task.Task) engine { return one }
 	h.srv = &edge.Server{
 		Base: base, Tasks: h.tasks, Keys: opt.Keys, Limits: opt.Limits,
@@ -162,7 +162,7 @@ func (h *Helper) finish(ctx context.Context, res *store.Resource) error {
 	if res.Kind == store.KindAggregation {
 		var j *job
 		if j, err = h.readJob(t, res.Body); err == nil {
-			_, err = h.runJob(ctx, res, j)
+			_, err = h.runJob(ctx, res, j, res.Body)
 		}
 	} else {
 		var req *dap.AggregateShareReq

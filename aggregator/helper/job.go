@@ -2,6 +2,7 @@ package helper
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net/http"
 
@@ -79,8 +80,7 @@ func (h *Helper) postJob(r *edge.Request) error {
 		return err
 	}
 	deferred := h.opt.Deferred == Always
-	keep := deferred || h.engine(r.Task).rounds() > 1
-	res, _, err := h.store.Create(r.Context(), store.KindAggregation, r.Task.ID, body, keep, nil, h.opt.Clock.Now())
+	res, _, err := h.store.Create(r.Context(), store.KindAggregation, r.Task.ID, body, deferred, nil, h.opt.Clock.Now())
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (h *Helper) postJob(r *edge.Request) error {
 			return err
 		}
 		defer leave()
-		if res.Response, err = h.runJob(r.Context(), res, j); err != nil {
+		if res.Response, err = h.runJob(r.Context(), res, j, body); err != nil {
 			return err
 		}
 		res.State = store.Ready
@@ -102,7 +102,29 @@ func (h *Helper) postJob(r *edge.Request) error {
 // answerJob shows a job as it stands.
 func (h *Helper) answerJob(r *edge.Request, res *store.Resource, status int) error {
 	r.SetLocation(dap.AggregationJobsResource, res.ID, dap.StepQuery(res.Step))
+	if res.State == store.Ready && h.engine(r.Task).rounds() > 1 {
+		_, answer, err := splitRounds(res.Response)
+		if err != nil {
+			return err
+		}
+		return r.Reply(status, dap.MediaAggregationJobResp, answer)
+	}
 	return h.answer(r, res, status, dap.MediaAggregationJobResp)
+}
+
+// joinRounds is what is stored as the response of a job that has rounds to come: the init request, from which the next
+// round is computed, goes before the answer.
+func joinRounds(init, answer []byte) []byte {
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(init)+len(answer)), uint32(len(init)))
+	return append(append(b, init...), answer...)
+}
+
+func splitRounds(stored []byte) (init, answer []byte, err error) {
+	if len(stored) < 4 || uint64(len(stored)-4) < uint64(binary.BigEndian.Uint32(stored)) {
+		return nil, nil, errors.New("helper: the stored answer of a job is damaged")
+	}
+	n := 4 + int(binary.BigEndian.Uint32(stored))
+	return stored[4:n], stored[n:], nil
 }
 
 // answer shows a resource as it stands: its result, its problem, or an empty body while it is being worked on.
@@ -120,8 +142,9 @@ func (h *Helper) answer(r *edge.Request, res *store.Resource, status int, m dap.
 // transaction; only the first of several runs of one job has an effect, and all return the same bytes.
 //
 // Step 9 of one report: from the leader's aggregation job, to the helper's batch and an answer that cannot change.
-func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job) ([]byte, error) {
-	out, err := h.engine(j.task).init(ctx, j)
+func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init []byte) ([]byte, error) {
+	e := h.engine(j.task)
+	out, err := e.init(ctx, j)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +153,9 @@ func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job) ([]byt
 		return nil, err
 	}
 	commit, reply := j.commit(out, nil)
+	if e.rounds() > 1 {
+		reply = withInit(init, reply)
+	}
 	body, err := h.store.CommitJob(ctx, res, commit, reply)
 	if err != nil {
 		return nil, err
@@ -142,7 +168,7 @@ func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job) ([]byt
 
 // commit is what a step adds to the store, and the answer that goes with it. live are the reports that the step had, in
 // the order of the answer; nil means all.
-func (j *job) commit(out *outcome, live []int) (*store.Commit, func([]dap.ReportError) ([]byte, error)) {
+func (j *job) commit(out *outcome, live []int) (*store.Commit, replier) {
 	if live == nil {
 		live = make([]int, len(j.inits))
 		for i := range live {
@@ -209,6 +235,19 @@ func (j *job) commit(out *outcome, live []int) (*store.Commit, func([]dap.Report
 		return dap.AppendVerifyResps(nil, resps)
 	}
 	return c, reply
+}
+
+// A replier makes the answer of a step once the store has judged its candidates.
+type replier = func(verdict []dap.ReportError) ([]byte, error)
+
+func withInit(init []byte, reply replier) replier {
+	return func(verdict []dap.ReportError) ([]byte, error) {
+		answer, err := reply(verdict)
+		if err != nil {
+			return nil, err
+		}
+		return joinRounds(init, answer), nil
+	}
 }
 
 // getJob answers a poll. A poll names the step that it waits for.
