@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/starling-agg/starling/lab"
+	"github.com/starling-agg/starling/lab/chart"
+)
+
+// columns is how wide text for people may be.
+func (e *env) columns() int {
+	if e.width == 0 {
+		return 100
+	}
+	return e.width
+}
+
+// A progress shows how far long work is, on stderr: a line that redraws itself on a terminal, else one line a phase.
+type progress struct {
+	e *env
+
+	mu    sync.Mutex // guards below
+	drawn int        // letters of the line that stands on the terminal
+}
+
+func newProgress(e *env) *progress { return &progress{e: e} }
+
+func (p *progress) show(s lab.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	line := progressLine(s)
+	switch {
+	case s.Over:
+		p.clear()
+		fmt.Fprintln(p.e.stderr, line)
+	case p.e.watched:
+		if max := p.e.columns() - 1; utf8.RuneCountInString(line) > max {
+			line = string([]rune(line)[:max])
+		}
+		p.clear()
+		fmt.Fprint(p.e.stderr, line)
+		p.drawn = utf8.RuneCountInString(line)
+	}
+}
+
+// end takes the line away, so that what follows begins at the margin.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+}
+
+func (p *progress) clear() {
+	if p.drawn > 0 {
+		fmt.Fprintf(p.e.stderr, "\r%s\r", strings.Repeat(" ", p.drawn))
+		p.drawn = 0
+	}
+}
+
+// progressLine says the five facts: phase of phases, done of total for each party, rate, time left.
+func progressLine(s lab.Progress) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[%d/%d] %s", s.Phase, s.Phases, s.Name)
+	if s.Over {
+		fmt.Fprintf(&b, " %.1f s", s.Took.Seconds())
+		return b.String()
+	}
+	for _, c := range s.Counts {
+		fmt.Fprintf(&b, "  %s %s/%s", c.Party, chart.Count(float64(c.Done)), chart.Count(float64(c.Total)))
+	}
+	if s.Rate > 0 {
+		fmt.Fprintf(&b, "  %s/s", chart.Count(s.Rate))
+	}
+	if s.Left > 0 {
+		fmt.Fprintf(&b, "  %s left", s.Left.Round(time.Second))
+	}
+	return b.String()
+}

@@ -1,0 +1,342 @@
+package deploy
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// Limits on the files a configuration names.
+const (
+	maxRecipeFile = 1 << 20
+	maxPublicKey  = 64 << 10
+)
+
+// An Aggregator is the configuration of a leader or a helper: leader.toml or helper.toml.
+type Aggregator struct {
+	// Role is set by [LoadAggregator].
+	Role dap.Role `toml:"-"`
+	// Public is where clients, peer and collector come. Required.
+	Public service.Listen `toml:"public"`
+	// Local is where the operator looks. Required.
+	Local struct {
+		Address service.Address `toml:"address"`
+	} `toml:"local"`
+	// Data is the directory of the store; made where it is missing. Required, and used by one process at a time.
+	Data service.Path `toml:"data"`
+	// HPKEKeys are key files, best first. Required.
+	HPKEKeys []service.Secret `toml:"hpke_keys"`
+	// Tasks are what this aggregator takes part in. Required, at least one.
+	Tasks []Task `toml:"tasks"`
+	// Deferred makes a helper answer aggregation jobs later instead of at once. Helpers only.
+	Deferred bool `toml:"deferred"`
+	// Limits left out or zero take the defaults of aggregator.Limits.
+	Limits Limits `toml:"limits"`
+	// Log says how much is written to stderr. Default "info".
+	Log Log `toml:"log"`
+}
+
+// A Task is one task as this aggregator is provisioned with it.
+type Task struct {
+	// Recipe is the recipe file. Required.
+	Recipe service.Path `toml:"recipe"`
+	// VerifyKeys are what leader and helper share. Required, at least one.
+	VerifyKeys []VerifyKey `toml:"verify_keys"`
+	// PeerToken is the token with which the leader comes to the helper. Required.
+	PeerToken service.Secret `toml:"peer_token"`
+	// CollectorToken is the token with which the collector comes to the leader. Required at the leader.
+	CollectorToken service.Secret `toml:"collector_token"`
+	// CollectorHPKE is the collector's public key. Required.
+	CollectorHPKE service.Path `toml:"collector_hpke"`
+}
+
+// A VerifyKey is a file of 64 hexadecimal digits and the id under which both aggregators know it.
+type VerifyKey struct {
+	ID   uint8          `toml:"id"`
+	File service.Secret `toml:"file"`
+}
+
+// Limits are the ones of aggregator.Limits that operators change.
+type Limits struct {
+	UploadBytes   int64            `toml:"upload_bytes"`
+	UploadReports int              `toml:"upload_reports"`
+	JobBytes      int64            `toml:"job_bytes"`
+	InFlightBytes int64            `toml:"in_flight_bytes"`
+	Workers       int              `toml:"workers"`
+	Jobs          int              `toml:"jobs"`
+	ClockSkew     service.Duration `toml:"clock_skew"`
+}
+
+func (l Limits) options() aggregator.Limits {
+	return aggregator.Limits{UploadBody: l.UploadBytes, UploadReports: l.UploadReports, JobBody: l.JobBytes,
+		InFlight: l.InFlightBytes, Workers: l.Workers, Jobs: l.Jobs, ClockSkew: time.Duration(l.ClockSkew)}
+}
+
+// Log is how much is logged.
+type Log struct {
+	// Level is "debug", "info", "warn" or "error".
+	Level slog.Level `toml:"level"`
+}
+
+// LoadAggregator reads and validates a configuration file. It reads none of the files that it names: [Aggregator.Check]
+// does.
+func LoadAggregator(path string, role dap.Role) (*Aggregator, error) {
+	a := &Aggregator{Role: role}
+	if err := service.Load(path, a); err != nil {
+		return nil, err
+	}
+	if err := a.Validate(); err != nil {
+		return nil, &service.ConfigError{File: path, Reason: err.Error()}
+	}
+	return a, nil
+}
+
+// Validate says what is wrong with the configuration by itself.
+func (a *Aggregator) Validate() error {
+	if a.Role != dap.RoleLeader && a.Role != dap.RoleHelper {
+		return fmt.Errorf("deploy: internal error: role %v is no aggregator", a.Role)
+	}
+	if err := a.Public.Validate(); err != nil {
+		return fmt.Errorf("public: %w", err)
+	}
+	if err := (service.Local{Address: a.Local.Address}).Validate(); err != nil {
+		return fmt.Errorf("local.address: %w", err)
+	}
+	switch {
+	case a.Data == "":
+		return errors.New("data: the directory of the store is required")
+	case len(a.HPKEKeys) == 0:
+		return errors.New("hpke_keys: at least one key file is required")
+	case len(a.Tasks) == 0:
+		return errors.New("tasks: at least one is required")
+	case a.Deferred && a.Role != dap.RoleHelper:
+		return errors.New("deferred: only a helper answers later")
+	}
+	if err := a.Limits.options().Validate(); err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	for i, t := range a.Tasks {
+		switch {
+		case t.Recipe == "":
+			return fmt.Errorf("tasks[%d].recipe: required", i)
+		case len(t.VerifyKeys) == 0:
+			return fmt.Errorf("tasks[%d].verify_keys: at least one is required", i)
+		case t.PeerToken == "":
+			return fmt.Errorf("tasks[%d].peer_token: required", i)
+		case t.CollectorToken == "" && a.Role == dap.RoleLeader:
+			return fmt.Errorf("tasks[%d].collector_token: required at the leader", i)
+		case t.CollectorHPKE == "":
+			return fmt.Errorf("tasks[%d].collector_hpke: required", i)
+		}
+	}
+	return nil
+}
+
+// material is what the configuration's files hold.
+type material struct {
+	keys    *sealed.Keyring
+	tasks   []aggregator.Task
+	recipes []*recipe.Recipe
+	base    string // the URL of this aggregator
+}
+
+// Check reads every file that the configuration names, as starting would, and opens no store or listener.
+func (a *Aggregator) Check() error {
+	if err := a.Public.CheckFiles(); err != nil {
+		return err
+	}
+	_, err := a.read()
+	return err
+}
+
+// Recipes reads the recipes of the tasks, in their order.
+func (a *Aggregator) Recipes() ([]*recipe.Recipe, error) {
+	m, err := a.read()
+	if err != nil {
+		return nil, err
+	}
+	return m.recipes, nil
+}
+
+func (a *Aggregator) read() (*material, error) {
+	m := &material{}
+	var pairs []*sealed.KeyPair
+	for _, file := range a.HPKEKeys {
+		k, err := readKeyPair(file)
+		if err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, k)
+	}
+	var err error
+	if m.keys, err = sealed.NewKeyring(pairs...); err != nil {
+		return nil, fmt.Errorf("hpke_keys: %w", err)
+	}
+	for i := range a.Tasks {
+		t, r, err := a.Tasks[i].read(a.Role)
+		if err != nil {
+			return nil, fmt.Errorf("tasks[%d]: %w", i, err)
+		}
+		path, ok := r.Path.(recipe.TwoServer)
+		if !ok {
+			return nil, fmt.Errorf("tasks[%d]: the recipe does not go through a leader and a helper", i)
+		}
+		base := path.Leader
+		if a.Role == dap.RoleHelper {
+			base = path.Helper
+		}
+		if m.base != "" && m.base != base {
+			return nil, fmt.Errorf("tasks[%d]: its recipe calls this %v %q, and another's calls it %q", i, a.Role, base, m.base)
+		}
+		m.base = base
+		m.tasks, m.recipes = append(m.tasks, t), append(m.recipes, r)
+	}
+	return m, nil
+}
+
+func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
+	var out aggregator.Task
+	r, _, err := ReadRecipe(string(t.Recipe))
+	if err != nil {
+		return out, nil, err
+	}
+	config, err := r.Task()
+	if err != nil {
+		return out, nil, fmt.Errorf("recipe: %w", err)
+	}
+	out.Config, out.ID = config.Bytes(), config.TaskID()
+	out.VerifyKeys = make(map[uint8][vdaf.VerifyKeySize]byte)
+	for _, k := range t.VerifyKeys {
+		text, err := k.File.Text()
+		if err != nil {
+			return out, nil, fmt.Errorf("verify_keys: %w", err)
+		}
+		b, err := hex.DecodeString(text)
+		if err != nil || len(b) != vdaf.VerifyKeySize {
+			return out, nil, fmt.Errorf("verify_keys: %s does not hold %d hexadecimal digits", k.File, 2*vdaf.VerifyKeySize)
+		}
+		if _, twice := out.VerifyKeys[k.ID]; twice {
+			return out, nil, fmt.Errorf("verify_keys: id %d stands twice", k.ID)
+		}
+		out.VerifyKeys[k.ID] = [vdaf.VerifyKeySize]byte(b)
+	}
+	if out.PeerToken, err = t.PeerToken.Text(); err != nil {
+		return out, nil, fmt.Errorf("peer_token: %w", err)
+	}
+	if role == dap.RoleLeader {
+		if out.CollectorToken, err = t.CollectorToken.Text(); err != nil {
+			return out, nil, fmt.Errorf("collector_token: %w", err)
+		}
+	}
+	b, err := readFile(string(t.CollectorHPKE), maxPublicKey)
+	if err != nil {
+		return out, nil, fmt.Errorf("collector_hpke: %w", err)
+	}
+	if out.CollectorHPKE, err = dap.ReadHpkeConfig(b); err != nil {
+		return out, nil, fmt.Errorf("collector_hpke: %w", err)
+	}
+	if out.Noise, err = recipe.Sampler(r.Noise); err != nil {
+		return out, nil, fmt.Errorf("recipe: noise: %w", err)
+	}
+	if err := out.Validate(role); err != nil {
+		return out, nil, err
+	}
+	return out, r, nil
+}
+
+// ReadRecipe reads and validates a recipe file, and returns its bytes too. Its guarantee holds, or it is an error.
+func ReadRecipe(path string) (*recipe.Recipe, []byte, error) {
+	b, err := readFile(path, maxRecipeFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("recipe: %w", err)
+	}
+	r, err := recipe.Read(b)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := r.Validate(); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, b, nil
+}
+
+func readKeyPair(file service.Secret) (*sealed.KeyPair, error) {
+	b, err := file.Read()
+	if err != nil {
+		return nil, err
+	}
+	k, err := sealed.ParseKeyPair(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return k, nil
+}
+
+func readFile(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return b, nil
+}
+
+// A Collector is the configuration of a collector: collector.toml.
+type Collector struct {
+	// Recipe is the recipe file. Required.
+	Recipe service.Path `toml:"recipe"`
+	// Token is what the leader knows the collector by. Required.
+	Token service.Secret `toml:"token"`
+	// HPKEKey opens the aggregate shares. Required.
+	HPKEKey service.Secret `toml:"hpke_key"`
+	// State is where a collection under way is kept, so that one that stopped goes on. Required.
+	State service.Path `toml:"state"`
+}
+
+// LoadCollector reads and validates collector.toml.
+func LoadCollector(path string) (*Collector, error) {
+	c := &Collector{}
+	if err := service.Load(path, c); err != nil {
+		return nil, err
+	}
+	for _, f := range []struct{ key, value string }{
+		{"recipe", string(c.Recipe)}, {"token", string(c.Token)}, {"hpke_key", string(c.HPKEKey)}, {"state", string(c.State)},
+	} {
+		if f.value == "" {
+			return nil, &service.ConfigError{File: path, Key: f.key, Reason: "required"}
+		}
+	}
+	return c, nil
+}
+
+// Read reads the files that the configuration names.
+func (c *Collector) Read() (recipeBytes []byte, token string, key *sealed.KeyPair, err error) {
+	if _, recipeBytes, err = ReadRecipe(string(c.Recipe)); err != nil {
+		return nil, "", nil, err
+	}
+	if token, err = c.Token.Text(); err != nil {
+		return nil, "", nil, fmt.Errorf("token: %w", err)
+	}
+	if key, err = readKeyPair(c.HPKEKey); err != nil {
+		return nil, "", nil, fmt.Errorf("hpke_key: %w", err)
+	}
+	return recipeBytes, token, key, nil
+}

@@ -1,0 +1,203 @@
+package deploy
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"text/template"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// Names of the files of a deployment.
+const (
+	RecipeFile    = "recipe.starling"
+	LeaderFile    = "leader.toml"
+	HelperFile    = "helper.toml"
+	CollectorFile = "collector.toml"
+	readmeFile    = "README.txt"
+	secretsDir    = "secrets"
+)
+
+// Addresses are four listeners on loopback, open so that no one else takes their ports before the parties do.
+type Addresses struct {
+	Leader, LeaderLocal, Helper, HelperLocal net.Listener
+}
+
+// Loopback opens four ports that the system picks.
+func Loopback() (*Addresses, error) {
+	a := &Addresses{}
+	for _, l := range []*net.Listener{&a.Leader, &a.LeaderLocal, &a.Helper, &a.HelperLocal} {
+		var err error
+		if *l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			a.Close()
+			return nil, fmt.Errorf("deploy: open a port on loopback: %w", err)
+		}
+	}
+	return a, nil
+}
+
+// Close closes what is open.
+func (a *Addresses) Close() {
+	for _, l := range []net.Listener{a.Leader, a.LeaderLocal, a.Helper, a.HelperLocal} {
+		if l != nil {
+			l.Close()
+		}
+	}
+}
+
+// LeaderURL is the base URL under which the leader is reached.
+func (a *Addresses) LeaderURL() string { return "http://" + a.Leader.Addr().String() + "/" }
+
+// HelperURL is the base URL under which the helper is reached.
+func (a *Addresses) HelperURL() string { return "http://" + a.Helper.Addr().String() + "/" }
+
+// ErrNotEmpty: the directory of a new deployment holds something already.
+var ErrNotEmpty = errors.New("deploy: the directory is not empty")
+
+// Create writes a new deployment of one recipe into dir, which is made or must be empty: fresh keys and tokens, the
+// recipe and three configurations.
+func Create(dir string, r *recipe.Recipe, a *Addresses) error {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%w: %s", ErrNotEmpty, dir)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("deploy: %w", err)
+	}
+	recipeBytes, err := r.Append(nil)
+	if err != nil {
+		return fmt.Errorf("deploy: recipe: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, secretsDir), 0o700); err != nil {
+		return fmt.Errorf("deploy: %w", err)
+	}
+	w := &writer{dir: dir}
+	w.file(RecipeFile, 0o644, recipeBytes)
+	var collector *sealed.KeyPair
+	for i, name := range []string{"leader.hpke", "helper.hpke", "collector.hpke"} {
+		k, err := sealed.Generate(uint8(i+1), sealed.SuiteX25519)
+		if err != nil {
+			return fmt.Errorf("deploy: make a key: %w", err)
+		}
+		b, err := k.Marshal()
+		if err != nil {
+			return fmt.Errorf("deploy: %w", err)
+		}
+		w.file(filepath.Join(secretsDir, name), 0o600, b)
+		collector = k
+	}
+	public, err := dap.NewHpkeConfig(collector).Append(nil)
+	if err != nil {
+		return fmt.Errorf("deploy: %w", err)
+	}
+	w.file("collector.hpke", 0o644, public)
+	var key [vdaf.VerifyKeySize]byte
+	rand.Read(key[:])
+	w.file(filepath.Join(secretsDir, "verify.key"), 0o600, []byte(hex.EncodeToString(key[:])+"\n"))
+	for _, name := range []string{"peer.token", "collector.token"} {
+		var token [24]byte
+		rand.Read(token[:])
+		w.file(filepath.Join(secretsDir, name), 0o600, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
+	}
+	w.template(LeaderFile, leaderConfig, a)
+	w.template(HelperFile, helperConfig, a)
+	w.template(CollectorFile, collectorConfig, a)
+	w.template(readmeFile, readme, a)
+	return w.err
+}
+
+// writer keeps the first error.
+type writer struct {
+	dir string
+	err error
+}
+
+func (w *writer) file(name string, mode fs.FileMode, b []byte) {
+	if w.err != nil {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, name), b, mode); err != nil {
+		w.err = fmt.Errorf("deploy: %w", err)
+	}
+}
+
+func (w *writer) template(name, text string, a *Addresses) {
+	if w.err != nil {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err == nil {
+		err = errors.Join(template.Must(template.New(name).Parse(text)).Execute(f, a), f.Close())
+	}
+	if err != nil {
+		w.err = fmt.Errorf("deploy: write %s: %w", name, err)
+	}
+}
+
+const leaderConfig = `# The leader: starling serve leader leader.toml
+# Clients upload to it, the collector asks it; it verifies with the helper.
+data = "leader"
+hpke_keys = ["secrets/leader.hpke"]
+
+[public]
+address = "{{.Leader.Addr}}"
+
+[local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
+address = "{{.LeaderLocal.Addr}}"
+
+[[tasks]]
+recipe = "recipe.starling"
+peer_token = "secrets/peer.token"
+collector_token = "secrets/collector.token"
+collector_hpke = "collector.hpke"
+verify_keys = [{ id = 1, file = "secrets/verify.key" }]
+`
+
+const helperConfig = `# The helper: starling serve helper helper.toml
+# It verifies with the leader and holds the other half of every sum.
+data = "helper"
+hpke_keys = ["secrets/helper.hpke"]
+
+[public]
+address = "{{.Helper.Addr}}"
+
+[local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
+address = "{{.HelperLocal.Addr}}"
+
+[[tasks]]
+recipe = "recipe.starling"
+peer_token = "secrets/peer.token"
+collector_hpke = "collector.hpke"
+verify_keys = [{ id = 1, file = "secrets/verify.key" }]
+`
+
+const collectorConfig = `# The collector: starling collect collector.toml
+recipe = "recipe.starling"
+token = "secrets/collector.token"
+hpke_key = "secrets/collector.hpke"
+state = "collector.state"
+`
+
+const readme = `A Starling deployment on loopback, made by "starling lab --keep".
+
+In one terminal each:
+  starling serve helper helper.toml
+  starling serve leader leader.toml
+Then, in a third:
+  starling recipe show recipe.starling
+  starling send recipe.starling 3 0 1 20
+  starling status leader.toml helper.toml
+  starling why leader.toml
+  starling collect collector.toml
+  starling doctor leader.toml helper.toml
+
+secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not.
+`

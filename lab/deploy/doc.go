@@ -1,0 +1,14 @@
+// Package deploy turns a directory of configuration into running parties. `starling serve` and the lab both start
+// through it, so a deployment that the lab leaves behind is a valid one of two processes.
+//
+// A deployment is a directory (see [Create]):
+//
+//	recipe.starling        what was agreed; public
+//	collector.hpke         the collector's public key; public
+//	leader.toml helper.toml collector.toml
+//	secrets/               keys and tokens, readable by their owner only
+//	leader/ helper/        each aggregator's store, made when it first starts
+//
+// In earnest leader, helper and collector are three organisations, and each holds only its own configuration and its
+// own secrets; peer.token and verify.key are what leader and helper share.
+package deploy

@@ -1,0 +1,165 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/service"
+)
+
+// An aggregator is what leader and helper have in common.
+type aggregatorService interface {
+	Handler() http.Handler
+	Run(context.Context) error
+	Close() error
+	Audit(context.Context) ([]string, error)
+	Status(context.Context) (*status.Status, error)
+}
+
+// lockFile keeps a second process from the same store; it stands beside the store's own files.
+const lockFile = "lock"
+
+// open reads what the configuration names and opens the aggregator with its store.
+func (a *Aggregator) open(ctx context.Context, log *slog.Logger) (aggregatorService, error) {
+	m, err := a.read()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(string(a.Data), 0o700); err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	fsys, err := disk.OS(filepath.Join(string(a.Data), "store"))
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	lock := filepath.Join(string(a.Data), lockFile)
+	var s aggregatorService
+	if a.Role == dap.RoleLeader {
+		s, err = leader.New(ctx, leader.Options{
+			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Lock: lock, Limits: a.Limits.options(), Log: log,
+		})
+	} else {
+		deferred := helper.Never
+		if a.Deferred {
+			deferred = helper.Always
+		}
+		s, err = helper.New(ctx, helper.Options{
+			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Lock: lock, Limits: a.Limits.options(), Log: log,
+			Deferred: deferred,
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, fsys.Close())
+	}
+	return &withFiles{s, fsys}, nil
+}
+
+// withFiles closes the directory after the aggregator in it.
+type withFiles struct {
+	aggregatorService
+	fsys *disk.OSFS
+}
+
+func (w *withFiles) Close() error { return errors.Join(w.aggregatorService.Close(), w.fsys.Close()) }
+
+// Listeners are listeners that are open already; nil ones are opened at the configured addresses.
+type Listeners struct{ Public, Local net.Listener }
+
+// Parts returns the aggregator as components for [service.Run], in order: the aggregator with its store, then the local
+// listener, then the public one. Stopped in reverse, the last requests are answered before the store closes.
+func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
+	name := a.Role.String()
+	log = log.With(slog.String("role", name))
+	metrics := service.NewMetrics()
+	var running atomic.Pointer[aggregatorService]
+	current := func() (aggregatorService, error) {
+		if s := running.Load(); s != nil {
+			return *s, nil
+		}
+		return nil, errors.New("not started")
+	}
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		s, err := current()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		s.Handler().ServeHTTP(w, r)
+	}
+	return []service.Part{
+		{Name: name, Run: func(ctx context.Context, ready func()) error {
+			s, err := a.open(ctx, log)
+			if err != nil {
+				return err
+			}
+			running.Store(&s)
+			ready()
+			return errors.Join(s.Run(ctx), s.Close())
+		}},
+		service.Local{
+			Name: name + " local listener", Address: a.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
+			Health: service.Health{
+				Ready: func(ctx context.Context) error {
+					_, err := readStatus(ctx, current) // reads the store, and a leader asks its helper
+					return err
+				},
+				Status: func(ctx context.Context) (any, error) {
+					return readStatus(ctx, current)
+				},
+			},
+		}.Part(),
+		service.Server{
+			Name: name + " public listener", Listen: a.Public, Log: log, Open: open.Public,
+			Handler: service.Measure(http.HandlerFunc(handler), log, metrics, routes(a.Role)),
+		}.Part(),
+	}
+}
+
+func readStatus(ctx context.Context, current func() (aggregatorService, error)) (*status.Status, error) {
+	s, err := current()
+	if err != nil {
+		return nil, err
+	}
+	return s.Status(ctx)
+}
+
+// routes are the patterns that the aggregators' requests are measured by.
+func routes(role dap.Role) []string {
+	if role == dap.RoleLeader {
+		return []string{
+			"GET /hpke_config", "POST /tasks/{task}/reports", "POST /tasks/{task}/collection_jobs",
+			"GET /tasks/{task}/collection_jobs/{id}", "DELETE /tasks/{task}/collection_jobs/{id}",
+		}
+	}
+	return []string{
+		"GET /hpke_config", "POST /tasks/{task}/aggregation_jobs", "POST /tasks/{task}/aggregation_jobs/{id}",
+		"GET /tasks/{task}/aggregation_jobs/{id}", "DELETE /tasks/{task}/aggregation_jobs/{id}",
+		"POST /tasks/{task}/aggregate_shares", "GET /tasks/{task}/aggregate_shares/{id}",
+		"DELETE /tasks/{task}/aggregate_shares/{id}",
+	}
+}
+
+// Audit opens the store of an aggregator that is not running and lists the violations of its invariants, in words.
+func (a *Aggregator) Audit(ctx context.Context) (faults []string, err error) {
+	if _, err := os.Stat(string(a.Data)); err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	s, err := a.open(ctx, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.Audit(ctx)
+}

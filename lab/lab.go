@@ -1,0 +1,338 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/lab/internal/randhie"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/service"
+)
+
+// Options say how the lab runs. The zero value is the whole demonstration.
+type Options struct {
+	// Keep is a directory, new or empty, in which the deployment is left behind. Empty uses a temporary one.
+	Keep string
+	// Out is the directory for starling-lab.png and starling-lab.csv; made where it is missing. Default ".".
+	Out string
+	// Malicious is how many invalid reports are sent among the honest ones: 0 to [MaxMalicious].
+	Malicious int
+	// Rows takes only the first rows of the table, at least [MinRows]; 0 takes all.
+	Rows int
+	// Workers is how many goroutines play devices. Default GOMAXPROCS.
+	Workers int
+	// Epsilon and Delta are what the recipe's noise is calibrated to; the report says what it then computes to.
+	// Defaults 1 and 10^-6.
+	Epsilon, Delta recipe.Decimal
+	// Log gets what both servers log. Default: lab.log in Keep, else nothing.
+	Log io.Writer
+	// Progress is told how far the lab is, several times a second, by one goroutine at a time. Optional.
+	Progress func(Progress)
+}
+
+// Bounds of Options.
+const (
+	MaxMalicious = 20000
+	MinRows      = 200
+	maxWorkers   = 256
+)
+
+// Validate fills in defaults and says what is wrong.
+func (o *Options) Validate() error {
+	if o.Out == "" {
+		o.Out = "."
+	}
+	if o.Rows == 0 {
+		o.Rows = randhie.Rows
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Epsilon == (recipe.Decimal{}) {
+		o.Epsilon = decimal("1")
+	}
+	if o.Delta == (recipe.Decimal{}) {
+		o.Delta = decimal("0.000001")
+	}
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
+	}
+	switch {
+	case o.Malicious < 0 || o.Malicious > MaxMalicious:
+		return fmt.Errorf("lab: %d malicious reports; want 0 to %d", o.Malicious, MaxMalicious)
+	case o.Rows < MinRows || o.Rows > randhie.Rows:
+		return fmt.Errorf("lab: %d rows; want %d to %d", o.Rows, MinRows, randhie.Rows)
+	case o.Workers < 1 || o.Workers > maxWorkers:
+		return fmt.Errorf("lab: %d workers; want 1 to %d", o.Workers, maxWorkers)
+	}
+	return nil
+}
+
+// decimal reads a constant of this package.
+func decimal(s string) recipe.Decimal {
+	d, err := recipe.ParseDecimal(s)
+	if err != nil {
+		panic("lab: internal error: " + err.Error())
+	}
+	return d
+}
+
+// precision is the length of a batch's unit of time in seconds, and window how many units the recipe is open for.
+const (
+	precision = 3600
+	window    = 24
+)
+
+// A run is one lab under way.
+type run struct {
+	o      Options
+	dir    string
+	http   *http.Client
+	recipe *recipe.Recipe
+	bytes  []byte // of the recipe
+	client *client.Client
+	config *deploy.Aggregator // the leader's
+	status statusReader
+	begun  time.Time // every report's time
+	values []int     // the bucket of each row
+	report *Report
+	phase  int
+}
+
+// Run plays one private histogram from the devices to the picture. It ends early with ctx.
+func Run(ctx context.Context, o Options) (_ *Report, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	r := &run{o: o, begun: time.Now(), report: &Report{SecondsByStep: map[string]float64{}, Rejected: map[string]uint64{}}}
+	visits, err := randhie.Visits()
+	if err != nil {
+		return nil, err
+	}
+	r.report.Labels, r.report.Truth = randhie.Labels(), make([]int64, randhie.Buckets)
+	for _, v := range visits[:o.Rows] {
+		b := randhie.Bucket(v)
+		r.values = append(r.values, b)
+		r.report.Truth[b]++
+	}
+	r.dir = o.Keep
+	if r.dir == "" {
+		if r.dir, err = os.MkdirTemp("", "starling-lab-"); err != nil {
+			return nil, fmt.Errorf("lab: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = o.Workers + 4
+	transport.Proxy = nil // loopback only
+	defer transport.CloseIdleConnections()
+	r.http = &http.Client{Transport: transport, Timeout: time.Minute}
+
+	var stop func() error
+	if err := r.step("start", func() (err error) { stop, ctx, err = r.start(ctx); return err }); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	for _, s := range []struct {
+		name string
+		do   func(context.Context) error
+	}{{"upload", r.upload}, {"verify", r.verify}, {"collect", r.collect}, {"draw", r.draw}} {
+		if err := r.step(s.name, func() error { return s.do(ctx) }); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause // a server's failure explains what the clients met
+			}
+			return nil, fmt.Errorf("lab: %s: %w", s.name, err)
+		}
+	}
+	r.report.SecondsTotal = time.Since(r.begun).Seconds()
+	s := r.report.SecondsByStep
+	r.report.ReportsPerSecond = float64(r.report.Sent) / (s["upload"] + s["verify"] + s["collect"])
+	if o.Keep != "" {
+		r.report.Kept = o.Keep
+	}
+	return r.report, nil
+}
+
+// step runs one phase and notes how long it took.
+func (r *run) step(name string, do func() error) error {
+	r.phase++
+	r.o.Progress(Progress{Phase: r.phase, Phases: phases, Name: name})
+	begin := time.Now()
+	err := do()
+	r.report.SecondsByStep[name] = time.Since(begin).Seconds()
+	if err == nil {
+		r.o.Progress(Progress{Phase: r.phase, Phases: phases, Name: name, Over: true, Took: time.Since(begin)})
+	}
+	return err
+}
+
+// start writes the deployment and starts leader and helper. The returned context ends when either of them fails, with
+// that as its cause; stop stops them in order.
+func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, err error) {
+	addresses, err := deploy.Loopback()
+	if err != nil {
+		return nil, ctx, err
+	}
+	defer func() {
+		if err != nil {
+			addresses.Close()
+		}
+	}()
+	if r.recipe, err = r.newRecipe(addresses); err != nil {
+		return nil, ctx, err
+	}
+	if r.bytes, err = r.recipe.Append(nil); err != nil {
+		return nil, ctx, err
+	}
+	if err := deploy.Create(r.dir, r.recipe, addresses); err != nil {
+		return nil, ctx, err
+	}
+	log, closeLog, err := r.logger()
+	if err != nil {
+		return nil, ctx, err
+	}
+	helper, err := deploy.LoadAggregator(filepath.Join(r.dir, deploy.HelperFile), dap.RoleHelper)
+	if err != nil {
+		return nil, ctx, err
+	}
+	if r.config, err = deploy.LoadAggregator(filepath.Join(r.dir, deploy.LeaderFile), dap.RoleLeader); err != nil {
+		return nil, ctx, err
+	}
+	r.status = statusReader{r.http, "http://" + string(r.config.Local.Address)}
+	parts := slices.Concat(
+		helper.Parts(log, deploy.Listeners{Public: addresses.Helper, Local: addresses.HelperLocal}),
+		r.config.Parts(log, deploy.Listeners{Public: addresses.Leader, Local: addresses.LeaderLocal}))
+
+	// The servers outlive the caller's context by as long as it takes to stop them in order.
+	servers, stopServers := context.WithCancel(context.WithoutCancel(ctx))
+	work, fail := context.WithCancelCause(ctx)
+	up, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		err := service.Run(servers, 0, func() { close(up) }, parts...)
+		if err != nil {
+			fail(fmt.Errorf("a server failed: %w", err))
+		}
+		done <- err
+	}()
+	stop = func() error {
+		r.http.CloseIdleConnections()
+		stopServers()
+		err := <-done
+		fail(context.Canceled)
+		return errors.Join(err, closeLog())
+	}
+	select {
+	case <-up:
+	case err := <-done:
+		stopServers()
+		return nil, ctx, errors.Join(err, closeLog())
+	case <-ctx.Done():
+		return nil, ctx, errors.Join(context.Cause(ctx), stop())
+	}
+	r.client, err = client.New(client.Options{Recipe: r.bytes, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01})
+	if err != nil {
+		return nil, ctx, errors.Join(err, stop())
+	}
+	g := r.client.Guarantee()
+	r.report.Epsilon, r.report.Delta = g.Epsilon, g.Delta
+	r.report.Guarantee = guaranteeWords(g, r.recipe)
+	r.report.RecipeID = r.client.RecipeID().String()
+	return stop, work, nil
+}
+
+// logger returns the servers' logger and what closes its file.
+func (r *run) logger() (*slog.Logger, func() error, error) {
+	nothing := func() error { return nil }
+	switch {
+	case r.o.Log != nil:
+		return service.NewLogger(r.o.Log, slog.LevelInfo), nothing, nil
+	case r.o.Keep == "":
+		return slog.New(slog.DiscardHandler), nothing, nil
+	}
+	f, err := os.Create(filepath.Join(r.dir, "lab.log"))
+	if err != nil {
+		return nil, nothing, fmt.Errorf("lab: %w", err)
+	}
+	return service.NewLogger(f, slog.LevelInfo), f.Close, nil
+}
+
+func (r *run) newRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
+	first := dap.Time(uint64(r.begun.Unix()) / precision)
+	return recipe.New(recipe.Options{
+		Name:        "Visits to a doctor in a year",
+		Description: "How many times did you see a doctor in the past year: 0, 1, ..., 19, or 20 and more?",
+		Population: &recipe.Population{
+			Statement: "the participants of the RAND Health Insurance Experiment, 1974 to 1982",
+			Expected:  uint64(r.o.Rows),
+		},
+		Query:  recipe.Histogram{Length: randhie.Buckets},
+		Leader: a.LeaderURL(), Helper: a.HelperURL(),
+		BatchMode:     dap.TimeInterval,
+		MinBatch:      uint64(r.o.Rows / 2),
+		TimePrecision: precision,
+		Window:        recipe.Between{Start: first, End: first + window},
+		Kind:          recipe.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
+	})
+}
+
+// collect asks for the hour of the reports and opens the answer.
+func (r *run) collect(ctx context.Context) error {
+	config, err := deploy.LoadCollector(filepath.Join(r.dir, deploy.CollectorFile))
+	if err != nil {
+		return err
+	}
+	recipeBytes, token, key, err := config.Read()
+	if err != nil {
+		return err
+	}
+	c, err := collector.New(collector.Options{
+		Recipe: recipeBytes, Token: token, Key: key, HTTP: r.http, Poll: 100 * time.Millisecond, MaxPoll: time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	from := r.begun.Truncate(precision * time.Second)
+	query, err := c.Interval(from, from.Add(precision*time.Second))
+	if err != nil {
+		return err
+	}
+	result, err := c.Collect(ctx, query)
+	if err != nil {
+		return err
+	}
+	r.report.Accepted = result.ReportCount
+	r.report.Estimate, r.report.Stderr, r.report.Interval95 = result.Estimate, result.Stderr, result.Interval95
+	r.report.see(r.client, r.recipe)
+	return nil
+}
+
+// draw writes the picture and the table.
+func (r *run) draw(context.Context) error {
+	if err := os.MkdirAll(r.o.Out, 0o755); err != nil {
+		return err
+	}
+	r.report.Picture = filepath.Join(r.o.Out, "starling-lab.png")
+	r.report.Table = filepath.Join(r.o.Out, "starling-lab.csv")
+	return errors.Join(writeFile(r.report.Picture, r.report.Chart().WritePNG), writeFile(r.report.Table, r.report.WriteCSV))
+}
+
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}

@@ -1,0 +1,114 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/status"
+)
+
+// phases is how many steps a lab has.
+const phases = 5
+
+// every is the time between two reports of progress.
+const every = 200 * time.Millisecond
+
+// Progress is how far long work is.
+type Progress struct {
+	Phase, Phases int
+	Name          string // of the phase: start, upload, verify, collect, draw
+	// Over: the phase has ended, and Took is how long it lasted.
+	Over bool
+	Took time.Duration
+	// Counts are what is done of what, one for each party at work; empty where nothing is counted.
+	Counts []Count
+	// Rate is how many are done a second, 0 where unknown, and Left the time that the rest takes at that rate.
+	Rate float64
+	Left time.Duration
+}
+
+// A Count is one party's share of the work.
+type Count struct {
+	Party       string
+	Done, Total uint64
+}
+
+// statusReader reads an aggregator's status from its local listener, as an operator does.
+type statusReader struct {
+	http *http.Client
+	base string
+}
+
+// maxStatus bounds a status in bytes.
+const maxStatus = 4 << 20
+
+func (s statusReader) read(ctx context.Context) (*status.Status, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/statusz", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("read status: %w", err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
+	if err != nil {
+		return nil, fmt.Errorf("read status: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("read status: HTTP status %d", resp.StatusCode)
+	}
+	var st status.Status
+	if err := json.Unmarshal(b, &st); err != nil {
+		return nil, fmt.Errorf("read status: %w", err)
+	}
+	if len(st.Tasks) != 1 {
+		return nil, errors.New("read status: not one task")
+	}
+	return &st, nil
+}
+
+// verify waits until every acknowledged report is verified or rejected, and takes down the rejections.
+func (r *run) verify(ctx context.Context) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		st, err := r.status.read(ctx)
+		if err != nil {
+			return err
+		}
+		t := &st.Tasks[0]
+		p := Progress{Phase: r.phase, Phases: phases, Name: "verify", Rate: t.ReportsPerSec,
+			Left: time.Duration(t.SecondsLeft * float64(time.Second)), Counts: []Count{{"leader", t.Done, r.report.acknowledged}}}
+		if t.Peer != nil {
+			// What the leader alone rejected never reaches the helper, so the helper's total is not known beforehand.
+			p.Counts = append(p.Counts, Count{"helper", t.Peer.Done, max(t.Peer.Total, t.Peer.Done)})
+		}
+		r.o.Progress(p)
+		if t.Counts.Acknowledged >= r.report.acknowledged && t.Counts.Waiting == 0 {
+			for reason, n := range t.Counts.Rejected {
+				r.report.Rejected[reason] += n
+			}
+			for reason, n := range t.Counts.Refused {
+				r.report.Rejected[reason] += n
+			}
+			return nil
+		}
+		for _, s := range t.Stuck {
+			if s.Quarantined {
+				return fmt.Errorf("%d reports were set aside: %s", s.Reports, s.Why)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package lab
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// A Report is what a lab found. Its JSON keys are only added to.
+type Report struct {
+	// Sent counts honest and malicious reports; Accepted those in the released batch; Rejected the others, by the
+	// reason that the servers gave.
+	Sent      uint64            `json:"reports_sent"`
+	Accepted  uint64            `json:"reports_accepted"`
+	Rejected  map[string]uint64 `json:"reports_rejected"`
+	Malicious uint64            `json:"reports_malicious"`
+
+	// Labels, Estimate, Truth and the errors have one entry for each bucket. Stderr is the standard deviation of the
+	// noise of both servers together; Interval95 holds the exact count with probability 95 %, each by itself.
+	Labels     []string     `json:"buckets"`
+	Estimate   []float64    `json:"estimate"`
+	Truth      []int64      `json:"truth"`
+	Stderr     []float64    `json:"stderr"`
+	Interval95 [][2]float64 `json:"interval95"`
+
+	// Epsilon and Delta are computed from the recipe, as each client computes them before it answers.
+	Epsilon   float64 `json:"epsilon"`
+	Delta     float64 `json:"delta"`
+	Guarantee string  `json:"guarantee"` // in words
+	RecipeID  string  `json:"recipe_id"`
+
+	// Saw says for each party what it held that others did not.
+	Saw []Sight `json:"saw"`
+	// LeaderBytes arrived at the leader in honest reports; HelperBytes of them went on to the helper.
+	LeaderBytes uint64 `json:"leader_bytes"`
+	HelperBytes uint64 `json:"helper_bytes"`
+
+	SecondsTotal  float64            `json:"seconds_total"`
+	SecondsByStep map[string]float64 `json:"seconds_by_step"`
+	// ReportsPerSecond is Sent over the seconds of upload, verify and collect.
+	ReportsPerSecond float64 `json:"reports_per_second"`
+
+	Picture string `json:"picture"`
+	Table   string `json:"table"`
+	Kept    string `json:"kept,omitempty"`
+
+	acknowledged uint64 // by the leader, malicious ones included
+}
+
+// A Sight is what one party saw.
+type Sight struct {
+	Party string `json:"party"`
+	Saw   string `json:"saw"`
+}
+
+// guaranteeWords says the guarantee in words for people.
+func guaranteeWords(g *recipe.Guarantee, r *recipe.Recipe) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Guarantee: %s, for replacing any one report by any other, computed from the recipe and not typed in. ",
+		g.Loss)
+	fmt.Fprintf(&b, "Whoever sees the result, and knows all other reports, can be at most e^epsilon = %.2f times as sure about "+
+		"any one of them as before, up to delta. ", math.Exp(g.Epsilon))
+	fmt.Fprintf(&b, "It holds if at least one of the two servers is honest. Noise on servers: %s.", r.Noise)
+	return b.String()
+}
+
+// see fills in what each party saw.
+func (r *Report) see(c *client.Client, rec *recipe.Recipe) {
+	rows := r.Sent - r.Malicious
+	r.Saw = []Sight{
+		{"each client", "its own answer, the recipe, and the guarantee that it computed before it answered"},
+		{"leader", fmt.Sprintf("%s sealed reports of %s bytes on average, from whom and when; it could open its own half of "+
+			"each, which is uniformly random, and never both", chart.Count(float64(r.Sent)), chart.Count(float64(r.LeaderBytes)/float64(rows)))},
+		{"helper", fmt.Sprintf("the other halves, %s bytes on average, from the leader alone; uniformly random too",
+			chart.Count(float64(r.HelperBytes)/float64(rows)))},
+		{"collector", fmt.Sprintf("the sum of %s reports: %d numbers with both servers' noise in them",
+			chart.Count(float64(r.Accepted)), len(r.Estimate))},
+	}
+}
+
+// WorstError is the largest distance of an estimate from the truth, in standard errors.
+func (r *Report) WorstError() float64 {
+	worst := 0.0
+	for i := range r.Estimate {
+		worst = max(worst, math.Abs(r.Estimate[i]-float64(r.Truth[i]))/r.Stderr[i])
+	}
+	return worst
+}
+
+// maxWorstError is more standard errors than honest noise reaches: 6 happens to one bucket in 5 * 10^8.
+const maxWorstError = 6
+
+// Check says what must not be in a lab's report: a lost or a spurious report, or an estimate beyond its noise.
+func (r *Report) Check() error {
+	rejected := uint64(0)
+	for _, n := range r.Rejected {
+		rejected += n
+	}
+	switch honest := r.Sent - r.Malicious; {
+	case r.Accepted != honest:
+		return fmt.Errorf("lab: %d reports were accepted and %d were honest", r.Accepted, honest)
+	case rejected != r.Malicious:
+		return fmt.Errorf("lab: %d reports were rejected and %d were malicious", rejected, r.Malicious)
+	case !(r.WorstError() <= maxWorstError):
+		return fmt.Errorf("lab: an estimate is %.1f standard errors off; more than %d is no noise", r.WorstError(), maxWorstError)
+	}
+	return nil
+}
+
+// Chart is the report as a picture.
+func (r *Report) Chart() *chart.Histogram {
+	h := &chart.Histogram{
+		Title: "Visits to a doctor in a year",
+		Subtitle: fmt.Sprintf("RAND Health Insurance Experiment: %s sealed reports, one a person and year; no server ever read one",
+			chart.Count(float64(r.Accepted))),
+		XLabel: "visits", YLabel: "reports", Labels: r.Labels, Estimate: r.Estimate, Stderr: r.Stderr, Caption: r.Guarantee,
+	}
+	for _, t := range r.Truth {
+		h.Truth = append(h.Truth, float64(t))
+	}
+	return h
+}
+
+// WriteCSV writes a line for each bucket: label, estimate, standard error, 95 % interval and truth.
+func (r *Report) WriteCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	c.Write([]string{"bucket", "estimate", "stderr", "low95", "high95", "truth"})
+	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+	for i, label := range r.Labels {
+		c.Write([]string{label, number(r.Estimate[i]), number(r.Stderr[i]), number(r.Interval95[i][0]), number(r.Interval95[i][1]),
+			strconv.FormatInt(r.Truth[i], 10)})
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// WriteText writes the report for people, at most width columns wide; plain keeps to ASCII.
+func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
+	h := r.Chart()
+	fmt.Fprintf(w, "%s\n%s\n\n", h.Title, h.Subtitle)
+	if err := h.WriteText(w, width, plain); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, line := range wrap(r.Guarantee, min(max(width, 60), 100)) {
+		fmt.Fprintln(w, line)
+	}
+	fmt.Fprintln(w, "\nWhat each party saw")
+	for _, s := range r.Saw {
+		for i, line := range wrap(s.Saw, min(max(width, 60), 100)-14) {
+			fmt.Fprintf(w, "  %-11s %s\n", map[bool]string{true: s.Party}[i == 0], line)
+		}
+	}
+	fmt.Fprintf(w, "\nReports: %s sent, %s accepted", chart.Count(float64(r.Sent)), chart.Count(float64(r.Accepted)))
+	if len(r.Rejected) == 0 {
+		fmt.Fprint(w, ", none rejected")
+	}
+	fmt.Fprintln(w)
+	for _, reason := range slices.Sorted(maps.Keys(r.Rejected)) {
+		fmt.Fprintf(w, "  %8s rejected: %s\n", chart.Count(float64(r.Rejected[reason])), reason)
+	}
+	if r.Malicious > 0 {
+		fmt.Fprintf(w, "  %s were malicious; the worst bucket is %.1f standard errors from the truth, as if they had stayed away\n",
+			chart.Count(float64(r.Malicious)), r.WorstError())
+	}
+	fmt.Fprintf(w, "\nSeconds: ")
+	for i, name := range []string{"start", "upload", "verify", "collect", "draw"} {
+		if i > 0 {
+			fmt.Fprint(w, ", ")
+		}
+		fmt.Fprintf(w, "%s %.1f", name, r.SecondsByStep[name])
+	}
+	fmt.Fprintf(w, "; %.1f in all, %s reports a second from device to result\n", r.SecondsTotal, chart.Count(r.ReportsPerSecond))
+	fmt.Fprintf(w, "Picture: %s\nTable:   %s\n", r.Picture, r.Table)
+	return nil
+}
+
+// wrap breaks text into lines of at most width letters.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}

@@ -1,0 +1,122 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dap"
+)
+
+// uploadBatch is how many devices' reports travel in one request, as a relay in front of the leader would gather them.
+const uploadBatch = 200
+
+// upload plays the devices: one report for each row, through the client library.
+func (r *run) upload(ctx context.Context) error {
+	if err := r.client.Refresh(ctx); err != nil {
+		return err
+	}
+	forger, err := newForger(ctx, r)
+	if err != nil {
+		return err
+	}
+	// Rows arrive in no order that tells anything; the seed does not matter.
+	order := rand.Perm(len(r.values))
+	chunks := slices.Collect(slices.Chunk(order, uploadBatch))
+	var next, done, sentBytes, helperBytes atomic.Uint64
+	var mu sync.Mutex // guards errs and replayable
+	var errs []error
+	var replayable []dap.Report
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := r.watchUpload(&done)
+	defer stop()
+	var devices sync.WaitGroup
+	for range r.o.Workers {
+		devices.Go(func() {
+			for {
+				i := next.Add(1) - 1
+				if i >= uint64(len(chunks)) || ctx.Err() != nil {
+					return
+				}
+				reports, err := r.uploadRows(ctx, chunks[i])
+				mu.Lock()
+				if err != nil {
+					errs = append(errs, err)
+					cancel()
+				} else if len(replayable) < r.o.Malicious {
+					replayable = append(replayable, reports...)
+				}
+				mu.Unlock()
+				for j := range reports {
+					sentBytes.Add(uint64(reports[j].Size()))
+					helperBytes.Add(uint64(len(reports[j].Helper.Enc) + len(reports[j].Helper.Payload) + len(reports[j].PublicShare)))
+				}
+				done.Add(uint64(len(reports)))
+			}
+		})
+	}
+	devices.Wait()
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	rows := uint64(len(r.values))
+	r.report.Sent, r.report.acknowledged = rows, rows
+	r.report.LeaderBytes, r.report.HelperBytes = sentBytes.Load(), helperBytes.Load()
+	return forger.attack(ctx, replayable)
+}
+
+// uploadRows makes and uploads the reports of some rows. All must be acknowledged: they are honest.
+func (r *run) uploadRows(ctx context.Context, rows []int) ([]dap.Report, error) {
+	reports := make([]dap.Report, len(rows))
+	for i, row := range rows {
+		var err error
+		if reports[i], err = r.client.Prepare(client.Bucket(uint32(r.values[row])), r.begun); err != nil {
+			return nil, err
+		}
+	}
+	refused, err := r.client.Upload(ctx, reports)
+	if err != nil {
+		return nil, err
+	}
+	if len(refused) > 0 {
+		return nil, fmt.Errorf("%d honest reports were refused, the first because of %v", len(refused), refused[0].Error)
+	}
+	return reports, nil
+}
+
+// watchUpload tells how far the devices are until stop is called.
+func (r *run) watchUpload(done *atomic.Uint64) (stop func()) {
+	over, gone := make(chan struct{}), make(chan struct{})
+	begin, total := time.Now(), uint64(len(r.values))
+	go func() {
+		defer close(gone)
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-ticker.C:
+			}
+			n := done.Load()
+			p := Progress{Phase: r.phase, Phases: phases, Name: "upload", Counts: []Count{{"devices", n, total}},
+				Rate: float64(n) / time.Since(begin).Seconds()}
+			if p.Rate > 0 {
+				p.Left = time.Duration(float64(total-n) / p.Rate * float64(time.Second))
+			}
+			r.o.Progress(p)
+		}
+	}()
+	return sync.OnceFunc(func() { close(over); <-gone })
+}
