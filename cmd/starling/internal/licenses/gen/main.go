@@ -30,7 +30,7 @@ var names = []string{"LICENSE", "LICENSE.md", "LICENSE.txt", "LICENSE-SIL", "LIC
 var marks = []struct{ phrase, spdx string }{
 	{"Apache License", "Apache-2.0"},
 	{"SIL OPEN FONT LICENSE", "OFL-1.1"},
-	{"Freetype Project LICENSE", "FTL"},
+	{"FreeType Project LICENSE", "FTL"},
 	{"Neither the name of", "BSD-3-Clause"},
 	{"may not be used to endorse", "BSD-3-Clause"},
 	{"Permission is hereby granted, free of charge", "MIT"},
