@@ -28,9 +28,6 @@ type aggregatorService interface {
 	Status(context.Context) (*status.Status, error)
 }
 
-// lockFile keeps a second process from the same store; it stands beside the store's own files.
-const lockFile = "lock"
-
 // open reads what the configuration names and opens the aggregator with its store.
 func (a *Aggregator) open(ctx context.Context, log *slog.Logger) (aggregatorService, error) {
 	m, err := a.read()
@@ -44,11 +41,13 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger) (aggregatorServ
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	lock := filepath.Join(string(a.Data), lockFile)
+	if err := fsys.Lock(); err != nil {
+		return nil, errors.Join(fmt.Errorf("data: %w", err), fsys.Close())
+	}
 	var s aggregatorService
 	if a.Role == dap.RoleLeader {
 		s, err = leader.New(ctx, leader.Options{
-			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Lock: lock, Limits: a.Limits.options(), Log: log,
+			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Limits: a.Limits.options(), Log: log,
 		})
 	} else {
 		deferred := helper.Never
@@ -56,7 +55,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger) (aggregatorServ
 			deferred = helper.Always
 		}
 		s, err = helper.New(ctx, helper.Options{
-			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Lock: lock, Limits: a.Limits.options(), Log: log,
+			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Limits: a.Limits.options(), Log: log,
 			Deferred: deferred,
 		})
 	}
