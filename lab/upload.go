@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,9 +25,7 @@ func (r *run) upload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Rows arrive in no order that tells anything; the seed does not matter.
-	order := rand.Perm(len(r.values))
-	chunks := slices.Collect(slices.Chunk(order, uploadBatch))
+	chunks := slices.Collect(slices.Chunk(r.values, uploadBatch))
 	var next, done, sentBytes, helperBytes atomic.Uint64
 	var mu sync.Mutex // guards errs and replayable
 	var errs []error
@@ -46,7 +43,7 @@ func (r *run) upload(ctx context.Context) error {
 				if i >= uint64(len(chunks)) || ctx.Err() != nil {
 					return
 				}
-				reports, err := r.uploadRows(ctx, chunks[i])
+				reports, err := r.uploadValues(ctx, chunks[i])
 				mu.Lock()
 				if err != nil {
 					errs = append(errs, err)
@@ -76,12 +73,12 @@ func (r *run) upload(ctx context.Context) error {
 	return forger.attack(ctx, replayable)
 }
 
-// uploadRows makes and uploads the reports of some rows. All must be acknowledged: they are honest.
-func (r *run) uploadRows(ctx context.Context, rows []int) ([]dap.Report, error) {
-	reports := make([]dap.Report, len(rows))
-	for i, row := range rows {
+// uploadValues makes and uploads the reports of some rows. All must be acknowledged: they are honest.
+func (r *run) uploadValues(ctx context.Context, values []int) ([]dap.Report, error) {
+	reports := make([]dap.Report, len(values))
+	for i, v := range values {
 		var err error
-		if reports[i], err = r.client.Prepare(client.Bucket(uint32(r.values[row])), r.begun); err != nil {
+		if reports[i], err = r.client.Prepare(client.Bucket(uint32(v)), r.begun); err != nil {
 			return nil, err
 		}
 	}

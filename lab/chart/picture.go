@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"bytes"
 	"fmt"
 	"html"
 	"image/color"
@@ -15,7 +14,6 @@ import (
 	"gonum.org/v1/plot/font/liberation"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // The picture's size in points, and the PNG's pixels for each inch (72 points).
@@ -39,13 +37,23 @@ var (
 
 var fonts = sync.OnceValue(func() *font.Cache { return font.NewCache(liberation.Collection()) })
 
-// face returns the sans-serif face of a size in points.
-func face(size float64, bold bool) font.Face {
-	f := font.Font{Typeface: "Liberation", Variant: "Sans"}
-	if bold {
-		f.Weight = xfont.WeightBold
+// A face is the sans-serif font of the picture at a size in points.
+type face struct {
+	size float64
+	bold bool
+}
+
+func (f face) font() font.Face {
+	d := font.Font{Typeface: "Liberation", Variant: "Sans"}
+	if f.bold {
+		d.Weight = xfont.WeightBold
 	}
-	return fonts().Lookup(f, vg.Length(size))
+	return fonts().Lookup(d, vg.Length(f.size))
+}
+
+func (f face) width(s string) vg.Length {
+	font := f.font()
+	return font.Width(s)
 }
 
 // WritePNG writes the picture as PNG.
@@ -55,7 +63,7 @@ func (h *Histogram) WritePNG(w io.Writer) error {
 	}
 	width, height := h.size()
 	c := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(pictureDPI), vgimg.UseBackgroundColor(white))
-	h.draw(c, height)
+	h.draw(pen{raster{c}}, height)
 	if _, err := (vgimg.PngCanvas{Canvas: c}).WriteTo(w); err != nil {
 		return fmt.Errorf("chart: write PNG: %w", err)
 	}
@@ -68,22 +76,14 @@ func (h *Histogram) WriteSVG(w io.Writer) error {
 		return err
 	}
 	width, height := h.size()
-	c := vgsvg.NewWith(vgsvg.UseWH(width, height))
-	h.draw(c, height)
-	var b bytes.Buffer
-	if _, err := c.WriteTo(&b); err != nil {
-		return fmt.Errorf("chart: write SVG: %w", err)
-	}
-	svg := b.Bytes()
-	// The canvas offers no place for a title and a description, so they go behind the root element's tag.
-	if at := bytes.Index(svg, []byte("<svg")); at >= 0 {
-		if end := bytes.IndexByte(svg[at:], '>'); end >= 0 {
-			cut := at + end + 1
-			words := "\n<title>" + html.EscapeString(h.Title) + "</title>\n<desc>" + html.EscapeString(h.words()) + "</desc>"
-			svg = append(svg[:cut:cut], append([]byte(words), svg[cut:]...)...)
-		}
-	}
-	if _, err := w.Write(svg); err != nil {
+	v := &vector{height: height}
+	fmt.Fprintf(&v.b, `<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" `+
+		`font-family="Liberation Sans, Arial, Helvetica, sans-serif">`+"\n<title>%s</title>\n<desc>%s</desc>\n",
+		float64(width), float64(height), float64(width), float64(height), html.EscapeString(h.Title), html.EscapeString(h.words()))
+	pen{v}.rect(0, 0, width, height, white)
+	h.draw(pen{v}, height)
+	v.b.WriteString("</svg>\n")
+	if _, err := w.Write(v.b.Bytes()); err != nil {
 		return fmt.Errorf("chart: write SVG: %w", err)
 	}
 	return nil
@@ -108,12 +108,12 @@ func (h *Histogram) words() string {
 
 // captionLines breaks the caption to the picture's width.
 func (h *Histogram) captionLines() []string {
-	f, limit := face(9.5, false), vg.Length(pictureWidth-2*marginRight)
+	f, limit := face{9.5, false}, vg.Length(pictureWidth-2*marginRight)
 	var lines []string
 	line := ""
 	for _, word := range strings.Fields(h.Caption) {
 		next := strings.TrimSpace(line + " " + word)
-		if line != "" && f.Width(next) > limit {
+		if line != "" && f.width(next) > limit {
 			lines, next = append(lines, line), word
 		}
 		line = next
@@ -132,37 +132,8 @@ func (h *Histogram) size() (width, height vg.Length) {
 	return pictureWidth, height
 }
 
-// A pen draws on a canvas whose origin is the lower left corner.
-type pen struct{ vg.Canvas }
-
-func (p pen) rect(x0, y0, x1, y1 vg.Length, c color.Color) {
-	var path vg.Path
-	path.Move(vg.Point{X: x0, Y: y0})
-	path.Line(vg.Point{X: x1, Y: y0})
-	path.Line(vg.Point{X: x1, Y: y1})
-	path.Line(vg.Point{X: x0, Y: y1})
-	path.Close()
-	p.SetColor(c)
-	p.Fill(path)
-}
-
-func (p pen) line(x0, y0, x1, y1, width vg.Length, c color.Color) {
-	var path vg.Path
-	path.Move(vg.Point{X: x0, Y: y0})
-	path.Line(vg.Point{X: x1, Y: y1})
-	p.SetColor(c)
-	p.SetLineWidth(width)
-	p.Stroke(path)
-}
-
-func (p pen) dot(x, y, r vg.Length, c color.Color) {
-	var path vg.Path
-	path.Move(vg.Point{X: x + r, Y: y})
-	path.Arc(vg.Point{X: x, Y: y}, r, 0, 2*math.Pi)
-	path.Close()
-	p.SetColor(c)
-	p.Fill(path)
-}
+// A pen draws on a surface.
+type pen struct{ surface }
 
 // whisker draws an interval with its two caps.
 func (p pen) whisker(x, low, high, cap vg.Length) {
@@ -171,28 +142,9 @@ func (p pen) whisker(x, low, high, cap vg.Length) {
 	p.line(x-cap, high, x+cap, high, 1.1, ink)
 }
 
-// text writes s with its anchor at x: 0 is its left end, 0.5 its middle, 1 its right end.
-func (p pen) text(x, y vg.Length, anchor float64, f font.Face, c color.Color, s string) {
-	if s == "" {
-		return
-	}
-	p.SetColor(c)
-	p.FillString(f, vg.Point{X: x - vg.Length(anchor)*f.Width(s), Y: y}, s)
-}
-
-// turned writes s upwards, centred on (x, y).
-func (p pen) turned(x, y vg.Length, f font.Face, c color.Color, s string) {
-	p.Push()
-	p.Translate(vg.Point{X: x, Y: y})
-	p.Rotate(math.Pi / 2)
-	p.text(0, 0, 0.5, f, c, s)
-	p.Pop()
-}
-
-func (h *Histogram) draw(c vg.Canvas, height vg.Length) {
-	p := pen{c}
-	p.text(marginRight, height-26, 0, face(16, true), ink, h.Title)
-	p.text(marginRight, height-43, 0, face(11, false), grey, h.Subtitle)
+func (h *Histogram) draw(p pen, height vg.Length) {
+	p.text(marginRight, height-26, 0, face{16, true}, ink, h.Title)
+	p.text(marginRight, height-43, 0, face{11, false}, grey, h.Subtitle)
 
 	top := height - 62
 	h.counts(p, top-panelHeight, top)
@@ -204,7 +156,7 @@ func (h *Histogram) draw(c vg.Canvas, height vg.Length) {
 	lines := h.captionLines()
 	p.line(marginRight, bottom+2, pictureWidth-marginRight, bottom+2, 0.6, faint)
 	for i, line := range lines {
-		p.text(marginRight, bottom-12-vg.Length(13*i), 0, face(9.5, false), grey, line)
+		p.text(marginRight, bottom-12-vg.Length(13*i), 0, face{9.5, false}, grey, line)
 	}
 }
 
@@ -223,9 +175,9 @@ func (p pen) axis(s scale, at []float64, label string, write func(float64) strin
 	for _, v := range at {
 		y := s.at(v)
 		p.line(marginLeft, y, pictureWidth-marginRight, y, 0.6, faint)
-		p.text(marginLeft-7, y-3.2, 1, face(9.5, false), grey, write(v))
+		p.text(marginLeft-7, y-3.2, 1, face{9.5, false}, grey, write(v))
 	}
-	p.turned(24, s.bottom+s.height/2, face(10, false), grey, label)
+	p.turned(24, s.bottom+s.height/2, face{10, false}, grey, label)
 }
 
 // centre is the middle of bucket i, and half the width of its bar.
@@ -265,25 +217,25 @@ func (h *Histogram) counts(p pen, bottom, top vg.Length) {
 			mark = max(mark, h.Truth[i])
 		}
 		if len(h.Labels) <= 24 {
-			p.text(x, s.at(max(mark, 0))+4, 0.5, face(8.5, false), ink, Count(est))
+			p.text(x, s.at(max(mark, 0))+4, 0.5, face{8.5, false}, ink, Count(est))
 		}
-		p.text(x, bottom-13, 0.5, face(9.5, false), ink, label)
+		p.text(x, bottom-13, 0.5, face{9.5, false}, ink, label)
 	}
 	p.line(marginLeft, s.at(0), pictureWidth-marginRight, s.at(0), 1, ink)
-	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-28, 0.5, face(10, false), grey, h.XLabel)
+	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-28, 0.5, face{10, false}, grey, h.XLabel)
 
 	// The legend stands in the upper right corner, where histograms of counts are mostly empty.
 	x, y := vg.Length(pictureWidth-marginRight-178), top-12
 	p.rect(x-12, y-9-vg.Length(15*h.legends()), pictureWidth-marginRight, y+12, white)
 	p.rect(x, y-4, x+14, y+5, blue)
-	p.text(x+22, y-3, 0, face(9.5, false), ink, "private estimate, noise included")
+	p.text(x+22, y-3, 0, face{9.5, false}, ink, "private estimate, noise included")
 	y -= 16
 	p.whisker(x+7, y-5, y+5, 4)
-	p.text(x+22, y-3, 0, face(9.5, false), ink, "95 % interval of the noise")
+	p.text(x+22, y-3, 0, face{9.5, false}, ink, "95 % interval of the noise")
 	if h.Truth != nil {
 		y -= 16
 		p.line(x-1, y, x+15, y, 2, vermilion)
-		p.text(x+22, y-3, 0, face(9.5, false), ink, "truth, known in the lab alone")
+		p.text(x+22, y-3, 0, face{9.5, false}, ink, "truth, known in the lab alone")
 	}
 }
 
@@ -313,6 +265,6 @@ func (h *Histogram) differences(p pen, bottom, top vg.Length) {
 		}
 		p.dot(x, s.at(h.Estimate[i]-h.Truth[i]), 3.4, blue)
 	}
-	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-15, 0.5, face(10, false), grey,
+	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-15, 0.5, face{10, false}, grey,
 		"estimate minus truth, in "+h.YLabel+", on a scale of its own: all the error that privacy costs")
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 
 	"github.com/starling-agg/starling/aggregator/helper"
@@ -34,15 +33,12 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger) (aggregatorServ
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(string(a.Data), 0o700); err != nil {
-		return nil, fmt.Errorf("data: %w", err)
-	}
-	fsys, err := disk.OS(filepath.Join(string(a.Data), "store"))
+	fsys, err := disk.OS(string(a.Data))
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
 	if err := fsys.Lock(); err != nil {
-		return nil, errors.Join(fmt.Errorf("data: %w", err), fsys.Close())
+		return nil, errors.Join(fmt.Errorf("data: %s: %w", a.Data, err), fsys.Close())
 	}
 	var s aggregatorService
 	if a.Role == dap.RoleLeader {
