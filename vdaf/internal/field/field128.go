@@ -6,8 +6,6 @@ import "math/bits"
 // (R = 2^128) has minus the lowest limb as its quotient.
 const (
 	ph128 = 1<<64 - 28
-	// R mod p = 7*2^66 - 1.
-	r128lo, r128hi = 1<<64 - 1, 27
 	// R^2 mod p.
 	rr128lo, rr128hi = 0xFFFFFFFFFFFFFCF1, 0x5587
 )
@@ -171,7 +169,7 @@ func (f Field128) Sum(a []uint64, n, step int) Elem {
 		s1, c = bits.Add64(s1, a[2*i*step+1], c)
 		s2 += c
 	}
-	// s2*2^128 = s2*R/1: reduce the low part, then add s2*(28*2^64 - 1).
+	// s2*2^128 = s2*R: reduce the low part, then add s2*(28*2^64 - 1).
 	s0, s1 = less128(s0, s1, 0)
 	l, d := bits.Sub64(0, s2, 0)
 	r0, r1 := add128(s0, s1, l, 28*s2-d)
