@@ -13,6 +13,8 @@ const (
 	Auto       Method = ""            // the tightest that covers the event
 	ClosedForm Method = "closed-form" // a formula
 	PLD        Method = "pld"         // privacy loss distributions, composed numerically
+	RDP        Method = "rdp"         // Renyi divergences
+	ZCDPMethod Method = "zcdp"        // zero-concentrated DP
 )
 
 // Options say how to answer. The zero value is the default.
@@ -22,6 +24,8 @@ type Options struct {
 	// Tolerance is how far apart the bounds on epsilon may be, relative to epsilon, where computing longer helps; the
 	// default is 1e-4. It must lie between 1e-7 and 1.
 	Tolerance float64
+	// Orders are the Renyi orders that RDP tries, each above 1; the default is DefaultOrders().
+	Orders []float64
 }
 
 func (o *Options) validate() error {
@@ -32,7 +36,7 @@ func (o *Options) validate() error {
 		return parameter("tolerance", o.Tolerance, "1e-7 to 1")
 	}
 	switch o.Method {
-	case Auto, ClosedForm, PLD:
+	case Auto, ClosedForm, PLD, RDP, ZCDPMethod:
 		return nil
 	}
 	return fmt.Errorf("%w: method %q", ErrParameter, o.Method)
@@ -107,6 +111,12 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 	}
 	if errors.Is(problem, ErrParameter) {
 		return Guarantee{}, problem
+	}
+	if len(found) == 0 {
+		try(RDP, func() (Guarantee, error) { return o.rdp(leaves, g, wantEpsilon) })
+	}
+	if o.Method == ZCDPMethod {
+		try(ZCDPMethod, func() (Guarantee, error) { return zcdp(leaves, g, wantEpsilon) })
 	}
 	if len(found) == 0 {
 		if problem == nil {

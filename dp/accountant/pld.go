@@ -190,7 +190,7 @@ func (q question) firstStep(terms []term) (float64, error) {
 		span = max(span, hi-lo)
 	}
 	// Rounding adds about h^2/6 to the variance of each loss.
-	return max(math.Sqrt(6e-4*variance/count), span/(1<<18)), nil
+	return max(math.Sqrt(6e-4*variance/count), span/(1<<18), 15*math.Sqrt(variance)/softTransform), nil
 }
 
 // once computes both bounds on the grid of step h.
