@@ -96,7 +96,7 @@ type Commit struct {
 
 // Counts are a task's ledger of reports. At rest Acknowledged = Aggregated + the sum of Rejected + what waits in segments.
 type Counts struct {
-	Acknowledged uint64                     // reports in committed logs (duplicates included)
+	Acknowledged uint64                     // reports in committed logs (duplicates included); helper: in answered jobs
 	Waiting      uint64                     // in segments not yet finished
 	Aggregated   uint64                     // verified, new and folded
 	Collected    uint64                     // in released batches
@@ -187,7 +187,8 @@ type Release struct {
 type Store interface {
 	segment.Committer
 
-	// PutTask provisions a task; again is harmless.
+	// PutTask provisions a task; again is harmless, and needed after each opening, for the VDAF. ErrDifferent if the
+	// task is known with another configuration.
 	PutTask(ctx context.Context, t *Task) error
 	Tasks(ctx context.Context) ([]dap.TaskID, error)
 
@@ -218,11 +219,12 @@ type Store interface {
 	// A time-interval collection or share request that overlaps a closed batch is ErrOverlap.
 	Create(ctx context.Context, kind Kind, task dap.TaskID, body []byte, keep bool, sel *Selection, now time.Time) (r *Resource, made bool, err error)
 	Resource(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Resource, error)
-	// Delete removes the resource from sight; replay and collected marks stay.
+	// Delete removes the resource from sight; replay and collected marks stay. A collection's hold on its batch goes.
 	Delete(ctx context.Context, kind Kind, task dap.TaskID, id string) error
 	// PendingResources lists resources of a kind that wait for a worker, oldest first, at most n.
 	PendingResources(ctx context.Context, kind Kind, n int) ([]*Resource, error)
-	// Fail ends a resource with a problem document that it answers from now on.
+	// Fail ends a resource with a problem document that it answers from now on. Its hold on a batch goes. Again is
+	// harmless; ErrDifferent if the resource is Ready.
 	Fail(ctx context.Context, r *Resource, p *dap.Problem) error
 
 	// --- helper: aggregation jobs
@@ -230,17 +232,21 @@ type Store interface {
 	// CommitJob commits a job's reports and makes the resource Ready with reply(verdict) as its response, in one
 	// transaction. If the resource is Ready already it returns the stored response and calls nothing.
 	CommitJob(ctx context.Context, r *Resource, c *Commit, reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error)
-	// Advance stores the reply of a later step (jobs of VDAFs with more than one round), likewise once.
+	// Advance stores the reply of a later step (jobs of VDAFs with more than one round), likewise once: the current step
+	// with the same digest gives the stored response, the next one commits c (which may be nil), all else is ErrStep.
 	Advance(ctx context.Context, r *Resource, step uint16, digest [32]byte, c *Commit, reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error)
 
 	// --- collections
 
 	// Drain prepares a collection: picks the batch (leader-selected: the oldest open one with Verified >= MinBatch),
 	// marks its buckets Draining if their verified count reaches the minimum, and says what still waits. ErrTooSmall
-	// when it does not reach it; nothing is marked then.
+	// when it does not reach it, ErrBusy when another collection holds some of it; nothing is marked then. Again gives
+	// the same selection.
 	Drain(ctx context.Context, r *Resource) (sel Selection, waiting uint64, err error)
-	// Freeze fixes the batch if nothing in it waits and it still has its minimum; otherwise the buckets are open again
-	// (ErrTooSmall). A frozen collection stays frozen.
+	// Freeze fixes the batch if nothing in it waits (else ErrBusy: it stays draining) and it still has its minimum; if
+	// not, or if it was not drained, the buckets are open (ErrTooSmall). A frozen collection stays frozen until it is
+	// released, fails or is deleted. Segments that come for its buckets meanwhile are not claimable: the helper must
+	// not see them; once the batch is closed they count as batch_collected.
 	Freeze(ctx context.Context, r *Resource, sel Selection) (*Frozen, error)
 	// Release closes the batch and stores the response, once; see Release. A resource that is Ready returns its stored
 	// response without calling Build.

@@ -270,8 +270,6 @@ func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Select
 }
 
 // Release implements [store.Store].
-//
-// Step 12 of one report: from its place in the batch's sum, to the aggregate share that leaves the house, once.
 func (s *Store) Release(ctx context.Context, rel *store.Release) ([]byte, error) {
 	t, err := s.task(rel.Task)
 	if err != nil {

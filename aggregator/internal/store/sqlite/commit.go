@@ -15,8 +15,6 @@ import (
 )
 
 // CommitSegment implements [store.Store].
-//
-// Step 10 of one report (its end at the leader): from a share whose proof held, to its place in the batch's sum.
 func (s *Store) CommitSegment(ctx context.Context, j *store.SegmentJob, c *store.Commit) error {
 	t, err := s.task(j.Task)
 	if err != nil {

@@ -321,8 +321,6 @@ func (s *Store) Fail(ctx context.Context, in *store.Resource, p *dap.Problem) er
 }
 
 // CommitJob implements [store.Store].
-//
-// Step 9 of one report (its end at the helper): from a proof that holds, to its place in the batch's sum and the answer.
 func (s *Store) CommitJob(ctx context.Context, in *store.Resource, c *store.Commit,
 	reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error) {
 	t, err := s.task(in.Task)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -22,6 +23,9 @@ func init() {
 	tests["LeaderSelectedShare"] = testLeaderSelectedShare
 	tests["CreateRaces"] = testCreateRaces
 	tests["JobRaces"] = testJobRaces
+	tests["ReleaseWaitsForCommits"] = testReleaseWaitsForCommits
+	tests["CommitsAreSerialPerBucket"] = testCommitsAreSerialPerBucket
+	tests["SameJobAtOnce"] = testSameJobAtOnce
 	tests["CommitsRaceWithRelease"] = testCommitsRaceWithRelease
 	tests["PendingInOrder"] = testPendingInOrder
 }
@@ -147,6 +151,29 @@ func testJobAgainstClosedBatch(t *testing.T, h Harness) {
 	w.CountsAre(task, store.Counts{
 		Acknowledged: 10, Aggregated: 8, Collected: 6, Rejected: map[dap.ReportError]uint64{dap.BatchCollected: 2},
 	})
+	w.Audit()
+}
+
+// testReleaseWaitsForCommits: a release that begins while a job is between its verdicts and its commit must count it.
+func testReleaseWaitsForCommits(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.help(task, "one", 10, 0, 5)
+	sel := Interval(10, 1)
+	r := w.share(task, "share", sel)
+	var got []int64
+	rel := w.shareRelease(task, r, sel, dap.Interval{Start: 10, Duration: 1}, 0, 6, &got)
+	c := Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{6}})
+	wait := w.during(task, c, func() {
+		if _, err := w.Store.Release(ctx, rel); err != nil {
+			t.Errorf("release: %v", err)
+		}
+	})
+	_, err := w.Store.CommitJob(ctx, w.job(task, "two"), c, reply)
+	wait()
+	w.ok(err)
+	w.Once(got, 0, 6)
 	w.Audit()
 }
 
@@ -328,6 +355,81 @@ func testJobRaces(t *testing.T, h Harness) {
 	_, err := w.Store.Release(ctx, w.shareRelease(task, r, sel, dap.Interval{Start: 10, Duration: 2}, 0, 7, &got))
 	w.ok(err)
 	w.Once(got, 0, 7)
+	w.Audit()
+}
+
+// dawdle gives other goroutines the time to do what they must not.
+func (w *World) dawdle(task *store.Task) {
+	for range 1000 {
+		runtime.Gosched()
+		if _, err := w.Store.Counts(context.Background(), task.ID); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// during runs other while the Fold of c is at work, and returns what waits for its end.
+func (w *World) during(task *store.Task, c *store.Commit, other func()) (wait func()) {
+	var wg sync.WaitGroup
+	fold := c.Fold
+	c.Fold = func(verdict []dap.ReportError) ([]*vdaf.AggShare, error) {
+		started := make(chan struct{})
+		wg.Go(func() {
+			close(started)
+			other()
+		})
+		<-started
+		w.dawdle(task)
+		return fold(verdict)
+	}
+	return wg.Wait
+}
+
+func testCommitsAreSerialPerBucket(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	commit := func() *store.Commit {
+		return Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{0, 1}})
+	}
+	a, b := w.job(task, "a"), w.job(task, "b")
+	first := commit()
+	wait := w.during(task, first, func() {
+		if response, err := w.Store.CommitJob(ctx, b, commit(), reply); err != nil || string(response) != "r22" {
+			t.Errorf("the second job was answered %q, %v", response, err)
+		}
+	})
+	response, err := w.Store.CommitJob(ctx, a, first, reply)
+	wait()
+	if err != nil || string(response) != "r00" {
+		t.Errorf("the first job was answered %q, %v", response, err)
+	}
+	w.Audit()
+}
+
+func testSameJobAtOnce(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	r := w.job(task, "a")
+	commit := func(bucket dap.Time) *store.Commit { // other buckets, so that only the job is the same
+		return Commit(t, task, []store.Batch{{Start: bucket}}, []dap.Time{bucket}, [][]int{{0, 1}})
+	}
+	first := commit(10)
+	wait := w.during(task, first, func() {
+		second := commit(11)
+		second.Fold = func([]dap.ReportError) ([]*vdaf.AggShare, error) {
+			t.Error("one job was folded twice")
+			return nil, errors.New("folded twice")
+		}
+		if response, err := w.Store.CommitJob(ctx, r, second, reply); err != nil || string(response) != "r00" {
+			t.Errorf("the job was answered %q, %v", response, err)
+		}
+	})
+	_, err := w.Store.CommitJob(ctx, r, first, reply)
+	wait()
+	w.ok(err)
+	w.CountsAre(task, store.Counts{Acknowledged: 2, Aggregated: 2})
 	w.Audit()
 }
 

@@ -1,0 +1,37 @@
+// Package store says what one aggregator keeps, and what it may rely on. Engines implement [Store]: package sqlite is the
+// embedded one; package storetest is the suite that each of them passes.
+//
+// # Model
+//
+// A task has batches: buckets of one time_precision, or leader-selected ids. A leader gets reports by the log
+// ([segment.Committer]), as segments that are claimed, sent and committed as one aggregation job each
+// ([Store.ClaimSegments], [Store.SaveSent], [Store.CommitSegment]). A helper gets them in aggregation jobs
+// ([Store.CommitJob]). Both commits add verified reports to their batches: check for replays, fold the shares, remember
+// the ids, count. A collection takes a batch through drain, freeze and release at the leader, and through release alone
+// at the helper.
+//
+// # Guarantees
+//
+//   - A report is added to a batch at most once: replay protection has the scope (task, bucket of its time), in both
+//     batch modes, and outlives jobs, collections and their deletion.
+//   - What was added is in exactly one release, or in none yet: a batch that is frozen or closed takes nothing more, and
+//     a release gives out just what the batch has when it closes.
+//   - A batch is released once, with at least the task's minimum, and only together with the entry in the ledger, the
+//     end of its shares and the response that is stored. The same resource answers with the same bytes for ever.
+//   - Reports are accounted for: see [Counts].
+//   - A resource is its body's: two equal requests find one resource, and an id that was deleted never comes back.
+//
+// # Failure
+//
+// Every method is one transaction. On nil its effect survives the loss of power; on an error it had none, but for
+// [ErrUnknown], after which the engine refuses everything: close it, open it again, and go on as at any start.
+// [ErrStaleLease], [ErrTooSmall] and [ErrBusy] are the ordinary course of events; [ErrOverlap], [ErrMismatch], [ErrStep],
+// [ErrNotFound] and [ErrDifferent] are permanent for that request. A resource that failed gives its *dap.Problem as the
+// error of whatever would have answered it.
+//
+// # Concurrency
+//
+// All methods may be called from many goroutines. Functions that the caller hands in (Fold, reply, Build) run outside of
+// database transactions but under locks of their buckets, their resource or their task: they must not commit, drain,
+// freeze, release or delete.
+package store

@@ -1,0 +1,464 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
+	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// story is what an aggregator goes through in these tests, told by what the world outside knows of it. It is lived until
+// it ends; a crash begins it again, on what the disk still holds, where the outside had got to.
+type story struct {
+	t            *testing.T
+	leader, peer *store.Task
+	acknowledged int               // reports uploaded: 0 to acknowledged-1
+	answers      map[string]string // what was answered, by who asked: it may never change
+	draws        int
+	drawn        map[string][]int64 // the sum that each drawn response was made of
+}
+
+const (
+	reportsTold = 36 // in steps of 2 of one bucket, so that its runs are merged
+	jobsTold    = 3
+)
+
+func newStory(t *testing.T) *story {
+	return &story{
+		t: t, leader: storetest.Task(t, dap.TimeInterval, 1), peer: storetest.Task(t, dap.LeaderSelected, 2),
+		answers: make(map[string]string), drawn: make(map[string][]int64),
+	}
+}
+
+// live is one life of the process: from opening the store to the end, or to the first error.
+func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
+	ctx := context.Background()
+	st, err := sqlite.Open(ctx, sqlite.Options{FS: mem, Failpoints: fail})
+	if err != nil {
+		return err
+	}
+	defer st.Close() // the disk may be cut
+	for _, task := range []*store.Task{s.leader, s.peer} {
+		if err := st.PutTask(ctx, task); err != nil {
+			return err
+		}
+	}
+	if err := s.audit(st, "after opening"); err != nil {
+		return err
+	}
+	files, err := st.LiveFiles(ctx)
+	if err != nil {
+		return err
+	}
+	live := make(map[string]struct{})
+	for _, name := range files {
+		live[name] = struct{}{}
+	}
+	if _, err := segment.Sweep(mem, "segments", live); err != nil {
+		return err
+	}
+	inbox, err := segment.OpenInbox(mem, segment.InboxOptions{})
+	if err != nil {
+		return err
+	}
+	defer inbox.Close()
+	sorter, err := segment.NewSorter(inbox, segment.SorterOptions{Committer: st})
+	if err != nil {
+		return err
+	}
+	if err := s.lead(ctx, st, mem, inbox, sorter); err != nil {
+		return fmt.Errorf("leader: %w", err)
+	}
+	if err := s.help(ctx, st); err != nil {
+		return fmt.Errorf("helper: %w", err)
+	}
+	return s.audit(st, "at the end")
+}
+
+func (s *story) audit(st store.Store, when string) error {
+	problems, err := st.Audit(context.Background())
+	for _, p := range problems {
+		s.t.Errorf("audit %s: %s", when, p)
+	}
+	return err
+}
+
+// lead takes all reports through uploads, jobs and a collection.
+func (s *story) lead(ctx context.Context, st store.Store, mem *disktest.Mem, inbox *segment.Inbox, sorter *segment.Sorter) error {
+	ask, _, err := st.Create(ctx, store.KindCollection, s.leader.ID, []byte("ask"), true, storetest.Interval(10, 3), storetest.Epoch)
+	if err != nil {
+		return err
+	}
+	if ask.State == store.Ready {
+		return s.answered("collection", string(ask.Response))
+	}
+	for {
+		if _, err := sorter.Sort(ctx); err != nil {
+			return err
+		}
+		if err := s.work(ctx, st, mem); err != nil {
+			return err
+		}
+		if s.acknowledged == reportsTold {
+			break
+		}
+		var entries []segment.Entry
+		for n := s.acknowledged; n < s.acknowledged+2; n++ {
+			id := storetest.ReportID(n)
+			entries = append(entries, segment.Entry{TaskID: s.leader.ID, Bucket: 10, ReportID: segment.ReportID(id), Report: id[:]})
+		}
+		if err := inbox.Put(ctx, entries); err != nil {
+			return err
+		}
+		s.acknowledged += 2
+	}
+	sel, waiting, err := st.Drain(ctx, ask)
+	if err != nil || waiting > 0 {
+		return fmt.Errorf("drain: %d wait: %w", waiting, err)
+	}
+	frozen, err := st.Freeze(ctx, ask, sel)
+	if err != nil {
+		return err
+	}
+	return s.release(ctx, st, "collection", s.leader, &store.Release{
+		Resource: ask.ID, Task: s.leader.ID, Kind: store.KindCollection,
+		Selection: frozen.Selection, Count: frozen.Count, Checksum: frozen.Checksum, Debit: "none",
+	})
+}
+
+func (s *story) work(ctx context.Context, st store.Store, mem *disktest.Mem) error {
+	for {
+		jobs, err := st.ClaimSegments(ctx, storetest.Epoch, time.Minute, 2)
+		if err != nil || len(jobs) == 0 {
+			return err
+		}
+		for _, j := range jobs {
+			sent := &store.Sent{Accepted: make([]byte, (j.Segment.Count+7)/8), Digest: j.Segment.Sum}
+			if err := st.SaveSent(ctx, j, sent); err != nil {
+				return err
+			}
+			seg, err := segment.Open(mem, j.Segment)
+			if err != nil {
+				return err
+			}
+			var numbers []int
+			for i := range seg.Len() {
+				for n := range reportsTold {
+					if storetest.ReportID(n) == dap.ReportID(seg.ReportID(i)) {
+						numbers = append(numbers, n)
+					}
+				}
+			}
+			c := storetest.Commit(s.t, s.leader, []store.Batch{j.Batch}, []dap.Time{10}, [][]int{numbers})
+			if err := st.CommitSegment(ctx, j, c); err != nil {
+				return err
+			}
+			if err := segment.Remove(mem, j.Segment.Name); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// help answers a leader's jobs and its request for a share.
+func (s *story) help(ctx context.Context, st store.Store) error {
+	batch := store.Batch{ID: dap.BatchID{3}}
+	for i := range jobsTold {
+		name := fmt.Sprintf("job %d", i)
+		r, _, err := st.Create(ctx, store.KindAggregation, s.peer.ID, []byte(name), false, nil, storetest.Epoch)
+		if err != nil {
+			return err
+		}
+		c := storetest.Commit(s.t, s.peer, []store.Batch{batch, batch}[:1], []dap.Time{7}, [][]int{{2 * i, 2*i + 1, 2*i + 2}})
+		response, err := st.CommitJob(ctx, r, c, func(verdict []dap.ReportError) ([]byte, error) {
+			return fmt.Appendf(nil, "%v", verdict), nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := s.answered(name, string(response)); err != nil {
+			return err
+		}
+	}
+	sel := store.Selection{ID: batch.ID}
+	r, _, err := st.Create(ctx, store.KindShare, s.peer.ID, []byte("share"), false, &sel, storetest.Epoch)
+	if err != nil {
+		return err
+	}
+	var sum dap.Checksum
+	for n := range 2*jobsTold + 1 {
+		sum.Add(storetest.ReportID(n))
+	}
+	return s.release(ctx, st, "share", s.peer, &store.Release{
+		Resource: r.ID, Task: s.peer.ID, Kind: store.KindShare, Selection: sel, Count: 2*jobsTold + 1, Checksum: sum, Debit: "none",
+	})
+}
+
+func (s *story) release(ctx context.Context, st store.Store, who string, task *store.Task, rel *store.Release) error {
+	rel.Build = func(sum *vdaf.AggShare, _ store.Frozen) ([]byte, error) {
+		s.draws++
+		response := fmt.Sprintf("draw %d", s.draws)
+		values, err := task.VDAF.Unshard([]*vdaf.AggShare{sum, task.VDAF.NewAggShare()})
+		s.drawn[response] = values
+		return []byte(response), err
+	}
+	response, err := st.Release(ctx, rel)
+	if err != nil {
+		return err
+	}
+	return s.answered(who, string(response))
+}
+
+// answered holds an answer against the one given before.
+func (s *story) answered(who, response string) error {
+	if before, ok := s.answers[who]; ok && before != response {
+		s.t.Errorf("%s was answered %q, and now %q", who, before, response)
+	}
+	s.answers[who] = response
+	return nil
+}
+
+// ends checks the story's end: every report counted once.
+func (s *story) ends() {
+	s.t.Helper()
+	for who, reports := range map[string]int{"collection": reportsTold, "share": 2*jobsTold + 1} {
+		values := s.drawn[s.answers[who]]
+		if len(values) != storetest.Elements {
+			s.t.Fatalf("the answer to %s is of no draw: %q", who, s.answers[who])
+		}
+		for n, v := range values {
+			if want := map[bool]int64{true: 1}[n < reports]; v != want {
+				s.t.Errorf("%s: report %d counted %d times, want %d", who, n, v, want)
+			}
+		}
+	}
+}
+
+// finish lives the story to its end on what a crash left.
+func (s *story) finish(mem *disktest.Mem) {
+	s.t.Helper()
+	for range 2 { // the second life finds all done and changes no answer
+		if err := s.live(mem, nil); err != nil {
+			s.t.Fatalf("after the crash: %v", err)
+		}
+	}
+	s.ends()
+}
+
+var errPower = errors.New("power lost")
+
+// TestPowerLossAtEveryFailpoint cuts the power at each named place, at its first and at a later passing.
+func TestPowerLossAtEveryFailpoint(t *testing.T) {
+	learn := new(disk.Failpoints)
+	s := newStory(t)
+	if err := s.live(disktest.NewMem(1), learn); err != nil {
+		t.Fatal(err)
+	}
+	s.ends()
+	hits := learn.Hits()
+	for _, name := range []string{
+		"store.commit-log.before-commit", "store.commit-segment.after-commit", "store.merge-runs.before-commit",
+		"store.commit-job.before-commit", "store.release.after-commit", "store.freeze.before-commit",
+		segment.FailRunAfterWrite,
+	} {
+		if hits[name] == 0 {
+			t.Errorf("the story does not pass %s", name)
+		}
+	}
+	for name, n := range hits {
+		for _, skip := range []int{0, n / 2} {
+			if skip > 0 && n < 3 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s#%d", name, skip), func(t *testing.T) {
+				t.Parallel()
+				s := newStory(t)
+				mem, fail := disktest.NewMem(uint64(skip)+uint64(len(name))), new(disk.Failpoints)
+				fail.Arm(name, skip, func() error {
+					mem.Cut()
+					return errPower
+				})
+				err := s.live(mem, fail)
+				switch {
+				case err == nil:
+					t.Error("the failure was not reported")
+				case strings.HasPrefix(name, "store.merge-runs"):
+					// A merge that fails is no failure of the commit before it; the cut showed at the next step.
+				case strings.HasSuffix(name, ".after-commit") && !errors.Is(err, store.ErrUnknown):
+					t.Errorf("done but reported failed is %v, want ErrUnknown", err)
+				}
+				s.finish(mem.Crash())
+			})
+		}
+	}
+}
+
+// TestPowerLossAtAnyWrite cuts the power at places spread over all that is ever written, torn writes included.
+func TestPowerLossAtAnyWrite(t *testing.T) {
+	mem := disktest.NewMem(1)
+	s := newStory(t)
+	if err := s.live(mem, nil); err != nil {
+		t.Fatal(err)
+	}
+	total := mem.Writes()
+	const places = 32
+	for i := range places {
+		at := total * i / places
+		t.Run(fmt.Sprintf("write %d of %d", at, total), func(t *testing.T) {
+			t.Parallel()
+			s := newStory(t)
+			mem := disktest.NewMem(uint64(at))
+			left := at
+			mem.Inject(func(op disktest.Op, _ string) error {
+				switch op {
+				case disktest.OpRead, disktest.OpOpen:
+					return nil
+				}
+				if left--; left < 0 {
+					return errPower
+				}
+				return nil
+			})
+			if err := s.live(mem, nil); err == nil && i < places-1 { // the last may fall into Close
+				t.Error("the failure was not reported")
+			}
+			s.finish(mem.Crash())
+		})
+	}
+}
+
+// TestFirstCommitSurvives: the files are new, so their names have to be made durable too.
+func TestFirstCommitSurvives(t *testing.T) {
+	ctx := context.Background()
+	for seed := range uint64(16) {
+		h := newHarness(seed)
+		task := storetest.Task(t, dap.TimeInterval, 1)
+		st := h.Open(t)
+		if err := st.PutTask(ctx, task); err != nil {
+			t.Fatal(err)
+		}
+		h.mem = h.mem.Crash()
+		st.Close() // on the disk that lost its power
+		st = h.Open(t)
+		if ids, err := st.Tasks(ctx); err != nil || len(ids) != 1 {
+			t.Errorf("seed %d: the task is lost: %v, %v", seed, ids, err)
+		}
+		st.Close()
+	}
+}
+
+// TestFailedSyncStopsTheStore has one fsync of the database fail: what it held is unknown, so the process must not go
+// on, and opening again tells.
+func TestFailedSyncStopsTheStore(t *testing.T) {
+	for skip := range 12 {
+		s := newStory(t)
+		mem := disktest.NewMem(uint64(skip))
+		syncs := 0
+		mem.Inject(func(op disktest.Op, name string) error {
+			if op == disktest.OpSync && strings.HasPrefix(name, "store.db") {
+				if syncs++; syncs == 3*skip+8 {
+					return errors.New("input/output error")
+				}
+			}
+			return nil
+		})
+		if err := s.live(mem, nil); !errors.Is(err, store.ErrUnknown) {
+			t.Errorf("sync %d: %v, want ErrUnknown", 3*skip+8, err)
+		}
+		s.finish(mem.Crash())
+	}
+}
+
+// TestUnknownOutcome holds each transaction reported failed, although it was done, against the store's promise: nothing
+// works until the store is opened again.
+func TestUnknownOutcome(t *testing.T) {
+	ctx := context.Background()
+	h := newHarness(1)
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	st := h.Open(t)
+	if err := st.PutTask(ctx, task); err != nil {
+		t.Fatal(err)
+	}
+	refused := map[dap.ReportError]uint64{dap.ReportTooEarly: 1}
+	h.fail.Arm("store.add-refused.before-commit", 0, func() error { return errPower })
+	if err := st.AddRefused(ctx, task.ID, refused); !errors.Is(err, errPower) || errors.Is(err, store.ErrUnknown) {
+		t.Fatalf("a failure before the commit is %v", err)
+	}
+	h.fail.Disarm("store.add-refused.before-commit")
+	if c, err := st.Counts(ctx, task.ID); err != nil || len(c.Refused) != 0 {
+		t.Fatalf("a failure before the commit left %+v, %v", c, err)
+	}
+	h.fail.Arm("store.add-refused.after-commit", 0, func() error { return errPower })
+	if err := st.AddRefused(ctx, task.ID, refused); !errors.Is(err, store.ErrUnknown) {
+		t.Fatalf("a failure after the commit is %v", err)
+	}
+	if _, err := st.Counts(ctx, task.ID); !errors.Is(err, store.ErrUnknown) {
+		t.Fatalf("the store went on: %v", err)
+	}
+	st.Close()
+	h.fail.Disarm("store.add-refused.after-commit")
+	st = h.Open(t)
+	defer st.Close()
+	if c, err := st.Counts(ctx, task.ID); err != nil || c.Refused[dap.ReportTooEarly] != 1 {
+		t.Fatalf("after opening again: %+v, %v", c, err)
+	}
+}
+
+// TestAuditSeesDamage changes what lies on the disk, and rows, and wants to hear of it.
+func TestAuditSeesDamage(t *testing.T) {
+	ctx := context.Background()
+	mem := disktest.NewMem(1)
+	s := newStory(t)
+	if err := s.live(mem, nil); err != nil {
+		t.Fatal(err)
+	}
+	st, err := sqlite.Open(ctx, sqlite.Options{FS: mem})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	files, err := st.LiveFiles(ctx)
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	content, err := disk.ReadFile(mem, files[0], 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damages := map[string][]byte{
+		"short": content[:len(content)-1], "flipped": append(bytes.Clone(content[:100]), content[100]^1),
+	}
+	damages["flipped"] = append(damages["flipped"], content[101:]...)
+	for name, damaged := range damages {
+		if err := disk.WriteFile(mem, files[0], damaged); err != nil {
+			t.Fatal(err)
+		}
+		if problems, err := st.Audit(ctx); err != nil || len(problems) == 0 {
+			t.Errorf("%s: the audit says %q, %v", name, problems, err)
+		}
+	}
+	if err := disk.Remove(mem, files[0]); err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := st.Audit(ctx); err != nil || len(problems) == 0 {
+		t.Errorf("gone: the audit says %q, %v", problems, err)
+	}
+	if err := disk.WriteFile(mem, files[0], content); err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := st.Audit(ctx); err != nil || len(problems) != 0 {
+		t.Errorf("restored: the audit says %q, %v", problems, err)
+	}
+}
