@@ -1,0 +1,181 @@
+package edge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/sealed"
+)
+
+func TestBudgetIsGivenBack(t *testing.T) {
+	b := NewBudget(200 << 10)
+	r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", 150<<10)))
+	body, release, err := b.ReadBody(httptest.NewRecorder(), r, 160<<10, time.Minute)
+	if err != nil || len(body) != 150<<10 || b.Free() >= 60<<10 {
+		t.Fatalf("%d bytes, %v, %d free", len(body), err, b.Free())
+	}
+	r = httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", 100<<10)))
+	_, none, err := b.ReadBody(httptest.NewRecorder(), r, 160<<10, time.Minute)
+	var e *Error
+	if !errors.As(err, &e) || e.Problem.Status != 503 || e.RetryAfter == 0 {
+		t.Errorf("over budget: %v", err)
+	}
+	none()
+	release()
+	release()
+	if b.Free() != 200<<10 {
+		t.Errorf("%d bytes free at the end", b.Free())
+	}
+}
+
+// TestBudgetTrustsNoLength: a declared length reserves nothing by itself.
+func TestBudgetTrustsNoLength(t *testing.T) {
+	b := NewBudget(1 << 20)
+	pr, pw := io.Pipe()
+	r := httptest.NewRequest("POST", "/", pr)
+	r.ContentLength = 1 << 20
+	done := make(chan error, 1)
+	go func() {
+		_, release, err := b.ReadBody(httptest.NewRecorder(), r, 1<<20, time.Minute)
+		release()
+		done <- err
+	}()
+	pw.Write([]byte("x")) // returns when it has been read
+	if free := b.Free(); free < 1<<20-2*chunk {
+		t.Errorf("one byte reserved %d", 1<<20-free)
+	}
+	pw.CloseWithError(io.ErrUnexpectedEOF)
+	var e *Error
+	if err := <-done; !errors.As(err, &e) || e.Problem.Status != 400 {
+		t.Errorf("broken body: %v", err)
+	}
+}
+
+func TestReadBodyLimit(t *testing.T) {
+	for _, declared := range []int64{11, -1} {
+		b := NewBudget(1 << 20)
+		for n, want := range map[int]int{10: 0, 11: 413} {
+			r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n)))
+			if declared < 0 {
+				r.ContentLength = -1
+			}
+			body, release, err := b.ReadBody(httptest.NewRecorder(), r, 10, time.Minute)
+			release()
+			var e *Error
+			switch {
+			case want == 0 && (err != nil || len(body) != n):
+				t.Errorf("%d bytes: %v", n, err)
+			case want != 0 && (!errors.As(err, &e) || e.Problem.Status != want):
+				t.Errorf("%d bytes: %v", n, err)
+			}
+		}
+	}
+}
+
+func TestGate(t *testing.T) {
+	g := NewGate(1, 1)
+	leave, err := g.Enter(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered := make(chan func())
+	go func() {
+		l, err := g.Enter(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		entered <- l
+	}()
+	for len(g.queue) < 2 { // the second waits now, or soon
+		select {
+		case <-entered:
+			t.Fatal("two work at once")
+		default:
+		}
+	}
+	var e *Error
+	if _, err := g.Enter(context.Background()); !errors.As(err, &e) || e.Problem.Status != 429 {
+		t.Errorf("the third: %v", err)
+	}
+	leave()
+	(<-entered)()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	leave, _ = g.Enter(context.Background())
+	if _, err := g.Enter(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	leave()
+	if leave, err = g.Enter(context.Background()); err != nil {
+		t.Errorf("a caller that gave up kept its place: %v", err)
+	}
+	leave()
+}
+
+// TestOneProblemForEachError: what a peer sees of each kind of error, and nothing of our insides.
+func TestOneProblemForEachError(t *testing.T) {
+	inner := errors.New("secret path /var/lib")
+	for _, c := range []struct {
+		err    error
+		status int
+		typ    dap.ProblemType
+		retry  bool
+	}{
+		{inner, 500, "", false},
+		{fmt.Errorf("wrapped: %w", Refuse(dap.ProblemBatchInvalid, "x")), 400, dap.ProblemBatchInvalid, false},
+		{&dap.Problem{Type: dap.ProblemBatchMismatch, Status: 400}, 400, dap.ProblemBatchMismatch, false},
+		{context.Canceled, 503, "", true},
+		{Overloaded(429), 429, "", true},
+		{Unauthorized(), 401, "", false},
+	} {
+		w := httptest.NewRecorder()
+		WriteProblem(w, toError(c.err), &dap.TaskID{1})
+		var p dap.Problem
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != c.status || p.Type != c.typ || p.TaskID == nil {
+			t.Errorf("%v: %d %s", c.err, w.Code, w.Body)
+		}
+		if strings.Contains(w.Body.String(), "secret") {
+			t.Errorf("%v: insides in %s", c.err, w.Body)
+		}
+		if (w.Header().Get("Retry-After") != "") != c.retry {
+			t.Errorf("%v: Retry-After %q", c.err, w.Header().Get("Retry-After"))
+		}
+	}
+}
+
+func TestBasePath(t *testing.T) {
+	for base, want := range map[string]string{
+		"https://x.example": "", "https://x.example/": "", "https://x.example/a/b/": "/a/b", "http://x.example/a%20b": "/a%20b",
+	} {
+		if got, err := BasePath(base); err != nil || got != want {
+			t.Errorf("%s: %q %v", base, got, err)
+		}
+	}
+	if _, err := BasePath("ftp://x"); err == nil {
+		t.Error("ftp is a base")
+	}
+}
+
+func TestRefusedAreCounted(t *testing.T) {
+	ring, err := sealed.NewKeyring()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Keys: ring, Budget: NewBudget(1), Log: slog.New(slog.DiscardHandler)}
+	s.Handle("POST", "reports", nil, func(*Request) error { return nil })
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("POST", "/tasks/x/reports", http.NoBody))
+	if got := s.Refused(); w.Code != 404 || got["unrecognizedTask"] != 1 {
+		t.Errorf("status %d, counted %v", w.Code, got)
+	}
+}

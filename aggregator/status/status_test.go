@@ -1,0 +1,47 @@
+package status_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/aggregator/status"
+)
+
+func TestWhy(t *testing.T) {
+	open := func(n uint64) []status.Batch { return []status.Batch{{State: "open", Verified: n}} }
+	for name, c := range map[string]struct {
+		task   status.Task
+		blocks string // of the first reason; empty: nothing blocks
+		do     string
+	}{
+		"nothing sent": {status.Task{MinBatch: 10}, "no report has arrived", "send"},
+		"all refused": {status.Task{MinBatch: 10, Counts: status.Counts{Refused: map[string]uint64{"outdated_config": 3, "report_too_early": 5}}},
+			"report_too_early (5), outdated_config (3)", "clocks"},
+		"before the interval": {status.Task{Phase: status.NotStarted}, "has not started", "wait"},
+		"verifying":           {status.Task{MinBatch: 10, Total: 5, Counts: status.Counts{Acknowledged: 5, Waiting: 5}}, "5 acknowledged", "wait"},
+		"too few": {status.Task{MinBatch: 10, Total: 5, Batches: open(5), Counts: status.Counts{Acknowledged: 5}},
+			"5 verified reports, below the minimum of 10", "send more"},
+		"too few for ever": {status.Task{MinBatch: 10, Total: 5, Phase: status.Over, Batches: open(5), Counts: status.Counts{Acknowledged: 5}},
+			"the task is over", "nothing can be released"},
+		"not asked for": {status.Task{MinBatch: 10, Total: 10, Batches: open(10), Counts: status.Counts{Acknowledged: 10}}, "nobody has asked", "starling collect"},
+		"quarantined": {status.Task{MinBatch: 1, Stuck: []status.Stuck{{Why: "helper did not answer: x"}, {Quarantined: true, Reports: 4, Why: "y"}}},
+			"4 reports were set aside: y", "read the reason"},
+		"failing": {status.Task{Stuck: []status.Stuck{{Reports: 9, Attempts: 3, Why: "helper refused: about:blank (status 401)"}}},
+			"9 reports failed 3 times", "token"},
+		"collected": {status.Task{MinBatch: 10, Total: 10, Batches: []status.Batch{{State: "closed", Verified: 10}},
+			Counts: status.Counts{Acknowledged: 10, Collected: 10}}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := status.Why(&c.task)
+			if c.blocks == "" {
+				if len(got) != 0 {
+					t.Errorf("got %+v, want nothing", got)
+				}
+				return
+			}
+			if len(got) == 0 || !strings.Contains(got[0].Blocks, c.blocks) || !strings.Contains(got[0].Do, c.do) {
+				t.Errorf("got %+v, want %q and %q first", got, c.blocks, c.do)
+			}
+		})
+	}
+}
