@@ -1,0 +1,15 @@
+// Package helper is the DAP helper: it verifies reports with the leader in aggregation jobs, adds up those that hold, and
+// releases its share of a batch once. It sees sealed shares and the leader's messages, never a client, and trusts the
+// leader with nothing but the order of work: batch sizes, replays, times and proofs are checked here again.
+//
+// # Answers
+//
+// A request is identified by its bytes. The first run of a job commits its reports and stores the answer in one
+// transaction; the same bytes, at once or years later, get the same answer. With [Always] the answer is an empty body first,
+// and a worker finishes the job; the leader polls.
+//
+// # Rounds
+//
+// Prio3 takes one round. The continuation of jobs is written for VDAFs of two rounds behind an inner interface and tested
+// with one made for the purpose.
+package helper

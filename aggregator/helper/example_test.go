@@ -1,0 +1,68 @@
+package helper_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/sealed"
+)
+
+// A helper serves its keys, and works in the background until its context ends.
+func Example() {
+	dir, err := os.MkdirTemp("", "helper")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	files, err := disk.OS(dir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	key, err := sealed.Generate(1, sealed.SuiteX25519)
+	if err != nil {
+		log.Fatal(err)
+	}
+	keys, err := sealed.NewKeyring(key)
+	if err != nil {
+		log.Fatal(err)
+	}
+	cfg, err := dap.NewTaskConfiguration(dap.TaskConfiguration{
+		TaskInfo: []byte("doctor visits"), Leader: []byte("https://leader.example/"), Helper: []byte("https://helper.example/dap/"),
+		TimePrecision: 3600, MinBatchSize: 1000, BatchMode: dap.TimeInterval, VDAFType: dap.TypePrio3Count,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h, err := helper.New(context.Background(), helper.Options{
+		Base: "https://helper.example/dap/", FS: files, Keys: keys,
+		Tasks: []aggregator.Task{{
+			Config: cfg.Bytes(), VerifyKeys: map[uint8][32]byte{0: {}}, PeerToken: "a long random token",
+			CollectorHPKE: dap.NewHpkeConfig(key),
+		}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- h.Run(ctx) }()
+
+	w := httptest.NewRecorder()
+	h.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/dap/hpke_config", http.NoBody))
+	list, err := dap.ReadHpkeConfigList(w.Body.Bytes())
+	fmt.Println(w.Code, len(list), err)
+
+	stop()
+	fmt.Println(<-done, h.Close())
+	// Output:
+	// 200 1 <nil>
+	// <nil> <nil>
+}

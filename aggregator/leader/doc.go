@@ -1,0 +1,26 @@
+// Package leader is the DAP leader: it takes uploads, verifies them with the helper in aggregation jobs, and answers the
+// collector.
+//
+// # Uploads
+//
+// An upload is acknowledged after its reports are durable in an append log, and opened only when a worker claims them. What
+// only a key can tell (a share that does not open, a replay, a false proof) is found then, and counted as rejected.
+//
+// # Aggregation jobs
+//
+// A worker claims a segment under a lease, verifies it, writes down which reports go into the request and the request's
+// digest, and sends. Until the helper has answered for all of them, in order, the same bytes are sent again, after pauses
+// that grow: the helper may have committed. A request that cannot be built again, or that the helper refuses in the
+// protocol's own words, is quarantined: set aside with the reason, its reports counted as rejected.
+//
+// # Collections
+//
+// A collection waits until its batch has the minimum of verified reports; then uploads to it are refused
+// (batch_collected), what was acknowledged is finished, the batch is frozen, the helper asked for its share, and ours
+// released with it. Each step survives a crash. A refusal by the helper ends the collection with its problem and leaves the
+// batch as it was.
+//
+// # Workers
+//
+// [Leader.Run] works until its context ends; [Leader.Step] does one round for tests and simulations.
+package leader
