@@ -110,7 +110,7 @@ var attacks = []attack{
 	}},
 	{name: "a report sent twice"}, // made from an honest one
 	{name: "a time outside the recipe's window", make: func(f *forger, _ int) (dap.Report, error) {
-		return f.forge(f.run.begun.Add(-2*precision*time.Second), 3, nil)
+		return f.forge(f.run.begun.Add(-2*f.run.o.Precision), 3, nil)
 	}},
 	{name: "another task", make: func(f *forger, _ int) (dap.Report, error) {
 		return f.forge(f.run.begun, 3, nil)

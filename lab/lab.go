@@ -37,6 +37,9 @@ type Options struct {
 	// Epsilon and Delta are what the recipe's noise is calibrated to; the report says what it then computes to.
 	// Defaults 1 and 10^-6.
 	Epsilon, Delta recipe.Decimal
+	// Precision is what report times are cut to: whole seconds, at most an hour. What was collected takes no further
+	// reports, so a kept deployment takes new ones from the next unit on. Default 10s.
+	Precision time.Duration
 	// Log gets what both servers log. Default: lab.log in Keep, else nothing.
 	Log io.Writer
 	// Progress is told how far the lab is, several times a second, by one goroutine at a time. Optional.
@@ -48,6 +51,10 @@ const (
 	MaxMalicious = 20000
 	MinRows      = 200
 	maxWorkers   = 256
+
+	defaultPrecision = 10 * time.Second
+	// openFor is how long the recipe takes reports.
+	openFor = 24 * time.Hour
 )
 
 // Validate fills in defaults and says what is wrong.
@@ -67,6 +74,9 @@ func (o *Options) Validate() error {
 	if o.Delta == (recipe.Decimal{}) {
 		o.Delta = decimal("0.000001")
 	}
+	if o.Precision == 0 {
+		o.Precision = defaultPrecision
+	}
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
@@ -75,6 +85,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("lab: %d malicious reports; want 0 to %d", o.Malicious, MaxMalicious)
 	case o.Rows < MinRows || o.Rows > randhie.Rows:
 		return fmt.Errorf("lab: %d rows; want %d to %d", o.Rows, MinRows, randhie.Rows)
+	case o.Precision < time.Second || o.Precision > time.Hour || o.Precision%time.Second != 0:
+		return fmt.Errorf("lab: precision %v; want whole seconds up to an hour", o.Precision)
 	case o.Workers < 1 || o.Workers > maxWorkers:
 		return fmt.Errorf("lab: %d workers; want 1 to %d", o.Workers, maxWorkers)
 	}
@@ -89,12 +101,6 @@ func decimal(s string) recipe.Decimal {
 	}
 	return d
 }
-
-// precision is the length of a batch's unit of time in seconds, and window how many units the recipe is open for.
-const (
-	precision = 3600
-	window    = 24
-)
 
 // A run is one lab under way.
 type run struct {
@@ -270,7 +276,11 @@ func (r *run) logger() (*slog.Logger, func() error, error) {
 }
 
 func (r *run) newRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
-	first := dap.Time(uint64(r.begun.Unix()) / precision)
+	precision := dap.TimePrecision(r.o.Precision / time.Second)
+	first, err := precision.At(r.begun)
+	if err != nil {
+		return nil, err
+	}
 	return recipe.New(recipe.Options{
 		Name:        "Visits to a doctor in a year",
 		Description: "How many times did you see a doctor in the past year: 0, 1, ..., 19, or 20 and more?",
@@ -283,33 +293,30 @@ func (r *run) newRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		BatchMode:     dap.TimeInterval,
 		MinBatch:      uint64(r.o.Rows / 2),
 		TimePrecision: precision,
-		Window:        recipe.Between{Start: first, End: first + window},
+		Window:        recipe.Between{Start: first, End: first + dap.Time(openFor/r.o.Precision)},
 		Kind:          recipe.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
 	})
 }
 
-// collect asks for the hour of the reports and opens the answer.
+// collect asks for the unit of time of the reports and opens the answer.
 func (r *run) collect(ctx context.Context) error {
 	config, err := deploy.LoadCollector(filepath.Join(r.dir, deploy.CollectorFile))
 	if err != nil {
 		return err
 	}
-	recipeBytes, token, key, err := config.Read()
+	session, err := config.Open(collector.Options{HTTP: r.http, Poll: 100 * time.Millisecond, MaxPoll: time.Second})
 	if err != nil {
 		return err
 	}
-	c, err := collector.New(collector.Options{
-		Recipe: recipeBytes, Token: token, Key: key, HTTP: r.http, Poll: 100 * time.Millisecond, MaxPoll: time.Second,
-	})
+	first, err := r.recipe.TimePrecision.At(r.begun)
 	if err != nil {
 		return err
 	}
-	from := r.begun.Truncate(precision * time.Second)
-	query, err := c.Interval(from, from.Add(precision*time.Second))
+	from, err := r.recipe.TimePrecision.Begin(first)
 	if err != nil {
 		return err
 	}
-	result, err := c.Collect(ctx, query)
+	result, err := session.Collect(ctx, from, from.Add(r.o.Precision))
 	if err != nil {
 		return err
 	}

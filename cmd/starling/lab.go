@@ -28,12 +28,13 @@ It also writes a picture, starling-lab.png, and a table, starling-lab.csv.`,
 			out := flags.String("out", ".", "write picture and table into `DIR`")
 			malicious := flags.Int("malicious", 0, "send `N` invalid reports too")
 			rows := flags.Int("rows", 0, "take only the first `N` rows of the table")
+			precision := flags.Duration("precision", 0, "cut report times to this `DURATION`, 10s if not given")
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("lab", args); err != nil {
 					return err
 				}
 				watch := newProgress(e)
-				o := lab.Options{Keep: *keep, Out: *out, Malicious: *malicious, Rows: *rows, Progress: watch.show}
+				o := lab.Options{Keep: *keep, Out: *out, Malicious: *malicious, Rows: *rows, Precision: *precision, Progress: watch.show}
 				if err := o.Validate(); err != nil {
 					return &failure{exitUsage, err, "starling lab --help"}
 				}

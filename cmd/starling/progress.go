@@ -32,12 +32,24 @@ func newProgress(e *env) *progress { return &progress{e: e} }
 func (p *progress) show(s lab.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	line := progressLine(s)
-	switch {
-	case s.Over:
+	if line := progressLine(s); s.Over {
 		p.clear()
 		fmt.Fprintln(p.e.stderr, line)
-	case p.e.watched:
+	} else {
+		p.draw(line)
+	}
+}
+
+// tell shows a line that is worth watching and not worth keeping.
+func (p *progress) tell(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draw(line)
+}
+
+// draw redraws the line on a terminal and is silent elsewhere.
+func (p *progress) draw(line string) {
+	if p.e.watched {
 		if max := p.e.columns() - 1; utf8.RuneCountInString(line) > max {
 			line = string([]rune(line)[:max])
 		}

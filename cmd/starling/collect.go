@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/recipe"
+)
+
+func collectCommand() *command {
+	return &command{
+		name: "collect", args: "[--from TIME --to TIME] [--timeout D] [--restart] [--png FILE] [--json] [CONFIG]",
+		short: "Ask for a batch and print the result with its error",
+		long: `CONFIG is collector.toml by default. In a time-interval recipe the reports from the end of the last collection up to
+now are asked for, unless --from and --to say otherwise. A collection that was interrupted goes on where it was, and the
+same question always gets the same answer: noise is drawn once.`,
+		examples: [][2]string{
+			{"starling collect collector.toml", "what has come since the last time"},
+			{"starling collect --json --from 2026-01-31T00:00:00Z --to 2026-02-01T00:00:00Z", "one day, for a program"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			from := flags.String("from", "", "reports from this `TIME`")
+			to := flags.String("to", "", "reports up to this `TIME`")
+			timeout := flags.Duration("timeout", time.Minute, "stop waiting after this `DURATION`; asking again goes on")
+			restart := flags.Bool("restart", false, "give up a pending question and ask anew; an answer that is just ready is lost")
+			picture := flags.String("png", "", "draw a histogram into this `FILE`")
+			return func(ctx context.Context, e *env, args []string) error {
+				path, err := oneFile("collect", args, deploy.CollectorFile)
+				if err != nil {
+					return err
+				}
+				config, err := deploy.LoadCollector(path)
+				if err != nil {
+					return err
+				}
+				begun := time.Now()
+				line := newProgress(e)
+				defer line.end()
+				watch := func(p collector.Progress) {
+					line.tell(fmt.Sprintf("waiting for the leader's answer, %s so far; asked %d times", time.Since(begun).Round(time.Second), p.Polls))
+				}
+				session, err := config.Open(collector.Options{Progress: watch})
+				if err != nil {
+					return &failure{exitInput, fmt.Errorf("%s: %w", path, err), hintOf(err)}
+				}
+				if *restart {
+					if err := session.Drop(ctx); err != nil {
+						return err
+					}
+				}
+				if session.Pending() {
+					fmt.Fprintln(e.stderr, "going on with the question asked before")
+				}
+				begin, end, err := interval(session, *from, *to)
+				if errors.Is(err, deploy.ErrNothingNew) {
+					return &failure{exitNotYet, err, "starling send, then collect again"}
+				} else if err != nil {
+					return usageOf("collect", err)
+				}
+				wait, cancel := context.WithTimeout(ctx, *timeout)
+				defer cancel()
+				result, err := session.Collect(wait, begin, end)
+				line.end()
+				if err != nil {
+					return collectFailure(ctx, err)
+				}
+				if *picture != "" {
+					if err := drawResult(*picture, session.Recipe(), result); err != nil {
+						return err
+					}
+				}
+				if *asJSON {
+					return e.json(result)
+				}
+				return writeResult(e, session.Recipe(), result)
+			}
+		},
+	}
+}
+
+// interval is what is asked for; both ends are zero in a leader-selected recipe.
+func interval(s *deploy.Session, from, to string) (begin, end time.Time, err error) {
+	if path, ok := s.Recipe().Path.(recipe.TwoServer); ok && path.BatchMode == dap.LeaderSelected {
+		if from != "" || to != "" {
+			return begin, end, errors.New("the leader selects this recipe's batches: --from and --to do not apply")
+		}
+		return begin, end, nil
+	}
+	if s.Pending() {
+		return begin, end, nil // what was asked is in the state
+	}
+	if from == "" && to == "" {
+		return s.Interval(time.Now())
+	}
+	for _, t := range []struct {
+		text string
+		into *time.Time
+	}{{from, &begin}, {to, &end}} {
+		if *t.into, err = time.Parse(time.RFC3339, t.text); err != nil {
+			return begin, end, fmt.Errorf("%q is not a time such as 2026-01-31T00:00:00Z; --from and --to go together", t.text)
+		}
+	}
+	return begin, end, nil
+}
+
+// collectFailure tells a batch that is not ready from one that cannot be had.
+func collectFailure(ctx context.Context, err error) error {
+	problem := new(dap.Problem)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return &failure{exitNotYet, errors.New("the result is not ready yet"), "starling why leader.toml says what it waits for; collect goes on, collect --restart asks for all that has come since"}
+	case errors.As(err, &problem):
+		switch problem.Type {
+		case dap.ProblemInvalidBatchSize:
+			return &failure{exitNotYet, err, "starling why leader.toml"}
+		case dap.ProblemBatchOverlap:
+			return &failure{exitCheck, err, "give --from the end of what was collected: starling status leader.toml"}
+		}
+		return err
+	case errors.Is(err, collector.ErrQuery):
+		return usageOf("collect", err)
+	case errors.Is(err, collector.ErrAnswer), errors.Is(err, collector.ErrState):
+		return err
+	}
+	return &failure{exitUnreachable, err, "starling status"}
+}
+
+// resultChart is a result as a histogram, where it has few enough numbers to be drawn.
+func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
+	h := &chart.Histogram{
+		Title: r.Name, XLabel: "bucket", YLabel: "reports", Estimate: x.Estimate, Stderr: x.Stderr,
+		Subtitle: fmt.Sprintf("%s reports from %s to %s", chart.Count(float64(x.ReportCount)), x.From.Format(time.RFC3339), x.To.Format(time.RFC3339)),
+		Caption:  fmt.Sprintf("Guarantee: %s, for replacing any one report. Noise: %s.", x.Guarantee.Loss, r.Noise),
+	}
+	for i := range x.Estimate {
+		h.Labels = append(h.Labels, strconv.Itoa(i))
+	}
+	return h
+}
+
+func drawResult(path string, r *recipe.Recipe, x *collector.Result) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(resultChart(r, x).WritePNG(f), f.Close())
+}
+
+func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
+	h := resultChart(r, x)
+	fmt.Fprintf(e.stdout, "%s\n%s\n\n", h.Title, h.Subtitle)
+	if h.Validate() == nil && len(x.Estimate) > 1 {
+		if err := h.WriteText(e.stdout, e.columns(), e.plain); err != nil {
+			return err
+		}
+	} else {
+		for i, v := range x.Estimate {
+			fmt.Fprintf(e.stdout, "%6d  %.6g  (95 %% interval %.6g to %.6g)\n", i, v, x.Interval95[i][0], x.Interval95[i][1])
+		}
+	}
+	_, err := io.WriteString(e.stdout, "\n"+h.Caption+"\n")
+	return err
+}

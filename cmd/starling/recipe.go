@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/recipe"
+)
+
+func recipeCommand() *command {
+	return &command{
+		name:  "recipe",
+		short: "Make or read a recipe: what is asked, how, and what it guarantees",
+		sub:   []*command{recipeNew(), recipeShow()},
+	}
+}
+
+func recipeShow() *command {
+	return &command{
+		name: "show", args: "[--json] [FILE]",
+		short: "Say in words what a recipe asks and what it guarantees",
+		long:  "The guarantee is computed from the recipe's choices, as every device computes it. FILE is recipe.starling by default.",
+		examples: [][2]string{
+			{"starling recipe show recipe.starling", "for people"},
+			{"starling recipe show --json recipe.starling", "for programs"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(_ context.Context, e *env, args []string) error {
+				path, err := oneFile("recipe show", args, deploy.RecipeFile)
+				if err != nil {
+					return err
+				}
+				r, _, err := deploy.ReadRecipe(path)
+				if err != nil {
+					return &failure{exitInput, err, ""}
+				}
+				if *asJSON {
+					return e.json(r)
+				}
+				return r.Describe(e.stdout)
+			}
+		},
+	}
+}
+
+func recipeNew() *command {
+	return &command{
+		name: "new", args: "--name TEXT --query QUERY --leader URL --helper URL --min-batch B --epsilon E [FILE]",
+		short: "Make a recipe whose guarantee is computed",
+		long: `QUERY is one of
+  count             how many say yes
+  sum:MAX           the sum of numbers from 0 to MAX
+  mean:MAX          their mean
+  histogram:N       how many in each of N buckets
+  multihot:N:MAX    how many have each of N properties, at most MAX of them at once
+  sumvec:N:MAX      the sum of vectors of N numbers from 0 to MAX
+The servers' noise is calibrated so that one honest server is enough for epsilon and delta.
+FILE is recipe.starling by default and must not exist.`,
+		examples: [][2]string{
+			{"starling recipe new --name 'Favourite bird' --query histogram:12 --leader https://leader.example/ " +
+				"--helper https://helper.example/ --min-batch 1000 --epsilon 1", "a histogram with epsilon 1"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print the recipe as one JSON object")
+			name := flags.String("name", "", "what is asked, in a few words: `TEXT`")
+			description := flags.String("description", "", "what is asked and why: `TEXT`")
+			query := flags.String("query", "", "what is computed: `QUERY`")
+			leader := flags.String("leader", "", "base `URL` of the leader")
+			helper := flags.String("helper", "", "base `URL` of the helper")
+			minBatch := flags.Uint64("min-batch", 0, "release nothing about fewer than `B` reports")
+			epsilon := flags.String("epsilon", "", "the privacy loss `E` to calibrate the noise to; none adds no noise")
+			delta := flags.String("delta", "0.000000001", "the probability `D` beside it")
+			kind := flags.String("noise", string(recipe.GaussianNoise), "discrete-gaussian or discrete-laplace: `KIND`")
+			rounds := flags.Uint("rounds", 1, "in how many batches one person may be: `N`")
+			mode := flags.String("batches", "time-interval", "time-interval or leader-selected: `MODE`")
+			precision := flags.Duration("precision", time.Hour, "cut report times to this `DURATION`")
+			from := flags.String("from", "", "take reports from this `TIME`, as 2026-01-31T00:00:00Z")
+			to := flags.String("to", "", "take reports up to this `TIME`")
+			return func(_ context.Context, e *env, args []string) error {
+				path, err := oneFile("recipe new", args, deploy.RecipeFile)
+				if err != nil {
+					return err
+				}
+				o := recipe.Options{Name: *name, Description: *description, Leader: *leader, Helper: *helper, MinBatch: *minBatch,
+					TimePrecision: dap.TimePrecision(*precision / time.Second), Rounds: uint32(*rounds), Kind: recipe.NoiseKind(*kind)}
+				if o.Query, err = parseQuery(*query); err != nil {
+					return usageOf("recipe new", err)
+				}
+				switch *mode {
+				case "time-interval":
+					o.BatchMode = dap.TimeInterval
+				case "leader-selected":
+					o.BatchMode = dap.LeaderSelected
+				default:
+					return usageOf("recipe new", fmt.Errorf("--batches is %q, want time-interval or leader-selected", *mode))
+				}
+				if *epsilon != "" {
+					if o.Epsilon, err = recipe.ParseDecimal(*epsilon); err != nil {
+						return usageOf("recipe new", fmt.Errorf("--epsilon: %w", err))
+					}
+				}
+				if o.Delta, err = recipe.ParseDecimal(*delta); err != nil {
+					return usageOf("recipe new", fmt.Errorf("--delta: %w", err))
+				}
+				if o.Window, err = parseWindow(*from, *to, o.TimePrecision); err != nil {
+					return usageOf("recipe new", err)
+				}
+				r, err := recipe.New(o)
+				if err != nil {
+					return usageOf("recipe new", err)
+				}
+				b, err := r.Append(nil)
+				if err != nil {
+					return err
+				}
+				f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+				if errors.Is(err, fs.ErrExist) {
+					return failf(exitInput, "a recipe never changes; name another file", "%s exists", path)
+				}
+				if err != nil {
+					return err
+				}
+				if _, err = f.Write(b); err != nil {
+					return errors.Join(err, f.Close())
+				}
+				if err := f.Close(); err != nil {
+					return err
+				}
+				if *asJSON {
+					return e.json(r)
+				}
+				fmt.Fprintf(e.stderr, "wrote %s, %d bytes\n\n", path, len(b))
+				return r.Describe(e.stdout)
+			}
+		},
+	}
+}
+
+func usageOf(path string, err error) error {
+	return &failure{exitUsage, err, "starling " + path + " --help"}
+}
+
+// parseQuery reads a query as the usage of `recipe new` describes it.
+func parseQuery(s string) (recipe.Query, error) {
+	name, rest, _ := strings.Cut(s, ":")
+	var n []uint64
+	for _, part := range strings.Split(rest, ":") {
+		if part == "" && rest == "" {
+			break
+		}
+		v, err := strconv.ParseUint(part, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--query: %q is not a number", part)
+		}
+		n = append(n, v)
+	}
+	want := map[string]int{"count": 0, "sum": 1, "mean": 1, "histogram": 1, "multihot": 2, "sumvec": 2}
+	args, ok := want[name]
+	if !ok {
+		return nil, fmt.Errorf("--query: %q is not a query", s)
+	}
+	if len(n) != args {
+		return nil, fmt.Errorf("--query: %s takes %d numbers, as in %q", name, args, name+strings.Repeat(":8", args))
+	}
+	if args > 0 && name != "sum" && name != "mean" && n[0] > 1<<31 {
+		return nil, fmt.Errorf("--query: %d is too long", n[0])
+	}
+	switch name {
+	case "count":
+		return recipe.Count{}, nil
+	case "sum":
+		return recipe.Sum{Max: n[0]}, nil
+	case "mean":
+		return recipe.Mean{Max: n[0]}, nil
+	case "histogram":
+		return recipe.Histogram{Length: uint32(n[0])}, nil
+	case "multihot":
+		return recipe.Multihot{Length: uint32(n[0]), MaxWeight: n[1]}, nil
+	default:
+		return recipe.SumVec{Length: uint32(n[0]), Max: n[1]}, nil
+	}
+}
+
+// parseWindow reads the two ends of a recipe's window; both empty is no window.
+func parseWindow(from, to string, p dap.TimePrecision) (recipe.Window, error) {
+	if from == "" && to == "" {
+		return recipe.NoWindow{}, nil
+	}
+	if from == "" || to == "" {
+		return nil, errors.New("--from and --to go together")
+	}
+	var ends [2]dap.Time
+	for i, text := range []string{from, to} {
+		t, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a time such as 2026-01-31T00:00:00Z", text)
+		}
+		if ends[i], err = p.At(t); err != nil {
+			return nil, err
+		}
+	}
+	return recipe.Between{Start: ends[0], End: ends[1]}, nil
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/csv"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/bits"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// sendChunk is how many reports are made before they are uploaded.
+const sendChunk = 500
+
+func sendCommand() *command {
+	return &command{
+		name: "send", args: "[--csv FILE --column NAME | --stdin | --simulate N] [--json] RECIPE [VALUE...]",
+		short: "Answer a recipe as devices do: split, seal and upload",
+		long: `Each value becomes one report of its own. A value is yes or no for a count, a number for a sum or a mean, a bucket
+from 0 for a histogram, and numbers with commas between them for vectors.
+The recipe's guarantee is computed first; one that does not hold, or is weaker than --max-epsilon, is refused.`,
+		examples: [][2]string{
+			{"starling send recipe.starling 3", "one report"},
+			{"starling send --csv answers.csv --column visits recipe.starling", "one report a row"},
+			{"starling send --simulate 20000 recipe.starling", "made-up answers, for tests"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			file := flags.String("csv", "", "read values from a column of this `FILE`")
+			column := flags.String("column", "", "the column's `NAME` in its first line")
+			stdin := flags.Bool("stdin", false, "read values from standard input, one a line")
+			simulate := flags.Int("simulate", 0, "make up `N` values, small ones more often")
+			most := flags.Float64("max-epsilon", 0, "refuse a recipe with a larger epsilon than `E`; 0 takes any that is finite")
+			return func(ctx context.Context, e *env, args []string) error {
+				if len(args) == 0 {
+					return usageOf("send", errors.New("starling send needs a recipe file"))
+				}
+				r, recipeBytes, err := deploy.ReadRecipe(args[0])
+				if err != nil {
+					return &failure{exitInput, err, ""}
+				}
+				values, err := readValues(e.stdin, r.Query, args[1:], *file, *column, *stdin, *simulate)
+				if err != nil {
+					return err
+				}
+				c, err := client.New(client.Options{Recipe: recipeBytes, MaxEpsilon: *most})
+				if refused := new(client.RefusedError); errors.As(err, &refused) {
+					return &failure{exitCheck, err, "starling recipe show " + args[0]}
+				} else if err != nil {
+					return usageOf("send", err)
+				}
+				sent, rejected := 0, map[string]int{}
+				for chunk := range slices.Chunk(values, sendChunk) {
+					refused, err := c.Send(ctx, chunk)
+					if err != nil {
+						if ctx.Err() == nil {
+							err = &failure{exitUnreachable, err, "check that leader and helper run: starling status"}
+						}
+						return err
+					}
+					sent += len(chunk)
+					for _, x := range refused {
+						rejected[x.Reason.String()]++
+					}
+				}
+				refused := 0
+				for _, n := range rejected {
+					refused += n
+				}
+				if *asJSON {
+					err = e.json(map[string]any{"reports_sent": sent, "reports_acknowledged": sent - refused, "reports_refused": rejected})
+				} else {
+					fmt.Fprintf(e.stdout, "%s sent, %s acknowledged\n", chart.Count(float64(sent)), chart.Count(float64(sent-refused)))
+					for _, reason := range slices.Sorted(maps.Keys(rejected)) {
+						fmt.Fprintf(e.stdout, "%s refused: %s\n", chart.Count(float64(rejected[reason])), reason)
+					}
+				}
+				if err == nil && refused == sent {
+					hint := "starling why leader.toml"
+					if rejected[dap.BatchCollected.String()] > 0 {
+						hint = fmt.Sprintf("this unit of time has been collected; send again when the next begins, within %d s", r.TimePrecision)
+					}
+					return failf(exitCheck, hint, "the leader refused every report")
+				}
+				return err
+			}
+		},
+	}
+}
+
+// readValues gathers the values from exactly one source.
+func readValues(in io.Reader, q recipe.Query, args []string, file, column string, stdin bool, simulate int) ([]client.Value, error) {
+	sources := 0
+	for _, given := range []bool{len(args) > 0, file != "", stdin, simulate != 0} {
+		if given {
+			sources++
+		}
+	}
+	if sources != 1 {
+		return nil, usageOf("send", errors.New("give values, --csv, --stdin or --simulate, and one of them only"))
+	}
+	switch {
+	case simulate != 0:
+		if simulate < 0 || simulate > 10_000_000 {
+			return nil, usageOf("send", fmt.Errorf("--simulate %d: want 1 to 10,000,000", simulate))
+		}
+		values := make([]client.Value, simulate)
+		for i := range values {
+			values[i] = made(q)
+		}
+		return values, nil
+	case file != "":
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if args, err = readColumn(f, column); err != nil {
+			return nil, failf(exitInput, "", "%s: %w", file, err)
+		}
+	case stdin:
+		s := bufio.NewScanner(in)
+		s.Buffer(nil, 1<<20)
+		for s.Scan() {
+			if line := strings.TrimSpace(s.Text()); line != "" {
+				args = append(args, line)
+			}
+		}
+		if err := s.Err(); err != nil {
+			return nil, failf(exitInput, "", "standard input: %w", err)
+		}
+	}
+	values := make([]client.Value, len(args))
+	for i, text := range args {
+		v, ok := parseValue(q, text)
+		if !ok {
+			return nil, failf(exitInput, "starling recipe show", "value %d does not answer the recipe, which asks for %s", i+1, q)
+		}
+		values[i] = v
+	}
+	if len(values) == 0 {
+		return nil, failf(exitInput, "", "there are no values")
+	}
+	return values, nil
+}
+
+func readColumn(in io.Reader, column string) ([]string, error) {
+	r := csv.NewReader(bufio.NewReader(in))
+	r.ReuseRecord = true
+	head, err := r.Read()
+	if err != nil {
+		return nil, fmt.Errorf("its first line: %w", err)
+	}
+	at := slices.Index(head, column)
+	if at < 0 {
+		return nil, fmt.Errorf("no column %q; it has %s", column, strings.Join(head, ", "))
+	}
+	var values []string
+	for {
+		row, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return values, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, strings.Clone(row[at]))
+	}
+}
+
+// parseValue reads one answer. Whether it is in range is for the client to say, which never repeats it.
+func parseValue(q recipe.Query, text string) (client.Value, bool) {
+	text = strings.TrimSpace(text)
+	switch q := q.(type) {
+	case recipe.Count:
+		switch strings.ToLower(text) {
+		case "yes", "true", "1":
+			return client.Bool(true), true
+		case "no", "false", "0":
+			return client.Bool(false), true
+		}
+		return client.Value{}, false
+	case recipe.Sum, recipe.Mean:
+		n, err := strconv.ParseUint(text, 10, 64)
+		return client.Number(n), err == nil
+	case recipe.Histogram:
+		n, err := strconv.ParseUint(text, 10, 32)
+		return client.Bucket(uint32(n)), err == nil && n < uint64(q.Length)
+	}
+	parts := strings.Split(text, ",")
+	v := make([]uint64, len(parts))
+	for i, part := range parts {
+		n, err := strconv.ParseUint(strings.TrimSpace(part), 10, 64)
+		if err != nil {
+			return client.Value{}, false
+		}
+		v[i] = n
+	}
+	return client.Vector(v), len(v) == q.Aggregates()
+}
+
+// made makes up an answer: each value twice as likely as the next, up to the largest.
+func made(q recipe.Query) client.Value {
+	n := coins()
+	switch q := q.(type) {
+	case recipe.Count:
+		return client.Bool(n == 0)
+	case recipe.Sum:
+		return client.Number(min(n, q.Max))
+	case recipe.Mean:
+		return client.Number(min(n, q.Max))
+	case recipe.Histogram:
+		return client.Bucket(uint32(min(n, uint64(q.Length)-1)))
+	case recipe.Multihot:
+		v := make([]uint64, q.Length)
+		for range min(n, q.MaxWeight) {
+			v[min(coins(), uint64(q.Length)-1)] = 1
+		}
+		return client.Vector(v)
+	case recipe.SumVec:
+		v := make([]uint64, q.Length)
+		for i := range v {
+			v[i] = min(coins(), q.Max)
+		}
+		return client.Vector(v)
+	}
+	return client.Value{}
+}
+
+// coins counts the tails before the first head, at most 63.
+func coins() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return uint64(bits.TrailingZeros64(binary.LittleEndian.Uint64(b[:])&math.MaxInt64 | 1<<63))
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/service"
+)
+
+// An aggregatorFile is a configuration and the role it was loaded for.
+type aggregatorFile struct {
+	path   string
+	config *deploy.Aggregator
+}
+
+// loadAggregators reads the configurations named, or those in the working directory. The role is what the file's name
+// begins with.
+func loadAggregators(command string, args []string) ([]aggregatorFile, error) {
+	if len(args) == 0 {
+		for _, name := range []string{deploy.LeaderFile, deploy.HelperFile} {
+			if _, err := os.Stat(name); err == nil {
+				args = append(args, name)
+			}
+		}
+		if len(args) == 0 {
+			return nil, failf(exitUsage, "starling "+command+" DIR/leader.toml DIR/helper.toml",
+				"there is no leader.toml or helper.toml here")
+		}
+	}
+	var files []aggregatorFile
+	for _, path := range args {
+		role := dap.RoleLeader
+		switch base := filepath.Base(path); {
+		case strings.HasPrefix(base, "helper"):
+			role = dap.RoleHelper
+		case !strings.HasPrefix(base, "leader"):
+			return nil, failf(exitUsage, "name it leader.toml or helper.toml", "%s: the file's name does not tell the role", path)
+		}
+		config, err := deploy.LoadAggregator(path, role)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, aggregatorFile{path, config})
+	}
+	return files, nil
+}
+
+// errStopped: nobody listens on an aggregator's local listener.
+var errStopped = errors.New("it is not running")
+
+// localClient speaks to a local listener, be it a port or a unix socket.
+func localClient(a service.Address) *http.Client {
+	t := &http.Transport{DisableKeepAlives: true}
+	if a.IsUnix() {
+		path := strings.TrimPrefix(string(a), "unix:")
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}
+	}
+	return &http.Client{Transport: t, Timeout: 15 * time.Second}
+}
+
+// maxStatus bounds a status in bytes.
+const maxStatus = 16 << 20
+
+func readStatus(ctx context.Context, a service.Address) (*status.Status, error) {
+	host := string(a)
+	if a.IsUnix() {
+		host = "local"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/statusz", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := localClient(a).Do(req)
+	if op := new(net.OpError); errors.As(err, &op) && op.Op == "dial" {
+		return nil, errStopped
+	} else if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answers with status %d: %s", resp.StatusCode, strings.TrimSpace(string(b)))
+	}
+	var s status.Status
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("its status cannot be read: %w", err)
+	}
+	return &s, nil
+}
+
+// readAll reads the status of every aggregator; the first failure ends it.
+func readAll(ctx context.Context, files []aggregatorFile) ([]*status.Status, error) {
+	var all []*status.Status
+	for _, f := range files {
+		s, err := readStatus(ctx, f.config.Local.Address)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			role := f.config.Role.String()
+			return nil, failf(exitUnreachable, fmt.Sprintf("starling serve %s %s", role, f.path), "%s: the %s: %w", f.path, role, err)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func statusCommand() *command {
+	return &command{
+		name: "status", args: "[--watch] [--json] [CONFIG...]",
+		short: "Say where leader and helper stand",
+		long:  "Reads each aggregator's local listener, as its configuration names it: leader.toml and helper.toml here by default.",
+		examples: [][2]string{
+			{"starling status leader.toml helper.toml", "once"},
+			{"starling status --watch", "every second, until interrupted"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object; with --watch, one a second")
+			watch := flags.Bool("watch", false, "repeat every second")
+			return func(ctx context.Context, e *env, args []string) error {
+				files, err := loadAggregators("status", args)
+				if err != nil {
+					return err
+				}
+				for {
+					all, err := readAll(ctx, files)
+					if err != nil {
+						if *watch && ctx.Err() != nil {
+							return nil
+						}
+						return err
+					}
+					if *asJSON {
+						if err := e.json(map[string]any{"aggregators": all}); err != nil {
+							return err
+						}
+					} else {
+						if *watch && e.width > 0 {
+							fmt.Fprint(e.stdout, "\x1b[H\x1b[2J")
+						}
+						for _, s := range all {
+							writeStatus(e.stdout, s)
+						}
+					}
+					if !*watch {
+						return nil
+					}
+					select {
+					case <-ctx.Done():
+						return nil
+					case <-time.After(time.Second):
+					}
+				}
+			}
+		},
+	}
+}
+
+func writeStatus(w io.Writer, s *status.Status) {
+	n := func(v uint64) string { return chart.Count(float64(v)) }
+	for _, t := range s.Tasks {
+		fmt.Fprintf(w, "%s, task %s: %s, %s batches of %s or more\n", s.Role, t.ID, t.Phase, t.BatchMode, n(t.MinBatch))
+		fmt.Fprintf(w, "  reports    %s done of %s", n(t.Done), n(t.Total))
+		if t.Peer != nil {
+			fmt.Fprintf(w, "; the helper %s of %s", n(t.Peer.Done), n(t.Peer.Total))
+		}
+		if t.ReportsPerSec > 0 {
+			fmt.Fprintf(w, "; %s a second", chart.Count(t.ReportsPerSec))
+		}
+		if t.SecondsLeft > 0 {
+			fmt.Fprintf(w, "; %s left", time.Duration(t.SecondsLeft*float64(time.Second)).Round(time.Second))
+		}
+		fmt.Fprintf(w, "\n  ledger     %s acknowledged = %s aggregated + %s rejected + %s waiting; %s collected\n",
+			n(t.Counts.Acknowledged), n(t.Counts.Aggregated), n(total(t.Counts.Rejected)), n(t.Counts.Waiting), n(t.Counts.Collected))
+		writeReasons(w, "rejected", t.Counts.Rejected)
+		writeReasons(w, "refused", t.Counts.Refused)
+		for _, b := range t.Batches {
+			name := b.ID
+			if name == "" && t.TimePrecision > 0 {
+				name = time.Unix(int64(b.Start*t.TimePrecision), 0).UTC().Format(time.RFC3339)
+			}
+			fmt.Fprintf(w, "  batch      %s %s: %s verified, %s waiting\n", name, b.State, n(b.Verified), n(b.Waiting))
+		}
+	}
+	writeReasons(w, "requests", s.RefusedRequests)
+}
+
+func writeReasons(w io.Writer, what string, counts map[string]uint64) {
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(w, "  %-10s %s %s\n", what, chart.Count(float64(counts[reason])), reason)
+	}
+}
+
+func total(counts map[string]uint64) uint64 {
+	var sum uint64
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+func whyCommand() *command {
+	return &command{
+		name: "why", args: "[--json] [CONFIG...]",
+		short: "Name what keeps a task from its result, and what to do",
+		examples: [][2]string{
+			{"starling why leader.toml", "one line for each thing that blocks"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				files, err := loadAggregators("why", args)
+				if err != nil {
+					return err
+				}
+				all, err := readAll(ctx, files)
+				if err != nil {
+					return err
+				}
+				type blocked struct {
+					Role    string          `json:"role"`
+					Task    string          `json:"task"`
+					Reasons []status.Reason `json:"reasons"`
+				}
+				list := []blocked{}
+				for _, s := range all {
+					for i := range s.Tasks {
+						reasons := status.Why(&s.Tasks[i])
+						if reasons == nil {
+							reasons = []status.Reason{}
+						}
+						list = append(list, blocked{s.Role, s.Tasks[i].ID, reasons})
+					}
+				}
+				if *asJSON {
+					return e.json(map[string]any{"tasks": list})
+				}
+				for _, b := range list {
+					if len(b.Reasons) == 0 {
+						fmt.Fprintf(e.stdout, "%s, task %s: nothing blocks it\n", b.Role, b.Task)
+					}
+					for _, r := range b.Reasons {
+						fmt.Fprintf(e.stdout, "%s, task %s: %s\n    do: %s\n", b.Role, b.Task, r.Blocks, r.Do)
+					}
+				}
+				return nil
+			}
+		},
+	}
+}

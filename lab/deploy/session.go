@@ -1,0 +1,194 @@
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// A Session is a collector with the file in which it remembers what it has asked.
+type Session struct {
+	config    *Collector
+	collector *collector.Collector
+	recipe    *recipe.Recipe
+	state     sessionState
+}
+
+// sessionState is the content of the state file. It holds no secret: answers in it are sealed to the collector's key.
+type sessionState struct {
+	// Job is a collection under way or the last one.
+	Job *collector.State `json:"job,omitempty"`
+	// Done says that Job's answer has been read.
+	Done bool `json:"done"`
+	// Next is the end of the last interval collected: the next one begins there. Time-interval recipes only.
+	Next time.Time `json:"next,omitzero"`
+	// To is the end of the interval that Job asks for.
+	To time.Time `json:"to,omitzero"`
+}
+
+// maxState bounds a state file: two sealed shares in base64, and room for what is around them.
+const maxState = 1 << 30
+
+// Open reads the collector's files. Its HTTP client, polling and progress come from o; Recipe, Token, Key and Save are
+// filled in.
+func (c *Collector) Open(o collector.Options) (*Session, error) {
+	s := &Session{config: c}
+	var err error
+	if o.Recipe, o.Token, o.Key, err = c.Read(); err != nil {
+		return nil, err
+	}
+	b, err := readFile(string(c.State), maxState)
+	if err == nil {
+		err = json.Unmarshal(b, &s.state)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("state: %s: %w", c.State, err)
+	}
+	o.Save = func(job collector.State) error {
+		s.state.Job, s.state.Done = &job, false
+		return s.save()
+	}
+	if s.collector, err = collector.New(o); err != nil {
+		return nil, err
+	}
+	s.recipe = s.collector.Recipe()
+	return s, nil
+}
+
+// Recipe is what is collected; not to be changed.
+func (s *Session) Recipe() *recipe.Recipe { return s.recipe }
+
+// ErrNothingNew: everything up to now has been collected.
+var ErrNothingNew = errors.New("everything up to now has been collected")
+
+// Interval is what Collect asks for by default in a time-interval recipe: from the end of the last interval collected,
+// or the beginning of the recipe's window, up to the end of the current unit of time.
+func (s *Session) Interval(now time.Time) (from, to time.Time, err error) {
+	w, bounded := s.recipe.Window.(recipe.Between)
+	if from = s.state.Next; from.IsZero() {
+		if !bounded {
+			return from, to, errors.New("the recipe has no window: say from when")
+		}
+		if from, err = s.recipe.TimePrecision.Begin(w.Start); err != nil {
+			return from, to, err
+		}
+	}
+	unit, err := s.recipe.TimePrecision.At(now)
+	if err != nil {
+		return from, to, err
+	}
+	if to, err = s.recipe.TimePrecision.Begin(unit + 1); err != nil {
+		return from, to, err
+	}
+	if bounded {
+		end, err := s.recipe.TimePrecision.Begin(w.End)
+		if err != nil {
+			return from, to, err
+		}
+		if end.Before(to) {
+			to = end
+		}
+	}
+	if !from.Before(to) {
+		return from, to, fmt.Errorf("%w: the next interval begins at %s", ErrNothingNew, from.Format(time.RFC3339))
+	}
+	return from, to, nil
+}
+
+// Collect goes on with a collection that was interrupted, or begins one: of the reports from one time up to another in a
+// time-interval recipe, of the next batch in a leader-selected one, where the times are not looked at. It waits for the
+// answer and remembers it.
+func (s *Session) Collect(ctx context.Context, from, to time.Time) (*collector.Result, error) {
+	var job *collector.Job
+	var err error
+	if s.Pending() {
+		job, err = s.collector.Resume(*s.state.Job)
+	} else {
+		query := s.collector.NextBatch()
+		if !s.leaderSelected() {
+			if query, err = s.collector.Interval(from, to); err != nil {
+				return nil, err
+			}
+			s.state.To = to.UTC()
+		}
+		job, err = s.collector.Start(ctx, query)
+	}
+	if err != nil {
+		return nil, err
+	}
+	result, err := job.Wait(ctx)
+	var refused *dap.Problem
+	if errors.As(err, &refused) {
+		// The leader has ended the job for good; the same question may be asked anew once what it lacked is there.
+		s.state.Done = true
+		return nil, errors.Join(err, job.Delete(ctx), s.save())
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.state.Done = true
+	if s.leaderSelected() {
+		if err := job.Delete(ctx); err != nil {
+			return nil, err
+		}
+	} else {
+		s.state.Next = s.state.To
+	}
+	return result, s.save()
+}
+
+func (s *Session) leaderSelected() bool {
+	path, ok := s.recipe.Path.(recipe.TwoServer)
+	return ok && path.BatchMode == dap.LeaderSelected
+}
+
+// Pending says whether a question has been asked whose answer has not been read; Collect goes on with it.
+func (s *Session) Pending() bool { return s.state.Job != nil && !s.state.Done }
+
+// Drop gives up the pending question, if there is one, at the leader too. If the answer became ready meanwhile, it is lost:
+// its reports are never released again.
+func (s *Session) Drop(ctx context.Context) error {
+	if !s.Pending() {
+		return nil
+	}
+	job, err := s.collector.Resume(*s.state.Job)
+	if err != nil {
+		return err
+	}
+	if err := job.Delete(ctx); err != nil {
+		return err
+	}
+	s.state.Done = true
+	return s.save()
+}
+
+// save replaces the state file in one step.
+func (s *Session) save() error {
+	b, err := json.MarshalIndent(&s.state, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := string(s.config.State)
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	if _, err = f.Write(append(b, '\n')); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return nil
+}
