@@ -1,0 +1,264 @@
+package amplify
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/accountant"
+)
+
+// A Schedule is a protocol of paper 004 (Balle, Kairouz, McMahan, Thakkar and Thakurta, "Privacy Amplification via
+// Random Check-Ins", 2020).
+type Schedule uint8
+
+const (
+	// FixedWindow: a client checks in, with probability P0, at a uniform one of Slots slots; each slot uses one of its
+	// clients, or a dummy update (algorithm 1).
+	FixedWindow Schedule = iota + 1
+	// AveragedWindow: every client checks in at a uniform slot, and each slot uses all of its clients (algorithm 2).
+	AveragedWindow
+	// SlidingWindow: client j checks in, with probability P0, at a uniform slot of j..j+Slots-1; each slot uses one of
+	// its clients, or a dummy update (section 4.2).
+	SlidingWindow
+)
+
+func (s Schedule) String() string {
+	switch s {
+	case FixedWindow:
+		return "fixed"
+	case AveragedWindow:
+		return "averaged"
+	case SlidingWindow:
+		return "sliding"
+	}
+	return fmt.Sprintf("Schedule(%d)", uint8(s))
+}
+
+// ParseSchedule reads fixed, averaged or sliding.
+func ParseSchedule(s string) (Schedule, error) {
+	for v := FixedWindow; v <= SlidingWindow; v++ {
+		if s == v.String() {
+			return v, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: schedule %q, want fixed, averaged or sliding", accountant.ErrParameter, s)
+}
+
+// CheckIn describes a random check-in protocol. The server is trusted with who came when; what it publishes is every
+// model.
+type CheckIn struct {
+	Schedule Schedule
+	// Slots is m: the slots of a fixed or averaged run, or the length of a client's sliding window. 1 to MaxCount.
+	Slots uint64
+	// P0 is the probability with which a client checks in at all, above 0 and at most 1; 1 for AveragedWindow.
+	P0 float64
+	// Users is n, the number of honest clients. Curve and Theorem need it for AveragedWindow, DummyUpdates for the others.
+	Users uint64
+}
+
+// Validate returns an error that matches accountant.ErrParameter if a field is out of its range.
+func (c CheckIn) Validate() error {
+	if c.Schedule < FixedWindow || c.Schedule > SlidingWindow {
+		return parameter("schedule", float64(c.Schedule), "FixedWindow, AveragedWindow or SlidingWindow")
+	}
+	if err := checkCount("number of slots", c.Slots); err != nil {
+		return err
+	}
+	if err := checkRate("check-in probability", c.P0); err != nil {
+		return err
+	}
+	if c.Schedule == AveragedWindow {
+		if c.P0 != 1 {
+			return parameter("check-in probability", c.P0, "1 for an averaged window")
+		}
+		return checkCount("number of users", c.Users)
+	}
+	if c.Users > MaxCount {
+		return parameter("number of users", float64(c.Users), "at most 10^12")
+	}
+	return nil
+}
+
+const (
+	checkInTheorem   = "clone bound on the slots of a check-in, summed exactly (docs/proofs/check-ins.md, theorem 2)"
+	averageTheorem   = "averaged check-ins as an adaptive shuffle of all users (docs/proofs/check-ins.md, theorem 3)"
+	zeroCheckTheorem = "exact check-in of an e0-LDP step (docs/proofs/check-ins.md, theorem 1)"
+)
+
+// Curve is the tightest bound known here for one run with epsilon0-LDP updates.
+//
+// ReplaceOne: a client's data change. AddRemove and ZeroOut: the client never checks in; this is not offered for
+// AveragedWindow, where an empty place shows. Fixed windows are bounded exactly under AddRemove and ZeroOut.
+func (c CheckIn) Curve(epsilon0 float64, n accountant.Neighbours) (*Curve, error) {
+	if err := checkLocal(epsilon0); err != nil {
+		return nil, err
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if n < accountant.AddRemove || n > accountant.ZeroOut {
+		return nil, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
+	}
+	if c.Schedule == AveragedWindow {
+		if n != accountant.ReplaceOne {
+			return nil, fmt.Errorf("%w: an averaged window under %v", accountant.ErrUnsupported, n)
+		}
+		out, err := Shuffle(AnyRandomizer(), epsilon0, c.Users)
+		if err != nil {
+			return nil, err
+		}
+		out.theorem = averageTheorem
+		out.lower = nil
+		return out, nil
+	}
+	exact := allocationSum{epsilon0, float64(c.Slots), c.P0}
+	out := &Curve{neighbours: n, end: sampledPure(epsilon0, c.P0)}
+	if c.Schedule == FixedWindow {
+		// A lone client of randomized response, and for ReplaceOne one of whose values is the dummy's, attains it.
+		out.lower = exact.lower
+	}
+	if n != accountant.ReplaceOne {
+		out.theorem = zeroCheckTheorem
+		out.upper = exact.upper
+		return out, nil
+	}
+	out.theorem = checkInTheorem
+	out.upper = newCloneSum(epsilon0, exact.t, clones(epsilon0), c.P0).upper
+	if epsilon0 > largeEpsilon {
+		out.upper = func(float64) float64 { return 1 }
+	}
+	return out, nil
+}
+
+// LocalDP is an (Epsilon, Delta)-LDP randomizer. If Delta > 0 the theorems of paper 004 pay Slack (delta_1 there) for
+// replacing it by a pure one of 8 Epsilon, and need Delta <= MaxLocalDelta(Epsilon, Slack).
+type LocalDP struct{ Epsilon, Delta, Slack float64 }
+
+// MaxLocalDelta returns the largest delta_0 that the theorems of paper 004 allow for their delta_1 = slack, rounded down:
+// (1-e^-e0) d1/(4 e^e0 (2 + ln(2/d1)/ln(1/(1-e^-5e0)))).
+func MaxLocalDelta(epsilon0, slack float64) (float64, error) {
+	if err := checkLocal(epsilon0); err != nil {
+		return 0, err
+	}
+	if err := checkDelta("slack", slack); err != nil {
+		return 0, err
+	}
+	return down(-math.Expm1(-epsilon0) * slack /
+		(4 * math.Exp(epsilon0) * (2 + math.Log(2/slack)/-math.Log1p(-math.Exp(-5*epsilon0))))), nil
+}
+
+// pure returns the epsilon to put into a theorem, and by how much delta grows with the number of steps and epsilon.
+func (l LocalDP) pure() (epsilon float64, more func(epsilon, steps float64) float64, err error) {
+	if err := checkLocal(l.Epsilon); err != nil {
+		return 0, nil, err
+	}
+	if l.Delta == 0 {
+		return l.Epsilon, func(float64, float64) float64 { return 0 }, nil
+	}
+	most, err := MaxLocalDelta(l.Epsilon, l.Slack)
+	if err != nil {
+		return 0, nil, err
+	}
+	if !(l.Delta > 0 && l.Delta <= most) {
+		return 0, nil, parameter("local delta", l.Delta, fmt.Sprintf("0 to %v for this slack", most))
+	}
+	return 8 * l.Epsilon, func(e, steps float64) float64 { return steps * (math.Exp(e) + 1) * l.Slack }, nil
+}
+
+// answer is the guarantee by a formula for a possibly approximate local randomizer.
+func (l LocalDP) answer(formula func(e0 float64) float64, delta, steps float64, theorem string) (accountant.Guarantee, error) {
+	e0, more, err := l.pure()
+	if err != nil {
+		return accountant.Guarantee{}, err
+	}
+	eps := up(formula(e0))
+	if l.Delta == 0 {
+		return closedForm(eps, l.Epsilon, delta, accountant.ReplaceOne, theorem), nil
+	}
+	delta = up(delta + more(eps, steps))
+	if !(delta < 1) || math.IsInf(eps, 0) {
+		return accountant.Guarantee{}, accountant.ErrNoGuarantee
+	}
+	return accountant.Guarantee{Epsilon: eps, Delta: delta, Neighbours: accountant.ReplaceOne, Method: "closed-form",
+		Theorem: theorem + ", approximate-DP version"}, nil
+}
+
+// fixedFormula is theorem 3.2, and with p0 = 1 theorem 4.3.
+func fixedFormula(e0, m, p0, delta float64) float64 {
+	x := math.Expm1(e0)
+	return p0*x*math.Sqrt(2*math.Exp(e0)*math.Log(1/delta)/m) + p0*p0*math.Exp(e0)*x*x/(2*m)
+}
+
+// averagedE1 is e1 of theorem 4.1.
+func averagedE1(n, m, delta2 float64) float64 {
+	return math.Sqrt(1/n+1/m) + math.Sqrt(math.Log(1/delta2)/n)
+}
+
+// Theorem is the bound that paper 004 states: theorem 3.2 for fixed, 4.1 for averaged and 4.3 for sliding windows,
+// which is for P0 = 1. delta2 is spent on the sizes of the slots of an averaged window and ignored by the others. Curve
+// is tighter for pure local DP. The theorems are about ReplaceOne.
+func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (accountant.Guarantee, error) {
+	if err := c.Validate(); err != nil {
+		return accountant.Guarantee{}, err
+	}
+	if err := checkDelta("delta", delta); err != nil {
+		return accountant.Guarantee{}, err
+	}
+	m := float64(c.Slots)
+	switch c.Schedule {
+	case AveragedWindow:
+		if err := checkDelta("delta2", delta2); err != nil {
+			return accountant.Guarantee{}, err
+		}
+		return l.answer(func(e0 float64) float64 {
+			e1, x := averagedE1(float64(c.Users), m, delta2), math.Expm1(e0)
+			return math.Exp(4*e0)*x*x*e1*e1/2 + math.Exp(2*e0)*x*e1*math.Sqrt(2*math.Log(1/delta))
+		}, delta+delta2, m, "averaged random check-ins (Balle et al. 2020, theorem 4.1)")
+	case SlidingWindow:
+		if c.P0 != 1 {
+			return accountant.Guarantee{}, parameter("check-in probability", c.P0, "1 for theorem 4.3")
+		}
+		return l.answer(func(e0 float64) float64 { return fixedFormula(e0, m, 1, delta) }, delta, m,
+			"sliding random check-ins (Balle et al. 2020, theorem 4.3)")
+	}
+	return l.answer(func(e0 float64) float64 { return fixedFormula(e0, m, c.P0, delta) }, delta, m,
+		"fixed random check-ins (Balle et al. 2020, theorem 3.2)")
+}
+
+// ShuffleBKMTT is the bound of paper 004, theorem 5.1, for the adaptive shuffling of n users.
+func ShuffleBKMTT(l LocalDP, n uint64, delta float64) (accountant.Guarantee, error) {
+	if err := checkCount("number of users", n); err != nil {
+		return accountant.Guarantee{}, err
+	}
+	if err := checkDelta("delta", delta); err != nil {
+		return accountant.Guarantee{}, err
+	}
+	users := float64(n)
+	return l.answer(func(e0 float64) float64 {
+		x := math.Expm1(e0)
+		return math.Exp(3*e0)*x*x/(2*users) + math.Exp(1.5*e0)*x*math.Sqrt(2*math.Log(1/delta)/users)
+	}, delta, users, "amplification by shuffling (Balle et al. 2020, theorem 5.1)")
+}
+
+// DummyUpdates returns the expected number of slots without a client, rounded up: m (1-p0/m)^n for a fixed window
+// (proposition 3.4), and (n-m+1)(1-p0/m)^m for the n-m+1 slots of a sliding one (proposition 4.4). An averaged window
+// has none.
+func (c CheckIn) DummyUpdates() (float64, error) {
+	if err := c.Validate(); err != nil {
+		return 0, err
+	}
+	if err := checkCount("number of users", c.Users); err != nil {
+		return 0, err
+	}
+	m, n := float64(c.Slots), float64(c.Users)
+	switch c.Schedule {
+	case AveragedWindow:
+		return 0, nil
+	case SlidingWindow:
+		if c.Users < c.Slots {
+			return 0, parameter("number of users", n, "at least the length of the window")
+		}
+		return up((n - m + 1) * math.Exp(m*math.Log1p(-c.P0/m))), nil
+	}
+	return up(m * math.Exp(n*math.Log1p(-c.P0/m))), nil
+}

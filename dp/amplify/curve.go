@@ -1,0 +1,222 @@
+package amplify
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/accountant"
+)
+
+// MaxCount is the largest number of users, slots or reports that is answered for.
+const MaxCount = 1_000_000_000_000
+
+// maxEpsilon ends the search for an epsilon.
+const maxEpsilon = 1e6
+
+// largeEpsilon is the local epsilon beyond which no amplification is looked for: e^-100 times MaxCount users is none.
+const largeEpsilon = 100
+
+// slack is the relative error allowed to a closed form; it is far above what float64 evaluation loses.
+const slack = 1e-12
+
+func up(x float64) float64   { return x * (1 + slack) }
+func down(x float64) float64 { return x * (1 - slack) }
+
+func parameter(name string, value float64, want string) error {
+	return &accountant.ParameterError{Parameter: name, Value: value, Want: want}
+}
+
+func checkLocal(epsilon0 float64) error {
+	if !(epsilon0 > 0 && epsilon0 <= maxEpsilon) {
+		return parameter("local epsilon", epsilon0, "above 0 and at most 10^6")
+	}
+	return nil
+}
+
+func checkDelta(name string, delta float64) error {
+	if !(delta > 0 && delta < 1) {
+		return parameter(name, delta, "between 0 and 1, both excluded")
+	}
+	return nil
+}
+
+func checkCount(name string, n uint64) error {
+	if n == 0 || n > MaxCount {
+		return parameter(name, float64(n), "1 to 10^12")
+	}
+	return nil
+}
+
+func checkRate(name string, p float64) error {
+	if !(p > 0 && p <= 1) {
+		return parameter(name, p, "above 0 and at most 1")
+	}
+	return nil
+}
+
+// A Curve is a proved bound on delta as a function of epsilon. Curves are immutable and may be shared.
+type Curve struct {
+	neighbours accountant.Neighbours
+	theorem    string
+	// upper bounds delta(epsilon) from above, for every mechanism that the theorem is about. It never rises.
+	upper func(epsilon float64) float64
+	// lower bounds it from below for one of them; nil if none is known.
+	lower func(epsilon float64) float64
+	// end is an epsilon that holds with delta = 0; +Inf if none does.
+	end float64
+}
+
+// Neighbours is the relation that the curve is about.
+func (c *Curve) Neighbours() accountant.Neighbours { return c.neighbours }
+
+// Theorem names the result behind the curve.
+func (c *Curve) Theorem() string { return c.theorem }
+
+// Delta returns a delta that is proved at epsilon, rounded up. DeltaLower says that some mechanism the theorem covers
+// has no smaller one.
+func (c *Curve) Delta(epsilon float64) (accountant.Guarantee, error) {
+	if !(epsilon >= 0 && epsilon <= maxEpsilon) {
+		return accountant.Guarantee{}, parameter("epsilon", epsilon, "0 to 10^6")
+	}
+	g := c.guarantee()
+	g.Epsilon = epsilon
+	g.Delta = c.at(epsilon)
+	if c.lower != nil {
+		g.DeltaLower = min(g.Delta, c.lower(epsilon))
+	}
+	return g, nil
+}
+
+// Epsilon returns the least epsilon that is proved at delta, rounded up by less than one part in 10^9. EpsilonLower
+// says that some mechanism the theorem covers has no smaller one. It returns accountant.ErrNoGuarantee if there is no
+// finite epsilon.
+func (c *Curve) Epsilon(delta float64) (accountant.Guarantee, error) {
+	if err := checkDelta("delta", delta); err != nil {
+		return accountant.Guarantee{}, err
+	}
+	g := c.guarantee()
+	g.Delta = delta
+	_, hi, err := crossing(c.at, delta, c.end)
+	if err != nil {
+		return accountant.Guarantee{}, err
+	}
+	g.Epsilon = hi
+	if c.lower != nil {
+		if lo, _, err := crossing(c.lower, delta, hi); err == nil {
+			g.EpsilonLower = min(lo, hi)
+		}
+	}
+	return g, nil
+}
+
+func (c *Curve) at(epsilon float64) float64 {
+	if epsilon >= c.end {
+		return 0
+	}
+	return min(1, c.upper(epsilon))
+}
+
+func (c *Curve) guarantee() accountant.Guarantee {
+	return accountant.Guarantee{Neighbours: c.neighbours, Method: "closed-form", Theorem: c.theorem}
+}
+
+// crossing brackets where f falls to delta or below: f(lo) > delta (or lo = 0) and f(hi) <= delta. f(end) <= delta is
+// taken for granted; an infinite end is searched for.
+func crossing(f func(float64) float64, delta, end float64) (lo, hi float64, err error) {
+	// g is what is above 0 before the crossing; its logarithm is nearly a parabola in epsilon.
+	g := func(e float64) float64 {
+		if v := f(e); v > 0 {
+			return math.Log(v / delta)
+		}
+		return math.Inf(-1)
+	}
+	glo := g(0)
+	if glo <= 0 {
+		return 0, 0, nil
+	}
+	ghi := math.Inf(-1)
+	if hi = end; math.IsInf(end, 1) {
+		for hi = 1; ; hi *= 2 {
+			if ghi = g(hi); ghi <= 0 {
+				break
+			}
+			if lo, glo = hi, ghi; hi > maxEpsilon {
+				return 0, 0, accountant.ErrNoGuarantee
+			}
+		}
+	}
+	for i := 0; i < 200 && hi-lo > 1e-10*hi; i++ {
+		m := lo + (hi-lo)/2
+		if i%3 != 2 && !math.IsInf(ghi, -1) { // two steps of the secant to each halving
+			if s := lo + (hi-lo)*glo/(glo-ghi); s > lo && s < hi {
+				w := 0.02 * (hi - lo)
+				if i%3 == 1 {
+					w = 1e-11 * hi
+				}
+				if m = s + w; i%6 >= 3 {
+					m = s - w
+				}
+			}
+		} else if math.IsInf(ghi, -1) && lo == 0 {
+			m = hi / 16
+		}
+		if m <= lo || m >= hi {
+			m = lo + (hi-lo)/2
+		}
+		if m <= lo || m >= hi {
+			break
+		}
+		if v := g(m); v <= 0 {
+			hi, ghi = m, v
+		} else {
+			lo, glo = m, v
+		}
+	}
+	return lo, hi, nil
+}
+
+// FromEvent returns the curve of an event of package accountant.
+func FromEvent(e accountant.Event, n accountant.Neighbours) (*Curve, error) {
+	g, err := accountant.Delta(e, 1, n) // validates
+	if err != nil {
+		return nil, err
+	}
+	return &Curve{
+		neighbours: n,
+		theorem:    g.Theorem,
+		end:        math.Inf(1),
+		upper: func(epsilon float64) float64 {
+			g, err := accountant.Delta(e, min(epsilon, maxEpsilon), n)
+			if err != nil {
+				return 1
+			}
+			return g.Delta
+		},
+		lower: func(epsilon float64) float64 {
+			g, err := accountant.Delta(e, min(epsilon, maxEpsilon), n)
+			if err != nil {
+				return 0
+			}
+			return g.DeltaLower
+		},
+	}, nil
+}
+
+// PureDP is the curve of any epsilon-DP mechanism for the relation n: that of binary randomized response.
+func PureDP(epsilon float64, n accountant.Neighbours) (*Curve, error) {
+	if err := checkLocal(epsilon); err != nil {
+		return nil, err
+	}
+	if n < accountant.AddRemove || n > accountant.ZeroOut {
+		return nil, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
+	}
+	// (e^e0 - e^e)/(1 + e^e0)
+	f := func(e float64) float64 { return -math.Expm1(e-epsilon) / (1 + math.Exp(-epsilon)) }
+	return &Curve{
+		neighbours: n,
+		theorem:    fmt.Sprintf("pure DP at epsilon %v (Kairouz, Oh and Viswanath 2015)", epsilon),
+		end:        epsilon,
+		upper:      func(e float64) float64 { return up(f(e)) + 1e-15*epsilon },
+		lower:      func(e float64) float64 { return max(0, down(f(e))-1e-15*epsilon) },
+	}, nil
+}

@@ -1,0 +1,114 @@
+package amplify
+
+import (
+	"math"
+	"sync"
+)
+
+// A karySum is the privacy blanket of k-ary randomized response, k >= 3 (Balle, Bell, Gascon and Nissim 2019, lemma
+// 5.3): of n messages each is, with probability g = k/(e^e0 + k - 1), uniform. S ~ Bin(n, 2g/k) of these are one of the
+// two values to be told apart, A ~ Bin(S, 1/2) the first of them, and R | S ~ Bin(n-S, g(1-2/k)/(1-2g/k)) are others:
+//
+//	delta(epsilon) = (e^e0-1)(1+e^epsilon)/n E (A - S/2 - tanh(epsilon/2)(S/2 + (S+R)/(e^e0-1)))_+.
+//
+// The bracket is convex and falls in R, so R is put on a coarse grid with its mean kept, which only raises the sum.
+type karySum struct {
+	e0, n, k float64
+	rows     func() []karyRow
+}
+
+// A karyRow is a block of values of S with, for R on the grid first, first+step, ..., the probabilities.
+type karyRow struct {
+	from, to, first, step float64
+	mass                  []float64
+}
+
+const maxKaryRows = 4096
+
+func newKarySum(e0, n, k float64) *karySum {
+	s := &karySum{e0: e0, n: n, k: k}
+	s.rows = sync.OnceValue(s.build)
+	return s
+}
+
+func (s *karySum) build() []karyRow {
+	den := math.Exp(s.e0) + s.k - 1
+	p2 := 2 / den
+	q2 := (math.Exp(s.e0) + s.k - 3) / den
+	other := (s.k - 2) / (math.Exp(s.e0) + s.k - 3) // R | S
+	rest := math.Exp(s.e0) / (math.Exp(s.e0) + s.k - 3) * (1 - math.Exp(-s.e0))
+	mean := s.n * p2
+	r := radius(mean*q2, nearMiss) + 2
+	lo, hi := max(0, math.Floor(mean-r)), min(s.n, math.Ceil(mean+r))
+	size := max(1, math.Ceil((hi-lo+1)/maxKaryRows))
+	var rows []karyRow
+	for from := lo; from <= hi; from += size {
+		to := min(from+size-1, hi)
+		g, rel := pmf(from, s.n, p2, q2)
+		mass := g
+		for c := from; c < to; c++ {
+			g *= (s.n - c) / (c + 1) * (p2 / q2)
+			mass += g
+		}
+		if mass == 0 {
+			continue
+		}
+		// Fewer others (those of the largest S) only raise the sum.
+		row := karyRow{from: from, to: to}
+		row.grid(s.n-to, other, rest, mass*(1+rel+1e-15*(size+4)), s.n*s.k/den)
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// grid spreads mass over a grid for R ~ Bin(n, p). The step keeps the relative error near 10^-5: the logarithm of the
+// sum bends by about z^2/total per variance of R, z^2 = 40 say.
+func (row *karyRow) grid(n, p, q, mass, total float64) {
+	sigma := math.Sqrt(n * p * q)
+	r := radius(n*p*q, nearMiss)
+	lo, hi := max(0, math.Floor(n*p-r)), min(n, math.Ceil(n*p+r))
+	row.first, row.step = lo, max(1, math.Floor(sigma*math.Sqrt(8e-5*total/40)))
+	points := int(math.Ceil((hi-lo)/row.step)) + 1
+	row.step = max(row.step, 1)
+	if points == 1 {
+		row.mass = []float64{mass}
+		return
+	}
+	// over brackets E (R - x)_+ = n p P(Bin(n-1, p) >= x) - x P(R >= x+1).
+	over := func(x float64) (float64, float64) {
+		l1, h1 := tail(x, n-1, p, q)
+		l2, h2 := tail(x+1, n, p, q)
+		return max(0, n*p*l1*(1-1e-15)-x*h2), n*p*h1*(1+1e-15) - x*l2
+	}
+	row.mass = make([]float64, points)
+	l0, h0 := over(lo) // at the point before; R below lo counts as lo
+	l1, h1 := over(lo + row.step)
+	row.mass[0] = mass * min(1, max(0, 1-(l0-h1)/row.step))
+	for j := 1; j < points; j++ {
+		if j == points-1 {
+			// R above the grid counts as its last point.
+			row.mass[j] = mass * max(0, (h0-l1)/row.step)
+			break
+		}
+		l2, h2 := over(lo + float64(j+1)*row.step)
+		row.mass[j] = mass * max(0, (h0-2*l1+h2)/row.step)
+		l0, h0, l1, h1 = l1, h1, l2, h2
+	}
+}
+
+// upper bounds delta(epsilon) from above.
+func (s *karySum) upper(epsilon float64) float64 {
+	th := math.Tanh(epsilon / 2)
+	unit := th / math.Expm1(s.e0)
+	var total sum
+	for _, row := range s.rows() {
+		for j, m := range row.mass {
+			if m > 0 {
+				r := row.first + float64(j)*row.step
+				total.add(m * halfExcess(row.to, th*row.from/2+unit*(row.from+r)))
+			}
+		}
+	}
+	// What lies outside the windows has, weighted with the first value, probability at most 3 nearMiss.
+	return total.value()*math.Expm1(s.e0)*(1+math.Exp(epsilon))/s.n*(1+1e-13) + 3*nearMiss
+}

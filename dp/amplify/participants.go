@@ -1,0 +1,179 @@
+package amplify
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/accountant"
+)
+
+func relationError(what string, n accountant.Neighbours) error {
+	return fmt.Errorf("%w: %s under %v neighbours", accountant.ErrUnsupported, what, n)
+}
+
+// A binomialShift is Bin(n, q) against Bin(n, q) + 1.
+type binomialShift struct{ n, q float64 }
+
+// oneWay bounds sum over x of (P(x) - e^epsilon P(x-1))_+ from above, P = Bin(n, q). P(x-1)/P(x) = x(1-q)/((n-x+1) q)
+// rises with x, so the terms are those below some x, all positive, summed from the largest down.
+func oneWay(n, q, r, epsilon float64) float64 {
+	e := math.Exp(epsilon)
+	xi := q * (n + 1) / (q + e*r)
+	first := min(n, math.Ceil(xi*(1+1e-14)))
+	mode := min(first, math.Floor((n+1)*q))
+	g0, rel := pmf(mode, n, q, r)
+	term := func(x, g float64) float64 {
+		return g * (max(0, 1-e*x*r/((n-x+1)*q)) + 1e-15*(1+e*x*r/((n-x+1)*q)))
+	}
+	var total sum
+	steps, g := 0.0, g0
+	for x := mode; x < first; steps++ {
+		g *= (n - x) / (x + 1) * q / r
+		x++
+		total.add(term(x, g))
+	}
+	g = g0
+	for x := mode; ; steps++ {
+		total.add(term(x, g))
+		if x == 0 {
+			break
+		}
+		if left := g * x; x < n*q && left < 1e-16*total.s || g == 0 {
+			total.add(left + 1e-300) // the probabilities fall below here, and each term is at most its probability
+			break
+		}
+		g *= x / (n - x + 1) * r / q
+		x--
+	}
+	return total.value() * (1 + rel + 1e-15*(steps+10))
+}
+
+func (b binomialShift) upper(epsilon float64) float64 {
+	e := min(epsilon, 700)
+	return max(oneWay(b.n, b.q, 1-b.q, e), oneWay(b.n, 1-b.q, b.q, e))
+}
+
+const dummyTheorem = "exact binomial mechanism on the number of reports (docs/proofs/participants.md)"
+
+// DummyReports is the curve of the number of reports received when each of n honest devices that were not selected
+// sends, with probability q, a report of the value zero: one device's being selected or not moves the number by one.
+// The relation is AddRemove.
+func DummyReports(n uint64, q float64) (*Curve, error) {
+	if err := checkCount("number of devices", n); err != nil {
+		return nil, err
+	}
+	if !(q > 0 && q < 1) {
+		return nil, parameter("dummy probability", q, "between 0 and 1, both excluded")
+	}
+	return &Curve{
+		neighbours: accountant.AddRemove,
+		theorem:    dummyTheorem,
+		upper:      binomialShift{float64(n), q}.upper,
+		end:        math.Inf(1),
+	}, nil
+}
+
+// DummyProbability returns the least q, rounded up by less than one part in 10^9, at which DummyReports is
+// (epsilon, delta)-DP, or accountant.ErrNoGuarantee if none up to 1/2 is.
+func DummyProbability(n uint64, epsilon, delta float64) (float64, accountant.Guarantee, error) {
+	if err := checkCount("number of devices", n); err != nil {
+		return 0, accountant.Guarantee{}, err
+	}
+	if !(epsilon > 0 && epsilon <= maxEpsilon) {
+		return 0, accountant.Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
+	}
+	if err := checkDelta("delta", delta); err != nil {
+		return 0, accountant.Guarantee{}, err
+	}
+	holds := func(q float64) bool { return binomialShift{float64(n), q}.upper(epsilon) <= delta }
+	hi := 0.5
+	if !holds(hi) {
+		return 0, accountant.Guarantee{}, accountant.ErrNoGuarantee
+	}
+	lo := hi / 2
+	for ; holds(lo); lo /= 2 {
+		if hi = lo; lo < 1e-15 {
+			break
+		}
+	}
+	for hi-lo > 1e-10*hi {
+		if m := lo + (hi-lo)/2; holds(m) {
+			hi = m
+		} else {
+			lo = m
+		}
+	}
+	return hi, accountant.Guarantee{Epsilon: epsilon, Delta: delta, Neighbours: accountant.AddRemove,
+		Method: "closed-form", Theorem: dummyTheorem}, nil
+}
+
+// MinimumBatch returns the largest B for which a Poisson sample of k devices at rate q has fewer than B reports with
+// probability at most delta, by the exact binomial law.
+func MinimumBatch(k uint64, q, delta float64) (uint64, error) {
+	if err := checkBatch(k, q, delta); err != nil {
+		return 0, err
+	}
+	n := float64(k)
+	fits := func(b float64) bool { // P(X <= b-1) <= delta
+		_, hi := tail(n-b+1, n, 1-q, q)
+		return hi <= delta
+	}
+	lo, hi := 0.0, n+1 // fits(0) is P(X < 0) = 0; P(X <= n) = 1
+	for hi-lo > 1 {
+		if m := math.Floor(lo + (hi-lo)/2); fits(m) {
+			lo = m
+		} else {
+			hi = m
+		}
+	}
+	return uint64(lo), nil
+}
+
+// MinimumBatchChernoff is the Chernoff bound q k - sqrt(2 q k ln(1/delta)) on MinimumBatch, rounded down, and 0 where
+// that is negative.
+func MinimumBatchChernoff(k uint64, q, delta float64) (float64, error) {
+	if err := checkBatch(k, q, delta); err != nil {
+		return 0, err
+	}
+	mean := q * float64(k)
+	return max(0, mean*(1-slack)-up(math.Sqrt(2*mean*math.Log(1/delta)))), nil
+}
+
+func checkBatch(k uint64, q, delta float64) error {
+	if err := checkCount("number of devices", k); err != nil {
+		return err
+	}
+	if !(q > 0 && q < 1) {
+		return parameter("sampling rate", q, "between 0 and 1, both excluded")
+	}
+	return checkDelta("delta", delta)
+}
+
+// donation is e1 sqrt(2 m ln(1/d)) + m e1^2/2, e1 = ln(1 + (e^epsilon-1)/m).
+func donation(epsilon, m, delta float64) float64 {
+	e1 := math.Log1p(math.Expm1(epsilon) / m)
+	return e1*math.Sqrt(2*m*math.Log(1/delta)) + m*e1*e1/2
+}
+
+// DonationTime is the bound of paper 000, appendix A, for one donation at a random time of m rounds to rounds that are
+// (epsilon, delta)-DP each: at most epsilon, and ((m+1) delta) otherwise. Allocation is tighter for pure rounds, and the
+// accountant's allocation for Gaussian ones. The relation is AddRemove.
+func DonationTime(epsilon float64, m uint64, delta float64) (accountant.Guarantee, error) {
+	if err := checkLocal(epsilon); err != nil {
+		return accountant.Guarantee{}, err
+	}
+	if err := checkCount("number of rounds", m); err != nil {
+		return accountant.Guarantee{}, err
+	}
+	if err := checkDelta("delta", delta); err != nil {
+		return accountant.Guarantee{}, err
+	}
+	g := closedForm(donation(epsilon, float64(m), delta), epsilon, up((float64(m)+1)*delta), accountant.AddRemove,
+		"randomized donation time (paper 000, appendix A)")
+	if g.Epsilon == epsilon {
+		g.Delta = delta // whichever round it is
+	} else if g.Delta >= 1 {
+		return accountant.Guarantee{}, accountant.ErrNoGuarantee
+	}
+	return g, nil
+}
