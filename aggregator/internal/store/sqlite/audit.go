@@ -2,11 +2,13 @@ package sqlite
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/dap"
@@ -19,9 +21,15 @@ type auditor struct {
 	s        *Store
 	problems []string
 
-	batches []auditBatch
+	batches []auditBatch     // by task, buckets ascending
+	byID    map[batchKey]int // leader-selected: index in batches
 	runs    []auditRun
 	files   map[string]int64 // size by name
+}
+
+type batchKey struct {
+	task int64
+	id   dap.BatchID
 }
 
 type auditBatch struct {
@@ -54,7 +62,7 @@ func (b *auditBatch) String() string {
 // Audit implements [store.Store]. It reads every run file and so takes time in proportion to all reports ever
 // aggregated; the store stays usable meanwhile.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
-	a := &auditor{s: s, files: make(map[string]int64)}
+	a := &auditor{s: s, byID: make(map[batchKey]int), files: make(map[string]int64)}
 	if err := s.view(ctx, "audit", a.rows); err != nil {
 		return nil, err
 	}
@@ -130,9 +138,36 @@ func (a *auditor) readBatches(tx *database.Tx) error {
 			return err
 		}
 		b.task, b.checksum = a.s.taskByRow(row), dap.Checksum(checksum)
+		if b.id != nil {
+			a.byID[batchKey{row, dap.BatchID(b.id)}] = len(a.batches)
+		}
 		a.batches = append(a.batches, b)
 		return nil
 	})
+}
+
+// covered are the batches that a release names.
+func (a *auditor) covered(t *task, sp span, id []byte) []*auditBatch {
+	start, _ := slices.BinarySearchFunc(a.batches, t.row, func(b auditBatch, row int64) int { return cmp.Compare(b.task.row, row) })
+	of := a.batches[start:]
+	if id != nil {
+		if i, ok := a.byID[batchKey{t.row, dap.BatchID(id)}]; ok {
+			return []*auditBatch{&a.batches[i]}
+		}
+		return nil
+	}
+	// Batches of a task have buckets all or none.
+	from, _ := slices.BinarySearchFunc(of, sp.first, func(b auditBatch, first int64) int {
+		if b.task != t {
+			return 1
+		}
+		return cmp.Compare(b.bucket, first)
+	})
+	var out []*auditBatch
+	for i := from; i < len(of) && of[i].task == t && sp.contains(of[i].bucket); i++ {
+		out = append(out, &of[i])
+	}
+	return out
 }
 
 // readReleases checks each entry of the ledger against the batches that it closed.
@@ -153,11 +188,7 @@ func (a *auditor) readReleases(tx *database.Tx) error {
 		}
 		var covered uint64
 		var sum dap.Checksum
-		for i := range a.batches {
-			b := &a.batches[i]
-			if b.task != t || (id != nil && string(b.id) != string(id)) || (id == nil && !sp.contains(b.bucket)) {
-				continue
-			}
+		for _, b := range a.covered(t, sp, id) {
 			if b.covered {
 				a.add("%v: released twice", b)
 			}

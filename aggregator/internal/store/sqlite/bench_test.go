@@ -45,7 +45,9 @@ func benchCommit(task *store.Task, n int, bucket dap.Time) *store.Commit {
 		// Spread like random ids.
 		binary.BigEndian.PutUint64(cand.ID[:], uint64(n*benchJob+i)*0x9e3779b97f4a7c15)
 	}
-	c.Fold = func([]dap.ReportError) ([]*vdaf.AggShare, error) { return []*vdaf.AggShare{task.VDAF.NewAggShare()}, nil }
+	c.Fold = func([]dap.ReportError) ([]*vdaf.AggShare, error) {
+		return []*vdaf.AggShare{task.VDAF.NewAggShare()}, nil
+	}
 	return c
 }
 

@@ -378,6 +378,11 @@ func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x se
 			return err
 		}
 	}
+	if sp, ok := first.(int64); ok {
+		if err := t.rejectLate(tx, span{sp, last.(int64)}); err != nil {
+			return err
+		}
+	}
 	if _, err := tx.Exec("drop-hold", r.row); err != nil {
 		return err
 	}

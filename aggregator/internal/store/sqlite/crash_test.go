@@ -31,7 +31,7 @@ type story struct {
 }
 
 const (
-	reportsTold = 36 // in steps of 2 of one bucket, so that its runs are merged
+	reportsTold = 24 // in steps of 2 of one bucket, so that its runs are merged
 	jobsTold    = 3
 )
 
@@ -313,7 +313,7 @@ func TestPowerLossAtAnyWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	total := mem.Writes()
-	const places = 32
+	const places = 24
 	for i := range places {
 		at := total * i / places
 		t.Run(fmt.Sprintf("write %d of %d", at, total), func(t *testing.T) {

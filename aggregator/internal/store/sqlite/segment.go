@@ -45,11 +45,10 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 			if err != nil {
 				return err
 			}
-			_, err = tx.Exec("put-segment", m.Name, m.Size, m.Sum[:], m.Duplicates, t.row, m.Bucket, m.Count)
-			if err != nil {
+			if _, err := tx.Exec("count-acknowledged", t.row, m.Count+m.Duplicates); err != nil {
 				return err
 			}
-			if _, err := tx.Exec("count-acknowledged", t.row, m.Count+m.Duplicates); err != nil {
+			if err := t.putSegment(tx, m); err != nil {
 				return err
 			}
 			if err := reject(tx, t, dap.ReportReplayed, uint64(m.Duplicates)); err != nil {
@@ -58,6 +57,22 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 		}
 		return nil
 	})
+}
+
+// putSegment queues a segment, unless its bucket was closed while the reports were in the log.
+func (t *task) putSegment(tx *database.Tx, m segment.Meta) error {
+	if t.Mode == dap.TimeInterval {
+		var one int
+		closed, err := tx.One("interval-closed", []any{t.row, m.Bucket, m.Bucket}, &one)
+		if err != nil {
+			return err
+		}
+		if closed {
+			return reject(tx, t, dap.BatchCollected, uint64(m.Count))
+		}
+	}
+	_, err := tx.Exec("put-segment", m.Name, m.Size, m.Sum[:], m.Duplicates, t.row, m.Bucket, m.Count)
+	return err
 }
 
 // ForgetLog implements [segment.Forgetter].
@@ -83,9 +98,6 @@ func (s *Store) ClaimSegments(ctx context.Context, now time.Time, lease time.Dur
 		return nil, nil
 	}
 	err = s.update(ctx, "claim-segments", func(tx *database.Tx) error {
-		if err := s.rejectLate(tx); err != nil {
-			return err
-		}
 		claims, err := s.claimable(tx, now, n)
 		if err != nil {
 			return err
@@ -104,35 +116,27 @@ func (s *Store) ClaimSegments(ctx context.Context, now time.Time, lease time.Dur
 	return jobs, nil
 }
 
-// rejectLate finishes the segments of buckets that were closed while their reports were still on their way through the
-// log. No worker has seen them: a collection freezes only when nothing in it waits, and what comes later is not
-// claimable until the collection is over.
-func (s *Store) rejectLate(tx *database.Tx) error {
-	type late struct {
-		id, task int64
-		reports  uint64
-	}
-	var all []late
-	err := tx.Each("late-segments", nil, func(r database.Row) error {
-		var l late
-		if err := r.Scan(&l.id, &l.task, &l.reports); err != nil {
-			return err
-		}
-		all = append(all, l)
-		return nil
+// rejectLate finishes the segments of a time-interval batch that has just been closed. No worker has seen them: a
+// collection freezes only when nothing in it waits, and what comes later is not claimable.
+func (t *task) rejectLate(tx *database.Tx, sp span) error {
+	var ids []int64
+	var late uint64
+	err := tx.Each("late-segments", []any{t.row, sp.first, sp.last}, func(r database.Row) error {
+		var id int64
+		var reports uint64
+		err := r.Scan(&id, &reports)
+		ids, late = append(ids, id), late+reports
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	for _, l := range all {
-		if _, err := tx.Exec("drop-segment", l.id); err != nil {
-			return err
-		}
-		if err := reject(tx, s.taskByRow(l.task), dap.BatchCollected, l.reports); err != nil {
+	for _, id := range ids {
+		if _, err := tx.Exec("drop-segment", id); err != nil {
 			return err
 		}
 	}
-	return nil
+	return reject(tx, t, dap.BatchCollected, late)
 }
 
 // claim is a segment about to be leased.

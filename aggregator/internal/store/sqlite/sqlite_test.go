@@ -13,8 +13,9 @@ import (
 
 // harness is a store on a simulated disk.
 type harness struct {
-	mem  *disktest.Mem
-	fail *disk.Failpoints
+	mem        *disktest.Mem
+	fail       *disk.Failpoints
+	maxBuckets int // zero is the default
 }
 
 func newHarness(seed uint64) *harness {
@@ -26,7 +27,7 @@ func (h *harness) Failpoints() *disk.Failpoints { return h.fail }
 
 func (h *harness) Open(t *testing.T) store.Store {
 	t.Helper()
-	s, err := sqlite.Open(context.Background(), sqlite.Options{FS: h.mem, Failpoints: h.fail})
+	s, err := sqlite.Open(context.Background(), sqlite.Options{FS: h.mem, Failpoints: h.fail, MaxBuckets: h.maxBuckets})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,4 +36,13 @@ func (h *harness) Open(t *testing.T) store.Store {
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Harness { return newHarness(1) })
+}
+
+// TestConformanceFewBuckets keeps hardly a bucket open, so that each use opens its runs anew.
+func TestConformanceFewBuckets(t *testing.T) {
+	storetest.Run(t, func(*testing.T) storetest.Harness {
+		h := newHarness(2)
+		h.maxBuckets = 1
+		return h
+	})
 }

@@ -114,8 +114,13 @@ func testDrainFreezeRelease(t *testing.T, h Harness) {
 	if jobs := w.Claim(4); len(jobs) != 0 {
 		t.Fatal("a segment of a closed bucket was claimed")
 	}
+	w.Upload(task, 10, 10, 12) // later still
+	w.Sort()
+	if jobs := w.Claim(4); len(jobs) != 0 {
+		t.Fatal("a segment of a closed bucket was claimed")
+	}
 	w.CountsAre(task, store.Counts{
-		Acknowledged: 10, Aggregated: 8, Collected: 8, Rejected: map[dap.ReportError]uint64{dap.BatchCollected: 2},
+		Acknowledged: 13, Aggregated: 8, Collected: 8, Rejected: map[dap.ReportError]uint64{dap.BatchCollected: 5},
 	})
 	w.Audit()
 }

@@ -5,7 +5,7 @@ PRAGMA quick_check(20)
 PRAGMA foreign_key_check
 
 -- name: audit-batches
-SELECT task, bucket, batch_id, closed, verified, checksum, share FROM batch ORDER BY id
+SELECT task, bucket, batch_id, closed, verified, checksum, share FROM batch ORDER BY task, bucket, id
 
 -- name: audit-releases
 SELECT task, kind, resource_id, first, last, batch_id, count, checksum FROM release ORDER BY seq

@@ -1,0 +1,167 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
+	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/service/database"
+)
+
+// lived is the disk of a store that has a released bucket (10), a frozen one (20) and an open one (30).
+func lived(t *testing.T) *disktest.Mem {
+	h := newHarness(1)
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	w := storetest.NewWorld(t, h, task)
+	first := 0
+	for _, bucket := range []dap.Time{10, 20, 30} {
+		w.Upload(task, bucket, first, first+5)
+		w.Sort()
+		w.Work(task)
+		first += 6
+	}
+	r := w.Ask(task, "ten", storetest.Interval(10, 1))
+	if _, err := w.Store.Release(context.Background(), w.ReleaseOf(task, r, w.Hold(r), new([]int64))); err != nil {
+		t.Fatal(err)
+	}
+	w.Hold(w.Ask(task, "twenty", storetest.Interval(20, 1)))
+	w.Upload(task, 30, 30, 32)
+	w.Sort()
+	return h.mem.Crash()
+}
+
+// change runs one statement on the rows of a store that is not open.
+func change(t *testing.T, mem *disktest.Mem, statement string) error {
+	t.Helper()
+	db, err := database.Open(database.Options{
+		FS: mem, Name: "store.db", Migrations: os.DirFS("migrations"),
+		Statements: fstest.MapFS{"x.sql": {Data: []byte("-- name: change\n" + statement)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	return db.Update(context.Background(), "change", func(tx *database.Tx) error {
+		_, err := tx.Exec("change")
+		return err
+	})
+}
+
+// TestRulesOfTheSchema tries what no code may do: the database refuses it by itself.
+func TestRulesOfTheSchema(t *testing.T) {
+	mem := lived(t)
+	for _, statement := range []string{
+		"UPDATE release SET count = count + 1",
+		"DELETE FROM release",
+		"UPDATE batch SET closed = 0 WHERE bucket = 10",
+		"UPDATE batch SET verified = 99 WHERE bucket = 10",
+		"DELETE FROM batch WHERE bucket = 30",
+		"UPDATE batch SET closed = 1 WHERE bucket = 30", // its share was kept
+		"UPDATE batch SET share = NULL WHERE bucket = 30",
+		"INSERT INTO release (task, kind, resource_id, first, last, count, checksum, debit) VALUES (1, 2, 'x', 5, 10, 9, zeroblob(32), '')",
+		"INSERT INTO release (task, kind, resource_id, first, last, count, checksum, debit) VALUES (1, 2, 'x', 30, 30, 4, zeroblob(32), '')",
+		"INSERT INTO hold (resource, task, first, last, selection) SELECT 1, 1, 15, 25, zeroblob(16)",
+		"UPDATE task SET collected = aggregated + 1",
+		"UPDATE task SET acknowledged = 0",
+		"INSERT INTO run SELECT 99, task, bucket, name, ids, size, sum FROM run LIMIT 1",                                     // a file named twice
+		"INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES ('x', 1, zeroblob(32), 0, 9, 1, 1)", // no such task
+		"INSERT INTO resource (task, kind, resource_id, digest, created) SELECT task, kind, 'other', digest, 0 FROM resource",
+	} {
+		if err := change(t, mem, statement); !errors.Is(err, database.ErrConstraint) {
+			t.Errorf("%s: %v", statement, err)
+		}
+	}
+}
+
+// TestAuditSeesWrongRows changes rows in ways that the schema cannot forbid, and wants to hear of each.
+func TestAuditSeesWrongRows(t *testing.T) {
+	ctx := context.Background()
+	mem := lived(t)
+	audit := func(mem *disktest.Mem) []string {
+		st, err := sqlite.Open(ctx, sqlite.Options{FS: mem})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer st.Close()
+		if err := st.PutTask(ctx, storetest.Task(t, dap.TimeInterval, 1)); err != nil {
+			t.Fatal(err)
+		}
+		problems, err := st.Audit(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return problems
+	}
+	if problems := audit(mem.Crash()); len(problems) > 0 {
+		t.Fatalf("nothing was changed, but the audit says %q", problems)
+	}
+	for statement, want := range map[string]string{
+		"UPDATE task SET acknowledged = acknowledged + 1":                                   "accounted for",
+		"UPDATE task SET collected = collected - 1":                                         "closed batches have",
+		"UPDATE segment SET reports = reports - 1":                                          "accounted for",
+		"UPDATE batch SET verified = verified - 1 WHERE bucket = 30":                        "its batches have",
+		"UPDATE batch SET checksum = randomblob(32) WHERE bucket = 30":                      "checksum is not that of its replay runs",
+		"UPDATE batch SET share = zeroblob(7) WHERE bucket = 30":                            "share",
+		"UPDATE batch SET closed = 1, share = NULL WHERE bucket = 30":                       "closed without a release",
+		"UPDATE batch SET verified = verified + 1 WHERE bucket = 20":                        "frozen by collection",
+		"DELETE FROM run WHERE bucket = 30":                                                 "replay runs have",
+		"UPDATE run SET bucket = 30 WHERE bucket = 20":                                      "replay runs have",
+		"UPDATE segment SET size = size + 1":                                                "should have",
+		"UPDATE segment SET name = 'segments/none.seg'":                                     "missing",
+		"UPDATE resource SET state = 1, response = x'00' WHERE state = 0":                   "ledger",
+		"UPDATE resource SET state = 2, problem = '{}' WHERE state = 0":                     "holds a batch",
+		"UPDATE hold SET first = 5, last = 12":                                              "holds a batch",
+		"UPDATE run SET sum = randomblob(32) WHERE bucket = 30":                             "checksum",
+		"INSERT INTO release SELECT 9, 1, 2, 'x', 40, 50, NULL, 9, zeroblob(32), 'nothing'": "its batches have 0",
+	} {
+		broken := mem.Crash()
+		if err := change(t, broken, statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+		problems := audit(broken)
+		if !slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, want) }) {
+			t.Errorf("%s: the audit says %q, want %q", statement, problems, want)
+		}
+	}
+}
+
+// TestLeasesAreVoidAfterOpening: there is one process, so whoever held a lease before is gone.
+func TestLeasesAreVoidAfterOpening(t *testing.T) {
+	h := newHarness(1)
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	w := storetest.NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 5)
+	w.Sort()
+	old := w.Claim(1)[0]
+	w.Reopen(t)
+	fresh := w.Claim(1) // at the same instant
+	if len(fresh) != 1 || fresh[0].Lease.Attempts != 2 {
+		t.Fatalf("claimed %+v", fresh)
+	}
+	err := w.Store.CommitSegment(context.Background(), old, w.CommitOf(task, old))
+	if !errors.Is(err, store.ErrStaleLease) {
+		t.Fatalf("a lease of an earlier life: %v", err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for name, opt := range map[string]sqlite.Options{
+		"no FS":       {},
+		"absolute":    {FS: disktest.NewMem(1), File: "/store.db"},
+		"climbing":    {FS: disktest.NewMem(1), Runs: "../runs"},
+		"few buckets": {FS: disktest.NewMem(1), MaxBuckets: -1},
+	} {
+		if _, err := sqlite.Open(context.Background(), opt); err == nil {
+			t.Errorf("%s: passed", name)
+		}
+	}
+}
