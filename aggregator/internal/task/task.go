@@ -53,7 +53,7 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := aggregator.NewVDAF(cfg)
+	v, err := dap.NewVDAF(cfg.VDAFType, cfg.VDAFConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +96,6 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 // State lends scratch for one block; give it back with PutState.
 func (t *Task) State() vdaf.State     { return t.states.Get().(vdaf.State) }
 func (t *Task) PutState(s vdaf.State) { t.states.Put(s) }
-
-// Role-independent facts of the configuration.
 
 // Mode is the task's batch mode.
 func (t *Task) Mode() dap.BatchMode { return t.Config.BatchMode }
