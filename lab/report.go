@@ -151,12 +151,12 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	for _, line := range wrap(r.Guarantee, min(max(width, 60), 100)) {
+	for _, line := range chart.Wrap(r.Guarantee, min(max(width, 60), 100)) {
 		fmt.Fprintln(w, line)
 	}
 	fmt.Fprintln(w, "\nWhat each party saw")
 	for _, s := range r.Saw {
-		for i, line := range wrap(s.Saw, min(max(width, 60), 100)-14) {
+		for i, line := range chart.Wrap(s.Saw, min(max(width, 60), 100)-14) {
 			fmt.Fprintf(w, "  %-11s %s\n", map[bool]string{true: s.Party}[i == 0], line)
 		}
 	}
@@ -182,20 +182,4 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	fmt.Fprintf(w, "; %.1f in all, %s reports a second from device to result\n", r.SecondsTotal, chart.Count(r.ReportsPerSecond))
 	fmt.Fprintf(w, "Picture: %s\nTable:   %s\n", r.Picture, r.Table)
 	return nil
-}
-
-// wrap breaks text into lines of at most width letters.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
 }

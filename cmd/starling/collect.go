@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/starling-agg/starling/collector"
@@ -171,6 +172,6 @@ func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 			fmt.Fprintf(e.stdout, "%6d  %.6g  (95 %% interval %.6g to %.6g)\n", i, v, x.Interval95[i][0], x.Interval95[i][1])
 		}
 	}
-	_, err := io.WriteString(e.stdout, "\n"+h.Caption+"\n")
+	_, err := io.WriteString(e.stdout, "\n"+strings.Join(chart.Wrap(h.Caption, min(e.columns(), 100)), "\n")+"\n")
 	return err
 }

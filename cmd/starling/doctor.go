@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// maxSkew is how far two clocks may be apart before it is a fault: half of what uploads may be early by default.
+const maxSkew = 150 * time.Second
+
+// A finding is one check of doctor.
+type finding struct {
+	Config string `json:"config"`
+	Check  string `json:"check"`
+	OK     bool   `json:"ok"`
+	Found  string `json:"found"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+func doctorCommand() *command {
+	return &command{
+		name: "doctor", args: "[--json] [CONFIG...]",
+		short: "Check configuration, keys, clocks, peers and stores",
+		long: `For each configuration: what it names can be read and is private where it must be; the recipes' guarantees hold; leader
+and helper answer, publish the keys configured and have about the same time. A running aggregator is asked what is
+stuck; the store of a stopped one is audited.`,
+		examples: [][2]string{
+			{"starling doctor leader.toml helper.toml", "one line a check; exit code 6 where something is wrong"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				files, err := loadAggregators("doctor", args)
+				if err != nil {
+					return err
+				}
+				var all []finding
+				faults := 0
+				for _, f := range files {
+					for _, x := range examine(ctx, f) {
+						x.Config = f.path
+						all = append(all, x)
+						if !x.OK {
+							faults++
+						}
+						if *asJSON {
+							continue
+						}
+						mark := "ok   "
+						if !x.OK {
+							mark = "FAULT"
+						}
+						fmt.Fprintf(e.stdout, "%s %s: %s: %s\n", mark, f.path, x.Check, x.Found)
+						if x.Hint != "" {
+							fmt.Fprintf(e.stdout, "      hint: %s\n", x.Hint)
+						}
+					}
+				}
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if *asJSON {
+					if err := e.json(map[string]any{"findings": all, "faults": faults}); err != nil {
+						return err
+					}
+				}
+				if faults > 0 {
+					return failf(exitCheck, "", "%d of %d checks found a fault", faults, len(all))
+				}
+				return nil
+			}
+		},
+	}
+}
+
+// examine runs all checks of one aggregator.
+func examine(ctx context.Context, f aggregatorFile) []finding {
+	var all []finding
+	add := func(check string, err error, found, hint string) bool {
+		if err != nil {
+			all = append(all, finding{Check: check, Found: err.Error(), Hint: hint})
+		} else {
+			all = append(all, finding{Check: check, OK: true, Found: found})
+		}
+		return err == nil
+	}
+	err := f.config.Check()
+	if !add("files", err, "configuration, keys and tokens can be read", hintOf(err)) {
+		return all
+	}
+	recipes, err := f.config.Recipes()
+	if !add("recipes", err, "", "") {
+		return all
+	}
+	all = all[:len(all)-1]
+	s, err := readStatus(ctx, f.config.Local.Address)
+	stopped := errors.Is(err, errStopped)
+	switch {
+	case stopped:
+		add("running", nil, "no; so its store can be audited", "")
+		if _, err := os.Stat(string(f.config.Data)); errors.Is(err, os.ErrNotExist) {
+			add("store", nil, "none yet; it is made at the first start", "")
+			break
+		}
+		faults, err := f.config.Audit(ctx)
+		if err == nil && len(faults) > 0 {
+			err = errors.New(strings.Join(faults, "; "))
+		}
+		add("store", err, "all invariants hold", "keep the store as it is and report this")
+	case add("running", err, "it answers on its local listener", ""):
+		for i := range s.Tasks {
+			add("task "+s.Tasks[i].ID, stuck(&s.Tasks[i]), "nothing is stuck", "starling why "+f.path)
+		}
+	}
+	asked := map[string]bool{}
+	for _, r := range recipes {
+		g, err := r.Guarantee()
+		if !add("guarantee", err, "", "make the recipe anew: starling recipe new") {
+			continue
+		}
+		all[len(all)-1].Found = fmt.Sprintf("%q gives %s", r.Name, g.Loss)
+		path := r.Path.(recipe.TwoServer) // Recipes has read it as one
+		for _, peer := range []struct{ role, url string }{{"leader", path.Leader}, {"helper", path.Helper}} {
+			if asked[peer.url] || (stopped && peer.role == f.config.Role.String()) {
+				continue
+			}
+			asked[peer.url] = true
+			found, err := knock(ctx, peer.url)
+			add(peer.role+" answers", err, found, "starling serve "+peer.role+", or ask who runs it")
+		}
+	}
+	return all
+}
+
+// stuck is an error where work of a task fails or was set aside, or the helper cannot be asked.
+func stuck(t *status.Task) error {
+	for _, s := range t.Stuck {
+		if s.Quarantined {
+			return fmt.Errorf("%d reports were set aside: %s", s.Reports, s.Why)
+		}
+		return fmt.Errorf("%d reports wait after %d attempts: %s", s.Reports, s.Attempts, s.Why)
+	}
+	if t.PeerUnreadable != "" {
+		return fmt.Errorf("the helper does not tell how far it is: %s", t.PeerUnreadable)
+	}
+	return nil
+}
+
+// knock asks an aggregator for its keys, as any client does, and compares clocks.
+func knock(ctx context.Context, base string) (found string, err error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return "", err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, dap.ResourceURL(u, dap.HpkeConfigPath).String(), nil)
+	if err != nil {
+		return "", err
+	}
+	client := &http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	begin := time.Now()
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	took := time.Since(begin)
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("it answers with status %d", resp.StatusCode)
+	}
+	keys, err := dap.ReadHpkeConfigList(b)
+	if err != nil {
+		return "", fmt.Errorf("its keys cannot be read: %w", err)
+	}
+	if _, err := keys.Choose(); err != nil {
+		return "", fmt.Errorf("its keys cannot be used: %w", err)
+	}
+	there, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return fmt.Sprintf("%d key(s) in %s; it does not tell the time", len(keys), took.Round(time.Millisecond)), nil
+	}
+	// Date counts whole seconds, so up to one second of what is seen is not skew.
+	if skew := time.Since(there).Abs(); skew > maxSkew {
+		return "", fmt.Errorf("its clock is %s off ours; reports would be refused as too early", skew.Round(time.Second))
+	}
+	return fmt.Sprintf("%d key(s) in %s, clocks agree", len(keys), took.Round(time.Millisecond)), nil
+}
