@@ -23,6 +23,8 @@ type dominated interface {
 // A dominance is the pair for the direction in which a record is removed (or the one way in which it is replaced).
 type dominance struct {
 	pair pair
+	// below is a pair that the event exceeds; nil if pair itself is exact.
+	below pair
 	// symmetric: the other direction has the same curve; else it has the pair swapped.
 	symmetric bool
 	// attained: some neighbours reach the pair, so lower bounds on its curve are lower bounds for the event.
@@ -69,6 +71,11 @@ func flatten(leaves []leaf, e Event, count uint64) ([]leaf, error) {
 	case Sampled:
 		if e.Rate == 1 { // everybody takes part, and the count says nothing
 			return flatten(leaves, e.Event, count)
+		}
+	case Allocated:
+		if e.Picks > 1 && e.Picks <= e.Steps {
+			one, k := e.split()
+			return flatten(leaves, SelfCompose{one, k}, count)
 		}
 	case Compose:
 		if len(e) == 0 {

@@ -37,7 +37,7 @@ func (l Laplace) dominating(n Neighbours) (dominance, error) {
 	if s, _ := l.Contribution.Sensitivity(n); s.Coordinates > 1 {
 		return dominance{}, fmt.Errorf("%w: continuous Laplace noise on several coordinates; use DiscreteLaplace", ErrUnsupported)
 	}
-	return dominance{laplacePair{mu}, true, true, ""}, nil
+	return dominance{pair: laplacePair{mu}, symmetric: true, attained: true}, nil
 }
 
 // RandomizedResponse is one answer out of K, the true one e^Epsilon0 times as likely as each other: Epsilon0-DP for
@@ -75,7 +75,7 @@ func (r RandomizedResponse) dominating(Neighbours) (dominance, error) {
 	if err := r.check(); err != nil {
 		return dominance{}, err
 	}
-	return dominance{responsePair(r.Epsilon0, float64(r.K)), true, true, ""}, nil
+	return dominance{pair: responsePair(r.Epsilon0, float64(r.K)), symmetric: true, attained: true}, nil
 }
 
 func (a ApproxDP) dominating(Neighbours) (dominance, error) {
@@ -85,7 +85,7 @@ func (a ApproxDP) dominating(Neighbours) (dominance, error) {
 	if !(a.Delta >= 0 && a.Delta < 1) {
 		return dominance{}, parameter("delta", a.Delta, "0 or more and below 1")
 	}
-	return dominance{approxPair(a.Epsilon, a.Delta), true, false, kovTheorem}, nil
+	return dominance{pair: approxPair(a.Epsilon, a.Delta), symmetric: true, theorem: kovTheorem}, nil
 }
 
 func (g Gaussian) dominating(n Neighbours) (dominance, error) {
@@ -93,7 +93,7 @@ func (g Gaussian) dominating(n Neighbours) (dominance, error) {
 	if err != nil {
 		return dominance{}, err
 	}
-	return dominance{normalPair{mu}, true, true, ""}, nil
+	return dominance{pair: normalPair{mu}, symmetric: true, attained: true}, nil
 }
 
 // maxAtoms bounds the outcomes of a discrete law.
@@ -122,7 +122,7 @@ func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
 	if l.pmf == nil {
 		l.pmf = gaussianPMF(v)
 	}
-	return dominance{l.pair(), true, true, ""}, nil
+	return dominance{pair: l.pair(), symmetric: true, attained: true}, nil
 }
 
 func (d DiscreteLaplace) dominating(n Neighbours) (dominance, error) {
@@ -140,7 +140,7 @@ func (d DiscreteLaplace) dominating(n Neighbours) (dominance, error) {
 	if s.Coordinates > 1 || s.Max > maxAtoms || d.Contribution.kind == ball {
 		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for discrete Laplace noise on several coordinates", ErrUnsupported)
 	}
-	return dominance{discreteLaplacePair(rate, s.Max), true, true, ""}, nil
+	return dominance{pair: discreteLaplacePair(rate, s.Max), symmetric: true, attained: true}, nil
 }
 
 // Count says whether anyone who sees the release also learns how many records took part.
@@ -228,7 +228,7 @@ func (s Sampled) dominating(n Neighbours) (dominance, error) {
 			return dominance{}, err
 		}
 		worst := g.Contribution.kind == signed || g.Contribution.kind == ball // opposite records exist
-		return dominance{normalReplace{mu, s.Rate}, true, worst, poissonTheorem}, nil
+		return dominance{pair: normalReplace{mu, s.Rate}, symmetric: true, attained: worst, theorem: poissonTheorem}, nil
 	}
 	d, err := inner.dominating(n)
 	if err != nil {
@@ -237,5 +237,12 @@ func (s Sampled) dominating(n Neighbours) (dominance, error) {
 	if s.Rate == 1 {
 		return d, nil
 	}
-	return dominance{poisson{d.pair, s.Rate}, false, d.attained, poissonTheorem}, nil
+	out := dominance{pair: poisson{d.pair, s.Rate}, attained: d.attained, theorem: poissonTheorem}
+	if d.below != nil {
+		out.below = poisson{d.below, s.Rate}
+	}
+	if d.theorem != "" {
+		out.theorem = d.theorem + "; " + poissonTheorem
+	}
+	return out, nil
 }

@@ -52,13 +52,20 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 			back[i] = t
 			if !t.symmetric {
 				back[i].pair = swapped{t.pair}
+				if t.below != nil {
+					back[i].below = swapped{t.below}
+				}
 			}
 		}
 		ways = append(ways, back)
 	}
 	var best bounds
 	for i, w := range ways {
-		b, err := q.bracket(w, o.Tolerance, attained, best)
+		b, ok := q.direct(w, attained)
+		var err error
+		if !ok {
+			b, err = q.bracket(w, o.Tolerance, attained, best)
+		}
 		if err != nil {
 			return Guarantee{}, err
 		}
@@ -90,6 +97,64 @@ type question struct {
 	wantEpsilon bool
 	tail        float64
 	slop        float64 // ln of the factor by which computed laws may be off, each way
+}
+
+// direct answers for one release of a discrete pair by its sum, without a grid.
+func (q question) direct(terms []term, attained bool) (bounds, bool) {
+	if len(terms) != 1 || terms[0].count != 1 || !discretePair(terms[0].pair) {
+		return bounds{}, false
+	}
+	above, below := pointsCurve(terms[0].pair), pointsCurve(terms[0].pair)
+	if terms[0].below != nil {
+		below = pointsCurve(terms[0].below)
+	}
+	both := curve(func(e float64) (lower, upper float64) {
+		_, upper = above(e)
+		if attained {
+			lower, _ = below(e)
+		}
+		return lower, upper
+	})
+	if !q.wantEpsilon {
+		lo, hi := both(q.g.Epsilon)
+		return bounds{lower: lo, upper: hi}, true
+	}
+	lo, hi, err := both.epsilon(q.g.Delta)
+	if err != nil {
+		hi = math.Inf(1)
+	}
+	return bounds{lower: lo, upper: hi}, true
+}
+
+// discretePair reports whether x consists of atoms.
+func discretePair(x pair) bool {
+	switch x := x.(type) {
+	case *atoms:
+		return true
+	case poisson:
+		return discretePair(x.pair)
+	case swapped:
+		return discretePair(x.pair)
+	}
+	return false
+}
+
+// pointsCurve returns the curve of a discrete pair.
+func pointsCurve(x pair) curve {
+	var loss, p []float64
+	x.points(func(l, pm, _ float64) { loss, p = append(loss, l), append(p, pm) })
+	inf, _ := x.infinite()
+	return func(e float64) (lower, upper float64) {
+		s, mass := 0.0, 0.0
+		for i, l := range loss {
+			if l > e-1e-12 {
+				s -= p[i] * math.Expm1(min(0, e-l))
+				mass += p[i]
+			}
+		}
+		abs := mass * (massError + 4e-15*e)
+		return max(0, s*(1-massError)-abs+down(inf)), min(1, s*(1+massError)+abs+up(inf))
+	}
 }
 
 // bracket answers for one direction. A direction that turns out to be below what is already proved as a lower bound of
@@ -202,6 +267,11 @@ func (q question) once(terms []term, h float64, attained bool) (bounds, error) {
 			return bounds{}, errTooFine{}
 		}
 		up[i] = part{b.upper(), t.count}
+		if t.below != nil {
+			if b, ok = bin(t.below, h, q.tail); !ok {
+				return bounds{}, errTooFine{}
+			}
+		}
 		low[i] = part{b.lower(), t.count}
 	}
 	if q.wantEpsilon {

@@ -1,0 +1,113 @@
+package accountant
+
+import (
+	"errors"
+	"math"
+	"testing"
+)
+
+func allocated(sigma float64, picks, steps uint64) Event {
+	return Allocated{gauss(sigma), steps, picks, CountHidden}
+}
+
+func TestReferenceAllocation(t *testing.T) {
+	rr := func(e0 float64, m uint64) Event { return Allocated{RandomizedResponse{e0, 2}, m, 1, CountHidden} }
+	for _, r := range []struct {
+		name  string
+		event Event
+		delta float64
+		want  float64
+		tol   float64
+	}{
+		{"41a", rr(1, 1000), 1e-6, .1266145, 1e-6},
+		{"41b", Sampled{rr(1, 1000), .1, CountHidden}, 1e-6, .0102265, 1e-6},
+		{"41c", rr(1, 1e4), 1e-6, .0356588, 1e-6},
+		{"43a", allocated(1, 1, 100), 1e-6, .857986, 5e-5},
+		{"43b", allocated(2, 1, 100), 1e-6, .204930, 5e-5},
+		{"43c", allocated(4, 1, 100), 1e-6, .091754, 5e-5},
+		{"44a", allocated(1, 1, 1000), 1e-6, .171729, 2e-4},
+		{"44b", allocated(2, 1, 10), 1e-6, .728870, 2e-4},
+		{"44c", allocated(.5, 1, 1000), 1e-5, 3.13415, 2e-4},
+		{"45a", SelfCompose{allocated(2, 1, 100), 10}, 1e-6, .69590, 3e-4},
+		{"45b", SelfCompose{allocated(1, 1, 100), 10}, 1e-6, 1.96427, 3e-4},
+		{"45c", allocated(3, 10, 100), 1e-6, 1.49203, 3e-4},
+		{"46", allocated(5.1, 1, 100), 1e-8, .090599, 5e-5},
+	} {
+		g := epsilon(t, r.event, r.delta, ZeroOut)
+		if g.Epsilon < r.want-r.tol || g.Epsilon > r.want+r.tol || g.EpsilonLower > r.want+r.tol || g.EpsilonLower < r.want*(1-1e-3) {
+			t.Errorf("row %s: [%.7f, %.7f], want %.7f", r.name, g.EpsilonLower, g.Epsilon, r.want)
+		}
+	}
+}
+
+// One of two discrete Gaussian releases, summed over all pairs of outcomes.
+func TestAllocationAgainstBruteForce(t *testing.T) {
+	const s2, r = 2.0, 30
+	total := 0.0
+	for y := -200; y <= 200; y++ {
+		total += math.Exp(-float64(y*y) / (2 * s2))
+	}
+	p := func(y int) float64 { return math.Exp(-float64(y*y)/(2*s2)) / total }
+	for _, steps := range []int{2, 3} {
+		event := Allocated{discrete(2, 1, Interval(1)), uint64(steps), 1, CountHidden}
+		for _, e := range []float64{0, .1, .5, 1, 1.7} {
+			remove, add := 0.0, 0.0
+			var walk func(k int, present, absent float64)
+			walk = func(k int, present, absent float64) { // present: sum over slots of the likelihood ratio
+				if k == 0 {
+					in := absent * present / float64(steps)
+					remove += max(0, in-math.Exp(e)*absent)
+					add += max(0, absent-math.Exp(e)*in)
+					return
+				}
+				for y := -r; y <= r; y++ {
+					if q := p(y); absent*q > 1e-25 {
+						walk(k-1, present+p(y-1)/q, absent*q)
+					}
+				}
+			}
+			walk(steps, 0, 1)
+			want := max(remove, add)
+			g, err := Delta(event, e, AddRemove)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Delta < want*(1-1e-9) || g.DeltaLower > want*(1+1e-9)+1e-15 || g.Delta > want*1.001+1e-12 || g.DeltaLower < want*.999-1e-9 {
+				t.Errorf("%d steps at %v: [%v, %v], brute force %v", steps, e, g.DeltaLower, g.Delta, want)
+			}
+		}
+	}
+}
+
+func TestAllocationProperties(t *testing.T) {
+	for _, tc := range []struct {
+		sigma float64
+		steps uint64
+	}{{1, 10}, {2, 50}} {
+		a := epsilon(t, allocated(tc.sigma, 1, tc.steps), 1e-6, AddRemove)
+		p := epsilon(t, sampled(tc.sigma, 1/float64(tc.steps), tc.steps), 1e-6, AddRemove)
+		if a.Epsilon > p.Epsilon {
+			t.Errorf("%+v: allocation %v is above Poisson sampling %v", tc, a.Epsilon, p.Epsilon)
+		}
+		more := epsilon(t, allocated(tc.sigma, 1, 2*tc.steps), 1e-6, AddRemove)
+		if more.Epsilon >= a.Epsilon {
+			t.Errorf("%+v: twice the steps give %v, not below %v", tc, more.Epsilon, a.Epsilon)
+		}
+	}
+	near(t, "one step", epsilon(t, allocated(1, 1, 1), 1e-6, AddRemove).Epsilon, epsilon(t, gauss(1), 1e-6, AddRemove).Epsilon, 1e-6)
+	rr := Allocated{RandomizedResponse{.7, 2}, 1, 1, CountHidden}
+	near(t, "one response", epsilon(t, rr, 1e-12, AddRemove).Epsilon, .7, 1e-6)
+	for _, e := range []Allocated{{gauss(1), 0, 1, CountHidden}, {gauss(1), 5, 0, CountHidden}, {gauss(1), 5, 6, CountHidden}} {
+		if _, err := Epsilon(e, 1e-6, AddRemove); !errors.Is(err, ErrParameter) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	for _, e := range []Event{Allocated{gauss(1), 5, 1, CountPublic}, Allocated{ZCDP{1}, 5, 1, CountHidden}, Allocated{nil, 5, 1, CountHidden}} {
+		if _, err := Epsilon(e, 1e-6, AddRemove); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	if _, err := Epsilon(allocated(1, 1, 5), 1e-6, ReplaceOne); !errors.Is(err, ErrUnsupported) {
+		t.Error(err)
+	}
+}
