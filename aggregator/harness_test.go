@@ -55,7 +55,7 @@ type setup struct {
 
 // pair is a leader and a helper over loopback HTTP, with everything that their peers know.
 type pair struct {
-	t         *testing.T
+	t         testing.TB
 	clock     *clock
 	log       *syncBuffer
 	task      aggregator.Task
@@ -104,7 +104,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func newPair(t *testing.T, s setup) *pair {
+func newPair(t testing.TB, s setup) *pair {
 	t.Helper()
 	if s.mode == 0 {
 		s.mode = dap.TimeInterval
