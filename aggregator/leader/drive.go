@@ -195,18 +195,7 @@ func (l *Leader) askHelper(ctx context.Context, t *task.Task, res *store.Resourc
 	if err != nil {
 		return nil, err
 	}
-	resource := peer.AggregateShare(t)
-	var reply *peer.Reply
-	if n.location != "" {
-		reply, err = l.helper.Poll(ctx, resource, n.location)
-		var refused *peer.Refused
-		if errors.As(err, &refused) && !refused.Definite() {
-			n.location = "" // the helper does not know it any more: the same bytes make it again
-		}
-	}
-	if n.location == "" {
-		reply, err = l.helper.Create(ctx, resource, body)
-	}
+	reply, err := l.helper.Ask(ctx, peer.AggregateShare(t), n.location, body)
 	if err != nil {
 		return nil, err
 	}

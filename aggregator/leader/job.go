@@ -214,18 +214,7 @@ func (l *Leader) send(ctx context.Context, w *work, body []byte) ([]byte, error)
 		return nil, err
 	}
 	resource := peer.AggregationJob(w.task)
-	var reply *peer.Reply
-	err := error(nil)
-	if sent.Location != "" {
-		reply, err = l.helper.Poll(ctx, resource, sent.Location)
-		var refused *peer.Refused
-		if errors.As(err, &refused) && !refused.Definite() {
-			reply = nil // the helper does not know the job any more: the same bytes make it again
-		}
-	}
-	if reply == nil && (err == nil || sent.Location != "") {
-		reply, err = l.helper.Create(ctx, resource, body)
-	}
+	reply, err := l.helper.Ask(ctx, resource, sent.Location, body)
 	until := l.opt.Clock.Now().Add(l.opt.Patience)
 	for err == nil && reply.Body == nil {
 		if sent.Location != reply.ID {

@@ -117,6 +117,19 @@ func (c *Client) Poll(ctx context.Context, r Resource, id string) (*Reply, error
 	return reply, err
 }
 
+// Ask polls the resource of that id, or creates it where the id is empty or the helper does not know it any more: the same
+// bytes make the same resource again.
+func (c *Client) Ask(ctx context.Context, r Resource, id string, body []byte) (*Reply, error) {
+	if id != "" {
+		reply, err := c.Poll(ctx, r, id)
+		var refused *Refused
+		if !errors.As(err, &refused) || refused.Definite() {
+			return reply, err
+		}
+	}
+	return c.Create(ctx, r, body)
+}
+
 // Progress is the helper's own view of the task, as JSON.
 func (c *Client) Progress(ctx context.Context, t *task.Task, v any) error {
 	u := dap.ResourceURL(t.Helper, "tasks/"+t.ID.Base64()+"/"+ProgressPath)
