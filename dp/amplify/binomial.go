@@ -105,7 +105,7 @@ func tail(t, n, p, q float64) (lower, upper float64) {
 		return 1, 1
 	case t > n:
 		return 0, 0
-	case t > (n+1)*p:
+	case t >= (n+1)*p-0.25: // one of t and n-t+1 always is, whatever rounding does
 		g, rel := pmf(t, n, p, q)
 		lo, hi := tailRatio(t, n, p, q)
 		return g * lo * (1 - rel), min(1, g*hi*(1+rel)+1e-300)
@@ -139,6 +139,9 @@ func excess(xi, n, p, q, slip float64) (lower, upper float64) {
 			return 0, 2*g*slip + 1e-300
 		}
 		return 0, 0
+	}
+	if n*p*q > maxSummedVariance {
+		return largeExcess(xi, n, p, q, slip)
 	}
 	start := max(first, math.Floor((n+1)*p))
 	start = min(start, n)
@@ -183,6 +186,31 @@ func excess(xi, n, p, q, slip float64) (lower, upper float64) {
 	rel += 1e-15 * (steps + 10)
 	v := total.value()
 	return max(0, v*(1-rel)-off), v*(1+rel) + off + 2*rest
+}
+
+// maxSummedVariance is where excess goes over from sums of positive terms to differences.
+const maxSummedVariance = 1 << 26
+
+// largeExcess is excess for a large variance. With a = floor(xi)+1, g = P(X = a) and T = P(X >= a) it is
+// g a q - (xi - n p) T, which loses a factor of about sigma in precision.
+func largeExcess(xi, n, p, q, slip float64) (lower, upper float64) {
+	mean := n * p
+	slip += 2e-16 * mean
+	if xi < mean {
+		// E (X - xi)_+ = mean - xi + E (xi - X)_+.
+		lo, hi := 0.0, 0.0
+		if xi > 0 {
+			lo, hi = largeExcess(n-xi, n, q, p, slip+2e-16*n)
+		}
+		return max(0, mean-xi-slip+lo), mean - xi + slip + hi
+	}
+	a := math.Floor(xi) + 1
+	g, rel := pmf(a, n, p, q)
+	tl, th := tailRatio(a, n, p, q)
+	off := 1e-15*a*q + slip*2*(th+a*q/((n-a+1)*p))
+	lower = g * (1 - rel) * max(0, a*q-(xi-mean)*th-off)
+	upper = g*(1+rel)*(max(0, a*q-(xi-mean)*tl)+off) + 1e-300
+	return lower, upper
 }
 
 // radius returns a t such that a binomial of this variance is t or more above its mean, or below it, with probability

@@ -23,7 +23,7 @@ type cloneSum struct {
 type cloneBlock struct{ from, to, mass float64 }
 
 const (
-	nearMiss  = 1e-40
+	nearMiss  = 1e-24
 	deepMiss  = 1e-290
 	maxBlocks = 8192
 )
@@ -59,7 +59,7 @@ func (s *cloneSum) blocks(miss float64) []cloneBlock {
 
 // upper bounds delta(epsilon) from above.
 func (s *cloneSum) upper(epsilon float64) float64 {
-	if v := s.over(s.near(), nearMiss, epsilon); v > 1e6*nearMiss {
+	if v := s.over(s.near(), nearMiss, epsilon); v > 1e10*nearMiss {
 		return v
 	}
 	return s.over(s.deep(), deepMiss, epsilon)

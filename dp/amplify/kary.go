@@ -13,8 +13,8 @@ import (
 //
 // The bracket is convex and falls in R, so R is put on a coarse grid with its mean kept, which only raises the sum.
 type karySum struct {
-	e0, n, k float64
-	rows     func() []karyRow
+	e0, n, k   float64
+	near, deep func() []karyRow
 }
 
 // A karyRow is a block of values of S with, for R on the grid first, first+step, ..., the probabilities.
@@ -23,22 +23,28 @@ type karyRow struct {
 	mass                  []float64
 }
 
-const maxKaryRows = 4096
+const (
+	maxKaryRows  = 4096
+	karyNearMiss = 1e-24
+	karyDeepMiss = 1e-80
+)
 
 func newKarySum(e0, n, k float64) *karySum {
 	s := &karySum{e0: e0, n: n, k: k}
-	s.rows = sync.OnceValue(s.build)
+	s.near = sync.OnceValue(func() []karyRow { return s.build(karyNearMiss) })
+	s.deep = sync.OnceValue(func() []karyRow { return s.build(karyDeepMiss) })
 	return s
 }
 
-func (s *karySum) build() []karyRow {
+// build leaves out at most miss on either side.
+func (s *karySum) build(miss float64) []karyRow {
 	den := math.Exp(s.e0) + s.k - 1
 	p2 := 2 / den
 	q2 := (math.Exp(s.e0) + s.k - 3) / den
 	other := (s.k - 2) / (math.Exp(s.e0) + s.k - 3) // R | S
 	rest := math.Exp(s.e0) / (math.Exp(s.e0) + s.k - 3) * (1 - math.Exp(-s.e0))
 	mean := s.n * p2
-	r := radius(mean*q2, nearMiss) + 2
+	r := radius(mean*q2, miss) + 2
 	lo, hi := max(0, math.Floor(mean-r)), min(s.n, math.Ceil(mean+r))
 	size := max(1, math.Ceil((hi-lo+1)/maxKaryRows))
 	var rows []karyRow
@@ -55,19 +61,19 @@ func (s *karySum) build() []karyRow {
 		}
 		// Fewer others (those of the largest S) only raise the sum.
 		row := karyRow{from: from, to: to}
-		row.grid(s.n-to, other, rest, mass*(1+rel+1e-15*(size+4)), s.n*s.k/den)
+		row.grid(s.n-to, other, rest, mass*(1+rel+1e-15*(size+4)), s.n*s.k/den, miss)
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-// grid spreads mass over a grid for R ~ Bin(n, p). The step keeps the relative error near 10^-5: the logarithm of the
+// grid spreads mass over a grid for R ~ Bin(n, p). The step keeps the relative error below 4 10^-5: the logarithm of the
 // sum bends by about z^2/total per variance of R, z^2 = 40 say.
-func (row *karyRow) grid(n, p, q, mass, total float64) {
+func (row *karyRow) grid(n, p, q, mass, total, miss float64) {
 	sigma := math.Sqrt(n * p * q)
-	r := radius(n*p*q, nearMiss)
+	r := radius(n*p*q, miss)
 	lo, hi := max(0, math.Floor(n*p-r)), min(n, math.Ceil(n*p+r))
-	row.first, row.step = lo, max(1, math.Floor(sigma*math.Sqrt(8e-5*total/40)))
+	row.first, row.step = lo, max(1, math.Floor(sigma*math.Sqrt(3e-4*total/40)))
 	points := int(math.Ceil((hi-lo)/row.step)) + 1
 	row.step = max(row.step, 1)
 	if points == 1 {
@@ -98,10 +104,17 @@ func (row *karyRow) grid(n, p, q, mass, total float64) {
 
 // upper bounds delta(epsilon) from above.
 func (s *karySum) upper(epsilon float64) float64 {
+	if v := s.over(s.near(), karyNearMiss, epsilon); v > 1e10*karyNearMiss {
+		return v
+	}
+	return s.over(s.deep(), karyDeepMiss, epsilon)
+}
+
+func (s *karySum) over(rows []karyRow, miss, epsilon float64) float64 {
 	th := math.Tanh(epsilon / 2)
 	unit := th / math.Expm1(s.e0)
 	var total sum
-	for _, row := range s.rows() {
+	for _, row := range rows {
 		for j, m := range row.mass {
 			if m > 0 {
 				r := row.first + float64(j)*row.step
@@ -109,6 +122,6 @@ func (s *karySum) upper(epsilon float64) float64 {
 			}
 		}
 	}
-	// What lies outside the windows has, weighted with the first value, probability at most 3 nearMiss.
-	return total.value()*math.Expm1(s.e0)*(1+math.Exp(epsilon))/s.n*(1+1e-13) + 3*nearMiss
+	// What lies outside the windows has, weighted with the first value, probability at most 3 miss.
+	return total.value()*math.Expm1(s.e0)*(1+math.Exp(epsilon))/s.n*(1+1e-13) + 3*miss
 }

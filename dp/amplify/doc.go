@@ -1,0 +1,26 @@
+// Package amplify computes what is gained when it is hidden who sent a message, when, or whether at all: sampling,
+// shuffling, random check-ins, a random time of donation, and dummy reports.
+//
+// # Curves
+//
+// An exact bound is a [Curve], delta as a function of epsilon, that answers Epsilon and Delta questions with the
+// Guarantee of package accountant: rounded up, naming its theorem and the neighbouring relation. EpsilonLower and
+// DeltaLower, where they are not 0, are attained by one mechanism that the theorem is about, usually binary randomized
+// response; so they say how much the theorem could be improved, not that a given mechanism is as bad. Theorems that
+// papers state as formulas are functions that return a Guarantee; the curves are tighter.
+//
+// # Which bound for shuffling
+//
+// [Shuffle] takes a [Class]. The default, AnyRandomizer, is the clone bound. The stronger clone bound was withdrawn in
+// general, so only the two classes for which docs/proofs/shuffling.md proves it directly can ask for it.
+//
+// # How sums are evaluated
+//
+// All bounds are expectations over binomial laws. Windows around the mean hold all but a stated miss, which is added
+// to delta; within them terms are positive, or come from the positive continued fraction of the incomplete beta
+// function, whose convergents bracket it. Numbers of clones beyond some thousands are taken in blocks, each counted at
+// its worst member, so 10^12 users take well under a second. The error of float64 evaluation is bounded and added.
+//
+// Parameters out of range, NaN and infinities among them, give an error that matches accountant.ErrParameter;
+// questions no theorem covers one that matches accountant.ErrUnsupported; both are never a number.
+package amplify

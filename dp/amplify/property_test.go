@@ -1,0 +1,243 @@
+package amplify
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/starling-agg/starling/dp/accountant"
+)
+
+func TestShuffleProperties(t *testing.T) {
+	for _, class := range []Class{AnyRandomizer(), BinaryResponse(), RAPPORSums(), KaryResponse(8)} {
+		last := math.Inf(1)
+		for _, n := range []uint64{1, 2, 10, 100, 1000, 100_000, 1e9} {
+			if class.kind == karyResponse && n > 10_000 {
+				continue
+			}
+			g := epsilon(t, must(Shuffle(class, 1.5, n))(t), 1e-7)
+			if !(g.Epsilon <= last && g.Epsilon <= 1.5 && g.Epsilon > 0) {
+				t.Errorf("%+v: epsilon %v at n = %d, after %v", class, g.Epsilon, n, last)
+			}
+			last = g.Epsilon
+		}
+	}
+	// One user alone has the local guarantee.
+	g := epsilon(t, must(Shuffle(AnyRandomizer(), 1.5, 1))(t), 1e-12)
+	near(t, "n=1", g.Epsilon, 1.5, 1e-10)
+	// The general bound is above the special one, which is above the attack of one known instance.
+	for _, n := range []uint64{1, 50, 5000, 200_000} {
+		general := epsilon(t, must(Shuffle(AnyRandomizer(), 2, n))(t), 1e-6)
+		special := epsilon(t, must(Shuffle(BinaryResponse(), 2, n))(t), 1e-6)
+		if !(general.Epsilon >= special.Epsilon && special.Epsilon >= special.EpsilonLower && special.EpsilonLower > 0) {
+			t.Errorf("n=%d: %v, %v", n, general, special)
+		}
+		five := must(ShuffleBKMTT(LocalDP{Epsilon: 2}, n, 1e-6))(t)
+		focs := must(ShuffleFOCS(2, n, 1e-6))(t)
+		old := must(ShuffleEFMRTT(2, n, 1e-6))(t)
+		if !(general.Epsilon <= min(five.Epsilon, focs.Epsilon) && five.Epsilon <= old.Epsilon) {
+			t.Errorf("n=%d: exact %v, theorem 5.1 %v, closed form %v, 2019 %v", n, general.Epsilon, five.Epsilon, focs.Epsilon, old.Epsilon)
+		}
+	}
+	// Falling in epsilon, and never NaN.
+	c := must(Shuffle(AnyRandomizer(), 3, 2000))(t)
+	last := 1.0
+	for e := 0.0; e < 3.2; e += 0.01 {
+		g := must(c.Delta(e))(t)
+		if !(g.Delta <= last && g.DeltaLower <= g.Delta && g.DeltaLower >= 0) {
+			t.Fatalf("at %v: %+v after %v", e, g, last)
+		}
+		last = g.Delta
+	}
+}
+
+func TestAllocationProperties(t *testing.T) {
+	// One slot is no amplification.
+	near(t, "t=1", epsilon(t, must(Allocation(1, 1, 1))(t), 1e-14).Epsilon, 1, 1e-12)
+	last := 1.0
+	for _, slots := range []uint64{1, 2, 10, 100, 10_000, 1_000_000, MaxCount} {
+		c := must(Allocation(1, slots, 1))(t)
+		g := epsilon(t, c, 1e-6)
+		if !(g.Epsilon <= last && g.Epsilon-g.EpsilonLower <= 1e-6*g.Epsilon) {
+			t.Errorf("t=%d: %+v after %v", slots, g, last)
+		}
+		last = g.Epsilon
+		half := epsilon(t, must(Allocation(1, slots, .5))(t), 1e-6)
+		if g.Epsilon > 0 && half.Epsilon >= g.Epsilon {
+			t.Errorf("t=%d: halving the chance gives %v after %v", slots, half.Epsilon, g.Epsilon)
+		}
+		// Sampling the whole curve from outside is no tighter than the exact sum, and not far off.
+		outer := epsilon(t, must(Poisson(c, .5))(t), 1e-6)
+		if !(outer.Epsilon >= half.Epsilon*(1-1e-9) && outer.Epsilon <= 1.5*half.Epsilon) {
+			t.Errorf("t=%d: exact %v, sampled curve %v", slots, half.Epsilon, outer.Epsilon)
+		}
+	}
+}
+
+func TestCheckInProperties(t *testing.T) {
+	for _, s := range []Schedule{FixedWindow, AveragedWindow, SlidingWindow} {
+		c := CheckIn{Schedule: s, Slots: 2000, P0: 1, Users: 10_000}
+		exact := epsilon(t, must(c.Curve(.5, accountant.ReplaceOne))(t), 1e-6)
+		theorem := must(c.Theorem(LocalDP{Epsilon: .5}, 5e-7, 5e-7))(t)
+		if !(exact.Epsilon < theorem.Epsilon) {
+			t.Errorf("%v: %v, theorem %v", s, exact.Epsilon, theorem.Epsilon)
+		}
+		if p, err := ParseSchedule(s.String()); err != nil || p != s {
+			t.Error(p, err)
+		}
+	}
+	fixed := CheckIn{Schedule: FixedWindow, Slots: 2000, P0: .3}
+	z := epsilon(t, must(fixed.Curve(1, accountant.ZeroOut))(t), 1e-6)
+	r := epsilon(t, must(fixed.Curve(1, accountant.ReplaceOne))(t), 1e-6)
+	if !(z.Epsilon < r.Epsilon && r.EpsilonLower <= z.Epsilon) {
+		t.Errorf("zero-out %v, replace %v", z, r)
+	}
+	whole := epsilon(t, must(Shuffle(AnyRandomizer(), 1, 2000))(t), 1e-6)
+	slots := epsilon(t, must(CheckIn{Schedule: FixedWindow, Slots: 2000, P0: 1}.Curve(1, accountant.ReplaceOne))(t), 1e-6)
+	near(t, "m slots as m users", slots.Epsilon, whole.Epsilon, 1e-9)
+}
+
+func TestSampling(t *testing.T) {
+	base := must(PureDP(1, accountant.AddRemove))(t)
+	all := must(Poisson(base, 1))(t)
+	near(t, "q=1", epsilon(t, all, 1e-6).Epsilon, epsilon(t, base, 1e-6).Epsilon, 1e-9)
+	// Randomized response of a sampled bit is randomized response with a smaller epsilon; the curve covers both ways.
+	q, e0 := 0.3, 1.0
+	c := must(Poisson(base, q))(t)
+	al := 1 / (1 + math.Exp(-e0))
+	p := map[string]float64{"1": (1-q)*(1-al) + q*al, "0": (1-q)*al + q*(1-al)}
+	absent := map[string]float64{"1": 1 - al, "0": al}
+	for _, e := range []float64{0.01, 0.1, 0.3} {
+		g := must(c.Delta(e))(t)
+		if exact := hockey(p, absent, e); !(g.Delta >= exact-1e-15 && g.Delta <= exact+1e-9) {
+			t.Errorf("at %v: %v, exact %v", e, g.Delta, exact)
+		}
+	}
+	gauss := must(FromEvent(accountant.Gaussian{Sigma: 1, Contribution: accountant.Signed(1)}, accountant.AddRemove))(t)
+	// Row 20 of the reference values: one step of the sampled Gaussian.
+	sampled := must(Poisson(gauss, .01))(t)
+	near(t, "row 20", must(sampled.Delta(.5))(t).Delta, 2.214519e-7, 1e-12)
+	replace := must(FromEvent(accountant.Gaussian{Sigma: 2, Contribution: accountant.Signed(1)}, accountant.ReplaceOne))(t)
+	subset := epsilon(t, must(WithoutReplacement(replace, 100, 10_000))(t), 1e-6)
+	if whole := epsilon(t, replace, 1e-6); !(subset.Epsilon < whole.Epsilon/10) {
+		t.Errorf("a hundredth of the records: %v of %v", subset.Epsilon, whole.Epsilon)
+	}
+	if _, err := Poisson(replace, .1); !errors.Is(err, accountant.ErrUnsupported) {
+		t.Error(err)
+	}
+	if _, err := WithoutReplacement(gauss, 1, 2); !errors.Is(err, accountant.ErrUnsupported) {
+		t.Error(err)
+	}
+}
+
+func TestParticipants(t *testing.T) {
+	last := 1.0
+	for _, n := range []uint64{1000, 100_000, 1_000_000_000, MaxCount} {
+		q, g, err := DummyProbability(n, 1, 1e-6)
+		if err != nil || q >= last {
+			t.Fatal(n, q, err)
+		}
+		if d := must(must(DummyReports(n, q))(t).Delta(1))(t); d.Delta > g.Delta || d.Delta < .99*g.Delta {
+			t.Errorf("n=%d: delta %v at %v", n, d.Delta, q)
+		}
+		last = q
+	}
+	if _, _, err := DummyProbability(3, .1, 1e-9); !errors.Is(err, accountant.ErrNoGuarantee) {
+		t.Error(err)
+	}
+	for _, k := range []uint64{1, 10, 1e6, 1e9, MaxCount} {
+		b := must(MinimumBatch(k, .02, 1e-9))(t)
+		low := must(MinimumBatchChernoff(k, .02, 1e-9))(t)
+		if float64(b) < math.Floor(low) || float64(b) > .02*float64(k) {
+			t.Errorf("k=%d: %d, Chernoff %v", k, b, low)
+		}
+	}
+}
+
+// Extreme questions get an answer or a typed error, never NaN and never less than what holds.
+func TestExtremes(t *testing.T) {
+	for _, e0 := range []float64{1e-12, 2, 99, 101, 1e6} {
+		for _, n := range []uint64{1, 1e5} {
+			for _, delta := range []float64{1e-300, .5} {
+				for _, p0 := range []float64{1e-12, 1} {
+					curves := []*Curve{must(Allocation(e0, n, p0))(t), must(Shuffle(AnyRandomizer(), e0, n))(t),
+						must(CheckIn{Schedule: FixedWindow, Slots: n, P0: p0}.Curve(e0, accountant.ReplaceOne))(t)}
+					for _, c := range curves {
+						g := epsilon(t, c, delta)
+						if !(g.Epsilon >= 0 && g.Epsilon <= e0) {
+							t.Errorf("e0=%v n=%d delta=%v p0=%v: %+v", e0, n, delta, p0, g)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	ok := CheckIn{Schedule: FixedWindow, Slots: 10, P0: 1, Users: 10}
+	base := must(PureDP(1, accountant.AddRemove))(t)
+	_, theorem := ok.Theorem(LocalDP{Epsilon: 1, Delta: .1, Slack: 1e-9}, 1e-6, 0)
+	_, noSlack := ok.Theorem(LocalDP{Epsilon: 1, Delta: 1e-20}, 1e-6, 0)
+	_, sliding := CheckIn{Schedule: SlidingWindow, Slots: 10, P0: .5}.Theorem(LocalDP{Epsilon: 1}, 1e-6, 0)
+	refused := []error{theorem, noSlack, sliding}
+	for _, x := range []float64{nan, inf, -inf, -1, 0, 1e7} {
+		_, e1 := Shuffle(AnyRandomizer(), x, 10)
+		_, e2 := Allocation(x, 10, 1)
+		_, e3 := ok.Curve(x, accountant.ReplaceOne)
+		_, e4 := PureDP(x, accountant.ZeroOut)
+		_, e5 := ShuffleFOCS(x, 10, .1)
+		_, e6 := DonationTime(x, 10, .1)
+		_, _, e7 := DummyProbability(10, x, .1)
+		_, e8 := MaxLocalDelta(x, .1)
+		refused = append(refused, e1, e2, e3, e4, e5, e6, e7, e8)
+	}
+	for _, x := range []float64{nan, inf, -1, 0, 1.0001} {
+		_, e1 := Allocation(1, 10, x)
+		_, e2 := Poisson(base, x)
+		_, e3 := DummyReports(10, x)
+		_, e4 := MinimumBatch(10, x, .1)
+		_, e5 := base.Epsilon(x)
+		_, e6 := ShuffleEFMRTT(1, 10, x)
+		_, e7 := MinimumBatch(10, .1, x)
+		e8 := CheckIn{Schedule: FixedWindow, Slots: 1, P0: x}.Validate()
+		_, e9 := ok.Theorem(LocalDP{Epsilon: 1}, x, 0)
+		_, e10 := CheckIn{Schedule: AveragedWindow, Slots: 1, P0: 1, Users: 1}.Theorem(LocalDP{Epsilon: 1}, .1, x)
+		refused = append(refused, e1, e2, e3, e4, e5, e6, e7, e8, e9, e10)
+	}
+	for _, n := range []uint64{0, MaxCount + 1, math.MaxUint64} {
+		_, e1 := Shuffle(AnyRandomizer(), 1, n)
+		_, e2 := Allocation(1, n, 1)
+		_, e3 := DummyReports(n, .1)
+		_, e4 := ShuffleBKMTT(LocalDP{Epsilon: 1}, n, .1)
+		e5 := CheckIn{Schedule: FixedWindow, Slots: n, P0: 1}.Validate()
+		_, e6 := MinimumBatch(n, .1, .1)
+		_, e7 := WithoutReplacement(base, n, 10)
+		_, e8 := CheckIn{Schedule: FixedWindow, Slots: 10, P0: 1, Users: n}.DummyUpdates()
+		refused = append(refused, e1, e2, e3, e4, e5, e6, e7, e8)
+	}
+	_, e1 := base.Delta(nan)
+	_, e2 := base.Delta(-1)
+	_, e3 := Shuffle(Class{}, 1, 10)
+	_, e4 := Shuffle(KaryResponse(1), 1, 10)
+	_, e5 := PureDP(1, 9)
+	_, e6 := ok.Curve(1, 0)
+	_, e7 := ParseSchedule("often")
+	_, e8 := CheckIn{Schedule: SlidingWindow, Slots: 10, P0: 1, Users: 5}.DummyUpdates()
+	e9 := CheckIn{Schedule: AveragedWindow, Slots: 10, P0: .5, Users: 5}.Validate()
+	refused = append(refused, e1, e2, e3, e4, e5, e6, e7, e8, e9, CheckIn{}.Validate())
+	for i, err := range refused {
+		if !errors.Is(err, accountant.ErrParameter) {
+			t.Errorf("refusal %d: got %v", i, err)
+		}
+	}
+	for _, c := range []Class{AnyRandomizer(), KaryResponse(4)} {
+		if _, err := ShuffleSODA(c, 1, 1000, 1e-6); !errors.Is(err, accountant.ErrUnsupported) {
+			t.Errorf("%+v: the withdrawn bound answers %v", c, err)
+		}
+	}
+	if _, err := (CheckIn{AveragedWindow, 10, 1, 10}).Curve(1, accountant.AddRemove); !errors.Is(err, accountant.ErrUnsupported) {
+		t.Error(err)
+	}
+}
