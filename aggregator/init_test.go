@@ -3,6 +3,7 @@ package aggregator_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -469,6 +471,35 @@ func TestHelperDeferred(t *testing.T) {
 	}
 	if again := p.postInit(body); !bytes.Equal(again.body, p.call("GET", p.helperURL, loc, "", peerToken, nil).body) {
 		t.Error("the same bytes again do not show the current state")
+	}
+}
+
+// TestHelperDeferredBehindAbandoned: jobs that a crash left without their request hide no job that a worker can finish.
+func TestHelperDeferredBehindAbandoned(t *testing.T) {
+	fp := new(disk.Failpoints)
+	p := newPair(t, setup{helper: func(o *helper.Options) { o.Failpoints = fp }})
+	fp.Arm(helper.FailBeforeCommit, 0, func() error { return errors.New("crash") })
+	abandoned := make([][]byte, 20)
+	for i := range abandoned {
+		abandoned[i] = p.initReq(p.inits(p.reports(1)...), nil)
+		p.refused(p.postInit(abandoned[i]), "", 500)
+	}
+	fp.Disarm(helper.FailBeforeCommit)
+	if err := p.helper.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.helperOpt.Deferred = helper.Always
+	p.startHelper()
+	loc := p.postInit(p.initReq(p.inits(p.reports(2)...), nil)).header.Get("Location")
+	p.step()
+	if got := p.resps(p.call("GET", p.helperURL, loc, "", peerToken, nil)); len(got) != 2 {
+		t.Errorf("%d answers", len(got))
+	}
+	for _, body := range abandoned { // sent again, as a leader does
+		p.resps(p.postInit(body))
+	}
+	if c := p.helperCounts(); c.Aggregated != 22 {
+		t.Errorf("%d aggregated", c.Aggregated)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 
 	"github.com/starling-agg/starling/aggregator/internal/edge"
@@ -123,7 +124,7 @@ func (h *Helper) Close() error {
 // Audit lists the violations of the store's invariants, in words; none is good.
 func (h *Helper) Audit(ctx context.Context) ([]string, error) { return h.store.Audit(ctx) }
 
-// batchOfJobs is how many stored resources a pass takes.
+// batchOfJobs is how many stored resources a pass takes, or a few times more: their bodies are held in memory.
 const batchOfJobs = 16
 
 // Step does one pass over the stored jobs, and says whether it did any. [Helper.Run] repeats it; a simulation calls it by
@@ -131,14 +132,11 @@ const batchOfJobs = 16
 func (h *Helper) Step(ctx context.Context) (bool, error) {
 	worked := false
 	for _, kind := range []store.Kind{store.KindAggregation, store.KindShare} {
-		pending, err := h.store.PendingResources(ctx, kind, batchOfJobs)
+		stored, err := h.stored(ctx, kind)
 		if err != nil {
 			return worked, err
 		}
-		for _, res := range pending {
-			if res.Body == nil {
-				continue // the request that made it is working on it, or will be sent again
-			}
+		for _, res := range stored {
 			if err := h.finish(ctx, res); err != nil {
 				return worked, err
 			}
@@ -146,6 +144,22 @@ func (h *Helper) Step(ctx context.Context) (bool, error) {
 		}
 	}
 	return worked, nil
+}
+
+// stored lists the oldest resources that wait for a worker. Those without a body do not: the request that made one is
+// working on it, or died with the process and will be sent again; however many there are, they do not hide the others.
+func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource, error) {
+	for n := batchOfJobs; ; n *= 4 {
+		pending, err := h.store.PendingResources(ctx, kind, n)
+		if err != nil {
+			return nil, err
+		}
+		full := len(pending) == n
+		pending = slices.DeleteFunc(pending, func(r *store.Resource) bool { return r.Body == nil })
+		if len(pending) > 0 || !full {
+			return pending, nil
+		}
+	}
 }
 
 // finish works on one stored resource, to its result or to its problem.

@@ -84,7 +84,8 @@ func (h *Helper) postJob(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
-	if res.State == store.Pending && !deferred {
+	// A request that an earlier life left without its bytes no worker can finish: it is finished here.
+	if res.State == store.Pending && res.Body == nil {
 		leave, err := h.gate.Enter(r.Context())
 		if err != nil {
 			return err

@@ -47,7 +47,7 @@ func (h *Helper) postShare(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
-	if res.State == store.Pending && !deferred {
+	if res.State == store.Pending && res.Body == nil { // see postJob
 		if res.Response, err = h.release(r.Context(), res, r.Task, req, sel); err != nil {
 			if p := refusal(err); p != nil {
 				// Nothing was closed: let the same bytes try again, once the leader and we agree.

@@ -157,3 +157,17 @@ func TestBeginStopsWithContext(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// BenchmarkBegin is one report at the leader: HPKE opening, checks and the VDAF's first step.
+func BenchmarkBegin(b *testing.B) {
+	f := newFixture(512, 0)
+	in := make([]Report, len(f.reports))
+	for i := range in {
+		in[i].Share = f.reports[i].LeaderShare()
+	}
+	p := NewPool(0)
+	b.ReportAllocs()
+	for n := 0; n < b.N; n += len(in) {
+		must(f.begin(p, dap.RoleLeader, in)).Close()
+	}
+}
