@@ -250,21 +250,10 @@ func (s *spread) atoms() *atoms {
 	if s.value == nil {
 		a.a, a.b = a.loss[0], a.loss[0]+s.h
 	} else {
-		sortAtoms(a)
+		a.sort()
 		a.a, a.b = a.loss[0], a.loss[0]
 	}
 	return a
-}
-
-// sortAtoms sorts by loss; the cells of a merged spread are nearly in order.
-func sortAtoms(a *atoms) {
-	for i := 1; i < len(a.loss); i++ {
-		for j := i; j > 0 && a.loss[j] < a.loss[j-1]; j-- {
-			a.loss[j], a.loss[j-1] = a.loss[j-1], a.loss[j]
-			a.p[j], a.p[j-1] = a.p[j-1], a.p[j]
-			a.q[j], a.q[j-1] = a.q[j-1], a.q[j]
-		}
-	}
 }
 
 // power2 returns the law of the mean of t independent copies, by the binary digits of t from the left.

@@ -106,7 +106,7 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 	if errors.Is(problem, ErrParameter) {
 		return Guarantee{}, problem
 	}
-	if len(found) == 0 || lower(found[0], wantEpsilon) == 0 {
+	if len(found) == 0 || lower(found[0], wantEpsilon) == 0 && !settled(leaves) {
 		try(PLD, func() (Guarantee, error) { return o.pld(leaves, g, wantEpsilon) })
 	}
 	if errors.Is(problem, ErrParameter) {
@@ -134,6 +134,15 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 		best.EpsilonLower, best.DeltaLower = min(low, best.Epsilon), min(lowDelta, best.Delta)
 	}
 	return best, nil
+}
+
+// settled reports whether a formula for the leaves is the best there is, even without a bound from below.
+func settled(leaves []leaf) bool {
+	switch leaves[0].event.(type) {
+	case Shuffled, ApproxDP, ZCDP:
+		return len(leaves) == 1
+	}
+	return false
 }
 
 func lower(g Guarantee, wantEpsilon bool) float64 {

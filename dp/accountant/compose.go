@@ -13,7 +13,7 @@ type composed struct {
 	h, origin float64
 	delta     []float64
 	base      float64 // delta of infinite losses, and of what lies beyond the window
-	size      int     // of the transform
+	size      int     // length of the window, in steps
 }
 
 // logMoment returns ln sum p e^(lambda loss) over the finite losses.
@@ -156,7 +156,7 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 	noise = (noise + eps*size) / float64(n)
 	g := f.inverse(product)
 	// Read the tilted masses off, from the top down to losses of about zero, while untilting.
-	c := &composed{h: h, size: n}
+	c := &composed{h: h, size: int(need)}
 	c.base = -math.Expm1(keep)
 	if upper {
 		c.base = up(c.base) + outside // what is above the window

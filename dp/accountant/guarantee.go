@@ -93,43 +93,63 @@ func (c curve) epsilon(delta float64) (lower, upper float64, err error) {
 	if err := checkDelta(delta); err != nil {
 		return 0, 0, err
 	}
-	upper, err = crossing(func(e float64) bool { _, hi := c(e); return hi <= delta }, true)
+	_, upper, err = crossing(func(e float64) float64 { _, hi := c(e); return hi }, delta)
 	if err != nil {
 		return 0, 0, err
 	}
-	lower, err = crossing(func(e float64) bool { lo, _ := c(e); return lo <= delta }, false)
+	if lo, _ := c(upper); lo == 0 {
+		// Perhaps nothing is known from below; a bound that is 0 even where epsilon is smallest is not worth a search.
+		if lo, _ := c(upper * 0.999); lo == 0 {
+			return 0, upper, nil
+		}
+	}
+	lower, _, err = crossing(func(e float64) float64 { lo, _ := c(e); return lo }, delta)
 	if err != nil {
 		return 0, 0, err
 	}
 	return min(lower, upper), upper, nil
 }
 
-// crossing returns where holds, which is false before and true after, changes: the end where it is true if after.
-func crossing(holds func(float64) bool, after bool) (float64, error) {
-	if holds(0) {
-		return 0, nil
+// crossing returns a < b, close together, between which the falling f gets down to delta: f(a) > delta >= f(b). Both are
+// 0 if f(0) <= delta. It bisects, helped by the secant of ln f, which is nearly a parabola for most curves.
+func crossing(f func(float64) float64, delta float64) (a, b float64, err error) {
+	fa := f(0)
+	if fa <= delta {
+		return 0, 0, nil
 	}
-	a, b := 0.0, 1.0
-	for !holds(b) {
-		if a, b = b, 2*b; b > maxEpsilon {
-			return 0, ErrNoGuarantee
+	b = 1
+	fb := f(b)
+	for fb > delta {
+		if a, fa, b = b, fb, 2*b; b > maxEpsilon {
+			return 0, 0, ErrNoGuarantee
 		}
+		fb = f(b)
 	}
-	for range 200 {
-		m := a + (b-a)/2
-		if m <= a || m >= b || b-a <= 1e-13*b {
+	for i := range 200 {
+		w := b - a
+		m := a + w/2
+		if m <= a || m >= b || w <= 1e-12*b {
 			break
 		}
-		if holds(m) {
-			b = m
+		if i%3 != 2 && fb > 0 {
+			t := (math.Log(fa) - math.Log(delta)) / (math.Log(fa) - math.Log(fb))
+			// Aim beyond the root, alternating sides, so that the bracket shrinks from both.
+			if m = a + t*w; i%3 == 0 {
+				m += 1e-4*w + 1e-13*b
+			} else {
+				m -= 1e-4*w + 1e-13*b
+			}
+			if !(m > a && m < b) {
+				m = a + w/2
+			}
+		}
+		if v := f(m); v <= delta {
+			b, fb = m, v
 		} else {
-			a = m
+			a, fa = m, v
 		}
 	}
-	if after {
-		return b, nil
-	}
-	return a, nil
+	return a, b, nil
 }
 
 // leastSigma returns the least x > 0, to a relative 2^-48 and rounded up, for which holds is true; holds is false

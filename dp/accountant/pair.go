@@ -1,6 +1,10 @@
 package accountant
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
 // A pair is two laws P and Q of one outcome, seen through the privacy loss ln(P/Q). A pair dominates a mechanism if no
 // neighbours are easier to tell apart; dominating pairs compose (Zhu, Dong and Wang 2022, theorem 10).
@@ -270,6 +274,19 @@ type atoms struct {
 }
 
 func (a *atoms) anchors() (x, y float64) { return a.a, a.b }
+
+// sort orders the atoms by loss.
+func (a *atoms) sort() {
+	type atom struct{ loss, p, q float64 }
+	all := make([]atom, len(a.loss))
+	for i := range all {
+		all[i] = atom{a.loss[i], a.p[i], a.q[i]}
+	}
+	slices.SortFunc(all, func(x, y atom) int { return cmp.Compare(x.loss, y.loss) })
+	for i, x := range all {
+		a.loss[i], a.p[i], a.q[i] = x.loss, x.p, x.q
+	}
+}
 
 func (a *atoms) masses(_, p, q []float64) {
 	clear(p)

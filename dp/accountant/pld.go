@@ -85,7 +85,7 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 	return g, nil
 }
 
-// bounds on the answer, and the length of the transform that gave them.
+// bounds on the answer, and how many steps of the grid the window took.
 type bounds struct {
 	lower, upper float64
 	size         int
@@ -200,6 +200,12 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 		factor := min(max(1.2*math.Sqrt(gap/want), 1.5), 6)
 		if gap <= 10*want && float64(b.size)*factor > softTransform {
 			return result.claim(attained), nil
+		}
+		if room := 0.95 * maxTransform / float64(b.size); factor > room {
+			if factor = room; factor < 1.5 {
+				return result.claim(attained), nil
+			}
+			round = maxRounds - 1
 		}
 		h /= factor
 	}

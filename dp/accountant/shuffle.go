@@ -1,0 +1,302 @@
+package accountant
+
+import (
+	"fmt"
+	"math"
+)
+
+// A Randomizer says what is known about the local randomizer whose reports are shuffled. Only for some is more than the
+// general bound proved: the proof of the stronger clone theorem (Feldman, McMillan and Talwar 2023, theorem 3.2) has an
+// erratum and fails for a randomizer with outputs less likely than 1/(e^epsilon0 + 1).
+type Randomizer uint8
+
+const (
+	// AnyRandomizer is any Epsilon0-DP randomizer, each chosen knowing the reports before it.
+	AnyRandomizer Randomizer = iota
+	// BinaryResponse is randomized response with two answers.
+	BinaryResponse
+	// KaryResponse is randomized response with K answers.
+	KaryResponse
+	// DeletionRAPPOR is one-hot RAPPOR that flips each bit with probability 1/(e^Epsilon0 + 1), so that Epsilon0 bounds
+	// what a report says beyond no report: for ZeroOut neighbours. Under ReplaceOne it is 2 Epsilon0-DP.
+	DeletionRAPPOR
+)
+
+// Shuffled is a collection of N reports, each of one person and Epsilon0-DP on its own for ReplaceOne neighbours, whose
+// origins a shuffler hides. N counts honest reports, the person's own included.
+type Shuffled struct {
+	Epsilon0   float64
+	N          uint64
+	Randomizer Randomizer
+	// K is the number of answers of KaryResponse.
+	K uint64
+}
+
+func (Shuffled) event() {}
+
+const (
+	cloneTheorem    = "privacy amplification by shuffling, clones (Feldman, McMillan and Talwar 2021, theorem 3.2)"
+	strongerTheorem = "privacy blanket of randomized response (Balle, Bell, Gascon and Nissim 2019), summed exactly"
+)
+
+func (s Shuffled) check(n Neighbours) error {
+	if !(s.Epsilon0 > 0 && s.Epsilon0 <= 50) {
+		return parameter("epsilon0", s.Epsilon0, "above 0 and at most 50")
+	}
+	if s.N == 0 || s.N > maxCount {
+		return parameter("number of reports", float64(s.N), "1 to 2*10^12")
+	}
+	want := ReplaceOne
+	switch s.Randomizer {
+	case AnyRandomizer, BinaryResponse:
+	case KaryResponse:
+		if s.K < 2 || s.K > 1<<32 {
+			return parameter("number of answers", float64(s.K), "2 to 2^32")
+		}
+	case DeletionRAPPOR:
+		want = ZeroOut
+	default:
+		return parameter("randomizer", float64(s.Randomizer), "one of the constants")
+	}
+	if n != want {
+		return fmt.Errorf("%w: shuffled reports of this randomizer for %v neighbours; ask about %v", ErrUnsupported, n, want)
+	}
+	return nil
+}
+
+// clones returns the pair of the reduction: of the other reports, C ~ Bin(N-1, p) look like either of the person's two
+// values, each with probability 1/2; A of the C+1 have the first. The person has the first with probability
+// e^e0/(1+e^e0), or the second.
+func (s Shuffled) clones() *clones {
+	p := math.Exp(-s.Epsilon0)
+	if s.Randomizer == BinaryResponse || s.Randomizer == DeletionRAPPOR {
+		p = 2 / (math.Exp(s.Epsilon0) + 1)
+	}
+	return newClones(s.Epsilon0, float64(s.N-1), p)
+}
+
+func (s Shuffled) exact(n Neighbours, count float64) (curve, string, error) {
+	if err := s.check(n); err != nil {
+		return nil, "", err
+	}
+	if count != 1 {
+		return nil, "", fmt.Errorf("%w: no formula for several shuffled rounds", ErrUnsupported)
+	}
+	e0 := s.Epsilon0
+	if s.Randomizer == KaryResponse && s.K > 2 {
+		if float64(s.N) > 1e7 {
+			return nil, "", fmt.Errorf("%w: the exact blanket of more than 10^7 reports", ErrUnsupported)
+		}
+		b := newBlanket(e0, float64(s.N), float64(s.K))
+		return func(e float64) (lower, upper float64) {
+			if e >= e0 {
+				return 0, 0
+			}
+			return 0, b.delta(e)
+		}, strongerTheorem, nil
+	}
+	c := s.clones()
+	theorem, tight := cloneTheorem, false
+	if s.Randomizer != AnyRandomizer {
+		theorem, tight = strongerTheorem, s.Randomizer != DeletionRAPPOR
+	}
+	return func(e float64) (lower, upper float64) {
+		if e >= e0 {
+			return 0, 0
+		}
+		d := c.delta(e)
+		upper = min(1, d*(1+1e-10)+c.outside)
+		if tight && c.exact {
+			lower = d * (1 - 1e-10)
+		}
+		return lower, upper
+	}, theorem, nil
+}
+
+func (s Shuffled) dominating(n Neighbours) (dominance, error) {
+	if err := s.check(n); err != nil {
+		return dominance{}, err
+	}
+	if s.Randomizer == KaryResponse && s.K > 2 {
+		// The general bound composes; the blanket's sum is not a curve of a pair.
+		s.Randomizer = AnyRandomizer
+	}
+	d := dominance{pair: s.clones().coarse(), symmetric: true, theorem: cloneTheorem}
+	if s.Randomizer != AnyRandomizer {
+		d.theorem = strongerTheorem
+	}
+	return d, nil
+}
+
+// clones is the pair of counts (C, A), see Shuffled.clones. Losing clones is never better, since adding an independent
+// one is post-processing: C may be rounded down.
+type clones struct {
+	e0      float64
+	c, w    []float64 // values of C and their probabilities
+	outside float64   // bounds the probability of the others
+	exact   bool      // every value of C within the window stands for itself
+}
+
+const (
+	cloneTail = 1e-20
+	maxCounts = 4096
+	maxCoarse = 400_000 // outcomes
+)
+
+func newClones(e0, n, p float64) *clones {
+	s := &clones{e0: e0, outside: 2 * cloneTail}
+	from, to := binomialWindow(n, p, cloneTail)
+	// A sum over a takes of the order of sqrt(c) terms; keep the work in bounds.
+	s.group(n, p, from, to, min(maxCounts, max(256, int(4e6/math.Sqrt(to+1)))))
+	return s
+}
+
+// group puts the window's probabilities on at most size values.
+func (s *clones) group(n, p, from, to float64, size int) {
+	stride := math.Ceil((to - from + 1) / float64(size))
+	s.exact = stride == 1
+	for c := from; c <= to; c += stride {
+		w := 0.0
+		for x := c; x < c+stride && x <= to; x++ {
+			w += binomialPMF(n, x, p)
+		}
+		s.c, s.w = append(s.c, c), append(s.w, w)
+	}
+}
+
+// delta sums P - e^epsilon Q over the outcomes where it is positive. With a of c+1,
+//
+//	P = 2 Bin(c+1, 1/2)(a) [r a + (1-r)(c+1-a)]/(c+1),  r = e^e0/(1+e^e0),
+//
+// and Q has r and 1-r exchanged, so the difference is linear in a times the binomial.
+func (s *clones) delta(epsilon float64) float64 {
+	r, rest := 1/(1+math.Exp(-s.e0)), 1/(1+math.Exp(s.e0))
+	e := math.Exp(epsilon)
+	gain, loss := r-e*rest, e*r-rest // per unit of a, and of c+1-a
+	total := 0.0
+	for i, c := range s.c {
+		m := c + 1
+		a := math.Floor(m*loss/(gain+loss)) + 1
+		if a > m {
+			continue
+		}
+		b := binomialPMF(m, a, 0.5)
+		sum := 0.0
+		for ; a <= m; a++ {
+			term := b * (a*gain - (m-a)*loss)
+			sum += max(0, term)
+			b *= (m - a) / (a + 1)
+			if b == 0 || term < sum*1e-18 {
+				break
+			}
+		}
+		total += s.w[i] * 2 * sum / m
+	}
+	return total
+}
+
+// coarse returns the pair as atoms, with C on few values.
+func (s *clones) coarse() *atoms {
+	counts, weights := s.c, s.w
+	from, to := binomialWindow(counts[len(counts)-1]+1, 0.5, cloneTail)
+	if size := max(64, int(maxCoarse/(to-from+1))); len(counts) > size {
+		stride := (len(counts) + size - 1) / size
+		counts, weights = nil, nil
+		for i := 0; i < len(s.c); i += stride {
+			w := 0.0
+			for j := i; j < min(i+stride, len(s.c)); j++ {
+				w += s.w[j]
+			}
+			counts, weights = append(counts, s.c[i]), append(weights, w)
+		}
+	}
+	r, rest := 1/(1+math.Exp(-s.e0)), 1/(1+math.Exp(s.e0))
+	out := &atoms{pInf: s.outside, qInf: s.outside}
+	for i, c := range counts {
+		m := c + 1
+		from, to := binomialWindow(m, 0.5, cloneTail)
+		b := binomialPMF(m, from, 0.5)
+		for a := from; a <= to; a++ {
+			p := 2 * b * (r*a + rest*(m-a)) / m * weights[i]
+			q := 2 * b * (rest*a + r*(m-a)) / m * weights[i]
+			out.loss, out.p, out.q = append(out.loss, math.Log(p/q)), append(out.p, p), append(out.q, q)
+			b *= (m - a) / (a + 1)
+		}
+		out.pInf += 2 * cloneTail * weights[i]
+		out.qInf += 2 * cloneTail * weights[i]
+	}
+	out.sort()
+	return out
+}
+
+// blanket is the exact privacy-blanket bound of k-ary randomized response over n reports, n - 1 of them of others. Each
+// report is uniform ("blanket") with probability g = k/(e^e0 + k - 1); M ~ Bin(n, g) are, and of those a fall on the
+// person's first value and b on the second:
+//
+//	delta = 1/n E max(0, (e^e0 - 1)(a - e^epsilon b) - M (e^epsilon - 1)).
+type blanket struct {
+	e0, n, k float64
+	from, to float64 // of M
+	first    float64 // least s = a + b
+	tails    [][2][]float64
+}
+
+const blanketTail = 1e-17
+
+// newBlanket tabulates, for each s, the tails of the fair binomial a of s from floor(s/2) on: the sums of its
+// probabilities, and of them times a - s/2.
+func newBlanket(e0, n, k float64) *blanket {
+	x := &blanket{e0: e0, n: n, k: k}
+	x.from, x.to = binomialWindow(n, k/(math.Exp(e0)+k-1), blanketTail)
+	lo, _ := binomialWindow(x.from, 2/k, blanketTail)
+	_, hi := binomialWindow(x.to, 2/k, blanketTail)
+	x.first = lo
+	for s := lo; s <= hi; s++ {
+		_, top := binomialWindow(s, 0.5, blanketTail*1e-20)
+		half := math.Floor(s / 2)
+		size := int(top-half) + 2
+		p, moment := make([]float64, size), make([]float64, size)
+		b := binomialPMF(s, half, 0.5)
+		for i := range size - 1 {
+			a := half + float64(i)
+			p[i], moment[i] = b, b*(a-s/2)
+			b *= (s - a) / (a + 1)
+		}
+		for i := size - 2; i >= 0; i-- {
+			p[i] += p[i+1]
+			moment[i] += moment[i+1]
+		}
+		x.tails = append(x.tails, [2][]float64{p, moment})
+	}
+	return x
+}
+
+// delta conditions on s = a + b, of which a is a fair binomial: a (1+e^epsilon) must exceed
+// e^epsilon s + M (e^epsilon - 1)/(e^e0 - 1), so that the inner sum is a tail.
+func (x *blanket) delta(epsilon float64) float64 {
+	g := x.k / (math.Exp(x.e0) + x.k - 1)
+	scale, e := math.Expm1(x.e0), math.Exp(epsilon)
+	rise := math.Expm1(epsilon) / scale
+	total := 0.0
+	pm := binomialPMF(x.n, x.from, g)
+	odds := 2 / (x.k - 2)
+	for m := x.from; m <= x.to; m++ {
+		lo, hi := binomialWindow(m, 2/x.k, blanketTail)
+		lo = max(lo, x.first)
+		hi = min(hi, x.first+float64(len(x.tails)-1))
+		ps := binomialPMF(m, lo, 2/x.k)
+		inner := 0.0
+		for s := lo; s <= hi; s++ {
+			bound := (e*s + m*rise) / (1 + e)
+			t := &x.tails[int(s-x.first)]
+			if i := int(math.Floor(bound)+1) - int(s)/2; i < len(t[0]) {
+				inner += ps * max(0, t[1][i]-(bound-s/2)*t[0][i])
+			}
+			ps *= (m - s) / (s + 1) * odds
+		}
+		total += pm * inner
+		pm *= (x.n - m) / (m + 1) * g / (1 - g)
+	}
+	// Outside the windows the value is at most e^e0 M, and M at most n.
+	return min(1, total*(1+e)*scale/x.n*(1+1e-9)+6*blanketTail*math.Exp(x.e0))
+}

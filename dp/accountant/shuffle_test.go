@@ -1,0 +1,176 @@
+package accountant
+
+import (
+	"errors"
+	"math"
+	"testing"
+)
+
+func TestReferenceShuffle(t *testing.T) {
+	for _, r := range []struct {
+		name  string
+		e     Shuffled
+		delta float64
+		want  float64
+	}{
+		{"32a", Shuffled{Epsilon0: 4, N: 1e4}, 1e-10, .8939133},
+		{"32b", Shuffled{Epsilon0: 1, N: 1e3}, 1e-6, .1824123},
+		{"32c", Shuffled{Epsilon0: 1, N: 1e5}, 1e-6, .0152821},
+		{"32d", Shuffled{Epsilon0: 6, N: 1e6}, 1e-8, .1894656},
+		{"33a", Shuffled{Epsilon0: 4, N: 1e4, Randomizer: BinaryResponse}, 1e-10, .6052560},
+		{"33b", Shuffled{Epsilon0: 1, N: 1e3, Randomizer: BinaryResponse}, 1e-6, .1486706},
+		{"33c", Shuffled{Epsilon0: 1, N: 1e5, Randomizer: BinaryResponse}, 1e-6, .0124299},
+		{"33d", Shuffled{Epsilon0: 4, N: 1e6, Randomizer: BinaryResponse}, 1e-10, .0540172},
+		{"35a", Shuffled{Epsilon0: 4, N: 1e4, Randomizer: KaryResponse, K: 10}, 1e-10, .5588605},
+		{"35b", Shuffled{Epsilon0: 2, N: 2e4, Randomizer: KaryResponse, K: 16}, 1e-8, .0606437},
+	} {
+		near(t, "row "+r.name, epsilon(t, r.e, r.delta, ReplaceOne).Epsilon, r.want, 1e-6)
+	}
+}
+
+// Two answers of n people: the number of ones tells all. Sum over it, with the first person's value 1 or 0 and the
+// others' values the same either way; the worst is a mixture of both values among them, and the bound must cover all.
+func TestShuffleAgainstBruteForce(t *testing.T) {
+	const e0 = 1.3
+	keep := 1 / (1 + math.Exp(-e0))
+	ones := func(values int, n int) []float64 { // the law of the number of ones of n reports, the first `values` true ones
+		law := []float64{1}
+		for i := range n {
+			p := 1 - keep
+			if i < values {
+				p = keep
+			}
+			next := make([]float64, len(law)+1)
+			for j, w := range law {
+				next[j] += w * (1 - p)
+				next[j+1] += w * p
+			}
+			law = next
+		}
+		return law
+	}
+	for _, n := range []int{1, 2, 5, 20} {
+		for _, e := range []float64{.05, .3, .8, 1.2} {
+			worst := 0.0
+			for others := 0; others < n; others++ {
+				p, q := ones(others+1, n), ones(others, n)
+				d, back := 0.0, 0.0
+				for j := range p {
+					d += max(0, p[j]-math.Exp(e)*q[j])
+					back += max(0, q[j]-math.Exp(e)*p[j])
+				}
+				worst = max(worst, d, back)
+			}
+			g, err := Delta(Shuffled{Epsilon0: e0, N: uint64(n), Randomizer: BinaryResponse}, e, ReplaceOne)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Delta < worst*(1-1e-9) {
+				t.Errorf("n = %d, epsilon %v: %v is below the truth %v", n, e, g.Delta, worst)
+			}
+			any, err := Delta(Shuffled{Epsilon0: e0, N: uint64(n)}, e, ReplaceOne)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if any.Delta < g.Delta*(1-1e-9) {
+				t.Errorf("n = %d, epsilon %v: the general bound %v is below the one for two answers %v", n, e, any.Delta, g.Delta)
+			}
+		}
+	}
+	// The blanket sum at k = 3 against the shuffled histogram of three answers, for the worst other values.
+	kary := func(first, n int, others []int) map[[3]int]float64 {
+		z := math.Exp(e0) + 2
+		law := map[[3]int]float64{{}: 1}
+		for i := range n {
+			v := first
+			if i > 0 {
+				v = others[i-1]
+			}
+			next := map[[3]int]float64{}
+			for h, w := range law {
+				for out := range 3 {
+					p := 1 / z
+					if out == v {
+						p = math.Exp(e0) / z
+					}
+					h2 := h
+					h2[out]++
+					next[h2] += w * p
+				}
+			}
+			law = next
+		}
+		return law
+	}
+	for _, others := range [][]int{{0, 0, 0, 0}, {2, 2, 2, 2}, {0, 1, 2, 0}, {1, 1, 2, 2}} {
+		p, q := kary(0, 5, others), kary(1, 5, others)
+		for _, e := range []float64{.1, .6} {
+			d := 0.0
+			for h, w := range p {
+				d += max(0, w-math.Exp(e)*q[h])
+			}
+			g, err := Delta(Shuffled{Epsilon0: e0, N: 5, Randomizer: KaryResponse, K: 3}, e, ReplaceOne)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Delta < d*(1-1e-9) {
+				t.Errorf("others %v, epsilon %v: %v is below the truth %v", others, e, g.Delta, d)
+			}
+		}
+	}
+}
+
+func TestShuffleProperties(t *testing.T) {
+	last := math.Inf(1)
+	for _, n := range []uint64{1, 2, 10, 100, 1e3, 1e4, 1e9} {
+		e := epsilon(t, Shuffled{Epsilon0: 1, N: n}, 1e-6, ReplaceOne).Epsilon
+		if e > last*(1+1e-9) || e > 1 {
+			t.Errorf("%d reports: %v is above %v", n, e, last)
+		}
+		last = e
+	}
+	one := epsilon(t, Shuffled{Epsilon0: 1, N: 1e3}, 1e-6, ReplaceOne).Epsilon
+	near(t, "one round by pld", byPLD(t, Shuffled{Epsilon0: 1, N: 1e3}, 1e-6, ReplaceOne).Epsilon, one, 2e-4*one)
+	ten := epsilon(t, SelfCompose{Shuffled{Epsilon0: 1, N: 1e5}, 10}, 1e-6, ReplaceOne)
+	if ten.Epsilon < .0152821 || ten.Epsilon > 4*.0152821 { // at least one round, and of the order of sqrt(10) of them
+		t.Errorf("ten rounds: %v", ten)
+	}
+	for _, tc := range []struct {
+		e   Shuffled
+		n   Neighbours
+		err error
+	}{
+		{Shuffled{Epsilon0: 1, N: 10}, AddRemove, ErrUnsupported},
+		{Shuffled{Epsilon0: 1, N: 10, Randomizer: DeletionRAPPOR}, ReplaceOne, ErrUnsupported},
+		{Shuffled{Epsilon0: 0, N: 10}, ReplaceOne, ErrParameter},
+		{Shuffled{Epsilon0: math.NaN(), N: 10}, ReplaceOne, ErrParameter},
+		{Shuffled{Epsilon0: 1, N: 0}, ReplaceOne, ErrParameter},
+		{Shuffled{Epsilon0: 1, N: 10, Randomizer: KaryResponse}, ReplaceOne, ErrParameter},
+		{Shuffled{Epsilon0: 1, N: 10, Randomizer: 77}, ReplaceOne, ErrParameter},
+	} {
+		if _, err := Epsilon(tc.e, 1e-6, tc.n); !errors.Is(err, tc.err) {
+			t.Errorf("%+v, %v: %v", tc.e, tc.n, err)
+		}
+	}
+	if e := epsilon(t, Shuffled{Epsilon0: 4, N: 1e4, Randomizer: DeletionRAPPOR}, 1e-10, ZeroOut); math.Abs(e.Epsilon-.6052560) > 1e-6 {
+		t.Errorf("RAPPOR, deletion: %v", e)
+	}
+}
+
+func TestBinomialPMF(t *testing.T) {
+	for _, tc := range []struct{ n, p float64 }{{1, .3}, {5, .5}, {30, .01}, {1000, .37}, {1e5, .5}} {
+		from, to := binomialWindow(tc.n, tc.p, 1e-18)
+		sum, mean := 0.0, 0.0
+		for k := from; k <= to; k++ {
+			w := binomialPMF(tc.n, k, tc.p)
+			sum += w
+			mean += w * k
+		}
+		if math.Abs(sum-1) > 1e-12 || math.Abs(mean/(tc.n*tc.p)-1) > 1e-12 {
+			t.Errorf("n = %v, p = %v: sums to %v, mean %v", tc.n, tc.p, sum, mean)
+		}
+	}
+	if got := binomialPMF(10, 3, .2); math.Abs(got/0.201326592-1) > 1e-13 {
+		t.Errorf("P(Bin(10, 0.2) = 3) = %v", got)
+	}
+}
