@@ -1,0 +1,323 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/service"
+)
+
+// create writes a deployment of a small recipe into a new directory.
+func create(t testing.TB, mode dap.BatchMode) (dir string, a *Addresses) {
+	t.Helper()
+	a, err := Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	first := dap.Time(time.Now().Unix() / 60)
+	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(),
+		MinBatch: 100, BatchMode: mode, TimePrecision: 60, Window: recipe.Between{Start: first, End: first + 60},
+		Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(t.TempDir(), "deployment")
+	if err := Create(dir, r, a); err != nil {
+		t.Fatal(err)
+	}
+	return dir, a
+}
+
+func load(t testing.TB, dir string, role dap.Role) *Aggregator {
+	t.Helper()
+	c, err := LoadAggregator(filepath.Join(dir, role.String()+".toml"), role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestCreate(t *testing.T) {
+	dir, a := create(t, dap.TimeInterval)
+	for _, role := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+		if err := load(t, dir, role).Check(); err != nil {
+			t.Errorf("%v: %v", role, err)
+		}
+	}
+	c, err := LoadCollector(filepath.Join(dir, CollectorFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, token, key, err := c.Read(); err != nil || len(token) < 16 || key == nil {
+		t.Errorf("collector: token of %d bytes, %v", len(token), err)
+	}
+	err = filepath.WalkDir(filepath.Join(dir, "secrets"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// No secret stands outside secrets/.
+	for _, name := range []string{"peer.token", "collector.token", "verify.key"} {
+		secret, err := os.ReadFile(filepath.Join(dir, "secrets", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, public := range []string{LeaderFile, HelperFile, CollectorFile, RecipeFile, "README.txt", "collector.hpke"} {
+			b, err := os.ReadFile(filepath.Join(dir, public))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(b), strings.TrimSpace(string(secret))) {
+				t.Errorf("%s holds %s", public, name)
+			}
+		}
+	}
+	r, _, err := ReadRecipe(filepath.Join(dir, RecipeFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(dir, r, a); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("a second deployment in the same directory: %v", err)
+	}
+	// Two deployments share nothing.
+	other, _ := create(t, dap.TimeInterval)
+	for _, name := range []string{"peer.token", "collector.token", "verify.key", "leader.hpke"} {
+		x, _ := os.ReadFile(filepath.Join(dir, "secrets", name))
+		y, _ := os.ReadFile(filepath.Join(other, "secrets", name))
+		if len(x) == 0 || string(x) == string(y) {
+			t.Errorf("%s is the same in two deployments", name)
+		}
+	}
+}
+
+// edit replaces text in a file of a deployment.
+func edit(t *testing.T, path, old, new string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(b), old) {
+		t.Fatalf("%s does not hold %q", path, old)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(b), old, new, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	for _, c := range []struct{ name, old, new, want string }{
+		{"unknown key", "[public]", "[public]\nport = 1", "public.port"},
+		{"no data", `data = "leader"`, "", "data"},
+		{"no keys", `hpke_keys = ["secrets/leader.hpke"]`, "", "hpke_keys"},
+		{"no recipe", `recipe = "recipe.starling"`, "", "recipe"},
+		{"no collector token", `collector_token = "secrets/collector.token"`, "", "collector_token"},
+		{"no verify key", `verify_keys = [{ id = 1, file = "secrets/verify.key" }]`, "", "verify_keys"},
+		{"deferred leader", `data = "leader"`, "data = \"leader\"\ndeferred = true", "deferred"},
+		{"plain HTTP", `[public]` + "\n" + `address = "127.0.0.1`, `[public]` + "\n" + `address = "0.0.0.0`, "public: address"},
+		{"open local listener", `for the operator alone` + "\n" + `address = "127.0.0.1`, `x` + "\n" + `address = "0.0.0.0`, "local.address"},
+		{"limit", `data = "leader"`, "data = \"leader\"\nlimits = { workers = -1 }", "limits"},
+		{"log level", `data = "leader"`, "data = \"leader\"\nlog = { level = \"chatty\" }", "chatty"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, _ := create(t, dap.TimeInterval)
+			path := filepath.Join(dir, LeaderFile)
+			edit(t, path, c.old, c.new)
+			_, err := LoadAggregator(path, dap.RoleLeader)
+			var config *service.ConfigError
+			if !errors.As(err, &config) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want a ConfigError about %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(t *testing.T, dir string)
+		want  string
+	}{
+		{"secret for all to read", func(t *testing.T, dir string) {
+			if err := os.Chmod(filepath.Join(dir, "secrets/leader.hpke"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, "chmod 600"},
+		{"key file cut", func(t *testing.T, dir string) {
+			if err := os.Truncate(filepath.Join(dir, "secrets/leader.hpke"), 20); err != nil {
+				t.Fatal(err)
+			}
+		}, "leader.hpke"},
+		{"verify key of another length", func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, "secrets/verify.key"), []byte("abcd\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "64 hexadecimal digits"},
+		{"short token", func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, "secrets/peer.token"), []byte("swallow\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "token"},
+		{"missing token", func(t *testing.T, dir string) {
+			if err := os.Remove(filepath.Join(dir, "secrets/peer.token")); err != nil {
+				t.Fatal(err)
+			}
+		}, "peer_token"},
+		{"recipe cut", func(t *testing.T, dir string) {
+			if err := os.Truncate(filepath.Join(dir, RecipeFile), 30); err != nil {
+				t.Fatal(err)
+			}
+		}, "recipe"},
+		{"collector's key is none", func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, "collector.hpke"), []byte{1, 2}, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, "collector_hpke"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, _ := create(t, dap.TimeInterval)
+			c.spoil(t, dir)
+			err := load(t, dir, dap.RoleLeader).Check()
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want something about %s", err, c.want)
+			}
+		})
+	}
+}
+
+// TestParts starts both aggregators, looks at their listeners, stops them, and audits and locks their stores.
+func TestParts(t *testing.T) {
+	dir, a := create(t, dap.TimeInterval)
+	leader, helper := load(t, dir, dap.RoleLeader), load(t, dir, dap.RoleHelper)
+	log := slog.New(slog.DiscardHandler)
+	parts := append(helper.Parts(log, Listeners{a.Helper, a.HelperLocal}), leader.Parts(log, Listeners{a.Leader, a.LeaderLocal})...)
+	ctx, cancel := context.WithCancel(t.Context())
+	up, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- service.Run(ctx, 0, func() { close(up) }, parts...) }()
+	select {
+	case <-up:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	for _, c := range []*Aggregator{leader, helper} {
+		for _, path := range []string{"/livez", "/readyz", "/statusz", "/metrics"} {
+			resp, err := http.Get("http://" + string(c.Local.Address) + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("%v %s: status %d", c.Role, path, resp.StatusCode)
+			}
+		}
+		resp, err := http.Get("http://" + string(c.Public.Address) + "/" + dap.HpkeConfigPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("%v: keys: status %d", c.Role, resp.StatusCode)
+		}
+		if _, err := c.Audit(t.Context()); !errors.Is(err, disk.ErrLocked) {
+			t.Errorf("%v: an audit of a running aggregator: %v", c.Role, err)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*Aggregator{leader, helper} {
+		if faults, err := c.Audit(t.Context()); err != nil || len(faults) > 0 {
+			t.Errorf("%v: audit: %v, %v", c.Role, faults, err)
+		}
+	}
+}
+
+func TestSession(t *testing.T) {
+	dir, _ := create(t, dap.TimeInterval)
+	config, err := LoadCollector(filepath.Join(dir, CollectorFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := config.Open(collector.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := s.Recipe().Window.(recipe.Between)
+	begin, _ := s.Recipe().TimePrecision.Begin(w.Start)
+	now := begin.Add(150 * time.Second)
+	from, to, err := s.Interval(now)
+	if err != nil || !from.Equal(begin) || !to.Equal(begin.Add(3*time.Minute)) {
+		t.Errorf("first interval from %v to %v, %v", from, to, err)
+	}
+	// What was collected is not asked for again, and the window's end is the last.
+	s.state.Next = to
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = config.Open(collector.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Interval(now); !errors.Is(err, ErrNothingNew) {
+		t.Errorf("an interval that has been collected: %v", err)
+	}
+	from, to, err = s.Interval(begin.Add(100 * time.Hour))
+	if err != nil || !from.Equal(begin.Add(3*time.Minute)) || !to.Equal(begin.Add(time.Hour)) {
+		t.Errorf("last interval from %v to %v, %v", from, to, err)
+	}
+	if s.Pending() {
+		t.Error("a question is pending that nobody asked")
+	}
+	if err := os.WriteFile(string(config.State), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Open(collector.Options{}); err == nil {
+		t.Error("a damaged state is accepted")
+	}
+}
+
+func Example() {
+	dir, _ := os.MkdirTemp("", "starling")
+	defer os.RemoveAll(dir)
+	addresses, err := Loopback()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer addresses.Close()
+	r, err := recipe.New(recipe.Options{Name: "Do you like birds?", Query: recipe.Count{}, MinBatch: 100,
+		Leader: addresses.LeaderURL(), Helper: addresses.HelperURL()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := Create(filepath.Join(dir, "demo"), r, addresses); err != nil {
+		fmt.Println(err)
+		return
+	}
+	leader, err := LoadAggregator(filepath.Join(dir, "demo", LeaderFile), dap.RoleLeader)
+	fmt.Println(leader.Role, len(leader.Tasks), err)
+	// Output: leader 1 <nil>
+}
