@@ -49,7 +49,7 @@ var errHelp = errors.New("help")
 
 // run finds the command that args name and runs it.
 func (c *command) run(ctx context.Context, e *env, path string, args []string) error {
-	path = strings.TrimSpace(path + " " + c.name)
+	path = strings.TrimSpace(strings.TrimSpace(path) + " " + c.name)
 	if c.setup == nil {
 		if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" || args[0] == "-help" {
 			if len(args) > 1 {

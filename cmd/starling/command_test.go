@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/lab"
+	"github.com/starling-agg/starling/recipe"
+)
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		args, rest []string
+		n          int
+		asJSON     bool
+		fails      bool
+	}{
+		{args: nil},
+		{args: []string{"a", "--n", "3", "b", "-json"}, rest: []string{"a", "b"}, n: 3, asJSON: true},
+		{args: []string{"--n=4", "--", "--json", "a"}, rest: []string{"--json", "a"}, n: 4},
+		{args: []string{"a", "--", "-n"}, rest: []string{"a", "-n"}},
+		{args: []string{"--n"}, fails: true},
+		{args: []string{"a", "--unknown"}, fails: true},
+	} {
+		flags := flag.NewFlagSet("x", flag.ContinueOnError)
+		flags.SetOutput(io.Discard)
+		n, asJSON := flags.Int("n", 0, ""), flags.Bool("json", false, "")
+		rest, err := parse(flags, c.args)
+		if (err != nil) != c.fails || (err == nil && (!slices.Equal(rest, c.rest) || *n != c.n || *asJSON != c.asJSON)) {
+			t.Errorf("%q: got %q, n %d, json %v, %v", c.args, rest, *n, *asJSON, err)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"lab", "lab", 0}, {"lba", "lab", 2}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"serv", "serve", 1}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("%q to %q: %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// TestExitCodes holds docs/compatibility.md to the codes.
+func TestExitCodes(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/compatibility.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := []int{exitDone, exitFailed, exitUsage, exitInput, exitUnreachable, exitNotYet, exitCheck, exitInterrupted}
+	for _, code := range codes {
+		if !strings.Contains(string(doc), fmt.Sprintf("| %d | ", code)) {
+			t.Errorf("docs/compatibility.md does not explain exit code %d", code)
+		}
+	}
+	var w strings.Builder
+	for _, c := range []struct {
+		err  error
+		code int
+		want string
+	}{
+		{nil, 0, ""},
+		{errors.New("a cause"), exitFailed, "starling: error: a cause\n"},
+		{context.Canceled, exitInterrupted, "starling: error: context canceled\n"},
+		{fmt.Errorf("read: %w", os.ErrNotExist), exitInput, "starling: error: read: file does not exist\n"},
+		{failf(exitNotYet, "wait", "too few"), exitNotYet, "starling: error: too few\nstarling: hint: wait\n"},
+		{fmt.Errorf("collect: %w", failf(exitNotYet, "wait", "too few")), exitNotYet, "starling: error: collect: too few\nstarling: hint: wait\n"},
+	} {
+		w.Reset()
+		if code := say(&w, c.err); code != c.code || w.String() != c.want {
+			t.Errorf("%v: code %d, text %q", c.err, code, w.String())
+		}
+	}
+}
+
+// TestCommandsSpeak: every command explains itself, with examples, and offers JSON.
+func TestCommandsSpeak(t *testing.T) {
+	var walk func(c *command, path string)
+	walk = func(c *command, path string) {
+		var out strings.Builder
+		e := &env{stdout: &out, stderr: &out}
+		path = strings.TrimSpace(path + " " + c.name)
+		if err := c.run(t.Context(), e, strings.TrimSuffix(path, c.name), []string{"--help"}); err != nil {
+			t.Errorf("%s --help: %v", path, err)
+		}
+		if !strings.Contains(out.String(), "Usage: "+path) || c.short == "" || strings.HasSuffix(c.short, ".") {
+			t.Errorf("%s --help:\n%s", path, out.String())
+		}
+		if c.sub == nil {
+			if len(c.examples) == 0 {
+				t.Errorf("%s has no example", path)
+			}
+			if !strings.Contains(out.String(), "--json") {
+				t.Errorf("%s has no --json", path)
+			}
+		}
+		for _, s := range c.sub {
+			walk(s, path)
+		}
+	}
+	walk(root(), "")
+}
+
+func TestProgress(t *testing.T) {
+	s := lab.Progress{Phase: 3, Phases: 5, Name: "verify", Rate: 1234.5, Left: 3200 * time.Millisecond,
+		Counts: []lab.Count{{Party: "leader", Done: 1000, Total: 20190}, {Party: "helper", Done: 900, Total: 20190}}}
+	const want = "[3/5] verify  leader 1,000/20,190  helper 900/20,190  1,235/s  3s left"
+	if got := progressLine(s); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	var quiet, watched strings.Builder
+	over := lab.Progress{Phase: 3, Phases: 5, Name: "verify", Over: true, Took: 1500 * time.Millisecond}
+	for _, c := range []struct {
+		e    *env
+		want string
+		out  *strings.Builder
+	}{
+		{&env{stderr: &quiet}, "[3/5] verify 1.5 s\n", &quiet},
+		{&env{stderr: &watched, watched: true, width: 21}, "[3/5] verify  leader\r                    \r[3/5] verify 1.5 s\n", &watched},
+	} {
+		p := newProgress(c.e)
+		p.show(s)
+		p.show(over)
+		p.end()
+		if c.out.String() != c.want {
+			t.Errorf("got %q, want %q", c.out.String(), c.want)
+		}
+	}
+}
+
+func TestParseQuery(t *testing.T) {
+	for text, want := range map[string]recipe.Query{
+		"count": recipe.Count{}, "sum:255": recipe.Sum{Max: 255}, "mean:7": recipe.Mean{Max: 7},
+		"histogram:21": recipe.Histogram{Length: 21}, "multihot:8:3": recipe.Multihot{Length: 8, MaxWeight: 3},
+		"sumvec:100:15": recipe.SumVec{Length: 100, Max: 15},
+	} {
+		if got, err := parseQuery(text); err != nil || got != want {
+			t.Errorf("%q: got %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "sum", "count:3", "histogram:x", "histogram:-1", "multihot:8", "histogram:9999999999", "sum:1:2", "histogram:3:"} {
+		if q, err := parseQuery(text); err == nil {
+			t.Errorf("%q: accepted as %v", text, q)
+		}
+	}
+}
+
+func TestParseValue(t *testing.T) {
+	histogram, vector := recipe.Histogram{Length: 3}, recipe.SumVec{Length: 2, Max: 9}
+	for _, c := range []struct {
+		q    recipe.Query
+		text string
+		want client.Value
+	}{
+		{recipe.Count{}, "Yes", client.Bool(true)}, {recipe.Count{}, "0", client.Bool(false)},
+		{recipe.Sum{Max: 9}, " 7 ", client.Number(7)}, {histogram, "2", client.Bucket(2)},
+	} {
+		if got, ok := parseValue(c.q, c.text); !ok || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%v, %q: not read", c.q, c.text)
+		}
+	}
+	for _, c := range []struct {
+		q    recipe.Query
+		text string
+	}{
+		{recipe.Count{}, "maybe"}, {recipe.Sum{Max: 9}, "-1"}, {recipe.Sum{Max: 9}, "1.5"}, {histogram, "3"}, {histogram, ""},
+		{vector, "1"}, {vector, "1,2,3"}, {vector, "1,x"},
+	} {
+		if _, ok := parseValue(c.q, c.text); ok {
+			t.Errorf("%v, %q: accepted", c.q, c.text)
+		}
+	}
+	if _, ok := parseValue(vector, "1, 2"); !ok {
+		t.Error("a vector is not read")
+	}
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/lab/deploy"
+)
+
+// bin is where the real binary was built.
+var bin string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+// buildAndRun builds the binary as users do, and runs the tests.
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "starling-bin-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		name := "starling"
+		if runtime.GOOS == "windows" {
+			name += ".exe"
+		}
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", filepath.Join(dir, name), ".").CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build the binary:", err)
+		return 1
+	}
+	bin = dir
+	return m.Run()
+}
+
+// TestScripts runs the files in testdata/script on the real binary. `exit N command...` wants the exit code N;
+// `wait-for CONFIG...` waits until the aggregators are ready.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"),
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
+			e.Setenv("LC_ALL", "C.UTF-8")
+			e.Setenv("NO_PROXY", "127.0.0.1")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exit": exitCode, "wait-for": waitFor,
+		},
+	})
+}
+
+// exitCode runs a command in the foreground and compares its exit code; stdout and stderr are there to look at.
+func exitCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exit CODE command...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	if e := new(exec.ExitError); errors.As(err, &e) {
+		code = e.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// waitFor asks aggregators in other processes whether they are ready; there is no signal to wait on.
+func waitFor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: wait-for CONFIG...")
+	}
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	late := time.After(30 * time.Second)
+	for _, path := range args {
+		role := dap.RoleLeader
+		if filepath.Base(path) == deploy.HelperFile {
+			role = dap.RoleHelper
+		}
+		c, err := deploy.LoadAggregator(ts.MkAbs(path), role)
+		ts.Check(err)
+		for {
+			resp, err := http.Get("http://" + string(c.Local.Address) + "/readyz")
+			if err == nil {
+				resp.Body.Close()
+				if resp.StatusCode == http.StatusOK {
+					break
+				}
+			}
+			select {
+			case <-ticker.C:
+			case <-late:
+				ts.Fatalf("%s is not ready: %v", path, err)
+			}
+		}
+	}
+}
