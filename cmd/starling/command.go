@@ -44,9 +44,6 @@ type command struct {
 	sub   []*command
 }
 
-// errHelp: help was asked for and has been printed.
-var errHelp = errors.New("help")
-
 // run finds the command that args name and runs it.
 func (c *command) run(ctx context.Context, e *env, path string, args []string) error {
 	path = strings.TrimSpace(strings.TrimSpace(path) + " " + c.name)

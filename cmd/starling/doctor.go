@@ -150,6 +150,9 @@ func stuck(t *status.Task) error {
 		if s.Quarantined {
 			return fmt.Errorf("%d reports were set aside: %s", s.Reports, s.Why)
 		}
+	}
+	if len(t.Stuck) > 0 {
+		s := t.Stuck[0]
 		return fmt.Errorf("%d reports wait after %d attempts: %s", s.Reports, s.Attempts, s.Why)
 	}
 	if t.PeerUnreadable != "" {
