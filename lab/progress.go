@@ -74,6 +74,16 @@ func (s statusReader) read(ctx context.Context) (*status.Status, error) {
 	return &st, nil
 }
 
+// serverCounts is how far leader and helper are with total reports. What the leader alone rejects never reaches the
+// helper, so the helper may end below the total.
+func serverCounts(t *status.Task, total uint64) []Count {
+	counts := []Count{{"leader", t.Done, total}}
+	if t.Peer != nil {
+		counts = append(counts, Count{"helper", t.Peer.Done, total})
+	}
+	return counts
+}
+
 // verify waits until every acknowledged report is verified or rejected, and takes down the rejections.
 func (r *run) verify(ctx context.Context) error {
 	ticker := time.NewTicker(every)
@@ -85,11 +95,7 @@ func (r *run) verify(ctx context.Context) error {
 		}
 		t := &st.Tasks[0]
 		p := Progress{Phase: r.phase, Phases: phases, Name: "verify", Rate: t.ReportsPerSec,
-			Left: time.Duration(t.SecondsLeft * float64(time.Second)), Counts: []Count{{"leader", t.Done, r.report.acknowledged}}}
-		if t.Peer != nil {
-			// What the leader alone rejected never reaches the helper, so the helper's total is not known beforehand.
-			p.Counts = append(p.Counts, Count{"helper", t.Peer.Done, max(t.Peer.Total, t.Peer.Done)})
-		}
+			Left: time.Duration(t.SecondsLeft * float64(time.Second)), Counts: serverCounts(t, r.report.acknowledged)}
 		r.o.Progress(p)
 		if t.Counts.Acknowledged >= r.report.acknowledged && t.Counts.Waiting == 0 {
 			for reason, n := range t.Counts.Rejected {

@@ -33,7 +33,7 @@ func (r *run) upload(ctx context.Context) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := r.watchUpload(&done)
+	stop := r.watchUpload(ctx, &done)
 	defer stop()
 	var devices sync.WaitGroup
 	for range r.o.Workers {
@@ -92,8 +92,8 @@ func (r *run) uploadValues(ctx context.Context, values []int) ([]dap.Report, err
 	return reports, nil
 }
 
-// watchUpload tells how far the devices are until stop is called.
-func (r *run) watchUpload(done *atomic.Uint64) (stop func()) {
+// watchUpload tells how far the devices, and behind them the servers, are until stop is called.
+func (r *run) watchUpload(ctx context.Context, done *atomic.Uint64) (stop func()) {
 	over, gone := make(chan struct{}), make(chan struct{})
 	begin, total := time.Now(), uint64(len(r.values))
 	go func() {
@@ -111,6 +111,10 @@ func (r *run) watchUpload(done *atomic.Uint64) (stop func()) {
 				Rate: float64(n) / time.Since(begin).Seconds()}
 			if p.Rate > 0 {
 				p.Left = time.Duration(float64(total-n) / p.Rate * float64(time.Second))
+			}
+			// The servers verify while devices still send; a status that cannot be had now is not missed.
+			if st, err := r.status.read(ctx); err == nil {
+				p.Counts = append(p.Counts, serverCounts(&st.Tasks[0], total)...)
 			}
 			r.o.Progress(p)
 		}

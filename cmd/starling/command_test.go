@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/lab"
+	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -184,5 +186,48 @@ func TestParseValue(t *testing.T) {
 	}
 	if _, ok := parseValue(vector, "1, 2"); !ok {
 		t.Error("a vector is not read")
+	}
+}
+
+// TestKeptReadme holds the commands that a kept deployment's README.txt shows to those there are.
+func TestKeptReadme(t *testing.T) {
+	a, err := deploy.Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := deploy.Create(dir, r, a); err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile(filepath.Join(dir, "README.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for line := range strings.Lines(string(readme)) {
+		words, ok := strings.CutPrefix(line, "  starling ")
+		if !ok {
+			continue
+		}
+		shown++
+		c := root()
+		for _, word := range strings.Fields(words) {
+			at := slices.IndexFunc(c.sub, func(s *command) bool { return s.name == word })
+			if at < 0 {
+				t.Errorf("README.txt shows %q; there is no %s in %s", strings.TrimSpace(line), word, c.name)
+				break
+			}
+			if c = c.sub[at]; c.sub == nil {
+				break
+			}
+		}
+	}
+	if shown < 9 || !strings.Contains(string(readme), "fewer than 100 reports") || !strings.Contains(string(readme), "--simulate 111 ") {
+		t.Errorf("README.txt shows %d commands:\n%s", shown, readme)
 	}
 }

@@ -107,10 +107,15 @@ func Create(dir string, r *recipe.Recipe, a *Addresses) error {
 		rand.Read(token[:])
 		w.file(filepath.Join(secretsDir, name), 0o600, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
 	}
-	w.template(LeaderFile, leaderConfig, a)
-	w.template(HelperFile, helperConfig, a)
-	w.template(CollectorFile, collectorConfig, a)
-	w.template(readmeFile, readme, a)
+	fields := struct {
+		*Addresses
+		MinBatch, Enough uint64
+		Unit             dap.TimePrecision
+	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.TimePrecision}
+	w.template(LeaderFile, leaderConfig, fields)
+	w.template(HelperFile, helperConfig, fields)
+	w.template(CollectorFile, collectorConfig, fields)
+	w.template(readmeFile, readme, fields)
 	return w.err
 }
 
@@ -129,13 +134,13 @@ func (w *writer) file(name string, mode fs.FileMode, b []byte) {
 	}
 }
 
-func (w *writer) template(name, text string, a *Addresses) {
+func (w *writer) template(name, text string, fields any) {
 	if w.err != nil {
 		return
 	}
 	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err == nil {
-		err = errors.Join(template.Must(template.New(name).Parse(text)).Execute(f, a), f.Close())
+		err = errors.Join(template.Must(template.New(name).Parse(text)).Execute(f, fields), f.Close())
 	}
 	if err != nil {
 		w.err = fmt.Errorf("deploy: write %s: %w", name, err)
@@ -192,12 +197,16 @@ In one terminal each:
   starling serve helper helper.toml
   starling serve leader leader.toml
 Then, in a third:
-  starling recipe show recipe.starling
-  starling send recipe.starling 3 0 1 20
+  starling recipe show recipe.starling                    what is asked, and the guarantee
+  starling send recipe.starling 1                         one answer
+  {{printf "starling send --simulate %d recipe.starling" .Enough | printf "%-54s"}}  made-up answers
   starling status leader.toml helper.toml
-  starling why leader.toml
+  starling why leader.toml                                what keeps the result back
   starling collect collector.toml
   starling doctor leader.toml helper.toml
+
+Nothing is released about fewer than {{.MinBatch}} reports. Report times are cut to {{.Unit}} seconds, and a unit of
+time that has been collected takes no more reports: the leader then answers batch_collected until the next one begins.
 
 secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not.
 `
