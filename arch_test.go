@@ -20,14 +20,14 @@ const module = "github.com/starling-agg/starling"
 // floors, from the ground up: a package may import packages of its own wing and of lower floors.
 var floors = [][]string{
 	{"disk", "sealed"},
-	{"service"},
+	{"service", "internal/draw"},
 	{"dp"},
 	{"vdaf"},
 	{"dap"},
 	{"recipe", "internal/exchange"},
 	{"aggregator"},
 	{"client", "collector"},
-	{"lab"},
+	{"lab", "figures"},
 	{"cmd", "test"},
 }
 

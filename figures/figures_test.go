@@ -1,0 +1,278 @@
+package figures
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/xml"
+	"errors"
+	"image/png"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/internal/draw"
+)
+
+// TestDraw draws everything, with a panel where there would be twelve, and reads it back.
+func TestDraw(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	var told []string
+	done, err := Draw(t.Context(), Options{Dir: dir, Tasks: []uint64{20}, Alphabets: []float64{1e3},
+		Progress: func(o Output) { told = append(told, o.Name) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(told, Names()) || len(done) != len(told) {
+		t.Fatalf("told of %q", told)
+	}
+	for _, o := range done {
+		if !slices.Equal(o.Files, []string{o.Name + ".png", o.Name + ".svg", o.Name + ".csv"}) || o.Title == "" {
+			t.Errorf("%+v", o)
+		}
+		read := func(suffix string) []byte {
+			b, err := os.ReadFile(filepath.Join(dir, o.Name+suffix))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		img, err := png.Decode(bytes.NewReader(read(".png")))
+		if err != nil || img.Bounds().Dx() < 1600 {
+			t.Errorf("%s: %v, %v", o.Name, img.Bounds(), err)
+		}
+		for d := xml.NewDecoder(bytes.NewReader(read(".svg"))); ; {
+			if _, err := d.Token(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", o.Name, err)
+			}
+		}
+		if svg := string(read(".svg")); !strings.Contains(svg, "<title>"+o.Title+"</title>") || strings.Contains(svg, "NaN") ||
+			strings.Contains(svg, "Inf") || strings.Contains(svg, "^{") {
+			t.Errorf("%s: the SVG is not clean", o.Name)
+		}
+		rows, err := csv.NewReader(bytes.NewReader(read(".csv"))).ReadAll()
+		if err != nil || len(rows) < 6 {
+			t.Fatalf("%s: %d rows, %v", o.Name, len(rows), err)
+		}
+		if rows[0][len(rows[0])-1] == "error" {
+			checkCurves(t, o.Name, rows[1:])
+		}
+	}
+}
+
+// checkCurves holds every panel to the order that the paper shows: noise costs, a secret sample costs less than a known
+// one, and privacy loss distributions prove at least what moments do.
+func checkCurves(t *testing.T, name string, rows [][]string) {
+	t.Helper()
+	type at struct{ panel, m string }
+	moments, plain, rings := map[at]float64{}, map[at]float64{}, 0
+	agg := map[string][]float64{}
+	var panels []string
+	for _, r := range rows {
+		v, err := strconv.ParseFloat(r[8], 64)
+		if err != nil || !(v > 0) || math.IsInf(v, 1) {
+			t.Fatalf("%s: %q", name, r)
+		}
+		key := at{strings.Join(r[:3], " "), r[3]}
+		if !slices.Contains(panels, key.panel) {
+			panels = append(panels, key.panel)
+		}
+		switch {
+		case r[5] == "NONPRIVIMPSAMP" || r[5] == "NONPRIV":
+			plain[key] = v
+		case r[6] == "rdp":
+			moments[key] = v
+			if v <= plain[key] {
+				t.Errorf("%s: %q: no more than without noise, %v", name, r, plain[key])
+			}
+		case r[6] == "pld":
+			rings++
+		case r[5] == "AGG":
+			m, _ := strconv.ParseFloat(r[3], 64)
+			agg[key.panel] = append(agg[key.panel], m, v)
+		}
+	}
+	for key, v := range moments {
+		m, _ := strconv.ParseFloat(key.m, 64)
+		points := agg[key.panel]
+		for i := 0; i+3 < len(points); i += 2 {
+			if points[i] < m && m <= points[i+2] && v > 1.1*max(points[i+1], points[i+3]) {
+				t.Errorf("%s: %v: SAMPAGG %v, AGG %v", name, key, v, points[i+1])
+			}
+		}
+	}
+	if rings < len(panels) {
+		t.Errorf("%s: %d rings in %d panels", name, rings, len(panels))
+	}
+}
+
+func TestOptions(t *testing.T) {
+	good := Options{Dir: "x"}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, spoil := range map[string]func(*Options){
+		"no directory":  func(o *Options) { o.Dir = "" },
+		"unknown name":  func(o *Options) { o.Only = []string{"paper-000-figure-4"} },
+		"epsilon NaN":   func(o *Options) { o.Epsilon = math.NaN() },
+		"epsilon below": func(o *Options) { o.Epsilon = -1 },
+		"delta one":     func(o *Options) { o.Delta = 1 },
+		"few people":    func(o *Options) { o.People = 10 },
+		"people Inf":    func(o *Options) { o.People = math.Inf(1) },
+		"no alphabet":   func(o *Options) { o.Alphabets = []float64{} },
+		"alphabet NaN":  func(o *Options) { o.Alphabets = []float64{math.NaN()} },
+		"five tasks":    func(o *Options) { o.Tasks = []uint64{1, 2, 3, 4, 5} },
+		"no tasks":      func(o *Options) { o.Tasks = []uint64{0} },
+	} {
+		o := good
+		spoil(&o)
+		if _, err := Draw(t.Context(), o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	done, err := Draw(ctx, Options{Dir: t.TempDir()})
+	if !errors.Is(err, context.Canceled) || len(done) != 0 {
+		t.Errorf("%v, %v", done, err)
+	}
+	// A cancellation between two outputs leaves the first.
+	ctx, cancel = context.WithCancel(t.Context())
+	dir := t.TempDir()
+	done, err = Draw(ctx, Options{Dir: dir, Only: Names()[7:], Progress: func(Output) { cancel() }})
+	if !errors.Is(err, context.Canceled) || len(done) != 1 {
+		t.Errorf("%v, %v", done, err)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 3 {
+		t.Errorf("%d files", len(files))
+	}
+}
+
+// What paper 004 says of its figure 2: the theorem at n users is about the older bound at 10 n.
+func TestShufflingFigure(t *testing.T) {
+	out, err := shuffling(Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := map[string]float64{}
+	for _, r := range out.rows[1:] {
+		e0, _ := strconv.ParseFloat(r[1], 64)
+		v[r[0]+" "+strconv.FormatFloat(e0, 'f', 2, 64)+" "+r[2]], _ = strconv.ParseFloat(r[3], 64)
+	}
+	for _, e0 := range []string{"0.10", "0.50", "0.70", "1.00"} {
+		for _, n := range [][2]string{{"1000", "10000"}, {"10000", "100000"}, {"100000", "1000000"}} {
+			if e0 == "1.00" && n[0] == "1000" {
+				continue // both are cut at epsilon0
+			}
+			if r := v[n[0]+" "+e0+" Theorem 5.1"] / v[n[1]+" "+e0+" EFMRTT19"]; !(r > 0.9 && r < 1.6) {
+				t.Errorf("epsilon0 %s: theorem 5.1 at %s users is %.2f of EFMRTT19 at %s", e0, n[0], r, n[1])
+			}
+		}
+	}
+	for _, r := range []struct {
+		key  string
+		want float64
+	}{
+		{"1000 1.00 clones, exact sum", .1824123}, {"100000 1.00 clones, exact sum", .0152821}, {"10000 1.00 Theorem 5.1", .4077596},
+	} {
+		if math.Abs(v[r.key]-r.want) > 1e-6 {
+			t.Errorf("%s: %v, want %v", r.key, v[r.key], r.want)
+		}
+	}
+}
+
+// The growth that paper 004, table 1, states is that of the formulas.
+func TestAmplificationTable(t *testing.T) {
+	out, err := amplification(Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range out.rows[1:] {
+		var v []float64
+		for _, s := range r[1:] {
+			x, _ := strconv.ParseFloat(s, 64)
+			v = append(v, x)
+		}
+		if r[0] == "None" {
+			continue
+		}
+		if math.Abs(v[1]-v[0]) > 0.1 || math.Abs(v[2]+0.5) > 0.01 || v[5] > v[4] {
+			t.Errorf("%q", r)
+		}
+	}
+}
+
+// docs/figures.md shows every output, and every number of the examples as it comes out.
+func TestDocs(t *testing.T) {
+	b, err := os.ReadFile("../docs/figures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(b)
+	for _, name := range Names() {
+		if !strings.Contains(doc, "](figures/"+name+".svg)") {
+			t.Errorf("docs/figures.md does not show %s", name)
+		}
+		if _, err := os.Stat("../docs/figures/" + name + ".svg"); err != nil {
+			t.Error(err)
+		}
+	}
+	all, err := claims()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		row := "| " + c.example + " | " + draw.Plain(c.what) + " | " + draw.Plain(c.states) + " | " + draw.Plain(ceiling(c.value, 5)) + " | "
+		if !strings.Contains(doc, row) {
+			t.Errorf("docs/figures.md has no row %s", row)
+		}
+	}
+	var drawn strings.Builder
+	for _, name := range Names() {
+		b, _ := os.ReadFile("../docs/figures/" + name + ".svg")
+		drawn.Write(b)
+	}
+	claims := regexp.MustCompile(`× [0-9,.]+ at M = [0-9,]+`).FindAllString(doc, -1)
+	for _, s := range claims {
+		if !strings.Contains(drawn.String(), s) {
+			t.Errorf("no picture has %q", s)
+		}
+	}
+	if len(claims) == 0 {
+		t.Error("docs/figures.md quotes no ratio")
+	}
+	// The pictures that are quick to draw are those of this code.
+	dir := t.TempDir()
+	quick := []string{"paper-000-examples", "paper-004-figure-2", "paper-004-table-1"}
+	if _, err := Draw(t.Context(), Options{Dir: dir, Only: quick}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range quick {
+		words := func(path string) string {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, s, _ := strings.Cut(string(b), "<title>")
+			s, _, ok := strings.Cut(s, "</desc>")
+			if !ok {
+				t.Fatalf("%s: no description", path)
+			}
+			return s
+		}
+		if words(filepath.Join(dir, name+".svg")) != words("../docs/figures/"+name+".svg") {
+			t.Errorf("docs/figures/%s.svg is stale: go run ./cmd/starling figures --out DIR, and copy it", name)
+		}
+	}
+}
