@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+)
+
+// TestOracle breaks the system in one way after the other, from outside, and demands that the oracle sees it.
+func TestOracle(t *testing.T) {
+	interval, selected := tours[0], tours[2]
+	for _, c := range []struct {
+		name   string
+		cfg    config
+		change func(*world)
+		want   string
+	}{
+		{"a report counted twice", interval, func(w *world) { w.collide = true }, "counts 2 times"},
+		{"another report counted twice", selected, func(w *world) { w.collide = true }, "counts 2 times"},
+		{"a batch below the minimum", interval, func(w *world) { w.cfg.min *= 4 }, "the minimum is 20"},
+		{"an acknowledged report that was never stored", interval, func(w *world) {
+			w.net.forge = func(m *message, a *answer) {
+				if strings.HasSuffix(m.url.Path, "/reports") {
+					a.status, a.body = 200, nil // as if those that were refused had been taken
+				}
+			}
+		}, "were acknowledged, the leader knows of"},
+		{"a refusal that says too late", interval, func(w *world) {
+			w.net.forge = func(m *message, a *answer) {
+				if strings.HasSuffix(m.url.Path, "/reports") && len(a.body) == 0 {
+					id := must(dap.Collect(dap.Reports(m.body, nil)))[0].Metadata.ID
+					a.body = must(dap.AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: id, Error: dap.ReportDropped}}))
+				}
+			}
+		}, "was refused"},
+		{"a second answer to one collection", selected, func(w *world) {
+			w.net.forge = func(m *message, a *answer) {
+				if strings.Contains(m.url.Path, "/collection_jobs/") && len(a.body) > 0 && len(w.oracle.results) > 0 {
+					a.body = slices.Clone(a.body)
+					a.body[len(a.body)-1] ^= 1
+				}
+			}
+		}, "two answers from leader"},
+		{"a second answer to one job", interval, func(w *world) {
+			n := byte(0)
+			w.net.forge = func(m *message, a *answer) {
+				if strings.HasSuffix(m.url.Path, "/aggregation_jobs") && a.status < 300 {
+					if len(a.body) > 0 {
+						a.body = append(slices.Clone(a.body), n) // the leader repeats what it cannot read
+						n++
+					}
+				}
+			}
+		}, "two answers from helper"},
+		{"a helper that never comes back", interval, func(w *world) {
+			w.net.forge = func(m *message, a *answer) {
+				if m.to == w.helper && strings.HasSuffix(m.url.Path, "/aggregation_jobs") {
+					a.status, a.body, a.header = 503, nil, nil
+					w.helper.life.shaken = true // an error that is expected
+				}
+			}
+		}, "without faults"},
+		{"a result with a report that nobody sent", interval, func(w *world) {
+			w.net.forge = func(*message, *answer) {
+				for _, r := range w.oracle.reports {
+					r.acked, r.maybe = 0, 0
+				}
+			}
+		}, "never reached the leader"},
+		{"a result with a report that is not valid", interval, func(w *world) {
+			w.net.forge = func(*message, *answer) {
+				for _, r := range w.oracle.reports {
+					r.valid = false
+				}
+			}
+		}, "is not valid"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := run(t, c.cfg, c.change)
+			if !slices.ContainsFunc(w.oracle.violations, func(v string) bool { return strings.Contains(v, c.want) }) {
+				t.Errorf("violations %q, want one with %q\n%s", w.oracle.violations, c.want, w.dump())
+			}
+		})
+	}
+}
+
+// lying is a disk that says that it has synced, and has not: what some disks do.
+type lying struct{ disk.FS }
+
+func (l lying) Create(name string) (disk.File, error)     { return wrapFile(l.FS.Create(name)) }
+func (l lying) OpenAppend(name string) (disk.File, error) { return wrapFile(l.FS.OpenAppend(name)) }
+func (l lying) OpenWrite(name string) (disk.File, error)  { return wrapFile(l.FS.OpenWrite(name)) }
+
+type lyingFile struct{ disk.File }
+
+func (lyingFile) Sync() error { return nil }
+
+func wrapFile(f disk.File, err error) (disk.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return lyingFile{f}, nil
+}
+
+// TestOracleSeesLostWrites runs leader and helper on disks that lie about their syncs. If the loss of power were not felt,
+// or what it takes were not missed, the runs would find nothing.
+func TestOracleSeesLostWrites(t *testing.T) {
+	for i, name := range []string{"leader", "helper"} {
+		found := 0
+		const runs = 4
+		for s := range uint64(runs) {
+			cfg := tours[i]
+			cfg.seed = s
+			w := run(t, cfg, func(w *world) {
+				n := w.node(name)
+				n.wrap = func(fsys disk.FS) disk.FS { return lying{fsys} }
+				at := time.Now().Add(2 * maxBackOff)
+				w.net.forge = func(*message, *answer) {
+					if n.life != nil && time.Now().After(at) {
+						at = at.Add(time.Hour)
+						n.life.lose()
+					}
+				}
+			})
+			if w.failed() {
+				found++
+			}
+		}
+		if found == 0 {
+			t.Errorf("%s: %d losses of power on a lying disk, nothing was missed", name, runs)
+		}
+	}
+}

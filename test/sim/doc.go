@@ -1,0 +1,32 @@
+// Package sim runs the whole system, client, leader, helper and collector, through seeded lists of operations on simulated
+// disks, on a simulated network and under a fake clock.
+//
+// # One run
+//
+// A seed chooses a deployment (batch mode, minimum batch, synchronous or deferred helper, segment size) and then a list of
+// operations: uploads of good, bad and repeated reports, steps of leader and helper, collections, polls, deletions, time
+// passing, and faults. Requests and answers get lost, are duplicated, held back and delivered later, cut short, or sent
+// again long after, also to a server that has restarted in between. While a message is under way other operations run,
+// so that two workers meet in every order that matters. A server loses power at a named failpoint or at any one call on
+// its disk, and finds afterwards what [disktest.Mem] says that it finds; or an operation that was done is reported failed.
+//
+// Then the faults stop, and everything must come to its end within a bounded time of the fake clock.
+//
+// # The oracle
+//
+// Each report has a bucket of one long histogram for itself and no noise is added, so every element of every released
+// aggregate is 0 or 1, and any 2 is a report counted twice. The oracle watches what the servers answer, whether or not the
+// answer arrives, and checks after each operation and at the end:
+//
+//   - acknowledged = aggregated + rejected + waiting, at both servers, and their own audits find nothing;
+//   - no report is in two results, none that is invalid or was never uploaded is in any;
+//   - no result has fewer reports than the minimum batch, and its count is that of its ones;
+//   - the same request gets the same bytes for ever, from the helper and from the leader, across restarts;
+//   - at rest nothing waits, every good report that was acknowledged is in a result, or counted as rejected because its
+//     batch had been collected, and every collection has its result, its problem, or too few reports.
+//
+// # Reproducing
+//
+// All randomness, that of crypto/rand included, comes from the seed, and all goroutines live in a [testing/synctest] bubble.
+// A failure prints the command that runs its seed alone; a seed that found a fault stays as a named test.
+package sim

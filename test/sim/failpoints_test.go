@@ -1,0 +1,156 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+)
+
+// failpoints are the named places at which a node can fail. Those of packages that only the aggregators may import are
+// written down here; TestFailpoints fails if these lists and what its tours pass differ.
+var failpoints = map[string][]string{
+	"leader": slices.Concat(leader.FailpointNames(), disk.LogFailpoints(), segmentPoints, runPoints, transactions(
+		"open", "put-task", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
+		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused")),
+	"helper": slices.Concat(helper.FailpointNames(), runPoints, transactions(
+		"open", "put-task", "create-resource", "delete-resource", "fail-resource", "commit-job", "release", "merge-runs")),
+}
+
+// unreached are the failpoints that no run without damaged files and with Prio3 alone can pass:
+// "store.quarantine.*" at the leader and "store.advance-job.*" at the helper.
+var (
+	segmentPoints = []string{
+		"segment.before-write", "segment.after-write", "segment.before-commit", "segment.after-commit", "segment.after-remove",
+	}
+	runPoints = []string{"run.before-write", "run.after-write"}
+)
+
+// transactions are the failpoints of the store's transactions.
+func transactions(names ...string) (points []string) {
+	for _, n := range names {
+		points = append(points, "store."+n+".before-commit", "store."+n+".after-commit")
+	}
+	return points
+}
+
+// tours are deployments whose fixed lists of operations together pass every failpoint.
+var tours = []config{
+	{tour: true, seed: 1, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1},
+	{tour: true, seed: 2, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, deferred: helper.Always},
+	{tour: true, seed: 3, mode: dap.LeaderSelected, min: 5, segment: 3, patience: -1},
+}
+
+// tour is a short life with a bit of everything.
+func (w *world) tour() {
+	both := func(w *world) {
+		w.leader.step()
+		w.helper.step()
+	}
+	first := must(dap.TimePrecision(precision).At(w.start))
+	ask := func(d dap.Duration) func(*world) {
+		return func(w *world) {
+			if w.cfg.mode == dap.LeaderSelected {
+				w.opCollect()
+				return
+			}
+			w.ask(w.newJob(dap.Query{Mode: dap.TimeInterval, Interval: dap.Interval{Start: first, Duration: d}}))
+		}
+	}
+	upload := func(kinds ...kind) func(*world) {
+		return func(w *world) {
+			var reports []*report
+			for _, k := range kinds {
+				if r := w.make(k, 0); r != nil {
+					reports = append(reports, r)
+				}
+			}
+			w.upload(reports)
+		}
+	}
+	wait := func(d time.Duration) func(*world) { return func(*world) { time.Sleep(d) } }
+	poll := func(w *world) {
+		for _, j := range w.jobs {
+			if j.state.JobID != "" {
+				w.poll(j)
+			} else if !j.done {
+				w.ask(j)
+			}
+		}
+	}
+	for _, op := range []func(*world){
+		ask(1), ask(2), // they compete: one of them fails
+		upload(good, early, badLeader, badHelper), upload(badProof, badShare),
+		func(w *world) { w.upload(w.oracle.reports[:min(3, len(w.oracle.reports))]) }, // replays
+		func(w *world) {
+			if w.helper.life != nil {
+				w.helper.fall(maxBackOff / 2)
+			}
+			w.leader.step() // in vain
+		},
+		wait(maxBackOff), (*world).opForgeShare, both, both, poll,
+		upload(good), both, upload(good), both, upload(good), both, // many runs, to be merged
+		upload(good, good), both, wait(2 * maxBackOff), both, both, both, poll, wait(maxBackOff), both, both, poll,
+		func(w *world) {
+			for _, j := range w.jobs {
+				if j.done && !j.deleted {
+					w.delete(j)
+				}
+			}
+		},
+		wait(precision * time.Second), upload(good, good, good), both, (*world).opStop, both, ask(3), both,
+	} {
+		if w.do(op); w.failed() {
+			return
+		}
+	}
+}
+
+// TestFailpoints loses power at each named failpoint of each node once, and has what is done there reported failed once.
+// After that everything must still come to its right end.
+func TestFailpoints(t *testing.T) {
+	passed := make(map[string]map[string]config) // by node and failpoint: the first tour that passes it
+	for _, cfg := range tours {
+		for node, points := range try(t, cfg).seen {
+			for p := range points {
+				if passed[node] == nil {
+					passed[node] = make(map[string]config)
+				}
+				if _, ok := passed[node][p]; !ok {
+					passed[node][p] = cfg
+				}
+			}
+		}
+	}
+	for node, points := range failpoints {
+		for p := range passed[node] {
+			if !slices.Contains(points, p) {
+				t.Errorf("%s passes %q, which is not in the list", node, p)
+			}
+		}
+		for _, p := range points {
+			cfg, ok := passed[node][p]
+			if !ok {
+				t.Errorf("%s: no tour passes %q", node, p)
+				continue
+			}
+			for _, soft := range []bool{false, true} {
+				if soft && !strings.Contains(p, "after-") {
+					continue // as if it had not been called
+				}
+				c := crash{node: node, point: p, soft: soft}
+				t.Run(strings.ReplaceAll(c.String(), " ", "-"), func(t *testing.T) {
+					cfg.crashes = []*crash{&c}
+					if w := try(t, cfg); !w.fired[c] {
+						t.Errorf("never reached")
+					}
+				})
+			}
+		}
+	}
+}

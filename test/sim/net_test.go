@@ -1,0 +1,180 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"time"
+)
+
+var (
+	errRefused = errors.New("sim: connection refused")
+	errReset   = errors.New("sim: connection reset")
+	errTimeout = errors.New("sim: timeout")
+)
+
+// A message is a request on its way, or kept to be sent again.
+type message struct {
+	to     *node
+	method string
+	url    *url.URL
+	header http.Header
+	body   []byte
+}
+
+// name is the message in few words.
+func (m *message) name() string {
+	parts := strings.Split(m.url.Path, "/")
+	last := parts[len(parts)-1]
+	if len(parts) > 5 {
+		last = parts[4] + "/" + last[:4]
+	}
+	return m.method + " " + last
+}
+
+// An answer is what a server said. lost means that its power went before it had said it.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// network carries messages between the parties, badly while faults is set.
+type network struct {
+	w      *world
+	faults bool
+	pass   bool                    // the checker speaks: no fault, no record
+	forge  func(*message, *answer) // of tests of the oracle: changes answers
+	held   []*message
+	kept   []*message
+}
+
+const maxKept = 200
+
+// port is where one party enters the network. life is nil for client and collector.
+type port struct {
+	*network
+	life *life
+}
+
+// Do implements the Doer of client and collector.
+func (p *port) Do(r *http.Request) (*http.Response, error) { return p.RoundTrip(r) }
+
+// RoundTrip implements [http.RoundTripper].
+func (p *port) RoundTrip(r *http.Request) (*http.Response, error) {
+	m := &message{to: p.w.nodeOf(r.URL.Host), method: r.Method, url: r.URL, header: r.Header.Clone()}
+	if r.Body != nil {
+		b, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		m.body = b
+	}
+	if p.life != nil && !p.life.alive {
+		return nil, errPower
+	}
+	a, err := p.carry(m)
+	switch {
+	case p.life != nil && !p.life.alive:
+		return nil, errPower // nobody is there to hear the answer
+	case err != nil:
+		return nil, err
+	case r.Context().Err() != nil && p.w.rng.IntN(2) == 0:
+		return nil, r.Context().Err() // otherwise it came in time, and the reader of it was slow
+	}
+	return a.response(r), nil
+}
+
+func (a *answer) response(r *http.Request) *http.Response {
+	return &http.Response{
+		StatusCode: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)),
+		ContentLength: int64(len(a.body)), Request: r, ProtoMajor: 1, ProtoMinor: 1,
+	}
+}
+
+// carry takes a message to its server and brings the answer back, if all goes well.
+func (n *network) carry(m *message) (*answer, error) {
+	if n.pass {
+		return n.deliver(m)
+	}
+	n.kept = append(n.kept, m)
+	if len(n.kept) > maxKept {
+		n.kept = n.kept[1:]
+	}
+	if !n.faults {
+		a, err := n.deliver(m)
+		n.w.work(m)
+		return a, err
+	}
+	r := n.w.rng
+	n.w.interleave()
+	fate := r.IntN(100)
+	switch {
+	case fate < 5:
+		n.w.logf("net: lost %s", m.name())
+		return nil, errReset
+	case fate < 10:
+		n.w.logf("net: held %s", m.name())
+		n.held = append(n.held, m)
+		return nil, errTimeout
+	case fate < 12:
+		n.w.logf("net: a proxy answers %s", m.name())
+		return &answer{http.StatusBadGateway, http.Header{"Content-Type": {"text/html"}}, []byte("<html>")}, nil
+	}
+	a, err := n.deliver(m)
+	if err != nil {
+		return nil, err
+	}
+	n.w.interleave()
+	if r.IntN(2) == 0 {
+		n.w.work(m)
+	}
+	switch {
+	case fate < 18:
+		n.w.logf("net: lost the answer to %s", m.name())
+		return nil, errReset
+	case fate < 23:
+		n.w.logf("net: %s twice", m.name())
+		again, err := n.deliver(m)
+		if err == nil && r.IntN(2) == 0 {
+			return again, nil
+		}
+	case fate < 26:
+		n.w.logf("net: the answer to %s is cut", m.name())
+		if len(a.body) > 0 {
+			return nil, io.ErrUnexpectedEOF
+		}
+	case fate < 28:
+		n.w.logf("net: the answer to %s is late", m.name())
+		time.Sleep(time.Duration(r.IntN(int(2 * lease))))
+		n.w.interleave()
+	}
+	return a, nil
+}
+
+// deliver hands a message to whatever life its server has now. The oracle sees every answer, also those that get lost.
+func (n *network) deliver(m *message) (*answer, error) {
+	l := m.to.life
+	if l == nil || !l.alive {
+		return nil, errRefused
+	}
+	req := httptest.NewRequest(m.method, m.url.String(), bytes.NewReader(m.body))
+	req.Header = m.header.Clone()
+	rec := httptest.NewRecorder()
+	l.Handler().ServeHTTP(rec, req)
+	if !l.alive {
+		n.w.oracle.unanswered(m)
+		return nil, errReset
+	}
+	a := &answer{rec.Code, rec.Header(), rec.Body.Bytes()}
+	if n.forge != nil {
+		n.forge(m, a)
+	}
+	n.w.oracle.saw(m, a)
+	return a, nil
+}

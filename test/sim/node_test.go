@@ -1,0 +1,245 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
+)
+
+var (
+	errPower    = errors.New("sim: the power is gone")
+	errReported = errors.New("sim: reported failed")
+)
+
+// A service is what leader and helper have in common.
+type service interface {
+	Handler() http.Handler
+	Step(context.Context) (bool, error)
+	Status(context.Context) (*status.Status, error)
+	Audit(context.Context) ([]string, error)
+	Close() error
+}
+
+// A node is a machine with a disk, on which one service has one life after the other.
+type node struct {
+	w    *world
+	name string
+	disk *disktest.Mem
+	life *life // nil while the machine is down
+	due  time.Time
+	arm  *crash // for the next life
+	open func(*life) (service, error)
+	wrap func(disk.FS) disk.FS // of tests of the oracle: a disk that is worse than it may be
+}
+
+// fs is the disk as the service sees it.
+func (l *life) fs() disk.FS {
+	if l.wrap != nil {
+		return l.wrap(l.disk)
+	}
+	return l.disk
+}
+
+// A life is a service from its start to its end.
+type life struct {
+	*node
+	service
+	disk  *disktest.Mem
+	fail  *disk.Failpoints
+	alive bool
+	// shaken: an operation was reported failed, so that the service may answer errors until it is restarted.
+	shaken bool
+}
+
+// A crash is a fault that waits at a failpoint, or at one of the disk's calls.
+type crash struct {
+	node  string
+	point string // empty: at the disk
+	skip  int    // so many times nothing happens
+	soft  bool   // reported failed, without loss of power
+}
+
+func (c *crash) String() string {
+	what := "loses power"
+	if c.soft {
+		what = "fails"
+	}
+	if c.point == "" {
+		return fmt.Sprintf("%s %s at its disk's call %d", c.node, what, c.skip)
+	}
+	return fmt.Sprintf("%s %s at %s after %d", c.node, what, c.point, c.skip)
+}
+
+// lose takes the power away. It may be called from any goroutine of the life, between two calls of its disk.
+func (l *life) lose() {
+	l.alive = false
+	l.disk.Cut()
+}
+
+// set arms a crash in this life.
+func (l *life) set(c *crash) {
+	if c.point == "" {
+		left, cut := c.skip, false
+		l.disk.Inject(func(op disktest.Op, _ string) error {
+			if op == disktest.OpRead || op == disktest.OpOpen {
+				if cut {
+					return disktest.ErrPowerLoss
+				}
+				return nil
+			}
+			if left--; left < 0 {
+				if !cut {
+					cut = true
+					l.alive = false
+					l.w.logf("%s: power lost at %s", l.name, op)
+				}
+				return disktest.ErrPowerLoss
+			}
+			return nil
+		})
+		return
+	}
+	l.fail.Arm(c.point, c.skip, func() error {
+		if !l.alive {
+			return errPower
+		}
+		l.fail.Disarm(c.point)
+		l.w.fired[*c] = true
+		l.w.logf("%v: now", c)
+		if c.soft {
+			l.shaken = true
+			return errReported
+		}
+		l.lose()
+		return errPower
+	})
+}
+
+// disarm takes every fault away that has not struck.
+func (l *life) disarm() {
+	l.disk.Inject(nil)
+	for _, p := range l.fail.Seen() {
+		l.fail.Disarm(p)
+	}
+	for _, c := range l.w.armed {
+		l.fail.Disarm(c.point)
+	}
+}
+
+// start begins a life, and another one if that ends before it has begun.
+func (n *node) start() {
+	for attempt := 0; ; attempt++ {
+		l := &life{node: n, disk: n.disk, fail: new(disk.Failpoints), alive: true}
+		if n.arm != nil {
+			l.set(n.arm)
+			n.arm = nil
+		}
+		for _, c := range n.w.crashes {
+			if c.node == n.name && !n.w.fired[*c] {
+				l.set(c)
+			}
+		}
+		s, err := n.open(l)
+		if err == nil && l.alive {
+			l.service, n.life = s, l
+			n.w.logf("%s: up", n.name)
+			return
+		}
+		if err == nil {
+			l.service = s
+			n.w.dead = append(n.w.dead, l)
+		} else if l.alive && !l.shaken {
+			n.w.oracle.violate("%s does not start: %v", n.name, err)
+			return
+		}
+		l.lose()
+		n.disk = n.disk.Crash()
+		if attempt == 3 {
+			n.w.oracle.violate("%s does not start after a loss of power: %v", n.name, err)
+			return
+		}
+	}
+}
+
+// fall ends the life as a loss of power does; the machine is down for the given time.
+func (n *node) fall(down time.Duration) {
+	l := n.life
+	l.lose()
+	n.life, n.disk, n.due = nil, l.disk.Crash(), time.Now().Add(down)
+	n.w.dead = append(n.w.dead, l)
+	n.w.logf("%s: down", n.name)
+}
+
+// stop ends the life as a good operator does. Nothing of it may be running.
+func (n *node) stop() {
+	l := n.life
+	l.disarm()
+	if err := l.Close(); err != nil && !l.shaken {
+		n.w.oracle.violate("%s: close: %v", n.name, err)
+	}
+	n.w.note(l)
+	l.alive = false
+	n.life, n.due = nil, time.Now()
+	n.w.logf("%s: stopped", n.name)
+}
+
+// settle notices a life that ended by itself, and brings the machine up again when it is time.
+func (n *node) settle(r *rand.Rand) {
+	if n.life != nil && !n.life.alive {
+		n.fall(time.Duration(r.IntN(90)) * time.Second)
+	}
+	if n.life == nil && !time.Now().Before(n.due) {
+		n.start()
+	}
+}
+
+// step lets the service do what there is to do.
+func (n *node) step() (worked bool) {
+	l := n.life
+	if l == nil || !l.alive {
+		return false
+	}
+	worked, err := l.Step(context.Background())
+	switch {
+	case !l.alive:
+		return false
+	case err == nil:
+		return worked
+	case !l.shaken:
+		n.w.oracle.violate("%s: step: %v", n.name, err)
+	}
+	return false
+}
+
+func (w *world) newLeader(l *life) (service, error) {
+	s, err := leader.New(context.Background(), leader.Options{
+		Base: leaderURL, Tasks: []aggregator.Task{w.task}, Keys: w.leaderKeys, FS: l.fs(), Transport: &port{w.net, l},
+		HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment,
+		BackOff: time.Second, MaxBackOff: maxBackOff, Limits: limits, Failpoints: l.fail,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (w *world) newHelper(l *life) (service, error) {
+	s, err := helper.New(context.Background(), helper.Options{
+		Base: helperURL, Tasks: []aggregator.Task{w.task}, Keys: w.helperKeys, FS: l.fs(), Deferred: w.cfg.deferred, Limits: limits,
+		Failpoints: l.fail,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}

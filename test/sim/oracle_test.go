@@ -1,0 +1,317 @@
+package sim
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
+)
+
+// A report as the oracle knows it. Its index in oracle.reports is its bucket of the histogram.
+type report struct {
+	dap.Report
+	valid  bool
+	acked  int // entries of uploads that the leader acknowledged
+	maybe  int // entries of uploads that reached the leader and got no answer
+	result string
+}
+
+// oracle knows what must not happen.
+type oracle struct {
+	w          *world
+	violations []string
+
+	reports []*report
+	byID    map[dap.ReportID]*report
+	answers map[string][32]byte // what a request got first, by its kind and resource
+	acked   uint64              // entries
+	maybe   uint64
+	results map[string]*outcome // by the name of the collection job
+}
+
+// outcome is a result that the collector opened.
+type outcome struct {
+	interval dap.Interval // asked for, in time-interval tasks
+	count    uint64
+}
+
+func newOracle(w *world) *oracle {
+	return &oracle{
+		w: w, byID: make(map[dap.ReportID]*report), answers: make(map[string][32]byte), results: make(map[string]*outcome),
+	}
+}
+
+func (o *oracle) violate(format string, args ...any) {
+	v := fmt.Sprintf(format, args...)
+	o.w.logf("VIOLATION: %s", v)
+	o.violations = append(o.violations, v)
+}
+
+func (o *oracle) add(r dap.Report, valid bool) *report {
+	rep := &report{Report: r, valid: valid}
+	o.reports = append(o.reports, rep)
+	o.byID[r.Metadata.ID] = rep
+	return rep
+}
+
+// unanswered notes a message whose server lost power before it could answer.
+func (o *oracle) unanswered(m *message) {
+	if m.to == o.w.leader && strings.HasSuffix(m.url.Path, "/"+string(dap.ReportsResource)) {
+		o.eachUploaded(m, func(r *report) { r.maybe++; o.maybe++ })
+	}
+}
+
+func (o *oracle) eachUploaded(m *message, f func(*report)) {
+	reports, err := dap.Collect(dap.Reports(m.body, nil))
+	if err != nil {
+		o.violate("upload without reports: %v", err)
+	}
+	for i := range reports {
+		f(o.byID[reports[i].Metadata.ID])
+	}
+}
+
+// saw judges an answer.
+func (o *oracle) saw(m *message, a *answer) {
+	path := strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")
+	if a.status >= 500 && m.to.life != nil && !m.to.life.shaken {
+		o.violate("%s: status %d", m.name(), a.status)
+	}
+	if len(path) < 3 {
+		return
+	}
+	switch kind := dap.Collection(path[2]); {
+	case kind == dap.ReportsResource:
+		o.sawUpload(m, a)
+	case a.status >= 300 || len(a.body) == 0 || o.w.net.pass:
+	case len(path) == 4:
+		o.same(string(kind)+" "+path[3], m, a)
+	default:
+		id, err := dap.LocationID(a.header.Get("Location"), o.w.taskID, kind)
+		if err != nil {
+			o.violate("%s: no location: %v", m.name(), err)
+			return
+		}
+		o.same(string(kind)+" "+id, m, a)
+		if kind != dap.CollectionJobsResource { // those may be deleted, and asked for anew
+			o.same(fmt.Sprintf("%s %x", kind, sha256.Sum256(m.body)), m, a)
+		}
+		if kind == dap.AggregateSharesResource {
+			o.sawShare(m)
+		}
+	}
+}
+
+// same demands that a resource that has a result keeps it.
+func (o *oracle) same(resource string, m *message, a *answer) {
+	sum := sha256.Sum256(a.body)
+	if first, ok := o.answers[resource]; ok && first != sum {
+		o.violate("%s: two answers from %s", m.name(), m.to.name)
+	}
+	o.answers[resource] = sum
+}
+
+// sawShare judges a share that the helper gave out.
+func (o *oracle) sawShare(m *message) {
+	req, err := dap.ReadAggregateShareReq(m.body)
+	if err != nil {
+		o.violate("the helper answered an unreadable request: %v", err)
+		return
+	}
+	if req.ReportCount < o.w.cfg.min {
+		o.violate("the helper released %d reports, the minimum is %d", req.ReportCount, o.w.cfg.min)
+	}
+}
+
+func (o *oracle) sawUpload(m *message, a *answer) {
+	if a.status != http.StatusOK {
+		o.eachUploaded(m, func(r *report) { r.maybe++; o.maybe++ })
+		return
+	}
+	refused, err := dap.Collect(dap.UploadErrors(a.body, nil))
+	if err != nil {
+		o.violate("upload: unreadable answer: %v", err)
+		return
+	}
+	next := 0
+	o.eachUploaded(m, func(r *report) {
+		if next < len(refused) && refused[next].ID == r.Metadata.ID {
+			o.sawRefusal(r, refused[next].Error)
+			next++
+			return
+		}
+		r.acked++
+		o.acked++
+	})
+	if next < len(refused) {
+		o.violate("upload: the answer names reports that were not sent, or out of order")
+	}
+}
+
+func (o *oracle) sawRefusal(r *report, code dap.ReportError) {
+	switch code {
+	case dap.ReportTooEarly:
+		if !o.w.unit(r.Metadata.Time).After(time.Now()) {
+			o.violate("a report of the past was refused as too early")
+		}
+	case dap.BatchCollected:
+		if !o.w.asked(r.Metadata.Time) {
+			o.violate("a report was refused as collected, and nobody asked for its batch")
+		}
+	default:
+		o.violate("a report was refused: %v", code)
+	}
+}
+
+// collected judges a result.
+func (o *oracle) collected(job string, q dap.Query, res *collector.Result) {
+	if known := o.results[job]; known != nil {
+		if known.count != res.ReportCount {
+			o.violate("collection %s: first %d reports, now %d", job, known.count, res.ReportCount)
+		}
+		return
+	}
+	o.results[job] = &outcome{q.Interval, res.ReportCount}
+	if res.ReportCount < o.w.cfg.min {
+		o.violate("collection %s: %d reports were released, the minimum is %d", job, res.ReportCount, o.w.cfg.min)
+	}
+	var ones uint64
+	for i, n := range res.Raw {
+		if n == 0 {
+			continue
+		}
+		if n != 1 {
+			o.violate("collection %s: report %d counts %d times", job, i, n)
+		}
+		ones++
+		if i >= len(o.reports) {
+			o.violate("collection %s: report %d was never made", job, i)
+			continue
+		}
+		r := o.reports[i]
+		switch {
+		case !r.valid:
+			o.violate("collection %s: report %d is not valid", job, i)
+		case r.acked+r.maybe == 0:
+			o.violate("collection %s: report %d never reached the leader", job, i)
+		case r.result != "":
+			o.violate("collection %s: report %d was counted before", job, i)
+		case !res.Interval.Contains(r.Metadata.Time):
+			o.violate("collection %s: report %d lies outside of the span", job, i)
+		case o.w.cfg.mode == dap.TimeInterval && !q.Interval.Contains(r.Metadata.Time):
+			o.violate("collection %s: report %d lies outside of what was asked for", job, i)
+		}
+		r.result = job
+	}
+	if ones != res.ReportCount {
+		o.violate("collection %s: %d reports, and %d ones", job, res.ReportCount, ones)
+	}
+}
+
+// check asks the services what they think, after each operation.
+func (o *oracle) check() {
+	for _, n := range []*node{o.w.leader, o.w.helper} {
+		if l := n.life; l != nil && l.alive {
+			o.checkLife(l)
+		}
+	}
+}
+
+func (o *oracle) checkLife(l *life) {
+	found, err := l.Audit(context.Background())
+	for _, f := range found {
+		o.violate("%s: audit: %s", l.name, f)
+	}
+	if err != nil && l.alive && !l.shaken {
+		o.violate("%s: audit: %v", l.name, err)
+	}
+	t := o.status(l)
+	if t == nil {
+		return
+	}
+	c := t.Counts
+	if known := c.Aggregated + c.Waiting + rejected(t); l.node == o.w.leader && c.Acknowledged != known {
+		o.violate("%s: %d reports acknowledged, %d accounted for", l.name, c.Acknowledged, known)
+	}
+	if l.node == o.w.leader && c.Acknowledged > o.acked+o.maybe {
+		o.violate("%s: %d reports acknowledged, the clients know of %d", l.name, c.Acknowledged, o.acked+o.maybe)
+	}
+	for _, s := range t.Stuck {
+		if s.Quarantined {
+			o.violate("%s: %d reports set aside: %s", l.name, s.Reports, s.Why)
+		}
+	}
+}
+
+// status is what the service says of the task; nil if it is in no state to say it.
+func (o *oracle) status(l *life) *status.Task {
+	if l == nil || !l.alive {
+		return nil
+	}
+	o.w.net.pass = true
+	defer func() { o.w.net.pass = false }()
+	s, err := l.Status(context.Background())
+	if err != nil {
+		if l.alive && !l.shaken {
+			o.violate("%s: status: %v", l.name, err)
+		}
+		return nil
+	}
+	return &s.Tasks[0]
+}
+
+func rejected(t *status.Task) (n uint64) {
+	for _, c := range t.Counts.Rejected {
+		n += c
+	}
+	return n
+}
+
+// checkEnd is the account at rest, when every batch that could be collected has been.
+func (o *oracle) checkEnd() {
+	leader, helper := o.status(o.w.leader.life), o.status(o.w.helper.life)
+	if leader == nil || helper == nil {
+		o.violate("no status at the end")
+		return
+	}
+	c := leader.Counts
+	if c.Waiting > 0 {
+		o.violate("%d reports wait at the end", c.Waiting)
+	}
+	if c.Acknowledged < o.acked {
+		o.violate("%d reports were acknowledged, the leader knows of %d", o.acked, c.Acknowledged)
+	}
+	if n := c.Rejected[dap.ReportDropped.String()]; n > 0 {
+		o.violate("%d reports were dropped", n)
+	}
+	if c.Aggregated != helper.Counts.Aggregated {
+		o.violate("the leader aggregated %d reports, the helper %d", c.Aggregated, helper.Counts.Aggregated)
+	}
+	var counted, late, wasted uint64
+	for i, r := range o.reports {
+		if r.result != "" {
+			counted++
+		} else if r.valid && r.acked > 0 {
+			if o.w.wasted(r.Metadata.Time) {
+				wasted++
+				continue
+			}
+			late++
+			if !o.w.released(r.Metadata.Time) {
+				o.violate("report %d of unit %d was acknowledged and is in no result", i, r.Metadata.Time)
+			}
+		}
+	}
+	if n := c.Rejected[dap.BatchCollected.String()]; late > n {
+		o.violate("%d acknowledged reports are in no result, %d were counted as too late", late, n)
+	}
+	if c.Aggregated != c.Collected || c.Aggregated < counted || c.Aggregated > counted+wasted {
+		o.violate("the results hold %d reports, the leader aggregated %d and released %d", counted, c.Aggregated, c.Collected)
+	}
+}

@@ -1,0 +1,143 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+)
+
+var (
+	seeds = flag.Int("seeds", 16, "how many seeds TestSeeds runs")
+	seed  = flag.Int64("seed", -1, "run this seed alone")
+)
+
+// run plays one world in a bubble and returns it when it has ended.
+func run(t *testing.T, cfg config, change func(*world)) (w *world) {
+	t.Helper()
+	cryptotest.SetGlobalRandom(t, cfg.seed)
+	synctest.Test(t, func(t *testing.T) {
+		w = newWorld(cfg)
+		defer func() {
+			if p := recover(); p != nil {
+				fmt.Fprintln(os.Stderr, reproduce(cfg.seed), "\n", w.dump())
+				panic(p)
+			}
+			w.close()
+		}()
+		if change != nil {
+			change(w)
+		}
+		w.play()
+	})
+	return w
+}
+
+func reproduce(seed uint64) string {
+	return "reproduce with: go test ./test/sim -run TestSeeds -count 1 -v -seed " + strconv.FormatUint(seed, 10)
+}
+
+// try runs a world that must be without fault.
+func try(t *testing.T, cfg config) *world {
+	t.Helper()
+	w := run(t, cfg, nil)
+	if len(w.oracle.violations) > 0 {
+		t.Errorf("seed %d: %q\n%s\n%s", cfg.seed, w.oracle.violations, reproduce(cfg.seed), w.dump())
+	} else if testing.Verbose() && *seed >= 0 {
+		t.Log(w.dump())
+	}
+	return w
+}
+
+func TestSeeds(t *testing.T) {
+	if *seed >= 0 {
+		try(t, draw(uint64(*seed)))
+		return
+	}
+	var total tally
+	for s := range uint64(*seeds) {
+		t.Run(strconv.FormatUint(s, 10), func(t *testing.T) { total.add(try(t, draw(s))) })
+	}
+	t.Logf("%d seeds: %+v", *seeds, total)
+	if *seeds >= 12 {
+		total.check(t)
+	}
+}
+
+// tally is what happened in some runs: faults that never strike prove nothing.
+type tally struct {
+	reports, results, counted, rejected int // rejected counts the kinds of reports that are not valid
+	lives, struck                       int // beginnings of a service; failpoints that struck
+	trouble                             map[string]int
+}
+
+// trouble is how the trace begins to tell of each kind.
+var trouble = []string{
+	"net: lost the answer", "net: lost", "net: held", "net: a proxy", "net: the answer", "meanwhile", "leader: power lost at",
+	"helper: power lost at", "leader: down", "helper: down", "leader: stopped", "helper: stopped",
+}
+
+func (a *tally) add(w *world) {
+	if a.trouble == nil {
+		a.trouble = make(map[string]int)
+	}
+	a.reports += len(w.oracle.reports)
+	a.results += len(w.oracle.results)
+	a.struck += len(w.fired)
+	for _, r := range w.oracle.reports {
+		if r.result != "" {
+			a.counted++
+		} else if !r.valid {
+			a.rejected++
+		}
+	}
+	for _, line := range w.trace {
+		_, what, _ := strings.Cut(line, " ")
+		what = strings.TrimSpace(what)
+		if strings.HasSuffix(what, ": up") {
+			a.lives++
+		}
+		for _, kind := range trouble {
+			if strings.HasPrefix(what, kind) {
+				a.trouble[kind]++
+				break
+			}
+		}
+	}
+}
+
+func (a *tally) check(t *testing.T) {
+	for _, kind := range trouble {
+		if a.trouble[kind] == 0 {
+			t.Errorf("nothing of this kind happened: %s", kind)
+		}
+	}
+	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 {
+		t.Errorf("too little happened: %+v", *a)
+	}
+}
+
+// TestSame runs a seed twice: only what can be repeated can be repaired.
+func TestSame(t *testing.T) {
+	for _, cfg := range []config{draw(2), draw(3)} {
+		var first []string
+		for i := range 2 {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				w := try(t, cfg)
+				if i == 0 {
+					first = w.trace
+					return
+				}
+				for k, line := range w.trace {
+					if k >= len(first) || first[k] != line {
+						t.Fatalf("line %d: %q, and the first time %q", k, line, first[min(k, len(first)-1)])
+					}
+				}
+			})
+		}
+	}
+}

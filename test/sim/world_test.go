@@ -1,0 +1,386 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/vdaf"
+	"github.com/starling-agg/starling/vdaf/prio3"
+)
+
+const (
+	leaderURL = "https://leader.example/v1"
+	helperURL = "https://helper.example/v1"
+
+	peerToken      = "the leader at the helper"
+	collectorToken = "the collector at the leader"
+
+	length        = 160 // buckets, and with it reports, of one run
+	spare         = 80  // of them for the end
+	precision     = 3600
+	lease         = 5 * time.Minute
+	helperTimeout = 30 * time.Second
+	maxBackOff    = time.Minute
+	// patience of the last phase: a lease, and the longest chain of attempts that each wait for the one before.
+	patience = 30 * time.Minute
+)
+
+var limits = aggregator.Limits{Workers: 1}
+
+// config is one deployment and what happens to it.
+type config struct {
+	seed     uint64
+	mode     dap.BatchMode
+	deferred helper.Deferred
+	min      uint64
+	segment  int // reports
+	patience time.Duration
+	ops      int
+	tour     bool     // the fixed list of operations that passes every failpoint, on a good network
+	crashes  []*crash // armed from the beginning until they strike
+}
+
+// draw is the deployment of a seed.
+func draw(seed uint64) config {
+	r := rand.New(rand.NewPCG(seed, 1))
+	c := config{
+		seed: seed, mode: dap.TimeInterval, min: 3 + r.Uint64N(5), segment: 2 + r.IntN(9), patience: -1, ops: 30 + r.IntN(60),
+	}
+	if r.IntN(2) == 0 {
+		c.mode = dap.LeaderSelected
+	}
+	if r.IntN(2) == 0 {
+		c.deferred = helper.Always
+	}
+	if r.IntN(4) == 0 {
+		c.patience = 3 * time.Second
+	}
+	return c
+}
+
+// world is one deployment with everyone in it.
+type world struct {
+	cfg     config
+	rng     *rand.Rand
+	start   time.Time
+	oracle  *oracle
+	net     *network
+	leader  *node
+	helper  *node
+	client  *client.Client
+	dead    []*life // to be closed
+	depth   int     // of operations within operations
+	armed   []*crash
+	crashes []*crash // armed in every life, until they strike
+	fired   map[crash]bool
+	seen    map[string]map[string]bool // failpoints, by node
+	trace   []string
+
+	task         aggregator.Task
+	conf         *dap.TaskConfiguration
+	taskID       dap.TaskID
+	recipe       []byte
+	vdaf         *prio3.Histogram
+	leaderKeys   *sealed.Keyring
+	helperKeys   *sealed.Keyring
+	collectorKey *sealed.KeyPair
+
+	jobs     []*job
+	collide  bool            // of tests of the oracle: two reports share a bucket
+	deleting map[string]bool // a DELETE was sent, by id
+}
+
+// A job is a collection as the collector remembers it.
+type job struct {
+	query   dap.Query
+	state   collector.State // of Save; JobID is empty while no answer came
+	problem error           // what it ended with
+	done    bool
+	deleted bool // by us, and the leader said so
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func newWorld(cfg config) *world {
+	w := &world{
+		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.seed, 2)), start: time.Now(), fired: make(map[crash]bool),
+		seen: make(map[string]map[string]bool), deleting: make(map[string]bool),
+	}
+	w.oracle, w.net = newOracle(w), &network{w: w}
+	leaderKey, helperKey := must(sealed.Generate(1, sealed.SuiteX25519)), must(sealed.Generate(2, sealed.SuiteX25519))
+	w.leaderKeys, w.helperKeys = must(sealed.NewKeyring(leaderKey)), must(sealed.NewKeyring(helperKey))
+	w.collectorKey = must(sealed.Generate(3, sealed.SuiteX25519))
+	chunk := uint32(prio3.OptimalChunk(length))
+	r := &recipe.Recipe{
+		Name: "simulation", Query: recipe.Histogram{Length: length, Chunk: chunk}, Randomizer: recipe.NoRandomizer{},
+		Participation: recipe.Always{}, Path: recipe.TwoServer{Leader: leaderURL, Helper: helperURL, BatchMode: cfg.mode},
+		Noise: recipe.NoNoise{}, Claim: recipe.NoClaim{}, MinBatch: cfg.min, TimePrecision: precision, Window: recipe.NoWindow{},
+	}
+	w.recipe = must(r.Append(nil))
+	w.conf = must(r.Task())
+	w.taskID = w.conf.TaskID()
+	w.vdaf = must(prio3.NewHistogram(2, length, int(chunk)))
+	w.task = aggregator.Task{
+		Config: w.conf.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: {1, 2, 3}}, PeerToken: peerToken,
+		CollectorToken: collectorToken, CollectorHPKE: dap.NewHpkeConfig(w.collectorKey),
+	}
+	w.client = must(client.New(client.Options{
+		Recipe: w.recipe, MaxEpsilon: math.Inf(1), HTTP: &port{network: w.net}, Attempts: 1,
+	}))
+	w.leader = &node{w: w, name: "leader", disk: disktest.NewMem(2 * cfg.seed)}
+	w.helper = &node{w: w, name: "helper", disk: disktest.NewMem(2*cfg.seed + 1)}
+	w.leader.open, w.helper.open = w.newLeader, w.newHelper
+	w.crashes = cfg.crashes
+	return w
+}
+
+func (w *world) logf(format string, args ...any) {
+	line := time.Since(w.start).Round(time.Millisecond).String() + strings.Repeat("  ", w.depth) + " " + fmt.Sprintf(format, args...)
+	w.trace = append(w.trace, line)
+}
+
+func (w *world) nodeOf(host string) *node {
+	if host == must(url.Parse(leaderURL)).Host {
+		return w.leader
+	}
+	return w.helper
+}
+
+func (w *world) nodes() []*node { return []*node{w.leader, w.helper} }
+
+func (w *world) node(name string) *node {
+	if name == w.leader.name {
+		return w.leader
+	}
+	return w.helper
+}
+
+// arm sets a crash in the node's life, or in the next one.
+func (w *world) arm(c *crash) {
+	w.logf("armed: %v", c)
+	w.armed = append(w.armed, c)
+	if n := w.node(c.node); n.life != nil {
+		n.life.set(c)
+	} else {
+		n.arm = c
+	}
+}
+
+// unit is the instant at which a unit of the task begins.
+func (w *world) unit(t dap.Time) time.Time { return time.Unix(int64(t)*precision, 0) }
+
+// asked says whether a collection of the unit was ever asked for.
+func (w *world) asked(t dap.Time) bool {
+	for _, j := range w.jobs {
+		if j.query.Interval.Contains(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// released says whether the unit is in a result.
+func (w *world) released(t dap.Time) bool {
+	for _, res := range w.oracle.results {
+		if res.interval.Contains(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// wasted says whether the collector deleted a collection of the unit before it had seen a result, which may have been there.
+func (w *world) wasted(t dap.Time) bool {
+	for _, j := range w.jobs {
+		if w.deleting[j.state.JobID] && w.oracle.results[j.state.JobID] == nil && j.query.Interval.Contains(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// bury closes the lives that have ended. Nothing of them may be running.
+func (w *world) bury() {
+	for _, l := range w.dead {
+		l.Close() // its disk is gone: the error says so
+		w.note(l)
+	}
+	w.dead = nil
+}
+
+// note remembers which failpoints a life passed.
+func (w *world) note(l *life) {
+	if w.seen[l.name] == nil {
+		w.seen[l.name] = make(map[string]bool)
+	}
+	for _, p := range l.fail.Seen() {
+		w.seen[l.name][p] = true
+	}
+}
+
+// close ends everything.
+func (w *world) close() {
+	w.bury()
+	for _, n := range w.nodes() {
+		if l := n.life; l != nil {
+			l.Close()
+			w.note(l)
+		}
+	}
+}
+
+// A kind of report.
+type kind int
+
+const (
+	good       kind = iota
+	early           // of the next unit
+	badLeader       // the leader cannot open its share
+	badHelper       // the helper cannot
+	badProof        // the shares are of two measurements
+	badShare        // the helper's share is too short
+	lastOfKind = badShare
+)
+
+// make makes the next report, of the given age, or returns nil if there are enough.
+func (w *world) make(k kind, age time.Duration) *report {
+	bucket := len(w.oracle.reports)
+	if bucket >= length {
+		return nil
+	}
+	if w.collide {
+		bucket &^= 1
+	}
+	at := time.Now().Add(-age)
+	if at.Before(w.start) {
+		at = w.start
+	}
+	if k == early {
+		at = time.Now().Add(precision * time.Second)
+	}
+	r, err := w.client.Prepare(client.Bucket(uint32(bucket)), at)
+	if err != nil {
+		w.oracle.violate("client: %v", err)
+		return nil
+	}
+	switch k {
+	case badLeader:
+		r.Leader.Payload[len(r.Leader.Payload)-1] ^= 1
+	case badHelper:
+		r.Helper.Payload[0] ^= 1
+	case badProof, badShare:
+		nonce := [vdaf.NonceSize]byte(r.Metadata.ID)
+		ctx := dap.VDAFContext(w.taskID)
+		one, two := must(w.vdaf.Shard(ctx, bucket, &nonce)), must(w.vdaf.Shard(ctx, (bucket+1)%length, &nonce))
+		r.PublicShare = one.Public
+		if k == badShare {
+			two.Inputs[1] = two.Inputs[1][1:]
+		}
+		aad := dap.InputShareAAD(w.taskID, w.conf.Bytes(), &r.Metadata, r.PublicShare)
+		seal := func(keys *sealed.Keyring, role dap.Role, share []byte) dap.HpkeCiphertext {
+			plain := must(dap.PlaintextInputShare{Payload: share}.Append(nil))
+			return must(dap.Seal(dap.NewHpkeConfig(keys.Keys()[0]), dap.InputShareInfo(role), aad, plain))
+		}
+		r.Leader = seal(w.leaderKeys, dap.RoleLeader, one.Inputs[0])
+		r.Helper = seal(w.helperKeys, dap.RoleHelper, two.Inputs[1])
+	}
+	return w.oracle.add(r, k == good || k == early)
+}
+
+// upload sends reports as a client does.
+func (w *world) upload(reports []*report) {
+	if len(reports) == 0 {
+		return
+	}
+	batch := make([]dap.Report, len(reports))
+	for i, r := range reports {
+		batch[i] = r.Report
+	}
+	refused, err := w.client.Upload(context.Background(), batch)
+	w.logf("upload of %d: %d refused, %v", len(batch), len(refused), err)
+}
+
+// collector is one as it begins anew, with nothing but what it saved.
+func (w *world) collector(j *job) *collector.Collector {
+	return must(collector.New(collector.Options{
+		Recipe: w.recipe, Token: collectorToken, Key: w.collectorKey, HTTP: &port{network: w.net}, Attempts: 1,
+		Save: func(s collector.State) error { j.state = s; return nil },
+	}))
+}
+
+// ask creates a collection job, or asks again for one that got no answer.
+func (w *world) ask(j *job) {
+	_, err := w.collector(j).Start(context.Background(), j.query)
+	w.logf("collect %v: %v", j.query.Interval, err)
+	if p := new(dap.Problem); errors.As(err, &p) && p.HTTPStatus() < 500 {
+		if p.Type != dap.ProblemBatchOverlap {
+			w.oracle.violate("collection refused: %v", p)
+		}
+		j.problem, j.done = p, true
+		return
+	}
+	w.poll(j)
+}
+
+// poll asks once for the result of a job; again, as if for the first time, if there is one already.
+func (w *world) poll(j *job) {
+	if j.state.JobID == "" {
+		return
+	}
+	state := j.state
+	state.Response = nil
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	res, err := must(w.collector(j).Resume(state)).Wait(ctx)
+	var p *dap.Problem
+	switch {
+	case err == nil:
+		j.done = true
+		w.oracle.collected(j.state.JobID, j.query, res)
+	case errors.As(err, &p) && p.HTTPStatus() < 500:
+		switch {
+		case p.HTTPStatus() == 404 && w.deleting[j.state.JobID]:
+		case p.Type == dap.ProblemBatchOverlap && w.cfg.mode == dap.TimeInterval:
+		default:
+			w.oracle.violate("collection failed: %v", p)
+		}
+		j.problem, j.done = p, true
+	}
+	w.logf("poll %.4s: %v", j.state.JobID, err)
+}
+
+// delete gives a job up.
+func (w *world) delete(j *job) {
+	if j.state.JobID == "" {
+		return
+	}
+	w.deleting[j.state.JobID] = true
+	err := must(w.collector(j).Resume(j.state)).Delete(context.Background())
+	w.logf("delete %.4s: %v", j.state.JobID, err)
+	if err == nil {
+		j.done, j.deleted = true, true
+	}
+}
+
+func (w *world) dump() string {
+	return fmt.Sprintf("%+v\n%s", w.cfg, strings.Join(w.trace[max(0, len(w.trace)-400):], "\n"))
+}
