@@ -127,7 +127,6 @@ func spanOf(iv dap.Interval) (span, error) {
 }
 
 func (s span) contains(t int64) bool  { return s.first <= t && t <= s.last }
-func (s span) overlaps(o span) bool   { return s.first <= o.last && o.first <= s.last }
 func compareSpan(s span, t int64) int { return cmpInt(s.last, t) }
 
 func cmpInt(a, b int64) int {
