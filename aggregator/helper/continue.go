@@ -75,6 +75,9 @@ func (h *Helper) continueJob(r *edge.Request) error {
 	}
 	defer out.close()
 	commit, reply := j.commit(out, live)
+	if commit.Final {
+		init = nil // the sealed reports go once nothing is computed from them any more
+	}
 	if dropped > 0 {
 		commit.Rejected[dap.ReportDropped] += dropped
 	}

@@ -113,8 +113,8 @@ func (h *Helper) answerJob(r *edge.Request, res *store.Resource, status int) err
 	return h.answer(r, res, status, dap.MediaAggregationJobResp)
 }
 
-// joinRounds is what is stored as the response of a job that has rounds to come: the init request, from which the next
-// round is computed, goes before the answer.
+// joinRounds is what is stored as the response of a job of a VDAF with several rounds: the init request, from which the
+// next round is computed, goes before the answer; after the last round it is empty.
 func joinRounds(init, answer []byte) []byte {
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(init)+len(answer)), uint32(len(init)))
 	return append(append(b, init...), answer...)
@@ -176,7 +176,7 @@ func (j *job) commit(out *outcome, live []int) (*store.Commit, replier) {
 			live[i] = i
 		}
 	}
-	c := &store.Commit{Task: j.task.ID, Rejected: make(map[dap.ReportError]uint64)}
+	c := &store.Commit{Task: j.task.ID, Rejected: make(map[dap.ReportError]uint64), Final: out.final}
 	bucket := make([]int32, len(j.inits))
 	batches := make(map[dap.Time]int32)
 	if j.task.Mode() == dap.LeaderSelected {
