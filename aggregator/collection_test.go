@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -113,6 +114,45 @@ func TestCollectionDeletedStaysCollected(t *testing.T) {
 	}
 	p.refused(p.poll(loc), "", 404)
 	p.refused(p.ask(q), dap.ProblemBatchOverlap, 400)
+}
+
+// TestCollectionDeleteWhileReleased: once the batch is frozen the helper may have closed it. Deleting the job then would
+// open the batch again at the leader alone, and what came into it later would be lost.
+func TestCollectionDeleteWhileReleased(t *testing.T) {
+	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
+		p := newPair(t, setup{mode: mode})
+		p.accept(p.reports(12)...)
+		// The helper closes the batch, and its answer is lost.
+		p.between(func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, "/aggregate_shares") {
+					w = httptest.NewRecorder()
+					defer panic(http.ErrAbortHandler)
+				}
+				next.ServeHTTP(w, r)
+			})
+		})
+		q := p.query()
+		loc := p.ask(q).header.Get("Location")
+		p.step()
+		a := p.call("DELETE", p.leaderURL, loc, "", collectorToken, nil)
+		p.refused(a, "", 503)
+		if a.header.Get("Retry-After") == "" || !strings.Contains(p.problem(a).Detail, "afterwards") {
+			t.Errorf("%v: Retry-After %q, %s", mode, a.header.Get("Retry-After"), a.body)
+		}
+		if mode == dap.TimeInterval {
+			p.refusedAtUpload(p.report(0, spoil{}), dap.BatchCollected)
+		}
+		p.between(nil)
+		p.clock.advance(2 * time.Hour)
+		p.step()
+		if resp, _ := p.open(q, p.poll(loc).body); resp.ReportCount != 12 {
+			t.Errorf("%v: %d reports", mode, resp.ReportCount)
+		}
+		if a := p.call("DELETE", p.leaderURL, loc, "", collectorToken, nil); a.status != 204 {
+			t.Errorf("%v: delete afterwards: status %d", mode, a.status)
+		}
+	}
 }
 
 // TestCollectionWaitsForMinimum: never below it; the answer is deferred with a Retry-After.

@@ -435,6 +435,40 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// TestDeleteWaits: a leader that is just releasing the batch keeps the job, and says when to come again.
+func TestDeleteWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := testRecipe(recipe.Count{}, recipe.NoNoise{}, dap.LeaderSelected)
+		l := newLeader(t, r, [2][]int64{{1}, {0}}, [2][]int64{{2}, {0}})
+		c := l.collector(r, nil)
+		j, err := c.Start(t.Context(), c.NextBatch())
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusals := 2
+		l.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != "DELETE" || refusals == 0 {
+				return false
+			}
+			refusals--
+			w.Header().Set("Retry-After", "7")
+			problem(w, &dap.Problem{Status: 503, Detail: "the batch is being released; delete the job afterwards"})
+			return true
+		}
+		began := time.Now()
+		if err := j.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(began); refusals != 0 || waited < 14*time.Second {
+			t.Errorf("deleted after %v, with %d refusals to come", waited, refusals)
+		}
+		next, err := c.Start(t.Context(), c.NextBatch())
+		if err != nil || next.State().JobID == j.State().JobID {
+			t.Errorf("the next batch: %v", err)
+		}
+	})
+}
+
 func TestInterval(t *testing.T) {
 	r := testRecipe(histogram, recipe.NoNoise{}, dap.TimeInterval)
 	c := newLeader(t, r).collector(r, nil)

@@ -71,13 +71,18 @@ func (l *Leader) getCollection(r *edge.Request) error {
 	return l.answer(r, res, http.StatusOK)
 }
 
-// deleteCollection forgets the job; what was collected stays collected.
+// deleteCollection forgets the job; what was collected stays collected. While the batch is being released the job stays:
+// the helper may have closed the batch already.
 func (l *Leader) deleteCollection(r *edge.Request) error {
 	res, err := l.collection(r)
 	if err != nil {
 		return err
 	}
-	if err := l.store.Delete(r.Context(), store.KindCollection, r.Task.ID, res.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+	err = l.store.Delete(r.Context(), store.KindCollection, r.Task.ID, res.ID)
+	if errors.Is(err, store.ErrBusy) {
+		return edge.Later("the batch is being released; delete the job afterwards", l.opt.Poll)
+	}
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
 	l.notes.forget(res.ID)

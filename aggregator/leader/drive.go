@@ -97,9 +97,6 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 			return dap.CollectionJobResp{ReportCount: f.Count, Interval: f.Span, Leader: own, Helper: share.Ciphertext}.Append(nil)
 		},
 	})
-	if errors.Is(err, store.ErrNotFound) {
-		return true, nil // deleted meanwhile
-	}
 	if err != nil {
 		return false, err
 	}

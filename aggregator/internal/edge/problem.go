@@ -78,6 +78,13 @@ func Overloaded(status int) *Error {
 	return e
 }
 
+// Later answers 503 with a Retry-After and says what is being waited for.
+func Later(detail string, after time.Duration) *Error {
+	e := plain(http.StatusServiceUnavailable, detail)
+	e.RetryAfter = after
+	return e
+}
+
 func plain(status int, detail string) *Error {
 	return &Error{Problem: dap.Problem{Status: status, Detail: detail}}
 }

@@ -219,7 +219,9 @@ type Store interface {
 	// A time-interval collection or share request that overlaps a closed batch is ErrOverlap.
 	Create(ctx context.Context, kind Kind, task dap.TaskID, body []byte, keep bool, sel *Selection, now time.Time) (r *Resource, made bool, err error)
 	Resource(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Resource, error)
-	// Delete removes the resource from sight; replay and collected marks stay. A collection's hold on its batch goes.
+	// Delete removes the resource from sight; replay and collected marks stay. A draining collection's hold on its batch
+	// goes. One that is frozen and not yet answered is ErrBusy: the helper may have closed the batch already, and without
+	// the hold reports would enter a batch that it refuses.
 	Delete(ctx context.Context, kind Kind, task dap.TaskID, id string) error
 	// PendingResources lists resources of a kind that wait for a worker, oldest first, at most n.
 	PendingResources(ctx context.Context, kind Kind, n int) ([]*Resource, error)
@@ -245,7 +247,7 @@ type Store interface {
 	Drain(ctx context.Context, r *Resource) (sel Selection, waiting uint64, err error)
 	// Freeze fixes the batch if nothing in it waits (else ErrBusy: it stays draining) and it still has its minimum; if
 	// not, or if it was not drained, the buckets are open (ErrTooSmall). A frozen collection stays frozen until it is
-	// released, fails or is deleted. Segments that come for its buckets meanwhile are not claimable: the helper must
+	// released or fails. Segments that come for its buckets meanwhile are not claimable: the helper must
 	// not see them; once the batch is closed they count as batch_collected.
 	Freeze(ctx context.Context, r *Resource, sel Selection) (*Frozen, error)
 	// Release closes the batch and stores the response, once; see Release. A resource that is Ready returns its stored

@@ -265,6 +265,9 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 		if err != nil {
 			return err
 		}
+		if r.State == store.Pending && r.Frozen != nil {
+			return fmt.Errorf("%w: its batch is being released", store.ErrBusy)
+		}
 		row = r.row
 		if _, err := tx.Exec("count-deleted", t.row, int(kind), r.Digest[:]); err != nil {
 			return err

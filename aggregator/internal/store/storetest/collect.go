@@ -16,6 +16,7 @@ func init() {
 	tests["DrainFreezeRelease"] = testDrainFreezeRelease
 	tests["FreezeWaits"] = testFreezeWaits
 	tests["HoldsAreLifted"] = testHoldsAreLifted
+	tests["FrozenIsNotDeleted"] = testFrozenIsNotDeleted
 	tests["OverlapIsRefused"] = testOverlapIsRefused
 	tests["DeletedBodies"] = testDeletedBodies
 	tests["ReleaseOnce"] = testReleaseOnce
@@ -167,7 +168,8 @@ func testHoldsAreLifted(t *testing.T, h Harness) {
 	_, _, err = w.Store.Drain(ctx, a)
 	w.is(err, p)
 	w.stateIs(task, 10, store.Open)
-	w.Hold(b)
+	_, _, err = w.Store.Drain(ctx, b)
+	w.ok(err)
 	w.stateIs(task, 9, store.Draining)
 	w.ok(w.Store.Delete(ctx, store.KindCollection, task.ID, b.ID))
 	w.stateIs(task, 9, store.Open)
@@ -176,6 +178,41 @@ func testHoldsAreLifted(t *testing.T, h Harness) {
 	w.is(w.Store.Delete(ctx, store.KindCollection, task.ID, b.ID), store.ErrNotFound)
 	w.is(w.Store.Fail(ctx, b, p), store.ErrNotFound)
 	w.Audit()
+}
+
+// testFrozenIsNotDeleted: the helper may have closed the batch of a frozen collection, so its hold must not go.
+func testFrozenIsNotDeleted(t *testing.T, h Harness) {
+	ctx := context.Background()
+	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
+		task := Task(t, mode, byte(mode))
+		w := NewWorld(t, h, task)
+		var sel *store.Selection
+		if mode == dap.TimeInterval {
+			sel = Interval(10, 1)
+		}
+		w.add(task, 10, 0, 5)
+		r := w.Ask(task, "ask", sel)
+		f := w.Hold(r)
+		for range 2 {
+			w.is(w.Store.Delete(ctx, store.KindCollection, task.ID, r.ID), store.ErrBusy)
+			again, err := w.Store.Resource(ctx, store.KindCollection, task.ID, r.ID)
+			w.ok(err)
+			if again.Frozen == nil || *again.Frozen != *f {
+				t.Fatalf("frozen is %+v, was %+v", again.Frozen, f)
+			}
+			state, err := w.Store.BatchState(ctx, task.ID, store.Batch{Start: 10, ID: f.Selection.ID})
+			w.ok(err)
+			if state != store.Draining {
+				t.Fatalf("the batch is in state %d", state)
+			}
+			w.Reopen(t)
+		}
+		_, err := w.Store.Release(ctx, w.ReleaseOf(task, r, f, new([]int64)))
+		w.ok(err)
+		w.ok(w.Store.Delete(ctx, store.KindCollection, task.ID, r.ID))
+		w.Audit()
+		w.close()
+	}
 }
 
 func testOverlapIsRefused(t *testing.T, h Harness) {
@@ -340,7 +377,7 @@ func testLeaderSelectedHolds(t *testing.T, h Harness) {
 	if len(batches) != 3 || batches[0].Verified != 3 || batches[0].State != store.Open || batches[1].State != store.Draining {
 		t.Fatalf("batches are %+v", batches)
 	}
-	w.ok(w.Store.Delete(ctx, store.KindCollection, task.ID, a.ID))
+	w.ok(w.Store.Fail(ctx, a, &dap.Problem{Type: dap.ProblemBatchMismatch}))
 	if fc := w.Hold(c); fc.Selection != fa.Selection || fc.Count != fa.Count || fc.Checksum != fa.Checksum {
 		t.Fatalf("the batch given back is %+v, was %+v", fc, fa)
 	}
