@@ -226,7 +226,9 @@ func observe(next http.Handler, log *slog.Logger, events bool, m *Metrics, route
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
+		// A copy: net/http looks at the body of its own request when it answers one that nobody has read.
 		body := &countingBody{ReadCloser: r.Body}
+		r = r.WithContext(r.Context())
 		r.Body = body
 		rec := &recorder{ResponseWriter: w}
 		defer func() {

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -386,4 +387,32 @@ func TestLocal(t *testing.T) {
 	cancel()
 	want("/readyz", 503, "context canceled")
 	want("/livez", 200, "ok")
+}
+
+// A server that answers without reading a body must not wait for one: net/http sees to it as long as the body is its own.
+func TestObserveAnswersBeforeTheBody(t *testing.T) {
+	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) })
+	server := httptest.NewServer(Observe(refuse, NewLogger(io.Discard, slog.LevelInfo), NewMetrics(), nil))
+	defer server.Close()
+	for name, head := range map[string]string{
+		"a large body announced": "Content-Length: 1000000000\r\n\r\n",
+		"leave asked for first":  "Content-Length: 10\r\nExpect: 100-continue\r\n\r\n",
+	} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(5 * time.Second)) // where the answer does not come
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\n%s", head)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s: status %d", name, resp.StatusCode)
+		}
+	}
 }
