@@ -577,6 +577,16 @@ func TestUnknownPathsGetProblems(t *testing.T) {
 		t.Error("no Allow")
 	}
 	p.refused(p.call("GET", p.leaderURL, p.path(dap.CollectionJobsResource)+"/..%2fescape", "", collectorToken, nil), "", 404)
+	// A path that only looks like one of ours is not mended.
+	p.refused(p.call("POST", p.leaderURL+"/", p.path(dap.ReportsResource), dap.MediaUploadReq, "", nil), "", 404)
+	p.refused(p.call("POST", p.leaderURL, "tasks/x/../"+strings.TrimPrefix(p.path(dap.ReportsResource), "tasks/"), dap.MediaUploadReq, "", nil), "", 404)
+	s, err := p.leader.Status(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.RefusedRequests; got["404"] != 5 || got["405"] != 1 {
+		t.Errorf("counted %v", got)
+	}
 }
 
 func TestClosedServicesRefuse(t *testing.T) {

@@ -161,8 +161,10 @@ func TestBasePath(t *testing.T) {
 			t.Errorf("%s: %q %v", base, got, err)
 		}
 	}
-	if _, err := BasePath("ftp://x"); err == nil {
-		t.Error("ftp is a base")
+	for _, base := range []string{"ftp://x", "https://x//a", "https://x/a/../b", "https://x/./a"} {
+		if _, err := BasePath(base); err == nil {
+			t.Errorf("%s is a base", base)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,7 +61,11 @@ func BasePath(base string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.TrimRight((&url.URL{Path: u.Path}).EscapedPath(), "/"), nil
+	p := strings.TrimRight((&url.URL{Path: u.Path}).EscapedPath(), "/")
+	if p != "" && p != path.Clean(p) {
+		return "", fmt.Errorf("edge: the path of %q has empty, \".\" or \"..\" elements, which no request reaches", base)
+	}
+	return p, nil
 }
 
 // A Request is one request to a known task.
@@ -172,21 +177,28 @@ func (s *Server) HandleHpkeConfig() error {
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if _, pattern := s.mux.Handler(r); pattern != "" {
+	start := time.Now()
+	status := http.StatusNotFound
+	if _, pattern := s.mux.Handler(r); pattern == "" {
+		// Unknown paths and methods get a problem document too; the mux knows which of the two it is.
+		probe := &discard{header: make(http.Header)}
+		s.mux.ServeHTTP(probe, r)
+		if allow := probe.header.Get("Allow"); allow != "" {
+			w.Header().Set("Allow", allow)
+		}
+		if probe.status >= 400 {
+			status = probe.status
+		}
+	} else if p := r.URL.EscapedPath(); p == path.Clean(p) {
 		s.mux.ServeHTTP(w, r)
 		return
-	}
-	// Unknown paths and methods get a problem document too; the mux knows which of the two it is.
-	probe := &discard{header: make(http.Header)}
-	s.mux.ServeHTTP(probe, r)
-	if allow := probe.header.Get("Allow"); allow != "" {
-		w.Header().Set("Allow", allow)
-	}
-	status := probe.status
-	if status < 400 {
-		status = http.StatusNotFound
-	}
-	WriteProblem(w, plain(status, ""), nil)
+	} // else the mux would redirect to the clean path; no client of ours asks for such a one
+	e := plain(status, "")
+	WriteProblem(w, e, nil)
+	label := problemLabel(&e.Problem)
+	s.count(label)
+	s.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("request", "other"), slog.String("problem", label),
+		slog.Int("status", status), slog.Duration("took", time.Since(start)))
 }
 
 // Body reads a request's message: its media type is checked, its bytes are paid for until release is called.
