@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/collector"
@@ -125,8 +127,7 @@ func (s *Session) Collect(ctx context.Context, from, to time.Time) (*collector.R
 		return nil, err
 	}
 	result, err := job.Wait(ctx)
-	var refused *dap.Problem
-	if errors.As(err, &refused) {
+	if ended(err) {
 		// The leader has ended the job for good; the same question may be asked anew once what it lacked is there.
 		s.state.Done = true
 		return nil, errors.Join(err, job.Delete(ctx), s.save())
@@ -143,6 +144,20 @@ func (s *Session) Collect(ctx context.Context, from, to time.Time) (*collector.R
 		s.state.Next = s.state.To
 	}
 	return result, s.save()
+}
+
+// ended says whether the leader answered that the job itself has failed, or that there is none. All else may pass: the
+// leader may be busy, it or a proxy may not know our token, and a job that is deleted then takes its answer with it.
+func ended(err error) bool {
+	var passing *collector.UnavailableError
+	var p *dap.Problem
+	if errors.As(err, &passing) || !errors.As(err, &p) {
+		return false
+	}
+	if p.Type == "" {
+		return p.HTTPStatus() == http.StatusNotFound
+	}
+	return p.Type != dap.ProblemUnrecognizedTask && slices.Contains(dap.ProblemTypes, p.Type)
 }
 
 func (s *Session) leaderSelected() bool {

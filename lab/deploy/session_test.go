@@ -1,0 +1,120 @@
+package deploy
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/service"
+)
+
+// fakeLeader stands in for one that answers polls with one document.
+type fakeLeader struct {
+	t       *testing.T
+	task    dap.TaskID
+	problem dap.Problem
+	polled  int
+	deleted int
+}
+
+func (l *fakeLeader) Do(r *http.Request) (*http.Response, error) {
+	answer := &http.Response{StatusCode: http.StatusCreated, Header: http.Header{}, Body: http.NoBody, Request: r}
+	switch r.Method {
+	case http.MethodPost:
+		answer.Header.Set("Location", "/"+dap.ResourcePath(l.task, dap.CollectionJobsResource, "job"))
+	case http.MethodDelete:
+		l.deleted++
+		answer.StatusCode = http.StatusNoContent
+	default:
+		l.polled++
+		b, err := json.Marshal(&l.problem)
+		if err != nil {
+			l.t.Error(err)
+		}
+		answer.StatusCode = l.problem.HTTPStatus()
+		answer.Header.Set("Content-Type", dap.ProblemMedia)
+		answer.Body = io.NopCloser(strings.NewReader(string(b)))
+	}
+	return answer, nil
+}
+
+// A job whose answer cannot be had at the moment must stay: to delete it would lose a batch that the leader may have ready,
+// and that it never releases again.
+func TestSessionDeletesOnlyWhatHasFailed(t *testing.T) {
+	addresses, err := Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer addresses.Close()
+	r, err := recipe.New(recipe.Options{
+		Name: "a test", Query: recipe.Histogram{Length: 4}, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(),
+		BatchMode: dap.TimeInterval, MinBatch: 10, TimePrecision: 10, Kind: recipe.GaussianNoise,
+		Window: recipe.Between{Start: 100, End: 200}, Epsilon: decimal(t, "1"), Delta: decimal(t, "0.000001"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "d")
+	if err := Create(dir, r, addresses); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		problem dap.Problem
+		over    bool
+	}{
+		{dap.Problem{Status: 500}, false},
+		{dap.Problem{Status: 503}, false},
+		{dap.Problem{Status: 429}, false},
+		{dap.Problem{Status: 401, Detail: "a valid bearer token is needed"}, false},
+		{dap.Problem{Status: 403, Type: "https://proxy.example/blocked"}, false},
+		{dap.Problem{Status: 404, Type: dap.ProblemUnrecognizedTask}, false},
+		{dap.Problem{Status: 404}, true}, // the leader has no such job
+		{dap.Problem{Status: 400, Type: dap.ProblemBatchMismatch}, true},
+		{dap.Problem{Status: 400, Type: dap.ProblemInvalidBatchSize}, true},
+	} {
+		config, err := LoadCollector(filepath.Join(dir, CollectorFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.State = service.Path(filepath.Join(t.TempDir(), "state"))
+		leader := &fakeLeader{t: t, problem: c.problem}
+		s, err := config.Open(collector.Options{HTTP: leader, Attempts: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader.task, _ = s.collector.Task()
+		_, err = s.Collect(t.Context(), time.Unix(1000, 0), time.Unix(1100, 0))
+		if !errors.Is(err, &c.problem) || leader.polled != 1 {
+			t.Errorf("%v: error %v after %d polls", &c.problem, err, leader.polled)
+		}
+		if got := leader.deleted == 1; got != c.over {
+			t.Errorf("%v: the job was deleted %d times", &c.problem, leader.deleted)
+		}
+		// What the file says is what the next run of the command goes by.
+		if s, err = config.Open(collector.Options{HTTP: leader, Attempts: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if s.Pending() == c.over {
+			t.Errorf("%v: pending is %v", &c.problem, s.Pending())
+		}
+		if err := s.Drop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func decimal(t *testing.T, s string) recipe.Decimal {
+	d, err := recipe.ParseDecimal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
