@@ -3,6 +3,7 @@ package aggregator_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -376,4 +379,30 @@ func TestRunningServices(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestLeaderStopsAfterFailedSync: what a failed sync left on the disk only a restart can tell, so the service ends instead
+// of refusing uploads for ever.
+func TestLeaderStopsAfterFailedSync(t *testing.T) {
+	p := newPair(t, setup{leader: func(o *leader.Options) { o.Idle = time.Millisecond }})
+	done := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	go func() { done <- p.leader.Run(ctx) }()
+	p.leaderFS.Inject(func(op disktest.Op, name string) error {
+		if op == disktest.OpSync && strings.HasPrefix(name, "inbox/") {
+			return errors.New("the disk is gone")
+		}
+		return nil
+	})
+	p.refused(p.upload(p.reports(1)...), "", http.StatusInternalServerError)
+	if err := <-done; !errors.Is(err, disk.ErrSync) {
+		t.Errorf("Run returned %v", err)
+	}
+	p.leaderFS.Inject(nil)
+	if err := p.leader.Close(); err != nil {
+		t.Log(err)
+	}
+	p.startLeader()
+	p.accept(p.reports(1)...)
 }

@@ -179,8 +179,8 @@ func (l *Leader) Handler() http.Handler { return l.srv }
 // flushEvery is how often counts of refused uploads are written down.
 const flushEvery = 5 * time.Second
 
-// Run sorts, aggregates and collects until the context ends, and then returns nil; or until the store's state is unknown,
-// and then returns that error: only a restart tells what happened.
+// Run sorts, aggregates and collects until the context ends, and then returns nil; or until the state of the store or of
+// the inbox is unknown, and then returns that error: only a restart tells what happened.
 func (l *Leader) Run(ctx context.Context) error {
 	r := lease.New(l.opt.Clock, l.opt.Log)
 	r.Go("sorter", l.opt.Idle, nil, func(ctx context.Context) (bool, error) {
@@ -195,6 +195,13 @@ func (l *Leader) Run(ctx context.Context) error {
 	r.Go("collection jobs", l.opt.Idle, l.collections, l.stepCollections)
 	r.Go("refused counts", flushEvery, nil, func(ctx context.Context) (bool, error) {
 		return false, l.refused.flush(ctx, l.store)
+	})
+	// A failed sync ends the inbox for good: what the disk has of it, only a restart tells.
+	r.Go("inbox", l.opt.Idle, nil, func(context.Context) (bool, error) {
+		if err := l.inbox.Err(); err != nil {
+			return false, fmt.Errorf("%w: %w", store.ErrUnknown, err)
+		}
+		return false, nil
 	})
 	select {
 	case <-ctx.Done():
