@@ -154,3 +154,20 @@ func TestFailpoints(t *testing.T) {
 		}
 	}
 }
+
+// TestDiskCalls loses power, or has the disk fail once, at calls spread over the tours.
+func TestDiskCalls(t *testing.T) {
+	calls := map[string]int{"leader": 400, "helper": 240} // every tour makes more
+	for i := range *disks {
+		for node, n := range calls {
+			c := crash{node: node, skip: i * n / *disks, soft: i%3 == 2}
+			t.Run(strings.ReplaceAll(c.String(), " ", "-"), func(t *testing.T) {
+				cfg := tours[i%len(tours)]
+				cfg.crashes = []*crash{&c}
+				if w := try(t, cfg); !w.fired[c] {
+					t.Errorf("never reached")
+				}
+			})
+		}
+	}
+}

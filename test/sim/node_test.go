@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -98,6 +99,15 @@ func (l *life) set(c *crash) {
 				return nil
 			}
 			if left--; left < 0 {
+				l.w.fired[*c] = true
+				if c.soft {
+					l.shaken = true
+					if left == -1 {
+						l.w.logf("%s: %s fails", l.name, op)
+						return syscall.EIO
+					}
+					return nil
+				}
 				if !cut {
 					cut = true
 					l.alive = false

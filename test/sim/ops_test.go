@@ -214,12 +214,12 @@ func (w *world) opPower() {
 // opArm arms a fault at some failpoint that is known, or at some call of the disk.
 func (w *world) opArm() {
 	n := w.nodes()[w.rng.IntN(2)]
-	c := &crash{node: n.name, skip: w.rng.IntN(3)}
+	c := &crash{node: n.name, skip: w.rng.IntN(3), soft: w.rng.IntN(4) == 0}
 	if w.rng.IntN(3) == 0 {
 		c.skip = w.rng.IntN(80)
 	} else {
 		points := failpoints[n.name]
-		c.point, c.soft = points[w.rng.IntN(len(points))], w.rng.IntN(4) == 0
+		c.point = points[w.rng.IntN(len(points))]
 	}
 	if w.rng.IntN(4) == 0 && n.life != nil { // at the next start
 		n.fall(0)

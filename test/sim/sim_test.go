@@ -13,6 +13,7 @@ import (
 
 var (
 	seeds = flag.Int("seeds", 16, "how many seeds TestSeeds runs")
+	disks = flag.Int("disks", 12, "at how many calls of the disk TestDiskCalls fails")
 	seed  = flag.Int64("seed", -1, "run this seed alone")
 )
 
