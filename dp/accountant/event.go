@@ -3,6 +3,7 @@ package accountant
 import (
 	"fmt"
 	"math"
+	"reflect"
 )
 
 // An Event describes what is released about the data. The events of this package are the only ones.
@@ -90,7 +91,7 @@ func flatten(leaves []leaf, e Event, count uint64) ([]leaf, error) {
 		return leaves, nil
 	}
 	for i := range leaves {
-		if leaves[i].event == e {
+		if reflect.DeepEqual(leaves[i].event, e) {
 			leaves[i].count += count
 			return leaves, nil
 		}

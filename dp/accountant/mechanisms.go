@@ -211,10 +211,6 @@ func (s Sampled) dominating(n Neighbours) (dominance, error) {
 	if !(s.Rate > 0 && s.Rate <= 1) {
 		return dominance{}, parameter("sampling rate", s.Rate, "above 0 and at most 1")
 	}
-	inner, ok := s.Event.(dominated)
-	if !ok {
-		return dominance{}, fmt.Errorf("%w: sampling of %T", ErrUnsupported, s.Event)
-	}
 	if s.Count != CountHidden {
 		return dominance{}, fmt.Errorf("%w: Poisson sampling while the count is public", ErrUnsupported)
 	}
@@ -230,7 +226,7 @@ func (s Sampled) dominating(n Neighbours) (dominance, error) {
 		worst := g.Contribution.kind == signed || g.Contribution.kind == ball // opposite records exist
 		return dominance{pair: normalReplace{mu, s.Rate}, symmetric: true, attained: worst, theorem: poissonTheorem}, nil
 	}
-	d, err := inner.dominating(n)
+	d, err := joint(s.Event, n)
 	if err != nil {
 		return dominance{}, err
 	}

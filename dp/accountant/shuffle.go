@@ -3,6 +3,8 @@ package accountant
 import (
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/dp/internal/binomial"
 )
 
 // A Randomizer says what is known about the local randomizer whose reports are shuffled. Only for some is more than the
@@ -145,7 +147,7 @@ const (
 
 func newClones(e0, n, p float64) *clones {
 	s := &clones{e0: e0, outside: 2 * cloneTail}
-	from, to := binomialWindow(n, p, cloneTail)
+	from, to := binomial.Window(n, p, cloneTail)
 	// A sum over a takes of the order of sqrt(c) terms; keep the work in bounds.
 	s.group(n, p, from, to, min(maxCounts, max(256, int(4e6/math.Sqrt(to+1)))))
 	return s
@@ -158,7 +160,7 @@ func (s *clones) group(n, p, from, to float64, size int) {
 	for c := from; c <= to; c += stride {
 		w := 0.0
 		for x := c; x < c+stride && x <= to; x++ {
-			w += binomialPMF(n, x, p)
+			w += binomial.PMF(n, x, p)
 		}
 		s.c, s.w = append(s.c, c), append(s.w, w)
 	}
@@ -180,7 +182,7 @@ func (s *clones) delta(epsilon float64) float64 {
 		if a > m {
 			continue
 		}
-		b := binomialPMF(m, a, 0.5)
+		b := binomial.PMF(m, a, 0.5)
 		sum := 0.0
 		for ; a <= m; a++ {
 			term := b * (a*gain - (m-a)*loss)
@@ -198,7 +200,7 @@ func (s *clones) delta(epsilon float64) float64 {
 // coarse returns the pair as atoms, with C on few values.
 func (s *clones) coarse() *atoms {
 	counts, weights := s.c, s.w
-	from, to := binomialWindow(counts[len(counts)-1]+1, 0.5, cloneTail)
+	from, to := binomial.Window(counts[len(counts)-1]+1, 0.5, cloneTail)
 	if size := max(64, int(maxCoarse/(to-from+1))); len(counts) > size {
 		stride := (len(counts) + size - 1) / size
 		counts, weights = nil, nil
@@ -214,8 +216,8 @@ func (s *clones) coarse() *atoms {
 	out := &atoms{pInf: s.outside, qInf: s.outside}
 	for i, c := range counts {
 		m := c + 1
-		from, to := binomialWindow(m, 0.5, cloneTail)
-		b := binomialPMF(m, from, 0.5)
+		from, to := binomial.Window(m, 0.5, cloneTail)
+		b := binomial.PMF(m, from, 0.5)
 		for a := from; a <= to; a++ {
 			p := 2 * b * (r*a + rest*(m-a)) / m * weights[i]
 			q := 2 * b * (rest*a + r*(m-a)) / m * weights[i]
@@ -247,16 +249,16 @@ const blanketTail = 1e-17
 // probabilities, and of them times a - s/2.
 func newBlanket(e0, n, k float64) *blanket {
 	x := &blanket{e0: e0, n: n, k: k}
-	x.from, x.to = binomialWindow(n, k/(math.Exp(e0)+k-1), blanketTail)
-	lo, _ := binomialWindow(x.from, 2/k, blanketTail)
-	_, hi := binomialWindow(x.to, 2/k, blanketTail)
+	x.from, x.to = binomial.Window(n, k/(math.Exp(e0)+k-1), blanketTail)
+	lo, _ := binomial.Window(x.from, 2/k, blanketTail)
+	_, hi := binomial.Window(x.to, 2/k, blanketTail)
 	x.first = lo
 	for s := lo; s <= hi; s++ {
-		_, top := binomialWindow(s, 0.5, blanketTail*1e-20)
+		_, top := binomial.Window(s, 0.5, blanketTail*1e-20)
 		half := math.Floor(s / 2)
 		size := int(top-half) + 2
 		p, moment := make([]float64, size), make([]float64, size)
-		b := binomialPMF(s, half, 0.5)
+		b := binomial.PMF(s, half, 0.5)
 		for i := range size - 1 {
 			a := half + float64(i)
 			p[i], moment[i] = b, b*(a-s/2)
@@ -278,13 +280,13 @@ func (x *blanket) delta(epsilon float64) float64 {
 	scale, e := math.Expm1(x.e0), math.Exp(epsilon)
 	rise := math.Expm1(epsilon) / scale
 	total := 0.0
-	pm := binomialPMF(x.n, x.from, g)
+	pm := binomial.PMF(x.n, x.from, g)
 	odds := 2 / (x.k - 2)
 	for m := x.from; m <= x.to; m++ {
-		lo, hi := binomialWindow(m, 2/x.k, blanketTail)
+		lo, hi := binomial.Window(m, 2/x.k, blanketTail)
 		lo = max(lo, x.first)
 		hi = min(hi, x.first+float64(len(x.tails)-1))
-		ps := binomialPMF(m, lo, 2/x.k)
+		ps := binomial.PMF(m, lo, 2/x.k)
 		inner := 0.0
 		for s := lo; s <= hi; s++ {
 			bound := (e*s + m*rise) / (1 + e)

@@ -1,4 +1,5 @@
-package accountant
+// Package binomial has binomial probabilities to nearly full precision.
+package binomial
 
 import "math"
 
@@ -33,9 +34,9 @@ func deviance(x, m float64) float64 {
 	return x*math.Log(x/m) + m - x
 }
 
-// binomialPMF returns P(Bin(n, p) = k) to a relative error of about 1e-13 (Loader 2000, "Fast and Accurate Computation
+// PMF returns P(Bin(n, p) = k) to a relative error of about 1e-13 (Loader 2000, "Fast and Accurate Computation
 // of Binomial Probabilities").
-func binomialPMF(n, k, p float64) float64 {
+func PMF(n, k, p float64) float64 {
 	switch {
 	case k < 0 || k > n:
 		return 0
@@ -53,9 +54,9 @@ func binomialPMF(n, k, p float64) float64 {
 	return math.Exp(l) * math.Sqrt(n/(2*math.Pi*k*(n-k)))
 }
 
-// binomialWindow returns an interval outside of which Bin(n, p) has probability at most tail on each side (Chernoff, by
+// Window returns an interval outside of which Bin(n, p) has probability at most tail on each side (Chernoff, by
 // Bernstein's inequality).
-func binomialWindow(n, p, tail float64) (from, to float64) {
+func Window(n, p, tail float64) (from, to float64) {
 	x := -math.Log(tail)
 	w := math.Sqrt(2*n*p*(1-p)*x) + 2*x/3 + 1
 	return max(0, math.Floor(n*p-w)), min(n, math.Ceil(n*p+w))

@@ -1,0 +1,257 @@
+package accountant
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/internal/binomial"
+)
+
+func (DummyCount) event()  {}
+func (FixedSample) event() {}
+
+// DummyCount is the publication of how many reports came, when each of N others sends an empty one with probability Rate:
+// a binomial count, which one more report moves by one. It hides whether a person took part; put it beside the sum,
+//
+//	Sampled{Event: Compose{DummyCount{...}, Gaussian{...}}, ..., Count: CountHidden},
+//
+// where the count is published. N counts those guaranteed to be honest.
+type DummyCount struct {
+	N    uint64
+	Rate float64
+}
+
+func (d DummyCount) dominating(n Neighbours) (dominance, error) {
+	if d.N == 0 || d.N > 1<<40 {
+		return dominance{}, parameter("number of senders of dummies", float64(d.N), "1 to 2^40")
+	}
+	if !(d.Rate > 0 && d.Rate < 1) {
+		return dominance{}, parameter("rate of dummies", d.Rate, "between 0 and 1, both excluded")
+	}
+	if n == ReplaceOne {
+		return dominance{}, fmt.Errorf("%w: a count does not change for replace-one neighbours", ErrUnsupported)
+	}
+	const tail = 1e-30
+	m, q := float64(d.N), d.Rate
+	from, to := binomial.Window(m, q, tail)
+	if to-from > 4*maxAtoms {
+		return dominance{}, fmt.Errorf("%w: a count of this many dummies", ErrUnsupported)
+	}
+	a := &atoms{pInf: tail, qInf: tail}
+	if from == 0 {
+		a.qInf += binomial.PMF(m, 0, q) // nobody: the person was not there
+	}
+	if to == m {
+		a.pInf += binomial.PMF(m, m, q) // one more than all
+	}
+	last := binomial.PMF(m, from, q)
+	for x := from + 1; x <= to; x++ {
+		w := binomial.PMF(m, x, q)
+		a.loss, a.p, a.q = append(a.loss, math.Log(x*(1-q)/((m-x+1)*q))), append(a.p, last), append(a.q, w)
+		last = w
+	}
+	if len(a.loss) == 0 {
+		return dominance{}, parameter("rate of dummies", d.Rate, "such that dummies are sent at all")
+	}
+	a.a, a.b = a.loss[0], a.loss[0]
+	return dominance{pair: a, attained: true, theorem: "binomial count of dummies, summed exactly"}, nil
+}
+
+// product is the pair of two independent outcomes, one of them discrete.
+type product struct {
+	*atoms
+	other pair
+}
+
+func (x product) masses(edges, p, q []float64) {
+	clear(p)
+	clear(q)
+	shifted := make([]float64, len(edges))
+	ps, qs := make([]float64, len(p)), make([]float64, len(q))
+	for i, l := range x.loss {
+		for j, e := range edges {
+			shifted[j] = e - l
+		}
+		x.other.masses(shifted, ps, qs)
+		for j := range p {
+			p[j] += x.p[i] * ps[j]
+			q[j] += x.q[i] * qs[j]
+		}
+	}
+}
+
+func (x product) points(f func(loss, p, q float64)) {
+	x.other.points(func(l, p, q float64) {
+		for i := range x.loss {
+			f(l+x.loss[i], p*x.p[i], q*x.q[i])
+		}
+	})
+}
+
+func (x product) infinite() (p, q float64) {
+	p, q = x.other.infinite()
+	return 1 - (1-p)*(1-x.pInf), 1 - (1-q)*(1-x.qInf)
+}
+
+func (x product) reach(tail float64) (lo, hi float64) {
+	lo, hi = x.other.reach(tail / 2)
+	a, b := x.atoms.reach(tail / 2)
+	return lo + a, hi + b
+}
+
+func (x product) anchors() (a, b float64) { return 0, 0 }
+
+// thin returns a pair above a with at most about size atoms, by connecting the dots on a grid.
+func (a *atoms) thin(size int) *atoms {
+	lo, hi := a.reach(1e-25)
+	if len(a.loss) <= size || !(hi > lo) {
+		return a
+	}
+	b, ok := bin(a, (hi-lo)/float64(size-1), 1e-25)
+	if !ok {
+		return a
+	}
+	g := b.upper()
+	out := &atoms{pInf: g.inf, qInf: a.qInf}
+	for i, p := range g.p {
+		if l := g.origin + float64(i)*g.h; p > 0 {
+			out.loss, out.p, out.q = append(out.loss, l), append(out.p, p), append(out.q, p*math.Exp(-l))
+		}
+	}
+	return out
+}
+
+// joint returns the pair of a single event, or of a count of dummies together with another event.
+func joint(e Event, n Neighbours) (dominance, error) {
+	if c, ok := e.(Compose); ok && len(c) == 2 {
+		for i := range c {
+			count, ok := c[i].(DummyCount)
+			other, ok2 := c[1-i].(dominated)
+			if !ok || !ok2 {
+				continue
+			}
+			a, err := count.dominating(n)
+			if err != nil {
+				return dominance{}, err
+			}
+			b, err := other.dominating(n)
+			if err != nil {
+				return dominance{}, err
+			}
+			if b.below != nil {
+				break
+			}
+			return dominance{pair: product{a.pair.(*atoms).thin(128), b.pair}, theorem: a.theorem}, nil
+		}
+	}
+	d, ok := e.(dominated)
+	if !ok {
+		return dominance{}, fmt.Errorf("%w: sampling of %T", ErrUnsupported, e)
+	}
+	return d.dominating(n)
+}
+
+// FixedSample is a release about a public number of records, a uniformly chosen secret subset of all: Rate is the size of
+// the subset over the number of honest records, at its upper quantile if it varies. It is for ReplaceOne neighbours, and
+// what is left of amplification where the count is public.
+type FixedSample struct {
+	Event Event
+	Rate  float64
+}
+
+const fixedTheorem = "sampling without replacement (Balle, Barthe and Gaboardi 2018, theorem 10; Zhu, Dong and Wang 2022, proposition 30)"
+
+func (s FixedSample) dominating(n Neighbours) (dominance, error) {
+	if !(s.Rate > 0 && s.Rate <= 1) {
+		return dominance{}, parameter("sampling rate", s.Rate, "above 0 and at most 1")
+	}
+	if n != ReplaceOne {
+		return dominance{}, fmt.Errorf("%w: sampling without replacement for %v neighbours", ErrUnsupported, n)
+	}
+	inner, ok := s.Event.(dominated)
+	if !ok {
+		return dominance{}, fmt.Errorf("%w: sampling of %T", ErrUnsupported, s.Event)
+	}
+	d, err := inner.dominating(n)
+	if err != nil || s.Rate == 1 {
+		return d, err
+	}
+	if !d.symmetric {
+		return dominance{}, fmt.Errorf("%w: sampling without replacement of %T", ErrUnsupported, s.Event)
+	}
+	return dominance{pair: newFixed(d.pair, s.Rate), symmetric: true, theorem: fixedTheorem}, nil
+}
+
+// fixedPair has the curve of ((1-r) Q + r P, Q) for losses above 0 and of (P, (1-r) P + r Q) below, and the mass that
+// is left at 0.
+type fixedPair struct {
+	up, down pair
+	zero     float64
+}
+
+func newFixed(x pair, rate float64) fixedPair {
+	f := fixedPair{up: poisson{x, rate}, down: swapped{poisson{swapped{x}, rate}}}
+	count := func(x pair, sign float64) float64 {
+		p, q := make([]float64, 1), make([]float64, 1)
+		edges := []float64{0, math.Inf(1)}
+		if sign < 0 {
+			edges = []float64{math.Inf(-1), 0}
+		}
+		x.masses(edges, p, q)
+		sum := p[0]
+		x.points(func(l, pm, _ float64) {
+			if l*sign > 0 {
+				sum += pm
+			}
+		})
+		return sum
+	}
+	inf, _ := f.infinite()
+	f.zero = max(0, 1-inf-count(f.up, 1)-count(f.down, -1))
+	return f
+}
+
+func (f fixedPair) masses(edges, p, q []float64) {
+	ps, qs := make([]float64, len(p)), make([]float64, len(q))
+	clipped := make([]float64, len(edges))
+	for i, e := range edges {
+		clipped[i] = max(e, 0)
+	}
+	f.up.masses(clipped, p, q)
+	for i, e := range edges {
+		clipped[i] = min(e, 0)
+	}
+	f.down.masses(clipped, ps, qs)
+	for i := range p {
+		p[i] += ps[i]
+		q[i] += qs[i]
+	}
+}
+
+func (f fixedPair) points(g func(loss, p, q float64)) {
+	f.up.points(func(l, p, q float64) {
+		if l > 0 {
+			g(l, p, q)
+		}
+	})
+	f.down.points(func(l, p, q float64) {
+		if l < 0 {
+			g(l, p, q)
+		}
+	})
+	g(0, f.zero, f.zero)
+}
+
+func (f fixedPair) infinite() (p, q float64) {
+	p, _ = f.up.infinite()
+	_, q = f.down.infinite()
+	return p, q
+}
+
+func (f fixedPair) reach(tail float64) (lo, hi float64) {
+	_, hi = f.up.reach(tail)
+	lo, _ = f.down.reach(tail)
+	return min(lo, 0), max(hi, 0)
+}
+
+func (fixedPair) anchors() (a, b float64) { return 0, 0 }
