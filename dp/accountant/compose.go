@@ -290,7 +290,7 @@ func tiltFor(parts []part, delta float64) (lambda, epsilon float64) {
 	target := -math.Log(delta)
 	f := func(t float64) float64 {
 		l := math.Exp(t)
-		return (logMoment(parts, l) + target) / l
+		return (logMoment(parts, l) + target + discount(l)) / l
 	}
 	t := goldenIn(f, math.Log(1e-4), largestTilt(parts), 24)
 	return math.Exp(t), f(t)
@@ -300,11 +300,14 @@ func tiltFor(parts []part, delta float64) (lambda, epsilon float64) {
 func tiltAt(parts []part, epsilon float64) (lambda, logDelta float64) {
 	f := func(t float64) float64 {
 		l := math.Exp(t)
-		return logMoment(parts, l) - l*epsilon
+		return logMoment(parts, l) - l*epsilon + discount(l)
 	}
 	t := goldenIn(f, math.Log(1e-4), largestTilt(parts), 24)
 	return math.Exp(t), f(t)
 }
+
+// discount is ln max over y > 0 of (1 - e^-y) e^(-l y): a loss y above epsilon counts for 1 - e^-y only.
+func discount(l float64) float64 { return -l*math.Log1p(1/l) - math.Log1p(l) }
 
 // largestTilt is ln of the largest tilt worth trying: beyond it, one step of the grid already changes the weight by
 // half as much again.

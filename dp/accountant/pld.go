@@ -282,15 +282,23 @@ func (q question) once(terms []term, h float64, attained bool) (bounds, error) {
 	}
 	if q.wantEpsilon {
 		lambda, _ := tiltFor(up, q.g.Delta)
-		c, err := compose(up, lambda, true)
-		if err != nil {
-			return bounds{}, err
-		}
-		hi := c.epsilon(q.g.Delta * math.Exp(-q.slop))
-		if math.IsInf(hi, -1) { // below the window: its lower end is a bound
-			hi = c.origin
+		var c *composed
+		var hi float64
+		for try := 0; ; try++ {
+			var err error
+			if c, err = compose(up, lambda, true); err != nil {
+				return bounds{}, err
+			}
+			if hi = c.epsilon(q.g.Delta * math.Exp(-q.slop)); !math.IsInf(hi, -1) {
+				break
+			}
+			if hi = c.origin; try == 6 { // below the window, whose lower end is a bound
+				break
+			}
+			lambda /= 4 // look further down
 		}
 		hi += 2 * q.slop
+		var err error
 		if c, err = compose(low, lambda, false); err != nil {
 			return bounds{}, err
 		}
