@@ -20,7 +20,7 @@ const module = "github.com/starling-agg/starling"
 // floors, from the ground up: a package may import packages of its own wing and of lower floors.
 var floors = [][]string{
 	{"disk", "sealed"},
-	{"service", "internal/draw"},
+	{"service", "internal/draw", "internal/search"},
 	{"dp"},
 	{"vdaf"},
 	{"dap"},

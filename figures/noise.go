@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/search"
 )
 
 // A need is a question of the curves: the noise with which tasks releases, each about a secret sample at a rate, stay
@@ -62,11 +63,19 @@ func (b *budget) secret(n need) (float64, error) {
 }
 
 func (b *budget) solve(n need, guess float64) (float64, error) {
-	most := b.plain(float64(n.tasks))
-	sigma := most
+	sigma := b.plain(float64(n.tasks))
 	if n.rate < 1 {
+		// Where a method proves less than ignoring the sampling does, Least stays at the upper bound, which holds anyway.
 		var err error
-		if sigma, err = b.search(n, min(guess, most*0.999), most); err != nil {
+		sigma, _, err = search.Least(search.Options{Guess: guess, Low: 1e-3, High: sigma, Precision: n.precision(), Budget: b.epsilon},
+			func(sigma float64) (float64, error) {
+				e, err := b.cost(n, sigma)
+				if errors.Is(err, accountant.ErrNoGuarantee) {
+					return math.Inf(1), nil
+				}
+				return e, err
+			})
+		if err != nil {
 			return 0, fmt.Errorf("noise at rate %g over %d tasks: %w", n.rate, n.tasks, err)
 		}
 	}
@@ -92,72 +101,6 @@ func (b *budget) cost(n need, sigma float64) (float64, error) {
 		Event: accountant.Sampled{Event: release, Rate: n.rate, Count: accountant.CountHidden}}
 	g, err := accountant.Options{Method: n.method, Tolerance: n.precision() / 2, Orders: orders()}.Epsilon(event, b.delta, accountant.AddRemove)
 	return g.Epsilon, err
-}
-
-// search finds where the cost falls to the budget, between a guess and most. It works on logarithms, in which the cost
-// is nearly straight, by the Illinois variant of false position, and returns the end that was seen to hold.
-func (b *budget) search(n need, guess, most float64) (float64, error) {
-	over := func(x float64) (float64, error) { // above 0: too little noise
-		e, err := b.cost(n, math.Exp(x))
-		if errors.Is(err, accountant.ErrNoGuarantee) {
-			return 5, nil
-		}
-		return min(max(math.Log(e/b.epsilon), -5), 5), err
-	}
-	top := math.Log(most)
-	high := min(math.Log(guess), top)
-	fHigh, err := over(high)
-	if err != nil {
-		return 0, err
-	}
-	low, fLow := high, fHigh
-	for step := 0.02; fHigh > 0; step *= 3 {
-		if high >= top {
-			return most, nil // this method proves less than ignoring the sampling does
-		}
-		low, fLow = high, fHigh
-		high = min(high+max(step, 0.8*fHigh), top)
-		if fHigh, err = over(high); err != nil {
-			return 0, err
-		}
-	}
-	for step := 0.02; fLow <= 0; step *= 3 {
-		high, fHigh = low, fLow
-		low -= max(step, -0.8*fLow)
-		if low < math.Log(1e-3) {
-			return math.Exp(high), nil
-		}
-		if fLow, err = over(low); err != nil {
-			return 0, err
-		}
-	}
-	side := 0 // which end moved last: where one moves twice, the weight of the other is halved
-	for range 60 {
-		if high-low <= n.precision() {
-			break
-		}
-		// Aim a little beyond the root, so that the upper end, which is the answer, moves.
-		x := (low*fHigh-high*fLow)/(fHigh-fLow) + n.precision()/3
-		x = min(max(x, low+n.precision()/2), high-n.precision()/2)
-		f, err := over(x)
-		if err != nil {
-			return 0, err
-		}
-		if f > 0 {
-			low, fLow = x, f
-			if side > 0 {
-				fHigh /= 2
-			}
-			side = 1
-		} else {
-			high, fHigh = x, f
-			if side < 0 {
-				fLow /= 2
-			}
-			side = -1
-		}
-	}
-	return math.Exp(high), nil
 }
 
 // prepare answers the needs with every core. Needs that differ in their rate alone form a chain, in which each answer
