@@ -1,4 +1,5 @@
-//! Writes Prio3 test vectors made by libprio-rs, in the format of VDAF-18 appendix C, for vdaf/prio3/testdata.
+//! Writes Prio3 test vectors made by libprio-rs, in the format of VDAF-18 appendix C, for vdaf/prio3/testdata; and
+//! verifies, with libprio-rs, reports that Starling sharded.
 //!
 //! libprio-rs draws its own randomness, so there is no "shard" operation: each file says how every report it sharded is
 //! to verify, and one report of each type is corrupted and must be refused where libprio-rs refuses it.
@@ -111,13 +112,106 @@ where
     v
 }
 
+/// Verifies what another implementation sharded: every report of a file, and then that the sum is the file's. Returns
+/// false where a report is refused, which must then be so for all of them.
+fn verify<V>(vdaf: &V, file: &Value) -> bool
+where
+    V: Client<16> + Collector + Aggregator<32, 16> + Vdaf<AggregationParam = ()>,
+    V::AggregateResult: serde::Serialize,
+{
+    let unhex = |v: &Value| hex::decode(v.as_str().expect("hexadecimal")).expect("hexadecimal");
+    let key: [u8; 32] = unhex(&file["verify_key"]).try_into().expect("verify_key");
+    let ctx = unhex(&file["ctx"]);
+    let reports = file["reports"].as_array().expect("reports");
+    let mut outs = vec![vec![]; vdaf.num_aggregators()];
+    let mut refused = 0;
+    for report in reports {
+        let nonce: [u8; 16] = unhex(&report["nonce"]).try_into().expect("nonce");
+        let public = V::PublicShare::get_decoded_with_param(vdaf, &unhex(&report["public_share"])).expect("public");
+        let (mut states, mut verifier_shares) = (vec![], vec![]);
+        for (j, input) in report["input_shares"].as_array().expect("input_shares").iter().enumerate() {
+            let input = V::InputShare::get_decoded_with_param(&(vdaf, j), &unhex(input)).expect("input share");
+            let (st, sh) = vdaf.verify_init(&key, &ctx, j, &(), &nonce, &public, &input).expect("verify_init");
+            states.push(st);
+            verifier_shares.push(sh);
+        }
+        let Ok(message) = vdaf.verifier_shares_to_message(&ctx, &(), verifier_shares) else {
+            refused += 1;
+            continue;
+        };
+        for (j, st) in states.into_iter().enumerate() {
+            match vdaf.verify_next(&ctx, st, message.clone()).expect("verify_next") {
+                VerifyTransition::Finish(out) => outs[j].push(out),
+                _ => panic!("Prio3 has one round"),
+            }
+        }
+    }
+    assert!(refused == 0 || refused == reports.len(), "some reports are refused, others not");
+    if refused > 0 {
+        return false;
+    }
+    let shares: Vec<_> = outs.into_iter().map(|o| vdaf.aggregate(&(), o).expect("aggregate")).collect();
+    let sum = vdaf.unshard(&(), shares, reports.len()).expect("unshard");
+    assert_eq!(serde_json::to_value(sum).expect("result"), file["agg_result"], "the sum");
+    true
+}
+
+/// Verifies one file; its name's first part is its type.
+fn verify_file(name: &str, file: &Value) -> bool {
+    let number = |key: &str| file[key].as_u64().unwrap_or_else(|| panic!("{name} has no {key}"));
+    let size = |key: &str| number(key) as usize;
+    let shares = number("shares") as u8;
+    match name.split('_').next() {
+        Some("Prio3Count") => verify(&Prio3::new_count(shares).unwrap(), file),
+        Some("Prio3Sum") => verify(&Prio3::new_sum(shares, number("max_measurement")).unwrap(), file),
+        Some("Prio3SumVec") => {
+            let max = number("max_measurement").into();
+            verify(&Prio3::new_sum_vec(shares, max, size("length"), size("chunk_length")).unwrap(), file)
+        }
+        Some("Prio3SumVecWithMultiproof") => {
+            let typ = SumVec::new(number("max_measurement"), size("length"), size("chunk_length")).unwrap();
+            let v: Multiproof = Prio3::new(shares, number("proofs") as u8, 0xFFFFFFFF, typ).unwrap();
+            verify(&v, file)
+        }
+        Some("Prio3Histogram") => {
+            verify(&Prio3::new_histogram(shares, size("length"), size("chunk_length")).unwrap(), file)
+        }
+        Some("Prio3MultihotCountVec") => {
+            let (length, weight, chunk) = (size("length"), size("max_weight"), size("chunk_length"));
+            verify(&Prio3::new_multihot_count_vec(shares, length, weight, chunk).unwrap(), file)
+        }
+        _ => panic!("{name} is of no known type"),
+    }
+}
+
 /// Measurements beside their JSON.
 fn with_json<M: serde::Serialize + Clone>(ms: &[M]) -> Vec<(M, Value)> {
     ms.iter().map(|m| (m.clone(), serde_json::to_value(m).unwrap())).collect()
 }
 
 fn main() {
-    let dir = PathBuf::from(env::args().nth(1).expect("usage: starling-interop-prio <folder>"));
+    let args: Vec<String> = env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["write", dir] => write_all(PathBuf::from(dir)),
+        ["verify", dir] => verify_all(PathBuf::from(dir)),
+        _ => panic!("usage: starling-interop-prio write|verify <folder>"),
+    }
+}
+
+fn verify_all(dir: PathBuf) {
+    let (mut verified, mut refused) = (0, 0);
+    for entry in fs::read_dir(dir).expect("folder") {
+        let path = entry.expect("folder").path();
+        let file: Value = serde_json::from_slice(&fs::read(&path).expect("file")).expect("JSON");
+        match verify_file(path.file_stem().and_then(|s| s.to_str()).expect("name"), &file) {
+            true => verified += 1,
+            false => refused += 1,
+        }
+    }
+    println!("{verified} files verified, {refused} refused");
+}
+
+fn write_all(dir: PathBuf) {
     fs::create_dir_all(&dir).expect("folder");
     let write = |name: &str, v: Value| {
         fs::write(dir.join(name.to_string() + ".json"), serde_json::to_string_pretty(&v).unwrap() + "\n").expect("file")
