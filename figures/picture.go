@@ -79,7 +79,6 @@ type curve struct {
 
 // rings are points marked by a ring.
 type rings struct {
-	name  string
 	color draw.Color
 	x, y  []float64
 }
