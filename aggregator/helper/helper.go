@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"slices"
 	"sync/atomic"
+	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
@@ -15,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/internal/verify"
+	"github.com/starling-agg/starling/aggregator/internal/watch"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -31,6 +34,9 @@ func FailpointNames() []string {
 	return []string{FailBeforeCommit, FailAfterCommit, FailBeforeRelease, FailAfterRelease}
 }
 
+// TransactionNames lists the names of all transactions of the store.
+func TransactionNames() []string { return sqlite.TransactionNames() }
+
 // A Helper is one helper service. Safe for concurrent use.
 type Helper struct {
 	opt    Options
@@ -40,6 +46,7 @@ type Helper struct {
 	gate   *edge.Gate
 	engine engineOf
 	closed atomic.Bool
+	ledger watch.Ledger
 	wake   chan struct{}
 	wakeUp func()
 }
@@ -68,7 +75,9 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	if err := h.routes(); err != nil {
 		return nil, err
 	}
-	h.store, err = sqlite.Open(ctx, sqlite.Options{FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints})
+	h.store, err = sqlite.Open(ctx, sqlite.Options{
+		FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
@@ -98,12 +107,21 @@ func (h *Helper) routes() error {
 // Handler serves DAP under the path of the base URL.
 func (h *Helper) Handler() http.Handler { return h.srv }
 
+// countEvery is how often the observer is told counts of reports.
+const countEvery = 5 * time.Second
+
+// count tells the observer how far the reports are.
+func (h *Helper) count(ctx context.Context) error {
+	return h.ledger.Tell(ctx, h.store, h.tasks, &h.opt.Observe)
+}
+
 // Run works on stored jobs until the context ends, and then returns nil; or until the store's state is unknown, and then
 // returns that error: only a restart tells what happened. A helper that answers at once needs it all the same, for what an
 // earlier life stored.
 func (h *Helper) Run(ctx context.Context) error {
 	r := lease.New(h.opt.Clock, h.opt.Log)
 	r.Go("deferred jobs", h.opt.Idle, h.wake, h.Step)
+	r.Go("counts", countEvery, nil, func(ctx context.Context) (bool, error) { return false, h.count(ctx) })
 	select {
 	case <-ctx.Done():
 	case <-r.Done():
@@ -190,6 +208,9 @@ func (h *Helper) finish(ctx context.Context, res *store.Resource) error {
 	}
 	var e *edge.Error
 	if errors.As(err, &e) {
+		if res.Kind == store.KindAggregation {
+			h.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
+		}
 		p := e.Problem
 		p.TaskID = &t.ID
 		return h.store.Fail(ctx, res, &p)

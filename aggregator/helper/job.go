@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -161,6 +162,7 @@ func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init [
 	if err != nil {
 		return nil, err
 	}
+	h.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobDone)
 	if err := h.opt.Failpoints.Hit(FailAfterCommit); err != nil {
 		return nil, err
 	}

@@ -47,6 +47,8 @@ type Options struct {
 	Failpoints *disk.Failpoints
 	// Log gets one event a request; default none.
 	Log *slog.Logger
+	// Observe is told what happens, for metrics. Optional.
+	Observe aggregator.Observer
 }
 
 // Validate fills in defaults and reports what is missing.

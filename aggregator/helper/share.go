@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -78,8 +79,12 @@ func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task,
 		},
 	})
 	if err != nil {
+		if refusal(err) != nil {
+			h.opt.Observe.Ended(aggregator.JobShare, aggregator.JobFailed)
+		}
 		return nil, err
 	}
+	h.opt.Observe.Ended(aggregator.JobShare, aggregator.JobDone)
 	if err := h.opt.Failpoints.Hit(FailAfterRelease); err != nil {
 		return nil, err
 	}

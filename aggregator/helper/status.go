@@ -20,6 +20,9 @@ func (h *Helper) StatusHandler() http.Handler {
 
 // Status is where the helper stands.
 func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
+	if err := h.count(ctx); err != nil {
+		return nil, err
+	}
 	now := h.opt.Clock.Now()
 	s := &status.Status{Role: "helper", Now: now.UTC(), RefusedRequests: h.srv.Refused()}
 	for _, id := range slices.SortedFunc(maps.Keys(h.tasks), compareTasks) {

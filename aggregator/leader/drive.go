@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/release"
@@ -46,6 +47,7 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 				n.attempts, wait = 0, later.after
 			}
 			n.next = l.opt.Clock.Now().Add(wait)
+			l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobAgain)
 			l.opt.Log.Warn("collection will be tried again", "task", res.Task, "why", n.why)
 		}
 		if done {
@@ -78,8 +80,7 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 		// The batch stays as it is, on both sides. The collector learns why, may delete the job and ask again once the
 		// operator has acted.
 		l.opt.Log.Error("the helper refused a collection", "task", t.ID, "why", refused.Error())
-		p := &dap.Problem{Type: refused.Problem.Type, Status: 400, TaskID: &t.ID, Detail: "refused by the helper"}
-		return true, l.store.Fail(ctx, res, p)
+		return true, l.fail(ctx, t, res, refused.Problem.Type, "refused by the helper")
 	}
 	if err != nil {
 		return false, err
@@ -100,6 +101,7 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	if err != nil {
 		return false, err
 	}
+	l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobDone)
 	return true, l.opt.Failpoints.Hit(FailAfterRelease)
 }
 
@@ -169,7 +171,10 @@ func (l *Leader) tooSmall(ctx context.Context, t *task.Task, res *store.Resource
 func (l *Leader) fail(ctx context.Context, t *task.Task, res *store.Resource, typ dap.ProblemType, detail string) error {
 	err := l.store.Fail(ctx, res, &dap.Problem{Type: typ, Status: 400, TaskID: &t.ID, Detail: detail})
 	if errors.Is(err, store.ErrNotFound) {
-		return nil
+		return nil // deleted meanwhile
+	}
+	if err == nil {
+		l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobFailed)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -41,6 +42,7 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	}
 	switch {
 	case err == nil:
+		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobDone)
 		l.wakeCollect()
 		return true, nil
 	case errors.Is(err, store.ErrStaleLease):
@@ -66,8 +68,10 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	var q *quarantine
 	if errors.As(cause, &q) {
 		l.opt.Log.Error("segment quarantined", "task", w.Task, "reports", w.Segment.Count, "why", q.why)
+		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
 		return l.store.Quarantine(ctx, w.SegmentJob, q.code, q.why)
 	}
+	l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobAgain)
 	wait := lease.Backoff(w.Lease.Attempts, l.opt.BackOff, l.opt.MaxBackOff)
 	var retry *peer.Retry
 	var later *deferred

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/internal/verify"
+	"github.com/starling-agg/starling/aggregator/internal/watch"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 )
@@ -41,6 +42,9 @@ func FailpointNames() []string {
 	}
 }
 
+// TransactionNames lists the names of all transactions of the store.
+func TransactionNames() []string { return sqlite.TransactionNames() }
+
 // segments is the directory of the segment files in [Options.FS].
 const segments = "segments"
 
@@ -62,6 +66,7 @@ type Leader struct {
 	wakeCollect func()
 
 	refused refusals
+	ledger  watch.Ledger
 	notes   notes
 	rates   rates
 }
@@ -93,7 +98,9 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	if err := l.routes(); err != nil {
 		return nil, err
 	}
-	l.store, err = sqlite.Open(ctx, sqlite.Options{FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints})
+	l.store, err = sqlite.Open(ctx, sqlite.Options{
+		FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
@@ -176,7 +183,7 @@ func (l *Leader) routes() error {
 // Handler serves DAP under the path of the base URL.
 func (l *Leader) Handler() http.Handler { return l.srv }
 
-// flushEvery is how often counts of refused uploads are written down.
+// flushEvery is how often counts of refused uploads are written down, and counts of reports told to the observer.
 const flushEvery = 5 * time.Second
 
 // Run sorts, aggregates and collects until the context ends, and then returns nil; or until the state of the store or of
@@ -193,9 +200,7 @@ func (l *Leader) Run(ctx context.Context) error {
 		r.Go("aggregation jobs", l.opt.Idle, l.jobs, l.stepJob)
 	}
 	r.Go("collection jobs", l.opt.Idle, l.collections, l.stepCollections)
-	r.Go("refused counts", flushEvery, nil, func(ctx context.Context) (bool, error) {
-		return false, l.refused.flush(ctx, l.store)
-	})
+	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
 	// A failed sync ends the inbox for good: what the disk has of it, only a restart tells.
 	r.Go("inbox", l.opt.Idle, nil, func(context.Context) (bool, error) {
 		if err := l.inbox.Err(); err != nil {
@@ -209,6 +214,14 @@ func (l *Leader) Run(ctx context.Context) error {
 	}
 	r.Stop()
 	return r.Err()
+}
+
+// count writes down how many uploads were refused, and tells the observer how far the reports are.
+func (l *Leader) count(ctx context.Context) error {
+	if err := l.refused.flush(ctx, l.store); err != nil {
+		return err
+	}
+	return l.ledger.Tell(ctx, l.store, l.tasks, &l.opt.Observe)
 }
 
 // Step sorts the inbox, works on every claimable segment and drives every collection once, and says whether it did any

@@ -24,7 +24,7 @@ func (l *Leader) StatusHandler() http.Handler {
 
 // Status is where the leader stands, and how far each task's helper says it is.
 func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
-	if err := l.refused.flush(ctx, l.store); err != nil {
+	if err := l.count(ctx); err != nil {
 		return nil, err
 	}
 	now := l.opt.Clock.Now()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
@@ -28,7 +29,7 @@ type aggregatorService interface {
 }
 
 // open reads what the configuration names and opens the aggregator with its store.
-func (a *Aggregator) open(ctx context.Context, log *slog.Logger) (aggregatorService, error) {
+func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggregator.Observer) (aggregatorService, error) {
 	m, err := a.read()
 	if err != nil {
 		return nil, err
@@ -44,6 +45,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger) (aggregatorServ
 	if a.Role == dap.RoleLeader {
 		s, err = leader.New(ctx, leader.Options{
 			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Limits: a.Limits.options(), Log: log,
+			Observe: observe,
 		})
 	} else {
 		deferred := helper.Never
@@ -52,7 +54,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger) (aggregatorServ
 		}
 		s, err = helper.New(ctx, helper.Options{
 			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Limits: a.Limits.options(), Log: log,
-			Deferred: deferred,
+			Deferred: deferred, Observe: observe,
 		})
 	}
 	if err != nil {
@@ -78,6 +80,7 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 	name := a.Role.String()
 	log = log.With(slog.String("role", name))
 	metrics := service.NewMetrics()
+	observe := observer(a.Role, metrics)
 	var running atomic.Pointer[aggregatorService]
 	current := func() (aggregatorService, error) {
 		if s := running.Load(); s != nil {
@@ -95,7 +98,7 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 	}
 	return []service.Part{
 		{Name: name, Run: func(ctx context.Context, ready func()) error {
-			s, err := a.open(ctx, log)
+			s, err := a.open(ctx, log, observe)
 			if err != nil {
 				return err
 			}
@@ -151,7 +154,7 @@ func (a *Aggregator) Audit(ctx context.Context) (faults []string, err error) {
 	if _, err := os.Stat(string(a.Data)); err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	s, err := a.open(ctx, slog.New(slog.DiscardHandler))
+	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
 	if err != nil {
 		return nil, err
 	}

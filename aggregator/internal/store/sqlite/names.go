@@ -1,0 +1,13 @@
+package sqlite
+
+// TransactionNames lists the names of all transactions of the store, in order: what [Options.Observe] is told and what
+// failpoints are named after.
+func TransactionNames() []string {
+	return []string{
+		"add-refused", "advance-job", "audit", "batch-state", "batches", "claim-segments", "commit-job", "commit-log",
+		"commit-segment", "counts", "create-resource", "delete-resource", "drain", "fail-resource", "fence", "forget-log",
+		"freeze", "live-files", "live-runs", "merge-runs", "open", "pending-resources", "put-task", "quarantine", "release",
+		"release-read", "reload-resource", "resource", "retry-segment", "runs-of-bucket", "save-sent", "segments-of-log",
+		"shut-batches", "stuck",
+	}
+}

@@ -1,0 +1,56 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+)
+
+// A Ledger tells an observer how the store's counts grow, over all tasks. The zero value is ready; it is safe for
+// concurrent use.
+type Ledger struct {
+	mu   sync.Mutex
+	told map[entry]uint64
+}
+
+type entry struct {
+	stage  aggregator.Stage
+	reason dap.ReportError
+}
+
+// Tell reads the counts and passes on by how much they grew since the last call; since ever, the first time.
+func (l *Ledger) Tell(ctx context.Context, s store.Store, tasks map[dap.TaskID]*task.Task, o *aggregator.Observer) error {
+	if o.Reports == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := make(map[entry]uint64)
+	for id := range tasks {
+		c, err := s.Counts(ctx, id)
+		if err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		now[entry{stage: aggregator.StageAcknowledged}] += c.Acknowledged
+		now[entry{stage: aggregator.StageAggregated}] += c.Aggregated
+		now[entry{stage: aggregator.StageCollected}] += c.Collected
+		for code, n := range c.Rejected {
+			now[entry{aggregator.StageRejected, code}] += n
+		}
+		for code, n := range c.Refused {
+			now[entry{aggregator.StageRefused, code}] += n
+		}
+	}
+	for e, n := range now {
+		if n > l.told[e] {
+			o.Reports(e.stage, e.reason, n-l.told[e])
+		}
+	}
+	l.told = now
+	return nil
+}

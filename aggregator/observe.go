@@ -1,0 +1,71 @@
+package aggregator
+
+import (
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+)
+
+// An Observer is told what an aggregator does, for its metrics: names from closed sets and numbers, nothing of a task or
+// of a peer. Its functions must be quick and safe for concurrent use; nil ones are not called.
+type Observer struct {
+	// Transaction is told of each transaction of the store: its name, of leader.TransactionNames or
+	// helper.TransactionNames, how long it took, and its error. Some errors are everyday refusals, a batch below its
+	// minimum for one; database.ErrUnknown never is.
+	Transaction func(name string, took time.Duration, err error)
+	// Reports is told, every few seconds and with each status, how many more reports reached a stage. reason is zero
+	// where the stage needs none. The sums are the store's own counts, so they survive a restart.
+	Reports func(stage Stage, reason dap.ReportError, n uint64)
+	// Job is told of each attempt at a job that has come to an end.
+	Job func(kind JobKind, outcome Outcome)
+}
+
+// A Stage is what became of reports.
+type Stage string
+
+// Stages. Acknowledged reports end as aggregated or rejected; refused ones were never acknowledged.
+const (
+	StageRefused      Stage = "refused" // at upload, with a reason
+	StageAcknowledged Stage = "acknowledged"
+	StageAggregated   Stage = "aggregated"
+	StageRejected     Stage = "rejected" // with a reason
+	StageCollected    Stage = "collected"
+)
+
+// Stages lists all.
+func Stages() []Stage {
+	return []Stage{StageRefused, StageAcknowledged, StageAggregated, StageRejected, StageCollected}
+}
+
+// A JobKind is what a job is for.
+type JobKind string
+
+// Kinds of jobs: aggregation is at both aggregators, collection at the leader, share at the helper.
+const (
+	JobAggregation JobKind = "aggregation"
+	JobCollection  JobKind = "collection"
+	JobShare       JobKind = "share"
+)
+
+// JobKinds lists all.
+func JobKinds() []JobKind { return []JobKind{JobAggregation, JobCollection, JobShare} }
+
+// An Outcome is how an attempt at a job ended.
+type Outcome string
+
+// Outcomes.
+const (
+	JobDone   Outcome = "done"   // committed or released
+	JobAgain  Outcome = "again"  // will be repeated
+	JobFailed Outcome = "failed" // set aside, or answered with a problem
+)
+
+// Outcomes lists all.
+func Outcomes() []Outcome { return []Outcome{JobDone, JobAgain, JobFailed} }
+
+// Ended tells Job, if it is there.
+func (o *Observer) Ended(kind JobKind, outcome Outcome) {
+	if o.Job != nil {
+		o.Job(kind, outcome)
+	}
+}
