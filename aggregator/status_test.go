@@ -1,9 +1,11 @@
 package aggregator_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -67,4 +69,44 @@ func TestWhyWithoutHelper(t *testing.T) {
 			t.Errorf("an address: %+v", r)
 		}
 	}
+}
+
+// TestRefusedUploadsOutliveTheLeader: what was refused at upload is in status and in why after a restart, a loss of power
+// included, and a write that fails loses none of it.
+func TestRefusedUploadsOutliveTheLeader(t *testing.T) {
+	p := newPair(t, setup{})
+	outdated := func(n int) {
+		for range n {
+			p.refusedAtUpload(p.report(0, spoil{report: func(r *dap.Report) { r.Leader.ConfigID = 50 }}), dap.OutdatedConfig)
+		}
+	}
+	is := func(want uint64) {
+		t.Helper()
+		task := p.leaderTask()
+		if got := task.Counts.Refused["outdated_config"]; got != want {
+			t.Errorf("%d refused, want %d", got, want)
+		}
+		why := status.Why(task)
+		if len(why) == 0 || !strings.Contains(why[0].Blocks, "outdated_config ("+strconv.FormatUint(want, 10)+")") {
+			t.Errorf("why: %+v", why)
+		}
+	}
+	outdated(2)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := p.leader.Status(ended); err == nil {
+		t.Fatal("a status without a database")
+	}
+	is(2)
+	p.leaderFS = p.leaderFS.Crash()
+	p.leaderOpt.FS = p.leaderFS
+	p.leader.Close() // of the life that is gone
+	p.startLeader()
+	is(2)
+	outdated(1)
+	if err := p.leader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.startLeader()
+	is(3)
 }

@@ -265,6 +265,14 @@ type refusals struct {
 }
 
 func (c *refusals) add(t dap.TaskID, refused []dap.ReportUploadStatus) {
+	m := make(map[dap.ReportError]uint64)
+	for _, r := range refused {
+		m[r.Error]++
+	}
+	c.addAll(t, m)
+}
+
+func (c *refusals) addAll(t dap.TaskID, m map[dap.ReportError]uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counts == nil {
@@ -273,11 +281,13 @@ func (c *refusals) add(t dap.TaskID, refused []dap.ReportUploadStatus) {
 	if c.counts[t] == nil {
 		c.counts[t] = make(map[dap.ReportError]uint64)
 	}
-	for _, r := range refused {
-		c.counts[t][r.Error]++
+	for code, n := range m {
+		c.counts[t][code] += n
 	}
 }
 
+// flush writes the counts down. What could not be written is counted with the next flush, unless the outcome is unknown:
+// then it may have been, and the store takes nothing more.
 func (c *refusals) flush(ctx context.Context, s store.Store) error {
 	c.mu.Lock()
 	counts := c.counts
@@ -287,6 +297,9 @@ func (c *refusals) flush(ctx context.Context, s store.Store) error {
 	for t, m := range counts {
 		if err := s.AddRefused(ctx, t, m); err != nil {
 			errs = append(errs, err)
+			if !errors.Is(err, store.ErrUnknown) {
+				c.addAll(t, m)
+			}
 		}
 	}
 	return errors.Join(errs...)
