@@ -381,8 +381,8 @@ func TestRunningServices(t *testing.T) {
 	}
 }
 
-// TestLeaderStopsAfterFailedSync: what a failed sync left on the disk only a restart can tell, so the service ends instead
-// of refusing uploads for ever.
+// TestLeaderStopsAfterFailedSync: what a failed sync left on the disk only a restart can tell, so the service says that
+// it is not ready, and ends instead of refusing uploads for ever.
 func TestLeaderStopsAfterFailedSync(t *testing.T) {
 	p := newPair(t, setup{leader: func(o *leader.Options) { o.Idle = time.Millisecond }})
 	done := make(chan error, 1)
@@ -395,7 +395,17 @@ func TestLeaderStopsAfterFailedSync(t *testing.T) {
 		}
 		return nil
 	})
-	p.refused(p.upload(p.reports(1)...), "", http.StatusInternalServerError)
+	for range 2 {
+		a := p.upload(p.reports(1)...)
+		p.refused(a, "", http.StatusServiceUnavailable)
+		if a.header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
+	}
+	w := httptest.NewRecorder()
+	if p.leader.StatusHandler().ServeHTTP(w, httptest.NewRequest("GET", "/status", nil)); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("status gives %d", w.Code)
+	}
 	if err := <-done; !errors.Is(err, disk.ErrSync) {
 		t.Errorf("Run returned %v", err)
 	}

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -22,8 +23,12 @@ func (l *Leader) StatusHandler() http.Handler {
 	return status.Handler(func(r *http.Request) (*status.Status, error) { return l.Status(r.Context()) })
 }
 
-// Status is where the leader stands, and how far each task's helper says it is.
+// Status is where the leader stands, and how far each task's helper says it is. It is an error where uploads fail until a
+// restart.
 func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
+	if err := l.inbox.Err(); err != nil {
+		return nil, fmt.Errorf("leader: uploads fail until a restart: %w", err)
+	}
 	if err := l.count(ctx); err != nil {
 		return nil, err
 	}

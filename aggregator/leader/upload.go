@@ -49,8 +49,11 @@ func (l *Leader) postReports(r *edge.Request) error {
 		})
 	}
 	if err := l.inbox.Put(r.Context(), entries); err != nil {
-		if errors.Is(err, segment.ErrBusy) {
+		switch {
+		case errors.Is(err, segment.ErrBusy):
 			return edge.Overloaded(http.StatusServiceUnavailable)
+		case l.inbox.Err() != nil:
+			return edge.Down(err)
 		}
 		return err
 	}

@@ -17,6 +17,7 @@ type Error struct {
 	Problem    dap.Problem
 	RetryAfter time.Duration // zero: no header
 	cause      error
+	down       bool // an operator has to know the cause
 }
 
 func (e *Error) Error() string {
@@ -75,6 +76,13 @@ const retryOverload = 5 * time.Second
 func Overloaded(status int) *Error {
 	e := plain(status, "the server is busy")
 	e.RetryAfter = retryOverload
+	return e
+}
+
+// Down answers 503 where this life of the service can do nothing more: a restart heals it, and clients come again.
+func Down(err error) *Error {
+	e := plain(http.StatusServiceUnavailable, "the server has to be restarted")
+	e.RetryAfter, e.cause, e.down = retryOverload, err, true
 	return e
 }
 

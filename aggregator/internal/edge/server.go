@@ -134,7 +134,7 @@ func (s *Server) handle(method, path, name string, f func(http.ResponseWriter, *
 			label := problemLabel(&e.Problem)
 			s.count(label)
 			attrs = append(attrs, slog.String("problem", label))
-			if e.Problem.HTTPStatus() == http.StatusInternalServerError {
+			if e.down || e.Problem.HTTPStatus() == http.StatusInternalServerError {
 				level = slog.LevelError
 				attrs = append(attrs, slog.String("error", err.Error()))
 			}
