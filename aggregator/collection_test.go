@@ -3,6 +3,7 @@ package aggregator_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
@@ -600,5 +602,66 @@ func TestClosedServicesRefuse(t *testing.T) {
 	p.startLeader()
 	if _, err := p.leader.Status(context.Background()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLateSegmentsLeaveNoFiles: reports that were acknowledged and come out of the log only after their batch is frozen or
+// closed count as batch_collected, and their files go without a restart.
+func TestLateSegmentsLeaveNoFiles(t *testing.T) {
+	p := newPair(t, setup{})
+	// late puts reports into the leader's log behind its back, where no look at the batch can refuse them.
+	late := func(n int) {
+		t.Helper()
+		if err := p.leader.Close(); err != nil {
+			t.Fatal(err)
+		}
+		inbox := must(segment.OpenInbox(p.leaderFS, segment.InboxOptions{}))
+		var entries []segment.Entry
+		for _, r := range p.reports(n) {
+			entries = append(entries, segment.Entry{
+				TaskID: p.id, Bucket: uint64(r.Metadata.Time), ReportID: segment.ReportID(r.Metadata.ID),
+				Report: must(r.Append(nil)),
+			})
+		}
+		if err := errors.Join(inbox.Put(context.Background(), entries), inbox.Close()); err != nil {
+			t.Fatal(err)
+		}
+		p.startLeader()
+	}
+	segments := func() (n int) {
+		t.Helper()
+		for _, dir := range must(p.leaderFS.ReadDir("segments")) {
+			n += len(must(p.leaderFS.ReadDir("segments/" + dir.Name)))
+		}
+		return n
+	}
+	p.accept(p.reports(12)...)
+	p.step()
+	p.between(func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	})
+	location := p.ask(p.query()).header.Get("Location")
+	p.step()
+	late(2) // frozen
+	p.step()
+	if n := segments(); n != 1 {
+		t.Fatalf("%d segment files while the batch is frozen, want the late one", n)
+	}
+	p.between(nil)
+	p.clock.advance(2 * time.Minute)
+	p.step()
+	if a := p.poll(location); a.status != http.StatusOK || len(a.body) == 0 {
+		t.Fatalf("collection: status %d", a.status)
+	}
+	if n := segments(); n != 0 {
+		t.Errorf("%d segment files after the release", n)
+	}
+	late(3) // closed
+	p.step()
+	if n := segments(); n != 0 {
+		t.Errorf("%d segment files of a closed batch", n)
+	}
+	if c := p.counts(); c.Acknowledged != 17 || c.Aggregated != 12 || c.Rejected["batch_collected"] != 5 {
+		t.Errorf("counts %+v", c)
 	}
 }

@@ -101,6 +101,7 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	if err != nil {
 		return false, err
 	}
+	l.removeDead()
 	l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobDone)
 	return true, l.opt.Failpoints.Hit(FailAfterRelease)
 }

@@ -138,7 +138,7 @@ func (l *Leader) openFiles(ctx context.Context) error {
 		return fmt.Errorf("leader: %w", err)
 	}
 	l.sorter, err = segment.NewSorter(l.inbox, segment.SorterOptions{
-		Dir: segments, Committer: committer{l.store, l.wakeJobs}, Latency: l.opt.Latency, Logger: l.opt.Log,
+		Dir: segments, Committer: committer{l.store, func() { l.removeDead(); l.wakeJobs() }}, Latency: l.opt.Latency, Logger: l.opt.Log,
 		MaxReports: l.opt.SegmentReports, MaxBytes: l.opt.SegmentBytes, Failpoints: l.opt.Failpoints,
 	})
 	if err != nil {
@@ -147,16 +147,27 @@ func (l *Leader) openFiles(ctx context.Context) error {
 	return nil
 }
 
-// committer wakes the workers when segments have been named.
+// removeDead removes the files of segments that came for batches closed meanwhile.
+func (l *Leader) removeDead() {
+	names := l.store.DeadFiles()
+	if len(names) == 0 {
+		return
+	}
+	if err := segment.Remove(l.opt.FS, names...); err != nil {
+		l.opt.Log.Warn("files of late segments stay until the next start", "files", len(names), "error", err)
+	}
+}
+
+// committer says when segments have been named.
 type committer struct {
 	store.Store
-	wake func()
+	after func()
 }
 
 func (c committer) CommitLog(ctx context.Context, log disk.LogID, s []segment.Meta) error {
 	err := c.Store.CommitLog(ctx, log, s)
 	if err == nil {
-		c.wake()
+		c.after()
 	}
 	return err
 }

@@ -263,6 +263,9 @@ type Store interface {
 	Stuck(ctx context.Context, task dap.TaskID) ([]Stuck, error)
 	// LiveFiles are the names of all files that a row names; all others may be swept.
 	LiveFiles(ctx context.Context) ([]string, error)
+	// DeadFiles hands over, once, the segment files that no row names since their batch closed before any worker came to
+	// them. The caller removes them; what it does not remove, the next start sweeps.
+	DeadFiles() []string
 	// Audit checks every invariant it knows and lists the violations, in words.
 	Audit(ctx context.Context) ([]string, error)
 	Close() error

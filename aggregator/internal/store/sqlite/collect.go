@@ -316,10 +316,15 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) ([]byte, error)
 		return nil, fmt.Errorf("store: release: build: %w", err)
 	}
 	response := append([]byte{}, built...)
-	err = s.update(ctx, "release", func(tx *database.Tx) error { return t.release(tx, r, rel, x, response) })
+	var dead []string
+	err = s.update(ctx, "release", func(tx *database.Tx) (err error) {
+		dead, err = t.release(tx, r, rel, x, response)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
+	s.dead.add(dead)
 	t.dropHold(r.row)
 	if t.Mode == dap.TimeInterval {
 		sp, _ := spanOf(rel.Selection.Interval) // checked in releasable
@@ -354,10 +359,11 @@ func (t *task) releasable(tx *database.Tx, r *resourceRow, rel *store.Release) (
 	return x, nil
 }
 
-// release is the transaction in which a batch closes: ledger, shares, response and counters change together.
-func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x selected, response []byte) error {
+// release is the transaction in which a batch closes: ledger, shares, response and counters change together. dead are the
+// files of segments that came too late.
+func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x selected, response []byte) (dead []string, err error) {
 	if n, err := tx.Exec("resource-ready", r.row, response); err != nil || n != 1 {
-		return errors.Join(err, missing(n))
+		return nil, errors.Join(err, missing(n))
 	}
 	var first, last, id any
 	if t.Mode == dap.LeaderSelected {
@@ -365,27 +371,27 @@ func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x se
 	} else {
 		sp, err := spanOf(rel.Selection.Interval)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		first, last = sp.first, sp.last
 	}
-	_, err := tx.Insert("put-release", t.row, int(rel.Kind), rel.Resource, first, last, id, x.count, x.checksum[:], rel.Debit)
+	_, err = tx.Insert("put-release", t.row, int(rel.Kind), rel.Resource, first, last, id, x.count, x.checksum[:], rel.Debit)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, row := range x.rows {
 		if _, err := tx.Exec("close-batch", row); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if sp, ok := first.(int64); ok {
-		if err := t.rejectLate(tx, span{sp, last.(int64)}); err != nil {
-			return err
+		if dead, err = t.rejectLate(tx, span{sp, last.(int64)}); err != nil {
+			return nil, err
 		}
 	}
 	if _, err := tx.Exec("drop-hold", r.row); err != nil {
-		return err
+		return nil, err
 	}
 	_, err = tx.Exec("count-collected", t.row, x.count)
-	return err
+	return dead, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -32,7 +33,9 @@ func (s *Store) SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, e
 // CommitLog implements [segment.Committer]: the reports of the log are acknowledged for good and wait to be claimed.
 // Duplicates that the sorter left out count as replays.
 func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segment.Meta) error {
-	return s.update(ctx, "commit-log", func(tx *database.Tx) error {
+	var dead []string
+	err := s.update(ctx, "commit-log", func(tx *database.Tx) error {
+		dead = nil
 		var one int
 		if done, err := tx.One("find-log", []any{log[:]}, &one); err != nil || done {
 			return err
@@ -48,8 +51,12 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 			if _, err := tx.Exec("count-acknowledged", t.row, m.Count+m.Duplicates); err != nil {
 				return err
 			}
-			if err := t.putSegment(tx, m); err != nil {
+			queued, err := t.putSegment(tx, m)
+			if err != nil {
 				return err
+			}
+			if !queued {
+				dead = append(dead, m.Name)
 			}
 			if err := reject(tx, t, dap.ReportReplayed, uint64(m.Duplicates)); err != nil {
 				return err
@@ -57,22 +64,47 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 		}
 		return nil
 	})
+	if err == nil {
+		s.dead.add(dead)
+	}
+	return err
 }
 
 // putSegment queues a segment, unless its bucket was closed while the reports were in the log.
-func (t *task) putSegment(tx *database.Tx, m segment.Meta) error {
+func (t *task) putSegment(tx *database.Tx, m segment.Meta) (queued bool, err error) {
 	if t.Mode == dap.TimeInterval {
 		var one int
 		closed, err := tx.One("interval-closed", []any{t.row, m.Bucket, m.Bucket}, &one)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if closed {
-			return reject(tx, t, dap.BatchCollected, uint64(m.Count))
+			return false, reject(tx, t, dap.BatchCollected, uint64(m.Count))
 		}
 	}
-	_, err := tx.Exec("put-segment", m.Name, m.Size, m.Sum[:], m.Duplicates, t.row, m.Bucket, m.Count)
-	return err
+	_, err = tx.Exec("put-segment", m.Name, m.Size, m.Sum[:], m.Duplicates, t.row, m.Bucket, m.Count)
+	return err == nil, err
+}
+
+// deadFiles are files that lost their rows in this life, or never got any.
+type deadFiles struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (d *deadFiles) add(names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.names = append(d.names, names...)
+}
+
+// DeadFiles implements [store.Store].
+func (s *Store) DeadFiles() []string {
+	s.dead.mu.Lock()
+	defer s.dead.mu.Unlock()
+	names := s.dead.names
+	s.dead.names = nil
+	return names
 }
 
 // ForgetLog implements [segment.Forgetter].
@@ -117,26 +149,27 @@ func (s *Store) ClaimSegments(ctx context.Context, now time.Time, lease time.Dur
 }
 
 // rejectLate finishes the segments of a time-interval batch that has just been closed. No worker has seen them: a
-// collection freezes only when nothing in it waits, and what comes later is not claimable.
-func (t *task) rejectLate(tx *database.Tx, sp span) error {
+// collection freezes only when nothing in it waits, and what comes later is not claimable. names are their files.
+func (t *task) rejectLate(tx *database.Tx, sp span) (names []string, err error) {
 	var ids []int64
 	var late uint64
-	err := tx.Each("late-segments", []any{t.row, sp.first, sp.last}, func(r database.Row) error {
+	err = tx.Each("late-segments", []any{t.row, sp.first, sp.last}, func(r database.Row) error {
 		var id int64
+		var name string
 		var reports uint64
-		err := r.Scan(&id, &reports)
-		ids, late = append(ids, id), late+reports
+		err := r.Scan(&id, &name, &reports)
+		ids, names, late = append(ids, id), append(names, name), late+reports
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, id := range ids {
 		if _, err := tx.Exec("drop-segment", id); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return reject(tx, t, dap.BatchCollected, late)
+	return names, reject(tx, t, dap.BatchCollected, late)
 }
 
 // claim is a segment about to be leased.

@@ -83,6 +83,7 @@ type Store struct {
 
 	resources keyed[resourceKey]
 	replay    replay
+	dead      deadFiles
 
 	provision sync.Mutex   // one PutTask at a time
 	mu        sync.RWMutex // guards the maps; never held while waiting for the database

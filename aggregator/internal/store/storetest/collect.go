@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -96,6 +97,7 @@ func testDrainFreezeRelease(t *testing.T, h Harness) {
 	if jobs := w.Claim(4); len(jobs) != 0 {
 		t.Fatal("a segment of a frozen bucket was claimed")
 	}
+	w.dead(0)
 	w.Reopen(t)
 	again, err := w.Store.Freeze(ctx, r, sel)
 	w.ok(err)
@@ -115,15 +117,35 @@ func testDrainFreezeRelease(t *testing.T, h Harness) {
 	if jobs := w.Claim(4); len(jobs) != 0 {
 		t.Fatal("a segment of a closed bucket was claimed")
 	}
+	w.dead(1)
 	w.Upload(task, 10, 10, 12) // later still
+	w.Upload(task, 11, 13, 13) // of another bucket
 	w.Sort()
+	w.dead(1)
+	w.Work(task)
 	if jobs := w.Claim(4); len(jobs) != 0 {
 		t.Fatal("a segment of a closed bucket was claimed")
 	}
 	w.CountsAre(task, store.Counts{
-		Acknowledged: 13, Aggregated: 8, Collected: 8, Rejected: map[dap.ReportError]uint64{dap.BatchCollected: 5},
+		Acknowledged: 14, Aggregated: 9, Collected: 8, Rejected: map[dap.ReportError]uint64{dap.BatchCollected: 5},
 	})
 	w.Audit()
+}
+
+// dead demands that so many segment files lost their rows since the last call, and that they are there to be removed.
+func (w *World) dead(want int) {
+	w.t.Helper()
+	names := w.Store.DeadFiles()
+	if len(names) != want || len(w.Store.DeadFiles()) != 0 {
+		w.t.Fatalf("dead files: %q, want %d, once", names, want)
+	}
+	live, err := w.Store.LiveFiles(context.Background())
+	w.ok(err)
+	for _, name := range names {
+		if _, err := w.h.FS().Stat(name); err != nil || slices.Contains(live, name) {
+			w.t.Fatalf("dead file %s: %v, live are %q", name, err, live)
+		}
+	}
 }
 
 func testFreezeWaits(t *testing.T, h Harness) {

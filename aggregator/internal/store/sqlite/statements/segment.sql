@@ -14,7 +14,7 @@ DELETE FROM log WHERE log_id = ?1
 INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 
 -- name: late-segments
-SELECT id, reports FROM segment WHERE task = ?1 AND state = 0 AND bucket BETWEEN ?2 AND ?3
+SELECT id, name, reports FROM segment WHERE task = ?1 AND state = 0 AND bucket BETWEEN ?2 AND ?3
 
 -- name: drop-segment
 DELETE FROM segment WHERE id = ?1
