@@ -60,7 +60,7 @@ func TestOracle(t *testing.T) {
 			w.net.forge = func(m *message, a *answer) {
 				if m.to == w.helper && strings.HasSuffix(m.url.Path, "/aggregation_jobs") {
 					a.status, a.body, a.header = 503, nil, nil
-					w.helper.life.shaken = true // an error that is expected
+					w.helper.life.Load().shaken.Store(true) // an error that is expected
 				}
 			}
 		}, "without faults"},
@@ -120,9 +120,9 @@ func TestOracleSeesLostWrites(t *testing.T) {
 				n.wrap = func(fsys disk.FS) disk.FS { return lying{fsys} }
 				at := time.Now().Add(2 * maxBackOff)
 				w.net.forge = func(*message, *answer) {
-					if n.life != nil && time.Now().After(at) {
+					if n.life.Load() != nil && time.Now().After(at) {
 						at = at.Add(time.Hour)
-						n.life.lose()
+						n.life.Load().lose()
 					}
 				}
 			})

@@ -10,6 +10,8 @@
 // so that two workers meet in every order that matters. A server loses power at a named failpoint or at any one call on
 // its disk, and finds afterwards what [disktest.Mem] says that it finds; or an operation that was done is reported failed.
 //
+// In lively runs leader and helper have their own workers, side by side, as in production, in place of steps.
+//
 // Then the faults stop, and everything must come to its end within a bounded time of the fake clock.
 //
 // # The oracle
@@ -27,6 +29,7 @@
 //
 // # Reproducing
 //
-// All randomness, that of crypto/rand included, comes from the seed, and all goroutines live in a [testing/synctest] bubble.
+// All randomness, that of crypto/rand included, comes from the seed, and all goroutines live in a [testing/synctest] bubble;
+// only lively runs depend on the scheduler too, and are for the race detector most of all.
 // A failure prints the command that runs its seed alone; a seed that found a fault stays as a named test.
 package sim

@@ -88,7 +88,7 @@ func (w *world) tour() {
 		upload(good, early, badLeader, badHelper), upload(badProof, badShare),
 		func(w *world) { w.upload(w.oracle.reports[:min(3, len(w.oracle.reports))]) }, // replays
 		func(w *world) {
-			if w.helper.life != nil {
+			if w.helper.life.Load() != nil {
 				w.helper.fall(maxBackOff / 2)
 			}
 			w.leader.step() // in vain

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -46,8 +50,10 @@ type answer struct {
 // network carries messages between the parties, badly while faults is set.
 type network struct {
 	w      *world
-	faults bool
-	pass   bool                    // the checker speaks: no fault, no record
+	faults atomic.Bool
+	mu     sync.Mutex // guards the rest, where workers run
+	rng    *rand.Rand
+	pass   atomic.Bool             // the checker speaks: no fault, no record
 	forge  func(*message, *answer) // of tests of the oracle: changes answers
 	held   []*message
 	kept   []*message
@@ -75,16 +81,16 @@ func (p *port) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		m.body = b
 	}
-	if p.life != nil && !p.life.alive {
+	if p.life != nil && !p.life.alive.Load() {
 		return nil, errPower
 	}
 	a, err := p.carry(m)
 	switch {
-	case p.life != nil && !p.life.alive:
+	case p.life != nil && !p.life.alive.Load():
 		return nil, errPower // nobody is there to hear the answer
 	case err != nil:
 		return nil, err
-	case r.Context().Err() != nil && p.w.rng.IntN(2) == 0:
+	case r.Context().Err() != nil && p.roll(2) == 0:
 		return nil, r.Context().Err() // otherwise it came in time, and the reader of it was slow
 	}
 	return a.response(r), nil
@@ -99,28 +105,26 @@ func (a *answer) response(r *http.Request) *http.Response {
 
 // carry takes a message to its server and brings the answer back, if all goes well.
 func (n *network) carry(m *message) (*answer, error) {
-	if n.pass {
+	if n.pass.Load() {
 		return n.deliver(m)
 	}
-	n.kept = append(n.kept, m)
-	if len(n.kept) > maxKept {
-		n.kept = n.kept[1:]
-	}
-	if !n.faults {
+	n.keep(m)
+	if !n.faults.Load() {
 		a, err := n.deliver(m)
 		n.w.work(m)
 		return a, err
 	}
-	r := n.w.rng
 	n.w.interleave()
-	fate := r.IntN(100)
+	fate := n.roll(100)
 	switch {
 	case fate < 5:
 		n.w.logf("net: lost %s", m.name())
 		return nil, errReset
 	case fate < 10:
 		n.w.logf("net: held %s", m.name())
+		n.mu.Lock()
 		n.held = append(n.held, m)
+		n.mu.Unlock()
 		return nil, errTimeout
 	case fate < 12:
 		n.w.logf("net: a proxy answers %s", m.name())
@@ -131,7 +135,7 @@ func (n *network) carry(m *message) (*answer, error) {
 		return nil, err
 	}
 	n.w.interleave()
-	if r.IntN(2) == 0 {
+	if n.roll(2) == 0 {
 		n.w.work(m)
 	}
 	switch {
@@ -141,7 +145,7 @@ func (n *network) carry(m *message) (*answer, error) {
 	case fate < 23:
 		n.w.logf("net: %s twice", m.name())
 		again, err := n.deliver(m)
-		if err == nil && r.IntN(2) == 0 {
+		if err == nil && n.roll(2) == 0 {
 			return again, nil
 		}
 	case fate < 26:
@@ -151,23 +155,65 @@ func (n *network) carry(m *message) (*answer, error) {
 		}
 	case fate < 28:
 		n.w.logf("net: the answer to %s is late", m.name())
-		time.Sleep(time.Duration(r.IntN(int(2 * lease))))
+		time.Sleep(time.Duration(n.roll(int(2 * lease))))
 		n.w.interleave()
 	}
 	return a, nil
 }
 
+// roll draws from [0, n).
+func (n *network) roll(limit int) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rng.IntN(limit)
+}
+
+// keep remembers a message, to be sent again.
+func (n *network) keep(m *message) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept = append(n.kept, m)
+	if len(n.kept) > maxKept {
+		n.kept = n.kept[1:]
+	}
+}
+
+// take takes a message that was held, or returns nil.
+func (n *network) take() *message {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.held) == 0 {
+		return nil
+	}
+	i := n.rng.IntN(len(n.held))
+	m := n.held[i]
+	n.held = slices.Delete(n.held, i, i+1)
+	return m
+}
+
+// recall is some message of the past, or nil.
+func (n *network) recall() *message {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.kept) == 0 {
+		return nil
+	}
+	return n.kept[n.rng.IntN(len(n.kept))]
+}
+
 // deliver hands a message to whatever life its server has now. The oracle sees every answer, also those that get lost.
 func (n *network) deliver(m *message) (*answer, error) {
-	l := m.to.life
-	if l == nil || !l.alive {
+	l := m.to.life.Load()
+	if l == nil || !l.alive.Load() {
 		return nil, errRefused
 	}
+	l.requests.Add(1)
+	defer l.requests.Done()
 	req := httptest.NewRequest(m.method, m.url.String(), bytes.NewReader(m.body))
 	req.Header = m.header.Clone()
 	rec := httptest.NewRecorder()
 	l.Handler().ServeHTTP(rec, req)
-	if !l.alive {
+	if !l.alive.Load() {
 		n.w.oracle.unanswered(m)
 		return nil, errReset
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,6 +28,7 @@ var (
 type service interface {
 	Handler() http.Handler
 	Step(context.Context) (bool, error)
+	Run(context.Context) error
 	Status(context.Context) (*status.Status, error)
 	Audit(context.Context) ([]string, error)
 	Close() error
@@ -36,7 +39,7 @@ type node struct {
 	w    *world
 	name string
 	disk *disktest.Mem
-	life *life // nil while the machine is down
+	life atomic.Pointer[life] // nil while the machine is down
 	due  time.Time
 	arm  *crash // for the next life
 	open func(*life) (service, error)
@@ -57,9 +60,13 @@ type life struct {
 	service
 	disk  *disktest.Mem
 	fail  *disk.Failpoints
-	alive bool
+	alive atomic.Bool
 	// shaken: an operation was reported failed, so that the service may answer errors until it is restarted.
-	shaken bool
+	shaken atomic.Bool
+
+	requests sync.WaitGroup // being answered
+	cancel   func()         // ends its workers, in lively worlds
+	workers  sync.WaitGroup
 }
 
 // A crash is a fault that waits at a failpoint, or at one of the disk's calls.
@@ -83,7 +90,7 @@ func (c *crash) String() string {
 
 // lose takes the power away. It may be called from any goroutine of the life, between two calls of its disk.
 func (l *life) lose() {
-	l.alive = false
+	l.alive.Store(false)
 	l.disk.Cut()
 }
 
@@ -99,9 +106,9 @@ func (l *life) set(c *crash) {
 				return nil
 			}
 			if left--; left < 0 {
-				l.w.fired[*c] = true
+				l.w.strike(c)
 				if c.soft {
-					l.shaken = true
+					l.shaken.Store(true)
 					if left == -1 {
 						l.w.logf("%s: %s fails", l.name, op)
 						return syscall.EIO
@@ -110,7 +117,7 @@ func (l *life) set(c *crash) {
 				}
 				if !cut {
 					cut = true
-					l.alive = false
+					l.alive.Store(false)
 					l.w.logf("%s: power lost at %s", l.name, op)
 				}
 				return disktest.ErrPowerLoss
@@ -120,14 +127,14 @@ func (l *life) set(c *crash) {
 		return
 	}
 	l.fail.Arm(c.point, c.skip, func() error {
-		if !l.alive {
+		if !l.alive.Load() {
 			return errPower
 		}
 		l.fail.Disarm(c.point)
-		l.w.fired[*c] = true
+		l.w.strike(c)
 		l.w.logf("%v: now", c)
 		if c.soft {
-			l.shaken = true
+			l.shaken.Store(true)
 			return errReported
 		}
 		l.lose()
@@ -149,26 +156,29 @@ func (l *life) disarm() {
 // start begins a life, and another one if that ends before it has begun.
 func (n *node) start() {
 	for attempt := 0; ; attempt++ {
-		l := &life{node: n, disk: n.disk, fail: new(disk.Failpoints), alive: true}
+		l := &life{node: n, disk: n.disk, fail: new(disk.Failpoints)}
+		l.alive.Store(true)
 		if n.arm != nil {
 			l.set(n.arm)
 			n.arm = nil
 		}
 		for _, c := range n.w.crashes {
-			if c.node == n.name && !n.w.fired[*c] {
+			if c.node == n.name && !n.w.struck(c) {
 				l.set(c)
 			}
 		}
 		s, err := n.open(l)
-		if err == nil && l.alive {
-			l.service, n.life = s, l
+		if err == nil && l.alive.Load() {
+			l.service = s
+			l.work()
+			n.life.Store(l)
 			n.w.logf("%s: up", n.name)
 			return
 		}
 		if err == nil {
 			l.service = s
 			n.w.dead = append(n.w.dead, l)
-		} else if l.alive && !l.shaken {
+		} else if l.alive.Load() && !l.shaken.Load() {
 			n.w.oracle.violate("%s does not start: %v", n.name, err)
 			return
 		}
@@ -183,49 +193,78 @@ func (n *node) start() {
 
 // fall ends the life as a loss of power does; the machine is down for the given time.
 func (n *node) fall(down time.Duration) {
-	l := n.life
+	l := n.life.Load()
 	l.lose()
-	n.life, n.disk, n.due = nil, l.disk.Crash(), time.Now().Add(down)
+	n.life.Store(nil)
+	n.disk, n.due = l.disk.Crash(), time.Now().Add(down)
 	n.w.dead = append(n.w.dead, l)
 	n.w.logf("%s: down", n.name)
 }
 
 // stop ends the life as a good operator does. Nothing of it may be running.
 func (n *node) stop() {
-	l := n.life
+	l := n.life.Load()
 	l.disarm()
-	if err := l.Close(); err != nil && !l.shaken {
+	n.life.Store(nil)
+	l.end()
+	err := l.Close()
+	if !l.alive.Load() { // power was lost while it closed
+		n.disk = l.disk.Crash()
+	} else if err != nil && !l.shaken.Load() {
 		n.w.oracle.violate("%s: close: %v", n.name, err)
 	}
 	n.w.note(l)
-	l.alive = false
-	n.life, n.due = nil, time.Now()
+	l.alive.Store(false)
+	n.due = time.Now()
 	n.w.logf("%s: stopped", n.name)
+}
+
+// work starts the workers of a service in a lively world; in others it works only when it is told to step.
+func (l *life) work() {
+	if !l.w.cfg.lively {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l.cancel = cancel
+	l.workers.Go(func() {
+		if err := l.Run(ctx); err != nil && l.alive.Load() && !l.shaken.Load() {
+			l.w.oracle.violate("%s: run: %v", l.name, err)
+		}
+	})
+}
+
+// end waits until nothing of a life is running, so that it can be closed.
+func (l *life) end() {
+	if l.cancel != nil {
+		l.cancel()
+	}
+	l.workers.Wait()
+	l.requests.Wait()
 }
 
 // settle notices a life that ended by itself, and brings the machine up again when it is time.
 func (n *node) settle(r *rand.Rand) {
-	if n.life != nil && !n.life.alive {
+	if n.life.Load() != nil && !n.life.Load().alive.Load() {
 		n.fall(time.Duration(r.IntN(90)) * time.Second)
 	}
-	if n.life == nil && !time.Now().Before(n.due) {
+	if n.life.Load() == nil && !time.Now().Before(n.due) {
 		n.start()
 	}
 }
 
 // step lets the service do what there is to do.
 func (n *node) step() (worked bool) {
-	l := n.life
-	if l == nil || !l.alive {
+	l := n.life.Load()
+	if l == nil || !l.alive.Load() || n.w.cfg.lively {
 		return false
 	}
 	worked, err := l.Step(context.Background())
 	switch {
-	case !l.alive:
+	case !l.alive.Load():
 		return false
 	case err == nil:
 		return worked
-	case !l.shaken:
+	case !l.shaken.Load():
 		n.w.oracle.violate("%s: step: %v", n.name, err)
 	}
 	return false
@@ -234,7 +273,7 @@ func (n *node) step() (worked bool) {
 func (w *world) newLeader(l *life) (service, error) {
 	s, err := leader.New(context.Background(), leader.Options{
 		Base: leaderURL, Tasks: []aggregator.Task{w.task}, Keys: w.leaderKeys, FS: l.fs(), Transport: &port{w.net, l},
-		HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment,
+		HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment, Idle: idle,
 		BackOff: time.Second, MaxBackOff: maxBackOff, Limits: limits, Failpoints: l.fail,
 	})
 	if err != nil {
@@ -245,7 +284,7 @@ func (w *world) newLeader(l *life) (service, error) {
 
 func (w *world) newHelper(l *life) (service, error) {
 	s, err := helper.New(context.Background(), helper.Options{
-		Base: helperURL, Tasks: []aggregator.Task{w.task}, Keys: w.helperKeys, FS: l.fs(), Deferred: w.cfg.deferred, Limits: limits,
+		Base: helperURL, Tasks: []aggregator.Task{w.task}, Keys: w.helperKeys, FS: l.fs(), Deferred: w.cfg.deferred, Idle: idle, Limits: limits,
 		Failpoints: l.fail,
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +59,7 @@ const maxDepth = 2
 
 // interleave runs other operations while one is waiting for a message.
 func (w *world) interleave() {
-	if w.depth >= maxDepth || w.rng.IntN(5) > 0 {
+	if w.cfg.lively || w.depth >= maxDepth || w.rng.IntN(5) > 0 {
 		return
 	}
 	w.depth++
@@ -75,7 +76,7 @@ func (w *world) interleave() {
 // work has a helper that answers later work on what it was just asked, as its own workers would while the leader, whose
 // step is one of ours, waits for it.
 func (w *world) work(m *message) {
-	if m.to == w.helper && w.cfg.deferred == helper.Always {
+	if !w.cfg.lively && m.to == w.helper && w.cfg.deferred == helper.Always {
 		w.helper.step()
 	}
 }
@@ -185,8 +186,7 @@ func (w *world) opDelete() {
 
 // opResend repeats a message of the past, to whoever serves now.
 func (w *world) opResend() {
-	if len(w.net.kept) > 0 {
-		m := w.net.kept[w.rng.IntN(len(w.net.kept))]
+	if m := w.net.recall(); m != nil {
 		_, err := w.net.deliver(m)
 		w.logf("net: %s again: %v", m.name(), err)
 	}
@@ -194,19 +194,17 @@ func (w *world) opResend() {
 
 // opDeliver delivers a message that was held.
 func (w *world) opDeliver() {
-	if len(w.net.held) == 0 {
+	m := w.net.take()
+	if m == nil {
 		return
 	}
-	i := w.rng.IntN(len(w.net.held))
-	m := w.net.held[i]
-	w.net.held = append(w.net.held[:i:i], w.net.held[i+1:]...)
 	_, err := w.net.deliver(m)
 	w.logf("net: %s at last: %v", m.name(), err)
 }
 
 // opPower takes the power from a machine.
 func (w *world) opPower() {
-	if n := w.nodes()[w.rng.IntN(2)]; n.life != nil {
+	if n := w.nodes()[w.rng.IntN(2)]; n.life.Load() != nil {
 		n.fall(time.Duration(w.rng.IntN(90)) * time.Second)
 	}
 }
@@ -221,7 +219,7 @@ func (w *world) opArm() {
 		points := failpoints[n.name]
 		c.point = points[w.rng.IntN(len(points))]
 	}
-	if w.rng.IntN(4) == 0 && n.life != nil { // at the next start
+	if w.rng.IntN(4) == 0 && n.life.Load() != nil { // at the next start
 		n.fall(0)
 	}
 	w.arm(c)
@@ -230,7 +228,7 @@ func (w *world) opArm() {
 // opStop restarts a service as an operator does.
 func (w *world) opStop() {
 	w.bury()
-	if n := w.nodes()[w.rng.IntN(2)]; n.life != nil && n.life.alive {
+	if n := w.nodes()[w.rng.IntN(2)]; n.life.Load() != nil && n.life.Load().alive.Load() {
 		n.stop()
 	}
 }
@@ -243,12 +241,14 @@ func (w *world) opForgeShare() {
 		req.BatchSelector.Interval = dap.Interval{Start: must(dap.TimePrecision(precision).At(w.start)), Duration: 1}
 		req.CollectionJobReq.Query.Interval = req.BatchSelector.Interval
 	}
+	w.net.mu.Lock()
 	for _, m := range w.net.kept {
 		if w.cfg.mode == dap.LeaderSelected && strings.HasSuffix(m.url.Path, "/"+string(dap.AggregationJobsResource)) {
 			job := must(dap.ReadAggregationJobInitReq(m.body))
 			req.BatchSelector.BatchID, _ = job.LeaderSelectedBatch()
 		}
 	}
+	w.net.mu.Unlock()
 	u := must(url.Parse(helperURL + "/" + dap.CreationPath(w.taskID, dap.AggregateSharesResource)))
 	a, err := w.net.deliver(&message{to: w.helper, method: "POST", url: u, body: must(req.Append(nil)), header: http.Header{
 		"Authorization": {"Bearer " + peerToken}, "Content-Type": {dap.ContentType(dap.MediaAggregateShareReq)},
@@ -269,13 +269,13 @@ func (w *world) play() {
 	if w.failed() {
 		return
 	}
-	w.net.pass = true
+	w.net.pass.Store(true)
 	must(0, w.client.Refresh(context.Background()))
-	w.net.pass = false
+	w.net.pass.Store(false)
 	if w.cfg.tour {
 		w.tour()
 	} else {
-		w.net.faults = true
+		w.net.faults.Store(true)
 		for range w.cfg.ops {
 			if w.do(w.pick().run); w.failed() {
 				return
@@ -287,21 +287,32 @@ func (w *world) play() {
 	}
 }
 
-// do runs one operation and all checks.
+// do runs one operation and all checks; but none while a tour waits for its crash, for until then it is the tour that has
+// been checked without.
 func (w *world) do(op func(*world)) {
 	for _, n := range w.nodes() {
 		n.settle(w.rng)
 	}
 	op(w)
 	w.bury()
+	if w.cfg.tour && slices.ContainsFunc(w.crashes, func(c *crash) bool { return !w.struck(c) }) {
+		return
+	}
 	w.oracle.check()
 }
 
-func (w *world) failed() bool { return len(w.oracle.violations) > 0 }
+func (w *world) failed() bool {
+	w.oracle.mu.Lock()
+	defer w.oracle.mu.Unlock()
+	return len(w.oracle.violations) > 0
+}
 
 // rest runs both services until nothing waits and every collection is over, or has too few reports; at most for patience.
 func (w *world) rest() {
 	for begin := time.Now(); !w.failed(); {
+		if w.cfg.lively {
+			time.Sleep(maxBackOff / 4) // the status does not count what is still to be sorted
+		}
 		for range 3 {
 			for _, n := range w.nodes() {
 				n.settle(w.rng)
@@ -323,8 +334,8 @@ func (w *world) rest() {
 		if time.Since(begin) > 2*patience {
 			w.oracle.violate("the leader does not come back")
 		}
-		t := w.oracle.status(w.leader.life)
-		if t == nil || w.helper.life == nil {
+		t := w.oracle.status(w.leader.life.Load())
+		if t == nil || w.helper.life.Load() == nil {
 			time.Sleep(time.Second)
 			continue
 		}
@@ -350,17 +361,18 @@ func (w *world) rest() {
 // to its minimum.
 func (w *world) end() {
 	w.logf("the faults end")
-	w.net.faults, w.crashes = false, nil
+	w.net.faults.Store(false)
+	w.crashes = nil
 	for _, n := range w.nodes() {
 		n.arm = nil
-		if l := n.life; l != nil {
+		if l := n.life.Load(); l != nil {
 			l.disarm()
-			if l.shaken && l.alive {
+			if l.shaken.Load() && l.alive.Load() {
 				n.stop() // it may have stopped by itself, as Run does when the outcome of a transaction is unknown
 			}
 		}
 	}
-	for len(w.net.held) > 0 && w.rng.IntN(4) > 0 {
+	for range 8 {
 		w.opDeliver()
 	}
 	w.rest()
@@ -402,7 +414,7 @@ func (w *world) end() {
 
 // fill brings every batch to its minimum and collects it. It says whether there was any.
 func (w *world) fill() bool {
-	t := w.oracle.status(w.leader.life)
+	t := w.oracle.status(w.leader.life.Load())
 	if t == nil {
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
@@ -25,12 +26,14 @@ type report struct {
 // oracle knows what must not happen.
 type oracle struct {
 	w          *world
+	mu         sync.Mutex // guards what follows
 	violations []string
+	answers    map[string][32]byte // what a request got first, by its kind and resource
 
+	// The rest is known to the goroutine of the operations alone.
 	reports []*report
 	byID    map[dap.ReportID]*report
-	answers map[string][32]byte // what a request got first, by its kind and resource
-	acked   uint64              // entries
+	acked   uint64 // entries
 	maybe   uint64
 	results map[string]*outcome // by the name of the collection job
 }
@@ -50,6 +53,8 @@ func newOracle(w *world) *oracle {
 func (o *oracle) violate(format string, args ...any) {
 	v := fmt.Sprintf(format, args...)
 	o.w.logf("VIOLATION: %s", v)
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.violations = append(o.violations, v)
 }
 
@@ -80,7 +85,7 @@ func (o *oracle) eachUploaded(m *message, f func(*report)) {
 // saw judges an answer.
 func (o *oracle) saw(m *message, a *answer) {
 	path := strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")
-	if a.status >= 500 && m.to.life != nil && !m.to.life.shaken {
+	if l := m.to.life.Load(); a.status >= 500 && l != nil && l.alive.Load() && !l.shaken.Load() {
 		o.violate("%s: status %d", m.name(), a.status)
 	}
 	if len(path) < 3 {
@@ -89,7 +94,7 @@ func (o *oracle) saw(m *message, a *answer) {
 	switch kind := dap.Collection(path[2]); {
 	case kind == dap.ReportsResource:
 		o.sawUpload(m, a)
-	case a.status >= 300 || len(a.body) == 0 || o.w.net.pass:
+	case a.status >= 300 || len(a.body) == 0 || o.w.net.pass.Load():
 	case len(path) == 4:
 		o.same(string(kind)+" "+path[3], m, a)
 	default:
@@ -111,10 +116,13 @@ func (o *oracle) saw(m *message, a *answer) {
 // same demands that a resource that has a result keeps it.
 func (o *oracle) same(resource string, m *message, a *answer) {
 	sum := sha256.Sum256(a.body)
-	if first, ok := o.answers[resource]; ok && first != sum {
+	o.mu.Lock()
+	first, ok := o.answers[resource]
+	o.answers[resource] = sum
+	o.mu.Unlock()
+	if ok && first != sum {
 		o.violate("%s: two answers from %s", m.name(), m.to.name)
 	}
-	o.answers[resource] = sum
 }
 
 // sawShare judges a share that the helper gave out.
@@ -217,7 +225,7 @@ func (o *oracle) collected(job string, q dap.Query, res *collector.Result) {
 // check asks the services what they think, after each operation.
 func (o *oracle) check() {
 	for _, n := range []*node{o.w.leader, o.w.helper} {
-		if l := n.life; l != nil && l.alive {
+		if l := n.life.Load(); l != nil && l.alive.Load() {
 			o.checkLife(l)
 		}
 	}
@@ -228,7 +236,7 @@ func (o *oracle) checkLife(l *life) {
 	for _, f := range found {
 		o.violate("%s: audit: %s", l.name, f)
 	}
-	if err != nil && l.alive && !l.shaken {
+	if err != nil && l.alive.Load() && !l.shaken.Load() {
 		o.violate("%s: audit: %v", l.name, err)
 	}
 	t := o.status(l)
@@ -251,14 +259,14 @@ func (o *oracle) checkLife(l *life) {
 
 // status is what the service says of the task; nil if it is in no state to say it.
 func (o *oracle) status(l *life) *status.Task {
-	if l == nil || !l.alive {
+	if l == nil || !l.alive.Load() {
 		return nil
 	}
-	o.w.net.pass = true
-	defer func() { o.w.net.pass = false }()
+	o.w.net.pass.Store(true)
+	defer o.w.net.pass.Store(false)
 	s, err := l.Status(context.Background())
 	if err != nil {
-		if l.alive && !l.shaken {
+		if l.alive.Load() && !l.shaken.Load() {
 			o.violate("%s: status: %v", l.name, err)
 		}
 		return nil
@@ -275,7 +283,7 @@ func rejected(t *status.Task) (n uint64) {
 
 // checkEnd is the account at rest, when every batch that could be collected has been.
 func (o *oracle) checkEnd() {
-	leader, helper := o.status(o.w.leader.life), o.status(o.w.helper.life)
+	leader, helper := o.status(o.w.leader.life.Load()), o.status(o.w.helper.life.Load())
 	if leader == nil || helper == nil {
 		o.violate("no status at the end")
 		return

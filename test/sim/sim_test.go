@@ -12,9 +12,10 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 16, "how many seeds TestSeeds runs")
-	disks = flag.Int("disks", 12, "at how many calls of the disk TestDiskCalls fails")
-	seed  = flag.Int64("seed", -1, "run this seed alone")
+	seeds  = flag.Int("seeds", 12, "how many seeds TestSeeds runs")
+	disks  = flag.Int("disks", 6, "at how many calls of the disk TestDiskCalls fails")
+	lively = flag.Int("lively", 3, "how many seeds TestLively runs")
+	seed   = flag.Int64("seed", -1, "run this seed alone")
 )
 
 // run plays one world in a bubble and returns it when it has ended.
@@ -140,5 +141,20 @@ func TestSame(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestLively runs leader and helper with their own workers, side by side, as in production. What happens then depends on
+// the scheduler too, so that a seed alone may not repeat it.
+func TestLively(t *testing.T) {
+	for s := range uint64(*lively) {
+		t.Run(strconv.FormatUint(s, 10), func(t *testing.T) {
+			cfg := draw(1000 + s)
+			cfg.lively = true
+			w := run(t, cfg, nil)
+			if len(w.oracle.violations) > 0 {
+				t.Errorf("seed %d, lively: %q\n%s", cfg.seed, w.oracle.violations, w.dump())
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -32,6 +33,7 @@ const (
 	length        = 160 // buckets, and with it reports, of one run
 	spare         = 80  // of them for the end
 	precision     = 3600
+	idle          = 20 * time.Second // between two looks for work that nobody announced
 	lease         = 5 * time.Minute
 	helperTimeout = 30 * time.Second
 	maxBackOff    = time.Minute
@@ -50,6 +52,7 @@ type config struct {
 	segment  int // reports
 	patience time.Duration
 	ops      int
+	lively   bool     // leader and helper run their own workers, at their own pace
 	tour     bool     // the fixed list of operations that passes every failpoint, on a good network
 	crashes  []*crash // armed from the beginning until they strike
 }
@@ -85,10 +88,12 @@ type world struct {
 	dead    []*life // to be closed
 	depth   int     // of operations within operations
 	armed   []*crash
-	crashes []*crash // armed in every life, until they strike
-	fired   map[crash]bool
+	crashes []*crash                   // armed in every life, until they strike
 	seen    map[string]map[string]bool // failpoints, by node
-	trace   []string
+
+	mu    sync.Mutex // guards the next two
+	fired map[crash]bool
+	trace []string
 
 	task         aggregator.Task
 	conf         *dap.TaskConfiguration
@@ -125,7 +130,7 @@ func newWorld(cfg config) *world {
 		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.seed, 2)), start: time.Now(), fired: make(map[crash]bool),
 		seen: make(map[string]map[string]bool), deleting: make(map[string]bool),
 	}
-	w.oracle, w.net = newOracle(w), &network{w: w}
+	w.oracle, w.net = newOracle(w), &network{w: w, rng: rand.New(rand.NewPCG(cfg.seed, 3))}
 	leaderKey, helperKey := must(sealed.Generate(1, sealed.SuiteX25519)), must(sealed.Generate(2, sealed.SuiteX25519))
 	w.leaderKeys, w.helperKeys = must(sealed.NewKeyring(leaderKey)), must(sealed.NewKeyring(helperKey))
 	w.collectorKey = must(sealed.Generate(3, sealed.SuiteX25519))
@@ -155,7 +160,22 @@ func newWorld(cfg config) *world {
 
 func (w *world) logf(format string, args ...any) {
 	line := time.Since(w.start).Round(time.Millisecond).String() + strings.Repeat("  ", w.depth) + " " + fmt.Sprintf(format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.trace = append(w.trace, line)
+}
+
+// strike notes that a crash has come about.
+func (w *world) strike(c *crash) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fired[*c] = true
+}
+
+func (w *world) struck(c *crash) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fired[*c]
 }
 
 func (w *world) nodeOf(host string) *node {
@@ -178,8 +198,8 @@ func (w *world) node(name string) *node {
 func (w *world) arm(c *crash) {
 	w.logf("armed: %v", c)
 	w.armed = append(w.armed, c)
-	if n := w.node(c.node); n.life != nil {
-		n.life.set(c)
+	if n := w.node(c.node); n.life.Load() != nil {
+		n.life.Load().set(c)
 	} else {
 		n.arm = c
 	}
@@ -221,6 +241,7 @@ func (w *world) wasted(t dap.Time) bool {
 // bury closes the lives that have ended. Nothing of them may be running.
 func (w *world) bury() {
 	for _, l := range w.dead {
+		l.end()
 		l.Close() // its disk is gone: the error says so
 		w.note(l)
 	}
@@ -241,7 +262,8 @@ func (w *world) note(l *life) {
 func (w *world) close() {
 	w.bury()
 	for _, n := range w.nodes() {
-		if l := n.life; l != nil {
+		if l := n.life.Load(); l != nil {
+			l.end()
 			l.Close()
 			w.note(l)
 		}
