@@ -1,0 +1,39 @@
+// Package local has the randomizers that a device applies to its own value before it sends anything, and the unbiased
+// estimators, with variances, that undo them in the sum.
+//
+//   - [Response]: binary and k-ary randomized response.
+//   - [RAPPOR]: one-hot with every bit flipped, symmetric or optimised, with or without a bound on the weight.
+//   - [Projective]: projective geometry response, for large domains at the price of log K bits.
+//   - [Gaussian]: a clipped vector with discrete Gaussian noise, with or without a random projection before it.
+//   - [Question] and [RandomGroup]: sums of values by secret group (paper 002).
+//
+// # Epsilon
+//
+// A local epsilon is about one of two relations, and the same number means different things under them. [Replacement]:
+// any two values give answers with probabilities within e^epsilon. [Deletion]: any value and the reference do, which is
+// the answer of no value where there is one, else a uniform one. Deletion epsilon implies replacement 2 epsilon. Each
+// randomizer states both, for the probabilities that it really draws, rounded up. docs/proofs/local.md has the proofs.
+//
+// # Dummies
+//
+// A device that sends a dummy, to hide whether it takes part, gives [NoValue] to Response or RAPPOR: same coins, same
+// time, an answer of the same form. RAPPOR and [NewOptionalResponse] then debias by the total count, however many
+// dummies it has; for [NewResponse], whose dummies are uniform answers, Response.EstimateWithDummies takes their expected
+// number and its variance.
+//
+// # Coins
+//
+// Floating point decides no coin. Each probability is rounded to a multiple of 2^-64, to the side that protects more,
+// and a coin is a comparison of 64 bits of crypto/rand with it; uniform integers come by rejection. Estimators use the
+// rounded probabilities. Answers are computed without branches or addresses that depend on the value. What may show is
+// how often something was drawn again, which is as likely for all values of Response, Question and RandomGroup, and for
+// any two values of RAPPOR and of Projective (but not quite for a value and a dummy of a bounded RAPPOR: 2^-40 at most);
+// and whatever the floating point of Gaussian shows of its vector. Package localtest has derandomised twins.
+// What is public and drawn from a seed, tables and projections, comes from cSHAKE128 (NIST SP 800-185).
+//
+// # Estimates
+//
+// An [Estimate] is unbiased for the value over the devices that reported, over the coins alone; its variance does not
+// count who was asked. Where the variance depends on the truth, the estimate stands in for it; the Variance methods take
+// the truth. Exceptions say so: a bounded RAPPOR has a bias of 2^-40 or so, Gaussian estimates the sum after clipping.
+package local

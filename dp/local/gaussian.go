@@ -1,0 +1,235 @@
+package local
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/noise"
+)
+
+// GaussianOptions describe a Gaussian.
+type GaussianOptions struct {
+	// Length of the vector of a device, 1 to 2^24.
+	Length int
+	// Projected, if not 0, is the length it is projected to, at most Length and with a product of at most 2^32; the
+	// projection is public.
+	Projected int
+	// Projection seeds the projection, as cSHAKE128 with the customization "starling projection". It is public, and new
+	// for each collection.
+	Projection [32]byte
+	// ClipNorm bounds the Euclidean norm of what is sent, before noise.
+	ClipNorm float64
+	// Units is how many integer steps make 1. ClipNorm times Units is 1 to 2^30.
+	Units float64
+	// Sigma2Num/Sigma2Den is sigma^2 of the discrete Gaussian noise of each element, in squared steps.
+	Sigma2Num, Sigma2Den uint64
+}
+
+// Validate returns an error that matches ErrParameter, or one of package noise for sigma^2, if an option is out of range.
+func (o GaussianOptions) Validate() error {
+	if o.Length < 1 || o.Length > MaxValues {
+		return parameter("length", float64(o.Length), "1 to 2^24")
+	}
+	if o.Projected < 0 || o.Projected > o.Length {
+		return parameter("projected length", float64(o.Projected), "0 to the length")
+	}
+	if float64(o.Length)*float64(o.Projected) > 1<<32 {
+		return parameter("length times projected length", float64(o.Length)*float64(o.Projected), "at most 2^32")
+	}
+	if !(o.ClipNorm > 0) || math.IsInf(o.ClipNorm, 0) {
+		return parameter("clipping norm", o.ClipNorm, "a positive number")
+	}
+	if !(o.Units > 0) || math.IsInf(o.Units, 0) {
+		return parameter("units", o.Units, "a positive number")
+	}
+	if s := o.ClipNorm * o.Units; !(s >= 1 && s <= 1<<30) {
+		return parameter("clipping norm times units", s, "1 to 2^30")
+	}
+	_, err := noise.NewDiscreteGaussian(o.Sigma2Num, o.Sigma2Den)
+	return err
+}
+
+// Gaussian clips a vector, projects it if asked to, rounds it towards zero to integers and adds discrete Gaussian
+// noise. Where floating point decides what is sent, only the data is concerned; the norm is checked in integers. It is
+// safe for concurrent use.
+type Gaussian struct {
+	o       GaussianOptions
+	out     int
+	radius2 uint64 // bounds the square of the norm of what is sent, in squared steps; at most 2^60
+	noise   *noise.DiscreteGaussian
+}
+
+// NewGaussian returns a randomizer with these options.
+func NewGaussian(o GaussianOptions) (*Gaussian, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	n, err := noise.NewDiscreteGaussian(o.Sigma2Num, o.Sigma2Den)
+	if err != nil {
+		return nil, err
+	}
+	radius := o.ClipNorm * o.Units
+	g := &Gaussian{o: o, out: o.Length, radius2: uint64(radius * radius), noise: n}
+	if o.Projected > 0 {
+		g.out = o.Projected
+	}
+	return g, nil
+}
+
+// Length returns the length of what is sent.
+func (g *Gaussian) Length() int { return g.out }
+
+// Event describes one report to the accountant; under ReplaceOne it gives the local guarantee for replacement, under
+// ZeroOut that for deletion.
+func (g *Gaussian) Event() accountant.DiscreteGaussian {
+	num, den := g.noise.Sigma2()
+	radius := math.Sqrt(float64(g.radius2))
+	contribution := accountant.Ball(uint64(g.out), radius)
+	if g.out == 1 {
+		contribution = accountant.Signed(math.Floor(radius)) // a whole number: the exact curve applies
+	} else if whole := uint64(radius); whole*whole != g.radius2 {
+		contribution = accountant.Ball(uint64(g.out), radius*(1+1e-15)) // rounded up
+	}
+	return accountant.DiscreteGaussian{
+		Sigma2:       accountant.Rational{Num: num, Den: den},
+		Contribution: contribution,
+	}
+}
+
+// Epsilon returns the local guarantee of a report at delta. For deletion the reference is noise alone. Errors are
+// those of package accountant, or match ErrParameter for an unknown relation.
+func (g *Gaussian) Epsilon(about Relation, delta float64) (accountant.Guarantee, error) {
+	switch about {
+	case Replacement:
+		return accountant.Epsilon(g.Event(), delta, accountant.ReplaceOne)
+	case Deletion:
+		return accountant.Epsilon(g.Event(), delta, accountant.ZeroOut)
+	}
+	return accountant.Guarantee{}, parameter("relation", float64(about), "Replacement or Deletion")
+}
+
+// Randomize returns the answer for x, of the option's length, in steps of 1/Units.
+func (g *Gaussian) Randomize(x []float64) ([]int64, error) {
+	if len(x) != g.o.Length {
+		return nil, parameter("length", float64(len(x)), fmt.Sprint(g.o.Length))
+	}
+	for _, v := range x {
+		if math.IsNaN(v) || math.Abs(v) > 1e100 {
+			return nil, parameter("element", v, "a number of at most 10^100")
+		}
+	}
+	v := x
+	if g.o.Projected > 0 {
+		v = g.project(x)
+	}
+	norm := 0.0
+	for _, e := range v {
+		norm = math.Hypot(norm, e)
+	}
+	scale := g.o.Units
+	if norm > g.o.ClipNorm {
+		scale *= g.o.ClipNorm / norm
+	}
+	out := make([]int64, g.out)
+	for step := 1e-15; !g.fill(out, v, scale); step *= 2 {
+		scale *= max(0, 1-step) // floating point let the norm slip over
+	}
+	draws := make([]int64, g.out)
+	g.noise.Sample(draws)
+	for i, d := range draws {
+		out[i] += d
+	}
+	clear(draws)
+	return out, nil
+}
+
+// fill writes v times scale, whose norm is below 2^31, rounded towards zero, and reports whether it is within the radius.
+func (g *Gaussian) fill(out []int64, v []float64, scale float64) bool {
+	left := g.radius2
+	fits := true
+	for i, e := range v {
+		out[i] = int64(e * scale)
+		square := uint64(out[i] * out[i])
+		fits = fits && square <= left
+		left -= square
+	}
+	return fits
+}
+
+// signs hands out the signs of the projection matrix, whose elements are +-1/sqrt(rows), row by row.
+type signs struct {
+	r    io.Reader
+	buf  [1024]byte
+	left int // signs of buf not yet handed out
+}
+
+func newSigns(seed [32]byte) *signs { return &signs{r: expand(projectionDomain, seed)} }
+
+func (s *signs) next() float64 {
+	if s.left == 0 {
+		fill(s.r, s.buf[:])
+		s.left = 8 * len(s.buf)
+	}
+	at := 8*len(s.buf) - s.left
+	s.left--
+	return float64(int(s.buf[at/8]>>(at%8)&1)*2 - 1)
+}
+
+func (g *Gaussian) project(x []float64) []float64 {
+	s := newSigns(g.o.Projection)
+	out := make([]float64, g.out)
+	for i := range out {
+		for _, e := range x {
+			out[i] += s.next() * e
+		}
+		out[i] /= math.Sqrt(float64(g.out))
+	}
+	return out
+}
+
+// Variance returns the variance of an element of the estimated sum of n devices' vectors. For a projection norm2 is the
+// square of the norm of the true sum and square that of the true element, in squared units; else they do not matter.
+func (g *Gaussian) Variance(n uint64, norm2, square float64) float64 {
+	added := float64(n) * g.noise.Variance() / (g.o.Units * g.o.Units)
+	if g.o.Projected == 0 {
+		return added
+	}
+	return added + max(0, norm2-square)/float64(g.out)
+}
+
+// Estimate returns the sum of n devices' clipped vectors, from the sum of their answers. It is unbiased for what they
+// sent before noise: after clipping and rounding towards zero, less than a step a device and element. With a projection
+// the estimate is unbiased over the projection too, if nothing was clipped after it; the variance then includes what the
+// projection loses, taking the element itself for zero.
+func (g *Gaussian) Estimate(sum []int64, n uint64) ([]Estimate, error) {
+	if len(sum) != g.out {
+		return nil, parameter("length", float64(len(sum)), fmt.Sprint(g.out))
+	}
+	added := g.Variance(n, 0, 0)
+	y := make([]float64, g.out)
+	norm2 := 0.0
+	for i, e := range sum {
+		y[i] = float64(e) / g.o.Units
+		norm2 += y[i]*y[i] - added
+	}
+	if g.o.Projected == 0 {
+		out := make([]Estimate, g.out)
+		for i := range out {
+			out[i] = Estimate{y[i], added}
+		}
+		return out, nil
+	}
+	out := make([]Estimate, g.o.Length)
+	s := newSigns(g.o.Projection)
+	for i := range y {
+		for j := range out {
+			out[j].Value += s.next() * y[i] / math.Sqrt(float64(g.out))
+		}
+	}
+	for j := range out {
+		out[j].Variance = g.Variance(n, norm2, 0)
+	}
+	return out, nil
+}

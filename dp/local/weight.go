@@ -1,0 +1,57 @@
+package local
+
+import "math"
+
+// tailBits: a weight above the bound has probability at most 2^-tailBits.
+const tailBits = 40
+
+// weightBound returns the least w >= 1 that the weight of k bits exceeds with probability at most 2^-40, if one of them
+// is sent as one with probability hit and the others with probability miss, and a bound on that probability. The
+// probability is rounded up, so w may be one too large where it would all but touch 2^-40. Without the hit the weight
+// is smaller in law.
+func weightBound(k int, hit, miss probability) (w int, above float64) {
+	others, h := float64(k-1), hit.float()
+	exceeds := func(w int) float64 {
+		return h*tailAbove(others, miss, float64(w-1)) + hit.not()*tailAbove(others, miss, float64(w))
+	}
+	low, high := 0, k // exceeds(high) is at most 2^-40, exceeds(low) is not or low is 0
+	for high-low > 1 {
+		mid := low + (high-low)/2
+		if exceeds(mid) <= 0x1p-40 {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	return high, exceeds(high)
+}
+
+// tailAbove returns at least P(X > w), and at most 1 + 10^-5 times that if it is small, for X ~ Bin(n, p), n < 2^24 and
+// p > 0.
+//
+// ln P(X = j) is a sum of a few numbers below 3*10^8 and correct to 1e-6: n ln p and three logarithms of factorials, of
+// relative errors below 4e-16. The rest is a sum of positive terms.
+func tailAbove(n float64, p probability, w float64) float64 {
+	j := w + 1
+	if j > n {
+		return 0
+	}
+	odds := p.float() / p.not()
+	if ratio := (n - j) / (j + 1) * odds; ratio >= 1 {
+		return 1 // on this side of the mode no tail is small
+	}
+	factorial := func(x float64) float64 { l, _ := math.Lgamma(x + 1); return l }
+	start := factorial(n) - factorial(j) - factorial(n-j) + j*math.Log(p.float()) + (n-j)*math.Log(p.not())
+	term, sum := 1.0, 0.0
+	for ; ; j++ {
+		sum += term
+		ratio := (n - j) / (j + 1) * odds
+		// The ratios fall, so what is left is below a geometric series.
+		if rest := term * ratio / (1 - ratio); rest <= 1e-9*sum {
+			sum += rest
+			break
+		}
+		term *= ratio
+	}
+	return min(1, math.Exp(start)*sum*(1+5e-6))
+}
