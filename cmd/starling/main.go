@@ -54,7 +54,7 @@ What comes out is a histogram, a count or a sum with its error and a guarantee t
 		},
 		sub: []*command{
 			labCommand(), serveCommand(), recipeCommand(), sendCommand(), statusCommand(), whyCommand(), collectCommand(), doctorCommand(), benchCommand(),
-			figuresCommand(),
+			accountCommand(), figuresCommand(),
 			versionCommand(), licensesCommand(),
 		},
 	}

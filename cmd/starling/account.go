@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/calculator"
+)
+
+func accountCommand() *command {
+	return &command{
+		name: "account", args: "--mechanism NAME [flags] --delta D",
+		short: "Compute what some noise guarantees, or what a guarantee takes",
+		long: `--delta alone asks for epsilon, --epsilon alone for delta; with --solve both are given and the named parameter is computed,
+rounded to its safe side.
+
+NAME is one of
+  gaussian, discrete-gaussian   noise of the servers, --sigma
+  laplace, discrete-laplace     noise of the servers, --scale
+  rr, rappor                    randomized reports of devices, --epsilon0 and --k
+
+Each person adds at most --sensitivity to the sum; replacing a person's record may move it by twice that.
+--steps counts releases, and runs of all the steps of an --allocation. Without --neighbours, records are present or
+absent (add-remove) while the count is hidden, and replaced by another (replace) for rr, rappor, whatever is shuffled
+and wherever the count is public. With --count public a sample has a fixed size, --sampling of the people; with
+--population they toss a coin each. Every answer is rounded up and names the theorem it rests on (docs/accounting.md).`,
+		examples: [][2]string{
+			{"starling account --mechanism gaussian --sigma 5.1 --sampling 0.02 --steps 2500 --delta 1e-8",
+				"2,500 releases, each about a secret fiftieth of the people"},
+			{"starling account --mechanism gaussian --solve sigma --epsilon 1 --delta 1e-8", "the least noise for epsilon 1"},
+			{"starling account --mechanism rr --epsilon0 4 --k 10 --shuffle-n 10000 --delta 1e-10",
+				"answers randomized on 10,000 devices, then shuffled"},
+			{"starling account --events releases.json --delta 1e-9", "a list of different releases, all of them together"},
+		},
+		setup: accountSetup,
+	}
+}
+
+func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+	var q calculator.Question
+	asJSON := flags.Bool("json", false, "print one JSON object")
+	mechanism := flags.String("mechanism", "", "what blurs the release: `NAME`")
+	flags.Float64Var(&q.Sigma, "sigma", 0, "standard deviation of Gaussian noise: `S`")
+	flags.Float64Var(&q.Scale, "scale", 0, "scale of Laplace noise: `B`")
+	flags.Float64Var(&q.Epsilon0, "epsilon0", 0, "local epsilon `E0` of a device's report")
+	flags.Uint64Var(&q.K, "k", 0, "number of answers of rr and rappor, 2 if not given: `K`")
+	flags.Float64Var(&q.Sensitivity, "sensitivity", 0, "the most that one person adds to the sum, 1 if not given: `C`")
+	flags.Float64Var(&q.Sampling, "sampling", 0, "each record takes part with this probability `Q`, secretly")
+	flags.Uint64Var(&q.Steps, "steps", 0, "how many releases there are, 1 if not given: `T`")
+	flags.Uint64Var(&q.Population, "population", 0, "how many people toss the coin of --sampling, where the count is public: `N`")
+	flags.Uint64Var(&q.ShuffleN, "shuffle-n", 0, "how many honest people's reports are shuffled together, or check in to be averaged: `N`")
+	allocation := flags.String("allocation", "", "each record is in k of every t releases, secretly: `k/t`")
+	checkin := flags.String("checkin", "", "random check-ins in a fixed, averaged or sliding window: `KIND`")
+	flags.Uint64Var(&q.Window, "window", 0, "how many slots a person checks in to: `M`")
+	flags.Float64Var(&q.P0, "p0", 0, "probability `P` of checking in at all, 1 if not given")
+	neighbours := flags.String("neighbours", "", "add-remove, replace or zero-out: `RELATION`")
+	count := flags.String("count", "", "hidden or public: whether the number of records shows: `WHICH`")
+	ldp := flags.String("ldp", "", "deletion or replacement: what a device's report hides: `SENSE`")
+	flags.IntVar(&q.Honest, "servers-honest", 1, "how many of the two servers keep their noise secret: `1|2`")
+	method := flags.String("method", "auto", "auto, pld, rdp, zcdp or closed-form: `METHOD`")
+	events := flags.String("events", "", "account for the JSON list in `FILE` (- is standard input)")
+	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ask for delta at this epsilon `E`, or solve for it")
+	flags.Float64Var(&q.Delta, "delta", 0, "ask for epsilon at this delta `D`")
+	solve := flags.String("solve", "", "compute sigma, scale, sampling or steps: `WHAT`")
+	return func(_ context.Context, e *env, args []string) error {
+		if err := noArgs("account", args); err != nil {
+			return err
+		}
+		// A zero that was typed is not a default.
+		var zero error
+		flags.Visit(func(f *flag.Flag) {
+			if v := f.Value.String(); zero == nil && (v == "0" || v == "") {
+				zero = failf(exitUsage, "leave it out, or give a number above 0", "--%s is %q", f.Name, v)
+			}
+		})
+		if zero != nil {
+			return zero
+		}
+		q.Mechanism, q.Count, q.LDP = calculator.Mechanism(*mechanism), calculator.Count(*count), calculator.LDP(*ldp)
+		q.Solve = calculator.Parameter(*solve)
+		var err error
+		if *allocation != "" {
+			if q.Picks, q.Of, err = calculator.ParseAllocation(*allocation); err != nil {
+				return ofCalculator(err)
+			}
+		}
+		if *checkin != "" {
+			if q.CheckIn, err = amplify.ParseSchedule(*checkin); err != nil {
+				return failf(exitUsage, "--checkin fixed, averaged or sliding", "--checkin is %q", *checkin)
+			}
+		}
+		if *neighbours != "" {
+			if q.Neighbours, err = accountant.ParseNeighbours(*neighbours); err != nil {
+				return failf(exitUsage, "--neighbours add-remove, replace or zero-out", "--neighbours is %q", *neighbours)
+			}
+		}
+		switch m := accountant.Method(*method); m {
+		case "auto":
+		case accountant.PLD, accountant.RDP, accountant.ZCDPMethod, accountant.ClosedForm:
+			q.Method = m
+		default:
+			return failf(exitUsage, "--method auto, pld, rdp, zcdp or closed-form", "--method is %q", *method)
+		}
+		if *events != "" {
+			if q.Events, err = readEvents(e, *events); err != nil {
+				return err
+			}
+		}
+		a, err := q.Answer()
+		if err != nil {
+			return ofCalculator(err)
+		}
+		if *asJSON {
+			return e.json(a)
+		}
+		var text strings.Builder
+		if _, err := a.WriteTo(&text); err != nil {
+			return err
+		}
+		_, err = fmt.Fprint(e.stdout, text.String())
+		return err
+	}
+}
+
+// readEvents reads a list of events from a file or from standard input.
+func readEvents(e *env, path string) ([]calculator.Release, error) {
+	in := e.stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, &failure{exitInput, err, "--events names a file with a JSON list"}
+		}
+		defer f.Close()
+		in = f
+	}
+	list, err := calculator.ReadEvents(in)
+	return list, ofCalculator(err)
+}
+
+// ofCalculator gives a refusal its hint.
+func ofCalculator(err error) error {
+	var refused *calculator.Error
+	if errors.As(err, &refused) {
+		return &failure{exitUsage, err, refused.Hint}
+	}
+	return err
+}

@@ -1,0 +1,599 @@
+package calculator
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/amplify"
+)
+
+// An Answer is a guarantee with what was asked for.
+type Answer struct {
+	accountant.Guarantee
+	// Question is as it was understood, with what followed from the rest filled in, and the answer to Solve.
+	Question Question
+	// Assumptions must hold for the guarantee to be true.
+	Assumptions []string
+}
+
+// Answer answers the question. Its errors are *[Error].
+func (q Question) Answer() (*Answer, error) {
+	q.Events = append([]Release(nil), q.Events...)
+	if err := q.settle(); err != nil {
+		return nil, explain(err)
+	}
+	var g accountant.Guarantee
+	var err error
+	if q.Solve != "" {
+		g, err = q.solve()
+	} else {
+		g, err = q.guarantee()
+	}
+	if err != nil {
+		return nil, explain(err)
+	}
+	return &Answer{Guarantee: g, Question: q, Assumptions: q.assumptions()}, nil
+}
+
+// guarantee is epsilon at q.Delta or, if that is zero, delta at q.Epsilon. The question is settled.
+func (q *Question) guarantee() (accountant.Guarantee, error) {
+	switch {
+	case q.ShuffleN != 0 || q.Mechanism.local() && (q.CheckIn != 0 || q.Of != 0 && q.Neighbours == accountant.ReplaceOne):
+		return q.byPoints()
+	case q.Population != 0:
+		return q.ofPopulation()
+	}
+	e, err := q.event()
+	if err != nil {
+		return accountant.Guarantee{}, err
+	}
+	return q.account(e)
+}
+
+// account asks the accountant what the question asks.
+func (q *Question) account(e accountant.Event) (accountant.Guarantee, error) {
+	o := accountant.Options{Method: q.Method, Tolerance: q.tolerance}
+	var g accountant.Guarantee
+	var err error
+	cost, epsilon, delta := q.nearly()
+	switch {
+	case q.Delta == 0:
+		g, err = o.Delta(e, max(0, q.Epsilon-epsilon), q.Neighbours)
+		g.Epsilon, g.Delta = q.Epsilon, min(1, g.Delta*delta)
+	default:
+		g, err = o.Epsilon(e, q.Delta/delta, q.Neighbours)
+		g.Epsilon, g.Delta = g.Epsilon+epsilon, q.Delta
+	}
+	if cost {
+		g.EpsilonLower, g.DeltaLower = 0, 0
+		g.Theorem += "; sum of two discrete Gaussians (docs/proofs/discrete-gaussian-sums.md, section 2)"
+	}
+	return g, err
+}
+
+// nearly is what it costs to take the sum of two servers' discrete Gaussian noise for one discrete Gaussian of twice the
+// variance: at most that much more epsilon, and a factor of delta.
+func (q *Question) nearly() (cost bool, epsilon, delta float64) {
+	releases := q.Events
+	if len(releases) == 0 {
+		releases = []Release{q.Release}
+	}
+	total := 0.0
+	for _, r := range releases {
+		if r.Mechanism == DiscreteGaussian && q.Honest == 2 && q.mixes() {
+			// docs/proofs/discrete-gaussian-sums.md, section 2: S_2, with exp(-pi^2 sigma^2) below 10^-9.
+			x := math.Exp(-math.Pi * math.Pi * r.Sigma * r.Sigma)
+			total += 4.001 * x * float64(r.Steps) * float64(max(1, r.Of, q.Window))
+			cost = true
+		}
+	}
+	return cost, 2 * total, math.Exp(total)
+}
+
+// mixes reports whether discrete Gaussian noise is only part of a question, so that its own formulas are of no use.
+func (q *Question) mixes() bool {
+	return len(q.Events) > 1 || q.Sampling > 0 || q.Of > 0 || q.CheckIn != 0 || q.Method == accountant.PLD || q.Method == accountant.RDP ||
+		len(q.Events) == 1 && (q.Events[0].Sampling > 0 || q.Events[0].Of > 0)
+}
+
+// ofPopulation answers for samples by a coin each out of a population, whose sizes show: sampling without replacement at
+// the upper quantile of the sizes.
+func (q *Question) ofPopulation() (accountant.Guarantee, error) {
+	whole := q.Delta
+	if whole == 0 {
+		all := *q
+		all.Population = 0
+		g, err := all.guarantee()
+		if err != nil {
+			return accountant.Guarantee{}, err
+		}
+		whole = min(max(g.Delta, 1e-98), 1)
+	}
+	var best accountant.Guarantee
+	found := false
+	var problem error
+	// What is spent on larger samples is not left for the releases; a wide range of it does nearly as well.
+	for _, part := range []float64{0.3, 0.03, 0.003} {
+		g, err := q.ofSample(part * whole)
+		switch {
+		case err != nil:
+			problem = err
+		case !found || g.Epsilon < best.Epsilon || g.Delta < best.Delta:
+			best, found = g, true
+		}
+	}
+	if !found {
+		return best, problem
+	}
+	return best, nil
+}
+
+// ofSample is ofPopulation where any sample is larger than accounted for with probability at most miss.
+func (q *Question) ofSample(miss float64) (accountant.Guarantee, error) {
+	kept, err := q.quantile(miss / float64(q.Steps))
+	if err != nil {
+		return accountant.Guarantee{}, err
+	}
+	all := *q
+	all.Population = 0
+	all.Sampling = min(1, float64(kept)/float64(q.Population)*(1+1e-15))
+	miss *= 1 + 1e-12
+	if q.Delta != 0 {
+		all.Delta -= miss
+	}
+	g, err := all.guarantee()
+	if err != nil {
+		return accountant.Guarantee{}, err
+	}
+	g.EpsilonLower, g.DeltaLower = 0, 0
+	g.Delta = min(1, g.Delta+miss)
+	if q.Delta != 0 {
+		g.Delta = q.Delta
+	}
+	g.Theorem += "; exact binomial quantile of the number sampled"
+	return g, nil
+}
+
+// quantile is the most that are sampled of the population, except with probability miss.
+func (q *Question) quantile(miss float64) (uint64, error) {
+	// P(X > N - B) = P(N - X < B), and N - X is binomial too.
+	rest, err := amplify.MinimumBatch(q.Population, 1-q.Sampling, miss)
+	return q.Population - rest, err
+}
+
+// event is everything that is released.
+func (q *Question) event() (accountant.Event, error) {
+	if len(q.Events) == 0 {
+		return q.Release.event(q)
+	}
+	all := make(accountant.Compose, len(q.Events))
+	for i := range q.Events {
+		e, err := q.Events[i].event(q)
+		if err != nil {
+			return nil, fmt.Errorf("event %d: %w", i+1, err)
+		}
+		all[i] = e
+	}
+	return all, nil
+}
+
+// event is one release as the accountant knows it, with everything around it but shuffling.
+func (r *Release) event(q *Question) (accountant.Event, error) {
+	sampled := r.Sampling > 0
+	if sampled && q.Neighbours == accountant.ReplaceOne && (q.Count == CountPublic || r.Mechanism != Gaussian) {
+		// Without replacement, if the count shows. If not, a coin each is no worse (docs/accounting.md).
+		e, err := r.dominant(q)
+		return accountant.SelfCompose{Event: accountant.FixedSample{Event: e, Rate: r.Sampling}, Count: r.Steps}, err
+	}
+	e, err := r.once(q)
+	if err != nil {
+		return nil, err
+	}
+	if sampled {
+		e = accountant.Sampled{Event: e, Rate: r.Sampling, Count: accountant.CountHidden}
+	}
+	if r.Of > 0 {
+		e = accountant.Allocated{Event: e, Steps: r.Of, Picks: r.Picks, Count: accountant.CountHidden}
+	}
+	if q.CheckIn != 0 {
+		// Each slot is at most as telling as the step itself, and windows that are cut short or a server that chooses among
+		// the clients of a slot only post-process (docs/proofs/check-ins.md).
+		if q.CheckIn == amplify.AveragedWindow {
+			return nil, refuse("--mechanism rr or rappor", "averaged check-ins are accounted for with pure local privacy only")
+		}
+		e = accountant.Allocated{Event: e, Steps: q.Window, Picks: 1, Count: accountant.CountHidden}
+		if q.P0 < 1 {
+			e = accountant.Sampled{Event: e, Rate: q.P0, Count: accountant.CountHidden}
+		}
+	}
+	return accountant.SelfCompose{Event: e, Count: r.Steps}, nil
+}
+
+// dominant is once, for local reports with the worst pair that is as private: among the alternatives is to send nothing.
+func (r *Release) dominant(q *Question) (accountant.Event, error) {
+	switch r.Mechanism {
+	case RR:
+		return accountant.RandomizedResponse{Epsilon0: r.Epsilon0, K: 2}, nil
+	case RAPPOR:
+		return accountant.RandomizedResponse{Epsilon0: 2 * r.Epsilon0, K: 2}, nil
+	}
+	return r.once(q)
+}
+
+// once is the mechanism by itself.
+func (r *Release) once(q *Question) (accountant.Event, error) {
+	// A record may be anything from -C to C, so replacing one moves the sum by 2C.
+	c := accountant.Signed(r.Sensitivity)
+	switch r.Mechanism {
+	case Gaussian:
+		sigma := r.Sigma
+		if q.Honest == 2 {
+			sigma *= math.Sqrt2 * (1 - 1e-15)
+		}
+		return accountant.Gaussian{Sigma: sigma, Contribution: c}, nil
+	case DiscreteGaussian:
+		variance, err := squareBelow(r.Sigma)
+		if err != nil {
+			return nil, err
+		}
+		honest := q.Honest
+		if honest == 2 && q.mixes() {
+			if r.Sigma < 1.5 {
+				return nil, refuse("--servers-honest 1, or --sigma 1.5 or more",
+					"the sum of two servers' discrete Gaussian noise of sigma %v is not close enough to one of its kind", r.Sigma)
+			}
+			variance.Num, honest = 2*variance.Num, 1 // see nearly
+		}
+		return accountant.DiscreteGaussian{Sigma2: variance, Contribution: c, Honest: honest}, nil
+	case Laplace:
+		return accountant.Laplace{Scale: r.Scale, Contribution: c}, nil
+	case DiscreteLaplace:
+		scale, err := rationalBelow(r.Scale)
+		if err != nil {
+			return nil, err
+		}
+		return accountant.DiscreteLaplace{Scale: scale, Contribution: c}, nil
+	case RR:
+		k := r.K
+		if q.Neighbours != accountant.ReplaceOne {
+			k = 2 // against no report at all: the worst that is Epsilon0-DP
+		}
+		return accountant.RandomizedResponse{Epsilon0: r.Epsilon0, K: k}, nil
+	case RAPPOR:
+		bit := accountant.RandomizedResponse{Epsilon0: r.Epsilon0, K: 2}
+		if q.Neighbours == accountant.ReplaceOne {
+			return accountant.SelfCompose{Event: bit, Count: 2}, nil // two bits change
+		}
+		return bit, nil
+	case ApproxDP:
+		return accountant.ApproxDP{Epsilon: r.Epsilon, Delta: r.Delta}, nil
+	case ZCDP:
+		return accountant.ZCDP{Rho: r.Rho}, nil
+	}
+	return nil, refuse("one of gaussian, discrete-gaussian, laplace, discrete-laplace, rr, rappor", "there is no mechanism %q", r.Mechanism)
+}
+
+// localEpsilon is what a single report costs by itself for the relation of the question, where that is bounded.
+func (q *Question) localEpsilon() float64 {
+	switch q.Mechanism {
+	case RAPPOR:
+		if q.Neighbours == accountant.ReplaceOne {
+			return 2 * q.Epsilon0
+		}
+		return q.Epsilon0
+	case Laplace, DiscreteLaplace:
+		reach := q.Sensitivity
+		if q.Neighbours == accountant.ReplaceOne {
+			reach *= 2
+		}
+		return reach / q.Scale * (1 + 1e-15)
+	}
+	return q.Epsilon0
+}
+
+// byPoints answers by a curve of package amplify. Curves do not compose, so several steps are the better of the optimal
+// composition of points (epsilon, delta) of one, and of the privacy loss distribution behind the curve where there is one.
+func (q *Question) byPoints() (accountant.Guarantee, error) {
+	if q.Method != accountant.Auto && q.Method != accountant.ClosedForm && q.Method != accountant.PLD {
+		return accountant.Guarantee{}, refuse("--method auto, pld or closed-form", "%s does not cover shuffling, check-ins or the allocation of local reports", q.Method)
+	}
+	var best accountant.Guarantee
+	found := false
+	var problem error
+	try := func(g accountant.Guarantee, err error) {
+		switch {
+		case err != nil && (problem == nil || !errors.Is(err, accountant.ErrUnsupported)):
+			problem = err
+		case err == nil && (!found || g.Epsilon < best.Epsilon || g.Delta < best.Delta):
+			best, found = g, true
+		}
+	}
+	if q.Method != accountant.PLD {
+		one, err := q.oneStep()
+		if err != nil {
+			return accountant.Guarantee{}, err
+		}
+		if q.Steps == 1 {
+			return q.read(one)
+		}
+		try(q.composePoints(one))
+	}
+	if q.Method != accountant.ClosedForm {
+		try(q.byDistribution())
+	}
+	if q.Steps > 1 && q.Method == accountant.Auto {
+		// Without all this the releases are no worse protected; with many steps that bound can be the better one.
+		plain := *q
+		plain.ShuffleN, plain.CheckIn, plain.Sampling, plain.Picks, plain.Of = 0, 0, 0, 0, 0
+		if e, err := plain.event(); err == nil {
+			g, err := plain.account(e)
+			g.EpsilonLower, g.DeltaLower = 0, 0
+			try(g, err)
+		}
+	}
+	if !found {
+		return best, problem
+	}
+	return best, nil
+}
+
+// read asks one step's curve. Its lower bound is of binary randomized response, so it says nothing about other reports.
+func (q *Question) read(one points) (g accountant.Guarantee, err error) {
+	if q.Delta == 0 {
+		g, err = one.delta(q.Epsilon)
+	} else {
+		g, err = one.epsilon(q.Delta)
+	}
+	sums := q.Mechanism == RAPPOR && q.Neighbours == accountant.ZeroOut
+	if !(q.Mechanism == RR && q.K == 2 || sums) {
+		g.EpsilonLower, g.DeltaLower = 0, 0
+	}
+	return g, err
+}
+
+// byDistribution composes the pair of laws that dominates one step.
+func (q *Question) byDistribution() (accountant.Guarantee, error) {
+	s := accountant.Shuffled{Epsilon0: q.localEpsilon(), N: q.ShuffleN}
+	theorem := ""
+	var e accountant.Event
+	var err error
+	switch {
+	case q.CheckIn == 0 && q.ShuffleN != 0:
+		switch {
+		case q.Mechanism == RAPPOR && q.Neighbours == accountant.ZeroOut:
+			s.Randomizer = accountant.DeletionRAPPOR
+		case q.Mechanism == RR && q.K == 2:
+			s.Randomizer = accountant.BinaryResponse
+		}
+		e = s
+		if q.Sampling > 0 {
+			kept, total, err := q.sampledFrom()
+			if err != nil {
+				return accountant.Guarantee{}, err
+			}
+			e = accountant.FixedSample{Event: s, Rate: min(1, float64(kept)/float64(total)*(1+1e-15))}
+		}
+	case q.CheckIn == amplify.AveragedWindow:
+		theorem = "averaged check-ins as an adaptive shuffle of all users (docs/proofs/check-ins.md, theorem 3); "
+		e = s
+	case q.Neighbours == accountant.ReplaceOne && (q.CheckIn == 0 || q.P0 == 1):
+		theorem = "clone bound on the slots of a check-in (docs/proofs/check-ins.md, theorem 2); "
+		s.N = max(q.Window, q.Of)
+		e = s
+	case q.Neighbours == accountant.ReplaceOne:
+		return accountant.Guarantee{}, refuse("--method auto, or --p0 1", "there is no privacy loss distribution for check-ins that may be left out")
+	default:
+		if e, err = q.event(); err != nil {
+			return accountant.Guarantee{}, err
+		}
+		return q.account(e)
+	}
+	g, err := q.account(accountant.SelfCompose{Event: e, Count: q.Steps})
+	g.EpsilonLower, g.DeltaLower = 0, 0
+	g.Theorem = theorem + g.Theorem
+	return g, err
+}
+
+// points are proved (epsilon, delta) of one step.
+type points struct {
+	epsilon, delta func(float64) (accountant.Guarantee, error)
+}
+
+var errNoFormula = refuse("--delta asks for epsilon; or --method auto", "the closed forms answer epsilon at a delta only")
+
+// oneStep is what is known about one step.
+func (q *Question) oneStep() (points, error) {
+	var c *amplify.Curve
+	var formula func(delta float64) (accountant.Guarantee, error)
+	var err error
+	e0 := q.localEpsilon()
+	if q.CheckIn != 0 || q.Of != 0 {
+		in := amplify.CheckIn{Schedule: q.CheckIn, Slots: q.Window, P0: q.P0}
+		if q.Of != 0 { // a secret one of q.Of steps
+			in = amplify.CheckIn{Schedule: amplify.FixedWindow, Slots: q.Of, P0: 1}
+		}
+		share := 1.0
+		if q.CheckIn == amplify.AveragedWindow {
+			in.Users = q.ShuffleN
+			share = 0.5 // half of delta for the sizes of the slots
+		}
+		formula = func(delta float64) (accountant.Guarantee, error) {
+			if q.Neighbours != accountant.ReplaceOne {
+				return accountant.Guarantee{}, refuse("--neighbours replace, or --method auto", "the theorems of paper 004 are about replace-one neighbours")
+			}
+			return in.Theorem(amplify.LocalDP{Epsilon: e0}, share*delta, share*delta)
+		}
+		c, err = in.Curve(e0, q.Neighbours)
+	} else {
+		c, formula, err = q.shuffled(e0)
+	}
+	if err != nil {
+		return points{}, err
+	}
+	if q.Sampling > 0 {
+		if q.Method == accountant.ClosedForm {
+			return points{}, refuse("--method auto", "the closed forms of shuffling are not sampled from")
+		}
+		kept, total, err := q.sampledFrom()
+		if err != nil {
+			return points{}, err
+		}
+		if c, err = amplify.WithoutReplacement(c, kept, total); err != nil {
+			return points{}, err
+		}
+	} else if q.Method == accountant.ClosedForm {
+		return points{formula, func(float64) (accountant.Guarantee, error) { return accountant.Guarantee{}, errNoFormula }}, nil
+	}
+	return points{c.Epsilon, c.Delta}, nil
+}
+
+// shuffled is the curve of one batch through the shuffler, and its closed form.
+func (q *Question) shuffled(e0 float64) (*amplify.Curve, func(float64) (accountant.Guarantee, error), error) {
+	class := amplify.AnyRandomizer()
+	switch {
+	case q.Mechanism == RAPPOR && q.Neighbours == accountant.ZeroOut:
+		class = amplify.RAPPORSums()
+	case q.Neighbours != accountant.ReplaceOne:
+		hint := "--neighbours replace"
+		if q.Mechanism == RAPPOR {
+			hint += ", or zero-out for the sums of the columns"
+		}
+		return nil, nil, refuse(hint, "no shuffling theorem here is about %v neighbours of %s", q.Neighbours, q.Mechanism)
+	case q.Mechanism == RR && q.K == 2:
+		class = amplify.BinaryResponse()
+	case q.Mechanism == RR:
+		class = amplify.KaryResponse(q.K)
+	}
+	c, err := amplify.Shuffle(class, e0, q.ShuffleN)
+	return c, func(delta float64) (accountant.Guarantee, error) {
+		g, err := amplify.ShuffleFOCS(e0, q.ShuffleN, delta)
+		// The stronger closed form where it is proved.
+		if s, problem := amplify.ShuffleSODA(class, e0, q.ShuffleN, delta); problem == nil && (err != nil || s.Epsilon < g.Epsilon) {
+			return s, nil
+		}
+		if class == amplify.RAPPORSums() {
+			g.Neighbours = accountant.ZeroOut
+		}
+		return g, err
+	}, err
+}
+
+// sampledFrom is the size of a sample that is shuffled, and of how many people it is one.
+func (q *Question) sampledFrom() (kept, total uint64, err error) {
+	people := math.Floor(float64(q.ShuffleN) / q.Sampling * (1 - 1e-15))
+	if people > amplify.MaxCount {
+		return 0, 0, refuse("a larger --sampling", "%d reports at this rate are of more than 10^12 people", q.ShuffleN)
+	}
+	return q.ShuffleN, max(q.ShuffleN, uint64(people)), nil
+}
+
+// composePoints is the optimal composition of q.Steps steps of one point, the best of some points.
+func (q *Question) composePoints(p points) (accountant.Guarantee, error) {
+	steps := float64(q.Steps)
+	var best accountant.Guarantee
+	found := false
+	var problem error
+	try := func(one accountant.Guarantee, err error) {
+		if err != nil {
+			problem = err
+			return
+		}
+		whole := accountant.SelfCompose{Event: accountant.ApproxDP{Epsilon: one.Epsilon, Delta: one.Delta}, Count: q.Steps}
+		var g accountant.Guarantee
+		if q.Delta == 0 {
+			g, err = accountant.Delta(whole, q.Epsilon, q.Neighbours)
+		} else {
+			g, err = accountant.Epsilon(whole, q.Delta, q.Neighbours)
+		}
+		if err != nil {
+			problem = err
+			return
+		}
+		g.EpsilonLower, g.DeltaLower = 0, 0
+		g.Theorem = one.Theorem + "; optimal composition (Kairouz, Oh and Viswanath 2015)"
+		if !found || g.Epsilon < best.Epsilon || g.Delta < best.Delta {
+			best, found = g, true
+		}
+	}
+	if q.Delta != 0 {
+		for _, share := range []float64{0.97, 0.9, 0.75, 0.5, 0.25, 0.1, 0.03, 0.01, 1e-3} {
+			try(p.epsilon(share * q.Delta / steps))
+		}
+	} else {
+		// From all the loss in one step's epsilon, by a simple sum, to a little of it.
+		for e := q.Epsilon / steps; e <= q.Epsilon; e *= 1.3 {
+			try(p.delta(e))
+		}
+	}
+	if !found {
+		if problem == nil {
+			problem = accountant.ErrNoGuarantee
+		}
+		return accountant.Guarantee{}, problem
+	}
+	return best, nil
+}
+
+// assumptions are what the guarantee stands on.
+func (q *Question) assumptions() []string {
+	var list []string
+	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
+	releases := q.Events
+	if len(releases) == 0 {
+		releases = []Release{q.Release}
+	}
+	var central, secret bool
+	for _, r := range releases {
+		central = central || !r.Mechanism.local() && r.Mechanism != ApproxDP && r.Mechanism != ZCDP && q.ShuffleN == 0
+		secret = secret || r.Sampling > 0 && r.Sampling < 1 || r.Of > 0
+	}
+	if central && q.Honest == 2 {
+		add("both servers add this noise and keep it, and their shares, to themselves")
+	} else if central {
+		add("at least one server adds this noise and keeps it, and its share, to itself; what the other adds is not counted")
+	}
+	if q.ShuffleN != 0 && q.CheckIn == 0 {
+		add("the %d people whose reports are shuffled are honest, and nobody links a report to its sender", q.ShuffleN)
+		if q.Mechanism == RAPPOR && q.Neighbours == accountant.ZeroOut {
+			add("only the sums of the columns are released, never whole rows")
+		}
+	}
+	if q.CheckIn != 0 {
+		add("who checked in when is seen by the server only, and an empty slot is filled by a dummy update")
+		if q.CheckIn == amplify.AveragedWindow {
+			list[len(list)-1] = "who checked in when is seen by the server only"
+		}
+	}
+	if secret {
+		add("nobody learns which releases a person took part in")
+		if q.Count == CountHidden {
+			add("the number of records in a release stays hidden; what hides it (dummy reports, say) is charged on its own")
+		}
+	}
+	if secret && q.Count == CountPublic && q.ShuffleN == 0 {
+		if q.Population != 0 {
+			add("the sample is drawn from at least %d people, each by a coin of their own", q.Population)
+		} else {
+			add("each sample has a fixed size, and is never a larger part of the honest people than this")
+		}
+	}
+	return list
+}
+
+// squareBelow is sigma^2 as a fraction, rounded down by less than one part in 2^40.
+func squareBelow(sigma float64) (accountant.Rational, error) {
+	if !(sigma >= 0.5 && sigma <= 1<<30) {
+		return accountant.Rational{}, &accountant.ParameterError{Parameter: "sigma of discrete Gaussian noise", Value: sigma, Want: "0.5 to 2^30"}
+	}
+	return below(sigma, 2), nil
+}
+
+// rationalBelow is x as a fraction, rounded down by less than one part in 2^40.
+func rationalBelow(x float64) (accountant.Rational, error) {
+	if !(x >= 1e-3 && x <= 1<<40) {
+		return accountant.Rational{}, &accountant.ParameterError{Parameter: "scale of discrete Laplace noise", Value: x, Want: "0.001 to 2^40"}
+	}
+	return below(x, 1), nil
+}

@@ -1,0 +1,350 @@
+package calculator
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/amplify"
+)
+
+func gauss(sigma float64) Release { return Release{Mechanism: Gaussian, Sigma: sigma} }
+
+// TestRefusals: what has no answer is refused, with the reason and what to ask instead.
+func TestRefusals(t *testing.T) {
+	sampled := gauss(5)
+	sampled.Sampling = 0.1
+	allocated := gauss(5)
+	allocated.Picks, allocated.Of = 1, 10
+	rr := Release{Mechanism: RR, Epsilon0: 1}
+	for name, c := range map[string]struct {
+		q    Question
+		want string // in the problem
+	}{
+		"nothing":               {Question{}, "neither delta nor epsilon"},
+		"no mechanism":          {Question{Delta: 1e-6}, "no mechanism"},
+		"unknown mechanism":     {Question{Release: Release{Mechanism: "magic"}, Delta: 1e-6}, "no mechanism"},
+		"only in lists":         {Question{Release: Release{Mechanism: ZCDP}, Delta: 1e-6}, "needs rho"},
+		"both":                  {Question{Release: gauss(1), Delta: 1e-6, Epsilon: 1}, "nothing is asked"},
+		"delta of one":          {Question{Release: gauss(1), Delta: 1}, "delta is 1"},
+		"negative delta":        {Question{Release: gauss(1), Delta: -0.5}, "delta is -0.5"},
+		"NaN delta":             {Question{Release: gauss(1), Delta: math.NaN()}, "delta is NaN"},
+		"NaN epsilon":           {Question{Release: gauss(1), Epsilon: math.NaN()}, "epsilon is NaN"},
+		"no sigma":              {Question{Release: Release{Mechanism: Gaussian}, Delta: 1e-6}, "needs sigma"},
+		"negative sigma":        {Question{Release: gauss(-1), Delta: 1e-6}, "sigma is -1"},
+		"infinite sigma":        {Question{Release: gauss(math.Inf(1)), Delta: 1e-6}, "sigma is +Inf"},
+		"sigma of laplace":      {Question{Release: Release{Mechanism: Laplace, Sigma: 1, Scale: 1}, Delta: 1e-6}, "takes no sigma"},
+		"k of gaussian":         {Question{Release: Release{Mechanism: Gaussian, Sigma: 1, K: 3}, Delta: 1e-6}, "number of answers"},
+		"one answer":            {Question{Release: Release{Mechanism: RR, Epsilon0: 1, K: 1}, Delta: 1e-6}, "says nothing"},
+		"sensitivity of rr":     {Question{Release: Release{Mechanism: RR, Epsilon0: 1, Sensitivity: 2}, Delta: 1e-6}, "no sensitivity"},
+		"half a count":          {Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 3, Sensitivity: 0.5}, Delta: 1e-6}, "whole numbers"},
+		"rate above one":        {Question{Release: Release{Mechanism: Gaussian, Sigma: 1, Sampling: 1.5}, Delta: 1e-6}, "sampling rate"},
+		"allocation":            {Question{Release: Release{Mechanism: Gaussian, Sigma: 1, Picks: 3, Of: 2}, Delta: 1e-6}, "3 of 2"},
+		"public zero-out":       {Question{Release: sampled, Count: CountPublic, Neighbours: accountant.ZeroOut, Delta: 1e-6}, "single that person out"},
+		"public check-in":       {Question{Release: gauss(5), CheckIn: amplify.FixedWindow, Window: 9, Neighbours: accountant.ReplaceOne, Delta: 1e-6}, "presence only"},
+		"two narrow servers":    {Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 1, Sampling: 0.1}, Honest: 2, Delta: 1e-6}, "not close enough"},
+		"public allocation":     {Question{Release: allocated, Count: CountPublic, Delta: 1e-6}, "single that person out"},
+		"public add-remove":     {Question{Release: gauss(1), Count: CountPublic, Neighbours: accountant.AddRemove, Delta: 1e-6}, "differ in the count"},
+		"public list":           {Question{Events: []Release{allocated}, Count: CountPublic, Delta: 1e-6}, "while the count"},
+		"hidden population":     {Question{Release: gauss(1), Population: 5, Delta: 1e-6}, "population"},
+		"unknown count":         {Question{Release: gauss(1), Count: "vague", Delta: 1e-6}, "the count is"},
+		"replaced allocation":   {Question{Release: allocated, Neighbours: accountant.ReplaceOne, Delta: 1e-6}, "allocation"},
+		"shuffled gaussian":     {Question{Release: gauss(1), ShuffleN: 100, Delta: 1e-6}, "pure local privacy"},
+		"shuffled zero-out":     {Question{Release: rr, ShuffleN: 100, Neighbours: accountant.ZeroOut, Delta: 1e-6}, "no shuffling theorem"},
+		"shuffled by rdp":       {Question{Release: rr, ShuffleN: 100, Method: accountant.RDP, Delta: 1e-6}, "does not cover"},
+		"formula for delta":     {Question{Release: rr, ShuffleN: 100, Method: accountant.ClosedForm, Epsilon: 0.5}, "epsilon at a delta"},
+		"sampled and shuffled":  {Question{Release: Release{Mechanism: RR, Epsilon0: 1, Sampling: 0.1}, ShuffleN: 100, Delta: 1e-6}, "their number shows"},
+		"check-in of nothing":   {Question{Release: rr, CheckIn: amplify.FixedWindow, Delta: 1e-6}, "number of slots"},
+		"window alone":          {Question{Release: rr, Window: 5, Delta: 1e-6}, "for check-ins"},
+		"average of whom":       {Question{Release: rr, CheckIn: amplify.AveragedWindow, Window: 5, Delta: 1e-6}, "number of people"},
+		"averaged gaussian":     {Question{Release: gauss(1), CheckIn: amplify.AveragedWindow, Window: 5, ShuffleN: 9, Delta: 1e-6}, "pure local privacy"},
+		"check-in and sample":   {Question{Release: sampled, CheckIn: amplify.FixedWindow, Window: 5, Delta: 1e-6}, "do not combine"},
+		"ldp of servers":        {Question{Release: gauss(1), LDP: Deletion, Delta: 1e-6}, "no report of a device"},
+		"ldp against relation":  {Question{Release: rr, LDP: Deletion, Neighbours: accountant.ReplaceOne, Delta: 1e-6}, "contradict"},
+		"two honest laplaces":   {Question{Release: Release{Mechanism: Laplace, Scale: 1}, Honest: 2, Delta: 1e-6}, "only for Gaussian noise"},
+		"three honest servers":  {Question{Release: gauss(1), Honest: 3, Delta: 1e-6}, "honest servers"},
+		"solve for nothing":     {Question{Release: gauss(1), Solve: "wisdom", Epsilon: 1, Delta: 1e-6}, "cannot solve"},
+		"solve without epsilon": {Question{Release: gauss(0), Solve: SolveSigma, Delta: 1e-6}, "needs epsilon and delta"},
+		"solve what is given":   {Question{Release: gauss(1), Solve: SolveSigma, Epsilon: 1, Delta: 1e-6}, "both given"},
+		"sigma of rr":           {Question{Release: rr, Solve: SolveSigma, Epsilon: 1, Delta: 1e-6}, "takes no sigma"},
+		"no step is enough":     {Question{Release: gauss(1), Solve: SolveSteps, Epsilon: 0.1, Delta: 1e-6}, "one step alone"},
+		"no rate is enough":     {Question{Release: gauss(0.5), Solve: SolveSampling, Epsilon: 1e-6, Delta: 1e-12}, "no sampling rate"},
+		"beside a list":         {Question{Release: rr, Events: []Release{rr}, Delta: 1e-6}, "beside a list"},
+		"shuffled list":         {Question{Events: []Release{rr}, ShuffleN: 5, Delta: 1e-6}, "do not go with"},
+		"bad list":              {Question{Events: []Release{{Mechanism: Gaussian}}, Delta: 1e-6}, "event 1: gaussian needs sigma"},
+		"zcdp by rr":            {Question{Release: rr, Method: "guess", Delta: 1e-6}, "guess"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := c.q.Answer()
+			var refused *Error
+			if !errors.As(err, &refused) {
+				t.Fatalf("answered %+v, %v; want a refusal", a, err)
+			}
+			if !strings.Contains(err.Error(), c.want) || refused.Hint == "" {
+				t.Errorf("error %q, hint %q; want %q in the error, and a hint", err, refused.Hint, c.want)
+			}
+		})
+	}
+}
+
+func answer(t *testing.T, q Question) *Answer {
+	t.Helper()
+	a, err := q.Answer()
+	if err != nil {
+		t.Fatalf("%+v: %v", q, err)
+	}
+	return a
+}
+
+// TestPublicCount: with a public count, the claim is never below what sampling without replacement at a sure size gives,
+// holds at distance 2C, and approaches it as the population grows.
+func TestPublicCount(t *testing.T) {
+	const q, delta = 0.02, 1e-8
+	r := gauss(5.1)
+	r.Sampling = q
+	base, err := amplify.FromEvent(accountant.Gaussian{Sigma: 5.1, Contribution: accountant.Signed(1)}, accountant.ReplaceOne)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exact, err := amplify.WithoutReplacement(base, 2, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := exact.Epsilon(delta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := math.Inf(1)
+	for _, people := range []uint64{1e4, 1e6, 1e9} {
+		a := answer(t, Question{Release: r, Count: CountPublic, Population: people, Delta: delta})
+		if a.Neighbours != accountant.ReplaceOne || a.Epsilon < want.EpsilonLower || a.Epsilon > last {
+			t.Errorf("%d people: %v; a sure size gives %v", people, a.Guarantee, want.Epsilon)
+		}
+		last = a.Epsilon
+		// Asked the other way round.
+		b := answer(t, Question{Release: r, Count: CountPublic, Population: people, Epsilon: a.Epsilon})
+		if b.Delta < 0.9*delta || b.Delta > 1.5*delta {
+			t.Errorf("%d people: delta %v at epsilon %v, want about %v", people, b.Delta, a.Epsilon, delta)
+		}
+	}
+	if last > 1.01*want.Epsilon {
+		t.Errorf("a thousand million people give %v, a sure size %v", last, want.Epsilon)
+	}
+	hidden := answer(t, Question{Release: r, Delta: delta})
+	if hidden.Epsilon >= want.Epsilon {
+		t.Errorf("hiding the count gives %v, no better than showing it: %v", hidden.Epsilon, want.Epsilon)
+	}
+	plain := answer(t, Question{Release: gauss(5.1), Count: CountPublic, Delta: delta})
+	r.Steps = 100
+	many := answer(t, Question{Release: r, Count: CountPublic, Population: 1e6, Delta: delta})
+	plain100 := answer(t, Question{Release: Release{Mechanism: Gaussian, Sigma: 5.1, Steps: 100}, Count: CountPublic, Delta: delta})
+	if plain.Epsilon < want.Epsilon || many.Epsilon > plain100.Epsilon || many.Epsilon < last {
+		t.Errorf("one release of all %v, of a sample %v; a hundred %v and %v", plain.Epsilon, last, plain100.Epsilon, many.Epsilon)
+	}
+}
+
+// TestShuffledSamples is example 6 of paper 000, as far as a public count allows it.
+func TestShuffledSamples(t *testing.T) {
+	r := Release{Mechanism: RR, Epsilon0: 4}
+	one := answer(t, Question{Release: r, ShuffleN: 10000, Delta: 1e-10})
+	r.Sampling = 0.02
+	a := answer(t, Question{Release: r, ShuffleN: 10000, Count: CountPublic, Delta: 0.02 * 1e-10})
+	// 10,000 of 500,000, less one for the arithmetic.
+	if want := math.Log1p(0.02 * math.Expm1(one.Epsilon)); a.Epsilon > want*(1+1e-5) || a.Epsilon < 0.9*want {
+		t.Errorf("epsilon %v, want at most and nearly %v", a.Epsilon, want)
+	}
+}
+
+// TestMonotone: less noise, more steps, a larger sample and a smaller delta never help.
+func TestMonotone(t *testing.T) {
+	base := Release{Mechanism: Gaussian, Sigma: 2, Sampling: 0.1, Steps: 10}
+	more := func(change func(*Question)) Question {
+		q := Question{Release: base, Delta: 1e-6}
+		change(&q)
+		return q
+	}
+	epsilon := answer(t, Question{Release: base, Delta: 1e-6}).Epsilon
+	for name, q := range map[string]Question{
+		"noise":       more(func(q *Question) { q.Sigma = 1.9 }),
+		"steps":       more(func(q *Question) { q.Steps = 11 }),
+		"sampling":    more(func(q *Question) { q.Sampling = 0.11 }),
+		"delta":       more(func(q *Question) { q.Delta = 5e-7 }),
+		"sensitivity": more(func(q *Question) { q.Sensitivity = 1.05 }),
+		"relation":    more(func(q *Question) { q.Neighbours = accountant.ReplaceOne }),
+		"rdp":         more(func(q *Question) { q.Method = accountant.RDP }),
+	} {
+		if a := answer(t, q); a.Epsilon < epsilon*(1+1e-3) {
+			t.Errorf("%s: epsilon %v, and %v without", name, a.Epsilon, epsilon)
+		}
+	}
+	if two := answer(t, more(func(q *Question) { q.Honest = 2 })); two.Epsilon > epsilon {
+		t.Errorf("two honest servers give %v, one %v", two.Epsilon, epsilon)
+	}
+	// A sample of everybody is no sample.
+	all := answer(t, more(func(q *Question) { q.Sampling = 1 }))
+	none := answer(t, more(func(q *Question) { q.Sampling = 0 }))
+	if all.Guarantee != none.Guarantee || len(all.Assumptions) != 1 {
+		t.Errorf("a sample of all gives %v under %v, everybody %v", all.Guarantee, all.Assumptions, none.Guarantee)
+	}
+}
+
+// TestRAPPOR: flipping with probability 1/(e^e0+1) costs twice as much under replacement.
+func TestRAPPOR(t *testing.T) {
+	r := Release{Mechanism: RAPPOR, Epsilon0: 1.5, K: 100}
+	const none = 1e-300
+	deletion := answer(t, Question{Release: r, LDP: Deletion, Delta: none})
+	replacement := answer(t, Question{Release: r, LDP: Replacement, Delta: none})
+	implied := answer(t, Question{Release: r, Delta: none})
+	if math.Abs(deletion.Epsilon-1.5) > 1e-9 || math.Abs(replacement.Epsilon-3) > 1e-9 || implied.Guarantee != replacement.Guarantee {
+		t.Errorf("deletion %v, replacement %v, by default %v", deletion.Guarantee, replacement.Guarantee, implied.Guarantee)
+	}
+	if deletion.Neighbours != accountant.ZeroOut || replacement.Neighbours != accountant.ReplaceOne {
+		t.Errorf("deletion is about %v, replacement about %v", deletion.Neighbours, replacement.Neighbours)
+	}
+}
+
+// TestSolutions: what is solved for holds, and a little less does not.
+func TestSolutions(t *testing.T) {
+	for name, c := range map[string]struct {
+		q     Question
+		worse func(*Question)
+	}{
+		"sigma": {Question{Release: Release{Mechanism: Gaussian, Sampling: 0.05, Steps: 50}, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
+			func(q *Question) { q.Sigma *= 0.998 }},
+		"discrete sigma": {Question{Release: Release{Mechanism: DiscreteGaussian, Steps: 7}, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
+			func(q *Question) { q.Sigma *= 0.9999 }},
+		"replaced sigma": {Question{Release: Release{Mechanism: Gaussian}, Neighbours: accountant.ReplaceOne, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
+			func(q *Question) { q.Sigma *= 0.9999 }},
+		"scale": {Question{Release: Release{Mechanism: DiscreteLaplace, Steps: 3}, Solve: SolveScale, Epsilon: 0.5, Delta: 1e-7},
+			func(q *Question) { q.Scale *= 0.998 }},
+		"sampling": {Question{Release: Release{Mechanism: Gaussian, Sigma: 4, Steps: 100}, Solve: SolveSampling, Epsilon: 0.5, Delta: 1e-7},
+			func(q *Question) { q.Sampling *= 1.002 }},
+		"public sampling": {Question{Release: gauss(4), Count: CountPublic, Solve: SolveSampling, Epsilon: 0.5, Delta: 1e-7},
+			func(q *Question) { q.Sampling *= 1.002 }},
+		"steps": {Question{Release: Release{Mechanism: Gaussian, Sigma: 40}, Solve: SolveSteps, Epsilon: 1, Delta: 1e-7},
+			func(q *Question) { q.Steps++ }},
+		"shuffled steps": {Question{Release: Release{Mechanism: RR, Epsilon0: 1}, ShuffleN: 10000, Solve: SolveSteps, Epsilon: 0.5, Delta: 1e-7},
+			func(q *Question) { q.Steps++ }},
+		"allocated steps": {Question{Release: Release{Mechanism: Gaussian, Sigma: 2, Picks: 1, Of: 20}, Solve: SolveSteps, Epsilon: 2, Delta: 1e-6},
+			func(q *Question) { q.Steps++ }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := answer(t, c.q)
+			if a.Epsilon > c.q.Epsilon || a.Delta > c.q.Delta {
+				t.Fatalf("the answer gives %v", a.Guarantee)
+			}
+			again := a.Question
+			again.Solve, again.Epsilon, again.tolerance = "", 0, 0
+			if b := answer(t, again); b.Epsilon > c.q.Epsilon*(1+1e-9) {
+				t.Errorf("asked again, the answer gives %v", b.Guarantee)
+			}
+			c.worse(&again)
+			if b := answer(t, again); b.Epsilon <= c.q.Epsilon {
+				t.Errorf("%+v would have done: %v", again.Release, b.Guarantee)
+			}
+		})
+	}
+}
+
+func TestEvents(t *testing.T) {
+	list, err := ReadEvents(strings.NewReader(`[
+		{"mechanism": "gaussian", "sigma": 5.1, "sampling": 0.02, "count": 2500},
+		{"mechanism": "discrete-laplace", "scale": 20, "steps": 3, "count": 2},
+		{"mechanism": "gaussian", "sigma": 4, "allocation": "1/10"},
+		{"mechanism": "approx-dp", "epsilon": 0.1, "delta": 1e-10}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list[0].Steps != 2500 || list[1].Steps != 6 || list[2].Of != 10 || list[3].Epsilon != 0.1 {
+		t.Fatalf("read %+v", list)
+	}
+	a := answer(t, Question{Events: list, Delta: 1e-8})
+	first := answer(t, Question{Release: list[0], Delta: 1e-8})
+	if a.Epsilon < first.Epsilon+0.1 || a.EpsilonLower > a.Epsilon || a.Method != "pld" {
+		t.Errorf("all events give %v, the first alone %v", a.Guarantee, first.Guarantee)
+	}
+	// One kind of event in a list is that event, and the order does not matter.
+	same := answer(t, Question{Events: list[:1], Delta: 1e-8})
+	if same.Guarantee != first.Guarantee {
+		t.Errorf("in a list %v, by itself %v", same.Guarantee, first.Guarantee)
+	}
+	for name, text := range map[string]string{
+		"nothing":       "",
+		"no list":       `{"mechanism": "gaussian"}`,
+		"empty":         "[]",
+		"unknown key":   `[{"mechanism": "gaussian", "sigma": 1, "simga": 2}]`,
+		"two lists":     `[{"mechanism": "gaussian", "sigma": 1}] []`,
+		"none of it":    `[{"mechanism": "gaussian", "sigma": 1, "count": 0}]`,
+		"too many":      `[{"mechanism": "gaussian", "sigma": 1, "count": 99999999999999}]`,
+		"overflow":      `[{"mechanism": "gaussian", "sigma": 1, "steps": 9223372036854775808, "count": 2}]`,
+		"negative":      `[{"mechanism": "gaussian", "sigma": 1, "count": -1}]`,
+		"allocation":    `[{"mechanism": "gaussian", "sigma": 1, "allocation": "5/3"}]`,
+		"no allocation": `[{"mechanism": "gaussian", "sigma": 1, "allocation": "half"}]`,
+		"long":          "[" + strings.Repeat(" ", MaxEventsBytes) + "]",
+		"many":          "[" + strings.Repeat(`{"mechanism":"rr","epsilon0":1},`, MaxEvents) + `{"mechanism":"rr","epsilon0":1}]`,
+	} {
+		var refused *Error
+		if list, err := ReadEvents(strings.NewReader(text)); !errors.As(err, &refused) || refused.Hint == "" {
+			t.Errorf("%s: read %v, %v; want a refusal with a hint", name, list, err)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	b, err := json.Marshal(answer(t, Question{Release: gauss(5.1), Delta: 1e-8}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]any{"delta": 1e-8, "method": "closed-form", "neighbours": "add-remove", "count": "hidden"} {
+		if got[key] != want {
+			t.Errorf("%s is %v, want %v", key, got[key], want)
+		}
+	}
+	if low, high := got["epsilon_lower"].(float64), got["epsilon"].(float64); !(low <= high && low > 1 && high < 1.0001) {
+		t.Errorf("epsilon is %v to %v", low, high)
+	}
+	if got["theorem"] == "" || got["sigma"] != nil {
+		t.Errorf("%s", b)
+	}
+	b, err = json.Marshal(answer(t, Question{Solve: SolveSigma, Release: Release{Mechanism: Gaussian}, Epsilon: 1, Delta: 1e-8}))
+	if err != nil || !strings.Contains(string(b), `"sigma":5.1003`) {
+		t.Errorf("%s, %v: want sigma", b, err)
+	}
+}
+
+// TestRationals: fractions are below, and near.
+func TestRationals(t *testing.T) {
+	for _, x := range []float64{0.5, 0.7, 1, 5.1, 10, 1e6 / 7, 1 << 30} {
+		for power := 1; power <= 2; power++ {
+			want := math.Pow(x, float64(power))
+			if got := below(x, power).Float(); got > want*(1+4e-16) || got < want*(1-1e-12) {
+				t.Errorf("%v^%d is %v, want %v or a little less", x, power, got, want)
+			}
+		}
+	}
+	if got := below(10, 2); got != (accountant.Rational{Num: 100, Den: 1}) {
+		t.Errorf("10^2 is %v", got)
+	}
+}
+
+func TestSixDigits(t *testing.T) {
+	for _, c := range []struct {
+		x         float64
+		up, below string
+	}{
+		{1e-8, "1e-08", "1e-08"}, {1.00000001, "1.00001", "1"}, {1.23456789, "1.23457", "1.23456"}, {123456.5, "123457", "123456"},
+		{0.02, "0.02", "0.02"}, {0, "0", "0"}, {0.3, "0.3", "0.3"},
+	} {
+		if above(c.x) != c.up || below6(c.x) != c.below {
+			t.Errorf("%v is written %s and %s, want %s and %s", c.x, above(c.x), below6(c.x), c.up, c.below)
+		}
+	}
+}

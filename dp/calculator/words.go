@@ -1,0 +1,243 @@
+package calculator
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/amplify"
+)
+
+// MarshalJSON writes one flat object: epsilon, epsilon_lower, delta, delta_lower if delta was asked for, neighbours,
+// method, theorem, assumptions, and the parameter that was solved for under its name.
+func (a *Answer) MarshalJSON() ([]byte, error) {
+	out := struct {
+		accountant.Guarantee
+		Sigma       float64  `json:"sigma,omitempty"`
+		Scale       float64  `json:"scale,omitempty"`
+		Sampling    float64  `json:"sampling,omitempty"`
+		Steps       uint64   `json:"steps,omitempty"`
+		Count       Count    `json:"count"`
+		Assumptions []string `json:"assumptions"`
+	}{Guarantee: a.Guarantee, Count: a.Question.Count, Assumptions: append([]string{}, a.Assumptions...)}
+	switch a.Question.Solve {
+	case SolveSigma:
+		out.Sigma = a.Question.Sigma
+	case SolveScale:
+		out.Scale = a.Question.Scale
+	case SolveSampling:
+		out.Sampling = a.Question.Sampling
+	case SolveSteps:
+		out.Steps = a.Question.Steps
+	}
+	return json.Marshal(out)
+}
+
+// WriteTo writes the answer for people: a sentence, then the numbers and what they stand on.
+func (a *Answer) WriteTo(w io.Writer) (int64, error) {
+	q := &a.Question
+	var b strings.Builder
+	if q.Solve != "" {
+		fmt.Fprintf(&b, "%s of %s %s is enough: ", title(string(q.Solve)), a.solved(), solvedWord(q.Solve))
+		b.WriteString(q.released())
+	} else {
+		b.WriteString(title(q.released()))
+	}
+	fmt.Fprintf(&b, " (%s, %s)-differentially private. Whether %s, any result is at most %s times as likely, except with probability %s.",
+		above(a.Epsilon), above(a.Delta), relation(a.Neighbours), factor(a.Epsilon), above(a.Delta))
+	sentence := b.String()
+	b.Reset()
+	for _, s := range wrap(sentence, 100) {
+		b.WriteString(s + "\n")
+	}
+	b.WriteString("\n")
+	line := func(label, format string, args ...any) {
+		for _, s := range wrap(fmt.Sprintf(format, args...), 86) {
+			fmt.Fprintf(&b, "%-14s%s\n", label, s)
+			label = ""
+		}
+	}
+	if q.Delta != 0 {
+		line("epsilon", "%s", bracket(a.Epsilon, a.EpsilonLower))
+		line("delta", "%s", above(a.Delta))
+	} else {
+		line("epsilon", "%s", above(a.Epsilon))
+		line("delta", "%s", bracket(a.Delta, a.DeltaLower))
+	}
+	if q.Solve != "" {
+		line(string(q.Solve), "%s", a.solved())
+	}
+	line("neighbours", "%s", a.Neighbours)
+	line("count", "%s", q.Count)
+	line("method", "%s", a.Method)
+	line("theorem", "%s", a.Theorem)
+	for i, s := range a.Assumptions {
+		label := ""
+		if i == 0 {
+			label = "assuming that"
+		}
+		line(label, "- %s", s)
+	}
+	n, err := io.WriteString(w, b.String())
+	return int64(n), err
+}
+
+// solved is the value that was solved for, on its safe side.
+func (a *Answer) solved() string {
+	q := &a.Question
+	switch q.Solve {
+	case SolveSigma:
+		return above(q.Sigma)
+	case SolveScale:
+		return above(q.Scale)
+	case SolveSampling:
+		return below6(q.Sampling)
+	}
+	return fmt.Sprint(q.Steps)
+}
+
+func solvedWord(p Parameter) string {
+	if p == SolveSigma || p == SolveScale {
+		return "or more"
+	}
+	return "or less"
+}
+
+// released says what is released: "2500 releases of ... are together", or "... is".
+func (q *Question) released() string {
+	if len(q.Events) > 0 {
+		var parts []string
+		for i := range q.Events {
+			parts = append(parts, q.Events[i].words(q, true))
+		}
+		return strings.Join(parts, ", and ") + ", are together"
+	}
+	if q.Steps == 1 {
+		return q.words(q, false) + ", is"
+	}
+	return q.words(q, false) + ", are together"
+}
+
+// words describes a release.
+func (r *Release) words(q *Question, counted bool) string {
+	var b strings.Builder
+	switch {
+	case r.Steps == 1:
+		b.WriteString("one release")
+	default:
+		fmt.Fprintf(&b, "%d releases", r.Steps)
+	}
+	if r.Of > 0 {
+		if r.Steps == 1 {
+			fmt.Fprintf(&b, " in %d steps", r.Of)
+		} else {
+			fmt.Fprintf(&b, " in %d steps each", r.Of)
+		}
+	}
+	on := fmt.Sprintf(" on a sum to which each person adds at most %.6g", r.Sensitivity)
+	switch r.Mechanism {
+	case Gaussian:
+		fmt.Fprintf(&b, " with Gaussian noise of standard deviation %.6g%s", r.Sigma, on)
+	case DiscreteGaussian:
+		fmt.Fprintf(&b, " with whole-number Gaussian noise of sigma %.6g%s", r.Sigma, on)
+	case Laplace:
+		fmt.Fprintf(&b, " with Laplace noise of scale %.6g%s", r.Scale, on)
+	case DiscreteLaplace:
+		fmt.Fprintf(&b, " with whole-number Laplace noise of scale %.6g%s", r.Scale, on)
+	case RR:
+		fmt.Fprintf(&b, " of randomized response over %d answers at local epsilon %.6g", r.K, r.Epsilon0)
+	case RAPPOR:
+		fmt.Fprintf(&b, " of RAPPOR over %d answers at deletion epsilon %.6g", r.K, r.Epsilon0)
+	case ApproxDP:
+		fmt.Fprintf(&b, " known to be (%.6g, %.3g)-differentially private", r.Epsilon, r.Delta)
+	case ZCDP:
+		fmt.Fprintf(&b, " known to be %.6g-zCDP", r.Rho)
+	}
+	if r.Sampling > 0 && r.Sampling < 1 {
+		fmt.Fprintf(&b, ", about a secret random sample of %.6g %% of the people", 100*r.Sampling)
+	}
+	if r.Of > 0 {
+		fmt.Fprintf(&b, ", each person in %d of the %d, at random and in secret", r.Picks, r.Of)
+	}
+	if !counted {
+		switch {
+		case q.CheckIn == amplify.AveragedWindow:
+			fmt.Fprintf(&b, ", by %d people who check in at random slots of %d, averaged", q.ShuffleN, q.Window)
+		case q.CheckIn != 0:
+			fmt.Fprintf(&b, ", by people who check in with probability %.6g at a random slot of a %v window of %d", q.P0, q.CheckIn, q.Window)
+		case q.ShuffleN > 0:
+			fmt.Fprintf(&b, ", shuffled among %d people", q.ShuffleN)
+		}
+	}
+	return b.String()
+}
+
+// relation completes "whether ..." .
+func relation(n accountant.Neighbours) string {
+	switch n {
+	case accountant.AddRemove:
+		return "a person takes part or not"
+	case accountant.ZeroOut:
+		return "a person's record counts or counts as nothing"
+	}
+	return "a person's record says one thing or any other"
+}
+
+// wrap breaks text at spaces into lines of at most width bytes, where a word allows.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case len(line)+1+len(word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	return append(lines, line)
+}
+
+func title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// bracket writes a bound with what is known from below.
+func bracket(upper, lower float64) string {
+	if lower > 0 {
+		return fmt.Sprintf("%s (rounded up; nothing below %s holds)", above(upper), below6(lower))
+	}
+	return above(upper) + " (rounded up)"
+}
+
+// above writes x with six digits, rounded up; below6 rounds down.
+func above(x float64) string { return six(x, 1) }
+
+func below6(x float64) string { return six(x, -1) }
+
+func six(x, way float64) string {
+	if x == 0 || math.IsInf(x, 0) {
+		return fmt.Sprint(x)
+	}
+	scale := math.Pow(10, 5-math.Floor(math.Log10(x)))
+	digits := x * scale
+	if math.Abs(digits-math.Round(digits)) < 1e-8 { // the digits are exact but for the arithmetic here
+		digits = math.Round(digits)
+	} else if way > 0 {
+		digits = math.Ceil(digits)
+	} else {
+		digits = math.Floor(digits)
+	}
+	return fmt.Sprintf("%.6g", digits/scale)
+}
+
+// factor writes e^epsilon, rounded up.
+func factor(epsilon float64) string {
+	if epsilon > 12 {
+		return "e^" + above(epsilon)
+	}
+	return fmt.Sprintf("%.4g", math.Ceil(math.Exp(epsilon)*(1+1e-12)*1000)/1000)
+}
