@@ -85,7 +85,9 @@ func (o *oracle) eachUploaded(m *message, f func(*report)) {
 // saw judges an answer.
 func (o *oracle) saw(m *message, a *answer) {
 	path := strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")
-	if l := m.to.life.Load(); a.status >= 500 && l != nil && l.alive.Load() && !l.shaken.Load() {
+	// A batch that is being released is not given up; the collector asks again.
+	wait := m.method == http.MethodDelete && a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != ""
+	if l := m.to.life.Load(); a.status >= 500 && !wait && l != nil && l.alive.Load() && !l.shaken.Load() {
 		o.violate("%s: status %d", m.name(), a.status)
 	}
 	if len(path) < 3 {
