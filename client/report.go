@@ -14,6 +14,10 @@ import (
 // ErrWindow: the recipe takes no reports of this time.
 var ErrWindow = errors.New("client: outside the recipe's window")
 
+// ErrCoins: the recipe's devices decide by coins, or blur their answers, which package participate does; to send whatever is
+// given would break what the recipe promises.
+var ErrCoins = errors.New("client: this recipe is answered through package participate")
+
 // scratch is memory for one report in the making. It held plaintext and is cleared before it is kept.
 type scratch struct {
 	aad       []byte
@@ -24,7 +28,7 @@ type scratch struct {
 // network and needs keys: [ErrNoKeys] before the first [Client.Refresh]. Every call makes a new report with a fresh id
 // and fresh randomness. It fails with *[ValueError] and [ErrWindow] if v or t do not fit the recipe.
 //
-// Every device takes part and adds no noise in this version.
+// It tosses no coin and adds no noise: for recipes that want either, package participate calls it with what they leave.
 //
 // Step 1 of one report: from an answer on the device, to the measurement that is shared.
 func (c *Client) Prepare(v Value, t time.Time) (dap.Report, error) {
@@ -107,8 +111,12 @@ type Refusal struct {
 }
 
 // Send sends many answers, all given now, as [Client.Report] sends one. It returns those that the leader refused; all
-// others it has acknowledged. After an error some may have been acknowledged, and it cannot be said which.
+// others it has acknowledged. After an error some may have been acknowledged, and it cannot be said which. It fails with
+// [ErrCoins] for a recipe of coins.
 func (c *Client) Send(ctx context.Context, values []Value) ([]Refusal, error) {
+	if !c.plain() {
+		return nil, ErrCoins
+	}
 	now := c.o.Now()
 	indices := make([]int, len(values))
 	for i := range indices {
@@ -135,6 +143,11 @@ func (c *Client) Send(ctx context.Context, values []Value) ([]Refusal, error) {
 		final = append(final, refused...)
 	}
 	return final, nil
+}
+
+// plain says whether every device sends its answer as it is.
+func (c *Client) plain() bool {
+	return c.recipe.Participation == recipe.Always{} && c.recipe.Randomizer == recipe.NoRandomizer{}
 }
 
 // sendOnce makes and uploads new reports for the values at indices. Keys that the leader calls outdated are dropped.

@@ -77,6 +77,19 @@ var twoServerViews = [][2]string{
 	{"collector", "the released result and the number of reports"},
 }
 
+// views are twoServerViews, behind a relay if there is one.
+func (r *Recipe) views() [][2]string {
+	if r.Relay == nil {
+		return twoServerViews[:]
+	}
+	return [][2]string{
+		{"relay", "the network address and time of each request, and its size, which is the same for many recipes; nothing inside"},
+		{"gateway", "which requests hold a report, not from whom; the report stays closed"},
+		{"leader", "one share of each answer (random by itself), and the number of reports; not who sent them"},
+		twoServerViews[1], twoServerViews[2],
+	}
+}
+
 // Describe writes the recipe for people: what is asked, of whom, who sees what, the guarantee and what is left of it
 // when an assumption fails. A recipe whose claim does not hold is described as such. It fails when the recipe has no
 // bytes or its guarantee cannot be computed, and with w's errors.
@@ -115,16 +128,43 @@ func (r *Recipe) Describe(w io.Writer) error {
 	line("When", "%s; report times are cut to %s", r.when(), time.Duration(r.TimePrecision)*time.Second)
 	line("Taking part", "%s", r.Participation)
 	line("On the device", "%s", r.Randomizer)
+	if s := r.Targeting; s != nil {
+		line("", "%s", s)
+	}
+	if s := r.Dummies; s != nil {
+		line("", "of the others, %s send a dummy, which adds nothing, so that the count tells nothing; at least %d devices are counted on",
+			s.Rate, s.Senders)
+	}
+	if s := r.Cover; s != nil {
+		who := "each device uploads"
+		if s.Rate != (Rational{1, 1}) {
+			who = fmt.Sprintf("%s of all devices upload", s.Rate)
+		}
+		line("", "%s one request of one size, a report or a no-op: watching a device's network tells nothing", who)
+	}
 	line("Path", "%s", r.Path)
-	for i, view := range twoServerViews {
+	if s := r.Relay; s != nil {
+		line("", "through the relay %s to the gateway %s: who sends is hidden from who receives", s.URL, s.Gateway)
+	}
+	if r.KEM != X25519 {
+		line("", "encrypted to %s keys: a report recorded today stays closed to a later quantum computer", r.KEM)
+	}
+	for i, view := range r.views() {
 		label := ""
 		if i == 0 {
 			label = "Who sees what"
 		}
 		line(label, "%s: %s", view[0], view[1])
 	}
-	line("Batches", "nothing is released about fewer than %d reports", r.MinBatch)
-	line("Noise", "%s", r.Noise)
+	line("Batches", "nothing is released about fewer than %d reports", r.Threshold())
+	if s := r.Dummies; s != nil {
+		line("", "(%d answers, and up to %d dummies)", r.MinBatch, s.Allowance)
+	}
+	if r.Randomizer != (NoRandomizer{}) {
+		line("Noise", "none from the servers; the devices' own is in every result")
+	} else {
+		line("Noise", "%s", r.Noise)
+	}
 	b.WriteByte('\n')
 	r.describeGuarantee(g, refused, line)
 	_, err = io.WriteString(w, b.String())
@@ -137,8 +177,12 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 			"answers can work out the last one. What protects a person is that only sums of %d or more are released.", r.MinBatch)
 	} else {
 		line("Guarantee", "%s, over %s", g.Loss, count(uint64(g.Rounds), "batch", "batches"))
-		line("", "In words: whatever one person answers, any result is at most %s times as likely as with any other "+
-			"answer of theirs, except with probability %s.", times(g.Epsilon), above(g.Delta))
+		against := "with any other answer of theirs"
+		if g.Neighbours != accountant.ReplaceOne {
+			against = "without an answer of theirs, or the other way round"
+		}
+		line("", "In words: whatever one person answers, any result is at most %s times as likely as %s, except with probability %s.",
+			times(g.Epsilon), against, above(g.Delta))
 		line("Computed by", "%s", g.Theorem)
 	}
 	for i, a := range g.Assumptions {
@@ -260,19 +304,28 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		TimePrecision uint64     `json:"time_precision"`
 		Window        *[2]uint64 `json:"window"`
 		Population    any        `json:"population"`
+		Threshold     uint64     `json:"threshold"` // DAP's minimum batch size
+		Targeting     *Targeting `json:"targeting,omitempty"`
+		Rate          *Rate      `json:"rate,omitempty"`
+		Dummies       *Dummies   `json:"dummies,omitempty"`
+		Cover         *Cover     `json:"cover,omitempty"`
+		Relay         *Relay     `json:"relay,omitempty"`
+		KEM           string     `json:"kem"`
 		Guarantee     *Guarantee `json:"guarantee"`
 		Refused       string     `json:"refused,omitempty"`
 	}{
 		ID: id, TaskID: task.TaskID(), Name: r.Name, Description: r.Description,
 		Query:         choice("query", r.Query.query(), queryParams(r.Query), r.Query),
-		Randomizer:    choice("randomizer", r.Randomizer.randomizer(), nil, r.Randomizer),
-		Participation: choice("participation", r.Participation.participation(), nil, r.Participation),
+		Randomizer:    choice("randomizer", r.Randomizer.randomizer(), randomizerParams(r.Randomizer), r.Randomizer),
+		Participation: choice("participation", r.Participation.participation(), participationParams(r.Participation), r.Participation),
 		Path: choice("path", p.path(), map[string]string{
 			"leader": p.Leader, "helper": p.Helper, "batch_mode": nameOf("batch-mode", uint16(p.BatchMode)),
 		}, p),
-		Noise:    choice("noise", r.Noise.noise(), noise, r.Noise),
-		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),
-		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision),
+		Targeting: r.Targeting, Rate: r.Rate, Dummies: r.Dummies, Cover: r.Cover, Relay: r.Relay, KEM: r.KEM.String(),
+		Threshold: r.Threshold(),
+		Noise:     choice("noise", r.Noise.noise(), noise, r.Noise),
+		Claim:     choice("claim", r.Claim.claim(), claim, r.Claim),
+		MinBatch:  r.MinBatch, TimePrecision: uint64(r.TimePrecision),
 		Guarantee: g,
 	}
 	if w, ok := r.Window.(Between); ok {
@@ -288,6 +341,28 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		out.Refused = refused.Error()
 	}
 	return json.Marshal(out)
+}
+
+func randomizerParams(z Randomizer) any {
+	switch z := z.(type) {
+	case KRR:
+		return map[string]string{"epsilon0": z.Epsilon0.String()}
+	case RAPPOR:
+		return map[string]string{"epsilon0": z.Epsilon0.String()}
+	}
+	return nil
+}
+
+func participationParams(p Participation) any {
+	switch p := p.(type) {
+	case Bernoulli:
+		return map[string]string{"rate": p.Rate.String()}
+	case Importance:
+		return map[string]string{"default": p.Default.String(), "other": p.Other.String()}
+	case DonationTime:
+		return map[string]any{"rate": p.Rate.String(), "slots": p.Slots, "length": p.Length}
+	}
+	return nil
 }
 
 func queryParams(q Query) any {

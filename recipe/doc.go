@@ -6,6 +6,14 @@
 // privacy. The claim is never believed: [Recipe.Guarantee] recomputes it from the other five, and whoever is asked
 // to take part does so before answering.
 //
+// # Coins
+//
+// Where devices decide by secret coins ([Bernoulli], [Importance], [DonationTime]) and a [Relay] hides who sends, sampling
+// amplifies privacy, but only beside [Dummies]: if all others hold -C and one person +C, the sum and the exact number of
+// reports single that person out. The guarantee is then about a device's answer against the same device without one
+// ([Recipe.Neighbours]), and counts the number of reports as a release of its own. [Recipe.Chances] are the coins,
+// [Recipe.Estimate] undoes them. Without a relay coins still save work, and count for nothing.
+//
 // # One encoding
 //
 // [Recipe.Append] and [Read] use TLS presentation syntax with one encoding for each recipe. Every union is

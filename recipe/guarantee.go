@@ -83,9 +83,31 @@ type Guarantee struct {
 
 // A Fallback is what is left of a guarantee when an assumption fails.
 type Fallback struct {
-	When string `json:"when"`
-	Loss Loss   `json:"loss"`
-	Note string `json:"note"`
+	Kind FallbackKind `json:"kind"`
+	When string       `json:"when"`
+	Loss Loss         `json:"loss"`
+	Note string       `json:"note"`
+}
+
+// A FallbackKind names the assumption that fails; a closed set.
+type FallbackKind string
+
+const (
+	OneServerFails   FallbackKind = "one-server-fails"
+	ServersCollude   FallbackKind = "servers-collude"
+	RelayColludes    FallbackKind = "relay-colludes"
+	EdgeWatched      FallbackKind = "network-edge"
+	HalfAreDishonest FallbackKind = "half-dishonest"
+)
+
+// Fallback returns what is left when an assumption fails, if the guarantee depends on it.
+func (g *Guarantee) Fallback(k FallbackKind) (Fallback, bool) {
+	for _, f := range g.Fallbacks {
+		if f.Kind == k {
+			return f, true
+		}
+	}
+	return Fallback{}, false
 }
 
 // MarshalJSON writes the guarantee as one flat object.
@@ -159,10 +181,14 @@ func event(q Query, n Noise, honest int) (accountant.Event, error) {
 	return nil, errors.New("recipe: no noise to account for")
 }
 
-// loss is the proved loss of a number of rounds, at a delta. The accountant is asked about the float64 below, and what it
-// proves holds for the delta itself, which is reported.
-func loss(e accountant.Event, rounds uint32, delta Decimal) (Loss, string, error) {
-	g, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: uint64(rounds)}, delta.FloatDown(), accountant.ReplaceOne)
+// loss is the proved loss of a number of rounds at the delta, of which spent is charged for what the event leaves out. The
+// accountant is asked about a float64 below, and what it proves holds for the delta itself, which is reported.
+func loss(e accountant.Event, rounds uint32, delta Decimal, spent float64, n accountant.Neighbours) (Loss, string, error) {
+	rest := delta.FloatDown() - spent
+	if !(rest > 0) {
+		return NoPrivacy, "", nil
+	}
+	g, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: uint64(rounds)}, rest, n)
 	if errors.Is(err, accountant.ErrNoGuarantee) {
 		return NoPrivacy, "", nil
 	}
@@ -172,12 +198,33 @@ func loss(e accountant.Event, rounds uint32, delta Decimal) (Loss, string, error
 	return Loss{g.Epsilon, delta.Float()}, g.Theorem, nil
 }
 
-// Guarantee computes what the recipe's choices give, at the delta of its claim, for neighbours that replace one
-// person's answer (leader, helper and collector all see the number of reports). It returns a *[ClaimError], beside the
-// guarantee, if the claim is better than that. A recipe without noise has no guarantee and may claim none.
+// Neighbours is the relation that a claim about the recipe is about. Where coins count, it is AddRemove, about answers: a
+// device's answer against the same device without one, which still tosses and may send a dummy. Otherwise the number of
+// reports is public: ReplaceOne, and ZeroOut for RAPPOR.
+func (r *Recipe) Neighbours() accountant.Neighbours {
+	if r.amplified() {
+		return accountant.AddRemove
+	}
+	return r.knownNeighbours()
+}
+
+// knownNeighbours is the relation where it is known who takes part.
+func (r *Recipe) knownNeighbours() accountant.Neighbours {
+	if _, ok := r.Randomizer.(RAPPOR); ok {
+		return accountant.ZeroOut
+	}
+	return accountant.ReplaceOne
+}
+
+// exact says whether results carry no noise at all.
+func (r *Recipe) exact() bool { return r.Noise == NoNoise{} && r.Randomizer == NoRandomizer{} }
+
+// Guarantee computes what the recipe's choices give, at the delta of its claim, for the neighbours of [Recipe.Neighbours]
+// (leader, helper and collector all see the number of reports). It returns a *[ClaimError], beside the guarantee, if the
+// claim is better than that. A recipe without noise has no guarantee and may claim none.
 func (r *Recipe) Guarantee() (*Guarantee, error) {
 	claim, claimed := r.Claim.(ApproxDP)
-	if _, exact := r.Noise.(NoNoise); exact {
+	if r.exact() {
 		g := withoutNoise()
 		if claimed {
 			return g, &ClaimError{claim, NoPrivacy}
@@ -187,7 +234,7 @@ func (r *Recipe) Guarantee() (*Guarantee, error) {
 	if !claimed {
 		return nil, &InvalidError{"claim", "is missing although noise is added: state epsilon and delta"}
 	}
-	g, err := compute(r.Query, r.Noise, claim.Delta, int(claim.HonestServers), claim.Rounds)
+	g, err := r.compute(claim)
 	if err != nil {
 		return nil, err
 	}
@@ -206,75 +253,12 @@ func withoutNoise() *Guarantee {
 			"the leader and the helper do not put their shares together",
 		},
 		Fallbacks: []Fallback{{
+			Kind: ServersCollude,
 			When: "the leader and the helper put their shares together",
 			Loss: NoPrivacy,
 			Note: "they can read every answer",
 		}},
 	}
-}
-
-func compute(q Query, n Noise, delta Decimal, honest int, rounds uint32) (*Guarantee, error) {
-	if gauss, ok := n.(DiscreteGaussian); !ok || gauss.Share == DrawsAll {
-		honest = 1 // one server's draw is all that is stated; the other's is post-processing
-	}
-	e, err := event(q, n, honest)
-	if err != nil {
-		return nil, err
-	}
-	total, theorem, err := loss(e, rounds, delta)
-	if err != nil {
-		return nil, err
-	}
-	per := total
-	if rounds > 1 {
-		if per, _, err = loss(e, 1, delta); err != nil {
-			return nil, err
-		}
-	}
-	g := &Guarantee{
-		Loss:       total,
-		PerRound:   per,
-		Rounds:     rounds,
-		Neighbours: accountant.ReplaceOne,
-		Theorem:    theorem,
-		Assumptions: []string{
-			"it need not be hidden that a person takes part, only what they answer",
-			fmt.Sprintf("one person's reports are in at most %s, one report in each", count(uint64(rounds), "batch", "batches")),
-		},
-	}
-	if honest == 1 {
-		g.Assumptions = append(g.Assumptions,
-			"one of the leader and the helper, whichever it is, adds its noise and keeps its share and its noise to itself")
-	} else {
-		g.Assumptions = append(g.Assumptions,
-			"the leader and the helper both add their noise and keep their shares and their noise to themselves")
-	}
-	g.Fallbacks, err = fallbacks(q, n, delta, honest, rounds)
-	return g, err
-}
-
-func fallbacks(q Query, n Noise, delta Decimal, honest int, rounds uint32) ([]Fallback, error) {
-	var list []Fallback
-	if honest == 2 {
-		e, err := event(q, n, 1)
-		if err != nil {
-			return nil, err
-		}
-		l, _, err := loss(e, rounds, delta)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, Fallback{
-			When: "one of the two servers gives its noise away, or adds none",
-			Loss: l,
-			Note: "only the other server's half of the noise is left",
-		})
-	}
-	return append(list, Fallback{
-		When: "the leader and the helper put their shares together",
-		Loss: NoPrivacy,
-		Note: "they can read every answer, because devices add no noise of their own",
-	}), nil
 }
 
 // A NoiseKind names a family of server noise for [Calibrate].
@@ -316,7 +300,7 @@ func calibrateLaplace(c accountant.Contribution, epsilon float64, delta Decimal,
 	var failure error
 	holds := func(units uint64) bool {
 		e := accountant.DiscreteLaplace{Scale: accountant.Rational{Num: units, Den: unit}, Contribution: c}
-		l, _, err := loss(e, rounds, delta)
+		l, _, err := loss(e, rounds, delta, 0, accountant.ReplaceOne)
 		if err != nil {
 			failure = err
 			return false

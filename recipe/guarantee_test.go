@@ -247,7 +247,9 @@ func TestCalibrate(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
-		g, err := compute(c.q, n, Decimal{1, 9}, 1, c.rounds)
+		r := doctor()
+		r.Query, r.Noise = c.q, n
+		g, err := r.compute(ApproxDP{Delta: Decimal{1, 9}, HonestServers: 1, Rounds: c.rounds})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,6 +53,9 @@ func (r Rational) Float() float64 {
 	return f
 }
 
+// MarshalText is String.
+func (r Rational) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 func (r Rational) String() string {
 	if r.Den == 1 {
 		return strconv.FormatUint(r.Num, 10)
@@ -196,4 +199,13 @@ func pow10(n uint8) uint64 {
 		p *= 10
 	}
 	return p
+}
+
+// floatDown returns the greatest float64 that is not above the exact value.
+func (r Rational) floatDown() float64 {
+	f := r.Float()
+	if new(big.Rat).SetFloat64(f).Cmp(r.Rat()) > 0 {
+		f = math.Nextafter(f, 0)
+	}
+	return f
 }

@@ -2,9 +2,12 @@ package recipe
 
 import (
 	"errors"
+	"fmt"
+	"math"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/search"
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
@@ -37,10 +40,25 @@ type Options struct {
 	Kind NoiseKind
 	// Delta of the claim; 10^-9 when zero.
 	Delta Decimal
-	// Rounds is how many batches may hold one report of the same person; 1 when zero.
+	// Rounds is how many batches may hold one report of the same person, or in how many rounds a device may toss its
+	// coins; 1 when zero.
 	Rounds uint32
 	// HonestServers that the claim needs; 1 when zero.
 	HonestServers uint8
+
+	// Randomizer is none when nil. With one, servers add no noise and Epsilon is only a claim.
+	Randomizer Randomizer
+	// Participation is Always when nil. All others need Rate, and amplify only with Relay.
+	Participation Participation
+	Rate          *Rate
+	Relay         *Relay
+	// Dummies of a sampled recipe; when nil, all of Rate.Devices are counted on as senders, at the least rate that hides
+	// the count at about one per cent of epsilon, or 1/2.
+	Dummies *Dummies
+	// Cover is none when nil, and every device for [Importance].
+	Cover     *Cover
+	Targeting *Targeting
+	KEM       KEM
 }
 
 // New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does.
@@ -66,12 +84,18 @@ func New(o Options) (*Recipe, error) {
 	if o.Kind == "" {
 		o.Kind = GaussianNoise
 	}
+	if o.Randomizer == nil {
+		o.Randomizer = NoRandomizer{}
+	}
+	if o.Participation == nil {
+		o.Participation = Always{}
+	}
 	r := &Recipe{
 		Name:          o.Name,
 		Description:   o.Description,
 		Query:         withChunk(o.Query),
-		Randomizer:    NoRandomizer{},
-		Participation: Always{},
+		Randomizer:    o.Randomizer,
+		Participation: o.Participation,
 		Path:          TwoServer{Leader: o.Leader, Helper: o.Helper, BatchMode: o.BatchMode},
 		Noise:         NoNoise{},
 		Claim:         NoClaim{},
@@ -79,46 +103,193 @@ func New(o Options) (*Recipe, error) {
 		TimePrecision: o.TimePrecision,
 		Window:        o.Window,
 		Population:    o.Population,
+		Targeting:     o.Targeting,
+		Rate:          o.Rate,
+		Dummies:       o.Dummies,
+		Cover:         o.Cover,
+		KEM:           o.KEM,
+		Relay:         o.Relay,
 	}
-	// The accountant is asked only about a recipe that is sound as it stands.
-	if err := r.Validate(); err != nil {
+	if _, ok := r.Participation.(Importance); ok && r.Cover == nil {
+		r.Cover = &Cover{Rational{1, 1}}
+	}
+	if r.sampled() && o.Rate != nil && o.Dummies == nil {
+		// At 1/2 the accountant can be asked; the rate that is wanted follows from the noise.
+		if err := r.defaultDummies(Rational{1, 2}); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.fill(&o); err != nil {
 		return nil, err
 	}
-	if o.Noise == nil && o.Epsilon != (Decimal{}) {
-		n, err := Calibrate(r.Query, o.Kind, o.Epsilon, o.Delta, o.Rounds)
-		if err != nil {
-			return nil, err
-		}
-		o.Noise = n
-	}
-	if o.Noise == nil || o.Noise == (NoNoise{}) {
-		if o.Epsilon != (Decimal{}) {
-			return nil, errors.New("recipe: epsilon is claimed without noise")
-		}
-		return r, nil
-	}
-	r.Noise = o.Noise
-	claim := ApproxDP{
-		Epsilon: o.Epsilon, Delta: o.Delta, Neighbours: accountant.ReplaceOne, HonestServers: o.HonestServers, Rounds: o.Rounds,
-	}
-	if claim.Epsilon == (Decimal{}) {
-		// Any positive claim lets the rest be checked; then the computed one takes its place.
-		claim.Epsilon = Decimal{1, 0}
-		r.Claim = claim
-		err := r.Validate()
-		if refused := new(ClaimError); err != nil && !errors.As(err, &refused) {
-			return nil, err
-		}
-		g, _ := r.Guarantee()
-		if claim.Epsilon, err = DecimalAbove(g.Epsilon, 4); err != nil {
-			return nil, err
-		}
-	}
-	r.Claim = claim
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// defaultDummies counts on all devices, at the rate.
+func (r *Recipe) defaultDummies(rate Rational) error {
+	r.Dummies = &Dummies{Rate: rate, Senders: r.Rate.Devices}
+	if r.Targeting != nil {
+		r.Dummies.Senders = min(r.Dummies.Senders, r.Targeting.Certificate.LowerBound)
+	}
+	allowance, err := dummyAllowance(r)
+	r.Dummies.Allowance = allowance
+	return err
+}
+
+// fill completes noise, dummies and claim.
+func (r *Recipe) fill(o *Options) error {
+	claim := ApproxDP{
+		Epsilon: o.Epsilon, Delta: o.Delta, Neighbours: r.Neighbours(), HonestServers: o.HonestServers, Rounds: o.Rounds,
+	}
+	// The accountant is asked only about a recipe that is sound as it stands. Any positive claim lets the rest be checked.
+	sound := func() error {
+		if claimed := claim; !r.exact() {
+			if claimed.Epsilon == (Decimal{}) {
+				claimed.Epsilon = Decimal{1, 0}
+			}
+			r.Claim = claimed
+		}
+		v := validator{}
+		v.all(r)
+		return errors.Join(v.errs...)
+	}
+	settle := o.Dummies == nil && r.Dummies != nil
+	if settle {
+		// What is wrong only with too many dummies is no reason yet.
+		if err := r.settleDummies(o); err != nil {
+			return err
+		}
+	}
+	if err := sound(); err != nil {
+		return err
+	}
+	if o.Noise == nil && o.Epsilon != (Decimal{}) && r.Randomizer == (NoRandomizer{}) {
+		n, err := r.calibrate(o.Kind, claim)
+		if err != nil {
+			return err
+		}
+		if settle {
+			// Now the noise is known nearly, and so is how many dummies are enough beside it.
+			o.Noise = n
+			if err := r.settleDummies(o); err != nil {
+				return err
+			}
+			if n, err = r.calibrate(o.Kind, claim); err != nil {
+				return err
+			}
+			settle = false
+		}
+		o.Noise = n
+	}
+	if o.Noise != nil {
+		r.Noise = o.Noise
+	}
+	if r.exact() {
+		if r.Claim = (NoClaim{}); o.Epsilon != (Decimal{}) {
+			return errors.New("recipe: epsilon is claimed without noise")
+		}
+		return nil
+	}
+	if settle && o.Noise != nil && o.Epsilon == (Decimal{}) {
+		if err := r.settleDummies(o); err != nil {
+			return err
+		}
+	}
+	if err := sound(); err != nil {
+		return err
+	}
+	if claim.Epsilon == (Decimal{}) {
+		g, err := r.Guarantee()
+		if g == nil {
+			return err
+		}
+		if claim.Epsilon, err = DecimalAbove(g.Epsilon, 4); err != nil {
+			return err
+		}
+	}
+	r.Claim = claim
+	return nil
+}
+
+// settleDummies chooses the rate of dummies: a count of 50 times the variance of the noise, per squared contribution,
+// costs about one per cent of epsilon.
+func (r *Recipe) settleDummies(o *Options) error {
+	c, err := Contribution(r.Query)
+	if err != nil {
+		return nil // validation says what is wrong
+	}
+	sensitivity, err := c.Sensitivity(accountant.AddRemove)
+	if err != nil {
+		return err
+	}
+	var variance float64
+	switch n := o.Noise.(type) {
+	case DiscreteGaussian:
+		variance = n.Variance.Float()
+	case DiscreteLaplace:
+		variance = 2 * n.Scale.Float() * n.Scale.Float()
+	default:
+		// A Gaussian mechanism of epsilon at rate 1 and one round bounds what sampling needs, as dummies are cheap.
+		eps := o.Epsilon.Float()
+		if r.Randomizer != (NoRandomizer{}) || eps == 0 {
+			eps = 1
+		}
+		s := math.Sqrt(2*math.Log(1.25/o.Delta.Float())) / min(eps, 1) * sensitivity.L2
+		variance = s * s
+	}
+	want := 50 * variance / (sensitivity.L2 * sensitivity.L2)
+	const unit = 1 << 16
+	rate := math.Ceil(unit * want / float64(max(1, r.Dummies.Senders)) * float64(r.slots()))
+	q, err := NewRational(uint64(min(max(rate, 1), unit/2)), unit)
+	if err != nil {
+		return err
+	}
+	return r.defaultDummies(q)
+}
+
+// calibrate is [Calibrate] for the recipe as it stands.
+func (r *Recipe) calibrate(kind NoiseKind, claim ApproxDP) (Noise, error) {
+	if !r.amplified() {
+		return Calibrate(r.Query, kind, claim.Epsilon, claim.Delta, claim.Rounds)
+	}
+	const unit = 1 << 10
+	var make func(units uint64) (Noise, error)
+	switch kind {
+	case GaussianNoise:
+		make = func(units uint64) (Noise, error) {
+			v, err := NewRational(units, unit)
+			return DiscreteGaussian{Variance: v, Share: DrawsAll}, err
+		}
+	case LaplaceNoise:
+		make = func(units uint64) (Noise, error) {
+			v, err := NewRational(units, unit)
+			return DiscreteLaplace{Scale: v}, err
+		}
+	default:
+		return nil, &InvalidError{"noise", fmt.Sprintf("kind %q is not %q or %q", kind, GaussianNoise, LaplaceNoise)}
+	}
+	trial := *r
+	x, ok, err := search.Least(search.Options{
+		Guess: 4, Low: 0.3, High: 1 << 32, Precision: 1e-3, Budget: claim.Epsilon.FloatDown(),
+	}, func(x float64) (float64, error) {
+		n, err := make(uint64(math.Ceil(x * unit)))
+		if err != nil {
+			return 0, err
+		}
+		trial.Noise = n
+		l, _, err := trial.proved(situation{servers: 1, hidden: true}, claim.Delta, claim.Rounds, trial.Neighbours())
+		return l.Epsilon, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("recipe: calibrate: %w", err)
+	}
+	if !ok {
+		return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
+	}
+	return make(uint64(math.Ceil(x * unit)))
 }
 
 // withChunk fills in the chunk length that makes reports shortest.

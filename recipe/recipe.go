@@ -32,6 +32,19 @@ type Recipe struct {
 	Window Window
 	// Population says who is asked; nil leaves it to the description.
 	Population *Population
+
+	// Targeting restricts who is asked by public attributes; nil asks everybody.
+	Targeting *Targeting
+	// Rate is how many devices take part; required where they decide by coins.
+	Rate *Rate
+	// Dummies hide how many answers there are; required where devices decide by coins.
+	Dummies *Dummies
+	// Cover hides from the network's edge who reports; required by [Importance], optional for other coins.
+	Cover *Cover
+	// KEM encrypts reports; X25519 when zero.
+	KEM KEM
+	// Relay hides who sends; without one, reports go to the leader directly and coins count for nothing.
+	Relay *Relay
 }
 
 // A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot] and [SumVec].
@@ -72,7 +85,7 @@ type SumVec struct {
 	Chunk  uint32 // of the proof, 1 to Length*bits(Max)
 }
 
-// A Randomizer is what the device does to its answer before anyone sees it: only [NoRandomizer] in this version.
+// A Randomizer is what the device does to its answer before anyone sees it: one of [NoRandomizer], [KRR] and [RAPPOR].
 type Randomizer interface {
 	randomizer() uint8
 	fmt.Stringer
@@ -81,7 +94,7 @@ type Randomizer interface {
 // NoRandomizer sends the true answer, in shares.
 type NoRandomizer struct{}
 
-// Participation is how a device decides whether to answer: only [Always] in this version.
+// Participation is how a device decides whether to answer: one of [Always], [Bernoulli], [Importance] and [DonationTime].
 type Participation interface {
 	participation() uint8
 	fmt.Stringer
@@ -151,8 +164,7 @@ type ApproxDP struct {
 	Epsilon Decimal
 	// Delta is in (0, 1).
 	Delta Decimal
-	// Neighbours is the relation that the claim is about. This version knows accountant.ReplaceOne: one person's answer
-	// replaced by any other, which fits a count that everyone sees.
+	// Neighbours is the relation that the claim is about; it must be [Recipe.Neighbours].
 	Neighbours accountant.Neighbours
 	// HonestServers is how many of the two the claim needs to be honest, 1 or 2.
 	HonestServers uint8

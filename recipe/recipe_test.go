@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -67,6 +68,9 @@ func variants() map[string]*Recipe {
 		c.Rounds, c.Epsilon = 2, Decimal{3, 0}
 		r.Claim = c
 	})
+	for name, r := range sampledVariants() {
+		list[name] = r
+	}
 	with("bare description", func(r *Recipe) { r.Description = "" })
 	with("two lines", func(r *Recipe) { r.Description = "One.\nTwo: \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645." })
 	return list
@@ -206,16 +210,18 @@ func TestReadRefuses(t *testing.T) {
 		{replace(0, "02"), UnknownError{"version", 2}, "does not know version 2"},
 		{replace(3, "000000"), UnknownError{"query", 0}, "does not know query 0"},
 		{replace(3, "070000"), UnknownError{"query", 7}, "does not know query 7 (vector)"},
-		{replace(4, "040000"), UnknownError{"randomizer", 4}, "does not know randomizer 4 (rappor)"},
-		{replace(5, "020000"), UnknownError{"participation", 2}, "does not know participation 2 (bernoulli)"},
+		{replace(4, "050000"), UnknownError{"randomizer", 5}, "does not know randomizer 5 (pgr)"},
+		{replace(5, "040000"), UnknownError{"participation", 4}, "does not know participation 4 (checkin-fixed)"},
 		{replace(6, "020000"), UnknownError{"path", 2}, "does not know path 2 (shuffled)"},
 		{replace(7, "ff0000"), UnknownError{"noise", 255}, "does not know noise 255"},
 		{replace(7, "020011"+"0000000000000032"+"0000000000000001"+"03"), UnknownError{"noise-share", 3}, "noise-share 3"},
 		{replace(8, "090000"), UnknownError{"claim", 9}, "claim 9"},
-		{replace(8, claim+"0000000000000002"+"00"+"0000000000000001"+"09"+"01"+"01"+"00000001"),
-			UnknownError{"neighbours", 1}, "neighbours 1 (add-remove)"},
+		{replace(8, claim+"0000000000000002"+"00"+"0000000000000001"+"09"+"04"+"01"+"00000001"),
+			UnknownError{"neighbours", 4}, "neighbours 4"},
 		{replace(11, "030000"), UnknownError{"window", 3}, "window 3"},
 		{replace(12, "0004"+"0003"+"0000"), UnknownError{"extension", 3}, "extension 3 (tokens)"},
+		{replace(12, "0006"+"0007"+"0002"+"0020"), UnknownError{"kem", 0x20}, "kem 32"},
+		{replace(12, "0008"+"0002"+"0004"+"0002"+"8001"), UnknownError{"attribute", 0x8001}, "attribute 32769 (device-id)"},
 	} {
 		_, err := Read(c.bytes)
 		var unknown *UnknownError
@@ -285,16 +291,23 @@ func TestTask(t *testing.T) {
 		id, _ := r.ID()
 		p := r.Path.(TwoServer)
 		if !bytes.Equal(task.TaskInfo, id[:]) || string(task.Leader) != p.Leader || string(task.Helper) != p.Helper ||
-			task.TimePrecision != r.TimePrecision || task.MinBatchSize != r.MinBatch || task.BatchMode != p.BatchMode {
+			task.TimePrecision != r.TimePrecision || task.MinBatchSize != r.Threshold() || task.BatchMode != p.BatchMode {
 			t.Errorf("%s: task %+v does not say what the recipe says", name, task)
 		}
 		config, err := dap.ReadVDAFConfig(task.VDAFType, task.VDAFConfig)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		want := map[string]uint32{"count": 1, "sum": 2, "mean": 2, "sumvec": 3, "multihot": 5}[name]
-		if want == 0 {
-			want = 4
+		want := uint32(4)
+		switch r.Query.(type) {
+		case Count:
+			want = 1
+		case Sum, Mean:
+			want = 2
+		case SumVec:
+			want = 3
+		case Multihot:
+			want = 5
 		}
 		if config.Type() != want {
 			t.Errorf("%s: VDAF type %d, want %d", name, config.Type(), want)
@@ -314,7 +327,8 @@ func TestDescribe(t *testing.T) {
 		}
 		text := strings.Join(strings.Fields(b.String()), " ")
 		for _, want := range []string{
-			r.Name, "leader: ", "helper: ", "collector: ", "fewer than 1000 reports", "Otherwise - if", "they can read every answer",
+			r.Name, "leader: ", "helper: ", "collector: ", fmt.Sprintf("fewer than %d reports", r.Threshold()), "Otherwise - if",
+			"the leader and the helper put their shares together: ",
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in:\n%s", name, want, b.String())
@@ -373,7 +387,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: epsilon is null: %v", name, exact)
 		}
 		last := got.Guarantee.Fallbacks[len(got.Guarantee.Fallbacks)-1]
-		if last.Loss != NoPrivacy {
+		if blurred := r.Randomizer != (NoRandomizer{}); (last.Loss != NoPrivacy) != blurred {
 			t.Errorf("%s: collusion leaves %v", name, last.Loss)
 		}
 	}

@@ -24,8 +24,13 @@ const (
 	tagSumVec    = 6
 
 	tagRandomizerNone = 1
+	tagKRR            = 3
+	tagRAPPOR         = 4
 
-	tagAlways = 1
+	tagAlways       = 1
+	tagBernoulli    = 2
+	tagImportance   = 3
+	tagDonationTime = 7
 
 	tagTwoServer = 1
 
@@ -43,6 +48,12 @@ const (
 // Extension types.
 const (
 	extPopulation = 1
+	extTargeting  = 2
+	extRate       = 4
+	extDummies    = 5
+	extCover      = 6
+	extHPKESuite  = 7
+	extRelay      = 8
 )
 
 // A Codepoint is one number of the recipe's wire format.
@@ -72,20 +83,20 @@ var codepoints = []Codepoint{
 
 	{"randomizer", tagRandomizerNone, "none", true},
 	{"randomizer", 2, "gaussian", false},
-	{"randomizer", 3, "krr", false},
-	{"randomizer", 4, "rappor", false},
+	{"randomizer", tagKRR, "krr", true},
+	{"randomizer", tagRAPPOR, "rappor", true},
 	{"randomizer", 5, "pgr", false},
 	{"randomizer", 6, "qa", false},
 	{"randomizer", 7, "randomized-group", false},
 	{"randomizer", 8, "cloak", false},
 
 	{"participation", tagAlways, "always", true},
-	{"participation", 2, "bernoulli", false},
-	{"participation", 3, "importance", false},
+	{"participation", tagBernoulli, "bernoulli", true},
+	{"participation", tagImportance, "importance", true},
 	{"participation", 4, "checkin-fixed", false},
 	{"participation", 5, "checkin-averaged", false},
 	{"participation", 6, "checkin-sliding", false},
-	{"participation", 7, "donation-time", false},
+	{"participation", tagDonationTime, "donation-time", true},
 
 	{"path", tagTwoServer, "two-server", true},
 	{"path", 2, "shuffled", false},
@@ -101,9 +112,9 @@ var codepoints = []Codepoint{
 	{"window", tagWindowNone, "none", true},
 	{"window", tagWindowInterval, "interval", true},
 
-	{"neighbours", uint16(accountant.AddRemove), "add-remove", false},
+	{"neighbours", uint16(accountant.AddRemove), "add-remove", true},
 	{"neighbours", uint16(accountant.ReplaceOne), "replace", true},
-	{"neighbours", uint16(accountant.ZeroOut), "zero-out", false},
+	{"neighbours", uint16(accountant.ZeroOut), "zero-out", true},
 
 	{"batch-mode", uint16(dap.TimeInterval), "time-interval", true},
 	{"batch-mode", uint16(dap.LeaderSelected), "leader-selected", true},
@@ -112,17 +123,39 @@ var codepoints = []Codepoint{
 	{"noise-share", uint16(DrawsHalf), "half", true},
 
 	{"extension", extPopulation, "population", true},
-	{"extension", 2, "targeting", false},
+	{"extension", extTargeting, "targeting", true},
 	{"extension", 3, "tokens", false},
-	{"extension", 4, "rate", false},
-	{"extension", 5, "dummies", false},
-	{"extension", 6, "cover", false},
-	{"extension", 7, "hpke-suite", false},
-	{"extension", 8, "relay", false},
+	{"extension", extRate, "rate", true},
+	{"extension", extDummies, "dummies", true},
+	{"extension", extCover, "cover", true},
+	{"extension", extHPKESuite, "hpke-suite", true},
+	{"extension", extRelay, "relay", true},
 	{"extension", 9, "attestation", false},
 	{"extension", 10, "log", false},
 	{"extension", 11, "rounds", false},
 	{"extension", 12, "epoch", false},
+
+	{"kem", uint16(XWing), "x-wing", true},
+
+	{"attribute", uint16(Platform), "platform", true},
+	{"attribute", uint16(OSVersion), "os-version", true},
+	{"attribute", uint16(AppVersion), "app-version", true},
+	{"attribute", uint16(Channel), "release-channel", true},
+	{"attribute", uint16(Language), "language", true},
+	{"attribute", uint16(DeviceClass), "device-class", true},
+	// Banned for ever: what is sensitive, and what tells one device or person from all others.
+	{"attribute", 0x8001, "device-id", false},
+	{"attribute", 0x8002, "network-address", false},
+	{"attribute", 0x8003, "place", false},
+	{"attribute", 0x8004, "age", false},
+	{"attribute", 0x8005, "gender", false},
+	{"attribute", 0x8006, "health", false},
+	{"attribute", 0x8007, "ethnicity", false},
+	{"attribute", 0x8008, "religion", false},
+	{"attribute", 0x8009, "politics", false},
+	{"attribute", 0x800a, "sexuality", false},
+	{"attribute", 0x800b, "contacts", false},
+	{"attribute", 0x800c, "account-name", false},
 }
 
 func find(registry string, value uint16) (Codepoint, bool) {

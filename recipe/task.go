@@ -8,7 +8,7 @@ import (
 )
 
 // Task returns the DAP task of the recipe, a function of its bytes alone: task_info is the recipe's id, and everything
-// else is copied from the choices. The task's id is [dap.TaskConfiguration.TaskID].
+// else is copied from the choices (min_batch_size is [Recipe.Threshold]). The task's id is [dap.TaskConfiguration.TaskID].
 func (r *Recipe) Task() (*dap.TaskConfiguration, error) {
 	id, err := r.ID()
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *Recipe) Task() (*dap.TaskConfiguration, error) {
 		Leader:        []byte(p.Leader),
 		Helper:        []byte(p.Helper),
 		TimePrecision: r.TimePrecision,
-		MinBatchSize:  r.MinBatch,
+		MinBatchSize:  r.Threshold(),
 		BatchMode:     p.BatchMode,
 		VDAFType:      function.Type(),
 		VDAFConfig:    config,

@@ -45,25 +45,7 @@ func (e *InvalidError) Error() string { return "recipe: " + e.Field + " " + e.Pr
 // rest is in order, *[ClaimError] for a privacy claim that the choices do not bear out.
 func (r *Recipe) Validate() error {
 	v := validator{}
-	v.text("name", r.Name, 1, MaxName, false)
-	v.text("description", r.Description, 0, MaxDescription, true)
-	v.query(r.Query)
-	if r.Randomizer == nil {
-		v.add("randomizer", "is missing")
-	}
-	if r.Participation == nil {
-		v.add("participation", "is missing")
-	}
-	v.path(r.Path)
-	v.noise(r.Noise)
-	v.claim(r.Claim, r.Noise)
-	v.between("min_batch", r.MinBatch, MinBatchFloor, MaxMinBatch)
-	v.between("time_precision", uint64(r.TimePrecision), 1, MaxTimePrecision)
-	v.window(r.Window, r.TimePrecision)
-	if p := r.Population; p != nil {
-		v.text("population.statement", p.Statement, 1, MaxStatement, true)
-		v.between("population.expected", p.Expected, 0, math.MaxInt64)
-	}
+	v.all(r)
 	if len(v.errs) > 0 {
 		return errors.Join(v.errs...)
 	}
@@ -76,6 +58,29 @@ func (r *Recipe) Validate() error {
 	}
 	_, err = r.Guarantee()
 	return err
+}
+
+// all checks the fields, and those that go together.
+func (v *validator) all(r *Recipe) {
+	v.text("name", r.Name, 1, MaxName, false)
+	v.text("description", r.Description, 0, MaxDescription, true)
+	v.query(r.Query)
+	v.randomizer(r)
+	if r.Participation == nil {
+		v.add("participation", "is missing")
+	}
+	v.path(r.Path)
+	v.noise(r.Noise)
+	v.claim(r)
+	v.between("min_batch", r.MinBatch, MinBatchFloor, MaxMinBatch)
+	v.between("time_precision", uint64(r.TimePrecision), 1, MaxTimePrecision)
+	v.window(r.Window, r.TimePrecision)
+	if p := r.Population; p != nil {
+		v.text("population.statement", p.Statement, 1, MaxStatement, true)
+		v.between("population.expected", p.Expected, 0, math.MaxInt64)
+	}
+	v.targeting(r)
+	v.participation(r)
 }
 
 type validator struct{ errs []error }
@@ -251,13 +256,12 @@ func Sampler(n Noise) (noise.Sampler, error) {
 	return nil, errors.New("recipe: the noise is missing")
 }
 
-func (v *validator) claim(c Claim, n Noise) {
-	_, exact := n.(NoNoise)
-	switch c := c.(type) {
+func (v *validator) claim(r *Recipe) {
+	switch c := r.Claim.(type) {
 	case nil:
 		v.add("claim", "is missing")
 	case NoClaim:
-		if !exact {
+		if r.Noise != nil && r.Randomizer != nil && !r.exact() {
 			v.add("claim", "is missing although noise is added: state epsilon and delta")
 		}
 	case ApproxDP:
@@ -267,8 +271,12 @@ func (v *validator) claim(c Claim, n Noise) {
 		if c.Delta.Coefficient == 0 || !c.Delta.valid() || c.Delta.FloatDown() >= 1 {
 			v.add("claim.delta", "is not a decimal between 0 and 1 in its shortest form")
 		}
-		if c.Neighbours != accountant.ReplaceOne {
-			v.add("claim.neighbours", "are %v, want %v: everyone sees the count", c.Neighbours, accountant.ReplaceOne)
+		if want := r.Neighbours(); c.Neighbours != want {
+			why := "everyone sees the count"
+			if want == accountant.AddRemove {
+				why = "coins and dummies hide who answers"
+			}
+			v.add("claim.neighbours", "are %v, want %v: %s", c.Neighbours, want, why)
 		}
 		v.between("claim.honest_servers", uint64(c.HonestServers), 1, 2)
 		v.between("claim.rounds", uint64(c.Rounds), 1, MaxRounds)

@@ -55,23 +55,15 @@ func (r *Recipe) Append(dst []byte) ([]byte, error) {
 	b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(r.Name)) })
 	addBytes16(b, r.Description)
 	addChoice(b, r.Query.query(), func(b *cryptobyte.Builder) { addQuery(b, r.Query) })
-	addChoice(b, r.Randomizer.randomizer(), empty)
-	addChoice(b, r.Participation.participation(), empty)
+	addChoice(b, r.Randomizer.randomizer(), func(b *cryptobyte.Builder) { addRandomizer(b, r.Randomizer) })
+	addChoice(b, r.Participation.participation(), func(b *cryptobyte.Builder) { addParticipation(b, r.Participation) })
 	addChoice(b, r.Path.path(), func(b *cryptobyte.Builder) { addPath(b, r.Path) })
 	addChoice(b, r.Noise.noise(), func(b *cryptobyte.Builder) { addNoise(b, r.Noise) })
 	addChoice(b, r.Claim.claim(), func(b *cryptobyte.Builder) { addClaim(b, r.Claim) })
 	b.AddUint64(r.MinBatch)
 	b.AddUint64(uint64(r.TimePrecision))
 	addChoice(b, r.Window.window(), func(b *cryptobyte.Builder) { addWindow(b, r.Window) })
-	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
-		if p := r.Population; p != nil {
-			b.AddUint16(extPopulation)
-			b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
-				addBytes16(b, p.Statement)
-				b.AddUint64(p.Expected)
-			})
-		}
-	})
+	b.AddUint16LengthPrefixed(r.addExtensions)
 	out, err := b.Bytes()
 	if err != nil {
 		return nil, fmt.Errorf("recipe: encode: %w", err)
@@ -81,8 +73,6 @@ func (r *Recipe) Append(dst []byte) ([]byte, error) {
 	}
 	return out, nil
 }
-
-func empty(*cryptobyte.Builder) {}
 
 func addBytes16(b *cryptobyte.Builder, s string) {
 	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(s)) })
@@ -113,6 +103,35 @@ func addQuery(b *cryptobyte.Builder, q Query) {
 		b.AddUint32(q.Chunk)
 	default:
 		panic(fmt.Sprintf("recipe: internal error: no encoding for query %T", q))
+	}
+}
+
+func addRandomizer(b *cryptobyte.Builder, z Randomizer) {
+	switch z := z.(type) {
+	case NoRandomizer:
+	case KRR:
+		addDecimal(b, z.Epsilon0)
+	case RAPPOR:
+		addDecimal(b, z.Epsilon0)
+	default:
+		panic(fmt.Sprintf("recipe: internal error: no encoding for randomizer %T", z))
+	}
+}
+
+func addParticipation(b *cryptobyte.Builder, p Participation) {
+	switch p := p.(type) {
+	case Always:
+	case Bernoulli:
+		addRational(b, p.Rate)
+	case Importance:
+		addRational(b, p.Default)
+		addRational(b, p.Other)
+	case DonationTime:
+		addRational(b, p.Rate)
+		b.AddUint32(p.Slots)
+		b.AddUint32(p.Length)
+	default:
+		panic(fmt.Sprintf("recipe: internal error: no encoding for participation %T", p))
 	}
 }
 
@@ -216,30 +235,6 @@ func Read(b []byte) (*Recipe, error) {
 	return r, nil
 }
 
-func (r *Recipe) readExtensions(d *decoder) {
-	for last := -1; !d.s.Empty() && d.err == nil; {
-		typ := d.u16("extension type")
-		data := decoder{s: d.bytes16("extension data")}
-		if d.err != nil {
-			return
-		}
-		if int(typ) <= last {
-			d.fail("extension types do not rise")
-			return
-		}
-		last = int(typ)
-		switch typ {
-		case extPopulation:
-			r.Population = &Population{Statement: string(data.bytes16("population")), Expected: data.u64("population")}
-		default:
-			d.err = &UnknownError{"extension", typ}
-			return
-		}
-		data.end("extension")
-		d.err = data.err
-	}
-}
-
 // readChoice reads {tag, config}; read returns false for a tag it does not know.
 func readChoice[T any](d *decoder, registry string, read func(tag uint8, config *decoder) (T, bool)) T {
 	var none T
@@ -278,12 +273,30 @@ func readQuery(tag uint8, d *decoder) (Query, bool) {
 	return nil, false
 }
 
-func readRandomizer(tag uint8, _ *decoder) (Randomizer, bool) {
-	return NoRandomizer{}, tag == tagRandomizerNone
+func readRandomizer(tag uint8, d *decoder) (Randomizer, bool) {
+	switch tag {
+	case tagRandomizerNone:
+		return NoRandomizer{}, true
+	case tagKRR:
+		return KRR{d.decimal("epsilon0")}, true
+	case tagRAPPOR:
+		return RAPPOR{d.decimal("epsilon0")}, true
+	}
+	return nil, false
 }
 
-func readParticipation(tag uint8, _ *decoder) (Participation, bool) {
-	return Always{}, tag == tagAlways
+func readParticipation(tag uint8, d *decoder) (Participation, bool) {
+	switch tag {
+	case tagAlways:
+		return Always{}, true
+	case tagBernoulli:
+		return Bernoulli{d.rational("rate")}, true
+	case tagImportance:
+		return Importance{Default: d.rational("default"), Other: d.rational("other")}, true
+	case tagDonationTime:
+		return DonationTime{Rate: d.rational("rate"), Slots: d.u32("slots"), Length: d.u32("length")}, true
+	}
+	return nil, false
 }
 
 func readPath(tag uint8, d *decoder) (Path, bool) {

@@ -1,0 +1,306 @@
+package recipe
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/amplify"
+)
+
+// A situation is which assumptions hold.
+type situation struct {
+	servers int  // that keep their noise to themselves; 1 or 2
+	hidden  bool // who reports
+	half    bool // half of the devices that the guarantee counts on are dishonest
+}
+
+// The shares of delta that are kept for what events leave out, or passed on to a randomizer's shuffling.
+const (
+	missShare    = 1e-3
+	shuffleShare = 0.25
+)
+
+// release is one round in a situation, and the delta that it costs beside.
+func (r *Recipe) release(s situation, delta Decimal, rounds uint32, n accountant.Neighbours) (accountant.Event, float64, error) {
+	per := delta.FloatDown() / float64(rounds)
+	var e accountant.Event
+	var spent float64
+	var err error
+	if r.Randomizer == (NoRandomizer{}) {
+		e, err = event(r.Query, r.Noise, s.servers)
+	} else {
+		e, spent, err = r.shuffled(s, per*shuffleShare)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	if !r.sampled() {
+		return e, spent, nil
+	}
+	if !s.hidden {
+		if p, ok := r.Participation.(Importance); ok {
+			// Who sees that a device reports, and cannot tell reports from dummies, sees a randomized response to
+			// whether its answer is the default.
+			rare, usual := r.uploaded(p.Other.Rat()), r.uploaded(p.Default.Rat())
+			seen := math.Max(math.Log(rare/usual), math.Log((1-usual)/(1-rare)))
+			if seen > 0 {
+				e = accountant.Compose{accountant.ApproxDP{Epsilon: seen*(1+1e-12) + 1e-300}, e}
+			}
+		}
+		return e, spent, nil
+	}
+	c, err := r.coins(s, per*missShare)
+	if err != nil {
+		return nil, 0, err
+	}
+	return accountant.Sampled{
+		Event: accountant.Compose{accountant.DummyCount{N: c.senders, Rate: c.dummy}, e},
+		Rate:  c.rate,
+		Count: accountant.CountHidden,
+	}, spent + per*missShare, nil
+}
+
+// shuffled is what the sum of locally randomized reports gives with nothing from the servers: each sum is a function of
+// the shuffled reports of MinBatch honest devices.
+func (r *Recipe) shuffled(s situation, delta float64) (accountant.Event, float64, error) {
+	n := r.MinBatch
+	if s.half {
+		n = max(1, n/2)
+	}
+	var class amplify.Class
+	var epsilon0, spent float64
+	switch z := r.Randomizer.(type) {
+	case KRR:
+		class, epsilon0 = amplify.KaryResponse(uint64(r.Query.(Histogram).Length)), up(z.Epsilon0)
+	case RAPPOR:
+		class, epsilon0 = amplify.RAPPORSums(), up(z.Epsilon0)
+		// A draw of too many bits is drawn again, which moves the law of n reports by at most n WeightMiss.
+		spent = float64(n) * WeightMiss * 2 * (1 + math.Exp(epsilon0))
+	default:
+		return nil, 0, &InvalidError{"randomizer", "has no bound"}
+	}
+	curve, err := amplify.Shuffle(class, epsilon0, n)
+	if err != nil {
+		return nil, 0, &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
+	}
+	g, err := curve.Epsilon(delta)
+	if err != nil {
+		return nil, 0, &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
+	}
+	return accountant.ApproxDP{Epsilon: g.Epsilon, Delta: delta}, spent, nil
+}
+
+// coins are a round's coins as the accountant takes them, rounded to the side that protects less.
+type coins struct {
+	rate    float64 // with which an answer is reported, in whichever slot, to who knows the cover coins
+	senders uint64  // of dummies, at least, in each slot, but for the miss
+	dummy   float64 // with which each of them sends one in that slot
+}
+
+// coins counts those of the other honest devices whose coins leave them free to send a dummy. Who covers is taken as known:
+// a cover coin depends on no answer, and given it every free device sends a dummy with the same probability. In slot j, of
+// probability w, a device with cover reports with probability w s/c, and is otherwise free, with a dummy of probability
+// w (1-s/c) d/(1 - w s/c): all the reports of other slots are given away.
+func (r *Recipe) coins(s situation, miss float64) (coins, error) {
+	_, most := r.reportRates()
+	rate := ratUp(new(big.Rat).Quo(most, r.coverRate()))
+	likely, unlikely, any := slotWeights(r.slots())
+	c := coins{rate: min(1, rate*any*(1+1e-12))}
+	if r.slots() == 1 {
+		c.rate = rate
+	}
+	if !(c.rate < 1) {
+		return c, &InvalidError{"participation.rate", "reports every answer that is covered, so that no coin hides it"}
+	}
+	others := r.Dummies.Senders - 1
+	if s.half {
+		others /= 2
+	}
+	least := func(n uint64, p float64) (uint64, error) {
+		if n == 0 || p >= 1 {
+			return n, nil
+		}
+		return amplify.MinimumBatch(n, p, miss/2)
+	}
+	covered, _ := r.coverRate().Float64()
+	n, err := least(others, covered*(1-1e-15))
+	if covered == 1 {
+		n, err = others, nil
+	}
+	if err == nil {
+		n, err = least(n, (1-likely*rate)*(1-1e-12))
+	}
+	if err != nil {
+		return c, &InvalidError{"dummies.senders", fmt.Sprintf("cannot be counted on: %v", err)}
+	}
+	if n == 0 {
+		return c, &InvalidError{"dummies.senders", fmt.Sprintf("is %d, too few to hide one answer", r.Dummies.Senders)}
+	}
+	c.senders = n
+	c.dummy = r.Dummies.Rate.floatDown() * unlikely * (1 - rate) / (1 - unlikely*rate)
+	if r.slots() > 1 || r.Cover != nil {
+		c.dummy *= 1 - 1e-12
+	}
+	return c, nil
+}
+
+// dummyAllowance is an upper quantile of the dummies of a batch when all devices of the stated rate decide.
+func dummyAllowance(r *Recipe) (uint64, error) {
+	least, _ := r.reportRates()
+	c, _ := r.coverRate().Float64()
+	s, _ := least.Float64()
+	if r.slots() > 1 && s >= 1 {
+		return 0, nil // who has a slot reports
+	}
+	likely, _, _ := slotWeights(r.slots())
+	return upperQuantile(r.Rate.Devices, min(1, likely*(c-s)*r.Dummies.Rate.Float()*(1+1e-12)), DummyMiss)
+}
+
+// up is the least float64 that is not below.
+func up(d Decimal) float64 { return ratUp(d.Rat()) }
+
+func ratUp(x *big.Rat) float64 {
+	f, _ := x.Float64()
+	if new(big.Rat).SetFloat64(f).Cmp(x) < 0 {
+		f = math.Nextafter(f, math.Inf(1))
+	}
+	return f
+}
+
+// proved is the loss of all rounds in a situation.
+func (r *Recipe) proved(s situation, delta Decimal, rounds uint32, n accountant.Neighbours) (Loss, string, error) {
+	e, spent, err := r.release(s, delta, rounds, n)
+	if err != nil {
+		return Loss{}, "", err
+	}
+	return loss(e, rounds, delta, spent*float64(rounds), n)
+}
+
+// compute is the guarantee at the claim's delta, servers and rounds.
+func (r *Recipe) compute(claim ApproxDP) (*Guarantee, error) {
+	honest := int(claim.HonestServers)
+	if gauss, ok := r.Noise.(DiscreteGaussian); !ok || gauss.Share == DrawsAll {
+		honest = 1 // one server's draw is all that is stated; the other's is post-processing
+	}
+	s, n := situation{servers: honest, hidden: r.amplified()}, r.Neighbours()
+	total, theorem, err := r.proved(s, claim.Delta, claim.Rounds, n)
+	if err != nil {
+		return nil, err
+	}
+	per := total
+	if claim.Rounds > 1 {
+		if per, _, err = r.proved(s, claim.Delta, 1, n); err != nil {
+			return nil, err
+		}
+	}
+	g := &Guarantee{Loss: total, PerRound: per, Rounds: claim.Rounds, Neighbours: n, Theorem: theorem}
+	g.Assumptions = r.assumptions(honest, claim.Rounds)
+	g.Fallbacks, err = r.fallbacks(s, claim)
+	return g, err
+}
+
+func (r *Recipe) assumptions(honest int, rounds uint32) []string {
+	var list []string
+	batches := count(uint64(rounds), "batch", "batches")
+	if r.amplified() {
+		list = append(list,
+			fmt.Sprintf("one device decides in at most %s, once in each", count(uint64(rounds), "round", "rounds")),
+			fmt.Sprintf("at least %d devices that follow the recipe decide in each round, with answers or without", r.Dummies.Senders),
+			"the relay keeps from the gateway and the servers who sent what and when, and nobody watches devices' networks")
+		if r.Cover != nil {
+			list[len(list)-1] = "the relay keeps from the gateway and the servers who sent what and when"
+		}
+	} else {
+		list = append(list,
+			"it need not be hidden that a person takes part, only what they answer",
+			fmt.Sprintf("one person's reports are in at most %s, one report in each", batches))
+	}
+	if r.Randomizer != (NoRandomizer{}) {
+		return append(list,
+			fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe", r.MinBatch),
+			"the leader and the helper do not put their shares together")
+	}
+	if honest == 1 {
+		return append(list,
+			"one of the leader and the helper, whichever it is, adds its noise and keeps its share and its noise to itself")
+	}
+	return append(list, "the leader and the helper both add their noise and keep their shares and their noise to themselves")
+}
+
+func (r *Recipe) fallbacks(s situation, claim ApproxDP) ([]Fallback, error) {
+	var list []Fallback
+	add := func(kind FallbackKind, s situation, n accountant.Neighbours, when, note string) error {
+		l, _, err := r.proved(s, claim.Delta, claim.Rounds, n)
+		if err == nil {
+			list = append(list, Fallback{kind, when, l, note})
+		}
+		return err
+	}
+	if s.hidden {
+		seen := s
+		seen.hidden = false
+		note := fmt.Sprintf("sampling counts for nothing: for %v neighbours", r.knownNeighbours())
+		if _, ok := r.Participation.(Importance); ok {
+			note += ", with what the device's reporting tells about its answer"
+		}
+		err := add(RelayColludes, seen, r.knownNeighbours(),
+			"the relay and whoever receives reports put together what they see", note)
+		if err != nil {
+			return nil, err
+		}
+		edge := Fallback{EdgeWatched, "someone who sees the result watches a device's network", list[0].Loss, note}
+		if r.Cover != nil {
+			l, _, err := r.proved(s, claim.Delta, claim.Rounds, r.Neighbours())
+			if err != nil {
+				return nil, err
+			}
+			edge.Loss, edge.Note = l, "cover hides there whether a request holds a report"
+		}
+		list = append(list, edge)
+		half := s
+		half.half = true
+		if err := add(HalfAreDishonest, half, r.Neighbours(), "half of the devices are dishonest",
+			"fewer dummies hide the number of answers"); err != nil {
+			return nil, err
+		}
+	} else if r.Randomizer != (NoRandomizer{}) {
+		half := s
+		half.half = true
+		if err := add(HalfAreDishonest, half, r.Neighbours(), "half of the devices are dishonest", "fewer reports to hide among"); err != nil {
+			return nil, err
+		}
+	}
+	if s.servers == 2 {
+		one := s
+		one.servers = 1
+		if err := add(OneServerFails, one, r.Neighbours(), "one of the two servers gives its noise away, or adds none",
+			"only the other server's half of the noise is left"); err != nil {
+			return nil, err
+		}
+	}
+	const together = "the leader and the helper put their shares together"
+	switch z := r.Randomizer.(type) {
+	case KRR:
+		return append(list, r.local(z.Epsilon0, claim, together)), nil
+	case RAPPOR:
+		return append(list, r.local(z.Epsilon0, claim, together)), nil
+	}
+	return append(list, Fallback{
+		Kind: ServersCollude,
+		When: together,
+		Loss: NoPrivacy,
+		Note: "they can read every answer, because devices add no noise of their own",
+	}), nil
+}
+
+// local is what the device's own noise gives against who reads its report and knows that it is hers.
+func (r *Recipe) local(epsilon0 Decimal, claim ApproxDP, when string) Fallback {
+	return Fallback{
+		Kind: ServersCollude,
+		When: when,
+		Loss: Loss{up(epsilon0) * float64(claim.Rounds) * (1 + 1e-15), claim.Delta.Float()},
+		Note: fmt.Sprintf("the device's own noise is left, for %v neighbours who take part", r.knownNeighbours()),
+	}
+}

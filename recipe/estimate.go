@@ -1,0 +1,156 @@
+package recipe
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Estimates are what a released batch says about all devices that decided, reporting or not.
+type Estimates struct {
+	// Values are unbiased estimates of the sums over all devices that decided, one for each place of the aggregate; counts,
+	// where the query counts.
+	Values []float64
+	// StdDev are their standard deviations: noise, randomizers and the sampling of answers. They are upper bounds for sums of
+	// numbers above 1, whose spread is not known.
+	StdDev []float64
+	// Answers is the estimated number of reports that are no dummies.
+	Answers float64
+	// Devices is the estimated number of devices that decided.
+	Devices float64
+}
+
+// Estimate undoes the recipe's coins, dummies and randomizer in a batch of reports, dummies among them: sums are the
+// released integers. Everybody who decided is taken to have an answer; the estimates of Answers and Devices need that.
+// Under [DonationTime] the batch is one slot, and Devices are those whose slot it was.
+//
+//   - Coins: a sum over reported answers, over the rate s of reporting (Horvitz and Thompson 1952; for [Importance] the rate
+//     of answers that are not the default).
+//   - Dummies: with uploads t = s + (c-s)d of all devices, s/t of reports are answers. A dummy adds nothing to exact sums;
+//     to randomized ones it adds as much as no answer does, which the total number of reports takes away.
+func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
+	if r.Query == nil || len(sums) != r.Query.Aggregates() {
+		return nil, fmt.Errorf("recipe: %d sums for query %v", len(sums), r.Query)
+	}
+	if reports == 0 {
+		return nil, errors.New("recipe: an estimate from no reports")
+	}
+	p := r.probabilities()
+	n := float64(reports)
+	e := &Estimates{Values: make([]float64, len(sums)), StdDev: make([]float64, len(sums))}
+	unblurred := make([]float64, len(sums)) // sums over reported answers
+	for i, s := range sums {
+		unblurred[i] = p.unblur(float64(s), n)
+	}
+	if imp, ok := r.Participation.(Importance); ok {
+		// n = rare t_rare + usual t_usual, and the sums tell the rare ones.
+		rare := 0.0
+		for _, x := range unblurred {
+			rare += x / p.report
+		}
+		usual := max(0, n-rare*p.upload) / r.uploaded(imp.Default.Rat())
+		e.Devices = rare + usual
+		e.Answers = rare*p.report + usual*imp.Default.Float()
+	} else {
+		e.Devices, e.Answers = n/p.upload, n*p.report/p.upload
+	}
+	noise := r.noiseVariance()
+	max := maxElement(r.Query)
+	for i, x := range unblurred {
+		e.Values[i] = x / p.report
+		variance := noise/(p.scale*p.scale) + p.blurVariance(e.Answers, n, math.Max(0, x)) +
+			math.Max(0, x)*max*(1-p.report)
+		e.StdDev[i] = math.Sqrt(variance) / p.report
+	}
+	return e, nil
+}
+
+// ForecastError is the expected squared error of an estimated distribution: the sum over all places of the variance of
+// Values/devices, for a histogram (or multihot of weight 1) whose places have the given shares of so many devices. It is
+// what paper 000's figures 2 and 3 plot, with its convention that devices are a sample of a larger population unless finite.
+func (r *Recipe) ForecastError(shares []float64, devices uint64, finite bool) float64 {
+	p := r.probabilities()
+	d := float64(devices)
+	_, _, any := slotWeights(r.slots())
+	d *= any / float64(r.slots()) // on average over slots
+	reports, answers := d*p.upload, d*p.report
+	total := 0.0
+	for _, share := range shares {
+		x := share * d * p.report
+		sampling := x * (1 - p.report)
+		if !finite {
+			sampling = x * (1 - share*p.report)
+		}
+		total += (r.noiseVariance()/(p.scale*p.scale) + p.blurVariance(answers, reports, x) + sampling) / (p.report * p.report * d * d)
+	}
+	return total
+}
+
+// probabilities of a report, as an estimate needs them.
+type probabilities struct {
+	report, upload float64 // of an answer that counts, and of it or a dummy
+	// A report of a value adds keep at its place and lie elsewhere; one of no value adds none everywhere.
+	keep, lie, none float64
+	scale           float64 // keep - lie
+	answers         float64 // the part of reports that are no dummies; for randomizers only
+}
+
+func (r *Recipe) probabilities() probabilities {
+	_, most := r.reportRates()
+	p := probabilities{keep: 1, scale: 1}
+	p.report, _ = most.Float64()
+	p.upload = r.uploaded(most)
+	p.answers = p.report / p.upload
+	switch z := r.Randomizer.(type) {
+	case KRR:
+		k := float64(r.Query.(Histogram).Length)
+		p.lie = 1 / (k - 1 + math.Exp(z.Epsilon0.FloatDown()))
+		p.keep, p.none = 1-(k-1)*p.lie, 1/k
+	case RAPPOR:
+		p.lie = flip(z.Epsilon0)
+		p.keep, p.none = 1-p.lie, p.lie
+	}
+	p.scale = p.keep - p.lie
+	return p
+}
+
+// unblur estimates how many reported answers name a place, from the sum there over n reports: the sum is x keep +
+// (answers - x) lie + (n - answers) none.
+func (p probabilities) unblur(sum, n float64) float64 {
+	answers := n * p.answers
+	return (sum - answers*p.lie - (n-answers)*p.none) / p.scale
+}
+
+// blurVariance is what the randomizer adds to an unblurred sum of x among so many answers and n reports.
+func (p probabilities) blurVariance(answers, n, x float64) float64 {
+	x = min(x, answers)
+	v := func(q float64) float64 { return q * (1 - q) }
+	return (x*v(p.keep) + (answers-x)*v(p.lie) + max(0, n-answers)*v(p.none)) / (p.scale * p.scale)
+}
+
+// noiseVariance is that of what both servers add to one released number.
+func (r *Recipe) noiseVariance() float64 {
+	switch n := r.Noise.(type) {
+	case DiscreteGaussian:
+		if n.Share == DrawsHalf {
+			return n.Variance.Float()
+		}
+		return 2 * n.Variance.Float()
+	case DiscreteLaplace:
+		q := math.Exp(-1 / n.Scale.Float())
+		return 2 * 2 * q / ((1 - q) * (1 - q))
+	}
+	return 0
+}
+
+func maxElement(q Query) float64 {
+	switch q := q.(type) {
+	case Sum:
+		return float64(q.Max)
+	case Mean:
+		return float64(q.Max)
+	case SumVec:
+		return float64(q.Max)
+	}
+	return 1
+}

@@ -1,0 +1,131 @@
+package recipe
+
+import (
+	"fmt"
+
+	"golang.org/x/crypto/cryptobyte"
+)
+
+// addExtensions writes the extensions that the recipe has, types rising. All numbers are big-endian; Rational is
+// { uint64 num, den; }:
+//
+//	population   struct { opaque statement<0..2^16-1>; uint64 expected; }
+//	targeting    struct { Clause clauses<0..2^16-1>; opaque recipe[32], entry[32]; uint64 lower_bound, min_population; }
+//	             Clause: struct { uint16 attribute; Value values<0..2^16-1>; }, Value: opaque<0..2^8-1>
+//	rate         struct { uint64 devices, units; }
+//	dummies      struct { Rational rate; uint64 senders, allowance; }
+//	cover        struct { Rational rate; }
+//	hpke-suite   uint16 kem, never that of X25519
+//	relay        struct { opaque url<0..2^16-1>, gateway<0..2^16-1>; }
+func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
+	add := func(typ uint16, present bool, data cryptobyte.BuilderContinuation) {
+		if present {
+			b.AddUint16(typ)
+			b.AddUint16LengthPrefixed(data)
+		}
+	}
+	add(extPopulation, r.Population != nil, func(b *cryptobyte.Builder) {
+		addBytes16(b, r.Population.Statement)
+		b.AddUint64(r.Population.Expected)
+	})
+	add(extTargeting, r.Targeting != nil, func(b *cryptobyte.Builder) { addTargeting(b, r.Targeting) })
+	add(extRate, r.Rate != nil, func(b *cryptobyte.Builder) {
+		b.AddUint64(r.Rate.Devices)
+		b.AddUint64(r.Rate.Units)
+	})
+	add(extDummies, r.Dummies != nil, func(b *cryptobyte.Builder) {
+		addRational(b, r.Dummies.Rate)
+		b.AddUint64(r.Dummies.Senders)
+		b.AddUint64(r.Dummies.Allowance)
+	})
+	add(extCover, r.Cover != nil, func(b *cryptobyte.Builder) { addRational(b, r.Cover.Rate) })
+	add(extHPKESuite, r.KEM != X25519, func(b *cryptobyte.Builder) { b.AddUint16(uint16(r.KEM)) })
+	add(extRelay, r.Relay != nil, func(b *cryptobyte.Builder) {
+		addBytes16(b, r.Relay.URL)
+		addBytes16(b, r.Relay.Gateway)
+	})
+}
+
+func addTargeting(b *cryptobyte.Builder, t *Targeting) {
+	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
+		for _, c := range t.Clauses {
+			b.AddUint16(uint16(c.Attribute))
+			b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
+				for _, s := range c.Values {
+					b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(s)) })
+				}
+			})
+		}
+	})
+	b.AddBytes(t.Certificate.Recipe[:])
+	b.AddBytes(t.Certificate.Entry[:])
+	b.AddUint64(t.Certificate.LowerBound)
+	b.AddUint64(t.Certificate.MinPopulation)
+}
+
+func (r *Recipe) readExtensions(d *decoder) {
+	for last := -1; !d.s.Empty() && d.err == nil; {
+		typ := d.u16("extension type")
+		data := decoder{s: d.bytes16("extension data")}
+		if d.err != nil {
+			return
+		}
+		if int(typ) <= last {
+			d.fail("extension types do not rise")
+			return
+		}
+		last = int(typ)
+		switch typ {
+		case extPopulation:
+			r.Population = &Population{Statement: string(data.bytes16("population")), Expected: data.u64("population")}
+		case extTargeting:
+			r.Targeting = readTargeting(&data)
+		case extRate:
+			r.Rate = &Rate{Devices: data.u64("rate"), Units: data.u64("rate")}
+		case extDummies:
+			r.Dummies = &Dummies{Rate: data.rational("dummies"), Senders: data.u64("dummies"), Allowance: data.u64("dummies")}
+		case extCover:
+			r.Cover = &Cover{Rate: data.rational("cover")}
+		case extHPKESuite:
+			r.KEM = KEM(data.u16("hpke-suite"))
+			if data.err == nil && !isKnown("kem", uint16(r.KEM)) {
+				data.err = &UnknownError{"kem", uint16(r.KEM)}
+			}
+		case extRelay:
+			r.Relay = &Relay{URL: string(data.bytes16("relay")), Gateway: string(data.bytes16("relay"))}
+		default:
+			d.err = &UnknownError{"extension", typ}
+			return
+		}
+		data.end("extension")
+		d.err = data.err
+	}
+}
+
+func readTargeting(d *decoder) *Targeting {
+	t := new(Targeting)
+	clauses := decoder{s: d.bytes16("clauses")}
+	for d.err == nil && clauses.err == nil && !clauses.s.Empty() {
+		c := Clause{Attribute: Attribute(clauses.u16("attribute"))}
+		if clauses.err == nil && !isKnown("attribute", uint16(c.Attribute)) {
+			clauses.err = &UnknownError{"attribute", uint16(c.Attribute)}
+		}
+		values := decoder{s: clauses.bytes16("values")}
+		for clauses.err == nil && values.err == nil && !values.s.Empty() {
+			c.Values = append(c.Values, string(values.bytes8("value")))
+		}
+		if clauses.err == nil {
+			clauses.err = values.err
+		}
+		if t.Clauses = append(t.Clauses, c); len(t.Clauses) > MaxClauses {
+			clauses.fail(fmt.Sprintf("more than %d clauses", MaxClauses))
+		}
+	}
+	if d.err == nil {
+		d.err = clauses.err
+	}
+	d.field("certificate", func() bool { return d.s.CopyBytes(t.Certificate.Recipe[:]) })
+	d.field("certificate", func() bool { return d.s.CopyBytes(t.Certificate.Entry[:]) })
+	t.Certificate.LowerBound, t.Certificate.MinPopulation = d.u64("certificate"), d.u64("certificate")
+	return t
+}
