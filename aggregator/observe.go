@@ -58,10 +58,11 @@ const (
 	JobDone   Outcome = "done"   // committed or released
 	JobAgain  Outcome = "again"  // will be repeated
 	JobFailed Outcome = "failed" // set aside, or answered with a problem
+	JobHeld   Outcome = "held"   // the batch has too many reports; told once in a life of the service
 )
 
 // Outcomes lists all.
-func Outcomes() []Outcome { return []Outcome{JobDone, JobAgain, JobFailed} }
+func Outcomes() []Outcome { return []Outcome{JobDone, JobAgain, JobFailed, JobHeld} }
 
 // Ended tells Job, if it is there.
 func (o *Observer) Ended(kind JobKind, outcome Outcome) {

@@ -31,6 +31,8 @@ type Task struct {
 	CollectorHPKE dap.HpkeConfig
 	// Noise is what this aggregator adds to every element of a share before it releases it. Optional; nil adds none.
 	Noise noise.Sampler
+	// Expected is how many reports may come; batches far above it are held. Optional; the zero value holds none.
+	Expected Expectation
 }
 
 // minToken is the length in bytes below which a bearer token is taken for a mistake.
@@ -60,7 +62,7 @@ func (t *Task) Validate(role dap.Role) error {
 	if _, err := t.CollectorHPKE.PublicKey(); err != nil {
 		return fmt.Errorf("aggregator: task: collector's HPKE config: %w", err)
 	}
-	return nil
+	return t.Expected.Validate()
 }
 
 // Limits bound what strangers and peers can make an aggregator hold or do. Zero fields take the defaults.

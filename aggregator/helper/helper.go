@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -47,6 +48,7 @@ type Helper struct {
 	engine engineOf
 	closed atomic.Bool
 	ledger watch.Ledger
+	holds  holds
 	wake   chan struct{}
 	wakeUp func()
 }
@@ -155,7 +157,14 @@ func (h *Helper) Step(ctx context.Context) (bool, error) {
 			return worked, err
 		}
 		for _, res := range stored {
-			if err := h.finish(ctx, res); err != nil {
+			err := h.finish(ctx, res)
+			var held *release.Held
+			switch {
+			case errors.As(err, &held):
+				h.hold(res, held)
+				continue
+			case errors.Is(err, store.ErrNotFound): // deleted meanwhile
+			case err != nil:
 				return worked, err
 			}
 			worked = true
@@ -165,7 +174,8 @@ func (h *Helper) Step(ctx context.Context) (bool, error) {
 }
 
 // stored lists the oldest resources that wait for a worker. Those without a body do not: the request that made one is
-// working on it, or died with the process and will be sent again; however many there are, they do not hide the others.
+// working on it, or died with the process and will be sent again. Nor do those that are held. However many there are, they
+// do not hide the others.
 func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource, error) {
 	for n := batchOfJobs; ; n *= 4 {
 		pending, err := h.store.PendingResources(ctx, kind, n)
@@ -173,7 +183,7 @@ func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource
 			return nil, err
 		}
 		full := len(pending) == n
-		pending = slices.DeleteFunc(pending, func(r *store.Resource) bool { return r.Body == nil })
+		pending = slices.DeleteFunc(pending, func(r *store.Resource) bool { return r.Body == nil || h.holds.has(r.ID) })
 		if len(pending) > 0 || !full {
 			return pending, nil
 		}

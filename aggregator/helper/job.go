@@ -137,6 +137,9 @@ func (h *Helper) answer(r *edge.Request, res *store.Resource, status int, m dap.
 	case store.Ready:
 		return r.Reply(status, m, res.Response)
 	}
+	if h.holds.has(res.ID) {
+		return r.Empty(status, holdPoll)
+	}
 	return r.Empty(status, h.opt.Poll)
 }
 
@@ -298,6 +301,7 @@ func (h *Helper) deleteOf(kind store.Kind) edge.Handler {
 		if err := h.store.Delete(r.Context(), kind, r.Task.ID, res.ID); err != nil {
 			return err
 		}
+		h.holds.drop(res.ID)
 		return r.Empty(http.StatusNoContent, 0)
 	}
 }

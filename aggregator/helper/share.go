@@ -49,21 +49,44 @@ func (h *Helper) postShare(r *edge.Request) error {
 		return err
 	}
 	if res.State == store.Pending && res.Body == nil { // see postJob
-		if res.Response, err = h.release(r.Context(), res, r.Task, req, sel); err != nil {
-			if p := refusal(err); p != nil {
-				// Nothing was closed: let the same bytes try again, once the leader and we agree.
-				if err := h.store.Delete(r.Context(), store.KindShare, r.Task.ID, res.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
-					return err
-				}
-				return p
+		var held *release.Held
+		res.Response, err = h.release(r.Context(), res, r.Task, req, sel)
+		switch p := refusal(err); {
+		case err == nil:
+			res.State = store.Ready
+		case errors.Is(err, store.ErrNotFound):
+			return edge.Later("the same request was answered at the same time", h.opt.Poll)
+		case errors.As(err, &held):
+			// Stored with its bytes, so that a later life releases it if more is expected then.
+			if err := h.drop(r.Context(), res); err != nil {
+				return err
 			}
+			if res, _, err = h.store.Create(r.Context(), store.KindShare, r.Task.ID, body, true, &sel, h.opt.Clock.Now()); err != nil {
+				return err
+			}
+			h.hold(res, held)
+		case p != nil:
+			// Nothing was closed: let the same bytes try again, once the leader and we agree.
+			if err := h.drop(r.Context(), res); err != nil {
+				return err
+			}
+			return p
+		default:
 			return err
 		}
-		res.State = store.Ready
 	}
 	h.wakeUp()
 	r.SetLocation(dap.AggregateSharesResource, res.ID, "")
 	return h.answer(r, res, http.StatusCreated, dap.MediaAggregateShare)
+}
+
+// drop forgets a request for a share that closed nothing.
+func (h *Helper) drop(ctx context.Context, res *store.Resource) error {
+	err := h.store.Delete(ctx, store.KindShare, res.Task, res.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // release checks count, checksum and size, closes the batch and stores our share, in one transaction.
@@ -100,8 +123,6 @@ func refusal(err error) *edge.Error {
 		return edge.Refuse(dap.ProblemInvalidBatchSize, "the batch is below the minimum size")
 	case errors.Is(err, store.ErrMismatch):
 		return edge.Refuse(dap.ProblemBatchMismatch, "report count or checksum differ from the helper's")
-	case errors.Is(err, store.ErrNotFound):
-		return edge.Refuse(dap.ProblemBatchInvalid, "no such batch")
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 		if err != nil {
 			return nil, err
 		}
+		st.Held = h.holds.of(id)
 		s.Tasks = append(s.Tasks, *st)
 	}
 	return s, nil
@@ -43,7 +44,7 @@ func (h *Helper) progress(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(status.Peer{Done: st.Done, Total: st.Total})
+	body, err := json.Marshal(status.Peer{Done: st.Done, Total: st.Total, Held: len(h.holds.of(r.Task.ID))})
 	if err != nil {
 		return err
 	}

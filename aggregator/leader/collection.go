@@ -48,6 +48,9 @@ func (l *Leader) answer(r *edge.Request, res *store.Resource, status int) error 
 	case store.Ready:
 		return r.Reply(status, dap.MediaCollectionJobResp, res.Response)
 	}
+	if l.notes.get(res.ID).held != nil {
+		return r.Empty(status, holdPoll)
+	}
 	return r.Empty(status, l.opt.Poll)
 }
 

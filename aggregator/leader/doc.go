@@ -18,7 +18,8 @@
 // A collection waits until its batch has the minimum of verified reports; then uploads to it are refused
 // (batch_collected), what was acknowledged is finished, the batch is frozen, the helper asked for its share, and ours
 // released with it. Each step survives a crash. A refusal by the helper ends the collection with its problem and leaves the
-// batch as it was.
+// batch as it was. A frozen batch with far more reports than the task expects ([aggregator.Expectation]) is held: it waits
+// for the operator, and the collector with it. The helper decides the same for itself.
 //
 // # Workers
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -74,6 +75,10 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 			return done, err
 		}
 	}
+	if held := release.Holds(t, frozen.Count, frozen.Span); held != nil {
+		l.hold(t, n, held)
+		return false, nil
+	}
 	share, err := l.askHelper(ctx, t, res, frozen, n)
 	var refused *peer.Refused
 	if errors.As(err, &refused) && refused.Definite() {
@@ -104,6 +109,18 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	l.removeDead()
 	l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobDone)
 	return true, l.opt.Failpoints.Hit(FailAfterRelease)
+}
+
+// holdPoll is how often a held batch is looked at, and how long the collector is told to wait: an operator has to act.
+const holdPoll = time.Minute
+
+// hold leaves a frozen batch as it is and raises the alarm, once in a life: what is expected changes with a restart only.
+func (l *Leader) hold(t *task.Task, n *note, held *release.Held) {
+	if n.held == nil {
+		l.opt.Log.Error("a batch is held", "task", t.ID, "why", held.Why())
+		l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobHeld)
+	}
+	n.held, n.why, n.next = &held.Held, held.Why(), l.opt.Clock.Now().Add(holdPoll)
 }
 
 // freeze fixes the batch, or notes what it waits for and returns nil.
@@ -219,6 +236,7 @@ type note struct {
 	attempts int
 	next     time.Time // not before
 	location string    // of the helper's deferred share
+	held     *status.Held
 }
 
 // notes are by resource id. Safe for concurrent use.

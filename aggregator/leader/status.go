@@ -44,7 +44,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		if err != nil {
 			return nil, err
 		}
-		st.Collections = waits[id]
+		st.Collections, st.Held = waits[id].waits, waits[id].held
 		st.ReportsPerSec = l.rates.of(id, now)
 		if left := st.Total - min(st.Done, st.Total); left > 0 && st.ReportsPerSec > 0 {
 			st.SecondsLeft = float64(left) / st.ReportsPerSec
@@ -64,13 +64,19 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 
 func compareTasks(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) }
 
-// waits lists the collections that are not ready, by task.
-func (l *Leader) waits(ctx context.Context) (map[dap.TaskID][]status.Wait, error) {
+// pendings are the collections of one task that are not ready, and the batches among theirs that are held.
+type pendings struct {
+	waits []status.Wait
+	held  []status.Held
+}
+
+// waits lists what is not ready, by task.
+func (l *Leader) waits(ctx context.Context) (map[dap.TaskID]pendings, error) {
 	pending, err := l.store.PendingResources(ctx, store.KindCollection, batchOfCollections)
 	if err != nil {
 		return nil, err
 	}
-	m := make(map[dap.TaskID][]status.Wait)
+	m := make(map[dap.TaskID]pendings)
 	for _, res := range pending {
 		n := l.notes.get(res.ID)
 		w := status.Wait{Frozen: res.Frozen != nil, Why: n.why, Next: n.next}
@@ -80,7 +86,12 @@ func (l *Leader) waits(ctx context.Context) (map[dap.TaskID][]status.Wait, error
 		if req, err := dap.ReadCollectionJobReq(res.Body); err == nil {
 			w.Start, w.Duration = uint64(req.Query.Interval.Start), uint64(req.Query.Interval.Duration)
 		}
-		m[res.Task] = append(m[res.Task], w)
+		p := m[res.Task]
+		p.waits = append(p.waits, w)
+		if n.held != nil {
+			p.held = append(p.held, *n.held)
+		}
+		m[res.Task] = p
 	}
 	return m, nil
 }

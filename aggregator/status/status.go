@@ -39,6 +39,7 @@ type Task struct {
 	Batches        []Batch `json:"batches,omitempty"`
 	Collections    []Wait  `json:"collections,omitempty"` // collection jobs that wait, at the leader
 	Stuck          []Stuck `json:"stuck,omitempty"`
+	Held           []Held  `json:"held,omitempty"`     // an alarm: batches with too many reports to be honest
 	ReportsPerSec  float64 `json:"reports_per_second"` // verified lately
 	SecondsLeft    float64 `json:"seconds_left,omitempty"`
 	Done           uint64  `json:"done"`  // reports finished here: aggregated or rejected
@@ -84,10 +85,30 @@ type Stuck struct {
 	Next        time.Time `json:"next,omitzero"`
 }
 
+// Held is a batch that is not released because far more reports came than are expected.
+type Held struct {
+	Start    uint64  `json:"start"` // of the reports' times, in units of the time precision
+	Duration uint64  `json:"duration"`
+	Reports  uint64  `json:"reports"`
+	Expected uint64  `json:"expected"`                      // at most, in that time, dummies included
+	Epsilon  float64 `json:"half_honest_epsilon,omitempty"` // left to the others if half of a batch is an attacker's; 0: not known
+	Delta    float64 `json:"half_honest_delta,omitempty"`
+}
+
+// Why is the reason in words.
+func (h Held) Why() string {
+	left := "what is left if an attacker sent half of a batch is not known"
+	if h.Epsilon > 0 {
+		left = fmt.Sprintf("if an attacker sent half of a batch, the others are left with epsilon %.4g at delta %.3g", h.Epsilon, h.Delta)
+	}
+	return fmt.Sprintf("a batch of %d reports is held, more than twice the %d expected; %s", h.Reports, h.Expected, left)
+}
+
 // Peer is how far the helper is.
 type Peer struct {
 	Done  uint64 `json:"done"`
 	Total uint64 `json:"total"`
+	Held  int    `json:"held,omitempty"` // batches that it holds
 }
 
 // Handler serves what get returns, for a local listener.
@@ -121,6 +142,13 @@ type Reason struct {
 func Why(t *Task) []Reason {
 	var rs []Reason
 	add := func(do, format string, a ...any) { rs = append(rs, Reason{fmt.Sprintf(format, a...), do}) }
+	for _, h := range t.Held {
+		add("find out who sent them; to release the batch, raise what this aggregator expects in its configuration and start it again",
+			"%s", h.Why())
+	}
+	if t.Peer != nil && t.Peer.Held > 0 {
+		add("ask the helper's operator, whose status says why", "the helper holds batches with too many reports (%d)", t.Peer.Held)
+	}
 	for _, s := range t.Stuck {
 		if s.Quarantined {
 			add("read the reason; the reports count as rejected, and the batch may differ from the helper's",

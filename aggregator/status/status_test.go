@@ -28,6 +28,10 @@ func TestWhy(t *testing.T) {
 			"4 reports were set aside: y", "read the reason"},
 		"failing": {status.Task{Stuck: []status.Stuck{{Reports: 9, Attempts: 3, Why: "helper refused: about:blank (status 401)"}}},
 			"9 reports failed 3 times", "token"},
+		"held": {status.Task{Held: []status.Held{{Reports: 30, Expected: 14, Epsilon: 0.5, Delta: 1e-6}}},
+			"30 reports is held, more than twice the 14 expected; if an attacker sent half of a batch, the others are left with epsilon 0.5 at delta 1e-06",
+			"raise what this aggregator expects"},
+		"held by the helper": {status.Task{Peer: &status.Peer{Held: 2}}, "the helper holds batches with too many reports (2)", "helper's operator"},
 		"collected": {status.Task{MinBatch: 10, Total: 10, Batches: []status.Batch{{State: "closed", Verified: 10}},
 			Counts: status.Counts{Acknowledged: 10, Collected: 10}}, "", ""},
 	} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/vdaf"
@@ -34,7 +35,7 @@ type Request struct {
 
 // Once draws noise, and closes the batch with the answer in one transaction; a resource that was answered before gets the
 // same bytes again and the new draw is dropped. Errors are the store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that
-// nothing was closed.
+// nothing was closed, and so does [*Held].
 //
 // Step 12 of one report: from a batch that no commit can enter any more, to a noised share sealed to the collector.
 func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
@@ -46,6 +47,9 @@ func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
 		Selection: r.Selection, Count: r.Count, Checksum: r.Checksum,
 		Debit: Describe(r.Task.Noise),
 		Build: func(sum *vdaf.AggShare, frozen store.Frozen) ([]byte, error) {
+			if held := Holds(r.Task, frozen.Count, frozen.Span); held != nil {
+				return nil, held
+			}
 			if err := sum.AddSigned(draw); err != nil {
 				return nil, fmt.Errorf("release: add noise: %w", err)
 			}
@@ -58,6 +62,22 @@ func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
 			return r.Finish(dap.HpkeCiphertext{ConfigID: r.Task.CollectorID, Enc: enc, Payload: payload}, frozen)
 		},
 	})
+}
+
+// Held is a batch that has too many reports to be honest: it is not released while this much is expected.
+type Held struct{ status.Held }
+
+func (h *Held) Error() string { return h.Why() }
+
+// Holds is nil unless a batch of that task has too many reports for the time that they span.
+func Holds(t *task.Task, reports uint64, span dap.Interval) *Held {
+	if !t.Expected.Holds(reports, span) {
+		return nil
+	}
+	return &Held{status.Held{
+		Start: uint64(span.Start), Duration: uint64(span.Duration), Reports: reports, Expected: t.Expected.Of(span),
+		Epsilon: t.Expected.HalfHonestEpsilon, Delta: t.Expected.HalfHonestDelta,
+	}}
 }
 
 // Describe names a mechanism and its parameters, exactly, for the ledger.

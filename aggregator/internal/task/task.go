@@ -31,6 +31,7 @@ type Task struct {
 	CollectorID  uint8
 	CollectorKey *sealed.PublicKey
 	Noise        noise.Sampler
+	Expected     aggregator.Expectation
 	Helper       *url.URL // routing copy
 	Block        int      // reports that one worker verifies at a time
 	states       sync.Pool
@@ -75,7 +76,7 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 		Peer: NewToken(t.PeerToken), PeerSecret: t.PeerToken,
 		Collector: NewToken(t.CollectorToken), Upload: NewToken(t.UploadToken),
 		CollectorID: t.CollectorHPKE.ID, CollectorKey: key,
-		Noise: t.Noise, Helper: helper,
+		Noise: t.Noise, Helper: helper, Expected: t.Expected,
 	}
 	if w.Noise == nil {
 		w.Noise = noise.Zero{}
