@@ -59,6 +59,17 @@ type Task struct {
 	CollectorToken service.Secret `toml:"collector_token"`
 	// CollectorHPKE is the collector's public key. Required.
 	CollectorHPKE service.Path `toml:"collector_hpke"`
+	// Expected is how many reports may come; batches with more than twice as many are held. Optional.
+	Expected Expected `toml:"expected"`
+}
+
+// Expected is aggregator.Expectation as an operator writes it. It is each aggregator's own: the recipe does not bind it, so
+// that raising it can release a batch.
+type Expected struct {
+	// Reports come at most in each Units of the recipe's time precision, dummies included. Zero holds no batch.
+	Reports uint64 `toml:"reports"`
+	// Units zero means that each batch may have Reports, whatever time it spans.
+	Units uint64 `toml:"units"`
 }
 
 // A VerifyKey is a file of 64 hexadecimal digits and the id under which both aggregators know it.
@@ -136,6 +147,8 @@ func (a *Aggregator) Validate() error {
 			return fmt.Errorf("tasks[%d].peer_token: required", i)
 		case t.CollectorToken == "" && a.Role == dap.RoleLeader:
 			return fmt.Errorf("tasks[%d].collector_token: required at the leader", i)
+		case t.Expected.Units > 0 && t.Expected.Reports == 0:
+			return fmt.Errorf("tasks[%d].expected.units: means nothing without expected.reports", i)
 		case t.CollectorHPKE == "":
 			return fmt.Errorf("tasks[%d].collector_hpke: required", i)
 		}
@@ -249,10 +262,33 @@ func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
 	if out.Noise, err = recipe.Sampler(r.Noise); err != nil {
 		return out, nil, fmt.Errorf("recipe: noise: %w", err)
 	}
+	out.Expected = aggregator.Expectation{Reports: t.Expected.Reports, Units: t.Expected.Units}
+	if t.Expected.Reports > 0 {
+		half, err := halfHonest(r)
+		if err != nil {
+			return out, nil, fmt.Errorf("recipe: %w", err)
+		}
+		out.Expected.HalfHonestEpsilon, out.Expected.HalfHonestDelta = half.Epsilon, half.Delta
+	}
 	if err := out.Validate(role); err != nil {
 		return out, nil, err
 	}
 	return out, r, nil
+}
+
+// halfHonest is what one batch leaves to an honest person if an attacker sent half of it: all that it promises where
+// nothing but the servers' noise protects, for which it does not matter who else takes part; otherwise zero, not known.
+func halfHonest(r *recipe.Recipe) (recipe.Loss, error) {
+	_, everybody := r.Participation.(recipe.Always)
+	_, raw := r.Randomizer.(recipe.NoRandomizer)
+	if !everybody || !raw {
+		return recipe.Loss{}, nil
+	}
+	g, err := r.Guarantee()
+	if err != nil || !g.PerRound.Finite() {
+		return recipe.Loss{}, err
+	}
+	return g.PerRound, nil
 }
 
 // ReadRecipe reads and validates a recipe file, and returns its bytes too. Its guarantee holds, or it is an error.

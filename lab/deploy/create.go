@@ -164,6 +164,8 @@ peer_token = "secrets/peer.token"
 collector_token = "secrets/collector.token"
 collector_hpke = "collector.hpke"
 verify_keys = [{ id = 1, file = "secrets/verify.key" }]
+# Hold batches with more than twice as many reports as are expected:
+# expected = { reports = 5000, units = 24 } # in 24 units of the recipe's time precision
 `
 
 const helperConfig = `# The helper: starling serve helper helper.toml
@@ -182,6 +184,8 @@ recipe = "recipe.starling"
 peer_token = "secrets/peer.token"
 collector_hpke = "collector.hpke"
 verify_keys = [{ id = 1, file = "secrets/verify.key" }]
+# Hold batches with more than twice as many reports as are expected:
+# expected = { reports = 5000, units = 24 } # in 24 units of the recipe's time precision
 `
 
 const collectorConfig = `# The collector: starling collect collector.toml

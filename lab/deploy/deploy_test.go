@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
@@ -139,6 +140,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"plain HTTP", `[public]` + "\n" + `address = "127.0.0.1`, `[public]` + "\n" + `address = "0.0.0.0`, "public: address"},
 		{"open local listener", `for the operator alone` + "\n" + `address = "127.0.0.1`, `x` + "\n" + `address = "0.0.0.0`, "local.address"},
 		{"limit", `data = "leader"`, "data = \"leader\"\nlimits = { workers = -1 }", "limits"},
+		{"units alone", `# expected = { reports = 5000, units = 24 }`, "expected = { units = 24 }", "expected.units"},
 		{"log level", `data = "leader"`, "data = \"leader\"\nlog = { level = \"chatty\" }", "chatty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -204,6 +206,34 @@ func TestCheckRefuses(t *testing.T) {
 				t.Errorf("got %v, want something about %s", err, c.want)
 			}
 		})
+	}
+}
+
+// TestExpected: an aggregator holds batches by its own configuration, and knows what is left of the recipe's guarantee.
+func TestExpected(t *testing.T) {
+	for _, role := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+		dir, _ := create(t, dap.TimeInterval)
+		m, err := load(t, dir, role).read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.tasks[0].Expected; got != (aggregator.Expectation{}) {
+			t.Errorf("%v expects %+v without being told", role, got)
+		}
+		edit(t, filepath.Join(dir, role.String()+".toml"), "# expected = {", "expected = {")
+		if m, err = load(t, dir, role).read(); err != nil {
+			t.Fatal(err)
+		}
+		g, err := m.recipes[0].Guarantee()
+		if err != nil || !g.Finite() {
+			t.Fatalf("the recipe gives %v, %v", g, err)
+		}
+		want := aggregator.Expectation{
+			Reports: 5000, Units: 24, HalfHonestEpsilon: g.PerRound.Epsilon, HalfHonestDelta: g.PerRound.Delta,
+		}
+		if got := m.tasks[0].Expected; got != want {
+			t.Errorf("%v expects %+v, want %+v", role, got, want)
+		}
 	}
 }
 
