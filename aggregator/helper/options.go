@@ -18,7 +18,8 @@ const (
 	// Never: the answer to a request is the result. The default.
 	Never Deferred = iota
 	// Always: requests are stored and answered by a worker; the leader polls. For helpers behind proxies that cut long
-	// requests.
+	// requests. The database forgets a request with its last step, but its file may hold the bytes, which are the clients'
+	// sealed shares, until SQLite writes over them.
 	Always
 )
 
