@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -378,6 +379,50 @@ func TestRunningServices(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestLeaderKeepsItsLeaseWhileItAsks: a job whose verification took most of its lease is not claimed by another worker
+// while the helper is asked.
+func TestLeaderKeepsItsLeaseWhileItAsks(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		p := newPair(t, setup{leader: func(o *leader.Options) { o.HelperTimeout, o.Lease = 20*time.Second, time.Minute }})
+		requests, fail := 0, again
+		p.between(func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests++
+				if fail {
+					fail = false
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				p.clock.advance(15 * time.Second)
+				if requests < 5 {
+					if worked, err := p.leader.Step(context.Background()); worked || err != nil {
+						t.Errorf("another worker took the job: %v, %v", worked, err)
+					}
+				}
+				next.ServeHTTP(w, r)
+			})
+		})
+		p.accept(p.reports(12)...)
+		if again {
+			p.step()
+			p.clock.advance(time.Hour)
+		}
+		var slow sync.Once
+		p.leaderFS.Inject(func(op disktest.Op, name string) error {
+			if op == disktest.OpOpen && strings.HasSuffix(name, ".seg") {
+				slow.Do(func() { p.clock.advance(50 * time.Second) }) // in the verification
+			}
+			return nil
+		})
+		before := requests
+		p.step()
+		if requests != before+1 {
+			t.Errorf("again %v: %d requests", again, requests-before)
+		}
+		p.settled(12, nil)
 	}
 }
 

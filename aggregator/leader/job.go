@@ -211,8 +211,12 @@ func (l *Leader) send(ctx context.Context, w *work, body []byte) ([]byte, error)
 			return nil, &quarantine{dap.ReportDropped, "the request cannot be built again: keys or configuration have changed"}
 		}
 		sent.Location = w.Sent.Location
-	} else if err := l.save(ctx, w, sent); err != nil {
-		return nil, err
+	}
+	// Verification may have used up much of the lease; asking the helper gets one of its own.
+	if w.Sent == nil || w.Lease.Expires.Sub(l.opt.Clock.Now()) < l.opt.HelperTimeout+l.opt.Patience {
+		if err := l.save(ctx, w, sent); err != nil {
+			return nil, err
+		}
 	}
 	if err := l.opt.Failpoints.Hit(FailBeforeSend); err != nil {
 		return nil, err
@@ -248,7 +252,7 @@ func (l *Leader) send(ctx context.Context, w *work, body []byte) ([]byte, error)
 
 func (l *Leader) save(ctx context.Context, w *work, sent *store.Sent) error {
 	s := *sent
-	if err := l.store.SaveSent(ctx, w.SegmentJob, &s); err != nil {
+	if err := l.store.SaveSent(ctx, w.SegmentJob, &s, l.opt.Clock.Now().Add(l.opt.Lease)); err != nil {
 		return err
 	}
 	w.Sent = &s

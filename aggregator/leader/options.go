@@ -30,8 +30,8 @@ type Options struct {
 	// Patience is how long a worker keeps a verified job in memory while the helper defers its answer; after that the job
 	// is given back and computed again. Default 20 s; negative gives it back at once.
 	Patience time.Duration
-	// Lease is how long a claimed job belongs to its worker; default 5 minutes. It has to cover HelperTimeout, Patience
-	// and the verification of one segment.
+	// Lease is how long a claimed job belongs to its worker, once for the verification of one segment and once more for
+	// asking the helper; default 5 minutes. It has to cover HelperTimeout and Patience.
 	Lease time.Duration
 	// Latency is how long an acknowledged report may wait for company before it is cut into a segment; default 250 ms.
 	Latency time.Duration

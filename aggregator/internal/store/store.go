@@ -201,9 +201,9 @@ type Store interface {
 	// back-off is over. Leader-selected: each is assigned, for good, to the oldest open batch whose verified and
 	// assigned reports are below the minimum, or to a new batch with an id from crypto/rand.
 	ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int) ([]*SegmentJob, error)
-	// SaveSent records what is about to be sent, before the first byte leaves. Again with the same Digest is harmless;
-	// with another it is an error.
-	SaveSent(ctx context.Context, j *SegmentJob, s *Sent) error
+	// SaveSent records what is about to be sent, before the first byte leaves, and extends the lease to expires if that is
+	// later. Again with the same Digest is harmless; with another it is an error.
+	SaveSent(ctx context.Context, j *SegmentJob, s *Sent, expires time.Time) error
 	// RetrySegment gives the claim back, to be claimed again after the given time.
 	RetrySegment(ctx context.Context, j *SegmentJob, after time.Time, why string) error
 	// Quarantine sets a segment aside that can neither be finished nor retried; its reports count as rejected with code.

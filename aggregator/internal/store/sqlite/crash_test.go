@@ -146,7 +146,7 @@ func (s *story) work(ctx context.Context, st store.Store, mem *disktest.Mem) err
 		}
 		for _, j := range jobs {
 			sent := &store.Sent{Accepted: make([]byte, (j.Segment.Count+7)/8), Digest: j.Segment.Sum}
-			if err := st.SaveSent(ctx, j, sent); err != nil {
+			if err := st.SaveSent(ctx, j, sent, storetest.Epoch.Add(time.Minute)); err != nil {
 				return err
 			}
 			seg, err := segment.Open(mem, j.Segment)

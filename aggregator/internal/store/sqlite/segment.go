@@ -271,11 +271,11 @@ func fence(tx *database.Tx, j *store.SegmentJob) (l leased, err error) {
 }
 
 // SaveSent implements [store.Store].
-func (s *Store) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.Sent) error {
+func (s *Store) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.Sent, expires time.Time) error {
 	if n := (j.Segment.Count + 7) / 8; len(sent.Accepted) != n {
 		return fmt.Errorf("store: save-sent: bitmap of %d bytes, want %d", len(sent.Accepted), n)
 	}
-	return s.update(ctx, "save-sent", func(tx *database.Tx) error {
+	err := s.update(ctx, "save-sent", func(tx *database.Tx) error {
 		l, err := fence(tx, j)
 		if err != nil {
 			return err
@@ -289,9 +289,13 @@ func (s *Store) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.S
 				location = l.location
 			}
 		}
-		_, err = tx.Exec("save-sent", l.id, sent.Digest[:], sent.Accepted, location)
+		_, err = tx.Exec("save-sent", l.id, sent.Digest[:], sent.Accepted, location, expires.UnixNano())
 		return err
 	})
+	if err == nil && expires.After(j.Lease.Expires) {
+		j.Lease.Expires = expires
+	}
+	return err
 }
 
 // RetrySegment implements [store.Store].

@@ -220,12 +220,24 @@ func testLeasesFence(t *testing.T, h Harness) {
 	if more := w.Claim(5); len(more) != 0 {
 		t.Fatalf("claimed twice: %+v", more)
 	}
+	// Sending extends the lease, and never shortens it.
+	sent := &store.Sent{Accepted: []byte{63}, Digest: [32]byte{1}}
+	later := w.Now.Add(90 * time.Second)
+	w.ok(w.Store.SaveSent(ctx, old[0], sent, later))
+	w.ok(w.Store.SaveSent(ctx, old[0], sent, w.Now))
+	if !old[0].Lease.Expires.Equal(later) {
+		t.Errorf("the lease expires at %v, want %v", old[0].Lease.Expires, later)
+	}
 	w.Now = w.Now.Add(time.Minute)
+	if more := w.Claim(5); len(more) != 0 {
+		t.Fatalf("claimed while the lease was extended: %+v", more)
+	}
+	w.Now = later
 	fresh := w.Claim(5)
 	if len(fresh) != 1 || fresh[0].Lease.Attempts != 2 || fresh[0].Lease.Token == old[0].Lease.Token {
 		t.Fatalf("claimed after the lease ran out: %+v", fresh)
 	}
-	w.is(w.Store.SaveSent(ctx, old[0], &store.Sent{Accepted: []byte{1}}), store.ErrStaleLease)
+	w.is(w.Store.SaveSent(ctx, old[0], &store.Sent{Accepted: []byte{1}}, w.Now), store.ErrStaleLease)
 	w.is(w.Store.RetrySegment(ctx, old[0], w.Now, "x"), store.ErrStaleLease)
 	w.is(w.Store.Quarantine(ctx, old[0], dap.InvalidMessage, "x"), store.ErrStaleLease)
 	w.is(w.Store.CommitSegment(ctx, old[0], w.CommitOf(task, old[0])), store.ErrStaleLease)
@@ -270,14 +282,14 @@ func testSentIsFixed(t *testing.T, h Harness) {
 		t.Fatal("sent before it was")
 	}
 	sent := &store.Sent{Accepted: []byte{0b101}, Digest: [32]byte{7}}
-	if err := w.Store.SaveSent(ctx, job, &store.Sent{Accepted: []byte{1, 1}}); err == nil {
+	if err := w.Store.SaveSent(ctx, job, &store.Sent{Accepted: []byte{1, 1}}, w.Now); err == nil {
 		t.Fatal("a bitmap of the wrong length passed")
 	}
-	w.ok(w.Store.SaveSent(ctx, job, sent))
-	w.ok(w.Store.SaveSent(ctx, job, sent))
-	w.ok(w.Store.SaveSent(ctx, job, &store.Sent{Accepted: sent.Accepted, Digest: sent.Digest, Location: "/x/1"}))
-	w.ok(w.Store.SaveSent(ctx, job, sent)) // forgets no location
-	w.is(w.Store.SaveSent(ctx, job, &store.Sent{Accepted: []byte{1}, Digest: [32]byte{8}}), store.ErrDifferent)
+	w.ok(w.Store.SaveSent(ctx, job, sent, w.Now))
+	w.ok(w.Store.SaveSent(ctx, job, sent, w.Now))
+	w.ok(w.Store.SaveSent(ctx, job, &store.Sent{Accepted: sent.Accepted, Digest: sent.Digest, Location: "/x/1"}, w.Now))
+	w.ok(w.Store.SaveSent(ctx, job, sent, w.Now)) // forgets no location
+	w.is(w.Store.SaveSent(ctx, job, &store.Sent{Accepted: []byte{1}, Digest: [32]byte{8}}, w.Now), store.ErrDifferent)
 	w.Now = w.Now.Add(time.Hour)
 	got := w.Claim(1)[0].Sent
 	if got == nil || got.Digest != sent.Digest || got.Location != "/x/1" || !slices.Equal(got.Accepted, sent.Accepted) {

@@ -39,7 +39,7 @@ SELECT id, task, reports, batch, sent_digest, sent_location FROM segment
 WHERE name = ?1 AND state = 0 AND lease_token = ?2
 
 -- name: save-sent
-UPDATE segment SET sent_digest = ?2, sent_accepted = ?3, sent_location = ?4 WHERE id = ?1
+UPDATE segment SET sent_digest = ?2, sent_accepted = ?3, sent_location = ?4, lease_expires = max(lease_expires, ?5) WHERE id = ?1
 
 -- name: retry-segment
 UPDATE segment SET lease_token = NULL, lease_expires = NULL, not_before = ?2, why = ?3 WHERE id = ?1
