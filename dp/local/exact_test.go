@@ -198,11 +198,16 @@ func TestDraws(t *testing.T) {
 			if got := word(last, 0).uniform(n); got != v {
 				t.Errorf("n = %d: last word of %d gives %d", n, v, got)
 			}
-			if last != math.MaxUint64 {
-				// Either the next outcome or thrown away: then the second word decides.
-				if got := word(last+1, math.MaxUint64).uniform(n); got == v && v != n-1 {
-					t.Errorf("n = %d: outcome %d has too many words", n, v)
-				}
+			// The words around them are of other outcomes, or thrown away: then the second word decides.
+			other := uint64(math.MaxUint64) // gives n-1
+			if v == n-1 {
+				other = (reject + n - 1) / n // gives 0
+			}
+			if last != math.MaxUint64 && word(last+1, other).uniform(n) == v {
+				t.Errorf("n = %d: outcome %d has a word too many at its end", n, v)
+			}
+			if first.Sign() > 0 && word(first.Uint64()-1, other).uniform(n) == v {
+				t.Errorf("n = %d: outcome %d has a word too many at its start", n, v)
 			}
 		}
 	}
@@ -534,6 +539,90 @@ func TestRandomGroupLaw(t *testing.T) {
 		k := float64(c.groups)
 		near(t, "randomized group: alpha", k*r.Variance(1/k, 1.7),
 			RandomGroupAlpha(c.m, c.groups, r.gamma.lie.float(), r.omega.lie.float(), 1.7), 1e-9)
+	}
+}
+
+// mixed is the law of an answer whose value has its group's law.
+func mixed(values []int, weights []float64, of func(value int) law) law {
+	out := law{}
+	for i, v := range values {
+		w := new(big.Rat).SetFloat64(weights[i])
+		for key, p := range of(v) {
+			if out[key] == nil {
+				out[key] = new(big.Rat)
+			}
+			out[key].Add(out[key], new(big.Rat).Mul(w, p))
+		}
+	}
+	return out
+}
+
+// What hides the group for known laws of the values: the worst answer of every table, and of the randomized group.
+func TestGroupEpsilon(t *testing.T) {
+	for _, laws := range [][][]float64{{{.0625, .9375}, {.5, .5}}, {{.25, .75}, {.75, .25}, {.5, .5}},
+		{{.125, .25, .5, .125}, {.25, .25, .25, .25}}} {
+		groups, m := len(laws), len(laws[0])/2
+		values := valuesOf(m)
+		worst := func(of []law) (ratio float64) {
+			for g, a := range of {
+				for h, b := range of {
+					for key := range a {
+						if g != h {
+							f, _ := new(big.Rat).Quo(a[key], b[key]).Float64()
+							ratio = max(ratio, math.Log(f))
+						}
+					}
+				}
+			}
+			return ratio
+		}
+
+		const lambda, gamma, omega = .25, .375, .03125
+		q := must(NewQuestion(groups, m, lambda))(t)
+		found := 0.0
+		for seed := range 60 {
+			var of []law
+			for g := range groups {
+				of = append(of, mixed(values, laws[g], func(v int) law {
+					return lawOf(t, q, []draw{coin(q.response.lie), die(2*m - 1)}, func(q *Question) any {
+						return must(q.Randomize([32]byte{byte(seed)}, g, v))(t)
+					})
+				}))
+			}
+			found = max(found, worst(of))
+		}
+		near(t, "question", must(QuestionEpsilon(laws, lambda))(t), found, 1e-9)
+
+		r := must(NewRandomGroup(groups, m, gamma, omega))(t)
+		script := []draw{coin(r.gamma.lie), die(groups - 1), coin(r.omega.lie), die(2*m - 1), die(2 * m)}
+		var of []law
+		for g := range groups {
+			of = append(of, mixed(values, laws[g], func(v int) law {
+				return lawOf(t, r, script, func(r *RandomGroup) any {
+					a, b, err := r.Randomize(g, v)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return []int{a, b}
+				})
+			}))
+		}
+		near(t, "randomized group", must(RandomGroupEpsilon(laws, gamma, omega))(t), worst(of), 1e-9)
+	}
+	certain := [][]float64{{0, 1}, {.5, .5}}
+	for name, e := range map[string]float64{
+		"question":             must(QuestionEpsilon(certain, 0))(t),
+		"group, all truth":     must(RandomGroupEpsilon(certain, 0, .1))(t),
+		"group, true value":    must(RandomGroupEpsilon(certain, .1, 0))(t),
+		"group, all true":      must(RandomGroupEpsilon(certain, 0, 0))(t),
+		"randomizer, truthful": must(NewRandomGroup(2, 1, 0, 0))(t).Epsilon(Deletion),
+		"response, truthful":   must(NewResponseLying(2, 0))(t).Epsilon(Deletion),
+		"response":             must(NewResponseLying(2, 0))(t).Epsilon(Replacement),
+		"unknown relation":     must(NewResponse(2, 1))(t).Epsilon(0),
+	} {
+		if !math.IsInf(e, 1) {
+			t.Errorf("%s: epsilon %v, want +Inf", name, e)
+		}
 	}
 }
 

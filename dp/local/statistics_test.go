@@ -353,11 +353,11 @@ func TestGaussianEstimates(t *testing.T) {
 		norm2 += e * e
 	}
 	stated := GaussianOptions{Length: 6, ClipNorm: 3, Units: 1 << 20, Sigma2Num: 100 << 32, Sigma2Den: 1}
-	run := func(seed byte, projected int, sigma2 uint64) float64 {
+	run := func(seed byte, projected int, sigma2 uint64) (worst, said float64) {
 		o := stated
 		o.Sigma2Num = sigma2
 		draws := twinned(must(NewGaussian(o))(t), seed).noise
-		return collect(collections, func(c int, sums []errorSum) {
+		worst = collect(collections, func(c int, sums []errorSum) {
 			o := stated
 			o.Projected = projected
 			binary.LittleEndian.PutUint64(o.Projection[:], uint64(c))
@@ -372,15 +372,22 @@ func TestGaussianEstimates(t *testing.T) {
 			}
 			for j, e := range must(g.Estimate(total, devices))(t) {
 				sums[j].add(e.Value, truth[j], g.Variance(devices, norm2, truth[j]*truth[j]))
+				said += e.Variance / 6 / collections / g.Variance(devices, norm2, 0)
 			}
 		}, 6)
+		return worst, said
 	}
 	for _, projected := range []int{0, 4} {
-		if z := run(40, projected, 100<<32); z > limit {
+		z, said := run(40, projected, 100<<32)
+		if z > limit {
 			t.Errorf("projected to %d: %.1f standard errors off", projected, z)
 		}
+		// The variances that estimates state have the right mean: six standard errors of it are 6 %.
+		if math.Abs(said-1) > .06 {
+			t.Errorf("projected to %d: the stated variance is %v of the true one", projected, said)
+		}
 	}
-	if z := run(41, 0, 121<<32); z <= limit {
+	if z, _ := run(41, 0, 121<<32); z <= limit {
 		t.Errorf("sigma 10 %% off passes, with %.1f standard errors", z)
 	}
 }
