@@ -351,18 +351,6 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-func BenchmarkDiscreteGaussian(b *testing.B) {
-	g, err := NewDiscreteGaussian(1<<40, 1)
-	if err != nil {
-		b.Fatal(err)
-	}
-	dst := make([]int64, 1<<18)
-	for b.Loop() {
-		g.Sample(dst)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(dst)), "ns/draw")
-}
-
 func BenchmarkDiscreteLaplace(b *testing.B) {
 	l, err := NewDiscreteLaplace(1<<20, 1)
 	if err != nil {
