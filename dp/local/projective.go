@@ -262,7 +262,7 @@ func (p *Projective) Variance(held float64) float64 {
 
 // Estimate returns, from how many answers were each point, how many devices held each value. With H the counts, spread
 // over all multiples of each point, its Fourier transform at x is q N(x) - n, where N(x) counts the answers in the
-// hyperplane of x. It is taken exactly, modulo a prime, in about K q^2 log_q K multiplications.
+// hyperplane of x. It is taken exactly, modulo a prime, in about K q log_q K multiplications and q^t words of memory.
 func (p *Projective) Estimate(answers []uint64) ([]Estimate, error) {
 	if uint64(len(answers)) != p.points {
 		return nil, parameter("number of counts", float64(len(answers)), "the number of answers")
@@ -283,7 +283,8 @@ func (p *Projective) Estimate(answers []uint64) ([]Estimate, error) {
 		for m := uint64(1); m < p.q; m++ {
 			at := uint64(0)
 			for _, e := range v {
-				at = at*p.q + e*m%p.q
+				_, e = p.divide(e * m)
+				at = at*p.q + e
 			}
 			table[at] = c
 		}
@@ -306,32 +307,86 @@ func (p *Projective) Estimate(answers []uint64) ([]Estimate, error) {
 	return out, nil
 }
 
-// transform replaces the table by its Fourier transform over the additive group of vectors.
+// transform replaces the table, which is the same at all multiples of a vector, by its Fourier transform over the
+// additive group of vectors. On the way, with some digits transformed (x) and the others not yet (y), it is the same at
+// (x/c, cy) for all c but 0. So only those lines are transformed whose first digit that is not 0 is 1; the others are
+// copies.
 func (p *Projective) transform(table []uint64) {
 	line := make([]uint64, p.q)
-	for _, step := range p.powers[:p.t] {
+	for digit, step := range p.powers[:p.t] {
 		for block := uint64(0); block < uint64(len(table)); block += step * p.q {
 			for i := block; i < block+step; i++ {
-				for b := range line {
-					var hi, lo, at uint64
-					for a := range p.q {
-						h, l := bits.Mul64(table[i+a*step], p.rotation[at])
-						var carry uint64
-						lo, carry = bits.Add64(lo, l, 0)
-						hi, _ = bits.Add64(hi, h, carry)
-						if hi >= 1<<62 {
-							hi %= p.prime // 2^64 hi keeps its residue
-						}
-						if at += uint64(b); at >= p.q {
-							at -= p.q
-						}
-					}
-					line[b] = bits.Rem64(hi, lo, p.prime)
-				}
-				for b, v := range line {
-					table[i+uint64(b)*step] = v
+				if source, _ := p.canonical(i, digit); source == i {
+					p.transformLine(line, table[i:], step)
 				}
 			}
 		}
+		for block := uint64(0); block < uint64(len(table)); block += step * p.q {
+			for i := block; i < block+step; i++ {
+				source, c := p.canonical(i, digit)
+				if source == i {
+					continue
+				}
+				at := uint64(0) // b c
+				for b := range p.q {
+					table[i+b*step] = table[source+at*step]
+					if at += c; at >= p.q {
+						at -= p.q
+					}
+				}
+			}
+		}
+	}
+}
+
+// canonical returns, for the line through index i along a digit, which is 0 in i, the line that has the same numbers and
+// whose first digit that is not 0 is 1, and by what the places on i's line are multiplied there. Digits below are
+// transformed.
+func (p *Projective) canonical(i uint64, digit int) (source, c uint64) {
+	scale := uint64(0) // of the digits transformed; that of the others is its inverse
+	for d, rest := 0, i; rest > 0; d++ {
+		var e uint64
+		rest, e = p.divide(rest)
+		if e == 0 {
+			continue
+		}
+		if scale == 0 {
+			if e == 1 {
+				return i, 1
+			}
+			if scale = p.inverse[e]; d > digit {
+				scale = e
+			}
+		}
+		by := scale
+		if d > digit {
+			by = p.inverse[scale]
+		}
+		_, e = p.divide(e * by)
+		source += e * p.powers[d]
+	}
+	return source, scale
+}
+
+// transformLine replaces the q numbers at multiples of step by their Fourier transform.
+func (p *Projective) transformLine(line, table []uint64, step uint64) {
+	for b := range line {
+		var hi, lo, at uint64
+		for a := range p.q {
+			h, l := bits.Mul64(table[a*step], p.rotation[at])
+			var carry uint64
+			lo, carry = bits.Add64(lo, l, 0)
+			hi, _ = bits.Add64(hi, h, carry)
+			if hi >= 1<<62 {
+				hi %= p.prime // 2^64 hi keeps its residue
+			}
+			if at += uint64(b); at >= p.q {
+				at -= p.q
+			}
+		}
+		line[b] = bits.Rem64(hi, lo, p.prime)
+	}
+	for b, v := range line {
+		table[uint64(b)*step] = v
 	}
 }
