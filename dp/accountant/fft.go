@@ -116,8 +116,9 @@ func (f *fft) root(j int) complex128 {
 }
 
 // fftError bounds the error of a computed coefficient of a transform of length n, in units of the sum of the absolute
-// values that went in: each of the log2(n) + 1 rounds adds at most 8 units in the last place (Higham 2002, section 24.1).
-func fftError(n int) float64 { return 8 * 0x1p-53 * float64(bits.Len(uint(n))+1) }
+// values that went in: each of the log2(n) + 1 rounds adds at most 16 units of rounding, half of them from twiddle factors
+// (Higham 2002, section 24.1; docs/proofs/certificates.md, section 3).
+func fftError(n int) float64 { return 16 * 0x1p-53 * float64(bits.Len(uint(n))+1) }
 
 func conj(z complex128) complex128 { return complex(real(z), -imag(z)) }
 

@@ -1,0 +1,77 @@
+package accountant
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/starling-agg/starling/dp/certificate"
+)
+
+func TestCertify(t *testing.T) {
+	for _, tc := range []struct {
+		e     Event
+		delta float64
+		n     Neighbours
+	}{
+		{gauss(1), 1e-6, AddRemove},
+		{SelfCompose{gauss(5), 40}, 1e-9, ReplaceOne},
+		{sampled(5.1, .02, 2500), 1e-8, AddRemove},
+		{sampled(1, .01, 1000), 1e-5, ZeroOut},
+		{SelfCompose{lap(3), 20}, 1e-6, AddRemove},
+		{SelfCompose{Sampled{lap(1), .1, CountHidden}, 50}, 1e-6, AddRemove},
+		{SelfCompose{RandomizedResponse{.5, 2}, 30}, 1e-6, ReplaceOne},
+		{discrete(100, 1, OneHot()), 1e-8, ReplaceOne},
+		{SelfCompose{discrete(25, 1, Interval(3)), 10}, 1e-7, ZeroOut},
+		{Compose{sampled(2, .05, 50), SelfCompose{lap(20), 5}, ApproxDP{.1, 0}}, 1e-7, AddRemove},
+		{SelfCompose{ApproxDP{.1, 1e-9}, 100}, 1e-6, ReplaceOne},
+		{SelfCompose{RandomizedResponse{1, 3}, 7}, 1e-6, ReplaceOne},
+		{Compose{ZCDP{.1}, SelfCompose{ZCDP{.01}, 5}}, 1e-6, AddRemove},
+		{SelfCompose{discrete(655360*655360, 1, Ball(1000, 65536)), 100}, 1e-6, ZeroOut},
+		{SelfCompose{discrete(1<<40, 1, Vector(100, 1<<10)), 10}, 1e-8, ReplaceOne},
+		{discrete(1, 2, OneHot()), 1e-5, ReplaceOne},
+		{DiscreteGaussian{Sigma2: Rational{200, 3}, Contribution: OneHot(), Honest: 2}, 1e-8, ReplaceOne},
+		{DiscreteLaplace{Rational{10, 1}, Interval(7)}, 1e-6, ReplaceOne},
+		{SelfCompose{DiscreteLaplace{Rational{10, 1}, OneHot()}, 50}, 1e-6, ReplaceOne},
+		{SelfCompose{FixedSample{gauss(3), .05}, 200}, 1e-6, ReplaceOne},
+		{FixedSample{gauss(1), .1}, 1e-6, ReplaceOne},
+		{Sampled{discrete(100, 1, Interval(1)), .1, CountHidden}, 1e-8, AddRemove},
+		{SelfCompose{Sampled{discrete(100, 1, Interval(1)), .1, CountHidden}, 300}, 1e-8, ZeroOut},
+		{SelfCompose{Sampled{RandomizedResponse{2, 2}, .1, CountHidden}, 20}, 1e-6, AddRemove},
+	} {
+		c, err := Certify(tc.e, tc.delta, tc.n)
+		if err != nil {
+			t.Errorf("%+v: %v", tc.e, err)
+			continue
+		}
+		want := epsilon(t, tc.e, tc.delta, tc.n)
+		if c.Epsilon < want.EpsilonLower || c.Epsilon > want.Epsilon*1.01+1e-6 || c.Delta != tc.delta || c.Neighbours != certificate.Neighbours(tc.n) {
+			t.Errorf("%+v: certified (%v, %v), want %v", tc.e, c.Epsilon, c.Delta, want)
+		}
+		// It survives the wire, and stops holding for a little less.
+		b, err := c.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back certificate.Certificate
+		if err := back.UnmarshalBinary(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := back.Check(); err != nil {
+			t.Errorf("%+v: after the wire: %v", tc.e, err)
+		}
+		back.Epsilon = want.EpsilonLower * 0.999
+		var e *certificate.Error
+		if err := back.Check(); !errors.As(err, &e) {
+			t.Errorf("%+v: epsilon below what can be true: %v", tc.e, err)
+		}
+		if len(b) > 30_000 {
+			t.Errorf("%+v: %d bytes", tc.e, len(b))
+		}
+		t.Logf("%d bytes, epsilon %.5f of %.5f", len(b), c.Epsilon, want.Epsilon)
+	}
+	for _, e := range []Event{allocated(1, 1, 10), Sampled{gauss(1), .1, CountPublic}, Compose{ZCDP{.1}, lap(1)}, FixedSample{gauss(1), .1}} {
+		if _, err := Certify(e, 1e-6, AddRemove); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+}
