@@ -5,14 +5,15 @@
 // # Representation
 //
 // A vector of n elements is a []uint64 of n*Limbs() words, each element little-endian and always reduced. Its bytes in
-// little-endian order are the wire encoding, so decoding is a copy and a range check.
+// little-endian order are the wire encoding, so decoding is a copy and a range check. (In Field32 and Field40 a limb holds
+// one element, and only its low 4 or 5 bytes are on the wire.)
 //
 // There are two readings of the same words. A raw element stands for its own value: everything that comes from or
 // goes to the wire is raw. A weight is the Montgomery form x*R of what it stands for. [Field.Mul] computes a*b/R, so
 //
 //	raw * weight = raw,  weight * weight = weight,  raw * raw = raw/R (mend it with one ToWeight).
 //
-// Data therefore never needs conversion; only the few coefficients it is multiplied with do. Field64 has R = 1.
+// Data therefore never needs conversion; only the few coefficients it is multiplied with do. Only Field128 has R other than 1.
 //
 // # Timing
 //
@@ -29,6 +30,8 @@ type ID uint8
 const (
 	ID64  ID = 1 // 2^64 - 2^32 + 1
 	ID128 ID = 2 // 2^128 - 7*2^66 + 1
+	ID32  ID = 3 // 2^32 - 2^20 + 1
+	ID40  ID = 4 // 2^40 - 21*2^20 + 1
 )
 
 // Elem is one element of any field here of at most 128 bits, least significant limb first; unused limbs are zero.
@@ -87,6 +90,10 @@ type Field interface {
 	// w, run and r are weights (run is used up), meas, seeds and bias raw; meas may end within the last chunk.
 	Columns(wires, seeds, meas, w, run, r []uint64, bias Elem, chunk int)
 
+	// Rows sets dst[j] = sum_i w[i]*a[i*chunk+j]/R for j < chunk: all wires of a gadget that takes chunk elements of a at
+	// a call. a may end within the last row; there are fewer than 2^22 rows.
+	Rows(dst, w, a []uint64, chunk int)
+
 	// DIF transforms values at the p-th roots of unity, in order, to p times the coefficients, in bit-reversed order.
 	DIF(v, itw []uint64)
 	// DIT transforms coefficients in bit-reversed order to values at the p-th roots of unity, in order.
@@ -95,6 +102,8 @@ type Field interface {
 	// Reduced returns the index of the first element of v that is not reduced, or -1. (That is the one operation
 	// that takes words which are not.)
 	Reduced(v []uint64) int
+	// Load reads exactly len(dst)/Limbs() candidates, which may not be reduced, and reports whether b has that length.
+	Load(dst []uint64, b []byte) bool
 	// Decode reads exactly len(dst)/Limbs() elements and reports whether b has that length and all are reduced.
 	Decode(dst []uint64, b []byte) bool
 	// Append appends the encoding of v.
@@ -108,6 +117,10 @@ func ByID(id ID) Field {
 		return Field64{}
 	case ID128:
 		return Field128{}
+	case ID32:
+		return Field32
+	case ID40:
+		return Field40
 	}
 	return nil
 }

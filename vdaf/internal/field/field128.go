@@ -278,4 +278,6 @@ func (f Field128) Decode(dst []uint64, b []byte) bool {
 	return decodeWords(dst, b) && f.Reduced(dst) < 0
 }
 
+func (Field128) Load(dst []uint64, b []byte) bool { return decodeWords(dst, b) }
+
 func (Field128) Append(b []byte, v []uint64) []byte { return appendWords(b, v) }

@@ -208,6 +208,8 @@ func (f Field64) Decode(dst []uint64, b []byte) bool {
 	return decodeWords(dst, b) && f.Reduced(dst) < 0
 }
 
+func (Field64) Load(dst []uint64, b []byte) bool { return decodeWords(dst, b) }
+
 func (Field64) Append(b []byte, v []uint64) []byte { return appendWords(b, v) }
 
 func decodeWords(dst []uint64, b []byte) bool {

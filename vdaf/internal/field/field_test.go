@@ -9,20 +9,28 @@ import (
 	"testing"
 )
 
-var fields = []Field{Field64{}, Field128{}}
+var fields = []Field{Field64{}, Field128{}, Field32, Field40}
+
+// moduli are from VDAF-18 section 6.1.2 and draft-chen-cfrg-vdaf-pine-02.
+var moduli = map[ID]string{
+	ID32:  "4293918721",
+	ID40:  "1099489607681",
+	ID64:  "18446744069414584321",
+	ID128: "340282366920938462946865773367900766209",
+}
+
+var names = map[ID]string{ID32: "Field32", ID40: "Field40", ID64: "Field64", ID128: "Field128"}
 
 func modulus(f Field) *big.Int {
-	p := new(big.Int)
-	if f.ID() == ID64 {
-		p.SetString("18446744069414584321", 10) // VDAF-18 section 6.1.2
-	} else {
-		p.SetString("340282366920938462946865773367900766209", 10)
+	p, ok := new(big.Int).SetString(moduli[f.ID()], 10)
+	if !ok {
+		panic("no modulus")
 	}
 	return p
 }
 
 func montR(f Field) *big.Int {
-	if f.ID() == ID64 {
+	if f.ID() != ID128 {
 		return big.NewInt(1)
 	}
 	return new(big.Int).Lsh(big.NewInt(1), 128)
@@ -44,7 +52,7 @@ func odd(f Field) []Elem {
 	p := modulus(f)
 	var out []Elem
 	seen := map[Elem]bool{}
-	for _, k := range []uint{0, 1, 31, 32, 33, 62, 63, 64, 65, 66, 67, 96, 126, 127, 128} {
+	for _, k := range []uint{0, 1, 19, 20, 31, 32, 33, 39, 40, 62, 63, 64, 65, 66, 67, 96, 126, 127, 128} {
 		for d := int64(-3); d <= 3; d++ {
 			for _, s := range []int64{1, -1} {
 				x := new(big.Int).Lsh(big.NewInt(s), k)
@@ -71,7 +79,7 @@ func random(f Field, r *rand.Rand, odd []Elem) Elem {
 		return odd[r.IntN(len(odd))]
 	}
 	for {
-		e := Elem{r.Uint64()}
+		e := Elem{r.Uint64() >> (64 - min(64, 8*f.Size()))}
 		if f.Limbs() == 2 {
 			e[1] = r.Uint64()
 		}
@@ -396,7 +404,7 @@ func TestDecode(t *testing.T) {
 
 func BenchmarkColumns(b *testing.B) {
 	for _, f := range fields {
-		name := map[ID]string{ID64: "Field64", ID128: "Field128"}[f.ID()]
+		name := names[f.ID()]
 		b.Run(name, func(b *testing.B) {
 			r := rand.New(rand.NewPCG(5, 5))
 			meas, seeds := randomVec(f, r, 1000), randomVec(f, r, 62)
@@ -412,7 +420,7 @@ func BenchmarkColumns(b *testing.B) {
 
 func BenchmarkDot(b *testing.B) {
 	for _, f := range fields {
-		name := map[ID]string{ID64: "Field64", ID128: "Field128"}[f.ID()]
+		name := names[f.ID()]
 		b.Run(name, func(b *testing.B) {
 			r := rand.New(rand.NewPCG(6, 6))
 			x, y := randomVec(f, r, 1000), randomVec(f, r, 1000)
@@ -426,7 +434,7 @@ func BenchmarkDot(b *testing.B) {
 
 func BenchmarkMulVec(b *testing.B) {
 	for _, f := range fields {
-		name := map[ID]string{ID64: "Field64", ID128: "Field128"}[f.ID()]
+		name := names[f.ID()]
 		b.Run(name, func(b *testing.B) {
 			r := rand.New(rand.NewPCG(6, 6))
 			x, y := randomVec(f, r, 1000), randomVec(f, r, 1000)
