@@ -1,8 +1,9 @@
 // Package xof is XofTurboShake128 (VDAF-18 section 6.2.1): TurboSHAKE128 (RFC 9861) over a length-prefixed domain
-// separation tag, a seed and a binder, read as bytes, as seeds or as field elements by rejection.
+// separation tag, a seed and a binder, read as bytes, as seeds or as field elements by rejection. [HMAC] does the same with
+// HMAC-SHA256 and AES-128.
 //
-// Work depends on lengths only, except that [XOF.Expand] reveals how many candidates were at or above the modulus:
-// the odds are below 2^-32 an element (Field64) and 2^-59 (Field128), whatever the seed.
+// Work depends on lengths only, except that Expand reveals how many candidates were at or above the modulus: the odds
+// are below 2^-11 an element (Field32), 2^-15 (Field40), 2^-32 (Field64) and 2^-59 (Field128), whatever the seed.
 package xof
 
 import (
@@ -147,12 +148,22 @@ func (x *XOF) Words(dst []uint64) {
 // Read fills b with the next bytes of the stream.
 func (x *XOF) Read(b []byte) {
 	x.pad()
-	for i := range b {
+	for len(b) > 0 {
 		if x.pos == rate {
 			permute(&x.s)
 			x.pos = 0
 		}
-		b[i] = byte(x.s[x.pos>>3] >> (x.pos & 7 * 8))
+		if x.pos&7 == 0 && len(b) >= 8 {
+			n := min(words-x.pos>>3, len(b)>>3)
+			for i, w := range x.s[x.pos>>3:][:n] {
+				binary.LittleEndian.PutUint64(b[8*i:], w)
+			}
+			b = b[8*n:]
+			x.pos += 8 * n
+			continue
+		}
+		b[0] = byte(x.s[x.pos>>3] >> (x.pos & 7 * 8))
+		b = b[1:]
 		x.pos++
 	}
 }
