@@ -33,6 +33,9 @@ const (
 	kindCount   kind = iota // Mul; y - m
 	kindPoly                // a polynomial of each element
 	kindChunked             // ParallelSum(Mul, chunk): bit check of each element
+	kindSquares             // ParallelSum(square, chunk): sum of squares
+	kindWraps               // ParallelSum(Mul, chunk): bits, norm and wrap-around tests of PINE
+	kindBounded             // ParallelSum(Mul, chunk): bits, and sums of products of what they make
 )
 
 // Circuit is a validity circuit and the lengths of its proof, all in field elements. It is immutable.
@@ -58,6 +61,10 @@ type Circuit struct {
 	sumLen int
 	tail   []uint64
 	sumOne bool
+
+	square  *squareSum // kindSquares
+	wraps   *wraps     // kindWraps
+	bounded *bounded   // kindBounded
 
 	plan    *field.Plan
 	shift   []uint64
@@ -215,7 +222,9 @@ type Scratch struct {
 	w, run, r []uint64 // Lagrange weights; running weights; joint randomness as weights
 	y         []uint64 // size values of the gadget polynomial
 	ts        []field.Elem
-	even, odd []uint64 // Prove: one pair of wires
+	even, odd []uint64    // Prove: one pair of wires
+	entries   [2][]uint64 // kindBounded: of the measurement at hand
+	row       []uint64    // queryBounded
 }
 
 // NewScratch returns memory for c.

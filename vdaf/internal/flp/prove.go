@@ -53,6 +53,12 @@ func (c *Circuit) Prove(s *Scratch, proof, meas, proveRand, jointRand []uint64) 
 			c.multiply(s.y, even, odd)
 			f.MulVec(s.run, s.r)
 		}
+	case kindSquares:
+		c.proveSquares(s, meas, proveRand)
+	case kindWraps:
+		c.proveWraps(s, meas, proveRand, jointRand)
+	case kindBounded:
+		c.proveBounded(s, meas, proveRand, jointRand)
 	}
 	if c.kind != kindPoly {
 		// multiply leaves raw*raw = raw/R.

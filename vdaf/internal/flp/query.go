@@ -67,6 +67,12 @@ func (c *Circuit) Query(s *Scratch, verifier, meas, proof, queryRand, jointRand 
 			v = f.Mul(v, f.ToWeight(f.At(queryRand, 0)))
 			v = f.Add(v, f.Mul(c.linear(meas, invShares), f.ToWeight(f.At(queryRand, 1))))
 		}
+	case kindSquares:
+		v = c.querySquares(s, wires, seeds, outs, meas)
+	case kindWraps:
+		v = c.queryWraps(s, wires, seeds, outs, meas, jointRand, invShares)
+	case kindBounded:
+		v = c.queryBounded(s, wires, seeds, outs, meas, queryRand, jointRand, invShares)
 	}
 	f.Put(verifier, 0, v)
 	return true
@@ -129,6 +135,9 @@ func (c *Circuit) gadget(wires []uint64) field.Elem {
 	f := c.F
 	if c.kind == kindPoly {
 		return c.evalPoly(f.At(wires, 0))
+	}
+	if c.kind == kindSquares {
+		return f.ToWeight(f.Dot(wires, wires, 1))
 	}
 	var sum field.Elem
 	for j := range c.arity / 2 {
