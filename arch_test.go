@@ -21,6 +21,7 @@ const module = "github.com/starling-agg/starling"
 var floors = [][]string{
 	{"disk", "sealed"},
 	{"service", "internal/draw", "internal/search"},
+	{"anonymity"},
 	{"dp"},
 	{"vdaf"},
 	{"dap"},
@@ -32,7 +33,7 @@ var floors = [][]string{
 }
 
 // parties meet only in bytes; lab, cmd and tests alone know more than one.
-var parties = []string{"client", "collector", "aggregator/leader", "aggregator/helper"}
+var parties = []string{"client", "collector", "aggregator/leader", "aggregator/helper", "anonymity/relay", "anonymity/gateway"}
 
 // bans hold for everything a package reaches, not just for what it names.
 var bans = []struct {
@@ -51,6 +52,12 @@ var bans = []struct {
 		"who may see only sums cannot read an aggregator's store"},
 	{[]string{"aggregator"}, []string{"client", "collector"}, nil,
 		"who must not make or open reports in the clear cannot call the code that does"},
+	{[]string{"anonymity"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
+		"who must not link people to reports cannot even parse them"},
+	{[]string{"anonymity/relay"}, []string{"anonymity/ohttp", "anonymity/gateway", "sealed", "disk"}, nil,
+		"who sees addresses has no code that opens a message, and none that stores anything"},
+	{[]string{"anonymity/ohttp"}, []string{"service", "database/sql", "os/exec"}, nil,
+		"a device ships this: no server code, no database"},
 	{[]string{"disk", "sealed"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
 		"the ground floor knows bytes only"},
 }

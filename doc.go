@@ -21,6 +21,8 @@
 //	vdaf               prio3  vdaftest  internal/{field xof flp}: proofs about shares
 //	dp                 noise  accountant  amplify  calculator  local: what privacy costs
 //	dp                 noise  accountant  certificate  amplify  local: what privacy costs
+//	anonymity          ohttp  relay  gateway: who is hidden from whom
+//	dp                 noise  accountant  amplify  local: what privacy costs
 //	service            configuration, logs, metrics, HTTP, databases, start and stop
 //	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
 //	test docs          end to end, simulation, interoperation; the words

@@ -45,11 +45,21 @@ func (k *KeyPair) ID() uint8 { return k.id }
 // Public is the public half.
 func (k *KeyPair) Public() *PublicKey { return k.public }
 
-// Open decrypts one message that was sealed to this key (RFC 9180 OpenBase), or fails with [ErrOpen].
-func (k *KeyPair) Open(enc, info, aad, ciphertext []byte) ([]byte, error) {
+// Recipient begins a receiving context (RFC 9180 SetupBaseR), the other end of [PublicKey.Sender], or fails with [ErrOpen].
+// It is for one goroutine and one exchange.
+func (k *KeyPair) Recipient(enc, info []byte) (*hpke.Recipient, error) {
 	r, err := hpke.NewRecipient(enc, k.key, k.public.kdf, k.public.aead, info)
 	if err != nil {
 		return nil, fmt.Errorf("%w: encapsulated key", ErrOpen)
+	}
+	return r, nil
+}
+
+// Open decrypts one message that was sealed to this key (RFC 9180 OpenBase), or fails with [ErrOpen].
+func (k *KeyPair) Open(enc, info, aad, ciphertext []byte) ([]byte, error) {
+	r, err := k.Recipient(enc, info)
+	if err != nil {
+		return nil, err
 	}
 	plaintext, err := r.Open(aad, ciphertext)
 	if err != nil {

@@ -119,6 +119,38 @@ func TestSealOpen(t *testing.T) {
 	}
 }
 
+// TestContexts: both ends of a context export the same secrets, which differ by label and by context.
+func TestContexts(t *testing.T) {
+	for _, s := range suites {
+		k := generate(t, 9, s)
+		enc, sender, err := k.Public().Sender([]byte("info"))
+		if err != nil || len(enc) != s.EncSize() {
+			t.Fatalf("%04x: enc of %d bytes, want %d; %v", s.KEM, len(enc), s.EncSize(), err)
+		}
+		recipient, err := k.Recipient(enc, []byte("info"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := k.Recipient(enc, []byte("other"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err1 := sender.Export("label", 32)
+		b, err2 := recipient.Export("label", 32)
+		c, err3 := recipient.Export("lapel", 32)
+		d, err4 := other.Export("label", 32)
+		if err := errors.Join(err1, err2, err3, err4); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(a, b) || bytes.Equal(a, c) || bytes.Equal(a, d) {
+			t.Errorf("%04x: exported %x and %x; %x under another label, %x under another info", s.KEM, a, b, c, d)
+		}
+		if _, err := k.Recipient(enc[1:], []byte("info")); !errors.Is(err, ErrOpen) {
+			t.Errorf("%04x: short enc: %v", s.KEM, err)
+		}
+	}
+}
+
 func TestUnsupportedSuites(t *testing.T) {
 	for _, s := range []Suite{
 		{0, KDFSHA256, AEADAES128GCM}, {0x0041, KDFSHA256, AEADAES128GCM},

@@ -68,6 +68,19 @@ func (s Suite) algorithms() (hpke.KEM, hpke.KDF, hpke.AEAD, error) {
 	return kem, kdf, aead, nil
 }
 
+// EncSize is the length in bytes of an encapsulated key of the suite's KEM (Nenc), or 0 if the suite is not supported.
+func (s Suite) EncSize() int {
+	switch s.KEM {
+	case KEMP256:
+		return 65
+	case KEMX25519:
+		return 32
+	case KEMXWing:
+		return 1120
+	}
+	return 0
+}
+
 // PublicKey seals to one recipient. It is immutable and safe for concurrent use.
 type PublicKey struct {
 	suite Suite
@@ -95,11 +108,21 @@ func (k *PublicKey) Suite() Suite { return k.suite }
 // Bytes is the serialized key, without its suite.
 func (k *PublicKey) Bytes() []byte { return k.key.Bytes() }
 
-// Seal encrypts one message (RFC 9180 SealBase): enc is the encapsulated key, ciphertext the message with its tag.
-func (k *PublicKey) Seal(info, aad, plaintext []byte) (enc, ciphertext []byte, err error) {
-	enc, sender, err := hpke.NewSender(k.key, k.kdf, k.aead, info)
+// Sender begins a sending context (RFC 9180 SetupBaseS) for protocols that also export secrets from it, such as Oblivious
+// HTTP. It is for one goroutine and one exchange.
+func (k *PublicKey) Sender(info []byte) (enc []byte, s *hpke.Sender, err error) {
+	enc, s, err = hpke.NewSender(k.key, k.kdf, k.aead, info)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sealed: encapsulate: %w", err)
+	}
+	return enc, s, nil
+}
+
+// Seal encrypts one message (RFC 9180 SealBase): enc is the encapsulated key, ciphertext the message with its tag.
+func (k *PublicKey) Seal(info, aad, plaintext []byte) (enc, ciphertext []byte, err error) {
+	enc, sender, err := k.Sender(info)
+	if err != nil {
+		return nil, nil, err
 	}
 	ciphertext, err = sender.Seal(aad, plaintext)
 	if err != nil {

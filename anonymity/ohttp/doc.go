@@ -1,0 +1,25 @@
+// Package ohttp is Oblivious HTTP (RFC 9458) over binary HTTP (RFC 9292): one request, sealed to a gateway and sent
+// through a relay, so that the relay sees who and not what, and the gateway what and not who.
+//
+// # Codec
+//
+// [KeyConfig] is a gateway's public key. [Encapsulate] seals a message to it and [Keyring] opens it at the gateway; each
+// returns the other half of an exchange, [ResponseOpener] and [ResponseSealer]. Messages are a [Request] or a [Response]
+// in binary HTTP: we write the known-length form, with every length there, and read both forms. [Pad] brings messages to
+// sizes that all recipes share. Chunked Oblivious HTTP is left out: a report is of use only whole.
+//
+// The KEM is the key's choice: X25519, or X-Wing (ML-KEM-768 with X25519), which a recording made today withstands when
+// there are quantum computers. It costs 1,088 bytes more a request; docs/bench/ohttp.md has the times.
+//
+// # Device
+//
+// [Transport] is the device's side as an [http.RoundTripper]. What it may be used for stands in a [Manifest], which also
+// holds the aggregators' keys, so that a device need not fetch those from servers that it hides from. There is no way
+// around the relay in it.
+//
+// # What it does not hide
+//
+// Relay and gateway together see everything: they must have different owners. The relay, and whoever watches the device's
+// network, sees that a device sends something, when, and a size out of few; that is what cover requests ([MethodCover])
+// are for. A manifest must be the same for all devices.
+package ohttp
