@@ -16,13 +16,11 @@
 //	client collector   the people's side
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	aggregator         leader  helper  status  internal/{segment store lease verify release peer}
+//	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation, guarantee
 //	dap                DAP draft 18: wire messages, HPKE strings, problem documents
-//	vdaf               prio3  vdaftest  internal/{field xof flp}: proofs about shares
-//	dp                 noise  accountant  amplify  calculator  local: what privacy costs
-//	dp                 noise  accountant  certificate  amplify  local: what privacy costs
-//	anonymity          ohttp  relay  gateway: who is hidden from whom
-//	dp                 noise  accountant  amplify  local: what privacy costs
+//	vdaf               prio3  pine  vdaftest  internal/{field xof flp}: proofs about shares
+//	dp                 noise  accountant  certificate  amplify  calculator  local: what privacy costs
 //	service            configuration, logs, metrics, HTTP, databases, start and stop
 //	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
 //	test docs          end to end, simulation, interoperation; the words
