@@ -64,6 +64,7 @@ type life struct {
 	// shaken: an operation was reported failed, so that the service may answer errors until it is restarted.
 	shaken atomic.Bool
 
+	audited  int            // writes to the disk before the last audit
 	requests sync.WaitGroup // being answered
 	cancel   func()         // ends its workers, in lively worlds
 	workers  sync.WaitGroup
