@@ -141,12 +141,15 @@ type clones struct {
 
 const (
 	cloneTail = 1e-20
+	// Less is no longer summed: at most 2^64 outcomes of it are far below cloneTail. Subnormal numbers are slow, and the
+	// least of them stays itself when it is made a little smaller.
+	cloneFloor = 1e-290
 	maxCounts = 4096
 	maxCoarse = 400_000 // outcomes
 )
 
 func newClones(e0, n, p float64) *clones {
-	s := &clones{e0: e0, outside: 2 * cloneTail}
+	s := &clones{e0: e0, outside: 3 * cloneTail}
 	from, to := binomial.Window(n, p, cloneTail)
 	// A sum over a takes of the order of sqrt(c) terms; keep the work in bounds.
 	s.group(n, p, from, to, min(maxCounts, max(256, int(4e6/math.Sqrt(to+1)))))
@@ -188,7 +191,7 @@ func (s *clones) delta(epsilon float64) float64 {
 			term := b * (a*gain - (m-a)*loss)
 			sum += max(0, term)
 			b *= (m - a) / (a + 1)
-			if b == 0 || term < sum*1e-18 {
+			if b < cloneFloor || term < sum*1e-18 {
 				break
 			}
 		}
