@@ -17,7 +17,7 @@
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	aggregator         leader  helper  status  internal/{segment store lease verify release peer}
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
-//	recipe             the six choices, canonical bytes, validation, guarantee
+//	recipe             the six choices, canonical bytes, validation, guarantee; plan works backwards to them
 //	dap                DAP draft 18: wire messages, HPKE strings, problem documents
 //	vdaf               prio3  pine  vdaftest  internal/{field xof flp}: proofs about shares
 //	dp                 noise  accountant  certificate  amplify  calculator  local: what privacy costs

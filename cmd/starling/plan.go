@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/plan"
+)
+
+func recipePlan() *command {
+	return &command{
+		name: "plan", args: "--query QUERY --people N [--within PART] [--epsilon E] [flags]",
+		short: "Work backwards from an accuracy, a privacy loss or both to a recipe",
+		long: `QUERY is as for recipe new. PART is of the largest result that N people could give: 0.01 or 1%.
+With an accuracy alone the noise is as wide as it allows; with a loss alone it is the least that gives the loss; with
+both, the plan says whether they go together and, if not, how many people, which loss or which accuracy would do (and the
+exit code is 6). The guarantee comes with what is left of it when an assumption fails.
+--population draws the people of a batch from more, each by a secret coin. --out writes the plan as a recipe, where a
+recipe can say it.`,
+		examples: [][2]string{
+			{"starling recipe plan --query histogram:21 --people 20000 --within 1%", "each of 21 buckets within 1 % of 20,000 people, 95 %"},
+			{"starling recipe plan --query histogram:21 --people 20000 --within 1% --epsilon 0.5 --out ages.starling " +
+				"--name Ages --leader https://leader.example/ --helper https://helper.example/", "the same with a bound on the loss, as a recipe"},
+			{"starling recipe plan --query histogram:21 --people 20000 --population 1000000 --within 1% --rounds 50", "a secret sample, fifty times"},
+			{"starling recipe plan --query histogram:21 --people 1000000 --within 1% --randomizer rappor", "without trust in any server"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			var g plan.Goal
+			query := flags.String("query", "", "what is computed: `QUERY`")
+			flags.Uint64Var(&g.People, "people", 0, "how many reports a batch is expected to hold: `N`")
+			flags.Uint64Var(&g.Population, "population", 0, "draw them from `N` people, each by a secret coin")
+			flags.BoolVar(&g.HideCount, "dummies", false, "those not drawn send dummy reports, which hide how many were")
+			within := flags.String("within", "", "the error that is wanted, as a `PART` of the largest result")
+			confidence := flags.String("confidence", "95%", "how sure the error is to be kept, for each number: `C`")
+			flags.Float64Var(&g.Epsilon, "epsilon", 0, "the largest loss `E` over all rounds")
+			flags.Float64Var(&g.Delta, "delta", 1e-9, "the probability `D` beside it")
+			rounds := flags.Uint("rounds", 1, "in how many batches one person may be: `N`")
+			randomizer := flags.String("randomizer", string(plan.Servers), "servers, rr or rappor: `WHO` blurs")
+			flags.Uint64Var(&g.MinBatch, "min-batch", 0, "release nothing about fewer than `B` reports; chosen if not given")
+			out := flags.String("out", "", "write the recipe to `FILE`, which must not exist")
+			name := flags.String("name", "", "of the recipe: what is asked, in a few words: `TEXT`")
+			leader := flags.String("leader", "", "of the recipe: base `URL` of the leader")
+			helper := flags.String("helper", "", "of the recipe: base `URL` of the helper")
+			return func(_ context.Context, e *env, args []string) error {
+				if err := noArgs("recipe plan", args); err != nil {
+					return err
+				}
+				var err error
+				if g.Query, err = parseQuery(*query); err != nil {
+					return usageOf("recipe plan", err)
+				}
+				if *within != "" {
+					if g.Within, err = parsePart("within", *within); err != nil {
+						return err
+					}
+				}
+				if g.Confidence, err = parsePart("confidence", *confidence); err != nil {
+					return err
+				}
+				g.Rounds, g.Randomizer = uint32(min(*rounds, recipe.MaxRounds+1)), plan.Randomizer(*randomizer)
+				p, err := plan.Make(g)
+				switch {
+				case errors.Is(err, plan.ErrGoal):
+					return usageOf("recipe plan", err)
+				case errors.Is(err, accountant.ErrUnsupported):
+					return failf(exitFailed, "plan without --population or --dummies", "%w", err)
+				case err != nil:
+					return err
+				}
+				if *out != "" && p.Fits {
+					o := recipe.Options{Name: *name, Leader: *leader, Helper: *helper, BatchMode: dap.TimeInterval}
+					if err := writePlan(p, o, *out); err != nil {
+						return err
+					}
+					fmt.Fprintf(e.stderr, "wrote %s\n", *out)
+				}
+				if *asJSON {
+					err = e.json(p)
+				} else {
+					_, err = p.WriteTo(e.stdout)
+				}
+				if err == nil && !p.Fits {
+					return failf(exitCheck, "the plan says what it would take", "the goal is out of reach of %d people", g.People)
+				}
+				return err
+			}
+		},
+	}
+}
+
+// writePlan writes the recipe of a plan to a new file.
+func writePlan(p *plan.Plan, o recipe.Options, path string) error {
+	r, err := p.Recipe(o)
+	if unsaid := new(plan.NotExpressibleError); errors.As(err, &unsaid) {
+		return failf(exitFailed, "leave --out out", "%w", err)
+	} else if err != nil {
+		return usageOf("recipe plan", err)
+	}
+	b, err := r.Append(nil)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return failf(exitInput, "a recipe never changes; name another file", "%s exists", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
+}
+
+// parsePart reads a part of a whole: 0.01 or 1%.
+func parsePart(flag, s string) (float64, error) {
+	text, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	x, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if percent {
+		x /= 100
+	}
+	if err != nil || !(x > 0 && x < 1) {
+		return 0, failf(exitUsage, "0.01 or 1% is one in a hundred", "--%s is %q, want a part between 0 and 1", flag, s)
+	}
+	return x, nil
+}

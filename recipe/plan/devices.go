@@ -1,0 +1,129 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/search"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// deviation bounds the standard deviation of an estimate from n randomized reports, each of loss e by itself for replacing
+// an answer, whatever the answers are.
+func (g *Goal) deviation(n, e float64) float64 {
+	if g.Randomizer == RAPPOR {
+		// Each bit of one answer in k is flipped with probability f; two bits tell two answers apart.
+		f := 1 / (math.Exp(e/2) + 1)
+		return math.Sqrt(n*f*(1-f)) / (1 - 2*f)
+	}
+	k := float64(g.buckets())
+	wrong := 1 / (math.Exp(e) + k - 1)
+	right := math.Exp(e) * wrong
+	return math.Sqrt(n*math.Max(right*(1-right), wrong*(1-wrong))) / (right - wrong)
+}
+
+// event is one report, over all rounds.
+func (g *Goal) event(e float64) accountant.Event {
+	if g.Randomizer == RAPPOR {
+		return accountant.SelfCompose{Event: accountant.RandomizedResponse{Epsilon0: e / 2, K: 2}, Count: 2 * uint64(g.Rounds)}
+	}
+	return accountant.SelfCompose{Event: accountant.RandomizedResponse{Epsilon0: e, K: g.buckets()}, Count: uint64(g.Rounds)}
+}
+
+// leastLocal and mostLocal bound the loss of one report that is planned.
+const leastLocal, mostLocal = 1e-3, 30
+
+// byDevices plans the randomizer of the devices.
+func (p *Plan) byDevices() error {
+	g := &p.Goal
+	n := float64(g.People)
+	wanted := g.Within * n
+	affordable := recipe.NoPrivacy
+	if g.Within != 0 {
+		e, ok, err := search.Least(search.Options{Guess: 1, Low: leastLocal, High: mostLocal, Precision: 1e-9, Budget: wanted},
+			func(e float64) (float64, error) { return z(g.Confidence) * g.deviation(n, e), nil })
+		if err != nil {
+			return err
+		}
+		if !ok && g.Epsilon == 0 {
+			e = mostLocal // the nearest there is
+		}
+		if ok || g.Epsilon == 0 {
+			if err := p.randomize(e); err != nil {
+				return err
+			}
+			affordable = p.Loss
+		}
+		if ok && (g.Epsilon == 0 || p.Loss.Epsilon <= g.Epsilon) {
+			p.Fits = true
+			return nil
+		}
+		if g.Epsilon == 0 {
+			p.Needs = p.locally(affordable)
+			return nil
+		}
+	}
+	// The largest loss of one report within the budget.
+	x, ok, err := search.Least(search.Options{Guess: 1 / g.Epsilon, Low: 1 / float64(mostLocal), High: 1 / leastLocal, Precision: 1e-6, Budget: g.Epsilon},
+		func(x float64) (float64, error) {
+			out, err := accountant.Epsilon(g.event(1/x), g.Delta, accountant.ReplaceOne)
+			if errors.Is(err, accountant.ErrNoGuarantee) {
+				return math.Inf(1), nil
+			}
+			return out.Epsilon, err
+		})
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("%w: even a report that says next to nothing costs more over %d rounds", accountant.ErrNoGuarantee, g.Rounds)
+	}
+	if err := p.randomize(1 / x); err != nil {
+		return err
+	}
+	p.Fits = g.Within == 0
+	if !p.Fits {
+		p.Needs = p.locally(affordable)
+	}
+	return nil
+}
+
+// randomize plans reports of loss e each.
+func (p *Plan) randomize(e float64) error {
+	g := &p.Goal
+	out, err := accountant.Epsilon(g.event(e), g.Delta, accountant.ReplaceOne)
+	if err != nil {
+		return err
+	}
+	p.Epsilon0 = e
+	p.Loss, p.Neighbours, p.Theorem = recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}, out.Neighbours, out.Theorem
+	p.spread(g.deviation(float64(g.People), e))
+	return nil
+}
+
+// locally is what would do with reports as they are: errors grow with the root of the number of people.
+func (p *Plan) locally(affordable recipe.Loss) *Need {
+	g := &p.Goal
+	one := z(g.Confidence) * g.deviation(1, p.Epsilon0) / g.Within
+	need := &Need{People: uint64(math.Ceil(one * one * (1 + 1e-12))), Within: up(p.Error.Part)}
+	if g.Epsilon != 0 && affordable.Finite() {
+		need.Epsilon = affordable.Epsilon
+	}
+	return need
+}
+
+// behindServers is the loss of randomized reports of which only sums are seen, as long as the two servers do not put their
+// shares together: their senders are as good as shuffled among the honest people.
+func (g *Goal) behindServers(e float64, honest uint64) (recipe.Loss, error) {
+	s := accountant.Shuffled{Epsilon0: e, N: honest, Randomizer: accountant.KaryResponse, K: g.buckets()}
+	switch {
+	case g.Randomizer == RAPPOR:
+		s.Randomizer, s.K = accountant.AnyRandomizer, 0
+	case s.K == 2:
+		s.Randomizer, s.K = accountant.BinaryResponse, 0
+	}
+	out, err := accountant.Epsilon(accountant.SelfCompose{Event: s, Count: uint64(g.Rounds)}, g.Delta, accountant.ReplaceOne)
+	return recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}, err
+}

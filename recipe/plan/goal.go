@@ -1,0 +1,178 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// A Randomizer is where the blur comes from.
+type Randomizer string
+
+const (
+	Servers Randomizer = "servers" // noise of the two servers; one of them must be honest
+	RR      Randomizer = "rr"      // each device names a wrong bucket now and then; nobody is trusted
+	RAPPOR  Randomizer = "rappor"  // each device flips each bit of its bucket now and then; nobody is trusted
+)
+
+// A Goal is what is wanted.
+type Goal struct {
+	// Query is required. RR and RAPPOR know recipe.Count and recipe.Histogram.
+	Query recipe.Query
+	// People is how many reports a batch is expected to hold; required, 2 to 10^9.
+	People uint64
+	// Population is how many people the People of each batch are drawn from, each by a secret coin; 0 if all answer.
+	Population uint64
+	// HideCount says that those not drawn send dummy reports, so that the number drawn does not show. For Population only.
+	HideCount bool
+	// Within is the error that is wanted, as a part of the largest result that People could give; 0 if it does not matter.
+	Within float64
+	// Confidence is how sure the error is to be kept, for each number of the result; 0.95 if zero.
+	Confidence float64
+	// Epsilon is the wanted loss over all rounds; 0 if it does not matter.
+	Epsilon float64
+	// Delta beside it; 1e-9 if zero.
+	Delta float64
+	// Rounds is in how many batches one person may be (with Population, may be drawn for); 1 if zero.
+	Rounds uint32
+	// Randomizer is Servers if empty.
+	Randomizer Randomizer
+	// MinBatch is B. If zero, half of People or, for samples, what a sample falls short of once in 10^9.
+	MinBatch uint64
+}
+
+// ErrGoal is what every error about a goal matches.
+var ErrGoal = errors.New("plan: the goal makes no sense")
+
+func wrong(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrGoal, fmt.Sprintf(format, args...))
+}
+
+// MaxPeople bounds what is planned for.
+const MaxPeople = 1_000_000_000
+
+// Validate returns an error that matches ErrGoal if the goal makes no sense.
+func (g *Goal) Validate() error {
+	between := func(x, low, high float64) bool { return x > low && x < high }
+	switch {
+	case g.Query == nil:
+		return wrong("it has no query")
+	case g.People < recipe.MinBatchFloor || g.People > MaxPeople:
+		return wrong("%d people, want %d to %d", g.People, recipe.MinBatchFloor, MaxPeople)
+	case g.Population != 0 && (g.Population < g.People || g.Population > MaxPeople):
+		return wrong("%d people are drawn from %d, want as many or more, and at most %d", g.People, g.Population, MaxPeople)
+	case g.HideCount && g.Population <= g.People:
+		return wrong("dummy reports come from people who are not drawn, and all are")
+	case g.Within == 0 && g.Epsilon == 0:
+		return wrong("neither an accuracy nor a loss is wanted")
+	case g.Within != 0 && !between(g.Within, 0, 1):
+		return wrong("within %v of the largest result, want a part between 0 and 1", g.Within)
+	case g.Confidence != 0 && !between(g.Confidence, 0, 1):
+		return wrong("confidence %v, want a number between 0 and 1", g.Confidence)
+	case g.Epsilon != 0 && !between(g.Epsilon, 0, 1e3):
+		return wrong("epsilon %v, want a number above 0 and below 1000", g.Epsilon)
+	case g.Delta != 0 && !between(g.Delta, 0, 1):
+		return wrong("delta %v, want a number between 0 and 1", g.Delta)
+	case g.Rounds > recipe.MaxRounds:
+		return wrong("%d rounds, want at most %d", g.Rounds, recipe.MaxRounds)
+	case g.MinBatch != 0 && (g.MinBatch < recipe.MinBatchFloor || g.MinBatch > g.People):
+		return wrong("a least batch of %d, want %d to the %d people who are expected", g.MinBatch, recipe.MinBatchFloor, g.People)
+	}
+	switch g.Randomizer {
+	case "", Servers:
+	case RR, RAPPOR:
+		if g.buckets() == 0 {
+			return wrong("%s is for counts and histograms", g.Randomizer)
+		}
+		if g.Population != 0 {
+			return wrong("%s is planned for people who all answer", g.Randomizer)
+		}
+	default:
+		return wrong("there is no randomizer %q", g.Randomizer)
+	}
+	// What is wrong with a query, a recipe that asks it says.
+	_, err := recipe.New(recipe.Options{Name: "plan", Query: g.Query, Leader: "https://leader.example/", Helper: "https://helper.example/",
+		MinBatch: recipe.MinBatchFloor})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrGoal, err)
+	}
+	return nil
+}
+
+// settle fills in the defaults.
+func (g *Goal) settle() {
+	if g.Confidence == 0 {
+		g.Confidence = 0.95
+	}
+	if g.Delta == 0 {
+		g.Delta = 1e-9
+	}
+	if g.Rounds == 0 {
+		g.Rounds = 1
+	}
+	if g.Randomizer == "" {
+		g.Randomizer = Servers
+	}
+	if g.Population == g.People {
+		g.Population = 0
+	}
+}
+
+// buckets is how many answers there are to choose one from; 0 if that is not what is asked.
+func (g *Goal) buckets() uint64 {
+	switch q := g.Query.(type) {
+	case recipe.Count:
+		return 2
+	case recipe.Histogram:
+		return uint64(q.Length)
+	}
+	return 0
+}
+
+// largest is the most that one person can add to one number of the result.
+func (g *Goal) largest() float64 {
+	switch q := g.Query.(type) {
+	case recipe.Sum:
+		return float64(q.Max)
+	case recipe.Mean:
+		return float64(q.Max)
+	case recipe.SumVec:
+		return float64(q.Max)
+	}
+	return 1
+}
+
+// full is the largest result that n people can give, in the units of a sum.
+func (g *Goal) full(n float64) float64 { return n * g.largest() }
+
+// rate is q.
+func (g *Goal) rate() float64 {
+	if g.Population == 0 {
+		return 1
+	}
+	return float64(g.People) / float64(g.Population)
+}
+
+// z is how many standard deviations a normal number stays within with probability c.
+func z(c float64) float64 { return math.Sqrt2 * math.Erfinv(c) }
+
+// sampleVariance bounds the variance that sampling adds to an estimate for n people, in squared units of a sum.
+func (g *Goal) sampleVariance(n float64) float64 {
+	if g.Population == 0 {
+		return 0
+	}
+	// A share p estimated from a known number of people has variance p (1-p)/n; from a hidden number, p/n.
+	spread := 0.25
+	if g.HideCount {
+		spread = 1
+	}
+	return n * (1 - g.rate()) * spread * g.largest() * g.largest()
+}
+
+func (g *Goal) contribution() accountant.Contribution {
+	c, _ := recipe.Contribution(g.Query) // Validate has seen it
+	return c
+}

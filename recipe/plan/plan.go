@@ -1,0 +1,322 @@
+package plan
+
+import (
+	"errors"
+	"math"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/internal/search"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// An Error is how far a result may be from the truth, in units of the result, with the goal's confidence.
+type Error struct {
+	Each float64 `json:"each"` // for each number by itself
+	All  float64 `json:"all"`  // for all numbers at once
+	Part float64 `json:"part"` // Each as a part of the largest result that the people could give
+}
+
+// A Need is what would do where the goal is out of reach; each by itself, the rest as it is. Zero if nothing helps.
+type Need struct {
+	People  uint64  `json:"people"`  // reports a batch
+	Epsilon float64 `json:"epsilon"` // over all rounds
+	Within  float64 `json:"within"`  // a part of the largest result
+}
+
+// A Plan is what meets a goal, or comes nearest.
+type Plan struct {
+	Goal Goal // with its defaults filled in
+	// Fits: both the accuracy and the loss that are wanted are met.
+	Fits bool
+	// Needs says what would do; nil if the goal fits.
+	Needs *Need
+
+	// Variance is sigma^2 of the discrete Gaussian noise that each server draws; zero if the devices randomize.
+	Variance recipe.Rational
+	// Epsilon0 is the loss of one report by itself; 0 if devices do not randomize.
+	Epsilon0 float64
+	// Dummies is the probability with which a person not drawn sends a dummy report; 0 if the count is public.
+	Dummies float64
+	// MinBatch is B.
+	MinBatch uint64
+
+	// Loss is over all rounds.
+	Loss       recipe.Loss
+	Neighbours accountant.Neighbours
+	Theorem    string
+	Error      Error
+	// Assumptions must hold for the loss to be true; Fallbacks say what is left when one does not.
+	Assumptions []string
+	Fallbacks   []recipe.Fallback
+	// Instead are the other ways to the goal.
+	Instead []Option
+}
+
+// An Option is what another randomizer would do for the same goal.
+type Option struct {
+	Randomizer Randomizer  `json:"randomizer"`
+	Loss       recipe.Loss `json:"loss"`
+	Error      Error       `json:"error"`
+	Fits       bool        `json:"fits"`
+	Needs      *Need       `json:"needs,omitempty"`
+}
+
+// Make plans. It fails with an error that matches ErrGoal, or with one of the accountant where no loss can be computed.
+func Make(g Goal) (*Plan, error) {
+	if err := g.Validate(); err != nil {
+		return nil, err
+	}
+	g.settle()
+	p, err := one(g)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.explain(); err != nil {
+		return nil, err
+	}
+	for _, r := range []Randomizer{Servers, RR, RAPPOR} {
+		other := g
+		other.Randomizer = r
+		if r == g.Randomizer || other.Validate() != nil {
+			continue
+		}
+		// What cannot be computed is no option.
+		if o, err := one(other); err == nil {
+			p.Instead = append(p.Instead, Option{r, o.Loss, o.Error, o.Fits, o.Needs})
+		}
+	}
+	return p, nil
+}
+
+// one plans with the goal's own randomizer, without words.
+func one(g Goal) (*Plan, error) {
+	p := &Plan{Goal: g, MinBatch: g.MinBatch}
+	if err := p.batch(); err != nil {
+		return nil, err
+	}
+	var err error
+	if g.Randomizer == Servers {
+		err = p.byServers()
+	} else {
+		err = p.byDevices()
+	}
+	return p, err
+}
+
+// short is how often a sample is smaller than B.
+const short = 1e-9
+
+// batch chooses B.
+func (p *Plan) batch() error {
+	if p.MinBatch != 0 {
+		return nil
+	}
+	p.MinBatch = p.Goal.People / 2
+	if p.Goal.Population != 0 {
+		b, err := amplify.MinimumBatch(p.Goal.Population, p.Goal.rate(), short)
+		if err != nil {
+			return err
+		}
+		p.MinBatch = b
+	}
+	p.MinBatch = max(p.MinBatch, recipe.MinBatchFloor)
+	return nil
+}
+
+// countDummies takes the dummy reports into B, unless it was given.
+func (p *Plan) countDummies() {
+	g := &p.Goal
+	if p.Dummies == 0 || g.MinBatch != 0 {
+		return
+	}
+	if b, err := amplify.MinimumBatch(g.Population, g.rate()+(1-g.rate())*p.Dummies, short); err == nil {
+		p.MinBatch = b
+	}
+}
+
+// leastVariance is the narrowest noise that is planned: the narrowest that is calibrated for a loss.
+const leastVariance = 0.25
+
+// byServers plans the servers' noise.
+func (p *Plan) byServers() error {
+	g := &p.Goal
+	defer p.countDummies()
+	room := p.room()
+	fromAccuracy := g.Within != 0 && room >= leastVariance
+	var err error
+	switch {
+	case fromAccuracy:
+		if p.Variance, err = below(room); err != nil {
+			return err
+		}
+		if err := p.lose(); err != nil && !errors.Is(err, accountant.ErrNoGuarantee) {
+			return err
+		}
+		if g.Epsilon == 0 || p.Loss.Epsilon <= g.Epsilon {
+			p.Fits = true
+			p.measure()
+			return nil
+		}
+	case g.Epsilon == 0:
+		// Not even the narrowest noise leaves the accuracy: plan that noise, and say what it takes.
+		p.Variance = recipe.Rational{Num: 1, Den: 4}
+		if err := p.lose(); err != nil {
+			return err
+		}
+		p.measure()
+		p.Needs = &Need{People: p.people(), Within: up(p.Error.Part)}
+		return nil
+	}
+	affordable := p.Loss
+	if err := p.calibrate(); err != nil {
+		return err
+	}
+	p.measure()
+	if g.Within == 0 {
+		p.Fits = true
+		return nil
+	}
+	p.Needs = &Need{People: p.people(), Within: up(p.Error.Part)}
+	if fromAccuracy && affordable.Finite() {
+		p.Needs.Epsilon = affordable.Epsilon
+	}
+	return nil
+}
+
+// room is the widest noise of one server, as a variance, that the accuracy allows.
+func (p *Plan) room() float64 {
+	g := &p.Goal
+	n := float64(g.People)
+	wanted := g.Within * g.full(n) / z(g.Confidence)
+	return (wanted*wanted - g.sampleVariance(n)) / 2
+}
+
+// below writes a variance with at most six digits, rounded down.
+func below(v float64) (recipe.Rational, error) {
+	den := math.Pow(10, math.Max(0, math.Min(6, 5-math.Floor(math.Log10(v)))))
+	return recipe.NewRational(uint64(v*den), uint64(den))
+}
+
+// measure computes the error of the servers' noise and of the sample.
+func (p *Plan) measure() {
+	g := &p.Goal
+	n := float64(g.People)
+	p.spread(math.Sqrt(2*p.Variance.Float() + g.sampleVariance(n)))
+}
+
+// spread turns a standard deviation into an error.
+func (p *Plan) spread(deviation float64) {
+	g := &p.Goal
+	k := float64(g.Query.Aggregates())
+	each := z(g.Confidence) * deviation
+	p.Error = Error{Each: each, All: z(1-(1-g.Confidence)/k) * deviation, Part: each / g.full(float64(g.People))}
+	if _, mean := g.Query.(recipe.Mean); mean {
+		p.Error.Each /= float64(g.People)
+		p.Error.All /= float64(g.People)
+	}
+}
+
+// people is how many reports the accuracy takes with the noise as it is and the same rate of sampling: the root of
+// (within n C)^2 = z^2 (2 sigma^2 + s n), where s is what a sampled person adds.
+func (p *Plan) people() uint64 {
+	g := &p.Goal
+	a := math.Pow(g.Within*g.largest(), 2)
+	zz := z(g.Confidence) * z(g.Confidence)
+	b, c := zz*g.sampleVariance(1), zz*2*p.Variance.Float()
+	return uint64(math.Ceil((b + math.Sqrt(b*b+4*a*c)) / (2 * a) * (1 + 1e-12)))
+}
+
+// lose computes the loss of the noise as it is.
+func (p *Plan) lose() error {
+	g, err := p.guarantee(accountant.Rational(p.Variance), 1)
+	if err != nil {
+		p.Loss = recipe.NoPrivacy
+		return err
+	}
+	p.Loss, p.Neighbours, p.Theorem = recipe.Loss{Epsilon: g.Epsilon, Delta: g.Delta}, g.Neighbours, g.Theorem
+	return nil
+}
+
+// calibrate finds the least noise for the wanted loss.
+func (p *Plan) calibrate() error {
+	g := &p.Goal
+	v, _, err := accountant.CalibrateDiscreteGaussian(g.Epsilon, g.Delta, g.contribution(), accountant.ReplaceOne, uint64(g.Rounds))
+	if err != nil {
+		return err
+	}
+	if g.Population != 0 {
+		// No more than without sampling.
+		whole := v.Float()
+		x, ok, err := search.Least(search.Options{Guess: math.Max(whole*g.rate(), leastVariance), Low: leastVariance, High: math.Max(whole, 2*leastVariance),
+			Precision: 1e-4, Budget: g.Epsilon}, func(v float64) (float64, error) {
+			r, err := upward(v)
+			if err != nil {
+				return 0, err
+			}
+			out, err := p.guarantee(r, 1)
+			if errors.Is(err, accountant.ErrNoGuarantee) {
+				return math.Inf(1), nil
+			}
+			return out.Epsilon, err
+		})
+		if err != nil {
+			return err
+		}
+		if ok {
+			if v, err = upward(x); err != nil {
+				return err
+			}
+		}
+	}
+	p.Variance = recipe.Rational(v)
+	return p.lose()
+}
+
+// upward writes a variance with six digits, rounded up.
+func upward(v float64) (accountant.Rational, error) {
+	den := math.Pow(10, math.Max(0, math.Min(6, 5-math.Floor(math.Log10(v)))))
+	r, err := recipe.NewRational(uint64(math.Ceil(v*den)), uint64(den))
+	return accountant.Rational(r), err
+}
+
+// miss is the part of delta that is spent on samples larger than accounted for.
+const miss = 0.01
+
+// guarantee is the loss of the noise over all rounds, if the honest people are one in crowd.
+func (p *Plan) guarantee(v accountant.Rational, crowd float64) (accountant.Guarantee, error) {
+	g := &p.Goal
+	noise := accountant.DiscreteGaussian{Sigma2: v, Contribution: g.contribution()}
+	rounds := uint64(g.Rounds)
+	if g.Population == 0 {
+		return accountant.Epsilon(accountant.SelfCompose{Event: noise, Count: rounds}, g.Delta, accountant.ReplaceOne)
+	}
+	spent := g.Delta * miss
+	rest, err := amplify.MinimumBatch(g.Population, 1-g.rate(), spent/float64(rounds))
+	if err != nil {
+		return accountant.Guarantee{}, err
+	}
+	most := float64(g.Population - rest)
+	if g.HideCount {
+		others := math.Floor(float64(g.Population) - most)
+		// Fifty times the variance of the noise, relative to what one person adds, makes one more report cost about 1 %; no
+		// more than a quarter of the others need to send one, which then costs what it costs.
+		c := g.largest()
+		p.Dummies = math.Min(50*v.Float()/(c*c)/others, 0.25)
+		both := accountant.Compose{accountant.DummyCount{N: uint64(others / crowd), Rate: p.Dummies}, noise}
+		// A person whose answer counts as nothing sends dummies too. Against a mixture of those who do and who do not, a
+		// report is no easier to tell than against none, which is what the event says.
+		e := accountant.Sampled{Event: both, Rate: g.rate(), Count: accountant.CountHidden}
+		out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-spent, accountant.ZeroOut)
+		out.Delta = g.Delta
+		return out, err
+	}
+	rate := math.Min(1, most*crowd/float64(g.Population)*(1+1e-14))
+	e := accountant.FixedSample{Event: noise, Rate: rate}
+	out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-spent*(1+1e-12), accountant.ReplaceOne)
+	out.Delta = g.Delta
+	out.Theorem += "; exact binomial quantile of the number drawn"
+	return out, err
+}
+
+func up(x float64) float64 { return x * (1 + 1e-12) }

@@ -1,0 +1,256 @@
+package plan
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/recipe"
+)
+
+func histogram(people uint64) Goal { return Goal{Query: recipe.Histogram{Length: 21}, People: people} }
+
+func mustMake(t *testing.T, g Goal) *Plan {
+	t.Helper()
+	p, err := Make(g)
+	if err != nil {
+		t.Fatalf("%+v: %v", g, err)
+	}
+	return p
+}
+
+// inside is the probability that the sum of two discrete Gaussians of a variance is within an error, by summing it.
+func inside(variance, within float64) float64 {
+	reach := int(10*math.Sqrt(variance)) + 2
+	pmf, total := make([]float64, 2*reach+1), 0.0
+	for i := range pmf {
+		x := float64(i - reach)
+		pmf[i] = math.Exp(-x * x / (2 * variance))
+		total += pmf[i]
+	}
+	sum := 0.0
+	for i, a := range pmf {
+		for j, b := range pmf {
+			if math.Abs(float64(i+j-2*reach)) <= within {
+				sum += a * b
+			}
+		}
+	}
+	return sum / total / total
+}
+
+// TestAccuracy: the error is kept with the wanted confidence, and not by much noise less than there may be.
+func TestAccuracy(t *testing.T) {
+	for _, people := range []uint64{2000, 20000, 50000} {
+		for _, confidence := range []float64{0.5, 0.95, 0.999} {
+			g := histogram(people)
+			g.Within, g.Confidence = 0.002, confidence
+			p := mustMake(t, g)
+			if !p.Fits || p.Needs != nil || p.Error.Each > 0.002*float64(people)*(1+1e-9) || p.Error.All < p.Error.Each {
+				t.Fatalf("%d people, %v: %+v", people, confidence, p)
+			}
+			got := inside(p.Variance.Float(), p.Error.Each)
+			// Whole numbers have steps: the error may fall just below one.
+			step := 1 / math.Sqrt(4*math.Pi*p.Variance.Float())
+			if got < confidence-2*step || got > confidence+2*step {
+				t.Errorf("%d people: within %v with probability %v, want %v", people, p.Error.Each, got, confidence)
+			}
+		}
+	}
+}
+
+// TestLoss: a wanted loss is met with the least noise; both wishes together are told apart from one too many.
+func TestLoss(t *testing.T) {
+	g := histogram(20000)
+	g.Epsilon, g.Rounds = 0.5, 10
+	p := mustMake(t, g)
+	if !p.Fits || p.Loss.Epsilon > 0.5 || p.Loss.Epsilon < 0.4999 || p.MinBatch != 10000 {
+		t.Errorf("%+v", p)
+	}
+	g.Within = 2 * p.Error.Part
+	if both := mustMake(t, g); !both.Fits || both.Loss.Epsilon > 0.6*p.Loss.Epsilon {
+		t.Errorf("twice the error leaves room for half the loss, planned %v", both.Loss)
+	}
+	g.Within = p.Error.Part / 2
+	far := mustMake(t, g)
+	if far.Fits || far.Needs == nil || far.Loss.Epsilon > 0.5 || math.Abs(far.Needs.Within-p.Error.Part) > 1e-4*p.Error.Part {
+		t.Fatalf("%+v", far)
+	}
+	// Each need does, and a little less does not.
+	for _, c := range []struct {
+		change func(*Goal, float64)
+		name   string
+	}{
+		{func(g *Goal, slack float64) { g.People = uint64(float64(far.Needs.People) * slack) }, "people"},
+		{func(g *Goal, slack float64) { g.Epsilon = far.Needs.Epsilon * slack }, "epsilon"},
+		{func(g *Goal, slack float64) { g.Within = far.Needs.Within * slack }, "within"},
+	} {
+		enough, little := g, g
+		c.change(&enough, 1.001)
+		c.change(&little, 0.99)
+		if !mustMake(t, enough).Fits || mustMake(t, little).Fits {
+			t.Errorf("%s: %+v is not what it takes", c.name, far.Needs)
+		}
+	}
+}
+
+// TestTooFew: where not even the narrowest noise keeps the error, the plan says what it takes.
+func TestTooFew(t *testing.T) {
+	g := histogram(20)
+	g.Within = 0.01
+	p := mustMake(t, g)
+	if p.Fits || p.Needs == nil || p.Needs.People <= 20 {
+		t.Fatalf("%+v, needs %+v", p, p.Needs)
+	}
+	g.People = p.Needs.People + 1
+	if !mustMake(t, g).Fits {
+		t.Errorf("%d people do not do", g.People)
+	}
+}
+
+// TestSamples: being drawn in secret helps, seen it does not; fewer honest people help less.
+func TestSamples(t *testing.T) {
+	g := histogram(20000)
+	g.Within, g.Rounds = 0.01, 50
+	all := mustMake(t, g)
+	g.Population = 1_000_000
+	p := mustMake(t, g)
+	if p.MinBatch != 19166 || p.Neighbours != accountant.ReplaceOne || p.Loss.Epsilon > all.Loss.Epsilon/10 {
+		t.Errorf("a sample costs %v, everybody %v; B is %d", p.Loss, all.Loss, p.MinBatch)
+	}
+	var watched, half recipe.Loss
+	for _, f := range p.Fallbacks {
+		if strings.Contains(f.When, "watches") {
+			watched = f.Loss
+		}
+		if strings.Contains(f.When, "half the people") {
+			half = f.Loss
+		}
+	}
+	if watched.Epsilon < all.Loss.Epsilon || half.Epsilon < 1.5*p.Loss.Epsilon || half.Epsilon > watched.Epsilon {
+		t.Errorf("sampled %v, watched %v, half honest %v, unsampled %v", p.Loss, watched, half, all.Loss)
+	}
+	// Of a loss alone, a sample takes less noise.
+	g.Within, g.Epsilon = 0, 0.05
+	least := mustMake(t, g)
+	g.Population = 0
+	if whole := mustMake(t, g); least.Variance.Float() > whole.Variance.Float()/100 || least.Loss.Epsilon > 0.05 {
+		t.Errorf("sampled %v, unsampled %v", least.Variance, whole.Variance)
+	}
+	g.Population, g.HideCount = 1_000_000, true
+	hidden := mustMake(t, g)
+	if hidden.Neighbours != accountant.ZeroOut || hidden.MinBatch < 25_000 || hidden.Dummies <= 0 || hidden.Loss.Epsilon > 0.05 || hidden.Variance.Float() > least.Variance.Float() {
+		t.Errorf("with a hidden count sigma^2 is %v, with a public one %v: %+v", hidden.Variance, least.Variance, hidden)
+	}
+}
+
+// TestDevices: the estimators' deviations are those of their formulas, and more people make up for the missing trust.
+func TestDevices(t *testing.T) {
+	for _, r := range []Randomizer{RR, RAPPOR} {
+		g := histogram(20000)
+		g.Randomizer, g.Epsilon, g.Within = r, 1, 0.02
+		p := mustMake(t, g)
+		if p.Fits || p.Loss.Epsilon > 1 || p.Loss.Epsilon < 0.999 || p.Epsilon0 == 0 || len(p.Instead) != 2 || !p.Instead[0].Fits {
+			t.Fatalf("%s: %+v", r, p)
+		}
+		g.People = p.Needs.People + 1
+		if !mustMake(t, g).Fits {
+			t.Errorf("%s: %d people do not do", r, g.People)
+		}
+		// Behind servers that do not collude, a report hides among the others.
+		if l := p.Fallbacks[0].Loss; !(l.Epsilon < 0.2) {
+			t.Errorf("%s: %v behind the servers", r, l)
+		}
+	}
+	// RAPPOR at e^(e/2) = 3: f = 1/4, f(1-f)/(1-2f)^2 = 3/4.
+	g := histogram(100)
+	g.Randomizer = RAPPOR
+	if d := g.deviation(100, 2*math.Log(3)); math.Abs(d-math.Sqrt(75)) > 1e-9 {
+		t.Errorf("deviation %v, want %v", d, math.Sqrt(75))
+	}
+	// Binary randomized response at e^e = 3: p = 3/4, p(1-p)/(2p-1)^2 = 3/4.
+	g.Query, g.Randomizer = recipe.Count{}, RR
+	if d := g.deviation(100, math.Log(3)); math.Abs(d-math.Sqrt(75)) > 1e-9 {
+		t.Errorf("deviation %v, want %v", d, math.Sqrt(75))
+	}
+}
+
+// TestRecipe: what a plan promises is what devices compute from its recipe.
+func TestRecipe(t *testing.T) {
+	o := recipe.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/"}
+	for _, q := range []recipe.Query{recipe.Count{}, recipe.Histogram{Length: 21}, recipe.Sum{Max: 100}, recipe.Mean{Max: 100},
+		recipe.Multihot{Length: 8, MaxWeight: 3}, recipe.SumVec{Length: 4, Max: 15}} {
+		p := mustMake(t, Goal{Query: q, People: 20000, Within: 0.01, Rounds: 3})
+		r, err := p.Recipe(o)
+		if err != nil {
+			t.Fatalf("%v: %v", q, err)
+		}
+		g, err := r.Guarantee()
+		if err != nil || g.Epsilon != p.Loss.Epsilon || g.Rounds != 3 || r.MinBatch != 10000 {
+			t.Errorf("%v: planned %v, the recipe gives %v, %v", q, p.Loss, g.Loss, err)
+		}
+	}
+	sampled := histogram(20000)
+	sampled.Within, sampled.Population = 0.01, 100000
+	local := histogram(20000)
+	local.Epsilon, local.Randomizer = 1, RR
+	far := histogram(20)
+	far.Within = 0.01
+	for _, g := range []Goal{sampled, local, far} {
+		var unsaid *NotExpressibleError
+		if _, err := mustMake(t, g).Recipe(o); !errors.As(err, &unsaid) {
+			t.Errorf("%+v: %v, want a NotExpressibleError", g, err)
+		}
+	}
+}
+
+func TestGoals(t *testing.T) {
+	good := histogram(1000)
+	good.Epsilon = 1
+	for name, change := range map[string]func(*Goal){
+		"no query":       func(g *Goal) { g.Query = nil },
+		"no bucket":      func(g *Goal) { g.Query = recipe.Histogram{} },
+		"nobody":         func(g *Goal) { g.People = 0 },
+		"too many":       func(g *Goal) { g.People = MaxPeople + 1 },
+		"small crowd":    func(g *Goal) { g.Population = 999 },
+		"dummies of all": func(g *Goal) { g.HideCount = true },
+		"nothing":        func(g *Goal) { g.Epsilon = 0 },
+		"NaN epsilon":    func(g *Goal) { g.Epsilon = math.NaN() },
+		"NaN within":     func(g *Goal) { g.Within = math.NaN() },
+		"sure":           func(g *Goal) { g.Confidence = 1 },
+		"delta":          func(g *Goal) { g.Delta = 1 },
+		"rounds":         func(g *Goal) { g.Rounds = recipe.MaxRounds + 1 },
+		"batch of one":   func(g *Goal) { g.MinBatch = 1 },
+		"batch of more":  func(g *Goal) { g.MinBatch = 1001 },
+		"randomizer":     func(g *Goal) { g.Randomizer = "dice" },
+		"rr of sums":     func(g *Goal) { g.Randomizer, g.Query = RR, recipe.Sum{Max: 3} },
+		"rr of a sample": func(g *Goal) { g.Randomizer, g.Population = RR, 5000 },
+	} {
+		g := good
+		change(&g)
+		if p, err := Make(g); !errors.Is(err, ErrGoal) {
+			t.Errorf("%s: planned %+v, %v", name, p, err)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	g := histogram(20000)
+	g.Within = 0.01
+	b, err := json.Marshal(mustMake(t, g))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"epsilon", "delta", "sigma", "min_batch", "sampling", "fits", "error", "fallbacks", "instead", "neighbours"} {
+		if got[key] == nil {
+			t.Errorf("no %s in %s", key, b)
+		}
+	}
+}

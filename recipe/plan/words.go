@@ -1,0 +1,380 @@
+package plan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// explain fills in the assumptions and the fallbacks.
+func (p *Plan) explain() error {
+	if p.Goal.Randomizer == Servers {
+		return p.explainServers()
+	}
+	return p.explainDevices()
+}
+
+func (p *Plan) assume(format string, args ...any) {
+	p.Assumptions = append(p.Assumptions, fmt.Sprintf(format, args...))
+}
+
+func (p *Plan) fallBack(when string, l recipe.Loss, format string, args ...any) {
+	p.Fallbacks = append(p.Fallbacks, recipe.Fallback{When: when, Loss: l, Note: fmt.Sprintf(format, args...)})
+}
+
+func (p *Plan) explainServers() error {
+	g := &p.Goal
+	sampled := g.Population != 0
+	p.assume("one of the leader and the helper, whichever it is, adds its noise and keeps its share and its noise to itself")
+	p.assume("one person's reports are in at most %s, one report in each; the person's device counts", batches(g.Rounds))
+	switch {
+	case !sampled:
+		p.assume("it need not be hidden that a person takes part, only what they answer")
+	case g.HideCount:
+		p.assume("nobody learns whose reports are in a batch: not from the network, and not from the number of reports, because each "+
+			"honest person who is not drawn sends a dummy report, which counts for nothing, with probability %.3g", p.Dummies)
+		p.assume("what is asked admits a report that counts for nothing; a histogram needs a bucket for it")
+	default:
+		p.assume("nobody learns whose reports are in a batch, though everyone may know how many are; the %d people are honest", g.Population)
+	}
+
+	p.fallBack("one of the two servers gives everything away, or adds no noise", p.Loss, "nothing changes: only the other's noise was counted")
+	p.fallBack("one of the two servers and the collector work together", p.Loss, "nothing changes: they know one share, one noise and the result")
+	if sampled {
+		open := *p
+		open.Goal.Population, open.Goal.HideCount = 0, false
+		l, err := openLoss(&open)
+		if err != nil {
+			return err
+		}
+		p.fallBack("somebody watches the network or the relay and learns who takes part", l, "being drawn no longer hides anybody, so every batch is counted in full")
+		if l, err = p.crowded(2); err != nil {
+			return err
+		}
+		note := "there are half as many to be drawn from"
+		if g.HideCount {
+			note = "half the dummy reports may be missing from the count"
+		}
+		p.fallBack("half the people are invented or work against the others", l, "%s", note)
+	} else {
+		p.fallBack("somebody watches the network or the relay and learns who takes part", p.Loss, "nothing changes: that was never counted as hidden")
+		p.fallBack("all other people are invented or work together against one", p.Loss, "nothing changes: the guarantee supposes it")
+	}
+	missing := fmt.Sprintf("nothing changes for a person; the error stays %s, which is %.3g %% of what is left", number(p.Error.Each), 200*p.Error.Part)
+	if _, mean := g.Query.(recipe.Mean); mean {
+		missing = fmt.Sprintf("nothing changes for a person; the error doubles to %s", number(2*p.Error.Each))
+	}
+	if g.People/2 < p.MinBatch {
+		missing = fmt.Sprintf("nothing is released, because a batch needs %d", p.MinBatch)
+	}
+	p.fallBack("half the reports are missing", p.Loss, "%s", missing)
+	p.fallBack("the leader and the helper put their shares together", recipe.NoPrivacy, "they can read every answer, because devices add no noise of their own")
+	return nil
+}
+
+// openLoss is the loss where it is known who takes part.
+func openLoss(p *Plan) (recipe.Loss, error) {
+	out, err := p.guarantee(accountant.Rational(p.Variance), 1)
+	switch {
+	case errors.Is(err, accountant.ErrNoGuarantee):
+		return recipe.NoPrivacy, nil
+	case err != nil:
+		return recipe.NoPrivacy, err
+	}
+	return recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}, nil
+}
+
+// crowded is the loss where one person in crowd is honest.
+func (p *Plan) crowded(crowd float64) (recipe.Loss, error) {
+	out, err := p.guarantee(accountant.Rational(p.Variance), crowd)
+	if errors.Is(err, accountant.ErrNoGuarantee) || errors.Is(err, accountant.ErrParameter) {
+		return recipe.NoPrivacy, nil
+	}
+	return recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}, err
+}
+
+func (p *Plan) explainDevices() error {
+	g := &p.Goal
+	p.assume("one person's reports are in at most %s, one report in each; the person's device counts", batches(g.Rounds))
+	p.assume("nobody else needs to keep anything secret: the device blurs its answer before it leaves")
+	for _, c := range []struct {
+		when   string
+		honest uint64
+		note   string
+	}{
+		{"the servers do not put their shares together (better than the guarantee)", g.People, "a report then hides among all of a batch"},
+		{"the servers do not, and half the reports are missing or invented", max(2, g.People/2), "a report then hides among the other half"},
+	} {
+		l, err := g.behindServers(p.Epsilon0, c.honest)
+		if err != nil || l.Epsilon > p.Loss.Epsilon {
+			l = p.Loss
+		}
+		p.fallBack(c.when, l, "%s", c.note)
+	}
+	p.fallBack("somebody watches the network or the relay and learns who takes part", p.Loss, "nothing changes: that was never counted as hidden")
+	p.fallBack("the leader and the helper put their shares together", p.Loss, "they read blurred answers; the guarantee supposes it")
+	return nil
+}
+
+func batches(n uint32) string {
+	if n == 1 {
+		return "1 batch"
+	}
+	return fmt.Sprintf("%d batches", n)
+}
+
+// A NotExpressibleError says why a plan cannot be written as a recipe.
+type NotExpressibleError struct{ Why string }
+
+func (e *NotExpressibleError) Error() string { return "plan: no recipe can say this yet: " + e.Why }
+
+// Recipe makes the recipe of the plan. Of the options it takes the words, the servers' addresses, the batch mode and the
+// window. It fails with a *[NotExpressibleError] if a recipe has no way to say it, and as [recipe.New] does.
+func (p *Plan) Recipe(o recipe.Options) (*recipe.Recipe, error) {
+	switch {
+	case !p.Fits:
+		return nil, &NotExpressibleError{"the goal is out of reach"}
+	case p.Goal.Randomizer != Servers:
+		return nil, &NotExpressibleError{"its devices blur their answers"}
+	case p.Goal.Population != 0:
+		return nil, &NotExpressibleError{"its devices toss a coin whether to take part"}
+	}
+	delta, err := recipe.ParseDecimal(fmt.Sprint(p.Goal.Delta))
+	if err != nil {
+		return nil, err
+	}
+	o.Query, o.MinBatch, o.Rounds, o.Delta = p.Goal.Query, p.MinBatch, p.Goal.Rounds, delta
+	o.Noise, o.Epsilon, o.HonestServers = recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll}, recipe.Decimal{}, 1
+	if o.Population == nil {
+		o.Population = &recipe.Population{Statement: "those who are asked", Expected: p.Goal.People}
+	}
+	return recipe.New(o)
+}
+
+// sigma is the standard deviation of one server's noise.
+func (p *Plan) sigma() float64 {
+	if p.Variance.Den == 0 {
+		return 0
+	}
+	return math.Sqrt(p.Variance.Float())
+}
+
+// MarshalJSON writes the plan as one flat object; loss as epsilon and delta, null where nothing is proved.
+func (p *Plan) MarshalJSON() ([]byte, error) {
+	g := &p.Goal
+	out := struct {
+		Query       string            `json:"query"`
+		People      uint64            `json:"people"`
+		Population  uint64            `json:"population,omitempty"`
+		Within      float64           `json:"within,omitempty"`
+		Confidence  float64           `json:"confidence"`
+		Fits        bool              `json:"fits"`
+		Needs       *Need             `json:"needs,omitempty"`
+		Randomizer  Randomizer        `json:"randomizer"`
+		Sampling    float64           `json:"sampling"`
+		MinBatch    uint64            `json:"min_batch"`
+		Sigma       float64           `json:"sigma,omitempty"`
+		Variance    string            `json:"variance,omitempty"`
+		Epsilon0    float64           `json:"epsilon0,omitempty"`
+		Dummies     float64           `json:"dummies,omitempty"`
+		Epsilon     *float64          `json:"epsilon"`
+		Delta       float64           `json:"delta"`
+		Rounds      uint32            `json:"rounds"`
+		Neighbours  string            `json:"neighbours,omitempty"`
+		Theorem     string            `json:"theorem"`
+		Error       Error             `json:"error"`
+		Assumptions []string          `json:"assumptions"`
+		Fallbacks   []recipe.Fallback `json:"fallbacks"`
+		Instead     []Option          `json:"instead"`
+	}{
+		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
+		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
+		Dummies: p.Dummies, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
+		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
+	}
+	if p.Variance.Den != 0 {
+		out.Variance = p.Variance.String()
+	}
+	if p.Loss.Finite() {
+		out.Epsilon, out.Neighbours = &p.Loss.Epsilon, p.Neighbours.String()
+	}
+	return json.Marshal(out)
+}
+
+// WriteTo writes the plan for people.
+func (p *Plan) WriteTo(w io.Writer) (int64, error) {
+	g := &p.Goal
+	var b strings.Builder
+	line := func(label, format string, args ...any) {
+		for _, s := range wrap(fmt.Sprintf(format, args...), 92) {
+			b.WriteString(strings.TrimRight(fmt.Sprintf("%-16s%s", label, s), " ") + "\n")
+			label = ""
+		}
+	}
+	items := func(label string, list []string) {
+		for _, s := range list {
+			line(label, "- %s", s)
+			label = ""
+		}
+	}
+	line("Wanted", "%s", p.wanted())
+	line("Asked", "%s", g.Query)
+	if g.Population != 0 {
+		line("Taking part", "each of %d people by a secret coin, with probability %.4g: about %d a batch", g.Population, g.rate(), g.People)
+	} else {
+		line("Taking part", "about %d people a batch", g.People)
+	}
+	if g.Randomizer == Servers {
+		line("Noise", "each server adds whole-number Gaussian noise of standard deviation %s (variance %s)", number(p.sigma()), p.Variance)
+	} else {
+		line("On the device", "%s; one report by itself has epsilon %.4g", p.blur(), p.Epsilon0)
+	}
+	line("Batches", "nothing is released about fewer than %d reports", p.MinBatch)
+	b.WriteByte('\n')
+	verdict := "yes"
+	if !p.Fits {
+		verdict = "no"
+	}
+	line("Within reach", "%s", verdict)
+	if p.Needs != nil {
+		items("It would take", p.Needs.words(g))
+	}
+	line("Error", "each number is within %s of the truth with %.4g %% confidence, %.3g %% of all there could be", number(p.Error.Each), 100*g.Confidence,
+		100*p.Error.Part)
+	if g.Query.Aggregates() > 1 {
+		line("", "all %d numbers at once are within %s", g.Query.Aggregates(), number(p.Error.All))
+	}
+	b.WriteByte('\n')
+	line("Guarantee", "%s, over %s", words(p.Loss), batches(g.Rounds))
+	if p.Loss.Finite() {
+		line("", "This is differential privacy for %v neighbours.", p.Neighbours)
+		what := "whatever one person answers, any result is at most %s times as likely as with any other answer of theirs"
+		if p.Neighbours == accountant.ZeroOut {
+			what = "whether one person's answer counts or counts as nothing, any result is at most %s times as likely"
+		}
+		line("", "In words: "+what+", except with probability %.4g.", times(p.Loss.Epsilon), p.Loss.Delta)
+		line("Computed by", "%s", p.Theorem)
+	}
+	items("Assuming that", p.Assumptions)
+	var otherwise []string
+	for _, f := range p.Fallbacks {
+		otherwise = append(otherwise, fmt.Sprintf("if %s: %s (%s)", f.When, words(f.Loss), f.Note))
+	}
+	items("Otherwise", otherwise)
+	var instead []string
+	for _, o := range p.Instead {
+		s := fmt.Sprintf("%s: %s, each number within %s", ways[o.Randomizer], words(o.Loss), number(o.Error.Each))
+		if !o.Fits {
+			s += "; out of reach"
+			if o.Needs != nil && o.Needs.People > g.People {
+				s += fmt.Sprintf(" with fewer than %d people", o.Needs.People)
+			}
+		}
+		instead = append(instead, s)
+	}
+	items("Instead", instead)
+	n, err := io.WriteString(w, b.String())
+	return int64(n), err
+}
+
+var ways = map[Randomizer]string{
+	Servers: "noise of the servers (one must be honest)",
+	RR:      "randomized response (nobody is trusted)",
+	RAPPOR:  "RAPPOR (nobody is trusted)",
+}
+
+// words writes a loss: epsilon with four digits, rounded up.
+func words(l recipe.Loss) string {
+	if !l.Finite() {
+		return "no differential privacy"
+	}
+	d, err := recipe.DecimalAbove(l.Epsilon, 4)
+	if err != nil {
+		return fmt.Sprintf("epsilon %v, delta %.4g", l.Epsilon, l.Delta)
+	}
+	return fmt.Sprintf("epsilon %v, delta %.4g", d, l.Delta)
+}
+
+// wanted says the goal.
+func (p *Plan) wanted() string {
+	g := &p.Goal
+	var parts []string
+	if g.Within != 0 {
+		what, full := "each number", g.full(float64(g.People))
+		switch g.Query.(type) {
+		case recipe.Histogram:
+			what = fmt.Sprintf("each of %d buckets", g.buckets())
+		case recipe.Count:
+			what = "the count"
+		case recipe.Sum:
+			what = "the sum"
+		case recipe.Mean:
+			what, full = "the mean", g.largest()
+		}
+		parts = append(parts, fmt.Sprintf("%s within %.4g %% of %s, with %.4g %% confidence", what, 100*g.Within, number(full), 100*g.Confidence))
+	}
+	if g.Epsilon != 0 {
+		parts = append(parts, fmt.Sprintf("epsilon at most %.4g at delta %.4g", g.Epsilon, g.Delta))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// blur says what a device does.
+func (p *Plan) blur() string {
+	g := &p.Goal
+	if g.Randomizer == RAPPOR {
+		return fmt.Sprintf("each of %d bits is flipped with probability %.4g", g.buckets(), 1/(math.Exp(p.Epsilon0/2)+1))
+	}
+	k := float64(g.buckets())
+	return fmt.Sprintf("the true one of %d answers is sent with probability %.4g, else any other", g.buckets(), math.Exp(p.Epsilon0)/(math.Exp(p.Epsilon0)+k-1))
+}
+
+func (n *Need) words(g *Goal) []string {
+	var list []string
+	if n.People > g.People {
+		list = append(list, fmt.Sprintf("%d people a batch", n.People))
+	}
+	if n.Epsilon > 0 {
+		list = append(list, fmt.Sprintf("or epsilon %.4g", n.Epsilon*(1+5e-4)))
+	}
+	return append(list, fmt.Sprintf("or an accuracy of %.3g %%", 100*n.Within))
+}
+
+// number writes a number of people or of units.
+func number(x float64) string {
+	if x >= 1e4 {
+		return fmt.Sprintf("%.0f", math.Ceil(x*(1-1e-12)))
+	}
+	return fmt.Sprintf("%.4g", x)
+}
+
+// times writes e^epsilon, rounded up.
+func times(epsilon float64) string {
+	if epsilon > 12 {
+		return fmt.Sprintf("e^%.4g", epsilon*(1+5e-4))
+	}
+	return fmt.Sprintf("%.4g", math.Ceil(math.Exp(epsilon)*(1+1e-12)*1000)/1000)
+}
+
+// wrap breaks text at spaces into lines of at most width bytes, where a word allows.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case len(line)+1+len(word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	return append(lines, line)
+}
