@@ -66,6 +66,10 @@ func (q *Question) account(e accountant.Event) (accountant.Guarantee, error) {
 		g, err = o.Epsilon(e, q.Delta/delta, q.Neighbours)
 		g.Epsilon, g.Delta = g.Epsilon+epsilon, q.Delta
 	}
+	if errors.Is(err, accountant.ErrUnsupported) && q.Mechanism == DiscreteGaussian && q.mixes() && q.Sigma > 1e4 {
+		err = refuse("--mechanism gaussian for the idealised noise, or coarser units of the sum",
+			"discrete Gaussian noise of sigma %v has too many outcomes for a privacy loss distribution", q.Sigma)
+	}
 	if cost {
 		g.EpsilonLower, g.DeltaLower = 0, 0
 		g.Theorem += "; sum of two discrete Gaussians (docs/proofs/discrete-gaussian-sums.md, section 2)"

@@ -45,6 +45,7 @@ func TestRefusals(t *testing.T) {
 		"allocation":            {Question{Release: Release{Mechanism: Gaussian, Sigma: 1, Picks: 3, Of: 2}, Delta: 1e-6}, "3 of 2"},
 		"public zero-out":       {Question{Release: sampled, Count: CountPublic, Neighbours: accountant.ZeroOut, Delta: 1e-6}, "single that person out"},
 		"public check-in":       {Question{Release: gauss(5), CheckIn: amplify.FixedWindow, Window: 9, Neighbours: accountant.ReplaceOne, Delta: 1e-6}, "presence only"},
+		"too many outcomes":     {Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 1e6, Sampling: 0.1}, Delta: 1e-6}, "too many outcomes"},
 		"two narrow servers":    {Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 1, Sampling: 0.1}, Honest: 2, Delta: 1e-6}, "not close enough"},
 		"public allocation":     {Question{Release: allocated, Count: CountPublic, Delta: 1e-6}, "single that person out"},
 		"public add-remove":     {Question{Release: gauss(1), Count: CountPublic, Neighbours: accountant.AddRemove, Delta: 1e-6}, "differ in the count"},
