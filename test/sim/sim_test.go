@@ -70,6 +70,15 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestFound runs the seeds that once found something, by what they found.
+func TestFound(t *testing.T) {
+	for name, seed := range map[string]uint64{
+		"a collection is deleted while its batch is being released": 211,
+	} {
+		t.Run(name, func(t *testing.T) { try(t, draw(seed)) })
+	}
+}
+
 // tally is what happened in some runs: faults that never strike prove nothing.
 type tally struct {
 	reports, results, counted, rejected int // rejected counts the kinds of reports that are not valid
