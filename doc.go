@@ -13,7 +13,7 @@
 //	cmd/starling       the commands; wiring only
 //	lab                every party on loopback in one process: demo, tutorial, test bed
 //	figures            what the papers claim by formula, drawn from dp; internal/draw is its pen
-//	client collector   the people's side
+//	client collector   the people's side; client/participate: secret coins and the account of what they cost
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	aggregator         leader  helper  status  internal/{segment store lease verify release peer}
 //	anonymity          ohttp  relay  gateway: who is hidden from whom

@@ -88,12 +88,13 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 type Reason string
 
 const (
-	ReasonMalformed Reason = "malformed" // the bytes are no recipe
-	ReasonUnknown   Reason = "unknown"   // a choice of a later version: errors.As finds *recipe.UnknownError
-	ReasonInvalid   Reason = "invalid"   // out of bounds: errors.As finds *recipe.InvalidError
-	ReasonClaim     Reason = "claim"     // promises more than it gives: errors.As finds *recipe.ClaimError
-	ReasonEpsilon   Reason = "epsilon"   // weaker than MaxEpsilon
-	ReasonBatch     Reason = "batch"     // smaller batches than MinBatch
+	ReasonMalformed Reason = "malformed"  // the bytes are no recipe
+	ReasonUnknown   Reason = "unknown"    // a choice of a later version: errors.As finds *recipe.UnknownError
+	ReasonInvalid   Reason = "invalid"    // out of bounds: errors.As finds *recipe.InvalidError
+	ReasonClaim     Reason = "claim"      // promises more than it gives: errors.As finds *recipe.ClaimError
+	ReasonEpsilon   Reason = "epsilon"    // weaker than MaxEpsilon
+	ReasonBatch     Reason = "batch"      // smaller batches than MinBatch
+	ReasonNotLogged Reason = "not-logged" // not in the transparency log, where the device asks it
 )
 
 // A Client answers one recipe. Its methods may be called concurrently.
@@ -106,6 +107,7 @@ type Client struct {
 	taskID    dap.TaskID
 	context   []byte // of the VDAF
 	shard     sharder
+	blur      func(Value) (Value, error) // nil where values are shared as they are
 	retry     exchange.Retry
 
 	leader, helper aggregator
@@ -170,6 +172,9 @@ func New(o Options) (*Client, error) {
 	c.taskID = c.task.TaskID()
 	c.context = dap.VDAFContext(c.taskID)
 	if c.shard, err = newSharder(r.Query); err != nil {
+		return nil, &RefusedError{ReasonInvalid, err}
+	}
+	if c.blur, err = newBlur(r); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
 	if err := c.leader.init(dap.RoleLeader, c.task.Leader); err != nil {

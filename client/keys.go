@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
+	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -72,7 +73,7 @@ func (c *Client) refresh(ctx context.Context, a *aggregator) error {
 	if err != nil {
 		return &KeysError{a.role, err}
 	}
-	config, err := list.Choose()
+	config, err := c.choose(list)
 	if err != nil {
 		return &KeysError{a.role, err}
 	}
@@ -82,6 +83,20 @@ func (c *Client) refresh(ctx context.Context, a *aggregator) error {
 	}
 	a.set(&sealingKey{config.ID, public, c.o.Now().Add(age(answer.Header))})
 	return nil
+}
+
+// choose returns the configuration to seal to: the first of the KEM that the recipe asks for.
+func (c *Client) choose(list dap.HpkeConfigList) (dap.HpkeConfig, error) {
+	if c.recipe.KEM == recipe.X25519 {
+		return list.Choose() // what a server offers first is at least as strong
+	}
+	var fit dap.HpkeConfigList
+	for _, config := range list {
+		if config.KEM == uint16(c.recipe.KEM) {
+			fit = append(fit, config)
+		}
+	}
+	return fit.Choose()
 }
 
 func (a *aggregator) current() *sealingKey {

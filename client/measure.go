@@ -12,7 +12,7 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// A Value is one person's answer, made by [Bool], [Number], [Bucket] or [Vector]; the zero Value is no answer. It never
+// A Value is one person's answer, made by [Bool], [Number], [Bucket], [Vector] or [NoValue]; the zero Value is refused. It never
 // prints what it holds.
 type Value struct {
 	kind   kind
@@ -27,6 +27,7 @@ const (
 	isNumber
 	isBucket
 	isVector
+	isNothing
 )
 
 // Bool answers a [recipe.Count].

@@ -14,8 +14,8 @@ import (
 // ErrWindow: the recipe takes no reports of this time.
 var ErrWindow = errors.New("client: outside the recipe's window")
 
-// ErrCoins: the recipe's devices decide by coins, or blur their answers, which package participate does; to send whatever is
-// given would break what the recipe promises.
+// ErrCoins: the recipe's devices decide by coins, which package participate tosses; to send whatever is given would break
+// what the recipe promises.
 var ErrCoins = errors.New("client: this recipe is answered through package participate")
 
 // scratch is memory for one report in the making. It held plaintext and is cleared before it is kept.
@@ -28,7 +28,8 @@ type scratch struct {
 // network and needs keys: [ErrNoKeys] before the first [Client.Refresh]. Every call makes a new report with a fresh id
 // and fresh randomness. It fails with *[ValueError] and [ErrWindow] if v or t do not fit the recipe.
 //
-// It tosses no coin and adds no noise: for recipes that want either, package participate calls it with what they leave.
+// It applies the recipe's randomizer and tosses no coin: for recipes with coins, package participate calls it with what they
+// leave.
 //
 // Step 1 of one report: from an answer on the device, to the measurement that is shared.
 func (c *Client) Prepare(v Value, t time.Time) (dap.Report, error) {
@@ -50,6 +51,16 @@ func (c *Client) prepare(v Value, t time.Time) (dap.Report, keyPair, error) {
 	}
 	if w, ok := c.recipe.Window.(recipe.Between); ok && (unit < w.Start || unit >= w.End) {
 		return dap.Report{}, keys, ErrWindow
+	}
+	if c.blur != nil {
+		if v.kind != isNothing {
+			if err := c.check(v); err != nil {
+				return dap.Report{}, keys, err
+			}
+		}
+		if v, err = c.blur(v); err != nil {
+			return dap.Report{}, keys, err
+		}
 	}
 	r := dap.Report{Metadata: dap.ReportMetadata{Time: unit}}
 	rand.Read(r.Metadata.ID[:])
@@ -114,7 +125,7 @@ type Refusal struct {
 // others it has acknowledged. After an error some may have been acknowledged, and it cannot be said which. It fails with
 // [ErrCoins] for a recipe of coins.
 func (c *Client) Send(ctx context.Context, values []Value) ([]Refusal, error) {
-	if !c.plain() {
+	if c.recipe.Participation != (recipe.Always{}) {
 		return nil, ErrCoins
 	}
 	now := c.o.Now()
@@ -143,11 +154,6 @@ func (c *Client) Send(ctx context.Context, values []Value) ([]Refusal, error) {
 		final = append(final, refused...)
 	}
 	return final, nil
-}
-
-// plain says whether every device sends its answer as it is.
-func (c *Client) plain() bool {
-	return c.recipe.Participation == recipe.Always{} && c.recipe.Randomizer == recipe.NoRandomizer{}
 }
 
 // sendOnce makes and uploads new reports for the values at indices. Keys that the leader calls outdated are dropped.

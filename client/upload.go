@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
@@ -53,15 +54,18 @@ func (c *Client) fit(reports []dap.Report) int {
 // uploadStatusSize is an upper bound on the encoding of one dap.ReportUploadStatus, in bytes.
 const uploadStatusSize = 32
 
+// UploadURL is where reports are posted: the leader's reports resource for the task.
+func (c *Client) UploadURL() *url.URL {
+	return dap.ResourceURL(c.leader.base, dap.CreationPath(c.taskID, dap.ReportsResource))
+}
+
 func (c *Client) upload(ctx context.Context, reports []dap.Report) ([]dap.ReportUploadStatus, error) {
 	body, err := dap.AppendUploadRequest(nil, reports)
 	if err != nil {
 		return nil, err
 	}
 	answer, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
-		Method: http.MethodPost,
-		URL:    dap.ResourceURL(c.leader.base, dap.CreationPath(c.taskID, dap.ReportsResource)),
-		Media:  dap.MediaUploadReq, Body: body,
+		Method: http.MethodPost, URL: c.UploadURL(), Media: dap.MediaUploadReq, Body: body,
 		Want: dap.MediaUploadErrors, MaxBody: int64(len(reports)) * uploadStatusSize,
 	}, c.retry)
 	if err != nil {
@@ -90,4 +94,29 @@ func refusals(body []byte, reports []dap.Report) ([]dap.ReportUploadStatus, erro
 		list = append(list, status)
 	}
 	return list, nil
+}
+
+// Forward sends the body of an upload request, one report long, made by [Client.Prepare], through d (the client's own HTTP client
+// if nil), with the repeats that the client allows. It fails with dap.ReportError if the answer refuses the report; any
+// answer of success without a body will do, as a gateway gives for a request of another method, which it drops.
+func (c *Client) Forward(ctx context.Context, d Doer, method string, to *url.URL, body []byte) error {
+	if d == nil {
+		d = c.o.HTTP
+	}
+	answer, err := exchange.Do(ctx, d, exchange.Request{
+		Method: method, URL: to, Media: dap.MediaUploadReq, Body: body,
+		Want: dap.MediaUploadErrors, MaxBody: uploadStatusSize,
+	}, c.retry)
+	if err != nil {
+		return err
+	}
+	limits := dap.DefaultLimits()
+	limits.MaxReports = 1
+	for status, err := range dap.UploadErrors(answer.Body, limits) {
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrAnswer, err)
+		}
+		return status.Error
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 )
@@ -178,12 +179,17 @@ func (r *Recipe) proved(s situation, delta Decimal, rounds uint32, n accountant.
 	return loss(e, rounds, delta, spent*float64(rounds), n)
 }
 
+// honest is how many servers' noise counts for the claim.
+func (r *Recipe) honest(claim ApproxDP) int {
+	if gauss, ok := r.Noise.(DiscreteGaussian); !ok || gauss.Share == DrawsAll {
+		return 1 // one server's draw is all that is stated; the other's is post-processing
+	}
+	return int(claim.HonestServers)
+}
+
 // compute is the guarantee at the claim's delta, servers and rounds.
 func (r *Recipe) compute(claim ApproxDP) (*Guarantee, error) {
-	honest := int(claim.HonestServers)
-	if gauss, ok := r.Noise.(DiscreteGaussian); !ok || gauss.Share == DrawsAll {
-		honest = 1 // one server's draw is all that is stated; the other's is post-processing
-	}
+	honest := r.honest(claim)
 	s, n := situation{servers: honest, hidden: r.amplified()}, r.Neighbours()
 	total, theorem, err := r.proved(s, claim.Delta, claim.Rounds, n)
 	if err != nil {
@@ -303,4 +309,43 @@ func (r *Recipe) local(epsilon0 Decimal, claim ApproxDP, when string) Fallback {
 		Loss: Loss{up(epsilon0) * float64(claim.Rounds) * (1 + 1e-15), claim.Delta.Float()},
 		Note: fmt.Sprintf("the device's own noise is left, for %v neighbours who take part", r.knownNeighbours()),
 	}
+}
+
+// LossAfter is the loss of the first rounds, 1 up to the claim's, in which a device decides: what its ledger charges in all
+// once it has decided so often. It is NoPrivacy for a recipe without noise.
+func (r *Recipe) LossAfter(rounds uint32) (Loss, error) {
+	claim, ok := r.Claim.(ApproxDP)
+	if r.exact() || !ok {
+		return NoPrivacy, nil
+	}
+	if rounds == 0 || rounds > claim.Rounds {
+		return Loss{}, &InvalidError{"claim.rounds", fmt.Sprintf("are %d, not %d", claim.Rounds, rounds)}
+	}
+	l, _, err := r.proved(situation{servers: r.honest(claim), hidden: r.amplified()}, claim.Delta, rounds, r.Neighbours())
+	return l, err
+}
+
+// DecisionRounds is how often a device may decide: the claim's rounds, or 1 where nothing is claimed.
+func (r *Recipe) DecisionRounds() uint32 {
+	if claim, ok := r.Claim.(ApproxDP); ok {
+		return claim.Rounds
+	}
+	return 1
+}
+
+// Round is the number of the round in which time unit t lies: [Rate]'s units long, all slots long for [DonationTime], and
+// otherwise one unit.
+func (r *Recipe) Round(t dap.Time) uint64 {
+	return uint64(t) / r.RoundUnits()
+}
+
+// RoundUnits is the length of a round in units of TimePrecision.
+func (r *Recipe) RoundUnits() uint64 {
+	if p, ok := r.Participation.(DonationTime); ok {
+		return max(1, uint64(p.Slots)*uint64(p.Length))
+	}
+	if r.Rate != nil {
+		return max(1, r.Rate.Units)
+	}
+	return 1
 }

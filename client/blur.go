@@ -1,0 +1,138 @@
+package client
+
+import (
+	"fmt"
+
+	"github.com/starling-agg/starling/dp/local"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// NoValue is no answer: a dummy of a recipe that has dummies, or of a device's own randomizer. It adds zero to the sum, or
+// what the randomizer makes of nothing. It takes the same coins, time and size as an answer.
+func NoValue() Value { return Value{kind: isNothing} }
+
+// Kind says on which coins of the recipe a value's reporting depends. It fails with *[ValueError] where v is no answer.
+func (c *Client) Kind(v Value) (recipe.Answer, error) {
+	if v.kind == isNothing {
+		return recipe.NoAnswer, nil
+	}
+	if err := c.check(v); err != nil {
+		return 0, err
+	}
+	if _, ok := c.recipe.Participation.(recipe.Importance); !ok {
+		return recipe.OtherAnswer, nil
+	}
+	var any uint64
+	for _, x := range v.vector {
+		any |= x
+	}
+	return recipe.DefaultAnswer + recipe.Answer((any|-any)>>63), nil
+}
+
+// check says whether v answers the query, before any randomizer.
+func (c *Client) check(v Value) error {
+	switch q := c.recipe.Query.(type) {
+	case recipe.Count:
+		return wanted(v.kind == isBool, "yes or no")
+	case recipe.Sum:
+		return wanted(v.kind == isNumber && v.number <= q.Max, "a number from 0 to %d", q.Max)
+	case recipe.Mean:
+		return wanted(v.kind == isNumber && v.number <= q.Max, "a number from 0 to %d", q.Max)
+	case recipe.Histogram:
+		return wanted(v.kind == isBucket && v.number < uint64(q.Length), "a bucket from 0 to %d", q.Length-1)
+	case recipe.Multihot:
+		weight := q.MaxWeight
+		if _, ok := c.recipe.Randomizer.(recipe.RAPPOR); ok {
+			weight = 1 // what the randomizer is about; MaxWeight bounds what it makes
+		}
+		var ones uint64
+		for _, x := range v.vector {
+			ones += x & 1
+		}
+		ok := v.kind == isVector && len(v.vector) == int(q.Length) && !v.over(1) && ones <= weight
+		return wanted(ok, "a vector of %d zeros and ones, at most %d of them ones", q.Length, weight)
+	case recipe.SumVec:
+		ok := v.kind == isVector && len(v.vector) == int(q.Length) && !v.over(q.Max)
+		return wanted(ok, "a vector of %d numbers from 0 to %d", q.Length, q.Max)
+	}
+	return fmt.Errorf("client: no measurement for query %T", c.recipe.Query)
+}
+
+func wanted(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return &ValueError{fmt.Sprintf(format, args...)}
+}
+
+// newBlur returns what the device does to a checked value, or to none, before it is shared; nil if it does nothing and has
+// no dummies.
+func newBlur(r *recipe.Recipe) (func(Value) (Value, error), error) {
+	switch z := r.Randomizer.(type) {
+	case recipe.KRR:
+		response, err := local.NewResponse(int(r.Query.(recipe.Histogram).Length), z.Epsilon0.FloatDown())
+		return func(v Value) (Value, error) {
+			x := local.NoValue
+			if v.kind == isBucket {
+				x = int(v.number)
+			}
+			y, err := response.Randomize(x)
+			return Bucket(uint32(y)), err
+		}, err
+	case recipe.RAPPOR:
+		q := r.Query.(recipe.Multihot)
+		rappor, err := local.NewRAPPOR(int(q.Length), z.Epsilon0.FloatDown(), local.Deletion, local.Symmetric)
+		return func(v Value) (Value, error) { return flipBits(rappor, q, v) }, err
+	}
+	if r.Dummies == nil {
+		return nil, nil
+	}
+	return func(v Value) (Value, error) {
+		if v.kind != isNothing {
+			return v, nil
+		}
+		return zero(r.Query)
+	}, nil
+}
+
+// flipBits is RAPPOR of a vector with at most one bit. What the proof would refuse, with probability recipe.WeightMiss at
+// most, is drawn again.
+func flipBits(rappor *local.RAPPOR, q recipe.Multihot, v Value) (Value, error) {
+	x := local.NoValue
+	for i, bit := range v.vector {
+		x += int(bit) * (i + 1) // NoValue is -1
+	}
+	flags := make([]bool, q.Length)
+	out := make([]uint64, q.Length)
+	for {
+		if err := rappor.Randomize(flags, x); err != nil {
+			return Value{}, err
+		}
+		var weight uint64
+		for i, set := range flags {
+			out[i] = 0
+			if set {
+				out[i] = 1
+			}
+			weight += out[i]
+		}
+		if weight <= q.MaxWeight {
+			return Vector(out), nil
+		}
+	}
+}
+
+// zero is the answer that adds nothing.
+func zero(q recipe.Query) (Value, error) {
+	switch q := q.(type) {
+	case recipe.Count:
+		return Bool(false), nil
+	case recipe.Sum, recipe.Mean:
+		return Number(0), nil
+	case recipe.Multihot:
+		return Vector(make([]uint64, q.Length)), nil
+	case recipe.SumVec:
+		return Vector(make([]uint64, q.Length)), nil
+	}
+	return Value{}, &ValueError{"an answer; this query has no zero"}
+}

@@ -1,0 +1,310 @@
+package participate
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// Errors to branch on with errors.Is.
+var (
+	// ErrNotAsked: the recipe is for devices with other attributes. Nothing was charged.
+	ErrNotAsked = errors.New("participate: this device is not asked")
+	// ErrCertificate: nothing shows that enough devices fit a targeted recipe.
+	ErrCertificate = errors.New("participate: the recipe's targeting is not certified")
+	// ErrSent: a decision is carried out once.
+	ErrSent = errors.New("participate: sent already")
+)
+
+// PlanOptions say how decisions about one recipe are carried out.
+type PlanOptions struct {
+	// Client answers the recipe; required. Its HTTP client fetches keys, for every device alike.
+	Client *client.Client
+	// Upload sends units; required where the recipe names a relay, to which it must encapsulate them (RFC 9458). Nil posts
+	// them to the leader.
+	Upload client.Doer
+	// Certificate verifies the evidence of a targeted recipe: that the log holds the entry and that its result has the lower
+	// bound. Nil refuses all targeted recipes.
+	Certificate func(*recipe.Targeting) error
+}
+
+// Validate says whether a plan can be made.
+func (o *PlanOptions) Validate() error {
+	switch {
+	case o.Client == nil:
+		return errors.New("participate: no client")
+	case o.Client.Recipe().Relay != nil && o.Upload == nil:
+		return errors.New("participate: the recipe names a relay, and Upload is missing")
+	}
+	return nil
+}
+
+// chances of one kind of answer.
+type chances = recipe.Chances
+
+// A Plan is what all devices that are asked by one recipe have in common. It is safe for concurrent use.
+type Plan struct {
+	o       PlanOptions
+	recipe  *recipe.Recipe
+	bytes   []byte // of the recipe
+	chances [recipe.OtherAnswer + 1]chances
+
+	mu     sync.Mutex
+	prices map[uint32]recipe.Loss
+}
+
+// NewPlan makes a plan. It fails with [ErrCertificate] for a targeted recipe whose certificate is not verified.
+func NewPlan(o PlanOptions) (*Plan, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	r := o.Client.Recipe()
+	if r.Targeting != nil {
+		if o.Certificate == nil {
+			return nil, ErrCertificate
+		}
+		if err := o.Certificate(r.Targeting); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCertificate, err)
+		}
+	}
+	b, err := r.Append(nil)
+	if err != nil {
+		return nil, fmt.Errorf("participate: %w", err)
+	}
+	p := &Plan{o: o, recipe: r, bytes: b, prices: make(map[uint32]recipe.Loss)}
+	for kind := range p.chances {
+		p.chances[kind] = r.Chances(recipe.Answer(kind))
+	}
+	return p, nil
+}
+
+// price is the loss after so many rounds, computed once.
+func (p *Plan) price(rounds uint32) (recipe.Loss, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l, ok := p.prices[rounds]; ok {
+		return l, nil
+	}
+	l, err := p.recipe.LossAfter(rounds)
+	if err == nil {
+		p.prices[rounds] = l
+	}
+	return l, err
+}
+
+// A Device takes part in recipes.
+type Device struct {
+	// Ledger is its account; required.
+	Ledger *Ledger
+	// Attributes are what it declares to targeted recipes.
+	Attributes map[recipe.Attribute]string
+	// Log is asked about each recipe before it is considered: whether the transparency log holds it. Nil asks nobody.
+	Log func(recipe.ID) error
+
+	coin coin // nil is crypto/rand
+}
+
+// Consider reads a recipe and checks what a device checks before it agrees, as [client.New]. It records in the ledger that
+// the recipe was seen and, when it is refused, why. Bytes that are no recipe are not recorded.
+func (d *Device) Consider(ctx context.Context, o client.Options, now time.Time) (*client.Client, error) {
+	c, err := client.New(o)
+	id := recipe.ID(sha256.Sum256(append([]byte(recipe.IDDomain), o.Recipe...)))
+	if err == nil && d.Log != nil {
+		if logged := d.Log(id); logged != nil {
+			err = &client.RefusedError{Reason: client.ReasonNotLogged, Err: logged}
+		}
+	}
+	var refused *client.RefusedError
+	if err != nil && (!errors.As(err, &refused) || refused.Reason == client.ReasonMalformed) {
+		return nil, err
+	}
+	if seen := d.Ledger.See(ctx, id, o.Recipe, now); seen != nil {
+		return nil, seen
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Ledger.Refuse(ctx, id, err.Error(), now))
+	}
+	return c, nil
+}
+
+// A Decision is what a device's coins said about one round. It says so to nobody but through what it sends, and prints
+// nothing.
+type Decision struct {
+	plan *Plan
+	what outcome
+	at   time.Time
+
+	mu    sync.Mutex
+	value client.Value // of what is still to be made; none once it is
+	unit  *Unit
+	sent  bool
+}
+
+func (*Decision) String() string               { return "redacted" }
+func (*Decision) MarshalText() ([]byte, error) { return []byte("redacted"), nil }
+
+// At is when to send.
+func (d *Decision) At() time.Time { return d.at }
+
+// Uploads says whether there is anything to send. To act on it is to reveal it to who watches the device.
+func (d *Decision) Uploads() bool { return d.what != nothing }
+
+// Decide charges the ledger for the round in which t lies and tosses the round's coins for an answer given at t; v is
+// client.NoValue() if the device has none, which takes part all the same. For a recipe with donation times the round is the
+// next one, so that all its slots are ahead. The package comment has the order of events.
+//
+// It fails with [ErrNotAsked], [ErrDecided], *[BudgetError], [ErrLedger], *[client.ValueError], client.ErrWindow and as
+// [client.Client.Refresh] does, in each case before any coin was tossed.
+func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Time) (*Decision, error) {
+	c, r := p.o.Client, p.recipe
+	if r.Targeting != nil && !r.Targeting.Holds(d.Attributes) {
+		return nil, ErrNotAsked
+	}
+	kind, err := c.Kind(v)
+	if err != nil {
+		return nil, err
+	}
+	if kind == recipe.NoAnswer && r.Dummies == nil && r.Randomizer == (recipe.NoRandomizer{}) {
+		return nil, &client.ValueError{Want: "an answer: this recipe has no dummies"}
+	}
+	unit, err := r.TimePrecision.At(t)
+	if err != nil {
+		return nil, fmt.Errorf("participate: time of the decision: %w", err)
+	}
+	round, last := r.Round(unit), unit
+	donation, donates := r.Participation.(recipe.DonationTime)
+	if donates {
+		round++
+		unit = dap.Time(round * r.RoundUnits())
+		last = unit + dap.Time(r.RoundUnits()) - 1
+	}
+	if w, ok := r.Window.(recipe.Between); ok && (unit < w.Start || last >= w.End) {
+		return nil, client.ErrWindow
+	}
+	if err := c.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.Ledger.See(ctx, c.RecipeID(), p.bytes, t); err != nil {
+		return nil, err
+	}
+	if err := d.Ledger.Charge(ctx, c.RecipeID(), round, r.DecisionRounds(), t, p.price); err != nil {
+		return nil, err
+	}
+
+	toss := d.coin.or()
+	decision := &Decision{plan: p, at: t}
+	asked := true
+	if donates {
+		var slot uint64
+		slot, asked = DonationSlots{Slots: donation.Slots, coin: d.coin}.Draw(0)
+		first := unit + dap.Time(slot*uint64(donation.Length))
+		if decision.at, err = within(r.TimePrecision, first, uint64(donation.Length)); err != nil {
+			return nil, err
+		}
+	}
+	what := toss.toss(p.chances[kind], r.Cover != nil)
+	if asked {
+		decision.what = what
+	}
+	decision.value = client.NoValue()
+	if decision.what == report {
+		decision.value = v
+	}
+	if donates {
+		return decision, nil // made when its slot comes, with the keys of then
+	}
+	return decision, decision.prepare(t)
+}
+
+// prepare makes the unit; a decision that sends none makes one all the same and drops it.
+func (d *Decision) prepare(t time.Time) error {
+	made, err := d.plan.unit(d.value, t, d.what == noOp)
+	if err != nil {
+		return err
+	}
+	d.value = client.Value{}
+	if d.what != nothing {
+		d.unit = made
+	}
+	return nil
+}
+
+// Unit returns what to upload, once, or nil if there is nothing.
+func (d *Decision) Unit() (*Unit, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.sent {
+		return nil, ErrSent
+	}
+	if d.what != nothing && d.unit == nil {
+		if err := d.prepare(d.at); err != nil {
+			return nil, err
+		}
+	}
+	d.sent = true
+	return d.unit, nil
+}
+
+// Send uploads the unit, if there is one, with the repeats that the client allows: a report is known by its id and counts
+// once. It does not wait until [Decision.At]. It fails with [ErrSent], with dap.ReportError if the leader refuses the
+// report, and as [client.Client.Upload].
+func (d *Decision) Send(ctx context.Context) error {
+	unit, err := d.Unit()
+	if unit == nil || err != nil {
+		return err
+	}
+	return d.plan.o.Client.Forward(ctx, d.plan.o.Upload, unit.Method, unit.URL, unit.Body)
+}
+
+// within is a random time in a run of time units.
+func within(p dap.TimePrecision, first dap.Time, units uint64) (time.Time, error) {
+	begin, err := p.Begin(first)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("participate: time of the slot: %w", err)
+	}
+	length := new(big.Int).Mul(new(big.Int).SetUint64(units), big.NewInt(int64(p)))
+	offset, err := rand.Int(rand.Reader, length)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("participate: time of the slot: %w", err)
+	}
+	return begin.Add(time.Duration(offset.Int64()) * time.Second), nil
+}
+
+// MethodNoOp is the method of a request that the gateway drops (ohttp.MethodCover). It is as long as POST and never leaves
+// an encapsulated request.
+const MethodNoOp = "NOOP"
+
+// A Unit is the one request of a device, with the media type of DAP's upload requests. See the package comment.
+type Unit struct {
+	Method string // POST or MethodNoOp
+	URL    *url.URL
+	Body   []byte
+}
+
+// unit makes a report of v, or a no-op of its size.
+func (p *Plan) unit(v client.Value, t time.Time, drop bool) (*Unit, error) {
+	made, err := p.o.Client.Prepare(v, t)
+	if err != nil {
+		return nil, err
+	}
+	body, err := dap.AppendUploadRequest(nil, []dap.Report{made})
+	if err != nil {
+		return nil, err
+	}
+	u := &Unit{Method: http.MethodPost, URL: p.o.Client.UploadURL(), Body: body}
+	if drop {
+		u.Method, u.Body = MethodNoOp, make([]byte, len(body))
+	}
+	return u, nil
+}

@@ -1,0 +1,32 @@
+// Package participate decides, on the device and in secret, whether and when it takes part in a recipe, and keeps the
+// account of what that costs (paper 000, sections 3 and 4.1).
+//
+// # One decision
+//
+// [Device.Decide] does, in this order:
+//
+//  1. refuses what the device is not asked, what its person does not want and what is decided already;
+//  2. charges the ledger the price of the round, durably, whatever the coins will say: the price is that of tossing. A
+//     device that would overspend tosses no coin;
+//  3. tosses all coins of the round from crypto/rand, exactly, whether or not they matter;
+//  4. makes a report whatever they say: of the answer, or of no answer.
+//
+// The outcome stays in the [Decision]; nothing on the disk tells it, no log line, and no request but one: a report, a dummy
+// or, with cover, a no-op. After a crash between 2 and the upload the device sends nothing and has paid: a report less is
+// better than a price less.
+//
+// What a device does before the upload does not depend on its coins: it fetches the same keys, seals the same number of
+// shares, and writes the same ledger record.
+//
+// # The unit that is uploaded
+//
+// A [Unit] is one HTTP request to the leader's reports resource. A report or a dummy is DAP's upload request of one report,
+// by POST. A no-op is a request by [MethodNoOp] to the same URL, with the same media type and a body of as many zeros: once
+// encrypted for the gateway, which drops it, it cannot be told from a report.
+//
+// # The ledger
+//
+// [Ledger] is an append file of package disk with a record for each recipe seen, refused and decided. It covers all
+// recipes. Losses within a recipe are composed by the accountant, and those of different recipes are added up: they bound
+// how well anyone could tell two lives apart that differ, in each recipe, by what its neighbouring relation says.
+package participate

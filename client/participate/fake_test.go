@@ -1,0 +1,133 @@
+package participate
+
+import (
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
+)
+
+var now = time.Date(2026, 11, 21, 12, 34, 56, 0, time.UTC)
+
+// servers hands out keys and keeps what is uploaded.
+type servers struct {
+	t    testing.TB
+	keys []byte
+
+	mu      sync.Mutex
+	asked   []string // method and path of each request
+	reports int
+	noOps   int
+	sizes   map[[2]int]int // length of method and path, and of body
+}
+
+func newServers(t testing.TB) *servers {
+	t.Helper()
+	a, err := sealed.Generate(1, sealed.SuiteX25519)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := sealed.Generate(2, sealed.SuiteXWing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := dap.HpkeConfigList{dap.NewHpkeConfig(a), dap.NewHpkeConfig(b)}.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &servers{t: t, keys: keys, sizes: map[[2]int]int{}}
+}
+
+func (s *servers) Do(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
+	if strings.HasSuffix(r.URL.Path, "/hpke_config") {
+		w.Header().Set("Content-Type", dap.ContentType(dap.MediaHpkeConfigList))
+		w.Write(s.keys)
+		return w.Result(), nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.t.Error(err)
+	}
+	s.sizes[[2]int{len(r.Method) + len(r.URL.RequestURI()), len(body)}]++
+	if r.Method == MethodNoOp {
+		s.noOps++
+		return w.Result(), nil
+	}
+	for _, err := range dap.Reports(body, nil) {
+		if err != nil {
+			s.t.Error(err)
+		}
+		s.reports++
+	}
+	return w.Result(), nil
+}
+
+func options() recipe.Options {
+	return recipe.Options{
+		Name: "test", Query: recipe.Multihot{Length: 4, MaxWeight: 1}, MinBatch: 20,
+		Leader: "https://leader.example/v1", Helper: "https://helper.example/",
+		Noise:         recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 16, Den: 1}, Share: recipe.DrawsAll},
+		Delta:         recipe.Decimal{Coefficient: 1, Scale: 6},
+		Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 4}},
+		Rate:          &recipe.Rate{Devices: 5000, Units: 24},
+		Dummies:       &recipe.Dummies{Rate: recipe.Rational{Num: 1, Den: 8}, Senders: 5000, Allowance: 720},
+		Relay:         &recipe.Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
+		Rounds:        3,
+	}
+}
+
+func makeRecipe(t testing.TB, o recipe.Options) []byte {
+	t.Helper()
+	r, err := recipe.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := r.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (s *servers) plan(o recipe.Options) *Plan {
+	s.t.Helper()
+	c, err := client.New(client.Options{Recipe: makeRecipe(s.t, o), HTTP: s, Now: func() time.Time { return now }, Attempts: 1})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	p, err := NewPlan(PlanOptions{Client: c, Upload: s, Certificate: func(*recipe.Targeting) error { return nil }})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+func memory(t testing.TB) *Ledger {
+	t.Helper()
+	l, err := MemoryLedger(LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func one(i int) client.Value {
+	v := make([]uint64, 4)
+	if i >= 0 {
+		v[i] = 1
+	}
+	return client.Vector(v)
+}

@@ -1,0 +1,358 @@
+package participate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// LedgerFile is the name of the ledger in its directory.
+const LedgerFile = "ledger"
+
+// Errors to branch on with errors.Is.
+var (
+	// ErrDecided: the device has decided in this round, or in as many rounds as the recipe has. It tosses no second coin.
+	ErrDecided = errors.New("participate: this round is decided already")
+	// ErrBudget is what every *BudgetError matches.
+	ErrBudget = errors.New("participate: over the budget")
+	// ErrLedger: the ledger cannot be trusted or written. Nothing is tossed; open it again.
+	ErrLedger = errors.New("participate: the ledger cannot be used")
+)
+
+// A BudgetError: deciding would cost more than is left. Nothing was tossed or charged.
+type BudgetError struct {
+	Spent  Spent         // so far, over all recipes
+	Price  recipe.Loss   // of this round
+	Budget LedgerOptions // that would be exceeded
+}
+
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("participate: over the budget: %.4g of epsilon %.4g is spent, and this round costs %.4g more",
+		e.Spent.Epsilon, e.Budget.MaxEpsilon, e.Price.Epsilon)
+}
+
+// Is reports whether target is ErrBudget.
+func (e *BudgetError) Is(target error) bool { return target == ErrBudget }
+
+// LedgerOptions are the person's limits. The zero value is refused: a limit is chosen.
+type LedgerOptions struct {
+	// MaxEpsilon and MaxDelta bound what all recipes together may cost; required, above 0. An infinite MaxEpsilon also takes
+	// recipes without differential privacy.
+	MaxEpsilon float64 `json:"max_epsilon"`
+	MaxDelta   float64 `json:"max_delta"`
+	// Log tunes the file; tests set its failpoints.
+	Log disk.LogOptions `json:"-"`
+}
+
+// Validate says whether a ledger can be opened.
+func (o *LedgerOptions) Validate() error {
+	if !(o.MaxEpsilon > 0) || !(o.MaxDelta > 0 && o.MaxDelta <= 1) {
+		return fmt.Errorf("participate: a budget of epsilon %v and delta %v, want both above 0", o.MaxEpsilon, o.MaxDelta)
+	}
+	return nil
+}
+
+// Spent is a sum of losses. Epsilon is +Inf once a recipe without differential privacy was answered.
+type Spent struct{ Epsilon, Delta float64 }
+
+// An Entry is what the ledger holds about one recipe.
+type Entry struct {
+	Recipe recipe.ID `json:"recipe"`
+	// Bytes of the recipe, as it was seen.
+	Bytes []byte `json:"-"`
+	// Name of it, if the bytes can be read.
+	Name string `json:"name"`
+	// First and Last are the days (UTC) on which it was seen first and decided or refused last.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	// Rounds is how often the device decided.
+	Rounds uint32 `json:"rounds"`
+	// Loss is what that cost; the zero Loss before the first decision.
+	Loss recipe.Loss `json:"loss"`
+	// Refused is why the device refused the recipe, last; empty if it did not.
+	Refused string `json:"refused,omitempty"`
+
+	last    uint64 // the last round decided
+	charged charge
+}
+
+// charge is a loss in units that add up without rounding: 10^-9 of epsilon and 10^-18 of delta, rounded up.
+type charge struct{ epsilon, delta uint64 }
+
+const (
+	epsilonUnit = 1e-9
+	deltaUnit   = 1e-18
+	unbounded   = math.MaxUint64 // no differential privacy
+)
+
+func newCharge(l recipe.Loss) charge {
+	if !l.Finite() {
+		return charge{unbounded, 0}
+	}
+	units := func(x, unit float64) uint64 {
+		u := math.Ceil(x / unit * (1 + 1e-15))
+		if u >= 1<<62 {
+			return unbounded
+		}
+		return uint64(u)
+	}
+	return charge{units(l.Epsilon, epsilonUnit), units(l.Delta, deltaUnit)}
+}
+
+func (c charge) loss() recipe.Loss {
+	if c.epsilon == unbounded {
+		return recipe.NoPrivacy
+	}
+	return recipe.Loss{Epsilon: float64(c.epsilon) * epsilonUnit, Delta: float64(c.delta) * deltaUnit}
+}
+
+// A Ledger is a device's durable account over all recipes. Its methods may be called concurrently; one process at a time may
+// have it open, which the caller sees to (disk.OSFS.Lock). The caller must Close it.
+type Ledger struct {
+	o   LedgerOptions
+	log *disk.Log
+
+	mu      sync.Mutex // held over the append, so that checking, charging and writing are one step
+	entries map[recipe.ID]*Entry
+	broken  error // once set, nothing is charged any more
+}
+
+// OpenLedger reads the ledger in a directory, and makes it if there is none. A record torn by a loss of power was never
+// acted on and is dropped; a file that lost records that were acted on gives an error that matches [ErrLedger], and stays as
+// it is.
+func OpenLedger(fsys disk.FS, o LedgerOptions) (*Ledger, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Log.MaxRecord == 0 {
+		o.Log.MaxRecord = maxRecord
+	}
+	l := &Ledger{o: o, entries: make(map[recipe.ID]*Entry)}
+	log, _, err := disk.OpenLog(fsys, LedgerFile, o.Log, l.read)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLedger, err)
+	}
+	l.log = log
+	return l, nil
+}
+
+// ReadLedger reads what a ledger says, for showing it, while no device has it open or even while one has. It fails with
+// fs.ErrNotExist where there is none.
+func ReadLedger(fsys disk.FS) ([]Entry, Spent, error) {
+	if _, err := fsys.Stat(LedgerFile); err != nil {
+		return nil, Spent{}, err
+	}
+	scan, err := disk.ScanLog(fsys, LedgerFile)
+	if err == nil {
+		err = scan.Err(LedgerFile)
+	}
+	l := &Ledger{entries: make(map[recipe.ID]*Entry)}
+	for i := 0; i < len(scan.Records) && err == nil; i++ {
+		err = l.read(scan.Records[i])
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", ErrLedger, err)
+	}
+	return l.Entries(), l.Spent(), err
+}
+
+// MemoryLedger returns a ledger that forgets everything with the process: for simulated devices, never for a person's.
+func MemoryLedger(o LedgerOptions) (*Ledger, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	return &Ledger{o: o, entries: make(map[recipe.ID]*Entry)}, nil
+}
+
+// Close ends the ledger.
+func (l *Ledger) Close() error {
+	if l.log == nil {
+		return nil
+	}
+	return l.log.Close()
+}
+
+// Budget is what it was opened with.
+func (l *Ledger) Budget() LedgerOptions { return l.o }
+
+// Entries lists all recipes, the first seen first.
+func (l *Ledger) Entries() []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]Entry, 0, len(l.entries))
+	for _, e := range l.entries {
+		list = append(list, *e)
+	}
+	slices.SortFunc(list, func(a, b Entry) int {
+		return cmp.Or(a.First.Compare(b.First), slices.Compare(a.Recipe[:], b.Recipe[:]))
+	})
+	return list
+}
+
+// Spent adds up all recipes.
+func (l *Ledger) Spent() Spent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.spent().public()
+}
+
+// sum is wide enough for any number of charges.
+type sum struct {
+	epsilon, delta float64
+	unbounded      bool
+}
+
+func (s sum) public() Spent {
+	if s.unbounded {
+		return Spent{math.Inf(1), s.delta * deltaUnit}
+	}
+	return Spent{s.epsilon * epsilonUnit, s.delta * deltaUnit}
+}
+
+func (s *sum) add(c charge) {
+	if c.epsilon == unbounded {
+		s.unbounded = true
+		return
+	}
+	s.epsilon += float64(c.epsilon)
+	s.delta += float64(c.delta)
+}
+
+func (l *Ledger) spent() (s sum) {
+	for _, id := range slices.SortedFunc(maps.Keys(l.entries), func(a, b recipe.ID) int { return slices.Compare(a[:], b[:]) }) {
+		s.add(l.entries[id].charged)
+	}
+	return s
+}
+
+// See records that the device has met a recipe, once. It is durable on return.
+func (l *Ledger) See(ctx context.Context, id recipe.ID, bytes []byte, now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.entries[id]; ok {
+		return nil
+	}
+	return l.append(ctx, record{kind: kindSeen, day: day(now), recipe: id, bytes: bytes})
+}
+
+// Refuse records why the device does not take part in a recipe that it has seen. It is durable on return.
+func (l *Ledger) Refuse(ctx context.Context, id recipe.ID, reason string, now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := l.entries[id]; !ok || e.Refused == reason {
+		return nil
+	}
+	return l.append(ctx, record{kind: kindRefused, day: day(now), recipe: id, bytes: []byte(reason)})
+}
+
+// Charge pays for one round of a recipe that was seen: after it, rounds rounds of the recipe have been decided, which the
+// price function says the loss of. It is durable on return; only then may a coin be tossed. It fails with [ErrDecided],
+// *[BudgetError], [ErrLedger] or the context's error, and then nothing may be tossed. Rounds come in rising order.
+func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, most uint32, now time.Time,
+	price func(rounds uint32) (recipe.Loss, error)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken != nil {
+		return fmt.Errorf("%w: %w", ErrLedger, l.broken)
+	}
+	e, ok := l.entries[id]
+	if !ok {
+		return fmt.Errorf("%w: the recipe has not been seen", ErrLedger)
+	}
+	if e.Rounds >= most || e.Rounds > 0 && round <= e.last {
+		return ErrDecided
+	}
+	loss, err := price(e.Rounds + 1)
+	if err != nil {
+		return err
+	}
+	after := newCharge(loss)
+	after.epsilon, after.delta = max(after.epsilon, e.charged.epsilon), max(after.delta, e.charged.delta)
+	total := l.spent()
+	before := total.public()
+	if e.charged.epsilon != unbounded {
+		total.epsilon -= float64(e.charged.epsilon)
+		total.delta -= float64(e.charged.delta)
+	}
+	total.add(after)
+	if t := total.public(); t.Epsilon > l.o.MaxEpsilon || t.Delta > l.o.MaxDelta {
+		step := recipe.Loss{Epsilon: t.Epsilon - before.Epsilon, Delta: t.Delta - before.Delta}
+		if math.IsInf(before.Epsilon, 1) {
+			step.Epsilon = loss.Epsilon
+		}
+		return &BudgetError{Spent: before, Price: step, Budget: l.o}
+	}
+	return l.append(ctx, record{kind: kindCharge, day: day(now), recipe: id, round: round, charge: after})
+}
+
+// append writes a record and takes it into account. A failure that leaves it unknown whether it was written ends the ledger:
+// to go on could charge too little.
+func (l *Ledger) append(ctx context.Context, r record) error {
+	if l.broken != nil {
+		return fmt.Errorf("%w: %w", ErrLedger, l.broken)
+	}
+	if l.log == nil {
+		return l.apply(r)
+	}
+	b, err := r.append(nil)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLedger, err)
+	}
+	switch err := l.log.Append(ctx, b); {
+	case err == nil:
+	case ctx.Err() != nil && !errors.Is(err, disk.ErrStateUnknown):
+		return err
+	default:
+		l.broken = err
+		return fmt.Errorf("%w: %w", ErrLedger, err)
+	}
+	return l.apply(r)
+}
+
+// read takes in one record of the file.
+func (l *Ledger) read(payload []byte) error {
+	r, err := readRecord(payload)
+	if err != nil {
+		return err
+	}
+	return l.apply(r)
+}
+
+func (l *Ledger) apply(r record) error {
+	e, ok := l.entries[r.recipe]
+	if r.kind == kindSeen {
+		if !ok {
+			e = &Entry{Recipe: r.recipe, Bytes: r.bytes, First: date(r.day), Last: date(r.day)}
+			if read, err := recipe.Read(r.bytes); err == nil {
+				e.Name = read.Name
+			}
+			l.entries[r.recipe] = e
+		}
+		return nil
+	}
+	if !ok {
+		return fmt.Errorf("%w: a record about a recipe that was not seen", errRecord)
+	}
+	e.Last = date(r.day)
+	switch r.kind {
+	case kindRefused:
+		e.Refused = string(r.bytes)
+	case kindCharge:
+		e.Rounds++
+		e.last, e.charged, e.Loss, e.Refused = r.round, r.charge, r.charge.loss(), ""
+	}
+	return nil
+}
+
+func day(t time.Time) uint32  { return uint32(max(0, t.Unix()) / 86400) }
+func date(d uint32) time.Time { return time.Unix(int64(d)*86400, 0).UTC() }

@@ -1,0 +1,313 @@
+package participate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/recipe"
+)
+
+var budget = LedgerOptions{MaxEpsilon: 10, MaxDelta: 1e-3}
+
+// each round of the test's recipes costs 1, and 10^-6.
+func price(rounds uint32) (recipe.Loss, error) {
+	return recipe.Loss{Epsilon: float64(rounds), Delta: 1e-6 * float64(rounds)}, nil
+}
+
+func open(t *testing.T, fsys disk.FS) *Ledger {
+	t.Helper()
+	l, err := OpenLedger(fsys, budget)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func TestLedgerKeeps(t *testing.T) {
+	mem := disktest.NewMem(1)
+	l := open(t, mem)
+	ctx := t.Context()
+	for i := range 3 {
+		id := recipe.ID{byte(i)}
+		if err := l.See(ctx, id, []byte{byte(i)}, now); err != nil {
+			t.Fatal(err)
+		}
+		for round := range uint64(i) {
+			if err := l.Charge(ctx, id, round, 2, now, price); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := l.Refuse(ctx, recipe.ID{0}, "too little privacy", now); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Charge(ctx, recipe.ID{9}, 0, 1, now, price); !errors.Is(err, ErrLedger) {
+		t.Error("a recipe that was not seen is charged", err)
+	}
+	if err := l.Charge(ctx, recipe.ID{2}, 2, 2, now, price); !errors.Is(err, ErrDecided) {
+		t.Error("more rounds than the recipe has", err)
+	}
+	if err := l.Charge(ctx, recipe.ID{1}, 0, 2, now, price); !errors.Is(err, ErrDecided) {
+		t.Error("one round twice", err)
+	}
+	want, spent := l.Entries(), l.Spent()
+	if math.Abs(spent.Epsilon-3) > 1e-6 || math.Abs(spent.Delta-3e-6) > 1e-9 || want[0].Refused == "" || want[2].Rounds != 2 {
+		t.Errorf("spent %v, entries %+v", spent, want)
+	}
+	shown, sum, err := ReadLedger(mem)
+	if err != nil || fmt.Sprint(shown) != fmt.Sprint(want) || sum != spent {
+		t.Errorf("read beside: %v, %v, %v", shown, sum, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, mem)
+	if got := l.Entries(); fmt.Sprint(got) != fmt.Sprint(want) || l.Spent() != spent {
+		t.Errorf("after opening again\n%+v\nwant\n%+v", got, want)
+	}
+	if _, _, err := ReadLedger(disktest.NewMem(2)); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("a ledger where none is", err)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	ctx := t.Context()
+	l, err := MemoryLedger(LedgerOptions{MaxEpsilon: 2.5, MaxDelta: 1e-3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		id := recipe.ID{byte(i)}
+		if err := l.See(ctx, id, nil, now); err != nil {
+			t.Fatal(err)
+		}
+		err := l.Charge(ctx, id, 0, 1, now, price)
+		var over *BudgetError
+		if i < 2 && err != nil || i == 2 && !errors.As(err, &over) {
+			t.Errorf("recipe %d: %v", i, err)
+		}
+		if over != nil && (math.Abs(over.Price.Epsilon-1) > 1e-6 || math.Abs(over.Spent.Epsilon-2) > 1e-6) {
+			t.Errorf("%+v", over)
+		}
+	}
+	// No differential privacy is more than any finite budget, and fits only an infinite one.
+	none := func(uint32) (recipe.Loss, error) { return recipe.NoPrivacy, nil }
+	if err := l.Charge(ctx, recipe.ID{2}, 0, 1, now, none); !errors.Is(err, ErrBudget) {
+		t.Error(err)
+	}
+	l, err = MemoryLedger(LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.See(ctx, recipe.ID{}, nil, now), l.Charge(ctx, recipe.ID{}, 0, 1, now, none)); err != nil {
+		t.Fatal(err)
+	}
+	if !math.IsInf(l.Spent().Epsilon, 1) || l.Entries()[0].Loss != recipe.NoPrivacy {
+		t.Errorf("spent %v", l.Spent())
+	}
+	// delta counts as epsilon does.
+	l, err = MemoryLedger(LedgerOptions{MaxEpsilon: 100, MaxDelta: 1.5e-6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.See(ctx, recipe.ID{}, nil, now), l.Charge(ctx, recipe.ID{}, 0, 5, now, price)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Charge(ctx, recipe.ID{}, 1, 5, now, price); !errors.Is(err, ErrBudget) {
+		t.Error("delta is overspent", err)
+	}
+	for _, o := range []LedgerOptions{{}, {MaxEpsilon: 1}, {MaxDelta: 1}, {MaxEpsilon: math.NaN(), MaxDelta: 1}, {MaxEpsilon: 1, MaxDelta: 2}} {
+		if _, err := MemoryLedger(o); err == nil {
+			t.Errorf("%+v accepted", o)
+		}
+	}
+}
+
+// script is a device's life; acted counts what was acted on: a coin is tossed only after Charge returned nil.
+func script(ctx context.Context, l *Ledger) (acted int) {
+	for i := range 4 {
+		id := recipe.ID{byte(i)}
+		if l.See(ctx, id, []byte("recipe"), now) != nil {
+			return acted
+		}
+		for round := range uint64(2) {
+			if l.Charge(ctx, id, round, 2, now, price) != nil {
+				return acted
+			}
+			acted++
+		}
+	}
+	return acted
+}
+
+// The power goes at every call that changes the disk, and each such call fails alone: what was acted on is in the ledger
+// afterwards, and at most one charge more.
+func TestLedgerCrash(t *testing.T) {
+	run := func(mem *disktest.Mem) int {
+		l, err := OpenLedger(mem, budget)
+		if err != nil {
+			return 0
+		}
+		acted := script(t.Context(), l)
+		l.Close() // fails where the power is gone
+		return acted
+	}
+	whole := disktest.NewMem(1)
+	if acted := run(whole); acted != 8 {
+		t.Fatalf("acted %d times", acted)
+	}
+	calls := whole.Writes()
+	if calls < 16 {
+		t.Fatalf("only %d calls", calls)
+	}
+	for _, kind := range []string{"power", "failure"} {
+		for at := range calls {
+			for seed := range uint64(3) {
+				mem := disktest.NewMem(seed)
+				n := 0
+				mem.Inject(func(op disktest.Op, _ string) error {
+					if op == disktest.OpOpen || op == disktest.OpRead {
+						return nil
+					}
+					if n++; n-1 < at || kind == "failure" && n-1 > at {
+						return nil
+					}
+					return errors.New("injected")
+				})
+				acted := run(mem)
+				after := mem.Crash()
+				l, err := OpenLedger(after, budget)
+				if errors.Is(err, disk.ErrLogHeader) && acted == 0 {
+					continue // never was one
+				}
+				if err != nil {
+					t.Fatalf("%s at call %d, seed %d: %v", kind, at, seed, err)
+				}
+				rounds := 0
+				for _, e := range l.Entries() {
+					rounds += int(e.Rounds)
+				}
+				if rounds < acted || rounds > acted+1 {
+					t.Errorf("%s at call %d, seed %d: acted on %d coins, %d are charged", kind, at, seed, acted, rounds)
+				}
+				// It goes on from there.
+				if err := errors.Join(l.See(t.Context(), recipe.ID{77}, nil, now), l.Charge(t.Context(), recipe.ID{77}, 5, 1, now, price)); err != nil {
+					t.Errorf("%s at call %d, seed %d: %v", kind, at, seed, err)
+				}
+				l.Close()
+			}
+		}
+	}
+}
+
+// The file cut at every byte, and with every byte changed: cut, the ledger has a prefix of the charges; changed, it has a
+// prefix or is refused. It never has more or other charges than were made.
+func TestLedgerCutAnywhere(t *testing.T) {
+	mem := disktest.NewMem(1)
+	l := open(t, mem)
+	if acted := script(t.Context(), l); acted != 8 {
+		t.Fatal(acted)
+	}
+	l.Close()
+	full, err := disk.ReadFile(mem, LedgerFile, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, b []byte, mayRefuse bool) {
+		t.Helper()
+		mem := disktest.NewMem(2)
+		if err := disk.WriteFile(mem, LedgerFile, b); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := ReadLedger(mem)
+		if err != nil {
+			if !errors.Is(err, ErrLedger) || !mayRefuse {
+				t.Errorf("%s: %v", what, err)
+			}
+			return
+		}
+		rounds := make([]uint32, 4)
+		for _, e := range got {
+			rounds[e.Recipe[0]] = e.Rounds
+		}
+		if !slices.IsSortedFunc(rounds, func(a, b uint32) int { return int(b) - int(a) }) || rounds[0] > 2 {
+			t.Errorf("%s: rounds %v are no prefix", what, rounds)
+		}
+	}
+	for n := range full {
+		check(fmt.Sprint("cut to ", n), full[:n], n < disk.LogHeaderSize)
+		changed := slices.Clone(full)
+		changed[n] ^= 0x40
+		check(fmt.Sprint("changed at ", n), changed, true)
+	}
+	// A device opens nothing that has lost what was acted on.
+	changed := slices.Clone(full)
+	changed[disk.LogHeaderSize+disk.FrameOverhead+3] ^= 1
+	if err := disk.WriteFile(mem, LedgerFile, changed); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := OpenLedger(mem, budget); !errors.Is(err, ErrLedger) {
+		l.Close()
+		t.Error("a damaged ledger is opened", err)
+	}
+}
+
+// After a write that may or may not have happened nothing is charged until the ledger is opened again.
+func TestLedgerStops(t *testing.T) {
+	mem := disktest.NewMem(1)
+	l := open(t, mem)
+	if err := l.See(t.Context(), recipe.ID{1}, nil, now); err != nil {
+		t.Fatal(err)
+	}
+	mem.Inject(func(op disktest.Op, _ string) error {
+		if op == disktest.OpSync {
+			return errors.New("injected")
+		}
+		return nil
+	})
+	if err := l.Charge(t.Context(), recipe.ID{1}, 0, 5, now, price); !errors.Is(err, ErrLedger) {
+		t.Fatal(err)
+	}
+	mem.Inject(nil)
+	if err := l.Charge(t.Context(), recipe.ID{1}, 1, 5, now, price); !errors.Is(err, ErrLedger) {
+		t.Error("charged after a failed sync", err)
+	}
+	if spent := l.Spent(); spent.Epsilon != 0 {
+		t.Errorf("spent %v", spent)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	for _, r := range []record{
+		{kind: kindSeen, day: 1, recipe: recipe.ID{1}, bytes: []byte("x")},
+		{kind: kindRefused, day: 2, recipe: recipe.ID{2}, bytes: []byte("why")},
+		{kind: kindCharge, day: 3, recipe: recipe.ID{3}, round: 4, charge: charge{5, 6}},
+	} {
+		b, err := r.append(nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := readRecord(b)
+		if err != nil {
+			if !errors.Is(err, errRecord) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := r.append(nil)
+		if err != nil || string(again) != string(b) {
+			t.Fatalf("%x written again is %x, %v", b, again, err)
+		}
+	})
+}

@@ -1,0 +1,21 @@
+package participate
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// docs/registry.md lists the kinds of ledger records.
+func TestRegistryDocument(t *testing.T) {
+	b, err := os.ReadFile("../../docs/registry.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(b), "| ledger record | kind |\n|---|---|\n")
+	want := fmt.Sprintf("| seen | %d |\n| refused | %d |\n| charge | %d |\n", kindSeen, kindRefused, kindCharge)
+	if !ok || !strings.HasPrefix(table, want) {
+		t.Errorf("docs/registry.md does not list\n%s", want)
+	}
+}

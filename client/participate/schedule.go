@@ -1,0 +1,74 @@
+package participate
+
+import (
+	"crypto/rand"
+	"math/big"
+
+	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// A Schedule says at which slot a device takes part, drawn in secret.
+type Schedule interface {
+	// Draw returns the slot, counted from 0, or false if the device takes part in none. Arrival is the slot in which the
+	// device starts; schedules that share one window for all ignore it.
+	Draw(arrival uint64) (slot uint64, ok bool)
+}
+
+// DonationSlots is the schedule of a [recipe.DonationTime]: slot i with probability (1-1/m)^i/m, or none (paper 000,
+// appendix A). All of its coins are tossed, whichever comes up first.
+type DonationSlots struct {
+	Slots uint32 // m
+	coin  coin
+}
+
+// Draw implements [Schedule].
+func (s DonationSlots) Draw(uint64) (slot uint64, ok bool) {
+	toss := s.coin.or()
+	p := big.NewRat(1, int64(s.Slots))
+	for i := uint64(s.Slots); i > 0; i-- {
+		if toss(p) {
+			slot, ok = i-1, true // the lowest is written last
+		}
+	}
+	return slot, ok
+}
+
+// CheckIns is a random check-in (paper 004): with probability P0, a uniform one of Slots slots, counted from the start
+// (fixed and averaged windows) or from the device's arrival (sliding windows).
+type CheckIns struct {
+	Schedule amplify.Schedule
+	Slots    uint64
+	// P0 is 1/1 for averaged windows.
+	P0   recipe.Rational
+	coin coin
+}
+
+// Draw implements [Schedule].
+func (s CheckIns) Draw(arrival uint64) (slot uint64, ok bool) {
+	n, err := rand.Int(rand.Reader, new(big.Int).SetUint64(s.Slots))
+	if err != nil {
+		panic("participate: internal error: crypto/rand failed: " + err.Error())
+	}
+	slot, ok = n.Uint64(), s.coin.or()(s.P0.Rat())
+	if s.Schedule == amplify.SlidingWindow {
+		slot += arrival
+	}
+	return slot, ok
+}
+
+// Validate returns an error if a field is out of range, as the accountant sees it.
+func (s CheckIns) Validate() error {
+	check := amplify.CheckIn{Schedule: s.Schedule, Slots: s.Slots, P0: s.P0.Float()}
+	if s.Schedule == amplify.AveragedWindow {
+		check.Users = 1 // only the accountant needs them
+	}
+	return check.Validate()
+}
+
+func (c coin) or() coin {
+	if c == nil {
+		return secretly
+	}
+	return c
+}
