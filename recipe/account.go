@@ -15,6 +15,7 @@ type situation struct {
 	servers int  // that keep their noise to themselves; 1 or 2
 	hidden  bool // who reports
 	half    bool // half of the devices that the guarantee counts on are dishonest
+	free    bool // the number of reports tells nothing: no guarantee, but where to begin to look for one
 }
 
 // The shares of delta that are kept for what events leave out, or passed on to a randomizer's shuffling.
@@ -55,6 +56,9 @@ func (r *Recipe) release(s situation, delta Decimal, rounds uint32, n accountant
 	c, err := r.coins(s, per*missShare)
 	if err != nil {
 		return nil, 0, err
+	}
+	if s.free {
+		return accountant.Sampled{Event: e, Rate: c.rate, Count: accountant.CountHidden}, spent, nil
 	}
 	return accountant.Sampled{
 		Event: accountant.Compose{accountant.DummyCount{N: c.senders, Rate: c.dummy}, e},

@@ -42,8 +42,11 @@ func ParseRational(s string) (Rational, error) {
 
 func (r Rational) valid() bool { return r.Num > 0 && r.Den > 0 && gcd(r.Num, r.Den) == 1 }
 
-// Rat returns the exact value.
+// Rat returns the exact value; 0 for the zero value and whatever has no denominator.
 func (r Rational) Rat() *big.Rat {
+	if r.Den == 0 {
+		return new(big.Rat)
+	}
 	return new(big.Rat).SetFrac(new(big.Int).SetUint64(r.Num), new(big.Int).SetUint64(r.Den))
 }
 

@@ -113,8 +113,13 @@ func New(o Options) (*Recipe, error) {
 	if _, ok := r.Participation.(Importance); ok && r.Cover == nil {
 		r.Cover = &Cover{Rational{1, 1}}
 	}
+	// The accountant is asked only about a recipe that is sound as it stands.
+	v := validator{early: true}
+	v.all(r)
+	if err := errors.Join(v.errs...); err != nil {
+		return nil, err
+	}
 	if r.sampled() && o.Rate != nil && o.Dummies == nil {
-		// At 1/2 the accountant can be asked; the rate that is wanted follows from the noise.
 		if err := r.defaultDummies(Rational{1, 2}); err != nil {
 			return nil, err
 		}
@@ -144,7 +149,7 @@ func (r *Recipe) fill(o *Options) error {
 	claim := ApproxDP{
 		Epsilon: o.Epsilon, Delta: o.Delta, Neighbours: r.Neighbours(), HonestServers: o.HonestServers, Rounds: o.Rounds,
 	}
-	// The accountant is asked only about a recipe that is sound as it stands. Any positive claim lets the rest be checked.
+	// Any positive claim lets the rest be checked.
 	sound := func() error {
 		if claimed := claim; !r.exact() {
 			if claimed.Epsilon == (Decimal{}) {
@@ -156,31 +161,28 @@ func (r *Recipe) fill(o *Options) error {
 		v.all(r)
 		return errors.Join(v.errs...)
 	}
-	settle := o.Dummies == nil && r.Dummies != nil
+	noise, settle := o.Noise, o.Dummies == nil && r.Dummies != nil
+	wanted := noise == nil && o.Epsilon != (Decimal{}) && r.Randomizer == (NoRandomizer{})
 	if settle {
-		// What is wrong only with too many dummies is no reason yet.
-		if err := r.settleDummies(o); err != nil {
+		if wanted && r.amplified() {
+			// How many dummies are enough depends on the noise, which they change by about one per cent.
+			n, err := r.calibrate(o.Kind, claim, situation{servers: 1, hidden: true, free: true})
+			if err != nil {
+				return err
+			}
+			noise = n
+		}
+		if err := r.settleDummies(noise); err != nil {
 			return err
 		}
 	}
 	if err := sound(); err != nil {
 		return err
 	}
-	if o.Noise == nil && o.Epsilon != (Decimal{}) && r.Randomizer == (NoRandomizer{}) {
-		n, err := r.calibrate(o.Kind, claim)
+	if wanted {
+		n, err := r.calibrate(o.Kind, claim, situation{servers: 1, hidden: true})
 		if err != nil {
 			return err
-		}
-		if settle {
-			// Now the noise is known nearly, and so is how many dummies are enough beside it.
-			o.Noise = n
-			if err := r.settleDummies(o); err != nil {
-				return err
-			}
-			if n, err = r.calibrate(o.Kind, claim); err != nil {
-				return err
-			}
-			settle = false
 		}
 		o.Noise = n
 	}
@@ -192,11 +194,6 @@ func (r *Recipe) fill(o *Options) error {
 			return errors.New("recipe: epsilon is claimed without noise")
 		}
 		return nil
-	}
-	if settle && o.Noise != nil && o.Epsilon == (Decimal{}) {
-		if err := r.settleDummies(o); err != nil {
-			return err
-		}
 	}
 	if err := sound(); err != nil {
 		return err
@@ -215,30 +212,22 @@ func (r *Recipe) fill(o *Options) error {
 }
 
 // settleDummies chooses the rate of dummies: a count of 50 times the variance of the noise, per squared contribution,
-// costs about one per cent of epsilon.
-func (r *Recipe) settleDummies(o *Options) error {
+// costs about one per cent of epsilon. Beside a randomizer, whose noise is the other reports', a variance of 2500 does.
+func (r *Recipe) settleDummies(noise Noise) error {
 	c, err := Contribution(r.Query)
 	if err != nil {
-		return nil // validation says what is wrong
+		return err
 	}
 	sensitivity, err := c.Sensitivity(accountant.AddRemove)
 	if err != nil {
 		return err
 	}
-	var variance float64
-	switch n := o.Noise.(type) {
+	variance := 50 * sensitivity.L2 * sensitivity.L2
+	switch n := noise.(type) {
 	case DiscreteGaussian:
 		variance = n.Variance.Float()
 	case DiscreteLaplace:
 		variance = 2 * n.Scale.Float() * n.Scale.Float()
-	default:
-		// A Gaussian mechanism of epsilon at rate 1 and one round bounds what sampling needs, as dummies are cheap.
-		eps := o.Epsilon.Float()
-		if r.Randomizer != (NoRandomizer{}) || eps == 0 {
-			eps = 1
-		}
-		s := math.Sqrt(2*math.Log(1.25/o.Delta.Float())) / min(eps, 1) * sensitivity.L2
-		variance = s * s
 	}
 	want := 50 * variance / (sensitivity.L2 * sensitivity.L2)
 	const unit = 1 << 16
@@ -251,7 +240,7 @@ func (r *Recipe) settleDummies(o *Options) error {
 }
 
 // calibrate is [Calibrate] for the recipe as it stands.
-func (r *Recipe) calibrate(kind NoiseKind, claim ApproxDP) (Noise, error) {
+func (r *Recipe) calibrate(kind NoiseKind, claim ApproxDP, s situation) (Noise, error) {
 	if !r.amplified() {
 		return Calibrate(r.Query, kind, claim.Epsilon, claim.Delta, claim.Rounds)
 	}
@@ -280,7 +269,7 @@ func (r *Recipe) calibrate(kind NoiseKind, claim ApproxDP) (Noise, error) {
 			return 0, err
 		}
 		trial.Noise = n
-		l, _, err := trial.proved(situation{servers: 1, hidden: true}, claim.Delta, claim.Rounds, trial.Neighbours())
+		l, _, err := trial.proved(s, claim.Delta, claim.Rounds, trial.Neighbours())
 		return l.Epsilon, err
 	})
 	if err != nil {

@@ -277,7 +277,7 @@ func (v *validator) participation(r *Recipe) {
 		}
 		return
 	}
-	if len(v.errs) == 0 {
+	if len(v.errs) == 0 && !v.early {
 		v.sampling(r)
 	}
 }

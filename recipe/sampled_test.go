@@ -135,6 +135,7 @@ func TestSampledRefuses(t *testing.T) {
 		}
 	}
 	check(needles, changes{
+		"no coin":                    {func(r *Recipe) { r.Participation = Bernoulli{} }, "participation.rate"},
 		"without dummies":            {func(r *Recipe) { r.Dummies = nil }, "dummies"},
 		"importance without cover":   {func(r *Recipe) { r.Cover = nil }, "cover"},
 		"importance without relay":   {func(r *Recipe) { r.Relay = nil }, "relay"},
@@ -198,6 +199,7 @@ func TestSampledRefuses(t *testing.T) {
 		"values in disorder":    {clauses(Clause{Platform, []string{"b", "a"}}), "targeting.values"},
 		"no values":             {clauses(Clause{Platform, nil}), "targeting.values"},
 		"values that hide text": {clauses(Clause{Platform, []string{"a\u202e"}}), "targeting.values"},
+		"no coin":               {func(r *Recipe) { r.Participation = Bernoulli{} }, "participation.rate"},
 		"rate near one":         {func(r *Recipe) { r.Participation = Bernoulli{Rational{2, 3}} }, "participation.rate"},
 		"everybody who fits":    {func(r *Recipe) { r.Participation, r.Dummies = Always{}, nil }, "participation.rate"},
 		"in the open":           {func(r *Recipe) { r.Relay = nil }, "relay"},
@@ -369,6 +371,37 @@ func TestExampleSix(t *testing.T) {
 	}
 	if e, ok := g.Fallback(EdgeWatched); !ok || e.Loss.Epsilon < 0.5 {
 		t.Errorf("at the network's edge %v: nothing hides there who reports", e.Loss)
+	}
+}
+
+// New chooses noise and dummies such that the claim holds and is not idle.
+func TestNewSampled(t *testing.T) {
+	base := Options{
+		Name: "x", Query: Multihot{Length: 12, MaxWeight: 1}, Leader: "https://l.example/", Helper: "https://h.example/", MinBatch: 50,
+		Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}, Rate: &Rate{20000, 1}, Relay: &Relay{"https://r.example/", "https://g.example/"},
+	}
+	for _, p := range []Participation{Bernoulli{Rational{1, 10}}, Importance{Rational{1, 100}, Rational{1, 2}}} {
+		o := base
+		o.Participation = p
+		r, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := r.Guarantee()
+		if err != nil || g.Epsilon < 0.99 {
+			t.Errorf("%v: %v, %v", p, g.Loss, err)
+		}
+		alone, _, err := r.proved(situation{servers: 1, hidden: true, free: true}, o.Delta, 1, r.Neighbours())
+		if err != nil || alone.Epsilon < 0.95*g.Epsilon {
+			t.Errorf("%v: the hidden count costs %v of %v", p, g.Epsilon-alone.Epsilon, g.Epsilon)
+		}
+	}
+	for _, p := range []Participation{Bernoulli{}, Importance{}, DonationTime{}} {
+		o := base
+		o.Participation = p
+		if _, err := New(o); !invalidAt(err, "participation.rate") && !invalidAt(err, "participation.default") {
+			t.Errorf("%T without a rate: %v", p, err)
+		}
 	}
 }
 

@@ -83,7 +83,11 @@ func (v *validator) all(r *Recipe) {
 	v.participation(r)
 }
 
-type validator struct{ errs []error }
+type validator struct {
+	errs []error
+	// early: dummies and claim have not been chosen yet.
+	early bool
+}
 
 func (v *validator) add(field, format string, args ...any) {
 	v.errs = append(v.errs, &InvalidError{field, fmt.Sprintf(format, args...)})
@@ -261,7 +265,7 @@ func (v *validator) claim(r *Recipe) {
 	case nil:
 		v.add("claim", "is missing")
 	case NoClaim:
-		if r.Noise != nil && r.Randomizer != nil && !r.exact() {
+		if !v.early && r.Noise != nil && r.Randomizer != nil && !r.exact() {
 			v.add("claim", "is missing although noise is added: state epsilon and delta")
 		}
 	case ApproxDP:

@@ -65,10 +65,13 @@ func recipeNew() *command {
   multihot:N:MAX    how many have each of N properties, at most MAX of them at once
   sumvec:N:MAX      the sum of vectors of N numbers from 0 to MAX
 The servers' noise is calibrated so that one honest server is enough for epsilon and delta.
-FILE is recipe.starling by default and must not exist.`,
+FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 		examples: [][2]string{
 			{"starling recipe new --name 'Favourite bird' --query histogram:12 --leader https://leader.example/ " +
 				"--helper https://helper.example/ --min-batch 1000 --epsilon 1", "a histogram with epsilon 1"},
+			{"starling recipe new --name Crashes --query multihot:40:1 --needles 1/100:1/2 --devices 60000 --relay https://relay.example/ " +
+				"--gateway https://leader.example/gateway --leader https://leader.example/ --helper https://helper.example/ --min-batch 100 " +
+				"--epsilon 1", "rare errors, reported by half of those who have one, in secret"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print the recipe as one JSON object")
@@ -86,6 +89,7 @@ FILE is recipe.starling by default and must not exist.`,
 			precision := flags.Duration("precision", time.Hour, "cut report times to this `DURATION`")
 			from := flags.String("from", "", "take reports from this `TIME`, as 2026-01-31T00:00:00Z")
 			to := flags.String("to", "", "take reports up to this `TIME`")
+			coins := newCoinFlags(flags)
 			return func(_ context.Context, e *env, args []string) error {
 				path, err := oneFile("recipe new", args, deploy.RecipeFile)
 				if err != nil {
@@ -113,6 +117,9 @@ FILE is recipe.starling by default and must not exist.`,
 					return usageOf("recipe new", fmt.Errorf("--delta: %w", err))
 				}
 				if o.Window, err = parseWindow(*from, *to, o.TimePrecision); err != nil {
+					return usageOf("recipe new", err)
+				}
+				if err := coins.set(&o); err != nil {
 					return usageOf("recipe new", err)
 				}
 				r, err := recipe.New(o)

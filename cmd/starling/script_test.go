@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,12 +9,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/lab/deploy"
 )
 
@@ -45,7 +49,7 @@ func buildAndRun(m *testing.M) int {
 }
 
 // TestScripts runs the files in testdata/script on the real binary. `exit N command...` wants the exit code N;
-// `wait-for CONFIG...` waits until the aggregators are ready.
+// `wait-for CONFIG...` waits until the aggregators are ready; `decide DIR RECIPE ROUND` charges a device's ledger.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -56,7 +60,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exit": exitCode, "wait-for": waitFor,
+			"exit": exitCode, "wait-for": waitFor, "decide": decide,
 		},
 	})
 }
@@ -108,4 +112,26 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 			}
 		}
 	}
+}
+
+// decide is what a device does to its ledger before it tosses the coins of a round.
+func decide(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: decide DIR RECIPE ROUND")
+	}
+	r, b, err := deploy.ReadRecipe(ts.MkAbs(args[1]))
+	ts.Check(err)
+	id, err := r.ID()
+	ts.Check(err)
+	round, err := strconv.ParseUint(args[2], 10, 64)
+	ts.Check(err)
+	fsys, err := disk.OS(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer fsys.Close()
+	l, err := participate.OpenLedger(fsys, participate.LedgerOptions{MaxEpsilon: 100, MaxDelta: 1})
+	ts.Check(err)
+	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	ts.Check(l.See(context.Background(), id, b, now))
+	ts.Check(l.Charge(context.Background(), id, round, r.DecisionRounds(), now, r.LossAfter))
+	ts.Check(l.Close())
 }

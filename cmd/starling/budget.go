@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+
+	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/recipe"
+)
+
+func budgetCommand() *command {
+	return &command{
+		name: "budget", args: "[--log] [--recipe FILE] [--max-epsilon E] [--json] DIR",
+		short: "Show what a device has spent of its privacy, and whether it can afford a recipe",
+		long: `DIR holds a device's ledger. A device pays for a round of a recipe when it tosses the coin, heads or tails, so the ledger
+does not say in what it took part. With --recipe it says what the next round of that recipe costs, and exits with 6 where
+that is more than --max-epsilon leaves.`,
+		examples: [][2]string{
+			{"starling budget ~/.local/share/starling", "what is spent"},
+			{"starling budget --log DIR", "every recipe this device has seen, and what became of it"},
+			{"starling budget --recipe recipe.starling --max-epsilon 4 DIR", "whether a recipe still fits"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			all := flags.Bool("log", false, "list every recipe this device has seen")
+			file := flags.String("recipe", "", "say whether the next round of the recipe in `FILE` can be paid for")
+			most := flags.Float64("max-epsilon", 0, "the person's limit `E` over all recipes; 0 is none")
+			return func(_ context.Context, e *env, args []string) error {
+				if len(args) != 1 {
+					return usageOf("budget", errors.New("starling budget needs the directory of a device's ledger"))
+				}
+				if !(*most >= 0) {
+					return usageOf("budget", fmt.Errorf("--max-epsilon is %v, want 0 or more", *most))
+				}
+				b, err := readBudget(args[0], *most)
+				if err != nil {
+					return err
+				}
+				var refusal error
+				if *file != "" {
+					if refusal, err = b.afford(*file); err != nil {
+						return err
+					}
+				}
+				if *asJSON {
+					if err := e.json(b); err != nil {
+						return err
+					}
+				} else {
+					b.print(e, *all)
+				}
+				return refusal
+			}
+		},
+	}
+}
+
+// budgetView is what the command shows. An epsilon that is not bounded is null in JSON.
+type budgetView struct {
+	Epsilon *float64            `json:"epsilon"`
+	Delta   float64             `json:"delta"`
+	Limit   float64             `json:"max_epsilon,omitempty"`
+	Left    *float64            `json:"epsilon_left,omitempty"`
+	Recipes []participate.Entry `json:"recipes"`
+	Next    *nextRound          `json:"next,omitempty"`
+}
+
+// nextRound is what deciding once more in a recipe would cost.
+type nextRound struct {
+	Recipe  recipe.ID   `json:"recipe"`
+	Name    string      `json:"name"`
+	Rounds  uint32      `json:"rounds_decided"`
+	Most    uint32      `json:"rounds"`
+	After   recipe.Loss `json:"loss_after"`
+	Costs   *float64    `json:"epsilon_costs"`
+	Affords bool        `json:"affords"`
+	Why     string      `json:"why,omitempty"`
+}
+
+// readBudget reads a ledger without changing it.
+func readBudget(dir string, most float64) (*budgetView, error) {
+	if info, err := os.Stat(dir); err != nil {
+		return nil, &failure{exitInput, err, ""}
+	} else if !info.IsDir() {
+		return nil, failf(exitInput, "name the directory, not the file in it", "%s is no directory", dir)
+	}
+	fsys, err := disk.OS(dir)
+	if err != nil {
+		return nil, &failure{exitInput, err, ""}
+	}
+	defer fsys.Close()
+	entries, spent, err := participate.ReadLedger(fsys)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, failf(exitInput, "a device makes its ledger with the first recipe it considers", "%s holds no ledger", dir)
+	case errors.Is(err, participate.ErrLedger):
+		return nil, &failure{exitCheck, err, "do not delete it: an empty ledger would forget what is spent; restore the whole device, " +
+			"or let it take part in nothing"}
+	case err != nil:
+		return nil, err
+	}
+	b := &budgetView{Epsilon: finite(spent.Epsilon), Delta: spent.Delta, Limit: most, Recipes: entries}
+	if most > 0 {
+		b.Left = finite(max(0, most-spent.Epsilon))
+	}
+	return b, nil
+}
+
+func finite(x float64) *float64 {
+	if math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
+
+// afford works out the next round of a recipe. The first error says why the device would not decide.
+func (b *budgetView) afford(file string) (refusal, err error) {
+	r, _, err := deploy.ReadRecipe(file)
+	if err != nil {
+		return nil, &failure{exitInput, err, ""}
+	}
+	id, err := r.ID()
+	if err != nil {
+		return nil, err
+	}
+	n := &nextRound{Recipe: id, Name: r.Name, Most: r.DecisionRounds()}
+	b.Next = n
+	var before recipe.Loss
+	for _, entry := range b.Recipes {
+		if entry.Recipe == id {
+			n.Rounds, before = entry.Rounds, entry.Loss
+		}
+	}
+	if n.Rounds >= n.Most {
+		n.Why = fmt.Sprintf("it has decided in all %d rounds of this recipe", n.Most)
+		return failf(exitCheck, "nothing more can be asked under this recipe; a new one has a new id", "%s: %s", n.Name, n.Why), nil
+	}
+	if n.After, err = r.LossAfter(n.Rounds + 1); err != nil {
+		return nil, err
+	}
+	n.Costs = finite(n.After.Epsilon - before.Epsilon)
+	switch {
+	case b.Limit == 0:
+	case n.Costs == nil || b.Left == nil:
+		n.Why = "no limit leaves room for a recipe without differential privacy"
+	case *n.Costs > *b.Left:
+		n.Why = fmt.Sprintf("the next round costs epsilon %.4g, and %.4g of %.4g is left", *n.Costs, *b.Left, b.Limit)
+	}
+	if n.Why != "" {
+		return failf(exitCheck, "the device tosses no coin and nothing is charged; choose a larger --max-epsilon, or a recipe that costs less",
+			"%s: %s", n.Name, n.Why), nil
+	}
+	n.Affords = true
+	return nil, nil
+}
+
+func (b *budgetView) print(e *env, all bool) {
+	decided := 0
+	for _, entry := range b.Recipes {
+		if entry.Rounds > 0 {
+			decided++
+		}
+	}
+	fmt.Fprintf(e.stdout, "%d recipes seen, decided in %d of them\n", len(b.Recipes), decided)
+	spent := "no bound: a recipe without differential privacy was answered"
+	if b.Epsilon != nil {
+		spent = fmt.Sprintf("epsilon %.4g, delta %.3g", *b.Epsilon, b.Delta)
+		if b.Left != nil {
+			spent += fmt.Sprintf("; %.4g of %.4g is left", *b.Left, b.Limit)
+		}
+	}
+	fmt.Fprintf(e.stdout, "spent: %s\n", spent)
+	fmt.Fprintln(e.stdout, "(for lives that differ, in each recipe, by one answer; paid for coins, heads or tails)")
+	if all && len(b.Recipes) > 0 {
+		fmt.Fprintln(e.stdout)
+		for _, entry := range b.Recipes {
+			what := "not decided"
+			if entry.Rounds > 0 {
+				what = fmt.Sprintf("decided %d times, %v", entry.Rounds, entry.Loss)
+			}
+			if entry.Refused != "" {
+				what += "; refused: " + entry.Refused
+			}
+			fmt.Fprintf(e.stdout, "%s  %s  %s\n    %s\n", entry.First.Format("2006-01-02"), entry.Recipe, entry.Name, what)
+		}
+	}
+	if n := b.Next; n != nil && n.Affords {
+		costs := "an answer without differential privacy"
+		if n.Costs != nil {
+			costs = fmt.Sprintf("epsilon %.4g", *n.Costs)
+		}
+		fmt.Fprintf(e.stdout, "\n%s: the next round (%d of %d) costs %s\n", n.Name, n.Rounds+1, n.Most, costs)
+	}
+}
