@@ -25,7 +25,7 @@ var floors = [][]string{
 	{"dp"},
 	{"vdaf"},
 	{"dap"},
-	{"recipe", "internal/exchange"},
+	{"recipe", "internal/exchange", "internal/uploads"},
 	{"aggregator"},
 	{"client", "collector"},
 	{"lab", "figures"},

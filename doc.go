@@ -15,6 +15,7 @@
 //	figures            what the papers claim by formula, drawn from dp; internal/draw is its pen
 //	client collector   the people's side; client/participate: secret coins and the account of what they cost
 //	internal/exchange  one DAP request and its answer, as client and collector make it
+//	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
 //	aggregator         leader  helper  status  internal/{segment store lease verify release peer}
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation, guarantee; plan works backwards to them

@@ -65,16 +65,6 @@ const (
 	indeterminateResponse = 3
 )
 
-// field is the value of the first field of that name, or "".
-func field(fields []Field, name string) string {
-	for _, f := range fields {
-		if f.Name == name {
-			return f.Value
-		}
-	}
-	return ""
-}
-
 // Append appends the known-length encoding (RFC 9292 section 3.1) with all its lengths written and the shortest form of
 // each. It fails with [ErrMessage] if the request could not be read back.
 func (m *Request) Append(dst []byte) ([]byte, error) {

@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
 	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/anonymity/internal/door"
 )
 
 // A Manifest is what everyone's devices must hold alike: where the relay is, the gateway's key, whom the gateway serves,
@@ -44,7 +45,6 @@ const (
 	manifestMagic = "starling manifest v1"
 	// MaxManifest bounds a manifest, in bytes; an entry of a transparency log may be no longer.
 	MaxManifest = 60 << 10
-	maxURL      = 2 << 10
 )
 
 // Types of a manifest's extensions; both are kept for what is not built yet. A reader refuses them by name.
@@ -69,7 +69,7 @@ func (m *Manifest) Validate() error {
 	if _, err := m.Gateway.Choose(); err != nil {
 		return bad("the gateway's key: %v", err)
 	}
-	if _, err := CheckURL(m.Relay); err != nil {
+	if _, err := door.ParseURL(m.Relay); err != nil {
 		return bad("relay: %v", err)
 	}
 	if len(m.Targets) == 0 {
@@ -77,7 +77,7 @@ func (m *Manifest) Validate() error {
 	}
 	seen := make(map[string]bool)
 	for _, t := range m.Targets {
-		if _, err := CheckURL(t); err != nil {
+		if _, err := door.ParseURL(t); err != nil {
 			return bad("target: %v", err)
 		}
 		if seen[t] {
@@ -87,7 +87,7 @@ func (m *Manifest) Validate() error {
 	}
 	clear(seen)
 	for _, p := range m.Pinned {
-		if _, err := CheckURL(p.URL); err != nil {
+		if _, err := door.ParseURL(p.URL); err != nil {
 			return bad("pinned: %v", err)
 		}
 		if seen[p.URL] || p.Media == "" || len(p.Body) == 0 {
@@ -96,22 +96,6 @@ func (m *Manifest) Validate() error {
 		seen[p.URL] = true
 	}
 	return nil
-}
-
-// CheckURL parses an absolute http or https URL with a host and neither user, query nor fragment.
-func CheckURL(s string) (*url.URL, error) {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil:
-		return nil, errors.New("not a URL")
-	case len(s) > maxURL:
-		return nil, fmt.Errorf("longer than %d bytes", maxURL)
-	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Opaque != "":
-		return nil, fmt.Errorf("%q is not an absolute http or https URL", s)
-	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return nil, fmt.Errorf("%q has a user, a query or a fragment", s)
-	}
-	return u, nil
 }
 
 // ValidAt says whether the manifest may be used at time t ([ErrManifest]).

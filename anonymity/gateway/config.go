@@ -1,0 +1,252 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/service"
+)
+
+// Config is the configuration of a gateway process: gateway.toml.
+type Config struct {
+	// Public is where the relay comes. Required.
+	Public service.Listen `toml:"public"`
+	// Local is where the operator looks. Required.
+	Local struct {
+		Address service.Address `toml:"address"`
+	} `toml:"local"`
+	// Data is the directory of fingerprints; made where it is missing. Required, and used by one process at a time.
+	Data service.Path `toml:"data"`
+	// Keys open requests: this epoch's and the one before. Required, at least one.
+	Keys []ConfigKey `toml:"keys"`
+	// Targets are whom uploads may be for. Required, at least one.
+	Targets []ConfigTarget `toml:"targets"`
+	// RelayToken is the token that the relay must bring. Optional.
+	RelayToken service.Secret `toml:"relay_token"`
+	// Window is how long uploads are gathered before they go on together; default "1s".
+	Window service.Duration `toml:"window"`
+	// MaxOpened is how many requests a key opens in its life; default 4,194,304.
+	MaxOpened int `toml:"max_opened"`
+	// Path is where the one resource is; default "/".
+	Path string `toml:"path"`
+	// Limits left out or zero take the defaults of [Limits].
+	Limits ConfigLimits `toml:"limits"`
+	// Log says how much is written to stderr. Default "info".
+	Log struct {
+		Level slog.Level `toml:"level"`
+	} `toml:"log"`
+}
+
+// ConfigKey is a [Key] as a file has it.
+type ConfigKey struct {
+	File     service.Secret `toml:"file"`
+	NotAfter time.Time      `toml:"not_after"`
+}
+
+// ConfigTarget is a [Target] as a file has it.
+type ConfigTarget struct {
+	URL   string         `toml:"url"`
+	Via   string         `toml:"via"`
+	Token service.Secret `toml:"token"`
+}
+
+// ConfigLimits are [Limits] as a file has them.
+type ConfigLimits struct {
+	RequestBytes  int64            `toml:"request_bytes"`
+	Requests      int              `toml:"requests"`
+	InFlightBytes int64            `toml:"in_flight_bytes"`
+	BodyTimeout   service.Duration `toml:"body_timeout"`
+	AnswerTimeout service.Duration `toml:"answer_timeout"`
+	Workers       int              `toml:"workers"`
+	Joined        int              `toml:"joined"`
+	JoinedBytes   int              `toml:"joined_bytes"`
+}
+
+func (l ConfigLimits) limits() Limits {
+	return Limits{Body: l.RequestBytes, Requests: l.Requests, InFlight: l.InFlightBytes, BodyTimeout: time.Duration(l.BodyTimeout),
+		AnswerTimeout: time.Duration(l.AnswerTimeout), Workers: l.Workers, Joined: l.Joined, JoinedBytes: l.JoinedBytes}
+}
+
+// Load reads and validates a configuration file, and none of the files that it names: [Config.Check] does.
+func Load(path string) (*Config, error) {
+	c := &Config{}
+	if err := service.Load(path, c); err != nil {
+		return nil, err
+	}
+	if err := c.Validate(); err != nil {
+		return nil, &service.ConfigError{File: path, Reason: err.Error()}
+	}
+	return c, nil
+}
+
+// Validate says what is wrong with the configuration by itself.
+func (c *Config) Validate() error {
+	if err := c.Public.Validate(); err != nil {
+		return fmt.Errorf("public: %w", err)
+	}
+	if err := (service.Local{Address: c.Local.Address}).Validate(); err != nil {
+		return fmt.Errorf("local.address: %w", err)
+	}
+	window := time.Duration(c.Window)
+	switch {
+	case c.Data == "":
+		return errors.New("data: the directory of fingerprints is required")
+	case len(c.Keys) == 0:
+		return errors.New("keys: at least one is required")
+	case len(c.Targets) == 0:
+		return errors.New("targets: at least one is required")
+	case window != 0 && (window < minWindow || window > maxWindow):
+		return fmt.Errorf("window: from %v to %v", minWindow, maxWindow)
+	case c.MaxOpened < 0:
+		return errors.New("max_opened: negative")
+	case c.Path != "" && c.Path[0] != '/':
+		return errors.New("path: must begin with a slash")
+	}
+	for i, k := range c.Keys {
+		if k.File == "" {
+			return fmt.Errorf("keys[%d].file: required", i)
+		}
+	}
+	for i, t := range c.Targets {
+		if _, err := door.ParseURL(t.URL); err != nil {
+			return fmt.Errorf("targets[%d].url: %w", i, err)
+		}
+		via := t.Via
+		if via == "" {
+			via = t.URL
+		}
+		if err := door.CheckPeer(via); err != nil {
+			return fmt.Errorf("targets[%d].via: %w", i, err)
+		}
+	}
+	if err := c.Limits.limits().Validate(); err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	return nil
+}
+
+// options reads the files that the configuration names, but for the directory.
+func (c *Config) options() (Options, error) {
+	o := Options{Window: time.Duration(c.Window), MaxOpened: c.MaxOpened, Path: c.Path, Limits: c.Limits.limits()}
+	ids := make(map[uint8]bool)
+	for i, k := range c.Keys {
+		b, err := k.File.Read()
+		if err != nil {
+			return o, fmt.Errorf("keys[%d]: %w", i, err)
+		}
+		pair, err := sealed.ParseKeyPair(b)
+		if err != nil {
+			return o, fmt.Errorf("keys[%d]: %s: %w", i, k.File, err)
+		}
+		if ids[pair.ID()] {
+			return o, fmt.Errorf("keys[%d]: id %d stands twice", i, pair.ID())
+		}
+		ids[pair.ID()] = true
+		o.Keys = append(o.Keys, Key{pair, k.NotAfter})
+	}
+	for i, t := range c.Targets {
+		target := Target{URL: t.URL, Via: t.Via}
+		if t.Token != "" {
+			var err error
+			if target.Token, err = t.Token.Text(); err != nil {
+				return o, fmt.Errorf("targets[%d].token: %w", i, err)
+			}
+		}
+		o.Targets = append(o.Targets, target)
+	}
+	if c.RelayToken != "" {
+		var err error
+		if o.RelayToken, err = c.RelayToken.Text(); err != nil {
+			return o, fmt.Errorf("relay_token: %w", err)
+		}
+	}
+	return o, nil
+}
+
+// Check reads every file that the configuration names, as starting would, and opens no directory or listener.
+func (c *Config) Check() error {
+	if err := c.Public.CheckFiles(); err != nil {
+		return fmt.Errorf("public: %w", err)
+	}
+	_, err := c.options()
+	return err
+}
+
+// Listeners are listeners that are open already; nil ones are opened at the configured addresses.
+type Listeners struct{ Public, Local net.Listener }
+
+// Parts returns the gateway as components for [service.Run], in order: the gateway with its directory, then the local
+// listener, then the public one. Stopped in reverse, the last round is answered before the directory closes.
+func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []service.Part {
+	log = log.With(slog.String("role", "gateway"))
+	metrics := service.NewMetrics()
+	var running atomic.Pointer[Gateway]
+	errStopped := errors.New("not started")
+	return []service.Part{
+		{Name: "gateway", Run: func(ctx context.Context, ready func()) error {
+			g, closeAll, err := c.open(log, protocol)
+			if err != nil {
+				return err
+			}
+			running.Store(g)
+			ready()
+			return errors.Join(g.Run(ctx), closeAll())
+		}},
+		service.Local{
+			Name: "gateway local listener", Address: c.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
+			Health: service.Health{
+				Ready: func(context.Context) error {
+					if g := running.Load(); g != nil {
+						return g.Ready()
+					}
+					return errStopped
+				},
+				Status: func(context.Context) (any, error) {
+					if g := running.Load(); g != nil {
+						return g.Status(), nil
+					}
+					return nil, errStopped
+				},
+			},
+		}.Part(),
+		service.Server{
+			Name: "gateway public listener", Listen: c.Public, Log: log, Open: open.Public,
+			Handler: service.Measure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if g := running.Load(); g != nil {
+					g.ServeHTTP(w, r)
+					return
+				}
+				door.Refuse(w, door.Busy)
+			}), log, metrics, nil),
+		}.Part(),
+	}
+}
+
+func (c *Config) open(log *slog.Logger, protocol Protocol) (*Gateway, func() error, error) {
+	o, err := c.options()
+	if err != nil {
+		return nil, nil, err
+	}
+	fsys, err := disk.OS(string(c.Data))
+	if err != nil {
+		return nil, nil, fmt.Errorf("data: %w", err)
+	}
+	if err := fsys.Lock(); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("data: %s: %w", c.Data, err), fsys.Close())
+	}
+	o.FS, o.Protocol, o.Log = fsys, protocol, log
+	g, err := New(o)
+	if err != nil {
+		return nil, nil, errors.Join(err, fsys.Close())
+	}
+	return g, func() error { return errors.Join(g.Close(), fsys.Close()) }, nil
+}

@@ -1,0 +1,32 @@
+// Package gateway is the party that sees what is uploaded and not by whom: it opens the encapsulated requests that a relay
+// brings (RFC 9458), and passes the uploads in them on to the leader.
+//
+// # What is passed on
+//
+// An upload to a target of the configuration, and nothing else: the gateway is no proxy. What an upload is, and how many
+// are one, it asks a [Protocol] that whoever wires it brings along, for code of this wing cannot parse a report. A cover
+// request is dropped.
+//
+// # Rounds
+//
+// Uploads of one window go on together ([Options.Window]), in an order drawn anew, many joined in one request, and their
+// answers go back together at the end of a later window, as do those of cover requests. Neither the leader nor the relay
+// learns from order or time which request became what; a round whose leader was slower than a window says only that it held
+// at least one upload. An answer is the leader's: an upload is acknowledged when the leader has stored it, and the gateway
+// stores none.
+//
+// Joined uploads do not share a fate: each was well-formed by itself, and where the leader refuses a joined request as a
+// whole, its parts are sent one by one.
+//
+// # Replays
+//
+// A request is opened once in its key's life. A fingerprint of each is durable before the request is passed on
+// ([disk.Log], with one fsync for many), so a crash forgets none; it is 8 bytes of SHA-256 over the encapsulated key, which
+// under one key belongs to one request. Two different requests collide with a probability of n/2^64; the device then
+// encapsulates anew. Memory is bounded: after [Options.MaxOpened] requests a key opens no more, until a new epoch brings
+// another. A key that leaves the configuration takes its fingerprints with it, and a note is kept that it may never come
+// back. Whoever loses the directory must change the key.
+//
+// Uploads are idempotent at the leader, so replays would not be counted twice. The gateway refuses them because a relay
+// could otherwise ask one request's question again and watch how the answer's size or time changes.
+package gateway

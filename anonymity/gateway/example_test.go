@@ -1,0 +1,79 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/anonymity/relay"
+	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/sealed"
+)
+
+// notes is a protocol of short notes, one a line.
+type notes struct{}
+
+func (notes) Route(path, media string) (string, error) {
+	if path != "notes" {
+		return "", fmt.Errorf("no such path")
+	}
+	return "text/plain", nil
+}
+func (notes) Check(body []byte) error     { return nil }
+func (notes) Join(bodies [][]byte) []byte { return []byte(strings.Repeat("note\n", len(bodies))) }
+func (notes) Split(bodies [][]byte, answer []byte) ([][]byte, error) {
+	return make([][]byte, len(bodies)), nil
+}
+
+// Relay and gateway between a device and a leader.
+func Example() {
+	leader := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println("the leader gets", r.URL.Path, "from", r.UserAgent()+"nobody")
+	}))
+	defer leader.Close()
+
+	key, _ := sealed.Generate(1, sealed.SuiteX25519)
+	g, err := gateway.New(gateway.Options{
+		Keys: []gateway.Key{{Pair: key}}, Targets: []gateway.Target{{URL: leader.URL + "/"}}, Protocol: notes{},
+		FS: disktest.NewMem(1), Window: 10 * time.Millisecond,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go g.Run(ctx)
+	inside := httptest.NewServer(g)
+	defer inside.Close()
+
+	r, err := relay.New(relay.Options{Gateway: inside.URL + "/"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	outside := httptest.NewServer(r)
+	defer outside.Close()
+
+	transport, _ := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(&ohttp.Manifest{
+		Epoch: 1, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), Relay: outside.URL + "/",
+		Gateway: ohttp.NewKeyConfig(key), Targets: []string{leader.URL + "/"},
+	})})
+	device := &http.Client{Transport: transport}
+	u, _ := url.JoinPath(leader.URL, "notes")
+	resp, err := device.Post(u, "text/plain", strings.NewReader("hello"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("the device gets status", resp.StatusCode)
+	// Output:
+	// the leader gets /notes from nobody
+	// the device gets status 200
+}

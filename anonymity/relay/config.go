@@ -1,0 +1,129 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/service"
+)
+
+// Config is the configuration of a relay process: relay.toml.
+type Config struct {
+	// Public is where devices come. Required.
+	Public service.Listen `toml:"public"`
+	// Local is where the operator looks. Required.
+	Local struct {
+		Address service.Address `toml:"address"`
+	} `toml:"local"`
+	// Gateway is the URL of the one gateway. Required; https unless it stays on this machine.
+	Gateway string `toml:"gateway"`
+	// GatewayToken is the token that the gateway knows this relay by. Optional.
+	GatewayToken service.Secret `toml:"gateway_token"`
+	// Path is where the one resource is; default "/".
+	Path string `toml:"path"`
+	// Limits left out or zero take the defaults of [Limits].
+	Limits ConfigLimits `toml:"limits"`
+	// Log says how much is written to stderr. Default "info".
+	Log struct {
+		Level slog.Level `toml:"level"`
+	} `toml:"log"`
+}
+
+// ConfigLimits are [Limits] as a file has them.
+type ConfigLimits struct {
+	RequestBytes      int64            `toml:"request_bytes"`
+	AnswerBytes       int64            `toml:"answer_bytes"`
+	Requests          int              `toml:"requests"`
+	InFlightBytes     int64            `toml:"in_flight_bytes"`
+	BodyTimeout       service.Duration `toml:"body_timeout"`
+	AnswerTimeout     service.Duration `toml:"answer_timeout"`
+	RequestsPerMinute int              `toml:"requests_per_minute"` // of one part of the network; 0: no limit
+}
+
+func (l ConfigLimits) limits() Limits {
+	return Limits{Body: l.RequestBytes, Answer: l.AnswerBytes, Requests: l.Requests, InFlight: l.InFlightBytes,
+		BodyTimeout: time.Duration(l.BodyTimeout), AnswerTimeout: time.Duration(l.AnswerTimeout),
+		Rate: Rate{Requests: l.RequestsPerMinute}}
+}
+
+// Load reads and validates a configuration file, and none of the files that it names: [Config.Check] does.
+func Load(path string) (*Config, error) {
+	c := &Config{}
+	if err := service.Load(path, c); err != nil {
+		return nil, err
+	}
+	if err := c.Validate(); err != nil {
+		return nil, &service.ConfigError{File: path, Reason: err.Error()}
+	}
+	return c, nil
+}
+
+// Validate says what is wrong with the configuration by itself.
+func (c *Config) Validate() error {
+	if err := c.Public.Validate(); err != nil {
+		return fmt.Errorf("public: %w", err)
+	}
+	if err := (service.Local{Address: c.Local.Address}).Validate(); err != nil {
+		return fmt.Errorf("local.address: %w", err)
+	}
+	if c.Public.TLSTerminatedUpstream && c.Limits.RequestsPerMinute > 0 {
+		return fmt.Errorf("limits.requests_per_minute: behind a proxy all requests come from its address; limit rates there")
+	}
+	if err := door.CheckPeer(c.Gateway); err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	o := Options{Gateway: c.Gateway, Path: c.Path, Limits: c.Limits.limits()}
+	return o.Validate()
+}
+
+func (c *Config) options() (Options, error) {
+	o := Options{Gateway: c.Gateway, Path: c.Path, Limits: c.Limits.limits()}
+	if c.GatewayToken != "" {
+		var err error
+		if o.Token, err = c.GatewayToken.Text(); err != nil {
+			return o, fmt.Errorf("gateway_token: %w", err)
+		}
+	}
+	return o, nil
+}
+
+// Check reads every file that the configuration names, as starting would, and opens no listener.
+func (c *Config) Check() error {
+	if err := c.Public.CheckFiles(); err != nil {
+		return fmt.Errorf("public: %w", err)
+	}
+	_, err := c.options()
+	return err
+}
+
+// Listeners are listeners that are open already; nil ones are opened at the configured addresses.
+type Listeners struct{ Public, Local net.Listener }
+
+// Parts returns the relay as components for [service.Run], in order: the local listener, then the public one.
+func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error) {
+	log = log.With(slog.String("role", "relay"))
+	o, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	o.Log = log
+	r, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	metrics := service.NewMetrics()
+	return []service.Part{
+		service.Local{
+			Name: "relay local listener", Address: c.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
+			Health: service.Health{Status: func(context.Context) (any, error) { return r.Status(), nil }},
+		}.Part(),
+		service.Server{
+			Name: "relay public listener", Listen: c.Public, Log: log, Open: open.Public,
+			Handler: service.Measure(r, log, metrics, nil),
+		}.Part(),
+	}, nil
+}
