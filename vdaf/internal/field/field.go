@@ -90,6 +90,9 @@ type Field interface {
 	// w, run and r are weights (run is used up), meas, seeds and bias raw; meas may end within the last chunk.
 	Columns(wires, seeds, meas, w, run, r []uint64, bias Elem, chunk int)
 
+	// AddProducts adds a[i]*b[i]/R to dst[i*step] for every i of a.
+	AddProducts(dst, a, b []uint64, step int)
+
 	// Rows sets dst[j] = sum_i w[i]*a[i*chunk+j]/R for j < chunk: all wires of a gadget that takes chunk elements of a at
 	// a call. a may end within the last row; there are fewer than 2^22 rows.
 	Rows(dst, w, a []uint64, chunk int)

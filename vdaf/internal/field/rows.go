@@ -65,3 +65,28 @@ func span(a []uint64, at, n int) []uint64 {
 	at = min(at, len(a))
 	return a[at:min(at+n, len(a))]
 }
+
+func (f *Small) AddProducts(dst, a, b []uint64, step int) {
+	p, m, k := f.p, f.m, f.k
+	b = b[:len(a)]
+	for i, x := range a {
+		h, l := bits.Mul64(x, b[i])
+		l, c := bits.Add64(l, dst[i*step], 0)
+		dst[i*step] = reduceSmall(h+c, l, p, m, k)
+	}
+}
+
+func (Field64) AddProducts(dst, a, b []uint64, step int) {
+	b = b[:len(a)]
+	for i, x := range a {
+		dst[i*step] = add64(dst[i*step], reduce64(bits.Mul64(x, b[i])))
+	}
+}
+
+func (Field128) AddProducts(dst, a, b []uint64, step int) {
+	b = b[:len(a)]
+	for i := 0; i+1 < len(a); i += 2 {
+		x, y := mul128(a[i], a[i+1], b[i], b[i+1])
+		dst[i*step], dst[i*step+1] = add128(dst[i*step], dst[i*step+1], x, y)
+	}
+}

@@ -129,3 +129,22 @@ func BenchmarkRows(b *testing.B) {
 		})
 	}
 }
+
+func TestAddProducts(t *testing.T) {
+	for _, f := range fields {
+		r := rand.New(rand.NewPCG(11, uint64(f.ID())))
+		for n := range 9 {
+			for step := 1; step < 4; step++ {
+				a, b, dst := randomVec(f, r, n), randomVec(f, r, n), randomVec(f, r, n*step)
+				got := slices.Clone(dst)
+				f.AddProducts(got, a, b, step)
+				for i := range n {
+					f.Put(dst, i*step, f.Add(f.At(dst, i*step), f.Mul(f.At(a, i), f.At(b, i))))
+				}
+				if !slices.Equal(got, dst) {
+					t.Fatalf("field %d: %d products, step %d: differ", f.ID(), n, step)
+				}
+			}
+		}
+	}
+}

@@ -223,8 +223,8 @@ type Scratch struct {
 	y         []uint64 // size values of the gadget polynomial
 	ts        []field.Elem
 	even, odd []uint64    // Prove: one pair of wires
-	entries   [2][]uint64 // kindBounded: of the measurement at hand
-	row       []uint64    // queryBounded
+	entries   [2][]uint64 // kindBounded: numbers made of bits; kindWraps: all pairs
+	row       []uint64    // Query of these: one side of the wires
 }
 
 // NewScratch returns memory for c.

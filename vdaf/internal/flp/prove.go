@@ -76,12 +76,8 @@ func (c *Circuit) multiply(y, a, b []uint64) {
 	c.addProducts(y[c.F.Limbs():], a, b)
 }
 
-func (c *Circuit) addProducts(y, a, b []uint64) {
-	f := c.F
-	for k := range c.plan.P {
-		f.Put(y, 2*k, f.Add(f.At(y, 2*k), f.Mul(f.At(a, k), f.At(b, k))))
-	}
-}
+// addProducts adds the product of values at the p-th roots of unity to every other element of y.
+func (c *Circuit) addProducts(y, a, b []uint64) { c.F.AddProducts(y, a, b, 2) }
 
 // coset turns values at the p-th roots of unity into values at s times them, s the primitive 2p-th root.
 func (c *Circuit) coset(v []uint64) {

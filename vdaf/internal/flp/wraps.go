@@ -52,25 +52,17 @@ func (c *Circuit) queryWraps(s *Scratch, wires, seeds, outs, meas, jointRand []u
 	f, l, w := c.F, c.F.Limbs(), c.wraps
 	rBit, rTest := f.ToWeight(f.At(jointRand, 0)), f.ToWeight(f.At(jointRand, 1))
 	rFinal := f.ToWeight(f.At(jointRand, 2))
-	clear(wires)
-	add := func(i, j int, power, even, odd field.Elem) { // pair j of call i
-		k := f.At(s.w, 1+i)
-		f.Put(wires, 2*j, f.Add(f.At(wires, 2*j), f.Mul(even, f.Mul(power, k))))
-		f.Put(wires, 2*j+1, f.Add(f.At(wires, 2*j+1), f.Mul(odd, k)))
+	if s.row == nil {
+		s.row = make([]uint64, c.chunk*l)
+		s.entries = [2][]uint64{make([]uint64, c.pairsLen()*l), make([]uint64, c.pairsLen()*l)}
 	}
-	power := c.one
-	for k := range w.bits {
-		b := f.At(meas, k)
-		add(k/c.chunk, k%c.chunk, power, b, f.Sub(b, one))
-		power = f.Mul(power, rBit)
-	}
-	power = c.one
-	var passes field.Elem
-	for t := range w.Tests {
-		gap, pass := c.test(meas, t, one)
-		add(w.group+t/c.chunk, t%c.chunk, power, gap, pass)
-		passes = f.Add(passes, pass)
-		power = f.Mul(power, rTest)
+	even, odd := s.entries[0], s.entries[1]
+	passes := c.pairs(even, odd, meas, rBit, rTest, one)
+	for parity, v := range [][]uint64{even, odd} {
+		f.Rows(s.row, s.w[l:(1+c.calls)*l], v, c.chunk)
+		for j := range c.chunk {
+			f.Put(wires, 2*j+parity, f.At(s.row, j))
+		}
 	}
 	c.addSeeds(s, wires, seeds)
 
@@ -81,40 +73,47 @@ func (c *Circuit) queryWraps(s *Scratch, wires, seeds, outs, meas, jointRand []u
 	return f.Add(f.Mul(v, rFinal), f.Sum(outs, w.group, 2))
 }
 
-func (c *Circuit) proveWraps(s *Scratch, meas, proveRand, jointRand []uint64) {
+func (c *Circuit) pairsLen() int { return c.wraps.group*c.chunk + c.wraps.Tests }
+
+// pairs writes all inputs of the gadget, chunk pairs to a call, and returns the sum of the g. one is 1 or a share of it.
+func (c *Circuit) pairs(even, odd, meas []uint64, rBit, rTest, one field.Elem) (passes field.Elem) {
 	f, l, w := c.F, c.F.Limbs(), c.wraps
-	rBit, rTest := f.ToWeight(f.At(jointRand, 0)), f.ToWeight(f.At(jointRand, 1))
-	one := f.FromUint64(1)
-	n := c.plan.P * l
-	// Pair j of call i is at j*P + 1 + i.
-	even, odd := make([]uint64, c.chunk*n), make([]uint64, c.chunk*n)
-	put := func(i, j int, e, o field.Elem) {
-		f.Put(even, j*c.plan.P+1+i, e)
-		f.Put(odd, j*c.plan.P+1+i, o)
-	}
+	start := w.group * c.chunk
+	clear(even[w.bits*l : start*l])
+	clear(odd[w.bits*l : start*l])
 	power := c.one
 	for k := range w.bits {
-		b := f.At(meas, k)
-		put(k/c.chunk, k%c.chunk, f.Mul(b, power), f.Sub(b, one))
+		f.Put(even, k, power)
+		f.Put(odd, k, f.Sub(f.At(meas, k), one))
 		power = f.Mul(power, rBit)
 	}
+	f.MulVec(even[:w.bits*l], meas[:w.bits*l])
 	power = c.one
 	for t := range w.Tests {
 		gap, pass := c.test(meas, t, one)
-		put(w.group+t/c.chunk, t%c.chunk, f.Mul(gap, power), pass)
+		f.Put(even, start+t, f.Mul(gap, power))
+		f.Put(odd, start+t, pass)
+		passes = f.Add(passes, pass)
 		power = f.Mul(power, rTest)
 	}
-	c.multiplyPairs(s, even, odd, proveRand)
+	return passes
 }
 
-// multiplyPairs adds to s.y the products of all pairs of wires, laid out one after the other; their first values are set
-// to the seeds. It uses up both.
-func (c *Circuit) multiplyPairs(s *Scratch, even, odd, seeds []uint64) {
-	f, n := c.F, c.plan.P*c.F.Limbs()
+func (c *Circuit) proveWraps(s *Scratch, meas, proveRand, jointRand []uint64) {
+	f, l := c.F, c.F.Limbs()
+	rBit, rTest := f.ToWeight(f.At(jointRand, 0)), f.ToWeight(f.At(jointRand, 1))
+	e, o := make([]uint64, c.pairsLen()*l), make([]uint64, c.pairsLen()*l)
+	c.pairs(e, o, meas, rBit, rTest, f.FromUint64(1))
+	even, odd := s.even[:c.plan.P*l], s.odd[:c.plan.P*l]
 	for j := range c.chunk {
-		e, o := even[j*n:(j+1)*n], odd[j*n:(j+1)*n]
-		f.Put(e, 0, f.At(seeds, 2*j))
-		f.Put(o, 0, f.At(seeds, 2*j+1))
-		c.multiply(s.y, e, o)
+		clear(even)
+		clear(odd)
+		f.Put(even, 0, f.At(proveRand, 2*j))
+		f.Put(odd, 0, f.At(proveRand, 2*j+1))
+		for i := 0; i*c.chunk+j < c.pairsLen(); i++ {
+			f.Put(even, 1+i, f.At(e, i*c.chunk+j))
+			f.Put(odd, 1+i, f.At(o, i*c.chunk+j))
+		}
+		c.multiply(s.y, even, odd)
 	}
 }
