@@ -163,7 +163,7 @@ func (f *Small) Columns(wires, seeds, meas, w, run, r []uint64, bias Elem, chunk
 
 func (f *Small) DIF(v, itw []uint64) {
 	p, m, s := f.p, f.m, f.k
-	for h := len(v) / 2; h > 0; h /= 2 {
+	for h := len(v) / 2; h > 1; h /= 2 {
 		tw := itw[h : 2*h]
 		for at := 0; at < len(v); at += 2 * h {
 			lo, hi := v[at:at+h], v[at+h:at+2*h]
@@ -174,11 +174,21 @@ func (f *Small) DIF(v, itw []uint64) {
 			}
 		}
 	}
+	f.butterflies(v)
+}
+
+// butterflies is the layer of both transforms whose twiddles are one.
+func (f *Small) butterflies(v []uint64) {
+	for ; len(v) >= 2; v = v[2:] {
+		x, y := v[0], v[1]
+		v[0], v[1] = addSmall(x, y, f.p), subSmall(x, y, f.p)
+	}
 }
 
 func (f *Small) DIT(v, tw []uint64) {
 	p, m, s := f.p, f.m, f.k
-	for h := 1; h < len(v); h *= 2 {
+	f.butterflies(v)
+	for h := 2; h < len(v); h *= 2 {
 		tw := tw[h : 2*h]
 		for at := 0; at < len(v); at += 2 * h {
 			lo, hi := v[at:at+h], v[at+h:at+2*h]

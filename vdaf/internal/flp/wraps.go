@@ -81,12 +81,17 @@ func (c *Circuit) pairs(even, odd, meas []uint64, rBit, rTest, one field.Elem) (
 	start := w.group * c.chunk
 	clear(even[w.bits*l : start*l])
 	clear(odd[w.bits*l : start*l])
-	power := c.one
-	for k := range w.bits {
-		f.Put(even, k, power)
-		f.Put(odd, k, f.Sub(f.At(meas, k), one))
-		power = f.Mul(power, rBit)
+	// even is the powers of rBit times the bits, odd the bits less one: by doubling, in the field's own loops.
+	f.Put(even, 0, c.one)
+	f.Put(odd, 0, f.Sub(field.Elem{}, one))
+	power := rBit // to the n
+	for n := 1; n < w.bits; n *= 2 {
+		m := min(n, w.bits-n)
+		f.ScaleVec(even[n*l:(n+m)*l], even[:m*l], power)
+		copy(odd[n*l:(n+m)*l], odd)
+		power = f.Mul(power, power)
 	}
+	f.AddVec(odd[:w.bits*l], meas[:w.bits*l])
 	f.MulVec(even[:w.bits*l], meas[:w.bits*l])
 	power = c.one
 	for t := range w.Tests {
