@@ -147,10 +147,10 @@ type shape struct {
 func (p Params) shape() shape {
 	i := fields[p.Field]
 	s := shape{dim: p.Dimension, bound: p.Bound(), tests: Tests, passes: Tests, proofs: i.proofs, normProofs: i.normProofs}
-	s.chunk = shortest(s.proofs, s.bits(), func(chunk int) (arity, calls int) {
+	s.chunk = flp.ShortestChunk(s.bits(), func(chunk int) (arity, calls int) {
 		return 2 * chunk, ceilDiv(s.bits(), chunk) + ceilDiv(s.tests, chunk)
 	})
-	s.normChunk = shortest(s.normProofs, s.dim, func(chunk int) (arity, calls int) { return chunk, ceilDiv(s.dim, chunk) })
+	s.normChunk = flp.ShortestChunk(s.dim, func(chunk int) (arity, calls int) { return chunk, ceilDiv(s.dim, chunk) })
 	return s
 }
 
@@ -170,28 +170,3 @@ func (s shape) testBits() int { return bits.Len64(2*testRange(s.bound) - 1) }
 
 // bits is how many bits a measurement holds beside the vector.
 func (s shape) bits() int { return 2*s.normBits() + s.tests*(s.testBits()+1) }
-
-// shortest returns the chunk length, 1 to n, with the shortest proof, the smallest of them if there are several. A proof is
-// arity + 2p - 1 elements, p a power of two above the calls, which fall as chunks grow: so for each p only the least chunk
-// that fits counts.
-func shortest(proofs, n int, lengths func(chunk int) (arity, calls int)) int {
-	best, size := n, math.MaxInt
-	for p := 2; p <= 1<<20; p *= 2 {
-		lo, hi := 1, n // the least chunk with fewer than p calls
-		if _, calls := lengths(hi); calls >= p {
-			continue
-		}
-		for lo < hi {
-			mid := (lo + hi) / 2
-			if _, calls := lengths(mid); calls < p {
-				hi = mid
-			} else {
-				lo = mid + 1
-			}
-		}
-		if s := proofs * flp.ProofLen(lengths(lo)); s < size || s == size && lo < best {
-			best, size = lo, s
-		}
-	}
-	return best
-}

@@ -9,6 +9,7 @@
 //	[SumVec]          a vector of such integers; optionally over Field64 with several proofs
 //	[Histogram]       one bucket of several
 //	[MultihotCountVec] a vector of bits of bounded weight
+//	[L2Vec]           a real vector of L2 norm below 1, the encoding of paper 003
 //
 // # Memory and speed
 //

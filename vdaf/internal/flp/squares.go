@@ -1,6 +1,11 @@
 package flp
 
-import "github.com/starling-agg/starling/vdaf/internal/field"
+import (
+	"math"
+	"sort"
+
+	"github.com/starling-agg/starling/vdaf/internal/field"
+)
 
 // squareSum is what kindSquares needs beside chunk.
 type squareSum struct {
@@ -19,6 +24,23 @@ func NewSquares(f field.Field, n, bits, chunk int) *Circuit {
 
 // ProofLen is the length of a proof by a circuit of the given arity and calls and of degree 2, without building it.
 func ProofLen(arity, calls int) int { return arity + 2*(1<<ceilLog(1+calls)) - 1 }
+
+// ShortestChunk returns the chunk length, 1 to n, that makes the shortest proof of degree 2; the smallest, if several do.
+// lengths gives arity and calls, of which the first rises with the chunk and the second falls. A proof is arity + 2p - 1
+// elements, p a power of two above the calls: so for each p only the least chunk that fits counts.
+func ShortestChunk(n int, lengths func(chunk int) (arity, calls int)) int {
+	best, size := n, math.MaxInt
+	for p := 2; p <= 1<<20; p *= 2 {
+		if _, calls := lengths(n); calls >= p {
+			continue
+		}
+		chunk := 1 + sort.Search(n-1, func(c int) bool { _, calls := lengths(1 + c); return calls < p })
+		if s := ProofLen(lengths(chunk)); s < size || s == size && chunk < best {
+			best, size = chunk, s
+		}
+	}
+	return best
+}
 
 func calls(n, chunk int) int { return (n + chunk - 1) / chunk }
 
