@@ -218,3 +218,48 @@ func TestKEM(t *testing.T) {
 		t.Errorf("sealed to key %d, %d, encapsulation of %d bytes", made.Leader.ConfigID, made.Helper.ConfigID, len(made.Leader.Enc))
 	}
 }
+
+// B, the coins and all else that a recipe says are bound into every share: a server that was given another recipe, or gives
+// out another, opens nothing.
+func TestRecipeIsBoundIntoShares(t *testing.T) {
+	r := sampled(recipe.Count{})
+	s := newServers(t, r)
+	cl := s.client(nil)
+	if err := cl.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	made, err := cl.Prepare(Bool(true), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(r *recipe.Recipe) error {
+		task, err := r.Task()
+		if err != nil {
+			t.Fatal(err)
+		}
+		aad := dap.InputShareAAD(task.TaskID(), task.Bytes(), &made.Metadata, made.PublicShare)
+		_, err = s.leader.Open(made.Leader.Enc, dap.InputShareInfo(dap.RoleLeader), aad, made.Leader.Payload)
+		return err
+	}
+	if err := open(r); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*recipe.Recipe){
+		"a smaller B":   func(r *recipe.Recipe) { r.MinBatch-- },
+		"another rate":  func(r *recipe.Recipe) { r.Participation = recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 3}} },
+		"fewer dummies": func(r *recipe.Recipe) { r.Dummies.Rate = recipe.Rational{Num: 1, Den: 5} },
+		"another relay": func(r *recipe.Recipe) { r.Relay.URL = "https://other.example/" },
+		"less noise": func(r *recipe.Recipe) {
+			r.Noise = recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 1, Den: 1}, Share: recipe.DrawsAll}
+		},
+		"another query":    func(r *recipe.Recipe) { r.Query = recipe.Sum{Max: 1} },
+		"a larger epsilon": func(r *recipe.Recipe) { c := r.Claim.(recipe.ApproxDP); c.Epsilon.Coefficient++; r.Claim = c },
+		"another name":     func(r *recipe.Recipe) { r.Name = "something harmless" },
+	} {
+		other := sampled(recipe.Count{})
+		change(other)
+		if err := open(other); !errors.Is(err, sealed.ErrOpen) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

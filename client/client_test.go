@@ -66,6 +66,11 @@ func TestNewRefuses(t *testing.T) {
 	bytes := encode(t, good)
 	unknown := slices.Clone(bytes)
 	unknown[0] = 2
+	change := func(f func(*recipe.Recipe)) *recipe.Recipe {
+		r := sampled(recipe.Count{})
+		f(r)
+		return r
+	}
 	for _, c := range []struct {
 		name   string
 		o      Options
@@ -82,6 +87,21 @@ func TestNewRefuses(t *testing.T) {
 		{"a false claim", Options{Recipe: encode(t, noisy(testRecipe(recipe.Histogram{Length: 4, Chunk: 2}), "0.5"))}, ReasonClaim},
 		{"no privacy", Options{Recipe: encode(t, testRecipe(recipe.Count{}))}, ReasonEpsilon},
 		{"no privacy, a bound", Options{Recipe: encode(t, testRecipe(recipe.Count{})), MaxEpsilon: 1e6}, ReasonEpsilon},
+		{"coins without dummies", Options{Recipe: encode(t, change(func(r *recipe.Recipe) { r.Dummies = nil }))}, ReasonInvalid},
+		{"a sample of a few", Options{Recipe: encode(t, change(func(r *recipe.Recipe) { r.MinBatch = 5 }))}, ReasonInvalid},
+		{"the leader's own relay", Options{Recipe: encode(t, change(func(r *recipe.Recipe) {
+			r.Relay.URL = "https://leader.example/relay"
+		}))}, ReasonInvalid},
+		{"aimed at one person", Options{Recipe: encode(t, change(func(r *recipe.Recipe) {
+			r.Targeting = &recipe.Targeting{
+				Clauses:     []recipe.Clause{{Attribute: recipe.AppVersion, Values: []string{"9.9-for-alice"}}},
+				Certificate: recipe.Certificate{Recipe: recipe.ID{1}, Entry: recipe.Hash{1}, LowerBound: 1},
+			}
+		}))}, ReasonInvalid},
+		{"an epsilon that the rate does not bear out", Options{Recipe: encode(t, change(func(r *recipe.Recipe) {
+			r.Participation, r.Dummies.Allowance = recipe.Bernoulli{Rate: recipe.Rational{Num: 9, Den: 10}}, 260
+			r.Noise = recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 5, Den: 1}, Share: recipe.DrawsAll}
+		}))}, ReasonClaim},
 		{"too little privacy", Options{Recipe: bytes, MaxEpsilon: 1}, ReasonEpsilon},
 		{"small batches", Options{Recipe: bytes, MinBatch: 3}, ReasonBatch},
 	} {

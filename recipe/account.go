@@ -99,23 +99,16 @@ func (r *Recipe) shuffled(s situation, delta float64) (accountant.Event, float64
 
 // coins are a round's coins as the accountant takes them, rounded to the side that protects less.
 type coins struct {
-	rate    float64 // with which an answer is reported, in whichever slot, to who knows the cover coins
-	senders uint64  // of dummies, at least, in each slot, but for the miss
-	dummy   float64 // with which each of them sends one in that slot
+	rate    float64 // with which an answer is reported, to who knows the cover coins
+	senders uint64  // other honest devices that do not report, at least, in each slot, but for the miss
+	dummy   float64 // with which each of them sends a dummy
 }
 
-// coins counts those of the other honest devices whose coins leave them free to send a dummy. Who covers is taken as known:
-// a cover coin depends on no answer, and given it every free device sends a dummy with the same probability. In slot j, of
-// probability w, a device with cover reports with probability w s/c, and is otherwise free, with a dummy of probability
-// w (1-s/c) d/(1 - w s/c): all the reports of other slots are given away.
+// coins counts those of the other honest devices whose coins leave them free to send a dummy. Who covers and in which slot
+// is taken as known, for these coins depend on no answer: see docs/proofs/coins.md.
 func (r *Recipe) coins(s situation, miss float64) (coins, error) {
 	_, most := r.reportRates()
-	rate := ratUp(new(big.Rat).Quo(most, r.coverRate()))
-	likely, unlikely, any := slotWeights(r.slots())
-	c := coins{rate: min(1, rate*any*(1+1e-12))}
-	if r.slots() == 1 {
-		c.rate = rate
-	}
+	c := coins{rate: ratUp(new(big.Rat).Quo(most, r.coverRate())), dummy: r.Dummies.Rate.floatDown()}
 	if !(c.rate < 1) {
 		return c, &InvalidError{"participation.rate", "reports every answer that is covered, so that no coin hides it"}
 	}
@@ -123,19 +116,11 @@ func (r *Recipe) coins(s situation, miss float64) (coins, error) {
 	if s.half {
 		others /= 2
 	}
-	least := func(n uint64, p float64) (uint64, error) {
-		if n == 0 || p >= 1 {
-			return n, nil
-		}
-		return amplify.MinimumBatch(n, p, miss/2)
-	}
+	_, unlikely, _ := slotWeights(r.slots())
 	covered, _ := r.coverRate().Float64()
-	n, err := least(others, covered*(1-1e-15))
-	if covered == 1 {
-		n, err = others, nil
-	}
-	if err == nil {
-		n, err = least(n, (1-likely*rate)*(1-1e-12))
+	n, err := uint64(0), error(nil)
+	if others > 0 {
+		n, err = amplify.MinimumBatch(others, covered*unlikely*(1-c.rate)*(1-1e-12), miss)
 	}
 	if err != nil {
 		return c, &InvalidError{"dummies.senders", fmt.Sprintf("cannot be counted on: %v", err)}
@@ -144,10 +129,6 @@ func (r *Recipe) coins(s situation, miss float64) (coins, error) {
 		return c, &InvalidError{"dummies.senders", fmt.Sprintf("is %d, too few to hide one answer", r.Dummies.Senders)}
 	}
 	c.senders = n
-	c.dummy = r.Dummies.Rate.floatDown() * unlikely * (1 - rate) / (1 - unlikely*rate)
-	if r.slots() > 1 || r.Cover != nil {
-		c.dummy *= 1 - 1e-12
-	}
 	return c, nil
 }
 
@@ -156,9 +137,6 @@ func dummyAllowance(r *Recipe) (uint64, error) {
 	least, _ := r.reportRates()
 	c, _ := r.coverRate().Float64()
 	s, _ := least.Float64()
-	if r.slots() > 1 && s >= 1 {
-		return 0, nil // who has a slot reports
-	}
 	likely, _, _ := slotWeights(r.slots())
 	return upperQuantile(r.Rate.Devices, min(1, likely*(c-s)*r.Dummies.Rate.Float()*(1+1e-12)), DummyMiss)
 }

@@ -26,7 +26,7 @@ type Importance struct {
 // DonationTime: each device waits for a random slot, and decides by a coin when it comes (paper 000, appendix A). Slot i of
 // 0..Slots-1 has probability (1-1/Slots)^i / Slots; with the rest a device leaves out the whole round.
 type DonationTime struct {
-	// Rate is the probability of reporting in the slot; 1 reports whenever a slot was drawn.
+	// Rate is the probability of reporting in the slot, below 1.
 	Rate Rational
 	// Slots is 2 to MaxSlots. Each is a batch of its own.
 	Slots uint32
@@ -236,7 +236,7 @@ func (v *validator) participation(r *Recipe) {
 			v.add(field, "is %s, want %s", x, what)
 		}
 	}
-	one, above := big.NewRat(1, 1), big.NewRat(1<<32+1, 1<<32)
+	one := big.NewRat(1, 1)
 	switch p := r.Participation.(type) {
 	case Bernoulli:
 		chance("participation.rate", p.Rate, one, "below 1")
@@ -256,7 +256,7 @@ func (v *validator) participation(r *Recipe) {
 			v.add("relay", "is missing: under importance sampling, who knows the sender of a report learns about the answer")
 		}
 	case DonationTime:
-		chance("participation.rate", p.Rate, above, "at most 1")
+		chance("participation.rate", p.Rate, one, "below 1")
 		v.between("participation.slots", uint64(p.Slots), 2, MaxSlots)
 		v.between("participation.length", uint64(p.Length), 1, 1<<20)
 	}

@@ -60,7 +60,7 @@ func sampledVariants() map[string]*Recipe {
 	}
 	with("bernoulli", func(r *Recipe) {})
 	with("bernoulli with some cover", func(r *Recipe) { r.Cover = &Cover{Rational{1, 2}} })
-	with("donation time", func(r *Recipe) { r.Participation = DonationTime{Rational{1, 2}, 8, 3} })
+	with("donation time", func(r *Recipe) { r.Participation = DonationTime{Rational{1, 4}, 8, 3} })
 	with("direct", func(r *Recipe) {
 		r.Relay = nil
 		c := r.Claim.(ApproxDP)
