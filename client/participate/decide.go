@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -34,6 +35,9 @@ type PlanOptions struct {
 	// Upload sends units; required where the recipe names a relay, to which it must encapsulate them (RFC 9458). Nil posts
 	// them to the leader.
 	Upload client.Doer
+	// Manifest is where the relay's clients find their way; required where the recipe names a relay. It is held against the
+	// recipe before each decision.
+	Manifest ohttp.Source
 	// Certificate verifies the evidence of a targeted recipe: that the log holds the entry and that its result has the lower
 	// bound. Nil refuses all targeted recipes.
 	Certificate func(*recipe.Targeting) error
@@ -44,8 +48,8 @@ func (o *PlanOptions) Validate() error {
 	switch {
 	case o.Client == nil:
 		return errors.New("participate: no client")
-	case o.Client.Recipe().Relay != nil && o.Upload == nil:
-		return errors.New("participate: the recipe names a relay, and Upload is missing")
+	case o.Client.Recipe().Relay != nil && (o.Upload == nil || o.Manifest == nil):
+		return errors.New("participate: the recipe names a relay, and Upload or Manifest is missing")
 	}
 	return nil
 }
@@ -164,8 +168,8 @@ func (d *Decision) Uploads() bool { return d.what != nothing }
 // client.NoValue() if the device has none, which takes part all the same. For a recipe with donation times the round is the
 // next one, so that all its slots are ahead. The package comment has the order of events.
 //
-// It fails with [ErrNotAsked], [ErrDecided], *[BudgetError], [ErrLedger], *[client.ValueError], client.ErrWindow and as
-// [client.Client.Refresh] does, in each case before any coin was tossed.
+// It fails with [ErrNotAsked], [ErrDecided], *[BudgetError], [ErrLedger], *[ManifestError], *[client.ValueError],
+// client.ErrWindow and as [client.Client.Refresh] does, in each case before any coin was tossed.
 func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Time) (*Decision, error) {
 	c, r := p.o.Client, p.recipe
 	if r.Targeting != nil && !r.Targeting.Holds(d.Attributes) {
@@ -191,6 +195,15 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	}
 	if w, ok := r.Window.(recipe.Between); ok && (unit < w.Start || last >= w.End) {
 		return nil, client.ErrWindow
+	}
+	if r.Relay != nil {
+		m, err := p.o.Manifest.Manifest(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("participate: manifest: %w", err)
+		}
+		if err := CheckManifest(r, m); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.Refresh(ctx); err != nil {
 		return nil, err
@@ -281,13 +294,9 @@ func within(p dap.TimePrecision, first dap.Time, units uint64) (time.Time, error
 	return begin.Add(time.Duration(offset.Int64()) * time.Second), nil
 }
 
-// MethodNoOp is the method of a request that the gateway drops (ohttp.MethodCover). It is as long as POST and never leaves
-// an encapsulated request.
-const MethodNoOp = "NOOP"
-
 // A Unit is the one request of a device, with the media type of DAP's upload requests. See the package comment.
 type Unit struct {
-	Method string // POST or MethodNoOp
+	Method string // POST, or ohttp.MethodCover for a no-op
 	URL    *url.URL
 	Body   []byte
 }
@@ -304,7 +313,7 @@ func (p *Plan) unit(v client.Value, t time.Time, drop bool) (*Unit, error) {
 	}
 	u := &Unit{Method: http.MethodPost, URL: p.o.Client.UploadURL(), Body: body}
 	if drop {
-		u.Method, u.Body = MethodNoOp, make([]byte, len(body))
+		u.Method, u.Body = ohttp.MethodCover, make([]byte, len(body))
 	}
 	return u, nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/recipe"
@@ -213,16 +214,19 @@ func TestDecideRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewPlan(PlanOptions{Client: c, Upload: s}); !errors.Is(err, ErrCertificate) {
+	if _, err := NewPlan(PlanOptions{Client: c, Upload: s, Manifest: ohttp.Pin(manifest())}); !errors.Is(err, ErrCertificate) {
 		t.Error("a targeted recipe without a check of its certificate", err)
 	}
 	forged := errors.New("no such entry")
-	_, err = NewPlan(PlanOptions{Client: c, Upload: s, Certificate: func(*recipe.Targeting) error { return forged }})
+	_, err = NewPlan(PlanOptions{Client: c, Upload: s, Manifest: ohttp.Pin(manifest()), Certificate: func(*recipe.Targeting) error { return forged }})
 	if !errors.Is(err, ErrCertificate) || !errors.Is(err, forged) {
 		t.Error("a forged certificate", err)
 	}
-	if _, err := NewPlan(PlanOptions{Client: c}); err == nil {
+	if _, err := NewPlan(PlanOptions{Client: c, Manifest: ohttp.Pin(manifest())}); err == nil {
 		t.Error("a plan that would send past the relay")
+	}
+	if _, err := NewPlan(PlanOptions{Client: c, Upload: s}); err == nil {
+		t.Error("a plan without a manifest")
 	}
 	if _, err := NewPlan(PlanOptions{}); err == nil {
 		t.Error("a plan without a client")

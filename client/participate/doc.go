@@ -21,7 +21,7 @@
 // # The unit that is uploaded
 //
 // A [Unit] is one HTTP request to the leader's reports resource. A report or a dummy is DAP's upload request of one report,
-// by POST. A no-op is a request by [MethodNoOp] to the same URL, with the same media type and a body of as many zeros: once
+// by POST. A no-op is a request by ohttp.MethodCover to the same URL, with the same media type and a body of as many zeros: once
 // encrypted for the gateway, which drops it, it cannot be told from a report.
 //
 // # The ledger

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -62,7 +63,7 @@ func (s *servers) Do(r *http.Request) (*http.Response, error) {
 		s.t.Error(err)
 	}
 	s.sizes[[2]int{len(r.Method) + len(r.URL.RequestURI()), len(body)}]++
-	if r.Method == MethodNoOp {
+	if r.Method == ohttp.MethodCover {
 		s.noOps++
 		return w.Result(), nil
 	}
@@ -89,6 +90,14 @@ func options() recipe.Options {
 	}
 }
 
+// manifest fits the recipe of options.
+func manifest() *ohttp.Manifest {
+	return &ohttp.Manifest{
+		Epoch: 1, NotBefore: now.AddDate(0, 0, -1).Truncate(time.Second), NotAfter: now.AddDate(0, 1, 0).Truncate(time.Second),
+		Relay: "https://relay.example/", Targets: []string{"https://leader.example/v1"},
+	}
+}
+
 func makeRecipe(t testing.TB, o recipe.Options) []byte {
 	t.Helper()
 	r, err := recipe.New(o)
@@ -108,7 +117,7 @@ func (s *servers) plan(o recipe.Options) *Plan {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	p, err := NewPlan(PlanOptions{Client: c, Upload: s, Certificate: func(*recipe.Targeting) error { return nil }})
+	p, err := NewPlan(PlanOptions{Client: c, Upload: s, Manifest: ohttp.Pin(manifest()), Certificate: func(*recipe.Targeting) error { return nil }})
 	if err != nil {
 		s.t.Fatal(err)
 	}

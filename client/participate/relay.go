@@ -1,0 +1,38 @@
+package participate
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// ErrManifest is what every *ManifestError matches.
+var ErrManifest = errors.New("participate: the manifest does not fit the recipe")
+
+// A ManifestError: the devices' manifest and the recipe disagree about the way of a report, so that one of the two would
+// send it to somebody else.
+type ManifestError struct{ What string }
+
+func (e *ManifestError) Error() string {
+	return "participate: the manifest and the recipe disagree about " + e.What
+}
+
+// Is reports whether target is ErrManifest.
+func (e *ManifestError) Is(target error) bool { return target == ErrManifest }
+
+// CheckManifest says whether a manifest sends the recipe's reports through the recipe's relay to its leader, encrypted as the
+// recipe wants: X-Wing keys where it asks for them. It fails with *[ManifestError].
+func CheckManifest(r *recipe.Recipe, m *ohttp.Manifest) error {
+	path, ok := r.Path.(recipe.TwoServer)
+	switch {
+	case r.Relay == nil || m.Relay != r.Relay.URL:
+		return &ManifestError{"the relay"}
+	case !ok || !slices.Contains(m.Targets, path.Leader):
+		return &ManifestError{"the leader"}
+	case r.KEM != recipe.X25519 && m.Gateway.KEM != uint16(r.KEM):
+		return &ManifestError{"the gateway's key encapsulation"}
+	}
+	return nil
+}
