@@ -1,6 +1,6 @@
 // Package vdaf is what all verifiable distributed aggregation functions here share (VDAF drafts 18 to 20, which are
 // the same on the wire): the interfaces of client and aggregator, aggregate shares and the ping-pong messages by
-// which two aggregators verify a report. Package prio3 has the functions themselves.
+// which two aggregators verify a report. Packages prio3 and pine have the functions themselves.
 //
 // # Model
 //

@@ -459,3 +459,27 @@ func TestTesterPasses(t *testing.T) {
 		}
 	}
 }
+
+// What a batch allocates after warm-up does not grow with the dimension: only streams allocate.
+func TestAllocationsDoNotGrow(t *testing.T) {
+	for _, f := range allFields {
+		var got [2][2]float64
+		for i, dim := range []int{64, 3000} {
+			v := small(f, dim, 2)
+			b := newBatch(v, 2)
+			for k := range 2 {
+				nonce := nonceOf(k)
+				b.add(must(v.Shard(testCtx, vectorOf(dim, k), &nonce)), nonce)
+			}
+			b.run()
+			for agg := range 2 {
+				got[i][agg] = testing.AllocsPerRun(5, func() {
+					v.VerifyInit(b.states[agg], &testKey, testCtx, agg, &b.in[agg], b.shares[agg], b.errs)
+				})
+			}
+		}
+		if got[0] != got[1] || got[0][1] > 400 {
+			t.Errorf("field %d: %v allocations at dimension 64, %v at 3000", f, got[0], got[1])
+		}
+	}
+}

@@ -33,7 +33,8 @@ func fuzzed() []vdaf.VDAF {
 	for _, f := range fixtures(2) {
 		vs = append(vs, f.v)
 	}
-	return append(vs, must(NewSum(2, 255)), must(NewHistogram(2, 20, 4)), must(NewSumVec(2, 5, 7, 4)), newHigherDegree(2))
+	return append(vs, must(NewSum(2, 255)), must(NewHistogram(2, 20, 4)), must(NewSumVec(2, 5, 7, 4)), newHigherDegree(2),
+		must(NewL2Vec(2, 3, 16)), must(NewL2Vec(2, 2, 64)))
 }
 
 // Hostile reports: any bytes give a verdict with a typed error, and never touch the good report beside them. Whatever
