@@ -1,13 +1,20 @@
 package prio3
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/starling-agg/starling/vdaf"
+	"github.com/starling-agg/starling/vdaf/vdaftest"
 )
 
 func l2Vector(length, i int) []float64 {
@@ -142,6 +149,50 @@ func TestL2VecSizes(t *testing.T) {
 		z := must(NewL2Vec(2, c.length, c.width)).Sizes()
 		if got := z.Public + z.LeaderInput + z.HelperInput; got != c.upload {
 			t.Errorf("%d entries of %d bits: %d bytes, want %d", c.length, c.width, got, c.upload)
+		}
+	}
+}
+
+// l2Pinned are hashes of all that passes between the parties for one report: no one else speaks these codepoints, so a change is
+// one of the wire and needs new ones.
+var l2Pinned = map[int]string{
+	16: "103e97ba52bbdf22ba536721f17ad8a14d0d7af00c5922e1a51adfdfc68e9dba",
+	32: "24c9c068d74ff0d52fa431f0982708c27104c7488f47a87abcfed9897635aa83",
+	64: "b70f4da216eee35511f15e8a31f1d91474f1920a9bd04c6910bdb0936a8988e0",
+}
+
+func TestL2VecPinned(t *testing.T) {
+	registry, err := os.ReadFile(filepath.Join("..", "..", "docs", "registry.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for width, want := range l2Pinned {
+		v := must(NewL2Vec(2, 5, width))
+		line := fmt.Sprintf("| `0x%08X` | L2Vec of %d-bit entries | `vdaf/prio3/l2vec.go` |\n", v.ID(), width)
+		if !bytes.Contains(registry, []byte(line)) {
+			t.Errorf("docs/registry.md misses %s", line)
+		}
+		rand := make([]byte, v.randSize())
+		for i := range rand {
+			rand[i] = byte(i)
+		}
+		f := l2Fixture(v, 5)
+		f.shard = func(i int, nonce *[16]byte) (*vdaf.Shares, error) {
+			return vdaftest.Shard(v, testCtx, l2Vector(5, i), nonce, rand)
+		}
+		b := newBatch(t, f, 1)
+		b.init()
+		aggs := b.finish()
+		if b.errs[0] != nil {
+			t.Fatal(b.errs[0])
+		}
+		h := sha256.New()
+		for _, part := range [][]byte{b.in[0].Public[0], b.in[0].Inputs[0], b.in[1].Inputs[0], b.shares[0], b.shares[1], b.msgs,
+			aggs[0].Append(nil), aggs[1].Append(nil)} {
+			h.Write(part)
+		}
+		if got := hex.EncodeToString(h.Sum(nil)); got != want {
+			t.Errorf("%d bits: the transcript hashes to %s, want %s", width, got, want)
 		}
 	}
 }

@@ -1,0 +1,5 @@
+//go:build !race
+
+package pine
+
+const raceEnabled = false
