@@ -8,9 +8,8 @@ import (
 // NoisyBound returns an integer bound that a vector with noise of the device's own exceeds with odds of at most 2^-bits: for
 // every integer vector of dim entries and norm at most bound, plus an independent discrete Gaussian of parameter sigma (in
 // units, like bound) in each entry. It is what a recipe with device noise proves (Norm = NoisyBound * 2^-FracBits). A
-// client redraws the noise where it is exceeded, which costs the guarantee of a batch of n clients at most n*2^-bits in
-// delta; 40 bits are usual. Errors are [ErrParameter]. The last digits of the logarithm aside it is the least that Chernoff's
-// method gives, a few percent of the noise's share above the least there is.
+// client redraws noise that exceeds it, which costs the guarantee of a batch of n clients at most n*2^-bits in delta; 40
+// bits are usual. It is the least bound that Chernoff's method gives. Errors are [ErrParameter].
 //
 // Proof. Let 0 < s < 1/(2*sigma^2), g = 1 - 2*s*sigma^2, and theta(x) be the sum over the integers of exp(-m^2/(2*x^2)). For one
 // entry e with noise, completing the square,
@@ -23,7 +22,7 @@ import (
 //
 //	x = bits*ln(2)/s - dim*ln(g)/(2*s) + bound^2/g.
 //
-// Any s gives a valid x; it is quasiconvex in s, and the search takes about the least.
+// Any s gives a valid x; the search takes about the least.
 func NoisyBound(bound uint64, dim int, sigma float64, bits int) (uint64, error) {
 	if bound > MaxBound || dim < 1 || dim > MaxDimension || !(sigma >= 0) || sigma > MaxBound || bits < 1 || bits > 1000 {
 		return 0, fmt.Errorf("%w: noisy bound of %d, dimension %d, sigma %v, %d bits", ErrParameter, bound, dim, sigma, bits)
