@@ -87,6 +87,11 @@ func Open(opt Options) (_ *DB, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("database: open %s: %w", opt.Name, err)
 	}
+	// Statements keep the plan they were prepared with. Otherwise this build of SQLite (STAT4) parses and plans a statement
+	// again whenever a value is bound that its plan might depend on, which is in nearly every call.
+	if _, err := db.conn.Config(sqlite3.DBCONFIG_ENABLE_QPSG, true); err != nil {
+		return nil, fmt.Errorf("database: %s: stable plans: %w", opt.Name, err)
+	}
 	// Exclusive locking must come before WAL, or SQLite wants shared memory.
 	for _, pragma := range []string{
 		"locking_mode = exclusive",
@@ -166,11 +171,11 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 		start := db.opt.Clock.Now()
 		defer func() { observe(name, db.opt.Clock.Now().Sub(start), err) }()
 	}
-	begin := "BEGIN DEFERRED"
+	begin := beginView
 	if write {
-		begin = "BEGIN IMMEDIATE"
+		begin = beginUpdate
 	}
-	if err := db.conn.Exec(begin); err != nil {
+	if err := db.control(begin); err != nil {
 		return fmt.Errorf("database: begin %s: %w", name, err)
 	}
 	tx := &Tx{db: db, write: write}
@@ -191,7 +196,7 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 		return fmt.Errorf("database: %s: %w", name, err)
 	}
 	done = true
-	if err := db.conn.Exec("COMMIT"); err != nil {
+	if err := db.control(commit); err != nil {
 		db.rollback()
 		return db.unknown(name, err)
 	}
@@ -199,6 +204,22 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 		return db.unknown(name, err)
 	}
 	return nil
+}
+
+// The statements around every transaction, by the names under which they are prepared: no named statement can have a
+// space in front.
+const (
+	beginView   = " BEGIN DEFERRED"
+	beginUpdate = " BEGIN IMMEDIATE"
+	commit      = " COMMIT"
+)
+
+// control runs one of the statements above.
+func (db *DB) control(sql string) error {
+	stmt := db.stmts[sql]
+	err := stmt.Exec()
+	_ = stmt.Reset() // repeats the error of the last step
+	return err
 }
 
 // unknown ends the life of db: what was committed is known to the disk alone.

@@ -72,6 +72,13 @@ func (db *DB) version() (int, error) {
 
 // prepareAll reads the named statements: a line "-- name: x" begins the one called x, which ends at the next such line.
 func (db *DB) prepareAll() error {
+	for _, sql := range []string{beginView, beginUpdate, commit} {
+		stmt, _, err := db.conn.Prepare(sql)
+		if err != nil {
+			return fmt.Errorf("database: prepare%s: %w", sql, err)
+		}
+		db.stmts[sql] = stmt
+	}
 	if db.opt.Statements == nil {
 		return nil
 	}
