@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/recipe"
@@ -30,6 +31,10 @@ type Options struct {
 	MinBatch uint64
 	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no redirects.
 	HTTP Doer
+	// Via, if not nil, sends every request through a relay, so that the leader does not learn who uploads, and takes the
+	// aggregators' keys from its manifest. Each report then goes alone, for reports that come together are one device's.
+	// It stands in place of HTTP.
+	Via *ohttp.Transport
 	// Now is the device's clock; nil is time.Now.
 	Now func() time.Time
 	// Attempts bounds how often one request is sent while failures look temporary; zero is 5.
@@ -53,6 +58,8 @@ func (o *Options) Validate() error {
 		return errors.New("client: no recipe")
 	case !(o.MaxEpsilon >= 0):
 		return fmt.Errorf("client: MaxEpsilon is %v, want 0 or more", o.MaxEpsilon)
+	case o.HTTP != nil && o.Via != nil:
+		return errors.New("client: HTTP and Via exclude each other")
 	case o.Attempts < 0 || o.MaxRequest < 0:
 		return errors.New("client: Attempts and MaxRequest must not be negative")
 	}
@@ -150,6 +157,9 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{o: o, recipe: r, guarantee: g}
+	if c.o.Via != nil {
+		c.o.HTTP = c.o.Via
+	}
 	if c.o.HTTP == nil {
 		c.o.HTTP = exchange.DefaultDoer(requestTimeout)
 	}

@@ -5,6 +5,9 @@
 // helper (sealed), and uploads both to the leader. Neither server can read the answer; the leader learns the network
 // address of whoever uploads and, to the recipe's time precision, when.
 //
+// With [Options.Via] everything goes through a relay, and the leader learns no address; [Client.Cover] then sends a request
+// that looks like an upload and is none.
+//
 // [Client.Prepare] makes a report without network, once [Client.Refresh] has fetched the aggregators' keys, and
 // [Client.Upload] sends many in one request.
 //

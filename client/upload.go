@@ -41,6 +41,9 @@ func (c *Client) Upload(ctx context.Context, reports []dap.Report) ([]dap.Report
 
 // fit is how many of the reports, at least one, go in one request.
 func (c *Client) fit(reports []dap.Report) int {
+	if c.o.Via != nil {
+		return 1
+	}
 	size := 0
 	for i := range reports {
 		size += reports[i].Size()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,10 +16,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/service"
 )
 
 // bin is where the real binary was built.
@@ -49,7 +53,8 @@ func buildAndRun(m *testing.M) int {
 }
 
 // TestScripts runs the files in testdata/script on the real binary. `exit N command...` wants the exit code N;
-// `wait-for CONFIG...` waits until the aggregators are ready; `decide DIR RECIPE ROUND` charges a device's ledger.
+// `wait-for CONFIG...` waits until the parties are ready; `free-ports NAME...` sets variables to addresses;
+// `fill FILE...` puts variables into files; `decide DIR RECIPE ROUND` charges a device's ledger.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -60,7 +65,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exit": exitCode, "wait-for": waitFor, "decide": decide,
+			"exit": exitCode, "wait-for": waitFor, "free-ports": freePorts, "fill": fill, "decide": decide,
 		},
 	})
 }
@@ -82,7 +87,56 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// waitFor asks aggregators in other processes whether they are ready; there is no signal to wait on.
+// localAddress is where the operator of a party looks.
+func localAddress(path string) (service.Address, error) {
+	switch filepath.Base(path) {
+	case "relay.toml":
+		c, err := relay.Load(path)
+		if err != nil {
+			return "", err
+		}
+		return c.Local.Address, nil
+	case "gateway.toml":
+		c, err := gateway.Load(path)
+		if err != nil {
+			return "", err
+		}
+		return c.Local.Address, nil
+	}
+	role := dap.RoleLeader
+	if filepath.Base(path) == deploy.HelperFile {
+		role = dap.RoleHelper
+	}
+	c, err := deploy.LoadAggregator(path, role)
+	if err != nil {
+		return "", err
+	}
+	return c.Local.Address, nil
+}
+
+// freePorts sets each named variable to an address on loopback that nobody listened on a moment ago.
+func freePorts(ts *testscript.TestScript, neg bool, args []string) {
+	var open []net.Listener
+	for _, name := range args {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		ts.Check(err)
+		open = append(open, l)
+		ts.Setenv(name, l.Addr().String())
+	}
+	for _, l := range open {
+		l.Close()
+	}
+}
+
+// fill replaces $NAME in files by the variables of the script.
+func fill(ts *testscript.TestScript, neg bool, args []string) {
+	for _, name := range args {
+		text := os.Expand(ts.ReadFile(name), ts.Getenv)
+		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text), 0o600))
+	}
+}
+
+// waitFor asks parties in other processes whether they are ready; there is no signal to wait on.
 func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: wait-for CONFIG...")
@@ -91,14 +145,10 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	defer ticker.Stop()
 	late := time.After(30 * time.Second)
 	for _, path := range args {
-		role := dap.RoleLeader
-		if filepath.Base(path) == deploy.HelperFile {
-			role = dap.RoleHelper
-		}
-		c, err := deploy.LoadAggregator(ts.MkAbs(path), role)
+		local, err := localAddress(ts.MkAbs(path))
 		ts.Check(err)
 		for {
-			resp, err := http.Get("http://" + string(c.Local.Address) + "/readyz")
+			resp, err := http.Get("http://" + string(local) + "/readyz")
 			if err == nil {
 				resp.Body.Close()
 				if resp.StatusCode == http.StatusOK {

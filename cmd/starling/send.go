@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/lab/chart"
@@ -30,10 +31,11 @@ const sendChunk = 500
 
 func sendCommand() *command {
 	return &command{
-		name: "send", args: "[--csv FILE --column NAME | --stdin | --simulate N] [--json] RECIPE [VALUE...]",
+		name: "send", args: "[--csv FILE --column NAME | --stdin | --simulate N] [--manifest FILE] [--json] RECIPE [VALUE...]",
 		short: "Answer a recipe as devices do: split, seal and upload",
 		long: `Each value becomes one report of its own. A value is yes or no for a count, a number for a sum or a mean, a bucket
 from 0 for a histogram, and numbers with commas between them for vectors.
+With --manifest everything goes through the relay that the manifest names, each report by itself.
 The recipe's guarantee is computed first; one that does not hold, or is weaker than --max-epsilon, is refused.`,
 		examples: [][2]string{
 			{"starling send recipe.starling 3", "one report"},
@@ -47,6 +49,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 			stdin := flags.Bool("stdin", false, "read values from standard input, one a line")
 			simulate := flags.Int("simulate", 0, "make up `N` values, small ones more often")
 			most := flags.Float64("max-epsilon", 0, "refuse a recipe with a larger epsilon than `E`; 0 takes any that is finite")
+			manifest := flags.String("manifest", "", "send through the relay of this manifest `FILE`")
 			return func(ctx context.Context, e *env, args []string) error {
 				if len(args) == 0 {
 					return usageOf("send", errors.New("starling send needs a recipe file"))
@@ -59,7 +62,17 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				if err != nil {
 					return err
 				}
-				c, err := client.New(client.Options{Recipe: recipeBytes, MaxEpsilon: *most})
+				o := client.Options{Recipe: recipeBytes, MaxEpsilon: *most}
+				if *manifest != "" {
+					m, err := readManifest(*manifest)
+					if err != nil {
+						return err
+					}
+					if o.Via, err = ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(m)}); err != nil {
+						return err
+					}
+				}
+				c, err := client.New(o)
 				if refused := new(client.RefusedError); errors.As(err, &refused) {
 					return &failure{exitCheck, err, "starling recipe show " + args[0]}
 				} else if err != nil {

@@ -5,8 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 
+	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/service"
 )
@@ -14,17 +18,71 @@ import (
 func serveCommand() *command {
 	return &command{
 		name:  "serve",
-		short: "Run a leader or a helper until SIGTERM",
-		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper)},
+		short: "Run a leader, a helper, a relay or a gateway until SIGTERM",
+		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper), serveRelay(), serveGateway()},
 	}
 }
 
+// A server is a configuration that was read and can run.
+type server struct {
+	check  func() error // reads every file that the configuration names
+	holds  string       // what a valid configuration holds, in words
+	fields map[string]any
+	level  slog.Level
+	parts  func(*slog.Logger) ([]service.Part, error)
+}
+
 func serveRole(role dap.Role) *command {
-	name := role.String()
 	what := map[dap.Role]string{
 		dap.RoleLeader: "takes reports from clients, verifies them with the helper and answers the collector",
 		dap.RoleHelper: "verifies reports with the leader and holds the other half of every sum",
 	}[role]
+	return serveParty(role.String(), what, func(path string) (*server, error) {
+		config, err := deploy.LoadAggregator(path, role)
+		if err != nil {
+			return nil, err
+		}
+		return &server{
+			check: config.Check, holds: fmt.Sprintf("%d task(s)", len(config.Tasks)),
+			fields: map[string]any{"tasks": len(config.Tasks)}, level: config.Log.Level,
+			parts: func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, deploy.Listeners{}), nil },
+		}, nil
+	})
+}
+
+func serveRelay() *command {
+	const what = "forwards sealed requests to one gateway, which then does not learn who sent them"
+	return serveParty("relay", what, func(path string) (*server, error) {
+		config, err := relay.Load(path)
+		if err != nil {
+			return nil, err
+		}
+		return &server{
+			check: config.Check, holds: "one gateway", level: config.Log.Level,
+			parts: func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, relay.Listeners{}) },
+		}, nil
+	})
+}
+
+func serveGateway() *command {
+	const what = "opens what a relay forwards and passes uploads on to the leader, many together and in a new order"
+	return serveParty("gateway", what, func(path string) (*server, error) {
+		config, err := gateway.Load(path)
+		if err != nil {
+			return nil, err
+		}
+		return &server{
+			check: config.Check, holds: fmt.Sprintf("%d key(s), %d target(s)", len(config.Keys), len(config.Targets)),
+			fields: map[string]any{"keys": len(config.Keys), "targets": len(config.Targets)}, level: config.Log.Level,
+			parts: func(log *slog.Logger) ([]service.Part, error) {
+				return config.Parts(log, uploads.DAP{}, gateway.Listeners{}), nil
+			},
+		}, nil
+	})
+}
+
+// serveParty is the command that runs one party.
+func serveParty(name, what string, load func(path string) (*server, error)) *command {
 	return &command{
 		name: name, args: "[--check] [CONFIG]",
 		short: "Run a " + name,
@@ -43,23 +101,29 @@ The exit code is 0 after an orderly stop.`, name, what, name),
 				if err != nil {
 					return err
 				}
-				config, err := deploy.LoadAggregator(path, role)
+				s, err := load(path)
 				if err != nil {
 					return err
 				}
-				if err := config.Check(); err != nil {
+				if err := s.check(); err != nil {
 					return &failure{exitInput, fmt.Errorf("%s: %w", path, err), hintOf(err)}
 				}
 				if *check {
 					if *asJSON {
-						return e.json(map[string]any{"config": path, "valid": true, "tasks": len(config.Tasks)})
+						fields := map[string]any{"config": path, "valid": true}
+						maps.Copy(fields, s.fields)
+						return e.json(fields)
 					}
-					fmt.Fprintf(e.stdout, "%s is valid: %d task(s)\n", path, len(config.Tasks))
+					fmt.Fprintf(e.stdout, "%s is valid: %s\n", path, s.holds)
 					return nil
 				}
-				log := service.NewLogger(e.stderr, config.Log.Level)
+				log := service.NewLogger(e.stderr, s.level)
+				parts, err := s.parts(log)
+				if err != nil {
+					return err
+				}
 				started := func() { log.Info("started", slog.String("role", name), slog.String("version", thisBuild().Version)) }
-				if err := service.Run(ctx, 0, started, config.Parts(log, deploy.Listeners{})...); err != nil {
+				if err := service.Run(ctx, 0, started, parts...); err != nil {
 					return err
 				}
 				log.Info("stopped", slog.String("role", name))

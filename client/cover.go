@@ -1,0 +1,31 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/exchange"
+)
+
+// ErrNoRelay: cover hides a device from who watches its network, and there is something to hide behind only on the way
+// through a relay ([Options.Via]).
+var ErrNoRelay = errors.New("client: no relay to send cover through")
+
+// Cover sends, in place of a report, a request that nobody but the gateway can tell from the upload of one, and that the
+// gateway drops. The report is only measured: it may hold any answer, as [Client.Prepare] makes it, and none of its bytes
+// are sent. Errors are those of [Client.Upload].
+func (c *Client) Cover(ctx context.Context, like *dap.Report) error {
+	if c.o.Via == nil {
+		return ErrNoRelay
+	}
+	_, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
+		Method: ohttp.MethodCover, URL: c.UploadURL(), Media: dap.MediaUploadReq, Body: make([]byte, like.Size()),
+		Want: dap.MediaUploadErrors, MaxBody: uploadStatusSize,
+	}, c.retry)
+	if err != nil {
+		return &UploadError{0, err}
+	}
+	return nil
+}

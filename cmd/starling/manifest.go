@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/exchange"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
+)
+
+// kems are the names of the KEMs that a gateway's key may have.
+var kems = map[string]sealed.Suite{"x25519": sealed.SuiteX25519, "x-wing": sealed.SuiteXWing}
+
+func manifestCommand() *command {
+	return &command{
+		name:  "manifest",
+		short: "Make and read manifests: the relay, the gateway's key and the aggregators' keys, the same for every device",
+		sub:   []*command{manifestNewCommand(), manifestShowCommand()},
+	}
+}
+
+func manifestNewCommand() *command {
+	return &command{
+		name: "new", args: "--relay URL --key FILE [--epoch N] [--days N] [--kem NAME] --out FILE RECIPE",
+		short: "Make a gateway's key for an epoch, and the manifest that tells devices of it",
+		long: `The recipe says who leader and helper are; their current public keys are asked for and written into the manifest, so that
+no device needs to ask. Key and manifest must not exist. A key is made once, and a new epoch needs a new one.`,
+		examples: [][2]string{
+			{"starling manifest new --relay https://relay.example/ --key gateway.key --out manifest.starling recipe.starling", "for a week"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			relay := flags.String("relay", "", "the relay's `URL`; required")
+			key := flags.String("key", "", "write the gateway's key to this `FILE`; required")
+			out := flags.String("out", "", "write the manifest to this `FILE`; required")
+			epoch := flags.Uint("epoch", 1, "the epoch's number `N`; the key's id is N mod 256")
+			days := flags.Uint("days", 7, "devices may use the manifest for `N` days")
+			kem := flags.String("kem", "x25519", "the key's `KEM`: x25519, or x-wing against later quantum computers")
+			return func(ctx context.Context, e *env, args []string) error {
+				suite, known := kems[*kem]
+				switch {
+				case len(args) != 1 || *relay == "" || *key == "" || *out == "":
+					return usageOf("manifest new", errors.New("starling manifest new needs --relay, --key, --out and one recipe"))
+				case !known:
+					return usageOf("manifest new", fmt.Errorf("--kem %q: want x25519 or x-wing", *kem))
+				case *epoch > 1<<32-1 || *days < 1 || *days > 366:
+					return usageOf("manifest new", errors.New("--epoch wants 32 bits, --days 1 to 366"))
+				}
+				r, _, err := deploy.ReadRecipe(args[0])
+				if err != nil {
+					return &failure{exitInput, err, ""}
+				}
+				path, ok := r.Path.(recipe.TwoServer)
+				if !ok {
+					return failf(exitInput, "", "%s: the recipe does not go through a leader and a helper", args[0])
+				}
+				pair, err := sealed.Generate(uint8(*epoch), suite)
+				if err != nil {
+					return err
+				}
+				now := time.Now().UTC().Truncate(time.Second)
+				m := &ohttp.Manifest{
+					Epoch: uint32(*epoch), NotBefore: now, NotAfter: now.AddDate(0, 0, int(*days)), Relay: *relay,
+					Gateway: ohttp.NewKeyConfig(pair), Targets: []string{path.Leader},
+				}
+				for _, base := range []string{path.Leader, path.Helper} {
+					p, err := pinnedKeys(ctx, base)
+					if err != nil {
+						return &failure{exitUnreachable, fmt.Errorf("keys of %s: %w", base, err), "check that leader and helper run: starling status"}
+					}
+					m.Pinned = append(m.Pinned, p)
+				}
+				b, err := m.Append(nil)
+				if err != nil {
+					return &failure{exitInput, err, ""}
+				}
+				secret, err := pair.Marshal()
+				if err != nil {
+					return err
+				}
+				if err := writeNew(*key, 0o600, secret); err != nil {
+					return err
+				}
+				if err := writeNew(*out, 0o644, b); err != nil {
+					return err
+				}
+				fmt.Fprintf(e.stdout, "epoch %d: key %s, manifest %s, until %s\n", m.Epoch, *key, *out, m.NotAfter.Format(time.RFC3339))
+				return nil
+			}
+		},
+	}
+}
+
+// pinnedKeys asks an aggregator for its keys.
+func pinnedKeys(ctx context.Context, base string) (ohttp.Pinned, error) {
+	u, err := dap.BaseURL([]byte(base))
+	if err != nil {
+		return ohttp.Pinned{}, err
+	}
+	u = dap.ResourceURL(u, dap.HpkeConfigPath)
+	const maxList = 32 << 10
+	answer, err := exchange.Do(ctx, exchange.DefaultDoer(10*time.Second), exchange.Request{
+		Method: http.MethodGet, URL: u, Want: dap.MediaHpkeConfigList, MaxBody: maxList,
+	}, exchange.Retry{Attempts: 2, First: time.Second, Longest: time.Second})
+	if err != nil {
+		return ohttp.Pinned{}, err
+	}
+	list, err := dap.ReadHpkeConfigList(answer.Body)
+	if err != nil {
+		return ohttp.Pinned{}, err
+	}
+	if _, err := list.Choose(); err != nil {
+		return ohttp.Pinned{}, err
+	}
+	return ohttp.Pinned{URL: u.String(), Media: dap.ContentType(dap.MediaHpkeConfigList), Body: answer.Body}, nil
+}
+
+// writeNew writes a file that must not exist yet.
+func writeNew(path string, mode fs.FileMode, b []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return &failure{exitInput, err, ""}
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
+}
+
+// readManifest reads and validates a manifest file.
+func readManifest(path string) (*ohttp.Manifest, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > ohttp.MaxManifest {
+		return nil, failf(exitInput, "", "%s: larger than %d bytes", path, ohttp.MaxManifest)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := ohttp.ReadManifest(b)
+	if err != nil {
+		return nil, failf(exitInput, "", "%s: %w", path, err)
+	}
+	return m, nil
+}
+
+func manifestShowCommand() *command {
+	return &command{
+		name: "show", args: "[--json] FILE",
+		short:    "Say what a manifest holds",
+		long:     `Two devices with the same digest have the same manifest. One that was given another can be told from the rest.`,
+		examples: [][2]string{{"starling manifest show manifest.starling", "read and validate it"}},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(_ context.Context, e *env, args []string) error {
+				path, err := oneFile("manifest show", args, "manifest.starling")
+				if err != nil {
+					return err
+				}
+				m, err := readManifest(path)
+				if err != nil {
+					return err
+				}
+				b, err := m.Append(nil)
+				if err != nil {
+					return err
+				}
+				sum := sha256.Sum256(b)
+				key, err := m.Gateway.Choose()
+				if err != nil {
+					return err
+				}
+				suite := key.Suite()
+				kem := fmt.Sprintf("%#04x", suite.KEM)
+				for name, s := range kems {
+					if s == suite {
+						kem = name
+					}
+				}
+				if *asJSON {
+					pinned := []string{}
+					for _, p := range m.Pinned {
+						pinned = append(pinned, p.URL)
+					}
+					return e.json(map[string]any{"digest": hex.EncodeToString(sum[:]), "epoch": m.Epoch, "not_before": m.NotBefore,
+						"not_after": m.NotAfter, "relay": m.Relay, "kem": kem, "targets": m.Targets, "pinned": pinned})
+				}
+				fmt.Fprintf(e.stdout, "digest  %x\nepoch   %d, from %s until %s\nrelay   %s\nkey     %d, %s\n", sum, m.Epoch,
+					m.NotBefore.Format(time.RFC3339), m.NotAfter.Format(time.RFC3339), m.Relay, m.Gateway.ID, kem)
+				for _, t := range m.Targets {
+					fmt.Fprintf(e.stdout, "target  %s\n", t)
+				}
+				for _, p := range m.Pinned {
+					fmt.Fprintf(e.stdout, "pinned  %s, %d bytes\n", p.URL, len(p.Body))
+				}
+				return nil
+			}
+		},
+	}
+}
