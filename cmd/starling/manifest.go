@@ -33,7 +33,7 @@ func manifestCommand() *command {
 
 func manifestNewCommand() *command {
 	return &command{
-		name: "new", args: "--relay URL --key FILE [--epoch N] [--days N] [--kem NAME] --out FILE RECIPE",
+		name: "new", args: "--relay URL --key FILE [--epoch N] [--days N] [--kem KEM] [--json] --out FILE RECIPE",
 		short: "Make a gateway's key for an epoch, and the manifest that tells devices of it",
 		long: `The recipe says who leader and helper are; their current public keys are asked for and written into the manifest, so that
 no device needs to ask. Key and manifest must not exist. A key is made once, and a new epoch needs a new one.`,
@@ -46,6 +46,7 @@ no device needs to ask. Key and manifest must not exist. A key is made once, and
 			out := flags.String("out", "", "write the manifest to this `FILE`; required")
 			epoch := flags.Uint("epoch", 1, "the epoch's number `N`; the key's id is N mod 256")
 			days := flags.Uint("days", 7, "devices may use the manifest for `N` days")
+			asJSON := flags.Bool("json", false, "print one JSON object")
 			kem := flags.String("kem", "x25519", "the key's `KEM`: x25519, or x-wing against later quantum computers")
 			return func(ctx context.Context, e *env, args []string) error {
 				suite, known := kems[*kem]
@@ -94,6 +95,9 @@ no device needs to ask. Key and manifest must not exist. A key is made once, and
 				}
 				if err := writeNew(*out, 0o644, b); err != nil {
 					return err
+				}
+				if *asJSON {
+					return e.json(map[string]any{"epoch": m.Epoch, "key": *key, "manifest": *out, "not_after": m.NotAfter})
 				}
 				fmt.Fprintf(e.stdout, "epoch %d: key %s, manifest %s, until %s\n", m.Epoch, *key, *out, m.NotAfter.Format(time.RFC3339))
 				return nil
