@@ -67,7 +67,16 @@ func (f *relayed) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestVia: through a relay every report goes alone, cover looks like it, and no server is asked for anything directly.
 func TestVia(t *testing.T) {
 	s := newServers(t, testRecipe(recipe.Histogram{Length: 4, Chunk: 2}))
-	gatewayKey := generate(t, 7)
+	// All three messages under X-Wing: the outer one and both shares.
+	keys := make([]*sealed.KeyPair, 3)
+	for i := range keys {
+		var err error
+		if keys[i], err = sealed.Generate(uint8(7+i), sealed.SuiteXWing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gatewayKey := keys[0]
+	s.leader, s.helper = keys[1], keys[2]
 	ring, err := ohttp.NewKeyring(gatewayKey)
 	if err != nil {
 		t.Fatal(err)
