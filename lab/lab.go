@@ -118,10 +118,16 @@ type run struct {
 	phase  int
 }
 
+// ErrOut: the picture and the table cannot be written to [Options.Out]. Nothing has been started.
+var ErrOut = errors.New("lab: no place for picture and table")
+
 // Run plays one private histogram from the devices to the picture. It ends early with ctx.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
+	}
+	if err := writable(o.Out); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOut, err)
 	}
 	r := &run{o: o, begun: time.Now(), report: &Report{SecondsByStep: map[string]float64{}, Rejected: map[string]uint64{}}}
 	visits, err := randhie.Visits()
@@ -244,9 +250,13 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	case <-up:
 	case err := <-done:
 		stopServers()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx) // it was stopped; what that interrupted says no more
+		}
 		return nil, ctx, errors.Join(err, closeLog())
 	case <-ctx.Done():
-		return nil, ctx, errors.Join(context.Cause(ctx), stop())
+		stop()
+		return nil, ctx, context.Cause(ctx)
 	}
 	r.client, err = client.New(client.Options{Recipe: r.bytes, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01})
 	if err != nil {
@@ -328,12 +338,21 @@ func (r *run) collect(ctx context.Context) error {
 
 // draw writes the picture and the table.
 func (r *run) draw(context.Context) error {
-	if err := os.MkdirAll(r.o.Out, 0o755); err != nil {
-		return err
-	}
 	r.report.Picture = filepath.Join(r.o.Out, "starling-lab.png")
 	r.report.Table = filepath.Join(r.o.Out, "starling-lab.csv")
 	return errors.Join(writeFile(r.report.Picture, r.report.Chart().WritePNG), writeFile(r.report.Table, r.report.WriteCSV))
+}
+
+// writable makes a directory where it is missing and tries to write there.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".starling-lab-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 func writeFile(path string, write func(io.Writer) error) error {

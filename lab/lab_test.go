@@ -50,6 +50,9 @@ func TestRun(t *testing.T) {
 		if r.Rejected[reason] != n {
 			t.Errorf("%d reports rejected because of %s, want %d (all: %v)", r.Rejected[reason], reason, n, r.Rejected)
 		}
+		if because[reason] == "" {
+			t.Errorf("no words for %s", reason)
+		}
 	}
 	if !(r.Epsilon > 0.9 && r.Epsilon <= 1) || r.Delta != 1e-6 {
 		t.Errorf("epsilon %v, delta %v", r.Epsilon, r.Delta)
@@ -65,7 +68,7 @@ func TestRun(t *testing.T) {
 	if err := r.WriteText(&text, 100, true); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"What each party saw", "616 sent, 600 accepted", "2 rejected: report_replayed", "Guarantee: epsilon 1"} {
+	for _, want := range []string{"What each party saw", "616 sent, 600 accepted", "2 rejected: report_replayed    a report that had come before\n", "Guarantee: epsilon 1"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, text.String())
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -143,6 +144,16 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return c.Error()
 }
 
+// because says in words what the reasons mean for which the lab's malicious reports are rejected.
+var because = map[string]string{
+	dap.HpkeDecryptError.String():       "a share that does not open: garbled, or sealed to another key",
+	dap.ReportDropped.String():          "a time outside of the recipe's window",
+	dap.ReportReplayed.String():         "a report that had come before",
+	dap.VDAFVerifyError.String():        "a proof that fails: an answer that is none, or a forged one",
+	string(dap.ProblemInvalidMessage):   "an upload that cannot be read",
+	string(dap.ProblemUnrecognizedTask): "a report for another task",
+}
+
 // WriteText writes the report for people, at most width columns wide; plain keeps to ASCII.
 func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	h := r.Chart()
@@ -166,7 +177,8 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	}
 	fmt.Fprintln(w)
 	for _, reason := range slices.Sorted(maps.Keys(r.Rejected)) {
-		fmt.Fprintf(w, "  %8s rejected: %s\n", chart.Count(float64(r.Rejected[reason])), reason)
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %8s rejected: %-18s %s", chart.Count(float64(r.Rejected[reason])), reason,
+			because[reason]), " "))
 	}
 	if r.Malicious > 0 {
 		fmt.Fprintf(w, "  %s were malicious; the worst bucket is %.1f standard errors from the truth, as if they had stayed away\n",

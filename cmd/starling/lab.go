@@ -40,8 +40,11 @@ It also writes a picture, starling-lab.png, and a table, starling-lab.csv.`,
 				}
 				report, err := lab.Run(ctx, o)
 				watch.end()
-				if errors.Is(err, deploy.ErrNotEmpty) {
-					return &failure{exitInput, err, "name a directory that does not exist yet"}
+				switch {
+				case errors.Is(err, lab.ErrOut):
+					return &failure{exitInput, err, "--out DIR names a directory that can be written to"}
+				case errors.Is(err, deploy.ErrNotEmpty), errors.Is(err, deploy.ErrDirectory):
+					return &failure{exitInput, err, "--keep DIR names a directory that does not exist yet"}
 				}
 				if err != nil {
 					return err
@@ -51,7 +54,7 @@ It also writes a picture, starling-lab.png, and a table, starling-lab.csv.`,
 				} else {
 					err = report.WriteText(e.stdout, e.columns(), e.plain)
 					if *keep != "" {
-						fmt.Fprintf(e.stdout, "Kept:    %s; try it as its README.txt says\n", *keep)
+						fmt.Fprintf(e.stdout, "Kept:    %s; cd there, and README.txt says what to try\n", *keep)
 					}
 				}
 				if err != nil {

@@ -64,20 +64,23 @@ func (a *Addresses) HelperURL() string { return "http://" + a.Helper.Addr().Stri
 // ErrNotEmpty: the directory of a new deployment holds something already.
 var ErrNotEmpty = errors.New("deploy: the directory is not empty")
 
+// ErrDirectory: the directory of a new deployment cannot be made or read.
+var ErrDirectory = errors.New("deploy: no directory for it")
+
 // Create writes a new deployment of one recipe into dir, which is made or must be empty: fresh keys and tokens, the
 // recipe and three configurations.
 func Create(dir string, r *recipe.Recipe, a *Addresses) error {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%w: %s", ErrNotEmpty, dir)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("deploy: %w", err)
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
 	recipeBytes, err := r.Append(nil)
 	if err != nil {
 		return fmt.Errorf("deploy: recipe: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, secretsDir), 0o700); err != nil {
-		return fmt.Errorf("deploy: %w", err)
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
 	w := &writer{dir: dir}
 	w.file(RecipeFile, 0o644, recipeBytes)
@@ -196,6 +199,8 @@ state = "collector.state"
 `
 
 const readme = `A Starling deployment on loopback, made by "starling lab --keep".
+
+Type this here, in this directory. ("go install ./cmd/starling" in Starling's source makes the command.)
 
 In one terminal each:
   starling serve helper helper.toml
