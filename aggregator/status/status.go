@@ -204,7 +204,7 @@ func advice(why string) string {
 		{"unrecognizedTask", "provision the same task at the helper"},
 		{"invalidMessage", "compare versions and task configurations of the two aggregators"},
 		{"batchMismatch", "the aggregators counted different reports; run doctor on both"},
-		{"fewer than", "send more reports"},
+		{"fewer than", "send more reports; what came later than the batch asked for is not in it: starling collect --restart asks for all up to now"},
 		{"did not answer", "check that the helper runs and can be reached"},
 		{"still to be verified", "wait; status shows the rate and the time left"},
 		{"not finished", "wait; the helper works on it"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +44,13 @@ same question always gets the same answer: noise is drawn once.`,
 				}
 				config, err := deploy.LoadCollector(path)
 				if err != nil {
-					return err
+					return ofInput(err, noDeployment)
+				}
+				// A result comes once: what cannot be written is found out before it is asked for.
+				if *picture != "" {
+					if dir := filepath.Dir(*picture); !exists(dir) {
+						return failf(exitInput, "mkdir -p "+dir, "--png %s: there is no directory %s", *picture, dir)
+					}
 				}
 				begun := time.Now()
 				line := newProgress(e)
@@ -76,15 +83,15 @@ same question always gets the same answer: noise is drawn once.`,
 				if err != nil {
 					return collectFailure(ctx, err)
 				}
-				if *picture != "" {
-					if err := drawResult(*picture, session.Recipe(), result); err != nil {
-						return err
-					}
-				}
 				if *asJSON {
-					return e.json(result)
+					err = e.json(result)
+				} else {
+					err = writeResult(e, session.Recipe(), result)
 				}
-				return writeResult(e, session.Recipe(), result)
+				if *picture != "" && err == nil {
+					err = drawResult(*picture, session.Recipe(), result)
+				}
+				return err
 			}
 		},
 	}
@@ -153,11 +160,15 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 }
 
 func drawResult(path string, r *recipe.Recipe, x *collector.Result) error {
+	h := resultChart(r, x)
+	if err := h.Validate(); err != nil {
+		return fmt.Errorf("--png %s: %w", path, err)
+	}
 	f, err := os.Create(path)
 	if err != nil {
-		return err
+		return ofInput(fmt.Errorf("--png: %w", err), "starling collect --help")
 	}
-	return errors.Join(resultChart(r, x).WritePNG(f), f.Close())
+	return errors.Join(h.WritePNG(f), f.Close())
 }
 
 func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {

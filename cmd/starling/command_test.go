@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/lab"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
@@ -229,5 +230,34 @@ func TestKeptReadme(t *testing.T) {
 	}
 	if shown < 9 || !strings.Contains(string(readme), "fewer than 100 reports") || !strings.Contains(string(readme), "--simulate 111 ") {
 		t.Errorf("README.txt shows %d commands:\n%s", shown, readme)
+	}
+}
+
+// TestDrawResult: a picture of what has numbers to draw; where it cannot be written the error says so.
+func TestDrawResult(t *testing.T) {
+	r, err := recipe.New(recipe.Options{Name: "Birds", Query: recipe.Histogram{Length: 3}, Leader: "https://leader.example/",
+		Helper: "https://helper.example/", MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guarantee, err := r.Guarantee()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &collector.Result{ReportCount: 120, Estimate: []float64{70, 40, 10}, Stderr: []float64{8, 8, 8}, Guarantee: guarantee}
+	path := filepath.Join(t.TempDir(), "result.png")
+	if err := drawResult(path, r, x); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(b), "\x89PNG") {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+	f := new(failure)
+	if err := drawResult(filepath.Dir(path), r, x); !errors.As(err, &f) || f.code != exitInput || !strings.Contains(err.Error(), "--png") {
+		t.Errorf("into a directory: %v", err)
+	}
+	x.Stderr = nil
+	if err := drawResult(path, r, x); err == nil || !strings.Contains(err.Error(), "--png") {
+		t.Errorf("numbers without errors: %v", err)
 	}
 }

@@ -56,10 +56,12 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				}
 				r, recipeBytes, err := deploy.ReadRecipe(args[0])
 				if err != nil {
-					return &failure{exitInput, err, ""}
+					return ofInput(err, noRecipe)
 				}
 				values, err := readValues(e.stdin, r.Query, args[1:], *file, *column, *stdin, *simulate)
-				if err != nil {
+				if bad := new(valueError); errors.As(err, &bad) {
+					return &failure{exitInput, err, "starling recipe show " + args[0]}
+				} else if err != nil {
 					return err
 				}
 				o := client.Options{Recipe: recipeBytes, MaxEpsilon: *most}
@@ -82,10 +84,14 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				for chunk := range slices.Chunk(values, sendChunk) {
 					refused, err := c.Send(ctx, chunk)
 					if err != nil {
-						if ctx.Err() == nil {
-							err = &failure{exitUnreachable, err, "check that leader and helper run: starling status"}
+						code, hint := exitUnreachable, "check that leader and helper run: starling status"
+						if ctx.Err() != nil {
+							code, hint = exitInterrupted, ""
 						}
-						return err
+						if sent > 0 {
+							err = fmt.Errorf("after the first %d values, which have been sent: %w", sent, err)
+						}
+						return &failure{code, err, hint}
 					}
 					sent += len(chunk)
 					for _, x := range refused {
@@ -117,6 +123,16 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 	}
 }
 
+// A valueError names the first value that does not answer the recipe, by its place; what it says stays unsaid.
+type valueError struct {
+	place int // from 1
+	query recipe.Query
+}
+
+func (e *valueError) Error() string {
+	return fmt.Sprintf("value %d does not answer the recipe: %s; nothing was sent", e.place, e.query)
+}
+
 // readValues gathers the values from exactly one source.
 func readValues(in io.Reader, q recipe.Query, args []string, file, column string, stdin bool, simulate int) ([]client.Value, error) {
 	sources := 0
@@ -139,13 +155,16 @@ func readValues(in io.Reader, q recipe.Query, args []string, file, column string
 		}
 		return values, nil
 	case file != "":
+		if column == "" {
+			return nil, usageOf("send", errors.New("--csv needs --column, the name of a column in the file's first line"))
+		}
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, err
+			return nil, ofInput(err, "starling send --help")
 		}
 		defer f.Close()
 		if args, err = readColumn(f, column); err != nil {
-			return nil, failf(exitInput, "", "%s: %w", file, err)
+			return nil, failf(exitInput, "starling send --help", "%s: %w", file, err)
 		}
 	case stdin:
 		s := bufio.NewScanner(in)
@@ -163,12 +182,12 @@ func readValues(in io.Reader, q recipe.Query, args []string, file, column string
 	for i, text := range args {
 		v, ok := parseValue(q, text)
 		if !ok {
-			return nil, failf(exitInput, "starling recipe show", "value %d does not answer the recipe, which asks for %s", i+1, q)
+			return nil, &valueError{i + 1, q}
 		}
 		values[i] = v
 	}
 	if len(values) == 0 {
-		return nil, failf(exitInput, "", "there are no values")
+		return nil, failf(exitInput, "starling send --help", "there are no values")
 	}
 	return values, nil
 }

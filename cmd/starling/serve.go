@@ -103,7 +103,7 @@ The exit code is 0 after an orderly stop.`, name, what, name),
 				}
 				s, err := load(path)
 				if err != nil {
-					return err
+					return ofInput(err, noDeployment)
 				}
 				if err := s.check(); err != nil {
 					return &failure{exitInput, fmt.Errorf("%s: %w", path, err), hintOf(err)}
@@ -139,7 +139,7 @@ func oneFile(path string, args []string, or string) (string, error) {
 	case 0:
 		return or, nil
 	case 1:
-		return args[0], nil
+		return args[0], notDirectory(path, args[0], or)
 	}
 	return "", failf(exitUsage, "starling "+path+" --help", "starling %s takes one file, not %d", path, len(args))
 }

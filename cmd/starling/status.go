@@ -45,6 +45,9 @@ func loadAggregators(command string, args []string) ([]aggregatorFile, error) {
 	}
 	var files []aggregatorFile
 	for _, path := range args {
+		if err := notDirectory(command, path, deploy.LeaderFile, deploy.HelperFile); err != nil {
+			return nil, err
+		}
 		role := dap.RoleLeader
 		switch base := filepath.Base(path); {
 		case strings.HasPrefix(base, "helper"):
@@ -54,7 +57,7 @@ func loadAggregators(command string, args []string) ([]aggregatorFile, error) {
 		}
 		config, err := deploy.LoadAggregator(path, role)
 		if err != nil {
-			return nil, err
+			return nil, ofInput(err, noDeployment)
 		}
 		files = append(files, aggregatorFile{path, config})
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/starling-agg/starling/service"
 )
@@ -34,6 +36,39 @@ func (f *failure) Unwrap() error { return f.err }
 
 func failf(code int, hint, format string, args ...any) error {
 	return &failure{code, fmt.Errorf(format, args...), hint}
+}
+
+// A deployment is what most configurations are missing from, a recipe what most recipe files are.
+const (
+	noDeployment = "starling lab --keep demo makes a deployment to try, in demo/"
+	noRecipe     = "starling recipe new --help says how to make one"
+)
+
+// ofInput makes an error a wrong input; the hint is for those that classify knows none for.
+func ofInput(err error, hint string) error {
+	if known := hintOf(err); known != "" {
+		hint = known
+	}
+	return &failure{exitInput, err, hint}
+}
+
+// notDirectory refuses a directory where a file is wanted; names are what it may hold.
+func notDirectory(command, path string, names ...string) error {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return nil // what else may be wrong shows when it is read
+	}
+	hint := "starling " + command
+	for _, name := range names {
+		if name = filepath.Join(path, name); exists(name) {
+			hint += " " + name
+		}
+	}
+	return failf(exitInput, hint, "%s is a directory; want a file", path)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // say prints an error as every command does and returns the exit code.
