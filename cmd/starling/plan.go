@@ -78,6 +78,9 @@ recipe can say it.`,
 					return err
 				}
 				if *out != "" && p.Fits {
+					if *name == "" || *leader == "" || *helper == "" {
+						return usageOf("recipe plan", errors.New("--out writes a recipe, which needs --name, --leader and --helper"))
+					}
 					o := recipe.Options{Name: *name, Leader: *leader, Helper: *helper, BatchMode: dap.TimeInterval}
 					if err := writePlan(p, o, *out); err != nil {
 						return err
@@ -115,7 +118,7 @@ func writePlan(p *plan.Plan, o recipe.Options, path string) error {
 		return failf(exitInput, "a recipe never changes; name another file", "%s exists", path)
 	}
 	if err != nil {
-		return err
+		return ofInput(err, "--out names a file in a directory that can be written to")
 	}
 	_, err = f.Write(b)
 	return errors.Join(err, f.Close())

@@ -42,7 +42,7 @@ func recipeShow() *command {
 				}
 				r, _, err := deploy.ReadRecipe(path)
 				if err != nil {
-					return &failure{exitInput, err, ""}
+					return ofInput(err, noRecipe)
 				}
 				if *asJSON {
 					return e.json(r)
@@ -81,7 +81,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 			leader := flags.String("leader", "", "base `URL` of the leader")
 			helper := flags.String("helper", "", "base `URL` of the helper")
 			minBatch := flags.Uint64("min-batch", 0, "release nothing about fewer than `B` reports")
-			epsilon := flags.String("epsilon", "", "the privacy loss `E` to calibrate the noise to; none adds no noise")
+			epsilon := flags.String("epsilon", "", "the privacy loss `E` to calibrate the noise to; without it, or with none, no noise is added")
 			delta := flags.String("delta", "0.000000001", "the probability `D` beside it")
 			kind := flags.String("noise", string(recipe.GaussianNoise), "discrete-gaussian or discrete-laplace: `KIND`")
 			rounds := flags.Uint("rounds", 1, "in how many batches one person may be: `N`")
@@ -108,7 +108,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 				default:
 					return usageOf("recipe new", fmt.Errorf("--batches is %q, want time-interval or leader-selected", *mode))
 				}
-				if *epsilon != "" {
+				if *epsilon != "" && *epsilon != "none" {
 					if o.Epsilon, err = recipe.ParseDecimal(*epsilon); err != nil {
 						return usageOf("recipe new", fmt.Errorf("--epsilon: %w", err))
 					}
@@ -135,7 +135,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 					return failf(exitInput, "a recipe never changes; name another file", "%s exists", path)
 				}
 				if err != nil {
-					return err
+					return ofInput(err, "name a FILE in a directory that can be written to")
 				}
 				if _, err = f.Write(b); err != nil {
 					return errors.Join(err, f.Close())
@@ -174,7 +174,7 @@ func parseQuery(s string) (recipe.Query, error) {
 	want := map[string]int{"count": 0, "sum": 1, "mean": 1, "histogram": 1, "multihot": 2, "sumvec": 2}
 	args, ok := want[name]
 	if !ok {
-		return nil, fmt.Errorf("--query: %q is not a query", s)
+		return nil, fmt.Errorf("--query: %q is not a query; want count, sum, mean, histogram, multihot or sumvec", s)
 	}
 	if len(n) != args {
 		return nil, fmt.Errorf("--query: %s takes %d numbers, as in %q", name, args, name+strings.Repeat(":8", args))

@@ -132,10 +132,10 @@ func batches(n uint32) string {
 // A NotExpressibleError says why a plan cannot be written as a recipe.
 type NotExpressibleError struct{ Why string }
 
-func (e *NotExpressibleError) Error() string { return "plan: no recipe can say this yet: " + e.Why }
+func (e *NotExpressibleError) Error() string { return "plan: such a recipe is not written yet: " + e.Why }
 
 // Recipe makes the recipe of the plan. Of the options it takes the words, the servers' addresses, the batch mode and the
-// window. It fails with a *[NotExpressibleError] if a recipe has no way to say it, and as [recipe.New] does.
+// window. It fails with a *[NotExpressibleError] for plans of whose choices no recipe is made here, and as [recipe.New] does.
 func (p *Plan) Recipe(o recipe.Options) (*recipe.Recipe, error) {
 	switch {
 	case !p.Fits:
