@@ -2,9 +2,14 @@ package aggregator_test
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"path"
 	"testing"
+	"time"
 
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
@@ -30,23 +35,43 @@ func holding(t *testing.T, fsys disk.FS, dir string, needles [][]byte) (names []
 	return names
 }
 
+// needles are bytes of the sealed shares of each report.
+func needles(rs []dap.Report) (raw [][]byte) {
+	for i := range rs {
+		for _, ct := range []dap.HpkeCiphertext{rs[i].Leader, rs[i].Helper} {
+			raw = append(raw, ct.Payload[:16], ct.Payload[len(ct.Payload)-16:])
+		}
+	}
+	return raw
+}
+
 // TestRawSharesGoAsTheyAreFolded: what a client sealed, good or bad, is on the leader's disk until the report is judged and
 // folded into a sub-aggregate, and on neither disk afterwards, long before anybody collects.
 func TestRawSharesGoAsTheyAreFolded(t *testing.T) {
-	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
-		t.Run(mode.String(), func(t *testing.T) {
-			p := newPair(t, setup{mode: mode})
+	for name, s := range map[string]setup{
+		"time interval":   {},
+		"leader selected": {mode: dap.LeaderSelected},
+		"deferred":        {helper: func(o *helper.Options) { o.Deferred = helper.Always }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "deferred" {
+				s.leader = func(o *leader.Options) { o.Patience = -1 }
+			}
+			p := newPair(t, s)
 			rs := append(p.reports(12), p.report(0, spoil{context: []byte("of another task")}))
 			rs = append(rs, rs[0])
-			var raw [][]byte
-			for i := range rs {
-				for _, ct := range []dap.HpkeCiphertext{rs[i].Leader, rs[i].Helper} {
-					raw = append(raw, ct.Payload[:16], ct.Payload[len(ct.Payload)-16:])
-				}
-			}
+			raw := needles(rs)
 			p.accept(rs...)
 			if names := holding(t, p.leaderFS, ".", raw); len(names) == 0 {
 				t.Fatal("the leader acknowledged reports that are nowhere")
+			}
+			if name == "deferred" {
+				must(p.leader.Step(t.Context()))
+				if names := holding(t, p.helperFS, ".", raw); len(names) == 0 {
+					t.Fatal("the helper put the job off and keeps it nowhere")
+				}
+				must(p.helper.Step(t.Context()))
+				p.clock.advance(time.Minute)
 			}
 			p.step()
 			for name, c := range map[string]status.Counts{"leader": p.counts(), "helper": p.helperCounts()} {
@@ -60,5 +85,26 @@ func TestRawSharesGoAsTheyAreFolded(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRawSharesGoWithQuarantine: reports that are set aside count as rejected and are never read again, so that their shares
+// go at once; the reason stays.
+func TestRawSharesGoWithQuarantine(t *testing.T) {
+	p := newPair(t, setup{})
+	p.tamper(&tamper{drop: true, answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){
+		problemAnswer(dap.ProblemInvalidMessage, 400),
+	}})
+	rs := p.reports(4)
+	p.accept(rs...)
+	p.settled(0, map[string]uint64{"report_dropped": 4})
+	if names := holding(t, p.leaderFS, ".", needles(rs)); len(names) != 0 {
+		t.Errorf("sealed shares are in %q", names)
+	}
+	p.leader.Close()
+	p.startLeader()
+	p.audit()
+	if s := p.leaderTask(); len(s.Stuck) != 1 || !s.Stuck[0].Quarantined || s.Stuck[0].Reports != 4 {
+		t.Errorf("stuck: %+v", s.Stuck)
 	}
 }

@@ -18,8 +18,7 @@ const (
 	// Never: the answer to a request is the result. The default.
 	Never Deferred = iota
 	// Always: requests are stored and answered by a worker; the leader polls. For helpers behind proxies that cut long
-	// requests. The database forgets a request with its last step, but its file may hold the bytes, which are the clients'
-	// sealed shares, until SQLite writes over them.
+	// requests. A request, which holds the clients' sealed shares, is erased from the database's files with its last step.
 	Always
 )
 

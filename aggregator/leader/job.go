@@ -69,7 +69,11 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	if errors.As(cause, &q) {
 		l.opt.Log.Error("segment quarantined", "task", w.Task, "reports", w.Segment.Count, "why", q.why)
 		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
-		return l.store.Quarantine(ctx, w.SegmentJob, q.code, q.why)
+		if err := l.store.Quarantine(ctx, w.SegmentJob, q.code, q.why); err != nil {
+			return err
+		}
+		l.removeFile(w)
+		return nil
 	}
 	l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobAgain)
 	wait := lease.Backoff(w.Lease.Attempts, l.opt.BackOff, l.opt.MaxBackOff)
@@ -330,8 +334,13 @@ func (l *Leader) commit(ctx context.Context, w *work) error {
 	if err := l.opt.Failpoints.Hit(FailAfterCommit); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrStaleLease, err) // committed: nothing to give back
 	}
+	l.removeFile(w)
+	return nil
+}
+
+// removeFile removes the sealed shares of a segment that is finished or set aside.
+func (l *Leader) removeFile(w *work) {
 	if err := segment.Remove(l.opt.FS, w.Segment.Name); err != nil {
 		l.opt.Log.Warn("a finished segment's file stays until the next start", "error", err)
 	}
-	return nil
 }

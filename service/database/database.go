@@ -100,6 +100,7 @@ func Open(opt Options) (_ *DB, err error) {
 		"foreign_keys = on",
 		"trusted_schema = off",
 		"temp_store = memory",
+		"secure_delete = on",
 		"journal_size_limit = 16777216",
 		"cache_size = -16384",
 	} {
@@ -112,6 +113,10 @@ func Open(opt Options) (_ *DB, err error) {
 	}
 	if err := db.prepareAll(); err != nil {
 		return nil, err
+	}
+	// An earlier life may have ended between a commit that erases and the end of its log.
+	if err := db.emptyLog(); err != nil {
+		return nil, fmt.Errorf("database: %s: %w", opt.Name, err)
 	}
 	db.turn <- struct{}{}
 	return db, nil
@@ -202,6 +207,20 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 	}
 	if err := db.hit(name, "after-commit"); err != nil {
 		return db.unknown(name, err)
+	}
+	if tx.erase {
+		if err := db.emptyLog(); err != nil {
+			// After a sync that failed, only a restart can tell what the disk holds.
+			return db.unknown(name, err)
+		}
+	}
+	return nil
+}
+
+// emptyLog moves the write-ahead log into the database and cuts it to nothing. Outside of transactions only.
+func (db *DB) emptyLog() error {
+	if _, _, err := db.conn.WALCheckpoint("main", sqlite3.CHECKPOINT_TRUNCATE); err != nil {
+		return fmt.Errorf("empty the write-ahead log: %w", err)
 	}
 	return nil
 }

@@ -18,6 +18,11 @@
 // Update then returns [ErrUnknown], and so does every later call, because what the process remembers may differ from
 // what the disk holds. The answer is to close, open again and recover by the code that runs at every start.
 //
+// # Erasure
+//
+// What is deleted is overwritten in the database file (secure_delete). The write-ahead log may hold it longer, unless the
+// transaction asks for erasure: [Tx.Erase].
+//
 // # Names
 //
 // SQL lives in .sql files. A line "-- name: claim" begins a statement that the code calls "claim"; all statements are

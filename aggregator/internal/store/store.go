@@ -207,6 +207,7 @@ type Store interface {
 	// RetrySegment gives the claim back, to be claimed again after the given time.
 	RetrySegment(ctx context.Context, j *SegmentJob, after time.Time, why string) error
 	// Quarantine sets a segment aside that can neither be finished nor retried; its reports count as rejected with code.
+	// The row stays, for the operator; nothing will read its file again, which may be removed (Sweep does it otherwise).
 	Quarantine(ctx context.Context, j *SegmentJob, code dap.ReportError, why string) error
 	// CommitSegment commits and finishes the job; its file may be removed afterwards (Sweep does it otherwise).
 	CommitSegment(ctx context.Context, j *SegmentJob, c *Commit) error

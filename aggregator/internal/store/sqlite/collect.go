@@ -318,6 +318,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) ([]byte, error)
 	response := append([]byte{}, built...)
 	var dead []string
 	err = s.update(ctx, "release", func(tx *database.Tx) (err error) {
+		tx.Erase() // the aggregate share
 		dead, err = t.release(tx, r, rel, x, response)
 		return err
 	})

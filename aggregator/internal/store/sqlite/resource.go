@@ -269,6 +269,9 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 			return fmt.Errorf("%w: its batch is being released", store.ErrBusy)
 		}
 		row = r.row
+		if r.Body != nil {
+			tx.Erase()
+		}
 		if _, err := tx.Exec("count-deleted", t.row, int(kind), r.Digest[:]); err != nil {
 			return err
 		}
@@ -310,6 +313,9 @@ func (s *Store) Fail(ctx context.Context, in *store.Resource, p *dap.Problem) er
 		case store.Ready:
 			return fmt.Errorf("%w: the resource is ready", store.ErrDifferent)
 		}
+		if r.Body != nil {
+			tx.Erase()
+		}
 		if _, err := tx.Exec("resource-failed", r.row, string(problem)); err != nil {
 			return err
 		}
@@ -346,6 +352,9 @@ func (s *Store) CommitJob(ctx context.Context, in *store.Resource, c *store.Comm
 	}
 	var response []byte
 	err = s.settle(ctx, "commit-job", t, c, answer(reply, &response), func(tx *database.Tx, total tally) error {
+		if c.Final && r.Body != nil {
+			tx.Erase()
+		}
 		if n, err := tx.Exec("job-ready", r.row, response, c.Final); err != nil || n != 1 {
 			return errors.Join(err, missing(n))
 		}
@@ -388,6 +397,9 @@ func (s *Store) Advance(ctx context.Context, in *store.Resource, step uint16, di
 	}
 	var response []byte
 	err = s.settle(ctx, "advance-job", t, c, answer(reply, &response), func(tx *database.Tx, total tally) error {
+		if c.Final { // the response held the init request
+			tx.Erase()
+		}
 		if n, err := tx.Exec("job-advance", r.row, int(step), digest[:], response, c.Final); err != nil || n != 1 {
 			return errors.Join(err, missing(n))
 		}

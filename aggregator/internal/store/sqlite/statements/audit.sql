@@ -14,7 +14,7 @@ SELECT task, kind, resource_id, first, last, batch_id, count, checksum FROM rele
 SELECT task, bucket, name, ids, size, sum FROM run ORDER BY task, bucket, id
 
 -- name: audit-segments
-SELECT name, size FROM segment ORDER BY id
+SELECT name, size FROM segment WHERE state = 0 ORDER BY id
 
 -- name: audit-unledgered
 SELECT task, resource_id FROM resource WHERE state = 1 AND kind IN (2, 3) AND NOT EXISTS (

@@ -32,7 +32,7 @@ UPDATE resource SET state = 1, response = ?2, body = iif(?3, NULL, body) WHERE i
 UPDATE resource SET step = ?2, step_digest = ?3, response = ?4, body = iif(?5, NULL, body) WHERE id = ?1 AND state = 1
 
 -- name: resource-failed
-UPDATE resource SET state = 2, problem = ?2 WHERE id = ?1 AND state = 0
+UPDATE resource SET state = 2, problem = ?2, body = NULL WHERE id = ?1 AND state = 0
 
 -- name: find-hold
 SELECT batch, selection, first, last, count, checksum, span_first, span_last FROM hold WHERE resource = ?1

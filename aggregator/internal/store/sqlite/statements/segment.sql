@@ -58,4 +58,4 @@ SELECT name, reports, attempts, state, why, not_before FROM segment
 WHERE task = ?1 AND (state = 1 OR why <> '') ORDER BY id
 
 -- name: live-segments
-SELECT name FROM segment
+SELECT name FROM segment WHERE state = 0
