@@ -32,7 +32,20 @@ type Options struct {
 	Malicious int
 	// Rows takes only the first rows of the table, at least [MinRows]; 0 takes all.
 	Rows int
-	// Workers is how many goroutines play devices. Default GOMAXPROCS.
+	// Population makes so many devices of the table's rows, each row as often as any other or once more, by a fixed seed.
+	// Each then decides by a secret coin whether to report, and sends through a relay and a gateway. From [MinPopulation]
+	// to [MaxPopulation]; 0 is the plain lab, unless one of the next four is given: then 60,000.
+	Population int
+	// Sampling is the probability of reporting, over all devices. Default 1/10.
+	Sampling recipe.Rational
+	// Recipe is what is asked: [Visits], the default, or [Needles].
+	Recipe string
+	// Rounds is how many collections are taken of the same population, all within Epsilon together. Default 1.
+	Rounds int
+	// KnownSample plays the same without secret coins, for comparison: in each round a part Sampling of the devices is
+	// asked, in turn and known to all, and all of them report (paper 000's AGG).
+	KnownSample bool
+	// Workers is how many goroutines play devices, or in a population how many devices compute at a time. Default GOMAXPROCS.
 	Workers int
 	// Epsilon and Delta are what the recipe's noise is calibrated to; the report says what it then computes to.
 	// Defaults 1 and 10^-6.
@@ -80,6 +93,9 @@ func (o *Options) Validate() error {
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
+	if err := o.validatePopulation(); err != nil {
+		return err
+	}
 	switch {
 	case o.Malicious < 0 || o.Malicious > MaxMalicious:
 		return fmt.Errorf("lab: %d malicious reports; want 0 to %d", o.Malicious, MaxMalicious)
@@ -91,6 +107,45 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("lab: %d workers; want 1 to %d", o.Workers, maxWorkers)
 	}
 	return nil
+}
+
+// validatePopulation does the same for a lab with secret coins.
+func (o *Options) validatePopulation() error {
+	if o.Recipe == "" {
+		o.Recipe = Visits
+	}
+	if o.Population == 0 {
+		if o.Sampling == (recipe.Rational{}) && o.Recipe == Visits && o.Rounds == 0 && !o.KnownSample {
+			return nil
+		}
+		o.Population = defaultPopulation
+	}
+	if o.Sampling == (recipe.Rational{}) {
+		o.Sampling = recipe.Rational{Num: 1, Den: 10}
+	}
+	if o.Rounds == 0 {
+		o.Rounds = 1
+	}
+	switch {
+	case o.Population < MinPopulation || o.Population > MaxPopulation:
+		return fmt.Errorf("lab: a population of %d; want %d to %d", o.Population, MinPopulation, MaxPopulation)
+	case o.Sampling.Num == 0 || o.Sampling.Num >= o.Sampling.Den:
+		return fmt.Errorf("lab: sampling %s; want a probability above 0 and below 1", o.Sampling)
+	case o.Recipe != Visits && o.Recipe != Needles:
+		return fmt.Errorf("lab: no recipe %q; want %s or %s", o.Recipe, Visits, Needles)
+	case o.Rounds < 1 || o.Rounds > MaxRounds:
+		return fmt.Errorf("lab: %d rounds; want 1 to %d", o.Rounds, MaxRounds)
+	case o.sample() < recipe.SampledBatchFloor:
+		return fmt.Errorf("lab: sampling %s takes %d of %d devices; want %d or more", o.Sampling, o.sample(), o.Population,
+			recipe.SampledBatchFloor)
+	case o.Malicious != 0:
+		return errors.New("lab: malicious reports go with the plain lab only; the gateway keeps strangers' bytes from the leader")
+	}
+	if o.KnownSample {
+		return nil
+	}
+	_, _, err := o.rates()
+	return err
 }
 
 // decimal reads a constant of this package.
@@ -112,8 +167,9 @@ type run struct {
 	client *client.Client
 	config *deploy.Aggregator // the leader's
 	status statusReader
-	begun  time.Time // every report's time
-	values []int     // the bucket of each row
+	begun  time.Time     // every report's time
+	values []int         // the bucket of each row, or the place in the answer of each device; -1 is the default answer
+	front  *deploy.Front // relay and gateway, where there is a population
 	report *Report
 	phase  int
 }
@@ -134,12 +190,11 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.report.Labels, r.report.Truth = randhie.Labels(), make([]int64, randhie.Buckets)
-	for _, v := range visits[:o.Rows] {
-		b := randhie.Bucket(v)
-		r.values = append(r.values, b)
-		r.report.Truth[b]++
+	visits = visits[:o.Rows]
+	if o.Population > 0 {
+		visits = resample(visits, o.Population)
 	}
+	r.ask(visits)
 	r.dir = o.Keep
 	if r.dir == "" {
 		if r.dir, err = os.MkdirTemp("", "starling-lab-"); err != nil {
@@ -148,7 +203,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = o.Workers + 4
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, o.Workers+4+inFlight
 	transport.Proxy = nil // loopback only
 	defer transport.CloseIdleConnections()
 	r.http = &http.Client{Transport: transport, Timeout: time.Minute}
@@ -158,10 +213,14 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	devices := r.upload
+	if o.Population > 0 {
+		devices = r.survey
+	}
 	for _, s := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"upload", r.upload}, {"verify", r.verify}, {"collect", r.collect}, {"draw", r.draw}} {
+	}{{"upload", devices}, {"verify", r.verify}, {"collect", r.collect}, {"draw", r.draw}} {
 		if err := r.step(s.name, func() error { return s.do(ctx) }); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause // a server's failure explains what the clients met
@@ -176,6 +235,19 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		r.report.Kept = o.Keep
 	}
 	return r.report, nil
+}
+
+// ask takes down what each device would answer.
+func (r *run) ask(visits []int) {
+	q := r.o.question()
+	r.report.Labels = q.labels()
+	r.report.Truth = make([]int64, len(r.report.Labels))
+	for _, v := range visits {
+		at := q.place(v)
+		if r.values = append(r.values, at); at >= 0 {
+			r.report.Truth[at]++
+		}
+	}
 }
 
 // step runs one phase and notes how long it took.
@@ -201,9 +273,20 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	defer func() {
 		if err != nil {
 			addresses.Close()
+			if r.front != nil {
+				r.front.Close()
+			}
 		}
 	}()
-	if r.recipe, err = r.newRecipe(addresses); err != nil {
+	if r.o.Population > 0 {
+		if r.front, err = deploy.LoopbackFront(); err != nil {
+			return nil, ctx, err
+		}
+		r.recipe, err = r.newSampledRecipe(addresses, r.front)
+	} else {
+		r.recipe, err = r.newRecipe(addresses)
+	}
+	if err != nil {
 		return nil, ctx, err
 	}
 	if r.bytes, err = r.recipe.Append(nil); err != nil {
@@ -211,6 +294,11 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	}
 	if err := deploy.Create(r.dir, r.recipe, addresses); err != nil {
 		return nil, ctx, err
+	}
+	if r.front != nil {
+		if err := deploy.CreateFront(r.dir, r.recipe, r.front, r.begun, frontWindow); err != nil {
+			return nil, ctx, err
+		}
 	}
 	log, closeLog, err := r.logger()
 	if err != nil {
@@ -227,6 +315,13 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	parts := slices.Concat(
 		helper.Parts(log, deploy.Listeners{Public: addresses.Helper, Local: addresses.HelperLocal}),
 		r.config.Parts(log, deploy.Listeners{Public: addresses.Leader, Local: addresses.LeaderLocal}))
+	if r.front != nil {
+		more, err := r.frontParts(log)
+		if err != nil {
+			return nil, ctx, err
+		}
+		parts = append(parts, more...)
+	}
 
 	// The servers outlive the caller's context by as long as it takes to stop them in order.
 	servers, stopServers := context.WithCancel(context.WithoutCancel(ctx))
@@ -258,13 +353,21 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 		stop()
 		return nil, ctx, context.Cause(ctx)
 	}
-	r.client, err = client.New(client.Options{Recipe: r.bytes, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01})
-	if err != nil {
+	o := client.Options{Recipe: r.bytes, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01}
+	if r.front != nil {
+		if o.HTTP, err = r.transport(); err != nil {
+			return nil, ctx, errors.Join(err, stop())
+		}
+	}
+	if r.client, err = client.New(o); err != nil {
 		return nil, ctx, errors.Join(err, stop())
 	}
 	g := r.client.Guarantee()
 	r.report.Epsilon, r.report.Delta = g.Epsilon, g.Delta
 	r.report.Guarantee = guaranteeWords(g, r.recipe)
+	if r.front != nil {
+		r.describePopulation(g)
+	}
 	r.report.RecipeID = r.client.RecipeID().String()
 	return stop, work, nil
 }
@@ -317,6 +420,9 @@ func (r *run) collect(ctx context.Context) error {
 	session, err := config.Open(collector.Options{HTTP: r.http, Poll: 100 * time.Millisecond, MaxPoll: time.Second})
 	if err != nil {
 		return err
+	}
+	if r.front != nil {
+		return r.collectRounds(ctx, session)
 	}
 	first, err := r.recipe.TimePrecision.At(r.begun)
 	if err != nil {

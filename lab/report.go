@@ -54,6 +54,8 @@ type Report struct {
 	Table   string `json:"table"`
 	Kept    string `json:"kept,omitempty"`
 
+	*Sampled // nil without a population
+
 	acknowledged uint64 // by the leader, malicious ones included
 }
 
@@ -111,6 +113,8 @@ func (r *Report) Check() error {
 		return fmt.Errorf("lab: %d reports were accepted and %d were honest", r.Accepted, honest)
 	case rejected != r.Malicious:
 		return fmt.Errorf("lab: %d reports were rejected and %d were malicious", rejected, r.Malicious)
+	case r.Sampled != nil && r.checkSampled() != nil:
+		return r.checkSampled()
 	case !(r.WorstError() <= maxWorstError):
 		return fmt.Errorf("lab: an estimate is %.1f standard errors off; more than %d is no noise", r.WorstError(), maxWorstError)
 	}
@@ -124,6 +128,18 @@ func (r *Report) Chart() *chart.Histogram {
 		Subtitle: fmt.Sprintf("RAND Health Insurance Experiment: %s sealed reports, one a person and year; no server ever read one",
 			chart.Count(float64(r.Accepted))),
 		XLabel: "visits", YLabel: "reports", Labels: r.Labels, Estimate: r.Estimate, Stderr: r.Stderr, Caption: r.Guarantee,
+	}
+	if r.Sampled != nil {
+		h.YLabel = "devices"
+		h.Subtitle = fmt.Sprintf("RAND Health Insurance Experiment, resampled: %s devices, of which %s reported in secret",
+			chart.Count(float64(r.Population)), chart.Count(float64(r.Answers)/float64(r.Rounds)))
+		if r.KnownSample {
+			h.Subtitle = fmt.Sprintf("RAND Health Insurance Experiment, resampled: %s devices, of which %s were asked",
+				chart.Count(float64(r.Population)), chart.Count(float64(r.Answers)/float64(r.Rounds)))
+		}
+		if r.Question == Needles {
+			h.Title = "Visits to a doctor in a year, of those with 8 or more"
+		}
 	}
 	for _, t := range r.Truth {
 		h.Truth = append(h.Truth, float64(t))
@@ -164,6 +180,9 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	fmt.Fprintln(w)
 	for _, line := range chart.Wrap(r.Guarantee, min(max(width, 60), 100)) {
 		fmt.Fprintln(w, line)
+	}
+	if r.Sampled != nil {
+		r.writeSampled(w, min(max(width, 60), 100))
 	}
 	fmt.Fprintln(w, "\nWhat each party saw")
 	for _, s := range r.Saw {

@@ -8,18 +8,25 @@ import (
 
 	"github.com/starling-agg/starling/lab"
 	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/recipe"
 )
 
 func labCommand() *command {
 	return &command{
-		name: "lab", args: "[--malicious N] [--keep DIR] [--out DIR] [--json]",
+		name: "lab", args: "[--malicious N | --population N] [--keep DIR] [--out DIR] [--json]",
 		short: "Play every party on this machine: a private histogram of real data",
 		long: `Starts a leader and a helper on loopback, sends one sealed report for each of the 20,190 rows of the RAND Health
 Insurance Experiment, verifies and adds them up, and prints the histogram with 95 % intervals beside the truth.
-It also writes a picture, starling-lab.png, and a table, starling-lab.csv.`,
+It also writes a picture, starling-lab.png, and a table, starling-lab.csv.
+
+With --population the rows are resampled to so many devices, each of which decides by a secret coin whether to report, hides
+the count by dummies, and sends through a relay and a gateway. --recipe needles asks about a rare answer, which is then
+sampled more often, under cover. The measured error is printed beside its forecast.`,
 		examples: [][2]string{
 			{"starling lab", "about ten seconds on two cores"},
 			{"starling lab --malicious 200", "with 200 invalid reports among them, rejected by reason"},
+			{"starling lab --population 60000 --sampling 0.1", "secret coins, dummies, relay and gateway"},
+			{"starling lab --recipe needles", "importance sampling of a rare answer, with cover"},
 			{"starling lab --keep demo", "leaves the deployment in demo/; its README.txt says what to try on it"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -28,13 +35,25 @@ It also writes a picture, starling-lab.png, and a table, starling-lab.csv.`,
 			out := flags.String("out", ".", "write picture and table into `DIR`")
 			malicious := flags.Int("malicious", 0, "send `N` invalid reports too")
 			rows := flags.Int("rows", 0, "take only the first `N` rows of the table")
+			population := flags.Int("population", 0, "make `N` devices that decide by secret coins")
+			sampling := flags.String("sampling", "", "the coins' probability `Q`, 0.1 if not given")
+			question := flags.String("recipe", "", "what the population is asked: `NAME` visits or needles")
+			rounds := flags.Int("rounds", 0, "collect `N` times from the population, within the same epsilon in all")
+			known := flags.Bool("known-sample", false, "for comparison: a known part of the population reports, without coins")
 			precision := flags.Duration("precision", 0, "cut report times to this `DURATION`, 10s if not given")
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("lab", args); err != nil {
 					return err
 				}
 				watch := newProgress(e)
-				o := lab.Options{Keep: *keep, Out: *out, Malicious: *malicious, Rows: *rows, Precision: *precision, Progress: watch.show}
+				o := lab.Options{Keep: *keep, Out: *out, Malicious: *malicious, Rows: *rows, Precision: *precision, Progress: watch.show,
+					Population: *population, Recipe: *question, Rounds: *rounds, KnownSample: *known}
+				if *sampling != "" {
+					var err error
+					if o.Sampling, err = recipe.ParseRational(*sampling); err != nil {
+						return usageOf("lab", fmt.Errorf("--sampling: %w", err))
+					}
+				}
 				if err := o.Validate(); err != nil {
 					return &failure{exitUsage, err, "starling lab --help"}
 				}

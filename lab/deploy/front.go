@@ -1,0 +1,173 @@
+package deploy
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/service"
+)
+
+// Names of the files of a deployment whose recipe names a relay.
+const (
+	RelayFile    = "relay.toml"
+	GatewayFile  = "gateway.toml"
+	ManifestFile = "manifest.starling"
+)
+
+// A Front is four listeners on loopback for a relay and a gateway, as [Addresses] are for the servers.
+type Front struct {
+	Relay, RelayLocal, Gateway, GatewayLocal net.Listener
+}
+
+// LoopbackFront opens four ports that the system picks.
+func LoopbackFront() (*Front, error) {
+	f := &Front{}
+	for _, l := range []*net.Listener{&f.Relay, &f.RelayLocal, &f.Gateway, &f.GatewayLocal} {
+		var err error
+		if *l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("deploy: open a port on loopback: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// Close closes what is open.
+func (f *Front) Close() {
+	for _, l := range []net.Listener{f.Relay, f.RelayLocal, f.Gateway, f.GatewayLocal} {
+		if l != nil {
+			l.Close()
+		}
+	}
+}
+
+// RelayURL is where devices send to.
+func (f *Front) RelayURL() string { return "http://" + f.Relay.Addr().String() + "/" }
+
+// GatewayURL is where the relay sends to.
+func (f *Front) GatewayURL() string { return "http://" + f.Gateway.Addr().String() + "/" }
+
+// manifestLife is how long devices may use the manifest of a new deployment.
+const manifestLife = 7 * 24 * time.Hour
+
+// CreateFront adds relay and gateway to a deployment that [Create] has written: two configurations, the gateway's key, the
+// token between the two and the manifest, valid for a week from now. Window is the gateway's.
+func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window time.Duration) error {
+	path, ok := r.Path.(recipe.TwoServer)
+	if !ok {
+		return errors.New("deploy: the recipe does not go through a leader and a helper")
+	}
+	const epoch = 1
+	pair, err := sealed.Generate(epoch, sealed.SuiteX25519)
+	if err != nil {
+		return fmt.Errorf("deploy: make a key: %w", err)
+	}
+	key, err := pair.Marshal()
+	if err != nil {
+		return fmt.Errorf("deploy: %w", err)
+	}
+	m := &ohttp.Manifest{
+		Epoch: epoch, NotBefore: now.UTC().Truncate(time.Second), NotAfter: now.UTC().Truncate(time.Second).Add(manifestLife),
+		Relay: f.RelayURL(), Gateway: ohttp.NewKeyConfig(pair), Targets: []string{path.Leader},
+	}
+	for _, a := range []struct{ url, key string }{{path.Leader, "leader.hpke"}, {path.Helper, "helper.hpke"}} {
+		p, err := pinned(a.url, service.Secret(filepath.Join(dir, secretsDir, a.key)))
+		if err != nil {
+			return err
+		}
+		m.Pinned = append(m.Pinned, p)
+	}
+	manifest, err := m.Append(nil)
+	if err != nil {
+		return fmt.Errorf("deploy: %w", err)
+	}
+	var token [24]byte
+	rand.Read(token[:])
+	w := &writer{dir: dir}
+	w.file(filepath.Join(secretsDir, "gateway.hpke"), 0o600, key)
+	w.file(filepath.Join(secretsDir, "relay.token"), 0o600, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
+	w.file(ManifestFile, 0o644, manifest)
+	fields := struct {
+		*Front
+		Leader string
+		Window time.Duration
+	}{f, path.Leader, window}
+	w.template(RelayFile, relayConfig, fields)
+	w.template(GatewayFile, gatewayConfig, fields)
+	w.template(readmeFile, frontReadme, fields)
+	return w.err
+}
+
+// pinned is what an aggregator with this key answers to who asks for its keys.
+func pinned(base string, file service.Secret) (ohttp.Pinned, error) {
+	k, err := readKeyPair(file)
+	if err != nil {
+		return ohttp.Pinned{}, fmt.Errorf("deploy: %w", err)
+	}
+	u, err := dap.BaseURL([]byte(base))
+	if err != nil {
+		return ohttp.Pinned{}, fmt.Errorf("deploy: %w", err)
+	}
+	list, err := dap.HpkeConfigList{dap.NewHpkeConfig(k)}.Append(nil)
+	if err != nil {
+		return ohttp.Pinned{}, fmt.Errorf("deploy: %w", err)
+	}
+	return ohttp.Pinned{URL: dap.ResourceURL(u, dap.HpkeConfigPath).String(),
+		Media: dap.ContentType(dap.MediaHpkeConfigList), Body: list}, nil
+}
+
+const relayConfig = `# The relay: starling serve relay relay.toml
+# It sees who sends and not what. It must not be run by the owner of any other party.
+gateway = "{{.GatewayURL}}"
+gateway_token = "secrets/relay.token"
+
+[public]
+address = "{{.Relay.Addr}}"
+
+[local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
+address = "{{.RelayLocal.Addr}}"
+`
+
+const gatewayConfig = `# The gateway: starling serve gateway gateway.toml
+# It sees what is sent and not by whom, and passes it on to the leader.
+data = "gateway"
+relay_token = "secrets/relay.token"
+keys = [{ file = "secrets/gateway.hpke" }]
+targets = [{ url = "{{.Leader}}" }]
+# How long uploads are gathered before they go on together. A lab is in a hurry; in earnest take a second or more.
+window = "{{.Window}}"
+
+[public]
+address = "{{.Gateway.Addr}}"
+
+[local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
+address = "{{.GatewayLocal.Addr}}"
+`
+
+const frontReadme = `A Starling deployment on loopback with a relay, made by "starling lab --population N --keep".
+
+In one terminal each:
+  starling serve helper helper.toml
+  starling serve leader leader.toml
+  starling serve gateway gateway.toml
+  starling serve relay relay.toml
+Then, in another:
+  starling recipe show recipe.starling                    what is asked, the guarantee, and what is left when it fails
+  starling status leader.toml helper.toml
+  starling why leader.toml                                what keeps the next result back
+  starling budget --log devices/0                         what a device has paid for tossing its coins
+  starling doctor leader.toml helper.toml
+
+Devices decide by secret coins whether to report, so this recipe takes no answers by "starling send".
+
+secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not.
+`

@@ -1,0 +1,256 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// Sampled is what a lab with a population reports beside the rest of [Report]. There, Estimate and Truth are of the whole
+// population, reporting or not, Estimate is the mean of all rounds, and Stderr is of noise and sampling together, computed
+// with the exact counts, which a lab knows.
+type Sampled struct {
+	Population int     `json:"population"`
+	Sampling   float64 `json:"sampling"`
+	Question   string  `json:"question"` // Visits or Needles
+	Rounds     int     `json:"rounds"`
+	// KnownSample says that there were no coins.
+	KnownSample bool `json:"known_sample,omitempty"`
+
+	// Decisions were made, one for each device and round. Answers and Dummies were reported; NoOps were dropped by the gateway.
+	Decisions uint64 `json:"decisions"`
+	Answers   uint64 `json:"answers"`
+	Dummies   uint64 `json:"dummies"`
+	NoOps     uint64 `json:"no_ops"`
+
+	// EpsilonIfRelayColludes is what is left if the relay joins who receives reports; EpsilonIfEdgeWatched if someone who
+	// sees the result watches a device's network. Null is no bound.
+	EpsilonIfRelayColludes *float64          `json:"epsilon_if_relay_colludes"`
+	EpsilonIfEdgeWatched   *float64          `json:"epsilon_if_edge_watched"`
+	Fallbacks              []recipe.Fallback `json:"fallbacks"`
+	// Neighbours are what the guarantee tells apart, and MinBatch is how many answers each batch has at least.
+	Neighbours string `json:"neighbours"`
+	MinBatch   uint64 `json:"min_batch"`
+
+	// SquaredError is the mean over all rounds of the sum over all places of the squared error of the estimated share of the
+	// population. SquaredErrorForecast is what the recipe lets expect, and SquaredErrorInterval holds it with 99.9 %.
+	SquaredError         float64    `json:"squared_error"`
+	SquaredErrorForecast float64    `json:"squared_error_forecast"`
+	SquaredErrorInterval [2]float64 `json:"squared_error_interval"`
+	SquaredErrorRounds   []float64  `json:"squared_error_rounds"`
+
+	// MicrosecondsEach is what one decision took, the report made and sealed whether or not it is sent.
+	MicrosecondsEach float64 `json:"microseconds_per_decision"`
+	// DurableLedgers is how many devices kept their ledger on the disk; the others' was in memory.
+	DurableLedgers int `json:"durable_ledgers"`
+
+	limits            [2]float64 // of SquaredError, but for once in 10^6 labs
+	forwarded, joined uint64     // requests by the relay, and by the gateway to the leader
+	resampled         string
+}
+
+// describePopulation takes down what the recipe promises.
+func (r *run) describePopulation(g *recipe.Guarantee) {
+	s := &Sampled{
+		Population: r.o.Population, Sampling: r.o.Sampling.Float(), Question: r.o.Recipe, Rounds: r.o.Rounds, KnownSample: r.o.KnownSample,
+		Fallbacks: g.Fallbacks, Neighbours: g.Neighbours.String(), MinBatch: r.recipe.MinBatch,
+		DurableLedgers: min(durableDevices, r.o.Population),
+	}
+	for _, to := range []struct {
+		kind recipe.FallbackKind
+		into **float64
+	}{{recipe.RelayColludes, &s.EpsilonIfRelayColludes}, {recipe.EdgeWatched, &s.EpsilonIfEdgeWatched}} {
+		loss := g.Loss // nothing rests on it
+		if f, ok := g.Fallback(to.kind); ok {
+			loss = f.Loss
+		}
+		if loss.Finite() {
+			*to.into = &loss.Epsilon
+		}
+	}
+	rows := r.o.Rows
+	each, more := r.o.Population/rows, r.o.Population%rows
+	s.resampled = fmt.Sprintf("%s devices made of the %s rows: each row %s", chart.Count(float64(r.o.Population)),
+		chart.Count(float64(rows)), times(each))
+	switch {
+	case each == 0:
+		s.resampled = fmt.Sprintf("%s devices, each with one of the %s rows, drawn by a fixed seed",
+			chart.Count(float64(r.o.Population)), chart.Count(float64(rows)))
+	case more > 0:
+		s.resampled += fmt.Sprintf(", and %s of them, drawn by a fixed seed, once more", chart.Count(float64(more)))
+	}
+	r.report.Sampled = s
+	r.report.Guarantee = sampledWords(g, r.recipe, r.o.Rounds)
+}
+
+func times(n int) string {
+	switch n {
+	case 1:
+		return "once"
+	case 2:
+		return "twice"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// sampledWords says the guarantee in words for people.
+func sampledWords(g *recipe.Guarantee, r *recipe.Recipe, rounds int) string {
+	about := "for replacing any one report by any other"
+	if r.Dummies != nil {
+		about = "for any one device's answer against no answer"
+	}
+	over := ""
+	if rounds > 1 {
+		over = fmt.Sprintf(" over all %d collections", rounds)
+	}
+	return fmt.Sprintf("Guarantee: %s%s, %s, computed from the recipe and not typed in. It holds if %s. Noise: %s.",
+		g.Loss, over, about, strings.Join(g.Assumptions, "; "), r.Noise)
+}
+
+// collectRounds asks for each round in turn, undoes the coins and adds up the errors.
+func (r *run) collectRounds(ctx context.Context, session *deploy.Session) error {
+	s, n := r.report.Sampled, float64(r.o.Population)
+	f := r.forecast()
+	r.report.Estimate = make([]float64, len(r.report.Truth))
+	for round := range r.o.Rounds {
+		unit, err := r.recipe.TimePrecision.At(r.time(round))
+		if err != nil {
+			return err
+		}
+		from, err := r.recipe.TimePrecision.Begin(unit)
+		if err != nil {
+			return err
+		}
+		result, err := session.Collect(ctx, from, from.Add(r.o.Precision))
+		if err != nil {
+			return fmt.Errorf("round %d: %w", round+1, err)
+		}
+		r.report.Accepted += result.ReportCount
+		estimates, err := r.recipe.Estimate(result.Raw, result.ReportCount)
+		if err != nil {
+			return err
+		}
+		scale := 1.0
+		if r.o.KnownSample {
+			scale = n / float64(r.o.sample())
+		}
+		squared := 0.0
+		for i, v := range estimates.Values {
+			v *= scale
+			r.report.Estimate[i] += v / float64(r.o.Rounds)
+			squared += math.Pow((v-float64(r.report.Truth[i]))/n, 2)
+		}
+		s.SquaredErrorRounds = append(s.SquaredErrorRounds, squared)
+		s.SquaredError += squared / float64(r.o.Rounds)
+		r.o.Progress(Progress{Phase: r.phase, Phases: phases, Name: "collect",
+			Counts: []Count{{"collections", uint64(round + 1), uint64(r.o.Rounds)}}})
+	}
+	s.SquaredErrorForecast = f.mean
+	s.SquaredErrorInterval[0], s.SquaredErrorInterval[1] = f.interval(r.o.Rounds, z999)
+	s.limits[0], s.limits[1] = f.interval(r.o.Rounds, zNever)
+	for i, v := range f.each {
+		deviation := n * math.Sqrt(v/float64(r.o.Rounds))
+		r.report.Stderr = append(r.report.Stderr, deviation)
+		r.report.Interval95 = append(r.report.Interval95,
+			[2]float64{r.report.Estimate[i] - chart.Z*deviation, r.report.Estimate[i] + chart.Z*deviation})
+	}
+	r.report.seeSampled(r.recipe)
+	return nil
+}
+
+func (r *run) forecast() *forecast {
+	if r.o.KnownSample {
+		return newKnownForecast(r.recipe, r.report.Truth, uint64(r.o.Population), uint64(r.o.sample()))
+	}
+	other, _, err := r.o.rates()
+	if err != nil {
+		panic("lab: internal error: " + err.Error()) // validated
+	}
+	return newForecast(r.recipe, r.report.Truth, uint64(r.o.Population), other.Float())
+}
+
+// seeSampled fills in what each party saw.
+func (r *Report) seeSampled(rec *recipe.Recipe) {
+	count := func(n uint64) string { return chart.Count(float64(n)) }
+	device := "its own answer, the recipe, the guarantee that it computed, and its coin, which it paid for before it tossed it"
+	relay := fmt.Sprintf("%s encrypted requests of one size, from whom and when; not what is in them", count(r.forwarded))
+	gateway := fmt.Sprintf("%s sealed reports from nobody; it passed them on in %s requests, each in a new order", count(r.Sent), count(r.joined))
+	if rec.Cover != nil {
+		relay += fmt.Sprintf(", nor that %s of them were empty", count(r.NoOps))
+		gateway = fmt.Sprintf("%s sealed reports and %s no-ops from nobody; it dropped these and passed those on in %s requests",
+			count(r.Sent), count(r.NoOps), count(r.joined))
+	}
+	if r.KnownSample {
+		device = "its own answer, the recipe and the guarantee that it computed"
+	}
+	leader := fmt.Sprintf("%s sealed reports of %s bytes from the gateway", count(r.Sent), count(r.LeaderBytes/max(1, r.Sent)))
+	if rec.Dummies != nil {
+		leader += ", and not which of them are dummies"
+	}
+	r.Saw = []Sight{
+		{"each device", device},
+		{"relay", relay},
+		{"gateway", gateway},
+		{"leader", leader + "; its own half of each, which is uniformly random"},
+		{"helper", fmt.Sprintf("the other halves, %s bytes each, from the leader alone; uniformly random too", count(r.HelperBytes/max(1, r.Sent)))},
+		{"collector", fmt.Sprintf("%d numbers for each batch with both servers' noise in them, and how many reports it had", len(r.Estimate))},
+	}
+}
+
+// checkSampled says what must not be in the report of a population.
+func (r *Report) checkSampled() error {
+	s := r.Sampled
+	if s.Answers+s.Dummies != r.Sent {
+		return fmt.Errorf("lab: %d reports were sent, %d answers and %d dummies", r.Sent, s.Answers, s.Dummies)
+	}
+	if !(s.SquaredError >= s.limits[0] && s.SquaredError <= s.limits[1]) {
+		return fmt.Errorf("lab: the squared error is %.3g; all but one lab in a million are between %.3g and %.3g", s.SquaredError,
+			s.limits[0], s.limits[1])
+	}
+	return nil
+}
+
+// writeSampled writes what is special about a population, at most width columns wide.
+func (r *Report) writeSampled(w io.Writer, width int) {
+	s := r.Sampled
+	item := func(name, text string) {
+		for i, line := range chart.Wrap(text, width-14) {
+			fmt.Fprintf(w, "  %-11s %s\n", map[bool]string{true: name}[i == 0], line)
+		}
+	}
+	if !s.KnownSample {
+		fmt.Fprintln(w, "\nIf an assumption fails")
+		for _, f := range s.Fallbacks {
+			item(fallbackNames[f.Kind], fmt.Sprintf("%s: %s (%s)", f.When, f.Loss, f.Note))
+		}
+	}
+	collections := "one collection"
+	if s.Rounds > 1 {
+		collections = fmt.Sprintf("the mean of %d collections", s.Rounds)
+	}
+	fmt.Fprintf(w, "\nError of %s, squared and added up over all %d shares\n", collections, len(r.Estimate))
+	item("measured", fmt.Sprintf("%.4g", s.SquaredError))
+	item("forecast", fmt.Sprintf("%.4g, and between %.4g and %.4g in 999 labs of 1,000", s.SquaredErrorForecast,
+		s.SquaredErrorInterval[0], s.SquaredErrorInterval[1]))
+
+	count := func(n uint64) string { return chart.Count(float64(n)) }
+	fmt.Fprintln(w, "\nDevices")
+	item("who", s.resampled)
+	what := fmt.Sprintf("%s decisions: %s answers, %s dummies", count(s.Decisions), count(s.Answers), count(s.Dummies))
+	if s.NoOps > 0 {
+		what += fmt.Sprintf(", %s no-ops", count(s.NoOps))
+	}
+	item("sent", what+fmt.Sprintf("; %.0f microseconds each to decide and make a report, sent or not", s.MicrosecondsEach))
+	item("ledgers", fmt.Sprintf("%d on the disk as on a real device, the others in memory; connections are shared", s.DurableLedgers))
+}
+
+var fallbackNames = map[recipe.FallbackKind]string{
+	recipe.RelayColludes: "relay", recipe.EdgeWatched: "network", recipe.HalfAreDishonest: "devices",
+	recipe.ServersCollude: "servers", recipe.OneServerFails: "one server",
+}
