@@ -149,8 +149,8 @@ const (
 func allocate(x pair, t uint64) (above, below *atoms, err error) {
 	lo, hi := x.reach(spreadTail)
 	h := (hi - lo) / (maxSpread - 2)
-	if !(hi-lo < 1400 && hi < 700 && h > 0) {
-		return nil, nil, fmt.Errorf("%w: allocation of steps whose losses spread this widely", ErrUnsupported)
+	if !(hi-lo < 1400 && hi < 700 && hi-lo > 1e-9) {
+		return nil, nil, fmt.Errorf("%w: allocation of steps whose losses spread this widely or this little", ErrUnsupported)
 	}
 	h = math.Exp2(math.Floor(math.Log2(h)) + 1)
 	first := int(math.Floor(lo / h))

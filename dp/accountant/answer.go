@@ -95,6 +95,9 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 			return
 		}
 		r, err := f()
+		if err == nil && !(r.Epsilon >= 0 && r.Delta >= 0) {
+			err = fmt.Errorf("%w: the parameters are too extreme for float64", ErrUnsupported)
+		}
 		switch {
 		case err == nil:
 			found = append(found, r)

@@ -80,8 +80,11 @@ func (errTooFine) Error() string {
 
 const (
 	maxTransform = 1 << 22
+	// negligible is ln of a bound on powers that are taken for 0, and leftOut what that and the other factors may come to.
+	negligible = -60
+	leftOut    = 1e-26
 	// logWrap is ln of the (tilted) probability that may fall outside the window and wrap around.
-	logWrap = -28
+	logWrap = -17
 )
 
 // compose convolves the parts under the tilt e^(lambda loss). The tilt puts the mass where epsilon will be read, so that
@@ -115,7 +118,7 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 	first := int(math.Floor((low-lowest)/h)) - (n-int(need))/2 // the window's first index, counted from lowest
 	f := plan(n)
 	var product []complex128
-	total, worst := 0.0, make([]float64, n/2+1) // ln of the coefficients' bound, and their relative errors' sum
+	worst := make([]float64, n/2+1) // ln of the coefficients' bound, and their relative errors' sum
 	errs := make([]float64, n/2+1)
 	eps := fftError(n)
 	for i, p := range parts {
@@ -129,18 +132,32 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 		}
 		z := f.forward(x)
 		c := float64(p.count)
-		total += c
+		// Most coefficients of many releases are nothing: their powers are below e^negligible, whatever the other factors do.
+		least := math.Exp(negligible / c)
 		for j, v := range z {
+			if math.IsInf(worst[j], -1) {
+				continue
+			}
+			m := real(v)*real(v) + imag(v)*imag(v)
+			if a := least - eps; a > 0 && m < a*a*(1-1e-12) {
+				worst[j], z[j] = math.Inf(-1), 0
+				if product != nil {
+					product[j] = 0
+				}
+				continue
+			}
 			// |z| is known up to eps; its power moves by at most c eps (|z|+eps)^(c-1), and by rounding. The factor of
 			// the others is bounded the same way, so logarithms add.
-			a := math.Hypot(real(v), imag(v)) + eps
+			a := math.Sqrt(m) + eps
 			worst[j] += c * math.Log(a)
 			errs[j] += c * (eps/a + 4*0x1p-53)
 			if z[j] = power(v, p.count); product != nil {
-				z[j] *= product[j]
+				product[j] *= z[j]
 			}
 		}
-		product = z
+		if product == nil {
+			product = z
+		}
 	}
 	// The error of one entry of the inverse is at most the mean error of the coefficients, plus the rounding.
 	noise, size := 0.0, 0.0
@@ -148,6 +165,10 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 		twice := 2.0
 		if j == 0 || j == n/2 {
 			twice = 1
+		}
+		if math.IsInf(worst[j], -1) { // left out
+			noise += twice * leftOut
+			continue
 		}
 		a := math.Exp(min(worst[j], 0.1))
 		noise += twice * a * math.Expm1(min(errs[j], 700))
@@ -256,13 +277,13 @@ func window(parts []part, lambda, k, std, lowest, highest float64) (low, high, o
 // at bounds delta(epsilon), between the points by the curve's chord in e^epsilon.
 func (c *composed) at(epsilon float64) float64 {
 	x := (epsilon - c.origin) / c.h
-	i := int(math.Floor(x))
 	switch {
-	case x < 0:
+	case !(x >= 0):
 		return 1 // callers treat a lower bound of 1 as unknown
-	case i >= len(c.delta)-1:
+	case x >= float64(len(c.delta)-1): // which may be beyond any int
 		return c.base
 	}
+	i := int(x)
 	t := math.Expm1((x-float64(i))*c.h) / math.Expm1(c.h)
 	return c.delta[i] + min(max(t, 0), 1)*(c.delta[i+1]-c.delta[i])
 }

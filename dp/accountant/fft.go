@@ -73,8 +73,8 @@ func (f *fft) forward(x []float64) []complex128 {
 	z[m] = z[0]
 	for j := 0; j <= m/2; j++ {
 		a, b := z[j], z[m-j]
-		even := (a + conj(b)) / 2
-		odd := (a - conj(b)) / 2
+		even := half(a + conj(b))
+		odd := half(a - conj(b))
 		w := f.root(j)
 		odd = complex(imag(odd), -real(odd)) * w // -i odd w
 		z[j] = even + odd
@@ -88,8 +88,8 @@ func (f *fft) inverse(z []complex128) []float64 {
 	m := f.n / 2
 	for j := 0; j <= m/2; j++ {
 		a, b := z[j], z[m-j]
-		even := (a + conj(b)) / 2
-		odd := (a - conj(b)) / 2 * conj(f.root(j))
+		even := half(a + conj(b))
+		odd := half(a-conj(b)) * conj(f.root(j))
 		odd = complex(-imag(odd), real(odd)) // i odd
 		// Conjugated, because the backward transform is the conjugate of the forward one of the conjugate.
 		z[j] = conj(even + odd)
@@ -133,3 +133,5 @@ func power(z complex128, n uint64) complex128 {
 	}
 	return r
 }
+
+func half(z complex128) complex128 { return complex(real(z)/2, imag(z)/2) }

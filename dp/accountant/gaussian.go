@@ -80,5 +80,9 @@ func ClassicalGaussianSigma(epsilon, delta, sensitivity float64) (float64, error
 	if !finite(sensitivity) {
 		return 0, parameter("sensitivity", sensitivity, "a positive number")
 	}
-	return up(math.Sqrt(2*math.Log(1.25/delta)) * sensitivity / epsilon), nil
+	sigma := up(math.Sqrt(2*(math.Log(1.25)-math.Log(delta))) * sensitivity / epsilon)
+	if !finite(sigma) {
+		return 0, ErrNoGuarantee
+	}
+	return sigma, nil
 }

@@ -167,7 +167,7 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 	result := bounds{0, math.Inf(1), 0}
 	good := 0.0 // the last step that worked
 	for round := 0; ; round++ {
-		b, err := q.once(terms, snap(terms, h), attained)
+		b, err := q.once(terms, snap(terms, h), other.lower)
 		if errors.As(err, new(errTooFine)) {
 			// Too fine at once: coarser. Too fine after refining: half the way, and no further.
 			switch {
@@ -261,11 +261,11 @@ func (q question) firstStep(terms []term) (float64, error) {
 		span = max(span, hi-lo)
 	}
 	// Rounding adds about h^2/6 to the variance of each loss.
-	return max(math.Sqrt(6e-4*variance/count), span/(1<<18), 15*math.Sqrt(variance)/softTransform), nil
+	return max(math.Sqrt(3.7e-4*variance/count), span/(1<<18), 15*math.Sqrt(variance)/softTransform, 1e-18), nil
 }
 
-// once computes both bounds on the grid of step h.
-func (q question) once(terms []term, h float64, attained bool) (bounds, error) {
+// once computes both bounds on the grid of step h; only the upper one if that is at most enough.
+func (q question) once(terms []term, h, enough float64) (bounds, error) {
 	up, low := make([]part, len(terms)), make([]part, len(terms))
 	for i, t := range terms {
 		b, ok := bin(t.pair, h, q.tail)
@@ -297,7 +297,9 @@ func (q question) once(terms []term, h float64, attained bool) (bounds, error) {
 			}
 			lambda /= 4 // look further down
 		}
-		hi += 2 * q.slop
+		if hi += 2 * q.slop; hi <= enough {
+			return bounds{0, max(0, hi), c.size}, nil
+		}
 		var err error
 		if c, err = compose(low, lambda, false); err != nil {
 			return bounds{}, err
@@ -319,7 +321,9 @@ func (q question) once(terms []term, h float64, attained bool) (bounds, error) {
 	} else {
 		hi = c.at(0) + 4*q.slop // the curve's slope is at most 1 there
 	}
-	hi = min(1, hi*math.Exp(q.slop))
+	if hi = min(1, hi*math.Exp(q.slop)); hi <= enough {
+		return bounds{0, hi, c.size}, nil
+	}
 	if c, err = compose(low, lambda, false); err != nil {
 		return bounds{}, err
 	}

@@ -101,6 +101,10 @@ func (s Sampled) divergence(n Neighbours) (func(float64) float64, error) {
 		return nil, err
 	}
 	return func(a float64) float64 {
+		// Beyond any use the sums grow long; there sampling is said to gain nothing.
+		if mu > 50 || a > 1e5 || a*mu > 1e6 {
+			return a * mu * mu / 2
+		}
 		if a == math.Trunc(a) {
 			return sampledDivergence(mu, s.Rate, a)
 		}

@@ -144,12 +144,15 @@ const (
 	// Less is no longer summed: at most 2^64 outcomes of it are far below cloneTail. Subnormal numbers are slow, and the
 	// least of them stays itself when it is made a little smaller.
 	cloneFloor = 1e-290
-	maxCounts = 4096
-	maxCoarse = 400_000 // outcomes
+	maxCounts  = 4096
+	// mostReports bounds the work; package amplify goes further.
+	mostReports = 1e9
+	maxCoarse   = 400_000 // outcomes
 )
 
 func newClones(e0, n, p float64) *clones {
 	s := &clones{e0: e0, outside: 3 * cloneTail}
+	n = min(n, mostReports) // a bound for fewer reports holds for more
 	from, to := binomial.Window(n, p, cloneTail)
 	// A sum over a takes of the order of sqrt(c) terms; keep the work in bounds.
 	s.group(n, p, from, to, min(maxCounts, max(256, int(4e6/math.Sqrt(to+1)))))

@@ -63,5 +63,9 @@ func SimpleZCDPEpsilon(rho, delta float64) (float64, error) {
 	if !(rho >= 0) || math.IsInf(rho, 1) {
 		return 0, parameter("rho", rho, "a number >= 0")
 	}
-	return up(rho + 2*math.Sqrt(rho*math.Log(1/delta))), nil
+	epsilon := up(rho + 2*math.Sqrt(rho*-math.Log(delta)))
+	if epsilon > maxEpsilon {
+		return 0, ErrNoGuarantee
+	}
+	return epsilon, nil
 }

@@ -1,0 +1,118 @@
+package accountant
+
+import (
+	"errors"
+	"math"
+	"os"
+	"reflect"
+	"testing"
+)
+
+// hostile calls f with copies of e, each with one number in it replaced by an odd one.
+func hostile(e Event, f func(Event)) {
+	var walk func(v reflect.Value, rebuild func(reflect.Value) Event)
+	walk = func(v reflect.Value, rebuild func(reflect.Value) Event) {
+		switch v.Kind() {
+		case reflect.Interface:
+			walk(v.Elem(), rebuild)
+		case reflect.Struct:
+			for i := range v.NumField() {
+				if !v.Type().Field(i).IsExported() {
+					continue
+				}
+				walk(v.Field(i), func(x reflect.Value) Event {
+					out := reflect.New(v.Type()).Elem()
+					out.Set(v)
+					out.Field(i).Set(x)
+					return rebuild(out)
+				})
+			}
+		case reflect.Float64:
+			for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -1, 1e308, 5e-324, 1e-12, 2} {
+				f(rebuild(reflect.ValueOf(x)))
+			}
+		case reflect.Uint64:
+			for _, x := range []uint64{0, 1, math.MaxUint64, 1 << 53, 1e12} {
+				f(rebuild(reflect.ValueOf(x)))
+			}
+		case reflect.Int:
+			for _, x := range []int{-1, 0, math.MaxInt} {
+				f(rebuild(reflect.ValueOf(x)))
+			}
+		}
+	}
+	walk(reflect.ValueOf(e), func(x reflect.Value) Event { return x.Interface().(Event) })
+}
+
+// Whatever number comes in, what comes out is a typed error or a guarantee that makes sense. Every sixth question is asked
+// but where CI=true.
+func TestHostileNumbers(t *testing.T) {
+	typed := func(err error) bool {
+		return errors.Is(err, ErrParameter) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrNoGuarantee)
+	}
+	sane := func(what any, g Guarantee, err error) {
+		t.Helper()
+		switch {
+		case err != nil && !typed(err):
+			t.Errorf("%+v: an untyped error: %v", what, err)
+		case err == nil && !(g.Epsilon >= 0 && g.Epsilon <= maxEpsilon && g.EpsilonLower <= g.Epsilon && g.Delta >= g.DeltaLower && g.Delta <= 1):
+			t.Errorf("%+v: %+v", what, g)
+		}
+	}
+	asked, stride := 0, 6
+	if os.Getenv("CI") == "true" {
+		stride = 1
+	}
+	for _, base := range []Event{
+		gauss(2), lap(2), RandomizedResponse{1, 3}, ApproxDP{.1, 1e-9}, ZCDP{.1}, discrete(100, 1, OneHot()), SelfCompose{gauss(2), 5},
+		DiscreteGaussian{Rational{100, 1}, Interval(3), 2}, DiscreteLaplace{Rational{10, 1}, Interval(3)}, Sampled{gauss(2), .1, CountHidden},
+		SelfCompose{Sampled{gauss(2), .1, CountHidden}, 5}, FixedSample{gauss(2), .1}, DummyCount{100, .5}, Allocated{gauss(2), 10, 1, CountHidden},
+		Shuffled{Epsilon0: 1, N: 100},
+	} {
+		hostile(base, func(e Event) {
+			if asked++; asked%stride != 0 {
+				return
+			}
+			g, err := Options{Tolerance: .1}.Epsilon(e, 1e-6, AddRemove)
+			sane(e, g, err)
+			g, err = Options{Tolerance: .1}.Delta(e, 1, AddRemove)
+			sane(e, g, err)
+			g, err = Options{Tolerance: .1}.Epsilon(e, 1e-6, ReplaceOne)
+			sane(e, g, err)
+		})
+	}
+	if asked < 150 {
+		t.Errorf("only %d questions", asked)
+	}
+	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, 5e-324, 1e-300, .5, 1, 1e308}
+	for _, x := range odd {
+		for _, y := range odd {
+			number := func(what string, v float64, err error) {
+				t.Helper()
+				if err != nil && !typed(err) || err == nil && !(v >= 0 && !math.IsInf(v, 1)) {
+					t.Errorf("%s(%v, %v): %v, %v", what, x, y, v, err)
+				}
+			}
+			g, err := AdvancedComposition(x, y, 10, .1, AddRemove)
+			sane("advanced composition", g, err)
+			g, err = PoissonSampledApproxDP(x, y, .1)
+			sane("sampled", g, err)
+			g, err = PoissonSampledApproxDP(1, x, y)
+			sane("sampled", g, err)
+			s, err := ClassicalGaussianSigma(x, y, 1)
+			number("classical sigma", s, err)
+			s, err = SimpleZCDPEpsilon(x, y)
+			number("simple zCDP", s, err)
+			s, g, err = CalibrateGaussian(x, y, Signed(1), AddRemove, 1)
+			number("calibrated sigma", s, err)
+			sane("calibrated", g, err)
+			_, g, err = CalibrateDiscreteGaussian(x, y, OneHot(), ReplaceOne, 1)
+			sane("calibrated", g, err)
+			s, err = RenyiDivergence(Gaussian{x, Signed(1)}, y, AddRemove)
+			number("Renyi divergence", s, err)
+			if _, err := Certify(Gaussian{x, Signed(1)}, y, AddRemove); err != nil && !typed(err) {
+				t.Errorf("certificate of sigma %v at %v: %v", x, y, err)
+			}
+		}
+	}
+}
