@@ -18,8 +18,8 @@ type Expectation struct {
 	// Units is a number of the task's time units. A batch may have the reports of as many Units as its own reports' times
 	// span, rounded up. 0 lets each batch have Reports, whatever time it spans.
 	Units uint64
-	// HalfHonestEpsilon and HalfHonestDelta are what a batch leaves to an honest person if an attacker sent half of it; for
-	// the text of the alarm alone. Optional; an epsilon of 0 means that nobody has computed it.
+	// HalfHonestEpsilon and HalfHonestDelta are what is left to an honest person, at least, if an attacker sent half of a
+	// batch; for the text of the alarm alone. Optional; an epsilon of 0 means that nobody has computed it.
 	HalfHonestEpsilon, HalfHonestDelta float64
 }
 

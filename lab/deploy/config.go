@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"time"
 
@@ -59,14 +60,16 @@ type Task struct {
 	CollectorToken service.Secret `toml:"collector_token"`
 	// CollectorHPKE is the collector's public key. Required.
 	CollectorHPKE service.Path `toml:"collector_hpke"`
-	// Expected is how many reports may come; batches with more than twice as many are held. Optional.
+	// Expected is how many reports may come; batches with more than twice as many are held. Default: the recipe's rate, as
+	// far as it states one.
 	Expected Expected `toml:"expected"`
 }
 
 // Expected is aggregator.Expectation as an operator writes it. It is each aggregator's own: the recipe does not bind it, so
 // that raising it can release a batch.
 type Expected struct {
-	// Reports come at most in each Units of the recipe's time precision, dummies included. Zero holds no batch.
+	// Reports come at most in each Units of the recipe's time precision, dummies included. Zero takes what the recipe
+	// expects; where it states no rate, no batch is held.
 	Reports uint64 `toml:"reports"`
 	// Units zero means that each batch may have Reports, whatever time it spans.
 	Units uint64 `toml:"units"`
@@ -263,7 +266,10 @@ func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
 		return out, nil, fmt.Errorf("recipe: noise: %w", err)
 	}
 	out.Expected = aggregator.Expectation{Reports: t.Expected.Reports, Units: t.Expected.Units}
-	if t.Expected.Reports > 0 {
+	if t.Expected.Reports == 0 && r.Rate != nil {
+		out.Expected = stated(r)
+	}
+	if out.Expected.Reports > 0 {
 		half, err := halfHonest(r)
 		if err != nil {
 			return out, nil, fmt.Errorf("recipe: %w", err)
@@ -276,19 +282,37 @@ func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
 	return out, r, nil
 }
 
-// halfHonest is what one batch leaves to an honest person if an attacker sent half of it: all that it promises where
-// nothing but the servers' noise protects, for which it does not matter who else takes part; otherwise zero, not known.
-func halfHonest(r *recipe.Recipe) (recipe.Loss, error) {
-	_, everybody := r.Participation.(recipe.Always)
-	_, raw := r.Randomizer.(recipe.NoRandomizer)
-	if !everybody || !raw {
-		return recipe.Loss{}, nil
+// stated is what the recipe expects: the reports and dummies of its rate, were every answer the one most often reported.
+func stated(r *recipe.Recipe) aggregator.Expectation {
+	_, most, ok := r.Expected(r.Rate.Units)
+	if !ok || !(most > 0) {
+		return aggregator.Expectation{}
 	}
+	e := aggregator.Expectation{Reports: math.MaxUint64, Units: r.Rate.Units}
+	if most = math.Ceil(most); most < 1<<64 {
+		e.Reports = uint64(most)
+	}
+	return e
+}
+
+// halfHonest is what is left to an honest person if an attacker sent half of the reports that the guarantee counts on. Where
+// dummies or other people's answers hide a person, the recipe's own fallback says it, over all rounds. Where nothing but the
+// servers' noise protects, it does not matter who else takes part: all that one batch promises is left. Zero: not known.
+func halfHonest(r *recipe.Recipe) (recipe.Loss, error) {
 	g, err := r.Guarantee()
-	if err != nil || !g.PerRound.Finite() {
+	if err != nil {
 		return recipe.Loss{}, err
 	}
-	return g.PerRound, nil
+	left := g.PerRound
+	if f, ok := g.Fallback(recipe.HalfAreDishonest); ok {
+		left = f.Loss
+	} else if _, raw := r.Randomizer.(recipe.NoRandomizer); !raw {
+		return recipe.Loss{}, nil
+	}
+	if !left.Finite() {
+		return recipe.Loss{}, nil
+	}
+	return left, nil
 }
 
 // ReadRecipe reads and validates a recipe file, and returns its bytes too. Its guarantee holds, or it is an error.

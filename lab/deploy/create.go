@@ -167,7 +167,7 @@ peer_token = "secrets/peer.token"
 collector_token = "secrets/collector.token"
 collector_hpke = "collector.hpke"
 verify_keys = [{ id = 1, file = "secrets/verify.key" }]
-# Hold batches with more than twice as many reports as are expected:
+# Hold batches with more than twice as many reports as are expected; the recipe's rate, if it states one, unless given here:
 # expected = { reports = 5000, units = 24 } # in 24 units of the recipe's time precision
 `
 
@@ -187,7 +187,7 @@ recipe = "recipe.starling"
 peer_token = "secrets/peer.token"
 collector_hpke = "collector.hpke"
 verify_keys = [{ id = 1, file = "secrets/verify.key" }]
-# Hold batches with more than twice as many reports as are expected:
+# Hold batches with more than twice as many reports as are expected; the recipe's rate, if it states one, unless given here:
 # expected = { reports = 5000, units = 24 } # in 24 units of the recipe's time precision
 `
 

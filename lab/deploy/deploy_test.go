@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -233,6 +234,54 @@ func TestExpected(t *testing.T) {
 		}
 		if got := m.tasks[0].Expected; got != want {
 			t.Errorf("%v expects %+v, want %+v", role, got, want)
+		}
+	}
+}
+
+// TestExpectedByRecipe: a recipe that says how many devices decide needs no word from the operator, whose word counts more;
+// and the alarm of a sampled recipe says what half the dummies leave.
+func TestExpectedByRecipe(t *testing.T) {
+	_, a := create(t, dap.TimeInterval)
+	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Multihot{Length: 8, MaxWeight: 1, Chunk: 3}, Leader: a.LeaderURL(), Helper: a.HelperURL(),
+		MinBatch: 500, BatchMode: dap.TimeInterval, TimePrecision: 3600, Window: recipe.NoWindow{},
+		Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},
+		Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 10}}, Rate: &recipe.Rate{Devices: 60000, Units: 24},
+		Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: a.LeaderURL() + "gateway"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "sampled")
+	if err := Create(dir, r, a); err != nil {
+		t.Fatal(err)
+	}
+	g, err := r.Guarantee()
+	if err != nil {
+		t.Fatal(err)
+	}
+	half, ok := g.Fallback(recipe.HalfAreDishonest)
+	if !ok || !(half.Loss.Epsilon > g.Epsilon) {
+		t.Fatalf("half of the dummies hide as well as all: %+v, %+v", half, g.Loss)
+	}
+	_, most, _ := r.Expected(24)
+	want := aggregator.Expectation{Reports: uint64(math.Ceil(most)), Units: 24,
+		HalfHonestEpsilon: half.Loss.Epsilon, HalfHonestDelta: half.Loss.Delta}
+	if want.Reports < 6000 || want.Reports > 60000 {
+		t.Fatalf("a tenth of 60,000 devices send %d reports and dummies", want.Reports)
+	}
+	for _, role := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+		m, err := load(t, dir, role).read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.tasks[0].Expected; got != want {
+			t.Errorf("%v expects %+v, want %+v", role, got, want)
+		}
+		edit(t, filepath.Join(dir, role.String()+".toml"), "# expected = {", "expected = {")
+		if m, err = load(t, dir, role).read(); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.tasks[0].Expected; got.Reports != 5000 || got.HalfHonestEpsilon != want.HalfHonestEpsilon {
+			t.Errorf("%v expects %+v against its operator", role, got)
 		}
 	}
 }

@@ -132,7 +132,9 @@ func batches(n uint32) string {
 // A NotExpressibleError says why a plan cannot be written as a recipe.
 type NotExpressibleError struct{ Why string }
 
-func (e *NotExpressibleError) Error() string { return "plan: such a recipe is not written yet: " + e.Why }
+func (e *NotExpressibleError) Error() string {
+	return "plan: such a recipe is not written yet: " + e.Why
+}
 
 // Recipe makes the recipe of the plan. Of the options it takes the words, the servers' addresses, the batch mode and the
 // window. It fails with a *[NotExpressibleError] for plans of whose choices no recipe is made here, and as [recipe.New] does.
