@@ -410,19 +410,28 @@ func TestHelperReplayAcrossRacingJobs(t *testing.T) {
 	}
 }
 
+// TestHelperDeletedIsNotForgotten: a duplicate that comes after the job was answered and deleted adds nothing.
 func TestHelperDeletedIsNotForgotten(t *testing.T) {
 	p := newPair(t, setup{})
-	body := p.initReq(p.inits(p.reports(2)...), nil)
+	early := p.now() + 2
+	body := p.initReq(p.inits(append(p.reports(2), p.report(0, spoil{time: &early}))...), nil)
 	first := p.postInit(body)
+	if resp := p.resps(first)[2]; resp.Error != dap.ReportTooEarly {
+		t.Fatalf("a report of the hour after next: %v", resp.Error)
+	}
 	loc := first.header.Get("Location")
 	if a := p.call("DELETE", p.helperURL, loc, "", peerToken, nil); a.status != 204 {
 		t.Fatalf("delete: status %d", a.status)
 	}
 	p.refused(p.call("GET", p.helperURL, loc, "", peerToken, nil), dap.ProblemUnrecognizedAggregationJob, 404)
 	p.refused(p.call("DELETE", p.helperURL, loc, "", peerToken, nil), dap.ProblemUnrecognizedAggregationJob, 404)
+	p.clock.advance(2 * time.Hour) // what was too early then is not now; the leader counted it as refused
 	again := p.postInit(body)
 	if again.header.Get("Location") == loc {
 		t.Error("a deleted id came back")
+	}
+	if c := p.helperCounts(); c.Aggregated != 2 {
+		t.Errorf("%d aggregated", c.Aggregated)
 	}
 	for _, resp := range p.resps(again) {
 		if resp.Type != dap.Reject || resp.Error != dap.ReportReplayed {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -227,6 +228,47 @@ func TestLeaderKeepsJobWhileMisconfigured(t *testing.T) {
 	p.settled(4, nil)
 }
 
+// TestLeaderDeletesFinishedJobs: a committed job is deleted at the helper; one that is not is not.
+func TestLeaderDeletesFinishedJobs(t *testing.T) {
+	p := newPair(t, setup{})
+	var deleted, posted []string
+	fail := true
+	p.between(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			rec := httptest.NewRecorder()
+			next.ServeHTTP(rec, r)
+			switch {
+			case r.Method == http.MethodDelete && rec.Code == http.StatusNoContent:
+				deleted = append(deleted, r.URL.Path)
+			case strings.HasSuffix(r.URL.Path, "/aggregation_jobs"):
+				loc, _, _ := strings.Cut(rec.Header().Get("Location"), "?")
+				posted = append(posted, loc)
+				if fail {
+					fail = false
+					w.WriteHeader(http.StatusBadGateway)
+					return
+				}
+			}
+			maps.Copy(w.Header(), rec.Header())
+			w.WriteHeader(rec.Code)
+			w.Write(rec.Body.Bytes())
+		})
+	})
+	p.accept(p.reports(12)...)
+	p.step()
+	if len(posted) != 1 || len(deleted) != 0 {
+		t.Fatalf("%d jobs, %d deleted before the leader has an answer", len(posted), len(deleted))
+	}
+	p.clock.advance(10 * time.Minute)
+	p.settled(12, nil)
+	if len(posted) != 2 || len(deleted) != 1 || posted[1] != deleted[0] {
+		t.Errorf("jobs %q, deleted %q", posted, deleted)
+	}
+	if resp, _ := p.collect(p.query()); resp.ReportCount != 12 {
+		t.Errorf("%d reports", resp.ReportCount)
+	}
+}
+
 // TestLeaderReplayedReportIsNotSent: what was aggregated stays out of later jobs.
 func TestLeaderReplayedReportIsNotSent(t *testing.T) {
 	p := newPair(t, setup{})
@@ -390,6 +432,10 @@ func TestLeaderKeepsItsLeaseWhileItAsks(t *testing.T) {
 		requests, fail := 0, again
 		p.between(func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodDelete { // of the finished job
+					next.ServeHTTP(w, r)
+					return
+				}
 				requests++
 				if fail {
 					fail = false

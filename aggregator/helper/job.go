@@ -149,15 +149,20 @@ func (h *Helper) answer(r *edge.Request, res *store.Resource, status int, m dap.
 // Step 9 of one report: from the leader's aggregation job, to the helper's batch and an answer that cannot change.
 func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init []byte) ([]byte, error) {
 	e := h.engine(j.task)
-	out, err := e.init(ctx, j)
-	if err != nil {
-		return nil, err
+	commit, reply := j.replays()
+	if res.Again {
+		init = nil // no step follows
+	} else {
+		out, err := e.init(ctx, j)
+		if err != nil {
+			return nil, err
+		}
+		defer out.close()
+		commit, reply = j.commit(out, nil)
 	}
-	defer out.close()
 	if err := h.opt.Failpoints.Hit(FailBeforeCommit); err != nil {
 		return nil, err
 	}
-	commit, reply := j.commit(out, nil)
 	if e.rounds() > 1 {
 		reply = withInit(init, reply)
 	}
@@ -243,6 +248,20 @@ func (j *job) commit(out *outcome, live []int) (*store.Commit, replier) {
 	return c, reply
 }
 
+// replays is what a job adds that comes again after it was answered and deleted, and its answer: nothing, and that every
+// report is a replay. It is not verified anew, for a report that was refused the first time might be taken now, by this
+// aggregator alone.
+func (j *job) replays() (*store.Commit, replier) {
+	c := &store.Commit{Task: j.task.ID, Final: true, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: uint64(len(j.inits))}}
+	return c, func([]dap.ReportError) ([]byte, error) {
+		resps := make([]dap.VerifyResp, len(j.inits))
+		for i := range resps {
+			resps[i] = dap.VerifyResp{ID: j.inits[i].Metadata.ID, Type: dap.Reject, Error: dap.ReportReplayed}
+		}
+		return dap.AppendVerifyResps(nil, resps)
+	}
+}
+
 // A replier makes the answer of a step once the store has judged its candidates.
 type replier = func(verdict []dap.ReportError) ([]byte, error)
 
@@ -291,7 +310,7 @@ func (h *Helper) resource(r *edge.Request, kind store.Kind) (*store.Resource, er
 	return res, err
 }
 
-// deleteOf forgets a resource; replay and collected marks stay.
+// deleteOf forgets a resource; replay and collected marks stay, and that an aggregation job had its answer.
 func (h *Helper) deleteOf(kind store.Kind) edge.Handler {
 	return func(r *edge.Request) error {
 		res, err := h.resource(r, kind)

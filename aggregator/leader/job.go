@@ -25,7 +25,8 @@ type work struct {
 	task    *task.Task
 	reports []dap.Report
 	batch   *verify.Batch
-	sent    []int // reports in the request, ascending
+	sent    []int  // reports in the request, ascending
+	job     string // id of the helper's job, once it has answered; empty if it did not say
 }
 
 // stepJob claims one segment and takes it as far as it goes. A failure of the work itself is written down with the claim
@@ -117,7 +118,24 @@ func (l *Leader) aggregate(ctx context.Context, w *work) error {
 			return err
 		}
 	}
-	return l.commit(ctx, w)
+	if err := l.commit(ctx, w); err != nil {
+		return err
+	}
+	l.forget(ctx, w)
+	return nil
+}
+
+// forget has the helper drop its answer, which we shall not ask for again. Where that fails it keeps the answer for ever,
+// which costs it space and nothing else.
+func (l *Leader) forget(ctx context.Context, w *work) {
+	if w.job == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askPeer)
+	defer cancel()
+	if err := l.helper.Delete(ctx, peer.AggregationJob(w.task), w.job); err != nil {
+		l.opt.Log.Info("the helper keeps a finished aggregation job", "task", w.Task, "why", err.Error())
+	}
 }
 
 // begin reads a claimed segment, opens our shares and takes the VDAF's first step on all of its reports; those that are
@@ -251,6 +269,7 @@ func (l *Leader) send(ctx context.Context, w *work, body []byte) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
+	w.job = reply.ID
 	return reply.Body, l.opt.Failpoints.Hit(FailAfterSend)
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// askPeer bounds how long a status waits for the helper.
+// askPeer bounds how long a question is worth waiting for that nothing depends on: a status, a deletion.
 const askPeer = 3 * time.Second
 
 // StatusHandler serves [Leader.Status] as JSON; it belongs on a local listener.

@@ -116,7 +116,7 @@ func Open(opt Options) (_ *DB, err error) {
 	}
 	// An earlier life may have ended between a commit that erases and the end of its log.
 	if err := db.emptyLog(); err != nil {
-		return nil, fmt.Errorf("database: %s: %w", opt.Name, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnknown, opt.Name, err)
 	}
 	db.turn <- struct{}{}
 	return db, nil

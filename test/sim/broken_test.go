@@ -56,6 +56,20 @@ func TestOracle(t *testing.T) {
 				}
 			}
 		}, "two answers from helper"},
+		{"a late duplicate that is verified again", draw(2), func(w *world) {
+			w.net.forge = func(m *message, a *answer) {
+				if !strings.HasSuffix(m.url.Path, "/aggregation_jobs") || a.status >= 300 {
+					return
+				}
+				resps := must(dap.Collect(dap.VerifyResps(a.body, nil)))
+				for i := range resps {
+					if resps[i].Error == dap.ReportReplayed {
+						resps[i].Error = dap.VDAFVerifyError
+					}
+				}
+				a.body = must(dap.AppendVerifyResps(nil, resps))
+			}
+		}, "a late duplicate was verified again"},
 		{"a helper that never comes back", interval, func(w *world) {
 			w.net.forge = func(m *message, a *answer) {
 				if m.to == w.helper && strings.HasSuffix(m.url.Path, "/aggregation_jobs") {

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
@@ -28,7 +30,10 @@ type oracle struct {
 	w          *world
 	mu         sync.Mutex // guards what follows
 	violations []string
+	late       atomic.Int64        // duplicates of jobs that were deleted
 	answers    map[string][32]byte // what a request got first, by its kind and resource
+	dropped    map[string]bool     // aggregation jobs that the helper was told to delete, by id
+	jobOf      map[string]string   // the id of the job that a request made first, by the kind and the digest of its body
 
 	// The rest is known to the goroutine of the operations alone.
 	reports []*report
@@ -46,7 +51,8 @@ type outcome struct {
 
 func newOracle(w *world) *oracle {
 	return &oracle{
-		w: w, byID: make(map[dap.ReportID]*report), answers: make(map[string][32]byte), results: make(map[string]*outcome),
+		w: w, byID: make(map[dap.ReportID]*report), answers: make(map[string][32]byte),
+		dropped: make(map[string]bool), jobOf: make(map[string]string), results: make(map[string]*outcome),
 	}
 }
 
@@ -67,6 +73,7 @@ func (o *oracle) add(r dap.Report, valid bool) *report {
 
 // unanswered notes a message whose server lost power before it could answer.
 func (o *oracle) unanswered(m *message) {
+	o.sawDrop(m)
 	if m.to == o.w.leader && strings.HasSuffix(m.url.Path, "/"+string(dap.ReportsResource)) {
 		o.eachUploaded(m, func(r *report) { r.maybe++; o.maybe++ })
 	}
@@ -84,21 +91,24 @@ func (o *oracle) eachUploaded(m *message, f func(*report)) {
 
 // saw judges an answer.
 func (o *oracle) saw(m *message, a *answer) {
-	path := strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")
+	if a.status < 300 {
+		o.sawDrop(m)
+	}
+	parts := strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")
 	// A batch that is being released is not given up; the collector asks again.
 	wait := m.method == http.MethodDelete && a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != ""
 	if l := m.to.life.Load(); a.status >= 500 && !wait && l != nil && l.alive.Load() && !l.shaken.Load() {
 		o.violate("%s: status %d", m.name(), a.status)
 	}
-	if len(path) < 3 {
+	if len(parts) < 3 {
 		return
 	}
-	switch kind := dap.Collection(path[2]); {
+	switch kind := dap.Collection(parts[2]); {
 	case kind == dap.ReportsResource:
 		o.sawUpload(m, a)
 	case a.status >= 300 || len(a.body) == 0 || o.w.net.pass.Load():
-	case len(path) == 4:
-		o.same(string(kind)+" "+path[3], m, a)
+	case len(parts) == 4:
+		o.same(string(kind)+" "+parts[3], m, a)
 	default:
 		id, err := dap.LocationID(a.header.Get("Location"), o.w.taskID, kind)
 		if err != nil {
@@ -106,7 +116,11 @@ func (o *oracle) saw(m *message, a *answer) {
 			return
 		}
 		o.same(string(kind)+" "+id, m, a)
-		if kind != dap.CollectionJobsResource { // those may be deleted, and asked for anew
+		switch kind {
+		case dap.AggregationJobsResource:
+			o.sameJob(fmt.Sprintf("%s %x", kind, sha256.Sum256(m.body)), id, m, a)
+		case dap.CollectionJobsResource: // may be deleted, and asked for anew
+		default:
 			o.same(fmt.Sprintf("%s %x", kind, sha256.Sum256(m.body)), m, a)
 		}
 		if kind == dap.AggregateSharesResource {
@@ -124,6 +138,44 @@ func (o *oracle) same(resource string, m *message, a *answer) {
 	o.mu.Unlock()
 	if ok && first != sum {
 		o.violate("%s: two answers from %s", m.name(), m.to.name)
+	}
+}
+
+// sawDrop notes that the helper was told to delete a job.
+func (o *oracle) sawDrop(m *message) {
+	kind, id := path.Split(m.url.Path)
+	if m.method == http.MethodDelete && strings.HasSuffix(kind, "/"+string(dap.AggregationJobsResource)+"/") {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.dropped[id] = true
+	}
+}
+
+// sameJob demands that the same bytes make the same job, until that was deleted. A duplicate that comes later makes another,
+// in which every report is a replay: any other answer could count one twice, or on one side alone.
+func (o *oracle) sameJob(request, id string, m *message, a *answer) {
+	o.mu.Lock()
+	first, known := o.jobOf[request]
+	if !known {
+		o.jobOf[request] = id
+	}
+	dropped := o.dropped[first]
+	o.mu.Unlock()
+	switch {
+	case !known || first == id: // judged by its id
+	case !dropped:
+		o.violate("%s: the same bytes made two jobs", m.name())
+	default:
+		resps, err := dap.Collect(dap.VerifyResps(a.body, nil))
+		if err != nil || len(resps) == 0 {
+			o.violate("%s: unreadable answer to a late duplicate: %v", m.name(), err)
+		}
+		for _, r := range resps {
+			if r.Type != dap.Reject || r.Error != dap.ReportReplayed {
+				o.violate("%s: a late duplicate was verified again: %v %v", m.name(), r.Type, r.Error)
+			}
+		}
+		o.late.Add(1)
 	}
 }
 

@@ -83,6 +83,7 @@ func TestFound(t *testing.T) {
 type tally struct {
 	reports, results, counted, rejected int // rejected counts the kinds of reports that are not valid
 	lives, struck                       int // beginnings of a service; failpoints that struck
+	late                                int // duplicates of aggregation jobs that were deleted
 	trouble                             map[string]int
 }
 
@@ -99,6 +100,7 @@ func (a *tally) add(w *world) {
 	a.reports += len(w.oracle.reports)
 	a.results += len(w.oracle.results)
 	a.struck += len(w.fired)
+	a.late += int(w.oracle.late.Load())
 	for _, r := range w.oracle.reports {
 		if r.result != "" {
 			a.counted++
@@ -127,7 +129,7 @@ func (a *tally) check(t *testing.T) {
 			t.Errorf("nothing of this kind happened: %s", kind)
 		}
 	}
-	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 {
+	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 || a.late == 0 {
 		t.Errorf("too little happened: %+v", *a)
 	}
 }

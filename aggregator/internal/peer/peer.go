@@ -130,6 +130,13 @@ func (c *Client) Ask(ctx context.Context, r Resource, id string, body []byte) (*
 	return c.Create(ctx, r, body)
 }
 
+// Delete has the helper forget the resource of that id.
+func (c *Client) Delete(ctx context.Context, r Resource, id string) error {
+	u := dap.ResourceURL(r.Task.Helper, dap.ResourcePath(r.Task.ID, r.Collection, id))
+	_, _, err := c.send(ctx, http.MethodDelete, u, r.Task, "", nil)
+	return err
+}
+
 // Progress is the helper's own view of the task, as JSON.
 func (c *Client) Progress(ctx context.Context, t *task.Task, v any) error {
 	u := dap.ResourceURL(t.Helper, "tasks/"+t.ID.Base64()+"/"+ProgressPath)

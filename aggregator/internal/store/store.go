@@ -147,6 +147,9 @@ type Resource struct {
 	Problem  *dap.Problem // when Failed
 	Frozen   *Frozen      // collections: set by Freeze
 	Created  time.Time
+	// Again: an aggregation job of the same bytes had its answer and was deleted. This one is a duplicate that came late;
+	// its reports are replays, also those that were refused before for a reason that may have passed.
+	Again bool
 }
 
 type ResourceState uint8

@@ -61,6 +61,12 @@ func findResource(tx *database.Tx, t *task, kind store.Kind, statement string, b
 	if err := r.finish(t, kind, state, step, created, digest, problem); err != nil {
 		return nil, false, err
 	}
+	if kind == store.KindAggregation && r.State == store.Pending {
+		var deleted uint64
+		if _, err := tx.One("generation", []any{t.row, int(kind), digest}, &deleted, &r.Again); err != nil {
+			return nil, false, err
+		}
+	}
 	if kind == store.KindCollection {
 		h, held, err := findHold(tx, t, r.row)
 		if err != nil {
@@ -157,7 +163,8 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, bo
 				}
 			}
 			var generation uint64
-			if _, err := tx.One("generation", []any{t.row, int(kind), digest[:]}, &generation); err != nil {
+			var answered bool
+			if _, err := tx.One("generation", []any{t.row, int(kind), digest[:]}, &generation, &answered); err != nil {
 				return err
 			}
 			id := s.resourceID(task, kind, generation, digest)
@@ -272,7 +279,7 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 		if r.Body != nil {
 			tx.Erase()
 		}
-		if _, err := tx.Exec("count-deleted", t.row, int(kind), r.Digest[:]); err != nil {
+		if _, err := tx.Exec("count-deleted", t.row, int(kind), r.Digest[:], r.State == store.Ready); err != nil {
 			return err
 		}
 		_, err = tx.Exec("drop-resource", r.row) // its hold goes with it

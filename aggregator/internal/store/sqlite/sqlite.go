@@ -218,7 +218,7 @@ func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 		Prefix: "store", Failpoints: opt.Failpoints, Observe: opt.Observe, Clock: opt.Clock,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+		return nil, outcome("open", err)
 	}
 	key, err := s.random(32)
 	if err != nil {

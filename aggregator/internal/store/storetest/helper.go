@@ -93,6 +93,9 @@ func testJobOnce(t *testing.T, h Harness) {
 	}
 	// Ids are remembered after the job is deleted.
 	w.ok(w.Store.Delete(ctx, store.KindAggregation, task.ID, r.ID))
+	if again := w.job(task, "one"); !again.Again || again.ID == r.ID {
+		t.Fatalf("the same body after an answer and its deletion: %+v", again)
+	}
 	if got := w.help(task, "one", 10, 0, 2); got != "r222" {
 		t.Fatalf("response after deletion is %q", got)
 	}
@@ -238,6 +241,9 @@ func testJobFailures(t *testing.T, h Harness) {
 	w.ok(w.Store.Delete(ctx, store.KindAggregation, task.ID, r.ID))
 	_, err = w.Store.CommitJob(ctx, r, c(), reply)
 	w.is(err, store.ErrNotFound)
+	if again := w.job(task, "one"); again.Again {
+		t.Fatal("a job that never had an answer counts as answered")
+	}
 	w.CountsAre(task, store.Counts{})
 	w.Audit()
 }

@@ -10,7 +10,7 @@ WHERE task = ?1 AND kind = ?2 AND digest = ?3
 SELECT task, resource_id FROM resource WHERE kind = ?1 AND state = 0 ORDER BY id LIMIT ?2
 
 -- name: generation
-SELECT deleted FROM generation WHERE task = ?1 AND kind = ?2 AND digest = ?3
+SELECT deleted, answered FROM generation WHERE task = ?1 AND kind = ?2 AND digest = ?3
 
 -- name: put-resource
 INSERT INTO resource (task, kind, resource_id, digest, body, selection, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -19,8 +19,8 @@ INSERT INTO resource (task, kind, resource_id, digest, body, selection, created)
 DELETE FROM resource WHERE id = ?1
 
 -- name: count-deleted
-INSERT INTO generation (task, kind, digest, deleted) VALUES (?1, ?2, ?3, 1)
-ON CONFLICT (task, kind, digest) DO UPDATE SET deleted = deleted + 1
+INSERT INTO generation (task, kind, digest, deleted, answered) VALUES (?1, ?2, ?3, 1, ?4)
+ON CONFLICT (task, kind, digest) DO UPDATE SET deleted = deleted + 1, answered = max(answered, excluded.answered)
 
 -- name: resource-ready
 UPDATE resource SET state = 1, response = ?2 WHERE id = ?1 AND state = 0
