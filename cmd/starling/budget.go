@@ -87,7 +87,7 @@ type nextRound struct {
 // readBudget reads a ledger without changing it.
 func readBudget(dir string, most float64) (*budgetView, error) {
 	if info, err := os.Stat(dir); err != nil {
-		return nil, &failure{exitInput, err, ""}
+		return nil, ofInput(err, "name the directory that the device's app keeps its ledger in")
 	} else if !info.IsDir() {
 		return nil, failf(exitInput, "name the directory, not the file in it", "%s is no directory", dir)
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/lab"
@@ -259,5 +261,30 @@ func TestDrawResult(t *testing.T) {
 	x.Stderr = nil
 	if err := drawResult(path, r, x); err == nil || !strings.Contains(err.Error(), "--png") {
 		t.Errorf("numbers without errors: %v", err)
+	}
+}
+
+// TestServeExamples: the configurations that serve's help shows can be read.
+func TestServeExamples(t *testing.T) {
+	for name, c := range map[string]struct {
+		example string
+		command *command
+		load    func(path string) error
+	}{
+		"relay":   {relayExample, serveRelay(), func(path string) error { _, err := relay.Load(path); return err }},
+		"gateway": {gatewayExample, serveGateway(), func(path string) error { _, err := gateway.Load(path); return err }},
+	} {
+		path := filepath.Join(t.TempDir(), name+".toml")
+		if err := os.WriteFile(path, []byte(c.example), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.load(path); err != nil {
+			t.Errorf("the example of a %s: %v", name, err)
+		}
+		for line := range strings.Lines(c.example) {
+			if !strings.Contains(c.command.long, strings.TrimSpace(line)) {
+				t.Errorf("serve %s --help lacks %q", name, line)
+			}
+		}
 	}
 }

@@ -60,7 +60,12 @@ no device needs to ask. Key and manifest must not exist. A key is made once, and
 				}
 				r, _, err := deploy.ReadRecipe(args[0])
 				if err != nil {
-					return &failure{exitInput, err, ""}
+					return ofInput(err, noRecipe)
+				}
+				for _, path := range []string{*key, *out} {
+					if exists(path) {
+						return failf(exitInput, "name another file, or move this one away", "%s exists", path)
+					}
 				}
 				path, ok := r.Path.(recipe.TwoServer)
 				if !ok {
@@ -134,28 +139,30 @@ func pinnedKeys(ctx context.Context, base string) (ohttp.Pinned, error) {
 func writeNew(path string, mode fs.FileMode, b []byte) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
-		return &failure{exitInput, err, ""}
+		return ofInput(err, "name a file in a directory that can be written to")
 	}
 	_, err = f.Write(b)
 	return errors.Join(err, f.Close())
 }
 
+const noManifest = "starling manifest new --help says how to make one"
+
 // readManifest reads and validates a manifest file.
 func readManifest(path string) (*ohttp.Manifest, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, ofInput(err, noManifest)
 	}
 	if info.Size() > ohttp.MaxManifest {
-		return nil, failf(exitInput, "", "%s: larger than %d bytes", path, ohttp.MaxManifest)
+		return nil, failf(exitInput, noManifest, "%s: larger than %d bytes", path, ohttp.MaxManifest)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, ofInput(err, noManifest)
 	}
 	m, err := ohttp.ReadManifest(b)
 	if err != nil {
-		return nil, failf(exitInput, "", "%s: %w", path, err)
+		return nil, failf(exitInput, noManifest, "%s: %w", path, err)
 	}
 	return m, nil
 }

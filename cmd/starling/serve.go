@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/relay"
@@ -37,7 +38,7 @@ func serveRole(role dap.Role) *command {
 		dap.RoleLeader: "takes reports from clients, verifies them with the helper and answers the collector",
 		dap.RoleHelper: "verifies reports with the leader and holds the other half of every sum",
 	}[role]
-	return serveParty(role.String(), what, func(path string) (*server, error) {
+	return serveParty(role.String(), what, "", func(path string) (*server, error) {
 		config, err := deploy.LoadAggregator(path, role)
 		if err != nil {
 			return nil, err
@@ -50,9 +51,26 @@ func serveRole(role dap.Role) *command {
 	})
 }
 
+// The least that a relay and a gateway behind it are told; a test reads both. No deployment of the lab has these files.
+const (
+	relayExample = `gateway = "http://127.0.0.1:8002/" # https, where it is on another machine
+[public]
+address = "127.0.0.1:8001"         # where devices come
+[local]
+address = "127.0.0.1:9001"         # for the operator: /readyz /statusz /metrics`
+
+	gatewayExample = `data = "gateway"                   # directory of what was opened before
+keys = [{ file = "gateway.key", not_after = 2126-01-01T00:00:00Z }] # made by starling manifest new
+targets = [{ url = "http://127.0.0.1:8000/" }] # the leader, as starling manifest show names it
+[public]
+address = "127.0.0.1:8002"         # where the relay comes
+[local]
+address = "127.0.0.1:9002"         # for the operator: /readyz /statusz /metrics`
+)
+
 func serveRelay() *command {
 	const what = "forwards sealed requests to one gateway, which then does not learn who sent them"
-	return serveParty("relay", what, func(path string) (*server, error) {
+	return serveParty("relay", what, relayExample, func(path string) (*server, error) {
 		config, err := relay.Load(path)
 		if err != nil {
 			return nil, err
@@ -66,7 +84,7 @@ func serveRelay() *command {
 
 func serveGateway() *command {
 	const what = "opens what a relay forwards and passes uploads on to the leader, many together and in a new order"
-	return serveParty("gateway", what, func(path string) (*server, error) {
+	return serveParty("gateway", what, gatewayExample, func(path string) (*server, error) {
 		config, err := gateway.Load(path)
 		if err != nil {
 			return nil, err
@@ -81,14 +99,19 @@ func serveGateway() *command {
 	})
 }
 
-// serveParty is the command that runs one party.
-func serveParty(name, what string, load func(path string) (*server, error)) *command {
+// serveParty is the command that runs one party. example is a configuration; without one, the lab makes it.
+func serveParty(name, what, example string, load func(path string) (*server, error)) *command {
+	hint, shown := noDeployment, ""
+	if example != "" {
+		hint = "starling serve " + name + " --help shows a configuration to begin with"
+		shown = "\n\nA configuration to begin with:\n\n  " + strings.ReplaceAll(example, "\n", "\n  ")
+	}
 	return &command{
 		name: name, args: "[--check] [CONFIG]",
 		short: "Run a " + name,
 		long: fmt.Sprintf(`The %s %s.
 CONFIG is a TOML file, ./%s.toml if none is named. Logs go to stderr, one JSON object a line; SIGTERM drains and exits 0.
-The exit code is 0 after an orderly stop.`, name, what, name),
+The exit code is 0 after an orderly stop.%s`, name, what, name, shown),
 		examples: [][2]string{
 			{"starling serve " + name + " --check " + name + ".toml", "read the configuration and all it names, start nothing"},
 			{"starling serve " + name + " " + name + ".toml", "run"},
@@ -103,7 +126,7 @@ The exit code is 0 after an orderly stop.`, name, what, name),
 				}
 				s, err := load(path)
 				if err != nil {
-					return ofInput(err, noDeployment)
+					return ofInput(err, hint)
 				}
 				if err := s.check(); err != nil {
 					return &failure{exitInput, fmt.Errorf("%s: %w", path, err), hintOf(err)}

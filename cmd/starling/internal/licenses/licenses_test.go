@@ -63,3 +63,32 @@ func TestTerms(t *testing.T) {
 		}
 	}
 }
+
+// TestNotice: terms that want a credit in what comes with the binary have it in NOTICE.
+func TestNotice(t *testing.T) {
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile("../../../../NOTICE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	credits := map[string]string{"FTL": "The FreeType Project (www.freetype.org)", "OFL-1.1": "Reserved Font Name Liberation"}
+	seen := map[string]bool{}
+	for _, m := range all {
+		for _, l := range strings.Split(m.License, " AND ") {
+			if credit, ok := credits[l]; ok {
+				seen[l] = true
+				if !strings.Contains(strings.Join(strings.Fields(string(b)), " "), credit) {
+					t.Errorf("NOTICE lacks %q, which the terms of %s want", credit, m.Path)
+				}
+			}
+		}
+	}
+	for l := range credits {
+		if !seen[l] {
+			t.Errorf("no module is under %s any more: take its credit away", l)
+		}
+	}
+}
