@@ -21,6 +21,8 @@ func FuzzSumConfig(f *testing.F)                 { fuzz(f, "SumConfig") }
 func FuzzSumVecConfig(f *testing.F)              { fuzz(f, "SumVecConfig") }
 func FuzzHistogramConfig(f *testing.F)           { fuzz(f, "HistogramConfig") }
 func FuzzMultihotCountVecConfig(f *testing.F)    { fuzz(f, "MultihotCountVecConfig") }
+func FuzzPineConfig(f *testing.F)                { fuzz(f, "PineConfig") }
+func FuzzL2VecConfig(f *testing.F)               { fuzz(f, "L2VecConfig") }
 func FuzzReportMetadata(f *testing.F)            { fuzz(f, "ReportMetadata") }
 func FuzzReport(f *testing.F)                    { fuzz(f, "Report") }
 func FuzzReportShare(f *testing.F)               { fuzz(f, "ReportShare") }
@@ -54,7 +56,7 @@ func TestFuzzTargetsCoverDecoders(t *testing.T) {
 			}
 		}
 	}
-	inTable := map[string]bool{"VDAFConfig": true} // by its five types
+	inTable := map[string]bool{"VDAFConfig": true} // by its types
 	for _, k := range kinds {
 		inTable[k.name] = true
 		if !pkg["Fuzz"+k.name] {

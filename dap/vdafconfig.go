@@ -1,18 +1,30 @@
 package dap
 
-import "fmt"
+import (
+	"fmt"
 
-// VDAF types of the VDAF registry that tasks may use (VDAF-18 section 10).
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// VDAF types that tasks may use: those of the VDAF registry (VDAF-18 section 10), and ours of its private range.
 const (
 	TypePrio3Count            uint32 = 1
 	TypePrio3Sum              uint32 = 2
 	TypePrio3SumVec           uint32 = 3
 	TypePrio3Histogram        uint32 = 4
 	TypePrio3MultihotCountVec uint32 = 5
+
+	TypePine32  uint32 = vdaf.IDPine32
+	TypePine40  uint32 = vdaf.IDPine40
+	TypePine64  uint32 = vdaf.IDPine64
+	TypePine128 uint32 = vdaf.IDPine128
+	TypeL2Vec16 uint32 = vdaf.IDL2Vec16
+	TypeL2Vec32 uint32 = vdaf.IDL2Vec32
+	TypeL2Vec64 uint32 = vdaf.IDL2Vec64
 )
 
-// VDAFConfig is the configuration of one VDAF type: one of the five structs below. The order of their fields is the
-// order on the wire (appendix B).
+// VDAFConfig is the configuration of one VDAF type: one of the structs below. The order of their fields is the order on the
+// wire (appendix B; for the private types docs/registry.md).
 type VDAFConfig interface {
 	// Type is the vdaf_type of the task configuration.
 	Type() uint32
@@ -43,6 +55,22 @@ type MultihotCountVecConfig struct {
 	MaxWeight   uint64
 }
 
+// PineConfig sums integer vectors of L2 norm at most Bound, which stand for reals in units of 2^-FracBits.
+type PineConfig struct {
+	// Field is the vdaf_type, one of TypePine32, 40, 64 and 128: it is not part of the vdaf_configuration.
+	Field     uint32
+	Dimension uint32
+	FracBits  uint8
+	Bound     uint64
+}
+
+// L2VecConfig sums vectors of Length fixed-point numbers and L2 norm below 1.
+type L2VecConfig struct {
+	// Width is the vdaf_type, one of TypeL2Vec16, 32 and 64: it is not part of the vdaf_configuration.
+	Width  uint32
+	Length uint32
+}
+
 func (*CountConfig) code(*coder) {}
 
 func (v *SumConfig) code(c *coder) {
@@ -69,10 +97,25 @@ func (v *MultihotCountVecConfig) code(c *coder) {
 	c.check(v.MaxWeight > 0 && v.MaxWeight <= uint64(v.Length), "max_weight is not in 1..length")
 }
 
+func (v *PineConfig) code(c *coder) {
+	codeLength(c, &v.Dimension, "dimension")
+	code8(c, &v.FracBits, "frac_bits")
+	code64(c, &v.Bound, "bound")
+	c.check(v.Bound > 0, "bound is zero")
+}
+
+func (v *L2VecConfig) code(c *coder) { codeLength(c, &v.Length, "length") }
+
 func codeLength(c *coder, v *uint32, what string) {
 	code32(c, v, what)
 	c.check(*v > 0, what+" is zero")
 }
+
+// Type is Field.
+func (v PineConfig) Type() uint32 { return v.Field }
+
+// Type is Width.
+func (v L2VecConfig) Type() uint32 { return v.Width }
 
 func (CountConfig) Type() uint32            { return TypePrio3Count }
 func (SumConfig) Type() uint32              { return TypePrio3Sum }
@@ -85,6 +128,8 @@ func (v SumConfig) Append(dst []byte) ([]byte, error)              { return enco
 func (v SumVecConfig) Append(dst []byte) ([]byte, error)           { return encode(dst, &v) }
 func (v HistogramConfig) Append(dst []byte) ([]byte, error)        { return encode(dst, &v) }
 func (v MultihotCountVecConfig) Append(dst []byte) ([]byte, error) { return encode(dst, &v) }
+func (v PineConfig) Append(dst []byte) ([]byte, error)             { return encode(dst, &v) }
+func (v L2VecConfig) Append(dst []byte) ([]byte, error)            { return encode(dst, &v) }
 
 // ReadVDAFConfig reads exactly one configuration of the given type. Unknown types and parameters that make no VDAF (a zero
 // length, a weight above it) are [ErrMalformed]; how large is too large is for the VDAF to say.
@@ -100,6 +145,20 @@ func ReadVDAFConfig(vdafType uint32, b []byte) (VDAFConfig, error) {
 		return readVDAFConfig[HistogramConfig](b)
 	case TypePrio3MultihotCountVec:
 		return readVDAFConfig[MultihotCountVecConfig](b)
+	case TypePine32, TypePine40, TypePine64, TypePine128:
+		v, err := decode[PineConfig](b)
+		if err != nil {
+			return nil, err
+		}
+		v.Field = vdafType
+		return v, nil
+	case TypeL2Vec16, TypeL2Vec32, TypeL2Vec64:
+		v, err := decode[L2VecConfig](b)
+		if err != nil {
+			return nil, err
+		}
+		v.Width = vdafType
+		return v, nil
 	}
 	return nil, fmt.Errorf("%w: unknown vdaf_type %#x", ErrMalformed, vdafType)
 }

@@ -129,6 +129,17 @@ var kinds = []kind{
 			{"weight over length", "0000000a" + "00000003" + "000000000000000b"},
 			{"no length", "00000000" + "00000003" + "0000000000000001"}, {"no chunk", "0000000a" + "00000000" + "0000000000000002"}},
 	}, {
+		name: "PineConfig", read: codec(readConfig[PineConfig](TypePine40)),
+		good: []golden{
+			{"00040000" + "13" + "0000000000080000", PineConfig{TypePine40, 1 << 18, 19, 1 << 19}, 0},
+			{"ffffffff" + "ff" + "ffffffffffffffff", PineConfig{TypePine40, 1<<32 - 1, 255, 1<<64 - 1}, 0}, // too large for a VDAF
+		},
+		bad: []bad{{"no dimension", "00000000" + "13" + "0000000000080000"}, {"no bound", "00040000" + "13" + "0000000000000000"}},
+	}, {
+		name: "L2VecConfig", read: codec(readConfig[L2VecConfig](TypeL2Vec16)),
+		good: []golden{{"00002710", L2VecConfig{TypeL2Vec16, 10000}, 0}},
+		bad:  []bad{{"no length", "00000000"}},
+	}, {
 		name: "ReportMetadata", read: codec(ReadReportMetadata),
 		good: []golden{{hexMeta, meta, 0}, {hexID + "0000000000000000" + "0000", ReportMetadata{ID: id1}, 0}},
 	}, {

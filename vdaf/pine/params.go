@@ -6,16 +6,9 @@ import (
 	"math"
 	"math/bits"
 
+	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/internal/field"
 	"github.com/starling-agg/starling/vdaf/internal/flp"
-)
-
-// Codepoints of this profile, from the private range of the VDAF registry (VDAF-18 section 10). docs/registry.md lists them.
-const (
-	ID32  = 0xFFFFA032
-	ID40  = 0xFFFFA040
-	ID64  = 0xFFFFA064
-	ID128 = 0xFFFFA128
 )
 
 // Bounds on parameters, which bound what New, a State (per report) or Shard allocates.
@@ -57,16 +50,16 @@ type fieldInfo struct {
 }
 
 var fields = map[Field]*fieldInfo{
-	Field32: {f: field.Field32, id: ID32, aes: true, proofs: 5, normProofs: 5, q: 1<<32 - 1<<20 + 1,
+	Field32: {f: field.Field32, id: vdaf.IDPine32, aes: true, proofs: 5, normProofs: 5, q: 1<<32 - 1<<20 + 1,
 		half: 1<<31 - 1<<19,
 		cost: timing{line{1.4e-3, 3.3e-7}, line{4.3e-4, 3.5e-8}, line{4.4e-4, 3.8e-8}}},
-	Field40: {f: field.Field40, id: ID40, aes: true, proofs: 4, normProofs: 3, q: 1<<40 - 21<<20 + 1,
+	Field40: {f: field.Field40, id: vdaf.IDPine40, aes: true, proofs: 4, normProofs: 3, q: 1<<40 - 21<<20 + 1,
 		half: 1<<39 - 21<<19,
 		cost: timing{line{1.4e-3, 2.4e-7}, line{3.9e-4, 4.0e-8}, line{4.4e-4, 4.2e-8}}},
-	Field64: {f: field.Field64{}, id: ID64, proofs: 2, normProofs: 2, q: 1<<64 - 1<<32 + 1,
+	Field64: {f: field.Field64{}, id: vdaf.IDPine64, proofs: 2, normProofs: 2, q: 1<<64 - 1<<32 + 1,
 		half: 1<<63 - 1<<31,
 		cost: timing{line{1.1e-3, 3.0e-7}, line{3.6e-4, 9.8e-8}, line{3.8e-4, 1.2e-7}}},
-	Field128: {f: field.Field128{}, id: ID128, proofs: 1, normProofs: 1, q: 1<<128 - 7<<66 + 1,
+	Field128: {f: field.Field128{}, id: vdaf.IDPine128, proofs: 1, normProofs: 1, q: 1<<128 - 7<<66 + 1,
 		half: math.MaxInt64,
 		cost: timing{line{9.4e-4, 4.2e-7}, line{2.6e-4, 1.8e-7}, line{3.4e-4, 2.0e-7}}},
 }

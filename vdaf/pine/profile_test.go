@@ -73,7 +73,7 @@ func TestDocs(t *testing.T) {
 	}
 	for _, f := range allFields {
 		i := fields[f]
-		need(registry, fmt.Sprintf("| `0x%08X` | PINE over Field%d | `vdaf/pine/params.go` |", i.id, f))
+		need(registry, fmt.Sprintf("| `0x%08X` | PINE over Field%d | `vdaf/codepoints.go` |", i.id, f))
 	}
 	for _, c := range []struct {
 		f    Field

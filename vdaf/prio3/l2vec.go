@@ -10,13 +10,6 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/flp"
 )
 
-// Codepoints of L2Vec by the width of its entries, ours, from the private range (docs/registry.md).
-const (
-	IDL2Vec16 = 0xFFFFA216
-	IDL2Vec32 = 0xFFFFA232
-	IDL2Vec64 = 0xFFFFA264
-)
-
 // MaxL2Elements is the longest measurement of an L2Vec, in field elements.
 const MaxL2Elements = 1 << 23
 
@@ -44,13 +37,13 @@ func NewL2Vec(shares, length, width int) (*L2Vec, error) {
 	if err := checkShares(shares); err != nil {
 		return nil, err
 	}
-	id, f, proofs := uint32(IDL2Vec16), field.Field(field.Field64{}), l2Proofs
+	id, f, proofs := uint32(vdaf.IDL2Vec16), field.Field(field.Field64{}), l2Proofs
 	switch width {
 	case 16:
 	case 32:
-		id, f, proofs = IDL2Vec32, field.Field128{}, 1
+		id, f, proofs = vdaf.IDL2Vec32, field.Field128{}, 1
 	case 64:
-		id, f, proofs = IDL2Vec64, field.Field128{}, 1
+		id, f, proofs = vdaf.IDL2Vec64, field.Field128{}, 1
 	default:
 		return nil, fmt.Errorf("%w: entries of %d bits, want 16, 32 or 64", ErrParameter, width)
 	}

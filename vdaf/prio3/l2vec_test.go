@@ -168,7 +168,7 @@ func TestL2VecPinned(t *testing.T) {
 	}
 	for width, want := range l2Pinned {
 		v := must(NewL2Vec(2, 5, width))
-		line := fmt.Sprintf("| `0x%08X` | L2Vec of %d-bit entries | `vdaf/prio3/l2vec.go` |\n", v.ID(), width)
+		line := fmt.Sprintf("| `0x%08X` | L2Vec of %d-bit entries | `vdaf/codepoints.go` |\n", v.ID(), width)
 		if !bytes.Contains(registry, []byte(line)) {
 			t.Errorf("docs/registry.md misses %s", line)
 		}
