@@ -49,6 +49,27 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// TestHeadings: no page says the same thing twice, as a merge of two changes may leave it.
+func TestHeadings(t *testing.T) {
+	headings := 0
+	for _, page := range pages(t) {
+		seen := map[string]bool{}
+		for line := range strings.Lines(read(t, page)) {
+			if !strings.HasPrefix(line, "## ") {
+				continue
+			}
+			headings++
+			if seen[line] {
+				t.Errorf("%s has two sections %q", page, strings.TrimSpace(line))
+			}
+			seen[line] = true
+		}
+	}
+	if headings < 40 {
+		t.Fatalf("only %d sections found", headings)
+	}
+}
+
 var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 
 // TestLinks: what a page links to is there.
@@ -67,6 +88,50 @@ func TestLinks(t *testing.T) {
 	}
 	if links < 10 {
 		t.Fatalf("only %d links found: is the pattern broken?", links)
+	}
+}
+
+// docPath is a page or a picture of ours as it is named in Go code and in prose.
+var docPath = regexp.MustCompile(`\bdocs/[a-z0-9/-]+\.(?:md|png|svg)\b`)
+
+// unwritten are pages that code names and that are still to be written.
+var unwritten = map[string]bool{
+	"docs/proofs/check-ins.md":    true,
+	"docs/proofs/participants.md": true,
+	"docs/proofs/shuffling.md":    true,
+}
+
+// TestPaths: a page that code or another page names by its path is there, or known to be unwritten.
+func TestPaths(t *testing.T) {
+	files := pages(t)
+	err := filepath.WalkDir(".", func(name string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(name, ".go") {
+			files = append(files, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, name := range files {
+		if name == "docs_test.go" {
+			continue
+		}
+		for _, path := range docPath.FindAllString(read(t, name), -1) {
+			found++
+			if _, err := os.Stat(path); err != nil && !unwritten[path] {
+				t.Errorf("%s names %s: %v", name, path, err)
+			}
+		}
+	}
+	if found < 20 {
+		t.Fatalf("only %d paths found: is the pattern broken?", found)
+	}
+	for path := range unwritten {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is written: take it off the list", path)
+		}
 	}
 }
 
