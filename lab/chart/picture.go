@@ -226,7 +226,7 @@ func (h *Histogram) counts(p pen, bottom, top vg.Length) {
 
 	// The legend stands in the upper right corner, where histograms of counts are mostly empty.
 	x, y := vg.Length(pictureWidth-marginRight-178), top-12
-	p.rect(x-12, y-9-vg.Length(15*h.legends()), pictureWidth-marginRight, y+12, white)
+	p.rect(x-12, y-9-vg.Length(15*h.legends()), pictureWidth-marginRight, y+10, white) // below the topmost line of the grid
 	p.rect(x, y-4, x+14, y+5, blue)
 	p.text(x+22, y-3, 0, face{9.5, false}, ink, "private estimate, noise included")
 	y -= 16
@@ -253,7 +253,7 @@ func (h *Histogram) differences(p pen, bottom, top vg.Length) {
 		l, u := h.interval(i)
 		most = max(most, math.Abs(l-h.Truth[i]), math.Abs(u-h.Truth[i]))
 	}
-	at := ticks(-most, most, 5)
+	at := ticks(-most*1.05, most*1.05, 5)
 	s := scale{at[0], at[len(at)-1], bottom, top - bottom}
 	p.axis(s, at, "difference", signed)
 	p.line(marginLeft, s.at(0), pictureWidth-marginRight, s.at(0), 2, vermilion)
