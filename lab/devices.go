@@ -39,17 +39,19 @@ const (
 	ledgerRoom = 1.01
 )
 
-// transport carries the requests of all devices to the relay; they share connections.
-func (r *run) transport() (*ohttp.Transport, error) {
+// transport carries the requests of all devices to the relay of their manifest; they share connections.
+func (r *run) transport() (*ohttp.Transport, ohttp.Source, error) {
 	b, err := os.ReadFile(filepath.Join(r.dir, deploy.ManifestFile))
 	if err != nil {
-		return nil, fmt.Errorf("lab: %w", err)
+		return nil, nil, fmt.Errorf("lab: %w", err)
 	}
 	m, err := ohttp.ReadManifest(b)
 	if err != nil {
-		return nil, fmt.Errorf("lab: %w", err)
+		return nil, nil, fmt.Errorf("lab: %w", err)
 	}
-	return ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(m), Relay: r.http.Transport})
+	source := ohttp.Pin(m)
+	t, err := ohttp.NewTransport(ohttp.TransportOptions{Source: source, Relay: r.http.Transport})
+	return t, source, err
 }
 
 // A survey is the devices of a population at work.
@@ -79,11 +81,11 @@ func (r *run) survey(ctx context.Context) error {
 	}
 	s := &survey{run: r, asked: r.o.asked(), cpu: make(chan struct{}, r.o.Workers)}
 	s.budget = participate.LedgerOptions{MaxEpsilon: r.report.Epsilon * ledgerRoom, MaxDelta: min(1, r.report.Delta*ledgerRoom)}
-	upload, err := r.transport()
+	upload, manifest, err := r.transport()
 	if err != nil {
 		return err
 	}
-	if s.plan, err = participate.NewPlan(participate.PlanOptions{Client: r.client, Upload: upload}); err != nil {
+	if s.plan, err = participate.NewPlan(participate.PlanOptions{Client: r.client, Upload: upload, Manifest: manifest}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -355,7 +355,7 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	}
 	o := client.Options{Recipe: r.bytes, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01}
 	if r.front != nil {
-		if o.HTTP, err = r.transport(); err != nil {
+		if o.HTTP, _, err = r.transport(); err != nil {
 			return nil, ctx, errors.Join(err, stop())
 		}
 	}
