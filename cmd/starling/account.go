@@ -75,7 +75,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 		// A zero that was typed is not a default.
 		var zero error
 		flags.Visit(func(f *flag.Flag) {
-			if v := f.Value.String(); zero == nil && (v == "0" || v == "") {
+			if v := f.Value.String(); zero == nil && (v == "0" || v == "-0" || v == "") {
 				zero = failf(exitUsage, "leave it out, or give a number above 0", "--%s is %q", f.Name, v)
 			}
 		})

@@ -114,6 +114,9 @@ func (a ApproxDP) exact(_ Neighbours, count float64) (curve, string, error) {
 	}
 	none := up(-math.Expm1(count * math.Log1p(-a.Delta))) // one of count failures
 	return func(e float64) (float64, float64) {
+		if count == 1 && e >= a.Epsilon { // what it says of itself, to the last bit
+			return 0, a.Delta
+		}
 		_, hi := rr.delta(e)
 		return 0, min(1, up(none+hi*(1-down(none))))
 	}, kovTheorem, nil

@@ -9,8 +9,8 @@ import (
 // ErrParameter is what every *ParameterError matches.
 var ErrParameter = errors.New("accountant: parameter out of range")
 
-// ErrNoGuarantee says that no finite epsilon is proved at the wanted delta.
-var ErrNoGuarantee = errors.New("accountant: no finite epsilon is proved at this delta")
+// ErrNoGuarantee says that no epsilon up to 10^6 is proved at the wanted delta: beyond, nothing is protected.
+var ErrNoGuarantee = errors.New("accountant: no epsilon up to 10^6 is proved at this delta")
 
 // ErrUnsupported says that no theorem known here covers the question.
 var ErrUnsupported = errors.New("accountant: no theorem covers this")

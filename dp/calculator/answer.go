@@ -98,7 +98,7 @@ func (q *Question) nearly() (cost bool, epsilon, delta float64) {
 
 // mixes reports whether discrete Gaussian noise is only part of a question, so that its own formulas are of no use.
 func (q *Question) mixes() bool {
-	return len(q.Events) > 1 || q.Sampling > 0 || q.Of > 0 || q.CheckIn != 0 || q.Method == accountant.PLD || q.Method == accountant.RDP ||
+	return len(q.Events) > 1 || q.Sampling > 0 || q.Of > 0 || q.CheckIn != 0 || q.Method != accountant.Auto && q.Method != accountant.ClosedForm ||
 		len(q.Events) == 1 && (q.Events[0].Sampling > 0 || q.Events[0].Of > 0)
 }
 

@@ -65,6 +65,10 @@ func TestReferenceEpsilons(t *testing.T) {
 		// Two servers' worth of noise is sqrt 2 as wide: paper 003's 100 rounds, by the exact curve and by zCDP.
 		{q: Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 655360, Sensitivity: 65536, Steps: 100}, Delta: 1e-6,
 			Neighbours: accountant.ZeroOut, Method: accountant.ZCDPMethod}, want: 5.2215344, above: tight, noLowerWanted: true},
+		{q: Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 655360, Sensitivity: 65536, Steps: 100}, Delta: 1e-6,
+			Neighbours: accountant.ZeroOut, Method: accountant.ZCDPMethod, Honest: 2}, want: 3.5422913, above: tight, noLowerWanted: true},
+		// What is known to be (1, 1e-8)-DP is that at this very delta.
+		{q: Question{Events: []Release{{Mechanism: ApproxDP, Epsilon: 1, Delta: 1e-8}}, Delta: 1e-8}, want: 1, above: tight, noLowerWanted: true},
 
 		{q: Question{Release: kary(4, 2), ShuffleN: 10000, Delta: 1e-10}, want: 0.6052560, above: tight, neighbours: accountant.ReplaceOne},
 		{q: Question{Release: kary(1, 2), ShuffleN: 1000, Delta: 1e-6}, want: 0.1486706, above: tight},

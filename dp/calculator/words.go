@@ -223,6 +223,9 @@ func six(x, way float64) string {
 		return fmt.Sprint(x)
 	}
 	scale := math.Pow(10, 5-math.Floor(math.Log10(x)))
+	if x < 1e-300 { // scale overflows
+		return fmt.Sprint(x)
+	}
 	digits := x * scale
 	if math.Abs(digits-math.Round(digits)) < 1e-8 { // the digits are exact but for the arithmetic here
 		digits = math.Round(digits)
