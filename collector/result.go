@@ -23,16 +23,20 @@ type Result struct {
 	From, To time.Time
 	// Raw is the sum that the servers released, noise included: one integer for each aggregate of the query.
 	Raw []int64
-	// Estimate is the answer to the query, of the same length as Raw: unbiased, so it may be below zero.
+	// Estimate is the answer to the query, of the same length as Raw: unbiased, so it may be below zero. It is about the
+	// reports of the batch, or, with Sampled, about all devices that decided whether to report.
 	Estimate []float64
-	// Stderr is the standard deviation of the servers' noise in each Estimate, from the recipe: what both add together.
-	// It says nothing about sampling.
+	// Stderr is the standard deviation of each Estimate: of what both servers' noise adds together, from the recipe, and with
+	// Sampled of coins and randomizers too.
 	Stderr []float64
-	// Interval95 holds the exact result over the batch's reports with probability 95 % or more, for each Estimate by itself.
+	// Interval95 holds the exact result with probability 95 % or more, for each Estimate by itself.
 	Interval95 [][2]float64
 	// SamplingStderr estimates how far the batch is from the population that it came from, as a simple random sample would
-	// be, in units of Estimate. Nil where the query does not show the spread of the answers (sums and means).
+	// be, in units of Estimate. Nil where the query does not show the spread of the answers (sums and means), and with
+	// Sampled, where Stderr has it.
 	SamplingStderr []float64
+	// Sampled is what was undone to get there; nil where devices neither toss coins nor randomize.
+	Sampled *Sampled
 	// Guarantee is what the people in the batch have.
 	Guarantee *recipe.Guarantee
 }
@@ -102,17 +106,19 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 		RecipeID: c.id, TaskID: c.taskID, ReportCount: resp.ReportCount, Interval: resp.Interval, From: from, To: to,
 		Raw: raw, Guarantee: c.guarantee,
 	}
+	r.Estimate = make([]float64, len(raw))
+	r.Stderr = make([]float64, len(raw))
+	r.Interval95 = make([][2]float64, len(raw))
+	if decides(c.recipe) {
+		return r, c.estimate(r)
+	}
 	n := float64(resp.ReportCount)
 	unit := 1.0 // of an estimate, in those of the sum
 	if _, ok := c.recipe.Query.(recipe.Mean); ok {
 		unit = 1 / n
 	}
-	// Both servers add their noise, independently, whoever of them the guarantee rests on.
-	deviation := math.Sqrt(2 * c.noise.Variance())
+	deviation := c.deviation()
 	reach := math.Ceil(reach95(c.recipe.Noise, deviation))
-	r.Estimate = make([]float64, len(raw))
-	r.Stderr = make([]float64, len(raw))
-	r.Interval95 = make([][2]float64, len(raw))
 	for i, x := range raw {
 		v := float64(x)
 		r.Estimate[i] = v * unit
@@ -123,13 +129,19 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 	return r, nil
 }
 
+// deviation is of the noise in one released number: both servers add theirs, independently, whoever of them the guarantee
+// rests on.
+func (c *Collector) deviation() float64 { return math.Sqrt(2 * c.noise.Variance()) }
+
+const normal95 = 1.959964 // standard deviations
+
 // reach95 is a distance that the sum of both servers' noise stays within with probability 95 % or more. For Gaussian noise
 // it is the normal quantile. For Laplace noise of scale b it solves P(|X+Y| > x) = (1 + x/(2b)) exp(-x/b) = 5 %, the law
 // of the sum of two continuous ones. Rounded up to a whole number, as the noise is whole.
 func reach95(n recipe.Noise, deviation float64) float64 {
 	laplace, ok := n.(recipe.DiscreteLaplace)
 	if !ok {
-		return 1.959964 * deviation
+		return normal95 * deviation
 	}
 	b := laplace.Scale.Float()
 	low, high := 0.0, 10.0 // of x/b
@@ -172,10 +184,11 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 		Stderr         []float64         `json:"stderr"`
 		Interval95     [][2]float64      `json:"interval95"`
 		SamplingStderr []float64         `json:"sampling_stderr"`
+		Sampled        *Sampled          `json:"sampled"`
 		Guarantee      *recipe.Guarantee `json:"guarantee"`
 	}{
 		r.RecipeID, r.TaskID, r.ReportCount,
 		[2]uint64{uint64(r.Interval.Start), uint64(r.Interval.Start) + uint64(r.Interval.Duration)}, r.From, r.To,
-		r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Guarantee,
+		r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Guarantee,
 	})
 }

@@ -18,6 +18,30 @@ type Estimates struct {
 	Answers float64
 	// Devices is the estimated number of devices that decided.
 	Devices float64
+	// Values are (sum - Baseline) * Weight. Baseline is what randomizers put into each sum whoever answers what; 0 without
+	// one. Weight undoes the coins and what a randomizer takes away of an answer; at least 1.
+	Baseline, Weight float64
+
+	still   float64   // variance of an estimate of 0
+	perUnit []float64 // what each unit of the true value adds to it
+}
+
+// Interval holds the true value of a place if its estimate is not more than z of the standard deviations off that it has if
+// that value is true (a score interval: it is right for small counts too). Half a unit of the released sum is added at both
+// ends, for sums are whole: with z = 1.96 the interval is right 95 times in 100, or more often.
+func (e *Estimates) Interval(place int, z float64) [2]float64 {
+	// (estimate - v)^2 = z^2 (still + perUnit max(0, v)), solved for v from both sides.
+	b := z * z * e.perUnit[place] / 2
+	end := func(estimate, side float64) float64 {
+		if inner := z*z*e.still + 2*b*estimate + b*b; inner >= 0 {
+			if v := estimate + b + side*math.Sqrt(inner); v >= 0 {
+				return v
+			}
+		}
+		return estimate + side*z*math.Sqrt(e.still)
+	}
+	half, v := e.Weight/2, e.Values[place]
+	return [2]float64{end(v-half, -1), end(v+half, 1)}
 }
 
 // Estimate undoes the recipe's coins, dummies and randomizer in a batch of reports, dummies among them: sums are the
@@ -54,13 +78,21 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 	} else {
 		e.Devices, e.Answers = n/p.upload, n*p.report/p.upload
 	}
-	noise := r.noiseVariance()
+	noise := r.noiseVariance() / (p.scale * p.scale)
 	max := maxElement(r.Query)
+	e.Baseline, e.Weight = p.baseline(n), 1/(p.scale*p.report)
+	variance := func(x float64) float64 {
+		return (noise + p.blurVariance(e.Answers, n, x) + x*max*(1-p.report)) / (p.report * p.report)
+	}
+	e.still = variance(0)
+	e.perUnit = make([]float64, len(sums))
 	for i, x := range unblurred {
 		e.Values[i] = x / p.report
-		variance := noise/(p.scale*p.scale) + p.blurVariance(e.Answers, n, math.Max(0, x)) +
-			math.Max(0, x)*max*(1-p.report)
-		e.StdDev[i] = math.Sqrt(variance) / p.report
+		e.StdDev[i] = math.Sqrt(variance(math.Max(0, x)))
+		// The variance is linear in what a place can hold.
+		if most := math.Min(e.Answers, n) * max; most > 0 {
+			e.perUnit[i] = math.Max(0, (variance(most)-e.still)*p.report/most)
+		}
 	}
 	return e, nil
 }
@@ -117,8 +149,13 @@ func (r *Recipe) probabilities() probabilities {
 // unblur estimates how many reported answers name a place, from the sum there over n reports: the sum is x keep +
 // (answers - x) lie + (n - answers) none.
 func (p probabilities) unblur(sum, n float64) float64 {
+	return (sum - p.baseline(n)) / p.scale
+}
+
+// baseline is what n reports add to each place, whatever their answers.
+func (p probabilities) baseline(n float64) float64 {
 	answers := n * p.answers
-	return (sum - answers*p.lie - (n-answers)*p.none) / p.scale
+	return answers*p.lie + (n-answers)*p.none
 }
 
 // blurVariance is what the randomizer adds to an unblurred sum of x among so many answers and n reports.

@@ -445,7 +445,7 @@ func TestEstimate(t *testing.T) {
 			q.Length = 3
 			r.Query = q
 		}
-		mean, square, total, stated, missed := 0.0, 0.0, 0.0, 0.0, 0.0
+		mean, square, total, stated, missed, held := 0.0, 0.0, 0.0, 0.0, 0.0, 0
 		for range runs {
 			sums, reports := simulate(rng, r, shares, devices)
 			e, err := r.Estimate(sums, reports)
@@ -458,6 +458,12 @@ func TestEstimate(t *testing.T) {
 			for i, share := range shares {
 				stated += e.StdDev[i] * e.StdDev[i] / (devices * devices) / runs
 				missed += math.Pow(e.Values[i]/devices-share, 2) / runs
+				if v := (float64(sums[i]) - e.Baseline) * e.Weight; math.Abs(v-e.Values[i]) > 1e-6*(1+math.Abs(v)) {
+					t.Fatalf("%s: %v is not what baseline and weight make of it, %v", name, e.Values[i], v)
+				}
+				if in := e.Interval(i, 1.96); in[0] <= share*devices && share*devices <= in[1] {
+					held++
+				}
 			}
 		}
 		if math.Abs(mean) > 0.3 || math.Abs(square-1) > 0.45 {
@@ -465,6 +471,10 @@ func TestEstimate(t *testing.T) {
 		}
 		if math.Abs(total/devices-1) > 0.05 {
 			t.Errorf("%s: estimated %v of %v devices", name, total, devices)
+		}
+		// 1,200 intervals, of which 95 % are to hold the truth: a standard deviation of 0.7 %.
+		if got := float64(held) / (runs * 3); got < 0.92 || got > 0.985 {
+			t.Errorf("%s: intervals hold the truth %.1f times in 100", name, 100*got)
 		}
 		// The squared error, a mean of 1200 squares, has a relative standard deviation of about 0.04.
 		forecast := r.ForecastError(shares, devices, true)

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
@@ -148,15 +150,41 @@ func collectFailure(ctx context.Context, err error) error {
 
 // resultChart is a result as a histogram, where it has few enough numbers to be drawn.
 func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
+	about := "replacing any one report"
+	switch x.Guarantee.Neighbours {
+	case accountant.AddRemove:
+		about = "any one device's answer against no answer"
+	case accountant.ZeroOut:
+		about = "any one report against that of no answer"
+	}
 	h := &chart.Histogram{
 		Title: r.Name, XLabel: "bucket", YLabel: "reports", Estimate: x.Estimate, Stderr: x.Stderr,
 		Subtitle: fmt.Sprintf("%s reports from %s to %s", chart.Count(float64(x.ReportCount)), x.From.Format(time.RFC3339), x.To.Format(time.RFC3339)),
-		Caption:  fmt.Sprintf("Guarantee: %s, for replacing any one report. Noise: %s.", x.Guarantee.Loss, r.Noise),
+		Caption:  fmt.Sprintf("Guarantee: %s, for %s. Noise: %s.", x.Guarantee.Loss, about, r.Noise),
+	}
+	if x.Sampled != nil {
+		h.YLabel = "devices"
+		h.Caption += " " + sampledWords(x)
 	}
 	for i := range x.Estimate {
 		h.Labels = append(h.Labels, strconv.Itoa(i))
 	}
 	return h
+}
+
+// sampledWords says what a batch of coins had to reach, and what was taken off it to get to all devices that decided.
+func sampledWords(x *collector.Result) string {
+	s, count := x.Sampled, func(n float64) string { return chart.Count(math.Round(n)) }
+	words := fmt.Sprintf("Estimates are for about %s devices that decided. Released from %s reports on: %s answers",
+		count(s.Devices), count(float64(s.Threshold)), count(float64(s.MinBatch)))
+	if s.DummiesAllowed > 0 {
+		words += fmt.Sprintf(" and up to %s dummies", count(float64(s.DummiesAllowed)))
+	}
+	words += fmt.Sprintf(". Subtracted: about %s dummies among the reports", count(s.Dummies))
+	if s.Baseline > 0 {
+		words += fmt.Sprintf(", and %.4g from each sum for what randomizers put there", s.Baseline)
+	}
+	return words + fmt.Sprintf("; what was left was multiplied by %.4g.", s.Weight)
 }
 
 func drawResult(path string, r *recipe.Recipe, x *collector.Result) error {
