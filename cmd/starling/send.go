@@ -31,16 +31,19 @@ const sendChunk = 500
 
 func sendCommand() *command {
 	return &command{
-		name: "send", args: "[--csv FILE --column NAME | --stdin | --simulate N] [--manifest FILE] [--json] RECIPE [VALUE...]",
+		name: "send", args: "[--csv FILE --column NAME | --stdin | --simulate N | --no-answer] [--manifest FILE] [--ledger DIR --budget E] [--json] RECIPE [VALUE...]",
 		short: "Answer a recipe as devices do: split, seal and upload",
 		long: `Each value becomes one report of its own. A value is yes or no for a count, a number for a sum or a mean, a bucket
 from 0 for a histogram, and numbers with commas between them for vectors.
 With --manifest everything goes through the relay that the manifest names, each report by itself.
-The recipe's guarantee is computed first; one that does not hold, or is weaker than --max-epsilon, is refused.`,
+The recipe's guarantee is computed first; one that does not hold, or is weaker than --max-epsilon, is refused.
+` + sendCoinsHelp,
 		examples: [][2]string{
 			{"starling send recipe.starling 3", "one report"},
 			{"starling send --csv answers.csv --column visits recipe.starling", "one report a row"},
 			{"starling send --simulate 20000 recipe.starling", "made-up answers, for tests"},
+			{"starling send --ledger ~/.local/share/starling --budget 4 --manifest manifest.starling crashes.starling 0,0,1",
+				"one person's answer, if the coin says so"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
@@ -50,6 +53,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 			simulate := flags.Int("simulate", 0, "make up `N` values, small ones more often")
 			most := flags.Float64("max-epsilon", 0, "refuse a recipe with a larger epsilon than `E`; 0 takes any that is finite")
 			manifest := flags.String("manifest", "", "send through the relay of this manifest `FILE`")
+			coins := newCoinSend(flags)
 			return func(ctx context.Context, e *env, args []string) error {
 				if len(args) == 0 {
 					return usageOf("send", errors.New("starling send needs a recipe file"))
@@ -58,21 +62,40 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
-				values, err := readValues(e.stdin, r.Query, args[1:], *file, *column, *stdin, *simulate)
+				var values []client.Value
+				if *coins.noAnswer && len(args) == 1 && *file == "" && !*stdin && *simulate == 0 {
+					values = []client.Value{client.NoValue()}
+				} else if *coins.noAnswer {
+					return usageOf("send", errors.New("--no-answer goes with no values"))
+				} else {
+					values, err = readValues(e.stdin, r.Query, args[1:], *file, *column, *stdin, *simulate)
+				}
 				if bad := new(valueError); errors.As(err, &bad) {
 					return &failure{exitInput, err, "starling recipe show " + args[0]}
 				} else if err != nil {
 					return err
 				}
 				o := client.Options{Recipe: recipeBytes, MaxEpsilon: *most}
+				device := &coinDevice{flags: coins, file: args[0], recipe: r}
 				if *manifest != "" {
 					m, err := readManifest(*manifest)
 					if err != nil {
 						return err
 					}
-					if o.Via, err = ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(m)}); err != nil {
+					device.source = ohttp.Pin(m)
+					if o.Via, err = ohttp.NewTransport(ohttp.TransportOptions{Source: device.source}); err != nil {
 						return err
 					}
+				}
+				device.options, device.upload = o, o.Via
+				if r.Participation != (recipe.Always{}) || coins.given() {
+					if err := device.validate(len(values), *simulate != 0); err != nil {
+						return err
+					}
+					if *simulate != 0 {
+						return device.simulate(ctx, e, values, *asJSON)
+					}
+					return device.send(ctx, e, values[0], *asJSON)
 				}
 				c, err := client.New(o)
 				if refused := new(client.RefusedError); errors.As(err, &refused) {

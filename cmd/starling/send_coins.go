@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/recipe"
+)
+
+const sendCoinsHelp = `
+A recipe whose devices decide by coins is answered once a round, by one person, with --ledger: the round is paid for there
+first, heads or tails, out of --budget. What the coin said is not printed, the exit code is the same either way, and so is
+what is said where a report did not arrive: --tell says it, to the person alone. With --no-answer a
+device that has none takes part like all others.`
+
+// coinSend are the flags of send that recipes with coins need.
+type coinSend struct {
+	ledger, attributes, certificate *string
+	budget, budgetDelta             *float64
+	noAnswer, tell                  *bool
+}
+
+func newCoinSend(flags *flag.FlagSet) *coinSend {
+	return &coinSend{
+		ledger:      flags.String("ledger", "", "the directory `DIR` of the person's ledger, made where there is none"),
+		attributes:  flags.String("attributes", "", "what this device declares to targeted recipes: a `FILE` of lines such as platform=linux"),
+		certificate: flags.String("certificate", "", "the log entry `HASH` of a targeted recipe's certificate, which you have looked up"),
+		budget:      flags.Float64("budget", 0, "all recipes together may cost epsilon `E`; needed with --ledger, inf is no limit"),
+		budgetDelta: flags.Float64("budget-delta", 1e-4, "and the probability `D` beside it"),
+		noAnswer:    flags.Bool("no-answer", false, "take part without an answer"),
+		tell:        flags.Bool("tell", false, "say what the coin said and whether it arrived; whoever reads the output learns it too"),
+	}
+}
+
+func (s *coinSend) given() bool {
+	return *s.ledger != "" || *s.attributes != "" || *s.certificate != "" || *s.budget != 0 || *s.noAnswer || *s.tell
+}
+
+// limits are the person's.
+func (s *coinSend) limits() participate.LedgerOptions {
+	return participate.LedgerOptions{MaxEpsilon: *s.budget, MaxDelta: *s.budgetDelta}
+}
+
+// readAttributes reads lines of ATTRIBUTE=VALUE; empty ones and comments after # are skipped.
+func readAttributes(path string) (map[recipe.Attribute]string, error) {
+	const maxFile = 64 << 10
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, ofInput(err, "starling send --help")
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() > maxFile {
+		return nil, failf(exitInput, "", "%s: larger than %d bytes", path, maxFile)
+	}
+	list := map[recipe.Attribute]string{}
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		a, err := recipe.ParseAttribute(strings.TrimSpace(name))
+		if value = strings.TrimSpace(value); !ok || value == "" || err != nil {
+			return nil, failf(exitInput, "lines are ATTRIBUTE=VALUE, as platform=linux", "%s:%d: no attribute that a recipe may ask for", path, n)
+		}
+		if _, twice := list[a]; twice {
+			return nil, failf(exitInput, "", "%s:%d: %v a second time", path, n, a)
+		}
+		list[a] = value
+	}
+	if err := lines.Err(); err != nil {
+		return nil, failf(exitInput, "", "%s: %w", path, err)
+	}
+	return list, nil
+}
+
+// certified accepts the one log entry that the person has looked up.
+func (s *coinSend) certified() (func(*recipe.Targeting) error, error) {
+	if *s.certificate == "" {
+		return nil, nil
+	}
+	entry, err := hex.DecodeString(*s.certificate)
+	if err != nil || len(entry) != len(recipe.Hash{}) {
+		return nil, usageOf("send", errors.New("--certificate wants the hexadecimal SHA-256 of a log entry"))
+	}
+	return func(t *recipe.Targeting) error {
+		if t.Certificate.Entry != recipe.Hash(entry) {
+			return errors.New("the recipe names another log entry")
+		}
+		return nil
+	}, nil
+}
+
+// coinDevice is what send needs to take part in a recipe by participate.
+type coinDevice struct {
+	flags   *coinSend
+	options client.Options
+	file    string
+	recipe  *recipe.Recipe
+	upload  *ohttp.Transport // nil without a manifest
+	source  ohttp.Source
+}
+
+// plan holds the recipe against what the device agrees to. The device writes down that it saw the recipe.
+func (c *coinDevice) plan(ctx context.Context, d *participate.Device) (*participate.Plan, error) {
+	made, err := d.Consider(ctx, c.options, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	o := participate.PlanOptions{Client: made}
+	if c.upload != nil {
+		o.Upload, o.Manifest = c.upload, c.source
+	}
+	if o.Certificate, err = c.flags.certified(); err != nil {
+		return nil, err
+	}
+	return participate.NewPlan(o)
+}
+
+// validate refuses combinations of flags before anything is opened.
+func (c *coinDevice) validate(values int, simulated bool) error {
+	f := c.flags
+	switch {
+	case c.recipe.Relay != nil && c.upload == nil:
+		return failf(exitUsage, "starling send --manifest manifest.starling ...", "%s goes through a relay: --manifest is missing", c.file)
+	case simulated && (*f.ledger != "" || *f.tell):
+		return usageOf("send", errors.New("devices that are made up have no ledger and no coin to tell: --ledger, --tell and --simulate exclude each other"))
+	case simulated:
+		return nil
+	case *f.ledger == "":
+		return failf(exitUsage, "starling send --ledger DIR --budget E ...", "%s is decided by a coin, which a person pays for: --ledger is missing", c.file)
+	case !(*f.budget > 0) || !(*f.budgetDelta > 0 && *f.budgetDelta <= 1):
+		return usageOf("send", errors.New("--ledger needs --budget above 0, and a --budget-delta above 0 and at most 1"))
+	case values != 1:
+		return usageOf("send", errors.New("a person gives one answer a round: one value, or --no-answer"))
+	}
+	if _, donates := c.recipe.Participation.(recipe.DonationTime); donates {
+		return failf(exitCheck, "package client/participate is for programs that keep running",
+			"%s asks at a secret time in the next round, and this command does not wait for it", c.file)
+	}
+	return nil
+}
+
+// send decides one round for one person.
+func (c *coinDevice) send(ctx context.Context, e *env, v client.Value, asJSON bool) (err error) {
+	attributes, err := readAttributes(*c.flags.attributes)
+	if err != nil {
+		return err
+	}
+	fsys, err := disk.OS(*c.flags.ledger)
+	if err != nil {
+		return &failure{exitInput, err, ""}
+	}
+	defer func() { err = errors.Join(err, fsys.Close()) }()
+	if err := fsys.Lock(); err != nil {
+		return failf(exitFailed, "wait for the other starling send to end", "%s: %w", *c.flags.ledger, err)
+	}
+	ledger, err := participate.OpenLedger(fsys, c.flags.limits())
+	if err != nil {
+		return c.refusal(ctx, err)
+	}
+	defer func() { err = errors.Join(err, ledger.Close()) }()
+	device := &participate.Device{Ledger: ledger, Attributes: attributes}
+	plan, err := c.plan(ctx, device)
+	if err != nil {
+		return c.refusal(ctx, err)
+	}
+	decision, err := device.Decide(ctx, plan, v, time.Now())
+	if err != nil {
+		return c.refusal(ctx, err)
+	}
+	// From here on nothing but --tell says what was decided: not an exit code, not an error. An upload that fails says that
+	// there was one.
+	sent := decision.Send(ctx)
+	return c.report(e, ledger, decision, sent, asJSON)
+}
+
+// refusal gives errors from before the coin their exit codes.
+func (c *coinDevice) refusal(ctx context.Context, err error) error {
+	hint := "starling recipe show " + c.file
+	manifest, refused, value := new(participate.ManifestError), new(client.RefusedError), new(client.ValueError)
+	known := new(failure)
+	switch {
+	case errors.As(err, &known):
+		return err
+	case ctx.Err() != nil:
+		return &failure{exitInterrupted, err, ""}
+	case errors.Is(err, participate.ErrLedger):
+		return &failure{exitCheck, err, "do not delete it: an empty ledger would forget what is spent"}
+	case errors.Is(err, participate.ErrDecided):
+		return &failure{exitNotYet, err, "a round is decided once; send again in the next: starling budget --recipe " + c.file + " " + *c.flags.ledger}
+	case errors.Is(err, participate.ErrBudget):
+		return &failure{exitCheck, err, "starling budget " + *c.flags.ledger}
+	case errors.As(err, &value):
+		return &failure{exitInput, err, hint}
+	case errors.As(err, &manifest), errors.As(err, &refused), errors.Is(err, participate.ErrNotAsked),
+		errors.Is(err, participate.ErrCertificate), errors.Is(err, client.ErrWindow), errors.Is(err, ohttp.ErrManifest):
+		return &failure{exitCheck, err, hint}
+	}
+	return &failure{exitUnreachable, err, "check that leader and helper run: starling status"}
+}
+
+// report says what was paid, and with --tell what for.
+func (c *coinDevice) report(e *env, ledger *participate.Ledger, d *participate.Decision, sent error, asJSON bool) error {
+	spent, most := ledger.Spent(), *c.flags.budget
+	outcome := ""
+	if *c.flags.tell {
+		outcome = tell(d)
+		if sent != nil {
+			outcome += ", which did not arrive: " + sent.Error()
+		}
+	}
+	if asJSON {
+		out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(most)}
+		if outcome != "" {
+			out["coin"] = outcome
+		}
+		return e.json(out)
+	}
+	limit := ""
+	if !math.IsInf(most, 1) {
+		limit = fmt.Sprintf(" of %.4g", most)
+	}
+	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %.4g%s is spent\n", spent.Epsilon, limit)
+	if outcome == "" {
+		outcome = "it is not told here, nor whether anything was sent or arrived; --tell tells you"
+	}
+	_, err := fmt.Fprintf(e.stdout, "the coin: %s\n", outcome)
+	return err
+}
+
+// tell names what the coins said.
+func tell(d *participate.Decision) string {
+	var t participate.Tally
+	t.Add(d)
+	switch {
+	case t.Reports() > 0:
+		return "report, the answer"
+	case t.Dummies() > 0:
+		return "report, a dummy without an answer"
+	case t.NoOps() > 0:
+		return "no report; cover, which the gateway drops"
+	}
+	return "no report, nothing to send"
+}
+
+// simulate plays devices that are made up, each with its own coins and an account that ends with it.
+func (c *coinDevice) simulate(ctx context.Context, e *env, values []client.Value, asJSON bool) error {
+	attributes, err := readAttributes(*c.flags.attributes)
+	if err != nil {
+		return err
+	}
+	unlimited := participate.LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: 1}
+	ledger, err := participate.MemoryLedger(unlimited)
+	if err != nil {
+		return err
+	}
+	plan, err := c.plan(ctx, &participate.Device{Ledger: ledger, Attributes: attributes})
+	if err != nil {
+		return c.refusal(ctx, err)
+	}
+	var mu sync.Mutex
+	var failed error
+	const atOnce = 32 // devices wait for the gateway, which gathers
+	next := make(chan client.Value)
+	var devices sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range atOnce {
+		devices.Go(func() {
+			for v := range next {
+				ledger, err := participate.MemoryLedger(unlimited)
+				if err == nil {
+					var decision *participate.Decision
+					if decision, err = (&participate.Device{Ledger: ledger, Attributes: attributes}).Decide(ctx, plan, v, time.Now()); err == nil {
+						err = decision.Send(ctx)
+					}
+				}
+				if err != nil {
+					mu.Lock()
+					if failed == nil {
+						failed = err
+					}
+					mu.Unlock()
+					cancel()
+				}
+			}
+		})
+	}
+	for _, v := range values {
+		select {
+		case next <- v:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(next)
+	devices.Wait()
+	if failed != nil {
+		return c.refusal(context.WithoutCancel(ctx), failed)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if asJSON {
+		return e.json(map[string]any{"devices_decided": len(values)})
+	}
+	_, err = fmt.Fprintf(e.stdout, "%d made-up devices decided, each by its own coin\n", len(values))
+	return err
+}
