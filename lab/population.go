@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
@@ -209,18 +210,46 @@ func (r *run) newSampledRecipe(a *deploy.Addresses, f *deploy.Front) (*recipe.Re
 		o.Participation = recipe.Importance{Default: usual, Other: other}
 	}
 	o.Rate = &recipe.Rate{Devices: uint64(r.o.Population), Units: 1}
-	o.MinBatch = recipe.SampledBatchFloor
-	// The noise and the dummies do not depend on the batch, and the batch must leave room for the dummies.
-	draft, err := recipe.New(o)
+	made, err := r.withDummies(o, usual)
+	for _, fewer := range fewerDummies {
+		if err == nil || errors.Is(err, accountant.ErrNoGuarantee) {
+			break
+		}
+		rate, fault := recipe.NewRational(uint64(fewer), uint64(r.o.Population))
+		if fault != nil {
+			return nil, fault
+		}
+		o.Dummies = &recipe.Dummies{Rate: rate, Senders: uint64(r.o.Population), Allowance: atMost(float64(fewer), recipe.DummyMiss)}
+		made, err = r.withDummies(o, usual)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("lab: a recipe for %d devices at sampling %s: %w", r.o.Population, r.o.Sampling, err)
+		return nil, fmt.Errorf("lab: %d devices at sampling %s: %w", r.o.Population, r.o.Sampling, err)
+	}
+	return made, nil
+}
+
+// fewerDummies are numbers of dummies a round to try where those that cost next to no epsilon do not leave room for answers:
+// fewer dummies need more noise.
+var fewerDummies = []int{400, 200}
+
+// atMost is an upper quantile of a sum of coins with such a mean, by Bernstein's inequality.
+func atMost(mean, miss float64) uint64 {
+	l := math.Log(1 / miss)
+	return uint64(math.Ceil(mean + l/3 + math.Sqrt(l*l/9+2*l*mean)))
+}
+
+// withDummies makes the recipe with as large a least batch as leaves room for its dummies and for chance.
+func (r *run) withDummies(o recipe.Options, usual recipe.Rational) (*recipe.Recipe, error) {
+	o.MinBatch = recipe.SampledBatchFloor
+	draft, err := recipe.New(o) // neither noise nor dummies depend on the batch
+	if err != nil {
+		return nil, err
 	}
 	expected, _, _ := draft.Expected(1)
 	b := min(float64(r.o.Population)*usual.Float()/2,
 		expected-fewDeviations*math.Sqrt(expected)-float64(draft.Dummies.Allowance))
 	if b < recipe.SampledBatchFloor {
-		return nil, fmt.Errorf("lab: %d devices at sampling %s send too few reports to hide among: %s dummies may be among %.0f",
-			r.o.Population, r.o.Sampling, strconv.FormatUint(draft.Dummies.Allowance, 10), expected)
+		return nil, fmt.Errorf("too few answers to hide: %d dummies may be among %.0f reports", draft.Dummies.Allowance, expected)
 	}
 	o.MinBatch, o.Noise, o.Dummies = uint64(b), draft.Noise, draft.Dummies
 	return recipe.New(o)

@@ -40,6 +40,7 @@ sampled more often, under cover. The measured error is printed beside its foreca
 			question := flags.String("recipe", "", "what the population is asked: `NAME` visits or needles")
 			rounds := flags.Int("rounds", 0, "collect `N` times from the population, within the same epsilon in all")
 			known := flags.Bool("known-sample", false, "for comparison: a known part of the population reports, without coins")
+			epsilon := flags.String("epsilon", "", "calibrate the noise to this `E`, 1 if not given")
 			precision := flags.Duration("precision", 0, "cut report times to this `DURATION`, 10s if not given")
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("lab", args); err != nil {
@@ -48,6 +49,12 @@ sampled more often, under cover. The measured error is printed beside its foreca
 				watch := newProgress(e)
 				o := lab.Options{Keep: *keep, Out: *out, Malicious: *malicious, Rows: *rows, Precision: *precision, Progress: watch.show,
 					Population: *population, Recipe: *question, Rounds: *rounds, KnownSample: *known}
+				if *epsilon != "" {
+					var err error
+					if o.Epsilon, err = recipe.ParseDecimal(*epsilon); err != nil {
+						return usageOf("lab", fmt.Errorf("--epsilon: %w", err))
+					}
+				}
 				if *sampling != "" {
 					var err error
 					if o.Sampling, err = recipe.ParseRational(*sampling); err != nil {

@@ -1,0 +1,140 @@
+package deploy
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/anonymity/relay"
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/uploads"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/service"
+)
+
+// TestCreateFront: the files of relay and gateway are read by relay and gateway, the manifest says of the aggregators' keys
+// what they say themselves, and the aggregators know how many reports are too many.
+func TestCreateFront(t *testing.T) {
+	a, err := Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	f, err := LoopbackFront()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Multihot{Length: 4, MaxWeight: 1}, Leader: a.LeaderURL(),
+		Helper: a.HelperURL(), MinBatch: 100, TimePrecision: 60, Epsilon: recipe.Decimal{Coefficient: 1},
+		Delta: recipe.Decimal{Coefficient: 1, Scale: 6}, Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 4}},
+		Rate: &recipe.Rate{Devices: 4000, Units: 1}, Relay: &recipe.Relay{URL: f.RelayURL(), Gateway: f.GatewayURL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "deployment")
+	if err := Create(dir, r, a); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	if err := CreateFront(dir, r, f, now, 20*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	ahead, err := relay.Load(filepath.Join(dir, RelayFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind, err := gateway.Load(filepath.Join(dir, GatewayFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ahead.Check(); err != nil {
+		t.Error(err)
+	}
+	if err := behind.Check(); err != nil {
+		t.Error(err)
+	}
+	if len(behind.Parts(slog.New(slog.DiscardHandler), uploads.DAP{}, gateway.Listeners{})) == 0 {
+		t.Error("a gateway of no parts")
+	}
+
+	leader := load(t, dir, dap.RoleLeader)
+	m, err := leader.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := r.Guarantee()
+	if err != nil {
+		t.Fatal(err)
+	}
+	half, _ := g.Fallback(recipe.HalfAreDishonest)
+	_, most, _ := r.Expected(1)
+	if e := m.tasks[0].Expected; float64(e.Reports) < most || float64(e.Reports) > most+1 || e.Units != 1 || e.HalfHonestEpsilon != half.Loss.Epsilon {
+		t.Errorf("expected %+v; want %.1f reports a unit, and epsilon %v for half of them", e, most, half.Loss.Epsilon)
+	}
+
+	b, err := os.ReadFile(filepath.Join(dir, ManifestFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := ohttp.ReadManifest(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := manifest.ValidAt(now); err != nil {
+		t.Error(err)
+	}
+	// A device takes the keys from the manifest while nothing runs, and later finds that the helper gives out the same.
+	via, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(manifest)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recipeBytes, err := r.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Options{Recipe: recipeBytes, HTTP: via})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	helper := load(t, dir, dap.RoleHelper)
+	ctx, cancel := context.WithCancel(t.Context())
+	up, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- service.Run(ctx, 0, func() { close(up) },
+			helper.Parts(slog.New(slog.DiscardHandler), Listeners{Public: a.Helper, Local: a.HelperLocal})...)
+	}()
+	<-up
+	resp, err := http.Get(a.HelperURL() + "hpke_config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := readBody(resp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := manifest.Pinned[1]; !strings.HasPrefix(p.URL, a.HelperURL()) || string(p.Body) != string(list) {
+		t.Errorf("the manifest pins %q for %s", p.Body, p.URL)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func readBody(r *http.Response) ([]byte, error) {
+	defer r.Body.Close()
+	return io.ReadAll(r.Body)
+}
