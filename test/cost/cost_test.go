@@ -1,0 +1,320 @@
+package cost
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/uploads"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/vdaf"
+	"github.com/starling-agg/starling/vdaf/prio3"
+)
+
+const (
+	leaderURL = "https://leader.example/v1/"
+	helperURL = "https://helper.example/v1/"
+	relayURL  = "https://relay.example/"
+	batch     = 2048 // reports of one round
+	block     = 512  // reports that the proofs are verified together
+)
+
+var verifyKey = [vdaf.VerifyKeySize]byte{1, 2, 3}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// local carries requests to handlers in this process, by host.
+type local map[string]http.Handler
+
+func (l local) RoundTrip(r *http.Request) (*http.Response, error) {
+	h := l[r.URL.Host]
+	if h == nil {
+		return nil, errors.New("nobody is at " + r.URL.Host)
+	}
+	w := httptest.NewRecorder()
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	h.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func (l local) Do(r *http.Request) (*http.Response, error) { return l.RoundTrip(r) }
+
+// caught keeps the requests that devices send to the relay.
+type caught struct{ bodies [][]byte }
+
+var errCaught = errors.New("caught")
+
+func (c *caught) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.bodies = append(c.bodies, must(io.ReadAll(r.Body)))
+	return nil, errCaught
+}
+
+// A bed is the three services and what is sent to them.
+type bed struct {
+	vdaf    vdaf.VDAF
+	answer  client.Value
+	task    aggregator.Task
+	id      dap.TaskID
+	keys    [3]*sealed.KeyPair // of leader, helper and gateway
+	client  *client.Client
+	leader  *leader.Leader
+	helper  *helper.Helper
+	gateway *gateway.Gateway
+
+	reports  []dap.Report
+	requests [][]byte // of the relay to the gateway
+}
+
+func newBed(b testing.TB, q recipe.Query, v vdaf.VDAF, answer client.Value) *bed {
+	x := &bed{vdaf: v, answer: answer}
+	for i := range x.keys {
+		x.keys[i] = must(sealed.Generate(uint8(i+1), sealed.SuiteX25519))
+	}
+	r := &recipe.Recipe{
+		Name: "cost", Query: q, Randomizer: recipe.NoRandomizer{}, Participation: recipe.Always{},
+		Path:  recipe.TwoServer{Leader: leaderURL, Helper: helperURL, BatchMode: dap.TimeInterval},
+		Noise: recipe.NoNoise{}, Claim: recipe.NoClaim{}, MinBatch: 100, TimePrecision: 3600, Window: recipe.NoWindow{},
+	}
+	conf := must(r.Task())
+	x.id = conf.TaskID()
+	x.task = aggregator.Task{
+		Config: conf.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: verifyKey},
+		PeerToken: "the leader at the helper", CollectorToken: "the collector at the leader",
+		CollectorHPKE: dap.NewHpkeConfig(must(sealed.Generate(9, sealed.SuiteX25519))),
+	}
+	ctx := context.Background()
+	fs := func() disk.FS {
+		f := must(disk.OS(b.TempDir()))
+		b.Cleanup(func() { f.Close() })
+		return f
+	}
+	net := local{}
+	x.helper = must(helper.New(ctx, helper.Options{
+		Base: helperURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[1])), FS: fs(),
+	}))
+	b.Cleanup(func() { x.helper.Close() })
+	x.leader = must(leader.New(ctx, leader.Options{
+		Base: leaderURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[0])), FS: fs(), Transport: net,
+	}))
+	b.Cleanup(func() { x.leader.Close() })
+	net["helper.example"], net["leader.example"] = x.helper.Handler(), x.leader.Handler()
+	x.gateway = must(gateway.New(gateway.Options{
+		Keys: []gateway.Key{{Pair: x.keys[2]}}, Targets: []gateway.Target{{URL: leaderURL}}, Protocol: uploads.DAP{},
+		FS: fs(), Window: 50 * time.Millisecond, Transport: net,
+	}))
+	b.Cleanup(func() { x.gateway.Close() })
+	running, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { x.gateway.Run(running) })
+	b.Cleanup(func() { stop(); done.Wait() })
+	x.client = must(client.New(client.Options{Recipe: must(r.Append(nil)), MaxEpsilon: math.Inf(1), HTTP: net}))
+	if err := x.client.Refresh(ctx); err != nil {
+		b.Fatal(err)
+	}
+	return x
+}
+
+// prepare makes a batch of reports and their requests.
+func (x *bed) prepare() {
+	c := &caught{}
+	device := must(ohttp.NewTransport(ohttp.TransportOptions{Relay: c, Source: ohttp.Pin(&ohttp.Manifest{
+		Epoch: 1, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), Relay: relayURL,
+		Gateway: ohttp.NewKeyConfig(x.keys[2]), Targets: []string{leaderURL},
+	})}))
+	u := must(url.Parse(leaderURL)).JoinPath(dap.CreationPath(x.id, dap.ReportsResource)).String()
+	x.reports = make([]dap.Report, batch)
+	for i := range x.reports {
+		rep := must(x.client.Prepare(x.answer, time.Now()))
+		x.reports[i] = rep
+		body := must(dap.AppendUploadRequest(nil, []dap.Report{rep}))
+		r := must(http.NewRequest(http.MethodPost, u, bytes.NewReader(body)))
+		r.Header.Set("Content-Type", dap.ContentType(dap.MediaUploadReq))
+		if _, err := device.RoundTrip(r); !errors.Is(err, errCaught) {
+			panic(err)
+		}
+	}
+	x.requests = c.bodies
+}
+
+// serve takes the batch through the three services.
+func (x *bed) serve(b testing.TB, before uint64) {
+	var devices sync.WaitGroup
+	var failed atomic.Pointer[httptest.ResponseRecorder]
+	for _, body := range x.requests {
+		devices.Go(func() {
+			r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+			r.Header.Set("Content-Type", "message/ohttp-req")
+			w := httptest.NewRecorder()
+			if x.gateway.ServeHTTP(w, r); w.Code != http.StatusOK {
+				failed.Store(w)
+			}
+		})
+	}
+	devices.Wait()
+	if w := failed.Load(); w != nil {
+		b.Fatalf("gateway: status %d %s", w.Code, w.Body)
+	}
+	must(x.leader.Step(b.Context()))
+	s := must(x.leader.Status(b.Context()))
+	if c := s.Tasks[0].Counts; c.Aggregated != before+batch || c.Waiting > 0 {
+		b.Fatalf("%+v after %d reports", c, before+batch)
+	}
+}
+
+// parts are what no implementation can leave out, one after the other, in microseconds a report.
+type parts struct{ outer, inner, checks, proof float64 }
+
+func (p parts) sum() float64 { return p.outer + p.inner + p.checks + p.proof }
+
+func (x *bed) primitives() (p parts) {
+	ring := must(ohttp.NewKeyring(x.keys[2]))
+	messages := make([][]byte, batch)
+	p.outer = timed(func() {
+		for i, body := range x.requests {
+			messages[i], _ = must2(must(ring.Split(body)).Open())
+		}
+	})
+	var protocol uploads.DAP
+	p.checks = timed(func() {
+		for _, m := range messages {
+			r := must(ohttp.ReadRequest(m, ohttp.MessageLimits{}))
+			if err := protocol.Check(r.Content); err != nil {
+				panic(err)
+			}
+			reports := must(dap.Collect(dap.Reports(r.Content, nil))) // by the leader, as it came and as it is aggregated
+			must(dap.ReadReport(reports[0].Bytes()))
+		}
+	})
+	in := [2]*vdaf.Reports{}
+	for role := range in {
+		in[role] = &vdaf.Reports{Nonces: make([][16]byte, batch), Public: make([][]byte, batch), Inputs: make([][]byte, batch)}
+	}
+	p.inner = timed(func() {
+		for i := range x.reports {
+			rep := &x.reports[i]
+			aad := dap.InputShareAAD(x.id, x.task.Config, &rep.Metadata, rep.PublicShare)
+			for side, ct := range []*dap.HpkeCiphertext{&rep.Leader, &rep.Helper} {
+				role := []dap.Role{dap.RoleLeader, dap.RoleHelper}[side]
+				plain := must(x.keys[side].Open(ct.Enc, dap.InputShareInfo(role), aad, ct.Payload))
+				in[side].Nonces[i], in[side].Public[i] = rep.Metadata.ID, rep.PublicShare
+				in[side].Inputs[i] = must(dap.ReadPlaintextInputShare(plain)).Payload
+			}
+		}
+	})
+	states := [2]vdaf.State{x.vdaf.NewState(block), x.vdaf.NewState(block)}
+	sums := [2]*vdaf.AggShare{x.vdaf.NewAggShare(), x.vdaf.NewAggShare()}
+	size, context := x.vdaf.Sizes(), dap.VDAFContext(x.id)
+	shares := [][]byte{make([]byte, block*size.VerifierShare), make([]byte, block*size.VerifierShare)}
+	msgs := make([]byte, block*size.VerifierMessage)
+	p.proof = timed(func() {
+		for lo := 0; lo < batch; lo += block {
+			errs := make([]error, block)
+			for side := range 2 {
+				some := &vdaf.Reports{
+					Nonces: in[side].Nonces[lo : lo+block], Public: in[side].Public[lo : lo+block], Inputs: in[side].Inputs[lo : lo+block],
+				}
+				x.vdaf.VerifyInit(states[side], &verifyKey, context, side, some, shares[side], errs)
+			}
+			x.vdaf.Combine(context, shares, msgs, errs)
+			for side := range 2 {
+				x.vdaf.Check(states[side], msgs, errs)
+				x.vdaf.Accumulate(states[side], nil, nil, sums[side:side+1], errs)
+			}
+			if err := errors.Join(errs...); err != nil {
+				panic(err)
+			}
+		}
+	})
+	return p
+}
+
+func must2[T, U any](v T, u U, err error) (T, U) { return must(v, err), u }
+
+// timed is the processor time, of all threads and of the kernel too, that f takes a report, in microseconds.
+func timed(f func()) float64 {
+	before := spent()
+	f()
+	return float64(spent()-before) / float64(time.Microsecond) / batch
+}
+
+func spent() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkReport takes a batch of reports through all services; an operation is a batch.
+func BenchmarkReport(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		query  recipe.Query
+		vdaf   vdaf.VDAF
+		answer client.Value
+	}{
+		{"histogram-16", recipe.Histogram{Length: 16, Chunk: 4}, must(prio3.NewHistogram(2, 16, 4)), client.Bucket(3)},
+		{"histogram-1024", recipe.Histogram{Length: 1024, Chunk: 32}, must(prio3.NewHistogram(2, 1024, 32)), client.Bucket(3)},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			x := newBed(b, c.query, c.vdaf, c.answer)
+			var services float64
+			var p parts
+			rounds := 0
+			for b.Loop() {
+				b.StopTimer()
+				x.prepare()
+				b.StartTimer()
+				services += timed(func() { x.serve(b, uint64(rounds*batch)) })
+				b.StopTimer()
+				q := x.primitives()
+				p.outer, p.inner, p.checks, p.proof = p.outer+q.outer, p.inner+q.inner, p.checks+q.checks, p.proof+q.proof
+				rounds++
+				b.StartTimer()
+			}
+			n := float64(rounds)
+			b.ReportMetric(services/n, "us-services/report")
+			b.ReportMetric(p.sum()/n, "us-primitives/report")
+			b.ReportMetric(p.outer/n, "us-outer-open/report")
+			b.ReportMetric(p.inner/n, "us-inner-opens/report")
+			b.ReportMetric(p.checks/n, "us-checks/report")
+			b.ReportMetric(p.proof/n, "us-proof/report")
+			b.ReportMetric(services/p.sum(), "ratio")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// TestCost: the benchmark's services take what its devices send, and the primitives find it good.
+func TestCost(t *testing.T) {
+	x := newBed(t, recipe.Count{}, must(prio3.NewCount(2)), client.Bool(true))
+	x.prepare()
+	x.serve(t, 0)
+	x.primitives()
+}
