@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/sealed"
 )
 
 // holding lists the files that hold any of the needles.
@@ -106,5 +107,35 @@ func TestRawSharesGoWithQuarantine(t *testing.T) {
 	p.audit()
 	if s := p.leaderTask(); len(s.Stuck) != 1 || !s.Stuck[0].Quarantined || s.Stuck[0].Reports != 4 {
 		t.Errorf("stuck: %+v", s.Stuck)
+	}
+}
+
+// TestReportsEndWithTheirKey: once an HPKE key pair is gone from an aggregator, what was sealed to it counts as rejected, also
+// where it was acknowledged, and new reports for it are refused in a way that brings clients back with the new key.
+func TestReportsEndWithTheirKey(t *testing.T) {
+	for _, role := range []string{"leader", "helper"} {
+		t.Run(role, func(t *testing.T) {
+			p := newPair(t, setup{})
+			rs := p.reports(6)
+			p.accept(rs[:3]...)
+			keys := must(sealed.NewKeyring(must(sealed.Generate(77, sealed.SuiteX25519))))
+			if role == "leader" {
+				p.leader.Close()
+				p.leaderOpt.Keys = keys
+				p.startLeader()
+				refused := p.uploadErrors(p.upload(rs[3:]...))
+				if len(refused) != 3 || refused[0].Error != dap.OutdatedConfig {
+					t.Errorf("refused: %+v", refused)
+				}
+			} else {
+				p.helper.Close()
+				p.helperOpt.Keys = keys
+				p.startHelper()
+			}
+			p.settled(0, map[string]uint64{"hpke_unknown_config_id": 3})
+			if names := holding(t, p.leaderFS, ".", needles(rs)); len(names) != 0 {
+				t.Errorf("sealed shares are in %q", names)
+			}
+		})
 	}
 }

@@ -306,6 +306,7 @@ func BenchmarkReport(b *testing.B) {
 			b.ReportMetric(p.checks/n, "us-checks/report")
 			b.ReportMetric(p.proof/n, "us-proof/report")
 			b.ReportMetric(services/p.sum(), "ratio")
+			b.ReportMetric(float64(len(x.requests[0])), "bytes/request")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
