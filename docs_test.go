@@ -187,3 +187,64 @@ func TestRegistry(t *testing.T) {
 		t.Fatalf("only %d domain strings found: is the pattern broken?", found)
 	}
 }
+
+// cited is a proof that Go code cites, with the theorems or sections that it means.
+var cited = regexp.MustCompile(`docs/proofs/([a-z-]+)\.md(?:, (theorem|section)s? (\d)(?: and (\d))?)?`)
+
+// TestProofs: every proof that the code cites is there with the theorem or section, every proof is cited, and every test that a
+// proof names is one.
+func TestProofs(t *testing.T) {
+	proofs := map[string]string{}
+	files, err := filepath.Glob("docs/proofs/*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		proofs[strings.TrimSuffix(filepath.Base(name), ".md")] = read(t, name)
+	}
+	var code strings.Builder
+	parts := 0
+	seen := map[string]bool{}
+	for _, p := range packages(t) {
+		names, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			text := read(t, name)
+			code.WriteString(text)
+			for _, m := range cited.FindAllStringSubmatch(text, -1) {
+				proof, ok := proofs[m[1]]
+				if seen[m[1]] = true; !ok {
+					t.Errorf("%s cites %s, which is not there", name, m[0])
+				}
+				for _, number := range m[3:] {
+					if number == "" {
+						continue
+					}
+					parts++
+					heading := "\n## " + number + ". "
+					if m[2] == "theorem" {
+						heading = "\n## Theorem " + number + ": "
+					}
+					if !strings.Contains(proof, heading) {
+						t.Errorf("%s cites %s; the proof has no %q", name, m[0], strings.TrimSpace(heading))
+					}
+				}
+			}
+		}
+	}
+	if parts < 10 {
+		t.Errorf("only %d theorems and sections cited: is the pattern broken?", parts)
+	}
+	for name, proof := range proofs {
+		if !seen[name] {
+			t.Errorf("no code cites docs/proofs/%s.md", name)
+		}
+		for _, test := range regexp.MustCompile(`Test[A-Z]\w+`).FindAllString(proof, -1) {
+			if !strings.Contains(code.String(), "\nfunc "+test+"(") {
+				t.Errorf("docs/proofs/%s.md names %s, which is no test", name, test)
+			}
+		}
+	}
+}

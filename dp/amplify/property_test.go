@@ -51,6 +51,38 @@ func TestShuffleProperties(t *testing.T) {
 	}
 }
 
+// The closed forms that papers state are never below the sums that they bound (docs/proofs/shuffling.md).
+func TestClosedFormsCoverTheSums(t *testing.T) {
+	amplified := 0
+	for _, e0 := range []float64{.1, 1, 3} {
+		for _, n := range []uint64{1000, 200_000} {
+			for _, delta := range []float64{1e-9, 1e-4} {
+				any := epsilon(t, must(Shuffle(AnyRandomizer(), e0, n))(t), delta).Epsilon
+				binary := epsilon(t, must(Shuffle(BinaryResponse(), e0, n))(t), delta).Epsilon
+				for _, r := range []struct {
+					g   accountant.Guarantee
+					sum float64
+				}{
+					{must(ShuffleFOCS(e0, n, delta))(t), any},
+					{must(ShuffleBKMTT(LocalDP{Epsilon: e0}, n, delta))(t), any},
+					{must(ShuffleEFMRTT(e0, n, delta))(t), any},
+					{must(ShuffleSODA(BinaryResponse(), e0, n, delta))(t), binary},
+				} {
+					if r.g.Epsilon < r.sum {
+						t.Errorf("e0=%v n=%d delta=%v: %v, by the sum %v: %s", e0, n, delta, r.g.Epsilon, r.sum, r.g.Theorem)
+					}
+					if r.g.Epsilon < e0 {
+						amplified++
+					}
+				}
+			}
+		}
+	}
+	if amplified < 30 {
+		t.Errorf("only %d of the formulas are below epsilon0", amplified)
+	}
+}
+
 func TestAllocationProperties(t *testing.T) {
 	// One slot is no amplification.
 	near(t, "t=1", epsilon(t, must(Allocation(1, 1, 1))(t), 1e-14).Epsilon, 1, 1e-12)
