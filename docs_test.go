@@ -94,14 +94,7 @@ func TestLinks(t *testing.T) {
 // docPath is a page or a picture of ours as it is named in Go code and in prose.
 var docPath = regexp.MustCompile(`\bdocs/[a-z0-9/-]+\.(?:md|png|svg)\b`)
 
-// unwritten are pages that code names and that are still to be written.
-var unwritten = map[string]bool{
-	"docs/proofs/check-ins.md":    true,
-	"docs/proofs/participants.md": true,
-	"docs/proofs/shuffling.md":    true,
-}
-
-// TestPaths: a page that code or another page names by its path is there, or known to be unwritten.
+// TestPaths: a page that code or another page names by its path is there.
 func TestPaths(t *testing.T) {
 	files := pages(t)
 	err := filepath.WalkDir(".", func(name string, _ fs.DirEntry, err error) error {
@@ -120,18 +113,13 @@ func TestPaths(t *testing.T) {
 		}
 		for _, path := range docPath.FindAllString(read(t, name), -1) {
 			found++
-			if _, err := os.Stat(path); err != nil && !unwritten[path] {
+			if _, err := os.Stat(path); err != nil {
 				t.Errorf("%s names %s: %v", name, path, err)
 			}
 		}
 	}
 	if found < 20 {
 		t.Fatalf("only %d paths found: is the pattern broken?", found)
-	}
-	for path := range unwritten {
-		if _, err := os.Stat(path); err == nil {
-			t.Errorf("%s is written: take it off the list", path)
-		}
 	}
 }
 
