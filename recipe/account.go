@@ -293,6 +293,19 @@ func (r *Recipe) local(epsilon0 Decimal, claim ApproxDP, when string) Fallback {
 	}
 }
 
+// BothHonest is the loss where both servers add their noise and keep it to themselves, although the claim needs one of them
+// only: the stronger of the two guarantees of [DrawsAll]. For [DrawsHalf] it is the claim's own, and [OneServerFails] the other.
+// It is false where there is no such second guarantee, or none that the accountant knows.
+func (r *Recipe) BothHonest() (Loss, bool) {
+	claim, ok := r.Claim.(ApproxDP)
+	gauss, isGauss := r.Noise.(DiscreteGaussian)
+	if !ok || !isGauss || gauss.Share == DrawsHalf && claim.HonestServers > 1 {
+		return Loss{}, false
+	}
+	l, _, err := r.proved(situation{servers: 2, hidden: r.amplified()}, claim.Delta, claim.Rounds, r.Neighbours())
+	return l, err == nil && l.Finite()
+}
+
 // LossAfter is the loss of the first rounds, 1 up to the claim's, in which a device decides: what its ledger charges in all
 // once it has decided so often. It is NoPrivacy for a recipe without noise.
 func (r *Recipe) LossAfter(rounds uint32) (Loss, error) {

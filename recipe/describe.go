@@ -160,6 +160,9 @@ func (r *Recipe) Describe(w io.Writer) error {
 	if s := r.Dummies; s != nil {
 		line("", "(%d answers, and up to %d dummies)", r.MinBatch, s.Allowance)
 	}
+	if most, ok := r.MostReports(); ok {
+		line("", "a sum has room for %d reports; one of more is refused by who reads it", most)
+	}
 	if r.Randomizer != (NoRandomizer{}) {
 		line("Noise", "none from the servers; the devices' own is in every result")
 	} else {
@@ -184,6 +187,9 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 		line("", "In words: whatever one person answers, any result is at most %s times as likely as %s, except with probability %s.",
 			times(g.Epsilon), against, above(g.Delta))
 		line("Computed by", "%s", g.Theorem)
+		if both, ok := r.BothHonest(); ok {
+			line("", "If both servers add their noise and keep it to themselves: %s", both)
+		}
 	}
 	for i, a := range g.Assumptions {
 		label := ""
@@ -312,6 +318,8 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		Relay         *Relay     `json:"relay,omitempty"`
 		KEM           string     `json:"kem"`
 		Guarantee     *Guarantee `json:"guarantee"`
+		BothHonest    *Loss      `json:"guarantee_if_both_servers_are_honest,omitempty"`
+		MostReports   uint64     `json:"most_reports,omitempty"`
 		Refused       string     `json:"refused,omitempty"`
 	}{
 		ID: id, TaskID: task.TaskID(), Name: r.Name, Description: r.Description,
@@ -331,6 +339,10 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 	if w, ok := r.Window.(Between); ok {
 		out.Window = &[2]uint64{uint64(w.Start), uint64(w.End)}
 	}
+	if both, ok := r.BothHonest(); ok {
+		out.BothHonest = &both
+	}
+	out.MostReports, _ = r.MostReports()
 	if r.Population != nil {
 		out.Population = struct {
 			Statement string `json:"statement"`
@@ -377,6 +389,9 @@ func queryParams(q Query) any {
 		return map[string]uint64{"length": uint64(q.Length), "max_weight": q.MaxWeight, "chunk": uint64(q.Chunk)}
 	case SumVec:
 		return map[string]uint64{"length": uint64(q.Length), "max": q.Max, "chunk": uint64(q.Chunk)}
+	case Vector:
+		return map[string]any{"dimension": q.Dimension, "bound": q.Bound, "frac_bits": q.FracBits, "norm": q.Norm(),
+			"proof": q.Proof.String(), "rounding": q.Rounding.String()}
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 // Estimates are what a released batch says about all devices that decided, reporting or not.
 type Estimates struct {
 	// Values are unbiased estimates of the sums over all devices that decided, one for each place of the aggregate; counts,
-	// where the query counts.
+	// where the query counts; in units of the entries for a [Vector].
 	Values []float64
 	// StdDev are their standard deviations: noise, randomizers and the sampling of answers. They are upper bounds for sums of
 	// numbers above 1, whose spread is not known.
@@ -80,14 +80,20 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 	}
 	noise := r.noiseVariance() / (p.scale * p.scale)
 	max := maxElement(r.Query)
-	e.Baseline, e.Weight = p.baseline(n), 1/(p.scale*p.report)
+	unit, spread := 1.0, func(x float64) float64 { return x * max }
+	if v, ok := r.Query.(Vector); ok {
+		// Numbers of both signs: a sum says nothing of their sizes.
+		unit = v.Unit()
+		spread = func(float64) float64 { return e.Answers * float64(v.Bound) * float64(v.Bound) }
+	}
+	e.Baseline, e.Weight = p.baseline(n), unit/(p.scale*p.report)
 	variance := func(x float64) float64 {
-		return (noise + p.blurVariance(e.Answers, n, x) + x*max*(1-p.report)) / (p.report * p.report)
+		return (noise + p.blurVariance(e.Answers, n, x) + spread(x)*(1-p.report)) / (p.report * p.report) * unit * unit
 	}
 	e.still = variance(0)
 	e.perUnit = make([]float64, len(sums))
 	for i, x := range unblurred {
-		e.Values[i] = x / p.report
+		e.Values[i] = x / p.report * unit
 		e.StdDev[i] = math.Sqrt(variance(math.Max(0, x)))
 		// The variance is linear in what a place can hold.
 		if most := math.Min(e.Answers, n) * max; most > 0 {

@@ -158,6 +158,8 @@ func Contribution(q Query) (accountant.Contribution, error) {
 		return accountant.MultiHot(q.MaxWeight), nil
 	case SumVec:
 		return accountant.Vector(uint64(q.Length), float64(q.Max)), nil
+	case Vector:
+		return accountant.Ball(uint64(q.Dimension), float64(q.Bound)), nil
 	}
 	return accountant.Contribution{}, errors.New("recipe: the query is missing")
 }

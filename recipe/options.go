@@ -38,6 +38,9 @@ type Options struct {
 	Epsilon Decimal
 	// Kind of calibrated noise; GaussianNoise when empty.
 	Kind NoiseKind
+	// Share of calibrated Gaussian noise that each server draws; DrawsAll when zero. With DrawsHalf and HonestServers 2 there is
+	// half the variance in results, and one dishonest server leaves half the noise.
+	Share NoiseShare
 	// Delta of the claim; 10^-9 when zero.
 	Delta Decimal
 	// Rounds is how many batches may hold one report of the same person, or in how many rounds a device may toss its
@@ -63,6 +66,17 @@ type Options struct {
 
 // New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does.
 func New(o Options) (*Recipe, error) {
+	if q, ok := o.Query.(Vector); ok {
+		return withProof(q, func(q Query) (*Recipe, error) {
+			o := o
+			o.Query = q
+			return newRecipe(o)
+		})
+	}
+	return newRecipe(o)
+}
+
+func newRecipe(o Options) (*Recipe, error) {
 	if o.BatchMode == 0 {
 		o.BatchMode = dap.TimeInterval
 	}
@@ -80,6 +94,9 @@ func New(o Options) (*Recipe, error) {
 	}
 	if o.HonestServers == 0 {
 		o.HonestServers = 1
+	}
+	if o.Share == 0 {
+		o.Share = DrawsAll
 	}
 	if o.Kind == "" {
 		o.Kind = GaussianNoise
@@ -166,7 +183,7 @@ func (r *Recipe) fill(o *Options) error {
 	if settle {
 		if wanted && r.amplified() {
 			// How many dummies are enough depends on the noise, which they change by about one per cent.
-			n, err := r.calibrate(o.Kind, claim, situation{servers: 1, hidden: true, free: true})
+			n, err := r.calibrate(o, claim, true)
 			if err != nil {
 				return err
 			}
@@ -180,7 +197,7 @@ func (r *Recipe) fill(o *Options) error {
 		return err
 	}
 	if wanted {
-		n, err := r.calibrate(o.Kind, claim, situation{servers: 1, hidden: true})
+		n, err := r.calibrate(o, claim, false)
 		if err != nil {
 			return err
 		}
@@ -239,18 +256,33 @@ func (r *Recipe) settleDummies(noise Noise) error {
 	return r.defaultDummies(q)
 }
 
-// calibrate is [Calibrate] for the recipe as it stands.
-func (r *Recipe) calibrate(kind NoiseKind, claim ApproxDP, s situation) (Noise, error) {
+// calibrate is [Calibrate] for the recipe as it stands, with the noise divided as the options say. free is that of a
+// [situation].
+func (r *Recipe) calibrate(o *Options, claim ApproxDP, free bool) (Noise, error) {
+	if o.Share == DrawsHalf && o.Kind != GaussianNoise {
+		return nil, &InvalidError{"noise.share", "is half, which is for discrete-gaussian noise"}
+	}
+	trial := *r
+	loss := func(n Noise) (Loss, error) {
+		trial.Noise = n
+		s := situation{servers: trial.honest(claim), hidden: r.amplified(), free: free}
+		l, _, err := trial.proved(s, claim.Delta, claim.Rounds, trial.Neighbours())
+		return l, err
+	}
 	if !r.amplified() {
-		return Calibrate(r.Query, kind, claim.Epsilon, claim.Delta, claim.Rounds)
+		n, err := Calibrate(r.Query, o.Kind, claim.Epsilon, claim.Delta, claim.Rounds)
+		if err != nil || o.Share == DrawsAll {
+			return n, err
+		}
+		return divide(n.(DiscreteGaussian), claim, loss)
 	}
 	const unit = 1 << 10
 	var make func(units uint64) (Noise, error)
-	switch kind {
+	switch o.Kind {
 	case GaussianNoise:
 		make = func(units uint64) (Noise, error) {
 			v, err := NewRational(units, unit)
-			return DiscreteGaussian{Variance: v, Share: DrawsAll}, err
+			return DiscreteGaussian{Variance: v, Share: o.Share}, err
 		}
 	case LaplaceNoise:
 		make = func(units uint64) (Noise, error) {
@@ -258,9 +290,8 @@ func (r *Recipe) calibrate(kind NoiseKind, claim ApproxDP, s situation) (Noise, 
 			return DiscreteLaplace{Scale: v}, err
 		}
 	default:
-		return nil, &InvalidError{"noise", fmt.Sprintf("kind %q is not %q or %q", kind, GaussianNoise, LaplaceNoise)}
+		return nil, &InvalidError{"noise", fmt.Sprintf("kind %q is not %q or %q", o.Kind, GaussianNoise, LaplaceNoise)}
 	}
-	trial := *r
 	x, ok, err := search.Least(search.Options{
 		Guess: 4, Low: 0.3, High: 1 << 32, Precision: 1e-3, Budget: claim.Epsilon.FloatDown(),
 	}, func(x float64) (float64, error) {
@@ -268,8 +299,7 @@ func (r *Recipe) calibrate(kind NoiseKind, claim ApproxDP, s situation) (Noise, 
 		if err != nil {
 			return 0, err
 		}
-		trial.Noise = n
-		l, _, err := trial.proved(s, claim.Delta, claim.Rounds, trial.Neighbours())
+		l, err := loss(n)
 		return l.Epsilon, err
 	})
 	if err != nil {
@@ -279,6 +309,37 @@ func (r *Recipe) calibrate(kind NoiseKind, claim ApproxDP, s situation) (Noise, 
 		return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
 	}
 	return make(uint64(math.Ceil(x * unit)))
+}
+
+// divide turns noise of which each server draws all into noise of which each draws half, as strong for the servers that the
+// claim needs honest: one honest server draws the stated variance, or two draw it together, but that their sum is no discrete
+// Gaussian to the last digit.
+func divide(n DiscreteGaussian, claim ApproxDP, loss func(Noise) (Loss, error)) (Noise, error) {
+	n.Share = DrawsHalf
+	if claim.HonestServers < 2 {
+		v, err := NewRational(n.Variance.Num, n.Variance.Den)
+		if err != nil {
+			return nil, err
+		}
+		if v.Den%2 == 0 {
+			v.Den /= 2
+		} else if v.Num *= 2; v.Num < n.Variance.Num {
+			return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
+		}
+		n.Variance = v
+		return n, nil
+	}
+	for range 40 {
+		l, err := loss(n)
+		if err != nil || l.Epsilon <= claim.Epsilon.FloatDown() {
+			return n, err
+		}
+		more := n.Variance.Num + max(1, n.Variance.Num>>16)
+		if n.Variance, err = NewRational(more, n.Variance.Den); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
 }
 
 // withChunk fills in the chunk length that makes reports shortest.

@@ -47,7 +47,7 @@ type Recipe struct {
 	Relay *Relay
 }
 
-// A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot] and [SumVec].
+// A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec] and [Vector].
 type Query interface {
 	query() uint8
 	// Aggregates is the number of integers that a collection returns, before noise is accounted for.

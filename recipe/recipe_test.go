@@ -71,6 +71,9 @@ func variants() map[string]*Recipe {
 	for name, r := range sampledVariants() {
 		list[name] = r
 	}
+	for name, r := range vectorVariants() {
+		list[name] = r
+	}
 	with("bare description", func(r *Recipe) { r.Description = "" })
 	with("two lines", func(r *Recipe) { r.Description = "One.\nTwo: \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645." })
 	return list
@@ -209,7 +212,7 @@ func TestReadRefuses(t *testing.T) {
 	}{
 		{replace(0, "02"), UnknownError{"version", 2}, "does not know version 2"},
 		{replace(3, "000000"), UnknownError{"query", 0}, "does not know query 0"},
-		{replace(3, "070000"), UnknownError{"query", 7}, "does not know query 7 (vector)"},
+		{replace(3, "080000"), UnknownError{"query", 8}, "does not know query 8 (group-sums)"},
 		{replace(4, "050000"), UnknownError{"randomizer", 5}, "does not know randomizer 5 (pgr)"},
 		{replace(5, "040000"), UnknownError{"participation", 4}, "does not know participation 4 (checkin-fixed)"},
 		{replace(6, "020000"), UnknownError{"path", 2}, "does not know path 2 (shuffled)"},
@@ -299,7 +302,9 @@ func TestTask(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		want := uint32(4)
-		switch r.Query.(type) {
+		switch q := r.Query.(type) {
+		case Vector:
+			want = q.config().Type() // held by TestVectorTask
 		case Count:
 			want = 1
 		case Sum, Mean:
@@ -335,7 +340,7 @@ func TestDescribe(t *testing.T) {
 			}
 		}
 		exact := strings.Contains(text, "none by differential privacy")
-		if exact != (name == "exact") {
+		if exact != r.exact() {
 			t.Errorf("%s: says that there is no privacy: %v", name, exact)
 		}
 		for _, line := range strings.Split(b.String(), "\n") {
@@ -365,7 +370,7 @@ func TestJSON(t *testing.T) {
 			TaskID string `json:"task_id"`
 			Query  struct {
 				Type   string
-				Params map[string]uint64
+				Params map[string]any
 			}
 			Guarantee struct {
 				Epsilon   *float64
@@ -383,7 +388,7 @@ func TestJSON(t *testing.T) {
 		if got.ID != id.String() || len(got.TaskID) != 43 || len(got.Guarantee.Fallbacks) == 0 {
 			t.Errorf("%s: %s", name, b)
 		}
-		if exact := got.Guarantee.Epsilon == nil; exact != (name == "exact") {
+		if exact := got.Guarantee.Epsilon == nil; exact != r.exact() {
 			t.Errorf("%s: epsilon is null: %v", name, exact)
 		}
 		last := got.Guarantee.Fallbacks[len(got.Guarantee.Fallbacks)-1]

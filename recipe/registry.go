@@ -22,6 +22,7 @@ const (
 	tagHistogram = 4
 	tagMultihot  = 5
 	tagSumVec    = 6
+	tagVector    = 7
 
 	tagRandomizerNone = 1
 	tagKRR            = 3
@@ -77,7 +78,7 @@ var codepoints = []Codepoint{
 	{"query", tagHistogram, "histogram", true},
 	{"query", tagMultihot, "multihot", true},
 	{"query", tagSumVec, "sumvec", true},
-	{"query", 7, "vector", false},
+	{"query", tagVector, "vector", true},
 	{"query", 8, "group-sums", false},
 	{"query", 9, "heavy-hitters", false},
 
@@ -121,6 +122,17 @@ var codepoints = []Codepoint{
 
 	{"noise-share", uint16(DrawsAll), "all", true},
 	{"noise-share", uint16(DrawsHalf), "half", true},
+
+	{"vector-proof", uint16(Pine32), "pine32", true},
+	{"vector-proof", uint16(Pine40), "pine40", true},
+	{"vector-proof", uint16(Pine64), "pine64", true},
+	{"vector-proof", uint16(Pine128), "pine128", true},
+	{"vector-proof", uint16(L2Fixed16), "l2fixed16", true},
+	{"vector-proof", uint16(L2Fixed32), "l2fixed32", true},
+
+	{"rounding", uint16(RoundNearest), "nearest", true},
+	{"rounding", uint16(RoundRandomly), "random", true},
+	{"rounding", uint16(RoundTowardsZero), "towards-zero", true},
 
 	{"extension", extPopulation, "population", true},
 	{"extension", extTargeting, "targeting", true},

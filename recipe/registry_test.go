@@ -23,7 +23,7 @@ func TestRegistryDocument(t *testing.T) {
 	if want := fmt.Sprintf("`%q`", IDDomain); !strings.Contains(section, strings.ReplaceAll(want, `"`, "")) {
 		t.Errorf("docs/registry.md does not list %s", want)
 	}
-	row := regexp.MustCompile(`(?m)^\| ([a-z-]+) \| ([0-9]+) \| ([a-z-]+) \| (yes|reserved) \|$`)
+	row := regexp.MustCompile(`(?m)^\| ([a-z-]+) \| ([0-9]+) \| ([a-z0-9-]+) \| (yes|reserved) \|$`)
 	var got []Codepoint
 	for _, m := range row.FindAllStringSubmatch(section, -1) {
 		var value uint16

@@ -68,6 +68,8 @@ func (r *Recipe) VDAFConfig() (dap.VDAFConfig, error) {
 		return dap.MultihotCountVecConfig{Length: q.Length, MaxWeight: q.MaxWeight, ChunkLength: q.Chunk}, nil
 	case SumVec:
 		return dap.SumVecConfig{Length: q.Length, MaxMeasurement: q.Max, ChunkLength: q.Chunk}, nil
+	case Vector:
+		return q.config(), nil
 	}
 	return nil, errors.New("recipe: the query is missing")
 }

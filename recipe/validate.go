@@ -81,6 +81,7 @@ func (v *validator) all(r *Recipe) {
 	}
 	v.targeting(r)
 	v.participation(r)
+	v.vectorRoom(r)
 }
 
 type validator struct {
@@ -144,6 +145,8 @@ func (v *validator) query(q Query) {
 			v.add("query.length", "times the bits of max is %d field elements, want at most %d", elements, MaxElements)
 		}
 		v.between("query.chunk", uint64(q.Chunk), 1, elements)
+	case Vector:
+		v.vector(q)
 	}
 }
 

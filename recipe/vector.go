@@ -1,0 +1,236 @@
+package recipe
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/vdaf/pine"
+)
+
+// Vector asks each device for a vector of Dimension real numbers of L2 norm at most Bound*2^-FracBits; the answer is their
+// sum. Devices scale longer vectors down, and prove the bound to the servers. What is private is the integer vector, in units of
+// 2^-FracBits, whose norm is at most Bound whatever rounding did: Bound is the sensitivity of the sum, and twice that where one
+// vector replaces another. See docs/pine.md.
+type Vector struct {
+	Dimension uint32 // entries, 1 to MaxElements
+	Bound     uint64 // B, in units of 2^-FracBits
+	FracBits  uint8  // 0 to pine.MaxFracBits
+	// Proof is how the bound is proved, and in which field. [New] takes the smallest field with room where it is zero.
+	Proof VectorProof
+	// Rounding is how entries become multiples of 2^-FracBits. [New] takes the one that goes with Proof where it is zero.
+	Rounding Rounding
+}
+
+// VectorProof is how the norm of a [Vector] is proved.
+type VectorProof uint8
+
+const (
+	// Pine32 to Pine128 are package pine over the field of that many bits.
+	Pine32  VectorProof = 1
+	Pine40  VectorProof = 2
+	Pine64  VectorProof = 3
+	Pine128 VectorProof = 4
+	// L2Fixed16 and L2Fixed32 are prio3.L2Vec, about 32 times as long: for comparison and for short vectors. They take norm 1,
+	// and 15 or 31 fractional bits. (Sums of 64-bit entries would leave 64-bit integers.)
+	L2Fixed16 VectorProof = 5
+	L2Fixed32 VectorProof = 6
+)
+
+// ParseVectorProof reads pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32.
+func ParseVectorProof(s string) (VectorProof, error) {
+	for p := Pine32; p <= L2Fixed32; p++ {
+		if p.String() == s {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("recipe: vector proof %q, want pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32", s)
+}
+
+func (p VectorProof) String() string { return nameOf("vector-proof", uint16(p)) }
+
+// pineTypes are the DAP types of the proofs of package pine.
+var pineTypes = map[VectorProof]uint32{
+	Pine32: dap.TypePine32, Pine40: dap.TypePine40, Pine64: dap.TypePine64, Pine128: dap.TypePine128,
+}
+
+// fixed is the number of bits of an entry of the proofs of prio3.L2Vec, 0 for others.
+func (p VectorProof) fixed() int {
+	switch p {
+	case L2Fixed16:
+		return 16
+	case L2Fixed32:
+		return 32
+	}
+	return 0
+}
+
+// Rounding is how an entry of a [Vector] becomes a whole number of units.
+type Rounding uint8
+
+const (
+	// RoundNearest rounds to the nearest, ties to even: the least error of one vector.
+	RoundNearest Rounding = 1
+	// RoundRandomly rounds up with the odds of the fraction, else down: no bias that many vectors could share.
+	RoundRandomly Rounding = 2
+	// RoundTowardsZero is that of the L2Fixed proofs.
+	RoundTowardsZero Rounding = 3
+)
+
+func (r Rounding) String() string { return nameOf("rounding", uint16(r)) }
+
+// NewVector returns the query for vectors of the given norm, rounded down to a multiple of 2^-fracBits. A proof of zero is left
+// for [New] to choose. It fails with an [InvalidError] where the norm is no positive number or makes no 64-bit bound.
+func NewVector(dimension uint32, norm float64, fracBits uint8, proof VectorProof) (Vector, error) {
+	b := math.Floor(math.Ldexp(norm, int(fracBits)))
+	if !(b >= 1 && b <= 1<<62) {
+		return Vector{}, &InvalidError{"query.bound", fmt.Sprintf("would be %v units for norm %v and %d fractional bits, want 1 to 2^62",
+			b, norm, fracBits)}
+	}
+	return Vector{Dimension: dimension, Bound: uint64(b), FracBits: fracBits, Proof: proof}, nil
+}
+
+func (Vector) query() uint8 { return tagVector }
+
+// Aggregates is the dimension.
+func (q Vector) Aggregates() int { return int(q.Dimension) }
+
+// Norm is the bound in units of the entries.
+func (q Vector) Norm() float64 { return q.Real(int64(q.Bound)) }
+
+// Unit is 2^-FracBits, what an integer of the sum counts.
+func (q Vector) Unit() float64 { return math.Ldexp(1, -int(q.FracBits)) }
+
+// Real turns an integer of the sum into units of the entries.
+func (q Vector) Real(n int64) float64 { return math.Ldexp(float64(n), -int(q.FracBits)) }
+
+func (q Vector) String() string {
+	return fmt.Sprintf("each device gives a vector of %s, of length (L2 norm) at most %.6g, to %d binary places; the result is the sum at each place",
+		count(uint64(q.Dimension), "number", "numbers"), q.Norm(), q.FracBits)
+}
+
+// config is that of the VDAF.
+func (q Vector) config() dap.VDAFConfig {
+	switch q.Proof.fixed() {
+	case 16:
+		return dap.L2VecConfig{Width: dap.TypeL2Vec16, Length: q.Dimension}
+	case 32:
+		return dap.L2VecConfig{Width: dap.TypeL2Vec32, Length: q.Dimension}
+	}
+	return dap.PineConfig{Field: pineTypes[q.Proof], Dimension: q.Dimension, FracBits: q.FracBits, Bound: q.Bound}
+}
+
+// room is the largest absolute value of an entry of a noised sum that does not wrap around, (q-1)/2 or the largest int64.
+func (q Vector) room() (uint64, error) {
+	c, ok := q.config().(dap.PineConfig)
+	if !ok {
+		return math.MaxInt64 - 1<<31, nil // Field64's; Field128 has more than an int64
+	}
+	cost, err := pine.Plan(c.PineParams())
+	if err != nil {
+		return 0, err
+	}
+	return cost.Room, nil
+}
+
+// tails is the number of standard deviations of noise that a sum has room for; one entry is outside with odds of 2*exp(-72).
+const tails = 12
+
+// MostReports is how many reports the sum of a [Vector] has room for: N*Bound + 12 sigma < q/2, with sigma the deviation of what
+// both servers add. A sum of more could wrap around its field, and whoever reads it could not tell. It is false for other
+// queries, whose bounds leave room for more reports than [MaxMinBatch].
+func (r *Recipe) MostReports() (uint64, bool) {
+	q, ok := r.Query.(Vector)
+	if !ok {
+		return 0, false
+	}
+	room, err := q.room()
+	noise := math.Ceil(tails * math.Sqrt(r.noiseVariance()))
+	if err != nil || !(noise < float64(room)) {
+		return 0, true
+	}
+	return (room - uint64(noise)) / q.Bound, true
+}
+
+func (v *validator) vector(q Vector) {
+	v.between("query.dimension", uint64(q.Dimension), 1, MaxElements)
+	v.between("query.frac_bits", uint64(q.FracBits), 0, pine.MaxFracBits)
+	if !isKnown("rounding", uint16(q.Rounding)) {
+		v.add("query.rounding", "is %d, which is no rounding", q.Rounding)
+	}
+	width := q.Proof.fixed()
+	switch {
+	case !isKnown("vector-proof", uint16(q.Proof)):
+		v.add("query.proof", "is %d, which is no proof", q.Proof)
+		return
+	case width > 0:
+		if int(q.FracBits) != width-1 || q.Bound != 1<<(width-1) {
+			v.add("query.bound", "is %d units of %d fractional bits; %v has norm 1 and %d fractional bits", q.Bound, q.FracBits, q.Proof, width-1)
+		}
+		if q.Rounding != RoundTowardsZero {
+			v.add("query.rounding", "is %v; %v rounds towards zero", q.Rounding, q.Proof)
+		}
+		return
+	case q.Rounding == RoundTowardsZero:
+		v.add("query.rounding", "is %v, which %v has not", q.Rounding, q.Proof)
+	}
+	v.between("query.bound", q.Bound, 1, pine.MaxBound)
+	if len(v.errs) > 0 {
+		return
+	}
+	if err := q.config().(dap.PineConfig).PineParams().Validate(); err != nil {
+		v.add("query.proof", "of %v does not hold: %v", q.Proof, err)
+	}
+}
+
+// vectorRoom holds a recipe of vectors to what its field has room for, and to noise that the accountant knows there.
+func (v *validator) vectorRoom(r *Recipe) {
+	q, ok := r.Query.(Vector)
+	if !ok || len(v.errs) > 0 {
+		return
+	}
+	if _, laplace := r.Noise.(DiscreteLaplace); laplace {
+		v.add("noise", "of a vector with bounded L2 norm is discrete-gaussian: discrete-laplace would need a bound of the L1 norm")
+		return
+	}
+	if r.amplified() {
+		v.add("participation", "by coins has no accounting for vectors with a bounded norm; let every device take part")
+		return
+	}
+	wanted := r.Threshold()
+	if p, ok := r.Path.(TwoServer); ok && p.BatchMode == dap.LeaderSelected {
+		wanted *= 2 // the leader takes whole segments until it has enough
+	} else {
+		if r.Population != nil {
+			wanted = max(wanted, r.Population.Expected)
+		}
+		if r.Rate != nil {
+			wanted = max(wanted, r.Rate.Devices)
+		}
+	}
+	if most, _ := r.MostReports(); wanted > most {
+		v.add("query.proof", "of %v has room for %d reports of %d units and the noise, but a batch may have %d: take fewer fractional bits "+
+			"or a larger field", q.Proof, most, q.Bound, wanted)
+	}
+}
+
+// withProof chooses the smallest field of package pine in which make finds a recipe for the query.
+func withProof(q Vector, make func(Query) (*Recipe, error)) (*Recipe, error) {
+	if q.Rounding == 0 {
+		q.Rounding = RoundNearest
+		if q.Proof.fixed() > 0 {
+			q.Rounding = RoundTowardsZero
+		}
+	}
+	if q.Proof != 0 {
+		return make(q)
+	}
+	for q.Proof = Pine32; ; q.Proof++ {
+		r, err := make(q)
+		var invalid *InvalidError
+		if q.Proof == Pine128 || !errors.As(err, &invalid) || invalid.Field != "query.proof" {
+			return r, err
+		}
+	}
+}
