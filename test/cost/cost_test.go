@@ -34,8 +34,7 @@ const (
 	leaderURL = "https://leader.example/v1/"
 	helperURL = "https://helper.example/v1/"
 	relayURL  = "https://relay.example/"
-	batch     = 2048 // reports of one round
-	block     = 512  // reports that the proofs are verified together
+	block     = 512 // reports that the proofs are verified together
 )
 
 var verifyKey = [vdaf.VerifyKeySize]byte{1, 2, 3}
@@ -77,6 +76,7 @@ func (c *caught) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // A bed is the three services and what is sent to them.
 type bed struct {
+	batch   int // reports of one round, a multiple of block
 	vdaf    vdaf.VDAF
 	answer  client.Value
 	task    aggregator.Task
@@ -91,8 +91,8 @@ type bed struct {
 	requests [][]byte // of the relay to the gateway
 }
 
-func newBed(b testing.TB, q recipe.Query, v vdaf.VDAF, answer client.Value) *bed {
-	x := &bed{vdaf: v, answer: answer}
+func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.Value) *bed {
+	x := &bed{batch: batch, vdaf: v, answer: answer}
 	for i := range x.keys {
 		x.keys[i] = must(sealed.Generate(uint8(i+1), sealed.SuiteX25519))
 	}
@@ -148,7 +148,7 @@ func (x *bed) prepare() {
 		Gateway: ohttp.NewKeyConfig(x.keys[2]), Targets: []string{leaderURL},
 	})}))
 	u := must(url.Parse(leaderURL)).JoinPath(dap.CreationPath(x.id, dap.ReportsResource)).String()
-	x.reports = make([]dap.Report, batch)
+	x.reports = make([]dap.Report, x.batch)
 	for i := range x.reports {
 		rep := must(x.client.Prepare(x.answer, time.Now()))
 		x.reports[i] = rep
@@ -182,8 +182,8 @@ func (x *bed) serve(b testing.TB, before uint64) {
 	}
 	must(x.leader.Step(b.Context()))
 	s := must(x.leader.Status(b.Context()))
-	if c := s.Tasks[0].Counts; c.Aggregated != before+batch || c.Waiting > 0 {
-		b.Fatalf("%+v after %d reports", c, before+batch)
+	if c := s.Tasks[0].Counts; c.Aggregated != before+uint64(x.batch) || c.Waiting > 0 {
+		b.Fatalf("%+v after %d reports", c, before+uint64(x.batch))
 	}
 }
 
@@ -194,14 +194,14 @@ func (p parts) sum() float64 { return p.outer + p.inner + p.checks + p.proof }
 
 func (x *bed) primitives() (p parts) {
 	ring := must(ohttp.NewKeyring(x.keys[2]))
-	messages := make([][]byte, batch)
-	p.outer = timed(func() {
+	messages := make([][]byte, x.batch)
+	p.outer = x.timed(func() {
 		for i, body := range x.requests {
 			messages[i], _ = must2(must(ring.Split(body)).Open())
 		}
 	})
 	var protocol uploads.DAP
-	p.checks = timed(func() {
+	p.checks = x.timed(func() {
 		for _, m := range messages {
 			r := must(ohttp.ReadRequest(m, ohttp.MessageLimits{}))
 			if err := protocol.Check(r.Content); err != nil {
@@ -213,9 +213,9 @@ func (x *bed) primitives() (p parts) {
 	})
 	in := [2]*vdaf.Reports{}
 	for role := range in {
-		in[role] = &vdaf.Reports{Nonces: make([][16]byte, batch), Public: make([][]byte, batch), Inputs: make([][]byte, batch)}
+		in[role] = &vdaf.Reports{Nonces: make([][16]byte, x.batch), Public: make([][]byte, x.batch), Inputs: make([][]byte, x.batch)}
 	}
-	p.inner = timed(func() {
+	p.inner = x.timed(func() {
 		for i := range x.reports {
 			rep := &x.reports[i]
 			aad := dap.InputShareAAD(x.id, x.task.Config, &rep.Metadata, rep.PublicShare)
@@ -232,8 +232,8 @@ func (x *bed) primitives() (p parts) {
 	size, context := x.vdaf.Sizes(), dap.VDAFContext(x.id)
 	shares := [][]byte{make([]byte, block*size.VerifierShare), make([]byte, block*size.VerifierShare)}
 	msgs := make([]byte, block*size.VerifierMessage)
-	p.proof = timed(func() {
-		for lo := 0; lo < batch; lo += block {
+	p.proof = x.timed(func() {
+		for lo := 0; lo < x.batch; lo += block {
 			errs := make([]error, block)
 			for side := range 2 {
 				some := &vdaf.Reports{
@@ -257,10 +257,10 @@ func (x *bed) primitives() (p parts) {
 func must2[T, U any](v T, u U, err error) (T, U) { return must(v, err), u }
 
 // timed is the processor time, of all threads and of the kernel too, that f takes a report, in microseconds.
-func timed(f func()) float64 {
+func (x *bed) timed(f func()) float64 {
 	before := spent()
 	f()
-	return float64(spent()-before) / float64(time.Microsecond) / batch
+	return float64(spent()-before) / float64(time.Microsecond) / float64(x.batch)
 }
 
 func spent() time.Duration {
@@ -283,7 +283,7 @@ func BenchmarkReport(b *testing.B) {
 		{"histogram-1024", recipe.Histogram{Length: 1024, Chunk: 32}, must(prio3.NewHistogram(2, 1024, 32)), client.Bucket(3)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			x := newBed(b, c.query, c.vdaf, c.answer)
+			x := newBed(b, 2048, c.query, c.vdaf, c.answer)
 			var services float64
 			var p parts
 			rounds := 0
@@ -291,7 +291,7 @@ func BenchmarkReport(b *testing.B) {
 				b.StopTimer()
 				x.prepare()
 				b.StartTimer()
-				services += timed(func() { x.serve(b, uint64(rounds*batch)) })
+				services += x.timed(func() { x.serve(b, uint64(rounds*x.batch)) })
 				b.StopTimer()
 				q := x.primitives()
 				p.outer, p.inner, p.checks, p.proof = p.outer+q.outer, p.inner+q.inner, p.checks+q.checks, p.proof+q.proof
@@ -314,7 +314,7 @@ func BenchmarkReport(b *testing.B) {
 
 // TestCost: the benchmark's services take what its devices send, and the primitives find it good.
 func TestCost(t *testing.T) {
-	x := newBed(t, recipe.Count{}, must(prio3.NewCount(2)), client.Bool(true))
+	x := newBed(t, block, recipe.Count{}, must(prio3.NewCount(2)), client.Bool(true))
 	x.prepare()
 	x.serve(t, 0)
 	x.primitives()
