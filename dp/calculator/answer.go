@@ -315,7 +315,7 @@ func (q *Question) byPoints() (accountant.Guarantee, error) {
 		}
 	}
 	if q.Method != accountant.PLD {
-		one, err := q.oneStep()
+		one, err := q.onePoints()
 		if err != nil {
 			return accountant.Guarantee{}, err
 		}
@@ -403,6 +403,62 @@ func (q *Question) byDistribution() (accountant.Guarantee, error) {
 // points are proved (epsilon, delta) of one step.
 type points struct {
 	epsilon, delta func(float64) (accountant.Guarantee, error)
+	ladder         *ladder // nil where delta is not known
+}
+
+// onePoints is oneStep, which does not depend on the number of steps, kept for the search for that number.
+func (q *Question) onePoints() (points, error) {
+	if q.one != nil {
+		return *q.one, nil
+	}
+	one, err := q.oneStep()
+	if err == nil && q.Solve == SolveSteps {
+		q.one = &one
+	}
+	return one, err
+}
+
+// A ladder is a curve at the epsilons rung^i, each computed once: the composition of many steps asks for points again and
+// again, and where exactly they lie hardly matters.
+type ladder struct {
+	delta func(epsilon float64) (accountant.Guarantee, error)
+	known map[int]accountant.Guarantee
+}
+
+const (
+	rung = 1.0005
+	// The ladder reaches from 10^-9 to 10^6.
+	leastRung, mostRung = -41458, 27640
+)
+
+func (l *ladder) at(i int) (accountant.Guarantee, error) {
+	if g, ok := l.known[i]; ok {
+		return g, nil
+	}
+	g, err := l.delta(math.Pow(rung, float64(i)))
+	if err == nil {
+		l.known[i] = g
+	}
+	return g, err
+}
+
+// epsilon is the lowest point whose delta is at most this one. It looks at the same points first, whatever delta is.
+func (l *ladder) epsilon(delta float64) (accountant.Guarantee, error) {
+	low, high := leastRung, mostRung
+	best, err := l.at(high)
+	if err == nil && best.Delta > delta {
+		err = accountant.ErrNoGuarantee
+	}
+	for err == nil && high-low > 1 {
+		i := low + (high-low)/2
+		var g accountant.Guarantee
+		if g, err = l.at(i); g.Delta <= delta {
+			best, high = g, i
+		} else {
+			low = i
+		}
+	}
+	return best, err
 }
 
 var errNoFormula = refuse("--delta asks for epsilon; or --method auto", "the closed forms answer epsilon at a delta only")
@@ -448,9 +504,9 @@ func (q *Question) oneStep() (points, error) {
 			return points{}, err
 		}
 	} else if q.Method == accountant.ClosedForm {
-		return points{formula, func(float64) (accountant.Guarantee, error) { return accountant.Guarantee{}, errNoFormula }}, nil
+		return points{epsilon: formula, delta: func(float64) (accountant.Guarantee, error) { return accountant.Guarantee{}, errNoFormula }}, nil
 	}
-	return points{c.Epsilon, c.Delta}, nil
+	return points{c.Epsilon, c.Delta, &ladder{c.Delta, map[int]accountant.Guarantee{}}}, nil
 }
 
 // shuffled is the curve of one batch through the shuffler, and its closed form.
@@ -522,8 +578,12 @@ func (q *Question) composePoints(p points) (accountant.Guarantee, error) {
 		}
 	}
 	if q.Delta != 0 {
+		epsilon := p.epsilon
+		if p.ladder != nil {
+			epsilon = p.ladder.epsilon
+		}
 		for _, share := range []float64{0.97, 0.9, 0.75, 0.5, 0.25, 0.1, 0.03, 0.01, 1e-3} {
-			try(p.epsilon(share * q.Delta / steps))
+			try(epsilon(share * q.Delta / steps))
 		}
 	} else {
 		// From all the loss in one step's epsilon, by a simple sum, to a little of it.

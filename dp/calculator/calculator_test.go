@@ -349,3 +349,32 @@ func TestSixDigits(t *testing.T) {
 		}
 	}
 }
+
+// Looking for a number of steps computes a point of one step's curve once, and far fewer than there are trials: k-ary
+// curves are slow. What is found holds.
+func TestLadder(t *testing.T) {
+	asked := map[float64]int{}
+	l := &ladder{known: map[int]accountant.Guarantee{}, delta: func(e float64) (accountant.Guarantee, error) {
+		asked[e]++
+		return accountant.Guarantee{Epsilon: e, Delta: math.Exp(-e * e * 1e4)}, nil
+	}}
+	for i := range 200 {
+		delta := 1e-8 / (1e4 * (1 + 1e-7*float64(i)))
+		g, err := l.epsilon(delta)
+		want := math.Sqrt(-math.Log(delta) / 1e4)
+		if err != nil || g.Delta > delta || !(g.Epsilon >= want && g.Epsilon <= 1.0006*want) {
+			t.Fatalf("at %v: %v, %v; want epsilon %v", delta, g, err, want)
+		}
+	}
+	if len(asked) > 25 {
+		t.Errorf("%d points were computed for nearly the same question", len(asked))
+	}
+	for e, n := range asked {
+		if n > 1 {
+			t.Errorf("%d times at %v", n, e)
+		}
+	}
+	if g, err := l.epsilon(0); err != nil && !errors.Is(err, accountant.ErrNoGuarantee) || err == nil && g.Delta > 0 {
+		t.Errorf("at delta 0: %v, %v", g, err)
+	}
+}

@@ -111,6 +111,7 @@ type Question struct {
 	Solve          Parameter
 
 	tolerance float64 // of the accountant, relative; its default if zero
+	one       *points // of one step, while looking for their number
 }
 
 // An Error says why a question has no answer, and what to ask instead.
