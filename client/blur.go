@@ -54,6 +54,9 @@ func (c *Client) check(v Value) error {
 	case recipe.SumVec:
 		ok := v.kind == isVector && len(v.vector) == int(q.Length) && !v.over(q.Max)
 		return wanted(ok, "a vector of %d numbers from 0 to %d", q.Length, q.Max)
+	case recipe.Vector:
+		ok := v.kind == isReals && len(v.reals) == int(q.Dimension) && v.finite()
+		return wanted(ok, "%s", vectorWords(q))
 	}
 	return fmt.Errorf("client: no measurement for query %T", c.recipe.Query)
 }
@@ -133,6 +136,8 @@ func zero(q recipe.Query) (Value, error) {
 		return Vector(make([]uint64, q.Length)), nil
 	case recipe.SumVec:
 		return Vector(make([]uint64, q.Length)), nil
+	case recipe.Vector:
+		return Reals(make([]float64, q.Dimension)), nil
 	}
 	return Value{}, &ValueError{"an answer; this query has no zero"}
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// A Value is one person's answer, made by [Bool], [Number], [Bucket], [Vector] or [NoValue]; the zero Value is refused. It never
+// A Value is one person's answer, made by [Bool], [Number], [Bucket], [Vector], [Reals] or [NoValue]; the zero Value is refused. It never
 // prints what it holds.
 type Value struct {
 	kind   kind
 	number uint64
 	vector []uint64
+	reals  []float64
 }
 
 type kind uint8
@@ -27,6 +28,7 @@ const (
 	isNumber
 	isBucket
 	isVector
+	isReals
 	isNothing
 )
 
@@ -97,6 +99,12 @@ func newSharder(q recipe.Query) (sharder, error) {
 		c, err := prio3.NewSumVec(aggregators, int(q.Length), q.Max, int(q.Chunk))
 		return measured(c, isVector, fmt.Sprintf("a vector of %d numbers from 0 to %d", q.Length, q.Max),
 			func(v Value) []uint64 { return v.vector }), err
+	case recipe.Vector:
+		shard, err := newVectorSharder(q, q.VDAFConfig())
+		if err != nil {
+			return nil, err
+		}
+		return valued(isReals, vectorWords(q), shard), nil
 	}
 	return nil, fmt.Errorf("client: no measurement for query %T", q)
 }
@@ -104,11 +112,18 @@ func newSharder(q recipe.Query) (sharder, error) {
 // measured returns a sharder of values of one kind, which get gives as the VDAF takes them. What the VDAF refuses is a
 // [ValueError] too.
 func measured[M any](c vdaf.Client[M], k kind, want string, get func(Value) M) sharder {
+	return valued(k, want, func(ctx []byte, v Value, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+		return c.Shard(ctx, get(v), nonce)
+	})
+}
+
+// valued refuses values of another kind, and turns what the VDAF refuses into a [ValueError].
+func valued(k kind, want string, shard sharder) sharder {
 	return func(ctx []byte, v Value, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 		if v.kind != k {
 			return nil, &ValueError{want}
 		}
-		s, err := c.Shard(ctx, get(v), nonce)
+		s, err := shard(ctx, v, nonce)
 		if errors.Is(err, vdaf.ErrMeasurement) {
 			return nil, &ValueError{want}
 		}

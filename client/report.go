@@ -123,7 +123,7 @@ type Refusal struct {
 
 // Send sends many answers, all given now, as [Client.Report] sends one. It returns those that the leader refused; all
 // others it has acknowledged. After an error some may have been acknowledged, and it cannot be said which. It fails with
-// [ErrCoins] for a recipe of coins.
+// [ErrCoins] for a recipe of coins. It holds about 16 MiB of reports in memory.
 func (c *Client) Send(ctx context.Context, values []Value) ([]Refusal, error) {
 	if c.recipe.Participation != (recipe.Always{}) {
 		return nil, ErrCoins
@@ -161,19 +161,34 @@ func (c *Client) sendOnce(ctx context.Context, values []Value, indices []int, no
 	if err := c.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	reports := make([]dap.Report, len(indices))
-	index := make(map[dap.ReportID]int, len(indices))
-	keys := make(map[dap.ReportID]keyPair, len(indices))
-	for i, at := range indices {
-		r, sealedTo, err := c.prepare(values[at], now)
+	var refused []Refusal
+	for len(indices) > 0 {
+		n, some, err := c.sendSome(ctx, values, indices, now)
 		if err != nil {
 			return nil, err
 		}
-		reports[i], index[r.Metadata.ID], keys[r.Metadata.ID] = r, at, sealedTo
+		refused, indices = append(refused, some...), indices[n:]
+	}
+	return refused, nil
+}
+
+// sendSome makes and uploads as many reports as fill a few requests, and returns how many of the indices that were.
+func (c *Client) sendSome(ctx context.Context, values []Value, indices []int, now time.Time) (int, []Refusal, error) {
+	var reports []dap.Report
+	index := make(map[dap.ReportID]int)
+	keys := make(map[dap.ReportID]keyPair)
+	for size := 0; len(reports) < len(indices) && size < sendBytes; size += reports[len(reports)-1].Size() {
+		at := indices[len(reports)]
+		r, sealedTo, err := c.prepare(values[at], now)
+		if err != nil {
+			return 0, nil, err
+		}
+		reports = append(reports, r)
+		index[r.Metadata.ID], keys[r.Metadata.ID] = at, sealedTo
 	}
 	statuses, err := c.Upload(ctx, reports)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	refused := make([]Refusal, len(statuses))
 	for i, s := range statuses {
@@ -184,5 +199,8 @@ func (c *Client) sendOnce(ctx context.Context, values []Value, indices []int, no
 			c.helper.forget(keys[s.ID].helper)
 		}
 	}
-	return refused, nil
+	return len(reports), refused, nil
 }
+
+// sendBytes bounds the reports that Send holds at a time.
+const sendBytes = 16 << 20

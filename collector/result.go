@@ -24,7 +24,8 @@ type Result struct {
 	// Raw is the sum that the servers released, noise included: one integer for each aggregate of the query.
 	Raw []int64
 	// Estimate is the answer to the query, of the same length as Raw: unbiased, so it may be below zero. It is about the
-	// reports of the batch, or, with Sampled, about all devices that decided whether to report.
+	// reports of the batch, or, with Sampled, about all devices that decided whether to report. For a vector it is the sum in
+	// units of the entries; see [Result.Mean].
 	Estimate []float64
 	// Stderr is the standard deviation of each Estimate: of what both servers' noise adds together, from the recipe, and with
 	// Sampled of coins and randomizers too.
@@ -89,6 +90,10 @@ func (c *Collector) checkBatch(q dap.Query, resp *dap.CollectionJobResp) error {
 	case q.Mode == dap.TimeInterval && !q.Interval.Covers(resp.Interval):
 		return fmt.Errorf("%w: the batch's interval is not within the one asked for", ErrAnswer)
 	}
+	if most, ok := c.recipe.MostReports(); ok && resp.ReportCount > most {
+		return fmt.Errorf("%w: a batch of %d reports, but sums have room for %d: they may have wrapped around", ErrAnswer,
+			resp.ReportCount, most)
+	}
 	if window, bounded := c.task.Interval(); bounded && !window.Covers(resp.Interval) {
 		return fmt.Errorf("%w: the batch's interval is not within the recipe's window", ErrAnswer)
 	}
@@ -117,6 +122,9 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 	if _, ok := c.recipe.Query.(recipe.Mean); ok {
 		unit = 1 / n
 	}
+	if q, ok := c.recipe.Query.(recipe.Vector); ok {
+		unit = q.Unit()
+	}
 	deviation := c.deviation()
 	reach := math.Ceil(reach95(c.recipe.Noise, deviation))
 	for i, x := range raw {
@@ -134,6 +142,16 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 func (c *Collector) deviation() float64 { return math.Sqrt(2 * c.noise.Variance()) }
 
 const normal95 = 1.959964 // standard deviations
+
+// Mean is the estimate over the number of reports, with its standard error: for a vector the mean of the batch's vectors.
+func (r *Result) Mean() (mean, stderr []float64) {
+	n := float64(r.ReportCount)
+	mean, stderr = make([]float64, len(r.Estimate)), make([]float64, len(r.Stderr))
+	for i := range mean {
+		mean[i], stderr[i] = r.Estimate[i]/n, r.Stderr[i]/n
+	}
+	return mean, stderr
+}
 
 // reach95 is a distance that the sum of both servers' noise stays within with probability 95 % or more. For Gaussian noise
 // it is the normal quantile. For Laplace noise of scale b it solves P(|X+Y| > x) = (1 + x/(2b)) exp(-x/b) = 5 %, the law

@@ -304,7 +304,7 @@ func TestTask(t *testing.T) {
 		want := uint32(4)
 		switch q := r.Query.(type) {
 		case Vector:
-			want = q.config().Type() // held by TestVectorTask
+			want = q.VDAFConfig().Type() // held by TestVectorTask
 		case Count:
 			want = 1
 		case Sum, Mean:

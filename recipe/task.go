@@ -69,7 +69,7 @@ func (r *Recipe) VDAFConfig() (dap.VDAFConfig, error) {
 	case SumVec:
 		return dap.SumVecConfig{Length: q.Length, MaxMeasurement: q.Max, ChunkLength: q.Chunk}, nil
 	case Vector:
-		return q.config(), nil
+		return q.VDAFConfig(), nil
 	}
 	return nil, errors.New("recipe: the query is missing")
 }

@@ -110,8 +110,8 @@ func (q Vector) String() string {
 		count(uint64(q.Dimension), "number", "numbers"), q.Norm(), q.FracBits)
 }
 
-// config is that of the VDAF.
-func (q Vector) config() dap.VDAFConfig {
+// VDAFConfig is the configuration of its VDAF, a dap.PineConfig or a dap.L2VecConfig.
+func (q Vector) VDAFConfig() dap.VDAFConfig {
 	switch q.Proof.fixed() {
 	case 16:
 		return dap.L2VecConfig{Width: dap.TypeL2Vec16, Length: q.Dimension}
@@ -123,7 +123,7 @@ func (q Vector) config() dap.VDAFConfig {
 
 // room is the largest absolute value of an entry of a noised sum that does not wrap around, (q-1)/2 or the largest int64.
 func (q Vector) room() (uint64, error) {
-	c, ok := q.config().(dap.PineConfig)
+	c, ok := q.VDAFConfig().(dap.PineConfig)
 	if !ok {
 		return math.MaxInt64 - 1<<31, nil // Field64's; Field128 has more than an int64
 	}
@@ -179,7 +179,7 @@ func (v *validator) vector(q Vector) {
 	if len(v.errs) > 0 {
 		return
 	}
-	if err := q.config().(dap.PineConfig).PineParams().Validate(); err != nil {
+	if err := q.VDAFConfig().(dap.PineConfig).PineParams().Validate(); err != nil {
 		v.add("query.proof", "of %v does not hold: %v", q.Proof, err)
 	}
 }

@@ -379,4 +379,4 @@ func TestVectorEstimate(t *testing.T) {
 	}
 }
 
-var _ dap.VDAFConfig = Vector{}.config()
+var _ dap.VDAFConfig = Vector{}.VDAFConfig()

@@ -1,0 +1,54 @@
+package collector
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// A vector's sum, mean and errors come in units of the entries.
+func TestCollectVector(t *testing.T) {
+	for _, q := range []recipe.Vector{
+		{Dimension: 2, Bound: 1 << 10, FracBits: 10, Proof: recipe.Pine32, Rounding: recipe.RoundNearest},
+		{Dimension: 2, Bound: 1 << 10, FracBits: 10, Proof: recipe.Pine128, Rounding: recipe.RoundNearest},
+	} {
+		noise := recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 1 << 21, Den: 1}, Share: recipe.DrawsAll}
+		r := testRecipe(q, noise, dap.TimeInterval)
+		l := newLeader(t, r, [2][]int64{{-5120, 1024}, {1024, 1024}})
+		cl := l.collector(r, nil)
+		got, err := cl.Collect(t.Context(), day(cl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mean, stderr := got.Mean()
+		for i, want := range []float64{-4, 2} {
+			if got.Estimate[i] != want || got.Stderr[i] != 2 || mean[i] != want/100 || stderr[i] != 0.02 {
+				t.Errorf("entry %d: %v with %v, mean %v with %v", i, got.Estimate[i], got.Stderr[i], mean[i], stderr[i])
+			}
+			if iv := got.Interval95[i]; math.Abs(iv[1]-want-3.92) > 0.01 || math.Abs(want-iv[0]-3.92) > 0.01 {
+				t.Errorf("entry %d: interval %v", i, iv)
+			}
+		}
+		if got.SamplingStderr != nil {
+			t.Errorf("sampling error %v", got.SamplingStderr)
+		}
+	}
+}
+
+// A batch of more reports than its sums have room for is refused: they could have wrapped around.
+func TestCollectVectorWithoutRoom(t *testing.T) {
+	q := recipe.Vector{Dimension: 2, Bound: 1 << 15, FracBits: 15, Proof: recipe.Pine32, Rounding: recipe.RoundNearest}
+	r := testRecipe(q, recipe.NoNoise{}, dap.TimeInterval)
+	most, _ := r.MostReports()
+	for n, fits := range map[uint64]bool{most: true, most + 1: false} {
+		l := newLeader(t, r, [2][]int64{{1, 2}, {3, 4}})
+		l.change = func(a *dap.CollectionJobResp) { a.ReportCount = n }
+		cl := l.collector(r, nil)
+		if _, err := cl.Collect(t.Context(), day(cl)); fits != (err == nil) || !fits && !errors.Is(err, ErrAnswer) {
+			t.Errorf("%d reports: %v", n, err)
+		}
+	}
+}
