@@ -149,13 +149,16 @@ func TestParseQuery(t *testing.T) {
 	for text, want := range map[string]recipe.Query{
 		"count": recipe.Count{}, "sum:255": recipe.Sum{Max: 255}, "mean:7": recipe.Mean{Max: 7},
 		"histogram:21": recipe.Histogram{Length: 21}, "multihot:8:3": recipe.Multihot{Length: 8, MaxWeight: 3},
-		"sumvec:100:15": recipe.SumVec{Length: 100, Max: 15},
+		"sumvec:100:15":           recipe.SumVec{Length: 100, Max: 15},
+		"vector:9:1.5:10":         recipe.Vector{Dimension: 9, Bound: 1536, FracBits: 10},
+		"vector:9:1:15:l2fixed16": recipe.Vector{Dimension: 9, Bound: 1 << 15, FracBits: 15, Proof: recipe.L2Fixed16},
 	} {
 		if got, err := parseQuery(text); err != nil || got != want {
 			t.Errorf("%q: got %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "sum", "count:3", "histogram:x", "histogram:-1", "multihot:8", "histogram:9999999999", "sum:1:2", "histogram:3:"} {
+	for _, text := range []string{"", "sum", "count:3", "histogram:x", "histogram:-1", "multihot:8", "histogram:9999999999", "sum:1:2", "histogram:3:",
+		"vector", "vector:9:1", "vector:9:0:15", "vector:9:NaN:15", "vector:9:1:300", "vector:-9:1:15", "vector:9:1:15:pine33"} {
 		if q, err := parseQuery(text); err == nil {
 			t.Errorf("%q: accepted as %v", text, q)
 		}
@@ -170,6 +173,7 @@ func TestParseValue(t *testing.T) {
 		want client.Value
 	}{
 		{recipe.Count{}, "Yes", client.Bool(true)}, {recipe.Count{}, "0", client.Bool(false)},
+		{recipe.Vector{Dimension: 2}, "-0.5, 1e-3", client.Reals([]float64{-0.5, 0.001})},
 		{recipe.Sum{Max: 9}, " 7 ", client.Number(7)}, {histogram, "2", client.Bucket(2)},
 	} {
 		if got, ok := parseValue(c.q, c.text); !ok || !reflect.DeepEqual(got, c.want) {

@@ -64,6 +64,9 @@ func recipeNew() *command {
   histogram:N       how many in each of N buckets
   multihot:N:MAX    how many have each of N properties, at most MAX of them at once
   sumvec:N:MAX      the sum of vectors of N numbers from 0 to MAX
+  vector:N:NORM:BITS[:PROOF]
+                    the sum of vectors of N real numbers, of length (L2 norm) at most NORM, to BITS binary places. PROOF is
+                    pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32; by default the smallest pine with room
 The servers' noise is calibrated so that one honest server is enough for epsilon and delta.
 FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 		examples: [][2]string{
@@ -84,6 +87,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 			epsilon := flags.String("epsilon", "", "the privacy loss `E` to calibrate the noise to; without it, or with none, no noise is added")
 			delta := flags.String("delta", "0.000000001", "the probability `D` beside it")
 			kind := flags.String("noise", string(recipe.GaussianNoise), "discrete-gaussian or discrete-laplace: `KIND`")
+			half := flags.Bool("noise-half", false, "each server draws half of the noise, and both must be honest for the guarantee")
 			rounds := flags.Uint("rounds", 1, "in how many batches one person may be: `N`")
 			mode := flags.String("batches", "time-interval", "time-interval or leader-selected: `MODE`")
 			precision := flags.Duration("precision", time.Hour, "cut report times to this `DURATION`")
@@ -99,6 +103,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 					TimePrecision: dap.TimePrecision(*precision / time.Second), Rounds: uint32(*rounds), Kind: recipe.NoiseKind(*kind)}
 				if o.Query, err = parseQuery(*query); err != nil {
 					return usageOf("recipe new", err)
+				}
+				if *half {
+					o.Share, o.HonestServers = recipe.DrawsHalf, 2
 				}
 				switch *mode {
 				case "time-interval":
@@ -160,6 +167,9 @@ func usageOf(path string, err error) error {
 // parseQuery reads a query as the usage of `recipe new` describes it.
 func parseQuery(s string) (recipe.Query, error) {
 	name, rest, _ := strings.Cut(s, ":")
+	if name == "vector" {
+		return parseVector(rest)
+	}
 	var n []uint64
 	for _, part := range strings.Split(rest, ":") {
 		if part == "" && rest == "" {
@@ -196,6 +206,32 @@ func parseQuery(s string) (recipe.Query, error) {
 	default:
 		return recipe.SumVec{Length: uint32(n[0]), Max: n[1]}, nil
 	}
+}
+
+// parseVector reads what follows "vector:".
+func parseVector(s string) (recipe.Query, error) {
+	parts := strings.Split(s, ":")
+	if len(parts) != 3 && len(parts) != 4 {
+		return nil, errors.New(`--query: vector takes a length, a norm and binary places, as in "vector:10000:1.5:15"`)
+	}
+	n, err1 := strconv.ParseUint(parts[0], 10, 31)
+	norm, err2 := strconv.ParseFloat(parts[1], 64)
+	places, err3 := strconv.ParseUint(parts[2], 10, 8)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, fmt.Errorf("--query: %w", err)
+	}
+	var proof recipe.VectorProof
+	if len(parts) == 4 {
+		var err error
+		if proof, err = recipe.ParseVectorProof(parts[3]); err != nil {
+			return nil, fmt.Errorf("--query: %w", err)
+		}
+	}
+	q, err := recipe.NewVector(uint32(n), norm, uint8(places), proof)
+	if err != nil {
+		return nil, fmt.Errorf("--query: %w", err)
+	}
+	return q, nil
 }
 
 // parseWindow reads the two ends of a recipe's window; both empty is no window.

@@ -259,6 +259,16 @@ func parseValue(q recipe.Query, text string) (client.Value, bool) {
 		return client.Bucket(uint32(n)), err == nil && n < uint64(q.Length)
 	}
 	parts := strings.Split(text, ",")
+	if q, ok := q.(recipe.Vector); ok {
+		v := make([]float64, len(parts))
+		for i, part := range parts {
+			var err error
+			if v[i], err = strconv.ParseFloat(strings.TrimSpace(part), 64); err != nil {
+				return client.Value{}, false
+			}
+		}
+		return client.Reals(v), len(v) == q.Aggregates()
+	}
 	v := make([]uint64, len(parts))
 	for i, part := range parts {
 		n, err := strconv.ParseUint(strings.TrimSpace(part), 10, 64)
@@ -294,6 +304,13 @@ func made(q recipe.Query) client.Value {
 			v[i] = min(coins(), q.Max)
 		}
 		return client.Vector(v)
+	case recipe.Vector:
+		// Each entry has about the part of the norm that a long vector's entries have, and every second one is below zero.
+		v := make([]float64, q.Dimension)
+		for i := range v {
+			v[i] = q.Norm() / math.Sqrt(float64(q.Dimension)) * (1 - float64(coins()))
+		}
+		return client.Reals(v)
 	}
 	return client.Value{}
 }

@@ -141,6 +141,8 @@ func (g *Goal) largest() float64 {
 		return float64(q.Max)
 	case recipe.SumVec:
 		return float64(q.Max)
+	case recipe.Vector:
+		return float64(q.Bound)
 	}
 	return 1
 }

@@ -215,6 +215,10 @@ func (p *Plan) spread(deviation float64) {
 		p.Error.Each /= float64(g.People)
 		p.Error.All /= float64(g.People)
 	}
+	if q, ok := g.Query.(recipe.Vector); ok {
+		p.Error.Each *= q.Unit()
+		p.Error.All *= q.Unit()
+	}
 }
 
 // people is how many reports the accuracy takes with the noise as it is and the same rate of sampling: the root of

@@ -194,11 +194,13 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Assumptions []string          `json:"assumptions"`
 		Fallbacks   []recipe.Fallback `json:"fallbacks"`
 		Instead     []Option          `json:"instead"`
+		Proofs      []Proof           `json:"proofs,omitempty"`
 	}{
 		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
 		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
 		Dummies: p.Dummies, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
 		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
+		Proofs: p.proofs(),
 	}
 	if p.Variance.Den != 0 {
 		out.Variance = p.Variance.String()
@@ -236,6 +238,13 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 		line("Noise", "each server adds whole-number Gaussian noise of standard deviation %s (variance %s)", number(p.sigma()), p.Variance)
 	} else {
 		line("On the device", "%s; one report by itself has epsilon %.4g", p.blur(), p.Epsilon0)
+	}
+	for i, proof := range p.proofs() {
+		label := "Proofs"
+		if i > 0 {
+			label = ""
+		}
+		line(label, "%s", proof.words())
 	}
 	line("Batches", "nothing is released about fewer than %d reports", p.MinBatch)
 	b.WriteByte('\n')
@@ -309,7 +318,7 @@ func (p *Plan) wanted() string {
 	var parts []string
 	if g.Within != 0 {
 		what, full := "each number", g.full(float64(g.People))
-		switch g.Query.(type) {
+		switch q := g.Query.(type) {
 		case recipe.Histogram:
 			what = fmt.Sprintf("each of %d buckets", g.buckets())
 		case recipe.Count:
@@ -318,6 +327,8 @@ func (p *Plan) wanted() string {
 			what = "the sum"
 		case recipe.Mean:
 			what, full = "the mean", g.largest()
+		case recipe.Vector:
+			full *= q.Unit()
 		}
 		parts = append(parts, fmt.Sprintf("%s within %.4g %% of %s, with %.4g %% confidence", what, 100*g.Within, number(full), 100*g.Confidence))
 	}

@@ -1,0 +1,76 @@
+package plan
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/recipe"
+)
+
+func vectors(people uint64, proof recipe.VectorProof) Goal {
+	q, err := recipe.NewVector(10000, 1, 15, proof)
+	if err != nil {
+		panic(err)
+	}
+	return Goal{Query: q, People: people, Epsilon: 2, Delta: 1e-6}
+}
+
+// A plan for vectors has its error in units of the entries, and shows what each proof costs.
+func TestVectors(t *testing.T) {
+	p := mustMake(t, vectors(2000, 0))
+	sigma := math.Sqrt(2*p.Variance.Float()) / (1 << 15)
+	if want := 1.959964 * sigma; !p.Fits || math.Abs(p.Error.Each-want) > 1e-5*want || p.Error.All < 2*p.Error.Each {
+		t.Errorf("fits %v, error %+v, want %v", p.Fits, p.Error, want)
+	}
+	if want := p.Error.Each / 2000; math.Abs(p.Error.Part-want) > 1e-9*want {
+		t.Errorf("the error is %v of all there could be, want %v", p.Error.Part, want)
+	}
+	list := p.proofs()
+	names := ""
+	for _, x := range list {
+		names += x.Name + " "
+		if !x.Fits || x.MostReports == 0 || math.Abs(x.Ratio-float64(x.UploadBytes)/40000) > 1e-9 {
+			t.Errorf("%+v", x)
+		}
+	}
+	if names != "pine32 pine40 pine64 pine128 l2fixed16 " { // l2fixed32 has 31 fractional bits
+		t.Errorf("proofs %q", names)
+	}
+	if list[0].UploadBytes != 58676 || list[4].UploadBytes != 1320984 { // of docs/pine.md
+		t.Errorf("%+v", list)
+	}
+	if list[0].SoundnessBits < 90 {
+		t.Errorf("%+v", list[0])
+	}
+	b, err := json.Marshal(p)
+	if err != nil || !strings.Contains(string(b), `"proof":"pine40"`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	var text strings.Builder
+	if _, err := p.WriteTo(&text); err != nil || !strings.Contains(text.String(), "pine32: 58676 bytes a report") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+// 2^16 people have no room in Field32 with 15 bits; the recipe that is written has the smallest field that does.
+func TestVectorsWithoutRoom(t *testing.T) {
+	p := mustMake(t, vectors(1<<16, 0))
+	if list := p.proofs(); list[0].Fits || !list[1].Fits {
+		t.Errorf("%+v", list)
+	}
+	r, err := p.Recipe(recipe.Options{Name: "n", Leader: "https://leader.example/", Helper: "https://helper.example/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := r.Query.(recipe.Vector); q.Proof != recipe.Pine40 {
+		t.Errorf("the recipe has %v", q.Proof)
+	}
+	if list := mustMake(t, vectors(1000, recipe.Pine64)).proofs(); len(list) != 1 || list[0].Proof != recipe.Pine64 {
+		t.Errorf("%+v", list)
+	}
+	if mustMake(t, Goal{Query: recipe.Count{}, People: 1000, Epsilon: 1}).proofs() != nil {
+		t.Error("a count has proofs to choose from")
+	}
+}
