@@ -21,7 +21,7 @@ func benchCommand() *command {
 	return &command{
 		name:  "bench",
 		short: "Measure on this machine",
-		sub:   []*command{benchEndToEnd()},
+		sub:   []*command{benchEndToEnd(), benchReport()},
 	}
 }
 
