@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
@@ -313,14 +314,24 @@ func (p *Plan) guarantee(v accountant.Rational, crowd float64) (accountant.Guara
 		e := accountant.Sampled{Event: both, Rate: g.rate(), Count: accountant.CountHidden}
 		out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-spent, accountant.ZeroOut)
 		out.Delta = g.Delta
-		return out, err
+		return out, g.unsampled(v, err)
 	}
 	rate := math.Min(1, most*crowd/float64(g.Population)*(1+1e-14))
 	e := accountant.FixedSample{Event: noise, Rate: rate}
 	out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-spent*(1+1e-12), accountant.ReplaceOne)
 	out.Delta = g.Delta
 	out.Theorem += "; exact binomial quantile of the number drawn"
-	return out, err
+	return out, g.unsampled(v, err)
+}
+
+// unsampled says in words why a secret sample has no answer: one is found only by a distribution of losses, which lists
+// the outcomes of the noise.
+func (g *Goal) unsampled(v accountant.Rational, err error) error {
+	if !errors.Is(err, accountant.ErrUnsupported) {
+		return err
+	}
+	return fmt.Errorf("%w: a secret sample of numbers up to %.6g with noise of standard deviation %.6g, which spreads too widely to be summed",
+		accountant.ErrUnsupported, g.largest(), math.Sqrt(v.Float()))
 }
 
 func up(x float64) float64 { return x * (1 + 1e-12) }

@@ -254,3 +254,15 @@ func TestJSON(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsampled: a sum too wide for the losses of a secret sample is refused in words, not by the accountant's types.
+func TestUnsampled(t *testing.T) {
+	for _, hide := range []bool{false, true} {
+		g := Goal{Query: recipe.Sum{Max: 1_000_000}, People: 100_000, Population: 1_000_000, HideCount: hide}
+		g.Within, g.Rounds = 0.01, 50
+		_, err := Make(g)
+		if !errors.Is(err, accountant.ErrUnsupported) || !strings.Contains(err.Error(), "a secret sample of numbers up to 1e+06") {
+			t.Errorf("hidden count %v: %v", hide, err)
+		}
+	}
+}
