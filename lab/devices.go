@@ -39,19 +39,26 @@ const (
 	ledgerRoom = 1.01
 )
 
-// transport carries the requests of all devices to the relay of their manifest; they share connections.
-func (r *run) transport() (*ohttp.Transport, ohttp.Source, error) {
+// manifest is what all devices were given.
+func (r *run) manifest() (ohttp.Source, error) {
 	b, err := os.ReadFile(filepath.Join(r.dir, deploy.ManifestFile))
 	if err != nil {
-		return nil, nil, fmt.Errorf("lab: %w", err)
+		return nil, fmt.Errorf("lab: %w", err)
 	}
 	m, err := ohttp.ReadManifest(b)
 	if err != nil {
-		return nil, nil, fmt.Errorf("lab: %w", err)
+		return nil, fmt.Errorf("lab: %w", err)
 	}
-	source := ohttp.Pin(m)
-	t, err := ohttp.NewTransport(ohttp.TransportOptions{Source: source, Relay: r.http.Transport})
-	return t, source, err
+	return ohttp.Pin(m), nil
+}
+
+// relayed makes the devices' way through the relay; they share connections.
+func (r *run) relayed() (err error) {
+	if r.source, err = r.manifest(); err != nil {
+		return err
+	}
+	r.via, err = ohttp.NewTransport(ohttp.TransportOptions{Source: r.source, Relay: r.http.Transport})
+	return err
 }
 
 // A survey is the devices of a population at work.
@@ -81,11 +88,7 @@ func (r *run) survey(ctx context.Context) error {
 	}
 	s := &survey{run: r, asked: r.o.asked(), cpu: make(chan struct{}, r.o.Workers)}
 	s.budget = participate.LedgerOptions{MaxEpsilon: r.report.Epsilon * ledgerRoom, MaxDelta: min(1, r.report.Delta*ledgerRoom)}
-	upload, manifest, err := r.transport()
-	if err != nil {
-		return err
-	}
-	if s.plan, err = participate.NewPlan(participate.PlanOptions{Client: r.client, Upload: upload, Manifest: manifest}); err != nil {
+	if s.plan, err = participate.NewPlan(participate.PlanOptions{Client: r.client, Upload: r.via, Manifest: r.source}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -133,11 +136,15 @@ func (s *survey) device(ctx context.Context, i int) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeLedger()) }()
 	d := &participate.Device{Ledger: ledger}
-	value := s.run.o.question().value(s.run.values[i])
+	answer := s.run.o.answer
+	if answer == nil {
+		value := s.run.o.question().value(s.run.values[i])
+		answer = func(int, int) client.Value { return value }
+	}
 	for _, round := range s.asked[i] {
 		s.cpu <- struct{}{}
 		begin := time.Now()
-		decision, err := d.Decide(ctx, s.plan, value, s.run.time(round))
+		decision, err := d.Decide(ctx, s.plan, answer(i, round), s.run.time(round))
 		s.busy.Add(int64(time.Since(begin)))
 		<-s.cpu
 		if err != nil {

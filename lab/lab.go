@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
@@ -53,6 +54,10 @@ type Options struct {
 	// Precision is what report times are cut to: whole seconds, at most an hour. What was collected takes no further
 	// reports, so a kept deployment takes new ones from the next unit on. Default 10s.
 	Precision time.Duration
+	// answer, if not nil, is what a device answers instead of the table's row, and seen gets what each collection returned.
+	answer func(device, round int) client.Value
+	seen   func(round int, result *collector.Result)
+
 	// Log gets what both servers log. Default: lab.log in Keep, else nothing.
 	Log io.Writer
 	// Progress is told how far the lab is, several times a second, by one goroutine at a time. Optional.
@@ -167,9 +172,11 @@ type run struct {
 	client *client.Client
 	config *deploy.Aggregator // the leader's
 	status statusReader
-	begun  time.Time     // every report's time
-	values []int         // the bucket of each row, or the place in the answer of each device; -1 is the default answer
-	front  *deploy.Front // relay and gateway, where there is a population
+	begun  time.Time        // every report's time
+	values []int            // the bucket of each row, or the place in the answer of each device; -1 is the default answer
+	front  *deploy.Front    // relay and gateway, where there is a population
+	source ohttp.Source     // of the devices' manifest
+	via    *ohttp.Transport // of all devices
 	report *Report
 	phase  int
 }
@@ -355,9 +362,10 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	}
 	o := client.Options{Recipe: r.bytes, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01}
 	if r.front != nil {
-		if o.HTTP, _, err = r.transport(); err != nil {
+		if err := r.relayed(); err != nil {
 			return nil, ctx, errors.Join(err, stop())
 		}
+		o.HTTP = r.via // keys come from the manifest
 	}
 	if r.client, err = client.New(o); err != nil {
 		return nil, ctx, errors.Join(err, stop())
@@ -417,12 +425,13 @@ func (r *run) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	session, err := config.Open(collector.Options{HTTP: r.http, Poll: 100 * time.Millisecond, MaxPoll: time.Second})
+	o := collector.Options{HTTP: r.http, Poll: 100 * time.Millisecond, MaxPoll: time.Second}
+	if r.front != nil {
+		return r.collectRounds(ctx, config, o)
+	}
+	session, err := config.Open(o)
 	if err != nil {
 		return err
-	}
-	if r.front != nil {
-		return r.collectRounds(ctx, session)
 	}
 	first, err := r.recipe.TimePrecision.At(r.begun)
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 
 // Bounds of a population.
 const (
-	MinPopulation     = 1000
+	MinPopulation     = 400
 	MaxPopulation     = 1_000_000
 	MaxRounds         = 100
 	defaultPopulation = 60_000

@@ -2,14 +2,18 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"strings"
+	"sync"
 
+	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/service"
 )
 
 // Sampled is what a lab with a population reports beside the rest of [Report]. There, Estimate and Truth are of the whole
@@ -113,25 +117,69 @@ func sampledWords(g *recipe.Guarantee, r *recipe.Recipe, rounds int) string {
 		g.Loss, over, about, strings.Join(g.Assumptions, "; "), r.Noise)
 }
 
-// collectRounds asks for each round in turn, undoes the coins and adds up the errors.
-func (r *run) collectRounds(ctx context.Context, session *deploy.Session) error {
+// collecting is how many rounds are asked for at a time: each waits a second or so for an answer.
+const collecting = 8
+
+// askRounds asks for every round, each with a state file of its own.
+func (r *run) askRounds(ctx context.Context, config *deploy.Collector, o collector.Options) ([]*collector.Result, error) {
+	results, errs := make([]*collector.Result, r.o.Rounds), make([]error, r.o.Rounds)
+	var done uint64   // under mu
+	var mu sync.Mutex // Progress is told by one at a time
+	var all sync.WaitGroup
+	places := make(chan struct{}, collecting)
+	for round := range r.o.Rounds {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			results[round], errs[round] = r.askRound(ctx, *config, o, round)
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			r.o.Progress(Progress{Phase: r.phase, Phases: phases, Name: "collect",
+				Counts: []Count{{"collections", done, uint64(r.o.Rounds)}}})
+		})
+	}
+	all.Wait()
+	return results, errors.Join(errs...)
+}
+
+func (r *run) askRound(ctx context.Context, config deploy.Collector, o collector.Options, round int) (*collector.Result, error) {
+	if round < r.o.Rounds-1 { // the last leaves its state to who goes on with a kept deployment
+		config.State += service.Path(fmt.Sprintf(".%d", round+1))
+	}
+	session, err := config.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	unit, err := r.recipe.TimePrecision.At(r.time(round))
+	if err != nil {
+		return nil, err
+	}
+	from, err := r.recipe.TimePrecision.Begin(unit)
+	if err != nil {
+		return nil, err
+	}
+	result, err := session.Collect(ctx, from, from.Add(r.o.Precision))
+	if err != nil {
+		return nil, fmt.Errorf("round %d: %w", round+1, err)
+	}
+	return result, nil
+}
+
+// collectRounds asks for all rounds, undoes the coins and adds up the errors.
+func (r *run) collectRounds(ctx context.Context, config *deploy.Collector, o collector.Options) error {
 	s, n := r.report.Sampled, float64(r.o.Population)
 	f := r.forecast()
+	results, err := r.askRounds(ctx, config, o)
+	if err != nil {
+		return err
+	}
 	r.report.Estimate = make([]float64, len(r.report.Truth))
-	for round := range r.o.Rounds {
-		unit, err := r.recipe.TimePrecision.At(r.time(round))
-		if err != nil {
-			return err
-		}
-		from, err := r.recipe.TimePrecision.Begin(unit)
-		if err != nil {
-			return err
-		}
-		result, err := session.Collect(ctx, from, from.Add(r.o.Precision))
-		if err != nil {
-			return fmt.Errorf("round %d: %w", round+1, err)
-		}
+	for round, result := range results {
 		r.report.Accepted += result.ReportCount
+		if r.o.seen != nil {
+			r.o.seen(round, result)
+		}
 		estimates, err := r.recipe.Estimate(result.Raw, result.ReportCount)
 		if err != nil {
 			return err
@@ -148,8 +196,6 @@ func (r *run) collectRounds(ctx context.Context, session *deploy.Session) error 
 		}
 		s.SquaredErrorRounds = append(s.SquaredErrorRounds, squared)
 		s.SquaredError += squared / float64(r.o.Rounds)
-		r.o.Progress(Progress{Phase: r.phase, Phases: phases, Name: "collect",
-			Counts: []Count{{"collections", uint64(round + 1), uint64(r.o.Rounds)}}})
 	}
 	s.SquaredErrorForecast = f.mean
 	s.SquaredErrorInterval[0], s.SquaredErrorInterval[1] = f.interval(r.o.Rounds, z999)
