@@ -68,7 +68,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ask for delta at this epsilon `E`, or solve for it")
 	flags.Float64Var(&q.Delta, "delta", 0, "ask for epsilon at this delta `D`")
 	solve := flags.String("solve", "", "compute sigma, scale, sampling or steps: `WHAT`")
-	return func(_ context.Context, e *env, args []string) error {
+	return func(ctx context.Context, e *env, args []string) error {
 		if err := noArgs("account", args); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 				return err
 			}
 		}
-		a, err := q.Answer()
+		a, err := compute(ctx, q.Answer)
 		if err != nil {
 			return ofCalculator(err)
 		}

@@ -292,3 +292,20 @@ func TestServeExamples(t *testing.T) {
 		}
 	}
 }
+
+func TestComputeStopsWhenAsked(t *testing.T) {
+	if v, err := compute(t.Context(), func() (int, error) { return 7, nil }); v != 7 || err != nil {
+		t.Errorf("%d, %v", v, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	never := make(chan struct{})
+	defer close(never)
+	_, err := compute(ctx, func() (int, error) {
+		cancel()
+		<-never
+		return 0, nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}

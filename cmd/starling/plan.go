@@ -51,7 +51,7 @@ recipe can say it.`,
 			name := flags.String("name", "", "of the recipe: what is asked, in a few words: `TEXT`")
 			leader := flags.String("leader", "", "of the recipe: base `URL` of the leader")
 			helper := flags.String("helper", "", "of the recipe: base `URL` of the helper")
-			return func(_ context.Context, e *env, args []string) error {
+			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("recipe plan", args); err != nil {
 					return err
 				}
@@ -68,7 +68,7 @@ recipe can say it.`,
 					return err
 				}
 				g.Rounds, g.Randomizer = uint32(min(*rounds, recipe.MaxRounds+1)), plan.Randomizer(*randomizer)
-				p, err := plan.Make(g)
+				p, err := compute(ctx, func() (*plan.Plan, error) { return plan.Make(g) })
 				switch {
 				case errors.Is(err, plan.ErrGoal):
 					return usageOf("recipe plan", err)
