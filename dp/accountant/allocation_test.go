@@ -40,6 +40,36 @@ func TestReferenceAllocation(t *testing.T) {
 	}
 }
 
+// Row 43 gives both directions; Epsilon is the larger.
+func TestReferenceAllocationDirections(t *testing.T) {
+	for _, r := range []struct{ sigma, remove, add float64 }{
+		{1, .857986, .486425}, {2, .204930, .200679}, {4, .091754, .091562},
+	} {
+		d, err := allocated(r.sigma, 1, 100).(Allocated).dominating(AddRemove)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, way := range []struct {
+			name string
+			pair pair
+			want float64
+		}{{"remove", d.pair, r.remove}, {"add", swapped{d.pair}, r.add}} {
+			delta := func(epsilon float64) float64 {
+				total, _ := way.pair.infinite()
+				way.pair.points(func(loss, p, _ float64) {
+					if loss > epsilon {
+						total += p * -math.Expm1(epsilon-loss)
+					}
+				})
+				return total
+			}
+			if above, below := delta(way.want-5e-5), delta(way.want+5e-5); !(below <= 1e-6 && 1e-6 <= above) {
+				t.Errorf("row 43, sigma %v, %s: delta %v to %v around %v", r.sigma, way.name, below, above, way.want)
+			}
+		}
+	}
+}
+
 // One of two discrete Gaussian releases, summed over all pairs of outcomes.
 func TestAllocationAgainstBruteForce(t *testing.T) {
 	const s2, r = 2.0, 30

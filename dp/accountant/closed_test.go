@@ -111,6 +111,11 @@ func TestReferenceClosedForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	near(t, "row 31, rho", rho, .005, 1e-9)
+	// Row 63 is tau of the literature's bound on a sum of two discrete Gaussians. Ours, which is proved, takes its place: it
+	// counts the term e^(-pi^2 s2) four times where tau counts it ten times.
+	for _, r := range []struct{ s2, tau float64 }{{1, 5.172319e-4}, {4, 7.157166e-17}} {
+		near(t, "row 63", latticeSlop(2, r.s2), .4*r.tau, 1e-3*r.tau+1e-16)
+	}
 }
 
 // bruteDelta is delta(epsilon) of a discrete mechanism with shift d in each of k coordinates, by summing over the

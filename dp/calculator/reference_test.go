@@ -173,6 +173,7 @@ func TestReferenceSolutions(t *testing.T) {
 		{Question{Release: Release{Mechanism: Gaussian}, Solve: SolveSigma, Epsilon: 0.1, Delta: 1e-6}, 36.3046904, 1e-5},
 		{Question{Release: Release{Mechanism: Gaussian}, Solve: SolveSigma, Epsilon: 8, Delta: 1e-5}, 0.6002291, 1e-6},
 		{Question{Release: Release{Mechanism: Gaussian}, Solve: SolveSigma, Epsilon: 3, Delta: 1e-10}, 2.0622532, 1e-6},
+		// Row 21 of the reference values.
 		{Question{Release: Release{Mechanism: Gaussian, Sampling: 0.01, Steps: 1000}, Solve: SolveSigma, Epsilon: 1, Delta: 1e-5}, 1.41463, 1e-3},
 		{Question{Release: Release{Mechanism: Gaussian, Sampling: 0.001, Steps: 10000}, Solve: SolveSigma, Epsilon: 2, Delta: 1e-6}, 0.66902, 1e-3},
 		// One honest server of two that each draw sigma; both honest need less of each, by sqrt 2.
