@@ -23,9 +23,9 @@ import (
 
 // BenchOptions say what is measured: leader and helper together, from the upload to both having verified.
 type BenchOptions struct {
-	// VDAF is "count" or "histogram".
+	// VDAF is "count", "histogram", or how the norm of a vector is proved: "pine32" and so on.
 	VDAF string
-	// Length is the number of buckets of a histogram, 2 to 100,000; count has none.
+	// Length is the number of buckets of a histogram, 2 to 100,000, or of a vector's entries; count has none.
 	Length int
 	// Seconds is how long uploads go on, at most; they end earlier where the reports run out. Default 10.
 	Seconds int
@@ -60,9 +60,12 @@ func (o *BenchOptions) Validate() error {
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
+	_, vectorErr := recipe.ParseVectorProof(o.VDAF)
 	switch {
-	case o.VDAF != "count" && o.VDAF != "histogram":
-		return fmt.Errorf("lab: no benchmark of %q; want count or histogram", o.VDAF)
+	case o.VDAF != "count" && o.VDAF != "histogram" && vectorErr != nil:
+		return fmt.Errorf("lab: no benchmark of %q; want count, histogram, pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32", o.VDAF)
+	case vectorErr == nil && (o.Length < 1 || o.Length > recipe.MaxElements):
+		return fmt.Errorf("lab: a vector of %d entries; want 1 to %d", o.Length, recipe.MaxElements)
 	case o.VDAF == "count" && o.Length != 0:
 		return errors.New("lab: a count has no length")
 	case o.VDAF == "histogram" && (o.Length < 2 || o.Length > maxBenchLength):
@@ -114,7 +117,10 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 		return nil, err
 	}
 	defer addresses.Close()
-	query, answer := benchQuery(&o)
+	query, answer, err := benchQuery(&o)
+	if err != nil {
+		return nil, err
+	}
 	r, err := recipe.New(recipe.Options{
 		Name: "Benchmark", Query: query, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(),
 		BatchMode: dap.TimeInterval, MinBatch: 1000, TimePrecision: 3600,
@@ -146,7 +152,7 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 			return nil, err
 		}
 	}
-	rep := &BenchReport{VDAF: o.VDAF, Length: o.Length, ReportsPerRequest: uploadBatch, CPUs: runtime.NumCPU()}
+	rep := &BenchReport{VDAF: o.VDAF, Length: o.Length, CPUs: runtime.NumCPU()}
 	err = b.measure(ctx, dir, r, answer, rep)
 	helperRSS, err1 := stops[0]()
 	leaderRSS, err2 := stops[1]()
@@ -158,16 +164,28 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 	return rep, nil
 }
 
-func benchQuery(o *BenchOptions) (recipe.Query, func() client.Value) {
+// maxBenchFracBits leaves room for noise and ten thousand reports in every field of package pine.
+const maxBenchFracBits = 14
+
+func benchQuery(o *BenchOptions) (recipe.Query, func() client.Value, error) {
+	if proof, err := recipe.ParseVectorProof(o.VDAF); err == nil {
+		frac := min(benchFracBits[proof], maxBenchFracBits)
+		if proof == recipe.L2Fixed16 || proof == recipe.L2Fixed32 {
+			frac = benchFracBits[proof]
+		}
+		q, err := recipe.NewVector(uint32(o.Length), 1, uint8(frac), proof)
+		vector := slices.Repeat([]float64{1}, o.Length)
+		return q, func() client.Value { return client.Reals(vector) }, err
+	}
 	random := func() uint32 {
 		var b [4]byte
 		rand.Read(b[:])
 		return binary.LittleEndian.Uint32(b[:])
 	}
 	if o.VDAF == "count" {
-		return recipe.Count{}, func() client.Value { return client.Bool(random()&1 == 1) }
+		return recipe.Count{}, func() client.Value { return client.Bool(random()&1 == 1) }, nil
 	}
-	return recipe.Histogram{Length: uint32(o.Length)}, func() client.Value { return client.Bucket(random() % uint32(o.Length)) }
+	return recipe.Histogram{Length: uint32(o.Length)}, func() client.Value { return client.Bucket(random() % uint32(o.Length)) }, nil
 }
 
 type bench struct {
@@ -201,7 +219,9 @@ func (b *bench) measure(ctx context.Context, dir string, r *recipe.Recipe, answe
 	}
 	rep.BytesEach = uint64(reports[0].Size())
 
-	requests := slices.Collect(slices.Chunk(reports, uploadBatch))
+	// As many as the leader takes in one request.
+	rep.ReportsPerRequest = max(1, min(uploadBatch, (6<<20)/reports[0].Size()))
+	requests := slices.Collect(slices.Chunk(reports, rep.ReportsPerRequest))
 	var next, sent atomic.Uint64
 	var mu sync.Mutex // guards acks and errs
 	var acks []time.Duration
@@ -263,7 +283,9 @@ func (b *bench) prepare(ctx context.Context, c *client.Client, answer func() cli
 	if n == 0 {
 		n = min(benchEach*b.o.Seconds, maxBenchBytes/first.Size())
 	}
-	n = max(n, uploadBatch)
+	if b.o.Reports == 0 {
+		n = max(n, uploadBatch)
+	}
 	reports := make([]dap.Report, n)
 	var next atomic.Int64
 	var workers sync.WaitGroup

@@ -27,7 +27,7 @@ type outcome struct {
 	errs    []dap.ReportError  // verdicts so far, of all reports
 	payload func(i int) []byte // the message to the leader; nil where there is nothing left to send
 	final   bool               // output shares are out: the reports without a verdict are committed now
-	fold    func(keep []bool, bucket []int32, batches int) []*vdaf.AggShare
+	fold    func(keep []bool, bucket []int32, batches int) ([]*vdaf.AggShare, error)
 	close   func()
 }
 

@@ -220,7 +220,7 @@ func (j *job) commit(out *outcome, live []int) (*store.Commit, replier) {
 		for k, v := range verdict {
 			keep[c.Candidates[k].Report] = v == 0
 		}
-		return out.fold(keep, bucket, len(c.Batches)), nil
+		return out.fold(keep, bucket, len(c.Batches))
 	}
 	reply := func(verdict []dap.ReportError) ([]byte, error) {
 		errs := make([]dap.ReportError, len(j.inits))

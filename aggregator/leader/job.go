@@ -321,8 +321,7 @@ func (w *work) finish(body []byte) error {
 			}
 		}
 	}
-	w.batch.Check(messages)
-	return nil
+	return w.batch.Check(messages)
 }
 
 // commit adds what both aggregators verified to its batch, once, and removes the segment's file, in that order.
@@ -341,7 +340,7 @@ func (l *Leader) commit(ctx context.Context, w *work) error {
 		for k, v := range verdict {
 			keep[c.Candidates[k].Report] = v == 0
 		}
-		return w.batch.Fold(keep, nil, 1), nil
+		return w.batch.Fold(keep, nil, 1)
 	}
 	if err := l.opt.Failpoints.Hit(FailBeforeCommit); err != nil {
 		return err

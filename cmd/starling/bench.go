@@ -27,7 +27,7 @@ func benchCommand() *command {
 
 func benchEndToEnd() *command {
 	return &command{
-		name: "e2e", args: "--vdaf count|histogram [--length N] [--seconds S] [--json]",
+		name: "e2e", args: "--vdaf count|histogram|pine32|... [--length N] [--seconds S] [--json]",
 		short: "Measure leader and helper from upload to verified, as two processes",
 		long: `The reports are made before the clock starts. It stops when both aggregators have verified all that was uploaded.
 The client's work of uploading shares the machine with the two servers.`,
@@ -37,8 +37,8 @@ The client's work of uploading shares the machine with the two servers.`,
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
-			vdaf := flags.String("vdaf", "", "count or histogram: `TYPE`")
-			length := flags.Int("length", 0, "buckets of a histogram: `N`")
+			vdaf := flags.String("vdaf", "", "count, histogram, or the proof of a vector's norm as in bench report: `TYPE`")
+			length := flags.Int("length", 0, "buckets of a histogram, entries of a vector: `N`")
 			seconds := flags.Int("seconds", 10, "upload for `S` seconds, or until the reports run out")
 			reports := flags.Int("reports", 0, "make `N` reports; 0 makes 8,000 for each second")
 			workers := flags.Int("workers", 0, "upload over `N` connections; 0 takes one for each processor")

@@ -34,15 +34,18 @@ type Task struct {
 	Expected     aggregator.Expectation
 	Helper       *url.URL // routing copy
 	Block        int      // reports that one worker verifies at a time
+	Held         int      // blocks of one batch whose output shares stay in memory until its commit
 	states       sync.Pool
 	interval     dap.Interval
 	bounded      bool
 }
 
-// blockBytes bounds the scratch of one block: batches of large vectors are short.
+// blockBytes bounds the scratch of one block: batches of large vectors are short. heldBytes bounds, to a small factor, the output
+// shares that a batch keeps: of a larger one the rest is computed again when it is committed.
 const (
 	blockBytes = 8 << 20
 	maxBlock   = 64
+	heldBytes  = 64 << 20
 )
 
 // New makes the working form of t.
@@ -90,6 +93,7 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 	w.interval, w.bounded = cfg.Interval()
 	s := v.Sizes()
 	w.Block = max(1, min(maxBlock, blockBytes/(s.LeaderInput+s.VerifierShare+s.AggShare)))
+	w.Held = max(1, heldBytes/(2*s.LeaderInput+w.Block*(s.VerifierShare+2*s.AggShare)))
 	w.states.New = func() any { return v.NewState(w.Block) }
 	return w, nil
 }

@@ -3,7 +3,8 @@
 //
 // A batch is one DAP aggregation job. Each report ends with a verdict of its own, and one bad report never changes the
 // outcome of another. What the VDAF holds between its rounds stays in the [Batch], in memory, and nowhere else: after a
-// crash it is computed again from what was sealed (DESIGN section 5).
+// crash it is computed again from what was sealed (DESIGN section 5). So is, without a crash, what a batch of large vectors
+// holds beyond the task's Held blocks: memory does not grow with a job, whoever made it. A leader's own segments are smaller.
 //
 // Which refusal is which (DAP-18 sections 4.5.3.2 and 4.5.3.3), in the order of the checks, cheapest first:
 //
@@ -20,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,8 +80,12 @@ type Batch struct {
 	// Errs has the verdict of each report; zero where the proof holds so far.
 	Errs []dap.ReportError
 
-	task   *task.Task
-	role   dap.Role
+	task    *task.Task
+	role    dap.Role
+	prm     Params
+	reports []Report
+	held    atomic.Int64 // blocks that keep their state
+
 	errs   []error // the same for the VDAF, which also sets them
 	shares []byte  // own verifier shares
 	msgs   []byte  // verifier messages
@@ -88,16 +94,16 @@ type Batch struct {
 
 type block struct {
 	lo, hi int
-	state  vdaf.State
+	state  vdaf.State // nil where it was not held
 }
 
 // Begin opens, checks and verifies the reports: the leader's first step, or all the steps of a helper whose VDAF has one
-// round. Call [Batch.Close] when done with the batch. The only error is the context's.
+// round. Call [Batch.Close] when done with the batch, which reads the reports until then. The only error is the context's.
 func (p *Pool) Begin(ctx context.Context, prm Params, reports []Report) (*Batch, error) {
 	n, sizes := len(reports), prm.Task.VDAF.Sizes()
 	b := &Batch{
 		Errs: make([]dap.ReportError, n), errs: make([]error, n),
-		task: prm.Task, role: prm.Role,
+		task: prm.Task, role: prm.Role, prm: prm, reports: reports,
 		shares: make([]byte, n*sizes.VerifierShare),
 	}
 	if prm.Role == dap.RoleHelper {
@@ -108,7 +114,7 @@ func (p *Pool) Begin(ctx context.Context, prm Params, reports []Report) (*Batch,
 	}
 	p.run(len(b.blocks), func(i int) {
 		if ctx.Err() == nil {
-			b.begin(&prm, &b.blocks[i], reports)
+			b.begin(&b.blocks[i])
 		}
 	})
 	if err := ctx.Err(); err != nil {
@@ -119,27 +125,14 @@ func (p *Pool) Begin(ctx context.Context, prm Params, reports []Report) (*Batch,
 }
 
 // begin takes one block through all steps on one worker, while its bytes are in the cache.
-func (b *Batch) begin(prm *Params, blk *block, reports []Report) {
-	t, n := b.task, blk.hi-blk.lo
-	reports, errs := reports[blk.lo:blk.hi], b.errs[blk.lo:blk.hi]
-	plain := make([]dap.PlaintextInputShare, n)
-	b.open(prm, reports, plain, errs)
-
-	in := vdaf.Reports{Nonces: make([][vdaf.NonceSize]byte, n), Public: make([][]byte, n), Inputs: make([][]byte, n)}
-	for i := range reports {
-		in.Nonces[i] = reports[i].Share.Metadata.ID
-		in.Public[i] = reports[i].Share.PublicShare
-		in.Inputs[i] = plain[i].Payload
-	}
-	blk.state = t.State()
-	agg := 0
-	if b.role == dap.RoleHelper {
-		agg = 1
-	}
-	sizes := t.VDAF.Sizes()
+func (b *Batch) begin(blk *block) {
+	sizes := b.task.VDAF.Sizes()
+	errs := b.errs[blk.lo:blk.hi]
 	own := b.shares[blk.lo*sizes.VerifierShare : blk.hi*sizes.VerifierShare]
-	t.VDAF.VerifyInit(blk.state, t.Keys[prm.KeyID], t.Context, agg, &in, own, errs)
+	blk.state = b.task.State()
+	b.verifyInit(blk, blk.state, own, errs)
 	if b.role == dap.RoleHelper {
+		reports := b.reports[blk.lo:blk.hi]
 		leader := make([]byte, len(own))
 		for i := range reports {
 			if errs[i] != nil {
@@ -152,11 +145,65 @@ func (b *Batch) begin(prm *Params, blk *block, reports []Report) {
 			}
 			copy(leader[i*sizes.VerifierShare:], m.Share)
 		}
-		msgs := b.msgs[blk.lo*sizes.VerifierMessage : blk.hi*sizes.VerifierMessage]
-		t.VDAF.Combine(t.Context, [][]byte{leader, own}, msgs, errs)
-		t.VDAF.Check(blk.state, msgs, errs)
+		msgs := b.messages(blk)
+		b.task.VDAF.Combine(b.task.Context, [][]byte{leader, own}, msgs, errs)
+		b.task.VDAF.Check(blk.state, msgs, errs)
 	}
 	b.settle(blk)
+	if b.held.Add(1) > int64(b.task.Held) {
+		b.task.PutState(blk.state)
+		blk.state = nil
+	}
+}
+
+// messages are the verifier messages of a block.
+func (b *Batch) messages(blk *block) []byte {
+	size := b.task.VDAF.Sizes().VerifierMessage
+	return b.msgs[blk.lo*size : blk.hi*size]
+}
+
+// verifyInit opens the reports of a block and takes the VDAF's first step on those that have no error.
+func (b *Batch) verifyInit(blk *block, state vdaf.State, own []byte, errs []error) {
+	t, n := b.task, blk.hi-blk.lo
+	reports := b.reports[blk.lo:blk.hi]
+	plain := make([]dap.PlaintextInputShare, n)
+	b.open(&b.prm, reports, plain, errs)
+
+	in := vdaf.Reports{Nonces: make([][vdaf.NonceSize]byte, n), Public: make([][]byte, n), Inputs: make([][]byte, n)}
+	for i := range reports {
+		in.Nonces[i] = reports[i].Share.Metadata.ID
+		in.Public[i] = reports[i].Share.PublicShare
+		in.Inputs[i] = plain[i].Payload
+	}
+	agg := 0
+	if b.role == dap.RoleHelper {
+		agg = 1
+	}
+	t.VDAF.VerifyInit(state, t.Keys[b.prm.KeyID], t.Context, agg, &in, own, errs)
+}
+
+// ErrChanged: what was verified before cannot be verified again. Nothing of the batch may be committed.
+var ErrChanged = errors.New("verify: a report that held does not hold any more")
+
+// with calls f with the state of a block, as the block's first step left it: the one that is held, or one that is computed again
+// from the same sealed shares.
+func (b *Batch) with(blk *block, f func(vdaf.State)) error {
+	if blk.state != nil {
+		f(blk.state)
+		return nil
+	}
+	state := b.task.State()
+	defer b.task.PutState(state)
+	before := b.errs[blk.lo:blk.hi]
+	errs := slices.Clone(before)
+	b.verifyInit(blk, state, make([]byte, len(errs)*b.task.VDAF.Sizes().VerifierShare), errs)
+	for i := range errs {
+		if (errs[i] == nil) != (before[i] == nil) {
+			return ErrChanged
+		}
+	}
+	f(state)
+	return nil
 }
 
 // settle turns the VDAF's refusals of a block into verdicts.
@@ -177,6 +224,10 @@ func (b *Batch) open(prm *Params, reports []Report, plain []dap.PlaintextInputSh
 	items := make([]sealed.Item, len(reports))
 	var aad []byte
 	for i := range reports {
+		if errs[i] != nil {
+			items[i].Err = errs[i]
+			continue
+		}
 		s := &reports[i].Share
 		if code := Metadata(t, &s.Metadata, prm.Now, prm.Skew); code != 0 {
 			errs[i], items[i].Err = code, code
@@ -247,8 +298,8 @@ func (b *Batch) Refuse(i int, code dap.ReportError) {
 }
 
 // Check finishes the reports at the leader with the helper's messages; message i is nil where report i is refused, or is
-// to be refused as vdaf_verify_error.
-func (b *Batch) Check(messages [][]byte) {
+// to be refused as vdaf_verify_error. It fails with [ErrChanged], or not at all.
+func (b *Batch) Check(messages [][]byte) error {
 	size := b.task.VDAF.Sizes().VerifierMessage
 	b.msgs = make([]byte, len(b.Errs)*size)
 	for i, m := range messages {
@@ -260,9 +311,13 @@ func (b *Batch) Check(messages [][]byte) {
 	}
 	for i := range b.blocks {
 		blk := &b.blocks[i]
-		b.task.VDAF.Check(blk.state, b.msgs[blk.lo*size:blk.hi*size], b.errs[blk.lo:blk.hi])
+		err := b.with(blk, func(s vdaf.State) { b.task.VDAF.Check(s, b.messages(blk), b.errs[blk.lo:blk.hi]) })
+		if err != nil {
+			return err
+		}
 		b.settle(blk)
 	}
+	return nil
 }
 
 // Rejected counts the verdicts so far.
@@ -277,8 +332,9 @@ func (b *Batch) Rejected() map[dap.ReportError]uint64 {
 }
 
 // Fold adds the output share of every report with keep[i] to the share of its batch, of which there are n; a nil bucket
-// means all go to the first. The share of a batch that gets nothing is nil. Call it once.
-func (b *Batch) Fold(keep []bool, bucket []int32, n int) []*vdaf.AggShare {
+// means all go to the first. The share of a batch that gets nothing is nil. Call it once. It fails with [ErrChanged], or not at
+// all.
+func (b *Batch) Fold(keep []bool, bucket []int32, n int) ([]*vdaf.AggShare, error) {
 	aggs := make([]*vdaf.AggShare, n)
 	for i := range keep {
 		if !keep[i] || b.errs[i] != nil {
@@ -298,9 +354,14 @@ func (b *Batch) Fold(keep []bool, bucket []int32, n int) []*vdaf.AggShare {
 		if bucket != nil {
 			in = bucket[blk.lo:blk.hi]
 		}
-		b.task.VDAF.Accumulate(blk.state, keep[blk.lo:blk.hi], in, aggs, b.errs[blk.lo:blk.hi])
+		err := b.with(blk, func(s vdaf.State) {
+			b.task.VDAF.Accumulate(s, keep[blk.lo:blk.hi], in, aggs, b.errs[blk.lo:blk.hi])
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	return aggs
+	return aggs, nil
 }
 
 // Close gives the scratch memory back. The batch must not be used after it; again is harmless.

@@ -76,13 +76,15 @@ func (f *fixture) begin(p *Pool, role dap.Role, in []Report) (*Batch, error) {
 func TestBatch(t *testing.T) {
 	const n, k = 3*64 + 17, 7
 	f := newFixture(n, k)
-	for _, workers := range []int{1, 4} {
-		p := NewPool(workers)
+	for _, c := range []struct{ workers, held int }{{1, 1000}, {4, 1000}, {1, 1}, {4, 2}} {
+		p := NewPool(c.workers)
+		f.tasks[0].Held, f.tasks[1].Held = c.held, c.held
 		in := make([]Report, n)
 		for i := range in {
 			in[i].Share = f.reports[i].LeaderShare()
 		}
 		lb := must(f.begin(p, dap.RoleLeader, in))
+		in = make([]Report, n)
 		for i := range in {
 			in[i] = Report{f.reports[i].HelperShare(), vdaf.AppendPingPongInitialize(nil, lb.Share(i))}
 		}
@@ -96,9 +98,22 @@ func TestBatch(t *testing.T) {
 				messages[i] = append([]byte{}, hb.Message(i)...)
 			}
 		}
-		lb.Check(messages)
+		if err := lb.Check(messages); err != nil {
+			t.Fatal(err)
+		}
 		if !slices.Equal(lb.Errs, hb.Errs) {
 			t.Fatal("the two sides disagree")
+		}
+		for _, b := range []*Batch{lb, hb} {
+			held := 0
+			for i := range b.blocks {
+				if b.blocks[i].state != nil {
+					held++
+				}
+			}
+			if held != min(c.held, len(b.blocks)) {
+				t.Errorf("%d blocks of %d are held, want at most %d", held, len(b.blocks), c.held)
+			}
 		}
 		keep, bucket := make([]bool, n), make([]int32, n)
 		var want [3]int64
@@ -108,7 +123,7 @@ func TestBatch(t *testing.T) {
 				want[bucket[i]]++
 			}
 		}
-		la, ha := lb.Fold(keep, bucket, 3), hb.Fold(keep, bucket, 3)
+		la, ha := must(lb.Fold(keep, bucket, 3)), must(hb.Fold(keep, bucket, 3))
 		for b, w := range want {
 			if w == 0 {
 				if la[b] != nil || ha[b] != nil {
@@ -133,6 +148,26 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+// A batch that is too large to hold is computed again when it is committed; if that cannot be done, nothing is.
+func TestKeysGoneBeforeFold(t *testing.T) {
+	const n = 130
+	f := newFixture(n, 0)
+	f.tasks[0].Held = 1
+	in := make([]Report, n)
+	for i := range in {
+		in[i].Share = f.reports[i].LeaderShare()
+	}
+	b := must(f.begin(NewPool(1), dap.RoleLeader, in))
+	defer b.Close()
+	b.prm.Keys = must(sealed.NewKeyring(f.keys[1]))
+	if aggs, err := b.Fold(slices.Repeat([]bool{true}, n), nil, 1); !errors.Is(err, ErrChanged) || aggs != nil {
+		t.Errorf("%v, %v", aggs, err)
+	}
+	if err := b.Check(make([][]byte, n)); err != nil { // no message: all are refused, and none is computed again
+		t.Error(err)
+	}
+}
+
 func TestRefuseKeepsTheFirstVerdict(t *testing.T) {
 	f := newFixture(2, 0)
 	b := must(f.begin(NewPool(1), dap.RoleLeader, []Report{{Share: f.reports[0].LeaderShare()}, {Share: f.reports[1].LeaderShare()}}))
@@ -142,7 +177,7 @@ func TestRefuseKeepsTheFirstVerdict(t *testing.T) {
 	if b.Errs[0] != dap.ReportReplayed || b.Errs[1] != 0 {
 		t.Errorf("%v", b.Errs)
 	}
-	if aggs := b.Fold([]bool{true, false}, nil, 1); aggs[0] != nil {
+	if aggs := must(b.Fold([]bool{true, false}, nil, 1)); aggs[0] != nil {
 		t.Error("a refused report was counted")
 	}
 }
