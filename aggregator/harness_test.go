@@ -47,8 +47,9 @@ type setup struct {
 	min      uint64
 	interval *dap.Interval
 	noise    noise.Sampler
-	base     string // path of both base URLs
-	upload   string // token
+	base     string         // path of both base URLs
+	upload   string         // token
+	config   dap.VDAFConfig // nil is a histogram; else reports have a shard of their own
 	leader   func(*leader.Options)
 	helper   func(*helper.Options)
 }
@@ -62,6 +63,7 @@ type pair struct {
 	cfg       *dap.TaskConfiguration
 	id        dap.TaskID
 	vdaf      *prio3.Histogram
+	function  vdaf.VDAF // of the task
 	leaderKey *sealed.KeyPair
 	helperKey *sealed.KeyPair
 	collector *sealed.KeyPair
@@ -127,12 +129,15 @@ func newPair(t testing.TB, s setup) *pair {
 		TimePrecision: precision, MinBatchSize: s.min, BatchMode: s.mode, VDAFType: dap.TypePrio3Histogram,
 		VDAFConfig: must(dap.HistogramConfig{Length: buckets, ChunkLength: 2}.Append(nil)),
 	}
+	if s.config != nil {
+		conf.VDAFType, conf.VDAFConfig = s.config.Type(), must(s.config.Append(nil))
+	}
 	if s.interval != nil {
 		conf.Extensions = must(conf.Extensions.WithTaskInterval(*s.interval))
 	}
 	p.cfg = must(dap.NewTaskConfiguration(conf))
 	p.id = p.cfg.TaskID()
-	p.vdaf = must(prio3.NewHistogram(2, buckets, 2))
+	p.vdaf, p.function = must(prio3.NewHistogram(2, buckets, 2)), must(p.cfg.VDAF())
 	var key [vdaf.VerifyKeySize]byte
 	rand.Read(key[:])
 	p.task = aggregator.Task{
@@ -224,6 +229,7 @@ type spoil struct {
 	time     *dap.Time
 	context  []byte // of the VDAF
 	plain    func(role dap.Role, s *dap.PlaintextInputShare)
+	shard    func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) // in place of a measurement
 	share    func(*vdaf.Shares)
 	aad      func([]byte) []byte
 	report   func(*dap.Report)
@@ -250,7 +256,12 @@ func (p *pair) report(m int, s spoil) dap.Report {
 		ctx = s.context
 	}
 	nonce := [vdaf.NonceSize]byte(r.Metadata.ID)
-	shares, err := p.vdaf.Shard(ctx, m, &nonce)
+	if s.shard == nil {
+		s.shard = func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+			return p.vdaf.Shard(ctx, m, nonce)
+		}
+	}
+	shares, err := s.shard(ctx, &nonce)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -443,9 +454,9 @@ func (p *pair) open(q dap.CollectionJobReq, body []byte) (*dap.CollectionJobResp
 		if err != nil {
 			p.t.Fatalf("%v share: %v", role, err)
 		}
-		shares = append(shares, must(p.vdaf.ReadAggShare(plain)))
+		shares = append(shares, must(p.function.ReadAggShare(plain)))
 	}
-	return &resp, must(p.vdaf.Unshard(shares))
+	return &resp, must(p.function.Unshard(shares))
 }
 
 // collect asks, works, polls and opens.
