@@ -130,7 +130,7 @@ func (r *Report) Chart() *chart.Histogram {
 		XLabel: "visits", YLabel: "reports", Labels: r.Labels, Estimate: r.Estimate, Stderr: r.Stderr, Caption: r.Guarantee,
 	}
 	if r.Sampled != nil {
-		h.YLabel = "devices"
+		h.YLabel, h.Sampled = "devices", true
 		h.Subtitle = fmt.Sprintf("RAND Health Insurance Experiment, resampled: %s devices, of which %s reported in secret",
 			chart.Count(float64(r.Population)), chart.Count(float64(r.Answers)/float64(r.Rounds)))
 		if r.KnownSample {

@@ -166,7 +166,7 @@ func (r *run) askRound(ctx context.Context, config deploy.Collector, o collector
 	return result, nil
 }
 
-// collectRounds asks for all rounds, undoes the coins and adds up the errors.
+// collectRounds asks for all rounds and adds up the errors of what the collector makes of them.
 func (r *run) collectRounds(ctx context.Context, config *deploy.Collector, o collector.Options) error {
 	s, n := r.report.Sampled, float64(r.o.Population)
 	f := r.forecast()
@@ -180,16 +180,12 @@ func (r *run) collectRounds(ctx context.Context, config *deploy.Collector, o col
 		if r.o.seen != nil {
 			r.o.seen(round, result)
 		}
-		estimates, err := r.recipe.Estimate(result.Raw, result.ReportCount)
-		if err != nil {
-			return err
-		}
 		scale := 1.0
 		if r.o.KnownSample {
 			scale = n / float64(r.o.sample())
 		}
 		squared := 0.0
-		for i, v := range estimates.Values {
+		for i, v := range result.Estimate {
 			v *= scale
 			r.report.Estimate[i] += v / float64(r.o.Rounds)
 			squared += math.Pow((v-float64(r.report.Truth[i]))/n, 2)

@@ -31,6 +31,8 @@ type Histogram struct {
 	Estimate []float64
 	// Stderr is the standard error of each estimate, 0 or more.
 	Stderr []float64
+	// Sampled says that Stderr is of sampling too, and not of noise alone.
+	Sampled bool
 	// Truth is what a lab alone knows. Nil where it is not known.
 	Truth []float64
 	// Caption is the guarantee in words; it is broken into lines.

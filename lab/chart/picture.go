@@ -231,7 +231,7 @@ func (h *Histogram) counts(p pen, bottom, top vg.Length) {
 	p.text(x+22, y-3, 0, face{9.5, false}, ink, "private estimate, noise included")
 	y -= 16
 	p.whisker(x+7, y-5, y+5, 4)
-	p.text(x+22, y-3, 0, face{9.5, false}, ink, "95 % interval of the noise")
+	p.text(x+22, y-3, 0, face{9.5, false}, ink, "95 % interval of "+h.about())
 	if h.Truth != nil {
 		y -= 16
 		p.line(x-1, y, x+15, y, 2, vermilion)
@@ -266,5 +266,20 @@ func (h *Histogram) differences(p pen, bottom, top vg.Length) {
 		p.dot(x, s.at(h.Estimate[i]-h.Truth[i]), 3.4, blue)
 	}
 	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-15, 0.5, face{10, false}, grey,
-		"estimate minus truth, in "+h.YLabel+", on a scale of its own: all the error that privacy costs")
+		"estimate minus truth, in "+h.YLabel+", on a scale of its own: "+h.cost())
+}
+
+// about is what the whiskers are about.
+func (h *Histogram) about() string {
+	if h.Sampled {
+		return "noise and sampling"
+	}
+	return "the noise"
+}
+
+func (h *Histogram) cost() string {
+	if h.Sampled {
+		return "all the error of noise and sampling together"
+	}
+	return "all the error that privacy costs"
 }
