@@ -7,65 +7,85 @@ import (
 )
 
 // A forecast is the law of the squared error of one collection, of the estimated shares of a population: the sum over all
-// places of (estimate - truth)^2 / devices^2.
+// places of (estimate - truth)^2 / devices^2. The errors are taken for normal and independent.
 type forecast struct {
-	each     []float64 // the expected squared error of each place
-	mean     float64   // their sum
-	variance float64   // of the sum
+	each []float64 // the expected squared error of each place
+	mean float64   // their sum
 }
 
-// newForecast is what the recipe says of such errors for a population of which truth gives the counts. Devices beyond their
-// sum have the default answer. The population is fixed, and only its sampling and the noise are random.
-func newForecast(r *recipe.Recipe, truth []int64, devices uint64, reporting float64) *forecast {
+// newForecast is what the recipe says of such errors for a population of which truth gives the counts. The population is
+// fixed, and only its sampling and the noise are random.
+func newForecast(r *recipe.Recipe, truth []int64, devices uint64) *forecast {
 	f := &forecast{}
-	n := float64(devices)
 	for _, t := range truth {
-		share := float64(t) / n
-		v := r.ForecastError([]float64{share}, devices, true)
-		f.each = append(f.each, v)
-		f.mean += v
-		// The square of an error of variance v and fourth cumulant k has variance 2 v^2 + k. Each of t answers is reported
-		// by a coin of its own, whose fourth cumulant is p(1-p)(1-6p(1-p)); that of the noise is next to nothing.
-		coin := reporting * (1 - reporting)
-		f.variance += 2*v*v + float64(t)*coin*(1-6*coin)/math.Pow(reporting*n, 4)
+		f.add(r.ForecastError([]float64{float64(t) / float64(devices)}, devices, true))
 	}
 	return f
 }
 
-// newKnownForecast is the same for a sample without replacement of m of the devices.
+// newKnownForecast is the same for a sample without replacement of m of the devices. Its errors are slightly dependent, which
+// is left out: the noise is the larger part.
 func newKnownForecast(r *recipe.Recipe, truth []int64, devices, m uint64) *forecast {
 	f := &forecast{}
 	noise := r.ForecastError([]float64{0}, m, true)
 	left := float64(devices-m) / float64(devices-1) / float64(m)
-	for i, t := range truth {
+	for _, t := range truth {
 		p := float64(t) / float64(devices)
-		v := noise + p*(1-p)*left
-		f.each = append(f.each, v)
-		f.mean += v
-		f.variance += 2 * v * v
-		for j, u := range truth { // those in one place are not in another
-			if i != j {
-				c := p * float64(u) / float64(devices) * left
-				f.variance += 2 * c * c
-			}
-		}
+		f.add(noise + p*(1-p)*left)
 	}
 	return f
 }
 
-// Standard normal quantiles: outside of which 0.1 % and 10^-6 lie, on both sides together.
+func (f *forecast) add(v float64) {
+	f.each = append(f.each, v)
+	f.mean += v
+}
+
+// Parts of cases outside of an interval, on both sides together.
 const (
-	z999   = 3.290527
-	zNever = 4.891638
+	outside999   = 1e-3
+	outsideNever = 1e-6
 )
 
-// interval holds the mean squared error of so many collections but for the part of cases that z stands for. The mean is taken
-// for a gamma variable of the forecast's mean and variance; its quantiles are Wilson and Hilferty's (1931).
-func (f *forecast) interval(collections int, z float64) (low, high float64) {
-	freedom := 2 * f.mean * f.mean / f.variance * float64(collections)
-	quantile := func(z float64) float64 {
-		c := 2 / (9 * freedom)
-		return f.mean * math.Pow(max(0, 1-c+z*math.Sqrt(c)), 3)
+// interval holds the mean squared error of so many collections but for the given part of cases.
+func (f *forecast) interval(collections int, outside float64) (low, high float64) {
+	most := 0.0
+	for _, v := range f.each {
+		most = max(most, v)
 	}
-	return quantile(-z), quantile(z)
+	// s is where the law is tilted to have the quantile as its mean: below 0 for the lower one, at most 1/(2 most) for the
+	// upper one. The tail falls as s grows.
+	quantile := func(low, high, tail float64) float64 {
+		for range 200 {
+			if mid := (low + high) / 2; f.above(mid, collections) > tail {
+				low = mid
+			} else {
+				high = mid
+			}
+		}
+		return f.tilted(high)
+	}
+	return quantile(-1e6/most, -1e-9/most, 1-outside/2), quantile(1e-9/most, (1-1e-12)/(2*most), outside/2)
+}
+
+// tilted is the mean of one squared error under the law tilted by s.
+func (f *forecast) tilted(s float64) (mean float64) {
+	for _, v := range f.each {
+		mean += v / (1 - 2*s*v)
+	}
+	return mean
+}
+
+// above is the probability that the mean of so many squared errors is above tilted(s), by the saddlepoint approximation of
+// Lugannani and Rice (1980), good to some per cent far into the tails of such weighted sums of squares. s is not 0.
+func (f *forecast) above(s float64, collections int) float64 {
+	n := float64(collections)
+	k, variance := 0.0, 0.0
+	for _, v := range f.each {
+		k -= n * math.Log1p(-2*s*v) / 2
+		variance += n * 2 * v * v / ((1 - 2*s*v) * (1 - 2*s*v))
+	}
+	w := math.Copysign(math.Sqrt(2*(s*n*f.tilted(s)-k)), s)
+	u := s * math.Sqrt(variance)
+	return math.Erfc(w/math.Sqrt2)/2 + math.Exp(-w*w/2)/math.Sqrt(2*math.Pi)*(1/u-1/w)
 }

@@ -229,11 +229,27 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestForecastInterval holds the quantiles to a chi-squared law with 10 degrees of freedom, as other programs tabulate it.
+// TestForecastInterval holds the quantiles to chi-squared laws as other programs tabulate them, and to a sum of two unequal
+// squares, whose tail is that of the exponential law where each stands twice.
 func TestForecastInterval(t *testing.T) {
-	f := &forecast{mean: 1, variance: 2.0 / 5}
-	low, high := f.interval(2, z999)
-	if math.Abs(low*10-1.265) > 0.15 || math.Abs(high*10-31.42) > 0.3 {
-		t.Errorf("999 of 1,000 between %v and %v", low*10, high*10)
+	for _, c := range []struct {
+		places, collections int
+		outside, low, high  float64 // quantiles of the chi-squared law of places * collections degrees of freedom
+	}{{5, 2, outside999, 1.26503, 31.41982}, {1, 1, outside999, 3.926991e-7, 12.11567}, {10, 10, outside999, 59.896, 153.167}} {
+		f := &forecast{}
+		for range c.places {
+			f.add(1)
+		}
+		n := float64(c.collections)
+		low, high := f.interval(c.collections, c.outside)
+		if math.Abs(low*n-c.low) > 0.02*c.low+0.01 || math.Abs(high*n-c.high) > 0.02*c.high {
+			t.Errorf("%d degrees of freedom: between %v and %v, want %v and %v", c.places*c.collections, low*n, high*n, c.low, c.high)
+		}
+	}
+	// 3 E + E' with E, E' exponential of mean 2: the tail is (3 exp(-x/6) - exp(-x/2)) / 2.
+	f := &forecast{each: []float64{3, 3, 1, 1}, mean: 8}
+	_, high := f.interval(1, outsideNever)
+	if tail := (3*math.Exp(-high/6) - math.Exp(-high/2)) / 2; math.Abs(tail/(outsideNever/2)-1) > 0.1 {
+		t.Errorf("%v is exceeded with probability %v", high, tail)
 	}
 }

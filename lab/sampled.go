@@ -194,8 +194,8 @@ func (r *run) collectRounds(ctx context.Context, config *deploy.Collector, o col
 		s.SquaredError += squared / float64(r.o.Rounds)
 	}
 	s.SquaredErrorForecast = f.mean
-	s.SquaredErrorInterval[0], s.SquaredErrorInterval[1] = f.interval(r.o.Rounds, z999)
-	s.limits[0], s.limits[1] = f.interval(r.o.Rounds, zNever)
+	s.SquaredErrorInterval[0], s.SquaredErrorInterval[1] = f.interval(r.o.Rounds, outside999)
+	s.limits[0], s.limits[1] = f.interval(r.o.Rounds, outsideNever)
 	for i, v := range f.each {
 		deviation := n * math.Sqrt(v/float64(r.o.Rounds))
 		r.report.Stderr = append(r.report.Stderr, deviation)
@@ -210,11 +210,7 @@ func (r *run) forecast() *forecast {
 	if r.o.KnownSample {
 		return newKnownForecast(r.recipe, r.report.Truth, uint64(r.o.Population), uint64(r.o.sample()))
 	}
-	other, _, err := r.o.rates()
-	if err != nil {
-		panic("lab: internal error: " + err.Error()) // validated
-	}
-	return newForecast(r.recipe, r.report.Truth, uint64(r.o.Population), other.Float())
+	return newForecast(r.recipe, r.report.Truth, uint64(r.o.Population))
 }
 
 // seeSampled fills in what each party saw.
