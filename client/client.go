@@ -24,6 +24,9 @@ type Doer interface {
 type Options struct {
 	// Recipe is the recipe's bytes; required.
 	Recipe []byte
+	// Certificate, if not empty, came beside the recipe as the proof of its guarantee: [New] checks it without the accountant
+	// and refuses a recipe that it does not prove.
+	Certificate []byte
 	// MaxEpsilon is the largest epsilon, over the recipe's whole life, that the device agrees to. Zero agrees to any
 	// that is finite; +Inf also agrees to a recipe without differential privacy.
 	MaxEpsilon float64
@@ -95,13 +98,14 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 type Reason string
 
 const (
-	ReasonMalformed Reason = "malformed"  // the bytes are no recipe
-	ReasonUnknown   Reason = "unknown"    // a choice of a later version: errors.As finds *recipe.UnknownError
-	ReasonInvalid   Reason = "invalid"    // out of bounds: errors.As finds *recipe.InvalidError
-	ReasonClaim     Reason = "claim"      // promises more than it gives: errors.As finds *recipe.ClaimError
-	ReasonEpsilon   Reason = "epsilon"    // weaker than MaxEpsilon
-	ReasonBatch     Reason = "batch"      // smaller batches than MinBatch
-	ReasonNotLogged Reason = "not-logged" // not in the transparency log, where the device asks it
+	ReasonMalformed   Reason = "malformed"   // the bytes are no recipe
+	ReasonUnknown     Reason = "unknown"     // a choice of a later version: errors.As finds *recipe.UnknownError
+	ReasonInvalid     Reason = "invalid"     // out of bounds: errors.As finds *recipe.InvalidError
+	ReasonClaim       Reason = "claim"       // promises more than it gives: errors.As finds *recipe.ClaimError
+	ReasonEpsilon     Reason = "epsilon"     // weaker than MaxEpsilon
+	ReasonBatch       Reason = "batch"       // smaller batches than MinBatch
+	ReasonCertificate Reason = "certificate" // its certificate proves something else or nothing: *recipe.CertificateError
+	ReasonNotLogged   Reason = "not-logged"  // not in the transparency log, where the device asks it
 )
 
 // A Client answers one recipe. Its methods may be called concurrently.
@@ -110,6 +114,7 @@ type Client struct {
 	recipe    *recipe.Recipe
 	id        recipe.ID
 	guarantee *recipe.Guarantee
+	certified recipe.Loss // recipe.NoPrivacy without a certificate
 	task      *dap.TaskConfiguration
 	taskID    dap.TaskID
 	context   []byte // of the VDAF
@@ -156,7 +161,12 @@ func New(o Options) (*Client, error) {
 	if err := agree(&o, r, g); err != nil {
 		return nil, err
 	}
-	c := &Client{o: o, recipe: r, guarantee: g}
+	c := &Client{o: o, recipe: r, guarantee: g, certified: recipe.NoPrivacy}
+	if len(o.Certificate) > 0 {
+		if c.certified, err = r.CheckCertificate(o.Certificate); err != nil {
+			return nil, &RefusedError{ReasonCertificate, err}
+		}
+	}
 	if c.o.Via != nil {
 		c.o.HTTP = c.o.Via
 	}
@@ -225,6 +235,11 @@ func (c *Client) RecipeID() recipe.ID { return c.id }
 
 // Guarantee is what was computed from it.
 func (c *Client) Guarantee() *recipe.Guarantee { return c.guarantee }
+
+// Certified is what the recipe's certificate proves, checked without the accountant; ok is false if there was none.
+func (c *Client) Certified() (loss recipe.Loss, ok bool) {
+	return c.certified, len(c.o.Certificate) > 0
+}
 
 // Task is the DAP task that reports are for.
 func (c *Client) Task() (dap.TaskID, *dap.TaskConfiguration) { return c.taskID, c.task }

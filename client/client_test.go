@@ -66,6 +66,16 @@ func TestNewRefuses(t *testing.T) {
 	bytes := encode(t, good)
 	unknown := slices.Clone(bytes)
 	unknown[0] = 2
+	certify := func(r *recipe.Recipe) []byte {
+		b, err := r.Certify()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	quieter := noisy(testRecipe(recipe.Histogram{Length: 4, Chunk: 2}), "2")
+	quieter.Noise = recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 500, Den: 1}, Share: recipe.DrawsAll}
+	certified, stronger, bare := certify(good), certify(quieter), encode(t, testRecipe(recipe.Count{}))
 	change := func(f func(*recipe.Recipe)) *recipe.Recipe {
 		r := sampled(recipe.Count{})
 		f(r)
@@ -104,6 +114,9 @@ func TestNewRefuses(t *testing.T) {
 		}))}, ReasonClaim},
 		{"too little privacy", Options{Recipe: bytes, MaxEpsilon: 1}, ReasonEpsilon},
 		{"small batches", Options{Recipe: bytes, MinBatch: 3}, ReasonBatch},
+		{"no certificate at all", Options{Recipe: bytes, Certificate: []byte("true")}, ReasonCertificate},
+		{"a certificate of more noise", Options{Recipe: bytes, Certificate: stronger}, ReasonCertificate},
+		{"a certificate beside a recipe that has none", Options{Recipe: bare, Certificate: certified, MaxEpsilon: inf}, ReasonCertificate},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := New(c.o)
@@ -115,6 +128,13 @@ func TestNewRefuses(t *testing.T) {
 	}
 	if _, err := New(Options{Recipe: bytes}); err != nil {
 		t.Errorf("a finite guarantee is refused: %v", err)
+	}
+	c, err := New(Options{Recipe: bytes, Certificate: certified})
+	if err != nil {
+		t.Fatalf("the recipe's own certificate is refused: %v", err)
+	}
+	if proved, ok := c.Certified(); !ok || !(proved.Epsilon > 1 && proved.Epsilon < 1.2) {
+		t.Errorf("certified %v, %v", proved, ok)
 	}
 	if c, err := New(Options{Recipe: bytes, MaxEpsilon: 1.2, MinBatch: 2}); err != nil {
 		t.Errorf("a recipe within bounds is refused: %v", err)

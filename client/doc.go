@@ -5,6 +5,9 @@
 // helper (sealed), and uploads both to the leader. Neither server can read the answer; the leader learns the network
 // address of whoever uploads and, to the recipe's time precision, when.
 //
+// A certificate of the guarantee that came beside the recipe ([Options.Certificate]) is checked by code that shares nothing with
+// the accountant, as a second opinion; a recipe that it does not prove is refused.
+//
 // With [Options.Via] everything goes through a relay, and the leader learns no address; [Client.Cover] then sends a request
 // that looks like an upload and is none.
 //

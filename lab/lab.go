@@ -360,7 +360,11 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 		stop()
 		return nil, ctx, context.Cause(ctx)
 	}
-	o := client.Options{Recipe: r.bytes, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01}
+	certificate, err := r.recipe.Certify()
+	if err != nil && !errors.Is(err, recipe.ErrNoCertificate) {
+		return nil, ctx, errors.Join(err, stop())
+	}
+	o := client.Options{Recipe: r.bytes, Certificate: certificate, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01}
 	if r.front != nil {
 		if err := r.relayed(); err != nil {
 			return nil, ctx, errors.Join(err, stop())
@@ -375,6 +379,11 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	r.report.Guarantee = guaranteeWords(g, r.recipe)
 	if r.front != nil {
 		r.describePopulation(g)
+	}
+	if proved, ok := r.client.Certified(); ok {
+		r.report.Certificate = certificate
+		r.report.Guarantee += fmt.Sprintf(" Every device checked the certificate of %d bytes, which proves %s without the accountant.",
+			len(certificate), proved)
 	}
 	r.report.RecipeID = r.client.RecipeID().String()
 	return stop, work, nil

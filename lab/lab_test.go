@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/lab/deploy"
 )
 
@@ -56,6 +57,11 @@ func TestRun(t *testing.T) {
 	}
 	if !(r.Epsilon > 0.9 && r.Epsilon <= 1) || r.Delta != 1e-6 {
 		t.Errorf("epsilon %v, delta %v", r.Epsilon, r.Delta)
+	}
+	var proof certificate.Certificate
+	if err := proof.UnmarshalBinary(r.Certificate); err != nil || proof.Check() != nil || proof.Epsilon > 1+1e-3 || proof.Delta > 1e-6 ||
+		!strings.Contains(r.Guarantee, "Every device checked the certificate") {
+		t.Errorf("certificate %+v, %v, %v; %s", proof, err, proof.Check(), r.Guarantee)
 	}
 	for i := range r.Truth {
 		if r.Stderr[i] < 5 || r.Stderr[i] > 20 || r.Interval95[i][0] >= r.Estimate[i] || r.Interval95[i][1] <= r.Estimate[i] {

@@ -38,6 +38,8 @@ type Report struct {
 	Delta     float64 `json:"delta"`
 	Guarantee string  `json:"guarantee"` // in words
 	RecipeID  string  `json:"recipe_id"`
+	// Certificate proves the guarantee; devices check it beside the recipe. Empty where none can be made.
+	Certificate []byte `json:"certificate,omitempty"`
 
 	// Saw says for each party what it held that others did not.
 	Saw []Sight `json:"saw"`

@@ -76,6 +76,9 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 					return err
 				}
 				o := client.Options{Recipe: recipeBytes, MaxEpsilon: *most}
+				if o.Certificate, err = readCertificate(args[0]); err != nil {
+					return ofInput(err, "move the file away to send without a certificate")
+				}
 				device := &coinDevice{flags: coins, file: args[0], recipe: r}
 				if *manifest != "" {
 					m, err := readManifest(*manifest)

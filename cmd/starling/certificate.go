@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// certificateSuffix is added to a recipe's file for its certificate.
+const certificateSuffix = ".certificate"
+
+// readCertificate reads the certificate beside a recipe's file, nil if there is none.
+func readCertificate(recipeFile string) ([]byte, error) {
+	f, err := os.Open(recipeFile + certificateSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, certificate.MaxSize+1))
+	if err == nil && (len(b) == 0 || len(b) > certificate.MaxSize) {
+		err = fmt.Errorf("%s has %d bytes or more, want 1 to %d", f.Name(), len(b), certificate.MaxSize)
+	}
+	return b, err
+}
+
+func recipeCertificate() *command {
+	return &command{
+		name: "certificate", args: "[--json] [FILE]",
+		short: "Make or check the certificate of a recipe's guarantee",
+		long: "Writes the certificate to FILE.certificate, or checks the one that is there. Devices check it with code that shares nothing\n" +
+			"with the accountant, and starling send does so before it sends. FILE is recipe.starling by default. Recipes of coins, dummies\n" +
+			"or shuffling have no certificate.",
+		examples: [][2]string{
+			{"starling recipe certificate recipe.starling", "make it, and check it from then on"},
+			{"starling recipe certificate --json recipe.starling", "with the certificate in base64"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(_ context.Context, e *env, args []string) error {
+				path, err := oneFile("recipe certificate", args, deploy.RecipeFile)
+				if err != nil {
+					return err
+				}
+				r, _, err := deploy.ReadRecipe(path)
+				if err != nil {
+					return ofInput(err, noRecipe)
+				}
+				b, err := readCertificate(path)
+				if err != nil {
+					return ofInput(err, "move the file away to make it anew")
+				}
+				made := b == nil
+				if made {
+					if b, err = r.Certify(); err != nil {
+						return &failure{exitCheck, err, "every device computes the guarantee all the same: starling recipe show " + path}
+					}
+				}
+				proved, err := r.CheckCertificate(b)
+				if err != nil {
+					return &failure{exitCheck, err, "starling recipe show " + path}
+				}
+				if made {
+					if err := os.WriteFile(path+certificateSuffix, b, 0o644); err != nil {
+						return ofInput(err, "name a FILE in a directory that can be written to")
+					}
+				}
+				if *asJSON {
+					return e.json(struct {
+						Proved      recipe.Loss `json:"proved"`
+						Certificate []byte      `json:"certificate"`
+						File        string      `json:"file"`
+						Made        bool        `json:"made"`
+					}{proved, b, path + certificateSuffix, made})
+				}
+				verb := "checked"
+				if made {
+					verb = "wrote and checked"
+				}
+				fmt.Fprintf(e.stdout, "%s %s%s, %d bytes: it proves %s without the accountant\n", verb, path, certificateSuffix, len(b), proved)
+				return nil
+			}
+		},
+	}
+}
