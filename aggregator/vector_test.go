@@ -24,7 +24,9 @@ func vectors(field uint32, dim int, bound uint64) (dap.PineConfig, *pine.Pine) {
 // vector is a report of integers.
 func (p *pair) vector(v *pine.Pine, e []int64, s spoil) dap.Report {
 	p.t.Helper()
-	s.shard = func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) { return v.ShardIntegers(ctx, e, nonce) }
+	s.shard = func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+		return v.ShardIntegers(ctx, e, nonce)
+	}
 	return p.report(0, s)
 }
 

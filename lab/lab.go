@@ -179,6 +179,8 @@ type run struct {
 	via    *ohttp.Transport // of all devices
 	report *Report
 	phase  int
+
+	vectors *VectorOptions // nil but in a lab of vectors
 }
 
 // ErrOut: the picture and the table cannot be written to [Options.Out]. Nothing has been started.
@@ -290,6 +292,8 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 			return nil, ctx, err
 		}
 		r.recipe, err = r.newSampledRecipe(addresses, r.front)
+	} else if r.vectors != nil {
+		r.recipe, err = r.newVectorRecipe(addresses)
 	} else {
 		r.recipe, err = r.newRecipe(addresses)
 	}

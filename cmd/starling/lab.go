@@ -21,12 +21,16 @@ It also writes a picture, starling-lab.png, and a table, starling-lab.csv.
 
 With --population the rows are resampled to so many devices, each of which decides by a secret coin whether to report, hides
 the count by dummies, and sends through a relay and a gateway. --recipe needles asks about a rare answer, which is then
-sampled more often, under cover. The measured error is printed beside its forecast.`,
+sampled more often, under cover. The measured error is printed beside its forecast.
+
+With --recipe vector 2,000 devices send vectors of 10,000 real numbers made of the table, whose norm each proves; the released
+mean is compared with the exact one.`,
 		examples: [][2]string{
 			{"starling lab", "about ten seconds on two cores"},
 			{"starling lab --malicious 200", "with 200 invalid reports among them, rejected by reason"},
 			{"starling lab --population 60000 --sampling 0.1", "secret coins, dummies, relay and gateway"},
 			{"starling lab --recipe needles", "importance sampling of a rare answer, with cover"},
+			{"starling lab --recipe vector", "the mean of vectors with a proved norm"},
 			{"starling lab --keep demo", "leaves the deployment in demo/; its README.txt says what to try on it"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -37,10 +41,11 @@ sampled more often, under cover. The measured error is printed beside its foreca
 			rows := flags.Int("rows", 0, "take only the first `N` rows of the table")
 			population := flags.Int("population", 0, "make `N` devices that decide by secret coins")
 			sampling := flags.String("sampling", "", "the coins' probability `Q`, 0.1 if not given")
-			question := flags.String("recipe", "", "what the population is asked: `NAME` visits or needles")
+			question := flags.String("recipe", "", "what is asked: `NAME` visits, needles or vector")
 			rounds := flags.Int("rounds", 0, "collect `N` times from the population, within the same epsilon in all")
 			known := flags.Bool("known-sample", false, "for comparison: a known part of the population reports, without coins")
 			epsilon := flags.String("epsilon", "", "calibrate the noise to this `E`, 1 if not given")
+			vectors := newVectorFlags(flags)
 			precision := flags.Duration("precision", 0, "cut report times to this `DURATION`, 10s if not given")
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("lab", args); err != nil {
@@ -60,6 +65,12 @@ sampled more often, under cover. The measured error is printed beside its foreca
 					if o.Sampling, err = recipe.ParseRational(*sampling); err != nil {
 						return usageOf("lab", fmt.Errorf("--sampling: %w", err))
 					}
+				}
+				if *question == lab.Vectors {
+					return labVectors(ctx, e, &o, vectors, *asJSON)
+				}
+				if vectors.given() {
+					return usageOf("lab", errors.New("--devices, --dimension, --proof and --noise-half go with --recipe vector"))
 				}
 				if err := o.Validate(); err != nil {
 					return &failure{exitUsage, err, "starling lab --help"}

@@ -2,7 +2,7 @@
 // one for each person and year, in the public domain. Its source, its licence and its columns are in the README.md
 // beside this file.
 //
-// The lab asks one question of it: how many visits to a doctor did a person make in a year?
+// The lab asks how many visits to a doctor a person made in a year; of all columns it makes vectors.
 package randhie
 
 import (
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 )
 
@@ -30,39 +31,69 @@ const (
 
 // Visits returns the number of doctor visits of every row, in the table's order: Rows values, each 0 or more.
 func Visits() ([]int, error) {
-	z, err := gzip.NewReader(bytes.NewReader(table))
-	if err != nil {
-		return nil, fmt.Errorf("randhie: open the table: %w", err)
-	}
-	r := csv.NewReader(z)
-	r.ReuseRecord = true
-	head, err := r.Read()
-	if err != nil {
-		return nil, fmt.Errorf("randhie: read the head of the table: %w", err)
-	}
 	at := -1
-	for i, name := range head {
-		if name == column {
-			at = i
-		}
-	}
-	if at < 0 {
-		return nil, fmt.Errorf("randhie: the table has no column %q", column)
-	}
 	visits := make([]int, 0, Rows)
-	for {
-		row, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return visits, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("randhie: read the table: %w", err)
+	err := read(func(row []string) error {
+		if at < 0 {
+			if at = slices.Index(row, column); at < 0 {
+				return fmt.Errorf("the table has no column %q", column)
+			}
+			return nil
 		}
 		n, err := strconv.Atoi(row[at])
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("randhie: row %d holds no number of visits", len(visits)+1)
+			return fmt.Errorf("row %d holds no number of visits", len(visits)+1)
 		}
 		visits = append(visits, n)
+		return nil
+	})
+	return visits, err
+}
+
+// Columns is the number of columns of the table.
+const Columns = 10
+
+// Table returns all of the table: Rows rows of Columns numbers, in its order.
+func Table() ([][Columns]float64, error) {
+	rows := make([][Columns]float64, 0, Rows)
+	head := true
+	err := read(func(row []string) error {
+		if head {
+			head = false
+			return nil
+		}
+		var numbers [Columns]float64
+		for i := range numbers {
+			var err error
+			if numbers[i], err = strconv.ParseFloat(row[i], 64); err != nil {
+				return fmt.Errorf("row %d: %w", len(rows)+1, err)
+			}
+		}
+		rows = append(rows, numbers)
+		return nil
+	})
+	return rows, err
+}
+
+// read hands over the head of the table and each row of it; row is used again after each call.
+func read(take func(row []string) error) error {
+	z, err := gzip.NewReader(bytes.NewReader(table))
+	if err != nil {
+		return fmt.Errorf("randhie: open the table: %w", err)
+	}
+	r := csv.NewReader(z)
+	r.ReuseRecord, r.FieldsPerRecord = true, Columns
+	for {
+		row, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = take(row)
+		}
+		if err != nil {
+			return fmt.Errorf("randhie: read the table: %w", err)
+		}
 	}
 }
 

@@ -78,3 +78,25 @@ func TestLabels(t *testing.T) {
 		}
 	}
 }
+
+func TestWholeTable(t *testing.T) {
+	rows, err := Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	visits, err := Visits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != Rows || len(visits) != Rows {
+		t.Fatalf("%d rows, %d visits", len(rows), len(visits))
+	}
+	for i, n := range visits {
+		if rows[i][0] != float64(n) {
+			t.Fatalf("row %d: %v visits, want %d", i, rows[i][0], n)
+		}
+	}
+	if rows[0] != [Columns]float64{0, 4.61512, 1, 6.907755, 0, 0, 13.73189, 1, 0, 0} {
+		t.Errorf("the first row is %v", rows[0])
+	}
+}

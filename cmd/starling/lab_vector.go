@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/starling-agg/starling/lab"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// vectorFlags are those of the lab that go with --recipe vector alone.
+type vectorFlags struct {
+	devices, dimension *int
+	proof              *string
+	half               *bool
+}
+
+func newVectorFlags(flags *flag.FlagSet) *vectorFlags {
+	return &vectorFlags{
+		devices:   flags.Int("devices", 0, "vectors: average `N`, 2,000 if not given"),
+		dimension: flags.Int("dimension", 0, "vectors: of `N` numbers, 10,000 if not given"),
+		proof:     flags.String("proof", "", "vectors: prove the norm by pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32: `TYPE`"),
+		half:      flags.Bool("noise-half", false, "vectors: each server draws half of the noise"),
+	}
+}
+
+func (f *vectorFlags) given() bool {
+	return *f.devices != 0 || *f.dimension != 0 || *f.proof != "" || *f.half
+}
+
+// labVectors runs the lab of vectors with what base says beside them.
+func labVectors(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, asJSON bool) error {
+	if base.Malicious != 0 || base.Rows != 0 || base.Population != 0 || base.Rounds != 0 || base.KnownSample || base.Sampling != (recipe.Rational{}) {
+		return usageOf("lab", errors.New("--recipe vector goes with --devices, --dimension, --proof, --noise-half and --epsilon"))
+	}
+	watch := newProgress(e)
+	o := lab.VectorOptions{
+		Keep: base.Keep, Out: base.Out, Precision: base.Precision, Epsilon: base.Epsilon, Progress: watch.show,
+		Devices: *f.devices, Dimension: *f.dimension, Half: *f.half,
+	}
+	if *f.proof != "" {
+		var err error
+		if o.Proof, err = recipe.ParseVectorProof(*f.proof); err != nil {
+			return usageOf("lab", fmt.Errorf("--proof: %w", err))
+		}
+	}
+	if err := o.Validate(); err != nil {
+		return usageOf("lab", err)
+	}
+	report, err := lab.RunVectors(ctx, o)
+	watch.end()
+	switch {
+	case errors.Is(err, lab.ErrOut):
+		return &failure{exitInput, err, "--out DIR names a directory that can be written to"}
+	case errors.Is(err, deploy.ErrNotEmpty), errors.Is(err, deploy.ErrDirectory):
+		return &failure{exitInput, err, "--keep DIR names a directory that does not exist yet"}
+	case err != nil:
+		return err
+	}
+	if asJSON {
+		err = e.json(report)
+	} else {
+		err = report.WriteText(e.stdout)
+	}
+	if err != nil {
+		return err
+	}
+	if err := report.Check(); err != nil {
+		return &failure{exitCheck, err, ""}
+	}
+	return nil
+}

@@ -1,0 +1,470 @@
+package lab
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/lab/internal/randhie"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// Vectors is the name of the recipe of [RunVectors].
+const Vectors = "vector"
+
+// VectorOptions say how a lab of vectors runs. The zero value is the whole demonstration.
+type VectorOptions struct {
+	// Keep, Out, Workers, Precision, Log and Progress are as in [Options], but that no picture is drawn.
+	Keep, Out string
+	Workers   int
+	Precision time.Duration
+	Log       io.Writer
+	Progress  func(Progress)
+	// Devices is how many vectors are averaged, 100 to 2,019; default 2,000. Each is made of ten rows of the table.
+	Devices int
+	// Dimension of a vector, 2 to 100,000 and even; default 10,000.
+	Dimension int
+	// FracBits is the precision in binary places; default 12.
+	FracBits int
+	// Proof is how the norm is proved; the smallest field of package pine with room if zero.
+	Proof recipe.VectorProof
+	// Epsilon and Delta are what the noise is calibrated to; defaults 8 and 10^-6. The noise of ten thousand numbers is
+	// that of one: with two thousand devices, epsilon 1 would leave little of the mean.
+	Epsilon, Delta recipe.Decimal
+	// Half has each server draw half of the noise: both must be honest for the guarantee.
+	Half bool
+}
+
+const (
+	minVectors    = 100
+	rowsPerDevice = 10
+	maxVectors    = randhie.Rows / rowsPerDevice
+	maxVectorDim  = 100_000
+)
+
+// base are the options that the two labs share, with their defaults.
+func (o *VectorOptions) base() *Options {
+	return &Options{Keep: o.Keep, Out: o.Out, Workers: o.Workers, Precision: o.Precision, Log: o.Log, Progress: o.Progress, Epsilon: o.Epsilon,
+		Delta: o.Delta}
+}
+
+// Validate fills in defaults and says what is wrong.
+func (o *VectorOptions) Validate() error {
+	if o.Devices == 0 {
+		o.Devices = 2000
+	}
+	if o.Dimension == 0 {
+		o.Dimension = 10_000
+	}
+	if o.FracBits == 0 {
+		o.FracBits = 12
+		if b, ok := benchFracBits[o.Proof]; ok && (o.Proof == recipe.L2Fixed16 || o.Proof == recipe.L2Fixed32) {
+			o.FracBits = b
+		}
+	}
+	if o.Epsilon == (recipe.Decimal{}) {
+		o.Epsilon = decimal("8")
+	}
+	switch {
+	case o.Devices < minVectors || o.Devices > maxVectors:
+		return fmt.Errorf("lab: %d vectors; want %d to %d", o.Devices, minVectors, maxVectors)
+	case o.Dimension < 2 || o.Dimension > maxVectorDim || o.Dimension%2 != 0:
+		return fmt.Errorf("lab: dimension %d; want an even number from 2 to %d", o.Dimension, maxVectorDim)
+	case o.FracBits < 1 || o.FracBits > 31:
+		return fmt.Errorf("lab: %d binary places; want 1 to 31", o.FracBits)
+	}
+	return o.base().Validate()
+}
+
+// A VectorReport is what a lab of vectors found. Its JSON keys are only added to. Errors are Euclidean distances of means, in
+// units of the entries.
+type VectorReport struct {
+	Devices   int    `json:"devices"`
+	Dimension int    `json:"dimension"`
+	Proof     string `json:"proof"`
+	FracBits  int    `json:"frac_bits"`
+	// Sent, Accepted and Rejected are as in [Report].
+	Sent     uint64            `json:"reports_sent"`
+	Accepted uint64            `json:"reports_accepted"`
+	Rejected map[string]uint64 `json:"reports_rejected"`
+	// UploadBytes is the mean size of a report, and Ratio that over 4 bytes an entry.
+	UploadBytes float64 `json:"upload_bytes"`
+	Ratio       float64 `json:"upload_over_plaintext"`
+
+	// MeanNorm is the length of the exact mean, Error how far the released mean is from it, Forecast how far the servers' noise
+	// is expected to move it, and WorstError the largest error of one entry in its standard errors.
+	MeanNorm   float64 `json:"mean_norm"`
+	Error      float64 `json:"error"`
+	Forecast   float64 `json:"error_forecast"`
+	WorstError float64 `json:"worst_entry_in_standard_errors"`
+	// Stderr is the standard error of each entry of the mean.
+	Stderr float64 `json:"stderr"`
+	// Influence is the most that one device can move the mean: the proved bound over the number of devices.
+	Influence float64 `json:"influence_of_one_device"`
+
+	Epsilon float64 `json:"epsilon"`
+	Delta   float64 `json:"delta"`
+	// BothHonest is epsilon where both servers are honest, and OneHonest where one is.
+	BothHonest *float64 `json:"epsilon_if_both_servers_are_honest,omitempty"`
+	OneHonest  *float64 `json:"epsilon_if_one_server_is_honest,omitempty"`
+	Guarantee  string   `json:"guarantee"`
+	RecipeID   string   `json:"recipe_id"`
+
+	SecondsTotal  float64            `json:"seconds_total"`
+	SecondsByStep map[string]float64 `json:"seconds_by_step"`
+	Table         string             `json:"table"`
+	Kept          string             `json:"kept,omitempty"`
+
+	mean, truth []float64
+}
+
+// Check says what must not be in a report: a lost or a spurious report, or an error that no noise explains.
+func (r *VectorReport) Check() error {
+	// The square of the error over that of an entry is chi-square with as many degrees d as entries: beyond 2 sqrt(18 d) + 36 above
+	// d, or 2 sqrt(18 d) below, once in 6*10^7 (Laurent and Massart 2000, lemma 1). Rounding adds about 0.3 units an entry over the
+	// root of the devices, which is well below the noise.
+	d := float64(r.Dimension)
+	x := r.Error * r.Error / (r.Stderr * r.Stderr)
+	switch {
+	case r.Accepted != uint64(r.Devices) || r.Sent != r.Accepted || len(r.Rejected) > 0:
+		return fmt.Errorf("lab: %d of %d reports were accepted: %v", r.Accepted, r.Devices, r.Rejected)
+	case !(x-d <= 2*math.Sqrt(18*d)+36+0.01*d) || d-x > 2*math.Sqrt(18*d):
+		return fmt.Errorf("lab: the mean is off by %g, and %g was expected of the noise", r.Error, r.Forecast)
+	}
+	return nil
+}
+
+// WriteText writes the report for people.
+func (r *VectorReport) WriteText(w io.Writer) error {
+	both := ""
+	if r.BothHonest != nil {
+		both = fmt.Sprintf("; %.3g if both servers are honest", *r.BothHonest)
+	}
+	if r.OneHonest != nil {
+		both = fmt.Sprintf("; %.3g if only one server is honest", *r.OneHonest)
+	}
+	_, err := fmt.Fprintf(w, `The mean of %s vectors of %s numbers, which no server ever saw
+Length of the exact mean      %.4f
+Error of the released mean    %.4f, of which the servers' noise was expected to make %.4f
+Standard error of an entry    %.2g; the worst of them is %.1f standard errors off
+One device moves the mean by  at most %.2g, which its proof (%s) shows
+
+Reports: %s accepted of %s; %s bytes each, %.2f times 4 bytes an entry
+%s
+Epsilon %.3g at delta %.2g%s
+Took %.1f s; wrote %s
+`, chart.Count(float64(r.Devices)), chart.Count(float64(r.Dimension)), r.MeanNorm, r.Error, r.Forecast, r.Stderr, r.WorstError, r.Influence, r.Proof,
+		chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), chart.Count(r.UploadBytes), r.Ratio, r.Guarantee, r.Epsilon, r.Delta, both,
+		r.SecondsTotal, r.Table)
+	return err
+}
+
+// features makes the vectors: random Fourier features (Rahimi and Recht 2007) of a person's rows of the RAND table, whose mean over
+// people is the mean embedding of their distribution, a common input of learning.
+//
+// Each of the ten columns is shifted and scaled to mean 0 and variance 1 over the table. Entries 2j and 2j+1 of a device's vector
+// are cos(w.z) and sin(w.z), w the j-th of Dimension/2 frequencies, averaged over the device's rows z and times
+// sqrt(2/Dimension), so that no vector is longer than 1. Frequencies are normal with variance 1/10, each from one hash by the method
+// of Box and Muller. Device i of n has rows i, i+n, ..., i+9n.
+type features struct {
+	rows  [][randhie.Columns]float64
+	w     [][randhie.Columns]float64
+	n     int
+	scale float64
+}
+
+func newFeatures(devices, dimension int) (*features, error) {
+	rows, err := randhie.Table()
+	if err != nil {
+		return nil, err
+	}
+	for c := range randhie.Columns {
+		var sum, squares float64
+		for i := range rows {
+			sum += rows[i][c]
+			squares += rows[i][c] * rows[i][c]
+		}
+		mean := sum / float64(len(rows))
+		deviation := math.Sqrt(squares/float64(len(rows)) - mean*mean)
+		for i := range rows {
+			rows[i][c] = (rows[i][c] - mean) / deviation
+		}
+	}
+	f := &features{rows: rows, w: make([][randhie.Columns]float64, dimension/2), n: devices}
+	f.scale = math.Sqrt(2/float64(dimension)) / rowsPerDevice
+	for j := range f.w {
+		for c := range f.w[j] {
+			f.w[j][c] = normal(draw("frequencies", j, c)) / math.Sqrt(randhie.Columns)
+		}
+	}
+	return f, nil
+}
+
+// normal turns 64 bits into a normal number, of which a half is the length and the other the angle.
+func normal(bits uint64) float64 {
+	u, v := (float64(bits>>32)+0.5)/(1<<32), float64(uint32(bits))/(1<<32)
+	return math.Sqrt(-2*math.Log(u)) * math.Cos(2*math.Pi*v)
+}
+
+// of is the vector of device i, 0 <= i < n.
+func (f *features) of(i int) []float64 {
+	x := make([]float64, 2*len(f.w))
+	for k := range rowsPerDevice {
+		z := &f.rows[i+k*f.n]
+		for j := range f.w {
+			angle := 0.0
+			for c, w := range f.w[j] {
+				angle += w * z[c]
+			}
+			sin, cos := math.Sincos(angle)
+			x[2*j] += cos * f.scale
+			x[2*j+1] += sin * f.scale
+		}
+	}
+	return x
+}
+
+// RunVectors averages vectors of real numbers through the same services as [Run]: no server sees a vector, each vector's norm is
+// proved, and the mean is shown beside the exact one. It ends early with ctx.
+func RunVectors(ctx context.Context, o VectorOptions) (_ *VectorReport, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	base := o.base()
+	if err := base.Validate(); err != nil {
+		return nil, err
+	}
+	if err := writable(base.Out); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOut, err)
+	}
+	r := &run{o: *base, begun: time.Now(), vectors: &o, report: &Report{SecondsByStep: map[string]float64{}, Rejected: map[string]uint64{}}}
+	r.dir = o.Keep
+	if r.dir == "" {
+		if r.dir, err = os.MkdirTemp("", "starling-lab-"); err != nil {
+			return nil, fmt.Errorf("lab: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.Proxy = 0, base.Workers+4, nil
+	defer transport.CloseIdleConnections()
+	r.http = &http.Client{Transport: transport, Timeout: time.Minute}
+
+	var stop func() error
+	if err := r.step("start", func() (err error) { stop, ctx, err = r.start(ctx); return err }); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	out := &VectorReport{Devices: o.Devices, Dimension: o.Dimension}
+	for _, s := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"upload", func(ctx context.Context) error { return r.uploadVectors(ctx, out) }},
+		{"verify", r.verify},
+		{"collect", func(ctx context.Context) error { return r.collectVectors(ctx, out) }},
+		{"draw", func(context.Context) error {
+			out.Table = filepath.Join(base.Out, "starling-lab.csv")
+			return writeFile(out.Table, out.writeCSV)
+		}},
+	} {
+		if err := r.step(s.name, func() error { return s.do(ctx) }); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			return nil, fmt.Errorf("lab: %s: %w", s.name, err)
+		}
+	}
+	r.describeVectors(out)
+	return out, nil
+}
+
+func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
+	o := r.vectors
+	precision := dap.TimePrecision(r.o.Precision / time.Second)
+	first, err := precision.At(r.begun)
+	if err != nil {
+		return nil, err
+	}
+	query, err := recipe.NewVector(uint32(o.Dimension), 1, uint8(o.FracBits), o.Proof)
+	if err != nil {
+		return nil, err
+	}
+	options := recipe.Options{
+		Name:        "What use of health care looks like",
+		Description: "Random Fourier features of your years in the study, of which only the mean over all people is released.",
+		Population: &recipe.Population{
+			Statement: "the participants of the RAND Health Insurance Experiment, 1974 to 1982, ten rows each",
+			Expected:  uint64(o.Devices),
+		},
+		Query:  query,
+		Leader: a.LeaderURL(), Helper: a.HelperURL(),
+		BatchMode:     dap.TimeInterval,
+		MinBatch:      uint64(o.Devices / 2),
+		TimePrecision: precision,
+		Window:        recipe.Between{Start: first, End: first + dap.Time(openFor/r.o.Precision)},
+		Kind:          recipe.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
+	}
+	if o.Half {
+		options.Share, options.HonestServers = recipe.DrawsHalf, 2
+	}
+	return recipe.New(options)
+}
+
+// uploadVectors plays the devices. They make their vectors one at a time; only the sums stay.
+func (r *run) uploadVectors(ctx context.Context, out *VectorReport) error {
+	if err := r.client.Refresh(ctx); err != nil {
+		return err
+	}
+	f, err := newFeatures(out.Devices, out.Dimension)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.values = make([]int, out.Devices) // for the progress
+	var next atomic.Int64
+	var done, size atomic.Uint64
+	stop := r.watchUpload(ctx, &done)
+	defer stop()
+	var mu sync.Mutex // guards the rest
+	var errs []error
+	truth := make([]float64, out.Dimension)
+	var devices sync.WaitGroup
+	for range r.o.Workers {
+		devices.Go(func() {
+			sum := make([]float64, out.Dimension)
+			var err error
+			for i := int(next.Add(1)) - 1; err == nil && i < out.Devices && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				var bytes int
+				bytes, err = r.uploadVector(ctx, f.of(i), sum)
+				size.Add(uint64(bytes))
+				done.Add(1)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				cancel()
+			}
+			for j, x := range sum {
+				truth[j] += x
+			}
+		})
+	}
+	devices.Wait()
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.report.Sent, r.report.acknowledged = done.Load(), done.Load()
+	out.Sent, out.UploadBytes = done.Load(), float64(size.Load())/float64(out.Devices)
+	for j := range truth {
+		truth[j] /= float64(out.Devices)
+	}
+	out.truth = truth
+	return nil
+}
+
+// uploadVector sends one device's report and adds its vector to sum.
+func (r *run) uploadVector(ctx context.Context, x, sum []float64) (int, error) {
+	report, err := r.client.Prepare(client.Reals(x), r.begun)
+	if err != nil {
+		return 0, err
+	}
+	refused, err := r.client.Upload(ctx, []dap.Report{report})
+	if err != nil {
+		return 0, err
+	}
+	if len(refused) > 0 {
+		return 0, fmt.Errorf("an honest report was refused because of %v", refused[0].Error)
+	}
+	for j, v := range x {
+		sum[j] += v
+	}
+	return report.Size(), nil
+}
+
+// collectVectors asks for the batch and compares its mean with the exact one.
+func (r *run) collectVectors(ctx context.Context, out *VectorReport) error {
+	config, err := deploy.LoadCollector(filepath.Join(r.dir, deploy.CollectorFile))
+	if err != nil {
+		return err
+	}
+	session, err := config.Open(collector.Options{HTTP: r.http, Poll: 100 * time.Millisecond, MaxPoll: time.Second})
+	if err != nil {
+		return err
+	}
+	unit, err := r.recipe.TimePrecision.At(r.begun)
+	if err != nil {
+		return err
+	}
+	from, err := r.recipe.TimePrecision.Begin(unit)
+	if err != nil {
+		return err
+	}
+	result, err := session.Collect(ctx, from, from.Add(r.o.Precision))
+	if err != nil {
+		return err
+	}
+	mean, stderr := result.Mean()
+	out.Accepted, out.mean, out.Stderr = result.ReportCount, mean, stderr[0]
+	for j, x := range mean {
+		d := x - out.truth[j]
+		out.Error += d * d
+		out.MeanNorm += out.truth[j] * out.truth[j]
+		out.WorstError = max(out.WorstError, math.Abs(d)/stderr[j])
+	}
+	out.Error, out.MeanNorm = math.Sqrt(out.Error), math.Sqrt(out.MeanNorm)
+	out.Forecast = out.Stderr * math.Sqrt(float64(out.Dimension))
+	return nil
+}
+
+// describeVectors fills in what is known from the recipe and from the run.
+func (r *run) describeVectors(out *VectorReport) {
+	q := r.recipe.Query.(recipe.Vector)
+	g := r.client.Guarantee()
+	out.Proof, out.FracBits = q.Proof.String(), int(q.FracBits)
+	out.Influence = q.Norm() / float64(out.Devices)
+	out.Ratio = out.UploadBytes / (4 * float64(out.Dimension))
+	out.Rejected, out.SecondsByStep = r.report.Rejected, r.report.SecondsByStep
+	out.Epsilon, out.Delta, out.RecipeID = g.Epsilon, g.Delta, r.report.RecipeID
+	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing any one vector by any other, computed from the recipe. Noise: %s.", g.Loss, r.recipe.Noise)
+	if both, ok := r.recipe.BothHonest(); ok {
+		out.BothHonest = &both.Epsilon
+	}
+	if f, ok := g.Fallback(recipe.OneServerFails); ok && f.Loss.Finite() {
+		out.OneHonest = &f.Loss.Epsilon
+	}
+	out.SecondsTotal = time.Since(r.begun).Seconds()
+	out.Kept = r.o.Keep
+}
+
+// writeCSV writes a line for each entry: its number, the released mean, its standard error and the exact mean.
+func (r *VectorReport) writeCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	c.Write([]string{"entry", "mean", "stderr", "truth"})
+	number := func(x float64) string { return strconv.FormatFloat(x, 'g', 8, 64) }
+	for j, x := range r.mean {
+		c.Write([]string{strconv.Itoa(j), number(x), number(r.Stderr), number(r.truth[j])})
+	}
+	c.Flush()
+	return c.Error()
+}

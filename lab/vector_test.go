@@ -1,0 +1,105 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/csv"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/recipe"
+)
+
+func TestFeatures(t *testing.T) {
+	const devices, dim = 300, 400
+	f, err := newFeatures(devices, dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := newFeatures(devices, dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var distinct []float64
+	for i := range devices {
+		x := f.of(i)
+		norm := 0.0
+		for _, v := range x {
+			norm += v * v
+		}
+		if norm = math.Sqrt(norm); len(x) != dim || norm > 1+1e-12 || norm < 0.1 {
+			t.Fatalf("vector %d: %d entries of norm %v", i, len(x), norm)
+		}
+		if y := again.of(i); y[0] != x[0] || y[dim-1] != x[dim-1] {
+			t.Fatalf("vector %d is made anew each time", i)
+		}
+		distinct = append(distinct, x[0])
+	}
+	first := 0
+	for _, x := range distinct {
+		if x == distinct[0] {
+			first++
+		}
+	}
+	if first > devices/10 {
+		t.Errorf("%d of %d devices have one vector", first, devices)
+	}
+}
+
+// The mean of real vectors comes through the real services, with the noise that was forecast and nothing else.
+func TestRunVectors(t *testing.T) {
+	for _, o := range []VectorOptions{
+		{Devices: 100, Dimension: 200},
+		{Devices: 100, Dimension: 100, Proof: recipe.L2Fixed16, Half: true},
+	} {
+		o.Out = t.TempDir()
+		r, err := RunVectors(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Check(); err != nil {
+			t.Error(err)
+		}
+		if r.Sent != 100 || r.MeanNorm < 0.3 || r.MeanNorm > 1 || r.Influence != 0.01 || (r.BothHonest == nil) != o.Half || (r.OneHonest == nil) == o.Half {
+			t.Errorf("%+v", r)
+		}
+		var text strings.Builder
+		if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "The mean of 100 vectors") {
+			t.Errorf("%v\n%s", err, &text)
+		}
+		b, err := os.ReadFile(r.Table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(bytes.NewReader(b)).ReadAll()
+		if err != nil || len(rows) != r.Dimension+1 || len(rows[0]) != 4 {
+			t.Errorf("the table has %d rows, %v", len(rows), err)
+		}
+		// What no noise explains is told.
+		for _, spoil := range []func(*VectorReport){
+			func(r *VectorReport) { r.Error *= 2 }, func(r *VectorReport) { r.Error = 0 }, func(r *VectorReport) { r.Accepted-- },
+			func(r *VectorReport) { r.Rejected = map[string]uint64{"x": 1} }, func(r *VectorReport) { r.Error = math.NaN() },
+		} {
+			bad := *r
+			spoil(&bad)
+			if bad.Check() == nil {
+				t.Errorf("passed: %+v", bad)
+			}
+		}
+	}
+}
+
+func TestVectorOptionsRefuse(t *testing.T) {
+	for _, o := range []VectorOptions{
+		{Devices: 99}, {Devices: 2020}, {Dimension: 3}, {Dimension: maxVectorDim + 2}, {FracBits: 32}, {FracBits: -1}, {Workers: -1},
+	} {
+		if err := o.Validate(); err == nil {
+			t.Errorf("%+v", o)
+		}
+	}
+	o := VectorOptions{Proof: recipe.L2Fixed32}
+	if err := o.Validate(); err != nil || o.FracBits != 31 || o.Devices != 2000 || o.Dimension != 10_000 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
