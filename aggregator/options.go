@@ -67,7 +67,7 @@ func (t *Task) Validate(role dap.Role) error {
 
 // Limits bound what strangers and peers can make an aggregator hold or do. Zero fields take the defaults.
 type Limits struct {
-	// UploadBody is the largest upload request in bytes; default 8 MiB.
+	// UploadBody is the largest upload request in bytes; default 8 MiB, or one report of the largest task if that is more.
 	UploadBody int64
 	// UploadReports is the largest number of reports in an upload request; default 10,000.
 	UploadReports int
@@ -117,6 +117,38 @@ func (l Limits) WithDefaults() Limits {
 	defd(&l.BodyTimeout, 30*time.Second)
 	defd(&l.ClockSkew, 5*time.Minute)
 	return l
+}
+
+// reportFrame is more than DAP and HPKE add to a report's shares, in bytes, in either suite.
+const reportFrame = 8 << 10
+
+// ForTasks fills in UploadBody, where it is zero, so that a report of each task fits one upload, and refuses limits under which
+// no report of some task could ever be taken. Tasks that are not valid are left for whoever provisions them to refuse.
+func (l Limits) ForTasks(tasks []Task) (Limits, error) {
+	largest := int64(0)
+	for i := range tasks {
+		cfg, err := dap.ReadTaskConfiguration(tasks[i].Config)
+		if err != nil {
+			continue
+		}
+		v, err := cfg.VDAF()
+		if err != nil {
+			continue
+		}
+		s := v.Sizes()
+		largest = max(largest, int64(s.Public)+int64(s.LeaderInput)+int64(s.HelperInput))
+		if most := dap.DefaultLimits().MaxCiphertext; s.LeaderInput > most {
+			return l, fmt.Errorf("aggregator: a share of %d bytes for the leader, but none above %d is read: fewer entries or a smaller field",
+				s.LeaderInput, most)
+		}
+	}
+	if l.UploadBody == 0 {
+		l.UploadBody = max(8<<20, largest+reportFrame)
+	}
+	if l.UploadBody < largest {
+		return l, fmt.Errorf("aggregator: limits: UploadBody of %d bytes, but the shares of a report of a task have %d", l.UploadBody, largest)
+	}
+	return l, nil
 }
 
 // Validate refuses limits that no request could meet.

@@ -90,6 +90,10 @@ func (o *Options) Validate() error {
 	case o.Lease < o.HelperTimeout+o.Patience:
 		return errors.New("leader: Lease is shorter than HelperTimeout and Patience together")
 	}
+	var err error
+	if o.Limits, err = o.Limits.ForTasks(o.Tasks); err != nil {
+		return fmt.Errorf("leader: %w", err)
+	}
 	if err := o.Limits.Validate(); err != nil {
 		return fmt.Errorf("leader: %w", err)
 	}
