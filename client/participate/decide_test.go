@@ -26,7 +26,7 @@ func within6(t *testing.T, what string, got, n int, p float64) {
 
 // Each kind of answer comes out with the probabilities of the recipe.
 func TestOutcomes(t *testing.T) {
-	const n = 1000
+	const n = 600
 	o := options()
 	o.Cover = &recipe.Cover{Rate: recipe.Rational{Num: 1, Den: 2}}
 	needles := options()
@@ -190,6 +190,7 @@ func TestDecideRefuses(t *testing.T) {
 		Clauses:     []recipe.Clause{{Attribute: recipe.Platform, Values: []string{"linux"}}},
 		Certificate: recipe.Certificate{Recipe: recipe.ID{1}, Entry: recipe.Hash{1}, LowerBound: 5000, MinPopulation: 1000},
 	}
+	plain := s.plan(options())
 	for _, c := range []struct {
 		name string
 		p    *Plan
@@ -198,8 +199,8 @@ func TestDecideRefuses(t *testing.T) {
 		want error
 	}{
 		{"other attributes", s.plan(targeted), Device{}, one(1), ErrNotAsked},
-		{"no answer to the query", s.plan(options()), Device{}, client.Number(1), new(client.ValueError)},
-		{"two bits", s.plan(options()), Device{}, client.Vector([]uint64{1, 1, 0, 0}), new(client.ValueError)},
+		{"no answer to the query", plain, Device{}, client.Number(1), new(client.ValueError)},
+		{"two bits", plain, Device{}, client.Vector([]uint64{1, 1, 0, 0}), new(client.ValueError)},
 	} {
 		c.d.Ledger = memory(t)
 		_, err := c.d.Decide(t.Context(), c.p, c.v, now)

@@ -1,6 +1,9 @@
 package participate
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -98,8 +101,21 @@ func manifest() *ohttp.Manifest {
 	}
 }
 
+// made holds the bytes of recipes by their options: half of these tests' time would go into making the same ones again.
+var made sync.Map
+
 func makeRecipe(t testing.TB, o recipe.Options) []byte {
 	t.Helper()
+	key, err := json.Marshal(struct {
+		recipe.Options
+		Kind string // of the participation
+	}{o, fmt.Sprintf("%T", o.Participation)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, ok := made.Load(string(key)); ok {
+		return bytes.Clone(b.([]byte))
+	}
 	r, err := recipe.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +124,7 @@ func makeRecipe(t testing.TB, o recipe.Options) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	made.Store(string(key), bytes.Clone(b))
 	return b
 }
 

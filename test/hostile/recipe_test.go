@@ -35,7 +35,7 @@ func changed(t *testing.T, change func(*recipe.Recipe)) []byte {
 
 // everybody hands a recipe to all who read recipes: a device, whose ledger keeps why it refused, the collector, and leader
 // and helper, who read it when they start.
-func everybody(t *testing.T, b []byte) (device error, others map[string]error) {
+func everybody(t *testing.T, b []byte) (others map[string]error, device error) {
 	t.Helper()
 	ledger, err := participate.MemoryLedger(participate.LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: 1})
 	if err != nil {
@@ -78,13 +78,13 @@ func everybody(t *testing.T, b []byte) (device error, others map[string]error) {
 		t.Fatal(err)
 	}
 	_, others["collector"] = collector.New(o)
-	return device, others
+	return others, device
 }
 
 // refusedBy wants a recipe refused by everybody: by the device with a reason, by the others with an error of a type.
 func refusedBy[E error](t *testing.T, b []byte, reason client.Reason) {
 	t.Helper()
-	device, others := everybody(t, b)
+	others, device := everybody(t, b)
 	var refused *client.RefusedError
 	var detail E
 	if !errors.As(device, &refused) || refused.Reason != reason || !errors.As(device, &detail) {
@@ -98,7 +98,7 @@ func refusedBy[E error](t *testing.T, b []byte, reason client.Reason) {
 }
 
 func TestHonestRecipe(t *testing.T) {
-	device, others := everybody(t, shared.bytes)
+	others, device := everybody(t, shared.bytes)
 	for who, err := range others {
 		if device = errors.Join(device, err); err != nil {
 			t.Errorf("the %s: %v", who, err)
@@ -190,7 +190,7 @@ func TestRecipeAimedAtOnePerson(t *testing.T) {
 // refusedByEither is for what either no reader knows or none allows.
 func refusedByEither(t *testing.T, b []byte) {
 	t.Helper()
-	device, others := everybody(t, b)
+	others, device := everybody(t, b)
 	var refused *client.RefusedError
 	if !errors.As(device, &refused) || refused.Reason != client.ReasonInvalid && refused.Reason != client.ReasonUnknown {
 		t.Errorf("the device: %v", device)
