@@ -144,8 +144,12 @@ func (c *Collector) deviation() float64 { return math.Sqrt(2 * c.noise.Variance(
 const normal95 = 1.959964 // standard deviations
 
 // Mean is the estimate over the number of reports, with its standard error: for a vector the mean of the batch's vectors.
+// With Sampled it is over the estimated number of devices, and the standard error is an upper bound.
 func (r *Result) Mean() (mean, stderr []float64) {
 	n := float64(r.ReportCount)
+	if r.Sampled != nil {
+		n = r.Sampled.Devices
+	}
 	mean, stderr = make([]float64, len(r.Estimate)), make([]float64, len(r.Stderr))
 	for i := range mean {
 		mean[i], stderr[i] = r.Estimate[i]/n, r.Stderr[i]/n

@@ -134,6 +134,9 @@ func TestIntervalsOfCoins(t *testing.T) {
 					t.Fatalf("%d reports: %+v", reports, s)
 				}
 				devicesFound += s.Devices / runs
+				if mean, _ := result.Mean(); math.Abs(mean[0]*s.Devices-result.Estimate[0]) > 1e-9*(1+math.Abs(result.Estimate[0])) {
+					t.Fatalf("the mean over %v devices is %v of %v", s.Devices, mean[0], result.Estimate[0])
+				}
 				for i, share := range c.shares {
 					truth := math.Ceil(share*devices) * c.value
 					if _, ok := c.r.Query.(recipe.Mean); ok {

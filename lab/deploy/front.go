@@ -167,7 +167,8 @@ Then, in another:
   starling budget --log devices/0                         what a device has paid for tossing its coins
   starling doctor leader.toml helper.toml
 
-Devices decide by secret coins whether to report, so this recipe takes no answers by "starling send".
+Devices decide by secret coins whether to report. "starling send --help" says how one person answers such a recipe, with a
+--ledger and a --budget, and how --simulate makes up devices.
 
 secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not.
 `

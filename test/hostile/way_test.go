@@ -249,10 +249,10 @@ func TestRelayElsewhere(t *testing.T) {
 		t.Errorf("by a manifest: %v", err)
 	}
 	// By whoever runs it: to a gateway of the attacker's, which has everything but the key.
-	var caught [][]byte
+	caught := make(chan []byte, 8)
 	rogue := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
-		caught = append(caught, b)
+		caught <- b
 		w.Header().Set("Content-Type", ohttp.ResponseMedia)
 		w.Write(make([]byte, 1200))
 	}))
@@ -268,7 +268,7 @@ func TestRelayElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := keys.Split(caught[0])
+	e, err := keys.Split(<-caught)
 	if err == nil {
 		_, _, err = e.Open()
 	}
