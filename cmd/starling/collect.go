@@ -199,10 +199,27 @@ func drawResult(path string, r *recipe.Recipe, x *collector.Result) error {
 	return errors.Join(h.WritePNG(f), f.Close())
 }
 
+// shownEntries is how many entries of a vector are printed for people.
+const shownEntries = 20
+
+// writeVector writes the first entries of a sum and of its mean, with their standard errors.
+func writeVector(w io.Writer, x *collector.Result) {
+	mean, stderr := x.Mean()
+	fmt.Fprintf(w, "%8s  %12s  %12s  %12s  %12s\n", "entry", "sum", "stderr", "mean", "stderr")
+	for i := range min(len(mean), shownEntries) {
+		fmt.Fprintf(w, "%8d  %12.5g  %12.5g  %12.5g  %12.5g\n", i, x.Estimate[i], x.Stderr[i], mean[i], stderr[i])
+	}
+	if more := len(mean) - shownEntries; more > 0 {
+		fmt.Fprintf(w, "and %s more, which --json prints\n", chart.Count(float64(more)))
+	}
+}
+
 func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 	h := resultChart(r, x)
 	fmt.Fprintf(e.stdout, "%s\n%s\n\n", h.Title, h.Subtitle)
-	if h.Validate() == nil && len(x.Estimate) > 1 {
+	if _, vector := r.Query.(recipe.Vector); vector {
+		writeVector(e.stdout, x)
+	} else if h.Validate() == nil && len(x.Estimate) > 1 {
 		if err := h.WriteText(e.stdout, e.columns(), e.plain); err != nil {
 			return err
 		}

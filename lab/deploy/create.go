@@ -110,11 +110,13 @@ func Create(dir string, r *recipe.Recipe, a *Addresses) error {
 		rand.Read(token[:])
 		w.file(filepath.Join(secretsDir, name), 0o600, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
 	}
+	_, isHistogram := r.Query.(recipe.Histogram)
 	fields := struct {
 		*Addresses
 		MinBatch, Enough uint64
+		One              bool // an answer may be a single number
 		Unit             dap.TimePrecision
-	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.TimePrecision}
+	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Aggregates() == 1 || isHistogram, r.TimePrecision}
 	w.template(LeaderFile, leaderConfig, fields)
 	w.template(HelperFile, helperConfig, fields)
 	w.template(CollectorFile, collectorConfig, fields)
@@ -207,8 +209,8 @@ In one terminal each:
   starling serve leader leader.toml
 Then, in a third:
   starling recipe show recipe.starling                    what is asked, and the guarantee
-  starling send recipe.starling 1                         one answer
-  {{printf "starling send --simulate %d recipe.starling" .Enough | printf "%-54s"}}  made-up answers
+{{if .One}}  starling send recipe.starling 1                         one answer
+{{end}}  {{printf "starling send --simulate %d recipe.starling" .Enough | printf "%-54s"}}  made-up answers
   starling status leader.toml helper.toml
   starling why leader.toml                                what keeps the result back
   starling collect collector.toml
