@@ -24,13 +24,17 @@ func recipePlan() *command {
 With an accuracy alone the noise is as wide as it allows; with a loss alone it is the least that gives the loss; with
 both, the plan says whether they go together and, if not, how many people, which loss or which accuracy would do (and the
 exit code is 6). The guarantee comes with what is left of it when an assumption fails.
---population draws the people of a batch from more, each by a secret coin. --out writes the plan as a recipe, where a
-recipe can say it.`,
+--population draws the people of a batch from more, each by a secret coin; --dummies hides how many were drawn, as recipes
+with coins want it. --randomizer rr and rappor blur answers on the device; E is then what a report by itself costs, whoever
+reads it. --out writes the plan as a recipe, with the same guarantee; coins need --relay and --gateway there.`,
 		examples: [][2]string{
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1%", "each of 21 buckets within 1 % of 20,000 people, 95 %"},
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1% --epsilon 0.5 --out ages.starling " +
 				"--name Ages --leader https://leader.example/ --helper https://helper.example/", "the same with a bound on the loss, as a recipe"},
 			{"starling recipe plan --query histogram:21 --people 20000 --population 1000000 --within 1% --rounds 50", "a secret sample, fifty times"},
+			{"starling recipe plan --query histogram:21 --people 2000 --population 20000 --dummies --within 6% --out ages.starling " +
+				"--name Ages --leader https://leader.example/ --helper https://helper.example/ --relay https://relay.example/ " +
+				"--gateway https://leader.example/gateway", "a secret sample of a hidden size, as a recipe"},
 			{"starling recipe plan --query histogram:21 --people 1000000 --within 1% --randomizer rappor", "without trust in any server"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -51,6 +55,8 @@ recipe can say it.`,
 			name := flags.String("name", "", "of the recipe: what is asked, in a few words: `TEXT`")
 			leader := flags.String("leader", "", "of the recipe: base `URL` of the leader")
 			helper := flags.String("helper", "", "of the recipe: base `URL` of the helper")
+			relay := flags.String("relay", "", "of a recipe with coins: `URL` of a relay that hides who sends")
+			gateway := flags.String("gateway", "", "of a recipe with coins: `URL` of the gateway behind it")
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("recipe plan", args); err != nil {
 					return err
@@ -81,7 +87,13 @@ recipe can say it.`,
 					if *name == "" || *leader == "" || *helper == "" {
 						return usageOf("recipe plan", errors.New("--out writes a recipe, which needs --name, --leader and --helper"))
 					}
+					if (*relay == "") != (*gateway == "") {
+						return usageOf("recipe plan", errors.New("--relay and --gateway go together"))
+					}
 					o := recipe.Options{Name: *name, Leader: *leader, Helper: *helper, BatchMode: dap.TimeInterval}
+					if *relay != "" {
+						o.Relay = &recipe.Relay{URL: *relay, Gateway: *gateway}
+					}
 					if err := writePlan(p, o, *out); err != nil {
 						return err
 					}
@@ -105,7 +117,10 @@ recipe can say it.`,
 func writePlan(p *plan.Plan, o recipe.Options, path string) error {
 	r, err := p.Recipe(o)
 	if unsaid := new(plan.NotExpressibleError); errors.As(err, &unsaid) {
-		return failf(exitFailed, "leave --out out", "%w", err)
+		if unsaid.Hint == "" {
+			unsaid.Hint = "leave --out out"
+		}
+		return failf(exitFailed, unsaid.Hint, "%w", err)
 	} else if err != nil {
 		return usageOf("recipe plan", err)
 	}

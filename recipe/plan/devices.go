@@ -51,12 +51,12 @@ func (p *Plan) byDevices() error {
 			e = mostLocal // the nearest there is
 		}
 		if ok || g.Epsilon == 0 {
-			if err := p.randomize(e); err != nil {
+			if err := p.randomize(e, true); err != nil {
 				return err
 			}
-			affordable = p.Loss
+			affordable = p.Local
 		}
-		if ok && (g.Epsilon == 0 || p.Loss.Epsilon <= g.Epsilon) {
+		if ok && (g.Epsilon == 0 || p.Local.Epsilon <= g.Epsilon) {
 			p.Fits = true
 			return nil
 		}
@@ -80,7 +80,7 @@ func (p *Plan) byDevices() error {
 	if !ok {
 		return fmt.Errorf("%w: even a report that says next to nothing costs more over %d rounds", accountant.ErrNoGuarantee, g.Rounds)
 	}
-	if err := p.randomize(1 / x); err != nil {
+	if err := p.randomize(1/x, false); err != nil {
 		return err
 	}
 	p.Fits = g.Within == 0
@@ -90,17 +90,34 @@ func (p *Plan) byDevices() error {
 	return nil
 }
 
-// randomize plans reports of loss e each.
-func (p *Plan) randomize(e float64) error {
+// randomize plans reports of loss e each, with few digits: no less if atLeast, else no more.
+func (p *Plan) randomize(e float64, atLeast bool) error {
 	g := &p.Goal
-	out, err := accountant.Epsilon(g.event(e), g.Delta, accountant.ReplaceOne)
+	bits := g.differing()
+	e /= bits
+	if !atLeast {
+		e *= 1 - 1.1e-5 // more than the last digit
+	}
+	var err error
+	if p.perBit, err = recipe.DecimalAbove(e, 6); err != nil {
+		return err
+	}
+	p.Epsilon0 = math.Nextafter(bits*p.perBit.Float(), math.Inf(1))
+	out, err := accountant.Epsilon(g.event(p.Epsilon0), g.Delta, accountant.ReplaceOne)
 	if err != nil {
 		return err
 	}
-	p.Epsilon0 = e
-	p.Loss, p.Neighbours, p.Theorem = recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}, out.Neighbours, out.Theorem
-	p.spread(g.deviation(float64(g.People), e))
+	p.Local = recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}
+	p.spread(g.deviation(float64(g.People), p.Epsilon0))
 	return nil
+}
+
+// differing is how many randomized responses tell two answers apart.
+func (g *Goal) differing() float64 {
+	if g.Randomizer == RAPPOR {
+		return 2
+	}
+	return 1
 }
 
 // locally is what would do with reports as they are: errors grow with the root of the number of people.
@@ -112,18 +129,4 @@ func (p *Plan) locally(affordable recipe.Loss) *Need {
 		need.Epsilon = affordable.Epsilon
 	}
 	return need
-}
-
-// behindServers is the loss of randomized reports of which only sums are seen, as long as the two servers do not put their
-// shares together: their senders are as good as shuffled among the honest people.
-func (g *Goal) behindServers(e float64, honest uint64) (recipe.Loss, error) {
-	s := accountant.Shuffled{Epsilon0: e, N: honest, Randomizer: accountant.KaryResponse, K: g.buckets()}
-	switch {
-	case g.Randomizer == RAPPOR:
-		s.Randomizer, s.K = accountant.AnyRandomizer, 0
-	case s.K == 2:
-		s.Randomizer, s.K = accountant.BinaryResponse, 0
-	}
-	out, err := accountant.Epsilon(accountant.SelfCompose{Event: s, Count: uint64(g.Rounds)}, g.Delta, accountant.ReplaceOne)
-	return recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}, err
 }

@@ -16,8 +16,10 @@
 //
 // # Guarantees
 //
-// The loss is computed as package recipe computes it on every device and, for samples, by package accountant. It holds if
-// one of the two servers is honest. The count of a batch is public: a sample is accounted as one without replacement at
-// the upper quantile of its size, for replace-one neighbours, unless the goal says that dummy reports hide it; then it is a
-// sample by coins together with the binomial count, for zero-out neighbours.
+// The loss is computed as package recipe computes it on every device, and is the guarantee of the recipe that [Plan.Recipe]
+// makes. It holds if one of the two servers is honest. A sample whose count is public has no recipe: it is accounted as one
+// without replacement at the upper quantile of its size, for replace-one neighbours. Where dummy reports hide the count,
+// it is a sample by coins together with the binomial count, for one person's answer against none. Where devices randomize,
+// the loss wanted is that of reports by themselves, [Plan.Local]; the recipe's guarantee says what is left of it while the
+// servers do not put their shares together.
 package plan

@@ -35,15 +35,22 @@ type Plan struct {
 
 	// Variance is sigma^2 of the discrete Gaussian noise that each server draws; zero if the devices randomize.
 	Variance recipe.Rational
-	// Epsilon0 is the loss of one report by itself; 0 if devices do not randomize.
+	// Epsilon0 is the loss of one report by itself, for replacing the answer; 0 if devices do not randomize.
 	Epsilon0 float64
+	perBit   recipe.Decimal // what the recipe says of Epsilon0: half of it for RAPPOR, which blurs two bits
 	// Dummies is the probability with which a person not drawn sends a dummy report; 0 if the count is public.
 	Dummies float64
+	// Allowance is how many dummies a batch may hold, beside MinBatch answers.
+	Allowance uint64
+	dummies   *recipe.Dummies // both
 	// MinBatch is B.
 	MinBatch uint64
 
-	// Loss is over all rounds.
-	Loss       recipe.Loss
+	// Loss is over all rounds: the guarantee of [Plan.Recipe], where there is one.
+	Loss recipe.Loss
+	// Local is the loss over all rounds, for replacing one person's answers, if nobody is to be trusted: what Goal.Epsilon
+	// bounds if devices randomize. NoPrivacy if they do not.
+	Local      recipe.Loss
 	Neighbours accountant.Neighbours
 	Theorem    string
 	Error      Error
@@ -84,15 +91,23 @@ func Make(g Goal) (*Plan, error) {
 		}
 		// What cannot be computed is no option.
 		if o, err := one(other); err == nil {
-			p.Instead = append(p.Instead, Option{r, o.Loss, o.Error, o.Fits, o.Needs})
+			p.Instead = append(p.Instead, Option{r, o.promised(), o.Error, o.Fits, o.Needs})
 		}
 	}
 	return p, nil
 }
 
+// promised is the loss that the goal's epsilon is about.
+func (p *Plan) promised() recipe.Loss {
+	if p.Goal.Randomizer == Servers {
+		return p.Loss
+	}
+	return p.Local
+}
+
 // one plans with the goal's own randomizer, without words.
 func one(g Goal) (*Plan, error) {
-	p := &Plan{Goal: g, MinBatch: g.MinBatch}
+	p := &Plan{Goal: g, MinBatch: g.MinBatch, Local: recipe.NoPrivacy}
 	if err := p.batch(); err != nil {
 		return nil, err
 	}
@@ -125,24 +140,12 @@ func (p *Plan) batch() error {
 	return nil
 }
 
-// countDummies takes the dummy reports into B, unless it was given.
-func (p *Plan) countDummies() {
-	g := &p.Goal
-	if p.Dummies == 0 || g.MinBatch != 0 {
-		return
-	}
-	if b, err := amplify.MinimumBatch(g.Population, g.rate()+(1-g.rate())*p.Dummies, short); err == nil {
-		p.MinBatch = b
-	}
-}
-
 // leastVariance is the narrowest noise that is planned: the narrowest that is calibrated for a loss.
 const leastVariance = 0.25
 
 // byServers plans the servers' noise.
 func (p *Plan) byServers() error {
 	g := &p.Goal
-	defer p.countDummies()
 	room := p.room()
 	fromAccuracy := g.Within != 0 && room >= leastVariance
 	var err error
@@ -234,6 +237,9 @@ func (p *Plan) people() uint64 {
 
 // lose computes the loss of the noise as it is.
 func (p *Plan) lose() error {
+	if p.Goal.HideCount {
+		return p.hide(recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll})
+	}
 	g, err := p.guarantee(accountant.Rational(p.Variance), 1)
 	if err != nil {
 		p.Loss = recipe.NoPrivacy
@@ -246,6 +252,9 @@ func (p *Plan) lose() error {
 // calibrate finds the least noise for the wanted loss.
 func (p *Plan) calibrate() error {
 	g := &p.Goal
+	if g.HideCount {
+		return p.hide(nil)
+	}
 	v, _, err := accountant.CalibrateDiscreteGaussian(g.Epsilon, g.Delta, g.contribution(), accountant.ReplaceOne, uint64(g.Rounds))
 	if err != nil {
 		return err
@@ -288,7 +297,7 @@ func upward(v float64) (accountant.Rational, error) {
 // miss is the part of delta that is spent on samples larger than accounted for.
 const miss = 0.01
 
-// guarantee is the loss of the noise over all rounds, if the honest people are one in crowd.
+// guarantee is the loss of the noise over all rounds, if everyone sees the count and the honest people are one in crowd.
 func (p *Plan) guarantee(v accountant.Rational, crowd float64) (accountant.Guarantee, error) {
 	g := &p.Goal
 	noise := accountant.DiscreteGaussian{Sigma2: v, Contribution: g.contribution()}
@@ -302,20 +311,6 @@ func (p *Plan) guarantee(v accountant.Rational, crowd float64) (accountant.Guara
 		return accountant.Guarantee{}, err
 	}
 	most := float64(g.Population - rest)
-	if g.HideCount {
-		others := math.Floor(float64(g.Population) - most)
-		// Fifty times the variance of the noise, relative to what one person adds, makes one more report cost about 1 %; no
-		// more than a quarter of the others need to send one, which then costs what it costs.
-		c := g.largest()
-		p.Dummies = math.Min(50*v.Float()/(c*c)/others, 0.25)
-		both := accountant.Compose{accountant.DummyCount{N: uint64(others / crowd), Rate: p.Dummies}, noise}
-		// A person whose answer counts as nothing sends dummies too. Against a mixture of those who do and who do not, a
-		// report is no easier to tell than against none, which is what the event says.
-		e := accountant.Sampled{Event: both, Rate: g.rate(), Count: accountant.CountHidden}
-		out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-spent, accountant.ZeroOut)
-		out.Delta = g.Delta
-		return out, g.unsampled(v, err)
-	}
 	rate := math.Min(1, most*crowd/float64(g.Population)*(1+1e-14))
 	e := accountant.FixedSample{Event: noise, Rate: rate}
 	out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-spent*(1+1e-12), accountant.ReplaceOne)

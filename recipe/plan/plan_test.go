@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -142,7 +143,7 @@ func TestSamples(t *testing.T) {
 	}
 	g.Population, g.HideCount = 1_000_000, true
 	hidden := mustMake(t, g)
-	if hidden.Neighbours != accountant.ZeroOut || hidden.MinBatch < 25_000 || hidden.Dummies <= 0 || hidden.Loss.Epsilon > 0.05 || hidden.Variance.Float() > least.Variance.Float() {
+	if hidden.Neighbours != accountant.AddRemove || hidden.MinBatch < recipe.SampledBatchFloor || hidden.Dummies <= 0 || hidden.Loss.Epsilon > 0.05 || hidden.Variance.Float() > least.Variance.Float() {
 		t.Errorf("with a hidden count sigma^2 is %v, with a public one %v: %+v", hidden.Variance, least.Variance, hidden)
 	}
 }
@@ -153,7 +154,7 @@ func TestDevices(t *testing.T) {
 		g := histogram(20000)
 		g.Randomizer, g.Epsilon, g.Within = r, 1, 0.02
 		p := mustMake(t, g)
-		if p.Fits || p.Loss.Epsilon > 1 || p.Loss.Epsilon < 0.999 || p.Epsilon0 == 0 || len(p.Instead) != 2 || !p.Instead[0].Fits {
+		if p.Fits || p.Local.Epsilon > 1 || p.Local.Epsilon < 0.999 || p.Epsilon0 == 0 || len(p.Instead) != 2 || !p.Instead[0].Fits {
 			t.Fatalf("%s: %+v", r, p)
 		}
 		g.People = p.Needs.People + 1
@@ -161,8 +162,8 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%s: %d people do not do", r, g.People)
 		}
 		// Behind servers that do not collude, a report hides among the others.
-		if l := p.Fallbacks[0].Loss; !(l.Epsilon < 0.2) {
-			t.Errorf("%s: %v behind the servers", r, l)
+		if !(p.Loss.Epsilon < 0.2) {
+			t.Errorf("%s: %v behind the servers", r, p.Loss)
 		}
 	}
 	// RAPPOR at e^(e/2) = 3: f = 1/4, f(1-f)/(1-2f)^2 = 3/4.
@@ -193,17 +194,62 @@ func TestRecipe(t *testing.T) {
 			t.Errorf("%v: planned %v, the recipe gives %v, %v", q, p.Loss, g.Loss, err)
 		}
 	}
-	sampled := histogram(20000)
-	sampled.Within, sampled.Population = 0.01, 100000
-	local := histogram(20000)
-	local.Epsilon, local.Randomizer = 1, RR
+}
+
+// TestRecipeOfCoinsAndBlur: so they are where devices toss coins or blur their answers, from an accuracy and from a loss.
+func TestRecipeOfCoinsAndBlur(t *testing.T) {
+	o := recipe.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/",
+		Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"}}
+	hide := func(q recipe.Query) Goal {
+		return Goal{Query: q, People: 2000, Population: 20_000, HideCount: true, Within: 0.05}
+	}
+	blur := func(q recipe.Query, r Randomizer) Goal {
+		return Goal{Query: q, People: 400, Randomizer: r, Within: 0.3}
+	}
+	for i, g := range []Goal{
+		hide(recipe.Count{}), hide(recipe.Histogram{Length: 21}), hide(recipe.Mean{Max: 20}),
+		blur(recipe.Count{}, RR), blur(recipe.Histogram{Length: 3}, RR), blur(recipe.Count{}, RAPPOR), blur(recipe.Histogram{Length: 21}, RAPPOR),
+	} {
+		if i%2 == 1 {
+			g.Within, g.Epsilon, g.Rounds = 0, 0.5, 2
+		}
+		p := mustMake(t, g)
+		if !p.Fits {
+			t.Fatalf("%+v: %+v", g, p)
+		}
+		r, err := p.Recipe(o)
+		if err != nil {
+			t.Errorf("%+v: %v", g, err)
+			continue
+		}
+		got, err := r.Guarantee()
+		if err != nil || got.Loss != p.Loss || got.Rounds != p.Goal.Rounds || got.Neighbours != p.Neighbours ||
+			!reflect.DeepEqual(got.Fallbacks, p.Fallbacks) || r.Threshold() != p.MinBatch+p.Allowance {
+			t.Errorf("%+v: planned %v, the recipe gives %v, %v", g, p.Loss, got, err)
+		}
+		if g.Epsilon != 0 && !(p.promised().Epsilon <= g.Epsilon && p.promised().Epsilon > 0.98*g.Epsilon) {
+			t.Errorf("%+v: epsilon %v", g, p.promised())
+		}
+	}
+}
+
+// TestNoRecipe: what no recipe says is refused with the reason.
+func TestNoRecipe(t *testing.T) {
+	o := recipe.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/"}
+	public := histogram(20000)
+	public.Within, public.Population = 0.01, 100000
+	unseen := Goal{Query: recipe.Count{}, People: 2000, Population: 20_000, HideCount: true, Within: 0.05}
 	far := histogram(20)
 	far.Within = 0.01
-	for _, g := range []Goal{sampled, local, far} {
+	for _, g := range []Goal{public, unseen, far} {
 		var unsaid *NotExpressibleError
 		if _, err := mustMake(t, g).Recipe(o); !errors.As(err, &unsaid) {
 			t.Errorf("%+v: %v, want a NotExpressibleError", g, err)
 		}
+	}
+	// Too few are drawn for so many dummies.
+	if _, err := Make(Goal{Query: recipe.Count{}, People: 30, Population: 20_000, HideCount: true, Epsilon: 0.1}); !errors.Is(err, ErrGoal) {
+		t.Errorf("hiding 100 reports: %v", err)
 	}
 }
 

@@ -14,10 +14,13 @@ import (
 
 // explain fills in the assumptions and the fallbacks.
 func (p *Plan) explain() error {
-	if p.Goal.Randomizer == Servers {
-		return p.explainServers()
+	switch {
+	case p.Goal.Randomizer != Servers:
+		return p.blur()
+	case p.Goal.HideCount:
+		return nil // hide has taken them from the recipe
 	}
-	return p.explainDevices()
+	return p.explainServers()
 }
 
 func (p *Plan) assume(format string, args ...any) {
@@ -36,10 +39,6 @@ func (p *Plan) explainServers() error {
 	switch {
 	case !sampled:
 		p.assume("it need not be hidden that a person takes part, only what they answer")
-	case g.HideCount:
-		p.assume("nobody learns whose reports are in a batch: not from the network, and not from the number of reports, because each "+
-			"honest person who is not drawn sends a dummy report, which counts for nothing, with probability %.3g", p.Dummies)
-		p.assume("what is asked admits a report that counts for nothing; a histogram needs a bucket for it")
 	default:
 		p.assume("nobody learns whose reports are in a batch, though everyone may know how many are; the %d people are honest", g.Population)
 	}
@@ -48,7 +47,7 @@ func (p *Plan) explainServers() error {
 	p.fallBack("one of the two servers and the collector work together", p.Loss, "nothing changes: they know one share, one noise and the result")
 	if sampled {
 		open := *p
-		open.Goal.Population, open.Goal.HideCount = 0, false
+		open.Goal.Population = 0
 		l, err := openLoss(&open)
 		if err != nil {
 			return err
@@ -57,11 +56,7 @@ func (p *Plan) explainServers() error {
 		if l, err = p.crowded(2); err != nil {
 			return err
 		}
-		note := "there are half as many to be drawn from"
-		if g.HideCount {
-			note = "half the dummy reports may be missing from the count"
-		}
-		p.fallBack("half the people are invented or work against the others", l, "%s", note)
+		p.fallBack("half the people are invented or work against the others", l, "there are half as many to be drawn from")
 	} else {
 		p.fallBack("somebody watches the network or the relay and learns who takes part", p.Loss, "nothing changes: that was never counted as hidden")
 		p.fallBack("all other people are invented or work together against one", p.Loss, "nothing changes: the guarantee supposes it")
@@ -99,64 +94,11 @@ func (p *Plan) crowded(crowd float64) (recipe.Loss, error) {
 	return recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}, err
 }
 
-func (p *Plan) explainDevices() error {
-	g := &p.Goal
-	p.assume("one person's reports are in at most %s, one report in each; the person's device counts", batches(g.Rounds))
-	p.assume("nobody else needs to keep anything secret: the device blurs its answer before it leaves")
-	for _, c := range []struct {
-		when   string
-		honest uint64
-		note   string
-	}{
-		{"the servers do not put their shares together (better than the guarantee)", g.People, "a report then hides among all of a batch"},
-		{"the servers do not, and half the reports are missing or invented", max(2, g.People/2), "a report then hides among the other half"},
-	} {
-		l, err := g.behindServers(p.Epsilon0, c.honest)
-		if err != nil || l.Epsilon > p.Loss.Epsilon {
-			l = p.Loss
-		}
-		p.fallBack(c.when, l, "%s", c.note)
-	}
-	p.fallBack("somebody watches the network or the relay and learns who takes part", p.Loss, "nothing changes: that was never counted as hidden")
-	p.fallBack("the leader and the helper put their shares together", p.Loss, "they read blurred answers; the guarantee supposes it")
-	return nil
-}
-
 func batches(n uint32) string {
 	if n == 1 {
 		return "1 batch"
 	}
 	return fmt.Sprintf("%d batches", n)
-}
-
-// A NotExpressibleError says why a plan cannot be written as a recipe.
-type NotExpressibleError struct{ Why string }
-
-func (e *NotExpressibleError) Error() string {
-	return "plan: such a recipe is not written yet: " + e.Why
-}
-
-// Recipe makes the recipe of the plan. Of the options it takes the words, the servers' addresses, the batch mode and the
-// window. It fails with a *[NotExpressibleError] for plans of whose choices no recipe is made here, and as [recipe.New] does.
-func (p *Plan) Recipe(o recipe.Options) (*recipe.Recipe, error) {
-	switch {
-	case !p.Fits:
-		return nil, &NotExpressibleError{"the goal is out of reach"}
-	case p.Goal.Randomizer != Servers:
-		return nil, &NotExpressibleError{"its devices blur their answers"}
-	case p.Goal.Population != 0:
-		return nil, &NotExpressibleError{"its devices toss a coin whether to take part"}
-	}
-	delta, err := recipe.ParseDecimal(fmt.Sprint(p.Goal.Delta))
-	if err != nil {
-		return nil, err
-	}
-	o.Query, o.MinBatch, o.Rounds, o.Delta = p.Goal.Query, p.MinBatch, p.Goal.Rounds, delta
-	o.Noise, o.Epsilon, o.HonestServers = recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll}, recipe.Decimal{}, 1
-	if o.Population == nil {
-		o.Population = &recipe.Population{Statement: "those who are asked", Expected: p.Goal.People}
-	}
-	return recipe.New(o)
 }
 
 // sigma is the standard deviation of one server's noise.
@@ -185,6 +127,8 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Variance    string            `json:"variance,omitempty"`
 		Epsilon0    float64           `json:"epsilon0,omitempty"`
 		Dummies     float64           `json:"dummies,omitempty"`
+		Allowance   uint64            `json:"allowance,omitempty"`
+		Local       *recipe.Loss      `json:"local,omitempty"`
 		Epsilon     *float64          `json:"epsilon"`
 		Delta       float64           `json:"delta"`
 		Rounds      uint32            `json:"rounds"`
@@ -198,9 +142,12 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 	}{
 		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
 		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
-		Dummies: p.Dummies, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
+		Dummies: p.Dummies, Allowance: p.Allowance, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
 		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
 		Proofs: p.proofs(),
+	}
+	if p.Local.Finite() {
+		out.Local = &p.Local
 	}
 	if p.Variance.Den != 0 {
 		out.Variance = p.Variance.String()
@@ -229,6 +176,9 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	}
 	line("Wanted", "%s", p.wanted())
 	line("Asked", "%s", g.Query)
+	if q := p.query(); q.String() != g.Query.String() {
+		line("As a recipe", "%s", q)
+	}
 	if g.Population != 0 {
 		line("Taking part", "each of %d people by a secret coin, with probability %.4g: about %d a batch", g.Population, g.rate(), g.People)
 	} else {
@@ -237,7 +187,7 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	if g.Randomizer == Servers {
 		line("Noise", "each server adds whole-number Gaussian noise of standard deviation %s (variance %s)", number(p.sigma()), p.Variance)
 	} else {
-		line("On the device", "%s; one report by itself has epsilon %.4g", p.blur(), p.Epsilon0)
+		line("On the device", "%s; one report by itself has epsilon %.4g", p.device(), p.Epsilon0)
 	}
 	for i, proof := range p.proofs() {
 		label := "Proofs"
@@ -246,7 +196,13 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 		}
 		line(label, "%s", proof.words())
 	}
-	line("Batches", "nothing is released about fewer than %d reports", p.MinBatch)
+	if g.HideCount {
+		line("Hidden count", "of those not drawn, a part of %.3g sends a dummy, which adds nothing", p.Dummies)
+	}
+	line("Batches", "nothing is released about fewer than %d reports", p.MinBatch+p.Allowance)
+	if g.HideCount {
+		line("", "(%d answers, and up to %d dummies)", p.MinBatch, p.Allowance)
+	}
 	b.WriteByte('\n')
 	verdict := "yes"
 	if !p.Fits {
@@ -262,12 +218,16 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 		line("", "all %d numbers at once are within %s", g.Query.Aggregates(), number(p.Error.All))
 	}
 	b.WriteByte('\n')
+	if p.Local.Finite() {
+		line("Nobody trusted", "%s, over %s, for replace neighbours: whoever reads the reports", words(p.Local), batches(g.Rounds))
+	}
 	line("Guarantee", "%s, over %s", words(p.Loss), batches(g.Rounds))
 	if p.Loss.Finite() {
 		line("", "This is differential privacy for %v neighbours.", p.Neighbours)
 		what := "whatever one person answers, any result is at most %s times as likely as with any other answer of theirs"
-		if p.Neighbours == accountant.ZeroOut {
-			what = "whether one person's answer counts or counts as nothing, any result is at most %s times as likely"
+		if p.Neighbours != accountant.ReplaceOne {
+			what = "whatever one person answers, any result is at most %s times as likely as without an answer of theirs, or the " +
+				"other way round"
 		}
 		line("", "In words: "+what+", except with probability %.4g.", times(p.Loss.Epsilon), p.Loss.Delta)
 		line("Computed by", "%s", p.Theorem)
@@ -338,8 +298,8 @@ func (p *Plan) wanted() string {
 	return strings.Join(parts, "; ")
 }
 
-// blur says what a device does.
-func (p *Plan) blur() string {
+// device says what a device does.
+func (p *Plan) device() string {
 	g := &p.Goal
 	if g.Randomizer == RAPPOR {
 		return fmt.Sprintf("each of %d bits is flipped with probability %.4g", g.buckets(), 1/(math.Exp(p.Epsilon0/2)+1))

@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// A NotExpressibleError says why a plan cannot be written as a recipe.
+type NotExpressibleError struct {
+	Why  string
+	Hint string // what to plan instead; may be empty
+}
+
+func (e *NotExpressibleError) Error() string { return "plan: no recipe says this: " + e.Why }
+
+// query is what a recipe of the plan asks. A sampled histogram must have an answer that adds nothing, for dummies;
+// randomized response names a bucket; RAPPOR marks many.
+func (p *Plan) query() recipe.Query {
+	g := &p.Goal
+	switch n := uint32(g.buckets()); {
+	case g.Randomizer == RR:
+		return recipe.Histogram{Length: n}
+	case g.Randomizer == RAPPOR:
+		// Where the weight cannot be computed, RAPPOR has no recipe at all, and recipe.New says why.
+		weight, _ := recipe.RAPPORWeight(n, p.perBit)
+		return recipe.Multihot{Length: n, MaxWeight: weight}
+	case g.HideCount:
+		if q, ok := g.Query.(recipe.Histogram); ok {
+			return recipe.Multihot{Length: q.Length, MaxWeight: 1}
+		}
+	}
+	return g.Query
+}
+
+// parties stand for those whom a plan does not know; a guarantee does not depend on their names.
+var parties = recipe.Options{
+	Name: "plan", Leader: "https://leader.example/", Helper: "https://helper.example/",
+	Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
+}
+
+// choose fills in all of the options that the guarantee depends on, but for what hides the count and for the noise.
+func (p *Plan) choose(o recipe.Options) (recipe.Options, error) {
+	g := &p.Goal
+	delta, err := recipe.ParseDecimal(strconv.FormatFloat(g.Delta, 'g', -1, 64))
+	if err != nil {
+		return o, err
+	}
+	o.Query, o.MinBatch, o.Rounds, o.Delta, o.HonestServers = p.query(), p.MinBatch, g.Rounds, delta, 1
+	o.Epsilon, o.Noise, o.Dummies, o.Randomizer, o.Participation, o.Rate, o.Cover = recipe.Decimal{}, nil, nil, nil, nil, nil, nil
+	switch g.Randomizer {
+	case RR:
+		o.Randomizer = recipe.KRR{Epsilon0: p.perBit}
+	case RAPPOR:
+		o.Randomizer = recipe.RAPPOR{Epsilon0: p.perBit}
+	}
+	if !g.HideCount {
+		return o, nil
+	}
+	q, err := recipe.NewRational(g.People, g.Population)
+	if err != nil {
+		return o, err
+	}
+	o.Participation, o.Rate = recipe.Bernoulli{Rate: q}, &recipe.Rate{Devices: g.Population, Units: 1}
+	return o, nil
+}
+
+// anyClaim holds for whatever is planned, and spares computing one.
+var anyClaim = recipe.Decimal{Coefficient: 1_000_000}
+
+// blur computes what reports of devices that randomize guarantee behind two servers.
+func (p *Plan) blur() error {
+	o, err := p.choose(parties)
+	if err != nil {
+		return err
+	}
+	o.Epsilon = anyClaim
+	return p.follow(o)
+}
+
+// hide computes what the noise guarantees to devices that toss coins and hide the count; no noise is calibrated to the
+// goal's loss.
+func (p *Plan) hide(noise recipe.Noise) error {
+	g := &p.Goal
+	o, err := p.choose(parties)
+	if err != nil {
+		return err
+	}
+	if o.Noise, o.Epsilon = noise, anyClaim; noise == nil {
+		if o.Epsilon, err = recipe.DecimalAbove(g.Epsilon*(1-1.1e-10), 11); err != nil {
+			return err
+		}
+	}
+	if g.MinBatch == 0 {
+		o.MinBatch = recipe.SampledBatchFloor // until it is known how many dummies there are
+	}
+	if err := p.follow(o); err != nil || g.MinBatch != 0 {
+		return err
+	}
+	// A batch is to hold the answers and the most dummies that there may be.
+	reports, err := amplify.MinimumBatch(g.Population, g.rate()+(1-g.rate())*p.Dummies, short)
+	if err != nil {
+		return err
+	}
+	if reports < p.Allowance+recipe.SampledBatchFloor {
+		return wrong("so many dummies hide the number of %d reports that no least batch is sure to hold %d answers; draw more people or "+
+			"want a wider error", g.People, recipe.SampledBatchFloor)
+	}
+	p.MinBatch = reports - p.Allowance
+	return nil
+}
+
+// follow takes the loss, the noise and the dummies from the recipe of the options, with its words about them.
+func (p *Plan) follow(o recipe.Options) error {
+	r, err := recipe.New(o)
+	if invalid := new(recipe.InvalidError); errors.As(err, &invalid) {
+		if v := p.Variance; p.Goal.HideCount && invalid.Field == "guarantee" && v.Den != 0 {
+			return p.Goal.unsampled(accountant.Rational(v), accountant.ErrUnsupported)
+		}
+		return fmt.Errorf("%w: %w", ErrGoal, err)
+	} else if err != nil {
+		return err
+	}
+	g, err := r.Guarantee()
+	if err != nil {
+		return err
+	}
+	p.Loss, p.Neighbours, p.Theorem = g.Loss, g.Neighbours, g.Theorem
+	p.Assumptions, p.Fallbacks = g.Assumptions, g.Fallbacks
+	if n, ok := r.Noise.(recipe.DiscreteGaussian); ok {
+		p.Variance = n.Variance
+	}
+	if d := r.Dummies; d != nil {
+		p.Dummies, p.Allowance, p.dummies = d.Rate.Float(), d.Allowance, d
+	}
+	return nil
+}
+
+// Recipe makes the recipe of the plan, whose guarantee is the plan's loss. Of the options it takes the words, the parties'
+// addresses, the batch mode, the window and the KEM; coins need a Relay. It fails with a *[NotExpressibleError] for plans of
+// whose choices no recipe is made, and as [recipe.New] does.
+func (p *Plan) Recipe(o recipe.Options) (*recipe.Recipe, error) {
+	g := &p.Goal
+	switch {
+	case !p.Fits:
+		return nil, &NotExpressibleError{"the goal is out of reach", ""}
+	case g.Population != 0 && !g.HideCount:
+		return nil, &NotExpressibleError{"where coins are tossed, dummies hide how many reports there are, and this plan leaves it public",
+			"plan with --dummies too"}
+	case g.HideCount && o.Relay == nil:
+		return nil, &NotExpressibleError{"a coin is secret only behind a relay, and none is named", "add --relay URL --gateway URL"}
+	}
+	if o.Population == nil {
+		o.Population = &recipe.Population{Statement: "those who are asked", Expected: max(g.People, g.Population)}
+	}
+	o, err := p.choose(o)
+	if err != nil {
+		return nil, err
+	}
+	if g.Randomizer == Servers {
+		o.Noise = recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll}
+	}
+	o.Dummies = p.dummies
+	if o.Epsilon, err = recipe.DecimalAbove(p.Loss.Epsilon, 4); err != nil {
+		return nil, err
+	}
+	return recipe.New(o)
+}
