@@ -40,7 +40,7 @@ func TestValidateRefuses(t *testing.T) {
 			[]string{"query", "randomizer", "participation", "path", "noise", "claim", "window"}},
 		{"sum of nothing", func(r *Recipe) { r.Query = Sum{} }, []string{"query.max"}},
 		{"mean beyond bounds", func(r *Recipe) { r.Query = Mean{Max: MaxMeasurement + 1} }, []string{"query.max"}},
-		{"empty histogram", func(r *Recipe) { r.Query = Histogram{} }, []string{"query.length", "query.chunk"}},
+		{"empty histogram", func(r *Recipe) { r.Query = Histogram{} }, []string{"query.length"}},
 		{"huge histogram", func(r *Recipe) { r.Query = Histogram{MaxElements + 1, 1} }, []string{"query.length"}},
 		{"chunk above length", func(r *Recipe) { r.Query = Histogram{5, 6} }, []string{"query.chunk"}},
 		{"weight above length", func(r *Recipe) { r.Query = Multihot{5, 6, 2} }, []string{"query.max_weight"}},

@@ -94,10 +94,13 @@ func (v *validator) add(field, format string, args ...any) {
 	v.errs = append(v.errs, &InvalidError{field, fmt.Sprintf(format, args...)})
 }
 
-func (v *validator) between(field string, x, least, most uint64) {
+// between also says whether x is in order, for checks that make sense only then.
+func (v *validator) between(field string, x, least, most uint64) bool {
 	if x < least || x > most {
 		v.add(field, "is %d, want %d to %d", x, least, most)
+		return false
 	}
+	return true
 }
 
 // text refuses what a person could not read as it was written: control and format characters reorder or hide text.
@@ -131,20 +134,22 @@ func (v *validator) query(q Query) {
 	case Mean:
 		v.between("query.max", q.Max, 1, MaxMeasurement)
 	case Histogram:
-		v.between("query.length", uint64(q.Length), 1, MaxElements)
-		v.between("query.chunk", uint64(q.Chunk), 1, uint64(q.Length))
-	case Multihot:
-		v.between("query.length", uint64(q.Length), 1, MaxElements)
-		v.between("query.max_weight", q.MaxWeight, 1, uint64(q.Length))
-		v.between("query.chunk", uint64(q.Chunk), 1, q.elements())
-	case SumVec:
-		v.between("query.max", q.Max, 1, MaxMeasurement)
-		v.between("query.length", uint64(q.Length), 1, MaxElements)
-		elements := q.elements()
-		if elements > MaxElements {
-			v.add("query.length", "times the bits of max is %d field elements, want at most %d", elements, MaxElements)
+		if v.between("query.length", uint64(q.Length), 1, MaxElements) {
+			v.between("query.chunk", uint64(q.Chunk), 1, uint64(q.Length))
 		}
-		v.between("query.chunk", uint64(q.Chunk), 1, elements)
+	case Multihot:
+		if v.between("query.length", uint64(q.Length), 1, MaxElements) && v.between("query.max_weight", q.MaxWeight, 1, uint64(q.Length)) {
+			v.between("query.chunk", uint64(q.Chunk), 1, q.elements())
+		}
+	case SumVec:
+		max, length := v.between("query.max", q.Max, 1, MaxMeasurement), v.between("query.length", uint64(q.Length), 1, MaxElements)
+		switch elements := q.elements(); {
+		case !max || !length: // the rest follows from it
+		case elements > MaxElements:
+			v.add("query.length", "times the bits of max is %d field elements, want at most %d", elements, MaxElements)
+		default:
+			v.between("query.chunk", uint64(q.Chunk), 1, elements)
+		}
 	case Vector:
 		v.vector(q)
 	}
