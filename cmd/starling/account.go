@@ -36,7 +36,9 @@ and wherever the count is public. With --count public a sample has a fixed size,
 			{"starling account --mechanism gaussian --solve sigma --epsilon 1 --delta 1e-8", "the least noise for epsilon 1"},
 			{"starling account --mechanism rr --epsilon0 4 --k 10 --shuffle-n 10000 --delta 1e-10",
 				"answers randomized on 10,000 devices, then shuffled"},
-			{"starling account --events releases.json --delta 1e-9", "a list of different releases, all of them together"},
+			{"starling account --mechanism gaussian --sigma 5 --sampling 0.1 --steps 50 --delta 1e-9 --json", "for programs"},
+			{"starling account --events releases.json --delta 1e-9", "a list of different releases, all of them together:\n" +
+				`      [{"mechanism": "gaussian", "sigma": 5.1, "sampling": 0.02, "count": 2500}, {"mechanism": "laplace", "scale": 20}]`},
 		},
 		setup: accountSetup,
 	}
@@ -140,14 +142,22 @@ func readEvents(e *env, path string) ([]calculator.Release, error) {
 		in = f
 	}
 	list, err := calculator.ReadEvents(in)
-	return list, ofCalculator(err)
+	var refused *calculator.Error
+	if errors.As(err, &refused) {
+		return nil, &failure{exitInput, err, refused.Hint} // the file is wrong, not the command line
+	}
+	return list, err
 }
 
 // ofCalculator gives a refusal its hint.
 func ofCalculator(err error) error {
 	var refused *calculator.Error
 	if errors.As(err, &refused) {
-		return &failure{exitUsage, err, refused.Hint}
+		code := exitUsage
+		if refused.Event != 0 {
+			code = exitInput // as an event in a file
+		}
+		return &failure{code, err, refused.Hint}
 	}
 	return err
 }

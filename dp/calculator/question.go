@@ -119,6 +119,7 @@ type Error struct {
 	Problem string
 	Hint    string // what to change, by the flags of starling account
 	Err     error  // may be nil
+	Event   int    // which of [Question.Events] makes no sense by itself, from 1; 0 if that is not what is wrong
 }
 
 func (e *Error) Error() string {
