@@ -102,14 +102,13 @@ func Count(x float64) string {
 	return b.String()
 }
 
-// signed is Count with a plus where it is due and a true minus.
+// drawn is Count with a true minus, as pictures have it.
+func drawn(x float64) string { return strings.Replace(Count(x), "-", "\u2212", 1) }
+
+// signed is drawn with a plus where it is due.
 func signed(x float64) string {
-	switch s := Count(x); {
-	case strings.HasPrefix(s, "-"):
-		return "\u2212" + s[1:]
-	case s == "0":
-		return s
-	default:
-		return "+" + s
+	if math.Round(x) > 0 {
+		return "+" + drawn(x)
 	}
+	return drawn(x)
 }

@@ -192,3 +192,12 @@ func TestCount(t *testing.T) {
 		}
 	}
 }
+
+// TestMinus: a picture writes minus signs, not hyphens.
+func TestMinus(t *testing.T) {
+	for x, want := range map[float64][2]string{-1234: {"\u22121,234", "\u22121,234"}, -0.2: {"0", "0"}, 0: {"0", "0"}, 7: {"7", "+7"}} {
+		if got := [2]string{drawn(x), signed(x)}; got != want {
+			t.Errorf("%v is drawn as %q, want %q", x, got, want)
+		}
+	}
+}

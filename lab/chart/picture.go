@@ -201,7 +201,7 @@ func (h *Histogram) counts(p pen, bottom, top vg.Length) {
 	}
 	at := ticks(low, high*1.02, 6)
 	s := scale{at[0], at[len(at)-1], bottom, top - bottom}
-	p.axis(s, at, h.YLabel, Count)
+	p.axis(s, at, h.YLabel, drawn)
 	for i, label := range h.Labels {
 		x, half := h.centre(i)
 		est := h.Estimate[i]
@@ -217,7 +217,7 @@ func (h *Histogram) counts(p pen, bottom, top vg.Length) {
 			mark = max(mark, h.Truth[i])
 		}
 		if len(h.Labels) <= 24 {
-			p.text(x, s.at(max(mark, 0))+4, 0.5, face{8.5, false}, ink, Count(est))
+			p.text(x, s.at(max(mark, 0))+4, 0.5, face{8.5, false}, ink, drawn(est))
 		}
 		p.text(x, bottom-13, 0.5, face{9.5, false}, ink, label)
 	}
