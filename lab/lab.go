@@ -149,8 +149,11 @@ func (o *Options) validatePopulation() error {
 	if o.KnownSample {
 		return nil
 	}
-	_, _, err := o.rates()
-	return err
+	_, usual, err := o.rates()
+	if err != nil {
+		return err
+	}
+	return o.roomForAnswers(usual)
 }
 
 // decimal reads a constant of this package.

@@ -175,6 +175,21 @@ func (o *Options) lifetime() uint32 {
 // comes once in 5 * 10^7 batches.
 const fewDeviations = 5.5
 
+// No recipe here has fewer dummies: 50 times the narrowest variance that is calibrated, of which leastAllowance or more are
+// in a batch at least once in 10^9.
+const leastDummies, leastAllowance = 15, 40
+
+// roomForAnswers refuses what [run.withDummies] is sure to, before anything is computed.
+func (o *Options) roomForAnswers(usual recipe.Rational) error {
+	n, u := float64(o.Population), usual.Float()
+	expected := n*u + leastDummies*(1-u)
+	if expected-fewDeviations*math.Sqrt(expected)-leastAllowance < recipe.SampledBatchFloor {
+		return fmt.Errorf("lab: a population of %d at sampling %s is too few to hide among: about %.0f reports; want more of either",
+			o.Population, o.Sampling, expected)
+	}
+	return nil
+}
+
 // newSampledRecipe makes the recipe of a population.
 func (r *run) newSampledRecipe(a *deploy.Addresses, f *deploy.Front) (*recipe.Recipe, error) {
 	precision := dap.TimePrecision(r.o.Precision / time.Second)

@@ -153,14 +153,15 @@ func TestRounds(t *testing.T) {
 
 func TestPopulationRefuses(t *testing.T) {
 	for name, o := range map[string]Options{
-		"few":            {Population: MinPopulation - 1},
-		"many":           {Population: MaxPopulation + 1},
-		"certain":        {Population: 2000, Sampling: recipe.Rational{Num: 1, Den: 1}},
-		"no sample":      {Population: 2000, Sampling: recipe.Rational{Num: 1, Den: 1000}},
-		"question":       {Population: 2000, Recipe: "names"},
-		"certain needle": {Population: 2000, Recipe: Needles, Sampling: recipe.Rational{Num: 1, Den: 5}},
-		"attack":         {Population: 2000, Malicious: 1},
-		"rounds":         {Population: 2000, Rounds: MaxRounds + 1},
+		"few":             {Population: MinPopulation - 1},
+		"many":            {Population: MaxPopulation + 1},
+		"certain":         {Population: 2000, Sampling: recipe.Rational{Num: 1, Den: 1}},
+		"nowhere to hide": {Population: MinPopulation},
+		"no sample":       {Population: 2000, Sampling: recipe.Rational{Num: 1, Den: 1000}},
+		"question":        {Population: 2000, Recipe: "names"},
+		"certain needle":  {Population: 2000, Recipe: Needles, Sampling: recipe.Rational{Num: 1, Den: 5}},
+		"attack":          {Population: 2000, Malicious: 1},
+		"rounds":          {Population: 2000, Rounds: MaxRounds + 1},
 	} {
 		o.Out = t.TempDir()
 		if _, err := Run(t.Context(), o); err == nil {

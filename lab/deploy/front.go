@@ -98,9 +98,10 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 	w.file(ManifestFile, 0o644, manifest)
 	fields := struct {
 		*Front
-		Leader string
-		Window time.Duration
-	}{f, path.Leader, window}
+		Leader, Manifest string
+		Window           time.Duration
+		Coins            bool
+	}{f, path.Leader, ManifestFile, window, r.Dummies != nil}
 	w.template(RelayFile, relayConfig, fields)
 	w.template(GatewayFile, gatewayConfig, fields)
 	w.template(readmeFile, frontReadme, fields)
@@ -160,6 +161,10 @@ In one terminal each:
   starling serve leader leader.toml
   starling serve gateway gateway.toml
   starling serve relay relay.toml
+The relay takes requests at {{.RelayURL}}
+and hands them to the gateway at {{.GatewayURL}}
+Devices find both, the keys of gateway, leader and helper and how long they hold in {{.Manifest}}.
+
 Then, in another:
   starling recipe show recipe.starling                    what is asked, the guarantee, and what is left when it fails
   starling status leader.toml helper.toml
@@ -167,8 +172,13 @@ Then, in another:
   starling budget --log devices/0                         what a device has paid for tossing its coins
   starling doctor leader.toml helper.toml
 
-Devices decide by secret coins whether to report. "starling send --help" says how one person answers such a recipe, with a
---ledger and a --budget, and how --simulate makes up devices.
+Sending goes through the relay with --manifest. {{if .Coins}}Devices decide by secret coins whether to report, and each person pays for
+that in a ledger of their own, here the new directory me/:
+  starling send --manifest {{.Manifest}} --ledger me --budget 4 --no-answer recipe.starling
+"starling send --help" says how --simulate makes up devices.
+{{else}}One answer is
+  starling send --manifest {{.Manifest}} recipe.starling VALUE
+{{end}}  starling manifest show {{printf "%-32s" .Manifest}} which keys, and until when
 
 secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not.
 `
