@@ -19,7 +19,7 @@ const module = "github.com/starling-agg/starling"
 
 // floors, from the ground up: a package may import packages of its own wing and of lower floors.
 var floors = [][]string{
-	{"disk", "sealed"},
+	{"disk", "sealed", "internal/prose"},
 	{"service", "internal/draw", "internal/search"},
 	{"anonymity"},
 	{"dp"},

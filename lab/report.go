@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -180,7 +181,7 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	for _, line := range chart.Wrap(r.Guarantee, min(max(width, 60), 100)) {
+	for _, line := range prose.Wrap(r.Guarantee, min(max(width, 60), 100)) {
 		fmt.Fprintln(w, line)
 	}
 	if r.Sampled != nil {
@@ -188,7 +189,7 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	}
 	fmt.Fprintln(w, "\nWhat each party saw")
 	for _, s := range r.Saw {
-		for i, line := range chart.Wrap(s.Saw, min(max(width, 60), 100)-14) {
+		for i, line := range prose.Wrap(s.Saw, min(max(width, 60), 100)-14) {
 			fmt.Fprintf(w, "  %-11s %s\n", map[bool]string{true: s.Party}[i == 0], line)
 		}
 	}

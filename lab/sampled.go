@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
@@ -258,7 +259,7 @@ func (r *Report) checkSampled() error {
 func (r *Report) writeSampled(w io.Writer, width int) {
 	s := r.Sampled
 	item := func(name, text string) {
-		for i, line := range chart.Wrap(text, width-14) {
+		for i, line := range prose.Wrap(text, width-14) {
 			fmt.Fprintf(w, "  %-11s %s\n", map[bool]string{true: name}[i == 0], line)
 		}
 	}

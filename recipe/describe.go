@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/prose"
 )
 
 func (Count) String() string {
@@ -105,7 +106,7 @@ func (r *Recipe) Describe(w io.Writer) error {
 	var b strings.Builder
 	line := func(label, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
-		for i, part := range wrap(text, 92) {
+		for i, part := range prose.Wrap(text, 92) {
 			if i > 0 {
 				label = ""
 			}
@@ -230,26 +231,6 @@ func (r *Recipe) when() string {
 		return w.String()
 	}
 	return fmt.Sprintf("from %s until %s", start.Format(time.RFC3339), end.Format(time.RFC3339))
-}
-
-// wrap breaks text at spaces into lines of at most width runes, where a word allows.
-func wrap(text string, width int) []string {
-	var lines []string
-	for _, paragraph := range strings.Split(text, "\n") {
-		line, n := "", 0
-		for _, word := range strings.Fields(paragraph) {
-			size := len([]rune(word))
-			if n > 0 && n+1+size > width {
-				lines, line, n = append(lines, line), "", 0
-			}
-			if n > 0 {
-				line, n = line+" ", n+1
-			}
-			line, n = line+word, n+size
-		}
-		lines = append(lines, line)
-	}
-	return lines
 }
 
 type tagged struct {

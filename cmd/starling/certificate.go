@@ -72,7 +72,7 @@ func recipeCertificate() *command {
 				}
 				if made {
 					if err := os.WriteFile(path+certificateSuffix, b, 0o644); err != nil {
-						return ofInput(err, "name a FILE in a directory that can be written to")
+						return ofInput(err, "name a file in a directory that can be written to")
 					}
 				}
 				if *asJSON {

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
@@ -228,6 +229,6 @@ func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 			fmt.Fprintf(e.stdout, "%6d  %.6g  (95 %% interval %.6g to %.6g)\n", i, v, x.Interval95[i][0], x.Interval95[i][1])
 		}
 	}
-	_, err := io.WriteString(e.stdout, "\n"+strings.Join(chart.Wrap(h.Caption, min(e.columns(), 100)), "\n")+"\n")
+	_, err := io.WriteString(e.stdout, "\n"+strings.Join(prose.Wrap(h.Caption, min(e.columns(), 100)), "\n")+"\n")
 	return err
 }

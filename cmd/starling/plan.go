@@ -5,8 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 
@@ -124,19 +122,8 @@ func writePlan(p *plan.Plan, o recipe.Options, path string) error {
 	} else if err != nil {
 		return usageOf("recipe plan", err)
 	}
-	b, err := r.Append(nil)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return failf(exitInput, "a recipe never changes; name another file", "%s exists", path)
-	}
-	if err != nil {
-		return ofInput(err, "--out names a file in a directory that can be written to")
-	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Close())
+	_, err = writeRecipe(r, path)
+	return err
 }
 
 // parsePart reads a part of a whole: 0.01 or 1%.

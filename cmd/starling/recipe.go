@@ -133,31 +133,35 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 				if err != nil {
 					return usageOf("recipe new", err)
 				}
-				b, err := r.Append(nil)
+				size, err := writeRecipe(r, path)
 				if err != nil {
-					return err
-				}
-				f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-				if errors.Is(err, fs.ErrExist) {
-					return failf(exitInput, "a recipe never changes; name another file", "%s exists", path)
-				}
-				if err != nil {
-					return ofInput(err, "name a FILE in a directory that can be written to")
-				}
-				if _, err = f.Write(b); err != nil {
-					return errors.Join(err, f.Close())
-				}
-				if err := f.Close(); err != nil {
 					return err
 				}
 				if *asJSON {
 					return e.json(r)
 				}
-				fmt.Fprintf(e.stderr, "wrote %s, %d bytes\n\n", path, len(b))
+				fmt.Fprintf(e.stderr, "wrote %s, %d bytes\n\n", path, size)
 				return r.Describe(e.stdout)
 			}
 		},
 	}
+}
+
+// writeRecipe writes a recipe to a new file and says how long it is in bytes.
+func writeRecipe(r *recipe.Recipe, path string) (size int, err error) {
+	b, err := r.Append(nil)
+	if err != nil {
+		return 0, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return 0, failf(exitInput, "a recipe never changes; name another file", "%s exists", path)
+	}
+	if err != nil {
+		return 0, ofInput(err, "name a file in a directory that can be written to")
+	}
+	_, err = f.Write(b)
+	return len(b), errors.Join(err, f.Close())
 }
 
 func usageOf(path string, err error) error {

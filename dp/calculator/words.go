@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/internal/prose"
 )
 
 // MarshalJSON writes one flat object: epsilon, epsilon_lower, delta, delta_lower if delta was asked for, neighbours,
@@ -50,12 +51,12 @@ func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 		above(a.Epsilon), above(a.Delta), relation(a.Neighbours), factor(a.Epsilon), above(a.Delta))
 	sentence := b.String()
 	b.Reset()
-	for _, s := range wrap(sentence, 100) {
+	for _, s := range prose.Wrap(sentence, 100) {
 		b.WriteString(s + "\n")
 	}
 	b.WriteString("\n")
 	line := func(label, format string, args ...any) {
-		for _, s := range wrap(fmt.Sprintf(format, args...), 86) {
+		for _, s := range prose.Wrap(fmt.Sprintf(format, args...), 86) {
 			fmt.Fprintf(&b, "%-14s%s\n", label, s)
 			label = ""
 		}
@@ -184,23 +185,6 @@ func relation(n accountant.Neighbours) string {
 		return "a person's record counts or counts as nothing"
 	}
 	return "a person's record says one thing or any other"
-}
-
-// wrap breaks text at spaces into lines of at most width bytes, where a word allows.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = word
-		case len(line)+1+len(word) <= width:
-			line += " " + word
-		default:
-			lines, line = append(lines, line), word
-		}
-	}
-	return append(lines, line)
 }
 
 func title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -99,19 +99,3 @@ func drawBar(value, low, high float64, bar int, plain bool) string {
 	}
 	return string(cells)
 }
-
-// Wrap breaks text into lines of at most width letters.
-func Wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
-}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -163,7 +164,7 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	g := &p.Goal
 	var b strings.Builder
 	line := func(label, format string, args ...any) {
-		for _, s := range wrap(fmt.Sprintf(format, args...), 92) {
+		for _, s := range prose.Wrap(fmt.Sprintf(format, args...), 92) {
 			b.WriteString(strings.TrimRight(fmt.Sprintf("%-16s%s", label, s), " ") + "\n")
 			label = ""
 		}
@@ -333,21 +334,4 @@ func times(epsilon float64) string {
 		return fmt.Sprintf("e^%.4g", epsilon*(1+5e-4))
 	}
 	return fmt.Sprintf("%.4g", math.Ceil(math.Exp(epsilon)*(1+1e-12)*1000)/1000)
-}
-
-// wrap breaks text at spaces into lines of at most width bytes, where a word allows.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = word
-		case len(line)+1+len(word) <= width:
-			line += " " + word
-		default:
-			lines, line = append(lines, line), word
-		}
-	}
-	return append(lines, line)
 }

@@ -1,0 +1,28 @@
+// Package prose fits words to a terminal.
+package prose
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Wrap breaks text at spaces into lines of at most width runes; a longer word has a line to itself. A newline in text
+// always begins a line.
+func Wrap(text string, width int) []string {
+	var lines []string
+	for paragraph := range strings.SplitSeq(text, "\n") {
+		line := ""
+		for word := range strings.FieldsSeq(paragraph) {
+			switch {
+			case line == "":
+				line = word
+			case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+				line += " " + word
+			default:
+				lines, line = append(lines, line), word
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

@@ -1,0 +1,25 @@
+package prose
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestWrap(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		width int
+		want  []string
+	}{
+		{"", 10, []string{""}},
+		{"no one can follow a bird", 10, []string{"no one can", "follow a", "bird"}},
+		{"a  guarantee\tof 1", 11, []string{"a guarantee", "of 1"}},
+		{"unlinkability is hard", 5, []string{"unlinkability", "is", "hard"}},
+		{"Q ≤ ½ −1 ε", 8, []string{"Q ≤ ½ −1", "ε"}},
+		{"one\n\ntwo three", 5, []string{"one", "", "two", "three"}},
+	} {
+		if got := Wrap(c.text, c.width); !slices.Equal(got, c.want) {
+			t.Errorf("Wrap(%q, %d) = %q, want %q", c.text, c.width, got, c.want)
+		}
+	}
+}
