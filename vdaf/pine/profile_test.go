@@ -90,4 +90,16 @@ func TestDocs(t *testing.T) {
 				1e3*k.HelperSeconds))
 		}
 	}
+	// The counts are those that the gate holds.
+	const command = "go test ./vdaf/pine -run TestAttacks -"
+	gate, err := os.ReadFile(filepath.Join("..", "..", ".ci", "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(gate), command+"count 1 -trials 1000") || !strings.Contains(doc, command+"trials 1000") {
+		t.Error("the gate and docs/pine.md do not run the attacks 1,000 times")
+	}
+	for _, a := range attacks {
+		need(doc, "| "+a.name+strings.Repeat(" | 1000", len(allFields))+" |")
+	}
 }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package pine
-
-const raceEnabled = false
