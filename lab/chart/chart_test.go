@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/starling-agg/starling/internal/draw"
 )
 
 func sample() *Histogram {
@@ -62,10 +64,10 @@ func TestPNG(t *testing.T) {
 // columnHeight counts the pixels of a bar's colour on a line beside its whisker.
 func columnHeight(h *Histogram, img image.Image, bucket int) int {
 	x, half := h.centre(bucket)
-	px := int(float64(x+0.8*half) * pictureDPI / 72)
+	px := int((x + 0.8*half) * float64(img.Bounds().Dx()) / pictureWidth)
 	n := 0
 	for y := range img.Bounds().Dy() {
-		if color.NRGBAModel.Convert(img.At(px, y)) == blue {
+		if color.NRGBAModel.Convert(img.At(px, y)) == draw.Blue {
 			n++
 		}
 	}

@@ -2,72 +2,34 @@ package chart
 
 import (
 	"fmt"
-	"html"
-	"image/color"
 	"io"
 	"math"
 	"strings"
-	"sync"
 
-	xfont "golang.org/x/image/font"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/font/liberation"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/vgimg"
+	"github.com/starling-agg/starling/internal/draw"
 )
 
-// The picture's size in points, and the PNG's pixels for each inch (72 points).
+// The picture's size in points.
 const (
 	pictureWidth = 760
 	panelHeight  = 330 // with the truth known, the upper panel of two
 	deltaHeight  = 120
-	pictureDPI   = 160
 	marginLeft   = 66
 	marginRight  = 18
 )
 
+// small is the type of numbers and notes, plain that of axes.
 var (
-	blue      = color.NRGBA{0x00, 0x72, 0xb2, 0xff}
-	vermilion = color.NRGBA{0xd5, 0x5e, 0x00, 0xff}
-	ink       = color.NRGBA{0x22, 0x26, 0x2b, 0xff}
-	grey      = color.NRGBA{0x5c, 0x64, 0x6e, 0xff}
-	faint     = color.NRGBA{0xe4, 0xe7, 0xeb, 0xff}
-	white     = color.NRGBA{0xff, 0xff, 0xff, 0xff}
+	small = draw.Face{Size: 9.5}
+	plain = draw.Face{Size: 10}
 )
-
-var fonts = sync.OnceValue(func() *font.Cache { return font.NewCache(liberation.Collection()) })
-
-// A face is the sans-serif font of the picture at a size in points.
-type face struct {
-	size float64
-	bold bool
-}
-
-func (f face) font() font.Face {
-	d := font.Font{Typeface: "Liberation", Variant: "Sans"}
-	if f.bold {
-		d.Weight = xfont.WeightBold
-	}
-	return fonts().Lookup(d, vg.Length(f.size))
-}
-
-func (f face) width(s string) vg.Length {
-	font := f.font()
-	return font.Width(s)
-}
 
 // WritePNG writes the picture as PNG.
 func (h *Histogram) WritePNG(w io.Writer) error {
 	if err := h.Validate(); err != nil {
 		return err
 	}
-	width, height := h.size()
-	c := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(pictureDPI), vgimg.UseBackgroundColor(white))
-	h.draw(pen{raster{c}}, height)
-	if _, err := (vgimg.PngCanvas{Canvas: c}).WriteTo(w); err != nil {
-		return fmt.Errorf("chart: write PNG: %w", err)
-	}
-	return nil
+	return h.picture().WritePNG(w)
 }
 
 // WriteSVG writes the picture as SVG, with the figures in words for readers who do not see it.
@@ -75,18 +37,13 @@ func (h *Histogram) WriteSVG(w io.Writer) error {
 	if err := h.Validate(); err != nil {
 		return err
 	}
-	width, height := h.size()
-	v := &vector{height: height}
-	fmt.Fprintf(&v.b, `<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" `+
-		`font-family="Liberation Sans, Arial, Helvetica, sans-serif">`+"\n<title>%s</title>\n<desc>%s</desc>\n",
-		float64(width), float64(height), float64(width), float64(height), html.EscapeString(h.Title), html.EscapeString(h.words()))
-	pen{v}.rect(0, 0, width, height, white)
-	h.draw(pen{v}, height)
-	v.b.WriteString("</svg>\n")
-	if _, err := w.Write(v.b.Bytes()); err != nil {
-		return fmt.Errorf("chart: write SVG: %w", err)
-	}
-	return nil
+	return h.picture().WriteSVG(w)
+}
+
+func (h *Histogram) picture() draw.Picture {
+	height := h.height()
+	return draw.Picture{Width: pictureWidth, Height: height, Title: h.Title, Words: h.words(),
+		Draw: func(c draw.Canvas) { h.draw(pen{c}, height) }}
 }
 
 // words is the text alternative of the picture.
@@ -108,43 +65,42 @@ func (h *Histogram) words() string {
 
 // captionLines breaks the caption to the picture's width.
 func (h *Histogram) captionLines() []string {
-	f, limit := face{9.5, false}, vg.Length(pictureWidth-2*marginRight)
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(h.Caption) {
-		next := strings.TrimSpace(line + " " + word)
-		if line != "" && f.width(next) > limit {
-			lines, next = append(lines, line), word
-		}
-		line = next
-	}
-	if line != "" {
-		lines = append(lines, line)
-	}
-	return lines
+	return small.Wrap(h.Caption, pictureWidth-2*marginRight)
 }
 
-func (h *Histogram) size() (width, height vg.Length) {
-	height = 62 + panelHeight + 44 + vg.Length(13*len(h.captionLines())) + 18
+func (h *Histogram) height() float64 {
+	height := 62.0 + panelHeight + 44 + float64(13*len(h.captionLines())) + 18
 	if h.Truth != nil {
 		height += deltaHeight + 34
 	}
-	return pictureWidth, height
+	return height
 }
 
-// A pen draws on a surface.
-type pen struct{ surface }
+// A pen draws on a canvas, in plain coordinates.
+type pen struct{ draw.Canvas }
+
+func (p pen) line(x1, y1, x2, y2, width float64, c draw.Color) {
+	p.Line(draw.Stroke{Color: c, Width: width}, draw.Point{X: x1, Y: y1}, draw.Point{X: x2, Y: y2})
+}
+
+func (p pen) rect(x1, y1, x2, y2 float64, c draw.Color) {
+	p.Rect(draw.Point{X: x1, Y: y1}, draw.Point{X: x2, Y: y2}, c)
+}
+
+func (p pen) text(x, y float64, a draw.Anchor, f draw.Face, c draw.Color, s string) {
+	p.Text(draw.Point{X: x, Y: y}, a, f, c, s)
+}
 
 // whisker draws an interval with its two caps.
-func (p pen) whisker(x, low, high, cap vg.Length) {
-	p.line(x, low, x, high, 1.1, ink)
-	p.line(x-cap, low, x+cap, low, 1.1, ink)
-	p.line(x-cap, high, x+cap, high, 1.1, ink)
+func (p pen) whisker(x, low, high, cap float64) {
+	p.line(x, low, x, high, 1.1, draw.Ink)
+	p.line(x-cap, low, x+cap, low, 1.1, draw.Ink)
+	p.line(x-cap, high, x+cap, high, 1.1, draw.Ink)
 }
 
-func (h *Histogram) draw(p pen, height vg.Length) {
-	p.text(marginRight, height-26, 0, face{16, true}, ink, h.Title)
-	p.text(marginRight, height-43, 0, face{11, false}, grey, h.Subtitle)
+func (h *Histogram) draw(p pen, height float64) {
+	p.text(marginRight, height-26, draw.Left, draw.Face{Size: 16, Bold: true}, draw.Ink, h.Title)
+	p.text(marginRight, height-43, draw.Left, draw.Face{Size: 11}, draw.Grey, h.Subtitle)
 
 	top := height - 62
 	h.counts(p, top-panelHeight, top)
@@ -154,40 +110,40 @@ func (h *Histogram) draw(p pen, height vg.Length) {
 		bottom -= deltaHeight + 34
 	}
 	lines := h.captionLines()
-	p.line(marginRight, bottom+2, pictureWidth-marginRight, bottom+2, 0.6, faint)
+	p.line(marginRight, bottom+2, pictureWidth-marginRight, bottom+2, 0.6, draw.Faint)
 	for i, line := range lines {
-		p.text(marginRight, bottom-12-vg.Length(13*i), 0, face{9.5, false}, grey, line)
+		p.text(marginRight, bottom-12-float64(13*i), draw.Left, small, draw.Grey, line)
 	}
 }
 
 // scale maps values to heights.
 type scale struct {
 	low, high      float64
-	bottom, height vg.Length
+	bottom, height float64
 }
 
-func (s scale) at(v float64) vg.Length {
-	return s.bottom + vg.Length((v-s.low)/(s.high-s.low))*s.height
+func (s scale) at(v float64) float64 {
+	return s.bottom + (v-s.low)/(s.high-s.low)*s.height
 }
 
 // axis draws the grid and the scale of a panel.
 func (p pen) axis(s scale, at []float64, label string, write func(float64) string) {
 	for _, v := range at {
 		y := s.at(v)
-		p.line(marginLeft, y, pictureWidth-marginRight, y, 0.6, faint)
-		p.text(marginLeft-7, y-3.2, 1, face{9.5, false}, grey, write(v))
+		p.line(marginLeft, y, pictureWidth-marginRight, y, 0.6, draw.Faint)
+		p.text(marginLeft-7, y-3.2, draw.Right, small, draw.Grey, write(v))
 	}
-	p.turned(24, s.bottom+s.height/2, face{10, false}, grey, label)
+	p.Turned(draw.Point{X: 24, Y: s.bottom + s.height/2}, plain, draw.Grey, label)
 }
 
 // centre is the middle of bucket i, and half the width of its bar.
-func (h *Histogram) centre(i int) (x, half vg.Length) {
-	slot := vg.Length(pictureWidth-marginLeft-marginRight) / vg.Length(len(h.Labels))
-	return marginLeft + slot*(vg.Length(i)+0.5), slot * 0.36
+func (h *Histogram) centre(i int) (x, half float64) {
+	slot := float64(pictureWidth-marginLeft-marginRight) / float64(len(h.Labels))
+	return marginLeft + slot*(float64(i)+0.5), slot * 0.36
 }
 
 // counts draws the upper panel: bars, whiskers, truth.
-func (h *Histogram) counts(p pen, bottom, top vg.Length) {
+func (h *Histogram) counts(p pen, bottom, top float64) {
 	low, high := 0.0, 0.0
 	for i := range h.Labels {
 		l, u := h.interval(i)
@@ -205,7 +161,7 @@ func (h *Histogram) counts(p pen, bottom, top vg.Length) {
 	for i, label := range h.Labels {
 		x, half := h.centre(i)
 		est := h.Estimate[i]
-		p.rect(x-half, s.at(0), x+half, s.at(est), blue)
+		p.rect(x-half, s.at(0), x+half, s.at(est), draw.Blue)
 		l, u := h.interval(i)
 		if h.Stderr[i] > 0 {
 			p.whisker(x, s.at(l), s.at(u), min(half*0.5, 5))
@@ -213,29 +169,29 @@ func (h *Histogram) counts(p pen, bottom, top vg.Length) {
 		mark := max(est, u)
 		if h.Truth != nil {
 			t := s.at(h.Truth[i])
-			p.line(x-half-3, t, x+half+3, t, 1.6, vermilion)
+			p.line(x-half-3, t, x+half+3, t, 1.6, draw.Vermilion)
 			mark = max(mark, h.Truth[i])
 		}
 		if len(h.Labels) <= 24 {
-			p.text(x, s.at(max(mark, 0))+4, 0.5, face{8.5, false}, ink, drawn(est))
+			p.text(x, s.at(max(mark, 0))+4, draw.Middle, draw.Face{Size: 8.5}, draw.Ink, drawn(est))
 		}
-		p.text(x, bottom-13, 0.5, face{9.5, false}, ink, label)
+		p.text(x, bottom-13, draw.Middle, small, draw.Ink, label)
 	}
-	p.line(marginLeft, s.at(0), pictureWidth-marginRight, s.at(0), 1, ink)
-	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-28, 0.5, face{10, false}, grey, h.XLabel)
+	p.line(marginLeft, s.at(0), pictureWidth-marginRight, s.at(0), 1, draw.Ink)
+	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-28, draw.Middle, plain, draw.Grey, h.XLabel)
 
 	// The legend stands in the upper right corner, where histograms of counts are mostly empty.
-	x, y := vg.Length(pictureWidth-marginRight-178), top-12
-	p.rect(x-12, y-9-vg.Length(15*h.legends()), pictureWidth-marginRight, y+10, white) // below the topmost line of the grid
-	p.rect(x, y-4, x+14, y+5, blue)
-	p.text(x+22, y-3, 0, face{9.5, false}, ink, "private estimate, noise included")
+	x, y := float64(pictureWidth-marginRight-178), top-12
+	p.rect(x-12, y-9-float64(15*h.legends()), pictureWidth-marginRight, y+10, draw.White) // below the topmost line of the grid
+	p.rect(x, y-4, x+14, y+5, draw.Blue)
+	p.text(x+22, y-3, draw.Left, small, draw.Ink, "private estimate, noise included")
 	y -= 16
 	p.whisker(x+7, y-5, y+5, 4)
-	p.text(x+22, y-3, 0, face{9.5, false}, ink, "95 % interval of "+h.about())
+	p.text(x+22, y-3, draw.Left, small, draw.Ink, "95 % interval of "+h.about())
 	if h.Truth != nil {
 		y -= 16
-		p.line(x-1, y, x+15, y, 2, vermilion)
-		p.text(x+22, y-3, 0, face{9.5, false}, ink, "truth, known in the lab alone")
+		p.line(x-1, y, x+15, y, 2, draw.Vermilion)
+		p.text(x+22, y-3, draw.Left, small, draw.Ink, "truth, known in the lab alone")
 	}
 }
 
@@ -247,7 +203,7 @@ func (h *Histogram) legends() int {
 }
 
 // differences draws the lower panel: estimate minus truth with whiskers, symmetric about zero.
-func (h *Histogram) differences(p pen, bottom, top vg.Length) {
+func (h *Histogram) differences(p pen, bottom, top float64) {
 	most := 0.0
 	for i := range h.Labels {
 		l, u := h.interval(i)
@@ -256,16 +212,16 @@ func (h *Histogram) differences(p pen, bottom, top vg.Length) {
 	at := ticks(-most*1.05, most*1.05, 5)
 	s := scale{at[0], at[len(at)-1], bottom, top - bottom}
 	p.axis(s, at, "difference", signed)
-	p.line(marginLeft, s.at(0), pictureWidth-marginRight, s.at(0), 2, vermilion)
+	p.line(marginLeft, s.at(0), pictureWidth-marginRight, s.at(0), 2, draw.Vermilion)
 	for i := range h.Labels {
 		x, half := h.centre(i)
 		l, u := h.interval(i)
 		if h.Stderr[i] > 0 {
 			p.whisker(x, s.at(l-h.Truth[i]), s.at(u-h.Truth[i]), min(half*0.5, 5))
 		}
-		p.dot(x, s.at(h.Estimate[i]-h.Truth[i]), 3.4, blue)
+		p.Dot(draw.Point{X: x, Y: s.at(h.Estimate[i] - h.Truth[i])}, 3.4, draw.Blue)
 	}
-	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-15, 0.5, face{10, false}, grey,
+	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-15, draw.Middle, plain, draw.Grey,
 		"estimate minus truth, in "+h.YLabel+", on a scale of its own: "+h.cost())
 }
 
