@@ -20,6 +20,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/internal/draw"
+	"github.com/starling-agg/starling/lab"
 )
 
 // TestDraw draws everything, with a panel where there would be twelve, and reads it back.
@@ -256,7 +257,7 @@ func TestDocs(t *testing.T) {
 	}
 	// The pictures that are quick to draw are those of this code.
 	dir := t.TempDir()
-	quick := []string{"paper-000-examples", "paper-004-figure-2", "paper-004-table-1"}
+	quick := []string{"paper-000-examples", "paper-003-communication", "paper-004-figure-2", "paper-004-table-1"}
 	if _, err := Draw(t.Context(), Options{Dir: dir, Only: quick}); err != nil {
 		t.Fatal(err)
 	}
@@ -275,6 +276,66 @@ func TestDocs(t *testing.T) {
 		}
 		if words(filepath.Join(dir, name+".svg")) != words("../docs/figures/"+name+".svg") {
 			t.Errorf("docs/figures/%s.svg is stale: go run ./cmd/starling figures --out DIR, and copy it", name)
+		}
+	}
+}
+
+// What the table of paper 003 shows as ours is what a client's report takes, and docs/figures.md repeats it.
+func TestCommunication(t *testing.T) {
+	out, err := communication(Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile("../docs/figures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(b)
+	size := map[string]int{}
+	for _, r := range out.rows[1:] {
+		if r[5] != "measured" {
+			continue
+		}
+		name := strings.TrimPrefix(r[0], "Starling ")
+		entries, _ := strconv.Atoi(r[3])
+		body, _ := strconv.Atoi(r[6])
+		relay, _ := strconv.Atoi(r[8])
+		over := float64(body) / (4 * float64(entries))
+		if row := fmt.Sprintf("| %s | %d | %s | %.2f | %s |", name, entries, grouped(uint64(body)), over, grouped(uint64(relay))); !strings.Contains(doc, row+"\n") {
+			t.Errorf("docs/figures.md has no row %s", row)
+		}
+		if relay < body || body > 64<<10 && float64(relay) > 1.04*float64(body) {
+			t.Errorf("%s: %d bytes by relay for %d", name, relay, body)
+		}
+		kind, _, _ := strings.Cut(name, ",")
+		size[kind+" "+r[3]] = body
+	}
+	for _, c := range []struct {
+		kind string
+		most float64
+	}{{"pine32 10000", 1.50}, {"pine32 262144", 1.05}, {"pine40 10000", 1.80}, {"pine40 262144", 1.30}} {
+		_, n, _ := strings.Cut(c.kind, " ")
+		if entries, _ := strconv.ParseFloat(n, 64); size[c.kind] == 0 || float64(size[c.kind]) > c.most*4*entries {
+			t.Errorf("%s: %d bytes, want at most %v times 4 bytes an entry", c.kind, size[c.kind], c.most)
+		}
+	}
+	for _, kind := range []string{"pine32", "pine40", "pine64", "pine128"} {
+		r, err := lab.MeasureReport(t.Context(), lab.BenchReportOptions{VDAF: kind, Dimension: shortVector, Reports: 1})
+		if err != nil || r.UploadBytes != size[kind+" 10000"] {
+			t.Errorf("%s: a report takes %+v bytes, %v; the table says %d", kind, r, err, size[kind+" 10000"])
+		}
+	}
+	l2 := func(n string) string { return strconv.FormatFloat(float64(size["l2fixed16 "+n])/1e6, 'g', 3, 64) }
+	for _, s := range []string{
+		fmt.Sprintf("A token will add %d\nbytes once it is built: 519 in public and 36 in each share.", tokenBytes),
+		fmt.Sprintf("takes %s MB and %s MB", l2("10000"), l2("262144")),
+		fmt.Sprintf("elements of 128 bits: %.3g MB and %.3g MB", shortVector*16*16/1e6, longVector*16*16/1e6),
+		fmt.Sprintf("| %.2g and %.2g times |", 3e6/(4*shortVector), 85e6/(4*longVector)),
+		fmt.Sprintf("agrees: %.1f times at 262,144 entries; 50 to %.1f elsewhere", 51e6/(4*longVector), 2.9e6/(4*shortVector)),
+		fmt.Sprintf("its row has %.3g, %.3g and %.3g times", 0.365e6/(4*shortVector), 1.35e6/(4*longVector), 14e6/(4*longVector)),
+	} {
+		if !strings.Contains(doc, s) {
+			t.Errorf("docs/figures.md does not say %q", s)
 		}
 	}
 }
