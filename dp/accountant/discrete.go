@@ -18,10 +18,13 @@ func (r Rational) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
 type DiscreteGaussian struct {
 	Sigma2       Rational
 	Contribution Contribution
-	// Honest is how many servers each add such noise and keep it to themselves: 1 (also if 0) unless both are trusted
-	// to. The noise of the others is post-processing.
+	// Honest is how many servers, or devices, each add such noise and keep it to themselves: 1 (also if 0) unless more are
+	// trusted to. At most MaxHonest. The noise of the others is post-processing.
 	Honest int
 }
+
+// MaxHonest bounds how many draws are added up.
+const MaxHonest = 1 << 30
 
 const (
 	latticeTheorem = "exact discrete Gaussian curve (Canonne, Kamath and Steinke 2020, theorem 7)"
@@ -35,8 +38,8 @@ func (g DiscreteGaussian) check() error {
 	if s2 := g.Sigma2.Float(); s2 < 0.25 || s2 > 1<<62 {
 		return parameter("sigma^2", s2, "1/4 to 2^62")
 	}
-	if g.Honest < 0 || g.Honest > 1000 {
-		return parameter("number of honest servers", float64(g.Honest), "1 to 1000")
+	if g.Honest < 0 || g.Honest > MaxHonest {
+		return parameter("number of honest draws", float64(g.Honest), "1 to 2^30")
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func latticeSlop(k, s2 float64) float64 {
 		if a >= 1 {
 			return math.Inf(1)
 		}
-		term := math.Log((1 + a) / (1 - a))
+		term := 2 * math.Atanh(a) // ln((1+a)/(1-a)), to the last digit where a is tiny
 		if j == explicit {
 			s += term * (k - j) // c grows with j
 			break

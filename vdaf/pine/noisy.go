@@ -31,11 +31,37 @@ func NoisyBound(bound uint64, dim int, sigma float64, bits int) (uint64, error) 
 	if sigma == 0 {
 		return bound, nil
 	}
-	squared := func(v float64) float64 { // of s = v/(2*sigma^2), 0 < v < 1
+	squared := leastOf(func(v float64) float64 { // of s = v/(2*sigma^2), 0 < v < 1
 		return 2*sigma*sigma*t/v - d*sigma*sigma*math.Log1p(-v)/v + b*b/(1-v)
+	})
+	least := math.Ceil(math.Sqrt(squared) * (1 + 1e-12)) // up, past every rounding
+	if !(least <= MaxBound) {
+		return 0, fmt.Errorf("%w: the noisy bound is %v units", ErrParameter, least)
 	}
-	// Golden-section search over the logit of v, which spreads both ends.
-	at := func(z float64) float64 { return squared(1 / (1 + math.Exp(-z))) }
+	return uint64(least), nil
+}
+
+// NoisyOdds bounds the odds that the norm of such a vector is above limit, by the same method: where limit is
+// NoisyBound(bound, dim, sigma, bits) they are at most 2^-bits. They are never stated to be below 2^-1000.
+func NoisyOdds(bound uint64, dim int, sigma float64, limit uint64) (float64, error) {
+	if bound > MaxBound || limit > MaxBound || dim < 1 || dim > MaxDimension || !(sigma > 0) || sigma > MaxBound {
+		return 0, fmt.Errorf("%w: noisy odds of %d, dimension %d, sigma %v, limit %d", ErrParameter, bound, dim, sigma, limit)
+	}
+	// ln of the bound at s = v/(2*sigma^2), with bound and limit in deviations.
+	b, x := float64(bound)/sigma, float64(limit)/sigma
+	ln := leastOf(func(v float64) float64 {
+		squares := v / 2 * (b*b/(1-v) - x*x)
+		entries := -float64(dim) / 2 * math.Log1p(-v)
+		// up, past every rounding, also where the two all but cancel
+		return squares + entries + 1e-14*(v/2*(b*b/(1-v)+x*x)+entries)
+	})
+	return math.Exp(max(min(ln, 0), -1000*math.Ln2)), nil
+}
+
+// leastOf searches about the least f(v) over 0 < v < 1, for an f that falls and then rises: by golden section over the logit of v,
+// which spreads both ends.
+func leastOf(f func(v float64) float64) float64 {
+	at := func(z float64) float64 { return f(1 / (1 + math.Exp(-z))) }
 	lo, hi := -40.0, 30.0
 	const golden = 0.6180339887498949
 	x, y := hi-golden*(hi-lo), lo+golden*(hi-lo)
@@ -51,9 +77,5 @@ func NoisyBound(bound uint64, dim int, sigma float64, bits int) (uint64, error) 
 			fy = at(y)
 		}
 	}
-	least := math.Ceil(math.Sqrt(min(fx, fy)) * (1 + 1e-12)) // up, past every rounding
-	if !(least <= MaxBound) {
-		return 0, fmt.Errorf("%w: the noisy bound is %v units", ErrParameter, least)
-	}
-	return uint64(least), nil
+	return min(fx, fy)
 }

@@ -86,3 +86,71 @@ func TestNoisyBoundLimits(t *testing.T) {
 		}
 	}
 }
+
+// NoisyOdds is the inverse of NoisyBound, and stays above how often draws go over.
+func TestNoisyOdds(t *testing.T) {
+	odds := func(bound uint64, dim int, sigma float64, limit uint64) float64 {
+		t.Helper()
+		p, err := NoisyOdds(bound, dim, sigma, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, c := range []struct {
+		bound uint64
+		dim   int
+		sigma float64
+	}{{1000, 3, 1000}, {1 << 24, 1 << 18, 1 << 14}, {1 << 20, 10000, 1 << 10}, {0, 1, 1e6}, {1 << 30, 1 << 20, 3}} {
+		for _, bits := range []int{1, 7, 40, 100, 900} {
+			limit, err := NoisyBound(c.bound, c.dim, c.sigma, bits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, below := odds(c.bound, c.dim, c.sigma, limit), odds(c.bound, c.dim, c.sigma, limit*99/100-2)
+			if bits := float64(bits); -math.Log2(p) < bits-1e-3 || !(below > p) {
+				t.Errorf("%+v: odds of 2^%v at the bound of %v bits, %v below it", c, math.Log2(p), bits, below)
+			}
+		}
+	}
+	// One entry: the exact tail of a normal law is 2^-40 at 7.05 deviations; Chernoff's method loses some bits.
+	if p := -math.Log2(odds(0, 1, 1e6, 7050000)); p > 39 || p < 31 {
+		t.Errorf("2^-%v at 7.05 deviations", p)
+	}
+	if p := odds(100, 4, 1, 50); p != 1 {
+		t.Errorf("odds %v below the norm itself", p)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	const draws, dim, sigma, bound = 20000, 20, 50., 300
+	for limit := uint64(330); limit < 480; limit += 30 {
+		over := 0
+		for range draws {
+			sum := 0.0
+			for i := range dim {
+				x := math.RoundToEven(r.NormFloat64() * sigma)
+				if i == 0 {
+					x += bound
+				}
+				sum += x * x
+			}
+			if math.Sqrt(sum) > float64(limit) {
+				over++
+			}
+		}
+		most := odds(bound, dim, sigma, limit)
+		// Hoeffding: 0.025 above the mean has odds below 1e-10.
+		if float64(over)/draws > most+0.025 {
+			t.Errorf("limit %d: %d of %d draws over, odds %v", limit, over, draws, most)
+		}
+	}
+	for _, c := range []struct {
+		bound uint64
+		dim   int
+		sigma float64
+		limit uint64
+	}{{MaxBound + 1, 1, 1, 1}, {1, 0, 1, 1}, {1, 1, 0, 1}, {1, 1, math.NaN(), 1}, {1, 1, 1, MaxBound + 1}} {
+		if _, err := NoisyOdds(c.bound, c.dim, c.sigma, c.limit); !errors.Is(err, ErrParameter) {
+			t.Errorf("%+v: error is %v", c, err)
+		}
+	}
+}
