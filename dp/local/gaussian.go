@@ -2,22 +2,20 @@ package local
 
 import (
 	"fmt"
-	"io"
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/dp/projection"
 )
 
 // GaussianOptions describe a Gaussian.
 type GaussianOptions struct {
 	// Length of the vector of a device, 1 to 2^24.
 	Length int
-	// Projected, if not 0, is the length it is projected to, at most Length and with a product of at most 2^32; the
-	// projection is public.
+	// Projected, if not 0, is the length it is projected to, at most Length, by package projection.
 	Projected int
-	// Projection seeds the projection, as cSHAKE128 with the customization "starling projection". It is public, and new
-	// for each collection.
+	// Projection seeds the projection. It is public, and new for each collection.
 	Projection [32]byte
 	// ClipNorm bounds the Euclidean norm of what is sent, before noise.
 	ClipNorm float64
@@ -34,9 +32,6 @@ func (o GaussianOptions) Validate() error {
 	}
 	if o.Projected < 0 || o.Projected > o.Length {
 		return parameter("projected length", float64(o.Projected), "0 to the length")
-	}
-	if float64(o.Length)*float64(o.Projected) > 1<<32 {
-		return parameter("length times projected length", float64(o.Length)*float64(o.Projected), "at most 2^32")
 	}
 	if !(o.ClipNorm > 0) || math.IsInf(o.ClipNorm, 0) {
 		return parameter("clipping norm", o.ClipNorm, "a positive number")
@@ -57,7 +52,8 @@ func (o GaussianOptions) Validate() error {
 type Gaussian struct {
 	o       GaussianOptions
 	out     int
-	radius2 uint64 // bounds the square of the norm of what is sent, in squared steps; at most 2^60
+	project *projection.Projection // nil without one
+	radius2 uint64                 // bounds the square of the norm of what is sent, in squared steps; at most 2^60
 	noise   *noise.DiscreteGaussian
 }
 
@@ -74,6 +70,9 @@ func NewGaussian(o GaussianOptions) (*Gaussian, error) {
 	g := &Gaussian{o: o, out: o.Length, radius2: uint64(radius * radius), noise: n}
 	if o.Projected > 0 {
 		g.out = o.Projected
+		if g.project, err = projection.New(o.Length, o.Projected, o.Projection); err != nil {
+			return nil, err
+		}
 	}
 	return g, nil
 }
@@ -121,8 +120,8 @@ func (g *Gaussian) Randomize(x []float64) ([]int64, error) {
 		}
 	}
 	v := x
-	if g.o.Projected > 0 {
-		v = g.project(x)
+	if g.project != nil {
+		v = g.project.Apply(x)
 	}
 	norm := 0.0
 	for _, e := range v {
@@ -158,37 +157,6 @@ func (g *Gaussian) fill(out []int64, v []float64, scale float64) bool {
 	return fits
 }
 
-// signs hands out the signs of the projection matrix, whose elements are +-1/sqrt(rows), row by row.
-type signs struct {
-	r    io.Reader
-	buf  [1024]byte
-	left int // signs of buf not yet handed out
-}
-
-func newSigns(seed [32]byte) *signs { return &signs{r: expand(projectionDomain, seed)} }
-
-func (s *signs) next() float64 {
-	if s.left == 0 {
-		fill(s.r, s.buf[:])
-		s.left = 8 * len(s.buf)
-	}
-	at := 8*len(s.buf) - s.left
-	s.left--
-	return float64(int(s.buf[at/8]>>(at%8)&1)*2 - 1)
-}
-
-func (g *Gaussian) project(x []float64) []float64 {
-	s := newSigns(g.o.Projection)
-	out := make([]float64, g.out)
-	for i := range out {
-		for _, e := range x {
-			out[i] += s.next() * e
-		}
-		out[i] /= math.Sqrt(float64(g.out))
-	}
-	return out
-}
-
 // Variance returns the variance of an element of the estimated sum of n devices' vectors. For a projection norm2 is the
 // square of the norm of the true sum and square that of the true element, in squared units; else they do not matter.
 func (g *Gaussian) Variance(n uint64, norm2, square float64) float64 {
@@ -196,7 +164,7 @@ func (g *Gaussian) Variance(n uint64, norm2, square float64) float64 {
 	if g.o.Projected == 0 {
 		return added
 	}
-	return added + max(0, norm2-square)/float64(g.out)
+	return added + max(0, norm2-square)*projection.Loss(g.o.Length, g.out)
 }
 
 // Estimate returns the sum of n devices' clipped vectors, from the sum of their answers. It is unbiased for what they
@@ -222,14 +190,9 @@ func (g *Gaussian) Estimate(sum []int64, n uint64) ([]Estimate, error) {
 		return out, nil
 	}
 	out := make([]Estimate, g.o.Length)
-	s := newSigns(g.o.Projection)
-	for i := range y {
-		for j := range out {
-			out[j].Value += s.next() * y[i] / math.Sqrt(float64(g.out))
-		}
-	}
-	for j := range out {
-		out[j].Variance = g.Variance(n, norm2, 0)
+	variance := g.Variance(n, norm2, 0)
+	for j, v := range g.project.Transpose(y) {
+		out[j] = Estimate{v, variance}
 	}
 	return out, nil
 }

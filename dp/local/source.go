@@ -79,10 +79,7 @@ func fill(r io.Reader, b []byte) {
 	}
 }
 
-const (
-	tableDomain      = "starling question table"
-	projectionDomain = "starling projection"
-)
+const tableDomain = "starling question table"
 
 // expand returns what everyone who knows a public seed can compute.
 func expand(domain string, seed [32]byte) io.Reader {
