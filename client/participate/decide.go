@@ -2,11 +2,9 @@ package participate
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
 	"net/url"
 	"sync"
@@ -145,49 +143,81 @@ func (d *Device) Consider(ctx context.Context, o client.Options, now time.Time) 
 // A Decision is what a device's coins said about one round. It says so to nobody but through what it sends, and prints
 // nothing.
 type Decision struct {
-	plan *Plan
-	what outcome
-	at   time.Time
+	plan        *Plan
+	at          time.Time
+	appointment *appointment // nil but for donation times
 
 	mu    sync.Mutex
+	what  outcome
 	value client.Value // of what is still to be made; none once it is
 	unit  *Unit
 	sent  bool
 }
 
+// An appointment is a slot that is still to come, whose coins are tossed then.
+type appointment struct {
+	ledger     *Ledger
+	key        drawKey
+	kind       recipe.Answer
+	coin       coin
+	from, to   time.Time // of the slot
+	ok         bool      // there is one
+	begin, end time.Time // of the round
+}
+
 func (*Decision) String() string               { return "redacted" }
 func (*Decision) MarshalText() ([]byte, error) { return []byte("redacted"), nil }
 
-// At is when to send.
+// At is when to send. For donation times it is a random time in the slot; a device that has none has a random time too.
 func (d *Decision) At() time.Time { return d.at }
 
-// Uploads says whether there is anything to send. To act on it is to reveal it to who watches the device.
-func (d *Decision) Uploads() bool { return d.what != nothing }
+// Slot returns the slot that was drawn for a recipe with donation times; false if the device sits the round out. To act on
+// it is to reveal it.
+func (d *Decision) Slot() (from, to time.Time, ok bool) {
+	if a := d.appointment; a != nil && a.ok {
+		return a.from, a.to, true
+	}
+	return time.Time{}, time.Time{}, false
+}
+
+// Round returns the round of all slots of a recipe with donation times, which is no secret; zero times for any other recipe.
+func (d *Decision) Round() (begin, end time.Time) {
+	if d.appointment == nil {
+		return time.Time{}, time.Time{}
+	}
+	return d.appointment.begin, d.appointment.end
+}
+
+// Uploads says whether there is anything to send; for donation times, whether there is a slot, as long as its coins are
+// not tossed. To act on it is to reveal it to who watches the device.
+func (d *Decision) Uploads() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.appointment != nil && !d.sent {
+		return d.appointment.ok
+	}
+	return d.what != nothing
+}
 
 // Decide charges the ledger for the round in which t lies and tosses the round's coins for an answer given at t; v is
 // client.NoValue() if the device has none, which takes part all the same. For a recipe with donation times the round is the
-// next one, so that all its slots are ahead. The package comment has the order of events.
+// next one, so that all its slots are ahead; the slot is drawn and written down, and its coins are tossed when it comes
+// ([Device.Resume]). The package comment has the order of events.
 //
 // It fails with [ErrNotAsked], [ErrDecided], *[BudgetError], [ErrLedger], *[ManifestError], *[client.ValueError],
 // client.ErrWindow and as [client.Client.Refresh] does, in each case before any coin was tossed.
 func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Time) (*Decision, error) {
 	c, r := p.o.Client, p.recipe
-	if r.Targeting != nil && !r.Targeting.Holds(d.Attributes) {
-		return nil, ErrNotAsked
-	}
-	kind, err := c.Kind(v)
+	kind, err := d.ready(p, v)
 	if err != nil {
 		return nil, err
-	}
-	if kind == recipe.NoAnswer && r.Dummies == nil && r.Randomizer == (recipe.NoRandomizer{}) {
-		return nil, &client.ValueError{Want: "an answer: this recipe has no dummies"}
 	}
 	unit, err := r.TimePrecision.At(t)
 	if err != nil {
 		return nil, fmt.Errorf("participate: time of the decision: %w", err)
 	}
 	round, last := r.Round(unit), unit
-	donation, donates := r.Participation.(recipe.DonationTime)
+	_, donates := r.Participation.(recipe.DonationTime)
 	if donates {
 		round++
 		unit = dap.Time(round * r.RoundUnits())
@@ -196,16 +226,7 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	if w, ok := r.Window.(recipe.Between); ok && (unit < w.Start || last >= w.End) {
 		return nil, client.ErrWindow
 	}
-	if r.Relay != nil {
-		m, err := p.o.Manifest.Manifest(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("participate: manifest: %w", err)
-		}
-		if err := CheckManifest(r, m); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.Refresh(ctx); err != nil {
+	if err := p.fetch(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.Ledger.See(ctx, c.RecipeID(), p.bytes, t); err != nil {
@@ -214,30 +235,47 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	if err := d.Ledger.Charge(ctx, c.RecipeID(), round, r.DecisionRounds(), t, p.price); err != nil {
 		return nil, err
 	}
-
-	toss := d.coin.or()
-	decision := &Decision{plan: p, at: t}
-	asked := true
 	if donates {
-		var slot uint64
-		slot, asked = DonationSlots{Slots: donation.Slots, coin: d.coin}.Draw(0)
-		first := unit + dap.Time(slot*uint64(donation.Length))
-		if decision.at, err = within(r.TimePrecision, first, uint64(donation.Length)); err != nil {
-			return nil, err
+		return d.draw(p, v, kind, round, t)
+	}
+	decision := &Decision{plan: p, at: t}
+	decision.decide(d.coin.or().toss(p.chances[kind], r.Cover != nil), v)
+	return decision, decision.prepare(t)
+}
+
+// ready says whether this device may answer the recipe with v, before anything is fetched or charged.
+func (d *Device) ready(p *Plan, v client.Value) (recipe.Answer, error) {
+	r := p.recipe
+	if r.Targeting != nil && !r.Targeting.Holds(d.Attributes) {
+		return 0, ErrNotAsked
+	}
+	kind, err := p.o.Client.Kind(v)
+	if err == nil && kind == recipe.NoAnswer && r.Dummies == nil && r.Randomizer == (recipe.NoRandomizer{}) {
+		err = &client.ValueError{Want: "an answer: this recipe has no dummies"}
+	}
+	return kind, err
+}
+
+// fetch holds the relay's manifest against the recipe, and fetches the keys of both aggregators.
+func (p *Plan) fetch(ctx context.Context) error {
+	if p.recipe.Relay != nil {
+		m, err := p.o.Manifest.Manifest(ctx)
+		if err != nil {
+			return fmt.Errorf("participate: manifest: %w", err)
+		}
+		if err := CheckManifest(p.recipe, m); err != nil {
+			return err
 		}
 	}
-	what := toss.toss(p.chances[kind], r.Cover != nil)
-	if asked {
-		decision.what = what
+	return p.o.Client.Refresh(ctx)
+}
+
+// decide takes down what the coins said.
+func (d *Decision) decide(what outcome, v client.Value) {
+	d.what, d.value = what, client.NoValue()
+	if what == report {
+		d.value = v
 	}
-	decision.value = client.NoValue()
-	if decision.what == report {
-		decision.value = v
-	}
-	if donates {
-		return decision, nil // made when its slot comes, with the keys of then
-	}
-	return decision, decision.prepare(t)
 }
 
 // prepare makes the unit; a decision that sends none makes one all the same and drops it.
@@ -253,45 +291,38 @@ func (d *Decision) prepare(t time.Time) error {
 	return nil
 }
 
-// Unit returns what to upload, once, or nil if there is nothing.
+// Unit returns what to upload, once, or nil if there is nothing. For donation times it takes the slot durably, and only then
+// tosses its coins: after a restart nothing is tossed again.
 func (d *Decision) Unit() (*Unit, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.sent {
 		return nil, ErrSent
 	}
-	if d.what != nothing && d.unit == nil {
-		if err := d.prepare(d.at); err != nil {
+	d.sent = true
+	if d.appointment != nil {
+		if err := d.keep(); err != nil {
 			return nil, err
 		}
 	}
-	d.sent = true
 	return d.unit, nil
 }
 
 // Send uploads the unit, if there is one, with the repeats that the client allows: a report is known by its id and counts
-// once. It does not wait until [Decision.At]. It fails with [ErrSent], with dap.ReportError if the leader refuses the
-// report, and as [client.Client.Upload].
+// once. It does not wait until [Decision.At]; for donation times it fetches keys anew that have expired until then. It fails
+// with [ErrSent], with dap.ReportError if the leader refuses the report, and as [client.Client.Refresh] and
+// [client.Client.Upload].
 func (d *Decision) Send(ctx context.Context) error {
+	if d.appointment != nil {
+		if err := d.plan.o.Client.Refresh(ctx); err != nil {
+			return err
+		}
+	}
 	unit, err := d.Unit()
 	if unit == nil || err != nil {
 		return err
 	}
 	return d.plan.o.Client.Forward(ctx, d.plan.o.Upload, unit.Method, unit.URL, unit.Body)
-}
-
-// within is a random time in a run of time units.
-func within(p dap.TimePrecision, first dap.Time, units uint64) (time.Time, error) {
-	begin, err := p.Begin(first)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("participate: time of the slot: %w", err)
-	}
-	length := new(big.Int).Mul(new(big.Int).SetUint64(units), big.NewInt(int64(p)))
-	offset, err := rand.Int(rand.Reader, length)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("participate: time of the slot: %w", err)
-	}
-	return begin.Add(time.Duration(offset.Int64()) * time.Second), nil
 }
 
 // A Unit is the one request of a device, with the media type of DAP's upload requests. See the package comment.

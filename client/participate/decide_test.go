@@ -234,47 +234,6 @@ func TestDecideRefuses(t *testing.T) {
 	}
 }
 
-// A device with donation times sends in a slot of the next round, and the report says so.
-func TestDonation(t *testing.T) {
-	const n, slots = 1500, 4
-	s := newServers(t)
-	o := options()
-	o.Participation = recipe.DonationTime{Rate: recipe.Rational{Num: 1, Den: 2}, Slots: slots, Length: 6}
-	o.Dummies = &recipe.Dummies{Rate: recipe.Rational{Num: 1, Den: 2}, Senders: 5000, Allowance: 500}
-	p := s.plan(o)
-	start := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
-	count := make([]int, slots+1)
-	for range n {
-		d := Device{Ledger: memory(t)}
-		decision, err := d.Decide(t.Context(), p, one(1), now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !decision.Uploads() {
-			count[slots]++
-			continue
-		}
-		slot := int(decision.At().Sub(start) / (6 * time.Hour))
-		if slot < 0 || slot >= slots {
-			t.Fatalf("at %v", decision.At())
-		}
-		count[slot]++
-	}
-	none := 1.0
-	for i := range slots {
-		w := math.Pow(0.75, float64(i)) / slots * (0.5 + 0.25)
-		within6(t, fmt.Sprint("slot ", i), count[i], n, w)
-		none -= w
-	}
-	within6(t, "none", count[slots], n, none)
-
-	late := o
-	late.Window = recipe.Between{Start: 0, End: 3}
-	if _, err := (&Device{Ledger: memory(t)}).Decide(t.Context(), s.plan(late), one(1), now); !errors.Is(err, client.ErrWindow) {
-		t.Error("a round outside the window", err)
-	}
-}
-
 func TestSchedules(t *testing.T) {
 	const n = 20000
 	for _, c := range []struct {

@@ -119,11 +119,13 @@ func (c charge) loss() recipe.Loss {
 // A Ledger is a device's durable account over all recipes. Its methods may be called concurrently; one process at a time may
 // have it open, which the caller sees to (disk.OSFS.Lock). The caller must Close it.
 type Ledger struct {
-	o   LedgerOptions
-	log *disk.Log
+	o    LedgerOptions
+	fsys disk.FS // nil in memory, as log
+	log  *disk.Log
 
 	mu      sync.Mutex // held over the append, so that checking, charging and writing are one step
 	entries map[recipe.ID]*Entry
+	draws   map[drawKey]draw
 	broken  error // once set, nothing is charged any more
 }
 
@@ -137,7 +139,10 @@ func OpenLedger(fsys disk.FS, o LedgerOptions) (*Ledger, error) {
 	if o.Log.MaxRecord == 0 {
 		o.Log.MaxRecord = maxRecord
 	}
-	l := &Ledger{o: o, entries: make(map[recipe.ID]*Entry)}
+	l := &Ledger{o: o, fsys: fsys, entries: make(map[recipe.ID]*Entry), draws: make(map[drawKey]draw)}
+	if err := l.openDraws(); err != nil {
+		return nil, err
+	}
 	log, _, err := disk.OpenLog(fsys, LedgerFile, o.Log, l.read)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLedger, err)
@@ -171,7 +176,7 @@ func MemoryLedger(o LedgerOptions) (*Ledger, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return &Ledger{o: o, entries: make(map[recipe.ID]*Entry)}, nil
+	return &Ledger{o: o, entries: make(map[recipe.ID]*Entry), draws: make(map[drawKey]draw)}, nil
 }
 
 // Close ends the ledger.

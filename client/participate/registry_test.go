@@ -18,4 +18,7 @@ func TestRegistryDocument(t *testing.T) {
 	if !ok || !strings.HasPrefix(table, want) {
 		t.Errorf("docs/registry.md does not list\n%s", want)
 	}
+	if row := fmt.Sprintf("| `%s` |", drawsMagic); !strings.Contains(string(b), row) {
+		t.Errorf("docs/registry.md does not list the file that begins with %q", drawsMagic)
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
@@ -24,13 +23,17 @@ const sendCoinsHelp = `
 A recipe whose devices decide by coins is answered once a round, by one person, with --ledger: the round is paid for there
 first, heads or tails, out of --budget. What the coin said is not printed, the exit code is the same either way, and so is
 what is said where a report did not arrive: --tell says it, to the person alone. With --no-answer a
-device that has none takes part like all others.`
+device that has none takes part like all others.
+Where devices donate at a random time of the next round, that time is drawn once and kept beside the ledger until it has
+come. --wait waits for it and for the round to end, so that not even the end of the command tells the time; without it,
+run the same command again during the round (from a timer, say): it sends if the time has come and looks alike if not.
+--tell says when the time is. The answer is never kept, so give it each time.`
 
 // coinSend are the flags of send that recipes with coins need.
 type coinSend struct {
 	ledger, attributes, certificate *string
 	budget, budgetDelta             *float64
-	noAnswer, tell                  *bool
+	noAnswer, tell, wait            *bool
 }
 
 func newCoinSend(flags *flag.FlagSet) *coinSend {
@@ -41,12 +44,13 @@ func newCoinSend(flags *flag.FlagSet) *coinSend {
 		budget:      flags.Float64("budget", 0, "all recipes together may cost epsilon `E`; needed with --ledger, inf is no limit"),
 		budgetDelta: flags.Float64("budget-delta", 1e-4, "and the probability `D` beside it"),
 		noAnswer:    flags.Bool("no-answer", false, "take part without an answer"),
+		wait:        flags.Bool("wait", false, "where devices donate at a random time, wait for it"),
 		tell:        flags.Bool("tell", false, "say what the coin said and whether it arrived; whoever reads the output learns it too"),
 	}
 }
 
 func (s *coinSend) given() bool {
-	return *s.ledger != "" || *s.attributes != "" || *s.certificate != "" || *s.budget != 0 || *s.noAnswer || *s.tell
+	return *s.ledger != "" || *s.attributes != "" || *s.certificate != "" || *s.budget != 0 || *s.noAnswer || *s.tell || *s.wait
 }
 
 // limits are the person's.
@@ -137,11 +141,16 @@ func (c *coinDevice) plan(ctx context.Context, d *participate.Device) (*particip
 // validate refuses combinations of flags before anything is opened.
 func (c *coinDevice) validate(values int, simulated bool) error {
 	f := c.flags
+	_, donates := c.recipe.Participation.(recipe.DonationTime)
 	switch {
+	case *f.wait && !donates:
+		return usageOf("send", errors.New("--wait is for recipes whose devices donate at a random time, and this one asks at once"))
 	case c.recipe.Relay != nil && c.upload == nil:
 		return failf(exitUsage, "starling send --manifest manifest.starling ...", "%s goes through a relay: --manifest is missing", c.file)
 	case simulated && (*f.ledger != "" || *f.tell):
 		return usageOf("send", errors.New("devices that are made up have no ledger and no coin to tell: --ledger, --tell and --simulate exclude each other"))
+	case simulated && donates && !*f.wait:
+		return usageOf("send", errors.New("devices that are made up keep no time for later: --simulate needs --wait here"))
 	case simulated:
 		return nil
 	case *f.ledger == "":
@@ -150,10 +159,6 @@ func (c *coinDevice) validate(values int, simulated bool) error {
 		return usageOf("send", errors.New("--ledger needs --budget above 0, and a --budget-delta above 0 and at most 1"))
 	case values != 1:
 		return usageOf("send", errors.New("a person gives one answer a round: one value, or --no-answer"))
-	}
-	if _, donates := c.recipe.Participation.(recipe.DonationTime); donates {
-		return failf(exitCheck, "package client/participate is for programs that keep running",
-			"%s asks at a secret time in the next round, and this command does not wait for it", c.file)
 	}
 	return nil
 }
@@ -181,6 +186,9 @@ func (c *coinDevice) send(ctx context.Context, e *env, v client.Value, asJSON bo
 	plan, err := c.plan(ctx, device)
 	if err != nil {
 		return c.refusal(ctx, err)
+	}
+	if _, donates := c.recipe.Participation.(recipe.DonationTime); donates {
+		return c.donate(ctx, e, device, plan, v, asJSON)
 	}
 	decision, err := device.Decide(ctx, plan, v, time.Now())
 	if err != nil {
@@ -219,7 +227,6 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 
 // report says what was paid, and with --tell what for.
 func (c *coinDevice) report(e *env, ledger *participate.Ledger, d *participate.Decision, sent error, asJSON bool) error {
-	spent, most := ledger.Spent(), *c.flags.budget
 	outcome := ""
 	if *c.flags.tell {
 		outcome = tell(d)
@@ -228,22 +235,33 @@ func (c *coinDevice) report(e *env, ledger *participate.Ledger, d *participate.D
 		}
 	}
 	if asJSON {
-		out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(most)}
-		if outcome != "" {
-			out["coin"] = outcome
-		}
-		return e.json(out)
+		return e.json(c.paid(ledger, outcome))
 	}
-	limit := ""
-	if !math.IsInf(most, 1) {
-		limit = fmt.Sprintf(" of %.4g", most)
-	}
-	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %.4g%s is spent\n", spent.Epsilon, limit)
+	c.printPaid(e, ledger)
 	if outcome == "" {
 		outcome = "it is not told here, nor whether anything was sent or arrived; --tell tells you"
 	}
 	_, err := fmt.Fprintf(e.stdout, "the coin: %s\n", outcome)
 	return err
+}
+
+// paid is what --json says of every decision; outcome is empty but with --tell.
+func (c *coinDevice) paid(ledger *participate.Ledger, outcome string) map[string]any {
+	spent := ledger.Spent()
+	out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(*c.flags.budget)}
+	if outcome != "" {
+		out["coin"] = outcome
+	}
+	return out
+}
+
+func (c *coinDevice) printPaid(e *env, ledger *participate.Ledger) {
+	spent, most := ledger.Spent(), *c.flags.budget
+	limit := ""
+	if !math.IsInf(most, 1) {
+		limit = fmt.Sprintf(" of %.4g", most)
+	}
+	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %.4g%s is spent\n", spent.Epsilon, limit)
 }
 
 // tell names what the coins said.
@@ -259,70 +277,4 @@ func tell(d *participate.Decision) string {
 		return "no report; cover, which the gateway drops"
 	}
 	return "no report, nothing to send"
-}
-
-// simulate plays devices that are made up, each with its own coins and an account that ends with it.
-func (c *coinDevice) simulate(ctx context.Context, e *env, values []client.Value, asJSON bool) error {
-	attributes, err := readAttributes(*c.flags.attributes)
-	if err != nil {
-		return err
-	}
-	unlimited := participate.LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: 1}
-	ledger, err := participate.MemoryLedger(unlimited)
-	if err != nil {
-		return err
-	}
-	plan, err := c.plan(ctx, &participate.Device{Ledger: ledger, Attributes: attributes})
-	if err != nil {
-		return c.refusal(ctx, err)
-	}
-	var mu sync.Mutex
-	var failed error
-	const atOnce = 32 // devices wait for the gateway, which gathers
-	next := make(chan client.Value)
-	var devices sync.WaitGroup
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for range atOnce {
-		devices.Go(func() {
-			for v := range next {
-				ledger, err := participate.MemoryLedger(unlimited)
-				if err == nil {
-					var decision *participate.Decision
-					if decision, err = (&participate.Device{Ledger: ledger, Attributes: attributes}).Decide(ctx, plan, v, time.Now()); err == nil {
-						err = decision.Send(ctx)
-					}
-				}
-				if err != nil {
-					mu.Lock()
-					if failed == nil {
-						failed = err
-					}
-					mu.Unlock()
-					cancel()
-				}
-			}
-		})
-	}
-	for _, v := range values {
-		select {
-		case next <- v:
-			continue
-		case <-ctx.Done():
-		}
-		break
-	}
-	close(next)
-	devices.Wait()
-	if failed != nil {
-		return c.refusal(context.WithoutCancel(ctx), failed)
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if asJSON {
-		return e.json(map[string]any{"devices_decided": len(values)})
-	}
-	_, err = fmt.Fprintf(e.stdout, "%d made-up devices decided, each by its own coin\n", len(values))
-	return err
 }
