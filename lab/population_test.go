@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/lab/internal/randhie"
@@ -27,6 +28,8 @@ func TestPopulation(t *testing.T) {
 			keep := filepath.Join(t.TempDir(), "kept")
 			var last Progress
 			o.Out, o.Keep, o.Progress = t.TempDir(), keep, func(p Progress) { last = p }
+			var seen *collector.Result
+			o.seen = func(_ int, r *collector.Result) { seen = r }
 			r, err := Run(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
@@ -34,6 +37,7 @@ func TestPopulation(t *testing.T) {
 			if err := r.Check(); err != nil {
 				t.Error(err)
 			}
+			checkIntervals(t, r, seen)
 			if !last.Over || last.Phase != phases {
 				t.Errorf("the last progress is %+v", last)
 			}
@@ -58,6 +62,20 @@ func TestPopulation(t *testing.T) {
 			checkSampledJSON(t, r)
 			checkLedgers(t, keep)
 		})
+	}
+}
+
+// checkIntervals: what is printed, the table and the picture have the collector's intervals.
+func checkIntervals(t *testing.T, r *Report, seen *collector.Result) {
+	t.Helper()
+	if !slices.Equal(r.Interval95, seen.Interval95) || !slices.Equal(r.Chart().Interval, seen.Interval95) {
+		t.Errorf("intervals %v, drawn %v, the collector's %v", r.Interval95, r.Chart().Interval, seen.Interval95)
+	}
+	table, err := os.ReadFile(r.Table)
+	for i, in := range seen.Interval95 {
+		if row := fmt.Sprintf(",%v,%v,%d\n", in[0], in[1], r.Truth[i]); err != nil || !strings.Contains(string(table), row) {
+			t.Fatalf("the table lacks %q, %v:\n%s", row, err, table)
+		}
 	}
 }
 

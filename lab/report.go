@@ -130,7 +130,7 @@ func (r *Report) Chart() *chart.Histogram {
 		Title: "Visits to a doctor in a year",
 		Subtitle: fmt.Sprintf("RAND Health Insurance Experiment: %s sealed reports, one a person and year; no server ever read one",
 			chart.Count(float64(r.Accepted))),
-		XLabel: "visits", YLabel: "reports", Labels: r.Labels, Estimate: r.Estimate, Stderr: r.Stderr, Caption: r.Guarantee,
+		XLabel: "visits", YLabel: "reports", Labels: r.Labels, Estimate: r.Estimate, Interval: r.Interval95, Caption: r.Guarantee,
 	}
 	if r.Sampled != nil {
 		h.YLabel, h.Sampled = "devices", true

@@ -19,7 +19,7 @@ import (
 
 // Sampled is what a lab with a population reports beside the rest of [Report]. There, Estimate and Truth are of the whole
 // population, reporting or not, Estimate is the mean of all rounds, and Stderr is of noise and sampling together, computed
-// with the exact counts, which a lab knows.
+// with the exact counts, which a lab knows. Interval95 is the collector's after one round, and from Stderr after more.
 type Sampled struct {
 	Population int     `json:"population"`
 	Sampling   float64 `json:"sampling"`
@@ -202,6 +202,9 @@ func (r *run) collectRounds(ctx context.Context, config *deploy.Collector, o col
 		r.report.Stderr = append(r.report.Stderr, deviation)
 		r.report.Interval95 = append(r.report.Interval95,
 			[2]float64{r.report.Estimate[i] - chart.Z*deviation, r.report.Estimate[i] + chart.Z*deviation})
+	}
+	if r.o.Rounds == 1 && !r.o.KnownSample {
+		r.report.Interval95 = results[0].Interval95 // as who does not know the counts has them
 	}
 	r.report.seeSampled(r.recipe)
 	return nil

@@ -159,12 +159,12 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 		about = "any one report against that of no answer"
 	}
 	h := &chart.Histogram{
-		Title: r.Name, XLabel: "bucket", YLabel: "reports", Estimate: x.Estimate, Stderr: x.Stderr,
+		Title: r.Name, XLabel: "bucket", YLabel: "reports", Estimate: x.Estimate, Interval: x.Interval95,
 		Subtitle: fmt.Sprintf("%s reports from %s to %s", chart.Count(float64(x.ReportCount)), x.From.Format(time.RFC3339), x.To.Format(time.RFC3339)),
 		Caption:  fmt.Sprintf("Guarantee: %s, for %s. Noise: %s.", x.Guarantee.Loss, about, r.Noise),
 	}
 	if x.Sampled != nil {
-		h.YLabel = "devices"
+		h.YLabel, h.Sampled = "devices", true
 		h.Caption += " " + sampledWords(x)
 	}
 	for i := range x.Estimate {

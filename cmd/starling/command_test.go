@@ -250,7 +250,8 @@ func TestDrawResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &collector.Result{ReportCount: 120, Estimate: []float64{70, 40, 10}, Stderr: []float64{8, 8, 8}, Guarantee: guarantee}
+	x := &collector.Result{ReportCount: 120, Estimate: []float64{70, 40, 10}, Stderr: []float64{8, 8, 8},
+		Interval95: [][2]float64{{55, 86}, {25, 56}, {0, 31}}, Guarantee: guarantee}
 	path := filepath.Join(t.TempDir(), "result.png")
 	if err := drawResult(path, r, x); err != nil {
 		t.Fatal(err)
@@ -262,7 +263,16 @@ func TestDrawResult(t *testing.T) {
 	if err := drawResult(filepath.Dir(path), r, x); !errors.As(err, &f) || f.code != exitInput || !strings.Contains(err.Error(), "--png") {
 		t.Errorf("into a directory: %v", err)
 	}
-	x.Stderr = nil
+	// The intervals are the collector's own, which are not as wide to both sides: z standard errors would be -6 to 26.
+	var text strings.Builder
+	if err := resultChart(r, x).WriteText(&text, 80, true); err != nil || !strings.Contains(text.String(), "0 to 31 ") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+	x.Sampled = &collector.Sampled{}
+	if h := resultChart(r, x); !h.Sampled {
+		t.Error("whiskers of coins are drawn as if they were of noise alone")
+	}
+	x.Interval95 = nil
 	if err := drawResult(path, r, x); err == nil || !strings.Contains(err.Error(), "--png") {
 		t.Errorf("numbers without errors: %v", err)
 	}

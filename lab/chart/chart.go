@@ -29,9 +29,9 @@ type Histogram struct {
 	YLabel   string // what is counted
 	Labels   []string
 	Estimate []float64
-	// Stderr is the standard error of each estimate, 0 or more.
-	Stderr []float64
-	// Sampled says that Stderr is of sampling too, and not of noise alone.
+	// Interval holds what is true with 95 %, low and high, the estimate between them.
+	Interval [][2]float64
+	// Sampled says that Interval is of sampling too, and not of noise alone.
 	Sampled bool
 	// Truth is what a lab alone knows. Nil where it is not known.
 	Truth []float64
@@ -45,12 +45,13 @@ func (h *Histogram) Validate() error {
 	if n == 0 || n > maxBuckets {
 		return fmt.Errorf("chart: %d buckets; want 1 to %d", n, maxBuckets)
 	}
-	if len(h.Estimate) != n || len(h.Stderr) != n || (h.Truth != nil && len(h.Truth) != n) {
-		return errors.New("chart: labels, estimates, standard errors and truth differ in length")
+	if len(h.Estimate) != n || len(h.Interval) != n || (h.Truth != nil && len(h.Truth) != n) {
+		return errors.New("chart: labels, estimates, intervals and truth differ in length")
 	}
 	for i := range n {
-		if !finite(h.Estimate[i]) || !finite(h.Stderr[i]) || h.Stderr[i] < 0 || (h.Truth != nil && !finite(h.Truth[i])) {
-			return fmt.Errorf("chart: bucket %d is not a finite number with a standard error of 0 or more", i)
+		low, high := h.interval(i)
+		if !finite(low) || !finite(high) || !(low <= h.Estimate[i] && h.Estimate[i] <= high) || (h.Truth != nil && !finite(h.Truth[i])) {
+			return fmt.Errorf("chart: bucket %d is not a finite number within a finite interval", i)
 		}
 	}
 	return nil
@@ -60,8 +61,7 @@ func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // interval returns the bounds of bucket i's 95 % interval.
 func (h *Histogram) interval(i int) (low, high float64) {
-	half := Z * h.Stderr[i]
-	return h.Estimate[i] - half, h.Estimate[i] + half
+	return h.Interval[i][0], h.Interval[i][1]
 }
 
 // ticks returns about n round values that span low to high, both covered.

@@ -31,7 +31,7 @@ func sample() *Histogram {
 	for i, t := range truth {
 		h.Labels = append(h.Labels, map[bool]string{true: "20+", false: Count(float64(i))}[i == 20])
 		h.Estimate = append(h.Estimate, t+off[i])
-		h.Stderr = append(h.Stderr, 8.5)
+		h.Interval = append(h.Interval, [2]float64{t + off[i] - 8.5*Z, t + off[i] + 8.5*Z})
 	}
 	return h
 }
@@ -119,7 +119,7 @@ func TestText(t *testing.T) {
 			t.Errorf("first bucket: %q", f)
 		}
 	}
-	h.Stderr[5] = 900
+	h.Interval[5] = [2]float64{h.Estimate[5] - 1800, h.Estimate[5] + 1800}
 	var b strings.Builder
 	if err := h.WriteText(&b, 100, true); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,9 @@ func TestValidate(t *testing.T) {
 		"short estimate": func(h *Histogram) { h.Estimate = h.Estimate[1:] },
 		"short truth":    func(h *Histogram) { h.Truth = h.Truth[1:] },
 		"NaN":            func(h *Histogram) { h.Estimate[3] = math.NaN() },
-		"negative error": func(h *Histogram) { h.Stderr[3] = -1 },
+		"empty interval": func(h *Histogram) { h.Interval[3][1] = h.Interval[3][0] - 1 },
+		"beside it":      func(h *Histogram) { h.Interval[3][0] = h.Estimate[3] + 1 },
+		"no interval":    func(h *Histogram) { h.Interval = nil },
 		"infinite truth": func(h *Histogram) { h.Truth[0] = math.Inf(1) },
 		"too many":       func(h *Histogram) { h.Labels = make([]string, maxBuckets+1) },
 	} {
@@ -161,7 +163,7 @@ func TestValidate(t *testing.T) {
 	}
 	// Odd but sound: one bucket, nothing counted, all below zero.
 	for _, est := range []float64{0, -5} {
-		h := &Histogram{Labels: []string{"only"}, Estimate: []float64{est}, Stderr: []float64{0}}
+		h := &Histogram{Labels: []string{"only"}, Estimate: []float64{est}, Interval: [][2]float64{{est, est}}}
 		if err := h.WritePNG(io.Discard); err != nil {
 			t.Errorf("estimate %v: %v", est, err)
 		}

@@ -10,7 +10,7 @@ import (
 func ExampleHistogram_WriteText() {
 	h := &chart.Histogram{
 		XLabel: "birds", Labels: []string{"0", "1", "2+"},
-		Estimate: []float64{812, 391, -4}, Stderr: []float64{8, 8, 8}, Truth: []float64{805, 395, 0},
+		Estimate: []float64{812, 391, -4}, Interval: [][2]float64{{796, 828}, {375, 407}, {-20, 12}}, Truth: []float64{805, 395, 0},
 	}
 	if err := h.WriteText(os.Stdout, 60, true); err != nil {
 		fmt.Println(err)

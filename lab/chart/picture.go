@@ -163,7 +163,7 @@ func (h *Histogram) counts(p pen, bottom, top float64) {
 		est := h.Estimate[i]
 		p.rect(x-half, s.at(0), x+half, s.at(est), draw.Blue)
 		l, u := h.interval(i)
-		if h.Stderr[i] > 0 {
+		if u > l {
 			p.whisker(x, s.at(l), s.at(u), min(half*0.5, 5))
 		}
 		mark := max(est, u)
@@ -216,7 +216,7 @@ func (h *Histogram) differences(p pen, bottom, top float64) {
 	for i := range h.Labels {
 		x, half := h.centre(i)
 		l, u := h.interval(i)
-		if h.Stderr[i] > 0 {
+		if u > l {
 			p.whisker(x, s.at(l-h.Truth[i]), s.at(u-h.Truth[i]), min(half*0.5, 5))
 		}
 		p.Dot(draw.Point{X: x, Y: s.at(h.Estimate[i] - h.Truth[i])}, 3.4, draw.Blue)
