@@ -114,7 +114,25 @@ func TestReferenceClosedForms(t *testing.T) {
 	// Row 63 is tau of the literature's bound on a sum of two discrete Gaussians. Ours, which is proved, takes its place: it
 	// counts the term e^(-pi^2 s2) four times where tau counts it ten times.
 	for _, r := range []struct{ s2, tau float64 }{{1, 5.172319e-4}, {4, 7.157166e-17}} {
-		near(t, "row 63", latticeSlop(2, r.s2), .4*r.tau, 1e-3*r.tau+1e-16)
+		near(t, "row 63", latticeSlop(2, r.s2), .4*r.tau, 1e-3*r.tau)
+	}
+}
+
+// Terms below one ulp of 1 count too: there may be 10^12 of them. To the first order a term is 4q.
+func TestLatticeSlopOfManyDraws(t *testing.T) {
+	const k = 1e12
+	for _, s2 := range []float64{1.7, 1.8, 2, 3} {
+		want := 0.0
+		for j := 1.0; j <= 64; j++ {
+			times := 1.0
+			if j == 64 {
+				times = k - j
+			}
+			want += 4 * math.Exp(-2*math.Pi*math.Pi*s2*j/(j+1)) * times
+		}
+		if got := latticeSlop(k, s2); got < want*(1-1e-12) || got > want*(1+1e-6) {
+			t.Errorf("sigma^2 %v: %v, want %v", s2, got, want)
+		}
 	}
 }
 
