@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 )
@@ -28,6 +30,9 @@ func (h *Helper) continueJob(r *edge.Request) error {
 	if err != nil {
 		return edge.Malformed(err)
 	}
+	if len(continues) == 0 { // its answer would be empty, which means deferred
+		return edge.Refuse(dap.ProblemInvalidMessage, "a step without reports")
+	}
 	res, err := h.resource(r, store.KindAggregation)
 	if err != nil {
 		return err
@@ -49,18 +54,21 @@ func (h *Helper) continueJob(r *edge.Request) error {
 		return h.answerJob(r, res, http.StatusOK)
 	case int(req.Step) != int(res.Step)+1:
 		return mismatch
-	case int(req.Step) >= h.engine(r.Task).rounds():
+	case int(req.Step) >= h.engine.Rounds():
 		return mismatch // all rounds are done
 	}
-	init, last, err := splitRounds(res.Response)
+	requests, last, err := splitRounds(res.Response)
 	if err != nil {
 		return err
 	}
-	j, err := h.readJob(r.Task, init)
+	if len(requests) == 0 {
+		return mismatch // the job was over before its last round
+	}
+	j, err := h.readJob(r.Task, requests[0])
 	if err != nil {
 		return err
 	}
-	live, messages, dropped, err := j.match(last, continues)
+	live, dropped, err := j.match(last, continues)
 	if err != nil {
 		return err
 	}
@@ -69,52 +77,92 @@ func (h *Helper) continueJob(r *edge.Request) error {
 		return err
 	}
 	defer leave()
-	out, err := h.engine(r.Task).next(r.Context(), j, req.Step, live, messages)
+	run, err := h.begin(r.Context(), j)
 	if err != nil {
 		return err
 	}
-	defer out.close()
-	commit, reply := j.commit(out, live)
+	defer run.Close()
+	requests = append(requests, body)
+	if err := j.replay(run, requests[1:]); err != nil {
+		return err
+	}
+	commit, reply := j.commit(run, live)
 	if commit.Final {
-		init = nil // the sealed reports go once nothing is computed from them any more
+		requests = nil // the sealed reports go once nothing is computed from them any more
 	}
 	if dropped > 0 {
 		commit.Rejected[dap.ReportDropped] += dropped
 	}
-	res.Response, err = h.store.Advance(r.Context(), res, req.Step, digest, commit, withInit(init, reply))
+	if err := h.opt.Failpoints.Hit(FailBeforeCommit); err != nil {
+		return err
+	}
+	res.Response, err = h.store.Advance(r.Context(), res, req.Step, digest, commit, withRequests(requests, reply))
 	if errors.Is(err, store.ErrStep) {
 		return mismatch // another request was first
 	}
 	if err != nil {
 		return err
 	}
+	h.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobDone)
+	if err := h.opt.Failpoints.Hit(FailAfterCommit); err != nil {
+		return err
+	}
 	res.Step = req.Step
 	return h.answerJob(r, res, http.StatusOK)
 }
 
-// match finds the reports of a continuation among those that the last answer left open, whose order they must keep. The
-// leader dropped those that are missing.
-func (j *job) match(last []byte, continues []dap.VerifyContinue) (live []int, messages [][]byte, dropped uint64, err error) {
+// replay takes a job that has just begun through the continuations that came since, the newest of which is last.
+func (j *job) replay(run rounds.Job, continuations [][]byte) error {
+	limits := dap.DefaultLimits()
+	limits.MaxReports = len(j.inits)
+	at := j.indices()
+	for _, body := range continuations {
+		req, err := dap.ReadAggregationJobContinueReq(body)
+		if err != nil {
+			return err // checked before it was stored
+		}
+		said := make([]rounds.Said, len(j.inits))
+		for c, err := range req.VerifyContinues(limits) {
+			if err != nil {
+				return err
+			}
+			said[at[c.ID]] = rounds.Said{Kind: rounds.Message, Payload: c.Payload}
+		}
+		if err := run.Take(said); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// indices finds the reports of a job by their ids.
+func (j *job) indices() map[dap.ReportID]int {
 	at := make(map[dap.ReportID]int, len(j.inits))
 	for i := range j.inits {
 		at[j.inits[i].Metadata.ID] = i
 	}
+	return at
+}
+
+// match finds the reports of a continuation among those that the last answer left open, whose order they must keep. The
+// leader dropped those that are missing.
+func (j *job) match(last []byte, continues []dap.VerifyContinue) (live []int, dropped uint64, err error) {
+	at := j.indices()
 	next := 0
 	for resp, err := range dap.VerifyResps(last, &dap.Limits{MaxReports: len(j.inits), MaxPayload: dap.DefaultLimits().MaxPayload}) {
 		switch {
 		case err != nil:
-			return nil, nil, 0, err // our own stored bytes
+			return nil, 0, err // our own stored bytes
 		case resp.Type != dap.Continue:
 		case next < len(continues) && continues[next].ID == resp.ID:
 			live = append(live, at[resp.ID])
-			messages = append(messages, continues[next].Payload)
 			next++
 		default:
 			dropped++
 		}
 	}
 	if next < len(continues) {
-		return nil, nil, 0, edge.Refuse(dap.ProblemInvalidMessage, "a report is unknown, finished, there twice or out of order")
+		return nil, 0, edge.Refuse(dap.ProblemInvalidMessage, "a report is unknown, finished, there twice or out of order")
 	}
-	return live, messages, dropped, nil
+	return live, dropped, nil
 }

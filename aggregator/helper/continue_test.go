@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/internal/verify"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/sealed"
@@ -22,33 +23,39 @@ import (
 )
 
 // twoRounds makes a VDAF of two rounds out of Prio3: the first answer asks for a word, the second commits whoever gave it.
-type twoRounds struct{ prio3Engine }
+type twoRounds struct{ rounds.Engine }
 
 const word = "the word"
 
-func (e *twoRounds) rounds() int { return 2 }
+func (twoRounds) Rounds() int { return 2 }
 
-func (e *twoRounds) init(ctx context.Context, j *job) (*outcome, error) {
-	out, err := e.prio3Engine.init(ctx, j)
-	if err == nil {
-		out.final = false
-		out.payload = func(int) []byte { return vdaf.AppendPingPongContinue(nil, []byte("say it"), nil) }
-	}
-	return out, err
+func (e twoRounds) Begin(ctx context.Context, prm verify.Params, reports []verify.Report) (rounds.Job, error) {
+	one, err := e.Engine.Begin(ctx, prm, reports)
+	return &twoRoundsJob{Job: one}, err
 }
 
-func (e *twoRounds) next(ctx context.Context, j *job, _ uint16, live []int, messages [][]byte) (*outcome, error) {
-	out, err := e.prio3Engine.init(ctx, j) // nothing was kept: computed again
-	if err != nil {
-		return nil, err
+type twoRoundsJob struct {
+	rounds.Job
+	final bool
+}
+
+func (j *twoRoundsJob) Final() bool { return j.final }
+
+func (j *twoRoundsJob) Message(int) []byte {
+	if j.final {
+		return nil
 	}
-	out.payload = func(int) []byte { return nil }
-	for k, i := range live {
-		if string(messages[k]) != word {
-			out.errs[i] = dap.VDAFVerifyError
+	return vdaf.AppendPingPongContinue(nil, []byte("say it"), nil)
+}
+
+func (j *twoRoundsJob) Take(said []rounds.Said) error {
+	j.final = true
+	for i, s := range said {
+		if string(s.Payload) != word {
+			j.Refuse(i, dap.VDAFVerifyError)
 		}
 	}
-	return out, nil
+	return nil
 }
 
 func check[T any](t *testing.T) func(T, error) T {
@@ -93,8 +100,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r.h = h
-	two := &twoRounds{*h.engine(nil).(*prio3Engine)}
-	h.engine = func(*task.Task) engine { return two }
+	h.engine = twoRounds{h.engine}
 	t.Cleanup(func() {
 		if faults, err := h.Audit(context.Background()); err != nil || len(faults) > 0 {
 			t.Errorf("audit: %v %q", err, faults)
@@ -264,12 +270,12 @@ func TestContinueInitAgainDoesNotRewind(t *testing.T) {
 	r := newRig(t)
 	path, ids := r.start(2)
 	res := check[*store.Resource](t)(r.h.store.Resource(context.Background(), store.KindAggregation, r.cfg.TaskID(), lastElement(path)))
-	init, _, err := splitRounds(res.Response)
-	if err != nil {
-		t.Fatal(err)
+	requests, _, err := splitRounds(res.Response)
+	if err != nil || len(requests) != 1 {
+		t.Fatal(len(requests), err)
 	}
 	step1 := r.next(path, 1, word, ids...)
-	w := r.do("POST", "/tasks/"+r.cfg.TaskID().Base64()+"/aggregation_jobs", dap.MediaAggregationJobInitReq, init)
+	w := r.do("POST", "/tasks/"+r.cfg.TaskID().Base64()+"/aggregation_jobs", dap.MediaAggregationJobInitReq, requests[0])
 	if w.Code != 201 || !bytes.Equal(w.Body.Bytes(), step1.Body.Bytes()) {
 		t.Errorf("status %d, not the current state", w.Code)
 	}
@@ -331,13 +337,13 @@ func TestContinueUnknownJob(t *testing.T) {
 	r.refused(r.next("/tasks/"+r.cfg.TaskID().Base64()+"/aggregation_jobs/nothing", 1, word, ids...), dap.ProblemUnrecognizedAggregationJob, 404)
 	r.refused(r.do("POST", path, dap.MediaAggregationJobContinueReq, []byte{0}), dap.ProblemInvalidMessage, 400)
 	r.refused(r.do("POST", path, dap.MediaAggregationJobContinueReq, []byte{0, 1, 2}), dap.ProblemInvalidMessage, 400)
+	r.refused(r.next(path, 1, word), dap.ProblemInvalidMessage, 400) // no report: an empty answer would mean deferred
 }
 
 // TestContinuePrio3IsOver: a VDAF of one round has nothing to continue.
 func TestContinuePrio3IsOver(t *testing.T) {
 	r := newRig(t)
 	path, ids := r.start(1)
-	one := &r.h.engine(nil).(*twoRounds).prio3Engine
-	r.h.engine = func(*task.Task) engine { return one }
+	r.h.engine = r.h.engine.(twoRounds).Engine
 	r.refused(r.next(path, 1, word, ids...), dap.ProblemStepMismatch, 400)
 }

@@ -10,6 +10,7 @@
 //
 // # Rounds
 //
-// Prio3 takes one round. The continuation of jobs is written for VDAFs of two rounds behind an inner interface and tested
-// with one made for the purpose.
+// Prio3 takes one round. The continuation of jobs is written for VDAFs of any number of rounds (package rounds) and tested with
+// some made for the purpose (package aggregatortest). Between steps the requests so far are kept beside the last answer, and
+// every step is computed from them; with the last step they are erased.
 package helper

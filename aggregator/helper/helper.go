@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/release"
+	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -45,7 +46,7 @@ type Helper struct {
 	store  store.Store
 	srv    *edge.Server
 	gate   *edge.Gate
-	engine engineOf
+	engine rounds.Engine
 	closed atomic.Bool
 	ledger watch.Ledger
 	holds  holds
@@ -68,8 +69,9 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
 	h.wake, h.wakeUp = lease.Signal()
-	one := &prio3Engine{pool: verify.NewPool(opt.Limits.Workers), keys: opt.Keys, h: h}
-	h.engine = func(*task.Task) engine { return one }
+	if h.engine = rounds.Prio3(verify.NewPool(opt.Limits.Workers)); opt.Rounds != nil {
+		h.engine = opt.Rounds(h.engine)
+	}
 	h.srv = &edge.Server{
 		Base: base, Tasks: h.tasks, Keys: opt.Keys, Limits: opt.Limits,
 		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: h.closed.Load,

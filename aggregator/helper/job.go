@@ -2,12 +2,13 @@ package helper
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
@@ -104,7 +105,7 @@ func (h *Helper) postJob(r *edge.Request) error {
 // answerJob shows a job as it stands.
 func (h *Helper) answerJob(r *edge.Request, res *store.Resource, status int) error {
 	r.SetLocation(dap.AggregationJobsResource, res.ID, dap.StepQuery(res.Step))
-	if res.State == store.Ready && h.engine(r.Task).rounds() > 1 {
+	if res.State == store.Ready && h.engine.Rounds() > 1 {
 		_, answer, err := splitRounds(res.Response)
 		if err != nil {
 			return err
@@ -112,21 +113,6 @@ func (h *Helper) answerJob(r *edge.Request, res *store.Resource, status int) err
 		return r.Reply(status, dap.MediaAggregationJobResp, answer)
 	}
 	return h.answer(r, res, status, dap.MediaAggregationJobResp)
-}
-
-// joinRounds is what is stored as the response of a job of a VDAF with several rounds: the init request, from which the
-// next round is computed, goes before the answer; after the last round it is empty.
-func joinRounds(init, answer []byte) []byte {
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(init)+len(answer)), uint32(len(init)))
-	return append(append(b, init...), answer...)
-}
-
-func splitRounds(stored []byte) (init, answer []byte, err error) {
-	if len(stored) < 4 || uint64(len(stored)-4) < uint64(binary.BigEndian.Uint32(stored)) {
-		return nil, nil, errors.New("helper: the stored answer of a job is damaged")
-	}
-	n := 4 + int(binary.BigEndian.Uint32(stored))
-	return stored[4:n], stored[n:], nil
 }
 
 // answer shows a resource as it stands: its result, its problem, or an empty body while it is being worked on.
@@ -148,23 +134,23 @@ func (h *Helper) answer(r *edge.Request, res *store.Resource, status int, m dap.
 //
 // Step 9 of one report: from the leader's aggregation job, to the helper's batch and an answer that cannot change.
 func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init []byte) ([]byte, error) {
-	e := h.engine(j.task)
 	commit, reply := j.replays()
-	if res.Again {
-		init = nil // no step follows
-	} else {
-		out, err := e.init(ctx, j)
+	var requests [][]byte // none are kept where no step follows
+	if !res.Again {
+		run, err := h.begin(ctx, j)
 		if err != nil {
 			return nil, err
 		}
-		defer out.close()
-		commit, reply = j.commit(out, nil)
+		defer run.Close()
+		if commit, reply = j.commit(run, nil); !commit.Final {
+			requests = [][]byte{init}
+		}
 	}
 	if err := h.opt.Failpoints.Hit(FailBeforeCommit); err != nil {
 		return nil, err
 	}
-	if e.rounds() > 1 {
-		reply = withInit(init, reply)
+	if h.engine.Rounds() > 1 {
+		reply = withRequests(requests, reply)
 	}
 	body, err := h.store.CommitJob(ctx, res, commit, reply)
 	if err != nil {
@@ -179,14 +165,15 @@ func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init [
 
 // commit is what a step adds to the store, and the answer that goes with it. live are the reports that the step had, in
 // the order of the answer; nil means all.
-func (j *job) commit(out *outcome, live []int) (*store.Commit, replier) {
+func (j *job) commit(run rounds.Job, live []int) (*store.Commit, replier) {
 	if live == nil {
 		live = make([]int, len(j.inits))
 		for i := range live {
 			live[i] = i
 		}
 	}
-	c := &store.Commit{Task: j.task.ID, Rejected: make(map[dap.ReportError]uint64), Final: out.final}
+	c := &store.Commit{Task: j.task.ID, Rejected: make(map[dap.ReportError]uint64), Final: run.Final()}
+	errs := slices.Clone(run.Verdicts())
 	bucket := make([]int32, len(j.inits))
 	batches := make(map[dap.Time]int32)
 	if j.task.Mode() == dap.LeaderSelected {
@@ -194,11 +181,11 @@ func (j *job) commit(out *outcome, live []int) (*store.Commit, replier) {
 	}
 	for _, i := range live {
 		m := &j.inits[i].Metadata
-		if code := out.errs[i]; code != 0 {
+		if code := errs[i]; code != 0 {
 			c.Rejected[code]++
 			continue
 		}
-		if !out.final {
+		if !c.Final {
 			continue
 		}
 		if j.task.Mode() == dap.TimeInterval {
@@ -212,6 +199,14 @@ func (j *job) commit(out *outcome, live []int) (*store.Commit, replier) {
 		}
 		c.Candidates = append(c.Candidates, store.Candidate{ID: m.ID, Time: m.Time, Batch: bucket[i], Report: int32(i)})
 	}
+	refused := uint64(0)
+	for _, n := range c.Rejected {
+		refused += n
+	}
+	if refused == uint64(len(live)) {
+		c.Final = true // nothing is left for a later step
+		return c, j.reply(run, live, errs, nil)
+	}
 	c.Fold = func(verdict []dap.ReportError) ([]*vdaf.AggShare, error) {
 		if len(verdict) != len(c.Candidates) {
 			return nil, errors.New("helper: the store judged another number of reports")
@@ -220,13 +215,16 @@ func (j *job) commit(out *outcome, live []int) (*store.Commit, replier) {
 		for k, v := range verdict {
 			keep[c.Candidates[k].Report] = v == 0
 		}
-		return out.fold(keep, bucket, len(c.Batches))
+		return run.Fold(keep, bucket, len(c.Batches))
 	}
-	reply := func(verdict []dap.ReportError) ([]byte, error) {
-		errs := make([]dap.ReportError, len(j.inits))
-		copy(errs, out.errs)
+	return c, j.reply(run, live, errs, c.Candidates)
+}
+
+// reply makes the answer of a step from the verdicts so far and those of the store.
+func (j *job) reply(run rounds.Job, live []int, errs []dap.ReportError, candidates []store.Candidate) replier {
+	return func(verdict []dap.ReportError) ([]byte, error) {
 		for k, v := range verdict {
-			errs[c.Candidates[k].Report] = v
+			errs[candidates[k].Report] = v
 		}
 		resps := make([]dap.VerifyResp, 0, len(live))
 		for _, i := range live {
@@ -235,7 +233,7 @@ func (j *job) commit(out *outcome, live []int) (*store.Commit, replier) {
 			case errs[i] != 0:
 				resp.Type, resp.Error = dap.Reject, errs[i]
 			default:
-				if resp.Payload = out.payload(i); resp.Payload != nil {
+				if resp.Payload = run.Message(i); resp.Payload != nil {
 					resp.Type = dap.Continue
 				} else {
 					resp.Type = dap.Finish
@@ -245,7 +243,6 @@ func (j *job) commit(out *outcome, live []int) (*store.Commit, replier) {
 		}
 		return dap.AppendVerifyResps(nil, resps)
 	}
-	return c, reply
 }
 
 // replays is what a job adds that comes again after it was answered and deleted, and its answer: nothing, and that every
@@ -264,16 +261,6 @@ func (j *job) replays() (*store.Commit, replier) {
 
 // A replier makes the answer of a step once the store has judged its candidates.
 type replier = func(verdict []dap.ReportError) ([]byte, error)
-
-func withInit(init []byte, reply replier) replier {
-	return func(verdict []dap.ReportError) ([]byte, error) {
-		answer, err := reply(verdict)
-		if err != nil {
-			return nil, err
-		}
-		return joinRounds(init, answer), nil
-	}
-}
 
 // getJob answers a poll. A poll names the step that it waits for.
 func (h *Helper) getJob(r *edge.Request) error {

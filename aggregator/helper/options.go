@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/sealed"
 )
@@ -45,6 +46,8 @@ type Options struct {
 	Clock disk.Clock
 	// Failpoints is nil in production.
 	Failpoints *disk.Failpoints
+	// Rounds is nil in production. Tests make a VDAF of several rounds with it; see package aggregatortest.
+	Rounds func(one rounds.Engine) rounds.Engine
 	// Log gets one event a request; default none.
 	Log *slog.Logger
 	// Observe is told what happens, for metrics. Optional.

@@ -13,6 +13,11 @@
 // that grow: the helper may have committed. A request that cannot be built again, or that the helper refuses in the
 // protocol's own words, is quarantined: set aside with the reason, its reports counted as rejected.
 //
+// A VDAF of several rounds takes continuation steps (DAP-18 section 4.5.4). Before the request of a step leaves, the helper's
+// answer to the one before is stored with the digest of the new request; verify state never is. A repetition computes every
+// step again from the segment and those answers. A helper that has lost the job, or says that it is at another step, is told it
+// again from the beginning, and the job goes on if it answers as it did.
+//
 // # Collections
 //
 // A collection waits until its batch has the minimum of verified reports; then uploads to it are refused

@@ -1,16 +1,19 @@
 package leader
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -24,9 +27,11 @@ type work struct {
 	*store.SegmentJob
 	task    *task.Task
 	reports []dap.Report
-	batch   *verify.Batch
-	sent    []int  // reports in the request, ascending
-	job     string // id of the helper's job, once it has answered; empty if it did not say
+	batch   rounds.Job
+	sent    []int    // reports in the request of the current step, ascending
+	job     string   // id of the helper's job, once it has answered; empty if it did not say
+	said    [][]byte // the helper's answers so far, where more than one may come
+	asked   [][]byte // the requests that they answer
 }
 
 // stepJob claims one segment and takes it as far as it goes. A failure of the work itself is written down with the claim
@@ -105,17 +110,21 @@ func (l *Leader) aggregate(ctx context.Context, w *work) error {
 	if err := l.begin(ctx, w); err != nil {
 		return err
 	}
-	if len(w.sent) > 0 {
-		body, err := w.request()
+	accepted := w.accepted()
+	for step := uint16(0); len(w.sent) > 0; step++ {
+		body, err := w.request(step)
 		if err != nil {
 			return err
 		}
-		answer, err := l.send(ctx, w, body)
+		answer, err := l.exchange(ctx, w, accepted, step, body)
 		if err != nil {
 			return err
 		}
-		if err := w.finish(answer); err != nil {
+		if err := w.take(answer); err != nil {
 			return err
+		}
+		if l.engine.Rounds() > 1 {
+			w.said, w.asked = append(w.said, answer), append(w.asked, body)
 		}
 	}
 	if err := l.commit(ctx, w); err != nil {
@@ -161,7 +170,7 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 		in[i].Share = w.reports[i].LeaderShare()
 		ids[i] = w.reports[i].Metadata.ID
 	}
-	w.batch, err = l.pool.Begin(ctx, verify.Params{
+	w.batch, err = l.engine.Begin(ctx, verify.Params{
 		Task: w.task, Role: dap.RoleLeader, KeyID: w.task.KeyID, Keys: l.opt.Keys,
 		Now: l.opt.Clock.Now(), Skew: l.opt.Limits.ClockSkew,
 	}, in)
@@ -180,7 +189,7 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 			w.batch.Refuse(i, dap.ReportDropped) // no effect where it has a verdict, as it had at the first attempt
 		case seen[i]:
 			w.batch.Refuse(i, dap.ReportReplayed)
-		case w.batch.Errs[i] == 0:
+		case w.batch.Verdicts()[i] == 0:
 			w.sent = append(w.sent, i)
 		}
 	}
@@ -198,8 +207,19 @@ func (w *work) accepted() []byte {
 	return b
 }
 
-// request is the init request. The same segment and the same reports give the same bytes.
-func (w *work) request() ([]byte, error) {
+// request is the request of a step. The same segment, reports and answers of the helper give the same bytes.
+func (w *work) request(step uint16) ([]byte, error) {
+	if step > 0 {
+		req := dap.AggregationJobContinueReq{Step: step}
+		var err error
+		for _, i := range w.sent {
+			c := dap.VerifyContinue{ID: w.reports[i].Metadata.ID, Payload: w.batch.Message(i)}
+			if req.Continues, err = c.Append(req.Continues); err != nil {
+				return nil, err
+			}
+		}
+		return req.Append(nil)
+	}
 	req := dap.AggregationJobInitReq{VerificationKeyID: w.task.KeyID}
 	var err error
 	if w.task.Mode() == dap.LeaderSelected {
@@ -209,10 +229,7 @@ func (w *work) request() ([]byte, error) {
 	}
 	inits := make([]dap.VerifyInit, len(w.sent))
 	for k, i := range w.sent {
-		inits[k] = dap.VerifyInit{
-			ReportShare: w.reports[i].HelperShare(),
-			Payload:     vdaf.AppendPingPongInitialize(nil, w.batch.Share(i)),
-		}
+		inits[k] = dap.VerifyInit{ReportShare: w.reports[i].HelperShare(), Payload: w.batch.Message(i)}
 	}
 	if req.Inits, err = dap.AppendVerifyInits(nil, inits); err != nil {
 		return nil, err
@@ -225,17 +242,23 @@ type deferred struct{ after time.Duration }
 
 func (e *deferred) Error() string { return "the helper has the job and has not finished it" }
 
-// send stores what is about to be sent, sends it and waits for the answer.
-func (l *Leader) send(ctx context.Context, w *work, body []byte) ([]byte, error) {
-	sent := &store.Sent{Accepted: w.accepted(), Digest: sha256.Sum256(body)}
-	if w.Sent != nil {
+// exchange gets the helper's answer to the request of a step: the stored one, where a later request was computed from it and
+// may have been sent, or the helper's own.
+func (l *Leader) exchange(ctx context.Context, w *work, accepted []byte, step uint16, body []byte) ([]byte, error) {
+	if w.Sent != nil && step < w.Sent.Step {
+		w.job = w.Sent.Location
+		return w.Sent.Answers[step], nil
+	}
+	sent := &store.Sent{Accepted: accepted, Step: step, Digest: sha256.Sum256(body), Location: w.job, Answers: w.said}
+	known := w.Sent != nil && w.Sent.Step == step
+	if known {
 		if w.Sent.Digest != sent.Digest {
 			return nil, &quarantine{dap.ReportDropped, "the request cannot be built again: keys or configuration have changed"}
 		}
 		sent.Location = w.Sent.Location
 	}
 	// Verification may have used up much of the lease; asking the helper gets one of its own.
-	if w.Sent == nil || w.Lease.Expires.Sub(l.opt.Clock.Now()) < l.opt.HelperTimeout+l.opt.Patience {
+	if !known || w.Lease.Expires.Sub(l.opt.Clock.Now()) < l.opt.HelperTimeout+l.opt.Patience {
 		if err := l.save(ctx, w, sent); err != nil {
 			return nil, err
 		}
@@ -243,8 +266,27 @@ func (l *Leader) send(ctx context.Context, w *work, body []byte) ([]byte, error)
 	if err := l.opt.Failpoints.Hit(FailBeforeSend); err != nil {
 		return nil, err
 	}
+	answer, err := l.send(ctx, w, sent, body)
+	var refused *peer.Refused
+	if errors.As(err, &refused) && refused.Definite() {
+		return nil, &quarantine{dap.ReportDropped, refused.Error()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer, l.opt.Failpoints.Hit(FailAfterSend)
+}
+
+// send asks the helper and waits for the answer.
+func (l *Leader) send(ctx context.Context, w *work, sent *store.Sent, body []byte) ([]byte, error) {
 	resource := peer.AggregationJob(w.task)
-	reply, err := l.helper.Ask(ctx, resource, sent.Location, body)
+	var reply *peer.Reply
+	var err error
+	if sent.Step == 0 {
+		reply, err = l.helper.Ask(ctx, resource, sent.Location, body)
+	} else if reply, err = l.advance(ctx, w, sent, body); err != nil {
+		return nil, err
+	}
 	until := l.opt.Clock.Now().Add(l.opt.Patience)
 	for err == nil && reply.Body == nil {
 		if sent.Location != reply.ID {
@@ -260,17 +302,51 @@ func (l *Leader) send(ctx context.Context, w *work, body []byte) ([]byte, error)
 		if err := l.sleep(ctx, wait); err != nil {
 			return nil, err
 		}
-		reply, err = l.helper.Poll(ctx, resource, reply.ID)
-	}
-	var refused *peer.Refused
-	if errors.As(err, &refused) && refused.Definite() {
-		return nil, &quarantine{dap.ReportDropped, refused.Error()}
+		reply, err = l.helper.Poll(ctx, resource, reply.ID, sent.Step)
 	}
 	if err != nil {
 		return nil, err
 	}
 	w.job = reply.ID
-	return reply.Body, l.opt.Failpoints.Hit(FailAfterSend)
+	return reply.Body, nil
+}
+
+// advance posts a later step. A helper that has lost the job, or steps of it, is told it again from the beginning; where it then
+// says anything else than it did, the two sides can agree no more.
+func (l *Leader) advance(ctx context.Context, w *work, sent *store.Sent, body []byte) (*peer.Reply, error) {
+	resource := peer.AggregationJob(w.task)
+	if sent.Location == "" {
+		return nil, &quarantine{dap.ReportDropped, "the helper answered without a usable Location: the job has no name to continue by"}
+	}
+	reply, err := l.helper.Continue(ctx, resource, sent.Location, body)
+	var refused *peer.Refused
+	if !errors.As(err, &refused) || !refused.Behind() {
+		return reply, err
+	}
+	id := ""
+	for step, request := range w.asked {
+		if step == 0 {
+			reply, err = l.helper.Create(ctx, resource, request)
+		} else {
+			reply, err = l.helper.Continue(ctx, resource, id, request)
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case reply.Body == nil:
+			return nil, &deferred{max(reply.RetryAfter, l.opt.Poll)}
+		case !bytes.Equal(reply.Body, w.said[step]):
+			return nil, &quarantine{dap.ReportDropped, "the helper is out of step and answers otherwise than it did"}
+		}
+		id = reply.ID
+	}
+	if sent.Location != id {
+		sent.Location = id
+		if err := l.save(ctx, w, sent); err != nil {
+			return nil, err
+		}
+	}
+	return l.helper.Continue(ctx, resource, id, body)
 }
 
 func (l *Leader) save(ctx context.Context, w *work, sent *store.Sent) error {
@@ -293,9 +369,9 @@ func (l *Leader) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// finish takes in the helper's answer: exactly the reports of the request, in its order. An answer that is anything else
-// proves nothing about what the helper did, so the job is repeated.
-func (w *work) finish(body []byte) error {
+// take takes in the helper's answer: exactly the reports of the request, in its order. An answer that is anything else proves
+// nothing about what the helper did, so the request is repeated. What is left in w.sent goes into the next request.
+func (w *work) take(body []byte) error {
 	limits := dap.DefaultLimits()
 	limits.MaxReports = len(w.sent)
 	resps, err := dap.Collect(dap.VerifyResps(body, limits))
@@ -305,7 +381,7 @@ func (w *work) finish(body []byte) error {
 	if len(resps) != len(w.sent) {
 		return &peer.Retry{Err: errors.New("the answer names other reports than the request")}
 	}
-	messages := make([][]byte, len(w.reports))
+	said := make([]rounds.Said, len(w.reports))
 	for k, i := range w.sent {
 		resp := &resps[k]
 		if resp.ID != w.reports[i].Metadata.ID {
@@ -315,22 +391,29 @@ func (w *work) finish(body []byte) error {
 		case dap.Reject:
 			w.batch.Refuse(i, resp.Error)
 		case dap.Continue:
-			// Prio3's only answer to a good report is a continue around a ping-pong finish; all else leaves nil.
-			if m, err := vdaf.ReadPingPong(resp.Payload); err == nil && m.Type == vdaf.PingPongFinish {
-				messages[i] = append([]byte{}, m.Message...)
-			}
+			said[i] = rounds.Said{Kind: rounds.Message, Payload: resp.Payload}
+		case dap.Finish:
+			said[i] = rounds.Said{Kind: rounds.Finished}
 		}
 	}
-	return w.batch.Check(messages)
+	if err := w.batch.Take(said); err != nil {
+		return err
+	}
+	w.sent = slices.DeleteFunc(w.sent, func(i int) bool {
+		return w.batch.Verdicts()[i] != 0 || w.batch.Message(i) == nil
+	})
+	return nil
 }
 
 // commit adds what both aggregators verified to its batch, once, and removes the segment's file, in that order.
 //
 // Step 10 of one report: from the helper's answer, to the leader's batch, its sealed shares gone.
 func (l *Leader) commit(ctx context.Context, w *work) error {
-	c := &store.Commit{Task: w.Task, Batches: []store.Batch{w.Batch}, Rejected: w.batch.Rejected()}
-	for i := range w.reports {
-		if w.batch.Errs[i] == 0 {
+	c := &store.Commit{Task: w.Task, Batches: []store.Batch{w.Batch}, Rejected: make(map[dap.ReportError]uint64)}
+	for i, code := range w.batch.Verdicts() {
+		if code != 0 {
+			c.Rejected[code]++
+		} else {
 			m := &w.reports[i].Metadata
 			c.Candidates = append(c.Candidates, store.Candidate{ID: m.ID, Time: m.Time, Report: int32(i)})
 		}

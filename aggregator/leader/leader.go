@@ -12,6 +12,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
@@ -56,7 +57,7 @@ type Leader struct {
 	inbox  *segment.Inbox
 	sorter *segment.Sorter
 	srv    *edge.Server
-	pool   *verify.Pool
+	engine rounds.Engine
 	helper *peer.Client
 	closed atomic.Bool
 
@@ -83,8 +84,11 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}
 	l := &Leader{
 		opt:    opt,
-		pool:   verify.NewPool(opt.Limits.Workers),
+		engine: rounds.Prio3(verify.NewPool(opt.Limits.Workers)),
 		helper: peer.NewClient(opt.Transport, opt.HelperTimeout, opt.Limits.JobBody),
+	}
+	if opt.Rounds != nil {
+		l.engine = opt.Rounds(l.engine)
 	}
 	if l.tasks, err = task.Set(opt.Tasks, dap.RoleLeader); err != nil {
 		return nil, fmt.Errorf("leader: %w", err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/sealed"
 )
@@ -49,6 +50,8 @@ type Options struct {
 	Clock disk.Clock
 	// Failpoints is nil in production.
 	Failpoints *disk.Failpoints
+	// Rounds is nil in production. Tests make a VDAF of several rounds with it; see package aggregatortest.
+	Rounds func(one rounds.Engine) rounds.Engine
 	// Log gets one event a request and one a failed attempt; default none.
 	Log *slog.Logger
 	// Observe is told what happens, for metrics. Optional.

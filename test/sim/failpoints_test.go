@@ -19,11 +19,11 @@ var failpoints = map[string][]string{
 		"open", "put-task", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
 		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused")),
 	"helper": slices.Concat(helper.FailpointNames(), runPoints, transactions(
-		"open", "put-task", "create-resource", "delete-resource", "fail-resource", "commit-job", "release", "merge-runs")),
+		"open", "put-task", "create-resource", "delete-resource", "fail-resource", "commit-job", "advance-job", "release",
+		"merge-runs")),
 }
 
-// unreached are the failpoints that no run without damaged files and with Prio3 alone can pass:
-// "store.quarantine.*" at the leader and "store.advance-job.*" at the helper.
+// unreached are the failpoints that no run without damaged files can pass: "store.quarantine.*" at the leader.
 var (
 	segmentPoints = []string{
 		"segment.before-write", "segment.after-write", "segment.before-commit", "segment.after-commit", "segment.after-remove",
@@ -44,6 +44,7 @@ var tours = []config{
 	{tour: true, seed: 1, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1},
 	{tour: true, seed: 2, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, deferred: helper.Always},
 	{tour: true, seed: 3, mode: dap.LeaderSelected, min: 5, segment: 3, patience: -1},
+	{tour: true, seed: 4, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, rounds: 3},
 }
 
 // tour is a short life with a bit of everything.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
@@ -272,11 +273,15 @@ func (n *node) step() (worked bool) {
 }
 
 func (w *world) newLeader(l *life) (service, error) {
-	s, err := leader.New(context.Background(), leader.Options{
+	opt := leader.Options{
 		Base: leaderURL, Tasks: []aggregator.Task{w.task}, Keys: w.leaderKeys, FS: l.fs(), Transport: &port{w.net, l},
 		HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment, Idle: idle,
 		BackOff: time.Second, MaxBackOff: maxBackOff, Limits: limits, Failpoints: l.fail,
-	})
+	}
+	if w.cfg.rounds > 0 {
+		opt.Rounds = aggregatortest.Rounds(w.cfg.rounds, nil)
+	}
+	s, err := leader.New(context.Background(), opt)
 	if err != nil {
 		return nil, err
 	}
@@ -284,10 +289,14 @@ func (w *world) newLeader(l *life) (service, error) {
 }
 
 func (w *world) newHelper(l *life) (service, error) {
-	s, err := helper.New(context.Background(), helper.Options{
+	opt := helper.Options{
 		Base: helperURL, Tasks: []aggregator.Task{w.task}, Keys: w.helperKeys, FS: l.fs(), Deferred: w.cfg.deferred, Idle: idle, Limits: limits,
 		Failpoints: l.fail,
-	})
+	}
+	if w.cfg.rounds > 0 {
+		opt.Rounds = aggregatortest.Rounds(w.cfg.rounds, nil)
+	}
+	s, err := helper.New(context.Background(), opt)
 	if err != nil {
 		return nil, err
 	}

@@ -108,14 +108,14 @@ func (o *oracle) saw(m *message, a *answer) {
 		o.sawUpload(m, a)
 	case a.status >= 300 || len(a.body) == 0 || o.w.net.pass.Load():
 	case len(parts) == 4:
-		o.same(string(kind)+" "+parts[3], m, a)
+		o.same(string(kind)+" "+parts[3]+stepOf(a), m, a)
 	default:
 		id, err := dap.LocationID(a.header.Get("Location"), o.w.taskID, kind)
 		if err != nil {
 			o.violate("%s: no location: %v", m.name(), err)
 			return
 		}
-		o.same(string(kind)+" "+id, m, a)
+		o.same(string(kind)+" "+id+stepOf(a), m, a)
 		switch kind {
 		case dap.AggregationJobsResource:
 			o.sameJob(fmt.Sprintf("%s %x", kind, sha256.Sum256(m.body)), id, m, a)
@@ -127,6 +127,12 @@ func (o *oracle) saw(m *message, a *answer) {
 			o.sawShare(m)
 		}
 	}
+}
+
+// stepOf is the step of an aggregation job whose answer a is: each step has one of its own.
+func stepOf(a *answer) string {
+	_, step, _ := strings.Cut(a.header.Get("Location"), "?")
+	return step
 }
 
 // same demands that a resource that has a result keeps it.

@@ -50,6 +50,7 @@ type config struct {
 	deferred helper.Deferred
 	min      uint64
 	segment  int // reports
+	rounds   int // of the VDAF; 0 is Prio3 as it is
 	patience time.Duration
 	ops      int
 	lively   bool     // leader and helper run their own workers, at their own pace
@@ -71,6 +72,9 @@ func draw(seed uint64) config {
 	}
 	if r.IntN(4) == 0 {
 		c.patience = 3 * time.Second
+	}
+	if r.IntN(3) == 0 {
+		c.rounds = 2 + r.IntN(2)
 	}
 	return c
 }

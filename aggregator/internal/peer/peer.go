@@ -79,6 +79,11 @@ func (e *Refused) Error() string {
 }
 func (e *Refused) Unwrap() error { return e.Problem }
 
+// Behind says that the helper does not know the aggregation job that it was asked to continue, or not at that step.
+func (e *Refused) Behind() bool {
+	return e.Problem.Type == dap.ProblemUnrecognizedAggregationJob || e.Problem.Type == dap.ProblemStepMismatch
+}
+
 // Definite says that the protocol itself refused: the answer to the same bytes will stay the same. An unknown task may yet
 // be provisioned, and types that are not the draft's are the deployment's.
 func (e *Refused) Definite() bool {
@@ -101,16 +106,35 @@ func (e *Retry) Unwrap() error { return e.Err }
 // Create posts body. Posting the same bytes again is harmless and gives the current state.
 func (c *Client) Create(ctx context.Context, r Resource, body []byte) (*Reply, error) {
 	u := dap.ResourceURL(r.Task.Helper, dap.CreationPath(r.Task.ID, r.Collection))
-	return c.do(ctx, http.MethodPost, u, r, body)
+	reply, err := c.do(ctx, http.MethodPost, u, r, body)
+	if err == nil && reply.Body == nil && reply.ID == "" {
+		return nil, &Retry{Err: errors.New("deferred without a usable Location")}
+	}
+	return reply, err
 }
 
-// Poll asks for a deferred answer. The URL is built from the helper's base URL and the id, never followed from a header.
-func (c *Client) Poll(ctx context.Context, r Resource, id string) (*Reply, error) {
-	u := dap.ResourceURL(r.Task.Helper, dap.ResourcePath(r.Task.ID, r.Collection, id))
+// Continue posts a later step to the aggregation job of that id. Posting the same bytes again is harmless: while the job is at
+// that step they get the same answer.
+func (c *Client) Continue(ctx context.Context, r Resource, id string, body []byte) (*Reply, error) {
+	r.Request = dap.MediaAggregationJobContinueReq
+	return c.of(ctx, http.MethodPost, r, id, "", body)
+}
+
+// Poll asks for a deferred answer; step is that of an aggregation job, and 0 for all else. The URL is built from the helper's
+// base URL and the id, never followed from a header.
+func (c *Client) Poll(ctx context.Context, r Resource, id string, step uint16) (*Reply, error) {
+	query := ""
 	if r.Collection == dap.AggregationJobsResource {
-		u.RawQuery = dap.StepQuery(0)
+		query = dap.StepQuery(step)
 	}
-	reply, err := c.do(ctx, http.MethodGet, u, r, nil)
+	return c.of(ctx, http.MethodGet, r, id, query, nil)
+}
+
+// of makes a request to the resource of that id.
+func (c *Client) of(ctx context.Context, method string, r Resource, id, query string, body []byte) (*Reply, error) {
+	u := dap.ResourceURL(r.Task.Helper, dap.ResourcePath(r.Task.ID, r.Collection, id))
+	u.RawQuery = query
+	reply, err := c.do(ctx, method, u, r, body)
 	if reply != nil {
 		reply.ID = id
 	}
@@ -121,7 +145,7 @@ func (c *Client) Poll(ctx context.Context, r Resource, id string) (*Reply, error
 // bytes make the same resource again.
 func (c *Client) Ask(ctx context.Context, r Resource, id string, body []byte) (*Reply, error) {
 	if id != "" {
-		reply, err := c.Poll(ctx, r, id)
+		reply, err := c.Poll(ctx, r, id, 0)
 		var refused *Refused
 		if !errors.As(err, &refused) || refused.Definite() {
 			return reply, err
@@ -162,9 +186,6 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, r Resource, 
 		}
 	}
 	if len(answer) == 0 {
-		if method == http.MethodPost && reply.ID == "" {
-			return nil, &Retry{Err: errors.New("deferred without a usable Location")}
-		}
 		return reply, nil
 	}
 	if err := dap.CheckContentType(resp.Header.Get("Content-Type"), r.Response); err != nil {

@@ -107,7 +107,7 @@ func TestTimeout(t *testing.T) {
 	defer srv.Close()
 	defer close(release)
 	client := NewClient(http.DefaultTransport, 20*time.Millisecond, 4096)
-	_, err := client.Poll(context.Background(), AggregationJob(testTask(t, srv.URL)), "id")
+	_, err := client.Poll(context.Background(), AggregationJob(testTask(t, srv.URL)), "id", 0)
 	var retry *Retry
 	if !errors.As(err, &retry) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
@@ -121,11 +121,11 @@ func TestPollBuildsItsURL(t *testing.T) {
 	defer srv.Close()
 	client := NewClient(http.DefaultTransport, time.Minute, 4096)
 	tk := testTask(t, srv.URL+"/a/b/")
-	reply, err := client.Poll(context.Background(), AggregationJob(tk), "the-id")
+	reply, err := client.Poll(context.Background(), AggregationJob(tk), "the-id", 7)
 	if err != nil || reply.Body != nil || reply.ID != "the-id" {
 		t.Fatalf("%+v %v", reply, err)
 	}
-	if want := "/a/b/tasks/" + tk.ID.Base64() + "/aggregation_jobs/the-id?step=0"; got.URL.String() != want {
+	if want := "/a/b/tasks/" + tk.ID.Base64() + "/aggregation_jobs/the-id?step=7"; got.URL.String() != want {
 		t.Errorf("polled %s, want %s", got.URL, want)
 	}
 	if got.Header.Get("Authorization") != "Bearer the-secret-of-the-peer" {

@@ -63,11 +63,14 @@ type SegmentJob struct {
 	Sent    *Sent // nil until SaveSent
 }
 
-// Sent is what makes a retry send the same bytes: which reports of the segment are in the request, and its digest.
+// Sent is what makes a retry send the same bytes: which reports of the segment are in the job, what the helper has said so
+// far, and the digest of the last request.
 type Sent struct {
 	Accepted []byte // bitmap over the segment's reports, least significant bit first
+	Step     uint16 // of the last request; 0 is the init request
 	Digest   [32]byte
-	Location string // the helper's job, once known
+	Location string   // the helper's job, once known
+	Answers  [][]byte // the helper's, to the requests of the steps before Step
 }
 
 // A Candidate is a report whose proof held, waiting for the commit to say whether it is new.
@@ -205,7 +208,8 @@ type Store interface {
 	// assigned reports are below the minimum, or to a new batch with an id from crypto/rand.
 	ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int) ([]*SegmentJob, error)
 	// SaveSent records what is about to be sent, before the first byte leaves, and extends the lease to expires if that is
-	// later. Again with the same Digest is harmless; with another it is an error.
+	// later. Again with the same Step and Digest is harmless, and so is the next Step with the answer to the one before;
+	// anything else is ErrDifferent.
 	SaveSent(ctx context.Context, j *SegmentJob, s *Sent, expires time.Time) error
 	// RetrySegment gives the claim back, to be claimed again after the given time.
 	RetrySegment(ctx context.Context, j *SegmentJob, after time.Time, why string) error

@@ -113,6 +113,7 @@ func (a *auditor) rows(tx *database.Tx) error {
 		{"audit-unledgered", "task %v: resource %s is ready without an entry in the ledger"},
 		{"audit-holds", "task %v: collection %s holds a batch that it cannot have"},
 		{"audit-lost-segments", "task %v: segment %s waits for a closed batch"},
+		{"audit-answers", "task %v: segment %s keeps other answers of the helper than its step tells"},
 		{"audit-frozen", "task %v: the batch frozen by collection %s changed"},
 	} {
 		err := tx.Each(c.statement, nil, func(r database.Row) error {

@@ -44,6 +44,9 @@ func (s *Store) CommitSegment(ctx context.Context, j *store.SegmentJob, c *store
 		if n := total.sum(); n != l.reports {
 			return fmt.Errorf("the commit accounts for %d of the segment's %d reports", n, l.reports)
 		}
+		if err := l.dropAnswers(tx); err != nil {
+			return err
+		}
 		_, err = tx.Exec("drop-segment", l.id)
 		return err
 	})

@@ -30,6 +30,7 @@ type resourceRow struct {
 	row        int64
 	selection  []byte
 	stepDigest []byte
+	unfinished bool // an aggregation job whose response holds its requests
 }
 
 func (r *resourceRow) finish(t *task, kind store.Kind, state, step int, created int64, digest []byte, problem string) error {
@@ -54,7 +55,7 @@ func findResource(tx *database.Tx, t *task, kind store.Kind, statement string, b
 	var digest []byte
 	var problem string
 	found, err = tx.One(statement, []any{t.row, int(kind), by},
-		&r.row, &r.ID, &r.Body, &digest, &r.selection, &state, &step, &r.stepDigest, &r.Response, &problem, &created)
+		&r.row, &r.ID, &r.Body, &digest, &r.selection, &state, &step, &r.stepDigest, &r.Response, &problem, &created, &r.unfinished)
 	if err != nil || !found {
 		return nil, false, err
 	}
@@ -276,7 +277,7 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 			return fmt.Errorf("%w: its batch is being released", store.ErrBusy)
 		}
 		row = r.row
-		if r.Body != nil {
+		if r.Body != nil || r.unfinished {
 			tx.Erase()
 		}
 		if _, err := tx.Exec("count-deleted", t.row, int(kind), r.Digest[:], r.State == store.Ready); err != nil {

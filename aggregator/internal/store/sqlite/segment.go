@@ -187,8 +187,9 @@ func (s *Store) claimable(tx *database.Tx, now time.Time, n int) (claims []claim
 		var row int64
 		var sum, digest, accepted []byte
 		var location string
+		var step int
 		err := r.Scan(&c.id, &m.Name, &m.Size, &sum, &m.Duplicates, &row, &m.Bucket, &m.Count, &c.batch,
-			&c.job.Lease.Attempts, &digest, &accepted, &location)
+			&c.job.Lease.Attempts, &digest, &accepted, &location, &step)
 		if err != nil {
 			return err
 		}
@@ -196,7 +197,7 @@ func (s *Store) claimable(tx *database.Tx, now time.Time, n int) (claims []claim
 		m.TaskID, m.Sum = c.task.ID, segment.Sum(sum)
 		c.job.Task = c.task.ID
 		if digest != nil {
-			c.job.Sent = &store.Sent{Accepted: accepted, Digest: [32]byte(digest), Location: location}
+			c.job.Sent = &store.Sent{Accepted: accepted, Step: uint16(step), Digest: [32]byte(digest), Location: location}
 		}
 		claims = append(claims, c)
 		return nil
@@ -218,11 +219,27 @@ func (s *Store) claim(tx *database.Tx, c claim, expires time.Time) error {
 	if err != nil {
 		return err
 	}
+	if c.job.Sent != nil && c.job.Sent.Step > 0 {
+		if c.job.Sent.Answers, err = answers(tx, c.id); err != nil {
+			return err
+		}
+	}
 	c.job.Lease.Token = [16]byte(token)
 	c.job.Lease.Expires = expires
 	c.job.Lease.Attempts++
 	_, err = tx.Exec("lease-segment", c.id, token, expires.UnixNano(), batch)
 	return err
+}
+
+// answers are what the helper said so far in a segment's aggregation job.
+func answers(tx *database.Tx, segment int64) (out [][]byte, err error) {
+	err = tx.Each("answers", []any{segment}, func(r database.Row) error {
+		var body []byte
+		err := r.Scan(&body)
+		out = append(out, body)
+		return err
+	})
+	return out, err
 }
 
 // assign gives a leader-selected segment its batch.
@@ -258,16 +275,27 @@ type leased struct {
 	batch    int64
 	digest   []byte
 	location string
+	step     int
 }
 
 // fence finds the segment that j claims; [store.ErrStaleLease] if the claim is no longer j's.
 func fence(tx *database.Tx, j *store.SegmentJob) (l leased, err error) {
 	found, err := tx.One("leased-segment", []any{j.Segment.Name, j.Lease.Token[:]},
-		&l.id, &l.task, &l.reports, &l.batch, &l.digest, &l.location)
+		&l.id, &l.task, &l.reports, &l.batch, &l.digest, &l.location, &l.step)
 	if err == nil && !found {
 		err = store.ErrStaleLease
 	}
 	return l, err
+}
+
+// dropAnswers erases what a job of several rounds kept.
+func (l *leased) dropAnswers(tx *database.Tx) error {
+	if l.step == 0 {
+		return nil
+	}
+	tx.Erase()
+	_, err := tx.Exec("drop-answers", l.id)
+	return err
 }
 
 // SaveSent implements [store.Store].
@@ -275,21 +303,29 @@ func (s *Store) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.S
 	if n := (j.Segment.Count + 7) / 8; len(sent.Accepted) != n {
 		return fmt.Errorf("store: save-sent: bitmap of %d bytes, want %d", len(sent.Accepted), n)
 	}
+	if len(sent.Answers) != int(sent.Step) {
+		return fmt.Errorf("store: save-sent: %d answers before step %d", len(sent.Answers), sent.Step)
+	}
 	err := s.update(ctx, "save-sent", func(tx *database.Tx) error {
 		l, err := fence(tx, j)
 		if err != nil {
 			return err
 		}
-		location := sent.Location
-		if l.digest != nil {
-			if !bytes.Equal(l.digest, sent.Digest[:]) {
-				return fmt.Errorf("%w: not the request that was sent before", store.ErrDifferent)
+		switch step := int(sent.Step); {
+		case l.digest == nil && step == 0:
+		case l.digest != nil && step == l.step && bytes.Equal(l.digest, sent.Digest[:]):
+		case l.digest != nil && step == l.step+1:
+			if _, err := tx.Exec("put-answer", l.id, l.step, sent.Answers[l.step]); err != nil {
+				return err
 			}
-			if location == "" {
-				location = l.location
-			}
+		default:
+			return fmt.Errorf("%w: not the request that was sent before, nor the next", store.ErrDifferent)
 		}
-		_, err = tx.Exec("save-sent", l.id, sent.Digest[:], sent.Accepted, location, expires.UnixNano())
+		location := sent.Location
+		if location == "" {
+			location = l.location
+		}
+		_, err = tx.Exec("save-sent", l.id, sent.Digest[:], sent.Accepted, location, expires.UnixNano(), int(sent.Step))
 		return err
 	})
 	if err == nil && expires.After(j.Lease.Expires) {
@@ -318,6 +354,9 @@ func (s *Store) Quarantine(ctx context.Context, j *store.SegmentJob, code dap.Re
 	return s.update(ctx, "quarantine", func(tx *database.Tx) error {
 		l, err := fence(tx, j)
 		if err != nil {
+			return err
+		}
+		if err := l.dropAnswers(tx); err != nil {
 			return err
 		}
 		if _, err := tx.Exec("quarantine-segment", l.id, why); err != nil {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -21,6 +22,7 @@ func init() {
 	tests["LeasesFence"] = testLeasesFence
 	tests["RetryBacksOff"] = testRetryBacksOff
 	tests["SentIsFixed"] = testSentIsFixed
+	tests["SentSteps"] = testSentSteps
 	tests["Quarantine"] = testQuarantine
 	tests["ReplayAcrossSegments"] = testReplayAcrossSegments
 	tests["CommitAccountsForAll"] = testCommitAccountsForAll
@@ -294,6 +296,51 @@ func testSentIsFixed(t *testing.T, h Harness) {
 	got := w.Claim(1)[0].Sent
 	if got == nil || got.Digest != sent.Digest || got.Location != "/x/1" || !slices.Equal(got.Accepted, sent.Accepted) {
 		t.Fatalf("sent is %+v", got)
+	}
+}
+
+// testSentSteps: a later step is stored with the answer to the one before, and a step back, a step left out, or other bytes in
+// the same step are refused. Answers go with the job.
+func testSentSteps(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	for _, end := range []string{"commit", "quarantine"} {
+		w := NewWorld(t, h, task)
+		w.Upload(task, 10, 0, 5)
+		w.Sort()
+		job := w.Claim(1)[0]
+		answers := [][]byte{{0xA0}, {}, {0xA2, 0xA2}}
+		at := func(step uint16, digest byte, said [][]byte) error {
+			return w.Store.SaveSent(ctx, job, &store.Sent{
+				Accepted: []byte{0b111}, Step: step, Digest: [32]byte{digest}, Location: "job", Answers: said,
+			}, w.Now)
+		}
+		w.is(at(1, 1, answers[:1]), store.ErrDifferent) // nothing was sent yet
+		w.ok(at(0, 0, nil))
+		if err := at(1, 1, nil); err == nil {
+			t.Fatal("a step was taken without the answer to the one before")
+		}
+		w.is(at(2, 2, answers[:2]), store.ErrDifferent)
+		for step := uint16(1); step <= 3; step++ {
+			w.ok(at(step, byte(step), answers[:step]))
+			w.ok(at(step, byte(step), answers[:step]))
+			w.is(at(step, 9, answers[:step]), store.ErrDifferent)
+			w.is(at(step-1, byte(step-1), answers[:step-1]), store.ErrDifferent)
+			w.Audit()
+		}
+		w.Now = w.Now.Add(time.Hour)
+		job = w.Claim(1)[0]
+		got := job.Sent
+		if got == nil || got.Step != 3 || got.Digest != [32]byte{3} || got.Location != "job" || !slices.EqualFunc(got.Answers, answers, bytes.Equal) {
+			t.Fatalf("sent is %+v", got)
+		}
+		if end == "commit" {
+			w.ok(w.Store.CommitSegment(ctx, job, &store.Commit{Task: task.ID, Batches: []store.Batch{job.Batch},
+				Rejected: map[dap.ReportError]uint64{dap.VDAFVerifyError: uint64(job.Segment.Count)}}))
+		} else {
+			w.ok(w.Store.Quarantine(ctx, job, dap.ReportDropped, "no more"))
+		}
+		w.Audit()
 	}
 }
 

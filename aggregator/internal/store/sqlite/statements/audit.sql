@@ -35,3 +35,7 @@ WHERE segment.state = 0 AND batch.closed = 1
 SELECT hold.task, resource.resource_id FROM hold JOIN resource ON hold.resource = resource.id
 WHERE hold.count IS NOT NULL AND hold.count <> (SELECT coalesce(sum(verified), 0) FROM batch
   WHERE batch.id = hold.batch OR (batch.task = hold.task AND batch.bucket BETWEEN hold.first AND hold.last))
+
+-- name: audit-answers
+SELECT task, name FROM segment WHERE (SELECT count(*) FROM answer WHERE segment = segment.id AND step < sent_step)
+  <> iif(state = 0, sent_step, 0) OR EXISTS (SELECT 1 FROM answer WHERE segment = segment.id AND step >= sent_step)

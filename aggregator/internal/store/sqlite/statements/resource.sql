@@ -1,9 +1,9 @@
 -- name: find-resource
-SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created FROM resource
+SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created, unfinished FROM resource
 WHERE task = ?1 AND kind = ?2 AND resource_id = ?3
 
 -- name: find-digest
-SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created FROM resource
+SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created, unfinished FROM resource
 WHERE task = ?1 AND kind = ?2 AND digest = ?3
 
 -- name: pending-resources
@@ -26,10 +26,11 @@ ON CONFLICT (task, kind, digest) DO UPDATE SET deleted = deleted + 1, answered =
 UPDATE resource SET state = 1, response = ?2 WHERE id = ?1 AND state = 0
 
 -- name: job-ready
-UPDATE resource SET state = 1, response = ?2, body = iif(?3, NULL, body) WHERE id = ?1 AND state = 0
+UPDATE resource SET state = 1, response = ?2, body = iif(?3, NULL, body), unfinished = NOT ?3 WHERE id = ?1 AND state = 0
 
 -- name: job-advance
-UPDATE resource SET step = ?2, step_digest = ?3, response = ?4, body = iif(?5, NULL, body) WHERE id = ?1 AND state = 1
+UPDATE resource SET step = ?2, step_digest = ?3, response = ?4, body = iif(?5, NULL, body),
+  unfinished = NOT ?5 WHERE id = ?1 AND state = 1
 
 -- name: resource-failed
 UPDATE resource SET state = 2, problem = ?2, body = NULL WHERE id = ?1 AND state = 0

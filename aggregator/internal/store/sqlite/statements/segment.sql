@@ -20,7 +20,8 @@ SELECT id, name, reports FROM segment WHERE task = ?1 AND state = 0 AND bucket B
 DELETE FROM segment WHERE id = ?1
 
 -- name: claimable-segments
-SELECT id, name, size, sum, duplicates, task, bucket, reports, batch, attempts, sent_digest, sent_accepted, sent_location FROM segment
+SELECT id, name, size, sum, duplicates, task, bucket, reports, batch, attempts, sent_digest, sent_accepted, sent_location,
+  sent_step FROM segment
 WHERE state = 0 AND not_before <= ?1 AND (lease_token IS NULL OR lease_expires <= ?1) AND NOT EXISTS (
   SELECT 1 FROM hold WHERE hold.task = segment.task AND count IS NOT NULL AND first <= bucket AND last >= bucket)
 ORDER BY id LIMIT ?2
@@ -35,11 +36,21 @@ SELECT id, batch_id FROM batch WHERE task = ?1 AND closed = 0 AND batch_id IS NO
 ORDER BY id LIMIT 1
 
 -- name: leased-segment
-SELECT id, task, reports, batch, sent_digest, sent_location FROM segment
+SELECT id, task, reports, batch, sent_digest, sent_location, sent_step FROM segment
 WHERE name = ?1 AND state = 0 AND lease_token = ?2
 
 -- name: save-sent
-UPDATE segment SET sent_digest = ?2, sent_accepted = ?3, sent_location = ?4, lease_expires = max(lease_expires, ?5) WHERE id = ?1
+UPDATE segment SET sent_digest = ?2, sent_accepted = ?3, sent_location = ?4, lease_expires = max(lease_expires, ?5),
+  sent_step = ?6 WHERE id = ?1
+
+-- name: put-answer
+INSERT INTO answer (segment, step, body) VALUES (?1, ?2, ?3)
+
+-- name: answers
+SELECT body FROM answer WHERE segment = ?1 ORDER BY step
+
+-- name: drop-answers
+DELETE FROM answer WHERE segment = ?1
 
 -- name: retry-segment
 UPDATE segment SET lease_token = NULL, lease_expires = NULL, not_before = ?2, why = ?3 WHERE id = ?1

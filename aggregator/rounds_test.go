@@ -1,0 +1,490 @@
+package aggregator_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/aggregatortest"
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+)
+
+// inRounds is s with a VDAF of n rounds at both aggregators.
+func inRounds(n int, lie aggregatortest.Lie, s setup) setup {
+	l, h := s.leader, s.helper
+	s.leader = func(o *leader.Options) {
+		o.Rounds = aggregatortest.Rounds(n, lie)
+		if l != nil {
+			l(o)
+		}
+	}
+	s.helper = func(o *helper.Options) {
+		o.Rounds = aggregatortest.Rounds(n, lie)
+		if h != nil {
+			h(o)
+		}
+	}
+	return s
+}
+
+// A said is one request about aggregation jobs, and its answer.
+type said struct {
+	method, path, query string
+	step                uint16 // of a continuation
+	body                []byte
+	*httptest.ResponseRecorder
+}
+
+// continues says whether it is a continuation.
+func (s *said) continues() bool { return s.method == "POST" && s.step > 0 }
+
+// wire records what leader and helper say about aggregation jobs. judge, if there is one, sees each request before the helper
+// does and each answer before the leader does, and may answer instead: it then returns true.
+type wire struct {
+	said  []*said
+	judge func(w http.ResponseWriter, s *said, forward func()) bool
+}
+
+func (p *pair) wire(x *wire) {
+	p.between(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.Contains(r.URL.Path, "/aggregation_jobs") {
+				next.ServeHTTP(w, r)
+				return
+			}
+			s := &said{method: r.Method, path: r.URL.Path, query: r.URL.RawQuery, body: must(io.ReadAll(r.Body)), ResponseRecorder: httptest.NewRecorder()}
+			if r.Method == "POST" && !strings.HasSuffix(r.URL.Path, "/aggregation_jobs") {
+				s.step = must(dap.ReadAggregationJobContinueReq(s.body)).Step
+			}
+			x.said = append(x.said, s)
+			forward := func() {
+				r.Body = io.NopCloser(bytes.NewReader(s.body))
+				next.ServeHTTP(s, r)
+			}
+			if x.judge != nil && x.judge(w, s, forward) {
+				return
+			}
+			forward()
+			maps.Copy(w.Header(), s.Header())
+			w.WriteHeader(s.Code)
+			w.Write(s.Body.Bytes())
+		})
+	})
+}
+
+func (x *wire) count(f func(*said) bool) (n int) {
+	for _, s := range x.said {
+		if f(s) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestRounds: jobs of VDAFs with two to four rounds come to the right sum at both aggregators, and leave nothing behind.
+func TestRounds(t *testing.T) {
+	for n := 2; n <= 4; n++ {
+		for name, s := range map[string]setup{
+			"time interval":    {},
+			"leader selected":  {mode: dap.LeaderSelected},
+			"deferred":         {helper: func(o *helper.Options) { o.Deferred = helper.Always }},
+			"several segments": {leader: func(o *leader.Options) { o.SegmentReports = 4 }},
+		} {
+			t.Run(strconv.Itoa(n)+" "+name, func(t *testing.T) {
+				p := newPair(t, inRounds(n, nil, s))
+				var x wire
+				p.wire(&x)
+				rs := append(p.reports(15), p.report(0, spoil{context: []byte("of another task")}))
+				p.accept(rs...)
+				for range 3 {
+					p.step()
+					p.clock.advance(10 * time.Minute)
+				}
+				p.settled(15, map[string]uint64{"vdaf_verify_error": 1})
+				if c := p.helperCounts(); c.Aggregated != 15 || c.Rejected["vdaf_verify_error"] != 1 || c.Acknowledged != 16 {
+					t.Errorf("helper: %+v", c)
+				}
+				jobs := x.count(func(s *said) bool { return s.method == "DELETE" && s.Code == 204 })
+				if got := x.count((*said).continues); jobs == 0 || got != jobs*(n-1) {
+					t.Errorf("%d continuations of %d jobs of %d rounds", got, jobs, n)
+				}
+				for name, fsys := range map[string]disk.FS{"leader": p.leaderFS, "helper": p.helperFS} {
+					if names := holding(t, fsys, ".", needles(rs)); len(names) != 0 {
+						t.Errorf("the %s still has sealed shares in %q", name, names)
+					}
+				}
+				q := p.query()
+				loc := p.ask(q).header.Get("Location")
+				for range 2 { // a helper that defers is asked again
+					p.step()
+					p.clock.advance(time.Minute)
+				}
+				resp, sum := p.open(q, p.poll(loc).body)
+				if resp.ReportCount != 15 || !slices.Equal(sum, []int64{3, 3, 3, 3, 3}) {
+					t.Errorf("%d reports, %v", resp.ReportCount, sum)
+				}
+			})
+		}
+	}
+}
+
+// TestRoundsLaterRejection: a report that fails in a later round is left out by both, whoever found it out, and fails nobody
+// else. What the leader refuses the helper counts as dropped.
+func TestRoundsLaterRejection(t *testing.T) {
+	const n = 3
+	for _, c := range []struct {
+		name           string
+		liar           dap.Role
+		step           uint16
+		leader, helper string
+	}{
+		{"helper's first answer", dap.RoleHelper, 0, "vdaf_verify_error", "report_dropped"},
+		{"helper's second answer", dap.RoleHelper, 1, "vdaf_verify_error", "report_dropped"},
+		{"leader's first continuation", dap.RoleLeader, 1, "vdaf_verify_error", "vdaf_verify_error"},
+		{"leader's last continuation", dap.RoleLeader, 2, "vdaf_verify_error", "vdaf_verify_error"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bad := map[dap.ReportID]bool{}
+			p := newPair(t, inRounds(n, func(role dap.Role, step uint16, id dap.ReportID) bool {
+				return role == c.liar && step == c.step && bad[id]
+			}, setup{}))
+			rs := p.reports(12)
+			bad[rs[0].Metadata.ID], bad[rs[7].Metadata.ID] = true, true
+			p.accept(rs...)
+			p.settled(10, map[string]uint64{c.leader: 2})
+			if got := p.helperCounts(); got.Aggregated != 10 || got.Rejected[c.helper] != 2 || got.Acknowledged != 12 {
+				t.Errorf("helper: %+v", got)
+			}
+			if resp, sum := p.collect(p.query()); resp.ReportCount != 10 || !slices.Equal(sum, []int64{2, 3, 1, 2, 2}) {
+				t.Errorf("%d reports, %v", resp.ReportCount, sum)
+			}
+		})
+	}
+}
+
+// TestRoundsNobodyLeft: where no report survives a round the job ends there, and is deleted with the sealed shares in it.
+func TestRoundsNobodyLeft(t *testing.T) {
+	for _, liar := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+		t.Run(liar.String(), func(t *testing.T) {
+			p := newPair(t, inRounds(2, func(role dap.Role, _ uint16, _ dap.ReportID) bool { return role == liar }, setup{}))
+			var x wire
+			p.wire(&x)
+			rs := p.reports(4)
+			p.accept(rs...)
+			p.settled(0, map[string]uint64{"vdaf_verify_error": 4})
+			if want, got := int(1-liar/dap.RoleHelper), x.count((*said).continues); got != want {
+				t.Errorf("%d continuations, want %d", got, want)
+			}
+			if last := x.said[len(x.said)-1]; last.method != "DELETE" || last.Code != 204 {
+				t.Errorf("%s, status %d", last.method, last.Code)
+			}
+			for name, fsys := range map[string]disk.FS{"leader": p.leaderFS, "helper": p.helperFS} {
+				if names := holding(t, fsys, ".", needles(rs)); len(names) != 0 {
+					t.Errorf("the %s still has sealed shares in %q", name, names)
+				}
+			}
+		})
+	}
+}
+
+// TestRoundsContinuationDeferred: a helper may put a continuation off too; the leader polls for that step, and where it loses
+// patience it asks again with the same bytes.
+func TestRoundsContinuationDeferred(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"polled": time.Minute, "given back": -1} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, inRounds(3, nil, setup{leader: func(o *leader.Options) { o.Patience, o.Poll = patience, time.Millisecond }}))
+			seen := map[uint16]int{}
+			x := wire{judge: func(w http.ResponseWriter, s *said, forward func()) bool {
+				if !s.continues() {
+					return false
+				}
+				if seen[s.step]++; seen[s.step] > 1 {
+					return false
+				}
+				forward()
+				w.Header().Set("Location", s.Header().Get("Location"))
+				w.Header().Set("Retry-After", "0")
+				w.WriteHeader(http.StatusAccepted)
+				return true
+			}}
+			p.wire(&x)
+			p.accept(p.reports(12)...)
+			for range 4 {
+				p.step()
+				p.clock.advance(10 * time.Minute)
+			}
+			p.settled(12, nil)
+			for step := uint16(1); step <= 2; step++ {
+				polls := x.count(func(s *said) bool { return s.method == "GET" && s.query == dap.StepQuery(step) && s.Code == 200 })
+				if patience > 0 && (polls != 1 || seen[step] != 1) || patience < 0 && (polls != 0 || seen[step] != 2) {
+					t.Errorf("step %d: %d polls, %d continuations", step, polls, seen[step])
+				}
+			}
+			if c := p.helperCounts(); c.Aggregated != 12 {
+				t.Errorf("helper: %+v", c)
+			}
+		})
+	}
+}
+
+// TestRoundsReplaysSameBytes: whatever goes wrong with the answer to a continuation, but a definite refusal, the leader sends
+// the same bytes again, also in its next life, and every report counts once.
+func TestRoundsReplaysSameBytes(t *testing.T) {
+	for name, bad := range map[string]func(http.ResponseWriter, *said){
+		"connection lost": func(http.ResponseWriter, *said) { panic(http.ErrAbortHandler) },
+		"500":             func(w http.ResponseWriter, _ *said) { w.WriteHeader(500) },
+		"429":             func(w http.ResponseWriter, _ *said) { w.WriteHeader(429) },
+		"undecodable": func(w http.ResponseWriter, s *said) {
+			w.Header().Set("Content-Type", dap.ContentType(dap.MediaAggregationJobResp))
+			w.Write(s.Body.Bytes()[1:])
+		},
+	} {
+		for _, restart := range []bool{false, true} {
+			t.Run(name+" "+strconv.FormatBool(restart), func(t *testing.T) {
+				p := newPair(t, inRounds(3, nil, setup{}))
+				broken := map[uint16]bool{}
+				x := wire{judge: func(w http.ResponseWriter, s *said, forward func()) bool {
+					if !s.continues() || broken[s.step] {
+						return false
+					}
+					broken[s.step] = true
+					forward()
+					bad(w, s)
+					return true
+				}}
+				p.wire(&x)
+				p.accept(p.reports(12)...)
+				for range 4 {
+					p.step()
+					p.clock.advance(time.Hour)
+					if restart {
+						p.leader.Close()
+						p.startLeader()
+						p.audit()
+					}
+				}
+				p.settled(12, nil)
+				if c := p.helperCounts(); c.Aggregated != 12 || len(c.Rejected) != 0 {
+					t.Errorf("helper: %+v", c)
+				}
+				bodies := map[uint16][]byte{}
+				for _, s := range x.said {
+					if !s.continues() {
+						continue
+					}
+					if b, ok := bodies[s.step]; ok && !bytes.Equal(b, s.body) {
+						t.Errorf("step %d was sent again with other bytes", s.step)
+					}
+					bodies[s.step] = s.body
+				}
+				if n := x.count((*said).continues); len(bodies) != 2 || n < 4 {
+					t.Errorf("%d continuations of %d steps", n, len(bodies))
+				}
+			})
+		}
+	}
+}
+
+// TestRoundsHelperLosesTheJob: a helper that has lost a job is told it again from the beginning; if it has answered and deleted
+// it, its reports are replays there, so that the job is set aside.
+func TestRoundsHelperLosesTheJob(t *testing.T) {
+	t.Run("says so once", func(t *testing.T) {
+		p := newPair(t, inRounds(3, nil, setup{}))
+		lost := false
+		x := wire{judge: func(w http.ResponseWriter, s *said, _ func()) bool {
+			if s.step != 1 || lost {
+				return false
+			}
+			lost = true
+			problemAnswer(dap.ProblemUnrecognizedAggregationJob, 404)(w, nil)
+			return true
+		}}
+		p.wire(&x)
+		p.accept(p.reports(12)...)
+		p.settled(12, nil)
+		if n := x.count(func(s *said) bool { return strings.HasSuffix(s.path, "/aggregation_jobs") }); n != 2 {
+			t.Errorf("%d init requests", n)
+		}
+	})
+	t.Run("deleted", func(t *testing.T) {
+		p := newPair(t, inRounds(2, nil, setup{}))
+		x := wire{}
+		x.judge = func(w http.ResponseWriter, s *said, _ func()) bool {
+			if s.continues() && x.count((*said).continues) == 1 {
+				if a := p.call("DELETE", p.helperURL, s.path, "", peerToken, nil); a.status != 204 {
+					t.Errorf("delete: status %d", a.status)
+				}
+			}
+			return false
+		}
+		p.wire(&x)
+		rs := p.reports(4)
+		p.accept(rs...)
+		p.settled(0, map[string]uint64{"report_dropped": 4})
+		if s := p.leaderTask(); len(s.Stuck) != 1 || !s.Stuck[0].Quarantined || !strings.Contains(s.Stuck[0].Why, "out of step") {
+			t.Errorf("stuck: %+v", s.Stuck)
+		}
+		if c := p.helperCounts(); c.Aggregated != 0 || c.Rejected["report_replayed"] != 4 {
+			t.Errorf("helper: %+v", c)
+		}
+		if names := holding(t, p.leaderFS, ".", needles(rs)); len(names) != 0 {
+			t.Errorf("the leader still has sealed shares in %q", names)
+		}
+	})
+}
+
+// TestRoundsOutOfStep: a helper that insists on being at another step, or refuses the step, ends the job in sight of the
+// operator.
+func TestRoundsOutOfStep(t *testing.T) {
+	for _, typ := range []dap.ProblemType{dap.ProblemStepMismatch, dap.ProblemInvalidMessage} {
+		t.Run(string(typ), func(t *testing.T) {
+			p := newPair(t, inRounds(2, nil, setup{}))
+			x := wire{judge: func(w http.ResponseWriter, s *said, _ func()) bool {
+				if s.continues() {
+					problemAnswer(typ, 400)(w, nil)
+				}
+				return s.continues()
+			}}
+			p.wire(&x)
+			p.accept(p.reports(4)...)
+			p.settled(0, map[string]uint64{"report_dropped": 4})
+			if s := p.leaderTask(); len(s.Stuck) != 1 || !s.Stuck[0].Quarantined || !strings.Contains(s.Stuck[0].Why, string(typ)) {
+				t.Errorf("stuck: %+v", s.Stuck)
+			}
+		})
+	}
+}
+
+// TestRoundsQuarantinesChangedContinuation: what was sent in a step cannot be replaced by something else in the next life.
+func TestRoundsQuarantinesChangedContinuation(t *testing.T) {
+	p := newPair(t, inRounds(2, nil, setup{}))
+	x := wire{judge: func(w http.ResponseWriter, s *said, _ func()) bool {
+		if s.continues() {
+			w.WriteHeader(500)
+		}
+		return s.continues()
+	}}
+	p.wire(&x)
+	p.accept(p.reports(4)...)
+	p.step()
+	p.leader.Close()
+	p.leaderOpt.Rounds = aggregatortest.Rounds(2, func(role dap.Role, _ uint16, _ dap.ReportID) bool { return role == dap.RoleLeader })
+	p.startLeader()
+	p.clock.advance(time.Hour)
+	p.settled(0, map[string]uint64{"report_dropped": 4})
+	if n := x.count((*said).continues); n != 1 {
+		t.Errorf("%d continuations", n)
+	}
+}
+
+// TestRoundsHelperAnswersWithoutLocation: a job without a name cannot be continued.
+func TestRoundsHelperAnswersWithoutLocation(t *testing.T) {
+	p := newPair(t, inRounds(2, nil, setup{}))
+	p.wire(&wire{judge: func(w http.ResponseWriter, s *said, forward func()) bool {
+		if s.method != "POST" {
+			return false
+		}
+		forward()
+		w.Header().Set("Content-Type", s.Header().Get("Content-Type"))
+		w.Write(s.Body.Bytes())
+		return true
+	}})
+	p.accept(p.reports(4)...)
+	p.settled(0, map[string]uint64{"report_dropped": 4})
+	if s := p.leaderTask(); len(s.Stuck) != 1 || !strings.Contains(s.Stuck[0].Why, "Location") {
+		t.Errorf("stuck: %+v", s.Stuck)
+	}
+}
+
+// TestRoundsCrash loses power at every place that a job of three rounds passes, in each of its rounds, and demands that every
+// acknowledged report is counted exactly once at both.
+func TestRoundsCrash(t *testing.T) {
+	errPower := errors.New("power lost")
+	transaction := func(name string) []string {
+		return []string{"store." + name + ".before-commit", "store." + name + ".after-commit"}
+	}
+	for side, points := range map[string][]string{
+		"leader": slices.Concat([]string{leader.FailBeforeSend, leader.FailAfterSend}, transaction("save-sent"), transaction("commit-segment"),
+			[]string{leader.FailBeforeCommit, leader.FailAfterCommit}),
+		"helper": slices.Concat([]string{helper.FailBeforeCommit, helper.FailAfterCommit}, transaction("commit-job"), transaction("advance-job")),
+	} {
+		for _, point := range points {
+			for skip := range 3 {
+				once := strings.Contains(point, "commit-job") || strings.Contains(point, "commit-segment") || strings.HasPrefix(point, "leader.") && strings.Contains(point, "-commit")
+				if skip > 0 && once || skip > 1 && strings.Contains(point, "advance-job") {
+					continue
+				}
+				t.Run(point+" "+strconv.Itoa(skip), func(t *testing.T) {
+					fp := new(disk.Failpoints)
+					p := newPair(t, inRounds(3, nil, setup{
+						leader: func(o *leader.Options) {
+							if side == "leader" {
+								o.Failpoints = fp
+							}
+						},
+						helper: func(o *helper.Options) {
+							if side == "helper" {
+								o.Failpoints = fp
+							}
+						},
+					}))
+					mem := &p.leaderFS
+					if side == "helper" {
+						mem = &p.helperFS
+					}
+					crashed := false
+					fp.Arm(point, skip, func() error {
+						crashed = true
+						(*mem).Cut()
+						return errPower
+					})
+					rs := p.reports(14)
+					p.accept(rs...)
+					restarted := false
+					for range 6 {
+						p.leader.Step(context.Background()) // errors are what this test makes
+						p.helper.Step(context.Background())
+						if crashed && !restarted {
+							restarted = true
+							fp.Disarm(point)
+							*mem = (*mem).Crash()
+							if side == "leader" {
+								p.leader.Close()
+								p.leaderOpt.FS = *mem
+								p.startLeader()
+							} else {
+								p.helper.Close()
+								p.helperOpt.FS = *mem
+								p.startHelper()
+							}
+							p.audit()
+						}
+						p.clock.advance(10 * time.Minute)
+					}
+					if !crashed {
+						t.Fatal("the failpoint was never passed")
+					}
+					p.settled(14, nil)
+					if c := p.helperCounts(); c.Aggregated != 14 || len(c.Rejected) != 0 || c.Acknowledged != 14 {
+						t.Errorf("helper: %+v", c)
+					}
+					if resp, _ := p.collect(p.query()); resp.ReportCount != 14 {
+						t.Errorf("%d reports", resp.ReportCount)
+					}
+				})
+			}
+		}
+	}
+}
