@@ -82,6 +82,8 @@ func newBlur(r *recipe.Recipe) (func(Value) (Value, error), error) {
 			y, err := response.Randomize(x)
 			return Bucket(uint32(y)), err
 		}, err
+	case recipe.Gaussian:
+		return newNoisyVector(r.Query.(recipe.Vector), z)
 	case recipe.RAPPOR:
 		q := r.Query.(recipe.Multihot)
 		rappor, err := local.NewRAPPOR(int(q.Length), z.Epsilon0.FloatDown(), local.Deletion, local.Symmetric)
@@ -98,8 +100,8 @@ func newBlur(r *recipe.Recipe) (func(Value) (Value, error), error) {
 	}, nil
 }
 
-// flipBits is RAPPOR of a vector with at most one bit. What the proof would refuse, with probability recipe.WeightMiss at
-// most, is drawn again.
+// flipBits is RAPPOR of a vector with at most one bit. What the proof would refuse, with probability 2^-recipe.TailBits
+// at most, is drawn again.
 func flipBits(rappor *local.RAPPOR, q recipe.Multihot, v Value) (Value, error) {
 	x := local.NoValue
 	for i, bit := range v.vector {

@@ -19,6 +19,7 @@ type Value struct {
 	number uint64
 	vector []uint64
 	reals  []float64
+	units  []int64 // what the device's own noise made of reals; nil before
 }
 
 type kind uint8

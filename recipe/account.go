@@ -30,10 +30,13 @@ func (r *Recipe) release(s situation, delta Decimal, rounds uint32, n accountant
 	var e accountant.Event
 	var spent float64
 	var err error
-	if r.Randomizer == (NoRandomizer{}) {
+	switch z := r.Randomizer.(type) {
+	case NoRandomizer:
 		e, err = event(r.Query, r.Noise, s.servers)
-	} else {
-		e, spent, err = r.shuffled(s, per*shuffleShare)
+	case Gaussian:
+		e, spent, err = r.noisySum(z, s, delta.FloatDown())
+	default:
+		e, err = r.shuffled(s, per*shuffleShare)
 	}
 	if err != nil {
 		return nil, 0, err
@@ -68,33 +71,45 @@ func (r *Recipe) release(s situation, delta Decimal, rounds uint32, n accountant
 }
 
 // shuffled is what the sum of locally randomized reports gives with nothing from the servers: each sum is a function of
-// the shuffled reports of MinBatch honest devices.
-func (r *Recipe) shuffled(s situation, delta float64) (accountant.Event, float64, error) {
+// the shuffled reports of MinBatch honest devices. Delta is that of the theorem; what redraws cost is added to it.
+func (r *Recipe) shuffled(s situation, delta float64) (accountant.Event, error) {
 	n := r.MinBatch
 	if s.half {
 		n = max(1, n/2)
 	}
 	var class amplify.Class
-	var epsilon0, spent float64
+	var epsilon0, odds float64
 	switch z := r.Randomizer.(type) {
 	case KRR:
 		class, epsilon0 = amplify.KaryResponse(uint64(r.Query.(Histogram).Length)), up(z.Epsilon0)
 	case RAPPOR:
 		class, epsilon0 = amplify.RAPPORSums(), up(z.Epsilon0)
-		// A draw of too many bits is drawn again, which moves the law of n reports by at most n WeightMiss.
-		spent = float64(n) * WeightMiss * 2 * (1 + math.Exp(epsilon0))
+		var err error
+		q := r.Query.(Multihot)
+		if odds, err = z.overweight(q.Length, q.MaxWeight); err != nil {
+			return nil, &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
+		}
 	default:
-		return nil, 0, &InvalidError{"randomizer", "has no bound"}
+		return nil, &InvalidError{"randomizer", "has no bound"}
 	}
 	curve, err := amplify.Shuffle(class, epsilon0, n)
 	if err != nil {
-		return nil, 0, &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
+		return nil, &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
 	}
 	g, err := curve.Epsilon(delta)
 	if err != nil {
-		return nil, 0, &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
+		return nil, &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
 	}
-	return accountant.ApproxDP{Epsilon: g.Epsilon, Delta: delta}, spent, nil
+	if odds == 0 {
+		return accountant.ApproxDP{Epsilon: g.Epsilon, Delta: delta}, nil
+	}
+	// Theorem 2 of docs/proofs/device-noise.md.
+	again := float64(n) * odds
+	total := (delta + again*math.Exp(g.Epsilon)) / (1 - again) * (1 + 1e-12)
+	if !(again < 0.5 && total < 1) {
+		return nil, &InvalidError{"guarantee", "is lost to reports that are drawn again"}
+	}
+	return accountant.ApproxDP{Epsilon: g.Epsilon + 2*odds, Delta: total}, nil
 }
 
 // coins are a round's coins as the accountant takes them, rounded to the side that protects less.
@@ -158,7 +173,8 @@ func (r *Recipe) proved(s situation, delta Decimal, rounds uint32, n accountant.
 	if err != nil {
 		return Loss{}, "", err
 	}
-	return loss(e, rounds, delta, spent*float64(rounds), n)
+	l, theorem, err := loss(e, rounds, delta, spent*float64(rounds), n)
+	return r.redrawn(l, rounds), theorem, err
 }
 
 // honest is how many servers' noise counts for the claim.
@@ -204,6 +220,12 @@ func (r *Recipe) assumptions(honest int, rounds uint32) []string {
 		list = append(list,
 			"it need not be hidden that a person takes part, only what they answer",
 			fmt.Sprintf("one person's reports are in at most %s, one report in each", batches))
+	}
+	if _, ok := r.Randomizer.(Gaussian); ok {
+		return append(list,
+			fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe, and all but one of those keep their noise to "+
+				"themselves", r.MinBatch),
+			"the leader and the helper do not put their shares together")
 	}
 	if r.Randomizer != (NoRandomizer{}) {
 		return append(list,
@@ -256,7 +278,7 @@ func (r *Recipe) fallbacks(s situation, claim ApproxDP) ([]Fallback, error) {
 	} else if r.Randomizer != (NoRandomizer{}) {
 		half := s
 		half.half = true
-		if err := add(HalfAreDishonest, half, r.Neighbours(), "half of the devices are dishonest", "fewer reports to hide among"); err != nil {
+		if err := add(HalfAreDishonest, half, r.Neighbours(), "half of the devices are dishonest", r.fewer()); err != nil {
 			return nil, err
 		}
 	}
@@ -270,6 +292,9 @@ func (r *Recipe) fallbacks(s situation, claim ApproxDP) ([]Fallback, error) {
 	}
 	const together = "the leader and the helper put their shares together"
 	switch z := r.Randomizer.(type) {
+	case Gaussian:
+		f, err := r.alone(z, claim, together)
+		return append(list, f), err
 	case KRR:
 		return append(list, r.local(z.Epsilon0, claim, together)), nil
 	case RAPPOR:
@@ -281,6 +306,14 @@ func (r *Recipe) fallbacks(s situation, claim ApproxDP) ([]Fallback, error) {
 		Loss: NoPrivacy,
 		Note: "they can read every answer, because devices add no noise of their own",
 	}), nil
+}
+
+// fewer says what dishonest devices take away.
+func (r *Recipe) fewer() string {
+	if _, ok := r.Randomizer.(Gaussian); ok {
+		return "there is less noise in the sum"
+	}
+	return "fewer reports to hide among"
 }
 
 // local is what the device's own noise gives against who reads its report and knows that it is hers.

@@ -129,6 +129,9 @@ func (r *Recipe) Describe(w io.Writer) error {
 	line("When", "%s; report times are cut to %s", r.when(), time.Duration(r.TimePrecision)*time.Second)
 	line("Taking part", "%s", r.Participation)
 	line("On the device", "%s", r.Randomizer)
+	if b, ok := r.ProvedBound(); ok {
+		line("", "%s", r.describeBound(b))
+	}
 	if s := r.Targeting; s != nil {
 		line("", "%s", s)
 	}
@@ -173,6 +176,19 @@ func (r *Recipe) Describe(w io.Writer) error {
 	r.describeGuarantee(g, refused, line)
 	_, err = io.WriteString(w, b.String())
 	return err
+}
+
+// describeBound says what devices prove about what they send, and what it costs.
+func (r *Recipe) describeBound(b ProvedBound) string {
+	what := fmt.Sprintf("at most %s", count(b.Bound, "one", "ones"))
+	if q, ok := r.Query.(Vector); ok {
+		what = fmt.Sprintf("a length of at most %.6g (%d units), where its vector has %.6g", q.Real(int64(b.Bound)), b.Bound, q.Real(int64(b.Answer)))
+	}
+	text := fmt.Sprintf("and proves %s: %.4g times an answer's.", what, b.Ratio)
+	if b.Redraw > 0 {
+		text += fmt.Sprintf(" What would be more is drawn again, once in %.3g times at most; that costs %.3g of delta in each batch", 1/b.Redraw, b.Delta)
+	}
+	return text
 }
 
 func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string, string, ...any)) {
@@ -277,31 +293,32 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		claim = claimParams{c.Epsilon.String(), c.Delta.String(), c.Neighbours, c.HonestServers, c.Rounds}
 	}
 	out := struct {
-		ID            ID         `json:"id"`
-		TaskID        dap.TaskID `json:"task_id"`
-		Name          string     `json:"name"`
-		Description   string     `json:"description"`
-		Query         tagged     `json:"query"`
-		Randomizer    tagged     `json:"randomizer"`
-		Participation tagged     `json:"participation"`
-		Path          tagged     `json:"path"`
-		Noise         tagged     `json:"noise"`
-		Claim         tagged     `json:"claim"`
-		MinBatch      uint64     `json:"min_batch"`
-		TimePrecision uint64     `json:"time_precision"`
-		Window        *[2]uint64 `json:"window"`
-		Population    any        `json:"population"`
-		Threshold     uint64     `json:"threshold"` // DAP's minimum batch size
-		Targeting     *Targeting `json:"targeting,omitempty"`
-		Rate          *Rate      `json:"rate,omitempty"`
-		Dummies       *Dummies   `json:"dummies,omitempty"`
-		Cover         *Cover     `json:"cover,omitempty"`
-		Relay         *Relay     `json:"relay,omitempty"`
-		KEM           string     `json:"kem"`
-		Guarantee     *Guarantee `json:"guarantee"`
-		BothHonest    *Loss      `json:"guarantee_if_both_servers_are_honest,omitempty"`
-		MostReports   uint64     `json:"most_reports,omitempty"`
-		Refused       string     `json:"refused,omitempty"`
+		ID            ID           `json:"id"`
+		TaskID        dap.TaskID   `json:"task_id"`
+		Name          string       `json:"name"`
+		Description   string       `json:"description"`
+		Query         tagged       `json:"query"`
+		Randomizer    tagged       `json:"randomizer"`
+		Participation tagged       `json:"participation"`
+		Path          tagged       `json:"path"`
+		Noise         tagged       `json:"noise"`
+		Claim         tagged       `json:"claim"`
+		MinBatch      uint64       `json:"min_batch"`
+		TimePrecision uint64       `json:"time_precision"`
+		Window        *[2]uint64   `json:"window"`
+		Population    any          `json:"population"`
+		Threshold     uint64       `json:"threshold"` // DAP's minimum batch size
+		Targeting     *Targeting   `json:"targeting,omitempty"`
+		Rate          *Rate        `json:"rate,omitempty"`
+		Dummies       *Dummies     `json:"dummies,omitempty"`
+		Cover         *Cover       `json:"cover,omitempty"`
+		Relay         *Relay       `json:"relay,omitempty"`
+		KEM           string       `json:"kem"`
+		Guarantee     *Guarantee   `json:"guarantee"`
+		BothHonest    *Loss        `json:"guarantee_if_both_servers_are_honest,omitempty"`
+		MostReports   uint64       `json:"most_reports,omitempty"`
+		ProvedBound   *ProvedBound `json:"proved_bound,omitempty"`
+		Refused       string       `json:"refused,omitempty"`
 	}{
 		ID: id, TaskID: task.TaskID(), Name: r.Name, Description: r.Description,
 		Query:         choice("query", r.Query.query(), queryParams(r.Query), r.Query),
@@ -324,6 +341,9 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		out.BothHonest = &both
 	}
 	out.MostReports, _ = r.MostReports()
+	if b, ok := r.ProvedBound(); ok {
+		out.ProvedBound = &b
+	}
 	if r.Population != nil {
 		out.Population = struct {
 			Statement string `json:"statement"`
@@ -338,6 +358,8 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 
 func randomizerParams(z Randomizer) any {
 	switch z := z.(type) {
+	case Gaussian:
+		return map[string]any{"variance": z.Variance.String(), "clip": z.Clip}
 	case KRR:
 		return map[string]string{"epsilon0": z.Epsilon0.String()}
 	case RAPPOR:

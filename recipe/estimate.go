@@ -131,6 +131,7 @@ type probabilities struct {
 	keep, lie, none float64
 	scale           float64 // keep - lie
 	answers         float64 // the part of reports that are no dummies; for randomizers only
+	added           float64 // the variance that each report's own noise adds
 }
 
 func (r *Recipe) probabilities() probabilities {
@@ -140,6 +141,8 @@ func (r *Recipe) probabilities() probabilities {
 	p.upload = r.uploaded(most)
 	p.answers = p.report / p.upload
 	switch z := r.Randomizer.(type) {
+	case Gaussian:
+		p.added = z.Variance.Float()
 	case KRR:
 		k := float64(r.Query.(Histogram).Length)
 		p.lie = 1 / (k - 1 + math.Exp(z.Epsilon0.FloatDown()))
@@ -168,7 +171,7 @@ func (p probabilities) baseline(n float64) float64 {
 func (p probabilities) blurVariance(answers, n, x float64) float64 {
 	x = min(x, answers)
 	v := func(q float64) float64 { return q * (1 - q) }
-	return (x*v(p.keep) + (answers-x)*v(p.lie) + max(0, n-answers)*v(p.none)) / (p.scale * p.scale)
+	return (x*v(p.keep)+(answers-x)*v(p.lie)+max(0, n-answers)*v(p.none))/(p.scale*p.scale) + n*p.added
 }
 
 // noiseVariance is that of what both servers add to one released number.

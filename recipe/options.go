@@ -17,7 +17,8 @@ type Options struct {
 	Name, Description string
 	// Population says who is asked; optional.
 	Population *Population
-	// Query is required. A zero chunk length becomes the one that makes reports shortest.
+	// Query is required. A zero chunk length becomes the one that makes reports shortest, and a MaxWeight of zero under
+	// RAPPOR the least that RAPPOR keeps to; see [Gaussian] for what noise of the devices' own makes of a Vector.
 	Query Query
 	// Leader and Helper are base URLs; required.
 	Leader, Helper string
@@ -49,7 +50,8 @@ type Options struct {
 	// HonestServers that the claim needs; 1 when zero.
 	HonestServers uint8
 
-	// Randomizer is none when nil. With one, servers add no noise and Epsilon is only a claim.
+	// Randomizer is none when nil. With one, servers add no noise, and Epsilon is only a claim unless a [Gaussian] of no
+	// variance is to be calibrated to it.
 	Randomizer Randomizer
 	// Participation is Always when nil. All others need Rate, and amplify only with Relay.
 	Participation Participation
@@ -66,6 +68,9 @@ type Options struct {
 
 // New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does.
 func New(o Options) (*Recipe, error) {
+	if err := withDeviceNoise(&o); err != nil {
+		return nil, err
+	}
 	if q, ok := o.Query.(Vector); ok {
 		return withProof(q, func(q Query) (*Recipe, error) {
 			o := o

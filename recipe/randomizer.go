@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/local"
 )
 
 // KRR is k-ary randomized response on the bucket of a [Histogram]: what is sent is one-hot, which Prio3Histogram proves.
@@ -15,16 +16,13 @@ type KRR struct {
 }
 
 // RAPPOR is symmetric unary encoding of the bit set in a [Multihot] of weight 1 or none: each bit is flipped with
-// probability 1/(e^Epsilon0 + 1). What is sent has at most the query's MaxWeight ones but for a probability of
-// [WeightMiss], which Prio3MultihotCountVec proves. A device without an answer randomizes the zero vector.
+// probability 1/(e^Epsilon0 + 1). What is sent has at most the query's MaxWeight ones, which Prio3MultihotCountVec proves: a
+// device draws again while there are more, with a probability of at most 2^-[TailBits]. A device without an answer
+// randomizes the zero vector.
 type RAPPOR struct {
 	// Epsilon0 is the local epsilon for deletion: any answer against none.
 	Epsilon0 Decimal
 }
-
-// WeightMiss bounds the probability that RAPPOR sets more bits than the query allows. The device then draws again, which
-// is charged to delta.
-const WeightMiss = 1e-18
 
 // maxEpsilon0 is where a local randomizer no longer blurs.
 const maxEpsilon0 = 32
@@ -42,13 +40,33 @@ func (z RAPPOR) String() string {
 // flip is 1/(e^epsilon + 1).
 func flip(epsilon Decimal) float64 { return 1 / (math.Exp(epsilon.FloatDown()) + 1) }
 
-// RAPPORWeight is the least MaxWeight under which RAPPOR of so many bits fits but for a probability of [WeightMiss].
-func RAPPORWeight(length uint32, epsilon0 Decimal) (uint64, error) {
-	if length < 2 {
-		return uint64(length), nil
+// RAPPORWeight is the least MaxWeight that RAPPOR of so many bits exceeds with the given probability at most; see [TailOdds].
+func RAPPORWeight(length uint32, epsilon0 Decimal, odds float64) (uint64, error) {
+	z, err := RAPPOR{epsilon0}.local(length)
+	if err != nil {
+		return 0, err
 	}
-	w, err := upperQuantile(uint64(length-1), flip(epsilon0), WeightMiss)
-	return min(w+1, uint64(length)), err // the bit of the answer itself counts as set
+	return uint64(z.WeightBound(odds)), nil
+}
+
+// local is the randomizer as devices draw it.
+func (z RAPPOR) local(length uint32) (*local.RAPPOR, error) {
+	return local.NewRAPPOR(int(min(length, MaxElements+1)), z.Epsilon0.FloatDown(), local.Deletion, local.Symmetric)
+}
+
+// overweight bounds the probability that an answer has more ones than weight.
+func (z RAPPOR) overweight(length uint32, weight uint64) (float64, error) {
+	l, err := z.local(length)
+	if err != nil {
+		return 0, err
+	}
+	return l.WeightOdds(int(min(weight, uint64(length)))), nil
+}
+
+// TailOdds is how rare redraws have to be in batches of so many reports: 2^-TailBits, and less where a batch is so large, or delta
+// so small, that they would cost more than about a hundredth of delta.
+func TailOdds(reports uint64, rounds uint32, delta float64) float64 {
+	return min(1./(1<<TailBits), delta/(200*float64(max(reports, 1))*float64(max(rounds, 1))))
 }
 
 // upperQuantile returns the least u for which Bin(n, p) exceeds u with probability at most miss.
@@ -74,6 +92,9 @@ func (v *validator) randomizer(r *Recipe) {
 		return
 	case NoRandomizer:
 		return
+	case Gaussian:
+		v.deviceNoise(r, z)
+		return
 	case KRR:
 		epsilon = z.Epsilon0
 		if q, ok := r.Query.(Histogram); !ok || q.Length < 2 {
@@ -93,8 +114,8 @@ func (v *validator) randomizer(r *Recipe) {
 		v.add("noise", "is added by devices and servers; choose one")
 	}
 	if q, ok := r.Query.(Multihot); ok && q.Length >= 1 && q.Length <= MaxElements {
-		if least, err := RAPPORWeight(q.Length, epsilon); err != nil || q.MaxWeight < least {
-			v.add("query.max_weight", "is %d, but RAPPOR may set %d bits", q.MaxWeight, least)
+		if least, err := RAPPORWeight(q.Length, epsilon, 1./(1<<TailBits)); err != nil || q.MaxWeight < least {
+			v.add("query.max_weight", "is %d, which RAPPOR exceeds more often than 2^-%d; want at least %d", q.MaxWeight, TailBits, least)
 		}
 	}
 }

@@ -85,7 +85,7 @@ type SumVec struct {
 	Chunk  uint32 // of the proof, 1 to Length*bits(Max)
 }
 
-// A Randomizer is what the device does to its answer before anyone sees it: one of [NoRandomizer], [KRR] and [RAPPOR].
+// A Randomizer is what the device does to its answer before anyone sees it: one of [NoRandomizer], [Gaussian], [KRR] and [RAPPOR].
 type Randomizer interface {
 	randomizer() uint8
 	fmt.Stringer

@@ -25,6 +25,7 @@ const (
 	tagVector    = 7
 
 	tagRandomizerNone = 1
+	tagDeviceGaussian = 2
 	tagKRR            = 3
 	tagRAPPOR         = 4
 
@@ -83,7 +84,7 @@ var codepoints = []Codepoint{
 	{"query", 9, "heavy-hitters", false},
 
 	{"randomizer", tagRandomizerNone, "none", true},
-	{"randomizer", 2, "gaussian", false},
+	{"randomizer", tagDeviceGaussian, "gaussian", true},
 	{"randomizer", tagKRR, "krr", true},
 	{"randomizer", tagRAPPOR, "rappor", true},
 	{"randomizer", 5, "pgr", false},

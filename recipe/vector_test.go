@@ -46,6 +46,11 @@ func vectorVariants() map[string]*Recipe {
 		r.Query, r.Noise, r.Claim = q, NoNoise{}, NoClaim{}
 		list["vector "+name] = r
 	}
+	r := doctor()
+	r.Query = Vector{Dimension: 1000, Bound: 5100, FracBits: 10, Proof: Pine40, Rounding: RoundRandomly}
+	r.Randomizer, r.Noise, r.MinBatch = Gaussian{Rational{35001, 2}, 1 << 10}, NoNoise{}, 1500
+	r.Claim = ApproxDP{Decimal{2, 0}, Decimal{1, 6}, accountant.ReplaceOne, 1, 1}
+	list["vector with noise"] = r
 	return list
 }
 

@@ -115,6 +115,9 @@ func addQuery(b *cryptobyte.Builder, q Query) {
 func addRandomizer(b *cryptobyte.Builder, z Randomizer) {
 	switch z := z.(type) {
 	case NoRandomizer:
+	case Gaussian:
+		addRational(b, z.Variance)
+		b.AddUint64(z.Clip)
 	case KRR:
 		addDecimal(b, z.Epsilon0)
 	case RAPPOR:
@@ -288,6 +291,8 @@ func readRandomizer(tag uint8, d *decoder) (Randomizer, bool) {
 	switch tag {
 	case tagRandomizerNone:
 		return NoRandomizer{}, true
+	case tagDeviceGaussian:
+		return Gaussian{Variance: d.rational("variance"), Clip: d.u64("clip")}, true
 	case tagKRR:
 		return KRR{d.decimal("epsilon0")}, true
 	case tagRAPPOR:

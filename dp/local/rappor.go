@@ -73,7 +73,7 @@ const maxRedraws = 64
 // for a zero.
 func (r *RAPPOR) Bounded() *RAPPOR {
 	c := *r
-	c.maxWeight, c.redraw = weightBound(r.k, r.hit, r.miss)
+	c.maxWeight, c.redraw = weightBound(r.k, r.hit, r.miss, maxRedraw)
 	return &c
 }
 

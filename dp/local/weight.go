@@ -2,22 +2,39 @@ package local
 
 import "math"
 
-// tailBits: a weight above the bound has probability at most 2^-tailBits.
-const tailBits = 40
+// maxRedraw is the probability with which a weight may be above the bound of [RAPPOR.Bounded].
+const maxRedraw = 0x1p-40
 
-// weightBound returns the least w >= 1 that the weight of k bits exceeds with probability at most 2^-40, if one of them
-// is sent as one with probability hit and the others with probability miss, and a bound on that probability. The
-// probability is rounded up, so w may be one too large where it would all but touch 2^-40. Without the hit the weight
-// is smaller in law.
-func weightBound(k int, hit, miss probability) (w int, above float64) {
-	others, h := float64(k-1), hit.float()
-	exceeds := func(w int) float64 {
-		return h*tailAbove(others, miss, float64(w-1)) + hit.not()*tailAbove(others, miss, float64(w))
+// WeightBound returns the least w >= 1 that the weight of an answer, for any value or none, exceeds with probability at
+// most odds, before anything is drawn again; k for odds of 0. The probability is rounded up, so w may be one too large
+// where it would all but touch the odds.
+func (r *RAPPOR) WeightBound(odds float64) int {
+	w, _ := weightBound(r.k, r.hit, r.miss, odds)
+	return w
+}
+
+// WeightOdds bounds the probability that the weight of an answer exceeds w before anything is drawn again.
+func (r *RAPPOR) WeightOdds(w int) float64 {
+	if w >= r.k {
+		return 0
 	}
-	low, high := 0, k // exceeds(high) is at most 2^-40, exceeds(low) is not or low is 0
+	return weightOdds(r.k, r.hit, r.miss, w)
+}
+
+// weightOdds bounds the probability that the weight of k bits exceeds w, if one of them is sent as one with probability
+// hit and the others with probability miss. Without the hit the weight is smaller in law.
+func weightOdds(k int, hit, miss probability, w int) float64 {
+	others := float64(k - 1)
+	return hit.float()*tailAbove(others, miss, float64(w-1)) + hit.not()*tailAbove(others, miss, float64(w))
+}
+
+// weightBound returns the least w >= 1 whose weightOdds are at most odds, and those.
+func weightBound(k int, hit, miss probability, odds float64) (w int, above float64) {
+	exceeds := func(w int) float64 { return weightOdds(k, hit, miss, w) }
+	low, high := 0, k // exceeds(high) is at most the odds, exceeds(low) is not or low is 0
 	for high-low > 1 {
 		mid := low + (high-low)/2
-		if exceeds(mid) <= 0x1p-40 {
+		if exceeds(mid) <= odds {
 			high = mid
 		} else {
 			low = mid

@@ -27,7 +27,7 @@ func (p *Plan) query() recipe.Query {
 		return recipe.Histogram{Length: n}
 	case g.Randomizer == RAPPOR:
 		// Where the weight cannot be computed, RAPPOR has no recipe at all, and recipe.New says why.
-		weight, _ := recipe.RAPPORWeight(n, p.perBit)
+		weight, _ := recipe.RAPPORWeight(n, p.perBit, recipe.TailOdds(p.MinBatch, g.Rounds, g.Delta))
 		return recipe.Multihot{Length: n, MaxWeight: weight}
 	case g.HideCount:
 		if q, ok := g.Query.(recipe.Histogram); ok {

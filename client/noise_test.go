@@ -1,0 +1,133 @@
+package client
+
+import (
+	"errors"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/starling-agg/starling/recipe"
+)
+
+// noisyRecipe is a recipe of vectors whose devices add noise.
+func noisyRecipe(t *testing.T, dim uint32, p recipe.VectorProof, clip uint64, variance recipe.Rational) *recipe.Recipe {
+	t.Helper()
+	r, err := recipe.New(recipe.Options{
+		Name: "Gradients", Query: recipe.Vector{Dimension: dim, Bound: clip, FracBits: 10, Proof: p},
+		Randomizer: recipe.Gaussian{Variance: variance}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},
+		Leader: "https://leader.example/v1/", Helper: "https://helper.example" + helperPath, MinBatch: 1000,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// What devices send is their clipped vector and the noise that the recipe states, no more: the sum over n reports, a device without
+// an answer among them, has n times the variance in each entry. The statistic is chi-square with dim degrees of freedom up to the
+// noise's being whole numbers; it leaves 6 deviations once in 10^8.
+func TestNoisyReports(t *testing.T) {
+	const n, dim, clip, variance = 12, 400, 1 << 10, 400
+	for _, p := range []recipe.VectorProof{recipe.Pine32, recipe.Pine40, recipe.Pine64, recipe.Pine128} {
+		r := noisyRecipe(t, dim, p, clip, recipe.Rational{Num: variance, Den: 1})
+		if q := r.Query.(recipe.Vector); q.Bound <= clip || q.Bound > 2*clip {
+			t.Fatalf("%v: proves %d", p, q.Bound)
+		}
+		s := newServers(t, r)
+		cl := s.client(nil)
+		x := make([]float64, dim)
+		x[0] = -1e30 // clipped to 1
+		for i := range n {
+			v := Reals(x)
+			if i == 0 {
+				v = NoValue()
+			}
+			if err := cl.Report(t.Context(), v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sums := s.sums()
+		if off := float64(sums[0]) + (n-1)*clip; math.Abs(off) > (n-1)*110+6*math.Sqrt(n*variance) { // encoding leaves room of up to 110 units
+			t.Errorf("%v: the clipped entry sums to %d", p, sums[0])
+		}
+		chi := 0.0
+		for _, y := range sums[1:] {
+			chi += float64(y) * float64(y) / (n * variance)
+		}
+		if d := dim - 1.; math.Abs(chi-d) > 6*math.Sqrt(2*d) {
+			t.Errorf("%v: the noise has %v times the variance", p, chi/d)
+		}
+		e, err := r.Estimate(sums, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := math.Sqrt(n*variance) / 1024; math.Abs(e.StdDev[0]-want) > 1e-9 {
+			t.Errorf("%v: standard deviation %v, want %v", p, e.StdDev[0], want)
+		}
+		var bad *ValueError
+		for _, v := range []Value{Bool(true), Reals(x[:3]), Reals(append(make([]float64, dim-1), math.NaN()))} {
+			if err := cl.Report(t.Context(), v); !errors.As(err, &bad) {
+				t.Errorf("%v: a bad value gives %v", p, err)
+			}
+		}
+	}
+}
+
+// Draws that are longer than what is proved are drawn again, at odds that the test chooses: about one in two.
+func TestNoisyVectorDrawsAgain(t *testing.T) {
+	const dim, variance = 4, 10000
+	q := recipe.Vector{Dimension: dim, Bound: 185, FracBits: 10, Proof: recipe.Pine32, Rounding: recipe.RoundNearest}
+	blur, err := newNoisyVector(q, recipe.Gaussian{Variance: recipe.Rational{Num: variance, Den: 1}, Clip: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer := 0
+	for range 500 {
+		v, err := blur(NoValue())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := int64(0)
+		for _, x := range v.units {
+			sum += x * x
+		}
+		if sum > 185*185 {
+			t.Fatalf("squared norm %d", sum)
+		}
+		if sum > 130*130 {
+			outer++
+		}
+	}
+	// chi-square with 4 degrees of freedom: P(1.69 < X <= 3.4225)/P(X <= 3.4225) = 0.589; 0.12 is 5.5 deviations.
+	if f := float64(outer) / 500; math.Abs(f-0.589) > 0.12 {
+		t.Errorf("%v of the draws are in the outer shell", f)
+	}
+}
+
+func TestWithin(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	check := func(e []int64, bound uint64) {
+		t.Helper()
+		sum := new(big.Int)
+		for _, x := range e {
+			y := big.NewInt(x)
+			sum.Add(sum, y.Mul(y, y))
+		}
+		b := new(big.Int).SetUint64(bound)
+		if want := sum.Cmp(b.Mul(b, b)) <= 0; within(e, bound) != want {
+			t.Errorf("%v within %d: %v", e, bound, !want)
+		}
+	}
+	check(nil, 0)
+	for _, e := range [][]int64{{3, -4}, {math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, -math.MaxInt64}, {-1 << 49, 1}, {-1}} {
+		for _, bound := range []uint64{0, 1, 4, 5, 6, 1 << 49, 1<<50 - 1} {
+			check(e, bound)
+		}
+	}
+	for range 1000 {
+		bound := r.Uint64N(1 << 50)
+		check([]int64{int64(bound), r.Int64N(2)}, bound)
+		check([]int64{r.Int64N(1<<50) - 1<<49, r.Int64N(1<<50) - 1<<49, r.Int64N(1 << 20)}, bound)
+	}
+}

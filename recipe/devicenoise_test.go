@@ -1,0 +1,273 @@
+package recipe
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/vdaf/pine"
+)
+
+func noisyOptions(dim uint32, frac uint8) Options {
+	return Options{
+		Name: "Gradients", Query: Vector{Dimension: dim, Bound: 1 << frac, FracBits: frac}, Randomizer: Gaussian{},
+		Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 2000, Epsilon: Decimal{4, 0}, Delta: Decimal{1, 6},
+	}
+}
+
+// The bytes of the randomizer are for ever.
+func TestDeviceNoiseBytes(t *testing.T) {
+	b := mustAppend(t, vectorVariants()["vector with noise"])
+	const want = "02" + "0018" + "00000000000088b9" + "0000000000000002" + "0000000000000400"
+	if !strings.Contains(hex.EncodeToString(b), want) {
+		t.Errorf("%x does not hold %s", b, want)
+	}
+	from, _ := hex.DecodeString(want)
+	to := bytes.Clone(from)
+	to[10] = 0xb8 // 35000/2 is not in lowest terms
+	if _, err := Read(bytes.Replace(b, from, to, 1)); !errors.Is(err, ErrMalformed) {
+		t.Errorf("%v", err)
+	}
+}
+
+// New calibrates the noise to the sum of what B-1 devices draw, proves the least bound, and charges redraws to delta. The loss is
+// computed here on its own.
+func TestDeviceNoise(t *testing.T) {
+	for _, rounds := range []uint32{1, 20} {
+		o := noisyOptions(5000, 14)
+		o.Rounds = rounds
+		r, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, z := r.Query.(Vector), r.Randomizer.(Gaussian)
+		if z.Clip != 1<<14 || r.Noise != (NoNoise{}) || r.Claim.(ApproxDP).Neighbours != accountant.ReplaceOne {
+			t.Fatalf("%+v, %+v, %+v", q, z, r.Claim)
+		}
+		least, err := pine.NoisyBound(1<<14, 5000, math.Sqrt(z.Variance.Float()), TailBits)
+		if err != nil || q.Bound < least || float64(q.Bound) > 1.01*float64(least) {
+			t.Errorf("%d rounds: proves %d, want about %d", rounds, q.Bound, least)
+		}
+		if rounds == 1 && q.Bound != least {
+			t.Errorf("proves %d where %d is the least", q.Bound, least)
+		}
+		delta := func(variance float64) float64 {
+			rho, best := float64(rounds)*math.Pow(2<<14, 2)/(2*1999*variance), 1.0
+			for a := 1.001; a < 5000; a *= 1.001 {
+				best = min(best, math.Exp((a-1)*(a*rho-4)+(a-1)*math.Log1p(-1/a))/a)
+			}
+			return best + 2000*float64(rounds)*math.Exp2(-TailBits)/1e9 // of which New makes redraws cost a hundredth at most
+		}
+		if d := delta(z.Variance.Float()); d > 1e-6 {
+			t.Errorf("%d rounds: delta %g", rounds, d)
+		}
+		if d := delta(z.Variance.Float() * 0.98); d <= 1e-6 {
+			t.Errorf("%d rounds: more noise than is needed", rounds)
+		}
+		g, err := r.Guarantee()
+		if err != nil || g.Epsilon > 4 || g.Epsilon < 3.9 {
+			t.Fatalf("%v, %v", g, err)
+		}
+		b, ok := r.ProvedBound()
+		if !ok || b.Bound != q.Bound || b.Answer != z.Clip || b.Ratio != float64(q.Bound)/(1<<14) || b.Redraw > math.Exp2(-TailBits) || !(b.Redraw > 0) ||
+			!(b.Delta >= 1999*b.Redraw) || b.Delta*float64(rounds) > 1e-6/50 {
+			t.Errorf("%d rounds: %+v", rounds, b)
+		}
+		half, ok := g.Fallback(HalfAreDishonest)
+		if !ok || !(half.Loss.Epsilon > g.Epsilon*1.3 && half.Loss.Epsilon < g.Epsilon*2.2) {
+			t.Errorf("half dishonest: %+v", half)
+		}
+		alone, ok := g.Fallback(ServersCollude)
+		if !ok || !(alone.Loss.Epsilon > 100*g.Epsilon) || !alone.Loss.Finite() {
+			t.Errorf("alone: %+v", alone)
+		}
+		if last, err := r.LossAfter(rounds); err != nil || last != g.Loss {
+			t.Errorf("the last round costs %v, %v", last, err)
+		}
+	}
+}
+
+// deviceAttack is delta(epsilon) of the sum of n devices' integers, each with noise that is drawn again while it leaves the bound,
+// for one device's x against y while the others hold 0; delta of it and of the way back, whichever is larger.
+func deviceAttack(n int, sigma2 float64, x, y, bound int, epsilon float64) float64 {
+	reach := bound + 1
+	device := func(x int) []float64 {
+		law, total := make([]float64, 2*reach+1), 0.0
+		for i := range law {
+			if v := i - reach; v >= -bound && v <= bound {
+				law[i] = math.Exp(-float64((v-x)*(v-x)) / (2 * sigma2))
+				total += law[i]
+			}
+		}
+		for i := range law {
+			law[i] /= total
+		}
+		return law
+	}
+	convolve := func(a, b []float64) []float64 {
+		out := make([]float64, len(a)+len(b)-1)
+		for i, p := range a {
+			for j, q := range b {
+				out[i+j] += p * q
+			}
+		}
+		return out
+	}
+	with := func(x int) []float64 {
+		law := device(x)
+		for range n - 1 {
+			law = convolve(law, device(0))
+		}
+		return law
+	}
+	return hockey(with(x), with(y), epsilon)
+}
+
+// Redraws are paid for: with bounds so tight that they are common, the exact curve of the mechanism stays below what the recipe
+// states. The bounds are tighter than any valid recipe's.
+func TestDeviceNoiseHolds(t *testing.T) {
+	for _, c := range []struct {
+		batch, clip, bound uint64
+		sigma2             uint64
+	}{{5, 2, 13, 8}, {5, 4, 17, 9}, {9, 2, 14, 8}, {3, 1, 12, 8}, {2, 2, 12, 8}, {7, 6, 20, 8}} {
+		r := doctor()
+		r.Query = Vector{Dimension: 1, Bound: c.bound, FracBits: 0, Proof: Pine40, Rounding: RoundNearest}
+		r.Randomizer, r.Noise, r.MinBatch = Gaussian{Rational{c.sigma2, 1}, c.clip}, NoNoise{}, c.batch
+		finite := 0
+		for _, delta := range []Decimal{{3, 1}, {1, 1}, {3, 2}, {1, 2}} {
+			l, _, err := r.proved(situation{servers: 1}, delta, 1, accountant.ReplaceOne)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !l.Finite() {
+				continue
+			}
+			finite++
+			// One of the batch's devices is the onlooker's own; the noise of the others is what is left.
+			got := deviceAttack(int(c.batch)-1, float64(c.sigma2), int(c.clip), -int(c.clip), int(c.bound), l.Epsilon)
+			if got > delta.Float() {
+				t.Errorf("%+v: delta %v at %v", c, got, l)
+			}
+			f, err := r.alone(r.Randomizer.(Gaussian), ApproxDP{Delta: delta, Rounds: 1}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := deviceAttack(1, float64(c.sigma2), int(c.clip), -int(c.clip), int(c.bound), f.Loss.Epsilon); got > delta.Float() {
+				t.Errorf("%+v: one report reaches delta %v at %v", c, got, f.Loss)
+			}
+		}
+		if finite == 0 {
+			t.Errorf("%+v: nothing was compared", c)
+		}
+	}
+}
+
+func TestDeviceNoiseRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Recipe)
+		field  string
+	}{
+		{"of a sum", func(r *Recipe) { r.Query = Sum{10} }, "query"},
+		{"of real numbers", func(r *Recipe) { r.Query = Vector{10, 1 << 15, 15, L2Fixed16, RoundTowardsZero} }, "query.proof"},
+		{"of both", func(r *Recipe) { r.Noise = DiscreteGaussian{Rational{1000, 1}, DrawsAll} }, "noise"},
+		{"none", func(r *Recipe) { r.Randomizer = Gaussian{Clip: 1 << 10} }, "randomizer.variance"},
+		{"narrow", func(r *Recipe) { r.Randomizer = Gaussian{Rational{15, 2}, 1 << 10} }, "randomizer.variance"},
+		{"wide", func(r *Recipe) { r.Randomizer = Gaussian{Rational{1 << 63, 1}, 1 << 10} }, "randomizer.variance"},
+		{"no clip", func(r *Recipe) { r.Randomizer = Gaussian{Rational{35001, 2}, 0} }, "randomizer.clip"},
+		{"low bound", func(r *Recipe) { q := r.Query.(Vector); q.Bound = 1 << 10; r.Query = q }, "query.bound"},
+		{"low by one", func(r *Recipe) {
+			q := r.Query.(Vector)
+			q.Bound, _ = pine.NoisyBound(1<<10, 1000, math.Sqrt(35001./2), TailBits)
+			q.Bound--
+			r.Query = q
+		}, "query.bound"},
+		{"neighbours", func(r *Recipe) { c := r.Claim.(ApproxDP); c.Neighbours = accountant.ZeroOut; r.Claim = c }, "claim.neighbours"},
+		{"no claim", func(r *Recipe) { r.Claim = NoClaim{} }, "claim"},
+		{"room", func(r *Recipe) { q := r.Query.(Vector); q.Proof, r.Population.Expected = Pine32, 1<<20; r.Query = q }, "query.proof"},
+	} {
+		r := vectorVariants()["vector with noise"]
+		if err := r.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		c.change(r)
+		var invalid *InvalidError
+		if err := r.Validate(); !errors.As(err, &invalid) || invalid.Field != c.field {
+			t.Errorf("%s: %v, want %s", c.name, err, c.field)
+		}
+	}
+	r := vectorVariants()["vector with noise"]
+	r.Claim = ApproxDP{Decimal{1, 1}, Decimal{1, 6}, accountant.ReplaceOne, 1, 1}
+	var claim *ClaimError
+	if err := r.Validate(); !errors.As(err, &claim) {
+		t.Errorf("epsilon 0.1: %v", err)
+	}
+	o := noisyOptions(10, 14)
+	o.Epsilon = Decimal{}
+	var invalid *InvalidError
+	if _, err := New(o); !errors.As(err, &invalid) || invalid.Field != "randomizer.variance" {
+		t.Errorf("neither noise nor epsilon: %v", err)
+	}
+	// Short vectors of many devices need less noise than can be accounted for: they get the least that can.
+	if r, err := New(noisyOptions(10, 2)); err != nil || r.Randomizer.(Gaussian).Variance != (Rational{MinDeviceVariance, 1}) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Sums have room for N times what devices prove, noise and all: there is no tail beyond.
+func TestDeviceNoiseRoom(t *testing.T) {
+	r := vectorVariants()["vector with noise"]
+	q := r.Query.(Vector)
+	q.Proof = Pine32
+	r.Query = q
+	const field = 1<<32 - 1<<20 + 1
+	if most, ok := r.MostReports(); !ok || most != (field-1)/2/q.Bound {
+		t.Errorf("room for %d reports of %d units", most, q.Bound)
+	}
+}
+
+func TestDeviceNoiseDescribed(t *testing.T) {
+	r, err := New(noisyOptions(10000, 12))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := r.Describe(&b); err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Join(strings.Fields(b.String()), " ")
+	for _, want := range []string{
+		"scales its vector to a length of at most 4096 units", "times an answer's", "drawn again", "of delta in each batch",
+		"none from the servers; the devices' own is in every result", "all but one of those keep their noise", "there is less noise in the sum",
+		"the device's own noise is left",
+	} {
+		if !strings.Contains(words, want) {
+			t.Errorf("the description does not say %q:\n%s", want, &b)
+		}
+	}
+	j, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Randomizer struct {
+			Type   string
+			Params struct {
+				Variance string
+				Clip     uint64
+			}
+		}
+		Proved ProvedBound `json:"proved_bound"`
+	}
+	if err := json.Unmarshal(j, &got); err != nil {
+		t.Fatal(err)
+	}
+	if want, _ := r.ProvedBound(); got.Randomizer.Type != "gaussian" || got.Randomizer.Params.Clip != 4096 || got.Proved != want || want.Ratio < 1 {
+		t.Errorf("%s", j)
+	}
+}
