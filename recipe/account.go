@@ -298,7 +298,12 @@ func (r *Recipe) fallbacks(s situation, claim ApproxDP) ([]Fallback, error) {
 	case KRR:
 		return append(list, r.local(z.Epsilon0, claim, together)), nil
 	case RAPPOR:
-		return append(list, r.local(z.Epsilon0, claim, together)), nil
+		// What is drawn again is that under every value, but less often under none.
+		q := r.Query.(Multihot)
+		odds, err := z.overweight(q.Length, q.MaxWeight)
+		f := r.local(z.Epsilon0, claim, together)
+		f.Loss.Epsilon += 2 * odds * float64(claim.Rounds)
+		return append(list, f), err
 	}
 	return append(list, Fallback{
 		Kind: ServersCollude,

@@ -271,3 +271,143 @@ func TestDeviceNoiseDescribed(t *testing.T) {
 		t.Errorf("%s", j)
 	}
 }
+
+// RAPPOR's redraws are paid for: with weights so low that they are common, the exact curve of the columns' sums stays below what a
+// batch is said to give. The weights are lower than any valid recipe's.
+func TestRAPPORRedraws(t *testing.T) {
+	const length = 3
+	for _, c := range []struct {
+		batch, weight uint64
+		epsilon0      Decimal
+	}{{4, 2, Decimal{2, 0}}, {6, 2, Decimal{1, 0}}, {3, 1, Decimal{3, 0}}, {5, 2, Decimal{3, 0}}} {
+		r := targeted()
+		r.Query, r.Randomizer, r.Noise, r.MinBatch = Multihot{length, c.weight, 2}, RAPPOR{c.epsilon0}, NoNoise{}, c.batch
+		flip := flip(c.epsilon0)
+		size := int(c.batch) + 1
+		device := func(x int) []float64 { // over the answers, as sums in base size
+			law, total := make([]float64, size*size*size), 0.0
+			for bits := range 1 << length {
+				p, ones, at, unit := 1.0, uint64(0), 0, 1
+				for j := range length {
+					one := bits>>j&1 == 1
+					if one {
+						ones++
+						at += unit
+					}
+					if one == (j == x) {
+						p *= 1 - flip
+					} else {
+						p *= flip
+					}
+					unit *= size
+				}
+				if ones <= c.weight {
+					law[at] = p
+					total += p
+				}
+			}
+			for i := range law {
+				law[i] /= total
+			}
+			return law
+		}
+		batch := func(x int) []float64 {
+			law, other := device(x), device(1)
+			for range c.batch - 1 {
+				next := make([]float64, len(law))
+				for i, p := range law {
+					for j, q := range other {
+						if p*q > 0 {
+							next[i+j] += p * q // sums stay below size, so no digit carries
+						}
+					}
+				}
+				law = next
+			}
+			return law
+		}
+		with, without := batch(0), batch(-1)
+		for _, delta := range []float64{0.2, 0.05, 0.01} {
+			e, err := r.shuffled(situation{servers: 1}, delta)
+			if err != nil {
+				continue // so many redraws that nothing is left
+			}
+			said := e.(accountant.ApproxDP)
+			if said.Delta <= delta {
+				t.Errorf("%+v: redraws cost nothing", c)
+			}
+			if got := hockey(with, without, said.Epsilon); got > said.Delta {
+				t.Errorf("%+v: delta %v at %+v", c, got, said)
+			}
+		}
+	}
+}
+
+// The least weight is exceeded with probability 2^-40, recipes of less are refused, New and large batches take more bits, and what is
+// drawn again is charged and printed.
+func TestRAPPORWeight(t *testing.T) {
+	for _, c := range []struct {
+		length   uint32
+		epsilon0 Decimal
+	}{{1, Decimal{1, 0}}, {32, Decimal{4, 0}}, {1000, Decimal{2, 0}}} {
+		got, err := RAPPORWeight(c.length, c.epsilon0, math.Exp2(-TailBits))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tail := func(w uint64) float64 { // P(Bernoulli(1-f) + Bin(length-1, f) > w), f = 1/(e^epsilon0 + 1)
+			f, total := flip(c.epsilon0), 0.0
+			n := int(c.length) - 1
+			for ones := range 2 {
+				p := f
+				if ones == 1 {
+					p = 1 - f
+				}
+				for x := max(0, int(w)+1-ones); x <= n; x++ {
+					a, _ := math.Lgamma(float64(n + 1))
+					b, _ := math.Lgamma(float64(x + 1))
+					d, _ := math.Lgamma(float64(n - x + 1))
+					total += p * math.Exp(a-b-d+float64(x)*math.Log(f)+float64(n-x)*math.Log1p(-f))
+				}
+			}
+			return total
+		}
+		if tail(got) > math.Exp2(-TailBits)*1.001 || got > 1 && tail(got-1) <= math.Exp2(-TailBits) {
+			t.Errorf("%+v: weight %d, exceeded with probability %v, the one below with %v", c, got, tail(got), tail(got-1))
+		}
+	}
+	o := Options{
+		Name: "x", Query: Multihot{Length: 64}, Randomizer: RAPPOR{Decimal{3, 0}}, Leader: "https://l.example/", Helper: "https://h.example/",
+		MinBatch: 5000, Delta: Decimal{1, 5},
+	}
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, err := RAPPORWeight(64, Decimal{3, 0}, math.Exp2(-TailBits))
+	if err != nil || r.Query.(Multihot).MaxWeight != least {
+		t.Errorf("weight %d, want %d", r.Query.(Multihot).MaxWeight, least)
+	}
+	b, ok := r.ProvedBound()
+	if !ok || b.Bound != least || b.Answer != 1 || b.Ratio != float64(least) || b.Redraw > math.Exp2(-TailBits) || b.Delta < 5000*b.Redraw ||
+		b.Delta > 5000*b.Redraw*math.E {
+		t.Errorf("%+v", b)
+	}
+	var text strings.Builder
+	if err := r.Describe(&text); err != nil || !strings.Contains(text.String(), "of delta in each") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+	q := r.Query.(Multihot)
+	q.MaxWeight--
+	r.Query = q
+	var invalid *InvalidError
+	if err := r.Validate(); !errors.As(err, &invalid) || invalid.Field != "query.max_weight" {
+		t.Errorf("one less: %v", err)
+	}
+	o.Delta = Decimal{1, 9} // of which 5000 redraws at 2^-40 would be more than all
+	if r, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := r.ProvedBound(); b.Bound <= least || b.Delta > 1e-11 {
+		t.Errorf("%+v", b)
+	}
+}

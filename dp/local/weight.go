@@ -70,5 +70,5 @@ func tailAbove(n float64, p probability, w float64) float64 {
 		}
 		term *= ratio
 	}
-	return min(1, math.Exp(start)*sum*(1+5e-6))
+	return min(1, math.Exp(start)*sum*(1+5e-6)+1e-300) // never 0 because it is too small to write
 }

@@ -39,8 +39,8 @@ func TestWeightBound(t *testing.T) {
 				r := must(NewRAPPOR(k, e, Deletion, form))(t)
 				b := r.Bounded()
 				law := weightLaw(k, r.hit, r.miss)
-				limit := new(big.Int).Lsh(big.NewInt(1), uint(64*k-tailBits))
-				if 64*k < tailBits {
+				limit := new(big.Int).Lsh(big.NewInt(1), uint(64*k-40))
+				if 64*k < 40 {
 					t.Fatal("too few bits")
 				}
 				above := new(big.Int)
@@ -54,6 +54,19 @@ func TestWeightBound(t *testing.T) {
 				f, _ := new(big.Rat).SetFrac(above, new(big.Int).Lsh(big.NewInt(1), uint(64*k))).Float64()
 				if got := b.RedrawProbability(); got < f || got > f*(1+1e-4) || got > 0x1p-40 {
 					t.Errorf("%s: probability %v, stated %v", name, f, got)
+				}
+				if w := r.WeightBound(0x1p-40); w != b.MaxWeight() {
+					t.Errorf("%s: bound %d for the same odds", name, w)
+				}
+				for w, all := k, new(big.Int); w >= max(1, k-3); w-- { // exact tails, from nobody up
+					f, _ := new(big.Rat).SetFrac(all, new(big.Int).Lsh(big.NewInt(1), uint(64*k))).Float64()
+					if got := r.WeightOdds(w); got < f || f > 1e-290 && f < 1e-3 && got > f*(1+1e-4) {
+						t.Errorf("%s: odds %v above %d, stated %v", name, f, w, got)
+					}
+					all.Add(all, law[w])
+				}
+				if r.WeightBound(0) != k {
+					t.Errorf("%s: some weight below %d is never exceeded", name, k)
 				}
 				if above.Add(above, law[b.MaxWeight()]); b.MaxWeight() > 1 && above.Cmp(limit) <= 0 {
 					t.Errorf("%s: one less would do", name)
