@@ -22,6 +22,7 @@
 //	dap                DAP draft 18: wire messages, HPKE strings, problem documents
 //	vdaf               prio3  pine  vdaftest  internal/{field xof flp}: proofs about shares
 //	dp                 noise  accountant  certificate  amplify  calculator  local  projection: what privacy costs
+//	dp                 noise  correlated  accountant  certificate  amplify  calculator  local: what privacy costs
 //	service            configuration, logs, metrics, HTTP, databases, start and stop
 //	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
 //	test docs          end to end, simulation, interoperation; the words

@@ -142,7 +142,7 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 // settled reports whether a formula for the leaves is the best there is, even without a bound from below.
 func settled(leaves []leaf) bool {
 	switch leaves[0].event.(type) {
-	case Shuffled, ApproxDP, ZCDP:
+	case Shuffled, ApproxDP, ZCDP, Correlated:
 		return len(leaves) == 1
 	}
 	return false
@@ -162,7 +162,7 @@ func closedForm(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, error)
 		return Guarantee{}, err
 	}
 	g.Theorem, g.Method = theorem, string(ClosedForm)
-	if theorem == zcdpTheorem {
+	if theorem == zcdpTheorem || theorem == correlatedTheorem {
 		g.Method = "zcdp"
 	}
 	if !wantEpsilon {

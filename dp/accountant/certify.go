@@ -87,6 +87,10 @@ func certify(l leaf, n Neighbours) (c certified, err error) {
 	case ZCDP:
 		c.Mechanism, c.Mu = certificate.ZCDP, x.Rho
 		return c, nil
+	case Correlated:
+		c.Mechanism = certificate.ZCDP
+		c.Mu, err = x.Rho(n)
+		return c, err
 	case DiscreteLaplace:
 		s, err := x.Contribution.Sensitivity(n)
 		rate := float64(x.Scale.Den) / float64(x.Scale.Num)

@@ -282,6 +282,8 @@ func zcdp(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, error) {
 			r = mu * mu / 2
 		case DiscreteGaussian:
 			r, err = e.Rho(g.Neighbours)
+		case Correlated:
+			r, err = e.Rho(g.Neighbours)
 		case ApproxDP:
 			if r = e.Epsilon * e.Epsilon / 2; e.Delta != 0 {
 				err = fmt.Errorf("%w: zCDP of approximate DP", ErrUnsupported)

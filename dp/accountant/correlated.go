@@ -1,0 +1,93 @@
+package accountant
+
+import (
+	"fmt"
+	"math"
+)
+
+// Correlated is one participation of a device in a series of releases whose noise is correlated over rounds, as package
+// dp/correlated draws it: everything that all releases of the series tell about that one contribution. A device's participations
+// are at least as many rounds apart as the strategy has bands; SelfCompose counts them. How many rounds there are, or how often
+// others take part, does not matter.
+type Correlated struct {
+	// Sigma2 is the variance parameter of the independent draws behind the noise, in squared units of the sum.
+	Sigma2 Rational
+	// Norm2 is the squared norm of a column of the strategy, 1 or more (correlated.Strategy.Norm2).
+	Norm2 Rational
+	// Contribution is whole numbers.
+	Contribution Contribution
+}
+
+const correlatedTheorem = "zCDP of banded correlated noise (docs/proofs/correlated-noise.md), to approximate DP (Canonne, Kamath and Steinke 2020, " +
+	"proposition 12)"
+
+func (Correlated) event() {}
+
+// Rho returns the zCDP parameter of one participation, Norm2 L2^2/(2 Sigma2), rounded up.
+func (c Correlated) Rho(n Neighbours) (float64, error) {
+	for _, x := range []Rational{c.Sigma2, c.Norm2} {
+		if x.Num == 0 || x.Den == 0 {
+			return 0, fmt.Errorf("%w: sigma^2 is %v and the squared norm %v, want positive fractions", ErrParameter, c.Sigma2, c.Norm2)
+		}
+	}
+	if s2 := c.Sigma2.Float(); s2 < 0x1p-34 || s2 > 1<<62 {
+		return 0, parameter("sigma^2", s2, "2^-34 to 2^62")
+	}
+	if c.Norm2.Num < c.Norm2.Den {
+		return 0, parameter("squared norm of the strategy", c.Norm2.Float(), "1 or more")
+	}
+	s, err := c.Contribution.Sensitivity(n)
+	if err != nil {
+		return 0, err
+	}
+	if s.Max != math.Trunc(s.Max) && c.Contribution.kind != ball {
+		return 0, parameter("contribution", s.Max, "a whole number")
+	}
+	return up(c.Norm2.Float() * s.L2 * s.L2 / (2 * c.Sigma2.Float())), nil
+}
+
+func (c Correlated) exact(n Neighbours, count float64) (curve, string, error) {
+	rho, err := c.Rho(n)
+	if err != nil {
+		return nil, "", err
+	}
+	f, _, err := ZCDP{rho}.exact(n, count)
+	return f, correlatedTheorem, err
+}
+
+func (c Correlated) divergence(n Neighbours) (func(float64) float64, error) {
+	rho, err := c.Rho(n)
+	return func(a float64) float64 { return a * rho }, err
+}
+
+// CalibrateCorrelated returns the least Sigma2, rounded up by less than one part in 2^20, at which count participations
+// are (epsilon, delta)-DP, and the guarantee that it gives.
+func CalibrateCorrelated(epsilon, delta float64, norm2 Rational, c Contribution, n Neighbours, count uint64) (Rational, Guarantee, error) {
+	if err := checkDelta(delta); err != nil {
+		return Rational{}, Guarantee{}, err
+	}
+	if !(epsilon > 0 && epsilon <= maxEpsilon) {
+		return Rational{}, Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
+	}
+	if count == 0 || count > maxCount {
+		return Rational{}, Guarantee{}, parameter("number of participations", float64(count), "1 to 2*10^12")
+	}
+	at := func(r Rational) Correlated { return Correlated{Sigma2: r, Norm2: norm2, Contribution: c} }
+	one, err := at(Rational{1, 1}).Rho(n)
+	if err != nil {
+		return Rational{}, Guarantee{}, err
+	}
+	// Every rho falls as 1/sigma^2; the least sigma^2 is one/rho for the largest rho that holds.
+	sigma, err := leastSigma(func(sigma float64) bool { return zcdpDelta(up(one*float64(count)/(sigma*sigma)), epsilon) <= delta })
+	if err != nil {
+		return Rational{}, Guarantee{}, err
+	}
+	frac, exponent := math.Frexp(sigma * sigma * (1 + 1e-9))
+	if exponent > 60 || exponent < -16 {
+		return Rational{}, Guarantee{}, ErrNoGuarantee
+	}
+	r := dyadic(uint64(math.Ceil(frac*(1<<21))), exponent-21)
+	g, err := Epsilon(SelfCompose{at(r), count}, delta, n)
+	g.Epsilon = min(g.Epsilon, epsilon) // proved just now
+	return r, g, err
+}

@@ -1,0 +1,111 @@
+package accountant
+
+import (
+	"errors"
+	"math"
+	"testing"
+)
+
+// Reference values of zCDP to approximate DP (dp_accounting 0.6.0 and an own code agree on them), reached through the formula
+// rho = k |c|^2 L2^2/(2 sigma^2) worked by hand.
+func TestCorrelated(t *testing.T) {
+	for _, tc := range []struct {
+		e     Correlated
+		n     Neighbours
+		count uint64
+		delta float64
+		want  float64
+	}{
+		{Correlated{Rational{10, 1}, Rational{2, 1}, Interval(1)}, ReplaceOne, 1, 1e-6, 2.1419389},            // rho 0.1
+		{Correlated{Rational{40, 1}, Rational{3, 2}, Ball(1000, 2)}, ZeroOut, 4, 1e-6, 0},                     // rho 0.3
+		{Correlated{Rational{40, 1}, Rational{5, 4}, Ball(1000, 4)}, AddRemove, 4, 1e-6, 7.7662166},           // rho 1
+		{Correlated{Rational{40, 1}, Rational{5, 4}, Ball(1000, 2)}, ReplaceOne, 4, 1e-6, 7.7662166},          // rho 1
+		{Correlated{Rational{400, 1}, Rational{2, 1}, OneHot()}, ReplaceOne, 1, 1e-8, 0.5235561},              // rho 0.005
+		{Correlated{Rational{1 << 20, 1}, Rational{4, 1}, Ball(1<<20, 512)}, ReplaceOne, 1, 1e-5, 10.7248241}, // rho 2
+	} {
+		g, err := Epsilon(SelfCompose{tc.e, tc.count}, tc.delta, tc.n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := tc.want
+		if want == 0 {
+			z, err := Epsilon(ZCDP{0.3}, tc.delta, tc.n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = z.Epsilon
+		}
+		if math.Abs(g.Epsilon-want) > 2e-6 || g.Theorem != correlatedTheorem || g.Method != "zcdp" || g.EpsilonLower != 0 {
+			t.Errorf("%+v: %+v, want epsilon %v", tc.e, g, want)
+		}
+		if z, err := (Options{Method: ZCDPMethod}).Epsilon(SelfCompose{tc.e, tc.count}, tc.delta, tc.n); err != nil || math.Abs(z.Epsilon-want) > 2e-6 {
+			t.Errorf("%+v by the sum of rhos: %v, %v", tc.e, z.Epsilon, err)
+		}
+		if r, err := (Options{Method: RDP}).Epsilon(SelfCompose{tc.e, tc.count}, tc.delta, tc.n); err != nil || r.Epsilon < want-1e-6 || r.Epsilon > want*1.01 {
+			t.Errorf("%+v by Renyi divergences: %v, %v", tc.e, r.Epsilon, err)
+		}
+		if c, err := Certify(SelfCompose{tc.e, tc.count}, tc.delta, tc.n); err != nil || c.Check() != nil {
+			t.Errorf("%+v has no certificate: %v", tc.e, err)
+		}
+	}
+}
+
+// With one band it is never better than what is known of independent noise, and equal where that is zCDP too.
+func TestCorrelatedOfOneBand(t *testing.T) {
+	for _, c := range []Contribution{Interval(3), OneHot(), Ball(50, 9)} {
+		for _, count := range []uint64{1, 7} {
+			one := Correlated{Rational{225, 1}, Rational{1, 1}, c}
+			own := DiscreteGaussian{Sigma2: Rational{225, 1}, Contribution: c}
+			a, err1 := Epsilon(SelfCompose{one, count}, 1e-7, ReplaceOne)
+			b, err2 := Epsilon(SelfCompose{own, count}, 1e-7, ReplaceOne)
+			if err1 != nil || err2 != nil || a.Epsilon < b.Epsilon*(1-1e-9) || c.kind == ball && a.Epsilon > b.Epsilon*(1+1e-9) {
+				t.Errorf("%+v times %d: %v, %v; independent %v, %v", c, count, a.Epsilon, err1, b.Epsilon, err2)
+			}
+		}
+	}
+}
+
+func TestCalibrateCorrelated(t *testing.T) {
+	for _, tc := range []struct {
+		epsilon, delta float64
+		norm           Rational
+		c              Contribution
+		count          uint64
+	}{
+		{1, 1e-9, Rational{157, 100}, Ball(1000, 1<<15), 4}, {0.1, 1e-6, Rational{1, 1}, OneHot(), 1}, {8, 1e-5, Rational{9, 2}, Interval(1), 2},
+		{50, 1e-5, Rational{1, 1}, Interval(1), 1},
+	} {
+		v, g, err := CalibrateCorrelated(tc.epsilon, tc.delta, tc.norm, tc.c, ReplaceOne, tc.count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := func(f float64) float64 {
+			less := Rational{uint64(float64(v.Num) * f * 1024), v.Den * 1024}
+			g, err := Epsilon(SelfCompose{Correlated{less, tc.norm, tc.c}, tc.count}, tc.delta, ReplaceOne)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g.Epsilon
+		}
+		if g.Epsilon > tc.epsilon || at(1) > tc.epsilon*(1+1e-11) || at(1-1e-5) < tc.epsilon {
+			t.Errorf("%+v: sigma^2 = %v gives %v; a little less gives %v", tc, v, g.Epsilon, at(1-1e-5))
+		}
+	}
+}
+
+func TestCorrelatedRefusals(t *testing.T) {
+	for _, e := range []Correlated{
+		{}, {Sigma2: Rational{1, 1}, Contribution: OneHot()}, {Rational{1, 1}, Rational{1, 2}, OneHot()},
+		{Rational{1, 1}, Rational{1, 1}, Interval(0.5)}, {Rational{1, 1 << 40}, Rational{1, 1}, OneHot()},
+	} {
+		if _, err := Epsilon(e, 1e-6, ReplaceOne); !errors.Is(err, ErrParameter) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	if _, _, err := CalibrateCorrelated(1, 1e-6, Rational{1, 1}, OneHot(), ReplaceOne, 0); !errors.Is(err, ErrParameter) {
+		t.Error(err)
+	}
+	if _, _, err := CalibrateCorrelated(0, 1e-6, Rational{1, 1}, OneHot(), ReplaceOne, 1); !errors.Is(err, ErrParameter) {
+		t.Error(err)
+	}
+}
