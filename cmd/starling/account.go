@@ -22,6 +22,8 @@ rounded to its safe side.
 
 NAME is one of
   gaussian, discrete-gaussian   noise of the servers, --sigma
+  correlated-gaussian           noise of the servers that cancels over rounds, --sigma, --bands and --rounds; --steps are the
+                                rounds that a person takes part in, at least --bands apart
   laplace, discrete-laplace     noise of the servers, --scale
   rr, rappor                    randomized reports of devices, --epsilon0 and --k
 
@@ -49,6 +51,8 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 	asJSON := flags.Bool("json", false, "print one JSON object")
 	mechanism := flags.String("mechanism", "", "what blurs the release: `NAME`")
 	flags.Float64Var(&q.Sigma, "sigma", 0, "standard deviation of Gaussian noise: `S`")
+	flags.IntVar(&q.Bands, "bands", 0, "how many rounds a draw of correlated noise reaches: `B`")
+	flags.IntVar(&q.Rounds, "rounds", 0, "how many rounds correlated noise is made for: `N`")
 	flags.Float64Var(&q.Scale, "scale", 0, "scale of Laplace noise: `B`")
 	flags.Float64Var(&q.Epsilon0, "epsilon0", 0, "local epsilon `E0` of a device's report")
 	flags.Uint64Var(&q.K, "k", 0, "number of answers of rr and rappor, 2 if not given: `K`")

@@ -251,6 +251,8 @@ func (r *Release) once(q *Question) (accountant.Event, error) {
 			variance.Num, honest = 2*variance.Num, 1 // see nearly
 		}
 		return accountant.DiscreteGaussian{Sigma2: variance, Contribution: c, Honest: honest}, nil
+	case CorrelatedGaussian:
+		return r.participation(c)
 	case Laplace:
 		return accountant.Laplace{Scale: r.Scale, Contribution: c}, nil
 	case DiscreteLaplace:
@@ -276,7 +278,20 @@ func (r *Release) once(q *Question) (accountant.Event, error) {
 	case ZCDP:
 		return accountant.ZCDP{Rho: r.Rho}, nil
 	}
-	return nil, refuse("one of gaussian, discrete-gaussian, laplace, discrete-laplace, rr, rappor", "there is no mechanism %q", r.Mechanism)
+	return nil, refuse("one of "+mechanismNames, "there is no mechanism %q", r.Mechanism)
+}
+
+// seriesBits are the fractional bits of a strategy, as the planner takes them.
+const seriesBits = 8
+
+// participation is one round of a person in a series of correlated noise.
+func (r *Release) participation(c accountant.Contribution) (accountant.Event, error) {
+	variance, err := squareBelow(r.Sigma)
+	if err != nil {
+		return nil, err
+	}
+	num, den := r.series.Norm2()
+	return accountant.Correlated{Sigma2: variance, Norm2: accountant.Rational{Num: num, Den: den}, Contribution: c}, nil
 }
 
 // localEpsilon is what a single report costs by itself for the relation of the question, where that is bounded.
@@ -617,6 +632,11 @@ func (q *Question) assumptions() []string {
 		add("both servers add this noise and keep it, and their shares, to themselves")
 	} else if central {
 		add("at least one server adds this noise and keeps it, and its share, to itself; what the other adds is not counted")
+	}
+	for _, r := range releases {
+		if r.Mechanism == CorrelatedGaussian {
+			add("each person's device takes part in at most %d rounds, any two of them at least %d apart", r.Steps, r.Bands)
+		}
 	}
 	if q.ShuffleN != 0 && q.CheckIn == 0 {
 		add("the %d people whose reports are shuffled are honest, and nobody links a report to its sender", q.ShuffleN)

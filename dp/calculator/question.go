@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/correlated"
 )
 
 // A Mechanism is a way to blur a release.
@@ -18,14 +19,19 @@ const (
 	DiscreteGaussian Mechanism = "discrete-gaussian" // whole-number Gaussian noise of parameter Sigma
 	Laplace          Mechanism = "laplace"           // Laplace noise of scale Scale
 	DiscreteLaplace  Mechanism = "discrete-laplace"  // whole-number Laplace noise of scale Scale
-	RR               Mechanism = "rr"                // K-ary randomized response at Epsilon0, on the device
-	RAPPOR           Mechanism = "rappor"            // one-hot bits, each flipped with probability 1/(e^Epsilon0+1), on the device
-	ApproxDP         Mechanism = "approx-dp"         // anything (Epsilon, Delta)-DP; in lists of events only
-	ZCDP             Mechanism = "zcdp"              // anything Rho-zCDP; in lists of events only
+	// CorrelatedGaussian is whole-number Gaussian noise of parameter Sigma that cancels over rounds (package dp/correlated);
+	// Steps counts the rounds that a person takes part in, at least Bands apart.
+	CorrelatedGaussian Mechanism = "correlated-gaussian"
+	RR                 Mechanism = "rr"        // K-ary randomized response at Epsilon0, on the device
+	RAPPOR             Mechanism = "rappor"    // one-hot bits, each flipped with probability 1/(e^Epsilon0+1), on the device
+	ApproxDP           Mechanism = "approx-dp" // anything (Epsilon, Delta)-DP; in lists of events only
+	ZCDP               Mechanism = "zcdp"      // anything Rho-zCDP; in lists of events only
 )
 
 // Mechanisms are those that a Question may ask about by itself.
-var Mechanisms = []Mechanism{Gaussian, DiscreteGaussian, Laplace, DiscreteLaplace, RR, RAPPOR}
+var Mechanisms = []Mechanism{Gaussian, DiscreteGaussian, CorrelatedGaussian, Laplace, DiscreteLaplace, RR, RAPPOR}
+
+const mechanismNames = "gaussian, discrete-gaussian, correlated-gaussian, laplace, discrete-laplace, rr, rappor"
 
 func (m Mechanism) local() bool { return m == RR || m == RAPPOR }
 
@@ -42,6 +48,10 @@ type Release struct {
 	// Sensitivity bounds what one record adds to the sum; 1 if zero. Whole for the discrete mechanisms, 1 for the others that
 	// are no sums.
 	Sensitivity float64 `json:"sensitivity"`
+	// Bands and Rounds are of CorrelatedGaussian, both required: the strategy is the best of so many bands for prefix sums over
+	// so many rounds.
+	Bands  int `json:"bands"`
+	Rounds int `json:"rounds"`
 	// Epsilon and Delta are of ApproxDP, Rho of ZCDP.
 	Epsilon float64 `json:"epsilon"`
 	Delta   float64 `json:"delta"`
@@ -53,6 +63,8 @@ type Release struct {
 	Of    uint64 `json:"-"`
 	// Steps is how many such releases (or runs of Of releases) there are; 1 if zero.
 	Steps uint64 `json:"steps"`
+
+	series *correlated.Strategy // of CorrelatedGaussian, once settled
 }
 
 // A Count says whether anyone who sees the releases also learns how many records took part.
@@ -240,10 +252,12 @@ func (r *Release) settle(solve Parameter) error {
 	if r.Sampling > 1 {
 		return refuse("--sampling 0.02 keeps one record in fifty", "the sampling rate is %v, want at most 1", r.Sampling)
 	}
-	var sigma, scale, epsilon0, pure, rho bool
+	var sigma, series, scale, epsilon0, pure, rho bool
 	switch r.Mechanism {
 	case Gaussian, DiscreteGaussian:
 		sigma = true
+	case CorrelatedGaussian:
+		sigma, series = true, true
 	case Laplace, DiscreteLaplace:
 		scale = true
 	case RR, RAPPOR:
@@ -255,7 +269,7 @@ func (r *Release) settle(solve Parameter) error {
 	case "":
 		return refuse("--mechanism gaussian --sigma 5.1, say", "no mechanism is named")
 	default:
-		return refuse("one of gaussian, discrete-gaussian, laplace, discrete-laplace, rr, rappor", "there is no mechanism %q", r.Mechanism)
+		return refuse("one of "+mechanismNames, "there is no mechanism %q", r.Mechanism)
 	}
 	needs := []struct {
 		name    string
@@ -264,6 +278,7 @@ func (r *Release) settle(solve Parameter) error {
 		example string
 	}{
 		{"sigma", sigma, r.Sigma != 0 || solve == SolveSigma, "--sigma 5.1, in units of --sensitivity 1"},
+		{"bands and rounds", series, r.Bands != 0 || r.Rounds != 0, "--bands 8 --rounds 100: a person's rounds are at least 8 apart"},
 		{"scale", scale, r.Scale != 0 || solve == SolveScale, "--scale 2, in units of --sensitivity 1"},
 		{"epsilon0", epsilon0, r.Epsilon0 != 0, "--epsilon0 1"},
 		{"epsilon", pure, r.Epsilon != 0 || pure && r.Delta != 0, "an epsilon"},
@@ -276,6 +291,13 @@ func (r *Release) settle(solve Parameter) error {
 		case n.given && !n.wanted:
 			return refuse("leave it out", "%s takes no %s", r.Mechanism, n.name)
 		}
+	}
+	if series && (r.Bands < 1 || r.Bands > correlated.MaxBands || r.Rounds < 1 || r.Rounds > correlated.MaxRounds) {
+		return refuse(fmt.Sprintf("--bands 1 to %d and --rounds 1 to %d", correlated.MaxBands, correlated.MaxRounds),
+			"%s has %d bands over %d rounds", r.Mechanism, r.Bands, r.Rounds)
+	}
+	if series && (r.Sampling != 0 && r.Sampling != 1 || solve == SolveSampling || r.Of != 0) {
+		return refuse("leave --sampling and --allocation out", "%s draws nothing from sampling: it is accounted for with everybody known", r.Mechanism)
 	}
 	if r.K != 0 && !epsilon0 {
 		return refuse("leave --k out", "%s has no number of answers", r.Mechanism)
@@ -292,7 +314,7 @@ func (r *Release) settle(solve Parameter) error {
 	if r.Sensitivity == 0 {
 		r.Sensitivity = 1
 	}
-	if (r.Mechanism == DiscreteGaussian || r.Mechanism == DiscreteLaplace) && r.Sensitivity != math.Trunc(r.Sensitivity) {
+	if (r.Mechanism == DiscreteGaussian || r.Mechanism == DiscreteLaplace || series) && r.Sensitivity != math.Trunc(r.Sensitivity) {
 		return refuse("a whole --sensitivity, or the mechanism without discrete-", "%s adds whole numbers, and the sensitivity is %v", r.Mechanism, r.Sensitivity)
 	}
 	if (r.Picks == 0) != (r.Of == 0) || r.Picks > r.Of {
@@ -300,6 +322,13 @@ func (r *Release) settle(solve Parameter) error {
 	}
 	if r.Steps == 0 {
 		r.Steps = 1
+	}
+	if series && r.series == nil {
+		s, err := correlated.Optimize(r.Bands, r.Rounds, seriesBits)
+		if err != nil {
+			return &Error{Err: err, Hint: "fewer --bands"}
+		}
+		r.series = &s
 	}
 	if r.Sampling == 1 {
 		r.Sampling = 0 // all take part
@@ -316,6 +345,8 @@ func (q *Question) settleWays() error {
 	}
 	if q.CheckIn != 0 {
 		switch {
+		case q.Mechanism == CorrelatedGaussian:
+			return refuse("leave --checkin out", "%s draws nothing from check-ins", q.Mechanism)
 		case q.Window == 0:
 			return refuse("--window 1000, say", "check-ins need the number of slots that a person chooses from")
 		case q.P0 < 0 || q.P0 > 1 || math.IsNaN(q.P0):
@@ -342,7 +373,7 @@ func (q *Question) settleWays() error {
 	if sampled && q.Of != 0 {
 		return refuse("one of --sampling and --allocation", "no theorem here combines sampling and random allocation")
 	}
-	if q.ShuffleN != 0 && (q.Mechanism == Gaussian || q.Mechanism == DiscreteGaussian) {
+	if q.ShuffleN != 0 && (q.Mechanism == Gaussian || q.Mechanism == DiscreteGaussian || q.Mechanism == CorrelatedGaussian) {
 		return refuse("--mechanism rr, rappor, laplace or discrete-laplace", "the shuffling theorems are about pure local privacy, and Gaussian noise has none")
 	}
 	if q.Population != 0 && (!sampled || q.ShuffleN != 0) {

@@ -106,7 +106,7 @@ func (q *Question) solveNoise() (accountant.Guarantee, error) {
 		p = &q.Scale
 	}
 	switch q.Mechanism {
-	case DiscreteGaussian:
+	case DiscreteGaussian, CorrelatedGaussian:
 		least, most = 0.5, 1<<30
 	case DiscreteLaplace:
 		least, most = 1e-2, 1<<40

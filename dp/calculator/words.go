@@ -126,6 +126,10 @@ func (q *Question) released() string {
 func (r *Release) words(q *Question, counted bool) string {
 	var b strings.Builder
 	switch {
+	case r.Mechanism == CorrelatedGaussian && r.Steps == 1:
+		b.WriteString("one person's round")
+	case r.Mechanism == CorrelatedGaussian:
+		fmt.Fprintf(&b, "%d of one person's rounds", r.Steps)
 	case r.Steps == 1:
 		b.WriteString("one release")
 	default:
@@ -144,6 +148,9 @@ func (r *Release) words(q *Question, counted bool) string {
 		fmt.Fprintf(&b, " with Gaussian noise of standard deviation %.6g%s", r.Sigma, on)
 	case DiscreteGaussian:
 		fmt.Fprintf(&b, " with whole-number Gaussian noise of sigma %.6g%s", r.Sigma, on)
+	case CorrelatedGaussian:
+		fmt.Fprintf(&b, " of %d with whole-number Gaussian noise of sigma %.6g that cancels over rounds in %d bands (sums over rounds have %.3g times "+
+			"smaller errors than with independent noise of the same guarantee)%s", r.Rounds, r.Sigma, r.Bands, r.series.Improvement(r.Rounds), on)
 	case Laplace:
 		fmt.Fprintf(&b, " with Laplace noise of scale %.6g%s", r.Scale, on)
 	case DiscreteLaplace:
