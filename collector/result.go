@@ -139,7 +139,12 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 
 // deviation is of the noise in one released number: both servers add theirs, independently, whoever of them the guarantee
 // rests on.
-func (c *Collector) deviation() float64 { return math.Sqrt(2 * c.noise.Variance()) }
+func (c *Collector) deviation() float64 {
+	if _, ok := c.recipe.Noise.(recipe.CorrelatedGaussian); ok {
+		return math.Sqrt(c.recipe.NoiseVariance())
+	}
+	return math.Sqrt(2 * c.noise.Variance())
+}
 
 const normal95 = 1.959964 // standard deviations
 

@@ -220,6 +220,10 @@ func (r *Recipe) assumptions(honest int, rounds uint32) []string {
 		list = append(list,
 			"it need not be hidden that a person takes part, only what they answer",
 			fmt.Sprintf("one person's reports are in at most %s, one report in each", batches))
+		if n, ok := r.Noise.(CorrelatedGaussian); ok {
+			list[len(list)-1] += fmt.Sprintf(", and any two of them at least %s apart (%s), which the person's own device sees to",
+				count(n.Series.Separation, "round", "rounds"), duration(n.Series.Separation*r.RoundUnits(), r.TimePrecision))
+		}
 	}
 	if _, ok := r.Randomizer.(Gaussian); ok {
 		return append(list,

@@ -185,6 +185,16 @@ func (r *Recipe) certifiable() (release, error) {
 		if variance.Cmp(big.NewRat(4, 1)) < 0 { // the checker counts coordinates as releases
 			t.Count, t.Coordinates = t.Count*coordinates, 1
 		}
+	case CorrelatedGaussian: // rho = distance^2 |c|^2/(2 variance): docs/proofs/correlated-noise.md
+		if ball {
+			coordinates = 4 // (2 Bound)^2
+		}
+		distance2 := new(big.Int).Mul(new(big.Int).SetUint64(shift), new(big.Int).SetUint64(shift))
+		distance2.Mul(distance2, new(big.Int).SetUint64(coordinates))
+		norm := n.norm2()
+		w.rho = new(big.Rat).Mul(new(big.Rat).SetInt(distance2), Rational(norm).Rat())
+		w.rho.Quo(w.rho, new(big.Rat).Mul(n.Variance.Rat(), big.NewRat(2, 1)))
+		t.Mechanism = certificate.ZCDP
 	default:
 		return w, fmt.Errorf("%w of this noise", ErrNoCertificate)
 	}

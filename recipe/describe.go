@@ -172,6 +172,9 @@ func (r *Recipe) Describe(w io.Writer) error {
 	} else {
 		line("Noise", "%s", r.Noise)
 	}
+	if n, ok := r.Noise.(CorrelatedGaussian); ok {
+		n.describe(line)
+	}
 	b.WriteByte('\n')
 	r.describeGuarantee(g, refused, line)
 	_, err = io.WriteString(w, b.String())
@@ -196,7 +199,11 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 		line("Guarantee", "none by differential privacy: the result is not blurred, and someone who knows the other "+
 			"answers can work out the last one. What protects a person is that only sums of %d or more are released.", r.MinBatch)
 	} else {
-		line("Guarantee", "%s, over %s", g.Loss, count(uint64(g.Rounds), "batch", "batches"))
+		over := count(uint64(g.Rounds), "batch", "batches")
+		if n, ok := r.Noise.(CorrelatedGaussian); ok {
+			over = n.over(g.Rounds)
+		}
+		line("Guarantee", "%s, over %s", g.Loss, over)
 		against := "with any other answer of theirs"
 		if g.Neighbours != accountant.ReplaceOne {
 			against = "without an answer of theirs, or the other way round"
@@ -288,6 +295,8 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		noise = map[string]string{"variance": n.Variance.String(), "share": nameOf("noise-share", uint16(n.Share))}
 	case DiscreteLaplace:
 		noise = map[string]string{"scale": n.Scale.String()}
+	case CorrelatedGaussian:
+		noise = n.params()
 	}
 	if c, ok := r.Claim.(ApproxDP); ok {
 		claim = claimParams{c.Epsilon.String(), c.Delta.String(), c.Neighbours, c.HonestServers, c.Rounds}

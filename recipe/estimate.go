@@ -174,7 +174,10 @@ func (p probabilities) blurVariance(answers, n, x float64) float64 {
 	return (x*v(p.keep)+(answers-x)*v(p.lie)+max(0, n-answers)*v(p.none))/(p.scale*p.scale) + n*p.added
 }
 
-// noiseVariance is that of what both servers add to one released number.
+// NoiseVariance is the variance of what both servers add to one released number; for [CorrelatedGaussian] in the last batch, which
+// has the most.
+func (r *Recipe) NoiseVariance() float64 { return r.noiseVariance() }
+
 func (r *Recipe) noiseVariance() float64 {
 	switch n := r.Noise.(type) {
 	case DiscreteGaussian:
@@ -185,6 +188,8 @@ func (r *Recipe) noiseVariance() float64 {
 	case DiscreteLaplace:
 		q := math.Exp(-1 / n.Scale.Float())
 		return 2 * 2 * q / ((1 - q) * (1 - q))
+	case CorrelatedGaussian:
+		return 2 * n.worst()
 	}
 	return 0
 }

@@ -179,6 +179,8 @@ func event(q Query, n Noise, honest int) (accountant.Event, error) {
 		return accountant.DiscreteGaussian{Sigma2: accountant.Rational(v), Contribution: c, Honest: honest}, nil
 	case DiscreteLaplace:
 		return accountant.DiscreteLaplace{Scale: accountant.Rational(n.Scale), Contribution: c}, nil
+	case CorrelatedGaussian:
+		return n.event(c), nil
 	}
 	return nil, errors.New("recipe: no noise to account for")
 }

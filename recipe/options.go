@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/internal/search"
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
@@ -39,6 +40,8 @@ type Options struct {
 	Epsilon Decimal
 	// Kind of calibrated noise; GaussianNoise when empty.
 	Kind NoiseKind
+	// Series is how noise of kind CorrelatedNoise is correlated; required for that kind.
+	Series correlated.Series
 	// Share of calibrated Gaussian noise that each server draws; DrawsAll when zero. With DrawsHalf and HonestServers 2 there is
 	// half the variance in results, and one dishonest server leaves half the noise.
 	Share NoiseShare
@@ -273,6 +276,9 @@ func (r *Recipe) calibrate(o *Options, claim ApproxDP, free bool) (Noise, error)
 		s := situation{servers: trial.honest(claim), hidden: r.amplified(), free: free}
 		l, _, err := trial.proved(s, claim.Delta, claim.Rounds, trial.Neighbours())
 		return l, err
+	}
+	if o.Kind == CorrelatedNoise {
+		return CalibrateCorrelated(r.Query, o.Series, claim.Epsilon, claim.Delta, claim.Rounds)
 	}
 	if !r.amplified() {
 		n, err := Calibrate(r.Query, o.Kind, claim.Epsilon, claim.Delta, claim.Rounds)

@@ -118,7 +118,8 @@ type TwoServer struct {
 	BatchMode dap.BatchMode
 }
 
-// Noise is what the servers add before they release: one of [NoNoise], [DiscreteGaussian] and [DiscreteLaplace].
+// Noise is what the servers add before they release: one of [NoNoise], [DiscreteGaussian], [DiscreteLaplace] and
+// [CorrelatedGaussian].
 type Noise interface {
 	noise() uint8
 	fmt.Stringer

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/correlated"
 )
 
 func doctor() *Recipe {
@@ -74,6 +75,13 @@ func variants() map[string]*Recipe {
 	for name, r := range vectorVariants() {
 		list[name] = r
 	}
+	with("correlated", func(r *Recipe) {
+		s, err := correlated.SquareRoot(4, 8)
+		if err != nil {
+			panic(err)
+		}
+		r.Noise = CorrelatedGaussian{Variance: Rational{400, 1}, Series: correlated.Series{Strategy: s, Separation: 5, Rounds: 24}}
+	})
 	with("bare description", func(r *Recipe) { r.Description = "" })
 	with("two lines", func(r *Recipe) { r.Description = "One.\nTwo: \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645." })
 	return list

@@ -36,9 +36,10 @@ const (
 
 	tagTwoServer = 1
 
-	tagNoiseNone        = 1
-	tagDiscreteGaussian = 2
-	tagDiscreteLaplace  = 3
+	tagNoiseNone          = 1
+	tagDiscreteGaussian   = 2
+	tagDiscreteLaplace    = 3
+	tagCorrelatedGaussian = 4
 
 	tagClaimNone = 1
 	tagApproxDP  = 2
@@ -107,6 +108,7 @@ var codepoints = []Codepoint{
 	{"noise", tagNoiseNone, "none", true},
 	{"noise", tagDiscreteGaussian, "discrete-gaussian", true},
 	{"noise", tagDiscreteLaplace, "discrete-laplace", true},
+	{"noise", tagCorrelatedGaussian, "correlated-gaussian", true},
 
 	{"claim", tagClaimNone, "none", true},
 	{"claim", tagApproxDP, "approximate-dp", true},

@@ -71,6 +71,7 @@ func (v *validator) all(r *Recipe) {
 	}
 	v.path(r.Path)
 	v.noise(r.Noise)
+	v.correlated(r)
 	v.claim(r)
 	v.between("min_batch", r.MinBatch, MinBatchFloor, MaxMinBatch)
 	v.between("time_precision", uint64(r.TimePrecision), 1, MaxTimePrecision)
@@ -255,7 +256,8 @@ func (n DiscreteLaplace) Sampler() (*noise.DiscreteLaplace, error) {
 	return noise.NewDiscreteLaplace(n.Scale.Num, n.Scale.Den)
 }
 
-// Sampler draws what one server adds to each coordinate of its aggregate share: noise.Zero for [NoNoise].
+// Sampler draws what one server adds to each coordinate of its aggregate share: noise.Zero for [NoNoise]. For [CorrelatedGaussian]
+// it draws what the noise is made of (package correlated), in units of 2^-k.
 func Sampler(n Noise) (noise.Sampler, error) {
 	switch n := n.(type) {
 	case NoNoise:
@@ -264,6 +266,8 @@ func Sampler(n Noise) (noise.Sampler, error) {
 		return n.Sampler()
 	case DiscreteLaplace:
 		return n.Sampler()
+	case CorrelatedGaussian:
+		return n.Series.Strategy.Sampler(n.Variance.Num, n.Variance.Den)
 	}
 	return nil, errors.New("recipe: the noise is missing")
 }

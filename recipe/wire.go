@@ -163,6 +163,8 @@ func addNoise(b *cryptobyte.Builder, n Noise) {
 		b.AddUint8(uint8(n.Share))
 	case DiscreteLaplace:
 		addRational(b, n.Scale)
+	case CorrelatedGaussian:
+		addCorrelated(b, n)
 	default:
 		panic(fmt.Sprintf("recipe: internal error: no encoding for noise %T", n))
 	}
@@ -332,6 +334,8 @@ func readNoise(tag uint8, d *decoder) (Noise, bool) {
 		return DiscreteGaussian{Variance: d.rational("variance"), Share: NoiseShare(d.known("noise-share"))}, true
 	case tagDiscreteLaplace:
 		return DiscreteLaplace{Scale: d.rational("scale")}, true
+	case tagCorrelatedGaussian:
+		return readCorrelated(d), true
 	}
 	return nil, false
 }
