@@ -55,8 +55,8 @@ func (c *Client) check(v Value) error {
 		ok := v.kind == isVector && len(v.vector) == int(q.Length) && !v.over(q.Max)
 		return wanted(ok, "a vector of %d numbers from 0 to %d", q.Length, q.Max)
 	case recipe.Vector:
-		ok := v.kind == isReals && len(v.reals) == int(q.Dimension) && v.finite()
-		return wanted(ok, "%s", vectorWords(q))
+		ok := v.kind == isReals && len(v.reals) == c.recipe.Entries() && v.finite()
+		return wanted(ok, "a vector of %d finite numbers", c.recipe.Entries())
 	}
 	return fmt.Errorf("client: no measurement for query %T", c.recipe.Query)
 }

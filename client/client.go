@@ -119,6 +119,7 @@ type Client struct {
 	taskID    dap.TaskID
 	context   []byte // of the VDAF
 	shard     sharder
+	project   func(Value) Value          // nil where vectors are sent whole
 	blur      func(Value) (Value, error) // nil where values are shared as they are
 	retry     exchange.Retry
 
@@ -192,6 +193,9 @@ func New(o Options) (*Client, error) {
 	c.taskID = c.task.TaskID()
 	c.context = dap.VDAFContext(c.taskID)
 	if c.shard, err = newSharder(r.Query); err != nil {
+		return nil, &RefusedError{ReasonInvalid, err}
+	}
+	if c.project, err = newProject(r); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
 	if c.blur, err = newBlur(r); err != nil {

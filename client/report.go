@@ -52,12 +52,17 @@ func (c *Client) prepare(v Value, t time.Time) (dap.Report, keyPair, error) {
 	if w, ok := c.recipe.Window.(recipe.Between); ok && (unit < w.Start || unit >= w.End) {
 		return dap.Report{}, keys, ErrWindow
 	}
-	if c.blur != nil {
+	if c.blur != nil || c.project != nil {
 		if v.kind != isNothing {
 			if err := c.check(v); err != nil {
 				return dap.Report{}, keys, err
 			}
 		}
+	}
+	if c.project != nil && v.kind != isNothing {
+		v = c.project(v)
+	}
+	if c.blur != nil {
 		if v, err = c.blur(v); err != nil {
 			return dap.Report{}, keys, err
 		}

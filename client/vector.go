@@ -30,6 +30,32 @@ func (v Value) finite() bool {
 	return bad == 0
 }
 
+// newProject returns what makes the vector that is sent of the one that was given, which has been checked; nil without a projection.
+func newProject(r *recipe.Recipe) (func(Value) Value, error) {
+	if r.Projection == nil {
+		return nil, nil
+	}
+	p, err := r.Projection.Map(r.Query.(recipe.Vector))
+	if err != nil {
+		return nil, err
+	}
+	return func(v Value) Value {
+		// Numbers beyond 2^900 could add up to an infinity. Scaled down they are still longer than any norm, and are clipped alike.
+		largest := 0.0
+		for _, x := range v.reals {
+			largest = max(largest, math.Abs(x))
+		}
+		x := v.reals
+		if largest > 0x1p900 {
+			x = make([]float64, len(v.reals))
+			for i, y := range v.reals {
+				x[i] = y * 0x1p-200
+			}
+		}
+		return Reals(p.Apply(x))
+	}, nil
+}
+
 // newVectorSharder returns the sharder of a vector of bounded norm, which clips.
 func newVectorSharder(q recipe.Vector, config dap.VDAFConfig) (sharder, error) {
 	switch c := config.(type) {

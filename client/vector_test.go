@@ -84,6 +84,50 @@ func TestRealsAreChecked(t *testing.T) {
 	}
 }
 
+// With a projection devices give long vectors and send what the map makes of them, clipped: a vector of any size is proved, and what
+// was sent is the projection of the vectors that were not too long.
+func TestRealsAreProjected(t *testing.T) {
+	for name, q := range vectorQueries(40) {
+		r := testRecipe(q)
+		r.Projection = &recipe.Projection{Entries: 100, Seed: [32]byte{5}}
+		s := newServers(t, r)
+		cl := s.client(nil)
+		p, err := r.Projection.Map(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		long, short := make([]float64, 100), make([]float64, 100)
+		for i := range long {
+			short[i], long[i] = math.Cos(float64(i))/20, math.Sin(float64(i))*math.MaxFloat64
+		}
+		for _, x := range [][]float64{short, long} {
+			if err := cl.Report(t.Context(), Reals(x)); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		for i := range long {
+			long[i] = math.Sin(float64(i))
+		}
+		want, other := p.Apply(short), p.Apply(long)
+		length := 0.0
+		for _, y := range other {
+			length = math.Hypot(length, y)
+		}
+		for i, n := range s.sums() {
+			if y := want[i] + other[i]/length; math.Abs(q.Real(n)-y) > 2e-3 {
+				t.Errorf("%s: number %d is %v, want %v", name, i, q.Real(n), y)
+			}
+		}
+		var bad *ValueError
+		if err := cl.Report(t.Context(), Reals(make([]float64, 40))); !errors.As(err, &bad) {
+			t.Errorf("%s: a vector of the projected length: %v, want a ValueError", name, err)
+		}
+		if _, err := cl.Kind(Reals(short)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A dummy of a vector is the zero vector.
 func TestRealsDummy(t *testing.T) {
 	q := vectorQueries(3)["pine40"]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/projection"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/vdaf"
 )
@@ -25,10 +26,11 @@ type Result struct {
 	Raw []int64
 	// Estimate is the answer to the query, of the same length as Raw: unbiased, so it may be below zero. It is about the
 	// reports of the batch, or, with Sampled, about all devices that decided whether to report. For a vector it is the sum in
-	// units of the entries; see [Result.Mean].
+	// units of the entries; see [Result.Mean]. Where the recipe projects vectors, Raw is the projected sum, and Estimate, of the
+	// length of the vectors, is what it estimates.
 	Estimate []float64
 	// Stderr is the standard deviation of each Estimate: of what both servers' noise adds together, from the recipe, and with
-	// Sampled of coins and randomizers too.
+	// Sampled of coins and randomizers too; with a projection also of what that loses, from the length of the sum.
 	Stderr []float64
 	// Interval95 holds the exact result with probability 95 % or more, for each Estimate by itself.
 	Interval95 [][2]float64
@@ -115,7 +117,10 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 	r.Stderr = make([]float64, len(raw))
 	r.Interval95 = make([][2]float64, len(raw))
 	if decides(c.recipe) {
-		return r, c.estimate(r)
+		if err := c.estimate(r); err != nil {
+			return nil, err
+		}
+		return r, c.lengthen(r)
 	}
 	n := float64(resp.ReportCount)
 	unit := 1.0 // of an estimate, in those of the sum
@@ -134,7 +139,33 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 		r.Interval95[i] = [2]float64{(v - reach) * unit, (v + reach) * unit}
 	}
 	r.SamplingStderr = samplingStderr(c.recipe.Query, r.Estimate, n)
-	return r, nil
+	return r, c.lengthen(r)
+}
+
+// lengthen turns estimates of projected sums, which all have one standard error, into estimates of the sums. Where the
+// recipe projects nothing it changes nothing.
+func (c *Collector) lengthen(r *Result) error {
+	if c.recipe.Projection == nil {
+		return nil
+	}
+	p, err := c.recipe.Projection.Map(c.recipe.Query.(recipe.Vector))
+	if err != nil {
+		return fmt.Errorf("collector: %w", err)
+	}
+	// The squared length of the projected sum is on average that of the sum, and the noise's on top.
+	length2, variance := 0.0, r.Stderr[0]*r.Stderr[0]
+	for _, y := range r.Estimate {
+		length2 += y*y - variance
+	}
+	// Not less what each number itself adds: that is known too badly to be taken off.
+	deviation := math.Sqrt(variance + max(0, length2)*projection.Loss(p.From(), p.To()))
+	r.Estimate = p.Transpose(r.Estimate)
+	r.Stderr, r.Interval95 = make([]float64, p.From()), make([][2]float64, p.From())
+	for i, x := range r.Estimate {
+		r.Stderr[i] = deviation
+		r.Interval95[i] = [2]float64{x - normal95*deviation, x + normal95*deviation}
+	}
+	return nil
 }
 
 // deviation is of the noise in one released number: both servers add theirs, independently, whoever of them the guarantee

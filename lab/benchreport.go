@@ -30,6 +30,8 @@ type BenchReportOptions struct {
 	Dimension int
 	// FracBits is the precision in binary places, for norm 1; default 15, 19, 24 and 24 for the pines, 15 and 31 else.
 	FracBits int
+	// Projection is how many numbers of a random projection are sent instead of the vector, less than Dimension; 0 for all of it.
+	Projection int
 	// Reports is how many are made and verified; the median is reported. Default 5.
 	Reports int
 	// Progress as in [Options].
@@ -58,6 +60,8 @@ func (o *BenchReportOptions) Validate() error {
 	switch {
 	case o.Dimension < 1 || o.Dimension > recipe.MaxElements:
 		return fmt.Errorf("lab: %d entries; want 1 to %d", o.Dimension, recipe.MaxElements)
+	case o.Projection < 0 || o.Projection > 0 && o.Projection >= o.Dimension:
+		return fmt.Errorf("lab: projection of %d entries to %d; want fewer", o.Dimension, o.Projection)
 	case o.FracBits < 1 || o.FracBits > 255:
 		return fmt.Errorf("lab: %d binary places", o.FracBits)
 	case o.Reports < 1 || o.Reports > 1000:
@@ -82,7 +86,11 @@ type ReportCost struct {
 	HelperMS float64 `json:"helper_ms"`
 	// MostReports is how many reports a sum has room for, without noise.
 	MostReports uint64 `json:"most_reports"`
-	CPUs        int    `json:"cpus"`
+	// Projection is how many numbers are sent for the vector, 0 where it is sent whole; Lost is the error of the mean that comes with
+	// it, over the length of the mean.
+	Projection int     `json:"projection,omitempty"`
+	Lost       float64 `json:"lost_by_projection,omitempty"`
+	CPUs       int     `json:"cpus"`
 }
 
 // MeasureReport makes reports as a device does, from the vector to the body of the upload, and verifies them as leader and helper
@@ -100,6 +108,8 @@ func MeasureReport(ctx context.Context, o BenchReportOptions) (*ReportCost, erro
 	}
 	out := &ReportCost{VDAF: o.VDAF, Dimension: o.Dimension, FracBits: o.FracBits, Reports: o.Reports, CPUs: runtime.NumCPU()}
 	out.MostReports, _ = b.client.Recipe().MostReports()
+	forecast, _ := b.client.Recipe().Forecast(1)
+	out.Projection, out.Lost = o.Projection, forecast.Lost
 	var times [3][]time.Duration
 	for i := range o.Reports {
 		if err := ctx.Err(); err != nil {
@@ -143,12 +153,18 @@ func newReportBench(o *BenchReportOptions) (*reportBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := recipe.NewVector(uint32(o.Dimension), 1, uint8(o.FracBits), proof)
+	sent := o.Dimension
+	var projection *recipe.Projection
+	if o.Projection > 0 {
+		sent, projection = o.Projection, &recipe.Projection{Entries: uint32(o.Dimension)}
+		rand.Read(projection.Seed[:])
+	}
+	q, err := recipe.NewVector(uint32(sent), 1, uint8(o.FracBits), proof)
 	if err != nil {
 		return nil, err
 	}
 	r, err := recipe.New(recipe.Options{
-		Name: "Benchmark", Query: q, MinBatch: recipe.MinBatchFloor, Leader: "https://leader.example/", Helper: "https://helper.example/",
+		Name: "Benchmark", Query: q, Projection: projection, MinBatch: recipe.MinBatchFloor, Leader: "https://leader.example/", Helper: "https://helper.example/",
 	})
 	if err != nil {
 		return nil, err
@@ -267,15 +283,24 @@ func (b *reportBench) check(reports int) error {
 	if err != nil {
 		return err
 	}
-	q := b.client.Recipe().Query.(recipe.Vector)
+	r := b.client.Recipe()
+	q := r.Query.(recipe.Vector)
+	vector := b.vector
+	if r.Projection != nil {
+		p, err := r.Projection.Map(q)
+		if err != nil {
+			return err
+		}
+		vector = p.Apply(vector)
+	}
 	length := 0.0
-	for _, x := range b.vector {
+	for _, x := range vector {
 		length += x * x
 	}
 	scale := float64(reports) * min(1, q.Norm()/math.Sqrt(length))
 	off := 0.0
 	for i, x := range sum {
-		d := q.Real(x) - b.vector[i]*scale
+		d := q.Real(x) - vector[i]*scale
 		off += d * d
 	}
 	// Rounding is off by at most a unit an entry; so is the norm that is clipped to, of which there are d/4 + 4B in the square.

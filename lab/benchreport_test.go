@@ -45,10 +45,23 @@ func TestMeasureReport(t *testing.T) {
 	}
 }
 
+// A projection shortens the report and says what it loses.
+func TestMeasureReportProjected(t *testing.T) {
+	whole, err := MeasureReport(t.Context(), BenchReportOptions{VDAF: "pine40", Dimension: 4000, Reports: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := MeasureReport(t.Context(), BenchReportOptions{VDAF: "pine40", Dimension: 4000, Projection: 1000, Reports: 1})
+	if err != nil || r.Projection != 1000 || r.UploadBytes >= whole.UploadBytes*6/10 || r.Lost < 1.7 || r.Lost > 1.8 || whole.Lost != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestMeasureReportRefuses(t *testing.T) {
 	for _, o := range []BenchReportOptions{
 		{}, {VDAF: "pine33", Dimension: 1}, {VDAF: "pine32"}, {VDAF: "pine32", Dimension: 1 << 21}, {VDAF: "pine32", Dimension: 1, FracBits: -1},
 		{VDAF: "pine32", Dimension: 1, FracBits: 40}, {VDAF: "l2fixed16", Dimension: 1, FracBits: 10}, {VDAF: "pine32", Dimension: 1, Reports: -1},
+		{VDAF: "pine32", Dimension: 10, Projection: 10}, {VDAF: "pine32", Dimension: 10, Projection: -1},
 	} {
 		if r, err := MeasureReport(t.Context(), o); err == nil {
 			t.Errorf("%+v: %+v", o, r)

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -48,6 +49,9 @@ type VectorOptions struct {
 	Epsilon, Delta recipe.Decimal
 	// Half has each server draw half of the noise: both must be honest for the guarantee.
 	Half bool
+	// Projection is how many numbers of a random projection devices send instead of their vectors, 64 or more and less than
+	// Dimension; 0 sends them whole.
+	Projection int
 }
 
 const (
@@ -55,6 +59,7 @@ const (
 	rowsPerDevice = 10
 	maxVectors    = randhie.Rows / rowsPerDevice
 	maxVectorDim  = 100_000
+	minProjection = 64 // below it errors stray far from their forecast
 )
 
 // base are the options that the two labs share, with their defaults.
@@ -85,6 +90,8 @@ func (o *VectorOptions) Validate() error {
 		return fmt.Errorf("lab: %d vectors; want %d to %d", o.Devices, minVectors, maxVectors)
 	case o.Dimension < 2 || o.Dimension > maxVectorDim || o.Dimension%2 != 0:
 		return fmt.Errorf("lab: dimension %d; want an even number from 2 to %d", o.Dimension, maxVectorDim)
+	case o.Projection != 0 && (o.Projection < minProjection || o.Projection >= o.Dimension):
+		return fmt.Errorf("lab: projection to %d numbers; want %d or more, and less than the dimension, %d", o.Projection, minProjection, o.Dimension)
 	case o.FracBits < 1 || o.FracBits > 31:
 		return fmt.Errorf("lab: %d binary places; want 1 to 31", o.FracBits)
 	}
@@ -107,13 +114,21 @@ type VectorReport struct {
 	Ratio       float64 `json:"upload_over_plaintext"`
 
 	// MeanNorm is the length of the exact mean, Error how far the released mean is from it, Forecast how far the servers' noise
-	// is expected to move it, and WorstError the largest error of one entry in its standard errors.
+	// and the projection are expected to move it, and WorstError the largest error of one entry in its standard errors.
 	MeanNorm   float64 `json:"mean_norm"`
 	Error      float64 `json:"error"`
 	Forecast   float64 `json:"error_forecast"`
 	WorstError float64 `json:"worst_entry_in_standard_errors"`
 	// Stderr is the standard error of each entry of the mean.
 	Stderr float64 `json:"stderr"`
+	// Projection is how many numbers were sent for a vector, 0 if it was sent whole. Then NoiseForecast is the part of Forecast that
+	// the noise has, and ProjectionForecast the projection's; ProjectionError is what projecting the exact mean there and back loses,
+	// and SentError how far the mean of what was sent is from the exact mean's projection, which only noise explains.
+	Projection         int     `json:"projection,omitempty"`
+	NoiseForecast      float64 `json:"noise_forecast,omitempty"`
+	ProjectionForecast float64 `json:"projection_forecast,omitempty"`
+	ProjectionError    float64 `json:"projection_error,omitempty"`
+	SentError          float64 `json:"sent_error,omitempty"`
 	// Influence is the most that one device can move the mean: the proved bound over the number of devices.
 	Influence float64 `json:"influence_of_one_device"`
 
@@ -138,13 +153,22 @@ func (r *VectorReport) Check() error {
 	// The square of the error over that of an entry is chi-square with as many degrees d as entries: beyond 2 sqrt(18 d) + 36 above
 	// d, or 2 sqrt(18 d) below, once in 6*10^7 (Laurent and Massart 2000, lemma 1). Rounding adds about 0.3 units an entry over the
 	// root of the devices, which is well below the noise.
-	d := float64(r.Dimension)
-	x := r.Error * r.Error / (r.Stderr * r.Stderr)
+	d, off, each := float64(r.Dimension), r.Error, r.Stderr
+	if r.Projection > 0 {
+		// What was sent has noise alone; noise in the result is as much in each entry, but not independent. The rest is within a factor
+		// of two of the forecast, as the squared length of half the transformed mean is.
+		d, off, each = float64(r.Projection), r.SentError, r.NoiseForecast/math.Sqrt(d)
+		if !(r.Error > r.Forecast/2 && r.Error < r.Forecast*2) || !(r.ProjectionError > r.ProjectionForecast/2 && r.ProjectionError < r.ProjectionForecast*2) {
+			return fmt.Errorf("lab: the mean is off by %g and the projection by %g, and %g and %g were expected", r.Error, r.ProjectionError, r.Forecast,
+				r.ProjectionForecast)
+		}
+	}
+	x := off * off / (each * each)
 	switch {
 	case r.Accepted != uint64(r.Devices) || r.Sent != r.Accepted || len(r.Rejected) > 0:
 		return fmt.Errorf("lab: %d of %d reports were accepted: %v", r.Accepted, r.Devices, r.Rejected)
 	case !(x-d <= 2*math.Sqrt(18*d)+36+0.01*d) || d-x > 2*math.Sqrt(18*d):
-		return fmt.Errorf("lab: the mean is off by %g, and %g was expected of the noise", r.Error, r.Forecast)
+		return fmt.Errorf("lab: the mean is off by %g, and %g was expected of the noise", off, each*math.Sqrt(d))
 	}
 	return nil
 }
@@ -158,9 +182,14 @@ func (r *VectorReport) WriteText(w io.Writer) error {
 	if r.OneHonest != nil {
 		both = fmt.Sprintf("; %.3g if only one server is honest", *r.OneHonest)
 	}
+	what := fmt.Sprintf("of which the servers' noise was expected to make %.4f", r.Forecast)
+	if r.Projection > 0 {
+		what = fmt.Sprintf("%.4f was expected: %.4f for the noise, %.4f for the projection\nProjection alone              to %s numbers and back moves the exact mean by %.4f",
+			r.Forecast, r.NoiseForecast, r.ProjectionForecast, chart.Count(float64(r.Projection)), r.ProjectionError)
+	}
 	_, err := fmt.Fprintf(w, `The mean of %s vectors of %s numbers, which no server ever saw
 Length of the exact mean      %.4f
-Error of the released mean    %.4f, of which the servers' noise was expected to make %.4f
+Error of the released mean    %.4f, %s
 Standard error of an entry    %.2g; the worst of them is %.1f standard errors off
 One device moves the mean by  at most %.2g, which its proof (%s) shows
 
@@ -168,7 +197,7 @@ Reports: %s accepted of %s; %s bytes each, %.2f times 4 bytes an entry
 %s
 Epsilon %.3g at delta %.2g%s
 Took %.1f s; wrote %s
-`, chart.Count(float64(r.Devices)), chart.Count(float64(r.Dimension)), r.MeanNorm, r.Error, r.Forecast, r.Stderr, r.WorstError, r.Influence, r.Proof,
+`, chart.Count(float64(r.Devices)), chart.Count(float64(r.Dimension)), r.MeanNorm, r.Error, what, r.Stderr, r.WorstError, r.Influence, r.Proof,
 		chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), chart.Count(r.UploadBytes), r.Ratio, r.Guarantee, r.Epsilon, r.Delta, both,
 		r.SecondsTotal, r.Table)
 	return err
@@ -301,7 +330,13 @@ func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	query, err := recipe.NewVector(uint32(o.Dimension), 1, uint8(o.FracBits), o.Proof)
+	sent := o.Dimension
+	var projection *recipe.Projection
+	if o.Projection > 0 {
+		sent, projection = o.Projection, &recipe.Projection{Entries: uint32(o.Dimension)}
+		rand.Read(projection.Seed[:])
+	}
+	query, err := recipe.NewVector(uint32(sent), 1, uint8(o.FracBits), o.Proof)
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +347,7 @@ func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 			Statement: "the participants of the RAND Health Insurance Experiment, 1974 to 1982, ten rows each",
 			Expected:  uint64(o.Devices),
 		},
-		Query:  query,
+		Query: query, Projection: projection,
 		Leader: a.LeaderURL(), Helper: a.HelperURL(),
 		BatchMode:     dap.TimeInterval,
 		MinBatch:      uint64(o.Devices / 2),
@@ -433,7 +468,29 @@ func (r *run) collectVectors(ctx context.Context, out *VectorReport) error {
 		out.WorstError = max(out.WorstError, math.Abs(d)/stderr[j])
 	}
 	out.Error, out.MeanNorm = math.Sqrt(out.Error), math.Sqrt(out.MeanNorm)
-	out.Forecast = out.Stderr * math.Sqrt(float64(out.Dimension))
+	forecast, _ := r.recipe.Forecast(result.ReportCount)
+	out.Forecast = forecast.Of(out.MeanNorm)
+	if r.recipe.Projection != nil {
+		return out.project(r.recipe, result, forecast)
+	}
+	return nil
+}
+
+// project fills in what the projection did.
+func (r *VectorReport) project(rec *recipe.Recipe, result *collector.Result, forecast recipe.VectorForecast) error {
+	q := rec.Query.(recipe.Vector)
+	p, err := rec.Projection.Map(q)
+	if err != nil {
+		return err
+	}
+	r.Projection, r.NoiseForecast, r.ProjectionForecast = p.To(), forecast.Noise, forecast.Lost*r.MeanNorm
+	sent := p.Apply(r.truth)
+	for i, y := range sent {
+		r.SentError = math.Hypot(r.SentError, q.Real(result.Raw[i])/float64(result.ReportCount)-y)
+	}
+	for j, x := range p.Transpose(sent) {
+		r.ProjectionError = math.Hypot(r.ProjectionError, x-r.truth[j])
+	}
 	return nil
 }
 

@@ -52,6 +52,7 @@ func TestRunVectors(t *testing.T) {
 	for _, o := range []VectorOptions{
 		{Devices: 100, Dimension: 200},
 		{Devices: 100, Dimension: 100, Proof: recipe.L2Fixed16, Half: true},
+		{Devices: 100, Dimension: 600, Projection: 200},
 	} {
 		o.Out = t.TempDir()
 		r, err := RunVectors(t.Context(), o)
@@ -78,7 +79,7 @@ func TestRunVectors(t *testing.T) {
 		}
 		// What no noise explains is told.
 		for _, spoil := range []func(*VectorReport){
-			func(r *VectorReport) { r.Error *= 2 }, func(r *VectorReport) { r.Error = 0 }, func(r *VectorReport) { r.Accepted-- },
+			func(r *VectorReport) { r.Error, r.SentError = 2*r.Error, 2*r.SentError }, func(r *VectorReport) { r.Error = 0 }, func(r *VectorReport) { r.Accepted-- },
 			func(r *VectorReport) { r.Rejected = map[string]uint64{"x": 1} }, func(r *VectorReport) { r.Error = math.NaN() },
 		} {
 			bad := *r
@@ -93,6 +94,7 @@ func TestRunVectors(t *testing.T) {
 func TestVectorOptionsRefuse(t *testing.T) {
 	for _, o := range []VectorOptions{
 		{Devices: 99}, {Devices: 2020}, {Dimension: 3}, {Dimension: maxVectorDim + 2}, {FracBits: 32}, {FracBits: -1}, {Workers: -1},
+		{Dimension: 200, Projection: 200}, {Projection: 63}, {Projection: -1},
 	} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%+v", o)

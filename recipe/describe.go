@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -119,7 +120,10 @@ func (r *Recipe) Describe(w io.Writer) error {
 	}
 	b.WriteByte('\n')
 	line("Recipe", "%s", id)
-	line("Asked", "%s", r.Query)
+	line("Asked", "%s", r.asked())
+	if text, err := r.expected(); err == nil && text != "" {
+		line("", "%s", text)
+	}
 	if p := r.Population; p != nil {
 		line("Of whom", "%s", p.Statement)
 		if p.Expected > 0 {
@@ -327,6 +331,8 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		BothHonest    *Loss        `json:"guarantee_if_both_servers_are_honest,omitempty"`
 		MostReports   uint64       `json:"most_reports,omitempty"`
 		ProvedBound   *ProvedBound `json:"proved_bound,omitempty"`
+		Projection    any          `json:"projection,omitempty"`
+		Forecast      any          `json:"forecast,omitempty"`
 		Refused       string       `json:"refused,omitempty"`
 	}{
 		ID: id, TaskID: task.TaskID(), Name: r.Name, Description: r.Description,
@@ -352,6 +358,16 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 	out.MostReports, _ = r.MostReports()
 	if b, ok := r.ProvedBound(); ok {
 		out.ProvedBound = &b
+	}
+	if p := r.Projection; p != nil {
+		out.Query.Text = r.asked()
+		out.Projection = map[string]any{"entries": p.Entries, "seed": hex.EncodeToString(p.Seed[:])}
+	}
+	if f, ok := r.Forecast(r.usual()); ok {
+		out.Forecast = struct {
+			Reports uint64 `json:"reports"`
+			VectorForecast
+		}{r.usual(), f}
 	}
 	if r.Population != nil {
 		out.Population = struct {

@@ -17,6 +17,7 @@ import (
 //	cover        struct { Rational rate; }
 //	hpke-suite   uint16 kem, never that of X25519
 //	relay        struct { opaque url<0..2^16-1>, gateway<0..2^16-1>; }
+//	projection   struct { uint32 entries; opaque seed[32]; }
 func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 	add := func(typ uint16, present bool, data cryptobyte.BuilderContinuation) {
 		if present {
@@ -43,6 +44,10 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 	add(extRelay, r.Relay != nil, func(b *cryptobyte.Builder) {
 		addBytes16(b, r.Relay.URL)
 		addBytes16(b, r.Relay.Gateway)
+	})
+	add(extProjection, r.Projection != nil, func(b *cryptobyte.Builder) {
+		b.AddUint32(r.Projection.Entries)
+		b.AddBytes(r.Projection.Seed[:])
 	})
 }
 
@@ -93,6 +98,9 @@ func (r *Recipe) readExtensions(d *decoder) {
 			}
 		case extRelay:
 			r.Relay = &Relay{URL: string(data.bytes16("relay")), Gateway: string(data.bytes16("relay"))}
+		case extProjection:
+			r.Projection = &Projection{Entries: data.u32("projection")}
+			data.field("projection", func() bool { return data.s.CopyBytes(r.Projection.Seed[:]) })
 		default:
 			d.err = &UnknownError{"extension", typ}
 			return

@@ -67,6 +67,8 @@ type Options struct {
 	Cover     *Cover
 	Targeting *Targeting
 	KEM       KEM
+	// Projection of a [Vector], whose Dimension is what is sent; none when nil.
+	Projection *Projection
 }
 
 // New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does.
@@ -134,6 +136,7 @@ func newRecipe(o Options) (*Recipe, error) {
 		Cover:         o.Cover,
 		KEM:           o.KEM,
 		Relay:         o.Relay,
+		Projection:    o.Projection,
 	}
 	if _, ok := r.Participation.(Importance); ok && r.Cover == nil {
 		r.Cover = &Cover{Rational{1, 1}}

@@ -45,6 +45,8 @@ type Recipe struct {
 	KEM KEM
 	// Relay hides who sends; without one, reports go to the leader directly and coins count for nothing.
 	Relay *Relay
+	// Projection shortens the vectors of a [Vector]; nil sends them whole.
+	Projection *Projection
 }
 
 // A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec] and [Vector].

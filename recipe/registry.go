@@ -57,6 +57,7 @@ const (
 	extCover      = 6
 	extHPKESuite  = 7
 	extRelay      = 8
+	extProjection = 13
 )
 
 // A Codepoint is one number of the recipe's wire format.
@@ -149,6 +150,7 @@ var codepoints = []Codepoint{
 	{"extension", 10, "log", false},
 	{"extension", 11, "rounds", false},
 	{"extension", 12, "epoch", false},
+	{"extension", extProjection, "projection", true},
 
 	{"kem", uint16(XWing), "x-wing", true},
 

@@ -82,6 +82,7 @@ func (v *validator) all(r *Recipe) {
 	}
 	v.targeting(r)
 	v.participation(r)
+	v.projection(r)
 	v.vectorRoom(r)
 }
 

@@ -51,6 +51,9 @@ func vectorVariants() map[string]*Recipe {
 	r.Randomizer, r.Noise, r.MinBatch = Gaussian{Rational{35001, 2}, 1 << 10}, NoNoise{}, 1500
 	r.Claim = ApproxDP{Decimal{2, 0}, Decimal{1, 6}, accountant.ReplaceOne, 1, 1}
 	list["vector with noise"] = r
+	shorter := *list["vector pine32"]
+	shorter.Projection = &Projection{Entries: 1001, Seed: [32]byte{1}}
+	list["vector projected"] = &shorter
 	return list
 }
 

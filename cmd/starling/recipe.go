@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -67,6 +68,8 @@ func recipeNew() *command {
   vector:N:NORM:BITS[:PROOF]
                     the sum of vectors of N real numbers, of length (L2 norm) at most NORM, to BITS binary places. PROOF is
                     pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32; by default the smallest pine with room
+With --projection M a device sends M numbers that a public random projection makes of its vector, and the result is estimated
+from their sum: fewer bytes for more error, which recipe plan and recipe show tell.
 The servers' noise is calibrated so that one honest server is enough for epsilon and delta.
 FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 		examples: [][2]string{
@@ -93,6 +96,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 			precision := flags.Duration("precision", time.Hour, "cut report times to this `DURATION`")
 			from := flags.String("from", "", "take reports from this `TIME`, as 2026-01-31T00:00:00Z")
 			to := flags.String("to", "", "take reports up to this `TIME`")
+			projection := flags.Uint("projection", 0, "send `M` numbers of a public random projection in place of each vector")
 			coins := newCoinFlags(flags)
 			return func(_ context.Context, e *env, args []string) error {
 				path, err := oneFile("recipe new", args, deploy.RecipeFile)
@@ -103,6 +107,11 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 					TimePrecision: dap.TimePrecision(*precision / time.Second), Rounds: uint32(*rounds), Kind: recipe.NoiseKind(*kind)}
 				if o.Query, err = parseQuery(*query); err != nil {
 					return usageOf("recipe new", err)
+				}
+				if *projection > 0 {
+					if o.Query, o.Projection, err = projected(o.Query, *projection); err != nil {
+						return usageOf("recipe new", err)
+					}
 				}
 				if *half {
 					o.Share, o.HonestServers = recipe.DrawsHalf, 2
@@ -236,6 +245,21 @@ func parseVector(s string) (recipe.Query, error) {
 		return nil, fmt.Errorf("--query: %w", err)
 	}
 	return q, nil
+}
+
+// projected is the query for vectors of which m numbers are sent, by a projection of a seed that nobody chose.
+func projected(q recipe.Query, m uint) (recipe.Query, *recipe.Projection, error) {
+	v, ok := q.(recipe.Vector)
+	if !ok {
+		return nil, nil, errors.New("--projection goes with --query vector:N:NORM:BITS")
+	}
+	if m >= uint(v.Dimension) {
+		return nil, nil, fmt.Errorf("--projection is %d, want less than the %d numbers of a vector", m, v.Dimension)
+	}
+	p := &recipe.Projection{Entries: v.Dimension}
+	rand.Read(p.Seed[:])
+	v.Dimension = uint32(m)
+	return v, p, nil
 }
 
 // parseWindow reads the two ends of a recipe's window; both empty is no window.

@@ -68,7 +68,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				} else if *coins.noAnswer {
 					return usageOf("send", errors.New("--no-answer goes with no values"))
 				} else {
-					values, err = readValues(e.stdin, r.Query, args[1:], *file, *column, *stdin, *simulate)
+					values, err = readValues(e.stdin, r.Given(), args[1:], *file, *column, *stdin, *simulate)
 				}
 				if bad := new(valueError); errors.As(err, &bad) {
 					return &failure{exitInput, err, "starling recipe show " + args[0]}

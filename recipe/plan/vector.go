@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/projection"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/vdaf/pine"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -23,6 +24,75 @@ type Proof struct {
 	// SoundnessBits is -log2 of the odds that one false report is accepted, the worst of pine.Soundness's parts; 0 where it is not
 	// stated.
 	SoundnessBits float64 `json:"soundness_bits,omitempty"`
+}
+
+// A Shorter is a projection that would be sent in place of vectors, and what it costs and loses.
+type Shorter struct {
+	Numbers uint32 `json:"numbers"` // that are sent
+	// UploadBytes and Ratio, to 4 bytes an entry of the vector, are as in [Proof], by the smallest proof that fits.
+	UploadBytes int     `json:"upload_bytes"`
+	Ratio       float64 `json:"upload_over_plaintext"`
+	// Lost is the expected distance of the mean from the true one over its length, beside the noise.
+	Lost float64 `json:"lost_by_projection"`
+}
+
+// leastProjection is the shortest projection that is offered: errors of shorter ones stray far from what is expected.
+const leastProjection = 64
+
+// projections are ways to send less, by halves, quarters, sixteenths and 64ths; nil for what is no vector or has no proof that fits.
+func (p *Plan) projections() []Shorter {
+	q, ok := p.Goal.Query.(recipe.Vector)
+	if !ok {
+		return nil
+	}
+	for _, proof := range p.proofs() {
+		if proof.Fits {
+			q.Proof = proof.Proof
+			break
+		}
+	}
+	var list []Shorter
+	for _, part := range []uint32{2, 4, 16, 64} {
+		c := q
+		c.Dimension = q.Dimension / part
+		if q.Proof == 0 || c.Dimension < leastProjection {
+			break
+		}
+		size, _, err := upload(c)
+		if err != nil {
+			break
+		}
+		list = append(list, Shorter{
+			Numbers: c.Dimension, UploadBytes: size, Ratio: float64(size) / (4 * float64(q.Dimension)),
+			Lost: projection.Error(int(q.Dimension), int(c.Dimension)),
+		})
+	}
+	return list
+}
+
+func (s Shorter) words() string {
+	return fmt.Sprintf("to %d numbers: %d bytes a report; beside the noise the mean is %.3g times its length off", s.Numbers, s.UploadBytes, s.Lost)
+}
+
+// upload is the size of a report's shares in bytes, and the soundness of its proof where that is stated.
+func upload(q recipe.Vector) (size int, soundness float64, err error) {
+	switch config := q.VDAFConfig().(type) {
+	case dap.PineConfig:
+		cost, err := pine.Plan(config.PineParams())
+		if err != nil {
+			return 0, 0, err
+		}
+		s := cost.Soundness
+		return cost.Upload, min(s.Tests, s.Main, s.Norm), nil
+	case dap.L2VecConfig:
+		v, err := prio3.NewL2Vec(2, int(config.Length), config.EntryBits())
+		if err != nil {
+			return 0, 0, err
+		}
+		s := v.Sizes()
+		return s.Public + s.LeaderInput + s.HelperInput, 0, nil
+	}
+	panic("plan: internal error: a vector of another kind")
 }
 
 // proofs are the ways to prove the norm that the query leaves open, or the one that it names; nil for other queries. Proofs that
@@ -49,21 +119,8 @@ func (p *Plan) proofs() []Proof {
 		}
 		most, _ := r.MostReports()
 		out := Proof{Proof: proof, Name: proof.String(), MostReports: most, Fits: p.Goal.People <= most}
-		switch config := c.VDAFConfig().(type) {
-		case dap.PineConfig:
-			cost, err := pine.Plan(config.PineParams())
-			if err != nil {
-				continue
-			}
-			s := cost.Soundness
-			out.UploadBytes, out.SoundnessBits = cost.Upload, min(s.Tests, s.Main, s.Norm)
-		case dap.L2VecConfig:
-			v, err := prio3.NewL2Vec(2, int(config.Length), config.EntryBits())
-			if err != nil {
-				continue
-			}
-			s := v.Sizes()
-			out.UploadBytes = s.Public + s.LeaderInput + s.HelperInput
+		if out.UploadBytes, out.SoundnessBits, err = upload(c); err != nil {
+			continue
 		}
 		out.Ratio = float64(out.UploadBytes) / (4 * float64(q.Dimension))
 		list = append(list, out)

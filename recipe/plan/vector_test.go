@@ -41,6 +41,17 @@ func TestVectors(t *testing.T) {
 	if list[0].UploadBytes != 58676 || list[4].UploadBytes != 1320984 { // of docs/pine.md
 		t.Errorf("%+v", list)
 	}
+	shorter := p.projections()
+	if len(shorter) != 4 || shorter[0].Numbers != 5000 || shorter[3].Numbers != 156 {
+		t.Fatalf("%+v", shorter)
+	}
+	for i, s := range shorter {
+		// Fewer bytes than before, and more lost: about the root of the part that is left out.
+		if i > 0 && (s.UploadBytes >= shorter[i-1].UploadBytes || s.Lost <= shorter[i-1].Lost) || s.UploadBytes >= list[0].UploadBytes ||
+			math.Abs(s.Lost/math.Sqrt(1e4/float64(s.Numbers)-1e4/16384)-1) > 1e-3 {
+			t.Errorf("%+v", s)
+		}
+	}
 	if list[0].SoundnessBits < 90 {
 		t.Errorf("%+v", list[0])
 	}
@@ -49,7 +60,8 @@ func TestVectors(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 	var text strings.Builder
-	if _, err := p.WriteTo(&text); err != nil || !strings.Contains(text.String(), "pine32: 58676 bytes a report") {
+	if _, err := p.WriteTo(&text); err != nil || !strings.Contains(text.String(), "pine32: 58676 bytes a report") ||
+		!strings.Contains(text.String(), "to 5000 numbers: ") || !strings.Contains(string(b), `"lost_by_projection":`) {
 		t.Errorf("%v\n%s", err, &text)
 	}
 }

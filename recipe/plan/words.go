@@ -140,12 +140,13 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Fallbacks   []recipe.Fallback `json:"fallbacks"`
 		Instead     []Option          `json:"instead"`
 		Proofs      []Proof           `json:"proofs,omitempty"`
+		Projections []Shorter         `json:"projections,omitempty"`
 	}{
 		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
 		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
 		Dummies: p.Dummies, Allowance: p.Allowance, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
 		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
-		Proofs: p.proofs(),
+		Proofs: p.proofs(), Projections: p.projections(),
 	}
 	if p.Local.Finite() {
 		out.Local = &p.Local
@@ -196,6 +197,13 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 			label = ""
 		}
 		line(label, "%s", proof.words())
+	}
+	for i, shorter := range p.projections() {
+		label := "Projected"
+		if i > 0 {
+			label = ""
+		}
+		line(label, "%s", shorter.words())
 	}
 	if g.HideCount {
 		line("Hidden count", "of those not drawn, a part of %.3g sends a dummy, which adds nothing", p.Dummies)
