@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
+	"github.com/starling-agg/starling/recipe"
 )
 
 // UploadError: an upload ended early. The first Acknowledged reports of the call were answered, each accepted or in the
@@ -25,9 +26,14 @@ func (e *UploadError) Unwrap() error { return e.Err }
 // Upload sends reports to the leader, many in a request, and repeats requests that failed for the moment: the leader
 // knows reports by their ids and counts none twice. It returns the reports that the leader refused, in order; every
 // other one is acknowledged, which means stored. It fails with *[UploadError], whose cause is a *[dap.Problem] where the
-// leader refused a whole request.
+// leader refused a whole request, and a *[recipe.TooLargeError] where it could only refuse a report: then nothing is sent.
 func (c *Client) Upload(ctx context.Context, reports []dap.Report) ([]dap.ReportUploadStatus, error) {
 	var refused []dap.ReportUploadStatus
+	for i := range reports {
+		if n, most := len(reports[i].Leader.Payload), dap.DefaultLimits().MaxCiphertext; n > most {
+			return nil, &UploadError{0, &recipe.TooLargeError{Bytes: n, Most: most}}
+		}
+	}
 	for done := 0; done < len(reports); {
 		n := c.fit(reports[done:])
 		some, err := c.upload(ctx, reports[done:done+n])

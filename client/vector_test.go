@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -134,5 +135,24 @@ func TestRealsDummy(t *testing.T) {
 	v, err := zero(q)
 	if err != nil || v.kind != isReals || !slices.Equal(v.reals, make([]float64, 3)) {
 		t.Errorf("kind %v, %v", v.kind, err)
+	}
+}
+
+// A report that the leader could only refuse is not sent at all.
+func TestTooLargeIsNotSent(t *testing.T) {
+	s := newServers(t, testRecipe(recipe.Count{}))
+	cl := s.client(nil)
+	if err := cl.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	good, err := cl.Prepare(Bool(true), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := good
+	large.Leader.Payload = make([]byte, 16<<20+1)
+	var tooLarge *recipe.TooLargeError
+	if _, err := cl.Upload(t.Context(), []dap.Report{good, large}); !errors.As(err, &tooLarge) || tooLarge.Bytes != 16<<20+1 || s.uploads != 0 {
+		t.Errorf("%v after %d uploads, want a TooLargeError after none", err, s.uploads)
 	}
 }

@@ -164,7 +164,7 @@ func newReportBench(o *BenchReportOptions) (*reportBench, error) {
 		return nil, err
 	}
 	r, err := recipe.New(recipe.Options{
-		Name: "Benchmark", Query: q, Projection: projection, MinBatch: recipe.MinBatchFloor, Leader: "https://leader.example/", Helper: "https://helper.example/",
+		Name: "Benchmark", Query: q, Projection: projection, Oversized: true, MinBatch: recipe.MinBatchFloor, Leader: "https://leader.example/", Helper: "https://helper.example/",
 	})
 	if err != nil {
 		return nil, err

@@ -67,11 +67,14 @@ type Options struct {
 	Cover     *Cover
 	Targeting *Targeting
 	KEM       KEM
+	// Oversized lets reports be larger than aggregators take, to measure them; else they are a *[TooLargeError].
+	Oversized bool
 	// Projection of a [Vector], whose Dimension is what is sent; none when nil.
 	Projection *Projection
 }
 
-// New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does.
+// New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does, or with *[TooLargeError] that nobody would
+// take its reports.
 func New(o Options) (*Recipe, error) {
 	if err := withDeviceNoise(&o); err != nil {
 		return nil, err
@@ -156,6 +159,9 @@ func newRecipe(o Options) (*Recipe, error) {
 		return nil, err
 	}
 	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	if _, err := r.UploadBytes(); err != nil && !o.Oversized {
 		return nil, err
 	}
 	return r, nil

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/projection"
 )
 
@@ -104,22 +103,17 @@ func (r *Recipe) usual() uint64 {
 
 // expected says how long a report of a vector is and how far off the mean will be; it is empty for other queries.
 func (r *Recipe) expected() (string, error) {
-	q, ok := r.Query.(Vector)
-	if !ok {
+	if _, ok := r.Query.(Vector); !ok {
 		return "", nil
 	}
-	config := q.VDAFConfig()
-	data, err := config.Append(nil)
-	if err != nil {
+	size, err := r.UploadBytes()
+	if err != nil && size == 0 {
 		return "", err
 	}
-	v, err := dap.NewVDAF(config.Type(), data)
+	text := fmt.Sprintf("a report has about %d bytes, %.3g times 4 bytes a number", size, float64(size)/(4*float64(r.Entries())))
 	if err != nil {
-		return "", err
+		text += ", more than a leader takes"
 	}
-	size := v.Sizes()
-	text := fmt.Sprintf("a report has about %d bytes, %.3g times 4 bytes a number", size.Public+size.LeaderInput+size.HelperInput,
-		float64(size.Public+size.LeaderInput+size.HelperInput)/(4*float64(r.Entries())))
 	f, ok := r.Forecast(r.usual())
 	if !ok {
 		return text, nil

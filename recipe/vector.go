@@ -41,6 +41,10 @@ const (
 
 // ParseVectorProof reads pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32.
 func ParseVectorProof(s string) (VectorProof, error) {
+	if s == "l2fixed64" {
+		return 0, errors.New("recipe: l2fixed64 is in no recipe: sums of entries with 63 binary places leave the 64-bit integers of results; " +
+			"take l2fixed32 or pine128, which have more places than numbers of 32 bits")
+	}
 	for p := Pine32; p <= L2Fixed32; p++ {
 		if p.String() == s {
 			return p, nil

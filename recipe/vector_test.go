@@ -366,6 +366,9 @@ func TestVectorDescribed(t *testing.T) {
 	if back, err := ParseVectorProof(p.Proof); err != nil || back != Pine40 {
 		t.Errorf("%v, %v", back, err)
 	}
+	if _, err := ParseVectorProof("l2fixed64"); err == nil || !strings.Contains(err.Error(), "64-bit integers") {
+		t.Errorf("l2fixed64: %v", err)
+	}
 	if _, err := ParseVectorProof("pine33"); err == nil {
 		t.Error("pine33 was taken")
 	}

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/plan"
+	"github.com/starling-agg/starling/vdaf/pine"
 )
 
 func recipePlan() *command {
@@ -70,6 +72,12 @@ reads it. --out writes the plan as a recipe, with the same guarantee; coins need
 				}
 				if g.Confidence, err = parsePart("confidence", *confidence); err != nil {
 					return err
+				}
+				if _, vector := g.Query.(recipe.Vector); vector {
+					begun := time.Now()
+					if g.Speed, err = pine.Calibrate(func() time.Duration { return time.Since(begun) }); err != nil {
+						return err
+					}
 				}
 				g.Rounds, g.Randomizer = uint32(min(*rounds, recipe.MaxRounds+1)), plan.Randomizer(*randomizer)
 				p, err := compute(ctx, func() (*plan.Plan, error) { return plan.Make(g) })

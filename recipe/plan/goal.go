@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/vdaf/pine"
 )
 
 // A Randomizer is where the blur comes from.
@@ -40,6 +41,8 @@ type Goal struct {
 	Rounds uint32
 	// Randomizer is Servers if empty.
 	Randomizer Randomizer
+	// Speed is what vectors cost on some machine; with it, plans for vectors tell the time of a report. Optional.
+	Speed *pine.Speed
 	// MinBatch is B. If zero, half of People or, for samples, what a sample falls short of once in 10^9.
 	MinBatch uint64
 }

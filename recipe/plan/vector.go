@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/starling-agg/starling/dap"
@@ -24,6 +25,12 @@ type Proof struct {
 	// SoundnessBits is -log2 of the odds that one false report is accepted, the worst of pine.Soundness's parts; 0 where it is not
 	// stated.
 	SoundnessBits float64 `json:"soundness_bits,omitempty"`
+	// TooLarge: no leader takes reports so large; see [recipe.TooLargeError].
+	TooLarge bool `json:"too_large,omitempty"`
+	// DeviceMS and ServerMS are milliseconds of one report, of a device and of the slower server, by Goal.Speed; 0 without it and
+	// where it does not know the proof. Sealing and sending are left out.
+	DeviceMS float64 `json:"device_ms,omitempty"`
+	ServerMS float64 `json:"server_ms,omitempty"`
 }
 
 // A Shorter is a projection that would be sent in place of vectors, and what it costs and loses.
@@ -109,7 +116,8 @@ func (p *Plan) proofs() []Proof {
 		}
 		c := q
 		c.Proof, c.Rounding = proof, 0
-		o := recipe.Options{Name: "plan", Query: c, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: recipe.MinBatchFloor}
+		o := recipe.Options{Name: "plan", Query: c, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: recipe.MinBatchFloor,
+			Oversized: true}
 		r, err := recipe.New(o)
 		if err != nil {
 			continue
@@ -123,15 +131,36 @@ func (p *Plan) proofs() []Proof {
 			continue
 		}
 		out.Ratio = float64(out.UploadBytes) / (4 * float64(q.Dimension))
+		if tooLarge := new(recipe.TooLargeError); errors.As(sizeError(r), &tooLarge) {
+			out.TooLarge, out.Fits = true, false
+		}
+		if config, ok := c.VDAFConfig().(dap.PineConfig); ok && p.Goal.Speed != nil {
+			cost, err := p.Goal.Speed.Plan(config.PineParams())
+			if err != nil {
+				continue
+			}
+			out.DeviceMS, out.ServerMS = 1000*cost.ClientSeconds, 1000*max(cost.LeaderSeconds, cost.HelperSeconds)
+		}
 		list = append(list, out)
 	}
 	return list
 }
 
+func sizeError(r *recipe.Recipe) error {
+	_, err := r.UploadBytes()
+	return err
+}
+
 func (p Proof) words() string {
 	text := fmt.Sprintf("%s: %d bytes a report, %.2f times 4 bytes an entry; room for %d reports", p.Name, p.UploadBytes, p.Ratio, p.MostReports)
-	if !p.Fits {
+	switch {
+	case p.TooLarge:
+		text += "; no leader takes reports so large"
+	case !p.Fits:
 		text += ", which are too few"
+	}
+	if p.DeviceMS > 0 {
+		text += fmt.Sprintf("; %.2g ms of a device and %.2g ms of each server, as measured", p.DeviceMS, p.ServerMS)
 	}
 	return text
 }

@@ -2,11 +2,14 @@ package plan
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/vdaf/pine"
 )
 
 func vectors(people uint64, proof recipe.VectorProof) Goal {
@@ -63,6 +66,37 @@ func TestVectors(t *testing.T) {
 	if _, err := p.WriteTo(&text); err != nil || !strings.Contains(text.String(), "pine32: 58676 bytes a report") ||
 		!strings.Contains(text.String(), "to 5000 numbers: ") || !strings.Contains(string(b), `"lost_by_projection":`) {
 		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+// A proof whose reports nobody takes is shown as such; with a machine's speed the time of a report is shown.
+func TestVectorsTooLarge(t *testing.T) {
+	q, err := recipe.NewVector(1<<18, 1, 15, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goal := Goal{Query: q, People: 2000, Epsilon: 2, Delta: 1e-6}
+	list := mustMake(t, goal).proofs()
+	if last := list[len(list)-1]; last.Proof != recipe.L2Fixed16 || !last.TooLarge || last.Fits ||
+		!strings.Contains(last.words(), "no leader takes reports so large") {
+		t.Errorf("%+v", last)
+	}
+	q.Proof = recipe.L2Fixed16
+	goal.Query = q
+	if _, err := Make(goal); !errors.Is(err, ErrGoal) || !strings.Contains(err.Error(), "pine32 takes 1092272 bytes") {
+		t.Errorf("%v", err)
+	}
+	g := vectors(2000, recipe.Pine40)
+	if list = mustMake(t, g).proofs(); list[0].DeviceMS != 0 || list[0].TooLarge {
+		t.Errorf("%+v", list)
+	}
+	now := time.Duration(0)
+	if g.Speed, err = pine.Calibrate(func() time.Duration { now += time.Millisecond; return now }); err != nil {
+		t.Fatal(err)
+	}
+	if list = mustMake(t, g).proofs(); math.Abs(list[0].DeviceMS-1) > 1e-9 || math.Abs(list[0].ServerMS-1) > 1e-9 ||
+		!strings.HasSuffix(list[0].words(), "; 1 ms of a device and 1 ms of each server, as measured") {
+		t.Errorf("%+v: %s", list, list[0].words())
 	}
 }
 

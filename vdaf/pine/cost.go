@@ -26,8 +26,8 @@ type Cost struct {
 	// largest int64, what the absolute value of an entry of the noised sum must not exceed.
 	MaxClients, Room uint64
 
-	// Estimates in seconds on one core, from measurements (docs/pine.md says on what machine): orders of magnitude for
-	// others.
+	// Estimates in seconds of one core. Those of [Plan] are for an AMD EPYC at 2.6 GHz in plain Go, which docs/pine.md has the
+	// measurements of: orders of magnitude for others. Those of [Speed.Plan] are for the machine that was measured.
 	ClientSeconds, LeaderSeconds, HelperSeconds float64
 }
 
@@ -61,10 +61,7 @@ func Plan(p Params) (*Cost, error) {
 	c.Soundness = s.soundness(i)
 	c.Room = i.half
 	c.MaxClients = c.Room / s.bound
-	d := float64(p.Dimension)
-	c.ClientSeconds = i.cost.client.at(d)
-	c.LeaderSeconds = i.cost.leader.at(d)
-	c.HelperSeconds = i.cost.helper.at(d)
+	c.take(i.cost)
 	return c, nil
 }
 
@@ -97,5 +94,5 @@ type line struct{ fixed, each float64 }
 
 func (l line) at(d float64) float64 { return l.fixed + l.each*d }
 
-// timing is measured by BenchmarkReport at dimensions 64 and 262,144, one report at a time on one core.
+// timing is measured, one report at a time on one core: that of fields by BenchmarkReport at dimensions 64 and 262,144.
 type timing struct{ client, leader, helper line }
