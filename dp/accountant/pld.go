@@ -187,6 +187,10 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 			return bounds{}, err
 		}
 		good = h
+		if q.wantEpsilon && b.lower < 0.99*b.upper && b.upper > other.lower {
+			b = q.farLosses(terms, snap(terms, h), b)
+		}
+		before := result
 		result.upper = min(result.upper, b.upper)
 		result.lower = max(result.lower, b.lower)
 		gap, want := result.upper-result.lower, tolerance*result.upper
@@ -194,6 +198,10 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 			want = max(want, 1e-4*tolerance) + 4*q.slop
 		}
 		if round >= maxRounds || gap <= want || math.IsInf(result.upper, 1) || result.upper <= other.lower {
+			return result.claim(attained), nil
+		}
+		// Where finer grids move neither bound, they never will.
+		if was := before.upper - before.lower; round > 0 && gap > 0.75*was && before.upper-result.upper <= want {
 			return result.claim(attained), nil
 		}
 		// The gap falls with h^2 where the law is smooth, with h where it is not.
@@ -261,7 +269,7 @@ func (q question) firstStep(terms []term) (float64, error) {
 		span = max(span, hi-lo)
 	}
 	// Rounding adds about h^2/6 to the variance of each loss.
-	return max(math.Sqrt(3.7e-4*variance/count), span/(1<<18), 15*math.Sqrt(variance)/softTransform, 1e-18), nil
+	return max(math.Sqrt(3.7e-4*variance/count), span/(1<<14), 15*math.Sqrt(variance)/softTransform, 1e-18), nil
 }
 
 // once computes both bounds on the grid of step h; only the upper one if that is at most enough.
