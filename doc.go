@@ -16,7 +16,7 @@
 //	client collector   the people's side; client/participate: secret coins and the account of what they cost
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
-//	aggregator         leader  helper  status  aggregatortest  internal/{segment store lease verify rounds release peer}
+//	aggregator         leader  helper  status  aggregatortest  internal/{segment store lease verify rounds release retire peer}
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation, guarantee; plan works backwards to them
 //	dap                DAP draft 18: wire messages, HPKE strings, problem documents

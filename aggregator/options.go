@@ -65,6 +65,9 @@ func (t *Task) Validate(role dap.Role) error {
 	return t.Expected.Validate()
 }
 
+// DefaultRetention is how long after its end a task is kept where nothing else is configured.
+const DefaultRetention = 30 * 24 * time.Hour
+
 // Limits bound what strangers and peers can make an aggregator hold or do. Zero fields take the defaults.
 type Limits struct {
 	// UploadBody is the largest upload request in bytes; default 8 MiB, or one report of the largest task if that is more.

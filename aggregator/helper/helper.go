@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/release"
+	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
@@ -86,7 +87,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
 	for _, t := range h.tasks {
-		if err := h.store.PutTask(ctx, t.Stored()); err != nil {
+		if err := h.store.PutTask(ctx, t.Stored(opt.Limits.ClockSkew)); err != nil {
 			return nil, errors.Join(fmt.Errorf("helper: provision: %w", err), h.store.Close())
 		}
 	}
@@ -97,16 +98,19 @@ func (h *Helper) routes() error {
 	if err := h.srv.HandleHpkeConfig(); err != nil {
 		return err
 	}
-	h.srv.Handle("POST", "aggregation_jobs", edge.Peer, h.postJob)
-	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, h.continueJob)
-	h.srv.Handle("GET", "aggregation_jobs/{id}", edge.Peer, h.getJob)
-	h.srv.Handle("DELETE", "aggregation_jobs/{id}", edge.Peer, h.deleteOf(store.KindAggregation))
-	h.srv.Handle("POST", "aggregate_shares", edge.Peer, h.postShare)
-	h.srv.Handle("GET", "aggregate_shares/{id}", edge.Peer, h.getShare)
-	h.srv.Handle("DELETE", "aggregate_shares/{id}", edge.Peer, h.deleteOf(store.KindShare))
+	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.retired, f) }
+	h.srv.Handle("POST", "aggregation_jobs", edge.Peer, kept(h.postJob))
+	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, kept(h.continueJob))
+	h.srv.Handle("GET", "aggregation_jobs/{id}", edge.Peer, kept(h.getJob))
+	h.srv.Handle("DELETE", "aggregation_jobs/{id}", edge.Peer, kept(h.deleteOf(store.KindAggregation)))
+	h.srv.Handle("POST", "aggregate_shares", edge.Peer, kept(h.postShare))
+	h.srv.Handle("GET", "aggregate_shares/{id}", edge.Peer, kept(h.getShare))
+	h.srv.Handle("DELETE", "aggregate_shares/{id}", edge.Peer, kept(h.deleteOf(store.KindShare)))
 	h.srv.Handle("GET", peer.ProgressPath, edge.Peer, h.progress)
 	return nil
 }
+
+func (h *Helper) retired(t dap.TaskID) bool { return h.store.Retired(t) }
 
 // Handler serves DAP under the path of the base URL.
 func (h *Helper) Handler() http.Handler { return h.srv }
@@ -124,7 +128,7 @@ func (h *Helper) count(ctx context.Context) error {
 // earlier life stored.
 func (h *Helper) Run(ctx context.Context) error {
 	r := lease.New(h.opt.Clock, h.opt.Log)
-	r.Go("deferred jobs", h.opt.Idle, h.wake, h.Step)
+	r.Go("deferred jobs and retired tasks", h.opt.Idle, h.wake, h.Step)
 	r.Go("counts", countEvery, nil, func(ctx context.Context) (bool, error) { return false, h.count(ctx) })
 	select {
 	case <-ctx.Done():
@@ -172,7 +176,13 @@ func (h *Helper) Step(ctx context.Context) (bool, error) {
 			worked = true
 		}
 	}
-	return worked, nil
+	erased, err := h.retire(ctx)
+	return worked || erased, err
+}
+
+// retire ends the tasks that are due, and erases what is kept of them.
+func (h *Helper) retire(ctx context.Context) (more bool, err error) {
+	return retire.Pass(ctx, h.store, h.tasks, h.opt.Clock.Now(), h.opt.Limits.ClockSkew, h.opt.Retention, h.opt.Log)
 }
 
 // stored lists the oldest resources that wait for a worker. Those without a body do not: the request that made one is

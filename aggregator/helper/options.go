@@ -40,6 +40,10 @@ type Options struct {
 	Poll time.Duration
 	// Idle is how often a worker looks for stored jobs; default 1 s. New jobs wake it.
 	Idle time.Duration
+	// Retention is how long a task is kept after its interval and the clock skew allowed: until then results can be asked for
+	// again. After it everything but the counts and the ledger is erased, and the task takes nothing ever again. Tasks without
+	// an interval are kept. Default [aggregator.DefaultRetention]; negative keeps all tasks.
+	Retention time.Duration
 	// Limits bound what requests can do. Zero fields take the defaults.
 	Limits aggregator.Limits
 	// Clock is the time; default the system's.
@@ -67,6 +71,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Idle == 0 {
 		o.Idle = time.Second
+	}
+	if o.Retention == 0 {
+		o.Retention = aggregator.DefaultRetention
 	}
 	switch {
 	case len(o.Tasks) == 0:

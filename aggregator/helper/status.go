@@ -6,8 +6,11 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/retire"
+	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/internal/watch"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
@@ -26,7 +29,7 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 	now := h.opt.Clock.Now()
 	s := &status.Status{Role: "helper", Now: now.UTC(), RefusedRequests: h.srv.Refused()}
 	for _, id := range slices.SortedFunc(maps.Keys(h.tasks), compareTasks) {
-		st, err := watch.Task(ctx, h.store, h.tasks[id], now)
+		st, err := watch.Task(ctx, h.store, h.tasks[id], now, h.retiresAt(h.tasks[id]))
 		if err != nil {
 			return nil, err
 		}
@@ -36,11 +39,17 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 	return s, nil
 }
 
+// retiresAt is when a task is retired, or zero.
+func (h *Helper) retiresAt(t *task.Task) time.Time {
+	at, _ := retire.At(t, h.opt.Limits.ClockSkew, h.opt.Retention)
+	return at
+}
+
 func compareTasks(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) }
 
 // progress tells the leader how far we are.
 func (h *Helper) progress(r *edge.Request) error {
-	st, err := watch.Task(r.Context(), h.store, r.Task, h.opt.Clock.Now())
+	st, err := watch.Task(r.Context(), h.store, r.Task, h.opt.Clock.Now(), h.retiresAt(r.Task))
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,11 @@
 // batch as it was. A frozen batch with far more reports than the task expects ([aggregator.Expectation]) is held: it waits
 // for the operator, and the collector with it. The helper decides the same for itself.
 //
+// # The end of a task
+//
+// [Options.Retention] after the end of a task's interval the task is retired: refused from then on, and erased but for its counts
+// and the ledger. The helper does the same by its own clock and configuration.
+//
 // # Workers
 //
 // [Leader.Run] works until its context ends; [Leader.Step] does one round for tests and simulations.

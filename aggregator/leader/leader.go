@@ -12,6 +12,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -114,7 +115,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 		}
 	}()
 	for _, t := range l.tasks {
-		if err := l.store.PutTask(ctx, t.Stored()); err != nil {
+		if err := l.store.PutTask(ctx, t.Stored(opt.Limits.ClockSkew)); err != nil {
 			return nil, fmt.Errorf("leader: provision: %w", err)
 		}
 	}
@@ -189,11 +190,14 @@ func (l *Leader) routes() error {
 		return err
 	}
 	l.srv.Handle("POST", "reports", nil, l.postReports)
-	l.srv.Handle("POST", "collection_jobs", edge.Collector, l.postCollection)
-	l.srv.Handle("GET", "collection_jobs/{id}", edge.Collector, l.getCollection)
-	l.srv.Handle("DELETE", "collection_jobs/{id}", edge.Collector, l.deleteCollection)
+	kept := func(h edge.Handler) edge.Handler { return edge.Kept(l.retired, h) }
+	l.srv.Handle("POST", "collection_jobs", edge.Collector, kept(l.postCollection))
+	l.srv.Handle("GET", "collection_jobs/{id}", edge.Collector, kept(l.getCollection))
+	l.srv.Handle("DELETE", "collection_jobs/{id}", edge.Collector, kept(l.deleteCollection))
 	return nil
 }
+
+func (l *Leader) retired(t dap.TaskID) bool { return l.store.Retired(t) }
 
 // Handler serves DAP under the path of the base URL.
 func (l *Leader) Handler() http.Handler { return l.srv }
@@ -215,6 +219,7 @@ func (l *Leader) Run(ctx context.Context) error {
 		r.Go("aggregation jobs", l.opt.Idle, l.jobs, l.stepJob)
 	}
 	r.Go("collection jobs", l.opt.Idle, l.collections, l.stepCollections)
+	r.Go("retired tasks", retire.Every, nil, l.retire)
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
 	// A failed sync ends the inbox for good: what the disk has of it, only a restart tells.
 	r.Go("inbox", l.opt.Idle, nil, func(context.Context) (bool, error) {
@@ -258,7 +263,18 @@ func (l *Leader) Step(ctx context.Context) (bool, error) {
 		worked = true
 	}
 	more, err := l.stepCollections(ctx)
-	return worked || more, err
+	if err != nil {
+		return worked || more, err
+	}
+	erased, err := l.retire(ctx)
+	return worked || more || erased, err
+}
+
+// retire ends the tasks that are due, and erases what is kept of them.
+func (l *Leader) retire(ctx context.Context) (more bool, err error) {
+	more, err = retire.Pass(ctx, l.store, l.tasks, l.opt.Clock.Now(), l.opt.Limits.ClockSkew, l.opt.Retention, l.opt.Log)
+	l.removeDead()
+	return more, err
 }
 
 // Close refuses further requests, lets uploads under way become durable, and closes the store. Requests under way must have

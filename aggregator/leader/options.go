@@ -44,6 +44,10 @@ type Options struct {
 	Poll time.Duration
 	// BackOff is the first pause after a failed attempt, doubled up to MaxBackOff; defaults 1 s and 5 minutes.
 	BackOff, MaxBackOff time.Duration
+	// Retention is how long a task is kept after its interval and the clock skew allowed: until then results can be asked for
+	// again. After it everything but the counts and the ledger is erased, and the task takes nothing ever again. Tasks without
+	// an interval are kept. Default [aggregator.DefaultRetention]; negative keeps all tasks.
+	Retention time.Duration
 	// Limits bound what requests can do. Zero fields take the defaults.
 	Limits aggregator.Limits
 	// Clock is the time; default the system's.
@@ -75,7 +79,7 @@ func (o *Options) Validate() error {
 	}{
 		{&o.HelperTimeout, 60 * time.Second}, {&o.Patience, 20 * time.Second}, {&o.Lease, 5 * time.Minute},
 		{&o.Latency, 250 * time.Millisecond}, {&o.Idle, time.Second}, {&o.Poll, time.Second},
-		{&o.BackOff, time.Second}, {&o.MaxBackOff, 5 * time.Minute},
+		{&o.BackOff, time.Second}, {&o.MaxBackOff, 5 * time.Minute}, {&o.Retention, aggregator.DefaultRetention},
 	} {
 		if *d.v == 0 {
 			*d.v = d.d

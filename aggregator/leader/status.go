@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/internal/watch"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
@@ -40,7 +42,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(l.tasks), compareTasks) {
 		t := l.tasks[id]
-		st, err := watch.Task(ctx, l.store, t, now)
+		st, err := watch.Task(ctx, l.store, t, now, l.retiresAt(t))
 		if err != nil {
 			return nil, err
 		}
@@ -60,6 +62,12 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		s.Tasks = append(s.Tasks, *st)
 	}
 	return s, nil
+}
+
+// retiresAt is when a task is retired, or zero.
+func (l *Leader) retiresAt(t *task.Task) time.Time {
+	at, _ := retire.At(t, l.opt.Limits.ClockSkew, l.opt.Retention)
+	return at
 }
 
 func compareTasks(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) }

@@ -80,6 +80,8 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 	m := &rep.Metadata
 	interval, bounded := c.t.Interval()
 	switch {
+	case c.l.retired(c.t.ID):
+		return dap.ReportDropped, nil
 	case !c.l.opt.Keys.Has(rep.Leader.ConfigID):
 		return dap.OutdatedConfig, nil
 	case bounded && !interval.Contains(m.Time):

@@ -25,7 +25,8 @@ type Status struct {
 const (
 	NotStarted = "not-started" // before the task's interval
 	Running    = "running"
-	Over       = "over" // after the task's interval; no report can come
+	Over       = "over"    // after the task's interval; no report can come
+	Retired    = "retired" // over for long: all but the counts and the ledger is erased
 )
 
 // Task is one task at one aggregator.
@@ -46,6 +47,8 @@ type Task struct {
 	Total          uint64  `json:"total"` // reports known here
 	Peer           *Peer   `json:"peer,omitempty"`
 	PeerUnreadable string  `json:"peer_unreadable,omitempty"` // why the helper could not be asked
+	// RetiresAt is when the task is retired: results can be asked for until then. Zero where it never is, or was.
+	RetiresAt time.Time `json:"retires_at,omitzero"`
 }
 
 // Counts are a task's ledger of reports.
@@ -140,6 +143,9 @@ type Reason struct {
 
 // Why names what keeps a task from its result, most urgent first; empty means that nothing does.
 func Why(t *Task) []Reason {
+	if t.Phase == Retired {
+		return nil // nothing will ever come of it
+	}
 	var rs []Reason
 	add := func(do, format string, a ...any) { rs = append(rs, Reason{fmt.Sprintf(format, a...), do}) }
 	for _, h := range t.Held {

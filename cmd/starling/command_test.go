@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client"
@@ -116,6 +117,24 @@ func TestCommandsSpeak(t *testing.T) {
 		}
 	}
 	walk(root(), "")
+}
+
+func TestKept(t *testing.T) {
+	until := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	batch := status.Batch{State: "open", Verified: 10}
+	for _, c := range []struct {
+		task status.Task
+		want string
+	}{
+		{status.Task{Phase: status.Retired}, "retired"},
+		{status.Task{Phase: status.Running}, "for ever"},
+		{status.Task{Phase: status.Running, RetiresAt: until, MinBatch: 10, Batches: []status.Batch{batch}}, "kept until 2026-05-01T00:00:00Z"},
+		{status.Task{Phase: status.Over, RetiresAt: until, MinBatch: 10, Batches: []status.Batch{batch}}, "erased with 1 batches that nobody collected"},
+	} {
+		if got := kept(&c.task); !strings.Contains(got, c.want) || strings.Contains(got, "erased with") != strings.Contains(c.want, "erased with") {
+			t.Errorf("%+v: %q, want %q", c.task, got, c.want)
+		}
+	}
 }
 
 func TestProgress(t *testing.T) {

@@ -121,7 +121,7 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 		add("store", err, "all invariants hold", "keep the store as it is and report this")
 	case add("running", err, "it answers on its local listener", ""):
 		for i := range s.Tasks {
-			add("task "+s.Tasks[i].ID, stuck(&s.Tasks[i]), "nothing is stuck", "starling why "+f.path)
+			add("task "+s.Tasks[i].ID, stuck(&s.Tasks[i]), kept(&s.Tasks[i]), "starling why "+f.path)
 		}
 	}
 	asked := map[string]bool{}
@@ -142,6 +142,27 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 		}
 	}
 	return all
+}
+
+// kept says that nothing of a task is stuck, and how long results can be asked for.
+func kept(t *status.Task) string {
+	switch {
+	case t.Phase == status.Retired:
+		return "retired: all but its counts and the ledger is erased"
+	case t.RetiresAt.IsZero():
+		return "nothing is stuck; kept for ever, for it has no end or the configuration says so"
+	}
+	left := 0
+	for _, b := range t.Batches {
+		if b.State != "closed" && b.Verified >= t.MinBatch {
+			left++
+		}
+	}
+	found := "nothing is stuck; kept until " + t.RetiresAt.Format(time.RFC3339)
+	if t.Phase == status.Over && left > 0 {
+		found += fmt.Sprintf(", and then erased with %d batches that nobody collected", left)
+	}
+	return found
 }
 
 // stuck is an error where work of a task fails or was set aside, or the helper cannot be asked.

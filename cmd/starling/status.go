@@ -184,6 +184,12 @@ func writeStatus(w io.Writer, s *status.Status) {
 	n := func(v uint64) string { return chart.Count(float64(v)) }
 	for _, t := range s.Tasks {
 		fmt.Fprintf(w, "%s, task %s: %s, %s batches of %s or more\n", s.Role, t.ID, t.Phase, t.BatchMode, n(t.MinBatch))
+		switch {
+		case t.Phase == status.Retired:
+			fmt.Fprintf(w, "  retired    all but what follows is erased\n")
+		case !t.RetiresAt.IsZero():
+			fmt.Fprintf(w, "  kept until %s; then all but the counts is erased\n", t.RetiresAt.Format(time.RFC3339))
+		}
 		fmt.Fprintf(w, "  reports    %s done of %s", n(t.Done), n(t.Total))
 		if t.Peer != nil {
 			fmt.Fprintf(w, "; the helper %s of %s", n(t.Peer.Done), n(t.Peer.Total))

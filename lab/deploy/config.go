@@ -42,6 +42,10 @@ type Aggregator struct {
 	Tasks []Task `toml:"tasks"`
 	// Deferred makes a helper answer aggregation jobs later instead of at once. Helpers only.
 	Deferred bool `toml:"deferred"`
+	// Retention is how long a task is kept after the end of its recipe's window, so that results can be asked for again; then
+	// everything but its counts and the ledger is erased. Recipes without a window are kept. Default
+	// aggregator.DefaultRetention, 720h; negative keeps all.
+	Retention service.Duration `toml:"retention"`
 	// Limits left out or zero take the defaults of aggregator.Limits.
 	Limits Limits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".

@@ -156,6 +156,8 @@ const leaderConfig = `# The leader: starling serve leader leader.toml
 # Clients upload to it, the collector asks it; it verifies with the helper.
 data = "leader"
 hpke_keys = ["secrets/leader.hpke"]
+# How long after the end of its recipe's window a task is kept; then all but its counts and the ledger is erased:
+# retention = "720h"
 
 [public]
 address = "{{.Leader.Addr}}"
@@ -177,6 +179,8 @@ const helperConfig = `# The helper: starling serve helper helper.toml
 # It verifies with the leader and holds the other half of every sum.
 data = "helper"
 hpke_keys = ["secrets/helper.hpke"]
+# How long after the end of its recipe's window a task is kept; then all but its counts and the ledger is erased:
+# retention = "720h"
 
 [public]
 address = "{{.Helper.Addr}}"

@@ -238,6 +238,39 @@ func TestExpected(t *testing.T) {
 	}
 }
 
+// TestRetention: an aggregator keeps a task for 30 days after the recipe's window, or for as long as its operator says.
+func TestRetention(t *testing.T) {
+	for _, role := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+		for _, c := range []struct {
+			config string
+			kept   time.Duration
+		}{{"", 720 * time.Hour}, {`retention = "48h"`, 48 * time.Hour}, {`retention = "-1s"`, -1}} {
+			dir, a := create(t, dap.TimeInterval)
+			a.Close()
+			if c.config != "" {
+				edit(t, filepath.Join(dir, role.String()+".toml"), `# retention = "720h"`, c.config)
+			}
+			config := load(t, dir, role)
+			s, err := config.open(t.Context(), slog.New(slog.DiscardHandler), aggregator.Observer{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			st, err := s.Status(t.Context())
+			if err := errors.Join(err, s.Close()); err != nil {
+				t.Fatal(err)
+			}
+			recipes, err := config.Recipes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			end := time.Unix(60*int64(recipes[0].Window.(recipe.Between).End), 0).Add(aggregator.Limits{}.WithDefaults().ClockSkew)
+			if got := st.Tasks[0].RetiresAt; c.kept < 0 && !got.IsZero() || c.kept >= 0 && !got.Equal(end.Add(c.kept)) {
+				t.Errorf("%v, %s: kept until %v, the window ends at %v", role, c.config, got, end)
+			}
+		}
+	}
+}
+
 // TestExpectedByRecipe: a recipe that says how many devices decide needs no word from the operator, whose word counts more;
 // and the alarm of a sampled recipe says what half the dummies leave.
 func TestExpectedByRecipe(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/helper"
@@ -45,7 +46,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	if a.Role == dap.RoleLeader {
 		s, err = leader.New(ctx, leader.Options{
 			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Limits: a.Limits.options(), Log: log,
-			Observe: observe,
+			Observe: observe, Retention: time.Duration(a.Retention),
 		})
 	} else {
 		deferred := helper.Never
@@ -54,7 +55,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		}
 		s, err = helper.New(ctx, helper.Options{
 			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Limits: a.Limits.options(), Log: log,
-			Deferred: deferred, Observe: observe,
+			Deferred: deferred, Observe: observe, Retention: time.Duration(a.Retention),
 		})
 	}
 	if err != nil {

@@ -17,10 +17,11 @@ import (
 var failpoints = map[string][]string{
 	"leader": slices.Concat(leader.FailpointNames(), disk.LogFailpoints(), segmentPoints, runPoints, transactions(
 		"open", "put-task", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
-		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused")),
+		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused",
+		"retire-task", "sweep-task")),
 	"helper": slices.Concat(helper.FailpointNames(), runPoints, transactions(
 		"open", "put-task", "create-resource", "delete-resource", "fail-resource", "commit-job", "advance-job", "release",
-		"merge-runs")),
+		"merge-runs", "retire-task", "sweep-task")),
 }
 
 // unreached are the failpoints that no run without damaged files can pass: "store.quarantine.*" at the leader.
@@ -41,7 +42,7 @@ func transactions(names ...string) (points []string) {
 
 // tours are deployments whose fixed lists of operations together pass every failpoint.
 var tours = []config{
-	{tour: true, seed: 1, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1},
+	{tour: true, seed: 1, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, window: true},
 	{tour: true, seed: 2, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, deferred: helper.Always},
 	{tour: true, seed: 3, mode: dap.LeaderSelected, min: 5, segment: 3, patience: -1},
 	{tour: true, seed: 4, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, rounds: 3},

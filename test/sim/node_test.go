@@ -276,7 +276,7 @@ func (w *world) newLeader(l *life) (service, error) {
 	opt := leader.Options{
 		Base: leaderURL, Tasks: []aggregator.Task{w.task}, Keys: w.leaderKeys, FS: l.fs(), Transport: &port{w.net, l},
 		HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment, Idle: idle,
-		BackOff: time.Second, MaxBackOff: maxBackOff, Limits: limits, Failpoints: l.fail,
+		BackOff: time.Second, MaxBackOff: maxBackOff, Limits: limits, Failpoints: l.fail, Retention: retention,
 	}
 	if w.cfg.rounds > 0 {
 		opt.Rounds = aggregatortest.Rounds(w.cfg.rounds, nil)
@@ -291,7 +291,7 @@ func (w *world) newLeader(l *life) (service, error) {
 func (w *world) newHelper(l *life) (service, error) {
 	opt := helper.Options{
 		Base: helperURL, Tasks: []aggregator.Task{w.task}, Keys: w.helperKeys, FS: l.fs(), Deferred: w.cfg.deferred, Idle: idle, Limits: limits,
-		Failpoints: l.fail,
+		Failpoints: l.fail, Retention: retention,
 	}
 	if w.cfg.rounds > 0 {
 		opt.Rounds = aggregatortest.Rounds(w.cfg.rounds, nil)

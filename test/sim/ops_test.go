@@ -410,6 +410,9 @@ func (w *world) end() {
 		w.oracle.check()
 		w.oracle.checkEnd()
 	}
+	if w.cfg.window && !w.failed() {
+		w.retire()
+	}
 }
 
 // fill brings every batch to its minimum and collects it. It says whether there was any.

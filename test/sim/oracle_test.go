@@ -31,6 +31,7 @@ type oracle struct {
 	mu         sync.Mutex // guards what follows
 	violations []string
 	late       atomic.Int64        // duplicates of jobs that were deleted
+	retired    bool                // the task, at both
 	answers    map[string][32]byte // what a request got first, by its kind and resource
 	dropped    map[string]bool     // aggregation jobs that the helper was told to delete, by id
 	jobOf      map[string]string   // the id of the job that a request made first, by the kind and the digest of its body
@@ -214,6 +215,9 @@ func (o *oracle) sawUpload(m *message, a *answer) {
 			next++
 			return
 		}
+		if o.retired {
+			o.violate("a report was acknowledged for a retired task")
+		}
 		r.acked++
 		o.acked++
 	})
@@ -227,6 +231,10 @@ func (o *oracle) sawRefusal(r *report, code dap.ReportError) {
 	case dap.ReportTooEarly:
 		if !o.w.unit(r.Metadata.Time).After(time.Now()) {
 			o.violate("a report of the past was refused as too early")
+		}
+	case dap.ReportDropped:
+		if !o.retired {
+			o.violate("a report was refused as dropped while its task is kept")
 		}
 	case dap.BatchCollected:
 		if !o.w.asked(r.Metadata.Time) {

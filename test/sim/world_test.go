@@ -49,8 +49,9 @@ type config struct {
 	mode     dap.BatchMode
 	deferred helper.Deferred
 	min      uint64
-	segment  int // reports
-	rounds   int // of the VDAF; 0 is Prio3 as it is
+	segment  int  // reports
+	rounds   int  // of the VDAF; 0 is Prio3 as it is
+	window   bool // the task ends
 	patience time.Duration
 	ops      int
 	lively   bool     // leader and helper run their own workers, at their own pace
@@ -76,6 +77,7 @@ func draw(seed uint64) config {
 	if r.IntN(3) == 0 {
 		c.rounds = 2 + r.IntN(2)
 	}
+	c.window = r.IntN(2) == 0
 	return c
 }
 
@@ -142,7 +144,7 @@ func newWorld(cfg config) *world {
 	r := &recipe.Recipe{
 		Name: "simulation", Query: recipe.Histogram{Length: length, Chunk: chunk}, Randomizer: recipe.NoRandomizer{},
 		Participation: recipe.Always{}, Path: recipe.TwoServer{Leader: leaderURL, Helper: helperURL, BatchMode: cfg.mode},
-		Noise: recipe.NoNoise{}, Claim: recipe.NoClaim{}, MinBatch: cfg.min, TimePrecision: precision, Window: recipe.NoWindow{},
+		Noise: recipe.NoNoise{}, Claim: recipe.NoClaim{}, MinBatch: cfg.min, TimePrecision: precision, Window: w.window(),
 	}
 	w.recipe = must(r.Append(nil))
 	w.conf = must(r.Task())

@@ -156,6 +156,16 @@ func problemLabel(p *dap.Problem) string {
 	return string(p.Type)
 }
 
+// Kept is h for tasks that are not retired; for the others it answers as if they had never been.
+func Kept(retired func(dap.TaskID) bool, h Handler) Handler {
+	return func(r *Request) error {
+		if retired(r.Task.ID) {
+			return NotFound(dap.ProblemUnrecognizedTask, "the task ended, and what was kept of it is erased")
+		}
+		return h(r)
+	}
+}
+
 // HandleHpkeConfig serves the keys that clients seal to (section 4.4.1).
 func (s *Server) HandleHpkeConfig() error {
 	var list dap.HpkeConfigList

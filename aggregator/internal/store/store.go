@@ -31,6 +31,7 @@ type Task struct {
 	TimePrecision dap.TimePrecision
 	MinBatch      uint64
 	VDAF          vdaf.VDAF // not stored; decodes and merges aggregate shares
+	End           time.Time // not stored; when its last report can have come, clock skew included; zero: never
 }
 
 // A Batch names what reports are summed into: a bucket of time in time-interval tasks, a batch id in leader-selected ones.
@@ -261,6 +262,19 @@ type Store interface {
 	// Release closes the batch and stores the response, once; see Release. A resource that is Ready returns its stored
 	// response without calling Build.
 	Release(ctx context.Context, rel *Release) (response []byte, err error)
+
+	// --- the end of a task
+
+	// Retire ends a task for good, at or after its End (else ErrBusy): from now on it takes no commit and has no resources
+	// (ErrNotFound), and what is still in logs will count as dropped. It cannot be undone, for with Sweep goes what tells a
+	// replay. Again is harmless.
+	Retire(ctx context.Context, task dap.TaskID, now time.Time) error
+	// Retired says whether Retire was called, ever.
+	Retired(task dap.TaskID) bool
+	// Sweep erases at most n rows of a retired task, and the files that they name, and says whether there are more: segments
+	// (reports that nobody finished count as dropped), replay runs, resources, batches with their shares. The task's counts
+	// and the ledger of releases stay.
+	Sweep(ctx context.Context, task dap.TaskID, n int) (more bool, err error)
 
 	// --- watching
 

@@ -120,6 +120,20 @@ func (t *Task) Over(now time.Time, skew time.Duration) bool {
 	return err == nil && t.interval.After(u)
 }
 
+// End is the moment from which on no report of the task can be made, the clock skew that is allowed included; zero if there is
+// none.
+func (t *Task) End(skew time.Duration) time.Time {
+	end, ok := t.interval.End()
+	if !t.bounded || !ok {
+		return time.Time{}
+	}
+	at, err := t.Precision().Begin(end)
+	if err != nil {
+		return time.Time{} // after the year 9999
+	}
+	return at.Add(skew)
+}
+
 // TooEarly says whether a report of that time comes from the future, further than skew allows.
 func (t *Task) TooEarly(at dap.Time, now time.Time, skew time.Duration) bool {
 	latest, err := t.Precision().At(now.Add(skew))
@@ -127,10 +141,10 @@ func (t *Task) TooEarly(at dap.Time, now time.Time, skew time.Duration) bool {
 }
 
 // Stored is what the store must know.
-func (t *Task) Stored() *store.Task {
+func (t *Task) Stored(skew time.Duration) *store.Task {
 	return &store.Task{
 		ID: t.ID, Config: t.Config.Bytes(), Mode: t.Mode(), TimePrecision: t.Precision(),
-		MinBatch: t.Config.MinBatchSize, VDAF: t.VDAF,
+		MinBatch: t.Config.MinBatchSize, VDAF: t.VDAF, End: t.End(skew),
 	}
 }
 

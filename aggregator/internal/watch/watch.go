@@ -14,8 +14,8 @@ import (
 // maxBatches is how many batches a status lists.
 const maxBatches = 50
 
-// Task reads the status of one task.
-func Task(ctx context.Context, s store.Store, t *task.Task, now time.Time) (*status.Task, error) {
+// Task reads the status of one task. retires is when it will be retired, zero for never.
+func Task(ctx context.Context, s store.Store, t *task.Task, now, retires time.Time) (*status.Task, error) {
 	counts, err := s.Counts(ctx, t.ID)
 	if err != nil {
 		return nil, err
@@ -36,6 +36,11 @@ func Task(ctx context.Context, s store.Store, t *task.Task, now time.Time) (*sta
 			Collected: counts.Collected, Rejected: names(counts.Rejected), Refused: names(counts.Refused),
 		},
 		Done: counts.Aggregated,
+	}
+	if s.Retired(t.ID) {
+		st.Phase = status.Retired
+	} else {
+		st.RetiresAt = retires.UTC()
 	}
 	for _, n := range counts.Rejected {
 		st.Done += n

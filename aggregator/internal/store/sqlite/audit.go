@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/dap"
@@ -23,6 +24,7 @@ type auditor struct {
 
 	batches []auditBatch     // by task, buckets ascending
 	byID    map[batchKey]int // leader-selected: index in batches
+	retired map[int64]bool   // tasks
 	runs    []auditRun
 	files   map[string]int64 // size by name
 }
@@ -62,7 +64,7 @@ func (b *auditBatch) String() string {
 // Audit implements [store.Store]. It reads every run file and so takes time in proportion to all reports ever
 // aggregated; the store stays usable meanwhile.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
-	a := &auditor{s: s, byID: make(map[batchKey]int), files: make(map[string]int64)}
+	a := &auditor{s: s, byID: make(map[batchKey]int), retired: make(map[int64]bool), files: make(map[string]int64)}
 	if err := s.view(ctx, "audit", a.rows); err != nil {
 		return nil, err
 	}
@@ -100,6 +102,9 @@ func (a *auditor) rows(tx *database.Tx) error {
 	if err != nil {
 		return err
 	}
+	if err := a.readRetired(tx); err != nil {
+		return err
+	}
 	if err := a.readBatches(tx); err != nil {
 		return err
 	}
@@ -128,6 +133,36 @@ func (a *auditor) rows(tx *database.Tx) error {
 		}
 	}
 	return a.counts(tx)
+}
+
+// readRetired checks that tasks were retired after their end, and that what is swept has left nothing but what is kept for ever.
+func (a *auditor) readRetired(tx *database.Tx) error {
+	return tx.Each("audit-retired", nil, func(r database.Row) error {
+		var row, at int64
+		var swept, left bool
+		var collected, released uint64
+		if err := r.Scan(&row, &at, &swept, &collected, &released, &left); err != nil {
+			return err
+		}
+		a.retired[row] = true
+		t := a.s.taskByRow(row)
+		t.mu.RLock()
+		end, known := t.End, t.vdaf != nil
+		t.mu.RUnlock()
+		switch {
+		case known && end.IsZero():
+			a.add("task %v: retired, but has no end", t.ID)
+		case known && time.Unix(0, at).Before(end):
+			a.add("task %v: retired before its end", t.ID)
+		}
+		if swept && left {
+			a.add("task %v: swept, but rows of it are left", t.ID)
+		}
+		if collected != released {
+			a.add("task %v: %d reports collected, its ledger has %d", t.ID, collected, released)
+		}
+		return nil
+	})
 }
 
 func (a *auditor) readBatches(tx *database.Tx) error {
@@ -187,6 +222,9 @@ func (a *auditor) readReleases(tx *database.Tx) error {
 		if count < t.minimum() {
 			a.add("task %v: resource %s released %d reports, below the minimum of %d", t.ID, resource, count, t.minimum())
 		}
+		if a.retired[row] {
+			return nil
+		}
 		var covered uint64
 		var sum dap.Checksum
 		for _, b := range a.covered(t, sp, id) {
@@ -230,7 +268,9 @@ func (a *auditor) readFiles(tx *database.Tx) error {
 		}
 		m.Sum = segment.Sum(sum)
 		a.files[m.Name] = m.Size
-		a.runs = append(a.runs, run)
+		if !a.retired[run.key.task] {
+			a.runs = append(a.runs, run)
+		}
 		return nil
 	})
 }
@@ -240,6 +280,7 @@ func (a *auditor) counts(tx *database.Tx) error {
 	a.s.mu.RLock()
 	defer a.s.mu.RUnlock()
 	for row, t := range a.s.rows {
+		retired := a.retired[row]
 		c, err := t.counts(tx)
 		if err != nil {
 			return err
@@ -250,6 +291,9 @@ func (a *auditor) counts(tx *database.Tx) error {
 		}
 		if c.Acknowledged != accounted {
 			a.add("task %v: %d reports acknowledged, %d accounted for", t.ID, c.Acknowledged, accounted)
+		}
+		if retired {
+			continue // its batches and runs go, or have gone
 		}
 		var verified, collected, replay uint64
 		for _, b := range a.batches {

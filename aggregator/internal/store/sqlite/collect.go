@@ -113,7 +113,7 @@ func (x *selected) sum(v vdaf.VDAF) (*vdaf.AggShare, error) {
 
 // Drain implements [store.Store].
 func (s *Store) Drain(ctx context.Context, in *store.Resource) (sel store.Selection, waiting uint64, err error) {
-	t, err := s.task(in.Task)
+	t, err := s.live(in.Task)
 	if err != nil {
 		return sel, 0, err
 	}
@@ -208,7 +208,7 @@ func (t *task) take(tx *database.Tx, r *resourceRow) (h holdRow, err error) {
 
 // Freeze implements [store.Store].
 func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Selection) (*store.Frozen, error) {
-	t, err := s.task(in.Task)
+	t, err := s.live(in.Task)
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +271,7 @@ func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Select
 
 // Release implements [store.Store].
 func (s *Store) Release(ctx context.Context, rel *store.Release) ([]byte, error) {
-	t, err := s.task(rel.Task)
+	t, err := s.live(rel.Task)
 	if err != nil {
 		return nil, err
 	}

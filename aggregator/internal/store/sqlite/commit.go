@@ -16,7 +16,7 @@ import (
 
 // CommitSegment implements [store.Store].
 func (s *Store) CommitSegment(ctx context.Context, j *store.SegmentJob, c *store.Commit) error {
-	t, err := s.task(j.Task)
+	t, err := s.live(j.Task)
 	if err != nil {
 		return err
 	}
@@ -88,6 +88,9 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 			t.gate.RUnlock()
 		}
 	}()
+	if t.isRetired() {
+		return fmt.Errorf("store: %s: %w: the task is retired", name, store.ErrNotFound)
+	}
 	buckets, unlock, err := s.lockBuckets(ctx, t, c)
 	if err != nil {
 		return err

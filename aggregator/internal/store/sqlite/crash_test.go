@@ -362,20 +362,28 @@ func TestFirstCommitSurvives(t *testing.T) {
 // TestFailedSyncStopsTheStore has one fsync of the database fail: what it held is unknown, so the process must not go
 // on, and opening again tells.
 func TestFailedSyncStopsTheStore(t *testing.T) {
+	syncs, bad := 0, 0
+	count := func(op disktest.Op, name string) error {
+		if op == disktest.OpSync && strings.HasPrefix(name, "store.db") {
+			if syncs++; syncs == bad {
+				return errors.New("input/output error")
+			}
+		}
+		return nil
+	}
+	h := newHarness(0) // how many syncs a new store takes, which is known to have failed if one does
+	h.mem.Inject(count)
+	if err := h.Open(t).Close(); err != nil {
+		t.Fatal(err)
+	}
+	opening := syncs
 	for skip := range 12 {
 		s := newStory(t)
 		mem := disktest.NewMem(uint64(skip))
-		syncs := 0
-		mem.Inject(func(op disktest.Op, name string) error {
-			if op == disktest.OpSync && strings.HasPrefix(name, "store.db") {
-				if syncs++; syncs == 3*skip+8 {
-					return errors.New("input/output error")
-				}
-			}
-			return nil
-		})
+		syncs, bad = 0, opening+3*skip+1
+		mem.Inject(count)
 		if err := s.live(mem, nil); !errors.Is(err, store.ErrUnknown) {
-			t.Errorf("sync %d: %v, want ErrUnknown", 3*skip+8, err)
+			t.Errorf("sync %d: %v, want ErrUnknown", bad, err)
 		}
 		s.finish(mem.Crash())
 	}

@@ -3,11 +3,13 @@ package sqlite
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"path"
 	"sync"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/service/database"
 )
@@ -168,6 +170,9 @@ func (s *Store) mergeOnce(ctx context.Context, k bucketKey, b *openBucket, plan 
 		return putRun(tx, k, merged)
 	})
 	if err != nil {
+		if !errors.Is(err, store.ErrUnknown) {
+			_ = segment.Remove(s.opt.FS, name) // what stays is swept when the store is next opened
+		}
 		return err
 	}
 	if err := b.Replace(plan, merged); err != nil {

@@ -140,7 +140,7 @@ func (t *task) decodeSelection(b []byte) (sel store.Selection, err error) {
 // Create implements [store.Store].
 func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, body []byte, keep bool,
 	sel *store.Selection, now time.Time) (out *store.Resource, made bool, err error) {
-	t, err := s.task(task)
+	t, err := s.live(task)
 	if err != nil {
 		return nil, false, err
 	}
@@ -213,7 +213,7 @@ func (t *task) refuseOverlap(tx *database.Tx, sel store.Selection) error {
 
 // Resource implements [store.Store].
 func (s *Store) Resource(ctx context.Context, kind store.Kind, task dap.TaskID, id string) (out *store.Resource, err error) {
-	t, err := s.task(task)
+	t, err := s.live(task)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func (s *Store) PendingResources(ctx context.Context, kind store.Kind, n int) (o
 
 // Delete implements [store.Store].
 func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id string) error {
-	t, err := s.task(task)
+	t, err := s.live(task)
 	if err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 
 // Fail implements [store.Store].
 func (s *Store) Fail(ctx context.Context, in *store.Resource, p *dap.Problem) error {
-	t, err := s.task(in.Task)
+	t, err := s.live(in.Task)
 	if err != nil {
 		return err
 	}
@@ -340,7 +340,7 @@ func (s *Store) Fail(ctx context.Context, in *store.Resource, p *dap.Problem) er
 // CommitJob implements [store.Store].
 func (s *Store) CommitJob(ctx context.Context, in *store.Resource, c *store.Commit,
 	reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error) {
-	t, err := s.task(in.Task)
+	t, err := s.live(in.Task)
 	if err != nil {
 		return nil, err
 	}
@@ -378,7 +378,7 @@ func (s *Store) CommitJob(ctx context.Context, in *store.Resource, c *store.Comm
 // Advance implements [store.Store].
 func (s *Store) Advance(ctx context.Context, in *store.Resource, step uint16, digest [32]byte, c *store.Commit,
 	reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error) {
-	t, err := s.task(in.Task)
+	t, err := s.live(in.Task)
 	if err != nil {
 		return nil, err
 	}

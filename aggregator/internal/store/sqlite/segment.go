@@ -70,8 +70,11 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 	return err
 }
 
-// putSegment queues a segment, unless its bucket was closed while the reports were in the log.
+// putSegment queues a segment, unless its bucket was closed, or its task retired, while the reports were in the log.
 func (t *task) putSegment(tx *database.Tx, m segment.Meta) (queued bool, err error) {
+	if t.isRetired() {
+		return false, reject(tx, t, dap.ReportDropped, uint64(m.Count))
+	}
 	if t.Mode == dap.TimeInterval {
 		var one int
 		closed, err := tx.One("interval-closed", []any{t.row, m.Bucket, m.Bucket}, &one)

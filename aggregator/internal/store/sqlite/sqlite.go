@@ -14,6 +14,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -95,7 +96,7 @@ var _ store.Store = (*Store)(nil)
 
 // task is what the engine keeps in memory of a task.
 type task struct {
-	store.Task // all but VDAF never change
+	store.Task // all but VDAF and End, which is guarded by mu, never change
 	row        int64
 
 	// gate: commits hold it shared, changes of a batch's state alone.
@@ -105,6 +106,9 @@ type task struct {
 	vdaf   vdaf.VDAF      // nil until PutTask in this life of the process
 	closed []span         // time-interval: what was released; disjoint, ascending
 	holds  map[int64]hold // time-interval: by row of the resource
+
+	retired bool        // written with gate held alone, too
+	swept   atomic.Bool // nothing is left to sweep
 }
 
 // span is an interval of time with both ends included, clamped to what a row can hold.
@@ -249,9 +253,11 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 		var mode int
 		var precision uint64
 		t := &task{holds: make(map[int64]hold)}
-		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch); err != nil {
+		var swept bool
+		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch, &t.retired, &swept); err != nil {
 			return err
 		}
+		t.swept.Store(swept)
 		t.ID, t.Mode, t.TimePrecision = dap.TaskID(id), dap.BatchMode(mode), dap.TimePrecision(precision)
 		s.tasks[t.ID], s.rows[t.row] = t, t
 		return nil
@@ -372,7 +378,7 @@ func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 			return fmt.Errorf("%w: task provisioned with another configuration", store.ErrDifferent)
 		}
 		t.mu.Lock()
-		t.vdaf = in.VDAF
+		t.vdaf, t.End = in.VDAF, in.End
 		t.mu.Unlock()
 		return nil
 	}

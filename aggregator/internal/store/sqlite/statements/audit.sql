@@ -5,7 +5,8 @@ PRAGMA quick_check(20)
 PRAGMA foreign_key_check
 
 -- name: audit-batches
-SELECT task, bucket, batch_id, closed, verified, checksum, share FROM batch ORDER BY task, bucket, id
+SELECT task, bucket, batch_id, closed, verified, checksum, share FROM batch
+WHERE (SELECT retired FROM task WHERE id = batch.task) IS NULL ORDER BY task, bucket, id
 
 -- name: audit-releases
 SELECT task, kind, resource_id, first, last, batch_id, count, checksum FROM release ORDER BY seq

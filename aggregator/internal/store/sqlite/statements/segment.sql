@@ -24,6 +24,7 @@ SELECT id, name, size, sum, duplicates, task, bucket, reports, batch, attempts, 
   sent_step FROM segment
 WHERE state = 0 AND not_before <= ?1 AND (lease_token IS NULL OR lease_expires <= ?1) AND NOT EXISTS (
   SELECT 1 FROM hold WHERE hold.task = segment.task AND count IS NOT NULL AND first <= bucket AND last >= bucket)
+  AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = segment.task AND retired IS NOT NULL)
 ORDER BY id LIMIT ?2
 
 -- name: lease-segment

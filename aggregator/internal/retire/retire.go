@@ -1,0 +1,59 @@
+// Package retire is the collector of garbage of leader and helper: it ends tasks whose last report can have come a retention ago,
+// and erases what is kept of them.
+//
+// # What goes, and when
+//
+// Replay protection, collected results and the names of jobs have to stay for as long as anybody may rely on them: a report may
+// be uploaded, and a result asked for again, long after it was made. So a task is kept until its interval has ended, the clock
+// skew that reports are allowed has passed, and then the retention. A task without an interval has no end and is kept.
+//
+// With the first thing that goes, a replay could not be told from a new report any more. So the task is marked first, for good
+// and in the store itself: from then on uploads are refused as report_dropped, all other requests as unrecognizedTask, and no
+// commit enters, whatever the clock or the configuration say later. Counts and the ledger of releases stay for ever.
+package retire
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+)
+
+// Every is how often a service looks for tasks to end.
+const Every = time.Minute
+
+// rows is how many rows one transaction erases: commits of other tasks wait for it.
+const rows = 500
+
+// At is when a task is retired, and false for one that never is. A negative retention keeps every task.
+func At(t *task.Task, skew, retention time.Duration) (time.Time, bool) {
+	end := t.End(skew)
+	if end.IsZero() || retention < 0 {
+		return time.Time{}, false
+	}
+	return end.Add(retention), true
+}
+
+// Pass retires what is due and erases a bounded part of what is retired. It says whether there is more to erase.
+func Pass(ctx context.Context, s store.Store, tasks map[dap.TaskID]*task.Task, now time.Time, skew, retention time.Duration, log *slog.Logger) (more bool, err error) {
+	for id, t := range tasks {
+		if !s.Retired(id) {
+			if at, ok := At(t, skew, retention); !ok || now.Before(at) {
+				continue
+			}
+			if err := s.Retire(ctx, id, now); err != nil {
+				return more, err
+			}
+			log.Info("task retired: it ended a retention ago, and what was kept of it is erased", "task", id)
+		}
+		left, err := s.Sweep(ctx, id, rows)
+		if err != nil {
+			return more, err
+		}
+		more = more || left
+	}
+	return more, nil
+}

@@ -1,0 +1,173 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/service/database"
+)
+
+// live is task for those that are not retired.
+func (s *Store) live(id dap.TaskID) (*task, error) {
+	t, err := s.task(id)
+	if err == nil && t.isRetired() {
+		return nil, fmt.Errorf("%w: the task is retired", store.ErrNotFound)
+	}
+	return t, err
+}
+
+func (t *task) isRetired() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.retired
+}
+
+// Retired implements [store.Store].
+func (s *Store) Retired(id dap.TaskID) bool {
+	t, err := s.task(id)
+	return err == nil && t.isRetired()
+}
+
+// Retire implements [store.Store].
+func (s *Store) Retire(ctx context.Context, id dap.TaskID, now time.Time) error {
+	t, err := s.task(id)
+	if err != nil {
+		return err
+	}
+	t.mu.RLock()
+	end := t.End
+	t.mu.RUnlock()
+	if end.IsZero() || now.Before(end) {
+		return fmt.Errorf("store: retire: %w: the task has not ended", store.ErrBusy)
+	}
+	t.gate.Lock() // no commit is under way, and none begins before the mark is seen
+	defer t.gate.Unlock()
+	err = s.update(ctx, "retire-task", func(tx *database.Tx) error {
+		_, err := tx.Exec("retire-task", t.row, now.UnixNano())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.retired = true
+	clear(t.holds)
+	t.mu.Unlock()
+	return nil
+}
+
+// Sweep implements [store.Store].
+func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err error) {
+	t, err := s.task(id)
+	switch {
+	case err != nil:
+		return false, err
+	case !t.isRetired():
+		return false, errors.New("store: sweep: the task is not retired")
+	case n <= 0:
+		return false, fmt.Errorf("store: sweep: %d rows at a time", n)
+	case t.swept.Load():
+		return false, nil
+	}
+	s.replay.drop(t.row)
+	var segments, runs []string
+	err = s.update(ctx, "sweep-task", func(tx *database.Tx) (err error) {
+		tx.Erase() // aggregate shares and noised results among them
+		left := n
+		if segments, err = t.sweepSegments(tx, left); err != nil {
+			return err
+		}
+		left -= len(segments)
+		if runs, err = t.sweepRuns(tx, left); err != nil {
+			return err
+		}
+		left -= len(runs)
+		// What names others goes before them.
+		for _, statement := range []string{"sweep-resources", "sweep-generations", "sweep-batches"} {
+			done, err := tx.Exec(statement, t.row, left)
+			if err != nil {
+				return err
+			}
+			left -= done
+		}
+		if more = left == 0; more {
+			return nil
+		}
+		_, err = tx.Exec("swept-task", t.row)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	s.dead.add(segments)
+	if err := segment.Remove(s.opt.FS, runs...); err != nil {
+		s.opt.Logger.Warn("run files of a retired task stay until the next start", "files", len(runs), "error", err)
+	}
+	t.swept.Store(!more)
+	return more, nil
+}
+
+// sweepSegments drops at most n segments; the reports of those that nobody finished count as dropped.
+func (t *task) sweepSegments(tx *database.Tx, n int) (names []string, err error) {
+	var ids []int64
+	var unfinished uint64
+	err = tx.Each("sweep-segments", []any{t.row, n}, func(r database.Row) error {
+		var id int64
+		var name string
+		var reports uint64
+		var aside bool
+		err := r.Scan(&id, &name, &reports, &aside)
+		ids, names = append(ids, id), append(names, name)
+		if !aside {
+			unfinished += reports
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if _, err := tx.Exec("drop-segment", id); err != nil {
+			return nil, err
+		}
+	}
+	return names, reject(tx, t, dap.ReportDropped, unfinished)
+}
+
+func (t *task) sweepRuns(tx *database.Tx, n int) (names []string, err error) {
+	err = tx.Each("sweep-runs", []any{t.row, n}, func(r database.Row) error {
+		var name string
+		err := r.Scan(&name)
+		names = append(names, name)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if _, err := tx.Exec("drop-run", name); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// drop forgets the buckets of a task that nobody asks for any more.
+func (r *replay) drop(task int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, b := range r.open {
+		if k.task != task {
+			continue
+		}
+		delete(r.open, k)
+		if b.retired = true; b.users == 0 {
+			b.Close()
+		}
+	}
+}
