@@ -44,32 +44,37 @@ func newForger(ctx context.Context, r *run) (*forger, error) {
 	if f.shard, err = prio3.NewHistogram(2, int(q.Length), int(q.Chunk)); err != nil {
 		return nil, err
 	}
+	return f, f.connect(ctx)
+}
+
+// connect fetches what the aggregators tell every client.
+func (f *forger) connect(ctx context.Context) error {
 	for _, a := range []struct {
 		endpoint []byte
 		key      *dap.HpkeConfig
 	}{{f.config.Leader, &f.leader}, {f.config.Helper, &f.helper}} {
 		base, err := dap.BaseURL(a.endpoint)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		b, _, err := f.do(ctx, http.MethodGet, dap.ResourceURL(base, dap.HpkeConfigPath), "", nil)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		list, err := dap.ReadHpkeConfigList(b)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if *a.key, err = list.Choose(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	base, err := dap.BaseURL(f.config.Leader)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f.reports = uploadsOf(base, f.task)
-	return f, nil
+	return nil
 }
 
 // uploadsOf is where uploads for a task go.
@@ -208,15 +213,25 @@ func (f *forger) do(ctx context.Context, method string, to *url.URL, media strin
 	return nil, string(p.Type), nil
 }
 
-// forge makes a report as the client does, but spoils its shares before they are sealed.
+// A split makes the shares of a report.
+type split func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error)
+
+// forge makes a report of a bucket as the client does, but spoils its shares before they are sealed.
 func (f *forger) forge(t time.Time, bucket int, spoil func(*vdaf.Shares)) (dap.Report, error) {
+	return f.seal(t, func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+		return f.shard.Shard(ctx, bucket%randhie.Buckets, nonce)
+	}, spoil)
+}
+
+// seal is forge for any shares.
+func (f *forger) seal(t time.Time, make split, spoil func(*vdaf.Shares)) (dap.Report, error) {
 	unit, err := f.run.recipe.TimePrecision.At(t)
 	if err != nil {
 		return dap.Report{}, err
 	}
 	r := dap.Report{Metadata: dap.ReportMetadata{Time: unit}}
 	rand.Read(r.Metadata.ID[:])
-	shares, err := f.shard.Shard(dap.VDAFContext(f.task), bucket%randhie.Buckets, (*[vdaf.NonceSize]byte)(&r.Metadata.ID))
+	shares, err := make(dap.VDAFContext(f.task), (*[vdaf.NonceSize]byte)(&r.Metadata.ID))
 	if err != nil {
 		return dap.Report{}, err
 	}

@@ -52,6 +52,11 @@ type VectorOptions struct {
 	// Projection is how many numbers of a random projection devices send instead of their vectors, 64 or more and less than
 	// Dimension; 0 sends them whole.
 	Projection int
+	// Device has each device add its own noise before it sends, and the servers none.
+	Device bool
+	// Malicious is how many attackers send reports too, 0 to 1,000: each the worst that its proof lets through, and one that is
+	// over the proved bound by a hundredth. For proofs of package pine.
+	Malicious int
 }
 
 const (
@@ -60,12 +65,13 @@ const (
 	maxVectors    = randhie.Rows / rowsPerDevice
 	maxVectorDim  = 100_000
 	minProjection = 64 // below it errors stray far from their forecast
+	maxPushes     = 1000
 )
 
 // base are the options that the two labs share, with their defaults.
 func (o *VectorOptions) base() *Options {
 	return &Options{Keep: o.Keep, Out: o.Out, Workers: o.Workers, Precision: o.Precision, Log: o.Log, Progress: o.Progress, Epsilon: o.Epsilon,
-		Delta: o.Delta}
+		Delta: o.Delta, Malicious: o.Malicious}
 }
 
 // Validate fills in defaults and says what is wrong.
@@ -94,6 +100,14 @@ func (o *VectorOptions) Validate() error {
 		return fmt.Errorf("lab: projection to %d numbers; want %d or more, and less than the dimension, %d", o.Projection, minProjection, o.Dimension)
 	case o.FracBits < 1 || o.FracBits > 31:
 		return fmt.Errorf("lab: %d binary places; want 1 to 31", o.FracBits)
+	case o.Device && o.Half:
+		return errors.New("lab: noise is the devices' or the servers'")
+	case o.Malicious > 0 && o.Projection > 0:
+		return errors.New("lab: attackers push an entry of what is sent, which a projection spreads; leave one of the two out")
+	case o.Malicious < 0 || o.Malicious > maxPushes:
+		return fmt.Errorf("lab: %d attackers; want 0 to %d", o.Malicious, maxPushes)
+	case (o.Device || o.Malicious > 0) && (o.Proof == recipe.L2Fixed16 || o.Proof == recipe.L2Fixed32):
+		return fmt.Errorf("lab: noise of devices and attackers go with proofs of package pine, not %v", o.Proof)
 	}
 	return o.base().Validate()
 }
@@ -129,8 +143,19 @@ type VectorReport struct {
 	ProjectionForecast float64 `json:"projection_forecast,omitempty"`
 	ProjectionError    float64 `json:"projection_error,omitempty"`
 	SentError          float64 `json:"sent_error,omitempty"`
-	// Influence is the most that one device can move the mean: the proved bound over the number of devices.
+	// Influence is the most that one device can move the mean: the proved bound over the number of reports.
 	Influence float64 `json:"influence_of_one_device"`
+	// Attackers sent a report each that was accepted and one that was rejected. Moved is how far that took the mean in the direction
+	// they chose, up to the noise of one entry, and MovedAtMost their number times Influence.
+	Attackers   int     `json:"attackers,omitempty"`
+	Moved       float64 `json:"moved_by_attackers,omitempty"`
+	MovedAtMost float64 `json:"moved_at_most,omitempty"`
+	// Proved is what devices with noise of their own prove; nil where the servers add the noise.
+	Proved *recipe.ProvedBound `json:"proved_bound,omitempty"`
+	// Alone is epsilon of one report of a device with noise of its own, for who reads it; HalfHonest that of the sum if half of
+	// the devices give their noise away.
+	Alone      *float64 `json:"epsilon_of_one_report,omitempty"`
+	HalfHonest *float64 `json:"epsilon_if_half_of_the_devices_are_dishonest,omitempty"`
 
 	Epsilon float64 `json:"epsilon"`
 	Delta   float64 `json:"delta"`
@@ -146,6 +171,7 @@ type VectorReport struct {
 	Kept          string             `json:"kept,omitempty"`
 
 	mean, truth []float64
+	honest      float64 // sum of the first entry of the honest vectors
 }
 
 // Check says what must not be in a report: a lost or a spurious report, or an error that no noise explains.
@@ -165,16 +191,30 @@ func (r *VectorReport) Check() error {
 	}
 	x := off * off / (each * each)
 	switch {
-	case r.Accepted != uint64(r.Devices) || r.Sent != r.Accepted || len(r.Rejected) > 0:
-		return fmt.Errorf("lab: %d of %d reports were accepted: %v", r.Accepted, r.Devices, r.Rejected)
+	case r.Accepted != uint64(r.Devices+r.Attackers) || r.Sent != r.Accepted+uint64(r.Attackers) || r.rejected() != uint64(r.Attackers):
+		return fmt.Errorf("lab: %d of %d reports were accepted, and %d attackers were there: %v", r.Accepted, r.Sent, r.Attackers, r.Rejected)
+	case !(math.Abs(r.Moved) <= r.MovedAtMost+6*r.Stderr):
+		return fmt.Errorf("lab: %d attackers moved the mean by %g, and they can by %g", r.Attackers, r.Moved, r.MovedAtMost)
 	case !(x-d <= 2*math.Sqrt(18*d)+36+0.01*d) || d-x > 2*math.Sqrt(18*d):
 		return fmt.Errorf("lab: the mean is off by %g, and %g was expected of the noise", off, each*math.Sqrt(d))
 	}
 	return nil
 }
 
+// rejected is the number of rejected reports.
+func (r *VectorReport) rejected() (n uint64) {
+	for _, x := range r.Rejected {
+		n += x
+	}
+	return n
+}
+
 // WriteText writes the report for people.
 func (r *VectorReport) WriteText(w io.Writer) error {
+	whose := "servers'"
+	if r.Proved != nil {
+		whose = "devices'"
+	}
 	both := ""
 	if r.BothHonest != nil {
 		both = fmt.Sprintf("; %.3g if both servers are honest", *r.BothHonest)
@@ -182,22 +222,37 @@ func (r *VectorReport) WriteText(w io.Writer) error {
 	if r.OneHonest != nil {
 		both = fmt.Sprintf("; %.3g if only one server is honest", *r.OneHonest)
 	}
-	what := fmt.Sprintf("of which the servers' noise was expected to make %.4f", r.Forecast)
+	if r.HalfHonest != nil {
+		both += fmt.Sprintf("; %.3g if half of the devices give their noise away", *r.HalfHonest)
+	}
+	if r.Alone != nil {
+		both += fmt.Sprintf("; %.4g for who reads one report", *r.Alone)
+	}
+	what := fmt.Sprintf("of which the %s noise was expected to make %.4f", whose, r.Forecast)
 	if r.Projection > 0 {
 		what = fmt.Sprintf("%.4f was expected: %.4f for the noise, %.4f for the projection\nProjection alone              to %s numbers and back moves the exact mean by %.4f",
 			r.Forecast, r.NoiseForecast, r.ProjectionForecast, chart.Count(float64(r.Projection)), r.ProjectionError)
+	}
+	var more string
+	if r.Proved != nil {
+		more = fmt.Sprintf("Proved of vector and noise    %.4g times the length of a vector; drawn again once in %.3g times at most, for %.2g of delta\n",
+			r.Proved.Ratio, 1/r.Proved.Redraw, r.Proved.Delta)
+	}
+	if r.Attackers > 0 {
+		more += fmt.Sprintf("%d attackers moved it by %12.4f, and can by %.4f; their %d reports over the bound were rejected\n", r.Attackers, r.Moved,
+			r.MovedAtMost, r.rejected())
 	}
 	_, err := fmt.Fprintf(w, `The mean of %s vectors of %s numbers, which no server ever saw
 Length of the exact mean      %.4f
 Error of the released mean    %.4f, %s
 Standard error of an entry    %.2g; the worst of them is %.1f standard errors off
 One device moves the mean by  at most %.2g, which its proof (%s) shows
-
+%s
 Reports: %s accepted of %s; %s bytes each, %.2f times 4 bytes an entry
 %s
 Epsilon %.3g at delta %.2g%s
 Took %.1f s; wrote %s
-`, chart.Count(float64(r.Devices)), chart.Count(float64(r.Dimension)), r.MeanNorm, r.Error, what, r.Stderr, r.WorstError, r.Influence, r.Proof,
+`, chart.Count(float64(r.Devices)), chart.Count(float64(r.Dimension)), r.MeanNorm, r.Error, what, r.Stderr, r.WorstError, r.Influence, r.Proof, more,
 		chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), chart.Count(r.UploadBytes), r.Ratio, r.Guarantee, r.Epsilon, r.Delta, both,
 		r.SecondsTotal, r.Table)
 	return err
@@ -355,6 +410,10 @@ func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		Window:        recipe.Between{Start: first, End: first + dap.Time(openFor/r.o.Precision)},
 		Kind:          recipe.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
 	}
+	if o.Device {
+		options.Randomizer = recipe.Gaussian{}
+	}
+	options.Population.Expected += uint64(o.Malicious) // the field has room for them
 	if o.Half {
 		options.Share, options.HonestServers = recipe.DrawsHalf, 2
 	}
@@ -410,9 +469,17 @@ func (r *run) uploadVectors(ctx context.Context, out *VectorReport) error {
 		return err
 	}
 	r.report.Sent, r.report.acknowledged = done.Load(), done.Load()
-	out.Sent, out.UploadBytes = done.Load(), float64(size.Load())/float64(out.Devices)
+	out.UploadBytes, out.honest = float64(size.Load())/float64(out.Devices), truth[0]
+	if r.o.Malicious > 0 {
+		pushed, err := r.attackVectors(ctx)
+		if err != nil {
+			return err
+		}
+		truth[0] += pushed
+	}
+	out.Sent, out.Attackers = r.report.Sent, r.o.Malicious
 	for j := range truth {
-		truth[j] /= float64(out.Devices)
+		truth[j] /= float64(out.Devices + out.Attackers)
 	}
 	out.truth = truth
 	return nil
@@ -461,6 +528,9 @@ func (r *run) collectVectors(ctx context.Context, out *VectorReport) error {
 	}
 	mean, stderr := result.Mean()
 	out.Accepted, out.mean, out.Stderr = result.ReportCount, mean, stderr[0]
+	if out.Attackers > 0 {
+		out.Moved = mean[0] - out.honest/float64(out.Accepted)
+	}
 	for j, x := range mean {
 		d := x - out.truth[j]
 		out.Error += d * d
@@ -499,11 +569,21 @@ func (r *run) describeVectors(out *VectorReport) {
 	q := r.recipe.Query.(recipe.Vector)
 	g := r.client.Guarantee()
 	out.Proof, out.FracBits = q.Proof.String(), int(q.FracBits)
-	out.Influence = q.Norm() / float64(out.Devices)
+	out.Influence = q.Norm() / float64(out.Accepted)
+	out.MovedAtMost = float64(out.Attackers) * out.Influence
+	if b, ok := r.recipe.ProvedBound(); ok {
+		out.Proved = &b
+		if f, ok := g.Fallback(recipe.ServersCollude); ok && f.Loss.Finite() {
+			out.Alone = &f.Loss.Epsilon
+		}
+		if f, ok := g.Fallback(recipe.HalfAreDishonest); ok && f.Loss.Finite() {
+			out.HalfHonest = &f.Loss.Epsilon
+		}
+	}
 	out.Ratio = out.UploadBytes / (4 * float64(out.Dimension))
 	out.Rejected, out.SecondsByStep = r.report.Rejected, r.report.SecondsByStep
 	out.Epsilon, out.Delta, out.RecipeID = g.Epsilon, g.Delta, r.report.RecipeID
-	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing any one vector by any other, computed from the recipe. Noise: %s.", g.Loss, r.recipe.Noise)
+	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing any one vector by any other, computed from the recipe. Noise: %s.", g.Loss, r.noiseWords())
 	if both, ok := r.recipe.BothHonest(); ok {
 		out.BothHonest = &both.Epsilon
 	}
@@ -512,6 +592,14 @@ func (r *run) describeVectors(out *VectorReport) {
 	}
 	out.SecondsTotal = time.Since(r.begun).Seconds()
 	out.Kept = r.o.Keep
+}
+
+// noiseWords says whose noise is in results.
+func (r *run) noiseWords() string {
+	if r.vectors.Device {
+		return r.recipe.Randomizer.String()
+	}
+	return r.recipe.Noise.String()
 }
 
 // writeCSV writes a line for each entry: its number, the released mean, its standard error and the exact mean.

@@ -53,6 +53,8 @@ func TestRunVectors(t *testing.T) {
 		{Devices: 100, Dimension: 200},
 		{Devices: 100, Dimension: 100, Proof: recipe.L2Fixed16, Half: true},
 		{Devices: 100, Dimension: 600, Projection: 200},
+		{Devices: 100, Dimension: 200, Device: true},
+		{Devices: 100, Dimension: 600, Projection: 200, Device: true},
 	} {
 		o.Out = t.TempDir()
 		r, err := RunVectors(t.Context(), o)
@@ -62,7 +64,14 @@ func TestRunVectors(t *testing.T) {
 		if err := r.Check(); err != nil {
 			t.Error(err)
 		}
-		if r.Sent != 100 || r.MeanNorm < 0.3 || r.MeanNorm > 1 || r.Influence != 0.01 || (r.BothHonest == nil) != o.Half || (r.OneHonest == nil) == o.Half {
+		if r.Sent != 100 || r.MeanNorm < 0.3 || r.MeanNorm > 1 || (r.BothHonest == nil) != (o.Half || o.Device) || (r.OneHonest == nil) == o.Half {
+			t.Errorf("%+v", r)
+		}
+		if o.Device {
+			if p := r.Proved; p == nil || r.Alone == nil || r.HalfHonest == nil || !(*r.HalfHonest > r.Epsilon) || r.Influence != p.Ratio/100 || p.Ratio <= 1 {
+				t.Errorf("%+v", r)
+			}
+		} else if r.Influence != 0.01 || r.Proved != nil {
 			t.Errorf("%+v", r)
 		}
 		var text strings.Builder
@@ -93,6 +102,7 @@ func TestRunVectors(t *testing.T) {
 
 func TestVectorOptionsRefuse(t *testing.T) {
 	for _, o := range []VectorOptions{
+		{Malicious: 1, Projection: 100}, {Malicious: -1}, {Malicious: 1001}, {Device: true, Half: true}, {Device: true, Proof: recipe.L2Fixed16}, {Malicious: 1, Proof: recipe.L2Fixed32},
 		{Devices: 99}, {Devices: 2020}, {Dimension: 3}, {Dimension: maxVectorDim + 2}, {FracBits: 32}, {FracBits: -1}, {Workers: -1},
 		{Dimension: 200, Projection: 200}, {Projection: 63}, {Projection: -1},
 	} {
@@ -103,5 +113,38 @@ func TestVectorOptionsRefuse(t *testing.T) {
 	o := VectorOptions{Proof: recipe.L2Fixed32}
 	if err := o.Validate(); err != nil || o.FracBits != 31 || o.Devices != 2000 || o.Dimension != 10_000 {
 		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// k attackers move the mean by k times the proved bound over the number of reports and no further, whoever adds the noise (paper 000,
+// section 4.7), and none of their reports over the bound is counted. Noise moves an entry by 6 standard errors once in 5*10^8 runs.
+func TestVectorAttackers(t *testing.T) {
+	for _, o := range []VectorOptions{
+		{Devices: 100, Dimension: 50, Malicious: 10}, {Devices: 100, Dimension: 50, Malicious: 10, Device: true, Proof: recipe.Pine64},
+	} {
+		o.Out = t.TempDir()
+		r, err := RunVectors(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Check(); err != nil {
+			t.Error(err)
+		}
+		norm := 1.
+		if o.Device {
+			norm = r.Proved.Ratio
+		}
+		if r.Accepted != 110 || r.Sent != 120 || math.Abs(r.MovedAtMost-10*norm/110) > 1e-12 || math.Abs(r.Moved-r.MovedAtMost) > 6*r.Stderr {
+			t.Errorf("%+v", r)
+		}
+		bad := *r
+		bad.Moved += 13 * r.Stderr
+		if bad.Check() == nil {
+			t.Errorf("passed: %+v", bad)
+		}
+		var text strings.Builder
+		if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "10 attackers moved it by") {
+			t.Errorf("%v\n%s", err, &text)
+		}
 	}
 }

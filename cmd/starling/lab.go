@@ -31,6 +31,7 @@ mean is compared with the exact one.`,
 			{"starling lab --population 60000 --sampling 0.1", "secret coins, dummies, relay and gateway"},
 			{"starling lab --recipe needles", "importance sampling of a rare answer, with cover"},
 			{"starling lab --recipe vector", "the mean of vectors with a proved norm"},
+			{"starling lab --recipe vector --noise-device --malicious 20", "with the devices' own noise, and attackers who push"},
 			{"starling lab --keep demo", "leaves the deployment in demo/; its README.txt says what to try on it"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -70,7 +71,7 @@ mean is compared with the exact one.`,
 					return labVectors(ctx, e, &o, vectors, *asJSON)
 				}
 				if vectors.given() {
-					return usageOf("lab", errors.New("--devices, --dimension, --proof and --noise-half go with --recipe vector"))
+					return usageOf("lab", errors.New("--devices, --dimension, --proof, --noise-half and --noise-device go with --recipe vector"))
 				}
 				if err := o.Validate(); err != nil {
 					return &failure{exitUsage, err, "starling lab --help"}

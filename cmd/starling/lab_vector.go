@@ -15,7 +15,7 @@ import (
 type vectorFlags struct {
 	devices, dimension *int
 	proof              *string
-	half               *bool
+	half, device       *bool
 	projection         *int
 }
 
@@ -26,23 +26,25 @@ func newVectorFlags(flags *flag.FlagSet) *vectorFlags {
 		proof:     flags.String("proof", "", "vectors: prove the norm by pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32: `TYPE`"),
 		projection: flags.Int("projection", 0,
 			"vectors: send `M` numbers of a public random projection, 64 or more, in place of each vector"),
-		half: flags.Bool("noise-half", false, "vectors: each server draws half of the noise"),
+		half:   flags.Bool("noise-half", false, "vectors: each server draws half of the noise"),
+		device: flags.Bool("noise-device", false, "vectors: each device adds its own noise, the servers none"),
 	}
 }
 
 func (f *vectorFlags) given() bool {
-	return *f.devices != 0 || *f.dimension != 0 || *f.proof != "" || *f.half || *f.projection != 0
+	return *f.devices != 0 || *f.dimension != 0 || *f.proof != "" || *f.half || *f.device || *f.projection != 0
 }
 
 // labVectors runs the lab of vectors with what base says beside them.
 func labVectors(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, asJSON bool) error {
-	if base.Malicious != 0 || base.Rows != 0 || base.Population != 0 || base.Rounds != 0 || base.KnownSample || base.Sampling != (recipe.Rational{}) {
-		return usageOf("lab", errors.New("--recipe vector goes with --devices, --dimension, --proof, --projection, --noise-half and --epsilon"))
+	if base.Rows != 0 || base.Population != 0 || base.Rounds != 0 || base.KnownSample || base.Sampling != (recipe.Rational{}) {
+		return usageOf("lab", errors.New("--recipe vector goes with --devices, --dimension, --proof, --projection, --noise-half, --noise-device, "+
+			"--malicious and --epsilon"))
 	}
 	watch := newProgress(e)
 	o := lab.VectorOptions{
 		Keep: base.Keep, Out: base.Out, Precision: base.Precision, Epsilon: base.Epsilon, Progress: watch.show,
-		Devices: *f.devices, Dimension: *f.dimension, Half: *f.half,
+		Devices: *f.devices, Dimension: *f.dimension, Half: *f.half, Device: *f.device, Malicious: base.Malicious,
 		Projection: *f.projection,
 	}
 	if *f.proof != "" {

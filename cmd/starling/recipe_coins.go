@@ -35,7 +35,7 @@ func newCoinFlags(flags *flag.FlagSet) *coinFlags {
 		relay:       flags.String("relay", "", "`URL` of a relay that hides who sends"),
 		gateway:     flags.String("gateway", "", "`URL` of the gateway behind it"),
 		kem:         flags.String("kem", "x25519", "what encrypts reports, x25519 or x-wing: `KEM`"),
-		randomizer:  flags.String("randomizer", "", "krr:E or rappor:E on the device, instead of the servers' noise: `R`"),
+		randomizer:  flags.String("randomizer", "", "krr:E, rappor:E, or gaussian[:VARIANCE] for vectors, on the device and instead of the servers' noise: `R`"),
 		target:      flags.String("target", "", "ask only devices with these attributes, as platform=ios,linux;language=de: `WHO`"),
 		certificate: flags.String("certificate", "", "the evidence that enough have them: `RECIPE:ENTRY:LOWER:LEAST`"),
 	}
@@ -151,6 +151,16 @@ func parseRandomizer(s string) (recipe.Randomizer, error) {
 		return nil, nil
 	}
 	name, epsilon, _ := strings.Cut(s, ":")
+	if name == "gaussian" {
+		if epsilon == "" {
+			return recipe.Gaussian{}, nil
+		}
+		v, err := recipe.ParseRational(epsilon)
+		if err != nil {
+			return nil, fmt.Errorf("--randomizer: %w", err)
+		}
+		return recipe.Gaussian{Variance: v}, nil
+	}
 	e, err := recipe.ParseDecimal(epsilon)
 	if err != nil {
 		return nil, fmt.Errorf("--randomizer: %w", err)
@@ -161,7 +171,7 @@ func parseRandomizer(s string) (recipe.Randomizer, error) {
 	case "rappor":
 		return recipe.RAPPOR{Epsilon0: e}, nil
 	}
-	return nil, fmt.Errorf("--randomizer: %q is not krr or rappor", name)
+	return nil, fmt.Errorf("--randomizer: %q is not gaussian, krr or rappor", name)
 }
 
 func parseTargeting(who, certificate string) (*recipe.Targeting, error) {
