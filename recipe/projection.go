@@ -85,12 +85,19 @@ func (v *validator) projection(r *Recipe) {
 
 // asked says what devices give and what comes out.
 func (r *Recipe) asked() string {
-	q, ok := r.Query.(Vector)
-	if !ok || r.Projection == nil {
+	q, ok := r.Given().(Vector)
+	if !ok {
 		return r.Query.String()
 	}
-	return fmt.Sprintf("%v, estimated from the %s that a public random projection makes of a vector and that are sent", r.Given(),
-		count(uint64(q.Dimension), "number", "numbers"))
+	if z, noisy := r.Randomizer.(Gaussian); noisy {
+		q.Bound = z.Clip // what is proved is more, and said elsewhere
+	}
+	if r.Projection == nil {
+		return q.String()
+	}
+	sent := r.Query.(Vector)
+	return fmt.Sprintf("%v, estimated from the %s that a public random projection makes of a vector and that are sent", q,
+		count(uint64(sent.Dimension), "number", "numbers"))
 }
 
 // usual is how many reports a batch is expected to have: the people, or the least.

@@ -26,7 +26,7 @@ both, the plan says whether they go together and, if not, how many people, which
 exit code is 6). The guarantee comes with what is left of it when an assumption fails.
 --population draws the people of a batch from more, each by a secret coin; --dummies hides how many were drawn, as recipes
 with coins want it. --randomizer rr and rappor blur answers on the device; E is then what a report by itself costs, whoever
-reads it. --out writes the plan as a recipe, with the same guarantee; coins need --relay and --gateway there.`,
+reads it. --randomizer gaussian has devices add noise to vectors; E is what the sum costs. --out writes the plan as a recipe, with the same guarantee; coins need --relay and --gateway there.`,
 		examples: [][2]string{
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1%", "each of 21 buckets within 1 % of 20,000 people, 95 %"},
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1% --epsilon 0.5 --out ages.starling " +
@@ -49,7 +49,7 @@ reads it. --out writes the plan as a recipe, with the same guarantee; coins need
 			flags.Float64Var(&g.Epsilon, "epsilon", 0, "the largest loss `E` over all rounds")
 			flags.Float64Var(&g.Delta, "delta", 1e-9, "the probability `D` beside it")
 			rounds := flags.Uint("rounds", 1, "in how many batches one person may be: `N`")
-			randomizer := flags.String("randomizer", string(plan.Servers), "servers, rr or rappor: `WHO` blurs")
+			randomizer := flags.String("randomizer", string(plan.Servers), "servers, rr, rappor or (vectors) gaussian: `WHO` blurs")
 			flags.Uint64Var(&g.MinBatch, "min-batch", 0, "release nothing about fewer than `B` reports; chosen if not given")
 			out := flags.String("out", "", "write the recipe to `FILE`, which must not exist")
 			name := flags.String("name", "", "of the recipe: what is asked, in a few words: `TEXT`")

@@ -17,11 +17,14 @@ const (
 	Servers Randomizer = "servers" // noise of the two servers; one of them must be honest
 	RR      Randomizer = "rr"      // each device names a wrong bucket now and then; nobody is trusted
 	RAPPOR  Randomizer = "rappor"  // each device flips each bit of its bucket now and then; nobody is trusted
+	// Noisy: each device adds noise to its vector, of which the sum over all has enough. The servers must not put their shares
+	// together, and the devices must keep their noise to themselves.
+	Noisy Randomizer = "gaussian"
 )
 
 // A Goal is what is wanted.
 type Goal struct {
-	// Query is required. RR and RAPPOR know recipe.Count and recipe.Histogram.
+	// Query is required. RR and RAPPOR know recipe.Count and recipe.Histogram, Noisy knows recipe.Vector.
 	Query recipe.Query
 	// People is how many reports a batch is expected to hold; required, 2 to 10^9.
 	People uint64
@@ -86,6 +89,13 @@ func (g *Goal) Validate() error {
 	}
 	switch g.Randomizer {
 	case "", Servers:
+	case Noisy:
+		if q, ok := g.Query.(recipe.Vector); !ok || q.Proof == recipe.L2Fixed16 || q.Proof == recipe.L2Fixed32 {
+			return wrong("noise of the devices' own is for vectors with a proof of package pine")
+		}
+		if g.Population != 0 {
+			return wrong("noise of the devices' own is planned for people who all answer")
+		}
 	case RR, RAPPOR:
 		if g.buckets() == 0 {
 			return wrong("%s is for counts and histograms", g.Randomizer)

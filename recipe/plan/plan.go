@@ -33,8 +33,11 @@ type Plan struct {
 	// Needs says what would do; nil if the goal fits.
 	Needs *Need
 
-	// Variance is sigma^2 of the discrete Gaussian noise that each server draws; zero if the devices randomize.
+	// Variance is sigma^2 of the discrete Gaussian noise that each server draws, or for Noisy each device; zero if the devices
+	// randomize in other ways.
 	Variance recipe.Rational
+	// Proved is what devices with a randomizer prove about what they send; nil for others.
+	Proved *recipe.ProvedBound
 	// Epsilon0 is the loss of one report by itself, for replacing the answer; 0 if devices do not randomize.
 	Epsilon0 float64
 	perBit   recipe.Decimal // what the recipe says of Epsilon0: half of it for RAPPOR, which blurs two bits
@@ -83,7 +86,7 @@ func Make(g Goal) (*Plan, error) {
 	if err := p.explain(); err != nil {
 		return nil, err
 	}
-	for _, r := range []Randomizer{Servers, RR, RAPPOR} {
+	for _, r := range []Randomizer{Servers, RR, RAPPOR, Noisy} {
 		other := g
 		other.Randomizer = r
 		if r == g.Randomizer || other.Validate() != nil {
@@ -99,7 +102,7 @@ func Make(g Goal) (*Plan, error) {
 
 // promised is the loss that the goal's epsilon is about.
 func (p *Plan) promised() recipe.Loss {
-	if p.Goal.Randomizer == Servers {
+	if r := p.Goal.Randomizer; r == Servers || r == Noisy {
 		return p.Loss
 	}
 	return p.Local
@@ -112,9 +115,12 @@ func one(g Goal) (*Plan, error) {
 		return nil, err
 	}
 	var err error
-	if g.Randomizer == Servers {
+	switch g.Randomizer {
+	case Servers:
 		err = p.byServers()
-	} else {
+	case Noisy:
+		err = p.byNoise()
+	default:
 		err = p.byDevices()
 	}
 	return p, err

@@ -57,6 +57,8 @@ func (p *Plan) choose(o recipe.Options) (recipe.Options, error) {
 		o.Randomizer = recipe.KRR{Epsilon0: p.perBit}
 	case RAPPOR:
 		o.Randomizer = recipe.RAPPOR{Epsilon0: p.perBit}
+	case Noisy:
+		o.Randomizer = recipe.Gaussian{Variance: p.Variance} // calibrated where it is zero
 	}
 	if !g.HideCount {
 		return o, nil
@@ -133,6 +135,12 @@ func (p *Plan) follow(o recipe.Options) error {
 	p.Assumptions, p.Fallbacks = g.Assumptions, g.Fallbacks
 	if n, ok := r.Noise.(recipe.DiscreteGaussian); ok {
 		p.Variance = n.Variance
+	}
+	if z, ok := r.Randomizer.(recipe.Gaussian); ok {
+		p.Variance = z.Variance
+	}
+	if b, ok := r.ProvedBound(); ok {
+		p.Proved = &b
 	}
 	if d := r.Dummies; d != nil {
 		p.Dummies, p.Allowance, p.dummies = d.Rate.Float(), d.Allowance, d

@@ -116,13 +116,18 @@ func (p *Plan) proofs() []Proof {
 		}
 		c := q
 		c.Proof, c.Rounding = proof, 0
+		if p.Goal.Randomizer == Noisy {
+			if c.Bound = p.Proved.Bound; proof == recipe.L2Fixed16 || proof == recipe.L2Fixed32 {
+				continue
+			}
+		}
 		o := recipe.Options{Name: "plan", Query: c, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: recipe.MinBatchFloor,
 			Oversized: true}
 		r, err := recipe.New(o)
 		if err != nil {
 			continue
 		}
-		if p.Variance.Den != 0 {
+		if p.Goal.Randomizer == Servers && p.Variance.Den != 0 {
 			r.Noise = recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll}
 		}
 		most, _ := r.MostReports()

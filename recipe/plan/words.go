@@ -16,6 +16,8 @@ import (
 // explain fills in the assumptions and the fallbacks.
 func (p *Plan) explain() error {
 	switch {
+	case p.Goal.Randomizer == Noisy:
+		return nil // add has taken them from the recipe
 	case p.Goal.Randomizer != Servers:
 		return p.blur()
 	case p.Goal.HideCount:
@@ -114,39 +116,40 @@ func (p *Plan) sigma() float64 {
 func (p *Plan) MarshalJSON() ([]byte, error) {
 	g := &p.Goal
 	out := struct {
-		Query       string            `json:"query"`
-		People      uint64            `json:"people"`
-		Population  uint64            `json:"population,omitempty"`
-		Within      float64           `json:"within,omitempty"`
-		Confidence  float64           `json:"confidence"`
-		Fits        bool              `json:"fits"`
-		Needs       *Need             `json:"needs,omitempty"`
-		Randomizer  Randomizer        `json:"randomizer"`
-		Sampling    float64           `json:"sampling"`
-		MinBatch    uint64            `json:"min_batch"`
-		Sigma       float64           `json:"sigma,omitempty"`
-		Variance    string            `json:"variance,omitempty"`
-		Epsilon0    float64           `json:"epsilon0,omitempty"`
-		Dummies     float64           `json:"dummies,omitempty"`
-		Allowance   uint64            `json:"allowance,omitempty"`
-		Local       *recipe.Loss      `json:"local,omitempty"`
-		Epsilon     *float64          `json:"epsilon"`
-		Delta       float64           `json:"delta"`
-		Rounds      uint32            `json:"rounds"`
-		Neighbours  string            `json:"neighbours,omitempty"`
-		Theorem     string            `json:"theorem"`
-		Error       Error             `json:"error"`
-		Assumptions []string          `json:"assumptions"`
-		Fallbacks   []recipe.Fallback `json:"fallbacks"`
-		Instead     []Option          `json:"instead"`
-		Proofs      []Proof           `json:"proofs,omitempty"`
-		Projections []Shorter         `json:"projections,omitempty"`
+		Query       string              `json:"query"`
+		People      uint64              `json:"people"`
+		Population  uint64              `json:"population,omitempty"`
+		Within      float64             `json:"within,omitempty"`
+		Confidence  float64             `json:"confidence"`
+		Fits        bool                `json:"fits"`
+		Needs       *Need               `json:"needs,omitempty"`
+		Randomizer  Randomizer          `json:"randomizer"`
+		Sampling    float64             `json:"sampling"`
+		MinBatch    uint64              `json:"min_batch"`
+		Sigma       float64             `json:"sigma,omitempty"`
+		Variance    string              `json:"variance,omitempty"`
+		Epsilon0    float64             `json:"epsilon0,omitempty"`
+		Dummies     float64             `json:"dummies,omitempty"`
+		Allowance   uint64              `json:"allowance,omitempty"`
+		Local       *recipe.Loss        `json:"local,omitempty"`
+		Epsilon     *float64            `json:"epsilon"`
+		Delta       float64             `json:"delta"`
+		Rounds      uint32              `json:"rounds"`
+		Neighbours  string              `json:"neighbours,omitempty"`
+		Theorem     string              `json:"theorem"`
+		Error       Error               `json:"error"`
+		Assumptions []string            `json:"assumptions"`
+		Fallbacks   []recipe.Fallback   `json:"fallbacks"`
+		Instead     []Option            `json:"instead"`
+		Proofs      []Proof             `json:"proofs,omitempty"`
+		Projections []Shorter           `json:"projections,omitempty"`
+		Proved      *recipe.ProvedBound `json:"proved_bound,omitempty"`
 	}{
 		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
 		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
 		Dummies: p.Dummies, Allowance: p.Allowance, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
 		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
-		Proofs: p.proofs(), Projections: p.projections(),
+		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved,
 	}
 	if p.Local.Finite() {
 		out.Local = &p.Local
@@ -186,10 +189,19 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	} else {
 		line("Taking part", "about %d people a batch", g.People)
 	}
-	if g.Randomizer == Servers {
+	switch g.Randomizer {
+	case Servers:
 		line("Noise", "each server adds whole-number Gaussian noise of standard deviation %s (variance %s)", number(p.sigma()), p.Variance)
-	} else {
+	case Noisy:
+		line("On the device", "whole-number Gaussian noise of standard deviation %s (variance %s) is added to each number", number(p.sigma()), p.Variance)
+		if b := p.Proved; b != nil {
+			line("", "and vector and noise are proved to be at most %.4g times as long as a vector; %s", b.Ratio, redraws(b))
+		}
+	default:
 		line("On the device", "%s; one report by itself has epsilon %.4g", p.device(), p.Epsilon0)
+		if b := p.Proved; b != nil {
+			line("", "and at most %d ones are proved; %s", b.Bound, redraws(b))
+		}
 	}
 	for i, proof := range p.proofs() {
 		label := "Proofs"
@@ -267,6 +279,15 @@ var ways = map[Randomizer]string{
 	Servers: "noise of the servers (one must be honest)",
 	RR:      "randomized response (nobody is trusted)",
 	RAPPOR:  "RAPPOR (nobody is trusted)",
+	Noisy:   "noise of the devices (the servers' shares must stay apart)",
+}
+
+// redraws says what happens to draws beyond what is proved.
+func redraws(b *recipe.ProvedBound) string {
+	if b.Redraw == 0 {
+		return "there cannot be more"
+	}
+	return fmt.Sprintf("draws beyond are drawn again, once in %.3g times at most, which costs %.3g of delta in each batch", 1/b.Redraw, b.Delta)
 }
 
 // words writes a loss: epsilon with four digits, rounded up.
