@@ -78,7 +78,9 @@ func TestNoisy(t *testing.T) {
 	}
 	for _, change := range []func(*Goal){
 		func(g *Goal) { g.Query = recipe.Count{} }, func(g *Goal) { g.Population = 100000 },
-		func(g *Goal) { g.Query = recipe.Vector{Dimension: 10, Bound: 1 << 15, FracBits: 15, Proof: recipe.L2Fixed16} },
+		func(g *Goal) {
+			g.Query = recipe.Vector{Dimension: 10, Bound: 1 << 15, FracBits: 15, Proof: recipe.L2Fixed16}
+		},
 	} {
 		g := vectors(5000, 0)
 		g.Randomizer = Noisy
