@@ -65,6 +65,13 @@ func (p *Plan) projections() []Shorter {
 		if q.Proof == 0 || c.Dimension < leastProjection {
 			break
 		}
+		if p.Goal.Randomizer == Noisy {
+			bound, err := pine.NoisyBound(q.Bound, int(c.Dimension), p.sigma(), recipe.TailBits)
+			if err != nil {
+				break
+			}
+			c.Bound = bound
+		}
 		size, _, err := upload(c)
 		if err != nil {
 			break
