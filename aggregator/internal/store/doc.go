@@ -19,6 +19,8 @@
 //   - A batch is released once, with at least the task's minimum, and only together with the entry in the ledger, the
 //     end of its shares and the response that is stored. The same resource answers with the same bytes for ever.
 //   - Reports are accounted for: see [Counts].
+//   - Noise that is correlated over releases is kept with them: what a release leaned on and what later ones lean on is there if
+//     and only if the release is.
 //   - A resource is its body's: two equal requests find one resource, and an id that was deleted never comes back.
 //
 // # Failure

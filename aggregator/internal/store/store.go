@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -183,7 +184,25 @@ type Release struct {
 	Count     uint64 // expected; ErrMismatch where the store's own differ
 	Checksum  dap.Checksum
 	Debit     string // what the ledger records: mechanism and parameters, human readable
-	Build     func(sum *vdaf.AggShare, frozen Frozen) (response []byte, err error)
+	// Series is this release's part in noise that is correlated over releases; nil where each has noise of its own.
+	Series *Series
+	Build  func(sum *vdaf.AggShare, frozen Frozen) (response []byte, err error)
+}
+
+// Series is correlated noise in the making, of a time-interval task. Release keeps what later releases need in the transaction that
+// closes the batch, and refuses with a *[correlated.OrderError] what may not be drawn.
+type Series struct {
+	Rule correlated.Series
+	// Units is the length of a round in units of time_precision, 1 or more.
+	Units uint64
+	// Noise holds this release's independent draws, one for each element, in units of 2^-k. Before Build is called they have become
+	// its correlated noise. After an error they are spoiled: draw anew.
+	Noise []int64
+}
+
+// Rounds are those of a run of time units, both ends included.
+func (s *Series) Rounds(first, last uint64) correlated.Span {
+	return correlated.Span{First: first / s.Units, Last: last / s.Units}
 }
 
 // Store keeps one aggregator's durable state. Every method is one named transaction: when it returns nil its effect

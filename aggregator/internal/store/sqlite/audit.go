@@ -119,6 +119,7 @@ func (a *auditor) rows(tx *database.Tx) error {
 		{"audit-holds", "task %v: collection %s holds a batch that it cannot have"},
 		{"audit-lost-segments", "task %v: segment %s waits for a closed batch"},
 		{"audit-answers", "task %v: segment %s keeps other answers of the helper than its step tells"},
+		{"audit-stray-noise", "task %v: noise %s is of no release"},
 		{"audit-frozen", "task %v: the batch frozen by collection %s changed"},
 	} {
 		err := tx.Each(c.statement, nil, func(r database.Row) error {
@@ -249,15 +250,17 @@ func (a *auditor) readReleases(tx *database.Tx) error {
 }
 
 func (a *auditor) readFiles(tx *database.Tx) error {
-	err := tx.Each("audit-segments", nil, func(r database.Row) error {
-		var name string
-		var size int64
-		err := r.Scan(&name, &size)
-		a.files[name] = size
-		return err
-	})
-	if err != nil {
-		return err
+	for _, statement := range []string{"audit-segments", "audit-noise"} {
+		err := tx.Each(statement, nil, func(r database.Row) error {
+			var name string
+			var size int64
+			err := r.Scan(&name, &size)
+			a.files[name] = size
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return tx.Each("audit-runs", nil, func(r database.Row) error {
 		var run auditRun

@@ -270,13 +270,16 @@ func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Select
 }
 
 // Release implements [store.Store].
-func (s *Store) Release(ctx context.Context, rel *store.Release) ([]byte, error) {
+func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err error) {
 	t, err := s.live(rel.Task)
 	if err != nil {
 		return nil, err
 	}
 	if rel.Kind != store.KindCollection && rel.Kind != store.KindShare {
 		return nil, fmt.Errorf("store: release: resources of kind %d release nothing", rel.Kind)
+	}
+	if rel.Series != nil && t.Mode != dap.TimeInterval {
+		return nil, errors.New("store: release: correlated noise follows the calendar, which a leader-selected batch has no place in")
 	}
 	v, err := t.getVDAF()
 	if err != nil {
@@ -287,11 +290,15 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) ([]byte, error)
 	defer t.gate.Unlock()
 	var r *resourceRow
 	var x selected
+	var noise series
 	err = s.view(ctx, "release-read", func(tx *database.Tx) (err error) {
 		if r, err = mustResource(tx, t, rel.Kind, rel.Resource); err != nil || r.State != store.Pending {
 			return err
 		}
-		x, err = t.releasable(tx, r, rel)
+		if x, err = t.releasable(tx, r, rel); err != nil || rel.Series == nil {
+			return err
+		}
+		noise, err = t.next(tx, rel)
 		return err
 	})
 	if err != nil {
@@ -311,6 +318,16 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) ([]byte, error)
 	if err != nil {
 		return nil, fmt.Errorf("store: release: %w", err)
 	}
+	if rel.Series != nil {
+		defer func() {
+			if err != nil && !errors.Is(err, store.ErrUnknown) && noise.written != nil {
+				s.dropNoise(ctx, *noise.written)
+			}
+		}()
+		if err := s.draw(rel.Series, &noise); err != nil {
+			return nil, fmt.Errorf("store: release: %w", err)
+		}
+	}
 	built, err := rel.Build(sum, *fr)
 	if err != nil {
 		return nil, fmt.Errorf("store: release: build: %w", err)
@@ -319,13 +336,18 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) ([]byte, error)
 	var dead []string
 	err = s.update(ctx, "release", func(tx *database.Tx) (err error) {
 		tx.Erase() // the aggregate share
-		dead, err = t.release(tx, r, rel, x, response)
-		return err
+		if dead, err = t.release(tx, r, rel, x, response); err != nil {
+			return err
+		}
+		return noise.save(tx, t)
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.dead.add(dead)
+	if len(noise.spent) > 0 {
+		s.dropNoise(ctx, noise.spent...)
+	}
 	t.dropHold(r.row)
 	if t.Mode == dap.TimeInterval {
 		sp, _ := spanOf(rel.Selection.Interval) // checked in releasable

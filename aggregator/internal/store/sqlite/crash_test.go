@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -24,21 +26,25 @@ import (
 type story struct {
 	t            *testing.T
 	leader, peer *store.Task
+	series       *store.Task       // its noise is correlated over releases
 	acknowledged int               // reports uploaded: 0 to acknowledged-1
 	answers      map[string]string // what was answered, by who asked: it may never change
 	draws        int
-	drawn        map[string][]int64 // the sum that each drawn response was made of
+	drawn        map[string][]int64    // the sum that each drawn response was made of
+	noise        map[string][2][]int64 // of series: the draws of each response, and what became of them
 }
 
 const (
 	reportsTold = 24 // in steps of 2 of one bucket, so that its runs are merged
 	jobsTold    = 3
+	roundsTold  = 5 // of the series, of 3 bands
 )
 
 func newStory(t *testing.T) *story {
 	return &story{
 		t: t, leader: storetest.Task(t, dap.TimeInterval, 1), peer: storetest.Task(t, dap.LeaderSelected, 2),
-		answers: make(map[string]string), drawn: make(map[string][]int64),
+		series:  storetest.Task(t, dap.TimeInterval, 3),
+		answers: make(map[string]string), drawn: make(map[string][]int64), noise: make(map[string][2][]int64),
 	}
 }
 
@@ -50,7 +56,7 @@ func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
 		return err
 	}
 	defer st.Close() // the disk may be cut
-	for _, task := range []*store.Task{s.leader, s.peer} {
+	for _, task := range []*store.Task{s.leader, s.peer, s.series} {
 		if err := st.PutTask(ctx, task); err != nil {
 			return err
 		}
@@ -83,6 +89,9 @@ func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
 	}
 	if err := s.help(ctx, st); err != nil {
 		return fmt.Errorf("helper: %w", err)
+	}
+	if err := s.correlate(ctx, st); err != nil {
+		return fmt.Errorf("series: %w", err)
 	}
 	return s.audit(st, "at the end")
 }
@@ -207,9 +216,16 @@ func (s *story) help(ctx context.Context, st store.Store) error {
 }
 
 func (s *story) release(ctx context.Context, st store.Store, who string, task *store.Task, rel *store.Release) error {
+	var z []int64
+	if rel.Series != nil {
+		z = slices.Clone(rel.Series.Noise)
+	}
 	rel.Build = func(sum *vdaf.AggShare, _ store.Frozen) ([]byte, error) {
 		s.draws++
 		response := fmt.Sprintf("draw %d", s.draws)
+		if rel.Series != nil {
+			s.noise[response] = [2][]int64{z, slices.Clone(rel.Series.Noise)}
+		}
 		values, err := task.VDAF.Unshard([]*vdaf.AggShare{sum, task.VDAF.NewAggShare()})
 		s.drawn[response] = values
 		return []byte(response), err
@@ -219,6 +235,53 @@ func (s *story) release(ctx context.Context, st store.Store, who string, task *s
 		return err
 	}
 	return s.answered(who, string(response))
+}
+
+// rule has three bands, 1, 1/2 and 3/8.
+func (s *story) rule() correlated.Series {
+	strategy, err := correlated.SquareRoot(3, 8)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return correlated.Series{Strategy: strategy, Separation: 3, Rounds: roundsTold + 1}
+}
+
+// correlate releases a batch of each of a few buckets, with noise that leans on the batches before.
+func (s *story) correlate(ctx context.Context, st store.Store) error {
+	for round := range roundsTold {
+		bucket := dap.Time(40 + round)
+		name := fmt.Sprintf("round %d", round)
+		numbers := []int{10 * round, 10*round + 1, 10*round + 2, 10*round + 3, 10*round + 4}
+		r, _, err := st.Create(ctx, store.KindAggregation, s.series.ID, []byte(name), false, nil, storetest.Epoch)
+		if err != nil {
+			return err
+		}
+		c := storetest.Commit(s.t, s.series, []store.Batch{{Start: bucket}}, []dap.Time{bucket}, [][]int{numbers})
+		if _, err := st.CommitJob(ctx, r, c, func([]dap.ReportError) ([]byte, error) { return []byte("done"), nil }); err != nil {
+			return err
+		}
+		sel := storetest.Interval(bucket, 1)
+		share, _, err := st.Create(ctx, store.KindShare, s.series.ID, []byte("share of "+name), false, sel, storetest.Epoch)
+		if err != nil {
+			return err
+		}
+		var sum dap.Checksum
+		for _, n := range numbers {
+			sum.Add(storetest.ReportID(n))
+		}
+		draws := make([]int64, storetest.Elements)
+		for i := range draws {
+			draws[i] = int64((s.draws+1)*1_000_003*(i+1)) % 70_001 // of this attempt alone
+		}
+		rel := &store.Release{
+			Resource: share.ID, Task: s.series.ID, Kind: store.KindShare, Selection: *sel, Count: 5, Checksum: sum, Debit: "none",
+			Series: &store.Series{Rule: s.rule(), Units: 1, Noise: draws},
+		}
+		if err := s.release(ctx, st, name, s.series, rel); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // answered holds an answer against the one given before.
@@ -246,6 +309,26 @@ func (s *story) ends() {
 	}
 }
 
+// leans checks that the noise of every answer leans on that of the answers before it, whatever attempts there were between.
+func (s *story) leans() {
+	s.t.Helper()
+	var past [][]int64
+	for round := range roundsTold {
+		made, ok := s.noise[s.answers[fmt.Sprintf("round %d", round)]]
+		if !ok {
+			s.t.Fatalf("round %d was answered without a draw: %q", round, s.answers[fmt.Sprintf("round %d", round)])
+		}
+		w := made[0]
+		if err := s.rule().Strategy.Next(w, past[:min(len(past), 2)]...); err != nil {
+			s.t.Fatal(err)
+		}
+		if !slices.Equal(w, made[1]) {
+			s.t.Errorf("the noise of round %d leans on other noise than was released", round)
+		}
+		past = slices.Insert(past, 0, w)
+	}
+}
+
 // finish lives the story to its end on what a crash left.
 func (s *story) finish(mem *disktest.Mem) {
 	s.t.Helper()
@@ -255,6 +338,7 @@ func (s *story) finish(mem *disktest.Mem) {
 		}
 	}
 	s.ends()
+	s.leans()
 }
 
 var errPower = errors.New("power lost")
@@ -271,7 +355,7 @@ func TestPowerLossAtEveryFailpoint(t *testing.T) {
 	for _, name := range []string{
 		"store.commit-log.before-commit", "store.commit-segment.after-commit", "store.merge-runs.before-commit",
 		"store.commit-job.before-commit", "store.release.after-commit", "store.freeze.before-commit",
-		segment.FailRunAfterWrite,
+		segment.FailRunAfterWrite, sqlite.FailNoiseAfterWrite,
 	} {
 		if hits[name] == 0 {
 			t.Errorf("the story does not pass %s", name)

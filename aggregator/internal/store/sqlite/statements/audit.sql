@@ -40,3 +40,10 @@ WHERE hold.count IS NOT NULL AND hold.count <> (SELECT coalesce(sum(verified), 0
 -- name: audit-answers
 SELECT task, name FROM segment WHERE (SELECT count(*) FROM answer WHERE segment = segment.id AND step < sent_step)
   <> iif(state = 0, sent_step, 0) OR EXISTS (SELECT 1 FROM answer WHERE segment = segment.id AND step >= sent_step)
+
+-- name: audit-noise
+SELECT name, size FROM noise ORDER BY task, first
+
+-- name: audit-stray-noise
+SELECT task, name FROM noise WHERE NOT EXISTS (
+  SELECT 1 FROM release WHERE release.task = noise.task AND release.first = noise.first AND release.last = noise.last)

@@ -55,7 +55,7 @@ SELECT name, ids, size, sum FROM run WHERE task = ?1 AND bucket = ?2 ORDER BY id
 DELETE FROM run WHERE name = ?1
 
 -- name: live-runs
-SELECT name FROM run
+SELECT name FROM run UNION ALL SELECT name FROM noise
 
 -- name: batches
 SELECT bucket, batch_id, closed, verified, first_time, last_time, checksum, (
@@ -69,3 +69,15 @@ FROM batch WHERE task = ?1 ORDER BY bucket DESC, id DESC LIMIT ?2
 SELECT bucket, sum(reports) FROM segment WHERE task = ?1 AND state = 0 AND NOT EXISTS (
   SELECT 1 FROM batch WHERE batch.task = segment.task AND batch.bucket = segment.bucket)
 GROUP BY bucket ORDER BY bucket DESC LIMIT ?2
+
+-- name: latest-noise
+SELECT id, first, last, name, size, sum FROM noise WHERE task = ?1 ORDER BY last DESC
+
+-- name: releases-of-task
+SELECT count(*) FROM release WHERE task = ?1
+
+-- name: put-noise
+INSERT INTO noise (task, first, last, name, size, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- name: drop-noise
+DELETE FROM noise WHERE id = ?1
