@@ -47,6 +47,7 @@ type setup struct {
 	min      uint64
 	interval *dap.Interval
 	noise    noise.Sampler
+	series   *aggregator.Series
 	base     string         // path of both base URLs
 	upload   string         // token
 	config   dap.VDAFConfig // nil is a histogram; else reports have a shard of their own
@@ -142,7 +143,7 @@ func newPair(t testing.TB, s setup) *pair {
 	rand.Read(key[:])
 	p.task = aggregator.Task{
 		Config: p.cfg.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{7: key}, PeerToken: peerToken,
-		CollectorToken: collectorToken, UploadToken: s.upload, CollectorHPKE: dap.NewHpkeConfig(p.collector), Noise: s.noise,
+		CollectorToken: collectorToken, UploadToken: s.upload, CollectorHPKE: dap.NewHpkeConfig(p.collector), Noise: s.noise, Series: s.series,
 	}
 	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p.leaderFS, p.helperFS = disktest.NewMem(1), disktest.NewMem(2)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/vdaf"
 )
@@ -31,8 +32,36 @@ type Task struct {
 	CollectorHPKE dap.HpkeConfig
 	// Noise is what this aggregator adds to every element of a share before it releases it. Optional; nil adds none.
 	Noise noise.Sampler
+	// Series correlates the noise over releases: Noise is then a *noise.DiscreteGaussian that draws in units of 2^-k (package
+	// correlated), and the task's batches are released in the order of time. Optional, for time-interval tasks; nil adds what Noise
+	// draws as it is.
+	Series *Series
 	// Expected is how many reports may come; batches far above it are held. Optional; the zero value holds none.
 	Expected Expectation
+}
+
+// A Series says how the noise of a task's releases is correlated.
+type Series struct {
+	correlated.Series
+	// Units is the length of a round, in units of the task's time precision; required, at least 1.
+	Units uint64
+}
+
+// Validate says whether such noise can be drawn for a task.
+func (s *Series) Validate(cfg *dap.TaskConfiguration, n noise.Sampler) error {
+	if err := s.Series.Validate(); err != nil {
+		return err
+	}
+	_, gaussian := n.(*noise.DiscreteGaussian)
+	switch {
+	case s.Units < 1:
+		return errors.New("a round of no time")
+	case !gaussian:
+		return errors.New("correlated noise is made of discrete Gaussian draws")
+	case cfg.BatchMode != dap.TimeInterval:
+		return errors.New("correlated noise follows the calendar, and needs time-interval batches")
+	}
+	return nil
 }
 
 // minToken is the length in bytes below which a bearer token is taken for a mistake.
@@ -61,6 +90,11 @@ func (t *Task) Validate(role dap.Role) error {
 	}
 	if _, err := t.CollectorHPKE.PublicKey(); err != nil {
 		return fmt.Errorf("aggregator: task: collector's HPKE config: %w", err)
+	}
+	if t.Series != nil {
+		if err := t.Series.Validate(cfg, t.Noise); err != nil {
+			return fmt.Errorf("aggregator: task: noise: %w", err)
+		}
 	}
 	return t.Expected.Validate()
 }

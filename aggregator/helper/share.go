@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
@@ -11,6 +12,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/correlated"
 )
 
 // readShareReq decodes and checks a request for an aggregate share (DAP-18 section 4.6.4).
@@ -116,11 +118,14 @@ func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task,
 
 // refusal is the problem that a leader gets for what the store refused, or nil for our own trouble.
 func refusal(err error) *edge.Error {
+	var order *correlated.OrderError
 	switch {
 	case errors.Is(err, store.ErrOverlap):
 		return edge.Refuse(dap.ProblemBatchOverlap, "the batch overlaps one that was collected")
 	case errors.Is(err, store.ErrTooSmall):
 		return edge.Refuse(dap.ProblemInvalidBatchSize, "the batch is below the minimum size")
+	case errors.As(err, &order):
+		return edge.Refuse(dap.ProblemBatchInvalid, strings.TrimPrefix(order.Error(), "correlated: "))
 	case errors.Is(err, store.ErrMismatch):
 		return edge.Refuse(dap.ProblemBatchMismatch, "report count or checksum differ from the helper's")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/correlated"
 )
 
 // batchOfCollections is how many waiting collections a pass looks at.
@@ -71,6 +73,9 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	}
 	frozen := res.Frozen
 	if frozen == nil {
+		if err := l.inOrder(ctx, t, res); err != nil {
+			return l.outOfOrder(ctx, t, res, err)
+		}
 		if frozen, done, err = l.freeze(ctx, t, res, n); frozen == nil || err != nil {
 			return done, err
 		}
@@ -104,11 +109,30 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 		},
 	})
 	if err != nil {
-		return false, err
+		return l.outOfOrder(ctx, t, res, err)
 	}
 	l.removeDead()
 	l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobDone)
 	return true, l.opt.Failpoints.Hit(FailAfterRelease)
+}
+
+// inOrder asks the store, before anything is closed to reports, whether correlated noise may be drawn for what is asked.
+func (l *Leader) inOrder(ctx context.Context, t *task.Task, res *store.Resource) error {
+	asked, err := dap.ReadCollectionJobReq(res.Body)
+	if err != nil {
+		return err
+	}
+	return release.Order(ctx, l.store, t, store.Selection{Interval: asked.Query.Interval})
+}
+
+// outOfOrder ends a collection that comes too late for correlated noise, or of too long an interval: no later try will do better.
+// Other errors it returns.
+func (l *Leader) outOfOrder(ctx context.Context, t *task.Task, res *store.Resource, err error) (done bool, _ error) {
+	var order *correlated.OrderError
+	if !errors.As(err, &order) {
+		return false, err
+	}
+	return true, l.fail(ctx, t, res, dap.ProblemBatchInvalid, strings.TrimPrefix(order.Error(), "correlated: "))
 }
 
 // holdPoll is how often a held batch is looked at, and how long the collector is told to wait: an operator has to act.

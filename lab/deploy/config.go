@@ -269,6 +269,9 @@ func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
 	if out.Noise, err = recipe.Sampler(r.Noise); err != nil {
 		return out, nil, fmt.Errorf("recipe: noise: %w", err)
 	}
+	if n, ok := r.Noise.(recipe.CorrelatedGaussian); ok {
+		out.Series = &aggregator.Series{Series: n.Series, Units: r.RoundUnits()}
+	}
 	out.Expected = aggregator.Expectation{Reports: t.Expected.Reports, Units: t.Expected.Units}
 	if t.Expected.Reports == 0 && r.Rate != nil {
 		out.Expected = stated(r)

@@ -4,6 +4,9 @@
 // takes depends on what it covers. It is added, and the sum sealed to the collector, inside the transaction that closes
 // the batch and stores the answer; every later request gets those bytes. If the transaction fails nothing was released, and
 // the noise is thrown away with it: the next attempt draws its own.
+//
+// Where noise is correlated over releases the store turns the draws into it, from what it keeps of the releases before, and keeps
+// what later ones need with the answer. That depends on no data either.
 package release
 
 import (
@@ -33,9 +36,25 @@ type Request struct {
 	Finish func(share dap.HpkeCiphertext, frozen store.Frozen) ([]byte, error)
 }
 
+// Series is what the store needs for correlated noise, or nil.
+func Series(t *task.Task, draw []int64) *store.Series {
+	if t.Series == nil {
+		return nil
+	}
+	return &store.Series{Rule: t.Series.Series, Units: t.Series.Units, Noise: draw}
+}
+
+// Order is nil unless the task's noise is correlated and the store would refuse to draw it for the selection.
+func Order(ctx context.Context, s store.Store, t *task.Task, sel store.Selection) error {
+	if t.Series == nil {
+		return nil
+	}
+	return s.Order(ctx, t.ID, Series(t, nil), sel)
+}
+
 // Once draws noise, and closes the batch with the answer in one transaction; a resource that was answered before gets the
 // same bytes again and the new draw is dropped. Errors are the store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that
-// nothing was closed, and so does [*Held].
+// nothing was closed, and so do [*Held] and, where noise is correlated, a [*correlated.OrderError].
 //
 // Step 12 of one report: from a batch that no commit can enter any more, to a noised share sealed to the collector.
 func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
@@ -45,10 +64,13 @@ func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
 	return s.Release(ctx, &store.Release{
 		Resource: r.Resource, Task: r.Task.ID, Kind: r.Kind,
 		Selection: r.Selection, Count: r.Count, Checksum: r.Checksum,
-		Debit: Describe(r.Task.Noise),
+		Debit: describe(r.Task), Series: Series(r.Task, draw),
 		Build: func(sum *vdaf.AggShare, frozen store.Frozen) ([]byte, error) {
 			if held := Holds(r.Task, frozen.Count, frozen.Span); held != nil {
 				return nil, held
+			}
+			if r.Task.Series != nil {
+				r.Task.Series.Strategy.Round(draw, draw) // the store has correlated it
 			}
 			if err := sum.AddSigned(draw); err != nil {
 				return nil, fmt.Errorf("release: add noise: %w", err)
@@ -78,6 +100,14 @@ func Holds(t *task.Task, reports uint64, span dap.Interval) *Held {
 		Start: uint64(span.Start), Duration: uint64(span.Duration), Reports: reports, Expected: t.Expected.Of(span),
 		Epsilon: t.Expected.HalfHonestEpsilon, Delta: t.Expected.HalfHonestDelta,
 	}}
+}
+
+func describe(t *task.Task) string {
+	d := Describe(t.Noise)
+	if s := t.Series; s != nil {
+		d += fmt.Sprintf(" in units of 2^-%d; correlated over releases, c = %v, separation %d", s.Strategy.Bits(), s.Strategy.Coefficients(), s.Separation)
+	}
+	return d
 }
 
 // Describe names a mechanism and its parameters, exactly, for the ledger.

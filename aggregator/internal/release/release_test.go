@@ -3,6 +3,9 @@ package release
 import (
 	"testing"
 
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/dp/noise"
 )
 
@@ -22,5 +25,14 @@ func TestDescribe(t *testing.T) {
 		if got := Describe(n); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+	s, err := correlated.New(3, []int32{4, -2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := &task.Task{Noise: g, Series: &aggregator.Series{Series: correlated.Series{Strategy: s, Separation: 7, Rounds: 9}, Units: 1}}
+	const want = "discrete gaussian, sigma^2 = 25/2 in units of 2^-3; correlated over releases, c = [4 -2], separation 7"
+	if got := describe(series); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -278,6 +278,9 @@ type Store interface {
 	// released or fails. Segments that come for its buckets meanwhile are not claimable: the helper must
 	// not see them; once the batch is closed they count as batch_collected.
 	Freeze(ctx context.Context, r *Resource, sel Selection) (*Frozen, error)
+	// Order says whether correlated noise may be drawn for a selection after what was released: nil, or a *[correlated.OrderError].
+	// Release asks again.
+	Order(ctx context.Context, task dap.TaskID, s *Series, sel Selection) error
 	// Release closes the batch and stores the response, once; see Release. A resource that is Ready returns its stored
 	// response without calling Build.
 	Release(ctx context.Context, rel *Release) (response []byte, err error)

@@ -31,6 +31,7 @@ type Task struct {
 	CollectorID  uint8
 	CollectorKey *sealed.PublicKey
 	Noise        noise.Sampler
+	Series       *aggregator.Series // nil where each release has noise of its own
 	Expected     aggregator.Expectation
 	Helper       *url.URL // routing copy
 	Block        int      // reports that one worker verifies at a time
@@ -79,7 +80,7 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 		Peer: NewToken(t.PeerToken), PeerSecret: t.PeerToken,
 		Collector: NewToken(t.CollectorToken), Upload: NewToken(t.UploadToken),
 		CollectorID: t.CollectorHPKE.ID, CollectorKey: key,
-		Noise: t.Noise, Helper: helper, Expected: t.Expected,
+		Noise: t.Noise, Series: t.Series, Helper: helper, Expected: t.Expected,
 	}
 	if w.Noise == nil {
 		w.Noise = noise.Zero{}

@@ -278,9 +278,6 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 	if rel.Kind != store.KindCollection && rel.Kind != store.KindShare {
 		return nil, fmt.Errorf("store: release: resources of kind %d release nothing", rel.Kind)
 	}
-	if rel.Series != nil && t.Mode != dap.TimeInterval {
-		return nil, errors.New("store: release: correlated noise follows the calendar, which a leader-selected batch has no place in")
-	}
 	v, err := t.getVDAF()
 	if err != nil {
 		return nil, err
@@ -298,7 +295,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 		if x, err = t.releasable(tx, r, rel); err != nil || rel.Series == nil {
 			return err
 		}
-		noise, err = t.next(tx, rel)
+		noise, err = t.next(tx, rel.Series, rel.Selection)
 		return err
 	})
 	if err != nil {

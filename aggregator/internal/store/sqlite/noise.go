@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/service/database"
@@ -47,8 +48,11 @@ type series struct {
 }
 
 // next reads what the noise of a release is made from; a *correlated.OrderError if it may not be drawn.
-func (t *task) next(tx *database.Tx, rel *store.Release) (x series, err error) {
-	sp, err := spanOf(rel.Selection.Interval)
+func (t *task) next(tx *database.Tx, s *store.Series, sel store.Selection) (x series, err error) {
+	if t.Mode != dap.TimeInterval {
+		return x, errors.New("store: correlated noise follows the calendar, in which a leader-selected batch has no place")
+	}
+	sp, err := spanOf(sel.Interval)
 	if err != nil {
 		return x, err
 	}
@@ -70,10 +74,10 @@ func (t *task) next(tx *database.Tx, rel *store.Release) (x series, err error) {
 	}
 	latest := make([]correlated.Span, len(past))
 	for i, n := range past {
-		latest[i] = rel.Series.Rounds(uint64(n.first), uint64(n.last))
+		latest[i] = s.Rounds(uint64(n.first), uint64(n.last))
 	}
-	rule := rel.Series.Rule
-	n, err := rule.Next(rel.Series.Rounds(uint64(sp.first), uint64(sp.last)), released, latest)
+	rule := s.Rule
+	n, err := rule.Next(s.Rounds(uint64(sp.first), uint64(sp.last)), released, latest)
 	if err != nil {
 		return x, err
 	}
@@ -86,6 +90,18 @@ func (t *task) next(tx *database.Tx, rel *store.Release) (x series, err error) {
 		x.spent = past[min(len(past), keep-1):]
 	}
 	return x, nil
+}
+
+// Order implements [store.Store].
+func (s *Store) Order(ctx context.Context, id dap.TaskID, ser *store.Series, sel store.Selection) error {
+	t, err := s.task(id)
+	if err != nil {
+		return err
+	}
+	return s.view(ctx, "order", func(tx *database.Tx) error {
+		_, err := t.next(tx, ser, sel)
+		return err
+	})
 }
 
 // draw turns the draws in s into correlated noise, and keeps that in a file. Memory beyond s.Noise is a chunk of each file.

@@ -82,6 +82,7 @@ func testCorrelatedNoise(t *testing.T, h Harness) {
 		s := w.series(5, draw)
 		want := slices.Clone(s.Noise)
 		w.ok(s.Rule.Strategy.Next(want, past[:lean]...))
+		w.ok(w.Store.Order(context.Background(), task.ID, s, *buckets))
 		made, _, err := w.correlate(task, buckets, first, s)
 		w.ok(err)
 		if !slices.Equal(made, want) {
@@ -94,6 +95,9 @@ func testCorrelatedNoise(t *testing.T, h Harness) {
 	refused := func(buckets *store.Selection, first int, want correlated.OrderError) {
 		t.Helper()
 		made, _, err := w.correlate(task, buckets, first, w.series(5, 1))
+		if asked := w.Store.Order(context.Background(), task.ID, w.series(5, 1), *buckets); asked == nil {
+			t.Fatalf("%+v is in order", buckets)
+		}
 		var order *correlated.OrderError
 		if !errors.As(err, &order) || *order != want || made != nil {
 			t.Fatalf("%+v: %v, want %v", buckets, err, &want)
@@ -179,10 +183,7 @@ func testCorrelatedNoiseIsKept(t *testing.T, h Harness) {
 func testCorrelatedNoiseOfBatchIDs(t *testing.T, h Harness) {
 	task := Task(t, dap.LeaderSelected, 1)
 	w := NewWorld(t, h, task)
-	_, err := w.Store.Release(context.Background(), &store.Release{
-		Resource: "x", Task: task.ID, Kind: store.KindShare, Series: w.series(5, 1),
-		Build: func(*vdaf.AggShare, store.Frozen) ([]byte, error) { return nil, nil },
-	})
+	err := w.Store.Order(context.Background(), task.ID, w.series(5, 1), store.Selection{ID: dap.BatchID{1}})
 	if err == nil || errors.Is(err, store.ErrNotFound) {
 		t.Errorf("correlated noise for a leader-selected batch: %v", err)
 	}

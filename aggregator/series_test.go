@@ -1,0 +1,259 @@
+package aggregator_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/dp/noise"
+)
+
+// seriesSetup has three bands, for devices that stay away four units, and room for five releases.
+func seriesSetup(t testing.TB) (setup, *noise.DiscreteGaussian) {
+	s := must(correlated.SquareRoot(3, 6))
+	g := must(s.Sampler(400, 1))
+	return setup{noise: g, series: &aggregator.Series{Series: correlated.Series{Strategy: s, Separation: 4, Rounds: 5}, Units: 1}}, g
+}
+
+// at is a collection request for some units from now on.
+func (p *pair) at(offset, units uint64) dap.CollectionJobReq {
+	q := p.query()
+	q.Query.Interval = dap.Interval{Start: p.now() + dap.Time(offset), Duration: dap.Duration(units)}
+	return q
+}
+
+// noiseOf reads the noise files of a party: as many as there are, in no order.
+func noiseOf(t *testing.T, mem *disktest.Mem, dir string) (all [][]int64) {
+	t.Helper()
+	entries, err := mem.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name, ".noise") {
+			continue
+		}
+		b, err := disk.ReadFile(mem, dir+"/"+e.Name, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = b[24:]
+		w := make([]int64, len(b)/8)
+		for i := range w {
+			w[i] = int64(binary.BigEndian.Uint64(b[8*i:]))
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// fresh is the file of after that is not in before.
+func fresh(t *testing.T, before, after [][]int64) []int64 {
+	t.Helper()
+	for _, w := range after {
+		known := false
+		for _, v := range before {
+			known = known || equal(v, w)
+		}
+		if !known {
+			return w
+		}
+	}
+	t.Fatal("no noise was kept")
+	return nil
+}
+
+func equal(a, b []int64) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+// TestCorrelatedNoise takes a series through collections, restarts and a skipped unit: what is released is the true sum and what
+// both servers keep, rounded; and what they keep leans on what they kept before, as is seen from the draws that it takes back to.
+func TestCorrelatedNoise(t *testing.T) {
+	s, g := seriesSetup(t)
+	p := newPair(t, s)
+	bound := g.Tail(1e-10) // 50 draws: a false alarm once in 10^8 runs
+	past := map[string][][]int64{}
+	for round, step := range []uint64{0, 1, 2, 1} { // units after the one before: 0, 1, 3, 4
+		p.clock.advance(time.Duration(step) * precision * time.Second)
+		p.accept(p.reports(10)...)
+		before := map[string][][]int64{"leader": noiseOf(t, p.leaderFS, "runs"), "helper": noiseOf(t, p.helperFS, "runs")}
+		q := p.at(0, 1)
+		_, got := p.collect(q)
+		sum := make([]int64, buckets)
+		lean := min(round, 2) // of two earlier releases, three bands; all are near enough
+		for name, mem := range map[string]*disktest.Mem{"leader": p.leaderFS, "helper": p.helperFS} {
+			w := fresh(t, before[name], noiseOf(t, mem, "runs"))
+			back := make([]int64, len(w))
+			if err := s.series.Strategy.Next(back, past[name][:lean]...); err != nil {
+				t.Fatal(err)
+			}
+			rounded := make([]int64, len(w))
+			s.series.Strategy.Round(rounded, w)
+			for i := range w {
+				if z := w[i] - back[i]; z > bound || z < -bound {
+					t.Errorf("round %d: the %s's draw %d is beyond %d", round, name, z, bound)
+				}
+				sum[i] += rounded[i]
+			}
+			past[name] = append([][]int64{w}, past[name]...)
+		}
+		for i := range sum {
+			sum[i] += 2
+		}
+		if !equal(got, sum) {
+			t.Errorf("round %d: released %v, kept noise makes %v", round, got, sum)
+		}
+		// The same request has the same answer, in this life and the next.
+		first := p.poll(p.ask(q).header.Get("Location"))
+		p.leader.Close()
+		p.helper.Close()
+		p.startLeader()
+		p.startHelper()
+		if again := p.poll(p.ask(q).header.Get("Location")); !bytes.Equal(first.body, again.body) {
+			t.Error("the answer changed")
+		}
+	}
+}
+
+// TestCorrelatedNoiseInOrder: a unit before the last released one, an interval in which a device may be twice, and one more than
+// the series has are refused, as batchInvalid, and close nothing at either server.
+func TestCorrelatedNoiseInOrder(t *testing.T) {
+	s, _ := seriesSetup(t)
+	p := newPair(t, s)
+	p.accept(p.reports(10)...)
+	early := p.at(0, 1)
+	p.clock.advance(precision * time.Second)
+	refused := func(q dap.CollectionJobReq, words string) {
+		t.Helper()
+		loc := p.ask(q).header.Get("Location")
+		p.step()
+		a := p.poll(loc)
+		p.refused(a, dap.ProblemBatchInvalid, 400)
+		if d := p.problem(a).Detail; !strings.Contains(d, words) {
+			t.Errorf("the collector reads %q, want %q", d, words)
+		}
+		p.audit()
+	}
+	p.accept(p.reports(10)...)
+	refused(p.at(0, 5), "a device could be in it twice")
+	p.collect(p.at(0, 1))
+	refused(early, "in the order of time")
+	for range 4 {
+		p.clock.advance(precision * time.Second)
+		p.accept(p.reports(10)...)
+		p.collect(p.at(0, 1))
+	}
+	p.clock.advance(precision * time.Second)
+	p.accept(p.reports(10)...)
+	refused(p.at(0, 1), "all 5 releases")
+	if n := len(noiseOf(t, p.leaderFS, "runs")) + len(noiseOf(t, p.helperFS, "runs")); n != 0 {
+		t.Errorf("%d noise files are left at the end of the series", n)
+	}
+}
+
+// TestCorrelatedNoiseHelperHoldsTheOrder: the helper itself refuses a leader that does not keep to the order, and may be asked on.
+func TestCorrelatedNoiseHelperHoldsTheOrder(t *testing.T) {
+	s, _ := seriesSetup(t)
+	p := newPair(t, s)
+	rs := p.reports(10)
+	p.accept(rs...)
+	early := p.at(0, 1)
+	p.clock.advance(precision * time.Second)
+	p.accept(p.reports(10)...)
+	p.collect(p.at(0, 1))
+	req := dap.AggregateShareReq{
+		CollectionJobReq: must(dap.ReadCollectionJobReq(must(early.Append(nil)))),
+		BatchSelector:    dap.BatchSelector{Mode: dap.TimeInterval, Interval: early.Query.Interval}, ReportCount: 10,
+	}
+	for _, r := range rs {
+		req.Checksum.Add(r.Metadata.ID)
+	}
+	for range 2 {
+		a := p.call("POST", p.helperURL, p.path(dap.AggregateSharesResource), dap.MediaAggregateShareReq, peerToken, must(req.Append(nil)))
+		p.refused(a, dap.ProblemBatchInvalid, 400)
+		if d := p.problem(a).Detail; !strings.Contains(d, "in the order of time") {
+			t.Errorf("the leader reads %q", d)
+		}
+	}
+	p.clock.advance(precision * time.Second)
+	p.accept(p.reports(10)...)
+	p.collect(p.at(0, 1))
+}
+
+// TestCorrelatedNoiseAfterACrash: the leader dies between the helper's release and its own; both lean on the same releases after.
+func TestCorrelatedNoiseAfterACrash(t *testing.T) {
+	s, _ := seriesSetup(t)
+	fail := new(disk.Failpoints)
+	s.leader = func(o *leader.Options) { o.Failpoints = fail }
+	p := newPair(t, s)
+	p.accept(p.reports(10)...)
+	power := errors.New("power lost")
+	for _, at := range []string{leader.FailAfterShare, leader.FailBeforeRelease, leader.FailAfterRelease} {
+		fail.Arm(at, 0, func() error { return power })
+		q := p.at(0, 1)
+		loc := p.ask(q).header.Get("Location")
+		for {
+			more, err := p.leader.Step(context.Background())
+			if err != nil || !more {
+				break
+			}
+			if _, err := p.helper.Step(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.leader.Close()
+		fail.Disarm(at)
+		p.startLeader()
+		p.clock.advance(precision * time.Second) // beyond any back-off
+		p.step()
+		a := p.poll(loc)
+		if a.status != 200 || len(a.body) == 0 {
+			t.Fatalf("%s: status %d", at, a.status)
+		}
+		if _, got := p.open(q, a.body); len(got) != buckets {
+			t.Fatal(got)
+		}
+		p.audit()
+		p.accept(p.reports(10)...)
+	}
+}
+
+func TestSeriesValidate(t *testing.T) {
+	good, g := seriesSetup(t)
+	p := newPair(t, good)
+	for name, change := range map[string]func(*aggregator.Task){
+		"no sampler":   func(t *aggregator.Task) { t.Noise = nil },
+		"laplace":      func(t *aggregator.Task) { t.Noise = must(noise.NewDiscreteLaplace(5, 1)) },
+		"no units":     func(t *aggregator.Task) { t.Series = &aggregator.Series{Series: good.series.Series} },
+		"no strategy":  func(t *aggregator.Task) { t.Series = &aggregator.Series{Units: 1} },
+		"close rounds": func(t *aggregator.Task) { s := *t.Series; s.Separation = 2; t.Series = &s },
+	} {
+		task := p.task
+		change(&task)
+		if err := task.Validate(dap.RoleLeader); err == nil || !strings.Contains(err.Error(), "noise") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	selected := newPair(t, setup{mode: dap.LeaderSelected})
+	task := selected.task
+	task.Noise, task.Series = g, good.series
+	if err := task.Validate(dap.RoleLeader); err == nil {
+		t.Error("a leader-selected task has correlated noise")
+	}
+}
