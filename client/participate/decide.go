@@ -204,7 +204,7 @@ func (d *Decision) Uploads() bool {
 // next one, so that all its slots are ahead; the slot is drawn and written down, and its coins are tossed when it comes
 // ([Device.Resume]). The package comment has the order of events.
 //
-// It fails with [ErrNotAsked], [ErrDecided], *[BudgetError], [ErrLedger], *[ManifestError], *[client.ValueError],
+// It fails with [ErrNotAsked], [ErrDecided], *[SeparationError], *[BudgetError], [ErrLedger], *[ManifestError], *[client.ValueError],
 // client.ErrWindow and as [client.Client.Refresh] does, in each case before any coin was tossed.
 func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Time) (*Decision, error) {
 	c, r := p.o.Client, p.recipe
@@ -232,7 +232,7 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	if err := d.Ledger.See(ctx, c.RecipeID(), p.bytes, t); err != nil {
 		return nil, err
 	}
-	if err := d.Ledger.Charge(ctx, c.RecipeID(), round, r.DecisionRounds(), t, p.price); err != nil {
+	if err := d.Ledger.Charge(ctx, c.RecipeID(), round, r.DeviceRule(), t, p.price); err != nil {
 		return nil, err
 	}
 	if donates {

@@ -23,11 +23,27 @@ const LedgerFile = "ledger"
 var (
 	// ErrDecided: the device has decided in this round, or in as many rounds as the recipe has. It tosses no second coin.
 	ErrDecided = errors.New("participate: this round is decided already")
+	// ErrTooSoon is what every *SeparationError matches.
+	ErrTooSoon = errors.New("participate: too soon after the last round")
 	// ErrBudget is what every *BudgetError matches.
 	ErrBudget = errors.New("participate: over the budget")
 	// ErrLedger: the ledger cannot be trusted or written. Nothing is tossed; open it again.
 	ErrLedger = errors.New("participate: the ledger cannot be used")
 )
+
+// A SeparationError: the device decided too few rounds ago for the recipe's noise to cover it again. Nothing was tossed or charged.
+type SeparationError struct {
+	Last, Round uint64 // the round decided last, and the one that is too close
+	Separation  uint64 // that the recipe wants between them
+}
+
+func (e *SeparationError) Error() string {
+	return fmt.Sprintf("participate: too soon: round %d was decided, and the recipe's guarantee allows the next in round %d, not in %d",
+		e.Last, e.Last+e.Separation, e.Round)
+}
+
+// Is reports whether target is ErrTooSoon.
+func (e *SeparationError) Is(target error) bool { return target == ErrTooSoon }
 
 // A BudgetError: deciding would cost more than is left. Nothing was tossed or charged.
 type BudgetError struct {
@@ -261,9 +277,9 @@ func (l *Ledger) Refuse(ctx context.Context, id recipe.ID, reason string, now ti
 }
 
 // Charge pays for one round of a recipe that was seen: after it, rounds rounds of the recipe have been decided, which the
-// price function says the loss of. It is durable on return; only then may a coin be tossed. It fails with [ErrDecided],
-// *[BudgetError], [ErrLedger] or the context's error, and then nothing may be tossed. Rounds come in rising order.
-func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, most uint32, now time.Time,
+// price function says the loss of. The rule is the recipe's: how often, and how many rounds apart. It is durable on return; only
+// then may a coin be tossed. It fails with [ErrDecided], *[SeparationError], *[BudgetError], [ErrLedger] or the context's error, and then nothing may be tossed. Rounds come in rising order.
+func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule recipe.DeviceRule, now time.Time,
 	price func(rounds uint32) (recipe.Loss, error)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,8 +290,11 @@ func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, most ui
 	if !ok {
 		return fmt.Errorf("%w: the recipe has not been seen", ErrLedger)
 	}
-	if e.Rounds >= most || e.Rounds > 0 && round <= e.last {
+	if e.Rounds >= rule.Rounds || e.Rounds > 0 && round <= e.last {
 		return ErrDecided
+	}
+	if e.Rounds > 0 && round-e.last < rule.Separation {
+		return &SeparationError{Last: e.last, Round: round, Separation: rule.Separation}
 	}
 	loss, err := price(e.Rounds + 1)
 	if err != nil {

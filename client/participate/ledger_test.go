@@ -31,6 +31,8 @@ func open(t *testing.T, fsys disk.FS) *Ledger {
 	return l
 }
 
+func times(n uint32) recipe.DeviceRule { return recipe.DeviceRule{Rounds: n} }
+
 func TestLedgerKeeps(t *testing.T) {
 	mem := disktest.NewMem(1)
 	l := open(t, mem)
@@ -41,7 +43,7 @@ func TestLedgerKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		for round := range uint64(i) {
-			if err := l.Charge(ctx, id, round, 2, now, price); err != nil {
+			if err := l.Charge(ctx, id, round, times(2), now, price); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -49,13 +51,13 @@ func TestLedgerKeeps(t *testing.T) {
 	if err := l.Refuse(ctx, recipe.ID{0}, "too little privacy", now); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Charge(ctx, recipe.ID{9}, 0, 1, now, price); !errors.Is(err, ErrLedger) {
+	if err := l.Charge(ctx, recipe.ID{9}, 0, times(1), now, price); !errors.Is(err, ErrLedger) {
 		t.Error("a recipe that was not seen is charged", err)
 	}
-	if err := l.Charge(ctx, recipe.ID{2}, 2, 2, now, price); !errors.Is(err, ErrDecided) {
+	if err := l.Charge(ctx, recipe.ID{2}, 2, times(2), now, price); !errors.Is(err, ErrDecided) {
 		t.Error("more rounds than the recipe has", err)
 	}
-	if err := l.Charge(ctx, recipe.ID{1}, 0, 2, now, price); !errors.Is(err, ErrDecided) {
+	if err := l.Charge(ctx, recipe.ID{1}, 0, times(2), now, price); !errors.Is(err, ErrDecided) {
 		t.Error("one round twice", err)
 	}
 	want, spent := l.Entries(), l.Spent()
@@ -89,7 +91,7 @@ func TestBudget(t *testing.T) {
 		if err := l.See(ctx, id, nil, now); err != nil {
 			t.Fatal(err)
 		}
-		err := l.Charge(ctx, id, 0, 1, now, price)
+		err := l.Charge(ctx, id, 0, times(1), now, price)
 		var over *BudgetError
 		if i < 2 && err != nil || i == 2 && !errors.As(err, &over) {
 			t.Errorf("recipe %d: %v", i, err)
@@ -100,14 +102,14 @@ func TestBudget(t *testing.T) {
 	}
 	// No differential privacy is more than any finite budget, and fits only an infinite one.
 	none := func(uint32) (recipe.Loss, error) { return recipe.NoPrivacy, nil }
-	if err := l.Charge(ctx, recipe.ID{2}, 0, 1, now, none); !errors.Is(err, ErrBudget) {
+	if err := l.Charge(ctx, recipe.ID{2}, 0, times(1), now, none); !errors.Is(err, ErrBudget) {
 		t.Error(err)
 	}
 	l, err = MemoryLedger(LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(l.See(ctx, recipe.ID{}, nil, now), l.Charge(ctx, recipe.ID{}, 0, 1, now, none)); err != nil {
+	if err := errors.Join(l.See(ctx, recipe.ID{}, nil, now), l.Charge(ctx, recipe.ID{}, 0, times(1), now, none)); err != nil {
 		t.Fatal(err)
 	}
 	if !math.IsInf(l.Spent().Epsilon, 1) || l.Entries()[0].Loss != recipe.NoPrivacy {
@@ -118,10 +120,10 @@ func TestBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(l.See(ctx, recipe.ID{}, nil, now), l.Charge(ctx, recipe.ID{}, 0, 5, now, price)); err != nil {
+	if err := errors.Join(l.See(ctx, recipe.ID{}, nil, now), l.Charge(ctx, recipe.ID{}, 0, times(5), now, price)); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Charge(ctx, recipe.ID{}, 1, 5, now, price); !errors.Is(err, ErrBudget) {
+	if err := l.Charge(ctx, recipe.ID{}, 1, times(5), now, price); !errors.Is(err, ErrBudget) {
 		t.Error("delta is overspent", err)
 	}
 	for _, o := range []LedgerOptions{{}, {MaxEpsilon: 1}, {MaxDelta: 1}, {MaxEpsilon: math.NaN(), MaxDelta: 1}, {MaxEpsilon: 1, MaxDelta: 2}} {
@@ -139,7 +141,7 @@ func script(ctx context.Context, l *Ledger) (acted int) {
 			return acted
 		}
 		for round := range uint64(2) {
-			if l.Charge(ctx, id, round, 2, now, price) != nil {
+			if l.Charge(ctx, id, round, times(2), now, price) != nil {
 				return acted
 			}
 			acted++
@@ -199,7 +201,7 @@ func TestLedgerCrash(t *testing.T) {
 					t.Errorf("%s at call %d, seed %d: acted on %d coins, %d are charged", kind, at, seed, acted, rounds)
 				}
 				// It goes on from there.
-				if err := errors.Join(l.See(t.Context(), recipe.ID{77}, nil, now), l.Charge(t.Context(), recipe.ID{77}, 5, 1, now, price)); err != nil {
+				if err := errors.Join(l.See(t.Context(), recipe.ID{77}, nil, now), l.Charge(t.Context(), recipe.ID{77}, 5, times(1), now, price)); err != nil {
 					t.Errorf("%s at call %d, seed %d: %v", kind, at, seed, err)
 				}
 				l.Close()
@@ -273,11 +275,11 @@ func TestLedgerStops(t *testing.T) {
 		}
 		return nil
 	})
-	if err := l.Charge(t.Context(), recipe.ID{1}, 0, 5, now, price); !errors.Is(err, ErrLedger) {
+	if err := l.Charge(t.Context(), recipe.ID{1}, 0, times(5), now, price); !errors.Is(err, ErrLedger) {
 		t.Fatal(err)
 	}
 	mem.Inject(nil)
-	if err := l.Charge(t.Context(), recipe.ID{1}, 1, 5, now, price); !errors.Is(err, ErrLedger) {
+	if err := l.Charge(t.Context(), recipe.ID{1}, 1, times(5), now, price); !errors.Is(err, ErrLedger) {
 		t.Error("charged after a failed sync", err)
 	}
 	if spent := l.Spent(); spent.Epsilon != 0 {

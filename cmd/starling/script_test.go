@@ -182,6 +182,6 @@ func decide(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	ts.Check(l.See(context.Background(), id, b, now))
-	ts.Check(l.Charge(context.Background(), id, round, r.DecisionRounds(), now, r.LossAfter))
+	ts.Check(l.Charge(context.Background(), id, round, r.DeviceRule(), now, r.LossAfter))
 	ts.Check(l.Close())
 }

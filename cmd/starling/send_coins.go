@@ -214,6 +214,8 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 		return &failure{exitCheck, err, "do not delete it: an empty ledger would forget what is spent"}
 	case errors.Is(err, participate.ErrDecided):
 		return &failure{exitNotYet, err, "a round is decided once; send again in the next: starling budget --recipe " + c.file + " " + *c.flags.ledger}
+	case errors.Is(err, participate.ErrTooSoon):
+		return &failure{exitNotYet, err, "send again in that round; what the recipe says of it: " + hint}
 	case errors.Is(err, participate.ErrBudget):
 		return &failure{exitCheck, err, "starling budget " + *c.flags.ledger}
 	case errors.As(err, &value):
