@@ -131,3 +131,39 @@ func TestWithin(t *testing.T) {
 		check([]int64{r.Int64N(1<<50) - 1<<49, r.Int64N(1<<50) - 1<<49, r.Int64N(1 << 20)}, bound)
 	}
 }
+
+// With a projection the device's noise is on what is sent: the sum is that of the projected vectors, with the stated noise.
+func TestNoisyProjectedReports(t *testing.T) {
+	const n, dim, clip, variance = 12, 400, 1 << 10, 400
+	r := noisyRecipe(t, dim, recipe.Pine40, clip, recipe.Rational{Num: variance, Den: 1})
+	r.Projection = &recipe.Projection{Entries: 1000, Seed: [32]byte{9}}
+	q := r.Query.(recipe.Vector)
+	p, err := r.Projection.Map(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServers(t, r)
+	cl := s.client(nil)
+	x := make([]float64, 1000)
+	for i := range x {
+		x[i] = math.Sin(float64(i)) / 50 // about 0.45 long
+	}
+	for i := range n {
+		v := Reals(x)
+		if i == 0 {
+			v = NoValue()
+		}
+		if err := cl.Report(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chi := 0.0
+	want := p.Apply(x)
+	for i, y := range s.sums() {
+		off := float64(y) - (n-1)*1024*want[i]
+		chi += off * off / (n * (variance + 1./12)) // rounding has the same sign at all devices: at most half a unit each
+	}
+	if math.Abs(chi-dim) > 6*math.Sqrt(2*dim)+0.1*dim {
+		t.Errorf("what was sent is off by %v times the noise's variance", chi/dim)
+	}
+}
