@@ -158,7 +158,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// The map is part of a recipe: these bytes are for ever.
+// The map is part of a recipe: these bytes, which an independent implementation of the definition gives too, are for ever.
 func TestPinned(t *testing.T) {
 	p := mustNew(t, 1000, 100, 7)
 	h := sha256.New()
