@@ -75,7 +75,7 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		return false, nil
 	}
 	s.replay.drop(t.row)
-	var segments, runs []string
+	var segments, runs, noise []string
 	err = s.update(ctx, "sweep-task", func(tx *database.Tx) (err error) {
 		tx.Erase() // aggregate shares and noised results among them
 		left := n
@@ -87,6 +87,10 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 			return err
 		}
 		left -= len(runs)
+		if noise, err = t.sweepNoise(tx, left); err != nil {
+			return err
+		}
+		left -= len(noise)
 		// What names others goes before them.
 		for _, statement := range []string{"sweep-resources", "sweep-generations", "sweep-batches"} {
 			done, err := tx.Exec(statement, t.row, left)
@@ -105,8 +109,8 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		return false, err
 	}
 	s.dead.add(segments)
-	if err := segment.Remove(s.opt.FS, runs...); err != nil {
-		s.opt.Logger.Warn("run files of a retired task stay until the next start", "files", len(runs), "error", err)
+	if err := segment.Remove(s.opt.FS, append(runs, noise...)...); err != nil {
+		s.opt.Logger.Warn("files of a retired task stay until the next start", "files", len(runs)+len(noise), "error", err)
 	}
 	t.swept.Store(!more)
 	return more, nil
@@ -151,6 +155,27 @@ func (t *task) sweepRuns(tx *database.Tx, n int) (names []string, err error) {
 	}
 	for _, name := range names {
 		if _, err := tx.Exec("drop-run", name); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// sweepNoise drops at most n of the noises that releases would have leaned on.
+func (t *task) sweepNoise(tx *database.Tx, n int) (names []string, err error) {
+	var ids []int64
+	err = tx.Each("sweep-noise", []any{t.row, n}, func(r database.Row) error {
+		var id int64
+		var name string
+		err := r.Scan(&id, &name)
+		ids, names = append(ids, id), append(names, name)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if _, err := tx.Exec("drop-noise", id); err != nil {
 			return nil, err
 		}
 	}

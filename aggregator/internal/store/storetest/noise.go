@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
@@ -18,6 +19,7 @@ import (
 func init() {
 	tests["CorrelatedNoise"] = testCorrelatedNoise
 	tests["CorrelatedNoiseIsKept"] = testCorrelatedNoiseIsKept
+	tests["CorrelatedNoiseIsSwept"] = testCorrelatedNoiseIsSwept
 	tests["CorrelatedNoiseOfBatchIDs"] = testCorrelatedNoiseOfBatchIDs
 }
 
@@ -177,6 +179,39 @@ func testCorrelatedNoiseIsKept(t *testing.T, h Harness) {
 	w.ok(err)
 	if len(problems) != 1 {
 		t.Errorf("the audit says %q about a missing noise file", problems)
+	}
+}
+
+// testCorrelatedNoiseIsSwept: with a retired task goes what its next releases would have leaned on; another's stays.
+func testCorrelatedNoiseIsSwept(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task, other := Task(t, dap.TimeInterval, 1), Task(t, dap.TimeInterval, 2)
+	task.End = Epoch.Add(24 * time.Hour)
+	w := NewWorld(t, h, task, other)
+	for i, of := range []*store.Task{task, other, task} {
+		_, _, err := w.correlate(of, Interval(dap.Time(20+2*i), 2), 10*i, w.series(9, 7))
+		w.ok(err)
+	}
+	if n := len(w.noiseFiles()); n != 3 {
+		t.Fatalf("%d noise files, want 3", n)
+	}
+	w.Now = task.End
+	w.ok(w.Store.Retire(ctx, task.ID, w.Now))
+	w.Audit()
+	for more := true; more; {
+		var err error
+		more, err = w.Store.Sweep(ctx, task.ID, 1)
+		w.ok(err)
+		w.Audit()
+	}
+	if n := len(w.noiseFiles()); n != 1 {
+		t.Errorf("%d noise files are named, want the other task's", n)
+	}
+	entries, err := h.FS().ReadDir("runs")
+	w.ok(err)
+	entries = slices.DeleteFunc(entries, func(e disk.Entry) bool { return path.Ext(e.Name) != ".noise" })
+	if len(entries) != 1 {
+		t.Errorf("%d noise files on the disk, want 1", len(entries))
 	}
 }
 

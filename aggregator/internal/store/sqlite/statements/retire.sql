@@ -10,6 +10,9 @@ SELECT id, name, reports, state FROM segment WHERE task = ?1 LIMIT ?2
 -- name: sweep-runs
 SELECT name FROM run WHERE task = ?1 LIMIT ?2
 
+-- name: sweep-noise
+SELECT id, name FROM noise WHERE task = ?1 LIMIT ?2
+
 -- name: sweep-resources
 DELETE FROM resource WHERE id IN (SELECT id FROM resource WHERE task = ?1 LIMIT ?2)
 
@@ -22,6 +25,7 @@ DELETE FROM batch WHERE id IN (SELECT id FROM batch WHERE task = ?1 LIMIT ?2)
 -- name: audit-retired
 SELECT id, retired, swept, collected, (SELECT coalesce(sum(count), 0) FROM release WHERE release.task = task.id),
   EXISTS (SELECT 1 FROM segment WHERE segment.task = task.id) OR EXISTS (SELECT 1 FROM run WHERE run.task = task.id)
+    OR EXISTS (SELECT 1 FROM noise WHERE noise.task = task.id)
     OR EXISTS (SELECT 1 FROM resource WHERE resource.task = task.id) OR EXISTS (SELECT 1 FROM batch WHERE batch.task = task.id)
     OR EXISTS (SELECT 1 FROM generation WHERE generation.task = task.id)
 FROM task WHERE retired IS NOT NULL
