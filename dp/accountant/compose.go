@@ -87,10 +87,22 @@ const (
 	logWrap = -17
 )
 
-// compose convolves the parts under the tilt e^(lambda loss). The tilt puts the mass where epsilon will be read, so that
-// the rounding errors of the transform are small relative to delta there, however small delta is. The result is an
-// upper bound, or a lower one, on the curve of the composition of the parts.
-func compose(parts []part, lambda float64, upper bool) (*composed, error) {
+// A law is the convolution of parts, tilted and modulo a window, with what is known of its errors.
+type law struct {
+	h, lowest float64
+	g         []float64 // tilted masses; that of loss lowest + i h is at i modulo the length
+	first     int       // the window's first index
+	size      int       // and its length, in steps; some more fit
+	noise     float64   // bounds the error of each entry of g
+	k         float64   // ln of the moment: g e^(k - lambda loss) are probabilities
+	keep      float64   // ln of the probability that no loss is infinite
+	outside   float64   // bounds the probability of losses above the window
+	wrapped   float64   // bounds the tilted mass from outside the window, wherever it landed
+}
+
+// convolveParts convolves the parts under the tilt e^(lambda loss), on a window outside of which there is tilted mass of at most
+// e^wrap on either side.
+func convolveParts(parts []part, lambda, wrap float64) (*law, error) {
 	h := parts[0].h
 	k := 0.0
 	variance, lowest, highest := 0.0, 0.0, 0.0
@@ -106,7 +118,7 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 		highest += n * (p.origin + float64(len(p.p)-1)*h)
 		keep += n * math.Log1p(-min(p.inf, 1))
 	}
-	low, high, outside := window(parts, lambda, k, math.Sqrt(variance), lowest, highest)
+	low, high, outside := windowOf(parts, lambda, k, math.Sqrt(variance), lowest, highest, wrap)
 	need := (high-low)/h + 2
 	if need > maxTransform {
 		return nil, errTooFine{}
@@ -175,21 +187,32 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 		size += twice * a
 	}
 	noise = (noise + eps*size) / float64(n)
-	g := f.inverse(product)
+	return &law{h: h, lowest: lowest, g: f.inverse(product), first: first, size: int(need), noise: noise, k: k, keep: keep, outside: outside, wrapped: 2 * math.Exp(wrap)}, nil
+}
+
+// compose convolves the parts under the tilt e^(lambda loss). The tilt puts the mass where epsilon will be read, so that
+// the rounding errors of the transform are small relative to delta there, however small delta is. The result is an
+// upper bound, or a lower one, on the curve of the composition of the parts.
+func compose(parts []part, lambda float64, upper bool) (*composed, error) {
+	l, err := convolveParts(parts, lambda, logWrap)
+	if err != nil {
+		return nil, err
+	}
+	h, g, k, n, noise := l.h, l.g, l.k, len(l.g), l.noise
 	// Read the tilted masses off, from the top down to losses of about zero, while untilting.
-	c := &composed{h: h, size: int(need)}
-	c.base = -math.Expm1(keep)
+	c := &composed{h: h, size: l.size}
+	c.base = -math.Expm1(l.keep)
 	if upper {
-		c.base = up(c.base) + outside // what is above the window
+		c.base = up(c.base) + l.outside // what is above the window
 	} else {
 		c.base = down(c.base)
 	}
-	bottom := max(first, int(math.Floor(-lowest/h))-1)
-	if bottom >= first+n {
-		bottom = first
+	bottom := max(l.first, int(math.Floor(-l.lowest/h))-1)
+	if bottom >= l.first+n {
+		bottom = l.first
 	}
-	c.origin = lowest + float64(bottom)*h
-	c.delta = make([]float64, first+n-bottom)
+	c.origin = l.lowest + float64(bottom)*h
+	c.delta = make([]float64, l.first+n-bottom)
 	const resync = 64
 	mass, curve := 0.0, 0.0
 	step, rise := math.Exp(-h), -math.Expm1(-h)
@@ -199,7 +222,7 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 	for i := len(c.delta) - 1; i >= 0; i-- {
 		at := bottom + i
 		if (len(c.delta)-1-i)%resync == 0 {
-			weight = math.Exp(k - lambda*(lowest+float64(at)*h))
+			weight = math.Exp(k - lambda*(l.lowest+float64(at)*h))
 		}
 		// First the curve at this point, from the mass above it; then the point's own mass.
 		if i < len(c.delta)-1 {
@@ -243,6 +266,11 @@ func modulo(a, n int) int {
 // window returns an interval outside of which the tilted sum has probability at most e^logWrap, by Chernoff's bound on
 // either side, and a bound on the true probability above it.
 func window(parts []part, lambda, k, std, lowest, highest float64) (low, high, outside float64) {
+	return windowOf(parts, lambda, k, std, lowest, highest, logWrap)
+}
+
+// windowOf is window for any e^wrap.
+func windowOf(parts []part, lambda, k, std, lowest, highest, wrap float64) (low, high, outside float64) {
 	h := parts[0].h
 	side := func(sign float64) (edge, logTail float64) {
 		end := highest
@@ -252,17 +280,17 @@ func window(parts []part, lambda, k, std, lowest, highest float64) (low, high, o
 		if !(std > 0) {
 			return end, math.Inf(-1)
 		}
-		// Chernoff at s has probability e^logWrap beyond (K(lambda+s) - K(lambda) - logWrap)/s; take the best s.
+		// Chernoff at s has probability e^wrap beyond (K(lambda+s) - K(lambda) - wrap)/s; take the best s.
 		beyond := func(t float64) float64 {
 			s := sign * math.Exp(t)
-			return sign * (logMoment(parts, lambda+s) - k - (logWrap - 1)) / s
+			return sign * (logMoment(parts, lambda+s) - k - (wrap - 1)) / s
 		}
-		normal := math.Log(9.2 / std)
+		normal := math.Log(9.2 / std * math.Sqrt(wrap/logWrap))
 		edge = sign * beyond(goldenIn(beyond, normal-5, min(normal+1, math.Log(20/h)), 16))
 		if !(sign*(edge-end) < 0) {
 			return end, math.Inf(-1)
 		}
-		return edge, logWrap - 1
+		return edge, wrap - 1
 	}
 	low, _ = side(-1)
 	high, tail := side(1)

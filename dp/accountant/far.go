@@ -88,7 +88,7 @@ func (a *apart) epsilon(delta, most float64, upper bool) float64 {
 
 // farLosses answers like once, counting rare large losses apart, where what is known is too wide.
 func (q question) farLosses(terms []term, h float64, known bounds) bounds {
-	if len(terms) != 1 || terms[0].count < 2 || math.IsInf(known.upper, 0) || !(known.upper > 0) {
+	if len(terms) != 1 || terms[0].count < 2 || terms[0].count >= manyReleases || math.IsInf(known.upper, 0) || !(known.upper > 0) {
 		return known
 	}
 	t := terms[0]

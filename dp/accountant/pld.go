@@ -35,7 +35,7 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 	if len(terms) == 1 && terms[0].theorem != "" {
 		g.Theorem = terms[0].theorem + "; " + pldTheorem
 	}
-	q := question{g: g, wantEpsilon: wantEpsilon, tail: 1e-30}
+	q := question{g: g, wantEpsilon: wantEpsilon, tail: 1e-30, blocks: true}
 	count := 0.0
 	for _, t := range terms {
 		count += float64(t.count)
@@ -97,6 +97,7 @@ type question struct {
 	wantEpsilon bool
 	tail        float64
 	slop        float64 // ln of the factor by which computed laws may be off, each way
+	blocks      bool    // compose very many releases in two stages
 }
 
 // direct answers for one release of a discrete pair by its sum, without a grid.
@@ -167,7 +168,7 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 	result := bounds{0, math.Inf(1), 0}
 	good := 0.0 // the last step that worked
 	for round := 0; ; round++ {
-		b, err := q.once(terms, snap(terms, h), other.lower)
+		b, err := q.once(terms, q.snap(terms, h), other.lower)
 		if errors.As(err, new(errTooFine)) {
 			// Too fine at once: coarser. Too fine after refining: half the way, and no further.
 			switch {
@@ -188,7 +189,7 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 		}
 		good = h
 		if q.wantEpsilon && b.lower < 0.99*b.upper && b.upper > other.lower {
-			b = q.farLosses(terms, snap(terms, h), b)
+			b = q.farLosses(terms, q.snap(terms, h), b)
 		}
 		before := result
 		result.upper = min(result.upper, b.upper)
@@ -265,8 +266,12 @@ func (q question) firstStep(terms []term) (float64, error) {
 		}
 		_, _, v := b.upper().tilt(0)
 		variance += float64(t.count) * v
-		count += float64(t.count)
-		span = max(span, hi-lo)
+		each, times, fine := q.blocksOf(t.count)
+		if each > 1 {
+			times *= 2 // rounded twice
+		}
+		count += float64(times)
+		span = max(span, (hi-lo)*fine)
 	}
 	// Rounding adds about h^2/6 to the variance of each loss.
 	return max(math.Sqrt(3.7e-4*variance/count), span/(1<<14), 15*math.Sqrt(variance)/softTransform, 1e-18), nil
@@ -276,6 +281,13 @@ func (q question) firstStep(terms []term) (float64, error) {
 func (q question) once(terms []term, h, enough float64) (bounds, error) {
 	up, low := make([]part, len(terms)), make([]part, len(terms))
 	for i, t := range terms {
+		if each, _, _ := q.blocksOf(t.count); each > 1 {
+			var err error
+			if up[i], low[i], err = q.inBlocks(t, h); err != nil {
+				return bounds{}, err
+			}
+			continue
+		}
 		b, ok := bin(t.pair, h, q.tail)
 		if !ok {
 			return bounds{}, errTooFine{}

@@ -1,0 +1,64 @@
+package accountant
+
+import (
+	"math"
+	"testing"
+)
+
+// Very many plain Gaussian releases, which a formula knows too.
+func TestBlocksOfGaussians(t *testing.T) {
+	for _, c := range []struct {
+		sigma float64
+		n     uint64
+		delta float64
+	}{{600, manyReleases, 1e-5}, {4000, 10_000_019, 1e-6}, {1e5, 1_000_000_000, 1e-10}} {
+		e := SelfCompose{gauss(c.sigma), c.n}
+		exact := epsilon(t, e, c.delta, AddRemove)
+		g, err := Options{Method: PLD}.Epsilon(e, c.delta, AddRemove)
+		if err != nil || exact.Method != string(ClosedForm) {
+			t.Fatal(err, exact.Method)
+		}
+		if g.Epsilon < exact.EpsilonLower || g.EpsilonLower > exact.Epsilon || g.Epsilon > exact.Epsilon*(1+1e-3) || g.EpsilonLower < exact.Epsilon*(1-1e-3) {
+			t.Errorf("%+v: %v to %v, by formula %v", c, g.EpsilonLower, g.Epsilon, exact.Epsilon)
+		}
+		d, err := Options{Method: PLD}.Delta(e, exact.Epsilon, AddRemove)
+		if err != nil || d.Delta < c.delta*(1-1e-6) || d.DeltaLower > c.delta*(1+1e-6) || d.Delta > c.delta*1.05 {
+			t.Errorf("%+v: delta %v to %v, %v", c, d.DeltaLower, d.Delta, err)
+		}
+	}
+}
+
+// In blocks and on one grid, both bounds agree.
+func TestBlocksAndOneGrid(t *testing.T) {
+	for _, c := range []struct {
+		e     Event
+		n     uint64
+		delta float64
+	}{
+		{Sampled{gauss(5), 1e-4, CountHidden}, 3_000_017, 1e-12},
+		{Sampled{RandomizedResponse{1, 2}, .001, CountHidden}, 400_000, 1e-9},
+		{Sampled{lap(30), .01, CountHidden}, 500_000, 1e-7},
+	} {
+		d, err := c.e.(dominated).dominating(AddRemove)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := question{g: Guarantee{Delta: c.delta}, wantEpsilon: true, tail: c.delta * 1e-9 / float64(c.n), slop: 2 * massError * float64(c.n)}
+		for i, x := range []pair{d.pair, swapped{d.pair}} {
+			terms := []term{{dominance{pair: x}, c.n}}
+			q.blocks = false
+			one, err := q.bracket(terms, 1e-3, true, bounds{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.blocks = true
+			two, err := q.bracket(terms, 1e-3, true, bounds{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if one.lower > two.upper || two.lower > one.upper || math.Abs(two.upper/one.upper-1) > 1e-3 || two.lower < two.upper*(1-2e-3) {
+				t.Errorf("%+v, direction %d: %v to %v in blocks, %v to %v on one grid", c, i, two.lower, two.upper, one.lower, one.upper)
+			}
+		}
+	}
+}
