@@ -21,6 +21,8 @@ const module = "github.com/starling-agg/starling"
 var floors = [][]string{
 	{"disk", "sealed", "internal/prose"},
 	{"service", "internal/draw", "internal/search"},
+	{"disk", "sealed"},
+	{"service", "internal/buffer", "internal/draw", "internal/search"},
 	{"anonymity"},
 	{"dp"},
 	{"vdaf"},

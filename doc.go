@@ -24,6 +24,7 @@
 //	dp                 noise  accountant  certificate  amplify  calculator  local  projection: what privacy costs
 //	dp                 noise  correlated  accountant  certificate  amplify  calculator  local: what privacy costs
 //	service            configuration, logs, metrics, HTTP, databases, start and stop
+//	internal/buffer    memory for large messages, lent and taken back
 //	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
 //	test docs          end to end, simulation, interoperation; the words
 //

@@ -79,6 +79,11 @@ func CheckName(name string) error {
 
 // ReadFile reads a whole file of at most limit bytes.
 func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
+	return ReadFileInto(fsys, name, limit, nil)
+}
+
+// ReadFileInto is ReadFile into the memory of buf, from its first byte to its capacity, if the file fits in there.
+func ReadFileInto(fsys FS, name string, limit int64, buf []byte) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {
 		return nil, err
@@ -91,7 +96,10 @@ func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
 	if size > limit {
 		return nil, fmt.Errorf("disk: %s has %d bytes, more than the limit of %d", name, size, limit)
 	}
-	buf := make([]byte, size)
+	if size > int64(cap(buf)) {
+		buf = make([]byte, size)
+	}
+	buf = buf[:size]
 	if _, err := io.ReadFull(io.NewSectionReader(f, 0, size), buf); err != nil {
 		return nil, fmt.Errorf("disk: read %s: %w", name, err)
 	}

@@ -1,6 +1,7 @@
 package disk_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -202,5 +203,26 @@ func TestFailpoints(t *testing.T) {
 	}
 	if s := fmt.Sprint(fp.Seen(), fp.Hits()["a"]); s != "[a b] 4" {
 		t.Errorf("seen %s", s)
+	}
+}
+
+// TestReadFileInto: a file goes into the memory that is given if it fits, whatever was in there.
+func TestReadFileInto(t *testing.T) {
+	mem := disktest.NewMem(1)
+	if err := disk.WriteFile(mem, "f", []byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 6, 7, 8, 100} {
+		buf := bytes.Repeat([]byte{'x'}, size)
+		got, err := disk.ReadFileInto(mem, "f", 7, buf)
+		if err != nil || string(got) != "content" {
+			t.Errorf("into %d bytes: %q, %v", size, got, err)
+		}
+		if size >= 7 && &got[0] != &buf[0] {
+			t.Errorf("into %d bytes: elsewhere", size)
+		}
+	}
+	if _, err := disk.ReadFileInto(mem, "f", 6, make([]byte, 100)); err == nil {
+		t.Error("a file above the limit was read")
 	}
 }

@@ -137,8 +137,12 @@ func (e *DamagedError) Error() string {
 
 // ScanLog reads a log file that nobody writes to, into memory, up to its first bad frame. A torn tail is normal and no
 // error; see [Scan.Damaged] for what is not. The error matches [ErrLogHeader] if this is no log file.
-func ScanLog(fsys FS, name string) (Scan, error) {
-	file, err := ReadFile(fsys, name, maxLogFile)
+func ScanLog(fsys FS, name string) (Scan, error) { return ScanLogInto(fsys, name, nil) }
+
+// ScanLogInto is ScanLog into the memory of buf, from its first byte to its capacity, if the file fits in there; the
+// records then alias it.
+func ScanLogInto(fsys FS, name string, buf []byte) (Scan, error) {
+	file, err := ReadFileInto(fsys, name, maxLogFile, buf)
 	if err != nil {
 		return Scan{}, err
 	}

@@ -1,0 +1,60 @@
+// Package buffer lends memory for messages that are too large to allocate anew for each: request bodies, logs, segments.
+// Fresh memory of that size has to be cleared, paged in and collected again, which costs more than what is done with it.
+//
+// What was lent comes back with what the borrower left in it, and the next one may see that. So it is for what arrived from
+// outside, is written to disk as it is, or is sealed: never for shares, values or keys in the clear.
+package buffer
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// Sizes are a quarter of a power of two apart, so at most a fifth of what is lent was not asked for.
+const (
+	minBits = 12 // smaller ones are made as they are asked for
+	maxBits = 25
+)
+
+// pools holds a *[]byte of each size, from 4 KiB to 32 MiB. The garbage collector empties them in its own time.
+var pools [(maxBits-minBits)*4 + 1]sync.Pool
+
+// class is the number of the smallest size of at least n bytes, and that size; ok is false outside of the sizes.
+func class(n int) (number, size int, ok bool) {
+	if n < 1<<minBits || n > 1<<maxBits {
+		return 0, n, false
+	}
+	octave := bits.Len(uint(n)) - 1
+	quarter := 1 << (octave - 2)
+	above := (n - 1<<octave + quarter - 1) / quarter // 0 to 4
+	return (octave-minBits)*4 + above, 1<<octave + above*quarter, true
+}
+
+// Size is how many bytes [Get] lends to who asks for n.
+func Size(n int) int {
+	_, size, _ := class(n)
+	return size
+}
+
+// Get lends an empty slice of capacity [Size](n). It need not come back.
+func Get(n int) []byte {
+	number, size, ok := class(n)
+	if ok {
+		if b, _ := pools[number].Get().(*[]byte); b != nil {
+			return (*b)[:0]
+		}
+	}
+	return make([]byte, 0, size)
+}
+
+// Put takes a slice back, which must be from its first byte on what Get lent, at whatever length. Nothing may refer to its
+// memory any more. Slices of other capacities than Get's, nil too, are left to the garbage collector.
+func Put(b []byte) {
+	number, size, ok := class(cap(b))
+	if !ok || size != cap(b) {
+		return
+	}
+	b = b[:cap(b)]
+	spoil(b)
+	pools[number].Put(&b)
+}
