@@ -25,8 +25,8 @@ func (notes) Route(path, media string) (string, error) {
 	}
 	return "text/plain", nil
 }
-func (notes) Check(body []byte) error     { return nil }
-func (notes) Join(bodies [][]byte) []byte { return []byte(strings.Repeat("note\n", len(bodies))) }
+func (notes) Check(body []byte) error       { return nil }
+func (notes) Join(bodies [][]byte) [][]byte { return bodies }
 func (notes) Split(bodies [][]byte, answer []byte) ([][]byte, error) {
 	return make([][]byte, len(bodies)), nil
 }

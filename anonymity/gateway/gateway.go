@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/buffer"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -211,6 +212,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 		return nil, err
 	}
 	message, sealer, err := g.open(r.Context(), body)
+	buffer.Put(body) // its message was opened into memory of its own
 	if err != nil {
 		return nil, err
 	}

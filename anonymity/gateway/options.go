@@ -21,8 +21,8 @@ type Protocol interface {
 	Route(path, media string) (string, error)
 	// Check says whether the body is an upload of one device, complete and well-formed.
 	Check(body []byte) error
-	// Join makes one upload of many that passed Check.
-	Join(bodies [][]byte) []byte
+	// Join makes one upload of many that passed Check: its body in pieces, which may be those bodies.
+	Join(bodies [][]byte) [][]byte
 	// Split deals the body of the answer to a joined upload to its parts, in order.
 	Split(bodies [][]byte, answer []byte) ([][]byte, error)
 }

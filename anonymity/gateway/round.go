@@ -9,7 +9,9 @@ import (
 	"io"
 	"log/slog"
 	"math/big"
+	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -165,11 +167,11 @@ func (g *Gateway) send(ctx context.Context, items []*item) {
 	for i, it := range items {
 		bodies[i] = it.body
 	}
-	joined := bodies[0]
+	pieces := bodies
 	if len(bodies) > 1 {
-		joined = g.o.Protocol.Join(bodies)
+		pieces = g.o.Protocol.Join(bodies)
 	}
-	answer, err := g.post(ctx, items[0].route, joined)
+	answer, err := g.post(ctx, items[0].route, pieces)
 	if err != nil {
 		g.o.Log.Warn("no answer from a target", slog.Any("error", err))
 		g.fail(items, door.Leader)
@@ -218,14 +220,22 @@ func (g *Gateway) fail(items []*item, reason door.Reason) {
 	}
 }
 
-// post makes one request to a target. Only status, content type, Retry-After and content of the answer are kept.
-func (g *Gateway) post(ctx context.Context, to route, body []byte) (*ohttp.Response, error) {
+// post makes one request to a target, with a body in pieces. Only status, content type, Retry-After and content of the answer are kept.
+func (g *Gateway) post(ctx context.Context, to route, pieces [][]byte) (*ohttp.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.o.Limits.AnswerTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url, nil)
 	if err != nil {
 		return nil, err
 	}
+	for _, p := range pieces {
+		r.ContentLength += int64(len(p))
+	}
+	r.GetBody = func() (io.ReadCloser, error) {
+		left := net.Buffers(slices.Clone(pieces)) // reading uses it up
+		return io.NopCloser(&left), nil
+	}
+	r.Body, _ = r.GetBody()
 	r.Header = http.Header{"Content-Type": {to.media}, "User-Agent": nil}
 	if to.target.Token != "" {
 		r.Header.Set("Authorization", "Bearer "+to.target.Token)

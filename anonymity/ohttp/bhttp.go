@@ -1,6 +1,7 @@
 package ohttp
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -229,6 +230,9 @@ func (r *reader) control() string {
 	return string(b)
 }
 
+// zeros is what padding is compared with.
+var zeros [1 << 10]byte
+
 // rest reads all behind the control data. Missing parts at the end are empty; what follows them is padding, all zero.
 func (r *reader) rest(known bool) (header []Field, content []byte, trailer []Field) {
 	header = r.section(known)
@@ -236,11 +240,13 @@ func (r *reader) rest(known bool) (header []Field, content []byte, trailer []Fie
 		content = r.content(known)
 	}
 	trailer = r.section(known)
-	for _, b := range r.in {
-		if b != 0 {
+	for padding := r.in; len(padding) > 0; {
+		n := min(len(padding), len(zeros))
+		if !bytes.Equal(padding[:n], zeros[:n]) {
 			r.fail(malformed("padding that is not zero"))
 			break
 		}
+		padding = padding[n:]
 	}
 	return header, content, trailer
 }

@@ -1,6 +1,7 @@
 package ohttp
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
@@ -159,7 +160,8 @@ func (r *Keyring) Split(request []byte) (*Encapsulated, error) {
 	return e, nil
 }
 
-// Open decrypts the request (RFC 9458 section 4.3) or fails with [ErrSealed].
+// Open decrypts the request (RFC 9458 section 4.3) or fails with [ErrSealed]. What it returns refers to nothing of the
+// request.
 func (e *Encapsulated) Open() (message []byte, answer *ResponseSealer, err error) {
 	r, err := e.pair.Recipient(e.Enc, requestInfo(e.header))
 	if err != nil {
@@ -174,7 +176,7 @@ func (e *Encapsulated) Open() (message []byte, answer *ResponseSealer, err error
 	if err != nil {
 		return nil, nil, fmt.Errorf("ohttp: export: %w", err)
 	}
-	return message, &ResponseSealer{exchange{suite, e.Enc, secret}}, nil
+	return message, &ResponseSealer{exchange{suite, bytes.Clone(e.Enc), secret}}, nil
 }
 
 // exchange is what both ends know after a request.

@@ -224,6 +224,16 @@ func TestMessageRefuses(t *testing.T) {
 	if _, err := ReadResponse(padded, MessageLimits{}); !errors.Is(err, ErrMessage) {
 		t.Errorf("padding with a one: %v", err)
 	}
+	for _, n := range []int{1, 1023, 1024, 1025, 2048, 5000} {
+		long := append([]byte{knownResponse, 0x40, 200, 0, 0, 0}, make([]byte, n)...)
+		if _, err := ReadResponse(long, MessageLimits{}); err != nil {
+			t.Errorf("%d bytes of padding: %v", n, err)
+		}
+		long[len(long)-1] = 1
+		if _, err := ReadResponse(long, MessageLimits{}); !errors.Is(err, ErrMessage) {
+			t.Errorf("a one behind %d bytes of padding: %v", n-1, err)
+		}
+	}
 	if _, err := ReadResponse(bytes.Repeat([]byte{0x40, 100, 0}, 20)[0:], MessageLimits{}); !errors.Is(err, ErrMessage) {
 		t.Errorf("framing 100: %v", err)
 	}

@@ -59,7 +59,7 @@ func TestCheck(t *testing.T) {
 // TestJoinSplit: a joined upload holds all reports in order, and each device gets the refusals of its own.
 func TestJoinSplit(t *testing.T) {
 	bodies := [][]byte{body(t, 1, 2), body(t, 3), body(t, 4, 5, 6)}
-	if got := (DAP{}).Join(bodies); !bytes.Equal(got, body(t, 1, 2, 3, 4, 5, 6)) {
+	if got := bytes.Join((DAP{}).Join(bodies), nil); !bytes.Equal(got, body(t, 1, 2, 3, 4, 5, 6)) {
 		t.Errorf("joined to %x", got)
 	}
 	statuses := func(ids ...byte) []byte {

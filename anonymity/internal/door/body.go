@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/starling-agg/starling/internal/buffer"
 )
 
 // A Door bounds what is inside at one time: requests, and the bytes of their bodies. It is safe for concurrent use.
@@ -76,7 +78,7 @@ func Check(r *http.Request, path, media string) error {
 const step = 8 << 10
 
 // ReadBody reads the whole body, paid for from the door's bytes as it arrives. release gives them back and must be called
-// when the body is no longer held; it is never nil.
+// when the body is no longer held; it is never nil. The body may be given back by [buffer.Put].
 func (d *Door) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
 	var held int64
 	release = func() { d.give(held); held = 0 }
@@ -99,16 +101,19 @@ func (d *Door) ReadBody(w http.ResponseWriter, r *http.Request) (body []byte, re
 	src := http.MaxBytesReader(w, r.Body, d.Body)
 	for {
 		if len(body) == cap(body) {
-			grow := max(step, int64(len(body)))
+			grow := max(step, 3*int64(len(body)))
 			if left := r.ContentLength - int64(len(body)); r.ContentLength >= 0 && left < grow {
 				grow = max(left, 0) + 1 // one more, to see the end
 			}
-			grow = min(grow, d.Body+1-int64(len(body)))
+			size := int64(len(body)) + min(grow, d.Body+1-int64(len(body)))
+			grow = int64(buffer.Size(int(size))) - held
 			if !d.take(grow) {
 				return nil, release, &Error{Busy}
 			}
 			held += grow
-			body = append(make([]byte, 0, int64(len(body))+grow), body...)
+			larger := append(buffer.Get(int(size)), body...)
+			buffer.Put(body)
+			body = larger
 		}
 		n, err := src.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
