@@ -26,6 +26,7 @@ import (
 type work struct {
 	*store.SegmentJob
 	task    *task.Task
+	segment *segment.Segment // reports and batch read it
 	reports []dap.Report
 	batch   rounds.Job
 	sent    []int    // reports in the request of the current step, ascending
@@ -45,6 +46,9 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	err = l.aggregate(ctx, w)
 	if w.batch != nil {
 		w.batch.Close()
+	}
+	if w.segment != nil {
+		w.segment.Close()
 	}
 	switch {
 	case err == nil:
@@ -159,6 +163,7 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
+	w.segment = seg
 	n := seg.Len()
 	w.reports = make([]dap.Report, n)
 	in := make([]verify.Report, n)

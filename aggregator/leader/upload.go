@@ -9,6 +9,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/buffer"
 )
 
 // postReports takes an upload request (DAP-18 section 4.4.3). It opens nothing: size, encoding, time, extensions, the id of
@@ -25,6 +26,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
+	defer buffer.Put(body) // the inbox has written what it keeps
 	limits := dap.DefaultLimits()
 	limits.MaxReports = l.opt.Limits.UploadReports
 	reports, err := dap.Collect(dap.Reports(body, limits))

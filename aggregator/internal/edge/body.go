@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/starling-agg/starling/internal/buffer"
 )
 
 // A Budget bounds the bytes of request bodies that a service holds at one time. Safe for concurrent use.
@@ -47,7 +49,7 @@ const chunk = 64 << 10
 
 // ReadBody reads the whole body: at most limit bytes, paid for from the budget as they arrive, within timeout by the
 // machine's clock. release gives the bytes back to the budget and must be called when they are no longer held; it is
-// never nil.
+// never nil. The body may be given back by [buffer.Put].
 func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, limit int64, timeout time.Duration) (body []byte, release func(), err error) {
 	var held int64
 	release = func() { b.give(held); held = 0 }
@@ -69,17 +71,20 @@ func (b *Budget) ReadBody(w http.ResponseWriter, r *http.Request, limit int64, t
 	src := http.MaxBytesReader(w, r.Body, limit)
 	for {
 		if len(body) == cap(body) {
-			// Grow by doubling, but never past what the sender declared or may send.
-			grow := max(chunk, int64(len(body)))
+			// Grow to fourfold, but never past what the sender declared or may send.
+			grow := max(chunk, 3*int64(len(body)))
 			if left := r.ContentLength - int64(len(body)); r.ContentLength >= 0 && left < grow {
 				grow = max(left, 0) + 1 // one more, to see the end
 			}
-			grow = min(grow, limit+1-int64(len(body)))
+			size := int64(len(body)) + min(grow, limit+1-int64(len(body)))
+			grow = int64(buffer.Size(int(size))) - held
 			if !b.take(grow) {
 				return nil, release, Overloaded(http.StatusServiceUnavailable)
 			}
 			held += grow
-			body = append(make([]byte, 0, int64(len(body))+grow), body...)
+			larger := append(buffer.Get(int(size)), body...)
+			buffer.Put(body)
+			body = larger
 		}
 		n, err := src.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]

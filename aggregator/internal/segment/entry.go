@@ -39,24 +39,30 @@ const (
 // encodedSize bounds what an entry takes in a record.
 func (e *Entry) encodedSize() int { return blockHeader + entryHeader + len(e.Report) }
 
-func appendEntries(b []byte, entries []Entry) []byte {
+// recordParts are the parts of a record of entries, to be written one after the other: heads, and between them the reports,
+// which are not copied.
+func recordParts(entries []Entry) [][]byte {
+	heads := make([]byte, 0, len(entries)*(blockHeader+entryHeader))
+	parts := make([][]byte, 0, 2*len(entries))
 	for start := 0; start < len(entries); {
 		first := &entries[start]
 		end := start + 1
 		for end < len(entries) && entries[end].TaskID == first.TaskID && entries[end].Bucket == first.Bucket {
 			end++
 		}
-		b = append(b, first.TaskID[:]...)
-		b = binary.BigEndian.AppendUint64(b, first.Bucket)
-		b = binary.BigEndian.AppendUint32(b, uint32(end-start))
+		at := len(heads)
+		heads = append(heads, first.TaskID[:]...)
+		heads = binary.BigEndian.AppendUint64(heads, first.Bucket)
+		heads = binary.BigEndian.AppendUint32(heads, uint32(end-start))
 		for i := start; i < end; i++ {
-			b = append(b, entries[i].ReportID[:]...)
-			b = binary.BigEndian.AppendUint32(b, uint32(len(entries[i].Report)))
-			b = append(b, entries[i].Report...)
+			heads = append(heads, entries[i].ReportID[:]...)
+			heads = binary.BigEndian.AppendUint32(heads, uint32(len(entries[i].Report)))
+			parts = append(parts, heads[at:], entries[i].Report)
+			at = len(heads)
 		}
 		start = end
 	}
-	return b
+	return parts
 }
 
 // readEntries appends the entries of a record to entries; their reports alias b.

@@ -180,7 +180,7 @@ func (in *Inbox) Put(ctx context.Context, entries []Entry) error {
 			length += entries[n].encodedSize()
 			n++
 		}
-		if err := in.append(ctx, appendEntries(make([]byte, 0, length), entries[:n])); err != nil {
+		if err := in.append(ctx, recordParts(entries[:n])); err != nil {
 			return err
 		}
 		entries = entries[n:]
@@ -208,16 +208,20 @@ func (in *Inbox) release(size int64) {
 	in.mu.Unlock()
 }
 
-// append makes one record durable, in a new log if the current one has failed before this record was written.
-func (in *Inbox) append(ctx context.Context, record []byte) error {
+// append makes one record, given in parts, durable, in a new log if the current one has failed before this record was written.
+func (in *Inbox) append(ctx context.Context, record [][]byte) error {
+	size := int64(0)
+	for _, part := range record {
+		size += int64(len(part))
+	}
 	for {
 		log, err := in.writable()
 		if err != nil {
 			return err
 		}
-		err = log.Append(ctx, record)
+		err = log.Append(ctx, record...)
 		if err == nil {
-			in.acknowledged(int64(len(record)))
+			in.acknowledged(size)
 			return nil
 		}
 		if log.Err() == nil {

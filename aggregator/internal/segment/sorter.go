@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/buffer"
 )
 
 // Failpoints of this package, beside those of the log.
@@ -62,7 +63,8 @@ type SorterOptions struct {
 	Committer Committer
 	// Latency is how long an acknowledged report may wait for company before its log is sorted; default 250 ms.
 	Latency time.Duration
-	// MaxBytes bounds the reports of one segment, in bytes; default 4 MiB, at most 1 GiB. A larger report is alone.
+	// MaxBytes bounds the reports of one segment, in bytes; default 12 MiB, at most 1 GiB. A larger report is alone. Where it
+	// is somewhat above [InboxOptions.RotateBytes], a log of one bucket becomes one segment and no second, small one.
 	MaxBytes int
 	// MaxReports bounds the reports of one segment; default 4096.
 	MaxReports int
@@ -83,7 +85,7 @@ func (o *SorterOptions) Validate() error {
 		o.Latency = 250 * time.Millisecond
 	}
 	if o.MaxBytes == 0 {
-		o.MaxBytes = 4 << 20
+		o.MaxBytes = 12 << 20
 	}
 	if o.MaxReports == 0 {
 		o.MaxReports = 4096
@@ -205,10 +207,17 @@ func (s *Sorter) count(f func(*SorterStats)) {
 
 // sortLog takes one closed log from whatever point an earlier attempt reached to its end: committed and gone.
 func (s *Sorter) sortLog(ctx context.Context, name string) error {
-	scan, err := disk.ScanLog(s.fs, name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	entry, err := s.fs.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // an earlier attempt removed it
+	}
+	if err != nil {
+		return err
+	}
+	file := buffer.Get(int(entry.Size))
+	defer buffer.Put(file)
+	scan, err := disk.ScanLogInto(s.fs, name, file)
+	switch {
 	case errors.Is(err, disk.ErrLogHeader):
 		// It is longer than a header, and the header was durable before the first record.
 		return s.setAside(ctx, name, err)
@@ -288,7 +297,9 @@ func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry) er
 			content, meta := encode(part)
 			meta.Name = fmt.Sprintf("%s/%s-%06d.seg", dir, log, len(metas))
 			meta.Duplicates, duplicates = duplicates, 0
-			if err := disk.StageFile(s.fs, meta.Name, content); err != nil {
+			err := disk.StageFile(s.fs, meta.Name, content)
+			buffer.Put(content)
+			if err != nil {
 				return err
 			}
 			if err := s.opt.Failpoints.Hit(FailSegmentAfterWrite); err != nil {
