@@ -7,6 +7,8 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -251,5 +253,27 @@ func TestPackageComments(t *testing.T) {
 		if !documented && len(p.GoFiles) > 0 {
 			t.Errorf("%s has no package comment", p.ImportPath)
 		}
+	}
+}
+
+// TestNoReplace: no module of the repository replaces another, so that each is built from what it says. A workspace puts a
+// module together with the product.
+func TestNoReplace(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "go.mod" && d.Name() != "go.work" {
+			return err
+		}
+		found++
+		b, err := os.ReadFile(path)
+		for line := range strings.Lines(string(b)) {
+			if strings.HasPrefix(strings.TrimSpace(line), "replace") {
+				t.Errorf("%s: %s", path, strings.TrimSpace(line))
+			}
+		}
+		return err
+	})
+	if err != nil || found < 3 {
+		t.Errorf("%d files, %v", found, err)
 	}
 }

@@ -1,27 +1,16 @@
-// Kept apart from the product's module, which has no use for another Oblivious HTTP.
+// Kept apart from the product's module, which has no use for another Oblivious HTTP. go.work puts the two together.
 module github.com/starling-agg/starling/test/interop/ohttp
 
 go 1.26.0
-
-replace github.com/starling-agg/starling => ../../..
 
 require (
 	github.com/cloudflare/circl v1.6.1
 	github.com/openpcc/bhttp v0.0.37
 	github.com/openpcc/ohttp v0.0.37
-	github.com/starling-agg/starling v0.0.0
 )
 
 require (
-	github.com/beorn7/perks v1.0.1 // indirect
-	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/openpcc/twoway v0.0.37 // indirect
-	github.com/pelletier/go-toml/v2 v2.4.3 // indirect
-	github.com/prometheus/client_golang v1.25.0 // indirect
-	github.com/prometheus/client_model v0.6.3 // indirect
-	github.com/prometheus/common v0.72.0 // indirect
-	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/quic-go/quic-go v0.56.0 // indirect
 	go.opentelemetry.io/otel v1.38.0 // indirect
 	go.opentelemetry.io/otel/trace v1.38.0 // indirect
@@ -29,5 +18,4 @@ require (
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
 )
