@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,13 @@ type Config struct {
 	} `toml:"local"`
 	// Data is the directory of fingerprints; made where it is missing. Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
-	// Keys open requests: this epoch's and the one before. Required, at least one.
+	// Epochs is a directory that the gateway looks at all the time: NAME.key beside NAME.manifest, as starling manifest new
+	// makes them. A key is used from when both are there until Overlap after the manifest's end, and then destroyed, its
+	// file too.
+	Epochs service.Path `toml:"epochs"`
+	// Overlap is how long a key of Epochs outlives its manifest; default "1h", at most 30 days.
+	Overlap service.Duration `toml:"overlap"`
+	// Keys open requests from start to stop, beside those of Epochs. There must be a key, here or there.
 	Keys []ConfigKey `toml:"keys"`
 	// Targets are whom uploads may be for. Required, at least one.
 	Targets []ConfigTarget `toml:"targets"`
@@ -100,8 +107,12 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Data == "":
 		return errors.New("data: the directory of fingerprints is required")
-	case len(c.Keys) == 0:
-		return errors.New("keys: at least one is required")
+	case len(c.Keys) == 0 && c.Epochs == "":
+		return errors.New("epochs: a directory of keys is required, or one in keys")
+	case c.Overlap < 0 || time.Duration(c.Overlap) > maxOverlap:
+		return fmt.Errorf("overlap: from 0 to %v", maxOverlap)
+	case c.Overlap != 0 && c.Epochs == "":
+		return errors.New("overlap: belongs to epochs")
 	case len(c.Targets) == 0:
 		return errors.New("targets: at least one is required")
 	case window != 0 && (window < minWindow || window > maxWindow):
@@ -134,6 +145,18 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// epochs is the directory of keys, or nil.
+func (c *Config) epochs() *epochs {
+	if c.Epochs == "" {
+		return nil
+	}
+	e := &epochs{string(c.Epochs), time.Duration(c.Overlap)}
+	if e.overlap == 0 {
+		e.overlap = defaultOverlap
+	}
+	return e
+}
+
 // options reads the files that the configuration names, but for the directory.
 func (c *Config) options() (Options, error) {
 	o := Options{Window: time.Duration(c.Window), MaxOpened: c.MaxOpened, Path: c.Path, Limits: c.Limits.limits()}
@@ -152,6 +175,21 @@ func (c *Config) options() (Options, error) {
 		}
 		ids[pair.ID()] = true
 		o.Keys = append(o.Keys, Key{pair, k.NotAfter})
+	}
+	if e := c.epochs(); e != nil {
+		keys, _, err := e.read(time.Now())
+		if err != nil {
+			return o, err
+		}
+		for _, k := range keys {
+			if ids[k.Pair.ID()] {
+				return o, fmt.Errorf("epochs: a key has the id %d, as one in keys", k.Pair.ID())
+			}
+		}
+		o.Keys = append(keys, o.Keys...)
+		if len(o.Keys) == 0 {
+			return o, errors.New("epochs: no key whose time is not over; starling manifest new makes one with its manifest")
+		}
 	}
 	for i, t := range c.Targets {
 		target := Target{URL: t.URL, Via: t.Via}
@@ -199,7 +237,14 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 			}
 			running.Store(g)
 			ready()
-			return errors.Join(g.Run(ctx), closeAll())
+			var watching sync.WaitGroup
+			if e := c.epochs(); e != nil {
+				fixed := g.o.Keys[len(g.o.Keys)-len(c.Keys):]
+				watching.Go(func() { e.watch(ctx, g, fixed) })
+			}
+			err = g.Run(ctx)
+			watching.Wait()
+			return errors.Join(err, closeAll())
 		}},
 		service.Local{
 			Name: "gateway local listener", Address: c.Local.Address, Metrics: metrics, Log: log, Open: open.Local,

@@ -18,14 +18,22 @@
 // Joined uploads do not share a fate: each was well-formed by itself, and where the leader refuses a joined request as a
 // whole, its parts are sent one by one.
 //
+// # Keys
+//
+// Keys change while the gateway runs ([Gateway.SetKeys]). A process finds them in a directory ([Config.Epochs]), each beside
+// the manifest that tells devices of it: a key is used from when both are there until some time after the end of the
+// manifest ([Config.Overlap]), so that epochs overlap and no device is refused that followed its manifest. Then what it has
+// opened is forgotten and its file removed; a recording of its requests cannot be opened any more, but for what a disk keeps of
+// removed files. A request under a key that is gone is refused with the problem type of RFC 9458 section 5.3.
+//
 // # Replays
 //
 // A request is opened once in its key's life. A fingerprint of each is durable before the request is passed on
 // ([disk.Log], with one fsync for many), so a crash forgets none; it is 8 bytes of SHA-256 over the encapsulated key, which
 // under one key belongs to one request. Two different requests collide with a probability of n/2^64; the device then
 // encapsulates anew. Memory is bounded: after [Options.MaxOpened] requests a key opens no more, until a new epoch brings
-// another. A key that leaves the configuration takes its fingerprints with it, and a note is kept that it may never come
-// back. Whoever loses the directory must change the key.
+// another. A key that leaves takes its fingerprints with it, and a note is kept that it may never come back. Whoever loses
+// the directory must change the key.
 //
 // Uploads are idempotent at the leader, so replays would not be counted twice. The gateway refuses them because a relay
 // could otherwise ask one request's question again and watch how the answer's size or time changes.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -17,15 +16,14 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/buffer"
-	"github.com/starling-agg/starling/sealed"
 )
 
 // A Gateway opens encapsulated requests. It is an [http.Handler], safe for concurrent use; [Gateway.Run] must run beside
 // it, and [Gateway.Close] end it.
 type Gateway struct {
 	o       Options
-	ring    *ohttp.Keyring
-	keys    map[uint8]*key
+	keys    atomic.Pointer[keyset]
+	rotate  sync.Mutex // held while keys are exchanged
 	door    *door.Door
 	token   [sha256.Size]byte // of RelayToken
 	targets []target
@@ -38,11 +36,6 @@ type Gateway struct {
 	mu      sync.Mutex // guards the two
 	pending []*item
 	stopped bool
-}
-
-type key struct {
-	Key
-	opened *opened
 }
 
 // target is a Target taken apart.
@@ -58,7 +51,7 @@ func New(o Options) (g *Gateway, err error) {
 		return nil, err
 	}
 	l := o.Limits
-	g = &Gateway{o: o, keys: make(map[uint8]*key), refused: make(map[door.Reason]*atomic.Uint64),
+	g = &Gateway{o: o, refused: make(map[door.Reason]*atomic.Uint64),
 		door:    door.New(l.Requests, l.InFlight, l.Body, l.BodyTimeout),
 		token:   sha256.Sum256([]byte("Bearer " + o.RelayToken)),
 		workers: make(chan struct{}, l.Workers), senders: make(chan struct{}, l.Senders)}
@@ -79,34 +72,16 @@ func New(o Options) (g *Gateway, err error) {
 			g = nil
 		}
 	}()
-	var pairs []*sealed.KeyPair
-	names := make(map[string]bool)
-	for _, k := range o.Keys {
-		pairs = append(pairs, k.Pair)
-	}
-	if g.ring, err = ohttp.NewKeyring(pairs...); err != nil {
-		return g, fmt.Errorf("gateway: %w", err)
-	}
-	for _, k := range o.Keys {
-		name, err := keyName(k.Pair)
-		if err != nil {
-			return g, fmt.Errorf("gateway: %w", err)
-		}
-		names[name] = true
-		opened, err := openOpened(o.FS, name, o.MaxOpened, disk.LogOptions{Clock: o.Clock, Failpoints: o.Failpoints})
-		if err != nil {
-			return g, err
-		}
-		g.keys[k.Pair.ID()] = &key{k, opened}
-	}
-	return g, retire(o.FS, names)
+	return g, g.SetKeys(o.Keys)
 }
 
 // Close closes the logs. No request may be under way and Run must have returned.
 func (g *Gateway) Close() error {
 	var errs []error
-	for _, k := range g.keys {
-		errs = append(errs, k.opened.log.Close())
+	if keys := g.keys.Load(); keys != nil {
+		for _, k := range keys.list {
+			errs = append(errs, k.opened.log.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -114,7 +89,7 @@ func (g *Gateway) Close() error {
 // Ready is nil while the gateway can take requests.
 func (g *Gateway) Ready() error {
 	usable := 0
-	for _, k := range g.keys {
+	for _, k := range g.keys.Load().list {
 		if err := k.opened.log.Err(); err != nil {
 			return err
 		}
@@ -127,8 +102,6 @@ func (g *Gateway) Ready() error {
 	}
 	return nil
 }
-
-func (k *key) usable(c disk.Clock) bool { return k.NotAfter.IsZero() || c.Now().Before(k.NotAfter) }
 
 // Status is what the operator may know.
 type Status struct {
@@ -159,9 +132,8 @@ func (g *Gateway) Status() *Status {
 			s.Refused[string(reason)] = n
 		}
 	}
-	for _, k := range g.o.Keys {
-		of := g.keys[k.Pair.ID()]
-		s.Keys = append(s.Keys, KeyStatus{k.Pair.ID(), of.opened.count(), of.opened.max, of.usable(g.o.Clock)})
+	for _, k := range g.keys.Load().list {
+		s.Keys = append(s.Keys, KeyStatus{k.Pair.ID(), k.opened.count(), k.opened.max, k.usable(g.o.Clock)})
 	}
 	return s
 }
@@ -225,17 +197,19 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 
 // open decrypts a request that was not seen before. The cheap checks come first.
 func (g *Gateway) open(ctx context.Context, body []byte) ([]byte, *ohttp.ResponseSealer, error) {
-	e, err := g.ring.Split(body)
+	keys := g.keys.Load()
+	e, err := keys.ring.Split(body)
 	switch {
 	case errors.Is(err, ohttp.ErrTruncated):
 		return nil, nil, &door.Error{Reason: door.Truncated}
 	case err != nil:
 		return nil, nil, &door.Error{Reason: door.Key}
 	}
-	k := g.keys[e.Key]
-	if !k.usable(g.o.Clock) {
+	k := keys.byID[e.Key]
+	if !k.usable(g.o.Clock) || !k.opened.enter() {
 		return nil, nil, &door.Error{Reason: door.Key}
 	}
+	defer k.opened.leave()
 	f := fingerprintOf(e.Enc)
 	if k.opened.has(f) {
 		return nil, nil, &door.Error{Reason: door.Replayed}

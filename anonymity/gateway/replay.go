@@ -57,6 +57,9 @@ type opened struct {
 	log *disk.Log
 	max int
 
+	using sync.RWMutex // held for reading by requests that are being opened, for writing to end
+	ended bool         // under using
+
 	mu   sync.Mutex // guards seen
 	seen map[fingerprint]struct{}
 }
@@ -101,6 +104,26 @@ func retire(fsys disk.FS, names map[string]bool) error {
 		}
 	}
 	return nil
+}
+
+// enter says whether the key is still in use; if so, it stays until leave.
+func (o *opened) enter() bool {
+	o.using.RLock()
+	if o.ended {
+		o.using.RUnlock()
+		return false
+	}
+	return true
+}
+
+func (o *opened) leave() { o.using.RUnlock() }
+
+// end waits for the requests that are being opened, lets no other in, and closes the log.
+func (o *opened) end() error {
+	o.using.Lock()
+	o.ended = true
+	o.using.Unlock()
+	return o.log.Close()
 }
 
 // has is a first look, before the costly opening.

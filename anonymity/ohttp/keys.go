@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/crypto/cryptobyte"
 
+	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -16,6 +18,9 @@ const (
 	ResponseMedia = "message/ohttp-res"
 	KeysMedia     = "application/ohttp-keys"
 )
+
+// KeyProblem is the type of the problem document of a gateway that does not have the key, or no longer (RFC 9458 section 5.3).
+const KeyProblem = door.KeyType
 
 // Errors of keys and encapsulated messages.
 var (
@@ -57,6 +62,11 @@ func (c KeyConfig) Choose() (*sealed.PublicKey, error) {
 		}
 	}
 	return nil, err
+}
+
+// Equal says whether both say the same.
+func (c KeyConfig) Equal(d KeyConfig) bool {
+	return c.ID == d.ID && c.KEM == d.KEM && bytes.Equal(c.Key, d.Key) && slices.Equal(c.Symmetric, d.Symmetric)
 }
 
 // Append appends the encoding.

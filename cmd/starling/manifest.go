@@ -36,9 +36,13 @@ func manifestNewCommand() *command {
 		name: "new", args: "--relay URL --key FILE [--epoch N] [--days N] [--kem KEM] [--json] --out FILE RECIPE",
 		short: "Make a gateway's key for an epoch, and the manifest that tells devices of it",
 		long: `The recipe says who leader and helper are; their current public keys are asked for and written into the manifest, so that
-no device needs to ask. Key and manifest must not exist. A key is made once, and a new epoch needs a new one.`,
+no device needs to ask. Key and manifest must not exist. A key is made once, and a new epoch needs a new one. Where both are
+written into the gateway's directory of epochs, under one name with .key and .manifest behind it, the gateway uses the key at once
+and destroys it after the manifest's end: make the next epoch's some days before that, and give devices the new manifest.`,
 		examples: [][2]string{
 			{"starling manifest new --relay https://relay.example/ --key gateway.key --out manifest.starling recipe.starling", "for a week"},
+			{"starling manifest new --relay https://relay.example/ --epoch 2 --key epochs/2.key --out epochs/2.manifest recipe.starling",
+				"the next epoch, while the gateway runs"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			relay := flags.String("relay", "", "the relay's `URL`; required")

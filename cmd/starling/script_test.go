@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"testing"
@@ -65,7 +67,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exit": exitCode, "wait-for": waitFor, "free-ports": freePorts, "fill": fill, "decide": decide,
+			"exit": exitCode, "wait-for": waitFor, "wait-status": waitStatus, "free-ports": freePorts, "fill": fill, "decide": decide,
 		},
 	})
 }
@@ -141,25 +143,42 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: wait-for CONFIG...")
 	}
+	for _, path := range args {
+		poll(ts, path, "/readyz", regexp.MustCompile(""))
+	}
+}
+
+// waitStatus asks a party in another process for its status until the expression matches.
+func waitStatus(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: wait-status CONFIG REGEXP")
+	}
+	want, err := regexp.Compile(args[1])
+	ts.Check(err)
+	poll(ts, args[0], "/statusz", want)
+}
+
+// poll asks the local listener of a party until the answer is good and matches.
+func poll(ts *testscript.TestScript, config, path string, want *regexp.Regexp) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	late := time.After(30 * time.Second)
-	for _, path := range args {
-		local, err := localAddress(ts.MkAbs(path))
-		ts.Check(err)
-		for {
-			resp, err := http.Get("http://" + string(local) + "/readyz")
-			if err == nil {
-				resp.Body.Close()
-				if resp.StatusCode == http.StatusOK {
-					break
-				}
+	local, err := localAddress(ts.MkAbs(config))
+	ts.Check(err)
+	for {
+		var body []byte
+		resp, err := http.Get("http://" + string(local) + path)
+		if err == nil {
+			body, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err == nil && resp.StatusCode == http.StatusOK && want.Match(body) {
+				return
 			}
-			select {
-			case <-ticker.C:
-			case <-late:
-				ts.Fatalf("%s is not ready: %v", path, err)
-			}
+		}
+		select {
+		case <-ticker.C:
+		case <-late:
+			ts.Fatalf("%s of %s does not match %s: %s, %v", path, config, want, body, err)
 		}
 	}
 }

@@ -114,7 +114,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				for chunk := range slices.Chunk(values, sendChunk) {
 					refused, err := c.Send(ctx, chunk)
 					if err != nil {
-						code, hint := exitUnreachable, "check that leader and helper run: starling status"
+						code, hint := exitUnreachable, hintOfAnswer(err)
 						if ctx.Err() != nil {
 							code, hint = exitInterrupted, ""
 						}
@@ -327,4 +327,12 @@ func coins() uint64 {
 	var b [8]byte
 	rand.Read(b[:])
 	return uint64(bits.TrailingZeros64(binary.LittleEndian.Uint64(b[:])&math.MaxInt64 | 1<<63))
+}
+
+// hintOfAnswer says what to look at where an upload was not answered as it should be.
+func hintOfAnswer(err error) string {
+	if problem := new(dap.Problem); errors.As(err, &problem) && problem.Type == ohttp.KeyProblem {
+		return "the manifest is of an epoch that is over: get the present one from where this one came"
+	}
+	return "check that leader and helper run: starling status"
 }

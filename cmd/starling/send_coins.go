@@ -224,7 +224,7 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 		errors.Is(err, participate.ErrCertificate), errors.Is(err, client.ErrWindow), errors.Is(err, ohttp.ErrManifest):
 		return &failure{exitCheck, err, hint}
 	}
-	return &failure{exitUnreachable, err, "check that leader and helper run: starling status"}
+	return &failure{exitUnreachable, err, hintOfAnswer(err)}
 }
 
 // report says what was paid, and with --tell what for.

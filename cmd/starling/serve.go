@@ -60,7 +60,7 @@ address = "127.0.0.1:8001"         # where devices come
 address = "127.0.0.1:9001"         # for the operator: /readyz /statusz /metrics`
 
 	gatewayExample = `data = "gateway"                   # directory of what was opened before
-keys = [{ file = "gateway.key", not_after = 2126-01-01T00:00:00Z }] # made by starling manifest new
+epochs = "epochs"                  # directory; starling manifest new --key epochs/1.key --out epochs/1.manifest
 targets = [{ url = "http://127.0.0.1:8000/" }] # the leader, as starling manifest show names it
 [public]
 address = "127.0.0.1:8002"         # where the relay comes
@@ -89,8 +89,12 @@ func serveGateway() *command {
 		if err != nil {
 			return nil, err
 		}
+		keys := fmt.Sprintf("%d key(s)", len(config.Keys))
+		if config.Epochs != "" {
+			keys = "a directory of keys"
+		}
 		return &server{
-			check: config.Check, holds: fmt.Sprintf("%d key(s), %d target(s)", len(config.Keys), len(config.Targets)),
+			check: config.Check, holds: fmt.Sprintf("%s, %d target(s)", keys, len(config.Targets)),
 			fields: map[string]any{"keys": len(config.Keys), "targets": len(config.Targets)}, level: config.Log.Level,
 			parts: func(log *slog.Logger) ([]service.Part, error) {
 				return config.Parts(log, uploads.DAP{}, gateway.Listeners{}), nil

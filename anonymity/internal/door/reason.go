@@ -78,16 +78,16 @@ func (r Reason) Status() int {
 	return http.StatusBadRequest
 }
 
-// Problem types: the one that RFC 9458 section 5.3 registers, and ours.
+// Problem types: the one that RFC 9458 section 5.3 registers, and what ours begin with.
 const (
-	keyType    = "https://iana.org/assignments/http-problem-types#ohttp-key"
+	KeyType    = "https://iana.org/assignments/http-problem-types#ohttp-key"
 	typePrefix = "urn:starling:ohttp:"
 )
 
 // Type is the problem type (RFC 9457 section 3.1.1) that stands for the reason.
 func (r Reason) Type() string {
 	if r == Key {
-		return keyType
+		return KeyType
 	}
 	return typePrefix + string(r)
 }

@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/service"
+)
+
+// Suffixes of the two files of an epoch; what stands before them is the operator's choice, and the same for both.
+const (
+	keySuffix      = ".key"
+	manifestSuffix = ".manifest"
+)
+
+const (
+	defaultOverlap = time.Hour
+	maxOverlap     = 30 * 24 * time.Hour
+	epochsPoll     = time.Second
+)
+
+// epochs is a directory of keys, each beside the manifest that tells devices of it. The manifest says how long devices may use
+// a key, and so how long the gateway must: until its end and an overlap, for requests under way and clocks that are slow.
+type epochs struct {
+	dir     string
+	overlap time.Duration
+}
+
+// read returns the keys whose time has not ended, the newest epoch first, and the files of those whose time has. A key without
+// its manifest is not there yet: starling manifest new writes it first.
+func (e *epochs) read(now time.Time) (keys []Key, past []string, err error) {
+	entries, err := os.ReadDir(e.dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("epochs: %w", err)
+	}
+	type epoch struct {
+		number uint32
+		key    Key
+	}
+	var found []epoch
+	for _, entry := range entries {
+		base, isKey := strings.CutSuffix(entry.Name(), keySuffix)
+		if !isKey {
+			continue
+		}
+		m, err := readManifest(filepath.Join(e.dir, base+manifestSuffix))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("epochs: %s%s: %w", base, manifestSuffix, err)
+		}
+		end := m.NotAfter.Add(e.overlap)
+		if !now.Before(end) {
+			past = append(past, entry.Name())
+			continue
+		}
+		b, err := service.Secret(filepath.Join(e.dir, entry.Name())).Read()
+		if err != nil {
+			return nil, nil, fmt.Errorf("epochs: %w", err)
+		}
+		pair, err := sealed.ParseKeyPair(b)
+		if err != nil {
+			return nil, nil, fmt.Errorf("epochs: %s: %w", entry.Name(), err)
+		}
+		if !m.Gateway.Equal(ohttp.NewKeyConfig(pair)) {
+			return nil, nil, fmt.Errorf("epochs: %s is not the key that %s%s tells devices of", entry.Name(), base, manifestSuffix)
+		}
+		for _, other := range found {
+			if other.key.Pair.ID() == pair.ID() {
+				return nil, nil, fmt.Errorf("epochs: %s: another key in use has its id %d", entry.Name(), pair.ID())
+			}
+		}
+		found = append(found, epoch{m.Epoch, Key{pair, end}})
+	}
+	slices.SortFunc(found, func(a, b epoch) int { return int(int64(b.number) - int64(a.number)) })
+	for _, f := range found {
+		keys = append(keys, f.key)
+	}
+	return keys, past, nil
+}
+
+func readManifest(path string) (*ohttp.Manifest, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > ohttp.MaxManifest {
+		return nil, fmt.Errorf("longer than %d bytes", ohttp.MaxManifest)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return ohttp.ReadManifest(b)
+}
+
+// update has the gateway use the keys of the directory, beside those that it always has, and destroys those whose time is
+// over: first what they have opened, with a note that they may not come back, then the key's file. The manifest stays.
+func (e *epochs) update(g *Gateway, fixed []Key) error {
+	keys, past, err := e.read(g.o.Clock.Now())
+	if err != nil {
+		return err
+	}
+	if err := g.SetKeys(append(keys, fixed...)); err != nil {
+		return err
+	}
+	if len(past) == 0 {
+		return nil
+	}
+	fsys, err := disk.OS(e.dir)
+	if err != nil {
+		return fmt.Errorf("epochs: %w", err)
+	}
+	if err := errors.Join(disk.Remove(fsys, past...), fsys.Close()); err != nil {
+		return fmt.Errorf("epochs: destroy: %w", err)
+	}
+	g.o.Log.Info("keys destroyed", slog.Int("keys", len(past)))
+	return nil
+}
+
+// watch looks at the directory again and again until ctx ends. While it cannot be read the keys stay as they are, and end at
+// their time all the same.
+func (e *epochs) watch(ctx context.Context, g *Gateway, fixed []Key) {
+	last := ""
+	for {
+		timer := g.o.Clock.NewTimer(epochsPoll)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
+		why := ""
+		if err := e.update(g, fixed); err != nil {
+			if why = err.Error(); why != last { // once for each cause, not every second
+				g.o.Log.Error("the keys stay as they are", slog.Any("error", err))
+			}
+		}
+		last = why
+	}
+}

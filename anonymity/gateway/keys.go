@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/sealed"
+)
+
+// A keyset is what requests are opened with at one time; it does not change.
+type keyset struct {
+	ring *ohttp.Keyring
+	byID map[uint8]*key
+	list []*key // in the order of the options
+}
+
+type key struct {
+	Key
+	name   string
+	opened *opened
+}
+
+func (k *key) usable(c disk.Clock) bool { return k.NotAfter.IsZero() || c.Now().Before(k.NotAfter) }
+
+// SetKeys exchanges the keys while requests come in. A key that stays goes on with what it has opened; one that is not among
+// the new ones opens nothing more when SetKeys returns, what it has opened is forgotten, and a durable note is kept that it
+// may not come back. No key at all is allowed: every request is refused then.
+//
+// It fails with [ErrRetired] and changes nothing if a key was in use and then was not. After an error of the disk the new
+// keys may be in use, and calling it again does what is left.
+func (g *Gateway) SetKeys(keys []Key) error {
+	g.rotate.Lock()
+	defer g.rotate.Unlock()
+	old := g.keys.Load()
+	kept := make(map[string]*opened)
+	if old != nil {
+		for _, k := range old.list {
+			kept[k.name] = k.opened
+		}
+	}
+	next := &keyset{byID: make(map[uint8]*key)}
+	names := make(map[string]bool)
+	pairs := make([]*sealed.KeyPair, len(keys))
+	for i, k := range keys {
+		pairs[i] = k.Pair
+	}
+	var err error
+	if next.ring, err = ohttp.NewKeyring(pairs...); err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	var begun []*opened
+	err = func() error {
+		for _, k := range keys {
+			name, err := keyName(k.Pair)
+			if err != nil {
+				return fmt.Errorf("gateway: %w", err)
+			}
+			o := kept[name]
+			if o == nil {
+				if o, err = openOpened(g.o.FS, name, g.o.MaxOpened, disk.LogOptions{Clock: g.o.Clock, Failpoints: g.o.Failpoints}); err != nil {
+					return err
+				}
+				begun = append(begun, o)
+			}
+			made := &key{k, name, o}
+			names[name] = true
+			next.byID[k.Pair.ID()], next.list = made, append(next.list, made)
+		}
+		return nil
+	}()
+	if err != nil {
+		for _, o := range begun {
+			err = errors.Join(err, o.log.Close())
+		}
+		return err
+	}
+	g.keys.Store(next)
+	var errs []error
+	for name, o := range kept {
+		if !names[name] {
+			errs = append(errs, o.end())
+		}
+	}
+	return errors.Join(append(errs, retire(g.o.FS, names))...)
+}
