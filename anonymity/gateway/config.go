@@ -41,6 +41,10 @@ type Config struct {
 	RelayToken service.Secret `toml:"relay_token"`
 	// Window is how long uploads are gathered before they go on together; default "1s".
 	Window service.Duration `toml:"window"`
+	// MinRound is how many requests must have come before any goes on, and MaxDelay how long the first of them waits before
+	// all are refused; defaults 1 and "20s". See [Options].
+	MinRound int              `toml:"min_round"`
+	MaxDelay service.Duration `toml:"max_delay"`
 	// MaxOpened is how many requests a key opens in its life; default 4,194,304.
 	MaxOpened int `toml:"max_opened"`
 	// Path is where the one resource is; default "/".
@@ -117,6 +121,10 @@ func (c *Config) Validate() error {
 		return errors.New("targets: at least one is required")
 	case window != 0 && (window < minWindow || window > maxWindow):
 		return fmt.Errorf("window: from %v to %v", minWindow, maxWindow)
+	case c.MinRound < 0 || c.MinRound > c.Limits.limits().WithDefaults().Requests:
+		return errors.New("min_round: negative, or more than limits.requests")
+	case c.MaxDelay != 0 && (time.Duration(c.MaxDelay) < max(window, minWindow) || time.Duration(c.MaxDelay) > maxWindow):
+		return fmt.Errorf("max_delay: from the window to %v", maxWindow)
 	case c.MaxOpened < 0:
 		return errors.New("max_opened: negative")
 	case c.Path != "" && c.Path[0] != '/':
@@ -159,7 +167,8 @@ func (c *Config) epochs() *epochs {
 
 // options reads the files that the configuration names, but for the directory.
 func (c *Config) options() (Options, error) {
-	o := Options{Window: time.Duration(c.Window), MaxOpened: c.MaxOpened, Path: c.Path, Limits: c.Limits.limits()}
+	o := Options{Window: time.Duration(c.Window), MinRound: c.MinRound, MaxDelay: time.Duration(c.MaxDelay),
+		MaxOpened: c.MaxOpened, Path: c.Path, Limits: c.Limits.limits()}
 	ids := make(map[uint8]bool)
 	for i, k := range c.Keys {
 		b, err := k.File.Read()

@@ -15,6 +15,14 @@
 // at least one upload. An answer is the leader's: an upload is acknowledged when the leader has stored it, and the gateway
 // stores none.
 //
+// What a round hides is who among its requests sent what: whoever watches the network on both sides of the gateway sees them
+// come in, covers among them, and something go on. A round of one hides nothing. [Options.MinRound] sets the least: a round
+// below it stays for further windows, and is refused as a whole when its first request has waited for [Options.MaxDelay] or
+// the gateway stops; no upload ever goes on among fewer. The refusals are sealed, of one size, at the end of a window, as all
+// answers. Each is then one of MinRound for a watcher who only watches. One who also sends, or a relay that holds requests back,
+// can fill a round with its own and know the one that is left: a number of requests is no number of devices before tokens tell
+// one device's from another's.
+//
 // Joined uploads do not share a fate: each was well-formed by itself, and where the leader refuses a joined request as a
 // whole, its parts are sent one by one.
 //

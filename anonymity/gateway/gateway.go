@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/anonymity/ohttp"
@@ -33,8 +34,9 @@ type Gateway struct {
 	refused                  map[door.Reason]*atomic.Uint64 // fixed after New
 	covers, passed, requests atomic.Uint64
 
-	mu      sync.Mutex // guards the two
+	mu      sync.Mutex // guards the rest
 	pending []*item
+	since   time.Time // when the first of pending came
 	stopped bool
 }
 

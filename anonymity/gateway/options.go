@@ -130,6 +130,12 @@ type Options struct {
 	FS disk.FS
 	// Window is how long uploads are gathered before they go on together; default 1 s, from 1 ms to 20 s.
 	Window time.Duration
+	// MinRound is how many requests, covers included, must have come before any of them goes on; default 1, at most
+	// Limits.Requests. Rounds are looked at as windows end.
+	MinRound int
+	// MaxDelay is how long the first request of a round waits for the others; then, all that came are refused and none goes on.
+	// Default 20 s, from Window to 20 s.
+	MaxDelay time.Duration
 	// MaxOpened is how many requests a key opens in its life; default 4,194,304, which take about 100 MB. The count
 	// survives restarts.
 	MaxOpened int
@@ -163,6 +169,12 @@ func (o *Options) Validate() error {
 	if o.Window == 0 {
 		o.Window = defaultWindow
 	}
+	if o.MinRound == 0 {
+		o.MinRound = 1
+	}
+	if o.MaxDelay == 0 {
+		o.MaxDelay = maxWindow
+	}
 	if o.MaxOpened == 0 {
 		o.MaxOpened = defaultMaxOpened
 	}
@@ -190,6 +202,10 @@ func (o *Options) Validate() error {
 		return errors.New("gateway: no file system")
 	case o.Window < minWindow || o.Window > maxWindow:
 		return fmt.Errorf("gateway: the window must be from %v to %v", minWindow, maxWindow)
+	case o.MinRound < 0 || o.MinRound > o.Limits.Requests:
+		return fmt.Errorf("gateway: a round of %d requests; at most %d are held at one time", o.MinRound, o.Limits.Requests)
+	case o.MaxDelay < o.Window || o.MaxDelay > maxWindow:
+		return fmt.Errorf("gateway: the longest delay must be from the window to %v", maxWindow)
 	case o.MaxOpened < 0:
 		return errors.New("gateway: MaxOpened is negative")
 	case o.Path[0] != '/':

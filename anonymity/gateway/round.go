@@ -48,6 +48,9 @@ func (g *Gateway) wait(ctx context.Context, it *item) (*ohttp.Response, error) {
 		g.mu.Unlock()
 		return nil, &door.Error{Reason: door.Busy}
 	}
+	if len(g.pending) == 0 {
+		g.since = g.o.Clock.Now()
+	}
 	g.pending = append(g.pending, it)
 	g.mu.Unlock()
 	select {
@@ -100,14 +103,23 @@ func deliver(rounds []*round) (left []*round) {
 	return left
 }
 
-// begin takes what is pending and sends it; nil if there is nothing.
+// begin takes what is pending and sends it; nil if there is nothing, or too little for now. What is too little for good is
+// refused as a whole.
 func (g *Gateway) begin(ctx context.Context, last bool) *round {
 	g.mu.Lock()
-	r := &round{items: g.pending, finished: make(chan struct{})}
-	g.pending, g.stopped = nil, g.stopped || last
-	g.mu.Unlock()
-	if len(r.items) == 0 {
+	g.stopped = g.stopped || last
+	few := len(g.pending) < g.o.MinRound
+	if len(g.pending) == 0 || few && !last && g.o.Clock.Now().Sub(g.since) < g.o.MaxDelay {
+		g.mu.Unlock()
 		return nil
+	}
+	r := &round{items: g.pending, finished: make(chan struct{})}
+	g.pending = nil
+	g.mu.Unlock()
+	if few {
+		g.fail(r.items, door.Few)
+		close(r.finished)
+		return r
 	}
 	shuffle(r.items)
 	routes := make(map[route][]*item)

@@ -34,11 +34,12 @@ const (
 	Target       Reason = "target"       // gateway, sealed: meant for somebody whom the gateway does not serve
 	Upload       Reason = "upload"       // gateway, sealed: not a well-formed upload
 	Leader       Reason = "leader"       // gateway, sealed: no usable answer from the target
+	Few          Reason = "few"          // gateway, sealed: too few others came; try again
 )
 
 // All lists the reasons.
 var All = []Reason{Path, Method, Media, Oversized, Slow, Broken, Busy, Rate, Unreachable, Unauthorized, Truncated, Key,
-	Sealed, Replayed, Full, Message, Target, Upload, Leader}
+	Sealed, Replayed, Full, Message, Target, Upload, Leader, Few}
 
 // Labels are the reasons as metrics want them.
 func Labels() []string {
@@ -62,7 +63,7 @@ func (r Reason) Status() int {
 		return http.StatusRequestEntityTooLarge
 	case Slow:
 		return http.StatusRequestTimeout
-	case Busy, Full:
+	case Busy, Full, Few:
 		return http.StatusServiceUnavailable
 	case Rate:
 		return http.StatusTooManyRequests
