@@ -341,7 +341,8 @@ func (r *Recipe) local(epsilon0 Decimal, claim ApproxDP, when string) Fallback {
 func (r *Recipe) BothHonest() (Loss, bool) {
 	claim, ok := r.Claim.(ApproxDP)
 	gauss, isGauss := r.Noise.(DiscreteGaussian)
-	if !ok || !isGauss || gauss.Share == DrawsHalf && claim.HonestServers > 1 {
+	_, isLaplace := r.Noise.(DiscreteLaplace)
+	if !ok || !isGauss && !isLaplace || gauss.Share == DrawsHalf && claim.HonestServers > 1 {
 		return Loss{}, false
 	}
 	l, _, err := r.proved(situation{servers: 2, hidden: r.amplified()}, claim.Delta, claim.Rounds, r.Neighbours())

@@ -178,6 +178,9 @@ func event(q Query, n Noise, honest int) (accountant.Event, error) {
 		}
 		return accountant.DiscreteGaussian{Sigma2: accountant.Rational(v), Contribution: c, Honest: honest}, nil
 	case DiscreteLaplace:
+		if honest > 1 {
+			return accountant.DiscreteLaplaceSum{Scale: accountant.Rational(n.Scale), Contribution: c}, nil
+		}
 		return accountant.DiscreteLaplace{Scale: accountant.Rational(n.Scale), Contribution: c}, nil
 	case CorrelatedGaussian:
 		return n.event(c), nil

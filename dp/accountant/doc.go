@@ -22,5 +22,6 @@
 // # Two servers
 //
 // Each aggregator adds noise of its own. The guarantee stands on the noise of one honest server: what the other adds
-// is post-processing, whoever plays it. Honest = 2 in [DiscreteGaussian] claims the noise of both.
+// is post-processing, whoever plays it. Honest = 2 in [DiscreteGaussian] claims the noise of both, as
+// [LaplaceSum] and [DiscreteLaplaceSum] do.
 package accountant

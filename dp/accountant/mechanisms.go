@@ -96,8 +96,13 @@ func (g Gaussian) dominating(n Neighbours) (dominance, error) {
 	return dominance{pair: normalPair{mu}, symmetric: true, attained: true}, nil
 }
 
-// maxAtoms bounds the outcomes of a discrete law.
-const maxAtoms = 1 << 21
+// maxAtoms bounds the outcomes of a discrete law, maxSummed those of one that is convolved.
+const (
+	maxAtoms  = 1 << 21
+	maxSummed = 1 << 12
+)
+
+const summedTheorem = "law of the servers' discrete Gaussian noise, convolved"
 
 func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
 	if err := g.check(); err != nil {
@@ -107,16 +112,27 @@ func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
 	if err != nil {
 		return dominance{}, err
 	}
-	if g.Contribution.kind == ball || s.Coordinates > 1<<20 || s.Max > 1<<30 || s.Max != math.Trunc(s.Max) || g.Honest > 1 {
+	if g.Contribution.kind == ball || s.Coordinates > 1<<20 || s.Max > 1<<30 || s.Max != math.Trunc(s.Max) {
 		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for this use of discrete Gaussian noise", ErrUnsupported)
 	}
 	k := float64(s.Coordinates)
-	v := k * g.Sigma2.Float()
+	s2 := g.Sigma2.Float()
+	if g.Honest > 1 {
+		// The sum of the servers' noise is a discrete Gaussian but for a factor that is no more than computed masses are off.
+		if slop := k * latticeSlop(float64(g.Honest), s2); slop > massError/2 {
+			if k == 1 && 80*math.Sqrt(s2)*float64(g.Honest) <= maxSummed {
+				return dominance{pair: summedPair(s2, g.Honest, s.Max), symmetric: true, attained: true, theorem: summedTheorem}, nil
+			}
+			return dominance{}, fmt.Errorf("%w: the noise of %d servers with sigma^2 = %v", ErrUnsupported, g.Honest, g.Sigma2)
+		}
+		s2 *= float64(g.Honest)
+	}
+	v := k * s2
 	if 30*math.Sqrt(v)+2*k*s.Max > maxAtoms {
 		return dominance{}, fmt.Errorf("%w: discrete Gaussian noise of this width has too many outcomes", ErrUnsupported)
 	}
-	l := newLattice(k, s.Max, g.Sigma2.Float())
-	if l.slop > massError {
+	l := newLattice(k, s.Max, s2)
+	if l.slop > massError/2 {
 		return dominance{}, fmt.Errorf("%w: narrow discrete Gaussian noise on many coordinates", ErrUnsupported)
 	}
 	if l.pmf == nil {
@@ -175,6 +191,9 @@ func (s Sampled) exact(n Neighbours, count float64) (curve, string, error) {
 	d, err := s.dominating(n)
 	if err != nil {
 		return nil, "", err
+	}
+	if g, several := s.Event.(DiscreteGaussian); several && g.Honest > 1 {
+		return nil, "", fmt.Errorf("%w: no formula as good as the law of several servers' noise", ErrUnsupported)
 	}
 	inner, ok := s.Event.(closed)
 	if p, mixed := d.pair.(poisson); count != 1 || !ok || !mixed || p.rate != s.Rate {

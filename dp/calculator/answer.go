@@ -77,6 +77,12 @@ func (q *Question) account(e accountant.Event) (accountant.Guarantee, error) {
 	return g, err
 }
 
+// smooth reports whether two servers' discrete Gaussian noise is taken for a discrete Gaussian, at a cost: for the methods that
+// know no other law. Privacy loss distributions and the formulas know the sum itself.
+func (q *Question) smooth(sigma float64) bool {
+	return q.Honest == 2 && sigma >= 1.5 && (q.Method == accountant.RDP || q.Method == accountant.ZCDPMethod)
+}
+
 // nearly is what it costs to take the sum of two servers' discrete Gaussian noise for one discrete Gaussian of twice the
 // variance: at most that much more epsilon, and a factor of delta.
 func (q *Question) nearly() (cost bool, epsilon, delta float64) {
@@ -86,7 +92,7 @@ func (q *Question) nearly() (cost bool, epsilon, delta float64) {
 	}
 	total := 0.0
 	for _, r := range releases {
-		if r.Mechanism == DiscreteGaussian && q.Honest == 2 && q.mixes() {
+		if r.Mechanism == DiscreteGaussian && q.smooth(r.Sigma) {
 			// docs/proofs/discrete-gaussian-sums.md, section 2: S_2, with exp(-pi^2 sigma^2) below 10^-9.
 			x := math.Exp(-math.Pi * math.Pi * r.Sigma * r.Sigma)
 			total += 4.001 * x * float64(r.Steps) * float64(max(1, r.Of, q.Window))
@@ -243,22 +249,24 @@ func (r *Release) once(q *Question) (accountant.Event, error) {
 			return nil, err
 		}
 		honest := q.Honest
-		if honest == 2 && q.mixes() {
-			if r.Sigma < 1.5 {
-				return nil, refuse("--servers-honest 1, or --sigma 1.5 or more",
-					"the sum of two servers' discrete Gaussian noise of sigma %v is not close enough to one of its kind", r.Sigma)
-			}
+		if q.smooth(r.Sigma) {
 			variance.Num, honest = 2*variance.Num, 1 // see nearly
 		}
 		return accountant.DiscreteGaussian{Sigma2: variance, Contribution: c, Honest: honest}, nil
 	case CorrelatedGaussian:
 		return r.participation(c)
 	case Laplace:
+		if q.Honest == 2 {
+			return accountant.LaplaceSum{Scale: r.Scale, Contribution: c}, nil
+		}
 		return accountant.Laplace{Scale: r.Scale, Contribution: c}, nil
 	case DiscreteLaplace:
 		scale, err := rationalBelow(r.Scale)
 		if err != nil {
 			return nil, err
+		}
+		if q.Honest == 2 {
+			return accountant.DiscreteLaplaceSum{Scale: scale, Contribution: c}, nil
 		}
 		return accountant.DiscreteLaplace{Scale: scale, Contribution: c}, nil
 	case RR:

@@ -46,7 +46,6 @@ func TestRefusals(t *testing.T) {
 		"public zero-out":       {Question{Release: sampled, Count: CountPublic, Neighbours: accountant.ZeroOut, Delta: 1e-6}, "single that person out"},
 		"public check-in":       {Question{Release: gauss(5), CheckIn: amplify.FixedWindow, Window: 9, Neighbours: accountant.ReplaceOne, Delta: 1e-6}, "presence only"},
 		"too many outcomes":     {Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 1e6, Sampling: 0.1}, Delta: 1e-6}, "too many outcomes"},
-		"two narrow servers":    {Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 1, Sampling: 0.1}, Honest: 2, Delta: 1e-6}, "not close enough"},
 		"public allocation":     {Question{Release: allocated, Count: CountPublic, Delta: 1e-6}, "single that person out"},
 		"public add-remove":     {Question{Release: gauss(1), Count: CountPublic, Neighbours: accountant.AddRemove, Delta: 1e-6}, "differ in the count"},
 		"public list":           {Question{Events: []Release{allocated}, Count: CountPublic, Delta: 1e-6}, "while the count"},
@@ -65,7 +64,7 @@ func TestRefusals(t *testing.T) {
 		"check-in and sample":   {Question{Release: sampled, CheckIn: amplify.FixedWindow, Window: 5, Delta: 1e-6}, "do not combine"},
 		"ldp of servers":        {Question{Release: gauss(1), LDP: Deletion, Delta: 1e-6}, "no report of a device"},
 		"ldp against relation":  {Question{Release: rr, LDP: Deletion, Neighbours: accountant.ReplaceOne, Delta: 1e-6}, "contradict"},
-		"two honest laplaces":   {Question{Release: Release{Mechanism: Laplace, Scale: 1}, Honest: 2, Delta: 1e-6}, "only for Gaussian noise"},
+		"servers of devices":    {Question{Release: rr, Honest: 2, Delta: 1e-6}, "two servers add noise to sums"},
 		"three honest servers":  {Question{Release: gauss(1), Honest: 3, Delta: 1e-6}, "honest servers"},
 		"solve for nothing":     {Question{Release: gauss(1), Solve: "wisdom", Epsilon: 1, Delta: 1e-6}, "cannot solve"},
 		"solve without epsilon": {Question{Release: gauss(0), Solve: SolveSigma, Delta: 1e-6}, "needs epsilon and delta"},
@@ -376,5 +375,24 @@ func TestLadder(t *testing.T) {
 	}
 	if g, err := l.epsilon(0); err != nil && !errors.Is(err, accountant.ErrNoGuarantee) || err == nil && g.Delta > 0 {
 		t.Errorf("at delta 0: %v, %v", g, err)
+	}
+}
+
+// The noise of both servers, whatever its law, is worth more than one's, and no more than the better of two guesses.
+func TestTwoServers(t *testing.T) {
+	for name, r := range map[string]Release{
+		"laplace": {Mechanism: Laplace, Scale: 4}, "discrete laplace": {Mechanism: DiscreteLaplace, Scale: 3},
+		"narrow": {Mechanism: DiscreteGaussian, Sigma: 0.8}, "wide": {Mechanism: DiscreteGaussian, Sigma: 5}, "gaussian": {Mechanism: Gaussian, Sigma: 2},
+	} {
+		for _, rate := range []float64{0, 0.05} {
+			for _, steps := range []uint64{1, 20} {
+				r.Sampling, r.Steps = rate, steps
+				one := answer(t, Question{Release: r, Delta: 1e-6})
+				two := answer(t, Question{Release: r, Delta: 1e-6, Honest: 2})
+				if !(two.Epsilon < one.Epsilon && two.Epsilon > one.Epsilon/3 && two.EpsilonLower > two.Epsilon*0.99) {
+					t.Errorf("%s at rate %v, %d steps: %v to %v for two, %v for one", name, rate, steps, two.EpsilonLower, two.Epsilon, one.Epsilon)
+				}
+			}
+		}
 	}
 }

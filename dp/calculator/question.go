@@ -478,8 +478,10 @@ func (q *Question) settleServers() error {
 		releases = []Release{q.Release}
 	}
 	for _, r := range releases {
-		if r.Mechanism != Gaussian && r.Mechanism != DiscreteGaussian {
-			return refuse("--servers-honest 1", "only for Gaussian noise is the sum of two servers' draws accounted for, not for %s", r.Mechanism)
+		switch r.Mechanism {
+		case Gaussian, DiscreteGaussian, Laplace, DiscreteLaplace:
+		default:
+			return refuse("--servers-honest 1", "two servers add noise to sums, not to %s", r.Mechanism)
 		}
 	}
 	return nil

@@ -92,7 +92,7 @@ func (s *search) narrow(tolerance float64, f func(at float64) (trial, error)) er
 
 // precision is how closely a value is looked for, relative: where a grid is computed, no more than the grid is good for.
 func (q *Question) precision() float64 {
-	if q.Sampling == 0 && q.Of == 0 && q.CheckIn == 0 && q.Mechanism != Laplace {
+	if q.Sampling == 0 && q.Of == 0 && q.CheckIn == 0 && q.Mechanism != Laplace && !(q.Mechanism == DiscreteLaplace && q.Honest == 2) {
 		return 1e-9
 	}
 	return 3e-5

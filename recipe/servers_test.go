@@ -1,0 +1,43 @@
+package recipe
+
+import "testing"
+
+// With coins too, the noise of two honest servers counts: half shares for the claim, Laplace noise for the second guarantee.
+func TestTwoServersAndCoins(t *testing.T) {
+	make := func(n Noise, servers uint8) *Recipe {
+		r := targeted()
+		r.Targeting, r.Noise = nil, n
+		claim := r.Claim.(ApproxDP)
+		claim.HonestServers, claim.Epsilon = servers, Decimal{10, 0}
+		r.Claim = claim
+		return r
+	}
+	guarantee := func(r *Recipe) *Guarantee {
+		t.Helper()
+		g, err := r.Guarantee()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	// Two draws of variance 9 are one of 18, as nearly as the accountant computes.
+	whole, half := guarantee(make(DiscreteGaussian{Rational{18, 1}, DrawsAll}, 1)), guarantee(make(DiscreteGaussian{Rational{18, 1}, DrawsHalf}, 2))
+	if d := half.Epsilon/whole.Epsilon - 1; d > 1e-3 || d < -1e-3 {
+		t.Errorf("half shares give %v, one whole share %v", half.Epsilon, whole.Epsilon)
+	}
+	if f, ok := half.Fallback(OneServerFails); !ok || !(f.Loss.Epsilon > half.Epsilon*1.2) {
+		t.Errorf("if one server fails: %v, with both %v", f.Loss, half.Loss)
+	}
+	// Narrow halves are no discrete Gaussian together.
+	narrow := guarantee(make(DiscreteGaussian{Rational{2, 1}, DrawsHalf}, 2))
+	if alone := guarantee(make(DiscreteGaussian{Rational{1, 1}, DrawsAll}, 1)); !(narrow.Epsilon < alone.Epsilon) {
+		t.Errorf("two narrow halves give %v, one of them %v", narrow.Epsilon, alone.Epsilon)
+	}
+	for _, r := range []*Recipe{make(DiscreteLaplace{Rational{4, 1}}, 1), make(DiscreteGaussian{Rational{16, 1}, DrawsAll}, 1)} {
+		one := guarantee(r)
+		both, ok := r.BothHonest()
+		if !ok || !(both.Epsilon < one.Epsilon*0.9 && both.Epsilon > one.Epsilon*0.4) {
+			t.Errorf("%v: %v with both servers honest, %v with one", r.Noise, both, one.Loss)
+		}
+	}
+}
