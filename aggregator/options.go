@@ -124,6 +124,10 @@ type Limits struct {
 	BodyTimeout time.Duration
 	// ClockSkew is how far in the future a report's time may lie; default 5 minutes.
 	ClockSkew time.Duration
+	// MaxAge is how old a report may be when it is uploaded, in whole units of the task; older ones are report_dropped. It
+	// bounds how many buckets of time strangers can open where a task has no interval: each costs the leader a job and files
+	// of its own. Default 0, no bound.
+	MaxAge time.Duration
 }
 
 // WithDefaults fills in the zero fields.
@@ -191,7 +195,7 @@ func (l Limits) ForTasks(tasks []Task) (Limits, error) {
 // Validate refuses limits that no request could meet.
 func (l Limits) Validate() error {
 	if l.UploadBody < 0 || l.UploadReports < 0 || l.JobBody < 0 || l.JobReports < 0 || l.InFlight < 0 || l.Workers < 0 ||
-		l.Jobs < 0 || l.Queue < 0 || l.BodyTimeout < 0 || l.ClockSkew < 0 {
+		l.Jobs < 0 || l.Queue < 0 || l.BodyTimeout < 0 || l.ClockSkew < 0 || l.MaxAge < 0 {
 		return errors.New("aggregator: limits: negative")
 	}
 	if l = l.WithDefaults(); l.InFlight < l.UploadBody || l.InFlight < l.JobBody {

@@ -101,7 +101,7 @@ func (h *Helper) continueJob(r *edge.Request) error {
 		return mismatch // another request was first
 	}
 	if err != nil {
-		return err
+		return h.meanwhile(r, err)
 	}
 	h.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobDone)
 	if err := h.opt.Failpoints.Hit(FailAfterCommit); err != nil {

@@ -94,12 +94,20 @@ func (h *Helper) postJob(r *edge.Request) error {
 		}
 		defer leave()
 		if res.Response, err = h.runJob(r.Context(), res, j, body); err != nil {
-			return err
+			return h.meanwhile(r, err)
 		}
 		res.State = store.Ready
 	}
 	h.wakeUp()
 	return h.answerJob(r, res, http.StatusCreated)
+}
+
+// meanwhile is err, or what to answer where a job was deleted while it ran: nothing of it was committed.
+func (h *Helper) meanwhile(r *edge.Request, err error) error {
+	if errors.Is(err, store.ErrNotFound) && !h.retired(r.Task.ID) {
+		return edge.Later("the job was deleted while it ran", h.opt.Poll)
+	}
+	return err
 }
 
 // answerJob shows a job as it stands.

@@ -90,6 +90,8 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 		return dap.ReportDropped, nil
 	case c.t.TooEarly(m.Time, c.l.opt.Clock.Now(), c.l.opt.Limits.ClockSkew):
 		return dap.ReportTooEarly, nil
+	case c.t.TooOld(m.Time, c.l.opt.Clock.Now(), c.l.opt.Limits.MaxAge):
+		return dap.ReportDropped, nil
 	case !m.PublicExtensions.Increasing() || m.PublicExtensions.Unknown() != nil:
 		return dap.InvalidMessage, nil
 	case c.t.Mode() != dap.TimeInterval:

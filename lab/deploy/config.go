@@ -94,11 +94,12 @@ type Limits struct {
 	Workers       int              `toml:"workers"`
 	Jobs          int              `toml:"jobs"`
 	ClockSkew     service.Duration `toml:"clock_skew"`
+	MaxAge        service.Duration `toml:"max_age"`
 }
 
 func (l Limits) options() aggregator.Limits {
 	return aggregator.Limits{UploadBody: l.UploadBytes, UploadReports: l.UploadReports, JobBody: l.JobBytes,
-		InFlight: l.InFlightBytes, Workers: l.Workers, Jobs: l.Jobs, ClockSkew: time.Duration(l.ClockSkew)}
+		InFlight: l.InFlightBytes, Workers: l.Workers, Jobs: l.Jobs, ClockSkew: time.Duration(l.ClockSkew), MaxAge: time.Duration(l.MaxAge)}
 }
 
 // Log is how much is logged.

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/sealed"
@@ -159,10 +161,15 @@ func problemLabel(p *dap.Problem) string {
 // Kept is h for tasks that are not retired; for the others it answers as if they had never been.
 func Kept(retired func(dap.TaskID) bool, h Handler) Handler {
 	return func(r *Request) error {
+		gone := NotFound(dap.ProblemUnrecognizedTask, "the task ended, and what was kept of it is erased")
 		if retired(r.Task.ID) {
-			return NotFound(dap.ProblemUnrecognizedTask, "the task ended, and what was kept of it is erased")
+			return gone
 		}
-		return h(r)
+		err := h(r)
+		if errors.Is(err, store.ErrNotFound) && retired(r.Task.ID) { // meanwhile
+			return gone
+		}
+		return err
 	}
 }
 
@@ -211,9 +218,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		slog.Int("status", status), slog.Duration("took", time.Since(start)))
 }
 
-// Body reads a request's message: its media type is checked, its bytes are paid for until release is called.
+// Body reads a request's message: its media type is checked, its bytes are paid for until release is called. A body that is
+// coded is refused, and so is one that calls itself two things: what it would be taken for is not what it says.
 func (r *Request) Body(m dap.Media, limit int64) (body []byte, release func(), err error) {
-	if err := dap.CheckContentType(r.Header.Get("Content-Type"), m); err != nil {
+	types := r.Header.Values("Content-Type")
+	if err = dap.CheckContentType(strings.Join(types, ", "), m); err == nil && len(types) > 1 {
+		err = fmt.Errorf("%w: there are %d", dap.ErrMediaType, len(types))
+	}
+	for _, coding := range r.Header.Values("Content-Encoding") {
+		if err == nil && !strings.EqualFold(strings.TrimSpace(coding), "identity") {
+			r.W.Header().Set("Accept-Encoding", "identity") // RFC 9110 section 12.5.3
+			err = fmt.Errorf("%w: content codings are not understood", dap.ErrMediaType)
+		}
+	}
+	if err != nil {
 		e := Malformed(err)
 		e.Problem.Status = http.StatusUnsupportedMediaType
 		return nil, func() {}, e

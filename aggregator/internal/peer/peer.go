@@ -18,8 +18,8 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -73,10 +73,18 @@ type Reply struct {
 // Refused is a client-error answer.
 type Refused struct{ Problem *dap.Problem }
 
-// Error leaves out the document's detail: it is a stranger's text, and may hold what no log may.
+// Error leaves out the document's detail, and a type that is not the draft's: they are a stranger's text, of any length, and may
+// hold what no log may.
 func (e *Refused) Error() string {
-	return fmt.Sprintf("helper refused: %s (status %d)", e.Problem.Type.URI(), e.Problem.HTTPStatus())
+	uri := "a problem of its own"
+	if e.Problem.Type == "" || e.known() {
+		uri = e.Problem.Type.URI()
+	}
+	return fmt.Sprintf("helper refused: %s (status %d)", uri, e.Problem.HTTPStatus())
 }
+
+// known says whether the type is the draft's.
+func (e *Refused) known() bool   { return slices.Contains(dap.ProblemTypes, e.Problem.Type) }
 func (e *Refused) Unwrap() error { return e.Problem }
 
 // Behind says that the helper does not know the aggregation job that it was asked to continue, or not at that step.
@@ -88,10 +96,10 @@ func (e *Refused) Behind() bool {
 // be provisioned, and types that are not the draft's are the deployment's.
 func (e *Refused) Definite() bool {
 	switch e.Problem.Type {
-	case "", dap.ProblemUnrecognizedTask, dap.ProblemUnrecognizedAggregationJob:
+	case dap.ProblemUnrecognizedTask, dap.ProblemUnrecognizedAggregationJob:
 		return false
 	}
-	return !strings.Contains(string(e.Problem.Type), ":")
+	return e.known()
 }
 
 // Retry is a failure after which the same request must be sent again.

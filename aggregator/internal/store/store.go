@@ -251,7 +251,8 @@ type Store interface {
 	// goes. One that is frozen and not yet answered is ErrBusy: the helper may have closed the batch already, and without
 	// the hold reports would enter a batch that it refuses.
 	Delete(ctx context.Context, kind Kind, task dap.TaskID, id string) error
-	// PendingResources lists resources of a kind that wait for a worker, oldest first, at most n.
+	// PendingResources lists resources of a kind that wait for a worker, at most n: the oldest of each task, then the next
+	// of each, so that no task hides another's behind its own.
 	PendingResources(ctx context.Context, kind Kind, n int) ([]*Resource, error)
 	// Fail ends a resource with a problem document that it answers from now on. Its hold on a batch goes. Again is
 	// harmless; ErrDifferent if the resource is Ready.

@@ -141,6 +141,13 @@ func (t *Task) TooEarly(at dap.Time, now time.Time, skew time.Duration) bool {
 	return err != nil || at > latest
 }
 
+// TooOld says whether a report of that time is older than age allows, which a report of the unit that was age ago is not. Age 0
+// allows all.
+func (t *Task) TooOld(at dap.Time, now time.Time, age time.Duration) bool {
+	earliest, err := t.Precision().At(now.Add(-age))
+	return age > 0 && err == nil && at < earliest
+}
+
 // Stored is what the store must know.
 func (t *Task) Stored(skew time.Duration) *store.Task {
 	return &store.Task{

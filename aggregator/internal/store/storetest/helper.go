@@ -28,6 +28,7 @@ func init() {
 	tests["SameJobAtOnce"] = testSameJobAtOnce
 	tests["CommitsRaceWithRelease"] = testCommitsRaceWithRelease
 	tests["PendingInOrder"] = testPendingInOrder
+	tests["PendingIsFair"] = testPendingIsFair
 }
 
 // job makes a helper's aggregation job resource.
@@ -521,5 +522,27 @@ func testPendingInOrder(t *testing.T, h Harness) {
 	}
 	if none, err := w.Store.PendingResources(ctx, store.KindShare, 4); err != nil || len(none) != 0 {
 		t.Fatal(none, err)
+	}
+}
+
+// testPendingIsFair: a task with many resources that wait does not hide those of another.
+func testPendingIsFair(t *testing.T, h Harness) {
+	ctx := context.Background()
+	a, b := Task(t, dap.TimeInterval, 1), Task(t, dap.LeaderSelected, 2)
+	w := NewWorld(t, h, a, b)
+	var ids []string
+	for i, task := range []*store.Task{a, a, a, a, a, b} {
+		r, _, err := w.Store.Create(ctx, store.KindCollection, task.ID, []byte{byte(i)}, true, nil, w.Now)
+		w.ok(err)
+		ids = append(ids, r.ID)
+	}
+	pending, err := w.Store.PendingResources(ctx, store.KindCollection, 3)
+	w.ok(err)
+	var got []string
+	for _, r := range pending {
+		got = append(got, r.ID)
+	}
+	if want := []string{ids[0], ids[5], ids[1]}; !slices.Equal(got, want) {
+		t.Fatalf("pending are %v, want %v", got, want)
 	}
 }

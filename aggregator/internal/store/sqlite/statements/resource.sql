@@ -7,8 +7,10 @@ SELECT id, resource_id, body, digest, selection, state, step, step_digest, respo
 WHERE task = ?1 AND kind = ?2 AND digest = ?3
 
 -- name: pending-resources
-SELECT task, resource_id FROM resource WHERE kind = ?1 AND state = 0
-  AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = resource.task AND retired IS NOT NULL) ORDER BY id LIMIT ?2
+SELECT task, resource_id FROM (
+  SELECT id, task, resource_id, row_number() OVER (PARTITION BY task ORDER BY id) AS turn FROM resource
+  WHERE kind = ?1 AND state = 0 AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = resource.task AND retired IS NOT NULL))
+ORDER BY turn, id LIMIT ?2
 
 -- name: generation
 SELECT deleted, answered FROM generation WHERE task = ?1 AND kind = ?2 AND digest = ?3

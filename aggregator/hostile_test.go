@@ -1,0 +1,248 @@
+package aggregator_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+)
+
+// raw sends bytes as they are to an aggregator and reads one response; nil where the server closes without one.
+func (p *pair) raw(base, request string) *answer {
+	p.t.Helper()
+	host, _, _ := strings.Cut(strings.TrimPrefix(base, "http://"), "/")
+	conn, err := net.Dial("tcp", host)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		p.t.Fatal(err)
+	}
+	io.WriteString(conn, request)    // the server may close before it has read all
+	conn.(*net.TCPConn).CloseWrite() // and does not wait for what a request lacks
+	method, _, _ := strings.Cut(request, " ")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
+	if err != nil {
+		return nil
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return &answer{resp.StatusCode, resp.Header, body}
+}
+
+// TestHostileRequests: requests that no client makes get an answer that blames the client, change nothing, and leave the server
+// able to serve the next one.
+func TestHostileRequests(t *testing.T) {
+	p := newPair(t, setup{})
+	upload := "/" + p.path(dap.ReportsResource)
+	jobs := "/" + p.path(dap.AggregationJobsResource)
+	collections := "/" + p.path(dap.CollectionJobsResource)
+	body := string(must(dap.AppendUploadRequest(nil, p.reports(2))))
+	const media = "Content-Type: application/ppm-dap;message=upload-req\r\n"
+	head := func(method, path string, headers ...string) string {
+		return method + " " + path + " HTTP/1.1\r\nHost: x\r\n" + strings.Join(headers, "") + "\r\n"
+	}
+	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }
+	for name, c := range map[string]struct {
+		request string
+		want    []int // empty: no answer, or any client error
+	}{
+		"content encoding":        {head("POST", upload, media, "Content-Encoding: gzip\r\n", length(len(body))) + body, []int{415}},
+		"two content encodings":   {head("POST", upload, media, "Content-Encoding: identity, br\r\n", length(len(body))) + body, []int{415}},
+		"two content types":       {head("POST", upload, media, "Content-Type: text/plain\r\n", length(len(body))) + body, []int{415}},
+		"two lengths":             {head("POST", upload, media, length(3), length(4)) + "abc", []int{400}},
+		"length and chunks":       {head("POST", upload, media, length(3), "Transfer-Encoding: chunked\r\n") + "3\r\nabc\r\n0\r\n\r\n", []int{400}},
+		"negative length":         {head("POST", upload, media, "Content-Length: -1\r\n"), []int{400}},
+		"huge length":             {head("POST", upload, media, "Content-Length: 9223372036854775807\r\n"), []int{413}},
+		"length beyond 64 bits":   {head("POST", upload, media, "Content-Length: 99999999999999999999\r\n"), []int{400}},
+		"huge chunk":              {head("POST", upload, media, "Transfer-Encoding: chunked\r\n") + "7fffffffffffffff\r\nabc", nil},
+		"bad chunk":               {head("POST", upload, media, "Transfer-Encoding: chunked\r\n") + "xyz\r\nabc\r\n0\r\n\r\n", []int{400}},
+		"gzip as transfer coding": {head("POST", upload, media, "Transfer-Encoding: gzip, chunked\r\n") + "0\r\n\r\n", []int{501}},
+		"huge header":             {head("GET", "/hpke_config", "X: "+strings.Repeat("a", 2<<20)+"\r\n"), []int{431}},
+		"many headers":            {head("GET", "/hpke_config", strings.Repeat("X: y\r\n", 300_000)), []int{431}},
+		"null in path":            {head("GET", "/tasks/\x00/reports"), []int{400}},
+		"encoded null":            {head("GET", "/tasks/%00/collection_jobs/%00"), []int{404}},
+		"bad escape":              {head("GET", "/tasks/%zz/reports"), []int{400}},
+		"no host":                 {"GET /hpke_config HTTP/1.1\r\n\r\n", []int{400}},
+		"connect":                 {head("CONNECT", "x:443"), []int{404, 405}},
+		"options *":               {head("OPTIONS", "*"), []int{200}},
+		"trace":                   {head("TRACE", upload), []int{405}},
+		"lower case method":       {head("post", upload, media, length(len(body))) + body, []int{405}},
+		"method override":         {head("GET", upload, "X-HTTP-Method-Override: POST\r\n", media), []int{405}},
+		"head of jobs":            {head("HEAD", collections, "Authorization: Bearer "+collectorToken+"\r\n"), []int{405}},
+		"delete of a collection":  {head("DELETE", collections, "Authorization: Bearer "+collectorToken+"\r\n"), []int{405}},
+		"dots":                    {head("GET", "/tasks/../hpke_config"), []int{404}},
+		"encoded dots":            {head("GET", "/tasks/%2e%2e/hpke_config"), []int{404}},
+		"encoded slash":           {head("POST", strings.Replace(upload, "/reports", "%2freports", 1), media, length(0)), []int{404}},
+		"backslash":               {head("POST", strings.ReplaceAll(upload, "/", "\\"), media, length(0)), nil},
+		"double slash":            {head("POST", "/"+upload, media, length(0)), []int{404}},
+		"slash at the end":        {head("POST", upload+"/", media, length(0)), []int{404}},
+		"unfinished body":         {head("POST", upload, media, length(len(body)+5), "Connection: close\r\n") + body, nil},
+		"a body for GET":          {head("GET", collections+"/x", "Authorization: Bearer "+collectorToken+"\r\n", length(3)) + "abc", []int{404}},
+		"old HTTP":                {"GET /hpke_config HTTP/0.9\r\n\r\n", []int{505, 400}},
+		"rubbish":                 {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", []int{400}},
+		"aggregation at leader":   {head("POST", jobs, "Authorization: Bearer "+peerToken+"\r\n", length(0)), []int{404}},
+		"two tokens":              {head("POST", collections, "Authorization: Bearer "+collectorToken+"\r\nAuthorization: Bearer x\r\n", length(0)), []int{401}},
+		"peer's token":            {head("POST", collections, "Authorization: Bearer "+peerToken+"\r\n", length(0)), []int{401}},
+		"token in the query":      {head("POST", collections+"?access_token="+collectorToken, length(0)), []int{401}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := p.raw(p.leaderURL, c.request)
+			switch {
+			case a == nil && len(c.want) > 0:
+				t.Errorf("no answer, want %v", c.want)
+			case a == nil:
+			case len(c.want) == 0 && (a.status < 400 || a.status >= 500):
+				t.Errorf("status %d", a.status)
+			case len(c.want) > 0 && !contains(c.want, a.status):
+				t.Errorf("status %d %.200s, want %v", a.status, a.body, c.want)
+			}
+		})
+	}
+	if c := p.counts(); c.Acknowledged != 0 {
+		t.Errorf("%d reports were taken", c.Acknowledged)
+	}
+	p.accept(p.reports(1)...)
+	p.settled(1, nil)
+}
+
+func contains(list []int, n int) bool {
+	for _, v := range list {
+		if v == n {
+			return true
+		}
+	}
+	return false
+}
+
+// TestHostileIDs: an id has one spelling; others of the same bytes name nothing.
+func TestHostileIDs(t *testing.T) {
+	p := newPair(t, setup{})
+	id := p.id.Base64()
+	last := id[len(id)-1]
+	body := must(dap.AppendUploadRequest(nil, p.reports(1)))
+	for name, other := range map[string]string{
+		"padded":                  id + "=",
+		"padding encoded":         id + "%3D",
+		"stray bits":              id[:len(id)-1] + string(rune(last+1)),
+		"shorter":                 id[:len(id)-1],
+		"longer":                  id + "A",
+		"line break":              id[:10] + "%0A" + id[10:],
+		"line break, same length": id[:len(id)-1] + "%0A",
+		"space":                   "%20" + id,
+		"empty":                   "",
+		"long":                    strings.Repeat("A", 4000),
+		"not UTF-8":               "%ff%fe",
+	} {
+		a := p.call("POST", p.leaderURL, "tasks/"+other+"/reports", dap.MediaUploadReq, "", body)
+		if doc := p.problem(a); a.status != 404 || doc.TaskID != nil && doc.TaskID.Base64() == id {
+			t.Errorf("%s: status %d", name, a.status)
+		}
+		for base, token := range map[string]string{p.leaderURL + "/" + p.path(dap.CollectionJobsResource): collectorToken, p.helperURL + "/" + p.path(dap.AggregationJobsResource): peerToken} {
+			if a := p.call("GET", base, other, "", token, nil); a.status != 404 && a.status != 405 {
+				t.Errorf("%s of a resource: status %d", name, a.status)
+			}
+		}
+	}
+	p.settled(0, nil)
+}
+
+// TestHostileDeletion: whoever deletes a job or a share while it is being made hears of no fault of the server's, and nothing is
+// committed by halves.
+func TestHostileDeletion(t *testing.T) {
+	t.Run("job", func(t *testing.T) {
+		fp := new(disk.Failpoints)
+		p := newPair(t, setup{helper: func(o *helper.Options) { o.Failpoints = fp }})
+		body := p.initReq(p.inits(p.reports(3)...), nil)
+		fp.Arm(helper.FailBeforeCommit, 0, func() error {
+			fp.Disarm(helper.FailBeforeCommit)
+			again := p.postInit(body) // finishes the job, so that its name is known
+			if a := p.call("DELETE", p.helperURL, again.header.Get("Location"), "", peerToken, nil); a.status != 204 {
+				t.Errorf("delete: status %d", a.status)
+			}
+			return nil
+		})
+		p.refused(p.postInit(body), "", 503)
+		for _, resp := range p.resps(p.postInit(body)) {
+			if resp.Error != dap.ReportReplayed {
+				t.Errorf("a job that was deleted answers %v %v", resp.Type, resp.Error)
+			}
+		}
+		if c := p.helperCounts(); c.Aggregated != 3 {
+			t.Errorf("%+v", c)
+		}
+	})
+	t.Run("continuation", func(t *testing.T) {
+		fp := new(disk.Failpoints)
+		p := newPair(t, inRounds(2, nil, setup{helper: func(o *helper.Options) { o.Failpoints = fp }}))
+		var x wire
+		p.wire(&x)
+		fp.Arm(helper.FailBeforeCommit, 1, func() error {
+			fp.Disarm(helper.FailBeforeCommit)
+			last := x.said[len(x.said)-1]
+			if a := p.call("DELETE", p.helperURL, last.path, "", peerToken, nil); a.status != 204 {
+				t.Errorf("delete: status %d", a.status)
+			}
+			return nil
+		})
+		p.accept(p.reports(3)...)
+		p.step()
+		if n := x.count(func(s *said) bool { return s.continues() && s.Code == 503 }); n != 1 {
+			t.Errorf("%d continuations got 503", n)
+		}
+		if c := p.helperCounts(); c.Aggregated != 0 {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestHostileOldReports: where an operator bounds the age of reports strangers cannot open buckets without end.
+func TestHostileOldReports(t *testing.T) {
+	p := newPair(t, setup{leader: func(o *leader.Options) { o.Limits.MaxAge = 2 * time.Hour }})
+	for age, code := range map[dap.Time]dap.ReportError{0: 0, 2: 0, 3: dap.ReportDropped, p.now(): dap.ReportDropped} {
+		at := p.now() - age
+		if r := p.report(0, spoil{time: &at}); code == 0 {
+			p.accept(r)
+		} else {
+			p.refusedAtUpload(r, code)
+		}
+	}
+	p.settled(2, nil)
+}
+
+// TestHostileHelperText: what a helper says that is not the draft's neither decides what becomes of a job, nor reaches a log or a
+// status.
+func TestHostileHelperText(t *testing.T) {
+	for _, typ := range []string{"https://evil.example/?id=SECRET", "SECRET", "urn:ietf:params:ppm:dap:error:SECRET", strings.Repeat("SECRET", 1000)} {
+		p := newPair(t, setup{})
+		x := &tamper{drop: true, answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){
+			func(w http.ResponseWriter, _ *httptest.ResponseRecorder) {
+				w.Header().Set("Content-Type", dap.ProblemMedia)
+				w.WriteHeader(400)
+				w.Write(must(json.Marshal(map[string]any{"type": typ, "detail": "SECRET", "status": 400})))
+			},
+		}}
+		p.tamper(x)
+		p.accept(p.reports(4)...)
+		p.step()
+		text := p.log.String() + fmt.Sprintf("%+v %+v", p.leaderTask(), status.Why(p.leaderTask()))
+		if strings.Contains(text, "SECRET") {
+			t.Errorf("%.40s: a stranger's text is repeated", typ)
+		}
+		p.clock.advance(time.Hour)
+		p.settled(4, nil) // an operator may have mended it
+	}
+}
