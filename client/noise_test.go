@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -165,5 +166,48 @@ func TestNoisyProjectedReports(t *testing.T) {
 	}
 	if math.Abs(chi-dim) > 6*math.Sqrt(2*dim)+0.1*dim {
 		t.Errorf("what was sent is off by %v times the noise's variance", chi/dim)
+	}
+}
+
+// Where devices decide by coins, a dummy of a vector adds nothing if the servers add the noise, and noise alone if the devices do; it
+// cannot be told from an answer by its size.
+func TestVectorDummies(t *testing.T) {
+	q := recipe.Vector{Dimension: 50, Bound: 8, FracBits: 3, Proof: recipe.Pine32, Rounding: recipe.RoundNearest}
+	x := make([]float64, 50)
+	x[7] = 0.5
+	for _, devices := range []bool{false, true} {
+		r := sampled(q)
+		if devices {
+			q := q
+			q.Bound = 110
+			r.Query, r.Noise, r.Randomizer = q, recipe.NoNoise{}, recipe.Gaussian{Variance: recipe.Rational{Num: 60, Den: 1}, Clip: 8}
+		}
+		s := newServers(t, r)
+		cl := s.client(nil)
+		if err := cl.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		answer, err1 := cl.Prepare(Reals(x), now)
+		dummy, err2 := cl.Prepare(NoValue(), now)
+		if err1 != nil || err2 != nil || answer.Size() != dummy.Size() {
+			t.Fatalf("an answer of %d bytes, a dummy of %d: %v, %v", answer.Size(), dummy.Size(), err1, err2)
+		}
+		if _, err := cl.Upload(t.Context(), []dap.Report{answer, dummy}); err != nil {
+			t.Fatal(err)
+		}
+		squares := 0.0
+		for i, y := range s.sums() {
+			if i == 7 {
+				y -= 4
+			}
+			squares += float64(y * y)
+		}
+		// 120 times chi-square with 50 degrees of freedom: within 6 deviations.
+		if want := 120. * 50; !devices && squares != 0 || devices && math.Abs(squares-want) > 6*120*10 {
+			t.Errorf("noise of devices %v: what is left of the sum has squares %v", devices, squares)
+		}
+		if err := cl.Report(t.Context(), Reals(x)); !errors.Is(err, ErrCoins) {
+			t.Errorf("sent without a coin: %v", err)
+		}
 	}
 }

@@ -140,8 +140,12 @@ func (r *Recipe) Describe(w io.Writer) error {
 		line("", "%s", s)
 	}
 	if s := r.Dummies; s != nil {
-		line("", "of the others, %s send a dummy, which adds nothing, so that the count tells nothing; at least %d devices are counted on",
-			s.Rate, s.Senders)
+		adds := "nothing"
+		if _, ok := r.Randomizer.(Gaussian); ok {
+			adds = "noise alone"
+		}
+		line("", "of the others, %s send a dummy, which adds %s, so that the count tells nothing; at least %d devices are counted on",
+			s.Rate, adds, s.Senders)
 	}
 	if s := r.Cover; s != nil {
 		who := "each device uploads"

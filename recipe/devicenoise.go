@@ -289,7 +289,7 @@ func calibrateDevices(o *Options, q Vector, z Gaussian) error {
 	clip := float64(z.Clip)
 	draws := float64(max(o.MinBatch, 2) - 1)
 	x, ok, err := search.Least(search.Options{
-		Guess: math.Max(MinDeviceVariance, clip*clip/draws), Low: MinDeviceVariance, High: 1 << 52, Precision: 1e-4, Budget: o.Epsilon.FloatDown(),
+		Guess: math.Max(MinDeviceVariance, clip*clip/draws), Low: MinDeviceVariance, High: 1 << 52, Precision: 1e-3, Budget: o.Epsilon.FloatDown(),
 	}, func(x float64) (float64, error) {
 		t, err := set(x)
 		if err != nil {
@@ -321,8 +321,14 @@ func (o *Options) deviceLoss() (float64, error) {
 	}
 	s := situation{servers: 1, hidden: r.amplified()}
 	if s.hidden && r.Dummies == nil {
-		s.free = true
+		// Those that New chooses for this noise.
+		if r.Rate == nil {
+			return 0, &InvalidError{"rate", "is missing: sampled recipes say how many devices decide"}
+		}
 		if err := r.defaultDummies(Rational{1, 2}); err != nil {
+			return 0, err
+		}
+		if err := r.settleDummies(nil); err != nil {
 			return 0, err
 		}
 	}

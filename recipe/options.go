@@ -256,7 +256,13 @@ func (r *Recipe) settleDummies(noise Noise) error {
 	if err != nil {
 		return err
 	}
+	if z, ok := r.Randomizer.(Gaussian); ok {
+		sensitivity.L2 = float64(z.Clip)
+	}
 	variance := 50 * sensitivity.L2 * sensitivity.L2
+	if z, ok := r.Randomizer.(Gaussian); ok {
+		variance = z.Variance.Float() * float64(r.draws(situation{}))
+	}
 	switch n := noise.(type) {
 	case DiscreteGaussian:
 		variance = n.Variance.Float()
@@ -296,7 +302,22 @@ func (r *Recipe) calibrate(o *Options, claim ApproxDP, free bool) (Noise, error)
 		}
 		return divide(n.(DiscreteGaussian), claim, loss)
 	}
-	const unit = 1 << 10
+	c, err := Contribution(r.Query)
+	if err != nil {
+		return nil, err
+	}
+	sensitivity, err := c.Sensitivity(accountant.AddRemove)
+	if err != nil {
+		return nil, err
+	}
+	unit, size, lowest, highest := uint64(1<<10), 1.0, 0.3, float64(1<<32)
+	if _, ok := r.Query.(Vector); ok { // whose bound may be any number of units, and whose accounting needs some noise to round
+		size, lowest = sensitivity.L2*sensitivity.L2, 16
+		highest = min(highest*size, 1<<60)
+		if highest > 1<<52 {
+			unit = 1
+		}
+	}
 	var make func(units uint64) (Noise, error)
 	switch o.Kind {
 	case GaussianNoise:
@@ -313,9 +334,9 @@ func (r *Recipe) calibrate(o *Options, claim ApproxDP, free bool) (Noise, error)
 		return nil, &InvalidError{"noise", fmt.Sprintf("kind %q is not %q or %q", o.Kind, GaussianNoise, LaplaceNoise)}
 	}
 	x, ok, err := search.Least(search.Options{
-		Guess: 4, Low: 0.3, High: 1 << 32, Precision: 1e-3, Budget: claim.Epsilon.FloatDown(),
+		Guess: 4 * size, Low: lowest, High: highest, Precision: 1e-3, Budget: claim.Epsilon.FloatDown(),
 	}, func(x float64) (float64, error) {
-		n, err := make(uint64(math.Ceil(x * unit)))
+		n, err := make(uint64(math.Ceil(x * float64(unit))))
 		if err != nil {
 			return 0, err
 		}
@@ -328,7 +349,7 @@ func (r *Recipe) calibrate(o *Options, claim ApproxDP, free bool) (Noise, error)
 	if !ok {
 		return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
 	}
-	return make(uint64(math.Ceil(x * unit)))
+	return make(uint64(math.Ceil(x * float64(unit))))
 }
 
 // divide turns noise of which each server draws all into noise of which each draws half, as strong for the servers that the

@@ -199,20 +199,23 @@ func (v *validator) vectorRoom(r *Recipe) {
 		v.add("noise", "of a vector with bounded L2 norm is discrete-gaussian: discrete-laplace would need a bound of the L1 norm")
 		return
 	}
-	if r.amplified() {
-		v.add("participation", "by coins has no accounting for vectors with a bounded norm; let every device take part")
-		return
-	}
 	wanted := r.Threshold()
 	if p, ok := r.Path.(TwoServer); ok && p.BatchMode == dap.LeaderSelected {
 		wanted *= 2 // the leader takes whole segments until it has enough
 	} else {
+		people := uint64(0)
 		if r.Population != nil {
-			wanted = max(wanted, r.Population.Expected)
+			people = r.Population.Expected
 		}
 		if r.Rate != nil {
-			wanted = max(wanted, r.Rate.Devices)
+			people = max(people, r.Rate.Devices)
 		}
+		if r.sampled() && r.Rate != nil && r.Dummies != nil {
+			// Not all that decide report. A batch of more than twice as many as are expected to is held back by the servers.
+			_, most, _ := r.Expected(r.Rate.Units)
+			people = min(people, uint64(math.Ceil(2*most/float64(r.slots()))))
+		}
+		wanted = max(wanted, people)
 	}
 	if most, _ := r.MostReports(); wanted > most {
 		v.add("query.proof", "of %v has room for %d reports of %d units and the noise, but a batch may have %d: take fewer fractional bits "+

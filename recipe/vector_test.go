@@ -310,18 +310,65 @@ func TestVectorChoosesField(t *testing.T) {
 	}
 }
 
-// Coins have no accounting for vectors behind a relay, and say so instead of claiming it.
+// Coins behind a relay amplify what the noise gives to vectors: the noise is calibrated to the claim with the dummies, and is far below
+// what it takes without coins. Without a relay they save work only.
 func TestVectorCoins(t *testing.T) {
-	o := vectorOptions(mustVector(t, 10, 1, 10, Pine40))
-	o.Participation, o.Rate = Bernoulli{Rational{1, 2}}, &Rate{Devices: 100000, Units: 1}
-	o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"}
-	var invalid *InvalidError
-	if _, err := New(o); !errors.As(err, &invalid) || invalid.Field != "participation" {
-		t.Errorf("%v", err)
-	}
-	o.Relay = nil
-	if _, err := New(o); err != nil {
-		t.Errorf("coins that save work: %v", err)
+	for _, noisy := range []bool{false, true} {
+		o := vectorOptions(mustVector(t, 1000, 1, 14, 0))
+		if noisy {
+			o.Randomizer = Gaussian{}
+		}
+		whole, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Participation, o.Rate, o.Rounds = Bernoulli{Rational{1, 20}}, &Rate{Devices: 100000, Units: 1}, 2
+		o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"}
+		r, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := r.Guarantee()
+		if err != nil || g.Epsilon > 2 || g.Epsilon < 1.9 || g.Neighbours != accountant.AddRemove || !strings.Contains(g.Theorem, "rounded Gaussian") {
+			t.Errorf("noisy devices %v: %+v, %v", noisy, g, err)
+		}
+		variance := func(r *Recipe) float64 {
+			if z, ok := r.Randomizer.(Gaussian); ok {
+				return z.Variance.Float()
+			}
+			return r.Noise.(DiscreteGaussian).Variance.Float()
+		}
+		if x := variance(r) / variance(whole); !(x < 0.2) { // of one round that everybody answers, for replacing
+			t.Errorf("noisy devices %v: two rounds of coins take %v times the noise", noisy, x)
+		}
+		// It is what continuous noise of that variance gives, but for the count.
+		sigma := math.Sqrt(variance(r))
+		if noisy {
+			sigma *= math.Sqrt(999)
+		}
+		smooth := accountant.Sampled{Event: accountant.Gaussian{Sigma: sigma / (1 << 14), Contribution: accountant.Signed(1)}, Rate: 1. / 20, Count: accountant.CountHidden}
+		want, err := accountant.Epsilon(accountant.SelfCompose{Event: smooth, Count: 2}, 1e-6, accountant.AddRemove)
+		if err != nil || g.Epsilon < want.EpsilonLower || g.Epsilon > want.Epsilon*1.03 {
+			t.Errorf("noisy devices %v: %v, continuous noise %v, %v", noisy, g.Loss, want, err)
+		}
+		if f, ok := g.Fallback(RelayColludes); !ok || !(f.Loss.Epsilon > 3*g.Epsilon) {
+			t.Errorf("noisy devices %v: without sampling %+v", noisy, f)
+		}
+		if f, ok := g.Fallback(HalfAreDishonest); !ok || !(f.Loss.Epsilon > g.Epsilon) || noisy && !(f.Loss.Epsilon > 1.2*g.Epsilon) {
+			t.Errorf("noisy devices %v: half dishonest %+v", noisy, f)
+		}
+		// Batches are samples: there is room for all that report, not for all that decide.
+		if q := r.Query.(Vector); !noisy && q.Proof != Pine32 {
+			t.Errorf("noisy devices %v: %v", noisy, q.Proof)
+		}
+		e, err := r.Estimate(make([]int64, 1000), 6000)
+		if err != nil || !(e.StdDev[0] > 0) || e.Weight*(1<<14) != 20 {
+			t.Errorf("%+v, %v", e, err)
+		}
+		o.Relay = nil
+		if _, err := New(o); err != nil {
+			t.Errorf("coins that save work: %v", err)
+		}
 	}
 }
 

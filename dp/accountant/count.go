@@ -143,7 +143,11 @@ func joint(e Event, n Neighbours) (dominance, error) {
 			if err != nil {
 				return dominance{}, err
 			}
-			return dominance{pair: both, theorem: a.theorem}, nil
+			theorem := a.theorem
+			if b.theorem != "" {
+				theorem += "; " + b.theorem
+			}
+			return dominance{pair: both, theorem: theorem}, nil
 		}
 	}
 	d, ok := e.(dominated)

@@ -112,7 +112,10 @@ func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
 	if err != nil {
 		return dominance{}, err
 	}
-	if g.Contribution.kind == ball || s.Coordinates > 1<<20 || s.Max > 1<<30 || s.Max != math.Trunc(s.Max) {
+	if g.Contribution.kind == ball {
+		return g.rounded(s)
+	}
+	if s.Coordinates > 1<<20 || s.Max > 1<<30 || s.Max != math.Trunc(s.Max) {
 		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for this use of discrete Gaussian noise", ErrUnsupported)
 	}
 	k := float64(s.Coordinates)
@@ -139,6 +142,34 @@ func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
 		l.pmf = gaussianPMF(v)
 	}
 	return dominance{pair: l.pair(), symmetric: true, attained: true}, nil
+}
+
+const (
+	// roundingVariance is what is taken off a variance to tell discrete Gaussian noise from continuous noise that is rounded by a
+	// discrete Gaussian of this variance, and roundingSlop bounds ln of the factor between them, for one coordinate.
+	roundingVariance = 4
+	roundingSlop     = 1e-33
+
+	roundedTheorem = "discrete Gaussian noise as rounded Gaussian noise (docs/proofs/rounded-gaussians.md)"
+)
+
+// rounded is the pair of a vector of bounded norm: that of continuous Gaussian noise of a little less variance, which knows no
+// direction, at the largest distance.
+func (g DiscreteGaussian) rounded(s Sensitivity) (dominance, error) {
+	honest, per := float64(max(1, g.Honest)), g.Sigma2.Float()
+	v := honest*per - roundingVariance
+	if !(v >= roundingVariance) {
+		return dominance{}, fmt.Errorf("%w: rounding of noise with sigma^2 = %v", ErrUnsupported, g.Sigma2)
+	}
+	slop := roundingSlop
+	if honest > 1 {
+		slop += latticeSlop(honest, per)
+	}
+	// Computed laws may be off by twice massError. Half of that is taken, and not more even if an allocation has all steps.
+	if !(float64(s.Coordinates)*slop <= massError/2/maxSteps) {
+		return dominance{}, fmt.Errorf("%w: a sum of %v draws with sigma^2 = %v on %d coordinates", ErrUnsupported, honest, g.Sigma2, s.Coordinates)
+	}
+	return dominance{pair: normalPair{up(s.L2 / math.Sqrt(v))}, symmetric: true, theorem: roundedTheorem}, nil
 }
 
 func (d DiscreteLaplace) dominating(n Neighbours) (dominance, error) {
