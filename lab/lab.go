@@ -184,6 +184,7 @@ type run struct {
 	phase  int
 
 	vectors *VectorOptions // nil but in a lab of vectors
+	series  *SeriesOptions // nil but in a lab of correlated noise
 }
 
 // ErrOut: the picture and the table cannot be written to [Options.Out]. Nothing has been started.
@@ -297,6 +298,8 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 		r.recipe, err = r.newSampledRecipe(addresses, r.front)
 	} else if r.vectors != nil {
 		r.recipe, err = r.newVectorRecipe(addresses)
+	} else if r.series != nil {
+		r.recipe, err = r.newSeriesRecipe(addresses)
 	} else {
 		r.recipe, err = r.newRecipe(addresses)
 	}

@@ -24,7 +24,8 @@ the count by dummies, and sends through a relay and a gateway. --recipe needles 
 sampled more often, under cover. The measured error is printed beside its forecast.
 
 With --recipe vector 2,000 devices send vectors of 10,000 real numbers made of the table, whose norm each proves; the released
-mean is compared with the exact one.`,
+mean is compared with the exact one. With --correlated smaller ones are summed round after round, with noise of which later
+rounds take back a part; devices keep their distance, and the error of the running sums is printed beside its forecast.`,
 		examples: [][2]string{
 			{"starling lab", "about ten seconds on two cores"},
 			{"starling lab --malicious 200", "with 200 invalid reports among them, rejected by reason"},
@@ -32,6 +33,7 @@ mean is compared with the exact one.`,
 			{"starling lab --recipe needles", "importance sampling of a rare answer, with cover"},
 			{"starling lab --recipe vector", "the mean of vectors with a proved norm"},
 			{"starling lab --recipe vector --noise-device --malicious 20", "with the devices' own noise, and attackers who push"},
+			{"starling lab --recipe vector --correlated --rounds 32", "noise that cancels over rounds"},
 			{"starling lab --keep demo", "leaves the deployment in demo/; its README.txt says what to try on it"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 
 	"github.com/starling-agg/starling/lab"
 	"github.com/starling-agg/starling/lab/deploy"
@@ -17,6 +18,8 @@ type vectorFlags struct {
 	proof              *string
 	half, device       *bool
 	projection         *int
+	correlated         *bool
+	separation         *int
 }
 
 func newVectorFlags(flags *flag.FlagSet) *vectorFlags {
@@ -26,17 +29,25 @@ func newVectorFlags(flags *flag.FlagSet) *vectorFlags {
 		proof:     flags.String("proof", "", "vectors: prove the norm by pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32: `TYPE`"),
 		projection: flags.Int("projection", 0,
 			"vectors: send `M` numbers of a public random projection, 64 or more, in place of each vector"),
-		half:   flags.Bool("noise-half", false, "vectors: each server draws half of the noise"),
-		device: flags.Bool("noise-device", false, "vectors: each device adds its own noise, the servers none"),
+		correlated: flags.Bool("correlated", false, "vectors: release sums round after round, with noise that cancels over --rounds"),
+		separation: flags.Int("separation", 0, "vectors: with --correlated, a device stays away `S` rounds"),
+		half:       flags.Bool("noise-half", false, "vectors: each server draws half of the noise"),
+		device:     flags.Bool("noise-device", false, "vectors: each device adds its own noise, the servers none"),
 	}
 }
 
 func (f *vectorFlags) given() bool {
-	return *f.devices != 0 || *f.dimension != 0 || *f.proof != "" || *f.half || *f.device || *f.projection != 0
+	return *f.devices != 0 || *f.dimension != 0 || *f.proof != "" || *f.half || *f.device || *f.projection != 0 || *f.correlated || *f.separation != 0
 }
 
 // labVectors runs the lab of vectors with what base says beside them.
 func labVectors(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, asJSON bool) error {
+	if *f.correlated {
+		return labSeries(ctx, e, base, f, asJSON)
+	}
+	if *f.separation != 0 {
+		return usageOf("lab", errors.New("--separation goes with --correlated"))
+	}
 	if base.Rows != 0 || base.Population != 0 || base.Rounds != 0 || base.KnownSample || base.Sampling != (recipe.Rational{}) {
 		return usageOf("lab", errors.New("--recipe vector goes with --devices, --dimension, --proof, --projection, --noise-half, --noise-device, "+
 			"--malicious and --epsilon"))
@@ -58,6 +69,36 @@ func labVectors(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, 
 	}
 	report, err := lab.RunVectors(ctx, o)
 	watch.end()
+	return labShow(e, report, err, asJSON)
+}
+
+// labSeries runs the lab of correlated noise.
+func labSeries(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, asJSON bool) error {
+	if base.Rows != 0 || base.Population != 0 || base.KnownSample || base.Sampling != (recipe.Rational{}) || base.Malicious != 0 || *f.proof != "" ||
+		*f.half || *f.device || *f.projection != 0 {
+		return usageOf("lab", errors.New("--correlated goes with --rounds, --separation, --devices, --dimension and --epsilon"))
+	}
+	watch := newProgress(e)
+	o := lab.SeriesOptions{
+		Keep: base.Keep, Out: base.Out, Precision: base.Precision, Epsilon: base.Epsilon, Progress: watch.show,
+		Rounds: base.Rounds, Devices: *f.devices, Separation: *f.separation, Dimension: *f.dimension,
+	}
+	if err := o.Validate(); err != nil {
+		return usageOf("lab", err)
+	}
+	report, err := lab.RunSeries(ctx, o)
+	watch.end()
+	return labShow(e, report, err, asJSON)
+}
+
+// A labReport is what any lab of vectors found.
+type labReport interface {
+	WriteText(w io.Writer) error
+	Check() error
+}
+
+// labShow prints a report, or says why there is none.
+func labShow(e *env, report labReport, err error, asJSON bool) error {
 	switch {
 	case errors.Is(err, lab.ErrOut):
 		return &failure{exitInput, err, "--out DIR names a directory that can be written to"}

@@ -26,7 +26,10 @@ both, the plan says whether they go together and, if not, how many people, which
 exit code is 6). The guarantee comes with what is left of it when an assumption fails.
 --population draws the people of a batch from more, each by a secret coin; --dummies hides how many were drawn, as recipes
 with coins want it. --randomizer rr and rappor blur answers on the device; E is then what a report by itself costs, whoever
-reads it. --randomizer gaussian has devices add noise to vectors; E is what the sum costs. --out writes the plan as a recipe, with the same guarantee; coins need --relay and --gateway there.`,
+reads it. --randomizer gaussian has devices add noise to vectors; E is what the sum costs.
+--correlate has later batches take back noise of earlier ones: one batch is less accurate, and their mean more, for people who
+answer every --separation rounds or less often.
+--out writes the plan as a recipe, with the same guarantee; coins need --relay and --gateway there.`,
 		examples: [][2]string{
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1%", "each of 21 buckets within 1 % of 20,000 people, 95 %"},
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1% --epsilon 0.5 --out ages.starling " +
@@ -35,6 +38,8 @@ reads it. --randomizer gaussian has devices add noise to vectors; E is what the 
 			{"starling recipe plan --query histogram:21 --people 2000 --population 20000 --dummies --within 6% --out ages.starling " +
 				"--name Ages --leader https://leader.example/ --helper https://helper.example/ --relay https://relay.example/ " +
 				"--gateway https://leader.example/gateway", "a secret sample of a hidden size, as a recipe"},
+			{"starling recipe plan --query histogram:21 --people 2000 --epsilon 1 --rounds 6 --correlate 90 --separation 14",
+				"ninety days, whose noise cancels over days; a person answers every fortnight"},
 			{"starling recipe plan --query histogram:21 --people 1000000 --within 1% --randomizer rappor", "without trust in any server"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -49,6 +54,8 @@ reads it. --randomizer gaussian has devices add noise to vectors; E is what the 
 			flags.Float64Var(&g.Epsilon, "epsilon", 0, "the largest loss `E` over all rounds")
 			flags.Float64Var(&g.Delta, "delta", 1e-9, "the probability `D` beside it")
 			rounds := flags.Uint("rounds", 1, "in how many batches one person may be: `N`")
+			flags.Uint64Var(&g.Batches, "correlate", 0, "correlate the servers' noise over `N` batches, of whose mean the error is meant")
+			flags.Uint64Var(&g.Separation, "separation", 0, "with --correlate: people stay away `S` rounds from one answer to the next")
 			randomizer := flags.String("randomizer", string(plan.Servers), "servers, rr, rappor or (vectors) gaussian: `WHO` blurs")
 			flags.Uint64Var(&g.MinBatch, "min-batch", 0, "release nothing about fewer than `B` reports; chosen if not given")
 			out := flags.String("out", "", "write the recipe to `FILE`, which must not exist")

@@ -42,6 +42,10 @@ type Goal struct {
 	Delta float64
 	// Rounds is in how many batches one person may be (with Population, may be drawn for); 1 if zero.
 	Rounds uint32
+	// Batches, if not 0, correlates the servers' noise over so many batches in the order of time; Within is then of their mean.
+	// People, then, stay away Separation rounds, 2 or more, from one answer to their next.
+	Batches    uint64
+	Separation uint64
 	// Randomizer is Servers if empty.
 	Randomizer Randomizer
 	// Speed is what vectors cost on some machine; with it, plans for vectors tell the time of a report. Optional.
@@ -105,6 +109,9 @@ func (g *Goal) Validate() error {
 		}
 	default:
 		return wrong("there is no randomizer %q", g.Randomizer)
+	}
+	if err := g.checkSeries(); err != nil {
+		return err
 	}
 	// What is wrong with a query, a recipe that asks it says.
 	_, err := recipe.New(recipe.Options{Name: "plan", Query: g.Query, Leader: "https://leader.example/", Helper: "https://helper.example/",

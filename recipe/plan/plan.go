@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/internal/search"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -46,6 +47,10 @@ type Plan struct {
 	// Allowance is how many dummies a batch may hold, beside MinBatch answers.
 	Allowance uint64
 	dummies   *recipe.Dummies // both
+	// Series correlates the noise over batches; the zero value if Goal.Batches is 0. share and single are the parts of Variance in
+	// the mean of all batches and in the last of them.
+	Series        correlated.Series
+	share, single float64
 	// MinBatch is B.
 	MinBatch uint64
 
@@ -112,6 +117,9 @@ func (p *Plan) promised() recipe.Loss {
 func one(g Goal) (*Plan, error) {
 	p := &Plan{Goal: g, MinBatch: g.MinBatch, Local: recipe.NoPrivacy}
 	if err := p.batch(); err != nil {
+		return nil, err
+	}
+	if err := p.correlate(); err != nil {
 		return nil, err
 	}
 	var err error
@@ -199,7 +207,7 @@ func (p *Plan) room() float64 {
 	g := &p.Goal
 	n := float64(g.People)
 	wanted := g.Within * g.full(n) / z(g.Confidence)
-	return (wanted*wanted - g.sampleVariance(n)) / 2
+	return (wanted*wanted - g.sampleVariance(n)) / (2 * p.ofMean())
 }
 
 // below writes a variance with at most six digits, rounded down.
@@ -212,7 +220,7 @@ func below(v float64) (recipe.Rational, error) {
 func (p *Plan) measure() {
 	g := &p.Goal
 	n := float64(g.People)
-	p.spread(math.Sqrt(2*p.Variance.Float() + g.sampleVariance(n)))
+	p.spread(math.Sqrt(2*p.Variance.Float()*p.ofMean() + g.sampleVariance(n)))
 }
 
 // spread turns a standard deviation into an error.
@@ -237,7 +245,7 @@ func (p *Plan) people() uint64 {
 	g := &p.Goal
 	a := math.Pow(g.Within*g.largest(), 2)
 	zz := z(g.Confidence) * z(g.Confidence)
-	b, c := zz*g.sampleVariance(1), zz*2*p.Variance.Float()
+	b, c := zz*g.sampleVariance(1), zz*2*p.Variance.Float()*p.ofMean()
 	return uint64(math.Ceil((b + math.Sqrt(b*b+4*a*c)) / (2 * a) * (1 + 1e-12)))
 }
 
@@ -260,6 +268,14 @@ func (p *Plan) calibrate() error {
 	g := &p.Goal
 	if g.HideCount {
 		return p.hide(nil)
+	}
+	if g.Batches > 0 {
+		v, _, err := accountant.CalibrateCorrelated(g.Epsilon, g.Delta, p.norm2(), g.contribution(), accountant.ReplaceOne, uint64(g.Rounds))
+		if err != nil {
+			return err
+		}
+		p.Variance = recipe.Rational(v)
+		return p.lose()
 	}
 	v, _, err := accountant.CalibrateDiscreteGaussian(g.Epsilon, g.Delta, g.contribution(), accountant.ReplaceOne, uint64(g.Rounds))
 	if err != nil {
@@ -308,6 +324,10 @@ func (p *Plan) guarantee(v accountant.Rational, crowd float64) (accountant.Guara
 	g := &p.Goal
 	noise := accountant.DiscreteGaussian{Sigma2: v, Contribution: g.contribution()}
 	rounds := uint64(g.Rounds)
+	if g.Batches > 0 {
+		e := accountant.Correlated{Sigma2: v, Norm2: p.norm2(), Contribution: g.contribution()}
+		return accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta, accountant.ReplaceOne)
+	}
 	if g.Population == 0 {
 		return accountant.Epsilon(accountant.SelfCompose{Event: noise, Count: rounds}, g.Delta, accountant.ReplaceOne)
 	}

@@ -170,7 +170,7 @@ func (p *Plan) Recipe(o recipe.Options) (*recipe.Recipe, error) {
 		return nil, err
 	}
 	if g.Randomizer == Servers {
-		o.Noise = recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll}
+		o.Noise = p.noise()
 	}
 	o.Dummies = p.dummies
 	if o.Epsilon, err = recipe.DecimalAbove(p.Loss.Epsilon, 4); err != nil {

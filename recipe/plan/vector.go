@@ -135,7 +135,7 @@ func (p *Plan) proofs() []Proof {
 			continue
 		}
 		if p.Goal.Randomizer == Servers && p.Variance.Den != 0 {
-			r.Noise = recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll}
+			r.Noise = p.noise()
 		}
 		most, _ := r.MostReports()
 		out := Proof{Proof: proof, Name: proof.String(), MostReports: most, Fits: p.Goal.People <= most}

@@ -39,6 +39,9 @@ func (p *Plan) explainServers() error {
 	sampled := g.Population != 0
 	p.assume("one of the leader and the helper, whichever it is, adds its noise and keeps its share and its noise to itself")
 	p.assume("one person's reports are in at most %s, one report in each; the person's device counts", batches(g.Rounds))
+	if g.Batches > 0 {
+		p.assume("any two of them are at least %d rounds apart; the person's device sees to that too", g.Separation)
+	}
 	switch {
 	case !sampled:
 		p.assume("it need not be hidden that a person takes part, only what they answer")
@@ -144,12 +147,13 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Proofs      []Proof             `json:"proofs,omitempty"`
 		Projections []Shorter           `json:"projections,omitempty"`
 		Proved      *recipe.ProvedBound `json:"proved_bound,omitempty"`
+		Series      *SeriesError        `json:"correlated,omitempty"`
 	}{
 		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
 		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
 		Dummies: p.Dummies, Allowance: p.Allowance, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
 		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
-		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved,
+		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved, Series: p.series(),
 	}
 	if p.Local.Finite() {
 		out.Local = &p.Local
@@ -192,6 +196,9 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	switch g.Randomizer {
 	case Servers:
 		line("Noise", "each server adds whole-number Gaussian noise of standard deviation %s (variance %s)", number(p.sigma()), p.Variance)
+		if s := p.series(); s != nil {
+			line("", "of these draws, each of which reaches %d batches, later batches take back a part: %d batches, in the order of time", s.Bands, s.Batches)
+		}
 	case Noisy:
 		line("On the device", "whole-number Gaussian noise of standard deviation %s (variance %s) is added to each number", number(p.sigma()), p.Variance)
 		if b := p.Proved; b != nil {
@@ -235,6 +242,11 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	}
 	line("Error", "each number is within %s of the truth with %.4g %% confidence, %.3g %% of all there could be", number(p.Error.Each), 100*g.Confidence,
 		100*p.Error.Part)
+	if s := p.series(); s != nil {
+		for _, words := range s.words() {
+			line("", "%s", words)
+		}
+	}
 	if g.Query.Aggregates() > 1 {
 		line("", "all %d numbers at once are within %s", g.Query.Aggregates(), number(p.Error.All))
 	}
@@ -319,6 +331,9 @@ func (p *Plan) wanted() string {
 			what, full = "the mean", g.largest()
 		case recipe.Vector:
 			full *= q.Unit()
+		}
+		if g.Batches > 0 {
+			what += fmt.Sprintf(", in the mean of %d batches,", g.Batches)
 		}
 		parts = append(parts, fmt.Sprintf("%s within %.4g %% of %s, with %.4g %% confidence", what, 100*g.Within, number(full), 100*g.Confidence))
 	}

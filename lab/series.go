@@ -1,0 +1,442 @@
+package lab
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// SeriesOptions say how a lab of correlated noise runs. The zero value is the whole demonstration.
+type SeriesOptions struct {
+	// Keep, Out, Workers, Precision, Log and Progress are as in [Options], but that no picture is drawn.
+	Keep, Out string
+	Workers   int
+	Precision time.Duration
+	Log       io.Writer
+	Progress  func(Progress)
+	// Rounds is how many batches are released, 2 to 100; default 32. Each is one unit of time, in the past.
+	Rounds int
+	// Devices take part, 100 to 2,019; default 400. Device i answers in the rounds that leave the remainder i over Separation.
+	Devices int
+	// Separation is how many rounds a device stays away, 2 to Rounds and at most a twentieth of Devices; default 8, or less where
+	// that is too much. It is also the number of bands.
+	Separation int
+	// Dimension of a vector, 2 to 100,000 and even; default 1,000.
+	Dimension int
+	// Epsilon and Delta are what the noise is calibrated to, over all rounds; defaults 8 and 10^-6.
+	Epsilon, Delta recipe.Decimal
+}
+
+const (
+	maxSeriesRounds = 100
+	leastOfRound    = 20 // devices
+	seriesFracBits  = 12
+	seriesBits      = 8
+)
+
+func (o *SeriesOptions) base() *Options {
+	return &Options{Keep: o.Keep, Out: o.Out, Workers: o.Workers, Precision: o.Precision, Log: o.Log, Progress: o.Progress, Epsilon: o.Epsilon,
+		Delta: o.Delta}
+}
+
+// Validate fills in defaults and says what is wrong.
+func (o *SeriesOptions) Validate() error {
+	if o.Rounds == 0 {
+		o.Rounds = 32
+	}
+	if o.Devices == 0 {
+		o.Devices = 400
+	}
+	if o.Separation == 0 {
+		o.Separation = max(2, min(8, o.Rounds, o.Devices/leastOfRound))
+	}
+	if o.Dimension == 0 {
+		o.Dimension = 1000
+	}
+	if o.Epsilon == (recipe.Decimal{}) {
+		o.Epsilon = decimal("8")
+	}
+	switch {
+	case o.Rounds < 2 || o.Rounds > maxSeriesRounds:
+		return fmt.Errorf("lab: %d rounds; want 2 to %d", o.Rounds, maxSeriesRounds)
+	case o.Devices < minVectors || o.Devices > maxVectors:
+		return fmt.Errorf("lab: %d devices; want %d to %d", o.Devices, minVectors, maxVectors)
+	case o.Separation < 2 || o.Separation > o.Rounds || o.Separation > o.Devices/leastOfRound:
+		return fmt.Errorf("lab: devices stay away %d rounds; want 2 to %d", o.Separation, min(o.Rounds, o.Devices/leastOfRound))
+	case o.Dimension < 2 || o.Dimension > maxVectorDim || o.Dimension%2 != 0:
+		return fmt.Errorf("lab: dimension %d; want an even number from 2 to %d", o.Dimension, maxVectorDim)
+	}
+	return o.base().Validate()
+}
+
+// participations is how often the busiest device answers.
+func (o *SeriesOptions) participations() int { return (o.Rounds + o.Separation - 1) / o.Separation }
+
+// A SeriesRound is what is known after a round. Errors are root mean squares over the entries, in units of the entries.
+type SeriesRound struct {
+	Reports uint64 `json:"reports"`
+	// Error of the round's sum, and what was expected.
+	Error    float64 `json:"error"`
+	Forecast float64 `json:"forecast"`
+	// PrefixError of the sum over all rounds so far, what was expected, and what would be expected of noise of each round's own under the
+	// same guarantee.
+	PrefixError       float64 `json:"prefix_error"`
+	PrefixForecast    float64 `json:"prefix_forecast"`
+	PrefixIndependent float64 `json:"prefix_independent"`
+}
+
+// A SeriesReport is what a lab of correlated noise found. Its JSON keys are only added to.
+type SeriesReport struct {
+	Devices        int `json:"devices"`
+	Dimension      int `json:"dimension"`
+	Separation     int `json:"separation"`
+	Bands          int `json:"bands"`
+	Participations int `json:"participations"`
+	// Sent and Accepted are reports over all rounds; Early are the answers that devices were asked for a round too soon, and Refused
+	// those of them that their ledgers refused.
+	Sent     uint64            `json:"reports_sent"`
+	Accepted uint64            `json:"reports_accepted"`
+	Rejected map[string]uint64 `json:"reports_rejected"`
+	Early    uint64            `json:"asked_too_soon"`
+	Refused  uint64            `json:"refused_by_ledgers"`
+
+	Rounds []SeriesRound `json:"rounds"`
+	// Gain is how much smaller the error of prefix sums was than independent noise's is expected to be, and GainForecast how much it
+	// was expected to be: roots of mean squares over all rounds.
+	Gain         float64 `json:"gain"`
+	GainForecast float64 `json:"gain_forecast"`
+
+	Epsilon   float64 `json:"epsilon"`
+	Delta     float64 `json:"delta"`
+	Guarantee string  `json:"guarantee"`
+	RecipeID  string  `json:"recipe_id"`
+
+	SecondsTotal  float64            `json:"seconds_total"`
+	SecondsByStep map[string]float64 `json:"seconds_by_step"`
+	Table         string             `json:"table"`
+	Kept          string             `json:"kept,omitempty"`
+}
+
+// Check says what must not be in a report: a lost or a spurious report, a device that came back too soon, or an error that the
+// forecast noise does not explain.
+func (r *SeriesReport) Check() error {
+	if r.Accepted != r.Sent || len(r.Rejected) > 0 {
+		return fmt.Errorf("lab: %d of %d reports were accepted: %v", r.Accepted, r.Sent, r.Rejected)
+	}
+	if r.Refused != r.Early {
+		return fmt.Errorf("lab: ledgers refused %d of %d answers that came too soon", r.Refused, r.Early)
+	}
+	// The squared error over that of an entry is chi-square with as many degrees d as entries: beyond 2 sqrt(24 d) + 48 above d, or
+	// 2 sqrt(24 d) below, once in 2*10^10 (Laurent and Massart 2000, lemma 1), so in any of 200 sums once in 10^8. One per cent of
+	// room is for the roundings of the vectors.
+	d := float64(r.Dimension)
+	off := func(got, want float64) bool {
+		x := d * got * got / (want * want)
+		return !(x <= d*1.01+2*math.Sqrt(24*d)+48) || x < d-2*math.Sqrt(24*d)
+	}
+	for i, x := range r.Rounds {
+		if off(x.Error, x.Forecast) || off(x.PrefixError, x.PrefixForecast) {
+			return fmt.Errorf("lab: round %d is off by %g, and the sum so far by %g; %g and %g were expected of the noise", i+1, x.Error, x.PrefixError,
+				x.Forecast, x.PrefixForecast)
+		}
+	}
+	return nil
+}
+
+// WriteText writes the report for people.
+func (r *SeriesReport) WriteText(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, `Running sums of vectors of %s numbers, with noise that later rounds take back
+Rounds                        %d; %s devices, each of them in every %dth, at most %d times
+Their ledgers                 refused %s of %s answers a round too soon
+
+ round  reports    error of round  (forecast)    of the sum so far  (forecast)  (independent)
+`, chart.Count(float64(r.Dimension)), len(r.Rounds), chart.Count(float64(r.Devices)), r.Separation, r.Participations, chart.Count(float64(r.Refused)),
+		chart.Count(float64(r.Early))); err != nil {
+		return err
+	}
+	step := max(1, len(r.Rounds)/8)
+	for i, x := range r.Rounds {
+		if (i+1)%step != 0 && i != 0 && i != len(r.Rounds)-1 {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%6d  %7d  %16.2f  %10.2f  %19.2f  %10.2f  %13.2f\n", i+1, x.Reports, x.Error, x.Forecast, x.PrefixError, x.PrefixForecast,
+			x.PrefixIndependent); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, `
+Sums so far are %.2f times as accurate as with noise of each round's own and the same guarantee (forecast %.2f)
+Reports: %s accepted of %s
+%s
+Epsilon %.3g at delta %.2g
+Took %.1f s; wrote %s
+`, r.Gain, r.GainForecast, chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), r.Guarantee, r.Epsilon, r.Delta, r.SecondsTotal, r.Table)
+	return err
+}
+
+// RunSeries releases sums of vectors round after round through the same services as [RunVectors], with noise that is correlated over
+// rounds, and shows how far the running sums are off. Devices answer through their ledgers, which hold them to their distance; each
+// is also asked one round too soon, and must refuse. It ends early with ctx.
+func RunSeries(ctx context.Context, o SeriesOptions) (_ *SeriesReport, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	base := o.base()
+	if err := base.Validate(); err != nil {
+		return nil, err
+	}
+	if err := writable(base.Out); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOut, err)
+	}
+	r := &run{o: *base, begun: time.Now(), series: &o, report: &Report{SecondsByStep: map[string]float64{}, Rejected: map[string]uint64{}}}
+	r.dir = o.Keep
+	if r.dir == "" {
+		if r.dir, err = os.MkdirTemp("", "starling-lab-"); err != nil {
+			return nil, fmt.Errorf("lab: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.Proxy = 0, base.Workers+4, nil
+	defer transport.CloseIdleConnections()
+	r.http = &http.Client{Transport: transport, Timeout: time.Minute}
+
+	var stop func() error
+	if err := r.step("start", func() (err error) { stop, ctx, err = r.start(ctx); return err }); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	out := &SeriesReport{Devices: o.Devices, Dimension: o.Dimension, Separation: o.Separation, Participations: o.participations()}
+	var truth [][]float64 // of each round
+	for _, s := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"upload", func(ctx context.Context) (err error) { truth, err = r.uploadSeries(ctx, out); return err }},
+		{"verify", r.verify},
+		{"collect", func(ctx context.Context) error { return r.collectSeries(ctx, out, truth) }},
+		{"draw", func(context.Context) error {
+			out.Table = filepath.Join(base.Out, "starling-lab.csv")
+			return writeFile(out.Table, out.writeCSV)
+		}},
+	} {
+		if err := r.step(s.name, func() error { return s.do(ctx) }); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			return nil, fmt.Errorf("lab: %s: %w", s.name, err)
+		}
+	}
+	g := r.client.Guarantee()
+	out.Rejected, out.SecondsByStep, out.Epsilon, out.Delta, out.RecipeID = r.report.Rejected, r.report.SecondsByStep, g.Epsilon, g.Delta, r.report.RecipeID
+	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. Noise: %s.", g.Loss,
+		r.recipe.Noise)
+	out.SecondsTotal, out.Kept = time.Since(r.begun).Seconds(), r.o.Keep
+	return out, nil
+}
+
+func (r *run) newSeriesRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
+	o := r.series
+	precision := dap.TimePrecision(r.o.Precision / time.Second)
+	last, err := precision.At(r.begun)
+	if err != nil {
+		return nil, err
+	}
+	query, err := recipe.NewVector(uint32(o.Dimension), 1, seriesFracBits, 0)
+	if err != nil {
+		return nil, err
+	}
+	strategy, err := correlated.Optimize(o.Separation, o.Rounds, seriesBits)
+	if err != nil {
+		return nil, err
+	}
+	each := o.Devices / o.Separation
+	return recipe.New(recipe.Options{
+		Name:        "What use of health care looks like, round by round",
+		Description: "Random Fourier features of your years in the study, of which only sums over many people are released.",
+		Population: &recipe.Population{
+			Statement: "the participants of the RAND Health Insurance Experiment, 1974 to 1982, ten rows each",
+			Expected:  uint64(each + 1),
+		},
+		Query:  query,
+		Leader: a.LeaderURL(), Helper: a.HelperURL(),
+		BatchMode:     dap.TimeInterval,
+		MinBatch:      uint64(max(recipe.MinBatchFloor, each/2)),
+		TimePrecision: precision,
+		Window:        recipe.Between{Start: last - dap.Time(o.Rounds-1), End: last + dap.Time(openFor/r.o.Precision)},
+		Kind:          recipe.CorrelatedNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta, Rounds: uint32(o.participations()),
+		Series: correlated.Series{Strategy: strategy, Separation: uint64(o.Separation), Rounds: uint64(o.Rounds)},
+	})
+}
+
+// roundTime is when the reports of a round are made: the last round is now.
+func (r *run) roundTime(round int) time.Time {
+	return r.begun.Add(-time.Duration(r.series.Rounds-1-round) * r.o.Precision)
+}
+
+// uploadSeries plays the devices, each through all of its rounds, and returns the exact sum of each round.
+func (r *run) uploadSeries(ctx context.Context, out *SeriesReport) ([][]float64, error) {
+	o := r.series
+	if err := r.client.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	f, err := newFeatures(o.Devices, o.Dimension)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := participate.NewPlan(participate.PlanOptions{Client: r.client})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var next atomic.Int64
+	var sent, early, refused atomic.Uint64
+	r.values = make([]int, o.Devices*o.Rounds/o.Separation) // for the progress
+	stop := r.watchUpload(ctx, &sent)
+	defer stop()
+	truth := make([][]float64, o.Rounds)
+	for t := range truth {
+		truth[t] = make([]float64, o.Dimension)
+	}
+	var mu sync.Mutex // guards truth and errs
+	var errs []error
+	play := func(i int) error {
+		ledger, err := participate.MemoryLedger(participate.LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: 1})
+		if err != nil {
+			return err
+		}
+		device, x := participate.Device{Ledger: ledger}, f.of(i)
+		for t := i % o.Separation; t < o.Rounds; t += o.Separation {
+			if t >= o.Separation { // the round before, in which its last answer still counts
+				early.Add(1)
+				if _, err := device.Decide(ctx, plan, client.Reals(x), r.roundTime(t-1)); errors.Is(err, participate.ErrTooSoon) ||
+					o.Separation == 2 && errors.Is(err, participate.ErrDecided) {
+					refused.Add(1)
+				} else if err != nil {
+					return err
+				}
+			}
+			decision, err := device.Decide(ctx, plan, client.Reals(x), r.roundTime(t))
+			if err != nil {
+				return err
+			}
+			if err := decision.Send(ctx); err != nil {
+				return err
+			}
+			sent.Add(1)
+			mu.Lock()
+			for j, v := range x {
+				truth[t][j] += v
+			}
+			mu.Unlock()
+		}
+		return nil
+	}
+	var devices sync.WaitGroup
+	for range r.o.Workers {
+		devices.Go(func() {
+			for i := int(next.Add(1)) - 1; i < o.Devices && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := play(i); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+					cancel()
+				}
+			}
+		})
+	}
+	devices.Wait()
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	out.Sent, out.Early, out.Refused = sent.Load(), early.Load(), refused.Load()
+	r.report.Sent, r.report.acknowledged = out.Sent, out.Sent
+	return truth, nil
+}
+
+// collectSeries asks for one round after the other, in the order of time, and compares the sums with the exact ones.
+func (r *run) collectSeries(ctx context.Context, out *SeriesReport, truth [][]float64) error {
+	config, err := deploy.LoadCollector(filepath.Join(r.dir, deploy.CollectorFile))
+	if err != nil {
+		return err
+	}
+	session, err := config.Open(collector.Options{HTTP: r.http, Poll: 20 * time.Millisecond, MaxPoll: time.Second})
+	if err != nil {
+		return err
+	}
+	n := r.recipe.Noise.(recipe.CorrelatedGaussian)
+	unit := r.recipe.Query.(recipe.Vector).Unit()
+	forecast := n.Errors(len(truth))
+	deviation := func(variance float64) float64 { return unit * math.Sqrt(2*variance) } // of both servers
+	out.Bands = n.Series.Strategy.Bands()
+	prefix := make([]float64, out.Dimension) // of the errors
+	measured, expected, independent := 0.0, 0.0, 0.0
+	for t := range truth {
+		at, err := r.recipe.TimePrecision.At(r.roundTime(t))
+		if err != nil {
+			return err
+		}
+		from, err := r.recipe.TimePrecision.Begin(at)
+		if err != nil {
+			return err
+		}
+		result, err := session.Collect(ctx, from, from.Add(r.o.Precision))
+		if err != nil {
+			return fmt.Errorf("round %d: %w", t+1, err)
+		}
+		x := SeriesRound{
+			Reports: result.ReportCount, Forecast: deviation(forecast.Round[t]), PrefixForecast: deviation(forecast.Prefix[t]),
+			PrefixIndependent: deviation(n.Independent() * float64(t+1)),
+		}
+		for j, v := range result.Estimate {
+			d := v - truth[t][j]
+			prefix[j] += d
+			x.Error += d * d
+			x.PrefixError += prefix[j] * prefix[j]
+		}
+		x.Error, x.PrefixError = math.Sqrt(x.Error/float64(out.Dimension)), math.Sqrt(x.PrefixError/float64(out.Dimension))
+		measured += x.PrefixError * x.PrefixError
+		expected += x.PrefixForecast * x.PrefixForecast
+		independent += x.PrefixIndependent * x.PrefixIndependent
+		out.Accepted += x.Reports
+		out.Rounds = append(out.Rounds, x)
+	}
+	out.Gain, out.GainForecast = math.Sqrt(independent/measured), math.Sqrt(independent/expected)
+	return nil
+}
+
+// writeCSV writes a line for each round.
+func (r *SeriesReport) writeCSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	c.Write([]string{"round", "reports", "error", "forecast", "prefix_error", "prefix_forecast", "prefix_independent"})
+	number := func(x float64) string { return strconv.FormatFloat(x, 'g', 8, 64) }
+	for i, x := range r.Rounds {
+		c.Write([]string{strconv.Itoa(i + 1), strconv.FormatUint(x.Reports, 10), number(x.Error), number(x.Forecast), number(x.PrefixError),
+			number(x.PrefixForecast), number(x.PrefixIndependent)})
+	}
+	c.Flush()
+	return c.Error()
+}

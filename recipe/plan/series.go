@@ -1,0 +1,111 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/recipe"
+)
+
+const (
+	// seriesBands is the most bands that are planned: a server keeps the noise of one batch less.
+	seriesBands = 32
+	// seriesBits loses less than one per cent of accuracy.
+	seriesBits = 8
+)
+
+func (g *Goal) checkSeries() error {
+	switch {
+	case g.Batches == 0 && g.Separation == 0:
+		return nil
+	case g.Batches < 2 || g.Batches > correlated.MaxRounds:
+		return wrong("correlated noise over %d batches, want 2 to %d", g.Batches, correlated.MaxRounds)
+	case g.Separation < 2 || g.Separation > math.MaxUint32:
+		return wrong("people stay away %d rounds, want 2 or more: only as far can noise be correlated", g.Separation)
+	case g.Population != 0:
+		return wrong("correlated noise is planned for people who all answer, and needs no sample")
+	case g.Randomizer != "" && g.Randomizer != Servers:
+		return wrong("correlated noise is the servers'")
+	}
+	return nil
+}
+
+// correlate chooses the strategy: the best of as many bands as people stay away rounds, up to seriesBands.
+func (p *Plan) correlate() error {
+	g := &p.Goal
+	if g.Batches == 0 {
+		return nil
+	}
+	s, err := correlated.Optimize(int(min(g.Separation, g.Batches, seriesBands)), int(g.Batches), seriesBits)
+	if err != nil {
+		return err
+	}
+	p.Series = correlated.Series{Strategy: s, Separation: g.Separation, Rounds: g.Batches}
+	if err := p.Series.Validate(); err != nil {
+		return err
+	}
+	const wide = 1e12 // beside which roundings are nothing
+	e := s.Forecast(wide, int(g.Batches))
+	n := float64(g.Batches)
+	p.share, p.single = e.Prefix[len(e.Prefix)-1]/(n*n)/wide, e.Round[len(e.Round)-1]/wide
+	return nil
+}
+
+// ofMean is how much of a draw's variance is in the number that the accuracy is about: all of it or, of correlated noise, what is
+// left in the mean of all batches.
+func (p *Plan) ofMean() float64 {
+	if p.Goal.Batches == 0 {
+		return 1
+	}
+	return p.share
+}
+
+// noise is that of a recipe.
+func (p *Plan) noise() recipe.Noise {
+	if p.Goal.Batches > 0 {
+		return recipe.CorrelatedGaussian{Variance: p.Variance, Series: p.Series}
+	}
+	return recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll}
+}
+
+// norm2 is the squared norm of the strategy's columns.
+func (p *Plan) norm2() accountant.Rational {
+	num, den := p.Series.Strategy.Norm2()
+	return accountant.Rational{Num: num, Den: den}
+}
+
+// A SeriesError is what correlated noise does, in units of the result, with the goal's confidence; [Plan.Error] is of the mean of
+// all batches.
+type SeriesError struct {
+	// Batch is how far one number of one batch may be off, the last and worst.
+	Batch float64 `json:"batch"`
+	// Independent and IndependentBatch are the same of noise of each batch's own, under the same guarantee.
+	Independent      float64 `json:"independent"`
+	IndependentBatch float64 `json:"independent_batch"`
+	Bands            int     `json:"bands"`
+	Separation       uint64  `json:"separation"`
+	Batches          uint64  `json:"batches"`
+}
+
+// series computes it, or nil where noise is not correlated.
+func (p *Plan) series() *SeriesError {
+	g := &p.Goal
+	if g.Batches == 0 {
+		return nil
+	}
+	unit := p.Error.Each / math.Sqrt(2*p.Variance.Float()*p.share) // of the result, with the confidence
+	alone := unit * math.Sqrt(2*p.Variance.Float()/p.norm2().Float())
+	return &SeriesError{
+		Batch: unit * math.Sqrt(2*p.Variance.Float()*p.single), Independent: alone / math.Sqrt(float64(g.Batches)), IndependentBatch: alone,
+		Bands: p.Series.Strategy.Bands(), Separation: g.Separation, Batches: g.Batches,
+	}
+}
+
+func (s *SeriesError) words() []string {
+	return []string{
+		fmt.Sprintf("of the mean of all %d batches; with noise of each batch's own and the same guarantee it would be %s", s.Batches, number(s.Independent)),
+		fmt.Sprintf("each number of one batch is within %s; with noise of its own %s", number(s.Batch), number(s.IndependentBatch)),
+	}
+}
