@@ -167,6 +167,46 @@ func TestCorrelatedNoiseInOrder(t *testing.T) {
 	}
 }
 
+// TestCorrelatedNoiseAskedTogether: intervals that are asked for at once, the latest first, are released in the order of time; a later
+// one waits for an earlier one that has too few reports, until that is deleted.
+func TestCorrelatedNoiseAskedTogether(t *testing.T) {
+	s, _ := seriesSetup(t)
+	p := newPair(t, s)
+	var asked []dap.CollectionJobReq
+	for range 4 {
+		p.accept(p.reports(10)...)
+		asked = append(asked, p.at(0, 1))
+		p.clock.advance(precision * time.Second)
+	}
+	var at []string
+	for i := len(asked) - 1; i >= 0; i-- {
+		at = append(at, p.ask(asked[i]).header.Get("Location"))
+	}
+	p.step()
+	for i, loc := range at {
+		if a := p.poll(loc); a.status != 200 || len(a.body) == 0 {
+			t.Errorf("interval %d: status %d %q", len(at)-i, a.status, a.body)
+		}
+	}
+	few, later := p.at(0, 1), p.at(1, 1)
+	p.accept(p.reports(3)...)
+	p.clock.advance(precision * time.Second)
+	p.accept(p.reports(10)...)
+	early := p.ask(few).header.Get("Location")
+	loc := p.ask(later).header.Get("Location")
+	p.step()
+	if a := p.poll(loc); a.status != 200 || len(a.body) != 0 {
+		t.Errorf("status %d, %d bytes while an earlier interval waits", a.status, len(a.body))
+	}
+	if a := p.call("DELETE", p.leaderURL, early, "", collectorToken, nil); a.status != 204 {
+		t.Fatalf("delete: status %d", a.status)
+	}
+	p.step()
+	if a := p.poll(loc); a.status != 200 || len(a.body) == 0 {
+		t.Errorf("status %d, %d bytes once it is deleted", a.status, len(a.body))
+	}
+}
+
 // TestCorrelatedNoiseHelperHoldsTheOrder: the helper itself refuses a leader that does not keep to the order, and may be asked on.
 func TestCorrelatedNoiseHelperHoldsTheOrder(t *testing.T) {
 	s, _ := seriesSetup(t)

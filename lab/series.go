@@ -35,7 +35,7 @@ type SeriesOptions struct {
 	Progress  func(Progress)
 	// Rounds is how many batches are released, 2 to 100; default 32. Each is one unit of time, in the past.
 	Rounds int
-	// Devices take part, 100 to 2,019; default 400. Device i answers in the rounds that leave the remainder i over Separation.
+	// Devices take part, 100 to 2,019; default 200. Device i answers in the rounds that leave the remainder i over Separation.
 	Devices int
 	// Separation is how many rounds a device stays away, 2 to Rounds and at most a twentieth of Devices; default 8, or less where
 	// that is too much. It is also the number of bands.
@@ -64,7 +64,7 @@ func (o *SeriesOptions) Validate() error {
 		o.Rounds = 32
 	}
 	if o.Devices == 0 {
-		o.Devices = 400
+		o.Devices = 200
 	}
 	if o.Separation == 0 {
 		o.Separation = max(2, min(8, o.Rounds, o.Devices/leastOfRound))
@@ -377,13 +377,45 @@ func (r *run) uploadSeries(ctx context.Context, out *SeriesReport) ([][]float64,
 	return truth, nil
 }
 
-// collectSeries asks for one round after the other, in the order of time, and compares the sums with the exact ones.
+// startRounds asks for all rounds; the leader releases them in the order of time.
+func (r *run) startRounds(ctx context.Context, config *deploy.Collector, rounds int) ([]*collector.Job, error) {
+	o := collector.Options{HTTP: r.http, Poll: 20 * time.Millisecond, MaxPoll: 200 * time.Millisecond}
+	var err error
+	if o.Recipe, o.Token, o.Key, err = config.Read(); err != nil {
+		return nil, err
+	}
+	c, err := collector.New(o)
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]*collector.Job, rounds)
+	for t := range jobs {
+		at, err := r.recipe.TimePrecision.At(r.roundTime(t))
+		if err != nil {
+			return nil, err
+		}
+		from, err := r.recipe.TimePrecision.Begin(at)
+		if err != nil {
+			return nil, err
+		}
+		query, err := c.Interval(from, from.Add(r.o.Precision))
+		if err != nil {
+			return nil, err
+		}
+		if jobs[t], err = c.Start(ctx, query); err != nil {
+			return nil, fmt.Errorf("round %d: %w", t+1, err)
+		}
+	}
+	return jobs, nil
+}
+
+// collectSeries compares the sums with the exact ones, round by round.
 func (r *run) collectSeries(ctx context.Context, out *SeriesReport, truth [][]float64) error {
 	config, err := deploy.LoadCollector(filepath.Join(r.dir, deploy.CollectorFile))
 	if err != nil {
 		return err
 	}
-	session, err := config.Open(collector.Options{HTTP: r.http, Poll: 20 * time.Millisecond, MaxPoll: time.Second})
+	jobs, err := r.startRounds(ctx, config, len(truth))
 	if err != nil {
 		return err
 	}
@@ -395,15 +427,7 @@ func (r *run) collectSeries(ctx context.Context, out *SeriesReport, truth [][]fl
 	prefix := make([]float64, out.Dimension) // of the errors
 	measured, expected, independent := 0.0, 0.0, 0.0
 	for t := range truth {
-		at, err := r.recipe.TimePrecision.At(r.roundTime(t))
-		if err != nil {
-			return err
-		}
-		from, err := r.recipe.TimePrecision.Begin(at)
-		if err != nil {
-			return err
-		}
-		result, err := session.Collect(ctx, from, from.Add(r.o.Precision))
+		result, err := jobs[t].Wait(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d: %w", t+1, err)
 		}

@@ -1,9 +1,11 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,8 +31,16 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	finished := false
+	l.sortByTime(pending)
+	ahead := make(map[dap.TaskID]bool) // tasks with correlated noise of which an earlier interval waits
 	for _, res := range pending {
 		n := l.notes.get(res.ID)
+		if ahead[res.Task] {
+			n.why = "an earlier interval is being collected, and noise is drawn in the order of time"
+			l.notes.put(res.ID, n)
+			continue
+		}
+		ahead[res.Task] = l.correlated(res)
 		if l.opt.Clock.Now().Before(n.next) {
 			continue
 		}
@@ -55,12 +65,42 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 		}
 		if done {
 			finished = true
+			ahead[res.Task] = false
 			l.notes.forget(res.ID)
 		} else {
 			l.notes.put(res.ID, n)
 		}
 	}
 	return finished, nil
+}
+
+// correlated says whether a collection's noise leans on that of earlier intervals.
+func (l *Leader) correlated(res *store.Resource) bool {
+	t := l.tasks[res.Task]
+	return t != nil && t.Series != nil
+}
+
+// sortByTime puts collections with correlated noise in the order of time, among themselves: asked for together, none of them comes
+// too late.
+func (l *Leader) sortByTime(pending []*store.Resource) {
+	type at struct {
+		res   *store.Resource
+		start dap.Time
+	}
+	var places []int
+	var list []at
+	for i, res := range pending {
+		if l.correlated(res) {
+			asked, err := dap.ReadCollectionJobReq(res.Body)
+			if err == nil {
+				places, list = append(places, i), append(list, at{res, asked.Query.Interval.Start})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b at) int { return cmp.Compare(a.start, b.start) })
+	for i, place := range places {
+		pending[place] = list[i].res
+	}
 }
 
 // drive takes a collection one step further: wait for enough verified reports, stop uploads, finish what was acknowledged,
