@@ -96,7 +96,15 @@ func (p *Plan) series() *SeriesError {
 		return nil
 	}
 	unit := p.Error.Each / math.Sqrt(2*p.Variance.Float()*p.share) // of the result, with the confidence
-	alone := unit * math.Sqrt(2*p.Variance.Float()/p.norm2().Float())
+	own := p.Variance.Float() / p.norm2().Float()
+	if p.Loss.Epsilon > 0 && p.Loss.Finite() {
+		// Independent noise of some queries has a better accounting than correlated noise.
+		v, _, err := accountant.CalibrateDiscreteGaussian(p.Loss.Epsilon, g.Delta, g.contribution(), accountant.ReplaceOne, uint64(g.Rounds))
+		if err == nil {
+			own = min(own, v.Float())
+		}
+	}
+	alone := unit * math.Sqrt(2*own)
 	return &SeriesError{
 		Batch: unit * math.Sqrt(2*p.Variance.Float()*p.single), Independent: alone / math.Sqrt(float64(g.Batches)), IndependentBatch: alone,
 		Bands: p.Series.Strategy.Bands(), Separation: g.Separation, Batches: g.Batches,
@@ -105,7 +113,7 @@ func (p *Plan) series() *SeriesError {
 
 func (s *SeriesError) words() []string {
 	return []string{
-		fmt.Sprintf("of the mean of all %d batches; with noise of each batch's own and the same guarantee it would be %s", s.Batches, number(s.Independent)),
+		fmt.Sprintf("this is of the mean of all %d batches; with noise of each batch's own and the same guarantee it would be %s", s.Batches, number(s.Independent)),
 		fmt.Sprintf("each number of one batch is within %s; with noise of its own %s", number(s.Batch), number(s.IndependentBatch)),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -49,11 +50,15 @@ func TestSeriesPlan(t *testing.T) {
 			unit = q.Unit()
 		}
 		e, s := n.Errors(90), p.series()
+		own, _, err := accountant.CalibrateDiscreteGaussian(p.Loss.Epsilon, 1e-9, g.contribution(), accountant.ReplaceOne, 6)
+		if err != nil || own.Float() > n.Independent()*1.0001 {
+			t.Fatalf("%s: independent noise of variance %v, by the accounting of correlated noise %v (%v)", name, own, n.Independent(), err)
+		}
 		for what, pair := range map[string][2]float64{
 			"mean":              {p.Error.Each, math.Sqrt(2*e.Prefix[89]) / 90},
 			"batch":             {s.Batch, math.Sqrt(2 * e.Round[89])},
-			"independent":       {s.Independent, math.Sqrt(2 * n.Independent() / 90)},
-			"independent batch": {s.IndependentBatch, math.Sqrt(2 * n.Independent())},
+			"independent batch": {s.IndependentBatch, math.Sqrt(2 * own.Float())},
+			"independent":       {s.Independent, math.Sqrt(2 * own.Float() / 90)},
 		} {
 			if want := pair[1] * 1.959964 * unit; math.Abs(pair[0]-want) > 1e-2*want {
 				t.Errorf("%s: error of %s %v, the recipe forecasts %v", name, what, pair[0], want)
@@ -87,7 +92,7 @@ func TestSeriesWithin(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(b.String()), " ")
-	for _, words := range []string{"in the mean of 90 batches, within 0.2 %", "any two of them are at least 14 rounds apart", "of the mean of all 90 batches; with noise",
+	for _, words := range []string{"in the mean of 90 batches, within 0.2 %", "any two of them are at least 14 rounds apart", "this is of the mean of all 90 batches; with noise",
 		"each number of one batch is within"} {
 		if !strings.Contains(text, words) {
 			t.Errorf("%s\ndoes not say %q", b.String(), words)
