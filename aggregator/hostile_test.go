@@ -2,12 +2,16 @@ package aggregator_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -244,5 +248,165 @@ func TestHostileHelperText(t *testing.T) {
 		}
 		p.clock.advance(time.Hour)
 		p.settled(4, nil) // an operator may have mended it
+	}
+}
+
+// mangle changes an answer in one way or another, which r draws.
+func mangle(r *rand.Rand, w http.ResponseWriter, real *httptest.ResponseRecorder) {
+	h, code, body := maps.Clone(real.Header()), real.Code, bytes.Clone(real.Body.Bytes())
+	switch r.IntN(12) {
+	case 0:
+		code = []int{100, 199, 204, 206, 299, 302, 304, 400, 401, 404, 410, 418, 451, 500, 502, 599}[1+r.IntN(15)]
+	case 1:
+		body = nil
+	case 2:
+		body = body[:r.IntN(len(body)+1)]
+	case 3:
+		for range 1 + r.IntN(3) {
+			if len(body) > 0 {
+				body[r.IntN(len(body))] ^= byte(1 << r.IntN(8))
+			}
+		}
+	case 4:
+		body = append(body, body...)
+	case 5:
+		h.Set("Content-Type", []string{"", "text/html", dap.ProblemMedia, dap.ContentType(dap.MediaUploadErrors)}[r.IntN(4)])
+	case 6:
+		h.Set("Location", []string{"", "/", "http://evil.example/tasks/x", "//", "../../..", strings.Repeat("a", 4000), "%zz"}[r.IntN(7)])
+	case 7:
+		h.Set("Retry-After", []string{"-1", "0", "99999999999999999999", "soon", "4000000000"}[r.IntN(5)])
+		body = nil
+	case 8:
+		panic(http.ErrAbortHandler)
+	case 9:
+		h.Set("Content-Length", strconv.Itoa(len(body)+1+r.IntN(9)))
+	case 10:
+		h.Set("Content-Type", dap.ProblemMedia)
+		code, body = 400, []byte([]string{`{"type":7,"status":"x","detail":[]}`, `[]`, `{`, `{"type":"urn:ietf:params:ppm:dap:error:stepMismatch"}`,
+			`{"type":"urn:ietf:params:ppm:dap:error:unrecognizedAggregationJob"}`, `{"type":"about:blank","status":-7}`}[r.IntN(6)])
+	}
+	clear(w.Header())
+	maps.Copy(w.Header(), h)
+	w.WriteHeader(code)
+	w.Write(body)
+}
+
+// TestHostileHelper: whatever a helper answers, the leader goes on, counts no report that the helper did not, invents none, and
+// once the helper is itself again everything comes to an end: counted, or set aside in sight of the operator.
+func TestHostileHelper(t *testing.T) {
+	aside, counted := 0, 0
+	for seed := range uint64(16) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 4))
+			s := setup{mode: []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected}[seed%2]}
+			if seed%3 > 0 {
+				s = inRounds(1+int(seed%3), nil, s)
+			}
+			p := newPair(t, s)
+			evil := true
+			p.between(func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					if !evil || r.IntN(3) == 0 {
+						next.ServeHTTP(w, req)
+						return
+					}
+					real := httptest.NewRecorder()
+					if r.IntN(4) > 0 {
+						next.ServeHTTP(real, req)
+					}
+					mangle(r, w, real)
+				})
+			})
+			p.accept(p.reports(12)...)
+			loc := p.ask(p.query()).header.Get("Location")
+			for i := range 14 {
+				evil = i < 8
+				p.step()
+				p.audit()
+				p.clock.advance(2 * time.Hour / 14) // stays within what the query asks for
+			}
+			c := p.counts()
+			if c.Waiting != 0 || c.Aggregated+c.Rejected["report_dropped"]+c.Rejected["vdaf_verify_error"] != 12 {
+				t.Errorf("leader: %+v, %+v", c, p.leaderTask().Stuck)
+			}
+			if helper := p.helperCounts(); c.Aggregated > helper.Aggregated {
+				t.Errorf("the leader counts %d reports, the helper %d", c.Aggregated, helper.Aggregated)
+			}
+			if a := p.poll(loc); a.status == 200 && len(a.body) > 0 {
+				resp := must(dap.ReadCollectionJobResp(a.body))
+				if resp.ReportCount != c.Aggregated {
+					t.Errorf("%d reports collected of %d", resp.ReportCount, c.Aggregated)
+				}
+				counted++
+			} else if len(p.leaderTask().Stuck) > 0 || a.status >= 400 {
+				aside++
+			}
+		})
+	}
+	if aside == 0 || counted == 0 {
+		t.Errorf("%d ended set aside, %d in a result: the answers were not bad in many ways", aside, counted)
+	}
+}
+
+// TestHostileLeader: whatever a leader with the right token sends, the helper blames it and not itself, commits no report twice,
+// and its store stays sound.
+func TestHostileLeader(t *testing.T) {
+	refused := map[int]int{}
+	for seed := range uint64(16) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		s := setup{mode: []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected}[seed%2]}
+		if seed%3 > 0 {
+			s = inRounds(1+int(seed%3), nil, s)
+		}
+		p := newPair(t, s)
+		p.between(func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				body := must(io.ReadAll(req.Body))
+				for range r.IntN(4) { // before the true one
+					bad := bytes.Clone(body)
+					other := req.Clone(req.Context())
+					switch r.IntN(7) {
+					case 0:
+						bad = bad[:r.IntN(len(bad)+1)]
+					case 1:
+						bad = append(bad, bad...)
+					case 2:
+						other.Method = []string{"PUT", "PATCH", "HEAD", "GET", "OPTIONS"}[r.IntN(5)]
+					case 3:
+						other.URL.RawQuery = []string{"step=1", "step=-1", "step=70000", "step=00", "step", ";", "%zz"}[r.IntN(7)]
+					case 4:
+						other.URL.Path += []string{"A", "/x", "x?", "/"}[r.IntN(4)]
+					default:
+						for range 1 + r.IntN(2) {
+							if len(bad) > 0 {
+								bad[r.IntN(len(bad))] ^= byte(1 << r.IntN(8))
+							}
+						}
+					}
+					other.Body, other.ContentLength = io.NopCloser(bytes.NewReader(bad)), int64(len(bad))
+					rec := httptest.NewRecorder()
+					next.ServeHTTP(rec, other)
+					refused[rec.Code]++
+					if rec.Code >= 500 {
+						t.Errorf("seed %d: %s %s: status %d %s", seed, other.Method, other.URL, rec.Code, rec.Body)
+					}
+				}
+				req.Body = io.NopCloser(bytes.NewReader(body))
+				next.ServeHTTP(w, req)
+			})
+		})
+		p.accept(p.reports(12)...)
+		p.ask(p.query())
+		for range 4 {
+			p.step()
+			p.clock.advance(10 * time.Minute)
+		}
+		p.audit()
+		if c := p.helperCounts(); c.Aggregated > 12 {
+			t.Errorf("seed %d: the helper counts %d reports of 12", seed, c.Aggregated)
+		}
+	}
+	if len(refused) < 4 || refused[400] == 0 {
+		t.Errorf("answers by status: %v", refused)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net/http/pprof"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -146,8 +147,12 @@ func (l Local) run(ctx context.Context, ready func()) error {
 	if err := l.Validate(); err != nil {
 		return err
 	}
+	handler := l.handler(ctx)
+	if !l.Address.IsUnix() { // no browser reaches a socket
+		handler = askedHere(handler)
+	}
 	server := &http.Server{
-		Handler:           l.handler(ctx),
+		Handler:           handler,
 		ReadHeaderTimeout: time.Duration(defaultHeaderTimeout),
 		ReadTimeout:       time.Duration(defaultRequestTimeout),
 		IdleTimeout:       time.Duration(defaultIdleTimeout),
@@ -155,6 +160,22 @@ func (l Local) run(ctx context.Context, ready func()) error {
 		ErrorLog:          slog.NewLogLogger(l.Log.Handler(), slog.LevelDebug),
 	}
 	return serve(ctx, server, l.Open, l.Address, 64, false, l.Opened, ready)
+}
+
+// askedHere refuses requests that name another host than this machine: a page in the operator's browser, whose own name its
+// owner has made to mean 127.0.0.1, must not read what is for the operator (DNS rebinding).
+func askedHere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), "80")
+		}
+		if !Address(host).StaysHere() || Address(host).IsUnix() {
+			http.Error(w, "this listener is asked by the names of this machine alone", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // handler answers for the service until stopping ends; from then on it is alive and not ready.

@@ -389,6 +389,23 @@ func TestLocal(t *testing.T) {
 	want("/livez", 200, "ok")
 }
 
+// TestLocalRefusesForeignNames: a browser that was led to the local listener by a name of somebody else's reads nothing.
+func TestLocalRefusesForeignNames(t *testing.T) {
+	h := askedHere(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "secret") }))
+	for host, want := range map[string]int{
+		"127.0.0.1:8443": 200, "127.0.0.1": 200, "[::1]:80": 200, "[::1]": 200, "localhost:9": 200, "localhost": 200,
+		"evil.example": 421, "evil.example:8443": 421, "127.0.0.1.evil.example:80": 421, "localhost.evil.example": 421,
+		"192.0.2.7:80": 421, "": 421, ":80": 421, "unix:80": 421, "unix:/x": 421,
+	} {
+		r := httptest.NewRequest("GET", "/statusz", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != want || (want != 200 && strings.Contains(w.Body.String(), "secret")) {
+			t.Errorf("host %q: status %d, want %d", host, w.Code, want)
+		}
+	}
+}
+
 // A server that answers without reading a body must not wait for one: net/http sees to it as long as the body is its own.
 func TestObserveAnswersBeforeTheBody(t *testing.T) {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) })

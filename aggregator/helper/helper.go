@@ -150,8 +150,9 @@ func (h *Helper) Close() error {
 // Audit lists the violations of the store's invariants, in words; none is good.
 func (h *Helper) Audit(ctx context.Context) ([]string, error) { return h.store.Audit(ctx) }
 
-// batchOfJobs is how many stored resources a pass takes, or a few times more: their bodies are held in memory.
-const batchOfJobs = 16
+// batchOfJobs is how many stored resources a pass takes, or a few times more: their bodies are held in memory, and a leader may
+// make each as large as Limits.JobBody.
+const batchOfJobs = 2
 
 // Step does one pass over the stored jobs, and says whether it did any. [Helper.Run] repeats it; a simulation calls it by
 // itself.
