@@ -17,6 +17,7 @@
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
 //	aggregator         leader  helper  status  aggregatortest  internal/{segment store lease verify rounds release retire peer}
+//	aggregator         leader  helper  keyset  status  aggregatortest  internal/{segment store lease verify rounds release peer}
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation, guarantee; plan works backwards to them
 //	dap                DAP draft 18: wire messages, HPKE strings, problem documents

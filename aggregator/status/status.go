@@ -19,6 +19,8 @@ type Status struct {
 	Tasks []Task    `json:"tasks"`
 	// RefusedRequests counts whole requests that were refused, by problem type or HTTP status.
 	RefusedRequests map[string]uint64 `json:"refused_requests,omitempty"`
+	// Keys are the HPKE keys that clients seal to, the newest first.
+	Keys []Key `json:"keys,omitempty"`
 }
 
 // Phases of a task.

@@ -1,0 +1,235 @@
+package keyset
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/sealed"
+)
+
+// ErrDamaged: the directory does not hold what the set wrote there. What was sealed to a key that is gone cannot be opened; to go on
+// without it, move the directory away, and the next start makes new keys.
+var ErrDamaged = errors.New("keyset: damaged")
+
+// A record is what the state says of one key.
+type record struct {
+	serial     uint64 // counts keys; names the file
+	id         uint8
+	suite      sealed.Suite
+	created    time.Time
+	superseded time.Time // zero: it is the current key of its suite
+	destroyed  time.Time // zero: it lives
+}
+
+func (r *record) file(dir string) string {
+	return path.Join(dir, fmt.Sprintf("%016x%s", r.serial, fileSuffix))
+}
+
+func (r *record) lives() bool { return r.destroyed.IsZero() }
+
+const (
+	stateName  = "state"
+	fileSuffix = ".hpke"
+	// stateMagic opens the state and holds the version of its format.
+	stateMagic = "starling hpke keys v1\n"
+	// maxState bounds the state, in bytes; there are at most 256 ids.
+	maxState = 1 << 16
+	// maxKeyFile bounds a key's file, in bytes: an X-Wing key pair has about 1.3 KB.
+	maxKeyFile = 1 << 14
+)
+
+// appendState writes, in TLS syntax: the magic, the records, each
+//
+//	serial u64 | id u8 | KEM, KDF, AEAD u16 | created, superseded, destroyed u64 (Unix nanoseconds; 0: not yet)
+//
+// and the SHA-256 of all before.
+func appendState(records []record) ([]byte, error) {
+	var b cryptobyte.Builder
+	b.AddBytes([]byte(stateMagic))
+	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
+		for i := range records {
+			r := &records[i]
+			b.AddUint64(r.serial)
+			b.AddUint8(r.id)
+			b.AddUint16(r.suite.KEM)
+			b.AddUint16(r.suite.KDF)
+			b.AddUint16(r.suite.AEAD)
+			for _, t := range []time.Time{r.created, r.superseded, r.destroyed} {
+				nanos := uint64(0)
+				if !t.IsZero() {
+					nanos = uint64(t.UnixNano())
+				}
+				b.AddUint64(nanos)
+			}
+		}
+	})
+	out, err := b.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("keyset: state: %w", err)
+	}
+	sum := sha256.Sum256(out)
+	return append(out, sum[:]...), nil
+}
+
+// parseState reads the one encoding of a state, or fails with [ErrDamaged].
+func parseState(file []byte) ([]record, error) {
+	bad := func(what string) ([]record, error) { return nil, fmt.Errorf("%w: state: %s", ErrDamaged, what) }
+	if len(file) < sha256.Size {
+		return bad("truncated")
+	}
+	content := file[:len(file)-sha256.Size]
+	if sha256.Sum256(content) != [sha256.Size]byte(file[len(content):]) {
+		return bad("wrong checksum")
+	}
+	s, ok := bytes.CutPrefix(content, []byte(stateMagic))
+	if !ok {
+		return bad("not a starling HPKE key state of version 1")
+	}
+	in, list := cryptobyte.String(s), cryptobyte.String(nil)
+	if !in.ReadUint16LengthPrefixed(&list) || !in.Empty() {
+		return bad("wrong length")
+	}
+	var records []record
+	var taken [ids]bool
+	for !list.Empty() {
+		var r record
+		var nanos [3]uint64
+		if !list.ReadUint64(&r.serial) || !list.ReadUint8(&r.id) || !list.ReadUint16(&r.suite.KEM) || !list.ReadUint16(&r.suite.KDF) ||
+			!list.ReadUint16(&r.suite.AEAD) || !list.ReadUint64(&nanos[0]) || !list.ReadUint64(&nanos[1]) || !list.ReadUint64(&nanos[2]) {
+			return bad("truncated")
+		}
+		for i, t := range []*time.Time{&r.created, &r.superseded, &r.destroyed} {
+			if nanos[i] != 0 {
+				*t = time.Unix(0, int64(nanos[i])).UTC()
+			}
+		}
+		if n := len(records); taken[r.id] || (n > 0 && records[n-1].serial >= r.serial) {
+			return bad("an id is there twice, or keys are out of order")
+		}
+		taken[r.id] = true
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+// readState reads the state, which has no records where there is none.
+func (s *Set) readState() ([]record, error) {
+	name := path.Join(s.opt.Dir, stateName)
+	file, err := disk.ReadFile(s.opt.FS, name, maxState)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keyset: %w", err)
+	}
+	return parseState(file)
+}
+
+// readPair reads the key that a record names.
+func (s *Set) readPair(r *record) (*sealed.KeyPair, error) {
+	file, err := disk.ReadFile(s.opt.FS, r.file(s.opt.Dir), maxKeyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: the file of key %d is gone", ErrDamaged, r.id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keyset: %w", err)
+	}
+	defer clear(file)
+	pair, err := sealed.ParseKeyPair(file)
+	if err != nil || pair.ID() != r.id || pair.Public().Suite() != r.suite {
+		return nil, fmt.Errorf("%w: the file of key %d is not what was written", ErrDamaged, r.id)
+	}
+	return pair, nil
+}
+
+// makePair makes a key and its file, durably.
+func (s *Set) makePair(r *record) (*sealed.KeyPair, error) {
+	pair, err := sealed.Generate(r.id, r.suite)
+	if err != nil {
+		return nil, fmt.Errorf("keyset: %w", err)
+	}
+	file, err := pair.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("keyset: %w", err)
+	}
+	defer clear(file)
+	if err := disk.WriteFile(s.opt.FS, r.file(s.opt.Dir), file); err != nil {
+		return nil, fmt.Errorf("keyset: %w", err)
+	}
+	return pair, nil
+}
+
+// save makes the records the durable state. s.step must be held, or s not yet shared.
+func (s *Set) save(records []record) error {
+	state, err := appendState(records)
+	if err != nil {
+		return err
+	}
+	s.unsure = true
+	if err := disk.WriteFile(s.opt.FS, path.Join(s.opt.Dir, stateName), state); err != nil {
+		return fmt.Errorf("keyset: %w", err)
+	}
+	s.unsure = false
+	return nil
+}
+
+// sweep destroys every key file that no living record names: of keys that have ended, and what a crash left.
+func (s *Set) sweep(records []record) error {
+	entries, err := s.opt.FS.ReadDir(s.opt.Dir)
+	if err != nil {
+		return fmt.Errorf("keyset: %w", err)
+	}
+	living := make(map[string]bool)
+	for i := range records {
+		if r := &records[i]; r.lives() {
+			living[r.file(s.opt.Dir)] = true
+		}
+	}
+	for _, e := range entries {
+		name, whole := path.Join(s.opt.Dir, e.Name), e.Name
+		if disk.IsTemp(whole) {
+			whole = strings.TrimSuffix(whole, path.Ext(whole))
+		}
+		if e.Dir || path.Ext(whole) != fileSuffix || living[name] {
+			continue
+		}
+		if err := s.shred(name); err != nil {
+			return fmt.Errorf("keyset: destroy a key: %w", err)
+		}
+	}
+	return nil
+}
+
+// shred overwrites a file, and removes it once the zeros are on the disk; see the package comment for what that gives.
+func (s *Set) shred(name string) error {
+	f, err := s.opt.FS.OpenWrite(name)
+	if err != nil {
+		return err
+	}
+	size, err := f.Size()
+	if err == nil {
+		_, err = f.WriteAt(make([]byte, size), 0)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := s.opt.Failpoints.Hit(FailAfterOverwrite); err != nil {
+		return err
+	}
+	if err := disk.Remove(s.opt.FS, name); err != nil {
+		return err
+	}
+	return s.opt.Failpoints.Hit(FailAfterRemove)
+}

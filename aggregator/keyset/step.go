@@ -1,0 +1,138 @@
+package keyset
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/status"
+)
+
+// Needs says what an aggregator still needs an ended key for, in words, or "" where it needs it no more. Whatever the key's holds
+// covered is durable or refused by then. Ended is the time from which no work may have begun with the key. An error leaves the
+// key as it is.
+type Needs func(ctx context.Context, id uint8, ended time.Time) (why string, err error)
+
+// Step makes keys that are due and destroys those that have ended and are not needed, and says whether it did either. Call it every
+// few seconds; what it could not do it does the next time.
+func (s *Set) Step(ctx context.Context, needs Needs) (worked bool, err error) {
+	if s.fixed {
+		return false, nil
+	}
+	s.step.Lock()
+	defer s.step.Unlock()
+	now := s.opt.Clock.Now()
+	worked, err = s.rotate(now, s.due(now))
+	errs := []error{err, s.clean()}
+	for _, k := range s.closing(now) {
+		destroyed, err := s.end(ctx, k, now, needs)
+		worked, errs = worked || destroyed, append(errs, err)
+	}
+	errs = append(errs, s.forget(now))
+	return worked, errors.Join(errs...)
+}
+
+// closing lists the living keys whose time is over, and lets no more work begin with them.
+func (s *Set) closing(now time.Time) (over []*key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.keys {
+		if k.pair == nil || !k.ended(now, s.opt.life()) {
+			continue
+		}
+		k.closed = true
+		over = append(over, k)
+	}
+	return over
+}
+
+// end destroys a key unless it is needed. Repeating it is harmless.
+func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (destroyed bool, err error) {
+	// Work that had begun may yet become durable, so it must have ended before anybody looks for it.
+	if s.held(k) {
+		return false, nil
+	}
+	why, err := needs(ctx, k.id, k.superseded.Add(s.opt.life()))
+	if err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	k.why = why
+	s.mu.Unlock()
+	if why != "" || s.held(k) {
+		return false, nil
+	}
+	if err := s.opt.Failpoints.Hit(FailBeforeDestroy); err != nil {
+		return false, err
+	}
+	records := s.records()
+	i := slices.IndexFunc(records, func(r record) bool { return r.serial == k.serial })
+	records[i].destroyed = now.UTC()
+	if err := s.save(records); err != nil {
+		return false, err
+	}
+	s.dirty = true
+	s.adopt(records, nil)
+	if err := s.opt.Failpoints.Hit(FailAfterDestroy); err != nil {
+		return false, err
+	}
+	if err := s.clean(); err != nil {
+		return false, err
+	}
+	s.opt.Log.Info("HPKE key destroyed", "key", k.id)
+	return true, nil
+}
+
+func (s *Set) held(k *key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k.holds > 0 {
+		k.why = "work that began before its end is under way"
+	}
+	return k.holds > 0
+}
+
+// forget frees the ids of keys destroyed long ago. The newest record stays: the next id follows it.
+func (s *Set) forget(now time.Time) error {
+	records := s.records()
+	kept := slices.DeleteFunc(slices.Clone(records), func(r record) bool {
+		return !r.lives() && now.Sub(r.destroyed) >= s.opt.quarantine()
+	})
+	if len(kept) == len(records) {
+		return nil
+	}
+	if err := s.save(kept); err != nil {
+		return err
+	}
+	s.adopt(kept, nil)
+	return nil
+}
+
+// Status lists the keys, the newest first, then the operator's.
+func (s *Set) Status() []status.Key {
+	now := s.opt.Clock.Now()
+	var list []status.Key
+	s.mu.Lock()
+	for _, k := range slices.Backward(s.keys) {
+		x := status.Key{ID: k.id, KEM: kemName(k.suite.KEM), Created: k.created}
+		switch {
+		case k.pair == nil:
+			x.State, x.Until = status.KeyDestroyed, k.destroyed
+		case k.superseded.IsZero():
+			x.State, x.Until = status.KeyCurrent, k.created.Add(s.opt.Period)
+		case !k.closed && !k.ended(now, s.opt.accepts()):
+			x.State, x.Until = status.KeyAccepted, k.superseded.Add(s.opt.accepts())
+		default:
+			x.State, x.Until, x.Why = status.KeyRetiring, k.superseded.Add(s.opt.life()), k.why
+		}
+		list = append(list, x)
+	}
+	s.mu.Unlock()
+	if s.opt.Configured != nil {
+		for _, k := range s.opt.Configured.Keys() {
+			list = append(list, status.Key{ID: k.ID(), KEM: kemName(k.Public().Suite().KEM), State: status.KeyConfigured})
+		}
+	}
+	return list
+}
