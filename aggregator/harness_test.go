@@ -68,6 +68,7 @@ type pair struct {
 	leaderKey *sealed.KeyPair
 	helperKey *sealed.KeyPair
 	collector *sealed.KeyPair
+	offered   [2]*dap.HpkeConfig // of leader and helper, where they make keys by themselves; see fetchKeys
 
 	leader    *leader.Leader
 	helper    *helper.Helper
@@ -235,6 +236,7 @@ type spoil struct {
 	aad      func([]byte) []byte
 	report   func(*dap.Report)
 	metadata func(*dap.ReportMetadata)
+	to       []dap.HpkeConfig // of leader and helper, in place of their keys
 }
 
 // report makes one report of measurement m.
@@ -280,7 +282,13 @@ func (p *pair) report(m int, s spoil) dap.Report {
 		if s.aad != nil {
 			aad = s.aad(aad)
 		}
-		ct, err := dap.Seal(dap.NewHpkeConfig(key), dap.InputShareInfo(role), aad, must(plain.Append(nil)))
+		cfg := dap.NewHpkeConfig(key)
+		if s.to != nil {
+			cfg = s.to[i]
+		} else if p.offered[i] != nil {
+			cfg = *p.offered[i]
+		}
+		ct, err := dap.Seal(cfg, dap.InputShareInfo(role), aad, must(plain.Append(nil)))
 		if err != nil {
 			p.t.Fatal(err)
 		}

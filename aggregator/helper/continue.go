@@ -77,6 +77,8 @@ func (h *Helper) continueJob(r *edge.Request) error {
 		return err
 	}
 	defer leave()
+	j.keys = h.keys.Opening(res.Created)
+	defer j.keys.Release()
 	run, err := h.begin(r.Context(), j)
 	if err != nil {
 		return err

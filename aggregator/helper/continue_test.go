@@ -80,7 +80,9 @@ type rig struct {
 	vk   [vdaf.VerifyKeySize]byte
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T) *rig { return newRigWith(t, func(*Options) {}) }
+
+func newRigWith(t *testing.T, change func(*Options)) *rig {
 	t.Helper()
 	r := &rig{T: t, key: check[*sealed.KeyPair](t)(sealed.Generate(1, sealed.SuiteX25519)), vdaf: check[*prio3.Count](t)(prio3.NewCount(2))}
 	r.cfg = check[*dap.TaskConfiguration](t)(dap.NewTaskConfiguration(dap.TaskConfiguration{
@@ -89,13 +91,15 @@ func newRig(t *testing.T) *rig {
 	}))
 	rand.Read(r.vk[:])
 	collector := check[*sealed.KeyPair](t)(sealed.Generate(9, sealed.SuiteX25519))
-	h, err := New(context.Background(), Options{
+	o := Options{
 		Base: "https://helper.example/", FS: disktest.NewMem(1), Keys: check[*sealed.Keyring](t)(sealed.NewKeyring(r.key)),
 		Tasks: []aggregator.Task{{
 			Config: r.cfg.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: r.vk}, PeerToken: testToken,
 			CollectorHPKE: dap.NewHpkeConfig(collector),
 		}},
-	})
+	}
+	change(&o)
+	h, err := New(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,8 +114,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// start opens a job of n reports and returns its path and its ids.
-func (r *rig) start(n int) (path string, ids []dap.ReportID) {
+// request makes the init request of n reports.
+func (r *rig) request(n int) (body []byte, ids []dap.ReportID) {
 	r.Helper()
 	task := r.cfg.TaskID()
 	inits := make([]dap.VerifyInit, n)
@@ -136,7 +140,18 @@ func (r *rig) start(n int) (path string, ids []dap.ReportID) {
 		inits[i].Payload = vdaf.AppendPingPongInitialize(nil, shares[i*size:(i+1)*size])
 	}
 	req := dap.AggregationJobInitReq{Inits: check[[]byte](r.T)(dap.AppendVerifyInits(nil, inits))}
-	a := r.do("POST", "/tasks/"+task.Base64()+"/aggregation_jobs", dap.MediaAggregationJobInitReq, check[[]byte](r.T)(req.Append(nil)))
+	return check[[]byte](r.T)(req.Append(nil)), ids
+}
+
+func (r *rig) post(body []byte) *httptest.ResponseRecorder {
+	return r.do("POST", "/tasks/"+r.cfg.TaskID().Base64()+"/aggregation_jobs", dap.MediaAggregationJobInitReq, body)
+}
+
+// start opens a job of n reports and returns its path and its ids.
+func (r *rig) start(n int) (path string, ids []dap.ReportID) {
+	r.Helper()
+	body, ids := r.request(n)
+	a := r.post(body)
 	if a.Code != 201 {
 		r.Fatalf("init: status %d %s", a.Code, a.Body)
 	}

@@ -17,7 +17,7 @@ func (h *Helper) begin(ctx context.Context, j *job) (rounds.Job, error) {
 		reports[i] = verify.Report{Share: j.inits[i].ReportShare, Peer: j.inits[i].Payload}
 	}
 	return h.engine.Begin(ctx, verify.Params{
-		Task: j.task, Role: dap.RoleHelper, KeyID: j.req.VerificationKeyID, Keys: h.opt.Keys,
+		Task: j.task, Role: dap.RoleHelper, KeyID: j.req.VerificationKeyID, Keys: j.keys.Keyring(),
 		Now: h.opt.Clock.Now(), Skew: h.opt.Limits.ClockSkew,
 	}, reports)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/internal/verify"
 	"github.com/starling-agg/starling/aggregator/internal/watch"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -47,6 +48,7 @@ type Helper struct {
 	store  store.Store
 	srv    *edge.Server
 	gate   *edge.Gate
+	keys   *keyset.Set
 	engine rounds.Engine
 	closed atomic.Bool
 	ledger watch.Ledger
@@ -74,12 +76,10 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		h.engine = opt.Rounds(h.engine)
 	}
 	h.srv = &edge.Server{
-		Base: base, Tasks: h.tasks, Keys: opt.Keys, Limits: opt.Limits,
+		Base: base, Tasks: h.tasks, Limits: opt.Limits,
 		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: h.closed.Load,
 	}
-	if err := h.routes(); err != nil {
-		return nil, err
-	}
+	h.routes()
 	h.store, err = sqlite.Open(ctx, sqlite.Options{
 		FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
 	})
@@ -91,13 +91,15 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 			return nil, errors.Join(fmt.Errorf("helper: provision: %w", err), h.store.Close())
 		}
 	}
+	if h.keys, err = openKeys(&opt); err != nil {
+		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
+	}
+	h.srv.Keys = h.keys
 	return h, nil
 }
 
-func (h *Helper) routes() error {
-	if err := h.srv.HandleHpkeConfig(); err != nil {
-		return err
-	}
+func (h *Helper) routes() {
+	h.srv.HandleHpkeConfig()
 	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.retired, f) }
 	h.srv.Handle("POST", "aggregation_jobs", edge.Peer, kept(h.postJob))
 	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, kept(h.continueJob))
@@ -107,7 +109,6 @@ func (h *Helper) routes() error {
 	h.srv.Handle("GET", "aggregate_shares/{id}", edge.Peer, kept(h.getShare))
 	h.srv.Handle("DELETE", "aggregate_shares/{id}", edge.Peer, kept(h.deleteOf(store.KindShare)))
 	h.srv.Handle("GET", peer.ProgressPath, edge.Peer, h.progress)
-	return nil
 }
 
 func (h *Helper) retired(t dap.TaskID) bool { return h.store.Retired(t) }
@@ -128,7 +129,8 @@ func (h *Helper) count(ctx context.Context) error {
 // earlier life stored.
 func (h *Helper) Run(ctx context.Context) error {
 	r := lease.New(h.opt.Clock, h.opt.Log)
-	r.Go("deferred jobs and retired tasks", h.opt.Idle, h.wake, h.Step)
+	r.Go("deferred jobs and retired tasks", h.opt.Idle, h.wake, h.stepJobs)
+	r.Go("keys", keysEvery, nil, h.stepKeys)
 	r.Go("counts", countEvery, nil, func(ctx context.Context) (bool, error) { return false, h.count(ctx) })
 	select {
 	case <-ctx.Done():
@@ -154,9 +156,18 @@ func (h *Helper) Audit(ctx context.Context) ([]string, error) { return h.store.A
 // make each as large as Limits.JobBody.
 const batchOfJobs = 2
 
-// Step does one pass over the stored jobs, and says whether it did any. [Helper.Run] repeats it; a simulation calls it by
-// itself.
+// Step does one pass over the stored jobs and looks after the keys, and says whether it did any work. [Helper.Run] does the same at
+// its own pace; a simulation calls Step by itself.
 func (h *Helper) Step(ctx context.Context) (bool, error) {
+	worked, err := h.stepJobs(ctx)
+	if err != nil {
+		return worked, err
+	}
+	more, err := h.stepKeys(ctx)
+	return worked || more, err
+}
+
+func (h *Helper) stepJobs(ctx context.Context) (bool, error) {
 	worked := false
 	for _, kind := range []store.Kind{store.KindAggregation, store.KindShare} {
 		stored, err := h.stored(ctx, kind)
@@ -217,7 +228,10 @@ func (h *Helper) finish(ctx context.Context, res *store.Resource) error {
 	if res.Kind == store.KindAggregation {
 		var j *job
 		if j, err = h.readJob(t, res.Body); err == nil {
+			// It is worth what it was worth when it came, however long it had to wait here.
+			j.keys = h.keys.Opening(res.Created)
 			_, err = h.runJob(ctx, res, j, res.Body)
+			j.keys.Release()
 		}
 	} else {
 		var req *dap.AggregateShareReq

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/vdaf"
 )
@@ -20,7 +21,8 @@ type job struct {
 	task  *task.Task
 	req   dap.AggregationJobInitReq
 	inits []dap.VerifyInit
-	batch dap.BatchID // leader-selected
+	batch dap.BatchID  // leader-selected
+	keys  *keyset.Hold // while it runs
 }
 
 // readJob decodes and checks a whole init request (DAP-18 section 4.5.3.2); what concerns one report comes later.
@@ -81,6 +83,9 @@ func (h *Helper) postJob(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
+	// Held from before the job is stored, so that no key ends between its coming and its being known.
+	j.keys = h.keys.Opening(h.opt.Clock.Now())
+	defer j.keys.Release()
 	deferred := h.opt.Deferred == Always
 	res, _, err := h.store.Create(r.Context(), store.KindAggregation, r.Task.ID, body, deferred, nil, h.opt.Clock.Now())
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/sealed"
 )
@@ -29,8 +30,13 @@ type Options struct {
 	Base string
 	// Tasks are the provisioned tasks. Required, at least one.
 	Tasks []aggregator.Task
-	// Keys are the HPKE keys that clients seal to, best first. Required, at least one.
+	// Keys are HPKE keys of the operator's own. Without KeySchedule they are what clients seal to, best first, and at least one is
+	// required; with it they are taken beside the service's own keys and not offered, so that a service can pass from the one to
+	// the other.
 	Keys *sealed.Keyring
+	// KeySchedule has the service make, offer and destroy HPKE keys by itself, in FS under "keys". Optional. Its Delay is how
+	// long after the last upload the leader may come with a job.
+	KeySchedule *keyset.Schedule
 	// FS holds the service's files, and no one else's: on a real disk the caller has taken its lock ([disk.OSFS.Lock]).
 	// Required.
 	FS disk.FS
@@ -78,7 +84,7 @@ func (o *Options) Validate() error {
 	switch {
 	case len(o.Tasks) == 0:
 		return errors.New("helper: no task")
-	case o.Keys == nil || len(o.Keys.Keys()) == 0:
+	case o.KeySchedule == nil && (o.Keys == nil || len(o.Keys.Keys()) == 0):
 		return errors.New("helper: no HPKE key")
 	case o.FS == nil:
 		return errors.New("helper: no file system")
@@ -86,6 +92,11 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("helper: Deferred is %d", o.Deferred)
 	case o.Poll < 0 || o.Idle < 0:
 		return errors.New("helper: negative duration")
+	}
+	if o.KeySchedule != nil {
+		if err := o.KeySchedule.Validate(); err != nil {
+			return fmt.Errorf("helper: %w", err)
+		}
 	}
 	if err := o.Limits.Validate(); err != nil {
 		return fmt.Errorf("helper: %w", err)

@@ -27,7 +27,7 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	now := h.opt.Clock.Now()
-	s := &status.Status{Role: "helper", Now: now.UTC(), RefusedRequests: h.srv.Refused()}
+	s := &status.Status{Role: "helper", Now: now.UTC(), RefusedRequests: h.srv.Refused(), Keys: h.Keys()}
 	for _, id := range slices.SortedFunc(maps.Keys(h.tasks), compareTasks) {
 		st, err := watch.Task(ctx, h.store, h.tasks[id], now, h.retiresAt(h.tasks[id]))
 		if err != nil {

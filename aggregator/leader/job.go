@@ -176,7 +176,7 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 		ids[i] = w.reports[i].Metadata.ID
 	}
 	w.batch, err = l.engine.Begin(ctx, verify.Params{
-		Task: w.task, Role: dap.RoleLeader, KeyID: w.task.KeyID, Keys: l.opt.Keys,
+		Task: w.task, Role: dap.RoleLeader, KeyID: w.task.KeyID, Keys: l.keys.Keyring(),
 		Now: l.opt.Clock.Now(), Skew: l.opt.Limits.ClockSkew,
 	}, in)
 	if err != nil {

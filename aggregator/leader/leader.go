@@ -20,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/internal/verify"
 	"github.com/starling-agg/starling/aggregator/internal/watch"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 )
@@ -59,6 +60,7 @@ type Leader struct {
 	sorter *segment.Sorter
 	srv    *edge.Server
 	engine rounds.Engine
+	keys   *keyset.Set
 	helper *peer.Client
 	closed atomic.Bool
 
@@ -71,6 +73,7 @@ type Leader struct {
 	ledger  watch.Ledger
 	notes   notes
 	rates   rates
+	sealed  sealedTo
 }
 
 // New opens the store and the inbox and provisions the tasks. Serve [Leader.Handler], call [Leader.Run] for the workers,
@@ -97,12 +100,10 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	l.jobs, l.wakeJobs = lease.Signal()
 	l.collections, l.wakeCollect = lease.Signal()
 	l.srv = &edge.Server{
-		Base: base, Tasks: l.tasks, Keys: opt.Keys, Limits: opt.Limits,
+		Base: base, Tasks: l.tasks, Limits: opt.Limits,
 		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: l.closed.Load,
 	}
-	if err := l.routes(); err != nil {
-		return nil, err
-	}
+	l.routes()
 	l.store, err = sqlite.Open(ctx, sqlite.Options{
 		FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
 	})
@@ -119,6 +120,10 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 			return nil, fmt.Errorf("leader: provision: %w", err)
 		}
 	}
+	if l.keys, err = openKeys(&opt); err != nil {
+		return nil, fmt.Errorf("leader: %w", err)
+	}
+	l.srv.Keys = l.keys
 	return l, l.openFiles(ctx)
 }
 
@@ -185,16 +190,13 @@ func (c committer) ForgetLog(ctx context.Context, log disk.LogID) error {
 	return nil
 }
 
-func (l *Leader) routes() error {
-	if err := l.srv.HandleHpkeConfig(); err != nil {
-		return err
-	}
+func (l *Leader) routes() {
+	l.srv.HandleHpkeConfig()
 	l.srv.Handle("POST", "reports", nil, l.postReports)
 	kept := func(h edge.Handler) edge.Handler { return edge.Kept(l.retired, h) }
 	l.srv.Handle("POST", "collection_jobs", edge.Collector, kept(l.postCollection))
 	l.srv.Handle("GET", "collection_jobs/{id}", edge.Collector, kept(l.getCollection))
 	l.srv.Handle("DELETE", "collection_jobs/{id}", edge.Collector, kept(l.deleteCollection))
-	return nil
 }
 
 func (l *Leader) retired(t dap.TaskID) bool { return l.store.Retired(t) }
@@ -220,6 +222,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	}
 	r.Go("collection jobs", l.opt.Idle, l.collections, l.stepCollections)
 	r.Go("retired tasks", retire.Every, nil, l.retire)
+	r.Go("keys", keysEvery, nil, l.stepKeys)
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
 	// A failed sync ends the inbox for good: what the disk has of it, only a restart tells.
 	r.Go("inbox", l.opt.Idle, nil, func(context.Context) (bool, error) {
@@ -244,8 +247,8 @@ func (l *Leader) count(ctx context.Context) error {
 	return l.ledger.Tell(ctx, l.store, l.tasks, &l.opt.Observe)
 }
 
-// Step sorts the inbox, works on every claimable segment and drives every collection once, and says whether it did any
-// work. [Leader.Run] does the same at its own pace; a simulation calls Step by itself.
+// Step sorts the inbox, works on every claimable segment, drives every collection once and looks after the keys, and says whether
+// it did any work. [Leader.Run] does the same at its own pace; a simulation calls Step by itself.
 func (l *Leader) Step(ctx context.Context) (bool, error) {
 	logs, err := l.sorter.Sort(ctx)
 	worked := logs > 0
@@ -263,11 +266,15 @@ func (l *Leader) Step(ctx context.Context) (bool, error) {
 		worked = true
 	}
 	more, err := l.stepCollections(ctx)
-	if err != nil {
-		return worked || more, err
+	if worked = worked || more; err != nil {
+		return worked, err
 	}
 	erased, err := l.retire(ctx)
-	return worked || more || erased, err
+	if worked = worked || erased; err != nil {
+		return worked, err
+	}
+	more, err = l.stepKeys(ctx)
+	return worked || more, err
 }
 
 // retire ends the tasks that are due, and erases what is kept of them.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/sealed"
 )
@@ -19,8 +20,13 @@ type Options struct {
 	Base string
 	// Tasks are the provisioned tasks. Required, at least one.
 	Tasks []aggregator.Task
-	// Keys are the HPKE keys that clients seal to, best first. Required, at least one.
+	// Keys are HPKE keys of the operator's own. Without KeySchedule they are what clients seal to, best first, and at least one is
+	// required; with it they are taken beside the service's own keys and not offered, so that a service can pass from the one to
+	// the other.
 	Keys *sealed.Keyring
+	// KeySchedule has the service make, offer and destroy HPKE keys by itself, in FS under "keys". Optional. Its Delay has to be zero: a leader
+	// knows what it has not folded.
+	KeySchedule *keyset.Schedule
 	// FS holds the service's files, and no one else's: on a real disk the caller has taken its lock ([disk.OSFS.Lock]).
 	// Required.
 	FS disk.FS
@@ -88,14 +94,21 @@ func (o *Options) Validate() error {
 	switch {
 	case len(o.Tasks) == 0:
 		return errors.New("leader: no task")
-	case o.Keys == nil || len(o.Keys.Keys()) == 0:
+	case o.KeySchedule == nil && (o.Keys == nil || len(o.Keys.Keys()) == 0):
 		return errors.New("leader: no HPKE key")
+	case o.KeySchedule != nil && o.KeySchedule.Delay != 0:
+		return errors.New("leader: KeySchedule.Delay is for helpers")
 	case o.FS == nil:
 		return errors.New("leader: no file system")
 	case o.HelperTimeout < 0 || o.Lease < 0 || o.Latency < 0 || o.Idle < 0 || o.Poll < 0 || o.BackOff < 0 || o.MaxBackOff < 0:
 		return errors.New("leader: negative duration")
 	case o.Lease < o.HelperTimeout+o.Patience:
 		return errors.New("leader: Lease is shorter than HelperTimeout and Patience together")
+	}
+	if o.KeySchedule != nil {
+		if err := o.KeySchedule.Validate(); err != nil {
+			return fmt.Errorf("leader: %w", err)
+		}
 	}
 	var err error
 	if o.Limits, err = o.Limits.ForTasks(o.Tasks); err != nil {

@@ -35,7 +35,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	now := l.opt.Clock.Now()
-	s := &status.Status{Role: "leader", Now: now.UTC(), RefusedRequests: l.srv.Refused()}
+	s := &status.Status{Role: "leader", Now: now.UTC(), RefusedRequests: l.srv.Refused(), Keys: l.Keys()}
 	waits, err := l.waits(ctx)
 	if err != nil {
 		return nil, err

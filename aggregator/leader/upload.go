@@ -8,6 +8,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/buffer"
 )
@@ -33,7 +34,9 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if err != nil {
 		return edge.Malformed(err)
 	}
-	check := uploadCheck{l: l, t: r.Task, collected: make(map[dap.Time]bool)}
+	keys := l.keys.Accepting()
+	defer keys.Release()
+	check := uploadCheck{l: l, t: r.Task, keys: keys, collected: make(map[dap.Time]bool)}
 	var refused []dap.ReportUploadStatus
 	entries := make([]segment.Entry, 0, len(reports))
 	for i := range reports {
@@ -74,6 +77,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 type uploadCheck struct {
 	l         *Leader
 	t         *task.Task
+	keys      *keyset.Hold // until the reports are durable
 	collected map[dap.Time]bool
 }
 
@@ -84,7 +88,7 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 	switch {
 	case c.l.retired(c.t.ID):
 		return dap.ReportDropped, nil
-	case !c.l.opt.Keys.Has(rep.Leader.ConfigID):
+	case !c.keys.Has(rep.Leader.ConfigID):
 		return dap.OutdatedConfig, nil
 	case bounded && !interval.Contains(m.Time):
 		return dap.ReportDropped, nil

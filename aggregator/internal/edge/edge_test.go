@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/sealed"
 )
 
 func TestBudgetIsGivenBack(t *testing.T) {
@@ -169,11 +168,7 @@ func TestBasePath(t *testing.T) {
 }
 
 func TestRefusedAreCounted(t *testing.T) {
-	ring, err := sealed.NewKeyring()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{Keys: ring, Budget: NewBudget(1), Log: slog.New(slog.DiscardHandler)}
+	s := &Server{Budget: NewBudget(1), Log: slog.New(slog.DiscardHandler)}
 	s.Handle("POST", "reports", nil, func(*Request) error { return nil })
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest("POST", "/tasks/x/reports", http.NoBody))

@@ -16,19 +16,16 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/sealed"
 )
-
-// hpkeConfigMaxAge is how long a client may use a cached list: the draft wants the order of days.
-const hpkeConfigMaxAge = 24 * time.Hour
 
 // A Server routes the requests of one aggregator. Its fields are set before the first request.
 type Server struct {
 	// Base is the path of the base URL, without a slash at its end.
 	Base   string
 	Tasks  map[dap.TaskID]*task.Task
-	Keys   *sealed.Keyring
+	Keys   *keyset.Set
 	Limits aggregator.Limits
 	Budget *Budget
 	Log    *slog.Logger
@@ -173,23 +170,16 @@ func Kept(retired func(dap.TaskID) bool, h Handler) Handler {
 	}
 }
 
-// HandleHpkeConfig serves the keys that clients seal to (section 4.4.1).
-func (s *Server) HandleHpkeConfig() error {
-	var list dap.HpkeConfigList
-	for _, k := range s.Keys.Keys() {
-		list = append(list, dap.NewHpkeConfig(k))
-	}
-	body, err := list.Append(nil)
-	if err != nil {
-		return fmt.Errorf("edge: HPKE config list: %w", err)
-	}
+// HandleHpkeConfig serves the keys that clients seal to (section 4.4.1), and says how long they may: the draft wants the order of
+// days.
+func (s *Server) HandleHpkeConfig() {
 	s.handle("GET", "/"+dap.HpkeConfigPath, "GET "+dap.HpkeConfigPath, func(w http.ResponseWriter, r *http.Request) (*dap.TaskID, error) {
-		w.Header().Set("Cache-Control", "max-age="+strconv.Itoa(int(hpkeConfigMaxAge/time.Second)))
+		list, maxAge := s.Keys.List()
+		w.Header().Set("Cache-Control", "max-age="+strconv.Itoa(int(maxAge/time.Second)))
 		w.Header().Set("Content-Type", dap.ContentType(dap.MediaHpkeConfigList))
-		w.Write(body)
+		w.Write(list)
 		return nil, nil
 	})
-	return nil
 }
 
 // ServeHTTP implements [http.Handler].

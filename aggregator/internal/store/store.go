@@ -267,6 +267,10 @@ type Store interface {
 	// with the same digest gives the stored response, the next one commits c (which may be nil), all else is ErrStep.
 	Advance(ctx context.Context, r *Resource, step uint16, digest [32]byte, c *Commit, reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error)
 
+	// UnfinishedJobs counts the jobs that were created before an instant and from whose stored bytes reports are still to be
+	// opened: those that wait for a worker, and those that wait for the leader's next step.
+	UnfinishedJobs(ctx context.Context, before time.Time) (n uint64, err error)
+
 	// --- collections
 
 	// Drain prepares a collection: picks the batch (leader-selected: the oldest open one with Verified >= MinBatch),

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
@@ -19,6 +20,7 @@ func init() {
 	tests["JobAgainstClosedBatch"] = testJobAgainstClosedBatch
 	tests["JobSteps"] = testJobSteps
 	tests["JobFailures"] = testJobFailures
+	tests["UnfinishedJobs"] = testUnfinishedJobs
 	tests["ShareReleases"] = testShareReleases
 	tests["LeaderSelectedShare"] = testLeaderSelectedShare
 	tests["CreateRaces"] = testCreateRaces
@@ -219,6 +221,52 @@ func testJobSteps(t *testing.T, h Harness) {
 	}
 	w.CountsAre(task, store.Counts{Acknowledged: 4, Aggregated: 3, Rejected: map[dap.ReportError]uint64{dap.VDAFVerifyError: 1}})
 	w.Audit()
+}
+
+// testUnfinishedJobs: jobs whose reports are still to be opened are counted, by the time of their making.
+func testUnfinishedJobs(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	count := func(before time.Time, want uint64) {
+		t.Helper()
+		n, err := w.Store.UnfinishedJobs(ctx, before)
+		if w.ok(err); n != want {
+			t.Errorf("%d unfinished, want %d", n, want)
+		}
+	}
+	create := func(kind store.Kind, body string, keep bool, age time.Duration) *store.Resource {
+		t.Helper()
+		var sel *store.Selection
+		if kind == store.KindShare {
+			sel = &store.Selection{Interval: dap.Interval{Start: 10, Duration: 1}}
+		}
+		r, _, err := w.Store.Create(ctx, kind, task.ID, []byte(body), keep, sel, w.Now.Add(-age))
+		w.ok(err)
+		return r
+	}
+	count(w.Now.Add(1), 0)
+	old := create(store.KindAggregation, "old", true, time.Hour)
+	create(store.KindAggregation, "new", true, 0)
+	create(store.KindAggregation, "died with its request", false, time.Hour)
+	create(store.KindShare, "a share", true, time.Hour)
+	count(w.Now.Add(1), 2)
+	count(w.Now, 1)
+	count(w.Now.Add(-time.Hour), 0)
+	between := create(store.KindAggregation, "between two rounds", false, time.Hour)
+	_, err := w.Store.CommitJob(ctx, between, &store.Commit{Task: task.ID}, reply)
+	w.ok(err)
+	count(w.Now, 2)
+	w.Reopen(t)
+	count(w.Now, 2)
+	_, err = w.Store.Advance(ctx, between, 1, [32]byte{1}, &store.Commit{Task: task.ID, Final: true}, reply)
+	w.ok(err)
+	count(w.Now, 1)
+	_, err = w.Store.CommitJob(ctx, old, &store.Commit{Task: task.ID, Final: true}, reply)
+	w.ok(err)
+	count(w.Now, 0)
+	w.ok(w.Store.Fail(ctx, create(store.KindAggregation, "fails", true, time.Hour), &dap.Problem{Status: 400}))
+	count(w.Now, 0)
 }
 
 func testJobFailures(t *testing.T, h Harness) {

@@ -1,0 +1,39 @@
+package helper
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/aggregator/status"
+)
+
+// keysEvery is how often the keys are looked after.
+const keysEvery = 10 * time.Second
+
+// openKeys makes the set of keys that the options ask for.
+func openKeys(o *Options) (*keyset.Set, error) {
+	if o.KeySchedule == nil {
+		return keyset.Fixed(o.Keys)
+	}
+	return keyset.Open(keyset.Options{
+		Schedule: *o.KeySchedule, FS: o.FS, Configured: o.Keys, Clock: o.Clock, Failpoints: o.Failpoints, Log: o.Log,
+	})
+}
+
+// Keys says how the HPKE keys stand, the newest first.
+func (h *Helper) Keys() []status.Key { return h.keys.Status() }
+
+// stepKeys makes keys that are due, and destroys those that no job needs any more.
+func (h *Helper) stepKeys(ctx context.Context) (bool, error) { return h.keys.Step(ctx, h.needsKey) }
+
+// needsKey counts the unfinished jobs that came while the key could still be used. Those that come later find it gone, whether it is
+// or not: a leader must not be able to keep a key alive.
+func (h *Helper) needsKey(ctx context.Context, _ uint8, ended time.Time) (why string, err error) {
+	n, err := h.store.UnfinishedJobs(ctx, ended)
+	if n == 0 || err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d aggregation jobs that came before its end are unfinished", n), nil
+}
