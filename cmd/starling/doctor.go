@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -34,8 +36,8 @@ func doctorCommand() *command {
 		name: "doctor", args: "[--json] [CONFIG...]",
 		short: "Check configuration, keys, clocks, peers and stores",
 		long: `For each configuration: what it names can be read and is private where it must be; the recipes' guarantees hold; leader
-and helper answer, publish the keys configured and have about the same time. A running aggregator is asked what is
-stuck; the store of a stopped one is audited.`,
+and helper answer, publish their keys and have about the same time. A running aggregator is asked what is stuck and
+which keys should have ended; the store of a stopped one is audited.`,
 		examples: [][2]string{
 			{"starling doctor leader.toml helper.toml", "one line a check; exit code 6 where something is wrong"},
 		},
@@ -114,12 +116,20 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 			add("store", nil, "none yet; it is made at the first start", "")
 			break
 		}
-		faults, err := f.config.Audit(ctx)
+		faults, keys, err := f.config.Inspect(ctx)
 		if err == nil && len(faults) > 0 {
 			err = errors.New(strings.Join(faults, "; "))
 		}
-		add("store", err, "all invariants hold", "keep the store as it is and report this")
+		if errors.Is(err, keyset.ErrDamaged) {
+			add("keys", err, "", "put them back from where they went; without them, move "+filepath.Join(string(f.config.Data), "keys")+
+				" away: reports sealed to them are lost, and the next start makes new ones")
+			break
+		}
+		if add("store", err, "all invariants hold", "keep the store as it is and report this") {
+			add("keys", nil, keysFound(keys), "") // none is made or ends while nothing runs
+		}
 	case add("running", err, "it answers on its local listener", ""):
+		add("keys", overdue(s), keysFound(s.Keys), "starling status "+f.path+" says what it is needed for; starling why "+f.path+" what holds that up")
 		for i := range s.Tasks {
 			add("task "+s.Tasks[i].ID, stuck(&s.Tasks[i]), kept(&s.Tasks[i]), "starling why "+f.path)
 		}
@@ -163,6 +173,30 @@ func kept(t *status.Task) string {
 		found += fmt.Sprintf(", and then erased with %d batches that nobody collected", left)
 	}
 	return found
+}
+
+// overdue is an error where a key should have ended, or have been followed by another, long ago.
+func overdue(s *status.Status) error {
+	var errs []error
+	for i := range s.Keys {
+		errs = append(errs, s.Keys[i].Overdue(s.Now))
+	}
+	return errors.Join(errs...)
+}
+
+// keysFound counts the keys by state, in the order of a key's life.
+func keysFound(keys []status.Key) string {
+	count := make(map[string]int)
+	for _, k := range keys {
+		count[k.State]++
+	}
+	var words []string
+	for _, state := range []string{status.KeyCurrent, status.KeyAccepted, status.KeyRetiring, status.KeyDestroyed, status.KeyConfigured} {
+		if n := count[state]; n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 // stuck is an error where work of a task fails or was set aside, or the helper cannot be asked.

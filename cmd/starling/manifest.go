@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
@@ -38,7 +40,8 @@ func manifestNewCommand() *command {
 		long: `The recipe says who leader and helper are; their current public keys are asked for and written into the manifest, so that
 no device needs to ask. Key and manifest must not exist. A key is made once, and a new epoch needs a new one. Where both are
 written into the gateway's directory of epochs, under one name with .key and .manifest behind it, the gateway uses the key at once
-and destroys it after the manifest's end: make the next epoch's some days before that, and give devices the new manifest.`,
+and destroys it after the manifest's end: make the next epoch's some days before that, and give devices the new manifest. Without --days the manifest
+ends when leader or helper no longer promise to take the keys (hpke_key_max_age), after a week at most.`,
 		examples: [][2]string{
 			{"starling manifest new --relay https://relay.example/ --key gateway.key --out manifest.starling recipe.starling", "for a week"},
 			{"starling manifest new --relay https://relay.example/ --epoch 2 --key epochs/2.key --out epochs/2.manifest recipe.starling",
@@ -49,7 +52,7 @@ and destroys it after the manifest's end: make the next epoch's some days before
 			key := flags.String("key", "", "write the gateway's key to this `FILE`; required")
 			out := flags.String("out", "", "write the manifest to this `FILE`; required")
 			epoch := flags.Uint("epoch", 1, "the epoch's number `N`; the key's id is N mod 256")
-			days := flags.Uint("days", 7, "devices may use the manifest for `N` days")
+			days := flags.Uint("days", 0, "devices may use the manifest for `N` days, whatever the aggregators promise")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			kem := flags.String("kem", "x25519", "the key's `KEM`: x25519, or x-wing against later quantum computers")
 			return func(ctx context.Context, e *env, args []string) error {
@@ -59,7 +62,7 @@ and destroys it after the manifest's end: make the next epoch's some days before
 					return usageOf("manifest new", errors.New("starling manifest new needs --relay, --key, --out and one recipe"))
 				case !known:
 					return usageOf("manifest new", fmt.Errorf("--kem %q: want x25519 or x-wing", *kem))
-				case *epoch > 1<<32-1 || *days < 1 || *days > 366:
+				case *epoch > 1<<32-1 || *days > 366:
 					return usageOf("manifest new", errors.New("--epoch wants 32 bits, --days 1 to 366"))
 				}
 				r, _, err := deploy.ReadRecipe(args[0])
@@ -81,15 +84,21 @@ and destroys it after the manifest's end: make the next epoch's some days before
 				}
 				now := time.Now().UTC().Truncate(time.Second)
 				m := &ohttp.Manifest{
-					Epoch: uint32(*epoch), NotBefore: now, NotAfter: now.AddDate(0, 0, int(*days)), Relay: *relay,
+					Epoch: uint32(*epoch), NotBefore: now, NotAfter: now.Add(longestManifest), Relay: *relay,
 					Gateway: ohttp.NewKeyConfig(pair), Targets: []string{path.Leader},
 				}
 				for _, base := range []string{path.Leader, path.Helper} {
-					p, err := pinnedKeys(ctx, base)
-					if err != nil {
+					p, promised, err := pinnedKeys(ctx, base)
+					if err != nil && (*days == 0 || !errors.Is(err, errNoPromise)) {
 						return &failure{exitUnreachable, fmt.Errorf("keys of %s: %w", base, err), "check that leader and helper run: starling status"}
 					}
 					m.Pinned = append(m.Pinned, p)
+					if end := now.Add(promised); end.Before(m.NotAfter) {
+						m.NotAfter = end
+					}
+				}
+				if *days > 0 {
+					m.NotAfter = now.AddDate(0, 0, int(*days))
 				}
 				b, err := m.Append(nil)
 				if err != nil {
@@ -115,11 +124,14 @@ and destroys it after the manifest's end: make the next epoch's some days before
 	}
 }
 
-// pinnedKeys asks an aggregator for its keys.
-func pinnedKeys(ctx context.Context, base string) (ohttp.Pinned, error) {
+// longestManifest is how long devices may use a manifest unless its maker says otherwise.
+const longestManifest = 7 * 24 * time.Hour
+
+// pinnedKeys asks an aggregator for its keys, and how long it promises to take them.
+func pinnedKeys(ctx context.Context, base string) (p ohttp.Pinned, promised time.Duration, err error) {
 	u, err := dap.BaseURL([]byte(base))
 	if err != nil {
-		return ohttp.Pinned{}, err
+		return p, 0, err
 	}
 	u = dap.ResourceURL(u, dap.HpkeConfigPath)
 	const maxList = 32 << 10
@@ -127,17 +139,32 @@ func pinnedKeys(ctx context.Context, base string) (ohttp.Pinned, error) {
 		Method: http.MethodGet, URL: u, Want: dap.MediaHpkeConfigList, MaxBody: maxList,
 	}, exchange.Retry{Attempts: 2, First: time.Second, Longest: time.Second})
 	if err != nil {
-		return ohttp.Pinned{}, err
+		return p, 0, err
 	}
 	list, err := dap.ReadHpkeConfigList(answer.Body)
 	if err != nil {
-		return ohttp.Pinned{}, err
+		return p, 0, err
 	}
 	if _, err := list.Choose(); err != nil {
-		return ohttp.Pinned{}, err
+		return p, 0, err
 	}
-	return ohttp.Pinned{URL: u.String(), Media: dap.ContentType(dap.MediaHpkeConfigList), Body: answer.Body}, nil
+	promised, err = promise(answer.Header.Get("Cache-Control"))
+	return ohttp.Pinned{URL: u.String(), Media: dap.ContentType(dap.MediaHpkeConfigList), Body: answer.Body}, promised, err
 }
+
+// promise is the max-age of a Cache-Control.
+func promise(control string) (time.Duration, error) {
+	for directive := range strings.SplitSeq(control, ",") {
+		if seconds, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(directive)), "max-age="); ok {
+			if n, err := strconv.ParseUint(seconds, 10, 31); err == nil && n > 0 {
+				return time.Duration(n) * time.Second, nil
+			}
+		}
+	}
+	return 0, errNoPromise
+}
+
+var errNoPromise = errors.New("it does not say how long its keys may be used (Cache-Control); --days does that in its place")
 
 // writeNew writes a file that must not exist yet.
 func writeNew(path string, mode fs.FileMode, b []byte) error {

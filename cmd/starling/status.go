@@ -213,6 +213,54 @@ func writeStatus(w io.Writer, s *status.Status) {
 		}
 	}
 	writeReasons(w, "requests", s.RefusedRequests)
+	writeKeys(w, s)
+}
+
+// writeKeys tells how the keys stand; that the older ones end as they should is worth a line, and is seen in their number.
+func writeKeys(w io.Writer, s *status.Status) {
+	if len(s.Keys) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "%s, HPKE keys\n", s.Role)
+	for i := range s.Keys {
+		fmt.Fprintf(w, "  %-10s %s\n", s.Keys[i].State, keyLine(&s.Keys[i], s.Now))
+	}
+}
+
+// keyLine is a key in words, without its state.
+func keyLine(k *status.Key, now time.Time) string {
+	line := fmt.Sprintf("%3d %s", k.ID, k.KEM)
+	if !k.Created.IsZero() {
+		line += ", " + span(now.Sub(k.Created)) + " old"
+	}
+	switch k.State {
+	case status.KeyCurrent:
+		line += "; the next one in " + span(k.Until.Sub(now))
+	case status.KeyAccepted:
+		line += "; takes uploads for " + span(k.Until.Sub(now))
+	case status.KeyRetiring:
+		if line += "; kept"; k.Until.After(now) {
+			line += " for " + span(k.Until.Sub(now))
+		}
+		if k.Why != "" {
+			line += ": " + k.Why
+		}
+	case status.KeyDestroyed:
+		line += "; destroyed " + span(now.Sub(k.Until)) + " ago"
+	}
+	return line
+}
+
+// span is a duration in words that are short enough for a line: at most two units.
+func span(d time.Duration) string {
+	d = max(0, d)
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d days", d/(24*time.Hour))
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return d.Round(time.Second).String()
 }
 
 func writeReasons(w io.Writer, what string, counts map[string]uint64) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
@@ -36,7 +37,18 @@ type Aggregator struct {
 	} `toml:"local"`
 	// Data is the directory of the store; made where it is missing. Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
-	// HPKEKeys are key files, best first. Required.
+	// HPKEKeyPeriod is how long a key is the one that clients are offered; the aggregator makes its HPKE keys by itself, in Data,
+	// of the KEMs that its recipes name, and destroys each once no report needs it. Default 24 h; left out beside HPKEKeys, the
+	// aggregator makes none.
+	HPKEKeyPeriod service.Duration `toml:"hpke_key_period"`
+	// HPKEKeyMaxAge is how long clients may use the keys that they were given, and manifests pin them. Default 24 h.
+	HPKEKeyMaxAge service.Duration `toml:"hpke_key_max_age"`
+	// HPKEKeyOverlap is how much longer a key takes uploads, for clocks that differ and reports under way. Default 1 h.
+	HPKEKeyOverlap service.Duration `toml:"hpke_key_overlap"`
+	// HPKEKeyDelay is how long after that the leader may come with a job. Helpers only. Default 72 h.
+	HPKEKeyDelay service.Duration `toml:"hpke_key_delay"`
+	// HPKEKeys are key files of the operator's own, best first. Alone they are what clients are offered, and the operator ends
+	// them. Beside HPKEKeyPeriod they are still taken and not offered any more.
 	HPKEKeys []service.Secret `toml:"hpke_keys"`
 	// Tasks are what this aggregator takes part in. Required, at least one.
 	Tasks []Task `toml:"tasks"`
@@ -135,8 +147,6 @@ func (a *Aggregator) Validate() error {
 	switch {
 	case a.Data == "":
 		return errors.New("data: the directory of the store is required")
-	case len(a.HPKEKeys) == 0:
-		return errors.New("hpke_keys: at least one key file is required")
 	case len(a.Tasks) == 0:
 		return errors.New("tasks: at least one is required")
 	case a.Deferred && a.Role != dap.RoleHelper:
@@ -144,6 +154,9 @@ func (a *Aggregator) Validate() error {
 	}
 	if err := a.Limits.options().Validate(); err != nil {
 		return fmt.Errorf("limits: %w", err)
+	}
+	if err := a.validateKeys(); err != nil {
+		return err
 	}
 	for i, t := range a.Tasks {
 		switch {
@@ -166,7 +179,8 @@ func (a *Aggregator) Validate() error {
 
 // material is what the configuration's files hold.
 type material struct {
-	keys    *sealed.Keyring
+	keys    *sealed.Keyring  // the operator's
+	epochs  *keyset.Schedule // nil: the operator's are all
 	tasks   []aggregator.Task
 	recipes []*recipe.Recipe
 	base    string // the URL of this aggregator
@@ -192,17 +206,9 @@ func (a *Aggregator) Recipes() ([]*recipe.Recipe, error) {
 
 func (a *Aggregator) read() (*material, error) {
 	m := &material{}
-	var pairs []*sealed.KeyPair
-	for _, file := range a.HPKEKeys {
-		k, err := readKeyPair(file)
-		if err != nil {
-			return nil, err
-		}
-		pairs = append(pairs, k)
-	}
 	var err error
-	if m.keys, err = sealed.NewKeyring(pairs...); err != nil {
-		return nil, fmt.Errorf("hpke_keys: %w", err)
+	if m.keys, err = a.readKeys(); err != nil {
+		return nil, err
 	}
 	for i := range a.Tasks {
 		t, r, err := a.Tasks[i].read(a.Role)
@@ -222,6 +228,9 @@ func (a *Aggregator) read() (*material, error) {
 		}
 		m.base = base
 		m.tasks, m.recipes = append(m.tasks, t), append(m.recipes, r)
+	}
+	if m.epochs, err = a.schedule(m.recipes); err != nil {
+		return nil, err
 	}
 	return m, nil
 }

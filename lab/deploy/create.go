@@ -84,19 +84,15 @@ func Create(dir string, r *recipe.Recipe, a *Addresses) error {
 	}
 	w := &writer{dir: dir}
 	w.file(RecipeFile, 0o644, recipeBytes)
-	var collector *sealed.KeyPair
-	for i, name := range []string{"leader.hpke", "helper.hpke", "collector.hpke"} {
-		k, err := sealed.Generate(uint8(i+1), sealed.SuiteX25519)
-		if err != nil {
-			return fmt.Errorf("deploy: make a key: %w", err)
-		}
-		b, err := k.Marshal()
-		if err != nil {
-			return fmt.Errorf("deploy: %w", err)
-		}
-		w.file(filepath.Join(secretsDir, name), 0o600, b)
-		collector = k
+	collector, err := sealed.Generate(1, sealed.SuiteX25519)
+	if err != nil {
+		return fmt.Errorf("deploy: make a key: %w", err)
 	}
+	secret, err := collector.Marshal()
+	if err != nil {
+		return fmt.Errorf("deploy: %w", err)
+	}
+	w.file(filepath.Join(secretsDir, "collector.hpke"), 0o600, secret)
 	public, err := dap.NewHpkeConfig(collector).Append(nil)
 	if err != nil {
 		return fmt.Errorf("deploy: %w", err)
@@ -116,7 +112,11 @@ func Create(dir string, r *recipe.Recipe, a *Addresses) error {
 		MinBatch, Enough uint64
 		One              bool // an answer may be a single number
 		Unit             dap.TimePrecision
-	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Aggregates() == 1 || isHistogram, r.TimePrecision}
+		MaxAge           string // of HPKE keys
+	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Aggregates() == 1 || isHistogram, r.TimePrecision, "24h"}
+	if r.Relay != nil {
+		fields.MaxAge = fmt.Sprintf("%.0fh", manifestLife.Hours())
+	}
 	w.template(LeaderFile, leaderConfig, fields)
 	w.template(HelperFile, helperConfig, fields)
 	w.template(CollectorFile, collectorConfig, fields)
@@ -155,7 +155,10 @@ func (w *writer) template(name, text string, fields any) {
 const leaderConfig = `# The leader: starling serve leader leader.toml
 # Clients upload to it, the collector asks it; it verifies with the helper.
 data = "leader"
-hpke_keys = ["secrets/leader.hpke"]
+# It makes its own HPKE keys, in data: a new one each period. An old one takes uploads for as long as clients may use the keys that
+# they have been given{{if ne .MaxAge "24h"}} or read in a manifest{{end}}, and is destroyed once no report needs it.
+hpke_key_period = "24h"
+hpke_key_max_age = "{{.MaxAge}}"
 # How long after the end of its recipe's window a task is kept; then all but its counts and the ledger is erased:
 # retention = "720h"
 
@@ -178,7 +181,11 @@ verify_keys = [{ id = 1, file = "secrets/verify.key" }]
 const helperConfig = `# The helper: starling serve helper helper.toml
 # It verifies with the leader and holds the other half of every sum.
 data = "helper"
-hpke_keys = ["secrets/helper.hpke"]
+# It makes its own HPKE keys, in data: a new one each period. An old one is destroyed after the time that clients may use the keys
+# that they have been given{{if ne .MaxAge "24h"}} or read in a manifest{{end}}, and the leader may wait before it comes with a job.
+hpke_key_period = "24h"
+hpke_key_max_age = "{{.MaxAge}}"
+hpke_key_delay = "72h"
 # How long after the end of its recipe's window a task is kept; then all but its counts and the ledger is erased:
 # retention = "720h"
 
@@ -223,5 +230,6 @@ Then, in a third:
 Nothing is released about fewer than {{.MinBatch}} reports. Report times are cut to {{.Unit}} seconds, and a unit of
 time that has been collected takes no more reports: the leader then answers batch_collected until the next one begins.
 
-secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not.
+secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not. The keys that reports are
+sealed to are in leader/keys and helper/keys; leader and helper make and destroy them.
 `

@@ -15,10 +15,13 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -105,7 +108,7 @@ func TestCreate(t *testing.T) {
 	}
 	// Two deployments share nothing.
 	other, _ := create(t, dap.TimeInterval)
-	for _, name := range []string{"peer.token", "collector.token", "verify.key", "leader.hpke"} {
+	for _, name := range []string{"peer.token", "collector.token", "verify.key", "collector.hpke"} {
 		x, _ := os.ReadFile(filepath.Join(dir, "secrets", name))
 		y, _ := os.ReadFile(filepath.Join(other, "secrets", name))
 		if len(x) == 0 || string(x) == string(y) {
@@ -133,7 +136,11 @@ func TestLoadRefuses(t *testing.T) {
 	for _, c := range []struct{ name, old, new, want string }{
 		{"unknown key", "[public]", "[public]\nport = 1", "public.port"},
 		{"no data", `data = "leader"`, "", "data"},
-		{"no keys", `hpke_keys = ["secrets/leader.hpke"]`, "", "hpke_keys"},
+		{"keys too short-lived", `hpke_key_period = "24h"`, `hpke_key_period = "1m"`, "hpke_key_period"},
+		{"keys of a fraction of a second", `hpke_key_max_age = "24h"`, `hpke_key_max_age = "1.5s"`, "hpke_key_period"},
+		{"keys without a unit", `hpke_key_period = "24h"`, `hpke_key_period = "24"`, "hpke_key_period"},
+		{"a leader's delay", `hpke_key_period = "24h"`, "hpke_key_delay = \"72h\"", "hpke_key_delay"},
+		{"no period", `hpke_key_period = "24h"`, `hpke_keys = ["secrets/leader.hpke"]`, "hpke_key_period"},
 		{"no recipe", `recipe = "recipe.starling"`, "", "recipe"},
 		{"no collector token", `collector_token = "secrets/collector.token"`, "", "collector_token"},
 		{"no verify key", `verify_keys = [{ id = 1, file = "secrets/verify.key" }]`, "", "verify_keys"},
@@ -157,6 +164,25 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+// ownKey gives the leader a key of the operator's.
+func ownKey(t *testing.T, dir string) (path string) {
+	t.Helper()
+	path = filepath.Join(dir, "secrets/own.hpke")
+	k, err := sealed.Generate(77, sealed.SuiteX25519)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := k.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, filepath.Join(dir, LeaderFile), `data = "leader"`, "data = \"leader\"\nhpke_keys = [\"secrets/own.hpke\"]")
+	return path
+}
+
 func TestCheckRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -164,15 +190,19 @@ func TestCheckRefuses(t *testing.T) {
 		want  string
 	}{
 		{"secret for all to read", func(t *testing.T, dir string) {
-			if err := os.Chmod(filepath.Join(dir, "secrets/leader.hpke"), 0o644); err != nil {
+			if err := os.Chmod(ownKey(t, dir), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}, "chmod 600"},
 		{"key file cut", func(t *testing.T, dir string) {
-			if err := os.Truncate(filepath.Join(dir, "secrets/leader.hpke"), 20); err != nil {
+			if err := os.Truncate(ownKey(t, dir), 20); err != nil {
 				t.Fatal(err)
 			}
-		}, "leader.hpke"},
+		}, "own.hpke"},
+		{"key twice", func(t *testing.T, dir string) {
+			ownKey(t, dir)
+			edit(t, filepath.Join(dir, LeaderFile), `"secrets/own.hpke"`, `"secrets/own.hpke", "secrets/own.hpke"`)
+		}, "hpke_keys"},
 		{"verify key of another length", func(t *testing.T, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, "secrets/verify.key"), []byte("abcd\n"), 0o600); err != nil {
 				t.Fatal(err)
@@ -352,6 +382,11 @@ func TestParts(t *testing.T) {
 		if resp.StatusCode != http.StatusOK {
 			t.Errorf("%v: keys: status %d", c.Role, resp.StatusCode)
 		}
+		if infos, err := filepath.Glob(filepath.Join(string(c.Data), "keys", "*.hpke")); err != nil || len(infos) != 1 {
+			t.Errorf("%v: keys %v, %v", c.Role, infos, err)
+		} else if info, err := os.Stat(infos[0]); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%v: key %v, %v", c.Role, info.Mode(), err)
+		}
 		if _, err := c.Audit(t.Context()); !errors.Is(err, disk.ErrLocked) {
 			t.Errorf("%v: an audit of a running aggregator: %v", c.Role, err)
 		}
@@ -361,8 +396,93 @@ func TestParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []*Aggregator{leader, helper} {
-		if faults, err := c.Audit(t.Context()); err != nil || len(faults) > 0 {
+		faults, keys, err := c.Inspect(t.Context())
+		if err != nil || len(faults) > 0 {
 			t.Errorf("%v: audit: %v, %v", c.Role, faults, err)
+		}
+		if len(keys) != 1 || keys[0].State != status.KeyCurrent {
+			t.Errorf("%v: keys %+v", c.Role, keys)
+		}
+	}
+}
+
+// TestKeySchedule: the recipes choose the KEM, the configuration the times; keys of the operator's own alone are not touched.
+func TestKeySchedule(t *testing.T) {
+	dir, a := create(t, dap.TimeInterval)
+	read := func(role dap.Role) *material {
+		t.Helper()
+		m, err := load(t, dir, role).read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	day := 24 * time.Hour
+	for role, delay := range map[dap.Role]time.Duration{dap.RoleLeader: 0, dap.RoleHelper: 3 * day} {
+		s := read(role).epochs
+		if s.Period != day || s.MaxAge != day || s.Overlap != time.Hour || s.Delay != delay || len(s.Suites) != 1 || s.Suites[0] != sealed.SuiteX25519 {
+			t.Errorf("%v: %+v", role, s)
+		}
+	}
+	// A second recipe, which wants to be safe from later machines.
+	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(),
+		MinBatch: 100, KEM: recipe.XWing, Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	if err := Create(other, r, a); err != nil {
+		t.Fatal(err)
+	}
+	m, err := load(t, other, dap.RoleHelper).read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.epochs.Suites) != 1 || m.epochs.Suites[0] != sealed.SuiteXWing {
+		t.Errorf("suites %v", m.epochs.Suites)
+	}
+	edit(t, filepath.Join(dir, LeaderFile), "# Hold batches", "[[tasks]]\nrecipe = \""+filepath.Join(other, RecipeFile)+`"
+peer_token = "secrets/peer.token"
+collector_token = "secrets/collector.token"
+collector_hpke = "collector.hpke"
+verify_keys = [{ id = 1, file = "secrets/verify.key" }]
+# Hold batches`)
+	edit(t, filepath.Join(dir, LeaderFile), `hpke_key_period = "24h"`, `hpke_key_period = "12h"`)
+	edit(t, filepath.Join(dir, LeaderFile), `hpke_key_max_age = "24h"`, "hpke_key_max_age = \"48h\"\nhpke_key_overlap = \"2h\"")
+	s := read(dap.RoleLeader).epochs
+	if len(s.Suites) != 2 || s.Suites[0] != sealed.SuiteX25519 || s.Suites[1] != sealed.SuiteXWing || s.Period != day/2 ||
+		s.MaxAge != 2*day || s.Overlap != 2*time.Hour {
+		t.Errorf("%+v", s)
+	}
+	ownKey(t, dir)
+	if m := read(dap.RoleLeader); m.epochs == nil || !m.keys.Has(77) {
+		t.Error("a schedule beside keys of the operator's own is lost")
+	}
+	for _, line := range []string{`hpke_key_period = "12h"`, `hpke_key_max_age = "48h"`, `hpke_key_overlap = "2h"`} {
+		edit(t, filepath.Join(dir, LeaderFile), line, "")
+	}
+	if m := read(dap.RoleLeader); m.epochs != nil || !m.keys.Has(77) {
+		t.Errorf("keys of the operator's own alone: %+v", m.epochs)
+	}
+	// What is left out is the default.
+	edit(t, filepath.Join(dir, LeaderFile), `hpke_keys = ["secrets/own.hpke"]`, "")
+	if s := read(dap.RoleLeader).epochs; s == nil || s.Period != keyset.DefaultPeriod || s.MaxAge != keyset.DefaultMaxAge {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestOperatingDefaults: docs/operating.md states the defaults as they are.
+func TestOperatingDefaults(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for setting, d := range map[string]time.Duration{
+		"hpke_key_period": keyset.DefaultPeriod, "hpke_key_max_age": keyset.DefaultMaxAge, "hpke_key_overlap": keyset.DefaultOverlap,
+		"hpke_key_delay": keyset.DefaultDelay,
+	} {
+		if row := fmt.Sprintf("| `%s` | `\"%.0fh\"` |", setting, d.Hours()); !strings.Contains(string(page), row) {
+			t.Errorf("docs/operating.md misses %s", row)
 		}
 	}
 }

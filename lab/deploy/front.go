@@ -13,7 +13,6 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
-	"github.com/starling-agg/starling/service"
 )
 
 // Names of the files of a deployment whose recipe names a relay.
@@ -79,8 +78,15 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		Epoch: epoch, NotBefore: now.UTC().Truncate(time.Second), NotAfter: now.UTC().Truncate(time.Second).Add(manifestLife),
 		Relay: f.RelayURL(), Gateway: ohttp.NewKeyConfig(pair), Targets: []string{path.Leader},
 	}
-	for _, a := range []struct{ url, key string }{{path.Leader, "leader.hpke"}, {path.Helper, "helper.hpke"}} {
-		p, err := pinned(a.url, service.Secret(filepath.Join(dir, secretsDir, a.key)))
+	for _, a := range []struct {
+		url, config string
+		role        dap.Role
+	}{{path.Leader, LeaderFile, dap.RoleLeader}, {path.Helper, HelperFile, dap.RoleHelper}} {
+		config, err := LoadAggregator(filepath.Join(dir, a.config), a.role)
+		if err != nil {
+			return fmt.Errorf("deploy: %w", err)
+		}
+		p, err := config.pinned(a.url)
 		if err != nil {
 			return err
 		}
@@ -108,17 +114,13 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 	return w.err
 }
 
-// pinned is what an aggregator with this key answers to who asks for its keys.
-func pinned(base string, file service.Secret) (ohttp.Pinned, error) {
-	k, err := readKeyPair(file)
-	if err != nil {
-		return ohttp.Pinned{}, fmt.Errorf("deploy: %w", err)
-	}
+// pinned is what the aggregator will answer to who asks for its keys.
+func (a *Aggregator) pinned(base string) (ohttp.Pinned, error) {
 	u, err := dap.BaseURL([]byte(base))
 	if err != nil {
 		return ohttp.Pinned{}, fmt.Errorf("deploy: %w", err)
 	}
-	list, err := dap.HpkeConfigList{dap.NewHpkeConfig(k)}.Append(nil)
+	list, err := a.offered()
 	if err != nil {
 		return ohttp.Pinned{}, fmt.Errorf("deploy: %w", err)
 	}

@@ -26,6 +26,7 @@ type aggregatorService interface {
 	Run(context.Context) error
 	Close() error
 	Audit(context.Context) ([]string, error)
+	Keys() []status.Key
 	Status(context.Context) (*status.Status, error)
 }
 
@@ -35,18 +36,15 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	if err != nil {
 		return nil, err
 	}
-	fsys, err := disk.OS(string(a.Data))
+	fsys, err := a.files()
 	if err != nil {
-		return nil, fmt.Errorf("data: %w", err)
-	}
-	if err := fsys.Lock(); err != nil {
-		return nil, errors.Join(fmt.Errorf("data: %s: %w", a.Data, err), fsys.Close())
+		return nil, err
 	}
 	var s aggregatorService
 	if a.Role == dap.RoleLeader {
 		s, err = leader.New(ctx, leader.Options{
-			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Limits: a.Limits.options(), Log: log,
-			Observe: observe, Retention: time.Duration(a.Retention),
+			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, FS: fsys, Limits: a.Limits.options(),
+			Log: log, Observe: observe, Retention: time.Duration(a.Retention),
 		})
 	} else {
 		deferred := helper.Never
@@ -54,8 +52,8 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 			deferred = helper.Always
 		}
 		s, err = helper.New(ctx, helper.Options{
-			Base: m.base, Tasks: m.tasks, Keys: m.keys, FS: fsys, Limits: a.Limits.options(), Log: log,
-			Deferred: deferred, Observe: observe, Retention: time.Duration(a.Retention),
+			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, FS: fsys, Limits: a.Limits.options(),
+			Log: log, Deferred: deferred, Observe: observe, Retention: time.Duration(a.Retention),
 		})
 	}
 	if err != nil {
@@ -152,13 +150,20 @@ func routes(role dap.Role) []string {
 
 // Audit opens the store of an aggregator that is not running and lists the violations of its invariants, in words.
 func (a *Aggregator) Audit(ctx context.Context) (faults []string, err error) {
+	faults, _, err = a.Inspect(ctx)
+	return faults, err
+}
+
+// Inspect is Audit, and says how its HPKE keys stand.
+func (a *Aggregator) Inspect(ctx context.Context) (faults []string, keys []status.Key, err error) {
 	if _, err := os.Stat(string(a.Data)); err != nil {
-		return nil, fmt.Errorf("data: %w", err)
+		return nil, nil, fmt.Errorf("data: %w", err)
 	}
 	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.Audit(ctx)
+	faults, err = s.Audit(ctx)
+	return faults, s.Keys(), err
 }

@@ -83,7 +83,7 @@ func TestStaleShareKey(t *testing.T) {
 		return with(func(m *ohttp.Manifest) { m.Pinned[0].Body = list })
 	}
 	before := shared.settled(t)
-	c := shared.client(t, keys(99), nil)
+	c := shared.client(t, keys(shared.leaderKey(t)+99), nil)
 	r, _ := report(t, c)
 	refused, err := c.Upload(t.Context(), []dap.Report{r})
 	if err != nil || len(refused) != 1 || refused[0].Error != dap.OutdatedConfig {

@@ -1,0 +1,115 @@
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
+)
+
+// makesKeys says whether the aggregator makes HPKE keys by itself.
+func (a *Aggregator) makesKeys() bool { return len(a.HPKEKeys) == 0 || a.HPKEKeyPeriod != 0 }
+
+// validateKeys says what is wrong with the schedule of keys.
+func (a *Aggregator) validateKeys() error {
+	if !a.makesKeys() {
+		if a.HPKEKeyMaxAge != 0 || a.HPKEKeyOverlap != 0 || a.HPKEKeyDelay != 0 {
+			return errors.New("hpke_key_period: without it, hpke_keys are the operator's to end, and no other hpke_key_ setting has a meaning")
+		}
+		return nil
+	}
+	if a.HPKEKeyDelay != 0 && a.Role != dap.RoleHelper {
+		return errors.New("hpke_key_delay: only a helper has to guess how long its peer takes")
+	}
+	_, err := a.schedule(nil)
+	return err
+}
+
+// schedule says when keys are made and end; nil where that is the operator's business. Without recipes it has one suite.
+func (a *Aggregator) schedule(recipes []*recipe.Recipe) (*keyset.Schedule, error) {
+	if !a.makesKeys() {
+		return nil, nil
+	}
+	s := &keyset.Schedule{
+		Period: time.Duration(a.HPKEKeyPeriod), MaxAge: time.Duration(a.HPKEKeyMaxAge), Overlap: time.Duration(a.HPKEKeyOverlap),
+		Delay: time.Duration(a.HPKEKeyDelay),
+	}
+	if s.Delay == 0 && a.Role == dap.RoleHelper {
+		s.Delay = keyset.DefaultDelay
+	}
+	// Clients of recipes that name no KEM take what is offered first.
+	for _, k := range []struct {
+		kem   recipe.KEM
+		suite sealed.Suite
+	}{{recipe.X25519, sealed.SuiteX25519}, {recipe.XWing, sealed.SuiteXWing}} {
+		if slices.ContainsFunc(recipes, func(r *recipe.Recipe) bool { return r.KEM == k.kem }) {
+			s.Suites = append(s.Suites, k.suite)
+		}
+	}
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("hpke_key_period and what goes with it: %w", err)
+	}
+	return s, nil
+}
+
+// readKeys reads the operator's key files.
+func (a *Aggregator) readKeys() (*sealed.Keyring, error) {
+	var pairs []*sealed.KeyPair
+	for _, file := range a.HPKEKeys {
+		k, err := readKeyPair(file)
+		if err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, k)
+	}
+	ring, err := sealed.NewKeyring(pairs...)
+	if err != nil {
+		return nil, fmt.Errorf("hpke_keys: %w", err)
+	}
+	return ring, nil
+}
+
+// offered is the list of keys that the aggregator, which is not running, will offer when it starts. It makes the first ones.
+func (a *Aggregator) offered() (list []byte, err error) {
+	m, err := a.read()
+	if err != nil {
+		return nil, err
+	}
+	if m.epochs == nil {
+		s, err := keyset.Fixed(m.keys)
+		if err != nil {
+			return nil, err
+		}
+		list, _ = s.List()
+		return list, nil
+	}
+	fsys, err := a.files()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, fsys.Close()) }()
+	s, err := keyset.Open(keyset.Options{Schedule: *m.epochs, FS: fsys, Configured: m.keys})
+	if err != nil {
+		return nil, err
+	}
+	list, _ = s.List()
+	return list, nil
+}
+
+// files opens the aggregator's directory for this process alone.
+func (a *Aggregator) files() (*disk.OSFS, error) {
+	fsys, err := disk.OS(string(a.Data))
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	if err := fsys.Lock(); err != nil {
+		return nil, errors.Join(fmt.Errorf("data: %s: %w", a.Data, err), fsys.Close())
+	}
+	return fsys, nil
+}
