@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
@@ -46,6 +47,7 @@ var tours = []config{
 	{tour: true, seed: 2, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, deferred: helper.Always},
 	{tour: true, seed: 3, mode: dap.LeaderSelected, min: 5, segment: 3, patience: -1},
 	{tour: true, seed: 4, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, rounds: 3},
+	{tour: true, seed: 5, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, deferred: helper.Always, rotate: true},
 }
 
 // tour is a short life with a bit of everything.
@@ -111,6 +113,19 @@ func (w *world) tour() {
 			return
 		}
 	}
+	if !w.cfg.rotate {
+		return
+	}
+	// Keys end, first the leader's and then the helper's, beside reports that are sealed to the next ones.
+	for _, op := range []func(*world){
+		(*world).rest, wait(keyPeriod), both, upload(good), both, wait(keyMaxAge + keyOverlap), both, both,
+		func(w *world) { w.upload(w.oracle.reports[:min(1, len(w.oracle.reports))]) }, upload(good, good), (*world).rest,
+		wait(keyDelay), both, both, (*world).opStop, upload(good), both,
+	} {
+		if w.do(op); w.failed() {
+			return
+		}
+	}
 }
 
 // TestFailpoints loses power at each named failpoint of each node once, and has what is done there reported failed once.
@@ -118,7 +133,11 @@ func (w *world) tour() {
 func TestFailpoints(t *testing.T) {
 	passed := make(map[string]map[string]config) // by node and failpoint: the first tour that passes it
 	for _, cfg := range tours {
-		for node, points := range try(t, cfg).seen {
+		w := try(t, cfg)
+		if cfg.rotate && w.oracle.outdatedSeen == 0 {
+			t.Error("no report was refused because of its key")
+		}
+		for node, points := range w.seen {
 			for p := range points {
 				if passed[node] == nil {
 					passed[node] = make(map[string]config)
@@ -130,6 +149,7 @@ func TestFailpoints(t *testing.T) {
 		}
 	}
 	for node, points := range failpoints {
+		points := slices.Concat(points, keyset.FailpointNames())
 		for p := range passed[node] {
 			if !slices.Contains(points, p) {
 				t.Errorf("%s passes %q, which is not in the list", node, p)

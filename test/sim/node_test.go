@@ -275,6 +275,7 @@ func (n *node) step() (worked bool) {
 func (w *world) newLeader(l *life) (service, error) {
 	opt := leader.Options{
 		Base: leaderURL, Tasks: []aggregator.Task{w.task}, Keys: w.leaderKeys, FS: l.fs(), Transport: &port{w.net, l},
+		KeySchedule:   w.schedule(0),
 		HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment, Idle: idle,
 		BackOff: time.Second, MaxBackOff: maxBackOff, Limits: limits, Failpoints: l.fail, Retention: retention,
 	}
@@ -291,7 +292,7 @@ func (w *world) newLeader(l *life) (service, error) {
 func (w *world) newHelper(l *life) (service, error) {
 	opt := helper.Options{
 		Base: helperURL, Tasks: []aggregator.Task{w.task}, Keys: w.helperKeys, FS: l.fs(), Deferred: w.cfg.deferred, Idle: idle, Limits: limits,
-		Failpoints: l.fail, Retention: retention,
+		Failpoints: l.fail, KeySchedule: w.schedule(keyDelay), Retention: retention,
 	}
 	if w.cfg.rounds > 0 {
 		opt.Rounds = aggregatortest.Rounds(w.cfg.rounds, nil)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -217,6 +218,9 @@ func (w *world) opArm() {
 		c.skip = w.rng.IntN(80)
 	} else {
 		points := failpoints[n.name]
+		if w.cfg.rotate {
+			points = slices.Concat(points, keyset.FailpointNames())
+		}
 		c.point = points[w.rng.IntN(len(points))]
 	}
 	if w.rng.IntN(4) == 0 && n.life.Load() != nil { // at the next start
@@ -284,6 +288,9 @@ func (w *world) play() {
 	}
 	if !w.failed() {
 		w.end()
+	}
+	if !w.failed() {
+		w.endKeys()
 	}
 }
 

@@ -22,6 +22,7 @@ type report struct {
 	valid  bool
 	acked  int // entries of uploads that the leader acknowledged
 	maybe  int // entries of uploads that reached the leader and got no answer
+	made   time.Time
 	result string
 }
 
@@ -42,6 +43,8 @@ type oracle struct {
 	acked   uint64 // entries
 	maybe   uint64
 	results map[string]*outcome // by the name of the collection job
+
+	outdatedSeen int // reports refused because of their key
 }
 
 // outcome is a result that the collector opened.
@@ -66,7 +69,7 @@ func (o *oracle) violate(format string, args ...any) {
 }
 
 func (o *oracle) add(r dap.Report, valid bool) *report {
-	rep := &report{Report: r, valid: valid}
+	rep := &report{Report: r, valid: valid, made: time.Now()}
 	o.reports = append(o.reports, rep)
 	o.byID[r.Metadata.ID] = rep
 	return rep
@@ -240,6 +243,8 @@ func (o *oracle) sawRefusal(r *report, code dap.ReportError) {
 		if !o.w.asked(r.Metadata.Time) {
 			o.violate("a report was refused as collected, and nobody asked for its batch")
 		}
+	case dap.OutdatedConfig:
+		o.outdated(r)
 	default:
 		o.violate("a report was refused: %v", code)
 	}

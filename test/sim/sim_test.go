@@ -84,6 +84,7 @@ type tally struct {
 	reports, results, counted, rejected int // rejected counts the kinds of reports that are not valid
 	lives, struck                       int // beginnings of a service; failpoints that struck
 	late                                int // duplicates of aggregation jobs that were deleted
+	ended                               int // keys destroyed lately at the end
 	trouble                             map[string]int
 }
 
@@ -101,6 +102,7 @@ func (a *tally) add(w *world) {
 	a.results += len(w.oracle.results)
 	a.struck += len(w.fired)
 	a.late += int(w.oracle.late.Load())
+	a.ended += w.ended
 	for _, r := range w.oracle.reports {
 		if r.result != "" {
 			a.counted++
@@ -129,7 +131,7 @@ func (a *tally) check(t *testing.T) {
 			t.Errorf("nothing of this kind happened: %s", kind)
 		}
 	}
-	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 || a.late == 0 {
+	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 || a.late == 0 || a.ended == 0 {
 		t.Errorf("too little happened: %+v", *a)
 	}
 }

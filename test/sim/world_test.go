@@ -55,6 +55,7 @@ type config struct {
 	patience time.Duration
 	ops      int
 	lively   bool     // leader and helper run their own workers, at their own pace
+	rotate   bool     // leader and helper make and destroy their keys by themselves, and clients follow them
 	tour     bool     // the fixed list of operations that passes every failpoint, on a good network
 	crashes  []*crash // armed from the beginning until they strike
 }
@@ -78,6 +79,7 @@ func draw(seed uint64) config {
 		c.rounds = 2 + r.IntN(2)
 	}
 	c.window = r.IntN(2) == 0
+	c.rotate = seed%4 == 0
 	return c
 }
 
@@ -109,6 +111,8 @@ type world struct {
 	leaderKeys   *sealed.Keyring
 	helperKeys   *sealed.Keyring
 	collectorKey *sealed.KeyPair
+
+	ended int // keys destroyed and remembered at the end
 
 	jobs     []*job
 	collide  bool            // of tests of the oracle: two reports share a bucket
@@ -305,6 +309,10 @@ func (w *world) make(k kind, age time.Duration) *report {
 	if k == early {
 		at = time.Now().Add(precision * time.Second)
 	}
+	to := w.keys()
+	if to == nil {
+		return nil
+	}
 	r, err := w.client.Prepare(client.Bucket(uint32(bucket)), at)
 	if err != nil {
 		w.oracle.violate("client: %v", err)
@@ -324,12 +332,12 @@ func (w *world) make(k kind, age time.Duration) *report {
 			two.Inputs[1] = two.Inputs[1][1:]
 		}
 		aad := dap.InputShareAAD(w.taskID, w.conf.Bytes(), &r.Metadata, r.PublicShare)
-		seal := func(keys *sealed.Keyring, role dap.Role, share []byte) dap.HpkeCiphertext {
+		seal := func(role dap.Role, share []byte) dap.HpkeCiphertext {
 			plain := must(dap.PlaintextInputShare{Payload: share}.Append(nil))
-			return must(dap.Seal(dap.NewHpkeConfig(keys.Keys()[0]), dap.InputShareInfo(role), aad, plain))
+			return must(dap.Seal(to[role], dap.InputShareInfo(role), aad, plain))
 		}
-		r.Leader = seal(w.leaderKeys, dap.RoleLeader, one.Inputs[0])
-		r.Helper = seal(w.helperKeys, dap.RoleHelper, two.Inputs[1])
+		r.Leader = seal(dap.RoleLeader, one.Inputs[0])
+		r.Helper = seal(dap.RoleHelper, two.Inputs[1])
 	}
 	return w.oracle.add(r, k == good || k == early)
 }
