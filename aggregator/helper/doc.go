@@ -13,4 +13,10 @@
 // Prio3 takes one round. The continuation of jobs is written for VDAFs of any number of rounds (package rounds) and tested with
 // some made for the purpose (package aggregatortest). Between steps the requests so far are kept beside the last answer, and
 // every step is computed from them; with the last step they are erased.
+//
+// # Keys
+//
+// With a KeySchedule the helper makes its HPKE keys by itself and destroys each a while after it takes no more uploads, once the jobs
+// that came before are finished (package keyset). A job that comes later gets hpke_unknown_config_id for each report that was
+// sealed to it.
 package helper

@@ -2,11 +2,19 @@ package main
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
 )
 
 // TestKeyLines: each state of a key in words; a key that outlives its end by a day is a fault, and one that nobody follows.
@@ -47,6 +55,79 @@ func TestKeyLines(t *testing.T) {
 	s.Now = at(25)
 	if err := overdue(s); err == nil || !strings.Contains(err.Error(), "key 7 should have been followed") {
 		t.Errorf("overdue: %v", err)
+	}
+}
+
+// TestManifestEndsWithItsKeys: without a word from its maker, a manifest ends when the first aggregator may refuse the keys in it.
+func TestManifestEndsWithItsKeys(t *testing.T) {
+	pair, err := sealed.Generate(1, sealed.SuiteX25519)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := dap.HpkeConfigList{dap.NewHpkeConfig(pair)}.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func(control string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", dap.ContentType(dap.MediaHpkeConfigList))
+			w.Header().Set("Cache-Control", control)
+			w.Write(list)
+		}))
+		t.Cleanup(s.Close)
+		return s.URL + "/"
+	}
+	for _, c := range []struct {
+		leader, helper string
+		days           string
+		want           time.Duration // zero: refused
+	}{
+		{"max-age=604800", "max-age=86400", "", 24 * time.Hour},
+		{"max-age=3600", "max-age=86400", "", time.Hour},
+		{"max-age=999999999", "max-age=999999999", "", longestManifest},
+		{"max-age=3600", "max-age=86400", "3", 72 * time.Hour},
+		{"no-cache", "max-age=86400", "", 0},
+		{"no-cache", "no-cache", "1", 24 * time.Hour},
+	} {
+		r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Count{}, Leader: serve(c.leader), Helper: serve(c.helper),
+			MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := r.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		file, out := filepath.Join(dir, "recipe.starling"), filepath.Join(dir, "manifest.starling")
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"manifest", "new", "--relay", "http://127.0.0.1:9/", "--key", filepath.Join(dir, "key"), "--out", out}
+		if c.days != "" {
+			args = append(args, "--days", c.days)
+		}
+		var said strings.Builder
+		err = root().run(t.Context(), &env{stdout: &said, stderr: &said}, "", append(args, file))
+		if c.want == 0 {
+			if _, statErr := os.Stat(out); err == nil || !errors.Is(err, errNoPromise) || statErr == nil {
+				t.Errorf("%+v: %v, and there is a manifest: %v", c, err, statErr == nil)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		if b, err = os.ReadFile(out); err != nil {
+			t.Fatal(err)
+		}
+		m, err := ohttp.ReadManifest(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.NotAfter.Sub(m.NotBefore); got != c.want {
+			t.Errorf("%+v: the manifest lasts %v", c, got)
+		}
 	}
 }
 
