@@ -149,8 +149,15 @@ func (h *Helper) Close() error {
 	return h.store.Close()
 }
 
-// Audit lists the violations of the store's invariants, in words; none is good.
-func (h *Helper) Audit(ctx context.Context) ([]string, error) { return h.store.Audit(ctx) }
+// Audit lists the violations of what must hold of the store and of the keys, in words; none is good.
+func (h *Helper) Audit(ctx context.Context) ([]string, error) {
+	faults, err := h.store.Audit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	more, err := h.keys.Audit()
+	return append(faults, more...), err
+}
 
 // batchOfJobs is how many stored resources a pass takes, or a few times more: their bodies are held in memory, and a leader may
 // make each as large as Limits.JobBody.

@@ -142,6 +142,9 @@ func TestCrashAnywhere(t *testing.T) {
 			for _, pair := range s.Keyring().Keys() {
 				living[string(pair.Public().Bytes())] = true
 			}
+			if faults, err := s.Audit(); err != nil || len(faults) > 0 {
+				t.Errorf("audit: %v, %q", err, faults)
+			}
 			for _, k := range keys {
 				if lives := living[string(k.cfg.Key)]; lives && destroyed[k.cfg.ID] {
 					t.Errorf("key %d lives after its end", k.cfg.ID)
@@ -268,6 +271,9 @@ func TestGoesOnAfterFailure(t *testing.T) {
 				if k.State != status.KeyDestroyed {
 					living++
 				}
+			}
+			if faults, err := s.Audit(); err != nil || len(faults) > 0 {
+				t.Errorf("audit: %v, %q", err, faults)
 			}
 			if err == nil && (living > 2 || len(files(t, mem)) != living) {
 				t.Errorf("call %d: %d keys live, files %v", n, living, files(t, mem))

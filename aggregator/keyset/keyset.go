@@ -146,10 +146,13 @@ func Open(opt Options) (*Set, error) {
 		return nil, err
 	}
 	s.publish()
-	now := s.opt.Clock.Now()
+	now := s.now()
 	_, err = s.rotate(now, func(k *record) bool { return false })
 	return s, err
 }
+
+// now is the time as the state keeps it: keys outlive the process, and with it any monotonic clock.
+func (s *Set) now() time.Time { return s.opt.Clock.Now().Round(0).UTC() }
 
 func (s *Set) configured(id uint8) bool { return s.opt.Configured != nil && s.opt.Configured.Has(id) }
 
@@ -193,7 +196,7 @@ func (h *Hold) Release() {
 func (s *Set) Accepting() *Hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.opt.Clock.Now()
+	now := s.now()
 	h := &Hold{set: s}
 	for _, k := range s.keys {
 		if k.pair != nil && !k.closed && !k.ended(now, s.opt.accepts()) {
@@ -328,7 +331,7 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 	for i := range records {
 		for _, t := range []*time.Time{&records[i].superseded, &records[i].destroyed} {
 			if t.After(now) {
-				*t, worked = now.UTC(), true
+				*t, worked = now, true
 			}
 		}
 	}
@@ -336,7 +339,7 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 	made := len(records)
 	for i := range made {
 		if r := &records[i]; r.lives() && r.superseded.IsZero() && !slices.Contains(s.opt.Suites, r.suite) {
-			r.superseded, worked = now.UTC(), true
+			r.superseded, worked = now, true
 		}
 	}
 	for _, suite := range s.opt.Suites {
@@ -352,7 +355,7 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 			return false, err
 		}
 		s.serial++
-		r := record{serial: s.serial, id: id, suite: suite, created: now.UTC()}
+		r := record{serial: s.serial, id: id, suite: suite, created: now}
 		s.dirty = true // until the state names it
 		if pairs[r.serial], err = s.makePair(&r); err != nil {
 			return false, err
@@ -361,7 +364,7 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 			return false, err
 		}
 		if i >= 0 {
-			records[i].superseded = now.UTC()
+			records[i].superseded = now
 		}
 		records, worked = append(records, r), true
 	}

@@ -399,8 +399,11 @@ func TestDamage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mem := disktest.NewMem(1)
 			o := Options{FS: mem, Clock: newClock()}
-			open(t, o)
+			s := open(t, o)
 			f(t, mem, "keys/"+files(t, mem)[0])
+			if faults, err := s.Audit(); err != nil || len(faults) != 1 {
+				t.Errorf("audit: %v, %q", err, faults)
+			}
 			if _, err := Open(o); !errors.Is(err, ErrDamaged) {
 				t.Errorf("opened: %v", err)
 			}
@@ -412,7 +415,7 @@ func TestDamage(t *testing.T) {
 func TestSweepIsCareful(t *testing.T) {
 	mem := disktest.NewMem(1)
 	o := Options{FS: mem, Clock: newClock()}
-	open(t, o)
+	s := open(t, o)
 	for _, name := range []string{"keys/README", "keys/00ff.hpke", "keys/00fe.hpke.tmp", "keys/state.tmp"} {
 		f, err := mem.Create(name)
 		if err != nil {
@@ -420,6 +423,9 @@ func TestSweepIsCareful(t *testing.T) {
 		}
 		f.Write([]byte("x"))
 		f.Close()
+	}
+	if faults, err := s.Audit(); err != nil || len(faults) != 2 {
+		t.Errorf("audit: %v, %q", err, faults)
 	}
 	open(t, o)
 	if got := files(t, mem); len(got) != 3 || got[1] != "README" || got[2] != "state.tmp" {

@@ -195,11 +195,8 @@ func (s *Set) sweep(records []record) error {
 		}
 	}
 	for _, e := range entries {
-		name, whole := path.Join(s.opt.Dir, e.Name), e.Name
-		if disk.IsTemp(whole) {
-			whole = strings.TrimSuffix(whole, path.Ext(whole))
-		}
-		if e.Dir || path.Ext(whole) != fileSuffix || living[name] {
+		name := path.Join(s.opt.Dir, e.Name)
+		if e.Dir || !isKeyFile(e.Name) || living[name] {
 			continue
 		}
 		if err := s.shred(name); err != nil {
@@ -207,6 +204,14 @@ func (s *Set) sweep(records []record) error {
 		}
 	}
 	return nil
+}
+
+// isKeyFile tells the files of keys, whole or half written, from what is none of ours.
+func isKeyFile(name string) bool {
+	if disk.IsTemp(name) {
+		name = strings.TrimSuffix(name, path.Ext(name))
+	}
+	return path.Ext(name) == fileSuffix
 }
 
 // shred overwrites a file, and removes it once the zeros are on the disk; see the package comment for what that gives.

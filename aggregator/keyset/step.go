@@ -22,7 +22,7 @@ func (s *Set) Step(ctx context.Context, needs Needs) (worked bool, err error) {
 	}
 	s.step.Lock()
 	defer s.step.Unlock()
-	now := s.opt.Clock.Now()
+	now := s.now()
 	worked, err = s.rotate(now, s.due(now))
 	errs := []error{err, s.clean()}
 	for _, k := range s.closing(now) {
@@ -68,7 +68,7 @@ func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (dest
 	}
 	records := s.records()
 	i := slices.IndexFunc(records, func(r record) bool { return r.serial == k.serial })
-	records[i].destroyed = now.UTC()
+	records[i].destroyed = now
 	if err := s.save(records); err != nil {
 		return false, err
 	}
@@ -111,7 +111,7 @@ func (s *Set) forget(now time.Time) error {
 
 // Status lists the keys, the newest first, then the operator's.
 func (s *Set) Status() []status.Key {
-	now := s.opt.Clock.Now()
+	now := s.now()
 	var list []status.Key
 	s.mu.Lock()
 	for _, k := range slices.Backward(s.keys) {

@@ -293,8 +293,15 @@ func (l *Leader) Close() error {
 	return errors.Join(l.inbox.Close(), l.refused.flush(context.Background(), l.store), l.store.Close())
 }
 
-// Audit lists the violations of the store's invariants, in words; none is good.
-func (l *Leader) Audit(ctx context.Context) ([]string, error) { return l.store.Audit(ctx) }
+// Audit lists the violations of what must hold of the store and of the keys, in words; none is good.
+func (l *Leader) Audit(ctx context.Context) ([]string, error) {
+	faults, err := l.store.Audit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	more, err := l.keys.Audit()
+	return append(faults, more...), err
+}
 
 // refusals counts reports refused at upload between two writes, so that a flood of bad reports costs no transaction each.
 type refusals struct {
