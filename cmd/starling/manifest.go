@@ -40,8 +40,9 @@ func manifestNewCommand() *command {
 		long: `The recipe says who leader and helper are; their current public keys are asked for and written into the manifest, so that
 no device needs to ask. Key and manifest must not exist. A key is made once, and a new epoch needs a new one. Where both are
 written into the gateway's directory of epochs, under one name with .key and .manifest behind it, the gateway uses the key at once
-and destroys it after the manifest's end: make the next epoch's some days before that, and give devices the new manifest. Without --days the manifest
-ends when leader or helper no longer promise to take the keys (hpke_key_max_age), after a week at most.`,
+and destroys it after the manifest's end: make the next epoch's some days before that, and give devices the new manifest.
+Without --days the manifest ends when leader or helper no longer promise to take the keys (hpke_key_max_age), after a week
+at most.`,
 		examples: [][2]string{
 			{"starling manifest new --relay https://relay.example/ --key gateway.key --out manifest.starling recipe.starling", "for a week"},
 			{"starling manifest new --relay https://relay.example/ --epoch 2 --key epochs/2.key --out epochs/2.manifest recipe.starling",
