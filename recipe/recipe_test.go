@@ -288,6 +288,7 @@ func FuzzRead(f *testing.F) {
 		v := validator{}
 		v.query(r.Query)
 		v.noise(r.Noise)
+		v.correlated(r)
 		v.path(r.Path)
 		v.window(r.Window, r.TimePrecision)
 	})
