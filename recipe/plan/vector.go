@@ -172,7 +172,15 @@ func (p Proof) words() string {
 		text += ", which are too few"
 	}
 	if p.DeviceMS > 0 {
-		text += fmt.Sprintf("; %.2g ms of a device and %.2g ms of each server, as measured", p.DeviceMS, p.ServerMS)
+		text += fmt.Sprintf("; %s ms of a device and %s ms of each server, as measured", brief(p.DeviceMS), brief(p.ServerMS))
 	}
 	return text
+}
+
+// brief writes a positive number to two digits at least.
+func brief(x float64) string {
+	if x >= 100 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.2g", x)
 }
