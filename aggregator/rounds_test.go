@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,6 +54,7 @@ func (s *said) continues() bool { return s.method == "POST" && s.step > 0 }
 // wire records what leader and helper say about aggregation jobs. judge, if there is one, sees each request before the helper
 // does and each answer before the leader does, and may answer instead: it then returns true.
 type wire struct {
+	mu    sync.Mutex // guards said
 	said  []*said
 	judge func(w http.ResponseWriter, s *said, forward func()) bool
 }
@@ -68,7 +70,9 @@ func (p *pair) wire(x *wire) {
 			if r.Method == "POST" && !strings.HasSuffix(r.URL.Path, "/aggregation_jobs") {
 				s.step = must(dap.ReadAggregationJobContinueReq(s.body)).Step
 			}
+			x.mu.Lock()
 			x.said = append(x.said, s)
+			x.mu.Unlock()
 			forward := func() {
 				r.Body = io.NopCloser(bytes.NewReader(s.body))
 				next.ServeHTTP(s, r)
@@ -85,6 +89,8 @@ func (p *pair) wire(x *wire) {
 }
 
 func (x *wire) count(f func(*said) bool) (n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for _, s := range x.said {
 		if f(s) {
 			n++
