@@ -14,6 +14,11 @@
 // ([Recipe.Neighbours]), and counts the number of reports as a release of its own. [Recipe.Chances] are the coins,
 // [Recipe.Estimate] undoes them. Without a relay coins still save work, and count for nothing.
 //
+// # Noise over rounds
+//
+// [CorrelatedGaussian] has later batches take back a part of the noise of earlier ones. Its guarantee counts on each device to keep
+// a distance between the rounds that it answers in ([Recipe.DeviceRule]), and covers all batches together.
+//
 // # One encoding
 //
 // [Recipe.Append] and [Read] use TLS presentation syntax with one encoding for each recipe. Every union is

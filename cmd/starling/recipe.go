@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/plan"
 )
 
 func recipeCommand() *command {
@@ -89,7 +90,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 			minBatch := flags.Uint64("min-batch", 0, "release nothing about fewer than `B` reports")
 			epsilon := flags.String("epsilon", "", "the privacy loss `E` to calibrate the noise to; without it, or with none, no noise is added")
 			delta := flags.String("delta", "0.000000001", "the probability `D` beside it")
-			kind := flags.String("noise", string(recipe.GaussianNoise), "discrete-gaussian or discrete-laplace: `KIND`")
+			kind := flags.String("noise", string(recipe.GaussianNoise), "discrete-gaussian, discrete-laplace or correlated-gaussian: `KIND`")
+			batches := flags.Uint64("correlate", 0, "with --noise correlated-gaussian: over `N` batches, in the order of time")
+			separation := flags.Uint64("separation", 0, "with --noise correlated-gaussian: people stay away `S` rounds from one answer to the next")
 			half := flags.Bool("noise-half", false, "each server draws half of the noise, and both must be honest for the guarantee")
 			rounds := flags.Uint("rounds", 1, "in how many batches one person may be: `N`")
 			mode := flags.String("batches", "time-interval", "time-interval or leader-selected: `MODE`")
@@ -110,6 +113,14 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 				}
 				if *projection > 0 {
 					if o.Query, o.Projection, err = projected(o.Query, *projection); err != nil {
+						return usageOf("recipe new", err)
+					}
+				}
+				if (o.Kind == recipe.CorrelatedNoise) != (*batches != 0) || (*batches != 0) != (*separation != 0) {
+					return usageOf("recipe new", errors.New("--noise correlated-gaussian, --correlate and --separation go together"))
+				}
+				if *batches != 0 {
+					if o.Series, err = plan.Series(*batches, *separation); err != nil {
 						return usageOf("recipe new", err)
 					}
 				}

@@ -32,20 +32,30 @@ func (g *Goal) checkSeries() error {
 	return nil
 }
 
-// correlate chooses the strategy: the best of as many bands as people stay away rounds, up to seriesBands.
-func (p *Plan) correlate() error {
+// Series chooses how noise is correlated over batches, for people who stay away separation rounds: the strategy of as many bands, up to
+// 32, that is best for sums over the batches.
+func Series(batches, separation uint64) (correlated.Series, error) {
+	if batches > correlated.MaxRounds {
+		return correlated.Series{}, wrong("correlated noise over %d batches, want at most %d", batches, correlated.MaxRounds)
+	}
+	s, err := correlated.Optimize(int(min(separation, batches, seriesBands)), int(batches), seriesBits)
+	if err != nil {
+		return correlated.Series{}, err
+	}
+	out := correlated.Series{Strategy: s, Separation: separation, Rounds: batches}
+	return out, out.Validate()
+}
+
+// correlate chooses the strategy.
+func (p *Plan) correlate() (err error) {
 	g := &p.Goal
 	if g.Batches == 0 {
 		return nil
 	}
-	s, err := correlated.Optimize(int(min(g.Separation, g.Batches, seriesBands)), int(g.Batches), seriesBits)
-	if err != nil {
+	if p.Series, err = Series(g.Batches, g.Separation); err != nil {
 		return err
 	}
-	p.Series = correlated.Series{Strategy: s, Separation: g.Separation, Rounds: g.Batches}
-	if err := p.Series.Validate(); err != nil {
-		return err
-	}
+	s := p.Series.Strategy
 	const wide = 1e12 // beside which roundings are nothing
 	e := s.Forecast(wide, int(g.Batches))
 	n := float64(g.Batches)
