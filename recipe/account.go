@@ -122,20 +122,17 @@ type coins struct {
 // coins counts those of the other honest devices whose coins leave them free to send a dummy. Who covers and in which slot
 // is taken as known, for these coins depend on no answer: see docs/proofs/coins.md.
 func (r *Recipe) coins(s situation, miss float64) (coins, error) {
-	_, most := r.reportRates()
-	c := coins{rate: ratUp(new(big.Rat).Quo(most, r.coverRate())), dummy: r.Dummies.Rate.floatDown()}
-	if !(c.rate < 1) {
-		return c, &InvalidError{"participation.rate", "reports every answer that is covered, so that no coin hides it"}
+	c, free, err := r.coinRates()
+	if err != nil {
+		return c, err
 	}
 	others := r.Dummies.Senders - 1
 	if s.half {
 		others /= 2
 	}
-	_, unlikely, _ := slotWeights(r.slots())
-	covered, _ := r.coverRate().Float64()
-	n, err := uint64(0), error(nil)
+	n := uint64(0)
 	if others > 0 {
-		n, err = amplify.MinimumBatch(others, covered*unlikely*(1-c.rate)*(1-1e-12), miss)
+		n, err = amplify.MinimumBatch(others, free, miss)
 	}
 	if err != nil {
 		return c, &InvalidError{"dummies.senders", fmt.Sprintf("cannot be counted on: %v", err)}
@@ -145,6 +142,18 @@ func (r *Recipe) coins(s situation, miss float64) (coins, error) {
 	}
 	c.senders = n
 	return c, nil
+}
+
+// coinRates returns coins but for their number, and the probability with which one of the others is free to send a dummy in a slot.
+func (r *Recipe) coinRates() (c coins, free float64, err error) {
+	_, most := r.reportRates()
+	c = coins{rate: ratUp(new(big.Rat).Quo(most, r.coverRate())), dummy: r.Dummies.Rate.floatDown()}
+	if !(c.rate < 1) {
+		return c, 0, &InvalidError{"participation.rate", "reports every answer that is covered, so that no coin hides it"}
+	}
+	_, unlikely, _ := slotWeights(r.slots())
+	covered, _ := r.coverRate().Float64()
+	return c, covered * unlikely * (1 - c.rate) * (1 - 1e-12), nil
 }
 
 // dummyAllowance is an upper quantile of the dummies of a batch when all devices of the stated rate decide.

@@ -7,6 +7,7 @@ import (
 	"math/big"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/certificate"
 )
 
@@ -37,30 +38,67 @@ func (e *CertificateError) Error() string {
 func (e *CertificateError) Unwrap() error { return e.Err }
 
 // Certify returns a certificate of the recipe's claim, for [Recipe.CheckCertificate], in the encoding of package certificate. It
-// travels beside the recipe and is no part of it. Recipes whose servers add all the noise, to reports of everyone, have one. For
-// others, and where the accountant finds none within [CertificateRoom] of the claim, it returns an error that matches [ErrNoCertificate]: what
-// coins, dummies and shuffling give is computed by every device, but not yet proved in a form that it could check without the
-// accountant.
+// travels beside the recipe and is no part of it. For a recipe that claims nothing, and where no proof is found within
+// [CertificateRoom] of the claim, it returns an error that matches [ErrNoCertificate].
 func (r *Recipe) Certify() ([]byte, error) {
-	if _, err := r.certifiable(); err != nil {
-		return nil, err
-	}
-	claim := r.Claim.(ApproxDP)
-	e, err := event(r.Query, r.Noise, r.honest(claim))
+	want, err := r.certifiable()
 	if err != nil {
 		return nil, err
 	}
-	e = accountant.SelfCompose{Event: e, Count: uint64(claim.Rounds)}
-	c, err := accountant.Certify(e, claim.Delta.FloatDown(), accountant.ReplaceOne)
-	if errors.Is(err, accountant.ErrUnsupported) {
-		return nil, fmt.Errorf("%w: %w", ErrNoCertificate, err)
-	} else if err != nil {
-		return nil, fmt.Errorf("recipe: certify: %w", err)
+	claim := r.Claim.(ApproxDP)
+	c := certificate.Certificate{
+		Claim: certificate.Claim{Delta: (claim.Delta.FloatDown() - want.spent()) * (1 - 1e-12), Neighbours: certificate.Neighbours(r.Neighbours())},
+		Terms: []certificate.Term{want.Term},
 	}
-	if most := claim.Epsilon.FloatDown(); c.Epsilon > most {
-		exact := *c
-		if exact.Epsilon = most; exact.Check() == nil {
-			c = &exact
+	t := &c.Terms[0]
+	if want.rho != nil {
+		t.Mu = ratUp(want.rho)
+	} else if want.square != nil {
+		f, _ := want.square.Float64()
+		t.Mu = math.Sqrt(f) * (1 + 1e-15)
+	}
+	if t.DummyRate > 0 {
+		// As many as are free but for the miss, by the accountant's quantile or a little less.
+		if t.Dummies, err = amplify.MinimumBatch(want.others, want.free, want.miss); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoCertificate, err)
+		}
+		for range 10 {
+			if t.Dummies > 1 && certificate.Fewer(t.Dummies, want.others, want.free) > want.miss {
+				t.Dummies--
+			}
+		}
+	}
+	if t.Mechanism == certificate.Shuffled {
+		// The checker's bound on one round is a little above the accountant's.
+		fail := claim.Delta.FloatDown() / float64(claim.Rounds) * shuffleShare
+		e, err := r.shuffled(situation{}, fail)
+		if err != nil {
+			return nil, err
+		}
+		t.Mu, fail = e.(accountant.ApproxDP).Epsilon, e.(accountant.ApproxDP).Delta
+		bad := new(certificate.Error)
+		for slack := 1e-3; slack < 0.1; slack *= 3 {
+			c.Epsilon, t.Fail = 0, fail*(1+slack)
+			if errors.As(c.Check(), &bad) && bad.Reason != certificate.BadTerm {
+				break
+			}
+		}
+	}
+	// The claim itself, and if rounding is in the way a little more.
+	if c.Epsilon = claim.Epsilon.FloatDown() - want.more; accountant.Prove(&c) != nil {
+		c.Epsilon += claim.Epsilon.FloatDown() * CertificateRoom * (1 - 1e-9)
+		if err := accountant.Prove(&c); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoCertificate, err)
+		}
+	}
+	if low := 0.0; len(c.Laws) == 0 && t.Mechanism != certificate.Shuffled { // a formula may prove more than is claimed
+		for high := c.Epsilon; high-low > 1e-4*high; {
+			if c.Epsilon = (low + high) / 2; c.Check() == nil {
+				high = c.Epsilon
+			} else {
+				low = c.Epsilon
+			}
+			c.Epsilon = high
 		}
 	}
 	b, err := c.MarshalBinary()
@@ -73,9 +111,10 @@ func (r *Recipe) Certify() ([]byte, error) {
 	return b, nil
 }
 
-// CheckCertificate returns what b proves if it is a certificate of the recipe's claim: about the recipe's noise, contributions and
-// rounds for replace-one neighbours, no weaker than what is claimed but for [CertificateRoom], and with a proof that holds. It does
-// not ask the accountant. The error is a *[CertificateError], or matches [ErrNoCertificate] where the recipe is of a kind that has none.
+// CheckCertificate returns what b proves if it is a certificate of the recipe's claim: about the recipe's noise, coins, dummies,
+// contributions and rounds for its neighbours, no weaker than what is claimed but for [CertificateRoom], and with a proof that holds.
+// It does not ask the accountant. The error is a *[CertificateError], or matches [ErrNoCertificate] where the recipe is of a kind that
+// has none.
 func (r *Recipe) CheckCertificate(b []byte) (Loss, error) {
 	want, err := r.certifiable()
 	if err != nil {
@@ -88,21 +127,23 @@ func (r *Recipe) CheckCertificate(b []byte) (Loss, error) {
 	claim := r.Claim.(ApproxDP)
 	most := new(big.Rat).SetFloat64(CertificateRoom)
 	most.Mul(most.Add(most, big.NewRat(1, 1)), claim.Epsilon.Rat())
+	most.Sub(most, new(big.Rat).SetFloat64(want.more))
+	left := new(big.Rat).Sub(claim.Delta.Rat(), new(big.Rat).SetFloat64(want.spent()))
 	switch {
-	case c.Neighbours != certificate.Replace:
+	case c.Neighbours != certificate.Neighbours(r.Neighbours()):
 		return NoPrivacy, &CertificateError{"is about other neighbours", nil}
 	case len(c.Terms) != 1:
 		return NoPrivacy, &CertificateError{fmt.Sprintf("is about %d kinds of release, not 1", len(c.Terms)), nil}
 	case !want.matches(c.Terms[0]):
 		return NoPrivacy, &CertificateError{fmt.Sprintf("is about the release %+v, the recipe's is %+v", c.Terms[0], want.Term), nil}
-	case !atMost(c.Epsilon, most) || !atMost(c.Delta, claim.Delta.Rat()):
+	case !atMost(c.Epsilon, most) || !atMost(c.Delta, left):
 		return NoPrivacy, &CertificateError{fmt.Sprintf("proves epsilon %v and delta %v, the recipe claims %v and %v", c.Epsilon, c.Delta, claim.Epsilon,
 			claim.Delta), nil}
 	}
 	if err := c.Check(); err != nil {
 		return NoPrivacy, &CertificateError{"does not hold", err}
 	}
-	return Loss{c.Epsilon, c.Delta}, nil
+	return Loss{c.Epsilon + want.more, claim.Delta.Float()}, nil
 }
 
 // atMost says whether x is a number and not above bound, exactly.
@@ -110,38 +151,139 @@ func atMost(x float64, bound *big.Rat) bool {
 	return !math.IsNaN(x) && !math.IsInf(x, 0) && new(big.Rat).SetFloat64(x).Cmp(bound) <= 0
 }
 
-// A release is what a certificate of a recipe must be about. Where rho is not nil the term's Mu may be any that is not below it.
+// A release is what a certificate of a recipe must be about.
 type release struct {
 	certificate.Term
-	rho *big.Rat
+	// Where rho is not nil the term's Mu may be any that is not below it. Mu and Fail of a shuffled release are the certificate's
+	// own, and so is Dummies where DummyRate is not 0: the number of devices that are sure to be free to send a dummy, but for
+	// the miss in each round, when each of the others is with probability free.
+	rho        *big.Rat
+	others     uint64
+	free, miss float64
+	// square is, where it is not nil, what the square of the term's Mu must not be below: of noise on vectors as rounded Gaussian
+	// noise (docs/proofs/rounded-gaussians.md).
+	square *big.Rat
+	// redrawn is what a round spends of delta on reports that a device draws again, more what all rounds add to epsilon for it.
+	redrawn, more float64
+	rounds        uint32
 }
 
+// spent is what all rounds cost of delta beside what the certificate proves.
+func (w release) spent() float64 { return (w.miss + w.redrawn) * float64(w.rounds) * (1 + 1e-12) }
+
 func (w release) matches(t certificate.Term) bool {
-	if w.rho == nil {
-		return t == w.Term
+	if w.rho != nil {
+		if math.IsNaN(t.Mu) || math.IsInf(t.Mu, 0) || new(big.Rat).SetFloat64(t.Mu).Cmp(w.rho) < 0 {
+			return false
+		}
+		t.Mu = 0
 	}
-	if math.IsNaN(t.Mu) || math.IsInf(t.Mu, 0) || new(big.Rat).SetFloat64(t.Mu).Cmp(w.rho) < 0 {
-		return false
+	if w.square != nil {
+		if !(t.Mu > 0) || math.IsInf(t.Mu, 0) {
+			return false
+		}
+		if mu := new(big.Rat).SetFloat64(t.Mu); mu.Mul(mu, mu).Cmp(w.square) < 0 {
+			return false
+		}
+		t.Mu = 0
 	}
-	t.Mu = 0
+	if w.Mechanism == certificate.Shuffled {
+		t.Mu, t.Fail = 0, 0
+	}
+	if w.DummyRate > 0 {
+		if t.Dummies == 0 || !(certificate.Fewer(t.Dummies, w.others, w.free) <= w.miss) {
+			return false
+		}
+		t.Dummies = 0
+	}
 	return t == w.Term
 }
 
 // certifiable describes the recipe's releases to the checker, from the recipe alone.
 func (r *Recipe) certifiable() (release, error) {
-	var w release
 	claim, ok := r.Claim.(ApproxDP)
-	switch {
-	case !ok || r.Noise == NoNoise{}:
-		return w, fmt.Errorf("%w: the servers add no noise", ErrNoCertificate)
-	case r.Randomizer != NoRandomizer{}:
-		return w, fmt.Errorf("%w of what shuffling gives", ErrNoCertificate)
-	case r.sampled():
-		return w, fmt.Errorf("%w of what coins and dummies give", ErrNoCertificate)
+	if !ok || r.exact() {
+		return release{}, fmt.Errorf("%w: nothing is claimed", ErrNoCertificate)
 	}
-	t := &w.Term
-	t.Count, t.Rate = uint64(claim.Rounds), 1
-	// By how much replacing a report moves the sum: coordinates, each by at most shift.
+	w := release{Term: certificate.Term{Count: uint64(claim.Rounds), Rate: 1}, rounds: claim.Rounds}
+	if r.Randomizer != (NoRandomizer{}) {
+		if err := w.randomized(r, claim); err != nil {
+			return w, err
+		}
+	} else if err := w.noisy(r, r.honest(claim)); err != nil {
+		return w, err
+	}
+	switch _, importance := r.Participation.(Importance); {
+	case r.amplified():
+		miss := claim.Delta.FloatDown() / float64(claim.Rounds) * missShare
+		c, free, err := r.coinRates()
+		if err != nil {
+			return w, fmt.Errorf("%w: %w", ErrNoCertificate, err)
+		}
+		if w.Count != uint64(claim.Rounds) || w.Mechanism == certificate.ZCDP {
+			return w, fmt.Errorf("%w of a sample with this noise", ErrNoCertificate)
+		}
+		w.Sampling, w.Rate, w.DummyRate = certificate.PoissonSample, c.rate, c.dummy
+		w.others, w.free, w.miss = r.Dummies.Senders-1, free, miss
+	case importance:
+		return w, fmt.Errorf("%w of importance sampling that anybody may watch", ErrNoCertificate)
+	}
+	return w, nil
+}
+
+// randomized describes reports that devices randomize.
+func (w *release) randomized(r *Recipe, claim ApproxDP) error {
+	w.Mechanism, w.Reports, w.Chance = certificate.Shuffled, r.MinBatch, 1
+	switch z := r.Randomizer.(type) {
+	case KRR:
+		w.Answers, w.Local = uint64(r.Query.(Histogram).Length), up(z.Epsilon0)
+	case RAPPOR:
+		q := r.Query.(Multihot)
+		odds, err := z.overweight(q.Length, q.MaxWeight)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
+		}
+		w.Answers, w.Local, w.Redraw = 2, up(z.Epsilon0), odds
+	case Gaussian:
+		s := situation{hidden: r.amplified()}
+		cost, err := r.tail(z, r.Query.(Vector), s, claim.Delta.FloatDown())
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
+		}
+		w.redrawn, w.more = cost.spent, float64(claim.Rounds)*-math.Log1p(-cost.odds)*(1+1e-9)
+		w.Mechanism, w.Reports, w.Chance = certificate.Gaussian, 0, 0
+		return w.rounded(r, z.Clip, z.Variance.Rat(), r.draws(s))
+	default:
+		return fmt.Errorf("%w of this randomizer", ErrNoCertificate)
+	}
+	return nil
+}
+
+// rounded describes noise of so many draws on vectors of bounded norm as continuous noise of 4 less in variance. That differs by a
+// factor of at most e^(1e-17), for which the square of the distance is a little larger.
+func (w *release) rounded(r *Recipe, bound uint64, variance *big.Rat, draws uint64) error {
+	if variance.Cmp(big.NewRat(8, 1)) < 0 || draws > 1<<32 {
+		return fmt.Errorf("%w of this little noise on vectors", ErrNoCertificate)
+	}
+	distance := new(big.Rat).SetInt(new(big.Int).SetUint64(bound))
+	if r.Neighbours() == accountant.ReplaceOne {
+		distance.Mul(distance, big.NewRat(2, 1))
+	}
+	all := new(big.Rat).Mul(variance, new(big.Rat).SetInt(new(big.Int).SetUint64(draws)))
+	w.square = new(big.Rat).Quo(distance.Mul(distance, distance), all.Sub(all, big.NewRat(4, 1)))
+	w.square.Mul(w.square, big.NewRat(1_000_000_001, 1_000_000_000))
+	w.Mechanism = certificate.Gaussian
+	return nil
+}
+
+// noisy describes the servers' noise.
+func (w *release) noisy(r *Recipe, honest int) error {
+	// By how much a report moves the sum: coordinates, each by at most shift. One report that replaces another moves twice as many
+	// ones as one that comes or goes, and a vector twice as far.
+	t, times := &w.Term, uint64(2)
+	if r.Neighbours() != accountant.ReplaceOne {
+		times = 1
+	}
 	coordinates, shift, ball := uint64(1), uint64(1), false
 	switch q := r.Query.(type) {
 	case Count:
@@ -150,39 +292,41 @@ func (r *Recipe) certifiable() (release, error) {
 	case Mean:
 		shift = q.Max
 	case Histogram:
-		coordinates = 2
+		coordinates = times
 	case Multihot:
-		coordinates = min(2*q.MaxWeight, uint64(q.Length))
+		coordinates = min(times*q.MaxWeight, uint64(q.Length))
 	case SumVec:
 		coordinates, shift = uint64(q.Length), q.Max
 	case Vector:
 		shift, ball = q.Bound, true
 	default:
-		return w, fmt.Errorf("%w of this query", ErrNoCertificate)
+		return fmt.Errorf("%w of this query", ErrNoCertificate)
 	}
 	switch n := r.Noise.(type) {
 	case DiscreteLaplace:
 		if ball {
-			return w, fmt.Errorf("%w of Laplace noise on vectors of bounded norm", ErrNoCertificate)
+			return fmt.Errorf("%w of Laplace noise on vectors of bounded norm", ErrNoCertificate)
 		}
 		t.Mechanism, t.Num, t.Den, t.Shift = certificate.DiscreteLaplace, n.Scale.Num, n.Scale.Den, shift
 		t.Count *= coordinates
 	case DiscreteGaussian:
 		v, err := n.perServer()
 		if err != nil {
-			return w, fmt.Errorf("%w: %w", ErrNoCertificate, err)
+			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
 		}
-		honest := r.honest(claim)
 		variance := new(big.Rat).SetFrac(new(big.Int).SetUint64(v.Num), new(big.Int).SetUint64(v.Den))
-		if ball { // rho = distance^2/(2 variance), distance = 2 Bound
-			distance := new(big.Rat).SetInt(new(big.Int).Lsh(new(big.Int).SetUint64(shift), 1))
+		if ball && r.amplified() {
+			return w.rounded(r, shift, variance, uint64(honest))
+		}
+		if ball { // rho = distance^2/(2 variance), distance = times Bound
+			distance := new(big.Rat).SetInt(new(big.Int).Mul(new(big.Int).SetUint64(shift), new(big.Int).SetUint64(times)))
 			w.rho = new(big.Rat).Quo(distance.Mul(distance, distance), variance.Mul(variance, big.NewRat(2*int64(honest), 1)))
 			t.Mechanism = certificate.ZCDP
 			break
 		}
 		t.Mechanism, t.Num, t.Den, t.Shift = certificate.DiscreteGaussian, v.Num, v.Den, shift
 		t.Coordinates, t.Honest = coordinates, uint8(honest)
-		if variance.Cmp(big.NewRat(4, 1)) < 0 { // the checker counts coordinates as releases
+		if variance.Cmp(big.NewRat(1, 1)) < 0 { // the checker counts coordinates as releases
 			t.Count, t.Coordinates = t.Count*coordinates, 1
 		}
 	case CorrelatedGaussian: // rho = distance^2 |c|^2/(2 variance): docs/proofs/correlated-noise.md
@@ -196,7 +340,7 @@ func (r *Recipe) certifiable() (release, error) {
 		w.rho.Quo(w.rho, new(big.Rat).Mul(n.Variance.Rat(), big.NewRat(2, 1)))
 		t.Mechanism = certificate.ZCDP
 	default:
-		return w, fmt.Errorf("%w of this noise", ErrNoCertificate)
+		return fmt.Errorf("%w of this noise", ErrNoCertificate)
 	}
-	return w, nil
+	return nil
 }

@@ -39,8 +39,8 @@ func recipeCertificate() *command {
 		name: "certificate", args: "[--json] [FILE]",
 		short: "Make or check the certificate of a recipe's guarantee",
 		long: "Writes the certificate to FILE.certificate, or checks the one that is there. Devices check it with code that shares nothing\n" +
-			"with the accountant, and starling send does so before it sends. FILE is recipe.starling by default. Recipes of coins, dummies\n" +
-			"or shuffling have no certificate.",
+			"with the accountant, and starling send does so before it sends. FILE is recipe.starling by default. Whatever a recipe claims has\n" +
+			"a certificate: what the servers' noise gives, devices' coins and dummies, and randomized reports among others.",
 		examples: [][2]string{
 			{"starling recipe certificate recipe.starling", "make it, and check it from then on"},
 			{"starling recipe certificate --json recipe.starling", "with the certificate in base64"},

@@ -37,6 +37,27 @@ func TestCertify(t *testing.T) {
 		{Sampled{discrete(100, 1, Interval(1)), .1, CountHidden}, 1e-8, AddRemove},
 		{SelfCompose{Sampled{discrete(100, 1, Interval(1)), .1, CountHidden}, 300}, 1e-8, ZeroOut},
 		{SelfCompose{Sampled{RandomizedResponse{2, 2}, .1, CountHidden}, 20}, 1e-6, AddRemove},
+		// Beside the count of dummies, of few and of many.
+		{Sampled{Compose{DummyCount{50000, .01}, discrete(9, 1, Interval(1))}, .1, CountHidden}, 1e-6, AddRemove},
+		{Sampled{Compose{DummyCount{25000, .05}, discrete(16, 1, OneHot())}, .5, CountHidden}, 1e-9, AddRemove},
+		{Sampled{Compose{discrete(400, 1, Interval(7)), DummyCount{1e7, .1}}, .5, CountHidden}, 1e-9, ZeroOut},
+		{SelfCompose{Sampled{Compose{DummyCount{30000, .02}, discrete(9, 1, OneHot())}, .2, CountHidden}, 30}, 1e-8, AddRemove},
+		{SelfCompose{Sampled{Compose{DummyCount{1e6, .1}, discrete(900, 1, Interval(3))}, .01, CountHidden}, 1000}, 1e-8, AddRemove},
+		{Sampled{Compose{DummyCount{5000, .1}, DiscreteLaplace{Rational{5, 2}, Interval(1)}}, .3, CountHidden}, 1e-6, AddRemove},
+		{SelfCompose{Sampled{Compose{DummyCount{5000, .1}, ApproxDP{.8, 1e-9}}, .3, CountHidden}, 5}, 1e-6, AddRemove},
+		{Sampled{Compose{DummyCount{40, .5}, discrete(4, 1, Interval(1))}, .1, CountHidden}, 1e-3, AddRemove},
+		{Sampled{Compose{DummyCount{50000, .01}, discrete(2, 1, Vector(3, 1))}, .01, CountHidden}, 1e-6, AddRemove},
+		// That all 57 send a dummy has a probability below 10^-17, and must not get lost.
+		{SelfCompose{Sampled{Compose{DummyCount{57, .5}, discrete(1667, 256, Interval(1))}, .5, CountHidden}, 2}, 1e-6, AddRemove},
+		// Shuffled.
+		{Shuffled{4, 1e4, AnyRandomizer, 0}, 1e-10, ReplaceOne},
+		{Shuffled{1, 1e5, BinaryResponse, 0}, 1e-6, ReplaceOne},
+		{Shuffled{4, 1e6, DeletionRAPPOR, 0}, 1e-10, ZeroOut},
+		{Shuffled{4, 1e4, KaryResponse, 10}, 1e-10, ReplaceOne},
+		{Shuffled{2, 2e4, KaryResponse, 16}, 1e-8, ReplaceOne},
+		// Allocated.
+		{Allocated{ApproxDP{1, 0}, 1000, 1, CountHidden}, 1e-6, AddRemove},
+		{Allocated{RandomizedResponse{.5, 2}, 100, 1, CountHidden}, 1e-6, ZeroOut},
 	} {
 		c, err := Certify(tc.e, tc.delta, tc.n)
 		if err != nil {

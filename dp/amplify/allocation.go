@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/certificate"
 )
 
 // An allocationSum is the exact pair of one of t slots, uniform and hidden, in which a binary randomized response at
@@ -81,5 +82,6 @@ func Allocation(epsilon0 float64, t uint64, p0 float64) (*Curve, error) {
 		upper:      a.upper,
 		lower:      a.lower,
 		end:        sampledPure(epsilon0, p0),
+		term:       certificate.Term{Mechanism: certificate.CheckedIn, Local: epsilon0, Reports: t, Chance: p0},
 	}, nil
 }

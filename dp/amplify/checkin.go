@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/certificate"
 )
 
 // A Schedule is a protocol of paper 004 (Balle, Kairouz, McMahan, Thakkar and Thakurta, "Privacy Amplification via
@@ -113,6 +114,7 @@ func (c CheckIn) Curve(epsilon0 float64, n accountant.Neighbours) (*Curve, error
 	}
 	exact := allocationSum{epsilon0, float64(c.Slots), c.P0}
 	out := &Curve{neighbours: n, end: sampledPure(epsilon0, c.P0)}
+	out.term = certificate.Term{Mechanism: certificate.CheckedIn, Local: epsilon0, Reports: c.Slots, Chance: c.P0}
 	if c.Schedule == FixedWindow {
 		// A lone client of randomized response, and for ReplaceOne one of whose values is the dummy's, attains it.
 		out.lower = exact.lower
@@ -123,6 +125,7 @@ func (c CheckIn) Curve(epsilon0 float64, n accountant.Neighbours) (*Curve, error
 		return out, nil
 	}
 	out.theorem = checkInTheorem
+	out.term.Mechanism = certificate.Shuffled
 	out.upper = newCloneSum(epsilon0, exact.t, clones(epsilon0), c.P0).upper
 	if epsilon0 > largeEpsilon {
 		out.upper = func(float64) float64 { return 1 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/certificate"
 )
 
 // MaxCount is the largest number of users, slots or reports that is answered for.
@@ -64,6 +65,8 @@ type Curve struct {
 	lower func(epsilon float64) float64
 	// end is an epsilon that holds with delta = 0; +Inf if none does.
 	end float64
+	// term says to package certificate what the curve is of; its Mechanism is 0 if that has no word for it.
+	term certificate.Term
 }
 
 // Neighbours is the relation that the curve is about.
@@ -107,6 +110,28 @@ func (c *Curve) Epsilon(delta float64) (accountant.Guarantee, error) {
 		}
 	}
 	return g, nil
+}
+
+// Certify returns a certificate of what Epsilon proves at delta, within one part in a thousand, for package certificate to check. It
+// returns accountant.ErrUnsupported for curves other than those of Shuffle, Allocation and CheckIn, for local epsilons outside 0.01
+// to 32, and for more than 2^20 answers.
+func (c *Curve) Certify(delta float64) (*certificate.Certificate, error) {
+	g, err := c.Epsilon(delta)
+	if err != nil {
+		return nil, err
+	}
+	t := c.term
+	t.Count, t.Rate = 1, 1
+	t.Reports = min(t.Reports, 1<<32) // fewer prove less
+	proof := &certificate.Certificate{Claim: certificate.Claim{Delta: delta, Neighbours: certificate.Neighbours(c.neighbours)}}
+	for _, room := range []float64{3e-4, 1e-3} { // the checker counts in blocks
+		t.Mu, t.Fail = g.Epsilon*(1+room)+1e-9, delta*(1-1e-9)
+		proof.Epsilon, proof.Terms = t.Mu*(1+1e-9)+1e-14, []certificate.Term{t}
+		if err = proof.Check(); err == nil {
+			return proof, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no certificate was found: %w", accountant.ErrUnsupported, err)
 }
 
 func (c *Curve) at(epsilon float64) float64 {

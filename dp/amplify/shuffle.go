@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/certificate"
 )
 
 type classKind uint8
@@ -63,6 +64,7 @@ func Shuffle(c Class, epsilon0 float64, n uint64) (*Curve, error) {
 		neighbours: accountant.ReplaceOne,
 		lower:      allocationSum{epsilon0, float64(n), 1}.lower,
 		end:        epsilon0,
+		term:       certificate.Term{Mechanism: certificate.Shuffled, Local: epsilon0, Reports: n, Answers: c.k, Chance: 1},
 	}
 	users := float64(n)
 	switch c.kind {
@@ -75,6 +77,7 @@ func Shuffle(c Class, epsilon0 float64, n uint64) (*Curve, error) {
 	case rapporSums:
 		out.theorem = columnTheorem
 		out.neighbours = accountant.ZeroOut
+		out.term.Answers = 2
 		out.upper = newCloneSum(epsilon0, users, blanket(epsilon0), 1).upper
 	case karyResponse:
 		if c.k < 2 || c.k > 1<<32 {

@@ -5,16 +5,19 @@
 //
 //   - each law dominates its term: at every grid point its curve sum_i p_i max(0, 1 - e^(l - l_i)) is at least the term's, taken
 //     from the mechanism's definition. Between grid points the term's curve, convex in e^epsilon, lies below the chord;
-//   - the laws' composition has delta(Epsilon) <= Delta, by a transform whose errors are bounded and added.
+//   - the laws' composition has delta(Epsilon) <= Delta, by sums of products of probabilities, in which nothing cancels.
 //
 // The argument, with the bound on every rounding, is docs/proofs/certificates.md. That Terms (which are comparable) are the releases
-// agreed to is for the caller to compare. A formula takes some 100 bytes, laws 4 for each mass. This package imports nothing of this
+// agreed to is for the caller to compare. A formula takes some 160 bytes, laws 4 for each mass. This package imports nothing of this
 // module, least of all the accountant whose work it checks, and has fewer than 500 lines of code.
 package certificate
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 )
 
 // A Mechanism is a way to add noise to a release.
@@ -27,6 +30,11 @@ const (
 	DiscreteLaplace                         // scale Num/Den, one coordinate, moved by Shift
 	RandomizedResponse                      // Mu: epsilon0, of Answers; 2 Answers: any (Mu, Fail)-DP release
 	ZCDP                                    // Mu: rho
+	// Reports shuffled: of any Local-DP randomizer, or of response among Answers, 2 also for sums of RAPPOR. Chance: 1, or for check-ins
+	// of any randomizer among Reports slots that of taking part. Redraw: with which a RAPPOR is drawn again (docs/proofs/device-noise.md,
+	// theorem 2). Of the curve the point (Mu, Fail) counts.
+	Shuffled
+	CheckedIn // the like for check-ins, present against absent
 )
 
 // A Sampling says how records are kept, each with probability Rate, in secret: a PoissonSample independently, while the count is secret
@@ -40,43 +48,36 @@ type Neighbours uint8
 
 const AddRemove, Replace, ZeroOut Neighbours = 1, 2, 3
 
-// A Term is Count releases by one mechanism. Fields that the mechanism does not name are 0; Rate is 1 for Everyone.
+// A Term is Count releases by one mechanism. Fields that the mechanism does not name are 0; Rate is 1 for Everyone. If Dummies is not 0,
+// a PoissonSample's count is published: of what is sampled, and of what Dummies others send of nobody, each with DummyRate.
 type Term struct {
-	Mechanism                                    Mechanism
-	Sampling                                     Sampling
-	Honest                                       uint8
-	Count, Num, Den, Shift, Coordinates, Answers uint64
-	Mu, Fail, Rate                               float64
+	Mechanism                                                      Mechanism
+	Sampling                                                       Sampling
+	Honest                                                         uint8
+	Count, Num, Den, Shift, Coordinates, Answers, Reports, Dummies uint64
+	Mu, Fail, Rate, Local, Chance, Redraw, DummyRate               float64
 }
 
-// A Law is a discretised privacy loss: probability Masses[i] at Origin + i Step, Infinite beyond.
+// A Law is a discretised privacy loss: of the next Size of the certificate's masses the i-th is at Origin + i Step, Infinite beyond.
 type Law struct {
 	Origin, Infinite float64
-	Masses           []float32
+	Size             uint32
 }
 
-// A Direction is one way in which neighbours differ, with a law for each term.
-type Direction struct {
-	Hints
-	Laws []Law
-}
-
-// Hints for the composition: bad ones make a true certificate fail, never a false one pass. Tilt is the exponent of the weight of a
-// loss, Order a larger one, for the tail above the window, of 2^LogSize steps, First steps above the least possible loss.
-type Hints struct {
-	Added       bool // the record is added; else it is removed or replaced
-	LogSize     uint8
-	First       uint64
-	Tilt, Order float64
-}
-
-// A Certificate is a claim of (Epsilon, Delta) with its proof. Step and Directions are empty where a formula suffices.
-type Certificate struct {
+// A Claim is what a certificate proves.
+type Claim struct {
 	Epsilon, Delta float64
 	Neighbours     Neighbours
-	Terms          []Term
-	Step           float64
-	Directions     []Direction
+}
+
+// A Certificate is a claim with its proof: a law for each term, for the record removed or replaced, and again, where anything is Poisson
+// sampled, for the record added. Step, Laws and Masses are empty where a formula suffices.
+type Certificate struct {
+	Claim
+	Step   float64
+	Terms  []Term
+	Laws   []Law
+	Masses []float32
 }
 
 // A Reason is why a certificate is refused.
@@ -88,7 +89,6 @@ const (
 	BadTerm                         // a mechanism's parameters, or a sampling that the neighbours do not allow
 	BadLaw                          // masses or losses out of range, or not all of the probability
 	NotDominating                   // a law is more optimistic than its mechanism
-	BadWindow                       // hints for the composition out of range
 	Unproved                        // all is well-formed, but delta comes out larger than claimed
 )
 
@@ -102,203 +102,197 @@ func (e *Error) Error() string { return "certificate: " + e.text }
 
 func fail(r Reason, format string, args ...any) error { return &Error{r, fmt.Sprintf(format, args...)} }
 
-const maxTerms, maxMasses, maxLogSize, ulp = 64, 1 << 17, 19, 0x1p-52
+const maxTerms, maxMasses, maxPoints, maxSums, ulp = 64, 1 << 14, 2048, 256, 0x1p-52
+
+// MaxSize bounds the bytes of a certificate.
+const MaxSize = 1 << 17
+
+type header struct {
+	Magic       uint32
+	Claim       Claim
+	Step        float64
+	Terms, Laws uint8
+	Masses      uint32
+}
+
+const magic = 'S'<<24 | 'P'<<16 | 'C'<<8 | 2
+
+// MarshalBinary returns the encoding of c: a header, terms, laws and masses, big-endian, fields in the order of their declarations.
+func (c *Certificate) MarshalBinary() (b []byte, err error) {
+	h := header{magic, c.Claim, c.Step, uint8(len(c.Terms)), uint8(len(c.Laws)), uint32(len(c.Masses))}
+	for _, v := range []any{h, c.Terms, c.Laws, c.Masses} {
+		b, _ = binary.Append(b, binary.BigEndian, v) // no error for data of fixed size
+	}
+	return b, new(Certificate).UnmarshalBinary(b)
+}
+
+// UnmarshalBinary reads what MarshalBinary writes, and nothing else, in memory proportional to len(b). Errors are Malformed *Errors.
+func (c *Certificate) UnmarshalBinary(b []byte) error {
+	h, r := header{}, bytes.NewReader(b)
+	if binary.Read(r, binary.BigEndian, &h) != nil || h.Magic != magic || h.Terms > maxTerms || h.Masses > maxMasses ||
+		r.Len() != int(h.Terms)*binary.Size(Term{})+int(h.Laws)*binary.Size(Law{})+4*int(h.Masses) {
+		return fail(Malformed, "%d bytes are no certificate", len(b))
+	}
+	*c = Certificate{h.Claim, h.Step, make([]Term, h.Terms), make([]Law, h.Laws), make([]float32, h.Masses)}
+	for _, v := range []any{c.Terms, c.Laws, c.Masses} {
+		binary.Read(r, binary.BigEndian, v) // of the length that is there
+	}
+	return nil
+}
 
 func within(x, lo, hi float64) bool { return x >= lo && x <= hi } // false for NaN
 
-// Check returns nil if the certificate proves its claim, or an *Error.
+// Check returns nil if the certificate proves its claim, or an *Error. It takes some milliseconds, and a few seconds at most.
 func (c *Certificate) Check() error {
-	switch {
-	case !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-100, 1) || c.Delta == 1 || c.Neighbours < AddRemove || c.Neighbours > ZeroOut:
-		return fail(BadClaim, "the claim (%v, %v) for neighbours %d is out of range", c.Epsilon, c.Delta, c.Neighbours)
-	case len(c.Terms) == 0 || len(c.Terms) > maxTerms:
-		return fail(Malformed, "%d terms", len(c.Terms))
+	if !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-40, 1) || c.Delta == 1 || c.Neighbours < AddRemove || c.Neighbours > ZeroOut {
+		return fail(BadClaim, "the claim %+v is out of range", c.Claim)
 	}
-	ways := []bool{false} // every mechanism is its own mirror image, but for Poisson sampling
+	ways, sums, count, left := 1, 0, 0.0, len(c.Masses)
 	terms := make([]Term, len(c.Terms))
 	for i, t := range c.Terms {
-		if t.Sampling == PoissonSample {
-			ways = []bool{false, true}
+		if t.Sampling == PoissonSample { // all else is its own mirror image
+			ways = 2
 		}
-		bad := t.Sampling == PoissonSample && c.Neighbours == Replace || t.Sampling == FixedSample && c.Neighbours != Replace
-		if terms[i] = t.fold(); bad || !terms[i].valid() {
+		terms[i] = t.fold()
+		if (t.Sampling == PoissonSample) == (c.Neighbours == Replace) && t.Sampling != Everyone || !terms[i].valid(len(terms) == 1) {
 			return fail(BadTerm, "term %d, %+v, is not for neighbours %d or out of range", i, t, c.Neighbours)
 		}
+		count += float64(terms[i].Count)
+		sums += 2 * bits.Len64(terms[i].Count)
 	}
-	if t := terms[0]; len(terms) == 1 && t.Count == 1 {
-		if c.Step != 0 || len(c.Directions) != 0 {
-			return fail(Malformed, "laws beside a formula")
-		}
-		for _, added := range ways {
-			if delta := t.curve(added)(c.Epsilon); !(delta <= c.Delta) {
-				return fail(Unproved, "delta is %v at epsilon %v, claimed %v", delta, c.Epsilon, c.Delta)
+	for _, l := range c.Laws {
+		left -= int(l.Size)
+	}
+	formula := len(terms) == 1 && terms[0].Count == 1 && c.Step == 0 && len(c.Laws) == 0 && left == 0
+	if !formula && (len(terms) == 0 || len(terms) > maxTerms || len(c.Laws) != ways*len(terms) || left != 0 || len(c.Masses) > maxMasses ||
+		sums > maxSums || !within(c.Step, 1e-9, 1e3)) {
+		return fail(Malformed, "%d laws of step %v for %d terms", len(c.Laws), c.Step, len(terms))
+	}
+	masses, delta := c.Masses, 0.0
+	for way := range ways {
+		all, extent := sum{step: c.Step, p: []float64{1}}, math.Abs(c.Epsilon)
+		for i, t := range terms {
+			if formula {
+				delta = max(delta, t.curve(way == 1)(c.Epsilon))
+				break
+			}
+			l := c.Laws[way*len(terms)+i]
+			if err := l.dominates(t.curve(way == 1), masses[:l.Size], c.Step); err != nil {
+				return err
+			}
+			power := sum{l.Origin, c.Step, l.Infinite, 1, make([]float64, l.Size)}
+			for j, p := range masses[:l.Size] {
+				power.p[j] = float64(p)
+			}
+			masses = masses[l.Size:]
+			extent += float64(t.Count) * (math.Abs(l.Origin) + float64(l.Size)*c.Step)
+			power = power.cut(c.Delta, count)
+			for n := t.Count; n > 0; n /= 2 {
+				if n%2 == 1 {
+					all = all.plus(power).cut(c.Delta, count)
+				}
+				if n > 1 {
+					power = power.plus(power).cut(c.Delta, count)
+				}
 			}
 		}
-		return nil
-	}
-	if !within(c.Step, 1e-9, 1e3) || len(c.Directions) != len(ways) {
-		return fail(Malformed, "%d directions of step %v, want %d", len(c.Directions), c.Step, len(ways))
-	}
-	for i, d := range c.Directions {
-		if d.Added != ways[i] || len(d.Laws) != len(terms) {
-			return fail(Malformed, "direction %d is the other one, or has %d laws for %d terms", i, len(d.Laws), len(terms))
+		d, epsilon := all.infinite, c.Epsilon-8*maxSums*ulp*extent
+		for j, p := range all.p {
+			d += p * max(0, -math.Expm1(epsilon-all.origin-float64(j)*all.step))
 		}
-		if err := c.direction(d, terms); err != nil {
-			return err
+		delta = max(delta, d*math.Exp(2*ulp*count*(maxPoints+64))*(1+1e-12))
+	}
+	if !(delta <= c.Delta) {
+		return fail(Unproved, "delta is %v at epsilon %v, claimed %v", delta, c.Epsilon, c.Delta)
+	}
+	return nil
+}
+
+// dominates checks that the masses are a law whose curve is not below truth at any grid point, from the top.
+func (l *Law) dominates(truth curve, masses []float32, step float64) error {
+	n, total := float64(len(masses)), l.Infinite
+	for _, p := range masses {
+		if total += float64(p); !(p >= 0) {
+			return fail(BadLaw, "a mass of %v", p)
+		}
+	}
+	if n == 0 || !within(l.Origin, -700, 700) || !within(n*step, 0, 1000) || !within(l.Infinite, 0, 1) || !within(total, 1+n*ulp, 1+1e-6) {
+		return fail(BadLaw, "a law of %v masses from %v on and total mass %v is out of range", n, l.Origin, total)
+	}
+	have, mass, fall, rise := 0.0, 0.0, math.Exp(-step)*(1-ulp), -math.Expm1(-step)*(1-ulp)
+	for i := len(masses) - 1; i >= 0; i-- {
+		have = fall*have + rise*mass // C(x) = e^-h C(x+h) + (1 - e^-h) P(loss >= x+h), all terms positive
+		mass += float64(masses[i])
+		want := truth(l.Origin + float64(i)*step - 4*ulp*(math.Abs(l.Origin)+float64(i)*step))
+		if have := have*(1-2*ulp*(n+16)) + l.Infinite; !(have >= want) {
+			return fail(NotDominating, "a law's curve at mass %d is %v, below the mechanism's %v", i, have, want)
 		}
 	}
 	return nil
 }
 
-func (c *Certificate) direction(d Direction, terms []Term) error {
-	if !within(d.Tilt, 0, 1e6) || !within(d.Order, d.Tilt, 1e7) || d.LogSize < 2 || d.LogSize > maxLogSize || d.First > 1<<50 {
-		return fail(BadWindow, "hints %+v are out of range", d.Hints)
-	}
-	for i, t := range terms {
-		l := d.Laws[i]
-		n := float64(len(l.Masses))
-		if n == 0 || n > maxMasses || !within(l.Origin, -700, 700) || !within(l.Origin+n*c.Step, -700, 1700) || !within(l.Infinite, 0, 1) {
-			return fail(BadLaw, "law %d is out of range", i)
-		}
-		total := l.Infinite
-		for _, p := range l.Masses {
-			if total += float64(p); !(p >= 0) {
-				return fail(BadLaw, "law %d has a mass of %v", i, p)
-			}
-		}
-		if !within(total, 1+n*ulp, 1+1e-6) {
-			return fail(BadLaw, "law %d has a total mass of %v", i, total)
-		}
-		if err := l.dominates(t.curve(d.Added), c.Step); err != nil {
-			return err
-		}
-	}
-	delta, err := c.compose(d, terms)
-	if err == nil && !(delta <= c.Delta) {
-		err = fail(Unproved, "delta is %v at epsilon %v, claimed %v", delta, c.Epsilon, c.Delta)
-	}
-	return err
+// A sum is the law of the losses of count releases.
+type sum struct {
+	origin, step, infinite, count float64
+	p                             []float64
 }
 
-// dominates checks the curve of l against truth at every grid point, from the top.
-func (l *Law) dominates(truth func(loss float64) float64, step float64) error {
-	curve, mass := 0.0, 0.0
-	fall, rise := math.Exp(-step)*(1-ulp), -math.Expm1(-step)*(1-ulp)
-	slack := 1 - 2*ulp*float64(len(l.Masses)+16)
-	for i := len(l.Masses) - 1; i >= 0; i-- {
-		// C(x) = e^-h C(x+h) + (1 - e^-h) P(loss >= x+h), all terms positive
-		curve = fall*curve + rise*mass
-		mass += float64(l.Masses[i])
-		at := l.Origin + float64(i)*step
-		want := truth(at - 4*ulp*(math.Abs(l.Origin)+float64(i)*step))
-		if have := curve*slack + l.Infinite; !(have >= want) {
-			return fail(NotDominating, "a law's curve at %v is %v, below the mechanism's %v", at, have, want)
+// plus returns the law of the sum of both losses.
+func (a sum) plus(b sum) sum {
+	for a.step < b.step {
+		a = a.coarser()
+	}
+	for b.step < a.step {
+		b = b.coarser()
+	}
+	infinite := a.infinite*(total(b.p)+b.infinite) + total(a.p)*b.infinite
+	out := sum{a.origin + b.origin, a.step, infinite, a.count + b.count, make([]float64, len(a.p)+len(b.p)-1)}
+	for i, x := range a.p {
+		row := out.p[i : i+len(b.p)]
+		for j, y := range b.p {
+			row[j] += x * y
 		}
-	}
-	return nil
-}
-
-// compose bounds delta(Epsilon) of the composition of the laws from above.
-func (c *Certificate) compose(d Direction, terms []Term) (float64, error) {
-	n := 1 << d.LogSize
-	unit := 16 * ulp / 2 * float64(d.LogSize+2) // error of a coefficient, for inputs that sum to one
-	var least, extent, finite, infinite, k, tail, slop, tailSlop float64
-	product := make([]complex128, n)
-	size, errs := make([]float64, n), make([]float64, n) // ln of a bound on a coefficient; the sum of relative errors
-	for j := range product {
-		product[j] = 1
-	}
-	for i, t := range terms {
-		l, count := d.Laws[i], float64(t.Count)
-		m, sum := l.moment(d.Tilt, c.Step), 0.0
-		span := math.Abs(l.Origin) + float64(len(l.Masses))*c.Step
-		k += count * m
-		tail += count * l.moment(d.Order, c.Step)
-		least += count * l.Origin
-		extent += count * math.Abs(l.Origin)
-		x := make([]complex128, n)
-		for j, p := range l.Masses {
-			sum += float64(p)
-			x[j&(n-1)] += complex(float64(p)*math.Exp(d.Tilt*(l.Origin+float64(j)*c.Step)-m), 0)
-		}
-		tailSlop += count * 4 * ulp * (4 + d.Order*span + float64(len(l.Masses)))
-		finite += count * math.Log(sum)
-		infinite += count * math.Log1p(l.Infinite/sum)
-		slop += count * 4 * ulp * (4 + d.Tilt*span + math.Abs(m) + float64(len(l.Masses)))
-		for j, z := range transform(x) {
-			a := math.Hypot(real(z), imag(z)) + unit
-			size[j] += count * math.Log(a)
-			errs[j] += count * (unit/a + 2*ulp)
-			product[j] *= power(z, t.Count)
-		}
-	}
-	noise, total := 0.0, 0.0
-	for j, z := range product {
-		a := math.Exp(size[j] + 1e-9)
-		noise += a * math.Expm1(errs[j]+1e-12)
-		total += a
-		product[j] = complex(real(z), -imag(z)) // for the inverse
-	}
-	noise = (noise + unit*total) / float64(n) * 1.001
-	product = transform(product)
-	// Every loss is off by no more than this; epsilon moves down by as much.
-	shift := 4 * ulp * (extent*float64(len(terms)+1) + math.Abs(c.Epsilon) + (float64(d.First)+float64(n))*c.Step)
-	epsilon := c.Epsilon - shift
-	first := least + float64(d.First)*c.Step
-	top := first + float64(n)*c.Step - shift
-	if first > epsilon {
-		return 0, fail(BadWindow, "the window begins above epsilon")
-	}
-	delta := math.Exp(finite) * math.Expm1(infinite)
-	// Losses above the window: at most e^(K(order) - order top) of them.
-	delta += math.Exp(tail - d.Order*top + tailSlop + 8*ulp*(math.Abs(tail)+d.Order*math.Abs(top)))
-	for j := range n {
-		loss := first + float64(j)*c.Step
-		if loss <= epsilon {
-			continue
-		}
-		p := max(0, real(product[(uint64(j)+d.First)&uint64(n-1)])/float64(n)+noise)
-		delta += p * math.Exp(k-d.Tilt*loss) * -math.Expm1(epsilon-loss)
-	}
-	slop += 8 * ulp * (math.Abs(k)*float64(len(terms)+1) + d.Tilt*(extent+math.Abs(top)+math.Abs(first)) + float64(n))
-	return delta * math.Exp(slop) * (1 + 1e-12), nil
-}
-
-// moment returns ln sum p e^(order loss) over the finite losses.
-func (l *Law) moment(order, step float64) float64 {
-	s, r := 0.0, math.Exp(-order*step)
-	for _, p := range l.Masses {
-		s = s*r + float64(p)
-	}
-	return math.Log(s) + order*(l.Origin+float64(len(l.Masses)-1)*step)
-}
-
-// transform returns the discrete Fourier transform of x; the length is a power of two.
-func transform(x []complex128) []complex128 {
-	n := len(x)
-	if n == 1 {
-		return x
-	}
-	even, odd, out := make([]complex128, n/2), make([]complex128, n/2), make([]complex128, n)
-	for j := range even {
-		even[j], odd[j] = x[2*j], x[2*j+1]
-	}
-	even, odd = transform(even), transform(odd)
-	for j, u := range even {
-		sin, cos := math.Sincos(-2 * math.Pi * float64(j) / float64(n))
-		v := odd[j] * complex(cos, sin)
-		out[j], out[j+n/2] = u+v, u-v
 	}
 	return out
 }
 
-func power(z complex128, n uint64) complex128 {
-	if n == 0 {
-		return 1
+func total(p []float64) (sum float64) {
+	for _, x := range p {
+		sum += x
 	}
-	r := power(z*z, n/2)
-	if n%2 == 1 {
-		r *= z
+	return sum
+}
+
+// cut keeps a sum short: little mass at the top becomes infinite, at the bottom it moves up to the first loss that is left, and the grid
+// becomes coarser. Each of these raises the curve.
+func (a sum) cut(delta, all float64) sum {
+	low, high, top, share := 0, len(a.p), 0.0, a.count/all*1e-6
+	for ; high > 1 && top+a.p[high-1] <= delta*share; high-- {
+		top += a.p[high-1]
 	}
-	return r
+	moved := a.p[0]
+	for ; low < high-1 && moved <= share; moved += a.p[low] {
+		low++
+	}
+	a.p = append([]float64{moved}, a.p[low+1:high]...)
+	a.origin, a.infinite = a.origin+float64(low)*a.step, a.infinite+top
+	for len(a.p) > maxPoints {
+		a = a.coarser()
+	}
+	return a
+}
+
+// coarser doubles the step: the mass between two points goes to both, so that the curve becomes its chord.
+func (a sum) coarser() sum {
+	p, e := make([]float64, len(a.p)/2+1), math.Exp(-a.step)
+	for i, x := range a.p {
+		if i%2 == 0 {
+			p[i/2] += x
+		} else {
+			p[i/2] += x * e / (1 + e)
+			p[i/2+1] += x / (1 + e)
+		}
+	}
+	a.p, a.step = p, 2*a.step
+	return a
 }

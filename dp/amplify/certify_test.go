@@ -1,0 +1,55 @@
+package amplify
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/starling-agg/starling/dp/accountant"
+)
+
+// What shuffling, allocation and check-ins give is proved to a checker that shares nothing with this package.
+func TestCertify(t *testing.T) {
+	curve := func(c *Curve, err error) *Curve {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for name, c := range map[string]*Curve{
+		"any randomizer":       curve(Shuffle(AnyRandomizer(), 2, 5000)),
+		"binary":               curve(Shuffle(BinaryResponse(), 1, 1e6)),
+		"answers":              curve(Shuffle(KaryResponse(20), 3, 4000)),
+		"many answers of many": curve(Shuffle(KaryResponse(1000), 4, 1e8)),
+		"rappor":               curve(Shuffle(RAPPORSums(), 4, 1e5)),
+		"allocation":           curve(Allocation(1, 300, .7)),
+		"fixed":                curve(CheckIn{Schedule: FixedWindow, Slots: 1000, P0: .1}.Curve(1, accountant.AddRemove)),
+		"fixed, replaced":      curve(CheckIn{Schedule: FixedWindow, Slots: 1000, P0: .1}.Curve(1, accountant.ReplaceOne)),
+		"sliding":              curve(CheckIn{Schedule: SlidingWindow, Slots: 400, P0: 1}.Curve(.5, accountant.ZeroOut)),
+		"averaged":             curve(CheckIn{Schedule: AveragedWindow, Slots: 100, P0: 1, Users: 1e4}.Curve(.5, accountant.ReplaceOne)),
+	} {
+		for _, delta := range []float64{1e-8} {
+			want, err := c.Epsilon(delta)
+			if err != nil {
+				t.Fatal(err)
+			}
+			proof, err := c.Certify(delta)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if err := proof.Check(); err != nil || proof.Epsilon < want.EpsilonLower || proof.Epsilon > want.Epsilon*(1+2e-3) || proof.Delta != delta {
+				t.Errorf("%s: %v, proves %+v, want %v", name, err, proof.Claim, want)
+			}
+			proof.Terms[0].Mu *= .99
+			if proof.Check() == nil {
+				t.Errorf("%s: a smaller epsilon than is true", name)
+			}
+		}
+	}
+	pure := curve(PureDP(1, accountant.AddRemove))
+	for _, c := range []*Curve{pure, curve(Shuffle(AnyRandomizer(), 40, 1e9)), curve(Shuffle(KaryResponse(1<<30), 1, 1e4))} {
+		if _, err := c.Certify(1e-6); !errors.Is(err, accountant.ErrUnsupported) {
+			t.Error(err)
+		}
+	}
+}
