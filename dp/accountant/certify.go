@@ -9,8 +9,8 @@ import (
 )
 
 // Certify returns a certificate, for package certificate to check on the device, of an epsilon at delta that is close to (within
-// 1 % of) that of Epsilon. It covers all events but continuous Laplace noise or allocation of what is not pure DP, mixtures with zCDP,
-// Poisson samples for ReplaceOne, and noise of several servers in compositions; these give ErrUnsupported.
+// 1 % of) that of Epsilon. ErrUnsupported is the answer to allocations of what is not pure DP, several rounds of shuffling, continuous
+// Laplace noise on several coordinates, sums of Laplace noise, Poisson samples for ReplaceOne, and mixtures with zCDP.
 func Certify(e Event, delta float64, n Neighbours) (*certificate.Certificate, error) {
 	g, err := Epsilon(e, delta, n)
 	if err != nil {
@@ -151,7 +151,7 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 				}
 			}
 		}
-		if t, err = describe(leaf{event, 1}, n); err == nil && t.Count == 1 && t.Mechanism < certificate.ZCDP && t.Sampling == certificate.Everyone {
+		if t, err = describe(leaf{sphere(event, n), 1}, n); err == nil && t.Count == 1 && t.Mechanism < certificate.ZCDP && t.Sampling == certificate.Everyone {
 			t.Count, t.Sampling, t.Rate = l.count, certificate.PoissonSample, x.Rate
 			t.Dummies, t.DummyRate = count.N, count.Rate
 			return t, nil
@@ -160,12 +160,28 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 		if n != ReplaceOne || !(x.Rate < 1) {
 			break
 		}
-		if t, err = describe(leaf{x.Event, 1}, n); err == nil && t.Count == 1 && t.Mechanism < certificate.ZCDP && t.Sampling == certificate.Everyone {
+		if t, err = describe(leaf{sphere(x.Event, n), 1}, n); err == nil && t.Count == 1 && t.Mechanism < certificate.ZCDP && t.Sampling == certificate.Everyone {
 			t.Count, t.Sampling, t.Rate = l.count, certificate.FixedSample, x.Rate
 			return t, nil
 		}
 	}
 	return t, fmt.Errorf("%w: no certificate for %T and %v neighbours", ErrUnsupported, l.event, n)
+}
+
+// sphere returns the continuous noise that stands for discrete noise on a vector of bounded norm, where that is sampled.
+func sphere(e Event, n Neighbours) Event {
+	if g, ok := e.(DiscreteGaussian); ok && g.Contribution.kind == ball {
+		if d, err := g.dominating(n); err == nil {
+			if x, ok := d.pair.(normalPair); ok {
+				distance := x.mu * (1 + 1e-9) // which is more than the factor between them
+				if n == ReplaceOne {
+					distance /= 2
+				}
+				return Gaussian{Sigma: 1, Contribution: Signed(distance)}
+			}
+		}
+	}
+	return e
 }
 
 // describe says what discrete Gaussian noise is. Where it is narrow, each coordinate is a release.

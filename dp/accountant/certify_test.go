@@ -49,6 +49,10 @@ func TestCertify(t *testing.T) {
 		{Sampled{Compose{DummyCount{50000, .01}, discrete(2, 1, Vector(3, 1))}, .01, CountHidden}, 1e-6, AddRemove},
 		// That all 57 send a dummy has a probability below 10^-17, and must not get lost.
 		{SelfCompose{Sampled{Compose{DummyCount{57, .5}, discrete(1667, 256, Interval(1))}, .5, CountHidden}, 2}, 1e-6, AddRemove},
+		// Vectors of bounded norm, and two servers' noise.
+		{SelfCompose{Sampled{Compose{DummyCount{5000, .1}, discrete(10000, 1, Ball(1000, 100))}, .1, CountHidden}, 3}, 1e-6, AddRemove},
+		{SelfCompose{FixedSample{discrete(10000, 1, Ball(1000, 20)), .1}, 30}, 1e-6, ReplaceOne},
+		{SelfCompose{Sampled{DiscreteGaussian{Sigma2: Rational{20, 1}, Contribution: MultiHot(3), Honest: 2}, .1, CountHidden}, 10}, 1e-6, AddRemove},
 		// Shuffled.
 		{Shuffled{4, 1e4, AnyRandomizer, 0}, 1e-10, ReplaceOne},
 		{Shuffled{1, 1e5, BinaryResponse, 0}, 1e-6, ReplaceOne},

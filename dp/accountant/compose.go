@@ -263,13 +263,8 @@ func modulo(a, n int) int {
 	return a
 }
 
-// window returns an interval outside of which the tilted sum has probability at most e^logWrap, by Chernoff's bound on
+// windowOf returns an interval outside of which the tilted sum has probability at most e^wrap, by Chernoff's bound on
 // either side, and a bound on the true probability above it.
-func window(parts []part, lambda, k, std, lowest, highest float64) (low, high, outside float64) {
-	return windowOf(parts, lambda, k, std, lowest, highest, logWrap)
-}
-
-// windowOf is window for any e^wrap.
 func windowOf(parts []part, lambda, k, std, lowest, highest, wrap float64) (low, high, outside float64) {
 	h := parts[0].h
 	side := func(sign float64) (edge, logTail float64) {
