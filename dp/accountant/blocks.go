@@ -1,6 +1,9 @@
 package accountant
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Very many releases are composed in two stages: blocks of about the root of their number on a fine grid, and then the
 // blocks on a grid that is as much coarser as a block's loss is wider. One grid for all would need a step below the loss of
@@ -24,6 +27,35 @@ func (q question) blocksOf(count uint64) (each, times uint64, fine float64) {
 		}
 	}
 	return each, times, math.Round(math.Sqrt(float64(each)))
+}
+
+// even reports whether no loss of a release of which there are very many stands out: the noise of a block's transform is
+// spread over as wide a range of losses as the block has, and the tilt of all blocks together must not weigh the far end of
+// it much more than the rest.
+func (q question) even(terms []term) bool {
+	if !slices.ContainsFunc(terms, func(t term) bool { return t.count >= manyReleases }) {
+		return false
+	}
+	variance, span := 0.0, 0.0
+	for _, t := range terms {
+		lo, hi := t.pair.reach(q.tail)
+		if !(hi-lo < 1e6) {
+			return false
+		}
+		b, ok := bin(t.pair, max((hi-lo)/2000, 1e-12*(math.Abs(lo)+math.Abs(hi)), 1e-300), q.tail)
+		if !ok {
+			return false
+		}
+		_, _, v := b.upper().tilt(0)
+		if variance += float64(t.count) * v; t.count >= manyReleases {
+			span = max(span, hi-lo)
+		}
+	}
+	logDelta := 70.0
+	if q.wantEpsilon {
+		logDelta = -math.Log(q.g.Delta)
+	}
+	return span*math.Sqrt(2*logDelta/variance) < 2
 }
 
 // inBlocks returns the blocks of a term on the grid of step h: of at least as many releases above, of at most as many below.

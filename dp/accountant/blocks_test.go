@@ -28,6 +28,15 @@ func TestBlocksOfGaussians(t *testing.T) {
 	}
 }
 
+// Where rare losses are far larger than the rest, blocks would be of no use. The limits are a little above the epsilon that one
+// fine grid proves.
+func TestNoBlocksOfRareLosses(t *testing.T) {
+	g := epsilon(t, sampled(.7, 1e-5, 4*manyReleases), 1e-8, AddRemove)
+	if !(g.Epsilon > 0.1 && g.Epsilon < 0.15) {
+		t.Errorf("epsilon %v", g.Epsilon)
+	}
+}
+
 // In blocks and on one grid, both bounds agree.
 func TestBlocksAndOneGrid(t *testing.T) {
 	for _, c := range []struct {

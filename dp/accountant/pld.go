@@ -35,7 +35,7 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 	if len(terms) == 1 && terms[0].theorem != "" {
 		g.Theorem = terms[0].theorem + "; " + pldTheorem
 	}
-	q := question{g: g, wantEpsilon: wantEpsilon, tail: 1e-30, blocks: true}
+	q := question{g: g, wantEpsilon: wantEpsilon, tail: 1e-30}
 	count := 0.0
 	for _, t := range terms {
 		count += float64(t.count)
@@ -45,6 +45,7 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 	}
 	q.tail = max(q.tail, 1e-280)
 	q.slop = 2 * massError * count
+	q.blocks = q.even(terms)
 	ways := [][]term{terms}
 	if !symmetric {
 		back := make([]term, len(terms))
@@ -167,6 +168,7 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 	}
 	result := bounds{0, math.Inf(1), 0}
 	good := 0.0 // the last step that worked
+	few := len(terms) == 1 && terms[0].count <= fewReleases
 	for round := 0; ; round++ {
 		b, err := q.once(terms, q.snap(terms, h), other.lower)
 		if errors.As(err, new(errTooFine)) {
@@ -202,7 +204,7 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 			return result.claim(attained), nil
 		}
 		// Where finer grids move neither bound, they never will.
-		if was := before.upper - before.lower; round > 0 && gap > 0.75*was && before.upper-result.upper <= want {
+		if was := before.upper - before.lower; few && round > 0 && gap > 0.75*was && before.upper-result.upper <= want {
 			return result.claim(attained), nil
 		}
 		// The gap falls with h^2 where the law is smooth, with h where it is not.
@@ -221,6 +223,8 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 }
 
 const (
+	// fewReleases is up to where a coarse grid is a good start: each release adds its rounding.
+	fewReleases = 1 << 10
 	// maxRounds bounds the refinements of the grid.
 	maxRounds = 5
 	// softTransform is the length of a transform that is not worth exceeding when the gap is nearly closed.
@@ -274,7 +278,11 @@ func (q question) firstStep(terms []term) (float64, error) {
 		span = max(span, (hi-lo)*fine)
 	}
 	// Rounding adds about h^2/6 to the variance of each loss.
-	return max(math.Sqrt(3.7e-4*variance/count), span/(1<<14), 15*math.Sqrt(variance)/softTransform, 1e-18), nil
+	steps := float64(1 << 18)
+	if count <= fewReleases {
+		steps = 1 << 14 // to begin with; a finer one follows where it helps
+	}
+	return max(math.Sqrt(3.7e-4*variance/count), span/steps, 15*math.Sqrt(variance)/softTransform, 1e-18), nil
 }
 
 // once computes both bounds on the grid of step h; only the upper one if that is at most enough.
