@@ -3,6 +3,7 @@ package accountant
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Allocated is Event released Steps times, where each record takes part in Picks of the releases, chosen uniformly and
@@ -36,6 +37,22 @@ func (a Allocated) check(n Neighbours) error {
 		return fmt.Errorf("%w: random allocation while the count of each step is public", ErrUnsupported)
 	}
 	return nil
+}
+
+// picksSeveral reports whether a record is in several but not all of some steps: what stands for that is worse than it, and
+// bounds it from above only.
+func picksSeveral(e Event) bool {
+	switch e := e.(type) {
+	case SelfCompose:
+		return picksSeveral(e.Event)
+	case Sampled:
+		return picksSeveral(e.Event)
+	case Compose:
+		return slices.ContainsFunc(e, picksSeveral)
+	case Allocated:
+		return e.Picks > 1 && e.Picks < e.Steps || picksSeveral(e.Event)
+	}
+	return false
 }
 
 // split returns the event as releases of 1-of-t allocations. Picks of Steps are no worse than Picks independent

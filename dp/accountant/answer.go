@@ -57,7 +57,11 @@ func (o Options) Epsilon(e Event, delta float64, n Neighbours) (Guarantee, error
 	if err := checkDelta(delta); err != nil {
 		return Guarantee{}, err
 	}
-	return o.answer(e, n, Guarantee{Delta: delta}, true)
+	g, err := o.answer(e, n, Guarantee{Delta: delta}, true)
+	if picksSeveral(e) {
+		g.EpsilonLower = 0
+	}
+	return g, err
 }
 
 // Delta returns the least delta that is proved for the event at epsilon.
@@ -65,7 +69,11 @@ func (o Options) Delta(e Event, epsilon float64, n Neighbours) (Guarantee, error
 	if err := checkEpsilon(epsilon); err != nil {
 		return Guarantee{}, err
 	}
-	return o.answer(e, n, Guarantee{Epsilon: epsilon}, false)
+	g, err := o.answer(e, n, Guarantee{Epsilon: epsilon}, false)
+	if picksSeveral(e) {
+		g.DeltaLower = 0
+	}
+	return g, err
 }
 
 // answer completes g, which holds the question: epsilon at g.Delta, or delta at g.Epsilon.
