@@ -167,6 +167,47 @@ func TestDeviceNoiseHolds(t *testing.T) {
 	}
 }
 
+// Redraws are charged: n times their odds to delta, which may be all of it, and ln 1/(1-odds) to epsilon.
+func TestDeviceNoiseCharges(t *testing.T) {
+	r := vectorVariants()["vector with noise"]
+	q, z := r.Query.(Vector), r.Randomizer.(Gaussian)
+	const n = 1499
+	last := 0.0
+	for _, bits := range []int{40, 24, 20, 16, 12, 11} {
+		bound, err := pine.NoisyBound(z.Clip, int(q.Dimension), math.Sqrt(z.Variance.Float()), bits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Bound = bound
+		r.Query = q
+		odds, err := pine.NoisyOdds(z.Clip, int(q.Dimension), math.Sqrt(z.Variance.Float()), bound)
+		if err != nil {
+			t.Fatal(err)
+		}
+		delta := Decimal{1, 1}
+		l, _, err := r.proved(situation{servers: 1}, delta, 1, accountant.ReplaceOne)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if spent := n * odds; spent > 0.1 != !l.Finite() {
+			t.Errorf("%d bits: %v where redraws cost %v", bits, l, spent)
+		} else if l.Finite() {
+			// No more is charged than two fifths over n times the odds: for delta, and for inputs that are moved by their n-th part.
+			e := accountant.DiscreteGaussian{Sigma2: accountant.Rational(z.Variance), Contribution: accountant.Ball(1000, float64(z.Clip)), Honest: n}
+			least, err1 := accountant.Epsilon(e, 0.1-spent, accountant.ReplaceOne)
+			most, err2 := accountant.Epsilon(e, 0.1-spent*1.4, accountant.ReplaceOne)
+			own := -math.Log1p(-odds)
+			if err1 != nil || err2 != nil || l.Epsilon < least.Epsilon+own || l.Epsilon > most.Epsilon+own*1.01 || l.Epsilon <= last {
+				t.Errorf("%d bits: %v, want %v to %v and %v more", bits, l, least.Epsilon, most.Epsilon, own)
+			}
+			last = l.Epsilon
+			if got := r.redrawn(Loss{0, 0.1}, 3).Epsilon; got < 3*own || got > 3*own*1.01 {
+				t.Errorf("%d bits: redraws of three rounds cost %v of epsilon, want %v", bits, got, 3*own)
+			}
+		}
+	}
+}
+
 func TestDeviceNoiseRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
