@@ -42,7 +42,8 @@ type Options struct {
 	Lease time.Duration
 	// Latency is how long an acknowledged report may wait for company before it is cut into a segment; default 250 ms.
 	Latency time.Duration
-	// SegmentReports and SegmentBytes bound one segment, and with it one aggregation job; defaults 4096 and 12 MiB.
+	// SegmentReports and SegmentBytes bound one segment, and with it one aggregation job; defaults 4096 and 12 MiB (4 MiB where
+	// reports have 256 KiB or more).
 	SegmentReports, SegmentBytes int
 	// Idle is how often workers look for work that nobody announced: jobs to repeat, leases run out. Default 1 s.
 	Idle time.Duration

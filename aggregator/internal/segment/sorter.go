@@ -64,7 +64,8 @@ type SorterOptions struct {
 	// Latency is how long an acknowledged report may wait for company before its log is sorted; default 250 ms.
 	Latency time.Duration
 	// MaxBytes bounds the reports of one segment, in bytes; default 12 MiB, at most 1 GiB. A larger report is alone. Where it
-	// is somewhat above [InboxOptions.RotateBytes], a log of one bucket becomes one segment and no second, small one.
+	// is somewhat above [InboxOptions.RotateBytes], a log of one bucket becomes one segment and no second, small one. From
+	// 256 KiB a report on it is 4 MiB at most: what a job costs besides its reports is nothing then, and memory is not.
 	MaxBytes int
 	// MaxReports bounds the reports of one segment; default 4096.
 	MaxReports int
@@ -383,12 +384,21 @@ func group(entries []Entry) []grouped {
 	return sorted
 }
 
+// Where segments of large reports end; see SorterOptions.MaxBytes.
+const (
+	largeReport = 256 << 10
+	largeBytes  = 4 << 20
+)
+
 // parts cuts the entries of a group by MaxBytes and MaxReports.
 func (s *Sorter) parts(entries []Entry) func(yield func([]Entry) bool) {
 	return func(yield func([]Entry) bool) {
 		for len(entries) > 0 {
-			n, size := 1, len(entries[0].Report)
-			for n < len(entries) && n < s.opt.MaxReports && size+len(entries[n].Report) <= s.opt.MaxBytes {
+			n, size, limit := 1, len(entries[0].Report), s.opt.MaxBytes
+			if size >= largeReport {
+				limit = min(limit, largeBytes)
+			}
+			for n < len(entries) && n < s.opt.MaxReports && size+len(entries[n].Report) <= limit {
 				size += len(entries[n].Report)
 				n++
 			}
