@@ -182,6 +182,8 @@ type run struct {
 	via    *ohttp.Transport // of all devices
 	report *Report
 	phase  int
+	// certified says what the devices' certificate proves; empty where none can be made.
+	certified string
 
 	vectors *VectorOptions // nil but in a lab of vectors
 	series  *SeriesOptions // nil but in a lab of correlated noise
@@ -392,8 +394,8 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	}
 	if proved, ok := r.client.Certified(); ok {
 		r.report.Certificate = certificate
-		r.report.Guarantee += fmt.Sprintf(" Every device checked the certificate of %d bytes, which proves %s without the accountant.",
-			len(certificate), proved)
+		r.certified = certifiedWords(len(certificate), proved)
+		r.report.Guarantee += r.certified
 	}
 	r.report.RecipeID = r.client.RecipeID().String()
 	return stop, work, nil

@@ -79,6 +79,39 @@ func guaranteeWords(g *recipe.Guarantee, r *recipe.Recipe) string {
 	return b.String()
 }
 
+// certifiedWords says what a certificate of so many bytes proves, as a sentence that follows another.
+func certifiedWords(bytes int, proved recipe.Loss) string {
+	return fmt.Sprintf(" Every device checked the certificate of %s bytes, which proves %s without the accountant.", chart.Count(float64(bytes)), proved)
+}
+
+// roundedUp writes a bound with four digits, never below it.
+func roundedUp(x float64) string {
+	d, err := recipe.DecimalAbove(x, 4)
+	if err != nil {
+		return fmt.Sprint(x)
+	}
+	return d.String()
+}
+
+// wrapped is text in lines of at most width columns, within what is easy to read.
+func wrapped(text string, width int) string {
+	return strings.Join(prose.Wrap(text, min(max(width, 60), 100)), "\n")
+}
+
+// ending says where the time went and where the table is.
+func ending(steps map[string]float64, total float64, table string) string {
+	return fmt.Sprintf("\nSeconds: %s; %.1f in all\nTable:   %s\n", stepSeconds(steps), total, table)
+}
+
+// stepSeconds are the seconds of each step of a lab, in order.
+func stepSeconds(steps map[string]float64) string {
+	var each []string
+	for _, name := range []string{"start", "upload", "verify", "collect", "draw"} {
+		each = append(each, fmt.Sprintf("%s %.1f", name, steps[name]))
+	}
+	return strings.Join(each, ", ")
+}
+
 // see fills in what each party saw.
 func (r *Report) see(c *client.Client, rec *recipe.Recipe) {
 	rows := r.Sent - r.Malicious
@@ -180,10 +213,7 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	if err := h.WriteText(w, width, plain); err != nil {
 		return err
 	}
-	fmt.Fprintln(w)
-	for _, line := range prose.Wrap(r.Guarantee, min(max(width, 60), 100)) {
-		fmt.Fprintln(w, line)
-	}
+	fmt.Fprintf(w, "\n%s\n", wrapped(r.Guarantee, width))
 	if r.Sampled != nil {
 		r.writeSampled(w, min(max(width, 60), 100))
 	}
@@ -206,14 +236,8 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 		fmt.Fprintf(w, "  %s were malicious; the worst bucket is %.1f standard errors from the truth, as if they had stayed away\n",
 			chart.Count(float64(r.Malicious)), r.WorstError())
 	}
-	fmt.Fprintf(w, "\nSeconds: ")
-	for i, name := range []string{"start", "upload", "verify", "collect", "draw"} {
-		if i > 0 {
-			fmt.Fprint(w, ", ")
-		}
-		fmt.Fprintf(w, "%s %.1f", name, r.SecondsByStep[name])
-	}
-	fmt.Fprintf(w, "; %.1f in all, %s reports a second from device to result\n", r.SecondsTotal, chart.Count(r.ReportsPerSecond))
+	fmt.Fprintf(w, "\nSeconds: %s; %.1f in all, %s reports a second from device to result\n", stepSeconds(r.SecondsByStep), r.SecondsTotal,
+		chart.Count(r.ReportsPerSecond))
 	fmt.Fprintf(w, "Picture: %s\nTable:   %s\n", r.Picture, r.Table)
 	return nil
 }

@@ -162,8 +162,8 @@ func (r *SeriesReport) Check() error {
 	return nil
 }
 
-// WriteText writes the report for people.
-func (r *SeriesReport) WriteText(w io.Writer) error {
+// WriteText writes the report for people, prose in it at most width columns wide.
+func (r *SeriesReport) WriteText(w io.Writer, width int) error {
 	if _, err := fmt.Fprintf(w, `Running sums of vectors of %s numbers, with noise that later rounds take back
 Rounds                        %d; %s devices, each of them in every %dth, at most %d times
 Their ledgers                 refused %s of %s answers a round too soon
@@ -186,10 +186,10 @@ Their ledgers                 refused %s of %s answers a round too soon
 	_, err := fmt.Fprintf(w, `
 Sums so far are %.2f times as accurate as with noise of each round's own and the same guarantee (forecast %.2f)
 Reports: %s accepted of %s
+
 %s
-Epsilon %.3g at delta %.2g
-Took %.1f s; wrote %s
-`, r.Gain, r.GainForecast, chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), r.Guarantee, r.Epsilon, r.Delta, r.SecondsTotal, r.Table)
+%s`, r.Gain, r.GainForecast, chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), wrapped(r.Guarantee, width),
+		ending(r.SecondsByStep, r.SecondsTotal, r.Table))
 	return err
 }
 
@@ -248,8 +248,8 @@ func RunSeries(ctx context.Context, o SeriesOptions) (_ *SeriesReport, err error
 	}
 	g := r.client.Guarantee()
 	out.Rejected, out.SecondsByStep, out.Epsilon, out.Delta, out.RecipeID = r.report.Rejected, r.report.SecondsByStep, g.Epsilon, g.Delta, r.report.RecipeID
-	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. Noise: %s.", g.Loss,
-		r.recipe.Noise)
+	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. Noise: %s.%s", g.Loss,
+		r.recipe.Noise, r.certified)
 	out.SecondsTotal, out.Kept = time.Since(r.begun).Seconds(), r.o.Keep
 	return out, nil
 }

@@ -35,7 +35,7 @@ func TestRunSeries(t *testing.T) {
 		t.Errorf("table %q, %v", table, err)
 	}
 	var text strings.Builder
-	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "refused 134 of 134 answers a round too soon") {
+	if err := r.WriteText(&text, 100); err != nil || !strings.Contains(text.String(), "refused 134 of 134 answers a round too soon") {
 		t.Errorf("%v: %s", err, text.String())
 	}
 	if raw, err := json.Marshal(r); err != nil || !strings.Contains(string(raw), `"gain_forecast":`) {

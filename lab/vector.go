@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -209,24 +210,25 @@ func (r *VectorReport) rejected() (n uint64) {
 	return n
 }
 
-// WriteText writes the report for people.
-func (r *VectorReport) WriteText(w io.Writer) error {
+// WriteText writes the report for people, prose in it at most width columns wide.
+func (r *VectorReport) WriteText(w io.Writer, width int) error {
 	whose := "servers'"
 	if r.Proved != nil {
 		whose = "devices'"
 	}
-	both := ""
-	if r.BothHonest != nil {
-		both = fmt.Sprintf("; %.3g if both servers are honest", *r.BothHonest)
+	var others []string
+	other := func(epsilon *float64, who string) {
+		if epsilon != nil {
+			others = append(others, fmt.Sprintf("%s %s", roundedUp(*epsilon), who))
+		}
 	}
-	if r.OneHonest != nil {
-		both = fmt.Sprintf("; %.3g if only one server is honest", *r.OneHonest)
-	}
-	if r.HalfHonest != nil {
-		both += fmt.Sprintf("; %.3g if half of the devices give their noise away", *r.HalfHonest)
-	}
-	if r.Alone != nil {
-		both += fmt.Sprintf("; %.4g for who reads one report", *r.Alone)
+	other(r.BothHonest, "if both servers are honest")
+	other(r.OneHonest, "if only one server is honest")
+	other(r.HalfHonest, "if half of the devices give their noise away")
+	other(r.Alone, "for who reads one report")
+	guarantee := r.Guarantee
+	if len(others) > 0 {
+		guarantee += " Epsilon is " + strings.Join(others, "; ") + "."
 	}
 	what := fmt.Sprintf("of which the %s noise was expected to make %.4f", whose, r.Forecast)
 	if r.Projection > 0 {
@@ -235,12 +237,12 @@ func (r *VectorReport) WriteText(w io.Writer) error {
 	}
 	var more string
 	if r.Proved != nil {
-		more = fmt.Sprintf("Proved of vector and noise    %.4g times the length of a vector; drawn again once in %.3g times at most, for %.2g of delta\n",
+		more = fmt.Sprintf("Proved of vector and noise    %.4g times the length of a vector; drawn again once in %.3g, for %.2g of delta\n",
 			r.Proved.Ratio, 1/r.Proved.Redraw, r.Proved.Delta)
 	}
 	if r.Attackers > 0 {
-		more += fmt.Sprintf("%d attackers moved it by %12.4f, and can by %.4f; their %d reports over the bound were rejected\n", r.Attackers, r.Moved,
-			r.MovedAtMost, r.rejected())
+		more += fmt.Sprintf("%-29s %.4f, noise included, and can by %.4f; their %d reports over the bound were rejected\n",
+			fmt.Sprintf("%d attackers moved it by", r.Attackers), r.Moved, r.MovedAtMost, r.rejected())
 	}
 	_, err := fmt.Fprintf(w, `The mean of %s vectors of %s numbers, which no server ever saw
 Length of the exact mean      %.4f
@@ -249,12 +251,11 @@ Standard error of an entry    %.2g; the worst of them is %.1f standard errors of
 One device moves the mean by  at most %.2g, which its proof (%s) shows
 %s
 Reports: %s accepted of %s; %s bytes each, %.2f times 4 bytes an entry
+
 %s
-Epsilon %.3g at delta %.2g%s
-Took %.1f s; wrote %s
-`, chart.Count(float64(r.Devices)), chart.Count(float64(r.Dimension)), r.MeanNorm, r.Error, what, r.Stderr, r.WorstError, r.Influence, r.Proof, more,
-		chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), chart.Count(r.UploadBytes), r.Ratio, r.Guarantee, r.Epsilon, r.Delta, both,
-		r.SecondsTotal, r.Table)
+%s`, chart.Count(float64(r.Devices)), chart.Count(float64(r.Dimension)), r.MeanNorm, r.Error, what, r.Stderr, r.WorstError, r.Influence, r.Proof, more,
+		chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), chart.Count(r.UploadBytes), r.Ratio,
+		wrapped(guarantee, width), ending(r.SecondsByStep, r.SecondsTotal, r.Table))
 	return err
 }
 
@@ -583,7 +584,8 @@ func (r *run) describeVectors(out *VectorReport) {
 	out.Ratio = out.UploadBytes / (4 * float64(out.Dimension))
 	out.Rejected, out.SecondsByStep = r.report.Rejected, r.report.SecondsByStep
 	out.Epsilon, out.Delta, out.RecipeID = g.Epsilon, g.Delta, r.report.RecipeID
-	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing any one vector by any other, computed from the recipe. Noise: %s.", g.Loss, r.noiseWords())
+	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing any one vector by any other, computed from the recipe. Noise: %s.%s", g.Loss, r.noiseWords(),
+		r.certified)
 	if both, ok := r.recipe.BothHonest(); ok {
 		out.BothHonest = &both.Epsilon
 	}

@@ -75,7 +75,7 @@ func TestRunVectors(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		var text strings.Builder
-		if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "The mean of 100 vectors") {
+		if err := r.WriteText(&text, 100); err != nil || !strings.Contains(text.String(), "The mean of 100 vectors") {
 			t.Errorf("%v\n%s", err, &text)
 		}
 		b, err := os.ReadFile(r.Table)
@@ -143,7 +143,7 @@ func TestVectorAttackers(t *testing.T) {
 			t.Errorf("passed: %+v", bad)
 		}
 		var text strings.Builder
-		if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "10 attackers moved it by") {
+		if err := r.WriteText(&text, 100); err != nil || !strings.Contains(text.String(), "10 attackers moved it by") {
 			t.Errorf("%v\n%s", err, &text)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 func labCommand() *command {
 	return &command{
-		name: "lab", args: "[--malicious N | --population N] [--keep DIR] [--out DIR] [--json]",
+		name: "lab", args: "[--malicious N | --population N | --recipe NAME] [--keep DIR] [--out DIR] [--json]",
 		short: "Play every party on this machine: a private histogram of real data",
 		long: `Starts a leader and a helper on loopback, sends one sealed report for each of the 20,190 rows of the RAND Health
 Insurance Experiment, verifies and adds them up, and prints the histogram with 95 % intervals beside the truth.
@@ -24,14 +24,16 @@ the count by dummies, and sends through a relay and a gateway. --recipe needles 
 sampled more often, under cover. The measured error is printed beside its forecast.
 
 With --recipe vector 2,000 devices send vectors of 10,000 real numbers made of the table, whose norm each proves; the released
-mean is compared with the exact one. With --correlated smaller ones are summed round after round, with noise of which later
-rounds take back a part; devices keep their distance, and the error of the running sums is printed beside its forecast.`,
+mean is compared with the exact one. With --projection they send fewer numbers, for more error. With --correlated smaller
+vectors are summed round after round, with noise of which later rounds take back a part; devices keep their distance, and the
+error of the running sums is printed beside its forecast.`,
 		examples: [][2]string{
 			{"starling lab", "about ten seconds on two cores"},
 			{"starling lab --malicious 200", "with 200 invalid reports among them, rejected by reason"},
 			{"starling lab --population 60000 --sampling 0.1", "secret coins, dummies, relay and gateway"},
 			{"starling lab --recipe needles", "importance sampling of a rare answer, with cover"},
 			{"starling lab --recipe vector", "the mean of vectors with a proved norm"},
+			{"starling lab --recipe vector --projection 2500", "fewer bytes, by a public random projection"},
 			{"starling lab --recipe vector --noise-device --malicious 20", "with the devices' own noise, and attackers who push"},
 			{"starling lab --recipe vector --correlated --rounds 32", "noise that cancels over rounds"},
 			{"starling lab --keep demo", "leaves the deployment in demo/; its README.txt says what to try on it"},
@@ -44,10 +46,10 @@ rounds take back a part; devices keep their distance, and the error of the runni
 			rows := flags.Int("rows", 0, "take only the first `N` rows of the table")
 			population := flags.Int("population", 0, "make `N` devices that decide by secret coins")
 			sampling := flags.String("sampling", "", "the coins' probability `Q`, 0.1 if not given")
-			question := flags.String("recipe", "", "what is asked: `NAME` visits, needles or vector")
-			rounds := flags.Int("rounds", 0, "collect `N` times from the population, within the same epsilon in all")
+			question := flags.String("recipe", "", "what is asked, visits, needles or vector: `NAME`")
+			rounds := flags.Int("rounds", 0, "collect `N` times from the population, or with --correlated, within the same epsilon in all")
 			known := flags.Bool("known-sample", false, "for comparison: a known part of the population reports, without coins")
-			epsilon := flags.String("epsilon", "", "calibrate the noise to this `E`, 1 if not given")
+			epsilon := flags.String("epsilon", "", "calibrate the noise to this `E`; 1 if not given, for vectors 8")
 			vectors := newVectorFlags(flags)
 			precision := flags.Duration("precision", 0, "cut report times to this `DURATION`, 10s if not given")
 			return func(ctx context.Context, e *env, args []string) error {
@@ -69,11 +71,16 @@ rounds take back a part; devices keep their distance, and the error of the runni
 						return usageOf("lab", fmt.Errorf("--sampling: %w", err))
 					}
 				}
-				if *question == lab.Vectors {
+				switch *question {
+				case "", lab.Visits, lab.Needles:
+				case lab.Vectors:
 					return labVectors(ctx, e, &o, vectors, *asJSON)
+				default:
+					return usageOf("lab", fmt.Errorf("--recipe: no %q; want %s, %s or %s", *question, lab.Visits, lab.Needles, lab.Vectors))
 				}
 				if vectors.given() {
-					return usageOf("lab", errors.New("--devices, --dimension, --proof, --noise-half and --noise-device go with --recipe vector"))
+					return usageOf("lab", errors.New("--devices, --dimension, --proof, --projection, --noise-half, --noise-device, --correlated and "+
+						"--separation go with --recipe vector"))
 				}
 				if err := o.Validate(); err != nil {
 					return &failure{exitUsage, err, "starling lab --help"}
@@ -92,9 +99,8 @@ rounds take back a part; devices keep their distance, and the error of the runni
 				if *asJSON {
 					err = e.json(report)
 				} else {
-					err = report.WriteText(e.stdout, e.columns(), e.plain)
-					if *keep != "" {
-						fmt.Fprintf(e.stdout, "Kept:    %s; cd there, and README.txt says what to try\n", *keep)
+					if err = report.WriteText(e.stdout, e.columns(), e.plain); err == nil {
+						sayKept(e, *keep)
 					}
 				}
 				if err != nil {

@@ -69,7 +69,7 @@ func labVectors(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, 
 	}
 	report, err := lab.RunVectors(ctx, o)
 	watch.end()
-	return labShow(e, report, err, asJSON)
+	return labShow(e, report, err, base.Keep, asJSON)
 }
 
 // labSeries runs the lab of correlated noise.
@@ -88,17 +88,24 @@ func labSeries(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, a
 	}
 	report, err := lab.RunSeries(ctx, o)
 	watch.end()
-	return labShow(e, report, err, asJSON)
+	return labShow(e, report, err, base.Keep, asJSON)
+}
+
+// sayKept says where the deployment was left behind, if it was.
+func sayKept(e *env, dir string) {
+	if dir != "" {
+		fmt.Fprintf(e.stdout, "Kept:    %s; cd there, and README.txt says what to try\n", dir)
+	}
 }
 
 // A labReport is what any lab of vectors found.
 type labReport interface {
-	WriteText(w io.Writer) error
+	WriteText(w io.Writer, width int) error
 	Check() error
 }
 
 // labShow prints a report, or says why there is none.
-func labShow(e *env, report labReport, err error, asJSON bool) error {
+func labShow(e *env, report labReport, err error, keep string, asJSON bool) error {
 	switch {
 	case errors.Is(err, lab.ErrOut):
 		return &failure{exitInput, err, "--out DIR names a directory that can be written to"}
@@ -110,7 +117,9 @@ func labShow(e *env, report labReport, err error, asJSON bool) error {
 	if asJSON {
 		err = e.json(report)
 	} else {
-		err = report.WriteText(e.stdout)
+		if err = report.WriteText(e.stdout, e.columns()); err == nil {
+			sayKept(e, keep)
+		}
 	}
 	if err != nil {
 		return err
