@@ -182,7 +182,10 @@ func TestEpochs(t *testing.T) {
 			write("three.key", 0o600, secret(other))
 			write("three.manifest", 0o644, manifest(generate(t, 3), begin))
 		},
-		"half a manifest": func() { write("three.manifest", 0o644, manifest(other, begin)[:50]) },
+		"half a manifest": func() {
+			write("three.key", 0o600, secret(other))
+			write("three.manifest", 0o644, manifest(other, begin)[:50])
+		},
 		"half a key": func() {
 			write("three.key", 0o600, secret(other)[:50])
 			write("three.manifest", 0o644, manifest(other, begin))
