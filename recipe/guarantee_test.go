@@ -319,3 +319,22 @@ func TestNew(t *testing.T) {
 		}
 	}
 }
+
+// TestLossWords: a loss in words is never less than the loss, and a number of few digits is written as it is.
+func TestLossWords(t *testing.T) {
+	for _, c := range []struct {
+		loss Loss
+		want string
+	}{
+		{Loss{1, 1e-9}, "epsilon 1, delta 1e-9"},
+		{Loss{0.1, 1e-6}, "epsilon 0.1, delta 1e-6"},
+		{Loss{math.Nextafter(1, 2), math.Nextafter(1e-9, 1)}, "epsilon 1.001, delta 1.001e-9"},
+		{Loss{0.99991, 2.5e-7}, "epsilon 1, delta 2.5e-7"},
+		{Loss{0, 0}, "epsilon 0, delta 0"},
+		{NoPrivacy, "no differential privacy"},
+	} {
+		if got := c.loss.String(); got != c.want {
+			t.Errorf("%v is written as %q, want %q", [2]float64{c.loss.Epsilon, c.loss.Delta}, got, c.want)
+		}
+	}
+}

@@ -86,7 +86,9 @@ type nextRound struct {
 
 // readBudget reads a ledger without changing it.
 func readBudget(dir string, most float64) (*budgetView, error) {
-	if info, err := os.Stat(dir); err != nil {
+	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, failf(exitInput, "name the directory that starling send --ledger or the device's app keeps its ledger in", "there is no ledger in %s", dir)
+	} else if err != nil {
 		return nil, ofInput(err, "name the directory that the device's app keeps its ledger in")
 	} else if !info.IsDir() {
 		return nil, failf(exitInput, "name the directory, not the file in it", "%s is no directory", dir)

@@ -138,8 +138,12 @@ func (c *command) usage(w io.Writer, path string, flags *flag.FlagSet) {
 	}
 	if c.sub != nil {
 		fmt.Fprintf(w, "Usage: %s COMMAND\n\n", path)
+		width := 10
 		for _, s := range c.sub {
-			fmt.Fprintf(w, "  %-10s %s\n", s.name, s.short)
+			width = max(width, len(s.name))
+		}
+		for _, s := range c.sub {
+			fmt.Fprintf(w, "  %-*s %s\n", width, s.name, s.short)
 		}
 	} else {
 		fmt.Fprintf(w, "Usage: %s\n", strings.TrimSpace(path+" "+c.args))
@@ -156,6 +160,9 @@ func (c *command) usage(w io.Writer, path string, flags *flag.FlagSet) {
 			}
 			kind, text := flag.UnquoteUsage(f)
 			name := strings.TrimSpace("--" + f.Name + " " + kind)
+			if len(name) > 24 {
+				name += fmt.Sprintf("\n  %24s", "")
+			}
 			fmt.Fprintf(w, "  %-24s %s", name, text)
 			if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
 				fmt.Fprintf(w, " (default %s)", f.DefValue)

@@ -208,7 +208,7 @@ func parseQuery(s string) (recipe.Query, error) {
 	want := map[string]int{"count": 0, "sum": 1, "mean": 1, "histogram": 1, "multihot": 2, "sumvec": 2}
 	args, ok := want[name]
 	if !ok {
-		return nil, fmt.Errorf("--query: %q is not a query; want count, sum, mean, histogram, multihot or sumvec", s)
+		return nil, fmt.Errorf("--query: %q is not a query; want count, sum, mean, histogram, multihot, sumvec or vector", s)
 	}
 	if len(n) != args {
 		return nil, fmt.Errorf("--query: %s takes %d numbers, as in %q", name, args, name+strings.Repeat(":8", args))

@@ -69,7 +69,7 @@ func versionCommand() *command {
 						commit += " with changes"
 					}
 				}
-				fmt.Fprintf(e.stdout, "starling %s%s\n%s %s\nspeaks %s, VDAF draft %d\n",
+				fmt.Fprintf(e.stdout, "starling %s%s\n%s %s\nspeaks %s, VDAF drafts %d to 20\n",
 					b.Version, commit, b.Go, b.System, b.DAP, b.VDAF)
 				return nil
 			}
