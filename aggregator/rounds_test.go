@@ -494,3 +494,53 @@ func TestRoundsCrash(t *testing.T) {
 		}
 	}
 }
+
+// TestRoundsTwins: the same reports are uploaded twice, so that two segments make the same job. While one of them is in the middle of
+// it the other neither takes the answers of its later steps for its own, nor deletes the job, nor is set aside.
+func TestRoundsTwins(t *testing.T) {
+	for name, s := range map[string]setup{"at once": {}, "deferred": {helper: func(o *helper.Options) { o.Deferred = helper.Always }}} {
+		for lost := uint16(1); lost <= 2; lost++ {
+			t.Run(name+" "+strconv.Itoa(int(lost)), func(t *testing.T) {
+				p := newPair(t, inRounds(3, nil, s))
+				rs := p.reports(10)
+				p.accept(rs...)
+				var x wire
+				again := false
+				x.judge = func(w http.ResponseWriter, s *said, forward func()) bool {
+					if again || s.step != lost {
+						return false
+					}
+					again = true
+					forward() // and the answer gets lost
+					p.accept(rs...)
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return true
+				}
+				p.wire(&x)
+				for range 6 {
+					p.step()
+					p.clock.advance(10 * time.Minute)
+				}
+				if !again {
+					t.Fatal("no answer was lost")
+				}
+				q := p.query()
+				loc := p.ask(q).header.Get("Location")
+				for range 2 { // a helper that defers is asked again
+					p.step()
+					p.clock.advance(time.Minute)
+				}
+				_, sum := p.open(q, p.poll(loc).body)
+				var total int64
+				for _, n := range sum {
+					total += n
+				}
+				status := must(p.leader.Status(context.Background())).Tasks[0]
+				if total != 10 || len(status.Stuck) > 0 || status.Counts.Rejected[dap.ReportReplayed.String()] != 10 {
+					t.Errorf("sum %v, stuck %+v, rejected %v", sum, status.Stuck, status.Counts.Rejected)
+				}
+				p.audit()
+			})
+		}
+	}
+}

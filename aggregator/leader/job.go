@@ -121,6 +121,12 @@ func (l *Leader) aggregate(ctx context.Context, w *work) error {
 			return err
 		}
 		answer, err := l.exchange(ctx, w, accepted, step, body)
+		if errors.Is(err, errAhead) {
+			if err := l.yield(ctx, w); err != nil {
+				return err
+			}
+			break
+		}
 		if err != nil {
 			return err
 		}
@@ -273,6 +279,10 @@ func (l *Leader) exchange(ctx context.Context, w *work, accepted []byte, step ui
 	}
 	answer, err := l.send(ctx, w, sent, body)
 	var refused *peer.Refused
+	if errors.As(err, &refused) && step == 0 && refused.Problem.Type == dap.ProblemStepMismatch {
+		w.job = sent.Location
+		return nil, errAhead
+	}
 	if errors.As(err, &refused) && refused.Definite() {
 		return nil, &quarantine{dap.ReportDropped, refused.Error()}
 	}
@@ -313,7 +323,43 @@ func (l *Leader) send(ctx context.Context, w *work, sent *store.Sent, body []byt
 		return nil, err
 	}
 	w.job = reply.ID
+	if sent.Step == 0 && reply.Step > 0 {
+		return nil, errAhead
+	}
 	return reply.Body, nil
+}
+
+// errAhead: the job that the first request makes is at a later step. A client has sent the same reports twice, alone, so that another
+// segment makes the same job, and went on with it.
+var errAhead = errors.New("the helper's job is at a later step")
+
+// yield leaves the job to the other segment: this one waits until that has come to its end, and finds its reports aggregated then.
+func (l *Leader) yield(ctx context.Context, w *work) error {
+	id := w.job
+	w.job = "" // not ours to delete
+	shared, err := l.store.Shared(ctx, w.SegmentJob, id)
+	if err != nil {
+		return err
+	}
+	if shared {
+		return &peer.Retry{Err: errors.New("the job of another segment, of the same reports, is not over")}
+	}
+	ids := make([]dap.ReportID, len(w.sent))
+	for k, i := range w.sent {
+		ids[k] = w.reports[i].Metadata.ID
+	}
+	seen, err := l.store.Seen(ctx, w.Task, dap.Time(w.Segment.Bucket), ids)
+	if err != nil {
+		return err
+	}
+	for k, i := range w.sent {
+		if !seen[k] {
+			return &quarantine{dap.ReportDropped, "the helper is out of step: it has gone on with the job, and we have not"}
+		}
+		w.batch.Refuse(i, dap.ReportReplayed)
+	}
+	w.sent = nil
+	return nil
 }
 
 // advance posts a later step. A helper that has lost the job, or steps of it, is told it again from the beginning; where it then

@@ -67,6 +67,7 @@ func AggregateShare(t *task.Task) Resource {
 type Reply struct {
 	Body       []byte
 	ID         string        // of the resource, from the Location; may be empty where the body is there
+	Step       uint16        // of an aggregation job that was created or found, from the Location; 0 where that names none
 	RetryAfter time.Duration // zero if the helper did not say
 }
 
@@ -191,6 +192,11 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, r Resource, 
 	if loc := resp.Header.Get("Location"); loc != "" {
 		if id, err := dap.LocationID(loc, r.Task.ID, r.Collection); err == nil {
 			reply.ID = id
+		}
+		if u, err := url.Parse(loc); err == nil && r.Collection == dap.AggregationJobsResource {
+			if step, err := dap.ParseStep(u.Query().Get("step")); err == nil {
+				reply.Step = step
+			}
 		}
 	}
 	if len(answer) == 0 {

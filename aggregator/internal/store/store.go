@@ -229,8 +229,11 @@ type Store interface {
 	ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int) ([]*SegmentJob, error)
 	// SaveSent records what is about to be sent, before the first byte leaves, and extends the lease to expires if that is
 	// later. Again with the same Step and Digest is harmless, and so is the next Step with the answer to the one before;
-	// anything else is ErrDifferent.
+	// anything else is ErrDifferent, or ErrBusy where the job of that Location is Shared.
 	SaveSent(ctx context.Context, j *SegmentJob, s *Sent, expires time.Time) error
+	// Shared says whether another segment that waits is past the first step of the job of that location: segments of the same
+	// reports make the same job, and one of them alone may go on with it.
+	Shared(ctx context.Context, j *SegmentJob, location string) (bool, error)
 	// RetrySegment gives the claim back, to be claimed again after the given time.
 	RetrySegment(ctx context.Context, j *SegmentJob, after time.Time, why string) error
 	// Quarantine sets a segment aside that can neither be finished nor retried; its reports count as rejected with code.

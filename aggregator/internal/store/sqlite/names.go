@@ -8,6 +8,6 @@ func TransactionNames() []string {
 		"commit-segment", "counts", "create-resource", "delete-resource", "drain", "fail-resource", "fence", "forget-log",
 		"freeze", "live-files", "live-runs", "merge-runs", "open", "order", "pending-resources", "put-task", "quarantine",
 		"release", "release-read", "reload-resource", "resource", "retire-task", "retry-segment", "runs-of-bucket", "save-sent",
-		"segments-of-log", "shut-batches", "stuck", "sweep-task", "unfinished-jobs",
+		"segments-of-log", "shared-job", "shut-batches", "stuck", "sweep-task", "unfinished-jobs",
 	}
 }

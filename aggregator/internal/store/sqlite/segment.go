@@ -318,6 +318,11 @@ func (s *Store) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.S
 		case l.digest == nil && step == 0:
 		case l.digest != nil && step == l.step && bytes.Equal(l.digest, sent.Digest[:]):
 		case l.digest != nil && step == l.step+1:
+			if found, err := shared(tx, l, sent.Location); err != nil {
+				return err
+			} else if found {
+				return fmt.Errorf("%w: another segment of the same reports goes on with the job", store.ErrBusy)
+			}
 			if _, err := tx.Exec("put-answer", l.id, l.step, sent.Answers[l.step]); err != nil {
 				return err
 			}
@@ -335,6 +340,26 @@ func (s *Store) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.S
 		j.Lease.Expires = expires
 	}
 	return err
+}
+
+// Shared implements [store.Store].
+func (s *Store) Shared(ctx context.Context, j *store.SegmentJob, location string) (found bool, err error) {
+	err = s.view(ctx, "shared-job", func(tx *database.Tx) error {
+		l, err := fence(tx, j)
+		if err == nil {
+			found, err = shared(tx, l, location)
+		}
+		return err
+	})
+	return found, err
+}
+
+func shared(tx *database.Tx, l leased, location string) (bool, error) {
+	if location == "" {
+		return false, nil
+	}
+	var one int
+	return tx.One("shared-job", []any{l.task, location, l.id}, &one)
 }
 
 // RetrySegment implements [store.Store].

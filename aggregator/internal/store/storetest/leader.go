@@ -23,6 +23,7 @@ func init() {
 	tests["RetryBacksOff"] = testRetryBacksOff
 	tests["SentIsFixed"] = testSentIsFixed
 	tests["SentSteps"] = testSentSteps
+	tests["SharedJob"] = testSharedJob
 	tests["Quarantine"] = testQuarantine
 	tests["ReplayAcrossSegments"] = testReplayAcrossSegments
 	tests["CommitAccountsForAll"] = testCommitAccountsForAll
@@ -499,4 +500,49 @@ func testRefused(t *testing.T, h Harness) {
 	w.ok(w.Store.AddRefused(ctx, task.ID, map[dap.ReportError]uint64{dap.ReportTooEarly: 1}))
 	w.CountsAre(task, store.Counts{Refused: map[dap.ReportError]uint64{dap.ReportTooEarly: 3}})
 	w.Audit()
+}
+
+// testSharedJob: of two segments that make the same job one alone takes it past its first step, until it is done or set aside.
+func testSharedJob(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	for _, end := range []string{"commit", "quarantine"} {
+		w := NewWorld(t, h, task)
+		for range 2 {
+			w.Upload(task, 10, 0, 5)
+			w.Sort()
+		}
+		jobs := w.Claim(2)
+		save := func(j *store.SegmentJob, step uint16, location string) error {
+			return w.Store.SaveSent(ctx, j, &store.Sent{
+				Accepted: []byte{0b111}, Step: step, Digest: [32]byte{byte(step)}, Location: location, Answers: [][]byte{{0xA0}}[:step],
+			}, w.Now)
+		}
+		shared := func(j *store.SegmentJob, location string, want bool) {
+			t.Helper()
+			if got, err := w.Store.Shared(ctx, j, location); got != want || err != nil {
+				t.Errorf("%s: shared: %v %v, want %v", end, got, err, want)
+			}
+		}
+		for _, j := range jobs {
+			w.ok(save(j, 0, "job"))
+		}
+		shared(jobs[0], "job", false)
+		w.ok(save(jobs[1], 1, "job"))
+		shared(jobs[1], "job", false)
+		shared(jobs[0], "job", true)
+		shared(jobs[0], "another", false)
+		shared(jobs[0], "", false)
+		w.is(save(jobs[0], 1, "job"), store.ErrBusy)
+		w.ok(save(jobs[0], 0, "job"))
+		if end == "commit" {
+			w.ok(w.Store.CommitSegment(ctx, jobs[1], &store.Commit{Task: task.ID, Batches: []store.Batch{jobs[1].Batch},
+				Rejected: map[dap.ReportError]uint64{dap.VDAFVerifyError: uint64(jobs[1].Segment.Count)}}))
+		} else {
+			w.ok(w.Store.Quarantine(ctx, jobs[1], dap.ReportDropped, "no more"))
+		}
+		shared(jobs[0], "job", false)
+		w.ok(save(jobs[0], 1, "job"))
+		w.Audit()
+	}
 }

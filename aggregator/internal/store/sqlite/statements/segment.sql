@@ -44,6 +44,9 @@ WHERE name = ?1 AND state = 0 AND lease_token = ?2
 UPDATE segment SET sent_digest = ?2, sent_accepted = ?3, sent_location = ?4, lease_expires = max(lease_expires, ?5),
   sent_step = ?6 WHERE id = ?1
 
+-- name: shared-job
+SELECT 1 FROM segment WHERE state = 0 AND task = ?1 AND sent_location = ?2 AND sent_step > 0 AND id <> ?3 LIMIT 1
+
 -- name: put-answer
 INSERT INTO answer (segment, step, body) VALUES (?1, ?2, ?3)
 
