@@ -168,6 +168,7 @@ func decimal(s string) recipe.Decimal {
 // A run is one lab under way.
 type run struct {
 	o      Options
+	pose   func(*deploy.Addresses) (*recipe.Recipe, error) // makes the recipe
 	dir    string
 	http   *http.Client
 	recipe *recipe.Recipe
@@ -193,63 +194,78 @@ type run struct {
 var ErrOut = errors.New("lab: no place for picture and table")
 
 // Run plays one private histogram from the devices to the picture. It ends early with ctx.
-func Run(ctx context.Context, o Options) (_ *Report, err error) {
+func Run(ctx context.Context, o Options) (*Report, error) {
+	r, err := newRun(&o)
+	if err != nil {
+		return nil, err
+	}
+	visits, err := randhie.Visits()
+	if err != nil {
+		return nil, err
+	}
+	visits = visits[:o.Rows]
+	devices := r.upload
+	r.pose = r.newRecipe
+	if o.Population > 0 {
+		visits, devices, r.pose = resample(visits, o.Population), r.survey, r.newSampledRecipe
+	}
+	r.ask(visits)
+	if err := r.play(ctx, act{"upload", devices}, act{"verify", r.verify}, act{"collect", r.collect}, act{"draw", r.draw}); err != nil {
+		return nil, err
+	}
+	s := r.report.SecondsByStep
+	r.report.ReportsPerSecond = float64(r.report.Sent) / (s["upload"] + s["verify"] + s["collect"])
+	r.report.Kept = o.Keep
+	return r.report, nil
+}
+
+// newRun prepares a lab, of which nothing has started yet.
+func newRun(o *Options) (*run, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if err := writable(o.Out); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOut, err)
 	}
-	r := &run{o: o, begun: time.Now(), report: &Report{SecondsByStep: map[string]float64{}, Rejected: map[string]uint64{}}}
-	visits, err := randhie.Visits()
-	if err != nil {
-		return nil, err
-	}
-	visits = visits[:o.Rows]
-	if o.Population > 0 {
-		visits = resample(visits, o.Population)
-	}
-	r.ask(visits)
-	r.dir = o.Keep
+	return &run{o: *o, begun: time.Now(), report: &Report{SecondsByStep: map[string]float64{}, Rejected: map[string]uint64{}}}, nil
+}
+
+// An act is a step of a lab while the servers run.
+type act struct {
+	name string
+	do   func(context.Context) error
+}
+
+// play starts the servers, plays the acts and stops the servers.
+func (r *run) play(ctx context.Context, acts ...act) (err error) {
+	r.dir = r.o.Keep
 	if r.dir == "" {
 		if r.dir, err = os.MkdirTemp("", "starling-lab-"); err != nil {
-			return nil, fmt.Errorf("lab: %w", err)
+			return fmt.Errorf("lab: %w", err)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, o.Workers+4+inFlight
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, r.o.Workers+4+inFlight
 	transport.Proxy = nil // loopback only
 	defer transport.CloseIdleConnections()
 	r.http = &http.Client{Transport: transport, Timeout: time.Minute}
 
 	var stop func() error
 	if err := r.step("start", func() (err error) { stop, ctx, err = r.start(ctx); return err }); err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	devices := r.upload
-	if o.Population > 0 {
-		devices = r.survey
-	}
-	for _, s := range []struct {
-		name string
-		do   func(context.Context) error
-	}{{"upload", devices}, {"verify", r.verify}, {"collect", r.collect}, {"draw", r.draw}} {
-		if err := r.step(s.name, func() error { return s.do(ctx) }); err != nil {
+	for _, a := range acts {
+		if err := r.step(a.name, func() error { return a.do(ctx) }); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause // a server's failure explains what the clients met
 			}
-			return nil, fmt.Errorf("lab: %s: %w", s.name, err)
+			return fmt.Errorf("lab: %s: %w", a.name, err)
 		}
 	}
 	r.report.SecondsTotal = time.Since(r.begun).Seconds()
-	s := r.report.SecondsByStep
-	r.report.ReportsPerSecond = float64(r.report.Sent) / (s["upload"] + s["verify"] + s["collect"])
-	if o.Keep != "" {
-		r.report.Kept = o.Keep
-	}
-	return r.report, nil
+	return nil
 }
 
 // ask takes down what each device would answer.
@@ -297,15 +313,8 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 		if r.front, err = deploy.LoopbackFront(); err != nil {
 			return nil, ctx, err
 		}
-		r.recipe, err = r.newSampledRecipe(addresses, r.front)
-	} else if r.vectors != nil {
-		r.recipe, err = r.newVectorRecipe(addresses)
-	} else if r.series != nil {
-		r.recipe, err = r.newSeriesRecipe(addresses)
-	} else {
-		r.recipe, err = r.newRecipe(addresses)
 	}
-	if err != nil {
+	if r.recipe, err = r.pose(addresses); err != nil {
 		return nil, ctx, err
 	}
 	if r.bytes, err = r.recipe.Append(nil); err != nil {

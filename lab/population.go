@@ -191,7 +191,7 @@ func (o *Options) roomForAnswers(usual recipe.Rational) error {
 }
 
 // newSampledRecipe makes the recipe of a population.
-func (r *run) newSampledRecipe(a *deploy.Addresses, f *deploy.Front) (*recipe.Recipe, error) {
+func (r *run) newSampledRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	precision := dap.TimePrecision(r.o.Precision / time.Second)
 	last, err := precision.At(r.begun)
 	if err != nil {
@@ -209,7 +209,7 @@ func (r *run) newSampledRecipe(a *deploy.Addresses, f *deploy.Front) (*recipe.Re
 		BatchMode: dap.TimeInterval, TimePrecision: precision,
 		Window: recipe.Between{Start: last - dap.Time(r.o.Rounds-1), End: last + dap.Time(openFor/r.o.Precision)},
 		Kind:   recipe.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta, Rounds: r.o.lifetime(),
-		Relay: &recipe.Relay{URL: f.RelayURL(), Gateway: f.GatewayURL()},
+		Relay: &recipe.Relay{URL: r.front.RelayURL(), Gateway: r.front.GatewayURL()},
 	}
 	if r.o.KnownSample {
 		o.MinBatch = uint64(r.o.sample() / 2)

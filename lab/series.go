@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -196,61 +194,33 @@ Reports: %s accepted of %s
 // RunSeries releases sums of vectors round after round through the same services as [RunVectors], with noise that is correlated over
 // rounds, and shows how far the running sums are off. Devices answer through their ledgers, which hold them to their distance; each
 // is also asked one round too soon, and must refuse. It ends early with ctx.
-func RunSeries(ctx context.Context, o SeriesOptions) (_ *SeriesReport, err error) {
+func RunSeries(ctx context.Context, o SeriesOptions) (*SeriesReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	base := o.base()
-	if err := base.Validate(); err != nil {
+	r, err := newRun(o.base())
+	if err != nil {
 		return nil, err
 	}
-	if err := writable(base.Out); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOut, err)
-	}
-	r := &run{o: *base, begun: time.Now(), series: &o, report: &Report{SecondsByStep: map[string]float64{}, Rejected: map[string]uint64{}}}
-	r.dir = o.Keep
-	if r.dir == "" {
-		if r.dir, err = os.MkdirTemp("", "starling-lab-"); err != nil {
-			return nil, fmt.Errorf("lab: %w", err)
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
-	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.Proxy = 0, base.Workers+4, nil
-	defer transport.CloseIdleConnections()
-	r.http = &http.Client{Transport: transport, Timeout: time.Minute}
-
-	var stop func() error
-	if err := r.step("start", func() (err error) { stop, ctx, err = r.start(ctx); return err }); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
+	r.series, r.pose = &o, r.newSeriesRecipe
 	out := &SeriesReport{Devices: o.Devices, Dimension: o.Dimension, Separation: o.Separation, Participations: o.participations()}
 	var truth [][]float64 // of each round
-	for _, s := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"upload", func(ctx context.Context) (err error) { truth, err = r.uploadSeries(ctx, out); return err }},
-		{"verify", r.verify},
-		{"collect", func(ctx context.Context) error { return r.collectSeries(ctx, out, truth) }},
-		{"draw", func(context.Context) error {
-			out.Table = filepath.Join(base.Out, "starling-lab.csv")
+	err = r.play(ctx,
+		act{"upload", func(ctx context.Context) (err error) { truth, err = r.uploadSeries(ctx, out); return err }},
+		act{"verify", r.verify},
+		act{"collect", func(ctx context.Context) error { return r.collectSeries(ctx, out, truth) }},
+		act{"draw", func(context.Context) error {
+			out.Table = filepath.Join(r.o.Out, "starling-lab.csv")
 			return writeFile(out.Table, out.writeCSV)
-		}},
-	} {
-		if err := r.step(s.name, func() error { return s.do(ctx) }); err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				err = cause
-			}
-			return nil, fmt.Errorf("lab: %s: %w", s.name, err)
-		}
+		}})
+	if err != nil {
+		return nil, err
 	}
 	g := r.client.Guarantee()
 	out.Rejected, out.SecondsByStep, out.Epsilon, out.Delta, out.RecipeID = r.report.Rejected, r.report.SecondsByStep, g.Epsilon, g.Delta, r.report.RecipeID
 	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. Noise: %s.%s", g.Loss,
 		r.recipe.Noise, r.certified)
-	out.SecondsTotal, out.Kept = time.Since(r.begun).Seconds(), r.o.Keep
+	out.SecondsTotal, out.Kept = r.report.SecondsTotal, r.o.Keep
 	return out, nil
 }
 

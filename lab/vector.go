@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -326,54 +324,26 @@ func (f *features) of(i int) []float64 {
 
 // RunVectors averages vectors of real numbers through the same services as [Run]: no server sees a vector, each vector's norm is
 // proved, and the mean is shown beside the exact one. It ends early with ctx.
-func RunVectors(ctx context.Context, o VectorOptions) (_ *VectorReport, err error) {
+func RunVectors(ctx context.Context, o VectorOptions) (*VectorReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	base := o.base()
-	if err := base.Validate(); err != nil {
+	r, err := newRun(o.base())
+	if err != nil {
 		return nil, err
 	}
-	if err := writable(base.Out); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOut, err)
-	}
-	r := &run{o: *base, begun: time.Now(), vectors: &o, report: &Report{SecondsByStep: map[string]float64{}, Rejected: map[string]uint64{}}}
-	r.dir = o.Keep
-	if r.dir == "" {
-		if r.dir, err = os.MkdirTemp("", "starling-lab-"); err != nil {
-			return nil, fmt.Errorf("lab: %w", err)
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
-	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.Proxy = 0, base.Workers+4, nil
-	defer transport.CloseIdleConnections()
-	r.http = &http.Client{Transport: transport, Timeout: time.Minute}
-
-	var stop func() error
-	if err := r.step("start", func() (err error) { stop, ctx, err = r.start(ctx); return err }); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
+	r.vectors, r.pose = &o, r.newVectorRecipe
 	out := &VectorReport{Devices: o.Devices, Dimension: o.Dimension}
-	for _, s := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"upload", func(ctx context.Context) error { return r.uploadVectors(ctx, out) }},
-		{"verify", r.verify},
-		{"collect", func(ctx context.Context) error { return r.collectVectors(ctx, out) }},
-		{"draw", func(context.Context) error {
-			out.Table = filepath.Join(base.Out, "starling-lab.csv")
+	err = r.play(ctx,
+		act{"upload", func(ctx context.Context) error { return r.uploadVectors(ctx, out) }},
+		act{"verify", r.verify},
+		act{"collect", func(ctx context.Context) error { return r.collectVectors(ctx, out) }},
+		act{"draw", func(context.Context) error {
+			out.Table = filepath.Join(r.o.Out, "starling-lab.csv")
 			return writeFile(out.Table, out.writeCSV)
-		}},
-	} {
-		if err := r.step(s.name, func() error { return s.do(ctx) }); err != nil {
-			if cause := context.Cause(ctx); cause != nil {
-				err = cause
-			}
-			return nil, fmt.Errorf("lab: %s: %w", s.name, err)
-		}
+		}})
+	if err != nil {
+		return nil, err
 	}
 	r.describeVectors(out)
 	return out, nil
@@ -592,8 +562,7 @@ func (r *run) describeVectors(out *VectorReport) {
 	if f, ok := g.Fallback(recipe.OneServerFails); ok && f.Loss.Finite() {
 		out.OneHonest = &f.Loss.Epsilon
 	}
-	out.SecondsTotal = time.Since(r.begun).Seconds()
-	out.Kept = r.o.Keep
+	out.SecondsTotal, out.Kept = r.report.SecondsTotal, r.o.Keep
 }
 
 // noiseWords says whose noise is in results.
