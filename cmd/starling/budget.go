@@ -170,7 +170,7 @@ func (b *budgetView) print(e *env, all bool) {
 			decided++
 		}
 	}
-	fmt.Fprintf(e.stdout, "%d recipes seen, decided in %d of them\n", len(b.Recipes), decided)
+	fmt.Fprintf(e.stdout, "%s seen, decided in %d of them\n", counted(len(b.Recipes), "recipe", "recipes"), decided)
 	spent := "no bound: a recipe without differential privacy was answered"
 	if b.Epsilon != nil {
 		spent = fmt.Sprintf("epsilon %.4g, delta %.3g", *b.Epsilon, b.Delta)
@@ -185,7 +185,7 @@ func (b *budgetView) print(e *env, all bool) {
 		for _, entry := range b.Recipes {
 			what := "not decided"
 			if entry.Rounds > 0 {
-				what = fmt.Sprintf("decided %d times, %v", entry.Rounds, entry.Loss)
+				what = fmt.Sprintf("decided %s, %v", counted(int(entry.Rounds), "time", "times"), entry.Loss)
 			}
 			if entry.Refused != "" {
 				what += "; refused: " + entry.Refused

@@ -251,11 +251,11 @@ func knock(ctx context.Context, base string) (found string, err error) {
 	}
 	there, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
-		return fmt.Sprintf("%d key(s) in %s; it does not tell the time", len(keys), took.Round(time.Millisecond)), nil
+		return fmt.Sprintf("%s in %s; it does not tell the time", counted(len(keys), "key", "keys"), took.Round(time.Millisecond)), nil
 	}
 	// Date counts whole seconds, so up to one second of what is seen is not skew.
 	if skew := time.Since(there).Abs(); skew > maxSkew {
 		return "", fmt.Errorf("its clock is %s off ours; reports would be refused as too early", skew.Round(time.Second))
 	}
-	return fmt.Sprintf("%d key(s) in %s, clocks agree", len(keys), took.Round(time.Millisecond)), nil
+	return fmt.Sprintf("%s in %s, clocks agree", counted(len(keys), "key", "keys"), took.Round(time.Millisecond)), nil
 }

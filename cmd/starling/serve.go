@@ -89,7 +89,7 @@ func serveGateway() *command {
 		if err != nil {
 			return nil, err
 		}
-		keys := fmt.Sprintf("%d key(s)", len(config.Keys))
+		keys := counted(len(config.Keys), "key", "keys")
 		if config.Epochs != "" {
 			keys = "a directory of keys"
 		}

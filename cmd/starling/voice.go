@@ -106,3 +106,11 @@ func classify(err error) (code int, hint string) {
 	}
 	return exitFailed, ""
 }
+
+// counted says how many there are of something.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -107,13 +107,15 @@ func Create(dir string, r *recipe.Recipe, a *Addresses) error {
 		w.file(filepath.Join(secretsDir, name), 0o600, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
 	}
 	_, isHistogram := r.Query.(recipe.Histogram)
+	_, correlated := r.Noise.(recipe.CorrelatedGaussian)
 	fields := struct {
 		*Addresses
 		MinBatch, Enough uint64
 		One              bool // an answer may be a single number
+		Correlated       bool // later batches take back noise of earlier ones
 		Unit             dap.TimePrecision
 		MaxAge           string // of HPKE keys
-	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Aggregates() == 1 || isHistogram, r.TimePrecision, "24h"}
+	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Aggregates() == 1 || isHistogram, correlated, r.TimePrecision, "24h"}
 	if r.Relay != nil {
 		fields.MaxAge = fmt.Sprintf("%.0fh", manifestLife.Hours())
 	}
@@ -220,7 +222,13 @@ In one terminal each:
   starling serve leader leader.toml
 Then, in a third:
   starling recipe show recipe.starling                    what is asked, and the guarantee
-{{if .One}}  starling send recipe.starling 1                         one answer
+{{if .Correlated}}  starling status leader.toml helper.toml
+  starling why leader.toml
+  starling doctor leader.toml helper.toml
+
+Later batches take back noise of earlier ones, for as many batches as the recipe has. All of them were collected, so there is nothing
+more to be asked under it: starling recipe new --noise correlated-gaussian makes another.
+{{else}}{{if .One}}  starling send recipe.starling 1                         one answer
 {{end}}  {{printf "starling send --simulate %d recipe.starling" .Enough | printf "%-54s"}}  made-up answers
   starling status leader.toml helper.toml
   starling why leader.toml                                what keeps the result back
@@ -229,7 +237,7 @@ Then, in a third:
 
 Nothing is released about fewer than {{.MinBatch}} reports. Report times are cut to {{.Unit}} seconds, and a unit of
 time that has been collected takes no more reports: the leader then answers batch_collected until the next one begins.
-
+{{end}}
 secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not. The keys that reports are
 sealed to are in leader/keys and helper/keys; leader and helper make and destroy them.
 `
