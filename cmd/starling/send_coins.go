@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -204,7 +205,7 @@ func (c *coinDevice) send(ctx context.Context, e *env, v client.Value, asJSON bo
 func (c *coinDevice) refusal(ctx context.Context, err error) error {
 	hint := "starling recipe show " + c.file
 	manifest, refused, value := new(participate.ManifestError), new(client.RefusedError), new(client.ValueError)
-	known := new(failure)
+	known, answer := new(failure), dap.ReportError(0)
 	switch {
 	case errors.As(err, &known):
 		return err
@@ -223,6 +224,10 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 	case errors.As(err, &manifest), errors.As(err, &refused), errors.Is(err, participate.ErrNotAsked),
 		errors.Is(err, participate.ErrCertificate), errors.Is(err, client.ErrWindow), errors.Is(err, ohttp.ErrManifest):
 		return &failure{exitCheck, err, hint}
+	case errors.As(err, &answer) && answer == dap.BatchCollected: // of made-up devices; a person's are not told
+		return &failure{exitCheck, err, "this unit of time has been collected; send again when the next begins"}
+	case errors.As(err, &answer):
+		return &failure{exitCheck, err, "starling why leader.toml"}
 	}
 	return &failure{exitUnreachable, err, hintOfAnswer(err)}
 }

@@ -98,6 +98,10 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 	}
 	var token [24]byte
 	rand.Read(token[:])
+	var senders uint64
+	if r.Dummies != nil {
+		senders = r.Dummies.Senders
+	}
 	w := &writer{dir: dir}
 	w.file(filepath.Join(secretsDir, "gateway.hpke"), 0o600, key)
 	w.file(filepath.Join(secretsDir, "relay.token"), 0o600, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
@@ -107,7 +111,9 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		Leader, Manifest string
 		Window           time.Duration
 		Coins            bool
-	}{f, path.Leader, ManifestFile, window, r.Dummies != nil}
+		Senders          uint64 // how many devices the guarantee counts on
+		Unit             dap.TimePrecision
+	}{f, path.Leader, ManifestFile, window, r.Dummies != nil, senders, r.TimePrecision}
 	w.template(RelayFile, relayConfig, fields)
 	w.template(GatewayFile, gatewayConfig, fields)
 	w.template(readmeFile, frontReadme, fields)
@@ -158,6 +164,8 @@ address = "{{.GatewayLocal.Addr}}"
 
 const frontReadme = `A Starling deployment on loopback with a relay, made by "starling lab --population N --keep".
 
+Type this here, in this directory. ("go install ./cmd/starling" in Starling's source makes the command.)
+
 In one terminal each:
   starling serve helper helper.toml
   starling serve leader leader.toml
@@ -174,10 +182,13 @@ Then, in another:
   starling budget --log devices/0                         what a device has paid for tossing its coins
   starling doctor leader.toml helper.toml
 
-Sending goes through the relay with --manifest. {{if .Coins}}Devices decide by secret coins whether to report, and each person pays for
-that in a ledger of their own, here the new directory me/:
+Sending goes through the relay with --manifest. {{if .Coins}}Devices decide by secret coins whether
+to report, and each person pays for that in a ledger of their own, here the new directory me/:
   starling send --manifest {{.Manifest}} --ledger me --budget 4 --no-answer recipe.starling
-"starling send --help" says how --simulate makes up devices.
+The lab's own devices have decided in all of the recipe's rounds. Made-up ones have no ledger, and so many are enough for a result:
+  starling send --manifest {{.Manifest}} --simulate {{.Senders}} recipe.starling
+  starling collect collector.toml
+Report times are cut to {{.Unit}} seconds; a unit that has been collected takes no more reports: send again when the next begins.
 {{else}}One answer is
   starling send --manifest {{.Manifest}} recipe.starling VALUE
 {{end}}  starling manifest show {{printf "%-32s" .Manifest}} which keys, and until when
