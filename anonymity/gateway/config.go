@@ -238,6 +238,26 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 	metrics := service.NewMetrics()
 	var running atomic.Pointer[Gateway]
 	errStopped := errors.New("not started")
+	public := service.Server{
+		Name: "gateway public listener", Listen: c.Public, Log: log, Open: open.Public,
+		Handler: service.Measure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if g := running.Load(); g != nil {
+				g.ServeHTTP(w, r)
+				return
+			}
+			door.Refuse(w, door.Busy)
+		}), log, metrics, nil),
+	}.Part()
+	serve := public.Run
+	public.Run = func(ctx context.Context, ready func()) error {
+		// Who waits for a round is answered while the listener drains, and not cut off at the end of that.
+		defer context.AfterFunc(ctx, func() {
+			if g := running.Load(); g != nil {
+				g.Drain()
+			}
+		})()
+		return serve(ctx, ready)
+	}
 	return []service.Part{
 		{Name: "gateway", Run: func(ctx context.Context, ready func()) error {
 			g, closeAll, err := c.open(log, protocol)
@@ -272,16 +292,7 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 				},
 			},
 		}.Part(),
-		service.Server{
-			Name: "gateway public listener", Listen: c.Public, Log: log, Open: open.Public,
-			Handler: service.Measure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if g := running.Load(); g != nil {
-					g.ServeHTTP(w, r)
-					return
-				}
-				door.Refuse(w, door.Busy)
-			}), log, metrics, nil),
-		}.Part(),
+		public,
 	}
 }
 

@@ -31,6 +31,9 @@ type Gateway struct {
 	workers chan struct{}
 	senders chan struct{}
 
+	drain    sync.Once
+	draining chan struct{} // closed by drain
+
 	refused                  map[door.Reason]*atomic.Uint64 // fixed after New
 	covers, passed, requests atomic.Uint64
 
@@ -56,7 +59,8 @@ func New(o Options) (g *Gateway, err error) {
 	g = &Gateway{o: o, refused: make(map[door.Reason]*atomic.Uint64),
 		door:    door.New(l.Requests, l.InFlight, l.Body, l.BodyTimeout),
 		token:   sha256.Sum256([]byte("Bearer " + o.RelayToken)),
-		workers: make(chan struct{}, l.Workers), senders: make(chan struct{}, l.Senders)}
+		workers: make(chan struct{}, l.Workers), senders: make(chan struct{}, l.Senders),
+		draining: make(chan struct{})}
 	for _, reason := range door.All {
 		g.refused[reason] = new(atomic.Uint64)
 	}

@@ -40,7 +40,8 @@ type round struct {
 	finished chan struct{} // closed when every item has its answer
 }
 
-// wait puts a request into the next round and returns its answer when the round is answered.
+// wait puts a request into the next round and returns its answer when the round is answered. A request that nobody waits for any more
+// goes on with its round, is held until then, and keeps its place: who could leave and come again would be bounded by nothing.
 func (g *Gateway) wait(ctx context.Context, it *item) (*ohttp.Response, error) {
 	it.done = make(chan struct{})
 	g.mu.Lock()
@@ -53,16 +54,20 @@ func (g *Gateway) wait(ctx context.Context, it *item) (*ohttp.Response, error) {
 	}
 	g.pending = append(g.pending, it)
 	g.mu.Unlock()
-	select {
-	case <-it.done:
-		return it.answer, nil
-	case <-ctx.Done():
-		return nil, ctx.Err() // it goes on with its round; nobody hears the answer
+	<-it.done
+	<-it.done
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
+	return it.answer, nil
 }
 
-// Run sends the rounds until ctx ends, then what is left at once, and returns when all is answered. Requests wait until it
-// runs. It runs once.
+// Drain ends the waiting: what has come is sent at once, or refused where it is too little, and what comes later is refused. A server
+// that shuts down calls it first, for it waits for requests that wait for others, who come no more. Run goes on until its context ends.
+func (g *Gateway) Drain() { g.drain.Do(func() { close(g.draining) }) }
+
+// Run sends the rounds until ctx ends or [Gateway.Drain] is called, then what is left at once, and returns when all is answered and
+// ctx has ended. Requests wait until it runs. It runs once.
 func (g *Gateway) Run(ctx context.Context) error {
 	var running []*round
 	sending := context.WithoutCancel(ctx) // every request has its own limit
@@ -74,17 +79,20 @@ func (g *Gateway) Run(ctx context.Context) error {
 			if r := g.begin(sending, false); r != nil {
 				running = append(running, r)
 			}
+			continue
 		case <-ctx.Done():
-			timer.Stop()
-			if r := g.begin(sending, true); r != nil {
-				running = append(running, r)
-			}
-			for _, r := range running {
-				<-r.finished
-			}
-			deliver(running)
-			return nil
+		case <-g.draining:
 		}
+		timer.Stop()
+		if r := g.begin(sending, true); r != nil {
+			running = append(running, r)
+		}
+		for _, r := range running {
+			<-r.finished
+			deliver([]*round{r})
+		}
+		<-ctx.Done()
+		return nil
 	}
 }
 

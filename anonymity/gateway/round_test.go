@@ -1,6 +1,9 @@
 package gateway
 
 import (
+	"bytes"
+	"context"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -70,4 +73,70 @@ func TestMinRound(t *testing.T) {
 		asked.Wait()
 		expect("one was left at the stop", 6, 3, 2)
 	})
+}
+
+// TestAbandonedRequestsCount: a relay that goes away does not make room for more: what waits for its round is held, and counts, until
+// the round is over, and goes on with it.
+func TestAbandonedRequestsCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Options{Window: 10 * time.Second, Limits: Limits{Requests: 2}})
+		defer b.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		var asked sync.WaitGroup
+		for n := range byte(2) {
+			request, _ := sealTo(t, b.pair, upload(report(t, n)))
+			r := httptest.NewRequestWithContext(ctx, "POST", "/", bytes.NewReader(request))
+			r.Header.Set("Content-Type", ohttp.RequestMedia)
+			asked.Go(func() { b.ServeHTTP(httptest.NewRecorder(), r) })
+		}
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		request, _ := sealTo(t, b.pair, upload(report(t, 2)))
+		if reason := refusedAs(t, b.bring(request)); reason != door.Busy {
+			t.Errorf("a third request beside two that wait: %q, want %q", reason, door.Busy)
+		}
+		time.Sleep(11 * time.Second)
+		asked.Wait()
+		if seen := b.leader.seen(); len(seen) != 1 || len(seen[0]) != 2 {
+			t.Errorf("the leader got %v, want one request of two reports", seen)
+		}
+		if a := b.ask(t, upload(report(t, 3))); a.Status != 200 {
+			t.Errorf("afterwards: status %d", a.Status)
+		}
+	})
+}
+
+// TestDrain: a gateway that is about to stop keeps nobody waiting for company: what waits goes on, or is refused if that is too little,
+// and who comes later is refused.
+func TestDrain(t *testing.T) {
+	for _, c := range []struct {
+		requests int
+		reason   door.Reason
+	}{{1, door.Few}, {2, ""}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := start(t, Options{Window: 20 * time.Second, MinRound: 2})
+			defer b.stop()
+			begin := time.Now()
+			var asked sync.WaitGroup
+			for n := range byte(c.requests) {
+				asked.Go(func() {
+					if reason := sealedReason(b.ask(t, upload(report(t, n)))); reason != c.reason {
+						t.Errorf("%d waited: %q, want %q", c.requests, reason, c.reason)
+					}
+				})
+			}
+			synctest.Wait()
+			b.Drain()
+			b.Drain()
+			asked.Wait()
+			if d := time.Since(begin); d != 0 {
+				t.Errorf("%d waited %v more", c.requests, d)
+			}
+			request, _ := sealTo(t, b.pair, upload(report(t, 9)))
+			if reason := refusedAs(t, b.bring(request)); reason != door.Busy {
+				t.Errorf("who comes later: %q", reason)
+			}
+		})
+	}
 }
