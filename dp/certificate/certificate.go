@@ -102,7 +102,7 @@ func (e *Error) Error() string { return "certificate: " + e.text }
 
 func fail(r Reason, format string, args ...any) error { return &Error{r, fmt.Sprintf(format, args...)} }
 
-const maxTerms, maxMasses, maxPoints, maxSums, ulp = 64, 1 << 14, 2048, 256, 0x1p-52
+const maxTerms, maxMasses, maxPoints, maxSums, maxTables, ulp = 64, 1 << 14, 2048, 256, 1 << 17, 0x1p-52
 
 // MaxSize bounds the bytes of a certificate.
 const MaxSize = 1 << 17
@@ -147,7 +147,7 @@ func (c *Certificate) Check() error {
 	if !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-40, 1) || c.Delta == 1 || c.Neighbours < AddRemove || c.Neighbours > ZeroOut {
 		return fail(BadClaim, "the claim %+v is out of range", c.Claim)
 	}
-	ways, sums, count, left := 1, 0, 0.0, len(c.Masses)
+	ways, sums, count, tables, left := 1, 0, 0.0, 0.0, len(c.Masses)
 	terms := make([]Term, len(c.Terms))
 	for i, t := range c.Terms {
 		if t.Sampling == PoissonSample { // all else is its own mirror image
@@ -157,15 +157,15 @@ func (c *Certificate) Check() error {
 		if (t.Sampling == PoissonSample) == (c.Neighbours == Replace) && t.Sampling != Everyone || !terms[i].valid(len(terms) == 1) {
 			return fail(BadTerm, "term %d, %+v, is not for neighbours %d or out of range", i, t, c.Neighbours)
 		}
-		count += float64(terms[i].Count)
-		sums += 2 * bits.Len64(terms[i].Count)
+		sums, count = sums+2*bits.Len64(terms[i].Count), count+float64(terms[i].Count)
+		tables += math.Sqrt(float64(t.Dummies) * t.DummyRate) // with which the length of a table grows
 	}
 	for _, l := range c.Laws {
 		left -= int(l.Size)
 	}
 	formula := len(terms) == 1 && terms[0].Count == 1 && c.Step == 0 && len(c.Laws) == 0 && left == 0
 	if !formula && (len(terms) == 0 || len(terms) > maxTerms || len(c.Laws) != ways*len(terms) || left != 0 || len(c.Masses) > maxMasses ||
-		sums > maxSums || !within(c.Step, 1e-9, 1e3)) {
+		sums > maxSums || tables > maxTables || !within(c.Step, 1e-9, 1e3)) {
 		return fail(Malformed, "%d laws of step %v for %d terms", len(c.Laws), c.Step, len(terms))
 	}
 	masses, delta := c.Masses, 0.0

@@ -290,6 +290,10 @@ func TestFormulas(t *testing.T) {
 			}
 		}
 	}
+	// Narrow noise of many servers on many coordinates is a discrete Gaussian but for a factor of e^(+-6.7): the proof asks for e^6.7
+	// times the curve at a loss of 13.4 less.
+	narrow := Term{Mechanism: DiscreteGaussian, Honest: 255, Count: 1, Num: 1, Den: 1, Shift: 1, Coordinates: 1e4, Rate: 1}
+	refused(t, "narrow noise", &Certificate{Claim: Claim{53.4, .1, AddRemove}, Terms: []Term{narrow}}, func(*Certificate) {}, Unproved)
 	// zCDP: reference values of the notes' row 30.
 	for _, r := range []struct{ rho, delta, want float64 }{{.1, 1e-6, 2.1419389}, {1, 1e-6, 7.7662166}, {.005, 1e-8, .5235561}} {
 		c := Certificate{Claim: Claim{r.want * (1 + 1e-5), r.delta, Replace},
@@ -543,6 +547,18 @@ func TestTamperedCoins(t *testing.T) {
 			refused(t, tc.name, &c, func(c *Certificate) { tc.lie(&c.Terms[0]) }, tc.reason)
 		}
 	}
+}
+
+// Tables of dummies are long; a certificate may not ask for very many of them.
+func TestLongTables(t *testing.T) {
+	c := Certificate{Claim: Claim{1, 1e-6, AddRemove}, Step: .01}
+	for range 64 {
+		c.Terms = append(c.Terms, Term{Mechanism: RandomizedResponse, Sampling: PoissonSample, Count: 1, Answers: 2, Mu: 1, Rate: .1, Dummies: 1 << 31, DummyRate: .5})
+		c.Laws = append(c.Laws, Law{0, 1, 1}, Law{0, 1, 1})
+		c.Masses = append(c.Masses, 1e-7, 1e-7)
+	}
+	refused(t, "64 tables", &c, func(*Certificate) {}, Malformed)
+	refused(t, "4 tables", &c, func(c *Certificate) { c.Terms, c.Laws, c.Masses = c.Terms[:4], c.Laws[:8], c.Masses[:8] }, Unproved)
 }
 
 // The checker stands alone.

@@ -194,7 +194,7 @@ func (t Term) lattice() curve {
 		q, _ := tail(n + k*s)
 		return max(0, p-q*e) + 2*p*32*ulp*(1+l+k*s*s/v)
 	})
-	return func(l float64) float64 { return d(l-2*slop) * (1 + 4*slop) }
+	return func(l float64) float64 { return d(l-2*slop) * math.Exp(slop) * (1 + 4*ulp) }
 }
 
 // summedTail returns bounds on P[Z >= n] for Z discrete Gaussian of variance v, term by term.
