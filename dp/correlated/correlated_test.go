@@ -416,10 +416,21 @@ func TestNextIsExact(t *testing.T) {
 		want := halfUp(new(big.Rat).SetFrac(sum, big.NewInt(1<<bits)))
 		want.Sub(big.NewInt(z[0]), want)
 		err := s.Next(z, past...)
-		if fits := want.CmpAbs(big.NewInt(1<<62)) < 0; fits != (err == nil) && want.IsInt64() {
+		if fits := want.CmpAbs(big.NewInt(1<<62)) < 0; fits != (err == nil) {
 			t.Fatalf("%v: %v", want, err)
 		} else if fits && want.Cmp(big.NewInt(z[0])) != 0 {
 			t.Fatalf("%d, want %v", z[0], want)
+		}
+	}
+}
+
+// A sum of earlier rounds that wraps around in 64 bits, to what would pass for noise.
+func TestNextRefusesToWrapAround(t *testing.T) {
+	s := must(t)(New(0, []int32{-1, -1, -1, -1}))
+	for _, w := range []int64{1<<62 - 1, -1<<62 + 1} {
+		z := []int64{5}
+		if err := s.Next(z, []int64{w}, []int64{w}, []int64{w}, []int64{w}); !errors.Is(err, ErrStrategy) {
+			t.Errorf("four rounds of %d: noise of %d, %v", w, z[0], err)
 		}
 	}
 }

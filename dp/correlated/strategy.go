@@ -163,6 +163,9 @@ func (s Strategy) Next(z []int64, history ...[]int64) error {
 			low += c * (h[i] & mask)
 		}
 		high += low >> 32
+		if limit := int64(3) << (29 + s.bits); high >= limit || high < -limit { // the sum itself must not wrap around
+			return fmt.Errorf("%w: noise beyond 62 bits", ErrStrategy)
+		}
 		z[i] -= high<<(32-s.bits) + low&mask>>s.bits
 		if z[i] >= 1<<62 || z[i] <= -1<<62 {
 			return fmt.Errorf("%w: noise beyond 62 bits", ErrStrategy)
