@@ -112,10 +112,10 @@ func (l *law) losses(upper bool) *atoms {
 	scale := math.Exp(l.k)
 	for i := range n {
 		v := l.g[modulo(l.first+i, n)]
-		if upper {
+		if upper { // what wrapped around only adds: it is counted as infinite too
 			v = max(v+l.noise, 0) * scale * (1 + 1e-15)
 		} else {
-			v = max(v-l.noise-l.wrapped, 0) // what wrapped around above only adds: it is counted as infinite too * scale * (1 - 1e-15)
+			v = max(v-l.noise-l.wrapped, 0) * scale * (1 - 1e-15)
 		}
 		if loss := l.lowest + float64(l.first+i)*l.h; v > 0 {
 			a.loss, a.p, a.q = append(a.loss, loss), append(a.p, v), append(a.q, v*math.Exp(-loss))

@@ -71,3 +71,20 @@ func TestBlocksAndOneGrid(t *testing.T) {
 		}
 	}
 }
+
+// Where a loss may be infinite, a block's finite losses do not have all of the probability, above or below.
+func TestBlocksOfInfiniteLosses(t *testing.T) {
+	l, err := convolveParts([]part{{grid{h: 1, origin: -1, p: []float64{.3, .2, .3}, inf: .2}, 4}}, 0, math.Log(1e-12))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, upper := range []bool{true, false} {
+		a, finite := l.losses(upper), 0.0
+		for _, p := range a.p {
+			finite += p
+		}
+		if want := math.Pow(.8, 4); math.Abs(finite-want) > 1e-9 || math.Abs(a.pInf-(1-want)) > 1e-9 || (finite < want) == upper {
+			t.Errorf("upper %v: finite losses have %v, want %v, infinite ones %v", upper, finite, want, a.pInf)
+		}
+	}
+}
