@@ -22,8 +22,6 @@ const module = "github.com/starling-agg/starling"
 // floors, from the ground up: a package may import packages of its own wing and of lower floors.
 var floors = [][]string{
 	{"disk", "sealed", "internal/prose"},
-	{"service", "internal/draw", "internal/search"},
-	{"disk", "sealed"},
 	{"service", "internal/buffer", "internal/draw", "internal/search"},
 	{"anonymity"},
 	{"dp"},
@@ -236,6 +234,52 @@ func TestProductCode(t *testing.T) {
 				return true
 			})
 		}
+	}
+}
+
+// TestFloors: every wing stands on one floor and is drawn once, and the plan in doc.go names every package that others may import,
+// each wing on a line of its own.
+func TestFloors(t *testing.T) {
+	seen := map[string]bool{}
+	for _, wing := range slices.Concat(floors...) {
+		if seen[wing] {
+			t.Errorf("%s stands on two floors", wing)
+		}
+		seen[wing] = true
+	}
+	house, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := map[string]string{} // the line of a wing by its name
+	for line := range strings.Lines(string(house)) {
+		wings, found := strings.CutPrefix(line, "//\t")
+		if !found {
+			continue
+		}
+		first := strings.Fields(wings)[0]
+		if plan[first] != "" {
+			t.Errorf("doc.go has two lines of %s", first)
+		}
+		plan[first] = wings
+		for _, wing := range strings.Fields(strings.TrimSpace(wings[:min(19, len(wings))])) {
+			plan[wing] = wings // two wings may share a line
+		}
+	}
+	named := 0
+	for _, p := range packages(t) {
+		path := strings.TrimPrefix(p.ImportPath, module+"/")
+		wing, rest, inside := strings.Cut(path, "/")
+		if path == module || !inside || strings.Contains(path, "internal/") || wing == "cmd" || wing == "test" || strings.HasSuffix(path, "test") {
+			continue
+		}
+		named++
+		if !strings.Contains(" "+strings.NewReplacer(":", " ", ",", " ", ";", " ", "/", " ").Replace(plan[wing])+" ", " "+filepath.Base(rest)+" ") {
+			t.Errorf("doc.go does not name %s", path)
+		}
+	}
+	if named < 15 {
+		t.Fatalf("only %d packages looked for", named)
 	}
 }
 

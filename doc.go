@@ -11,21 +11,21 @@
 // Imports go down only.
 //
 //	cmd/starling       the commands; wiring only
-//	lab                every party on loopback in one process: demo, tutorial, test bed
+//	lab                deploy  chart: every party on loopback in one process: demo, tutorial, test bed
 //	figures            what the papers claim by formula, drawn from dp; internal/draw is its pen
 //	client collector   the people's side; client/participate: secret coins and the account of what they cost
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
-//	aggregator         leader  helper  status  aggregatortest  internal/{segment store lease verify rounds release retire peer}
-//	aggregator         leader  helper  keyset  status  aggregatortest  internal/{segment store lease verify rounds release peer}
+//	aggregator         leader  helper  keyset  status  aggregatortest  internal/{segment store lease verify
+//	                   rounds release retire peer task edge watch}: a batch of reports, verified and released
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation, guarantee; plan works backwards to them
 //	dap                DAP draft 18: wire messages, HPKE strings, problem documents
-//	vdaf               prio3  pine  vdaftest  internal/{field xof flp}: proofs about shares
-//	dp                 noise  accountant  certificate  amplify  calculator  local  projection: what privacy costs
-//	dp                 noise  correlated  accountant  certificate  amplify  calculator  local: what privacy costs
-//	service            configuration, logs, metrics, HTTP, databases, start and stop
+//	vdaf               prio3  pine  vdaftest  internal/{field xof flp kernel}: proofs about shares
+//	dp                 noise  correlated  accountant  certificate  amplify  calculator  local  projection: what privacy costs
+//	service            database: configuration, logs, metrics, HTTP, start and stop
 //	internal/buffer    memory for large messages, lent and taken back
+//	internal/search    where a cost falls to a budget; internal/prose: words that fit a terminal
 //	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
 //	test docs          end to end, simulation, interoperation; the words
 //
