@@ -70,6 +70,19 @@ func TestHeadings(t *testing.T) {
 	}
 }
 
+// TestIndex: the README leads to every page of docs; to proofs and measurements as folders.
+func TestIndex(t *testing.T) {
+	readme := read(t, "README.md")
+	for _, page := range pages(t) {
+		if dir := filepath.ToSlash(filepath.Dir(page)); strings.Count(dir, "/") > 0 {
+			page = dir
+		}
+		if page = filepath.ToSlash(page); page != "README.md" && !strings.Contains(readme, "]("+page+")") {
+			t.Errorf("README.md does not lead to %s", page)
+		}
+	}
+}
+
 var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 
 // TestLinks: what a page links to is there.

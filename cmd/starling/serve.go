@@ -44,7 +44,7 @@ func serveRole(role dap.Role) *command {
 			return nil, err
 		}
 		return &server{
-			check: config.Check, holds: fmt.Sprintf("%d task(s)", len(config.Tasks)),
+			check: config.Check, holds: counted(len(config.Tasks), "task", "tasks"),
 			fields: map[string]any{"tasks": len(config.Tasks)}, level: config.Log.Level,
 			parts: func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, deploy.Listeners{}), nil },
 		}, nil
@@ -105,7 +105,7 @@ func serveGateway() *command {
 
 // serveParty is the command that runs one party. example is a configuration; without one, the lab makes it.
 func serveParty(name, what, example string, load func(path string) (*server, error)) *command {
-	hint, shown := noDeployment, ""
+	hint, shown := noDeployment, "\n\nstarling lab --keep DIR writes one to begin with; docs/operating.md says more."
 	if example != "" {
 		hint = "starling serve " + name + " --help shows a configuration to begin with"
 		shown = "\n\nA configuration to begin with:\n\n  " + strings.ReplaceAll(example, "\n", "\n  ")
@@ -114,8 +114,7 @@ func serveParty(name, what, example string, load func(path string) (*server, err
 		name: name, args: "[--check] [CONFIG]",
 		short: "Run a " + name,
 		long: fmt.Sprintf(`The %s %s.
-CONFIG is a TOML file, ./%s.toml if none is named. Logs go to stderr, one JSON object a line; SIGTERM drains and exits 0.
-The exit code is 0 after an orderly stop.%s`, name, what, name, shown),
+CONFIG is a TOML file, ./%s.toml if none is named. Logs go to stderr, one JSON object a line; SIGTERM drains and exits 0.%s`, name, what, name, shown),
 		examples: [][2]string{
 			{"starling serve " + name + " --check " + name + ".toml", "read the configuration and all it names, start nothing"},
 			{"starling serve " + name + " " + name + ".toml", "run"},

@@ -485,6 +485,9 @@ func TestOperatingDefaults(t *testing.T) {
 			t.Errorf("docs/operating.md misses %s", row)
 		}
 	}
+	if kept := fmt.Sprintf("`retention` after it, `\"%.0fh\"` if not given", aggregator.DefaultRetention.Hours()); !strings.Contains(string(page), kept) {
+		t.Errorf("docs/operating.md misses %s", kept)
+	}
 }
 
 func TestSession(t *testing.T) {
