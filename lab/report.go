@@ -84,15 +84,6 @@ func certifiedWords(bytes int, proved recipe.Loss) string {
 	return fmt.Sprintf(" Every device checked the certificate of %s bytes, which proves %s without the accountant.", chart.Count(float64(bytes)), proved)
 }
 
-// roundedUp writes a bound with four digits, never below it.
-func roundedUp(x float64) string {
-	d, err := recipe.DecimalAbove(x, 4)
-	if err != nil {
-		return fmt.Sprint(x)
-	}
-	return d.String()
-}
-
 // wrapped is text in lines of at most width columns, within what is easy to read.
 func wrapped(text string, width int) string {
 	return strings.Join(prose.Wrap(text, min(max(width, 60), 100)), "\n")

@@ -217,7 +217,7 @@ func (r *VectorReport) WriteText(w io.Writer, width int) error {
 	var others []string
 	other := func(epsilon *float64, who string) {
 		if epsilon != nil {
-			others = append(others, fmt.Sprintf("%s %s", roundedUp(*epsilon), who))
+			others = append(others, fmt.Sprintf("%s %s", recipe.Above(*epsilon), who))
 		}
 	}
 	other(r.BothHonest, "if both servers are honest")

@@ -217,7 +217,7 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 			against = "without an answer of theirs, or the other way round"
 		}
 		line("", "In words: whatever one person answers, any result is at most %s times as likely as %s, except with probability %s.",
-			times(g.Epsilon), against, above(g.Delta))
+			times(g.Epsilon), against, Above(g.Delta))
 		line("Computed by", "%s", g.Theorem)
 		if both, ok := r.BothHonest(); ok {
 			line("", "If both servers add their noise and keep it to themselves: %s", both)
@@ -246,9 +246,9 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 // times writes e^epsilon, rounded up.
 func times(epsilon float64) string {
 	if epsilon > 30 {
-		return "e^" + above(epsilon)
+		return "e^" + Above(epsilon)
 	}
-	return above(math.Exp(epsilon) * (1 + 1e-12))
+	return Above(math.Exp(epsilon) * (1 + 1e-12))
 }
 
 func (r *Recipe) when() string {

@@ -24,12 +24,12 @@ func (l Loss) String() string {
 	if !l.Finite() {
 		return "no differential privacy"
 	}
-	return fmt.Sprintf("epsilon %s, delta %s", above(l.Epsilon), above(l.Delta))
+	return fmt.Sprintf("epsilon %s, delta %s", Above(l.Epsilon), Above(l.Delta))
 }
 
-// above writes a bound with four digits, never below it: a number that reads back as x, and else the next above. So the float64
+// Above writes a bound with four digits, never below it: a number that reads back as x, and else the next above. So the float64
 // that stands for 10^-9, which is a hair above it, is written as everybody writes it and not as 1.001 times that.
-func above(x float64) string {
+func Above(x float64) string {
 	if s := strconv.FormatFloat(x, 'e', 3, 64); x >= 0 {
 		if d, err := ParseDecimal(s); err == nil && d.Float() == x {
 			return d.String()

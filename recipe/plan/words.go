@@ -252,9 +252,9 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	}
 	b.WriteByte('\n')
 	if p.Local.Finite() {
-		line("Nobody trusted", "%s, over %s, for replace neighbours: whoever reads the reports", words(p.Local), batches(g.Rounds))
+		line("Nobody trusted", "%s, over %s, for replace neighbours: whoever reads the reports", p.Local, batches(g.Rounds))
 	}
-	line("Guarantee", "%s, over %s", words(p.Loss), batches(g.Rounds))
+	line("Guarantee", "%s, over %s", p.Loss, batches(g.Rounds))
 	if p.Loss.Finite() {
 		line("", "This is differential privacy for %v neighbours.", p.Neighbours)
 		what := "whatever one person answers, any result is at most %s times as likely as with any other answer of theirs"
@@ -262,18 +262,18 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 			what = "whatever one person answers, any result is at most %s times as likely as without an answer of theirs, or the " +
 				"other way round"
 		}
-		line("", "In words: "+what+", except with probability %.4g.", times(p.Loss.Epsilon), p.Loss.Delta)
+		line("", "In words: "+what+", except with probability %s.", times(p.Loss.Epsilon), recipe.Above(p.Loss.Delta))
 		line("Computed by", "%s", p.Theorem)
 	}
 	items("Assuming that", p.Assumptions)
 	var otherwise []string
 	for _, f := range p.Fallbacks {
-		otherwise = append(otherwise, fmt.Sprintf("if %s: %s (%s)", f.When, words(f.Loss), f.Note))
+		otherwise = append(otherwise, fmt.Sprintf("if %s: %s (%s)", f.When, f.Loss, f.Note))
 	}
 	items("Otherwise", otherwise)
 	var instead []string
 	for _, o := range p.Instead {
-		s := fmt.Sprintf("%s: %s, each number within %s", ways[o.Randomizer], words(o.Loss), number(o.Error.Each))
+		s := fmt.Sprintf("%s: %s, each number within %s", ways[o.Randomizer], o.Loss, number(o.Error.Each))
 		if !o.Fits {
 			s += "; out of reach"
 			if o.Needs != nil && o.Needs.People > g.People {
@@ -302,18 +302,6 @@ func redraws(b *recipe.ProvedBound) string {
 	return fmt.Sprintf("draws beyond are drawn again, once in %.3g times at most, which costs %.3g of delta in each batch", 1/b.Redraw, b.Delta)
 }
 
-// words writes a loss: epsilon with four digits, rounded up.
-func words(l recipe.Loss) string {
-	if !l.Finite() {
-		return "no differential privacy"
-	}
-	d, err := recipe.DecimalAbove(l.Epsilon, 4)
-	if err != nil {
-		return fmt.Sprintf("epsilon %v, delta %.4g", l.Epsilon, l.Delta)
-	}
-	return fmt.Sprintf("epsilon %v, delta %.4g", d, l.Delta)
-}
-
 // wanted says the goal.
 func (p *Plan) wanted() string {
 	g := &p.Goal
@@ -338,7 +326,7 @@ func (p *Plan) wanted() string {
 		parts = append(parts, fmt.Sprintf("%s within %.4g %% of %s, with %.4g %% confidence", what, 100*g.Within, number(full), 100*g.Confidence))
 	}
 	if g.Epsilon != 0 {
-		parts = append(parts, fmt.Sprintf("epsilon at most %.4g at delta %.4g", g.Epsilon, g.Delta))
+		parts = append(parts, fmt.Sprintf("epsilon at most %.4g at delta %s", g.Epsilon, recipe.Above(g.Delta)))
 	}
 	return strings.Join(parts, "; ")
 }
