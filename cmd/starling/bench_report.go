@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 
@@ -30,6 +31,9 @@ and helper do, on one core and without a network. Times are processor time of on
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("bench report", args); err != nil {
 					return err
+				}
+				if *dimension == 0 {
+					return usageOf("bench report", errors.New("--dimension is missing: how many entries the vector has"))
 				}
 				watch := newProgress(e)
 				o := lab.BenchReportOptions{VDAF: *vdaf, Dimension: *dimension, FracBits: *frac, Reports: *reports, Projection: *projection, Progress: watch.show}

@@ -72,6 +72,9 @@ answer every --separation rounds or less often.
 				if g.Query, err = parseQuery(*query); err != nil {
 					return usageOf("recipe plan", err)
 				}
+				if g.People == 0 {
+					return usageOf("recipe plan", errors.New("--people is missing: how many reports a batch is expected to hold"))
+				}
 				if *within != "" {
 					if g.Within, err = parsePart("within", *within); err != nil {
 						return err

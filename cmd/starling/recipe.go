@@ -191,6 +191,9 @@ func usageOf(path string, err error) error {
 // parseQuery reads a query as the usage of `recipe new` describes it.
 func parseQuery(s string) (recipe.Query, error) {
 	name, rest, _ := strings.Cut(s, ":")
+	if s == "" {
+		return nil, errors.New("--query is missing: what is computed, as histogram:21")
+	}
 	if name == "vector" {
 		return parseVector(rest)
 	}
