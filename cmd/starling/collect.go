@@ -70,14 +70,17 @@ same question always gets the same answer: noise is drawn once.`,
 						return err
 					}
 				}
+				begin, end, err := interval(session, *from, *to)
+				switch {
+				case errors.Is(err, deploy.ErrNothingNew):
+					return &failure{exitNotYet, err, "starling send, then collect again"}
+				case errors.Is(err, deploy.ErrPending):
+					return &failure{exitUsage, err, "without --from and --to collect goes on with it; --restart gives it up"}
+				case err != nil:
+					return usageOf("collect", err)
+				}
 				if session.Pending() {
 					fmt.Fprintln(e.stderr, "going on with the question asked before")
-				}
-				begin, end, err := interval(session, *from, *to)
-				if errors.Is(err, deploy.ErrNothingNew) {
-					return &failure{exitNotYet, err, "starling send, then collect again"}
-				} else if err != nil {
-					return usageOf("collect", err)
 				}
 				wait, cancel := context.WithTimeout(ctx, *timeout)
 				defer cancel()
@@ -108,10 +111,10 @@ func interval(s *deploy.Session, from, to string) (begin, end time.Time, err err
 		}
 		return begin, end, nil
 	}
-	if s.Pending() {
-		return begin, end, nil // what was asked is in the state
-	}
 	if from == "" && to == "" {
+		if s.Pending() {
+			return begin, end, nil // what was asked is in the state
+		}
 		return s.Interval(time.Now())
 	}
 	for _, t := range []struct {
@@ -122,7 +125,7 @@ func interval(s *deploy.Session, from, to string) (begin, end time.Time, err err
 			return begin, end, fmt.Errorf("%q is not a time such as 2026-01-31T00:00:00Z; --from and --to go together", t.text)
 		}
 	}
-	return begin, end, nil
+	return begin, end, s.PendingFor(begin, end)
 }
 
 // collectFailure tells a batch that is not ready from one that cannot be had.

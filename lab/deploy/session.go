@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -167,6 +168,28 @@ func (s *Session) leaderSelected() bool {
 
 // Pending says whether a question has been asked whose answer has not been read; Collect goes on with it.
 func (s *Session) Pending() bool { return s.state.Job != nil && !s.state.Done }
+
+// ErrPending: another question is pending, which [Session.Collect] would go on with.
+var ErrPending = errors.New("another question is pending")
+
+// PendingFor returns [ErrPending] if a question is pending and it is another than for the reports from one time up to another.
+func (s *Session) PendingFor(from, to time.Time) error {
+	if !s.Pending() {
+		return nil
+	}
+	query, err := s.collector.Interval(from, to)
+	if err != nil {
+		return err
+	}
+	asked, err := dap.CollectionJobReq{Query: query}.Append(nil)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(asked, s.state.Job.Request) {
+		return ErrPending
+	}
+	return nil
+}
 
 // Drop gives up the pending question, if there is one, at the leader too. If the answer became ready meanwhile, it is lost:
 // its reports are never released again.

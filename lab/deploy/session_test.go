@@ -105,6 +105,12 @@ func TestSessionDeletesOnlyWhatHasFailed(t *testing.T) {
 		if s.Pending() == c.over {
 			t.Errorf("%v: pending is %v", &c.problem, s.Pending())
 		}
+		if err := s.PendingFor(time.Unix(1000, 0), time.Unix(1100, 0)); err != nil {
+			t.Errorf("%v: the same question: %v", &c.problem, err)
+		}
+		if err := s.PendingFor(time.Unix(1000, 0), time.Unix(1110, 0)); errors.Is(err, ErrPending) == c.over {
+			t.Errorf("%v: another question: %v", &c.problem, err)
+		}
 		if err := s.Drop(t.Context()); err != nil {
 			t.Error(err)
 		}
