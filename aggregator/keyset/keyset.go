@@ -90,6 +90,7 @@ type key struct {
 	record
 	pair   *sealed.KeyPair // nil: destroyed
 	closed bool            // its time is over: no new work may use it, whatever the clock says from now on
+	ending bool            // it is being destroyed, which may yet fail: no work of whatever age begins with it
 	holds  int             // work under way that may use it
 	why    string          // what needed it when it was last asked for
 }
@@ -215,7 +216,7 @@ func (s *Set) Opening(at time.Time) *Hold {
 	for _, k := range s.keys {
 		switch {
 		case k.pair == nil:
-		case k.ended(at, s.opt.life()):
+		case k.ending || k.ended(at, s.opt.life()):
 			all = false
 		default:
 			h.take(k)

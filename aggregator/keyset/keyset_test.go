@@ -542,3 +542,39 @@ func FuzzState(f *testing.F) {
 		}
 	})
 }
+
+// TestHoldOrEnd: work that begins at the very end of a key either holds it or is without it. A job that began with a key and lost it
+// before its next round would come to another verdict.
+func TestHoldOrEnd(t *testing.T) {
+	clock, fail := newClock(), new(disk.Failpoints)
+	s := open(t, Options{Schedule: short(3 * time.Minute), FS: disktest.NewMem(1), Clock: clock, Failpoints: fail})
+	id := offered(t, s)[0].ID
+	l := seal(t, offered(t, s)[0])
+	came := clock.Now()
+	for range 2 {
+		clock.advance(10 * time.Minute)
+		step(t, s, func(context.Context, uint8, time.Time) (string, error) { return "not yet", nil })
+	}
+	lost := errors.New("power lost")
+	var h *Hold
+	begin := func() error { h = s.Opening(came); return nil }
+	fail.Arm(FailBeforeDestroy, 0, func() error { begin(); return lost })
+	if _, err := s.Step(t.Context(), unneeded); !errors.Is(err, lost) || h == nil {
+		t.Fatal(err)
+	}
+	if h.Has(id) || l.opens(h.Keyring()) {
+		t.Error("a job began with a key that is being destroyed")
+	}
+	h.Release()
+	// It was not destroyed after all, and is as it was.
+	if begin(); !h.Has(id) || !l.opens(h.Keyring()) {
+		t.Error("the key is lost, and still there")
+	}
+	if fail.Disarm(FailBeforeDestroy); step(t, s, unneeded) || state(s, id) != status.KeyRetiring {
+		t.Error("a key is destroyed under a job")
+	}
+	h.Release()
+	if step(t, s, unneeded); state(s, id) != status.KeyDestroyed {
+		t.Errorf("the key is %s", state(s, id))
+	}
+}

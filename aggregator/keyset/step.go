@@ -58,11 +58,20 @@ func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (dest
 		return false, err
 	}
 	s.mu.Lock()
-	k.why = why
+	if why == "" && k.holds > 0 {
+		why = underWay
+	}
+	k.why, k.ending = why, why == ""
+	ending := k.ending
 	s.mu.Unlock()
-	if why != "" || s.held(k) {
+	if !ending {
 		return false, nil
 	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		k.ending = false
+	}()
 	if err := s.opt.Failpoints.Hit(FailBeforeDestroy); err != nil {
 		return false, err
 	}
@@ -84,11 +93,13 @@ func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (dest
 	return true, nil
 }
 
+const underWay = "work that began before its end is under way"
+
 func (s *Set) held(k *key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k.holds > 0 {
-		k.why = "work that began before its end is under way"
+		k.why = underWay
 	}
 	return k.holds > 0
 }
