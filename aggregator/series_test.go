@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -275,6 +277,41 @@ func TestCorrelatedNoiseAfterACrash(t *testing.T) {
 		p.audit()
 		p.accept(p.reports(10)...)
 	}
+}
+
+// TestCorrelatedNoiseFrozenFirst: a collection whose batch is frozen, so that the helper may have released it, is finished before any
+// other, also one of an earlier interval, which comes too late then and cannot hold it up.
+func TestCorrelatedNoiseFrozenFirst(t *testing.T) {
+	s, _ := seriesSetup(t)
+	p := newPair(t, s)
+	var away atomic.Bool
+	p.between(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.Path, "/aggregate_shares") && away.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	few := p.at(0, 1)
+	p.accept(p.reports(3)...)
+	p.clock.advance(precision * time.Second)
+	p.accept(p.reports(10)...)
+	away.Store(true)
+	frozen := p.ask(p.at(0, 1)).header.Get("Location")
+	p.step()
+	early := p.ask(few).header.Get("Location")
+	away.Store(false)
+	for range 3 {
+		p.clock.advance(10 * time.Minute)
+		p.step()
+	}
+	if a := p.poll(frozen); a.status != 200 || len(a.body) == 0 {
+		t.Errorf("the frozen batch: status %d, %d bytes", a.status, len(a.body))
+	}
+	p.refused(p.poll(early), dap.ProblemBatchInvalid, 400)
+	p.audit()
 }
 
 func TestSeriesValidate(t *testing.T) {

@@ -81,10 +81,11 @@ func (l *Leader) correlated(res *store.Resource) bool {
 }
 
 // sortByTime puts collections with correlated noise in the order of time, among themselves: asked for together, none of them comes
-// too late.
+// too late. A frozen one is before all: the helper may have released it, and nothing earlier may be released any more.
 func (l *Leader) sortByTime(pending []*store.Resource) {
 	type at struct {
 		res   *store.Resource
+		rank  int // 0 is frozen
 		start dap.Time
 	}
 	var places []int
@@ -93,11 +94,15 @@ func (l *Leader) sortByTime(pending []*store.Resource) {
 		if l.correlated(res) {
 			asked, err := dap.ReadCollectionJobReq(res.Body)
 			if err == nil {
-				places, list = append(places, i), append(list, at{res, asked.Query.Interval.Start})
+				rank := 1
+				if res.Frozen != nil {
+					rank = 0
+				}
+				places, list = append(places, i), append(list, at{res, rank, asked.Query.Interval.Start})
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b at) int { return cmp.Compare(a.start, b.start) })
+	slices.SortStableFunc(list, func(a, b at) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.start, b.start)) })
 	for i, place := range places {
 		pending[place] = list[i].res
 	}
