@@ -8,6 +8,8 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/dp/noise/noisetest"
 )
 
 // TestOracle breaks the system in one way after the other, from outside, and demands that the oracle sees it.
@@ -92,6 +94,34 @@ func TestOracle(t *testing.T) {
 				}
 			}
 		}, "is not valid"},
+		{"noise that does not lean on all that it should", draw(15), func(w *world) {
+			s := w.series()
+			s.Strategy = must(correlated.SquareRoot(2, 6))
+			w.leader.noise.given = s
+		}, "leans on 1 releases, want 2"},
+		{"noise that leans otherwise", draw(15), func(w *world) {
+			s := w.series()
+			s.Strategy = must(correlated.New(6, []int32{31, -5}))
+			w.leader.noise.given = s
+		}, "leader: noise leans on something else"},
+		{"noise that leans on a release in which the same devices may be", draw(30), func(w *world) {
+			s := w.series()
+			s.Separation *= 2
+			w.helper.noise.given = s
+		}, "leans on 2 releases, want 1"},
+		{"noise that is drawn again in the next life", draw(15), func(w *world) {
+			w.helper.open = func(l *life) (service, error) {
+				w.helper.noise.draw = noisetest.DiscreteGaussian(w.helper.noise.draw, seedOf("helper"))
+				return w.newHelper(l)
+			}
+		}, "two releases have the same draws"},
+		{"noise that is not what was kept", draw(15), func(w *world) {
+			w.net.forge = func(*message, *answer) {
+				for _, k := range w.helper.noise.kept {
+					k.noise[7] += 1 << 10
+				}
+			}
+		}, "not a sum and the noise"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := run(t, c.cfg, c.change)

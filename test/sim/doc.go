@@ -16,7 +16,7 @@
 //
 // # The oracle
 //
-// Each report has a bucket of one long histogram for itself and no noise is added, so every element of every released
+// Each report has a bucket of one long histogram for itself and, in most worlds, no noise is added, so every element of every released
 // aggregate is 0 or 1, and any 2 is a report counted twice. The oracle watches what the servers answer, whether or not the
 // answer arrives, and checks after each operation and at the end:
 //
@@ -26,6 +26,11 @@
 //   - the same request gets the same bytes for ever, from the helper and from the leader, across restarts;
 //   - at rest nothing waits, every good report that was acknowledged is in a result, or counted as rejected because its
 //     batch had been collected, and every collection has its result, its problem, or too few reports.
+//
+// In some time-interval worlds both servers add noise that is correlated over releases, from samplers whose draws the oracle repeats. It
+// sees on each disk what a server keeps of a release before the release is made, and demands that this is a draw, never one that
+// another release has, less the strategy's part of exactly those earlier releases that the rule names; that releases come in the order
+// of time; and that a result without the noise that both keep is again zeros and ones.
 //
 // # Reproducing
 //

@@ -19,10 +19,10 @@ var failpoints = map[string][]string{
 	"leader": slices.Concat(leader.FailpointNames(), disk.LogFailpoints(), segmentPoints, runPoints, transactions(
 		"open", "put-task", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
 		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused",
-		"retire-task", "sweep-task")),
+		"retire-task", "sweep-task"), noisePoints),
 	"helper": slices.Concat(helper.FailpointNames(), runPoints, transactions(
 		"open", "put-task", "create-resource", "delete-resource", "fail-resource", "commit-job", "advance-job", "release",
-		"merge-runs", "retire-task", "sweep-task")),
+		"merge-runs", "retire-task", "sweep-task"), noisePoints),
 }
 
 // unreached are the failpoints that no run without damaged files can pass: "store.quarantine.*" at the leader.
@@ -30,7 +30,8 @@ var (
 	segmentPoints = []string{
 		"segment.before-write", "segment.after-write", "segment.before-commit", "segment.after-commit", "segment.after-remove",
 	}
-	runPoints = []string{"run.before-write", "run.after-write"}
+	runPoints   = []string{"run.before-write", "run.after-write"}
+	noisePoints = []string{"store.noise.after-write"}
 )
 
 // transactions are the failpoints of the store's transactions.
@@ -48,6 +49,7 @@ var tours = []config{
 	{tour: true, seed: 3, mode: dap.LeaderSelected, min: 5, segment: 3, patience: -1},
 	{tour: true, seed: 4, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, rounds: 3},
 	{tour: true, seed: 5, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, deferred: helper.Always, rotate: true},
+	{tour: true, seed: 6, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, series: true, window: true},
 }
 
 // tour is a short life with a bit of everything.
@@ -118,8 +120,8 @@ func (w *world) tour() {
 	}
 	// Keys end, first the leader's and then the helper's, beside reports that are sealed to the next ones.
 	for _, op := range []func(*world){
-		(*world).rest, wait(keyPeriod), both, upload(good), both, wait(keyMaxAge + keyOverlap), both, both,
-		func(w *world) { w.upload(w.oracle.reports[:min(1, len(w.oracle.reports))]) }, upload(good, good), (*world).rest,
+		(*world).revive, (*world).rest, wait(keyPeriod), both, upload(good), both, wait(keyMaxAge + keyOverlap), both, both,
+		func(w *world) { w.upload(w.oracle.reports[:min(1, len(w.oracle.reports))]) }, upload(good, good), (*world).revive, (*world).rest,
 		wait(keyDelay), both, both, (*world).opStop, upload(good), both,
 	} {
 		if w.do(op); w.failed() {

@@ -44,7 +44,9 @@ type node struct {
 	due  time.Time
 	arm  *crash // for the next life
 	open func(*life) (service, error)
-	wrap func(disk.FS) disk.FS // of tests of the oracle: a disk that is worse than it may be
+	wrap func(disk.FS) disk.FS // a disk that is worse than it may be, or one that the oracle watches
+	// noise is nil where releases have none.
+	noise *ledger
 }
 
 // fs is the disk as the service sees it.
@@ -171,6 +173,9 @@ func (n *node) start() {
 		}
 		s, err := n.open(l)
 		if err == nil && l.alive.Load() {
+			if n.noise != nil {
+				n.noise.reopen(l.disk)
+			}
 			l.service = s
 			l.work()
 			n.life.Store(l)
@@ -274,7 +279,7 @@ func (n *node) step() (worked bool) {
 
 func (w *world) newLeader(l *life) (service, error) {
 	opt := leader.Options{
-		Base: leaderURL, Tasks: []aggregator.Task{w.task}, Keys: w.leaderKeys, FS: l.fs(), Transport: &port{w.net, l},
+		Base: leaderURL, Tasks: []aggregator.Task{w.leader.task()}, Keys: w.leaderKeys, FS: l.fs(), Transport: &port{w.net, l},
 		KeySchedule:   w.schedule(0),
 		HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment, Idle: idle,
 		BackOff: time.Second, MaxBackOff: maxBackOff, Limits: limits, Failpoints: l.fail, Retention: retention,
@@ -291,7 +296,7 @@ func (w *world) newLeader(l *life) (service, error) {
 
 func (w *world) newHelper(l *life) (service, error) {
 	opt := helper.Options{
-		Base: helperURL, Tasks: []aggregator.Task{w.task}, Keys: w.helperKeys, FS: l.fs(), Deferred: w.cfg.deferred, Idle: idle, Limits: limits,
+		Base: helperURL, Tasks: []aggregator.Task{w.helper.task()}, Keys: w.helperKeys, FS: l.fs(), Deferred: w.cfg.deferred, Idle: idle, Limits: limits,
 		Failpoints: l.fail, KeySchedule: w.schedule(keyDelay), Retention: retention,
 	}
 	if w.cfg.rounds > 0 {

@@ -85,7 +85,11 @@ func (w *world) work(m *message) {
 // opUpload makes some reports and sends them, perhaps beside some that were sent before.
 func (w *world) opUpload() {
 	var reports []*report
-	for range 1 + w.rng.IntN(8) {
+	most := 8
+	if w.cfg.series {
+		most = 2 // they must last for some rounds
+	}
+	for range 1 + w.rng.IntN(most) {
 		if len(w.oracle.reports) >= length-spare {
 			break
 		}
@@ -149,12 +153,19 @@ func (w *world) opCollect() {
 		}
 		return
 	}
+	if w.cfg.series && w.rng.IntN(2) == 0 {
+		w.opRound()
+		return
+	}
 	if w.rng.IntN(3) > 0 {
 		w.opPoll() // a unit that is collected takes no more reports
 		return
 	}
 	first := must(dap.TimePrecision(precision).At(w.start))
 	now := must(dap.TimePrecision(precision).At(time.Now()))
+	if w.cfg.series {
+		first = min(max(first, w.frontier()), now) // most of what comes before it is too late
+	}
 	q := dap.Query{Mode: dap.TimeInterval}
 	q.Interval.Start = first + dap.Time(w.rng.Uint64N(uint64(now-first)+1))
 	q.Interval.Duration = dap.Duration(1 + w.rng.Uint64N(2))
@@ -346,12 +357,17 @@ func (w *world) rest() {
 			time.Sleep(time.Second)
 			continue
 		}
-		small := 0
+		small, behind := 0, 0
 		why := "no collection"
 		for _, c := range t.Collections {
 			if why = c.Why; strings.HasPrefix(why, "fewer than") {
 				small++
+			} else if waitsInOrder(why) {
+				behind++
 			}
+		}
+		if small > 0 {
+			small += behind
 		}
 		if t.Counts.Waiting == 0 && len(open) <= small && small == len(t.Collections) {
 			return
@@ -361,6 +377,16 @@ func (w *world) rest() {
 				patience, t.Counts.Waiting, len(open), why, t.Stuck)
 		}
 		time.Sleep(maxBackOff / 4)
+	}
+}
+
+// revive restarts a service to which something was reported failed: it may have stopped by itself, as Run does when the outcome of a
+// transaction is unknown.
+func (w *world) revive() {
+	for _, n := range w.nodes() {
+		if l := n.life.Load(); l != nil && l.shaken.Load() && l.alive.Load() {
+			n.stop()
+		}
 	}
 }
 
@@ -374,11 +400,9 @@ func (w *world) end() {
 		n.arm = nil
 		if l := n.life.Load(); l != nil {
 			l.disarm()
-			if l.shaken.Load() && l.alive.Load() {
-				n.stop() // it may have stopped by itself, as Run does when the outcome of a transaction is unknown
-			}
 		}
 	}
+	w.revive()
 	for range 8 {
 		w.opDeliver()
 	}
@@ -430,7 +454,7 @@ func (w *world) fill() bool {
 	}
 	any := false
 	for _, b := range t.Batches {
-		if b.State == "closed" || b.Verified == 0 {
+		if b.State == "closed" || b.Verified == 0 || w.passed(t.Batches, b.Start) {
 			continue
 		}
 		any = true

@@ -59,9 +59,7 @@ func (w *world) retire() {
 		for _, n := range w.nodes() {
 			n.settle(w.rng)
 			n.step()
-			if l := n.life.Load(); l != nil && l.shaken.Load() && l.alive.Load() {
-				n.stop() // a failure was reported: only the next life tells what came of it
-			}
+			w.revive() // where a failure was reported only the next life tells what came of it
 			if s := w.oracle.status(n.life.Load()); s != nil && s.Phase == status.Retired {
 				retired++
 			} else if s != nil && time.Now().After(due.Add(time.Hour)) {

@@ -85,6 +85,7 @@ type tally struct {
 	lives, struck                       int // beginnings of a service; failpoints that struck
 	late                                int // duplicates of aggregation jobs that were deleted
 	ended                               int // keys destroyed lately at the end
+	leaning                             int // releases whose noise leans on others
 	trouble                             map[string]int
 }
 
@@ -103,6 +104,7 @@ func (a *tally) add(w *world) {
 	a.struck += len(w.fired)
 	a.late += int(w.oracle.late.Load())
 	a.ended += w.ended
+	a.leaning += w.oracle.leaning
 	for _, r := range w.oracle.reports {
 		if r.result != "" {
 			a.counted++
@@ -131,7 +133,7 @@ func (a *tally) check(t *testing.T) {
 			t.Errorf("nothing of this kind happened: %s", kind)
 		}
 	}
-	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 || a.late == 0 || a.ended == 0 {
+	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 || a.late == 0 || a.ended == 0 || a.leaning == 0 {
 		t.Errorf("too little happened: %+v", *a)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
@@ -55,6 +56,7 @@ type config struct {
 	patience time.Duration
 	ops      int
 	lively   bool     // leader and helper run their own workers, at their own pace
+	series   bool     // both servers add noise that is correlated over releases
 	rotate   bool     // leader and helper make and destroy their keys by themselves, and clients follow them
 	tour     bool     // the fixed list of operations that passes every failpoint, on a good network
 	crashes  []*crash // armed from the beginning until they strike
@@ -80,6 +82,9 @@ func draw(seed uint64) config {
 	}
 	c.window = r.IntN(2) == 0
 	c.rotate = seed%4 == 0
+	if c.series = c.mode == dap.TimeInterval && seed%5 == 0; c.series {
+		c.min, c.ops = 3, c.ops+60
+	}
 	return c
 }
 
@@ -164,6 +169,12 @@ func newWorld(cfg config) *world {
 	w.leader = &node{w: w, name: "leader", disk: disktest.NewMem(2 * cfg.seed)}
 	w.helper = &node{w: w, name: "helper", disk: disktest.NewMem(2*cfg.seed + 1)}
 	w.leader.open, w.helper.open = w.newLeader, w.newHelper
+	if cfg.series {
+		for _, n := range w.nodes() {
+			n.noise = w.newLedger(n.name)
+			n.wrap = func(fsys disk.FS) disk.FS { return watched{fsys, n.noise} }
+		}
+	}
 	w.crashes = cfg.crashes
 	return w
 }
@@ -368,7 +379,7 @@ func (w *world) ask(j *job) {
 	_, err := w.collector(j).Start(context.Background(), j.query)
 	w.logf("collect %v: %v", j.query.Interval, err)
 	if p := new(dap.Problem); errors.As(err, &p) && p.HTTPStatus() < 500 {
-		if p.Type != dap.ProblemBatchOverlap {
+		if p.Type != dap.ProblemBatchOverlap && !(p.Type == dap.ProblemBatchInvalid && w.late(j)) {
 			w.oracle.violate("collection refused: %v", p)
 		}
 		j.problem, j.done = p, true
@@ -396,6 +407,7 @@ func (w *world) poll(j *job) {
 		switch {
 		case p.HTTPStatus() == 404 && w.deleting[j.state.JobID]:
 		case p.Type == dap.ProblemBatchOverlap && w.cfg.mode == dap.TimeInterval:
+		case p.Type == dap.ProblemBatchInvalid && w.late(j):
 		default:
 			w.oracle.violate("collection failed: %v", p)
 		}
