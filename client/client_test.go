@@ -1,10 +1,12 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net/http"
@@ -410,6 +412,55 @@ func TestOutdatedConfig(t *testing.T) {
 	s.leader, s.uploads = generate(t, 12), 0
 	if err := c.Report(t.Context(), Bool(true)); err != dap.OutdatedConfig || s.uploads != 2 {
 		t.Errorf("%v after %d uploads", err, s.uploads)
+	}
+}
+
+// A leader that falsely calls a key outdated is left with one report: the same id, time and shares, which count once. With new shares
+// and noise it would have two of one person, of whom the ledger was charged for one.
+func TestOutdatedConfigLeavesOneReport(t *testing.T) {
+	s := newServers(t, testRecipe(recipe.Count{}))
+	c := s.client(nil)
+	if err := c.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.leader = generate(t, 8)
+	var uploaded []dap.Report
+	var shares [][]byte
+	s.intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		if !isUpload(r) {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		for report, err := range dap.Reports(body, nil) {
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			aad := dap.InputShareAAD(s.task.TaskID(), s.task.Bytes(), &report.Metadata, report.PublicShare)
+			share, err := s.helper.Open(report.Helper.Enc, dap.InputShareInfo(dap.RoleHelper), aad, report.Helper.Payload)
+			if err != nil {
+				t.Error(err)
+			}
+			uploaded, shares = append(uploaded, report), append(shares, share)
+		}
+		return false
+	}
+	if err := c.Report(t.Context(), Bool(true)); err != nil {
+		t.Fatal(err)
+	}
+	if len(uploaded) != 2 {
+		t.Fatalf("%d reports", len(uploaded))
+	}
+	a, b := uploaded[0], uploaded[1]
+	if a.Metadata.ID != b.Metadata.ID || a.Metadata.Time != b.Metadata.Time || !bytes.Equal(a.PublicShare, b.PublicShare) || !bytes.Equal(shares[0], shares[1]) {
+		t.Errorf("the leader has two reports of one answer: %+v and %+v", a.Metadata, b.Metadata)
+	}
+	if bytes.Equal(a.Helper.Enc, b.Helper.Enc) {
+		t.Error("one encryption for two keys")
 	}
 }
 

@@ -33,29 +33,46 @@ type scratch struct {
 //
 // Step 1 of one report: from an answer on the device, to the measurement that is shared.
 func (c *Client) Prepare(v Value, t time.Time) (dap.Report, error) {
-	report, _, err := c.prepare(v, t)
-	return report, err
+	m, err := c.prepare(v, t)
+	if err != nil {
+		return dap.Report{}, err
+	}
+	m.wipe()
+	return m.report, nil
+}
+
+// made is a report with what it was sealed from, so that it can be sealed to other keys.
+type made struct {
+	report dap.Report
+	inputs [][]byte // the input shares, the leader's first
+	keys   keyPair
+}
+
+// wipe clears the input shares.
+func (m *made) wipe() {
+	for _, b := range m.inputs {
+		clear(b)
+	}
 }
 
 // keyPair is what a report was sealed to.
 type keyPair struct{ leader, helper *sealingKey }
 
-func (c *Client) prepare(v Value, t time.Time) (dap.Report, keyPair, error) {
-	keys := keyPair{c.leader.current(), c.helper.current()}
-	if keys.leader == nil || keys.helper == nil {
-		return dap.Report{}, keys, ErrNoKeys
+func (c *Client) prepare(v Value, t time.Time) (*made, error) {
+	if c.leader.current() == nil || c.helper.current() == nil {
+		return nil, ErrNoKeys
 	}
 	unit, err := c.recipe.TimePrecision.At(t)
 	if err != nil {
-		return dap.Report{}, keys, fmt.Errorf("client: report time: %w", err)
+		return nil, fmt.Errorf("client: report time: %w", err)
 	}
 	if w, ok := c.recipe.Window.(recipe.Between); ok && (unit < w.Start || unit >= w.End) {
-		return dap.Report{}, keys, ErrWindow
+		return nil, ErrWindow
 	}
 	if c.blur != nil || c.project != nil {
 		if v.kind != isNothing {
 			if err := c.check(v); err != nil {
-				return dap.Report{}, keys, err
+				return nil, err
 			}
 		}
 	}
@@ -64,24 +81,29 @@ func (c *Client) prepare(v Value, t time.Time) (dap.Report, keyPair, error) {
 	}
 	if c.blur != nil {
 		if v, err = c.blur(v); err != nil {
-			return dap.Report{}, keys, err
+			return nil, err
 		}
 	}
-	r := dap.Report{Metadata: dap.ReportMetadata{Time: unit}}
-	rand.Read(r.Metadata.ID[:])
-	split, err := c.shard(c.context, v, (*[16]byte)(&r.Metadata.ID))
+	m := &made{report: dap.Report{Metadata: dap.ReportMetadata{Time: unit}}}
+	rand.Read(m.report.Metadata.ID[:])
+	split, err := c.shard(c.context, v, (*[16]byte)(&m.report.Metadata.ID))
 	if err != nil {
-		return dap.Report{}, keys, err
+		return nil, err
 	}
-	r.PublicShare = split.Public
-	err = c.seal(&r, split.Inputs, keys)
-	return r, keys, err
+	m.report.PublicShare, m.inputs = split.Public, split.Inputs
+	return m, c.seal(m)
 }
 
-// seal encrypts both input shares of a report, bound to its task, metadata and public share (DAP-18 section 4.4.2.1).
+// seal encrypts both input shares of a report to the current keys, bound to its task, metadata and public share (DAP-18 section
+// 4.4.2.1).
 //
 // Step 4 of one report: from its input shares, to a report that can be uploaded, which nobody on the way can open.
-func (c *Client) seal(r *dap.Report, inputs [][]byte, keys keyPair) error {
+func (c *Client) seal(m *made) error {
+	m.keys = keyPair{c.leader.current(), c.helper.current()}
+	if m.keys.leader == nil || m.keys.helper == nil {
+		return ErrNoKeys
+	}
+	r := &m.report
 	s := c.pool.Get().(*scratch)
 	defer func() {
 		clear(s.plaintext[:cap(s.plaintext)])
@@ -92,9 +114,9 @@ func (c *Client) seal(r *dap.Report, inputs [][]byte, keys keyPair) error {
 		aggregator *aggregator
 		key        *sealingKey
 		sealed     *dap.HpkeCiphertext
-	}{{&c.leader, keys.leader, &r.Leader}, {&c.helper, keys.helper, &r.Helper}} {
+	}{{&c.leader, m.keys.leader, &r.Leader}, {&c.helper, m.keys.helper, &r.Helper}} {
 		var err error
-		s.plaintext, err = dap.PlaintextInputShare{Payload: inputs[i]}.Append(s.plaintext[:0])
+		s.plaintext, err = dap.PlaintextInputShare{Payload: m.inputs[i]}.Append(s.plaintext[:0])
 		if err != nil {
 			return fmt.Errorf("client: encode the %s's share: %w", to.aggregator.role, err)
 		}
@@ -107,7 +129,8 @@ func (c *Client) seal(r *dap.Report, inputs [][]byte, keys keyPair) error {
 	return nil
 }
 
-// Report sends one answer, given now. A report that was sealed to an outdated key is made anew, once. It fails with
+// Report sends one answer, given now. A report that was sealed to an outdated key is sealed anew, once: it stays the same report,
+// of the same shares and noise, so that a leader that only says so has nothing that counts twice. It fails with
 // [dap.ReportError] if the leader refuses the report, and as [Client.Prepare], [Client.Refresh] and [Client.Upload] do.
 func (c *Client) Report(ctx context.Context, v Value) error {
 	refused, err := c.Send(ctx, []Value{v})
@@ -128,7 +151,7 @@ type Refusal struct {
 
 // Send sends many answers, all given now, as [Client.Report] sends one. It returns those that the leader refused; all
 // others it has acknowledged. After an error some may have been acknowledged, and it cannot be said which. It fails with
-// [ErrCoins] for a recipe of coins. It holds about 16 MiB of reports in memory.
+// [ErrCoins] for a recipe of coins. It holds about 16 MiB of reports in memory, and their shares.
 func (c *Client) Send(ctx context.Context, values []Value) ([]Refusal, error) {
 	if c.recipe.Participation != (recipe.Always{}) {
 		return nil, ErrCoins
@@ -137,34 +160,6 @@ func (c *Client) Send(ctx context.Context, values []Value) ([]Refusal, error) {
 	indices := make([]int, len(values))
 	for i := range indices {
 		indices[i] = i
-	}
-	refused, err := c.sendOnce(ctx, values, indices, now)
-	if err != nil {
-		return nil, err
-	}
-	var final []Refusal
-	var again []int
-	for _, r := range refused {
-		if r.Reason == dap.OutdatedConfig {
-			again = append(again, r.Index)
-		} else {
-			final = append(final, r)
-		}
-	}
-	if len(again) > 0 {
-		refused, err = c.sendOnce(ctx, values, again, now)
-		if err != nil {
-			return nil, err
-		}
-		final = append(final, refused...)
-	}
-	return final, nil
-}
-
-// sendOnce makes and uploads new reports for the values at indices. Keys that the leader calls outdated are dropped.
-func (c *Client) sendOnce(ctx context.Context, values []Value, indices []int, now time.Time) ([]Refusal, error) {
-	if err := c.Refresh(ctx); err != nil {
-		return nil, err
 	}
 	var refused []Refusal
 	for len(indices) > 0 {
@@ -177,34 +172,64 @@ func (c *Client) sendOnce(ctx context.Context, values []Value, indices []int, no
 	return refused, nil
 }
 
-// sendSome makes and uploads as many reports as fill a few requests, and returns how many of the indices that were.
+// sendSome makes and uploads as many reports as fill a few requests, and returns how many of the indices that were. Those that
+// were sealed to an outdated key are sealed anew and uploaded again.
 func (c *Client) sendSome(ctx context.Context, values []Value, indices []int, now time.Time) (int, []Refusal, error) {
-	var reports []dap.Report
+	if err := c.Refresh(ctx); err != nil {
+		return 0, nil, err
+	}
+	var all []*made
+	defer func() {
+		for _, m := range all {
+			m.wipe()
+		}
+	}()
 	index := make(map[dap.ReportID]int)
-	keys := make(map[dap.ReportID]keyPair)
-	for size := 0; len(reports) < len(indices) && size < sendBytes; size += reports[len(reports)-1].Size() {
-		at := indices[len(reports)]
-		r, sealedTo, err := c.prepare(values[at], now)
+	for size := 0; len(all) < len(indices) && size < sendBytes; size += all[len(all)-1].report.Size() {
+		m, err := c.prepare(values[indices[len(all)]], now)
 		if err != nil {
 			return 0, nil, err
 		}
-		reports = append(reports, r)
-		index[r.Metadata.ID], keys[r.Metadata.ID] = at, sealedTo
+		index[m.report.Metadata.ID] = len(all)
+		all = append(all, m)
 	}
-	statuses, err := c.Upload(ctx, reports)
-	if err != nil {
-		return 0, nil, err
-	}
-	refused := make([]Refusal, len(statuses))
-	for i, s := range statuses {
-		refused[i] = Refusal{index[s.ID], s.Error}
-		if s.Error == dap.OutdatedConfig {
-			// The leader knows its own ids only, but both keys may have been turned over.
-			c.leader.forget(keys[s.ID].leader)
-			c.helper.forget(keys[s.ID].helper)
+	var final []Refusal
+	for try, left := 0, all; len(left) > 0; try++ {
+		reports := make([]dap.Report, len(left))
+		for i, m := range left {
+			reports[i] = m.report
+		}
+		statuses, err := c.Upload(ctx, reports)
+		if err != nil {
+			return 0, nil, err
+		}
+		left = nil
+		for _, s := range statuses {
+			at := index[s.ID]
+			if s.Error == dap.OutdatedConfig {
+				// The leader knows its own ids only, but both keys may have been turned over.
+				c.leader.forget(all[at].keys.leader)
+				c.helper.forget(all[at].keys.helper)
+				if try == 0 {
+					left = append(left, all[at])
+					continue
+				}
+			}
+			final = append(final, Refusal{indices[at], s.Error})
+		}
+		if len(left) == 0 {
+			break
+		}
+		if err := c.Refresh(ctx); err != nil {
+			return 0, nil, err
+		}
+		for _, m := range left {
+			if err := c.seal(m); err != nil {
+				return 0, nil, err
+			}
 		}
 	}
-	return len(reports), refused, nil
+	return len(all), final, nil
 }
 
 // sendBytes bounds the reports that Send holds at a time.
