@@ -19,6 +19,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/lab"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
@@ -336,5 +337,24 @@ func TestComputeStopsWhenAsked(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRefusedReports: a leader that refuses a made-up device's report is there; the hint is about the report.
+func TestRefusedReports(t *testing.T) {
+	c := &coinDevice{file: "recipe.starling"}
+	for _, x := range []struct {
+		err  error
+		code int
+		hint string
+	}{
+		{dap.BatchCollected, exitCheck, "send again when the next begins"},
+		{dap.ReportDropped, exitCheck, "starling why leader.toml"},
+		{errors.New("no answer"), exitUnreachable, "starling status"},
+	} {
+		got := new(failure)
+		if err := c.refusal(t.Context(), fmt.Errorf("send: %w", x.err)); !errors.As(err, &got) || got.code != x.code || !strings.Contains(got.hint, x.hint) {
+			t.Errorf("%v: %+v", x.err, got)
+		}
 	}
 }
