@@ -544,3 +544,32 @@ func TestRoundsTwins(t *testing.T) {
 		}
 	}
 }
+
+// TestRoundsLostLease: a worker that comes back after its lease, when another has finished the segment, finds the helper's job gone and
+// made anew, with other answers. That is no fault, and sets nothing aside.
+func TestRoundsLostLease(t *testing.T) {
+	p := newPair(t, inRounds(3, nil, setup{}))
+	p.accept(p.reports(10)...)
+	var x wire
+	late := false
+	x.judge = func(_ http.ResponseWriter, s *said, _ func()) bool {
+		if !late && s.step == 2 {
+			late = true
+			p.clock.advance(time.Hour)
+			if _, err := p.leader.Step(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+		return false
+	}
+	p.wire(&x)
+	p.step()
+	if n := x.count(func(s *said) bool { return s.method == "POST" && s.Code == http.StatusNotFound }); !late || n == 0 {
+		t.Fatal("nobody was late")
+	}
+	if log := p.log.String(); strings.Contains(log, "quarantined") {
+		t.Error("the log tells of a segment that was set aside")
+	}
+	p.settled(10, nil)
+	p.audit()
+}

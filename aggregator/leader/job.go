@@ -77,11 +77,15 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	now := l.opt.Clock.Now()
 	var q *quarantine
 	if errors.As(cause, &q) {
-		l.opt.Log.Error("segment quarantined", "task", w.Task, "reports", w.Segment.Count, "why", q.why)
-		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
-		if err := l.store.Quarantine(ctx, w.SegmentJob, q.code, q.why); err != nil {
+		err := l.store.Quarantine(ctx, w.SegmentJob, q.code, q.why)
+		if errors.Is(err, store.ErrStaleLease) {
+			return nil // somebody else has it, and may have finished it under our hands
+		}
+		if err != nil {
 			return err
 		}
+		l.opt.Log.Error("segment quarantined", "task", w.Task, "reports", w.Segment.Count, "why", q.why)
+		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
 		l.removeFile(w)
 		return nil
 	}
