@@ -140,7 +140,7 @@ func (a *tally) check(t *testing.T) {
 
 // TestSame runs a seed twice: only what can be repeated can be repaired.
 func TestSame(t *testing.T) {
-	for _, cfg := range []config{draw(2), draw(3)} {
+	for _, cfg := range []config{draw(2), draw(3), draw(10)} {
 		var first []string
 		for i := range 2 {
 			t.Run(strconv.Itoa(i), func(t *testing.T) {

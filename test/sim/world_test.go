@@ -117,6 +117,7 @@ type world struct {
 	helperKeys   *sealed.Keyring
 	collectorKey *sealed.KeyPair
 
+	polls int // of the collector
 	ended int // keys destroyed and remembered at the end
 
 	jobs     []*job
@@ -395,7 +396,10 @@ func (w *world) poll(j *job) {
 	}
 	state := j.state
 	state.Response = nil
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	// Each poll has a limit of its own: of two that end at the same instant, one within the other, the scheduler would choose which is
+	// first, and no seed would repeat that.
+	w.polls++
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond+time.Duration(w.polls))
 	defer cancel()
 	res, err := must(w.collector(j).Resume(state)).Wait(ctx)
 	var p *dap.Problem
