@@ -121,7 +121,7 @@ func (s *Store) draw(ser *store.Series, x *series) (err error) {
 	}
 	step := func(w io.Writer) error {
 		chunks := make([][]int64, len(past))
-		var out []byte
+		out := make([]byte, 0, 8*min(noiseChunk, len(ser.Noise))) // grown it would leave copies behind
 		defer func() { clear(out[:cap(out)]) }()
 		for left := ser.Noise; len(left) > 0; {
 			now := left[:min(len(left), noiseChunk)]
