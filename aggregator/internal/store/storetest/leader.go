@@ -543,6 +543,7 @@ func testSharedJob(t *testing.T, h Harness) {
 		}
 		shared(jobs[0], "job", false)
 		w.ok(save(jobs[0], 1, "job"))
+		w.ok(w.Store.Quarantine(ctx, jobs[0], dap.ReportDropped, "no more"))
 		w.Audit()
 	}
 }
