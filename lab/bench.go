@@ -46,6 +46,7 @@ const (
 	maxBenchLength  = 100_000
 	maxBenchBytes   = 512 << 20
 	benchEach       = 8000
+	benchMaking     = 3 // seconds of making reports for one of sending them
 	benchPhases     = 4
 )
 
@@ -279,14 +280,15 @@ func (b *bench) prepare(ctx context.Context, c *client.Client, answer func() cli
 	if err != nil {
 		return nil, err
 	}
-	n := b.o.Reports
+	n, least := b.o.Reports, b.o.Reports
 	if n == 0 {
-		n = min(benchEach*b.o.Seconds, maxBenchBytes/first.Size())
+		least = uploadBatch
+		n = max(min(benchEach*b.o.Seconds, maxBenchBytes/first.Size()), least)
 	}
-	if b.o.Reports == 0 {
-		n = max(n, uploadBatch)
-	}
-	reports := make([]dap.Report, n)
+	// Reports that take the devices long take the servers long, too: fewer of them will do.
+	enough := now.Add(time.Duration(b.o.Seconds)*benchMaking*time.Second + 5*time.Second)
+	var mu sync.Mutex // guards reports
+	var reports []dap.Report
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	failed := make(chan error, runtime.GOMAXPROCS(0))
@@ -294,14 +296,17 @@ func (b *bench) prepare(ctx context.Context, c *client.Client, answer func() cli
 		workers.Go(func() {
 			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
-				if i >= n {
+				if i >= n || (i >= least && time.Now().After(enough)) {
 					return
 				}
-				var err error
-				if reports[i], err = c.Prepare(answer(), now); err != nil {
+				r, err := c.Prepare(answer(), now)
+				if err != nil {
 					failed <- err
 					return
 				}
+				mu.Lock()
+				reports = append(reports, r)
+				mu.Unlock()
 				if i%1000 == 0 {
 					b.phase(2, "make reports", Count{"devices", uint64(i), uint64(n)})
 				}
