@@ -153,12 +153,7 @@ func newReportBench(o *BenchReportOptions) (*reportBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	sent := o.Dimension
-	var projection *recipe.Projection
-	if o.Projection > 0 {
-		sent, projection = o.Projection, &recipe.Projection{Entries: uint32(o.Dimension)}
-		rand.Read(projection.Seed[:])
-	}
+	sent, projection := projected(o.Dimension, o.Projection)
 	q, err := recipe.NewVector(uint32(sent), 1, uint8(o.FracBits), proof)
 	if err != nil {
 		return nil, err

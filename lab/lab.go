@@ -482,10 +482,10 @@ func (r *run) collect(ctx context.Context) error {
 }
 
 // draw writes the picture and the table.
-func (r *run) draw(context.Context) error {
+func (r *run) draw(context.Context) (err error) {
 	r.report.Picture = filepath.Join(r.o.Out, "starling-lab.png")
-	r.report.Table = filepath.Join(r.o.Out, "starling-lab.csv")
-	return errors.Join(writeFile(r.report.Picture, r.report.Chart().WritePNG), writeFile(r.report.Table, r.report.WriteCSV))
+	r.report.Table, err = r.table(r.report.WriteCSV)
+	return errors.Join(writeFile(r.report.Picture, r.report.Chart().WritePNG), err)
 }
 
 // writable makes a directory where it is missing and tries to write there.
@@ -498,6 +498,12 @@ func writable(dir string) error {
 		return err
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// table writes the lab's CSV and says where it is.
+func (r *run) table(write func(io.Writer) error) (path string, err error) {
+	path = filepath.Join(r.o.Out, "starling-lab.csv")
+	return path, writeFile(path, write)
 }
 
 func writeFile(path string, write func(io.Writer) error) error {

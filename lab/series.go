@@ -209,10 +209,7 @@ func RunSeries(ctx context.Context, o SeriesOptions) (*SeriesReport, error) {
 		act{"upload", func(ctx context.Context) (err error) { truth, err = r.uploadSeries(ctx, out); return err }},
 		act{"verify", r.verify},
 		act{"collect", func(ctx context.Context) error { return r.collectSeries(ctx, out, truth) }},
-		act{"draw", func(context.Context) error {
-			out.Table = filepath.Join(r.o.Out, "starling-lab.csv")
-			return writeFile(out.Table, out.writeCSV)
-		}})
+		act{"draw", func(context.Context) (err error) { out.Table, err = r.table(out.writeCSV); return err }})
 	if err != nil {
 		return nil, err
 	}

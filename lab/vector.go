@@ -338,15 +338,22 @@ func RunVectors(ctx context.Context, o VectorOptions) (*VectorReport, error) {
 		act{"upload", func(ctx context.Context) error { return r.uploadVectors(ctx, out) }},
 		act{"verify", r.verify},
 		act{"collect", func(ctx context.Context) error { return r.collectVectors(ctx, out) }},
-		act{"draw", func(context.Context) error {
-			out.Table = filepath.Join(r.o.Out, "starling-lab.csv")
-			return writeFile(out.Table, out.writeCSV)
-		}})
+		act{"draw", func(context.Context) (err error) { out.Table, err = r.table(out.writeCSV); return err }})
 	if err != nil {
 		return nil, err
 	}
 	r.describeVectors(out)
 	return out, nil
+}
+
+// projected is how many numbers devices send of vectors of d, and by which projection: all of them by none where to is 0.
+func projected(d, to int) (sent int, p *recipe.Projection) {
+	if to == 0 {
+		return d, nil
+	}
+	p = &recipe.Projection{Entries: uint32(d)}
+	rand.Read(p.Seed[:])
+	return to, p
 }
 
 func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
@@ -356,12 +363,7 @@ func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	sent := o.Dimension
-	var projection *recipe.Projection
-	if o.Projection > 0 {
-		sent, projection = o.Projection, &recipe.Projection{Entries: uint32(o.Dimension)}
-		rand.Read(projection.Seed[:])
-	}
+	sent, projection := projected(o.Dimension, o.Projection)
 	query, err := recipe.NewVector(uint32(sent), 1, uint8(o.FracBits), o.Proof)
 	if err != nil {
 		return nil, err

@@ -91,7 +91,10 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 			return nil, errors.Join(fmt.Errorf("helper: provision: %w", err), h.store.Close())
 		}
 	}
-	if h.keys, err = openKeys(&opt); err != nil {
+	h.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
+		FS: opt.FS, Configured: opt.Keys, Clock: opt.Clock, Failpoints: opt.Failpoints, Log: opt.Log,
+	})
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 	}
 	h.srv.Keys = h.keys
@@ -130,7 +133,7 @@ func (h *Helper) count(ctx context.Context) error {
 func (h *Helper) Run(ctx context.Context) error {
 	r := lease.New(h.opt.Clock, h.opt.Log)
 	r.Go("deferred jobs and retired tasks", h.opt.Idle, h.wake, h.stepJobs)
-	r.Go("keys", keysEvery, nil, h.stepKeys)
+	r.Go("keys", keyset.Every, nil, h.stepKeys)
 	r.Go("counts", countEvery, nil, func(ctx context.Context) (bool, error) { return false, h.count(ctx) })
 	select {
 	case <-ctx.Done():

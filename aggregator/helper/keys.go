@@ -5,22 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/status"
 )
-
-// keysEvery is how often the keys are looked after.
-const keysEvery = 10 * time.Second
-
-// openKeys makes the set of keys that the options ask for.
-func openKeys(o *Options) (*keyset.Set, error) {
-	if o.KeySchedule == nil {
-		return keyset.Fixed(o.Keys)
-	}
-	return keyset.Open(keyset.Options{
-		Schedule: *o.KeySchedule, FS: o.FS, Configured: o.Keys, Clock: o.Clock, Failpoints: o.Failpoints, Log: o.Log,
-	})
-}
 
 // Keys says how the HPKE keys stand, the newest first.
 func (h *Helper) Keys() []status.Key { return h.keys.Status() }

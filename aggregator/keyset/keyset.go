@@ -101,6 +101,18 @@ type view struct {
 	list []byte          // encoded HpkeConfigList
 }
 
+// Every is how often an aggregator calls [Set.Step].
+const Every = 10 * time.Second
+
+// New is [Open] by a schedule, or [Fixed] with the configured keys where there is none.
+func New(by *Schedule, opt Options) (*Set, error) {
+	if by == nil {
+		return Fixed(opt.Configured)
+	}
+	opt.Schedule = *by
+	return Open(opt)
+}
+
 // Fixed is a set of the operator's keys, best first: offered and taken for as long as the service runs.
 func Fixed(keys *sealed.Keyring) (*Set, error) {
 	s := &Set{fixed: true, opt: Options{Configured: keys, Clock: disk.SystemClock, Schedule: Schedule{MaxAge: DefaultMaxAge}}}

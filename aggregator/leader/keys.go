@@ -9,24 +9,10 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
-	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 )
-
-// keysEvery is how often the keys are looked after.
-const keysEvery = 10 * time.Second
-
-// openKeys makes the set of keys that the options ask for.
-func openKeys(o *Options) (*keyset.Set, error) {
-	if o.KeySchedule == nil {
-		return keyset.Fixed(o.Keys)
-	}
-	return keyset.Open(keyset.Options{
-		Schedule: *o.KeySchedule, FS: o.FS, Configured: o.Keys, Clock: o.Clock, Failpoints: o.Failpoints, Log: o.Log,
-	})
-}
 
 // Keys says how the HPKE keys stand, the newest first.
 func (l *Leader) Keys() []status.Key { return l.keys.Status() }

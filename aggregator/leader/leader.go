@@ -120,7 +120,10 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 			return nil, fmt.Errorf("leader: provision: %w", err)
 		}
 	}
-	if l.keys, err = openKeys(&opt); err != nil {
+	l.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
+		FS: opt.FS, Configured: opt.Keys, Clock: opt.Clock, Failpoints: opt.Failpoints, Log: opt.Log,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
 	l.srv.Keys = l.keys
@@ -222,7 +225,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	}
 	r.Go("collection jobs", l.opt.Idle, l.collections, l.stepCollections)
 	r.Go("retired tasks", retire.Every, nil, l.retire)
-	r.Go("keys", keysEvery, nil, l.stepKeys)
+	r.Go("keys", keyset.Every, nil, l.stepKeys)
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
 	// A failed sync ends the inbox for good: what the disk has of it, only a restart tells.
 	r.Go("inbox", l.opt.Idle, nil, func(context.Context) (bool, error) {

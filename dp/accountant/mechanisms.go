@@ -173,21 +173,29 @@ func (g DiscreteGaussian) rounded(s Sensitivity) (dominance, error) {
 }
 
 func (d DiscreteLaplace) dominating(n Neighbours) (dominance, error) {
-	if d.Scale.Num == 0 || d.Scale.Den == 0 {
-		return dominance{}, fmt.Errorf("%w: scale is %v, want a positive fraction", ErrParameter, d.Scale)
-	}
-	s, err := d.Contribution.Sensitivity(n)
+	rate, s, err := laplaceRate(d.Scale, d.Contribution, n)
 	if err != nil {
 		return dominance{}, err
-	}
-	rate := float64(d.Scale.Den) / float64(d.Scale.Num)
-	if s.Max != math.Trunc(s.Max) || rate*s.Max > 500 {
-		return dominance{}, parameter("contribution", s.Max, "a whole number, at most 500 scales")
 	}
 	if s.Coordinates > 1 || s.Max > maxAtoms || d.Contribution.kind == ball {
 		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for discrete Laplace noise on several coordinates", ErrUnsupported)
 	}
 	return dominance{pair: discreteLaplacePair(rate, s.Max), symmetric: true, attained: true}, nil
+}
+
+// laplaceRate is one over the scale of discrete Laplace noise, beside what it has to hide.
+func laplaceRate(scale Rational, c Contribution, n Neighbours) (rate float64, s Sensitivity, err error) {
+	if scale.Num == 0 || scale.Den == 0 {
+		return 0, s, fmt.Errorf("%w: scale is %v, want a positive fraction", ErrParameter, scale)
+	}
+	if s, err = c.Sensitivity(n); err != nil {
+		return 0, s, err
+	}
+	rate = float64(scale.Den) / float64(scale.Num)
+	if s.Max != math.Trunc(s.Max) || rate*s.Max > 500 {
+		return 0, s, parameter("contribution", s.Max, "a whole number, at most 500 scales")
+	}
+	return rate, s, nil
 }
 
 // Count says whether anyone who sees the release also learns how many records took part.

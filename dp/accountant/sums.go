@@ -95,16 +95,9 @@ func (g laplaceSumPair) reach(float64) (lo, hi float64) { return -g.mu, g.mu }
 func (laplaceSumPair) anchors() (a, b float64) { return 0, 0 }
 
 func (d DiscreteLaplaceSum) dominating(n Neighbours) (dominance, error) {
-	if d.Scale.Num == 0 || d.Scale.Den == 0 {
-		return dominance{}, fmt.Errorf("%w: scale is %v, want a positive fraction", ErrParameter, d.Scale)
-	}
-	s, err := d.Contribution.Sensitivity(n)
+	rate, s, err := laplaceRate(d.Scale, d.Contribution, n)
 	if err != nil {
 		return dominance{}, err
-	}
-	rate := float64(d.Scale.Den) / float64(d.Scale.Num)
-	if s.Max != math.Trunc(s.Max) || rate*s.Max > 500 {
-		return dominance{}, parameter("contribution", s.Max, "a whole number, at most 500 scales")
 	}
 	if d.Contribution.kind == ball || s.Coordinates > 1<<20 || 2*discreteLaplaceReach/rate+s.Max > maxAtoms {
 		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for this use of the sum of discrete Laplace noise", ErrUnsupported)

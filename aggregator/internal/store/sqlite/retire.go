@@ -79,18 +79,21 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 	err = s.update(ctx, "sweep-task", func(tx *database.Tx) (err error) {
 		tx.Erase() // aggregate shares and noised results among them
 		left := n
-		if segments, err = t.sweepSegments(tx, left); err != nil {
+		var unfinished uint64 // reports that nobody finished count as dropped
+		for _, of := range []struct {
+			list, drop string
+			names      *[]string
+		}{{"sweep-segments", "drop-segment", &segments}, {"sweep-runs", "sweep-run", &runs}, {"sweep-noise", "drop-noise", &noise}} {
+			var reports uint64
+			if *of.names, reports, err = dropListed(tx, of.list, of.drop, t.row, left); err != nil {
+				return err
+			}
+			left -= len(*of.names)
+			unfinished += reports
+		}
+		if err := reject(tx, t, dap.ReportDropped, unfinished); err != nil {
 			return err
 		}
-		left -= len(segments)
-		if runs, err = t.sweepRuns(tx, left); err != nil {
-			return err
-		}
-		left -= len(runs)
-		if noise, err = t.sweepNoise(tx, left); err != nil {
-			return err
-		}
-		left -= len(noise)
 		// What names others goes before them.
 		for _, statement := range []string{"sweep-resources", "sweep-generations", "sweep-batches"} {
 			done, err := tx.Exec(statement, t.row, left)
@@ -114,72 +117,6 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 	}
 	t.swept.Store(!more)
 	return more, nil
-}
-
-// sweepSegments drops at most n segments; the reports of those that nobody finished count as dropped.
-func (t *task) sweepSegments(tx *database.Tx, n int) (names []string, err error) {
-	var ids []int64
-	var unfinished uint64
-	err = tx.Each("sweep-segments", []any{t.row, n}, func(r database.Row) error {
-		var id int64
-		var name string
-		var reports uint64
-		var aside bool
-		err := r.Scan(&id, &name, &reports, &aside)
-		ids, names = append(ids, id), append(names, name)
-		if !aside {
-			unfinished += reports
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		if _, err := tx.Exec("drop-segment", id); err != nil {
-			return nil, err
-		}
-	}
-	return names, reject(tx, t, dap.ReportDropped, unfinished)
-}
-
-func (t *task) sweepRuns(tx *database.Tx, n int) (names []string, err error) {
-	err = tx.Each("sweep-runs", []any{t.row, n}, func(r database.Row) error {
-		var name string
-		err := r.Scan(&name)
-		names = append(names, name)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		if _, err := tx.Exec("drop-run", name); err != nil {
-			return nil, err
-		}
-	}
-	return names, nil
-}
-
-// sweepNoise drops at most n of the noises that releases would have leaned on.
-func (t *task) sweepNoise(tx *database.Tx, n int) (names []string, err error) {
-	var ids []int64
-	err = tx.Each("sweep-noise", []any{t.row, n}, func(r database.Row) error {
-		var id int64
-		var name string
-		err := r.Scan(&id, &name)
-		ids, names = append(ids, id), append(names, name)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		if _, err := tx.Exec("drop-noise", id); err != nil {
-			return nil, err
-		}
-	}
-	return names, nil
 }
 
 // drop forgets the buckets of a task that nobody asks for any more.

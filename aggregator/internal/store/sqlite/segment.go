@@ -154,25 +154,34 @@ func (s *Store) ClaimSegments(ctx context.Context, now time.Time, lease time.Dur
 // rejectLate finishes the segments of a time-interval batch that has just been closed. No worker has seen them: a
 // collection freezes only when nothing in it waits, and what comes later is not claimable. names are their files.
 func (t *task) rejectLate(tx *database.Tx, sp span) (names []string, err error) {
-	var ids []int64
-	var late uint64
-	err = tx.Each("late-segments", []any{t.row, sp.first, sp.last}, func(r database.Row) error {
-		var id int64
-		var name string
-		var reports uint64
-		err := r.Scan(&id, &name, &reports)
-		ids, names, late = append(ids, id), append(names, name), late+reports
-		return err
-	})
+	names, late, err := dropListed(tx, "late-segments", "drop-segment", t.row, sp.first, sp.last)
 	if err != nil {
 		return nil, err
 	}
+	return names, reject(tx, t, dap.BatchCollected, late)
+}
+
+// dropListed deletes the rows that a statement lists as id, name and reports, and returns the names of their files and the reports
+// of all.
+func dropListed(tx *database.Tx, list, drop string, args ...any) (names []string, reports uint64, err error) {
+	var ids []int64
+	err = tx.Each(list, args, func(r database.Row) error {
+		var id int64
+		var name string
+		var n uint64
+		err := r.Scan(&id, &name, &n)
+		ids, names, reports = append(ids, id), append(names, name), reports+n
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
 	for _, id := range ids {
-		if _, err := tx.Exec("drop-segment", id); err != nil {
-			return nil, err
+		if _, err := tx.Exec(drop, id); err != nil {
+			return nil, 0, err
 		}
 	}
-	return names, reject(tx, t, dap.BatchCollected, late)
+	return names, reports, nil
 }
 
 // claim is a segment about to be leased.
