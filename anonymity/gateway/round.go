@@ -55,7 +55,6 @@ func (g *Gateway) wait(ctx context.Context, it *item) (*ohttp.Response, error) {
 	g.pending = append(g.pending, it)
 	g.mu.Unlock()
 	<-it.done
-	<-it.done
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
