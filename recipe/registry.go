@@ -84,6 +84,7 @@ var codepoints = []Codepoint{
 	{"query", tagVector, "vector", true},
 	{"query", 8, "group-sums", false},
 	{"query", 9, "heavy-hitters", false},
+	{"query", 10, "l1-bound-sum", false},
 
 	{"randomizer", tagRandomizerNone, "none", true},
 	{"randomizer", tagDeviceGaussian, "gaussian", true},
@@ -148,9 +149,14 @@ var codepoints = []Codepoint{
 	{"extension", extRelay, "relay", true},
 	{"extension", 9, "attestation", false},
 	{"extension", 10, "log", false},
-	{"extension", 11, "rounds", false},
+	{"extension", 11, "round", false},
 	{"extension", 12, "epoch", false},
 	{"extension", extProjection, "projection", true},
+	{"extension", 14, "unit", false},
+	{"extension", 15, "server-keys", false},
+	{"extension", 16, "wire-version", false},
+	{"extension", 17, "labels", false},
+	{"extension", 18, "views", false},
 
 	{"kem", uint16(XWing), "x-wing", true},
 
