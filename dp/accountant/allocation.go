@@ -130,7 +130,7 @@ func responseAllocation(e0, t float64) *atoms {
 		a.q[i] /= qMass
 	}
 	if from > 0 || to < t {
-		a.pInf, a.qInf = 1e-18, 1e-18
+		a.pInf, a.qInf = spreadTail, spreadTail
 	}
 	a.a, a.b = a.loss[0], a.loss[0]
 	return a

@@ -113,9 +113,9 @@ func (l *law) losses(upper bool) *atoms {
 	for i := range n {
 		v := l.g[modulo(l.first+i, n)]
 		if upper { // what wrapped around only adds: it is counted as infinite too
-			v = max(v+l.noise, 0) * scale * (1 + 1e-15)
+			v = above(max(v+l.noise, 0) * scale)
 		} else {
-			v = max(v-l.noise-l.wrapped, 0) * scale * (1 - 1e-15)
+			v = beneath(max(v-l.noise-l.wrapped, 0) * scale)
 		}
 		if loss := l.lowest + float64(l.first+i)*l.h; v > 0 {
 			a.loss, a.p, a.q = append(a.loss, loss), append(a.p, v), append(a.q, v*math.Exp(-loss))

@@ -8,6 +8,13 @@ import (
 	"github.com/starling-agg/starling/dp/certificate"
 )
 
+// A claim is above what is proved here by a relative checkerRoom, which covers the checker's bounds on its own rounding, or by roomy
+// or more where the checker works on a coarse grid.
+const (
+	checkerRoom = 1e-9
+	roomy       = 1e-3
+)
+
 // Certify returns a certificate, for package certificate to check on the device, of an epsilon at delta that is close to (within
 // 1 % of) that of Epsilon. ErrUnsupported is the answer to allocations of what is not pure DP, several rounds of shuffling, continuous
 // Laplace noise on several coordinates, sums of Laplace noise, Poisson samples for ReplaceOne, and mixtures with zCDP.
@@ -31,7 +38,7 @@ func Certify(e Event, delta float64, n Neighbours) (*certificate.Certificate, er
 			if len(leaves) > 1 || l.count > 1 {
 				return nil, fmt.Errorf("%w: no certificate for a composition with %T", ErrUnsupported, l.event)
 			}
-			t.Mu, t.Fail = (g.Epsilon*(1+1e-3)+1e-9)*(1-1e-9)-1e-14, delta*(1-1e-9)
+			t.Mu, t.Fail = (g.Epsilon*(1+roomy)+checkerRoom)*(1-checkerRoom)-1e-14, delta*(1-checkerRoom)
 		}
 		c.Terms = append(c.Terms, t)
 		concentrated = concentrated && t.Mechanism == certificate.ZCDP
@@ -40,8 +47,8 @@ func Certify(e Event, delta float64, n Neighbours) (*certificate.Certificate, er
 	if concentrated && len(c.Terms) > 1 {
 		c.Terms = []certificate.Term{{Mechanism: certificate.ZCDP, Count: 1, Mu: up(rho), Rate: 1}}
 	}
-	for _, room := range []float64{1e-9, 1e-7, 1e-5, 1e-3, 3e-3, 1e-2} { // the checker's bounds on its own rounding, and a coarse grid
-		if room < 1e-3 && !formulaic(c) {
+	for _, room := range []float64{checkerRoom, 1e-7, 1e-5, roomy, 3e-3, 1e-2} {
+		if room < roomy && !formulaic(c) {
 			continue
 		}
 		c.Epsilon = g.Epsilon*(1+room) + 1e-6*room
@@ -173,7 +180,7 @@ func sphere(e Event, n Neighbours) Event {
 	if g, ok := e.(DiscreteGaussian); ok && g.Contribution.kind == ball {
 		if d, err := g.dominating(n); err == nil {
 			if x, ok := d.pair.(normalPair); ok {
-				distance := x.mu * (1 + 1e-9) // which is more than the factor between them
+				distance := x.mu * (1 + checkerRoom) // which is more than the factor between them
 				if n == ReplaceOne {
 					distance /= 2
 				}
@@ -340,7 +347,7 @@ func discretise(terms []term, c *certificate.Certificate, tail float64, added bo
 // narrow rounds the masses of g to float32: each down, and what is left moves up to the next. The total is brought to just above
 // one by a mass that is large enough for the difference to be nothing to it.
 func narrow(g *grid) []float32 {
-	g.inf *= 1 + 1e-12
+	g.inf = up(g.inf)
 	out, total, rest := make([]float32, len(g.p)), g.inf, 0.0
 	for i, p := range g.p {
 		if out[i] = float32(p + rest); float64(out[i]) > p+rest {

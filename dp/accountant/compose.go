@@ -151,7 +151,7 @@ func convolveParts(parts []part, lambda, wrap float64) (*law, error) {
 				continue
 			}
 			m := real(v)*real(v) + imag(v)*imag(v)
-			if a := least - eps; a > 0 && m < a*a*(1-1e-12) {
+			if a := least - eps; a > 0 && m < down(a*a) {
 				worst[j], z[j] = math.Inf(-1), 0
 				if product != nil {
 					product[j] = 0
@@ -245,7 +245,7 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 		}
 	}
 	// Rounding in the recursions.
-	rel := 1e-12 + float64(n)*1e-15
+	rel := summed(float64(n))
 	for i := range c.delta {
 		if upper {
 			c.delta[i] = min(1, c.delta[i]*(1+rel)+c.base)

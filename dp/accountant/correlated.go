@@ -82,7 +82,7 @@ func CalibrateCorrelated(epsilon, delta float64, norm2 Rational, c Contribution,
 	if err != nil {
 		return Rational{}, Guarantee{}, err
 	}
-	frac, exponent := math.Frexp(sigma * sigma * (1 + 1e-9))
+	frac, exponent := math.Frexp(up(sigma * sigma))
 	if exponent > 60 || exponent < -16 {
 		return Rational{}, Guarantee{}, ErrNoGuarantee
 	}

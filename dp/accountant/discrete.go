@@ -216,7 +216,7 @@ func (d DiscreteLaplace) exact(n Neighbours, count float64) (curve, string, erro
 	if k == 1 {
 		return func(e float64) (float64, float64) { return discreteLaplaceDelta(rate, s.Max, e) }, laplaceTheorem, nil
 	}
-	rr, err := newResponses(s.Max*rate*(1+4e-16), k)
+	rr, err := newResponses(above(s.Max*rate), k)
 	if err != nil {
 		return nil, "", err
 	}
@@ -229,7 +229,7 @@ func (d DiscreteLaplace) exact(n Neighbours, count float64) (curve, string, erro
 // discreteLaplaceDelta bounds delta(epsilon) for a shift d. The loss is (d - 2y) rate for 0 <= y <= d, so it exceeds
 // epsilon for y <= j = ceil((d - epsilon/rate)/2) - 1, and delta = P(Y <= j) - e^epsilon P(Y <= j - d).
 func discreteLaplaceDelta(rate, d, epsilon float64) (lower, upper float64) {
-	if epsilon >= d*rate*(1+4e-16) {
+	if epsilon >= above(d*rate) {
 		return 0, 0
 	}
 	j := math.Ceil((d-epsilon/rate)/2) - 1
@@ -240,6 +240,5 @@ func discreteLaplaceDelta(rate, d, epsilon float64) (lower, upper float64) {
 	above := math.Exp(-rate*(j+1)) / (1 + a)
 	below := math.Exp(epsilon-rate*(d-j)) / (1 + a)
 	v := 1 - above - below
-	abs := 1e-14 * (1 + epsilon + rate*d)
-	return max(0, v-abs), min(1, max(0, v)+abs)
+	return padded(max(0, v), 0, 3*off(1, epsilon, rate*d))
 }

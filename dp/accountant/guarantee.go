@@ -72,15 +72,6 @@ func checkEpsilon(epsilon float64) error {
 	return nil
 }
 
-// slack is the relative error allowed to a closed form; it is far above what float64 evaluation loses.
-const slack = 1e-12
-
-// up returns a bound from above for an x >= 0 that was computed with a relative error below slack.
-func up(x float64) float64 { return x * (1 + slack) }
-
-// down returns a bound from below.
-func down(x float64) float64 { return x * (1 - slack) }
-
 // A curve bounds delta(epsilon) from both sides. Both bounds fall as epsilon grows.
 type curve func(epsilon float64) (lower, upper float64)
 

@@ -120,7 +120,7 @@ func (l *lattice) delta(epsilon float64) (lower, upper float64) {
 		return 0, 1
 	}
 	lo, hi := l.sum(epsilon)
-	return lo * math.Exp(-l.slop) * (1 - slack), min(1, hi*math.Exp(l.slop)*(1+slack))
+	return down(lo * math.Exp(-l.slop)), min(1, up(hi*math.Exp(l.slop)))
 }
 
 // sum bounds the sum over z for the law pmf or N_Z(0, v).
@@ -140,9 +140,8 @@ func (l *lattice) sum(epsilon float64) (lower, upper float64) {
 		s -= p * math.Expm1(min(0, epsilon-loss))
 		mass += p
 	}
-	// The loss has a relative error of a few ulps, of its largest part.
-	abs := mass*4e-15*(epsilon+l.k*l.d*l.d/l.s2+1) + 1e-300
-	return max(0, s*(1-slack)-abs), min(1, s*(1+1e-11)+abs)
+	// An error of a loss moves its term by as much, and each convolution behind pmf has lost a little.
+	return padded(s, 10*slack, mass*off(epsilon, l.k*l.d*l.d/l.s2, 1)+underflow)
 }
 
 // smooth evaluates the sum for a large variance v = sigma^2 by the Euler-Maclaurin formula. With f(z) = e^(-z^2/2v),
@@ -157,10 +156,10 @@ func (l *lattice) smooth(epsilon, n float64) (lower, upper float64) {
 	sigma := math.Sqrt(l.v)
 	x := n / sigma
 	if x > 38 {
-		return 0, 1e-300
+		return 0, underflow
 	}
 	if x < -30 {
-		return 1 - 1e-11, 1
+		return 1 - 10*slack, 1
 	}
 	sums := func(x float64) (a, err float64) {
 		a = sigma*mills(x) + 0.5 + x/(12*sigma) - (x*x*x-3*x)/(720*sigma*sigma*sigma)
@@ -170,16 +169,14 @@ func (l *lattice) smooth(epsilon, n float64) (lower, upper float64) {
 		} else {
 			err = 3.31e-5 * 67.3 * math.Exp(x*x/2) / s5
 		}
-		return a, err + a*1e-13
+		return a, err + a*5*millsError
 	}
 	a, aErr := sums(x)
 	b, bErr := sums((n + l.k*l.d) / sigma)
 	loss := (l.k*l.d*l.d + 2*l.d*n) / (2 * l.s2)
 	e := math.Exp(min(0, epsilon-loss))
-	e1 := 4e-15 * (epsilon + l.k*l.d*l.d/l.s2 + math.Abs(l.d*n/l.s2) + 1)
+	e1 := off(epsilon, l.k*l.d*l.d/l.s2, l.d*n/l.s2, 1)
 	density := math.Exp(-x*x/2) / (sigma * math.Sqrt(2*math.Pi))
 	d := density * (a - e*b)
-	abs := density * (aErr + e*bErr + e*b*e1)
-	rel := 1e-12 + 1e-15*x*x
-	return max(0, d*(1-rel)-abs), min(1, d*(1+rel)+abs+1e-300)
+	return padded(d, slack+off(x*x), density*(aErr+e*bErr+e*b*e1)+underflow)
 }

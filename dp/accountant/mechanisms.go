@@ -248,16 +248,16 @@ func (s Sampled) exact(n Neighbours, count float64) (curve, string, error) {
 		if e > 600 {
 			x = e - math.Log(r)
 		}
-		lower, _ = c(x * (1 + 1e-14))
-		_, upper = c(x * (1 - 1e-14))
+		lower, _ = c(x + 3*off(x))
+		_, upper = c(x - 3*off(x))
 		lower, upper = down(r*lower), up(r*upper)
 		if rest := 1 - math.Exp(e)*(1-r); rest > 1e-9 {
 			x := e + math.Log(r/rest)
-			err := 1e-14 * (1 + math.Abs(x) + 1/rest)
+			err := 3 * off(1, x, 1/rest)
 			lo, _ := c(x + err)
 			_, hi := c(max(0, x-err))
-			lower = max(lower, (rest-1e-15)*lo*(1-slack))
-			upper = max(upper, (rest+1e-15)*hi*(1+slack))
+			lower = max(lower, down((rest-off(1))*lo))
+			upper = max(upper, up((rest+off(1))*hi))
 		} else if rest > -1e-9 {
 			upper = max(upper, 2e-9) // rest times a delta of at most 1
 		}

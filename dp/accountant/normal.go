@@ -2,7 +2,10 @@ package accountant
 
 import "math"
 
-// mills returns (1-Phi(x))/phi(x), the Mills ratio, to a relative error below 2e-14 for x >= -8 (a relative
+// millsError bounds the relative errors of mills and of normalTail.
+const millsError = 2e-14
+
+// mills returns (1-Phi(x))/phi(x), the Mills ratio, to a relative error below millsError for x >= -8 (a relative
 // 1e-15 x^2 more for smaller x; it overflows below -38).
 func mills(x float64) float64 {
 	if x < 3 {
@@ -39,9 +42,8 @@ func gaussianDelta(mu, epsilon float64) (lower, upper float64) {
 	} else {
 		d = density * (mills(t) - mills(t+mu))
 	}
-	// t is off by a few ulps of its two parts; that moves delta by at most density times as much. The Mills ratios
-	// and the tail have relative errors of 2e-14.
-	abs := tail*5e-14 + density*1e-15*(epsilon/mu+mu)
-	rel := 1e-12 + 4e-16*math.Abs(t)*(epsilon/mu+mu)
-	return max(0, d*(1-rel)-abs), min(1, d*(1+rel)+abs+math.SmallestNonzeroFloat64)
+	// An error of t moves delta by at most density times as much, and the density itself by t times as much. Of the two numbers
+	// whose difference delta is, none is above the tail.
+	moved := off(epsilon/mu, mu)
+	return padded(d, slack+math.Abs(t)*moved, tail*3*millsError+density*moved+underflow)
 }

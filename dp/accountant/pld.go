@@ -149,13 +149,13 @@ func pointsCurve(x pair) curve {
 	return func(e float64) (lower, upper float64) {
 		s, mass := 0.0, 0.0
 		for i, l := range loss {
-			if l > e-1e-12 {
+			if l > e-slack*(1+e) { // or next to it
 				s -= p[i] * math.Expm1(min(0, e-l))
 				mass += p[i]
 			}
 		}
-		abs := mass * (massError + 4e-15*e)
-		return max(0, s*(1-massError)-abs+down(inf)), min(1, s*(1+massError)+abs+up(inf))
+		lower, upper = padded(s, massError, mass*(massError+off(e)))
+		return min(1, lower+down(inf)), min(1, upper+up(inf))
 	}
 }
 
@@ -250,7 +250,7 @@ func snap(terms []term, h float64) float64 {
 	if width == 0 {
 		return h
 	}
-	return width / math.Ceil(width/h*(1-1e-12))
+	return width / math.Ceil(down(width/h))
 }
 
 // firstStep guesses a grid from a coarse look at each pair.

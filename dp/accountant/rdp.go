@@ -226,8 +226,8 @@ func divergences(leaves []leaf, orders []float64, n Neighbours) (sums []float64,
 			if math.IsNaN(v) {
 				v = math.Inf(1)
 			}
-			// Relative rounding, and that of a logarithm near zero.
-			sums[i] += float64(l.count) * (up(max(0, v))*(1+1e-11) + 1e-15/(a-1))
+			// The sum behind v, and the logarithm of it near zero.
+			sums[i] += float64(l.count) * (up(max(0, v))*(1+10*slack) + off(1)/(a-1))
 		}
 	}
 	return sums, theorem, nil
@@ -249,9 +249,9 @@ func (o Options) rdp(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 		// (a, r) gives delta = e^((a-1)(r-epsilon)) (1-1/a)^(a-1)/a.
 		c := (a-1)*math.Log1p(-1/a) - math.Log(a)
 		if wantEpsilon {
-			best = min(best, up(max(0, sums[i]+(c-math.Log(g.Delta))/(a-1)))+1e-14)
+			best = min(best, up(max(0, sums[i]+(c-math.Log(g.Delta))/(a-1)))+3*off(1))
 		} else {
-			best = min(best, (a-1)*(sums[i]-g.Epsilon)+c+1e-13*(a-1)*(sums[i]+g.Epsilon+1))
+			best = min(best, (a-1)*(sums[i]-g.Epsilon)+c+25*off((a-1)*(sums[i]+g.Epsilon+1)))
 		}
 	}
 	if wantEpsilon {

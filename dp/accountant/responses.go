@@ -21,7 +21,7 @@ func newResponses(e0, count float64) (*responses, error) {
 		return nil, parameter("number of compositions", count, "at most 5*10^7 for this theorem")
 	}
 	t := int(count)
-	r := &responses{e0: e0, count: t, rel: 1e-12 + 1e-15*count}
+	r := &responses{e0: e0, count: t, rel: summed(count)}
 	// Weights outside mean +- width have total probability below 2 exp(-2 width^2/t) <= 1e-260 (Hoeffding).
 	p := 1 / (1 + math.Exp(-e0))
 	width := math.Sqrt(300 * count)
@@ -58,7 +58,7 @@ func newResponses(e0, count float64) (*responses, error) {
 // delta sums, over the yes-counts j whose loss (2j - count) e0 exceeds epsilon, w_j (1 - e^(epsilon - loss)): terms
 // that are all positive.
 func (r *responses) delta(epsilon float64) (lower, upper float64) {
-	if epsilon >= float64(r.count)*r.e0*(1+1e-15) {
+	if epsilon >= above(float64(r.count)*r.e0) {
 		return 0, 0
 	}
 	s := 0.0
@@ -69,9 +69,8 @@ func (r *responses) delta(epsilon float64) (lower, upper float64) {
 		}
 		s -= r.w[i] * math.Expm1(epsilon-loss)
 	}
-	// A loss is off by an ulp or so; 1 - e^-x moves by as much.
-	abs := 1e-15*(1+float64(r.count)*r.e0)*r.tail(epsilon) + r.miss
-	return max(0, s*(1-r.rel)-abs), min(1, s*(1+r.rel)+abs)
+	// e0 may be above what was meant: that moves the losses, and so 1 - e^-x, by as much, and the weights by a factor.
+	return padded(s, r.rel, 3*off(1, float64(r.count)*r.e0)*r.tail(epsilon)+r.miss)
 }
 
 // tail is the weight whose loss is at least epsilon, give or take one.

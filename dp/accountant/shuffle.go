@@ -107,9 +107,9 @@ func (s Shuffled) exact(n Neighbours, count float64) (curve, string, error) {
 			return 0, 0
 		}
 		d := c.delta(e)
-		upper = min(1, d*(1+1e-10)+c.outside)
+		_, upper = padded(d, summed(longestSum), c.outside)
 		if tight && c.exact {
-			lower = d * (1 - 1e-10)
+			lower, _ = padded(d, summed(longestSum), 0)
 		}
 		return lower, upper
 	}, theorem, nil
@@ -145,6 +145,8 @@ const (
 	// least of them stays itself when it is made a little smaller.
 	cloneFloor = 1e-290
 	maxCounts  = 4096
+	// longestSum bounds the steps of a recurrence over the outcomes of 10^9 coins.
+	longestSum = 1e5
 	// mostReports bounds the work; package amplify goes further.
 	mostReports = 1e9
 	maxCoarse   = 400_000 // outcomes
@@ -306,5 +308,5 @@ func (x *blanket) delta(epsilon float64) float64 {
 		pm *= (x.n - m) / (m + 1) * g / (1 - g)
 	}
 	// Outside the windows the value is at most e^e0 M, and M at most n.
-	return min(1, total*(1+e)*scale/x.n*(1+1e-9)+6*blanketTail*math.Exp(x.e0))
+	return min(1, total*(1+e)*scale/x.n*(1+summed(10*longestSum))+6*blanketTail*math.Exp(x.e0))
 }

@@ -31,7 +31,7 @@ func zcdpDelta(rho, epsilon float64) float64 {
 	l := goldenMin(func(t float64) float64 { return ln(1 + math.Exp(t)) }, -40, math.Log(epsilon/(2*rho)+10/math.Sqrt(rho)+10))
 	a := math.Exp(l) + 1
 	v := ln(a)
-	v += 1e-14 * (1 + (a-1)*(a*rho+epsilon) + math.Abs(l))
+	v += 3 * off(1, (a-1)*(a*rho+epsilon), l)
 	return min(1, math.Exp(v))
 }
 
