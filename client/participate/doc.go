@@ -6,7 +6,7 @@
 // [Device.Decide] does, in this order:
 //
 //  1. refuses what the device is not asked, what its person does not want and what is decided already;
-//  2. charges the ledger the price of the round, durably, whatever the coins will say: the price is that of tossing. A
+//  2. charges the ledger the price of the round, durably and twice over (the charge, then its mark), whatever the coins will say: the price is that of tossing. A
 //     device that would overspend tosses no coin. Nor does one that has decided as often as the recipe allows or, where its noise
 //     is correlated over rounds, too few rounds ago ([ErrTooSoon]): the guarantee counts on devices for both;
 //  3. tosses all coins of the round from crypto/rand, exactly, whether or not they matter;
@@ -33,6 +33,12 @@
 // # The ledger
 //
 // [Ledger] is an append file of package disk with a record for each recipe seen, refused and decided. It covers all
-// recipes. Losses within a recipe are composed by the accountant, and those of different recipes are added up: they bound
+// recipes. A second file, the mark, is written after each charge and before its coin is tossed, and says how far the ledger
+// was acted on: a charge behind the mark was never tossed for, and may be torn; one that the mark covers and that is damaged or
+// gone ends the ledger with [ErrLedger]. At worst a round is lost, never tossed for again. The mark names the
+// file of drawn slots too. So a file of the three that was put back by itself is found out; all three put back together, or
+// copied to another device, are not, as the device has no counter outside of its disk.
+//
+// Losses within a recipe are composed by the accountant, and those of different recipes are added up: they bound
 // how well anyone could tell two lives apart that differ, in each recipe, by what its neighbouring relation says.
 package participate

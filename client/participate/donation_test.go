@@ -206,6 +206,7 @@ func TestDrawsTellNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		clear(b[len(drawsMagic) : len(drawsMagic)+len(salt{})])
 		return b
 	}
 	none := file(-1, false)
@@ -251,7 +252,7 @@ func TestDrawsCrash(t *testing.T) {
 		t.Error("no run came through")
 	}
 	mem := disktest.NewMem(1)
-	for _, b := range []string{"x", drawsMagic + "x", "starling draws v2"} {
+	for _, b := range []string{"x", drawsMagic + "x", "starling draws v3"} {
 		if err := disk.WriteFile(mem, DrawsFile, []byte(b)); err != nil {
 			t.Fatal(err)
 		}
@@ -265,18 +266,18 @@ func FuzzDraws(f *testing.F) {
 	for _, draws := range []map[drawKey]draw{
 		{}, {{recipe.ID{1}, 2}: {3, 4}}, {{recipe.ID{1}, 2}: {3, 4}, {recipe.ID{1}, 3}: {noSlot, 5}, {recipe.ID{2}, 1}: {0, 6}},
 	} {
-		b, err := appendDraws(nil, draws)
+		b, err := appendDraws(nil, salt{5}, draws)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		draws, err := readDraws(b)
+		salt, draws, err := readDraws(b)
 		if err != nil {
 			return
 		}
-		if again, err := appendDraws(nil, draws); err != nil || string(again) != string(b) {
+		if again, err := appendDraws(nil, salt, draws); err != nil || string(again) != string(b) {
 			t.Fatalf("%x written again is %x, %v", b, again, err)
 		}
 	})

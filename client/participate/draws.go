@@ -2,6 +2,8 @@ package participate
 
 import (
 	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,11 +18,12 @@ import (
 )
 
 // DrawsFile is the name, beside the ledger, of the slots that were drawn and not yet taken. It is replaced as a whole, so
-// that a slot that was taken or is over is gone from it.
+// that a slot that was taken or is over is gone from it; the mark knows it by its digest, so that no older one takes its
+// place.
 const DrawsFile = "draws"
 
 const (
-	drawsMagic = "starling draws v1"
+	drawsMagic = "starling draws v2"
 	maxDraws   = 1 << 14 // recipes and rounds at a time
 	drawSize   = len(recipe.ID{}) + 8 + 8 + 4
 )
@@ -48,10 +51,14 @@ type draw struct {
 	end  int64 // of the round, in seconds since 1970
 }
 
+// A salt keeps the mark's digest of a file that is gone from telling, by trying all slots, which one was in it.
+type salt [32]byte
+
 // appendDraws writes
 //
 //	struct {
-//	  opaque magic[17];          // "starling draws v1"
+//	  opaque magic[17];          // "starling draws v2"
+//	  opaque salt[32];           // drawn anew for each file
 //	  struct {
 //	    opaque recipe_id[32];
 //	    uint64 round;
@@ -59,8 +66,9 @@ type draw struct {
 //	    uint32 slot;             // 2^32-1 is none
 //	  } draws[...];              // in rising order of recipe_id and round
 //	};
-func appendDraws(dst []byte, draws map[drawKey]draw) ([]byte, error) {
+func appendDraws(dst []byte, salt salt, draws map[drawKey]draw) ([]byte, error) {
 	b := cryptobyte.NewBuilder(append(dst, drawsMagic...))
+	b.AddBytes(salt[:])
 	for _, k := range slices.SortedFunc(maps.Keys(draws), drawKey.compare) {
 		b.AddBytes(k.recipe[:])
 		b.AddUint64(k.round)
@@ -70,13 +78,13 @@ func appendDraws(dst []byte, draws map[drawKey]draw) ([]byte, error) {
 	return b.Bytes()
 }
 
-func readDraws(file []byte) (map[drawKey]draw, error) {
+func readDraws(file []byte) (salt salt, draws map[drawKey]draw, err error) {
 	s := cryptobyte.String(file)
 	var magic []byte
-	if !s.ReadBytes(&magic, len(drawsMagic)) || string(magic) != drawsMagic {
-		return nil, errRecord
+	if !s.ReadBytes(&magic, len(drawsMagic)) || string(magic) != drawsMagic || !s.CopyBytes(salt[:]) {
+		return salt, nil, errRecord
 	}
-	draws := make(map[drawKey]draw)
+	draws = make(map[drawKey]draw)
 	var last drawKey
 	for !s.Empty() {
 		var k drawKey
@@ -84,27 +92,45 @@ func readDraws(file []byte) (map[drawKey]draw, error) {
 		var end uint64
 		if !s.CopyBytes(k.recipe[:]) || !s.ReadUint64(&k.round) || !s.ReadUint64(&end) || !s.ReadUint32(&d.slot) ||
 			end >= 1<<62 || len(draws) > 0 && last.compare(k) >= 0 {
-			return nil, errRecord
+			return salt, nil, errRecord
 		}
 		d.end = int64(end)
 		draws[k], last = d, k
 	}
-	return draws, nil
+	return salt, draws, nil
 }
 
-// openDraws reads the file, if there is one.
-func (l *Ledger) openDraws() error {
-	b, err := disk.ReadFile(l.fsys, DrawsFile, int64(len(drawsMagic)+maxDraws*drawSize))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// loadDraws reads the file, if there is one, and holds it against the mark.
+func (l *Ledger) loadDraws() error {
+	b, err := disk.ReadFile(l.fsys, DrawsFile, int64(len(drawsMagic)+len(salt{})+maxDraws*drawSize))
+	switch found := digest(sha256.Sum256(b)); {
+	case errors.Is(err, fs.ErrNotExist):
+		l.drawsAre = digest{}
+	case err != nil:
+		return fmt.Errorf("%s: %w", DrawsFile, err)
+	default:
+		l.drawsAre = found
+		if _, l.draws, err = readDraws(b); err != nil {
+			return fmt.Errorf("%s: %w", DrawsFile, err)
+		}
 	}
-	if err == nil {
-		l.draws, err = readDraws(b)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrLedger, DrawsFile, err)
+	if l.drawsAre != l.mark.after && l.drawsAre != l.mark.before {
+		return fmt.Errorf("%s is not the file that %s names", DrawsFile, MarkFile)
 	}
 	return nil
+}
+
+// settleDraws ends a change that did not reach the disk, or whose file was put back to the one before it, which looks the
+// same: the slot that it was about is not to be had any more, whether it was to be drawn or to be taken.
+func (l *Ledger) settleDraws() error {
+	if l.drawsAre == l.mark.after {
+		return nil
+	}
+	after := maps.Clone(l.draws)
+	if d, ok := after[l.mark.changed]; ok {
+		after[l.mark.changed] = draw{slot: noSlot, end: d.end}
+	}
+	return l.replaceDraws(l.mark.changed, after)
 }
 
 // remember writes down a slot, in a file of the same size whatever it is. It is durable on return.
@@ -125,15 +151,29 @@ func (l *Ledger) setDraw(k drawKey, d draw, now time.Time) error {
 	if after[k] = d; len(after) > maxDraws {
 		return fmt.Errorf("%w: more than %d slots at a time", ErrLedger, maxDraws)
 	}
+	return l.replaceDraws(k, after)
+}
+
+// replaceDraws writes the file anew: first the mark that names it, with the draw that changes, then the file. The change holds
+// from the mark on, and can be seen from the file on.
+func (l *Ledger) replaceDraws(changed drawKey, after map[drawKey]draw) error {
 	if l.fsys != nil {
-		b, err := appendDraws(nil, after)
-		if err == nil {
-			err = disk.WriteFile(l.fsys, DrawsFile, b)
-		}
+		var fresh salt
+		rand.Read(fresh[:]) // never fails
+		b, err := appendDraws(nil, fresh, after)
 		if err != nil {
+			return fmt.Errorf("%w: %w", ErrLedger, err)
+		}
+		m := l.mark
+		m.before, m.after, m.changed = l.drawsAre, sha256.Sum256(b), changed
+		if err := l.setMark(m); err != nil {
+			return err
+		}
+		if err := disk.WriteFile(l.fsys, DrawsFile, b); err != nil {
 			l.broken = err
 			return fmt.Errorf("%w: %w", ErrLedger, err)
 		}
+		l.drawsAre = m.after
 	}
 	l.draws = after
 	return nil

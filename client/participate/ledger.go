@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
 	"slices"
@@ -139,15 +138,20 @@ type Ledger struct {
 	fsys disk.FS // nil in memory, as log
 	log  *disk.Log
 
-	mu      sync.Mutex // held over the append, so that checking, charging and writing are one step
-	entries map[recipe.ID]*Entry
-	draws   map[drawKey]draw
-	broken  error // once set, nothing is charged any more
+	mu       sync.Mutex // held over the append, so that checking, charging and writing are one step
+	entries  map[recipe.ID]*Entry
+	draws    map[drawKey]draw
+	drawsAre digest   // of their file; zero is none
+	at       position // the end of the log
+	mark     mark     // as it stands on the disk
+	marked   bool     // there is one
+	unmarked int      // charges behind the mark
+	broken   error    // once set, nothing is charged any more
 }
 
 // OpenLedger reads the ledger in a directory, and makes it if there is none. A record torn by a loss of power was never
-// acted on and is dropped; a file that lost records that were acted on gives an error that matches [ErrLedger], and stays as
-// it is.
+// acted on and is dropped. Where a charge that was acted on is damaged or gone, or the directory's three files are not of one
+// ledger and one time, the error matches [ErrLedger], and they stay as they are.
 func OpenLedger(fsys disk.FS, o LedgerOptions) (*Ledger, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -156,33 +160,35 @@ func OpenLedger(fsys disk.FS, o LedgerOptions) (*Ledger, error) {
 		o.Log.MaxRecord = maxRecord
 	}
 	l := &Ledger{o: o, fsys: fsys, entries: make(map[recipe.ID]*Entry), draws: make(map[drawKey]draw)}
-	if err := l.openDraws(); err != nil {
-		return nil, err
+	err := l.load(fsys)
+	// A charge behind the mark is the last record: nothing follows it before its mark stands.
+	if err == nil && l.unmarked > 1 {
+		err = fmt.Errorf("%s was put back: %d charges came after it", MarkFile, l.unmarked)
 	}
-	log, _, err := disk.OpenLog(fsys, LedgerFile, o.Log, l.read)
+	if err == nil {
+		err = l.loadDraws()
+	}
+	if err == nil {
+		l.log, _, err = disk.OpenLog(fsys, LedgerFile, o.Log, func([]byte) error { return nil })
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLedger, err)
 	}
-	l.log = log
+	if err := errors.Join(l.begin(), l.settleDraws()); err != nil {
+		return nil, errors.Join(err, l.log.Close())
+	}
 	return l, nil
 }
 
 // ReadLedger reads what a ledger says, for showing it, while no device has it open or even while one has. It fails with
 // fs.ErrNotExist where there is none.
 func ReadLedger(fsys disk.FS) ([]Entry, Spent, error) {
-	if _, err := fsys.Stat(LedgerFile); err != nil {
-		return nil, Spent{}, err
-	}
-	scan, err := disk.ScanLog(fsys, LedgerFile)
-	if err == nil {
-		err = scan.Err(LedgerFile)
-	}
 	l := &Ledger{entries: make(map[recipe.ID]*Entry)}
-	for i := 0; i < len(scan.Records) && err == nil; i++ {
-		err = l.read(scan.Records[i])
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := l.load(fsys)
+	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrLedger, err)
+	} else if !l.marked {
+		_, err = fsys.Stat(LedgerFile)
 	}
 	return l.Entries(), l.Spent(), err
 }
@@ -277,8 +283,8 @@ func (l *Ledger) Refuse(ctx context.Context, id recipe.ID, reason string, now ti
 }
 
 // Charge pays for one round of a recipe that was seen: after it, rounds rounds of the recipe have been decided, which the
-// price function says the loss of. The rule is the recipe's: how often, and how many rounds apart. It is durable on return; only
-// then may a coin be tossed. It fails with [ErrDecided], *[SeparationError], *[BudgetError], [ErrLedger] or the context's error, and then nothing may be tossed. Rounds come in rising order.
+// price function says the loss of. The rule is the recipe's: how often, and how many rounds apart. The charge and the mark behind it
+// are durable on return; only then may a coin be tossed. It fails with [ErrDecided], *[SeparationError], *[BudgetError], [ErrLedger] or the context's error, and then nothing may be tossed. Rounds come in rising order.
 func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule recipe.DeviceRule, now time.Time,
 	price func(rounds uint32) (recipe.Loss, error)) error {
 	l.mu.Lock()
@@ -316,7 +322,10 @@ func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule re
 		}
 		return &BudgetError{Spent: before, Price: step, Budget: l.o}
 	}
-	return l.append(ctx, record{kind: kindCharge, day: day(now), recipe: id, round: round, charge: after})
+	if err := l.append(ctx, record{kind: kindCharge, day: day(now), recipe: id, round: round, charge: after}); err != nil {
+		return err
+	}
+	return l.setMark(l.mark)
 }
 
 // append writes a record and takes it into account. A failure that leaves it unknown whether it was written ends the ledger:
@@ -340,6 +349,7 @@ func (l *Ledger) append(ctx context.Context, r record) error {
 		l.broken = err
 		return fmt.Errorf("%w: %w", ErrLedger, err)
 	}
+	l.at = l.at.after(b)
 	return l.apply(r)
 }
 
@@ -349,10 +359,20 @@ func (l *Ledger) read(payload []byte) error {
 	if err != nil {
 		return err
 	}
+	if (r.kind == kindBegun) != (l.at.records == 0) {
+		return fmt.Errorf("%w: not one beginning", errRecord)
+	}
+	l.at = l.at.after(payload)
+	if r.kind == kindCharge && l.at.records > l.mark.records {
+		l.unmarked++
+	}
 	return l.apply(r)
 }
 
 func (l *Ledger) apply(r record) error {
+	if r.kind == kindBegun {
+		return nil
+	}
 	e, ok := l.entries[r.recipe]
 	if r.kind == kindSeen {
 		if !ok {

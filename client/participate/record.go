@@ -15,6 +15,7 @@ const (
 	kindSeen    = 1
 	kindRefused = 2
 	kindCharge  = 3
+	kindBegun   = 4
 )
 
 const (
@@ -29,8 +30,9 @@ var errRecord = errors.New("participate: malformed ledger record")
 //	struct {
 //	  uint8 kind;
 //	  uint32 day;              // since 1970, UTC
-//	  opaque recipe_id[32];
+//	  opaque recipe_id[32];    // of begun, the first record: the ledger's own id, drawn at random
 //	  select (kind) {
+//	    case begun:   struct {};
 //	    case seen:    opaque recipe<0..2^24-1>;
 //	    case refused: opaque reason<0..2^16-1>;
 //	    case charge:  uint64 round, epsilon, delta;   // 10^-9 and 10^-18, over all rounds; epsilon 2^64-1 is unbounded
@@ -53,6 +55,7 @@ func (r record) append(dst []byte) ([]byte, error) {
 	b.AddUint32(r.day)
 	b.AddBytes(r.recipe[:])
 	switch r.kind {
+	case kindBegun:
 	case kindSeen:
 		b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(r.bytes) })
 	case kindRefused:
@@ -76,6 +79,7 @@ func readRecord(b []byte) (record, error) {
 		return r, errRecord
 	}
 	switch r.kind {
+	case kindBegun:
 	case kindSeen:
 		ok = s.ReadUint24LengthPrefixed(&bytes) && len(bytes) <= recipe.MaxSize
 	case kindRefused:

@@ -14,11 +14,13 @@ func TestRegistryDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, table, ok := strings.Cut(string(b), "| ledger record | kind |\n|---|---|\n")
-	want := fmt.Sprintf("| seen | %d |\n| refused | %d |\n| charge | %d |\n", kindSeen, kindRefused, kindCharge)
+	want := fmt.Sprintf("| seen | %d |\n| refused | %d |\n| charge | %d |\n| begun | %d |\n", kindSeen, kindRefused, kindCharge, kindBegun)
 	if !ok || !strings.HasPrefix(table, want) {
 		t.Errorf("docs/registry.md does not list\n%s", want)
 	}
-	if row := fmt.Sprintf("| `%s` |", drawsMagic); !strings.Contains(string(b), row) {
-		t.Errorf("docs/registry.md does not list the file that begins with %q", drawsMagic)
+	for _, magic := range []string{drawsMagic, markMagic} {
+		if row := fmt.Sprintf("| `%s` |", magic); !strings.Contains(string(b), row) {
+			t.Errorf("docs/registry.md does not list the file that begins with %q", magic)
+		}
 	}
 }

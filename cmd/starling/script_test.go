@@ -56,7 +56,8 @@ func buildAndRun(m *testing.M) int {
 
 // TestScripts runs the files in testdata/script on the real binary. `exit N command...` wants the exit code N;
 // `wait-for CONFIG...` waits until the parties are ready; `free-ports NAME...` sets variables to addresses;
-// `fill FILE...` puts variables into files; `decide DIR RECIPE ROUND` charges a device's ledger.
+// `fill FILE...` puts variables into files; `decide DIR RECIPE ROUND` charges a device's ledger; `flip FILE` and `cut FILE`
+// change the last bit and drop the last byte of a file.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -68,6 +69,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit": exitCode, "wait-for": waitFor, "wait-status": waitStatus, "free-ports": freePorts, "fill": fill, "decide": decide,
+			"flip": flip, "cut": cut,
 		},
 	})
 }
@@ -203,4 +205,26 @@ func decide(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(l.See(context.Background(), id, b, now))
 	ts.Check(l.Charge(context.Background(), id, round, r.DeviceRule(), now, r.LossAfter))
 	ts.Check(l.Close())
+}
+
+// flip changes the last bit of a file.
+func flip(ts *testscript.TestScript, neg bool, args []string) {
+	damage(ts, neg, args, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
+}
+
+// cut drops the last byte of a file.
+func cut(ts *testscript.TestScript, neg bool, args []string) {
+	damage(ts, neg, args, func(b []byte) []byte { return b[:len(b)-1] })
+}
+
+func damage(ts *testscript.TestScript, neg bool, args []string, change func([]byte) []byte) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: flip|cut FILE")
+	}
+	b, err := os.ReadFile(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if len(b) == 0 {
+		ts.Fatalf("%s is empty", args[0])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), change(b), 0o600))
 }

@@ -59,13 +59,13 @@ func (w *world) device(t *testing.T, dir string, m *ohttp.Manifest, wire http.Ro
 
 var answer = client.Vector([]uint64{0, 1, 0})
 
-// TestLedgerCutOff: the attacker turns the power off while the device writes that it pays, or spoils what was written before,
-// so that the device would toss a second coin for the same round. A record that is torn was never acted on, and the device
-// goes on; one that was acted on and is gone stops it: it tosses nothing, and sends nothing.
+// TestLedgerCutOff: the attacker turns the power off while the device writes that it pays, or spoils what it wrote, so that the
+// device would toss a second coin for the same round. A charge is acted on once its mark stands. One that is torn before
+// that is charged anew; one that was acted on and of which a bit is flipped or a byte is cut off, the last record though it
+// is, stops the device: it tosses nothing, and sends nothing.
 func TestLedgerCutOff(t *testing.T) {
 	before := shared.settled(t)
 	dir := filepath.Join(t.TempDir(), "device")
-	path := filepath.Join(dir, participate.LedgerFile)
 	wire := &uploadsOf{next: http.DefaultTransport}
 	now := time.Now()
 	decide := func(at time.Time) error {
@@ -77,61 +77,100 @@ func TestLedgerCutOff(t *testing.T) {
 		_, err = d.Decide(t.Context(), plan, answer, at) // never sent: what the coin said plays no part here
 		return err
 	}
+	// files are what the directory holds, by name.
+	files := func() map[string][]byte {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := map[string][]byte{}
+		for _, e := range entries {
+			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			list[e.Name()] = b
+		}
+		return list
+	}
+	write := func(name string, b []byte) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := decide(now); err != nil {
 		t.Fatal(err)
 	}
-	one, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	one := files()
+	if len(one) < 2 {
+		t.Fatalf("a charge stands in %d files: the last record of one is protected by nothing", len(one))
 	}
+	// Four times over: the charge that was acted on is the last record of the ledger, and a bit of it is flipped.
+	for range 4 {
+		flipped := slices.Clone(one[participate.LedgerFile])
+		flipped[len(flipped)-1] ^= 1
+		write(participate.LedgerFile, flipped)
+		if err := decide(now); !errors.Is(err, participate.ErrLedger) {
+			t.Fatalf("a second toss in one round: %v", err)
+		}
+	}
+	write(participate.LedgerFile, one[participate.LedgerFile])
+	// A bit of each byte and each cut of the last record and of the mark, with nothing after the charge.
+	for name, whole := range one {
+		for n := max(0, len(whole)-200); n < len(whole); n++ {
+			changed := slices.Clone(whole)
+			changed[n] ^= 1 << (n % 8)
+			for what, b := range map[string][]byte{"a bit flipped": changed, "cut": whole[:n]} {
+				write(name, b)
+				if err := decide(now); !errors.Is(err, participate.ErrLedger) {
+					t.Errorf("%s, %s at byte %d of %d: %v", name, what, n, len(whole), err)
+				}
+			}
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := decide(now); !errors.Is(err, participate.ErrLedger) {
+			t.Errorf("without %s: %v", name, err)
+		}
+		write(name, whole)
+	}
+	// Torn within a second charge, whose mark does not stand: the round before is decided, this one is not.
 	next := now.Add(time.Hour) // the recipe's next round
 	if err := decide(next); err != nil {
 		t.Fatal(err)
 	}
-	both, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	two := files()
+	shorter, longer := len(one[participate.LedgerFile]), len(two[participate.LedgerFile])
+	if (longer-shorter)%3 != 0 {
+		t.Fatalf("a charge of %d bytes: the steps below do not end with it", longer-shorter)
 	}
-	rounds := func() uint32 {
-		fsys, err := disk.OS(dir)
-		if err != nil {
-			t.Fatal(err)
+	for n := shorter; n <= longer; n += 3 {
+		for name, b := range one {
+			write(name, b)
 		}
-		defer fsys.Close()
-		entries, _, err := participate.ReadLedger(fsys)
-		if err != nil || len(entries) != 1 {
-			t.Fatalf("%+v, %v", entries, err)
+		write(participate.LedgerFile, two[participate.LedgerFile][:n])
+		if err := decide(now); !errors.Is(err, participate.ErrDecided) {
+			t.Errorf("torn at byte %d of %d: the round before is decided again: %v", n, longer, err)
 		}
-		return entries[0].Rounds
-	}
-	write := func(b []byte) {
-		t.Helper()
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
+		err := decide(next)
+		if whole := n == longer; !whole && err != nil || whole && !errors.Is(err, participate.ErrDecided) {
+			t.Errorf("torn at byte %d of %d: %v", n, longer, err)
 		}
 	}
-	// Torn at every byte of the second charge.
-	for n := len(one); n < len(both); n++ {
-		write(both[:n])
-		if got := rounds(); got != 1 {
-			t.Fatalf("cut to %d of %d bytes: %d rounds are paid for", n, len(both), got)
-		}
+	// The ledger of before the second charge, beside the mark of after it; and the other way round.
+	for name, b := range two {
+		write(name, b)
 	}
-	if err := decide(now); !errors.Is(err, participate.ErrDecided) {
-		t.Errorf("the round that was paid for, after a torn write: %v", err)
+	write(participate.LedgerFile, one[participate.LedgerFile])
+	if err := decide(next); !errors.Is(err, participate.ErrLedger) {
+		t.Errorf("a ledger that was put back: %v", err)
 	}
-	if err := decide(next); err != nil || rounds() != 2 {
-		t.Errorf("the round whose charge was torn: %v, %d rounds", err, rounds())
-	}
-	// A charge that was acted on is damaged or lost in its place, with another after it.
-	damaged, lost := slices.Clone(both), slices.Clone(both)
-	damaged[len(one)-1] ^= 1
-	clear(lost[len(one)-20 : len(one)])
-	for name, b := range map[string][]byte{"damaged": damaged, "lost": lost, "no header": both[10:]} {
-		write(b)
-		if err := decide(next.Add(time.Hour)); !errors.Is(err, participate.ErrLedger) {
-			t.Errorf("%s: %v", name, err)
-		}
+	write(participate.LedgerFile, two[participate.LedgerFile])
+	write(participate.MarkFile, one[participate.MarkFile])
+	if err := decide(next); err == nil {
+		t.Error("a mark that was put back brings a round back")
 	}
 	if wire.sent != 0 {
 		t.Errorf("%d requests were sent", wire.sent)
