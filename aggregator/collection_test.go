@@ -380,7 +380,7 @@ func TestShareChecksRequestLikeLeader(t *testing.T) {
 		change func(*dap.AggregateShareReq)
 		typ    dap.ProblemType
 	}{
-		"aggregation parameter": {func(r *dap.AggregateShareReq) { r.CollectionJobReq.AggParam = []byte{1} }, dap.ProblemInvalidAggregationParameter},
+		"aggregation parameter": {func(r *dap.AggregateShareReq) { r.CollectionJobReq.AggParam = []byte{1} }, dap.ProblemInvalidMessage},
 		"unknown extension": {func(r *dap.AggregateShareReq) {
 			r.CollectionJobReq.Extensions = must(dap.Extensions{}.With(4, nil))
 		}, dap.ProblemUnsupportedExtension},
@@ -408,7 +408,6 @@ func TestShareSelectorOutsideQuery(t *testing.T) {
 		"begins before": func(r *dap.AggregateShareReq) { r.BatchSelector.Interval.Start-- },
 		"ends after":    func(r *dap.AggregateShareReq) { r.BatchSelector.Interval.Duration++ },
 		"empty":         func(r *dap.AggregateShareReq) { r.BatchSelector.Interval.Duration = 0 },
-		"other mode":    func(r *dap.AggregateShareReq) { r.BatchSelector = dap.BatchSelector{Mode: dap.LeaderSelected} },
 	} {
 		t.Run(name, func(t *testing.T) { p.refused(p.postShare(p.shareReq(change, rs...)), dap.ProblemBatchInvalid, 400) })
 	}

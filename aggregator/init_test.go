@@ -303,7 +303,6 @@ func TestHelperReportVerifyError(t *testing.T) {
 	p := newPair(t, setup{})
 	p.perReport(p.report(0, spoil{share: func(s *vdaf.Shares) { s.Inputs[0][0] ^= 1 }}), dap.VDAFVerifyError, nil)
 	p.perReport(p.report(0, spoil{context: []byte("another application")}), dap.VDAFVerifyError, nil)
-	p.perReport(p.report(0, spoil{plain: func(_ dap.Role, s *dap.PlaintextInputShare) { s.Payload = append(s.Payload, 0) }}), dap.VDAFVerifyError, nil)
 	for name, payload := range map[string][]byte{
 		"not ping-pong":  {9},
 		"finish":         vdaf.AppendPingPongFinish(nil, nil),

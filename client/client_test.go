@@ -264,15 +264,17 @@ func TestUpload(t *testing.T) {
 		reports = append(reports, r)
 	}
 	s.refuse[reports[3].Metadata.ID] = dap.ReportTooEarly
+	s.refuse[reports[7].Metadata.ID] = 12 // of a later draft: a refusal like others
 	s.refuse[reports[20].Metadata.ID] = dap.BatchCollected
 	got, err := c.Upload(t.Context(), reports)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []dap.ReportUploadStatus{
-		{ID: reports[3].Metadata.ID, Error: dap.ReportTooEarly}, {ID: reports[20].Metadata.ID, Error: dap.BatchCollected},
+		{ID: reports[3].Metadata.ID, Error: dap.ReportTooEarly}, {ID: reports[7].Metadata.ID, Error: 12},
+		{ID: reports[20].Metadata.ID, Error: dap.BatchCollected},
 	}
-	if !slices.Equal(got, want) || s.sums()[0] != 23 {
+	if !slices.Equal(got, want) || s.sums()[0] != 22 {
 		t.Errorf("%d refusals, %d counted", len(got), s.sums()[0])
 	}
 	size := reports[0].Size()

@@ -118,6 +118,9 @@ func headSize(m *ReportMetadata, publicShare []byte) int {
 func ciphertextSize(m *HpkeCiphertext) int { return 1 + 2 + len(m.Enc) + 4 + len(m.Payload) }
 
 // ReportError says why one report was refused, at upload or in an aggregation job (section 4.1). It is an error.
+//
+// Later drafts add codes, and a peer may have its own. Those that this draft does not list are read as what they are, a
+// refusal for a reason without a name here: one of them must not cost the other reports of a message their verdicts.
 type ReportError uint8
 
 const (
@@ -134,7 +137,8 @@ const (
 	OutdatedConfig      ReportError = 11 // at upload: unknown HPKE config id
 )
 
-// ReportErrors are all that there are. 0 and what follows are refused where they are read.
+// ReportErrors are all that the draft lists. Of the others 0, which is reserved, and 255, which ends the enumeration, are
+// refused where they are read.
 var ReportErrors = []ReportError{
 	BatchCollected, ReportReplayed, ReportDropped, HpkeUnknownConfigID, HpkeDecryptError, VDAFVerifyError,
 	TaskExpired, InvalidMessage, ReportTooEarly, TaskNotStarted, OutdatedConfig,
@@ -145,12 +149,15 @@ var reportErrorNames = []string{
 	"vdaf_verify_error", "task_expired", "invalid_message", "report_too_early", "task_not_started", "outdated_config",
 }
 
-// String is the name in the registry; fit for a metrics label.
+// Known says whether the draft lists the code.
+func (e ReportError) Known() bool { return int(e) < len(reportErrorNames) && reportErrorNames[e] != "" }
+
+// String is the name in the registry, or the number.
 func (e ReportError) String() string { return name(reportErrorNames, int(e), "report error") }
 
 func (e ReportError) Error() string { return "dap: report refused: " + e.String() }
 
 func (e *ReportError) code(c *coder) {
 	code8(c, e, "report error")
-	c.check(*e >= BatchCollected && *e <= OutdatedConfig, "unknown report error")
+	c.check(*e != 0 && *e != 255, "report error that is none")
 }

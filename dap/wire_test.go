@@ -160,8 +160,9 @@ var kinds = []kind{
 			hexMeta + hexPub + "05" + "0000" + "00000001" + "c1" + hexCt2}},
 	}, {
 		name: "UploadErrors", read: runCodec(UploadErrors, AppendUploadErrors),
-		good: []golden{{hexID + "02" + hexID2 + "0b", []ReportUploadStatus{{id1, ReportReplayed}, {id2, OutdatedConfig}}, 2}},
-		bad:  []bad{{"error 0", hexID + "00"}, {"error 12", hexID + "0c"}},
+		good: []golden{{hexID + "02" + hexID2 + "0b", []ReportUploadStatus{{id1, ReportReplayed}, {id2, OutdatedConfig}}, 2},
+			{hexID + "0c" + hexID2 + "fe", []ReportUploadStatus{{id1, 12}, {id2, 254}}, 2}}, // of other drafts
+		bad: []bad{{"error 0", hexID + "00"}, {"error 255", hexID + "ff"}},
 	}, {
 		name: "AggregationJobInitReq", read: func(b []byte) (any, []byte, error) {
 			r, err := ReadAggregationJobInitReq(b)
@@ -191,7 +192,7 @@ var kinds = []kind{
 			{hexID + "01", VerifyResp{ID: id1, Type: Finish}, 0},
 			{hexID + "02" + "09", VerifyResp{ID: id1, Type: Reject, Error: ReportTooEarly}, 0}},
 		bad: []bad{{"empty payload", hexID + "00" + "00000000"}, {"type 3", hexID + "03"},
-			{"error 0", hexID + "02" + "00"}, {"error 12", hexID + "02" + "0c"}},
+			{"error 0", hexID + "02" + "00"}, {"error 255", hexID + "02" + "ff"}},
 	}, {
 		name: "AggregationJobResp", read: runCodec(VerifyResps, AppendVerifyResps),
 		good: []golden{{hexID + "01" + hexID2 + "02" + "06",

@@ -22,6 +22,13 @@ func readShareReq(t *task.Task, body []byte) (*dap.AggregateShareReq, store.Sele
 	if err != nil {
 		return nil, sel, edge.Malformed(err)
 	}
+	// Unlike at the leader, which hears of it from the collector, these are faults of the leader's message.
+	switch {
+	case len(req.CollectionJobReq.AggParam) > 0:
+		return nil, sel, edge.Refuse(dap.ProblemInvalidMessage, "the aggregation parameter is not the one that was aggregated with")
+	case req.BatchSelector.Mode != t.Mode():
+		return nil, sel, edge.Refuse(dap.ProblemInvalidMessage, "the batch selector has another batch mode than the task")
+	}
 	if err := edge.CheckCollection(t, &req.CollectionJobReq); err != nil {
 		return nil, sel, err
 	}

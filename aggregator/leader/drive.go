@@ -196,6 +196,9 @@ func (l *Leader) hold(t *task.Task, n *note, held *release.Held) {
 func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, n *note) (frozen *store.Frozen, done bool, err error) {
 	n.next = time.Time{}
 	_, _, err = l.store.Drain(ctx, res)
+	if err != nil {
+		n.before = nil // the batch is open
+	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil, true, nil // deleted meanwhile
@@ -209,12 +212,21 @@ func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, 
 	case err != nil:
 		return nil, false, err
 	}
-	// No upload enters the batch any more; what was acknowledged before may still be in the log.
+	// No upload is judged fit for the batch any more. Those that were before may not be in the log yet.
+	if n.before == nil {
+		n.before = l.uploads.close()
+	}
+	if n.before.left() > 0 {
+		n.why = "uploads that came before the collection are still being written"
+		return nil, false, nil
+	}
+	// What was acknowledged before may still be in the log.
 	if _, err := l.sorter.Sort(ctx); err != nil {
 		return nil, false, err
 	}
 	sel, waiting, err := l.store.Drain(ctx, res)
 	if err != nil {
+		n.before = nil
 		if errors.Is(err, store.ErrTooSmall) {
 			return l.tooSmall(ctx, t, res, n)
 		}
@@ -228,6 +240,7 @@ func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, 
 	frozen, err = l.store.Freeze(ctx, res, sel)
 	switch {
 	case errors.Is(err, store.ErrTooSmall):
+		n.before = nil // open again
 		return l.tooSmall(ctx, t, res, n)
 	case errors.Is(err, store.ErrBusy):
 		n.why = "acknowledged reports of the batch are still to be verified"
@@ -304,6 +317,7 @@ type note struct {
 	why      string
 	attempts int
 	next     time.Time // not before
+	before   *crossing // uploads judged before the batch was drained; nil while it is open
 	location string    // of the helper's deferred share
 	held     *status.Held
 }

@@ -27,6 +27,7 @@ import (
 
 // Failpoints of this package: a crash at each must lose nothing and count nothing twice.
 const (
+	FailBeforeLog     = "leader.before-log"  // an upload is judged, and not in the log
 	FailBeforeSend    = "leader.before-send" // what is to be sent is stored
 	FailAfterSend     = "leader.after-send"  // the helper has answered, nothing is committed
 	FailBeforeCommit  = "leader.before-commit"
@@ -40,7 +41,7 @@ const (
 // FailpointNames lists the failpoints of this package.
 func FailpointNames() []string {
 	return []string{
-		FailBeforeSend, FailAfterSend, FailBeforeCommit, FailAfterCommit, FailAfterFreeze, FailAfterShare,
+		FailBeforeLog, FailBeforeSend, FailAfterSend, FailBeforeCommit, FailAfterCommit, FailAfterFreeze, FailAfterShare,
 		FailBeforeRelease, FailAfterRelease,
 	}
 }
@@ -69,6 +70,7 @@ type Leader struct {
 	collections chan struct{} // there may be collections to drive
 	wakeCollect func()
 
+	uploads passage
 	refused refusals
 	ledger  watch.Ledger
 	notes   notes
@@ -99,6 +101,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}
 	l.jobs, l.wakeJobs = lease.Signal()
 	l.collections, l.wakeCollect = lease.Signal()
+	l.uploads.wake = l.wakeCollect
 	l.srv = &edge.Server{
 		Base: base, Tasks: l.tasks, Limits: opt.Limits,
 		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: l.closed.Load,

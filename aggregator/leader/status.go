@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -53,10 +55,13 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		}
 		ask, cancel := context.WithTimeout(ctx, askPeer)
 		var p status.Peer
-		if err := l.helper.Progress(ask, t, &p); err != nil {
-			st.PeerUnreadable = err.Error()
-		} else {
+		switch err := l.helper.Progress(ask, t, &p); {
+		case err == nil:
 			st.Peer = &p
+		case errors.Is(err, peer.ErrNoProgress):
+			st.PeerSilent = true
+		default:
+			st.PeerUnreadable = err.Error()
 		}
 		cancel()
 		s.Tasks = append(s.Tasks, *st)

@@ -3,6 +3,7 @@ package leader
 import (
 	"errors"
 	"net/http"
+	"sync"
 
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -36,6 +37,8 @@ func (l *Leader) postReports(r *edge.Request) error {
 	}
 	keys := l.keys.Accepting()
 	defer keys.Release()
+	leave := l.uploads.enter()
+	defer leave()
 	check := uploadCheck{l: l, t: r.Task, keys: keys, collected: make(map[dap.Time]bool)}
 	var refused []dap.ReportUploadStatus
 	entries := make([]segment.Entry, 0, len(reports))
@@ -52,6 +55,9 @@ func (l *Leader) postReports(r *edge.Request) error {
 		entries = append(entries, segment.Entry{
 			TaskID: r.Task.ID, Bucket: uint64(m.Time), ReportID: m.ID, Report: reports[i].Bytes(),
 		})
+	}
+	if err := l.opt.Failpoints.Hit(FailBeforeLog); err != nil {
+		return err
 	}
 	if err := l.inbox.Put(r.Context(), entries); err != nil {
 		switch {
@@ -71,6 +77,62 @@ func (l *Leader) postReports(r *edge.Request) error {
 		return err
 	}
 	return r.Reply(http.StatusOK, dap.MediaUploadErrors, answer)
+}
+
+// A passage lets a collection wait for the uploads that were judged before it stopped them: until each is in the log, or
+// refused, sorting the log does not bring every report that was, or will be, acknowledged for the batch. Uploads never wait
+// for one another, nor for a collection. Safe for concurrent use.
+type passage struct {
+	wake func() // called when the last upload of a crossing is through
+
+	mu  sync.Mutex
+	now *crossing // that new uploads join
+}
+
+// A crossing is the uploads that began between two calls of [passage.close].
+type crossing struct {
+	passage *passage
+	under   int  // way
+	closed  bool // nobody joins any more
+}
+
+// enter is called before an upload's batch is looked at, what it returns once the upload is in the log or refused.
+func (p *passage) enter() (leave func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now == nil {
+		p.now = &crossing{passage: p}
+	}
+	c := p.now
+	c.under++
+	return func() {
+		p.mu.Lock()
+		c.under--
+		last := c.closed && c.under == 0
+		p.mu.Unlock()
+		if last {
+			p.wake()
+		}
+	}
+}
+
+// close returns the uploads that are under way.
+func (p *passage) close() *crossing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.now
+	if c == nil {
+		return &crossing{passage: p, closed: true}
+	}
+	c.closed, p.now = true, nil
+	return c
+}
+
+// left is how many of them are.
+func (c *crossing) left() int {
+	c.passage.mu.Lock()
+	defer c.passage.mu.Unlock()
+	return c.under
 }
 
 // uploadCheck judges the reports of one request.

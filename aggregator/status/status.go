@@ -49,6 +49,7 @@ type Task struct {
 	Total          uint64  `json:"total"` // reports known here
 	Peer           *Peer   `json:"peer,omitempty"`
 	PeerUnreadable string  `json:"peer_unreadable,omitempty"` // why the helper could not be asked
+	PeerSilent     bool    `json:"peer_silent,omitempty"`     // the helper does not report progress: it is another implementation's
 	// RetiresAt is when the task is retired: results can be asked for until then. Zero where it never is, or was.
 	RetiresAt time.Time `json:"retires_at,omitzero"`
 }
@@ -214,6 +215,7 @@ func advice(why string) string {
 		{"batchMismatch", "the aggregators counted different reports; run doctor on both"},
 		{"fewer than", "send more reports; what came later than the batch asked for is not in it: starling collect --restart asks for all up to now"},
 		{"did not answer", "check that the helper runs and can be reached"},
+		{"still being written", "wait; if it lasts, the disk of the leader does not answer"},
 		{"still to be verified", "wait; status shows the rate and the time left"},
 		{"not finished", "wait; the helper works on it"},
 		{"not provisioned", "add the task to the configuration again"},

@@ -191,8 +191,11 @@ func writeStatus(w io.Writer, s *status.Status) {
 			fmt.Fprintf(w, "  kept until %s; then all but the counts is erased\n", t.RetiresAt.Format(time.RFC3339))
 		}
 		fmt.Fprintf(w, "  reports    %s done of %s", n(t.Done), n(t.Total))
-		if t.Peer != nil {
+		switch {
+		case t.Peer != nil:
 			fmt.Fprintf(w, "; the helper %s of %s", n(t.Peer.Done), n(t.Peer.Total))
+		case t.PeerSilent:
+			fmt.Fprintf(w, "; this helper does not report progress")
 		}
 		if t.ReportsPerSec > 0 {
 			fmt.Fprintf(w, "; %s a second", chart.Count(t.ReportsPerSec))

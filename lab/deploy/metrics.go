@@ -19,8 +19,12 @@ const (
 	unknown    = "unknown"
 )
 
-// noReason is the reason of stages that need none.
-const noReason = "none"
+// Reasons beside the draft's: of stages that need none, and of codes that the draft does not list. A peer chooses those, so that
+// they share one label.
+const (
+	noReason    = "none"
+	otherReason = "other"
+)
 
 // observer registers an aggregator's own metrics and returns what feeds them. No label says more of a task than that
 // there is one.
@@ -29,7 +33,7 @@ func observer(role dap.Role, m *service.Metrics) aggregator.Observer {
 	if role == dap.RoleLeader {
 		names = leader.TransactionNames()
 	}
-	reasons := []string{noReason}
+	reasons := []string{noReason, otherReason}
 	for _, r := range dap.ReportErrors {
 		reasons = append(reasons, r.String())
 	}
@@ -54,8 +58,11 @@ func observer(role dap.Role, m *service.Metrics) aggregator.Observer {
 		},
 		Reports: func(stage aggregator.Stage, reason dap.ReportError, n uint64) {
 			label := noReason
-			if reason != 0 {
+			switch {
+			case reason.Known():
 				label = reason.String()
+			case reason != 0:
+				label = otherReason
 			}
 			reports.Add(n, string(stage), label)
 		},

@@ -170,10 +170,17 @@ func (c *Client) Delete(ctx context.Context, r Resource, id string) error {
 	return err
 }
 
-// Progress is the helper's own view of the task, as JSON.
+// ErrNoProgress: the helper has no such resource, as no helper but ours has.
+var ErrNoProgress = errors.New("peer: the helper does not report progress")
+
+// Progress is the helper's own view of the task, as JSON; [ErrNoProgress] where it keeps that to itself.
 func (c *Client) Progress(ctx context.Context, t *task.Task, v any) error {
 	u := dap.ResourceURL(t.Helper, "tasks/"+t.ID.Base64()+"/"+ProgressPath)
 	_, body, err := c.send(ctx, http.MethodGet, u, t, "", nil)
+	var refused *Refused
+	if errors.As(err, &refused) && refused.Problem.HTTPStatus() == http.StatusNotFound && !refused.known() {
+		return ErrNoProgress
+	}
 	if err != nil {
 		return err
 	}

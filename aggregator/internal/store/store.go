@@ -139,7 +139,8 @@ const (
 )
 
 // A Resource is a DAP resource created by POST. Its id is HMAC(task, kind, generation, SHA-256(body)) under a key of the
-// store, so an identical body finds the identical resource; generation counts deleted ones of that body.
+// store, so an identical body finds the identical resource; generation counts deleted ones of that body, but for refused
+// requests for a share.
 type Resource struct {
 	ID       string // base64url
 	Task     dap.TaskID
@@ -258,7 +259,7 @@ type Store interface {
 	// of each, so that no task hides another's behind its own.
 	PendingResources(ctx context.Context, kind Kind, n int) ([]*Resource, error)
 	// Fail ends a resource with a problem document that it answers from now on. Its hold on a batch goes. Again is
-	// harmless; ErrDifferent if the resource is Ready.
+	// harmless; ErrDifferent if the resource is Ready. Of refused requests for shares a task keeps the latest only.
 	Fail(ctx context.Context, r *Resource, p *dap.Problem) error
 
 	// --- helper: aggregation jobs

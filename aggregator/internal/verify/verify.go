@@ -11,10 +11,10 @@
 //	report_too_early         time beyond now and the clock skew allowed
 //	task_not_started         time before the task's interval
 //	task_expired             time after the task's interval
-//	invalid_message          extensions unknown, unordered or repeated; plaintext share malformed
+//	invalid_message          extensions unknown, unordered or repeated; plaintext share, or the VDAF's in it, malformed
 //	hpke_unknown_config_id   no such key
 //	hpke_decrypt_error       cannot open
-//	vdaf_verify_error        share, message or proof does not hold
+//	vdaf_verify_error        proof does not hold; the peer's share or message does not, or is malformed
 package verify
 
 import (
@@ -180,6 +180,11 @@ func (b *Batch) verifyInit(blk *block, state vdaf.State, own []byte, errs []erro
 		agg = 1
 	}
 	t.VDAF.VerifyInit(state, t.Keys[b.prm.KeyID], t.Context, agg, &in, own, errs)
+	for i := range errs {
+		if errors.Is(errs[i], vdaf.ErrDecode) {
+			errs[i] = dap.InvalidMessage // what the client sent; later steps decode what the peer sent
+		}
+	}
 }
 
 // ErrChanged: what was verified before cannot be verified again. Nothing of the batch may be committed.

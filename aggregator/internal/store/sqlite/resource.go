@@ -280,8 +280,12 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 		if r.Body != nil || r.unfinished {
 			tx.Erase()
 		}
-		if _, err := tx.Exec("count-deleted", t.row, int(kind), r.Digest[:], r.State == store.Ready); err != nil {
-			return err
+		// A refused request for a share leaves nothing behind, or a peer could fill the table with ever new ones. One without
+		// a body was answered at once: nobody was told its name.
+		if refused := r.State == store.Failed || r.State == store.Pending && r.Body == nil; kind != store.KindShare || !refused {
+			if _, err := tx.Exec("count-deleted", t.row, int(kind), r.Digest[:], r.State == store.Ready); err != nil {
+				return err
+			}
 		}
 		_, err = tx.Exec("drop-resource", r.row) // its hold goes with it
 		return err
@@ -292,6 +296,10 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 	t.dropHold(row)
 	return nil
 }
+
+// keptRefusals is how many refused requests for shares a task keeps with their problems: a leader has as many collections
+// under way, and asks again where its request is gone.
+const keptRefusals = 64
 
 // Fail implements [store.Store].
 func (s *Store) Fail(ctx context.Context, in *store.Resource, p *dap.Problem) error {
@@ -326,6 +334,11 @@ func (s *Store) Fail(ctx context.Context, in *store.Resource, p *dap.Problem) er
 		}
 		if _, err := tx.Exec("resource-failed", r.row, string(problem)); err != nil {
 			return err
+		}
+		if in.Kind == store.KindShare {
+			if _, err := tx.Exec("forget-refused-shares", t.row, keptRefusals); err != nil {
+				return err
+			}
 		}
 		_, err = tx.Exec("drop-hold", r.row)
 		return err

@@ -38,6 +38,10 @@ UPDATE resource SET step = ?2, step_digest = ?3, response = ?4, body = iif(?5, N
 -- name: resource-failed
 UPDATE resource SET state = 2, problem = ?2, body = NULL WHERE id = ?1 AND state = 0
 
+-- name: forget-refused-shares
+DELETE FROM resource WHERE task = ?1 AND kind = 3 AND state = 2 AND id NOT IN (
+  SELECT id FROM resource WHERE task = ?1 AND kind = 3 AND state = 2 ORDER BY id DESC LIMIT ?2)
+
 -- name: find-hold
 SELECT batch, selection, first, last, count, checksum, span_first, span_last FROM hold WHERE resource = ?1
 

@@ -1,0 +1,252 @@
+package aggregator_test
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// TestUndecodableShares: what the client sealed and the VDAF cannot decode is invalid_message on both sides; what the leader sent
+// stays vdaf_verify_error.
+func TestUndecodableShares(t *testing.T) {
+	p := newPair(t, setup{})
+	of := func(role dap.Role, change func([]byte) []byte) dap.Report {
+		return p.report(0, spoil{plain: func(r dap.Role, s *dap.PlaintextInputShare) {
+			if r == role {
+				s.Payload = change(bytes.Clone(s.Payload))
+			}
+		}})
+	}
+	long := func(b []byte) []byte { return append(b, 0) }
+	short := func(b []byte) []byte { return b[:len(b)-1] }
+	unreduced := func(b []byte) []byte { copy(b, bytes.Repeat([]byte{0xff}, 16)); return b }
+	p.perReport(of(dap.RoleHelper, long), dap.InvalidMessage, nil)
+	p.perReport(of(dap.RoleHelper, short), dap.InvalidMessage, nil)
+	p.perReport(p.report(0, spoil{share: func(s *vdaf.Shares) { s.Public = s.Public[:3] }}), dap.InvalidMessage, nil)
+	p.perReport(p.report(0, spoil{}), dap.VDAFVerifyError, func(v *dap.VerifyInit) {
+		v.Payload = vdaf.AppendPingPongInitialize(nil, unreduced(make([]byte, p.vdaf.Sizes().VerifierShare)))
+	})
+	p.accept(of(dap.RoleLeader, long), of(dap.RoleLeader, short), of(dap.RoleLeader, unreduced), p.report(1, spoil{}))
+	p.settled(1, map[string]uint64{"invalid_message": 3})
+}
+
+// TestHelperUnknownVerdict: a verdict of a later draft refuses the report that it is about, and costs no other report its own.
+func TestHelperUnknownVerdict(t *testing.T) {
+	for _, code := range []dap.ReportError{12, 100, 254} {
+		p := newPair(t, setup{})
+		x := &tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){respond(func(b []byte) []byte {
+			rs := must(dap.Collect(dap.VerifyResps(b, nil)))
+			rs[2] = dap.VerifyResp{ID: rs[2].ID, Type: dap.Reject, Error: dap.BatchCollected}
+			out := must(dap.AppendVerifyResps(nil, rs))
+			at := bytes.Index(out, rs[2].ID[:])
+			out[at+17] = byte(code) // behind the id and the type
+			return out
+		})}}
+		p.tamper(x)
+		p.accept(p.reports(5)...)
+		p.settled(4, map[string]uint64{code.String(): 1})
+		if len(x.bodies) != 1 {
+			t.Errorf("code %d: %d requests", code, len(x.bodies))
+		}
+	}
+	for _, code := range []byte{0, 255} { // no verdicts
+		p := newPair(t, setup{})
+		p.tamper(&tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){respond(func(b []byte) []byte {
+			return append(bytes.Clone(b[:16]), byte(dap.Reject), code)
+		})}})
+		p.accept(p.reports(1)...)
+		p.step()
+		if c := p.counts(); c.Waiting != 1 {
+			t.Errorf("code %d: %+v", code, c)
+		}
+		p.clock.advance(time.Hour)
+		p.settled(1, nil)
+	}
+}
+
+// TestShareOfAnotherKind: an aggregation parameter that nothing was aggregated with, and a selector of another batch mode, are
+// faults of the leader's message.
+func TestShareOfAnotherKind(t *testing.T) {
+	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
+		p, rs := verified(t, setup{mode: mode}, 12)
+		other := dap.BatchSelector{Mode: dap.LeaderSelected, BatchID: dap.BatchID{1}}
+		if mode == dap.LeaderSelected {
+			other = dap.BatchSelector{Mode: dap.TimeInterval, Interval: dap.Interval{Start: p.now(), Duration: 1}}
+		}
+		for name, change := range map[string]func(*dap.AggregateShareReq){
+			"parameter": func(r *dap.AggregateShareReq) { r.CollectionJobReq.AggParam = []byte{1} },
+			"selector":  func(r *dap.AggregateShareReq) { r.BatchSelector = other },
+		} {
+			t.Run(mode.String()+" "+name, func(t *testing.T) { p.refused(p.postShare(p.shareReq(change, rs...)), dap.ProblemInvalidMessage, 400) })
+		}
+		if a := p.postShare(p.shareReq(nil, rs...)); a.status != 201 || len(a.body) == 0 {
+			t.Errorf("refusals burnt the batch: status %d", a.status)
+		}
+	}
+}
+
+// TestHelperWithoutProgress: a helper that is not ours has no progress to show, which is no fault; one that does not know the task,
+// or the token, has.
+func TestHelperWithoutProgress(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(http.ResponseWriter, *httptest.ResponseRecorder)
+		silent bool
+	}{
+		"plain 404":     {func(w http.ResponseWriter, _ *httptest.ResponseRecorder) { http.Error(w, "404 page not found", 404) }, true},
+		"empty 404":     {plainStatus(404), true},
+		"blank problem": {problemAnswer("", 404), true},
+		"unknown task":  {problemAnswer(dap.ProblemUnrecognizedTask, 404), false},
+		"token":         {plainStatus(401), false},
+		"gone":          {plainStatus(410), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, setup{})
+			p.between(func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if strings.HasSuffix(r.URL.Path, "/starling_progress") {
+						c.answer(w, nil)
+						return
+					}
+					next.ServeHTTP(w, r)
+				})
+			})
+			p.accept(p.reports(12)...)
+			p.settled(12, nil)
+			s := p.leaderTask()
+			alarm := slices.ContainsFunc(status.Why(s), func(r status.Reason) bool { return strings.Contains(r.Blocks, "does not tell how far") })
+			if s.PeerSilent != c.silent || alarm == c.silent || s.Peer != nil {
+				t.Errorf("silent %v, alarm %v, peer %v", s.PeerSilent, alarm, s.Peer)
+			}
+		})
+	}
+}
+
+// TestStalledUploadIsCounted: an upload that was judged before a collection stopped its batch, and reaches the log after, is
+// acknowledged and in the result: the batch does not close around it.
+func TestStalledUploadIsCounted(t *testing.T) {
+	fp := new(disk.Failpoints)
+	p := newPair(t, setup{leader: func(o *leader.Options) { o.Failpoints = fp }})
+	p.accept(p.reports(11)...)
+	p.step()
+
+	judged, resume := make(chan struct{}), make(chan struct{})
+	var stalled atomic.Bool
+	fp.Arm(leader.FailBeforeLog, 0, func() error {
+		if !stalled.Swap(true) { // the first one alone
+			close(judged)
+			<-resume
+		}
+		return nil
+	})
+	late := p.report(1, spoil{})
+	done := make(chan answer)
+	go func() { done <- p.upload(late) }()
+	<-judged
+	loc := p.ask(p.query()).header.Get("Location")
+	p.step()
+	if a := p.poll(loc); a.status != 200 || len(a.body) > 0 {
+		t.Errorf("collected around an upload that is under way: status %d, %d bytes", a.status, len(a.body))
+	}
+	p.refusedAtUpload(p.report(2, spoil{}), dap.BatchCollected) // who comes now is told, and waits for nobody
+	close(resume)
+	if a := <-done; a.status != 200 || len(a.body) > 0 {
+		t.Fatalf("status %d %q", a.status, a.body)
+	}
+	p.step()
+	resp, _ := p.open(p.query(), p.poll(loc).body)
+	if resp.ReportCount != 12 {
+		t.Errorf("%d reports in the result, 12 were acknowledged", resp.ReportCount)
+	}
+	p.settled(12, nil)
+}
+
+// TestStalledUploadHoldsNoOther: uploads that began after a batch was stopped do not keep it waiting, however slow they are.
+func TestStalledUploadHoldsNoOther(t *testing.T) {
+	fp := new(disk.Failpoints)
+	p := newPair(t, setup{leader: func(o *leader.Options) { o.Failpoints = fp }})
+	p.accept(p.reports(11)...)
+	p.step()
+	// While the collection waits for one upload, another begins and stays.
+	judged, resume := make(chan int, 2), []chan struct{}{make(chan struct{}), make(chan struct{})}
+	var n atomic.Int32
+	fp.Arm(leader.FailBeforeLog, 0, func() error {
+		i := int(n.Add(1)) - 1
+		judged <- i
+		<-resume[i]
+		return nil
+	})
+	done := make(chan answer, 2)
+	other := p.now() + 1 // the unit beyond; its batch is another
+	q := p.query()
+	q.Query.Interval = dap.Interval{Start: p.now(), Duration: 1}
+	first, second := p.report(1, spoil{}), p.report(1, spoil{time: &other})
+	go func() { done <- p.upload(first) }()
+	<-judged
+	loc := p.ask(q).header.Get("Location")
+	p.step()
+	p.clock.advance(precision * time.Second) // the second one's time has come
+	go func() { done <- p.upload(second) }()
+	<-judged
+	close(resume[0])
+	<-done
+	p.step()
+	if a := p.poll(loc); len(a.body) == 0 {
+		t.Error("an upload of another batch, later, holds the collection up")
+	}
+	close(resume[1])
+	<-done
+	p.settled(13, nil)
+}
+
+// TestRefusedShareRequestsLeaveNothing: a leader that asks with ever new counts makes the helper's store grow by nothing, where it is
+// answered at once, and by a bounded number of refusals where it is not.
+func TestRefusedShareRequestsLeaveNothing(t *testing.T) {
+	for _, deferred := range []helper.Deferred{helper.Never, helper.Always} {
+		p := newPair(t, setup{helper: func(o *helper.Options) { o.Deferred = deferred }})
+		rs := p.reports(12)
+		p.postInit(p.initReq(p.inits(rs...), nil))
+		p.step()
+		ask := func(from, to uint64) {
+			for n := from; n < to; n++ {
+				p.postShare(p.shareReq(func(r *dap.AggregateShareReq) { r.ReportCount = 100 + n }, rs...))
+				if deferred == helper.Always {
+					if _, err := p.helper.Step(context.Background()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		size := func() int64 { // of the database, which a stop leaves in one file
+			if err := p.helper.Close(); err != nil {
+				t.Fatal(err)
+			}
+			n := must(p.helperFS.Stat("store.db")).Size
+			p.startHelper()
+			return n
+		}
+		ask(0, 200)
+		before := size()
+		ask(200, 600)
+		if after := size(); after > before {
+			t.Errorf("deferred %v: the store grew from %d to %d bytes", deferred, before, after)
+		}
+		a := p.postShare(p.shareReq(nil, rs...))
+		p.step()
+		if a = p.call("GET", p.helperURL, a.header.Get("Location"), "", peerToken, nil); a.status != 200 || len(a.body) == 0 {
+			t.Errorf("deferred %v: the right request gets status %d", deferred, a.status)
+		}
+	}
+}
