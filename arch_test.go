@@ -22,7 +22,7 @@ const module = "github.com/starling-agg/starling"
 // floors, from the ground up: a package may import packages of its own wing and of lower floors.
 var floors = [][]string{
 	{"disk", "sealed", "internal/prose"},
-	{"service", "internal/buffer", "internal/draw", "internal/search"},
+	{"service", "signed", "internal/buffer", "internal/draw", "internal/search"},
 	{"anonymity"},
 	{"dp"},
 	{"vdaf"},
@@ -56,11 +56,11 @@ var bans = []struct {
 		"who must not make or open reports in the clear cannot call the code that does"},
 	{[]string{"anonymity"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
 		"who must not link people to reports cannot even parse them"},
-	{[]string{"anonymity/relay"}, []string{"anonymity/ohttp", "anonymity/gateway", "sealed", "disk"}, nil,
+	{[]string{"anonymity/relay"}, []string{"anonymity/ohttp", "anonymity/gateway", "sealed", "signed", "disk"}, nil,
 		"who sees addresses has no code that opens a message, and none that stores anything"},
 	{[]string{"anonymity/ohttp"}, []string{"service", "database/sql", "os/exec"}, nil,
 		"a device ships this: no server code, no database"},
-	{[]string{"disk", "sealed"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
+	{[]string{"disk", "sealed", "signed"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
 		"the ground floor knows bytes only"},
 }
 

@@ -3,6 +3,7 @@ module github.com/starling-agg/starling
 go 1.26.0
 
 require (
+	filippo.io/edwards25519 v1.2.0
 	github.com/ncruces/go-sqlite3 v0.35.0
 	github.com/pelletier/go-toml/v2 v2.4.3
 	github.com/prometheus/client_golang v1.25.0

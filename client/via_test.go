@@ -90,8 +90,9 @@ func TestVia(t *testing.T) {
 	}
 	media := dap.ContentType(dap.MediaHpkeConfigList)
 	manifest := &ohttp.Manifest{
-		Epoch: 7, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), Relay: "https://relay.example/",
-		Gateway: ohttp.NewKeyConfig(gatewayKey), Targets: []string{"https://leader.example/v1"},
+		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
+		Relay: "https://relay.example/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(gatewayKey)},
+		Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Targets: []string{"https://leader.example/v1"},
 		Pinned: []ohttp.Pinned{
 			{URL: "https://leader.example/v1/hpke_config", Media: media, Body: list(s.leader)},
 			{URL: "https://helper.example" + helperPath + "hpke_config", Media: media, Body: list(s.helper)},

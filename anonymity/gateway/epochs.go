@@ -73,8 +73,8 @@ func (e *epochs) read(now time.Time) (keys []Key, past []string, err error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("epochs: %s: %w", entry.Name(), err)
 		}
-		if !m.Gateway.Equal(ohttp.NewKeyConfig(pair)) {
-			return nil, nil, fmt.Errorf("epochs: %s is not the key that %s%s tells devices of", entry.Name(), base, manifestSuffix)
+		if !slices.ContainsFunc(m.Gateway, ohttp.NewKeyConfig(pair).Equal) {
+			return nil, nil, fmt.Errorf("epochs: %s is no key that %s%s tells devices of", entry.Name(), base, manifestSuffix)
 		}
 		for _, other := range found {
 			if other.key.Pair.ID() == pair.ID() {

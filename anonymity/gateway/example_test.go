@@ -61,9 +61,11 @@ func Example() {
 	outside := httptest.NewServer(r)
 	defer outside.Close()
 
+	now := time.Now().Truncate(time.Second)
 	transport, _ := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(&ohttp.Manifest{
-		Epoch: 1, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), Relay: outside.URL + "/",
-		Gateway: ohttp.NewKeyConfig(key), Targets: []string{leader.URL + "/"},
+		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
+		Relay: outside.URL + "/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(key)},
+		Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Targets: []string{leader.URL + "/"},
 	})})
 	device := &http.Client{Transport: transport}
 	u, _ := url.JoinPath(leader.URL, "notes")

@@ -127,8 +127,9 @@ func TestEpochs(t *testing.T) {
 	}
 	manifest := func(k *sealed.KeyPair, from time.Time) []byte {
 		t.Helper()
-		b, err := (&ohttp.Manifest{Epoch: uint32(k.ID()), NotBefore: from, NotAfter: from.Add(24 * time.Hour),
-			Relay: "https://relay.example/", Gateway: ohttp.NewKeyConfig(k), Targets: []string{leaderURL}}).Append(nil)
+		b, err := (&ohttp.Manifest{Epoch: ohttp.EpochAt(from, 24*time.Hour), Length: 24 * time.Hour, NotBefore: from, NotAfter: from.Add(24 * time.Hour),
+			Relay: "https://relay.example/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(k)}, Tries: 1, Every: time.Second,
+			Targets: []string{leaderURL}}).Append(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

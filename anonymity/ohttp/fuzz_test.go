@@ -92,13 +92,21 @@ func FuzzKeyConfig(f *testing.F) {
 	})
 }
 
-// FuzzManifest: one encoding only.
+// FuzzManifest: one encoding only, and nothing else verifies than what was signed.
 func FuzzManifest(f *testing.F) {
 	b, err := testManifest(f, generate(f, 3, sealed.SuiteX25519), "https://relay.example/", "https://leader.example/").Append(nil)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b)
+	signed, roots, _ := cosigned(f)
+	b, err = signed.Append(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add(b[:len(b)-1])
+	f.Add(append(bytes.Clone(b), 0))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := ReadManifest(b)
 		if err != nil {
@@ -106,6 +114,9 @@ func FuzzManifest(f *testing.F) {
 		}
 		if again, err := m.Append(nil); err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("%x became %x, %v", b, again, err)
+		}
+		if m.Verify(roots) == nil && !reflect.DeepEqual(m, signed) {
+			t.Fatalf("%x verifies", b)
 		}
 	})
 }

@@ -3,32 +3,58 @@ package ohttp
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/signed"
 )
 
-// A Manifest is what everyone's devices must hold alike: where the relay is, the gateway's key, whom the gateway serves,
+// A Manifest is what everyone's devices must hold alike: where the relay is, the gateway's keys, whom the gateway serves,
 // and the public keys that devices would otherwise have to fetch from the servers they wish to stay hidden from. A device
-// that was given a manifest of its own could be told from all others by the key it uses, so there is one manifest an epoch.
-// Today it is a file that comes with the device's software; a transparency log will hold it later, see [Source].
+// that was given a manifest of its own could be told from all others by the keys it uses. So leader, helper and gateway each
+// sign the digest of the whole, and each signs one digest an epoch: one honest party of the three is enough for all devices
+// to hold the same ([Manifest.Verify]). Of who assembles a manifest nothing is asked.
+//
+// Manifests of two epochs are never in use at one time: Epoch counts in units of Length since 1970, and a manifest ends
+// where the next begins at the latest. They are handed out ahead.
 type Manifest struct {
-	// Epoch counts manifests; the gateway's key id is Epoch mod 256.
+	// Deployment is what leader, helper, gateway and relay are together, as recipes name it; zero in a manifest that nobody
+	// signs, for recipes that name no signing keys.
+	Deployment [32]byte
+	// Epoch is NotBefore in whole units of Length, rounded down.
 	Epoch uint32
-	// NotBefore and NotAfter bound its use, in whole seconds; devices refuse it outside.
+	// Revision counts the manifests of one epoch, from 0: more than one is for emergencies, and parts those devices that have
+	// it from those that have not.
+	Revision uint16
+	// Length is that of an epoch, in whole seconds, [MinEpoch] to [MaxEpoch].
+	Length time.Duration
+	// NotBefore and NotAfter bound its use, in whole seconds and at most Length apart; devices refuse it outside.
 	NotBefore, NotAfter time.Time
+	// Previous is the digest of the manifest before; zero in the first.
+	Previous [32]byte
 	// Relay is the relay's URL.
 	Relay string
-	// Gateway is the gateway's key.
-	Gateway KeyConfig
+	// Gateway are the gateway's keys, one or two, of different ids. Devices use the first, and the second when the gateway
+	// says that the first is used up or unknown.
+	Gateway []KeyConfig
+	// Tries is how often a device sends one unit at most (K, 1 to [MaxTries]), and Every the time between two tries (P, whole
+	// seconds from 1 s to 24 h); together at most Length.
+	Tries uint8
+	Every time.Duration
 	// Targets are the base URLs that the gateway passes uploads on to, as recipes name them.
 	Targets []string
 	// Pinned are answers that devices take from here instead of asking for them: the aggregators' HPKE keys.
 	Pinned []Pinned
+	// Recipes are the ids of the recipes that are live, rising: devices answer no other.
+	Recipes [][32]byte
+	// Signatures are those of leader, helper and gateway, in that order, as far as they are there.
+	Signatures []Cosignature
 }
 
 // Pinned is the answer to a GET of a URL.
@@ -38,14 +64,64 @@ type Pinned struct {
 	Body  []byte
 }
 
-// ErrManifest: malformed, or not to be used now.
-var ErrManifest = errors.New("ohttp: bad manifest")
+// A Cosignature is one party's signature of a manifest's digest.
+type Cosignature struct {
+	Role      signed.Role
+	Signature signed.Signature
+}
+
+// Roots are the keys that must vouch for a manifest, as a recipe names them.
+type Roots struct{ Leader, Helper, Gateway signed.PublicKey }
+
+// list is the roots by their roles, in the order of a manifest's signatures.
+func (r *Roots) list() []struct {
+	role signed.Role
+	root signed.PublicKey
+} {
+	return []struct {
+		role signed.Role
+		root signed.PublicKey
+	}{{signed.Leader, r.Leader}, {signed.Helper, r.Helper}, {signed.Gateway, r.Gateway}}
+}
+
+// Errors of manifests, to branch on with errors.Is.
+var (
+	// ErrManifest: malformed, or not to be used now.
+	ErrManifest = errors.New("ohttp: bad manifest")
+	// ErrUnsigned: not signed by leader, helper and gateway, each by the key that the recipe names.
+	ErrUnsigned = errors.New("ohttp: the manifest is not signed by all three")
+)
 
 const (
-	manifestMagic = "starling manifest v1"
+	manifestMagic = "starling manifest v2"
+	// cosignDomain opens what each party signs (package signed): its role and the digest.
+	cosignDomain = "starling manifest digest v2"
 	// MaxManifest bounds a manifest, in bytes; an entry of a transparency log may be no longer.
 	MaxManifest = 60 << 10
 )
+
+// Bounds of a manifest's fields.
+const (
+	MinEpoch = time.Minute
+	MaxEpoch = 90 * 24 * time.Hour
+	MaxTries = 16
+	// MaxRecipes is how many recipes may be live at one time.
+	MaxRecipes = 1024
+
+	maxEvery = 24 * time.Hour
+)
+
+// What a maker of manifests takes unless told otherwise.
+const (
+	DefaultEpoch = 7 * 24 * time.Hour
+	DefaultTries = 3
+	DefaultEvery = time.Minute
+)
+
+// EpochAt is the number of the epoch in which a time lies.
+func EpochAt(t time.Time, length time.Duration) uint32 {
+	return uint32(t.Unix() / int64(length/time.Second))
+}
 
 // Types of a manifest's extensions; both are kept for what is not built yet. A reader refuses them by name.
 const (
@@ -55,19 +131,36 @@ const (
 
 var extensionNames = map[uint16]string{extensionIssuers: "issuers", extensionWitnesses: "witnesses"}
 
-// Validate says what is wrong with the manifest itself, whatever the time is.
+// Validate says what is wrong with the manifest itself, whatever the time is and whoever signed it.
 func (m *Manifest) Validate() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrManifest, fmt.Sprintf(format, args...))
 	}
-	if !m.NotAfter.After(m.NotBefore) || m.NotBefore.Unix() < 0 {
-		return bad("NotAfter must lie behind NotBefore")
+	whole := func(d time.Duration) bool { return d%time.Second == 0 }
+	switch {
+	case m.Length < MinEpoch || m.Length > MaxEpoch || !whole(m.Length):
+		return bad("an epoch of %v, want whole seconds from %v to %v", m.Length, MinEpoch, MaxEpoch)
+	case !m.NotAfter.After(m.NotBefore) || m.NotBefore.Unix() < 0 || m.NotBefore.Nanosecond() != 0 || m.NotAfter.Nanosecond() != 0:
+		return bad("NotAfter must lie behind NotBefore, both in whole seconds")
+	case m.NotAfter.Sub(m.NotBefore) > m.Length:
+		return bad("valid for %v, longer than an epoch", m.NotAfter.Sub(m.NotBefore))
+	case m.NotBefore.Unix()/int64(m.Length/time.Second) != int64(m.Epoch):
+		return bad("epoch %d begins at another time", m.Epoch)
+	case m.Tries < 1 || m.Tries > MaxTries || m.Every < time.Second || m.Every > maxEvery || !whole(m.Every):
+		return bad("%d tries every %v, want 1 to %d, and whole seconds from 1s to %v", m.Tries, m.Every, MaxTries, maxEvery)
+	case m.Sending() > m.Length:
+		return bad("tries over %v, longer than an epoch", m.Sending())
 	}
-	if m.Gateway.ID != uint8(m.Epoch) {
-		return bad("key id %d in epoch %d; the id is the epoch mod 256", m.Gateway.ID, m.Epoch)
+	if len(m.Gateway) < 1 || len(m.Gateway) > 2 {
+		return bad("%d keys of the gateway, want one or two", len(m.Gateway))
 	}
-	if _, err := m.Gateway.Choose(); err != nil {
-		return bad("the gateway's key: %v", err)
+	for _, k := range m.Gateway {
+		if _, err := k.Choose(); err != nil {
+			return bad("the gateway's key: %v", err)
+		}
+	}
+	if len(m.Gateway) == 2 && (m.Gateway[0].ID == m.Gateway[1].ID || bytes.Equal(m.Gateway[0].Key, m.Gateway[1].Key)) {
+		return bad("the gateway's keys are one key, or have one id")
 	}
 	if _, err := door.ParseURL(m.Relay); err != nil {
 		return bad("relay: %v", err)
@@ -95,6 +188,91 @@ func (m *Manifest) Validate() error {
 		}
 		seen[p.URL] = true
 	}
+	if len(m.Recipes) > MaxRecipes || !rising(m.Recipes) {
+		return bad("recipes do not rise, or are more than %d", MaxRecipes)
+	}
+	for i, s := range m.Signatures {
+		if s.Role < signed.Leader || s.Role > signed.Gateway || i > 0 && s.Role <= m.Signatures[i-1].Role {
+			return bad("signatures of other roles, or not in their order")
+		}
+	}
+	return nil
+}
+
+func rising(ids [][32]byte) bool {
+	for i := 1; i < len(ids); i++ {
+		if bytes.Compare(ids[i-1][:], ids[i][:]) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Sending is the time from a device's first try to the end of its last, K times P.
+func (m *Manifest) Sending() time.Duration { return time.Duration(m.Tries) * m.Every }
+
+// Live says whether a recipe is among those that devices may answer.
+func (m *Manifest) Live(recipe [32]byte) bool { return slices.Contains(m.Recipes, recipe) }
+
+// Digest is the SHA-256 of everything but the signatures.
+func (m *Manifest) Digest() ([32]byte, error) {
+	b, err := m.body()
+	return sha256.Sum256(b), err
+}
+
+// Sign adds a party's signature to the manifest, or puts it in the place of the one that is there. The caller has made sure
+// that the party signs nothing else in this epoch. It fails with [ErrManifest] and [signed.ErrWindow].
+func (m *Manifest) Sign(role signed.Role, s *signed.Signer) error {
+	message, err := m.cosigned(role)
+	if err != nil {
+		return err
+	}
+	signature, err := s.Sign(cosignDomain, message, m.NotBefore, m.NotAfter)
+	if err != nil {
+		return fmt.Errorf("ohttp: sign the manifest: %w", err)
+	}
+	m.Add(Cosignature{role, signature})
+	return nil
+}
+
+// Add puts a signature into its place; [Manifest.Verify] says whether it holds.
+func (m *Manifest) Add(c Cosignature) {
+	list := slices.DeleteFunc(slices.Clone(m.Signatures), func(x Cosignature) bool { return x.Role == c.Role })
+	m.Signatures = append(list, c)
+	slices.SortFunc(m.Signatures, func(a, b Cosignature) int { return int(a.Role) - int(b.Role) })
+}
+
+// cosigned is what one party signs.
+func (m *Manifest) cosigned(role signed.Role) ([]byte, error) {
+	digest, err := m.Digest()
+	return append([]byte{byte(role)}, digest[:]...), err
+}
+
+// Verify says whether leader, helper and gateway have all signed this manifest, each for its own role and by a key that may
+// sign for all of the manifest's time. It fails with [ErrUnsigned], and beside it [signed.ErrSignature], [signed.ErrWindow] or
+// [signed.ErrKey]. It looks at no clock.
+func (m *Manifest) Verify(r Roots) error {
+	for _, party := range r.list() {
+		i := slices.IndexFunc(m.Signatures, func(c Cosignature) bool { return c.Role == party.role })
+		if i < 0 {
+			return fmt.Errorf("%w: the %v has not signed", ErrUnsigned, party.role)
+		}
+		if err := m.VerifyOne(m.Signatures[i], party.root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// VerifyOne is [Manifest.Verify] for one signature, of the owner of a root.
+func (m *Manifest) VerifyOne(c Cosignature, root signed.PublicKey) error {
+	message, err := m.cosigned(c.Role)
+	if err != nil {
+		return err
+	}
+	if err := c.Signature.Verify(root, cosignDomain, message, m.NotBefore, m.NotAfter); err != nil {
+		return fmt.Errorf("%w: the %v's: %w", ErrUnsigned, c.Role, err)
+	}
 	return nil
 }
 
@@ -108,28 +286,69 @@ func (m *Manifest) ValidAt(t time.Time) error {
 
 // Append appends the manifest's one encoding, in TLS syntax:
 //
-//	opaque magic[20] = "starling manifest v1"; uint32 epoch; uint64 not_before, not_after; (seconds since 1970)
-//	opaque relay<0..2^16-1>; KeyConfig gateway<0..2^16-1>; opaque targets<0..2^16-1><0..2^24-1>;
+//	opaque magic[20] = "starling manifest v2"; opaque deployment[32];
+//	uint32 epoch; uint16 revision; uint32 length; uint64 not_before, not_after; (seconds, since 1970)
+//	opaque previous[32]; opaque relay<0..2^16-1>; KeyConfig gateway<0..2^16-1><0..2^24-1>;
+//	uint8 tries; uint32 every; (seconds)
+//	opaque targets<0..2^16-1><0..2^24-1>;
 //	{opaque url<0..2^16-1>, media<0..2^16-1>, body<0..2^24-1>} pinned<0..2^24-1>;
+//	opaque recipes[32]<0..2^24-1>, rising;
 //	{uint16 type; opaque data<0..2^16-1>} extensions<0..2^16-1>, types rising, none defined yet
+//	{uint8 role; opaque signature[208]} signatures<0..2^16-1>, roles rising
+//
+// The digest is over all that stands before the signatures.
 func (m *Manifest) Append(dst []byte) ([]byte, error) {
-	if err := m.Validate(); err != nil {
-		return dst, err
-	}
-	config, err := m.Gateway.Append(nil)
+	body, err := m.body()
 	if err != nil {
 		return dst, err
+	}
+	b := cryptobyte.NewBuilder(body)
+	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
+		for _, s := range m.Signatures {
+			b.AddUint8(uint8(s.Role))
+			b.AddBytes(s.Signature.Append(nil))
+		}
+	})
+	out, err := b.Bytes()
+	if err != nil || len(out) > MaxManifest {
+		return dst, fmt.Errorf("%w: longer than %d bytes", ErrManifest, MaxManifest)
+	}
+	return append(dst, out...), nil
+}
+
+// body is the encoding without the signatures.
+func (m *Manifest) body() ([]byte, error) {
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	var configs [][]byte
+	for _, k := range m.Gateway {
+		config, err := k.Append(nil)
+		if err != nil {
+			return nil, err
+		}
+		configs = append(configs, config)
 	}
 	b := cryptobyte.NewBuilder(nil)
 	add16 := func(b *cryptobyte.Builder, s []byte) {
 		b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(s) })
 	}
 	b.AddBytes([]byte(manifestMagic))
+	b.AddBytes(m.Deployment[:])
 	b.AddUint32(m.Epoch)
+	b.AddUint16(m.Revision)
+	b.AddUint32(uint32(m.Length / time.Second))
 	b.AddUint64(uint64(m.NotBefore.Unix()))
 	b.AddUint64(uint64(m.NotAfter.Unix()))
+	b.AddBytes(m.Previous[:])
 	add16(b, []byte(m.Relay))
-	add16(b, config)
+	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) {
+		for _, config := range configs {
+			add16(b, config)
+		}
+	})
+	b.AddUint8(m.Tries)
+	b.AddUint32(uint32(m.Every / time.Second))
 	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) {
 		for _, t := range m.Targets {
 			add16(b, []byte(t))
@@ -142,40 +361,58 @@ func (m *Manifest) Append(dst []byte) ([]byte, error) {
 			b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(p.Body) })
 		}
 	})
+	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) {
+		for _, id := range m.Recipes {
+			b.AddBytes(id[:])
+		}
+	})
 	add16(b, nil) // extensions
 	out, err := b.Bytes()
-	if err != nil || len(out) > MaxManifest {
-		return dst, fmt.Errorf("%w: longer than %d bytes", ErrManifest, MaxManifest)
+	if err != nil {
+		return nil, fmt.Errorf("%w: longer than %d bytes", ErrManifest, MaxManifest)
 	}
-	return append(dst, out...), nil
+	return out, nil
 }
 
-// ReadManifest reads exactly one manifest and validates it ([ErrManifest]). It copies what it keeps.
+// ReadManifest reads exactly one manifest and validates it ([ErrManifest]); who signed it is for [Manifest.Verify]. It copies
+// what it keeps.
 func ReadManifest(b []byte) (*Manifest, error) {
 	if len(b) > MaxManifest {
 		return nil, fmt.Errorf("%w: longer than %d bytes", ErrManifest, MaxManifest)
 	}
 	s, ok := bytes.CutPrefix(bytes.Clone(b), []byte(manifestMagic))
 	if !ok {
-		return nil, fmt.Errorf("%w: not a starling manifest of version 1", ErrManifest)
+		return nil, fmt.Errorf("%w: not a starling manifest of version 2", ErrManifest)
 	}
 	cut := fmt.Errorf("%w: cut off or too long", ErrManifest)
 	in := cryptobyte.String(s)
 	m := &Manifest{}
+	var length, every uint32
 	var from, to uint64
-	var relay, config, targets, pinned, extensions cryptobyte.String
-	if !in.ReadUint32(&m.Epoch) || !in.ReadUint64(&from) || !in.ReadUint64(&to) || !in.ReadUint16LengthPrefixed(&relay) ||
-		!in.ReadUint16LengthPrefixed(&config) || !in.ReadUint24LengthPrefixed(&targets) ||
-		!in.ReadUint24LengthPrefixed(&pinned) || !in.ReadUint16LengthPrefixed(&extensions) || !in.Empty() {
+	var relay, gateway, targets, pinned, recipes, extensions, signatures cryptobyte.String
+	if !in.CopyBytes(m.Deployment[:]) || !in.ReadUint32(&m.Epoch) || !in.ReadUint16(&m.Revision) || !in.ReadUint32(&length) ||
+		!in.ReadUint64(&from) || !in.ReadUint64(&to) || !in.CopyBytes(m.Previous[:]) ||
+		!in.ReadUint16LengthPrefixed(&relay) || !in.ReadUint24LengthPrefixed(&gateway) ||
+		!in.ReadUint8(&m.Tries) || !in.ReadUint32(&every) || !in.ReadUint24LengthPrefixed(&targets) ||
+		!in.ReadUint24LengthPrefixed(&pinned) || !in.ReadUint24LengthPrefixed(&recipes) ||
+		!in.ReadUint16LengthPrefixed(&extensions) || !in.ReadUint16LengthPrefixed(&signatures) || !in.Empty() {
 		return nil, cut
 	}
 	if from >= 1<<40 || to >= 1<<40 {
 		return nil, fmt.Errorf("%w: time out of bounds", ErrManifest)
 	}
+	m.Length, m.Every = time.Duration(length)*time.Second, time.Duration(every)*time.Second
 	m.NotBefore, m.NotAfter, m.Relay = time.Unix(int64(from), 0).UTC(), time.Unix(int64(to), 0).UTC(), string(relay)
-	var err error
-	if m.Gateway, err = ReadKeyConfig(config); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrManifest, err)
+	for !gateway.Empty() {
+		var config cryptobyte.String
+		if !gateway.ReadUint16LengthPrefixed(&config) {
+			return nil, cut
+		}
+		k, err := ReadKeyConfig(config)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrManifest, err)
+		}
+		m.Gateway = append(m.Gateway, k)
 	}
 	for !targets.Empty() {
 		var t cryptobyte.String
@@ -191,6 +428,13 @@ func ReadManifest(b []byte) (*Manifest, error) {
 		}
 		m.Pinned = append(m.Pinned, Pinned{string(u), string(media), body})
 	}
+	for !recipes.Empty() {
+		var id [32]byte
+		if !recipes.CopyBytes(id[:]) {
+			return nil, cut
+		}
+		m.Recipes = append(m.Recipes, id)
+	}
 	if !extensions.Empty() {
 		var kind uint16
 		if !extensions.ReadUint16(&kind) {
@@ -200,6 +444,18 @@ func ReadManifest(b []byte) (*Manifest, error) {
 			return nil, fmt.Errorf("%w: extension %q needs a later version of this software", ErrManifest, name)
 		}
 		return nil, fmt.Errorf("%w: unknown extension %d", ErrManifest, kind)
+	}
+	for !signatures.Empty() {
+		var c Cosignature
+		var one []byte
+		if !signatures.ReadUint8((*uint8)(&c.Role)) || !signatures.ReadBytes(&one, signed.SignatureSize) {
+			return nil, cut
+		}
+		var err error
+		if c.Signature, err = signed.ReadSignature(one); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrManifest, err)
+		}
+		m.Signatures = append(m.Signatures, c)
 	}
 	if err := m.Validate(); err != nil {
 		return nil, err

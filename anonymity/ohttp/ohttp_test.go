@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/signed"
 )
 
 var suites = []sealed.Suite{
@@ -296,9 +297,11 @@ func TestBucket(t *testing.T) {
 func testManifest(t testing.TB, k *sealed.KeyPair, relay, target string) *Manifest {
 	t.Helper()
 	return &Manifest{
-		Epoch: uint32(k.ID()) + 256, NotBefore: time.Unix(1000, 0).UTC(), NotAfter: time.Unix(2000, 0).UTC(), Relay: relay,
-		Gateway: NewKeyConfig(k), Targets: []string{target},
-		Pinned: []Pinned{{target + "hpke_config", "application/dap-hpke-config-list", []byte{1, 2, 3}}},
+		Deployment: [32]byte{4}, Epoch: 1, Revision: 2, Length: 1000 * time.Second,
+		NotBefore: time.Unix(1000, 0).UTC(), NotAfter: time.Unix(2000, 0).UTC(), Previous: [32]byte{5}, Relay: relay,
+		Gateway: []KeyConfig{NewKeyConfig(k)}, Tries: 3, Every: 60 * time.Second, Targets: []string{target},
+		Recipes: [][32]byte{{1}, {2}},
+		Pinned:  []Pinned{{target + "hpke_config", "application/dap-hpke-config-list", []byte{1, 2, 3}}},
 	}
 }
 
@@ -319,16 +322,42 @@ func TestManifest(t *testing.T) {
 			}
 		}
 		for _, kind := range []byte{extensionIssuers, extensionWitnesses, 77} {
-			extended := append(bytes.Clone(b[:len(b)-2]), 0, 4, 0, kind, 0, 0)
+			extended := append(bytes.Clone(b[:len(b)-4]), 0, 4, 0, kind, 0, 0, 0, 0)
 			if _, err := ReadManifest(extended); !errors.Is(err, ErrManifest) {
 				t.Errorf("extension %d: %v", kind, err)
 			}
 		}
 	}
 	for name, change := range map[string]func(*Manifest){
-		"key id":     func(m *Manifest) { m.Epoch++ },
-		"key":        func(m *Manifest) { m.Gateway.Key = m.Gateway.Key[1:] },
-		"suite":      func(m *Manifest) { m.Gateway.Symmetric = []Symmetric{{1, 0xffff}} },
+		"epoch":      func(m *Manifest) { m.Epoch++ },
+		"next epoch": func(m *Manifest) { m.NotBefore, m.NotAfter = m.NotBefore.Add(m.Length), m.NotAfter.Add(m.Length) },
+		"length":     func(m *Manifest) { m.Length = MinEpoch - time.Second },
+		"long":       func(m *Manifest) { m.NotAfter = m.NotAfter.Add(time.Second) },
+		"fraction":   func(m *Manifest) { m.NotBefore = m.NotBefore.Add(time.Millisecond) },
+		"no key":     func(m *Manifest) { m.Gateway = nil },
+		"two keys":   func(m *Manifest) { m.Gateway = append(m.Gateway, m.Gateway[0]) },
+		"one id": func(m *Manifest) {
+			m.Gateway = append(m.Gateway, NewKeyConfig(generate(t, m.Gateway[0].ID, sealed.SuiteX25519)))
+		},
+		"one key": func(m *Manifest) {
+			m.Gateway = append(m.Gateway, m.Gateway[0])
+			m.Gateway[1].ID++
+		},
+		"three keys": func(m *Manifest) {
+			for id := range uint8(2) {
+				m.Gateway = append(m.Gateway, NewKeyConfig(generate(t, id, sealed.SuiteX25519)))
+			}
+		},
+		"no try":     func(m *Manifest) { m.Tries = 0 },
+		"many tries": func(m *Manifest) { m.Tries, m.Every = MaxTries+1, time.Second },
+		"at once":    func(m *Manifest) { m.Every = 0 },
+		"long tries": func(m *Manifest) { m.Every = 400 * time.Second },
+		"one recipe": func(m *Manifest) { m.Recipes[1] = m.Recipes[0] },
+		"falling":    func(m *Manifest) { m.Recipes[0], m.Recipes[1] = m.Recipes[1], m.Recipes[0] },
+		"role":       func(m *Manifest) { m.Signatures = []Cosignature{{Role: signed.Gateway + 1}} },
+		"two of one": func(m *Manifest) { m.Signatures = []Cosignature{{Role: signed.Leader}, {Role: signed.Leader}} },
+		"key":        func(m *Manifest) { m.Gateway[0].Key = m.Gateway[0].Key[1:] },
+		"suite":      func(m *Manifest) { m.Gateway[0].Symmetric = []Symmetric{{1, 0xffff}} },
 		"window":     func(m *Manifest) { m.NotAfter = m.NotBefore },
 		"relay":      func(m *Manifest) { m.Relay = "relay.example" },
 		"user":       func(m *Manifest) { m.Relay = "https://me@relay.example/" },

@@ -90,9 +90,9 @@ const (
 type Transport struct {
 	o TransportOptions
 
-	mu    sync.Mutex // guards the two
-	ofKey *Manifest
-	key   *sealed.PublicKey
+	mu     sync.Mutex // guards the two
+	ofKeys *Manifest
+	keys   []*sealed.PublicKey
 }
 
 // NewTransport returns a transport. It makes no connection yet.
@@ -148,7 +148,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !m.serves(r.URL) {
 		return nil, &DirectError{r.Method, "its target is not in the manifest"}
 	}
-	key, err := t.gatewayKey(m)
+	keys, err := t.gatewayKeys(m)
 	if err != nil {
 		return nil, err
 	}
@@ -164,13 +164,20 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	plain = Pad(plain, MinRequest)
-	resp, reason, err := t.exchange(ctx, r, m, key, plain)
-	if reason == ReasonReplayed {
-		// Somebody copied the first encapsulation and his copy came first. What it did is not known; asking again is safe.
-		resp, reason, err = t.exchange(ctx, r, m, key, plain)
-	}
-	if err != nil {
-		return nil, err
+	var resp *http.Response
+	var reason Reason
+	for i, key := range keys {
+		resp, reason, err = t.exchange(ctx, r, m.Relay, m.Gateway[i].ID, key, plain)
+		if reason == ReasonReplayed {
+			// Somebody copied the first encapsulation and his copy came first. What it did is not known; asking again is safe.
+			resp, reason, err = t.exchange(ctx, r, m.Relay, m.Gateway[i].ID, key, plain)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if reason != ReasonFull && reason != ReasonKey {
+			break // a key that is used up or unknown has another beside it, for every kind of request alike
+		}
 	}
 	if reason != "" {
 		return answer(r, reason.Status(), door.ProblemMedia, door.Document(reason)), nil
@@ -179,12 +186,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // exchange encapsulates once and returns the gateway's answer, or the reason of a refusal.
-func (t *Transport) exchange(ctx context.Context, r *http.Request, m *Manifest, key *sealed.PublicKey, plain []byte) (*http.Response, Reason, error) {
-	encapsulated, opener, err := Encapsulate(m.Gateway.ID, key, plain)
+func (t *Transport) exchange(ctx context.Context, r *http.Request, relay string, id uint8, key *sealed.PublicKey, plain []byte) (*http.Response, Reason, error) {
+	encapsulated, opener, err := Encapsulate(id, key, plain)
 	if err != nil {
 		return nil, "", err
 	}
-	outer, err := http.NewRequestWithContext(ctx, http.MethodPost, m.Relay, bytes.NewReader(encapsulated))
+	outer, err := http.NewRequestWithContext(ctx, http.MethodPost, relay, bytes.NewReader(encapsulated))
 	if err != nil {
 		return nil, "", fmt.Errorf("ohttp: %w", err)
 	}
@@ -240,18 +247,22 @@ func content(r *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-// gatewayKey parses the gateway's key once a manifest.
-func (t *Transport) gatewayKey(m *Manifest) (*sealed.PublicKey, error) {
+// gatewayKeys parses the gateway's keys once a manifest.
+func (t *Transport) gatewayKeys(m *Manifest) ([]*sealed.PublicKey, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ofKey != m {
-		key, err := m.Gateway.Choose()
-		if err != nil {
-			return nil, err
+	if t.ofKeys != m {
+		var keys []*sealed.PublicKey
+		for _, k := range m.Gateway {
+			key, err := k.Choose()
+			if err != nil {
+				return nil, err
+			}
+			keys = append(keys, key)
 		}
-		t.ofKey, t.key = m, key
+		t.ofKeys, t.keys = m, keys
 	}
-	return t.key, nil
+	return t.keys, nil
 }
 
 // serves says whether the URL lies under one of the manifest's targets.

@@ -96,7 +96,8 @@ func options() recipe.Options {
 // manifest fits the recipe of options.
 func manifest() *ohttp.Manifest {
 	return &ohttp.Manifest{
-		Epoch: 1, NotBefore: now.AddDate(0, 0, -1).Truncate(time.Second), NotAfter: now.AddDate(0, 1, 0).Truncate(time.Second),
+		Epoch: ohttp.EpochAt(now, ohttp.MaxEpoch), Length: ohttp.MaxEpoch, NotBefore: now.Truncate(time.Second),
+		NotAfter: now.AddDate(0, 1, 0).Truncate(time.Second), Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery,
 		Relay: "https://relay.example/", Targets: []string{"https://leader.example/v1"},
 	}
 }

@@ -31,7 +31,7 @@ func CheckManifest(r *recipe.Recipe, m *ohttp.Manifest) error {
 		return &ManifestError{"the relay"}
 	case !ok || !slices.Contains(m.Targets, path.Leader):
 		return &ManifestError{"the leader"}
-	case r.KEM != recipe.X25519 && m.Gateway.KEM != uint16(r.KEM):
+	case r.KEM != recipe.X25519 && slices.ContainsFunc(m.Gateway, func(k ohttp.KeyConfig) bool { return k.KEM != uint16(r.KEM) }):
 		return &ManifestError{"the gateway's key encapsulation"}
 	}
 	return nil

@@ -28,7 +28,7 @@ func TestManifestPointsElsewhere(t *testing.T) {
 	}{
 		{"another relay", options(), func(m *ohttp.Manifest) { m.Relay = "https://relay.example.evil/" }},
 		{"another leader", options(), func(m *ohttp.Manifest) { m.Targets = []string{"https://leader.example/v2"} }},
-		{"a weaker key", strong, func(m *ohttp.Manifest) { m.Gateway.KEM = sealed.KEMX25519 }},
+		{"a weaker key", strong, func(m *ohttp.Manifest) { m.Gateway = []ohttp.KeyConfig{{KEM: sealed.KEMX25519}} }},
 	} {
 		p := s.plan(c.o)
 		m := manifest()
@@ -98,7 +98,7 @@ func TestUnitsThroughTheRelay(t *testing.T) {
 	}
 	g := &gateway{t: t, keys: keys, sizes: map[int]int{}}
 	m := manifest()
-	m.Gateway = keys.Configs()[0]
+	m.Gateway = keys.Configs()
 	transport, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(m), Relay: g, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)

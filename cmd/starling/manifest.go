@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"flag"
@@ -35,7 +34,7 @@ func manifestCommand() *command {
 
 func manifestNewCommand() *command {
 	return &command{
-		name: "new", args: "--relay URL --key FILE [--epoch N] [--days N] [--kem KEM] [--json] --out FILE RECIPE",
+		name: "new", args: "--relay URL --key FILE [--id N] [--days N] [--kem KEM] [--json] --out FILE RECIPE",
 		short: "Make a gateway's key for an epoch, and the manifest that tells devices of it",
 		long: `The recipe says who leader and helper are; their current public keys are asked for and written into the manifest, so that
 no device needs to ask. Key and manifest must not exist. A key is made once, and a new epoch needs a new one. Where both are
@@ -45,15 +44,15 @@ Without --days the manifest ends when leader or helper no longer promise to take
 at most.`,
 		examples: [][2]string{
 			{"starling manifest new --relay https://relay.example/ --key gateway.key --out manifest.starling recipe.starling", "for a week"},
-			{"starling manifest new --relay https://relay.example/ --epoch 2 --key epochs/2.key --out epochs/2.manifest recipe.starling",
-				"the next epoch, while the gateway runs"},
+			{"starling manifest new --relay https://relay.example/ --id 2 --key epochs/2.key --out epochs/2.manifest recipe.starling",
+				"another, while the gateway runs"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			relay := flags.String("relay", "", "the relay's `URL`; required")
 			key := flags.String("key", "", "write the gateway's key to this `FILE`; required")
 			out := flags.String("out", "", "write the manifest to this `FILE`; required")
-			epoch := flags.Uint("epoch", 1, "the epoch's number `N`; the key's id is N mod 256")
-			days := flags.Uint("days", 0, "devices may use the manifest for `N` days, whatever the aggregators promise")
+			id := flags.Uint("id", 1, "the key's id `N`, another than those of keys still in use")
+			days := flags.Uint("days", 0, "devices may use the manifest for `N` days, at most 7, whatever the aggregators promise")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			kem := flags.String("kem", "x25519", "the key's `KEM`: x25519, or x-wing against later quantum computers")
 			return func(ctx context.Context, e *env, args []string) error {
@@ -63,8 +62,8 @@ at most.`,
 					return usageOf("manifest new", errors.New("starling manifest new needs --relay, --key, --out and one recipe"))
 				case !known:
 					return usageOf("manifest new", fmt.Errorf("--kem %q: want x25519 or x-wing", *kem))
-				case *epoch > 1<<32-1 || *days > 366:
-					return usageOf("manifest new", errors.New("--epoch wants 32 bits, --days 1 to 366"))
+				case *id > 255 || *days > 7:
+					return usageOf("manifest new", errors.New("--id wants 0 to 255, --days 1 to 7"))
 				}
 				r, _, err := deploy.ReadRecipe(args[0])
 				if err != nil {
@@ -79,14 +78,15 @@ at most.`,
 				if !ok {
 					return failf(exitInput, "", "%s: the recipe does not go through a leader and a helper", args[0])
 				}
-				pair, err := sealed.Generate(uint8(*epoch), suite)
+				pair, err := sealed.Generate(uint8(*id), suite)
 				if err != nil {
 					return err
 				}
 				now := time.Now().UTC().Truncate(time.Second)
 				m := &ohttp.Manifest{
-					Epoch: uint32(*epoch), NotBefore: now, NotAfter: now.Add(longestManifest), Relay: *relay,
-					Gateway: ohttp.NewKeyConfig(pair), Targets: []string{path.Leader},
+					Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(longestManifest),
+					Relay: *relay, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}, Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery,
+					Targets: []string{path.Leader},
 				}
 				for _, base := range []string{path.Leader, path.Helper} {
 					p, promised, err := pinnedKeys(ctx, base)
@@ -126,7 +126,7 @@ at most.`,
 }
 
 // longestManifest is how long devices may use a manifest unless its maker says otherwise.
-const longestManifest = 7 * 24 * time.Hour
+const longestManifest = ohttp.DefaultEpoch
 
 // pinnedKeys asks an aggregator for its keys, and how long it promises to take them.
 func pinnedKeys(ctx context.Context, base string) (p ohttp.Pinned, promised time.Duration, err error) {
@@ -199,6 +199,16 @@ func readManifest(path string) (*ohttp.Manifest, error) {
 	return m, nil
 }
 
+// kemName is what people call the KEM of a key.
+func kemName(k ohttp.KeyConfig) string {
+	for name, s := range kems {
+		if s.KEM == k.KEM {
+			return name
+		}
+	}
+	return fmt.Sprintf("%#04x", k.KEM)
+}
+
 func manifestShowCommand() *command {
 	return &command{
 		name: "show", args: "[--json] FILE",
@@ -216,21 +226,9 @@ func manifestShowCommand() *command {
 				if err != nil {
 					return err
 				}
-				b, err := m.Append(nil)
+				sum, err := m.Digest()
 				if err != nil {
 					return err
-				}
-				sum := sha256.Sum256(b)
-				key, err := m.Gateway.Choose()
-				if err != nil {
-					return err
-				}
-				suite := key.Suite()
-				kem := fmt.Sprintf("%#04x", suite.KEM)
-				for name, s := range kems {
-					if s == suite {
-						kem = name
-					}
 				}
 				if *asJSON {
 					pinned := []string{}
@@ -238,10 +236,14 @@ func manifestShowCommand() *command {
 						pinned = append(pinned, p.URL)
 					}
 					return e.json(map[string]any{"digest": hex.EncodeToString(sum[:]), "epoch": m.Epoch, "not_before": m.NotBefore,
-						"not_after": m.NotAfter, "relay": m.Relay, "kem": kem, "targets": m.Targets, "pinned": pinned})
+						"not_after": m.NotAfter, "relay": m.Relay, "kem": kemName(m.Gateway[0]), "targets": m.Targets, "pinned": pinned,
+						"revision": m.Revision, "tries": m.Tries, "seconds_between_tries": m.Every / time.Second})
 				}
-				fmt.Fprintf(e.stdout, "digest  %x\nepoch   %d, from %s until %s\nrelay   %s\nkey     %d, %s\n", sum, m.Epoch,
-					m.NotBefore.Format(time.RFC3339), m.NotAfter.Format(time.RFC3339), m.Relay, m.Gateway.ID, kem)
+				fmt.Fprintf(e.stdout, "digest  %x\nepoch   %d, revision %d, from %s until %s\ntries   %d, one every %v\nrelay   %s\n", sum, m.Epoch, m.Revision,
+					m.NotBefore.Format(time.RFC3339), m.NotAfter.Format(time.RFC3339), m.Tries, m.Every, m.Relay)
+				for _, k := range m.Gateway {
+					fmt.Fprintf(e.stdout, "key     %d, %s\n", k.ID, kemName(k))
+				}
 				for _, t := range m.Targets {
 					fmt.Fprintf(e.stdout, "target  %s\n", t)
 				}

@@ -56,7 +56,7 @@ func (f *Front) RelayURL() string { return "http://" + f.Relay.Addr().String() +
 func (f *Front) GatewayURL() string { return "http://" + f.Gateway.Addr().String() + "/" }
 
 // manifestLife is how long devices may use the manifest of a new deployment.
-const manifestLife = 7 * 24 * time.Hour
+const manifestLife = ohttp.DefaultEpoch
 
 // CreateFront adds relay and gateway to a deployment that [Create] has written: two configurations, the gateway's key, the
 // token between the two and the manifest, valid for a week from now. Window is the gateway's.
@@ -65,8 +65,9 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 	if !ok {
 		return errors.New("deploy: the recipe does not go through a leader and a helper")
 	}
-	const epoch = 1
-	pair, err := sealed.Generate(epoch, sealed.SuiteX25519)
+	now = now.UTC().Truncate(time.Second)
+	epoch := ohttp.EpochAt(now, ohttp.DefaultEpoch)
+	pair, err := sealed.Generate(uint8(epoch), sealed.SuiteX25519)
 	if err != nil {
 		return fmt.Errorf("deploy: make a key: %w", err)
 	}
@@ -75,8 +76,8 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		return fmt.Errorf("deploy: %w", err)
 	}
 	m := &ohttp.Manifest{
-		Epoch: epoch, NotBefore: now.UTC().Truncate(time.Second), NotAfter: now.UTC().Truncate(time.Second).Add(manifestLife),
-		Relay: f.RelayURL(), Gateway: ohttp.NewKeyConfig(pair), Targets: []string{path.Leader},
+		Epoch: epoch, Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(manifestLife), Relay: f.RelayURL(),
+		Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}, Tries: ohttp.DefaultTries, Every: time.Second, Targets: []string{path.Leader},
 	}
 	for _, a := range []struct {
 		url, config string

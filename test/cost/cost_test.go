@@ -144,9 +144,10 @@ func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.
 // prepare makes a batch of reports and their requests.
 func (x *bed) prepare() {
 	c := &caught{}
+	now := time.Now().Truncate(time.Second)
 	device := must(ohttp.NewTransport(ohttp.TransportOptions{Relay: c, Source: ohttp.Pin(&ohttp.Manifest{
-		Epoch: 1, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), Relay: relayURL,
-		Gateway: ohttp.NewKeyConfig(x.keys[2]), Targets: []string{leaderURL},
+		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
+		Relay: relayURL, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(x.keys[2])}, Tries: 1, Every: time.Second, Targets: []string{leaderURL},
 	})}))
 	u := must(url.Parse(leaderURL)).JoinPath(dap.CreationPath(x.id, dap.ReportsResource)).String()
 	x.reports = make([]dap.Report, x.batch)

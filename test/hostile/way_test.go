@@ -28,7 +28,7 @@ func pair(t *testing.T, id uint8) *sealed.KeyPair {
 // with is the world's manifest, changed.
 func with(change func(*ohttp.Manifest)) *ohttp.Manifest {
 	m := *shared.manifest
-	m.Pinned, m.Targets = slices.Clone(m.Pinned), slices.Clone(m.Targets)
+	m.Pinned, m.Targets, m.Gateway = slices.Clone(m.Pinned), slices.Clone(m.Targets), slices.Clone(m.Gateway)
 	change(&m)
 	return &m
 }
@@ -48,8 +48,7 @@ func TestHonestReport(t *testing.T) {
 func TestStaleGatewayKey(t *testing.T) {
 	before := shared.settled(t)
 	c := shared.client(t, with(func(m *ohttp.Manifest) {
-		m.Epoch = 77
-		m.Gateway = ohttp.NewKeyConfig(pair(t, 77))
+		m.Gateway = []ohttp.KeyConfig{ohttp.NewKeyConfig(pair(t, 77))}
 	}), nil)
 	r, _ := report(t, c)
 	if _, err := c.Upload(t.Context(), []dap.Report{r}); reasonOf(err) != ohttp.ReasonKey {
@@ -135,7 +134,7 @@ func TestOversized(t *testing.T) {
 func TestReplayed(t *testing.T) {
 	before := shared.settled(t)
 	_, upload := report(t, shared.client(t, shared.manifest, nil))
-	request, opener := seal(t, shared.manifest.Gateway, upload)
+	request, opener := seal(t, shared.manifest.Gateway[0], upload)
 	reason, answer := post(t, shared.relay, "", request)
 	if reason != "" {
 		t.Fatal(reason)
@@ -171,7 +170,7 @@ func TestReencapsulated(t *testing.T) {
 	_, upload := report(t, shared.client(t, shared.manifest, nil))
 	const times = 4
 	for range times {
-		request, opener := seal(t, shared.manifest.Gateway, upload)
+		request, opener := seal(t, shared.manifest.Gateway[0], upload)
 		reason, answer := post(t, shared.relay, "", request)
 		if reason != "" {
 			t.Fatal(reason)
@@ -190,7 +189,7 @@ func TestReencapsulated(t *testing.T) {
 	_, upload = report(t, shared.client(t, shared.manifest, nil))
 	var senders sync.WaitGroup
 	for range times {
-		request, opener := seal(t, shared.manifest.Gateway, upload)
+		request, opener := seal(t, shared.manifest.Gateway[0], upload)
 		senders.Go(func() {
 			if reason, answer := post(t, shared.relay, "", request); reason == "" {
 				shared.inside(t, opener, answer)
@@ -204,7 +203,7 @@ func TestReencapsulated(t *testing.T) {
 	}
 	// A relay has no report in the clear, only the id of the gateway's key.
 	before = shared.settled(t)
-	request, _ := seal(t, ohttp.NewKeyConfig(pair(t, shared.manifest.Gateway.ID)), upload)
+	request, _ := seal(t, ohttp.NewKeyConfig(pair(t, shared.manifest.Gateway[0].ID)), upload)
 	if reason, _ := post(t, shared.relay, "", request); reason != ohttp.ReasonSealed {
 		t.Errorf("sealed to a key of the attacker's own: %q", reason)
 	}
@@ -216,7 +215,7 @@ func TestRelayElsewhere(t *testing.T) {
 	before, heard := shared.settled(t), len(shared.heard["gateway"].copy())
 	c := shared.client(t, shared.manifest, nil)
 	r, upload := report(t, c)
-	request, _ := seal(t, shared.manifest.Gateway, upload)
+	request, _ := seal(t, shared.manifest.Gateway[0], upload)
 	for _, where := range []string{"http://" + shared.leaderLocal + "/statusz", "/?to=http://" + shared.leaderLocal, "//x/", "/statusz"} {
 		text := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", where, ohttp.RequestMedia, len(request), request)
 		if reason := talk(t, shared.relay, text); reason != ohttp.ReasonPath {
@@ -233,7 +232,7 @@ func TestRelayElsewhere(t *testing.T) {
 	} {
 		m := *upload
 		change(&m)
-		request, opener := seal(t, shared.manifest.Gateway, &m)
+		request, opener := seal(t, shared.manifest.Gateway[0], &m)
 		reason, answer := post(t, shared.relay, "", request)
 		if reason != "" {
 			t.Fatal(reason)
@@ -264,7 +263,7 @@ func TestRelayElsewhere(t *testing.T) {
 	if len(caught) != 1 {
 		t.Fatalf("the attacker's gateway got %d requests", len(caught))
 	}
-	keys, err := ohttp.NewKeyring(pair(t, shared.manifest.Gateway.ID))
+	keys, err := ohttp.NewKeyring(pair(t, shared.manifest.Gateway[0].ID))
 	if err != nil {
 		t.Fatal(err)
 	}

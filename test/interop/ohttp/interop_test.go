@@ -174,9 +174,10 @@ func TestOurDevice(t *testing.T) {
 		if err != nil {
 			t.Fatalf("we cannot read their key configuration: %v", err)
 		}
-		now := time.Now()
+		now := time.Now().Truncate(time.Second)
 		transport, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(&ohttp.Manifest{
-			Epoch: 9, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), Relay: relayTo(t, front.URL), Gateway: configs[0],
+			Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
+			Relay: relayTo(t, front.URL), Gateway: configs[:1], Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery,
 			Targets: []string{"https://leader.example/v1/"},
 		})})
 		if err != nil {
@@ -203,8 +204,9 @@ func TestOurDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		stale, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(&ohttp.Manifest{
-			Epoch: 9, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), Relay: relayTo(t, front.URL),
-			Gateway: ohttp.NewKeyConfig(other), Targets: []string{"https://leader.example/v1/"},
+			Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
+			Relay: relayTo(t, front.URL), Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(other)},
+			Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Targets: []string{"https://leader.example/v1/"},
 		})})
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,220 @@
+package signed
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/binary"
+	"fmt"
+	"time"
+)
+
+// A Role is that of a party that signs.
+type Role uint8
+
+// The roles; leader and helper have the numbers that DAP gives them.
+const (
+	Leader  Role = 2
+	Helper  Role = 3
+	Gateway Role = 4
+)
+
+func (r Role) String() string {
+	switch r {
+	case Leader:
+		return "leader"
+	case Helper:
+		return "helper"
+	case Gateway:
+		return "gateway"
+	}
+	return fmt.Sprintf("role %d", uint8(r))
+}
+
+// MaxOnline is how long an online key may sign at most: who takes it from a server has it for no longer.
+const MaxOnline = 90 * 24 * time.Hour
+
+// delegationDomain opens what a root signs about an online key.
+const delegationDomain = "starling online key v1"
+
+// A Delegation is the word of a root key that another key signs for it, from one time up to another.
+type Delegation struct {
+	Root, Key           PublicKey
+	NotBefore, NotAfter time.Time // whole seconds, at most [MaxOnline] apart
+	Signature           [ed25519.SignatureSize]byte
+}
+
+// DelegationSize is the length of a delegation's encoding, in bytes.
+const DelegationSize = 2*KeySize + 16 + ed25519.SignatureSize
+
+// Delegate has a root key vouch for an online key. It fails with [ErrWindow] where the time is empty or too long, and with
+// [ErrKey] where a key vouches for itself.
+func Delegate(root *PrivateKey, key PublicKey, from, until time.Time) (Delegation, error) {
+	d := Delegation{Root: root.Public(), Key: key, NotBefore: from.UTC().Truncate(time.Second), NotAfter: until.UTC().Truncate(time.Second)}
+	if err := d.validate(); err != nil {
+		return Delegation{}, err
+	}
+	d.Signature = root.sign(delegationDomain, d.body())
+	return d, nil
+}
+
+func (d *Delegation) validate() error {
+	switch life := d.NotAfter.Sub(d.NotBefore); {
+	case !validTime(d.NotBefore) || !validTime(d.NotAfter) || life <= 0 || life > MaxOnline:
+		return fmt.Errorf("%w: from %s until %s, want at most %v", ErrWindow, d.NotBefore, d.NotAfter, MaxOnline)
+	case d.Key == d.Root:
+		return fmt.Errorf("%w: the root itself may not be online", ErrKey)
+	}
+	return d.Key.Validate()
+}
+
+func (d *Delegation) body() []byte {
+	b := append(bytes.Clone(d.Root[:]), d.Key[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(d.NotBefore.Unix()))
+	return binary.BigEndian.AppendUint64(b, uint64(d.NotAfter.Unix()))
+}
+
+// Verify says whether that root vouches: it fails with [ErrSignature], [ErrWindow] or [ErrKey].
+func (d *Delegation) Verify(root PublicKey) error {
+	if err := root.Validate(); err != nil {
+		return err
+	}
+	if d.Root != root {
+		return fmt.Errorf("%w: the root is %s, want %s", ErrSignature, d.Root, root)
+	}
+	if err := d.validate(); err != nil {
+		return err
+	}
+	if !verify(root, d.Signature, delegationDomain, d.body()) {
+		return fmt.Errorf("%w: the root does not vouch for the online key", ErrSignature)
+	}
+	return nil
+}
+
+// Append appends the encoding: opaque root[32], key[32]; uint64 not_before, not_after (seconds since 1970); opaque
+// signature[64], over the domain string, a zero byte and what stands before it.
+func (d *Delegation) Append(dst []byte) []byte {
+	return append(append(dst, d.body()...), d.Signature[:]...)
+}
+
+// ReadDelegation reads exactly one delegation and does not verify it; [ErrSignature] if it is none.
+func ReadDelegation(b []byte) (Delegation, error) {
+	var d Delegation
+	if len(b) != DelegationSize {
+		return d, fmt.Errorf("%w: a delegation of %d bytes, want %d", ErrSignature, len(b), DelegationSize)
+	}
+	d.Root, b = PublicKey(b[:KeySize]), b[KeySize:]
+	d.Key, b = PublicKey(b[:KeySize]), b[KeySize:]
+	var ok1, ok2 bool
+	d.NotBefore, ok1 = readTime(b)
+	d.NotAfter, ok2 = readTime(b[8:])
+	if !ok1 || !ok2 {
+		return d, fmt.Errorf("%w: a delegation's time is out of bounds", ErrSignature)
+	}
+	d.Signature = [ed25519.SignatureSize]byte(b[16:])
+	return d, nil
+}
+
+// MarshalFile is the file of a delegation: the domain string, a line feed, and the encoding.
+func (d *Delegation) MarshalFile() []byte { return d.Append([]byte(delegationDomain + "\n")) }
+
+// ParseDelegation reads a delegation's file and does not verify it; [ErrSignature] if it is none.
+func ParseDelegation(file []byte) (Delegation, error) {
+	b, ok := bytes.CutPrefix(file, []byte(delegationDomain+"\n"))
+	if !ok {
+		return Delegation{}, fmt.Errorf("%w: not a starling delegation of version 1", ErrSignature)
+	}
+	return ReadDelegation(b)
+}
+
+// maxTime bounds times, in seconds since 1970.
+const maxTime = 1 << 40
+
+func validTime(t time.Time) bool { return t.Unix() >= 0 && t.Unix() < maxTime && t.Nanosecond() == 0 }
+
+func readTime(b []byte) (time.Time, bool) {
+	n := binary.BigEndian.Uint64(b)
+	return time.Unix(int64(n%maxTime), 0).UTC(), n < maxTime
+}
+
+// A Signer signs with an online key that its root vouches for. Safe for concurrent use.
+type Signer struct {
+	key        *PrivateKey
+	delegation Delegation
+}
+
+// NewSigner puts an online key and its root's word together. It fails as [Delegation.Verify], with [ErrKey] where the word
+// is for another key.
+func NewSigner(key *PrivateKey, d Delegation) (*Signer, error) {
+	if d.Key != key.Public() {
+		return nil, fmt.Errorf("%w: the root vouches for another key", ErrKey)
+	}
+	if err := d.Verify(d.Root); err != nil {
+		return nil, err
+	}
+	return &Signer{key, d}, nil
+}
+
+// Root is the key that vouches.
+func (s *Signer) Root() PublicKey { return s.delegation.Root }
+
+// Until is the end of the online key.
+func (s *Signer) Until() time.Time { return s.delegation.NotAfter }
+
+// Sign signs a message that holds from one time up to another, under a domain string. It fails with [ErrWindow] where the
+// online key does not last as long.
+func (s *Signer) Sign(domain string, message []byte, from, until time.Time) (Signature, error) {
+	if err := s.delegation.covers(from, until); err != nil {
+		return Signature{}, err
+	}
+	return Signature{s.delegation, s.key.sign(domain, message)}, nil
+}
+
+func (d *Delegation) covers(from, until time.Time) error {
+	if from.Before(d.NotBefore) || until.After(d.NotAfter) {
+		return fmt.Errorf("%w: it signs from %s until %s", ErrWindow, d.NotBefore.Format(time.RFC3339), d.NotAfter.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// A Signature is an online key's, with the word of its root.
+type Signature struct {
+	Delegation Delegation
+	Signature  [ed25519.SignatureSize]byte
+}
+
+// SignatureSize is the length of a signature's encoding, in bytes.
+const SignatureSize = DelegationSize + ed25519.SignatureSize
+
+// Verify says whether the message is signed for the owner of that root, by a key that may sign for all the time in which
+// the message holds. It fails with [ErrSignature], [ErrWindow] or [ErrKey].
+func (s *Signature) Verify(root PublicKey, domain string, message []byte, from, until time.Time) error {
+	if err := s.Delegation.Verify(root); err != nil {
+		return err
+	}
+	if err := s.Delegation.covers(from, until); err != nil {
+		return err
+	}
+	if !verify(s.Delegation.Key, s.Signature, domain, message) {
+		return fmt.Errorf("%w: the online key has signed something else", ErrSignature)
+	}
+	return nil
+}
+
+// Append appends the encoding: the delegation's, then opaque signature[64].
+func (s *Signature) Append(dst []byte) []byte {
+	return append(s.Delegation.Append(dst), s.Signature[:]...)
+}
+
+// ReadSignature reads exactly one signature and does not verify it; [ErrSignature] if it is none.
+func ReadSignature(b []byte) (Signature, error) {
+	var s Signature
+	if len(b) != SignatureSize {
+		return s, fmt.Errorf("%w: %d bytes, want %d", ErrSignature, len(b), SignatureSize)
+	}
+	var err error
+	if s.Delegation, err = ReadDelegation(b[:DelegationSize]); err != nil {
+		return s, err
+	}
+	s.Signature = [ed25519.SignatureSize]byte(b[DelegationSize:])
+	return s, nil
+}
