@@ -217,6 +217,7 @@ func (b *spreadBase) spread() *spread {
 		v := min(max((p-q*lo)/(lo*math.Expm1(b.h)), 0), q)
 		s.q[i+1] += v
 		s.q[i] += q - v
+		s.excess += max(0, p-lo*(q+v*math.Expm1(b.h))) // where q is too small for float64
 	}
 	v := min(b.p[0]*math.Exp(-float64(b.first)*b.h), b.q[0])
 	s.q[0] += v
@@ -233,6 +234,9 @@ func (b *spreadBase) merged() *spread {
 	for i := 0; i < n; i++ {
 		if p, q := b.p[i+1], b.q[i+1]; q > 0 {
 			s.q[i], s.value[i] = q, p/q
+			if q < leastNormal { // too small for the quotient
+				s.value[i] = math.Exp(float64(b.first+i) * b.h)
+			}
 		}
 	}
 	// The two ends are merged with their neighbours.

@@ -168,8 +168,8 @@ type FixedSample struct {
 const fixedTheorem = "sampling without replacement (Balle, Barthe and Gaboardi 2018, theorem 10; Zhu, Dong and Wang 2022, proposition 30)"
 
 func (s FixedSample) dominating(n Neighbours) (dominance, error) {
-	if !(s.Rate > 0 && s.Rate <= 1) {
-		return dominance{}, parameter("sampling rate", s.Rate, "above 0 and at most 1")
+	if err := checkSampling(s.Rate); err != nil {
+		return dominance{}, err
 	}
 	if n != ReplaceOne {
 		return dominance{}, fmt.Errorf("%w: sampling without replacement for %v neighbours", ErrUnsupported, n)

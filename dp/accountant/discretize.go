@@ -62,13 +62,23 @@ func bin(x pair, h, tail float64) (*binned, bool) {
 // dots"; Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022): the curve of the result is the chord of the true one
 // between the ends.
 func (b *binned) split(i int) float64 {
-	p := b.p[i]
-	l := b.origin + float64(i)*b.h
-	if l > 600 {
-		return p
+	y, ok := b.ratio(i)
+	if !ok {
+		return b.p[i]
 	}
-	v := (p - b.q[i]*math.Exp(l)) / -math.Expm1(-b.h)
-	return min(max(v, 0), p)
+	return b.p[i] * min(max((1-1/y)/-math.Expm1(-b.h), 0), 1)
+}
+
+// ratio returns P-mass over Q-mass of interval i in units of e^l of its lower end, which lies between 1 and e^h. It is not
+// known where the Q-mass is too small for float64 to hold all digits of it, as for losses above 700.
+func (b *binned) ratio(i int) (y float64, ok bool) {
+	const widest = 600
+	p, q := b.p[i], b.q[i]
+	if p < leastNormal || q < leastNormal || b.h > widest {
+		return 0, false
+	}
+	// The logarithms cancel: the quotient alone may overflow.
+	return math.Exp(math.Log(p) - math.Log(q) - b.origin - float64(i)*b.h), true
 }
 
 // upper returns a measure whose curve lies above the pair's everywhere and meets it at the grid points.
@@ -96,16 +106,18 @@ func (b *binned) lower() grid {
 	at := make([]float64, n)             // where the corner is: 0 at the lower end, 1 at the upper
 	inverse := 1 / math.Expm1(b.h)
 	for i, p := range b.p {
+		y, ok := b.ratio(i)
+		if !ok { // all of it goes down: then there is no chord
+			m[i] += p
+			continue
+		}
 		v := b.split(i)
 		m[i+1] += v
 		m[i] += p - v
-		if p > 0 && b.q[i] > 0 {
-			// Below, in units of e^l of the lower end: the corner is at p/q.
-			y := p / b.q[i] * math.Exp(-b.origin-float64(i)*b.h)
-			t := min(max((y-1)*inverse, 0), 1)
-			at[i] = t
-			gap[i] = v * -math.Expm1(-b.h) * (1 - t)
-		}
+		// In units of e^l of the lower end, the corner is at p/q.
+		t := min(max((y-1)*inverse, 0), 1)
+		at[i] = t
+		gap[i] = v * -math.Expm1(-b.h) * (1 - t)
 	}
 	m[n] += b.pHigh
 	// Above the last point the curve is 0, so c ends with 0; where the mass above is too small to carry the c before

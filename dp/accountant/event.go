@@ -132,13 +132,13 @@ func PoissonSampledApproxDP(epsilon, delta, q float64) (Guarantee, error) {
 	if !(delta >= 0 && delta < 1) {
 		return Guarantee{}, parameter("delta", delta, "0 or more and below 1")
 	}
-	if !(q > 0 && q <= 1) {
-		return Guarantee{}, parameter("sampling rate", q, "above 0 and at most 1")
+	if err := checkSampling(q); err != nil {
+		return Guarantee{}, err
 	}
-	e := math.Log1p(q * math.Expm1(epsilon))
-	if epsilon > 700 {
-		e = epsilon + math.Log(q) + 1e-300
+	e := sampledLoss(epsilon, q)
+	if epsilon > maxExp { // and may cancel against ln q
+		e += off(epsilon, math.Log(q))
 	}
-	return Guarantee{Epsilon: min(up(max(e, 0)), epsilon), Delta: up(q * delta), Neighbours: AddRemove, Method: "closed-form",
+	return Guarantee{Epsilon: min(up(e)+underflow, epsilon), Delta: up(q * delta), Neighbours: AddRemove, Method: "closed-form",
 		Theorem: "amplification by Poisson sampling (Balle, Barthe and Gaboardi 2018, theorem 8)"}, nil
 }

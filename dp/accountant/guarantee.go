@@ -58,9 +58,19 @@ func (g Guarantee) String() string {
 // maxCount bounds compositions and coordinates, so that sums and products of two fit in a float64 exactly.
 const maxCount = 2_000_000_000_000
 
+// leastNormal is the least number with all its digits. Go's logarithm of a smaller one may be too large by 36 (on amd64).
+const leastNormal = 0x1p-1022
+
 func checkDelta(delta float64) error {
-	if !(delta > 0 && delta < 1) {
-		return parameter("delta", delta, "between 0 and 1, both excluded")
+	if !(delta >= leastNormal && delta < 1) {
+		return parameter("delta", delta, "between 0 and 1, both excluded, and 2^-1022 or more")
+	}
+	return nil
+}
+
+func checkSampling(rate float64) error {
+	if !(rate >= leastNormal && rate <= 1) {
+		return parameter("sampling rate", rate, "2^-1022 to 1")
 	}
 	return nil
 }

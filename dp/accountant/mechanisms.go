@@ -244,10 +244,7 @@ func (s Sampled) exact(n Neighbours, count float64) (curve, string, error) {
 	}
 	r := s.Rate
 	return func(e float64) (lower, upper float64) {
-		x := math.Log1p(math.Expm1(e) / r)
-		if e > 600 {
-			x = e - math.Log(r)
-		}
+		x := unsampledLoss(e, r)
 		lower, _ = c(x + 3*off(x))
 		_, upper = c(x - 3*off(x))
 		lower, upper = down(r*lower), up(r*upper)
@@ -266,8 +263,8 @@ func (s Sampled) exact(n Neighbours, count float64) (curve, string, error) {
 }
 
 func (s Sampled) dominating(n Neighbours) (dominance, error) {
-	if !(s.Rate > 0 && s.Rate <= 1) {
-		return dominance{}, parameter("sampling rate", s.Rate, "above 0 and at most 1")
+	if err := checkSampling(s.Rate); err != nil {
+		return dominance{}, err
 	}
 	if s.Count != CountHidden {
 		return dominance{}, fmt.Errorf("%w: Poisson sampling while the count is public", ErrUnsupported)

@@ -74,17 +74,31 @@ type poisson struct {
 	rate float64
 }
 
-// base maps a loss of the sampled pair to one of the pair itself: the inverse of ln(1 - rate + rate e^l).
-func (s poisson) base(l float64) float64 {
-	if l > 600 {
-		return l - math.Log(s.rate)
+// maxExp is a loss of which e^loss is far from overflowing, and 1 nothing beside it.
+const maxExp = 600
+
+// sampledLoss returns ln(1 - rate + rate e^l): what becomes of a loss when a record is kept with probability rate.
+func sampledLoss(l, rate float64) float64 {
+	if l > maxExp {
+		return logAdd(l+math.Log(rate), math.Log1p(-rate))
 	}
-	x := math.Expm1(l) / s.rate
+	return math.Log1p(rate * math.Expm1(l))
+}
+
+// unsampledLoss is the inverse of sampledLoss; -infinity below its range.
+func unsampledLoss(l, rate float64) float64 {
+	if l > 1 {
+		return l - math.Log(rate) + math.Log1p(-(1-rate)*math.Exp(-l))
+	}
+	x := math.Expm1(l) / rate
 	if x <= -1 {
 		return math.Inf(-1)
 	}
 	return math.Log1p(x)
 }
+
+// base maps a loss of the sampled pair to one of the pair itself.
+func (s poisson) base(l float64) float64 { return unsampledLoss(l, s.rate) }
 
 func (s poisson) masses(edges, p, q []float64) {
 	inner := make([]float64, len(edges))
@@ -121,12 +135,7 @@ func (s poisson) reach(tail float64) (lo, hi float64) {
 }
 
 // loss maps a loss of the pair itself to one of the sampled pair.
-func (s poisson) loss(l float64) float64 {
-	if l > 600 {
-		return l + math.Log(s.rate) + math.Log1p((1/s.rate-1)*math.Exp(-l))
-	}
-	return math.Log1p(s.rate * math.Expm1(l))
-}
+func (s poisson) loss(l float64) float64 { return sampledLoss(l, s.rate) }
 
 func (s poisson) anchors() (a, b float64) {
 	if a, b = s.pair.anchors(); b > a && a == -b { // two atoms
@@ -187,13 +196,7 @@ func normalInterval(a, b float64) float64 {
 type normalReplace struct{ mu, rate float64 }
 
 func (g normalReplace) loss(x float64) float64 {
-	side := func(x float64) float64 { // ln(1 - rate + rate e^t)
-		t := g.mu*x - g.mu*g.mu/2
-		if t > 600 {
-			return t + math.Log(g.rate)
-		}
-		return math.Log1p(g.rate * math.Expm1(t))
-	}
+	side := func(x float64) float64 { return sampledLoss(g.mu*x-g.mu*g.mu/2, g.rate) }
 	return side(x) - side(-x)
 }
 

@@ -45,6 +45,10 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 	}
 	q.tail = max(q.tail, 1e-280)
 	q.slop = 2 * massError * count
+	for _, t := range terms { // the losses themselves are rounded
+		lo, hi := t.pair.reach(q.tail)
+		q.slop += float64(t.count) * off(lo, hi)
+	}
 	q.blocks = q.even(terms)
 	ways := [][]term{terms}
 	if !symmetric {

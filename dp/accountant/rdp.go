@@ -135,10 +135,7 @@ func sampledDivergenceReal(mu, q, a float64) float64 {
 	h := min(0.05, 0.3/mu)
 	lnf := func(x float64) float64 {
 		t := mu*x - mu*mu/2
-		if t > 600 {
-			return a*(t+math.Log(q)) - x*x/2
-		}
-		return a*math.Log1p(q*math.Expm1(t)) - x*x/2
+		return a*sampledLoss(t, q) - x*x/2
 	}
 	// The integral is 1 + E[(1 + q(e^t - 1))^a - 1 - a q (e^t - 1)], the last term having mean 0. For small values summing
 	// the difference keeps the digits.

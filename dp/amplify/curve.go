@@ -20,6 +20,9 @@ const largeEpsilon = 100
 // slack is the relative error allowed to a closed form; it is far above what float64 evaluation loses.
 const slack = 1e-12
 
+// leastNormal is the least number with all its digits. Go's logarithm of a smaller one may be too large by 36 (on amd64).
+const leastNormal = 0x1p-1022
+
 func up(x float64) float64   { return x * (1 + slack) }
 func down(x float64) float64 { return x * (1 - slack) }
 
@@ -35,8 +38,8 @@ func checkLocal(epsilon0 float64) error {
 }
 
 func checkDelta(name string, delta float64) error {
-	if !(delta > 0 && delta < 1) {
-		return parameter(name, delta, "between 0 and 1, both excluded")
+	if !(delta >= leastNormal && delta < 1) {
+		return parameter(name, delta, "between 0 and 1, both excluded, and 2^-1022 or more")
 	}
 	return nil
 }
@@ -49,8 +52,8 @@ func checkCount(name string, n uint64) error {
 }
 
 func checkRate(name string, p float64) error {
-	if !(p > 0 && p <= 1) {
-		return parameter(name, p, "above 0 and at most 1")
+	if !(p >= leastNormal && p <= 1) {
+		return parameter(name, p, "2^-1022 to 1")
 	}
 	return nil
 }

@@ -273,3 +273,24 @@ func TestRefusals(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSamplingAtTinyRates: e^epsilon/q overflows a float64, and the curve is still that of q delta(ln(1 + (e^epsilon-1)/q)).
+func TestSamplingAtTinyRates(t *testing.T) {
+	base, err := PureDP(2000, accountant.AddRemove)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const q = 1e-306
+	c, err := Poisson(base, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 700 - ln q is 1404.6, far below 2000, where the base has delta 1.
+	if g, err := c.Delta(700); err != nil || g.Delta < q {
+		t.Errorf("delta(700) of a sample at rate %v is %v (%v), want at least the rate", q, g.Delta, err)
+	}
+	// Beyond the end of the base, delta is zero.
+	if g, err := c.Delta(1996); err != nil || g.Delta != 0 {
+		t.Errorf("delta(1996) is %v (%v), want 0", g.Delta, err)
+	}
+}

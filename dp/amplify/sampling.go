@@ -8,8 +8,11 @@ import (
 
 // sampled is the curve q delta(ln(1 + (e^epsilon - 1)/q)).
 func sampled(base *Curve, q float64, theorem string) *Curve {
-	before := func(epsilon float64) float64 {
-		return max(0, down(math.Log1p(math.Expm1(min(epsilon, 700))/q))) // down: an earlier point has a larger delta
+	before := func(epsilon float64) float64 { // rounded down: an earlier point has a larger delta
+		if epsilon > 1 { // e^epsilon/q may overflow
+			return max(0, down(epsilon-math.Log(q)+math.Log1p(-(1-q)*math.Exp(-epsilon))))
+		}
+		return max(0, down(math.Log1p(math.Expm1(epsilon)/q)))
 	}
 	end := base.end
 	if !math.IsInf(end, 1) {
