@@ -129,9 +129,15 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 	if o.Method == ZCDPMethod {
 		try(ZCDPMethod, func() (Guarantee, error) { return zcdp(leaves, g, wantEpsilon) })
 	}
+	most := ceiling(leaves, n)
 	if len(found) == 0 {
 		if problem == nil {
 			problem = ErrUnsupported
+		}
+		if o.Method == Auto || errors.Is(problem, ErrNoGuarantee) {
+			if pure, ok := purely(g, most, wantEpsilon); ok {
+				return pure, nil
+			}
 		}
 		return Guarantee{}, problem
 	}
@@ -144,7 +150,7 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 		}
 		best.EpsilonLower, best.DeltaLower = min(low, best.Epsilon), min(lowDelta, best.Delta)
 	}
-	return best, nil
+	return best.below(most, wantEpsilon), nil
 }
 
 // settled reports whether a formula for the leaves is the best there is, even without a bound from below.

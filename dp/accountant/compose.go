@@ -83,6 +83,8 @@ const (
 	// negligible is ln of a bound on powers that are taken for 0, and leftOut what that and the other factors may come to.
 	negligible = -60
 	leftOut    = 1e-26
+	// maxEnd is how far a window is extended to the end of the losses without asking what it costs, in steps.
+	maxEnd = 1 << 16
 	// logWrap is ln of the (tilted) probability that may fall outside the window and wrap around.
 	logWrap = -17
 )
@@ -105,20 +107,26 @@ type law struct {
 func convolveParts(parts []part, lambda, wrap float64) (*law, error) {
 	h := parts[0].h
 	k := 0.0
-	variance, lowest, highest := 0.0, 0.0, 0.0
+	mean, variance, lowest, highest := 0.0, 0.0, 0.0, 0.0
 	keep := 0.0 // ln of the probability that no loss is infinite
 	weights := make([][]float64, len(parts))
 	for i, p := range parts {
 		n := float64(p.count)
-		w, _, v := p.tilt(lambda)
+		w, m, v := p.tilt(lambda)
 		weights[i] = w
 		k += n * p.logMoment(lambda)
+		mean += n * m
 		variance += n * v
 		lowest += n * p.origin
 		highest += n * (p.origin + float64(len(p.p)-1)*h)
 		keep += n * math.Log1p(-min(p.inf, 1))
 	}
 	low, high, outside := windowOf(parts, lambda, k, math.Sqrt(variance), lowest, highest, wrap)
+	// A bound on what is above the window is no use where it is not small beside the curve at the mean; losses that end nearby are
+	// then all taken.
+	if curve := math.Exp(k - lambda*mean + discount(lambda)); lambda > 0 && outside > 1e-9*curve && highest-low < max(2*(high-low), maxEnd*h) {
+		high, outside = highest+h, 0
+	}
 	need := (high-low)/h + 2
 	if need > maxTransform {
 		return nil, errTooFine{}

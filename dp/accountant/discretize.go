@@ -41,6 +41,12 @@ func bin(x pair, h, tail float64) (*binned, bool) {
 		edges[i+1] = anchor + (a+float64(i))*h
 	}
 	edges[n+2] = math.Inf(1)
+	// Where the losses end at a grid point, rounding must leave none beyond it: they would count as infinite.
+	for i, end := range map[int]float64{1: lo, n + 1: hi} {
+		if math.Abs(edges[i]-end) <= massError/2 {
+			edges[i] = end
+		}
+	}
 	p, q := make([]float64, n+2), make([]float64, n+2)
 	x.masses(edges, p, q)
 	at := make([]float64, n+1)

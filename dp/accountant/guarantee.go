@@ -121,9 +121,10 @@ func crossing(f func(float64) float64, delta float64) (a, b float64, err error) 
 	b = 1
 	fb := f(b)
 	for fb > delta {
-		if a, fa, b = b, fb, 2*b; b > maxEpsilon {
+		if b == maxEpsilon {
 			return 0, 0, ErrNoGuarantee
 		}
+		a, fa, b = b, fb, min(2*b, maxEpsilon)
 		fb = f(b)
 	}
 	for i := range 200 {

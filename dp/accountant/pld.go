@@ -35,6 +35,10 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 	if len(terms) == 1 && terms[0].theorem != "" {
 		g.Theorem = terms[0].theorem + "; " + pldTheorem
 	}
+	if most := ceiling(leaves, g.Neighbours); !wantEpsilon && g.Epsilon >= most {
+		none, _ := purely(g, most, false) // a grid would be refined until it gave up
+		return none, nil
+	}
 	q := question{g: g, wantEpsilon: wantEpsilon, tail: 1e-30}
 	count := 0.0
 	for _, t := range terms {

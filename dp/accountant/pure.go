@@ -1,0 +1,157 @@
+package accountant
+
+import (
+	"fmt"
+	"math"
+)
+
+// A ceiled event may know how large a privacy loss can be: releases that are each epsilon-DP with delta 0 never lose more
+// than the sum of their epsilons, whatever a numerical method finds.
+type ceiled interface {
+	Event
+	// ceiling returns the largest loss there is between neighbours, rounded up; +infinity where no bound is known. The event
+	// is one that some method has accepted, so its parameters are in range.
+	ceiling(n Neighbours) float64
+}
+
+const ceilingTheorem = "pure differential privacy of every release, added up (Dwork and Roth 2014, theorem 3.16)"
+
+// ceiling adds the leaves up.
+func ceiling(leaves []leaf, n Neighbours) float64 {
+	sum := 0.0
+	for _, l := range leaves {
+		sum += float64(l.count) * ceilingOf(l.event, n)
+	}
+	return up(sum)
+}
+
+func ceilingOf(e Event, n Neighbours) float64 {
+	if c, ok := e.(ceiled); ok {
+		return c.ceiling(n)
+	}
+	return math.Inf(1)
+}
+
+// laplaceCeiling is the L1 distance of neighbours in scales. More noise on top of one draw is post-processing.
+func laplaceCeiling(scale float64, c Contribution, n Neighbours) float64 {
+	s, err := c.Sensitivity(n)
+	if err != nil {
+		return math.Inf(1)
+	}
+	return up(s.L1 / scale)
+}
+
+func (l Laplace) ceiling(n Neighbours) float64 { return laplaceCeiling(l.Scale, l.Contribution, n) }
+
+func (l LaplaceSum) ceiling(n Neighbours) float64 {
+	return laplaceCeiling(l.Scale, l.Contribution, n)
+}
+
+func (d DiscreteLaplace) ceiling(n Neighbours) float64 {
+	return laplaceCeiling(d.Scale.Float(), d.Contribution, n)
+}
+
+func (d DiscreteLaplaceSum) ceiling(n Neighbours) float64 {
+	return laplaceCeiling(d.Scale.Float(), d.Contribution, n)
+}
+
+func (r RandomizedResponse) ceiling(Neighbours) float64 { return r.Epsilon0 }
+
+func (a ApproxDP) ceiling(Neighbours) float64 {
+	if a.Delta > 0 {
+		return math.Inf(1)
+	}
+	return a.Epsilon
+}
+
+// To hide who sent which report is post-processing.
+func (s Shuffled) ceiling(n Neighbours) float64 {
+	if s.check(n) != nil {
+		return math.Inf(1)
+	}
+	return s.Epsilon0
+}
+
+func (s SelfCompose) ceiling(n Neighbours) float64 {
+	return float64(s.Count) * ceilingOf(s.Event, n)
+}
+
+func (c Compose) ceiling(n Neighbours) float64 {
+	sum := 0.0
+	for _, e := range c {
+		sum += ceilingOf(e, n)
+	}
+	return sum
+}
+
+// The sampled pair is ((1-r) Q + r P, Q), whose ratio is at most 1 - r + r e^x one way and, since (1-r+r e^x)(1-r+r e^-x) >= 1,
+// no more the other way.
+func (s Sampled) ceiling(n Neighbours) float64 {
+	if s.Count != CountHidden || n == ReplaceOne {
+		return math.Inf(1)
+	}
+	return sampledCeiling(ceilingOf(s.Event, n), s.Rate)
+}
+
+func (s FixedSample) ceiling(n Neighbours) float64 {
+	return sampledCeiling(ceilingOf(s.Event, n), s.Rate)
+}
+
+func sampledCeiling(x, rate float64) float64 {
+	if x > 600 {
+		return x
+	}
+	return min(x, up(math.Log1p(rate*math.Expm1(x))))
+}
+
+// The likelihood ratio is a mean over subsets of slots, each of Picks factors between e^-x and e^x.
+func (a Allocated) ceiling(n Neighbours) float64 {
+	return float64(a.Picks) * ceilingOf(a.Event, n)
+}
+
+// below caps an answer at the ceiling of the leaves. Truth lies below both, so lower bounds stay.
+func (g Guarantee) below(most float64, wantEpsilon bool) Guarantee {
+	switch {
+	case wantEpsilon && most < g.Epsilon:
+		g.Epsilon, g.EpsilonLower = most, min(g.EpsilonLower, most)
+	case !wantEpsilon && g.Epsilon >= most && g.Delta > 0:
+		g.Delta, g.DeltaLower = 0, 0
+	default:
+		return g
+	}
+	g.Method, g.Theorem = string(ClosedForm), ceilingTheorem
+	return g
+}
+
+// purely is the answer by the ceiling alone, where there is one.
+func purely(g Guarantee, most float64, wantEpsilon bool) (Guarantee, bool) {
+	if wantEpsilon {
+		g.Epsilon = math.Inf(1)
+	} else {
+		g.Delta = 1
+	}
+	g = g.below(most, wantEpsilon)
+	return g, g.Method != "" && g.Epsilon <= maxEpsilon
+}
+
+const laplaceCurve = "exact Laplace curve (Balle, Barthe and Gaboardi 2018, section 4)"
+
+// exact knows one release: the loss is mu - 2x for 0 <= x <= mu and +-mu outside, so for epsilon < mu
+//
+//	delta = P(x < (mu - epsilon)/2) - e^epsilon Q(the same) = 1 - e^((epsilon - mu)/2).
+func (l Laplace) exact(n Neighbours, count float64) (curve, string, error) {
+	if _, err := l.dominating(n); err != nil {
+		return nil, "", err
+	}
+	if count != 1 {
+		return nil, "", fmt.Errorf("%w: no formula for several Laplace releases", ErrUnsupported)
+	}
+	mu, err := l.mu(n)
+	if err != nil {
+		return nil, "", err
+	}
+	delta := func(mu, e float64) float64 { return max(0, -math.Expm1((e-mu)/2)) }
+	return func(e float64) (lower, upper float64) {
+		return down(delta(mu*(1-3*slack), e)), up(delta(mu*(1+slack), e))
+	}, laplaceCurve, nil
+}

@@ -1,0 +1,149 @@
+package accountant
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// Laplace noise of scale b loses at most 1/b a release. At these settings the grid's ends fell short of the loss's by a rounding,
+// or the window did, and another method took over: up to 6.4 times 1/b was answered.
+func TestLaplaceAtItsEnd(t *testing.T) {
+	for _, c := range []struct{ scale, delta float64 }{
+		{455.2606013124985, 9.794586151944542e-10}, {3.080834740881169, 1.584e-16}, {3.5705787, 2.79e-16},
+	} {
+		want := 1/c.scale + 2*math.Log1p(-c.delta)
+		for _, m := range []Method{Auto, PLD} {
+			g, err := Options{Method: m}.Epsilon(lap(c.scale), c.delta, AddRemove)
+			if err != nil {
+				t.Errorf("%+v by %q: %v", c, m, err)
+				continue
+			}
+			if !(g.EpsilonLower <= want && want <= g.Epsilon && g.Epsilon-want <= 1e-9*want && want-g.EpsilonLower <= 1e-8*want) {
+				t.Errorf("%+v by %q: [%v, %v], want %v", c, m, g.EpsilonLower, g.Epsilon, want)
+			}
+		}
+	}
+}
+
+// One Laplace release against an integral of the densities.
+func TestLaplaceCurve(t *testing.T) {
+	for _, mu := range []float64{.01, .5, 1, 3, 20} {
+		for _, e := range []float64{0, .1 * mu, .5 * mu, .99 * mu, mu, 2 * mu} {
+			want, h := 0.0, (mu+80)/2e5
+			for x := -40.0; x < mu+40; x += h {
+				p, q := math.Exp(-math.Abs(x+h/2))/2, math.Exp(-math.Abs(x+h/2-mu))/2
+				want += h * max(0, p-math.Exp(e)*q)
+			}
+			g, err := Options{Method: ClosedForm}.Delta(lap(1/mu), e, AddRemove)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if math.Abs(g.Delta-want) > 1e-5*mu || g.DeltaLower > g.Delta || g.Delta-g.DeltaLower > 1e-10 {
+				t.Errorf("mu %v, epsilon %v: [%v, %v], integral %v", mu, e, g.DeltaLower, g.Delta, want)
+			}
+		}
+	}
+}
+
+// No answer by any method is above the sum of the largest losses, and with that epsilon no delta is left.
+func TestNoAnswerAboveThePureLoss(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 20261122))
+	uniform := func(low, high float64) float64 { return low * math.Exp(rng.Float64()*math.Log(high/low)) }
+	capped := 0
+	for i := range 100 {
+		x, q, steps := uniform(1e-3, 8), uniform(1e-4, 1), uint64(uniform(1, 60))
+		scale := Rational{uint64(math.Ceil(1e6 / x)), 1_000_000}
+		var e Event
+		most, n := x, AddRemove
+		switch i % 10 {
+		case 0:
+			e = lap(1 / x)
+		case 1:
+			e, most = DiscreteLaplace{scale, Interval(1)}, 1/scale.Float()
+		case 2:
+			e, n = RandomizedResponse{x, 2 + uint64(rng.IntN(9))}, ReplaceOne
+		case 3:
+			e, most, n = SelfCompose{RandomizedResponse{x, 2}, 2}, 2*x, ReplaceOne // RAPPOR: two bits change
+		case 4:
+			e, most = Sampled{lap(1 / x), q, CountHidden}, math.Log1p(q*math.Expm1(x))
+		case 5:
+			e, most = Sampled{DiscreteLaplace{scale, Interval(1)}, q, CountHidden}, math.Log1p(q*math.Expm1(1/scale.Float()))
+		case 6:
+			e = Allocated{lap(1 / x), 2 + uint64(rng.IntN(9)), 1, CountHidden}
+		case 7:
+			e, most, n = FixedSample{RandomizedResponse{x, 2}, q}, math.Log1p(q*math.Expm1(x)), ReplaceOne
+		case 8:
+			e, n = Shuffled{Epsilon0: min(x, 4), N: 1 + uint64(rng.IntN(50))}, ReplaceOne
+			most = min(x, 4)
+		case 9:
+			e = LaplaceSum{1 / x, Interval(1)}
+		}
+		if i%10 == 6 || i%10 == 8 {
+			steps = min(steps, 4) // each takes a while
+		}
+		delta := math.Pow(10, -3-25*rng.Float64())
+		whole := SelfCompose{e, steps}
+		most *= float64(steps) * (1 + 1e-11)
+		g, err := Epsilon(whole, delta, n)
+		if err != nil {
+			t.Errorf("%+v at %v: %v", whole, delta, err)
+			continue
+		}
+		if g.Theorem == ceilingTheorem {
+			capped++
+		}
+		if g.Epsilon > most || g.EpsilonLower > g.Epsilon {
+			t.Errorf("%+v at %v: [%v, %v], and no loss is above %v", whole, delta, g.EpsilonLower, g.Epsilon, most)
+		}
+		if g, err = Delta(whole, most, n); err != nil || g.Delta != 0 || g.DeltaLower != 0 {
+			t.Errorf("%+v at epsilon %v: delta %v, %v", whole, most, g.Delta, err)
+		}
+	}
+	if capped == 0 {
+		t.Error("nothing was capped, so nothing was tried")
+	}
+}
+
+// Where no other method has an answer, the sum of the losses is one; not if another method was asked for.
+func TestPureLossAlone(t *testing.T) {
+	vectors := DiscreteLaplace{Rational{50, 1}, MultiHot(3)}
+	both := Compose{vectors, lap(2)}
+	g := epsilon(t, both, 1e-9, AddRemove)
+	near(t, "three coordinates and a number", g.Epsilon, .56, 1e-9)
+	if _, err := (Options{Method: RDP}).Epsilon(both, 1e-9, AddRemove); !errors.Is(err, ErrUnsupported) {
+		t.Error(err)
+	}
+	if _, err := Epsilon(Compose{vectors, ZCDP{1}}, 1e-9, AddRemove); !errors.Is(err, ErrUnsupported) {
+		t.Error(err)
+	}
+}
+
+// The Gaussian formula answers up to epsilon 10^6; the values are of 50-digit arithmetic.
+func TestGaussianUpToAMillion(t *testing.T) {
+	for _, c := range []struct {
+		sigma float64
+		steps uint64
+		delta float64
+		want  float64
+	}{
+		{0.00252612440493484, 10, 0.01823962782735093, 786156.10933513261},
+		{0.00071, 1, 0.01, 995142.24024302362},
+		{0.00072, 1, 1e-12, 974275.29178760162},
+		{0.000978, 1, 0.5, 522746.89750827514},
+		{0.5, 490000, 1e-05, 985969.84863174959},
+	} {
+		g, err := Options{Method: ClosedForm}.Epsilon(SelfCompose{gauss(c.sigma), c.steps}, c.delta, AddRemove)
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		if !(g.EpsilonLower <= c.want && c.want <= g.Epsilon && g.Epsilon-g.EpsilonLower <= 1e-9*c.want) {
+			t.Errorf("%+v: [%v, %v]", c, g.EpsilonLower, g.Epsilon)
+		}
+	}
+	if _, err := Epsilon(gauss(.000707), .01, AddRemove); !errors.Is(err, ErrNoGuarantee) {
+		t.Error(err)
+	}
+}
