@@ -332,6 +332,13 @@ func TestHostileHelper(t *testing.T) {
 				p.audit()
 				p.clock.advance(2 * time.Hour / 14) // stays within what the query asks for
 			}
+			if p.counts().Waiting > 0 {
+				p.resume(false)
+				for range 3 {
+					p.step()
+					p.clock.advance(5 * time.Minute)
+				}
+			}
 			c := p.counts()
 			if c.Waiting != 0 || c.Aggregated+c.Rejected["report_dropped"]+c.Rejected["vdaf_verify_error"] != 12 {
 				t.Errorf("leader: %+v, %+v", c, p.leaderTask().Stuck)

@@ -250,3 +250,149 @@ func TestRefusedShareRequestsLeaveNothing(t *testing.T) {
 		}
 	}
 }
+
+// resume stops the leader, decides over what it keeps, as starling resume does, and starts it again.
+func (p *pair) resume(drop bool) (reports uint64) {
+	p.t.Helper()
+	if err := p.leader.Close(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.startLeader()
+	reports = must(p.leader.Resume(context.Background(), drop))
+	if err := p.leader.Close(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.startLeader()
+	return reports
+}
+
+// TestHelperOfOtherReports: an answer for other reports than were asked about, or in another order, ends that job at once. Its
+// reports stay acknowledged, with their file, until the operator decides; no restart decides for him.
+func TestHelperOfOtherReports(t *testing.T) {
+	change := func(f func([]dap.VerifyResp) []dap.VerifyResp) func(http.ResponseWriter, *httptest.ResponseRecorder) {
+		return respond(func(b []byte) []byte {
+			return must(dap.AppendVerifyResps(nil, f(must(dap.Collect(dap.VerifyResps(b, nil))))))
+		})
+	}
+	for name, lie := range map[string]func(http.ResponseWriter, *httptest.ResponseRecorder){
+		"other order":   change(func(rs []dap.VerifyResp) []dap.VerifyResp { rs[0], rs[1] = rs[1], rs[0]; return rs }),
+		"a report less": change(func(rs []dap.VerifyResp) []dap.VerifyResp { return rs[1:] }),
+		"one twice":     change(func(rs []dap.VerifyResp) []dap.VerifyResp { rs[1] = rs[0]; return rs }),
+		"one more":      change(func(rs []dap.VerifyResp) []dap.VerifyResp { return append(rs, dap.VerifyResp{Type: dap.Finish}) }),
+		"another id":    change(func(rs []dap.VerifyResp) []dap.VerifyResp { rs[3].ID[0] ^= 1; return rs }),
+	} {
+		for _, drop := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				p := newPair(t, setup{})
+				x := &tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){lie}}
+				p.tamper(x)
+				rs := p.reports(12)
+				p.accept(rs...)
+				for range 4 {
+					p.step()
+					p.clock.advance(10 * time.Minute)
+				}
+				p.leader.Close()
+				p.startLeader()
+				p.step()
+				if len(x.bodies) != 1 {
+					t.Errorf("%d requests, DAP has the leader abandon the job", len(x.bodies))
+				}
+				s := p.leaderTask()
+				if c := s.Counts; c.Waiting != 12 || len(c.Rejected) > 0 {
+					t.Errorf("%+v: acknowledged reports went because a helper is wrong", c)
+				}
+				if len(s.Stuck) != 1 || !s.Stuck[0].Parked || s.Stuck[0].Quarantined || s.Stuck[0].Reports != 12 {
+					t.Fatalf("stuck: %+v", s.Stuck)
+				}
+				if why := status.Why(s); !strings.Contains(why[0].Blocks, "12 acknowledged reports") || !strings.Contains(why[0].Do, "starling resume leader.toml") {
+					t.Errorf("why: %+v", why[0])
+				}
+				if n := p.resume(drop); n != 12 {
+					t.Errorf("a decision over %d reports", n)
+				}
+				if drop {
+					p.settled(0, map[string]uint64{"report_dropped": 12})
+					if names := holding(t, p.leaderFS, ".", needles(rs)); len(names) > 0 {
+						t.Errorf("sealed shares that were given up are in %q", names)
+					}
+					return
+				}
+				p.settled(12, nil)
+				if len(x.bodies) != 2 || !bytes.Equal(x.bodies[0], x.bodies[1]) {
+					t.Errorf("%d requests, and not of the same bytes", len(x.bodies))
+				}
+				resp, _ := p.collect(p.query())
+				if resp.ReportCount != 12 {
+					t.Errorf("%d reports in the result", resp.ReportCount)
+				}
+			})
+		}
+	}
+}
+
+// TestHelperOfOtherReportsElsewhere: collections of other batches go on beside a batch that waits for the operator.
+func TestHelperOfOtherReportsElsewhere(t *testing.T) {
+	less := respond(func(b []byte) []byte {
+		return must(dap.AppendVerifyResps(nil, must(dap.Collect(dap.VerifyResps(b, nil)))[1:]))
+	})
+	through := func(w http.ResponseWriter, real *httptest.ResponseRecorder) {
+		respond(func(b []byte) []byte { return b })(w, real)
+	}
+	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
+		t.Run(mode.String(), func(t *testing.T) {
+			p := newPair(t, setup{mode: mode, leader: func(o *leader.Options) { o.SegmentReports = 11 }})
+			p.tamper(&tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){through, less}})
+			start := p.now()
+			p.accept(p.reports(11)...) // enough for a result
+			p.step()
+			q := p.query()
+			q.Query.Interval = dap.Interval{Start: start, Duration: 1}
+			if mode == dap.LeaderSelected {
+				q.Query.Interval = dap.Interval{}
+				p.accept(p.reports(5)...) // a second batch, parked
+			} else {
+				p.accept(p.reports(5)...) // of the same batch, parked
+			}
+			p.step()
+			loc := ""
+			if mode == dap.TimeInterval {
+				loc = p.ask(q).header.Get("Location")
+				p.step()
+				if a := p.poll(loc); a.status != 200 || len(a.body) > 0 {
+					t.Fatalf("a batch was collected without 5 acknowledged reports: status %d", a.status)
+				}
+				if why := status.Why(p.leaderTask()); !slices.ContainsFunc(why, func(r status.Reason) bool {
+					return strings.Contains(r.Blocks, "5 of the task are kept until you decide") && strings.Contains(r.Do, "starling resume")
+				}) {
+					t.Errorf("why: %+v", why)
+				}
+				p.clock.advance(precision * time.Second)
+				other := q
+				other.Query.Interval.Start++
+				p.accept(p.reports(12)...)
+				p.step()
+				if resp, _ := p.collect(other); resp.ReportCount != 12 {
+					t.Errorf("%d reports of another batch", resp.ReportCount)
+				}
+			} else {
+				if resp, _ := p.collect(q); resp.ReportCount != 11 {
+					t.Errorf("%d reports of another batch", resp.ReportCount)
+				}
+			}
+			if n := p.resume(false); n != 5 {
+				t.Errorf("a decision over %d reports", n)
+			}
+			p.step()
+			if mode == dap.TimeInterval {
+				resp, _ := p.open(q, p.poll(loc).body)
+				if resp.ReportCount != 16 {
+					t.Errorf("%d reports once the operator had decided", resp.ReportCount)
+				}
+			}
+			if c := p.counts(); c.Waiting != 0 || len(c.Rejected) > 0 {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+}

@@ -107,7 +107,7 @@ func (r *run) verify(ctx context.Context) error {
 			return nil
 		}
 		for _, s := range t.Stuck {
-			if s.Quarantined {
+			if s.Quarantined || s.Parked {
 				return fmt.Errorf("%d reports were set aside: %s", s.Reports, s.Why)
 			}
 		}

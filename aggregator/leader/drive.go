@@ -234,6 +234,11 @@ func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, 
 	}
 	if waiting > 0 {
 		n.why = fmt.Sprintf("%d acknowledged reports of the batch are still to be verified", waiting)
+		if parked, err := l.parked(ctx, t); err != nil {
+			return nil, false, err
+		} else if parked > 0 {
+			n.why += fmt.Sprintf("; %d of the task are kept until you decide", parked)
+		}
 		l.wakeJobs()
 		return nil, false, nil
 	}
@@ -250,6 +255,17 @@ func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, 
 	}
 	n.why = "asking the helper for its share"
 	return frozen, false, l.opt.Failpoints.Hit(FailAfterFreeze)
+}
+
+// parked counts the reports of a task that wait for the operator.
+func (l *Leader) parked(ctx context.Context, t *task.Task) (n uint64, err error) {
+	stuck, err := l.store.Stuck(ctx, t.ID)
+	for _, s := range stuck {
+		if s.Parked {
+			n += s.Reports
+		}
+	}
+	return n, err
 }
 
 // tooSmall leaves the collection waiting, unless no further report can come.

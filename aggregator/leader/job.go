@@ -71,7 +71,15 @@ type quarantine struct {
 
 func (e *quarantine) Error() string { return e.why }
 
-// giveBack sets work aside or has it claimed again later, with the reason for the operator.
+// A mismatch is an answer that fits no request, and tells nothing of what the helper did: the job ends without a verdict
+// (DAP-18 section 4.5.3.1). Its segment is parked, for what becomes of acknowledged reports is not the helper's to decide.
+type mismatch struct{}
+
+func (mismatch) Error() string {
+	return "the helper's answer names other reports than the request, or in another order"
+}
+
+// giveBack sets work aside, parks it or has it claimed again later, with the reason for the operator.
 func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	ctx = context.WithoutCancel(ctx) // a claim is given back also when the service stops
 	now := l.opt.Clock.Now()
@@ -87,6 +95,19 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 		l.opt.Log.Error("segment quarantined", "task", w.Task, "reports", w.Segment.Count, "why", q.why)
 		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
 		l.removeFile(w)
+		return nil
+	}
+	if errors.Is(cause, mismatch{}) {
+		err := l.store.Park(ctx, w.SegmentJob, cause.Error())
+		if errors.Is(err, store.ErrStaleLease) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		l.opt.Log.Error("segment parked until the operator decides", "task", w.Task, "reports", w.Segment.Count, "why", cause.Error())
+		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
+		l.wakeCollect() // a collection of another batch may go on
 		return nil
 	}
 	l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobAgain)
@@ -424,23 +445,23 @@ func (l *Leader) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// take takes in the helper's answer: exactly the reports of the request, in its order. An answer that is anything else proves
-// nothing about what the helper did, so the request is repeated. What is left in w.sent goes into the next request.
+// take takes in the helper's answer: exactly the reports of the request, in its order, else it is a [mismatch]. One that cannot be
+// read may have been cut on its way, so the request is repeated. What is left in w.sent goes into the next request.
 func (w *work) take(body []byte) error {
 	limits := dap.DefaultLimits()
-	limits.MaxReports = len(w.sent)
+	limits.MaxReports = max(limits.MaxReports, len(w.sent)+1) // too many are a mismatch, and the body is bounded
 	resps, err := dap.Collect(dap.VerifyResps(body, limits))
 	if err != nil {
 		return &peer.Retry{Err: errors.New("the answer is malformed")}
 	}
 	if len(resps) != len(w.sent) {
-		return &peer.Retry{Err: errors.New("the answer names other reports than the request")}
+		return mismatch{}
 	}
 	said := make([]rounds.Said, len(w.reports))
 	for k, i := range w.sent {
 		resp := &resps[k]
 		if resp.ID != w.reports[i].Metadata.ID {
-			return &peer.Retry{Err: errors.New("the answer names other reports than the request")}
+			return mismatch{}
 		}
 		switch resp.Type {
 		case dap.Reject:

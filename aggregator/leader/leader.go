@@ -309,6 +309,18 @@ func (l *Leader) Audit(ctx context.Context) ([]string, error) {
 	return append(faults, more...), err
 }
 
+// Resume ends the wait of parked segments, whose aggregation jobs ended with an answer that fits no request: the same request is
+// sent again, or, with drop, their reports are given up and counted as report_dropped. It says of how many reports.
+func (l *Leader) Resume(ctx context.Context, drop bool) (reports uint64, err error) {
+	reports, err = l.store.Resume(ctx, drop)
+	if err != nil {
+		return 0, err
+	}
+	l.removeDead()
+	l.wakeJobs()
+	return reports, nil
+}
+
 // refusals counts reports refused at upload between two writes, so that a flood of bad reports costs no transaction each.
 type refusals struct {
 	mu     sync.Mutex

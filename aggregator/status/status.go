@@ -87,6 +87,7 @@ type Stuck struct {
 	Reports     uint64    `json:"reports"`
 	Attempts    int       `json:"attempts"`
 	Quarantined bool      `json:"quarantined"`
+	Parked      bool      `json:"parked,omitempty"` // it waits for the operator; nothing of it is lost
 	Why         string    `json:"why"`
 	Next        time.Time `json:"next,omitzero"`
 }
@@ -165,7 +166,14 @@ func Why(t *Task) []Reason {
 		}
 	}
 	for _, s := range t.Stuck {
-		if !s.Quarantined {
+		if s.Parked {
+			add("have the helper mended, stop this leader, type starling resume leader.toml and start it again: the same request is sent. "+
+				"starling resume --drop gives the reports up, after which the batch may differ from the helper's",
+				"%d acknowledged reports are kept until you decide: %s", s.Reports, s.Why)
+		}
+	}
+	for _, s := range t.Stuck {
+		if !s.Quarantined && !s.Parked {
 			add(advice(s.Why), "a job of %d reports failed %d times: %s", s.Reports, s.Attempts, s.Why)
 		}
 	}
@@ -215,6 +223,7 @@ func advice(why string) string {
 		{"batchMismatch", "the aggregators counted different reports; run doctor on both"},
 		{"fewer than", "send more reports; what came later than the batch asked for is not in it: starling collect --restart asks for all up to now"},
 		{"did not answer", "check that the helper runs and can be reached"},
+		{"until you decide", "decide: starling resume"},
 		{"still being written", "wait; if it lasts, the disk of the leader does not answer"},
 		{"still to be verified", "wait; status shows the rate and the time left"},
 		{"not finished", "wait; the helper works on it"},

@@ -206,6 +206,11 @@ func stuck(t *status.Task) error {
 			return fmt.Errorf("%d reports were set aside: %s", s.Reports, s.Why)
 		}
 	}
+	for _, s := range t.Stuck {
+		if s.Parked {
+			return fmt.Errorf("%d acknowledged reports are kept until you decide: %s", s.Reports, s.Why)
+		}
+	}
 	if len(t.Stuck) > 0 {
 		s := t.Stuck[0]
 		return fmt.Errorf("%d reports wait after %d attempts: %s", s.Reports, s.Attempts, s.Why)

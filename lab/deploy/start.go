@@ -167,3 +167,19 @@ func (a *Aggregator) Inspect(ctx context.Context) (faults []string, keys []statu
 	faults, err = s.Audit(ctx)
 	return faults, s.Keys(), err
 }
+
+// Resume opens the store of a leader that is not running and ends the wait of its parked reports; see [leader.Leader.Resume].
+func (a *Aggregator) Resume(ctx context.Context, drop bool) (reports uint64, err error) {
+	if a.Role != dap.RoleLeader {
+		return 0, errors.New("only a leader parks reports")
+	}
+	if _, err := os.Stat(string(a.Data)); err != nil {
+		return 0, fmt.Errorf("data: %w", err)
+	}
+	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.(*withFiles).aggregatorService.(*leader.Leader).Resume(ctx, drop)
+}

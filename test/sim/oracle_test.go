@@ -328,7 +328,7 @@ func (o *oracle) checkLife(l *life) {
 		o.violate("%s: %d reports acknowledged, the clients know of %d", l.name, c.Acknowledged, o.acked+o.maybe)
 	}
 	for _, s := range t.Stuck {
-		if s.Quarantined {
+		if s.Quarantined || s.Parked {
 			o.violate("%s: %d reports set aside: %s", l.name, s.Reports, s.Why)
 		}
 	}

@@ -240,6 +240,12 @@ type Store interface {
 	// Quarantine sets a segment aside that can neither be finished nor retried; its reports count as rejected with code.
 	// The row stays, for the operator; nothing will read its file again, which may be removed (Sweep does it otherwise).
 	Quarantine(ctx context.Context, j *SegmentJob, code dap.ReportError, why string) error
+	// Park leaves a segment, with its file and its reports still waiting, until Resume: no worker claims it, and no
+	// leader-selected batch that has it is drained.
+	Park(ctx context.Context, j *SegmentJob, why string) error
+	// Resume ends the wait of all parked segments, of how many reports it says: they may be claimed again, or, with drop, are
+	// quarantined as report_dropped, and their files are among the DeadFiles.
+	Resume(ctx context.Context, drop bool) (reports uint64, err error)
 	// CommitSegment commits and finishes the job; its file may be removed afterwards (Sweep does it otherwise).
 	CommitSegment(ctx context.Context, j *SegmentJob, c *Commit) error
 	// Seen says which of the ids are already aggregated in their bucket (the leader must not send those).
@@ -330,6 +336,7 @@ type Stuck struct {
 	Reports     uint64
 	Attempts    int
 	Quarantined bool
+	Parked      bool
 	Why         string
 	Next        time.Time
 }

@@ -58,7 +58,7 @@ func Task(ctx context.Context, s store.Store, t *task.Task, now, retires time.Ti
 	}
 	for _, w := range stuck {
 		st.Stuck = append(st.Stuck, status.Stuck{
-			Reports: w.Reports, Attempts: w.Attempts, Quarantined: w.Quarantined, Why: w.Why, Next: w.Next,
+			Reports: w.Reports, Attempts: w.Attempts, Quarantined: w.Quarantined, Parked: w.Parked, Why: w.Why, Next: w.Next,
 		})
 	}
 	return st, nil

@@ -131,6 +131,20 @@ func (s *Store) Drain(ctx context.Context, in *store.Resource) (sel store.Select
 		if err != nil {
 			return err
 		}
+		if held && h.frozen == nil && t.Mode == dap.LeaderSelected {
+			// It need not wait for a person, where another batch will do.
+			var one int
+			parked, err := tx.One("parked-in-batch", []any{h.batch}, &one)
+			if err != nil {
+				return err
+			}
+			if parked {
+				if _, err := tx.Exec("drop-hold", r.row); err != nil {
+					return err
+				}
+				held = false
+			}
+		}
 		if !held {
 			if h, err = t.take(tx, r); err != nil {
 				return err

@@ -402,3 +402,65 @@ func (s *Store) Quarantine(ctx context.Context, j *store.SegmentJob, code dap.Re
 		return reject(tx, s.taskByRow(l.task), code, l.reports)
 	})
 }
+
+// Park implements [store.Store].
+func (s *Store) Park(ctx context.Context, j *store.SegmentJob, why string) error {
+	if why == "" {
+		return errors.New("store: park: no reason")
+	}
+	return s.update(ctx, "park", func(tx *database.Tx) error {
+		l, err := fence(tx, j)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec("park-segment", l.id, why)
+		return err
+	})
+}
+
+// Resume implements [store.Store].
+func (s *Store) Resume(ctx context.Context, drop bool) (reports uint64, err error) {
+	type segment struct {
+		leased
+		name, why string
+	}
+	var dead []string
+	err = s.update(ctx, "resume", func(tx *database.Tx) error {
+		reports, dead = 0, nil
+		var parked []segment
+		err := tx.Each("parked-segments", nil, func(r database.Row) error {
+			var x segment
+			err := r.Scan(&x.id, &x.task, &x.name, &x.reports, &x.step, &x.why)
+			parked = append(parked, x)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, x := range parked {
+			reports += x.reports
+			if !drop {
+				if _, err := tx.Exec("unpark-segment", x.id); err != nil {
+					return err
+				}
+				continue
+			}
+			dead = append(dead, x.name)
+			if err := x.dropAnswers(tx); err != nil {
+				return err
+			}
+			if _, err := tx.Exec("quarantine-segment", x.id, "given up: "+x.why); err != nil {
+				return err
+			}
+			if err := reject(tx, s.taskByRow(x.task), dap.ReportDropped, x.reports); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.dead.add(dead)
+	return reports, nil
+}

@@ -135,10 +135,10 @@ func (s *Store) Stuck(ctx context.Context, task dap.TaskID) (out []store.Stuck, 
 		return tx.Each("stuck", []any{t.row}, func(r database.Row) error {
 			var x store.Stuck
 			var next int64
-			if err := r.Scan(&x.Segment, &x.Reports, &x.Attempts, &x.Quarantined, &x.Why, &next); err != nil {
+			if err := r.Scan(&x.Segment, &x.Reports, &x.Attempts, &x.Quarantined, &x.Parked, &x.Why, &next); err != nil {
 				return err
 			}
-			if !x.Quarantined {
+			if !x.Quarantined && !x.Parked {
 				x.Next = time.Unix(0, next).UTC()
 			}
 			out = append(out, x)

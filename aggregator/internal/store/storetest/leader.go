@@ -25,6 +25,8 @@ func init() {
 	tests["SentSteps"] = testSentSteps
 	tests["SharedJob"] = testSharedJob
 	tests["Quarantine"] = testQuarantine
+	tests["Park"] = testPark
+	tests["ParkedBatchIsPassedOver"] = testParkedBatchIsPassedOver
 	tests["ReplayAcrossSegments"] = testReplayAcrossSegments
 	tests["CommitAccountsForAll"] = testCommitAccountsForAll
 	tests["FailedFoldChangesNothing"] = testFailedFoldChangesNothing
@@ -363,6 +365,93 @@ func testQuarantine(t *testing.T, h Harness) {
 	if len(stuck) != 1 || !stuck[0].Quarantined || stuck[0].Why != "cannot be rebuilt" || stuck[0].Reports != 6 {
 		t.Fatalf("stuck is %+v", stuck)
 	}
+	w.Audit()
+}
+
+func testPark(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	for _, drop := range []bool{false, true} {
+		w := NewWorld(t, h, task)
+		before, err := w.Store.Counts(ctx, task.ID)
+		w.ok(err)
+		w.Upload(task, 10, int(before.Acknowledged), int(before.Acknowledged)+5)
+		w.Sort()
+		job := w.Claim(1)[0]
+		w.ok(w.Store.Park(ctx, job, "a wrong answer"))
+		w.is(w.Store.Park(ctx, job, "a wrong answer"), store.ErrStaleLease)
+		w.Audit()
+		w.Reopen(t)
+		w.Now = w.Now.Add(1000 * time.Hour)
+		if jobs := w.Claim(1); len(jobs) != 0 {
+			t.Fatal("claimed what is parked")
+		}
+		stuck, err := w.Store.Stuck(ctx, task.ID)
+		w.ok(err)
+		if n := len(stuck); n == 0 || !stuck[n-1].Parked || stuck[n-1].Quarantined || stuck[n-1].Why != "a wrong answer" || stuck[n-1].Reports != 6 {
+			t.Fatalf("stuck is %+v", stuck)
+		}
+		if files, err := w.Store.LiveFiles(ctx); err != nil || !slices.Contains(files, job.Segment.Name) {
+			t.Fatalf("live are %q, %v", files, err)
+		}
+		n, err := w.Store.Resume(ctx, drop)
+		w.ok(err)
+		if n != 6 {
+			t.Fatalf("resumed %d reports", n)
+		}
+		if n, err = w.Store.Resume(ctx, drop); n != 0 || err != nil {
+			t.Fatalf("resumed %d reports again, %v", n, err)
+		}
+		if drop {
+			w.CountsAre(task, store.Counts{Acknowledged: 12, Aggregated: 6, Rejected: map[dap.ReportError]uint64{dap.ReportDropped: 6}})
+			if dead := w.Store.DeadFiles(); !slices.Contains(dead, job.Segment.Name) {
+				t.Fatalf("dead are %q", dead)
+			}
+		} else if done := w.Work(task); done != 1 {
+			t.Fatalf("%d segments", done)
+		}
+		w.Audit()
+		w.close()
+	}
+}
+
+func testParkedBatchIsPassedOver(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.LeaderSelected, 1)
+	w := NewWorld(t, h, task)
+	var jobs []*store.SegmentJob
+	for i, n := range []int{3, 6, 6} { // the first two go into one batch, which overshoots, the last into another
+		w.Upload(task, dap.Time(10+i), 10*i, 10*i+n-1)
+		w.Sort()
+		jobs = append(jobs, w.Claim(1)...)
+	}
+	if jobs[0].Batch != jobs[1].Batch || jobs[1].Batch == jobs[2].Batch {
+		t.Fatal("the segments are not where this test wants them")
+	}
+	w.ok(w.Store.CommitSegment(ctx, jobs[1], w.CommitOf(task, jobs[1])))
+	drain := func(name string) (dap.BatchID, uint64, error) {
+		sel, waiting, err := w.Store.Drain(ctx, w.Ask(task, name, nil))
+		return sel.ID, waiting, err
+	}
+	if id, waiting, err := drain("first"); err != nil || id != jobs[0].Batch.ID || waiting != 3 {
+		t.Fatalf("the batch with its minimum is not drained: %d wait, %v", waiting, err)
+	}
+	w.ok(w.Store.Park(ctx, jobs[0], "a wrong answer"))
+	for _, name := range []string{"first", "second"} { // one that holds the batch, and one that looks for one
+		_, _, err := drain(name)
+		w.is(err, store.ErrTooSmall)
+	}
+	w.ok(w.Store.CommitSegment(ctx, jobs[2], w.CommitOf(task, jobs[2])))
+	if id, waiting, err := drain("first"); err != nil || id != jobs[2].Batch.ID || waiting != 0 {
+		t.Fatalf("a batch that waits for nobody is passed over too: %d wait, %v", waiting, err)
+	}
+	if n, err := w.Store.Resume(ctx, false); n != 3 || err != nil {
+		t.Fatalf("resumed %d, %v", n, err)
+	}
+	if id, waiting, err := drain("second"); err != nil || id != jobs[0].Batch.ID || waiting != 3 {
+		t.Fatalf("a resumed batch is passed over: %d wait, %v", waiting, err)
+	}
+	w.Work(task)
 	w.Audit()
 }
 

@@ -23,6 +23,7 @@ SELECT coalesce(sum(verified), 0) FROM batch WHERE task = ?1 AND bucket BETWEEN 
 -- name: ready-batch
 SELECT id, batch_id FROM batch WHERE task = ?1 AND closed = 0 AND batch_id IS NOT NULL AND verified >= ?2
   AND NOT EXISTS (SELECT 1 FROM hold WHERE hold.batch = batch.id)
+  AND NOT EXISTS (SELECT 1 FROM segment WHERE segment.batch = batch.id AND parked = 1)
 ORDER BY id LIMIT 1
 
 -- name: close-batch

@@ -22,7 +22,7 @@ DELETE FROM segment WHERE id = ?1
 -- name: claimable-segments
 SELECT id, name, size, sum, duplicates, task, bucket, reports, batch, attempts, sent_digest, sent_accepted, sent_location,
   sent_step FROM segment
-WHERE state = 0 AND not_before <= ?1 AND (lease_token IS NULL OR lease_expires <= ?1) AND NOT EXISTS (
+WHERE state = 0 AND parked = 0 AND not_before <= ?1 AND (lease_token IS NULL OR lease_expires <= ?1) AND NOT EXISTS (
   SELECT 1 FROM hold WHERE hold.task = segment.task AND count IS NOT NULL AND first <= bucket AND last >= bucket)
   AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = segment.task AND retired IS NOT NULL)
 ORDER BY id LIMIT ?2
@@ -60,7 +60,19 @@ DELETE FROM answer WHERE segment = ?1
 UPDATE segment SET lease_token = NULL, lease_expires = NULL, not_before = ?2, why = ?3 WHERE id = ?1
 
 -- name: quarantine-segment
-UPDATE segment SET lease_token = NULL, lease_expires = NULL, state = 1, why = ?2 WHERE id = ?1
+UPDATE segment SET lease_token = NULL, lease_expires = NULL, state = 1, parked = 0, why = ?2 WHERE id = ?1
+
+-- name: park-segment
+UPDATE segment SET lease_token = NULL, lease_expires = NULL, parked = 1, why = ?2 WHERE id = ?1
+
+-- name: parked-segments
+SELECT id, task, name, reports, sent_step, why FROM segment WHERE parked = 1 ORDER BY id
+
+-- name: unpark-segment
+UPDATE segment SET parked = 0, not_before = 0, why = '' WHERE id = ?1
+
+-- name: parked-in-batch
+SELECT 1 FROM segment WHERE batch = ?1 AND parked = 1 LIMIT 1
 
 -- name: waiting-in-interval
 SELECT coalesce(sum(reports), 0) FROM segment WHERE task = ?1 AND state = 0 AND bucket BETWEEN ?2 AND ?3
@@ -69,7 +81,7 @@ SELECT coalesce(sum(reports), 0) FROM segment WHERE task = ?1 AND state = 0 AND 
 SELECT coalesce(sum(reports), 0) FROM segment WHERE batch = ?1 AND state = 0
 
 -- name: stuck
-SELECT name, reports, attempts, state, why, not_before FROM segment
+SELECT name, reports, attempts, state, parked, why, not_before FROM segment
 WHERE task = ?1 AND (state = 1 OR why <> '') ORDER BY id
 
 -- name: live-segments
