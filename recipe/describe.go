@@ -158,6 +158,7 @@ func (r *Recipe) Describe(w io.Writer) error {
 	if s := r.Relay; s != nil {
 		line("", "through the relay %s to the gateway %s: who sends is hidden from who receives", s.URL, s.Gateway)
 	}
+	r.describeKeys(line)
 	if r.KEM != X25519 {
 		line("", "encrypted to %s keys: a report recorded today stays closed to a later quantum computer", r.KEM)
 	}
@@ -336,6 +337,7 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		MostReports   uint64       `json:"most_reports,omitempty"`
 		ProvedBound   *ProvedBound `json:"proved_bound,omitempty"`
 		Projection    any          `json:"projection,omitempty"`
+		ServerKeys    *ServerKeys  `json:"server_keys"`
 		Forecast      any          `json:"forecast,omitempty"`
 		Refused       string       `json:"refused,omitempty"`
 	}{
@@ -351,7 +353,7 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		Noise:     choice("noise", r.Noise.noise(), noise, r.Noise),
 		Claim:     choice("claim", r.Claim.claim(), claim, r.Claim),
 		MinBatch:  r.MinBatch, TimePrecision: uint64(r.TimePrecision),
-		Guarantee: g,
+		Guarantee: g, ServerKeys: r.ServerKeys,
 	}
 	if w, ok := r.Window.(Between); ok {
 		out.Window = &[2]uint64{uint64(w.Start), uint64(w.End)}

@@ -18,6 +18,7 @@ import (
 //	hpke-suite   uint16 kem, never that of X25519
 //	relay        struct { opaque url<0..2^16-1>, gateway<0..2^16-1>; }
 //	projection   struct { uint32 entries; opaque seed[32]; }
+//	server-keys  struct { opaque leader[32], helper[32], gateway<0..2^8-1>, collector[32]; uint32 epoch_length; }
 func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 	add := func(typ uint16, present bool, data cryptobyte.BuilderContinuation) {
 		if present {
@@ -49,6 +50,7 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 		b.AddUint32(r.Projection.Entries)
 		b.AddBytes(r.Projection.Seed[:])
 	})
+	add(extServerKeys, r.ServerKeys != nil, func(b *cryptobyte.Builder) { addServerKeys(b, r.ServerKeys) })
 }
 
 func addTargeting(b *cryptobyte.Builder, t *Targeting) {
@@ -101,6 +103,8 @@ func (r *Recipe) readExtensions(d *decoder) {
 		case extProjection:
 			r.Projection = &Projection{Entries: data.u32("projection")}
 			data.field("projection", func() bool { return data.s.CopyBytes(r.Projection.Seed[:]) })
+		case extServerKeys:
+			r.ServerKeys = readServerKeys(&data)
 		default:
 			d.err = &UnknownError{"extension", typ}
 			return

@@ -71,6 +71,8 @@ type Options struct {
 	Oversized bool
 	// Projection of a [Vector], whose Dimension is what is sent; none when nil.
 	Projection *Projection
+	// ServerKeys are none when nil.
+	ServerKeys *ServerKeys
 }
 
 // New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does, or with *[TooLargeError] that nobody would
@@ -140,6 +142,7 @@ func newRecipe(o Options) (*Recipe, error) {
 		KEM:           o.KEM,
 		Relay:         o.Relay,
 		Projection:    o.Projection,
+		ServerKeys:    o.ServerKeys,
 	}
 	if _, ok := r.Participation.(Importance); ok && r.Cover == nil {
 		r.Cover = &Cover{Rational{1, 1}}

@@ -47,6 +47,9 @@ type Recipe struct {
 	Relay *Relay
 	// Projection shortens the vectors of a [Vector]; nil sends them whole.
 	Projection *Projection
+	// ServerKeys vouch for the keys that reports are encrypted to; nil takes those that the servers' addresses answer with,
+	// or a manifest names.
+	ServerKeys *ServerKeys
 }
 
 // A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec] and [Vector].

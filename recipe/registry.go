@@ -58,6 +58,7 @@ const (
 	extHPKESuite  = 7
 	extRelay      = 8
 	extProjection = 13
+	extServerKeys = 15
 )
 
 // A Codepoint is one number of the recipe's wire format.
@@ -153,7 +154,7 @@ var codepoints = []Codepoint{
 	{"extension", 12, "epoch", false},
 	{"extension", extProjection, "projection", true},
 	{"extension", 14, "unit", false},
-	{"extension", 15, "server-keys", false},
+	{"extension", extServerKeys, "server-keys", true},
 	{"extension", 16, "wire-version", false},
 	{"extension", 17, "labels", false},
 	{"extension", 18, "views", false},

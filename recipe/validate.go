@@ -84,6 +84,7 @@ func (v *validator) all(r *Recipe) {
 	v.participation(r)
 	v.projection(r)
 	v.vectorRoom(r)
+	v.serverKeys(r)
 }
 
 type validator struct {

@@ -1,0 +1,146 @@
+package signed
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+)
+
+// A List is the HPKE keys that an aggregator offers, with all that says whose they are: signed for one deployment, role,
+// address and time, it passes for no other.
+type List struct {
+	// Deployment is what the aggregator is a part of, as recipes name it.
+	Deployment [32]byte
+	// Role is [Leader] or [Helper].
+	Role Role
+	// URL is the aggregator's base URL, byte for byte as the recipe has it.
+	URL string
+	// Epoch is that in which NotBefore lies.
+	Epoch uint32
+	// NotBefore and NotAfter bound the keys' use by devices, in whole seconds.
+	NotBefore, NotAfter time.Time
+	// Body is the list as the aggregator gives it to anybody: DAP's HpkeConfigList.
+	Body []byte
+}
+
+// ErrList: malformed, or not the list that is wanted, or not to be used now.
+var ErrList = errors.New("signed: not the key list that is wanted")
+
+const (
+	// listDomain opens what is signed about a list.
+	listDomain = "starling key list v1"
+	// ListMedia is the media type of an encoded list.
+	ListMedia = "application/x-starling-key-list"
+	// MaxList bounds an encoded list, in bytes.
+	MaxList = 24 << 10
+
+	maxListURL = 2 << 10
+)
+
+func (l *List) body() ([]byte, error) {
+	switch {
+	case l.Role != Leader && l.Role != Helper:
+		return nil, fmt.Errorf("%w: of a %v", ErrList, l.Role)
+	case len(l.URL) < 1 || len(l.URL) > maxListURL || len(l.Body) == 0:
+		return nil, fmt.Errorf("%w: no address or no key", ErrList)
+	case !validTime(l.NotBefore) || !validTime(l.NotAfter) || !l.NotAfter.After(l.NotBefore):
+		return nil, fmt.Errorf("%w: from %s until %s", ErrList, l.NotBefore, l.NotAfter)
+	}
+	var b cryptobyte.Builder
+	b.AddBytes(l.Deployment[:])
+	b.AddUint8(uint8(l.Role))
+	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(l.URL)) })
+	b.AddUint32(l.Epoch)
+	b.AddUint64(uint64(l.NotBefore.Unix()))
+	b.AddUint64(uint64(l.NotAfter.Unix()))
+	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(l.Body) })
+	out, err := b.Bytes()
+	if err != nil || len(out)+SignatureSize > MaxList {
+		return nil, fmt.Errorf("%w: longer than %d bytes", ErrList, MaxList)
+	}
+	return out, nil
+}
+
+// Sign returns the list's encoding with its owner's signature. It fails with [ErrList] and [ErrWindow].
+//
+//	opaque deployment[32]; uint8 role; opaque url<0..2^16-1>; uint32 epoch; uint64 not_before, not_after;
+//	opaque body<0..2^24-1>; opaque signature[208]; (over the domain string, a zero byte and all before)
+func (l *List) Sign(s *Signer) ([]byte, error) {
+	b, err := l.body()
+	if err != nil {
+		return nil, err
+	}
+	signature, err := s.Sign(listDomain, b, l.NotBefore, l.NotAfter)
+	if err != nil {
+		return nil, fmt.Errorf("signed: sign a key list: %w", err)
+	}
+	return signature.Append(b), nil
+}
+
+// ReadList reads exactly one signed list and copies what it keeps; the signature is only read. It fails with [ErrList].
+func ReadList(b []byte) (*List, Signature, error) {
+	var s Signature
+	cut := fmt.Errorf("%w: cut off or too long", ErrList)
+	if len(b) > MaxList || len(b) < SignatureSize {
+		return nil, s, cut
+	}
+	var err error
+	if s, err = ReadSignature(b[len(b)-SignatureSize:]); err != nil {
+		return nil, s, fmt.Errorf("%w: %w", ErrList, err)
+	}
+	in := cryptobyte.String(bytes.Clone(b[:len(b)-SignatureSize]))
+	l := &List{}
+	var url, body cryptobyte.String
+	var from, until []byte
+	if !in.CopyBytes(l.Deployment[:]) || !in.ReadUint8((*uint8)(&l.Role)) || !in.ReadUint16LengthPrefixed(&url) ||
+		!in.ReadUint32(&l.Epoch) || !in.ReadBytes(&from, 8) || !in.ReadBytes(&until, 8) || !in.ReadUint24LengthPrefixed(&body) || !in.Empty() {
+		return nil, s, cut
+	}
+	var ok1, ok2 bool
+	l.NotBefore, ok1 = readTime(from)
+	l.NotAfter, ok2 = readTime(until)
+	if !ok1 || !ok2 {
+		return nil, s, fmt.Errorf("%w: time out of bounds", ErrList)
+	}
+	l.URL, l.Body = string(url), body
+	if _, err := l.body(); err != nil {
+		return nil, s, err
+	}
+	return l, s, nil
+}
+
+// OpenList reads a signed list and says whether it is the one of a deployment, role and address, signed for the owner of a
+// root. It looks at no clock. It fails with [ErrList], [ErrSignature], [ErrWindow] or [ErrKey].
+func OpenList(b []byte, root PublicKey, deployment [32]byte, role Role, url string) (*List, error) {
+	l, s, err := ReadList(b)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case l.Deployment != deployment:
+		return nil, fmt.Errorf("%w: of another deployment", ErrList)
+	case l.Role != role:
+		return nil, fmt.Errorf("%w: of the %v, want the %v's", ErrList, l.Role, role)
+	case l.URL != url:
+		return nil, fmt.Errorf("%w: of %q, want %q", ErrList, l.URL, url)
+	}
+	message, err := l.body()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Verify(root, listDomain, message, l.NotBefore, l.NotAfter); err != nil {
+		return nil, fmt.Errorf("signed: the %v's key list: %w", role, err)
+	}
+	return l, nil
+}
+
+// ValidAt says whether the keys may be used at a time ([ErrList]).
+func (l *List) ValidAt(t time.Time) error {
+	if t.Before(l.NotBefore) || !t.Before(l.NotAfter) {
+		return fmt.Errorf("%w: it holds from %s until %s", ErrList, l.NotBefore.Format(time.RFC3339), l.NotAfter.Format(time.RFC3339))
+	}
+	return nil
+}

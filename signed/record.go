@@ -1,0 +1,185 @@
+package signed
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/disk"
+)
+
+// A Statement is what a party says by signing a manifest: in this epoch of a deployment, it is this one.
+type Statement struct {
+	Deployment          [32]byte
+	Epoch               uint32
+	Revision            uint16
+	NotBefore, NotAfter time.Time // whole seconds
+	Digest              [32]byte
+}
+
+// Errors of a record, to branch on with errors.Is.
+var (
+	// ErrSigned: something else was signed for that epoch, or for a later one, or for the same time. The party signs nothing.
+	ErrSigned = errors.New("signed: another statement stands in its way")
+	// ErrRecord: the record cannot be read or written, so that nothing may be signed.
+	ErrRecord = errors.New("signed: the record cannot be used")
+)
+
+// recordMagic opens a record and holds the version of its format.
+const recordMagic = "starling signed record v1\n"
+
+const (
+	maxDeployments = 1024
+	statementSize  = 32 + 4 + 2 + 8 + 8 + 32
+	maxRecord      = len(recordMagic) + 2 + maxDeployments*statementSize + sha256.Size
+)
+
+// A Record remembers durably what one party has said last about each deployment, so that it never says two things about one
+// epoch, over restarts too. It must not be put back to an older copy. Safe for concurrent use; the file is one process's.
+type Record struct {
+	fsys disk.FS
+	name string
+	mu   sync.Mutex
+}
+
+// OpenRecord returns the record in a file, which need not be there yet. It fails with [ErrRecord].
+func OpenRecord(fsys disk.FS, name string) (*Record, error) {
+	r := &Record{fsys: fsys, name: name}
+	_, err := r.read()
+	return r, err
+}
+
+// Last returns what was said last about a deployment.
+func (r *Record) Last(deployment [32]byte) (s Statement, ok bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list, err := r.read()
+	if err != nil {
+		return s, false, err
+	}
+	i := slices.IndexFunc(list, func(s Statement) bool { return s.Deployment == deployment })
+	if i < 0 {
+		return s, false, nil
+	}
+	return list[i], true, nil
+}
+
+// Say makes a statement durable; the party may sign it when Say returns. To say the same again is allowed. It fails with
+// [ErrSigned] where the party has said something else about this epoch and revision, something about a later one, or
+// something about an earlier epoch that lasts into this one's time; with [ErrRecord] if the disk fails.
+func (r *Record) Say(s Statement) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !validTime(s.NotBefore) || !validTime(s.NotAfter) {
+		return fmt.Errorf("%w: time out of bounds", ErrSigned)
+	}
+	s.NotBefore, s.NotAfter = time.Unix(s.NotBefore.Unix(), 0).UTC(), time.Unix(s.NotAfter.Unix(), 0).UTC()
+	// What was written last may or may not be there if that failed: the disk knows.
+	list, err := r.read()
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(list, func(x Statement) bool { return x.Deployment == s.Deployment }); i >= 0 {
+		if err := follows(list[i], s); err != nil {
+			return err
+		}
+		list[i] = s
+	} else if list = append(list, s); len(list) > maxDeployments {
+		return fmt.Errorf("%w: more than %d deployments", ErrRecord, maxDeployments)
+	}
+	// Also where it is there already: a crash may have left a name that is not durable.
+	if err := disk.WriteFile(r.fsys, r.name, appendRecord(list)); err != nil {
+		return fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	return nil
+}
+
+// follows says whether one statement may be made after another.
+func follows(last, next Statement) error {
+	why := ""
+	switch {
+	case next == last:
+	case next.Epoch < last.Epoch:
+		why = fmt.Sprintf("epoch %d was signed", last.Epoch)
+	case next.Epoch == last.Epoch && next.Revision < last.Revision:
+		why = fmt.Sprintf("revision %d was signed", last.Revision)
+	case next.Epoch == last.Epoch && next.Revision == last.Revision:
+		why = "it has another digest"
+	case next.Epoch == last.Epoch && !next.NotAfter.Equal(last.NotAfter):
+		why = "a revision must end when the epoch does, at " + last.NotAfter.Format(time.RFC3339)
+	case next.Epoch > last.Epoch && next.NotBefore.Before(last.NotAfter):
+		why = fmt.Sprintf("epoch %d lasts until %s", last.Epoch, last.NotAfter.Format(time.RFC3339))
+	}
+	if why != "" {
+		return fmt.Errorf("%w: epoch %d, revision %d: %s", ErrSigned, next.Epoch, next.Revision, why)
+	}
+	return nil
+}
+
+func (r *Record) read() ([]Statement, error) {
+	file, err := disk.ReadFile(r.fsys, r.name, int64(maxRecord))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		var list []Statement
+		if list, err = parseRecord(file); err == nil {
+			return list, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %s: %w", ErrRecord, r.name, err)
+}
+
+// appendRecord writes the magic, the statements, and the SHA-256 of all before.
+func appendRecord(list []Statement) []byte {
+	b := cryptobyte.NewBuilder([]byte(recordMagic))
+	b.AddUint16(uint16(len(list)))
+	for _, s := range list {
+		b.AddBytes(s.Deployment[:])
+		b.AddUint32(s.Epoch)
+		b.AddUint16(s.Revision)
+		b.AddUint64(uint64(s.NotBefore.Unix()))
+		b.AddUint64(uint64(s.NotAfter.Unix()))
+		b.AddBytes(s.Digest[:])
+	}
+	out := b.BytesOrPanic()
+	sum := sha256.Sum256(out)
+	return append(out, sum[:]...)
+}
+
+func parseRecord(file []byte) ([]Statement, error) {
+	if len(file) < sha256.Size {
+		return nil, errors.New("truncated")
+	}
+	content := file[:len(file)-sha256.Size]
+	if sha256.Sum256(content) != [sha256.Size]byte(file[len(content):]) {
+		return nil, errors.New("wrong checksum")
+	}
+	rest, ok := bytes.CutPrefix(content, []byte(recordMagic))
+	in := cryptobyte.String(rest)
+	var n uint16
+	if !ok || !in.ReadUint16(&n) || len(in) != int(n)*statementSize {
+		return nil, errors.New("not a starling record of version 1")
+	}
+	list := make([]Statement, n)
+	for i := range list {
+		s := &list[i]
+		var from, until []byte
+		in.CopyBytes(s.Deployment[:])
+		in.ReadUint32(&s.Epoch)
+		in.ReadUint16(&s.Revision)
+		in.ReadBytes(&from, 8)
+		in.ReadBytes(&until, 8)
+		in.CopyBytes(s.Digest[:])
+		s.NotBefore, _ = readTime(from)
+		s.NotAfter, _ = readTime(until)
+	}
+	return list, nil
+}
