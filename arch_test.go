@@ -145,12 +145,13 @@ func TestImportsGoDown(t *testing.T) {
 }
 
 func TestBans(t *testing.T) {
+	imports := imports(t)
 	for _, p := range packages(t) {
 		for _, ban := range bans {
 			if !within(p.name(), ban.who) || within(p.name(), ban.except) || testOnly(p.name()) {
 				continue
 			}
-			for _, path := range p.Deps {
+			for _, path := range reached(p, imports) {
 				to, isOurs := ours(path)
 				if !isOurs {
 					to = path
@@ -161,6 +162,50 @@ func TestBans(t *testing.T) {
 			}
 		}
 	}
+}
+
+// tables are packages of others that hold data and no way to anything, whatever they import for the sake of an interface.
+var tables = []string{
+	"golang.org/x/net/publicsuffix", // imports net/http/cookiejar, whose interface its list fits
+}
+
+// imports lists what each package that ours reach imports.
+func imports(t *testing.T) map[string][]string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	all := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		names := strings.Fields(line)
+		all[names[0]] = names[1:]
+	}
+	for _, table := range tables {
+		if all[table] == nil {
+			t.Errorf("nothing imports %s", table)
+		}
+		all[table] = nil
+	}
+	return all
+}
+
+// reached lists the packages that a package imports, and those that these import, and so on.
+func reached(p *pkg, imports map[string][]string) []string {
+	seen := map[string]bool{}
+	var list []string
+	var visit func(names []string)
+	visit = func(names []string) {
+		for _, name := range names {
+			if !seen[name] {
+				seen[name] = true
+				list = append(list, name)
+				visit(imports[name])
+			}
+		}
+	}
+	visit(p.Imports)
+	return list
 }
 
 func TestPartiesMeetOnlyInBytes(t *testing.T) {

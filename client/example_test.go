@@ -14,8 +14,8 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// aggregators stands in for a leader under /leader and a helper under /helper: it hands out keys and takes any report.
-func aggregators(accepted *int) *httptest.Server {
+// aggregator stands in for a leader or a helper: it hands out keys and takes any report.
+func aggregator(accepted *int) *httptest.Server {
 	key, err := sealed.Generate(1, sealed.SuiteX25519)
 	if err != nil {
 		panic(err)
@@ -44,12 +44,13 @@ func aggregators(accepted *int) *httptest.Server {
 
 func Example() {
 	accepted := 0
-	server := aggregators(&accepted)
-	defer server.Close()
+	leader, helper := aggregator(&accepted), aggregator(&accepted)
+	defer leader.Close()
+	defer helper.Close()
 	epsilon, _ := recipe.ParseDecimal("1")
 	r, err := recipe.New(recipe.Options{
 		Name: "Doctor visits", Query: recipe.Histogram{Length: 21}, MinBatch: 1000, Epsilon: epsilon,
-		Leader: server.URL + "/leader", Helper: server.URL + "/helper",
+		Leader: leader.URL, Helper: helper.URL,
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -397,7 +397,7 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	}
 	g := r.client.Guarantee()
 	r.report.Epsilon, r.report.Delta = g.Epsilon, g.Delta
-	r.report.Guarantee = guaranteeWords(g, r.recipe)
+	r.report.Guarantee, r.report.Conditions = guaranteeWords(g, r.recipe), append([]string{}, g.Conditions...)
 	if r.front != nil {
 		r.describePopulation(g)
 	}

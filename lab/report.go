@@ -38,7 +38,9 @@ type Report struct {
 	Epsilon   float64 `json:"epsilon"`
 	Delta     float64 `json:"delta"`
 	Guarantee string  `json:"guarantee"` // in words
-	RecipeID  string  `json:"recipe_id"`
+	// Conditions are the author's word that Epsilon counts on; see [recipe.Guarantee].
+	Conditions []string `json:"conditions"`
+	RecipeID   string   `json:"recipe_id"`
 	// Certificate proves the guarantee; devices check it beside the recipe. Empty where none can be made.
 	Certificate []byte `json:"certificate,omitempty"`
 

@@ -106,16 +106,22 @@ func times(n int) string {
 
 // sampledWords says the guarantee in words for people.
 func sampledWords(g *recipe.Guarantee, r *recipe.Recipe, rounds int) string {
-	about := "for replacing any one report by any other"
+	const replacing, answering = "for replacing any one report by any other", "for any one device's answer against no answer"
+	about := replacing
 	if r.Dummies != nil {
-		about = "for any one device's answer against no answer"
+		about = answering
 	}
 	over := ""
 	if rounds > 1 {
 		over = fmt.Sprintf(" over all %d collections", rounds)
 	}
-	return fmt.Sprintf("Guarantee: %s%s, %s, computed from the recipe and not typed in. It holds if %s. Noise: %s.",
-		g.Loss, over, about, strings.Join(g.Assumptions, "; "), r.Noise)
+	words := fmt.Sprintf("%s%s, %s", g.Loss, over, about)
+	if len(g.Conditions) > 0 {
+		words = fmt.Sprintf("%s%s, %s, even where it is known who sent what; and %s, holds if %s", g.Unconditional, over, replacing, words,
+			strings.Join(g.Conditions, ", and "))
+	}
+	return fmt.Sprintf("Guarantee: %s. It is computed from the recipe and not typed in, and assumes that %s. Noise: %s.",
+		words, strings.Join(g.Assumptions, "; "), r.Noise)
 }
 
 // collecting is how many rounds are asked for at a time: each waits a second or so for an answer.

@@ -123,10 +123,11 @@ type SeriesReport struct {
 	Gain         float64 `json:"gain"`
 	GainForecast float64 `json:"gain_forecast"`
 
-	Epsilon   float64 `json:"epsilon"`
-	Delta     float64 `json:"delta"`
-	Guarantee string  `json:"guarantee"`
-	RecipeID  string  `json:"recipe_id"`
+	Epsilon    float64  `json:"epsilon"`
+	Delta      float64  `json:"delta"`
+	Guarantee  string   `json:"guarantee"`
+	Conditions []string `json:"conditions"` // see [Report]
+	RecipeID   string   `json:"recipe_id"`
 
 	SecondsTotal  float64            `json:"seconds_total"`
 	SecondsByStep map[string]float64 `json:"seconds_by_step"`
@@ -215,6 +216,7 @@ func RunSeries(ctx context.Context, o SeriesOptions) (*SeriesReport, error) {
 	}
 	g := r.client.Guarantee()
 	out.Rejected, out.SecondsByStep, out.Epsilon, out.Delta, out.RecipeID = r.report.Rejected, r.report.SecondsByStep, g.Epsilon, g.Delta, r.report.RecipeID
+	out.Conditions = append([]string{}, g.Conditions...)
 	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. Noise: %s.%s", g.Loss,
 		r.recipe.Noise, r.certified)
 	out.SecondsTotal, out.Kept = r.report.SecondsTotal, r.o.Keep

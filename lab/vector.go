@@ -162,6 +162,7 @@ type VectorReport struct {
 	BothHonest *float64 `json:"epsilon_if_both_servers_are_honest,omitempty"`
 	OneHonest  *float64 `json:"epsilon_if_one_server_is_honest,omitempty"`
 	Guarantee  string   `json:"guarantee"`
+	Conditions []string `json:"conditions"` // see [Report]
 	RecipeID   string   `json:"recipe_id"`
 
 	SecondsTotal  float64            `json:"seconds_total"`
@@ -556,6 +557,7 @@ func (r *run) describeVectors(out *VectorReport) {
 	out.Ratio = out.UploadBytes / (4 * float64(out.Dimension))
 	out.Rejected, out.SecondsByStep = r.report.Rejected, r.report.SecondsByStep
 	out.Epsilon, out.Delta, out.RecipeID = g.Epsilon, g.Delta, r.report.RecipeID
+	out.Conditions = append([]string{}, g.Conditions...)
 	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing any one vector by any other, computed from the recipe. Noise: %s.%s", g.Loss, r.noiseWords(),
 		r.certified)
 	if both, ok := r.recipe.BothHonest(); ok {

@@ -210,8 +210,14 @@ func (r *Recipe) compute(claim ApproxDP) (*Guarantee, error) {
 	}
 	g := &Guarantee{Loss: total, PerRound: per, Rounds: claim.Rounds, Neighbours: n, Theorem: theorem}
 	g.Assumptions = r.assumptions(honest, claim.Rounds)
-	g.Fallbacks, err = r.fallbacks(s, claim)
-	return g, err
+	if g.Fallbacks, err = r.fallbacks(s, claim); err != nil {
+		return nil, err
+	}
+	g.Conditions, g.Unconditional, g.UnconditionalNeighbours = r.conditions(), g.Loss, n
+	if f, ok := g.Fallback(RelayColludes); ok && len(g.Conditions) > 0 {
+		g.Unconditional, g.UnconditionalNeighbours = f.Loss, r.knownNeighbours()
+	}
+	return g, nil
 }
 
 func (r *Recipe) assumptions(honest int, rounds uint32) []string {
@@ -220,7 +226,6 @@ func (r *Recipe) assumptions(honest int, rounds uint32) []string {
 	if r.amplified() {
 		list = append(list,
 			fmt.Sprintf("one device decides in at most %s, once in each", count(uint64(rounds), "round", "rounds")),
-			fmt.Sprintf("at least %d devices that follow the recipe decide in each round, with answers or without", r.Dummies.Senders),
 			"the relay keeps from the gateway and the servers who sent what and when, and nobody watches devices' networks")
 		if r.Cover != nil {
 			list[len(list)-1] = "the relay keeps from the gateway and the servers who sent what and when"

@@ -144,7 +144,7 @@ func (r *Recipe) Describe(w io.Writer) error {
 		if _, ok := r.Randomizer.(Gaussian); ok {
 			adds = "noise alone"
 		}
-		line("", "of the others, %s send a dummy, which adds %s, so that the count tells nothing; at least %d devices are counted on",
+		line("", "of the others, %s send a dummy, which adds %s, so that the count tells nothing if at least %d devices decide",
 			s.Rate, adds, s.Senders)
 	}
 	if s := r.Cover; s != nil {
@@ -158,6 +158,7 @@ func (r *Recipe) Describe(w io.Writer) error {
 	if s := r.Relay; s != nil {
 		line("", "through the relay %s to the gateway %s: who sends is hidden from who receives", s.URL, s.Gateway)
 	}
+	line("", "these are of different owners as far as names tell; only a log or a list of owners can tell more")
 	r.describeKeys(line)
 	if r.KEM != X25519 {
 		line("", "encrypted to %s keys: a report recorded today stays closed to a later quantum computer", r.KEM)
@@ -212,16 +213,13 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 		if n, ok := r.Noise.(CorrelatedGaussian); ok {
 			over = n.over(g.Rounds)
 		}
-		line("Guarantee", "%s, over %s", g.Loss, over)
-		against := "with any other answer of theirs"
-		if g.Neighbours != accountant.ReplaceOne {
-			against = "without an answer of theirs, or the other way round"
-		}
-		line("", "In words: whatever one person answers, any result is at most %s times as likely as %s, except with probability %s.",
-			times(g.Epsilon), against, Above(g.Delta))
-		line("Computed by", "%s", g.Theorem)
+		g.Describe(line, over)
 		if both, ok := r.BothHonest(); ok {
-			line("", "If both servers add their noise and keep it to themselves: %s", both)
+			too := ""
+			if len(g.Conditions) > 0 {
+				too = " and the conditions hold"
+			}
+			line("", "If both servers add their noise and keep it to themselves%s: %s", too, both)
 		}
 	}
 	for i, a := range g.Assumptions {

@@ -70,6 +70,8 @@ func ExampleRecipe_Describe() {
 	// On the device   the device sends its true answer, split in shares
 	// Path            two servers, leader https://leader.example/ and helper https://helper.example/; the
 	//                 collector names the time interval of each batch
+	//                 these are of different owners as far as names tell; only a log or a list of owners can tell
+	//                 more
 	// Keys            none are named: whoever answers for the servers' addresses can put keys of its own in the
 	//                 servers' place, and read every answer. All that is said here holds if that is an owner whom
 	//                 you trust with the answers

@@ -84,6 +84,13 @@ type Guarantee struct {
 	Theorem string
 	// Assumptions must hold for the loss to be true.
 	Assumptions []string
+	// Conditions must hold too, and are the word of the recipe's author, which no independent party vouches for. None if the
+	// loss counts on nobody's word.
+	Conditions []string
+	// Unconditional is the loss that counts on none of Conditions, over all rounds, and UnconditionalNeighbours the
+	// relation that it is about: Loss and Neighbours, where there are no conditions.
+	Unconditional           Loss
+	UnconditionalNeighbours accountant.Neighbours
 	// Fallbacks say what is left when one does not.
 	Fallbacks []Fallback
 }
@@ -117,18 +124,20 @@ func (g *Guarantee) Fallback(k FallbackKind) (Fallback, bool) {
 	return Fallback{}, false
 }
 
-// MarshalJSON writes the guarantee as one flat object.
+// MarshalJSON writes the guarantee as one flat object. Its epsilon is that of Loss; conditions stand beside it.
 func (g Guarantee) MarshalJSON() ([]byte, error) {
 	out := struct {
-		Epsilon     *float64   `json:"epsilon"`
-		Delta       float64    `json:"delta"`
-		PerRound    Loss       `json:"per_round"`
-		Rounds      uint32     `json:"rounds"`
-		Neighbours  string     `json:"neighbours,omitempty"`
-		Theorem     string     `json:"theorem,omitempty"`
-		Assumptions []string   `json:"assumptions"`
-		Fallbacks   []Fallback `json:"fallbacks"`
-	}{nil, g.Delta, g.PerRound, g.Rounds, "", g.Theorem, g.Assumptions, g.Fallbacks}
+		Epsilon       *float64   `json:"epsilon"`
+		Delta         float64    `json:"delta"`
+		Conditions    []string   `json:"conditions"`
+		Unconditional Loss       `json:"unconditional"`
+		PerRound      Loss       `json:"per_round"`
+		Rounds        uint32     `json:"rounds"`
+		Neighbours    string     `json:"neighbours,omitempty"`
+		Theorem       string     `json:"theorem,omitempty"`
+		Assumptions   []string   `json:"assumptions"`
+		Fallbacks     []Fallback `json:"fallbacks"`
+	}{nil, g.Delta, append([]string{}, g.Conditions...), g.Unconditional, g.PerRound, g.Rounds, "", g.Theorem, g.Assumptions, g.Fallbacks}
 	if g.Finite() {
 		out.Epsilon = &g.Epsilon
 		out.Neighbours = g.Neighbours.String()
@@ -260,9 +269,10 @@ func (r *Recipe) Guarantee() (*Guarantee, error) {
 
 func withoutNoise() *Guarantee {
 	return &Guarantee{
-		Loss:     NoPrivacy,
-		PerRound: NoPrivacy,
-		Rounds:   1,
+		Loss:          NoPrivacy,
+		Unconditional: NoPrivacy,
+		PerRound:      NoPrivacy,
+		Rounds:        1,
 		Assumptions: []string{
 			"the leader and the helper do not put their shares together",
 		},

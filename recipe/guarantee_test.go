@@ -108,9 +108,9 @@ func TestValidateRefuses(t *testing.T) {
 }
 
 func TestLoopbackMayBePlain(t *testing.T) {
-	for _, host := range []string{"127.0.0.1:80", "localhost:8080", "[::1]:9"} {
+	for _, host := range []string{"127.0.0.1", "localhost", "[::1]"} {
 		r := doctor()
-		r.Path = TwoServer{"http://" + host + "/leader", "http://" + host + "/helper", dap.TimeInterval}
+		r.Path = TwoServer{"http://" + host + ":8080/", "http://" + host + ":8081/", dap.TimeInterval}
 		if err := r.Validate(); err != nil {
 			t.Errorf("%s: %v", host, err)
 		}

@@ -63,7 +63,8 @@ func (a Attribute) String() string {
 	return fmt.Sprintf("attribute %d", uint16(a))
 }
 
-// A Certificate names an earlier private histogram over the attributes.
+// A Certificate names an earlier private histogram over the attributes. It is the author's word until somebody has looked the
+// entry up: nothing in a recipe shows that the log holds it, nor that it is about these attributes.
 type Certificate struct {
 	// Recipe is the id of the histogram's recipe.
 	Recipe ID `json:"recipe"`
@@ -93,7 +94,7 @@ func (t *Targeting) String() string {
 	for _, c := range t.Clauses {
 		parts = append(parts, fmt.Sprintf("%s is %s", c.Attribute, strings.Join(c.Values, " or ")))
 	}
-	return fmt.Sprintf("only devices whose %s; at least %d of them were counted (recipe %s)",
+	return fmt.Sprintf("only devices whose %s; the author says that at least %d of them were counted (recipe %s)",
 		strings.Join(parts, " and whose "), t.Certificate.LowerBound, t.Certificate.Recipe)
 }
 

@@ -82,6 +82,7 @@ func (v *validator) all(r *Recipe) {
 	}
 	v.targeting(r)
 	v.participation(r)
+	v.owners(r)
 	v.projection(r)
 	v.vectorRoom(r)
 	v.serverKeys(r)
@@ -171,9 +172,6 @@ func (v *validator) path(p Path) {
 	case TwoServer:
 		v.url("path.leader", p.Leader)
 		v.url("path.helper", p.Helper)
-		if p.Leader == p.Helper {
-			v.add("path.helper", "is the leader: one server would see whole reports")
-		}
 		if p.BatchMode != dap.TimeInterval && p.BatchMode != dap.LeaderSelected {
 			v.add("path.batch_mode", "is %d, want %d or %d", p.BatchMode, dap.TimeInterval, dap.LeaderSelected)
 		}
@@ -198,6 +196,9 @@ func (v *validator) url(field, s string) {
 	}
 	if u.Scheme == "http" && !loopback(u.Hostname()) {
 		v.add(field, "is http to a host that is not loopback; want https")
+	}
+	if _, err := ownerOf(u); err != nil {
+		v.add(field, "%v", err)
 	}
 }
 

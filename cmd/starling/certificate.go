@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/lab/deploy"
@@ -75,19 +76,31 @@ func recipeCertificate() *command {
 						return ofInput(err, "name a file in a directory that can be written to")
 					}
 				}
+				g, err := r.Guarantee()
+				if err != nil {
+					return &failure{exitCheck, err, "starling recipe show " + path}
+				}
 				if *asJSON {
 					return e.json(struct {
-						Proved      recipe.Loss `json:"proved"`
-						Certificate []byte      `json:"certificate"`
-						File        string      `json:"file"`
-						Made        bool        `json:"made"`
-					}{proved, b, path + certificateSuffix, made})
+						Proved        recipe.Loss `json:"proved"`
+						Conditions    []string    `json:"conditions"`
+						Unconditional recipe.Loss `json:"unconditional"`
+						Certificate   []byte      `json:"certificate"`
+						File          string      `json:"file"`
+						Made          bool        `json:"made"`
+					}{proved, append([]string{}, g.Conditions...), g.Unconditional, b, path + certificateSuffix, made})
 				}
 				verb := "checked"
 				if made {
 					verb = "wrote and checked"
 				}
-				fmt.Fprintf(e.stdout, "%s %s%s, %d bytes: it proves %s without the accountant\n", verb, path, certificateSuffix, len(b), proved)
+				fmt.Fprintf(e.stdout, "%s %s%s, %d bytes\n", verb, path, certificateSuffix, len(b))
+				holds := ""
+				if len(g.Conditions) > 0 {
+					fmt.Fprintf(e.stdout, "the recipe gives %s even where it is known who sent what\n", g.Unconditional)
+					holds = ", which holds if " + strings.Join(g.Conditions, ", and ")
+				}
+				fmt.Fprintf(e.stdout, "it proves %s without the accountant%s\n", proved, holds)
 				return nil
 			}
 		},

@@ -154,17 +154,10 @@ func collectFailure(ctx context.Context, err error) error {
 
 // resultChart is a result as a histogram, where it has few enough numbers to be drawn.
 func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
-	about := "replacing any one report"
-	switch x.Guarantee.Neighbours {
-	case accountant.AddRemove:
-		about = "any one device's answer against no answer"
-	case accountant.ZeroOut:
-		about = "any one report against that of no answer"
-	}
 	h := &chart.Histogram{
 		Title: r.Name, XLabel: "bucket", YLabel: "reports", Estimate: x.Estimate, Interval: x.Interval95,
 		Subtitle: fmt.Sprintf("%s reports from %s to %s", chart.Count(float64(x.ReportCount)), x.From.Format(time.RFC3339), x.To.Format(time.RFC3339)),
-		Caption:  fmt.Sprintf("Guarantee: %s, for %s. Noise: %s.", x.Guarantee.Loss, about, r.Noise),
+		Caption:  fmt.Sprintf("Guarantee: %s. Noise: %s.", guaranteeOf(x.Guarantee), r.Noise),
 	}
 	if x.Sampled != nil {
 		h.YLabel, h.Sampled = "devices", true
@@ -174,6 +167,20 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 		h.Labels = append(h.Labels, strconv.Itoa(i))
 	}
 	return h
+}
+
+// guaranteeOf says what the people in a batch have, what counts on nobody's word first.
+func guaranteeOf(g *recipe.Guarantee) string {
+	about := map[accountant.Neighbours]string{
+		accountant.ReplaceOne: "replacing any one report",
+		accountant.AddRemove:  "any one device's answer against no answer",
+		accountant.ZeroOut:    "any one report against that of no answer",
+	}
+	if len(g.Conditions) == 0 {
+		return fmt.Sprintf("%s, for %s", g.Loss, about[g.Neighbours])
+	}
+	return fmt.Sprintf("%s, for %s, even where it is known who sent what; %s, for %s, holds if %s", g.Unconditional,
+		about[g.UnconditionalNeighbours], g.Loss, about[g.Neighbours], strings.Join(g.Conditions, ", and "))
 }
 
 // sampledWords says what a batch of coins had to reach, and what was taken off it to get to all devices that decided.

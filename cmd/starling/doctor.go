@@ -140,7 +140,7 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 		if !add("guarantee", err, "", "make the recipe anew: starling recipe new") {
 			continue
 		}
-		all[len(all)-1].Found = fmt.Sprintf("%q gives %s", r.Name, g.Loss)
+		all[len(all)-1].Found = fmt.Sprintf("%q gives %s", r.Name, g.Summary())
 		path := r.Path.(recipe.TwoServer) // Recipes has read it as one
 		for _, peer := range []struct{ role, url string }{{"leader", path.Leader}, {"helper", path.Helper}} {
 			if asked[peer.url] || (stopped && peer.role == f.config.Role.String()) {

@@ -64,7 +64,11 @@ type Plan struct {
 	Error      Error
 	// Assumptions must hold for the loss to be true; Fallbacks say what is left when one does not.
 	Assumptions []string
-	Fallbacks   []recipe.Fallback
+	// Conditions must hold too, and are whoever plans' word; without them the loss is Unconditional. See [recipe.Guarantee].
+	Conditions              []string
+	Unconditional           recipe.Loss
+	UnconditionalNeighbours accountant.Neighbours
+	Fallbacks               []recipe.Fallback
 	// Instead are the other ways to the goal.
 	Instead []Option
 }

@@ -133,6 +133,7 @@ func (p *Plan) follow(o recipe.Options) error {
 	}
 	p.Loss, p.Neighbours, p.Theorem = g.Loss, g.Neighbours, g.Theorem
 	p.Assumptions, p.Fallbacks = g.Assumptions, g.Fallbacks
+	p.Conditions, p.Unconditional, p.UnconditionalNeighbours = g.Conditions, g.Unconditional, g.UnconditionalNeighbours
 	if n, ok := r.Noise.(recipe.DiscreteGaussian); ok {
 		p.Variance = n.Variance
 	}

@@ -46,7 +46,8 @@ func (p *Plan) explainServers() error {
 	case !sampled:
 		p.assume("it need not be hidden that a person takes part, only what they answer")
 	default:
-		p.assume("nobody learns whose reports are in a batch, though everyone may know how many are; the %d people are honest", g.Population)
+		p.assume("nobody learns whose reports are in a batch, though everyone may know how many are")
+		p.Conditions = []string{fmt.Sprintf("there are %d people to be drawn from, and they are honest", g.Population)}
 	}
 
 	p.fallBack("one of the two servers gives everything away, or adds no noise", p.Loss, "nothing changes: only the other's noise was counted")
@@ -58,6 +59,7 @@ func (p *Plan) explainServers() error {
 		if err != nil {
 			return err
 		}
+		p.Unconditional, p.UnconditionalNeighbours = l, accountant.ReplaceOne
 		p.fallBack("somebody watches the network or the relay and learns who takes part", l, "being drawn no longer hides anybody, so every batch is counted in full")
 		if l, err = p.crowded(2); err != nil {
 			return err
@@ -137,6 +139,8 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Local       *recipe.Loss        `json:"local,omitempty"`
 		Epsilon     *float64            `json:"epsilon"`
 		Delta       float64             `json:"delta"`
+		Conditions  []string            `json:"conditions"`
+		Anyway      recipe.Loss         `json:"unconditional"`
 		Rounds      uint32              `json:"rounds"`
 		Neighbours  string              `json:"neighbours,omitempty"`
 		Theorem     string              `json:"theorem"`
@@ -152,6 +156,7 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
 		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
 		Dummies: p.Dummies, Allowance: p.Allowance, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
+		Conditions: append([]string{}, p.Conditions...), Anyway: p.stated().Unconditional,
 		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
 		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved, Series: p.series(),
 	}
@@ -254,16 +259,11 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	if p.Local.Finite() {
 		line("Nobody trusted", "%s, over %s, for replace neighbours: whoever reads the reports", p.Local, batches(g.Rounds))
 	}
-	line("Guarantee", "%s, over %s", p.Loss, batches(g.Rounds))
 	if p.Loss.Finite() {
-		line("", "This is differential privacy for %v neighbours.", p.Neighbours)
-		what := "whatever one person answers, any result is at most %s times as likely as with any other answer of theirs"
-		if p.Neighbours != accountant.ReplaceOne {
-			what = "whatever one person answers, any result is at most %s times as likely as without an answer of theirs, or the " +
-				"other way round"
-		}
-		line("", "In words: "+what+", except with probability %s.", times(p.Loss.Epsilon), recipe.Above(p.Loss.Delta))
-		line("Computed by", "%s", p.Theorem)
+		stated := p.stated()
+		stated.Describe(line, batches(g.Rounds))
+	} else {
+		line("Guarantee", "%s, over %s", p.Loss, batches(g.Rounds))
 	}
 	items("Assuming that", p.Assumptions)
 	var otherwise []string
@@ -285,6 +285,16 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	items("Instead", instead)
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err
+}
+
+// stated is the plan's loss as a recipe's.
+func (p *Plan) stated() recipe.Guarantee {
+	g := recipe.Guarantee{Loss: p.Loss, Neighbours: p.Neighbours, Theorem: p.Theorem, Conditions: p.Conditions,
+		Unconditional: p.Loss, UnconditionalNeighbours: p.Neighbours}
+	if len(p.Conditions) > 0 {
+		g.Unconditional, g.UnconditionalNeighbours = p.Unconditional, p.UnconditionalNeighbours
+	}
+	return g
 }
 
 var ways = map[Randomizer]string{
@@ -358,12 +368,4 @@ func number(x float64) string {
 		return fmt.Sprintf("%.0f", math.Ceil(x*(1-1e-12)))
 	}
 	return fmt.Sprintf("%.4g", x)
-}
-
-// times writes e^epsilon, rounded up.
-func times(epsilon float64) string {
-	if epsilon > 12 {
-		return fmt.Sprintf("e^%.4g", epsilon*(1+5e-4))
-	}
-	return fmt.Sprintf("%.4g", math.Ceil(math.Exp(epsilon)*(1+1e-12)*1000)/1000)
 }

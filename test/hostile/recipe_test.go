@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"os"
@@ -167,8 +168,15 @@ func TestRecipeAimedAtOnePerson(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { refusedByEither(t, changed(t, change)) })
 	}
-	// Evidence that the log does not hold: only who looks there can see it, and a device that nobody looks for refuses.
+	// Evidence that looks right is the author's word: there is no log to hold it, and a hash of any bytes will do. It is shown as
+	// that, and a device for which nobody has looked, or for which whoever looked found nothing, refuses.
 	b := changed(t, func(r *recipe.Recipe) { r.Targeting = target(linux, 5000) })
+	if text := shown(t, b); strings.Contains(text, "; at least 5000 of them were counted") ||
+		!strings.Contains(text, "the author says that at least 5000 of them were counted") ||
+		!strings.Contains(text, "holds if what the author says is true") ||
+		!strings.Contains(text, "- at least 5000 devices have the attributes that it asks for, as entry 02000000 of a log is to show") {
+		t.Errorf("evidence that nobody has seen is shown as\n%s", text)
+	}
 	via, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(shared.manifest)})
 	if err != nil {
 		t.Fatal(err)
@@ -184,6 +192,96 @@ func TestRecipeAimedAtOnePerson(t *testing.T) {
 	o.Certificate = func(*recipe.Targeting) error { return errors.New("no such entry") }
 	if _, err := participate.NewPlan(o); !errors.Is(err, participate.ErrCertificate) {
 		t.Errorf("no such entry: %v", err)
+	}
+}
+
+// shown is what a recipe says to people, on lines without breaks.
+func shown(t *testing.T, b []byte) string {
+	t.Helper()
+	r, err := recipe.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := r.Describe(&text); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Fields(text.String()), " ")
+}
+
+// TestRecipeOnTheAuthorsWord: an author who counts on a thousand million senders needs next to no dummies, and nobody counts
+// them. What is printed first is what holds without that word; the smaller loss stands behind its conditions, for people and
+// for programs.
+func TestRecipeOnTheAuthorsWord(t *testing.T) {
+	b := changed(t, func(r *recipe.Recipe) {
+		d := recipe.Dummies{Rate: recipe.Rational{Num: 1, Den: 65536}, Senders: 1_000_000_000, Allowance: 20_000}
+		r.Rate.Devices, r.Dummies, r.MinBatch = d.Senders, &d, 1000
+	})
+	r, err := recipe.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := r.Guarantee()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relayed, ok := g.Fallback(recipe.RelayColludes)
+	if !ok || !(relayed.Loss.Epsilon > 2*g.Epsilon) {
+		t.Fatalf("%v, and %v without sampling: the recipe shows nothing", g.Loss, relayed.Loss)
+	}
+	text := shown(t, b)
+	_, guarantee, _ := strings.Cut(text, " Guarantee ")
+	first, rest, _ := strings.Cut(guarantee, "holds if what the author says is true")
+	if !strings.HasPrefix(guarantee, relayed.Loss.String()) || !strings.HasSuffix(strings.TrimRight(first, " ,"), "for add-remove neighbours") ||
+		!strings.Contains(rest, "- at least 1000000000 devices that follow the recipe decide in each round") {
+		t.Errorf("the guarantee reads: %s", guarantee)
+	}
+	var out struct {
+		Guarantee struct {
+			Epsilon       float64
+			Conditions    []string
+			Unconditional recipe.Loss
+		}
+	}
+	if b, err = r.MarshalJSON(); err == nil {
+		err = json.Unmarshal(b, &out)
+	}
+	if err != nil || out.Guarantee.Epsilon != g.Epsilon || out.Guarantee.Unconditional != relayed.Loss || len(out.Guarantee.Conditions) != 1 {
+		t.Errorf("%v: %+v", err, out)
+	}
+}
+
+// TestRecipeOfOneOwner: one party behind two names would see both shares of an answer, or who sent what.
+func TestRecipeOfOneOwner(t *testing.T) {
+	path := func(leader, helper string) func(*recipe.Recipe) {
+		return func(r *recipe.Recipe) {
+			p := r.Path.(recipe.TwoServer)
+			p.Leader, p.Helper = leader, helper
+			r.Path = p
+		}
+	}
+	for name, change := range map[string]func(*recipe.Recipe){
+		"a helper on another path":     path("https://leader.evil.example/", "https://leader.evil.example/h"),
+		"a helper in capitals":         path("https://leader.evil.example/", "https://Leader.EVIL.example/"),
+		"a helper with a trailing dot": path("https://leader.evil.example/", "https://leader.evil.example./"),
+		"a helper of the same domain":  path("https://leader.evil.example/", "https://helper.evil.example/"),
+		"a relay in capitals": func(r *recipe.Recipe) {
+			path("https://leader.evil.example/", "https://helper.example/")(r)
+			r.Relay.URL = "https://Leader.evil.example/"
+		},
+		"a relay of the helper's domain": func(r *recipe.Recipe) {
+			path("https://leader.example/", "https://help.evil.example./")(r)
+			r.Relay.URL = "https://relay.evil.example/"
+		},
+		"a relay of the gateway's domain": func(r *recipe.Recipe) {
+			r.Relay = &recipe.Relay{URL: "https://relay.evil.example/", Gateway: "https://EVIL.example/gateway"}
+		},
+		"a loopback helper by another name": func(r *recipe.Recipe) {
+			leader := r.Path.(recipe.TwoServer).Leader
+			path(leader, strings.Replace(leader, "127.0.0.1", "localhost", 1))(r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { refusedBy[*recipe.InvalidError](t, changed(t, change), client.ReasonInvalid) })
 	}
 }
 
