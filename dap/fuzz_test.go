@@ -21,6 +21,7 @@ func FuzzSumConfig(f *testing.F)                 { fuzz(f, "SumConfig") }
 func FuzzSumVecConfig(f *testing.F)              { fuzz(f, "SumVecConfig") }
 func FuzzHistogramConfig(f *testing.F)           { fuzz(f, "HistogramConfig") }
 func FuzzMultihotCountVecConfig(f *testing.F)    { fuzz(f, "MultihotCountVecConfig") }
+func FuzzL1BoundSumConfig(f *testing.F)          { fuzz(f, "L1BoundSumConfig") }
 func FuzzPineConfig(f *testing.F)                { fuzz(f, "PineConfig") }
 func FuzzL2VecConfig(f *testing.F)               { fuzz(f, "L2VecConfig") }
 func FuzzReportMetadata(f *testing.F)            { fuzz(f, "ReportMetadata") }

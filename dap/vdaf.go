@@ -31,6 +31,8 @@ func NewVDAF(vdafType uint32, config []byte) (vdaf.VDAF, error) {
 		return made(prio3.NewHistogram(aggregators, int(c.Length), int(c.ChunkLength)))
 	case MultihotCountVecConfig:
 		return made(prio3.NewMultihotCountVec(aggregators, int(c.Length), int(c.MaxWeight), int(c.ChunkLength)))
+	case L1BoundSumConfig:
+		return made(prio3.NewL1BoundSum(aggregators, int(c.Length), c.MaxValue, int(c.ChunkLength)))
 	case PineConfig:
 		return made(newPine(c))
 	case L2VecConfig:

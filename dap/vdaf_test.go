@@ -34,6 +34,7 @@ func TestNewVDAF(t *testing.T) {
 		{SumVecConfig{10, 7, 5}, direct(made(prio3.NewSumVec(2, 10, 7, 5)))},
 		{HistogramConfig{21, 4}, direct(made(prio3.NewHistogram(2, 21, 4)))},
 		{MultihotCountVecConfig{20, 5, 3}, direct(made(prio3.NewMultihotCountVec(2, 20, 3, 5)))},
+		{L1BoundSumConfig{10, 240, 9}, direct(made(prio3.NewL1BoundSum(2, 10, 240, 9)))},
 		{PineConfig{TypePine32, 70, 15, 1 << 14}, pined(pine.Field32, 70, 15, 0.5)},
 		{PineConfig{TypePine40, 70, 19, 1<<19 - 1}, pined(pine.Field40, 70, 19, 1-0x1p-19)},
 		{PineConfig{TypePine64, 1000, 0, 3}, pined(pine.Field64, 1000, 0, 3)},
@@ -63,6 +64,7 @@ func TestNewVDAF(t *testing.T) {
 func TestNewVDAFRefuses(t *testing.T) {
 	for _, c := range []VDAFConfig{
 		SumConfig{1 << 63}, SumVecConfig{1 << 31, 255, 1}, HistogramConfig{1<<32 - 1, 1}, MultihotCountVecConfig{1<<32 - 1, 1, 1},
+		L1BoundSumConfig{1<<32 - 1, 1, 1}, L1BoundSumConfig{1 << 16, 1<<64 - 1, 1 << 10}, L1BoundSumConfig{3, 5, 1<<32 - 1},
 		L2VecConfig{TypeL2Vec16, 1 << 20}, L2VecConfig{TypeL2Vec64, 1<<32 - 1},
 		PineConfig{TypePine32, pine.MaxDimension + 1, 15, 1}, PineConfig{TypePine64, 1<<32 - 1, 24, 1 << 24},
 		PineConfig{TypePine64, 10, pine.MaxFracBits + 1, 1}, PineConfig{TypePine128, 10, 0, pine.MaxBound + 1},

@@ -13,6 +13,7 @@ const (
 	TypePrio3SumVec           uint32 = 3
 	TypePrio3Histogram        uint32 = 4
 	TypePrio3MultihotCountVec uint32 = 5
+	TypePrio3L1BoundSum       uint32 = 7 // draft-ietf-ppm-l1-bound-sum-02
 
 	TypePine32  uint32 = vdaf.IDPine32
 	TypePine40  uint32 = vdaf.IDPine40
@@ -53,6 +54,14 @@ type MultihotCountVecConfig struct {
 	Length      uint32
 	ChunkLength uint32
 	MaxWeight   uint64
+}
+
+// L1BoundSumConfig sums vectors of Length integers from 0 on, of which each adds up to at most MaxValue
+// (draft-ietf-ppm-l1-bound-sum-02, section 4).
+type L1BoundSumConfig struct {
+	Length      uint32
+	MaxValue    uint64
+	ChunkLength uint32
 }
 
 // PineConfig sums integer vectors of L2 norm at most Bound, which stand for reals in units of 2^-FracBits.
@@ -97,6 +106,13 @@ func (v *MultihotCountVecConfig) code(c *coder) {
 	c.check(v.MaxWeight > 0 && v.MaxWeight <= uint64(v.Length), "max_weight is not in 1..length")
 }
 
+func (v *L1BoundSumConfig) code(c *coder) {
+	codeLength(c, &v.Length, "length")
+	code64(c, &v.MaxValue, "max_value")
+	c.check(v.MaxValue > 0, "max_value is zero")
+	codeLength(c, &v.ChunkLength, "chunk_length")
+}
+
 func (v *PineConfig) code(c *coder) {
 	codeLength(c, &v.Dimension, "dimension")
 	code8(c, &v.FracBits, "frac_bits")
@@ -122,12 +138,14 @@ func (SumConfig) Type() uint32              { return TypePrio3Sum }
 func (SumVecConfig) Type() uint32           { return TypePrio3SumVec }
 func (HistogramConfig) Type() uint32        { return TypePrio3Histogram }
 func (MultihotCountVecConfig) Type() uint32 { return TypePrio3MultihotCountVec }
+func (L1BoundSumConfig) Type() uint32       { return TypePrio3L1BoundSum }
 
 func (v CountConfig) Append(dst []byte) ([]byte, error)            { return encode(dst, &v) }
 func (v SumConfig) Append(dst []byte) ([]byte, error)              { return encode(dst, &v) }
 func (v SumVecConfig) Append(dst []byte) ([]byte, error)           { return encode(dst, &v) }
 func (v HistogramConfig) Append(dst []byte) ([]byte, error)        { return encode(dst, &v) }
 func (v MultihotCountVecConfig) Append(dst []byte) ([]byte, error) { return encode(dst, &v) }
+func (v L1BoundSumConfig) Append(dst []byte) ([]byte, error)       { return encode(dst, &v) }
 func (v PineConfig) Append(dst []byte) ([]byte, error)             { return encode(dst, &v) }
 func (v L2VecConfig) Append(dst []byte) ([]byte, error)            { return encode(dst, &v) }
 
@@ -145,6 +163,8 @@ func ReadVDAFConfig(vdafType uint32, b []byte) (VDAFConfig, error) {
 		return readVDAFConfig[HistogramConfig](b)
 	case TypePrio3MultihotCountVec:
 		return readVDAFConfig[MultihotCountVecConfig](b)
+	case TypePrio3L1BoundSum:
+		return readVDAFConfig[L1BoundSumConfig](b)
 	case TypePine32, TypePine40, TypePine64, TypePine128:
 		v, err := decode[PineConfig](b)
 		if err != nil {

@@ -129,6 +129,11 @@ var kinds = []kind{
 			{"weight over length", "0000000a" + "00000003" + "000000000000000b"},
 			{"no length", "00000000" + "00000003" + "0000000000000001"}, {"no chunk", "0000000a" + "00000000" + "0000000000000002"}},
 	}, {
+		name: "L1BoundSumConfig", read: codec(readConfig[L1BoundSumConfig](TypePrio3L1BoundSum)),
+		good: []golden{{"0000000a" + "00000000000000f0" + "00000009", L1BoundSumConfig{10, 240, 9}, 0}},
+		bad: []bad{{"no length", "00000000" + "00000000000000f0" + "00000009"}, {"no value", "0000000a" + "0000000000000000" + "00000009"},
+			{"no chunk", "0000000a" + "00000000000000f0" + "00000000"}},
+	}, {
 		name: "PineConfig", read: codec(readConfig[PineConfig](TypePine40)),
 		good: []golden{
 			{"00040000" + "13" + "0000000000080000", PineConfig{TypePine40, 1 << 18, 19, 1 << 19}, 0},

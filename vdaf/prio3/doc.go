@@ -9,6 +9,7 @@
 //	[SumVec]          a vector of such integers; optionally over Field64 with several proofs
 //	[Histogram]       one bucket of several
 //	[MultihotCountVec] a vector of bits of bounded weight
+//	[L1BoundSum]      a vector of integers from 0 on that adds up to at most a bound
 //	[L2Vec]           a real vector of L2 norm below 1, the encoding of paper 003
 //
 // # Memory and speed

@@ -20,6 +20,7 @@ const (
 	IDSumVec           = 0x00000003
 	IDHistogram        = 0x00000004
 	IDMultihotCountVec = 0x00000005
+	IDL1BoundSum       = 0x00000007 // draft-ietf-ppm-l1-bound-sum-02
 	IDMultiproof       = 0xFFFFFFFF
 )
 

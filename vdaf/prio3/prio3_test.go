@@ -40,6 +40,8 @@ func fixtures(shares int) []fixture {
 	count, sum := must(NewCount(shares)), must(NewSum(shares, 1000))
 	vec, multi := must(NewSumVec(shares, 5, 10, 3)), must(NewSumVecWithMultiproof(shares, 5, 10, 6, 3))
 	hist, hot := must(NewHistogram(shares, 7, 3)), must(NewMultihotCountVec(shares, 5, 2, 2))
+	l1 := must(NewL1BoundSum(shares, 4, 10, 3))
+	few := func(i int) []uint64 { return []uint64{uint64(i) % 4, uint64(7*i) % 5, 0, uint64(i) % 3} }
 	elems := func(i int) []uint64 { return []uint64{uint64(i) % 11, 10, 0, 1, uint64(i*i) % 11} }
 	bits := func(i int) []bool { b := make([]bool, 5); b[i%5], b[i*3%5] = true, true; return b }
 	sumOf := func(n, length int, f func(i int) []int64) []int64 {
@@ -85,6 +87,15 @@ func fixtures(shares int) []fixture {
 						out[j] = int64(bit(b))
 					}
 					return out
+				})
+			}},
+		{"L1BoundSum", l1, func(i int, nonce *[16]byte) (*vdaf.Shares, error) { return l1.Shard(testCtx, few(i), nonce) },
+			func(n int) []int64 {
+				return sumOf(n, 4, func(i int) (out []int64) {
+					for _, x := range few(i) {
+						out = append(out, int64(x))
+					}
+					return
 				})
 			}},
 	}
@@ -326,6 +337,7 @@ func TestMeasurementsRefused(t *testing.T) {
 	var nonce [vdaf.NonceSize]byte
 	sum, vec := must(NewSum(2, 9)), must(NewSumVec(2, 2, 9, 2))
 	hist, hot := must(NewHistogram(2, 4, 2)), must(NewMultihotCountVec(2, 3, 1, 2))
+	l1, full := must(NewL1BoundSum(2, 3, 9, 2)), must(NewL1BoundSum(2, 3, math.MaxUint64, 8))
 	bad := map[string]func() (*vdaf.Shares, error){
 		"sum above max":    func() (*vdaf.Shares, error) { return sum.Shard(nil, 10, &nonce) },
 		"sum far above":    func() (*vdaf.Shares, error) { return sum.Shard(nil, math.MaxUint64, &nonce) },
@@ -336,6 +348,10 @@ func TestMeasurementsRefused(t *testing.T) {
 		"bucket past end":  func() (*vdaf.Shares, error) { return hist.Shard(nil, 4, &nonce) },
 		"bits short":       func() (*vdaf.Shares, error) { return hot.Shard(nil, []bool{true}, &nonce) },
 		"bits heavy":       func() (*vdaf.Shares, error) { return hot.Shard(nil, []bool{true, true, false}, &nonce) },
+		"L1 short":         func() (*vdaf.Shares, error) { return l1.Shard(nil, []uint64{1, 2}, &nonce) },
+		"L1 above":         func() (*vdaf.Shares, error) { return l1.Shard(nil, []uint64{5, 0, 5}, &nonce) },
+		"L1 one far above": func() (*vdaf.Shares, error) { return l1.Shard(nil, []uint64{math.MaxUint64, 1, 0}, &nonce) },
+		"L1 wraps around":  func() (*vdaf.Shares, error) { return full.Shard(nil, []uint64{math.MaxUint64, 1, 5}, &nonce) },
 	}
 	for name, f := range bad {
 		if s, err := f(); !errors.Is(err, vdaf.ErrMeasurement) || s != nil {
@@ -376,6 +392,13 @@ func TestParametersRefused(t *testing.T) {
 		"weight above":      func() (any, error) { return NewMultihotCountVec(2, 5, 6, 1) },
 		"bits too many":     func() (any, error) { return NewMultihotCountVec(2, big, 1, 1) },
 		"bits far too many": func() (any, error) { return NewMultihotCountVec(2, math.MaxInt, 1, 1) },
+		"L1 one share":      func() (any, error) { return NewL1BoundSum(1, 3, 5, 2) },
+		"L1 of nothing":     func() (any, error) { return NewL1BoundSum(2, 3, 0, 2) },
+		"L1 empty":          func() (any, error) { return NewL1BoundSum(2, 0, 5, 2) },
+		"L1 too long":       func() (any, error) { return NewL1BoundSum(2, MaxElements, 1, 1000) },
+		"L1 of bits":        func() (any, error) { return NewL1BoundSum(2, MaxElements/2, 7, 1000) },
+		"L1 overflow":       func() (any, error) { return NewL1BoundSum(2, math.MaxInt, math.MaxUint64, 1000) },
+		"L1 chunk":          func() (any, error) { return NewL1BoundSum(2, 3, 5, 0) },
 	}
 	for name, f := range bad {
 		if _, err := f(); !errors.Is(err, ErrParameter) {

@@ -224,6 +224,66 @@ func (v *MultihotCountVec) ShardDerandomized(ctx []byte, m []bool, nonce *[vdaf.
 	return v.shard(ctx, meas, nonce, r)
 }
 
+// L1BoundSum is Prio3L1BoundSum (draft-ietf-ppm-l1-bound-sum-02): the element-wise sum of vectors of integers from 0 on, of
+// which each adds up to at most a bound.
+type L1BoundSum struct {
+	core
+	bound uint64
+}
+
+// NewL1BoundSum returns an L1BoundSum of vectors of length elements whose sum is at most bound (at least 1), proved
+// chunk bits at a time; [OptimalChunk] of (length+1)*bits, the bits those of the bound, gives the shortest reports.
+// (length+1)*bits is at most [MaxElements], the proof at most [MaxProofElements]. Errors are [ErrParameter].
+//
+// The proof is of the bound itself, whether or not it is a power of two less one.
+func NewL1BoundSum(shares, length int, bound uint64, chunk int) (*L1BoundSum, error) {
+	if err := checkShares(shares); err != nil {
+		return nil, err
+	}
+	if bound < 1 {
+		return nil, fmt.Errorf("%w: bound 0", ErrParameter)
+	}
+	w := rangeWeights(bound)
+	if length < 1 || length > MaxElements/len(w)-1 {
+		return nil, fmt.Errorf("%w: length %d, want 1 to %d for %d bits", ErrParameter, length, MaxElements/len(w)-1, len(w))
+	}
+	if err := checkChunk((length+1)*len(w), chunk, 1); err != nil {
+		return nil, err
+	}
+	// No sum of that many elements below 2^64 wraps around the field, so that the equation holds over the integers.
+	c := flp.NewTotalled(field.Field128{}, length, w, chunk)
+	return &L1BoundSum{newCore(IDL1BoundSum, shares, 1, c, length, w), bound}, nil
+}
+
+// Shard implements [vdaf.Client]. A measurement of another length, or that adds up to more than the bound, is
+// [vdaf.ErrMeasurement].
+func (v *L1BoundSum) Shard(ctx []byte, m []uint64, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+	return v.ShardDerandomized(ctx, m, nonce, v.fresh())
+}
+
+// ShardDerandomized is Shard with randomness given; see package vdaftest.
+func (v *L1BoundSum) ShardDerandomized(ctx []byte, m []uint64, nonce *[vdaf.NonceSize]byte, r derand.Rand) (*vdaf.Shares,
+	error) {
+	if len(m) != v.outLen {
+		return nil, fmt.Errorf("%w: %d elements, want %d", vdaf.ErrMeasurement, len(m), v.outLen)
+	}
+	f := v.c.F
+	meas := make([]uint64, v.c.MeasLen*f.Limbs())
+	group := v.bits * f.Limbs()
+	var sum, over, carry uint64
+	for i, x := range m {
+		sum, carry = bits.Add64(sum, x, 0)
+		over |= carry
+		encodeRange(f, at(meas, i, group), x, v.bound)
+	}
+	_, carry = bits.Sub64(v.bound, sum, 0)
+	if over|carry != 0 {
+		return nil, fmt.Errorf("%w: the elements add up to more than %d", vdaf.ErrMeasurement, v.bound)
+	}
+	encodeRange(f, at(meas, v.outLen, group), sum, v.bound)
+	return v.shard(ctx, meas, nonce, r)
+}
+
 // checkChunk bounds a chunked circuit over n elements.
 func checkChunk(n, chunk, proofs int) error {
 	switch {
@@ -304,9 +364,11 @@ var (
 	_ vdaf.VDAF             = (*SumVec)(nil)
 	_ vdaf.VDAF             = (*Histogram)(nil)
 	_ vdaf.VDAF             = (*MultihotCountVec)(nil)
+	_ vdaf.VDAF             = (*L1BoundSum)(nil)
 	_ vdaf.Client[bool]     = (*Count)(nil)
 	_ vdaf.Client[uint64]   = (*Sum)(nil)
 	_ vdaf.Client[[]uint64] = (*SumVec)(nil)
 	_ vdaf.Client[int]      = (*Histogram)(nil)
 	_ vdaf.Client[[]bool]   = (*MultihotCountVec)(nil)
+	_ vdaf.Client[[]uint64] = (*L1BoundSum)(nil)
 )

@@ -59,6 +59,9 @@ func instance(name string, x *vdaftest.Vector) (vdaf.VDAF, vdaftest.ShardFunc, e
 	case "Prio3MultihotCountVec":
 		v, err := NewMultihotCountVec(x.Shares, x.Length, x.MaxWeight, x.ChunkLength)
 		return v, vdaftest.JSONSharder(v), err
+	case "Prio3L1BoundSum":
+		v, err := NewL1BoundSum(x.Shares, x.Length, x.MaxValue, x.ChunkLength)
+		return v, vdaftest.JSONSharder(v), err
 	case "Prio3HigherDegree":
 		v := newHigherDegree(x.Shares)
 		return v, vdaftest.JSONSharder(v), nil
@@ -104,10 +107,10 @@ func TestVectorOfficial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 17 good files and 8 bad ones of Prio3 were published with draft 18.
+	// 17 good files and 8 bad ones of Prio3 were published with draft 18, and one of Prio3L1BoundSum with its own.
 	for _, name := range implementations(t) {
 		onImplementation(t, name, func(t *testing.T) {
-			if ran := runVectors(t, paths); ran < 25 {
+			if ran := runVectors(t, paths); ran < 26 {
 				t.Errorf("only %d files of Prio3 in %s", ran, dir)
 			}
 		})

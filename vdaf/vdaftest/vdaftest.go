@@ -40,43 +40,47 @@ func (h *Hex) UnmarshalJSON(b []byte) error {
 	return err
 }
 
+// MarshalJSON implements [json.Marshaler].
+func (h Hex) MarshalJSON() ([]byte, error) { return json.Marshal(hex.EncodeToString(h)) }
+
 // Vector is one file of test vectors. Parameters that its VDAF does not have are zero.
 type Vector struct {
-	Operations []Operation
-	Shares     int
-	VerifyKey  Hex `json:"verify_key"`
-	AggParam   Hex `json:"agg_param"`
-	Ctx        Hex
-	Reports    []Report
+	Operations []Operation     `json:"operations"`
+	Shares     int             `json:"shares"`
+	VerifyKey  Hex             `json:"verify_key"`
+	AggParam   Hex             `json:"agg_param"`
+	Ctx        Hex             `json:"ctx"`
+	Reports    []Report        `json:"reports"`
 	AggShares  []Hex           `json:"agg_shares"`
 	AggResult  json.RawMessage `json:"agg_result"`
 
-	Length         int
-	ChunkLength    int    `json:"chunk_length"`
-	MaxMeasurement uint64 `json:"max_measurement"`
-	MaxWeight      int    `json:"max_weight"`
-	Proofs         int    // in vectors of this module only
+	Length         int    `json:"length,omitempty"`
+	ChunkLength    int    `json:"chunk_length,omitempty"`
+	MaxMeasurement uint64 `json:"max_measurement,omitempty"`
+	MaxValue       uint64 `json:"max_value,omitempty"`
+	MaxWeight      int    `json:"max_weight,omitempty"`
+	Proofs         int    `json:"proofs,omitempty"` // in vectors of this module only
 }
 
 // Operation is one step of a vector. Where Success is false it must fail, and ends its report.
 type Operation struct {
-	Operation    string
-	Round        int
-	AggregatorID int `json:"aggregator_id"`
-	ReportIndex  int `json:"report_index"`
-	Success      bool
+	Operation    string `json:"operation"`
+	Round        int    `json:"round"`
+	AggregatorID int    `json:"aggregator_id"`
+	ReportIndex  int    `json:"report_index"`
+	Success      bool   `json:"success"`
 }
 
 // Report is one report of a vector.
 type Report struct {
-	Measurement      json.RawMessage
-	Nonce            Hex
-	Rand             Hex
-	PublicShare      Hex     `json:"public_share"`
-	InputShares      []Hex   `json:"input_shares"`
-	VerifierShares   [][]Hex `json:"verifier_shares"`
-	VerifierMessages []Hex   `json:"verifier_messages"`
-	OutShares        []Hex   `json:"out_shares"`
+	Measurement      json.RawMessage `json:"measurement"`
+	Nonce            Hex             `json:"nonce"`
+	Rand             Hex             `json:"rand"`
+	PublicShare      Hex             `json:"public_share"`
+	InputShares      []Hex           `json:"input_shares"`
+	VerifierShares   [][]Hex         `json:"verifier_shares"`
+	VerifierMessages []Hex           `json:"verifier_messages"`
+	OutShares        []Hex           `json:"out_shares"`
 }
 
 // Read reads one file.

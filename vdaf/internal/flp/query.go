@@ -63,7 +63,7 @@ func (c *Circuit) Query(s *Scratch, verifier, meas, proof, queryRand, jointRand 
 		bias := f.Sub(field.Elem{}, f.Mul(invShares, f.Sum(s.w[l:], c.calls, 1)))
 		f.Columns(wires, seeds, meas, s.w[:(1+c.calls)*l], s.run, s.r, bias, c.chunk)
 		v = f.Sum(outs, c.calls, 1<<c.log)
-		if c.sumLen > 0 {
+		if c.evalLen > 1 {
 			v = f.Mul(v, f.ToWeight(f.At(queryRand, 0)))
 			v = f.Add(v, f.Mul(c.linear(meas, invShares), f.ToWeight(f.At(queryRand, 1))))
 		}
@@ -111,6 +111,15 @@ func (c *Circuit) weights(s *Scratch, jointRand []uint64) {
 // linear is the value of the linear equation on a share of the measurement.
 func (c *Circuit) linear(meas []uint64, invShares field.Elem) field.Elem {
 	f, l := c.F, c.F.Limbs()
+	if c.groups > 0 {
+		var v field.Elem
+		bits := len(c.group) / l
+		for j := range bits {
+			bit := f.Sub(f.Sum(meas[j*l:], c.groups, bits), f.At(meas, c.groups*bits+j))
+			v = f.Add(v, f.Mul(bit, f.At(c.group, j)))
+		}
+		return v
+	}
 	v := f.Sum(meas, c.sumLen, 1)
 	if len(c.tail) > 0 {
 		v = f.Add(v, f.Dot(c.tail, meas[c.sumLen*l:], 1))
