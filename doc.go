@@ -20,7 +20,7 @@
 //	                   rounds release retire peer task edge watch}: a batch of reports, verified and released
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation, guarantee; plan works backwards to them
-//	dap                DAP draft 18: wire messages, HPKE strings, problem documents
+//	dap                daptest; DAP drafts 18 and 19: wire messages, HPKE strings, problem documents
 //	vdaf               prio3  pine  vdaftest  internal/{field xof flp kernel}: proofs about shares
 //	dp                 noise  correlated  accountant  certificate  amplify  calculator  local  projection: what privacy costs
 //	service            database: configuration, logs, metrics, HTTP, start and stop

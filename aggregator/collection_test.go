@@ -266,7 +266,7 @@ func TestCollectionBindsRequestAsSent(t *testing.T) {
 	resp := must(dap.ReadCollectionJobResp(body))
 	q.Query.Interval.Start--
 	aad := dap.AggregateShareAAD(p.id, p.cfg.Bytes(), must(q.Append(nil)))
-	if _, err := p.collector.Open(resp.Leader.Enc, dap.AggregateShareInfo(dap.RoleLeader), aad, resp.Leader.Payload); err == nil {
+	if _, err := p.collector.Open(resp.Leader.Enc, p.dialect.AggregateShareInfo(dap.RoleLeader), aad, resp.Leader.Payload); err == nil {
 		t.Error("a share opens under another request")
 	}
 }

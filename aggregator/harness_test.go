@@ -45,6 +45,8 @@ func (c *clock) advance(d time.Duration)             { c.shift.Add(int64(d)) }
 type setup struct {
 	mode     dap.BatchMode
 	min      uint64
+	dialect  *dap.Dialect // nil is that of the pass
+	foreign  bool         // task_info is empty
 	interval *dap.Interval
 	noise    noise.Sampler
 	series   *aggregator.Series
@@ -62,6 +64,7 @@ type pair struct {
 	log       *syncBuffer
 	task      aggregator.Task
 	cfg       *dap.TaskConfiguration
+	dialect   dap.Dialect
 	id        dap.TaskID
 	vdaf      *prio3.Histogram
 	function  vdaf.VDAF // of the task
@@ -116,7 +119,10 @@ func newPair(t testing.TB, s setup) *pair {
 	if s.min == 0 {
 		s.min = 10
 	}
-	p := &pair{t: t, clock: &clock{}, log: &syncBuffer{}}
+	if s.dialect == nil {
+		s.dialect = &speaks
+	}
+	p := &pair{t: t, dialect: *s.dialect, clock: &clock{}, log: &syncBuffer{}}
 	serve := func(h *atomic.Pointer[http.Handler]) string {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }))
 		t.Cleanup(srv.Close)
@@ -127,7 +133,7 @@ func newPair(t testing.TB, s setup) *pair {
 	p.helperKey = must(sealed.Generate(2, sealed.SuiteX25519))
 	p.collector = must(sealed.Generate(3, sealed.SuiteX25519))
 	conf := dap.TaskConfiguration{
-		TaskInfo: []byte("a test"), Leader: []byte(p.leaderURL), Helper: []byte(p.helperURL),
+		Version: s.dialect.Version, TaskInfo: []byte("a test"), Leader: []byte(p.leaderURL), Helper: []byte(p.helperURL),
 		TimePrecision: precision, MinBatchSize: s.min, BatchMode: s.mode, VDAFType: dap.TypePrio3Histogram,
 		VDAFConfig: must(dap.HistogramConfig{Length: buckets, ChunkLength: 2}.Append(nil)),
 	}
@@ -137,13 +143,17 @@ func newPair(t testing.TB, s setup) *pair {
 	if s.interval != nil {
 		conf.Extensions = must(conf.Extensions.WithTaskInterval(*s.interval))
 	}
+	if s.foreign {
+		conf.TaskInfo = nil
+	}
 	p.cfg = must(dap.NewTaskConfiguration(conf))
 	p.id = p.cfg.TaskID()
 	p.vdaf, p.function = must(prio3.NewHistogram(2, buckets, 2)), must(p.cfg.VDAF())
 	var key [vdaf.VerifyKeySize]byte
 	rand.Read(key[:])
 	p.task = aggregator.Task{
-		Config: p.cfg.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{7: key}, PeerToken: peerToken,
+		Config: p.cfg.Bytes(), Version: s.dialect.Version, Framing: s.dialect.Framing,
+		VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{7: key}, PeerToken: peerToken,
 		CollectorToken: collectorToken, UploadToken: s.upload, CollectorHPKE: dap.NewHpkeConfig(p.collector), Noise: s.noise, Series: s.series,
 	}
 	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -254,7 +264,7 @@ func (p *pair) report(m int, s spoil) dap.Report {
 	if s.metadata != nil {
 		s.metadata(&r.Metadata)
 	}
-	ctx := dap.VDAFContext(p.id)
+	ctx := p.dialect.VDAFContext(p.id)
 	if s.context != nil {
 		ctx = s.context
 	}
@@ -288,7 +298,7 @@ func (p *pair) report(m int, s spoil) dap.Report {
 		} else if p.offered[i] != nil {
 			cfg = *p.offered[i]
 		}
-		ct, err := dap.Seal(cfg, dap.InputShareInfo(role), aad, must(plain.Append(nil)))
+		ct, err := dap.Seal(cfg, p.dialect.InputShareInfo(role), aad, must(plain.Append(nil)))
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -408,7 +418,7 @@ func (p *pair) uploadErrors(a answer) []dap.ReportUploadStatus {
 			p.t.Error(err)
 		}
 	}
-	return must(dap.Collect(dap.UploadErrors(a.body, nil)))
+	return must(dap.Collect(p.dialect.UploadErrors(a.body, nil)))
 }
 
 // step lets leader and helper work until neither has anything to do.
@@ -459,7 +469,7 @@ func (p *pair) open(q dap.CollectionJobReq, body []byte) (*dap.CollectionJobResp
 	aad := dap.AggregateShareAAD(p.id, p.cfg.Bytes(), must(q.Append(nil)))
 	var shares []*vdaf.AggShare
 	for role, ct := range map[dap.Role]dap.HpkeCiphertext{dap.RoleLeader: resp.Leader, dap.RoleHelper: resp.Helper} {
-		plain, err := p.collector.Open(ct.Enc, dap.AggregateShareInfo(role), aad, ct.Payload)
+		plain, err := p.collector.Open(ct.Enc, p.dialect.AggregateShareInfo(role), aad, ct.Payload)
 		if err != nil {
 			p.t.Fatalf("%v share: %v", role, err)
 		}

@@ -25,7 +25,7 @@ func (p *pair) inits(rs ...dap.Report) []dap.VerifyInit {
 	for i := range rs {
 		in.Nonces[i], in.Public[i] = rs[i].Metadata.ID, rs[i].PublicShare
 		aad := dap.InputShareAAD(p.id, p.cfg.Bytes(), &rs[i].Metadata, rs[i].PublicShare)
-		plain, err := p.leaderKey.Open(rs[i].Leader.Enc, dap.InputShareInfo(dap.RoleLeader), aad, rs[i].Leader.Payload)
+		plain, err := p.leaderKey.Open(rs[i].Leader.Enc, p.dialect.InputShareInfo(dap.RoleLeader), aad, rs[i].Leader.Payload)
 		if err != nil {
 			errs[i] = err
 			continue
@@ -37,7 +37,7 @@ func (p *pair) inits(rs ...dap.Report) []dap.VerifyInit {
 	size := p.vdaf.Sizes().VerifierShare
 	shares := make([]byte, n*size)
 	key := p.task.VerifyKeys[7]
-	p.vdaf.VerifyInit(p.vdaf.NewState(n), &key, dap.VDAFContext(p.id), 0, &in, shares, errs)
+	p.vdaf.VerifyInit(p.vdaf.NewState(n), &key, p.dialect.VDAFContext(p.id), 0, &in, shares, errs)
 	out := make([]dap.VerifyInit, n)
 	for i := range rs {
 		out[i] = dap.VerifyInit{ReportShare: rs[i].HelperShare(), Payload: vdaf.AppendPingPongInitialize(nil, shares[i*size:(i+1)*size])}
@@ -55,7 +55,7 @@ func (p *pair) initReq(inits []dap.VerifyInit, change func(*dap.AggregationJobIn
 	if change != nil {
 		change(&req)
 	}
-	return must(req.Append(nil))
+	return must(p.dialect.AppendAggregationJobInitReq(nil, &req))
 }
 
 func (p *pair) postInit(body []byte) answer {
@@ -72,7 +72,7 @@ func (p *pair) resps(a answer) []dap.VerifyResp {
 	if err := dap.CheckContentType(a.header.Get("Content-Type"), dap.MediaAggregationJobResp); err != nil {
 		p.t.Fatal(err)
 	}
-	return must(dap.Collect(dap.VerifyResps(a.body, nil)))
+	return must(dap.Collect(p.dialect.VerifyResps(a.body, nil)))
 }
 
 // untouched demands that the helper has aggregated and rejected nothing.
@@ -149,7 +149,28 @@ func TestHelperInitInvalidAggregationParameter(t *testing.T) {
 
 func TestHelperInitUnknownVerificationKey(t *testing.T) {
 	p := newPair(t, setup{})
-	p.refusedJob(p.initReq(p.inits(p.reports(1)...), func(r *dap.AggregationJobInitReq) { r.VerificationKeyID = 8 }), dap.ProblemInvalidMessage)
+	rs := p.reports(2)
+	body := p.initReq(p.inits(rs...), func(r *dap.AggregationJobInitReq) { r.VerificationKeyID = 8 })
+	if p.dialect.Version == dap.Draft18 {
+		p.refusedJob(body, dap.ProblemInvalidMessage)
+		return
+	}
+	// Later drafts refuse each report, so that the leader may come with another key: nothing of them is remembered.
+	a := p.postInit(body)
+	for i, resp := range p.resps(a) {
+		if resp.ID != rs[i].Metadata.ID || resp.Type != dap.Reject || resp.Error != dap.UnknownVerificationKeyID {
+			t.Errorf("answer %d: %v %v", i, resp.Type, resp.Error)
+		}
+	}
+	if again := p.postInit(body); !bytes.Equal(again.body, a.body) || again.header.Get("Location") != a.header.Get("Location") {
+		t.Errorf("the same request got another answer")
+	}
+	p.untouched()
+	for i, resp := range p.resps(p.postInit(p.initReq(p.inits(rs...), nil))) {
+		if resp.Type != dap.Continue {
+			t.Errorf("report %d under a key that is known: %v %v", i, resp.Type, resp.Error)
+		}
+	}
 }
 
 func TestHelperInitDuplicateReportIDs(t *testing.T) {
@@ -189,9 +210,11 @@ func TestHelperUnauthenticated(t *testing.T) {
 	p.untouched()
 }
 
-// perReport sends a job of a good, a bad and a good report, and demands that only the bad one is refused, with that code.
+// perReport sends a job of a good, a bad and a good report, and demands that only the bad one is refused, with that code or
+// what says it in the dialect.
 func (p *pair) perReport(bad dap.Report, code dap.ReportError, change func(*dap.VerifyInit)) {
 	p.t.Helper()
+	code = p.dialect.Said(code)
 	rs := []dap.Report{p.report(1, spoil{}), bad, p.report(2, spoil{})}
 	inits := p.inits(rs...)
 	if change != nil {
@@ -240,7 +263,7 @@ func (p *pair) plainSealed(plain []byte) dap.Report {
 	p.t.Helper()
 	r := p.report(0, spoil{})
 	aad := dap.InputShareAAD(p.id, p.cfg.Bytes(), &r.Metadata, r.PublicShare)
-	r.Helper = must(dap.Seal(dap.NewHpkeConfig(p.helperKey), dap.InputShareInfo(dap.RoleHelper), aad, plain))
+	r.Helper = must(dap.Seal(dap.NewHpkeConfig(p.helperKey), p.dialect.InputShareInfo(dap.RoleHelper), aad, plain))
 	return r
 }
 
@@ -264,17 +287,20 @@ func TestHelperReportExtensions(t *testing.T) {
 			m.PublicExtensions = must(dap.ReadExtensions(append([]byte{0, byte(len(list))}, list...)))
 		}
 	}
-	for name, s := range map[string]spoil{
-		"unknown private":  {plain: private(0, 5, 0, 0)},
-		"unknown public":   {metadata: public(0, 5, 0, 0)},
-		"repeated private": {plain: private(0, 5, 0, 0, 0, 5, 0, 0)},
-		"unsorted private": {plain: private(0, 6, 0, 0, 0, 5, 0, 0)},
-		"in both lists":    {plain: private(0, 5, 0, 0), metadata: public(0, 5, 0, 0)},
-		"unsorted public":  {metadata: public(0, 6, 0, 0, 0, 5, 0, 0)},
+	for name, c := range map[string]struct {
+		s    spoil
+		code dap.ReportError
+	}{
+		"unknown private":  {spoil{plain: private(0, 5, 0, 0)}, dap.UnsupportedExtension},
+		"unknown public":   {spoil{metadata: public(0, 5, 0, 0)}, dap.UnsupportedExtension},
+		"in both lists":    {spoil{plain: private(0, 5, 0, 0), metadata: public(0, 5, 0, 0)}, dap.UnsupportedExtension},
+		"repeated private": {spoil{plain: private(0, 5, 0, 0, 0, 5, 0, 0)}, dap.InvalidMessage},
+		"unsorted private": {spoil{plain: private(0, 6, 0, 0, 0, 5, 0, 0)}, dap.InvalidMessage},
+		"unsorted public":  {spoil{metadata: public(0, 6, 0, 0, 0, 5, 0, 0)}, dap.InvalidMessage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, setup{})
-			p.perReport(p.report(0, s), dap.InvalidMessage, nil)
+			p.perReport(p.report(0, c.s), c.code, nil)
 		})
 	}
 }
@@ -294,7 +320,7 @@ func TestHelperReportTaskInterval(t *testing.T) {
 	expired, last := now, now-1
 	rs := []dap.Report{p.report(0, spoil{time: &last}), p.report(0, spoil{time: &expired})}
 	got := p.resps(p.postInit(p.initReq(p.inits(rs...), nil)))
-	if got[0].Type != dap.Continue || got[1].Type != dap.Reject || got[1].Error != dap.TaskExpired {
+	if got[0].Type != dap.Continue || got[1].Type != dap.Reject || got[1].Error != p.dialect.Said(dap.TaskExpired) {
 		t.Errorf("answers %v %v, %v %v", got[0].Type, got[0].Error, got[1].Type, got[1].Error)
 	}
 }

@@ -269,7 +269,7 @@ func TestLeaderReplayedReportIsNotSent(t *testing.T) {
 	p.step()
 	p.accept(old, p.report(1, spoil{}))
 	p.settled(2, map[string]uint64{"report_replayed": 1})
-	req := must(dap.ReadAggregationJobInitReq(x.bodies[1]))
+	req := must(p.dialect.ReadAggregationJobInitReq(x.bodies[1]))
 	if inits := must(dap.Collect(req.VerifyInits(nil))); len(inits) != 1 || inits[0].Metadata.ID == old.Metadata.ID {
 		t.Errorf("%d reports in the second job", len(inits))
 	}
@@ -321,9 +321,9 @@ func TestLeaderRefusesFinishForPrio3(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, setup{})
 			p.tamper(&tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){respond(func(b []byte) []byte {
-				rs := must(dap.Collect(dap.VerifyResps(b, nil)))
+				rs := must(dap.Collect(p.dialect.VerifyResps(b, nil)))
 				change(&rs[1])
-				return must(dap.AppendVerifyResps(nil, rs))
+				return must(p.dialect.AppendVerifyResps(nil, rs))
 			})}})
 			p.accept(p.reports(3)...)
 			p.settled(2, map[string]uint64{"vdaf_verify_error": 1})

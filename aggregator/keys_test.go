@@ -174,7 +174,7 @@ func TestSavedSegmentIsShredded(t *testing.T) {
 					}
 					aad := dap.InputShareAAD(p.id, p.cfg.Bytes(), &rs[i].Metadata, rs[i].PublicShare)
 					for _, k := range pairs {
-						if _, err := k.Open(ct.Enc, dap.InputShareInfo(role), aad, ct.Payload); err == nil {
+						if _, err := k.Open(ct.Enc, p.dialect.InputShareInfo(role), aad, ct.Payload); err == nil {
 							n++
 						}
 					}
@@ -231,7 +231,7 @@ func TestSavedSegmentIsShredded(t *testing.T) {
 			}
 			// The service itself, asked to open it: the segment's reports in a job to the helper, and in an upload to the leader.
 			reject := p.uploadErrors(p.upload(rs[0]))
-			if len(reject) != 1 || reject[0].Error != dap.OutdatedConfig {
+			if len(reject) != 1 || !reject[0].Error.Outdated() {
 				t.Errorf("uploaded again: %+v", reject)
 			}
 			p.settled(12, nil)
@@ -368,7 +368,7 @@ func TestKeysTurnUnderLoad(t *testing.T) {
 					if n%5 > 0 {
 						continue
 					}
-				case refused[0].Error == dap.OutdatedConfig:
+				case refused[0].Error.Outdated():
 					outdated.Add(1)
 				default:
 					t.Errorf("refused: %v", refused[0].Error)

@@ -3,6 +3,7 @@ package aggregator_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -45,19 +46,19 @@ func TestUndecodableShares(t *testing.T) {
 
 // TestHelperUnknownVerdict: a verdict of a later draft refuses the report that it is about, and costs no other report its own.
 func TestHelperUnknownVerdict(t *testing.T) {
-	for _, code := range []dap.ReportError{12, 100, 254} {
+	for _, code := range []byte{12, 100, 254} {
 		p := newPair(t, setup{})
 		x := &tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){respond(func(b []byte) []byte {
-			rs := must(dap.Collect(dap.VerifyResps(b, nil)))
+			rs := must(dap.Collect(speaks.VerifyResps(b, nil)))
 			rs[2] = dap.VerifyResp{ID: rs[2].ID, Type: dap.Reject, Error: dap.BatchCollected}
-			out := must(dap.AppendVerifyResps(nil, rs))
+			out := must(speaks.AppendVerifyResps(nil, rs))
 			at := bytes.Index(out, rs[2].ID[:])
-			out[at+17] = byte(code) // behind the id and the type
+			out[at+17] = code // behind the id and the type
 			return out
 		})}}
 		p.tamper(x)
 		p.accept(p.reports(5)...)
-		p.settled(4, map[string]uint64{code.String(): 1})
+		p.settled(4, map[string]uint64{fmt.Sprintf("report error %d", code): 1})
 		if len(x.bodies) != 1 {
 			t.Errorf("code %d: %d requests", code, len(x.bodies))
 		}
@@ -271,7 +272,7 @@ func (p *pair) resume(drop bool) (reports uint64) {
 func TestHelperOfOtherReports(t *testing.T) {
 	change := func(f func([]dap.VerifyResp) []dap.VerifyResp) func(http.ResponseWriter, *httptest.ResponseRecorder) {
 		return respond(func(b []byte) []byte {
-			return must(dap.AppendVerifyResps(nil, f(must(dap.Collect(dap.VerifyResps(b, nil))))))
+			return must(speaks.AppendVerifyResps(nil, f(must(dap.Collect(speaks.VerifyResps(b, nil))))))
 		})
 	}
 	for name, lie := range map[string]func(http.ResponseWriter, *httptest.ResponseRecorder){
@@ -334,7 +335,7 @@ func TestHelperOfOtherReports(t *testing.T) {
 // TestHelperOfOtherReportsElsewhere: collections of other batches go on beside a batch that waits for the operator.
 func TestHelperOfOtherReportsElsewhere(t *testing.T) {
 	less := respond(func(b []byte) []byte {
-		return must(dap.AppendVerifyResps(nil, must(dap.Collect(dap.VerifyResps(b, nil)))[1:]))
+		return must(speaks.AppendVerifyResps(nil, must(dap.Collect(speaks.VerifyResps(b, nil)))[1:]))
 	})
 	through := func(w http.ResponseWriter, real *httptest.ResponseRecorder) {
 		respond(func(b []byte) []byte { return b })(w, real)

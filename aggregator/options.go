@@ -16,6 +16,10 @@ import (
 type Task struct {
 	// Config is the TaskConfiguration that all parties agreed on, byte for byte. Required.
 	Config []byte
+	// Version is the draft of DAP that they agreed on with it. The zero value is draft 18.
+	Version dap.Version
+	// Framing is how the other aggregator and the collector frame what they say. The zero value is the draft's own framing.
+	Framing dap.Framing
 	// ID is the task's id. The zero value means the one that [dap.TaskConfiguration.TaskID] computes.
 	ID dap.TaskID
 	// VerifyKeys are the VDAF verification keys that leader and helper share, by verification_key_id. Required, at least
@@ -64,12 +68,18 @@ func (s *Series) Validate(cfg *dap.TaskConfiguration, n noise.Sampler) error {
 	return nil
 }
 
+// Dialect is how the parties of the task talk.
+func (t *Task) Dialect() dap.Dialect { return dap.Dialect{Version: t.Version, Framing: t.Framing} }
+
 // minToken is the length in bytes below which a bearer token is taken for a mistake.
 const minToken = 16
 
 // Validate checks what can be checked without the other parties.
 func (t *Task) Validate(role dap.Role) error {
-	cfg, err := dap.ReadTaskConfiguration(t.Config)
+	if err := t.Dialect().Validate(); err != nil {
+		return fmt.Errorf("aggregator: task: %w", err)
+	}
+	cfg, err := dap.ReadTaskConfiguration(t.Version, t.Config)
 	if err != nil {
 		return fmt.Errorf("aggregator: task: %w", err)
 	}
@@ -168,7 +178,7 @@ const reportFrame = 8 << 10
 func (l Limits) ForTasks(tasks []Task) (Limits, error) {
 	largest := int64(0)
 	for i := range tasks {
-		cfg, err := dap.ReadTaskConfiguration(tasks[i].Config)
+		cfg, err := dap.ReadTaskConfiguration(tasks[i].Version, tasks[i].Config)
 		if err != nil {
 			continue
 		}

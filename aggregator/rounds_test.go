@@ -68,7 +68,7 @@ func (p *pair) wire(x *wire) {
 			}
 			s := &said{method: r.Method, path: r.URL.Path, query: r.URL.RawQuery, body: must(io.ReadAll(r.Body)), ResponseRecorder: httptest.NewRecorder()}
 			if r.Method == "POST" && !strings.HasSuffix(r.URL.Path, "/aggregation_jobs") {
-				s.step = must(dap.ReadAggregationJobContinueReq(s.body)).Step
+				s.step = must(p.dialect.ReadAggregationJobContinueReq(s.body)).Step
 			}
 			x.mu.Lock()
 			x.said = append(x.said, s)

@@ -124,7 +124,7 @@ func TestReportsEndWithTheirKey(t *testing.T) {
 				p.leaderOpt.Keys = keys
 				p.startLeader()
 				refused := p.uploadErrors(p.upload(rs[3:]...))
-				if len(refused) != 3 || refused[0].Error != dap.OutdatedConfig {
+				if len(refused) != 3 || !refused[0].Error.Outdated() {
 					t.Errorf("refused: %+v", refused)
 				}
 			} else {

@@ -37,7 +37,7 @@ func TestStatusHandlers(t *testing.T) {
 			t.Errorf("%s: batches %+v", role, task.Batches)
 		}
 		if role == "leader" {
-			if task.Peer == nil || task.Peer.Done != 13 || task.Peer.Total != 13 || task.Counts.Refused["outdated_config"] != 1 {
+			if task.Peer == nil || task.Peer.Done != 13 || task.Peer.Total != 13 || task.Counts.Refused[p.dialect.Said(dap.OutdatedConfig).String()] != 1 {
 				t.Errorf("leader: peer %+v %s", task.Peer, task.PeerUnreadable)
 			}
 			if s.RefusedRequests["batchInvalid"] != 1 {
@@ -83,11 +83,11 @@ func TestRefusedUploadsOutliveTheLeader(t *testing.T) {
 	is := func(want uint64) {
 		t.Helper()
 		task := p.leaderTask()
-		if got := task.Counts.Refused["outdated_config"]; got != want {
+		if got := task.Counts.Refused[p.dialect.Said(dap.OutdatedConfig).String()]; got != want {
 			t.Errorf("%d refused, want %d", got, want)
 		}
 		why := status.Why(task)
-		if len(why) == 0 || !strings.Contains(why[0].Blocks, "outdated_config ("+strconv.FormatUint(want, 10)+")") {
+		if len(why) == 0 || !strings.Contains(why[0].Blocks, p.dialect.Said(dap.OutdatedConfig).String()+" ("+strconv.FormatUint(want, 10)+")") {
 			t.Errorf("why: %+v", why)
 		}
 	}

@@ -68,9 +68,11 @@ func equalCounts(a, b map[string]uint64) bool {
 	return true
 }
 
-// refusedAtUpload demands one refusal, and that it is counted and nothing else is.
+// refusedAtUpload demands one refusal, with that code or what says it in the dialect, and that it is counted and nothing
+// else is.
 func (p *pair) refusedAtUpload(r dap.Report, code dap.ReportError) {
 	p.t.Helper()
+	code = p.dialect.Said(code)
 	before := p.counts()
 	got := p.uploadErrors(p.upload(r))
 	if len(got) != 1 || got[0].ID != r.Metadata.ID || got[0].Error != code {
@@ -101,7 +103,7 @@ func TestUploadErrorsOnlyFailuresInOrder(t *testing.T) {
 	rs[1] = p.report(0, spoil{time: &future})
 	rs[4] = p.report(0, spoil{report: func(r *dap.Report) { r.Leader.ConfigID = 99 }})
 	got := p.uploadErrors(p.upload(rs...))
-	want := []dap.ReportUploadStatus{{ID: rs[1].Metadata.ID, Error: dap.ReportTooEarly}, {ID: rs[4].Metadata.ID, Error: dap.OutdatedConfig}}
+	want := []dap.ReportUploadStatus{{ID: rs[1].Metadata.ID, Error: dap.ReportTooEarly}, {ID: rs[4].Metadata.ID, Error: p.dialect.Said(dap.OutdatedConfig)}}
 	if !slices.Equal(got, want) {
 		t.Errorf("upload errors do not name the two failures in order")
 	}
@@ -180,7 +182,7 @@ func TestUploadUnknownExtension(t *testing.T) {
 	p := newPair(t, setup{})
 	p.refusedAtUpload(p.report(0, spoil{metadata: func(m *dap.ReportMetadata) {
 		m.PublicExtensions = must(m.PublicExtensions.With(0x1234, nil))
-	}}), dap.InvalidMessage)
+	}}), dap.UnsupportedExtension)
 }
 
 func TestUploadRepeatedExtension(t *testing.T) {

@@ -137,7 +137,7 @@ func TestVectorAttackersAreBounded(t *testing.T) {
 				binary.LittleEndian.PutUint16(s.Inputs[0], binary.LittleEndian.Uint16(s.Inputs[0])+uint16(by))
 			}
 		}
-		other := must(v.ShardIntegers(dap.VDAFContext(p.id), push, &[vdaf.NonceSize]byte{1}))
+		other := must(v.ShardIntegers(p.dialect.VDAFContext(p.id), push, &[vdaf.NonceSize]byte{1}))
 		for range attackers {
 			p.accept(p.vector(v, push, spoil{share: larger(1)}), p.vector(v, push, spoil{share: larger(1 << 15)}),
 				p.vector(v, push, spoil{share: func(s *vdaf.Shares) { *s = *other }}),

@@ -238,7 +238,7 @@ func TestRecipeIsBoundIntoShares(t *testing.T) {
 			t.Fatal(err)
 		}
 		aad := dap.InputShareAAD(task.TaskID(), task.Bytes(), &made.Metadata, made.PublicShare)
-		_, err = s.leader.Open(made.Leader.Enc, dap.InputShareInfo(dap.RoleLeader), aad, made.Leader.Payload)
+		_, err = s.leader.Open(made.Leader.Enc, s.task.Version.InputShareInfo(dap.RoleLeader), aad, made.Leader.Payload)
 		return err
 	}
 	if err := open(r); err != nil {

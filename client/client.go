@@ -191,7 +191,7 @@ func New(o Options) (*Client, error) {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
 	c.taskID = c.task.TaskID()
-	c.context = dap.VDAFContext(c.taskID)
+	c.context = c.task.Version.VDAFContext(c.taskID)
 	if c.shard, err = newSharder(r.Query); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
@@ -201,10 +201,10 @@ func New(o Options) (*Client, error) {
 	if c.blur, err = newBlur(r); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
-	if err := c.leader.init(dap.RoleLeader, c.task.Leader); err != nil {
+	if err := c.leader.init(c.task.Version, dap.RoleLeader, c.task.Leader); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
-	if err := c.helper.init(dap.RoleHelper, c.task.Helper); err != nil {
+	if err := c.helper.init(c.task.Version, dap.RoleHelper, c.task.Helper); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
 	c.pool.New = func() any { return new(scratch) }
@@ -225,8 +225,8 @@ func agree(o *Options, r *recipe.Recipe, g *recipe.Guarantee) error {
 	return nil
 }
 
-func (a *aggregator) init(role dap.Role, endpoint []byte) (err error) {
-	a.role, a.info = role, dap.InputShareInfo(role)
+func (a *aggregator) init(v dap.Version, role dap.Role, endpoint []byte) (err error) {
+	a.role, a.info = role, v.InputShareInfo(role)
 	a.base, err = dap.BaseURL(endpoint)
 	return err
 }

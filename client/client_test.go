@@ -264,14 +264,15 @@ func TestUpload(t *testing.T) {
 		reports = append(reports, r)
 	}
 	s.refuse[reports[3].Metadata.ID] = dap.ReportTooEarly
-	s.refuse[reports[7].Metadata.ID] = 12 // of a later draft: a refusal like others
+	later := dap.Dialect{Version: s.task.Version}.ReportError(200)
+	s.refuse[reports[7].Metadata.ID] = later // of a later draft: a refusal like others
 	s.refuse[reports[20].Metadata.ID] = dap.BatchCollected
 	got, err := c.Upload(t.Context(), reports)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []dap.ReportUploadStatus{
-		{ID: reports[3].Metadata.ID, Error: dap.ReportTooEarly}, {ID: reports[7].Metadata.ID, Error: 12},
+		{ID: reports[3].Metadata.ID, Error: dap.ReportTooEarly}, {ID: reports[7].Metadata.ID, Error: later},
 		{ID: reports[20].Metadata.ID, Error: dap.BatchCollected},
 	}
 	if !slices.Equal(got, want) || s.sums()[0] != 22 {
@@ -323,7 +324,7 @@ func (d *discard) WriteHeader(int)             {}
 func TestUploadFails(t *testing.T) {
 	answer := func(list ...dap.ReportUploadStatus) func(http.ResponseWriter, []dap.Report) {
 		return func(w http.ResponseWriter, _ []dap.Report) {
-			b, err := dap.AppendUploadErrors(nil, list)
+			b, err := dap.Dialect{}.AppendUploadErrors(nil, list)
 			if err != nil {
 				panic(err)
 			}
@@ -412,7 +413,7 @@ func TestOutdatedConfig(t *testing.T) {
 		return b
 	}
 	s.leader, s.uploads = generate(t, 12), 0
-	if err := c.Report(t.Context(), Bool(true)); err != dap.OutdatedConfig || s.uploads != 2 {
+	if err := c.Report(t.Context(), Bool(true)); err != (dap.Dialect{Version: speaks}).Said(dap.OutdatedConfig) || s.uploads != 2 {
 		t.Errorf("%v after %d uploads", err, s.uploads)
 	}
 }
@@ -443,7 +444,7 @@ func TestOutdatedConfigLeavesOneReport(t *testing.T) {
 				continue
 			}
 			aad := dap.InputShareAAD(s.task.TaskID(), s.task.Bytes(), &report.Metadata, report.PublicShare)
-			share, err := s.helper.Open(report.Helper.Enc, dap.InputShareInfo(dap.RoleHelper), aad, report.Helper.Payload)
+			share, err := s.helper.Open(report.Helper.Enc, s.task.Version.InputShareInfo(dap.RoleHelper), aad, report.Helper.Payload)
 			if err != nil {
 				t.Error(err)
 			}

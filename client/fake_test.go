@@ -51,7 +51,7 @@ func testRecipe(q recipe.Query) *recipe.Recipe {
 		Path: recipe.TwoServer{
 			Leader: "https://leader.example/v1", Helper: "https://helper.example" + helperPath, BatchMode: dap.TimeInterval,
 		},
-		Noise: recipe.NoNoise{}, Claim: recipe.NoClaim{}, MinBatch: 2, TimePrecision: 3600, Window: recipe.NoWindow{},
+		Noise: recipe.NoNoise{}, Claim: recipe.NoClaim{}, DAP: speaks, MinBatch: 2, TimePrecision: 3600, Window: recipe.NoWindow{},
 	}
 }
 
@@ -177,7 +177,7 @@ func (s *servers) accept(w http.ResponseWriter, r *http.Request) {
 			s.verify(&report)
 		}
 	}
-	b, err := dap.AppendUploadErrors(nil, refused)
+	b, err := dap.Dialect{Version: s.task.Version}.AppendUploadErrors(nil, refused)
 	if err != nil {
 		s.t.Error(err)
 	}
@@ -191,7 +191,7 @@ func (s *servers) accept(w http.ResponseWriter, r *http.Request) {
 func (s *servers) verify(report *dap.Report) {
 	aad := dap.InputShareAAD(s.task.TaskID(), s.task.Bytes(), &report.Metadata, report.PublicShare)
 	open := func(k *sealed.KeyPair, role dap.Role, c dap.HpkeCiphertext) []byte {
-		b, err := k.Open(c.Enc, dap.InputShareInfo(role), aad, c.Payload)
+		b, err := k.Open(c.Enc, s.task.Version.InputShareInfo(role), aad, c.Payload)
 		if err != nil {
 			s.t.Errorf("%v cannot open its share: %v", role, err)
 			return nil
@@ -203,7 +203,7 @@ func (s *servers) verify(report *dap.Report) {
 		return slices.Clone(share.Payload)
 	}
 	inputs := [][]byte{open(s.leader, dap.RoleLeader, report.Leader), open(s.helper, dap.RoleHelper, report.Helper)}
-	ctx, sizes, errs := dap.VDAFContext(s.task.TaskID()), s.v.Sizes(), make([]error, 1)
+	ctx, sizes, errs := s.task.Version.VDAFContext(s.task.TaskID()), s.v.Sizes(), make([]error, 1)
 	states := []vdaf.State{s.v.NewState(1), s.v.NewState(1)}
 	verifiers := make([][]byte, 2)
 	for agg := range states {

@@ -15,6 +15,7 @@ import (
 func noisyRecipe(t *testing.T, dim uint32, p recipe.VectorProof, clip uint64, variance recipe.Rational) *recipe.Recipe {
 	t.Helper()
 	r, err := recipe.New(recipe.Options{
+		DAP:  speaks,
 		Name: "Gradients", Query: recipe.Vector{Dimension: dim, Bound: clip, FracBits: 10, Proof: p},
 		Randomizer: recipe.Gaussian{Variance: variance}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},
 		Leader: "https://leader.example/v1/", Helper: "https://helper.example" + helperPath, MinBatch: 1000,

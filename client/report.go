@@ -206,7 +206,7 @@ func (c *Client) sendSome(ctx context.Context, values []Value, indices []int, no
 		left = nil
 		for _, s := range statuses {
 			at := index[s.ID]
-			if s.Error == dap.OutdatedConfig {
+			if s.Error.Outdated() {
 				// The leader knows its own ids only, but both keys may have been turned over.
 				c.leader.forget(all[at].keys.leader)
 				c.helper.forget(all[at].keys.helper)

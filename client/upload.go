@@ -80,16 +80,16 @@ func (c *Client) upload(ctx context.Context, reports []dap.Report) ([]dap.Report
 	if err != nil {
 		return nil, err
 	}
-	return refusals(answer.Body, reports)
+	return refusals(dap.Dialect{Version: c.task.Version}, answer.Body, reports)
 }
 
 // refusals reads UploadErrors, which must name reports of the request, each once and in its order.
-func refusals(body []byte, reports []dap.Report) ([]dap.ReportUploadStatus, error) {
+func refusals(d dap.Dialect, body []byte, reports []dap.Report) ([]dap.ReportUploadStatus, error) {
 	limits := dap.DefaultLimits()
 	limits.MaxReports = len(reports)
 	var list []dap.ReportUploadStatus
 	next := 0
-	for status, err := range dap.UploadErrors(body, limits) {
+	for status, err := range d.UploadErrors(body, limits) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
 		}
@@ -121,7 +121,7 @@ func (c *Client) Forward(ctx context.Context, d Doer, method string, to *url.URL
 	}
 	limits := dap.DefaultLimits()
 	limits.MaxReports = 1
-	for status, err := range dap.UploadErrors(answer.Body, limits) {
+	for status, err := range (dap.Dialect{Version: c.task.Version}).UploadErrors(answer.Body, limits) {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrAnswer, err)
 		}

@@ -360,7 +360,7 @@ func TestBadAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, err := dap.Seal(dap.NewHpkeConfig(l.key), dap.AggregateShareInfo(dap.RoleHelper),
+	short, err := dap.Seal(dap.NewHpkeConfig(l.key), l.task.Version.AggregateShareInfo(dap.RoleHelper),
 		dap.AggregateShareAAD(l.task.TaskID(), l.task.Bytes(), body), make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)

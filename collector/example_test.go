@@ -40,7 +40,7 @@ func (l *leader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err := share.AddSigned([]int64{s.share}); err != nil {
 			return
 		}
-		if *s.to, err = dap.Seal(l.key, dap.AggregateShareInfo(s.role), aad, share.Append(nil)); err != nil {
+		if *s.to, err = dap.Seal(l.key, l.task.Version.AggregateShareInfo(s.role), aad, share.Append(nil)); err != nil {
 			return
 		}
 	}

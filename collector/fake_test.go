@@ -53,7 +53,7 @@ func testRecipe(q recipe.Query, n recipe.Noise, mode dap.BatchMode) *recipe.Reci
 	r := &recipe.Recipe{
 		Name: "test", Query: q, Randomizer: recipe.NoRandomizer{}, Participation: recipe.Always{},
 		Path:  recipe.TwoServer{Leader: "https://leader.example/v1/", Helper: "https://helper.example/", BatchMode: mode},
-		Noise: n, Claim: recipe.NoClaim{}, MinBatch: 10, TimePrecision: 3600, Window: recipe.NoWindow{},
+		Noise: n, Claim: recipe.NoClaim{}, DAP: speaks, MinBatch: 10, TimePrecision: 3600, Window: recipe.NoWindow{},
 	}
 	if n != (recipe.NoNoise{}) {
 		r.Claim = recipe.ApproxDP{
@@ -183,7 +183,7 @@ func (l *leader) seal(q dap.Query, body []byte, batch int) []byte {
 		if err := share.AddSigned(l.batches[batch][i]); err != nil {
 			l.t.Fatal(err)
 		}
-		c, err := dap.Seal(dap.NewHpkeConfig(l.key), dap.AggregateShareInfo(role), aad, share.Append(nil))
+		c, err := dap.Seal(dap.NewHpkeConfig(l.key), l.task.Version.AggregateShareInfo(role), aad, share.Append(nil))
 		if err != nil {
 			l.t.Fatal(err)
 		}

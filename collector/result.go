@@ -65,7 +65,7 @@ func (c *Collector) open(q dap.Query, request, response []byte) (*Result, error)
 			return nil, fmt.Errorf("%w: the %s sealed its share to key %d, the collector has key %d", ErrAnswer, from.role,
 				from.sealed.ConfigID, id)
 		}
-		share, err := c.o.Key.Open(from.sealed.Enc, dap.AggregateShareInfo(from.role), aad, from.sealed.Payload)
+		share, err := c.o.Key.Open(from.sealed.Enc, c.task.Version.AggregateShareInfo(from.role), aad, from.sealed.Payload)
 		if err != nil {
 			return nil, fmt.Errorf("%w: the %s's share: %w", ErrAnswer, from.role, err)
 		}

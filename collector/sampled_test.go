@@ -14,6 +14,7 @@ import (
 func coinRecipe(t *testing.T, q recipe.Query, change func(*recipe.Options)) *recipe.Recipe {
 	t.Helper()
 	o := recipe.Options{
+		DAP:  speaks,
 		Name: "test", Query: q, MinBatch: 20, TimePrecision: 3600,
 		Leader: "https://leader.example/v1/", Helper: "https://helper.example/",
 		Noise:         recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 9, Den: 1}, Share: recipe.DrawsAll},

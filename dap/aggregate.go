@@ -4,11 +4,11 @@ import "iter"
 
 // AggregationJobInitReq opens an aggregation job at the helper (section 4.5.3.1).
 type AggregationJobInitReq struct {
-	VerificationKeyID uint8 // which of the pre-agreed keys; no answer is defined for an unknown one but invalidMessage
+	VerificationKeyID uint8 // which of the pre-agreed keys; see Version.JudgesKey
 	AggParam          []byte
 	Extensions        Extensions // leader-selected tasks: see LeaderSelectedBatch
 
-	// Inits is the encoded run of VerifyInit that fills the rest of the message; read it with VerifyInits. The text's
+	// Inits is the encoded run of VerifyInit that ends the message; read it with VerifyInits. The text's
 	// formula for its length forgets the byte of the key id; the run simply ends with the body.
 	Inits []byte
 }
@@ -16,25 +16,26 @@ type AggregationJobInitReq struct {
 func (r *AggregationJobInitReq) code(c *coder) {
 	code8(c, &r.VerificationKeyID, "verification_key_id")
 	c.vec32(&r.AggParam, 0, "agg_param")
-	r.Extensions.code(c)
-	c.rest(&r.Inits)
+	c.dialect.jobBatch(c, &r.Extensions)
+	c.dialect.rest(c, &r.Inits)
 }
 
-// Append appends the encoding.
-func (r *AggregationJobInitReq) Append(dst []byte) ([]byte, error) {
-	return encode(grow(dst, 1+4+len(r.AggParam)+2+len(r.Extensions.b)+len(r.Inits)), r)
+// AppendAggregationJobInitReq appends the request.
+func (d Dialect) AppendAggregationJobInitReq(dst []byte, r *AggregationJobInitReq) ([]byte, error) {
+	head := 1 + 4 + len(r.AggParam) + d.jobBatchSize(r.Extensions) + d.restSize()
+	return encodeIn(d, grow(dst, head+len(r.Inits)), r)
 }
 
 // ReadAggregationJobInitReq reads what stands before the reports; VerifyInits reads those. It aliases b.
-func ReadAggregationJobInitReq(b []byte) (AggregationJobInitReq, error) {
-	return decode[AggregationJobInitReq](b)
+func (d Dialect) ReadAggregationJobInitReq(b []byte) (AggregationJobInitReq, error) {
+	return decodeIn[AggregationJobInitReq](d, b)
 }
 
 // VerifyInits reads the job's reports, aliasing Inits. The sequence ends after its first error, which refuses the job
 // (invalidMessage). That ids are distinct is for the caller to check.
 func (r *AggregationJobInitReq) VerifyInits(l *Limits) iter.Seq2[VerifyInit, error] {
 	l = l.or()
-	return run[VerifyInit](r.Inits, l.MaxReports, l.verifyInit)
+	return run[VerifyInit](Dialect{}, r.Inits, l.MaxReports, l.verifyInit)
 }
 
 // LeaderSelectedBatch is the batch that the job's reports go to (section 5.2.2), and false if the extension is missing or
@@ -80,7 +81,7 @@ func AppendVerifyInits(dst []byte, inits []VerifyInit) ([]byte, error) {
 	for i := range inits {
 		n += inits[i].Size()
 	}
-	return appendAll[VerifyInit](dst, inits, n)
+	return appendAll[VerifyInit](Dialect{}, dst, inits, n)
 }
 
 // VerifyRespType says what follows in a [VerifyResp]. It is not the type of a ping-pong message: the helper's only answer
@@ -123,62 +124,72 @@ func (v *VerifyResp) code(c *coder) {
 		"verify_resp has a field of another type")
 }
 
-// Append appends the encoding.
-func (v *VerifyResp) Append(dst []byte) ([]byte, error) { return encode(dst, v) }
-
 // Size is the length of the encoding.
 func (v *VerifyResp) Size() int {
 	return len(v.ID) + 1 + [...]int{Continue: 4 + len(v.Payload), Finish: 0, Reject: 1}[min(v.Type, Reject)]
 }
 
-// ReadVerifyResp reads exactly one; it aliases b.
-func ReadVerifyResp(b []byte) (VerifyResp, error) { return decode[VerifyResp](b) }
-
 // VerifyResps reads an AggregationJobResp: answers up to the end of the body, which they alias. That they have the ids of
 // the request in its order is for the leader to check; if not, it abandons the job.
-func VerifyResps(body []byte, l *Limits) iter.Seq2[VerifyResp, error] {
+func (d Dialect) VerifyResps(body []byte, l *Limits) iter.Seq2[VerifyResp, error] {
 	l = l.or()
-	return run[VerifyResp](body, l.MaxReports, func(v *VerifyResp) error { return l.payload(v.Payload) })
+	all, err := decodeIn[verifyResps](d, body)
+	if err != nil {
+		return func(yield func(VerifyResp, error) bool) { yield(VerifyResp{}, err) }
+	}
+	return run[VerifyResp](d, all.items, l.MaxReports, func(v *VerifyResp) error { return l.payload(v.Payload) })
 }
 
 // AppendVerifyResps appends an AggregationJobResp with room made once.
-func AppendVerifyResps(dst []byte, resps []VerifyResp) ([]byte, error) {
+func (d Dialect) AppendVerifyResps(dst []byte, resps []VerifyResp) ([]byte, error) {
 	n := 0
 	for i := range resps {
 		n += resps[i].Size()
 	}
-	return appendAll[VerifyResp](dst, resps, n)
+	out, err := d.appendRestSize(grow(dst, d.restSize()+n), n)
+	if err != nil {
+		return dst, err
+	}
+	if out, err = appendAll[VerifyResp](d, out, resps, n); err != nil {
+		return dst, err
+	}
+	return out, nil
 }
+
+// verifyResps is what an AggregationJobResp is before its answers are read.
+type verifyResps struct{ items []byte }
+
+func (v *verifyResps) code(c *coder) { c.dialect.rest(c, &v.items) }
 
 // AggregationJobContinueReq takes an aggregation job one step further (section 4.5.4.1). Steps count from 1; 0 is the init
 // request, and refused here as invalidMessage. Reports of the last step that are missing were dropped by the leader.
 type AggregationJobContinueReq struct {
 	Step uint16
 
-	// Continues is the encoded run of VerifyContinue that fills the rest of the message; read it with VerifyContinues.
+	// Continues is the encoded run of VerifyContinue that ends the message; read it with VerifyContinues.
 	Continues []byte
 }
 
 func (r *AggregationJobContinueReq) code(c *coder) {
 	code16(c, &r.Step, "step")
 	c.check(r.Step > 0, "step is zero")
-	c.rest(&r.Continues)
+	c.dialect.rest(c, &r.Continues)
 }
 
-// Append appends the encoding.
-func (r *AggregationJobContinueReq) Append(dst []byte) ([]byte, error) {
-	return encode(grow(dst, 2+len(r.Continues)), r)
+// AppendAggregationJobContinueReq appends the request.
+func (d Dialect) AppendAggregationJobContinueReq(dst []byte, r *AggregationJobContinueReq) ([]byte, error) {
+	return encodeIn(d, grow(dst, 2+d.restSize()+len(r.Continues)), r)
 }
 
 // ReadAggregationJobContinueReq reads the step; VerifyContinues reads the rest. It aliases b.
-func ReadAggregationJobContinueReq(b []byte) (AggregationJobContinueReq, error) {
-	return decode[AggregationJobContinueReq](b)
+func (d Dialect) ReadAggregationJobContinueReq(b []byte) (AggregationJobContinueReq, error) {
+	return decodeIn[AggregationJobContinueReq](d, b)
 }
 
 // VerifyContinues reads the job's remaining reports, aliasing Continues. The sequence ends after its first error.
 func (r *AggregationJobContinueReq) VerifyContinues(l *Limits) iter.Seq2[VerifyContinue, error] {
 	l = l.or()
-	return run[VerifyContinue](r.Continues, l.MaxReports, func(v *VerifyContinue) error { return l.payload(v.Payload) })
+	return run[VerifyContinue](Dialect{}, r.Continues, l.MaxReports, func(v *VerifyContinue) error { return l.payload(v.Payload) })
 }
 
 // VerifyContinue is the leader's next ping-pong message for one report.

@@ -25,6 +25,7 @@ type coder struct {
 	in      cryptobyte.String // reading: what is left
 	out     []byte            // writing: what has been written
 	writing bool
+	dialect Dialect // of the messages that have any
 	err     error
 }
 
@@ -34,22 +35,34 @@ type message[T any] interface {
 	code(*coder)
 }
 
-// decode reads exactly one message: trailing bytes are refused.
-func decode[T any, P message[T]](b []byte) (m T, err error) {
-	c := coder{in: b}
-	P(&m).code(&c)
-	if c.err == nil && len(c.in) > 0 {
-		c.fail("trailing bytes")
-	}
-	if c.err != nil {
-		return *new(T), c.err
+// decode reads exactly one message that is the same in all dialects: trailing bytes are refused.
+func decode[T any, P message[T]](b []byte) (T, error) { return decodeIn[T, P](Dialect{}, b) }
+
+// decodeIn is decode in a dialect.
+func decodeIn[T any, P message[T]](d Dialect, b []byte) (m T, err error) {
+	if err := decodeInto(coder{dialect: d, in: b}, P(&m)); err != nil {
+		return *new(T), err
 	}
 	return m, nil
 }
 
-// encode appends m to dst, or returns dst as it was and the reason.
+// decodeInto is decode for a message whose reading depends on what it says already.
+func decodeInto(c coder, m interface{ code(*coder) }) error {
+	m.code(&c)
+	if c.err == nil && len(c.in) > 0 {
+		c.fail("trailing bytes")
+	}
+	return c.err
+}
+
+// encode appends m, which is the same in all dialects, to dst, or returns dst as it was and the reason.
 func encode[T any, P message[T]](dst []byte, m P) ([]byte, error) {
-	c := coder{out: dst, writing: true}
+	return encodeIn[T](Dialect{}, dst, m)
+}
+
+// encodeIn is encode in a dialect.
+func encodeIn[T any, P message[T]](d Dialect, dst []byte, m P) ([]byte, error) {
+	c := coder{dialect: d, out: dst, writing: true}
 	m.code(&c)
 	if c.err != nil {
 		return dst, c.err
@@ -59,9 +72,9 @@ func encode[T any, P message[T]](dst []byte, m P) ([]byte, error) {
 
 // run iterates over messages that follow one another to the end of b, at most limit of them. It stops after the first
 // error. check may refuse what is decoded; nil allows all.
-func run[T any, P message[T]](b []byte, limit int, check func(*T) error) iter.Seq2[T, error] {
+func run[T any, P message[T]](d Dialect, b []byte, limit int, check func(*T) error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		c := coder{in: b}
+		c := coder{dialect: d, in: b}
 		var m T // one for all: it escapes
 		for n := 0; len(c.in) > 0; n++ {
 			m = *new(T)

@@ -1,6 +1,6 @@
-// Package dap is the wire of DAP, the Distributed Aggregation Protocol (draft-ietf-ppm-dap-18): its messages, the
+// Package dap is the wire of DAP, the Distributed Aggregation Protocol (draft-ietf-ppm-dap-18 and -19): its messages, the
 // strings and bytes that its encryption binds, its error types, media types and paths. It is pure: no network, no clock,
-// no log. Section numbers in comments are the draft's.
+// no log. Section numbers in comments are draft 18's.
 //
 // # Model
 //
@@ -26,6 +26,12 @@
 //
 // The payloads inside are those of package vdaf, ping-pong framing included; [NewVDAF] makes the VDAF of a task.
 //
+// # Drafts and framings
+//
+// A task speaks one [Version] of the drafts, which is a value of the task: it has the strings that encryption and proofs
+// bind, and what else differs. Another implementation may wrap the same messages in another [Framing]. The two together are
+// a [Dialect], which reads and writes the few messages that are not the same in all.
+//
 // # Messages
 //
 // Every message is a struct with an Append method and a Read function. Append fails, and returns dst as it was, if a
@@ -33,7 +39,7 @@
 // enum values out of bounds and empty ciphertexts fail with [ErrMalformed]. What was read aliases the input, and reading
 // takes no memory in proportion to what a length prefix claims.
 //
-// The long messages ([Reports], [UploadErrors], [VerifyResps], and the insides of the two aggregation job requests) are
+// The long messages ([Reports], [Dialect.UploadErrors], [Dialect.VerifyResps], and the insides of the two aggregation job requests) are
 // read by iterators under [Limits], and gathered with [Collect]. Where bytes are bound or stored as they came, the struct
 // keeps them: [TaskConfiguration.Bytes], [Report.Bytes], [CollectionJobReq.Bytes].
 //
@@ -47,7 +53,7 @@
 //
 // # Encryption
 //
-// [InputShareInfo], [InputShareAAD], [AggregateShareInfo] and [AggregateShareAAD] are what HPKE binds; package sealed does
+// [Version.InputShareInfo], [InputShareAAD], [Version.AggregateShareInfo] and [AggregateShareAAD] are what HPKE binds; package sealed does
 // the HPKE, and [Seal], [NewHpkeConfig] and [HpkeConfig.PublicKey] connect the two.
 //
 // # Errors

@@ -34,7 +34,7 @@ func Example() {
 	}
 	report := dap.Report{Metadata: dap.ReportMetadata{ID: dap.ReportID{1, 2, 3}, Time: 480000}}
 	aad := dap.InputShareAAD(id, task.Bytes(), &report.Metadata, report.PublicShare)
-	if report.Leader, err = dap.Seal(dap.NewHpkeConfig(leader), dap.InputShareInfo(dap.RoleLeader), aad, share); err != nil {
+	if report.Leader, err = dap.Seal(dap.NewHpkeConfig(leader), task.Version.InputShareInfo(dap.RoleLeader), aad, share); err != nil {
 		panic(err)
 	}
 	report.Helper = report.Leader
@@ -51,7 +51,7 @@ func Example() {
 			panic(err)
 		}
 		aad := dap.InputShareAAD(id, task.Bytes(), &r.Metadata, r.PublicShare)
-		plain, err := leader.Open(r.Leader.Enc, dap.InputShareInfo(dap.RoleLeader), aad, r.Leader.Payload)
+		plain, err := leader.Open(r.Leader.Enc, task.Version.InputShareInfo(dap.RoleLeader), aad, r.Leader.Payload)
 		if err != nil {
 			panic(err)
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // Codepoints of extensions. Task, report, aggregation job and collection job extensions are four separate registries;
-// draft 18 defines none for reports or collection jobs.
+// the drafts define none for reports or collection jobs.
 const (
 	ExtTaskInterval          = 1 // task: an Interval (section 4.2.3)
 	ExtLeaderSelectedBatchID = 1 // aggregation job: a BatchID (section 5.2.2)
@@ -21,7 +21,7 @@ const (
 //
 //	                   not increasing       unknown type
 //	task               refuse the task      refuse the task
-//	report             invalid_message      invalid_message (that report only)
+//	report             invalid_message      invalid_message, or unsupported_extension in draft 19 (that report only)
 //	aggregation job    invalidMessage       unsupportedExtension
 //	collection job     invalidExtension     unsupportedExtension
 type Extensions struct{ b []byte } // at most 65535 bytes, well framed

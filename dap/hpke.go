@@ -122,11 +122,6 @@ func (l HpkeConfigList) Choose() (HpkeConfig, error) {
 	return HpkeConfig{}, fmt.Errorf("dap: none of %d HPKE configs can be used: %w", len(l), sealed.ErrSuite)
 }
 
-// InputShareInfo is the HPKE info under which a client seals an input share to the leader or the helper (section 4.4.2.1).
-func InputShareInfo(receiver Role) []byte {
-	return append([]byte(Version+" input share"), byte(RoleClient), byte(receiver))
-}
-
 // InputShareAAD is the additional data of both input shares of a report: task id, configuration, metadata and public
 // share. config is the provisioned encoding, see [TaskConfiguration.Bytes].
 func InputShareAAD(task TaskID, config []byte, m *ReportMetadata, publicShare []byte) []byte {
@@ -142,12 +137,6 @@ func AppendInputShareAAD(dst []byte, task TaskID, config []byte, m *ReportMetada
 		panic("dap: internal error: " + c.err.Error()) // only a public share of 4 GiB
 	}
 	return c.out
-}
-
-// AggregateShareInfo is the HPKE info under which the leader or the helper seals an aggregate share to the collector
-// (section 4.6.7).
-func AggregateShareInfo(sender Role) []byte {
-	return append([]byte(Version+" aggregate share"), byte(sender), byte(RoleCollector))
 }
 
 // AggregateShareAAD is the additional data of an aggregate share: task id, configuration and the collection job request

@@ -9,10 +9,6 @@ import (
 	"log/slog"
 )
 
-// Version is the tag of the draft that this package speaks. Every string that separates domains begins with it; nothing
-// else in the tree may spell it.
-const Version = "dap-18"
-
 // TaskID names a task; globally unique (section 4.2).
 type TaskID [32]byte
 

@@ -39,7 +39,7 @@ func goFiles(t *testing.T, dir string) (files []string) {
 
 // The draft's number stands in one string constant of the whole tree; tests may spell it.
 func TestVersionIsOneConstant(t *testing.T) {
-	var found []string
+	found := make(map[Version][]string)
 	for _, file := range goFiles(t, "..") {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
@@ -56,13 +56,17 @@ func TestVersionIsOneConstant(t *testing.T) {
 			if tok == token.EOF {
 				break
 			}
-			if tok == token.STRING && strings.Contains(lit, Version) {
-				found = append(found, fset.Position(pos).String())
+			for _, v := range Versions {
+				if tok == token.STRING && strings.Contains(lit, v.String()) {
+					found[v] = append(found[v], fset.Position(pos).String())
+				}
 			}
 		}
 	}
-	if len(found) != 1 || !strings.Contains(found[0], "id.go") {
-		t.Errorf("%q stands in %q, want once in dap/id.go", Version, found)
+	for _, v := range Versions {
+		if len(found[v]) != 1 || !strings.Contains(found[v][0], "version.go") {
+			t.Errorf("%q stands in %q, want once in dap/version.go", v, found[v])
+		}
 	}
 }
 
@@ -184,7 +188,7 @@ func TestChecksum(t *testing.T) {
 func TestNames(t *testing.T) {
 	for want, got := range map[string]fmt.Stringer{
 		"batch_collected": BatchCollected, "outdated_config": OutdatedConfig,
-		"report error 0": ReportError(0), "report error 12": ReportError(12),
+		"report error 0": ReportError(0), "report error 14": ReportError(14), "report error 200": unknownReportError | 200,
 		"time-interval": TimeInterval, "leader-selected": LeaderSelected,
 		"batch mode 0": BatchMode(0), "batch mode 3": BatchMode(3),
 		"collector": RoleCollector, "helper": RoleHelper, "role 4": Role(4),

@@ -31,7 +31,10 @@ func (m *BatchMode) code(c *coder) {
 // sealed share, so it travels as the bytes that were provisioned: make one with [ReadTaskConfiguration] or
 // [NewTaskConfiguration] and bind its Bytes. The fields are for reading.
 type TaskConfiguration struct {
-	TaskInfo      []byte // 1 to 255 bytes
+	// Version is the draft that the task speaks. It stands beside the configuration and not in it.
+	Version Version
+
+	TaskInfo      []byte // 0 or, in draft 18, 1 to 255 bytes; a recipe's id, or something of somebody else's
 	Leader        []byte // URL in ASCII. Opaque: no slash or case of it may be mended; see BaseURL for routing
 	Helper        []byte
 	TimePrecision TimePrecision
@@ -46,7 +49,7 @@ type TaskConfiguration struct {
 }
 
 func (t *TaskConfiguration) code(c *coder) {
-	c.vec8(&t.TaskInfo, 1, "task_info")
+	c.vec8(&t.TaskInfo, t.Version.leastInfo(), "task_info")
 	c.vec16(&t.Leader, 1, "leader_aggregator_endpoint")
 	c.vec16(&t.Helper, 1, "helper_aggregator_endpoint")
 	c.check(ascii(t.Leader) && ascii(t.Helper), "endpoint is not ASCII")
@@ -62,16 +65,16 @@ func (t *TaskConfiguration) code(c *coder) {
 // Append encodes the fields.
 func (t *TaskConfiguration) Append(dst []byte) ([]byte, error) { return encode(dst, t) }
 
-// ReadTaskConfiguration reads exactly one configuration and keeps a copy of its bytes. It checks the encoding only; see
-// [TaskConfiguration.Validate].
-func ReadTaskConfiguration(b []byte) (*TaskConfiguration, error) {
+// ReadTaskConfiguration reads exactly one configuration, of a task that speaks v, and keeps a copy of its bytes. It checks
+// the encoding only; see [TaskConfiguration.Validate].
+func ReadTaskConfiguration(v Version, b []byte) (*TaskConfiguration, error) {
 	b = bytes.Clone(b)
-	t, err := decode[TaskConfiguration](b)
-	if err != nil {
+	t := &TaskConfiguration{Version: v}
+	if err := decodeInto(coder{in: b}, t); err != nil {
 		return nil, err
 	}
 	t.raw = b
-	return &t, nil
+	return t, nil
 }
 
 // NewTaskConfiguration encodes the fields of t, validates them and returns the configuration that holds those bytes.
@@ -80,7 +83,7 @@ func NewTaskConfiguration(t TaskConfiguration) (*TaskConfiguration, error) {
 	if err != nil {
 		return nil, err
 	}
-	read, err := ReadTaskConfiguration(b)
+	read, err := ReadTaskConfiguration(t.Version, b)
 	if err != nil {
 		return nil, err
 	}
@@ -158,9 +161,6 @@ func (e Extensions) WithTaskInterval(iv Interval) (Extensions, error) {
 	}
 	return e.With(ExtTaskInterval, data)
 }
-
-// VDAFContext is the application context of every VDAF call in the task: the version tag and the task id.
-func VDAFContext(task TaskID) []byte { return append([]byte(Version), task[:]...) }
 
 // VerifyKeySize is the length of a VDAF verification key in bytes.
 const VerifyKeySize = vdaf.VerifyKeySize

@@ -14,7 +14,7 @@ import (
 
 func fixture(t testing.TB) *TaskConfiguration {
 	t.Helper()
-	c, err := ReadTaskConfiguration(unhex(hexTask))
+	c, err := ReadTaskConfiguration(Draft18, unhex(hexTask))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,15 +54,17 @@ func TestTaskConfigurationFixture(t *testing.T) {
 	if _, err := DeriveVerifyKey(seed[:31], id); err == nil {
 		t.Error("a short seed makes a key")
 	}
-	if want := append([]byte("dap-18"), id[:]...); !bytes.Equal(VDAFContext(id), want) {
-		t.Errorf("VDAF context %x", VDAFContext(id))
+	for _, v := range Versions {
+		if want := append([]byte(v.String()), id[:]...); !bytes.Equal(v.VDAFContext(id), want) {
+			t.Errorf("VDAF context %x", v.VDAFContext(id))
+		}
 	}
 }
 
 // What is bound are the bytes that were provisioned, whatever happens to the input and to the fields.
 func TestTaskConfigurationKeepsItsBytes(t *testing.T) {
 	b := unhex(hexTask)
-	c, err := ReadTaskConfiguration(b)
+	c, err := ReadTaskConfiguration(Draft18, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,10 +214,14 @@ func TestConsistent(t *testing.T) {
 func TestBinding(t *testing.T) {
 	id, config := TaskID(batch), unhex(hexTask)
 	for name, c := range map[string]struct{ got, want []byte }{
-		"input share info, leader":     {InputShareInfo(RoleLeader), []byte("dap-18 input share\x01\x02")},
-		"input share info, helper":     {InputShareInfo(RoleHelper), []byte("dap-18 input share\x01\x03")},
-		"aggregate share info, leader": {AggregateShareInfo(RoleLeader), []byte("dap-18 aggregate share\x02\x00")},
-		"aggregate share info, helper": {AggregateShareInfo(RoleHelper), []byte("dap-18 aggregate share\x03\x00")},
+		"input share info, leader":     {Draft18.InputShareInfo(RoleLeader), []byte("dap-18 input share\x01\x02")},
+		"input share info, helper":     {Draft18.InputShareInfo(RoleHelper), []byte("dap-18 input share\x01\x03")},
+		"aggregate share info, leader": {Draft18.AggregateShareInfo(RoleLeader), []byte("dap-18 aggregate share\x02\x00")},
+		"aggregate share info, helper": {Draft18.AggregateShareInfo(RoleHelper), []byte("dap-18 aggregate share\x03\x00")},
+		"19, input share, leader":      {Draft19.InputShareInfo(RoleLeader), []byte("dap-19 input share\x01\x02")},
+		"19, input share, helper":      {Draft19.InputShareInfo(RoleHelper), []byte("dap-19 input share\x01\x03")},
+		"19, aggregate share, leader":  {Draft19.AggregateShareInfo(RoleLeader), []byte("dap-19 aggregate share\x02\x00")},
+		"19, aggregate share, helper":  {Draft19.AggregateShareInfo(RoleHelper), []byte("dap-19 aggregate share\x03\x00")},
 		"input share AAD":              {InputShareAAD(id, config, &meta, unhex("5051")), unhex(hexBatch + hexTask + hexMeta + hexPub)},
 		"aggregate share AAD":          {AggregateShareAAD(id, config, unhex(hexColl)), unhex(hexBatch + hexTask + hexColl)},
 	} {

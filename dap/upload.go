@@ -7,7 +7,7 @@ import "iter"
 // gather all before acting on any. An unknown extension or HPKE config is no such error: it refuses one report.
 func Reports(body []byte, l *Limits) iter.Seq2[Report, error] {
 	l = l.or()
-	return run[Report](body, l.MaxReports, l.report)
+	return run[Report](Dialect{}, body, l.MaxReports, l.report)
 }
 
 // AppendUploadRequest appends an UploadRequest with room made once.
@@ -16,7 +16,7 @@ func AppendUploadRequest(dst []byte, reports []Report) ([]byte, error) {
 	for i := range reports {
 		n += reports[i].Size()
 	}
-	return appendAll[Report](dst, reports, n)
+	return appendAll[Report](Dialect{}, dst, reports, n)
 }
 
 // ReportUploadStatus is the refusal of one uploaded report.
@@ -34,18 +34,18 @@ const uploadStatusSize = 17
 
 // AppendUploadErrors appends an UploadErrors message: the refused reports only, in the order of the request, under a
 // success status. If none was refused the body is empty, and has no media type.
-func AppendUploadErrors(dst []byte, refused []ReportUploadStatus) ([]byte, error) {
-	return appendAll[ReportUploadStatus](dst, refused, uploadStatusSize*len(refused))
+func (d Dialect) AppendUploadErrors(dst []byte, refused []ReportUploadStatus) ([]byte, error) {
+	return appendAll[ReportUploadStatus](d, dst, refused, uploadStatusSize*len(refused))
 }
 
 // UploadErrors reads an UploadErrors message; at most l.MaxReports.
-func UploadErrors(body []byte, l *Limits) iter.Seq2[ReportUploadStatus, error] {
-	return run[ReportUploadStatus](body, l.or().MaxReports, nil)
+func (d Dialect) UploadErrors(body []byte, l *Limits) iter.Seq2[ReportUploadStatus, error] {
+	return run[ReportUploadStatus](d, body, l.or().MaxReports, nil)
 }
 
 // appendAll appends messages one after another, whose encodings take n bytes together.
-func appendAll[T any, P message[T]](dst []byte, all []T, n int) ([]byte, error) {
-	c := coder{out: grow(dst, n), writing: true}
+func appendAll[T any, P message[T]](d Dialect, dst []byte, all []T, n int) ([]byte, error) {
+	c := coder{dialect: d, out: grow(dst, n), writing: true}
 	for i := range all {
 		P(&all[i]).code(&c)
 	}

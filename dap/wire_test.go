@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -63,7 +65,10 @@ type golden struct {
 
 type bad struct{ why, hex string }
 
-var kinds = []kind{
+// kinds are all of them: those that are the same in all dialects, and the others in each.
+var kinds = slices.Concat(commonKinds, dialectKinds())
+
+var commonKinds = []kind{
 	{
 		name: "Interval", read: codec(ReadInterval),
 		good: []golden{{hexIv, Interval{7, 3}, 0}, {strings.Repeat("ff", 16), Interval{1<<64 - 1, 1<<64 - 1}, 0}},
@@ -88,24 +93,6 @@ var kinds = []kind{
 			{"0015" + hexConf + "11" + "999900ff00ee" + "0001" + "99",
 				HpkeConfigList{{0xc2, 0x20, 1, 1, unhex("4142")}, {0x11, 0x9999, 0xff, 0xee, unhex("99")}}, 0}},
 		bad: []bad{{"empty list", "0000"}, {"one id twice", "0016" + hexConf + hexConf}, {"cut config", "000a" + hexConf[:20]}},
-	}, {
-		name: "TaskConfiguration", read: codec(func(b []byte) (TaskConfiguration, error) {
-			t, err := ReadTaskConfiguration(b)
-			if err != nil {
-				return TaskConfiguration{}, err
-			}
-			return *t, nil
-		}),
-		good: []golden{{hexTask, TaskConfiguration{
-			TaskInfo: []byte("foobar"), Leader: []byte("https://example.com/"), Helper: []byte("https://another.example.com/"),
-			TimePrecision: 3600, MinBatchSize: 10000, BatchMode: TimeInterval, BatchConfig: []byte{}, VDAFType: 1, VDAFConfig: []byte{},
-			Extensions: mustExts(Extensions{}, 1, "\x00\x00\x00\x00\x00\x0f\x42\x40\x00\x00\x00\x00\x00\x00\x00\x1c"),
-		}, 0}},
-		bad: []bad{{"empty task_info", strings.Replace(hexTask, "06666f6f626172", "00", 1)},
-			{"empty leader", strings.Replace(hexTask, "001468747470733a2f2f6578616d706c652e636f6d2f", "0000", 1)},
-			{"batch mode 0", strings.Replace(hexTask, "271001", "271000", 1)},
-			{"batch mode 3", strings.Replace(hexTask, "271001", "271003", 1)},
-			{"endpoint is not ASCII", strings.Replace(hexTask, "0014687474", "0014e87474", 1)}},
 	}, {
 		name: "CountConfig", read: codec(readConfig[CountConfig](TypePrio3Count)),
 		good: []golden{{"", CountConfig{}, 0}},
@@ -164,67 +151,9 @@ var kinds = []kind{
 		bad: []bad{{"second has an empty enc", hexMeta + hexPub + hexCt + hexCt2 +
 			hexMeta + hexPub + "05" + "0000" + "00000001" + "c1" + hexCt2}},
 	}, {
-		name: "UploadErrors", read: runCodec(UploadErrors, AppendUploadErrors),
-		good: []golden{{hexID + "02" + hexID2 + "0b", []ReportUploadStatus{{id1, ReportReplayed}, {id2, OutdatedConfig}}, 2},
-			{hexID + "0c" + hexID2 + "fe", []ReportUploadStatus{{id1, 12}, {id2, 254}}, 2}}, // of other drafts
-		bad: []bad{{"error 0", hexID + "00"}, {"error 255", hexID + "ff"}},
-	}, {
-		name: "AggregationJobInitReq", read: func(b []byte) (any, []byte, error) {
-			r, err := ReadAggregationJobInitReq(b)
-			if err != nil {
-				return r, nil, err
-			}
-			inits, err := Collect(r.VerifyInits(nil))
-			if err != nil {
-				return r, nil, err
-			}
-			if r.Inits, err = AppendVerifyInits(nil, inits); err != nil {
-				return r, nil, err
-			}
-			again, err := r.Append(nil)
-			return initReq{r, inits}, again, err
-		},
-		good: []golden{{"03" + "00000001" + "aa" + "0024" + "0001" + "0020" + hexBatch + hexInit + hexInit, initReq{
-			AggregationJobInitReq{3, unhex("aa"), mustExts(Extensions{}, 1, string(batch[:])), unhex(hexInit + hexInit)},
-			[]VerifyInit{vinit, vinit}}, 2}},
-	}, {
 		name: "VerifyInit", read: codec(ReadVerifyInit),
 		good: []golden{{hexInit, vinit, 0}},
 		bad:  []bad{{"empty payload", hexShare + "00000000"}},
-	}, {
-		name: "VerifyResp", read: codec(ReadVerifyResp),
-		good: []golden{{hexID + "00" + "00000002" + "0708", VerifyResp{ID: id1, Payload: unhex("0708")}, 0},
-			{hexID + "01", VerifyResp{ID: id1, Type: Finish}, 0},
-			{hexID + "02" + "09", VerifyResp{ID: id1, Type: Reject, Error: ReportTooEarly}, 0}},
-		bad: []bad{{"empty payload", hexID + "00" + "00000000"}, {"type 3", hexID + "03"},
-			{"error 0", hexID + "02" + "00"}, {"error 255", hexID + "02" + "ff"}},
-	}, {
-		name: "AggregationJobResp", read: runCodec(VerifyResps, AppendVerifyResps),
-		good: []golden{{hexID + "01" + hexID2 + "02" + "06",
-			[]VerifyResp{{ID: id1, Type: Finish}, {ID: id2, Type: Reject, Error: VDAFVerifyError}}, 2}},
-		bad: []bad{{"second of type 3", hexID + "01" + hexID2 + "03"}},
-	}, {
-		name: "AggregationJobContinueReq", read: func(b []byte) (any, []byte, error) {
-			r, err := ReadAggregationJobContinueReq(b)
-			if err != nil {
-				return r, nil, err
-			}
-			conts, err := Collect(r.VerifyContinues(nil))
-			if err != nil {
-				return r, nil, err
-			}
-			r.Continues = nil
-			for _, v := range conts {
-				if r.Continues, err = v.Append(r.Continues); err != nil {
-					return r, nil, err
-				}
-			}
-			again, err := r.Append(nil)
-			return contReq{r, conts}, again, err
-		},
-		good: []golden{{"0102" + hexID + "00000001" + "07", contReq{
-			AggregationJobContinueReq{0x102, unhex(hexID + "00000001" + "07")}, []VerifyContinue{{id1, unhex("07")}}}, 1}},
-		bad: []bad{{"step 0", "0000" + hexID + "00000001" + "07"}},
 	}, {
 		name: "VerifyContinue", read: codec(ReadVerifyContinue),
 		good: []golden{{hexID + "00000001" + "07", VerifyContinue{id1, unhex("07")}, 0}},
@@ -256,17 +185,6 @@ var kinds = []kind{
 		bad:  []bad{{"empty", ""}},
 	},
 }
-
-type (
-	initReq struct {
-		AggregationJobInitReq
-		inits []VerifyInit
-	}
-	contReq struct {
-		AggregationJobContinueReq
-		conts []VerifyContinue
-	}
-)
 
 // codec pairs a Read function with the Append method of what it returns.
 func codec[T any, P interface {
@@ -415,12 +333,6 @@ func TestAppendRefuses(t *testing.T) {
 		"query with foreign field":    Query{Mode: LeaderSelected, Interval: Interval{1, 1}},
 		"selector with interval":      BatchSelector{Mode: LeaderSelected, Interval: Interval{1, 1}},
 		"selector with batch":         BatchSelector{Mode: TimeInterval, BatchID: batch},
-		"continue without payload":    &VerifyResp{},
-		"finish with payload":         &VerifyResp{Type: Finish, Payload: []byte{1}},
-		"reject without error":        &VerifyResp{Type: Reject},
-		"continue with error":         &VerifyResp{Payload: []byte{1}, Error: InvalidMessage},
-		"type 3":                      &VerifyResp{Type: 3},
-		"step 0":                      &AggregationJobContinueReq{},
 		"empty share":                 PlaintextInputShare{},
 		"sum up to nothing":           SumConfig{},
 		"multihot weight over length": MultihotCountVecConfig{3, 1, 4},
@@ -433,9 +345,7 @@ func TestAppendRefuses(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"UploadRequest": second(AppendUploadRequest(nil, []Report{report, {}})),
-		"UploadErrors":  second(AppendUploadErrors(nil, []ReportUploadStatus{{id1, 0}})),
 		"VerifyInits":   second(AppendVerifyInits(nil, []VerifyInit{{share, nil}})),
-		"VerifyResps":   second(AppendVerifyResps(nil, []VerifyResp{{Type: 9}})),
 	} {
 		if !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v, want ErrMalformed", name, err)
@@ -447,25 +357,41 @@ func second[A, B any](_ A, b B) B { return b }
 
 // Builders take exactly the room they need.
 func TestSizes(t *testing.T) {
-	resps := []VerifyResp{{ID: id1, Payload: unhex("0708")}, {ID: id1, Type: Finish}, {ID: id1, Type: Reject, Error: 1}}
-	r := AggregationJobInitReq{1, unhex("aa"), exts, unhex(hexInit)}
 	for name, build := range map[string]func([]byte) ([]byte, error){
 		"UploadRequest": func(b []byte) ([]byte, error) { return AppendUploadRequest(b, []Report{report, report}) },
-		"UploadErrors":  func(b []byte) ([]byte, error) { return AppendUploadErrors(b, []ReportUploadStatus{{id1, 1}}) },
 		"VerifyInits":   func(b []byte) ([]byte, error) { return AppendVerifyInits(b, []VerifyInit{vinit, vinit}) },
-		"VerifyResps":   func(b []byte) ([]byte, error) { return AppendVerifyResps(b, resps) },
-		"InitReq":       r.Append,
-		"ContinueReq":   (&AggregationJobContinueReq{1, unhex(hexInit)}).Append,
 	} {
-		empty, err := build(nil)
-		if err != nil || cap(empty) != len(empty) {
-			t.Errorf("%s: %d bytes in room for %d, %v", name, len(empty), cap(empty), err)
+		appendsInPlace(t, name, build)
+	}
+	resps := []VerifyResp{{ID: id1, Payload: unhex("0708")}, {ID: id1, Type: Finish}, {ID: id1, Type: Reject, Error: 1}}
+	selected := AggregationJobInitReq{1, unhex("aa"), mustExts(Extensions{}, 1, string(batch[:])), unhex(hexInit)}
+	for _, d := range dialects {
+		for name, build := range map[string]func([]byte) ([]byte, error){
+			"UploadErrors": func(b []byte) ([]byte, error) { return d.AppendUploadErrors(b, []ReportUploadStatus{{id1, 1}}) },
+			"VerifyResps":  func(b []byte) ([]byte, error) { return d.AppendVerifyResps(b, resps) },
+			"InitReq":      func(b []byte) ([]byte, error) { return d.AppendAggregationJobInitReq(b, &selected) },
+			"InitReq of time": func(b []byte) ([]byte, error) {
+				return d.AppendAggregationJobInitReq(b, &AggregationJobInitReq{Inits: unhex(hexInit)})
+			},
+			"ContinueReq": func(b []byte) ([]byte, error) {
+				return d.AppendAggregationJobContinueReq(b, &AggregationJobContinueReq{1, unhex(hexInit)})
+			},
+		} {
+			appendsInPlace(t, fmt.Sprint(d, " ", name), build)
 		}
-		dst := append(make([]byte, 0, 4096), "before"...)
-		got, err := build(dst)
-		if err != nil || string(got) != "before"+string(empty) || &got[0] != &dst[0] {
-			t.Errorf("%s does not append in place (%v)", name, err)
-		}
+	}
+}
+
+func appendsInPlace(t *testing.T, name string, build func([]byte) ([]byte, error)) {
+	t.Helper()
+	empty, err := build(nil)
+	if err != nil || cap(empty) != len(empty) {
+		t.Errorf("%s: %d bytes in room for %d, %v", name, len(empty), cap(empty), err)
+	}
+	dst := append(make([]byte, 0, 4096), "before"...)
+	got, err := build(dst)
+	if err != nil || string(got) != "before"+string(empty) || &got[0] != &dst[0] {
+		t.Errorf("%s does not append in place (%v)", name, err)
 	}
 }
 
@@ -476,17 +402,17 @@ func TestLimits(t *testing.T) {
 	}
 	upload, _ := AppendUploadRequest(nil, []Report{report, report})
 	inits, _ := AppendVerifyInits(nil, []VerifyInit{vinit, vinit})
-	resps, _ := AppendVerifyResps(nil, []VerifyResp{{ID: id1, Payload: unhex("070809")}, {ID: id2, Type: Finish}})
+	resps, _ := Dialect{}.AppendVerifyResps(nil, []VerifyResp{{ID: id1, Payload: unhex("070809")}, {ID: id2, Type: Finish}})
 	conts := unhex(hexID + "00000003" + "070809" + hexID2 + "00000001" + "07")
-	refused, _ := AppendUploadErrors(nil, []ReportUploadStatus{{id1, 1}, {id2, 1}})
+	refused, _ := Dialect{}.AppendUploadErrors(nil, []ReportUploadStatus{{id1, 1}, {id2, 1}})
 	readers := map[string]func(*Limits) error{
 		"upload": func(l *Limits) error { return second(Collect(Reports(upload, l))) },
 		"init":   func(l *Limits) error { return second(Collect((&AggregationJobInitReq{Inits: inits}).VerifyInits(l))) },
-		"resp":   func(l *Limits) error { return second(Collect(VerifyResps(resps, l))) },
+		"resp":   func(l *Limits) error { return second(Collect(Dialect{}.VerifyResps(resps, l))) },
 		"continue": func(l *Limits) error {
 			return second(Collect((&AggregationJobContinueReq{1, conts}).VerifyContinues(l)))
 		},
-		"errors": func(l *Limits) error { return second(Collect(UploadErrors(refused, l))) },
+		"errors": func(l *Limits) error { return second(Collect(Dialect{}.UploadErrors(refused, l))) },
 	}
 	for name, read := range readers {
 		if err := read(&base); err != nil {

@@ -175,7 +175,7 @@ func (f *forger) upload(ctx context.Context, to *url.URL, body []byte) error {
 		return nil
 	}
 	limits := dap.DefaultLimits()
-	for _, err := range dap.UploadErrors(answer, limits) {
+	for _, err := range (dap.Dialect{Version: f.config.Version}).UploadErrors(answer, limits) {
 		if err != nil {
 			return err
 		}
@@ -231,7 +231,7 @@ func (f *forger) seal(t time.Time, make split, spoil func(*vdaf.Shares)) (dap.Re
 	}
 	r := dap.Report{Metadata: dap.ReportMetadata{Time: unit}}
 	rand.Read(r.Metadata.ID[:])
-	shares, err := make(dap.VDAFContext(f.task), (*[vdaf.NonceSize]byte)(&r.Metadata.ID))
+	shares, err := make(f.config.Version.VDAFContext(f.task), (*[vdaf.NonceSize]byte)(&r.Metadata.ID))
 	if err != nil {
 		return dap.Report{}, err
 	}
@@ -249,7 +249,7 @@ func (f *forger) seal(t time.Time, make split, spoil func(*vdaf.Shares)) (dap.Re
 		if err != nil {
 			return dap.Report{}, err
 		}
-		if *to.out, err = dap.Seal(to.key, dap.InputShareInfo(to.role), aad, plain); err != nil {
+		if *to.out, err = dap.Seal(to.key, f.config.Version.InputShareInfo(to.role), aad, plain); err != nil {
 			return dap.Report{}, err
 		}
 	}

@@ -181,7 +181,7 @@ func newReportBench(o *BenchReportOptions) (*reportBench, error) {
 	if b.vdaf, err = task.VDAF(); err != nil {
 		return nil, err
 	}
-	b.ctx = dap.VDAFContext(id)
+	b.ctx = task.Version.VDAFContext(id)
 	rand.Read(b.key[:])
 	for i := range b.states {
 		b.states[i], b.aggs[i] = b.vdaf.NewState(1), b.vdaf.NewAggShare()
@@ -257,7 +257,7 @@ func (b *reportBench) one() (took [3]time.Duration, size int, err error) {
 // begin opens one share and takes the VDAF's first step.
 func (b *reportBench) begin(role int, report *dap.Report, from *dap.HpkeCiphertext, share []byte, errs []error) error {
 	id, task := b.client.Task()
-	info := dap.InputShareInfo([]dap.Role{dap.RoleLeader, dap.RoleHelper}[role])
+	info := task.Version.InputShareInfo([]dap.Role{dap.RoleLeader, dap.RoleHelper}[role])
 	aad := dap.AppendInputShareAAD(nil, id, task.Bytes(), &report.Metadata, report.PublicShare)
 	plain, err := b.keys[role].Open(from.Enc, info, aad, from.Payload)
 	if err != nil {

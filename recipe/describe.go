@@ -163,6 +163,9 @@ func (r *Recipe) Describe(w io.Writer) error {
 	if r.KEM != X25519 {
 		line("", "encrypted to %s keys: a report recorded today stays closed to a later quantum computer", r.KEM)
 	}
+	if r.DAP != dap.Draft18 {
+		line("", "spoken in %s", r.DAP)
+	}
 	for i, view := range r.views() {
 		label := ""
 		if i == 0 {
@@ -330,6 +333,7 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		Cover         *Cover       `json:"cover,omitempty"`
 		Relay         *Relay       `json:"relay,omitempty"`
 		KEM           string       `json:"kem"`
+		DAP           string       `json:"dap"`
 		Guarantee     *Guarantee   `json:"guarantee"`
 		BothHonest    *Loss        `json:"guarantee_if_both_servers_are_honest,omitempty"`
 		MostReports   uint64       `json:"most_reports,omitempty"`
@@ -346,7 +350,7 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		Path: choice("path", p.path(), map[string]string{
 			"leader": p.Leader, "helper": p.Helper, "batch_mode": nameOf("batch-mode", uint16(p.BatchMode)),
 		}, p),
-		Targeting: r.Targeting, Rate: r.Rate, Dummies: r.Dummies, Cover: r.Cover, Relay: r.Relay, KEM: r.KEM.String(),
+		Targeting: r.Targeting, Rate: r.Rate, Dummies: r.Dummies, Cover: r.Cover, Relay: r.Relay, KEM: r.KEM.String(), DAP: r.DAP.String(),
 		Threshold: r.Threshold(),
 		Noise:     choice("noise", r.Noise.noise(), noise, r.Noise),
 		Claim:     choice("claim", r.Claim.claim(), claim, r.Claim),

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/dap"
 )
 
 // addExtensions writes the extensions that the recipe has, types rising. All numbers are big-endian; Rational is
@@ -19,6 +21,7 @@ import (
 //	relay        struct { opaque url<0..2^16-1>, gateway<0..2^16-1>; }
 //	projection   struct { uint32 entries; opaque seed[32]; }
 //	server-keys  struct { opaque leader[32], helper[32], gateway<0..2^8-1>, collector[32]; uint32 epoch_length; }
+//	wire-version uint16 draft of DAP, never 18
 func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 	add := func(typ uint16, present bool, data cryptobyte.BuilderContinuation) {
 		if present {
@@ -51,6 +54,13 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 		b.AddBytes(r.Projection.Seed[:])
 	})
 	add(extServerKeys, r.ServerKeys != nil, func(b *cryptobyte.Builder) { addServerKeys(b, r.ServerKeys) })
+	add(extVersion, r.DAP != dap.Draft18, func(b *cryptobyte.Builder) {
+		if !r.DAP.Known() {
+			b.SetError(&InvalidError{"dap", "is no draft that is spoken"})
+			return
+		}
+		b.AddUint16(r.DAP.Number())
+	})
 }
 
 func addTargeting(b *cryptobyte.Builder, t *Targeting) {
@@ -105,6 +115,13 @@ func (r *Recipe) readExtensions(d *decoder) {
 			data.field("projection", func() bool { return data.s.CopyBytes(r.Projection.Seed[:]) })
 		case extServerKeys:
 			r.ServerKeys = readServerKeys(&data)
+		case extVersion:
+			draft := data.u16("wire-version")
+			if data.err == nil && !isKnown("wire-version", draft) {
+				data.err = &UnknownError{"wire-version", draft}
+			} else if data.err == nil {
+				r.DAP, data.err = dap.ParseVersion(draft)
+			}
 		default:
 			d.err = &UnknownError{"extension", typ}
 			return

@@ -67,6 +67,8 @@ type Options struct {
 	Cover     *Cover
 	Targeting *Targeting
 	KEM       KEM
+	// DAP is the draft of DAP that the task speaks; 18 when zero.
+	DAP dap.Version
 	// Oversized lets reports be larger than aggregators take, to measure them; else they are a *[TooLargeError].
 	Oversized bool
 	// Projection of a [Vector], whose Dimension is what is sent; none when nil.
@@ -140,6 +142,7 @@ func newRecipe(o Options) (*Recipe, error) {
 		Dummies:       o.Dummies,
 		Cover:         o.Cover,
 		KEM:           o.KEM,
+		DAP:           o.DAP,
 		Relay:         o.Relay,
 		Projection:    o.Projection,
 		ServerKeys:    o.ServerKeys,

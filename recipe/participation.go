@@ -264,6 +264,9 @@ func (v *validator) participation(r *Recipe) {
 	if r.KEM != X25519 && !isKnown("kem", uint16(r.KEM)) {
 		v.add("hpke_suite", "is KEM %#04x, want x25519 or x-wing", uint16(r.KEM))
 	}
+	if !r.DAP.Known() {
+		v.add("dap", "is no draft that is spoken")
+	}
 	if rate := r.Rate; rate != nil {
 		v.between("rate.devices", rate.Devices, 1, amplify.MaxCount)
 		v.between("rate.units", rate.Units, 1, 1<<32)

@@ -50,6 +50,8 @@ type Recipe struct {
 	// ServerKeys vouch for the keys that reports are encrypted to; nil takes those that the servers' addresses answer with,
 	// or a manifest names.
 	ServerKeys *ServerKeys
+	// DAP is the draft of DAP that the recipe's task speaks; 18 when zero.
+	DAP dap.Version
 }
 
 // A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec] and [Vector].

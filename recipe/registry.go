@@ -59,6 +59,7 @@ const (
 	extRelay      = 8
 	extProjection = 13
 	extServerKeys = 15
+	extVersion    = 16
 )
 
 // A Codepoint is one number of the recipe's wire format.
@@ -155,11 +156,13 @@ var codepoints = []Codepoint{
 	{"extension", extProjection, "projection", true},
 	{"extension", 14, "unit", false},
 	{"extension", extServerKeys, "server-keys", true},
-	{"extension", 16, "wire-version", false},
+	{"extension", extVersion, "wire-version", true},
 	{"extension", 17, "labels", false},
 	{"extension", 18, "views", false},
 
 	{"kem", uint16(XWing), "x-wing", true},
+
+	{"wire-version", dap.Draft19.Number(), dap.Draft19.String(), true},
 
 	{"attribute", uint16(Platform), "platform", true},
 	{"attribute", uint16(OSVersion), "os-version", true},

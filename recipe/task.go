@@ -27,6 +27,7 @@ func (r *Recipe) Task() (*dap.TaskConfiguration, error) {
 		return nil, fmt.Errorf("recipe: task: %w", err)
 	}
 	t := dap.TaskConfiguration{
+		Version:       r.DAP,
 		TaskInfo:      id[:],
 		Leader:        []byte(p.Leader),
 		Helper:        []byte(p.Helper),

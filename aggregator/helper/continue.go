@@ -20,7 +20,7 @@ func (h *Helper) continueJob(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := dap.ReadAggregationJobContinueReq(body)
+	req, err := r.Task.Dialect.ReadAggregationJobContinueReq(body)
 	if err != nil {
 		return edge.Malformed(err)
 	}
@@ -67,6 +67,9 @@ func (h *Helper) continueJob(r *edge.Request) error {
 	j, err := h.readJob(r.Task, requests[0])
 	if err != nil {
 		return err
+	}
+	if !j.keyed() {
+		return edge.Refuse(dap.ProblemInvalidMessage, "the job's verification key is gone")
 	}
 	live, dropped, err := j.match(last, continues)
 	if err != nil {
@@ -119,7 +122,7 @@ func (j *job) replay(run rounds.Job, continuations [][]byte) error {
 	limits.MaxReports = len(j.inits)
 	at := j.indices()
 	for _, body := range continuations {
-		req, err := dap.ReadAggregationJobContinueReq(body)
+		req, err := j.task.Dialect.ReadAggregationJobContinueReq(body)
 		if err != nil {
 			return err // checked before it was stored
 		}
@@ -151,7 +154,8 @@ func (j *job) indices() map[dap.ReportID]int {
 func (j *job) match(last []byte, continues []dap.VerifyContinue) (live []int, dropped uint64, err error) {
 	at := j.indices()
 	next := 0
-	for resp, err := range dap.VerifyResps(last, &dap.Limits{MaxReports: len(j.inits), MaxPayload: dap.DefaultLimits().MaxPayload}) {
+	limits := &dap.Limits{MaxReports: len(j.inits), MaxPayload: dap.DefaultLimits().MaxPayload}
+	for resp, err := range j.task.Dialect.VerifyResps(last, limits) {
 		switch {
 		case err != nil:
 			return nil, 0, err // our own stored bytes

@@ -125,22 +125,22 @@ func (r *rig) request(n int) (body []byte, ids []dap.ReportID) {
 		rand.Read(m.ID[:])
 		m.Time = check[dap.Time](r.T)(r.cfg.TimePrecision.At(time.Now()))
 		nonce := [16]byte(m.ID)
-		s := check[*vdaf.Shares](r.T)(r.vdaf.Shard(dap.VDAFContext(task), true, &nonce))
+		s := check[*vdaf.Shares](r.T)(r.vdaf.Shard(r.cfg.Version.VDAFContext(task), true, &nonce))
 		in.Nonces[i], in.Public[i], in.Inputs[i] = m.ID, s.Public, s.Inputs[0]
 		plain := check[[]byte](r.T)(dap.PlaintextInputShare{Payload: s.Inputs[1]}.Append(nil))
-		ct := check[dap.HpkeCiphertext](r.T)(dap.Seal(dap.NewHpkeConfig(r.key), dap.InputShareInfo(dap.RoleHelper),
+		ct := check[dap.HpkeCiphertext](r.T)(dap.Seal(dap.NewHpkeConfig(r.key), r.cfg.Version.InputShareInfo(dap.RoleHelper),
 			dap.InputShareAAD(task, r.cfg.Bytes(), &m, s.Public), plain))
 		inits[i].ReportShare = dap.ReportShare{Metadata: m, PublicShare: s.Public, Ciphertext: ct}
 		ids = append(ids, m.ID)
 	}
 	size := r.vdaf.Sizes().VerifierShare
 	shares := make([]byte, n*size)
-	r.vdaf.VerifyInit(r.vdaf.NewState(n), &r.vk, dap.VDAFContext(task), 0, &in, shares, make([]error, n))
+	r.vdaf.VerifyInit(r.vdaf.NewState(n), &r.vk, r.cfg.Version.VDAFContext(task), 0, &in, shares, make([]error, n))
 	for i := range inits {
 		inits[i].Payload = vdaf.AppendPingPongInitialize(nil, shares[i*size:(i+1)*size])
 	}
 	req := dap.AggregationJobInitReq{Inits: check[[]byte](r.T)(dap.AppendVerifyInits(nil, inits))}
-	return check[[]byte](r.T)(req.Append(nil)), ids
+	return check[[]byte](r.T)(dap.Dialect{}.AppendAggregationJobInitReq(nil, &req)), ids
 }
 
 func (r *rig) post(body []byte) *httptest.ResponseRecorder {
@@ -187,7 +187,7 @@ func (r *rig) next(path string, step uint16, said string, ids ...dap.ReportID) *
 
 func (r *rig) resps(w *httptest.ResponseRecorder) []dap.VerifyResp {
 	r.Helper()
-	return check[[]dap.VerifyResp](r.T)(dap.Collect(dap.VerifyResps(w.Body.Bytes(), nil)))
+	return check[[]dap.VerifyResp](r.T)(dap.Collect(dap.Dialect{}.VerifyResps(w.Body.Bytes(), nil)))
 }
 
 func (r *rig) aggregated() uint64 {

@@ -2,6 +2,8 @@ package helper
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"slices"
@@ -27,12 +29,12 @@ type job struct {
 
 // readJob decodes and checks a whole init request (DAP-18 section 4.5.3.2); what concerns one report comes later.
 func (h *Helper) readJob(t *task.Task, body []byte) (*job, error) {
-	req, err := dap.ReadAggregationJobInitReq(body)
+	req, err := t.Dialect.ReadAggregationJobInitReq(body)
 	if err != nil {
 		return nil, edge.Malformed(err)
 	}
 	j := &job{task: t, req: req}
-	if t.Keys[req.VerificationKeyID] == nil {
+	if !j.keyed() && !t.Dialect.JudgesKey() {
 		return nil, edge.Refuse(dap.ProblemInvalidMessage, "unknown verification key id")
 	}
 	var known []uint16
@@ -72,6 +74,9 @@ func (h *Helper) readJob(t *task.Task, body []byte) (*job, error) {
 	return j, nil
 }
 
+// keyed says whether we hold the verification key that the job names.
+func (j *job) keyed() bool { return j.task.Keys[j.req.VerificationKeyID] != nil }
+
 // postJob creates an aggregation job, or finds the one that the same bytes created.
 func (h *Helper) postJob(r *edge.Request) error {
 	body, done, err := r.Body(dap.MediaAggregationJobInitReq, h.opt.Limits.JobBody)
@@ -82,6 +87,17 @@ func (h *Helper) postJob(r *edge.Request) error {
 	j, err := h.readJob(r.Task, body)
 	if err != nil {
 		return err
+	}
+	if !j.keyed() {
+		// Nothing is stored of it: once we have the key, the same request is taken.
+		_, reply := j.refuse(dap.UnknownVerificationKeyID)
+		answer, err := reply(nil)
+		if err != nil {
+			return err
+		}
+		digest := sha256.Sum256(body)
+		r.SetLocation(dap.AggregationJobsResource, base64.RawURLEncoding.EncodeToString(digest[:]), dap.StepQuery(0))
+		return r.Reply(http.StatusCreated, dap.MediaAggregationJobResp, answer)
 	}
 	// Held from before the job is stored, so that no key ends between its coming and its being known.
 	j.keys = h.keys.Opening(h.opt.Clock.Now())
@@ -147,9 +163,15 @@ func (h *Helper) answer(r *edge.Request, res *store.Resource, status int, m dap.
 //
 // Step 9 of one report: from the leader's aggregation job, to the helper's batch and an answer that cannot change.
 func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init []byte) ([]byte, error) {
-	commit, reply := j.replays()
+	// A job of the same bytes was answered and deleted: its reports are replays. It is not verified anew, for a report that
+	// was refused the first time might be taken now, by this aggregator alone.
+	commit, reply := j.refuse(dap.ReportReplayed)
 	var requests [][]byte // none are kept where no step follows
-	if !res.Again {
+	switch {
+	case res.Again:
+	case !j.keyed():
+		commit, reply = j.refuse(dap.UnknownVerificationKeyID)
+	default:
 		run, err := h.begin(ctx, j)
 		if err != nil {
 			return nil, err
@@ -254,21 +276,19 @@ func (j *job) reply(run rounds.Job, live []int, errs []dap.ReportError, candidat
 			}
 			resps = append(resps, resp)
 		}
-		return dap.AppendVerifyResps(nil, resps)
+		return j.task.Dialect.AppendVerifyResps(nil, resps)
 	}
 }
 
-// replays is what a job adds that comes again after it was answered and deleted, and its answer: nothing, and that every
-// report is a replay. It is not verified anew, for a report that was refused the first time might be taken now, by this
-// aggregator alone.
-func (j *job) replays() (*store.Commit, replier) {
-	c := &store.Commit{Task: j.task.ID, Final: true, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: uint64(len(j.inits))}}
+// refuse is what a job adds that is refused report by report, all for one reason, and its answer.
+func (j *job) refuse(code dap.ReportError) (*store.Commit, replier) {
+	c := &store.Commit{Task: j.task.ID, Final: true, Rejected: map[dap.ReportError]uint64{code: uint64(len(j.inits))}}
 	return c, func([]dap.ReportError) ([]byte, error) {
 		resps := make([]dap.VerifyResp, len(j.inits))
 		for i := range resps {
-			resps[i] = dap.VerifyResp{ID: j.inits[i].Metadata.ID, Type: dap.Reject, Error: dap.ReportReplayed}
+			resps[i] = dap.VerifyResp{ID: j.inits[i].Metadata.ID, Type: dap.Reject, Error: code}
 		}
-		return dap.AppendVerifyResps(nil, resps)
+		return j.task.Dialect.AppendVerifyResps(nil, resps)
 	}
 }
 

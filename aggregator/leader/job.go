@@ -79,6 +79,14 @@ func (mismatch) Error() string {
 	return "the helper's answer names other reports than the request, or in another order"
 }
 
+// keyless is the answer of a helper that does not hold the verification key of the job: nothing was verified, and the job is
+// repeated until the operators agree on their keys.
+type keyless struct{ key uint8 }
+
+func (e *keyless) Error() string {
+	return fmt.Sprintf("the helper does not hold verification key %d; see that both sides have the same verify_keys", e.key)
+}
+
 // giveBack sets work aside, parks it or has it claimed again later, with the reason for the operator.
 func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	ctx = context.WithoutCancel(ctx) // a claim is given back also when the service stops
@@ -156,6 +164,10 @@ func (l *Leader) aggregate(ctx context.Context, w *work) error {
 			return err
 		}
 		if err := w.take(answer); err != nil {
+			var none *keyless
+			if errors.As(err, &none) {
+				l.forget(ctx, w) // so that the same request is a new job, once the key is there
+			}
 			return err
 		}
 		if l.engine.Rounds() > 1 {
@@ -254,7 +266,7 @@ func (w *work) request(step uint16) ([]byte, error) {
 				return nil, err
 			}
 		}
-		return req.Append(nil)
+		return w.task.Dialect.AppendAggregationJobContinueReq(nil, &req)
 	}
 	req := dap.AggregationJobInitReq{VerificationKeyID: w.task.KeyID}
 	var err error
@@ -270,7 +282,7 @@ func (w *work) request(step uint16) ([]byte, error) {
 	if req.Inits, err = dap.AppendVerifyInits(nil, inits); err != nil {
 		return nil, err
 	}
-	return req.Append(nil)
+	return w.task.Dialect.AppendAggregationJobInitReq(nil, &req)
 }
 
 // deferred is an answer that did not come in time.
@@ -450,7 +462,7 @@ func (l *Leader) sleep(ctx context.Context, d time.Duration) error {
 func (w *work) take(body []byte) error {
 	limits := dap.DefaultLimits()
 	limits.MaxReports = max(limits.MaxReports, len(w.sent)+1) // too many are a mismatch, and the body is bounded
-	resps, err := dap.Collect(dap.VerifyResps(body, limits))
+	resps, err := dap.Collect(w.task.Dialect.VerifyResps(body, limits))
 	if err != nil {
 		return &peer.Retry{Err: errors.New("the answer is malformed")}
 	}
@@ -465,6 +477,9 @@ func (w *work) take(body []byte) error {
 		}
 		switch resp.Type {
 		case dap.Reject:
+			if resp.Error == dap.UnknownVerificationKeyID {
+				return &keyless{w.task.KeyID}
+			}
 			w.batch.Refuse(i, resp.Error)
 		case dap.Continue:
 			said[i] = rounds.Said{Kind: rounds.Message, Payload: resp.Payload}

@@ -49,7 +49,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 			return err
 		}
 		if code != 0 {
-			refused = append(refused, dap.ReportUploadStatus{ID: m.ID, Error: code})
+			refused = append(refused, dap.ReportUploadStatus{ID: m.ID, Error: r.Task.Dialect.Said(code)})
 			continue
 		}
 		entries = append(entries, segment.Entry{
@@ -72,7 +72,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 		return r.Empty(http.StatusOK, 0)
 	}
 	l.refused.add(r.Task.ID, refused)
-	answer, err := dap.AppendUploadErrors(nil, refused)
+	answer, err := r.Task.Dialect.AppendUploadErrors(nil, refused)
 	if err != nil {
 		return err
 	}
@@ -158,8 +158,10 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 		return dap.ReportTooEarly, nil
 	case c.t.TooOld(m.Time, c.l.opt.Clock.Now(), c.l.opt.Limits.MaxAge):
 		return dap.ReportDropped, nil
-	case !m.PublicExtensions.Increasing() || m.PublicExtensions.Unknown() != nil:
+	case !m.PublicExtensions.Increasing():
 		return dap.InvalidMessage, nil
+	case m.PublicExtensions.Unknown() != nil:
+		return dap.UnsupportedExtension, nil
 	case c.t.Mode() != dap.TimeInterval:
 		return 0, nil
 	}

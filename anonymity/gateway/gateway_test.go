@@ -25,7 +25,7 @@ func TestRound(t *testing.T) {
 		b := start(t, Options{Window: 5 * time.Second})
 		defer b.stop()
 		b.leader.answer = func(_ int, ids []byte, _ *http.Request) (int, []byte) {
-			refused, err := dap.AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: dap.ReportID{3}, Error: dap.ReportTooEarly}})
+			refused, err := dap.Dialect{}.AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: dap.ReportID{3}, Error: dap.ReportTooEarly}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -153,7 +153,7 @@ func TestNoOneSpoilsOthers(t *testing.T) {
 
 // TestLeaderFails: what goes wrong behind the gateway is told to the device alone.
 func TestLeaderFails(t *testing.T) {
-	foreign, err := dap.AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: dap.ReportID{99}, Error: dap.ReportDropped}})
+	foreign, err := dap.Dialect{}.AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: dap.ReportID{99}, Error: dap.ReportDropped}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,13 +9,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
 )
 
 // coinFlags are the flags of `recipe new` about who takes part, and how that is hidden.
 type coinFlags struct {
-	sample, needles, donate, dummies, cover, relay, gateway, kem, randomizer, target, certificate *string
-	devices, round                                                                                *uint64
+	sample, needles, donate, dummies, cover, relay, gateway, kem, draft, randomizer, target, certificate *string
+	devices, round                                                                                       *uint64
 }
 
 const coinHelp = `
@@ -35,6 +36,7 @@ func newCoinFlags(flags *flag.FlagSet) *coinFlags {
 		relay:       flags.String("relay", "", "`URL` of a relay that hides who sends"),
 		gateway:     flags.String("gateway", "", "`URL` of the gateway behind it"),
 		kem:         flags.String("kem", "x25519", "what encrypts reports, x25519 or x-wing: `KEM`"),
+		draft:       flags.String("dap", dap.Draft18.String(), "the draft of DAP that the task speaks: `DRAFT`"),
 		randomizer:  flags.String("randomizer", "", "krr:E, rappor:E, or gaussian[:VARIANCE] for vectors, on the device and instead of the servers' noise: `R`"),
 		target:      flags.String("target", "", "ask only devices with these attributes, as platform=ios,linux;language=de: `WHO`"),
 		certificate: flags.String("certificate", "", "the evidence that enough have them: `RECIPE:ENTRY:LOWER:LEAST`"),
@@ -79,11 +81,26 @@ func (f *coinFlags) set(o *recipe.Options) (err error) {
 	default:
 		return fmt.Errorf("--kem is %q, want x25519 or x-wing", *f.kem)
 	}
+	if o.DAP, err = parseDraft(*f.draft); err != nil {
+		return err
+	}
 	if o.Randomizer, err = parseRandomizer(*f.randomizer); err != nil {
 		return err
 	}
 	o.Targeting, err = parseTargeting(*f.target, *f.certificate)
 	return err
+}
+
+// parseDraft finds a draft by its tag.
+func parseDraft(s string) (dap.Version, error) {
+	var tags []string
+	for _, v := range dap.Versions {
+		if v.String() == s {
+			return v, nil
+		}
+		tags = append(tags, v.String())
+	}
+	return 0, fmt.Errorf("--dap is %q, want %s", s, strings.Join(tags, " or "))
 }
 
 func (f *coinFlags) participation() (recipe.Participation, error) {

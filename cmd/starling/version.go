@@ -15,18 +15,22 @@ import (
 
 // build says what this binary is made of.
 type build struct {
-	Version string `json:"version"`
-	Commit  string `json:"commit,omitempty"`
-	Changed bool   `json:"changed"` // built from a tree that differs from the commit
-	Go      string `json:"go"`
-	System  string `json:"system"`
-	DAP     string `json:"dap"`
-	VDAF    int    `json:"vdaf_draft"`
+	Version string   `json:"version"`
+	Commit  string   `json:"commit,omitempty"`
+	Changed bool     `json:"changed"` // built from a tree that differs from the commit
+	Go      string   `json:"go"`
+	System  string   `json:"system"`
+	DAP     string   `json:"dap"` // what a task speaks that names no draft
+	Drafts  []string `json:"dap_drafts"`
+	VDAF    int      `json:"vdaf_draft"`
 }
 
 func thisBuild() build {
 	b := build{Version: "unreleased", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
-		DAP: dap.Version, VDAF: vdaf.Version}
+		DAP: dap.Draft18.String(), VDAF: vdaf.Version}
+	for _, v := range dap.Versions {
+		b.Drafts = append(b.Drafts, v.String())
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -70,7 +74,7 @@ func versionCommand() *command {
 					}
 				}
 				fmt.Fprintf(e.stdout, "starling %s%s\n%s %s\nspeaks %s, VDAF drafts %d to 20\n",
-					b.Version, commit, b.Go, b.System, b.DAP, b.VDAF)
+					b.Version, commit, b.Go, b.System, strings.Join(b.Drafts, " and "), b.VDAF)
 				return nil
 			}
 		},

@@ -66,6 +66,9 @@ func (d DAP) Check(body []byte) error {
 // Join makes one upload, in pieces: reports follow one another, so uploads do.
 func (DAP) Join(bodies [][]byte) [][]byte { return bodies }
 
+// asItIs reads and writes the reasons of a refusal: whatever draft the task speaks, they leave as the numbers that they came as.
+var asItIs dap.Dialect
+
 // Split deals the refusals of a joined upload to whose reports they name; who has none gets an empty body, as from a leader.
 func (d DAP) Split(bodies [][]byte, answer []byte) ([][]byte, error) {
 	parts := make([][]byte, len(bodies))
@@ -74,7 +77,7 @@ func (d DAP) Split(bodies [][]byte, answer []byte) ([][]byte, error) {
 	}
 	refused := make(map[dap.ReportID]dap.ReportError)
 	limits := dap.DefaultLimits()
-	for status, err := range dap.UploadErrors(answer, limits) {
+	for status, err := range asItIs.UploadErrors(answer, limits) {
 		if err != nil {
 			return nil, fmt.Errorf("uploads: answer: %w", err)
 		}
@@ -94,7 +97,7 @@ func (d DAP) Split(bodies [][]byte, answer []byte) ([][]byte, error) {
 			}
 		}
 		var err error
-		if parts[i], err = dap.AppendUploadErrors(nil, mine); err != nil {
+		if parts[i], err = asItIs.AppendUploadErrors(nil, mine); err != nil {
 			return nil, err
 		}
 	}

@@ -67,7 +67,7 @@ func TestJoinSplit(t *testing.T) {
 		for _, id := range ids {
 			list = append(list, dap.ReportUploadStatus{ID: dap.ReportID{id}, Error: dap.ReportDropped})
 		}
-		b, err := dap.AppendUploadErrors(nil, list)
+		b, err := dap.Dialect{}.AppendUploadErrors(nil, list)
 		if err != nil {
 			t.Fatal(err)
 		}

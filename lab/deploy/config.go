@@ -245,7 +245,7 @@ func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
 	if err != nil {
 		return out, nil, fmt.Errorf("recipe: %w", err)
 	}
-	out.Config, out.ID = config.Bytes(), config.TaskID()
+	out.Config, out.Version, out.ID = config.Bytes(), config.Version, config.TaskID()
 	out.VerifyKeys = make(map[uint8][vdaf.VerifyKeySize]byte)
 	for _, k := range t.VerifyKeys {
 		text, err := k.File.Text()

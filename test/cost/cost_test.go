@@ -225,7 +225,7 @@ func (x *bed) primitives() (p parts) {
 			aad := dap.InputShareAAD(x.id, x.task.Config, &rep.Metadata, rep.PublicShare)
 			for side, ct := range []*dap.HpkeCiphertext{&rep.Leader, &rep.Helper} {
 				role := []dap.Role{dap.RoleLeader, dap.RoleHelper}[side]
-				plain := must(x.keys[side].Open(ct.Enc, dap.InputShareInfo(role), aad, ct.Payload))
+				plain := must(x.keys[side].Open(ct.Enc, x.task.Version.InputShareInfo(role), aad, ct.Payload))
 				in[side].Nonces[i], in[side].Public[i] = rep.Metadata.ID, rep.PublicShare
 				in[side].Inputs[i] = must(dap.ReadPlaintextInputShare(plain)).Payload
 			}
@@ -233,7 +233,7 @@ func (x *bed) primitives() (p parts) {
 	})
 	states := [2]vdaf.State{x.vdaf.NewState(block), x.vdaf.NewState(block)}
 	sums := [2]*vdaf.AggShare{x.vdaf.NewAggShare(), x.vdaf.NewAggShare()}
-	size, context := x.vdaf.Sizes(), dap.VDAFContext(x.id)
+	size, context := x.vdaf.Sizes(), x.task.Version.VDAFContext(x.id)
 	shares := [][]byte{make([]byte, block*size.VerifierShare), make([]byte, block*size.VerifierShare)}
 	msgs := make([]byte, block*size.VerifierMessage)
 	p.proof = x.timed(func() {

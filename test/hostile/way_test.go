@@ -85,14 +85,14 @@ func TestStaleShareKey(t *testing.T) {
 	c := shared.client(t, keys(shared.leaderKey(t)+99), nil)
 	r, _ := report(t, c)
 	refused, err := c.Upload(t.Context(), []dap.Report{r})
-	if err != nil || len(refused) != 1 || refused[0].Error != dap.OutdatedConfig {
+	if err != nil || len(refused) != 1 || !refused[0].Error.Outdated() {
 		t.Errorf("a key that is gone: %v, %v", refused, err)
 	}
 	c = shared.client(t, keys(shared.leaderKey(t)), nil)
 	r, _ = report(t, c)
 	shared.upload(t, c, r) // another key under the same id
 	acknowledged, aggregated, rejected, named := gained(before, shared.settled(t))
-	if acknowledged != 1 || aggregated != 0 || rejected[dap.HpkeDecryptError.String()] != 1 || named[dap.OutdatedConfig.String()] != 1 {
+	if acknowledged != 1 || aggregated != 0 || rejected[dap.HpkeDecryptError.String()] != 1 || named[dap.Dialect{Version: speaks}.Said(dap.OutdatedConfig).String()] != 1 {
 		t.Errorf("acknowledged %d, aggregated %d, rejected %v, refused %v", acknowledged, aggregated, rejected, named)
 	}
 }

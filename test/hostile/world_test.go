@@ -26,6 +26,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dap/daptest"
 	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
@@ -97,7 +98,7 @@ func (c earConn) Read(p []byte) (int, error) {
 // options are a recipe of coins that needs few devices. Leader and Relay are filled in.
 func options() recipe.Options {
 	return recipe.Options{
-		Name: "hostile", Query: recipe.Multihot{Length: 3, MaxWeight: 1}, BatchMode: dap.LeaderSelected, MinBatch: 20,
+		Name: "hostile", DAP: speaks, Query: recipe.Multihot{Length: 3, MaxWeight: 1}, BatchMode: dap.LeaderSelected, MinBatch: 20,
 		Noise:         recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 9, Den: 1}, Share: recipe.DrawsAll},
 		Delta:         recipe.Decimal{Coefficient: 1, Scale: 6},
 		Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 2}},
@@ -192,15 +193,24 @@ func begin(dir string, o recipe.Options) (w *world, stop func() error, err error
 // shared is the world in which attacks are played one after the other; each counts from what it finds.
 var shared *world
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+// speaks is the draft of DAP in this pass.
+var speaks dap.Version
 
-func run(m *testing.M) int {
+func TestMain(m *testing.M) {
+	dialects := []dap.Dialect{{Version: dap.Draft18}, {Version: dap.Draft19}}
+	inOne := map[string]int{"TestSilentDevices": 0, "TestReencapsulated": 1, "TestLedgerCutOff": 0}
+	os.Exit(daptest.Run(m, dialects, inOne, pass))
+}
+
+// pass runs the tests in a world that speaks one draft.
+func pass(d dap.Dialect, run func() int) int {
+	speaks = d.Version
 	dir, err := os.MkdirTemp("", "starling-hostile-")
 	if err == nil {
 		defer os.RemoveAll(dir)
 		var stop func() error
 		if shared, stop, err = begin(filepath.Join(dir, "world"), options()); err == nil {
-			code := m.Run()
+			code := run()
 			if err = stop(); err == nil {
 				return code
 			}

@@ -35,7 +35,7 @@ func TestOracle(t *testing.T) {
 			w.net.forge = func(m *message, a *answer) {
 				if strings.HasSuffix(m.url.Path, "/reports") && len(a.body) == 0 {
 					id := must(dap.Collect(dap.Reports(m.body, nil)))[0].Metadata.ID
-					a.body = must(dap.AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: id, Error: dap.ReportDropped}}))
+					a.body = must(w.task.Dialect().AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: id, Error: dap.ReportDropped}}))
 				}
 			}
 		}, "was refused"},
@@ -63,13 +63,13 @@ func TestOracle(t *testing.T) {
 				if !strings.HasSuffix(m.url.Path, "/aggregation_jobs") || a.status >= 300 {
 					return
 				}
-				resps := must(dap.Collect(dap.VerifyResps(a.body, nil)))
+				resps := must(dap.Collect(w.task.Dialect().VerifyResps(a.body, nil)))
 				for i := range resps {
 					if resps[i].Error == dap.ReportReplayed {
 						resps[i].Error = dap.VDAFVerifyError
 					}
 				}
-				a.body = must(dap.AppendVerifyResps(nil, resps))
+				a.body = must(w.task.Dialect().AppendVerifyResps(nil, resps))
 			}
 		}, "a late duplicate was verified again"},
 		{"a helper that never comes back", interval, func(w *world) {

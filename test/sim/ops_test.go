@@ -259,7 +259,7 @@ func (w *world) opForgeShare() {
 	w.net.mu.Lock()
 	for _, m := range w.net.kept {
 		if w.cfg.mode == dap.LeaderSelected && strings.HasSuffix(m.url.Path, "/"+string(dap.AggregationJobsResource)) {
-			job := must(dap.ReadAggregationJobInitReq(m.body))
+			job := must(w.task.Dialect().ReadAggregationJobInitReq(m.body))
 			req.BatchSelector.BatchID, _ = job.LeaderSelectedBatch()
 		}
 	}

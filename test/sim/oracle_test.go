@@ -177,7 +177,7 @@ func (o *oracle) sameJob(request, id string, m *message, a *answer) {
 	case !dropped:
 		o.violate("%s: the same bytes made two jobs", m.name())
 	default:
-		resps, err := dap.Collect(dap.VerifyResps(a.body, nil))
+		resps, err := dap.Collect(o.w.task.Dialect().VerifyResps(a.body, nil))
 		if err != nil || len(resps) == 0 {
 			o.violate("%s: unreadable answer to a late duplicate: %v", m.name(), err)
 		}
@@ -207,7 +207,7 @@ func (o *oracle) sawUpload(m *message, a *answer) {
 		o.eachUploaded(m, func(r *report) { r.maybe++; o.maybe++ })
 		return
 	}
-	refused, err := dap.Collect(dap.UploadErrors(a.body, nil))
+	refused, err := dap.Collect(o.w.task.Dialect().UploadErrors(a.body, nil))
 	if err != nil {
 		o.violate("upload: unreadable answer: %v", err)
 		return
@@ -244,7 +244,10 @@ func (o *oracle) sawRefusal(r *report, code dap.ReportError) {
 		if !o.w.asked(r.Metadata.Time) {
 			o.violate("a report was refused as collected, and nobody asked for its batch")
 		}
-	case dap.OutdatedConfig:
+	case dap.OutdatedConfig, dap.HpkeUnknownConfigID:
+		if code != o.w.task.Dialect().Said(dap.OutdatedConfig) {
+			o.violate("a report was refused as %v in %v", code, o.w.task.Version)
+		}
 		o.outdated(r)
 	default:
 		o.violate("a report was refused: %v", code)

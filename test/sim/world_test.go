@@ -47,6 +47,7 @@ var limits = aggregator.Limits{Workers: 1}
 // config is one deployment and what happens to it.
 type config struct {
 	seed     uint64
+	version  dap.Version
 	mode     dap.BatchMode
 	deferred helper.Deferred
 	min      uint64
@@ -82,6 +83,7 @@ func draw(seed uint64) config {
 	}
 	c.window = r.IntN(2) == 0
 	c.rotate = seed%4 == 0
+	c.version = dap.Versions[seed/2%uint64(len(dap.Versions))]
 	if c.series = c.mode == dap.TimeInterval && seed%5 == 0; c.series {
 		c.min, c.ops = 3, c.ops+60
 	}
@@ -154,14 +156,14 @@ func newWorld(cfg config) *world {
 	r := &recipe.Recipe{
 		Name: "simulation", Query: recipe.Histogram{Length: length, Chunk: chunk}, Randomizer: recipe.NoRandomizer{},
 		Participation: recipe.Always{}, Path: recipe.TwoServer{Leader: leaderURL, Helper: helperURL, BatchMode: cfg.mode},
-		Noise: recipe.NoNoise{}, Claim: recipe.NoClaim{}, MinBatch: cfg.min, TimePrecision: precision, Window: w.window(),
+		Noise: recipe.NoNoise{}, Claim: recipe.NoClaim{}, DAP: cfg.version, MinBatch: cfg.min, TimePrecision: precision, Window: w.window(),
 	}
 	w.recipe = must(r.Append(nil))
 	w.conf = must(r.Task())
 	w.taskID = w.conf.TaskID()
 	w.vdaf = must(prio3.NewHistogram(2, length, int(chunk)))
 	w.task = aggregator.Task{
-		Config: w.conf.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: {1, 2, 3}}, PeerToken: peerToken,
+		Config: w.conf.Bytes(), Version: cfg.version, VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: {1, 2, 3}}, PeerToken: peerToken,
 		CollectorToken: collectorToken, CollectorHPKE: dap.NewHpkeConfig(w.collectorKey),
 	}
 	w.client = must(client.New(client.Options{
@@ -337,7 +339,7 @@ func (w *world) make(k kind, age time.Duration) *report {
 		r.Helper.Payload[0] ^= 1
 	case badProof, badShare:
 		nonce := [vdaf.NonceSize]byte(r.Metadata.ID)
-		ctx := dap.VDAFContext(w.taskID)
+		ctx := w.conf.Version.VDAFContext(w.taskID)
 		one, two := must(w.vdaf.Shard(ctx, bucket, &nonce)), must(w.vdaf.Shard(ctx, (bucket+1)%length, &nonce))
 		r.PublicShare = one.Public
 		if k == badShare {
@@ -346,7 +348,7 @@ func (w *world) make(k kind, age time.Duration) *report {
 		aad := dap.InputShareAAD(w.taskID, w.conf.Bytes(), &r.Metadata, r.PublicShare)
 		seal := func(role dap.Role, share []byte) dap.HpkeCiphertext {
 			plain := must(dap.PlaintextInputShare{Payload: share}.Append(nil))
-			return must(dap.Seal(to[role], dap.InputShareInfo(role), aad, plain))
+			return must(dap.Seal(to[role], w.conf.Version.InputShareInfo(role), aad, plain))
 		}
 		r.Leader = seal(dap.RoleLeader, one.Inputs[0])
 		r.Helper = seal(dap.RoleHelper, two.Inputs[1])

@@ -75,7 +75,7 @@ func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
 			if err := sum.AddSigned(draw); err != nil {
 				return nil, fmt.Errorf("release: add noise: %w", err)
 			}
-			info := dap.AggregateShareInfo(r.Role)
+			info := r.Task.Dialect.AggregateShareInfo(r.Role)
 			aad := dap.AggregateShareAAD(r.Task.ID, r.Task.Config.Bytes(), r.Asked)
 			enc, payload, err := r.Task.CollectorKey.Seal(info, aad, sum.Append(nil))
 			if err != nil {

@@ -19,6 +19,7 @@ import (
 // A Task is immutable and safe for concurrent use.
 type Task struct {
 	ID           dap.TaskID
+	Dialect      dap.Dialect
 	Config       *dap.TaskConfiguration
 	VDAF         vdaf.VDAF
 	Context      []byte // of every VDAF call
@@ -54,7 +55,7 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 	if err := t.Validate(role); err != nil {
 		return nil, err
 	}
-	cfg, err := dap.ReadTaskConfiguration(t.Config)
+	cfg, err := dap.ReadTaskConfiguration(t.Version, t.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 		id = cfg.TaskID()
 	}
 	w := &Task{
-		ID: id, Config: cfg, VDAF: v, Context: dap.VDAFContext(id),
+		ID: id, Dialect: t.Dialect(), Config: cfg, VDAF: v, Context: t.Version.VDAFContext(id),
 		Keys: make(map[uint8]*[vdaf.VerifyKeySize]byte),
 		Peer: NewToken(t.PeerToken), PeerSecret: t.PeerToken,
 		Collector: NewToken(t.CollectorToken), Upload: NewToken(t.UploadToken),

@@ -219,7 +219,7 @@ func (b *Batch) settle(blk *block) {
 		}
 		code := dap.VDAFVerifyError
 		errors.As(b.errs[i], &code)
-		b.Errs[i] = code
+		b.Errs[i] = b.task.Dialect.Said(code)
 	}
 }
 
@@ -244,7 +244,7 @@ func (b *Batch) open(prm *Params, reports []Report, plain []dap.PlaintextInputSh
 			ID: s.Ciphertext.ConfigID, Enc: s.Ciphertext.Enc, Ciphertext: s.Ciphertext.Payload, AAD: aad[at:len(aad):len(aad)],
 		}
 	}
-	prm.Keys.OpenBatch(dap.InputShareInfo(b.role), items, sealed.Serial)
+	prm.Keys.OpenBatch(t.Dialect.InputShareInfo(b.role), items, sealed.Serial)
 	for i := range items {
 		var err error
 		switch {
@@ -256,16 +256,14 @@ func (b *Batch) open(prm *Params, reports []Report, plain []dap.PlaintextInputSh
 		default:
 			plain[i], err = dap.ReadPlaintextInputShare(items[i].Plaintext)
 			public, private := reports[i].Share.Metadata.PublicExtensions, plain[i].PrivateExtensions
-			if err != nil || !knownExtensions(private) || !public.Disjoint(private) {
+			if err != nil || !private.Increasing() || !public.Disjoint(private) {
 				errs[i] = dap.InvalidMessage
+			} else if private.Unknown() != nil {
+				errs[i] = dap.UnsupportedExtension
 			}
 		}
 	}
 }
-
-// knownExtensions says whether a list of report extensions is in order and holds no type that we do not know. The draft
-// defines none.
-func knownExtensions(e dap.Extensions) bool { return e.Increasing() && e.Unknown() == nil }
 
 // Metadata checks what stands in the clear in a report and returns zero or its refusal in an aggregation job.
 func Metadata(t *task.Task, m *dap.ReportMetadata, now time.Time, skew time.Duration) dap.ReportError {
@@ -277,8 +275,10 @@ func Metadata(t *task.Task, m *dap.ReportMetadata, now time.Time, skew time.Dura
 		return dap.TaskNotStarted
 	case bounded && interval.After(m.Time):
 		return dap.TaskExpired
-	case !knownExtensions(m.PublicExtensions):
+	case !m.PublicExtensions.Increasing():
 		return dap.InvalidMessage
+	case m.PublicExtensions.Unknown() != nil: // the drafts define none
+		return dap.UnsupportedExtension
 	}
 	return 0
 }

@@ -48,7 +48,7 @@ func newFixture(n, k int) *fixture {
 		rand.Read(r.Metadata.ID[:])
 		r.Metadata.Time = must(cfg.TimePrecision.At(time.Now()))
 		nonce := [16]byte(r.Metadata.ID)
-		s := must(count.Shard(dap.VDAFContext(cfg.TaskID()), true, &nonce))
+		s := must(count.Shard(cfg.Version.VDAFContext(cfg.TaskID()), true, &nonce))
 		if k > 0 && i%k == 0 {
 			s.Inputs[0][0] ^= 1
 		}
@@ -57,7 +57,7 @@ func newFixture(n, k int) *fixture {
 		cts := [2]*dap.HpkeCiphertext{&r.Leader, &r.Helper}
 		for j, role := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
 			plain := must(dap.PlaintextInputShare{Payload: s.Inputs[j]}.Append(nil))
-			*cts[j] = must(dap.Seal(dap.NewHpkeConfig(f.keys[j]), dap.InputShareInfo(role), aad, plain))
+			*cts[j] = must(dap.Seal(dap.NewHpkeConfig(f.keys[j]), cfg.Version.InputShareInfo(role), aad, plain))
 		}
 		f.reports = append(f.reports, r)
 	}

@@ -23,7 +23,7 @@ CREATE TABLE task (
 CREATE TABLE rejection (
   task    INTEGER NOT NULL REFERENCES task (id),
   stage   INTEGER NOT NULL CHECK (stage IN (0, 1)),
-  code    INTEGER NOT NULL CHECK (code BETWEEN 1 AND 255),
+  code    INTEGER NOT NULL CHECK (code BETWEEN 1 AND 511),
   reports INTEGER NOT NULL CHECK (reports > 0),
   PRIMARY KEY (task, stage, code)
 ) STRICT, WITHOUT ROWID;

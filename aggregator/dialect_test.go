@@ -1,0 +1,118 @@
+package aggregator_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dap/daptest"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// dialects are what the tests of this package run in, one after another.
+var dialects = []dap.Dialect{{}, {Version: dap.Draft19}}
+
+// speaks is the dialect of this pass: what leader and helper of a test talk unless the test says otherwise.
+var speaks dap.Dialect
+
+// inOne are the tests that run in one dialect alone, by its index: they take long, and ask about stores and crashes more
+// than about messages.
+var inOne = map[string]int{
+	"TestLeaderReplaysSameBytes": 0, "TestCrashAtEveryFailpoint": 1, "TestRoundsCrash": 0, "TestHostileLeader": 1,
+	"TestHostileHelper": 0, "TestRunningServices": 1, "TestRounds": 1,
+	"TestVectorAttackersAreBounded": 0, "TestHelperHoldsTooManyReports": 1, "TestRoundsReplaysSameBytes": 1,
+	"TestCorrelatedNoiseCovariance": 0, "TestKeysTurnUnderLoad": 1, "TestUploadSlow": 0,
+}
+
+func TestMain(m *testing.M) {
+	os.Exit(daptest.Run(m, dialects, inOne, func(d dap.Dialect, run func() int) int {
+		speaks = d
+		return run()
+	}))
+}
+
+// TestLeaderWithoutACommonKey: where draft 19 lets the helper say that it holds no such verification key, the job is
+// repeated, in sight of the operator, and counts once the key is there. (In draft 18 it is any malformed job.)
+func TestLeaderWithoutACommonKey(t *testing.T) {
+	keys := func(id uint8, o *helper.Options) {
+		o.Tasks = slices.Clone(o.Tasks)
+		o.Tasks[0].VerifyKeys = map[uint8][vdaf.VerifyKeySize]byte{id: o.Tasks[0].VerifyKeys[7]}
+	}
+	d := dap.Dialect{Version: dap.Draft19}
+	var key [vdaf.VerifyKeySize]byte
+	p := newPair(t, setup{dialect: &d, helper: func(o *helper.Options) {
+		key = o.Tasks[0].VerifyKeys[7]
+		keys(9, o)
+	}})
+	p.accept(p.reports(4)...)
+	p.step()
+	if c := p.counts(); c.Waiting != 4 || len(c.Rejected) != 0 {
+		t.Errorf("counts %+v", c)
+	}
+	s := p.leaderTask()
+	if len(s.Stuck) != 1 || s.Stuck[0].Quarantined || !strings.Contains(s.Stuck[0].Why, "verification key 7") {
+		t.Errorf("stuck: %+v", s.Stuck)
+	}
+	if blocked := status.Why(s); len(blocked) == 0 || !strings.Contains(blocked[0].Blocks, "verification key 7") {
+		t.Errorf("why: %+v", blocked)
+	}
+	p.helper.Close()
+	p.helperOpt.Tasks[0].VerifyKeys = map[uint8][vdaf.VerifyKeySize]byte{7: key}
+	p.startHelper()
+	p.clock.advance(time.Hour)
+	p.settled(4, nil)
+}
+
+// TestForeignTaskWithoutInfo: a task that is nobody's recipe may leave task_info empty where its draft allows it, and works.
+func TestForeignTaskWithoutInfo(t *testing.T) {
+	d := dap.Dialect{Version: dap.Draft19}
+	p := newPair(t, setup{dialect: &d, foreign: true})
+	if len(p.cfg.TaskInfo) != 0 {
+		t.Fatalf("task_info is %q", p.cfg.TaskInfo)
+	}
+	p.accept(p.reports(10)...)
+	p.step()
+	if resp, sum := p.collect(p.query()); resp.ReportCount != 10 || sum[0] != 2 {
+		t.Errorf("%d reports, %v", resp.ReportCount, sum)
+	}
+	old := p.task
+	old.Version = dap.Draft18
+	if err := old.Validate(dap.RoleLeader); !errors.Is(err, dap.ErrMalformed) {
+		t.Errorf("the same configuration in draft 18: %v", err)
+	}
+	framed := p.task
+	framed.Framing = dap.Janus
+	if err := framed.Validate(dap.RoleLeader); err == nil {
+		t.Error("a framing that draft 19 does not have")
+	}
+}
+
+// TestDraftsDoNotMix: a report that was made in one draft counts in no task of another, and the other side's draft is not
+// guessed.
+func TestDraftsDoNotMix(t *testing.T) {
+	other := dap.Draft18
+	if speaks.Version == other {
+		other = dap.Draft19
+	}
+	p := newPair(t, setup{})
+	good, context := p.report(0, spoil{}), p.report(2, spoil{context: other.VDAFContext(p.id)})
+	p.dialect.Version = other
+	sealed := p.report(1, spoil{})
+	p.dialect = speaks
+	p.accept(good, context, sealed)
+	p.settled(1, map[string]uint64{"hpke_decrypt_error": 1, "vdaf_verify_error": 1})
+
+	// Leader and helper that take the task for one of two drafts agree on no report.
+	q := newPair(t, setup{helper: func(o *helper.Options) {
+		o.Tasks = slices.Clone(o.Tasks)
+		o.Tasks[0].Version = other
+	}})
+	q.accept(q.reports(3)...)
+	q.settled(0, map[string]uint64{"hpke_decrypt_error": 3})
+}
