@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/big"
 
-	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 )
@@ -222,10 +221,10 @@ func (r *Recipe) compute(claim ApproxDP) (*Guarantee, error) {
 
 func (r *Recipe) assumptions(honest int, rounds uint32) []string {
 	var list []string
-	batches := count(uint64(rounds), "batch", "batches")
 	if r.amplified() {
 		list = append(list,
-			fmt.Sprintf("one device decides in at most %s, once in each", count(uint64(rounds), "round", "rounds")),
+			fmt.Sprintf("one device decides in at most %s, once in each; each round is released alone, after its end, which leader "+
+				"and helper each see to", count(uint64(rounds), "round", "rounds")),
 			"the relay keeps from the gateway and the servers who sent what and when, and nobody watches devices' networks")
 		if r.Cover != nil {
 			list[len(list)-1] = "the relay keeps from the gateway and the servers who sent what and when"
@@ -233,11 +232,7 @@ func (r *Recipe) assumptions(honest int, rounds uint32) []string {
 	} else {
 		list = append(list,
 			"it need not be hidden that a person takes part, only what they answer",
-			fmt.Sprintf("one person's reports are in at most %s, one report in each", batches))
-		if n, ok := r.Noise.(CorrelatedGaussian); ok {
-			list[len(list)-1] += fmt.Sprintf(", and any two of them at least %s apart (%s), which the person's own device sees to",
-				count(n.Series.Separation, "round", "rounds"), duration(n.Series.Separation*r.RoundUnits(), r.TimePrecision))
-		}
+			r.once(rounds))
 	}
 	if _, ok := r.Randomizer.(Gaussian); ok {
 		return append(list,
@@ -381,23 +376,6 @@ func (r *Recipe) LossAfter(rounds uint32) (Loss, error) {
 func (r *Recipe) DecisionRounds() uint32 {
 	if claim, ok := r.Claim.(ApproxDP); ok {
 		return claim.Rounds
-	}
-	return 1
-}
-
-// Round is the number of the round in which time unit t lies: [Rate]'s units long, all slots long for [DonationTime], and
-// otherwise one unit.
-func (r *Recipe) Round(t dap.Time) uint64 {
-	return uint64(t) / r.RoundUnits()
-}
-
-// RoundUnits is the length of a round in units of TimePrecision.
-func (r *Recipe) RoundUnits() uint64 {
-	if p, ok := r.Participation.(DonationTime); ok {
-		return max(1, uint64(p.Slots)*uint64(p.Length))
-	}
-	if r.Rate != nil {
-		return max(1, r.Rate.Units)
 	}
 	return 1
 }

@@ -146,7 +146,7 @@ func TestCorrelatedGuarantee(t *testing.T) {
 		t.Errorf("%+v, want epsilon %v", g, want.Epsilon)
 	}
 	text := strings.Join(g.Assumptions, "\n")
-	for _, words := range []string{"at most 4 batches", "at least 5 rounds apart (5 hours), which the person's own device sees to", "one of the leader and the helper"} {
+	for _, words := range []string{"at most 4 rounds", "at least 5 rounds apart (5 hours), which the person's own device sees to", "one of the leader and the helper"} {
 		if !strings.Contains(text, words) {
 			t.Errorf("assumptions %q do not say %q", text, words)
 		}

@@ -64,7 +64,7 @@ func (n DiscreteLaplace) String() string {
 func (NoClaim) String() string { return "no differential privacy is claimed" }
 func (c ApproxDP) String() string {
 	return fmt.Sprintf("epsilon %s at delta %s, %v neighbours, over %s, if %s honest", c.Epsilon, c.Delta, c.Neighbours,
-		count(uint64(c.Rounds), "batch", "batches"), count(uint64(c.HonestServers), "server is", "servers are"))
+		count(uint64(c.Rounds), "round", "rounds"), count(uint64(c.HonestServers), "server is", "servers are"))
 }
 
 func (NoWindow) String() string { return "no limit in time" }
@@ -130,7 +130,8 @@ func (r *Recipe) Describe(w io.Writer) error {
 			line("", "about %s expected", count(p.Expected, "person", "people"))
 		}
 	}
-	line("When", "%s; report times are cut to %s", r.when(), time.Duration(r.TimePrecision)*time.Second)
+	line("When", "%s; report times are cut to %s", r.when(), time.Duration(r.BatchUnits())*time.Duration(r.TimePrecision)*time.Second)
+	line("Rounds", "%s", r.describeRounds())
 	line("Taking part", "%s", r.Participation)
 	line("On the device", "%s", r.Randomizer)
 	if b, ok := r.ProvedBound(); ok {
@@ -212,7 +213,7 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 		line("Guarantee", "none by differential privacy: the result is not blurred, and someone who knows the other "+
 			"answers can work out the last one. What protects a person is that only sums of %d or more are released.", r.MinBatch)
 	} else {
-		over := count(uint64(g.Rounds), "batch", "batches")
+		over := count(uint64(g.Rounds), "round", "rounds")
 		if n, ok := r.Noise.(CorrelatedGaussian); ok {
 			over = n.over(g.Rounds)
 		}
@@ -328,6 +329,7 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		Population    any          `json:"population"`
 		Threshold     uint64       `json:"threshold"` // DAP's minimum batch size
 		Targeting     *Targeting   `json:"targeting,omitempty"`
+		Round         Rounds       `json:"round"`
 		Rate          *Rate        `json:"rate,omitempty"`
 		Dummies       *Dummies     `json:"dummies,omitempty"`
 		Cover         *Cover       `json:"cover,omitempty"`
@@ -351,10 +353,10 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 			"leader": p.Leader, "helper": p.Helper, "batch_mode": nameOf("batch-mode", uint16(p.BatchMode)),
 		}, p),
 		Targeting: r.Targeting, Rate: r.Rate, Dummies: r.Dummies, Cover: r.Cover, Relay: r.Relay, KEM: r.KEM.String(), DAP: r.DAP.String(),
-		Threshold: r.Threshold(),
-		Noise:     choice("noise", r.Noise.noise(), noise, r.Noise),
-		Claim:     choice("claim", r.Claim.claim(), claim, r.Claim),
-		MinBatch:  r.MinBatch, TimePrecision: uint64(r.TimePrecision),
+		Threshold: r.Threshold(), Round: Rounds{Units: r.RoundUnits(), Grace: uint32(r.Grace() / time.Second)},
+		Noise:    choice("noise", r.Noise.noise(), noise, r.Noise),
+		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),
+		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision),
 		Guarantee: g, ServerKeys: r.ServerKeys,
 	}
 	if w, ok := r.Window.(Between); ok {

@@ -44,7 +44,7 @@ func Example() {
 	fmt.Println(read.Claim)
 	// Output:
 	// each device names one of 21 buckets; the result is how many devices named each
-	// epsilon 1 at delta 1e-9, replace neighbours, over 1 batch, if 1 server is honest
+	// epsilon 1 at delta 1e-9, replace neighbours, over 1 round, if 1 server is honest
 }
 
 // Without noise there is no differential privacy, and the description says so.
@@ -66,6 +66,7 @@ func ExampleRecipe_Describe() {
 	// Recipe          57b3eba8aa922b7d805c454af25ec7e14ec6e5d3502e3bc6d44adf880fec9e17
 	// Asked           each device answers yes or no; the result is how many answered yes
 	// When            no limit in time; report times are cut to 1h0m0s
+	// Rounds          a round is 60 minutes; rounds are released after their end, alone or several together
 	// Taking part     every device that is asked answers
 	// On the device   the device sends its true answer, split in shares
 	// Path            two servers, leader https://leader.example/ and helper https://helper.example/; the

@@ -19,6 +19,7 @@ import (
 //	cover        struct { Rational rate; }
 //	hpke-suite   uint16 kem, never that of X25519
 //	relay        struct { opaque url<0..2^16-1>, gateway<0..2^16-1>; }
+//	round        struct { uint64 units; uint32 grace; }, absent for one unit and no grace
 //	projection   struct { uint32 entries; opaque seed[32]; }
 //	server-keys  struct { opaque leader[32], helper[32], gateway<0..2^8-1>, collector[32]; uint32 epoch_length; }
 //	wire-version uint16 draft of DAP, never 18
@@ -48,6 +49,10 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 	add(extRelay, r.Relay != nil, func(b *cryptobyte.Builder) {
 		addBytes16(b, r.Relay.URL)
 		addBytes16(b, r.Relay.Gateway)
+	})
+	add(extRounds, r.Rounds != nil, func(b *cryptobyte.Builder) {
+		b.AddUint64(r.Rounds.Units)
+		b.AddUint32(r.Rounds.Grace)
 	})
 	add(extProjection, r.Projection != nil, func(b *cryptobyte.Builder) {
 		b.AddUint32(r.Projection.Entries)
@@ -110,6 +115,8 @@ func (r *Recipe) readExtensions(d *decoder) {
 			}
 		case extRelay:
 			r.Relay = &Relay{URL: string(data.bytes16("relay")), Gateway: string(data.bytes16("relay"))}
+		case extRounds:
+			r.Rounds = &Rounds{Units: data.u64("round"), Grace: data.u32("round")}
 		case extProjection:
 			r.Projection = &Projection{Entries: data.u32("projection")}
 			data.field("projection", func() bool { return data.s.CopyBytes(r.Projection.Seed[:]) })

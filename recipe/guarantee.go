@@ -74,9 +74,9 @@ func (l *Loss) UnmarshalJSON(b []byte) error {
 type Guarantee struct {
 	// Loss is the total over all rounds, under the assumptions; NoPrivacy if no noise is added.
 	Loss
-	// PerRound is the loss of one batch at the same delta.
+	// PerRound is the loss of one round at the same delta.
 	PerRound Loss
-	// Rounds is how many batches may hold one report of the same person.
+	// Rounds is in how many rounds one person may send a report, one in each.
 	Rounds uint32
 	// Neighbours is the relation that the loss is about; 0 if there is no loss to speak of.
 	Neighbours accountant.Neighbours

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
@@ -29,7 +30,11 @@ type Options struct {
 	MinBatch uint64
 	// TimePrecision in seconds; one hour when zero.
 	TimePrecision dap.TimePrecision
-	// Window is no limit when nil.
+	// RoundUnits is the length of a round in units of TimePrecision; when zero, what Rate or DonationTime say, or 1.
+	RoundUnits uint64
+	// Grace after the end of a round, in whole seconds; when zero, [DefaultGrace] with a Relay and none without. Negative is none.
+	Grace time.Duration
+	// Window is no limit when nil. It is of whole rounds.
 	Window Window
 
 	// Noise is what the servers add. When nil, it is calibrated to Epsilon and Kind, or there is none if Epsilon is
@@ -47,8 +52,7 @@ type Options struct {
 	Share NoiseShare
 	// Delta of the claim; 10^-9 when zero.
 	Delta Decimal
-	// Rounds is how many batches may hold one report of the same person, or in how many rounds a device may toss its
-	// coins; 1 when zero.
+	// Rounds is in how many rounds one person may send a report, one in each, or a device toss its coins; 1 when zero.
 	Rounds uint32
 	// HonestServers that the claim needs; 1 when zero.
 	HonestServers uint8
@@ -135,6 +139,7 @@ func newRecipe(o Options) (*Recipe, error) {
 		Claim:         NoClaim{},
 		MinBatch:      o.MinBatch,
 		TimePrecision: o.TimePrecision,
+		Rounds:        o.rounds(),
 		Window:        o.Window,
 		Population:    o.Population,
 		Targeting:     o.Targeting,
@@ -171,6 +176,26 @@ func newRecipe(o Options) (*Recipe, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// rounds are those of the options, nil where they are one unit without grace.
+func (o *Options) rounds() *Rounds {
+	s := Rounds{Units: o.RoundUnits}
+	if p, ok := o.Participation.(DonationTime); ok && s.Units == 0 {
+		s.Units = uint64(p.Slots) * uint64(p.Length)
+	} else if o.Rate != nil && s.Units == 0 {
+		s.Units = o.Rate.Units
+	}
+	s.Units = max(1, s.Units)
+	grace := o.Grace
+	if grace == 0 && o.Relay != nil {
+		grace = DefaultGrace
+	}
+	s.Grace = uint32(min(max(0, grace)/time.Second, math.MaxUint32))
+	if s == (Rounds{Units: 1}) {
+		return nil
+	}
+	return &s
 }
 
 // defaultDummies counts on all devices, at the rate.

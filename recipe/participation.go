@@ -217,6 +217,17 @@ func (r *Recipe) Expected(units uint64) (least, most float64, ok bool) {
 	return n * r.uploaded(low), n * r.uploaded(high), true
 }
 
+// MostExpected is how many reports, dummies among them, come at most in one round, or in one slot, if everybody is honest. It
+// is false for a recipe that states no [Rate].
+func (r *Recipe) MostExpected() (float64, bool) {
+	if r.Rate == nil {
+		return 0, false
+	}
+	_, high := r.reportRates()
+	likely, _, _ := slotWeights(r.slots())
+	return float64(r.Rate.Devices) * likely * r.uploaded(high), true
+}
+
 // Threshold is DAP's minimum batch size: MinBatch answers, and as many dummies as may be among the reports.
 func (r *Recipe) Threshold() uint64 {
 	if r.Dummies == nil {

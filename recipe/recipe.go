@@ -30,6 +30,8 @@ type Recipe struct {
 	TimePrecision dap.TimePrecision
 	// Window limits when reports may be made.
 	Window Window
+	// Rounds divide time; nil is rounds of one unit and no grace. They agree with Rate and [DonationTime].
+	Rounds *Rounds
 	// Population says who is asked; nil leaves it to the description.
 	Population *Population
 
@@ -176,7 +178,8 @@ type ApproxDP struct {
 	Neighbours accountant.Neighbours
 	// HonestServers is how many of the two the claim needs to be honest, 1 or 2.
 	HonestServers uint8
-	// Rounds is the number of batches that may hold a report of one person, one report in each; at least 1.
+	// Rounds is the number of rounds in which one person may send a report, one in each; at least 1. If it is more, leader
+	// and helper release each round alone.
 	// Devices count their own.
 	Rounds uint32
 }

@@ -57,6 +57,7 @@ const (
 	extCover      = 6
 	extHPKESuite  = 7
 	extRelay      = 8
+	extRounds     = 11
 	extProjection = 13
 	extServerKeys = 15
 	extVersion    = 16
@@ -151,7 +152,7 @@ var codepoints = []Codepoint{
 	{"extension", extRelay, "relay", true},
 	{"extension", 9, "attestation", false},
 	{"extension", 10, "log", false},
-	{"extension", 11, "round", false},
+	{"extension", extRounds, "round", true},
 	{"extension", 12, "epoch", false},
 	{"extension", extProjection, "projection", true},
 	{"extension", 14, "unit", false},

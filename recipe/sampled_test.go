@@ -30,6 +30,7 @@ func needles() *Recipe {
 		MinBatch:      100,
 		TimePrecision: 3600,
 		Window:        NoWindow{},
+		Rounds:        &Rounds{Units: 24, Grace: 300},
 		Rate:          &Rate{Devices: 60000, Units: 24},
 		Dummies:       &Dummies{Rate: Rational{1, 128}, Senders: 50000, Allowance: 700},
 		Cover:         &Cover{Rational{1, 1}},

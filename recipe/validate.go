@@ -76,6 +76,7 @@ func (v *validator) all(r *Recipe) {
 	v.between("min_batch", r.MinBatch, MinBatchFloor, MaxMinBatch)
 	v.between("time_precision", uint64(r.TimePrecision), 1, MaxTimePrecision)
 	v.window(r.Window, r.TimePrecision)
+	v.rounds(r)
 	if p := r.Population; p != nil {
 		v.text("population.statement", p.Statement, 1, MaxStatement, true)
 		v.between("population.expected", p.Expected, 0, math.MaxInt64)

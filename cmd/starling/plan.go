@@ -64,6 +64,7 @@ answer every --separation rounds or less often.
 			helper := flags.String("helper", "", "of the recipe: base `URL` of the helper")
 			relay := flags.String("relay", "", "of a recipe with coins: `URL` of a relay that hides who sends")
 			gateway := flags.String("gateway", "", "of a recipe with coins: `URL` of the gateway behind it")
+			when := newRoundFlags(flags)
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("recipe plan", args); err != nil {
 					return err
@@ -109,6 +110,9 @@ answer every --separation rounds or less often.
 					o := recipe.Options{Name: *name, Leader: *leader, Helper: *helper, BatchMode: dap.TimeInterval}
 					if *relay != "" {
 						o.Relay = &recipe.Relay{URL: *relay, Gateway: *gateway}
+					}
+					if err := when.set(&o); err != nil {
+						return usageOf("recipe plan", err)
 					}
 					if err := writePlan(p, o, *out); err != nil {
 						return err

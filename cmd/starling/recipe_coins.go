@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -16,7 +17,8 @@ import (
 // coinFlags are the flags of `recipe new` about who takes part, and how that is hidden.
 type coinFlags struct {
 	sample, needles, donate, dummies, cover, relay, gateway, kem, draft, randomizer, target, certificate *string
-	devices, round                                                                                       *uint64
+	devices                                                                                              *uint64
+	roundFlags
 }
 
 const coinHelp = `
@@ -30,7 +32,7 @@ func newCoinFlags(flags *flag.FlagSet) *coinFlags {
 		needles:     flags.String("needles", "", "it reports the zero vector with probability D, others with O: `D:O`"),
 		donate:      flags.String("donate", "", "it reports with probability Q in a random one of M slots of L units: `Q:M:L`"),
 		devices:     flags.Uint64("devices", 0, "how many devices decide in a round: `N`"),
-		round:       flags.Uint64("round", 1, "length of a round in units of the precision: `N`"),
+		roundFlags:  newRoundFlags(flags),
 		dummies:     flags.String("dummies", "", "the others send a dummy with probability Q, N honest devices at least, at most A in a batch: `Q:N:A`"),
 		cover:       flags.String("cover", "", "`Q` of all devices upload a report or a no-op, as 1"),
 		relay:       flags.String("relay", "", "`URL` of a relay that hides who sends"),
@@ -43,16 +45,52 @@ func newCoinFlags(flags *flag.FlagSet) *coinFlags {
 	}
 }
 
+// roundFlags are the flags about rounds of `recipe new` and `recipe plan`.
+type roundFlags struct {
+	round *uint64
+	grace *string
+}
+
+func newRoundFlags(flags *flag.FlagSet) roundFlags {
+	return roundFlags{
+		round: flags.Uint64("round", 0, "length of a round in units of the precision; by default 1, or all slots of --donate: `N`"),
+		grace: flags.String("grace", "", "release a round this `DURATION` after its end; by default 5m with --relay, and else 0s"),
+	}
+}
+
+// set fills in the length of a round and the grace, once the participation is known.
+func (f roundFlags) set(o *recipe.Options) error {
+	o.RoundUnits = max(1, *f.round)
+	if p, ok := o.Participation.(recipe.DonationTime); ok {
+		slots := uint64(p.Slots) * uint64(p.Length)
+		if *f.round != 0 && *f.round != slots {
+			return fmt.Errorf("--round is %d, but the slots of --donate are %d units", *f.round, slots)
+		}
+		o.RoundUnits = slots
+	}
+	if *f.grace == "" {
+		return nil
+	}
+	grace, err := time.ParseDuration(*f.grace)
+	if err != nil || grace < 0 || grace%time.Second != 0 {
+		return fmt.Errorf("--grace is %q, want whole seconds as 5m or 0s", *f.grace)
+	}
+	if o.Grace = grace; grace == 0 {
+		o.Grace = -1
+	}
+	return nil
+}
+
 // set fills in the options.
 func (f *coinFlags) set(o *recipe.Options) (err error) {
 	if o.Participation, err = f.participation(); err != nil {
 		return err
 	}
+	if err := f.roundFlags.set(o); err != nil {
+		return err
+	}
 	if *f.devices > 0 {
-		o.Rate = &recipe.Rate{Devices: *f.devices, Units: *f.round}
-		if p, ok := o.Participation.(recipe.DonationTime); ok {
-			o.Rate.Units = uint64(p.Slots) * uint64(p.Length)
-		}
+		o.Rate = &recipe.Rate{Devices: *f.devices, Units: o.RoundUnits}
 	}
 	if *f.dummies != "" {
 		parts, rates, err := split("--dummies", *f.dummies, 3, 1)

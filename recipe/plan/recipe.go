@@ -67,7 +67,7 @@ func (p *Plan) choose(o recipe.Options) (recipe.Options, error) {
 	if err != nil {
 		return o, err
 	}
-	o.Participation, o.Rate = recipe.Bernoulli{Rate: q}, &recipe.Rate{Devices: g.Population, Units: 1}
+	o.Participation, o.Rate = recipe.Bernoulli{Rate: q}, &recipe.Rate{Devices: g.Population, Units: max(1, o.RoundUnits)}
 	return o, nil
 }
 
@@ -150,7 +150,7 @@ func (p *Plan) follow(o recipe.Options) error {
 }
 
 // Recipe makes the recipe of the plan, whose guarantee is the plan's loss. Of the options it takes the words, the parties'
-// addresses, the batch mode, the window and the KEM; coins need a Relay. It fails with a *[NotExpressibleError] for plans of
+// addresses, the batch mode, the rounds, the window and the KEM; coins need a Relay. It fails with a *[NotExpressibleError] for plans of
 // whose choices no recipe is made, and as [recipe.New] does.
 func (p *Plan) Recipe(o recipe.Options) (*recipe.Recipe, error) {
 	g := &p.Goal

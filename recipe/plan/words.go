@@ -38,7 +38,12 @@ func (p *Plan) explainServers() error {
 	g := &p.Goal
 	sampled := g.Population != 0
 	p.assume("one of the leader and the helper, whichever it is, adds its noise and keeps its share and its noise to itself")
-	p.assume("one person's reports are in at most %s, one report in each; the person's device counts", batches(g.Rounds))
+	if g.Rounds == 1 && !sampled {
+		p.assume("one person sends one report at most, in one round, which the person's device counts")
+	} else {
+		p.assume("one person sends one report in each of at most %s, which the person's device counts", rounds(g.Rounds))
+		p.assume("each round is released alone, after its end, which leader and helper each see to")
+	}
 	if g.Batches > 0 {
 		p.assume("any two of them are at least %d rounds apart; the person's device sees to that too", g.Separation)
 	}
@@ -102,11 +107,11 @@ func (p *Plan) crowded(crowd float64) (recipe.Loss, error) {
 	return recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}, err
 }
 
-func batches(n uint32) string {
+func rounds(n uint32) string {
 	if n == 1 {
-		return "1 batch"
+		return "1 round"
 	}
-	return fmt.Sprintf("%d batches", n)
+	return fmt.Sprintf("%d rounds", n)
 }
 
 // sigma is the standard deviation of one server's noise.
@@ -257,13 +262,13 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	}
 	b.WriteByte('\n')
 	if p.Local.Finite() {
-		line("Nobody trusted", "%s, over %s, for replace neighbours: whoever reads the reports", p.Local, batches(g.Rounds))
+		line("Nobody trusted", "%s, over %s, for replace neighbours: whoever reads the reports", p.Local, rounds(g.Rounds))
 	}
 	if p.Loss.Finite() {
 		stated := p.stated()
-		stated.Describe(line, batches(g.Rounds))
+		stated.Describe(line, rounds(g.Rounds))
 	} else {
-		line("Guarantee", "%s, over %s", p.Loss, batches(g.Rounds))
+		line("Guarantee", "%s, over %s", p.Loss, rounds(g.Rounds))
 	}
 	items("Assuming that", p.Assumptions)
 	var otherwise []string

@@ -1,0 +1,191 @@
+package recipe
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+)
+
+// Rounds divide time for a recipe. In a round a device decides once, its report carries the first unit of the round, and
+// nothing is released of a round before its end and the grace. A recipe without them has rounds of one unit and no grace.
+type Rounds struct {
+	// Units is the length of a round in units of TimePrecision: 1 to MaxRoundUnits. Round n begins with unit n*Units.
+	Units uint64 `json:"units"`
+	// Grace in seconds after the end of a round, at most MaxGrace: reports that were sent in the round may still come.
+	Grace uint32 `json:"grace"`
+}
+
+// Bounds of [Rounds], and what [New] takes.
+const (
+	MaxRoundUnits = 1 << 32
+	// MaxGrace is a week, in seconds.
+	MaxGrace = 7 * 86400
+	// MaxBatches bounds what [Recipe.Batches] cuts.
+	MaxBatches = 1 << 16
+	// DefaultGrace is the grace of a recipe with a relay: three tries of a device, a minute apart, the time in which a
+	// gateway mixes, and two minutes more.
+	DefaultGrace = 5 * time.Minute
+)
+
+// Round is the number of the round in which time unit t lies.
+func (r *Recipe) Round(t dap.Time) uint64 { return uint64(t) / r.RoundUnits() }
+
+// RoundUnits is the length of a round in units of TimePrecision. For [DonationTime] a round is all slots together.
+func (r *Recipe) RoundUnits() uint64 {
+	if r.Rounds == nil {
+		return 1
+	}
+	return max(1, r.Rounds.Units)
+}
+
+// BatchUnits is the length, in units of TimePrecision, of what is released together at least: a round, or a slot for
+// [DonationTime]. Report times are multiples of it.
+func (r *Recipe) BatchUnits() uint64 {
+	if p, ok := r.Participation.(DonationTime); ok {
+		return max(1, uint64(p.Length))
+	}
+	return r.RoundUnits()
+}
+
+// ReportTime is the time that a report of time unit t carries: the first unit of its round, or of its slot, so that the
+// number of reports is known of the whole and of no part.
+func (r *Recipe) ReportTime(t dap.Time) dap.Time { return t - t%dap.Time(r.BatchUnits()) }
+
+// Grace is how long after its end nothing of a round is released.
+func (r *Recipe) Grace() time.Duration {
+	if r.Rounds == nil {
+		return 0
+	}
+	return time.Duration(r.Rounds.Grace) * time.Second
+}
+
+// Alone says that each round is released alone, for [DonationTime] each slot: a person may be in more than one, or devices
+// toss coins, whose dummies are counted for one. Else a batch may be any number of whole rounds, as a person is in one.
+func (r *Recipe) Alone() bool { return r.sampled() || r.DecisionRounds() > 1 }
+
+// A BatchError is an interval of which leader and helper release nothing, and what they would.
+type BatchError struct {
+	// Asked is the interval; Whole the least run of whole rounds, or slots, around it; First the first of these.
+	Asked, Whole, First dap.Interval
+	// Alone is [Recipe.Alone]: each of them is a batch, and no two are.
+	Alone bool
+	what  string // round or slot
+	unit  dap.TimePrecision
+}
+
+func (e *BatchError) Error() string {
+	rule, ask := fmt.Sprintf("a batch is whole %ss", e.what), e.Whole
+	if e.Alone {
+		rule, ask = "a batch is exactly one "+e.what, e.First
+	}
+	at := func(t dap.Time) string {
+		instant, err := e.unit.Begin(t)
+		if err != nil {
+			return fmt.Sprintf("unit %d", t)
+		}
+		return instant.Format(time.RFC3339)
+	}
+	end, _ := ask.End()
+	last, _ := e.Whole.End()
+	text := fmt.Sprintf("recipe: %s: ask for %s to %s", rule, at(ask.Start), at(end))
+	if end != last {
+		text += fmt.Sprintf(", and so on, one after the other, to %s", at(last))
+	}
+	return text
+}
+
+// Batches cuts an interval into those that leader and helper release, one after the other: each round or slot where these are
+// released alone, else the whole. It fails with a *[BatchError] where the interval is not of whole rounds.
+func (r *Recipe) Batches(asked dap.Interval) ([]dap.Interval, error) {
+	units := r.BatchUnits()
+	n, whole := asked.Split(units)
+	switch {
+	case !whole:
+		return nil, r.CheckBatch(asked)
+	case !r.Alone():
+		return []dap.Interval{asked}, nil
+	case n > MaxBatches:
+		return nil, fmt.Errorf("recipe: %d rounds at once, want at most %d", n, MaxBatches)
+	}
+	list := make([]dap.Interval, n)
+	for i := range list {
+		list[i] = dap.Interval{Start: asked.Start + dap.Time(uint64(i)*units), Duration: dap.Duration(units)}
+	}
+	return list, nil
+}
+
+// CheckBatch says with a *[BatchError] that leader and helper release no batch of that interval, which is a valid one.
+func (r *Recipe) CheckBatch(asked dap.Interval) error {
+	units := r.BatchUnits()
+	n, whole := asked.Split(units)
+	if whole && (n == 1 || !r.Alone()) {
+		return nil
+	}
+	e := &BatchError{Asked: asked, Alone: r.Alone(), what: "round", unit: r.TimePrecision}
+	if _, ok := r.Participation.(DonationTime); ok {
+		e.what = "slot"
+	}
+	end, _ := asked.End()
+	e.First = dap.Interval{Start: r.ReportTime(asked.Start), Duration: dap.Duration(units)}
+	e.Whole = e.First
+	e.Whole.Duration += dap.Duration(r.ReportTime(end-1) - e.First.Start)
+	return e
+}
+
+func (v *validator) rounds(r *Recipe) {
+	if s := r.Rounds; s != nil {
+		v.between("round.units", s.Units, 1, MaxRoundUnits)
+		v.between("round.grace", uint64(s.Grace), 0, MaxGrace)
+		if *s == (Rounds{Units: 1}) {
+			v.add("round", "is what it is where it is left out: one unit and no grace")
+		}
+	}
+	units := r.RoundUnits()
+	if rate := r.Rate; rate != nil && rate.Units != units {
+		v.add("rate.units", "is %d, but a round has %d", rate.Units, units)
+	}
+	if p, ok := r.Participation.(DonationTime); ok && uint64(p.Slots)*uint64(p.Length) != units {
+		v.add("round.units", "is %d, want the %d slots of %d units", units, p.Slots, p.Length)
+	}
+	if w, ok := r.Window.(Between); ok && (uint64(w.Start)%units != 0 || uint64(w.End)%units != 0) {
+		v.add("window", "is from unit %d to %d, which is not of whole rounds of %d", w.Start, w.End, units)
+	}
+	if p, ok := r.Path.(TwoServer); ok && p.BatchMode == dap.LeaderSelected && r.Alone() {
+		v.add("path.batch_mode", "is leader-selected, which may put several reports of one person into a batch: it goes with one round "+
+			"for each person and no coins")
+	}
+}
+
+// describeRounds says what is released, and when.
+func (r *Recipe) describeRounds() string {
+	length := duration(r.BatchUnits(), r.TimePrecision)
+	what := "a round is " + length
+	if p, ok := r.Participation.(DonationTime); ok {
+		what = fmt.Sprintf("a round is %s, %d slots of %s", duration(r.RoundUnits(), r.TimePrecision), p.Slots, length)
+	}
+	if p, ok := r.Path.(TwoServer); ok && p.BatchMode == dap.LeaderSelected {
+		return what + "; the leader releases reports of any rounds together"
+	}
+	released := "rounds are released after their end, alone or several together"
+	if r.Alone() {
+		released = "each is released alone, after its end"
+	}
+	if g := r.Grace(); g > 0 {
+		released += fmt.Sprintf(" and %v of grace", g)
+	}
+	return what + "; " + released
+}
+
+// once is the assumption about how often one person reports, where it is known who does.
+func (r *Recipe) once(rounds uint32) string {
+	if rounds == 1 && !r.sampled() {
+		return "one person sends one report at most, in one round"
+	}
+	text := fmt.Sprintf("one person sends one report in each of at most %s", count(uint64(rounds), "round", "rounds"))
+	if n, ok := r.Noise.(CorrelatedGaussian); ok {
+		text += fmt.Sprintf(", any two of these at least %s apart (%s), which the person's own device sees to",
+			count(n.Series.Separation, "round", "rounds"), duration(n.Series.Separation*r.RoundUnits(), r.TimePrecision))
+	}
+	return text + "; each round is released alone, after its end, which leader and helper each see to"
+}
