@@ -40,6 +40,8 @@ type Task struct {
 	// correlated), and the task's batches are released in the order of time. Optional, for time-interval tasks; nil adds what Noise
 	// draws as it is.
 	Series *Series
+	// Calendar says which batches may be released, and when. Required for a recipe's task; nil leaves that to DAP.
+	Calendar *Calendar
 	// Expected is how many reports may come; batches far above it are held. Optional; the zero value holds none.
 	Expected Expectation
 }
@@ -106,6 +108,14 @@ func (t *Task) Validate(role dap.Role) error {
 			return fmt.Errorf("aggregator: task: noise: %w", err)
 		}
 	}
+	if t.Calendar != nil {
+		if err := t.Calendar.Validate(cfg); err != nil {
+			return fmt.Errorf("aggregator: task: calendar: %w", err)
+		}
+		if t.Series != nil && t.Series.Units != t.Calendar.Units {
+			return fmt.Errorf("aggregator: task: noise: a round of %d units, where the calendar's has %d", t.Series.Units, t.Calendar.Units)
+		}
+	}
 	return t.Expected.Validate()
 }
 
@@ -132,10 +142,11 @@ type Limits struct {
 	Queue int
 	// BodyTimeout is how long a sender may take over a request body, by the machine's clock; default 30 s.
 	BodyTimeout time.Duration
-	// ClockSkew is how far in the future a report's time may lie; default 5 minutes.
+	// ClockSkew is how far in the future a report's time may lie, and how much later than its grace a round is released;
+	// default 5 minutes.
 	ClockSkew time.Duration
-	// MaxAge is how old a report may be when it is uploaded, in whole units of the task; older ones are report_dropped. It
-	// bounds how many buckets of time strangers can open where a task has no interval: each costs the leader a job and files
+	// MaxAge is how old a report may be when it is uploaded, in whole units of the task, or whole rounds where it has a
+	// calendar; older ones are report_dropped. It bounds how many buckets of time strangers can open where a task has no interval: each costs the leader a job and files
 	// of its own. Default 0, no bound.
 	MaxAge time.Duration
 }

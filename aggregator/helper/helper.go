@@ -191,6 +191,8 @@ func (h *Helper) stepJobs(ctx context.Context) (bool, error) {
 			case errors.As(err, &held):
 				h.hold(res, held)
 				continue
+			case errors.As(err, new(*release.Early)): // the clock was put back since it was stored
+				continue
 			case errors.Is(err, store.ErrNotFound): // deleted meanwhile
 			case err != nil:
 				return worked, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
@@ -35,6 +36,11 @@ func readShareReq(t *task.Task, body []byte) (*dap.AggregateShareReq, store.Sele
 	if !req.BatchSelector.Consistent(req.CollectionJobReq.Query) {
 		return nil, sel, edge.Refuse(dap.ProblemBatchInvalid, "the batch selector does not answer the query")
 	}
+	if t.Mode() == dap.TimeInterval { // it may be less than the query
+		if err := edge.CheckBatch(t, req.BatchSelector.Interval); err != nil {
+			return nil, sel, err
+		}
+	}
 	return &req, store.Selection{Interval: req.BatchSelector.Interval, ID: req.BatchSelector.BatchID}, nil
 }
 
@@ -48,6 +54,9 @@ func (h *Helper) postShare(r *edge.Request) error {
 	req, sel, err := readShareReq(r.Task, body)
 	if err != nil {
 		return err
+	}
+	if err := release.Allowed(r.Task, sel, h.opt.Clock.Now(), h.opt.Limits.ClockSkew); err != nil {
+		return h.early(err)
 	}
 	deferred := h.opt.Deferred == Always
 	res, _, err := h.store.Create(r.Context(), store.KindShare, r.Task.ID, body, deferred, &sel, h.opt.Clock.Now())
@@ -74,6 +83,11 @@ func (h *Helper) postShare(r *edge.Request) error {
 				return err
 			}
 			h.hold(res, held)
+		case errors.As(err, new(*release.Early)): // the clock was put back
+			if err := h.drop(r.Context(), res); err != nil {
+				return err
+			}
+			return h.early(err)
 		case p != nil:
 			// Nothing was closed: let the same bytes try again, once the leader and we agree.
 			if err := h.drop(r.Context(), res); err != nil {
@@ -87,6 +101,18 @@ func (h *Helper) postShare(r *edge.Request) error {
 	h.wakeUp()
 	r.SetLocation(dap.AggregateSharesResource, res.ID, "")
 	return h.answer(r, res, http.StatusCreated, dap.MediaAggregateShare)
+}
+
+// maxEarly is how long a leader that came too early is told to wait at most: its clock and ours may differ.
+const maxEarly = time.Minute
+
+// early answers a request for the share of a batch that may not be released yet, and passes on every other error.
+func (h *Helper) early(err error) error {
+	var early *release.Early
+	if !errors.As(err, &early) {
+		return err
+	}
+	return edge.Later(early.Error(), min(max(early.At.Sub(h.opt.Clock.Now()), h.opt.Poll), maxEarly))
 }
 
 // drop forgets a request for a share that closed nothing.
@@ -106,6 +132,7 @@ func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task,
 	body, err := release.Once(ctx, h.store, &release.Request{
 		Task: t, Role: dap.RoleHelper, Kind: store.KindShare, Resource: res.ID,
 		Asked: req.CollectionJobReq.Bytes(), Selection: sel, Count: req.ReportCount, Checksum: req.Checksum,
+		Now: h.opt.Clock.Now(), Skew: h.opt.Limits.ClockSkew,
 		Finish: func(share dap.HpkeCiphertext, _ store.Frozen) ([]byte, error) {
 			return dap.AggregateShare{Ciphertext: share}.Append(nil)
 		},

@@ -48,10 +48,11 @@ func (l *Leader) answer(r *edge.Request, res *store.Resource, status int) error 
 	case store.Ready:
 		return r.Reply(status, dap.MediaCollectionJobResp, res.Response)
 	}
-	if l.notes.get(res.ID).held != nil {
+	n := l.notes.get(res.ID)
+	if n.held != nil {
 		return r.Empty(status, holdPoll)
 	}
-	return r.Empty(status, l.opt.Poll)
+	return r.Empty(status, min(max(n.due.Sub(l.opt.Clock.Now()), l.opt.Poll), holdPoll))
 }
 
 func (l *Leader) collection(r *edge.Request) (*store.Resource, error) {

@@ -116,6 +116,9 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	if t == nil {
 		return false, errors.New("the task is not provisioned here any more")
 	}
+	if wait, done, err := l.notYet(ctx, t, res, n); wait || done || err != nil {
+		return done, err
+	}
 	frozen := res.Frozen
 	if frozen == nil {
 		if err := l.inOrder(ctx, t, res); err != nil {
@@ -149,6 +152,7 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	_, err = release.Once(ctx, l.store, &release.Request{
 		Task: t, Role: dap.RoleLeader, Kind: store.KindCollection, Resource: res.ID,
 		Asked: res.Body, Selection: frozen.Selection, Count: frozen.Count, Checksum: frozen.Checksum,
+		Now: l.opt.Clock.Now(), Skew: l.opt.Limits.ClockSkew,
 		Finish: func(own dap.HpkeCiphertext, f store.Frozen) ([]byte, error) {
 			return dap.CollectionJobResp{ReportCount: f.Count, Interval: f.Span, Leader: own, Helper: share.Ciphertext}.Append(nil)
 		},
@@ -159,6 +163,36 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	l.removeDead()
 	l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobDone)
 	return true, l.opt.Failpoints.Hit(FailAfterRelease)
+}
+
+// notYet says whether a collection has to wait for the end of its round. Until then the batch stays open: nothing is drained. What
+// a gateway kept while this leader was away comes within one grace of its start, which is waited for too.
+func (l *Leader) notYet(ctx context.Context, t *task.Task, res *store.Resource, n *note) (wait, done bool, _ error) {
+	asked, err := dap.ReadCollectionJobReq(res.Body)
+	if err != nil {
+		return false, false, err
+	}
+	now := l.opt.Clock.Now()
+	err = release.Allowed(t, store.Selection{Interval: asked.Query.Interval}, now, l.opt.Limits.ClockSkew)
+	var never *aggregator.BatchError
+	if errors.As(err, &never) { // it was stored before the task had this calendar
+		return false, true, l.fail(ctx, t, res, dap.ProblemBatchInvalid, never.Error())
+	}
+	n.due = time.Time{}
+	var early *release.Early
+	switch {
+	case errors.As(err, &early):
+		n.why, n.due = early.Error(), early.At
+	case err != nil:
+		return false, false, err
+	case t.Calendar != nil && t.Mode() == dap.TimeInterval && now.Before(l.begun.Add(t.Calendar.Grace)):
+		n.due = l.begun.Add(t.Calendar.Grace)
+		n.why = "this leader was away until lately, and reports that a gateway kept for it come until " + n.due.UTC().Format(time.RFC3339)
+	default:
+		return false, false, nil
+	}
+	n.next = n.due
+	return true, false, nil
 }
 
 // inOrder asks the store, before anything is closed to reports, whether correlated noise may be drawn for what is asked.
@@ -334,6 +368,7 @@ type note struct {
 	attempts int
 	next     time.Time // not before
 	before   *crossing // uploads judged before the batch was drained; nil while it is open
+	due      time.Time // of a round that is not over; zero where it is
 	location string    // of the helper's deferred share
 	held     *status.Held
 }

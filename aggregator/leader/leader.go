@@ -55,6 +55,7 @@ const segments = "segments"
 // A Leader is one leader service. Safe for concurrent use.
 type Leader struct {
 	opt    Options
+	begun  time.Time
 	tasks  map[dap.TaskID]*task.Task
 	store  store.Store
 	inbox  *segment.Inbox
@@ -90,6 +91,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}
 	l := &Leader{
 		opt:    opt,
+		begun:  opt.Clock.Now(),
 		engine: rounds.Prio3(verify.NewPool(opt.Limits.Workers)),
 		helper: peer.NewClient(opt.Transport, opt.HelperTimeout, opt.Limits.JobBody),
 	}

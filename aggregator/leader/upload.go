@@ -158,7 +158,7 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 		return dap.ReportTooEarly, nil
 	case c.t.TooOld(m.Time, c.l.opt.Clock.Now(), c.l.opt.Limits.MaxAge):
 		return dap.ReportDropped, nil
-	case !m.PublicExtensions.Increasing():
+	case !c.t.Stamped(m.Time), !m.PublicExtensions.Increasing(): // no count is to be had of a part of a round
 		return dap.InvalidMessage, nil
 	case m.PublicExtensions.Unknown() != nil:
 		return dap.UnsupportedExtension, nil

@@ -5,6 +5,17 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
+// CheckBatch checks that an interval is one of which the task may release something, at some time.
+func CheckBatch(t *task.Task, batch dap.Interval) error {
+	if !batch.Valid() {
+		return Refuse(dap.ProblemBatchInvalid, "the interval is empty or its end overflows")
+	}
+	if err := t.Calendar.Check(batch); err != nil {
+		return Refuse(dap.ProblemBatchInvalid, err.Error())
+	}
+	return nil
+}
+
 // CheckCollection checks what leader and helper alike check of a collection job request (DAP-18 section 4.6.1); whether
 // the batch was collected before is the store's to say.
 func CheckCollection(t *task.Task, req *dap.CollectionJobReq) error {
@@ -20,8 +31,8 @@ func CheckCollection(t *task.Task, req *dap.CollectionJobReq) error {
 	if unknown := req.Extensions.Unknown(); unknown != nil {
 		return Unsupported(unknown)
 	}
-	if t.Mode() == dap.TimeInterval && !req.Query.Interval.Valid() {
-		return Refuse(dap.ProblemBatchInvalid, "the interval is empty or its end overflows")
+	if t.Mode() == dap.TimeInterval {
+		return CheckBatch(t, req.Query.Interval)
 	}
 	return nil
 }

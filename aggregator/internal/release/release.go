@@ -12,6 +12,7 @@ package release
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -32,6 +33,9 @@ type Request struct {
 	Selection store.Selection
 	Count     uint64
 	Checksum  dap.Checksum
+	// Now is the time by this aggregator's own clock, and Skew the clock skew that it allows.
+	Now  time.Time
+	Skew time.Duration
 	// Finish makes the stored response of the sealed share and of what the batch held.
 	Finish func(share dap.HpkeCiphertext, frozen store.Frozen) ([]byte, error)
 }
@@ -52,12 +56,37 @@ func Order(ctx context.Context, s store.Store, t *task.Task, sel store.Selection
 	return s.Order(ctx, t.ID, Series(t, nil), sel)
 }
 
+// Early is a batch of which nothing may be released yet: asked for again, at or after At, it may.
+type Early struct{ At time.Time }
+
+func (e *Early) Error() string {
+	return "the round is not over, or its grace: nothing of it is released before " + e.At.UTC().Format(time.RFC3339)
+}
+
+// Allowed is nil if the task may release the selection now: else a *[aggregator.BatchError] if never, and *[Early] if later. It
+// asks nobody but the task's calendar and the caller's clock.
+func Allowed(t *task.Task, sel store.Selection, now time.Time, skew time.Duration) error {
+	if t.Mode() != dap.TimeInterval {
+		return nil
+	}
+	if err := t.Calendar.Check(sel.Interval); err != nil {
+		return err
+	}
+	if due := t.Due(sel.Interval, skew); now.Before(due) {
+		return &Early{due}
+	}
+	return nil
+}
+
 // Once draws noise, and closes the batch with the answer in one transaction; a resource that was answered before gets the
 // same bytes again and the new draw is dropped. Errors are the store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that
-// nothing was closed, and so do [*Held] and, where noise is correlated, a [*correlated.OrderError].
+// nothing was closed, and so do [Allowed]'s, [*Held] and, where noise is correlated, a [*correlated.OrderError].
 //
 // Step 12 of one report: from a batch that no commit can enter any more, to a noised share sealed to the collector.
 func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
+	if err := Allowed(r.Task, r.Selection, r.Now, r.Skew); err != nil {
+		return nil, err
+	}
 	draw := make([]int64, r.Task.VDAF.Sizes().OutLen)
 	r.Task.Noise.Sample(draw)
 	defer clear(draw)

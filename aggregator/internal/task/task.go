@@ -32,7 +32,8 @@ type Task struct {
 	CollectorID  uint8
 	CollectorKey *sealed.PublicKey
 	Noise        noise.Sampler
-	Series       *aggregator.Series // nil where each release has noise of its own
+	Series       *aggregator.Series   // nil where each release has noise of its own
+	Calendar     *aggregator.Calendar // nil where DAP's rules are all
 	Expected     aggregator.Expectation
 	Helper       *url.URL // routing copy
 	Block        int      // reports that one worker verifies at a time
@@ -81,7 +82,7 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 		Peer: NewToken(t.PeerToken), PeerSecret: t.PeerToken,
 		Collector: NewToken(t.CollectorToken), Upload: NewToken(t.UploadToken),
 		CollectorID: t.CollectorHPKE.ID, CollectorKey: key,
-		Noise: t.Noise, Series: t.Series, Helper: helper, Expected: t.Expected,
+		Noise: t.Noise, Series: t.Series, Calendar: t.Calendar, Helper: helper, Expected: t.Expected,
 	}
 	if w.Noise == nil {
 		w.Noise = noise.Zero{}
@@ -122,8 +123,8 @@ func (t *Task) Over(now time.Time, skew time.Duration) bool {
 	return err == nil && t.interval.After(u)
 }
 
-// End is the moment from which on no report of the task can be made, the clock skew that is allowed included; zero if there is
-// none.
+// End is the moment from which on no report of the task can come, the clock skew that is allowed and the calendar's grace
+// included; zero if there is none.
 func (t *Task) End(skew time.Duration) time.Time {
 	end, ok := t.interval.End()
 	if !t.bounded || !ok {
@@ -132,6 +133,9 @@ func (t *Task) End(skew time.Duration) time.Time {
 	at, err := t.Precision().Begin(end)
 	if err != nil {
 		return time.Time{} // after the year 9999
+	}
+	if t.Calendar != nil {
+		at = at.Add(t.Calendar.Grace)
 	}
 	return at.Add(skew)
 }
@@ -142,11 +146,11 @@ func (t *Task) TooEarly(at dap.Time, now time.Time, skew time.Duration) bool {
 	return err != nil || at > latest
 }
 
-// TooOld says whether a report of that time is older than age allows, which a report of the unit that was age ago is not. Age 0
-// allows all.
+// TooOld says whether a report of that time is older than age allows, which a report of the unit, or of the calendar's round, that
+// was age ago is not. Age 0 allows all.
 func (t *Task) TooOld(at dap.Time, now time.Time, age time.Duration) bool {
 	earliest, err := t.Precision().At(now.Add(-age))
-	return age > 0 && err == nil && at < earliest
+	return age > 0 && err == nil && at < t.Calendar.First(earliest)
 }
 
 // Stored is what the store must know.

@@ -275,7 +275,7 @@ func Metadata(t *task.Task, m *dap.ReportMetadata, now time.Time, skew time.Dura
 		return dap.TaskNotStarted
 	case bounded && interval.After(m.Time):
 		return dap.TaskExpired
-	case !m.PublicExtensions.Increasing():
+	case !t.Stamped(m.Time), !m.PublicExtensions.Increasing():
 		return dap.InvalidMessage
 	case m.PublicExtensions.Unknown() != nil: // the drafts define none
 		return dap.UnsupportedExtension
