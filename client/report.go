@@ -24,8 +24,8 @@ type scratch struct {
 	plaintext []byte
 }
 
-// Prepare makes the report of an answer given at time t, which it truncates to the recipe's time precision. It uses no
-// network and needs keys: [ErrNoKeys] before the first [Client.Refresh]. Every call makes a new report with a fresh id
+// Prepare makes the report of an answer given at time t, of which it tells the round and no more (recipe.ReportTime). It uses
+// no network and needs keys: [ErrNoKeys] before the first [Client.Refresh]. Every call makes a new report with a fresh id
 // and fresh randomness. It fails with *[ValueError] and [ErrWindow] if v or t do not fit the recipe.
 //
 // It applies the recipe's randomizer and tosses no coin: for recipes with coins, package participate calls it with what they
@@ -66,6 +66,7 @@ func (c *Client) prepare(v Value, t time.Time) (*made, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: report time: %w", err)
 	}
+	unit = c.recipe.ReportTime(unit)
 	if w, ok := c.recipe.Window.(recipe.Between); ok && (unit < w.Start || unit >= w.End) {
 		return nil, ErrWindow
 	}

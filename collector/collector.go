@@ -85,7 +85,7 @@ var (
 	ErrBusy = errors.New("collector: another job of this task is not finished")
 	// ErrAnswer: the leader's answer makes no sense.
 	ErrAnswer = exchange.ErrAnswer
-	// ErrQuery: the query does not fit the recipe.
+	// ErrQuery: the query does not fit the recipe; errors.As finds a *recipe.BatchError where its interval is no batch.
 	ErrQuery = errors.New("collector: query does not fit the recipe")
 	// ErrState: a saved state is damaged or of another recipe.
 	ErrState = errors.New("collector: unusable state")
@@ -180,7 +180,8 @@ func (c *Collector) Task() (dap.TaskID, *dap.TaskConfiguration) { return c.taskI
 func (c *Collector) NextBatch() dap.Query { return dap.Query{Mode: dap.LeaderSelected} }
 
 // Interval is the query of a time-interval recipe for reports from one instant up to another, not including it. Both must
-// stand on the recipe's time precision: [ErrQuery].
+// stand on the recipe's time precision: [ErrQuery]. That it is a batch of the recipe, see recipe.Recipe.CheckBatch, is checked
+// where it is asked for.
 func (c *Collector) Interval(from, to time.Time) (dap.Query, error) {
 	p := c.recipe.TimePrecision
 	start, err1 := p.At(from)
@@ -190,7 +191,7 @@ func (c *Collector) Interval(from, to time.Time) (dap.Query, error) {
 	}
 	for _, t := range []time.Time{from, to} {
 		if t.Nanosecond() != 0 || uint64(t.Unix())%uint64(p) != 0 {
-			return dap.Query{}, fmt.Errorf("%w: %v is not a multiple of %d seconds", ErrQuery, t, p)
+			return dap.Query{}, fmt.Errorf("%w: %v is not a multiple of %d seconds%s", ErrQuery, t, p, c.around(t))
 		}
 	}
 	length, ok := end.Sub(start)
@@ -200,6 +201,21 @@ func (c *Collector) Interval(from, to time.Time) (dap.Query, error) {
 	return dap.Query{Mode: dap.TimeInterval, Interval: dap.Interval{Start: start, Duration: length}}, nil
 }
 
+// around names the round, or slot, in which an instant lies.
+func (c *Collector) around(t time.Time) string {
+	unit, err := c.recipe.TimePrecision.At(t)
+	if err != nil {
+		return ""
+	}
+	first := c.recipe.ReportTime(unit)
+	from, err1 := c.recipe.TimePrecision.Begin(first)
+	to, err2 := c.recipe.TimePrecision.Begin(first + dap.Time(c.recipe.BatchUnits()))
+	if err1 != nil || err2 != nil {
+		return ""
+	}
+	return fmt.Sprintf("; it is in the round from %s to %s", from.Format(time.RFC3339), to.Format(time.RFC3339))
+}
+
 // check holds a query to the recipe before the leader does.
 func (c *Collector) check(q dap.Query) error {
 	if q.Mode != c.mode {
@@ -207,6 +223,11 @@ func (c *Collector) check(q dap.Query) error {
 	}
 	if q.Mode == dap.TimeInterval && !q.Interval.Valid() {
 		return fmt.Errorf("%w: the interval is empty or without end", ErrQuery)
+	}
+	if q.Mode == dap.TimeInterval {
+		if err := c.recipe.CheckBatch(q.Interval); err != nil {
+			return fmt.Errorf("%w: %w", ErrQuery, err)
+		}
 	}
 	return nil
 }

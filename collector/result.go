@@ -19,7 +19,8 @@ type Result struct {
 	TaskID   dap.TaskID
 	// ReportCount is the number of reports in the batch; public and exact.
 	ReportCount uint64
-	// Interval is the tight span of the reports' times, in units of the recipe's time precision; From and To are its ends.
+	// Interval is the tight span of the reports' times, in units of the recipe's time precision. From and To are the ends of the
+	// rounds that it touches.
 	Interval dap.Interval
 	From, To time.Time
 	// Raw is the sum that the servers released, noise included: one integer for each aggregate of the query.
@@ -104,8 +105,8 @@ func (c *Collector) checkBatch(q dap.Query, resp *dap.CollectionJobResp) error {
 
 func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, error) {
 	end, _ := resp.Interval.End()
-	from, err1 := c.recipe.TimePrecision.Begin(resp.Interval.Start)
-	to, err2 := c.recipe.TimePrecision.Begin(end)
+	from, err1 := c.recipe.TimePrecision.Begin(c.recipe.ReportTime(resp.Interval.Start))
+	to, err2 := c.recipe.TimePrecision.Begin(c.recipe.ReportTime(end-1) + dap.Time(c.recipe.BatchUnits()))
 	if err1 != nil || err2 != nil {
 		return nil, fmt.Errorf("%w: the batch's interval is beyond the calendar", ErrAnswer)
 	}

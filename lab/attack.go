@@ -92,10 +92,10 @@ type attack struct {
 // attacks are tried in turn.
 var attacks = []attack{
 	{name: "a proof of something else", make: func(f *forger, _ int) (dap.Report, error) {
-		return f.forge(f.run.begun, 3, func(s *vdaf.Shares) { s.Inputs[0][len(s.Inputs[0])-vdaf.SeedSize-1] ^= 1 })
+		return f.forge(f.run.asked, 3, func(s *vdaf.Shares) { s.Inputs[0][len(s.Inputs[0])-vdaf.SeedSize-1] ^= 1 })
 	}},
 	{name: "two buckets at once", make: func(f *forger, i int) (dap.Report, error) {
-		return f.forge(f.run.begun, i%10, func(s *vdaf.Shares) { addOne(s.Inputs[0], 10+i%11) })
+		return f.forge(f.run.asked, i%10, func(s *vdaf.Shares) { addOne(s.Inputs[0], 10+i%11) })
 	}},
 	{name: "sealed to another key", make: func(f *forger, _ int) (dap.Report, error) {
 		stranger, err := sealed.Generate(f.leader.ID, sealed.SuiteX25519)
@@ -104,10 +104,10 @@ var attacks = []attack{
 		}
 		g := *f
 		g.leader = dap.NewHpkeConfig(stranger)
-		return g.forge(f.run.begun, 3, nil)
+		return g.forge(f.run.asked, 3, nil)
 	}},
 	{name: "a garbled ciphertext", make: func(f *forger, i int) (dap.Report, error) {
-		r, err := f.forge(f.run.begun, 3, nil)
+		r, err := f.forge(f.run.asked, 3, nil)
 		if err == nil {
 			r.Helper.Payload[i%len(r.Helper.Payload)] ^= 0x40
 		}
@@ -115,10 +115,10 @@ var attacks = []attack{
 	}},
 	{name: "a report sent twice"}, // made from an honest one
 	{name: "a time outside the recipe's window", make: func(f *forger, _ int) (dap.Report, error) {
-		return f.forge(f.run.begun.Add(-2*f.run.o.Precision), 3, nil)
+		return f.forge(f.run.asked.Add(-2*f.run.o.Precision), 3, nil)
 	}},
 	{name: "another task", make: func(f *forger, _ int) (dap.Report, error) {
-		return f.forge(f.run.begun, 3, nil)
+		return f.forge(f.run.asked, 3, nil)
 	}, send: func(f *forger, body []byte) (*url.URL, []byte, error) {
 		other := f.task
 		other[0] ^= 1
@@ -126,7 +126,7 @@ var attacks = []attack{
 		return uploadsOf(base, other), body, err
 	}},
 	{name: "cut off in the middle", make: func(f *forger, _ int) (dap.Report, error) {
-		return f.forge(f.run.begun, 3, nil)
+		return f.forge(f.run.asked, 3, nil)
 	}, send: func(f *forger, body []byte) (*url.URL, []byte, error) {
 		return f.reports, body[:len(body)/2], nil
 	}},
@@ -229,7 +229,7 @@ func (f *forger) seal(t time.Time, make split, spoil func(*vdaf.Shares)) (dap.Re
 	if err != nil {
 		return dap.Report{}, err
 	}
-	r := dap.Report{Metadata: dap.ReportMetadata{Time: unit}}
+	r := dap.Report{Metadata: dap.ReportMetadata{Time: f.run.recipe.ReportTime(unit)}}
 	rand.Read(r.Metadata.ID[:])
 	shares, err := make(f.config.Version.VDAFContext(f.task), (*[vdaf.NonceSize]byte)(&r.Metadata.ID))
 	if err != nil {

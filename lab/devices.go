@@ -79,9 +79,9 @@ func (r *run) survey(ctx context.Context) error {
 	if err := r.client.Refresh(ctx); err != nil {
 		return err
 	}
-	like, err := r.client.Prepare(client.NoValue(), r.begun)
+	like, err := r.client.Prepare(client.NoValue(), r.asked)
 	if r.o.KnownSample {
-		like, err = r.client.Prepare(r.o.question().value(-1), r.begun)
+		like, err = r.client.Prepare(r.o.question().value(-1), r.asked)
 	}
 	if err != nil {
 		return err
@@ -180,9 +180,9 @@ func (s *survey) ledger(i int) (*participate.Ledger, func() error, error) {
 	return l, func() error { return errors.Join(l.Close(), fsys.Close()) }, nil
 }
 
-// time is when the reports of a round are made: each round has a unit of time of its own, and the last one is now.
+// time is when the reports of a round are made: each round has a unit of time of its own.
 func (r *run) time(round int) time.Time {
-	return r.begun.Add(-time.Duration(r.o.Rounds-1-round) * r.o.Precision)
+	return r.asked.Add(-time.Duration(r.o.Rounds-1-round) * r.o.Precision)
 }
 
 // watch tells how far devices, relay and servers are until stop is called.

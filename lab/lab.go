@@ -51,8 +51,8 @@ type Options struct {
 	// Epsilon and Delta are what the recipe's noise is calibrated to; the report says what it then computes to.
 	// Defaults 1 and 10^-6.
 	Epsilon, Delta recipe.Decimal
-	// Precision is what report times are cut to: whole seconds, at most an hour. What was collected takes no further
-	// reports, so a kept deployment takes new ones from the next unit on. Default 10s.
+	// Precision is what report times are cut to, and the length of a round: whole seconds, at most an hour. The lab's own rounds
+	// are the last that are over when it begins, so a kept deployment takes new reports at once. Default 10s.
 	Precision time.Duration
 	// answer, if not nil, is what a device answers instead of the table's row, and seen gets what each collection returned.
 	answer func(device, round int) client.Value
@@ -73,6 +73,11 @@ const (
 	defaultPrecision = 10 * time.Second
 	// openFor is how long the recipe takes reports.
 	openFor = 24 * time.Hour
+	// grace of recipes with a relay: all is on one machine, and nobody tries again after a minute.
+	grace = time.Second
+	// settled is how long after its end a round may be released: grace, and the clock skew of deploy.Create. So that a lab need not
+	// wait for it, its devices report of rounds that are over.
+	settled = grace + time.Second
 )
 
 // Validate fills in defaults and says what is wrong.
@@ -176,7 +181,8 @@ type run struct {
 	client *client.Client
 	config *deploy.Aggregator // the leader's
 	status statusReader
-	begun  time.Time        // every report's time
+	begun  time.Time
+	asked  time.Time        // when the reports of the last round are made: it is over when the lab begins
 	values []int            // the bucket of each row, or the place in the answer of each device; -1 is the default answer
 	front  *deploy.Front    // relay and gateway, where there is a population
 	source ohttp.Source     // of the devices' manifest
@@ -227,7 +233,9 @@ func newRun(o *Options) (*run, error) {
 	if err := writable(o.Out); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOut, err)
 	}
-	return &run{o: *o, begun: time.Now(), report: &Report{SecondsByStep: map[string]float64{}, Rejected: map[string]uint64{}}}, nil
+	begun := time.Now()
+	return &run{o: *o, begun: begun, asked: begun.Add(-o.Precision - settled),
+		report: &Report{SecondsByStep: map[string]float64{}, Rejected: map[string]uint64{}}}, nil
 }
 
 // An act is a step of a lab while the servers run.
@@ -428,7 +436,7 @@ func (r *run) logger() (*slog.Logger, func() error, error) {
 
 func (r *run) newRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	precision := dap.TimePrecision(r.o.Precision / time.Second)
-	first, err := precision.At(r.begun)
+	first, err := precision.At(r.asked)
 	if err != nil {
 		return nil, err
 	}
@@ -463,7 +471,7 @@ func (r *run) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	first, err := r.recipe.TimePrecision.At(r.begun)
+	first, err := r.recipe.TimePrecision.At(r.asked)
 	if err != nil {
 		return err
 	}

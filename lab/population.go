@@ -193,7 +193,7 @@ func (o *Options) roomForAnswers(usual recipe.Rational) error {
 // newSampledRecipe makes the recipe of a population.
 func (r *run) newSampledRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	precision := dap.TimePrecision(r.o.Precision / time.Second)
-	last, err := precision.At(r.begun)
+	last, err := precision.At(r.asked)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (r *run) newSampledRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		BatchMode: dap.TimeInterval, TimePrecision: precision,
 		Window: recipe.Between{Start: last - dap.Time(r.o.Rounds-1), End: last + dap.Time(openFor/r.o.Precision)},
 		Kind:   recipe.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta, Rounds: r.o.lifetime(),
-		Relay: &recipe.Relay{URL: r.front.RelayURL(), Gateway: r.front.GatewayURL()},
+		Relay: &recipe.Relay{URL: r.front.RelayURL(), Gateway: r.front.GatewayURL()}, Grace: grace,
 	}
 	if r.o.KnownSample {
 		o.MinBatch = uint64(r.o.sample() / 2)

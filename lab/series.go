@@ -226,7 +226,7 @@ func RunSeries(ctx context.Context, o SeriesOptions) (*SeriesReport, error) {
 func (r *run) newSeriesRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	o := r.series
 	precision := dap.TimePrecision(r.o.Precision / time.Second)
-	last, err := precision.At(r.begun)
+	last, err := precision.At(r.asked)
 	if err != nil {
 		return nil, err
 	}
@@ -257,9 +257,9 @@ func (r *run) newSeriesRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	})
 }
 
-// roundTime is when the reports of a round are made: the last round is now.
+// roundTime is when the reports of a round are made.
 func (r *run) roundTime(round int) time.Time {
-	return r.begun.Add(-time.Duration(r.series.Rounds-1-round) * r.o.Precision)
+	return r.asked.Add(-time.Duration(r.series.Rounds-1-round) * r.o.Precision)
 }
 
 // uploadSeries plays the devices, each through all of its rounds, and returns the exact sum of each round.

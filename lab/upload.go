@@ -78,7 +78,7 @@ func (r *run) uploadValues(ctx context.Context, values []int) ([]dap.Report, err
 	reports := make([]dap.Report, len(values))
 	for i, v := range values {
 		var err error
-		if reports[i], err = r.client.Prepare(client.Bucket(uint32(v)), r.begun); err != nil {
+		if reports[i], err = r.client.Prepare(client.Bucket(uint32(v)), r.asked); err != nil {
 			return nil, err
 		}
 	}

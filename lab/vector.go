@@ -360,7 +360,7 @@ func projected(d, to int) (sent int, p *recipe.Projection) {
 func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	o := r.vectors
 	precision := dap.TimePrecision(r.o.Precision / time.Second)
-	first, err := precision.At(r.begun)
+	first, err := precision.At(r.asked)
 	if err != nil {
 		return nil, err
 	}
@@ -461,7 +461,7 @@ func (r *run) uploadVectors(ctx context.Context, out *VectorReport) error {
 
 // uploadVector sends one device's report and adds its vector to sum.
 func (r *run) uploadVector(ctx context.Context, x, sum []float64) (int, error) {
-	report, err := r.client.Prepare(client.Reals(x), r.begun)
+	report, err := r.client.Prepare(client.Reals(x), r.asked)
 	if err != nil {
 		return 0, err
 	}
@@ -488,7 +488,7 @@ func (r *run) collectVectors(ctx context.Context, out *VectorReport) error {
 	if err != nil {
 		return err
 	}
-	unit, err := r.recipe.TimePrecision.At(r.begun)
+	unit, err := r.recipe.TimePrecision.At(r.asked)
 	if err != nil {
 		return err
 	}

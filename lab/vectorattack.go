@@ -34,7 +34,7 @@ func (r *run) attackVectors(ctx context.Context) (float64, error) {
 	width := int(config.PineParams().Field) / 8 // bytes of an entry of the leader's share, lowest first
 	for range r.o.Malicious {
 		for _, spoil := range []func(*vdaf.Shares){nil, func(s *vdaf.Shares) { add(s.Inputs[0][:width], q.Bound/100+1) }} {
-			report, err := f.seal(r.begun, func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+			report, err := f.seal(r.asked, func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 				return v.ShardIntegers(ctx, push, nonce)
 			}, spoil)
 			if err != nil {

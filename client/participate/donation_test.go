@@ -74,7 +74,7 @@ func TestDonation(t *testing.T) {
 	within6(t, "nothing sent", sent[donationSlots], n, silent)
 
 	late := donations()
-	late.Window = recipe.Between{Start: 0, End: 3}
+	late.Window = recipe.Between{Start: 0, End: 24}
 	if _, err := (&Device{Ledger: memory(t)}).Decide(t.Context(), s.plan(late), one(1), now); !errors.Is(err, client.ErrWindow) {
 		t.Error("a round outside the window", err)
 	}

@@ -27,17 +27,19 @@ func collectCommand() *command {
 		name: "collect", args: "[--from TIME --to TIME] [--timeout D] [--restart] [--png FILE] [--json] [CONFIG]",
 		short: "Ask for a batch and print the result with its error",
 		long: `CONFIG is collector.toml by default. In a time-interval recipe the reports from the end of the last collection up to
-now are asked for, unless --from and --to say otherwise. A collection that was interrupted goes on where it was, and the
-same question always gets the same answer: noise is drawn once.`,
+now are asked for, unless --from and --to say otherwise. Rounds are released whole, after their end and the recipe's grace; the
+one that runs is asked for if it ends before --timeout. Where one person may be in several rounds, or devices toss coins, each
+round is a question of its own, and all from --from to --to are asked one after the other. A collection that was interrupted
+goes on where it was, and the same question always gets the same answer: noise is drawn once.`,
 		examples: [][2]string{
 			{"starling collect collector.toml", "what has come since the last time"},
-			{"starling collect --json --from 2026-01-31T00:00:00Z --to 2026-02-01T00:00:00Z", "one day, for a program"},
+			{"starling collect --json --from 2026-01-31T00:00:00Z --to 2026-02-01T00:00:00Z", "one day, for a program: an object a round"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			from := flags.String("from", "", "reports from this `TIME`")
 			to := flags.String("to", "", "reports up to this `TIME`")
-			timeout := flags.Duration("timeout", time.Minute, "stop waiting after this `DURATION`; asking again goes on")
+			timeout := flags.Duration("timeout", time.Minute, "stop waiting for a batch after this `DURATION`; asking again goes on")
 			restart := flags.Bool("restart", false, "give up a pending question and ask anew; an answer that is just ready is lost")
 			picture := flags.String("png", "", "draw a histogram into this `FILE`")
 			return func(ctx context.Context, e *env, args []string) error {
@@ -70,7 +72,7 @@ same question always gets the same answer: noise is drawn once.`,
 						return err
 					}
 				}
-				begin, end, err := interval(session, *from, *to)
+				batches, err := questions(session, *from, *to, *timeout)
 				switch {
 				case errors.Is(err, deploy.ErrNothingNew):
 					return &failure{exitNotYet, err, "starling send, then collect again"}
@@ -78,33 +80,65 @@ same question always gets the same answer: noise is drawn once.`,
 					return &failure{exitUsage, err, "without --from and --to collect goes on with it; --restart gives it up"}
 				case err != nil:
 					return usageOf("collect", err)
+				case len(batches) > 1 && *picture != "":
+					return usageOf("collect", fmt.Errorf("--png draws one round, and these are %d", len(batches)))
 				}
 				if session.Pending() {
 					fmt.Fprintln(e.stderr, "going on with the question asked before")
 				}
-				wait, cancel := context.WithTimeout(ctx, *timeout)
-				defer cancel()
-				result, err := session.Collect(wait, begin, end)
-				line.end()
-				if err != nil {
-					return collectFailure(ctx, err)
+				for i, b := range batches {
+					if i > 0 && !*asJSON {
+						fmt.Fprintln(e.stdout)
+					}
+					wait, cancel := context.WithTimeout(ctx, *timeout)
+					result, err := session.Collect(wait, b[0], b[1])
+					cancel()
+					line.end()
+					if err != nil {
+						return collectFailure(ctx, b, err)
+					}
+					if *asJSON {
+						err = e.json(result)
+					} else {
+						err = writeResult(e, session.Recipe(), result)
+					}
+					if *picture != "" && err == nil {
+						err = drawResult(*picture, session.Recipe(), result)
+					}
+					if err != nil {
+						return err
+					}
 				}
-				if *asJSON {
-					err = e.json(result)
-				} else {
-					err = writeResult(e, session.Recipe(), result)
-				}
-				if *picture != "" && err == nil {
-					err = drawResult(*picture, session.Recipe(), result)
-				}
-				return err
+				return nil
 			}
 		},
 	}
 }
 
-// interval is what is asked for; both ends are zero in a leader-selected recipe.
-func interval(s *deploy.Session, from, to string) (begin, end time.Time, err error) {
+// questions are what is asked for, one after the other: the ends of a time, which are zero in a leader-selected recipe and where a
+// question is pending.
+func questions(s *deploy.Session, from, to string, patience time.Duration) ([][2]time.Time, error) {
+	begin, end, err := interval(s, from, to, patience)
+	if err != nil || begin.IsZero() {
+		return [][2]time.Time{{begin, end}}, err
+	}
+	list, err := s.Batches(begin, end)
+	if err != nil {
+		return nil, err
+	}
+	if !s.Pending() {
+		return list, nil
+	}
+	for i, b := range list { // the ones before were answered
+		if err = s.PendingFor(b[0], b[1]); !errors.Is(err, deploy.ErrPending) {
+			return list[i:], err
+		}
+	}
+	return nil, deploy.ErrPending
+}
+
+// interval is the time that is asked about; both ends are zero in a leader-selected recipe, and where a question is pending.
+func interval(s *deploy.Session, from, to string, patience time.Duration) (begin, end time.Time, err error) {
 	if path, ok := s.Recipe().Path.(recipe.TwoServer); ok && path.BatchMode == dap.LeaderSelected {
 		if from != "" || to != "" {
 			return begin, end, errors.New("the leader selects this recipe's batches: --from and --to do not apply")
@@ -115,7 +149,7 @@ func interval(s *deploy.Session, from, to string) (begin, end time.Time, err err
 		if s.Pending() {
 			return begin, end, nil // what was asked is in the state
 		}
-		return s.Interval(time.Now())
+		return s.Interval(time.Now(), patience)
 	}
 	for _, t := range []struct {
 		text string
@@ -125,17 +159,22 @@ func interval(s *deploy.Session, from, to string) (begin, end time.Time, err err
 			return begin, end, fmt.Errorf("%q is not a time such as 2026-01-31T00:00:00Z; --from and --to go together", t.text)
 		}
 	}
-	return begin, end, s.PendingFor(begin, end)
+	return begin, end, nil
 }
 
 // collectFailure tells a batch that is not ready from one that cannot be had.
-func collectFailure(ctx context.Context, err error) error {
+func collectFailure(ctx context.Context, asked [2]time.Time, err error) error {
 	problem := new(dap.Problem)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return &failure{exitNotYet, errors.New("the result is not ready yet"), "starling why leader.toml says what it waits for; collect goes on, collect --restart asks for all that has come since"}
+		err := errors.New("the result is not ready yet")
+		if !asked[0].IsZero() {
+			err = fmt.Errorf("the result of %s to %s is not ready yet", asked[0].Format(time.RFC3339), asked[1].Format(time.RFC3339))
+		}
+		return &failure{exitNotYet, err, "starling why leader.toml says what it waits for; collect goes on, collect --restart asks for " +
+			"all that has come since, and --restart with --from and --to for other rounds"}
 	case errors.As(err, &problem):
 		switch problem.Type {
 		case dap.ProblemInvalidBatchSize:

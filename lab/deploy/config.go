@@ -282,6 +282,7 @@ func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
 	if n, ok := r.Noise.(recipe.CorrelatedGaussian); ok {
 		out.Series = &aggregator.Series{Series: n.Series, Units: r.RoundUnits()}
 	}
+	out.Calendar = &aggregator.Calendar{Units: r.BatchUnits(), Alone: r.Alone(), Grace: r.Grace()}
 	out.Expected = aggregator.Expectation{Reports: t.Expected.Reports, Units: t.Expected.Units}
 	if t.Expected.Reports == 0 && r.Rate != nil {
 		out.Expected = stated(r)
@@ -299,13 +300,14 @@ func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
 	return out, r, nil
 }
 
-// stated is what the recipe expects: the reports and dummies of its rate, were every answer the one most often reported.
+// stated is what the recipe expects in each of its rounds, or slots: the reports and dummies of its rate, were every answer the
+// one most often reported.
 func stated(r *recipe.Recipe) aggregator.Expectation {
-	_, most, ok := r.Expected(r.Rate.Units)
+	most, ok := r.MostExpected()
 	if !ok || !(most > 0) {
 		return aggregator.Expectation{}
 	}
-	e := aggregator.Expectation{Reports: math.MaxUint64, Units: r.Rate.Units}
+	e := aggregator.Expectation{Reports: math.MaxUint64, Units: r.BatchUnits()}
 	if most = math.Ceil(most); most < 1<<64 {
 		e.Reports = uint64(most)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"text/template"
+	"time"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -111,11 +112,12 @@ func Create(dir string, r *recipe.Recipe, a *Addresses) error {
 	fields := struct {
 		*Addresses
 		MinBatch, Enough uint64
-		One              bool // an answer may be a single number
-		Correlated       bool // later batches take back noise of earlier ones
-		Unit             dap.TimePrecision
+		One              bool   // an answer may be a single number
+		Correlated       bool   // later batches take back noise of earlier ones
+		Round, Wait      uint64 // in seconds
 		MaxAge           string // of HPKE keys
-	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Aggregates() == 1 || isHistogram, correlated, r.TimePrecision, "24h"}
+	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Aggregates() == 1 || isHistogram, correlated,
+		r.BatchUnits() * uint64(r.TimePrecision), uint64((r.Grace() + time.Second) / time.Second), "24h"}
 	if r.Relay != nil {
 		fields.MaxAge = fmt.Sprintf("%.0fh", manifestLife.Hours())
 	}
@@ -164,6 +166,9 @@ hpke_key_max_age = "{{.MaxAge}}"
 # How long after the end of its recipe's window a task is kept; then all but its counts and the ledger is erased:
 # retention = "720h"
 
+[limits] # leader and helper on one machine read one clock
+clock_skew = "1s"
+
 [public]
 address = "{{.Leader.Addr}}"
 
@@ -190,6 +195,9 @@ hpke_key_max_age = "{{.MaxAge}}"
 hpke_key_delay = "72h"
 # How long after the end of its recipe's window a task is kept; then all but its counts and the ledger is erased:
 # retention = "720h"
+
+[limits] # leader and helper on one machine read one clock
+clock_skew = "1s"
 
 [public]
 address = "{{.Helper.Addr}}"
@@ -235,8 +243,9 @@ more to be asked under it: starling recipe new --noise correlated-gaussian makes
   starling collect collector.toml
   starling doctor leader.toml helper.toml
 
-Nothing is released about fewer than {{.MinBatch}} reports. Report times are cut to {{.Unit}} seconds, and a unit of
-time that has been collected takes no more reports: the leader then answers batch_collected until the next one begins.
+Nothing is released about fewer than {{.MinBatch}} reports. A round is {{.Round}} seconds; it is released after its end and {{.Wait}}
+seconds more, so collect waits for it. A round that has been collected takes no more reports: the leader then answers
+batch_collected until the next one begins.
 {{end}}
 secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not. The keys that reports are
 sealed to are in leader/keys and helper/keys; leader and helper make and destroy them.

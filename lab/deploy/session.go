@@ -72,9 +72,34 @@ func (s *Session) Recipe() *recipe.Recipe { return s.recipe }
 // ErrNothingNew: everything up to now has been collected.
 var ErrNothingNew = errors.New("everything up to now has been collected")
 
+// Batches cuts a time into what is asked for one after the other: each round where the recipe's are released alone, and else
+// the whole. It fails with an error that says what to ask for where the time is not of whole rounds.
+func (s *Session) Batches(from, to time.Time) ([][2]time.Time, error) {
+	query, err := s.collector.Interval(from, to)
+	if err != nil {
+		return nil, err
+	}
+	cut, err := s.recipe.Batches(query.Interval)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", collector.ErrQuery, err)
+	}
+	list := make([][2]time.Time, len(cut))
+	for i, b := range cut {
+		end, _ := b.End()
+		var err1, err2 error
+		list[i][0], err1 = s.recipe.TimePrecision.Begin(b.Start)
+		list[i][1], err2 = s.recipe.TimePrecision.Begin(end)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
 // Interval is what Collect asks for by default in a time-interval recipe: from the end of the last interval collected,
-// or the beginning of the recipe's window, up to the end of the current unit of time.
-func (s *Session) Interval(now time.Time) (from, to time.Time, err error) {
+// or the beginning of the recipe's window, up to the end of the last round that is over. The one that runs is asked for too
+// where it and its grace end within patience, or where no other is left.
+func (s *Session) Interval(now time.Time, patience time.Duration) (from, to time.Time, err error) {
 	w, bounded := s.recipe.Window.(recipe.Between)
 	if from = s.state.Next; from.IsZero() {
 		if !bounded {
@@ -88,8 +113,16 @@ func (s *Session) Interval(now time.Time) (from, to time.Time, err error) {
 	if err != nil {
 		return from, to, err
 	}
-	if to, err = s.recipe.TimePrecision.Begin(unit + 1); err != nil {
+	round := s.recipe.ReportTime(unit)
+	if to, err = s.recipe.TimePrecision.Begin(round); err != nil {
 		return from, to, err
+	}
+	end, err := s.recipe.TimePrecision.Begin(round + dap.Time(s.recipe.BatchUnits()))
+	if err != nil {
+		return from, to, err
+	}
+	if !from.Before(to) || end.Add(s.recipe.Grace()).Sub(now) <= patience {
+		to = end
 	}
 	if bounded {
 		end, err := s.recipe.TimePrecision.Begin(w.End)

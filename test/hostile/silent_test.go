@@ -67,7 +67,7 @@ func TestSilentDevices(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			now := time.Now()
+			now := time.Now().Add(-2 * time.Hour) // of a round that is over, so that it can be collected
 			via, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(w.manifest)})
 			if err != nil {
 				t.Fatal(err)

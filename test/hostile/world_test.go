@@ -98,7 +98,7 @@ func (c earConn) Read(p []byte) (int, error) {
 // options are a recipe of coins that needs few devices. Leader and Relay are filled in.
 func options() recipe.Options {
 	return recipe.Options{
-		Name: "hostile", DAP: speaks, Query: recipe.Multihot{Length: 3, MaxWeight: 1}, BatchMode: dap.LeaderSelected, MinBatch: 20,
+		Name: "hostile", DAP: speaks, Query: recipe.Multihot{Length: 3, MaxWeight: 1}, BatchMode: dap.TimeInterval, MinBatch: 20, Grace: time.Second,
 		Noise:         recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 9, Den: 1}, Share: recipe.DrawsAll},
 		Delta:         recipe.Decimal{Coefficient: 1, Scale: 6},
 		Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 2}},
