@@ -39,36 +39,25 @@ func (a Allocated) check(n Neighbours) error {
 	return nil
 }
 
-// picksSeveral reports whether a record is in several but not all of some steps: what stands for that is worse than it, and
-// bounds it from above only.
-func picksSeveral(e Event) bool {
+// picksMany reports whether a record is in so many of some steps, but not in all, that only what is worse is accounted for: it
+// bounds from above.
+func picksMany(e Event) bool {
 	switch e := e.(type) {
 	case SelfCompose:
-		return picksSeveral(e.Event)
+		return picksMany(e.Event)
 	case Sampled:
-		return picksSeveral(e.Event)
+		return picksMany(e.Event)
 	case Compose:
-		return slices.ContainsFunc(e, picksSeveral)
+		return slices.ContainsFunc(e, picksMany)
 	case Allocated:
-		return e.Picks > 1 && e.Picks < e.Steps || picksSeveral(e.Event)
+		return e.Picks > maxPicked && e.Picks < e.Steps || picksMany(e.Event)
 	}
 	return false
-}
-
-// split returns the event as releases of 1-of-t allocations. Picks of Steps are no worse than Picks independent
-// allocations to blocks of floor(Steps/Picks) (Feldman and Shenfeld 2025).
-func (a Allocated) split() (one Allocated, count uint64) {
-	one = a
-	one.Steps, one.Picks = a.Steps/a.Picks, 1
-	return one, a.Picks
 }
 
 func (a Allocated) dominating(n Neighbours) (dominance, error) {
 	if err := a.check(n); err != nil {
 		return dominance{}, err
-	}
-	if a.Picks != 1 {
-		return dominance{}, fmt.Errorf("%w: sampling of an allocation of several picks", ErrUnsupported)
 	}
 	inner, ok := a.Event.(dominated)
 	if !ok {
@@ -83,6 +72,9 @@ func (a Allocated) dominating(n Neighbours) (dominance, error) {
 	}
 	if !d.symmetric || d.below != nil {
 		return dominance{}, fmt.Errorf("%w: allocation of %T", ErrUnsupported, a.Event)
+	}
+	if a.Picks > 1 {
+		return a.several(d, n)
 	}
 	theorem := allocationTheorem
 	if e0, ok := pureEpsilon(a.Event); ok {

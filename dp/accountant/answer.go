@@ -58,7 +58,7 @@ func (o Options) Epsilon(e Event, delta float64, n Neighbours) (Guarantee, error
 		return Guarantee{}, err
 	}
 	g, err := o.answer(e, n, Guarantee{Delta: delta}, true)
-	if picksSeveral(e) {
+	if picksMany(e) {
 		g.EpsilonLower = 0
 	}
 	return g, err
@@ -70,7 +70,7 @@ func (o Options) Delta(e Event, epsilon float64, n Neighbours) (Guarantee, error
 		return Guarantee{}, err
 	}
 	g, err := o.answer(e, n, Guarantee{Epsilon: epsilon}, false)
-	if picksSeveral(e) {
+	if picksMany(e) {
 		g.DeltaLower = 0
 	}
 	return g, err

@@ -142,7 +142,7 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 		}
 		return t, x.check(n)
 	case Allocated:
-		if e0, ok := pureEpsilon(x.Event); ok {
+		if e0, ok := pureEpsilon(x.Event); ok && x.Picks == 1 {
 			t.Mechanism, t.Local, t.Reports, t.Chance = certificate.CheckedIn, e0, x.Steps, 1
 			return t, x.check(n)
 		}

@@ -94,7 +94,8 @@ func TestCertify(t *testing.T) {
 		}
 		t.Logf("%d bytes, epsilon %.5f of %.5f", len(b), c.Epsilon, want.Epsilon)
 	}
-	for _, e := range []Event{allocated(1, 1, 10), Sampled{gauss(1), .1, CountPublic}, Compose{ZCDP{.1}, lap(1)}, FixedSample{gauss(1), .1}} {
+	several := Allocated{RandomizedResponse{1, 2}, 20, 3, CountHidden} // has no certificate, least of all that of one pick
+	for _, e := range []Event{allocated(1, 1, 10), several, Sampled{gauss(1), .1, CountPublic}, Compose{ZCDP{.1}, lap(1)}, FixedSample{gauss(1), .1}} {
 		if _, err := Certify(e, 1e-6, AddRemove); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("%+v: %v", e, err)
 		}

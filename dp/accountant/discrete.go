@@ -100,10 +100,8 @@ func charge(c curve, total float64) curve {
 		return c
 	}
 	return func(e float64) (lower, upper float64) {
-		upper = 1
-		if e >= 2*total {
-			_, upper = c(e - 2*total)
-		}
+		_, upper = c(max(0, e-2*total))
+		upper += max(0, 2*total-e) // below 0 the curve rises by at most 1 - e^(e - 2 total)
 		lower, _ = c(e + 2*total)
 		return lower * math.Exp(-total), min(1, upper*math.Exp(total))
 	}

@@ -30,7 +30,9 @@ type dominance struct {
 	symmetric bool
 	// attained: some neighbours reach the pair, so lower bounds on its curve are lower bounds for the event.
 	attained bool
-	theorem  string
+	// slop is ln of the factor by which the computed laws may be off, each way, if more than massError.
+	slop    float64
+	theorem string
 }
 
 // ApproxDP is any release known to be (Epsilon, Delta)-DP for the relation asked about; pure DP has Delta = 0.
@@ -74,9 +76,18 @@ func flatten(leaves []leaf, e Event, count uint64) ([]leaf, error) {
 			return flatten(leaves, e.Event, count)
 		}
 	case Allocated:
-		if e.Picks > 1 && e.Picks <= e.Steps {
-			one, k := e.split()
-			return flatten(leaves, SelfCompose{one, k}, count)
+		switch {
+		case e.Picks == e.Steps && e.Steps > 1: // everybody takes part in all
+			return flatten(leaves, SelfCompose{e.Event, e.Picks}, count)
+		case e.Picks > maxPicked && e.Picks < e.Steps:
+			long, short, longs, shorts := e.blocks()
+			if longs > 0 {
+				var err error
+				if leaves, err = flatten(leaves, SelfCompose{long, longs}, count); err != nil {
+					return nil, err
+				}
+			}
+			return flatten(leaves, SelfCompose{short, shorts}, count)
 		}
 	case Compose:
 		if len(e) == 0 {

@@ -88,7 +88,7 @@ func (a *apart) epsilon(delta, most float64, upper bool) float64 {
 
 // farLosses answers like once, counting rare large losses apart, where what is known is too wide.
 func (q question) farLosses(terms []term, h float64, known bounds) bounds {
-	if len(terms) != 1 || terms[0].count < 2 || terms[0].count >= manyReleases || math.IsInf(known.upper, 0) || !(known.upper > 0) {
+	if len(terms) != 1 || terms[0].count < 2 || q.blocks || math.IsInf(known.upper, 0) || !(known.upper > 0) {
 		return known
 	}
 	t := terms[0]
@@ -106,10 +106,11 @@ func (q question) farLosses(terms []term, h float64, known bounds) bounds {
 			known.upper = min(known.upper, a.epsilon(d, known.upper, true)+2*q.slop)
 		}
 	}
-	if b, ok = bin(below, h, q.tail); !ok {
+	g, ok := lowest(below, h, q.tail, t.count)
+	if !ok {
 		return known
 	}
-	if a, ok := newApart(part{b.lower(), t.count}, at, rest, q.g.Delta, false); ok {
+	if a, ok := newApart(part{g, t.count}, at, rest, q.g.Delta, false); ok {
 		lower := a.epsilon(q.g.Delta*math.Exp(q.slop), known.upper, false) - 2*q.slop
 		known.lower = min(max(known.lower, lower), known.upper)
 	}

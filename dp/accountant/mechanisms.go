@@ -288,7 +288,7 @@ func (s Sampled) dominating(n Neighbours) (dominance, error) {
 	if s.Rate == 1 {
 		return d, nil
 	}
-	out := dominance{pair: poisson{d.pair, s.Rate}, attained: d.attained, theorem: poissonTheorem}
+	out := dominance{pair: poisson{d.pair, s.Rate}, attained: d.attained, slop: d.slop, theorem: poissonTheorem}
 	if d.below != nil {
 		out.below = poisson{d.below, s.Rate}
 	}

@@ -48,7 +48,9 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 		q.tail = g.Delta * 1e-9 / count
 	}
 	q.tail = max(q.tail, 1e-280)
-	q.slop = 2 * massError * count
+	for _, t := range terms {
+		q.slop += 2 * max(massError, t.slop) * float64(t.count)
+	}
 	for _, t := range terms { // the losses themselves are rounded
 		lo, hi := t.pair.reach(q.tail)
 		q.slop += float64(t.count) * off(lo, hi)
@@ -111,20 +113,20 @@ type question struct {
 
 // direct answers for one release of a discrete pair by its sum, without a grid.
 func (q question) direct(terms []term, attained bool) (bounds, bool) {
-	if len(terms) != 1 || terms[0].count != 1 || !discretePair(terms[0].pair) {
+	if len(terms) != 1 || terms[0].count != 1 || !discretePair(terms[0].pair) || terms[0].below != nil && !discretePair(terms[0].below) {
 		return bounds{}, false
 	}
 	above, below := pointsCurve(terms[0].pair), pointsCurve(terms[0].pair)
 	if terms[0].below != nil {
 		below = pointsCurve(terms[0].below)
 	}
-	both := curve(func(e float64) (lower, upper float64) {
+	both := charge(func(e float64) (lower, upper float64) {
 		_, upper = above(e)
 		if attained {
 			lower, _ = below(e)
 		}
 		return lower, upper
-	})
+	}, terms[0].slop)
 	if !q.wantEpsilon {
 		lo, hi := both(q.g.Epsilon)
 		return bounds{lower: lo, upper: hi}, true
@@ -309,12 +311,15 @@ func (q question) once(terms []term, h, enough float64) (bounds, error) {
 			return bounds{}, errTooFine{}
 		}
 		up[i] = part{b.upper(), t.count}
+		below := t.pair
 		if t.below != nil {
-			if b, ok = bin(t.below, h, q.tail); !ok {
-				return bounds{}, errTooFine{}
-			}
+			below = t.below
 		}
-		low[i] = part{b.lower(), t.count}
+		g, ok := lowest(below, h, q.tail, t.count)
+		if !ok {
+			return bounds{}, errTooFine{}
+		}
+		low[i] = part{g, t.count}
 	}
 	if q.wantEpsilon {
 		lambda, _ := tiltFor(up, q.g.Delta)

@@ -201,11 +201,11 @@ func (r *Release) event(q *Question) (accountant.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sampled {
-		e = accountant.Sampled{Event: e, Rate: r.Sampling, Count: accountant.CountHidden}
-	}
 	if r.Of > 0 {
 		e = accountant.Allocated{Event: e, Steps: r.Of, Picks: r.Picks, Count: accountant.CountHidden}
+	}
+	if sampled { // a coin for each run of r.Of releases
+		e = accountant.Sampled{Event: e, Rate: r.Sampling, Count: accountant.CountHidden}
 	}
 	if q.CheckIn != 0 {
 		// Each slot is at most as telling as the step itself, and windows that are cut short or a server that chooses among

@@ -52,6 +52,7 @@ func TestRefusals(t *testing.T) {
 		"hidden population":     {Question{Release: gauss(1), Population: 5, Delta: 1e-6}, "population"},
 		"unknown count":         {Question{Release: gauss(1), Count: "vague", Delta: 1e-6}, "the count is"},
 		"replaced allocation":   {Question{Release: allocated, Neighbours: accountant.ReplaceOne, Delta: 1e-6}, "allocation"},
+		"replaced, at a rate":   {Question{Release: Release{Mechanism: RR, Epsilon0: 1, Sampling: 0.1, Picks: 1, Of: 9}, Delta: 1e-6}, "presence only"},
 		"shuffled gaussian":     {Question{Release: gauss(1), ShuffleN: 100, Delta: 1e-6}, "pure local privacy"},
 		"shuffled zero-out":     {Question{Release: rr, ShuffleN: 100, Neighbours: accountant.ZeroOut, Delta: 1e-6}, "no shuffling theorem"},
 		"shuffled by rdp":       {Question{Release: rr, ShuffleN: 100, Method: accountant.RDP, Delta: 1e-6}, "does not cover"},

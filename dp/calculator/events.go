@@ -96,9 +96,6 @@ func (q *Question) settleEvents() error {
 		if err := r.settle(""); err != nil {
 			return &Error{Problem: fmt.Sprintf("event %d", i+1), Hint: err.(*Error).Hint, Err: err, Event: i + 1}
 		}
-		if r.Sampling > 0 && r.Of > 0 {
-			return &Error{Problem: fmt.Sprintf("event %d is both sampled and allocated", i+1), Hint: "one of them", Event: i + 1}
-		}
 		local = local && r.Mechanism.local() && r.Sampling == 0 && r.Of == 0
 	}
 	if local && q.Neighbours == 0 {

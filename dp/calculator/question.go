@@ -370,9 +370,6 @@ func (q *Question) settleWays() error {
 	if q.ShuffleN != 0 && q.Of != 0 {
 		return refuse("one of --shuffle-n and --allocation", "no theorem here combines shuffling and random allocation")
 	}
-	if sampled && q.Of != 0 {
-		return refuse("one of --sampling and --allocation", "no theorem here combines sampling and random allocation")
-	}
 	if q.ShuffleN != 0 && (q.Mechanism == Gaussian || q.Mechanism == DiscreteGaussian || q.Mechanism == CorrelatedGaussian) {
 		return refuse("--mechanism rr, rappor, laplace or discrete-laplace", "the shuffling theorems are about pure local privacy, and Gaussian noise has none")
 	}
@@ -429,6 +426,9 @@ func (q *Question) settleRelation() error {
 func (q *Question) replaced() error {
 	if q.CheckIn != 0 && !q.Mechanism.local() {
 		return refuse("--neighbours zero-out or add-remove", "check-ins of %s are accounted for as random allocation, which hides presence only", q.Mechanism)
+	}
+	if q.Of != 0 && (q.Sampling > 0 || q.Solve == SolveSampling) {
+		return refuse("--neighbours add-remove or zero-out", "an allocation that a record takes part in with some probability hides presence only")
 	}
 	if q.Of == 0 && len(q.Events) == 0 || q.Mechanism.local() && q.Picks == 1 {
 		return nil

@@ -164,7 +164,10 @@ func (r *Release) words(q *Question, counted bool) string {
 	case ZCDP:
 		fmt.Fprintf(&b, " known to be %.6g-zCDP", r.Rho)
 	}
-	if r.Sampling > 0 && r.Sampling < 1 {
+	switch sampled := r.Sampling > 0 && r.Sampling < 1; {
+	case sampled && r.Of > 0 && r.Steps > 1:
+		fmt.Fprintf(&b, ", each time about a secret random sample of %.6g %% of the people", 100*r.Sampling)
+	case sampled:
 		fmt.Fprintf(&b, ", about a secret random sample of %.6g %% of the people", 100*r.Sampling)
 	}
 	if r.Of > 0 {
