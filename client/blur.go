@@ -54,6 +54,9 @@ func (c *Client) check(v Value) error {
 	case recipe.SumVec:
 		ok := v.kind == isVector && len(v.vector) == int(q.Length) && !v.over(q.Max)
 		return wanted(ok, "a vector of %d numbers from 0 to %d", q.Length, q.Max)
+	case recipe.L1BoundSum:
+		ok := v.kind == isVector && len(v.vector) == int(q.Length) && v.sumWithin(q.Max)
+		return wanted(ok, l1Words, q.Length, q.Max)
 	case recipe.Vector:
 		ok := v.kind == isReals && len(v.reals) == c.recipe.Entries() && v.finite()
 		return wanted(ok, "a vector of %d finite numbers", c.recipe.Entries())
@@ -137,6 +140,8 @@ func zero(q recipe.Query) (Value, error) {
 	case recipe.Multihot:
 		return Vector(make([]uint64, q.Length)), nil
 	case recipe.SumVec:
+		return Vector(make([]uint64, q.Length)), nil
+	case recipe.L1BoundSum:
 		return Vector(make([]uint64, q.Length)), nil
 	case recipe.Vector:
 		return Reals(make([]float64, q.Dimension)), nil

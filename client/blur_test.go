@@ -111,6 +111,7 @@ func TestDummiesAddNothing(t *testing.T) {
 		{recipe.Mean{Max: 10}, Number(7), recipe.OtherAnswer},
 		{recipe.Multihot{Length: 4, MaxWeight: 1, Chunk: 3}, Vector([]uint64{0, 0, 1, 0}), recipe.OtherAnswer},
 		{recipe.SumVec{Length: 3, Max: 5, Chunk: 4}, Vector([]uint64{5, 0, 1}), recipe.OtherAnswer},
+		{recipe.L1BoundSum{Length: 3, Max: 6, Chunk: 4}, Vector([]uint64{5, 0, 1}), recipe.OtherAnswer},
 	} {
 		s := newServers(t, sampled(c.query))
 		cl := s.client(nil)

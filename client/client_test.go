@@ -39,6 +39,8 @@ func TestReport(t *testing.T) {
 			Vector([]uint64{1, 0, 0, 1}), Vector([]uint64{0, 0, 0, 1}), Vector([]uint64{0, 0, 0, 0}),
 		}, []int64{1, 0, 0, 2}},
 		{recipe.SumVec{Length: 3, Max: 5, Chunk: 4}, []Value{Vector([]uint64{5, 0, 1}), Vector([]uint64{5, 2, 0})}, []int64{10, 2, 1}},
+		{recipe.L1BoundSum{Length: 3, Max: 6, Chunk: 4}, []Value{Vector([]uint64{5, 0, 1}), Vector([]uint64{0, 6, 0}), Vector(make([]uint64, 3))},
+			[]int64{5, 6, 1}},
 	} {
 		t.Run(fmt.Sprintf("%T", c.query), func(t *testing.T) {
 			s := newServers(t, testRecipe(c.query))
@@ -166,6 +168,8 @@ func TestValuesAreChecked(t *testing.T) {
 			Vector(nil), Vector([]uint64{1, 0}), Vector([]uint64{1, 1, 0}), Vector([]uint64{2, 0, 0}), Bucket(1),
 		}},
 		{recipe.SumVec{Length: 2, Max: 5, Chunk: 4}, []Value{Vector([]uint64{6, 0}), Vector([]uint64{1}), Number(1)}},
+		{recipe.L1BoundSum{Length: 2, Max: 5, Chunk: 4}, []Value{Vector([]uint64{6, 0}), Vector([]uint64{3, 3}), Vector([]uint64{math.MaxUint64, 1}),
+			Vector([]uint64{1}), Number(1)}},
 	} {
 		s := newServers(t, testRecipe(c.query))
 		cl := s.client(nil)

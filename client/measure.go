@@ -48,7 +48,7 @@ func Number(n uint64) Value { return Value{kind: isNumber, number: n} }
 // Bucket answers a [recipe.Histogram]; buckets count from 0.
 func Bucket(i uint32) Value { return Value{kind: isBucket, number: uint64(i)} }
 
-// Vector answers a [recipe.Multihot], with zeros and ones, or a [recipe.SumVec]. It keeps v, which must not change until
+// Vector answers a [recipe.Multihot], with zeros and ones, a [recipe.SumVec] or a [recipe.L1BoundSum]. It keeps v, which must not change until
 // the report is made.
 func Vector(v []uint64) Value { return Value{kind: isVector, vector: v} }
 
@@ -100,6 +100,9 @@ func newSharder(q recipe.Query) (sharder, error) {
 		c, err := prio3.NewSumVec(aggregators, int(q.Length), q.Max, int(q.Chunk))
 		return measured(c, isVector, fmt.Sprintf("a vector of %d numbers from 0 to %d", q.Length, q.Max),
 			func(v Value) []uint64 { return v.vector }), err
+	case recipe.L1BoundSum:
+		c, err := prio3.NewL1BoundSum(aggregators, int(q.Length), q.Max, int(q.Chunk))
+		return measured(c, isVector, fmt.Sprintf(l1Words, q.Length, q.Max), func(v Value) []uint64 { return v.vector }), err
 	case recipe.Vector:
 		shard, err := newVectorSharder(q, q.VDAFConfig())
 		if err != nil {
@@ -109,6 +112,9 @@ func newSharder(q recipe.Query) (sharder, error) {
 	}
 	return nil, fmt.Errorf("client: no measurement for query %T", q)
 }
+
+// l1Words say what answers an L1BoundSum.
+const l1Words = "a vector of %d numbers from 0 on that add up to at most %d"
 
 // measured returns a sharder of values of one kind, which get gives as the VDAF takes them. What the VDAF refuses is a
 // [ValueError] too.
@@ -150,4 +156,15 @@ func (v Value) over(max uint64) bool {
 		over |= b
 	}
 	return over != 0
+}
+
+// sumWithin says whether the elements add up to at most max, in time that does not depend on them.
+func (v Value) sumWithin(max uint64) bool {
+	var sum, over, carry uint64
+	for _, x := range v.vector {
+		sum, carry = bits.Add64(sum, x, 0)
+		over |= carry
+	}
+	_, carry = bits.Sub64(max, sum, 0)
+	return over|carry == 0
 }

@@ -44,6 +44,7 @@ func TestCollect(t *testing.T) {
 		{recipe.Multihot{Length: 3, MaxWeight: 2, Chunk: 2}, recipe.NoNoise{}, [2][]int64{{1, 2, 3}, {1, 0, 0}},
 			[]float64{2, 2, 3}, 0, 0, []float64{1.4, 1.4, math.Sqrt(2.91)}},
 		{recipe.SumVec{Length: 2, Max: 7, Chunk: 2}, recipe.NoNoise{}, [2][]int64{{700, 1}, {0, 1}}, []float64{700, 2}, 0, 0, nil},
+		{recipe.L1BoundSum{Length: 2, Max: 7, Chunk: 2}, gauss, [2][]int64{{400, 1}, {0, -2}}, []float64{400, -1}, 10, 20, nil},
 	} {
 		t.Run(fmt.Sprintf("%T with %T", c.query, c.noise), func(t *testing.T) {
 			r := testRecipe(c.query, c.noise, dap.TimeInterval)

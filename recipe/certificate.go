@@ -154,7 +154,7 @@ func atMost(x float64, bound *big.Rat) bool {
 // A release is what a certificate of a recipe must be about.
 type release struct {
 	certificate.Term
-	// Where rho is not nil the term's Mu may be any that is not below it. Mu and Fail of a shuffled release are the certificate's
+	// Where rho is not nil the term's Mu, a rho of zCDP or a response's loss, may be any that is not below it. Mu and Fail of a shuffled release are the certificate's
 	// own, and so is Dummies where DummyRate is not 0: the number of devices that are sure to be free to send a dummy, but for
 	// the miss in each round, when each of the others is with probability free.
 	rho        *big.Rat
@@ -276,6 +276,13 @@ func (w *release) rounded(r *Recipe, bound uint64, variance *big.Rat, draws uint
 	return nil
 }
 
+// squared is the squared distance of records that differ by shift in so many coordinates.
+func squared(shift, coordinates uint64) *big.Rat {
+	d := new(big.Int).SetUint64(shift)
+	d.Mul(d, d)
+	return new(big.Rat).SetInt(d.Mul(d, new(big.Int).SetUint64(coordinates)))
+}
+
 // noisy describes the servers' noise.
 func (w *release) noisy(r *Recipe, honest int) error {
 	// By how much a report moves the sum: coordinates, each by at most shift. One report that replaces another moves twice as many
@@ -284,7 +291,7 @@ func (w *release) noisy(r *Recipe, honest int) error {
 	if r.Neighbours() != accountant.ReplaceOne {
 		times = 1
 	}
-	coordinates, shift, ball := uint64(1), uint64(1), false
+	coordinates, shift, ball, l1 := uint64(1), uint64(1), false, false
 	switch q := r.Query.(type) {
 	case Count:
 	case Sum:
@@ -299,11 +306,23 @@ func (w *release) noisy(r *Recipe, honest int) error {
 		coordinates, shift = uint64(q.Length), q.Max
 	case Vector:
 		shift, ball = q.Bound, true
+		coordinates = times * times // of the squared distance, (times Bound)^2
+	case L1BoundSum: // (1 or sqrt(2) Max)^2, and 1 or 2 responses: docs/proofs/bounded-totals.md
+		shift, ball, l1 = q.Max, true, true
+		if coordinates = times; q.Length == 1 {
+			coordinates = 1
+		}
 	default:
 		return fmt.Errorf("%w of this query", ErrNoCertificate)
 	}
 	switch n := r.Noise.(type) {
 	case DiscreteLaplace:
+		if l1 { // a response's loss, Max/Scale
+			w.rho = new(big.Rat).Quo(new(big.Rat).SetInt(new(big.Int).SetUint64(shift)), n.Scale.Rat())
+			t.Mechanism, t.Answers = certificate.RandomizedResponse, 2
+			t.Count *= coordinates
+			break
+		}
 		if ball {
 			return fmt.Errorf("%w of Laplace noise on vectors of bounded norm", ErrNoCertificate)
 		}
@@ -318,9 +337,8 @@ func (w *release) noisy(r *Recipe, honest int) error {
 		if ball && r.amplified() {
 			return w.rounded(r, shift, variance, uint64(honest))
 		}
-		if ball { // rho = distance^2/(2 variance), distance = times Bound
-			distance := new(big.Rat).SetInt(new(big.Int).Mul(new(big.Int).SetUint64(shift), new(big.Int).SetUint64(times)))
-			w.rho = new(big.Rat).Quo(distance.Mul(distance, distance), variance.Mul(variance, big.NewRat(2*int64(honest), 1)))
+		if ball { // rho = distance^2/(2 variance)
+			w.rho = new(big.Rat).Quo(squared(shift, coordinates), variance.Mul(variance, big.NewRat(2*int64(honest), 1)))
 			t.Mechanism = certificate.ZCDP
 			break
 		}
@@ -330,13 +348,8 @@ func (w *release) noisy(r *Recipe, honest int) error {
 			t.Count, t.Coordinates = t.Count*coordinates, 1
 		}
 	case CorrelatedGaussian: // rho = distance^2 |c|^2/(2 variance): docs/proofs/correlated-noise.md
-		if ball {
-			coordinates = 4 // (2 Bound)^2
-		}
-		distance2 := new(big.Int).Mul(new(big.Int).SetUint64(shift), new(big.Int).SetUint64(shift))
-		distance2.Mul(distance2, new(big.Int).SetUint64(coordinates))
 		norm := n.norm2()
-		w.rho = new(big.Rat).Mul(new(big.Rat).SetInt(distance2), Rational(norm).Rat())
+		w.rho = new(big.Rat).Mul(squared(shift, coordinates), Rational(norm).Rat())
 		w.rho.Quo(w.rho, new(big.Rat).Mul(n.Variance.Rat(), big.NewRat(2, 1)))
 		t.Mechanism = certificate.ZCDP
 	default:

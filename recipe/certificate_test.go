@@ -255,7 +255,8 @@ func TestSampledRecipesHaveCertificates(t *testing.T) {
 // Noise that is calibrated to a claim leaves enough of it for a certificate.
 func TestCalibratedNoiseHasACertificate(t *testing.T) {
 	for _, kind := range []NoiseKind{GaussianNoise, LaplaceNoise} {
-		for _, q := range []Query{Count{}, Sum{Max: 1000}, Histogram{Length: 21}, Multihot{Length: 40, MaxWeight: 3}, SumVec{Length: 100, Max: 255}} {
+		for _, q := range []Query{Count{}, Sum{Max: 1000}, Histogram{Length: 21}, Multihot{Length: 40, MaxWeight: 3}, SumVec{Length: 100, Max: 255},
+			L1BoundSum{Length: 30, Max: 15}, L1BoundSum{Length: 1, Max: 3}} {
 			for _, epsilon := range []Decimal{{1, 1}, {1, 0}, {4, 0}} {
 				if _, sum := q.(SumVec); sum && kind == LaplaceNoise {
 					continue
@@ -270,6 +271,8 @@ func TestCalibratedNoiseHasACertificate(t *testing.T) {
 				// Several coordinates of Laplace noise need laws on a grid, which is coarser than the calibration.
 				_, one := q.(Count)
 				_, other := q.(Sum)
+				_, response := q.(L1BoundSum) // one or two
+				other = other || response
 				if err != nil && (kind == GaussianNoise || one || other) || err != nil && !errors.Is(err, ErrNoCertificate) {
 					t.Errorf("%v of %v at epsilon %v: %v", kind, q, epsilon, err)
 				}

@@ -35,6 +35,10 @@ func (q SumVec) String() string {
 	return fmt.Sprintf("each device gives %s from 0 to %d; the result is the sum at each place",
 		count(uint64(q.Length), "whole number", "whole numbers"), q.Max)
 }
+func (q L1BoundSum) String() string {
+	return fmt.Sprintf("each device gives %s from 0 on that add up to at most %d, which it proves; the result is the sum at each place",
+		count(uint64(q.Length), "whole number", "whole numbers"), q.Max)
+}
 
 func (NoRandomizer) String() string { return "the device sends its true answer, split in shares" }
 func (Always) String() string       { return "every device that is asked answers" }
@@ -426,6 +430,8 @@ func queryParams(q Query) any {
 	case Multihot:
 		return map[string]uint64{"length": uint64(q.Length), "max_weight": q.MaxWeight, "chunk": uint64(q.Chunk)}
 	case SumVec:
+		return map[string]uint64{"length": uint64(q.Length), "max": q.Max, "chunk": uint64(q.Chunk)}
+	case L1BoundSum:
 		return map[string]uint64{"length": uint64(q.Length), "max": q.Max, "chunk": uint64(q.Chunk)}
 	case Vector:
 		return map[string]any{"dimension": q.Dimension, "bound": q.Bound, "frac_bits": q.FracBits, "norm": q.Norm(),

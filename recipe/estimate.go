@@ -202,6 +202,8 @@ func maxElement(q Query) float64 {
 		return float64(q.Max)
 	case SumVec:
 		return float64(q.Max)
+	case L1BoundSum:
+		return float64(q.Max)
 	}
 	return 1
 }

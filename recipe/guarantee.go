@@ -174,6 +174,8 @@ func Contribution(q Query) (accountant.Contribution, error) {
 		return accountant.MultiHot(q.MaxWeight), nil
 	case SumVec:
 		return accountant.Vector(uint64(q.Length), float64(q.Max)), nil
+	case L1BoundSum:
+		return accountant.Simplex(uint64(q.Length), float64(q.Max)), nil
 	case Vector:
 		return accountant.Ball(uint64(q.Dimension), float64(q.Bound)), nil
 	}

@@ -47,6 +47,11 @@ func TestValidateRefuses(t *testing.T) {
 		{"no weight", func(r *Recipe) { r.Query = Multihot{5, 0, 2} }, []string{"query.max_weight"}},
 		{"vector of too many bits", func(r *Recipe) { r.Query = SumVec{MaxElements, 2, 1} }, []string{"query.length"}},
 		{"vector chunk", func(r *Recipe) { r.Query = SumVec{3, 3, 7} }, []string{"query.chunk"}},
+		{"l1 of nothing", func(r *Recipe) { r.Query = L1BoundSum{3, 0, 1} }, []string{"query.max"}},
+		{"l1 beyond bounds", func(r *Recipe) { r.Query = L1BoundSum{3, MaxMeasurement + 1, 1} }, []string{"query.max"}},
+		{"l1 of no place", func(r *Recipe) { r.Query = L1BoundSum{0, 5, 1} }, []string{"query.length"}},
+		{"l1 of too many bits", func(r *Recipe) { r.Query = L1BoundSum{MaxElements, 1, 1} }, []string{"query.length"}},
+		{"l1 chunk", func(r *Recipe) { r.Query = L1BoundSum{3, 3, 9} }, []string{"query.chunk"}},
 		{"relative URL", path("/leader", helper), []string{"path.leader"}},
 		{"URL with user", path("https://a@leader.example/", helper), []string{"path.leader"}},
 		{"URL with query", path("https://leader.example/?a", helper), []string{"path.leader"}},
@@ -212,6 +217,64 @@ func TestGuaranteeOrder(t *testing.T) {
 	vec := epsilon(func(r *Recipe) { r.Query = SumVec{21, 1, 7} })
 	if !(all < wide && wide < full && full == vec) {
 		t.Errorf("histogram, 4 of 21, 21 of 21, vector give %v, %v, %v, %v", all, wide, full, vec)
+	}
+}
+
+// TestL1BoundGuarantee: what adds up to a bound is C*sqrt(2) from any other, and C from none, however many places it has; a SumVec
+// of that maximum needs noise for C at each of them. A device's guarantee must not be better than a histogram of one device's C
+// answers gives, of which it is one, nor worse than C at one place and at another.
+func TestL1BoundGuarantee(t *testing.T) {
+	const most = 10
+	calibrated := func(q Query, kind NoiseKind) float64 {
+		n, err := Calibrate(q, kind, Decimal{1, 0}, Decimal{1, 9}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return (&Recipe{Noise: n}).noiseVariance()
+	}
+	few, many := calibrated(L1BoundSum{Length: 2, Max: most}, GaussianNoise), calibrated(L1BoundSum{Length: 1000, Max: most}, GaussianNoise)
+	ball := calibrated(SumVec{Length: 2, Max: most}, GaussianNoise) // two places of a sumvec: sqrt(2)*10 apart, by the exact law
+	if few != many || few < ball*(1-1e-5) || few > ball*1.3 {
+		t.Errorf("variance %v for 2 places, %v for 1000; two places of a sumvec need %v", few, many, ball)
+	}
+	if vec := calibrated(SumVec{Length: 1000, Max: most}, GaussianNoise); vec < 300*many {
+		t.Errorf("variance %v; a sumvec of 1000 places needs %v", many, vec)
+	}
+	// Replaced, 2C over the scale; the scale of epsilon 1 is 20.
+	n, err := Calibrate(L1BoundSum{Length: 50, Max: most}, LaplaceNoise, Decimal{1, 0}, Decimal{1, 9}, 1)
+	if err != nil || math.Abs(n.(DiscreteLaplace).Scale.Float()-20) > 0.01 {
+		t.Errorf("%v, %v; want a scale of 20", n, err)
+	}
+	// Behind secret coins neighbours are C apart, and the count is hidden at their scale.
+	o := Options{
+		Name: "Credit", Query: L1BoundSum{Length: 8, Max: most}, Leader: "https://leader.example/", Helper: "https://helper.example/",
+		MinBatch: 500, Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}, Participation: Bernoulli{Rational{1, 10}},
+		Rate: &Rate{Devices: 60000, Units: 24}, Relay: &Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
+	}
+	for _, kind := range []NoiseKind{GaussianNoise, LaplaceNoise} {
+		o.Kind = kind
+		r, err := New(o)
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		g, err := r.Guarantee()
+		if err != nil || g.Epsilon > 1 || g.Epsilon < 0.98 || g.Neighbours != accountant.AddRemove {
+			t.Errorf("%s: %+v, %v", kind, g, err)
+		}
+		b, err := r.Certify()
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		if l, err := r.CheckCertificate(b); err != nil || l.Epsilon > 1.05 {
+			t.Errorf("%s: %v, %v", kind, l, err)
+		}
+		// The certificate of this bound is none for a larger one.
+		q := r.Query.(L1BoundSum)
+		q.Max++
+		r.Query = withChunk(L1BoundSum{Length: q.Length, Max: q.Max})
+		if _, err := r.CheckCertificate(b); !errors.As(err, new(*CertificateError)) {
+			t.Errorf("%s: a larger bound passes: %v", kind, err)
+		}
 	}
 }
 

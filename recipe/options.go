@@ -342,7 +342,8 @@ func (r *Recipe) calibrate(o *Options, claim ApproxDP, free bool) (Noise, error)
 		return nil, err
 	}
 	unit, size, lowest, highest := uint64(1<<10), 1.0, 0.3, float64(1<<32)
-	if _, ok := r.Query.(Vector); ok { // whose bound may be any number of units, and whose accounting needs some noise to round
+	_, l1 := r.Query.(L1BoundSum)
+	if _, ok := r.Query.(Vector); ok || l1 && o.Kind == GaussianNoise { // whose bound may be any, and whose accounting needs some noise to round
 		size, lowest = sensitivity.L2*sensitivity.L2, 16
 		highest = min(highest*size, 1<<60)
 		if highest > 1<<52 {
@@ -428,6 +429,11 @@ func withChunk(q Query) Query {
 		}
 		return q
 	case SumVec:
+		if q.Chunk == 0 {
+			q.Chunk = optimalChunk(q.elements())
+		}
+		return q
+	case L1BoundSum:
 		if q.Chunk == 0 {
 			q.Chunk = optimalChunk(q.elements())
 		}

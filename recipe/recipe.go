@@ -56,7 +56,8 @@ type Recipe struct {
 	DAP dap.Version
 }
 
-// A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec] and [Vector].
+// A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec],
+// [L1BoundSum] and [Vector].
 type Query interface {
 	query() uint8
 	// Aggregates is the number of integers that a collection returns, before noise is accounted for.
@@ -92,6 +93,15 @@ type SumVec struct {
 	Length uint32
 	Max    uint64
 	Chunk  uint32 // of the proof, 1 to Length*bits(Max)
+}
+
+// L1BoundSum asks each device for a vector of Length integers from 0 on that add up to at most Max; the answer is their sum
+// (Prio3L1BoundSum). Where a device has a budget to spread over places, it hides behind less noise than a [SumVec] of that
+// Max needs, which may have Max at every place.
+type L1BoundSum struct {
+	Length uint32
+	Max    uint64 // of the sum of a vector
+	Chunk  uint32 // of the proof, 1 to (Length+1)*bits(Max)
 }
 
 // A Randomizer is what the device does to its answer before anyone sees it: one of [NoRandomizer], [Gaussian], [KRR] and [RAPPOR].
@@ -211,6 +221,8 @@ func (Histogram) query() uint8 { return tagHistogram }
 func (Multihot) query() uint8  { return tagMultihot }
 func (SumVec) query() uint8    { return tagSumVec }
 
+func (L1BoundSum) query() uint8 { return tagL1BoundSum }
+
 // Aggregates is 1.
 func (Count) Aggregates() int { return 1 }
 
@@ -228,6 +240,9 @@ func (q Multihot) Aggregates() int { return int(q.Length) }
 
 // Aggregates is the length of the vector.
 func (q SumVec) Aggregates() int { return int(q.Length) }
+
+// Aggregates is the length of the vector.
+func (q L1BoundSum) Aggregates() int { return int(q.Length) }
 
 func (NoRandomizer) randomizer() uint8 { return tagRandomizerNone }
 func (Always) participation() uint8    { return tagAlways }

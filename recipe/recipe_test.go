@@ -46,6 +46,12 @@ func variants() map[string]*Recipe {
 	with("mean", func(r *Recipe) { r.Query = Mean{Max: 1} })
 	with("multihot", func(r *Recipe) { r.Query = Multihot{Length: 30, MaxWeight: 2, Chunk: 6} })
 	with("sumvec", func(r *Recipe) { r.Query = SumVec{Length: 3, Max: 1, Chunk: 3} })
+	with("l1 bound", func(r *Recipe) {
+		r.Query, r.Noise = L1BoundSum{Length: 12, Max: 10, Chunk: 7}, DiscreteGaussian{Variance: Rational{2500, 1}, Share: DrawsAll}
+	})
+	with("l1 bound with laplace", func(r *Recipe) {
+		r.Query, r.Noise = L1BoundSum{Length: 12, Max: 10, Chunk: 7}, DiscreteLaplace{Scale: Rational{15, 1}}
+	})
 	with("half", func(r *Recipe) {
 		r.Noise = DiscreteGaussian{Variance: Rational{201, 2}, Share: DrawsHalf}
 	})
@@ -322,6 +328,8 @@ func TestTask(t *testing.T) {
 			want = 3
 		case Multihot:
 			want = 5
+		case L1BoundSum:
+			want = 7
 		}
 		if config.Type() != want {
 			t.Errorf("%s: VDAF type %d, want %d", name, config.Type(), want)

@@ -24,6 +24,8 @@ const (
 	tagSumVec    = 6
 	tagVector    = 7
 
+	tagL1BoundSum = 10
+
 	tagRandomizerNone = 1
 	tagDeviceGaussian = 2
 	tagKRR            = 3
@@ -87,7 +89,7 @@ var codepoints = []Codepoint{
 	{"query", tagVector, "vector", true},
 	{"query", 8, "group-sums", false},
 	{"query", 9, "heavy-hitters", false},
-	{"query", 10, "l1-bound-sum", false},
+	{"query", tagL1BoundSum, "l1-bound-sum", true},
 
 	{"randomizer", tagRandomizerNone, "none", true},
 	{"randomizer", tagDeviceGaussian, "gaussian", true},

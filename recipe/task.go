@@ -69,6 +69,8 @@ func (r *Recipe) VDAFConfig() (dap.VDAFConfig, error) {
 		return dap.MultihotCountVecConfig{Length: q.Length, MaxWeight: q.MaxWeight, ChunkLength: q.Chunk}, nil
 	case SumVec:
 		return dap.SumVecConfig{Length: q.Length, MaxMeasurement: q.Max, ChunkLength: q.Chunk}, nil
+	case L1BoundSum:
+		return dap.L1BoundSumConfig{Length: q.Length, MaxValue: q.Max, ChunkLength: q.Chunk}, nil
 	case Vector:
 		return q.VDAFConfig(), nil
 	}

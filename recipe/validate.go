@@ -155,6 +155,15 @@ func (v *validator) query(q Query) {
 		default:
 			v.between("query.chunk", uint64(q.Chunk), 1, elements)
 		}
+	case L1BoundSum:
+		max, length := v.between("query.max", q.Max, 1, MaxMeasurement), v.between("query.length", uint64(q.Length), 1, MaxElements)
+		switch elements := q.elements(); {
+		case !max || !length: // the rest follows from it
+		case elements > MaxElements:
+			v.add("query.length", "and one more, times the bits of max, is %d field elements, want at most %d", elements, MaxElements)
+		default:
+			v.between("query.chunk", uint64(q.Chunk), 1, elements)
+		}
 	case Vector:
 		v.vector(q)
 	}
@@ -165,6 +174,9 @@ func (q Multihot) elements() uint64 { return uint64(q.Length) + uint64(bits.Len6
 
 // elements is the number of field elements that encode one answer.
 func (q SumVec) elements() uint64 { return uint64(q.Length) * uint64(bits.Len64(q.Max)) }
+
+// elements is the number of field elements that encode one answer, its total among them.
+func (q L1BoundSum) elements() uint64 { return (uint64(q.Length) + 1) * uint64(bits.Len64(q.Max)) }
 
 func (v *validator) path(p Path) {
 	switch p := p.(type) {

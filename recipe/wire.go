@@ -101,6 +101,10 @@ func addQuery(b *cryptobyte.Builder, q Query) {
 		b.AddUint32(q.Length)
 		b.AddUint64(q.Max)
 		b.AddUint32(q.Chunk)
+	case L1BoundSum:
+		b.AddUint32(q.Length)
+		b.AddUint64(q.Max)
+		b.AddUint32(q.Chunk)
 	case Vector:
 		b.AddUint32(q.Dimension)
 		b.AddUint64(q.Bound)
@@ -280,6 +284,8 @@ func readQuery(tag uint8, d *decoder) (Query, bool) {
 		return Multihot{Length: d.u32("length"), MaxWeight: d.u64("max_weight"), Chunk: d.u32("chunk")}, true
 	case tagSumVec:
 		return SumVec{Length: d.u32("length"), Max: d.u64("max"), Chunk: d.u32("chunk")}, true
+	case tagL1BoundSum:
+		return L1BoundSum{Length: d.u32("length"), Max: d.u64("max"), Chunk: d.u32("chunk")}, true
 	case tagVector:
 		return Vector{
 			Dimension: d.u32("dimension"), Bound: d.u64("bound"), FracBits: d.u8("frac_bits"),

@@ -66,6 +66,7 @@ func recipeNew() *command {
   histogram:N       how many in each of N buckets
   multihot:N:MAX    how many have each of N properties, at most MAX of them at once
   sumvec:N:MAX      the sum of vectors of N numbers from 0 to MAX
+  l1:N:MAX          the sum of vectors of N numbers from 0 on that add up to at most MAX
   vector:N:NORM:BITS[:PROOF]
                     the sum of vectors of N real numbers, of length (L2 norm) at most NORM, to BITS binary places. PROOF is
                     pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32; by default the smallest pine with room
@@ -208,10 +209,10 @@ func parseQuery(s string) (recipe.Query, error) {
 		}
 		n = append(n, v)
 	}
-	want := map[string]int{"count": 0, "sum": 1, "mean": 1, "histogram": 1, "multihot": 2, "sumvec": 2}
+	want := map[string]int{"count": 0, "sum": 1, "mean": 1, "histogram": 1, "multihot": 2, "sumvec": 2, "l1": 2}
 	args, ok := want[name]
 	if !ok {
-		return nil, fmt.Errorf("--query: %q is not a query; want count, sum, mean, histogram, multihot, sumvec or vector", s)
+		return nil, fmt.Errorf("--query: %q is not a query; want count, sum, mean, histogram, multihot, sumvec, l1 or vector", s)
 	}
 	if len(n) != args {
 		return nil, fmt.Errorf("--query: %s takes %d numbers, as in %q", name, args, name+strings.Repeat(":8", args))
@@ -230,6 +231,8 @@ func parseQuery(s string) (recipe.Query, error) {
 		return recipe.Histogram{Length: uint32(n[0])}, nil
 	case "multihot":
 		return recipe.Multihot{Length: uint32(n[0]), MaxWeight: n[1]}, nil
+	case "l1":
+		return recipe.L1BoundSum{Length: uint32(n[0]), Max: n[1]}, nil
 	default:
 		return recipe.SumVec{Length: uint32(n[0]), Max: n[1]}, nil
 	}

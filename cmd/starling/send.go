@@ -311,6 +311,12 @@ func made(q recipe.Query) client.Value {
 			v[i] = min(coins(), q.Max)
 		}
 		return client.Vector(v)
+	case recipe.L1BoundSum:
+		v := make([]uint64, q.Length)
+		for range min(coins(), q.Max) {
+			v[min(coins(), uint64(q.Length)-1)]++
+		}
+		return client.Vector(v)
 	case recipe.Vector:
 		// Each entry has about the part of the norm that a long vector's entries have, and every second one is below zero.
 		v := make([]float64, q.Dimension)

@@ -156,8 +156,8 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 // settled reports whether a formula for the leaves is the best there is, even without a bound from below.
 func settled(leaves []leaf) bool {
 	switch e := leaves[0].event.(type) {
-	case DiscreteGaussian: // unsampled vectors of bounded norm stay with zCDP, which certificates prove
-		return len(leaves) == 1 && e.Contribution.kind == ball
+	case DiscreteGaussian: // unsampled vectors of bounded norm, L2 or L1, stay with zCDP, which certificates prove
+		return len(leaves) == 1 && e.Contribution.anywhere()
 	case Shuffled, ApproxDP, ZCDP, Correlated:
 		return len(leaves) == 1
 	}

@@ -127,6 +127,11 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 		if err != nil || x.Contribution.kind == ball || s.Max > maxAtoms || float64(x.Scale.Den)/float64(x.Scale.Num)*s.Max > 500 {
 			break
 		}
+		if x.Contribution.kind == simplex {
+			t.Mechanism, t.Mu, t.Answers = certificate.RandomizedResponse, x.response(s), 2
+			t.Count *= uint64(s.L1 / s.Max)
+			return t, nil
+		}
 		t.Mechanism, t.Num, t.Den, t.Shift = certificate.DiscreteLaplace, x.Scale.Num, x.Scale.Den, uint64(s.Max)
 		t.Count *= s.Coordinates
 		return t, nil
@@ -177,7 +182,7 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 
 // sphere returns the continuous noise that stands for discrete noise on a vector of bounded norm, where that is sampled.
 func sphere(e Event, n Neighbours) Event {
-	if g, ok := e.(DiscreteGaussian); ok && g.Contribution.kind == ball {
+	if g, ok := e.(DiscreteGaussian); ok && g.Contribution.anywhere() {
 		if d, err := g.dominating(n); err == nil {
 			if x, ok := d.pair.(normalPair); ok {
 				distance := x.mu * (1 + checkerRoom) // which is more than the factor between them
@@ -198,7 +203,7 @@ func (g DiscreteGaussian) describe(t *certificate.Term, n Neighbours) error {
 		return err
 	}
 	honest := max(1, g.Honest)
-	if g.Contribution.kind == ball {
+	if g.Contribution.anywhere() {
 		t.Mechanism = certificate.ZCDP
 		t.Mu, err = g.Rho(n)
 		return err

@@ -66,7 +66,7 @@ func (g DiscreteGaussian) exact(n Neighbours, count float64) (curve, string, err
 	// zCDP holds for every shape: rho = L2^2/(2 s2) (same paper, theorem 14).
 	rho := up(count * s.L2 * s.L2 / (2 * s2))
 	zcdp := charge(func(e float64) (float64, float64) { return 0, zcdpDelta(rho, e) }, total)
-	if g.Contribution.kind == ball {
+	if g.Contribution.anywhere() {
 		if total > maxSlop {
 			return nil, "", fmt.Errorf("%w: the noise of %v servers with sigma^2 = %v", ErrUnsupported, honest, g.Sigma2)
 		}
@@ -211,6 +211,16 @@ func (d DiscreteLaplace) exact(n Neighbours, count float64) (curve, string, erro
 	}
 	rate := float64(d.Scale.Den) / float64(d.Scale.Num)
 	k := float64(s.Coordinates) * count
+	if d.Contribution.kind == simplex {
+		k = s.L1 / s.Max * count
+		if s.Max > 1 {
+			rr, err := newResponses(d.response(s), k)
+			if err != nil {
+				return nil, "", err
+			}
+			return func(e float64) (float64, float64) { _, hi := rr.delta(e); return 0, hi }, simplexTheorem, nil
+		}
+	}
 	if k == 1 {
 		return func(e float64) (float64, float64) { return discreteLaplaceDelta(rate, s.Max, e) }, laplaceTheorem, nil
 	}
@@ -222,6 +232,13 @@ func (d DiscreteLaplace) exact(n Neighbours, count float64) (curve, string, erro
 		return rr.delta, responsesTheorem, nil
 	}
 	return func(e float64) (float64, float64) { _, hi := rr.delta(e); return 0, hi }, kovTheorem, nil
+}
+
+const simplexTheorem = "Laplace noise on what adds up to a bound, as randomized response (docs/proofs/bounded-totals.md)"
+
+// response is the loss of the randomized response that is at least as bad as this noise on a vector that adds up to Max.
+func (d DiscreteLaplace) response(s Sensitivity) float64 {
+	return above(s.Max * float64(d.Scale.Den) / float64(d.Scale.Num))
 }
 
 // discreteLaplaceDelta bounds delta(epsilon) for a shift d. The loss is (d - 2y) rate for 0 <= y <= d, so it exceeds

@@ -112,7 +112,7 @@ func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
 	if err != nil {
 		return dominance{}, err
 	}
-	if g.Contribution.kind == ball {
+	if g.Contribution.anywhere() {
 		return g.rounded(s)
 	}
 	if s.Coordinates > 1<<20 || s.Max > 1<<30 || s.Max != math.Trunc(s.Max) {
@@ -176,6 +176,9 @@ func (d DiscreteLaplace) dominating(n Neighbours) (dominance, error) {
 	rate, s, err := laplaceRate(d.Scale, d.Contribution, n)
 	if err != nil {
 		return dominance{}, err
+	}
+	if d.Contribution.kind == simplex && s.L1 == s.Max {
+		return dominance{pair: approxPair(d.response(s), 0), symmetric: true, theorem: simplexTheorem}, nil
 	}
 	if s.Coordinates > 1 || s.Max > maxAtoms || d.Contribution.kind == ball {
 		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for discrete Laplace noise on several coordinates", ErrUnsupported)

@@ -54,10 +54,11 @@ const (
 	interval
 	signed
 	ball
+	simplex
 )
 
 // A Contribution bounds what one person's record adds to the sum that is released. Make one with OneHot, MultiHot,
-// Interval, Vector, Signed or Ball; the zero value is refused.
+// Interval, Vector, Signed, Ball or Simplex; the zero value is refused.
 type Contribution struct {
 	kind   contributionKind
 	coords uint64
@@ -81,6 +82,13 @@ func Signed(max float64) Contribution { return Contribution{signed, 1, max} }
 
 // Ball is a vector of length numbers and of Euclidean norm at most radius.
 func Ball(length uint64, radius float64) Contribution { return Contribution{ball, length, radius} }
+
+// Simplex is a vector of length whole numbers from 0 on that add up to at most bound, a whole number.
+func Simplex(length uint64, bound float64) Contribution { return Contribution{simplex, length, bound} }
+
+// anywhere says whether records may differ by any vector within the norms of the sensitivity, not by Max in each of
+// Coordinates at once.
+func (c Contribution) anywhere() bool { return c.kind == ball || c.kind == simplex }
 
 // A Sensitivity bounds the difference of the sums over two neighbouring data sets: Coordinates may differ, each by at
 // most Max; L1 and L2 bound the norms of the difference.
@@ -112,6 +120,13 @@ func (c Contribution) Sensitivity(n Neighbours) (Sensitivity, error) {
 			m *= 2
 		case interval: // two values of [0, max] differ by at most max
 		}
+	}
+	if c.kind == simplex {
+		s := Sensitivity{Coordinates: coords, Max: m, L1: m, L2: m}
+		if n == ReplaceOne && coords > 1 { // docs/proofs/bounded-totals.md, theorem 1
+			s.L1, s.L2 = 2*m, up(math.Sqrt2*m)
+		}
+		return s, nil
 	}
 	if c.kind == ball {
 		return Sensitivity{Coordinates: coords, Max: m, L1: up(math.Sqrt(float64(coords)) * m), L2: m}, nil

@@ -161,6 +161,8 @@ func (g *Goal) largest() float64 {
 		return float64(q.Max)
 	case recipe.SumVec:
 		return float64(q.Max)
+	case recipe.L1BoundSum:
+		return float64(q.Max)
 	case recipe.Vector:
 		return float64(q.Bound)
 	}
