@@ -40,8 +40,11 @@ type Options struct {
 	Via *ohttp.Transport
 	// Now is the device's clock; nil is time.Now.
 	Now func() time.Time
-	// Attempts bounds how often one request is sent while failures look temporary; zero is 5.
+	// Attempts bounds how often one request is sent while failures look temporary; zero is 5. It is not for what goes through
+	// a relay.
 	Attempts int
+	// Tries is how what goes through a relay is sent, where that is not what the manifest says.
+	Tries Tries
 	// MaxRequest bounds the reports in one upload request, in bytes; zero is 1 MiB. A report above it goes alone.
 	MaxRequest int
 }
@@ -66,7 +69,7 @@ func (o *Options) Validate() error {
 	case o.Attempts < 0 || o.MaxRequest < 0:
 		return errors.New("client: Attempts and MaxRequest must not be negative")
 	}
-	return nil
+	return o.Tries.Validate()
 }
 
 // The ways in which a request fails, beside *[dap.Problem]. Which reports a leader has after the last two is not known; to

@@ -6,7 +6,6 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/exchange"
 )
 
 // ErrNoRelay: cover hides a device from who watches its network, and there is something to hide behind only on the way
@@ -20,11 +19,7 @@ func (c *Client) Cover(ctx context.Context, like *dap.Report) error {
 	if c.o.Via == nil {
 		return ErrNoRelay
 	}
-	_, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
-		Method: ohttp.MethodCover, URL: c.UploadURL(), Media: dap.MediaUploadReq, Body: make([]byte, like.Size()),
-		Want: dap.MediaUploadErrors, MaxBody: uploadStatusSize,
-	}, c.retry)
-	if err != nil {
+	if err := c.deliver(ctx, c.o.Via, ohttp.MethodCover, c.UploadURL(), make([]byte, like.Size())); err != nil {
 		return &UploadError{0, err}
 	}
 	return nil

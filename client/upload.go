@@ -25,7 +25,12 @@ func (e *UploadError) Unwrap() error { return e.Err }
 
 // Upload sends reports to the leader, many in a request, and repeats requests that failed for the moment: the leader
 // knows reports by their ids and counts none twice. It returns the reports that the leader refused, in order; every
-// other one is acknowledged, which means stored. It fails with *[UploadError], whose cause is a *[dap.Problem] where the
+// other one is acknowledged, which means stored.
+//
+// Through a relay each report goes alone, as [Tries] says, and is acknowledged by the gateway: it is stored there and will
+// be offered to the leader, whose word on it nobody is told. None is refused then, as far as a device can know.
+//
+// It fails with *[UploadError], whose cause is a *[dap.Problem] where the
 // leader refused a whole request, and a *[recipe.TooLargeError] where it could only refuse a report: then nothing is sent.
 func (c *Client) Upload(ctx context.Context, reports []dap.Report) ([]dap.ReportUploadStatus, error) {
 	var refused []dap.ReportUploadStatus
@@ -33,6 +38,9 @@ func (c *Client) Upload(ctx context.Context, reports []dap.Report) ([]dap.Report
 		if n, most := len(reports[i].Leader.Payload), dap.DefaultLimits().MaxCiphertext; n > most {
 			return nil, &UploadError{0, &recipe.TooLargeError{Bytes: n, Most: most}}
 		}
+	}
+	if c.o.Via != nil {
+		return nil, c.uploadVia(ctx, reports)
 	}
 	for done := 0; done < len(reports); {
 		n := c.fit(reports[done:])
@@ -47,9 +55,6 @@ func (c *Client) Upload(ctx context.Context, reports []dap.Report) ([]dap.Report
 
 // fit is how many of the reports, at least one, go in one request.
 func (c *Client) fit(reports []dap.Report) int {
-	if c.o.Via != nil {
-		return 1
-	}
 	size := 0
 	for i := range reports {
 		size += reports[i].Size()
@@ -105,14 +110,32 @@ func refusals(d dap.Dialect, body []byte, reports []dap.Report) ([]dap.ReportUpl
 	return list, nil
 }
 
-// Forward sends the body of an upload request, one report long, made by [Client.Prepare], through d (the client's own HTTP client
-// if nil), with the repeats that the client allows. It fails with dap.ReportError if the answer refuses the report; any
-// answer of success without a body will do, as a gateway gives for a request of another method, which it drops.
-func (c *Client) Forward(ctx context.Context, d Doer, method string, to *url.URL, body []byte) error {
-	if d == nil {
-		d = c.o.HTTP
+// uploadVia sends reports through the relay, one after the other.
+func (c *Client) uploadVia(ctx context.Context, reports []dap.Report) error {
+	for i := range reports {
+		body, err := dap.AppendUploadRequest(nil, reports[i:i+1])
+		if err == nil {
+			err = c.deliver(ctx, c.o.Via, http.MethodPost, c.UploadURL(), body)
+		}
+		if err != nil {
+			return &UploadError{i, err}
+		}
 	}
-	answer, err := exchange.Do(ctx, d, exchange.Request{
+	return nil
+}
+
+// Forward sends the body of an upload request, one report long, made by [Client.Prepare]. Through d, which leads to a relay,
+// or through [Options.Via], it is sent as [Tries] says, whatever its method is, and nothing more is known than that the gateway has
+// it. With neither it goes to the leader, with the repeats that the client allows; then it fails with dap.ReportError if
+// the answer refuses the report.
+func (c *Client) Forward(ctx context.Context, d Doer, method string, to *url.URL, body []byte) error {
+	if d == nil && c.o.Via != nil {
+		d = c.o.Via
+	}
+	if d != nil {
+		return c.deliver(ctx, d, method, to, body)
+	}
+	answer, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
 		Method: method, URL: to, Media: dap.MediaUploadReq, Body: body,
 		Want: dap.MediaUploadErrors, MaxBody: uploadStatusSize,
 	}, c.retry)

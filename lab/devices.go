@@ -70,7 +70,7 @@ type survey struct {
 	cpu     chan struct{} // held while a device computes
 	tally   participate.Tally
 	decided atomic.Uint64
-	sent    atomic.Uint64 // requests that were answered
+	sent    atomic.Uint64 // units that the gateway took
 	busy    atomic.Int64  // nanoseconds of deciding
 }
 
@@ -218,20 +218,32 @@ func (s *survey) watch(ctx context.Context) (stop func()) {
 	return sync.OnceFunc(func() { close(over); <-gone })
 }
 
-// readFront takes down what relay and gateway counted.
+// readFront waits until the gateway has passed on all that it holds, and takes down what relay and gateway counted.
 func (r *run) readFront(ctx context.Context) error {
 	var ahead relay.Status
 	var behind gateway.Status
+	ticker := time.NewTicker(frontWindow)
+	defer ticker.Stop()
+	for {
+		if err := r.readStatus(ctx, r.front.GatewayLocal.Addr().String(), &behind); err != nil {
+			return err
+		}
+		if behind.Held == 0 {
+			break
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	if err := r.readStatus(ctx, r.front.RelayLocal.Addr().String(), &ahead); err != nil {
 		return err
 	}
-	if err := r.readStatus(ctx, r.front.GatewayLocal.Addr().String(), &behind); err != nil {
-		return err
-	}
 	r.report.forwarded, r.report.joined = ahead.Forwarded, behind.Requests
-	if behind.Passed != r.report.Sent || behind.Covers != r.report.NoOps {
-		return fmt.Errorf("the gateway passed on %d reports and dropped %d no-ops; devices sent %d and %d", behind.Passed,
-			behind.Covers, r.report.Sent, r.report.NoOps)
+	if behind.Passed != r.report.Sent || behind.Covers != r.report.NoOps || len(behind.Verdicts)+len(behind.Lost) > 0 {
+		return fmt.Errorf("the gateway passed on %d reports and dropped %d no-ops; devices sent %d and %d; of others %v, %v", behind.Passed,
+			behind.Covers, r.report.Sent, r.report.NoOps, behind.Verdicts, behind.Lost)
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ type Config struct {
 	Local struct {
 		Address service.Address `toml:"address"`
 	} `toml:"local"`
-	// Data is the directory of fingerprints; made where it is missing. Required, and used by one process at a time.
+	// Data is the directory of what was opened and of rounds that are not done; made where it is missing. Required, and
+	// used by one process at a time.
 	Data service.Path `toml:"data"`
 	// Epochs is a directory that the gateway looks at all the time: NAME.key beside NAME.manifest, as starling manifest new
 	// makes them. A key is used from when both are there until Overlap after the manifest's end, and then destroyed, its
@@ -37,15 +38,19 @@ type Config struct {
 	Keys []ConfigKey `toml:"keys"`
 	// Targets are whom uploads may be for. Required, at least one.
 	Targets []ConfigTarget `toml:"targets"`
-	// RelayToken is the token that the relay must bring. Optional.
+	// RelayToken is the token that the relay must bring. Optional; it stands for one entry of Relays.
 	RelayToken service.Secret `toml:"relay_token"`
-	// Window is how long uploads are gathered before they go on together; default "1s".
+	// Relays are the relays that may come, each with its limits. None lets anybody in.
+	Relays []ConfigRelay `toml:"relays"`
+	// Window is the time between two ticks, at which what has come is kept and then answered; default "1s".
 	Window service.Duration `toml:"window"`
-	// MinRound is how many requests must have come before any goes on, and MaxDelay how long the first of them waits before
-	// all are refused; defaults 1 and "20s". See [Options].
-	MinRound int              `toml:"min_round"`
-	MaxDelay service.Duration `toml:"max_delay"`
-	// MaxOpened is how many requests a key opens in its life; default 4,194,304.
+	// Mix is the time at whose multiples rounds go on to their target; default Window.
+	Mix service.Duration `toml:"mix"`
+	// MinRound is how many requests of a task must have come before any goes on; default 1. See [Options].
+	MinRound int `toml:"min_round"`
+	// Hold is how long a round is kept for a target that is away, or for others to come; default "24h".
+	Hold service.Duration `toml:"hold"`
+	// MaxOpened is how many requests a key opens in its life; default 2,097,152.
 	MaxOpened int `toml:"max_opened"`
 	// Path is where the one resource is; default "/".
 	Path string `toml:"path"`
@@ -61,6 +66,13 @@ type Config struct {
 type ConfigKey struct {
 	File     service.Secret `toml:"file"`
 	NotAfter time.Time      `toml:"not_after"`
+}
+
+// ConfigRelay is a [Relay] as a file has it.
+type ConfigRelay struct {
+	Token           service.Secret `toml:"token"`
+	RequestsPerTick int            `toml:"requests_per_tick"`
+	OpenedPerKey    int            `toml:"opened_per_key"`
 }
 
 // ConfigTarget is a [Target] as a file has it.
@@ -80,11 +92,14 @@ type ConfigLimits struct {
 	Workers       int              `toml:"workers"`
 	Joined        int              `toml:"joined"`
 	JoinedBytes   int              `toml:"joined_bytes"`
+	HeldRequests  int              `toml:"held_requests"`
+	HeldBytes     int64            `toml:"held_bytes"`
 }
 
 func (l ConfigLimits) limits() Limits {
 	return Limits{Body: l.RequestBytes, Requests: l.Requests, InFlight: l.InFlightBytes, BodyTimeout: time.Duration(l.BodyTimeout),
-		AnswerTimeout: time.Duration(l.AnswerTimeout), Workers: l.Workers, Joined: l.Joined, JoinedBytes: l.JoinedBytes}
+		AnswerTimeout: time.Duration(l.AnswerTimeout), Workers: l.Workers, Joined: l.Joined, JoinedBytes: l.JoinedBytes,
+		Held: l.HeldRequests, HeldBytes: l.HeldBytes}
 }
 
 // Load reads and validates a configuration file, and none of the files that it names: [Config.Check] does.
@@ -107,10 +122,16 @@ func (c *Config) Validate() error {
 	if err := (service.Local{Address: c.Local.Address}).Validate(); err != nil {
 		return fmt.Errorf("local.address: %w", err)
 	}
-	window := time.Duration(c.Window)
+	window, hold := time.Duration(c.Window), time.Duration(c.Hold)
+	if window == 0 {
+		window = defaultWindow
+	}
+	if hold == 0 {
+		hold = defaultHold
+	}
 	switch {
 	case c.Data == "":
-		return errors.New("data: the directory of fingerprints is required")
+		return errors.New("data: the directory of rounds is required")
 	case len(c.Keys) == 0 && c.Epochs == "":
 		return errors.New("epochs: a directory of keys is required, or one in keys")
 	case c.Overlap < 0 || time.Duration(c.Overlap) > maxOverlap:
@@ -119,12 +140,16 @@ func (c *Config) Validate() error {
 		return errors.New("overlap: belongs to epochs")
 	case len(c.Targets) == 0:
 		return errors.New("targets: at least one is required")
-	case window != 0 && (window < minWindow || window > maxWindow):
+	case window < minWindow || window > maxWindow:
 		return fmt.Errorf("window: from %v to %v", minWindow, maxWindow)
-	case c.MinRound < 0 || c.MinRound > c.Limits.limits().WithDefaults().Requests:
-		return errors.New("min_round: negative, or more than limits.requests")
-	case c.MaxDelay != 0 && (time.Duration(c.MaxDelay) < max(window, minWindow) || time.Duration(c.MaxDelay) > maxWindow):
-		return fmt.Errorf("max_delay: from the window to %v", maxWindow)
+	case hold < window || hold > maxHold:
+		return fmt.Errorf("hold: from the window to %v", maxHold)
+	case c.Mix != 0 && (time.Duration(c.Mix) < window || time.Duration(c.Mix) > hold):
+		return errors.New("mix: from the window to hold")
+	case c.MinRound < 0 || c.MinRound > c.Limits.limits().WithDefaults().Held:
+		return errors.New("min_round: negative, or more than limits.held_requests")
+	case c.RelayToken != "" && len(c.Relays) > 0:
+		return errors.New("relay_token: stands for an entry of relays; name it there")
 	case c.MaxOpened < 0:
 		return errors.New("max_opened: negative")
 	case c.Path != "" && c.Path[0] != '/':
@@ -133,6 +158,11 @@ func (c *Config) Validate() error {
 	for i, k := range c.Keys {
 		if k.File == "" {
 			return fmt.Errorf("keys[%d].file: required", i)
+		}
+	}
+	for i, r := range c.Relays {
+		if r.Token == "" || r.RequestsPerTick < 0 || r.OpenedPerKey < 0 {
+			return fmt.Errorf("relays[%d]: token is required, and limits are not negative", i)
 		}
 	}
 	for i, t := range c.Targets {
@@ -167,7 +197,7 @@ func (c *Config) epochs() *epochs {
 
 // options reads the files that the configuration names, but for the directory.
 func (c *Config) options() (Options, error) {
-	o := Options{Window: time.Duration(c.Window), MinRound: c.MinRound, MaxDelay: time.Duration(c.MaxDelay),
+	o := Options{Window: time.Duration(c.Window), Mix: time.Duration(c.Mix), MinRound: c.MinRound, Hold: time.Duration(c.Hold),
 		MaxOpened: c.MaxOpened, Path: c.Path, Limits: c.Limits.limits()}
 	ids := make(map[uint8]bool)
 	for i, k := range c.Keys {
@@ -210,11 +240,16 @@ func (c *Config) options() (Options, error) {
 		}
 		o.Targets = append(o.Targets, target)
 	}
+	relays := c.Relays
 	if c.RelayToken != "" {
-		var err error
-		if o.RelayToken, err = c.RelayToken.Text(); err != nil {
-			return o, fmt.Errorf("relay_token: %w", err)
+		relays = []ConfigRelay{{Token: c.RelayToken}}
+	}
+	for i, r := range relays {
+		token, err := r.Token.Text()
+		if err != nil {
+			return o, fmt.Errorf("relays[%d]: token: %w", i, err)
 		}
+		o.Relays = append(o.Relays, Relay{token, r.RequestsPerTick, r.OpenedPerKey})
 	}
 	return o, nil
 }
@@ -232,7 +267,7 @@ func (c *Config) Check() error {
 type Listeners struct{ Public, Local net.Listener }
 
 // Parts returns the gateway as components for [service.Run], in order: the gateway with its directory, then the local
-// listener, then the public one. Stopped in reverse, the last round is answered before the directory closes.
+// listener, then the public one. Stopped in reverse, the last round is kept and answered before the directory closes.
 func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []service.Part {
 	log = log.With(slog.String("role", "gateway"))
 	metrics := service.NewMetrics()
@@ -260,7 +295,7 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 	}
 	return []service.Part{
 		{Name: "gateway", Run: func(ctx context.Context, ready func()) error {
-			g, closeAll, err := c.open(log, protocol)
+			g, closeAll, err := c.open(log, protocol, observer(metrics, protocol))
 			if err != nil {
 				return err
 			}
@@ -296,7 +331,7 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 	}
 }
 
-func (c *Config) open(log *slog.Logger, protocol Protocol) (*Gateway, func() error, error) {
+func (c *Config) open(log *slog.Logger, protocol Protocol, observe Observer) (*Gateway, func() error, error) {
 	o, err := c.options()
 	if err != nil {
 		return nil, nil, err
@@ -308,7 +343,7 @@ func (c *Config) open(log *slog.Logger, protocol Protocol) (*Gateway, func() err
 	if err := fsys.Lock(); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("data: %s: %w", c.Data, err), fsys.Close())
 	}
-	o.FS, o.Protocol, o.Log = fsys, protocol, log
+	o.FS, o.Protocol, o.Log, o.Observe = fsys, protocol, log, observe
 	g, err := New(o)
 	if err != nil {
 		return nil, nil, errors.Join(err, fsys.Close())

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -25,23 +26,28 @@ func (notes) Route(path, media string) (string, error) {
 	}
 	return "text/plain", nil
 }
-func (notes) Check(body []byte) error       { return nil }
-func (notes) Join(bodies [][]byte) [][]byte { return bodies }
-func (notes) Split(bodies [][]byte, answer []byte) ([][]byte, error) {
-	return make([][]byte, len(bodies)), nil
+func (notes) Name(path string, body []byte) ([]byte, error) { return body, nil }
+func (notes) Join(bodies [][]byte) [][]byte                 { return bodies }
+func (notes) Refusals([][]byte, []byte) (map[string]uint64, error) {
+	return nil, nil
 }
+func (notes) Final(status int, _ []byte) bool { return status == http.StatusBadRequest }
+func (notes) Reasons() []string               { return nil }
 
 // Relay and gateway between a device and a leader.
 func Example() {
+	came := make(chan struct{})
 	leader := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Println("the leader gets", r.URL.Path, "from", r.UserAgent()+"nobody")
+		note, _ := io.ReadAll(r.Body)
+		fmt.Println("the leader gets", string(note), "from", r.UserAgent()+"nobody")
+		close(came)
 	}))
 	defer leader.Close()
 
 	key, _ := sealed.Generate(1, sealed.SuiteX25519)
 	g, err := gateway.New(gateway.Options{
 		Keys: []gateway.Key{{Pair: key}}, Targets: []gateway.Target{{URL: leader.URL + "/"}}, Protocol: notes{},
-		FS: disktest.NewMem(1), Window: 10 * time.Millisecond,
+		FS: disktest.NewMem(1), Window: 50 * time.Millisecond,
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -75,7 +81,8 @@ func Example() {
 		return
 	}
 	fmt.Println("the device gets status", resp.StatusCode)
+	<-came // later: no answer waits for the leader
 	// Output:
-	// the leader gets /notes from nobody
-	// the device gets status 200
+	// the device gets status 202
+	// the leader gets hello from nobody
 }

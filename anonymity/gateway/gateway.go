@@ -2,17 +2,21 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
-	"log/slog"
+	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/starling-agg/starling/anonymity/gateway/internal/answer"
+	"github.com/starling-agg/starling/anonymity/gateway/internal/forward"
+	"github.com/starling-agg/starling/anonymity/gateway/internal/journal"
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/disk"
@@ -26,21 +30,32 @@ type Gateway struct {
 	keys    atomic.Pointer[keyset]
 	rotate  sync.Mutex // held while keys are exchanged
 	door    *door.Door
-	token   [sha256.Size]byte // of RelayToken
+	room    *room
+	relays  []*sender
 	targets []target
 	workers chan struct{}
-	senders chan struct{}
+	secret  [secretSize]byte
+	journal *journal.Journal
+	forward *forward.Forwarder
+	counts  *counts
+	wake    chan struct{}  // something is in retiring
+	running sync.WaitGroup // writers
 
 	drain    sync.Once
 	draining chan struct{} // closed by drain
+	failed   chan struct{} // closed by fail
 
-	refused                  map[door.Reason]*atomic.Uint64 // fixed after New
-	covers, passed, requests atomic.Uint64
+	claims sync.Mutex // guards what the keys have opened
 
-	mu      sync.Mutex // guards the rest
-	pending []*item
-	since   time.Time // when the first of pending came
-	stopped bool
+	mu       sync.Mutex // guards the rest
+	open     *round     // what has come since the last tick
+	next     uint64     // number of the next round
+	writing  []*round   // closed and not answered, in order
+	answered []*round   // at the last tick
+	live     map[uint64]*live
+	retiring []*journal.Round // to be removed from the disk
+	stopped  bool
+	failure  error
 }
 
 // target is a Target taken apart.
@@ -50,20 +65,24 @@ type target struct {
 	path string // of base, with a slash at its end
 }
 
-// New reads what the keys have opened so far. It fails with [ErrRetired] if a key was in use and then was not.
+// secretSize is the length of the gateway's secret, in bytes.
+const (
+	secretSize = 32
+	secretFile = "secret"
+)
+
+// New reads what the keys have opened so far and what rounds are not done. It fails with [ErrRetired] if a key was in use
+// and then was not.
 func New(o Options) (g *Gateway, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	l := o.Limits
-	g = &Gateway{o: o, refused: make(map[door.Reason]*atomic.Uint64),
-		door:    door.New(l.Requests, l.InFlight, l.Body, l.BodyTimeout),
-		token:   sha256.Sum256([]byte("Bearer " + o.RelayToken)),
-		workers: make(chan struct{}, l.Workers), senders: make(chan struct{}, l.Senders),
-		draining: make(chan struct{})}
-	for _, reason := range door.All {
-		g.refused[reason] = new(atomic.Uint64)
-	}
+	g = &Gateway{o: o, counts: newCounts(o), door: door.New(l.Requests, l.InFlight, l.Body, l.BodyTimeout),
+		room: &room{requests: l.Held, bytes: l.HeldBytes}, relays: newRelays(o.Relays),
+		workers: make(chan struct{}, l.Workers), draining: make(chan struct{}), failed: make(chan struct{}),
+		wake: make(chan struct{}, 1),
+		open: newRound(), live: make(map[uint64]*live)}
 	for i := range o.Targets {
 		t := &o.Targets[i]
 		base, err := url.Parse(t.URL)
@@ -78,87 +97,127 @@ func New(o Options) (g *Gateway, err error) {
 			g = nil
 		}
 	}()
-	return g, g.SetKeys(o.Keys)
+	if err := g.readSecret(); err != nil {
+		return g, err
+	}
+	var found *journal.Recovered
+	if g.journal, found, err = journal.Open(o.FS, disk.LogOptions{Clock: o.Clock, Failpoints: o.Failpoints}); err != nil {
+		return g, fmt.Errorf("gateway: %w", err)
+	}
+	g.counts.add(forward.Damaged, uint64(found.Damaged))
+	for _, r := range found.Rounds {
+		g.next = max(g.next, r.Number+1)
+		g.live[r.Number] = &live{Round: r, groups: len(r.Groups)}
+		for i := range r.Groups {
+			g.room.charge(int(r.Groups[i].Requests), int64(r.Groups[i].Bytes))
+		}
+	}
+	if err := g.SetKeys(o.Keys); err != nil {
+		return g, err
+	}
+	targets := make(map[string]forward.Target)
+	for _, t := range g.targets {
+		targets[t.URL] = forward.Target{Via: t.Via, Token: t.Token}
+	}
+	g.forward = forward.New(forward.Options{
+		Journal: g.journal, Protocol: o.Protocol, Targets: targets, Transport: o.Transport, Mix: o.Mix, MinRound: o.MinRound,
+		Hold: o.Hold, Timeout: l.AnswerTimeout, Answer: l.Answer, Senders: l.Senders, Joined: l.Joined,
+		JoinedBytes: l.JoinedBytes, Clock: o.Clock, Failpoints: o.Failpoints, Log: o.Log, Count: g.counts.add, Fail: g.fail,
+	}, found)
+	for _, r := range found.Rounds {
+		if len(r.Groups) == 0 {
+			g.retireLater(r)
+		}
+	}
+	return g, nil
+}
+
+// readSecret reads the secret under which names of reports are kept, or makes it.
+func (g *Gateway) readSecret() error {
+	b, err := disk.ReadFile(g.o.FS, secretFile, secretSize)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		rand.Read(g.secret[:])
+		if err := disk.WriteFile(g.o.FS, secretFile, g.secret[:]); err != nil {
+			return fmt.Errorf("gateway: %w", err)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("gateway: %w", err)
+	case len(b) != secretSize:
+		return fmt.Errorf("gateway: %s has %d bytes, want %d", secretFile, len(b), secretSize)
+	}
+	copy(g.secret[:], b)
+	return nil
 }
 
 // Close closes the logs. No request may be under way and Run must have returned.
 func (g *Gateway) Close() error {
 	var errs []error
+	if g.forward != nil {
+		g.forward.Stop()
+	}
 	if keys := g.keys.Load(); keys != nil {
 		for _, k := range keys.list {
 			errs = append(errs, k.opened.log.Close())
 		}
+	}
+	if g.journal != nil {
+		errs = append(errs, g.journal.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // Ready is nil while the gateway can take requests.
 func (g *Gateway) Ready() error {
+	if err := g.err(); err != nil {
+		return err
+	}
 	usable := 0
 	for _, k := range g.keys.Load().list {
 		if err := k.opened.log.Err(); err != nil {
 			return err
 		}
-		if k.usable(g.o.Clock) && k.opened.count() < k.opened.max {
+		if k.usable(g.o.Clock) && g.count(k.opened) < k.opened.max {
 			usable++
 		}
 	}
 	if usable == 0 {
-		return errors.New("gateway: every key is past its time or full")
+		return errors.New("gateway: every key is past its time or spent")
 	}
 	return nil
 }
 
-// Status is what the operator may know.
-type Status struct {
-	// Passed uploads were taken by a target; Requests are those that they made, joined.
-	Passed   uint64 `json:"passed"`
-	Requests uint64 `json:"requests"`
-	// Covers were dropped.
-	Covers uint64 `json:"covers"`
-	// Refused requests by reason.
-	Refused map[string]uint64 `json:"refused"`
-	// Keys in use.
-	Keys []KeyStatus `json:"keys"`
+func (g *Gateway) err() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failure
 }
 
-// KeyStatus tells of one key.
-type KeyStatus struct {
-	ID     uint8 `json:"id"`
-	Opened int   `json:"opened"` // requests in its life
-	Max    int   `json:"max"`
-	Usable bool  `json:"usable"`
-}
-
-// Status counts since the start.
-func (g *Gateway) Status() *Status {
-	s := &Status{Passed: g.passed.Load(), Requests: g.requests.Load(), Covers: g.covers.Load(), Refused: make(map[string]uint64)}
-	for reason, n := range g.refused {
-		if n := n.Load(); n > 0 {
-			s.Refused[string(reason)] = n
-		}
+// fail ends the gateway: only a start finds out what the disk holds.
+func (g *Gateway) fail(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failure == nil {
+		g.failure = fmt.Errorf("gateway: %w", err)
+		close(g.failed)
 	}
-	for _, k := range g.keys.Load().list {
-		s.Keys = append(s.Keys, KeyStatus{k.Pair.ID(), k.opened.count(), k.opened.max, k.usable(g.o.Clock)})
-	}
-	return s
 }
 
-// ServeHTTP opens an encapsulated request, waits for its round, and answers it. What is wrong before the request is open is
-// told in the clear, to the relay too; all else is sealed to the device.
+// ServeHTTP opens an encapsulated request, keeps its upload with its round, and answers it as all others of the round. What
+// is wrong before the request is open, or whatever it holds, is told in the clear, to the relay too; what is inside
+// decides nothing that a device or anybody before the gateway can see.
 //
-// Step 6 of one report: from an encapsulated request without an address, to an upload among many.
+// Step 6 of one report: from an encapsulated request without an address, to an upload among many that is kept and passed on
+// until it is taken.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer, err := g.serve(w, r)
+	sealed, err := g.serve(w, r)
 	if err != nil {
 		refusal := new(door.Error)
 		if !errors.As(err, &refusal) {
-			refusal = &door.Error{Reason: door.Busy} // the relay went away, or the service stops
+			refusal = &door.Error{Reason: door.Busy} // the relay went away, the disk failed, or the service stops
 		}
-		if errors.Is(err, disk.ErrStateUnknown) || errors.Is(err, disk.ErrLogFailed) {
-			g.o.Log.Error("the log of opened requests has failed", slog.Any("error", err))
-		}
-		g.refused[refusal.Reason].Add(1)
+		g.counts.refuse(refusal.Reason)
 		door.Refuse(w, refusal.Reason)
 		return
 	}
@@ -166,18 +225,19 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", ohttp.ResponseMedia)
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
-	w.Write(answer)
+	w.Write(sealed)
 }
 
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err := door.Check(r, g.o.Path, ohttp.RequestMedia); err != nil {
 		return nil, err
 	}
-	if g.o.RelayToken != "" {
-		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
-		if subtle.ConstantTimeCompare(got[:], g.token[:]) != 1 {
-			return nil, &door.Error{Reason: door.Unauthorized}
-		}
+	relay := g.relayOf(r)
+	if relay == nil {
+		return nil, &door.Error{Reason: door.Unauthorized}
+	}
+	if !relay.enter() {
+		return nil, &door.Error{Reason: door.Rate}
 	}
 	leave, err := g.door.Enter()
 	if err != nil {
@@ -189,20 +249,50 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	message, sealer, err := g.open(r.Context(), body)
-	buffer.Put(body) // its message was opened into memory of its own
+	size := int64(len(body))
+	// From here on the request is charged for, be it a report or not, until its round is credited.
+	if !g.room.take(size) {
+		return nil, &door.Error{Reason: door.Full}
+	}
+	waiting, err := g.enter(r.Context(), relay, body)
 	if err != nil {
+		g.room.give(1, size)
 		return nil, err
 	}
-	answer, err := g.answer(r.Context(), message)
-	if err != nil {
-		return nil, err
-	}
-	return seal(sealer, answer)
+	return waiting.Wait()
 }
 
-// open decrypts a request that was not seen before. The cheap checks come first.
-func (g *Gateway) open(ctx context.Context, body []byte) ([]byte, *ohttp.ResponseSealer, error) {
+// enter opens a request that was not seen before and puts it into the round.
+func (g *Gateway) enter(ctx context.Context, from *sender, body []byte) (*answer.Waiting, error) {
+	size := len(body)
+	e, k, err := g.split(body)
+	if err != nil {
+		return nil, err
+	}
+	defer k.opened.leave()
+	f := fingerprintOf(e.Enc)
+	select {
+	case g.workers <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	message, sealer, err := e.Open()
+	<-g.workers
+	buffer.Put(body) // its message was opened into memory of its own
+	if err != nil {
+		return nil, &door.Error{Reason: door.Sealed}
+	}
+	// Everything about the message is worked out before anything branches on what kind it is.
+	it := g.read(message)
+	w, err := answer.Seal(sealer, it.toTarget)
+	if err != nil {
+		return nil, err
+	}
+	return w, g.join(w, it, k, from, f, size)
+}
+
+// split finds the key of a request and makes the cheap checks. The key stays in use until it is left.
+func (g *Gateway) split(body []byte) (*ohttp.Encapsulated, *key, error) {
 	keys := g.keys.Load()
 	e, err := keys.ring.Split(body)
 	switch {
@@ -215,87 +305,148 @@ func (g *Gateway) open(ctx context.Context, body []byte) ([]byte, *ohttp.Respons
 	if !k.usable(g.o.Clock) || !k.opened.enter() {
 		return nil, nil, &door.Error{Reason: door.Key}
 	}
-	defer k.opened.leave()
-	f := fingerprintOf(e.Enc)
-	if k.opened.has(f) {
+	g.claims.Lock()
+	defer g.claims.Unlock()
+	if k.opened.has(fingerprintOf(e.Enc)) {
+		k.opened.leave()
 		return nil, nil, &door.Error{Reason: door.Replayed}
 	}
-	select {
-	case g.workers <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
-	message, sealer, err := e.Open()
-	<-g.workers
-	if err != nil {
-		return nil, nil, &door.Error{Reason: door.Sealed}
-	}
-	// Only what opens is remembered, or rubbish would fill the memory.
-	if err := k.opened.claim(ctx, f); err != nil {
-		return nil, nil, err
-	}
-	return message, sealer, nil
+	return e, k, nil
 }
 
-// answer reads the request, has it passed on and returns what the device is told.
-func (g *Gateway) answer(ctx context.Context, message []byte) (*ohttp.Response, error) {
-	it, reason := g.read(message)
-	if reason != "" {
-		g.refused[reason].Add(1)
-		return refusal(reason), nil
-	}
-	if it.body == nil {
-		g.covers.Add(1)
-	}
-	return g.wait(ctx, it)
+// An item is what one request holds.
+type item struct {
+	toTarget bool          // else it is for nobody that the gateway serves
+	route    journal.Route // of what is
+	name     [journal.IDSize]byte
+	body     []byte // nil for covers and for what is no upload
 }
 
-// read turns a message into an item, or says why not.
-func (g *Gateway) read(message []byte) (*item, door.Reason) {
+// read turns a message into an item.
+func (g *Gateway) read(message []byte) *item {
 	m, err := ohttp.ReadRequest(message, ohttp.MessageLimits{})
 	if err != nil {
-		return nil, door.Message
+		g.counts.refuse(door.Message)
+		return &item{}
 	}
-	if m.Method != http.MethodPost && m.Method != ohttp.MethodCover {
-		return nil, door.Target
-	}
-	for i := range g.targets {
-		t := &g.targets[i]
-		path, under := strings.CutPrefix(m.Path, t.path)
-		if m.Scheme != t.base.Scheme || !strings.EqualFold(m.Authority, t.base.Host) || !under {
-			continue
-		}
-		media := ""
-		for _, f := range m.Header {
-			if f.Name == "content-type" {
-				media = f.Value
+	if m.Method == http.MethodPost || m.Method == ohttp.MethodCover {
+		for i := range g.targets {
+			t := &g.targets[i]
+			path, under := strings.CutPrefix(m.Path, t.path)
+			if m.Scheme != t.base.Scheme || !strings.EqualFold(m.Authority, t.base.Host) || !under {
+				continue
 			}
+			media := ""
+			for _, f := range m.Header {
+				if f.Name == "content-type" {
+					media = f.Value
+				}
+			}
+			if media, err = g.o.Protocol.Route(path, media); err != nil {
+				break
+			}
+			it := &item{toTarget: true, route: journal.Route{Target: t.URL, Path: path, Media: media}}
+			name, err := g.o.Protocol.Name(path, m.Content)
+			switch {
+			case m.Method == ohttp.MethodCover:
+				g.counts.covers.Add(1)
+			case err != nil:
+				g.counts.refuse(door.Upload)
+			default:
+				it.name, it.body = g.nameOf(name), m.Content
+			}
+			return it
 		}
-		if media, err = g.o.Protocol.Route(path, media); err != nil {
-			return nil, door.Target
-		}
-		if m.Method == ohttp.MethodCover {
-			return &item{}, ""
-		}
-		if err := g.o.Protocol.Check(m.Content); err != nil {
-			return nil, door.Upload
-		}
-		return &item{route: route{t.Target, strings.TrimRight(t.Via, "/") + "/" + path, media}, body: m.Content}, ""
 	}
-	return nil, door.Target
+	g.counts.refuse(door.Target)
+	return &item{}
 }
 
-// seal encapsulates an answer, padded. A problem document that would show as another size is left out; its status stays.
-func seal(s *ohttp.ResponseSealer, answer *ohttp.Response) ([]byte, error) {
-	b, err := answer.Append(make([]byte, 0, ohttp.MinResponse))
-	if err == nil && answer.Status >= 400 && len(b) > ohttp.MinResponse {
-		answer = &ohttp.Response{Status: answer.Status}
-		b, err = answer.Append(b[:0])
+// nameOf is what a report is known by as long as the key under which it came.
+func (g *Gateway) nameOf(name []byte) [journal.IDSize]byte {
+	h := sha256.New()
+	h.Write([]byte(reportDomain))
+	h.Write(g.secret[:])
+	h.Write(name)
+	return [journal.IDSize]byte(h.Sum(nil))
+}
+
+// A sender is a relay as the gateway knows it.
+type sender struct {
+	Relay
+	token [sha256.Size]byte
+	name  [journal.RelaySize]byte
+
+	mu   sync.Mutex
+	came int // since the last tick
+}
+
+func newRelays(list []Relay) (all []*sender) {
+	for _, r := range list {
+		name := sha256.Sum256([]byte(relayDomain + r.Token))
+		all = append(all, &sender{Relay: r, token: sha256.Sum256([]byte("Bearer " + r.Token)), name: [journal.RelaySize]byte(name[:])})
 	}
-	if err != nil { // a header of the target's that binary HTTP cannot carry
-		if b, err = refusal(door.Leader).Append(b[:0]); err != nil {
-			return nil, err
+	return all
+}
+
+// relayOf is the relay that a request comes from, by its token, or nil.
+func (g *Gateway) relayOf(r *http.Request) (found *sender) {
+	got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+	for _, known := range g.relays {
+		if known.Token == "" || subtle.ConstantTimeCompare(got[:], known.token[:]) == 1 {
+			found = known
 		}
 	}
-	return s.Seal(ohttp.Pad(b, ohttp.MinResponse))
+	return found
+}
+
+// enter counts a request, and refuses where as many have come since the last tick as may.
+func (r *sender) enter() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.came >= r.PerTick {
+		return false
+	}
+	r.came++
+	return true
+}
+
+func (r *sender) tick() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.came = 0
+}
+
+// room bounds what is held for rounds that are not credited: requests of all kinds and their bytes.
+type room struct {
+	mu       sync.Mutex
+	requests int // that may still come
+	bytes    int64
+}
+
+// take charges for one request, and refuses where there is no room.
+func (r *room) take(size int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.requests < 1 || r.bytes < size {
+		return false
+	}
+	r.requests, r.bytes = r.requests-1, r.bytes-size
+	return true
+}
+
+// charge takes room that may not be there: for rounds of an earlier life.
+func (r *room) charge(requests int, size int64) { r.give(-requests, -size) }
+
+func (r *room) give(requests int, size int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests, r.bytes = r.requests+requests, r.bytes+size
+}
+
+// left is how much may still come.
+func (r *room) left() (requests int, size int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.requests, r.bytes
 }

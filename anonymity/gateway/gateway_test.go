@@ -6,195 +6,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/uploads"
 )
 
-// TestRound: uploads of a window become one request in another order; they and the covers among them are answered at one
-// time, in one size.
-func TestRound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 64
-		b := start(t, Options{Window: 5 * time.Second})
-		defer b.stop()
-		b.leader.answer = func(_ int, ids []byte, _ *http.Request) (int, []byte) {
-			refused, err := dap.Dialect{}.AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: dap.ReportID{3}, Error: dap.ReportTooEarly}})
-			if err != nil {
-				t.Error(err)
-			}
-			return 200, refused
-		}
-		var all sync.WaitGroup
-		var mu sync.Mutex
-		var at []time.Time
-		for i := range n {
-			all.Go(func() {
-				time.Sleep(time.Duration(i) * 10 * time.Millisecond) // arrival in order, on the bubble's clock
-				m := upload(report(t, byte(i)))
-				if i%4 == 1 {
-					m.Method = ohttp.MethodCover
-					clear(m.Content)
-				}
-				a := b.ask(t, m)
-				mu.Lock()
-				defer mu.Unlock()
-				at = append(at, time.Now())
-				if want := i == 3; a.Status != 200 || (len(a.Content) > 0) != want {
-					t.Errorf("upload %d: status %d and %d bytes", i, a.Status, len(a.Content))
-				}
-			})
-		}
-		all.Wait()
-		for _, when := range at {
-			if !when.Equal(at[0]) {
-				t.Fatalf("answered at %v and %v", at[0], when)
-			}
-		}
-		seen := b.leader.seen()
-		if len(seen) != 1 || len(seen[0]) != n*3/4 {
-			t.Fatalf("the leader got %d requests, the first of %d reports", len(seen), len(seen[0]))
-		}
-		if slices.IsSorted(seen[0]) { // 1 in 48!
-			t.Error("the reports came in the order of their arrival")
-		}
-		slices.Sort(seen[0])
-		if len(slices.Compact(seen[0])) != n*3/4 || slices.ContainsFunc(seen[0], func(id byte) bool { return id%4 == 1 }) {
-			t.Errorf("the leader got %v", seen[0])
-		}
-		r := b.leader.last
-		if r.URL.String() != "http://127.0.0.1:1/inside/"+taskPath[len("/v1/"):] || r.Header.Get("Authorization") != "Bearer a token of sixteen" ||
-			r.Header.Get("Content-Type") != uploadMedia || len(r.Header) != 3 {
-			t.Errorf("the leader got %s %v", r.URL, r.Header)
-		}
-		if s := b.Status(); s.Passed != n*3/4 || s.Covers != n/4 || s.Requests != 1 || s.Keys[0].Opened != n {
-			t.Errorf("status %+v", s)
-		}
-	})
-}
-
-// TestSlowLeader: a round is answered at the end of a window, not when its leader is done.
-func TestSlowLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{Window: time.Second})
-		defer b.stop()
-		b.leader.answer = func(int, []byte, *http.Request) (int, []byte) {
-			time.Sleep(1300 * time.Millisecond)
-			return 200, nil
-		}
-		begin := time.Now()
-		if a := b.ask(t, upload(report(t, 1))); a.Status != 200 {
-			t.Errorf("status %d", a.Status)
-		}
-		if took := time.Since(begin); took != 3*time.Second {
-			t.Errorf("took %v, want 3 s: sent after one, answered at the third window's end", took)
-		}
-	})
-}
-
-// TestStop: what waits is passed on and answered; nothing enters any more.
-func TestStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{Window: 10 * time.Second})
-		done := make(chan *ohttp.Response)
-		go func() { done <- b.ask(t, upload(report(t, 1))) }()
-		synctest.Wait()
-		go b.stop()
-		if a := <-done; a.Status != 200 || len(b.leader.seen()) != 1 {
-			t.Errorf("status %d after %d requests", a.Status, len(b.leader.seen()))
-		}
-		synctest.Wait()
-	})
-	b := start(t, Options{})
-	request, _ := sealTo(t, b.pair, upload(report(t, 1)))
-	b.mu.Lock()
-	b.stopped = true
-	b.mu.Unlock()
-	if got := refusedAs(t, b.bring(request)); got != door.Busy {
-		t.Errorf("after the stop: %q", got)
-	}
-}
-
-// TestNoOneSpoilsOthers: where the leader refuses a joined request, the parts go one by one.
-func TestNoOneSpoilsOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{Window: time.Second})
-		defer b.stop()
-		b.leader.answer = func(_ int, ids []byte, _ *http.Request) (int, []byte) {
-			if slices.Contains(ids, 9) {
-				return 400, []byte(`{"type":"urn:x"}`)
-			}
-			return 200, nil
-		}
-		var all sync.WaitGroup
-		for i := range byte(12) {
-			all.Go(func() {
-				want := 200
-				if i == 9 {
-					want = 400
-				}
-				if a := b.ask(t, upload(report(t, i))); a.Status != want {
-					t.Errorf("upload %d: status %d", i, a.Status)
-				}
-			})
-		}
-		all.Wait()
-		if n := len(b.leader.seen()); n != 13 {
-			t.Errorf("%d requests, want one joined and twelve single ones", n)
-		}
-	})
-}
-
-// TestLeaderFails: what goes wrong behind the gateway is told to the device alone.
-func TestLeaderFails(t *testing.T) {
-	foreign, err := dap.Dialect{}.AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: dap.ReportID{99}, Error: dap.ReportDropped}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		status  int
-		content []byte
-		want    int
-		reason  door.Reason
-		joined  bool
-	}{
-		"unreachable":         {0, nil, 502, door.Leader, false},
-		"redirect":            {307, nil, 502, door.Leader, false},
-		"busy":                {503, nil, 503, "", true},
-		"long problem":        {400, bytes.Repeat([]byte("x"), 5000), 400, "", false},
-		"endless":             {200, bytes.Repeat([]byte("x"), 2<<20), 502, door.Leader, false},
-		"refuses a stranger":  {200, foreign, 502, door.Leader, true},
-		"joined, unreachable": {0, nil, 502, door.Leader, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := start(t, Options{Window: time.Second})
-				defer b.stop()
-				b.leader.answer = func(int, []byte, *http.Request) (int, []byte) { return c.status, c.content }
-				var all sync.WaitGroup
-				for i := range byte(2) {
-					if i == 1 && !c.joined {
-						continue
-					}
-					all.Go(func() {
-						if a := b.ask(t, upload(report(t, i))); a.Status != c.want || sealedReason(a) != c.reason {
-							t.Errorf("status %d, reason %q", a.Status, sealedReason(a))
-						}
-					})
-				}
-				all.Wait()
-			})
-		})
-	}
-}
-
-// TestNeverAProxy: nothing but an upload to the target goes anywhere.
+// TestNeverAProxy: nothing but an upload to the target goes anywhere. What is for nobody here gets the one answer, what is
+// no upload the other.
 func TestNeverAProxy(t *testing.T) {
 	b := start(t, Options{})
 	good := upload(report(t, 1))
@@ -220,13 +43,17 @@ func TestNeverAProxy(t *testing.T) {
 		"no report":       {func(m *ohttp.Request) { m.Content = nil }, door.Upload},
 		"half a report":   {func(m *ohttp.Request) { m.Content = m.Content[:len(m.Content)-1] }, door.Upload},
 		"something more":  {func(m *ohttp.Request) { m.Content = append(m.Content, 0) }, door.Upload},
-		"many reports":    {func(m *ohttp.Request) { m.Content = bytes.Repeat(m.Content, 17) }, door.Upload},
+		"two reports":     {func(m *ohttp.Request) { m.Content = bytes.Repeat(m.Content, 2) }, door.Upload},
 	} {
 		m := *good
 		m.Header, m.Content = slices.Clone(good.Header), slices.Clone(good.Content)
 		c.change(&m)
-		if a := b.ask(t, &m); sealedReason(a) != c.want || a.Status != c.want.Status() {
-			t.Errorf("%s: status %d, %q", name, a.Status, sealedReason(a))
+		before, want := b.Status().Refused[string(c.want)], 421
+		if c.want == door.Upload {
+			want = 202
+		}
+		if a := b.ask(t, &m); a.Status != want || b.Status().Refused[string(c.want)] != before+1 {
+			t.Errorf("%s: status %d, %v", name, a.Status, b.Status().Refused)
 		}
 	}
 	if n := len(b.leader.seen()); n != 0 {
@@ -240,11 +67,14 @@ func TestNeverAProxy(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := b.bring(request)
-		if a := openAnswer(t, opener, w); sealedReason(a) != door.Message {
-			t.Errorf("%s: %q", name, sealedReason(a))
+		if a := openAnswer(t, opener, w); a.Status != 421 {
+			t.Errorf("%s: status %d", name, a.Status)
 		}
 	}
-	if a := b.ask(t, good); a.Status != 200 || len(b.leader.seen()) != 1 {
+	if n := b.Status().Refused[string(door.Message)]; n != 3 {
+		t.Errorf("%d messages counted", n)
+	}
+	if a := b.ask(t, good); a.Status != 202 || len(b.leader.await(t, 1)) != 1 {
 		t.Errorf("and the good one: status %d", a.Status)
 	}
 }
@@ -252,7 +82,7 @@ func TestNeverAProxy(t *testing.T) {
 // TestDoor: what is wrong from the outside is refused before anything is opened.
 func TestDoor(t *testing.T) {
 	pair := generate(t, 1)
-	b := start(t, Options{Keys: []Key{{Pair: pair}}, RelayToken: "sixteen or more bytes", Limits: Limits{Body: 20_000}})
+	b := start(t, Options{Keys: []Key{{Pair: pair}}, Relays: []Relay{{Token: "sixteen or more bytes"}}, Limits: Limits{Body: 20_000}})
 	request, _ := sealTo(t, pair, upload(report(t, 1)))
 	for name, c := range map[string]struct {
 		change func(*http.Request)
@@ -339,22 +169,6 @@ func TestSealedBadly(t *testing.T) {
 	}
 }
 
-// TestJoinLimits: no request to the leader is above the limits, and an upload that is goes alone.
-func TestJoinLimits(t *testing.T) {
-	g := &Gateway{o: Options{Limits: Limits{Joined: 3, JoinedBytes: 100}}}
-	var items []*item
-	for _, n := range []int{10, 10, 10, 10, 95, 10, 500, 1, 1} {
-		items = append(items, &item{body: make([]byte, n)})
-	}
-	var sizes []int
-	for _, part := range g.cut(items) {
-		sizes = append(sizes, len(part))
-	}
-	if want := []int{3, 1, 1, 1, 1, 2}; !slices.Equal(sizes, want) {
-		t.Errorf("cut into %v, want %v", sizes, want)
-	}
-}
-
 func TestOptions(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"no key":         func(o *Options) { o.Keys = nil },
@@ -365,10 +179,13 @@ func TestOptions(t *testing.T) {
 		"no protocol":    func(o *Options) { o.Protocol = nil },
 		"no directory":   func(o *Options) { o.FS = nil },
 		"long window":    func(o *Options) { o.Window = time.Hour },
-		"long delay":     func(o *Options) { o.MaxDelay = time.Hour },
-		"short delay":    func(o *Options) { o.Window, o.MaxDelay = 2*time.Second, time.Second },
-		"large round":    func(o *Options) { o.MinRound, o.Limits.Requests = 101, 100 },
-		"short token":    func(o *Options) { o.RelayToken = "x" },
+		"long hold":      func(o *Options) { o.Hold = 31 * 24 * time.Hour },
+		"short hold":     func(o *Options) { o.Window, o.Hold = 2*time.Second, time.Second },
+		"short mix":      func(o *Options) { o.Window, o.Mix = 2*time.Second, time.Second },
+		"large round":    func(o *Options) { o.MinRound, o.Limits.Held = 101, 100 },
+		"short token":    func(o *Options) { o.Relays = []Relay{{Token: "x"}} },
+		"token twice":    func(o *Options) { r := Relay{Token: "sixteen or more bytes"}; o.Relays = []Relay{r, r} },
+		"one without":    func(o *Options) { o.Relays = []Relay{{Token: "sixteen or more bytes"}, {}} },
 		"small memory":   func(o *Options) { o.Limits.InFlight = 1 },
 		"path":           func(o *Options) { o.Path = "x" },
 	} {
@@ -381,4 +198,4 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-type nothing struct{ Protocol }
+type nothing struct{ uploads.DAP }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -54,8 +53,10 @@ type fakeLeader struct {
 	answer func(n int, ids []byte, r *http.Request) (int, []byte) // n counts requests from 1
 
 	mu       sync.Mutex // guards the rest
-	requests [][]byte   // the first bytes of the ids of each request's reports
+	requests [][]byte   // the first bytes of the ids of each request's reports, none for a probe
+	bodies   [][]byte
 	last     *http.Request
+	more     chan struct{} // closed, and made anew, when a request has come
 }
 
 func (f *fakeLeader) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -71,8 +72,12 @@ func (f *fakeLeader) RoundTrip(r *http.Request) (*http.Response, error) {
 		ids = append(ids, report.Metadata.ID[0])
 	}
 	f.mu.Lock()
-	f.requests, f.last = append(f.requests, ids), r
+	f.requests, f.bodies, f.last = append(f.requests, ids), append(f.bodies, body), r
 	n := len(f.requests)
+	if f.more != nil {
+		close(f.more)
+		f.more = nil
+	}
 	f.mu.Unlock()
 	w := httptest.NewRecorder()
 	status, content := 200, []byte(nil)
@@ -91,10 +96,41 @@ func (f *fakeLeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-func (f *fakeLeader) seen() [][]byte {
+// seen are the requests that held reports.
+func (f *fakeLeader) seen() (all [][]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([][]byte(nil), f.requests...)
+	for _, ids := range f.requests {
+		if len(ids) > 0 {
+			all = append(all, ids)
+		}
+	}
+	return all
+}
+
+// await waits until so many reports have come, and returns the requests that they came in.
+func (f *fakeLeader) await(t testing.TB, reports int) [][]byte {
+	t.Helper()
+	for {
+		f.mu.Lock()
+		n := 0
+		for _, ids := range f.requests {
+			n += len(ids)
+		}
+		if f.more == nil {
+			f.more = make(chan struct{})
+		}
+		more := f.more
+		f.mu.Unlock()
+		if n >= reports {
+			return f.seen()
+		}
+		select {
+		case <-more:
+		case <-t.Context().Done():
+			t.Fatalf("the leader got %d reports, want %d", n, reports)
+		}
+	}
 }
 
 // bed is a running gateway with a fake leader.
@@ -118,7 +154,9 @@ func start(t testing.TB, o Options) *bed {
 	if o.Window == 0 {
 		o.Window = time.Millisecond
 	}
-	o.Targets = []Target{{URL: leaderURL, Via: viaURL, Token: "a token of sixteen"}}
+	if o.Targets == nil {
+		o.Targets = []Target{{URL: leaderURL, Via: viaURL, Token: "a token of sixteen"}}
+	}
 	o.Protocol = uploads.DAP{}
 	if o.Transport == nil {
 		o.Transport = b.leader
@@ -133,12 +171,11 @@ func start(t testing.TB, o Options) *bed {
 	go func() { done <- b.Run(ctx) }()
 	b.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if err := b.Close(); err != nil && !errors.Is(err, disk.ErrStateUnknown) && !errors.Is(err, disk.ErrLogFailed) &&
-			!errors.Is(err, disktest.ErrPowerLoss) {
-			t.Error(err)
+		for _, err := range []error{<-done, b.Close()} {
+			if err != nil && !errors.Is(err, disk.ErrStateUnknown) && !errors.Is(err, disk.ErrLogFailed) &&
+				!errors.Is(err, disktest.ErrPowerLoss) {
+				t.Error(err)
+			}
 		}
 	})
 	t.Cleanup(b.stop)
@@ -165,6 +202,13 @@ var taskPath = "/v1/" + dap.CreationPath(dap.TaskID{5}, dap.ReportsResource)
 func upload(body []byte) *ohttp.Request {
 	return &ohttp.Request{Method: "POST", Scheme: "https", Authority: "leader.example", Path: taskPath,
 		Header: []ohttp.Field{{Name: "content-type", Value: uploadMedia}}, Content: body}
+}
+
+// cover is a device's request that holds nothing, as long as an upload of a body.
+func cover(like []byte) *ohttp.Request {
+	m := upload(make([]byte, len(like)))
+	m.Method = ohttp.MethodCover
+	return m
 }
 
 // bring hands an encapsulated request to the gateway, as the relay would.
@@ -217,10 +261,4 @@ func openAnswer(t testing.TB, opener *ohttp.ResponseOpener, w *httptest.Response
 		t.Fatal(err)
 	}
 	return answer
-}
-
-// sealedReason is the reason in an answer to the device, or "".
-func sealedReason(a *ohttp.Response) door.Reason {
-	reason, _ := door.Read(strings.NewReader(string(a.Content)))
-	return reason
 }

@@ -21,7 +21,7 @@ import (
 // TestHostileDevices plays devices and the network between them and the relay, against a relay and a gateway that listen:
 // each attack is refused, with its reason, by the one who can see it; the gateway never hears of what the relay refuses.
 func TestHostileDevices(t *testing.T) {
-	b := start(t, Options{RelayToken: "sixteen or more bytes"})
+	b := start(t, Options{Relays: []Relay{{Token: "sixteen or more bytes"}}})
 	var mu sync.Mutex
 	arrived := 0
 	inside := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +101,7 @@ func TestHostileDevices(t *testing.T) {
 	if _, body := talk(t, server.Listener.Addr().String(), slow); !bytes.Equal(body, door.Document(door.Slow)) {
 		t.Errorf("a slow relay: %s", body)
 	}
-	if seen := b.leader.seen(); len(seen) != 1 {
+	if seen := b.leader.await(t, 1); len(seen) != 1 {
 		t.Errorf("the leader got %d requests, want the one upload", len(seen))
 	}
 }
@@ -126,26 +126,34 @@ func talk(t *testing.T, address, request string) (status int, body []byte) {
 	return resp.StatusCode, body
 }
 
-// TestRelayOfMalice plays a relay that works against its devices: it can drop requests and repeat them, and learns nothing
-// from what comes back, which has one size whatever became of a request.
+// TestRelayOfMalice plays a relay that works against its devices, with a leader that answers singles in sizes of its choice
+// and refuses all else: the relay can drop requests and repeat them, and what comes back for one that it lets through is
+// the same answer in the same number of bytes, whatever it holds and whatever the leader says.
 func TestRelayOfMalice(t *testing.T) {
 	b := start(t, Options{})
 	b.leader.answer = func(_ int, ids []byte, _ *http.Request) (int, []byte) {
-		if ids[0] == 2 {
-			return 400, []byte(`{"type":"urn:ietf:params:ppm:dap:error:invalidMessage"}`)
+		if len(ids) > 1 {
+			return 400, nil
 		}
-		return 200, nil
+		return 200, bytes.Repeat([]byte("x"), 2000*len(ids))
 	}
-	cover := upload(make([]byte, len(report(t, 1))))
-	cover.Method = ohttp.MethodCover
 	elsewhere := upload(report(t, 1))
 	elsewhere.Authority = "elsewhere.example"
 	requests, answers := map[int]bool{}, map[int]bool{}
-	for name, m := range map[string]*ohttp.Request{"taken": upload(report(t, 1)), "refused": upload(report(t, 2)), "cover": cover, "elsewhere": elsewhere} {
-		request, _ := sealTo(t, b.pair, m)
+	for name, c := range map[string]struct {
+		m    *ohttp.Request
+		want int
+	}{
+		"report": {upload(report(t, 1)), 202}, "another": {upload(report(t, 2)), 202}, "known": {upload(report(t, 1)), 202},
+		"no report": {upload(make([]byte, len(report(t, 1)))), 202}, "cover": {cover(report(t, 1)), 202}, "elsewhere": {elsewhere, 421},
+	} {
+		request, opener := sealTo(t, b.pair, c.m)
 		w := b.bring(request)
 		if w.Code != http.StatusOK {
-			t.Errorf("%s: status %d in the clear", name, w.Code)
+			t.Fatalf("%s: status %d in the clear", name, w.Code)
+		}
+		if a := openAnswer(t, opener, w); a.Status != c.want || len(a.Header)+len(a.Content) > 0 {
+			t.Errorf("%s: %d, %v, %q", name, a.Status, a.Header, a.Content)
 		}
 		requests[len(request)], answers[w.Body.Len()] = true, true
 		if refusedAs(t, b.bring(request)) != door.Replayed {

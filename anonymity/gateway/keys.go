@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 
+	"github.com/starling-agg/starling/anonymity/gateway/internal/journal"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/sealed"
@@ -19,7 +21,18 @@ type keyset struct {
 type key struct {
 	Key
 	name   string
+	raw    [journal.KeySize]byte // the name's bytes
 	opened *opened
+}
+
+// knows says whether a report of that name came under any of the keys. [Gateway.claims] must be held.
+func (s *keyset) knows(name [journal.IDSize]byte) bool {
+	for _, k := range s.list {
+		if _, ok := k.opened.ids[name]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 func (k *key) usable(c disk.Clock) bool { return k.NotAfter.IsZero() || c.Now().Before(k.NotAfter) }
@@ -53,18 +66,22 @@ func (g *Gateway) SetKeys(keys []Key) error {
 	var begun []*opened
 	err = func() error {
 		for _, k := range keys {
-			name, err := keyName(k.Pair)
+			raw, err := keyName(k.Pair)
 			if err != nil {
 				return fmt.Errorf("gateway: %w", err)
 			}
+			name := hex.EncodeToString(raw[:])
 			o := kept[name]
 			if o == nil {
 				if o, err = openOpened(g.o.FS, name, g.o.MaxOpened, disk.LogOptions{Clock: g.o.Clock, Failpoints: g.o.Failpoints}); err != nil {
 					return err
 				}
 				begun = append(begun, o)
+				for _, c := range g.unsettled(raw) {
+					o.add(c)
+				}
 			}
-			made := &key{k, name, o}
+			made := &key{k, name, raw, o}
 			names[name] = true
 			next.byID[k.Pair.ID()], next.list = made, append(next.list, made)
 		}

@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
+	"slices"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/gateway/internal/forward"
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/sealed"
@@ -17,14 +19,12 @@ import (
 // reference to what it is given. Its errors are for nobody's eyes but the log's, where they must tell nothing of a report.
 type Protocol interface {
 	// Route says whether the path, below a target's base and without a slash at its start, and the media type are those of
-	// an upload, and returns the media type as the leader is to get it.
+	// an upload, and returns the media type as the target is to get it. Uploads of one task have one path.
 	Route(path, media string) (string, error)
-	// Check says whether the body is an upload of one device, complete and well-formed.
-	Check(body []byte) error
-	// Join makes one upload of many that passed Check: its body in pieces, which may be those bodies.
-	Join(bodies [][]byte) [][]byte
-	// Split deals the body of the answer to a joined upload to its parts, in order.
-	Split(bodies [][]byte, answer []byte) ([][]byte, error)
+	// Name says whether the body is an upload of one report, complete and well-formed, and returns what names that report
+	// among all: a second one of the same name is not passed on.
+	Name(path string, body []byte) ([]byte, error)
+	forward.Protocol
 }
 
 // A Key opens requests until its end.
@@ -48,10 +48,15 @@ type Target struct {
 type Limits struct {
 	// Body is the largest encapsulated request, in bytes; default 8 MiB.
 	Body int64
-	// Requests are held at one time, those that wait for a round included; default 8192.
+	// Requests are worked on or waiting for their answer at one time; default 8192.
 	Requests int
 	// InFlight bounds the bytes of all request bodies held at one time; default 256 MiB.
 	InFlight int64
+	// Held is how many requests, and HeldBytes how many bytes of requests, may have come in rounds that are not done:
+	// covers count like reports, for room that they did not take would tell them apart. Above that all are refused.
+	// Default 262,144 requests, at most 1,048,576, and 1 GiB, which is on the disk.
+	Held      int
+	HeldBytes int64
 	// BodyTimeout is how long the relay may take over a request's body; default 15 s.
 	BodyTimeout time.Duration
 	// AnswerTimeout is how long a target may take; default 30 s.
@@ -73,14 +78,14 @@ func (l Limits) WithDefaults() Limits {
 	for _, f := range []struct {
 		v *int64
 		d int64
-	}{{&l.Body, 8 << 20}, {&l.InFlight, 256 << 20}, {&l.Answer, 1 << 20}} {
+	}{{&l.Body, 8 << 20}, {&l.InFlight, 256 << 20}, {&l.Answer, 1 << 20}, {&l.HeldBytes, 1 << 30}} {
 		if *f.v == 0 {
 			*f.v = f.d
 		}
 	}
 	for _, f := range []struct{ v, d *int }{
 		{&l.Requests, ptr(8192)}, {&l.Workers, ptr(runtime.GOMAXPROCS(0))}, {&l.Senders, ptr(4)}, {&l.Joined, ptr(256)},
-		{&l.JoinedBytes, ptr(1 << 20)},
+		{&l.JoinedBytes, ptr(1 << 20)}, {&l.Held, ptr(256 << 10)},
 	} {
 		if *f.v == 0 {
 			*f.v = *f.d
@@ -100,13 +105,26 @@ func ptr(v int) *int { return &v }
 // Validate refuses limits that no request could meet.
 func (l Limits) Validate() error {
 	if l.Body < 0 || l.Requests < 0 || l.InFlight < 0 || l.BodyTimeout < 0 || l.AnswerTimeout < 0 || l.Answer < 0 ||
-		l.Workers < 0 || l.Senders < 0 || l.Joined < 0 || l.JoinedBytes < 0 {
+		l.Workers < 0 || l.Senders < 0 || l.Joined < 0 || l.JoinedBytes < 0 || l.Held < 0 || l.HeldBytes < 0 {
 		return errors.New("gateway: limits: negative")
 	}
-	if d := l.WithDefaults(); d.InFlight < d.Body {
-		return errors.New("gateway: limits: InFlight is smaller than one body")
+	if l.Held > maxHeld {
+		return fmt.Errorf("gateway: limits: Held is above %d", maxHeld)
+	}
+	if d := l.WithDefaults(); d.InFlight < d.Body || d.HeldBytes < d.Body {
+		return errors.New("gateway: limits: InFlight or HeldBytes is smaller than one body")
 	}
 	return nil
+}
+
+// A Relay brings requests. A gateway that knows none by a token lets anybody in, as one relay.
+type Relay struct {
+	// Token is the bearer token that it brings. Empty for the one relay of a gateway that asks for none.
+	Token string
+	// PerTick is how many of its requests are let in between two ticks; default 4096.
+	PerTick int
+	// PerKey is how many of its requests one key opens; default as many as the key opens at all.
+	PerKey int
 }
 
 // Bounds of the window: shorter, rounds would be of one request each; longer, devices would give up.
@@ -114,7 +132,11 @@ const (
 	defaultWindow    = time.Second
 	minWindow        = time.Millisecond
 	maxWindow        = 20 * time.Second
-	defaultMaxOpened = 4 << 20
+	defaultHold      = 24 * time.Hour
+	maxHold          = 30 * 24 * time.Hour
+	maxHeld          = 1 << 20
+	defaultMaxOpened = 2 << 20
+	defaultPerTick   = 4096
 )
 
 // Options make a gateway.
@@ -125,24 +147,27 @@ type Options struct {
 	Targets []Target
 	// Protocol knows uploads. Required.
 	Protocol Protocol
-	// FS holds the fingerprints of opened requests and nothing else. Required; on a real disk the caller has taken its lock
-	// ([disk.OSFS.Lock]).
+	// FS holds rounds that are not done and what the keys have opened, and nothing else. Required; on a real disk the caller
+	// has taken its lock ([disk.OSFS.Lock]).
 	FS disk.FS
-	// Window is how long uploads are gathered before they go on together; default 1 s, from 1 ms to 20 s.
+	// Window is the time between two ticks, which are its multiples; default 1 s, from 1 ms to 20 s. What comes between two
+	// is one round.
 	Window time.Duration
-	// MinRound is how many requests, covers included, must have come before any of them goes on; default 1, at most
-	// Limits.Requests. Rounds are looked at as windows end.
+	// Mix is the time at whose multiples rounds go on; default Window, at most Hold. Answers do not wait for it.
+	Mix time.Duration
+	// MinRound is how many requests of one task, covers included, must have come before any of them goes on; default 1, at
+	// most Limits.Held.
 	MinRound int
-	// MaxDelay is how long the first request of a round waits for the others; then, all that came are refused and none goes on.
-	// Default 20 s, from Window to 20 s.
-	MaxDelay time.Duration
-	// MaxOpened is how many requests a key opens in its life; default 4,194,304, which take about 100 MB. The count
+	// Hold is how long a round is kept for a target that is away, or for others to come; default 24 h, at most 30 days. It
+	// should be the time after which the target refuses a report as too old.
+	Hold time.Duration
+	// MaxOpened is how many requests a key opens in its life; default 2,097,152, which take about 150 MB. The count
 	// survives restarts.
 	MaxOpened int
 	// Path is where the gateway's one resource is; default "/".
 	Path string
-	// RelayToken is the bearer token that the relay must bring. Empty lets anybody in.
-	RelayToken string
+	// Relays may bring requests. None lets anybody in.
+	Relays []Relay
 	// Transport carries requests to targets; default one of its own. It must add nothing to them.
 	Transport http.RoundTripper
 	// Limits bound what requests can do.
@@ -153,6 +178,8 @@ type Options struct {
 	Failpoints *disk.Failpoints
 	// Log is told of failures of targets and of the disk, never of a request; default none.
 	Log *slog.Logger
+	// Observe is told of each refusal and of what became of uploads, as the fields of [Status] count them; default nobody.
+	Observe Observer
 }
 
 // minToken is the length in bytes below which a bearer token is taken for a mistake.
@@ -172,14 +199,21 @@ func (o *Options) Validate() error {
 	if o.MinRound == 0 {
 		o.MinRound = 1
 	}
-	if o.MaxDelay == 0 {
-		o.MaxDelay = maxWindow
+	if o.Mix == 0 {
+		o.Mix = o.Window
+	}
+	if o.Hold == 0 {
+		o.Hold = defaultHold
 	}
 	if o.MaxOpened == 0 {
 		o.MaxOpened = defaultMaxOpened
 	}
 	if o.Path == "" {
 		o.Path = "/"
+	}
+	o.Relays = slices.Clone(o.Relays)
+	if len(o.Relays) == 0 {
+		o.Relays = []Relay{{}}
 	}
 	if o.Transport == nil {
 		o.Transport = &http.Transport{
@@ -202,16 +236,35 @@ func (o *Options) Validate() error {
 		return errors.New("gateway: no file system")
 	case o.Window < minWindow || o.Window > maxWindow:
 		return fmt.Errorf("gateway: the window must be from %v to %v", minWindow, maxWindow)
-	case o.MinRound < 0 || o.MinRound > o.Limits.Requests:
-		return fmt.Errorf("gateway: a round of %d requests; at most %d are held at one time", o.MinRound, o.Limits.Requests)
-	case o.MaxDelay < o.Window || o.MaxDelay > maxWindow:
-		return fmt.Errorf("gateway: the longest delay must be from the window to %v", maxWindow)
+	case o.Mix < o.Window || o.Mix > o.Hold:
+		return errors.New("gateway: Mix must be from the window to Hold")
+	case o.Hold < o.Window || o.Hold > maxHold:
+		return fmt.Errorf("gateway: Hold must be from the window to %v", maxHold)
+	case o.MinRound < 0 || o.MinRound > o.Limits.Held:
+		return fmt.Errorf("gateway: a round of %d requests; at most %d are held at one time", o.MinRound, o.Limits.Held)
 	case o.MaxOpened < 0:
 		return errors.New("gateway: MaxOpened is negative")
 	case o.Path[0] != '/':
 		return errors.New("gateway: Path must begin with a slash")
-	case o.RelayToken != "" && len(o.RelayToken) < minToken:
-		return fmt.Errorf("gateway: the relay's token needs %d bytes or more", minToken)
+	}
+	tokens := make(map[string]bool)
+	for i := range o.Relays {
+		r := &o.Relays[i]
+		if r.PerTick == 0 {
+			r.PerTick = defaultPerTick
+		}
+		if r.PerKey == 0 {
+			r.PerKey = o.MaxOpened
+		}
+		switch {
+		case r.PerTick < 0 || r.PerKey < 0:
+			return errors.New("gateway: a relay's limit is negative")
+		case r.Token == "" && len(o.Relays) > 1 || tokens[r.Token]:
+			return errors.New("gateway: two relays with one token, or one of several without")
+		case r.Token != "" && len(r.Token) < minToken:
+			return fmt.Errorf("gateway: the relay's token needs %d bytes or more", minToken)
+		}
+		tokens[r.Token] = true
 	}
 	seen := make(map[string]bool)
 	for i := range o.Targets {

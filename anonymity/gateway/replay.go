@@ -1,15 +1,14 @@
 package gateway
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 
+	"github.com/starling-agg/starling/anonymity/gateway/internal/journal"
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/disk"
@@ -28,11 +27,11 @@ const (
 // fingerprint names a request within its key's life.
 type fingerprint uint64
 
-const fingerprintSize = 8
-
 const (
 	replayDomain = "starling ohttp replay v1"
 	keyDomain    = "starling ohttp key v1"
+	reportDomain = "starling gateway report v1"
+	relayDomain  = "starling gateway relay v1"
 )
 
 func fingerprintOf(enc []byte) fingerprint {
@@ -42,17 +41,18 @@ func fingerprintOf(enc []byte) fingerprint {
 	return fingerprint(binary.BigEndian.Uint64(h.Sum(nil)))
 }
 
-// keyName is 16 bytes in hexadecimal that only this public key has.
-func keyName(k *sealed.KeyPair) (string, error) {
+// keyName is what only this public key has.
+func keyName(k *sealed.KeyPair) (name [journal.KeySize]byte, err error) {
 	config, err := ohttp.NewKeyConfig(k).Append([]byte(keyDomain))
 	if err != nil {
-		return "", err
+		return name, err
 	}
 	sum := sha256.Sum256(config)
-	return hex.EncodeToString(sum[:16]), nil
+	return [journal.KeySize]byte(sum[:]), nil
 }
 
-// opened are the requests that one key has opened. Memory follows the log: what is in seen is in the log or on its way.
+// opened is what one key has opened: fingerprints of requests, and the names of the reports in them. What is not in its
+// log yet is in a round on the disk, or on its way there.
 type opened struct {
 	log *disk.Log
 	max int
@@ -60,29 +60,48 @@ type opened struct {
 	using sync.RWMutex // held for reading by requests that are being opened, for writing to end
 	ended bool         // under using
 
-	mu   sync.Mutex // guards seen
-	seen map[fingerprint]struct{}
+	// The rest is guarded by [Gateway.claims].
+	seen   map[fingerprint]struct{}
+	ids    map[[journal.IDSize]byte]struct{}
+	relays map[[journal.RelaySize]byte]int // how many of seen each relay brought
 }
 
-// openOpened reads the fingerprints of the key of that name.
+// maxClaim bounds a record of a key's log, in bytes: what may come between two ticks is far below.
+const maxClaim = 256 << 20
+
+// openOpened reads what the key of that name has opened.
 func openOpened(fsys disk.FS, name string, limit int, options disk.LogOptions) (*opened, error) {
 	if _, err := fsys.Stat(retiredPrefix + name); err == nil {
 		return nil, ErrRetired
 	}
-	o := &opened{max: limit, seen: make(map[fingerprint]struct{})}
-	options.MaxRecord = fingerprintSize
+	o := &opened{max: limit, seen: make(map[fingerprint]struct{}), ids: make(map[[journal.IDSize]byte]struct{}),
+		relays: make(map[[journal.RelaySize]byte]int)}
+	options.MaxRecord = maxClaim
 	log, _, err := disk.OpenLog(fsys, openedPrefix+name, options, func(b []byte) error {
-		if len(b) != fingerprintSize {
-			return fmt.Errorf("gateway: a record of %d bytes among the fingerprints", len(b))
+		c, err := journal.ReadClaim(b)
+		if err == nil {
+			o.add(c)
 		}
-		o.seen[fingerprint(binary.BigEndian.Uint64(b))] = struct{}{}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gateway: opened requests: %w", err)
 	}
 	o.log = log
 	return o, nil
+}
+
+// add takes what was opened before. A claim may come twice: from a round and from the log.
+func (o *opened) add(c *journal.Claim) {
+	for _, p := range c.Prints {
+		if _, ok := o.seen[fingerprint(p)]; !ok {
+			o.seen[fingerprint(p)] = struct{}{}
+			o.relays[c.Relay]++
+		}
+	}
+	for _, id := range c.IDs {
+		o.ids[id] = struct{}{}
+	}
 }
 
 // retire forgets what keys other than those named have opened, and notes that they may not come back: first the note.
@@ -126,42 +145,29 @@ func (o *opened) end() error {
 	return o.log.Close()
 }
 
-// has is a first look, before the costly opening.
+// has is a first look, before the costly opening. [Gateway.claims] must be held, as for the next.
 func (o *opened) has(f fingerprint) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	_, ok := o.seen[f]
 	return ok
 }
 
-// claim returns nil to one caller for each fingerprint, ever, once that is durable. It refuses with [door.Replayed],
-// [door.Full], and [door.Busy] where the disk fails.
-func (o *opened) claim(ctx context.Context, f fingerprint) error {
-	o.mu.Lock()
-	if _, ok := o.seen[f]; ok {
-		o.mu.Unlock()
+// claim returns nil to one caller for each fingerprint, ever. It refuses with [door.Replayed], and with [door.Spent] what
+// is more than the key opens in its life, for all or for that relay.
+func (o *opened) claim(f fingerprint, from *sender) error {
+	if o.has(f) {
 		return &door.Error{Reason: door.Replayed}
 	}
-	if len(o.seen) >= o.max {
-		o.mu.Unlock()
-		return &door.Error{Reason: door.Full}
+	if len(o.seen) >= o.max || o.relays[from.name] >= from.PerKey {
+		return &door.Error{Reason: door.Spent}
 	}
 	o.seen[f] = struct{}{}
-	o.mu.Unlock()
-	err := o.log.Append(ctx, binary.BigEndian.AppendUint64(nil, uint64(f)))
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, disk.ErrStateUnknown) { // not written, so the device may send these bytes again
-		o.mu.Lock()
-		delete(o.seen, f)
-		o.mu.Unlock()
-	}
-	return errors.Join(&door.Error{Reason: door.Busy}, err)
+	o.relays[from.name]++
+	return nil
 }
 
-func (o *opened) count() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// count is how many requests a key has opened.
+func (g *Gateway) count(o *opened) int {
+	g.claims.Lock()
+	defer g.claims.Unlock()
 	return len(o.seen)
 }

@@ -3,288 +3,439 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"math/big"
-	"net"
-	"net/http"
+	"maps"
 	"slices"
-	"strconv"
-	"sync"
+	"strings"
+	"time"
 
+	"github.com/starling-agg/starling/anonymity/gateway/internal/answer"
+	"github.com/starling-agg/starling/anonymity/gateway/internal/forward"
+	"github.com/starling-agg/starling/anonymity/gateway/internal/journal"
 	"github.com/starling-agg/starling/anonymity/internal/door"
-	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/anonymity/internal/shuffle"
+	"github.com/starling-agg/starling/disk"
 )
 
-// An item is one request that waits for its round.
-type item struct {
-	route  route
-	body   []byte // nil for cover
-	answer *ohttp.Response
-	done   chan struct{} // closed when answer is set
+// Failpoints of a round; those of the disk and of the way to targets are others.
+const (
+	FailBeforeLog    = "gateway.before-log"
+	FailAfterLog     = "gateway.after-log-before-answer"
+	FailAfterAnswer  = "gateway.after-answer-before-forward"
+	FailBeforeRetire = "gateway.after-forward-before-retire"
+	FailBeforeRemove = "gateway.after-retire-before-remove"
+)
+
+// Failpoints lists the places where a test may kill the gateway, in the order in which a round passes them.
+func Failpoints() []string {
+	return slices.Concat([]string{FailBeforeLog, FailAfterLog, FailAfterAnswer}, forward.Failpoints(),
+		[]string{FailBeforeRetire, FailBeforeRemove})
 }
 
-// route is where an item goes; items of one route can be joined.
-type route struct {
-	target *Target
-	url    string
-	media  string
-}
-
-// A round is what arrived in one window.
+// A round is what arrives between two ticks, and where it is on its way.
 type round struct {
-	items    []*item
-	finished chan struct{} // closed when every item has its answer
+	record  journal.Round
+	groups  map[journal.Route]int // in record
+	claims  map[*opened]map[[journal.RelaySize]byte]*journal.Claim
+	named   []named
+	waiting []*answer.Waiting
+	strays  charge // of requests that are for no target
+
+	written chan struct{} // closed when it is on the disk, or cannot be
+	err     error         // before written is closed
 }
 
-// wait puts a request into the next round and returns its answer when the round is answered. A request that nobody waits for any more
-// goes on with its round, is held until then, and keeps its place: who could leave and come again would be bounded by nothing.
-func (g *Gateway) wait(ctx context.Context, it *item) (*ohttp.Response, error) {
-	it.done = make(chan struct{})
+// named is an id that a round has added to those of a key.
+type named struct {
+	key *opened
+	id  [journal.IDSize]byte
+}
+
+type charge struct {
+	requests int
+	bytes    int64
+}
+
+// live is a round on the disk.
+type live struct {
+	*journal.Round
+	groups int // that are not credited
+}
+
+func newRound() *round {
+	return &round{groups: make(map[journal.Route]int), claims: make(map[*opened]map[[journal.RelaySize]byte]*journal.Claim),
+		written: make(chan struct{})}
+}
+
+// join puts a request into the open round. The fingerprint is taken at once, the disk gets it with the round. A report
+// whose name is known is what a cover is: it was taken before.
+func (g *Gateway) join(w *answer.Waiting, it *item, k *key, from *sender, f fingerprint, size int) error {
 	g.mu.Lock()
-	if g.stopped {
-		g.mu.Unlock()
-		return nil, &door.Error{Reason: door.Busy}
+	defer g.mu.Unlock()
+	if g.stopped || g.failure != nil {
+		return &door.Error{Reason: door.Busy}
 	}
-	if len(g.pending) == 0 {
-		g.since = g.o.Clock.Now()
+	g.claims.Lock()
+	defer g.claims.Unlock()
+	if err := k.opened.claim(f, from); err != nil {
+		return err
 	}
-	g.pending = append(g.pending, it)
-	g.mu.Unlock()
-	<-it.done
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	r := g.open
+	claims := r.claims[k.opened]
+	if claims == nil {
+		claims = make(map[[journal.RelaySize]byte]*journal.Claim)
+		r.claims[k.opened] = claims
 	}
-	return it.answer, nil
+	c := claims[from.name]
+	if c == nil {
+		c = &journal.Claim{Key: k.raw, Relay: from.name}
+		claims[from.name] = c
+	}
+	c.Prints = append(c.Prints, uint64(f))
+	r.waiting = append(r.waiting, w)
+	if !it.toTarget {
+		r.strays.requests++
+		r.strays.bytes += int64(size)
+		return nil
+	}
+	n, ok := r.groups[it.route]
+	if !ok {
+		n = len(r.record.Groups)
+		r.groups[it.route] = n
+		r.record.Groups = append(r.record.Groups, journal.Group{Route: it.route})
+	}
+	group := &r.record.Groups[n]
+	group.Requests++
+	group.Bytes += uint64(size)
+	if it.body == nil {
+		return nil
+	}
+	if g.keys.Load().knows(it.name) {
+		g.counts.known.Add(1)
+		return nil
+	}
+	k.opened.ids[it.name] = struct{}{}
+	r.named = append(r.named, named{k.opened, it.name})
+	c.IDs = append(c.IDs, it.name)
+	r.record.Items = append(r.record.Items, journal.Item{Group: n, Body: it.body})
+	return nil
 }
 
-// Drain ends the waiting: what has come is sent at once, or refused where it is too little, and what comes later is refused. A server
-// that shuts down calls it first, for it waits for requests that wait for others, who come no more. Run goes on until its context ends.
+// seal fixes a round for the disk: nothing in it tells in which order it came.
+func (r *round) seal(number uint64, closed time.Time) {
+	r.record.Number, r.record.Closed = number, closed
+	order := make([]int, len(r.record.Groups))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		x, y := r.record.Groups[a].Route, r.record.Groups[b].Route
+		return strings.Compare(x.Target+"\x00"+x.Path+"\x00"+x.Media, y.Target+"\x00"+y.Path+"\x00"+y.Media)
+	})
+	groups, place := make([]journal.Group, len(order)), make([]int, len(order))
+	for to, from := range order {
+		groups[to], place[from] = r.record.Groups[from], to
+	}
+	r.record.Groups = groups
+	items := r.record.Items
+	for i := range items {
+		items[i].Group = place[items[i].Group]
+	}
+	shuffle.Uniform(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
+	for _, relays := range r.claims {
+		for _, c := range relays {
+			slices.Sort(c.Prints)
+			slices.SortFunc(c.IDs, func(a, b [journal.IDSize]byte) int { return bytes.Compare(a[:], b[:]) })
+			r.record.Claims = append(r.record.Claims, *c)
+		}
+	}
+}
+
+// Drain ends the waiting: what has come is written down and answered at once, and what comes later is refused. A server
+// that shuts down calls it first. Run goes on until its context ends.
 func (g *Gateway) Drain() { g.drain.Do(func() { close(g.draining) }) }
 
-// Run sends the rounds until ctx ends or [Gateway.Drain] is called, then what is left at once, and returns when all is answered and
-// ctx has ended. Requests wait until it runs. It runs once.
+// Run closes, answers and passes on rounds at ticks, the multiples of the window, until ctx ends or [Gateway.Drain] is
+// called; then what has come is answered, and when ctx has ended Run returns. What was not passed on is, after the next
+// start. It fails where the disk does: everybody who waits is refused then, and the gateway must be opened anew. It runs
+// once.
 func (g *Gateway) Run(ctx context.Context) error {
-	var running []*round
-	sending := context.WithoutCancel(ctx) // every request has its own limit
-	for {
-		timer := g.o.Clock.NewTimer(g.o.Window)
-		select {
-		case <-timer.C():
-			running = deliver(running)
-			if r := g.begin(sending, false); r != nil {
-				running = append(running, r)
-			}
-			continue
-		case <-ctx.Done():
-		case <-g.draining:
-		}
-		timer.Stop()
-		if r := g.begin(sending, true); r != nil {
-			running = append(running, r)
-		}
-		for _, r := range running {
-			<-r.finished
-			deliver([]*round{r})
-		}
-		<-ctx.Done()
-		return nil
+	over, retired := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(retired)
+		g.retireAll(over)
+	}()
+	for g.step(ctx, g.draining) {
 	}
+	g.stop()
+	for g.err() == nil && g.step(ctx, nil) { // a drained gateway passes on what it has as long as it may
+	}
+	g.forward.Stop()
+	close(over)
+	<-retired
+	return g.err()
 }
 
-// deliver answers the requests of finished rounds, all of a round at once, and returns the other rounds.
-func deliver(rounds []*round) (left []*round) {
-	for _, r := range rounds {
-		select {
-		case <-r.finished:
-			for _, it := range r.items {
-				close(it.done)
-			}
-		default:
-			left = append(left, r)
-		}
+// step waits for a tick, and says whether there is to be another.
+func (g *Gateway) step(ctx context.Context, draining <-chan struct{}) bool {
+	now := g.o.Clock.Now()
+	timer := g.o.Clock.NewTimer(now.Truncate(g.o.Window).Add(g.o.Window).Sub(now))
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		g.tick()
+		return true
+	case <-ctx.Done():
+	case <-draining:
+	case <-g.failed:
 	}
-	return left
+	return false
 }
 
-// begin takes what is pending and sends it; nil if there is nothing, or too little for now. What is too little for good is
-// refused as a whole.
-func (g *Gateway) begin(ctx context.Context, last bool) *round {
+// tick is all that happens at one: credits of earlier rounds; what was answered at an earlier tick may be passed on;
+// rounds that are on the disk are answered; what has come is closed and written.
+func (g *Gateway) tick() {
+	now := g.o.Clock.Now()
+	for _, c := range g.forward.Credits() {
+		g.credit(c)
+	}
 	g.mu.Lock()
-	g.stopped = g.stopped || last
-	few := len(g.pending) < g.o.MinRound
-	if len(g.pending) == 0 || few && !last && g.o.Clock.Now().Sub(g.since) < g.o.MaxDelay {
-		g.mu.Unlock()
-		return nil
-	}
-	r := &round{items: g.pending, finished: make(chan struct{})}
-	g.pending = nil
+	passing := g.answered
+	g.answered = nil
 	g.mu.Unlock()
-	if few {
-		g.fail(r.items, door.Few)
-		close(r.finished)
-		return r
-	}
-	shuffle(r.items)
-	routes := make(map[route][]*item)
-	var order []route // the first to come, after the shuffle
-	for _, it := range r.items {
-		if it.body == nil {
-			it.answer = &ohttp.Response{Status: http.StatusOK}
-			continue
-		}
-		if routes[it.route] == nil {
-			order = append(order, it.route)
-		}
-		routes[it.route] = append(routes[it.route], it)
-	}
-	var all sync.WaitGroup
-	for _, to := range order {
-		for _, part := range g.cut(routes[to]) {
-			all.Go(func() {
-				g.senders <- struct{}{}
-				defer func() { <-g.senders }()
-				g.send(ctx, part)
-			})
-		}
-	}
-	go func() { all.Wait(); close(r.finished) }()
-	return r
-}
-
-// shuffle draws a uniform order.
-func shuffle(items []*item) {
-	for i := len(items) - 1; i > 0; i-- {
-		j, err := rand.Int(rand.Reader, big.NewInt(int64(i+1)))
-		if err != nil {
-			panic("gateway: internal error: no randomness: " + err.Error())
-		}
-		k := int(j.Int64())
-		items[i], items[k] = items[k], items[i]
-	}
-}
-
-// cut divides items of one route into requests.
-func (g *Gateway) cut(items []*item) (parts [][]*item) {
-	start, size := 0, 0
-	for i, it := range items {
-		if i > start && (i-start >= g.o.Limits.Joined || size+len(it.body) > g.o.Limits.JoinedBytes) {
-			parts = append(parts, items[start:i])
-			start, size = i, 0
-		}
-		size += len(it.body)
-	}
-	return append(parts, items[start:])
-}
-
-// send passes items of one route on in one request, and sets their answers.
-func (g *Gateway) send(ctx context.Context, items []*item) {
-	bodies := make([][]byte, len(items))
-	for i, it := range items {
-		bodies[i] = it.body
-	}
-	pieces := bodies
-	if len(bodies) > 1 {
-		pieces = g.o.Protocol.Join(bodies)
-	}
-	answer, err := g.post(ctx, items[0].route, pieces)
-	if err != nil {
-		g.o.Log.Warn("no answer from a target", slog.Any("error", err))
-		g.fail(items, door.Leader)
-		return
-	}
-	g.requests.Add(1)
-	switch {
-	case len(items) == 1:
-		items[0].answer = answer
-	case answer.Status < 300:
-		contents, err := g.o.Protocol.Split(bodies, answer.Content)
-		if err != nil || len(contents) != len(items) {
-			g.o.Log.Warn("a target's answer does not fit what was asked", slog.Any("error", err))
-			g.fail(items, door.Leader)
+	for _, r := range passing {
+		if err := g.o.Failpoints.Hit(FailAfterAnswer); err != nil {
+			g.fail(err)
 			return
 		}
-		for i, it := range items {
-			it.answer = &ohttp.Response{Status: answer.Status, Content: contents[i]}
-			if len(contents[i]) > 0 {
-				it.answer.Header = answer.Header
+		g.pass(r)
+	}
+	g.answer()
+	for _, r := range g.relays {
+		r.tick()
+	}
+	g.close(now)
+	g.forward.Tick(now)
+}
+
+// pass hands a round over.
+func (g *Gateway) pass(r *round) {
+	g.room.give(r.strays.requests, r.strays.bytes)
+	r.groups, r.claims, r.named = nil, nil, nil
+	if len(r.record.Groups) == 0 {
+		g.retireLater(&r.record)
+		return
+	}
+	g.mu.Lock()
+	g.live[r.record.Number] = &live{&r.record, len(r.record.Groups)}
+	g.mu.Unlock()
+	g.forward.Hold(&r.record)
+}
+
+// credit gives the room of a group back, and has its round removed if it was the last.
+func (g *Gateway) credit(c forward.Credit) {
+	group := &c.Round.Groups[c.Group]
+	g.room.give(int(group.Requests), int64(group.Bytes))
+	g.mu.Lock()
+	l := g.live[c.Round.Number]
+	l.groups--
+	over := l.groups == 0
+	g.mu.Unlock()
+	if over {
+		g.retireLater(c.Round)
+	}
+}
+
+// answer answers the rounds that are on the disk, and refuses those that could not be written.
+func (g *Gateway) answer() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for len(g.writing) > 0 {
+		r := g.writing[0]
+		select {
+		case <-r.written:
+		default:
+			return
+		}
+		g.writing = g.writing[1:]
+		if r.err != nil {
+			g.undo(r)
+			continue
+		}
+		answer.Release(r.waiting)
+		r.waiting = nil
+		g.answered = append(g.answered, r)
+	}
+}
+
+// undo refuses a round, and forgets the names in it: they come again. g.mu must be held.
+func (g *Gateway) undo(r *round) {
+	g.claims.Lock()
+	for _, n := range r.named {
+		delete(n.key.ids, n.id)
+	}
+	g.claims.Unlock()
+	requests, size := r.strays.requests, r.strays.bytes
+	for i := range r.record.Groups {
+		requests += int(r.record.Groups[i].Requests)
+		size += int64(r.record.Groups[i].Bytes)
+	}
+	g.room.give(requests, size)
+	answer.Fail(r.waiting)
+}
+
+// close ends the open round and has it written, after those before it.
+func (g *Gateway) close(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := g.open
+	if len(r.waiting) == 0 {
+		return
+	}
+	g.open = newRound()
+	r.seal(g.next, now)
+	g.next++
+	var before chan struct{}
+	if n := len(g.writing); n > 0 {
+		before = g.writing[n-1].written
+	}
+	g.writing = append(g.writing, r)
+	g.running.Go(func() {
+		if before != nil {
+			<-before
+		}
+		r.err = g.write(r)
+		close(r.written)
+	})
+}
+
+// write makes a round durable.
+func (g *Gateway) write(r *round) error {
+	if err := g.err(); err != nil {
+		return err
+	}
+	if err := g.o.Failpoints.Hit(FailBeforeLog); err != nil {
+		g.fail(err)
+		return err
+	}
+	err := g.journal.Log(&r.record)
+	if err != nil && !errors.Is(err, disk.ErrStateUnknown) {
+		g.o.Log.Error("a round was refused, for it cannot be written down", slog.Any("error", err))
+		return err
+	}
+	if err == nil {
+		err = g.o.Failpoints.Hit(FailAfterLog)
+	}
+	if err != nil {
+		g.fail(err)
+	}
+	return err
+}
+
+// stop answers what has come and lets nothing more in. After a failure all are refused.
+func (g *Gateway) stop() {
+	g.mu.Lock()
+	g.stopped = true
+	g.mu.Unlock()
+	g.close(g.o.Clock.Now())
+	g.running.Wait()
+	if g.err() != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for _, r := range g.writing {
+			answer.Fail(r.waiting)
+		}
+		g.writing = nil
+		return
+	}
+	g.answer()
+}
+
+// retireLater puts a round that is done on the list of those that are to end.
+func (g *Gateway) retireLater(r *journal.Round) {
+	g.mu.Lock()
+	g.retiring = append(g.retiring, r)
+	g.mu.Unlock()
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// retireAll ends rounds that are done, one after the other and beside the ticks, which wait for no disk.
+func (g *Gateway) retireAll(over <-chan struct{}) {
+	for {
+		g.mu.Lock()
+		list := g.retiring
+		g.retiring = nil
+		g.mu.Unlock()
+		for _, r := range list {
+			if err := g.retire(r); err != nil {
+				g.fail(err)
+				return
 			}
 		}
-	case answer.Status >= 400 && answer.Status < 500 && answer.Status != http.StatusTooManyRequests:
-		// Something in there is not to the target's liking. Nobody else is to suffer for it.
-		for i := range items {
-			g.send(ctx, items[i:i+1])
+		if len(list) > 0 {
+			continue
 		}
-		return
-	default:
-		for _, it := range items {
-			it.answer = answer
-		}
-	}
-	for _, it := range items {
-		if it.answer.Status < 300 {
-			g.passed.Add(1)
+		select {
+		case <-g.wake:
+		case <-over:
+			return
 		}
 	}
 }
 
-// fail answers items with a refusal.
-func (g *Gateway) fail(items []*item, reason door.Reason) {
-	for _, it := range items {
-		it.answer = refusal(reason)
-		g.refused[reason].Add(1)
+// retire ends a round that is done: what its keys opened in it goes where it stays as long as they do, and then the round
+// is erased.
+func (g *Gateway) retire(r *journal.Round) error {
+	if err := g.o.Failpoints.Hit(FailBeforeRetire); err != nil {
+		return err
 	}
+	for i := range r.Claims {
+		if err := g.keep(&r.Claims[i]); err != nil {
+			return err
+		}
+	}
+	if err := g.o.Failpoints.Hit(FailBeforeRemove); err != nil {
+		return err
+	}
+	if err := g.journal.Remove(r); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	delete(g.live, r.Number)
+	g.mu.Unlock()
+	return nil
 }
 
-// post makes one request to a target, with a body in pieces. Only status, content type, Retry-After and content of the answer are kept.
-func (g *Gateway) post(ctx context.Context, to route, pieces [][]byte) (*ohttp.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.o.Limits.AnswerTimeout)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url, nil)
-	if err != nil {
-		return nil, err
+// keep writes a claim to the log of its key, unless the key is gone.
+func (g *Gateway) keep(c *journal.Claim) error {
+	for _, k := range g.keys.Load().list {
+		if k.raw != c.Key || !k.opened.enter() {
+			continue
+		}
+		defer k.opened.leave()
+		b, err := c.Append(nil)
+		if err != nil {
+			return err
+		}
+		return k.opened.log.Append(context.Background(), b)
 	}
-	for _, p := range pieces {
-		r.ContentLength += int64(len(p))
-	}
-	r.GetBody = func() (io.ReadCloser, error) {
-		left := net.Buffers(slices.Clone(pieces)) // reading uses it up
-		return io.NopCloser(&left), nil
-	}
-	r.Body, _ = r.GetBody()
-	r.Header = http.Header{"Content-Type": {to.media}, "User-Agent": nil}
-	if to.target.Token != "" {
-		r.Header.Set("Authorization", "Bearer "+to.target.Token)
-	}
-	resp, err := g.o.Transport.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode < 200 || resp.StatusCode > 599 || resp.StatusCode/100 == 3 {
-		return nil, fmt.Errorf("status %d", resp.StatusCode)
-	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, g.o.Limits.Answer+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(b)) > g.o.Limits.Answer {
-		return nil, errors.New("the answer is too long")
-	}
-	out := &ohttp.Response{Status: resp.StatusCode, Content: b}
-	if media := resp.Header.Get("Content-Type"); media != "" && len(b) > 0 {
-		out.Header = append(out.Header, ohttp.Field{Name: "content-type", Value: media})
-	}
-	if n, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 31); err == nil {
-		out.Header = append(out.Header, ohttp.Field{Name: "retry-after", Value: strconv.FormatUint(n, 10)})
-	}
-	return out, nil
+	return nil
 }
 
-func refusal(reason door.Reason) *ohttp.Response {
-	return &ohttp.Response{Status: reason.Status(), Content: bytes.TrimRight(door.Document(reason), " "),
-		Header: []ohttp.Field{{Name: "content-type", Value: door.ProblemMedia}}}
+// unsettled are the claims of rounds on the disk for one key.
+func (g *Gateway) unsettled(key [journal.KeySize]byte) (claims []*journal.Claim) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, n := range slices.Sorted(maps.Keys(g.live)) {
+		for i := range g.live[n].Claims {
+			if c := &g.live[n].Claims[i]; c.Key == key {
+				claims = append(claims, c)
+			}
+		}
+	}
+	return claims
 }

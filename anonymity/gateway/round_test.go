@@ -3,7 +3,10 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,72 +14,144 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/dap"
 )
 
-// TestMinRound: no upload goes on among fewer requests than MinRound. A round waits for others, covers count, and what waited
-// too long is refused with all that came with it, inside the sealed answer.
-func TestMinRound(t *testing.T) {
+// TestRound: what comes between two ticks is answered at one tick, in one size, and then becomes one request in another
+// order.
+func TestRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, Options{Window: time.Second, MinRound: 3, MaxDelay: 10 * time.Second})
+		const n = 64
+		b := start(t, Options{Window: 5 * time.Second})
 		defer b.stop()
-		cover := upload(nil)
-		cover.Method = ohttp.MethodCover
-		n := byte(0)
-		next := func() *ohttp.Request { n++; return upload(report(t, n)) }
-		var asked sync.WaitGroup
+		var heard time.Time
+		b.leader.answer = func(_ int, ids []byte, _ *http.Request) (int, []byte) {
+			heard = time.Now()
+			refused, err := dap.Dialect{}.AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: dap.ReportID{3}, Error: dap.ReportTooEarly}})
+			if err != nil {
+				t.Error(err)
+			}
+			return 200, refused
+		}
+		time.Sleep(time.Until(time.Now().Truncate(5 * time.Second).Add(5*time.Second + time.Millisecond)))
+		begin := time.Now().Truncate(5 * time.Second)
+		var all sync.WaitGroup
 		var mu sync.Mutex
-		answers := make(map[door.Reason]int)
-		ask := func(m *ohttp.Request) {
-			asked.Go(func() {
-				reason := sealedReason(b.ask(t, m))
+		var at []time.Time
+		for i := range n {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 10 * time.Millisecond) // arrival in order, on the bubble's clock
+				m := upload(report(t, byte(i)))
+				if i%4 == 1 {
+					m = cover(m.Content)
+				}
+				a := b.ask(t, m)
 				mu.Lock()
 				defer mu.Unlock()
-				answers[reason]++
+				at = append(at, time.Now())
+				if a.Status != 202 || len(a.Content)+len(a.Header) > 0 {
+					t.Errorf("upload %d: status %d and %d bytes", i, a.Status, len(a.Content))
+				}
 			})
 		}
-		expect := func(when string, passed, few, rounds int) {
+		all.Wait()
+		for _, when := range at {
+			if when.Sub(begin) != 10*time.Second {
+				t.Fatalf("answered after %v, want the second tick", when.Sub(begin))
+			}
+		}
+		if len(b.leader.seen()) != 0 {
+			t.Error("the leader was asked before the devices were answered")
+		}
+		seen := b.leader.await(t, n*3/4)
+		if len(seen) != 1 || len(seen[0]) != n*3/4 || heard.Sub(begin) != 15*time.Second {
+			t.Fatalf("the leader got %d requests, the first of %d reports, after %v", len(seen), len(seen[0]), heard.Sub(begin))
+		}
+		if slices.IsSorted(seen[0]) { // 1 in 48!
+			t.Error("the reports came in the order of their arrival")
+		}
+		slices.Sort(seen[0])
+		if len(slices.Compact(seen[0])) != n*3/4 || slices.ContainsFunc(seen[0], func(id byte) bool { return id%4 == 1 }) {
+			t.Errorf("the leader got %v", seen[0])
+		}
+		r := b.leader.last
+		if r.URL.String() != "http://127.0.0.1:1/inside/"+taskPath[len("/v1/"):] || r.Header.Get("Authorization") != "Bearer a token of sixteen" ||
+			r.Header.Get("Content-Type") != uploadMedia || len(r.Header) != 3 {
+			t.Errorf("the leader got %s %v", r.URL, r.Header)
+		}
+		time.Sleep(11 * time.Second) // two ticks, for what is done to be credited
+		if s := b.Status(); s.Passed != n*3/4-1 || s.Covers != n/4 || s.Requests != 1 || s.Keys[0].Opened != n || s.Held != 0 ||
+			s.Charged != 0 || s.Verdicts[dap.ReportTooEarly.String()] != 1 {
+			t.Errorf("status %+v", s)
+		}
+		if files := b.files(t, "round-", "done-"); len(files) > 0 {
+			t.Errorf("%v is left", files)
+		}
+	})
+}
+
+// files are those whose names begin so.
+func (b *bed) files(t *testing.T, prefixes ...string) (names []string) {
+	t.Helper()
+	entries, err := b.o.FS.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.Name, p) }) {
+			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// TestMinRound: nothing goes on among fewer requests of its task than MinRound, however long it waits; covers count. All
+// are answered at once all the same, and what waited for Hold is given up and counted.
+func TestMinRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Options{Window: time.Second, MinRound: 3, Hold: time.Minute})
+		defer b.stop()
+		n := byte(0)
+		next := func() *ohttp.Request { n++; return upload(report(t, n)) }
+		ask := func(m *ohttp.Request) {
 			t.Helper()
-			mu.Lock()
-			defer mu.Unlock()
-			if got := len(b.leader.seen()); answers[""] != passed || answers[door.Few] != few || got != rounds {
-				t.Errorf("%s: answers %v and %d requests to the leader, want %d passed, %d refused, %d requests", when, answers, got,
-					passed, few, rounds)
+			if a := b.ask(t, m); a.Status != 202 {
+				t.Errorf("status %d", a.Status)
+			}
+		}
+		expect := func(when string, requests int, passed, few uint64, held int) {
+			t.Helper()
+			time.Sleep(4 * time.Second)
+			if s := b.Status(); len(b.leader.seen()) != requests || s.Passed != passed || s.Lost["few"] != few || s.Held != held {
+				t.Errorf("%s: %d requests to the leader, status %+v", when, len(b.leader.seen()), s)
 			}
 		}
 		ask(next())
 		ask(next())
-		time.Sleep(8 * time.Second)
-		expect("two wait", 0, 0, 0)
+		other := upload(report(t, 99))
+		other.Path = "/v1/" + dap.CreationPath(dap.TaskID{6}, dap.ReportsResource)
+		ask(other)
+		expect("two wait, and one of another task", 0, 0, 0, 3)
 		ask(next())
-		time.Sleep(3 * time.Second)
-		expect("the third has come", 3, 0, 1)
+		expect("the third has come", 1, 3, 0, 1)
 		if ids := b.leader.seen()[0]; len(ids) != 3 {
 			t.Errorf("the leader got %d reports together", len(ids))
 		}
-
 		ask(next())
-		time.Sleep(9 * time.Second)
-		ask(next())
-		expect("two wait again", 3, 0, 1)
-		time.Sleep(4 * time.Second)
-		expect("the first has waited too long", 3, 2, 1)
-
-		ask(next())
-		ask(cover)
-		ask(cover)
-		time.Sleep(3 * time.Second)
-		expect("one among covers", 6, 2, 2)
-
-		ask(next())
-		time.Sleep(2 * time.Second)
-		b.stop()
-		asked.Wait()
-		expect("one was left at the stop", 6, 3, 2)
+		ask(cover(report(t, 1)))
+		expect("one and a cover wait", 1, 3, 0, 2)
+		ask(cover(report(t, 1)))
+		expect("one among covers", 2, 4, 0, 1)
+		time.Sleep(time.Minute)
+		expect("the other task's has waited too long", 2, 4, 1, 0)
+		if s := b.Status(); s.Charged != 0 || s.Oldest != nil {
+			t.Errorf("%+v", s)
+		}
 	})
 }
 
-// TestAbandonedRequestsCount: a relay that goes away does not make room for more: what waits for its round is held, and counts, until
-// the round is over, and goes on with it.
+// TestAbandonedRequestsCount: a relay that goes away does not make room for more: what waits for its tick is held, and counts,
+// until then, and goes on with its round.
 func TestAbandonedRequestsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{Window: 10 * time.Second, Limits: Limits{Requests: 2}})
@@ -96,33 +171,31 @@ func TestAbandonedRequestsCount(t *testing.T) {
 		if reason := refusedAs(t, b.bring(request)); reason != door.Busy {
 			t.Errorf("a third request beside two that wait: %q, want %q", reason, door.Busy)
 		}
-		time.Sleep(11 * time.Second)
 		asked.Wait()
-		if seen := b.leader.seen(); len(seen) != 1 || len(seen[0]) != 2 {
+		if seen := b.leader.await(t, 2); len(seen) != 1 || len(seen[0]) != 2 {
 			t.Errorf("the leader got %v, want one request of two reports", seen)
 		}
-		if a := b.ask(t, upload(report(t, 3))); a.Status != 200 {
+		if a := b.ask(t, upload(report(t, 3))); a.Status != 202 {
 			t.Errorf("afterwards: status %d", a.Status)
 		}
 	})
 }
 
-// TestDrain: a gateway that is about to stop keeps nobody waiting for company: what waits goes on, or is refused if that is too little,
-// and who comes later is refused.
+// TestDrain: a gateway that is about to stop keeps nobody waiting: what has come is kept and answered at once, who comes later
+// is refused, and what was kept goes on, in this life or the next.
 func TestDrain(t *testing.T) {
-	for _, c := range []struct {
-		requests int
-		reason   door.Reason
-	}{{1, door.Few}, {2, ""}} {
+	for _, forward := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			b := start(t, Options{Window: 20 * time.Second, MinRound: 2})
+			pair := generate(t, 1)
+			b := start(t, Options{Window: 20 * time.Second, Keys: []Key{{Pair: pair}}})
 			defer b.stop()
+			time.Sleep(time.Second)
 			begin := time.Now()
 			var asked sync.WaitGroup
-			for n := range byte(c.requests) {
+			for n := range byte(2) {
 				asked.Go(func() {
-					if reason := sealedReason(b.ask(t, upload(report(t, n)))); reason != c.reason {
-						t.Errorf("%d waited: %q, want %q", c.requests, reason, c.reason)
+					if a := b.ask(t, upload(report(t, n))); a.Status != 202 {
+						t.Errorf("status %d", a.Status)
 					}
 				})
 			}
@@ -131,11 +204,24 @@ func TestDrain(t *testing.T) {
 			b.Drain()
 			asked.Wait()
 			if d := time.Since(begin); d != 0 {
-				t.Errorf("%d waited %v more", c.requests, d)
+				t.Errorf("they waited %v more", d)
 			}
 			request, _ := sealTo(t, b.pair, upload(report(t, 9)))
 			if reason := refusedAs(t, b.bring(request)); reason != door.Busy {
 				t.Errorf("who comes later: %q", reason)
+			}
+			if forward {
+				b.leader.await(t, 2)
+				return
+			}
+			b.stop()
+			if n := len(b.leader.seen()); n != 0 {
+				t.Errorf("%d requests to the leader", n)
+			}
+			again := start(t, Options{Window: time.Second, Keys: []Key{{Pair: pair}}, FS: b.o.FS})
+			defer again.stop()
+			if seen := again.leader.await(t, 2); len(seen) != 1 || len(seen[0]) != 2 {
+				t.Errorf("after the next start: %v", seen)
 			}
 		})
 	}

@@ -40,8 +40,8 @@ type Manifest struct {
 	Previous [32]byte
 	// Relay is the relay's URL.
 	Relay string
-	// Gateway are the gateway's keys, one or two, of different ids. Devices use the first, and the second when the gateway
-	// says that the first is used up or unknown.
+	// Gateway are the gateway's keys, one or two, of different ids. Devices use the first in their first try, the second in
+	// the next, and so on in turn: a key that is used up has another beside it, and nobody chooses who uses which.
 	Gateway []KeyConfig
 	// Tries is how often a device sends one unit at most (K, 1 to [MaxTries]), and Every the time between two tries (P, whole
 	// seconds from 1 s to 24 h); together at most Length.

@@ -42,14 +42,20 @@ const (
 	ReasonSealed       = door.Sealed
 	ReasonReplayed     = door.Replayed
 	ReasonFull         = door.Full
+	ReasonSpent        = door.Spent
 	ReasonMessage      = door.Message
 	ReasonTarget       = door.Target
 	ReasonUpload       = door.Upload
-	ReasonLeader       = door.Leader
 )
 
 // ReasonOf is the reason that a problem type stands for, and whether it stands for one.
 func ReasonOf(problemType string) (Reason, bool) { return door.OfType(problemType) }
+
+// A RefusedError is a refusal in the clear, of a relay or a gateway, or of whoever sits in the way: its reason is not
+// authenticated. Whether the request had an effect is not known.
+type RefusedError struct{ Reason Reason }
+
+func (e *RefusedError) Error() string { return "ohttp: refused in the clear: " + string(e.Reason) }
 
 // A DirectError is a request that the transport does not carry. It is never sent another way: whoever it was meant for
 // would learn who asks.
@@ -84,9 +90,9 @@ const (
 //   - GET of a pinned URL is answered from the manifest, without network;
 //   - anything else fails with [*DirectError].
 //
-// Of a request only method, URL, content type and content go along. A refusal by relay or gateway comes back as an answer
-// with a problem document whose type [ReasonOf] knows; the relay could forge those, and nothing else. Each round trip
-// encapsulates anew, also one that repeats another. Safe for concurrent use.
+// Of a request only method, URL, content type and content go along. What comes back is what the gateway sealed; a refusal in
+// the clear, which the relay could forge, is a *[RefusedError]. Each round trip encapsulates anew and sends once. Safe for
+// concurrent use.
 type Transport struct {
 	o TransportOptions
 
@@ -113,6 +119,26 @@ func NewTransport(o TransportOptions) (*Transport, error) {
 		o.MaxAnswer = defaultMaxAnswer
 	}
 	return &Transport{o: o}, nil
+}
+
+// Pace is how often at most, and in what time from one to the next, a device sends one unit: what the manifest says.
+func (t *Transport) Pace(ctx context.Context) (tries int, every time.Duration, err error) {
+	m, err := t.o.Source.Manifest(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("ohttp: manifest: %w", err)
+	}
+	return int(m.Tries), m.Every, nil
+}
+
+type tryKey struct{}
+
+// WithTry says which try of a unit, from 0, a request is.
+func WithTry(ctx context.Context, n int) context.Context { return context.WithValue(ctx, tryKey{}, n) }
+
+// TryOf is the try that a request is; 0 where nobody said so.
+func TryOf(ctx context.Context) int {
+	n, _ := ctx.Value(tryKey{}).(int)
+	return n
 }
 
 // Do is RoundTrip under the name that a client asks for.
@@ -164,41 +190,26 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	plain = Pad(plain, MinRequest)
-	var resp *http.Response
-	var reason Reason
-	for i, key := range keys {
-		resp, reason, err = t.exchange(ctx, r, m.Relay, m.Gateway[i].ID, key, plain)
-		if reason == ReasonReplayed {
-			// Somebody copied the first encapsulation and his copy came first. What it did is not known; asking again is safe.
-			resp, reason, err = t.exchange(ctx, r, m.Relay, m.Gateway[i].ID, key, plain)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if reason != ReasonFull && reason != ReasonKey {
-			break // a key that is used up or unknown has another beside it, for every kind of request alike
-		}
-	}
-	if reason != "" {
-		return answer(r, reason.Status(), door.ProblemMedia, door.Document(reason)), nil
-	}
-	return resp, nil
+	// A key that is used up has another beside it, whose turn comes with the number of the try and not with what anybody
+	// says: a relay could choose who uses which.
+	at := TryOf(ctx) % len(keys)
+	return t.exchange(ctx, r, m.Relay, m.Gateway[at].ID, keys[at], plain)
 }
 
-// exchange encapsulates once and returns the gateway's answer, or the reason of a refusal.
-func (t *Transport) exchange(ctx context.Context, r *http.Request, relay string, id uint8, key *sealed.PublicKey, plain []byte) (*http.Response, Reason, error) {
+// exchange encapsulates once and returns the gateway's answer.
+func (t *Transport) exchange(ctx context.Context, r *http.Request, relay string, id uint8, key *sealed.PublicKey, plain []byte) (*http.Response, error) {
 	encapsulated, opener, err := Encapsulate(id, key, plain)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	outer, err := http.NewRequestWithContext(ctx, http.MethodPost, relay, bytes.NewReader(encapsulated))
 	if err != nil {
-		return nil, "", fmt.Errorf("ohttp: %w", err)
+		return nil, fmt.Errorf("ohttp: %w", err)
 	}
 	outer.Header = http.Header{"Content-Type": {RequestMedia}, "Accept": {ResponseMedia}, "User-Agent": nil}
 	resp, err := t.o.Relay.RoundTrip(outer)
 	if err != nil {
-		return nil, "", fmt.Errorf("ohttp: relay: %w", err)
+		return nil, fmt.Errorf("ohttp: relay: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -206,27 +217,27 @@ func (t *Transport) exchange(ctx context.Context, r *http.Request, relay string,
 		if !known {
 			reason = ReasonUnreachable // a proxy before the relay, perhaps; the relay's word is worth no more than that
 		}
-		return nil, reason, nil
+		return nil, &RefusedError{reason}
 	}
 	if resp.Header.Get("Content-Type") != ResponseMedia {
-		return nil, ReasonUnreachable, nil
+		return nil, &RefusedError{ReasonUnreachable}
 	}
 	b, err := door.ReadAnswer(resp, t.o.MaxAnswer)
 	if err != nil {
-		return nil, "", fmt.Errorf("ohttp: read answer: %w", err)
+		return nil, fmt.Errorf("ohttp: read answer: %w", err)
 	}
 	if b, err = opener.Open(b); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	inner, err := ReadResponse(b, MessageLimits{})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	a := answer(r, inner.Status, "", inner.Content)
 	for _, f := range inner.Header {
 		a.Header.Add(f.Name, f.Value)
 	}
-	return a, "", nil
+	return a, nil
 }
 
 // maxContent bounds what is encapsulated, in bytes; the relay's limit is lower.

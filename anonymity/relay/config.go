@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -25,6 +26,10 @@ type Config struct {
 	GatewayToken service.Secret `toml:"gateway_token"`
 	// Path is where the one resource is; default "/".
 	Path string `toml:"path"`
+	// ForwardedHeader names the header in which the proxy in front writes whom a request is from, such as
+	// "X-Forwarded-For"; its last entry counts. It goes with public.tls_terminated_upstream: who can reach the relay
+	// around the proxy could write it too. Without it there is no limit behind a proxy, and the log says so at each start.
+	ForwardedHeader string `toml:"forwarded_header"`
 	// Limits left out or zero take the defaults of [Limits].
 	Limits ConfigLimits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
@@ -41,7 +46,7 @@ type ConfigLimits struct {
 	InFlightBytes     int64            `toml:"in_flight_bytes"`
 	BodyTimeout       service.Duration `toml:"body_timeout"`
 	AnswerTimeout     service.Duration `toml:"answer_timeout"`
-	RequestsPerMinute int              `toml:"requests_per_minute"` // of one part of the network; 0: no limit
+	RequestsPerMinute int              `toml:"requests_per_minute"` // of one part of the network; default 600, negative: no limit
 }
 
 func (l ConfigLimits) limits() Limits {
@@ -70,18 +75,30 @@ func (c *Config) Validate() error {
 	if err := (service.Local{Address: c.Local.Address}).Validate(); err != nil {
 		return fmt.Errorf("local.address: %w", err)
 	}
-	if c.Public.TLSTerminatedUpstream && c.Limits.RequestsPerMinute > 0 {
-		return fmt.Errorf("limits.requests_per_minute: behind a proxy all requests come from its address; limit rates there")
+	switch {
+	case c.ForwardedHeader != "" && !c.Public.TLSTerminatedUpstream:
+		return errors.New("forwarded_header: goes with public.tls_terminated_upstream; anybody could write it else")
+	case c.Public.TLSTerminatedUpstream && c.ForwardedHeader == "" && c.Limits.RequestsPerMinute > 0:
+		return errors.New("limits.requests_per_minute: behind a proxy all requests come from its address; name its forwarded_header")
 	}
 	if err := door.CheckPeer(c.Gateway); err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
-	o := Options{Gateway: c.Gateway, Path: c.Path, Limits: c.Limits.limits()}
+	o := c.plain()
 	return o.Validate()
 }
 
+// plain are the options without what stands in files.
+func (c *Config) plain() Options {
+	o := Options{Gateway: c.Gateway, Path: c.Path, Forwarded: c.ForwardedHeader, Limits: c.Limits.limits()}
+	if c.Public.TLSTerminatedUpstream && c.ForwardedHeader == "" {
+		o.Limits.Rate.Requests = -1 // one counter for all would be no limit on anybody
+	}
+	return o
+}
+
 func (c *Config) options() (Options, error) {
-	o := Options{Gateway: c.Gateway, Path: c.Path, Limits: c.Limits.limits()}
+	o := c.plain()
 	if c.GatewayToken != "" {
 		var err error
 		if o.Token, err = c.GatewayToken.Text(); err != nil {
@@ -114,6 +131,10 @@ func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error)
 	r, err := New(o)
 	if err != nil {
 		return nil, err
+	}
+	if o.Limits.Rate.Requests < 0 {
+		log.Warn("no limit on the requests of one sender: any one can fill a gateway's rounds and spend its key; " +
+			"see limits.requests_per_minute and forwarded_header")
 	}
 	metrics := service.NewMetrics()
 	return []service.Part{

@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 )
@@ -15,7 +17,7 @@ import (
 // one could be found by: the /24 or /48 of an address picks one of a few counters by a hash whose key is new in every
 // interval and is never stored. Others who fall on the same counter share its fate until the next interval.
 type Rate struct {
-	// Requests a counter allows in an interval; 0 means no limit. Behind a proxy all requests have one address: 0 there.
+	// Requests a counter allows in an interval; default 600. A negative number means no limit.
 	Requests int
 	// Interval is how long counts last; default 1 minute.
 	Interval time.Duration
@@ -23,9 +25,13 @@ type Rate struct {
 	Counters int
 }
 
+// defaultRate is what a network of many devices behind one address may need, ten a second, and far below what ends a
+// gateway's key.
+const defaultRate = 600
+
 // Validate says what is wrong with the rate.
 func (r Rate) Validate() error {
-	if r.Requests < 0 || r.Interval < 0 || r.Counters < 0 || r.Counters > 1<<20 {
+	if r.Interval < 0 || r.Counters < 0 || r.Counters > 1<<20 {
 		return errors.New("relay: rate: negative, or more than 1048576 counters")
 	}
 	return nil
@@ -42,6 +48,9 @@ type rate struct {
 }
 
 func newRate(r Rate) *rate {
+	if r.Requests == 0 {
+		r.Requests = defaultRate
+	}
 	if r.Interval == 0 {
 		r.Interval = time.Minute
 	}
@@ -68,6 +77,24 @@ func (r *rate) allow(remote string, now time.Time) bool {
 	}
 	*n++
 	return true
+}
+
+// senderOf is the address that a request comes from: the connection's, or behind a proxy what that has written last into
+// its header. What stands before it there anybody may have written.
+func senderOf(r *http.Request, forwarded string) string {
+	if forwarded == "" {
+		return r.RemoteAddr
+	}
+	lines := r.Header.Values(forwarded)
+	if len(lines) == 0 {
+		return ""
+	}
+	all := lines[len(lines)-1]
+	last := strings.TrimSpace(all[strings.LastIndexByte(all, ',')+1:])
+	if _, err := netip.ParseAddr(last); err == nil {
+		return net.JoinHostPort(last, "0")
+	}
+	return last
 }
 
 // network is the /24 of an IPv4 address or the /48 of an IPv6 address.

@@ -33,7 +33,7 @@ type Limits struct {
 	BodyTimeout time.Duration
 	// AnswerTimeout is how long the gateway may take; default 60 s. It must be longer than twice the gateway's window.
 	AnswerTimeout time.Duration
-	// Rate bounds the requests of one part of the network; off by default.
+	// Rate bounds the requests of one part of the network.
 	Rate Rate
 }
 
@@ -78,6 +78,9 @@ type Options struct {
 	Token string
 	// Path is where the relay's one resource is; default "/".
 	Path string
+	// Forwarded names the header in which a proxy in front writes the address of a sender, such as X-Forwarded-For; only
+	// the proxy may be able to reach the relay then. Empty where there is none.
+	Forwarded string
 	// Transport carries requests to the gateway; default one of its own. It must add nothing to them.
 	Transport http.RoundTripper
 	// Limits bound what requests can do.
@@ -138,7 +141,7 @@ func New(o Options) (*Relay, error) {
 	}
 	l := o.Limits
 	r := &Relay{o: o, door: door.New(l.Requests, l.InFlight, l.Body, l.BodyTimeout), counts: make(map[door.Reason]*atomic.Uint64)}
-	if l.Rate.Requests > 0 {
+	if l.Rate.Requests >= 0 {
 		r.rate = newRate(l.Rate)
 	}
 	for _, reason := range door.All {
@@ -196,7 +199,7 @@ func (r *Relay) serve(w http.ResponseWriter, req *http.Request) ([]byte, error) 
 	if err := door.Check(req, r.o.Path, requestMedia); err != nil {
 		return nil, err
 	}
-	if r.rate != nil && !r.rate.allow(req.RemoteAddr, r.o.Now()) {
+	if r.rate != nil && !r.rate.allow(senderOf(req, r.o.Forwarded), r.o.Now()) {
 		return nil, &door.Error{Reason: door.Rate}
 	}
 	leave, err := r.door.Enter()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/service"
 )
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -297,6 +298,90 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// TestRateByDefault: who says nothing of rates has a limit.
+func TestRateByDefault(t *testing.T) {
+	now := time.Unix(1000, 0)
+	relay := newRelay(t, Options{Now: func() time.Time { return now }})
+	refused := 0
+	for range 2 * defaultRate {
+		if refusedAs(t, serve(relay, post("x"))) == door.Rate {
+			refused++
+		}
+	}
+	if refused != defaultRate {
+		t.Errorf("%d of %d requests were refused", refused, 2*defaultRate)
+	}
+	relay = newRelay(t, Options{Limits: Limits{Rate: Rate{Requests: -1}}, Now: func() time.Time { return now }})
+	for range 2 * defaultRate {
+		if got := refusedAs(t, serve(relay, post("x"))); got != "" {
+			t.Fatalf("with the limit off: %q", got)
+		}
+	}
+}
+
+// TestRateBehindProxy: the sender is whom the proxy wrote last; what a device writes itself moves it nowhere.
+func TestRateBehindProxy(t *testing.T) {
+	now := time.Unix(1000, 0)
+	relay := newRelay(t, Options{Forwarded: "X-Forwarded-For", Limits: Limits{Rate: Rate{Requests: 2}}, Now: func() time.Time { return now }})
+	from := func(forwarded ...string) door.Reason {
+		r := post("x")
+		r.RemoteAddr = "198.51.100.1:443" // the proxy's
+		r.Header["X-Forwarded-For"] = forwarded
+		return refusedAs(t, serve(relay, r))
+	}
+	for i, c := range []struct {
+		header []string
+		want   door.Reason
+	}{
+		{[]string{"192.0.2.7"}, ""}, {[]string{"203.0.113.1, 192.0.2.8"}, ""}, {[]string{"203.0.113.2,192.0.2.9"}, door.Rate},
+		{[]string{"203.0.113.3", "192.0.2.9"}, door.Rate}, {[]string{"203.0.113.1"}, ""}, {[]string{"2001:db8::1"}, ""},
+		{nil, ""}, {[]string{"unknown"}, ""}, {[]string{""}, door.Rate}, // who hides is one part of the network
+	} {
+		if got := from(c.header...); got != c.want {
+			t.Errorf("request %d, %q: %q, want %q", i, c.header, got, c.want)
+		}
+	}
+}
+
+// TestConfigRate: the limit is on, off where it cannot hold, and then the log says so.
+func TestConfigRate(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		rate   int
+		loud   bool
+		bad    bool
+	}{
+		{"nothing said", func(*Config) {}, 0, false, false},
+		{"off", func(c *Config) { c.Limits.RequestsPerMinute = -1 }, -1, true, false},
+		{"behind a proxy", func(c *Config) { c.Public.TLSTerminatedUpstream = true }, -1, true, false},
+		{"behind a proxy that tells", func(c *Config) {
+			c.Public.TLSTerminatedUpstream, c.ForwardedHeader = true, "X-Forwarded-For"
+		}, 0, false, false},
+		{"a limit behind a proxy that does not tell", func(c *Config) {
+			c.Public.TLSTerminatedUpstream, c.Limits.RequestsPerMinute = true, 5
+		}, 0, false, true},
+		{"a header without a proxy", func(c *Config) { c.ForwardedHeader = "X-Forwarded-For" }, 0, false, true},
+	} {
+		config := &Config{Gateway: "https://gateway.example/", Public: service.Listen{Address: "127.0.0.1:0"}}
+		config.Local.Address = "127.0.0.1:0"
+		c.change(config)
+		if err := config.Validate(); (err != nil) != c.bad {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if c.bad {
+			continue
+		}
+		var logged bytes.Buffer
+		if _, err := config.Parts(slog.New(slog.NewTextHandler(&logged, nil)), Listeners{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := config.plain().Limits.Rate.Requests; got != c.rate || strings.Contains(logged.String(), "level=WARN") != c.loud {
+			t.Errorf("%s: a rate of %d, log %q", c.name, got, logged.String())
+		}
+	}
+}
+
 func TestNetwork(t *testing.T) {
 	for a, b := range map[string]string{
 		"192.0.2.7:1": "192.0.2.255:9", "[::ffff:192.0.2.7]:1": "192.0.2.1:2", "[fe80::1%eth0]:1": "[fe80::9]:1", "@": "",
@@ -314,7 +399,7 @@ func TestOptions(t *testing.T) {
 	for _, o := range []Options{
 		{}, {Gateway: "gateway.example"}, {Gateway: "https://gateway.example/?x"}, {Gateway: "https://me@gateway.example/"},
 		{Gateway: "https://gateway.example/", Path: "x"}, {Gateway: "https://gateway.example/", Limits: Limits{Body: -1}},
-		{Gateway: "https://gateway.example/", Limits: Limits{InFlight: 1}}, {Gateway: "https://gateway.example/", Limits: Limits{Rate: Rate{Requests: -1}}},
+		{Gateway: "https://gateway.example/", Limits: Limits{InFlight: 1}}, {Gateway: "https://gateway.example/", Limits: Limits{Rate: Rate{Interval: -1}}},
 	} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%+v accepted", o)

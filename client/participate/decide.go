@@ -266,6 +266,9 @@ func (p *Plan) fetch(ctx context.Context) error {
 		if err := CheckManifest(p.recipe, m); err != nil {
 			return err
 		}
+		if err := p.o.Client.Lasts(m); err != nil {
+			return err
+		}
 	}
 	return p.o.Client.Refresh(ctx)
 }
@@ -308,10 +311,10 @@ func (d *Decision) Unit() (*Unit, error) {
 	return d.unit, nil
 }
 
-// Send uploads the unit, if there is one, with the repeats that the client allows: a report is known by its id and counts
-// once. It does not wait until [Decision.At]; for donation times it fetches keys anew that have expired until then. It fails
-// with [ErrSent], with dap.ReportError if the leader refuses the report, and as [client.Client.Refresh] and
-// [client.Client.Upload].
+// Send uploads the unit, if there is one: through a relay as [client.Tries] says, alike for units of all kinds, and to a leader
+// with the repeats that the client allows. A report is known by its id and counts once. Send does not wait until [Decision.At];
+// for donation times it fetches keys anew that have expired until then. It fails with [ErrSent], with dap.ReportError if a
+// leader that was asked without a relay refuses the report, and as [client.Client.Refresh] and [client.Client.Forward].
 func (d *Decision) Send(ctx context.Context) error {
 	if d.appointment != nil {
 		if err := d.plan.o.Client.Refresh(ctx); err != nil {

@@ -53,6 +53,7 @@ at most.`,
 			out := flags.String("out", "", "write the manifest to this `FILE`; required")
 			id := flags.Uint("id", 1, "the key's id `N`, another than those of keys still in use")
 			days := flags.Uint("days", 0, "devices may use the manifest for `N` days, at most 7, whatever the aggregators promise")
+			every := flags.Duration("every", ohttp.DefaultEvery, "devices try three times, this `TIME` apart, until the gateway answers: whole seconds")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			kem := flags.String("kem", "x25519", "the key's `KEM`: x25519, or x-wing against later quantum computers")
 			return func(ctx context.Context, e *env, args []string) error {
@@ -85,7 +86,7 @@ at most.`,
 				now := time.Now().UTC().Truncate(time.Second)
 				m := &ohttp.Manifest{
 					Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(longestManifest),
-					Relay: *relay, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}, Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery,
+					Relay: *relay, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}, Tries: ohttp.DefaultTries, Every: *every,
 					Targets: []string{path.Leader},
 				}
 				for _, base := range []string{path.Leader, path.Helper} {

@@ -35,7 +35,8 @@ func sendCommand() *command {
 		short: "Answer a recipe as devices do: split, seal and upload",
 		long: `Each value becomes one report of its own. A value is yes or no for a count, a number for a sum or a mean, a bucket
 from 0 for a histogram, and numbers with commas between them for vectors.
-With --manifest everything goes through the relay that the manifest names, each report by itself.
+With --manifest everything goes through the relay that the manifest names, each report by itself. The gateway behind it
+answers that it has a report; what the leader makes of it, its operator sees in starling status.
 The recipe's guarantee is computed first; one that does not hold, or is weaker than --max-epsilon, is refused.
 ` + sendCoinsHelp,
 		examples: [][2]string{
@@ -132,9 +133,15 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				for _, n := range rejected {
 					refused += n
 				}
-				if *asJSON {
+				switch {
+				case o.Via != nil && *asJSON:
+					err = e.json(map[string]any{"reports_sent": sent, "reports_taken": sent})
+				case o.Via != nil:
+					// What the leader says of a report is told to nobody, or it could tell who sent one.
+					fmt.Fprintf(e.stdout, "%s sent, %s taken by the gateway, which passes them on\n", chart.Count(float64(sent)), chart.Count(float64(sent)))
+				case *asJSON:
 					err = e.json(map[string]any{"reports_sent": sent, "reports_acknowledged": sent - refused, "reports_refused": rejected})
-				} else {
+				default:
 					fmt.Fprintf(e.stdout, "%s sent, %s acknowledged\n", chart.Count(float64(sent)), chart.Count(float64(sent-refused)))
 					for _, reason := range slices.Sorted(maps.Keys(rejected)) {
 						fmt.Fprintf(e.stdout, "%s refused: %s\n", chart.Count(float64(rejected[reason])), reason)
@@ -337,7 +344,7 @@ func coins() uint64 {
 
 // hintOfAnswer says what to look at where an upload was not answered as it should be.
 func hintOfAnswer(err error) string {
-	if problem := new(dap.Problem); errors.As(err, &problem) && problem.Type == ohttp.KeyProblem {
+	if refused := new(ohttp.RefusedError); errors.As(err, &refused) && refused.Reason == ohttp.ReasonKey {
 		return "the manifest is of an epoch that is over: get the present one from where this one came"
 	}
 	return "check that leader and helper run: starling status"

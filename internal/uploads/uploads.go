@@ -1,46 +1,27 @@
 // Package uploads tells a gateway what a DAP upload is, for the gateway's own code may not be able to read one: which
-// requests are uploads, how many become one, and which part of the answer is whose (DAP-18 section 4.4.2).
+// requests are uploads, what names the report in one, how many become one, and what an answer says (DAP-18 section 4.4.2).
 package uploads
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/starling-agg/starling/dap"
 )
 
-// DefaultMaxReports is how many reports a device may send in one upload. Reports that come together are one device's, so
-// few should.
-const DefaultMaxReports = 16
-
 // DAP knows uploads of DAP. It fits gateway.Protocol. The zero value is ready.
-type DAP struct {
-	// MaxReports in one device's upload; zero is DefaultMaxReports.
-	MaxReports int
-}
+type DAP struct{}
 
-// ErrUpload: not an upload request.
-var ErrUpload = errors.New("uploads: not an upload request")
-
-func (d DAP) limits() *dap.Limits {
-	l := dap.DefaultLimits()
-	if l.MaxReports = d.MaxReports; l.MaxReports == 0 {
-		l.MaxReports = DefaultMaxReports
-	}
-	return l
-}
+// ErrUpload: not an upload request of one report.
+var ErrUpload = errors.New("uploads: not an upload of one report")
 
 // Route says whether path, without a slash at its start, and media type are those of an upload.
 func (DAP) Route(path, media string) (string, error) {
-	rest, ok := strings.CutPrefix(path, "tasks/")
-	id, what, found := strings.Cut(rest, "/")
-	if !ok || !found {
-		return "", ErrUpload
-	}
-	_, err := dap.ParseTaskID(id)
-	if err != nil || what != string(dap.ReportsResource) {
-		return "", ErrUpload
+	if _, err := task(path); err != nil {
+		return "", err
 	}
 	if err := dap.CheckContentType(media, dap.MediaUploadReq); err != nil {
 		return "", fmt.Errorf("%w: media type", ErrUpload)
@@ -48,61 +29,101 @@ func (DAP) Route(path, media string) (string, error) {
 	return dap.ContentType(dap.MediaUploadReq), nil
 }
 
-// Check says whether the body is one or more whole reports, with nothing before, between or behind them.
-func (d DAP) Check(body []byte) error {
-	n := 0
-	for _, err := range dap.Reports(body, d.limits()) {
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrUpload, err)
-		}
-		n++
+// task is the task that a path is of.
+func task(path string) (dap.TaskID, error) {
+	rest, ok := strings.CutPrefix(path, "tasks/")
+	id, what, found := strings.Cut(rest, "/")
+	if !ok || !found || what != string(dap.ReportsResource) {
+		return dap.TaskID{}, ErrUpload
 	}
-	if n == 0 {
-		return fmt.Errorf("%w: no report", ErrUpload)
+	task, err := dap.ParseTaskID(id)
+	if err != nil {
+		return task, ErrUpload
 	}
-	return nil
+	return task, nil
+}
+
+// Name returns what names the report of an upload: its task and its id. It fails for a body that is not exactly one whole
+// report, with nothing before or behind it: reports that came together would be known for one device's.
+func (DAP) Name(path string, body []byte) ([]byte, error) {
+	t, err := task(path)
+	if err != nil {
+		return nil, err
+	}
+	limits := dap.DefaultLimits()
+	limits.MaxReports = 1
+	reports, err := dap.Collect(dap.Reports(body, limits))
+	if err != nil || len(reports) != 1 {
+		return nil, ErrUpload
+	}
+	return append(t[:], reports[0].Metadata.ID[:]...), nil
 }
 
 // Join makes one upload, in pieces: reports follow one another, so uploads do.
 func (DAP) Join(bodies [][]byte) [][]byte { return bodies }
 
-// asItIs reads and writes the reasons of a refusal: whatever draft the task speaks, they leave as the numbers that they came as.
+// asItIs reads the reasons of a refusal. The drafts number them alike but for those that only one has, which count as other.
 var asItIs dap.Dialect
 
-// Split deals the refusals of a joined upload to whose reports they name; who has none gets an empty body, as from a leader.
-func (d DAP) Split(bodies [][]byte, answer []byte) ([][]byte, error) {
-	parts := make([][]byte, len(bodies))
+// Refusals counts the reports that an answer of success refuses, by reason. It fails where that names another report than
+// those of the uploads, or one twice.
+func (DAP) Refusals(bodies [][]byte, answer []byte) (map[string]uint64, error) {
 	if len(answer) == 0 {
-		return parts, nil
+		return nil, nil
 	}
-	refused := make(map[dap.ReportID]dap.ReportError)
-	limits := dap.DefaultLimits()
-	for status, err := range asItIs.UploadErrors(answer, limits) {
-		if err != nil {
-			return nil, fmt.Errorf("uploads: answer: %w", err)
-		}
-		refused[status.ID] = status.Error
-	}
-	found := make(map[dap.ReportID]bool)
-	for i, body := range bodies {
-		var mine []dap.ReportUploadStatus
-		for report, err := range dap.Reports(body, d.limits()) {
+	sent := make(map[dap.ReportID]bool, len(bodies))
+	for _, body := range bodies {
+		for report, err := range dap.Reports(body, nil) {
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrUpload, err)
 			}
-			id := report.Metadata.ID
-			if code, ok := refused[id]; ok {
-				mine = append(mine, dap.ReportUploadStatus{ID: id, Error: code})
-				found[id] = true
-			}
-		}
-		var err error
-		if parts[i], err = asItIs.AppendUploadErrors(nil, mine); err != nil {
-			return nil, err
+			sent[report.Metadata.ID] = true
 		}
 	}
-	if len(found) != len(refused) {
-		return nil, errors.New("uploads: the answer refuses reports that were not sent")
+	refused := make(map[string]uint64)
+	for status, err := range asItIs.UploadErrors(answer, nil) {
+		if err != nil {
+			return nil, fmt.Errorf("uploads: answer: %w", err)
+		}
+		if !sent[status.ID] {
+			return nil, errors.New("uploads: the answer refuses a report that was not sent, or one twice")
+		}
+		delete(sent, status.ID)
+		refused[reason(status.Error)]++
 	}
-	return parts, nil
+	return refused, nil
+}
+
+// other is the reason of a code without a name.
+const other = "other"
+
+func reason(code dap.ReportError) string {
+	for _, known := range dap.ReportErrors {
+		if code == known {
+			return code.String()
+		}
+	}
+	return other
+}
+
+// Reasons are the words of Refusals.
+func (DAP) Reasons() []string {
+	words := []string{other}
+	for _, code := range dap.ReportErrors {
+		words = append(words, code.String())
+	}
+	return words
+}
+
+// Final says whether an error answer is about the upload, not about the leader: its bytes are refused (400, 413), or its
+// task is none of the leader's.
+func (DAP) Final(status int, answer []byte) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		return true
+	case http.StatusNotFound:
+		var p dap.Problem
+		return json.Unmarshal(answer, &p) == nil && p.Type == dap.ProblemUnrecognizedTask
+	}
+	return false
 }

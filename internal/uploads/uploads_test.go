@@ -3,6 +3,7 @@ package uploads
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/starling-agg/starling/dap"
@@ -41,25 +42,34 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
-	d := DAP{MaxReports: 2}
-	for n, b := range [][]byte{nil, body(t, 1), body(t, 1, 2), body(t, 1, 2, 3)} {
-		if err := d.Check(b); (err == nil) != (n == 1 || n == 2) {
-			t.Errorf("%d reports: %v", n, err)
-		}
+// TestName: an upload is one whole report and nothing else, named by its task and its id.
+func TestName(t *testing.T) {
+	path := dap.CreationPath(dap.TaskID{7}, dap.ReportsResource)
+	name, err := (DAP{}).Name(path, body(t, 1))
+	want := append(append([]byte{}, (&dap.TaskID{7})[:]...), (&dap.ReportID{1})[:]...)
+	if err != nil || !bytes.Equal(name, want) {
+		t.Errorf("%x, %v", name, err)
 	}
 	b := body(t, 1)
-	for n := 1; n < len(b); n++ {
-		if err := d.Check(b[:n]); !errors.Is(err, ErrUpload) {
+	for n := range len(b) {
+		if _, err := (DAP{}).Name(path, b[:n]); !errors.Is(err, ErrUpload) {
 			t.Errorf("%d of %d bytes: %v", n, len(b), err)
 		}
 	}
+	for _, b := range [][]byte{body(t, 1, 2), append(body(t, 1), 0)} {
+		if _, err := (DAP{}).Name(path, b); !errors.Is(err, ErrUpload) {
+			t.Errorf("%d bytes: %v", len(b), err)
+		}
+	}
+	if _, err := (DAP{}).Name("elsewhere", b); !errors.Is(err, ErrUpload) {
+		t.Errorf("another path: %v", err)
+	}
 }
 
-// TestJoinSplit: a joined upload holds all reports in order, and each device gets the refusals of its own.
-func TestJoinSplit(t *testing.T) {
-	bodies := [][]byte{body(t, 1, 2), body(t, 3), body(t, 4, 5, 6)}
-	if got := bytes.Join((DAP{}).Join(bodies), nil); !bytes.Equal(got, body(t, 1, 2, 3, 4, 5, 6)) {
+// TestRefusals: a joined upload holds all reports in order, and an answer counts if it names reports of it, each once.
+func TestRefusals(t *testing.T) {
+	bodies := [][]byte{body(t, 1), body(t, 3), body(t, 4)}
+	if got := bytes.Join((DAP{}).Join(bodies), nil); !bytes.Equal(got, body(t, 1, 3, 4)) {
 		t.Errorf("joined to %x", got)
 	}
 	statuses := func(ids ...byte) []byte {
@@ -73,17 +83,41 @@ func TestJoinSplit(t *testing.T) {
 		}
 		return b
 	}
-	parts, err := (DAP{}).Split(bodies, statuses(2, 4, 6))
-	if err != nil || len(parts) != 3 || !bytes.Equal(parts[0], statuses(2)) || len(parts[1]) != 0 || !bytes.Equal(parts[2], statuses(4, 6)) {
-		t.Errorf("split into %x, %v", parts, err)
+	refused, err := (DAP{}).Refusals(bodies, statuses(1, 4))
+	if err != nil || len(refused) != 1 || refused[dap.ReportDropped.String()] != 2 {
+		t.Errorf("%v, %v", refused, err)
 	}
-	if parts, err := (DAP{}).Split(bodies, nil); err != nil || len(parts) != 3 {
-		t.Errorf("nothing refused: %x, %v", parts, err)
+	if refused, err := (DAP{}).Refusals(bodies, nil); err != nil || len(refused) != 0 {
+		t.Errorf("nothing refused: %v, %v", refused, err)
 	}
-	if _, err := (DAP{}).Split(bodies, statuses(2, 9)); err == nil {
-		t.Error("a stranger was refused")
+	for name, answer := range map[string][]byte{
+		"a stranger": statuses(1, 9), "one twice": statuses(1, 1), "cut short": statuses(1)[:5], "rubbish": []byte("taken, thank you"),
+	} {
+		if refused, err := (DAP{}).Refusals(bodies, answer); err == nil {
+			t.Errorf("%s: %v", name, refused)
+		}
 	}
-	if _, err := (DAP{}).Split(bodies, statuses(2)[:5]); err == nil {
-		t.Error("an answer cut short was read")
+	words := (DAP{}).Reasons()
+	for reason := range refused {
+		if !slices.Contains(words, reason) {
+			t.Errorf("%q is not among the words", reason)
+		}
+	}
+}
+
+// TestFinal: what says that the upload is at fault ends it; what may be the leader's own state does not.
+func TestFinal(t *testing.T) {
+	unknown := []byte(`{"type":"urn:ietf:params:ppm:dap:error:unrecognizedTask","status":404}`)
+	for _, c := range []struct {
+		status int
+		answer []byte
+		want   bool
+	}{
+		{400, nil, true}, {413, nil, true}, {404, unknown, true}, {404, nil, false}, {404, []byte("<html>"), false},
+		{401, nil, false}, {403, nil, false}, {405, nil, false}, {408, nil, false}, {429, nil, false}, {500, unknown, false}, {503, nil, false},
+	} {
+		if got := (DAP{}).Final(c.status, c.answer); got != c.want {
+			t.Errorf("%d %s: %v", c.status, c.answer, got)
+		}
 	}
 }

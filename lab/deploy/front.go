@@ -77,7 +77,7 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 	}
 	m := &ohttp.Manifest{
 		Epoch: epoch, Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(manifestLife), Relay: f.RelayURL(),
-		Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}, Tries: ohttp.DefaultTries, Every: time.Second, Targets: []string{path.Leader},
+		Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}, Tries: ohttp.DefaultTries, Every: 10 * time.Second, Targets: []string{path.Leader},
 	}
 	for _, a := range []struct {
 		url, config string
@@ -145,6 +145,10 @@ address = "{{.Relay.Addr}}"
 
 [local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
 address = "{{.RelayLocal.Addr}}"
+
+[limits]
+# Of one part of the network. Here all devices have one address; in earnest leave the line out, which is a limit of 600.
+requests_per_minute = -1
 `
 
 const gatewayConfig = `# The gateway: starling serve gateway gateway.toml
@@ -153,7 +157,8 @@ data = "gateway"
 relay_token = "secrets/relay.token"
 keys = [{ file = "secrets/gateway.hpke" }]
 targets = [{ url = "{{.Leader}}" }]
-# How long uploads are gathered before they go on together. A lab is in a hurry; in earnest take a second or more.
+# Uploads that come between two ticks are kept, answered at the next tick and then passed on together. A lab is in a
+# hurry; in earnest take a second or more.
 window = "{{.Window}}"
 
 [public]
@@ -181,7 +186,8 @@ Then, in another:
   starling status leader.toml helper.toml
   starling why leader.toml                                what keeps the next result back
   starling budget --log devices/0                         what a device has paid for tossing its coins
-  starling doctor leader.toml helper.toml
+  starling status gateway.toml                            what it holds, passed on and refused
+  starling doctor leader.toml helper.toml gateway.toml
 
 Sending goes through the relay with --manifest. {{if .Coins}}Devices decide by secret coins whether
 to report, and each person pays for that in a ledger of their own, here the new directory me/:

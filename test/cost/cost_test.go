@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -208,9 +209,7 @@ func (x *bed) primitives() (p parts) {
 	p.checks = x.timed(func() {
 		for _, m := range messages {
 			r := must(ohttp.ReadRequest(m, ohttp.MessageLimits{}))
-			if err := protocol.Check(r.Content); err != nil {
-				panic(err)
-			}
+			must(protocol.Name(strings.TrimPrefix(r.Path, "/"), r.Content))
 			reports := must(dap.Collect(dap.Reports(r.Content, nil))) // by the leader, as it came and as it is aggregated
 			must(dap.ReadReport(reports[0].Bytes()))
 		}

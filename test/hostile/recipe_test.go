@@ -311,7 +311,7 @@ func TestRecipeSwapped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{Recipe: agreed, Via: via, Attempts: 1})
+	c, err := client.New(client.Options{Recipe: agreed, Via: via, Tries: tries})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,8 +319,12 @@ func TestRecipeSwapped(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, _ := report(t, c)
-	if _, err := c.Upload(t.Context(), []dap.Report{r}); !errors.Is(err, &dap.Problem{Type: dap.ProblemUnrecognizedTask}) {
+	dropped := shared.passedOn(t).Lost["dropped"]
+	if _, err := c.Upload(t.Context(), []dap.Report{r}); err != nil { // the device is told what all are told
 		t.Errorf("to its own task: %v", err)
+	}
+	if n := shared.passedOn(t).Lost["dropped"] - dropped; n != 1 {
+		t.Errorf("to its own task: the gateway dropped %d reports that the leader does not want", n)
 	}
 	shared.unchanged(t, before)
 	honest := shared.client(t, shared.manifest, nil)

@@ -22,24 +22,23 @@ const (
 	Slow         Reason = "slow"         // relay, gateway: body not there in time
 	Broken       Reason = "broken"       // relay, gateway: the body broke off
 	Busy         Reason = "busy"         // relay, gateway: too much at one time; try again
-	Rate         Reason = "rate"         // relay: too many requests from one part of the network
+	Rate         Reason = "rate"         // relay, gateway: too many requests at one time from one part of the network or relay
 	Unreachable  Reason = "unreachable"  // relay: no usable answer from the gateway
 	Unauthorized Reason = "unauthorized" // gateway: the request does not come from its relay
 	Truncated    Reason = "truncated"    // gateway: too short to be an encapsulated request
 	Key          Reason = "key"          // gateway: the key is unknown or no longer in use
 	Sealed       Reason = "sealed"       // gateway: it does not open; it was altered, or sealed to another key or header
 	Replayed     Reason = "replayed"     // gateway: seen before under this key
-	Full         Reason = "full"         // gateway: the key has opened as many requests as it may
-	Message      Reason = "message"      // gateway, sealed: it opens, and is no binary HTTP request
-	Target       Reason = "target"       // gateway, sealed: meant for somebody whom the gateway does not serve
-	Upload       Reason = "upload"       // gateway, sealed: not a well-formed upload
-	Leader       Reason = "leader"       // gateway, sealed: no usable answer from the target
-	Few          Reason = "few"          // gateway, sealed: too few others came; try again
+	Full         Reason = "full"         // gateway: it holds as much as it may, of all kinds; try again
+	Spent        Reason = "spent"        // gateway: the key has opened as many requests as it may; the other one has not
+	Message      Reason = "message"      // gateway, told to nobody: it opens, and is no binary HTTP request
+	Target       Reason = "target"       // gateway, told to nobody: meant for somebody whom the gateway does not serve
+	Upload       Reason = "upload"       // gateway, told to nobody: not an upload of one report
 )
 
 // All lists the reasons.
 var All = []Reason{Path, Method, Media, Oversized, Slow, Broken, Busy, Rate, Unreachable, Unauthorized, Truncated, Key,
-	Sealed, Replayed, Full, Message, Target, Upload, Leader, Few}
+	Sealed, Replayed, Full, Spent, Message, Target, Upload}
 
 // Labels are the reasons as metrics want them.
 func Labels() []string {
@@ -63,18 +62,16 @@ func (r Reason) Status() int {
 		return http.StatusRequestEntityTooLarge
 	case Slow:
 		return http.StatusRequestTimeout
-	case Busy, Full, Few:
+	case Busy, Full, Spent:
 		return http.StatusServiceUnavailable
 	case Rate:
 		return http.StatusTooManyRequests
-	case Unreachable, Leader:
+	case Unreachable:
 		return http.StatusBadGateway
 	case Unauthorized:
 		return http.StatusUnauthorized
 	case Replayed:
 		return http.StatusConflict
-	case Target:
-		return http.StatusForbidden
 	}
 	return http.StatusBadRequest
 }

@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/gateway/internal/forward"
+	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/service"
+)
+
+// Status is what the operator may know.
+type Status struct {
+	// Passed uploads were taken by a target; Requests are those to targets that were answered.
+	Passed   uint64 `json:"passed"`
+	Requests uint64 `json:"requests"`
+	// Covers and reports that had come before were answered as all others and went nowhere.
+	Covers uint64 `json:"covers"`
+	Known  uint64 `json:"known"`
+	// Refused requests by reason: those that were told so, and those that were answered as all others.
+	Refused map[string]uint64 `json:"refused"`
+	// Verdicts are the uploads that a target took and refused, by its reason.
+	Verdicts map[string]uint64 `json:"verdicts"`
+	// Lost are acknowledged uploads that no target will take: dropped, refused when sent alone; expired, not taken within
+	// Hold; few, held back for too few others came within Hold; damaged, counted in rounds, by the disk.
+	Lost map[string]uint64 `json:"lost"`
+	// Held uploads are on the disk, to be passed on; of Charged requests, covers among them, the rounds are not done, and
+	// Waiting ones wait for MinRound. Oldest is when the first of their rounds was closed, if there is one.
+	Held     int        `json:"held"`
+	Charged  int        `json:"charged"`
+	Waiting  uint64     `json:"waiting"`
+	Oldest   *time.Time `json:"oldest,omitempty"`
+	MinRound int        `json:"min_round"`
+	// HoldSeconds is how long a round is kept, and Room how many requests the gateway holds at most.
+	HoldSeconds float64   `json:"hold_seconds"`
+	Room        int       `json:"room"`
+	Now         time.Time `json:"now"`
+	// Keys in use.
+	Keys []KeyStatus `json:"keys"`
+}
+
+// KeyStatus tells of one key.
+type KeyStatus struct {
+	ID     uint8 `json:"id"`
+	Opened int   `json:"opened"` // requests in its life
+	Max    int   `json:"max"`
+	Usable bool  `json:"usable"`
+}
+
+// Status counts since the start, but for the damaged rounds, which stay counted as long as their files are there.
+func (g *Gateway) Status() *Status {
+	f := g.forward.Status()
+	s := &Status{Passed: g.counts.outcomes[forward.Taken].Load(), Requests: f.Requests, Covers: g.counts.covers.Load(),
+		Known: g.counts.known.Load(), Refused: make(map[string]uint64), Verdicts: make(map[string]uint64),
+		Lost: make(map[string]uint64), Held: f.Held, Waiting: f.Waiting, MinRound: g.o.MinRound,
+		HoldSeconds: g.o.Hold.Seconds(), Room: g.o.Limits.Held, Now: g.o.Clock.Now()}
+	if !f.Oldest.IsZero() {
+		s.Oldest = &f.Oldest
+	}
+	left, _ := g.room.left()
+	s.Charged = g.o.Limits.Held - left
+	g.mu.Lock()
+	for _, r := range slices.Concat(g.writing, g.answered) {
+		s.Held += len(r.record.Items)
+	}
+	s.Held += len(g.open.record.Items)
+	g.mu.Unlock()
+	fill := func(into map[string]uint64, from map[string]*atomic.Uint64) {
+		for word, n := range from {
+			if n := n.Load(); n > 0 {
+				into[word] = n
+			}
+		}
+	}
+	fill(s.Refused, g.counts.refused)
+	fill(s.Verdicts, g.counts.verdicts)
+	for _, word := range lost {
+		if n := g.counts.outcomes[word].Load(); n > 0 {
+			s.Lost[word] = n
+		}
+	}
+	for _, k := range g.keys.Load().list {
+		s.Keys = append(s.Keys, KeyStatus{k.Pair.ID(), g.count(k.opened), k.opened.max, k.usable(g.o.Clock)})
+	}
+	return s
+}
+
+// lost are the outcomes of acknowledged uploads that nobody took.
+var lost = []string{forward.Dropped, forward.Expired, forward.Few, forward.Damaged}
+
+// An Observer is told of what happens, in words of closed sets.
+type Observer struct {
+	// Refused tells of a request, by the reason.
+	Refused func(reason string)
+	// Uploads tells what became of uploads: a word of [Status.Lost], "taken", or a target's reason.
+	Uploads func(outcome string, n uint64)
+}
+
+// observer counts for metrics.
+func observer(m *service.Metrics, p Protocol) Observer {
+	refused := m.Counter("starling_gateway_refused_total", "Requests that were refused, or answered as all others and dropped.",
+		service.Label{Name: "reason", Values: door.Labels()})
+	uploads := m.Counter("starling_gateway_uploads_total", "Acknowledged uploads by what became of them.",
+		service.Label{Name: "outcome", Values: append(p.Reasons(), forward.Outcomes...)})
+	return Observer{
+		Refused: func(reason string) { refused.Add(1, reason) },
+		Uploads: func(outcome string, n uint64) { uploads.Add(n, outcome) },
+	}
+}
+
+// counts are those of a life. The maps do not change.
+type counts struct {
+	refused, outcomes, verdicts map[string]*atomic.Uint64
+	covers, known               atomic.Uint64
+	observe                     Observer
+}
+
+func newCounts(o Options) *counts {
+	c := &counts{observe: o.Observe}
+	for _, set := range []struct {
+		into  *map[string]*atomic.Uint64
+		words []string
+	}{{&c.refused, door.Labels()}, {&c.outcomes, forward.Outcomes}, {&c.verdicts, o.Protocol.Reasons()}} {
+		*set.into = make(map[string]*atomic.Uint64)
+		for _, w := range set.words {
+			(*set.into)[w] = new(atomic.Uint64)
+		}
+	}
+	return c
+}
+
+func (c *counts) refuse(reason door.Reason) {
+	c.refused[string(reason)].Add(1)
+	if c.observe.Refused != nil {
+		c.observe.Refused(string(reason))
+	}
+}
+
+// add counts uploads by an outcome or a target's reason.
+func (c *counts) add(word string, n uint64) {
+	for _, set := range []map[string]*atomic.Uint64{c.outcomes, c.verdicts} {
+		if counter := set[word]; counter != nil {
+			counter.Add(n)
+		}
+	}
+	if c.observe.Uploads != nil && n > 0 {
+		c.observe.Uploads(word, n)
+	}
+}
