@@ -49,9 +49,9 @@ func claims() ([]claim, error) {
 	calibrated, _, err := accountant.CalibrateGaussian(1, delta, accountant.OneHot(), accountant.AddRemove, 1)
 	must(accountant.Guarantee{}, err)
 	const local, batch, shuffleDelta = 4, 10_000, 1e-10
-	general := curve(amplify.Shuffle(amplify.AnyRandomizer(), local, batch))(shuffleDelta)
-	stronger := curve(amplify.Shuffle(amplify.RAPPORSums(), local, batch))(shuffleDelta)
-	closed := must(amplify.ShuffleSODA(amplify.RAPPORSums(), local, batch, shuffleDelta)).Epsilon
+	general := curve(amplify.Shuffle(accountant.AnyReport(local), batch))(shuffleDelta)
+	stronger := curve(amplify.Shuffle(accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: local}), batch))(shuffleDelta)
+	closed := must(amplify.ShuffleSODA(accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: local}), batch, shuffleDelta)).Epsilon
 	amplified := func(e float64) float64 { return must(accountant.PoissonSampledApproxDP(e, shuffleDelta, rate)).Epsilon }
 	all := []claim{
 		{"3", "σ for (1, 10^{−8}), textbook formula", "7", value(accountant.ClassicalGaussianSigma(1, delta, 1)),

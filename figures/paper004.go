@@ -30,11 +30,11 @@ func shuffling(Options, *budget) (*output, error) {
 		exact := rings{color: u.color}
 		for i := range steps + 1 {
 			e0 := 0.1 + 0.9*float64(i)/steps
-			theorem, err := amplify.ShuffleBKMTT(amplify.LocalDP{Epsilon: e0}, u.n, shufflingDelta)
+			theorem, err := amplify.ShuffleBKMTT(amplify.LocalDP{Report: accountant.AnyReport(e0)}, u.n, shufflingDelta)
 			if err != nil {
 				return nil, err
 			}
-			before, err := amplify.ShuffleEFMRTT(e0, u.n, shufflingDelta)
+			before, err := amplify.ShuffleEFMRTT(accountant.AnyReport(e0), u.n, shufflingDelta)
 			if err != nil {
 				return nil, err
 			}
@@ -51,7 +51,7 @@ func shuffling(Options, *budget) (*output, error) {
 			}
 		}
 		for _, e0 := range []float64{0.25, 0.5, 0.75, 1} {
-			c, err := amplify.Shuffle(amplify.AnyRandomizer(), e0, u.n)
+			c, err := amplify.Shuffle(accountant.AnyReport(e0), u.n)
 			if err != nil {
 				return nil, err
 			}
@@ -110,7 +110,7 @@ type source struct {
 
 func sources() []source {
 	clones := func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
-		c, err := amplify.Shuffle(amplify.AnyRandomizer(), e0, n)
+		c, err := amplify.Shuffle(accountant.AnyReport(e0), n)
 		if err != nil {
 			return accountant.Guarantee{}, err
 		}
@@ -124,14 +124,16 @@ func sources() []source {
 			return accountant.Guarantee{Epsilon: e0}, nil
 		}, nil},
 		{"Uniform subsampling", "exp(ε_{0}) / √n", 1, subsampling, subsamplingExact},
-		{"Shuffling (EFMRTT19)", "exp(3 ε_{0}) / √n", 3, amplify.ShuffleEFMRTT, clones},
+		{"Shuffling (EFMRTT19)", "exp(3 ε_{0}) / √n", 3, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
+			return amplify.ShuffleEFMRTT(accountant.AnyReport(e0), n, delta)
+		}, clones},
 		{"Shuffling (theorem 5.1)", "exp(2.5 ε_{0}) / √n", 2.5, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
-			return amplify.ShuffleBKMTT(amplify.LocalDP{Epsilon: e0}, n, delta)
+			return amplify.ShuffleBKMTT(amplify.LocalDP{Report: accountant.AnyReport(e0)}, n, delta)
 		}, clones},
 		{"Random check-ins, fixed window (theorem 3.2)", "exp(1.5 ε_{0}) / √n", 1.5, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
-			return checkIn(n).Theorem(amplify.LocalDP{Epsilon: e0}, delta, 0)
+			return checkIn(n).Theorem(amplify.LocalDP{Report: accountant.AnyReport(e0)}, delta, 0)
 		}, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
-			c, err := checkIn(n).Curve(e0, accountant.ReplaceOne)
+			c, err := checkIn(n).Curve(accountant.AnyReport(e0), accountant.ReplaceOne)
 			if err != nil {
 				return accountant.Guarantee{}, err
 			}

@@ -76,13 +76,13 @@ func (r *Recipe) shuffled(s situation, delta float64) (accountant.Event, error) 
 	if s.half {
 		n = max(1, n/2)
 	}
-	var class amplify.Class
-	var epsilon0, odds float64
+	var message accountant.Message
+	var odds float64
 	switch z := r.Randomizer.(type) {
 	case KRR:
-		class, epsilon0 = amplify.KaryResponse(uint64(r.Query.(Histogram).Length)), up(z.Epsilon0)
+		message = accountant.ReportOf(accountant.RandomizedResponse{Epsilon0: up(z.Epsilon0), K: uint64(r.Query.(Histogram).Length)})
 	case RAPPOR:
-		class, epsilon0 = amplify.RAPPORSums(), up(z.Epsilon0)
+		message = accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: up(z.Epsilon0)})
 		var err error
 		q := r.Query.(Multihot)
 		if odds, err = z.overweight(q.Length, q.MaxWeight); err != nil {
@@ -91,7 +91,7 @@ func (r *Recipe) shuffled(s situation, delta float64) (accountant.Event, error) 
 	default:
 		return nil, &InvalidError{"randomizer", "has no bound"}
 	}
-	curve, err := amplify.Shuffle(class, epsilon0, n)
+	curve, err := amplify.Shuffle(message, n)
 	if err != nil {
 		return nil, &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
 	}

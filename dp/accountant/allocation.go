@@ -7,7 +7,7 @@ import (
 )
 
 // Allocated is Event released Steps times, where each record takes part in Picks of the releases, chosen uniformly and
-// kept secret: random allocation, balls in bins, random check-ins. As for Sampled, the number of records in each release
+// kept secret: random allocation, balls in bins. (Random check-ins, where others fill a slot, are CheckedIn.) As for Sampled, the number of records in each release
 // must be hidden. It is for AddRemove and ZeroOut neighbours.
 type Allocated struct {
 	Event Event
@@ -67,35 +67,40 @@ func (a Allocated) dominating(n Neighbours) (dominance, error) {
 	if err != nil {
 		return dominance{}, err
 	}
-	if a.Steps == 1 {
+	if a.Picks > 1 && a.Steps > 1 && d.symmetric && d.below == nil {
+		return a.several(d, n)
+	}
+	if d, err = d.allocated(a.Steps); err != nil {
+		return dominance{}, fmt.Errorf("allocation of %T: %w", a.Event, err)
+	}
+	return d, nil
+}
+
+// allocated returns the pair of one of steps releases of which d is each one's.
+func (d dominance) allocated(steps uint64) (dominance, error) {
+	if steps == 1 {
 		return d, nil
 	}
 	if !d.symmetric || d.below != nil {
-		return dominance{}, fmt.Errorf("%w: allocation of %T", ErrUnsupported, a.Event)
+		return dominance{}, fmt.Errorf("%w: random allocation where the two directions differ", ErrUnsupported)
 	}
-	if a.Picks > 1 {
-		return a.several(d, n)
+	if e0, ok := binary(d.pair); ok {
+		return dominance{pair: responseAllocation(e0, float64(steps)), attained: d.attained, theorem: allocationTheorem}, nil
 	}
-	theorem := allocationTheorem
-	if e0, ok := pureEpsilon(a.Event); ok {
-		exact := responseAllocation(e0, float64(a.Steps))
-		return dominance{pair: exact, attained: d.attained, theorem: theorem}, nil
-	}
-	above, below, err := allocate(d.pair, a.Steps)
+	above, below, err := allocate(d.pair, steps)
 	if err != nil {
 		return dominance{}, err
 	}
-	return dominance{pair: above, below: below, attained: d.attained, theorem: theorem}, nil
+	return dominance{pair: above, below: below, attained: d.attained, theorem: allocationTheorem}, nil
 }
 
-func pureEpsilon(e Event) (float64, bool) {
-	switch e := e.(type) {
-	case RandomizedResponse:
-		return e.Epsilon0, e.K == 2
-	case ApproxDP:
-		return e.Epsilon, e.Delta == 0
+// binary reports whether x is binary randomized response, and its epsilon.
+func binary(x pair) (float64, bool) {
+	a, ok := x.(*atoms)
+	if !ok || len(a.loss) != 2 || a.pInf != 0 || a.qInf != 0 || a.loss[0] != -a.loss[1] {
+		return 0, false
 	}
-	return 0, false
+	return a.loss[1], true
 }
 
 // responseAllocation is 1 of t answers of binary randomized response. The likelihood ratio is

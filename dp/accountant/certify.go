@@ -110,7 +110,11 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 		t.Mu, err = x.mu(n)
 		return t, err
 	case RandomizedResponse:
-		t.Mechanism, t.Mu, t.Answers = certificate.RandomizedResponse, x.Epsilon0, x.K
+		t.Mechanism, t.Mu, t.Answers = certificate.RandomizedResponse, x.Epsilon0, x.answers(n)
+		return t, x.check()
+	case RAPPOR:
+		t.Mechanism, t.Mu, t.Answers = certificate.RandomizedResponse, x.Epsilon0, 2
+		t.Count *= x.bits(n)
 		return t, x.check()
 	case ApproxDP:
 		t.Mechanism, t.Mu, t.Fail, t.Answers = certificate.RandomizedResponse, max(x.Epsilon, 1e-9), x.Delta, 2
@@ -138,18 +142,33 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 	case DiscreteGaussian:
 		return t, x.describe(&t, n)
 	case Shuffled:
-		t.Mechanism, t.Local, t.Reports, t.Chance = certificate.Shuffled, x.Epsilon0, min(x.N, mostReports), 1
-		switch x.Randomizer {
-		case KaryResponse:
-			t.Answers = x.K
-		case BinaryResponse, DeletionRAPPOR:
-			t.Answers = 2
-		}
-		return t, x.check(n)
+		p, err := x.premise(n)
+		t.Mechanism, t.Local, t.Reports, t.Chance, t.Answers = certificate.Shuffled, p.Epsilon0, min(x.N, mostReports), 1, p.K
+		return t, err
 	case Allocated:
-		if e0, ok := pureEpsilon(x.Event); ok && x.Picks == 1 {
-			t.Mechanism, t.Local, t.Reports, t.Chance = certificate.CheckedIn, e0, x.Steps, 1
-			return t, x.check(n)
+		if err := x.check(n); err != nil {
+			return t, err
+		}
+		if e, ok := x.Event.(dominated); ok && x.Picks == 1 {
+			d, err := e.dominating(n)
+			if err != nil {
+				return t, err
+			}
+			if e0, ok := binary(d.pair); ok {
+				t.Mechanism, t.Local, t.Reports, t.Chance = certificate.CheckedIn, e0, x.Steps, 1
+				return t, nil
+			}
+		}
+	case CheckedIn:
+		if err := x.check(n); err != nil {
+			return t, err
+		}
+		if p, err := x.Report.Premise(); err == nil {
+			t.Mechanism, t.Local, t.Reports, t.Chance = certificate.CheckedIn, p.Epsilon0, x.Slots, x.Rate
+			if n == ReplaceOne {
+				t.Mechanism = certificate.Shuffled
+			}
+			return t, nil
 		}
 	case Sampled:
 		if n == ReplaceOne || x.Count != CountHidden {

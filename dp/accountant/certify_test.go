@@ -54,11 +54,11 @@ func TestCertify(t *testing.T) {
 		{SelfCompose{FixedSample{discrete(10000, 1, Ball(1000, 20)), .1}, 30}, 1e-6, ReplaceOne},
 		{SelfCompose{Sampled{DiscreteGaussian{Sigma2: Rational{20, 1}, Contribution: MultiHot(3), Honest: 2}, .1, CountHidden}, 10}, 1e-6, AddRemove},
 		// Shuffled.
-		{Shuffled{4, 1e4, AnyRandomizer, 0}, 1e-10, ReplaceOne},
-		{Shuffled{1, 1e5, BinaryResponse, 0}, 1e-6, ReplaceOne},
-		{Shuffled{4, 1e6, DeletionRAPPOR, 0}, 1e-10, ZeroOut},
-		{Shuffled{4, 1e4, KaryResponse, 10}, 1e-10, ReplaceOne},
-		{Shuffled{2, 2e4, KaryResponse, 16}, 1e-8, ReplaceOne},
+		{Shuffled{AnyReport(4), 1e4}, 1e-10, ReplaceOne},
+		{Shuffled{ReportOf(RandomizedResponse{1, 2}), 1e5}, 1e-6, ReplaceOne},
+		{Shuffled{ColumnsOf(RAPPOR{4}), 1e6}, 1e-10, ZeroOut},
+		{Shuffled{ReportOf(RandomizedResponse{4, 10}), 1e4}, 1e-10, ReplaceOne},
+		{Shuffled{ReportOf(RandomizedResponse{2, 16}), 2e4}, 1e-8, ReplaceOne},
 		// Allocated.
 		{Allocated{ApproxDP{1, 0}, 1000, 1, CountHidden}, 1e-6, AddRemove},
 		{Allocated{RandomizedResponse{.5, 2}, 100, 1, CountHidden}, 1e-6, ZeroOut},

@@ -41,7 +41,7 @@ func (l Laplace) dominating(n Neighbours) (dominance, error) {
 }
 
 // RandomizedResponse is one answer out of K, the true one e^Epsilon0 times as likely as each other: Epsilon0-DP for
-// ReplaceOne. K = 2 is the worst pair of all Epsilon0-DP mechanisms.
+// ReplaceOne. K = 2 is the worst pair of all Epsilon0-DP mechanisms, which stands for an answer against none too.
 type RandomizedResponse struct {
 	Epsilon0 float64
 	K        uint64
@@ -57,11 +57,19 @@ func (r RandomizedResponse) check() error {
 	return nil
 }
 
-func (r RandomizedResponse) exact(_ Neighbours, count float64) (curve, string, error) {
+// answers is how many there are, in the worst pair of the relation.
+func (r RandomizedResponse) answers(n Neighbours) uint64 {
+	if n == ReplaceOne {
+		return r.K
+	}
+	return 2
+}
+
+func (r RandomizedResponse) exact(n Neighbours, count float64) (curve, string, error) {
 	if err := r.check(); err != nil {
 		return nil, "", err
 	}
-	if r.K > 2 {
+	if r.answers(n) > 2 {
 		return nil, "", fmt.Errorf("%w: no formula for answers out of more than two", ErrUnsupported)
 	}
 	rr, err := newResponses(r.Epsilon0, count)
@@ -71,11 +79,12 @@ func (r RandomizedResponse) exact(_ Neighbours, count float64) (curve, string, e
 	return rr.delta, "exact product of randomized responses", nil
 }
 
-func (r RandomizedResponse) dominating(Neighbours) (dominance, error) {
+func (r RandomizedResponse) dominating(n Neighbours) (dominance, error) {
 	if err := r.check(); err != nil {
 		return dominance{}, err
 	}
-	return dominance{pair: responsePair(r.Epsilon0, float64(r.K)), symmetric: true, attained: true}, nil
+	k := r.answers(n)
+	return dominance{pair: responsePair(r.Epsilon0, float64(k)), symmetric: true, attained: k == r.K}, nil
 }
 
 func (a ApproxDP) dominating(Neighbours) (dominance, error) {
@@ -291,12 +300,17 @@ func (s Sampled) dominating(n Neighbours) (dominance, error) {
 	if s.Rate == 1 {
 		return d, nil
 	}
-	out := dominance{pair: poisson{d.pair, s.Rate}, attained: d.attained, slop: d.slop, theorem: poissonTheorem}
+	return d.sampled(s.Rate), nil
+}
+
+// sampled returns the pair of a release of which d is the pair, about a record that is kept with this probability.
+func (d dominance) sampled(rate float64) dominance {
+	out := dominance{pair: poisson{d.pair, rate}, attained: d.attained, slop: d.slop, theorem: poissonTheorem}
 	if d.below != nil {
-		out.below = poisson{d.below, s.Rate}
+		out.below = poisson{d.below, rate}
 	}
 	if d.theorem != "" {
 		out.theorem = d.theorem + "; " + poissonTheorem
 	}
-	return out, nil
+	return out
 }

@@ -109,7 +109,7 @@ func TestPLDEnclosesTheTruth(t *testing.T) {
 }
 
 func TestComposeInAnyOrder(t *testing.T) {
-	a, b, c := sampled(1.5, .01, 100), SelfCompose{lap(20), 30}, SelfCompose{RandomizedResponse{.05, 4}, 7}
+	a, b, c := sampled(1.5, .01, 100), SelfCompose{lap(20), 30}, SelfCompose{RandomizedResponse{.05, 2}, 7}
 	d := discrete(400, 1, Interval(1))
 	one := epsilon(t, Compose{a, b, c, d}, 1e-7, AddRemove)
 	two := epsilon(t, Compose{d, Compose{c, SelfCompose{Compose{lap(20)}, 30}}, a}, 1e-7, AddRemove)

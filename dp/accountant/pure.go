@@ -66,11 +66,23 @@ func (a ApproxDP) ceiling(Neighbours) float64 {
 
 // To hide who sent which report is post-processing.
 func (s Shuffled) ceiling(n Neighbours) float64 {
-	if s.check(n) != nil {
+	p, err := s.premise(n)
+	if err != nil {
 		return math.Inf(1)
 	}
-	return s.Epsilon0
+	return p.Epsilon0
 }
+
+// Where a person is there at all, one slot is another's report.
+func (c CheckedIn) ceiling(n Neighbours) float64 {
+	p, err := c.Report.Premise()
+	if err != nil {
+		return math.Inf(1)
+	}
+	return sampledCeiling(p.Epsilon0, c.Rate)
+}
+
+func (r RAPPOR) ceiling(n Neighbours) float64 { return float64(r.bits(n)) * r.Epsilon0 }
 
 func (s SelfCompose) ceiling(n Neighbours) float64 {
 	return float64(s.Count) * ceilingOf(s.Event, n)

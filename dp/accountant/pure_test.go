@@ -75,7 +75,7 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 		case 7:
 			e, most, n = FixedSample{RandomizedResponse{x, 2}, q}, math.Log1p(q*math.Expm1(x)), ReplaceOne
 		case 8:
-			e, n = Shuffled{Epsilon0: min(x, 4), N: 1 + uint64(rng.IntN(50))}, ReplaceOne
+			e, n = Shuffled{AnyReport(min(x, 4)), 1 + uint64(rng.IntN(50))}, ReplaceOne
 			most = min(x, 4)
 		case 9:
 			e = LaplaceSum{1 / x, Interval(1)}

@@ -59,11 +59,11 @@ func (l Laplace) divergence(n Neighbours) (func(float64) float64, error) {
 	}, nil
 }
 
-func (r RandomizedResponse) divergence(Neighbours) (func(float64) float64, error) {
+func (r RandomizedResponse) divergence(n Neighbours) (func(float64) float64, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	return responseDivergence(r.Epsilon0, float64(r.K)), nil
+	return responseDivergence(r.Epsilon0, float64(r.answers(n))), nil
 }
 
 // responseDivergence of k-ary randomized response: answers with probabilities e^e0/z, 1/z, ..., 1/z.

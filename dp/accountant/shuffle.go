@@ -17,21 +17,18 @@ const (
 	AnyRandomizer Randomizer = iota
 	// BinaryResponse is randomized response with two answers.
 	BinaryResponse
-	// KaryResponse is randomized response with K answers.
+	// KaryResponse is randomized response with more than two answers.
 	KaryResponse
 	// DeletionRAPPOR is one-hot RAPPOR that flips each bit with probability 1/(e^Epsilon0 + 1), so that Epsilon0 bounds
 	// what a report says beyond no report: for ZeroOut neighbours. Under ReplaceOne it is 2 Epsilon0-DP.
 	DeletionRAPPOR
 )
 
-// Shuffled is a collection of N reports, each of one person and Epsilon0-DP on its own for ReplaceOne neighbours, whose
-// origins a shuffler hides. N counts honest reports, the person's own included.
+// Shuffled is a collection of N messages, each of one person, whose origins a shuffler hides. N counts honest messages, the
+// person's own included.
 type Shuffled struct {
-	Epsilon0   float64
-	N          uint64
-	Randomizer Randomizer
-	// K is the number of answers of KaryResponse.
-	K uint64
+	Message Message
+	N       uint64
 }
 
 func (Shuffled) event() {}
@@ -41,55 +38,52 @@ const (
 	strongerTheorem = "privacy blanket of randomized response (Balle, Bell, Gascon and Nissim 2019), summed exactly"
 )
 
-func (s Shuffled) check(n Neighbours) error {
-	if !(s.Epsilon0 > 0 && s.Epsilon0 <= 50) {
-		return parameter("epsilon0", s.Epsilon0, "above 0 and at most 50")
+// premise returns what is known of one message, for a relation that it is about.
+func (s Shuffled) premise(n Neighbours) (Premise, error) {
+	if s.Message == nil {
+		return Premise{}, fmt.Errorf("%w: the messages are not stated", ErrParameter)
+	}
+	p, err := s.Message.Premise()
+	if err != nil {
+		return Premise{}, err
+	}
+	if !(p.Epsilon0 > 0 && p.Epsilon0 <= 50) {
+		return Premise{}, parameter("epsilon0", p.Epsilon0, "above 0 and at most 50")
 	}
 	if s.N == 0 || s.N > maxCount {
-		return parameter("number of reports", float64(s.N), "1 to 2*10^12")
+		return Premise{}, parameter("number of reports", float64(s.N), "1 to 2*10^12")
 	}
-	want := ReplaceOne
-	switch s.Randomizer {
-	case AnyRandomizer, BinaryResponse:
-	case KaryResponse:
-		if s.K < 2 || s.K > 1<<32 {
-			return parameter("number of answers", float64(s.K), "2 to 2^32")
-		}
-	case DeletionRAPPOR:
-		want = ZeroOut
-	default:
-		return parameter("randomizer", float64(s.Randomizer), "one of the constants")
+	if n != p.Neighbours {
+		return Premise{}, fmt.Errorf("%w: shuffled reports of this randomizer for %v neighbours; ask about %v", ErrUnsupported, n, p.Neighbours)
 	}
-	if n != want {
-		return fmt.Errorf("%w: shuffled reports of this randomizer for %v neighbours; ask about %v", ErrUnsupported, n, want)
-	}
-	return nil
+	return p, nil
 }
 
 // clones returns the pair of the reduction: of the other reports, C ~ Bin(N-1, p) look like either of the person's two
 // values, each with probability 1/2; A of the C+1 have the first. The person has the first with probability
 // e^e0/(1+e^e0), or the second.
-func (s Shuffled) clones() *clones {
-	p := math.Exp(-s.Epsilon0)
-	if s.Randomizer == BinaryResponse || s.Randomizer == DeletionRAPPOR {
-		p = 2 / (math.Exp(s.Epsilon0) + 1)
+func (s Shuffled) clones(is Premise) *clones {
+	p := math.Exp(-is.Epsilon0)
+	if is.Randomizer == BinaryResponse || is.Randomizer == DeletionRAPPOR {
+		p = 2 / (math.Exp(is.Epsilon0) + 1)
 	}
-	return newClones(s.Epsilon0, float64(s.N-1), p)
+	return newClones(is.Epsilon0, float64(s.N-1), p)
 }
 
 func (s Shuffled) exact(n Neighbours, count float64) (curve, string, error) {
-	if err := s.check(n); err != nil {
+	p, err := s.premise(n)
+	if err != nil {
 		return nil, "", err
 	}
 	if count != 1 {
 		return nil, "", fmt.Errorf("%w: no formula for several shuffled rounds", ErrUnsupported)
 	}
-	e0 := s.Epsilon0
-	if s.Randomizer == KaryResponse && s.K > 2 {
+	e0 := p.Epsilon0
+	if p.Randomizer == KaryResponse {
 		if float64(s.N) > 1e7 {
 			return nil, "", fmt.Errorf("%w: the exact blanket of more than 10^7 reports", ErrUnsupported)
 		}
-		b := newBlanket(e0, float64(s.N), float64(s.K))
+		b := newBlanket(e0, float64(s.N), float64(p.K))
 		return func(e float64) (lower, upper float64) {
 			if e >= e0 {
 				return 0, 0
@@ -97,10 +91,10 @@ func (s Shuffled) exact(n Neighbours, count float64) (curve, string, error) {
 			return 0, b.delta(e)
 		}, strongerTheorem, nil
 	}
-	c := s.clones()
+	c := s.clones(p)
 	theorem, tight := cloneTheorem, false
-	if s.Randomizer != AnyRandomizer {
-		theorem, tight = strongerTheorem, s.Randomizer != DeletionRAPPOR
+	if p.Randomizer != AnyRandomizer {
+		theorem, tight = strongerTheorem, p.Randomizer != DeletionRAPPOR
 	}
 	return func(e float64) (lower, upper float64) {
 		if e >= e0 {
@@ -116,15 +110,16 @@ func (s Shuffled) exact(n Neighbours, count float64) (curve, string, error) {
 }
 
 func (s Shuffled) dominating(n Neighbours) (dominance, error) {
-	if err := s.check(n); err != nil {
+	p, err := s.premise(n)
+	if err != nil {
 		return dominance{}, err
 	}
-	if s.Randomizer == KaryResponse && s.K > 2 {
+	if p.Randomizer == KaryResponse {
 		// The general bound composes; the blanket's sum is not a curve of a pair.
-		s.Randomizer = AnyRandomizer
+		p.Randomizer = AnyRandomizer
 	}
-	d := dominance{pair: s.clones().coarse(), symmetric: true, theorem: cloneTheorem}
-	if s.Randomizer != AnyRandomizer {
+	d := dominance{pair: s.clones(p).coarse(), symmetric: true, theorem: cloneTheorem}
+	if p.Randomizer != AnyRandomizer {
 		d.theorem = strongerTheorem
 	}
 	return d, nil

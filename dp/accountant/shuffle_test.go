@@ -13,16 +13,16 @@ func TestReferenceShuffle(t *testing.T) {
 		delta float64
 		want  float64
 	}{
-		{"32a", Shuffled{Epsilon0: 4, N: 1e4}, 1e-10, .8939133},
-		{"32b", Shuffled{Epsilon0: 1, N: 1e3}, 1e-6, .1824123},
-		{"32c", Shuffled{Epsilon0: 1, N: 1e5}, 1e-6, .0152821},
-		{"32d", Shuffled{Epsilon0: 6, N: 1e6}, 1e-8, .1894656},
-		{"33a", Shuffled{Epsilon0: 4, N: 1e4, Randomizer: BinaryResponse}, 1e-10, .6052560},
-		{"33b", Shuffled{Epsilon0: 1, N: 1e3, Randomizer: BinaryResponse}, 1e-6, .1486706},
-		{"33c", Shuffled{Epsilon0: 1, N: 1e5, Randomizer: BinaryResponse}, 1e-6, .0124299},
-		{"33d", Shuffled{Epsilon0: 4, N: 1e6, Randomizer: BinaryResponse}, 1e-10, .0540172},
-		{"35a", Shuffled{Epsilon0: 4, N: 1e4, Randomizer: KaryResponse, K: 10}, 1e-10, .5588605},
-		{"35b", Shuffled{Epsilon0: 2, N: 2e4, Randomizer: KaryResponse, K: 16}, 1e-8, .0606437},
+		{"32a", Shuffled{AnyReport(4), 1e4}, 1e-10, .8939133},
+		{"32b", Shuffled{AnyReport(1), 1e3}, 1e-6, .1824123},
+		{"32c", Shuffled{AnyReport(1), 1e5}, 1e-6, .0152821},
+		{"32d", Shuffled{AnyReport(6), 1e6}, 1e-8, .1894656},
+		{"33a", Shuffled{ReportOf(RandomizedResponse{4, 2}), 1e4}, 1e-10, .6052560},
+		{"33b", Shuffled{ReportOf(RandomizedResponse{1, 2}), 1e3}, 1e-6, .1486706},
+		{"33c", Shuffled{ReportOf(RandomizedResponse{1, 2}), 1e5}, 1e-6, .0124299},
+		{"33d", Shuffled{ReportOf(RandomizedResponse{4, 2}), 1e6}, 1e-10, .0540172},
+		{"35a", Shuffled{ReportOf(RandomizedResponse{4, 10}), 1e4}, 1e-10, .5588605},
+		{"35b", Shuffled{ReportOf(RandomizedResponse{2, 16}), 2e4}, 1e-8, .0606437},
 	} {
 		near(t, "row "+r.name, epsilon(t, r.e, r.delta, ReplaceOne).Epsilon, r.want, 1e-6)
 	}
@@ -61,14 +61,14 @@ func TestShuffleAgainstBruteForce(t *testing.T) {
 				}
 				worst = max(worst, d, back)
 			}
-			g, err := Delta(Shuffled{Epsilon0: e0, N: uint64(n), Randomizer: BinaryResponse}, e, ReplaceOne)
+			g, err := Delta(Shuffled{ReportOf(RandomizedResponse{e0, 2}), uint64(n)}, e, ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if g.Delta < worst*(1-1e-9) {
 				t.Errorf("n = %d, epsilon %v: %v is below the truth %v", n, e, g.Delta, worst)
 			}
-			any, err := Delta(Shuffled{Epsilon0: e0, N: uint64(n)}, e, ReplaceOne)
+			any, err := Delta(Shuffled{AnyReport(e0), uint64(n)}, e, ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestShuffleAgainstBruteForce(t *testing.T) {
 			for h, w := range p {
 				d += max(0, w-math.Exp(e)*q[h])
 			}
-			g, err := Delta(Shuffled{Epsilon0: e0, N: 5, Randomizer: KaryResponse, K: 3}, e, ReplaceOne)
+			g, err := Delta(Shuffled{ReportOf(RandomizedResponse{e0, 3}), 5}, e, ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,15 +123,15 @@ func TestShuffleAgainstBruteForce(t *testing.T) {
 func TestShuffleProperties(t *testing.T) {
 	last := math.Inf(1)
 	for _, n := range []uint64{1, 2, 10, 100, 1e3, 1e4, 1e9} {
-		e := epsilon(t, Shuffled{Epsilon0: 1, N: n}, 1e-6, ReplaceOne).Epsilon
+		e := epsilon(t, Shuffled{AnyReport(1), n}, 1e-6, ReplaceOne).Epsilon
 		if e > last*(1+1e-9) || e > 1 {
 			t.Errorf("%d reports: %v is above %v", n, e, last)
 		}
 		last = e
 	}
-	one := epsilon(t, Shuffled{Epsilon0: 1, N: 1e3}, 1e-6, ReplaceOne).Epsilon
-	near(t, "one round by pld", byPLD(t, Shuffled{Epsilon0: 1, N: 1e3}, 1e-6, ReplaceOne).Epsilon, one, 2e-4*one)
-	ten := epsilon(t, SelfCompose{Shuffled{Epsilon0: 1, N: 1e5}, 10}, 1e-6, ReplaceOne)
+	one := epsilon(t, Shuffled{AnyReport(1), 1e3}, 1e-6, ReplaceOne).Epsilon
+	near(t, "one round by pld", byPLD(t, Shuffled{AnyReport(1), 1e3}, 1e-6, ReplaceOne).Epsilon, one, 2e-4*one)
+	ten := epsilon(t, SelfCompose{Shuffled{AnyReport(1), 1e5}, 10}, 1e-6, ReplaceOne)
 	if ten.Epsilon < .0152821 || ten.Epsilon > 4*.0152821 { // at least one round, and of the order of sqrt(10) of them
 		t.Errorf("ten rounds: %v", ten)
 	}
@@ -140,19 +140,23 @@ func TestShuffleProperties(t *testing.T) {
 		n   Neighbours
 		err error
 	}{
-		{Shuffled{Epsilon0: 1, N: 10}, AddRemove, ErrUnsupported},
-		{Shuffled{Epsilon0: 1, N: 10, Randomizer: DeletionRAPPOR}, ReplaceOne, ErrUnsupported},
-		{Shuffled{Epsilon0: 0, N: 10}, ReplaceOne, ErrParameter},
-		{Shuffled{Epsilon0: math.NaN(), N: 10}, ReplaceOne, ErrParameter},
-		{Shuffled{Epsilon0: 1, N: 0}, ReplaceOne, ErrParameter},
-		{Shuffled{Epsilon0: 1, N: 10, Randomizer: KaryResponse}, ReplaceOne, ErrParameter},
-		{Shuffled{Epsilon0: 1, N: 10, Randomizer: 77}, ReplaceOne, ErrParameter},
+		{Shuffled{AnyReport(1), 10}, AddRemove, ErrUnsupported},
+		{Shuffled{ColumnsOf(RAPPOR{1}), 10}, ReplaceOne, ErrUnsupported},
+		{Shuffled{AnyReport(0), 10}, ReplaceOne, ErrParameter},
+		{Shuffled{AnyReport(math.NaN()), 10}, ReplaceOne, ErrParameter},
+		{Shuffled{AnyReport(1), 0}, ReplaceOne, ErrParameter},
+		{Shuffled{ReportOf(RandomizedResponse{1, 0}), 10}, ReplaceOne, ErrParameter},
+		{Shuffled{Report{}, 10}, ReplaceOne, ErrParameter},
+		{Shuffled{nil, 10}, ReplaceOne, ErrParameter},
+		{Shuffled{ReportOf(Gaussian{1, Signed(1)}), 10}, ReplaceOne, ErrUnsupported},
+		{Shuffled{ReportOf(ApproxDP{1, 0}), 10}, ReplaceOne, ErrUnsupported},
+		{Shuffled{ApproxReport(1, 1e-9), 10}, ReplaceOne, ErrUnsupported},
 	} {
 		if _, err := Epsilon(tc.e, 1e-6, tc.n); !errors.Is(err, tc.err) {
 			t.Errorf("%+v, %v: %v", tc.e, tc.n, err)
 		}
 	}
-	if e := epsilon(t, Shuffled{Epsilon0: 4, N: 1e4, Randomizer: DeletionRAPPOR}, 1e-10, ZeroOut); math.Abs(e.Epsilon-.6052560) > 1e-6 {
+	if e := epsilon(t, Shuffled{ColumnsOf(RAPPOR{4}), 1e4}, 1e-10, ZeroOut); math.Abs(e.Epsilon-.6052560) > 1e-6 {
 		t.Errorf("RAPPOR, deletion: %v", e)
 	}
 }

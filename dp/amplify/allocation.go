@@ -61,12 +61,12 @@ func sampledPure(e0, p0 float64) float64 {
 
 const allocationTheorem = "exact 1-of-%d allocation of an e0-LDP step (docs/proofs/check-ins.md, theorem 1)"
 
-// Allocation is the curve of one step, secret and uniform among t, that is epsilon0-DP for the person (present against
-// absent), taken with probability p0 (1 for always). Steps may depend on the results of those before. It is exact for
+// Allocation is the curve of one step, secret and uniform among t, of which the person's presence is so bounded, taken with probability p0 (1 for always). Steps may depend on the results of those before. It is exact for
 // randomized response, and dominates every schedule whose slot probabilities are at most p0/t each, as are donation
 // times (paper 000, appendix A). The relation is AddRemove; what the person does not send must not show in a count.
-func Allocation(epsilon0 float64, t uint64, p0 float64) (*Curve, error) {
-	if err := checkLocal(epsilon0); err != nil {
+func Allocation(step accountant.Presence, t uint64, p0 float64) (*Curve, error) {
+	epsilon0, err := step.Epsilon()
+	if err != nil {
 		return nil, err
 	}
 	if err := checkCount("number of steps", t); err != nil {

@@ -17,31 +17,31 @@ func benchmark(b *testing.B, delta float64, make func() (*Curve, error)) {
 }
 
 func BenchmarkShuffle1e4(b *testing.B) {
-	benchmark(b, 1e-8, func() (*Curve, error) { return Shuffle(AnyRandomizer(), 4, 1e4) })
+	benchmark(b, 1e-8, func() (*Curve, error) { return Shuffle(accountant.AnyReport(4), 1e4) })
 }
 
 func BenchmarkShuffle1e6(b *testing.B) {
-	benchmark(b, 1e-8, func() (*Curve, error) { return Shuffle(AnyRandomizer(), 1, 1e6) })
+	benchmark(b, 1e-8, func() (*Curve, error) { return Shuffle(accountant.AnyReport(1), 1e6) })
 }
 
 func BenchmarkShuffle1e9(b *testing.B) {
-	benchmark(b, 1e-12, func() (*Curve, error) { return Shuffle(AnyRandomizer(), 1, 1e9) })
+	benchmark(b, 1e-12, func() (*Curve, error) { return Shuffle(accountant.AnyReport(1), 1e9) })
 }
 
 func BenchmarkKary2e4(b *testing.B) {
-	benchmark(b, 1e-8, func() (*Curve, error) { return Shuffle(KaryResponse(16), 2, 2e4) })
+	benchmark(b, 1e-8, func() (*Curve, error) { return Shuffle(kary(16)(2), 2e4) })
 }
 
 func BenchmarkKary1e9(b *testing.B) {
-	benchmark(b, 1e-12, func() (*Curve, error) { return Shuffle(KaryResponse(16), 2, 1e9) })
+	benchmark(b, 1e-12, func() (*Curve, error) { return Shuffle(kary(16)(2), 1e9) })
 }
 
 func BenchmarkCheckIn1e9(b *testing.B) {
 	benchmark(b, 1e-12, func() (*Curve, error) {
-		return CheckIn{Schedule: FixedWindow, Slots: 1e9, P0: .01}.Curve(1, accountant.ReplaceOne)
+		return CheckIn{Schedule: FixedWindow, Slots: 1e9, P0: .01}.Curve(accountant.AnyReport(1), accountant.ReplaceOne)
 	})
 }
 
 func BenchmarkAllocation1e9(b *testing.B) {
-	benchmark(b, 1e-12, func() (*Curve, error) { return Allocation(1, 1e9, 1) })
+	benchmark(b, 1e-12, func() (*Curve, error) { return Allocation(accountant.AnyPresence(1), 1e9, 1) })
 }

@@ -16,16 +16,16 @@ func TestCertify(t *testing.T) {
 		return c
 	}
 	for name, c := range map[string]*Curve{
-		"any randomizer":       curve(Shuffle(AnyRandomizer(), 2, 5000)),
-		"binary":               curve(Shuffle(BinaryResponse(), 1, 1e6)),
-		"answers":              curve(Shuffle(KaryResponse(20), 3, 4000)),
-		"many answers of many": curve(Shuffle(KaryResponse(1000), 4, 1e8)),
-		"rappor":               curve(Shuffle(RAPPORSums(), 4, 1e5)),
-		"allocation":           curve(Allocation(1, 300, .7)),
-		"fixed":                curve(CheckIn{Schedule: FixedWindow, Slots: 1000, P0: .1}.Curve(1, accountant.AddRemove)),
-		"fixed, replaced":      curve(CheckIn{Schedule: FixedWindow, Slots: 1000, P0: .1}.Curve(1, accountant.ReplaceOne)),
-		"sliding":              curve(CheckIn{Schedule: SlidingWindow, Slots: 400, P0: 1}.Curve(.5, accountant.ZeroOut)),
-		"averaged":             curve(CheckIn{Schedule: AveragedWindow, Slots: 100, P0: 1, Users: 1e4}.Curve(.5, accountant.ReplaceOne)),
+		"any randomizer":       curve(Shuffle(accountant.AnyReport(2), 5000)),
+		"binary":               curve(Shuffle(kary(2)(1), 1e6)),
+		"answers":              curve(Shuffle(kary(20)(3), 4000)),
+		"many answers of many": curve(Shuffle(kary(1000)(4), 1e8)),
+		"rappor":               curve(Shuffle(columns(4), 1e5)),
+		"allocation":           curve(Allocation(accountant.AnyPresence(1), 300, .7)),
+		"fixed":                curve(CheckIn{Schedule: FixedWindow, Slots: 1000, P0: .1}.Curve(accountant.AnyReport(1), accountant.AddRemove)),
+		"fixed, replaced":      curve(CheckIn{Schedule: FixedWindow, Slots: 1000, P0: .1}.Curve(accountant.AnyReport(1), accountant.ReplaceOne)),
+		"sliding":              curve(CheckIn{Schedule: SlidingWindow, Slots: 400, P0: 1}.Curve(accountant.AnyReport(.5), accountant.ZeroOut)),
+		"averaged":             curve(CheckIn{Schedule: AveragedWindow, Slots: 100, P0: 1, Users: 1e4}.Curve(accountant.AnyReport(.5), accountant.ReplaceOne)),
 	} {
 		for _, delta := range []float64{1e-8} {
 			want, err := c.Epsilon(delta)
@@ -47,7 +47,7 @@ func TestCertify(t *testing.T) {
 		}
 	}
 	pure := curve(PureDP(1, accountant.AddRemove))
-	for _, c := range []*Curve{pure, curve(Shuffle(AnyRandomizer(), 40, 1e9)), curve(Shuffle(KaryResponse(1<<30), 1, 1e4))} {
+	for _, c := range []*Curve{pure, curve(Shuffle(accountant.AnyReport(40), 1e9)), curve(Shuffle(kary(1<<30)(1), 1e4))} {
 		if _, err := c.Certify(1e-6); !errors.Is(err, accountant.ErrUnsupported) {
 			t.Error(err)
 		}

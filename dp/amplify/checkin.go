@@ -84,16 +84,21 @@ const (
 	checkInTheorem   = "clone bound on the slots of a check-in, summed exactly (docs/proofs/check-ins.md, theorem 2)"
 	averageTheorem   = "averaged check-ins as an adaptive shuffle of all users (docs/proofs/check-ins.md, theorem 3)"
 	zeroCheckTheorem = "exact check-in of an e0-LDP step (docs/proofs/check-ins.md, theorem 1)"
+
+	shufflingTheorem = "amplification by shuffling (Balle et al. 2020, theorem 5.1)"
 )
 
-// Curve is the tightest bound known here for one run with epsilon0-LDP updates.
+// Curve is the tightest bound known here for one run with updates of which each is such a report: another client's input, or a
+// dummy's, stands in a client's place, so that it is a report's distance for replacing its input that counts, under every relation.
 //
 // ReplaceOne: a client's data change. AddRemove and ZeroOut: the client never checks in; this is not offered for
 // AveragedWindow, where an empty place shows. Fixed windows are bounded exactly under AddRemove and ZeroOut.
-func (c CheckIn) Curve(epsilon0 float64, n accountant.Neighbours) (*Curve, error) {
-	if err := checkLocal(epsilon0); err != nil {
+func (c CheckIn) Curve(r accountant.Report, n accountant.Neighbours) (*Curve, error) {
+	is, err := r.Premise()
+	if err != nil {
 		return nil, err
 	}
+	epsilon0 := is.Epsilon0
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -104,7 +109,7 @@ func (c CheckIn) Curve(epsilon0 float64, n accountant.Neighbours) (*Curve, error
 		if n != accountant.ReplaceOne {
 			return nil, fmt.Errorf("%w: an averaged window under %v", accountant.ErrUnsupported, n)
 		}
-		out, err := Shuffle(AnyRandomizer(), epsilon0, c.Users)
+		out, err := Shuffle(r.Any(), c.Users)
 		if err != nil {
 			return nil, err
 		}
@@ -133,9 +138,12 @@ func (c CheckIn) Curve(epsilon0 float64, n accountant.Neighbours) (*Curve, error
 	return out, nil
 }
 
-// LocalDP is an (Epsilon, Delta)-LDP randomizer. If Delta > 0 the theorems of paper 004 pay Slack (delta_1 there) for
-// replacing it by a pure one of 8 Epsilon, and need Delta <= MaxLocalDelta(Epsilon, Slack).
-type LocalDP struct{ Epsilon, Delta, Slack float64 }
+// LocalDP is a report that may be (epsilon0, delta0)-LDP. If delta0 > 0 the theorems of paper 004 pay Slack (delta_1 there) for
+// replacing it by a pure one of 8 epsilon0, and need delta0 <= MaxLocalDelta(epsilon0, Slack).
+type LocalDP struct {
+	Report accountant.Report
+	Slack  float64
+}
 
 // MaxLocalDelta returns the largest delta_0 that the theorems of paper 004 allow for their delta_1 = slack, rounded down:
 // (1-e^-e0) d1/(4 e^e0 (2 + ln(2/d1)/ln(1/(1-e^-5e0)))).
@@ -150,35 +158,24 @@ func MaxLocalDelta(epsilon0, slack float64) (float64, error) {
 		(4 * math.Exp(epsilon0) * (2 + math.Log(2/slack)/-math.Log1p(-math.Exp(-5*epsilon0))))), nil
 }
 
-// pure returns the epsilon to put into a theorem, and by how much delta grows with the number of steps and epsilon.
-func (l LocalDP) pure() (epsilon float64, more func(epsilon, steps float64) float64, err error) {
-	if err := checkLocal(l.Epsilon); err != nil {
-		return 0, nil, err
-	}
-	if l.Delta == 0 {
-		return l.Epsilon, func(float64, float64) float64 { return 0 }, nil
-	}
-	most, err := MaxLocalDelta(l.Epsilon, l.Slack)
-	if err != nil {
-		return 0, nil, err
-	}
-	if !(l.Delta > 0 && l.Delta <= most) {
-		return 0, nil, parameter("local delta", l.Delta, fmt.Sprintf("0 to %v for this slack", most))
-	}
-	return 8 * l.Epsilon, func(e, steps float64) float64 { return steps * (math.Exp(e) + 1) * l.Slack }, nil
-}
-
-// answer is the guarantee by a formula for a possibly approximate local randomizer.
+// answer is the guarantee by a formula.
 func (l LocalDP) answer(formula func(e0 float64) float64, delta, steps float64, theorem string) (accountant.Guarantee, error) {
-	e0, more, err := l.pure()
+	is, delta0, err := l.Report.Approx()
 	if err != nil {
 		return accountant.Guarantee{}, err
 	}
-	eps := up(formula(e0))
-	if l.Delta == 0 {
-		return closedForm(eps, l.Epsilon, delta, accountant.ReplaceOne, theorem), nil
+	if delta0 == 0 {
+		return closedForm(up(formula(is.Epsilon0)), is, delta, theorem), nil
 	}
-	delta = up(delta + more(eps, steps))
+	most, err := MaxLocalDelta(is.Epsilon0, l.Slack)
+	if err != nil {
+		return accountant.Guarantee{}, err
+	}
+	if !(delta0 <= most) {
+		return accountant.Guarantee{}, parameter("local delta", delta0, fmt.Sprintf("0 to %v for this slack", most))
+	}
+	eps := up(formula(8 * is.Epsilon0))
+	delta = up(delta + steps*(math.Exp(eps)+1)*l.Slack)
 	if !(delta < 1) || math.IsInf(eps, 0) {
 		return accountant.Guarantee{}, accountant.ErrNoGuarantee
 	}
@@ -240,7 +237,7 @@ func ShuffleBKMTT(l LocalDP, n uint64, delta float64) (accountant.Guarantee, err
 	return l.answer(func(e0 float64) float64 {
 		x := math.Expm1(e0)
 		return math.Exp(3*e0)*x*x/(2*users) + math.Exp(1.5*e0)*x*math.Sqrt(2*math.Log(1/delta)/users)
-	}, delta, users, "amplification by shuffling (Balle et al. 2020, theorem 5.1)")
+	}, delta, users, shufflingTheorem)
 }
 
 // DummyUpdates returns the expected number of slots without a client, rounded up: m (1-p0/m)^n for a fixed window

@@ -174,7 +174,7 @@ func TestAllocationAgainstAllOutcomes(t *testing.T) {
 			for _, p0 := range []float64{1, 0.5, 0.01} {
 				for _, r := range []float64{0.01, 0.1, 0.5, 0.9} {
 					eps := r * sampledPure(e0, p0)
-					c := must(Allocation(e0, uint64(m), p0))(t)
+					c := must(Allocation(accountant.AnyPresence(e0), uint64(m), p0))(t)
 					g := must(c.Delta(eps))(t)
 					want := allocationDelta(e0, p0, m, eps)
 					if !(g.DeltaLower <= want+1e-14 && g.Delta >= want-1e-14 && g.Delta-g.DeltaLower <= 1e-9*want+1e-15) {
@@ -208,7 +208,7 @@ func TestKaryBlanketAgainstAllOutcomes(t *testing.T) {
 		for _, n := range []int{1, 2, 5, 40} {
 			for _, k := range []int{2, 3, 7} {
 				for _, r := range []float64{0, 0.1, 0.5} {
-					c := must(Shuffle(KaryResponse(uint64(k)), e0, uint64(n)))(t)
+					c := must(Shuffle(kary(uint64(k))(e0), uint64(n)))(t)
 					got, want := c.upper(r*e0), karyDelta(e0, k, n, r*e0)
 					// R is kept exactly at these sizes, up to the brackets of its weights.
 					if !(got >= want*(1-1e-11) && got <= want*(1+1e-6)+1e-12) {
@@ -257,7 +257,7 @@ func shuffled(rows [][]float64) map[string]float64 {
 func TestShuffleCoversTheMechanism(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, e0 := range []float64{0.5, 1, 2.5} {
-		kary := func(k int) [][]float64 {
+		response := func(k int) [][]float64 {
 			r := make([][]float64, k)
 			for x := range r {
 				for y := range k {
@@ -291,11 +291,11 @@ func TestShuffleCoversTheMechanism(t *testing.T) {
 			return r
 		}
 		for _, tc := range []struct {
-			class Class
+			class class
 			r     [][]float64
-		}{{BinaryResponse(), kary(2)}, {KaryResponse(3), kary(3)}, {AnyRandomizer(), kary(2)}, {AnyRandomizer(), odd()}, {AnyRandomizer(), odd()}} {
+		}{{kary(2), response(2)}, {kary(3), response(3)}, {anyReport, response(2)}, {anyReport, odd()}, {anyReport, odd()}} {
 			const n = 4
-			c := must(Shuffle(tc.class, e0, n))(t)
+			c := must(Shuffle(tc.class(e0), n))(t)
 			for _, eps := range []float64{0, e0 / 4, e0 / 2, e0 * .9} {
 				worst := 0.0
 				k := len(tc.r)
@@ -310,9 +310,9 @@ func TestShuffleCoversTheMechanism(t *testing.T) {
 				}
 				g := must(c.Delta(eps))(t)
 				if worst > g.Delta*(1+1e-12) {
-					t.Errorf("%+v e0=%v eps=%v: the mechanism has delta %g, the bound is %g", tc.class, e0, eps, worst, g.Delta)
+					t.Errorf("%s: e0=%v eps=%v: the mechanism has delta %g, the bound is %g", c.Theorem(), e0, eps, worst, g.Delta)
 				}
-				if tc.class.kind == binaryResponse && g.DeltaLower > worst*(1+1e-12)+1e-15 {
+				if c.Theorem() == strongTheorem && g.DeltaLower > worst*(1+1e-12)+1e-15 {
 					t.Errorf("e0=%v eps=%v: lower bound %g above %g", e0, eps, g.DeltaLower, worst)
 				}
 				if worst == 0 && eps == 0 {
@@ -395,8 +395,8 @@ func TestCheckInsCoverTheProtocol(t *testing.T) {
 						zero = max(zero, hockey(held1, absent, eps), hockey(held0, absent, eps))
 						replace = max(replace, hockey(held0, held1, eps))
 					}
-					z := must(must(c.Curve(e0, accountant.ZeroOut))(t).Delta(eps))(t)
-					r := must(must(c.Curve(e0, accountant.ReplaceOne))(t).Delta(eps))(t)
+					z := must(must(c.Curve(accountant.AnyReport(e0), accountant.ZeroOut))(t).Delta(eps))(t)
+					r := must(must(c.Curve(accountant.AnyReport(e0), accountant.ReplaceOne))(t).Delta(eps))(t)
 					if zero > z.Delta+1e-15 || replace > r.Delta+1e-15 || zero == 0 && eps < e0/10 {
 						t.Errorf("%v p0=%v e0=%v eps=%v: protocol (%g, %g), bounds (%g, %g)",
 							tc.schedule, p0, e0, eps, zero, replace, z.Delta, r.Delta)
@@ -433,7 +433,7 @@ func TestAveragedCheckInsCoverTheProtocol(t *testing.T) {
 			}
 			return out
 		}
-		c := must(CheckIn{AveragedWindow, slots, 1, n}.Curve(e0, accountant.ReplaceOne))(t)
+		c := must(CheckIn{AveragedWindow, slots, 1, n}.Curve(accountant.AnyReport(e0), accountant.ReplaceOne))(t)
 		for _, r := range []float64{0.05, 0.3, 0.8} {
 			worst := 0.0
 			for others := range 4 {
@@ -476,8 +476,8 @@ func TestRAPPORRowsBreakTheColumnBound(t *testing.T) {
 		with, without := (1-f)*(1-f), f*(1-f)
 		attack += max(0, with*g(x-1)+(1-with)*g(x)-math.Exp(eps)*(without*g(x-1)+(1-without)*g(x)))
 	}
-	columns := must(must(Shuffle(RAPPORSums(), e0, n))(t).Delta(eps))(t)
-	rows := must(must(Shuffle(AnyRandomizer(), 2*e0, n))(t).Delta(eps))(t)
+	columns := must(must(Shuffle(columns(e0), n))(t).Delta(eps))(t)
+	rows := must(must(Shuffle(accountant.AnyReport(2*e0), n))(t).Delta(eps))(t)
 	if !(attack > 0.01 && columns.Delta < 1e-9 && rows.Delta >= attack) {
 		t.Errorf("attack %g, column bound %g, row bound %g", attack, columns.Delta, rows.Delta)
 	}

@@ -156,10 +156,11 @@ func donation(epsilon, m, delta float64) float64 {
 }
 
 // DonationTime is the bound of paper 000, appendix A, for one donation at a random time of m rounds to rounds that are
-// (epsilon, delta)-DP each: at most epsilon, and ((m+1) delta) otherwise. Allocation is tighter for pure rounds, and the
+// (epsilon, delta)-DP each, epsilon bounding the person's presence: at most epsilon, and ((m+1) delta) otherwise. Allocation is tighter for pure rounds, and the
 // accountant's allocation for Gaussian ones. The relation is AddRemove.
-func DonationTime(epsilon float64, m uint64, delta float64) (accountant.Guarantee, error) {
-	if err := checkLocal(epsilon); err != nil {
+func DonationTime(round accountant.Presence, m uint64, delta float64) (accountant.Guarantee, error) {
+	epsilon, err := round.Epsilon()
+	if err != nil {
 		return accountant.Guarantee{}, err
 	}
 	if err := checkCount("number of rounds", m); err != nil {
@@ -168,7 +169,7 @@ func DonationTime(epsilon float64, m uint64, delta float64) (accountant.Guarante
 	if err := checkDelta("delta", delta); err != nil {
 		return accountant.Guarantee{}, err
 	}
-	g := closedForm(donation(epsilon, float64(m), delta), epsilon, up((float64(m)+1)*delta), accountant.AddRemove,
+	g := closedForm(donation(epsilon, float64(m), delta), accountant.Premise{Epsilon0: epsilon, Neighbours: accountant.AddRemove}, up((float64(m)+1)*delta),
 		"randomized donation time (paper 000, appendix A)")
 	if g.Epsilon == epsilon {
 		g.Delta = delta // whichever round it is

@@ -208,15 +208,12 @@ func (r *Release) event(q *Question) (accountant.Event, error) {
 		e = accountant.Sampled{Event: e, Rate: r.Sampling, Count: accountant.CountHidden}
 	}
 	if q.CheckIn != 0 {
-		// Each slot is at most as telling as the step itself, and windows that are cut short or a server that chooses among
-		// the clients of a slot only post-process (docs/proofs/check-ins.md).
+		// Windows that are cut short or a server that chooses among the clients of a slot only post-process
+		// (docs/proofs/check-ins.md).
 		if q.CheckIn == amplify.AveragedWindow {
 			return nil, refuse("--mechanism rr or rappor", "averaged check-ins are accounted for with pure local privacy only")
 		}
-		e = accountant.Allocated{Event: e, Steps: q.Window, Picks: 1, Count: accountant.CountHidden}
-		if q.P0 < 1 {
-			e = accountant.Sampled{Event: e, Rate: q.P0, Count: accountant.CountHidden}
-		}
+		e = accountant.CheckedIn{Report: accountant.ReportOf(e), Slots: q.Window, Rate: q.P0}
 	}
 	return accountant.SelfCompose{Event: e, Count: r.Steps}, nil
 }
@@ -270,17 +267,9 @@ func (r *Release) once(q *Question) (accountant.Event, error) {
 		}
 		return accountant.DiscreteLaplace{Scale: scale, Contribution: c}, nil
 	case RR:
-		k := r.K
-		if q.Neighbours != accountant.ReplaceOne {
-			k = 2 // against no report at all: the worst that is Epsilon0-DP
-		}
-		return accountant.RandomizedResponse{Epsilon0: r.Epsilon0, K: k}, nil
+		return accountant.RandomizedResponse{Epsilon0: r.Epsilon0, K: r.K}, nil
 	case RAPPOR:
-		bit := accountant.RandomizedResponse{Epsilon0: r.Epsilon0, K: 2}
-		if q.Neighbours == accountant.ReplaceOne {
-			return accountant.SelfCompose{Event: bit, Count: 2}, nil // two bits change
-		}
-		return bit, nil
+		return accountant.RAPPOR{Epsilon0: r.Epsilon0}, nil
 	case ApproxDP:
 		return accountant.ApproxDP{Epsilon: r.Epsilon, Delta: r.Delta}, nil
 	case ZCDP:
@@ -302,22 +291,33 @@ func (r *Release) participation(c accountant.Contribution) (accountant.Event, er
 	return accountant.Correlated{Sigma2: variance, Norm2: accountant.Rational{Num: num, Den: den}, Contribution: c}, nil
 }
 
-// localEpsilon is what a single report costs by itself for the relation of the question, where that is bounded.
-func (q *Question) localEpsilon() float64 {
-	switch q.Mechanism {
-	case RAPPOR:
-		if q.Neighbours == accountant.ReplaceOne {
-			return 2 * q.Epsilon0
-		}
-		return q.Epsilon0
-	case Laplace, DiscreteLaplace:
-		reach := q.Sensitivity
-		if q.Neighbours == accountant.ReplaceOne {
-			reach *= 2
-		}
-		return reach / q.Scale * (1 + 1e-15)
+// report is the mechanism as it is run on one person's input.
+func (q *Question) report() (accountant.Report, error) {
+	e, err := q.once(q)
+	if err != nil {
+		return accountant.Report{}, err
 	}
-	return q.Epsilon0
+	return accountant.ReportOf(e), nil
+}
+
+// columns reports whether only the sums of RAPPOR's columns are released, through a shuffler.
+func (q *Question) columns() bool {
+	return q.ShuffleN != 0 && q.CheckIn == 0 && q.Mechanism == RAPPOR && q.Neighbours == accountant.ZeroOut
+}
+
+// message is what is shuffled.
+func (q *Question) message() (accountant.Message, error) {
+	if q.columns() {
+		return accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: q.Epsilon0}), nil
+	}
+	if q.Neighbours != accountant.ReplaceOne {
+		hint := "--neighbours replace"
+		if q.Mechanism == RAPPOR {
+			hint += ", or zero-out for the sums of the columns"
+		}
+		return nil, refuse(hint, "no shuffling theorem here is about %v neighbours of %s", q.Neighbours, q.Mechanism)
+	}
+	return q.report()
 }
 
 // byPoints answers by a curve of package amplify. Curves do not compose, so several steps are the better of the optimal
@@ -373,8 +373,7 @@ func (q *Question) read(one points) (g accountant.Guarantee, err error) {
 	} else {
 		g, err = one.epsilon(q.Delta)
 	}
-	sums := q.Mechanism == RAPPOR && q.Neighbours == accountant.ZeroOut
-	if !(q.Mechanism == RR && q.K == 2 || sums) {
+	if !(q.Mechanism == RR && q.K == 2 || q.columns()) {
 		g.EpsilonLower, g.DeltaLower = 0, 0
 	}
 	return g, err
@@ -382,34 +381,33 @@ func (q *Question) read(one points) (g accountant.Guarantee, err error) {
 
 // byDistribution composes the pair of laws that dominates one step.
 func (q *Question) byDistribution() (accountant.Guarantee, error) {
-	s := accountant.Shuffled{Epsilon0: q.localEpsilon(), N: q.ShuffleN}
 	theorem := ""
+	report, err := q.report()
+	if err != nil {
+		return accountant.Guarantee{}, err
+	}
 	var e accountant.Event
-	var err error
 	switch {
 	case q.CheckIn == 0 && q.ShuffleN != 0:
-		switch {
-		case q.Mechanism == RAPPOR && q.Neighbours == accountant.ZeroOut:
-			s.Randomizer = accountant.DeletionRAPPOR
-		case q.Mechanism == RR && q.K == 2:
-			s.Randomizer = accountant.BinaryResponse
+		m, err := q.message()
+		if err != nil {
+			return accountant.Guarantee{}, err
 		}
-		e = s
+		e = accountant.Shuffled{Message: m, N: q.ShuffleN}
 		if q.Sampling > 0 {
 			kept, total, err := q.sampledFrom()
 			if err != nil {
 				return accountant.Guarantee{}, err
 			}
-			e = accountant.FixedSample{Event: s, Rate: min(1, float64(kept)/float64(total)*(1+1e-15))}
+			e = accountant.FixedSample{Event: e, Rate: min(1, float64(kept)/float64(total)*(1+1e-15))}
 		}
 	case q.CheckIn == amplify.AveragedWindow:
 		theorem = "averaged check-ins as an adaptive shuffle of all users (docs/proofs/check-ins.md, theorem 3); "
-		e = s
-	case q.Neighbours == accountant.ReplaceOne && (q.CheckIn == 0 || q.P0 == 1):
-		theorem = "clone bound on the slots of a check-in (docs/proofs/check-ins.md, theorem 2); "
-		s.N = max(q.Window, q.Of)
-		e = s
-	case q.Neighbours == accountant.ReplaceOne:
+		e = accountant.Shuffled{Message: report.Any(), N: q.ShuffleN}
+	case q.CheckIn == 0 && q.Neighbours == accountant.ReplaceOne:
+		theorem = "clone bound on the steps of an allocation (docs/proofs/check-ins.md, theorem 2); "
+		e = accountant.Shuffled{Message: report.Any(), N: q.Of}
+	case q.Neighbours == accountant.ReplaceOne && q.P0 < 1:
 		return accountant.Guarantee{}, refuse("--method auto, or --p0 1", "there is no privacy loss distribution for check-ins that may be left out")
 	default:
 		if e, err = q.event(); err != nil {
@@ -491,8 +489,11 @@ func (q *Question) oneStep() (points, error) {
 	var c *amplify.Curve
 	var formula func(delta float64) (accountant.Guarantee, error)
 	var err error
-	e0 := q.localEpsilon()
 	if q.CheckIn != 0 || q.Of != 0 {
+		report, err := q.report()
+		if err != nil {
+			return points{}, err
+		}
 		in := amplify.CheckIn{Schedule: q.CheckIn, Slots: q.Window, P0: q.P0}
 		if q.Of != 0 { // a secret one of q.Of steps
 			in = amplify.CheckIn{Schedule: amplify.FixedWindow, Slots: q.Of, P0: 1}
@@ -506,11 +507,14 @@ func (q *Question) oneStep() (points, error) {
 			if q.Neighbours != accountant.ReplaceOne {
 				return accountant.Guarantee{}, refuse("--neighbours replace, or --method auto", "the theorems of paper 004 are about replace-one neighbours")
 			}
-			return in.Theorem(amplify.LocalDP{Epsilon: e0}, share*delta, share*delta)
+			return in.Theorem(amplify.LocalDP{Report: report}, share*delta, share*delta)
 		}
-		c, err = in.Curve(e0, q.Neighbours)
+		c, err = in.Curve(report, q.Neighbours)
+		if err != nil {
+			return points{}, err
+		}
 	} else {
-		c, formula, err = q.shuffled(e0)
+		c, formula, err = q.shuffled()
 	}
 	if err != nil {
 		return points{}, err
@@ -533,31 +537,17 @@ func (q *Question) oneStep() (points, error) {
 }
 
 // shuffled is the curve of one batch through the shuffler, and its closed form.
-func (q *Question) shuffled(e0 float64) (*amplify.Curve, func(float64) (accountant.Guarantee, error), error) {
-	class := amplify.AnyRandomizer()
-	switch {
-	case q.Mechanism == RAPPOR && q.Neighbours == accountant.ZeroOut:
-		class = amplify.RAPPORSums()
-	case q.Neighbours != accountant.ReplaceOne:
-		hint := "--neighbours replace"
-		if q.Mechanism == RAPPOR {
-			hint += ", or zero-out for the sums of the columns"
-		}
-		return nil, nil, refuse(hint, "no shuffling theorem here is about %v neighbours of %s", q.Neighbours, q.Mechanism)
-	case q.Mechanism == RR && q.K == 2:
-		class = amplify.BinaryResponse()
-	case q.Mechanism == RR:
-		class = amplify.KaryResponse(q.K)
+func (q *Question) shuffled() (*amplify.Curve, func(float64) (accountant.Guarantee, error), error) {
+	m, err := q.message()
+	if err != nil {
+		return nil, nil, err
 	}
-	c, err := amplify.Shuffle(class, e0, q.ShuffleN)
+	c, err := amplify.Shuffle(m, q.ShuffleN)
 	return c, func(delta float64) (accountant.Guarantee, error) {
-		g, err := amplify.ShuffleFOCS(e0, q.ShuffleN, delta)
+		g, err := amplify.ShuffleFOCS(m, q.ShuffleN, delta)
 		// The stronger closed form where it is proved.
-		if s, problem := amplify.ShuffleSODA(class, e0, q.ShuffleN, delta); problem == nil && (err != nil || s.Epsilon < g.Epsilon) {
+		if s, problem := amplify.ShuffleSODA(m, q.ShuffleN, delta); problem == nil && (err != nil || s.Epsilon < g.Epsilon) {
 			return s, nil
-		}
-		if class == amplify.RAPPORSums() {
-			g.Neighbours = accountant.ZeroOut
 		}
 		return g, err
 	}, err

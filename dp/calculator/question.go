@@ -424,8 +424,9 @@ func (q *Question) settleRelation() error {
 
 // replaced refuses what no theorem covers for replace-one neighbours.
 func (q *Question) replaced() error {
-	if q.CheckIn != 0 && !q.Mechanism.local() {
-		return refuse("--neighbours zero-out or add-remove", "check-ins of %s are accounted for as random allocation, which hides presence only", q.Mechanism)
+	if q.CheckIn != 0 && (q.Mechanism == Gaussian || q.Mechanism == DiscreteGaussian) {
+		return refuse("--neighbours zero-out or add-remove", "check-ins of %s, which is not pure, are accounted for as random allocation, which hides "+
+			"presence only", q.Mechanism)
 	}
 	if q.Of != 0 && (q.Sampling > 0 || q.Solve == SolveSampling) {
 		return refuse("--neighbours add-remove or zero-out", "an allocation that a record takes part in with some probability hides presence only")

@@ -112,7 +112,7 @@ func TestReferenceEpsilons(t *testing.T) {
 		{q: Question{Release: Release{Mechanism: RR, Epsilon0: 1, Picks: 1, Of: 1000}, Delta: 1e-6}, want: 0.1824123, above: tight,
 			neighbours: accountant.ReplaceOne},
 		// A check-in with Gaussian noise is an allocation.
-		{q: Question{Release: gaussian(5.1, 0, 0), CheckIn: amplify.FixedWindow, Window: 100, Delta: 1e-8}, want: 0.090599, above: 1e-4},
+		{q: Question{Release: Release{Mechanism: Gaussian, Sigma: 5.1, Picks: 1, Of: 100}, Delta: 1e-8}, want: 0.090599, above: 1e-4},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()

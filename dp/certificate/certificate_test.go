@@ -486,8 +486,8 @@ func TestTamperedCoins(t *testing.T) {
 		accountant.DiscreteGaussian{Sigma2: accountant.Rational{Num: 9, Den: 1}, Contribution: accountant.Interval(1)}}}
 	coins := encode(t, certify(t, sampled, 1e-6, accountant.AddRemove))
 	rounds := encode(t, certify(t, accountant.SelfCompose{Event: sampled, Count: 5}, 1e-6, accountant.AddRemove))
-	shuffled := encode(t, certify(t, accountant.Shuffled{Epsilon0: 2, N: 3000, Randomizer: accountant.KaryResponse, K: 5}, 1e-6, accountant.ReplaceOne))
-	rappor := encode(t, certify(t, accountant.Shuffled{Epsilon0: 2, N: 3000, Randomizer: accountant.DeletionRAPPOR}, 1e-6, accountant.ZeroOut))
+	shuffled := encode(t, certify(t, accountant.Shuffled{Message: accountant.ReportOf(accountant.RandomizedResponse{Epsilon0: 2, K: 5}), N: 3000}, 1e-6, accountant.ReplaceOne))
+	rappor := encode(t, certify(t, accountant.Shuffled{Message: accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: 2}), N: 3000}, 1e-6, accountant.ZeroOut))
 	for _, tc := range []struct {
 		name   string
 		of     [][]byte

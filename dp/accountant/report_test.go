@@ -1,0 +1,102 @@
+package accountant
+
+import (
+	"errors"
+	"math"
+	"testing"
+)
+
+// TestPremisesKnowTheirDistance: a report is about replacing an input, a presence about taking part, and the same noise is worth
+// half as much for the one where inputs have signs.
+func TestPremisesKnowTheirDistance(t *testing.T) {
+	for name, tc := range map[string]struct {
+		e                 Event
+		replace, presence float64
+	}{
+		"signed":       {Laplace{2, Signed(3)}, 3, 1.5},
+		"interval":     {Laplace{2, Interval(3)}, 1.5, 1.5},
+		"whole":        {DiscreteLaplace{Rational{2, 1}, Signed(3)}, 3, 1.5},
+		"one-hot":      {DiscreteLaplace{Rational{1, 1}, OneHot()}, 2, 1},
+		"two answers":  {RandomizedResponse{1.5, 2}, 1.5, 1.5},
+		"nine answers": {RandomizedResponse{1.5, 9}, 1.5, 1.5},
+		"bits":         {RAPPOR{1.5}, 3, 1.5},
+	} {
+		p, err := ReportOf(tc.e).Premise()
+		if err != nil || math.Abs(p.Epsilon0-tc.replace) > 1e-9 || p.Neighbours != ReplaceOne {
+			t.Errorf("%s: a report is %+v (%v), want epsilon %v", name, p, err, tc.replace)
+		}
+		e, err := PresenceOf(tc.e).Epsilon()
+		if err != nil || math.Abs(e-tc.presence) > 1e-9 {
+			t.Errorf("%s: presence is %v (%v), want %v", name, e, err, tc.presence)
+		}
+		// The pairs' largest losses say the same.
+		for n, want := range map[Neighbours]float64{ReplaceOne: tc.replace, AddRemove: tc.presence} {
+			d, err := tc.e.(dominated).dominating(n)
+			if errors.Is(err, ErrUnsupported) && name == "one-hot" {
+				continue
+			}
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if _, most := d.pair.reach(1e-300); math.Abs(most-want) > 1e-9 {
+				t.Errorf("%s: %v loses up to %v, want %v", name, n, most, want)
+			}
+		}
+	}
+	for name, m := range map[string]Message{
+		"nothing":    Report{},
+		"gaussian":   ReportOf(Gaussian{1, Signed(1)}),
+		"of what":    ReportOf(ApproxDP{1, 0}),
+		"of nothing": ReportOf(nil),
+		"approx":     ApproxReport(1, 1e-9),
+		"negative":   AnyReport(-1),
+		"columns":    ColumnsOf(RAPPOR{}),
+		"no scale":   ReportOf(Laplace{0, Signed(1)}),
+		"any of bad": ReportOf(RandomizedResponse{1, 1}).Any(),
+	} {
+		if p, err := m.Premise(); !errors.Is(err, ErrParameter) && !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+	for name, p := range map[string]Presence{"nothing": {}, "gaussian": PresenceOf(Gaussian{1, Signed(1)}), "negative": AnyPresence(-1), "no scale": PresenceOf(Laplace{0, Signed(1)})} {
+		if e, err := p.Epsilon(); err == nil {
+			t.Errorf("%s: %v", name, e)
+		}
+	}
+}
+
+// TestCheckedIn: the event refuses what it has no theorem for, agrees with the exact sums, and has certificates.
+func TestCheckedIn(t *testing.T) {
+	response := ReportOf(RandomizedResponse{1, 2})
+	near(t, "row 41", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, ZeroOut).Epsilon, .1266145, 2e-5)
+	near(t, "row 41, seldom", byPLD(t, CheckedIn{response, 1000, .1}, 1e-6, AddRemove).Epsilon, .0102265, 2e-5)
+	near(t, "row 42", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, ReplaceOne).Epsilon, .1824123, 1e-4)
+	for _, tc := range []struct {
+		c    CheckedIn
+		n    Neighbours
+		want error
+	}{
+		{CheckedIn{response, 0, 1}, AddRemove, ErrParameter},
+		{CheckedIn{response, 1 << 31, 1}, AddRemove, ErrParameter},
+		{CheckedIn{response, 10, 0}, AddRemove, ErrParameter},
+		{CheckedIn{response, 10, math.NaN()}, AddRemove, ErrParameter},
+		{CheckedIn{response, 10, .5}, ReplaceOne, ErrUnsupported},
+		{CheckedIn{Report{}, 10, 1}, AddRemove, ErrParameter},
+		{CheckedIn{ReportOf(Gaussian{1, Signed(1)}), 10, 1}, ReplaceOne, ErrUnsupported},
+		{CheckedIn{ReportOf(Gaussian{0, Signed(1)}), 10, 1}, AddRemove, ErrParameter},
+	} {
+		if g, err := (Options{Method: PLD}).Epsilon(tc.c, 1e-6, tc.n); !errors.Is(err, tc.want) {
+			t.Errorf("%+v, %v: %v, %v, want %v", tc.c, tc.n, g, err, tc.want)
+		}
+	}
+	for _, n := range []Neighbours{AddRemove, ReplaceOne} {
+		c, err := Certify(CheckedIn{response, 1000, 1}, 1e-6, n)
+		if err != nil {
+			t.Errorf("%v: %v", n, err)
+			continue
+		}
+		if err := c.Check(); err != nil {
+			t.Errorf("%v: %v", n, err)
+		}
+	}
+}
