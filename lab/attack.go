@@ -39,9 +39,14 @@ func newForger(ctx context.Context, r *run) (*forger, error) {
 	if r.o.Malicious == 0 {
 		return f, nil
 	}
-	q := r.recipe.Query.(recipe.Histogram)
 	var err error
-	if f.shard, err = prio3.NewHistogram(2, int(q.Length), int(q.Chunk)); err != nil {
+	switch q := r.recipe.Query.(type) {
+	case recipe.L1BoundSum:
+		f.shard, err = newHealthForger(q)
+	case recipe.Histogram:
+		f.shard, err = prio3.NewHistogram(2, int(q.Length), int(q.Chunk))
+	}
+	if err != nil {
 		return nil, err
 	}
 	return f, f.connect(ctx)

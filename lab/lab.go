@@ -39,7 +39,7 @@ type Options struct {
 	Population int
 	// Sampling is the probability of reporting, over all devices. Default 1/10.
 	Sampling recipe.Rational
-	// Recipe is what is asked: [Visits], the default, or [Needles].
+	// Recipe is what is asked: [Visits], the default, [Health], or, of a population, [Needles].
 	Recipe string
 	// Rounds is how many collections are taken of the same population, all within Epsilon together. Default 1.
 	Rounds int
@@ -121,11 +121,15 @@ func (o *Options) Validate() error {
 
 // validatePopulation does the same for a lab with secret coins.
 func (o *Options) validatePopulation() error {
-	if o.Recipe == "" {
+	switch o.Recipe {
+	case "":
 		o.Recipe = Visits
+	case Visits, Needles, Health:
+	default:
+		return fmt.Errorf("lab: no recipe %q; want %s, %s or %s", o.Recipe, Visits, Health, Needles)
 	}
 	if o.Population == 0 {
-		if o.Sampling == (recipe.Rational{}) && o.Recipe == Visits && o.Rounds == 0 && !o.KnownSample {
+		if o.Sampling == (recipe.Rational{}) && o.Recipe != Needles && o.Rounds == 0 && !o.KnownSample {
 			return nil
 		}
 		o.Population = defaultPopulation
@@ -141,8 +145,8 @@ func (o *Options) validatePopulation() error {
 		return fmt.Errorf("lab: a population of %d; want %d to %d", o.Population, MinPopulation, MaxPopulation)
 	case o.Sampling.Num == 0 || o.Sampling.Num >= o.Sampling.Den:
 		return fmt.Errorf("lab: sampling %s; want a probability above 0 and below 1", o.Sampling)
-	case o.Recipe != Visits && o.Recipe != Needles:
-		return fmt.Errorf("lab: no recipe %q; want %s or %s", o.Recipe, Visits, Needles)
+	case o.Recipe == Health:
+		return fmt.Errorf("lab: recipe %s goes with the plain lab only", Health)
 	case o.Rounds < 1 || o.Rounds > MaxRounds:
 		return fmt.Errorf("lab: %d rounds; want 1 to %d", o.Rounds, MaxRounds)
 	case o.sample() < recipe.SampledBatchFloor:
@@ -182,11 +186,12 @@ type run struct {
 	config *deploy.Aggregator // the leader's
 	status statusReader
 	begun  time.Time
-	asked  time.Time        // when the reports of the last round are made: it is over when the lab begins
-	values []int            // the bucket of each row, or the place in the answer of each device; -1 is the default answer
-	front  *deploy.Front    // relay and gateway, where there is a population
-	source ohttp.Source     // of the devices' manifest
-	via    *ohttp.Transport // of all devices
+	asked  time.Time              // when the reports of the last round are made: it is over when the lab begins
+	values []int                  // the bucket of each row, or the place in the answer of each device; -1 is the default answer
+	value  func(int) client.Value // of a row; nil is its bucket
+	front  *deploy.Front          // relay and gateway, where there is a population
+	source ohttp.Source           // of the devices' manifest
+	via    *ohttp.Transport       // of all devices
 	report *Report
 	phase  int
 	// certified says what the devices' certificate proves; empty where none can be made.
@@ -215,7 +220,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Population > 0 {
 		visits, devices, r.pose = resample(visits, o.Population), r.survey, r.newSampledRecipe
 	}
-	r.ask(visits)
+	if o.Recipe == Health {
+		r.pose = r.newHealthRecipe
+		if err := r.askHealth(o.Rows); err != nil {
+			return nil, err
+		}
+	} else {
+		r.ask(visits)
+	}
 	if err := r.play(ctx, act{"upload", devices}, act{"verify", r.verify}, act{"collect", r.collect}, act{"draw", r.draw}); err != nil {
 		return nil, err
 	}
@@ -435,26 +447,35 @@ func (r *run) logger() (*slog.Logger, func() error, error) {
 }
 
 func (r *run) newRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
-	precision := dap.TimePrecision(r.o.Precision / time.Second)
-	first, err := precision.At(r.asked)
+	o, err := r.plainOptions(a)
 	if err != nil {
 		return nil, err
 	}
-	return recipe.New(recipe.Options{
-		Name:        "Visits to a doctor in a year",
-		Description: "How many times did you see a doctor in the past year: 0, 1, ..., 19, or 20 and more?",
+	o.Name = "Visits to a doctor in a year"
+	o.Description = "How many times did you see a doctor in the past year: 0, 1, ..., 19, or 20 and more?"
+	o.Query = recipe.Histogram{Length: randhie.Buckets}
+	return recipe.New(o)
+}
+
+// plainOptions are those of a recipe that every row answers, but for what is asked.
+func (r *run) plainOptions(a *deploy.Addresses) (o recipe.Options, err error) {
+	precision := dap.TimePrecision(r.o.Precision / time.Second)
+	first, err := precision.At(r.asked)
+	if err != nil {
+		return o, err
+	}
+	return recipe.Options{
 		Population: &recipe.Population{
 			Statement: "the participants of the RAND Health Insurance Experiment, 1974 to 1982",
 			Expected:  uint64(r.o.Rows),
 		},
-		Query:  recipe.Histogram{Length: randhie.Buckets},
 		Leader: a.LeaderURL(), Helper: a.HelperURL(),
 		BatchMode:     dap.TimeInterval,
 		MinBatch:      uint64(r.o.Rows / 2),
 		TimePrecision: precision,
 		Window:        recipe.Between{Start: first, End: first + dap.Time(openFor/r.o.Precision)},
 		Kind:          recipe.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
-	})
+	}, nil
 }
 
 // collect asks for the unit of time of the reports and opens the answer.

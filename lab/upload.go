@@ -77,8 +77,12 @@ func (r *run) upload(ctx context.Context) error {
 func (r *run) uploadValues(ctx context.Context, values []int) ([]dap.Report, error) {
 	reports := make([]dap.Report, len(values))
 	for i, v := range values {
+		answer := client.Bucket(uint32(v))
+		if r.value != nil {
+			answer = r.value(v)
+		}
 		var err error
-		if reports[i], err = r.client.Prepare(client.Bucket(uint32(v)), r.asked); err != nil {
+		if reports[i], err = r.client.Prepare(answer, r.asked); err != nil {
 			return nil, err
 		}
 	}

@@ -50,6 +50,31 @@ func Visits() ([]int, error) {
 	return visits, err
 }
 
+// HealthLabels names how people rate their own health.
+var HealthLabels = []string{"excellent", "good", "fair", "poor"}
+
+// Health returns, for every row in the table's order, the number of visits and how the person rates their health, an index of
+// HealthLabels.
+func Health() (visits, health []int, err error) {
+	rows, err := Table()
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, row := range rows {
+		at := 0
+		for k, rated := range row[Columns-3:] { // hlthg, hlthf, hlthp
+			if rated == 1 {
+				at += k + 1
+			}
+		}
+		if at >= len(HealthLabels) {
+			return nil, nil, fmt.Errorf("row %d rates its health twice", i+1)
+		}
+		visits, health = append(visits, int(row[0])), append(health, at)
+	}
+	return visits, health, nil
+}
+
 // Columns is the number of columns of the table.
 const Columns = 10
 

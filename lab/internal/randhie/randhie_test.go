@@ -100,3 +100,23 @@ func TestWholeTable(t *testing.T) {
 		t.Errorf("the first row is %v", rows[0])
 	}
 }
+
+// TestHealth holds the four ratings to totals taken from the published table by another program.
+func TestHealth(t *testing.T) {
+	visits, health, err := Health()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Visits()
+	if err != nil || !slices.Equal(visits, want) {
+		t.Fatalf("the visits are not those of the table: %v", err)
+	}
+	people, seen := make([]int, len(HealthLabels)), make([]int, len(HealthLabels))
+	for i, h := range health {
+		people[h]++
+		seen[h] += min(visits[i], 20)
+	}
+	if !slices.Equal(people, []int{11019, 7309, 1560, 302}) || !slices.Equal(seen, []int{27993, 20373, 5405, 1634}) {
+		t.Errorf("%d people and %d visits", people, seen)
+	}
+}
