@@ -34,6 +34,8 @@ if population:
 else:
     want(report["reports_sent"] == 20190 + malicious, "reports_sent")
     want(report["reports_accepted"] == 20190, "reports_accepted")
+    want(report["unit"] == "person-year" and report["units_per_person"] == 5, "unit: a row is a person in one year of up to five")
+    want(report["person"]["epsilon"] > 4 * report["epsilon"] and report["person"]["delta"] == report["delta"], "person")
     want(sum(report["truth"]) == 20190 and len(report["truth"]) == 21, "truth")
 for estimate, truth, stderr in zip(report["estimate"], report["truth"], report["stderr"], strict=True):
     want(0 < stderr < 1000 and abs(estimate - truth) <= 6 * stderr, "a bucket is more than 6 standard errors off")

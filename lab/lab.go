@@ -417,6 +417,10 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	}
 	g := r.client.Guarantee()
 	r.report.Epsilon, r.report.Delta = g.Epsilon, g.Delta
+	r.report.Unit = g.Unit
+	if g.PerPerson > 0 {
+		r.report.UnitsPerPerson, r.report.Person = g.PerPerson, &g.Person
+	}
 	r.report.Guarantee, r.report.Conditions = guaranteeWords(g, r.recipe), append([]string{}, g.Conditions...)
 	if r.front != nil {
 		r.describePopulation(g)
@@ -446,6 +450,9 @@ func (r *run) logger() (*slog.Logger, func() error, error) {
 	return service.NewLogger(f, slog.LevelInfo), f.Close, nil
 }
 
+// yearsPerPerson is how many rows a person has at most: families were enrolled for three years or for five.
+const yearsPerPerson = 5
+
 func (r *run) newRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	o, err := r.plainOptions(a)
 	if err != nil {
@@ -469,6 +476,7 @@ func (r *run) plainOptions(a *deploy.Addresses) (o recipe.Options, err error) {
 			Statement: "the participants of the RAND Health Insurance Experiment, 1974 to 1982",
 			Expected:  uint64(r.o.Rows),
 		},
+		Unit:   &recipe.Unit{Name: "person-year", Records: 1, Reduce: recipe.FirstRecord, PerPerson: yearsPerPerson},
 		Leader: a.LeaderURL(), Helper: a.HelperURL(),
 		BatchMode:     dap.TimeInterval,
 		MinBatch:      uint64(r.o.Rows / 2),

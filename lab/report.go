@@ -38,6 +38,11 @@ type Report struct {
 	Epsilon   float64 `json:"epsilon"`
 	Delta     float64 `json:"delta"`
 	Guarantee string  `json:"guarantee"` // in words
+	// Unit is whose data that is about: a row of the table is a person-year. UnitsPerPerson is how many of them one person has
+	// at most, and Person what such a person has; nil where nothing is said of it.
+	Unit           string       `json:"unit"`
+	UnitsPerPerson uint32       `json:"units_per_person,omitempty"`
+	Person         *recipe.Loss `json:"person,omitempty"`
 	// Conditions are the author's word that Epsilon counts on; see [recipe.Guarantee].
 	Conditions []string `json:"conditions"`
 	RecipeID   string   `json:"recipe_id"`
@@ -77,8 +82,11 @@ type Sight struct {
 // guaranteeWords says the guarantee in words for people.
 func guaranteeWords(g *recipe.Guarantee, r *recipe.Recipe) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Guarantee: %s, for replacing any one report by any other, computed from the recipe and not typed in. ",
-		g.Loss)
+	fmt.Fprintf(&b, "Guarantee: %s, for replacing the report of any one %s by any other, computed from the recipe and not typed in. ",
+		g.Loss, g.Unit)
+	if g.PerPerson > 1 {
+		fmt.Fprintf(&b, "A person with at most %d of them has %s. ", g.PerPerson, g.Person)
+	}
 	fmt.Fprintf(&b, "Whoever sees the result, and knows all other reports, can be at most e^epsilon = %.2f times as sure about "+
 		"any one of them as before, up to delta. ", math.Exp(g.Epsilon))
 	fmt.Fprintf(&b, "It holds if at least one of the two servers is honest. Noise on servers: %s.", r.Noise)

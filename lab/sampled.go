@@ -106,7 +106,7 @@ func times(n int) string {
 
 // sampledWords says the guarantee in words for people.
 func sampledWords(g *recipe.Guarantee, r *recipe.Recipe, rounds int) string {
-	const replacing, answering = "for replacing any one report by any other", "for any one device's answer against no answer"
+	const replacing, answering = "for replacing the report of any one device by any other", "for any one device's answer against no answer"
 	about := replacing
 	if r.Dummies != nil {
 		about = answering

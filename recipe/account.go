@@ -216,7 +216,16 @@ func (r *Recipe) compute(claim ApproxDP) (*Guarantee, error) {
 	if f, ok := g.Fallback(RelayColludes); ok && len(g.Conditions) > 0 {
 		g.Unconditional, g.UnconditionalNeighbours = f.Loss, r.knownNeighbours()
 	}
-	return g, nil
+	unit := r.PrivacyUnit()
+	g.Unit, g.PerPerson, g.Person = unit.Name, unit.PerPerson, g.Unconditional
+	if unit.PerPerson > 1 {
+		known := situation{servers: honest}
+		g.Person, err = Group(unit.PerPerson, claim.Delta, func(delta Decimal) (Loss, error) {
+			l, _, err := r.proved(known, delta, claim.Rounds, r.knownNeighbours())
+			return l, err
+		})
+	}
+	return g, err
 }
 
 func (r *Recipe) assumptions(honest int, rounds uint32) []string {
@@ -226,6 +235,9 @@ func (r *Recipe) assumptions(honest int, rounds uint32) []string {
 			fmt.Sprintf("one device decides in at most %s, once in each; each round is released alone, after its end, which leader "+
 				"and helper each see to", count(uint64(rounds), "round", "rounds")),
 			"the relay keeps from the gateway and the servers who sent what and when, and nobody watches devices' networks")
+		if name := r.PrivacyUnit().Name; name != UnitDevice {
+			list[0] += fmt.Sprintf(", and no two devices answer for one %s", name)
+		}
 		if r.Cover != nil {
 			list[len(list)-1] = "the relay keeps from the gateway and the servers who sent what and when"
 		}

@@ -196,7 +196,7 @@ func (n CorrelatedGaussian) describe(line func(label, format string, args ...any
 
 // over says what the loss covers.
 func (n CorrelatedGaussian) over(participations uint32) string {
-	return fmt.Sprintf("all of up to %d batches together, with one person's reports in at most %d of them", n.Series.Rounds, participations)
+	return fmt.Sprintf("all of up to %d batches together, with its reports in at most %d of them", n.Series.Rounds, participations)
 }
 
 // duration writes a number of time units for people.

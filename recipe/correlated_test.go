@@ -146,7 +146,7 @@ func TestCorrelatedGuarantee(t *testing.T) {
 		t.Errorf("%+v, want epsilon %v", g, want.Epsilon)
 	}
 	text := strings.Join(g.Assumptions, "\n")
-	for _, words := range []string{"at most 4 rounds", "at least 5 rounds apart (5 hours), which the person's own device sees to", "one of the leader and the helper"} {
+	for _, words := range []string{"at most 4 rounds", "at least 5 rounds apart (5 hours), which the device itself sees to", "one of the leader and the helper"} {
 		if !strings.Contains(text, words) {
 			t.Errorf("assumptions %q do not say %q", text, words)
 		}
@@ -226,7 +226,7 @@ func TestCorrelatedDescribed(t *testing.T) {
 	text := strings.Join(strings.Fields(b.String()), " ")
 	for _, words := range []string{
 		"of which later batches take back a part", "each reaching 4 batches, for up to 24 batches in the order of time",
-		"over all of up to 24 batches together, with one person's reports in at most 4 of them",
+		"over all of up to 24 batches together, with its reports in at most 4 of them",
 		"in the sum over all 24", "correlated-noise.md",
 	} {
 		if !strings.Contains(text, words) {

@@ -128,6 +128,7 @@ func (r *Recipe) Describe(w io.Writer) error {
 	if text, err := r.expected(); err == nil && text != "" {
 		line("", "%s", text)
 	}
+	line("Protects", "%s", r.PrivacyUnit())
 	if p := r.Population; p != nil {
 		line("Of whom", "%s", p.Statement)
 		if p.Expected > 0 {
@@ -346,6 +347,7 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		ProvedBound   *ProvedBound `json:"proved_bound,omitempty"`
 		Projection    any          `json:"projection,omitempty"`
 		ServerKeys    *ServerKeys  `json:"server_keys"`
+		Unit          Unit         `json:"unit"`
 		Forecast      any          `json:"forecast,omitempty"`
 		Refused       string       `json:"refused,omitempty"`
 	}{
@@ -361,7 +363,7 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		Noise:    choice("noise", r.Noise.noise(), noise, r.Noise),
 		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),
 		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision),
-		Guarantee: g, ServerKeys: r.ServerKeys,
+		Guarantee: g, ServerKeys: r.ServerKeys, Unit: r.PrivacyUnit(),
 	}
 	if w, ok := r.Window.(Between); ok {
 		out.Window = &[2]uint64{uint64(w.Start), uint64(w.End)}

@@ -6,6 +6,13 @@
 // privacy. The claim is never believed: [Recipe.Guarantee] recomputes it from the other five, and whoever is asked
 // to take part does so before answering.
 //
+// # Whose data
+//
+// The guarantee is about one [Unit]: what is reported of one person, device, visit, site, or what the recipe names; of one device
+// where it names none. How several records of one become its answer is in the recipe, and what a person with several units
+// has is computed beside it ([Guarantee.Person]). What the guarantee counts on and only the author says are its conditions
+// ([Guarantee.Conditions]): what holds without them is printed first.
+//
 // # Coins
 //
 // Where devices decide by secret coins ([Bernoulli], [Importance], [DonationTime]) and a [Relay] hides who sends, sampling

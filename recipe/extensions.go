@@ -21,6 +21,7 @@ import (
 //	relay        struct { opaque url<0..2^16-1>, gateway<0..2^16-1>; }
 //	round        struct { uint64 units; uint32 grace; }, absent for one unit and no grace
 //	projection   struct { uint32 entries; opaque seed[32]; }
+//	unit         struct { opaque name<1..2^8-1>; uint32 records; uint8 reduction; uint32 per_person; }, never that of DefaultUnit
 //	server-keys  struct { opaque leader[32], helper[32], gateway<0..2^8-1>, collector[32]; uint32 epoch_length; }
 //	wire-version uint16 draft of DAP, never 18
 func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
@@ -58,6 +59,7 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 		b.AddUint32(r.Projection.Entries)
 		b.AddBytes(r.Projection.Seed[:])
 	})
+	add(extUnit, r.Unit != nil, func(b *cryptobyte.Builder) { addUnit(b, r.Unit) })
 	add(extServerKeys, r.ServerKeys != nil, func(b *cryptobyte.Builder) { addServerKeys(b, r.ServerKeys) })
 	add(extVersion, r.DAP != dap.Draft18, func(b *cryptobyte.Builder) {
 		if !r.DAP.Known() {
@@ -120,6 +122,8 @@ func (r *Recipe) readExtensions(d *decoder) {
 		case extProjection:
 			r.Projection = &Projection{Entries: data.u32("projection")}
 			data.field("projection", func() bool { return data.s.CopyBytes(r.Projection.Seed[:]) })
+		case extUnit:
+			r.Unit = readUnit(&data)
 		case extServerKeys:
 			r.ServerKeys = readServerKeys(&data)
 		case extVersion:

@@ -76,9 +76,9 @@ type Guarantee struct {
 	Loss
 	// PerRound is the loss of one round at the same delta.
 	PerRound Loss
-	// Rounds is in how many rounds one person may send a report, one in each.
+	// Rounds is in how many rounds one unit may have a report, one in each.
 	Rounds uint32
-	// Neighbours is the relation that the loss is about; 0 if there is no loss to speak of.
+	// Neighbours is the relation that the loss is about, between one unit's reports; 0 if there is no loss to speak of.
 	Neighbours accountant.Neighbours
 	// Theorem names the result the loss rests on.
 	Theorem string
@@ -91,6 +91,11 @@ type Guarantee struct {
 	// relation that it is about: Loss and Neighbours, where there are no conditions.
 	Unconditional           Loss
 	UnconditionalNeighbours accountant.Neighbours
+	// Unit is whose data this is about. PerPerson is how many of them a person is said to have, 0 if that is not said, and
+	// Person what such a person has on none of Conditions, over all rounds: see [Group].
+	Unit      string
+	PerPerson uint32
+	Person    Loss
 	// Fallbacks say what is left when one does not.
 	Fallbacks []Fallback
 }
@@ -131,16 +136,22 @@ func (g Guarantee) MarshalJSON() ([]byte, error) {
 		Delta         float64    `json:"delta"`
 		Conditions    []string   `json:"conditions"`
 		Unconditional Loss       `json:"unconditional"`
+		Unit          string     `json:"unit"`
+		PerPerson     uint32     `json:"units_per_person,omitempty"`
+		Person        *Loss      `json:"person,omitempty"`
 		PerRound      Loss       `json:"per_round"`
 		Rounds        uint32     `json:"rounds"`
 		Neighbours    string     `json:"neighbours,omitempty"`
 		Theorem       string     `json:"theorem,omitempty"`
 		Assumptions   []string   `json:"assumptions"`
 		Fallbacks     []Fallback `json:"fallbacks"`
-	}{nil, g.Delta, append([]string{}, g.Conditions...), g.Unconditional, g.PerRound, g.Rounds, "", g.Theorem, g.Assumptions, g.Fallbacks}
+	}{nil, g.Delta, append([]string{}, g.Conditions...), g.Unconditional, g.Unit, g.PerPerson, nil, g.PerRound, g.Rounds, "", g.Theorem, g.Assumptions, g.Fallbacks}
 	if g.Finite() {
 		out.Epsilon = &g.Epsilon
 		out.Neighbours = g.Neighbours.String()
+	}
+	if g.PerPerson > 0 {
+		out.Person = &g.Person
 	}
 	return json.Marshal(out)
 }
@@ -251,6 +262,7 @@ func (r *Recipe) Guarantee() (*Guarantee, error) {
 	claim, claimed := r.Claim.(ApproxDP)
 	if r.exact() {
 		g := withoutNoise()
+		g.Unit, g.PerPerson, g.Person = r.PrivacyUnit().Name, r.PrivacyUnit().PerPerson, NoPrivacy
 		if claimed {
 			return g, &ClaimError{claim, NoPrivacy}
 		}

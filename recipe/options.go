@@ -52,7 +52,7 @@ type Options struct {
 	Share NoiseShare
 	// Delta of the claim; 10^-9 when zero.
 	Delta Decimal
-	// Rounds is in how many rounds one person may send a report, one in each, or a device toss its coins; 1 when zero.
+	// Rounds is in how many rounds one unit may have a report, one in each, or a device toss its coins; 1 when zero.
 	Rounds uint32
 	// HonestServers that the claim needs; 1 when zero.
 	HonestServers uint8
@@ -75,6 +75,8 @@ type Options struct {
 	DAP dap.Version
 	// Oversized lets reports be larger than aggregators take, to measure them; else they are a *[TooLargeError].
 	Oversized bool
+	// Unit is whose data the guarantee protects; DefaultUnit when nil.
+	Unit *Unit
 	// Projection of a [Vector], whose Dimension is what is sent; none when nil.
 	Projection *Projection
 	// ServerKeys are none when nil.
@@ -150,6 +152,7 @@ func newRecipe(o Options) (*Recipe, error) {
 		DAP:           o.DAP,
 		Relay:         o.Relay,
 		Projection:    o.Projection,
+		Unit:          o.unit(),
 		ServerKeys:    o.ServerKeys,
 	}
 	if _, ok := r.Participation.(Importance); ok && r.Cover == nil {
@@ -196,6 +199,14 @@ func (o *Options) rounds() *Rounds {
 		return nil
 	}
 	return &s
+}
+
+// unit is the unit that is written, if any.
+func (o *Options) unit() *Unit {
+	if o.Unit == nil || *o.Unit == DefaultUnit {
+		return nil
+	}
+	return o.Unit
 }
 
 // defaultDummies counts on all devices, at the rate.

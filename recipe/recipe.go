@@ -47,6 +47,8 @@ type Recipe struct {
 	KEM KEM
 	// Relay hides who sends; without one, reports go to the leader directly and coins count for nothing.
 	Relay *Relay
+	// Unit is whose data the guarantee protects; DefaultUnit when nil.
+	Unit *Unit
 	// Projection shortens the vectors of a [Vector]; nil sends them whole.
 	Projection *Projection
 	// ServerKeys vouch for the keys that reports are encrypted to; nil takes those that the servers' addresses answer with,
@@ -188,7 +190,7 @@ type ApproxDP struct {
 	Neighbours accountant.Neighbours
 	// HonestServers is how many of the two the claim needs to be honest, 1 or 2.
 	HonestServers uint8
-	// Rounds is the number of rounds in which one person may send a report, one in each; at least 1. If it is more, leader
+	// Rounds is the number of rounds in which one unit may have a report, one in each; at least 1. If it is more, leader
 	// and helper release each round alone.
 	// Devices count their own.
 	Rounds uint32

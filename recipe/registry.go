@@ -61,6 +61,7 @@ const (
 	extRelay      = 8
 	extRounds     = 11
 	extProjection = 13
+	extUnit       = 14
 	extServerKeys = 15
 	extVersion    = 16
 )
@@ -157,11 +158,15 @@ var codepoints = []Codepoint{
 	{"extension", extRounds, "round", true},
 	{"extension", 12, "epoch", false},
 	{"extension", extProjection, "projection", true},
-	{"extension", 14, "unit", false},
+	{"extension", extUnit, "unit", true},
 	{"extension", extServerKeys, "server-keys", true},
 	{"extension", extVersion, "wire-version", true},
 	{"extension", 17, "labels", false},
 	{"extension", 18, "views", false},
+
+	{"reduction", uint16(FirstRecord), "first", true},
+	{"reduction", uint16(LastRecord), "last", true},
+	{"reduction", uint16(ClippedSum), "clipped-sum", true},
 
 	{"kem", uint16(XWing), "x-wing", true},
 

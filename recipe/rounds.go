@@ -177,14 +177,14 @@ func (r *Recipe) describeRounds() string {
 	return what + "; " + released
 }
 
-// once is the assumption about how often one person reports, where it is known who does.
+// once is the assumption about how often one unit is reported of, where it is known who does.
 func (r *Recipe) once(rounds uint32) string {
 	if rounds == 1 && !r.sampled() {
-		return "one person sends one report at most, in one round"
+		return fmt.Sprintf("one %s has one report at most, in one round", r.PrivacyUnit().Name)
 	}
-	text := fmt.Sprintf("one person sends one report in each of at most %s", count(uint64(rounds), "round", "rounds"))
+	text := fmt.Sprintf("one %s has one report in each of at most %s", r.PrivacyUnit().Name, count(uint64(rounds), "round", "rounds"))
 	if n, ok := r.Noise.(CorrelatedGaussian); ok {
-		text += fmt.Sprintf(", any two of these at least %s apart (%s), which the person's own device sees to",
+		text += fmt.Sprintf(", any two of these at least %s apart (%s), which the device itself sees to",
 			count(n.Series.Separation, "round", "rounds"), duration(n.Series.Separation*r.RoundUnits(), r.TimePrecision))
 	}
 	return text + "; each round is released alone, after its end, which leader and helper each see to"

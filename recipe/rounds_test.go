@@ -175,8 +175,8 @@ func TestShowRounds(t *testing.T) {
 	}{
 		"coins":      {needles(), []string{"a round is 24 hours; each is released alone, after its end and 5m0s of grace", "once in each; each round is released alone"}},
 		"slots":      {donating(), []string{"a round is 24 hours, 8 slots of 3 hours; each is released alone, after its end"}},
-		"one round":  {doctor(), []string{"rounds are released after their end, alone or several together", "one person sends one report at most, in one round"}},
-		"two rounds": {variants()["two rounds"], []string{"one person sends one report in each of at most 2 rounds; each round is released alone, after its end"}},
+		"one round":  {doctor(), []string{"rounds are released after their end, alone or several together", "one device has one report at most, in one round"}},
+		"two rounds": {variants()["two rounds"], []string{"one device has one report in each of at most 2 rounds; each round is released alone, after its end"}},
 		"leader":     {variants()["leader selected"], []string{"the leader releases reports of any rounds together"}},
 	} {
 		var b strings.Builder

@@ -82,6 +82,7 @@ func (v *validator) all(r *Recipe) {
 		v.between("population.expected", p.Expected, 0, math.MaxInt64)
 	}
 	v.targeting(r)
+	v.unit(r)
 	v.participation(r)
 	v.owners(r)
 	v.projection(r)

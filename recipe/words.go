@@ -27,40 +27,47 @@ func (r *Recipe) conditions() []string {
 
 // Summary is the guarantee in one line, what counts on nobody's word first.
 func (g *Guarantee) Summary() string {
-	if len(g.Conditions) == 0 {
-		return g.Loss.String()
+	first := fmt.Sprintf("%s, for one %s", g.Unconditional, g.Unit)
+	if len(g.Conditions) > 0 {
+		first += fmt.Sprintf(", even where it is known who sent what; %s, for one %s, holds if %s", g.Loss, g.Unit, strings.Join(g.Conditions, ", and "))
 	}
-	return fmt.Sprintf("%s, for %v neighbours, even where it is known who sent what; %s, for %v neighbours, holds if %s",
-		g.Unconditional, g.UnconditionalNeighbours, g.Loss, g.Neighbours, strings.Join(g.Conditions, ", and "))
+	if g.PerPerson > 1 {
+		first += fmt.Sprintf("; for a person with at most %d of them %s", g.PerPerson, g.Person)
+	}
+	return first
 }
 
-// Describe writes the losses for people, line by line: first what counts on nobody's word, and then, where the recipe's coins
-// give less, that loss with all it holds on. Over says how often, as "1 batch".
+// Describe writes the losses for people, line by line: first what counts on nobody's word, for one unit and for a person with
+// several, and then, where the recipe's coins give less, that loss with all it holds on. Over says how often, as "1 round".
 func (g *Guarantee) Describe(line func(label, format string, args ...any), over string) {
-	if len(g.Conditions) == 0 {
-		line("Guarantee", "%s, over %s, for %v neighbours", g.Loss, over, g.Neighbours)
-		line("", "%s", inWords(g.Loss, g.Neighbours))
-	} else {
-		line("Guarantee", "%s, over %s, for %v neighbours, even where it is known who sent what", g.Unconditional, over, g.UnconditionalNeighbours)
-		if g.Unconditional.Finite() {
-			line("", "%s", inWords(g.Unconditional, g.UnconditionalNeighbours))
-		}
-		line("", "%s, over %s, for %v neighbours, holds if what the author says is true, which nobody here has counted or looked up:",
-			g.Loss, over, g.Neighbours)
+	known := ""
+	if len(g.Conditions) > 0 {
+		known = ", even where it is known who sent what"
+	}
+	line("Guarantee", "%s, over %s, for one %s (%v neighbours)%s", g.Unconditional, over, g.Unit, g.UnconditionalNeighbours, known)
+	if g.Unconditional.Finite() {
+		line("", "%s", g.inWords(g.Unconditional, g.UnconditionalNeighbours))
+	}
+	if g.PerPerson > 1 {
+		line("", "%s, for a person with at most %d of them (group privacy)%s", g.Person, g.PerPerson, known)
+	}
+	if len(g.Conditions) > 0 {
+		line("", "%s, over %s, for one %s (%v neighbours), holds if what the author says is true, which nobody here has counted or looked up:",
+			g.Loss, over, g.Unit, g.Neighbours)
 		for _, c := range g.Conditions {
 			line("", "- %s", c)
 		}
-		line("", "%s", inWords(g.Loss, g.Neighbours))
+		line("", "%s", g.inWords(g.Loss, g.Neighbours))
 	}
 	line("Computed by", "%s", g.Theorem)
 }
 
-// inWords says what a loss means to one person.
-func inWords(l Loss, n accountant.Neighbours) string {
-	against := "with any other answer of theirs"
+// inWords says what a loss means to one unit.
+func (g *Guarantee) inWords(l Loss, n accountant.Neighbours) string {
+	against := "with any other answer for it"
 	if n != accountant.ReplaceOne {
-		against = "without an answer of theirs, or the other way round"
+		against = "without an answer for it, or the other way round"
 	}
-	return fmt.Sprintf("In words: whatever one person answers, any result is at most %s times as likely as %s, except with probability %s.",
-		times(l.Epsilon), against, Above(l.Delta))
+	return fmt.Sprintf("In words: whatever is answered for one %s, any result is at most %s times as likely as %s, except with probability %s.",
+		g.Unit, times(l.Epsilon), against, Above(l.Delta))
 }

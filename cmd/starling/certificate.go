@@ -97,10 +97,13 @@ func recipeCertificate() *command {
 				fmt.Fprintf(e.stdout, "%s %s%s, %d bytes\n", verb, path, certificateSuffix, len(b))
 				holds := ""
 				if len(g.Conditions) > 0 {
-					fmt.Fprintf(e.stdout, "the recipe gives %s even where it is known who sent what\n", g.Unconditional)
+					fmt.Fprintf(e.stdout, "the recipe gives %s for one %s even where it is known who sent what\n", g.Unconditional, g.Unit)
 					holds = ", which holds if " + strings.Join(g.Conditions, ", and ")
 				}
-				fmt.Fprintf(e.stdout, "it proves %s without the accountant%s\n", proved, holds)
+				fmt.Fprintf(e.stdout, "it proves %s for one %s without the accountant%s\n", proved, g.Unit, holds)
+				if g.PerPerson > 1 {
+					fmt.Fprintf(e.stdout, "a person with at most %d of them has %s\n", g.PerPerson, g.Person)
+				}
 				return nil
 			}
 		},

@@ -211,15 +211,19 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 // guaranteeOf says what the people in a batch have, what counts on nobody's word first.
 func guaranteeOf(g *recipe.Guarantee) string {
 	about := map[accountant.Neighbours]string{
-		accountant.ReplaceOne: "replacing any one report",
-		accountant.AddRemove:  "any one device's answer against no answer",
-		accountant.ZeroOut:    "any one report against that of no answer",
+		accountant.ReplaceOne: "replacing the report of any one " + g.Unit,
+		accountant.AddRemove:  "any one " + g.Unit + "'s answer against no answer",
+		accountant.ZeroOut:    "the report of any one " + g.Unit + " against that of no answer",
+	}
+	words := fmt.Sprintf("%s, for %s", g.Unconditional, about[g.UnconditionalNeighbours])
+	if g.PerPerson > 1 {
+		words += fmt.Sprintf("; %s, for a person with at most %d of them", g.Person, g.PerPerson)
 	}
 	if len(g.Conditions) == 0 {
-		return fmt.Sprintf("%s, for %s", g.Loss, about[g.Neighbours])
+		return words
 	}
-	return fmt.Sprintf("%s, for %s, even where it is known who sent what; %s, for %s, holds if %s", g.Unconditional,
-		about[g.UnconditionalNeighbours], g.Loss, about[g.Neighbours], strings.Join(g.Conditions, ", and "))
+	return words + fmt.Sprintf(", even where it is known who sent what; %s, for %s, holds if %s", g.Loss, about[g.Neighbours],
+		strings.Join(g.Conditions, ", and "))
 }
 
 // sampledWords says what a batch of coins had to reach, and what was taken off it to get to all devices that decided.

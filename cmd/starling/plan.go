@@ -29,7 +29,7 @@ with coins want it. --randomizer rr and rappor blur answers on the device; E is 
 reads it. --randomizer gaussian has devices add noise to vectors; E is what the sum costs.
 --correlate has later batches take back noise of earlier ones: one batch is less accurate, and their mean more, for people who
 answer every --separation rounds or less often.
---out writes the plan as a recipe, with the same guarantee; coins need --relay and --gateway there.`,
+--out writes the plan as a recipe, with the same guarantee; coins need --relay and --gateway there.` + unitHelp,
 		examples: [][2]string{
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1%", "each of 21 buckets within 1 % of 20,000 people, 95 %"},
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1% --epsilon 0.5 --out ages.starling " +
@@ -53,7 +53,7 @@ answer every --separation rounds or less often.
 			confidence := flags.String("confidence", "95%", "how sure the error is to be kept, for each number: `C`")
 			flags.Float64Var(&g.Epsilon, "epsilon", 0, "the largest loss `E` over all rounds")
 			flags.Float64Var(&g.Delta, "delta", 1e-9, "the probability `D` beside it")
-			rounds := flags.Uint("rounds", 1, "in how many batches one person may be: `N`")
+			rounds := flags.Uint("rounds", 1, "in how many batches one unit may be: `N`")
 			flags.Uint64Var(&g.Batches, "correlate", 0, "correlate the servers' noise over `N` batches, of whose mean the error is meant")
 			flags.Uint64Var(&g.Separation, "separation", 0, "with --correlate: people stay away `S` rounds from one answer to the next")
 			randomizer := flags.String("randomizer", string(plan.Servers), "servers, rr, rappor or (vectors) gaussian: `WHO` blurs")
@@ -62,6 +62,7 @@ answer every --separation rounds or less often.
 			name := flags.String("name", "", "of the recipe: what is asked, in a few words: `TEXT`")
 			leader := flags.String("leader", "", "of the recipe: base `URL` of the leader")
 			helper := flags.String("helper", "", "of the recipe: base `URL` of the helper")
+			unit := newUnitFlags(flags)
 			relay := flags.String("relay", "", "of a recipe with coins: `URL` of a relay that hides who sends")
 			gateway := flags.String("gateway", "", "of a recipe with coins: `URL` of the gateway behind it")
 			when := newRoundFlags(flags)
@@ -71,6 +72,9 @@ answer every --separation rounds or less often.
 				}
 				var err error
 				if g.Query, err = parseQuery(*query); err != nil {
+					return usageOf("recipe plan", err)
+				}
+				if g.Unit, err = unit.unit(); err != nil {
 					return usageOf("recipe plan", err)
 				}
 				if g.People == 0 {

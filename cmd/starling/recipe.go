@@ -73,7 +73,7 @@ func recipeNew() *command {
 With --projection M a device sends M numbers that a public random projection makes of its vector, and the result is estimated
 from their sum: fewer bytes for more error, which recipe plan and recipe show tell.
 The servers' noise is calibrated so that one honest server is enough for epsilon and delta.
-FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
+FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unitHelp,
 		examples: [][2]string{
 			{"starling recipe new --name 'Favourite bird' --query histogram:12 --leader https://leader.example/ " +
 				"--helper https://helper.example/ --min-batch 1000 --epsilon 1", "a histogram with epsilon 1"},
@@ -95,13 +95,14 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 			batches := flags.Uint64("correlate", 0, "with --noise correlated-gaussian: over `N` batches, in the order of time")
 			separation := flags.Uint64("separation", 0, "with --noise correlated-gaussian: people stay away `S` rounds from one answer to the next")
 			half := flags.Bool("noise-half", false, "each server draws half of the noise, and both must be honest for the guarantee")
-			rounds := flags.Uint("rounds", 1, "in how many batches one person may be: `N`")
+			rounds := flags.Uint("rounds", 1, "in how many batches one unit may be: `N`")
 			mode := flags.String("batches", "time-interval", "time-interval or leader-selected: `MODE`")
 			precision := flags.Duration("precision", time.Hour, "cut report times to this `DURATION`")
 			from := flags.String("from", "", "take reports from this `TIME`, as 2026-01-31T00:00:00Z")
 			to := flags.String("to", "", "take reports up to this `TIME`")
 			projection := flags.Uint("projection", 0, "send `M` numbers of a public random projection in place of each vector")
 			coins := newCoinFlags(flags)
+			unit := newUnitFlags(flags)
 			return func(_ context.Context, e *env, args []string) error {
 				path, err := oneFile("recipe new", args, deploy.RecipeFile)
 				if err != nil {
@@ -148,6 +149,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp,
 					return usageOf("recipe new", err)
 				}
 				if err := coins.set(&o); err != nil {
+					return usageOf("recipe new", err)
+				}
+				if o.Unit, err = unit.unit(); err != nil {
 					return usageOf("recipe new", err)
 				}
 				r, err := recipe.New(o)

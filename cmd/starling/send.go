@@ -31,10 +31,12 @@ const sendChunk = 500
 
 func sendCommand() *command {
 	return &command{
-		name: "send", args: "[--csv FILE --column NAME | --stdin | --simulate N | --no-answer] [--manifest FILE] [--ledger DIR --budget E] [--json] RECIPE [VALUE...]",
+		name: "send", args: "[--csv FILE --column NAME [--unit COLUMN] | --stdin | --simulate N | --no-answer] [--manifest FILE] [--ledger DIR --budget E] [--json] RECIPE [VALUE...]",
 		short: "Answer a recipe as devices do: split, seal and upload",
 		long: `Each value becomes one report of its own. A value is yes or no for a count, a number for a sum or a mean, a bucket
 from 0 for a histogram, and numbers with commas between them for vectors.
+Rows of a CSV file with the same value in --unit's column are records of one unit of the recipe, and become one report, as the
+recipe says; with --unit - each row is a unit. --person names the column of persons: one with more units than the recipe says is refused.
 With --manifest everything goes through the relay that the manifest names, each report by itself. The gateway behind it
 answers that it has a report; what the leader makes of it, its operator sees in starling status.
 The recipe's guarantee is computed first; one that does not hold, or is weaker than --max-epsilon, is refused.
@@ -42,6 +44,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 		examples: [][2]string{
 			{"starling send recipe.starling 3", "one report"},
 			{"starling send --csv answers.csv --column visits recipe.starling", "one report a row"},
+			{"starling send --csv visits.csv --column cost --unit patient costs.starling", "one report a patient, of all their rows"},
 			{"starling send --simulate 20000 recipe.starling", "made-up answers, for tests"},
 			{"starling send --ledger ~/.local/share/starling --budget 4 --manifest manifest.starling crashes.starling 0,0,1",
 				"one person's answer, if the coin says so"},
@@ -50,6 +53,9 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			file := flags.String("csv", "", "read values from a column of this `FILE`")
 			column := flags.String("column", "", "the column's `NAME` in its first line")
+			var table unitTable
+			flags.StringVar(&table.unit, "unit", "", "rows with the same value in this `COLUMN` are of one unit of the recipe; - for none")
+			flags.StringVar(&table.person, "person", "", "rows with the same value in this `COLUMN` are of one person")
 			stdin := flags.Bool("stdin", false, "read values from standard input, one a line")
 			simulate := flags.Int("simulate", 0, "make up `N` values, small ones more often")
 			most := flags.Float64("max-epsilon", 0, "refuse a recipe with a larger epsilon than `E`; 0 takes any that is finite")
@@ -63,11 +69,18 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
+				table.file, table.column = *file, *column
+				if err := table.validate(r); err != nil {
+					return err
+				}
 				var values []client.Value
+				var units unitTally
 				if *coins.noAnswer && len(args) == 1 && *file == "" && !*stdin && *simulate == 0 {
 					values = []client.Value{client.NoValue()}
 				} else if *coins.noAnswer {
 					return usageOf("send", errors.New("--no-answer goes with no values"))
+				} else if table.unit != "" && len(args) == 1 && !*stdin && *simulate == 0 {
+					values, units, err = table.read(r)
 				} else {
 					values, err = readValues(e.stdin, r.Given(), args[1:], *file, *column, *stdin, *simulate)
 				}
@@ -79,6 +92,13 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				o := client.Options{Recipe: recipeBytes, MaxEpsilon: *most}
 				if o.Certificate, err = readCertificate(args[0]); err != nil {
 					return ofInput(err, "move the file away to send without a certificate")
+				}
+				if r.Unit != nil && *coins.ledger != "" && len(values) > 1 {
+					one, err := client.Reduce(r, values)
+					if err != nil {
+						return &failure{exitInput, err, "starling recipe show " + args[0]}
+					}
+					values = []client.Value{one}
 				}
 				device := &coinDevice{flags: coins, file: args[0], recipe: r}
 				if *manifest != "" {
@@ -133,14 +153,24 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				for _, n := range rejected {
 					refused += n
 				}
+				out := map[string]any{"reports_sent": sent}
+				if table.unit != "" {
+					out["unit"], out["records"], out["units"], out["records_left_out"] = r.PrivacyUnit().Name, units.Records, units.Units, units.LeftOut
+					if !*asJSON {
+						fmt.Fprintf(e.stdout, "%s records, each %s's made one; %s left out\n", chart.Count(float64(units.Records)), r.PrivacyUnit().Name,
+							chart.Count(float64(units.LeftOut)))
+					}
+				}
 				switch {
 				case o.Via != nil && *asJSON:
-					err = e.json(map[string]any{"reports_sent": sent, "reports_taken": sent})
+					out["reports_taken"] = sent
+					err = e.json(out)
 				case o.Via != nil:
 					// What the leader says of a report is told to nobody, or it could tell who sent one.
 					fmt.Fprintf(e.stdout, "%s sent, %s taken by the gateway, which passes them on\n", chart.Count(float64(sent)), chart.Count(float64(sent)))
 				case *asJSON:
-					err = e.json(map[string]any{"reports_sent": sent, "reports_acknowledged": sent - refused, "reports_refused": rejected})
+					out["reports_acknowledged"], out["reports_refused"] = sent-refused, rejected
+					err = e.json(out)
 				default:
 					fmt.Fprintf(e.stdout, "%s sent, %s acknowledged\n", chart.Count(float64(sent)), chart.Count(float64(sent-refused)))
 					for _, reason := range slices.Sorted(maps.Keys(rejected)) {
@@ -192,9 +222,6 @@ func readValues(in io.Reader, q recipe.Query, args []string, file, column string
 		}
 		return values, nil
 	case file != "":
-		if column == "" {
-			return nil, usageOf("send", errors.New("--csv needs --column, the name of a column in the file's first line"))
-		}
 		f, err := os.Open(file)
 		if err != nil {
 			return nil, ofInput(err, "starling send --help")

@@ -50,6 +50,8 @@ type Goal struct {
 	Randomizer Randomizer
 	// Speed is what vectors cost on some machine; with it, plans for vectors tell the time of a report. Optional.
 	Speed *pine.Speed
+	// Unit is whose data is protected; recipe.DefaultUnit when nil.
+	Unit *recipe.Unit
 	// MinBatch is B. If zero, half of People or, for samples, what a sample falls short of once in 10^9.
 	MinBatch uint64
 }
@@ -115,7 +117,7 @@ func (g *Goal) Validate() error {
 	}
 	// What is wrong with a query, a recipe that asks it says.
 	_, err := recipe.New(recipe.Options{Name: "plan", Query: g.Query, Leader: "https://leader.example/", Helper: "https://helper.example/",
-		MinBatch: recipe.MinBatchFloor})
+		MinBatch: recipe.MinBatchFloor, Unit: g.Unit})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrGoal, err)
 	}
@@ -150,6 +152,14 @@ func (g *Goal) buckets() uint64 {
 		return uint64(q.Length)
 	}
 	return 0
+}
+
+// unit is whose data is protected.
+func (g *Goal) unit() recipe.Unit {
+	if g.Unit == nil {
+		return recipe.DefaultUnit
+	}
+	return *g.Unit
 }
 
 // largest is the most that one person can add to one number of the result.

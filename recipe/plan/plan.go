@@ -68,7 +68,9 @@ type Plan struct {
 	Conditions              []string
 	Unconditional           recipe.Loss
 	UnconditionalNeighbours accountant.Neighbours
-	Fallbacks               []recipe.Fallback
+	// Person is what a person with as many units as Goal.Unit says has on none of Conditions.
+	Person    recipe.Loss
+	Fallbacks []recipe.Fallback
 	// Instead are the other ways to the goal.
 	Instead []Option
 }

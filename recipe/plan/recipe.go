@@ -50,7 +50,7 @@ func (p *Plan) choose(o recipe.Options) (recipe.Options, error) {
 	if err != nil {
 		return o, err
 	}
-	o.Query, o.MinBatch, o.Rounds, o.Delta, o.HonestServers = p.query(), p.MinBatch, g.Rounds, delta, 1
+	o.Query, o.MinBatch, o.Rounds, o.Delta, o.HonestServers, o.Unit = p.query(), p.MinBatch, g.Rounds, delta, 1, g.Unit
 	o.Epsilon, o.Noise, o.Dummies, o.Randomizer, o.Participation, o.Rate, o.Cover = recipe.Decimal{}, nil, nil, nil, nil, nil, nil
 	switch g.Randomizer {
 	case RR:
@@ -133,7 +133,7 @@ func (p *Plan) follow(o recipe.Options) error {
 	}
 	p.Loss, p.Neighbours, p.Theorem = g.Loss, g.Neighbours, g.Theorem
 	p.Assumptions, p.Fallbacks = g.Assumptions, g.Fallbacks
-	p.Conditions, p.Unconditional, p.UnconditionalNeighbours = g.Conditions, g.Unconditional, g.UnconditionalNeighbours
+	p.Conditions, p.Unconditional, p.UnconditionalNeighbours, p.Person = g.Conditions, g.Unconditional, g.UnconditionalNeighbours, g.Person
 	if n, ok := r.Noise.(recipe.DiscreteGaussian); ok {
 		p.Variance = n.Variance
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/starling-agg/starling/dp/accountant"
@@ -39,13 +40,13 @@ func (p *Plan) explainServers() error {
 	sampled := g.Population != 0
 	p.assume("one of the leader and the helper, whichever it is, adds its noise and keeps its share and its noise to itself")
 	if g.Rounds == 1 && !sampled {
-		p.assume("one person sends one report at most, in one round, which the person's device counts")
+		p.assume("one %s has one report at most, in one round, which the device counts", g.unit().Name)
 	} else {
-		p.assume("one person sends one report in each of at most %s, which the person's device counts", rounds(g.Rounds))
+		p.assume("one %s has one report in each of at most %s, which the device counts", g.unit().Name, rounds(g.Rounds))
 		p.assume("each round is released alone, after its end, which leader and helper each see to")
 	}
 	if g.Batches > 0 {
-		p.assume("any two of them are at least %d rounds apart; the person's device sees to that too", g.Separation)
+		p.assume("any two of them are at least %d rounds apart; the device sees to that too", g.Separation)
 	}
 	switch {
 	case !sampled:
@@ -83,7 +84,21 @@ func (p *Plan) explainServers() error {
 	}
 	p.fallBack("half the reports are missing", p.Loss, "%s", missing)
 	p.fallBack("the leader and the helper put their shares together", recipe.NoPrivacy, "they can read every answer, because devices add no noise of their own")
-	return nil
+	return p.persons()
+}
+
+// persons computes what a person with several units has.
+func (p *Plan) persons() error {
+	delta, err := recipe.ParseDecimal(strconv.FormatFloat(p.Goal.Delta, 'g', -1, 64))
+	if err != nil {
+		return err
+	}
+	p.Person, err = recipe.Group(p.Goal.unit().PerPerson, delta, func(d recipe.Decimal) (recipe.Loss, error) {
+		open := *p
+		open.Goal.Population, open.Goal.Delta = 0, d.FloatDown()
+		return openLoss(&open)
+	})
+	return err
 }
 
 // openLoss is the loss where it is known who takes part.
@@ -146,6 +161,8 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Delta       float64             `json:"delta"`
 		Conditions  []string            `json:"conditions"`
 		Anyway      recipe.Loss         `json:"unconditional"`
+		Unit        recipe.Unit         `json:"unit"`
+		Person      *recipe.Loss        `json:"person,omitempty"`
 		Rounds      uint32              `json:"rounds"`
 		Neighbours  string              `json:"neighbours,omitempty"`
 		Theorem     string              `json:"theorem"`
@@ -161,7 +178,7 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
 		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
 		Dummies: p.Dummies, Allowance: p.Allowance, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
-		Conditions: append([]string{}, p.Conditions...), Anyway: p.stated().Unconditional,
+		Conditions: append([]string{}, p.Conditions...), Anyway: p.stated().Unconditional, Unit: g.unit(),
 		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
 		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved, Series: p.series(),
 	}
@@ -170,6 +187,9 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 	}
 	if p.Variance.Den != 0 {
 		out.Variance = p.Variance.String()
+	}
+	if g.unit().PerPerson > 0 {
+		out.Person = &p.Person
 	}
 	if p.Loss.Finite() {
 		out.Epsilon, out.Neighbours = &p.Loss.Epsilon, p.Neighbours.String()
@@ -198,6 +218,7 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	if q := p.query(); q.String() != g.Query.String() {
 		line("As a recipe", "%s", q)
 	}
+	line("Protects", "%s", g.unit())
 	if g.Population != 0 {
 		line("Taking part", "each of %d people by a secret coin, with probability %.4g: about %d a batch", g.Population, g.rate(), g.People)
 	} else {
@@ -295,7 +316,8 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 // stated is the plan's loss as a recipe's.
 func (p *Plan) stated() recipe.Guarantee {
 	g := recipe.Guarantee{Loss: p.Loss, Neighbours: p.Neighbours, Theorem: p.Theorem, Conditions: p.Conditions,
-		Unconditional: p.Loss, UnconditionalNeighbours: p.Neighbours}
+		Unconditional: p.Loss, UnconditionalNeighbours: p.Neighbours,
+		Unit: p.Goal.unit().Name, PerPerson: p.Goal.unit().PerPerson, Person: p.Person}
 	if len(p.Conditions) > 0 {
 		g.Unconditional, g.UnconditionalNeighbours = p.Unconditional, p.UnconditionalNeighbours
 	}

@@ -232,7 +232,7 @@ func TestRecipeOnTheAuthorsWord(t *testing.T) {
 	text := shown(t, b)
 	_, guarantee, _ := strings.Cut(text, " Guarantee ")
 	first, rest, _ := strings.Cut(guarantee, "holds if what the author says is true")
-	if !strings.HasPrefix(guarantee, relayed.Loss.String()) || !strings.HasSuffix(strings.TrimRight(first, " ,"), "for add-remove neighbours") ||
+	if !strings.HasPrefix(guarantee, relayed.Loss.String()) || !strings.HasSuffix(strings.TrimRight(first, " ,"), "for one device (add-remove neighbours)") ||
 		!strings.Contains(rest, "- at least 1000000000 devices that follow the recipe decide in each round") {
 		t.Errorf("the guarantee reads: %s", guarantee)
 	}

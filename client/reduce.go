@@ -1,0 +1,132 @@
+package client
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/starling-agg/starling/recipe"
+)
+
+// Reduce makes the one answer of a unit from its records, oldest first, as the recipe's privacy unit says: the first or the last
+// of them alone, or the sum of the first so many, cut to what may be answered. A unit without records has no answer, which is
+// [NoValue].
+//
+// It fails with *[ValueError] for a record of another kind than the query's answers, and with *[RecordsError] where the recipe
+// names no unit and there is more than one record. What it returns is not yet held against the query's bounds, but for sums.
+// A report does not tell how many records it is made of.
+func Reduce(r *recipe.Recipe, records []Value) (Value, error) {
+	u := r.PrivacyUnit()
+	switch {
+	case len(records) == 0:
+		return NoValue(), nil
+	case r.Unit == nil && len(records) > 1:
+		return Value{}, &RecordsError{u.Name, len(records)}
+	case u.Reduce == recipe.FirstRecord:
+		return records[0], nil
+	case u.Reduce == recipe.LastRecord:
+		return records[len(records)-1], nil
+	}
+	if len(records) > int(u.Records) {
+		records = records[:u.Records]
+	}
+	sum, err := noRecords(r.Given())
+	for i := 0; i < len(records) && err == nil; i++ {
+		err = sum.add(r.Given(), records[i])
+	}
+	if err != nil {
+		return Value{}, err
+	}
+	if q, ok := r.Given().(recipe.Vector); ok {
+		shorten(sum.reals, q.Norm())
+	}
+	return sum, nil
+}
+
+// RecordsError: several records of one unit, of which the recipe takes one and does not say which.
+type RecordsError struct {
+	Unit    string
+	Records int
+}
+
+func (e *RecordsError) Error() string {
+	return fmt.Sprintf("client: %d records of one %s, and the recipe takes one and does not say which", e.Records, e.Unit)
+}
+
+// noRecords is the sum of none.
+func noRecords(q recipe.Query) (Value, error) {
+	switch q := q.(type) {
+	case recipe.Count:
+		return Bool(false), nil
+	case recipe.Sum, recipe.Mean:
+		return Number(0), nil
+	case recipe.Multihot, recipe.SumVec:
+		return Vector(make([]uint64, q.Aggregates())), nil
+	case recipe.Vector:
+		return Reals(make([]float64, q.Dimension)), nil
+	}
+	return Value{}, fmt.Errorf("client: records of query %T have no sum", q)
+}
+
+// add adds a record to a sum, which stays an answer: yes if any is, numbers up to the largest, and of marks as many as may be
+// set, the first first. Real vectors are cut at the end.
+func (v *Value) add(q recipe.Query, record Value) error {
+	if record.kind != v.kind || len(record.vector) != len(v.vector) || len(record.reals) != len(v.reals) || !record.finite() {
+		return &ValueError{fmt.Sprintf("records that each answer: %s", q)}
+	}
+	switch q := q.(type) {
+	case recipe.Count:
+		v.number |= record.number
+	case recipe.Sum:
+		v.number = clippedSum(v.number, record.number, q.Max)
+	case recipe.Mean:
+		v.number = clippedSum(v.number, record.number, q.Max)
+	case recipe.SumVec:
+		for i, x := range record.vector {
+			v.vector[i] = clippedSum(v.vector[i], x, q.Max)
+		}
+	case recipe.Multihot:
+		left := q.MaxWeight
+		for _, x := range v.vector {
+			left -= x
+		}
+		for i, x := range record.vector {
+			set := min(x, 1) &^ v.vector[i] & min(left, 1)
+			v.vector[i] |= set
+			left -= set
+		}
+	case recipe.Vector:
+		for i, x := range record.reals {
+			v.reals[i] += x
+		}
+		if !v.finite() {
+			return &ValueError{"records whose sum is finite"}
+		}
+	}
+	return nil
+}
+
+// clippedSum is x + y, at most most.
+func clippedSum(x, y, most uint64) uint64 {
+	sum, carry := bits.Add64(x, y, 0)
+	return min(sum|-carry, most)
+}
+
+// shorten scales a vector down to a length, if it is longer.
+func shorten(x []float64, length float64) {
+	var largest, squares float64
+	for _, y := range x {
+		largest = max(largest, math.Abs(y))
+	}
+	if largest == 0 {
+		return
+	}
+	for _, y := range x {
+		squares += (y / largest) * (y / largest)
+	}
+	if norm := math.Sqrt(squares); norm > length/largest {
+		for i := range x {
+			x[i] = x[i] / largest / norm * length
+		}
+	}
+}
