@@ -31,7 +31,16 @@ Each person adds at most --sensitivity to the sum; replacing a person's record m
 --steps counts releases, and runs of all the steps of an --allocation. Without --neighbours, records are present or
 absent (add-remove) while the count is hidden, and replaced by another (replace) for rr, rappor, whatever is shuffled
 and wherever the count is public. With --count public a sample has a fixed size, --sampling of the people; with
---population they toss a coin each. Every answer is rounded up and names the theorem it rests on (docs/accounting.md).`,
+--population they toss a coin each.
+
+--method auto takes the tightest bound that is proved; the others are its parts, or bounds of papers for comparison:
+  closed-form              a formula; for what is shuffled and for check-ins the paper's
+  pld, rdp, zcdp           privacy loss distributions, Renyi divergences (at --orders), zero-concentrated privacy
+  zcdp-simple              the same by the textbook's conversion, rho + 2 sqrt(rho ln(1/delta))
+  clones                   shuffled reports as of any randomizer, summed exactly, whatever more is proved of rr
+  bkmtt, efmrtt            the formulas for shuffled reports of 2020 (random check-ins, theorem 5.1) and 2019
+
+Every answer is rounded up and names the theorem it rests on (docs/accounting.md).`,
 		examples: [][2]string{
 			{"starling account --mechanism gaussian --sigma 5.1 --sampling 0.02 --steps 2500 --delta 1e-8",
 				"2,500 releases, each about a secret fiftieth of the people"},
@@ -69,7 +78,9 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 	count := flags.String("count", "", "hidden or public: whether the number of records shows: `WHICH`")
 	ldp := flags.String("ldp", "", "deletion or replacement: what a device's report hides: `SENSE`")
 	flags.IntVar(&q.Honest, "servers-honest", 1, "how many of the two servers keep their noise secret: `1|2`")
-	method := flags.String("method", "auto", "auto, pld, rdp, zcdp or closed-form: `METHOD`")
+	method := flags.String("method", "auto", calculator.MethodNames+": `METHOD`")
+	orders := flags.String("orders", "", "Renyi orders of --method rdp: integer, or a `LIST` as 1.5,2,16")
+	direction := flags.String("direction", "", "remove or add: bound only one of the two directions of add-remove and zero-out: `WAY`")
 	events := flags.String("events", "", "account for the JSON list in `FILE` (- is standard input)")
 	flags.Float64Var(&q.Epsilon, "epsilon", 0, "ask for delta at this epsilon `E`, or solve for it")
 	flags.Float64Var(&q.Delta, "delta", 0, "ask for epsilon at this delta `D`")
@@ -106,12 +117,18 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 				return failf(exitUsage, "--neighbours add-remove, replace or zero-out", "--neighbours is %q", *neighbours)
 			}
 		}
-		switch m := accountant.Method(*method); m {
-		case "auto":
-		case accountant.PLD, accountant.RDP, accountant.ZCDPMethod, accountant.ClosedForm:
-			q.Method = m
-		default:
-			return failf(exitUsage, "--method auto, pld, rdp, zcdp or closed-form", "--method is %q", *method)
+		if q.Method, err = calculator.ParseMethod(*method); err != nil {
+			return ofCalculator(err)
+		}
+		if *orders != "" {
+			if q.Orders, err = calculator.ParseOrders(*orders); err != nil {
+				return ofCalculator(err)
+			}
+		}
+		if *direction != "" {
+			if q.Direction, err = accountant.ParseDirection(*direction); err != nil {
+				return failf(exitUsage, "--direction remove or add; without it the larger of both is answered", "--direction is %q", *direction)
+			}
 		}
 		if *events != "" {
 			if q.Events, err = readEvents(e, *events); err != nil {

@@ -15,7 +15,26 @@ const (
 	PLD        Method = "pld"         // privacy loss distributions, composed numerically
 	RDP        Method = "rdp"         // Renyi divergences
 	ZCDPMethod Method = "zcdp"        // zero-concentrated DP
+	SimpleZCDP Method = "zcdp-simple" // zero-concentrated DP by the textbook's conversion, for comparison
 )
+
+// A Direction is one of the two ways in which AddRemove and ZeroOut neighbours differ. What is proved for one of them alone is no
+// differential privacy; that is the larger of both.
+type Direction string
+
+const (
+	BothDirections Direction = ""
+	Remove         Direction = "remove" // results with the record, against those without it
+	Add            Direction = "add"    // results without the record, against those with it
+)
+
+// ParseDirection reads remove or add.
+func ParseDirection(s string) (Direction, error) {
+	if d := Direction(s); d == Remove || d == Add {
+		return d, nil
+	}
+	return "", fmt.Errorf("%w: direction %q, want remove or add", ErrParameter, s)
+}
 
 // Options say how to answer. The zero value is the default.
 type Options struct {
@@ -26,6 +45,9 @@ type Options struct {
 	Tolerance float64
 	// Orders are the Renyi orders that RDP tries, each above 1; the default is DefaultOrders().
 	Orders []float64
+	// Direction restricts the answer to one direction; the default is the larger of both. Where they differ, PLD alone knows
+	// them apart.
+	Direction Direction
 }
 
 func (o *Options) validate() error {
@@ -35,11 +57,40 @@ func (o *Options) validate() error {
 	if !(o.Tolerance >= 1e-7 && o.Tolerance <= 1) {
 		return parameter("tolerance", o.Tolerance, "1e-7 to 1")
 	}
+	if o.Direction != BothDirections {
+		if _, err := ParseDirection(string(o.Direction)); err != nil {
+			return err
+		}
+	}
 	switch o.Method {
-	case Auto, ClosedForm, PLD, RDP, ZCDPMethod:
+	case Auto, ClosedForm, PLD, RDP, ZCDPMethod, SimpleZCDP:
 		return nil
 	}
 	return fmt.Errorf("%w: method %q", ErrParameter, o.Method)
+}
+
+// apart reports whether the two directions of some leaf are told apart, which PLD alone does.
+func (o *Options) apart(leaves []leaf, n Neighbours) (bool, error) {
+	if o.Direction == BothDirections {
+		return false, nil
+	}
+	if n == ReplaceOne {
+		return false, fmt.Errorf("%w: a direction of replace-one neighbours", ErrUnsupported)
+	}
+	for _, l := range leaves {
+		e, ok := l.event.(dominated)
+		if !ok {
+			continue
+		}
+		if d, err := e.dominating(n); err != nil || d.symmetric {
+			continue
+		}
+		if o.Method != Auto && o.Method != PLD {
+			return false, fmt.Errorf("%w: the directions apart by method %q; ask for pld", ErrUnsupported, o.Method)
+		}
+		return true, nil
+	}
+	return false, nil
 }
 
 // Epsilon returns the least epsilon that is proved for the event at delta.
@@ -95,11 +146,15 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 	if total > maxCount {
 		return Guarantee{}, parameter("number of releases", total, "at most 2*10^12")
 	}
-	g.Neighbours = n
+	g.Neighbours, g.Direction = n, o.Direction
+	apart, err := o.apart(leaves, n)
+	if err != nil {
+		return Guarantee{}, err
+	}
 	var found []Guarantee
 	var problem error // the most telling reason why a method failed
 	try := func(m Method, f func() (Guarantee, error)) {
-		if o.Method != Auto && o.Method != m {
+		if o.Method != Auto && o.Method != m || apart && m != PLD {
 			return
 		}
 		r, err := f()
@@ -126,8 +181,8 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 	if len(found) == 0 {
 		try(RDP, func() (Guarantee, error) { return o.rdp(leaves, g, wantEpsilon) })
 	}
-	if o.Method == ZCDPMethod {
-		try(ZCDPMethod, func() (Guarantee, error) { return zcdp(leaves, g, wantEpsilon) })
+	if o.Method == ZCDPMethod || o.Method == SimpleZCDP {
+		try(o.Method, func() (Guarantee, error) { return zcdp(leaves, g, wantEpsilon, o.Method) })
 	}
 	most := ceiling(leaves, n)
 	if len(found) == 0 {

@@ -45,13 +45,18 @@ type Guarantee struct {
 	DeltaLower float64 `json:"delta_lower,omitempty"`
 	// Neighbours is the relation that the guarantee is about.
 	Neighbours Neighbours `json:"neighbours"`
-	// Method is closed-form, zcdp, rdp, pld or a combination, "a+b".
+	// Direction is empty, for both directions, or the only one that this is about.
+	Direction Direction `json:"direction,omitempty"`
+	// Method is closed-form, zcdp, zcdp-simple, rdp, pld or a combination, "a+b".
 	Method string `json:"method"`
 	// Theorem names the result used.
 	Theorem string `json:"theorem"`
 }
 
 func (g Guarantee) String() string {
+	if g.Direction != BothDirections {
+		return fmt.Sprintf("(%.6g, %.3g) in the direction %s only, %v neighbours, by %s", g.Epsilon, g.Delta, g.Direction, g.Neighbours, g.Theorem)
+	}
 	return fmt.Sprintf("(%.6g, %.3g)-DP, %v neighbours, by %s", g.Epsilon, g.Delta, g.Neighbours, g.Theorem)
 }
 

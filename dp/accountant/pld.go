@@ -68,7 +68,11 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 				}
 			}
 		}
-		ways = append(ways, back)
+		if ways = append(ways, back); o.Direction == Remove {
+			ways = ways[:1]
+		} else if o.Direction == Add {
+			ways = ways[1:]
+		}
 	}
 	var best bounds
 	for i, w := range ways {

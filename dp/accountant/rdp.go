@@ -29,6 +29,17 @@ func DefaultOrders() []float64 {
 	return append(orders, 512, 1024)
 }
 
+// IntegerOrders are the whole ones among the default orders, 2 to 256, 512 and 1024: those that published accountants try.
+func IntegerOrders() []float64 {
+	var orders []float64
+	for _, a := range DefaultOrders() {
+		if a == math.Trunc(a) {
+			orders = append(orders, a)
+		}
+	}
+	return orders
+}
+
 func (g Gaussian) divergence(n Neighbours) (func(float64) float64, error) {
 	mu, err := g.mu(n, 1)
 	return func(a float64) float64 { return a * mu * mu / 2 }, err
@@ -261,8 +272,8 @@ func (o Options) rdp(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 	return g, nil
 }
 
-// zcdp answers by the sum of the zCDP parameters.
-func zcdp(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, error) {
+// zcdp answers by the sum of the zCDP parameters, converted as the method says.
+func zcdp(leaves []leaf, g Guarantee, wantEpsilon bool, m Method) (Guarantee, error) {
 	rho := 0.0
 	for _, l := range leaves {
 		var r float64
@@ -295,11 +306,15 @@ func zcdp(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, error) {
 		}
 		rho += float64(l.count) * up(r)
 	}
+	g.Method, g.Theorem = string(m), zcdpTheorem
+	if m == SimpleZCDP {
+		g.Theorem = simpleTheorem
+		return simpleZCDP(up(rho), g, wantEpsilon)
+	}
 	f, _, err := ZCDP{up(rho)}.exact(g.Neighbours, 1)
 	if err != nil {
 		return Guarantee{}, err
 	}
-	g.Method, g.Theorem = string(ZCDPMethod), zcdpTheorem
 	if !wantEpsilon {
 		_, g.Delta = f(g.Epsilon)
 		return g, nil

@@ -54,6 +54,27 @@ func goldenMin(f func(float64) float64, a, b float64) float64 {
 	return (a + b) / 2
 }
 
+const simpleTheorem = "zCDP to approximate DP by the textbook's conversion (Bun and Steinke 2016, proposition 1.3)"
+
+// simpleZCDP answers by rho + 2 sqrt(rho ln(1/delta)) or, the other way round, exp(-(epsilon - rho)^2/(4 rho)).
+func simpleZCDP(rho float64, g Guarantee, wantEpsilon bool) (Guarantee, error) {
+	if wantEpsilon {
+		var err error
+		g.Epsilon, err = SimpleZCDPEpsilon(rho, g.Delta)
+		return g, err
+	}
+	over := g.Epsilon - rho - off(g.Epsilon, rho)
+	switch {
+	case !(over > 0):
+		g.Delta = 1
+	case rho == 0:
+		g.Delta = 0
+	default:
+		g.Delta = min(1, math.Exp(-down(over*over/(4*rho)))+underflow)
+	}
+	return g, nil
+}
+
 // SimpleZCDPEpsilon returns rho + 2 sqrt(rho ln(1/delta)), rounded up: the textbook conversion (Bun and Steinke 2016,
 // proposition 1.3), for comparison. Epsilon of a ZCDP event is never larger.
 func SimpleZCDPEpsilon(rho, delta float64) (float64, error) {

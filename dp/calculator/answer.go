@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
@@ -40,7 +41,7 @@ func (q Question) Answer() (*Answer, error) {
 // guarantee is epsilon at q.Delta or, if that is zero, delta at q.Epsilon. The question is settled.
 func (q *Question) guarantee() (accountant.Guarantee, error) {
 	switch {
-	case q.ShuffleN != 0 || q.Mechanism.local() && (q.CheckIn != 0 || q.Of != 0 && q.Neighbours == accountant.ReplaceOne):
+	case q.ShuffleN != 0 || q.Direction == accountant.BothDirections && q.Mechanism.local() && (q.CheckIn != 0 || q.Of != 0 && q.Neighbours == accountant.ReplaceOne):
 		return q.byPoints()
 	case q.Population != 0:
 		return q.ofPopulation()
@@ -54,7 +55,10 @@ func (q *Question) guarantee() (accountant.Guarantee, error) {
 
 // account asks the accountant what the question asks.
 func (q *Question) account(e accountant.Event) (accountant.Guarantee, error) {
-	o := accountant.Options{Method: q.Method, Tolerance: q.tolerance}
+	o := accountant.Options{Method: q.Method, Tolerance: q.tolerance, Orders: q.Orders, Direction: q.Direction}
+	if q.Method == Clones {
+		o.Method = accountant.Auto // on another message
+	}
 	var g accountant.Guarantee
 	var err error
 	cost, epsilon, delta := q.nearly()
@@ -80,7 +84,7 @@ func (q *Question) account(e accountant.Event) (accountant.Guarantee, error) {
 // smooth reports whether two servers' discrete Gaussian noise is taken for a discrete Gaussian, at a cost: for the methods that
 // know no other law. Privacy loss distributions and the formulas know the sum itself.
 func (q *Question) smooth(sigma float64) bool {
-	return q.Honest == 2 && sigma >= 1.5 && (q.Method == accountant.RDP || q.Method == accountant.ZCDPMethod)
+	return q.Honest == 2 && sigma >= 1.5 && slices.Contains([]accountant.Method{accountant.RDP, accountant.ZCDPMethod, accountant.SimpleZCDP}, q.Method)
 }
 
 // nearly is what it costs to take the sum of two servers' discrete Gaussian noise for one discrete Gaussian of twice the
@@ -317,14 +321,21 @@ func (q *Question) message() (accountant.Message, error) {
 		}
 		return nil, refuse(hint, "no shuffling theorem here is about %v neighbours of %s", q.Neighbours, q.Mechanism)
 	}
-	return q.report()
+	r, err := q.report()
+	if q.Method == Clones {
+		r = r.Any()
+	}
+	return r, err
 }
 
 // byPoints answers by a curve of package amplify. Curves do not compose, so several steps are the better of the optimal
 // composition of points (epsilon, delta) of one, and of the privacy loss distribution behind the curve where there is one.
 func (q *Question) byPoints() (accountant.Guarantee, error) {
-	if q.Method != accountant.Auto && q.Method != accountant.ClosedForm && q.Method != accountant.PLD {
-		return accountant.Guarantee{}, refuse("--method auto, pld or closed-form", "%s does not cover shuffling, check-ins or the allocation of local reports", q.Method)
+	switch q.Method {
+	case accountant.Auto, accountant.PLD, accountant.ClosedForm, Clones, BKMTT, EFMRTT:
+	default:
+		return accountant.Guarantee{}, refuse("--method auto, pld or closed-form, or for what is shuffled clones, bkmtt or efmrtt",
+			"%s does not cover shuffling, check-ins or the allocation of local reports", q.Method)
 	}
 	var best accountant.Guarantee
 	found := false
@@ -347,7 +358,7 @@ func (q *Question) byPoints() (accountant.Guarantee, error) {
 		}
 		try(q.composePoints(one))
 	}
-	if q.Method != accountant.ClosedForm {
+	if !q.formulaic() {
 		try(q.byDistribution())
 	}
 	if q.Steps > 1 && q.Method == accountant.Auto {
@@ -364,6 +375,11 @@ func (q *Question) byPoints() (accountant.Guarantee, error) {
 		return best, problem
 	}
 	return best, nil
+}
+
+// formulaic reports whether one step is to be bounded by a formula of a paper.
+func (q *Question) formulaic() bool {
+	return q.Method == accountant.ClosedForm || q.Method == BKMTT || q.Method == EFMRTT
 }
 
 // read asks one step's curve. Its lower bound is of binary randomized response, so it says nothing about other reports.
@@ -520,7 +536,7 @@ func (q *Question) oneStep() (points, error) {
 		return points{}, err
 	}
 	if q.Sampling > 0 {
-		if q.Method == accountant.ClosedForm {
+		if q.formulaic() {
 			return points{}, refuse("--method auto", "the closed forms of shuffling are not sampled from")
 		}
 		kept, total, err := q.sampledFrom()
@@ -530,7 +546,7 @@ func (q *Question) oneStep() (points, error) {
 		if c, err = amplify.WithoutReplacement(c, kept, total); err != nil {
 			return points{}, err
 		}
-	} else if q.Method == accountant.ClosedForm {
+	} else if q.formulaic() {
 		return points{epsilon: formula, delta: func(float64) (accountant.Guarantee, error) { return accountant.Guarantee{}, errNoFormula }}, nil
 	}
 	return points{c.Epsilon, c.Delta, &ladder{c.Delta, map[int]accountant.Guarantee{}}}, nil
@@ -544,6 +560,12 @@ func (q *Question) shuffled() (*amplify.Curve, func(float64) (accountant.Guarant
 	}
 	c, err := amplify.Shuffle(m, q.ShuffleN)
 	return c, func(delta float64) (accountant.Guarantee, error) {
+		switch r, rows := m.(accountant.Report); {
+		case q.Method == EFMRTT:
+			return amplify.ShuffleEFMRTT(m, q.ShuffleN, delta)
+		case q.Method == BKMTT && rows:
+			return amplify.ShuffleBKMTT(amplify.LocalDP{Report: r}, q.ShuffleN, delta)
+		}
 		g, err := amplify.ShuffleFOCS(m, q.ShuffleN, delta)
 		// The stronger closed form where it is proved.
 		if s, problem := amplify.ShuffleSODA(m, q.ShuffleN, delta); problem == nil && (err != nil || s.Epsilon < g.Epsilon) {

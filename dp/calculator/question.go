@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/starling-agg/starling/dp/accountant"
@@ -118,6 +119,10 @@ type Question struct {
 	// Honest is how many of two servers add the noise and keep it to themselves, 1 (also if zero) or 2.
 	Honest int
 	Method accountant.Method
+	// Orders are the Renyi orders that the method rdp tries; accountant.DefaultOrders() if empty.
+	Orders []float64
+	// Direction, if not zero, asks about one direction only in which add-remove or zero-out neighbours differ.
+	Direction accountant.Direction
 
 	Epsilon, Delta float64
 	Solve          Parameter
@@ -198,7 +203,84 @@ func (q *Question) settle() error {
 	if err := q.settleRelation(); err != nil {
 		return err
 	}
+	if err := q.settleMethod(); err != nil {
+		return err
+	}
 	return q.settleServers()
+}
+
+// Methods beside those of package accountant, for shuffled reports.
+const (
+	Clones accountant.Method = "clones" // the bound on any randomizer, whatever more is proved of this one
+	BKMTT  accountant.Method = "bkmtt"  // the formula of Balle, Kairouz, McMahan, Thakkar and Thakurta 2020
+	EFMRTT accountant.Method = "efmrtt" // the formula of Erlingsson and others 2019
+)
+
+// MethodNames are the methods that a Question may name.
+const MethodNames = "auto, pld, rdp, zcdp, zcdp-simple, closed-form, clones, bkmtt or efmrtt"
+
+// ParseMethod reads one of MethodNames. Its errors are *[Error].
+func ParseMethod(s string) (accountant.Method, error) {
+	switch m := accountant.Method(s); m {
+	case "auto":
+		return accountant.Auto, nil
+	case accountant.PLD, accountant.RDP, accountant.ZCDPMethod, accountant.SimpleZCDP, accountant.ClosedForm, Clones, BKMTT, EFMRTT:
+		return m, nil
+	}
+	return "", refuse("--method "+MethodNames, "--method is %q", s)
+}
+
+// maxOrders bounds a list of orders.
+const maxOrders = 4096
+
+// ParseOrders reads "integer", for accountant.IntegerOrders(), or a list of numbers above 1. Its errors are *[Error].
+func ParseOrders(s string) ([]float64, error) {
+	if s == "integer" {
+		return accountant.IntegerOrders(), nil
+	}
+	const hint = "--orders integer, or a list as 1.5,2,16,64"
+	var orders []float64
+	for part := range strings.SplitSeq(s, ",") {
+		a, err := strconv.ParseFloat(part, 64)
+		if err != nil || !(a > 1 && a <= 1e6) {
+			return nil, refuse(hint, "order %q is no number above 1 and at most 10^6", part)
+		}
+		if orders = append(orders, a); len(orders) > maxOrders {
+			return nil, refuse(hint, "there are more than %d orders", maxOrders)
+		}
+	}
+	return orders, nil
+}
+
+// settleMethod refuses methods, orders and directions for what they are not about.
+func (q *Question) settleMethod() error {
+	shuffled := q.ShuffleN != 0 && q.CheckIn == 0
+	switch q.Method {
+	case Clones, BKMTT, EFMRTT:
+		if !shuffled {
+			return refuse("--shuffle-n with the number of people, or --method auto, pld, rdp, zcdp, zcdp-simple or closed-form",
+				"the method %s is about reports that are shuffled", q.Method)
+		}
+		if q.columns() && q.Method != EFMRTT {
+			return refuse("--neighbours replace, or --method auto, closed-form or efmrtt", "the method %s is about whole reports, not about the sums of "+
+				"RAPPOR's columns", q.Method)
+		}
+	}
+	if len(q.Orders) > 0 && q.Method != accountant.RDP {
+		return refuse("--method rdp", "the orders are those of Renyi divergences")
+	}
+	if q.Direction == accountant.BothDirections {
+		return nil
+	}
+	switch {
+	case q.Solve != "":
+		return refuse("leave --direction or --solve out", "what one direction takes is no guarantee")
+	case q.Neighbours == accountant.ReplaceOne:
+		return refuse("--neighbours add-remove or zero-out, or leave --direction out", "replaced records are neither removed nor added")
+	case shuffled:
+		return refuse("leave --direction out", "the bounds on what is shuffled are the same in both directions")
+	}
+	return nil
 }
 
 // asks checks what is wanted.

@@ -47,8 +47,14 @@ func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 	} else {
 		b.WriteString(title(q.released()))
 	}
-	fmt.Fprintf(&b, " (%s, %s)-differentially private. Whether %s, any result is at most %s times as likely, except with probability %s.",
-		above(a.Epsilon), above(a.Delta), relation(a.Neighbours), factor(a.Epsilon), above(a.Delta))
+	if a.Direction == accountant.BothDirections {
+		fmt.Fprintf(&b, " (%s, %s)-differentially private. Whether %s, any result is at most %s times as likely, except with probability %s.",
+			above(a.Epsilon), above(a.Delta), relation(a.Neighbours), factor(a.Epsilon), above(a.Delta))
+	} else {
+		one, other := oneWay(a.Neighbours, a.Direction)
+		fmt.Fprintf(&b, " bounded in one direction: %s, any result is at most %s times as likely as %s, except with probability %s. Differential privacy "+
+			"is the larger of this and the other direction.", one, factor(a.Epsilon), other, above(a.Delta))
+	}
 	sentence := b.String()
 	b.Reset()
 	for _, s := range prose.Wrap(sentence, 100) {
@@ -72,6 +78,9 @@ func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 		line(string(q.Solve), "%s", a.solved())
 	}
 	line("neighbours", "%s", a.Neighbours)
+	if a.Direction != accountant.BothDirections {
+		line("direction", "%s only", a.Direction)
+	}
 	line("count", "%s", q.Count)
 	line("method", "%s", a.Method)
 	line("theorem", "%s", a.Theorem)
@@ -195,6 +204,19 @@ func relation(n accountant.Neighbours) string {
 		return "a person's record counts or counts as nothing"
 	}
 	return "a person's record says one thing or any other"
+}
+
+// oneWay says which results are compared with which.
+func oneWay(n accountant.Neighbours, d accountant.Direction) (one, other string) {
+	switch {
+	case n == accountant.ZeroOut && d == accountant.Add:
+		return "if a person's record counts as nothing", "if it counts"
+	case n == accountant.ZeroOut:
+		return "if a person's record counts", "if it counts as nothing"
+	case d == accountant.Add:
+		return "if a person takes no part", "if they do"
+	}
+	return "if a person takes part", "if they do not"
 }
 
 func title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
