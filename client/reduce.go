@@ -60,7 +60,7 @@ func noRecords(q recipe.Query) (Value, error) {
 		return Bool(false), nil
 	case recipe.Sum, recipe.Mean:
 		return Number(0), nil
-	case recipe.Multihot, recipe.SumVec:
+	case recipe.Multihot, recipe.SumVec, recipe.L1BoundSum:
 		return Vector(make([]uint64, q.Aggregates())), nil
 	case recipe.Vector:
 		return Reals(make([]float64, q.Dimension)), nil
@@ -69,7 +69,7 @@ func noRecords(q recipe.Query) (Value, error) {
 }
 
 // add adds a record to a sum, which stays an answer: yes if any is, numbers up to the largest, and of marks as many as may be
-// set, the first first. Real vectors are cut at the end.
+// set, the first first, and so of what is spread over places. Real vectors are cut at the end.
 func (v *Value) add(q recipe.Query, record Value) error {
 	if record.kind != v.kind || len(record.vector) != len(v.vector) || len(record.reals) != len(v.reals) || !record.finite() {
 		return &ValueError{fmt.Sprintf("records that each answer: %s", q)}
@@ -94,6 +94,16 @@ func (v *Value) add(q recipe.Query, record Value) error {
 			set := min(x, 1) &^ v.vector[i] & min(left, 1)
 			v.vector[i] |= set
 			left -= set
+		}
+	case recipe.L1BoundSum:
+		left := q.Max
+		for _, x := range v.vector {
+			left -= x
+		}
+		for i, x := range record.vector {
+			x = min(x, left)
+			v.vector[i] += x
+			left -= x
 		}
 	case recipe.Vector:
 		for i, x := range record.reals {

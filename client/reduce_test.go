@@ -44,6 +44,8 @@ func TestReduce(t *testing.T) {
 		"sums":                {reducing(recipe.SumVec{Length: 2, Max: 5}, sum, 3), vec([]uint64{1, 3}, []uint64{1, 3}), Vector([]uint64{2, 5})},
 		"marks":               {reducing(recipe.Multihot{Length: 3, MaxWeight: 3}, sum, 3), vec([]uint64{0, 0, 1}, []uint64{1, 0, 1}), Vector([]uint64{1, 0, 1})},
 		"more marks than may": {reducing(recipe.Multihot{Length: 3, MaxWeight: 2}, sum, 3), vec([]uint64{0, 0, 1}, []uint64{1, 1, 0}), Vector([]uint64{1, 0, 1})},
+		"a budget":            {reducing(recipe.L1BoundSum{Length: 3, Max: 9}, sum, 3), vec([]uint64{1, 0, 2}, []uint64{0, 3, 1}), Vector([]uint64{1, 3, 3})},
+		"a budget, overdrawn": {reducing(recipe.L1BoundSum{Length: 3, Max: 5}, sum, 3), vec([]uint64{1, 0, 2}, []uint64{math.MaxUint64, 3, 1}), Vector([]uint64{3, 0, 2})},
 		"last bucket":         {reducing(recipe.Histogram{Length: 9}, last, 1), []Value{Bucket(1), Bucket(7)}, Bucket(7)},
 	} {
 		got, err := Reduce(c.r, c.records)

@@ -103,7 +103,7 @@ func (u Unit) String() string {
 // sums says whether records of the query's answers can be added up.
 func sums(q Query) bool {
 	switch q.(type) {
-	case Count, Sum, Mean, Multihot, SumVec, Vector:
+	case Count, Sum, Mean, Multihot, SumVec, L1BoundSum, Vector:
 		return true
 	}
 	return false
