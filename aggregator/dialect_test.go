@@ -16,7 +16,7 @@ import (
 )
 
 // dialects are what the tests of this package run in, one after another.
-var dialects = []dap.Dialect{{}, {Version: dap.Draft19}}
+var dialects = []dap.Dialect{{}, {Version: dap.Draft19}, {Framing: dap.Janus}}
 
 // speaks is the dialect of this pass: what leader and helper of a test talk unless the test says otherwise.
 var speaks dap.Dialect
@@ -28,6 +28,8 @@ var inOne = map[string]int{
 	"TestHostileHelper": 0, "TestRunningServices": 1, "TestRounds": 1,
 	"TestVectorAttackersAreBounded": 0, "TestHelperHoldsTooManyReports": 1, "TestRoundsReplaysSameBytes": 1,
 	"TestCorrelatedNoiseCovariance": 0, "TestKeysTurnUnderLoad": 1, "TestUploadSlow": 0,
+	"TestJanusWire": 2, "TestJanusBatches": 2, "TestJanusHostile": 2, "TestFramingMended": 2, "TestForeignTaskWithoutInfo": 1,
+	"TestLeaderWithoutACommonKey": 1,
 }
 
 func TestMain(m *testing.M) {
@@ -100,16 +102,16 @@ func TestDraftsDoNotMix(t *testing.T) {
 	if speaks.Version == other {
 		other = dap.Draft19
 	}
-	p := newPair(t, setup{})
+	p := newPair(t, setup{dialect: &dap.Dialect{Version: speaks.Version}})
 	good, context := p.report(0, spoil{}), p.report(2, spoil{context: other.VDAFContext(p.id)})
 	p.dialect.Version = other
 	sealed := p.report(1, spoil{})
-	p.dialect = speaks
+	p.dialect.Version = speaks.Version
 	p.accept(good, context, sealed)
 	p.settled(1, map[string]uint64{"hpke_decrypt_error": 1, "vdaf_verify_error": 1})
 
 	// Leader and helper that take the task for one of two drafts agree on no report.
-	q := newPair(t, setup{helper: func(o *helper.Options) {
+	q := newPair(t, setup{dialect: &dap.Dialect{Version: speaks.Version}, helper: func(o *helper.Options) {
 		o.Tasks = slices.Clone(o.Tasks)
 		o.Tasks[0].Version = other
 	}})

@@ -65,6 +65,7 @@ type pair struct {
 	task      aggregator.Task
 	cfg       *dap.TaskConfiguration
 	dialect   dap.Dialect
+	names     byte // see anew
 	id        dap.TaskID
 	vdaf      *prio3.Histogram
 	function  vdaf.VDAF // of the task
@@ -393,6 +394,22 @@ func (p *pair) call(method, base, path string, m dap.Media, token string, body [
 
 func (p *pair) path(c dap.Collection) string { return dap.CreationPath(p.id, c) }
 
+// create creates a resource as the framing has it. Where the creator chooses the id, the same bytes choose the same one until
+// the next call of anew.
+func (p *pair) create(base string, c dap.Collection, m dap.Media, token string, body []byte) answer {
+	p.t.Helper()
+	id := p.dialect.ChooseID(p.id, c, body, []byte{p.names})
+	return p.call(p.dialect.CreationMethod(), base, dap.CreationPathOf(p.id, c, id), m, token, body)
+}
+
+// anew lets the same bytes choose another id.
+func (p *pair) anew() { p.names++ }
+
+// creates says whether a request creates a resource of that kind, in any framing.
+func creates(r *http.Request, c dap.Collection) bool {
+	return r.Method == "POST" && strings.HasSuffix(r.URL.Path, "/"+string(c)) || r.Method == "PUT" && strings.Contains(r.URL.Path, "/"+string(c)+"/")
+}
+
 // upload sends reports in one request.
 func (p *pair) upload(rs ...dap.Report) answer {
 	p.t.Helper()
@@ -451,7 +468,7 @@ func (p *pair) query() dap.CollectionJobReq {
 
 func (p *pair) ask(q dap.CollectionJobReq) answer {
 	p.t.Helper()
-	return p.call("POST", p.leaderURL, p.path(dap.CollectionJobsResource), dap.MediaCollectionJobReq, collectorToken, must(q.Append(nil)))
+	return p.create(p.leaderURL, dap.CollectionJobsResource, dap.MediaCollectionJobReq, collectorToken, must(q.Append(nil)))
 }
 
 func (p *pair) poll(location string) answer {

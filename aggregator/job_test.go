@@ -32,7 +32,7 @@ type tamper struct {
 func (p *pair) tamper(x *tamper) {
 	p.between(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !strings.HasSuffix(r.URL.Path, "/aggregation_jobs") {
+			if !creates(r, "aggregation_jobs") {
 				next.ServeHTTP(w, r)
 				return
 			}
@@ -230,7 +230,7 @@ func TestLeaderDeletesFinishedJobs(t *testing.T) {
 			switch {
 			case r.Method == http.MethodDelete && rec.Code == http.StatusNoContent:
 				deleted = append(deleted, r.URL.Path)
-			case strings.HasSuffix(r.URL.Path, "/aggregation_jobs"):
+			case creates(r, "aggregation_jobs"):
 				loc, _, _ := strings.Cut(rec.Header().Get("Location"), "?")
 				posted = append(posted, loc)
 				if fail {

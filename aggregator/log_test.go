@@ -26,7 +26,7 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 	p.upload(append(rs, late)...)
 	p.call("POST", p.leaderURL, p.path(dap.ReportsResource), dap.MediaUploadReq, "", make([]byte, 100<<10))
 	p.call("POST", p.leaderURL, p.path(dap.ReportsResource), dap.MediaUploadReq, "", []byte("rubbish"))
-	p.call("POST", p.leaderURL, p.path(dap.CollectionJobsResource), dap.MediaCollectionJobReq, "a-wrong-token-of-a-stranger", nil)
+	p.create(p.leaderURL, dap.CollectionJobsResource, dap.MediaCollectionJobReq, "a-wrong-token-of-a-stranger", nil)
 	x := &tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){
 		plainStatus(500),
 		func(http.ResponseWriter, *httptest.ResponseRecorder) { panic(http.ErrAbortHandler) },

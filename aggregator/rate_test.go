@@ -77,7 +77,7 @@ func TestLeaderHoldsTooManyReports(t *testing.T) {
 	var asked atomic.Int64
 	p.between(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "/aggregate_shares") {
+			if creates(r, "aggregate_shares") {
 				asked.Add(1)
 			}
 			next.ServeHTTP(w, r)
@@ -218,6 +218,7 @@ func TestShareHeldIsAResource(t *testing.T) {
 	if task := p.helperTask(); len(task.Held) != 0 || task.Counts.Collected != 10 {
 		t.Errorf("after the deletion: held %+v, %d collected", task.Held, task.Counts.Collected)
 	}
+	p.anew()
 	next := p.postShare(body)
 	if next.status != http.StatusCreated || len(next.body) != 0 || bytes.Equal([]byte(next.header.Get("Location")), []byte(location)) {
 		t.Errorf("after the deletion: status %d, %d bytes", next.status, len(next.body))

@@ -230,7 +230,7 @@ func TestCorrelatedNoiseHelperHoldsTheOrder(t *testing.T) {
 		req.Checksum.Add(r.Metadata.ID)
 	}
 	for range 2 {
-		a := p.call("POST", p.helperURL, p.path(dap.AggregateSharesResource), dap.MediaAggregateShareReq, peerToken, must(req.Append(nil)))
+		a := p.create(p.helperURL, dap.AggregateSharesResource, dap.MediaAggregateShareReq, peerToken, must(req.Append(nil)))
 		p.refused(a, dap.ProblemBatchInvalid, 400)
 		if d := p.problem(a).Detail; !strings.Contains(d, "in the order of time") {
 			t.Errorf("the leader reads %q", d)

@@ -30,6 +30,9 @@ type Options struct {
 	Token string
 	// Key opens the aggregate shares; required. Its public half is what leader and helper were given.
 	Key *sealed.KeyPair
+	// Framing is the leader's; the zero value is that of DAP's drafts. Where jobs are created under an id of the collector's
+	// choice, a job is saved before it is created.
+	Framing dap.Framing
 	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no redirects.
 	HTTP Doer
 	// Attempts bounds how often one request is sent while failures look temporary; zero is 5.
@@ -157,6 +160,9 @@ func (c *Collector) derive() (err error) {
 		return err
 	}
 	if c.task, err = c.recipe.Task(); err != nil {
+		return err
+	}
+	if err := (dap.Dialect{Version: c.task.Version, Framing: c.o.Framing}).Validate(); err != nil {
 		return err
 	}
 	c.taskID = c.task.TaskID()

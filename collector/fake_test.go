@@ -37,6 +37,7 @@ type leader struct {
 
 	jobs     map[string]*job // by body
 	made     int
+	framing  dap.Framing
 	requests []string // method and last path element
 }
 
@@ -120,7 +121,11 @@ func (l *leader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	create := "/v1/" + dap.CreationPath(l.task.TaskID(), dap.CollectionJobsResource)
-	if r.URL.Path == create && r.Method == "POST" {
+	if r.URL.Path == create && r.Method == "POST" && l.framing == dap.Standard {
+		l.create(w, r)
+		return
+	}
+	if id, ok := strings.CutPrefix(r.URL.Path, create+"/"); ok && r.Method == "PUT" && l.framing == dap.Janus && dap.CheckChosenID(id) == nil {
 		l.create(w, r)
 		return
 	}
@@ -150,16 +155,25 @@ func (l *leader) create(w http.ResponseWriter, r *http.Request) {
 		l.t.Errorf("bad request %x, %v", body, err)
 		return
 	}
-	j := l.jobs[string(body)]
+	name, id := string(body), fmt.Sprintf("job-%d", l.made)
+	if l.framing == dap.Janus { // the collector chose
+		id = r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+		name = id
+	}
+	j := l.jobs[name]
 	if j == nil {
 		if l.made >= len(l.batches) {
 			problem(w, &dap.Problem{Type: dap.ProblemInvalidBatchSize})
 			return
 		}
-		j = &job{id: fmt.Sprintf("job-%d", l.made), batch: l.made}
+		j = &job{id: id, batch: l.made}
 		l.made++
-		l.jobs[string(body)] = j
+		l.jobs[name] = j
 		j.answer = l.seal(req.Query, body, j.batch)
+	}
+	if l.framing == dap.Janus {
+		l.answer(w, j)
+		return
 	}
 	w.Header().Set("Location", fmt.Sprintf(l.location, dap.ResourcePath(l.task.TaskID(), dap.CollectionJobsResource, j.id)))
 	l.answer(w, j)

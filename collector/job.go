@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,8 +18,10 @@ type State struct {
 	Recipe string `json:"recipe"`
 	// Request is the body that created the job; the shares are bound to it.
 	Request []byte `json:"request"`
-	// JobID is the leader's name for the job.
+	// JobID is the leader's name for the job, or ours where we choose it.
 	JobID string `json:"job_id"`
+	// Unsure: we chose the id, and have not heard that the leader has the job.
+	Unsure bool `json:"unsure,omitempty"`
 	// Response is the leader's answer, absent until it has one.
 	Response []byte `json:"response,omitempty"`
 }
@@ -49,6 +52,10 @@ func (c *Collector) Start(ctx context.Context, q dap.Query) (*Job, error) {
 	if err := c.claim(j); err != nil {
 		return nil, err
 	}
+	if err := j.choose(); err != nil {
+		c.release(j)
+		return nil, err
+	}
 	if err := j.create(ctx); err != nil {
 		c.release(j) // asking again finds the same job, if there is one
 		return nil, err
@@ -56,20 +63,36 @@ func (c *Collector) Start(ctx context.Context, q dap.Query) (*Job, error) {
 	return j, nil
 }
 
+// choose names the job where that is ours to do, and saves it before the leader hears of it: the name of a job that was
+// deleted may not come again, so it is random, and nobody could find the job by another.
+func (j *Job) choose() error {
+	c, salt := j.c, make([]byte, 16)
+	rand.Read(salt)
+	if j.state.JobID = c.o.Framing.ChooseID(c.taskID, dap.CollectionJobsResource, j.state.Request, salt); j.state.JobID == "" {
+		return nil
+	}
+	j.state.Unsure = true
+	return j.keep(nil)
+}
+
 func (j *Job) create(ctx context.Context) error {
 	c := j.c
+	path := dap.CreationPathOf(c.taskID, dap.CollectionJobsResource, j.state.JobID)
 	answer, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
-		Method: http.MethodPost, URL: dap.ResourceURL(c.leader, dap.CreationPath(c.taskID, dap.CollectionJobsResource)),
+		Method: c.o.Framing.CreationMethod(), URL: dap.ResourceURL(c.leader, path),
 		Media: dap.MediaCollectionJobReq, Body: j.state.Request, Token: c.o.Token,
 		Want: dap.MediaCollectionJobResp, MaxBody: c.maxResponse(),
 	}, c.retry)
 	if err != nil {
 		return fmt.Errorf("collector: create a collection job: %w", err)
 	}
-	j.state.JobID, err = dap.LocationID(answer.Header.Get("Location"), c.taskID, dap.CollectionJobsResource)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	if j.state.JobID == "" {
+		j.state.JobID, err = dap.LocationID(answer.Header.Get("Location"), c.taskID, dap.CollectionJobsResource)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrAnswer, err)
+		}
 	}
+	j.state.Unsure = false
 	return j.keep(answer.Body)
 }
 
@@ -147,9 +170,16 @@ func (j *Job) Wait(ctx context.Context) (*Result, error) {
 			Method: http.MethodGet, URL: dap.ResourceURL(c.leader, j.path()), Token: c.o.Token,
 			Want: dap.MediaCollectionJobResp, MaxBody: c.maxResponse(),
 		}, c.retry)
+		if err != nil && j.state.Unsure && gone(err) {
+			if err := j.create(ctx); err != nil { // the first try never arrived
+				return nil, err
+			}
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("collector: ask for the result: %w", err)
 		}
+		j.state.Unsure = false
 		if len(answer.Body) > 0 {
 			if err := j.keep(answer.Body); err != nil {
 				return nil, err

@@ -31,8 +31,8 @@ func (d Dialect) Said(e ReportError) ReportError {
 	return e
 }
 
-// number is the number of e in the dialect, and false where nothing stands for it.
-func (d Dialect) number(e ReportError) (n uint8, ok bool) {
+// Code is the number of e in the dialect, and false where nothing stands for it.
+func (d Dialect) Code(e ReportError) (n uint8, ok bool) {
 	e = d.Said(e)
 	for i, x := range drafts[d.Version].errors {
 		if x == e && e != 0 {

@@ -213,7 +213,7 @@ func TestReportErrorNumbers(t *testing.T) {
 			} else {
 				named[want] = e
 			}
-			if n, ok := d.number(e); !ok || n != want || n == 0 {
+			if n, ok := d.Code(e); !ok || n != want || n == 0 {
 				t.Errorf("%v: %v is %d %v, want %d", d, e, n, ok, want)
 			}
 		}
@@ -222,13 +222,13 @@ func TestReportErrorNumbers(t *testing.T) {
 			if want, ok := named[uint8(n)]; ok && e != want || !ok && (e.Known() || e.String() != fmt.Sprintf("report error %d", n)) {
 				t.Errorf("%v: %d reads as %v", d, n, e)
 			}
-			if again, ok := d.number(e); !ok || int(again) != n {
+			if again, ok := d.Code(e); !ok || int(again) != n {
 				t.Errorf("%v: %d comes back as %d %v", d, n, again, ok)
 			}
 		}
 		// What the dialect has a name for is said by it alone.
 		for _, e := range []ReportError{0, unknownReportError | 255, unknownReportError, unknownReportError | 1, ReportErrors[len(ReportErrors)-1] + 1} {
-			if n, ok := d.number(e); ok {
+			if n, ok := d.Code(e); ok {
 				t.Errorf("%v: %#x is %d", d, uint16(e), n)
 			}
 		}

@@ -57,7 +57,7 @@ func (e ReportError) Error() string { return "dap: report refused: " + e.String(
 
 func (e *ReportError) code(c *coder) {
 	if c.writing {
-		n, ok := c.dialect.number(*e)
+		n, ok := c.dialect.Code(*e)
 		c.check(ok, "no report error of this dialect")
 		c.out = append(c.out, n)
 		return

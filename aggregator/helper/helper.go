@@ -104,11 +104,11 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 func (h *Helper) routes() {
 	h.srv.HandleHpkeConfig()
 	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.retired, f) }
-	h.srv.Handle("POST", "aggregation_jobs", edge.Peer, kept(h.postJob))
+	h.srv.HandleCreation(dap.AggregationJobsResource, edge.Peer, kept(h.postJob))
 	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, kept(h.continueJob))
 	h.srv.Handle("GET", "aggregation_jobs/{id}", edge.Peer, kept(h.getJob))
 	h.srv.Handle("DELETE", "aggregation_jobs/{id}", edge.Peer, kept(h.deleteOf(store.KindAggregation)))
-	h.srv.Handle("POST", "aggregate_shares", edge.Peer, kept(h.postShare))
+	h.srv.HandleCreation(dap.AggregateSharesResource, edge.Peer, kept(h.postShare))
 	h.srv.Handle("GET", "aggregate_shares/{id}", edge.Peer, kept(h.getShare))
 	h.srv.Handle("DELETE", "aggregate_shares/{id}", edge.Peer, kept(h.deleteOf(store.KindShare)))
 	h.srv.Handle("GET", peer.ProgressPath, edge.Peer, h.progress)

@@ -103,7 +103,7 @@ func (h *Helper) postJob(r *edge.Request) error {
 	j.keys = h.keys.Opening(h.opt.Clock.Now())
 	defer j.keys.Release()
 	deferred := h.opt.Deferred == Always
-	res, _, err := h.store.Create(r.Context(), store.KindAggregation, r.Task.ID, body, deferred, nil, h.opt.Clock.Now())
+	res, _, err := h.store.Create(r.Context(), store.KindAggregation, r.Task.ID, r.ChosenID(), body, deferred, nil, h.opt.Clock.Now())
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (h *Helper) postShare(r *edge.Request) error {
 		return h.early(err)
 	}
 	deferred := h.opt.Deferred == Always
-	res, _, err := h.store.Create(r.Context(), store.KindShare, r.Task.ID, body, deferred, &sel, h.opt.Clock.Now())
+	res, _, err := h.store.Create(r.Context(), store.KindShare, r.Task.ID, r.ChosenID(), body, deferred, &sel, h.opt.Clock.Now())
 	if errors.Is(err, store.ErrOverlap) {
 		return refusal(err)
 	}
@@ -79,7 +79,7 @@ func (h *Helper) postShare(r *edge.Request) error {
 			if err := h.drop(r.Context(), res); err != nil {
 				return err
 			}
-			if res, _, err = h.store.Create(r.Context(), store.KindShare, r.Task.ID, body, true, &sel, h.opt.Clock.Now()); err != nil {
+			if res, _, err = h.store.Create(r.Context(), store.KindShare, r.Task.ID, r.ChosenID(), body, true, &sel, h.opt.Clock.Now()); err != nil {
 				return err
 			}
 			h.hold(res, held)

@@ -29,7 +29,7 @@ func (l *Leader) postCollection(r *edge.Request) error {
 	if r.Task.Mode() == dap.TimeInterval {
 		sel = &store.Selection{Interval: req.Query.Interval}
 	}
-	res, _, err := l.store.Create(r.Context(), store.KindCollection, r.Task.ID, body, true, sel, l.opt.Clock.Now())
+	res, _, err := l.store.Create(r.Context(), store.KindCollection, r.Task.ID, r.ChosenID(), body, true, sel, l.opt.Clock.Now())
 	if errors.Is(err, store.ErrOverlap) {
 		return edge.Refuse(dap.ProblemBatchOverlap, "the interval overlaps a batch that was collected")
 	}

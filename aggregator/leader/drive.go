@@ -347,7 +347,7 @@ func (l *Leader) askHelper(ctx context.Context, t *task.Task, res *store.Resourc
 	if err != nil {
 		return nil, err
 	}
-	reply, err := l.helper.Ask(ctx, peer.AggregateShare(t), n.location, body)
+	reply, err := l.helper.Ask(ctx, peer.AggregateShare(t, res.ID), n.location, body)
 	if err != nil {
 		return nil, err
 	}

@@ -149,11 +149,11 @@ func (l *Leader) aggregate(ctx context.Context, w *work) error {
 	}
 	accepted := w.accepted()
 	for step := uint16(0); len(w.sent) > 0; step++ {
-		body, err := w.request(step)
+		body, digest, err := w.framed(step)
 		if err != nil {
 			return err
 		}
-		answer, err := l.exchange(ctx, w, accepted, step, body)
+		answer, err := l.exchange(ctx, w, accepted, step, body, digest)
 		if errors.Is(err, errAhead) {
 			if err := l.yield(ctx, w); err != nil {
 				return err
@@ -189,7 +189,7 @@ func (l *Leader) forget(ctx context.Context, w *work) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askPeer)
 	defer cancel()
-	if err := l.helper.Delete(ctx, peer.AggregationJob(w.task), w.job); err != nil {
+	if err := l.helper.Delete(ctx, peer.AggregationJob(w.task, w.Segment.Name), w.job); err != nil {
 		l.opt.Log.Info("the helper keeps a finished aggregation job", "task", w.Task, "why", err.Error())
 	}
 }
@@ -255,8 +255,8 @@ func (w *work) accepted() []byte {
 	return b
 }
 
-// request is the request of a step. The same segment, reports and answers of the helper give the same bytes.
-func (w *work) request(step uint16) ([]byte, error) {
+// request is the request of a step in a dialect. The same segment, reports and answers of the helper give the same bytes.
+func (w *work) request(d dap.Dialect, step uint16) ([]byte, error) {
 	if step > 0 {
 		req := dap.AggregationJobContinueReq{Step: step}
 		var err error
@@ -266,7 +266,7 @@ func (w *work) request(step uint16) ([]byte, error) {
 				return nil, err
 			}
 		}
-		return w.task.Dialect.AppendAggregationJobContinueReq(nil, &req)
+		return d.AppendAggregationJobContinueReq(nil, &req)
 	}
 	req := dap.AggregationJobInitReq{VerificationKeyID: w.task.KeyID}
 	var err error
@@ -282,7 +282,20 @@ func (w *work) request(step uint16) ([]byte, error) {
 	if req.Inits, err = dap.AppendVerifyInits(nil, inits); err != nil {
 		return nil, err
 	}
-	return w.task.Dialect.AppendAggregationJobInitReq(nil, &req)
+	return d.AppendAggregationJobInitReq(nil, &req)
+}
+
+// framed is the request of a step as it is sent, and the digest of what it says, whoever frames it: an operator who has to
+// correct a task's framing asks the helper for the same thing as before.
+func (w *work) framed(step uint16) (body []byte, digest [sha256.Size]byte, err error) {
+	if body, err = w.request(w.task.Dialect, step); err != nil {
+		return nil, digest, err
+	}
+	if w.task.Dialect.Framing == dap.Standard {
+		return body, sha256.Sum256(body), nil
+	}
+	plain, err := w.request(dap.Dialect{Version: w.task.Dialect.Version}, step)
+	return body, sha256.Sum256(plain), err
 }
 
 // deferred is an answer that did not come in time.
@@ -292,12 +305,12 @@ func (e *deferred) Error() string { return "the helper has the job and has not f
 
 // exchange gets the helper's answer to the request of a step: the stored one, where a later request was computed from it and
 // may have been sent, or the helper's own.
-func (l *Leader) exchange(ctx context.Context, w *work, accepted []byte, step uint16, body []byte) ([]byte, error) {
+func (l *Leader) exchange(ctx context.Context, w *work, accepted []byte, step uint16, body []byte, digest [32]byte) ([]byte, error) {
 	if w.Sent != nil && step < w.Sent.Step {
 		w.job = w.Sent.Location
 		return w.Sent.Answers[step], nil
 	}
-	sent := &store.Sent{Accepted: accepted, Step: step, Digest: sha256.Sum256(body), Location: w.job, Answers: w.said}
+	sent := &store.Sent{Accepted: accepted, Step: step, Digest: digest, Location: w.job, Answers: w.said}
 	known := w.Sent != nil && w.Sent.Step == step
 	if known {
 		if w.Sent.Digest != sent.Digest {
@@ -331,7 +344,7 @@ func (l *Leader) exchange(ctx context.Context, w *work, accepted []byte, step ui
 
 // send asks the helper and waits for the answer.
 func (l *Leader) send(ctx context.Context, w *work, sent *store.Sent, body []byte) ([]byte, error) {
-	resource := peer.AggregationJob(w.task)
+	resource := peer.AggregationJob(w.task, w.Segment.Name)
 	var reply *peer.Reply
 	var err error
 	if sent.Step == 0 {
@@ -402,7 +415,7 @@ func (l *Leader) yield(ctx context.Context, w *work) error {
 // advance posts a later step. A helper that has lost the job, or steps of it, is told it again from the beginning; where it then
 // says anything else than it did, the two sides can agree no more.
 func (l *Leader) advance(ctx context.Context, w *work, sent *store.Sent, body []byte) (*peer.Reply, error) {
-	resource := peer.AggregationJob(w.task)
+	resource := peer.AggregationJob(w.task, w.Segment.Name)
 	if sent.Location == "" {
 		return nil, &quarantine{dap.ReportDropped, "the helper answered without a usable Location: the job has no name to continue by"}
 	}

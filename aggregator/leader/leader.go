@@ -202,7 +202,7 @@ func (l *Leader) routes() {
 	l.srv.HandleHpkeConfig()
 	l.srv.Handle("POST", "reports", nil, l.postReports)
 	kept := func(h edge.Handler) edge.Handler { return edge.Kept(l.retired, h) }
-	l.srv.Handle("POST", "collection_jobs", edge.Collector, kept(l.postCollection))
+	l.srv.HandleCreation(dap.CollectionJobsResource, edge.Collector, kept(l.postCollection))
 	l.srv.Handle("GET", "collection_jobs/{id}", edge.Collector, kept(l.getCollection))
 	l.srv.Handle("DELETE", "collection_jobs/{id}", edge.Collector, kept(l.deleteCollection))
 }

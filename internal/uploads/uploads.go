@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/starling-agg/starling/dap"
@@ -62,9 +63,6 @@ func (DAP) Name(path string, body []byte) ([]byte, error) {
 // Join makes one upload, in pieces: reports follow one another, so uploads do.
 func (DAP) Join(bodies [][]byte) [][]byte { return bodies }
 
-// asItIs reads the reasons of a refusal. The drafts number them alike but for those that only one has, which count as other.
-var asItIs dap.Dialect
-
 // Refusals counts the reports that an answer of success refuses, by reason. It fails where that names another report than
 // those of the uploads, or one twice.
 func (DAP) Refusals(bodies [][]byte, answer []byte) (map[string]uint64, error) {
@@ -81,7 +79,7 @@ func (DAP) Refusals(bodies [][]byte, answer []byte) (map[string]uint64, error) {
 		}
 	}
 	refused := make(map[string]uint64)
-	for status, err := range asItIs.UploadErrors(answer, nil) {
+	for status, err := range spoken.UploadErrors(answer, nil) {
 		if err != nil {
 			return nil, fmt.Errorf("uploads: answer: %w", err)
 		}
@@ -94,25 +92,45 @@ func (DAP) Refusals(bodies [][]byte, answer []byte) (map[string]uint64, error) {
 	return refused, nil
 }
 
-// other is the reason of a code without a name.
+// spoken is a draft in which answers are read: what a number means is asked of every draft, for no answer says which one its
+// task speaks.
+var spoken = dap.Dialect{Version: dap.Draft18}
+
+// other is the reason of a number without a name.
 const other = "other"
 
-func reason(code dap.ReportError) string {
-	for _, known := range dap.ReportErrors {
-		if code == known {
-			return code.String()
+// later are reasons that no upload is refused for: they are of aggregation jobs alone.
+var later = []dap.ReportError{dap.TaskExpired, dap.TaskNotStarted, dap.UnknownVerificationKeyID}
+
+// words are the reasons by number: the names that it has in the drafts.
+var words = func() (w [255]string) {
+	for n := range w {
+		var names []string
+		for _, v := range dap.Versions {
+			if e := (dap.Dialect{Version: v}).ReportError(uint8(n)); e.Known() && !slices.Contains(later, e) && !slices.Contains(names, e.String()) {
+				names = append(names, e.String())
+			}
+		}
+		if w[n] = strings.Join(names, " or "); w[n] == "" {
+			w[n] = other
 		}
 	}
-	return other
+	return w
+}()
+
+func reason(code dap.ReportError) string {
+	n, ok := spoken.Code(code)
+	if !ok {
+		return other
+	}
+	return words[n]
 }
 
 // Reasons are the words of Refusals.
 func (DAP) Reasons() []string {
-	words := []string{other}
-	for _, code := range dap.ReportErrors {
-		words = append(words, code.String())
-	}
-	return words
+	all := slices.Clone(words[:])
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Final says whether an error answer is about the upload, not about the leader: its bytes are refused (400, 413), or its

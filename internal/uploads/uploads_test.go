@@ -105,6 +105,20 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestReasons: a number that means one thing in one draft and another in the next is called by both names.
+func TestReasons(t *testing.T) {
+	for number, want := range map[byte]string{
+		1: "batch_collected", 3: "report_dropped", 4: "hpke_unknown_config_id", 7: "invalid_message",
+		8: "invalid_message or report_too_early", 9: "report_too_early", 10: "unsupported_extension", 11: "outdated_config", 200: "other",
+	} {
+		id := dap.ReportID{1}
+		refused, err := (DAP{}).Refusals([][]byte{body(t, 1)}, append(id[:], number))
+		if err != nil || len(refused) != 1 || refused[want] != 1 || !slices.Contains((DAP{}).Reasons(), want) {
+			t.Errorf("%d: %v, %v; want %s", number, refused, err, want)
+		}
+	}
+}
+
 // TestFinal: what says that the upload is at fault ends it; what may be the leader's own state does not.
 func TestFinal(t *testing.T) {
 	unknown := []byte(`{"type":"urn:ietf:params:ppm:dap:error:unrecognizedTask","status":404}`)

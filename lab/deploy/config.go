@@ -76,6 +76,9 @@ type Task struct {
 	CollectorToken service.Secret `toml:"collector_token"`
 	// CollectorHPKE is the collector's public key. Required.
 	CollectorHPKE service.Path `toml:"collector_hpke"`
+	// Framing is "janus" where the other aggregator and the collector frame what they say as Janus does, whoever they are.
+	// Default "standard", as DAP's drafts have it.
+	Framing dap.Framing `toml:"framing"`
 	// Expected is how many reports may come; batches with more than twice as many are held. Default: the recipe's rate, as
 	// far as it states one.
 	Expected Expected `toml:"expected"`
@@ -246,6 +249,7 @@ func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
 		return out, nil, fmt.Errorf("recipe: %w", err)
 	}
 	out.Config, out.Version, out.ID = config.Bytes(), config.Version, config.TaskID()
+	out.Framing = t.Framing
 	out.VerifyKeys = make(map[uint8][vdaf.VerifyKeySize]byte)
 	for _, k := range t.VerifyKeys {
 		text, err := k.File.Text()
@@ -388,6 +392,8 @@ type Collector struct {
 	HPKEKey service.Secret `toml:"hpke_key"`
 	// State is where a collection under way is kept, so that one that stopped goes on. Required.
 	State service.Path `toml:"state"`
+	// Framing is "janus" where the leader frames its messages as Janus does. Default "standard".
+	Framing dap.Framing `toml:"framing"`
 }
 
 // LoadCollector reads and validates collector.toml.

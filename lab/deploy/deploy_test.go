@@ -490,6 +490,64 @@ func TestOperatingDefaults(t *testing.T) {
 	}
 }
 
+// A task's framing is the operator's to choose; the draft's own unless something else is said.
+func TestFraming(t *testing.T) {
+	dir, _ := create(t, dap.TimeInterval)
+	for file, role := range map[string]dap.Role{LeaderFile: dap.RoleLeader, HelperFile: dap.RoleHelper} {
+		path := filepath.Join(dir, file)
+		framing := func() (dap.Framing, error) {
+			a, err := LoadAggregator(path, role)
+			if err != nil {
+				return 0, err
+			}
+			m, err := a.read()
+			if err != nil {
+				return 0, err
+			}
+			return m.tasks[0].Framing, nil
+		}
+		if f, err := framing(); err != nil || f != dap.Standard {
+			t.Errorf("%s: %v, %v", file, f, err)
+		}
+		edit(t, path, "[[tasks]]", "[[tasks]]\nframing = \"janus\"")
+		if f, err := framing(); err != nil || f != dap.Janus {
+			t.Errorf("%s: %v, %v", file, f, err)
+		}
+		edit(t, path, `"janus"`, `"Janus"`)
+		var bad *service.ConfigError
+		if _, err := framing(); !errors.As(err, &bad) || !strings.Contains(bad.Reason, "standard") {
+			t.Errorf("%s with another word: %v", file, err)
+		}
+	}
+	path := filepath.Join(dir, CollectorFile)
+	edit(t, path, "state =", "framing = \"janus\"\nstate =")
+	c, err := LoadCollector(path)
+	if err != nil || c.Framing != dap.Janus {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	asked := ""
+	s, err := c.Open(collector.Options{Attempts: 1, HTTP: doer(func(r *http.Request) (*http.Response, error) {
+		asked = r.Method
+		return nil, errors.New("nobody is there")
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := s.Recipe().Window.(recipe.Between)
+	begin, _ := s.Recipe().TimePrecision.Begin(w.Start)
+	if _, err := s.Collect(t.Context(), begin, begin.Add(time.Minute)); err == nil || asked != "PUT" {
+		t.Errorf("%s, %v", asked, err)
+	}
+	if !s.Pending() {
+		t.Error("a job that may be there is forgotten")
+	}
+}
+
+// doer is an HTTP client.
+type doer func(*http.Request) (*http.Response, error)
+
+func (d doer) Do(r *http.Request) (*http.Response, error) { return d(r) }
+
 func TestSession(t *testing.T) {
 	dir, _ := create(t, dap.TimeInterval)
 	config, err := LoadCollector(filepath.Join(dir, CollectorFile))

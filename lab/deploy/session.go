@@ -48,6 +48,7 @@ func (c *Collector) Open(o collector.Options) (*Session, error) {
 	if o.Recipe, o.Token, o.Key, err = c.Read(); err != nil {
 		return nil, err
 	}
+	o.Framing = c.Framing
 	b, err := readFile(string(c.State), maxState)
 	if err == nil {
 		err = json.Unmarshal(b, &s.state)
@@ -156,6 +157,10 @@ func (s *Session) Collect(ctx context.Context, from, to time.Time) (*collector.R
 			s.state.To = to.UTC()
 		}
 		job, err = s.collector.Start(ctx, query)
+	}
+	if ended(err) && s.Pending() { // a question that was saved before the leader refused it
+		s.state.Done = true
+		return nil, errors.Join(err, s.save())
 	}
 	if err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ func transactions(names ...string) (points []string) {
 var tours = []config{
 	{tour: true, seed: 1, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, window: true},
 	{tour: true, seed: 2, version: dap.Draft19, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, deferred: helper.Always},
-	{tour: true, seed: 3, mode: dap.LeaderSelected, min: 5, segment: 3, patience: -1},
+	{tour: true, seed: 3, framing: dap.Janus, mode: dap.LeaderSelected, min: 5, segment: 3, patience: -1},
 	{tour: true, seed: 4, version: dap.Draft19, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, rounds: 3},
 	{tour: true, seed: 5, version: dap.Draft19, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, deferred: helper.Always, rotate: true},
 	{tour: true, seed: 6, mode: dap.TimeInterval, min: 5, segment: 3, patience: -1, series: true, window: true},

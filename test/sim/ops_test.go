@@ -248,6 +248,14 @@ func (w *world) opStop() {
 	}
 }
 
+// creates says whether a message creates a resource. (Continuations are posted to a job of the helper's.)
+func (w *world) creates(m *message) bool {
+	if w.cfg.framing == dap.Janus {
+		return m.method == http.MethodPut
+	}
+	return m.method == http.MethodPost && len(strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")) == 3
+}
+
 // opForgeShare asks the helper for a share as a leader would that has counted wrong.
 func (w *world) opForgeShare() {
 	req := dap.AggregateShareReq{ReportCount: uint64(len(w.oracle.reports)) + w.cfg.min}
@@ -258,14 +266,16 @@ func (w *world) opForgeShare() {
 	}
 	w.net.mu.Lock()
 	for _, m := range w.net.kept {
-		if w.cfg.mode == dap.LeaderSelected && strings.HasSuffix(m.url.Path, "/"+string(dap.AggregationJobsResource)) {
+		if w.cfg.mode == dap.LeaderSelected && w.creates(m) && strings.Contains(m.url.Path, "/"+string(dap.AggregationJobsResource)) {
 			job := must(w.task.Dialect().ReadAggregationJobInitReq(m.body))
 			req.BatchSelector.BatchID, _ = job.LeaderSelectedBatch()
 		}
 	}
 	w.net.mu.Unlock()
-	u := must(url.Parse(helperURL + "/" + dap.CreationPath(w.taskID, dap.AggregateSharesResource)))
-	a, err := w.net.deliver(&message{to: w.helper, method: "POST", url: u, body: must(req.Append(nil)), header: http.Header{
+	body := must(req.Append(nil))
+	id := w.cfg.framing.ChooseID(w.taskID, dap.AggregateSharesResource, body, nil)
+	u := must(url.Parse(helperURL + "/" + dap.CreationPathOf(w.taskID, dap.AggregateSharesResource, id)))
+	a, err := w.net.deliver(&message{to: w.helper, method: w.cfg.framing.CreationMethod(), url: u, body: body, header: http.Header{
 		"Authorization": {"Bearer " + peerToken}, "Content-Type": {dap.ContentType(dap.MediaAggregateShareReq)},
 	}})
 	if err != nil {

@@ -112,18 +112,22 @@ func (o *oracle) saw(m *message, a *answer) {
 	case kind == dap.ReportsResource:
 		o.sawUpload(m, a)
 	case a.status >= 300 || len(a.body) == 0 || o.w.net.pass.Load():
-	case len(parts) == 4:
+	case !o.w.creates(m):
 		o.same(string(kind)+" "+parts[3]+stepOf(a), m, a)
 	default:
 		id, err := dap.LocationID(a.header.Get("Location"), o.w.taskID, kind)
-		if err != nil {
-			o.violate("%s: no location: %v", m.name(), err)
+		if err != nil || len(parts) == 4 && id != parts[3] {
+			o.violate("%s: location %q: %v", m.name(), a.header.Get("Location"), err)
 			return
 		}
 		o.same(string(kind)+" "+id+stepOf(a), m, a)
 		switch kind {
 		case dap.AggregationJobsResource:
-			o.sameJob(fmt.Sprintf("%s %x", kind, sha256.Sum256(m.body)), id, m, a)
+			request := fmt.Sprintf("%s %x", kind, sha256.Sum256(m.body))
+			if len(parts) == 4 { // the same bytes may come under two names
+				request = id
+			}
+			o.sameJob(request, id, m, a)
 		case dap.CollectionJobsResource: // may be deleted, and asked for anew
 		default:
 			o.same(fmt.Sprintf("%s %x", kind, sha256.Sum256(m.body)), m, a)
@@ -152,9 +156,19 @@ func (o *oracle) same(resource string, m *message, a *answer) {
 	}
 }
 
-// sawDrop notes that the helper was told to delete a job.
+// sawDrop notes that the helper was told to delete a job. What comes under a name that was deleted is another resource, where
+// peers choose the names.
 func (o *oracle) sawDrop(m *message) {
 	kind, id := path.Split(m.url.Path)
+	if m.method == http.MethodDelete && o.w.cfg.framing == dap.Janus {
+		o.mu.Lock()
+		for resource := range o.answers {
+			if strings.HasPrefix(resource, path.Base(kind)+" "+id) {
+				delete(o.answers, resource)
+			}
+		}
+		o.mu.Unlock()
+	}
 	if m.method == http.MethodDelete && strings.HasSuffix(kind, "/"+string(dap.AggregationJobsResource)+"/") {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -173,7 +187,7 @@ func (o *oracle) sameJob(request, id string, m *message, a *answer) {
 	dropped := o.dropped[first]
 	o.mu.Unlock()
 	switch {
-	case !known || first == id: // judged by its id
+	case !known || first == id && !(dropped && request == id): // judged by its id
 	case !dropped:
 		o.violate("%s: the same bytes made two jobs", m.name())
 	default:

@@ -48,6 +48,7 @@ var limits = aggregator.Limits{Workers: 1}
 type config struct {
 	seed     uint64
 	version  dap.Version
+	framing  dap.Framing // of what leader, helper and collector say to one another
 	mode     dap.BatchMode
 	deferred helper.Deferred
 	min      uint64
@@ -83,7 +84,9 @@ func draw(seed uint64) config {
 	}
 	c.window = r.IntN(2) == 0
 	c.rotate = seed%4 == 0
-	c.version = dap.Versions[seed/2%uint64(len(dap.Versions))]
+	if c.version = dap.Versions[seed/2%uint64(len(dap.Versions))]; c.version == dap.Draft18 && seed%3 == 1 {
+		c.framing = dap.Janus
+	}
 	if c.series = c.mode == dap.TimeInterval && seed%5 == 0; c.series {
 		c.min, c.ops = 3, c.ops+60
 	}
@@ -130,7 +133,7 @@ type world struct {
 // A job is a collection as the collector remembers it.
 type job struct {
 	query   dap.Query
-	state   collector.State // of Save; JobID is empty while no answer came
+	state   collector.State // of Save; JobID is empty while no answer came, unless we choose it
 	problem error           // what it ended with
 	done    bool
 	deleted bool // by us, and the leader said so
@@ -163,7 +166,7 @@ func newWorld(cfg config) *world {
 	w.taskID = w.conf.TaskID()
 	w.vdaf = must(prio3.NewHistogram(2, length, int(chunk)))
 	w.task = aggregator.Task{
-		Config: w.conf.Bytes(), Version: cfg.version, VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: {1, 2, 3}}, PeerToken: peerToken,
+		Config: w.conf.Bytes(), Version: cfg.version, Framing: cfg.framing, VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: {1, 2, 3}}, PeerToken: peerToken,
 		CollectorToken: collectorToken, CollectorHPKE: dap.NewHpkeConfig(w.collectorKey),
 	}
 	w.client = must(client.New(client.Options{
@@ -372,7 +375,7 @@ func (w *world) upload(reports []*report) {
 // collector is one as it begins anew, with nothing but what it saved.
 func (w *world) collector(j *job) *collector.Collector {
 	return must(collector.New(collector.Options{
-		Recipe: w.recipe, Token: collectorToken, Key: w.collectorKey, HTTP: &port{network: w.net}, Attempts: 1,
+		Recipe: w.recipe, Token: collectorToken, Key: w.collectorKey, HTTP: &port{network: w.net}, Attempts: 1, Framing: w.cfg.framing,
 		Save: func(s collector.State) error { j.state = s; return nil },
 	}))
 }

@@ -72,8 +72,13 @@ type Request struct {
 	*http.Request
 	W    http.ResponseWriter
 	Task *task.Task
-	srv  *Server
+
+	srv    *Server
+	chosen string
 }
+
+// ChosenID is the id that the peer chose for the resource that it creates; empty where we choose.
+func (r *Request) ChosenID() string { return r.chosen }
 
 // A Handler serves one request, or returns why not. After it has written a status it returns nil.
 type Handler func(*Request) error
@@ -105,8 +110,47 @@ func (s *Server) Handle(method, path string, auth Auth, h Handler) {
 		if auth != nil && !auth(t).Bears(r) {
 			return &id, Unauthorized()
 		}
-		return &id, h(&Request{r, w, t, s})
+		return &id, h(&Request{Request: r, W: w, Task: t, srv: s})
 	})
+}
+
+// HandleCreation routes the creation of resources, below tasks/{task}/, to h, in the way of each task's framing: a POST to the
+// collection, or a PUT to the path that the peer chose.
+func (s *Server) HandleCreation(c dap.Collection, auth Auth, h Handler) {
+	s.Handle("POST", string(c), auth, func(r *Request) error {
+		if r.Task.Dialect.CreationMethod() != r.Method {
+			return NotFound("", "resources of this task are created by PUT, under an id of the creator's choice")
+		}
+		return h(r)
+	})
+	s.Handle("PUT", string(c)+"/{id}", auth, func(r *Request) error {
+		if r.Task.Dialect.CreationMethod() != r.Method {
+			var others []string
+			for _, m := range strings.Split(s.allowed(r.Request), ", ") {
+				if m != r.Method {
+					others = append(others, m)
+				}
+			}
+			r.W.Header().Set("Allow", strings.Join(others, ", "))
+			return plain(http.StatusMethodNotAllowed, "")
+		}
+		if r.chosen = r.PathValue("id"); dap.CheckChosenID(r.chosen) != nil {
+			return Refuse(dap.ProblemInvalidMessage, "an id that is chosen has 16 bytes")
+		}
+		err := h(r)
+		if errors.Is(err, store.ErrTaken) {
+			return plain(http.StatusConflict, "another request has that id")
+		}
+		return err
+	})
+}
+
+// allowed are the methods that the path of a request has.
+func (s *Server) allowed(r *http.Request) string {
+	probe, none := &discard{header: make(http.Header)}, r.Clone(r.Context())
+	none.Method = "NONE"
+	s.mux.ServeHTTP(probe, none)
+	return probe.header.Get("Allow")
 }
 
 func (s *Server) handle(method, path, name string, f func(http.ResponseWriter, *http.Request) (*dap.TaskID, error)) {

@@ -47,6 +47,8 @@ func NewClient(rt http.RoundTripper, timeout time.Duration, limit int64) *Client
 
 // A Resource is something that the helper makes for the leader.
 type Resource struct {
+	// Name is the leader's for the work that it is made for: where the leader chooses the id, two works never share one.
+	Name       string
 	Task       *task.Task
 	Collection dap.Collection
 	Request    dap.Media
@@ -54,13 +56,13 @@ type Resource struct {
 }
 
 // AggregationJob is the kind of resource that verifies reports.
-func AggregationJob(t *task.Task) Resource {
-	return Resource{t, dap.AggregationJobsResource, dap.MediaAggregationJobInitReq, dap.MediaAggregationJobResp}
+func AggregationJob(t *task.Task, name string) Resource {
+	return Resource{name, t, dap.AggregationJobsResource, dap.MediaAggregationJobInitReq, dap.MediaAggregationJobResp}
 }
 
 // AggregateShare is the kind of resource that collects a batch.
-func AggregateShare(t *task.Task) Resource {
-	return Resource{t, dap.AggregateSharesResource, dap.MediaAggregateShareReq, dap.MediaAggregateShare}
+func AggregateShare(t *task.Task, name string) Resource {
+	return Resource{name, t, dap.AggregateSharesResource, dap.MediaAggregateShareReq, dap.MediaAggregateShare}
 }
 
 // A Reply is a success. Body is nil while the answer is deferred.
@@ -81,7 +83,11 @@ func (e *Refused) Error() string {
 	if e.Problem.Type == "" || e.known() {
 		uri = e.Problem.Type.URI()
 	}
-	return fmt.Sprintf("helper refused: %s (status %d)", uri, e.Problem.HTTPStatus())
+	said := fmt.Sprintf("helper refused: %s (status %d)", uri, e.Problem.HTTPStatus())
+	if s := e.Problem.HTTPStatus(); e.Problem.Type == "" && (s == http.StatusNotFound || s == http.StatusMethodNotAllowed) {
+		said += "; it may be another's, who frames messages otherwise: see that both sides have the same framing"
+	}
+	return said
 }
 
 // known says whether the type is the draft's.
@@ -112,10 +118,14 @@ type Retry struct {
 func (e *Retry) Error() string { return "helper did not answer: " + e.Err.Error() }
 func (e *Retry) Unwrap() error { return e.Err }
 
-// Create posts body. Posting the same bytes again is harmless and gives the current state.
+// Create creates a resource, in the way of the task's framing. The same bytes again are harmless and give the current state.
 func (c *Client) Create(ctx context.Context, r Resource, body []byte) (*Reply, error) {
-	u := dap.ResourceURL(r.Task.Helper, dap.CreationPath(r.Task.ID, r.Collection))
-	reply, err := c.do(ctx, http.MethodPost, u, r, body)
+	id := r.Task.Dialect.ChooseID(r.Task.ID, r.Collection, body, []byte(r.Name))
+	u := dap.ResourceURL(r.Task.Helper, dap.CreationPathOf(r.Task.ID, r.Collection, id))
+	reply, err := c.do(ctx, r.Task.Dialect.CreationMethod(), u, r, body)
+	if err == nil && id != "" {
+		reply.ID = id
+	}
 	if err == nil && reply.Body == nil && reply.ID == "" {
 		return nil, &Retry{Err: errors.New("deferred without a usable Location")}
 	}

@@ -61,7 +61,7 @@ func TestSortsFailures(t *testing.T) {
 			}))
 			defer srv.Close()
 			client := NewClient(http.DefaultTransport, time.Minute, 4096)
-			_, err := client.Create(context.Background(), AggregationJob(testTask(t, srv.URL)), []byte("x"))
+			_, err := client.Create(context.Background(), AggregationJob(testTask(t, srv.URL), ""), []byte("x"))
 			var refused *Refused
 			var retry *Retry
 			switch {
@@ -87,7 +87,7 @@ func TestErrorsNameNoAddress(t *testing.T) {
 	addr := l.Addr().String()
 	l.Close()
 	client := NewClient(http.DefaultTransport, time.Minute, 4096)
-	_, err = client.Create(context.Background(), AggregateShare(testTask(t, "http://"+addr+"/base")), []byte("x"))
+	_, err = client.Create(context.Background(), AggregateShare(testTask(t, "http://"+addr+"/base"), ""), []byte("x"))
 	var retry *Retry
 	if !errors.As(err, &retry) {
 		t.Fatalf("nobody listens: %v", err)
@@ -107,7 +107,7 @@ func TestTimeout(t *testing.T) {
 	defer srv.Close()
 	defer close(release)
 	client := NewClient(http.DefaultTransport, 20*time.Millisecond, 4096)
-	_, err := client.Poll(context.Background(), AggregationJob(testTask(t, srv.URL)), "id", 0)
+	_, err := client.Poll(context.Background(), AggregationJob(testTask(t, srv.URL), ""), "id", 0)
 	var retry *Retry
 	if !errors.As(err, &retry) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
@@ -121,7 +121,7 @@ func TestPollBuildsItsURL(t *testing.T) {
 	defer srv.Close()
 	client := NewClient(http.DefaultTransport, time.Minute, 4096)
 	tk := testTask(t, srv.URL+"/a/b/")
-	reply, err := client.Poll(context.Background(), AggregationJob(tk), "the-id", 7)
+	reply, err := client.Poll(context.Background(), AggregationJob(tk, ""), "the-id", 7)
 	if err != nil || reply.Body != nil || reply.ID != "the-id" {
 		t.Fatalf("%+v %v", reply, err)
 	}

@@ -21,6 +21,7 @@ var (
 	ErrBusy       = errors.New("store: batch not at rest")              // another collection holds it, or reports of it wait: ask again later
 	ErrStep       = errors.New("store: not the next step")              // dap stepMismatch
 	ErrDifferent  = errors.New("store: differs from what is recorded")  // the same thing was recorded before, otherwise; permanent
+	ErrTaken      = errors.New("store: another resource has that id")   // where the peer chooses ids
 	ErrUnknown    = errors.New("store: outcome unknown")                // stop, reopen, recover
 )
 
@@ -140,7 +141,7 @@ const (
 
 // A Resource is a DAP resource created by POST. Its id is HMAC(task, kind, generation, SHA-256(body)) under a key of the
 // store, so an identical body finds the identical resource; generation counts deleted ones of that body, but for refused
-// requests for a share.
+// requests for a share. Where peers choose ids, one of another body under the same id is another resource's.
 type Resource struct {
 	ID       string // base64url
 	Task     dap.TaskID
@@ -254,8 +255,8 @@ type Store interface {
 	// --- resources
 
 	// Create finds the live resource of this body or makes it, Pending. made says which. keep stores the body too.
-	// A time-interval collection or share request that overlaps a closed batch is ErrOverlap.
-	Create(ctx context.Context, kind Kind, task dap.TaskID, body []byte, keep bool, sel *Selection, now time.Time) (r *Resource, made bool, err error)
+	// Where the peer chose the id, it finds the live resource of that id; ErrTaken if that has another body. A time-interval collection or share request that overlaps a closed batch is ErrOverlap.
+	Create(ctx context.Context, kind Kind, task dap.TaskID, id string, body []byte, keep bool, sel *Selection, now time.Time) (r *Resource, made bool, err error)
 	Resource(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Resource, error)
 	// Delete removes the resource from sight; replay and collected marks stay. A draining collection's hold on its batch
 	// goes. One that is frozen and not yet answered is ErrBusy: the helper may have closed the batch already, and without

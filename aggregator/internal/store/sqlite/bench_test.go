@@ -52,7 +52,7 @@ func benchCommit(task *store.Task, n int, bucket dap.Time) *store.Commit {
 }
 
 func help(ctx context.Context, st store.Store, task *store.Task, n int, bucket dap.Time) error {
-	r, _, err := st.Create(ctx, store.KindAggregation, task.ID, fmt.Append(nil, n), false, nil, storetest.Epoch)
+	r, _, err := st.Create(ctx, store.KindAggregation, task.ID, "", fmt.Append(nil, n), false, nil, storetest.Epoch)
 	if err != nil {
 		return err
 	}

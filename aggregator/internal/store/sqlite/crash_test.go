@@ -106,7 +106,7 @@ func (s *story) audit(st store.Store, when string) error {
 
 // lead takes all reports through uploads, jobs and a collection.
 func (s *story) lead(ctx context.Context, st store.Store, mem *disktest.Mem, inbox *segment.Inbox, sorter *segment.Sorter) error {
-	ask, _, err := st.Create(ctx, store.KindCollection, s.leader.ID, []byte("ask"), true, storetest.Interval(10, 3), storetest.Epoch)
+	ask, _, err := st.Create(ctx, store.KindCollection, s.leader.ID, "", []byte("ask"), true, storetest.Interval(10, 3), storetest.Epoch)
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (s *story) help(ctx context.Context, st store.Store) error {
 	batch := store.Batch{ID: dap.BatchID{3}}
 	for i := range jobsTold {
 		name := fmt.Sprintf("job %d", i)
-		r, _, err := st.Create(ctx, store.KindAggregation, s.peer.ID, []byte(name), false, nil, storetest.Epoch)
+		r, _, err := st.Create(ctx, store.KindAggregation, s.peer.ID, "", []byte(name), false, nil, storetest.Epoch)
 		if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (s *story) help(ctx context.Context, st store.Store) error {
 		}
 	}
 	sel := store.Selection{ID: batch.ID}
-	r, _, err := st.Create(ctx, store.KindShare, s.peer.ID, []byte("share"), false, &sel, storetest.Epoch)
+	r, _, err := st.Create(ctx, store.KindShare, s.peer.ID, "", []byte("share"), false, &sel, storetest.Epoch)
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (s *story) correlate(ctx context.Context, st store.Store) error {
 		bucket := dap.Time(40 + round)
 		name := fmt.Sprintf("round %d", round)
 		numbers := []int{10 * round, 10*round + 1, 10*round + 2, 10*round + 3, 10*round + 4}
-		r, _, err := st.Create(ctx, store.KindAggregation, s.series.ID, []byte(name), false, nil, storetest.Epoch)
+		r, _, err := st.Create(ctx, store.KindAggregation, s.series.ID, "", []byte(name), false, nil, storetest.Epoch)
 		if err != nil {
 			return err
 		}
@@ -261,7 +261,7 @@ func (s *story) correlate(ctx context.Context, st store.Store) error {
 			return err
 		}
 		sel := storetest.Interval(bucket, 1)
-		share, _, err := st.Create(ctx, store.KindShare, s.series.ID, []byte("share of "+name), false, sel, storetest.Epoch)
+		share, _, err := st.Create(ctx, store.KindShare, s.series.ID, "", []byte("share of "+name), false, sel, storetest.Epoch)
 		if err != nil {
 			return err
 		}

@@ -137,14 +137,24 @@ func (t *task) decodeSelection(b []byte) (sel store.Selection, err error) {
 	return sel, err
 }
 
+// identity is the digest by which a resource is found: that of its body, and of the id where the peer chose one, for the same
+// body may then come under several.
+func identity(id string, body []byte) [sha256.Size]byte {
+	digest := sha256.Sum256(body)
+	if id == "" {
+		return digest
+	}
+	return sha256.Sum256(append([]byte(id), digest[:]...))
+}
+
 // Create implements [store.Store].
-func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, body []byte, keep bool,
+func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id string, body []byte, keep bool,
 	sel *store.Selection, now time.Time) (out *store.Resource, made bool, err error) {
 	t, err := s.live(task)
 	if err != nil {
 		return nil, false, err
 	}
-	digest := sha256.Sum256(body)
+	digest := identity(id, body)
 	var kept, selection []byte
 	if keep {
 		kept = append([]byte{}, body...)
@@ -154,6 +164,12 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, bo
 	}
 	err = s.update(ctx, "create-resource", func(tx *database.Tx) error {
 		r, found, err := findResource(tx, t, kind, "find-digest", digest[:])
+		if err == nil && !found && id != "" {
+			var taken bool
+			if _, taken, err = findResource(tx, t, kind, "find-resource", id); taken {
+				err = store.ErrTaken
+			}
+		}
 		if err != nil {
 			return err
 		}
@@ -168,7 +184,10 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, bo
 			if _, err := tx.One("generation", []any{t.row, int(kind), digest[:]}, &generation, &answered); err != nil {
 				return err
 			}
-			id := s.resourceID(task, kind, generation, digest)
+			id := id
+			if id == "" {
+				id = s.resourceID(task, kind, generation, digest)
+			}
 			_, err := tx.Insert("put-resource", t.row, int(kind), id, digest[:], kept, selection, now.UnixNano())
 			if err != nil {
 				return err

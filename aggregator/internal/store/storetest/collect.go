@@ -248,7 +248,7 @@ func testOverlapIsRefused(t *testing.T, h Harness) {
 	w.ok(err)
 	for _, sel := range []*store.Selection{Interval(10, 5), Interval(12, 1), Interval(0, 11), Interval(14, 100), Interval(0, math.MaxUint64)} {
 		for _, kind := range []store.Kind{store.KindCollection, store.KindShare} {
-			_, _, err := w.Store.Create(ctx, kind, task.ID, []byte("other"), true, sel, w.Now)
+			_, _, err := w.Store.Create(ctx, kind, task.ID, "", []byte("other"), true, sel, w.Now)
 			w.is(err, store.ErrOverlap)
 		}
 	}
@@ -285,7 +285,7 @@ func testDeletedBodies(t *testing.T, h Harness) {
 	_, err := w.Store.Release(ctx, w.ReleaseOf(task, r, w.Hold(r), new([]int64)))
 	w.ok(err)
 	w.ok(w.Store.Delete(ctx, store.KindCollection, task.ID, r.ID))
-	_, _, err = w.Store.Create(ctx, store.KindCollection, task.ID, []byte("ask"), true, Interval(10, 1), w.Now)
+	_, _, err = w.Store.Create(ctx, store.KindCollection, task.ID, "", []byte("ask"), true, Interval(10, 1), w.Now)
 	w.is(err, store.ErrOverlap)
 	other := Task(t, dap.TimeInterval, 7)
 	w.ok(w.Store.PutTask(ctx, other))
@@ -373,7 +373,7 @@ func testHugeInterval(t *testing.T, h Harness) {
 	w.stateIs(task, math.MaxUint64-1, store.Closed)
 	w.Reopen(t)
 	w.stateIs(task, 1<<40, store.Closed)
-	if _, _, err := w.Store.Create(ctx, store.KindCollection, task.ID, []byte("empty"), true, Interval(3, 0), w.Now); err == nil {
+	if _, _, err := w.Store.Create(ctx, store.KindCollection, task.ID, "", []byte("empty"), true, Interval(3, 0), w.Now); err == nil {
 		t.Fatal("an empty interval passed")
 	}
 	w.Audit()

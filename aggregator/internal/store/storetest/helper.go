@@ -36,7 +36,7 @@ func init() {
 // job makes a helper's aggregation job resource.
 func (w *World) job(task *store.Task, body string) *store.Resource {
 	w.t.Helper()
-	r, _, err := w.Store.Create(context.Background(), store.KindAggregation, task.ID, []byte(body), false, nil, w.Now)
+	r, _, err := w.Store.Create(context.Background(), store.KindAggregation, task.ID, "", []byte(body), false, nil, w.Now)
 	w.ok(err)
 	return r
 }
@@ -127,7 +127,7 @@ func testJobsMixBuckets(t *testing.T, h Harness) {
 
 func (w *World) share(task *store.Task, body string, sel *store.Selection) *store.Resource {
 	w.t.Helper()
-	r, _, err := w.Store.Create(context.Background(), store.KindShare, task.ID, []byte(body), false, sel, w.Now)
+	r, _, err := w.Store.Create(context.Background(), store.KindShare, task.ID, "", []byte(body), false, sel, w.Now)
 	w.ok(err)
 	return r
 }
@@ -187,7 +187,7 @@ func testJobSteps(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
 	w := NewWorld(t, h, task)
-	r, _, err := w.Store.Create(ctx, store.KindAggregation, task.ID, []byte("body"), true, nil, w.Now)
+	r, _, err := w.Store.Create(ctx, store.KindAggregation, task.ID, "", []byte("body"), true, nil, w.Now)
 	w.ok(err)
 	_, err = w.Store.Advance(ctx, r, 1, [32]byte{1}, nil, reply)
 	w.is(err, store.ErrStep)
@@ -241,7 +241,7 @@ func testUnfinishedJobs(t *testing.T, h Harness) {
 		if kind == store.KindShare {
 			sel = &store.Selection{Interval: dap.Interval{Start: 10, Duration: 1}}
 		}
-		r, _, err := w.Store.Create(ctx, kind, task.ID, []byte(body), keep, sel, w.Now.Add(-age))
+		r, _, err := w.Store.Create(ctx, kind, task.ID, "", []byte(body), keep, sel, w.Now.Add(-age))
 		w.ok(err)
 		return r
 	}
@@ -347,7 +347,7 @@ func testLeaderSelectedShare(t *testing.T, h Harness) {
 	if got := w.help(task, "four", 10, 8, 9); got != "r11" {
 		t.Fatalf("response of a closed batch is %q", got)
 	}
-	_, _, err = w.Store.Create(ctx, store.KindShare, task.ID, []byte("other"), false, sel, w.Now)
+	_, _, err = w.Store.Create(ctx, store.KindShare, task.ID, "", []byte("other"), false, sel, w.Now)
 	w.is(err, store.ErrOverlap)
 	unknown := &store.Selection{ID: dap.BatchID{77}}
 	_, err = w.Store.Release(ctx, w.shareRelease(task, w.share(task, "x", unknown), unknown, dap.Interval{}, 0, -1, new([]int64)))
@@ -364,7 +364,7 @@ func testCreateRaces(t *testing.T, h Harness) {
 	var wg sync.WaitGroup
 	for i := range racers {
 		wg.Go(func() {
-			r, m, err := w.Store.Create(context.Background(), store.KindAggregation, task.ID, []byte("same"), false, nil, w.Now)
+			r, m, err := w.Store.Create(context.Background(), store.KindAggregation, task.ID, "", []byte("same"), false, nil, w.Now)
 			if err != nil {
 				t.Error(err)
 				return
@@ -551,7 +551,7 @@ func testPendingInOrder(t *testing.T, h Harness) {
 		if i%2 == 1 {
 			task = b
 		}
-		r, _, err := w.Store.Create(ctx, store.KindAggregation, task.ID, []byte{byte(i)}, true, nil, w.Now)
+		r, _, err := w.Store.Create(ctx, store.KindAggregation, task.ID, "", []byte{byte(i)}, true, nil, w.Now)
 		w.ok(err)
 		want = append(want, r.ID)
 	}
@@ -580,7 +580,7 @@ func testPendingIsFair(t *testing.T, h Harness) {
 	w := NewWorld(t, h, a, b)
 	var ids []string
 	for i, task := range []*store.Task{a, a, a, a, a, b} {
-		r, _, err := w.Store.Create(ctx, store.KindCollection, task.ID, []byte{byte(i)}, true, nil, w.Now)
+		r, _, err := w.Store.Create(ctx, store.KindCollection, task.ID, "", []byte{byte(i)}, true, nil, w.Now)
 		w.ok(err)
 		ids = append(ids, r.ID)
 	}

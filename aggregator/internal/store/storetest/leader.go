@@ -169,7 +169,7 @@ func testTasksAreKept(t *testing.T, h Harness) {
 	w.is(err, store.ErrNotFound)
 	_, err = w.Store.BatchState(ctx, dap.TaskID{9}, store.Batch{})
 	w.is(err, store.ErrNotFound)
-	_, _, err = w.Store.Create(ctx, store.KindShare, dap.TaskID{9}, nil, false, nil, w.Now)
+	_, _, err = w.Store.Create(ctx, store.KindShare, dap.TaskID{9}, "", nil, false, nil, w.Now)
 	w.is(err, store.ErrNotFound)
 }
 

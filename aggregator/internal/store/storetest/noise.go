@@ -41,13 +41,13 @@ func (w *World) correlate(task *store.Task, buckets *store.Selection, first int,
 	ctx := context.Background()
 	at := buckets.Interval.Start + dap.Time(buckets.Interval.Duration) - 1
 	body := fmt.Appendf(nil, "job %d", first)
-	r, _, err := w.Store.Create(ctx, store.KindAggregation, task.ID, body, false, nil, w.Now)
+	r, _, err := w.Store.Create(ctx, store.KindAggregation, task.ID, "", body, false, nil, w.Now)
 	w.ok(err)
 	numbers := []int{first, first + 1, first + 2, first + 3, first + 4}
 	_, err = w.Store.CommitJob(ctx, r, Commit(w.t, task, []store.Batch{{Start: at}}, []dap.Time{at}, [][]int{numbers}),
 		func([]dap.ReportError) ([]byte, error) { return []byte("done"), nil })
 	w.ok(err)
-	share, _, err := w.Store.Create(ctx, store.KindShare, task.ID, fmt.Appendf(nil, "share %d", first), false, buckets, w.Now)
+	share, _, err := w.Store.Create(ctx, store.KindShare, task.ID, "", fmt.Appendf(nil, "share %d", first), false, buckets, w.Now)
 	w.ok(err)
 	out, err := w.Store.Release(ctx, &store.Release{
 		Resource: share.ID, Task: task.ID, Kind: store.KindShare, Selection: *buckets, Count: 5, Checksum: checksum(first, first+4),

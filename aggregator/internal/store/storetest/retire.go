@@ -117,7 +117,7 @@ func testRetiredTaskTakesNothing(t *testing.T, h Harness) {
 			job = j
 		}
 	}
-	helpers, _, err := w.Store.Create(ctx, store.KindAggregation, task.ID, []byte("a job under way"), false, nil, w.Now)
+	helpers, _, err := w.Store.Create(ctx, store.KindAggregation, task.ID, "", []byte("a job under way"), false, nil, w.Now)
 	w.ok(err)
 	w.ok(w.Store.Retire(ctx, task.ID, w.Now))
 	c := w.CommitOf(task, job)
@@ -128,7 +128,7 @@ func testRetiredTaskTakesNothing(t *testing.T, h Harness) {
 		w.is(err, store.ErrNotFound)
 		_, err = w.Store.Advance(ctx, helpers, 1, [32]byte{}, nil, reply)
 		w.is(err, store.ErrNotFound)
-		_, _, err = w.Store.Create(ctx, store.KindCollection, task.ID, []byte("a new one"), true, Interval(20, 1), w.Now)
+		_, _, err = w.Store.Create(ctx, store.KindCollection, task.ID, "", []byte("a new one"), true, Interval(20, 1), w.Now)
 		w.is(err, store.ErrNotFound)
 		_, err = w.Store.Resource(ctx, store.KindAggregation, task.ID, helpers.ID)
 		w.is(err, store.ErrNotFound)

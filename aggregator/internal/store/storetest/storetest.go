@@ -268,7 +268,7 @@ func (w *World) Work(task *store.Task) (done int) {
 // Ask makes a leader's collection resource; sel is nil for leader-selected tasks.
 func (w *World) Ask(task *store.Task, body string, sel *store.Selection) *store.Resource {
 	w.t.Helper()
-	r, _, err := w.Store.Create(context.Background(), store.KindCollection, task.ID, []byte(body), true, sel, w.Now)
+	r, _, err := w.Store.Create(context.Background(), store.KindCollection, task.ID, "", []byte(body), true, sel, w.Now)
 	w.ok(err)
 	return r
 }
