@@ -47,15 +47,16 @@ type Gateway struct {
 
 	claims sync.Mutex // guards what the keys have opened
 
-	mu       sync.Mutex // guards the rest
-	open     *round     // what has come since the last tick
-	next     uint64     // number of the next round
-	writing  []*round   // closed and not answered, in order
-	answered []*round   // at the last tick
-	live     map[uint64]*live
-	retiring []*journal.Round // to be removed from the disk
-	stopped  bool
-	failure  error
+	mu        sync.Mutex                      // guards the rest
+	open      *round                          // what has come since the last tick
+	next      uint64                          // number of the next round
+	writing   []*round                        // closed and not answered, in order
+	unwritten map[[journal.IDSize]byte]*round // which of open and writing brought a report
+	answered  []*round                        // at the last tick
+	live      map[uint64]*live
+	retiring  []*journal.Round // to be removed from the disk
+	stopped   bool
+	failure   error
 }
 
 // target is a Target taken apart.
@@ -82,7 +83,7 @@ func New(o Options) (g *Gateway, err error) {
 		room: &room{requests: l.Held, bytes: l.HeldBytes}, relays: newRelays(o.Relays),
 		workers: make(chan struct{}, l.Workers), draining: make(chan struct{}), failed: make(chan struct{}),
 		wake: make(chan struct{}, 1),
-		open: newRound(), live: make(map[uint64]*live)}
+		open: newRound(), unwritten: make(map[[journal.IDSize]byte]*round), live: make(map[uint64]*live)}
 	for i := range o.Targets {
 		t := &o.Targets[i]
 		base, err := url.Parse(t.URL)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,6 +87,44 @@ func TestDiskFails(t *testing.T) {
 	}
 	if b.Ready() == nil {
 		t.Error("it goes on")
+	}
+}
+
+// TestAgainBeforeItIsWritten: a report that comes again while its round is on the way to the disk is acknowledged only if
+// that round gets there.
+func TestAgainBeforeItIsWritten(t *testing.T) {
+	mem := disktest.NewMem(1)
+	b := start(t, Options{FS: mem})
+	writing, goOn := make(chan struct{}), make(chan struct{})
+	first := true
+	mem.Inject(func(op disktest.Op, name string) error { // under the lock of mem
+		if !first || op != disktest.OpWrite || !strings.HasPrefix(name, "round-") {
+			return nil
+		}
+		first = false
+		close(writing)
+		<-goOn
+		return errors.New("no space left on device")
+	})
+	m, refused := upload(report(t, 1)), make(chan door.Reason, 2)
+	bring := func() {
+		request, _ := sealTo(t, b.pair, m)
+		go func() { refused <- refusedAs(t, b.bring(request)) }()
+	}
+	bring()
+	<-writing
+	bring()
+	for b.Status().Known == 0 { // until it has been read
+		runtime.Gosched()
+	}
+	close(goOn)
+	for range 2 {
+		if got := <-refused; got != door.Busy {
+			t.Errorf("a report that is nowhere: %q", got)
+		}
+	}
+	if a := b.ask(t, m); a.Status != 202 || len(b.leader.await(t, 1)) != 1 {
+		t.Errorf("space again: status %d", a.Status)
 	}
 }
 

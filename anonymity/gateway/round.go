@@ -39,6 +39,7 @@ type round struct {
 	groups  map[journal.Route]int // in record
 	claims  map[*opened]map[[journal.RelaySize]byte]*journal.Claim
 	named   []named
+	leans   []*round // earlier ones, not on the disk yet, that brought reports which came again in this one
 	waiting []*answer.Waiting
 	strays  charge // of requests that are for no target
 
@@ -112,10 +113,14 @@ func (g *Gateway) join(w *answer.Waiting, it *item, k *key, from *sender, f fing
 		return nil
 	}
 	if g.keys.Load().knows(it.name) {
+		if first := g.unwritten[it.name]; first != nil && first != r {
+			r.leans = append(r.leans, first)
+		}
 		g.counts.known.Add(1)
 		return nil
 	}
 	k.opened.ids[it.name] = struct{}{}
+	g.unwritten[it.name] = r
 	r.named = append(r.named, named{k.opened, it.name})
 	c.IDs = append(c.IDs, it.name)
 	r.record.Items = append(r.record.Items, journal.Item{Group: n, Body: it.body})
@@ -265,6 +270,9 @@ func (g *Gateway) answer() {
 		}
 		answer.Release(r.waiting)
 		r.waiting = nil
+		for _, n := range r.named {
+			delete(g.unwritten, n.id)
+		}
 		g.answered = append(g.answered, r)
 	}
 }
@@ -274,6 +282,7 @@ func (g *Gateway) undo(r *round) {
 	g.claims.Lock()
 	for _, n := range r.named {
 		delete(n.key.ids, n.id)
+		delete(g.unwritten, n.id)
 	}
 	g.claims.Unlock()
 	requests, size := r.strays.requests, r.strays.bytes
@@ -306,14 +315,20 @@ func (g *Gateway) close(now time.Time) {
 			<-before
 		}
 		r.err = g.write(r)
+		r.leans = nil
 		close(r.written)
 	})
 }
 
-// write makes a round durable.
+// write makes a round durable. Those before it have been written, or failed.
 func (g *Gateway) write(r *round) error {
 	if err := g.err(); err != nil {
 		return err
+	}
+	for _, first := range r.leans { // it would acknowledge a report that no round holds
+		if first.err != nil {
+			return first.err
+		}
 	}
 	if err := g.o.Failpoints.Hit(FailBeforeLog); err != nil {
 		g.fail(err)
