@@ -84,11 +84,11 @@ func guaranteeWords(g *recipe.Guarantee, r *recipe.Recipe) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Guarantee: %s, for replacing the report of any one %s by any other, computed from the recipe and not typed in. ",
 		g.Loss, g.Unit)
+	fmt.Fprintf(&b, "Whoever sees the result, and knows all other reports, can be at most e^epsilon = %.2f times as sure about "+
+		"any one %s as before, up to delta. ", math.Exp(g.Epsilon), g.Unit)
 	if g.PerPerson > 1 {
 		fmt.Fprintf(&b, "A person with at most %d of them has %s. ", g.PerPerson, g.Person)
 	}
-	fmt.Fprintf(&b, "Whoever sees the result, and knows all other reports, can be at most e^epsilon = %.2f times as sure about "+
-		"any one of them as before, up to delta. ", math.Exp(g.Epsilon))
 	fmt.Fprintf(&b, "It holds if at least one of the two servers is honest. Noise on servers: %s.", r.Noise)
 	return b.String()
 }

@@ -181,7 +181,7 @@ func (r *Recipe) Describe(w io.Writer) error {
 	}
 	line("Batches", "nothing is released about fewer than %d reports", r.Threshold())
 	if s := r.Dummies; s != nil {
-		line("", "(%d answers, and up to %d dummies)", r.MinBatch, s.Allowance)
+		line("", "(%d answers, and up to %d dummies if no more than %d devices decide, as the author says)", r.MinBatch, s.Allowance, r.Rate.Devices)
 	}
 	if most, ok := r.MostReports(); ok {
 		line("", "a sum has room for %d reports; one of more is refused by who reads it", most)
