@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/signed"
 )
 
 // A Doer sends one HTTP request; *http.Client is one. It must be safe for concurrent use, and should follow no redirects.
@@ -32,10 +34,18 @@ type Options struct {
 	MaxEpsilon float64
 	// MinBatch is the smallest minimum batch size that the device agrees to; zero agrees to any that a recipe may have.
 	MinBatch uint64
+	// Anchors are the root keys that came with the software; required for a recipe that names signing keys, which must be among
+	// them.
+	Anchors *signed.Anchors
+	// AnyKeys agrees to a recipe that claims a guarantee and names no signing keys: whoever answers for its servers' addresses,
+	// or made the manifest, is then trusted with every answer. Without it such a recipe is refused, unless all its servers
+	// are on this machine.
+	AnyKeys bool
 	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no redirects.
 	HTTP Doer
 	// Via, if not nil, sends every request through a relay, so that the leader does not learn who uploads, and takes the
-	// aggregators' keys from its manifest. Each report then goes alone, for reports that come together are one device's.
+	// aggregators' keys from its manifest; where the recipe names signing keys, its source must be [*Manifests] of the recipe's
+	// deployment. Each report then goes alone, for reports that come together are one device's.
 	// It stands in place of HTTP.
 	Via *ohttp.Transport
 	// Now is the device's clock; nil is time.Now.
@@ -108,6 +118,7 @@ const (
 	ReasonEpsilon     Reason = "epsilon"     // weaker than MaxEpsilon
 	ReasonBatch       Reason = "batch"       // smaller batches than MinBatch
 	ReasonCertificate Reason = "certificate" // its certificate proves something else or nothing: *recipe.CertificateError
+	ReasonKeys        Reason = "keys"        // its signing keys are missing, or not the anchors': recipe.ErrNoServerKeys, *recipe.AnchorError
 	ReasonNotLogged   Reason = "not-logged"  // not in the transparency log, where the device asks it
 )
 
@@ -126,6 +137,9 @@ type Client struct {
 	blur      func(Value) (Value, error) // nil where values are shared as they are
 	retry     exchange.Retry
 
+	deployment [32]byte                       // where the recipe names signing keys
+	under      atomic.Pointer[ohttp.Manifest] // that the keys were taken from, where they were
+
 	leader, helper aggregator
 	pool           sync.Pool // of *scratch
 }
@@ -134,7 +148,9 @@ type Client struct {
 type aggregator struct {
 	role dap.Role
 	base *url.URL
-	info []byte // HPKE info of input shares
+	url  string           // as the recipe has it
+	root signed.PublicKey // that vouches for its keys; zero where the recipe names none
+	info []byte           // HPKE info of input shares
 
 	mu    sync.Mutex // held over a fetch, so that many callers fetch once
 	keyMu sync.RWMutex
@@ -171,6 +187,9 @@ func New(o Options) (*Client, error) {
 			return nil, &RefusedError{ReasonCertificate, err}
 		}
 	}
+	if err := c.vouched(); err != nil {
+		return nil, err
+	}
 	if c.o.Via != nil {
 		c.o.HTTP = c.o.Via
 	}
@@ -204,14 +223,37 @@ func New(o Options) (*Client, error) {
 	if c.blur, err = newBlur(r); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
-	if err := c.leader.init(c.task.Version, dap.RoleLeader, c.task.Leader); err != nil {
+	if err := c.leader.init(c.task.Version, dap.RoleLeader, c.task.Leader, r.ServerKeys); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
-	if err := c.helper.init(c.task.Version, dap.RoleHelper, c.task.Helper); err != nil {
+	if err := c.helper.init(c.task.Version, dap.RoleHelper, c.task.Helper, r.ServerKeys); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
 	c.pool.New = func() any { return new(scratch) }
 	return c, nil
+}
+
+// vouched says whether the device knows who vouches for the keys that it will seal to.
+func (c *Client) vouched() (err error) {
+	r := c.recipe
+	if r.ServerKeys == nil {
+		if _, none := r.Claim.(recipe.NoClaim); none || c.o.AnyKeys || r.OnLoopback() {
+			return nil
+		}
+		return &RefusedError{ReasonKeys, recipe.ErrNoServerKeys}
+	}
+	if err := r.CheckAnchors(c.o.Anchors); err != nil {
+		return &RefusedError{ReasonKeys, err}
+	}
+	if c.deployment, err = r.Deployment(); err != nil {
+		return &RefusedError{ReasonKeys, err}
+	}
+	if c.o.Via != nil {
+		if m, ok := c.o.Via.Source().(*Manifests); !ok || m.Deployment() != c.deployment {
+			return errors.New("client: the recipe names signing keys, and the source of Via is no Manifests of its deployment")
+		}
+	}
+	return nil
 }
 
 // agree holds the recipe to what the device's owner wants.
@@ -228,8 +270,13 @@ func agree(o *Options, r *recipe.Recipe, g *recipe.Guarantee) error {
 	return nil
 }
 
-func (a *aggregator) init(v dap.Version, role dap.Role, endpoint []byte) (err error) {
-	a.role, a.info = role, v.InputShareInfo(role)
+func (a *aggregator) init(v dap.Version, role dap.Role, endpoint []byte, keys *recipe.ServerKeys) (err error) {
+	a.role, a.info, a.url = role, v.InputShareInfo(role), string(endpoint)
+	if keys != nil {
+		if a.root = keys.Leader; role == dap.RoleHelper {
+			a.root = keys.Helper
+		}
+	}
 	a.base, err = dap.BaseURL(endpoint)
 	return err
 }

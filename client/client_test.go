@@ -130,17 +130,17 @@ func TestNewRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := New(Options{Recipe: bytes}); err != nil {
+	if _, err := New(Options{AnyKeys: true, Recipe: bytes}); err != nil {
 		t.Errorf("a finite guarantee is refused: %v", err)
 	}
-	c, err := New(Options{Recipe: bytes, Certificate: certified})
+	c, err := New(Options{AnyKeys: true, Recipe: bytes, Certificate: certified})
 	if err != nil {
 		t.Fatalf("the recipe's own certificate is refused: %v", err)
 	}
 	if proved, ok := c.Certified(); !ok || !(proved.Epsilon > 1 && proved.Epsilon < 1.2) {
 		t.Errorf("certified %v, %v", proved, ok)
 	}
-	if c, err := New(Options{Recipe: bytes, MaxEpsilon: 1.2, MinBatch: 2}); err != nil {
+	if c, err := New(Options{AnyKeys: true, Recipe: bytes, MaxEpsilon: 1.2, MinBatch: 2}); err != nil {
 		t.Errorf("a recipe within bounds is refused: %v", err)
 	} else if g := c.Guarantee(); !(g.Epsilon > 1 && g.Epsilon < 1.2) {
 		t.Errorf("guarantee %v", g.Loss)

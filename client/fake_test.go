@@ -236,7 +236,7 @@ func (s *servers) sums() []int64 {
 
 func (s *servers) client(change func(*Options)) *Client {
 	s.t.Helper()
-	o := Options{Recipe: encode(s.t, s.recipe), MaxEpsilon: inf, HTTP: s, Now: func() time.Time { return now }}
+	o := Options{AnyKeys: true, Recipe: encode(s.t, s.recipe), MaxEpsilon: inf, HTTP: s, Now: func() time.Time { return now }}
 	if change != nil {
 		change(&o)
 	}

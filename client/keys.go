@@ -9,10 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/signed"
 )
 
 const (
@@ -24,11 +26,12 @@ const (
 	maxAge = 7 * 24 * time.Hour
 )
 
-// ErrNoKeys: the aggregators' keys have not been fetched; call [Client.Refresh].
+// ErrNoKeys: the aggregators' keys have not been fetched, or their owners vouch for them no longer; call [Client.Refresh].
 var ErrNoKeys = errors.New("client: the aggregators' keys are not known yet")
 
-// A KeysError: an aggregator's list of HPKE configurations is empty, malformed or has no suite that this client seals to.
-// errors.Is tells [dap.ErrMalformed] and [sealed.ErrSuite] apart.
+// A KeysError: an aggregator's list of HPKE configurations is empty, malformed, has no suite that this client seals to, or is
+// not signed as the recipe wants. errors.Is tells [dap.ErrMalformed], [sealed.ErrSuite], [signed.ErrList], [signed.ErrSignature]
+// and [signed.ErrWindow] apart.
 type KeysError struct {
 	Aggregator dap.Role
 	Err        error
@@ -43,14 +46,37 @@ func (e *KeysError) Unwrap() error { return e.Err }
 type sealingKey struct {
 	id      uint8
 	public  *sealed.PublicKey
-	expires time.Time
+	expires time.Time          // then it is fetched anew
+	until   time.Time          // its owner vouches for it no longer; zero where none does
+	all     dap.HpkeConfigList // the list that it was chosen from
 }
 
 // Refresh fetches the keys of both aggregators unless it has them and they have not expired (Cache-Control, RFC 9111
-// section 5.2.2; an hour where the server is silent, a week at most).
+// section 5.2.2; an hour where the server is silent, a week at most). Where the recipe names signing keys, it takes signed
+// lists alone, from the aggregators or from the manifest that now holds, and of another manifest it takes them again.
 func (c *Client) Refresh(ctx context.Context) error {
+	if c.o.Via != nil && c.recipe.ServerKeys != nil {
+		m, err := c.o.Via.Source().Manifest(ctx)
+		if err != nil {
+			return fmt.Errorf("client: manifest: %w", err)
+		}
+		if !m.Live(c.id) {
+			return fmt.Errorf("%w: the recipe is not live", ohttp.ErrManifest)
+		}
+		if c.under.Swap(m) != m {
+			c.leader.set(nil)
+			c.helper.set(nil)
+		}
+	}
 	for _, a := range []*aggregator{&c.leader, &c.helper} {
 		if err := c.refresh(ctx, a); err != nil {
+			return err
+		}
+	}
+	if l, h := c.leader.current(), c.helper.current(); l != nil && h != nil && c.recipe.ServerKeys != nil {
+		if err := apart(l.all, h.all); err != nil {
+			c.leader.forget(l)
+			c.helper.forget(h)
 			return err
 		}
 	}
@@ -63,26 +89,64 @@ func (c *Client) refresh(ctx context.Context, a *aggregator) error {
 	if k := a.current(); k != nil && c.o.Now().Before(k.expires) {
 		return nil
 	}
+	k, err := c.fetch(ctx, a)
+	if err != nil {
+		return err
+	}
+	a.set(k)
+	return nil
+}
+
+// fetch asks an aggregator, or the manifest, for its keys: for the signed list where the recipe says who vouches for it.
+func (c *Client) fetch(ctx context.Context, a *aggregator) (*sealingKey, error) {
+	vouched := !a.root.IsZero()
+	from, want := dap.HpkeConfigPath, dap.MediaHpkeConfigList
+	if vouched {
+		from, want = signed.ListPath(c.deployment), signed.ListMessage
+	}
 	answer, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
-		Method: http.MethodGet, URL: dap.ResourceURL(a.base, dap.HpkeConfigPath), Want: dap.MediaHpkeConfigList, MaxBody: maxConfigList,
+		Method: http.MethodGet, URL: dap.ResourceURL(a.base, from), Want: want, MaxBody: maxConfigList,
 	}, c.retry)
 	if err != nil {
-		return fmt.Errorf("client: fetch the %s's keys: %w", a.role, err)
+		return nil, fmt.Errorf("client: fetch the %s's keys: %w", a.role, err)
 	}
-	list, err := dap.ReadHpkeConfigList(answer.Body)
+	k := &sealingKey{expires: c.o.Now().Add(age(answer.Header))}
+	if vouched {
+		l, err := signed.OpenList(answer.Body, a.root, c.deployment, signed.Role(a.role), a.url)
+		if err == nil {
+			err = c.holdsNow(l)
+		}
+		if err != nil {
+			return nil, &KeysError{a.role, err}
+		}
+		if k.until = l.NotAfter; k.until.Before(k.expires) {
+			k.expires = k.until
+		}
+		k.all, err = readConfigs(l.Body)
+		if err != nil {
+			return nil, &KeysError{a.role, err}
+		}
+	} else if k.all, err = dap.ReadHpkeConfigList(answer.Body); err != nil {
+		return nil, &KeysError{a.role, err}
+	}
+	config, err := c.choose(k.all)
+	if err == nil {
+		k.id = config.ID
+		k.public, err = config.PublicKey()
+	}
 	if err != nil {
-		return &KeysError{a.role, err}
+		return nil, &KeysError{a.role, err}
 	}
-	config, err := c.choose(list)
-	if err != nil {
-		return &KeysError{a.role, err}
+	return k, nil
+}
+
+// holdsNow says whether a signed list is of this time, and of the one epoch that it names.
+func (c *Client) holdsNow(l *signed.List) error {
+	length := c.recipe.ServerKeys.Epoch()
+	if l.NotAfter.Sub(l.NotBefore) > length || l.Epoch != ohttp.EpochAt(l.NotBefore, length) {
+		return fmt.Errorf("%w: of no epoch", signed.ErrList)
 	}
-	public, err := config.PublicKey()
-	if err != nil {
-		return &KeysError{a.role, err}
-	}
-	a.set(&sealingKey{config.ID, public, c.o.Now().Add(age(answer.Header))})
-	return nil
+	return l.ValidAt(c.o.Now())
 }
 
 // choose returns the configuration to seal to: the first of the KEM that the recipe asks for.
@@ -103,6 +167,15 @@ func (a *aggregator) current() *sealingKey {
 	a.keyMu.RLock()
 	defer a.keyMu.RUnlock()
 	return a.key
+}
+
+// usable is the key to seal to now, or nil.
+func (a *aggregator) usable(now time.Time) *sealingKey {
+	k := a.current()
+	if k != nil && !k.until.IsZero() && !now.Before(k.until) {
+		return nil
+	}
+	return k
 }
 
 func (a *aggregator) set(k *sealingKey) {

@@ -59,7 +59,7 @@ func (m *made) wipe() {
 type keyPair struct{ leader, helper *sealingKey }
 
 func (c *Client) prepare(v Value, t time.Time) (*made, error) {
-	if c.leader.current() == nil || c.helper.current() == nil {
+	if now := c.o.Now(); c.leader.usable(now) == nil || c.helper.usable(now) == nil {
 		return nil, ErrNoKeys
 	}
 	unit, err := c.recipe.TimePrecision.At(t)
@@ -100,7 +100,8 @@ func (c *Client) prepare(v Value, t time.Time) (*made, error) {
 //
 // Step 4 of one report: from its input shares, to a report that can be uploaded, which nobody on the way can open.
 func (c *Client) seal(m *made) error {
-	m.keys = keyPair{c.leader.current(), c.helper.current()}
+	now := c.o.Now()
+	m.keys = keyPair{c.leader.usable(now), c.helper.usable(now)}
 	if m.keys.leader == nil || m.keys.helper == nil {
 		return ErrNoKeys
 	}

@@ -103,7 +103,7 @@ func TestVia(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Recipe: encode(t, s.recipe), MaxEpsilon: inf, Via: via, Now: func() time.Time { return now }}
+	o := Options{AnyKeys: true, Recipe: encode(t, s.recipe), MaxEpsilon: inf, Via: via, Now: func() time.Time { return now }}
 	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)

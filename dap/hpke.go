@@ -122,6 +122,18 @@ func (l HpkeConfigList) Choose() (HpkeConfig, error) {
 	return HpkeConfig{}, fmt.Errorf("dap: none of %d HPKE configs can be used: %w", len(l), sealed.ErrSuite)
 }
 
+// OnePerKEM says whether no two configs are of one KEM.
+func (l HpkeConfigList) OnePerKEM() bool {
+	seen := make(map[uint16]bool)
+	for _, m := range l {
+		if seen[m.KEM] {
+			return false
+		}
+		seen[m.KEM] = true
+	}
+	return true
+}
+
 // InputShareAAD is the additional data of both input shares of a report: task id, configuration, metadata and public
 // share. config is the provisioned encoding, see [TaskConfiguration.Bytes].
 func InputShareAAD(task TaskID, config []byte, m *ReportMetadata, publicShare []byte) []byte {

@@ -49,7 +49,8 @@ func (r *run) manifest() (ohttp.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
-	return ohttp.Pin(m), nil
+	// One memory for all, in the place of each device's: what it holds is the same.
+	return client.NewManifests(client.ManifestsOptions{Recipe: r.recipe, Anchors: r.anchors, Source: ohttp.Pin(m), Memory: client.Forgetful()})
 }
 
 // relayed makes the devices' way through the relay; they share connections.

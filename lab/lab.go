@@ -21,6 +21,7 @@ import (
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/signed"
 )
 
 // Options say how the lab runs. The zero value is the whole demonstration.
@@ -176,24 +177,25 @@ func decimal(s string) recipe.Decimal {
 
 // A run is one lab under way.
 type run struct {
-	o      Options
-	pose   func(*deploy.Addresses) (*recipe.Recipe, error) // makes the recipe
-	dir    string
-	http   *http.Client
-	recipe *recipe.Recipe
-	bytes  []byte // of the recipe
-	client *client.Client
-	config *deploy.Aggregator // the leader's
-	status statusReader
-	begun  time.Time
-	asked  time.Time              // when the reports of the last round are made: it is over when the lab begins
-	values []int                  // the bucket of each row, or the place in the answer of each device; -1 is the default answer
-	value  func(int) client.Value // of a row; nil is its bucket
-	front  *deploy.Front          // relay and gateway, where there is a population
-	source ohttp.Source           // of the devices' manifest
-	via    *ohttp.Transport       // of all devices
-	report *Report
-	phase  int
+	o       Options
+	pose    func(*deploy.Addresses) (*recipe.Recipe, error) // makes the recipe
+	dir     string
+	http    *http.Client
+	recipe  *recipe.Recipe
+	bytes   []byte // of the recipe
+	client  *client.Client
+	config  *deploy.Aggregator // the leader's
+	status  statusReader
+	begun   time.Time
+	asked   time.Time              // when the reports of the last round are made: it is over when the lab begins
+	values  []int                  // the bucket of each row, or the place in the answer of each device; -1 is the default answer
+	value   func(int) client.Value // of a row; nil is its bucket
+	anchors *signed.Anchors        // that come with the devices' software
+	front   *deploy.Front          // relay and gateway, where there is a population
+	source  ohttp.Source           // of the devices' manifest
+	via     *ohttp.Transport       // of all devices
+	report  *Report
+	phase   int
 	// certified says what the devices' certificate proves; empty where none can be made.
 	certified string
 
@@ -337,10 +339,17 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	if r.recipe, err = r.pose(addresses); err != nil {
 		return nil, ctx, err
 	}
+	owners, err := deploy.NewOwners()
+	if err != nil {
+		return nil, ctx, err
+	}
+	if r.recipe.ServerKeys, err = owners.ServerKeys(r.recipe.Relay != nil); err != nil {
+		return nil, ctx, err
+	}
 	if r.bytes, err = r.recipe.Append(nil); err != nil {
 		return nil, ctx, err
 	}
-	if err := deploy.Create(r.dir, r.recipe, addresses); err != nil {
+	if err := deploy.CreateFor(r.dir, r.recipe, addresses, owners); err != nil {
 		return nil, ctx, err
 	}
 	if r.front != nil {
@@ -401,16 +410,19 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 		stop()
 		return nil, ctx, context.Cause(ctx)
 	}
+	if r.anchors, err = deploy.ReadAnchors(filepath.Join(r.dir, deploy.AnchorsFile)); err != nil {
+		return nil, ctx, errors.Join(err, stop())
+	}
 	certificate, err := r.recipe.Certify()
 	if err != nil && !errors.Is(err, recipe.ErrNoCertificate) {
 		return nil, ctx, errors.Join(err, stop())
 	}
-	o := client.Options{Recipe: r.bytes, Certificate: certificate, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01}
+	o := client.Options{Recipe: r.bytes, Certificate: certificate, Anchors: r.anchors, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01}
 	if r.front != nil {
 		if err := r.relayed(); err != nil {
 			return nil, ctx, errors.Join(err, stop())
 		}
-		o.HTTP = r.via // keys come from the manifest
+		o.HTTP, o.Via = nil, r.via // keys come from the manifest
 	}
 	if r.client, err = client.New(o); err != nil {
 		return nil, ctx, errors.Join(err, stop())

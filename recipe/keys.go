@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -120,6 +121,19 @@ func (v *validator) serverKeys(r *Recipe) {
 		v.add("server_keys.collector", "is missing: the SHA-256 of the collector's HPKE configuration")
 	}
 	v.between("server_keys.epoch_length", uint64(k.EpochLength), MinEpochLength, MaxEpochLength)
+}
+
+// OnLoopback says whether leader, helper and the relay, if there is one, are all on this machine, as in a laboratory.
+func (r *Recipe) OnLoopback() bool {
+	path, ok := r.Path.(TwoServer)
+	list := []string{path.Leader, path.Helper}
+	if r.Relay != nil {
+		list = append(list, r.Relay.URL)
+	}
+	return ok && !slices.ContainsFunc(list, func(s string) bool {
+		u, err := url.Parse(s)
+		return err != nil || !loopback(u.Hostname())
+	})
 }
 
 // server is one of those that sign.

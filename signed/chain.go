@@ -157,6 +157,9 @@ func NewSigner(key *PrivateKey, d Delegation) (*Signer, error) {
 // Root is the key that vouches.
 func (s *Signer) Root() PublicKey { return s.delegation.Root }
 
+// From is the beginning of the online key.
+func (s *Signer) From() time.Time { return s.delegation.NotBefore }
+
 // Until is the end of the online key.
 func (s *Signer) Until() time.Time { return s.delegation.NotAfter }
 

@@ -2,8 +2,10 @@ package signed
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -32,8 +34,9 @@ var ErrList = errors.New("signed: not the key list that is wanted")
 const (
 	// listDomain opens what is signed about a list.
 	listDomain = "starling key list v1"
-	// ListMedia is the media type of an encoded list.
-	ListMedia = "application/x-starling-key-list"
+	// ListMessage is the message parameter of DAP's media type for an encoded list, and ListMedia the whole media type.
+	ListMessage = "starling-key-list"
+	ListMedia   = "application/ppm-dap;message=" + ListMessage
 	// MaxList bounds an encoded list, in bytes.
 	MaxList = 24 << 10
 
@@ -143,4 +146,19 @@ func (l *List) ValidAt(t time.Time) error {
 		return fmt.Errorf("%w: it holds from %s until %s", ErrList, l.NotBefore.Format(time.RFC3339), l.NotAfter.Format(time.RFC3339))
 	}
 	return nil
+}
+
+// ListURL is where the aggregator with a base URL has its signed list for a deployment: a private resource beside DAP's
+// hpke_config, over the same bytes.
+func ListURL(base string, deployment [32]byte) (string, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return "", fmt.Errorf("%w: %q is no base URL", ErrList, base)
+	}
+	return u.JoinPath(ListPath(deployment)).String(), nil
+}
+
+// ListPath is the path of that resource, relative to the base URL.
+func ListPath(deployment [32]byte) string {
+	return "deployments/" + base64.RawURLEncoding.EncodeToString(deployment[:]) + "/hpke_config"
 }

@@ -98,11 +98,17 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 	}
 	h.srv.Keys = h.keys
+	if opt.Signing != nil {
+		if h.srv.Notary, err = keyset.NewNotary(h.keys, *opt.Signing, opt.FS); err != nil {
+			return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
+		}
+	}
 	return h, nil
 }
 
 func (h *Helper) routes() {
 	h.srv.HandleHpkeConfig()
+	h.srv.HandleVouched()
 	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.retired, f) }
 	h.srv.HandleCreation(dap.AggregationJobsResource, edge.Peer, kept(h.postJob))
 	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, kept(h.continueJob))

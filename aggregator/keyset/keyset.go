@@ -212,7 +212,7 @@ func (s *Set) Accepting() *Hold {
 	now := s.now()
 	h := &Hold{set: s}
 	for _, k := range s.keys {
-		if k.pair != nil && !k.closed && !k.ended(now, s.opt.accepts()) {
+		if k.pair != nil && !k.closed && !k.ended(now, s.opt.accepts) {
 			h.take(k)
 		}
 	}
@@ -228,7 +228,7 @@ func (s *Set) Opening(at time.Time) *Hold {
 	for _, k := range s.keys {
 		switch {
 		case k.pair == nil:
-		case k.ending || k.ended(at, s.opt.life()):
+		case k.ending || k.ended(at, s.opt.life):
 			all = false
 		default:
 			h.take(k)
@@ -240,9 +240,9 @@ func (s *Set) Opening(at time.Time) *Hold {
 	return h
 }
 
-// ended says whether a key had been followed by another for that long.
-func (k *key) ended(at time.Time, after time.Duration) bool {
-	return !k.superseded.IsZero() && !at.Before(k.superseded.Add(after))
+// ended says whether a key had been followed by another, and a time in its life had come that the schedule gives for it.
+func (k *key) ended(at time.Time, when func(*record) time.Time) bool {
+	return !k.superseded.IsZero() && !at.Before(when(&k.record))
 }
 
 // ring makes a key ring, the newest key first and then the operator's.
@@ -346,6 +346,9 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 			if t.After(now) {
 				*t, worked = now, true
 			}
+		}
+		if most := now.Add(s.opt.Promise); records[i].promised.After(most) {
+			records[i].promised, worked = most, true
 		}
 	}
 	pairs := make(map[uint64]*sealed.KeyPair)

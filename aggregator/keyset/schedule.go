@@ -20,6 +20,9 @@ type Schedule struct {
 	// Overlap is how much longer than MaxAge a key takes uploads after it was followed by another: for reports under way, retries
 	// and clocks that differ. Default 1 h.
 	Overlap time.Duration
+	// Promise is how far ahead the lists that the aggregator signs may reach, with all the time that uploads under them may take;
+	// the keys in them take uploads for as long ([Set.Promise]). Default 0: no list is signed.
+	Promise time.Duration
 	// Delay is how long after the last upload a job may come from the leader; at a leader zero, the default.
 	Delay time.Duration
 }
@@ -50,8 +53,8 @@ func (s *Schedule) Validate() error {
 		s.Suites = []sealed.Suite{sealed.SuiteX25519}
 	}
 	switch {
-	case s.Period < time.Second || s.Overlap < 0 || s.Delay < 0:
-		return errors.New("keyset: Period is below a second, or Overlap or Delay is negative")
+	case s.Period < time.Second || s.Overlap < 0 || s.Delay < 0 || s.Promise < 0:
+		return errors.New("keyset: Period is below a second, or Overlap, Delay or Promise is negative")
 	case s.MaxAge < time.Second || s.MaxAge%time.Second != 0:
 		return fmt.Errorf("keyset: MaxAge %v is not whole seconds, one or more", s.MaxAge)
 	}
@@ -63,19 +66,25 @@ func (s *Schedule) Validate() error {
 		seen[suite] = true
 	}
 	// Ids taken at one time: the current key, those that wait for their end, and those that were destroyed of late.
-	if n := 2 + (s.life()+s.quarantine())/s.Period; int64(n)*int64(len(s.Suites)) > ids/2 {
+	if n := 2 + 2*s.quarantine()/s.Period; int64(n)*int64(len(s.Suites)) > ids/2 {
 		return fmt.Errorf("keyset: a new key every %v, and %v until its id is free again: more than half of the %d ids would be taken",
-			s.Period, s.Period+s.life()+s.quarantine(), ids)
+			s.Period, s.Period+2*s.quarantine(), ids)
 	}
 	return nil
 }
 
-// accepts is how long a key that was followed by another takes uploads.
-func (s *Schedule) accepts() time.Duration { return s.MaxAge + s.Overlap }
+// accepts is until when a key that was followed by another takes uploads.
+func (s *Schedule) accepts(r *record) time.Time {
+	end := r.superseded.Add(s.MaxAge + s.Overlap)
+	if r.promised.After(end) {
+		end = r.promised
+	}
+	return end
+}
 
-// life is how long it is kept at least.
-func (s *Schedule) life() time.Duration { return s.accepts() + s.Delay }
+// life is until when it is kept at least.
+func (s *Schedule) life(r *record) time.Time { return s.accepts(r).Add(s.Delay) }
 
 // quarantine is how long the id of a destroyed key is not used again: whoever still sends something to it learns that the key is
-// unknown, and not that the report cannot be opened.
-func (s *Schedule) quarantine() time.Duration { return s.accepts() + s.Delay }
+// unknown, and not that the report cannot be opened. No key that was followed by another is kept for longer, unless it is needed.
+func (s *Schedule) quarantine() time.Duration { return max(s.MaxAge+s.Overlap, s.Promise) + s.Delay }

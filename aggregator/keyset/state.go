@@ -27,6 +27,7 @@ type record struct {
 	suite      sealed.Suite
 	created    time.Time
 	superseded time.Time // zero: it is the current key of its suite
+	promised   time.Time // uploads are taken until then, if it is there: a signed list said so
 	destroyed  time.Time // zero: it lives
 }
 
@@ -40,7 +41,7 @@ const (
 	stateName  = "state"
 	fileSuffix = ".hpke"
 	// stateMagic opens the state and holds the version of its format.
-	stateMagic = "starling hpke keys v1\n"
+	stateMagic = "starling hpke keys v2\n"
 	// maxState bounds the state, in bytes; there are at most 256 ids.
 	maxState = 1 << 16
 	// maxKeyFile bounds a key's file, in bytes: an X-Wing key pair has about 1.3 KB.
@@ -49,7 +50,7 @@ const (
 
 // appendState writes, in TLS syntax: the magic, the records, each
 //
-//	serial u64 | id u8 | KEM, KDF, AEAD u16 | created, superseded, destroyed u64 (Unix nanoseconds; 0: not yet)
+//	serial u64 | id u8 | KEM, KDF, AEAD u16 | created, superseded, promised, destroyed u64 (Unix nanoseconds; 0: not yet)
 //
 // and the SHA-256 of all before.
 func appendState(records []record) ([]byte, error) {
@@ -63,7 +64,7 @@ func appendState(records []record) ([]byte, error) {
 			b.AddUint16(r.suite.KEM)
 			b.AddUint16(r.suite.KDF)
 			b.AddUint16(r.suite.AEAD)
-			for _, t := range []time.Time{r.created, r.superseded, r.destroyed} {
+			for _, t := range []time.Time{r.created, r.superseded, r.promised, r.destroyed} {
 				nanos := uint64(0)
 				if !t.IsZero() {
 					nanos = uint64(t.UnixNano())
@@ -92,7 +93,7 @@ func parseState(file []byte) ([]record, error) {
 	}
 	s, ok := bytes.CutPrefix(content, []byte(stateMagic))
 	if !ok {
-		return bad("not a starling HPKE key state of version 1")
+		return bad("not a starling HPKE key state of version 2")
 	}
 	in, list := cryptobyte.String(s), cryptobyte.String(nil)
 	if !in.ReadUint16LengthPrefixed(&list) || !in.Empty() {
@@ -102,12 +103,13 @@ func parseState(file []byte) ([]record, error) {
 	var taken [ids]bool
 	for !list.Empty() {
 		var r record
-		var nanos [3]uint64
+		var nanos [4]uint64
 		if !list.ReadUint64(&r.serial) || !list.ReadUint8(&r.id) || !list.ReadUint16(&r.suite.KEM) || !list.ReadUint16(&r.suite.KDF) ||
-			!list.ReadUint16(&r.suite.AEAD) || !list.ReadUint64(&nanos[0]) || !list.ReadUint64(&nanos[1]) || !list.ReadUint64(&nanos[2]) {
+			!list.ReadUint16(&r.suite.AEAD) || !list.ReadUint64(&nanos[0]) || !list.ReadUint64(&nanos[1]) || !list.ReadUint64(&nanos[2]) ||
+			!list.ReadUint64(&nanos[3]) {
 			return bad("truncated")
 		}
-		for i, t := range []*time.Time{&r.created, &r.superseded, &r.destroyed} {
+		for i, t := range []*time.Time{&r.created, &r.superseded, &r.promised, &r.destroyed} {
 			if nanos[i] != 0 {
 				*t = time.Unix(0, int64(nanos[i])).UTC()
 			}

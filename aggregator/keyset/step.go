@@ -38,7 +38,7 @@ func (s *Set) closing(now time.Time) (over []*key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range s.keys {
-		if k.pair == nil || !k.ended(now, s.opt.life()) {
+		if k.pair == nil || !k.ended(now, s.opt.life) {
 			continue
 		}
 		k.closed = true
@@ -53,7 +53,7 @@ func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (dest
 	if s.held(k) {
 		return false, nil
 	}
-	why, err := needs(ctx, k.id, k.superseded.Add(s.opt.life()))
+	why, err := needs(ctx, k.id, s.opt.life(&k.record))
 	if err != nil {
 		return false, err
 	}
@@ -132,10 +132,10 @@ func (s *Set) Status() []status.Key {
 			x.State, x.Until = status.KeyDestroyed, k.destroyed
 		case k.superseded.IsZero():
 			x.State, x.Until = status.KeyCurrent, k.created.Add(s.opt.Period)
-		case !k.closed && !k.ended(now, s.opt.accepts()):
-			x.State, x.Until = status.KeyAccepted, k.superseded.Add(s.opt.accepts())
+		case !k.closed && !k.ended(now, s.opt.accepts):
+			x.State, x.Until = status.KeyAccepted, s.opt.accepts(&k.record)
 		default:
-			x.State, x.Until, x.Why = status.KeyRetiring, k.superseded.Add(s.opt.life()), k.why
+			x.State, x.Until, x.Why = status.KeyRetiring, s.opt.life(&k.record), k.why
 		}
 		list = append(list, x)
 	}

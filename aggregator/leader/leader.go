@@ -132,6 +132,11 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
 	l.srv.Keys = l.keys
+	if opt.Signing != nil {
+		if l.srv.Notary, err = keyset.NewNotary(l.keys, *opt.Signing, opt.FS); err != nil {
+			return nil, fmt.Errorf("leader: %w", err)
+		}
+	}
 	return l, l.openFiles(ctx)
 }
 
@@ -200,6 +205,7 @@ func (c committer) ForgetLog(ctx context.Context, log disk.LogID) error {
 
 func (l *Leader) routes() {
 	l.srv.HandleHpkeConfig()
+	l.srv.HandleVouched()
 	l.srv.Handle("POST", "reports", nil, l.postReports)
 	kept := func(h edge.Handler) edge.Handler { return edge.Kept(l.retired, h) }
 	l.srv.HandleCreation(dap.CollectionJobsResource, edge.Collector, kept(l.postCollection))

@@ -17,10 +17,12 @@ import (
 	"github.com/starling-agg/starling/service"
 )
 
-// Suffixes of the two files of an epoch; what stands before them is the operator's choice, and the same for both.
+// Suffixes of the files of an epoch; what stands before them is the operator's choice, and the same for both.
 const (
 	keySuffix      = ".key"
 	manifestSuffix = ".manifest"
+	// secondSuffix stands before keySuffix where a manifest tells devices of two keys.
+	secondSuffix = ".second"
 )
 
 const (
@@ -53,6 +55,7 @@ func (e *epochs) read(now time.Time) (keys []Key, past []string, err error) {
 		if !isKey {
 			continue
 		}
+		base = strings.TrimSuffix(base, secondSuffix)
 		m, err := readManifest(filepath.Join(e.dir, base+manifestSuffix))
 		if errors.Is(err, os.ErrNotExist) {
 			continue

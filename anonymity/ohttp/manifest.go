@@ -70,6 +70,31 @@ type Cosignature struct {
 	Signature signed.Signature
 }
 
+// CosignatureMessage is the message parameter of DAP's media type for an encoded cosignature, CosignatureMedia the whole media
+// type, and CosignatureSize the length in bytes.
+const (
+	CosignatureMessage = "starling-cosignature"
+	CosignatureMedia   = "application/ppm-dap;message=" + CosignatureMessage
+	CosignatureSize    = 1 + signed.SignatureSize
+)
+
+// Append appends the encoding: uint8 role; opaque signature[208].
+func (c *Cosignature) Append(dst []byte) []byte {
+	return c.Signature.Append(append(dst, uint8(c.Role)))
+}
+
+// ReadCosignature reads exactly one ([ErrManifest]).
+func ReadCosignature(b []byte) (Cosignature, error) {
+	if len(b) != CosignatureSize {
+		return Cosignature{}, fmt.Errorf("%w: a signature of %d bytes", ErrManifest, len(b))
+	}
+	s, err := signed.ReadSignature(b[1:])
+	if err != nil {
+		return Cosignature{}, fmt.Errorf("%w: %w", ErrManifest, err)
+	}
+	return Cosignature{signed.Role(b[0]), s}, nil
+}
+
 // Roots are the keys that must vouch for a manifest, as a recipe names them.
 type Roots struct{ Leader, Helper, Gateway signed.PublicKey }
 
@@ -284,6 +309,27 @@ func (m *Manifest) ValidAt(t time.Time) error {
 	return nil
 }
 
+// KeyList is the signed list of one aggregator, whose base URL and root are the recipe's: it is pinned where a device would
+// ask for it, and holds for all of the manifest's time. It fails with [signed.ErrList] and as [signed.OpenList].
+func (m *Manifest) KeyList(role signed.Role, base string, root signed.PublicKey) (*signed.List, error) {
+	at, err := signed.ListURL(base, m.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(m.Pinned, func(p Pinned) bool { return p.URL == at })
+	if i < 0 || m.Pinned[i].Media != signed.ListMedia {
+		return nil, fmt.Errorf("%w: the %v's is not in the manifest", signed.ErrList, role)
+	}
+	l, err := signed.OpenList(m.Pinned[i].Body, root, m.Deployment, role, base)
+	if err != nil {
+		return nil, err
+	}
+	if l.Epoch != m.Epoch || l.NotBefore.After(m.NotBefore) || l.NotAfter.Before(m.NotAfter) {
+		return nil, fmt.Errorf("%w: the %v's is of another time than the manifest", signed.ErrList, role)
+	}
+	return l, nil
+}
+
 // Append appends the manifest's one encoding, in TLS syntax:
 //
 //	opaque magic[20] = "starling manifest v2"; opaque deployment[32];
@@ -305,8 +351,7 @@ func (m *Manifest) Append(dst []byte) ([]byte, error) {
 	b := cryptobyte.NewBuilder(body)
 	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
 		for _, s := range m.Signatures {
-			b.AddUint8(uint8(s.Role))
-			b.AddBytes(s.Signature.Append(nil))
+			b.AddBytes(s.Append(nil))
 		}
 	})
 	out, err := b.Bytes()
@@ -446,14 +491,13 @@ func ReadManifest(b []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: unknown extension %d", ErrManifest, kind)
 	}
 	for !signatures.Empty() {
-		var c Cosignature
 		var one []byte
-		if !signatures.ReadUint8((*uint8)(&c.Role)) || !signatures.ReadBytes(&one, signed.SignatureSize) {
+		if !signatures.ReadBytes(&one, CosignatureSize) {
 			return nil, cut
 		}
-		var err error
-		if c.Signature, err = signed.ReadSignature(one); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrManifest, err)
+		c, err := ReadCosignature(one)
+		if err != nil {
+			return nil, err
 		}
 		m.Signatures = append(m.Signatures, c)
 	}

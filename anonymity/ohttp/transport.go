@@ -141,6 +141,9 @@ func TryOf(ctx context.Context) int {
 	return n
 }
 
+// Source is where manifests come from.
+func (t *Transport) Source() Source { return t.o.Source }
+
 // Do is RoundTrip under the name that a client asks for.
 func (t *Transport) Do(r *http.Request) (*http.Response, error) { return t.RoundTrip(r) }
 
@@ -163,7 +166,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case http.MethodGet:
 		for i := range m.Pinned {
 			if p := &m.Pinned[i]; p.URL == target {
-				return answer(r, http.StatusOK, p.Media, bytes.Clone(p.Body)), nil
+				a := answer(r, http.StatusOK, p.Media, bytes.Clone(p.Body))
+				// No longer than the manifest: who keeps the answer must not act on it when another holds.
+				a.Header.Set("Cache-Control", "max-age="+strconv.FormatInt(int64(m.NotAfter.Sub(t.o.Now())/time.Second), 10))
+				return a, nil
 			}
 		}
 		return nil, &DirectError{r.Method, "its answer is not in the manifest"}

@@ -48,6 +48,24 @@ func (o *PlanOptions) Validate() error {
 		return errors.New("participate: no client")
 	case o.Client.Recipe().Relay != nil && (o.Upload == nil || o.Manifest == nil):
 		return errors.New("participate: the recipe names a relay, and Upload or Manifest is missing")
+	case o.Client.Recipe().Relay != nil && o.Client.Recipe().ServerKeys != nil:
+		return o.vouched()
+	}
+	return nil
+}
+
+// vouched says whether units go by manifests that were checked, for a recipe that names the keys which vouch for them.
+func (o *PlanOptions) vouched() error {
+	deployment, err := o.Client.Recipe().Deployment()
+	if err != nil {
+		return fmt.Errorf("participate: %w", err)
+	}
+	m, ok := o.Manifest.(*client.Manifests)
+	if !ok || m.Deployment() != deployment {
+		return errors.New("participate: the recipe names signing keys, and Manifest is no client.Manifests of its deployment")
+	}
+	if t, ok := o.Upload.(*ohttp.Transport); ok && t.Source() != ohttp.Source(m) {
+		return errors.New("participate: Upload takes its manifests from somewhere else than Manifest")
 	}
 	return nil
 }

@@ -23,9 +23,19 @@ func (e *ManifestError) Error() string {
 func (e *ManifestError) Is(target error) bool { return target == ErrManifest }
 
 // CheckManifest says whether a manifest sends the recipe's reports through the recipe's relay to its leader, encrypted as the
-// recipe wants: X-Wing keys where it asks for them. It fails with *[ManifestError].
+// recipe wants: X-Wing keys where it asks for them; and whether it is of the deployment whose keys the recipe names, and the
+// recipe live. Who signed it, and when it holds, is for [client.Manifests]. It fails with *[ManifestError].
 func CheckManifest(r *recipe.Recipe, m *ohttp.Manifest) error {
 	path, ok := r.Path.(recipe.TwoServer)
+	if r.ServerKeys != nil {
+		deployment, err := r.Deployment()
+		if err != nil || m.Deployment != deployment {
+			return &ManifestError{"the deployment"}
+		}
+		if id, err := r.ID(); err != nil || !m.Live(id) {
+			return &ManifestError{"which recipes are live"}
+		}
+	}
 	switch {
 	case r.Relay == nil || m.Relay != r.Relay.URL:
 		return &ManifestError{"the relay"}

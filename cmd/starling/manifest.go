@@ -28,27 +28,34 @@ func manifestCommand() *command {
 	return &command{
 		name:  "manifest",
 		short: "Make and read manifests: the relay, the gateway's key and the aggregators' keys, the same for every device",
-		sub:   []*command{manifestNewCommand(), manifestShowCommand()},
+		sub:   []*command{manifestNewCommand(), manifestSignCommand(), manifestVerifyCommand(), manifestShowCommand()},
 	}
 }
 
 func manifestNewCommand() *command {
 	return &command{
-		name: "new", args: "--relay URL --key FILE [--id N] [--days N] [--kem KEM] [--json] --out FILE RECIPE",
+		name: "new", args: "[--relay URL] --key FILE [--second FILE] [--id N] [--days N] [--kem KEM] [--json] --out FILE RECIPE...",
 		short: "Make a gateway's key for an epoch, and the manifest that tells devices of it",
 		long: `The recipe says who leader and helper are; their current public keys are asked for and written into the manifest, so that
 no device needs to ask. Key and manifest must not exist. A key is made once, and a new epoch needs a new one. Where both are
 written into the gateway's directory of epochs, under one name with .key and .manifest behind it, the gateway uses the key at once
 and destroys it after the manifest's end: make the next epoch's some days before that, and give devices the new manifest.
 Without --days the manifest ends when leader or helper no longer promise to take the keys (hpke_key_max_age), after a week
-at most.`,
+at most.
+Where the recipes name signing keys, leader and helper sign the manifest for who brings --token, and the gateway's owner with
+--signing-key. Until all three have, there is a draft, FILE.draft, with which the same command goes on, and which others sign
+by starling manifest sign. Each signs one manifest an epoch. It holds for one epoch of the recipes', from now or from the end
+of --previous on. Name all recipes of the deployment: devices answer no other.`,
 		examples: [][2]string{
 			{"starling manifest new --relay https://relay.example/ --key gateway.key --out manifest.starling recipe.starling", "for a week"},
 			{"starling manifest new --relay https://relay.example/ --id 2 --key epochs/2.key --out epochs/2.manifest recipe.starling",
 				"another, while the gateway runs"},
+			{"starling manifest new --key epochs/3.key --second epochs/3.second.key --out epochs/3.manifest --previous epochs/2.manifest " +
+				"--token manifest.token --signing-key gateway.online --record gateway.signed recipe.starling", "the next epoch, signed by all three"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
-			relay := flags.String("relay", "", "the relay's `URL`; required")
+			relay := flags.String("relay", "", "the relay's `URL`; required where the recipe does not name it")
+			ceremony := newCeremony(flags)
 			key := flags.String("key", "", "write the gateway's key to this `FILE`; required")
 			out := flags.String("out", "", "write the manifest to this `FILE`; required")
 			id := flags.Uint("id", 1, "the key's id `N`, another than those of keys still in use")
@@ -59,8 +66,8 @@ at most.`,
 			return func(ctx context.Context, e *env, args []string) error {
 				suite, known := kems[*kem]
 				switch {
-				case len(args) != 1 || *relay == "" || *key == "" || *out == "":
-					return usageOf("manifest new", errors.New("starling manifest new needs --relay, --key, --out and one recipe"))
+				case len(args) < 1 || *key == "" || *out == "":
+					return usageOf("manifest new", errors.New("starling manifest new needs --key, --out and a recipe"))
 				case !known:
 					return usageOf("manifest new", fmt.Errorf("--kem %q: want x25519 or x-wing", *kem))
 				case *id > 255 || *days > 7:
@@ -70,10 +77,19 @@ at most.`,
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
+				if r.ServerKeys != nil {
+					if *relay != "" && (r.Relay == nil || *relay != r.Relay.URL) {
+						return failf(exitInput, "leave --relay out", "%s names another relay, or none", args[0])
+					}
+					return ceremony.run(ctx, e, manifestFiles{key: *key, out: *out, id: uint8(*id), suite: suite, days: *days, every: *every, asJSON: *asJSON}, args)
+				}
 				for _, path := range []string{*key, *out} {
 					if exists(path) {
 						return failf(exitInput, "name another file, or move this one away", "%s exists", path)
 					}
+				}
+				if len(args) != 1 || *relay == "" || ceremony.given() {
+					return usageOf("manifest new", errors.New("the recipe names no signing keys: starling manifest new needs --relay and one recipe, and signs nothing"))
 				}
 				path, ok := r.Path.(recipe.TwoServer)
 				if !ok {
@@ -238,7 +254,7 @@ func manifestShowCommand() *command {
 					}
 					return e.json(map[string]any{"digest": hex.EncodeToString(sum[:]), "epoch": m.Epoch, "not_before": m.NotBefore,
 						"not_after": m.NotAfter, "relay": m.Relay, "kem": kemName(m.Gateway[0]), "targets": m.Targets, "pinned": pinned,
-						"revision": m.Revision, "tries": m.Tries, "seconds_between_tries": m.Every / time.Second})
+						"revision": m.Revision, "signed": signers(m), "tries": m.Tries, "seconds_between_tries": m.Every / time.Second})
 				}
 				fmt.Fprintf(e.stdout, "digest  %x\nepoch   %d, revision %d, from %s until %s\ntries   %d, one every %v\nrelay   %s\n", sum, m.Epoch, m.Revision,
 					m.NotBefore.Format(time.RFC3339), m.NotAfter.Format(time.RFC3339), m.Tries, m.Every, m.Relay)
@@ -247,6 +263,15 @@ func manifestShowCommand() *command {
 				}
 				for _, t := range m.Targets {
 					fmt.Fprintf(e.stdout, "target  %s\n", t)
+				}
+				if m.Deployment != [32]byte{} {
+					fmt.Fprintf(e.stdout, "deployment  %x\nprevious    %x\n", m.Deployment, m.Previous)
+				}
+				for _, id := range m.Recipes {
+					fmt.Fprintf(e.stdout, "recipe  %x\n", id)
+				}
+				for _, s := range m.Signatures {
+					fmt.Fprintf(e.stdout, "signed  as %s by the root %s\n", s.Role, s.Signature.Delegation.Root.Fingerprint())
 				}
 				for _, p := range m.Pinned {
 					fmt.Fprintf(e.stdout, "pinned  %s, %d bytes\n", p.URL, len(p.Body))

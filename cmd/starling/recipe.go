@@ -103,6 +103,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 			projection := flags.Uint("projection", 0, "send `M` numbers of a public random projection in place of each vector")
 			coins := newCoinFlags(flags)
 			unit := newUnitFlags(flags)
+			keys := newKeyFlags(flags)
 			return func(_ context.Context, e *env, args []string) error {
 				path, err := oneFile("recipe new", args, deploy.RecipeFile)
 				if err != nil {
@@ -154,6 +155,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				if o.Unit, err = unit.unit(); err != nil {
 					return usageOf("recipe new", err)
 				}
+				if err := keys.set(&o); err != nil {
+					return err
+				}
 				r, err := recipe.New(o)
 				if err != nil {
 					return usageOf("recipe new", err)
@@ -166,6 +170,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 					return e.json(r)
 				}
 				fmt.Fprintf(e.stderr, "wrote %s, %d bytes\n\n", path, size)
+				if _, none := r.Claim.(recipe.NoClaim); r.ServerKeys == nil && !none && !r.OnLoopback() {
+					fmt.Fprintf(e.stderr, "It names no signing keys, so devices refuse it unless they are told to take any: --leader-key and what goes with it\n\n")
+				}
 				return r.Describe(e.stdout)
 			}
 		},

@@ -64,6 +64,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("LC_ALL", "C.UTF-8")
+			e.Setenv(anchorsEnv, filepath.Join(e.WorkDir, "demo", deploy.AnchorsFile))
 			e.Setenv("NO_PROXY", "127.0.0.1")
 			return nil
 		},

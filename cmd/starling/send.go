@@ -60,6 +60,8 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 			simulate := flags.Int("simulate", 0, "make up `N` values, small ones more often")
 			most := flags.Float64("max-epsilon", 0, "refuse a recipe with a larger epsilon than `E`; 0 takes any that is finite")
 			manifest := flags.String("manifest", "", "send through the relay of this manifest `FILE`")
+			anchors := flags.String("anchors", "", anchorsUsage)
+			anyKeys := flags.Bool("any-keys", false, "take part although the recipe names no signing keys: whoever answers for its servers can read the answer")
 			coins := newCoinSend(flags)
 			return func(ctx context.Context, e *env, args []string) error {
 				if len(args) == 0 {
@@ -89,7 +91,12 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				} else if err != nil {
 					return err
 				}
-				o := client.Options{Recipe: recipeBytes, MaxEpsilon: *most}
+				o := client.Options{Recipe: recipeBytes, MaxEpsilon: *most, AnyKeys: *anyKeys}
+				if r.ServerKeys != nil {
+					if o.Anchors, err = readAnchors(*anchors); err != nil {
+						return err
+					}
+				}
 				if o.Certificate, err = readCertificate(args[0]); err != nil {
 					return ofInput(err, "move the file away to send without a certificate")
 				}
@@ -100,18 +107,12 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 					}
 					values = []client.Value{one}
 				}
-				device := &coinDevice{flags: coins, file: args[0], recipe: r}
+				device := &coinDevice{flags: coins, file: args[0], recipe: r, options: o}
 				if *manifest != "" {
-					m, err := readManifest(*manifest)
-					if err != nil {
-						return err
-					}
-					device.source = ohttp.Pin(m)
-					if o.Via, err = ohttp.NewTransport(ohttp.TransportOptions{Source: device.source}); err != nil {
+					if device.manifest, err = readManifest(*manifest); err != nil {
 						return err
 					}
 				}
-				device.options, device.upload = o, o.Via
 				if r.Participation != (recipe.Always{}) || coins.given() {
 					if err := device.validate(len(values), *simulate != 0); err != nil {
 						return err
@@ -125,7 +126,10 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 					return failf(exitUsage, "--ledger DIR --budget E", "this recipe counts on each device to keep its answers %d rounds apart, which only its ledger can",
 						r.DeviceRule().Separation)
 				}
-				c, err := client.New(o)
+				if err := device.way(client.Forgetful()); err != nil {
+					return &failure{exitCheck, err, "starling recipe show " + args[0]}
+				}
+				c, err := client.New(device.options)
 				if refused := new(client.RefusedError); errors.As(err, &refused) {
 					return &failure{exitCheck, err, "starling recipe show " + args[0]}
 				} else if err != nil {
@@ -138,6 +142,8 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 						code, hint := exitUnreachable, hintOfAnswer(err)
 						if ctx.Err() != nil {
 							code, hint = exitInterrupted, ""
+						} else if distrusted(err) {
+							code, hint = exitCheck, "starling recipe show "+args[0]
 						}
 						if sent > 0 {
 							err = fmt.Errorf("after the first %d values, which have been sent: %w", sent, err)
@@ -162,10 +168,10 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 					}
 				}
 				switch {
-				case o.Via != nil && *asJSON:
+				case device.upload != nil && *asJSON:
 					out["reports_taken"] = sent
 					err = e.json(out)
-				case o.Via != nil:
+				case device.upload != nil:
 					// What the leader says of a report is told to nobody, or it could tell who sent one.
 					fmt.Fprintf(e.stdout, "%s sent, %s taken by the gateway, which passes them on\n", chart.Count(float64(sent)), chart.Count(float64(sent)))
 				case *asJSON:

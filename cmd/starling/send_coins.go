@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -115,12 +116,26 @@ func (s *coinSend) certified() (func(*recipe.Targeting) error, error) {
 
 // coinDevice is what send needs to take part in a recipe by participate.
 type coinDevice struct {
-	flags   *coinSend
-	options client.Options
-	file    string
-	recipe  *recipe.Recipe
-	upload  *ohttp.Transport // nil without a manifest
-	source  ohttp.Source
+	flags    *coinSend
+	options  client.Options
+	file     string
+	recipe   *recipe.Recipe
+	manifest *ohttp.Manifest  // nil: devices go directly
+	upload   *ohttp.Transport // the way that it opens
+	source   ohttp.Source
+}
+
+// way opens the way through the relay, if there is a manifest. The memory is what the device has seen of manifests.
+func (c *coinDevice) way(memory *client.Memory) (err error) {
+	if c.manifest == nil {
+		return nil
+	}
+	if c.source, err = sourceOf(ohttp.Pin(c.manifest), c.recipe, c.options.Anchors, memory); err != nil {
+		return err
+	}
+	c.upload, err = ohttp.NewTransport(ohttp.TransportOptions{Source: c.source})
+	c.options.Via = c.upload
+	return err
 }
 
 // plan holds the recipe against what the device agrees to. The device writes down that it saw the recipe.
@@ -146,7 +161,7 @@ func (c *coinDevice) validate(values int, simulated bool) error {
 	switch {
 	case *f.wait && !donates:
 		return usageOf("send", errors.New("--wait is for recipes whose devices donate at a random time, and this one asks at once"))
-	case c.recipe.Relay != nil && c.upload == nil:
+	case c.recipe.Relay != nil && c.manifest == nil:
 		return failf(exitUsage, "starling send --manifest manifest.starling ...", "%s goes through a relay: --manifest is missing", c.file)
 	case simulated && (*f.ledger != "" || *f.tell):
 		return usageOf("send", errors.New("devices that are made up have no ledger and no coin to tell: --ledger, --tell and --simulate exclude each other"))
@@ -183,6 +198,13 @@ func (c *coinDevice) send(ctx context.Context, e *env, v client.Value, asJSON bo
 		return c.refusal(ctx, err)
 	}
 	defer func() { err = errors.Join(err, ledger.Close()) }()
+	memory, err := client.OpenMemory(fsys)
+	if err != nil {
+		return c.refusal(ctx, err)
+	}
+	if err := c.way(memory); err != nil {
+		return c.refusal(ctx, err)
+	}
 	device := &participate.Device{Ledger: ledger, Attributes: attributes}
 	plan, err := c.plan(ctx, device)
 	if err != nil {
@@ -211,6 +233,12 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 		return err
 	case ctx.Err() != nil:
 		return &failure{exitInterrupted, err, ""}
+	case errors.Is(err, client.ErrMemory):
+		return &failure{exitCheck, err, "do not delete it: a device that forgot can be given another manifest"}
+	case errors.Is(err, client.ErrClock):
+		return &failure{exitNotYet, err, "set the clock right"}
+	case errors.Is(err, client.ErrConflict):
+		return &failure{exitCheck, err, "leader, helper and gateway have signed both; show them to others: " + filepath.Join(*c.flags.ledger, client.MemoryDir)}
 	case errors.Is(err, participate.ErrLedger):
 		return &failure{exitCheck, err, "do not delete it: an empty ledger would forget what is spent"}
 	case errors.Is(err, participate.ErrDecided):
@@ -222,7 +250,7 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 	case errors.As(err, &value):
 		return &failure{exitInput, err, hint}
 	case errors.As(err, &manifest), errors.As(err, &refused), errors.Is(err, participate.ErrNotAsked),
-		errors.Is(err, participate.ErrCertificate), errors.Is(err, client.ErrWindow), errors.Is(err, ohttp.ErrManifest):
+		errors.Is(err, participate.ErrCertificate), errors.Is(err, client.ErrWindow), distrusted(err):
 		return &failure{exitCheck, err, hint}
 	case errors.As(err, &answer) && answer == dap.BatchCollected: // of made-up devices; a person's are not told
 		return &failure{exitCheck, err, "this unit of time has been collected; send again when the next begins"}
@@ -230,6 +258,12 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 		return &failure{exitCheck, err, "starling why leader.toml"}
 	}
 	return &failure{exitUnreachable, err, hintOfAnswer(err)}
+}
+
+// distrusted says whether a manifest or a list of keys was refused, or who vouches for them.
+func distrusted(err error) bool {
+	return errors.Is(err, ohttp.ErrManifest) || errors.Is(err, ohttp.ErrUnsigned) || errors.Is(err, client.ErrSharedKey) ||
+		errors.Is(err, recipe.ErrNoServerKeys) || errors.As(err, new(*recipe.AnchorError)) || errors.As(err, new(*client.KeysError))
 }
 
 // report says what was paid, and with --tell what for.

@@ -121,6 +121,9 @@ func (c *coinDevice) simulate(ctx context.Context, e *env, values []client.Value
 	if err != nil {
 		return err
 	}
+	if err := c.way(client.Forgetful()); err != nil {
+		return c.refusal(ctx, err)
+	}
 	plan, err := c.plan(ctx, &participate.Device{Ledger: ledger, Attributes: attributes})
 	if err != nil {
 		return c.refusal(ctx, err)

@@ -50,6 +50,8 @@ type Aggregator struct {
 	// HPKEKeys are key files of the operator's own, best first. Alone they are what clients are offered, and the operator ends
 	// them. Beside HPKEKeyPeriod they are still taken and not offered any more.
 	HPKEKeys []service.Secret `toml:"hpke_keys"`
+	// Signing is how the aggregator vouches for its keys. Required where a recipe names the keys that do, and only there.
+	Signing Signing `toml:"signing"`
 	// Tasks are what this aggregator takes part in. Required, at least one.
 	Tasks []Task `toml:"tasks"`
 	// Deferred makes a helper answer aggregation jobs later instead of at once. Helpers only.
@@ -186,7 +188,8 @@ type material struct {
 	epochs  *keyset.Schedule // nil: the operator's are all
 	tasks   []aggregator.Task
 	recipes []*recipe.Recipe
-	base    string // the URL of this aggregator
+	signing *keyset.Signing // nil: no recipe names keys
+	base    string          // the URL of this aggregator
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no store or listener.
@@ -232,7 +235,10 @@ func (a *Aggregator) read() (*material, error) {
 		m.base = base
 		m.tasks, m.recipes = append(m.tasks, t), append(m.recipes, r)
 	}
-	if m.epochs, err = a.schedule(m.recipes); err != nil {
+	if m.signing, err = a.signing(m.recipes); err != nil {
+		return nil, err
+	}
+	if m.epochs, err = a.schedule(m.recipes, m.signing); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -278,6 +284,9 @@ func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
 		return out, nil, fmt.Errorf("collector_hpke: %w", err)
 	}
 	if out.CollectorHPKE, err = dap.ReadHpkeConfig(b); err != nil {
+		return out, nil, fmt.Errorf("collector_hpke: %w", err)
+	}
+	if err := collectorBound(r, b); err != nil {
 		return out, nil, fmt.Errorf("collector_hpke: %w", err)
 	}
 	if out.Noise, err = recipe.Sampler(r.Noise); err != nil {
@@ -414,13 +423,21 @@ func LoadCollector(path string) (*Collector, error) {
 
 // Read reads the files that the configuration names.
 func (c *Collector) Read() (recipeBytes []byte, token string, key *sealed.KeyPair, err error) {
-	if _, recipeBytes, err = ReadRecipe(string(c.Recipe)); err != nil {
+	r, recipeBytes, err := ReadRecipe(string(c.Recipe))
+	if err != nil {
 		return nil, "", nil, err
 	}
 	if token, err = c.Token.Text(); err != nil {
 		return nil, "", nil, fmt.Errorf("token: %w", err)
 	}
 	if key, err = readKeyPair(c.HPKEKey); err != nil {
+		return nil, "", nil, fmt.Errorf("hpke_key: %w", err)
+	}
+	config, err := dap.NewHpkeConfig(key).Append(nil)
+	if err == nil {
+		err = collectorBound(r, config)
+	}
+	if err != nil {
 		return nil, "", nil, fmt.Errorf("hpke_key: %w", err)
 	}
 	return recipeBytes, token, key, nil

@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -69,8 +67,14 @@ var ErrNotEmpty = errors.New("deploy: the directory is not empty")
 var ErrDirectory = errors.New("deploy: no directory for it")
 
 // Create writes a new deployment of one recipe into dir, which is made or must be empty: fresh keys and tokens, the
-// recipe and three configurations.
-func Create(dir string, r *recipe.Recipe, a *Addresses) error {
+// recipe and three configurations. The recipe names no signing keys; [CreateFor] is for one that does.
+func Create(dir string, r *recipe.Recipe, a *Addresses) error { return CreateFor(dir, r, a, nil) }
+
+// CreateFor is Create for a recipe that names the keys of owners, which are written there too, with the anchors.
+func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error {
+	if (owners != nil) != (r.ServerKeys != nil) {
+		return errors.New("deploy: keys of owners go with a recipe that names them")
+	}
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%w: %s", ErrNotEmpty, dir)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -85,10 +89,13 @@ func Create(dir string, r *recipe.Recipe, a *Addresses) error {
 	}
 	w := &writer{dir: dir}
 	w.file(RecipeFile, 0o644, recipeBytes)
-	collector, err := sealed.Generate(1, sealed.SuiteX25519)
-	if err != nil {
-		return fmt.Errorf("deploy: make a key: %w", err)
+	keyed := owners != nil
+	if !keyed {
+		if owners, err = NewOwners(); err != nil {
+			return err
+		}
 	}
+	collector := owners.Collector
 	secret, err := collector.Marshal()
 	if err != nil {
 		return fmt.Errorf("deploy: %w", err)
@@ -102,10 +109,12 @@ func Create(dir string, r *recipe.Recipe, a *Addresses) error {
 	var key [vdaf.VerifyKeySize]byte
 	rand.Read(key[:])
 	w.file(filepath.Join(secretsDir, "verify.key"), 0o600, []byte(hex.EncodeToString(key[:])+"\n"))
-	for _, name := range []string{"peer.token", "collector.token"} {
-		var token [24]byte
-		rand.Read(token[:])
-		w.file(filepath.Join(secretsDir, name), 0o600, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
+	w.token("peer.token")
+	w.token("collector.token")
+	if keyed {
+		if err := w.owners(r, owners); err != nil {
+			return err
+		}
 	}
 	_, isHistogram := r.Query.(recipe.Histogram)
 	_, correlated := r.Noise.(recipe.CorrelatedGaussian)
@@ -116,9 +125,10 @@ func Create(dir string, r *recipe.Recipe, a *Addresses) error {
 		Correlated       bool   // later batches take back noise of earlier ones
 		Round, Wait      uint64 // in seconds
 		MaxAge           string // of HPKE keys
+		Keyed            bool   // the recipe names signing keys
 	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Aggregates() == 1 || isHistogram, correlated,
-		r.BatchUnits() * uint64(r.TimePrecision), uint64((r.Grace() + time.Second) / time.Second), "24h"}
-	if r.Relay != nil {
+		r.BatchUnits() * uint64(r.TimePrecision), uint64((r.Grace() + time.Second) / time.Second), "24h", keyed}
+	if r.Relay != nil && !keyed {
 		fields.MaxAge = fmt.Sprintf("%.0fh", manifestLife.Hours())
 	}
 	w.template(LeaderFile, leaderConfig, fields)
@@ -174,7 +184,12 @@ address = "{{.Leader.Addr}}"
 
 [local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
 address = "{{.LeaderLocal.Addr}}"
-
+{{if .Keyed}}
+[signing] # it vouches for its HPKE keys, by a key that its owner's root (secrets/leader.root, which belongs offline) vouches for
+key = "secrets/leader.online"
+delegation = "leader.delegation"
+token = "secrets/manifest.token" # of who makes manifests
+{{end}}
 [[tasks]]
 recipe = "recipe.starling"
 peer_token = "secrets/peer.token"
@@ -204,7 +219,12 @@ address = "{{.Helper.Addr}}"
 
 [local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
 address = "{{.HelperLocal.Addr}}"
-
+{{if .Keyed}}
+[signing] # it vouches for its HPKE keys, by a key that its owner's root (secrets/helper.root, which belongs offline) vouches for
+key = "secrets/helper.online"
+delegation = "helper.delegation"
+token = "secrets/manifest.token" # of who makes manifests
+{{end}}
 [[tasks]]
 recipe = "recipe.starling"
 peer_token = "secrets/peer.token"
@@ -236,7 +256,8 @@ Then, in a third:
 
 Later batches take back noise of earlier ones, for as many batches as the recipe has. All of them were collected, so there is nothing
 more to be asked under it: starling recipe new --noise correlated-gaussian makes another.
-{{else}}{{if .One}}  starling send recipe.starling 1                         one answer
+{{else}}{{if .Keyed}}  export STARLING_ANCHORS=anchors.starling                whose keys this device knows
+{{end}}{{if .One}}  starling send recipe.starling 1                         one answer
 {{end}}  {{printf "starling send --simulate %d recipe.starling" .Enough | printf "%-54s"}}  made-up answers
   starling status leader.toml helper.toml
   starling why leader.toml                                what keeps the result back
@@ -248,5 +269,6 @@ seconds more, so collect waits for it. A round that has been collected takes no 
 batch_collected until the next one begins.
 {{end}}
 secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not. The keys that reports are
-sealed to are in leader/keys and helper/keys; leader and helper make and destroy them.
+sealed to are in leader/keys and helper/keys; leader and helper make and destroy them.{{if .Keyed}} They vouch for them with
+secrets/*.online, for which the roots secrets/*.root vouch, whose public halves stand in the recipe and in anchors.starling.{{end}}
 `

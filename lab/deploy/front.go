@@ -1,14 +1,13 @@
 package deploy
 
 import (
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -58,6 +57,9 @@ func (f *Front) GatewayURL() string { return "http://" + f.Gateway.Addr().String
 // manifestLife is how long devices may use the manifest of a new deployment.
 const manifestLife = ohttp.DefaultEpoch
 
+// labEvery is how long a lab's devices wait between two tries: a lab is in a hurry.
+const labEvery = 10 * time.Second
+
 // CreateFront adds relay and gateway to a deployment that [Create] has written: two configurations, the gateway's key, the
 // token between the two and the manifest, valid for a week from now. Window is the gateway's.
 func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window time.Duration) error {
@@ -66,8 +68,7 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		return errors.New("deploy: the recipe does not go through a leader and a helper")
 	}
 	now = now.UTC().Truncate(time.Second)
-	epoch := ohttp.EpochAt(now, ohttp.DefaultEpoch)
-	pair, err := sealed.Generate(uint8(epoch), sealed.SuiteX25519)
+	pair, err := sealed.Generate(uint8(ohttp.EpochAt(now, ohttp.DefaultEpoch)), sealed.SuiteX25519)
 	if err != nil {
 		return fmt.Errorf("deploy: make a key: %w", err)
 	}
@@ -75,37 +76,31 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 	if err != nil {
 		return fmt.Errorf("deploy: %w", err)
 	}
-	m := &ohttp.Manifest{
-		Epoch: epoch, Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(manifestLife), Relay: f.RelayURL(),
-		Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}, Tries: ohttp.DefaultTries, Every: 10 * time.Second, Targets: []string{path.Leader},
+	gateway := []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}
+	var m *ohttp.Manifest
+	if r.ServerKeys == nil {
+		m, err = unsigned(dir, f.RelayURL(), path, gateway, now)
+	} else {
+		var d keyset.Deployment
+		if d, err = DeploymentOf(r); err == nil {
+			m, err = cosigned(dir, Manifest{Deployment: d, NotBefore: now, NotAfter: now.Add(d.Epoch), Gateway: gateway,
+				Tries: ohttp.DefaultTries, Every: labEvery})
+		}
 	}
-	for _, a := range []struct {
-		url, config string
-		role        dap.Role
-	}{{path.Leader, LeaderFile, dap.RoleLeader}, {path.Helper, HelperFile, dap.RoleHelper}} {
-		config, err := LoadAggregator(filepath.Join(dir, a.config), a.role)
-		if err != nil {
-			return fmt.Errorf("deploy: %w", err)
-		}
-		p, err := config.pinned(a.url)
-		if err != nil {
-			return err
-		}
-		m.Pinned = append(m.Pinned, p)
+	if err != nil {
+		return err
 	}
 	manifest, err := m.Append(nil)
 	if err != nil {
 		return fmt.Errorf("deploy: %w", err)
 	}
-	var token [24]byte
-	rand.Read(token[:])
 	var senders uint64
 	if r.Dummies != nil {
 		senders = r.Dummies.Senders
 	}
 	w := &writer{dir: dir}
 	w.file(filepath.Join(secretsDir, "gateway.hpke"), 0o600, key)
-	w.file(filepath.Join(secretsDir, "relay.token"), 0o600, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
+	w.token("relay.token")
 	w.file(ManifestFile, 0o644, manifest)
 	fields := struct {
 		*Front
@@ -114,11 +109,35 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		Coins            bool
 		Senders          uint64 // how many devices the guarantee counts on
 		Unit             dap.TimePrecision
-	}{f, path.Leader, ManifestFile, window, r.Dummies != nil, senders, r.TimePrecision}
+		Keyed            bool
+	}{f, path.Leader, ManifestFile, window, r.Dummies != nil, senders, r.TimePrecision, r.ServerKeys != nil}
 	w.template(RelayFile, relayConfig, fields)
 	w.template(GatewayFile, gatewayConfig, fields)
 	w.template(readmeFile, frontReadme, fields)
 	return w.err
+}
+
+// unsigned is the manifest for a recipe that names no keys: nobody vouches for those in it.
+func unsigned(dir, relay string, path recipe.TwoServer, gateway []ohttp.KeyConfig, now time.Time) (*ohttp.Manifest, error) {
+	m := &ohttp.Manifest{
+		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(manifestLife), Relay: relay,
+		Gateway: gateway, Tries: ohttp.DefaultTries, Every: labEvery, Targets: []string{path.Leader},
+	}
+	for _, a := range []struct {
+		url, config string
+		role        dap.Role
+	}{{path.Leader, LeaderFile, dap.RoleLeader}, {path.Helper, HelperFile, dap.RoleHelper}} {
+		config, err := LoadAggregator(filepath.Join(dir, a.config), a.role)
+		if err != nil {
+			return nil, fmt.Errorf("deploy: %w", err)
+		}
+		p, err := config.pinned(a.url)
+		if err != nil {
+			return nil, err
+		}
+		m.Pinned = append(m.Pinned, p)
+	}
+	return m, nil
 }
 
 // pinned is what the aggregator will answer to who asks for its keys.
@@ -182,7 +201,8 @@ and hands them to the gateway at {{.GatewayURL}}
 Devices find both, the keys of gateway, leader and helper and how long they hold in {{.Manifest}}.
 
 Then, in another:
-  starling recipe show recipe.starling                    what is asked, the guarantee, and what is left when it fails
+{{if .Keyed}}  export STARLING_ANCHORS=anchors.starling                whose keys this device knows
+{{end}}  starling recipe show recipe.starling                    what is asked, the guarantee, and what is left when it fails
   starling status leader.toml helper.toml
   starling why leader.toml                                what keeps the next result back
   starling budget --log devices/0                         what a device has paid for tossing its coins

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,12 +28,12 @@ func (a *Aggregator) validateKeys() error {
 	if a.HPKEKeyDelay != 0 && a.Role != dap.RoleHelper {
 		return errors.New("hpke_key_delay: only a helper has to guess how long its peer takes")
 	}
-	_, err := a.schedule(nil)
+	_, err := a.schedule(nil, nil)
 	return err
 }
 
 // schedule says when keys are made and end; nil where that is the operator's business. Without recipes it has one suite.
-func (a *Aggregator) schedule(recipes []*recipe.Recipe) (*keyset.Schedule, error) {
+func (a *Aggregator) schedule(recipes []*recipe.Recipe, signing *keyset.Signing) (*keyset.Schedule, error) {
 	if !a.makesKeys() {
 		return nil, nil
 	}
@@ -51,6 +52,9 @@ func (a *Aggregator) schedule(recipes []*recipe.Recipe) (*keyset.Schedule, error
 		if slices.ContainsFunc(recipes, func(r *recipe.Recipe) bool { return r.KEM == k.kem }) {
 			s.Suites = append(s.Suites, k.suite)
 		}
+	}
+	if signing != nil {
+		s.Promise = signing.PromiseFor(cmp.Or(s.Overlap, keyset.DefaultOverlap))
 	}
 	if err := s.Validate(); err != nil {
 		return nil, fmt.Errorf("hpke_key_period and what goes with it: %w", err)

@@ -43,7 +43,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	var s aggregatorService
 	if a.Role == dap.RoleLeader {
 		s, err = leader.New(ctx, leader.Options{
-			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, FS: fsys, Limits: a.Limits.options(),
+			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys, Limits: a.Limits.options(),
 			Log: log, Observe: observe, Retention: time.Duration(a.Retention),
 		})
 	} else {
@@ -52,7 +52,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 			deferred = helper.Always
 		}
 		s, err = helper.New(ctx, helper.Options{
-			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, FS: fsys, Limits: a.Limits.options(),
+			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys, Limits: a.Limits.options(),
 			Log: log, Deferred: deferred, Observe: observe, Retention: time.Duration(a.Retention),
 		})
 	}
@@ -136,12 +136,14 @@ func readStatus(ctx context.Context, current func() (aggregatorService, error)) 
 func routes(role dap.Role) []string {
 	if role == dap.RoleLeader {
 		return []string{
-			"GET /hpke_config", "POST /tasks/{task}/reports", "POST /tasks/{task}/collection_jobs",
+			"GET /hpke_config", "GET /deployments/{deployment}/hpke_config", "POST /deployments/{deployment}/hpke_config",
+			"POST /deployments/{deployment}/manifest", "POST /tasks/{task}/reports", "POST /tasks/{task}/collection_jobs",
 			"GET /tasks/{task}/collection_jobs/{id}", "DELETE /tasks/{task}/collection_jobs/{id}",
 		}
 	}
 	return []string{
-		"GET /hpke_config", "POST /tasks/{task}/aggregation_jobs", "POST /tasks/{task}/aggregation_jobs/{id}",
+		"GET /hpke_config", "GET /deployments/{deployment}/hpke_config", "POST /deployments/{deployment}/hpke_config",
+		"POST /deployments/{deployment}/manifest", "POST /tasks/{task}/aggregation_jobs", "POST /tasks/{task}/aggregation_jobs/{id}",
 		"GET /tasks/{task}/aggregation_jobs/{id}", "DELETE /tasks/{task}/aggregation_jobs/{id}",
 		"POST /tasks/{task}/aggregate_shares", "GET /tasks/{task}/aggregate_shares/{id}",
 		"DELETE /tasks/{task}/aggregate_shares/{id}",

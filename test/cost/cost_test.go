@@ -135,7 +135,7 @@ func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.
 	var done sync.WaitGroup
 	done.Go(func() { x.gateway.Run(running) })
 	b.Cleanup(func() { stop(); done.Wait() })
-	x.client = must(client.New(client.Options{Recipe: must(r.Append(nil)), MaxEpsilon: math.Inf(1), HTTP: net}))
+	x.client = must(client.New(client.Options{AnyKeys: true, Recipe: must(r.Append(nil)), MaxEpsilon: math.Inf(1), HTTP: net}))
 	if err := x.client.Refresh(ctx); err != nil {
 		b.Fatal(err)
 	}

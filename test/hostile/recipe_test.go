@@ -43,7 +43,7 @@ func everybody(t *testing.T, b []byte) (others map[string]error, device error) {
 		t.Fatal(err)
 	}
 	d := participate.Device{Ledger: ledger}
-	_, device = d.Consider(t.Context(), client.Options{Recipe: b}, time.Now())
+	_, device = d.Consider(t.Context(), client.Options{AnyKeys: true, Recipe: b}, time.Now())
 	if entries := ledger.Entries(); device != nil && (len(entries) != 1 || entries[0].Refused == "" || entries[0].Rounds != 0) {
 		t.Errorf("the device's ledger says %+v", entries)
 	}
@@ -181,7 +181,7 @@ func TestRecipeAimedAtOnePerson(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{Recipe: b, Via: via})
+	c, err := client.New(client.Options{AnyKeys: true, Recipe: b, Via: via})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func TestRecipeSwapped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{Recipe: agreed, Via: via, Tries: tries})
+	c, err := client.New(client.Options{AnyKeys: true, Recipe: agreed, Via: via, Tries: tries})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,8 +109,13 @@ func options() recipe.Options {
 	}
 }
 
-// begin starts a world in a directory.
+// begin starts a world in a directory, whose recipe names no signing keys: what a device would refuse by them goes further.
 func begin(dir string, o recipe.Options) (w *world, stop func() error, err error) {
+	return beginFor(dir, o, nil)
+}
+
+// beginFor starts a world whose recipe names the keys of owners, if there are any.
+func beginFor(dir string, o recipe.Options, owners *deploy.Owners) (w *world, stop func() error, err error) {
 	w = &world{dir: dir, heard: map[string]*record{}, logs: map[string]*record{}}
 	a, err := deploy.Loopback()
 	if err != nil {
@@ -122,13 +127,18 @@ func begin(dir string, o recipe.Options) (w *world, stop func() error, err error
 	}
 	o.Leader, o.Helper = a.LeaderURL(), a.HelperURL()
 	o.Relay = &recipe.Relay{URL: f.RelayURL(), Gateway: f.GatewayURL()}
+	if owners != nil {
+		if o.ServerKeys, err = owners.ServerKeys(true); err != nil {
+			return nil, nil, err
+		}
+	}
 	if w.recipe, err = recipe.New(o); err != nil {
 		return nil, nil, err
 	}
 	if w.bytes, err = w.recipe.Append(nil); err != nil {
 		return nil, nil, err
 	}
-	if err := deploy.Create(dir, w.recipe, a); err != nil {
+	if err := deploy.CreateFor(dir, w.recipe, a, owners); err != nil {
 		return nil, nil, err
 	}
 	if err := deploy.CreateFront(dir, w.recipe, f, time.Now(), 5*time.Millisecond); err != nil {

@@ -28,6 +28,8 @@ type Server struct {
 	Keys   *keyset.Set
 	Limits aggregator.Limits
 	Budget *Budget
+	// Notary vouches for the keys; nil where no recipe names keys that do.
+	Notary *keyset.Notary
 	Log    *slog.Logger
 	// Closed says that the service no longer takes requests. Optional.
 	Closed func() bool
