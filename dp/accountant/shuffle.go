@@ -115,8 +115,10 @@ func (s Shuffled) dominating(n Neighbours) (dominance, error) {
 		return dominance{}, err
 	}
 	if p.Randomizer == KaryResponse {
-		// The general bound composes; the blanket's sum is not a curve of a pair.
-		p.Randomizer = AnyRandomizer
+		if x, ok := newKaryPair(p.Epsilon0, min(float64(s.N), mostReports), float64(p.K)); ok {
+			return dominance{pair: x, symmetric: true, slop: summed(longestSum), theorem: karyTheorem}, nil
+		}
+		p.Randomizer = AnyRandomizer // too many outcomes
 	}
 	d := dominance{pair: s.clones(p).coarse(), symmetric: true, theorem: cloneTheorem}
 	if p.Randomizer != AnyRandomizer {
