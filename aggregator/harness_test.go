@@ -50,6 +50,7 @@ type setup struct {
 	interval *dap.Interval
 	noise    noise.Sampler
 	series   *aggregator.Series
+	calendar *aggregator.Calendar
 	base     string         // path of both base URLs
 	upload   string         // token
 	config   dap.VDAFConfig // nil is a histogram; else reports have a shard of their own
@@ -155,7 +156,7 @@ func newPair(t testing.TB, s setup) *pair {
 	p.task = aggregator.Task{
 		Config: p.cfg.Bytes(), Version: s.dialect.Version, Framing: s.dialect.Framing,
 		VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{7: key}, PeerToken: peerToken,
-		CollectorToken: collectorToken, UploadToken: s.upload, CollectorHPKE: dap.NewHpkeConfig(p.collector), Noise: s.noise, Series: s.series,
+		CollectorToken: collectorToken, UploadToken: s.upload, CollectorHPKE: dap.NewHpkeConfig(p.collector), Noise: s.noise, Series: s.series, Calendar: s.calendar,
 	}
 	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p.leaderFS, p.helperFS = disktest.NewMem(1), disktest.NewMem(2)

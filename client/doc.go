@@ -15,5 +15,5 @@
 // [Client.Upload] sends many in one request.
 //
 // A [Client] is safe for concurrent use. It keeps no record of what was answered: a person who may answer in a bounded
-// number of batches (the claim's rounds) is counted by the caller.
+// number of rounds (the claim's) is counted by the caller.
 package client

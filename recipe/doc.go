@@ -21,6 +21,12 @@
 // ([Recipe.Neighbours]), and counts the number of reports as a release of its own. [Recipe.Chances] are the coins,
 // [Recipe.Estimate] undoes them. Without a relay coins still save work, and count for nothing.
 //
+// # Rounds
+//
+// Time is cut into [Rounds]. In a round a device decides once, and its report says the round and nothing finer
+// ([Recipe.ReportTime]). Leader and helper release whole rounds after their end and grace, and each alone where one person may be
+// in several or devices toss coins ([Recipe.Alone], [Recipe.CheckBatch]): that is the event that the guarantee accounts for.
+//
 // # Noise over rounds
 //
 // [CorrelatedGaussian] has later batches take back a part of the noise of earlier ones. Its guarantee counts on each device to keep

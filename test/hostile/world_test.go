@@ -210,7 +210,7 @@ var speaks dap.Version
 
 func TestMain(m *testing.M) {
 	dialects := []dap.Dialect{{Version: dap.Draft18}, {Version: dap.Draft19}}
-	inOne := map[string]int{"TestTranscripts": 0, "TestTranscriptsKilled": 1, "TestRoomForOne": 1, "TestPoison": 0, "TestSilentDevices": 0, "TestReencapsulated": 1, "TestLedgerCutOff": 0}
+	inOne := map[string]int{"TestReleases": 1, "TestManyRoundsUnderOneDraw": 0, "TestTranscripts": 0, "TestTranscriptsKilled": 1, "TestRoomForOne": 1, "TestPoison": 0, "TestSilentDevices": 0, "TestReencapsulated": 1, "TestLedgerCutOff": 0}
 	os.Exit(daptest.Run(m, dialects, inOne, pass))
 }
 

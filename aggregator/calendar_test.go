@@ -1,0 +1,153 @@
+package aggregator_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/dap"
+)
+
+// calendared is a task of rounds of four hours that are released alone, half a minute after their end and the clock skew.
+func calendared(t *testing.T, c aggregator.Calendar) *pair {
+	t.Helper()
+	return newPair(t, setup{calendar: &c})
+}
+
+const skew = 5 * time.Minute // of aggregator.Limits
+
+// TestReleaseAtItsTime: leader and helper each look at a clock of their own, and at nothing else: a nanosecond before end, grace and
+// skew nothing is released, and at that instant the round is. One whose clock is slow holds the other up, and does not fail it.
+func TestReleaseAtItsTime(t *testing.T) {
+	const units, grace = 4, 30 * time.Second
+	p := calendared(t, aggregator.Calendar{Units: units, Alone: true, Grace: grace})
+	helperClock := &clock{}
+	p.helperOpt.Clock = helperClock
+	if err := p.helper.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.startHelper()
+	start := p.now() - p.now()%units
+	reports := make([]dap.Report, 12)
+	for i := range reports {
+		reports[i] = p.report(i%buckets, spoil{time: &start})
+	}
+	p.accept(reports...)
+	q := p.query()
+	q.Query.Interval = dap.Interval{Start: start, Duration: units}
+	due := must(dap.TimePrecision(precision).Begin(start + units)).Add(grace + skew)
+	set := func(c *clock, at time.Time) { c.shift.Store(int64(time.Until(at))) }
+
+	a := p.ask(q)
+	for _, at := range []time.Time{p.clock.Now(), due.Add(-grace - skew), due.Add(-skew), due.Add(-time.Minute)} {
+		set(p.clock, at)
+		set(helperClock, due.Add(time.Hour)) // it would give its share
+		p.step()
+		if got := p.poll(a.header.Get("Location")); got.status != http.StatusOK || len(got.body) > 0 || got.header.Get("Retry-After") == "" {
+			t.Fatalf("at %v, due %v: status %d, %d bytes", at, due, got.status, len(got.body))
+		}
+	}
+	p.accept(p.report(1, spoil{time: &start})) // the round took reports all the time
+	// The leader's clock is there, the helper's is not.
+	set(p.clock, due.Add(time.Second))
+	set(helperClock, due.Add(-time.Minute))
+	p.step()
+	if got := p.poll(a.header.Get("Location")); got.status != http.StatusOK || len(got.body) > 0 {
+		t.Fatalf("released by one clock: status %d, %d bytes", got.status, len(got.body))
+	}
+	set(p.clock, due.Add(2*time.Hour)) // past the leader's back-off
+	set(helperClock, due.Add(time.Second))
+	p.step()
+	got := p.poll(a.header.Get("Location"))
+	if got.status != http.StatusOK || len(got.body) == 0 {
+		t.Fatalf("at its time: status %d, %d bytes", got.status, len(got.body))
+	}
+	if resp, _ := p.open(q, got.body); resp.ReportCount != 13 {
+		t.Errorf("%d reports, want 13", resp.ReportCount)
+	}
+}
+
+// TestLeaderWaitsForGateway: a leader that begins when a round is due already may have been away while a gateway kept reports for
+// it. It drains nothing for one grace.
+func TestLeaderWaitsForGateway(t *testing.T) {
+	const grace = time.Hour
+	p := calendared(t, aggregator.Calendar{Units: 1, Grace: grace})
+	start := p.now() - 24
+	reports := make([]dap.Report, 10)
+	for i := range reports {
+		reports[i] = p.report(i%buckets, spoil{time: &start})
+	}
+	p.accept(reports...)
+	q := p.query()
+	q.Query.Interval = dap.Interval{Start: start, Duration: 1}
+	a := p.ask(q)
+	p.clock.advance(grace - time.Minute)
+	p.step()
+	if got := p.poll(a.header.Get("Location")); len(got.body) > 0 {
+		t.Fatal("released before what a gateway kept could come")
+	}
+	p.accept(p.report(0, spoil{time: &start})) // from the gateway
+	p.clock.advance(2 * time.Minute)
+	p.step()
+	got := p.poll(a.header.Get("Location"))
+	if len(got.body) == 0 {
+		t.Fatal("never released")
+	}
+	if resp, _ := p.open(q, got.body); resp.ReportCount != 11 {
+		t.Errorf("%d reports, want 11", resp.ReportCount)
+	}
+}
+
+// TestMaxAgeCountsRounds: a report of the round that was MaxAge ago is taken whatever unit of it MaxAge ago was, and one of the
+// round before is not.
+func TestMaxAgeCountsRounds(t *testing.T) {
+	const units = 24
+	p := calendared(t, aggregator.Calendar{Units: units, Alone: true})
+	if err := p.leader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.leaderOpt.Limits.MaxAge = 72 * time.Hour
+	p.startLeader()
+	first := p.now() - 72
+	first -= first % units
+	before := first - units
+	p.accept(p.report(0, spoil{time: &first}))
+	if refused := p.uploadErrors(p.upload(p.report(0, spoil{time: &before}))); len(refused) != 1 || refused[0].Error != dap.ReportDropped {
+		t.Errorf("a report of the round before: %v", refused)
+	}
+}
+
+// TestCalendarRefuses: what no task may be provisioned with, at leader and helper alike.
+func TestCalendarRefuses(t *testing.T) {
+	p := newPair(t, setup{})
+	selected := newPair(t, setup{mode: dap.LeaderSelected})
+	series, _ := seriesSetup(t)
+	for name, c := range map[string]struct {
+		of       *pair
+		calendar aggregator.Calendar
+		change   func(*aggregator.Task)
+	}{
+		"no length":       {p, aggregator.Calendar{}, nil},
+		"no end":          {p, aggregator.Calendar{Units: 1 << 63}, nil},
+		"negative grace":  {p, aggregator.Calendar{Units: 1, Grace: -1}, nil},
+		"leader-selected": {selected, aggregator.Calendar{Units: 1, Alone: true}, nil},
+		"other rounds than the noise": {p, aggregator.Calendar{Units: 2, Alone: true},
+			func(task *aggregator.Task) { task.Noise, task.Series = series.noise, series.series }},
+	} {
+		task := c.of.task
+		if c.change != nil {
+			c.change(&task)
+		}
+		for _, role := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+			if err := task.Validate(role); err != nil {
+				t.Fatalf("%s: refused without a calendar: %v", name, err)
+			}
+			task := task
+			task.Calendar = &c.calendar
+			if task.Validate(role) == nil {
+				t.Errorf("%s: the %v takes it", name, role)
+			}
+		}
+	}
+}
