@@ -182,24 +182,32 @@ func problemAnswer(typ dap.ProblemType, code int) func(http.ResponseWriter, *htt
 	}
 }
 
-// TestLeaderQuarantinesRefusedJob: a definite refusal is not repeated, and not hidden.
-func TestLeaderQuarantinesRefusedJob(t *testing.T) {
-	p := newPair(t, setup{})
-	x := &tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){problemAnswer(dap.ProblemInvalidMessage, 400)}, drop: true}
-	p.tamper(x)
-	p.accept(p.reports(4)...)
-	p.settled(0, map[string]uint64{"report_dropped": 4})
-	s := p.leaderTask()
-	if len(s.Stuck) != 1 || !s.Stuck[0].Quarantined || !strings.Contains(s.Stuck[0].Why, "invalidMessage") || s.Stuck[0].Reports != 4 {
-		t.Errorf("stuck: %+v", s.Stuck)
-	}
-	if why := status.Why(s); len(why) == 0 || !strings.Contains(why[0].Blocks, "invalidMessage") {
-		t.Errorf("why: %+v", why)
-	}
-	p.clock.advance(24 * time.Hour)
-	p.step()
-	if len(x.bodies) != 1 {
-		t.Errorf("%d requests", len(x.bodies))
+// TestLeaderParksRefusedJob: a definite refusal is not repeated, not hidden, and costs no report: the operator decides.
+func TestLeaderParksRefusedJob(t *testing.T) {
+	for _, drop := range []bool{false, true} {
+		p := newPair(t, setup{})
+		x := &tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){problemAnswer(dap.ProblemInvalidMessage, 400)}, drop: true}
+		p.tamper(x)
+		p.accept(p.reports(4)...)
+		p.step()
+		s := p.leaderTask()
+		if len(s.Stuck) != 1 || !s.Stuck[0].Parked || !strings.Contains(s.Stuck[0].Why, "invalidMessage") || s.Stuck[0].Reports != 4 || s.Counts.Waiting != 4 {
+			t.Errorf("stuck: %+v, %+v", s.Stuck, s.Counts)
+		}
+		if why := status.Why(s); len(why) == 0 || !strings.Contains(why[0].Blocks, "invalidMessage") || !strings.Contains(why[0].Do, "starling resume") {
+			t.Errorf("why: %+v", why)
+		}
+		p.clock.advance(24 * time.Hour)
+		p.step()
+		if len(x.bodies) != 1 {
+			t.Errorf("%d requests", len(x.bodies))
+		}
+		p.clock.advance(-24 * time.Hour)
+		if p.resume(drop); drop {
+			p.settled(0, map[string]uint64{"report_dropped": 4})
+		} else {
+			p.settled(4, nil)
+		}
 	}
 }
 

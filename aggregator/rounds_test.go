@@ -304,7 +304,7 @@ func TestRoundsReplaysSameBytes(t *testing.T) {
 }
 
 // TestRoundsHelperLosesTheJob: a helper that has lost a job is told it again from the beginning; if it has answered and deleted
-// it, its reports are replays there, so that the job is set aside.
+// it, its reports are replays there, so that the operator has to decide.
 func TestRoundsHelperLosesTheJob(t *testing.T) {
 	t.Run("says so once", func(t *testing.T) {
 		p := newPair(t, inRounds(3, nil, setup{}))
@@ -338,10 +338,12 @@ func TestRoundsHelperLosesTheJob(t *testing.T) {
 		p.wire(&x)
 		rs := p.reports(4)
 		p.accept(rs...)
-		p.settled(0, map[string]uint64{"report_dropped": 4})
-		if s := p.leaderTask(); len(s.Stuck) != 1 || !s.Stuck[0].Quarantined || !strings.Contains(s.Stuck[0].Why, "out of step") {
+		p.step()
+		if s := p.leaderTask(); len(s.Stuck) != 1 || !s.Stuck[0].Parked || !strings.Contains(s.Stuck[0].Why, "out of step") {
 			t.Errorf("stuck: %+v", s.Stuck)
 		}
+		p.resume(true)
+		p.settled(0, map[string]uint64{"report_dropped": 4})
 		if c := p.helperCounts(); c.Aggregated != 0 || c.Rejected["report_replayed"] != 4 {
 			t.Errorf("helper: %+v", c)
 		}
@@ -365,10 +367,13 @@ func TestRoundsOutOfStep(t *testing.T) {
 			}}
 			p.wire(&x)
 			p.accept(p.reports(4)...)
-			p.settled(0, map[string]uint64{"report_dropped": 4})
-			if s := p.leaderTask(); len(s.Stuck) != 1 || !s.Stuck[0].Quarantined || !strings.Contains(s.Stuck[0].Why, string(typ)) {
-				t.Errorf("stuck: %+v", s.Stuck)
+			p.step()
+			if s := p.leaderTask(); len(s.Stuck) != 1 || !s.Stuck[0].Parked || !strings.Contains(s.Stuck[0].Why, string(typ)) || s.Counts.Waiting != 4 {
+				t.Errorf("stuck: %+v, %+v", s.Stuck, s.Counts)
 			}
+			p.between(nil) // it is itself again
+			p.resume(false)
+			p.settled(4, nil)
 		})
 	}
 }
@@ -412,8 +417,8 @@ func TestRoundsHelperAnswersWithoutLocation(t *testing.T) {
 		p.settled(4, nil)
 		return
 	}
-	p.settled(0, map[string]uint64{"report_dropped": 4})
-	if s := p.leaderTask(); len(s.Stuck) != 1 || !strings.Contains(s.Stuck[0].Why, "Location") {
+	p.step()
+	if s := p.leaderTask(); len(s.Stuck) != 1 || !s.Stuck[0].Parked || !strings.Contains(s.Stuck[0].Why, "Location") || s.Counts.Waiting != 4 {
 		t.Errorf("stuck: %+v", s.Stuck)
 	}
 }

@@ -89,7 +89,7 @@ func TestRawSharesGoAsTheyAreFolded(t *testing.T) {
 	}
 }
 
-// TestRawSharesGoWithQuarantine: reports that are set aside count as rejected and are never read again, so that their shares
+// TestRawSharesGoWithQuarantine: reports that the operator gives up count as rejected and are never read again, so that their shares
 // go at once; the reason stays.
 func TestRawSharesGoWithQuarantine(t *testing.T) {
 	p := newPair(t, setup{})
@@ -98,6 +98,11 @@ func TestRawSharesGoWithQuarantine(t *testing.T) {
 	}})
 	rs := p.reports(4)
 	p.accept(rs...)
+	p.step()
+	if names := holding(t, p.leaderFS, "segments", needles(rs)); len(names) == 0 {
+		t.Error("what the operator may decide over is nowhere")
+	}
+	p.resume(true)
 	p.settled(0, map[string]uint64{"report_dropped": 4})
 	if names := holding(t, p.leaderFS, ".", needles(rs)); len(names) != 0 {
 		t.Errorf("sealed shares are in %q", names)

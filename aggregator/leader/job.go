@@ -63,7 +63,7 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	return true, l.giveBack(ctx, w, err)
 }
 
-// quarantine is work that can neither be finished nor repeated.
+// quarantine is work that can neither be finished nor repeated, whatever the helper does.
 type quarantine struct {
 	code dap.ReportError
 	why  string
@@ -71,13 +71,14 @@ type quarantine struct {
 
 func (e *quarantine) Error() string { return e.why }
 
-// A mismatch is an answer that fits no request, and tells nothing of what the helper did: the job ends without a verdict
-// (DAP-18 section 4.5.3.1). Its segment is parked, for what becomes of acknowledged reports is not the helper's to decide.
-type mismatch struct{}
+// parked is work that the helper has ended without verdicts: by an answer that fits no request (DAP-18 section 4.5.3.1), by refusing
+// all of the job, by being at another step. What becomes of acknowledged reports is not the helper's to decide.
+type parked struct{ why string }
 
-func (mismatch) Error() string {
-	return "the helper's answer names other reports than the request, or in another order"
-}
+func (e *parked) Error() string { return e.why }
+
+// errMismatch is an answer that tells nothing of what the helper did.
+var errMismatch = &parked{"the helper's answer names other reports than the request, or in another order"}
 
 // keyless is the answer of a helper that does not hold the verification key of the job: nothing was verified, and the job is
 // repeated until the operators agree on their keys.
@@ -105,7 +106,8 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 		l.removeFile(w)
 		return nil
 	}
-	if errors.Is(cause, mismatch{}) {
+	var p *parked
+	if errors.As(cause, &p) {
 		err := l.store.Park(ctx, w.SegmentJob, cause.Error())
 		if errors.Is(err, store.ErrStaleLease) {
 			return nil
@@ -334,7 +336,7 @@ func (l *Leader) exchange(ctx context.Context, w *work, accepted []byte, step ui
 		return nil, errAhead
 	}
 	if errors.As(err, &refused) && refused.Definite() {
-		return nil, &quarantine{dap.ReportDropped, refused.Error()}
+		return nil, &parked{refused.Error()}
 	}
 	if err != nil {
 		return nil, err
@@ -404,7 +406,7 @@ func (l *Leader) yield(ctx context.Context, w *work) error {
 	}
 	for k, i := range w.sent {
 		if !seen[k] {
-			return &quarantine{dap.ReportDropped, "the helper is out of step: it has gone on with the job, and we have not"}
+			return &parked{"the helper is out of step: it has gone on with the job, and we have not"}
 		}
 		w.batch.Refuse(i, dap.ReportReplayed)
 	}
@@ -417,7 +419,7 @@ func (l *Leader) yield(ctx context.Context, w *work) error {
 func (l *Leader) advance(ctx context.Context, w *work, sent *store.Sent, body []byte) (*peer.Reply, error) {
 	resource := peer.AggregationJob(w.task, w.Segment.Name)
 	if sent.Location == "" {
-		return nil, &quarantine{dap.ReportDropped, "the helper answered without a usable Location: the job has no name to continue by"}
+		return nil, &parked{"the helper answered without a usable Location: the job has no name to continue by"}
 	}
 	reply, err := l.helper.Continue(ctx, resource, sent.Location, body)
 	var refused *peer.Refused
@@ -437,7 +439,7 @@ func (l *Leader) advance(ctx context.Context, w *work, sent *store.Sent, body []
 		case reply.Body == nil:
 			return nil, &deferred{max(reply.RetryAfter, l.opt.Poll)}
 		case !bytes.Equal(reply.Body, w.said[step]):
-			return nil, &quarantine{dap.ReportDropped, "the helper is out of step and answers otherwise than it did"}
+			return nil, &parked{"the helper is out of step and answers otherwise than it did"}
 		}
 		id = reply.ID
 	}
@@ -470,7 +472,7 @@ func (l *Leader) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// take takes in the helper's answer: exactly the reports of the request, in its order, else it is a [mismatch]. One that cannot be
+// take takes in the helper's answer: exactly the reports of the request, in its order, else it is errMismatch. One that cannot be
 // read may have been cut on its way, so the request is repeated. What is left in w.sent goes into the next request.
 func (w *work) take(body []byte) error {
 	limits := dap.DefaultLimits()
@@ -480,13 +482,13 @@ func (w *work) take(body []byte) error {
 		return &peer.Retry{Err: errors.New("the answer is malformed")}
 	}
 	if len(resps) != len(w.sent) {
-		return mismatch{}
+		return errMismatch
 	}
 	said := make([]rounds.Said, len(w.reports))
 	for k, i := range w.sent {
 		resp := &resps[k]
 		if resp.ID != w.reports[i].Metadata.ID {
-			return mismatch{}
+			return errMismatch
 		}
 		switch resp.Type {
 		case dap.Reject:

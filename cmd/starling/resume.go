@@ -12,9 +12,9 @@ func resumeCommand() *command {
 	return &command{
 		name: "resume", args: "[--drop] [--json] [CONFIG]",
 		short: "Decide over reports that a leader keeps after a helper's wrong answer",
-		long: `Where a helper answers for other reports than it was asked about, the leader ends that job and keeps its reports,
-for neither trying for ever nor giving them up is its own to decide; starling why names them. Stop the leader first. The
-same request is then sent at the next start, which is right once the helper is mended. With --drop they count as
+		long: `Where a helper answers for other reports than it was asked about, or refuses a whole job, the leader ends that job and
+keeps its reports, for neither trying for ever nor giving them up is its own to decide; starling why names them. Stop
+the leader first. The same request is then sent at the next start, which is right once the helper is mended. With --drop they count as
 report_dropped, and their batch may differ from the helper's.`,
 		examples: [][2]string{
 			{"starling resume leader.toml", "ask the helper again, once the leader runs"},
