@@ -8,13 +8,15 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// Reduce makes the one answer of a unit from its records, oldest first, as the recipe's privacy unit says: the first or the last
-// of them alone, or the sum of the first so many, cut to what may be answered. A unit without records has no answer, which is
+// Reduce makes the one answer of a unit from its records, oldest first, as the recipe's
+// privacy unit says: the first or the last of them alone, or the sum of the first so
+// many, cut to what may be answered. A unit without records has no answer, which is
 // [NoValue].
 //
-// It fails with *[ValueError] for a record of another kind than the query's answers, and with *[RecordsError] where the recipe
-// names no unit and there is more than one record. What it returns is not yet held against the query's bounds, but for sums.
-// A report does not tell how many records it is made of.
+// It fails with *[ValueError] for a record of another kind than the query's answers, and
+// with *[RecordsError] where the recipe names no unit and there is more than one record.
+// What it returns is not yet held against the query's bounds, but for sums. A report does
+// not tell how many records it is made of.
 func Reduce(r *recipe.Recipe, records []Value) (Value, error) {
 	u := r.PrivacyUnit()
 	switch {
@@ -43,7 +45,8 @@ func Reduce(r *recipe.Recipe, records []Value) (Value, error) {
 	return sum, nil
 }
 
-// RecordsError: several records of one unit, of which the recipe takes one and does not say which.
+// RecordsError: several records of one unit, of which the recipe takes one and does not
+// say which.
 type RecordsError struct {
 	Unit    string
 	Records int
@@ -68,8 +71,9 @@ func noRecords(q recipe.Query) (Value, error) {
 	return Value{}, fmt.Errorf("client: records of query %T have no sum", q)
 }
 
-// add adds a record to a sum, which stays an answer: yes if any is, numbers up to the largest, and of marks as many as may be
-// set, the first first, and so of what is spread over places. Real vectors are cut at the end.
+// add adds a record to a sum, which stays an answer: yes if any is, numbers up to the
+// largest, and of marks as many as may be set, the first first, and so of what is spread
+// over places. Real vectors are cut at the end.
 func (v *Value) add(q recipe.Query, record Value) error {
 	if record.kind != v.kind || len(record.vector) != len(v.vector) || len(record.reals) != len(v.reals) || !record.finite() {
 		return &ValueError{fmt.Sprintf("records that each answer: %s", q)}

@@ -12,12 +12,15 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// ownerOf returns what URLs of one owner have in common, as far as a name tells: the registrable domain of the host, by the
-// public suffix list; the address, of an IP literal; and of loopback the port, as every party of a laboratory is there. It
-// fails where a host could be spelled in ways that look like another: names are letters, digits, hyphens and underscores
-// (others as punycode), and an address is written in full.
+// ownerOf returns what URLs of one owner have in common, as far as a name tells: the
+// registrable domain of the host, by the public suffix list; the address, of an IP
+// literal; and of loopback the port, as every party of a laboratory is there. It fails
+// where a host could be spelled in ways that look like another: names are letters,
+// digits, hyphens and underscores (others as punycode), and an address is written in
+// full.
 //
-// Equal owners are one. Different ones may still be: nothing in a recipe can show that two domains belong to two parties.
+// Equal owners are one. Different ones may still be: nothing in a recipe can show that
+// two domains belong to two parties.
 func ownerOf(u *url.URL) (string, error) {
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -58,8 +61,9 @@ func onLoopback(u *url.URL) (string, error) {
 	return "loopback port " + strconv.FormatUint(n, 10), nil
 }
 
-// owners refuses parties that must not be one and that have one owner by their names: of leader, helper and relay any two,
-// and relay and gateway. The gateway may stand beside the leader.
+// owners refuses parties that must not be one and that have one owner by their names: of
+// leader, helper and relay any two, and relay and gateway. The gateway may stand beside
+// the leader.
 func (v *validator) owners(r *Recipe) {
 	path, ok := r.Path.(TwoServer)
 	if !ok {

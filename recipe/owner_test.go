@@ -8,7 +8,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// owned makes a recipe with parties at these URLs and says which field is refused for an owner of two of them.
+// owned makes a recipe with parties at these URLs and says which field is refused for an
+// owner of two of them.
 func owned(t *testing.T, leader, helper, relay, gateway string) (refused string) {
 	t.Helper()
 	r := needles()
@@ -24,7 +25,8 @@ func owned(t *testing.T, leader, helper, relay, gateway string) (refused string)
 	return ""
 }
 
-// Whatever way one owner's hosts are spelled, two parties that must not be one are refused.
+// Whatever way one owner's hosts are spelled, two parties that must not be one are
+// refused.
 func TestOwners(t *testing.T) {
 	const leader, helper, relay, gateway = "https://leader.evil.example/", "https://help.example/", "https://relay.example/", "https://leader.evil.example/gw"
 	if field := owned(t, leader, helper, relay, gateway); field != "" {

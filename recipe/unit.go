@@ -8,25 +8,29 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 )
 
-// A Unit is whose data the guarantee protects: the neighbours that it tells apart differ in what is reported of one unit.
-// The servers see reports and no units. That no two reports of a round are of one unit, and that a report is made as the
-// unit says, is up to who makes the reports.
+// A Unit is whose data the guarantee protects: the neighbours that it tells apart differ
+// in what is reported of one unit. The servers see reports and no units. That no two
+// reports of a round are of one unit, and that a report is made as the unit says, is up
+// to who makes the reports.
 type Unit struct {
-	// Name is person, device, visit, site or a word of its own: 1 to MaxUnitName small letters, digits and hyphens of ASCII,
-	// beginning with a letter, so that no word looks like another.
+	// Name is person, device, visit, site or a word of its own: 1 to MaxUnitName small
+	// letters, digits and hyphens of ASCII, beginning with a letter, so that no word
+	// looks like another.
 	Name string `json:"name"`
-	// Records is how many records of one unit may be in a report: 1 of FirstRecord and LastRecord, and 2 to MaxUnitRecords of
-	// ClippedSum. Others of the same unit are left out.
+	// Records is how many records of one unit may be in a report: 1 of FirstRecord and
+	// LastRecord, and 2 to MaxUnitRecords of ClippedSum. Others of the same unit are left
+	// out.
 	Records uint32 `json:"records"`
 	// Reduce makes them one answer.
 	Reduce Reduction `json:"reduce"`
-	// PerPerson is how many units of the recipe one person has at most, over all rounds; 0 leaves it unsaid, as for the unit
-	// person. It is for [Guarantee.Person] only: nothing enforces it.
+	// PerPerson is how many units of the recipe one person has at most, over all rounds;
+	// 0 leaves it unsaid, as for the unit person. It is for [Guarantee.Person] only:
+	// nothing enforces it.
 	PerPerson uint32 `json:"per_person"`
 }
 
-// DefaultUnit is that of a recipe that names none: what one device reports in a round, of one record. Nothing is said of a
-// person with several devices. It is never written.
+// DefaultUnit is that of a recipe that names none: what one device reports in a round, of
+// one record. Nothing is said of a person with several devices. It is never written.
 var DefaultUnit = Unit{Name: "device", Records: 1, Reduce: FirstRecord}
 
 // The units with a meaning of their own; any other word is its author's.
@@ -52,7 +56,8 @@ const (
 	FirstRecord Reduction = 1
 	// LastRecord takes the last.
 	LastRecord Reduction = 2
-	// ClippedSum adds them up, and cuts the sum to what is an answer. Histograms have no sums.
+	// ClippedSum adds them up, and cuts the sum to what is an answer. Histograms have no
+	// sums.
 	ClippedSum Reduction = 3
 )
 
@@ -154,10 +159,12 @@ func readUnit(d *decoder) *Unit {
 	return &Unit{Name: string(d.bytes8("unit")), Records: d.u32("unit"), Reduce: Reduction(d.known("reduction")), PerPerson: d.u32("unit")}
 }
 
-// Group returns what a person with k units has at the delta, where at returns what one unit has at a delta. A chain of k
-// neighbours leads from one person's units to any others, and (epsilon, d) for each link is (k epsilon, d (1 + e^epsilon + ... +
-// e^((k-1) epsilon))) for the chain (docs/proofs/units.md), whatever the mechanism and however the units spread over batches.
-// So d is made as small as brings the sum below delta; where none is found, the delta grows. All is rounded up.
+// Group returns what a person with k units has at the delta, where at returns what one
+// unit has at a delta. A chain of k neighbours leads from one person's units to any
+// others, and (epsilon, d) for each link is (k epsilon, d (1 + e^epsilon + ... + e^((k-1)
+// epsilon))) for the chain (docs/proofs/units.md), whatever the mechanism and however the
+// units spread over batches. So d is made as small as brings the sum below delta; where
+// none is found, the delta grows. All is rounded up.
 func Group(k uint32, delta Decimal, at func(Decimal) (Loss, error)) (Loss, error) {
 	one, err := at(delta)
 	if err != nil || k <= 1 || !one.Finite() {

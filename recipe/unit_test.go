@@ -54,7 +54,8 @@ func TestUnitRefused(t *testing.T) {
 	}
 }
 
-// The unit is in the recipe's bytes, so another unit is another recipe; the default has one encoding, which is none.
+// The unit is in the recipe's bytes, so another unit is another recipe; the default has
+// one encoding, which is none.
 func TestUnitIsBound(t *testing.T) {
 	ids := map[ID]string{}
 	for name, u := range map[string]*Unit{
@@ -82,7 +83,8 @@ func TestUnitIsBound(t *testing.T) {
 	}
 }
 
-// Who is protected is printed with every guarantee; for visits both lines are, and neither promises a person what one visit has.
+// Who is protected is printed with every guarantee; for visits both lines are, and
+// neither promises a person what one visit has.
 func TestUnitIsPrinted(t *testing.T) {
 	show := func(r *Recipe) string {
 		var b bytes.Buffer
@@ -138,8 +140,9 @@ func TestUnitIsPrinted(t *testing.T) {
 	}
 }
 
-// What a person with k units has is never less than the truth: against the exact curve of a sum that moves k times as far, which is
-// what k reports of one person in one batch do, and against the chain of k links written out in exact numbers.
+// What a person with k units has is never less than the truth: against the exact curve of
+// a sum that moves k times as far, which is what k reports of one person in one batch do,
+// and against the chain of k links written out in exact numbers.
 func TestPersonIsNotOptimistic(t *testing.T) {
 	delta := Decimal{1, 6}
 	for _, sigma2 := range []uint64{100, 400, 2500} {

@@ -7,8 +7,9 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 )
 
-// conditions are what the guarantee counts on and only the author of the recipe says: numbers of devices, and evidence of a
-// population. No party of ours counts the one or looks up the other.
+// conditions are what the guarantee counts on and only the author of the recipe says:
+// numbers of devices, and evidence of a population. No party of ours counts the one or
+// looks up the other.
 func (r *Recipe) conditions() []string {
 	if !r.amplified() {
 		return nil
@@ -37,8 +38,9 @@ func (g *Guarantee) Summary() string {
 	return first
 }
 
-// Describe writes the losses for people, line by line: first what counts on nobody's word, for one unit and for a person with
-// several, and then, where the recipe's coins give less, that loss with all it holds on. Over says how often, as "1 round".
+// Describe writes the losses for people, line by line: first what counts on nobody's
+// word, for one unit and for a person with several, and then, where the recipe's coins
+// give less, that loss with all it holds on. Over says how often, as "1 round".
 func (g *Guarantee) Describe(line func(label, format string, args ...any), over string) {
 	known := ""
 	if len(g.Conditions) > 0 {

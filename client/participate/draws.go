@@ -17,9 +17,9 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// DrawsFile is the name, beside the ledger, of the slots that were drawn and not yet taken. It is replaced as a whole, so
-// that a slot that was taken or is over is gone from it; the mark knows it by its digest, so that no older one takes its
-// place.
+// DrawsFile is the name, beside the ledger, of the slots that were drawn and not yet
+// taken. It is replaced as a whole, so that a slot that was taken or is over is gone from
+// it; the mark knows it by its digest, so that no older one takes its place.
 const DrawsFile = "draws"
 
 const (
@@ -31,8 +31,8 @@ const (
 // ErrNoDraw: the device has drawn no slot that it could still wait for.
 var ErrNoDraw = errors.New("participate: no slot was drawn, or its round is over")
 
-// noSlot is the draw of a device that sits a round out, and what is left of one that was taken: the file does not tell the
-// two apart.
+// noSlot is the draw of a device that sits a round out, and what is left of one that was
+// taken: the file does not tell the two apart.
 const noSlot = 1<<32 - 1
 
 // A drawKey names what was drawn for.
@@ -51,7 +51,8 @@ type draw struct {
 	end  int64 // of the round, in seconds since 1970
 }
 
-// A salt keeps the mark's digest of a file that is gone from telling, by trying all slots, which one was in it.
+// A salt keeps the mark's digest of a file that is gone from telling, by trying all
+// slots, which one was in it.
 type salt [32]byte
 
 // appendDraws writes
@@ -120,8 +121,9 @@ func (l *Ledger) loadDraws() error {
 	return nil
 }
 
-// settleDraws ends a change that did not reach the disk, or whose file was put back to the one before it, which looks the
-// same: the slot that it was about is not to be had any more, whether it was to be drawn or to be taken.
+// settleDraws ends a change that did not reach the disk, or whose file was put back to
+// the one before it, which looks the same: the slot that it was about is not to be had
+// any more, whether it was to be drawn or to be taken.
 func (l *Ledger) settleDraws() error {
 	if l.drawsAre == l.mark.after {
 		return nil
@@ -133,15 +135,16 @@ func (l *Ledger) settleDraws() error {
 	return l.replaceDraws(l.mark.changed, after)
 }
 
-// remember writes down a slot, in a file of the same size whatever it is. It is durable on return.
+// remember writes down a slot, in a file of the same size whatever it is. It is durable
+// on return.
 func (l *Ledger) remember(k drawKey, d draw, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.setDraw(k, d, now)
 }
 
-// setDraw changes one draw and drops those whose round is over. A failure leaves it unknown which slots are written down,
-// and ends the ledger.
+// setDraw changes one draw and drops those whose round is over. A failure leaves it
+// unknown which slots are written down, and ends the ledger.
 func (l *Ledger) setDraw(k drawKey, d draw, now time.Time) error {
 	if l.broken != nil {
 		return fmt.Errorf("%w: %w", ErrLedger, l.broken)
@@ -154,8 +157,9 @@ func (l *Ledger) setDraw(k drawKey, d draw, now time.Time) error {
 	return l.replaceDraws(k, after)
 }
 
-// replaceDraws writes the file anew: first the mark that names it, with the draw that changes, then the file. The change holds
-// from the mark on, and can be seen from the file on.
+// replaceDraws writes the file anew: first the mark that names it, with the draw that
+// changes, then the file. The change holds from the mark on, and can be seen from the
+// file on.
 func (l *Ledger) replaceDraws(changed drawKey, after map[drawKey]draw) error {
 	if l.fsys != nil {
 		var fresh salt
@@ -191,8 +195,8 @@ func (l *Ledger) drawn(id recipe.ID, now time.Time) (drawKey, draw, bool) {
 	return drawKey{}, draw{}, false
 }
 
-// take says whether a slot is still there, and durably ends it: it is taken once, by this life of the device or another.
-// What is written is the same for a device that had none.
+// take says whether a slot is still there, and durably ends it: it is taken once, by this
+// life of the device or another. What is written is the same for a device that had none.
 func (l *Ledger) take(k drawKey, now time.Time) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

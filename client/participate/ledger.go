@@ -20,17 +20,20 @@ const LedgerFile = "ledger"
 
 // Errors to branch on with errors.Is.
 var (
-	// ErrDecided: the device has decided in this round, or in as many rounds as the recipe has. It tosses no second coin.
+	// ErrDecided: the device has decided in this round, or in as many rounds as the
+	// recipe has. It tosses no second coin.
 	ErrDecided = errors.New("participate: this round is decided already")
 	// ErrTooSoon is what every *SeparationError matches.
 	ErrTooSoon = errors.New("participate: too soon after the last round")
 	// ErrBudget is what every *BudgetError matches.
 	ErrBudget = errors.New("participate: over the budget")
-	// ErrLedger: the ledger cannot be trusted or written. Nothing is tossed; open it again.
+	// ErrLedger: the ledger cannot be trusted or written. Nothing is tossed; open it
+	// again.
 	ErrLedger = errors.New("participate: the ledger cannot be used")
 )
 
-// A SeparationError: the device decided too few rounds ago for the recipe's noise to cover it again. Nothing was tossed or charged.
+// A SeparationError: the device decided too few rounds ago for the recipe's noise to
+// cover it again. Nothing was tossed or charged.
 type SeparationError struct {
 	Last, Round uint64 // the round decided last, and the one that is too close
 	Separation  uint64 // that the recipe wants between them
@@ -61,8 +64,8 @@ func (e *BudgetError) Is(target error) bool { return target == ErrBudget }
 
 // LedgerOptions are the person's limits. The zero value is refused: a limit is chosen.
 type LedgerOptions struct {
-	// MaxEpsilon and MaxDelta bound what all recipes together may cost; required, above 0. An infinite MaxEpsilon also takes
-	// recipes without differential privacy.
+	// MaxEpsilon and MaxDelta bound what all recipes together may cost; required, above
+	// 0. An infinite MaxEpsilon also takes recipes without differential privacy.
 	MaxEpsilon float64 `json:"max_epsilon"`
 	MaxDelta   float64 `json:"max_delta"`
 	// Log tunes the file; tests set its failpoints.
@@ -77,7 +80,8 @@ func (o *LedgerOptions) Validate() error {
 	return nil
 }
 
-// Spent is a sum of losses. Epsilon is +Inf once a recipe without differential privacy was answered.
+// Spent is a sum of losses. Epsilon is +Inf once a recipe without differential privacy
+// was answered.
 type Spent struct{ Epsilon, Delta float64 }
 
 // An Entry is what the ledger holds about one recipe.
@@ -87,7 +91,8 @@ type Entry struct {
 	Bytes []byte `json:"-"`
 	// Name of it, if the bytes can be read.
 	Name string `json:"name"`
-	// First and Last are the days (UTC) on which it was seen first and decided or refused last.
+	// First and Last are the days (UTC) on which it was seen first and decided or refused
+	// last.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 	// Rounds is how often the device decided.
@@ -101,7 +106,8 @@ type Entry struct {
 	charged charge
 }
 
-// charge is a loss in units that add up without rounding: 10^-9 of epsilon and 10^-18 of delta, rounded up.
+// charge is a loss in units that add up without rounding: 10^-9 of epsilon and 10^-18 of
+// delta, rounded up.
 type charge struct{ epsilon, delta uint64 }
 
 const (
@@ -131,8 +137,9 @@ func (c charge) loss() recipe.Loss {
 	return recipe.Loss{Epsilon: float64(c.epsilon) * epsilonUnit, Delta: float64(c.delta) * deltaUnit}
 }
 
-// A Ledger is a device's durable account over all recipes. Its methods may be called concurrently; one process at a time may
-// have it open, which the caller sees to (disk.OSFS.Lock). The caller must Close it.
+// A Ledger is a device's durable account over all recipes. Its methods may be called
+// concurrently; one process at a time may have it open, which the caller sees to
+// (disk.OSFS.Lock). The caller must Close it.
 type Ledger struct {
 	o    LedgerOptions
 	fsys disk.FS // nil in memory, as log
@@ -149,9 +156,10 @@ type Ledger struct {
 	broken   error    // once set, nothing is charged any more
 }
 
-// OpenLedger reads the ledger in a directory, and makes it if there is none. A record torn by a loss of power was never
-// acted on and is dropped. Where a charge that was acted on is damaged or gone, or the directory's three files are not of one
-// ledger and one time, the error matches [ErrLedger], and they stay as they are.
+// OpenLedger reads the ledger in a directory, and makes it if there is none. A record
+// torn by a loss of power was never acted on and is dropped. Where a charge that was
+// acted on is damaged or gone, or the directory's three files are not of one ledger and
+// one time, the error matches [ErrLedger], and they stay as they are.
 func OpenLedger(fsys disk.FS, o LedgerOptions) (*Ledger, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -161,7 +169,8 @@ func OpenLedger(fsys disk.FS, o LedgerOptions) (*Ledger, error) {
 	}
 	l := &Ledger{o: o, fsys: fsys, entries: make(map[recipe.ID]*Entry), draws: make(map[drawKey]draw)}
 	err := l.load(fsys)
-	// A charge behind the mark is the last record: nothing follows it before its mark stands.
+	// A charge behind the mark is the last record: nothing follows it before its mark
+	// stands.
 	if err == nil && l.unmarked > 1 {
 		err = fmt.Errorf("%s was put back: %d charges came after it", MarkFile, l.unmarked)
 	}
@@ -180,8 +189,8 @@ func OpenLedger(fsys disk.FS, o LedgerOptions) (*Ledger, error) {
 	return l, nil
 }
 
-// ReadLedger reads what a ledger says, for showing it, while no device has it open or even while one has. It fails with
-// fs.ErrNotExist where there is none.
+// ReadLedger reads what a ledger says, for showing it, while no device has it open or
+// even while one has. It fails with fs.ErrNotExist where there is none.
 func ReadLedger(fsys disk.FS) ([]Entry, Spent, error) {
 	l := &Ledger{entries: make(map[recipe.ID]*Entry)}
 	err := l.load(fsys)
@@ -193,7 +202,8 @@ func ReadLedger(fsys disk.FS) ([]Entry, Spent, error) {
 	return l.Entries(), l.Spent(), err
 }
 
-// MemoryLedger returns a ledger that forgets everything with the process: for simulated devices, never for a person's.
+// MemoryLedger returns a ledger that forgets everything with the process: for simulated
+// devices, never for a person's.
 func MemoryLedger(o LedgerOptions) (*Ledger, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -272,7 +282,8 @@ func (l *Ledger) See(ctx context.Context, id recipe.ID, bytes []byte, now time.T
 	return l.append(ctx, record{kind: kindSeen, day: day(now), recipe: id, bytes: bytes})
 }
 
-// Refuse records why the device does not take part in a recipe that it has seen. It is durable on return.
+// Refuse records why the device does not take part in a recipe that it has seen. It is
+// durable on return.
 func (l *Ledger) Refuse(ctx context.Context, id recipe.ID, reason string, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -282,9 +293,12 @@ func (l *Ledger) Refuse(ctx context.Context, id recipe.ID, reason string, now ti
 	return l.append(ctx, record{kind: kindRefused, day: day(now), recipe: id, bytes: []byte(reason)})
 }
 
-// Charge pays for one round of a recipe that was seen: after it, rounds rounds of the recipe have been decided, which the
-// price function says the loss of. The rule is the recipe's: how often, and how many rounds apart. The charge and the mark behind it
-// are durable on return; only then may a coin be tossed. It fails with [ErrDecided], *[SeparationError], *[BudgetError], [ErrLedger] or the context's error, and then nothing may be tossed. Rounds come in rising order.
+// Charge pays for one round of a recipe that was seen: after it, rounds rounds of the
+// recipe have been decided, which the price function says the loss of. The rule is the
+// recipe's: how often, and how many rounds apart. The charge and the mark behind it are
+// durable on return; only then may a coin be tossed. It fails with [ErrDecided],
+// *[SeparationError], *[BudgetError], [ErrLedger] or the context's error, and then
+// nothing may be tossed. Rounds come in rising order.
 func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule recipe.DeviceRule, now time.Time,
 	price func(rounds uint32) (recipe.Loss, error)) error {
 	l.mu.Lock()
@@ -328,8 +342,8 @@ func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule re
 	return l.setMark(l.mark)
 }
 
-// append writes a record and takes it into account. A failure that leaves it unknown whether it was written ends the ledger:
-// to go on could charge too little.
+// append writes a record and takes it into account. A failure that leaves it unknown
+// whether it was written ends the ledger: to go on could charge too little.
 func (l *Ledger) append(ctx context.Context, r record) error {
 	if l.broken != nil {
 		return fmt.Errorf("%w: %w", ErrLedger, l.broken)

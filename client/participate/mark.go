@@ -14,8 +14,9 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// MarkFile is the name, beside the ledger, of the second record of a charge: how far the ledger is paid up. It is
-// replaced as a whole after each charge, and before a coin is tossed for it.
+// MarkFile is the name, beside the ledger, of the second record of a charge: how far the
+// ledger is paid up. It is replaced as a whole after each charge, and before a coin is
+// tossed for it.
 const MarkFile = "charged"
 
 const (
@@ -34,7 +35,8 @@ func (d digest) then(payload []byte) digest {
 	return digest(h.Sum(nil))
 }
 
-// A mark says what the ledger held when its last charge was acted on, and which file of draws belongs to it:
+// A mark says what the ledger held when its last charge was acted on, and which file of
+// draws belongs to it:
 //
 //	struct {
 //	  opaque magic[19];        // "starling charged v1"
@@ -47,8 +49,9 @@ func (d digest) then(payload []byte) digest {
 //	  opaque checksum[32];     // SHA-256 of all before it
 //	};
 //
-// The log alone cannot protect its last record: a reader takes a bad one at the end for a write that a loss of power tore.
-// With the mark a record is either beyond it, and was never acted on, or before it, and has to be there.
+// The log alone cannot protect its last record: a reader takes a bad one at the end for a
+// write that a loss of power tore. With the mark a record is either beyond it, and was
+// never acted on, or before it, and has to be there.
 type mark struct {
 	records       uint64
 	chain         digest
@@ -111,9 +114,11 @@ func (p position) after(payload []byte) position {
 	return position{p.records + 1, p.chain.then(payload)}
 }
 
-// load reads the ledger's records and holds them against its mark. It changes nothing on the disk.
+// load reads the ledger's records and holds them against its mark. It changes nothing on
+// the disk.
 func (l *Ledger) load(fsys disk.FS) error {
-	// The mark comes first: a device that has the ledger open meanwhile only adds records to those that it names.
+	// The mark comes first: a device that has the ledger open meanwhile only adds records
+	// to those that it names.
 	m, marked, err := readMarkFile(fsys)
 	if err != nil {
 		return err
@@ -154,8 +159,8 @@ func (l *Ledger) load(fsys disk.FS) error {
 	return nil
 }
 
-// begin makes a new ledger's first record, and brings the mark up to what was read: a charge that it does not cover counts
-// all the same, and its coin was never tossed.
+// begin makes a new ledger's first record, and brings the mark up to what was read: a
+// charge that it does not cover counts all the same, and its coin was never tossed.
 func (l *Ledger) begin() error {
 	if l.at.records == 0 {
 		var id recipe.ID
@@ -170,7 +175,8 @@ func (l *Ledger) begin() error {
 	return l.setMark(l.mark)
 }
 
-// setMark writes the mark of the ledger as it is. A failure leaves it unknown what the disk holds, and ends the ledger.
+// setMark writes the mark of the ledger as it is. A failure leaves it unknown what the
+// disk holds, and ends the ledger.
 func (l *Ledger) setMark(m mark) error {
 	if l.fsys == nil {
 		return nil

@@ -53,8 +53,8 @@ func (f files) disk(t *testing.T) *disktest.Mem {
 
 var drawn = drawKey{recipe.ID{1}, 3}
 
-// history is a device's life, as its files were after each step: it decides rounds 1 and 2, draws a slot for round 3, takes
-// that, and decides round 4.
+// history is a device's life, as its files were after each step: it decides rounds 1 and
+// 2, draws a slot for round 3, takes that, and decides round 4.
 func history(t *testing.T) (steps []files) {
 	t.Helper()
 	mem, ctx := disktest.NewMem(1), t.Context()
@@ -83,8 +83,8 @@ func history(t *testing.T) (steps []files) {
 	return steps
 }
 
-// refused says that a device with these files tosses nothing again that it tossed in the history: it does not open them, or
-// holds the rounds for decided and the slot for taken.
+// refused says that a device with these files tosses nothing again that it tossed in the
+// history: it does not open them, or holds the rounds for decided and the slot for taken.
 func refused(t *testing.T, what string, f files, rounds uint64) (opened bool) {
 	t.Helper()
 	l, err := OpenLedger(f.disk(t), budget)
@@ -106,8 +106,8 @@ func refused(t *testing.T, what string, f files, rounds uint64) (opened bool) {
 	return true
 }
 
-// Any one bit flipped, and any cut, in any of the three files ends the ledger, its last record included: a charge that was
-// acted on is never taken for a torn one.
+// Any one bit flipped, and any cut, in any of the three files ends the ledger, its last
+// record included: a charge that was acted on is never taken for a torn one.
 func TestLedgerDamage(t *testing.T) {
 	last := history(t)[6]
 	if !refused(t, "untouched", last, 4) {
@@ -147,7 +147,8 @@ func TestLedgerWithoutMark(t *testing.T) {
 	}
 }
 
-// A charge whose mark does not stand was not acted on: torn, its round is free; whole, it counts, and its coin is lost.
+// A charge whose mark does not stand was not acted on: torn, its round is free; whole, it
+// counts, and its coin is lost.
 func TestLedgerTornCharge(t *testing.T) {
 	steps := history(t)
 	before, after := steps[1], steps[2]
@@ -165,8 +166,8 @@ func TestLedgerTornCharge(t *testing.T) {
 	}
 }
 
-// One file put back to what it was at any time before brings nothing back. That all of them were put back together nobody can
-// tell who sees these files only.
+// One file put back to what it was at any time before brings nothing back. That all of
+// them were put back together nobody can tell who sees these files only.
 func TestLedgerPutBack(t *testing.T) {
 	steps := history(t)
 	last := steps[len(steps)-1]
@@ -181,7 +182,8 @@ func TestLedgerPutBack(t *testing.T) {
 			}
 		}
 	}
-	// Right after the slot was taken, the file that still has it looks as if the power had gone in between.
+	// Right after the slot was taken, the file that still has it looks as if the power
+	// had gone in between.
 	if !refused(t, "draws of before the slot was taken", steps[5].with(DrawsFile, steps[4][DrawsFile]), 3) {
 		t.Error("a change of draws that did not reach the disk ends the ledger")
 	}

@@ -104,7 +104,8 @@ func (x *unitTable) read(r *recipe.Recipe) ([]client.Value, unitTally, error) {
 	return values, tally, nil
 }
 
-// records reads the table's rows. What it refuses it names by its line, never by what stands there.
+// records reads the table's rows. What it refuses it names by its line, never by what
+// stands there.
 func (x *unitTable) records(in io.Reader, r *recipe.Recipe) ([][]client.Value, error) {
 	rows := csv.NewReader(bufio.NewReader(in))
 	rows.ReuseRecord = true

@@ -26,7 +26,8 @@ func (u *uploadsOf) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.next.RoundTrip(r)
 }
 
-// device opens the ledger in a directory and makes the plan of the world's recipe, as a device does when it starts.
+// device opens the ledger in a directory and makes the plan of the world's recipe, as a
+// device does when it starts.
 func (w *world) device(t *testing.T, dir string, m *ohttp.Manifest, wire http.RoundTripper) (*participate.Device, *participate.Plan, func(), error) {
 	t.Helper()
 	fsys, err := disk.OS(dir)
@@ -59,10 +60,11 @@ func (w *world) device(t *testing.T, dir string, m *ohttp.Manifest, wire http.Ro
 
 var answer = client.Vector([]uint64{0, 1, 0})
 
-// TestLedgerCutOff: the attacker turns the power off while the device writes that it pays, or spoils what it wrote, so that the
-// device would toss a second coin for the same round. A charge is acted on once its mark stands. One that is torn before
-// that is charged anew; one that was acted on and of which a bit is flipped or a byte is cut off, the last record though it
-// is, stops the device: it tosses nothing, and sends nothing.
+// TestLedgerCutOff: the attacker turns the power off while the device writes that it
+// pays, or spoils what it wrote, so that the device would toss a second coin for the same
+// round. A charge is acted on once its mark stands. One that is torn before that is
+// charged anew; one that was acted on and of which a bit is flipped or a byte is cut off,
+// the last record though it is, stops the device: it tosses nothing, and sends nothing.
 func TestLedgerCutOff(t *testing.T) {
 	before := shared.settled(t)
 	dir := filepath.Join(t.TempDir(), "device")
@@ -106,7 +108,8 @@ func TestLedgerCutOff(t *testing.T) {
 	if len(one) < 2 {
 		t.Fatalf("a charge stands in %d files: the last record of one is protected by nothing", len(one))
 	}
-	// Four times over: the charge that was acted on is the last record of the ledger, and a bit of it is flipped.
+	// Four times over: the charge that was acted on is the last record of the ledger, and
+	// a bit of it is flipped.
 	for range 4 {
 		flipped := slices.Clone(one[participate.LedgerFile])
 		flipped[len(flipped)-1] ^= 1
@@ -116,7 +119,8 @@ func TestLedgerCutOff(t *testing.T) {
 		}
 	}
 	write(participate.LedgerFile, one[participate.LedgerFile])
-	// A bit of each byte and each cut of the last record and of the mark, with nothing after the charge.
+	// A bit of each byte and each cut of the last record and of the mark, with nothing
+	// after the charge.
 	for name, whole := range one {
 		for n := max(0, len(whole)-200); n < len(whole); n++ {
 			changed := slices.Clone(whole)
@@ -136,7 +140,8 @@ func TestLedgerCutOff(t *testing.T) {
 		}
 		write(name, whole)
 	}
-	// Torn within a second charge, whose mark does not stand: the round before is decided, this one is not.
+	// Torn within a second charge, whose mark does not stand: the round before is
+	// decided, this one is not.
 	next := now.Add(time.Hour) // the recipe's next round
 	if err := decide(next); err != nil {
 		t.Fatal(err)
@@ -159,7 +164,8 @@ func TestLedgerCutOff(t *testing.T) {
 			t.Errorf("torn at byte %d of %d: %v", n, longer, err)
 		}
 	}
-	// The ledger of before the second charge, beside the mark of after it; and the other way round.
+	// The ledger of before the second charge, beside the mark of after it; and the other
+	// way round.
 	for name, b := range two {
 		write(name, b)
 	}
@@ -178,8 +184,8 @@ func TestLedgerCutOff(t *testing.T) {
 	shared.unchanged(t, before)
 }
 
-// TestManifestElsewhereTossesNoCoin: a device that was handed a manifest of another relay pays nothing, tosses nothing and
-// sends nothing, to nobody.
+// TestManifestElsewhereTossesNoCoin: a device that was handed a manifest of another relay
+// pays nothing, tosses nothing and sends nothing, to nobody.
 func TestManifestElsewhereTossesNoCoin(t *testing.T) {
 	before := shared.settled(t)
 	wire := &uploadsOf{next: http.DefaultTransport}
