@@ -212,7 +212,7 @@ func (r *Recipe) compute(claim ApproxDP) (*Guarantee, error) {
 	if g.Fallbacks, err = r.fallbacks(s, claim); err != nil {
 		return nil, err
 	}
-	g.Conditions, g.Unconditional, g.UnconditionalNeighbours = r.conditions(), g.Loss, n
+	g.Conditions, g.Unconditional, g.UnconditionalNeighbours = r.Conditions(), g.Loss, n
 	if f, ok := g.Fallback(RelayColludes); ok && len(g.Conditions) > 0 {
 		g.Unconditional, g.UnconditionalNeighbours = f.Loss, r.knownNeighbours()
 	}

@@ -582,3 +582,25 @@ func TestChancesAndThreshold(t *testing.T) {
 		t.Error("a recipe without a rate expects some")
 	}
 }
+
+// A device's ledger reads the conditions of recipes that nobody has validated.
+func TestConditionsOfInvalidRecipes(t *testing.T) {
+	if n := len(needles().Conditions()); n != 1 {
+		t.Errorf("%d conditions of a recipe with coins", n)
+	}
+	if n := len(targeted().Conditions()); n != 2 {
+		t.Errorf("%d conditions of a targeted recipe", n)
+	}
+	for name, change := range map[string]func(*Recipe){
+		"no dummies": func(r *Recipe) { r.Dummies = nil },
+		"no rate":    func(r *Recipe) { r.Rate, r.Randomizer = nil, KRR{Decimal{1, 0}} },
+		"no relay":   func(r *Recipe) { r.Relay = nil },
+		"nothing":    func(r *Recipe) { *r = Recipe{} },
+	} {
+		r := targeted()
+		change(r)
+		if got := r.Conditions(); got != nil {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

@@ -7,11 +7,11 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 )
 
-// conditions are what the guarantee counts on and only the author of the recipe says:
+// Conditions are what the guarantee counts on and only the author of the recipe says:
 // numbers of devices, and evidence of a population. No party of ours counts the one or
-// looks up the other.
-func (r *Recipe) conditions() []string {
-	if !r.amplified() {
+// looks up the other. A recipe that is not valid may lack some.
+func (r *Recipe) Conditions() []string {
+	if !r.amplified() || r.Dummies == nil || r.Rate == nil {
 		return nil
 	}
 	list := []string{fmt.Sprintf("at least %d devices that follow the recipe decide in each round, with answers or without", r.Dummies.Senders)}

@@ -99,6 +99,9 @@ type Entry struct {
 	Rounds uint32 `json:"rounds"`
 	// Loss is what that cost; the zero Loss before the first decision.
 	Loss recipe.Loss `json:"loss"`
+	// Conditions are what Loss counts on and only the recipe's author says; see
+	// [recipe.Recipe.Conditions].
+	Conditions []string `json:"conditions,omitempty"`
 	// Refused is why the device refused the recipe, last; empty if it did not.
 	Refused string `json:"refused,omitempty"`
 
@@ -392,7 +395,7 @@ func (l *Ledger) apply(r record) error {
 		if !ok {
 			e = &Entry{Recipe: r.recipe, Bytes: r.bytes, First: date(r.day), Last: date(r.day)}
 			if read, err := recipe.Read(r.bytes); err == nil {
-				e.Name = read.Name
+				e.Name, e.Conditions = read.Name, read.Conditions()
 			}
 			l.entries[r.recipe] = e
 		}

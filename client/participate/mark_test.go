@@ -137,11 +137,11 @@ func TestLedgerDamage(t *testing.T) {
 
 // The mark gone and the ledger's charges cut off with it is no new ledger.
 func TestLedgerWithoutMark(t *testing.T) {
-	last := history(t)[6]
+	last := history(t)[3] // no slot was drawn yet: a file of draws would not fit no mark
 	whole := last[LedgerFile]
 	const begun = disk.LogHeaderSize + disk.FrameOverhead + 1 + 4 + len(recipe.ID{}) // the end of the first record
 	for n := begun + 1; n <= len(whole); n++ {
-		if what := fmt.Sprint("no mark, and cut to ", n); refused(t, what, last.with(MarkFile, nil).with(LedgerFile, whole[:n:n]), 4) {
+		if what := fmt.Sprint("no mark, and cut to ", n); refused(t, what, last.with(MarkFile, nil).with(LedgerFile, whole[:n:n]), 3) {
 			t.Errorf("%s: opened", what)
 		}
 	}
@@ -186,6 +186,14 @@ func TestLedgerPutBack(t *testing.T) {
 	// had gone in between.
 	if !refused(t, "draws of before the slot was taken", steps[5].with(DrawsFile, steps[4][DrawsFile]), 3) {
 		t.Error("a change of draws that did not reach the disk ends the ledger")
+	}
+	// A mark of two charges ago was put back; one of one charge ago may be what a loss of
+	// power left.
+	for step, opens := range map[int]bool{1: false, 2: true} {
+		what := fmt.Sprintf("a mark of after step %d", step)
+		if refused(t, what, steps[3].with(MarkFile, steps[step][MarkFile]), 3) != opens {
+			t.Errorf("%s: opened is not %v", what, opens)
+		}
 	}
 	// Nor does another device's file fit, though it did the same.
 	for name, b := range history(t)[6] {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"strings"
 
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/disk"
@@ -164,10 +165,13 @@ func (b *budgetView) afford(file string) (refusal, err error) {
 }
 
 func (b *budgetView) print(e *env, all bool) {
-	decided := 0
+	decided, conditional := 0, 0
 	for _, entry := range b.Recipes {
 		if entry.Rounds > 0 {
 			decided++
+			if len(entry.Conditions) > 0 {
+				conditional++
+			}
 		}
 	}
 	fmt.Fprintf(e.stdout, "%s seen, decided in %d of them\n", counted(len(b.Recipes), "recipe", "recipes"), decided)
@@ -179,6 +183,9 @@ func (b *budgetView) print(e *env, all bool) {
 		}
 	}
 	fmt.Fprintf(e.stdout, "spent: %s\n", spent)
+	if conditional > 0 {
+		fmt.Fprintf(e.stdout, "(if what the authors of %d of these recipes say is true: starling budget --log)\n", conditional)
+	}
 	fmt.Fprintln(e.stdout, "(for lives that differ, in each recipe, by one answer; paid for coins, heads or tails)")
 	if all && len(b.Recipes) > 0 {
 		fmt.Fprintln(e.stdout)
@@ -186,6 +193,9 @@ func (b *budgetView) print(e *env, all bool) {
 			what := "not decided"
 			if entry.Rounds > 0 {
 				what = fmt.Sprintf("decided %s, %v", counted(int(entry.Rounds), "time", "times"), entry.Loss)
+				if len(entry.Conditions) > 0 {
+					what += ", holds if " + strings.Join(entry.Conditions, ", and ")
+				}
 			}
 			if entry.Refused != "" {
 				what += "; refused: " + entry.Refused

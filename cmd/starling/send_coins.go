@@ -302,7 +302,11 @@ func (c *coinDevice) printPaid(e *env, ledger *participate.Ledger) {
 	if !math.IsInf(most, 1) {
 		limit = fmt.Sprintf(" of %.4g", most)
 	}
-	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %.4g%s is spent\n", spent.Epsilon, limit)
+	holds := ""
+	if len(c.recipe.Conditions()) > 0 {
+		holds = ", if what the recipe's author says is true: starling recipe show " + c.file
+	}
+	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %.4g%s is spent%s\n", spent.Epsilon, limit, holds)
 }
 
 // tell names what the coins said.
