@@ -18,11 +18,12 @@ import (
 // dialects are what the tests of this package run in, one after another.
 var dialects = []dap.Dialect{{}, {Version: dap.Draft19}, {Framing: dap.Janus}}
 
-// speaks is the dialect of this pass: what leader and helper of a test talk unless the test says otherwise.
+// speaks is the dialect of this pass: what leader and helper of a test talk unless the
+// test says otherwise.
 var speaks dap.Dialect
 
-// inOne are the tests that run in one dialect alone, by its index: they take long, and ask about stores and crashes more
-// than about messages.
+// inOne are the tests that run in one dialect alone, by its index: they take long, and
+// ask about stores and crashes more than about messages.
 var inOne = map[string]int{
 	"TestLeaderReplaysSameBytes": 0, "TestCrashAtEveryFailpoint": 1, "TestRoundsCrash": 0, "TestHostileLeader": 1,
 	"TestHostileHelper": 0, "TestRunningServices": 1, "TestRounds": 1,
@@ -39,8 +40,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// TestLeaderWithoutACommonKey: where draft 19 lets the helper say that it holds no such verification key, the job is
-// repeated, in sight of the operator, and counts once the key is there. (In draft 18 it is any malformed job.)
+// TestLeaderWithoutACommonKey: where draft 19 lets the helper say that it holds no such
+// verification key, the job is repeated, in sight of the operator, and counts once the
+// key is there. (In draft 18 it is any malformed job.)
 func TestLeaderWithoutACommonKey(t *testing.T) {
 	keys := func(id uint8, o *helper.Options) {
 		o.Tasks = slices.Clone(o.Tasks)
@@ -71,7 +73,8 @@ func TestLeaderWithoutACommonKey(t *testing.T) {
 	p.settled(4, nil)
 }
 
-// TestForeignTaskWithoutInfo: a task that is nobody's recipe may leave task_info empty where its draft allows it, and works.
+// TestForeignTaskWithoutInfo: a task that is nobody's recipe may leave task_info empty
+// where its draft allows it, and works.
 func TestForeignTaskWithoutInfo(t *testing.T) {
 	d := dap.Dialect{Version: dap.Draft19}
 	p := newPair(t, setup{dialect: &d, foreign: true})
@@ -95,8 +98,8 @@ func TestForeignTaskWithoutInfo(t *testing.T) {
 	}
 }
 
-// TestDraftsDoNotMix: a report that was made in one draft counts in no task of another, and the other side's draft is not
-// guessed.
+// TestDraftsDoNotMix: a report that was made in one draft counts in no task of another,
+// and the other side's draft is not guessed.
 func TestDraftsDoNotMix(t *testing.T) {
 	other := dap.Draft18
 	if speaks.Version == other {
@@ -107,8 +110,8 @@ func TestDraftsDoNotMix(t *testing.T) {
 	p.dialect.Version = other
 	sealed := p.report(1, spoil{})
 	p.dialect.Version = speaks.Version
-	p.accept(good, context, sealed)
-	p.settled(1, map[string]uint64{"hpke_decrypt_error": 1, "vdaf_verify_error": 1})
+	p.accept(good, p.report(3, spoil{}), context, sealed) // two good ones: were the drafts mistaken, one would count
+	p.settled(2, map[string]uint64{"hpke_decrypt_error": 1, "vdaf_verify_error": 1})
 
 	// Leader and helper that take the task for one of two drafts agree on no report.
 	q := newPair(t, setup{dialect: &dap.Dialect{Version: speaks.Version}, helper: func(o *helper.Options) {

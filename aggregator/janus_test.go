@@ -58,7 +58,8 @@ func (p *pair) listen() func() []exchanged {
 
 var framedAsJanus = dap.Dialect{Framing: dap.Janus}
 
-// chosen takes the id from the path of a resource in a task, and demands that a peer could have chosen it.
+// chosen takes the id from the path of a resource in a task, and demands that a peer
+// could have chosen it.
 func (p *pair) chosen(path string, c dap.Collection) string {
 	p.t.Helper()
 	prefix := "/" + p.path(c) + "/"
@@ -69,7 +70,8 @@ func (p *pair) chosen(path string, c dap.Collection) string {
 	return id
 }
 
-// TestJanusWire: what a leader, a helper and a collector of the framing say, byte for byte where it differs from the draft's.
+// TestJanusWire: what a leader, a helper and a collector of the framing say, byte for
+// byte where it differs from the draft's.
 func TestJanusWire(t *testing.T) {
 	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
 		p := newPair(t, setup{mode: mode, dialect: &framedAsJanus})
@@ -138,8 +140,8 @@ func TestJanusWire(t *testing.T) {
 	}
 }
 
-// TestJanusBatches: where the collector chooses names, each name of a leader-selected task is a batch of its own, also beside
-// others that live, and one name is one question.
+// TestJanusBatches: where the collector chooses names, each name of a leader-selected
+// task is a batch of its own, also beside others that live, and one name is one question.
 func TestJanusBatches(t *testing.T) {
 	p := newPair(t, setup{mode: dap.LeaderSelected, dialect: &framedAsJanus})
 	q := p.query()
@@ -232,7 +234,8 @@ func TestJanusHostile(t *testing.T) {
 	}
 }
 
-// TestChosenIDsElsewhere: a task of the draft's own framing has no resources whose id the peer chose.
+// TestChosenIDsElsewhere: a task of the draft's own framing has no resources whose id the
+// peer chose.
 func TestChosenIDsElsewhere(t *testing.T) {
 	p := newPair(t, setup{dialect: &dap.Dialect{Version: speaks.Version}})
 	body := p.initReq(p.inits(p.reports(1)...), nil)
@@ -250,8 +253,8 @@ func TestChosenIDsElsewhere(t *testing.T) {
 	p.untouched()
 }
 
-// TestFramingMended: leader and helper of which one frames otherwise agree on nothing and lose nothing; once the operator has
-// mended that, what waited counts.
+// TestFramingMended: leader and helper of which one frames otherwise agree on nothing and
+// lose nothing; once the operator has mended that, what waited counts.
 func TestFramingMended(t *testing.T) {
 	for _, wrong := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
 		t.Run(fmt.Sprint("at the ", wrong), func(t *testing.T) {

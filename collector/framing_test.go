@@ -11,7 +11,8 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// janus is a leader that has collection jobs created by PUT under an id of the collector's choice, and names no Location.
+// janus is a leader that has collection jobs created by PUT under an id of the
+// collector's choice, and names no Location.
 func janus(t *testing.T, mode dap.BatchMode, batches int, saved *[]State) (*leader, *Collector) {
 	t.Helper()
 	r := testRecipe(histogram, recipe.NoNoise{}, mode)
@@ -51,8 +52,8 @@ func TestChosenIDs(t *testing.T) {
 	}
 }
 
-// A job whose creation got no answer is found under its name, whether or not the leader has it; and once the leader is known to
-// have had it, it is not created again.
+// A job whose creation got no answer is found under its name, whether or not the leader
+// has it; and once the leader is known to have had it, it is not created again.
 func TestUnsureJob(t *testing.T) {
 	for name, arrives := range map[string]bool{"the request is lost": false, "the answer is lost": true} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +81,8 @@ func TestUnsureJob(t *testing.T) {
 			if res, err := j.Wait(t.Context()); err != nil || res.Raw[0] != 5 || l.made != 1 {
 				t.Fatalf("%+v, %v after %d jobs", res, err, l.made)
 			}
-			// As the collector knew it before the leader answered for good: deleted jobs stay deleted.
+			// As the collector knew it before the leader answered for good: deleted jobs
+			// stay deleted.
 			state := j.State()
 			state.Response = nil
 			if err := j.Delete(t.Context()); err != nil {

@@ -2,8 +2,9 @@ package dap
 
 import "errors"
 
-// A Dialect is how the parties of one task talk: the draft, and whose framing. Messages that differ from one dialect to
-// another are read and written by its methods; all others have a method or a function of their own.
+// A Dialect is how the parties of one task talk: the draft, and whose framing. Messages
+// that differ from one dialect to another are read and written by its methods; all others
+// have a method or a function of their own.
 type Dialect struct {
 	Version
 	Framing
@@ -20,7 +21,8 @@ func (d Dialect) Validate() error {
 	return nil
 }
 
-// Said is how e is said in the dialect: as itself where that has a number for it, or as what stands for it.
+// Said is how e is said in the dialect: as itself where that has a number for it, or as
+// what stands for it.
 func (d Dialect) Said(e ReportError) ReportError {
 	if d.Framing == Janus && e == OutdatedConfig {
 		return HpkeUnknownConfigID

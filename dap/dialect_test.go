@@ -17,8 +17,8 @@ func suffix(d Dialect) string {
 	return map[Dialect]string{{}: "", {Version: Draft19}: "19", {Framing: Janus}: "Janus"}[d]
 }
 
-// Numbers of report errors as the drafts have them, written down by hand: 18 in its section 4.1; 19 in pull requests 784,
-// 786 and 789 of the working group's repository.
+// Numbers of report errors as the drafts have them, written down by hand: 18 in its
+// section 4.1; 19 in pull requests 784, 786 and 789 of the working group's repository.
 var numbers = map[Dialect]map[ReportError]uint8{
 	{}: {BatchCollected: 1, ReportReplayed: 2, ReportDropped: 3, HpkeUnknownConfigID: 4, HpkeDecryptError: 5, VDAFVerifyError: 6,
 		TaskExpired: 7, InvalidMessage: 8, ReportTooEarly: 9, TaskNotStarted: 10, OutdatedConfig: 11},
@@ -155,7 +155,8 @@ func respKind(d Dialect) kind {
 	return k
 }
 
-// framed puts the length before a golden run that starts behind head: no prefix is a message any more.
+// framed puts the length before a golden run that starts behind head: no prefix is a
+// message any more.
 func framed(d Dialect, head string, g golden) golden {
 	if d.Framing != Janus {
 		return golden{head + g.hex, g.value, g.cuts}
@@ -195,8 +196,8 @@ func continueKind(d Dialect) kind {
 	}
 }
 
-// Each dialect has the numbers that its draft gives, says what it has no number for by what comes closest, and keeps the
-// numbers that it has no name for.
+// Each dialect has the numbers that its draft gives, says what it has no number for by
+// what comes closest, and keeps the numbers that it has no name for.
 func TestReportErrorNumbers(t *testing.T) {
 	instead := map[Dialect]map[ReportError]ReportError{
 		{}:                 {UnknownVerificationKeyID: InvalidMessage, UnsupportedExtension: InvalidMessage},
@@ -240,7 +241,8 @@ func TestReportErrorNumbers(t *testing.T) {
 	}
 }
 
-// What cannot be encoded in a dialect is refused, and the caller's bytes come back untouched.
+// What cannot be encoded in a dialect is refused, and the caller's bytes come back
+// untouched.
 func TestDialectRefuses(t *testing.T) {
 	for _, d := range dialects {
 		one := func(v VerifyResp) func([]byte) ([]byte, error) {
@@ -288,8 +290,9 @@ func TestDialectRefuses(t *testing.T) {
 	}
 }
 
-// The framed messages of Janus that its own tests publish (janus_messages, messages/src/tests/aggregation.rs at commit
-// 4ab28a36): each reads, says what that file says it says, and comes back as the same bytes.
+// The framed messages of Janus that its own tests publish (janus_messages,
+// messages/src/tests/aggregation.rs at commit 4ab28a36): each reads, says what that file
+// says it says, and comes back as the same bytes.
 func TestJanusPublishedMessages(t *testing.T) {
 	d := Dialect{Framing: Janus}
 	const (
@@ -361,7 +364,8 @@ func TestJanusPublishedMessages(t *testing.T) {
 	}
 }
 
-// A peer's chosen id is the same for the same bytes, one for each resource, and has one spelling.
+// A peer's chosen id is the same for the same bytes, one for each resource, and has one
+// spelling.
 func TestChosenIDs(t *testing.T) {
 	task := TaskID(batch)
 	seen := map[string]string{}

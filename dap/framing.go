@@ -5,15 +5,16 @@ import (
 	"fmt"
 )
 
-// A Framing is how the aggregators and the collector of a task wrap what they say to one another. What is sealed, bound or
-// hashed is the same in every framing. It is each operator's to configure; it stands in no recipe.
+// A Framing is how the aggregators and the collector of a task wrap what they say to one
+// another. What is sealed, bound or hashed is the same in every framing. It is each
+// operator's to configure; it stands in no recipe.
 type Framing uint8
 
 const (
 	// Standard is the draft's own.
 	Standard Framing = iota
-	// Janus is that of Janus (github.com/divviup/janus, main at 4ab28a36), which speaks draft 18 with an earlier draft's
-	// framing:
+	// Janus is that of Janus (github.com/divviup/janus, main at 4ab28a36), which speaks
+	// draft 18 with an earlier draft's framing:
 	//
 	//	                     Standard                            Janus
 	//	creation             POST to the collection              PUT to a 16-byte id of the peer's choice
@@ -42,7 +43,8 @@ func (f *Framing) UnmarshalText(b []byte) error {
 	return fmt.Errorf("dap: no framing is called %.20q; there are %q", b, framings)
 }
 
-// CreationMethod is the HTTP method that creates a resource: at the path of its collection, or, where it is PUT, at its own.
+// CreationMethod is the HTTP method that creates a resource: at the path of its
+// collection, or, where it is PUT, at its own.
 func (f Framing) CreationMethod() string {
 	if f == Janus {
 		return "PUT"
@@ -56,9 +58,9 @@ const ChosenIDDomain = "starling chosen id"
 // chosenIDSize is the length in bytes of the ids that peers choose.
 const chosenIDSize = 16
 
-// ChooseID is the id of a resource to be created, where the peer that creates it chooses: the same for the same bytes, so
-// that a repetition finds what was created. Empty where the server chooses. salt tells apart what must not be the same
-// although its bytes are.
+// ChooseID is the id of a resource to be created, where the peer that creates it chooses:
+// the same for the same bytes, so that a repetition finds what was created. Empty where
+// the server chooses. salt tells apart what must not be the same although its bytes are.
 func (f Framing) ChooseID(task TaskID, c Collection, body, salt []byte) string {
 	if f != Janus {
 		return ""
@@ -79,7 +81,8 @@ func CheckChosenID(s string) error {
 	return parseID(id[:], s, "resource id of 16 bytes")
 }
 
-// CreationPathOf is where a resource is created: [CreationPath], or its own path where the peer that creates it chose id.
+// CreationPathOf is where a resource is created: [CreationPath], or its own path where
+// the peer that creates it chose id.
 func CreationPathOf(task TaskID, c Collection, id string) string {
 	if id == "" {
 		return CreationPath(task, c)
@@ -87,7 +90,8 @@ func CreationPathOf(task TaskID, c Collection, id string) string {
 	return ResourcePath(task, c, id)
 }
 
-// jobBatch is what an init request says of the job's batch, between parameter and reports.
+// jobBatch is what an init request says of the job's batch, between parameter and
+// reports.
 func (f Framing) jobBatch(c *coder, e *Extensions) {
 	if f != Janus {
 		e.code(c)

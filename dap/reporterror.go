@@ -1,7 +1,8 @@
 package dap
 
-// ReportError says why one report was refused, at upload or in an aggregation job (section 4.1). It is an error. Drafts
-// number the reasons in different ways, and a [Dialect] reads and writes the numbers: the values here are ours.
+// ReportError says why one report was refused, at upload or in an aggregation job
+// (section 4.1). It is an error. Drafts number the reasons in different ways, and a
+// [Dialect] reads and writes the numbers: the values here are ours.
 type ReportError uint16
 
 const (
@@ -20,9 +21,10 @@ const (
 	UnsupportedExtension     // draft 19: an unknown report extension
 )
 
-// ReportErrors are all that have names. What a peer says beyond them is kept as the number that it is, which is not
-// [ReportError.Known]: one of them must not cost the other reports of a message their verdicts. Only 0, which is reserved,
-// and 255, which ends the enumeration, are refused where they are read.
+// ReportErrors are all that have names. What a peer says beyond them is kept as the
+// number that it is, which is not [ReportError.Known]: one of them must not cost the
+// other reports of a message their verdicts. Only 0, which is reserved, and 255, which
+// ends the enumeration, are refused where they are read.
 var ReportErrors = []ReportError{
 	BatchCollected, ReportReplayed, ReportDropped, HpkeUnknownConfigID, HpkeDecryptError, VDAFVerifyError,
 	TaskExpired, InvalidMessage, ReportTooEarly, TaskNotStarted, OutdatedConfig,
@@ -41,8 +43,9 @@ const unknownReportError ReportError = 0x100
 // Known says whether e has a name.
 func (e ReportError) Known() bool { return e > 0 && int(e) < len(reportErrorNames) }
 
-// Outdated says whether a refused upload was sealed to an HPKE config that the leader does not know (any more):
-// outdated_config in draft 18, hpke_unknown_config_id in draft 19 and from Janus.
+// Outdated says whether a refused upload was sealed to an HPKE config that the leader
+// does not know (any more): outdated_config in draft 18, hpke_unknown_config_id in draft
+// 19 and from Janus.
 func (e ReportError) Outdated() bool { return e == OutdatedConfig || e == HpkeUnknownConfigID }
 
 // String is the name in the registry, or the number.

@@ -9,7 +9,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// The draft that a task speaks stands in the recipe, and so in its id and in its task's; draft 18 is said by saying nothing.
+// The draft that a task speaks stands in the recipe, and so in its id and in its task's;
+// draft 18 is said by saying nothing.
 func TestWireVersion(t *testing.T) {
 	old := needles()
 	before, err := old.Append(nil)

@@ -1,5 +1,5 @@
-// Package daptest runs the tests of a package once in each draft of DAP, or in each dialect: what every party says must hold
-// in all of them.
+// Package daptest runs the tests of a package once in each draft of DAP, or in each
+// dialect: what every party says must hold in all of them.
 package daptest
 
 import (
@@ -15,9 +15,10 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// Run runs the tests of m once in each dialect and returns the exit code of them all. pass is told which one it is, and calls
-// run. inOne names tests that run in one dialect alone, by its index: those that take long and ask about other things than
-// messages. Fuzz targets, benchmarks and lists are run once.
+// Run runs the tests of m once in each dialect and returns the exit code of them all.
+// pass is told which one it is, and calls run. inOne names tests that run in one dialect
+// alone, by its index: those that take long and ask about other things than messages.
+// Fuzz targets, benchmarks and lists are run once.
 func Run(m *testing.M, dialects []dap.Dialect, inOne map[string]int, pass func(d dap.Dialect, run func() int) int) int {
 	flag.Parse()
 	if err := check(len(dialects), inOne); err != nil {
