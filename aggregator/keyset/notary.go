@@ -142,7 +142,7 @@ func (n *Notary) base(d *Deployment) string {
 	return d.Leader
 }
 
-// backdated is how long before now a list begins to hold, for devices whose clock is slow.
+// backdated is how long before now a list begins to hold, for devices whose clock is slow; a quarter of a short epoch.
 const backdated = 10 * time.Minute
 
 // List is the list that is offered now, signed for a deployment, and how long it may be used: no longer than it is promised to
@@ -158,7 +158,7 @@ func (n *Notary) List(deployment [32]byte) (list []byte, maxAge time.Duration, e
 	defer n.mu.Unlock()
 	last := n.recent[deployment]
 	if minute := now.Truncate(time.Minute); !last.minute.Equal(minute) || !bytes.Equal(last.body, body) {
-		l := signed.List{Deployment: d.ID, Role: n.o.Role, URL: n.base(d), Body: body, NotBefore: minute.Add(-backdated)}
+		l := signed.List{Deployment: d.ID, Role: n.o.Role, URL: n.base(d), Body: body, NotBefore: minute.Add(-min(backdated, (d.Epoch / 4).Truncate(time.Second)))}
 		l.NotAfter = minute.Add(fresh).Truncate(time.Second)
 		for _, most := range []time.Time{l.NotBefore.Add(d.Epoch), n.o.Signer.Until()} {
 			if l.NotAfter.After(most) {

@@ -107,6 +107,12 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 		return all
 	}
 	all = all[:len(all)-1]
+	if until, signs, err := f.config.SigningUntil(); err != nil || signs {
+		if err == nil {
+			err = endsSoon(until, time.Now())
+		}
+		add("signing", err, "the online key signs until "+until.Format(time.RFC3339), "starling key online --root ROOT --out "+string(f.config.Signing.Key)+".next")
+	}
 	s, err := readStatus(ctx, f.config.Local.Address)
 	stopped := errors.Is(err, errStopped)
 	switch {
@@ -152,6 +158,17 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 		}
 	}
 	return all
+}
+
+// soon is how long before the end of an online key somebody should make the next.
+const soon = 7 * 24 * time.Hour
+
+// endsSoon is an error where an online key has ended, or will before a manifest could.
+func endsSoon(until, now time.Time) error {
+	if until.Sub(now) >= soon {
+		return nil
+	}
+	return fmt.Errorf("the online key ends at %s, and with it key lists and manifests", until.Format(time.RFC3339))
 }
 
 // kept says that nothing of a task is stuck, and how long results can be asked for.

@@ -141,3 +141,13 @@ func TestPromise(t *testing.T) {
 		}
 	}
 }
+
+// TestEndsSoon: an online key is renewed a week before its end, or it is a fault.
+func TestEndsSoon(t *testing.T) {
+	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
+	for left, fault := range map[time.Duration]bool{-time.Hour: true, 0: true, soon - time.Second: true, soon: false, 90 * 24 * time.Hour: false} {
+		if err := endsSoon(now.Add(left), now); (err != nil) != fault {
+			t.Errorf("%v before the end: %v", left, err)
+		}
+	}
+}

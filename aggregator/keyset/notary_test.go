@@ -1,0 +1,305 @@
+package keyset
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/signed"
+)
+
+// promising is short with lists that reach an hour ahead.
+func promising(delay time.Duration) Schedule {
+	s := short(delay)
+	s.Promise = time.Hour
+	return s
+}
+
+// TestPromise: a key in a list that was promised takes uploads until then, whatever follows it and over restarts, and no longer.
+func TestPromise(t *testing.T) {
+	clock, mem := newClock(), disktest.NewMem(1)
+	o := Options{Schedule: promising(3 * time.Minute), FS: mem, Clock: clock}
+	s := open(t, o)
+	list, _ := s.List()
+	first := offered(t, s)[0]
+	until := clock.Now().Add(40 * time.Minute)
+	if err := s.Promise(list, until); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Promise(list, until.Add(-time.Minute)); err != nil { // a shorter one changes nothing
+		t.Fatal(err)
+	}
+	for minute := 1; minute <= 45; minute++ {
+		clock.advance(time.Minute)
+		if minute%7 == 0 {
+			o.FS = mem.Crash()
+			mem = o.FS.(*disktest.Mem)
+			s = open(t, o)
+		}
+		step(t, s, unneeded)
+		accepting := s.Accepting()
+		if takes := accepting.Has(first.ID); takes != (minute < 40) {
+			t.Fatalf("after %d minutes: taken: %v (%s)", minute, takes, state(s, first.ID))
+		}
+		accepting.Release()
+		opening := s.Opening(clock.Now())
+		if opens := opening.Keyring().Has(first.ID); opens != (minute < 43) {
+			t.Fatalf("after %d minutes: opens: %v", minute, opens)
+		}
+		opening.Release()
+	}
+	if got := state(s, first.ID); got != status.KeyDestroyed {
+		t.Errorf("it is %s", got)
+	}
+}
+
+func TestPromiseRefused(t *testing.T) {
+	clock := newClock()
+	s := open(t, Options{Schedule: promising(0), FS: disktest.NewMem(1), Clock: clock})
+	list, _ := s.List()
+	ours := offered(t, s)[0]
+	encode := func(l ...dap.HpkeConfig) []byte {
+		t.Helper()
+		b, err := dap.HpkeConfigList(l).Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	foreign := func(id uint8) dap.HpkeConfig {
+		t.Helper()
+		k, err := sealed.Generate(id, sealed.SuiteX25519)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dap.NewHpkeConfig(k)
+	}
+	soon := clock.Now().Add(time.Minute)
+	for name, c := range map[string]struct {
+		list  []byte
+		until time.Time
+	}{
+		"another key":           {encode(foreign(ours.ID + 1)), soon},
+		"another under its id":  {encode(foreign(ours.ID)), soon},
+		"two of one KEM":        {encode(ours, foreign(ours.ID+1)), soon},
+		"no list":               {nil, soon},
+		"cut off":               {list[:len(list)-1], soon},
+		"further than promised": {list, clock.Now().Add(time.Hour + time.Second)},
+	} {
+		if err := s.Promise(c.list, c.until); !errors.Is(err, ErrPromise) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	clock.advance(10 * time.Minute)
+	step(t, s, unneeded)
+	clock.advance(5 * time.Minute)
+	if err := s.Promise(list, clock.Now().Add(time.Minute)); !errors.Is(err, ErrPromise) {
+		t.Errorf("a key that is taken no longer: %v", err)
+	}
+}
+
+// TestPromiseByAFastClock: a promise that a clock far ahead made keeps no key until then.
+func TestPromiseByAFastClock(t *testing.T) {
+	clock, mem := newClock(), disktest.NewMem(1)
+	o := Options{Schedule: promising(0), FS: mem, Clock: clock}
+	s := open(t, o)
+	first := offered(t, s)[0]
+	list, _ := s.List()
+	clock.advance(9 * time.Minute)
+	year := 365 * 24 * time.Hour
+	clock.advance(year)
+	if err := s.Promise(list, clock.Now().Add(30*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	clock.advance(-year)
+	for range 80 {
+		clock.advance(time.Minute)
+		step(t, s, unneeded)
+	}
+	if got := state(s, first.ID); got != status.KeyDestroyed {
+		t.Errorf("80 minutes later it is %s", got)
+	}
+}
+
+// TestPromiseAtFailingDisk: what was promised is durable, whatever fails; what failed was not promised, or is kept all the same.
+func TestPromiseAtFailingDisk(t *testing.T) {
+	failed := 0
+	for at := 0; ; at++ {
+		clock, mem := newClock(), disktest.NewMem(uint64(at))
+		o := Options{Schedule: promising(0), FS: mem, Clock: clock}
+		s := open(t, o)
+		first := offered(t, s)[0]
+		list, _ := s.List()
+		n := 0
+		mem.Inject(func(disktest.Op, string) error {
+			if n++; n == at+1 {
+				return errors.New("no")
+			}
+			return nil
+		})
+		promised := s.Promise(list, clock.Now().Add(30*time.Minute)) == nil
+		done := n <= at
+		if !promised {
+			failed++
+		}
+		mem.Inject(nil)
+		o.FS = mem.Crash()
+		s = open(t, o)
+		clock.advance(10 * time.Minute)
+		step(t, s, unneeded)
+		clock.advance(15 * time.Minute)
+		accepting := s.Accepting()
+		if promised && !accepting.Has(first.ID) {
+			t.Errorf("operation %d: a promise is lost", at)
+		}
+		accepting.Release()
+		if done {
+			if failed < 3 {
+				t.Errorf("only %d failures were played", failed)
+			}
+			return
+		}
+	}
+}
+
+// notaryOf makes a leader's notary for a deployment with epochs of 10 minutes.
+func notaryOf(t *testing.T, clock disk.Clock, fsys disk.FS, now time.Time) (*Notary, *Set, *Deployment) {
+	t.Helper()
+	signer := func() *signed.Signer {
+		root, online := signed.Generate(), signed.Generate()
+		d, err := signed.Delegate(root, online.Public(), now.Add(-time.Hour), now.Add(24*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := signed.NewSigner(online, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := signer()
+	d := Deployment{ID: [32]byte{3}, Epoch: 10 * time.Minute, Leader: "https://leader.example/", Helper: "https://helper.example/", Relay: "https://relay.example/",
+		Roots: ohttp.Roots{Leader: s.Root(), Helper: signer().Root(), Gateway: signer().Root()}}
+	o := Signing{Signer: s, Role: signed.Leader, Deployments: []Deployment{d}, Held: 5 * time.Minute}
+	schedule := promising(0)
+	schedule.Promise = o.PromiseFor(schedule.Overlap)
+	set := open(t, Options{Schedule: schedule, FS: fsys, Clock: clock})
+	n, err := NewNotary(set, o, fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, set, &d
+}
+
+// TestNotaryList: devices that come directly get what hpke_config has, signed, for as long as that may be used.
+func TestNotaryList(t *testing.T) {
+	clock := newClock()
+	n, set, d := notaryOf(t, clock, disktest.NewMem(1), clock.Now())
+	b, maxAge, err := n.List(d.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := signed.OpenList(b, d.Roots.Leader, d.ID, signed.Leader, d.Leader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := set.List()
+	if !bytes.Equal(l.Body, body) || l.Epoch != ohttp.EpochAt(l.NotBefore, d.Epoch) || l.NotAfter.Sub(l.NotBefore) > d.Epoch {
+		t.Errorf("%+v", l)
+	}
+	if err := l.ValidAt(clock.Now()); err != nil || maxAge <= 0 || maxAge > l.NotAfter.Sub(clock.Now()) {
+		t.Errorf("%v; it may be used for %v", err, maxAge)
+	}
+	clock.advance(10 * time.Minute)
+	step(t, set, unneeded)
+	again, _, err := n.List(d.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, _, err = signed.ReadList(again); err != nil || bytes.Equal(l.Body, body) {
+		t.Errorf("the key before: %v", err)
+	}
+	if _, _, err := n.List([32]byte{9}); !errors.Is(err, ErrDeployment) {
+		t.Errorf("another deployment: %v", err)
+	}
+}
+
+// TestNotaryKeepsKeys: keys in a list that was signed for a manifest take uploads until that has ended, and those under way, and
+// held by the gateway, have come.
+func TestNotaryKeepsKeys(t *testing.T) {
+	clock := newClock()
+	begin := clock.Now()
+	n, set, d := notaryOf(t, clock, disktest.NewMem(1), begin)
+	first := offered(t, set)[0]
+	from, until := begin.Add(8*time.Minute), begin.Add(18*time.Minute) // handed out ahead
+	if _, err := n.ListFor(d.ID, from, until); err != nil {
+		t.Fatal(err)
+	}
+	for clock.Now().Before(until.Add(6*time.Minute - 1)) { // the overlap and what is held
+		clock.advance(time.Minute)
+		if !clock.Now().Before(until.Add(6 * time.Minute)) {
+			break
+		}
+		step(t, set, unneeded)
+		accepting := set.Accepting()
+		if !accepting.Has(first.ID) {
+			t.Fatalf("taken no longer %v after the list's end", clock.Now().Sub(until))
+		}
+		accepting.Release()
+	}
+	step(t, set, unneeded)
+	if got := state(set, first.ID); got != status.KeyDestroyed {
+		t.Errorf("it is %s", got)
+	}
+	for name, c := range map[string][2]time.Duration{
+		"longer than an epoch":      {0, 11 * time.Minute},
+		"of the epoch after next":   {11 * time.Minute, 20 * time.Minute},
+		"of the past":               {-10 * time.Minute, 0},
+		"that ends where it begins": {time.Minute, time.Minute},
+	} {
+		if _, err := n.ListFor(d.ID, clock.Now().Add(c[0]), clock.Now().Add(c[1])); !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestNotaryRefuses a root that no recipe names, a schedule that keeps no promise, and two keys of one KEM.
+func TestNotaryRefuses(t *testing.T) {
+	clock := newClock()
+	n, set, d := notaryOf(t, clock, disktest.NewMem(1), clock.Now())
+	o := n.o
+	o.Deployments = []Deployment{*d}
+	o.Deployments[0].Roots.Leader = d.Roots.Helper
+	if _, err := NewNotary(set, o, disktest.NewMem(2)); err == nil {
+		t.Error("another root")
+	}
+	if _, err := NewNotary(open(t, Options{Schedule: short(0), FS: disktest.NewMem(3), Clock: clock}), n.o, disktest.NewMem(3)); err == nil {
+		t.Error("a schedule without a promise")
+	}
+	var pairs []*sealed.KeyPair
+	for id := range uint8(2) {
+		k, err := sealed.Generate(id, sealed.SuiteX25519)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pairs = append(pairs, k)
+	}
+	ring, err := sealed.NewKeyring(pairs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := Fixed(ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewNotary(two, n.o, disktest.NewMem(4)); !errors.Is(err, ErrPromise) {
+		t.Errorf("two keys of one KEM: %v", err)
+	}
+}
