@@ -212,6 +212,41 @@ func TestStalledUploadHoldsNoOther(t *testing.T) {
 	p.settled(13, nil)
 }
 
+// unread is the connection of a client that reads no answer until it is told to.
+type unread struct {
+	*httptest.ResponseRecorder
+	writing, read chan struct{}
+}
+
+func (u *unread) Write(b []byte) (int, error) {
+	close(u.writing)
+	<-u.read
+	return u.ResponseRecorder.Write(b)
+}
+
+// TestUnreadAnswerHoldsNoCollection: an upload is through once its reports are in the log, whenever the client reads the answer.
+func TestUnreadAnswerHoldsNoCollection(t *testing.T) {
+	p := newPair(t, setup{})
+	p.accept(p.reports(11)...)
+	p.step()
+	early := p.now() + 10
+	body := must(dap.AppendUploadRequest(nil, []dap.Report{p.report(1, spoil{}), p.report(1, spoil{time: &early})}))
+	r := httptest.NewRequest("POST", p.leaderURL+"/"+p.path(dap.ReportsResource), bytes.NewReader(body))
+	r.Header.Set("Content-Type", dap.ContentType(dap.MediaUploadReq))
+	u := &unread{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.leader.Handler().ServeHTTP(u, r)
+	}()
+	<-u.writing
+	if resp, _ := p.collect(p.query()); resp.ReportCount != 12 {
+		t.Errorf("%d reports in the result", resp.ReportCount)
+	}
+	close(u.read)
+	<-done
+}
+
 // TestRefusedShareRequestsLeaveNothing: a leader that asks with ever new counts makes the helper's store grow by nothing, where it is
 // answered at once, and by a bounded number of refusals where it is not.
 func TestRefusedShareRequestsLeaveNothing(t *testing.T) {

@@ -37,7 +37,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 	}
 	keys := l.keys.Accepting()
 	defer keys.Release()
-	leave := l.uploads.enter()
+	leave := sync.OnceFunc(l.uploads.enter())
 	defer leave()
 	check := uploadCheck{l: l, t: r.Task, keys: keys, collected: make(map[dap.Time]bool)}
 	var refused []dap.ReportUploadStatus
@@ -59,7 +59,9 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if err := l.opt.Failpoints.Hit(FailBeforeLog); err != nil {
 		return err
 	}
-	if err := l.inbox.Put(r.Context(), entries); err != nil {
+	err = l.inbox.Put(r.Context(), entries)
+	leave() // now, and not when the client has read the answer
+	if err != nil {
 		switch {
 		case errors.Is(err, segment.ErrBusy):
 			return edge.Overloaded(http.StatusServiceUnavailable)
