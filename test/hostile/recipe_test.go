@@ -302,11 +302,50 @@ func refusedByEither(t *testing.T, b []byte) {
 	}
 }
 
-// TestRecipeSwapped: servers that run another recipe than the device agreed to, here one with a smaller B. They do not know
-// the device's task; and if they put the report into their own, its shares do not open, for the recipe is bound into them.
+// TestRecipeOfAnotherUnit: a recipe whose words promise a person what one visit has. A unit
+// that looks like another word is refused by everybody, and so are two spellings of the
+// default and sums of what has none; a small unit is named wherever there is an epsilon.
+func TestRecipeOfAnotherUnit(t *testing.T) {
+	for name, u := range map[string]recipe.Unit{
+		"a word that looks like person":   {Name: "p\u0435rson", Records: 1, Reduce: recipe.FirstRecord},
+		"a person, and a remark":          {Name: "person (or visit)", Records: 1, Reduce: recipe.FirstRecord},
+		"no word":                         {Records: 1, Reduce: recipe.FirstRecord},
+		"the default, spelled out":        recipe.DefaultUnit,
+		"several first records":           {Name: "visit", Records: 7, Reduce: recipe.FirstRecord},
+		"several persons make one person": {Name: "person", Records: 1, Reduce: recipe.FirstRecord, PerPerson: 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refusedBy[*recipe.InvalidError](t, changed(t, func(r *recipe.Recipe) { r.Unit = &u }), client.ReasonInvalid)
+		})
+	}
+	text := shown(t, changed(t, func(r *recipe.Recipe) {
+		r.Unit = &recipe.Unit{Name: recipe.UnitVisit, Records: 1, Reduce: recipe.FirstRecord}
+	}))
+	guarantee := text[strings.Index(text, " Guarantee "):]
+	if !strings.Contains(text, "Protects one visit:") || !strings.Contains(text, "nothing is said of a person with several") ||
+		strings.Count(guarantee, "for one visit (") != 2 || strings.Contains(text, "one person") {
+		t.Errorf("visits are shown as\n%s", text)
+	}
+}
+
+// TestRecipeSwapped: servers that run another recipe than the device agreed to, here one
+// with a smaller B, or one that protects another unit. They do not know the device's task;
+// and if they put the report into their own, its shares do not open, for the recipe is bound
+// into them.
 func TestRecipeSwapped(t *testing.T) {
+	for name, change := range map[string]func(*recipe.Recipe){
+		"B": func(r *recipe.Recipe) { r.MinBatch++ },
+		"unit": func(r *recipe.Recipe) {
+			r.Unit = &recipe.Unit{Name: recipe.UnitPerson, Records: 1, Reduce: recipe.FirstRecord}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { swapped(t, changed(t, change)) })
+	}
+}
+
+func swapped(t *testing.T, agreed []byte) {
+	t.Helper()
 	before := shared.settled(t)
-	agreed := changed(t, func(r *recipe.Recipe) { r.MinBatch++ })
 	via, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(shared.manifest)})
 	if err != nil {
 		t.Fatal(err)
