@@ -210,6 +210,28 @@ func TestPrepareNeedsKeys(t *testing.T) {
 	}
 }
 
+// TestReportTime: whenever in a round a device answers, its report says the same.
+func TestReportTime(t *testing.T) {
+	r := testRecipe(recipe.Count{})
+	r.Rounds = &recipe.Rounds{Units: 24}
+	s := newServers(t, r)
+	c := s.client(nil)
+	if err := c.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first := dap.Time(now.Unix()/3600) / 24 * 24
+	begin := time.Unix(int64(first)*3600, 0)
+	for at, want := range map[time.Duration]dap.Time{
+		0: first, time.Second: first, 13*time.Hour + 25*time.Minute: first, 24*time.Hour - time.Second: first,
+		24 * time.Hour: first + 24, -time.Second: first - 24,
+	} {
+		made, err := c.Prepare(Bool(true), begin.Add(at))
+		if err != nil || made.Metadata.Time != want {
+			t.Errorf("%v into a round: %d, want %d, %v", at, made.Metadata.Time, want, err)
+		}
+	}
+}
+
 func TestWindow(t *testing.T) {
 	r := testRecipe(recipe.Count{})
 	unit := dap.Time(now.Unix() / 3600)

@@ -493,6 +493,47 @@ func TestInterval(t *testing.T) {
 	}
 }
 
+// TestRounds: what is no batch of the recipe is not asked for, the error says what is, and the result is of the whole round.
+func TestRounds(t *testing.T) {
+	r := testRecipe(histogram, recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 1, Den: 1}, Share: recipe.DrawsAll}, dap.TimeInterval)
+	r.Rounds = &recipe.Rounds{Units: 24}
+	claim := r.Claim.(recipe.ApproxDP)
+	claim.Rounds = 2
+	r.Claim = claim
+	l := newLeader(t, r, [2][]int64{{1, 2, 3}, {4, 5, 6}})
+	l.change = func(resp *dap.CollectionJobResp) { resp.Interval = dap.Interval{Start: start, Duration: 1} } // as all reports say
+	c := l.collector(r, nil)
+	at := func(unit uint64) time.Time { return time.Unix(int64(uint64(start)+unit)*3600, 0).UTC() }
+	for _, bad := range [][2]uint64{{0, 1}, {0, 48}, {1, 25}, {13, 14}} {
+		q, err := c.Interval(at(bad[0]), at(bad[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Start(t.Context(), q)
+		var batch *recipe.BatchError
+		if !errors.Is(err, ErrQuery) || !errors.As(err, &batch) || !strings.Contains(err.Error(), "ask for "+at(0).Format(time.RFC3339)+" to "+at(24).Format(time.RFC3339)) {
+			t.Errorf("hours %v: %v", bad, err)
+		}
+	}
+	if len(l.requests) > 0 {
+		t.Errorf("the leader was asked: %v", l.requests)
+	}
+	if _, err := c.Interval(at(5).Add(time.Minute), at(24)); !errors.Is(err, ErrQuery) || !strings.Contains(err.Error(), "in the round from "+at(0).Format(time.RFC3339)) {
+		t.Errorf("from the middle of an hour: %v", err)
+	}
+	q, err := c.Interval(at(0), at(24))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := c.Collect(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !result.From.Equal(at(0)) || !result.To.Equal(at(24)) {
+		t.Errorf("the result is of %v to %v", result.From, result.To)
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	key, err := sealed.Generate(1, sealed.SuiteX25519)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/recipe"
@@ -57,6 +58,13 @@ func TestDonation(t *testing.T) {
 		unit, err := decision.Unit()
 		if err != nil || (unit != nil) != decision.Uploads() {
 			t.Fatal(unit, err)
+		}
+		if unit != nil {
+			for r, err := range dap.Reports(unit.Body, nil) {
+				if begin, _ := p.recipe.TimePrecision.Begin(r.Metadata.Time); err != nil || !begin.Equal(donationStart.Add(time.Duration(slot)*6*time.Hour)) {
+					t.Fatalf("a report of slot %d says %v, %v", slot, begin, err)
+				}
+			}
 		}
 		if unit == nil {
 			slot = donationSlots

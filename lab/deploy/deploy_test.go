@@ -301,6 +301,47 @@ func TestRetention(t *testing.T) {
 	}
 }
 
+// TestCalendarByRecipe: leader and helper each hold releases to the rounds of the recipe, whatever it is.
+func TestCalendarByRecipe(t *testing.T) {
+	_, a := create(t, dap.TimeInterval)
+	coins := recipe.Options{Query: recipe.Count{}, MinBatch: 500, Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},
+		Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 10}}, Rate: &recipe.Rate{Devices: 60000, Units: 24},
+		Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: a.LeaderURL() + "gateway"}}
+	slots := coins
+	slots.Participation, slots.Rate = recipe.DonationTime{Rate: recipe.Rational{Num: 1, Den: 10}, Slots: 4, Length: 6}, &recipe.Rate{Devices: 200000, Units: 24}
+	twice := recipe.Options{Query: recipe.Count{}, MinBatch: 500, Epsilon: recipe.Decimal{Coefficient: 1}, Rounds: 2, RoundUnits: 7, Grace: time.Minute}
+	selected := recipe.Options{Query: recipe.Count{}, MinBatch: 500, BatchMode: dap.LeaderSelected, RoundUnits: 3}
+	for name, c := range map[string]struct {
+		o    recipe.Options
+		want aggregator.Calendar
+	}{
+		"coins":           {coins, aggregator.Calendar{Units: 24, Alone: true, Grace: recipe.DefaultGrace}},
+		"slots":           {slots, aggregator.Calendar{Units: 6, Alone: true, Grace: recipe.DefaultGrace}},
+		"two rounds":      {twice, aggregator.Calendar{Units: 7, Alone: true, Grace: time.Minute}},
+		"nothing at all":  {recipe.Options{Query: recipe.Count{}, MinBatch: 500}, aggregator.Calendar{Units: 1}},
+		"leader-selected": {selected, aggregator.Calendar{Units: 3}},
+	} {
+		c.o.Name, c.o.Leader, c.o.Helper = name, a.LeaderURL(), a.HelperURL()
+		r, err := recipe.New(c.o)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		dir := filepath.Join(t.TempDir(), "calendar")
+		if err := Create(dir, r, a); err != nil {
+			t.Fatal(err)
+		}
+		for _, role := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+			m, err := load(t, dir, role).read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.tasks[0].Calendar; got == nil || *got != c.want {
+				t.Errorf("%s: the %v has %+v, want %+v", name, role, got, c.want)
+			}
+		}
+	}
+}
+
 // TestExpectedByRecipe: a recipe that says how many devices decide needs no word from the operator, whose word counts more;
 // and the alarm of a sampled recipe says what half the dummies leave.
 func TestExpectedByRecipe(t *testing.T) {
