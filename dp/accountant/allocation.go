@@ -85,7 +85,12 @@ func (d dominance) allocated(steps uint64) (dominance, error) {
 		return dominance{}, fmt.Errorf("%w: random allocation where the two directions differ", ErrUnsupported)
 	}
 	if e0, ok := binary(d.pair); ok {
-		return dominance{pair: responseAllocation(e0, float64(steps)), attained: d.attained, theorem: allocationTheorem}, nil
+		exact := responseAllocation(e0, float64(steps))
+		out := dominance{pair: exact, attained: d.attained, slop: summed(float64(len(exact.loss))), theorem: allocationTheorem}
+		if exact.pInf > 0 {
+			out.below = exact.known(0, 0)
+		}
+		return out, nil
 	}
 	above, below, err := allocate(d.pair, steps)
 	if err != nil {

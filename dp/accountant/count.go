@@ -37,13 +37,14 @@ func (d DummyCount) dominating(n Neighbours) (dominance, error) {
 	if to-from > 4*maxAtoms {
 		return dominance{}, fmt.Errorf("%w: a count of this many dummies", ErrUnsupported)
 	}
-	a := &atoms{pInf: tail, qInf: tail}
+	never, always := 0.0, 0.0
 	if from == 0 {
-		a.qInf += binomial.PMF(m, 0, q) // nobody: the person was not there
+		never = binomial.PMF(m, 0, q) // nobody: the person was not there
 	}
 	if to == m {
-		a.pInf += binomial.PMF(m, m, q) // one more than all
+		always = binomial.PMF(m, m, q) // one more than all
 	}
+	a := &atoms{pInf: always + tail, qInf: never + tail}
 	last := binomial.PMF(m, from, q)
 	for x := from + 1; x <= to; x++ {
 		w := binomial.PMF(m, x, q)
@@ -54,7 +55,7 @@ func (d DummyCount) dominating(n Neighbours) (dominance, error) {
 		return dominance{}, parameter("rate of dummies", d.Rate, "such that dummies are sent at all")
 	}
 	a.a, a.b = a.loss[0], a.loss[0]
-	return dominance{pair: a, attained: true, theorem: "binomial count of dummies, summed exactly"}, nil
+	return dominance{pair: a, below: a.known(always, never), attained: true, theorem: "binomial count of dummies, summed exactly"}, nil
 }
 
 // Steps of the grid on which two pairs are put together, in parts of the spread of both; the first pair's are coarser. Each

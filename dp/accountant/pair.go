@@ -276,6 +276,14 @@ type atoms struct {
 	a, b       float64 // anchors
 }
 
+// known returns a pair below a: without the tails that a counts as infinitely telling because they were not looked at, but for
+// what truly is.
+func (a *atoms) known(pInf, qInf float64) *atoms {
+	b := *a
+	b.pInf, b.qInf = pInf, qInf
+	return &b
+}
+
 func (a *atoms) anchors() (x, y float64) { return a.a, a.b }
 
 // sort orders the atoms by loss.

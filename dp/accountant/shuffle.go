@@ -120,7 +120,9 @@ func (s Shuffled) dominating(n Neighbours) (dominance, error) {
 		}
 		p.Randomizer = AnyRandomizer // too many outcomes
 	}
-	d := dominance{pair: s.clones(p).coarse(), symmetric: true, theorem: cloneTheorem}
+	c := s.clones(p)
+	from, to := binomial.Window(c.c[len(c.c)-1]+1, 0.5, cloneTail)
+	d := dominance{pair: c.coarse(), symmetric: true, slop: summed(to - from), theorem: cloneTheorem}
 	if p.Randomizer != AnyRandomizer {
 		d.theorem = strongerTheorem
 	}

@@ -104,7 +104,7 @@ func (d DiscreteLaplaceSum) dominating(n Neighbours) (dominance, error) {
 	}
 	one := discreteLaplaceSumPair(rate, s.Max)
 	if s.Coordinates == 1 {
-		return dominance{pair: one, symmetric: true, attained: true, theorem: laplaceSumTheorem}, nil
+		return dominance{pair: one, below: one.known(0, 0), symmetric: true, attained: true, theorem: laplaceSumTheorem}, nil
 	}
 	// All coordinates at once, each moved as far.
 	all, err := one.power(s.Coordinates)
