@@ -219,7 +219,9 @@ func (b *spreadBase) spread() *spread {
 		v := min(max((p-q*lo)/(lo*math.Expm1(b.h)), 0), q)
 		s.q[i+1] += v
 		s.q[i] += q - v
-		s.excess += max(0, p-lo*(q+v*math.Expm1(b.h))) // where q is too small for float64
+		if q < leastNormal { // and has lost digits
+			s.excess += max(0, p-lo*(q+v*math.Expm1(b.h)))
+		}
 	}
 	v := min(b.p[0]*math.Exp(-float64(b.first)*b.h), b.q[0])
 	s.q[0] += v
@@ -330,8 +332,8 @@ func (s *spread) refine() *spread {
 	return s
 }
 
-// trim cuts ends of little mass off: the top's by P-mass, to the last point kept and the excess; the bottom's, which
-// hardly counts in a mean, to 0 and the first point kept. Merged cells keep their mass and mean.
+// trim cuts ends of little mass under P and under Q off: the top's to the last point kept and the excess, the bottom's to 0
+// and the first point kept. Merged cells keep their mass and mean.
 func (s *spread) trim() *spread {
 	at := func(i int) float64 {
 		if s.value != nil {
@@ -346,7 +348,7 @@ func (s *spread) trim() *spread {
 		}
 	}
 	for tail := 0.0; lo < hi; lo++ {
-		if tail += s.q[lo] * at(lo); tail > spreadTail {
+		if tail += s.q[lo] * max(1, at(lo)); tail > spreadTail {
 			break
 		}
 	}

@@ -39,6 +39,32 @@ func TestLowerBoundsAtTinyDeltas(t *testing.T) {
 			t.Errorf("%+v: epsilon %v is claimed, and delta is %v there", tc, g.Epsilon, d)
 		}
 	}
+	// One of two releases whose losses spread widely: what is cut off of the law of their mean counts as infinitely telling.
+	noise := gaussianPMF(289. / 1024)
+	mid := len(noise) / 2
+	pair := func(epsilon float64) float64 {
+		remove, add, e := 0.0, 0.0, math.Exp(epsilon)
+		const d, s2 = 2, 289. / 1024
+		ratio := func(y int) float64 { return math.Exp((2*d*float64(y) - d*d) / (2 * s2)) } // at y, for the shift d
+		for x := -mid; x <= mid; x++ {
+			for y := -mid; y <= mid; y++ {
+				q, s := noise[x+mid]*noise[y+mid], (ratio(x)+ratio(y))/2
+				remove += q * max(0, s-e)
+				add += q * max(0, 1-e*s)
+			}
+		}
+		return max(remove, add)
+	}
+	for _, delta := range []float64{1e-6, 1e-12, 1e-16} {
+		g, err := Epsilon(Allocated{DiscreteGaussian{Sigma2: Rational{289, 1024}, Contribution: Signed(2)}, 2, 1, CountHidden}, delta, AddRemove)
+		if err != nil {
+			t.Errorf("two wide releases at %v: %v", delta, err)
+			continue
+		}
+		if lo, hi := pair(g.EpsilonLower), pair(g.Epsilon); lo < delta*(1-1e-9) || hi > delta*(1+1e-9) || g.EpsilonLower < 0.99*g.Epsilon {
+			t.Errorf("two wide releases at %v: [%v, %v], where delta is %v and %v", delta, g.EpsilonLower, g.Epsilon, lo, hi)
+		}
+	}
 	// The count of dummies: N ~ Bin(n, q) against N + 1.
 	count := func(n, q, epsilon float64) float64 {
 		remove, add, e := 0.0, 0.0, math.Exp(epsilon)
