@@ -144,6 +144,8 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 							code, hint = exitInterrupted, ""
 						} else if distrusted(err) {
 							code, hint = exitCheck, "starling recipe show "+args[0]
+						} else if errors.As(err, new(*client.ValueError)) {
+							code, hint = exitInput, "starling recipe show "+args[0]
 						}
 						if sent > 0 {
 							err = fmt.Errorf("after the first %d values, which have been sent: %w", sent, err)
