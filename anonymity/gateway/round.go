@@ -294,7 +294,8 @@ func (g *Gateway) undo(r *round) {
 	answer.Fail(r.waiting)
 }
 
-// close ends the open round and has it written, after those before it.
+// close ends the open round and has it written. While another is being written the round stays open: a disk that is slower
+// than the ticks makes rounds larger, and not a queue of them.
 func (g *Gateway) close(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -302,18 +303,18 @@ func (g *Gateway) close(now time.Time) {
 	if len(r.waiting) == 0 {
 		return
 	}
+	if n := len(g.writing); n > 0 {
+		select {
+		case <-g.writing[n-1].written:
+		default:
+			return
+		}
+	}
 	g.open = newRound()
 	r.seal(g.next, now)
 	g.next++
-	var before chan struct{}
-	if n := len(g.writing); n > 0 {
-		before = g.writing[n-1].written
-	}
 	g.writing = append(g.writing, r)
 	g.running.Go(func() {
-		if before != nil {
-			<-before
-		}
 		r.err = g.write(r)
 		r.leans = nil
 		close(r.written)
@@ -353,6 +354,7 @@ func (g *Gateway) stop() {
 	g.mu.Lock()
 	g.stopped = true
 	g.mu.Unlock()
+	g.running.Wait()
 	g.close(g.o.Clock.Now())
 	g.running.Wait()
 	if g.err() != nil {

@@ -37,22 +37,22 @@ func doctorCommand() *command {
 		short: "Check configuration, keys, clocks, peers and stores",
 		long: `For each configuration: what it names can be read and is private where it must be; the recipes' guarantees hold; leader
 and helper answer, publish their keys and have about the same time. A running aggregator is asked what is stuck and
-which keys should have ended; the store of a stopped one is audited.`,
+which keys should have ended; the store of a stopped one is audited. A gateway is asked what it has lost and what it holds.`,
 		examples: [][2]string{
-			{"starling doctor leader.toml helper.toml", "one line a check; exit code 6 where something is wrong"},
+			{"starling doctor leader.toml helper.toml gateway.toml", "one line a check; exit code 6 where something is wrong"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) error {
-				files, err := loadAggregators("doctor", args)
+				files, fronts, err := loadParties("doctor", args)
 				if err != nil {
 					return err
 				}
 				var all []finding
 				faults := 0
-				for _, f := range files {
-					for _, x := range examine(ctx, f) {
-						x.Config = f.path
+				show := func(path string, found []finding) {
+					for _, x := range found {
+						x.Config = path
 						all = append(all, x)
 						if !x.OK {
 							faults++
@@ -64,11 +64,17 @@ which keys should have ended; the store of a stopped one is audited.`,
 						if !x.OK {
 							mark = "FAULT"
 						}
-						fmt.Fprintf(e.stdout, "%s %s: %s: %s\n", mark, f.path, x.Check, x.Found)
+						fmt.Fprintf(e.stdout, "%s %s: %s: %s\n", mark, path, x.Check, x.Found)
 						if x.Hint != "" {
 							fmt.Fprintf(e.stdout, "      hint: %s\n", x.Hint)
 						}
 					}
+				}
+				for _, f := range files {
+					show(f.path, examine(ctx, f))
+				}
+				for _, f := range fronts {
+					show(f.path, examineGateway(ctx, f))
 				}
 				if ctx.Err() != nil {
 					return ctx.Err()

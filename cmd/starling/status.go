@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/lab/deploy"
@@ -83,33 +84,38 @@ func localClient(a service.Address) *http.Client {
 const maxStatus = 16 << 20
 
 func readStatus(ctx context.Context, a service.Address) (*status.Status, error) {
+	s := new(status.Status)
+	return s, readLocal(ctx, a, s)
+}
+
+// readLocal reads the status of any party into what it is.
+func readLocal(ctx context.Context, a service.Address, into any) error {
 	host := string(a)
 	if a.IsUnix() {
 		host = "local"
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/statusz", nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	resp, err := localClient(a).Do(req)
 	if op := new(net.OpError); errors.As(err, &op) && op.Op == "dial" {
-		return nil, errStopped
+		return errStopped
 	} else if err != nil {
-		return nil, err
+		return err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers with status %d: %s", resp.StatusCode, strings.TrimSpace(string(b)))
+		return fmt.Errorf("it answers with status %d: %s", resp.StatusCode, strings.TrimSpace(string(b)))
 	}
-	var s status.Status
-	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, fmt.Errorf("its status cannot be read: %w", err)
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("its status cannot be read: %w", err)
 	}
-	return &s, nil
+	return nil
 }
 
 // readAll reads the status of every aggregator; the first failure ends it.
@@ -132,22 +138,28 @@ func readAll(ctx context.Context, files []aggregatorFile) ([]*status.Status, err
 func statusCommand() *command {
 	return &command{
 		name: "status", args: "[--watch] [--json] [CONFIG...]",
-		short: "Say where leader and helper stand",
-		long:  "Reads each aggregator's local listener, as its configuration names it: leader.toml and helper.toml here by default.",
+		short: "Say where leader, helper and gateway stand",
+		long: "Reads each party's local listener, as its configuration names it: leader.toml and helper.toml here by default, or\n" +
+			"gateway.toml.",
 		examples: [][2]string{
 			{"starling status leader.toml helper.toml", "once"},
+			{"starling status gateway.toml", "what a gateway holds, passed on and refused"},
 			{"starling status --watch", "every second, until interrupted"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object; with --watch, one a second")
 			watch := flags.Bool("watch", false, "repeat every second")
 			return func(ctx context.Context, e *env, args []string) error {
-				files, err := loadAggregators("status", args)
+				files, fronts, err := loadParties("status", args)
 				if err != nil {
 					return err
 				}
 				for {
 					all, err := readAll(ctx, files)
+					var gateways []*gateway.Status
+					if err == nil {
+						gateways, err = readGateways(ctx, fronts)
+					}
 					if err != nil {
 						if *watch && ctx.Err() != nil {
 							return nil
@@ -155,7 +167,11 @@ func statusCommand() *command {
 						return err
 					}
 					if *asJSON {
-						if err := e.json(map[string]any{"aggregators": all}); err != nil {
+						out := map[string]any{"aggregators": all}
+						if len(gateways) > 0 {
+							out["gateways"] = gateways
+						}
+						if err := e.json(out); err != nil {
 							return err
 						}
 					} else {
@@ -164,6 +180,9 @@ func statusCommand() *command {
 						}
 						for _, s := range all {
 							writeStatus(e.stdout, s)
+						}
+						for _, s := range gateways {
+							writeGateway(e.stdout, s)
 						}
 					}
 					if !*watch {
@@ -286,15 +305,20 @@ func whyCommand() *command {
 		short: "Name what keeps a task from its result, and what to do",
 		examples: [][2]string{
 			{"starling why leader.toml", "one line for each thing that blocks"},
+			{"starling why gateway.toml", "what keeps uploads from the leader"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) error {
-				files, err := loadAggregators("why", args)
+				files, fronts, err := loadParties("why", args)
 				if err != nil {
 					return err
 				}
 				all, err := readAll(ctx, files)
+				if err != nil {
+					return err
+				}
+				gateways, err := readGateways(ctx, fronts)
 				if err != nil {
 					return err
 				}
@@ -314,7 +338,18 @@ func whyCommand() *command {
 					}
 				}
 				if *asJSON {
-					return e.json(map[string]any{"tasks": list})
+					out := map[string]any{"tasks": list}
+					if len(gateways) > 0 {
+						troubles := [][]gateway.Trouble{}
+						for _, s := range gateways {
+							troubles = append(troubles, append([]gateway.Trouble{}, s.Troubles()...))
+						}
+						out["gateways"] = troubles
+					}
+					return e.json(out)
+				}
+				for _, s := range gateways {
+					writeTroubles(e.stdout, s.Troubles())
 				}
 				for _, b := range list {
 					if len(b.Reasons) == 0 {

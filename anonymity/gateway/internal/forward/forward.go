@@ -503,15 +503,21 @@ func (f *Forwarder) deliver(b *batch, refs []journal.Ref) (verdict, map[string]u
 	}
 }
 
-// bodies reads what refs refer to.
+// bodies reads what refs refer to, in their order.
 func (f *Forwarder) bodies(b *batch, refs []journal.Ref) ([][]byte, error) {
-	var bodies [][]byte
-	for _, ref := range refs {
-		body, err := f.o.Journal.Body(b.rounds[ref.Round], ref.Item)
+	items, places := make(map[uint64][]int), make(map[uint64][]int)
+	for i, ref := range refs {
+		items[ref.Round], places[ref.Round] = append(items[ref.Round], ref.Item), append(places[ref.Round], i)
+	}
+	bodies := make([][]byte, len(refs))
+	for number, list := range items {
+		read, err := f.o.Journal.Bodies(b.rounds[number], list)
 		if err != nil {
 			return nil, err
 		}
-		bodies = append(bodies, body)
+		for i, at := range places[number] {
+			bodies[at] = read[i]
+		}
 	}
 	return bodies, nil
 }

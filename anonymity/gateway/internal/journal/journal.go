@@ -219,19 +219,22 @@ func (j *Journal) Log(r *Round) error {
 	return nil
 }
 
-// Body reads the body of an item of a round that was logged.
-func (j *Journal) Body(r *Round, item int) ([]byte, error) {
-	it := &r.Items[item]
+// Bodies reads the bodies of items of a round that was logged.
+func (j *Journal) Bodies(r *Round, items []int) ([][]byte, error) {
 	f, err := j.fs.Open(name(roundPrefix, r.Number))
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	defer f.Close()
-	b := make([]byte, it.size)
-	if _, err := f.ReadAt(b, it.offset); err != nil {
-		return nil, fmt.Errorf("journal: read a body: %w", err)
+	bodies := make([][]byte, len(items))
+	for i, n := range items {
+		it := &r.Items[n]
+		bodies[i] = make([]byte, it.size)
+		if _, err := f.ReadAt(bodies[i], it.offset); err != nil {
+			return nil, fmt.Errorf("journal: read a body: %w", err)
+		}
 	}
-	return b, nil
+	return bodies, nil
 }
 
 // Cut makes a new batch durable. The journal keeps it.

@@ -36,7 +36,7 @@ type Claim struct {
 	IDs    [][IDSize]byte
 }
 
-// An Item is an upload. Body is given to [Journal.Log] and not kept; [Journal.Body] reads it.
+// An Item is an upload. Body is given to [Journal.Log] and not kept; [Journal.Bodies] reads it.
 type Item struct {
 	Group int
 	Body  []byte
