@@ -415,6 +415,15 @@ func TestNamesOfDialects(t *testing.T) {
 			t.Errorf("%d: %v, %v", v.Number(), got, err)
 		}
 	}
+	var v Version
+	for _, w := range Versions {
+		if b, err := w.MarshalText(); err != nil || v.UnmarshalText(b) != nil || v != w {
+			t.Errorf("%s: %v, %v", b, v, err)
+		}
+	}
+	if v.UnmarshalText([]byte("dap-17")) == nil || v.UnmarshalText([]byte("19")) == nil {
+		t.Error("a draft that nobody speaks, or another spelling")
+	}
 	for _, n := range []uint16{0, 17, 20, 0xffff} {
 		if _, err := ParseVersion(n); err == nil {
 			t.Errorf("draft %d is spoken", n)

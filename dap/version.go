@@ -75,6 +75,20 @@ func (v Version) Number() uint16 { return drafts[v].number }
 // String is the draft's tag.
 func (v Version) String() string { return drafts[v].tag }
 
+// MarshalText is the tag.
+func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText reads the tag.
+func (v *Version) UnmarshalText(b []byte) error {
+	for _, known := range Versions {
+		if known.String() == string(b) {
+			*v = known
+			return nil
+		}
+	}
+	return fmt.Errorf("dap: %.20q is no draft that is spoken; there are %v", b, Versions)
+}
+
 // VDAFContext is the application context of every VDAF call in the task: the version tag
 // and the task id.
 func (v Version) VDAFContext(task TaskID) []byte { return append([]byte(drafts[v].tag), task[:]...) }

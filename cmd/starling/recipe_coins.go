@@ -119,26 +119,14 @@ func (f *coinFlags) set(o *recipe.Options) (err error) {
 	default:
 		return fmt.Errorf("--kem is %q, want x25519 or x-wing", *f.kem)
 	}
-	if o.DAP, err = parseDraft(*f.draft); err != nil {
-		return err
+	if o.DAP.UnmarshalText([]byte(*f.draft)) != nil {
+		return fmt.Errorf("--dap is %q, want %v or %v", *f.draft, dap.Draft18, dap.Draft19)
 	}
 	if o.Randomizer, err = parseRandomizer(*f.randomizer); err != nil {
 		return err
 	}
 	o.Targeting, err = parseTargeting(*f.target, *f.certificate)
 	return err
-}
-
-// parseDraft finds a draft by its tag.
-func parseDraft(s string) (dap.Version, error) {
-	var tags []string
-	for _, v := range dap.Versions {
-		if v.String() == s {
-			return v, nil
-		}
-		tags = append(tags, v.String())
-	}
-	return 0, fmt.Errorf("--dap is %q, want %s", s, strings.Join(tags, " or "))
 }
 
 func (f *coinFlags) participation() (recipe.Participation, error) {

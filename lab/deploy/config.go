@@ -68,8 +68,15 @@ type Aggregator struct {
 
 // A Task is one task as this aggregator is provisioned with it.
 type Task struct {
-	// Recipe is the recipe file. Required.
+	// Recipe is the recipe file. Required, unless there is a Configuration.
 	Recipe service.Path `toml:"recipe"`
+	// Configuration is the file of the DAP TaskConfiguration of a task that others made and that has no recipe: DAP's own
+	// rules are all that hold there, and nobody knows of a guarantee.
+	Configuration service.Path `toml:"configuration"`
+	// ID is such a task's id, as in DAP's paths. Default: what draft-ietf-ppm-dap-taskprov computes.
+	ID string `toml:"id"`
+	// DAP is the draft that such a task speaks, "dap-18" or "dap-19". Default "dap-18".
+	DAP dap.Version `toml:"dap"`
 	// VerifyKeys are what leader and helper share. Required, at least one.
 	VerifyKeys []VerifyKey `toml:"verify_keys"`
 	// PeerToken is the token with which the leader comes to the helper. Required.
@@ -164,9 +171,10 @@ func (a *Aggregator) Validate() error {
 		return err
 	}
 	for i, t := range a.Tasks {
+		if err := t.validateSource(); err != nil {
+			return fmt.Errorf("tasks[%d].%w", i, err)
+		}
 		switch {
-		case t.Recipe == "":
-			return fmt.Errorf("tasks[%d].recipe: required", i)
 		case len(t.VerifyKeys) == 0:
 			return fmt.Errorf("tasks[%d].verify_keys: at least one is required", i)
 		case t.PeerToken == "":
@@ -221,19 +229,17 @@ func (a *Aggregator) read() (*material, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tasks[%d]: %w", i, err)
 		}
-		path, ok := r.Path.(recipe.TwoServer)
-		if !ok {
-			return nil, fmt.Errorf("tasks[%d]: the recipe does not go through a leader and a helper", i)
-		}
-		base := path.Leader
-		if a.Role == dap.RoleHelper {
-			base = path.Helper
+		base, err := endpoint(&t, a.Role)
+		if err != nil {
+			return nil, fmt.Errorf("tasks[%d]: %w", i, err)
 		}
 		if m.base != "" && m.base != base {
 			return nil, fmt.Errorf("tasks[%d]: its recipe calls this %v %q, and another's calls it %q", i, a.Role, base, m.base)
 		}
-		m.base = base
-		m.tasks, m.recipes = append(m.tasks, t), append(m.recipes, r)
+		m.base, m.tasks = base, append(m.tasks, t)
+		if r != nil {
+			m.recipes = append(m.recipes, r)
+		}
 	}
 	if m.signing, err = a.signing(m.recipes); err != nil {
 		return nil, err
@@ -244,17 +250,16 @@ func (a *Aggregator) read() (*material, error) {
 	return m, nil
 }
 
-func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
-	var out aggregator.Task
-	r, _, err := ReadRecipe(string(t.Recipe))
+// read reads the files of a task; its recipe is nil where it has none.
+func (t *Task) read(role dap.Role) (out aggregator.Task, r *recipe.Recipe, err error) {
+	if t.foreign() {
+		out, err = t.readForeign()
+	} else if r, _, err = ReadRecipe(string(t.Recipe)); err == nil {
+		out, err = t.ofRecipe(r)
+	}
 	if err != nil {
 		return out, nil, err
 	}
-	config, err := r.Task()
-	if err != nil {
-		return out, nil, fmt.Errorf("recipe: %w", err)
-	}
-	out.Config, out.Version, out.ID = config.Bytes(), config.Version, config.TaskID()
 	out.Framing = t.Framing
 	out.VerifyKeys = make(map[uint8][vdaf.VerifyKeySize]byte)
 	for _, k := range t.VerifyKeys {
@@ -286,31 +291,50 @@ func (t *Task) read(role dap.Role) (aggregator.Task, *recipe.Recipe, error) {
 	if out.CollectorHPKE, err = dap.ReadHpkeConfig(b); err != nil {
 		return out, nil, fmt.Errorf("collector_hpke: %w", err)
 	}
-	if err := collectorBound(r, b); err != nil {
-		return out, nil, fmt.Errorf("collector_hpke: %w", err)
-	}
-	if out.Noise, err = recipe.Sampler(r.Noise); err != nil {
-		return out, nil, fmt.Errorf("recipe: noise: %w", err)
-	}
-	if n, ok := r.Noise.(recipe.CorrelatedGaussian); ok {
-		out.Series = &aggregator.Series{Series: n.Series, Units: r.RoundUnits()}
-	}
-	out.Calendar = &aggregator.Calendar{Units: r.BatchUnits(), Alone: r.Alone(), Grace: r.Grace()}
-	out.Expected = aggregator.Expectation{Reports: t.Expected.Reports, Units: t.Expected.Units}
-	if t.Expected.Reports == 0 && r.Rate != nil {
-		out.Expected = stated(r)
-	}
-	if out.Expected.Reports > 0 {
-		half, err := halfHonest(r)
-		if err != nil {
-			return out, nil, fmt.Errorf("recipe: %w", err)
+	if r != nil {
+		if err := collectorBound(r, b); err != nil {
+			return out, nil, fmt.Errorf("collector_hpke: %w", err)
 		}
-		out.Expected.HalfHonestEpsilon, out.Expected.HalfHonestDelta = half.Epsilon, half.Delta
 	}
 	if err := out.Validate(role); err != nil {
 		return out, nil, err
 	}
 	return out, r, nil
+}
+
+// ofRecipe is what the task's recipe says of it.
+func (t *Task) ofRecipe(r *recipe.Recipe) (out aggregator.Task, err error) {
+	if _, ok := r.Path.(recipe.TwoServer); !ok {
+		return out, errors.New("the recipe does not go through a leader and a helper")
+	}
+	config, err := r.Task()
+	if err != nil {
+		return out, fmt.Errorf("recipe: %w", err)
+	}
+	out.Config, out.Version, out.ID = config.Bytes(), config.Version, config.TaskID()
+	if out.Noise, err = recipe.Sampler(r.Noise); err != nil {
+		return out, fmt.Errorf("recipe: noise: %w", err)
+	}
+	if n, ok := r.Noise.(recipe.CorrelatedGaussian); ok {
+		out.Series = &aggregator.Series{Series: n.Series, Units: r.RoundUnits()}
+	}
+	out.Calendar = &aggregator.Calendar{Units: r.BatchUnits(), Alone: r.Alone(), Grace: r.Grace()}
+	if out.Expected = t.expectation(); t.Expected.Reports == 0 && r.Rate != nil {
+		out.Expected = stated(r)
+	}
+	if out.Expected.Reports > 0 {
+		half, err := halfHonest(r)
+		if err != nil {
+			return out, fmt.Errorf("recipe: %w", err)
+		}
+		out.Expected.HalfHonestEpsilon, out.Expected.HalfHonestDelta = half.Epsilon, half.Delta
+	}
+	return out, nil
+}
+
+// expectation is what the operator expects.
+func (t *Task) expectation() aggregator.Expectation {
+	return aggregator.Expectation{Reports: t.Expected.Reports, Units: t.Expected.Units}
 }
 
 // stated is what the recipe expects in each of its rounds, or slots: the reports and dummies of its rate, were every answer the

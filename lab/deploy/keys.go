@@ -49,7 +49,8 @@ func (a *Aggregator) schedule(recipes []*recipe.Recipe, signing *keyset.Signing)
 		kem   recipe.KEM
 		suite sealed.Suite
 	}{{recipe.X25519, sealed.SuiteX25519}, {recipe.XWing, sealed.SuiteXWing}} {
-		if slices.ContainsFunc(recipes, func(r *recipe.Recipe) bool { return r.KEM == k.kem }) {
+		foreign := k.kem == recipe.X25519 && slices.ContainsFunc(a.Tasks, func(t Task) bool { return t.foreign() }) // DAP's own
+		if foreign || slices.ContainsFunc(recipes, func(r *recipe.Recipe) bool { return r.KEM == k.kem }) {
 			s.Suites = append(s.Suites, k.suite)
 		}
 	}

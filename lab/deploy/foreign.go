@@ -1,0 +1,62 @@
+package deploy
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/dap"
+)
+
+// maxConfiguration bounds a task configuration in bytes.
+const maxConfiguration = 256 << 10
+
+// foreign says whether the task is nobody's recipe here.
+func (t *Task) foreign() bool { return t.Configuration != "" }
+
+// validateSource says what is wrong with where the task comes from.
+func (t *Task) validateSource() error {
+	switch {
+	case t.Recipe == "" && !t.foreign():
+		return errors.New("recipe: required, or the configuration of a task without one")
+	case t.Recipe != "" && t.foreign():
+		return errors.New("configuration: the task is its recipe's, and has none of its own")
+	case t.Recipe != "" && (t.ID != "" || t.DAP != dap.Draft18):
+		return errors.New("id and dap: the recipe says them")
+	}
+	return nil
+}
+
+// readForeign reads a task of others: its configuration is bound as it is, and nothing is
+// known of rounds, noise or a guarantee.
+func (t *Task) readForeign() (out aggregator.Task, err error) {
+	if out.Config, err = readFile(string(t.Configuration), maxConfiguration); err != nil {
+		return out, fmt.Errorf("configuration: %w", err)
+	}
+	config, err := dap.ReadTaskConfiguration(t.DAP, out.Config)
+	if err != nil {
+		return out, fmt.Errorf("configuration: %s is no TaskConfiguration of %v: %w", t.Configuration, t.DAP, err)
+	}
+	if err := config.Validate(); err != nil {
+		return out, fmt.Errorf("configuration: %w", err)
+	}
+	out.Version, out.ID, out.Expected = t.DAP, config.TaskID(), t.expectation()
+	if t.ID != "" {
+		if out.ID, err = dap.ParseTaskID(t.ID); err != nil {
+			return out, fmt.Errorf("id: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// endpoint is what a task calls the aggregator of that role.
+func endpoint(t *aggregator.Task, role dap.Role) (string, error) {
+	config, err := dap.ReadTaskConfiguration(t.Version, t.Config)
+	if err != nil {
+		return "", err
+	}
+	if role == dap.RoleHelper {
+		return string(config.Helper), nil
+	}
+	return string(config.Leader), nil
+}
