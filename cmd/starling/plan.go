@@ -66,6 +66,7 @@ answer every --separation rounds or less often.
 			relay := flags.String("relay", "", "of a recipe with coins: `URL` of a relay that hides who sends")
 			gateway := flags.String("gateway", "", "of a recipe with coins: `URL` of the gateway behind it")
 			when := newRoundFlags(flags)
+			keys := newKeyFlags(flags)
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("recipe plan", args); err != nil {
 					return err
@@ -117,6 +118,9 @@ answer every --separation rounds or less often.
 					}
 					if err := when.set(&o); err != nil {
 						return usageOf("recipe plan", err)
+					}
+					if err := keys.set(&o); err != nil {
+						return err
 					}
 					if err := writePlan(p, o, *out); err != nil {
 						return err
