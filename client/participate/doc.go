@@ -36,8 +36,8 @@
 // recipes. A second file, the mark, is written after each charge and before its coin is tossed, and says how far the ledger
 // was acted on: a charge behind the mark was never tossed for, and may be torn; one that the mark covers and that is damaged or
 // gone ends the ledger with [ErrLedger]. At worst a round is lost, never tossed for again. The mark names the
-// file of drawn slots too. So a file of the three that was put back by itself is found out; all three put back together, or
-// copied to another device, are not, as the device has no counter outside of its disk.
+// file of drawn slots too. So a file of the three that was put back by itself is found out. All three put back together are
+// found out by a [Counter] outside of them, if there is one; a copy on another device is not.
 //
 // Losses within a recipe are composed by the accountant, and those of different recipes are added up: they bound
 // how well anyone could tell two lives apart that differ, in each recipe, by what its neighbouring relation says.

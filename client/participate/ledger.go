@@ -68,6 +68,9 @@ type LedgerOptions struct {
 	// 0. An infinite MaxEpsilon also takes recipes without differential privacy.
 	MaxEpsilon float64 `json:"max_epsilon"`
 	MaxDelta   float64 `json:"max_delta"`
+	// Counter is outside of the directory, so that a ledger that is put back as a whole is
+	// found out; nil is none. Optional.
+	Counter Counter `json:"-"`
 	// Log tunes the file; tests set its failpoints.
 	Log disk.LogOptions `json:"-"`
 }
@@ -179,6 +182,9 @@ func OpenLedger(fsys disk.FS, o LedgerOptions) (*Ledger, error) {
 	}
 	if err == nil {
 		err = l.loadDraws()
+	}
+	if err == nil {
+		err = l.outside()
 	}
 	if err == nil {
 		l.log, _, err = disk.OpenLog(fsys, LedgerFile, o.Log, func([]byte) error { return nil })

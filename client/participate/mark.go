@@ -21,7 +21,7 @@ const MarkFile = "charged"
 
 const (
 	markMagic = "starling charged v1"
-	markSize  = len(markMagic) + 8 + 3*sha256.Size + len(recipe.ID{}) + 8 + sha256.Size
+	markSize  = len(markMagic) + 2*8 + 3*sha256.Size + len(recipe.ID{}) + 8 + sha256.Size
 )
 
 // A digest is a SHA-256; zero stands for nothing.
@@ -40,6 +40,7 @@ func (d digest) then(payload []byte) digest {
 //
 //	struct {
 //	  opaque magic[19];        // "starling charged v1"
+//	  uint64 serial;           // of this mark: how many were written
 //	  uint64 records;          // that the ledger begins with
 //	  opaque chain[32];        // over their payloads: SHA-256 of the chain so far and the payload
 //	  opaque before[32];       // SHA-256 of the file of draws, as it was; zero is none
@@ -53,6 +54,7 @@ func (d digest) then(payload []byte) digest {
 // write that a loss of power tore. With the mark a record is either beyond it, and was
 // never acted on, or before it, and has to be there.
 type mark struct {
+	serial        uint64
 	records       uint64
 	chain         digest
 	before, after digest
@@ -62,6 +64,7 @@ type mark struct {
 func (m mark) append(dst []byte) ([]byte, error) {
 	start := len(dst)
 	b := cryptobyte.NewBuilder(append(dst, markMagic...))
+	b.AddUint64(m.serial)
 	b.AddUint64(m.records)
 	b.AddBytes(m.chain[:])
 	b.AddBytes(m.before[:])
@@ -80,7 +83,7 @@ func readMark(file []byte) (m mark, err error) {
 	s := cryptobyte.String(file)
 	var magic []byte
 	var sum digest
-	ok := s.ReadBytes(&magic, len(markMagic)) && string(magic) == markMagic && s.ReadUint64(&m.records) &&
+	ok := s.ReadBytes(&magic, len(markMagic)) && string(magic) == markMagic && s.ReadUint64(&m.serial) && s.ReadUint64(&m.records) &&
 		s.CopyBytes(m.chain[:]) && s.CopyBytes(m.before[:]) && s.CopyBytes(m.after[:]) &&
 		s.CopyBytes(m.changed.recipe[:]) && s.ReadUint64(&m.changed.round) && s.CopyBytes(sum[:]) && s.Empty()
 	if !ok || sum != sha256.Sum256(file[:len(file)-len(sum)]) {
@@ -170,7 +173,7 @@ func (l *Ledger) begin() error {
 		}
 	}
 	if l.marked && l.mark.records == l.at.records {
-		return nil
+		return l.raise(l.mark.serial) // the power may have gone between the two
 	}
 	return l.setMark(l.mark)
 }
@@ -181,7 +184,7 @@ func (l *Ledger) setMark(m mark) error {
 	if l.fsys == nil {
 		return nil
 	}
-	m.records, m.chain = l.at.records, l.at.chain
+	m.serial, m.records, m.chain = m.serial+1, l.at.records, l.at.chain
 	b, err := m.append(nil)
 	if err == nil {
 		err = disk.WriteFile(l.fsys, MarkFile, b)
@@ -191,5 +194,17 @@ func (l *Ledger) setMark(m mark) error {
 		return fmt.Errorf("%w: %w", ErrLedger, err)
 	}
 	l.mark, l.marked, l.unmarked = m, true, 0
+	return l.raise(m.serial)
+}
+
+// raise brings the counter outside up to a mark that stands.
+func (l *Ledger) raise(serial uint64) error {
+	if l.o.Counter == nil {
+		return nil
+	}
+	if err := l.o.Counter.Raise(serial); err != nil {
+		l.broken = err
+		return fmt.Errorf("%w: the counter outside: %w", ErrLedger, err)
+	}
 	return nil
 }

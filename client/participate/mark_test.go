@@ -202,3 +202,88 @@ func TestLedgerPutBack(t *testing.T) {
 		}
 	}
 }
+
+// With a counter outside, all files put back together, or removed, are found out too: of every
+// earlier time, those within one round included. A power cut at any call leaves a ledger that
+// opens, or none.
+func TestLedgerPutBackAsAWhole(t *testing.T) {
+	elsewhere := disktest.NewMem(9)
+	o := budget
+	o.Counter = FileCounter{elsewhere, "counter"}
+	mem, ctx := disktest.NewMem(1), t.Context()
+	l, err := OpenLedger(mem, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := []files{{}, filesOf(t, mem)}
+	for i, step := range []func() error{
+		func() error {
+			return errors.Join(l.See(ctx, drawn.recipe, []byte("recipe"), now), l.Charge(ctx, drawn.recipe, 1, times(9), now, price))
+		},
+		func() error { return l.Charge(ctx, drawn.recipe, 3, times(9), now, price) },
+		func() error { return l.remember(drawn, draw{slot: 2, end: now.Unix() + 100}, now) },
+		func() error { _, err := l.take(drawn, now); return err },
+	} {
+		if err := step(); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		steps = append(steps, filesOf(t, mem))
+	}
+	l.Close()
+	for i, old := range steps {
+		again, err := OpenLedger(old.disk(t), o)
+		if last := i == len(steps)-1; !last && !errors.Is(err, ErrLedger) || last && err != nil {
+			t.Errorf("as after step %d: %v", i, err)
+		}
+		if err == nil {
+			again.Close()
+		}
+	}
+	counter, err := disk.ReadFile(elsewhere, "counter", 1<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range counter {
+		changed := slices.Clone(counter)
+		changed[n] ^= 0x10
+		if err := disk.WriteFile(elsewhere, "counter", changed); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenLedger(steps[len(steps)-1].disk(t), o); !errors.Is(err, ErrLedger) {
+			t.Errorf("a counter changed at byte %d: %v", n, err)
+		}
+	}
+	// The power goes at every call of either disk: what was acted on is charged, and the ledger opens.
+	for at := range 60 {
+		mem, elsewhere := disktest.NewMem(uint64(at)), disktest.NewMem(uint64(at)+1000)
+		n := 0
+		cut := func(disktest.Op, string) error {
+			if n++; n > at {
+				return errors.New("injected")
+			}
+			return nil
+		}
+		mem.Inject(cut)
+		elsewhere.Inject(cut)
+		o.Counter = FileCounter{elsewhere, "counter"}
+		acted := 0
+		if l, err := OpenLedger(mem, o); err == nil {
+			acted = script(ctx, l)
+			l.Close()
+		}
+		o.Counter = FileCounter{elsewhere.Crash(), "counter"}
+		l, err := OpenLedger(mem.Crash(), o)
+		if err != nil {
+			t.Errorf("cut at call %d: %v", at, err)
+			continue
+		}
+		rounds := 0
+		for _, e := range l.Entries() {
+			rounds += int(e.Rounds)
+		}
+		if rounds < acted || rounds > acted+1 {
+			t.Errorf("cut at call %d: acted on %d coins, %d are charged", at, acted, rounds)
+		}
+		l.Close()
+	}
+}

@@ -18,7 +18,7 @@ func TestRegistryDocument(t *testing.T) {
 	if !ok || !strings.HasPrefix(table, want) {
 		t.Errorf("docs/registry.md does not list\n%s", want)
 	}
-	for _, magic := range []string{drawsMagic, markMagic} {
+	for _, magic := range []string{drawsMagic, markMagic, counterMagic} {
 		if row := fmt.Sprintf("| `%s` |", magic); !strings.Contains(string(b), row) {
 			t.Errorf("docs/registry.md does not list the file that begins with %q", magic)
 		}

@@ -33,14 +33,15 @@ run the same command again during the round (from a timer, say): it sends if the
 
 // coinSend are the flags of send that recipes with coins need.
 type coinSend struct {
-	ledger, attributes, certificate *string
-	budget, budgetDelta             *float64
-	noAnswer, tell, wait            *bool
+	ledger, counter, attributes, certificate *string
+	budget, budgetDelta                      *float64
+	noAnswer, tell, wait                     *bool
 }
 
 func newCoinSend(flags *flag.FlagSet) *coinSend {
 	return &coinSend{
 		ledger:      flags.String("ledger", "", "the directory `DIR` of the person's ledger, made where there is none"),
+		counter:     flags.String("counter", "", "a `FILE` outside of DIR that is not put back with it: a ledger put back as a whole is then found out"),
 		attributes:  flags.String("attributes", "", "what this device declares to targeted recipes: a `FILE` of lines such as platform=linux"),
 		certificate: flags.String("certificate", "", "the log entry `HASH` of a targeted recipe's certificate, which you have looked up"),
 		budget:      flags.Float64("budget", 0, "all recipes together may cost epsilon `E`; needed with --ledger, inf is no limit"),
@@ -52,7 +53,7 @@ func newCoinSend(flags *flag.FlagSet) *coinSend {
 }
 
 func (s *coinSend) given() bool {
-	return *s.ledger != "" || *s.attributes != "" || *s.certificate != "" || *s.budget != 0 || *s.noAnswer || *s.tell || *s.wait
+	return *s.ledger != "" || *s.counter != "" || *s.attributes != "" || *s.certificate != "" || *s.budget != 0 || *s.noAnswer || *s.tell || *s.wait
 }
 
 // limits are the person's.
@@ -173,10 +174,18 @@ func (c *coinDevice) validate(values int, simulated bool) error {
 		return failf(exitUsage, "starling send --ledger DIR --budget E ...", "%s is decided by a coin, which a person pays for: --ledger is missing", c.file)
 	case !(*f.budget > 0) || !(*f.budgetDelta > 0 && *f.budgetDelta <= 1):
 		return usageOf("send", errors.New("--ledger needs --budget above 0, and a --budget-delta above 0 and at most 1"))
+	case *f.counter != "" && inside(*f.counter, *f.ledger):
+		return usageOf("send", errors.New("--counter is inside of the ledger's directory, with which it would be put back"))
 	case values != 1:
 		return usageOf("send", errors.New("a person gives one answer a round: one value, or --no-answer"))
 	}
 	return nil
+}
+
+// inside says whether a file is in a directory or below it.
+func inside(file, dir string) bool {
+	path, err := filepath.Rel(dir, file)
+	return err == nil && filepath.IsLocal(path)
 }
 
 // send decides one round for one person.
@@ -193,7 +202,16 @@ func (c *coinDevice) send(ctx context.Context, e *env, v client.Value, asJSON bo
 	if err := fsys.Lock(); err != nil {
 		return failf(exitFailed, "wait for the other starling send to end", "%s: %w", *c.flags.ledger, err)
 	}
-	ledger, err := participate.OpenLedger(fsys, c.flags.limits())
+	limits := c.flags.limits()
+	if path := *c.flags.counter; path != "" {
+		outside, fault := disk.OS(filepath.Dir(path))
+		if fault != nil {
+			return &failure{exitInput, fault, ""}
+		}
+		defer func() { err = errors.Join(err, outside.Close()) }()
+		limits.Counter = participate.FileCounter{FS: outside, Name: filepath.Base(path)}
+	}
+	ledger, err := participate.OpenLedger(fsys, limits)
 	if err != nil {
 		return c.refusal(ctx, err)
 	}

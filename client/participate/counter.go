@@ -1,0 +1,72 @@
+package participate
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/starling-agg/starling/disk"
+)
+
+// A Counter is a monotone counter that lies outside of a ledger's directory and is not put
+// back with it: of a secure element, or a file that no backup holds. With it a ledger that
+// was put back or removed as a whole is found out. It serves one ledger, and one goroutine
+// at a time.
+type Counter interface {
+	// Read returns the value: 0 before the first Raise.
+	Read() (uint64, error)
+	// Raise sets it to n, which is not below the value that Read returns. It is durable on
+	// return; after an error it is either value.
+	Raise(n uint64) error
+}
+
+const counterMagic = "starling counter v1"
+
+// A FileCounter is a [Counter] in a file:
+//
+//	struct {
+//	  opaque magic[19];        // "starling counter v1"
+//	  uint64 value;
+//	  opaque checksum[32];     // SHA-256 of all before it
+//	};
+type FileCounter struct {
+	FS   disk.FS
+	Name string
+}
+
+// Read returns the value.
+func (c FileCounter) Read() (uint64, error) {
+	b, err := disk.ReadFile(c.FS, c.Name, int64(len(counterMagic)+8+sha256.Size))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	n := len(counterMagic) + 8
+	if len(b) != n+sha256.Size || string(b[:len(counterMagic)]) != counterMagic || sha256.Sum256(b[:n]) != digest(b[n:]) {
+		return 0, fmt.Errorf("%s: %w", c.Name, errRecord)
+	}
+	return binary.BigEndian.Uint64(b[len(counterMagic):]), nil
+}
+
+// Raise replaces the file.
+func (c FileCounter) Raise(n uint64) error {
+	b := binary.BigEndian.AppendUint64([]byte(counterMagic), n)
+	sum := sha256.Sum256(b)
+	return disk.WriteFile(c.FS, c.Name, b, sum[:])
+}
+
+// outside holds the mark against the counter, if there is one.
+func (l *Ledger) outside() error {
+	if l.o.Counter == nil {
+		return nil
+	}
+	n, err := l.o.Counter.Read()
+	if err == nil && n > l.mark.serial {
+		err = fmt.Errorf("it is of change %d, and the counter outside of it says that there were %d: it was put back", l.mark.serial, n)
+	}
+	return err
+}
