@@ -27,7 +27,11 @@ var speaks dap.Dialect
 var inOne = map[string]int{
 	"TestLeaderReplaysSameBytes": 0, "TestCrashAtEveryFailpoint": 1, "TestRoundsCrash": 0, "TestHostileLeader": 1,
 	"TestHostileHelper": 0, "TestRunningServices": 1, "TestRounds": 1,
-	"TestVectorAttackersAreBounded": 0, "TestHelperHoldsTooManyReports": 1, "TestRoundsReplaysSameBytes": 1,
+	"TestVectorAttackersAreBounded": 0, "TestHelperHoldsTooManyReports": 1, "TestRoundsReplaysSameBytes": 2,
+	"TestRefusedShareRequestsLeaveNothing": 0, "TestHelperOfOtherReports": 2, "TestHelperOfOtherReportsElsewhere": 1,
+	"TestRoundsTwins": 2, "TestRoundsLaterRejection": 2, "TestRoundsOutOfStep": 2, "TestHostileRequests": 0, "TestHostileHelperText": 2,
+	"TestHelperWithoutProgress": 1, "TestRetiredTask": 1, "TestReleaseAtItsTime": 0, "TestConformanceTable": 0, "TestCorrelatedNoise": 0,
+	"TestRawSharesGoAsTheyAreFolded": 1, "TestReportsEndWithTheirKey": 0, "TestVectorNoiseFits": 1, "TestLeaderWaitsForGateway": 1,
 	"TestCorrelatedNoiseCovariance": 0, "TestKeysTurnUnderLoad": 1, "TestUploadSlow": 0,
 	"TestJanusWire": 2, "TestJanusBatches": 2, "TestJanusHostile": 2, "TestFramingMended": 2, "TestForeignTaskWithoutInfo": 1,
 	"TestLeaderWithoutACommonKey": 1,
