@@ -226,3 +226,29 @@ func TestDrain(t *testing.T) {
 		})
 	}
 }
+
+// TestMix: rounds go on at the multiples of Mix, together, and nobody waits for it.
+func TestMix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, Options{Window: time.Second, Mix: time.Hour})
+		defer b.stop()
+		var heard []time.Time
+		b.leader.answer = func(int, []byte, *http.Request) (int, []byte) {
+			heard = append(heard, time.Now())
+			return 200, nil
+		}
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + time.Minute)))
+		begin := time.Now()
+		for i := range byte(5) {
+			at := time.Now()
+			if a := b.ask(t, upload(report(t, i))); a.Status != 202 || time.Since(at) > 2*time.Second {
+				t.Errorf("status %d after %v", a.Status, time.Since(at))
+			}
+			time.Sleep(5 * time.Minute)
+		}
+		seen := b.leader.await(t, 5)
+		if len(seen) != 1 || len(heard) != 1 || !heard[0].Equal(begin.Truncate(time.Hour).Add(time.Hour)) {
+			t.Errorf("the leader got %d requests, at %v", len(seen), heard)
+		}
+	})
+}

@@ -28,7 +28,8 @@
 //
 // A [Unit] is one HTTP request to the leader's reports resource. A report or a dummy is DAP's upload request of one report,
 // by POST. A no-op is a request by ohttp.MethodCover to the same URL, with the same media type and a body of as many zeros: once
-// encrypted for the gateway, which drops it, it cannot be told from a report.
+// encrypted for the gateway, which drops it, it cannot be told from a report. All three are sent alike: at fixed times, until the
+// gateway answers, which is all that a device is ever told ([client.Tries]; docs/proofs/exchange.md).
 //
 // # The ledger
 //

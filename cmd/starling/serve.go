@@ -83,7 +83,7 @@ func serveRelay() *command {
 }
 
 func serveGateway() *command {
-	const what = "opens what a relay forwards and passes uploads on to the leader, many together and in a new order"
+	const what = "opens what a relay forwards, keeps the uploads and passes them on to the leader, many together and in a new order"
 	return serveParty("gateway", what, gatewayExample, func(path string) (*server, error) {
 		config, err := gateway.Load(path)
 		if err != nil {

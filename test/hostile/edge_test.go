@@ -101,10 +101,17 @@ func newEdge(t *testing.T, o gateway.Options, s script) *edge {
 	}
 	e := &edge{t: t, begin: time.Now().Truncate(time.Minute), o: o, pair: keys[0], script: s, points: new(disk.Failpoints)}
 	e.o.FS, e.o.Failpoints, e.o.Protocol, e.o.Transport = disktest.NewMem(1), e.points, uploads.DAP{}, leaderEnd{e}
-	e.o.Keys, e.o.Targets = []gateway.Key{{Pair: e.pair}}, []gateway.Target{{URL: "https://leader.example/"}}
+	e.o.Targets = []gateway.Target{{URL: "https://leader.example/"}}
+	if e.o.Keys == nil {
+		e.o.Keys = []gateway.Key{{Pair: e.pair}}
+	}
+	var configs []ohttp.KeyConfig
+	for _, k := range e.o.Keys {
+		configs = append(configs, ohttp.NewKeyConfig(k.Pair))
+	}
 	e.m = &ohttp.Manifest{
 		Epoch: ohttp.EpochAt(e.begin, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: e.begin.Add(-time.Hour),
-		NotAfter: e.begin.Add(5 * 24 * time.Hour), Relay: "https://relay.example/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(e.pair)},
+		NotAfter: e.begin.Add(5 * 24 * time.Hour), Relay: "https://relay.example/", Gateway: configs,
 		Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Targets: []string{"https://leader.example/"},
 	}
 	for i, host := range []string{"leader", "helper"} {

@@ -217,6 +217,52 @@ func TestRoomForOne(t *testing.T) {
 	}
 }
 
+// TestKeySpent: strangers spend one of the gateway's two keys. Devices are refused in their first try and taken in their second,
+// under the other key; at which times and under which key is the same whatever they send, and neither strangers nor the relay
+// have a say in it.
+func TestKeySpent(t *testing.T) {
+	keys, err := edgeKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := pair(t, 77)
+	var want []string
+	for i, k := range []kind{isReport, isDummy, isNoOp, isCover} {
+		var heard []string
+		synctest.Test(t, func(t *testing.T) {
+			e := newEdge(t, gateway.Options{Window: time.Second, MaxOpened: 6, Keys: []gateway.Key{{Pair: keys[0]}, {Pair: second}}}, scripts["up"])
+			var sent []func()
+			for n := range 6 {
+				sent = append(sent, e.device("stranger", isCover, time.Duration(100+n)*time.Millisecond))
+			}
+			sent = append(sent, e.device("device", k, 5300*time.Millisecond))
+			for _, wait := range sent {
+				wait()
+			}
+			s := e.gateway.Status()
+			if s.Keys[0].Opened != 6 || s.Keys[1].Opened != 1 {
+				t.Errorf("%s: the keys have opened %+v", k, s.Keys)
+			}
+			heard = e.end()
+		})
+		if i == 0 {
+			want = heard
+			var tries []string
+			for _, line := range heard {
+				if strings.Contains(line, " device ") && strings.Contains(line, "<") {
+					tries = append(tries, line)
+				}
+			}
+			said := strings.Join(tries, "\n")
+			if len(tries) != 2 || !strings.Contains(said, "5.3s device   < 503") || !strings.Contains(said, "ohttp:spent") ||
+				!strings.Contains(said, "1m7s device   < 200") {
+				t.Errorf("the device heard\n%s", said)
+			}
+		}
+		sameTranscripts(t, string(k), want, heard)
+	}
+}
+
 // TestPoison: a report that the leader refuses spoils no other, and nobody is told. Whoever brings poison in each round costs
 // the leader a request for each halving and learns nothing.
 func TestPoison(t *testing.T) {

@@ -1,0 +1,209 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
+)
+
+func sample() *Round {
+	return &Round{
+		Number: 7, Closed: time.Unix(1000, 5),
+		Groups: []Group{{Route{"https://leader.example/", "tasks/x/reports", "m"}, 3, 12_000}, {Route{"t", "p", ""}, 1, 1}},
+		Claims: []Claim{{Key: [KeySize]byte{1}, Relay: [RelaySize]byte{2}, Prints: []uint64{1, 2, 1 << 63}, IDs: [][IDSize]byte{{9}}}, {}},
+		Items:  []Item{{Group: 0, Body: []byte("first")}, {Group: 1}, {Group: 0, Body: bytes.Repeat([]byte{7}, 5000)}},
+	}
+}
+
+func open(t *testing.T, fsys disk.FS) (*Journal, *Recovered) {
+	t.Helper()
+	j, found, err := Open(fsys, disk.LogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return j, found
+}
+
+// TestRound: what was logged is found as it was, without its bodies, which are read by place; what was removed is gone.
+func TestRound(t *testing.T) {
+	mem := disktest.NewMem(1)
+	j, _ := open(t, mem)
+	r := sample()
+	bodies := [][]byte{r.Items[2].Body, r.Items[0].Body, {}}
+	if err := j.Log(r); err != nil {
+		t.Fatal(err)
+	}
+	_, found := open(t, mem)
+	if len(found.Rounds) != 1 || !reflect.DeepEqual(found.Rounds[0].Groups, r.Groups) || !reflect.DeepEqual(found.Rounds[0].Claims, r.Claims) ||
+		!found.Rounds[0].Closed.Equal(r.Closed) || !reflect.DeepEqual(found.Rounds[0].Items, r.Items) {
+		t.Errorf("found %+v", found.Rounds)
+	}
+	got, err := j.Bodies(found.Rounds[0], []int{2, 0, 1})
+	if err != nil || !reflect.DeepEqual(got, bodies) {
+		t.Errorf("%d bodies, %v", len(got), err)
+	}
+	if err := j.Remove(r); err != nil {
+		t.Fatal(err)
+	}
+	if _, found := open(t, mem); len(found.Rounds)+found.Damaged != 0 {
+		t.Errorf("after the end: %+v", found)
+	}
+}
+
+// TestDamagedRound: a round of which any byte is another is set aside, kept and counted, at each start.
+func TestDamagedRound(t *testing.T) {
+	r := sample()
+	for at := 0; at < 5300; at += 97 {
+		mem := disktest.NewMem(1)
+		j, _ := open(t, mem)
+		fresh := sample()
+		if err := j.Log(fresh); err != nil {
+			t.Fatal(err)
+		}
+		f, err := mem.OpenAppend(name(roundPrefix, r.Number))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 1)
+		if _, err := f.ReadAt(b, int64(at)); err != nil {
+			break
+		}
+		b[0] ^= 1
+		if _, err := f.WriteAt(b, int64(at)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, found := open(t, mem); len(found.Rounds) != 0 || found.Damaged != 1 {
+				t.Fatalf("byte %d: %d rounds, %d damaged", at, len(found.Rounds), found.Damaged)
+			}
+		}
+	}
+}
+
+// TestBatch: splits and settlements are found as they were, also after the log was written anew; a batch is remembered as long as
+// one of its rounds.
+func TestBatch(t *testing.T) {
+	mem := disktest.NewMem(1)
+	j, _ := open(t, mem)
+	first, second := sample(), sample()
+	second.Number = 8
+	for _, r := range []*Round{first, second} {
+		if err := j.Log(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := &Batch{Number: 3, Route: first.Groups[0].Route, Members: []Member{{7, 0}, {8, 0}}, Pieces: [][]Ref{{{7, 0}, {8, 2}, {8, 0}}, {{7, 2}}}}
+	ctx := context.Background()
+	if err := j.Cut(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := j.Split(ctx, b, 0); err != nil || n != 2 {
+		t.Fatal(n, err)
+	}
+	if err := j.Settle(ctx, b, 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // each start writes the log anew
+		_, found := open(t, mem)
+		want := [][]Ref{{{7, 0}}, nil, {{8, 2}, {8, 0}}}
+		if len(found.Batches) != 1 || len(found.Batches[0].Pieces) != 3 {
+			t.Fatalf("%+v", found.Batches)
+		}
+		for i, p := range found.Batches[0].Pieces {
+			if len(p) != len(want[i]) || len(p) > 0 && !reflect.DeepEqual(p, want[i]) {
+				t.Errorf("piece %d is %v, want %v", i, p, want[i])
+			}
+		}
+	}
+	if err := j.Remove(first); err != nil {
+		t.Fatal(err)
+	}
+	if _, found := open(t, mem); len(found.Batches) != 1 || len(found.Batches[0].Pieces[0]) != 0 || len(found.Batches[0].Pieces[2]) != 2 {
+		t.Errorf("without its first round: %+v", found.Batches)
+	}
+	if err := j.Remove(second); err != nil {
+		t.Fatal(err)
+	}
+	if _, found := open(t, mem); len(found.Batches) != 0 {
+		t.Errorf("without its rounds: %+v", found.Batches)
+	}
+}
+
+// encoded is the file of a round.
+func encoded(t testing.TB, r *Round) []byte {
+	t.Helper()
+	b, err := r.head()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Items {
+		b = append(b, r.Items[i].Body...)
+	}
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...)
+}
+
+// FuzzRound: a file is refused as malformed, or is the one encoding of what it says.
+func FuzzRound(f *testing.F) {
+	f.Add(encoded(f, sample())[len(roundMagic):])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, rest []byte) {
+		content := append([]byte(roundMagic), rest...)
+		sum := sha256.Sum256(content)
+		file := append(content, sum[:]...)
+		r, err := readRound(file)
+		if err != nil {
+			if !errors.Is(err, errRound) {
+				t.Error(err)
+			}
+			return
+		}
+		for i := range r.Items {
+			it := &r.Items[i]
+			it.Body = file[it.offset : it.offset+it.size]
+		}
+		if !bytes.Equal(encoded(t, r), file) {
+			t.Error("another encoding of the same round")
+		}
+	})
+}
+
+// FuzzRecords: claims and batches have one encoding each, and no record does harm.
+func FuzzRecords(f *testing.F) {
+	r := sample()
+	claim, err := r.Claims[0].Append(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	batch, err := (&Batch{Number: 1, Route: Route{"a", "b", "c"}, Members: []Member{{7, 0}}, Pieces: [][]Ref{{{7, 0}, {7, 1}}}}).append(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(claim)
+	f.Add(batch)
+	f.Add(appendStep(kindSplit, 1, 0))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if c, err := ReadClaim(b); err == nil {
+			if again, err := c.Append(nil); err != nil || !bytes.Equal(again, b) {
+				t.Errorf("a claim becomes %x, %v", again, err)
+			}
+		}
+		batches := map[uint64]*Batch{}
+		if err := play(batches, b); err != nil {
+			return
+		}
+		for _, x := range batches {
+			if again, err := x.append(nil); err != nil || !bytes.Equal(again, b) {
+				t.Errorf("a batch becomes %x, %v", again, err)
+			}
+		}
+	})
+}
