@@ -221,6 +221,8 @@ func advice(why string) string {
 		{"unrecognizedTask", "provision the same task at the helper"},
 		{"invalidMessage", "compare versions and task configurations of the two aggregators"},
 		{"batchMismatch", "the aggregators counted different reports; run doctor on both"},
+		{"the round is not over", "wait; then it is released by itself"},
+		{"this leader was away", "wait; nothing is wrong"},
 		{"fewer than", "send more reports; what came later than the batch asked for is not in it: starling collect --restart asks for all up to now"},
 		{"did not answer", "check that the helper runs and can be reached"},
 		{"until you decide", "decide: starling resume"},

@@ -77,6 +77,10 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
+				if tries := ohttp.DefaultTries * *every; tries > r.Grace() {
+					fmt.Fprintf(e.stderr, "devices try for %v, but a round is released %v after its end: what comes later is refused; "+
+						"starling recipe new --grace, or --every here\n", tries, r.Grace())
+				}
 				if r.ServerKeys != nil {
 					if *relay != "" && (r.Relay == nil || *relay != r.Relay.URL) {
 						return failf(exitInput, "leave --relay out", "%s names another relay, or none", args[0])
