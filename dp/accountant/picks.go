@@ -13,10 +13,10 @@ const (
 	// maxPicked is up to how many picks are accounted for as one pair, with a bound from below.
 	maxPicked = 64
 	// pickWork bounds the multiplications of one combination of two laws of several picks.
-	pickWork = 1 << 24
+	pickWork = 1 << 22
 	// pickError bounds the relative error that one combination adds: two sums of at most sqrt(pickWork)/5 terms, and the 2k+4
 	// operations of a term.
-	pickError = (2*819 + 2*maxPicked + 4) * 0x1p-53
+	pickError = (2*410 + 2*maxPicked + 4) * 0x1p-53
 
 	picksTheorem = "several picks as independent picks of blocks (docs/proofs/allocation.md)"
 )
@@ -82,6 +82,9 @@ func timesPair(x *atoms, y pair, times uint64) (*atoms, error) {
 		return mixed(x, all)
 	}
 	// A block of one step, which has no atoms; there is a longer block before.
+	if g, ok := y.(normalPair); ok { // several are one
+		return mixed(x, normalPair{up(g.mu * math.Sqrt(float64(times)))})
+	}
 	var err error
 	for range times {
 		if x, err = mixed(x, y); err != nil {
