@@ -307,9 +307,7 @@ func (o *Manifest) Assemble(leader, helper []byte) (*ohttp.Manifest, error) {
 		Deployment: d.ID, Epoch: ohttp.EpochAt(o.NotBefore, d.Epoch), Revision: o.Revision, Length: d.Epoch, NotBefore: o.NotBefore, NotAfter: o.NotAfter,
 		Previous: o.Previous, Relay: d.Relay, Gateway: o.Gateway, Tries: o.Tries, Every: o.Every, Targets: []string{d.Leader},
 	}
-	for _, id := range d.Recipes {
-		m.Recipes = append(m.Recipes, id)
-	}
+	m.Recipes = slices.Clone(d.Recipes)
 	slices.SortFunc(m.Recipes, func(a, b [32]byte) int { return slices.Compare(a[:], b[:]) })
 	m.Recipes = slices.Compact(m.Recipes)
 	for _, p := range []struct {
