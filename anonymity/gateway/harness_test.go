@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ type fakeLeader struct {
 	mu       sync.Mutex // guards the rest
 	requests [][]byte   // the first bytes of the ids of each request's reports, none for a probe
 	bodies   [][]byte
+	times    []time.Time // of the requests
 	last     *http.Request
 	more     chan struct{} // closed, and made anew, when a request has come
 }
@@ -72,7 +74,7 @@ func (f *fakeLeader) RoundTrip(r *http.Request) (*http.Response, error) {
 		ids = append(ids, report.Metadata.ID[0])
 	}
 	f.mu.Lock()
-	f.requests, f.bodies, f.last = append(f.requests, ids), append(f.bodies, body), r
+	f.requests, f.bodies, f.times, f.last = append(f.requests, ids), append(f.bodies, body), append(f.times, time.Now()), r
 	n := len(f.requests)
 	if f.more != nil {
 		close(f.more)
@@ -106,6 +108,13 @@ func (f *fakeLeader) seen() (all [][]byte) {
 		}
 	}
 	return all
+}
+
+// heard is when requests came.
+func (f *fakeLeader) heard() []time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.times)
 }
 
 // await waits until so many reports have come, and returns the requests that they came in.

@@ -24,9 +24,7 @@ func TestRound(t *testing.T) {
 		const n = 64
 		b := start(t, Options{Window: 5 * time.Second})
 		defer b.stop()
-		var heard time.Time
 		b.leader.answer = func(_ int, ids []byte, _ *http.Request) (int, []byte) {
-			heard = time.Now()
 			refused, err := dap.Dialect{}.AppendUploadErrors(nil, []dap.ReportUploadStatus{{ID: dap.ReportID{3}, Error: dap.ReportTooEarly}})
 			if err != nil {
 				t.Error(err)
@@ -64,8 +62,8 @@ func TestRound(t *testing.T) {
 			t.Error("the leader was asked before the devices were answered")
 		}
 		seen := b.leader.await(t, n*3/4)
-		if len(seen) != 1 || len(seen[0]) != n*3/4 || heard.Sub(begin) != 15*time.Second {
-			t.Fatalf("the leader got %d requests, the first of %d reports, after %v", len(seen), len(seen[0]), heard.Sub(begin))
+		if len(seen) != 1 || len(seen[0]) != n*3/4 || b.leader.heard()[0].Sub(begin) != 15*time.Second {
+			t.Fatalf("the leader got %d requests, the first of %d reports, at %v", len(seen), len(seen[0]), b.leader.heard())
 		}
 		if slices.IsSorted(seen[0]) { // 1 in 48!
 			t.Error("the reports came in the order of their arrival")
@@ -232,11 +230,6 @@ func TestMix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{Window: time.Second, Mix: time.Hour})
 		defer b.stop()
-		var heard []time.Time
-		b.leader.answer = func(int, []byte, *http.Request) (int, []byte) {
-			heard = append(heard, time.Now())
-			return 200, nil
-		}
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + time.Minute)))
 		begin := time.Now()
 		for i := range byte(5) {
@@ -247,7 +240,7 @@ func TestMix(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 		}
 		seen := b.leader.await(t, 5)
-		if len(seen) != 1 || len(heard) != 1 || !heard[0].Equal(begin.Truncate(time.Hour).Add(time.Hour)) {
+		if heard := b.leader.heard(); len(seen) != 1 || len(heard) != 1 || !heard[0].Equal(begin.Truncate(time.Hour).Add(time.Hour)) {
 			t.Errorf("the leader got %d requests, at %v", len(seen), heard)
 		}
 	})
