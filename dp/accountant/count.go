@@ -137,9 +137,7 @@ func joint(e Event, n Neighbours) (dominance, error) {
 			if err != nil {
 				return dominance{}, err
 			}
-			if b.below != nil {
-				break
-			}
+			// Of b only the pair above goes in, and nothing is claimed from below.
 			both, err := mixed(a.pair.(*atoms), b.pair)
 			if err != nil {
 				return dominance{}, err
@@ -148,7 +146,7 @@ func joint(e Event, n Neighbours) (dominance, error) {
 			if b.theorem != "" {
 				theorem += "; " + b.theorem
 			}
-			return dominance{pair: both, theorem: theorem}, nil
+			return dominance{pair: both, slop: a.slop + b.slop, theorem: theorem}, nil
 		}
 	}
 	d, ok := e.(dominated)
