@@ -106,8 +106,8 @@ func New(o Options) (g *Gateway, err error) {
 		return g, fmt.Errorf("gateway: %w", err)
 	}
 	g.counts.add(forward.Damaged, uint64(found.Damaged))
+	g.next = found.Next
 	for _, r := range found.Rounds {
-		g.next = max(g.next, r.Number+1)
 		g.live[r.Number] = &live{Round: r, groups: len(r.Groups)}
 		for i := range r.Groups {
 			g.room.charge(int(r.Groups[i].Requests), int64(r.Groups[i].Bytes))

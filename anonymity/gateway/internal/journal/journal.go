@@ -45,6 +45,9 @@ type Recovered struct {
 	// were done, or are damaged; pieces hold nothing of them.
 	Rounds  []*Round
 	Batches []*Batch
+	// Next is a number for the next round: above those of all rounds that are there, damaged ones too, or that a batch
+	// remembers, which would take another of that number for what it has sent.
+	Next uint64
 	// Damaged is how many rounds had been acknowledged and cannot be read.
 	Damaged int
 }
@@ -80,6 +83,9 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 			}
 			continue
 		case strings.HasPrefix(e.Name, damagedPrefix):
+			if n, ok := number(e.Name, damagedPrefix); ok {
+				found.Next = max(found.Next, n+1)
+			}
 			found.Damaged++
 			continue
 		}
@@ -97,6 +103,7 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 		if !ok {
 			continue
 		}
+		found.Next = max(found.Next, n+1)
 		r, err := j.load(e.Name)
 		if err == nil && r.Number != n {
 			err = errRound
@@ -137,6 +144,10 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 	for n, b := range j.batches {
 		if !b.lives(rounds) {
 			delete(j.batches, n)
+			continue
+		}
+		for _, m := range b.Members {
+			found.Next = max(found.Next, m.Round+1)
 		}
 	}
 	j.file++
