@@ -184,7 +184,7 @@ func (s FixedSample) dominating(n Neighbours) (dominance, error) {
 	if !d.symmetric {
 		return dominance{}, fmt.Errorf("%w: sampling without replacement of %T", ErrUnsupported, s.Event)
 	}
-	return dominance{pair: newFixed(d.pair, s.Rate), symmetric: true, theorem: fixedTheorem}, nil
+	return dominance{pair: newFixed(d.pair, s.Rate), symmetric: true, slop: d.slop, theorem: fixedTheorem}, nil
 }
 
 // fixedPair has the curve of ((1-r) Q + r P, Q) for losses above 0 and of (P, (1-r) P + r Q) below, and the mass that
