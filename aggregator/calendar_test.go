@@ -17,8 +17,9 @@ func calendared(t *testing.T, c aggregator.Calendar) *pair {
 
 const skew = 5 * time.Minute // of aggregator.Limits
 
-// TestReleaseAtItsTime: leader and helper each look at a clock of their own, and at nothing else: a nanosecond before end, grace and
-// skew nothing is released, and at that instant the round is. One whose clock is slow holds the other up, and does not fail it.
+// TestReleaseAtItsTime: leader and helper each look at a clock of their own, and at nothing else: a minute before end, grace and
+// skew nothing is released, and a second after it the round is (release.TestAllowed has the instant itself). One whose clock is slow
+// holds the other up, and does not fail it.
 func TestReleaseAtItsTime(t *testing.T) {
 	const units, grace = 4, 30 * time.Second
 	p := calendared(t, aggregator.Calendar{Units: units, Alone: true, Grace: grace})
@@ -96,6 +97,34 @@ func TestLeaderWaitsForGateway(t *testing.T) {
 	}
 	if resp, _ := p.open(q, got.body); resp.ReportCount != 11 {
 		t.Errorf("%d reports, want 11", resp.ReportCount)
+	}
+}
+
+// TestSelectedWaitsForGateway: a batch of the leader's choice that is too small when the task is over is not given up before the
+// grace is, in which a gateway brings what it kept.
+func TestSelectedWaitsForGateway(t *testing.T) {
+	const grace = 3 * time.Hour
+	now := must(dap.TimePrecision(precision).At(time.Now()))
+	p := newPair(t, setup{mode: dap.LeaderSelected, interval: &dap.Interval{Start: now, Duration: 1},
+		calendar: &aggregator.Calendar{Units: 1, Grace: grace}})
+	p.accept(p.reports(9)...)
+	q := p.query()
+	loc := p.ask(q).header.Get("Location")
+	p.clock.advance(2 * precision * time.Second) // the task is over, and the skew
+	p.step()
+	if a := p.poll(loc); a.status != http.StatusOK || len(a.body) != 0 {
+		t.Fatalf("in the grace: status %d", a.status)
+	}
+	p.accept(p.report(0, spoil{time: &now})) // from the gateway
+	p.step()
+	if resp, _ := p.open(q, p.poll(loc).body); resp.ReportCount != 10 {
+		t.Errorf("%d reports, want 10", resp.ReportCount)
+	}
+	loc = p.ask(q).header.Get("Location")
+	p.clock.advance(grace)
+	p.step()
+	if a := p.poll(loc); len(a.body) == 0 && a.status == http.StatusOK {
+		t.Error("waits for ever")
 	}
 }
 

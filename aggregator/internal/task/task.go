@@ -114,13 +114,10 @@ func (t *Task) Precision() dap.TimePrecision { return t.Config.TimePrecision }
 // Interval is the time in which reports may be made, and false where there is no bound.
 func (t *Task) Interval() (dap.Interval, bool) { return t.interval, t.bounded }
 
-// Over says whether no report can be made any more: the task's interval has passed, and the clock skew that is allowed.
+// Over says whether no report can come any more: it is [Task.End], or later.
 func (t *Task) Over(now time.Time, skew time.Duration) bool {
-	if !t.bounded {
-		return false
-	}
-	u, err := t.Precision().At(now.Add(-skew))
-	return err == nil && t.interval.After(u)
+	end := t.End(skew)
+	return !end.IsZero() && !now.Before(end)
 }
 
 // End is the moment from which on no report of the task can come, the clock skew that is allowed and the calendar's grace
