@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/starling-agg/starling/dap"
@@ -10,7 +11,8 @@ import (
 // Rounds divide time for a recipe. In a round a device decides once, its report carries the first unit of the round, and
 // nothing is released of a round before its end and the grace. A recipe without them has rounds of one unit and no grace.
 type Rounds struct {
-	// Units is the length of a round in units of TimePrecision: 1 to MaxRoundUnits. Round n begins with unit n*Units.
+	// Units is the length of a round in units of TimePrecision: 1 to MaxRoundUnits, and at most
+	// MaxRound in all. Round n begins with unit n*Units.
 	Units uint64 `json:"units"`
 	// Grace in seconds after the end of a round, at most MaxGrace: reports that were sent in the round may still come.
 	Grace uint32 `json:"grace"`
@@ -19,6 +21,8 @@ type Rounds struct {
 // Bounds of [Rounds], and what [New] takes.
 const (
 	MaxRoundUnits = 1 << 32
+	// MaxRound is 100 years, in seconds: what is never over is never released.
+	MaxRound = 100 * 366 * 86400
 	// MaxGrace is a week, in seconds.
 	MaxGrace = 7 * 86400
 	// MaxBatches bounds what [Recipe.Batches] cuts.
@@ -136,6 +140,9 @@ func (r *Recipe) CheckBatch(asked dap.Interval) error {
 func (v *validator) rounds(r *Recipe) {
 	if s := r.Rounds; s != nil {
 		v.between("round.units", s.Units, 1, MaxRoundUnits)
+		if hi, seconds := bits.Mul64(s.Units, uint64(r.TimePrecision)); hi != 0 || seconds > MaxRound {
+			v.add("round.units", "is %d units of %d seconds, want at most %d seconds in all", s.Units, r.TimePrecision, MaxRound)
+		}
 		v.between("round.grace", uint64(s.Grace), 0, MaxGrace)
 		if *s == (Rounds{Units: 1}) {
 			v.add("round", "is what it is where it is left out: one unit and no grace")

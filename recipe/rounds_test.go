@@ -34,6 +34,8 @@ func TestRoundsRefuses(t *testing.T) {
 	}{
 		"no length":                        {needles, func(r *Recipe) { r.Rounds.Units = 0 }, "round.units"},
 		"too long":                         {doctor, func(r *Recipe) { r.Rounds = &Rounds{Units: MaxRoundUnits + 1} }, "round.units"},
+		"longer than a life":               {doctor, func(r *Recipe) { r.Rounds = &Rounds{Units: MaxRound/3600 + 1} }, "round.units"},
+		"longer than what a number holds":  {doctor, func(r *Recipe) { r.Rounds = &Rounds{Units: MaxRoundUnits} }, "round.units"},
 		"too much grace":                   {doctor, func(r *Recipe) { r.Rounds = &Rounds{Units: 1, Grace: MaxGrace + 1} }, "round.grace"},
 		"what its absence says":            {doctor, func(r *Recipe) { r.Rounds = &Rounds{Units: 1} }, "round"},
 		"rate of a day, rounds of an hour": {needles, func(r *Recipe) { r.Rounds = nil }, "rate.units"},
