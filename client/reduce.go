@@ -13,9 +13,9 @@ import (
 // many, cut to what may be answered. A unit without records has no answer, which is
 // [NoValue].
 //
-// It fails with *[ValueError] for a record of another kind than the query's answers, and
-// with *[RecordsError] where the recipe names no unit and there is more than one record.
-// What it returns is not yet held against the query's bounds, but for sums. A report does
+// It fails with *[RecordsError] where the recipe names no unit and there is more than one
+// record, and with *[ValueError] for a record in a sum of another kind than the query's
+// answers. But for sums, what it returns is not yet held against the query. A report does
 // not tell how many records it is made of.
 func Reduce(r *recipe.Recipe, records []Value) (Value, error) {
 	u := r.PrivacyUnit()

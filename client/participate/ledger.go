@@ -55,8 +55,8 @@ type BudgetError struct {
 }
 
 func (e *BudgetError) Error() string {
-	return fmt.Sprintf("participate: over the budget: %.4g of epsilon %.4g is spent, and this round costs %.4g more",
-		e.Spent.Epsilon, e.Budget.MaxEpsilon, e.Price.Epsilon)
+	return fmt.Sprintf("participate: over the budget: %s of epsilon %.4g is spent, and this round costs %s more",
+		recipe.Above(e.Spent.Epsilon), e.Budget.MaxEpsilon, recipe.Above(e.Price.Epsilon))
 }
 
 // Is reports whether target is ErrBudget.

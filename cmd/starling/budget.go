@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/starling-agg/starling/client/participate"
@@ -65,12 +66,13 @@ that is more than --max-epsilon leaves.`,
 
 // budgetView is what the command shows. An epsilon that is not bounded is null in JSON.
 type budgetView struct {
-	Epsilon *float64            `json:"epsilon"`
-	Delta   float64             `json:"delta"`
-	Limit   float64             `json:"max_epsilon,omitempty"`
-	Left    *float64            `json:"epsilon_left,omitempty"`
-	Recipes []participate.Entry `json:"recipes"`
-	Next    *nextRound          `json:"next,omitempty"`
+	Epsilon    *float64            `json:"epsilon"`
+	Delta      float64             `json:"delta"`
+	Conditions []string            `json:"conditions"` // of both
+	Limit      float64             `json:"max_epsilon,omitempty"`
+	Left       *float64            `json:"epsilon_left,omitempty"`
+	Recipes    []participate.Entry `json:"recipes"`
+	Next       *nextRound          `json:"next,omitempty"`
 }
 
 // nextRound is what deciding once more in a recipe would cost.
@@ -109,11 +111,21 @@ func readBudget(dir string, most float64) (*budgetView, error) {
 	case err != nil:
 		return nil, err
 	}
-	b := &budgetView{Epsilon: finite(spent.Epsilon), Delta: spent.Delta, Limit: most, Recipes: entries}
+	b := &budgetView{Epsilon: finite(spent.Epsilon), Delta: spent.Delta, Conditions: spentConditions(entries), Limit: most, Recipes: entries}
 	if most > 0 {
 		b.Left = finite(max(0, most-spent.Epsilon))
 	}
 	return b, nil
+}
+
+// below writes an epsilon that is left with four digits, never above it.
+func below(epsilon float64) string {
+	s := strconv.FormatFloat(epsilon, 'g', 4, 64)
+	if x, err := strconv.ParseFloat(s, 64); err != nil || x > epsilon {
+		step := math.Pow10(int(math.Floor(math.Log10(epsilon))) - 3)
+		s = strconv.FormatFloat(epsilon-step, 'g', 4, 64)
+	}
+	return s
 }
 
 func finite(x float64) *float64 {
@@ -154,7 +166,7 @@ func (b *budgetView) afford(file string) (refusal, err error) {
 	case n.Costs == nil || b.Left == nil:
 		n.Why = "no limit leaves room for a recipe without differential privacy"
 	case *n.Costs > *b.Left:
-		n.Why = fmt.Sprintf("the next round costs epsilon %.4g, and %.4g of %.4g is left", *n.Costs, *b.Left, b.Limit)
+		n.Why = fmt.Sprintf("the next round costs epsilon %s, and %s of %.4g is left", above(*n.Costs), below(*b.Left), b.Limit)
 	}
 	if n.Why != "" {
 		return failf(exitCheck, "the device tosses no coin and nothing is charged; choose a larger --max-epsilon, or a recipe that costs less",
@@ -177,9 +189,9 @@ func (b *budgetView) print(e *env, all bool) {
 	fmt.Fprintf(e.stdout, "%s seen, decided in %d of them\n", counted(len(b.Recipes), "recipe", "recipes"), decided)
 	spent := "no bound: a recipe without differential privacy was answered"
 	if b.Epsilon != nil {
-		spent = fmt.Sprintf("epsilon %.4g, delta %.3g", *b.Epsilon, b.Delta)
+		spent = fmt.Sprintf("epsilon %s, delta %s", above(*b.Epsilon), recipe.Above(b.Delta))
 		if b.Left != nil {
-			spent += fmt.Sprintf("; %.4g of %.4g is left", *b.Left, b.Limit)
+			spent += fmt.Sprintf("; %s of %.4g is left", below(*b.Left), b.Limit)
 		}
 	}
 	fmt.Fprintf(e.stdout, "spent: %s\n", spent)
@@ -206,7 +218,7 @@ func (b *budgetView) print(e *env, all bool) {
 	if n := b.Next; n != nil && n.Affords {
 		costs := "an answer without differential privacy"
 		if n.Costs != nil {
-			costs = fmt.Sprintf("epsilon %.4g", *n.Costs)
+			costs = "epsilon " + above(*n.Costs)
 		}
 		fmt.Fprintf(e.stdout, "\n%s: the next round (%d of %d) costs %s\n", n.Name, n.Rounds+1, n.Most, costs)
 	}

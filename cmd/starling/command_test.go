@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -356,6 +357,23 @@ func TestRefusedReports(t *testing.T) {
 		got := new(failure)
 		if err := c.refusal(t.Context(), fmt.Errorf("send: %w", x.err)); !errors.As(err, &got) || got.code != x.code || !strings.Contains(got.hint, x.hint) {
 			t.Errorf("%v: %+v", x.err, got)
+		}
+	}
+}
+
+// TestSpentIsNotRoundedDown: what is spent is printed with four digits and never below itself, what is left never above.
+func TestSpentIsNotRoundedDown(t *testing.T) {
+	for x, want := range map[float64][2]string{
+		0: {"0", "0"}, 1: {"1", "1"}, 0.5: {"0.5", "0.5"}, 1.00004: {"1.001", "1"}, 0.99996: {"1", "0.9999"}, 3.12349: {"3.124", "3.123"},
+		12344.4: {"12350", "1.234e+04"}, math.Inf(1): {"without bound", ""},
+	} {
+		if got := above(x); got != want[0] {
+			t.Errorf("%v is spent: %s, want %s", x, got, want[0])
+		}
+		if want[1] != "" {
+			if got := below(x); got != want[1] {
+				t.Errorf("%v is left: %s, want %s", x, got, want[1])
+			}
 		}
 	}
 }

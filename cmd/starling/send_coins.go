@@ -307,7 +307,8 @@ func (c *coinDevice) report(e *env, ledger *participate.Ledger, d *participate.D
 // paid is what --json says of every decision; outcome is empty but with --tell.
 func (c *coinDevice) paid(ledger *participate.Ledger, outcome string) map[string]any {
 	spent := ledger.Spent()
-	out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(*c.flags.budget)}
+	out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(*c.flags.budget),
+		"conditions": spentConditions(ledger.Entries())}
 	if outcome != "" {
 		out["coin"] = outcome
 	}
@@ -321,10 +322,35 @@ func (c *coinDevice) printPaid(e *env, ledger *participate.Ledger) {
 		limit = fmt.Sprintf(" of %.4g", most)
 	}
 	holds := ""
-	if len(c.recipe.Conditions()) > 0 {
+	switch conditions := spentConditions(ledger.Entries()); {
+	case len(c.recipe.Conditions()) > 0:
 		holds = ", if what the recipe's author says is true: starling recipe show " + c.file
+	case len(conditions) > 0:
+		holds = ", if what the authors of earlier recipes say is true: starling budget --log " + *c.flags.ledger
 	}
-	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %.4g%s is spent%s\n", spent.Epsilon, limit, holds)
+	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %s%s is spent%s\n", above(spent.Epsilon), limit, holds)
+}
+
+// spentConditions are what the spent epsilon of a ledger counts on and only authors say.
+func spentConditions(entries []participate.Entry) []string {
+	list := []string{}
+	for _, entry := range entries {
+		if entry.Rounds == 0 {
+			continue
+		}
+		for _, condition := range entry.Conditions {
+			list = append(list, fmt.Sprintf("%s: %s", entry.Name, condition))
+		}
+	}
+	return list
+}
+
+// above writes an epsilon that is spent with four digits, never below it.
+func above(epsilon float64) string {
+	if math.IsInf(epsilon, 1) {
+		return "without bound"
+	}
+	return recipe.Above(epsilon)
 }
 
 // tell names what the coins said.

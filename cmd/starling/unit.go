@@ -114,8 +114,15 @@ func (x *unitTable) records(in io.Reader, r *recipe.Recipe) ([][]client.Value, e
 		return nil, failf(exitInput, "", "%s: its first line: %w", x.file, err)
 	}
 	at := map[string]int{}
-	for _, name := range []string{x.column, x.unit, x.person} {
-		if at[name] = slices.Index(head, name); at[name] < 0 && name != "" && name != eachRow {
+	wanted := []string{x.column}
+	if x.unit != eachRow {
+		wanted = append(wanted, x.unit)
+	}
+	if x.person != "" {
+		wanted = append(wanted, x.person)
+	}
+	for _, name := range wanted {
+		if at[name] = slices.Index(head, name); at[name] < 0 {
 			return nil, failf(exitInput, "starling send --help", "%s: no column %q; it has %s", x.file, name, strings.Join(head, ", "))
 		}
 	}
