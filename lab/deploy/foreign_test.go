@@ -105,6 +105,47 @@ verify_keys = [{ id = 0, file = "secrets/verify.key" }]
 	}
 }
 
+// TestRecipeAsForeignTask: a helper's operator who is given the configuration of a
+// recipe's task, and not the recipe, would verify what devices send for the recipe, and
+// release it with no noise and at any time. It is refused, under any id.
+func TestRecipeAsForeignTask(t *testing.T) {
+	dir, _ := create(t, dap.TimeInterval)
+	r, _, err := ReadRecipe(filepath.Join(dir, "recipe.starling"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := r.Task()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "theirs.task"), config.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for role, file := range map[dap.Role]string{dap.RoleLeader: LeaderFile, dap.RoleHelper: HelperFile} {
+		path := filepath.Join(dir, file)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"", `id = "` + dap.TaskID{7}.Base64() + `"`} {
+			text := strings.Replace(string(b), `recipe = "recipe.starling"`, `configuration = "theirs.task"`+"\n"+id, 1)
+			if text == string(b) {
+				t.Fatalf("%s names no recipe", file)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			a, err := LoadAggregator(path, role)
+			if err == nil {
+				_, err = a.read()
+			}
+			if err == nil || !strings.Contains(err.Error(), "is named by the recipe") {
+				t.Errorf("the %v, %q: %v", role, id, err)
+			}
+		}
+	}
+}
+
 // A service whose recipes want keys of another KEM still offers what DAP demands to the
 // clients of its other tasks.
 func TestForeignTaskKeys(t *testing.T) {
