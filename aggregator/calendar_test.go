@@ -161,6 +161,12 @@ func TestCalendarRefuses(t *testing.T) {
 		"no end":          {p, aggregator.Calendar{Units: 1 << 63}, nil},
 		"negative grace":  {p, aggregator.Calendar{Units: 1, Grace: -1}, nil},
 		"leader-selected": {selected, aggregator.Calendar{Units: 1, Alone: true}, nil},
+		"expects reports of parts of a round": {p, aggregator.Calendar{Units: 24}, func(task *aggregator.Task) {
+			task.Expected = aggregator.Expectation{Reports: 5, Units: 1}
+		}},
+		"expects reports of a round and a part": {p, aggregator.Calendar{Units: 24}, func(task *aggregator.Task) {
+			task.Expected = aggregator.Expectation{Reports: 5, Units: 36}
+		}},
 		"other rounds than the noise": {p, aggregator.Calendar{Units: 2, Alone: true},
 			func(task *aggregator.Task) { task.Noise, task.Series = series.noise, series.series }},
 	} {

@@ -115,6 +115,10 @@ func (t *Task) Validate(role dap.Role) error {
 		if t.Series != nil && t.Series.Units != t.Calendar.Units {
 			return fmt.Errorf("aggregator: task: noise: a round of %d units, where the calendar's has %d", t.Series.Units, t.Calendar.Units)
 		}
+		// Reports carry the first unit of their round: of the units between two rounds none has any to expect.
+		if t.Expected.Units%t.Calendar.Units != 0 {
+			return fmt.Errorf("aggregator: task: expected reports of %d units, where a round has %d: want whole rounds", t.Expected.Units, t.Calendar.Units)
+		}
 	}
 	return t.Expected.Validate()
 }
