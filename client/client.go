@@ -281,6 +281,14 @@ func (a *aggregator) init(v dap.Version, role dap.Role, endpoint []byte, keys *r
 	return err
 }
 
+// Source is where the manifests come from that the aggregators' keys are taken from; nil where the aggregators are asked.
+func (c *Client) Source() ohttp.Source {
+	if c.o.Via == nil {
+		return nil
+	}
+	return c.o.Via.Source()
+}
+
 // Recipe is the recipe that is answered; not to be changed.
 func (c *Client) Recipe() *recipe.Recipe { return c.recipe }
 

@@ -28,7 +28,9 @@ var (
 
 // PlanOptions say how decisions about one recipe are carried out.
 type PlanOptions struct {
-	// Client answers the recipe; required. Its HTTP client fetches keys, for every device alike.
+	// Client answers the recipe; required. It fetches keys, for every device alike. Where the recipe names a relay and signing
+	// keys it must take them from Manifest: a leader that is asked can give each device a list of its own, tell by it who
+	// reports, and sees who asks.
 	Client *client.Client
 	// Upload sends units; required where the recipe names a relay, to which it must encapsulate them (RFC 9458). Nil posts
 	// them to the leader.
@@ -63,6 +65,9 @@ func (o *PlanOptions) vouched() error {
 	m, ok := o.Manifest.(*client.Manifests)
 	if !ok || m.Deployment() != deployment {
 		return errors.New("participate: the recipe names signing keys, and Manifest is no client.Manifests of its deployment")
+	}
+	if o.Client.Source() != ohttp.Source(m) {
+		return errors.New("participate: Client takes the servers' keys from somewhere else than Manifest")
 	}
 	if t, ok := o.Upload.(*ohttp.Transport); ok && t.Source() != ohttp.Source(m) {
 		return errors.New("participate: Upload takes its manifests from somewhere else than Manifest")
