@@ -73,7 +73,7 @@ func (r *Record) Last(deployment [32]byte) (s Statement, ok bool, err error) {
 
 // Say makes a statement durable; the party may sign it when Say returns. To say the same again is allowed. It fails with
 // [ErrSigned] where the party has said something else about this epoch and revision, something about a later one, or
-// something about an earlier epoch that lasts into this one's time; with [ErrRecord] if the disk fails.
+// something about an earlier epoch that lasts into this one's time, which a revision may not reach back into either; with [ErrRecord] if the disk fails.
 func (r *Record) Say(s Statement) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,6 +114,9 @@ func follows(last, next Statement) error {
 		why = "it has another digest"
 	case next.Epoch == last.Epoch && !next.NotAfter.Equal(last.NotAfter):
 		why = "a revision must end when the epoch does, at " + last.NotAfter.Format(time.RFC3339)
+	case next.Epoch == last.Epoch && next.NotBefore.Before(last.NotBefore):
+		// Of the epoch before only this one's beginning is remembered.
+		why = "a revision may not begin before " + last.NotBefore.Format(time.RFC3339)
 	case next.Epoch > last.Epoch && next.NotBefore.Before(last.NotAfter):
 		why = fmt.Sprintf("epoch %d lasts until %s", last.Epoch, last.NotAfter.Format(time.RFC3339))
 	}

@@ -106,8 +106,8 @@ func (c *ceremony) window(d *keyset.Deployment, f *manifestFiles, now time.Time)
 		}
 		if o.Revision > 0 {
 			o.NotAfter = before.NotAfter
-			if first := time.Unix(int64(before.Epoch)*int64(d.Epoch/time.Second), 0).UTC(); o.NotBefore.Before(first) {
-				o.NotBefore = first
+			if o.NotBefore.Before(before.NotBefore) {
+				o.NotBefore = before.NotBefore // it has not begun
 			}
 			if ohttp.EpochAt(o.NotBefore, d.Epoch) != before.Epoch {
 				o.NotBefore = before.NotBefore // the window lies over the border of two epochs

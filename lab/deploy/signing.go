@@ -329,7 +329,7 @@ func (o *Manifest) Assemble(leader, helper []byte) (*ohttp.Manifest, error) {
 }
 
 // Say has a party that keeps its record in a file sign a manifest: after the record says so, durably, and only if it says
-// nothing else.
+// nothing else. One process at a time has the record's directory, or two that sign at once would both find nothing in the way.
 func Say(m *ohttp.Manifest, role signed.Role, s *signed.Signer, record string) (err error) {
 	digest, err := m.Digest()
 	if err != nil {
@@ -340,6 +340,9 @@ func Say(m *ohttp.Manifest, role signed.Role, s *signed.Signer, record string) (
 		return fmt.Errorf("record: %w", err)
 	}
 	defer func() { err = errors.Join(err, fsys.Close()) }()
+	if err := fsys.Lock(); err != nil {
+		return fmt.Errorf("record: %s: %w", record, err)
+	}
 	r, err := signed.OpenRecord(fsys, filepath.Base(record))
 	if err != nil {
 		return err
