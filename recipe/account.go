@@ -366,8 +366,19 @@ func (r *Recipe) BothHonest() (Loss, bool) {
 	if !ok || !isGauss && !isLaplace || gauss.Share == DrawsHalf && claim.HonestServers > 1 {
 		return Loss{}, false
 	}
-	l, _, err := r.proved(situation{servers: 2, hidden: r.amplified()}, claim.Delta, claim.Rounds, r.Neighbours())
-	return l, err == nil && l.Finite()
+	both := situation{servers: 2, hidden: r.amplified()}
+	l, _, err := r.proved(both, claim.Delta, claim.Rounds, r.Neighbours())
+	if err != nil || !l.Finite() {
+		return l, false
+	}
+	if isLaplace { // of a sum of two such draws less may be known than of one
+		one := both
+		one.servers = 1
+		if alone, _, err := r.proved(one, claim.Delta, claim.Rounds, r.Neighbours()); err == nil && l.Epsilon >= alone.Epsilon {
+			return Loss{}, false
+		}
+	}
+	return l, true
 }
 
 // LossAfter is the loss of the first rounds, 1 up to the claim's, in which a device decides: what its ledger charges in all

@@ -245,7 +245,11 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 		}
 		line(label, "- if %s: %s (%s)", f.When, f.Loss, f.Note)
 	}
-	line("Claim", "%s", r.Claim)
+	holds := ""
+	if len(g.Conditions) > 0 {
+		holds = ", and what the author says is true"
+	}
+	line("Claim", "%s%s", r.Claim, holds)
 	if refused != nil {
 		line("REFUSE", "%s", strings.TrimPrefix(refused.Error(), "recipe: "))
 	}

@@ -41,3 +41,32 @@ func TestTwoServersAndCoins(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoHonestServersAreNoWorse: what is said of two honest servers is below what is said
+// of one, or it is not said: of the sum of two Laplace draws less is known than of one.
+func TestTwoHonestServersAreNoWorse(t *testing.T) {
+	said := 0
+	for _, q := range []Query{Count{}, Sum{Max: 5}, Histogram{Length: 4}, SumVec{Length: 2, Max: 3}, L1BoundSum{Length: 4, Max: 10}, L1BoundSum{Length: 1, Max: 10}} {
+		for _, rounds := range []uint32{1, 3} {
+			r, err := New(Options{Name: "Two", Query: q, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 100,
+				Kind: LaplaceNoise, Epsilon: Decimal{1, 0}, Rounds: rounds})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := r.Guarantee()
+			if err != nil {
+				t.Fatal(err)
+			}
+			both, ok := r.BothHonest()
+			if ok && !(both.Epsilon < g.Epsilon) {
+				t.Errorf("%v, %d rounds: %v with one honest server, %v with two", q, rounds, g.Loss, both)
+			}
+			if ok {
+				said++
+			}
+		}
+	}
+	if said < 4 {
+		t.Errorf("two honest servers are better %d times only", said)
+	}
+}

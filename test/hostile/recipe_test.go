@@ -236,6 +236,9 @@ func TestRecipeOnTheAuthorsWord(t *testing.T) {
 		!strings.Contains(rest, "- at least 1000000000 devices that follow the recipe decide in each round") {
 		t.Errorf("the guarantee reads: %s", guarantee)
 	}
+	if _, claim, _ := strings.Cut(text, " Claim "); !strings.HasSuffix(claim, "and what the author says is true") {
+		t.Errorf("the claim reads: %s", claim)
+	}
 	var out struct {
 		Guarantee struct {
 			Epsilon       float64
