@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -97,6 +98,53 @@ func TestLeaderWaitsForGateway(t *testing.T) {
 	}
 	if resp, _ := p.open(q, got.body); resp.ReportCount != 11 {
 		t.Errorf("%d reports, want 11", resp.ReportCount)
+	}
+}
+
+// TestEarlySharesHideNoOther: shares that were asked for when they were due, of a helper whose clock was put back since, wait
+// until they are due again, and one that is due all the same does not wait behind them.
+func TestEarlySharesHideNoOther(t *testing.T) {
+	p := newPair(t, setup{calendar: &aggregator.Calendar{Units: 1, Alone: true}, helper: func(o *helper.Options) { o.Deferred = helper.Always }})
+	now := p.now()
+	p.clock.advance(12 * precision * time.Second)
+	var questions [][]byte
+	for _, start := range []dap.Time{now, now + 1, now + 2, now + 3, now - 24} {
+		reports := make([]dap.Report, 10)
+		for i := range reports {
+			reports[i] = p.report(i%buckets, spoil{time: &start})
+		}
+		p.postInit(p.initReq(p.inits(reports...), nil))
+		questions = append(questions, p.shareReq(func(r *dap.AggregateShareReq) {
+			r.BatchSelector.Interval = dap.Interval{Start: start, Duration: 1}
+			q := dap.CollectionJobReq{Query: dap.Query{Mode: dap.TimeInterval, Interval: r.BatchSelector.Interval}}
+			r.CollectionJobReq = must(dap.ReadCollectionJobReq(must(q.Append(nil))))
+		}, reports...))
+	}
+	p.step()
+	var shares []string
+	for _, q := range questions {
+		a := p.postShare(q)
+		if a.status != http.StatusCreated || len(a.body) > 0 {
+			t.Fatalf("status %d, %d bytes", a.status, len(a.body))
+		}
+		shares = append(shares, a.header.Get("Location"))
+	}
+	released := func() (n int, last bool) {
+		p.step()
+		for _, share := range shares {
+			if last = len(p.call("GET", p.helperURL, share, "", peerToken, nil).body) > 0; last {
+				n++
+			}
+		}
+		return n, last
+	}
+	p.clock.advance(-12 * precision * time.Second)
+	if n, last := released(); n != 1 || !last {
+		t.Errorf("with the clock put back: %d shares are there, that of the oldest round: %v", n, last)
+	}
+	p.clock.advance(12 * precision * time.Second)
+	if n, _ := released(); n != len(shares) {
+		t.Errorf("%d shares are there, want all %d", n, len(shares))
 	}
 }
 

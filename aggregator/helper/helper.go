@@ -197,7 +197,7 @@ func (h *Helper) stepJobs(ctx context.Context) (bool, error) {
 			case errors.As(err, &held):
 				h.hold(res, held)
 				continue
-			case errors.As(err, new(*release.Early)): // the clock was put back since it was stored
+			case errors.As(err, new(*release.Early)): // the clock was put back this moment; see stored
 				continue
 			case errors.Is(err, store.ErrNotFound): // deleted meanwhile
 			case err != nil:
@@ -216,8 +216,8 @@ func (h *Helper) retire(ctx context.Context) (more bool, err error) {
 }
 
 // stored lists the oldest resources that wait for a worker. Those without a body do not: the request that made one is
-// working on it, or died with the process and will be sent again. Nor do those that are held. However many there are, they
-// do not hide the others.
+// working on it, or died with the process and will be sent again. Nor do those that are held, or early again. However many
+// there are, they do not hide the others.
 func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource, error) {
 	for n := batchOfJobs; ; n *= 4 {
 		pending, err := h.store.PendingResources(ctx, kind, n)
@@ -225,11 +225,25 @@ func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource
 			return nil, err
 		}
 		full := len(pending) == n
-		pending = slices.DeleteFunc(pending, func(r *store.Resource) bool { return r.Body == nil || h.holds.has(r.ID) })
+		pending = slices.DeleteFunc(pending, func(r *store.Resource) bool { return r.Body == nil || h.holds.has(r.ID) || h.tooEarly(r) })
 		if len(pending) > 0 || !full {
 			return pending, nil
 		}
 	}
+}
+
+// tooEarly says whether a share that was due when it was asked for is not due now: the clock was put back, or more skew is
+// allowed since.
+func (h *Helper) tooEarly(r *store.Resource) bool {
+	t := h.tasks[r.Task]
+	if t == nil || r.Kind != store.KindShare {
+		return false
+	}
+	_, sel, err := readShareReq(t, r.Body)
+	if err != nil {
+		return false // for its worker to fail it
+	}
+	return errors.As(release.Allowed(t, sel, h.opt.Clock.Now(), h.opt.Limits.ClockSkew), new(*release.Early))
 }
 
 // finish works on one stored resource, to its result or to its problem.
