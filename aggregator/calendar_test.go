@@ -148,6 +148,45 @@ func TestEarlySharesHideNoOther(t *testing.T) {
 	}
 }
 
+// TestCollectionsAheadHideNoOther: a collector asks for as many rounds to come as may wait. One more is 429, until one of them is
+// deleted, and a round that is due is released although all others were asked for before.
+func TestCollectionsAheadHideNoOther(t *testing.T) {
+	const most = 1024
+	p := calendared(t, aggregator.Calendar{Units: 1, Alone: true})
+	now := p.now()
+	start := now - 24
+	reports := make([]dap.Report, 10)
+	for i := range reports {
+		reports[i] = p.report(i%buckets, spoil{time: &start})
+	}
+	p.accept(reports...)
+	ask := func(start dap.Time) answer {
+		q := p.query()
+		q.Query.Interval = dap.Interval{Start: start, Duration: 1}
+		return p.ask(q)
+	}
+	first := ask(now + 1)
+	for i := range dap.Time(most - 1) {
+		if a := ask(now + 2 + i); a.status != http.StatusCreated {
+			t.Fatalf("%d ahead: status %d", i+2, a.status)
+		}
+	}
+	if a := ask(start); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
+		t.Fatalf("more than wait: status %d", a.status)
+	}
+	if again := ask(now + 1); again.status != http.StatusCreated || again.header.Get("Location") != first.header.Get("Location") {
+		t.Errorf("one that waits, again: status %d", again.status)
+	}
+	if a := p.call("DELETE", p.leaderURL, first.header.Get("Location"), "", collectorToken, nil); a.status != http.StatusNoContent {
+		t.Fatalf("delete: status %d", a.status)
+	}
+	due := ask(start)
+	p.step()
+	if a := p.poll(due.header.Get("Location")); a.status != http.StatusOK || len(a.body) == 0 {
+		t.Errorf("the round that is due: status %d, %d bytes", a.status, len(a.body))
+	}
+}
+
 // TestSelectedWaitsForGateway: a batch of the leader's choice that is too small when the task is over is not given up before the
 // grace is, in which a gateway brings what it kept.
 func TestSelectedWaitsForGateway(t *testing.T) {

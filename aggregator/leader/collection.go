@@ -33,6 +33,9 @@ func (l *Leader) postCollection(r *edge.Request) error {
 	if errors.Is(err, store.ErrOverlap) {
 		return edge.Refuse(dap.ProblemBatchOverlap, "the interval overlaps a batch that was collected")
 	}
+	if errors.Is(err, store.ErrFull) { // which one that is answered or deleted changes
+		return edge.Overloaded(http.StatusTooManyRequests)
+	}
 	if err != nil {
 		return err
 	}

@@ -21,12 +21,14 @@ import (
 	"github.com/starling-agg/starling/dp/correlated"
 )
 
-// batchOfCollections is how many waiting collections a pass looks at.
-const batchOfCollections = 1024
+// pending are the collections that wait, of all tasks: many may wait for the end of their rounds, and none of them hides another.
+func (l *Leader) pending(ctx context.Context) ([]*store.Resource, error) {
+	return l.store.PendingResources(ctx, store.KindCollection, store.MaxPending*len(l.tasks))
+}
 
 // stepCollections drives each waiting collection one step, and says whether one was finished.
 func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
-	pending, err := l.store.PendingResources(ctx, store.KindCollection, batchOfCollections)
+	pending, err := l.pending(ctx)
 	if err != nil {
 		return false, err
 	}

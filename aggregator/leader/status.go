@@ -12,7 +12,6 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
-	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/internal/watch"
 	"github.com/starling-agg/starling/aggregator/status"
@@ -85,7 +84,7 @@ type pendings struct {
 
 // waits lists what is not ready, by task.
 func (l *Leader) waits(ctx context.Context) (map[dap.TaskID]pendings, error) {
-	pending, err := l.store.PendingResources(ctx, store.KindCollection, batchOfCollections)
+	pending, err := l.pending(ctx)
 	if err != nil {
 		return nil, err
 	}

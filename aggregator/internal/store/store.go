@@ -22,8 +22,12 @@ var (
 	ErrStep       = errors.New("store: not the next step")              // dap stepMismatch
 	ErrDifferent  = errors.New("store: differs from what is recorded")  // the same thing was recorded before, otherwise; permanent
 	ErrTaken      = errors.New("store: another resource has that id")   // where the peer chooses ids
+	ErrFull       = errors.New("store: too many collections wait")      // of a task
 	ErrUnknown    = errors.New("store: outcome unknown")                // stop, reopen, recover
 )
+
+// MaxPending is how many collections of one task may wait: a collector may ask for rounds long before they are over.
+const MaxPending = 1024
 
 // A Task is what the store must know of one provisioned task. Config is the provisioned TaskConfiguration, byte for byte.
 type Task struct {
@@ -255,7 +259,7 @@ type Store interface {
 	// --- resources
 
 	// Create finds the live resource of this body or makes it, Pending. made says which. keep stores the body too.
-	// Where the peer chose the id, it finds the live resource of that id; ErrTaken if that has another body. A time-interval collection or share request that overlaps a closed batch is ErrOverlap.
+	// Where the peer chose the id, it finds the live resource of that id; ErrTaken if that has another body. ErrFull if it would make more than MaxPending collections of the task wait. A time-interval collection or share request that overlaps a closed batch is ErrOverlap.
 	Create(ctx context.Context, kind Kind, task dap.TaskID, id string, body []byte, keep bool, sel *Selection, now time.Time) (r *Resource, made bool, err error)
 	Resource(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Resource, error)
 	// Delete removes the resource from sight; replay and collected marks stay. A draining collection's hold on its batch

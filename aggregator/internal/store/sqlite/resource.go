@@ -179,6 +179,15 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id
 					return err
 				}
 			}
+			if kind == store.KindCollection {
+				var waiting int
+				if _, err := tx.One("count-pending", []any{t.row, int(kind)}, &waiting); err != nil {
+					return err
+				}
+				if waiting >= store.MaxPending {
+					return store.ErrFull
+				}
+			}
 			var generation uint64
 			var answered bool
 			if _, err := tx.One("generation", []any{t.row, int(kind), digest[:]}, &generation, &answered); err != nil {

@@ -6,6 +6,9 @@ WHERE task = ?1 AND kind = ?2 AND resource_id = ?3
 SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created, unfinished FROM resource
 WHERE task = ?1 AND kind = ?2 AND digest = ?3
 
+-- name: count-pending
+SELECT count(*) FROM resource WHERE task = ?1 AND kind = ?2 AND state = 0
+
 -- name: pending-resources
 SELECT task, resource_id FROM (
   SELECT id, task, resource_id, row_number() OVER (PARTITION BY task ORDER BY id) AS turn FROM resource
