@@ -185,7 +185,7 @@ func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []s
 		}
 	}
 	if *c.sign.key != "" && missing(signed.Gateway) {
-		if err := c.sign.run(m, signed.Gateway, d); err != nil && failed == nil {
+		if err := c.sign.run(m, signed.Gateway, d, f.key, *c.second); err != nil && failed == nil {
 			failed = err
 		}
 	}
@@ -311,8 +311,36 @@ func askToSign(ctx context.Context, base string, deployment [32]byte, what, toke
 	return answer.Body, nil
 }
 
-// run has a party sign, if the manifest is its deployment's, and after its record says so.
-func (f *signFlags) run(m *ohttp.Manifest, role signed.Role, d *keyset.Deployment) error {
+// ownKeys says whether a manifest tells devices of the gateway's keys in these files and of no other: with the relay, whoever
+// has another's secret half reads who uploads what.
+func ownKeys(m *ohttp.Manifest, files []string) error {
+	var own []ohttp.KeyConfig
+	for _, file := range files {
+		if file == "" {
+			continue
+		}
+		b, err := service.Secret(file).Read()
+		if err != nil {
+			return ofInput(err, "name the gateway's own key")
+		}
+		pair, err := sealed.ParseKeyPair(b)
+		if err != nil {
+			return failf(exitInput, "name the gateway's own key", "%s: %w", file, err)
+		}
+		own = append(own, ohttp.NewKeyConfig(pair))
+	}
+	for _, k := range m.Gateway {
+		if !slices.ContainsFunc(own, k.Equal) {
+			return failf(exitCheck, "sign no such manifest: who made it would open what devices seal to the gateway",
+				"the manifest's key %d is none of the gateway's", k.ID)
+		}
+	}
+	return nil
+}
+
+// run has a party sign, if the manifest is its deployment's, and after its record says so. The gateway signs for its own keys
+// alone, which are in files.
+func (f *signFlags) run(m *ohttp.Manifest, role signed.Role, d *keyset.Deployment, keys ...string) error {
 	if *f.record == "" {
 		return usageOf("manifest", errors.New("--signing-key needs --record: a party signs one manifest an epoch, and must remember which"))
 	}
@@ -326,6 +354,11 @@ func (f *signFlags) run(m *ohttp.Manifest, role signed.Role, d *keyset.Deploymen
 	}
 	if _, _, err := d.Check(m, time.Now()); err != nil {
 		return &failure{exitCheck, err, ""}
+	}
+	if role == signed.Gateway {
+		if err := ownKeys(m, keys); err != nil {
+			return err
+		}
 	}
 	err = deploy.Say(m, role, s, *f.record)
 	switch {
@@ -346,21 +379,28 @@ func (f *signFlags) run(m *ohttp.Manifest, role signed.Role, d *keyset.Deploymen
 
 func manifestSignCommand() *command {
 	return &command{
-		name: "sign", args: "--as ROLE --signing-key FILE --record FILE [--json] MANIFEST RECIPE...",
+		name: "sign", args: "--as ROLE --signing-key FILE --record FILE [--key FILE [--second FILE]] [--json] MANIFEST RECIPE...",
 		short: "Sign a manifest for one of its parties",
 		long: `It adds the party's signature to the file. ROLE is leader, helper or gateway; RECIPE are all that the party takes part in. It
 refuses a manifest that says something else of the deployment than the recipes, that holds other key lists than leader and
-helper have signed, or a second one of an epoch, which the record remembers. A leader or a helper that runs with a token in
+helper have signed, or a second one of an epoch, which the record remembers; as gateway, one with another key of the gateway's than those of --key
+and --second. A leader or a helper that runs with a token in
 its configuration signs by itself, what it holds to be true, and nothing needs to be signed for it here.`,
-		examples: [][2]string{{"starling manifest sign --as gateway --signing-key gateway.online --record gateway.signed next.manifest.draft recipe.starling", "what a maker of manifests sent"}},
+		examples: [][2]string{{"starling manifest sign --as gateway --key epochs/3.key --signing-key gateway.online --record gateway.signed next.manifest.draft recipe.starling",
+			"where the gateway's online key is not on the machine that made the draft"}},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			as := flags.String("as", "", "the party that signs: `ROLE`")
+			key := flags.String("key", "", "the gateway's key, a `FILE`; required to sign as gateway, which signs for no other")
+			second := flags.String("second", "", "its second key, a `FILE`, where the manifest has two")
 			sign := newSignFlags(flags, "the party's")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(_ context.Context, e *env, args []string) error {
 				role := map[string]signed.Role{"leader": signed.Leader, "helper": signed.Helper, "gateway": signed.Gateway}[*as]
-				if role == 0 || len(args) < 2 || *sign.key == "" {
+				switch {
+				case role == 0 || len(args) < 2 || *sign.key == "":
 					return usageOf("manifest sign", errors.New("starling manifest sign needs --as leader, helper or gateway, --signing-key, a manifest and recipes"))
+				case (role == signed.Gateway) != (*key != "") || *second != "" && *key == "":
+					return usageOf("manifest sign", errors.New("--key is for --as gateway, which needs it; --second goes with it"))
 				}
 				m, err := readManifest(args[0])
 				if err != nil {
@@ -370,7 +410,7 @@ its configuration signs by itself, what it holds to be true, and nothing needs t
 				if err != nil {
 					return err
 				}
-				if err := sign.run(m, role, d); err != nil {
+				if err := sign.run(m, role, d, *key, *second); err != nil {
 					return err
 				}
 				b, err := m.Append(nil)
