@@ -24,8 +24,12 @@ const (
 	damagedPrefix = "damaged-"
 )
 
-// rewriteAt is the length in bytes at which the log is written anew.
-const rewriteAt = 1 << 20
+const (
+	// rewriteAt is the length in bytes from which on the log is written anew, when it is twice as long as what is under way.
+	rewriteAt = 1 << 20
+	// maxRecord bounds a record, in bytes: a cut of 2^20 requests, each of a round and in a piece of its own, has 28 MiB.
+	maxRecord = 64 << 20
+)
 
 // A Journal keeps rounds until they are done. Its methods may be called concurrently; no two for one round or batch.
 // Errors that match [disk.ErrStateUnknown] end its use: only [Open] finds out what is there.
@@ -37,6 +41,7 @@ type Journal struct {
 	rounds  map[uint64]bool // that are on the disk
 	batches map[uint64]*Batch
 	file    uint64 // number of the log's file
+	fresh   int64  // its length when it was written anew, in bytes
 }
 
 // Recovered is what [Open] found.
@@ -151,6 +156,7 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 		}
 	}
 	j.file++
+	o.MaxRecord = maxRecord
 	if j.log, err = disk.CreateLog(fsys, name(forwardPrefix, j.file), o); err != nil {
 		return nil, nil, fmt.Errorf("journal: %w", err)
 	}
@@ -305,7 +311,7 @@ func (j *Journal) Piece(b *Batch, piece int) []Ref {
 
 // rewrite begins the log anew where it has grown. j.mu must be held.
 func (j *Journal) rewrite() error {
-	if j.log.State().Size < rewriteAt {
+	if j.log.State().Size < max(rewriteAt, 2*j.fresh) {
 		return nil
 	}
 	j.file++
@@ -330,6 +336,7 @@ func (j *Journal) writeBatches() error {
 			return fmt.Errorf("journal: write the log anew: %w", err)
 		}
 	}
+	j.fresh = j.log.State().Size
 	return nil
 }
 
