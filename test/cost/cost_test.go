@@ -66,6 +66,20 @@ func (l local) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (l local) Do(r *http.Request) (*http.Response, error) { return l.RoundTrip(r) }
 
+// passing is the gateway's way to the leader, and says how long each request was that the leader took.
+type passing struct {
+	local
+	took chan int64
+}
+
+func (p passing) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := p.local.RoundTrip(r)
+	if err == nil && answer.StatusCode < 300 {
+		p.took <- r.ContentLength
+	}
+	return answer, err
+}
+
 // caught keeps the requests that devices send to the relay.
 type caught struct{ bodies [][]byte }
 
@@ -88,13 +102,15 @@ type bed struct {
 	leader  *leader.Leader
 	helper  *helper.Helper
 	gateway *gateway.Gateway
+	took    chan int64 // lengths of the requests that the leader took of the gateway
 
 	reports  []dap.Report
+	size     int64    // of their encodings
 	requests [][]byte // of the relay to the gateway
 }
 
 func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.Value) *bed {
-	x := &bed{batch: batch, vdaf: v, answer: answer}
+	x := &bed{batch: batch, vdaf: v, answer: answer, took: make(chan int64, block)}
 	for i := range x.keys {
 		x.keys[i] = must(sealed.Generate(uint8(i+1), sealed.SuiteX25519))
 	}
@@ -128,7 +144,7 @@ func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.
 	net["helper.example"], net["leader.example"] = x.helper.Handler(), x.leader.Handler()
 	x.gateway = must(gateway.New(gateway.Options{
 		Keys: []gateway.Key{{Pair: x.keys[2]}}, Targets: []gateway.Target{{URL: leaderURL}}, Protocol: uploads.DAP{},
-		FS: fs(), Window: 50 * time.Millisecond, Transport: net,
+		FS: fs(), Window: 50 * time.Millisecond, Transport: passing{net, x.took},
 	}))
 	b.Cleanup(func() { x.gateway.Close() })
 	running, stop := context.WithCancel(ctx)
@@ -151,11 +167,12 @@ func (x *bed) prepare() {
 		Relay: relayURL, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(x.keys[2])}, Tries: 1, Every: time.Second, Targets: []string{leaderURL},
 	})}))
 	u := must(url.Parse(leaderURL)).JoinPath(dap.CreationPath(x.id, dap.ReportsResource)).String()
-	x.reports = make([]dap.Report, x.batch)
+	x.reports, x.size = make([]dap.Report, x.batch), 0
 	for i := range x.reports {
 		rep := must(x.client.Prepare(x.answer, time.Now()))
 		x.reports[i] = rep
 		body := must(dap.AppendUploadRequest(nil, []dap.Report{rep}))
+		x.size += int64(len(body))
 		r := must(http.NewRequest(http.MethodPost, u, bytes.NewReader(body)))
 		r.Header.Set("Content-Type", dap.ContentType(dap.MediaUploadReq))
 		if _, err := device.RoundTrip(r); !errors.Is(err, errCaught) {
@@ -185,6 +202,9 @@ func (x *bed) serve(b testing.TB, before uint64) {
 	if w := failed.Load(); w != nil {
 		b.Fatalf("gateway: status %d %s", w.Code, w.Body)
 	}
+	for left := x.size; left > 0; { // the gateway answers before the leader hears anything
+		left -= <-x.took
+	}
 	must(x.leader.Step(b.Context()))
 	s := must(x.leader.Status(b.Context()))
 	if c := s.Tasks[0].Counts; c.Aggregated != before+uint64(x.batch) || c.Waiting > 0 {
@@ -209,7 +229,7 @@ func (x *bed) primitives() (p parts) {
 	p.checks = x.timed(func() {
 		for _, m := range messages {
 			r := must(ohttp.ReadRequest(m, ohttp.MessageLimits{}))
-			must(protocol.Name(strings.TrimPrefix(r.Path, "/"), r.Content))
+			must(protocol.Name(strings.TrimPrefix(r.Path, "/v1/"), r.Content))
 			reports := must(dap.Collect(dap.Reports(r.Content, nil))) // by the leader, as it came and as it is aggregated
 			must(dap.ReadReport(reports[0].Bytes()))
 		}
