@@ -170,7 +170,8 @@ func TestBans(t *testing.T) {
 	}
 }
 
-// tables are packages of others that hold data and no way to anything, whatever they import for the sake of an interface.
+// tables are packages of others that hold data and no way to anything, whatever they
+// import for the sake of an interface.
 var tables = []string{
 	"golang.org/x/net/publicsuffix", // imports net/http/cookiejar, whose interface its list fits
 }

@@ -9,15 +9,18 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// A Calendar says which batches of a recipe's task may be released, and when: those that its guarantee accounts for, see
-// docs/released.md. Leader and helper each hold every release to it. In a leader-selected task it only says what times reports
-// carry. A nil Calendar, for a task without a recipe, leaves all to DAP.
+// A Calendar says which batches of a recipe's task may be released, and when: those that
+// its guarantee accounts for, see docs/released.md. Leader and helper each hold every
+// release to it. In a leader-selected task it only says what times reports carry. A nil
+// Calendar, for a task without a recipe, leaves all to DAP.
 type Calendar struct {
-	// Units is the length of a round, or of a slot of donation times, in units of the task's time precision. Round n begins with
-	// unit n*Units, which all of its reports carry. Required, at least 1.
+	// Units is the length of a round, or of a slot of donation times, in units of the
+	// task's time precision. Round n begins with unit n*Units, which all of its reports
+	// carry. Required, at least 1.
 	Units uint64
-	// Alone says that a batch is exactly one round, since one person may be in several or devices toss coins. Else it is any number
-	// of whole rounds. Time-interval tasks only.
+	// Alone says that a batch is exactly one round, since one person may be in several or
+	// devices toss coins. Else it is any number of whole rounds. Time-interval tasks
+	// only.
 	Alone bool
 	// Grace is how long after its end nothing of a round is released.
 	Grace time.Duration
@@ -59,8 +62,8 @@ func (e *BatchError) Error() string {
 	return fmt.Sprintf("a batch of this task is whole rounds: of %d units, from a multiple of %d on", e.Units, e.Units)
 }
 
-// Check is nil, or a *[BatchError] if nothing may be released of that interval, whenever it is asked for. It is the one place that
-// says which intervals are batches.
+// Check is nil, or a *[BatchError] if nothing may be released of that interval, whenever
+// it is asked for. It is the one place that says which intervals are batches.
 func (c *Calendar) Check(asked dap.Interval) error {
 	if c == nil {
 		return nil

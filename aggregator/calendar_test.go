@@ -10,7 +10,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// calendared is a task of rounds of four hours that are released alone, half a minute after their end and the clock skew.
+// calendared is a task of rounds of four hours that are released alone, half a minute
+// after their end and the clock skew.
 func calendared(t *testing.T, c aggregator.Calendar) *pair {
 	t.Helper()
 	return newPair(t, setup{calendar: &c})
@@ -18,9 +19,10 @@ func calendared(t *testing.T, c aggregator.Calendar) *pair {
 
 const skew = 5 * time.Minute // of aggregator.Limits
 
-// TestReleaseAtItsTime: leader and helper each look at a clock of their own, and at nothing else: a minute before end, grace and
-// skew nothing is released, and a second after it the round is (release.TestAllowed has the instant itself). One whose clock is slow
-// holds the other up, and does not fail it.
+// TestReleaseAtItsTime: leader and helper each look at a clock of their own, and at
+// nothing else: a minute before end, grace and skew nothing is released, and a second
+// after it the round is (release.TestAllowed has the instant itself). One whose clock is
+// slow holds the other up, and does not fail it.
 func TestReleaseAtItsTime(t *testing.T) {
 	const units, grace = 4, 30 * time.Second
 	p := calendared(t, aggregator.Calendar{Units: units, Alone: true, Grace: grace})
@@ -70,8 +72,8 @@ func TestReleaseAtItsTime(t *testing.T) {
 	}
 }
 
-// TestLeaderWaitsForGateway: a leader that begins when a round is due already may have been away while a gateway kept reports for
-// it. It drains nothing for one grace.
+// TestLeaderWaitsForGateway: a leader that begins when a round is due already may have
+// been away while a gateway kept reports for it. It drains nothing for one grace.
 func TestLeaderWaitsForGateway(t *testing.T) {
 	const grace = time.Hour
 	p := calendared(t, aggregator.Calendar{Units: 1, Grace: grace})
@@ -101,8 +103,9 @@ func TestLeaderWaitsForGateway(t *testing.T) {
 	}
 }
 
-// TestEarlySharesHideNoOther: shares that were asked for when they were due, of a helper whose clock was put back since, wait
-// until they are due again, and one that is due all the same does not wait behind them.
+// TestEarlySharesHideNoOther: shares that were asked for when they were due, of a helper
+// whose clock was put back since, wait until they are due again, and one that is due all
+// the same does not wait behind them.
 func TestEarlySharesHideNoOther(t *testing.T) {
 	p := newPair(t, setup{calendar: &aggregator.Calendar{Units: 1, Alone: true}, helper: func(o *helper.Options) { o.Deferred = helper.Always }})
 	now := p.now()
@@ -148,8 +151,9 @@ func TestEarlySharesHideNoOther(t *testing.T) {
 	}
 }
 
-// TestCollectionsAheadHideNoOther: a collector asks for as many rounds to come as may wait. One more is 429, until one of them is
-// deleted, and a round that is due is released although all others were asked for before.
+// TestCollectionsAheadHideNoOther: a collector asks for as many rounds to come as may
+// wait. One more is 429, until one of them is deleted, and a round that is due is
+// released although all others were asked for before.
 func TestCollectionsAheadHideNoOther(t *testing.T) {
 	const most = 1024
 	p := calendared(t, aggregator.Calendar{Units: 1, Alone: true})
@@ -187,8 +191,9 @@ func TestCollectionsAheadHideNoOther(t *testing.T) {
 	}
 }
 
-// TestSelectedWaitsForGateway: a batch of the leader's choice that is too small when the task is over is not given up before the
-// grace is, in which a gateway brings what it kept.
+// TestSelectedWaitsForGateway: a batch of the leader's choice that is too small when the
+// task is over is not given up before the grace is, in which a gateway brings what it
+// kept.
 func TestSelectedWaitsForGateway(t *testing.T) {
 	const grace = 3 * time.Hour
 	now := must(dap.TimePrecision(precision).At(time.Now()))
@@ -215,8 +220,8 @@ func TestSelectedWaitsForGateway(t *testing.T) {
 	}
 }
 
-// TestMaxAgeCountsRounds: a report of the round that was MaxAge ago is taken whatever unit of it MaxAge ago was, and one of the
-// round before is not.
+// TestMaxAgeCountsRounds: a report of the round that was MaxAge ago is taken whatever
+// unit of it MaxAge ago was, and one of the round before is not.
 func TestMaxAgeCountsRounds(t *testing.T) {
 	const units = 24
 	p := calendared(t, aggregator.Calendar{Units: units, Alone: true})

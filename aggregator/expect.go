@@ -15,8 +15,9 @@ import (
 type Expectation struct {
 	// Reports is how many come at most in each Units of time, dummies included. 0 turns the check off.
 	Reports uint64
-	// Units is a number of the task's time units. A batch may have the reports of as many Units as its own reports' times
-	// span, rounded up: whole rounds, where the task has a [Calendar]. 0 lets each batch have Reports, whatever time it spans.
+	// Units is a number of the task's time units. A batch may have the reports of as many
+	// Units as its own reports' times span, rounded up: whole rounds, where the task has
+	// a [Calendar]. 0 lets each batch have Reports, whatever time it spans.
 	Units uint64
 	// HalfHonestEpsilon and HalfHonestDelta are what is left to an honest person, at least, if an attacker sent half of a
 	// batch; for the text of the alarm alone. Optional; an epsilon of 0 means that nobody has computed it.

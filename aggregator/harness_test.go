@@ -395,8 +395,8 @@ func (p *pair) call(method, base, path string, m dap.Media, token string, body [
 
 func (p *pair) path(c dap.Collection) string { return dap.CreationPath(p.id, c) }
 
-// create creates a resource as the framing has it. Where the creator chooses the id, the same bytes choose the same one until
-// the next call of anew.
+// create creates a resource as the framing has it. Where the creator chooses the id, the
+// same bytes choose the same one until the next call of anew.
 func (p *pair) create(base string, c dap.Collection, m dap.Media, token string, body []byte) answer {
 	p.t.Helper()
 	id := p.dialect.ChooseID(p.id, c, body, []byte{p.names})

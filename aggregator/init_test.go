@@ -160,7 +160,8 @@ func TestHelperInitUnknownVerificationKey(t *testing.T) {
 		p.refusedJob(body, dap.ProblemInvalidMessage)
 		return
 	}
-	// Later drafts refuse each report, so that the leader may come with another key: nothing of them is remembered.
+	// Later drafts refuse each report, so that the leader may come with another key:
+	// nothing of them is remembered.
 	a := p.postInit(body)
 	for i, resp := range p.resps(a) {
 		if resp.ID != rs[i].Metadata.ID || resp.Type != dap.Reject || resp.Error != dap.UnknownVerificationKeyID {
@@ -215,8 +216,8 @@ func TestHelperUnauthenticated(t *testing.T) {
 	p.untouched()
 }
 
-// perReport sends a job of a good, a bad and a good report, and demands that only the bad one is refused, with that code or
-// what says it in the dialect.
+// perReport sends a job of a good, a bad and a good report, and demands that only the bad
+// one is refused, with that code or what says it in the dialect.
 func (p *pair) perReport(bad dap.Report, code dap.ReportError, change func(*dap.VerifyInit)) {
 	p.t.Helper()
 	code = p.dialect.Said(code)

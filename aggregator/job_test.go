@@ -182,7 +182,8 @@ func problemAnswer(typ dap.ProblemType, code int) func(http.ResponseWriter, *htt
 	}
 }
 
-// TestLeaderParksRefusedJob: a definite refusal is not repeated, not hidden, and costs no report: the operator decides.
+// TestLeaderParksRefusedJob: a definite refusal is not repeated, not hidden, and costs no
+// report: the operator decides.
 func TestLeaderParksRefusedJob(t *testing.T) {
 	for _, drop := range []bool{false, true} {
 		p := newPair(t, setup{})

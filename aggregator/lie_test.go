@@ -20,8 +20,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// TestUndecodableShares: what the client sealed and the VDAF cannot decode is invalid_message on both sides; what the leader sent
-// stays vdaf_verify_error.
+// TestUndecodableShares: what the client sealed and the VDAF cannot decode is
+// invalid_message on both sides; what the leader sent stays vdaf_verify_error.
 func TestUndecodableShares(t *testing.T) {
 	p := newPair(t, setup{})
 	of := func(role dap.Role, change func([]byte) []byte) dap.Report {
@@ -44,7 +44,8 @@ func TestUndecodableShares(t *testing.T) {
 	p.settled(1, map[string]uint64{"invalid_message": 3})
 }
 
-// TestHelperUnknownVerdict: a verdict of a later draft refuses the report that it is about, and costs no other report its own.
+// TestHelperUnknownVerdict: a verdict of a later draft refuses the report that it is
+// about, and costs no other report its own.
 func TestHelperUnknownVerdict(t *testing.T) {
 	for _, code := range []byte{12, 100, 254} {
 		p := newPair(t, setup{})
@@ -78,8 +79,8 @@ func TestHelperUnknownVerdict(t *testing.T) {
 	}
 }
 
-// TestShareOfAnotherKind: an aggregation parameter that nothing was aggregated with, and a selector of another batch mode, are
-// faults of the leader's message.
+// TestShareOfAnotherKind: an aggregation parameter that nothing was aggregated with, and
+// a selector of another batch mode, are faults of the leader's message.
 func TestShareOfAnotherKind(t *testing.T) {
 	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
 		p, rs := verified(t, setup{mode: mode}, 12)
@@ -99,8 +100,8 @@ func TestShareOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestHelperWithoutProgress: a helper that is not ours has no progress to show, which is no fault; one that does not know the task,
-// or the token, has.
+// TestHelperWithoutProgress: a helper that is not ours has no progress to show, which is
+// no fault; one that does not know the task, or the token, has.
 func TestHelperWithoutProgress(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter, *httptest.ResponseRecorder)
@@ -135,8 +136,9 @@ func TestHelperWithoutProgress(t *testing.T) {
 	}
 }
 
-// TestStalledUploadIsCounted: an upload that was judged before a collection stopped its batch, and reaches the log after, is
-// acknowledged and in the result: the batch does not close around it.
+// TestStalledUploadIsCounted: an upload that was judged before a collection stopped its
+// batch, and reaches the log after, is acknowledged and in the result: the batch does not
+// close around it.
 func TestStalledUploadIsCounted(t *testing.T) {
 	fp := new(disk.Failpoints)
 	p := newPair(t, setup{leader: func(o *leader.Options) { o.Failpoints = fp }})
@@ -174,7 +176,8 @@ func TestStalledUploadIsCounted(t *testing.T) {
 	p.settled(12, nil)
 }
 
-// TestStalledUploadHoldsNoOther: uploads that began after a batch was stopped do not keep it waiting, however slow they are.
+// TestStalledUploadHoldsNoOther: uploads that began after a batch was stopped do not keep
+// it waiting, however slow they are.
 func TestStalledUploadHoldsNoOther(t *testing.T) {
 	fp := new(disk.Failpoints)
 	p := newPair(t, setup{leader: func(o *leader.Options) { o.Failpoints = fp }})
@@ -224,7 +227,8 @@ func (u *unread) Write(b []byte) (int, error) {
 	return u.ResponseRecorder.Write(b)
 }
 
-// TestUnreadAnswerHoldsNoCollection: an upload is through once its reports are in the log, whenever the client reads the answer.
+// TestUnreadAnswerHoldsNoCollection: an upload is through once its reports are in the
+// log, whenever the client reads the answer.
 func TestUnreadAnswerHoldsNoCollection(t *testing.T) {
 	p := newPair(t, setup{})
 	p.accept(p.reports(11)...)
@@ -247,8 +251,9 @@ func TestUnreadAnswerHoldsNoCollection(t *testing.T) {
 	<-done
 }
 
-// TestRefusedShareRequestsLeaveNothing: a leader that asks with ever new counts makes the helper's store grow by nothing, where it is
-// answered at once, and by a bounded number of refusals where it is not.
+// TestRefusedShareRequestsLeaveNothing: a leader that asks with ever new counts makes the
+// helper's store grow by nothing, where it is answered at once, and by a bounded number
+// of refusals where it is not.
 func TestRefusedShareRequestsLeaveNothing(t *testing.T) {
 	for _, deferred := range []helper.Deferred{helper.Never, helper.Always} {
 		p := newPair(t, setup{helper: func(o *helper.Options) { o.Deferred = deferred }})
@@ -287,7 +292,8 @@ func TestRefusedShareRequestsLeaveNothing(t *testing.T) {
 	}
 }
 
-// resume stops the leader, decides over what it keeps, as starling resume does, and starts it again.
+// resume stops the leader, decides over what it keeps, as starling resume does, and
+// starts it again.
 func (p *pair) resume(drop bool) (reports uint64) {
 	p.t.Helper()
 	if err := p.leader.Close(); err != nil {
@@ -302,8 +308,9 @@ func (p *pair) resume(drop bool) (reports uint64) {
 	return reports
 }
 
-// TestHelperOfOtherReports: an answer for other reports than were asked about, or in another order, ends that job at once. Its
-// reports stay acknowledged, with their file, until the operator decides; no restart decides for him.
+// TestHelperOfOtherReports: an answer for other reports than were asked about, or in
+// another order, ends that job at once. Its reports stay acknowledged, with their file,
+// until the operator decides; no restart decides for him.
 func TestHelperOfOtherReports(t *testing.T) {
 	change := func(f func([]dap.VerifyResp) []dap.VerifyResp) func(http.ResponseWriter, *httptest.ResponseRecorder) {
 		return respond(func(b []byte) []byte {
@@ -367,7 +374,8 @@ func TestHelperOfOtherReports(t *testing.T) {
 	}
 }
 
-// TestHelperOfOtherReportsElsewhere: collections of other batches go on beside a batch that waits for the operator.
+// TestHelperOfOtherReportsElsewhere: collections of other batches go on beside a batch
+// that waits for the operator.
 func TestHelperOfOtherReportsElsewhere(t *testing.T) {
 	less := respond(func(b []byte) []byte {
 		return must(speaks.AppendVerifyResps(nil, must(dap.Collect(speaks.VerifyResps(b, nil)))[1:]))

@@ -18,7 +18,8 @@ type Task struct {
 	Config []byte
 	// Version is the draft of DAP that they agreed on with it. The zero value is draft 18.
 	Version dap.Version
-	// Framing is how the other aggregator and the collector frame what they say. The zero value is the draft's own framing.
+	// Framing is how the other aggregator and the collector frame what they say. The zero
+	// value is the draft's own framing.
 	Framing dap.Framing
 	// ID is the task's id. The zero value means the one that [dap.TaskConfiguration.TaskID] computes.
 	ID dap.TaskID
@@ -40,7 +41,8 @@ type Task struct {
 	// correlated), and the task's batches are released in the order of time. Optional, for time-interval tasks; nil adds what Noise
 	// draws as it is.
 	Series *Series
-	// Calendar says which batches may be released, and when. Required for a recipe's task; nil leaves that to DAP.
+	// Calendar says which batches may be released, and when. Required for a recipe's
+	// task; nil leaves that to DAP.
 	Calendar *Calendar
 	// Expected is how many reports may come; batches far above it are held. Optional; the zero value holds none.
 	Expected Expectation
@@ -115,7 +117,8 @@ func (t *Task) Validate(role dap.Role) error {
 		if t.Series != nil && t.Series.Units != t.Calendar.Units {
 			return fmt.Errorf("aggregator: task: noise: a round of %d units, where the calendar's has %d", t.Series.Units, t.Calendar.Units)
 		}
-		// Reports carry the first unit of their round: of the units between two rounds none has any to expect.
+		// Reports carry the first unit of their round: of the units between two rounds
+		// none has any to expect.
 		if t.Expected.Units%t.Calendar.Units != 0 {
 			return fmt.Errorf("aggregator: task: expected reports of %d units, where a round has %d: want whole rounds", t.Expected.Units, t.Calendar.Units)
 		}
@@ -146,12 +149,13 @@ type Limits struct {
 	Queue int
 	// BodyTimeout is how long a sender may take over a request body, by the machine's clock; default 30 s.
 	BodyTimeout time.Duration
-	// ClockSkew is how far in the future a report's time may lie, and how much later than its grace a round is released;
-	// default 5 minutes.
+	// ClockSkew is how far in the future a report's time may lie, and how much later than
+	// its grace a round is released; default 5 minutes.
 	ClockSkew time.Duration
-	// MaxAge is how old a report may be when it is uploaded, in whole units of the task, or whole rounds where it has a
-	// calendar; older ones are report_dropped. It bounds how many buckets of time strangers can open where a task has no interval: each costs the leader a job and files
-	// of its own. Default 0, no bound.
+	// MaxAge is how old a report may be when it is uploaded, in whole units of the task,
+	// or whole rounds where it has a calendar; older ones are report_dropped. It bounds
+	// how many buckets of time strangers can open where a task has no interval: each
+	// costs the leader a job and files of its own. Default 0, no bound.
 	MaxAge time.Duration
 }
 

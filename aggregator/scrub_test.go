@@ -89,8 +89,8 @@ func TestRawSharesGoAsTheyAreFolded(t *testing.T) {
 	}
 }
 
-// TestRawSharesGoWithQuarantine: reports that the operator gives up count as rejected and are never read again, so that their shares
-// go at once; the reason stays.
+// TestRawSharesGoWithQuarantine: reports that the operator gives up count as rejected and
+// are never read again, so that their shares go at once; the reason stays.
 func TestRawSharesGoWithQuarantine(t *testing.T) {
 	p := newPair(t, setup{})
 	p.tamper(&tamper{drop: true, answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){

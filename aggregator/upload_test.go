@@ -68,8 +68,8 @@ func equalCounts(a, b map[string]uint64) bool {
 	return true
 }
 
-// refusedAtUpload demands one refusal, with that code or what says it in the dialect, and that it is counted and nothing
-// else is.
+// refusedAtUpload demands one refusal, with that code or what says it in the dialect, and
+// that it is counted and nothing else is.
 func (p *pair) refusedAtUpload(r dap.Report, code dap.ReportError) {
 	p.t.Helper()
 	code = p.dialect.Said(code)

@@ -34,24 +34,26 @@ type Options struct {
 	MaxEpsilon float64
 	// MinBatch is the smallest minimum batch size that the device agrees to; zero agrees to any that a recipe may have.
 	MinBatch uint64
-	// Anchors are the root keys that came with the software; required for a recipe that names signing keys, which must be among
-	// them.
+	// Anchors are the root keys that came with the software; required for a recipe that
+	// names signing keys, which must be among them.
 	Anchors *signed.Anchors
-	// AnyKeys agrees to a recipe that claims a guarantee and names no signing keys: whoever answers for its servers' addresses,
-	// or made the manifest, is then trusted with every answer. Without it such a recipe is refused, unless all its servers
-	// are on this machine.
+	// AnyKeys agrees to a recipe that claims a guarantee and names no signing keys:
+	// whoever answers for its servers' addresses, or made the manifest, is then trusted
+	// with every answer. Without it such a recipe is refused, unless all its servers are
+	// on this machine.
 	AnyKeys bool
 	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no redirects.
 	HTTP Doer
-	// Via, if not nil, sends every request through a relay, so that the leader does not learn who uploads, and takes the
-	// aggregators' keys from its manifest; where the recipe names signing keys, its source must be [*Manifests] of the recipe's
-	// deployment. Each report then goes alone, for reports that come together are one device's.
-	// It stands in place of HTTP.
+	// Via, if not nil, sends every request through a relay, so that the leader does not
+	// learn who uploads, and takes the aggregators' keys from its manifest; where the
+	// recipe names signing keys, its source must be [*Manifests] of the recipe's
+	// deployment. Each report then goes alone, for reports that come together are one
+	// device's. It stands in place of HTTP.
 	Via *ohttp.Transport
 	// Now is the device's clock; nil is time.Now.
 	Now func() time.Time
-	// Attempts bounds how often one request is sent while failures look temporary; zero is 5. It is not for what goes through
-	// a relay.
+	// Attempts bounds how often one request is sent while failures look temporary; zero
+	// is 5. It is not for what goes through a relay.
 	Attempts int
 	// Tries is how what goes through a relay is sent, where that is not what the manifest says.
 	Tries Tries
@@ -281,7 +283,8 @@ func (a *aggregator) init(v dap.Version, role dap.Role, endpoint []byte, keys *r
 	return err
 }
 
-// Source is where the manifests come from that the aggregators' keys are taken from; nil where the aggregators are asked.
+// Source is where the manifests come from that the aggregators' keys are taken from; nil
+// where the aggregators are asked.
 func (c *Client) Source() ohttp.Source {
 	if c.o.Via == nil {
 		return nil

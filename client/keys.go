@@ -26,12 +26,14 @@ const (
 	maxAge = 7 * 24 * time.Hour
 )
 
-// ErrNoKeys: the aggregators' keys have not been fetched, or their owners vouch for them no longer; call [Client.Refresh].
+// ErrNoKeys: the aggregators' keys have not been fetched, or their owners vouch for them
+// no longer; call [Client.Refresh].
 var ErrNoKeys = errors.New("client: the aggregators' keys are not known yet")
 
-// A KeysError: an aggregator's list of HPKE configurations is empty, malformed, has no suite that this client seals to, or is
-// not signed as the recipe wants. errors.Is tells [dap.ErrMalformed], [sealed.ErrSuite], [signed.ErrList], [signed.ErrSignature]
-// and [signed.ErrWindow] apart.
+// A KeysError: an aggregator's list of HPKE configurations is empty, malformed, has no
+// suite that this client seals to, or is not signed as the recipe wants. errors.Is tells
+// [dap.ErrMalformed], [sealed.ErrSuite], [signed.ErrList], [signed.ErrSignature] and
+// [signed.ErrWindow] apart.
 type KeysError struct {
 	Aggregator dap.Role
 	Err        error
@@ -51,9 +53,11 @@ type sealingKey struct {
 	all     dap.HpkeConfigList // the list that it was chosen from
 }
 
-// Refresh fetches the keys of both aggregators unless it has them and they have not expired (Cache-Control, RFC 9111
-// section 5.2.2; an hour where the server is silent, a week at most). Where the recipe names signing keys, it takes signed
-// lists alone, from the aggregators or from the manifest that now holds, and of another manifest it takes them again.
+// Refresh fetches the keys of both aggregators unless it has them and they have not
+// expired (Cache-Control, RFC 9111 section 5.2.2; an hour where the server is silent, a
+// week at most). Where the recipe names signing keys, it takes signed lists alone, from
+// the aggregators or from the manifest that now holds, and of another manifest it takes
+// them again.
 func (c *Client) Refresh(ctx context.Context) error {
 	if c.o.Via != nil && c.recipe.ServerKeys != nil {
 		m, err := c.o.Via.Source().Manifest(ctx)
@@ -97,7 +101,8 @@ func (c *Client) refresh(ctx context.Context, a *aggregator) error {
 	return nil
 }
 
-// fetch asks an aggregator, or the manifest, for its keys: for the signed list where the recipe says who vouches for it.
+// fetch asks an aggregator, or the manifest, for its keys: for the signed list where the
+// recipe says who vouches for it.
 func (c *Client) fetch(ctx context.Context, a *aggregator) (*sealingKey, error) {
 	vouched := !a.root.IsZero()
 	from, want := dap.HpkeConfigPath, dap.MediaHpkeConfigList

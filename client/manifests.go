@@ -28,10 +28,11 @@ type ManifestsOptions struct {
 	Now func() time.Time
 }
 
-// Manifests are a source of manifests that a device may use: of the recipe's deployment and for this time, signed by leader,
-// helper and gateway, whose roots are the recipe's and anchors; with two key lists that share no key; not before any that was
-// seen, and no second one of its epoch. Whoever makes manifests can give others and is refused; it can do nothing else.
-// Safe for concurrent use.
+// Manifests are a source of manifests that a device may use: of the recipe's deployment
+// and for this time, signed by leader, helper and gateway, whose roots are the recipe's
+// and anchors; with two key lists that share no key; not before any that was seen, and no
+// second one of its epoch. Whoever makes manifests can give others and is refused; it can
+// do nothing else. Safe for concurrent use.
 type Manifests struct {
 	o          ManifestsOptions
 	deployment [32]byte
@@ -69,8 +70,9 @@ func rootsOf(k *recipe.ServerKeys) ohttp.Roots {
 // Deployment is that of the recipe.
 func (m *Manifests) Deployment() [32]byte { return m.deployment }
 
-// Manifest implements [ohttp.Source]. It fails with [ohttp.ErrManifest] for one of another deployment or time,
-// [ohttp.ErrUnsigned], [signed.ErrList] and [ErrSharedKey] for its key lists, [ErrClock], [ErrConflict] and [ErrMemory].
+// Manifest implements [ohttp.Source]. It fails with [ohttp.ErrManifest] for one of
+// another deployment or time, [ohttp.ErrUnsigned], [signed.ErrList] and [ErrSharedKey]
+// for its key lists, [ErrClock], [ErrConflict] and [ErrMemory].
 func (m *Manifests) Manifest(ctx context.Context) (*ohttp.Manifest, error) {
 	x, err := m.o.Source.Manifest(ctx)
 	if err != nil {

@@ -114,8 +114,9 @@ func (r noRoad) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, errors.New("no road")
 }
 
-// TestPinnedKeysEndWithTheirManifest: a device that lives long seals to no key after the manifest that it was in, takes those of the
-// next epoch when it comes, and those of an emergency's at once.
+// TestPinnedKeysEndWithTheirManifest: a device that lives long seals to no key after the
+// manifest that it was in, takes those of the next epoch when it comes, and those of an
+// emergency's at once.
 func TestPinnedKeysEndWithTheirManifest(t *testing.T) {
 	r := testRecipe(recipe.Histogram{Length: 4, Chunk: 2})
 	x := newTrio(t, r)
@@ -149,7 +150,8 @@ func TestPinnedKeysEndWithTheirManifest(t *testing.T) {
 	if l, h := sealedTo(); l != 10 || h != 11 {
 		t.Errorf("sealed to %d and %d", l, h)
 	}
-	// An emergency: other keys in the same epoch, long before the old ones would have been asked for again.
+	// An emergency: other keys in the same epoch, long before the old ones would have
+	// been asked for again.
 	clock = clock.Add(time.Second)
 	source.m = x.manifest(begin, time.Hour, 1, 20)
 	if err := c.Refresh(t.Context()); err != nil {
@@ -201,8 +203,9 @@ func TestPinnedKeysEndWithTheirManifest(t *testing.T) {
 	}
 }
 
-// TestMemoryAtFailingDisk: whatever write fails, whether the power goes then or not, a device that took a manifest takes no other of
-// that epoch, and a clock that it acted on is not put back.
+// TestMemoryAtFailingDisk: whatever write fails, whether the power goes then or not, a
+// device that took a manifest takes no other of that epoch, and a clock that it acted on
+// is not put back.
 func TestMemoryAtFailingDisk(t *testing.T) {
 	r := testRecipe(recipe.Histogram{Length: 4, Chunk: 2})
 	x := newTrio(t, r)

@@ -48,8 +48,8 @@ func Number(n uint64) Value { return Value{kind: isNumber, number: n} }
 // Bucket answers a [recipe.Histogram]; buckets count from 0.
 func Bucket(i uint32) Value { return Value{kind: isBucket, number: uint64(i)} }
 
-// Vector answers a [recipe.Multihot], with zeros and ones, a [recipe.SumVec] or a [recipe.L1BoundSum]. It keeps v, which must not change until
-// the report is made.
+// Vector answers a [recipe.Multihot], with zeros and ones, a [recipe.SumVec] or a
+// [recipe.L1BoundSum]. It keeps v, which must not change until the report is made.
 func Vector(v []uint64) Value { return Value{kind: isVector, vector: v} }
 
 const redacted = "redacted"
@@ -158,7 +158,8 @@ func (v Value) over(max uint64) bool {
 	return over != 0
 }
 
-// sumWithin says whether the elements add up to at most max, in time that does not depend on them.
+// sumWithin says whether the elements add up to at most max, in time that does not depend
+// on them.
 func (v Value) sumWithin(max uint64) bool {
 	var sum, over, carry uint64
 	for _, x := range v.vector {

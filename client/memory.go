@@ -19,17 +19,20 @@ import (
 
 // Errors of a device's memory, to branch on with errors.Is.
 var (
-	// ErrClock: the device's clock is before a time that it has seen, and may have been put back to make an old manifest hold
-	// again. Nothing is sent before that time comes.
+	// ErrClock: the device's clock is before a time that it has seen, and may have been
+	// put back to make an old manifest hold again. Nothing is sent before that time
+	// comes.
 	ErrClock = errors.New("client: the clock is before a time that was seen")
 	// ErrConflict is what every *ConflictError matches.
 	ErrConflict = errors.New("client: a manifest contradicts one that was seen")
-	// ErrMemory: what the device has seen cannot be read or written. Do not delete it: put it back, or find out who changed it.
+	// ErrMemory: what the device has seen cannot be read or written. Do not delete it:
+	// put it back, or find out who changed it.
 	ErrMemory = errors.New("client: what was seen of manifests cannot be used")
 )
 
-// A ConflictError: leader, helper and gateway have signed two manifests of which a device may hold one. Both are kept, to
-// show to others: the signatures prove what the three have done.
+// A ConflictError: leader, helper and gateway have signed two manifests of which a device
+// may hold one. Both are kept, to show to others: the signatures prove what the three
+// have done.
 type ConflictError struct {
 	Seen, Given [32]byte // digests
 	Why         string
@@ -53,8 +56,9 @@ const (
 	maxSeen        = 64 // deployments
 )
 
-// A Memory is what a device remembers of manifests: the last of each deployment, those that contradict one, and the largest
-// time seen. Safe for concurrent use; the directory is one process's, as the ledger beside it.
+// A Memory is what a device remembers of manifests: the last of each deployment, those
+// that contradict one, and the largest time seen. Safe for concurrent use; the directory
+// is one process's, as the ledger beside it.
 //
 //	manifests/clock                     "starling clock v1\n", uint64 seconds since 1970, SHA-256 of both
 //	manifests/<deployment>              the last manifest, as it was given
@@ -67,7 +71,8 @@ type Memory struct {
 	seen   map[[32]byte]*ohttp.Manifest
 }
 
-// OpenMemory reads what is remembered in a file system, and makes the directory if there is none. It fails with [ErrMemory].
+// OpenMemory reads what is remembered in a file system, and makes the directory if there
+// is none. It fails with [ErrMemory].
 func OpenMemory(fsys disk.FS) (*Memory, error) {
 	m := &Memory{fsys: fsys, seen: make(map[[32]byte]*ohttp.Manifest)}
 	if err := disk.MakeDirs(fsys, MemoryDir); err != nil {
@@ -96,7 +101,8 @@ func OpenMemory(fsys disk.FS) (*Memory, error) {
 	return m, nil
 }
 
-// Forgetful is a memory that ends with the process: of a device that is made up, or has no directory of its own.
+// Forgetful is a memory that ends with the process: of a device that is made up, or has
+// no directory of its own.
 func Forgetful() *Memory { return &Memory{seen: make(map[[32]byte]*ohttp.Manifest)} }
 
 func (m *Memory) readClock() error {
@@ -115,7 +121,8 @@ func (m *Memory) readClock() error {
 	return nil
 }
 
-// tick takes note of a time, durably, and refuses with [ErrClock] one before the largest that was seen.
+// tick takes note of a time, durably, and refuses with [ErrClock] one before the largest
+// that was seen.
 func (m *Memory) tick(now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,8 +144,9 @@ func (m *Memory) tick(now time.Time) error {
 	return nil
 }
 
-// accept takes note of a manifest that all three have signed and that holds now, durably. It fails with *[ConflictError],
-// [ohttp.ErrManifest] for an earlier revision, and [ErrMemory].
+// accept takes note of a manifest that all three have signed and that holds now, durably.
+// It fails with *[ConflictError], [ohttp.ErrManifest] for an earlier revision, and
+// [ErrMemory].
 func (m *Memory) accept(x *ohttp.Manifest, roots ohttp.Roots) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

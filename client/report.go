@@ -24,9 +24,11 @@ type scratch struct {
 	plaintext []byte
 }
 
-// Prepare makes the report of an answer given at time t, of which it tells the round and no more (recipe.ReportTime). It uses
-// no network and needs keys: [ErrNoKeys] before the first [Client.Refresh]. Every call makes a new report with a fresh id
-// and fresh randomness. It fails with *[ValueError] and [ErrWindow] if v or t do not fit the recipe.
+// Prepare makes the report of an answer given at time t, of which it tells the round and
+// no more (recipe.ReportTime). It uses no network and needs keys: [ErrNoKeys] before the
+// first [Client.Refresh]. Every call makes a new report with a fresh id and fresh
+// randomness. It fails with *[ValueError] and [ErrWindow] if v or t do not fit the
+// recipe.
 //
 // It applies the recipe's randomizer and tosses no coin: for recipes with coins, package participate calls it with what they
 // leave.

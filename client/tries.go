@@ -15,16 +15,19 @@ import (
 	"github.com/starling-agg/starling/internal/exchange"
 )
 
-// Tries say how a device sends what goes through a relay: at times that are fixed when it begins, until the first answer
-// that the gateway sealed, whatever that is, and alike for reports, dummies and covers. So how often a device sends, and when,
-// tells nothing but how relay and gateway did. No refusal in the clear is read for more than that it is one, and none says
-// when to try again.
+// Tries say how a device sends what goes through a relay: at times that are fixed when it
+// begins, until the first answer that the gateway sealed, whatever that is, and alike for
+// reports, dummies and covers. So how often a device sends, and when, tells nothing but
+// how relay and gateway did. No refusal in the clear is read for more than that it is
+// one, and none says when to try again.
 //
-// All devices should do alike, and what the manifest says is for all: fields that are not zero are for tests.
+// All devices should do alike, and what the manifest says is for all: fields that are not
+// zero are for tests.
 type Tries struct {
 	// Count is how often at most; zero is what the manifest says.
 	Count int
-	// Every is the time from the beginning of one try to that of the next; zero is what the manifest says.
+	// Every is the time from the beginning of one try to that of the next; zero is what
+	// the manifest says.
 	Every time.Duration
 	// Timeout bounds one try; zero is 45 s. It is never longer than Every.
 	Timeout time.Duration
@@ -74,8 +77,9 @@ func (c *Client) tries(ctx context.Context, d Doer) (Tries, error) {
 // ErrMisdirected: the gateway does not serve the recipe's leader.
 var ErrMisdirected = errors.New("client: the gateway serves another leader")
 
-// Lasts says whether a manifest can be used until the last try of an upload that begins now is over, on clocks that differ.
-// Whoever pays for an upload asks before. It fails with [ohttp.ErrManifest].
+// Lasts says whether a manifest can be used until the last try of an upload that begins
+// now is over, on clocks that differ. Whoever pays for an upload asks before. It fails
+// with [ohttp.ErrManifest].
 func (c *Client) Lasts(m *ohttp.Manifest) error {
 	now := c.o.Now()
 	if err := m.ValidAt(now); err != nil {
@@ -84,8 +88,8 @@ func (c *Client) Lasts(m *ohttp.Manifest) error {
 	return m.ValidAt(now.Add(m.Sending() + clockSkew))
 }
 
-// deliver sends a request through d to a gateway, by [Tries]. An error says that no answer came that the gateway sealed,
-// or is [ErrMisdirected].
+// deliver sends a request through d to a gateway, by [Tries]. An error says that no
+// answer came that the gateway sealed, or is [ErrMisdirected].
 func (c *Client) deliver(ctx context.Context, d Doer, method string, to *url.URL, body []byte) error {
 	begin := time.Now()
 	tries, err := c.tries(ctx, d)

@@ -27,8 +27,9 @@ func (e *UploadError) Unwrap() error { return e.Err }
 // knows reports by their ids and counts none twice. It returns the reports that the leader refused, in order; every
 // other one is acknowledged, which means stored.
 //
-// Through a relay each report goes alone, as [Tries] says, and is acknowledged by the gateway: it is stored there and will
-// be offered to the leader, whose word on it nobody is told. None is refused then, as far as a device can know.
+// Through a relay each report goes alone, as [Tries] says, and is acknowledged by the
+// gateway: it is stored there and will be offered to the leader, whose word on it nobody
+// is told. None is refused then, as far as a device can know.
 //
 // It fails with *[UploadError], whose cause is a *[dap.Problem] where the
 // leader refused a whole request, and a *[recipe.TooLargeError] where it could only refuse a report: then nothing is sent.
@@ -124,10 +125,11 @@ func (c *Client) uploadVia(ctx context.Context, reports []dap.Report) error {
 	return nil
 }
 
-// Forward sends the body of an upload request, one report long, made by [Client.Prepare]. Through d, which leads to a relay,
-// or through [Options.Via], it is sent as [Tries] says, whatever its method is, and nothing more is known than that the gateway has
-// it. With neither it goes to the leader, with the repeats that the client allows; then it fails with dap.ReportError if
-// the answer refuses the report.
+// Forward sends the body of an upload request, one report long, made by [Client.Prepare].
+// Through d, which leads to a relay, or through [Options.Via], it is sent as [Tries]
+// says, whatever its method is, and nothing more is known than that the gateway has it.
+// With neither it goes to the leader, with the repeats that the client allows; then it
+// fails with dap.ReportError if the answer refuses the report.
 func (c *Client) Forward(ctx context.Context, d Doer, method string, to *url.URL, body []byte) error {
 	if d == nil && c.o.Via != nil {
 		d = c.o.Via

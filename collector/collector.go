@@ -30,8 +30,8 @@ type Options struct {
 	Token string
 	// Key opens the aggregate shares; required. Its public half is what leader and helper were given.
 	Key *sealed.KeyPair
-	// Framing is the leader's; the zero value is that of DAP's drafts. Where jobs are created under an id of the collector's
-	// choice, a job is saved before it is created.
+	// Framing is the leader's; the zero value is that of DAP's drafts. Where jobs are
+	// created under an id of the collector's choice, a job is saved before it is created.
 	Framing dap.Framing
 	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no redirects.
 	HTTP Doer
@@ -88,7 +88,8 @@ var (
 	ErrBusy = errors.New("collector: another job of this task is not finished")
 	// ErrAnswer: the leader's answer makes no sense.
 	ErrAnswer = exchange.ErrAnswer
-	// ErrQuery: the query does not fit the recipe; errors.As finds a *recipe.BatchError where its interval is no batch.
+	// ErrQuery: the query does not fit the recipe; errors.As finds a *recipe.BatchError
+	// where its interval is no batch.
 	ErrQuery = errors.New("collector: query does not fit the recipe")
 	// ErrState: a saved state is damaged or of another recipe.
 	ErrState = errors.New("collector: unusable state")
@@ -185,9 +186,10 @@ func (c *Collector) Task() (dap.TaskID, *dap.TaskConfiguration) { return c.taskI
 // NextBatch is the query of a leader-selected recipe.
 func (c *Collector) NextBatch() dap.Query { return dap.Query{Mode: dap.LeaderSelected} }
 
-// Interval is the query of a time-interval recipe for reports from one instant up to another, not including it. Both must
-// stand on the recipe's time precision: [ErrQuery]. That it is a batch of the recipe, see recipe.Recipe.CheckBatch, is checked
-// where it is asked for.
+// Interval is the query of a time-interval recipe for reports from one instant up to
+// another, not including it. Both must stand on the recipe's time precision: [ErrQuery].
+// That it is a batch of the recipe, see recipe.Recipe.CheckBatch, is checked where it is
+// asked for.
 func (c *Collector) Interval(from, to time.Time) (dap.Query, error) {
 	p := c.recipe.TimePrecision
 	start, err1 := p.At(from)

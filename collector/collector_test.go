@@ -493,7 +493,8 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// TestRounds: what is no batch of the recipe is not asked for, the error says what is, and the result is of the whole round.
+// TestRounds: what is no batch of the recipe is not asked for, the error says what is,
+// and the result is of the whole round.
 func TestRounds(t *testing.T) {
 	r := testRecipe(histogram, recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 1, Den: 1}, Share: recipe.DrawsAll}, dap.TimeInterval)
 	r.Rounds = &recipe.Rounds{Units: 24}

@@ -63,8 +63,9 @@ func (c *Collector) Start(ctx context.Context, q dap.Query) (*Job, error) {
 	return j, nil
 }
 
-// choose names the job where that is ours to do, and saves it before the leader hears of it: the name of a job that was
-// deleted may not come again, so it is random, and nobody could find the job by another.
+// choose names the job where that is ours to do, and saves it before the leader hears of
+// it: the name of a job that was deleted may not come again, so it is random, and nobody
+// could find the job by another.
 func (j *Job) choose() error {
 	c, salt := j.c, make([]byte, 16)
 	rand.Read(salt)

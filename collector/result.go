@@ -19,8 +19,8 @@ type Result struct {
 	TaskID   dap.TaskID
 	// ReportCount is the number of reports in the batch; public and exact.
 	ReportCount uint64
-	// Interval is the tight span of the reports' times, in units of the recipe's time precision. From and To are the ends of the
-	// rounds that it touches.
+	// Interval is the tight span of the reports' times, in units of the recipe's time
+	// precision. From and To are the ends of the rounds that it touches.
 	Interval dap.Interval
 	From, To time.Time
 	// Raw is the sum that the servers released, noise included: one integer for each aggregate of the query.

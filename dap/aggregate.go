@@ -8,8 +8,9 @@ type AggregationJobInitReq struct {
 	AggParam          []byte
 	Extensions        Extensions // leader-selected tasks: see LeaderSelectedBatch
 
-	// Inits is the encoded run of VerifyInit that ends the message; read it with VerifyInits. The text's
-	// formula for its length forgets the byte of the key id; the run simply ends with the body.
+	// Inits is the encoded run of VerifyInit that ends the message; read it with
+	// VerifyInits. The text's formula for its length forgets the byte of the key id; the
+	// run simply ends with the body.
 	Inits []byte
 }
 
@@ -166,7 +167,8 @@ func (v *verifyResps) code(c *coder) { c.dialect.rest(c, &v.items) }
 type AggregationJobContinueReq struct {
 	Step uint16
 
-	// Continues is the encoded run of VerifyContinue that ends the message; read it with VerifyContinues.
+	// Continues is the encoded run of VerifyContinue that ends the message; read it with
+	// VerifyContinues.
 	Continues []byte
 }
 

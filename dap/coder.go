@@ -35,7 +35,8 @@ type message[T any] interface {
 	code(*coder)
 }
 
-// decode reads exactly one message that is the same in all dialects: trailing bytes are refused.
+// decode reads exactly one message that is the same in all dialects: trailing bytes are
+// refused.
 func decode[T any, P message[T]](b []byte) (T, error) { return decodeIn[T, P](Dialect{}, b) }
 
 // decodeIn is decode in a dialect.
@@ -55,7 +56,8 @@ func decodeInto(c coder, m interface{ code(*coder) }) error {
 	return c.err
 }
 
-// encode appends m, which is the same in all dialects, to dst, or returns dst as it was and the reason.
+// encode appends m, which is the same in all dialects, to dst, or returns dst as it was
+// and the reason.
 func encode[T any, P message[T]](dst []byte, m P) ([]byte, error) {
 	return encodeIn[T](Dialect{}, dst, m)
 }

@@ -1,6 +1,7 @@
-// Package dap is the wire of DAP, the Distributed Aggregation Protocol (draft-ietf-ppm-dap-18 and -19): its messages, the
-// strings and bytes that its encryption binds, its error types, media types and paths. It is pure: no network, no clock,
-// no log. Section numbers in comments are draft 18's.
+// Package dap is the wire of DAP, the Distributed Aggregation Protocol
+// (draft-ietf-ppm-dap-18 and -19): its messages, the strings and bytes that its
+// encryption binds, its error types, media types and paths. It is pure: no network, no
+// clock, no log. Section numbers in comments are draft 18's.
 //
 // # Model
 //
@@ -28,9 +29,10 @@
 //
 // # Drafts and framings
 //
-// A task speaks one [Version] of the drafts, which is a value of the task: it has the strings that encryption and proofs
-// bind, and what else differs. Another implementation may wrap the same messages in another [Framing]. The two together are
-// a [Dialect], which reads and writes the few messages that are not the same in all.
+// A task speaks one [Version] of the drafts, which is a value of the task: it has the
+// strings that encryption and proofs bind, and what else differs. Another implementation
+// may wrap the same messages in another [Framing]. The two together are a [Dialect],
+// which reads and writes the few messages that are not the same in all.
 //
 // # Messages
 //
@@ -39,9 +41,10 @@
 // enum values out of bounds and empty ciphertexts fail with [ErrMalformed]. What was read aliases the input, and reading
 // takes no memory in proportion to what a length prefix claims.
 //
-// The long messages ([Reports], [Dialect.UploadErrors], [Dialect.VerifyResps], and the insides of the two aggregation job requests) are
-// read by iterators under [Limits], and gathered with [Collect]. Where bytes are bound or stored as they came, the struct
-// keeps them: [TaskConfiguration.Bytes], [Report.Bytes], [CollectionJobReq.Bytes].
+// The long messages ([Reports], [Dialect.UploadErrors], [Dialect.VerifyResps], and the
+// insides of the two aggregation job requests) are read by iterators under [Limits], and
+// gathered with [Collect]. Where bytes are bound or stored as they came, the struct keeps
+// them: [TaskConfiguration.Bytes], [Report.Bytes], [CollectionJobReq.Bytes].
 //
 // Lists of extensions are only framed here. Whether one must be known and in order is for each party to ask and to answer
 // in its own way; [Extensions] has the table.
@@ -53,8 +56,9 @@
 //
 // # Encryption
 //
-// [Version.InputShareInfo], [InputShareAAD], [Version.AggregateShareInfo] and [AggregateShareAAD] are what HPKE binds; package sealed does
-// the HPKE, and [Seal], [NewHpkeConfig] and [HpkeConfig.PublicKey] connect the two.
+// [Version.InputShareInfo], [InputShareAAD], [Version.AggregateShareInfo] and
+// [AggregateShareAAD] are what HPKE binds; package sealed does the HPKE, and [Seal],
+// [NewHpkeConfig] and [HpkeConfig.PublicKey] connect the two.
 //
 // # Errors
 //

@@ -31,7 +31,8 @@ func (m *BatchMode) code(c *coder) {
 // sealed share, so it travels as the bytes that were provisioned: make one with [ReadTaskConfiguration] or
 // [NewTaskConfiguration] and bind its Bytes. The fields are for reading.
 type TaskConfiguration struct {
-	// Version is the draft that the task speaks. It stands beside the configuration and not in it.
+	// Version is the draft that the task speaks. It stands beside the configuration and
+	// not in it.
 	Version Version
 
 	TaskInfo      []byte // 0 or, in draft 18, 1 to 255 bytes; a recipe's id, or something of somebody else's
@@ -65,8 +66,9 @@ func (t *TaskConfiguration) code(c *coder) {
 // Append encodes the fields.
 func (t *TaskConfiguration) Append(dst []byte) ([]byte, error) { return encode(dst, t) }
 
-// ReadTaskConfiguration reads exactly one configuration, of a task that speaks v, and keeps a copy of its bytes. It checks
-// the encoding only; see [TaskConfiguration.Validate].
+// ReadTaskConfiguration reads exactly one configuration, of a task that speaks v, and
+// keeps a copy of its bytes. It checks the encoding only; see
+// [TaskConfiguration.Validate].
 func ReadTaskConfiguration(v Version, b []byte) (*TaskConfiguration, error) {
 	b = bytes.Clone(b)
 	t := &TaskConfiguration{Version: v}

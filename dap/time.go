@@ -109,8 +109,8 @@ func (iv Interval) Overlaps(o Interval) bool {
 	return iv.Duration > 0 && o.Duration > 0 && !iv.After(o.Start) && !o.After(iv.Start)
 }
 
-// Split says into how many runs of n units the interval falls that begin at multiples of n, and false if it is no whole
-// number of them, 1 or more.
+// Split says into how many runs of n units the interval falls that begin at multiples of
+// n, and false if it is no whole number of them, 1 or more.
 func (iv Interval) Split(n uint64) (runs uint64, whole bool) {
 	if n == 0 || iv.Duration == 0 || uint64(iv.Start)%n != 0 || uint64(iv.Duration)%n != 0 {
 		return 0, false

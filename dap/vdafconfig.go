@@ -56,8 +56,8 @@ type MultihotCountVecConfig struct {
 	MaxWeight   uint64
 }
 
-// L1BoundSumConfig sums vectors of Length integers from 0 on, of which each adds up to at most MaxValue
-// (draft-ietf-ppm-l1-bound-sum-02, section 4).
+// L1BoundSumConfig sums vectors of Length integers from 0 on, of which each adds up to at
+// most MaxValue (draft-ietf-ppm-l1-bound-sum-02, section 4).
 type L1BoundSumConfig struct {
 	Length      uint32
 	MaxValue    uint64

@@ -219,7 +219,8 @@ func (s *survey) watch(ctx context.Context) (stop func()) {
 	return sync.OnceFunc(func() { close(over); <-gone })
 }
 
-// readFront waits until the gateway has passed on all that it holds, and takes down what relay and gateway counted.
+// readFront waits until the gateway has passed on all that it holds, and takes down what
+// relay and gateway counted.
 func (r *run) readFront(ctx context.Context) error {
 	var ahead relay.Status
 	var behind gateway.Status

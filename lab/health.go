@@ -11,11 +11,13 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// Health asks everybody for their visits under the health that they rate theirs: vectors that add up to a bound, which each device
-// proves (Prio3L1BoundSum). Neither the number nor the place where it stands shows.
+// Health asks everybody for their visits under the health that they rate theirs: vectors
+// that add up to a bound, which each device proves (Prio3L1BoundSum). Neither the number
+// nor the place where it stands shows.
 const Health = "health"
 
-// mostVisits is what the visits of one person are cut to, and the bound; 205 of the 20,190 rows have more.
+// mostVisits is what the visits of one person are cut to, and the bound; 205 of the
+// 20,190 rows have more.
 const mostVisits = 20
 
 // An answer of a device is coded as place*(mostVisits+1) + visits.

@@ -8,8 +8,9 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// TestHealth plays the lab whose devices prove that their visits, under one rating of four, add up to no more than a bound, with
-// every kind of malicious report: one visit more than was proved is refused like all of them.
+// TestHealth plays the lab whose devices prove that their visits, under one rating of
+// four, add up to no more than a bound, with every kind of malicious report: one visit
+// more than was proved is refused like all of them.
 func TestHealth(t *testing.T) {
 	n := 2 * len(attacks)
 	r, err := Run(t.Context(), Options{Rows: testRows, Recipe: Health, Malicious: n, Out: t.TempDir()})
@@ -25,7 +26,8 @@ func TestHealth(t *testing.T) {
 	if !slices.Equal(r.Labels, []string{"excellent", "good", "fair", "poor"}) || len(r.Truth) != 4 || len(r.Certificate) == 0 {
 		t.Errorf("%q, truth %v, a certificate of %d bytes", r.Labels, r.Truth, len(r.Certificate))
 	}
-	// One report replaced by another moves the sums by sqrt(2)*20, for which epsilon 1 at delta 1e-6 takes about five times as much.
+	// One report replaced by another moves the sums by sqrt(2)*20, for which epsilon 1 at
+	// delta 1e-6 takes about five times as much.
 	for _, s := range r.Stderr {
 		if s < 100 || s > 300 {
 			t.Errorf("standard errors %v", r.Stderr)

@@ -52,8 +52,9 @@ type Options struct {
 	// Epsilon and Delta are what the recipe's noise is calibrated to; the report says what it then computes to.
 	// Defaults 1 and 10^-6.
 	Epsilon, Delta recipe.Decimal
-	// Precision is what report times are cut to, and the length of a round: whole seconds, at most an hour. The lab's own rounds
-	// are the last that are over when it begins, so a kept deployment takes new reports at once. Default 10s.
+	// Precision is what report times are cut to, and the length of a round: whole
+	// seconds, at most an hour. The lab's own rounds are the last that are over when it
+	// begins, so a kept deployment takes new reports at once. Default 10s.
 	Precision time.Duration
 	// answer, if not nil, is what a device answers instead of the table's row, and seen gets what each collection returned.
 	answer func(device, round int) client.Value
@@ -74,10 +75,12 @@ const (
 	defaultPrecision = 10 * time.Second
 	// openFor is how long the recipe takes reports.
 	openFor = 24 * time.Hour
-	// grace of recipes with a relay: all is on one machine, and nobody tries again after a minute.
+	// grace of recipes with a relay: all is on one machine, and nobody tries again after
+	// a minute.
 	grace = time.Second
-	// settled is how long after its end a round may be released: grace, and the clock skew of deploy.Create. So that a lab need not
-	// wait for it, its devices report of rounds that are over.
+	// settled is how long after its end a round may be released: grace, and the clock
+	// skew of deploy.Create. So that a lab need not wait for it, its devices report of
+	// rounds that are over.
 	settled = grace + time.Second
 )
 
@@ -462,7 +465,8 @@ func (r *run) logger() (*slog.Logger, func() error, error) {
 	return service.NewLogger(f, slog.LevelInfo), f.Close, nil
 }
 
-// yearsPerPerson is how many rows a person has at most: families were enrolled for three years or for five.
+// yearsPerPerson is how many rows a person has at most: families were enrolled for three
+// years or for five.
 const yearsPerPerson = 5
 
 func (r *run) newRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {

@@ -38,8 +38,9 @@ type Report struct {
 	Epsilon   float64 `json:"epsilon"`
 	Delta     float64 `json:"delta"`
 	Guarantee string  `json:"guarantee"` // in words
-	// Unit is whose data that is about: a row of the table is a person-year. UnitsPerPerson is how many of them one person has
-	// at most, and Person what such a person has; nil where nothing is said of it.
+	// Unit is whose data that is about: a row of the table is a person-year.
+	// UnitsPerPerson is how many of them one person has at most, and Person what such a
+	// person has; nil where nothing is said of it.
 	Unit           string       `json:"unit"`
 	UnitsPerPerson uint32       `json:"units_per_person,omitempty"`
 	Person         *recipe.Loss `json:"person,omitempty"`
@@ -70,7 +71,8 @@ type Report struct {
 	words        chartWords
 }
 
-// chartWords are those of the picture of a lab that asks for something else than visits in buckets.
+// chartWords are those of the picture of a lab that asks for something else than visits
+// in buckets.
 type chartWords struct{ title, x, y, answer string }
 
 // A Sight is what one party saw.

@@ -154,9 +154,11 @@ func atMost(x float64, bound *big.Rat) bool {
 // A release is what a certificate of a recipe must be about.
 type release struct {
 	certificate.Term
-	// Where rho is not nil the term's Mu, a rho of zCDP or a response's loss, may be any that is not below it. Mu and Fail of a shuffled release are the certificate's
-	// own, and so is Dummies where DummyRate is not 0: the number of devices that are sure to be free to send a dummy, but for
-	// the miss in each round, when each of the others is with probability free.
+	// Where rho is not nil the term's Mu, a rho of zCDP or a response's loss, may be any
+	// that is not below it. Mu and Fail of a shuffled release are the certificate's own,
+	// and so is Dummies where DummyRate is not 0: the number of devices that are sure to
+	// be free to send a dummy, but for the miss in each round, when each of the others is
+	// with probability free.
 	rho        *big.Rat
 	others     uint64
 	free, miss float64

@@ -8,10 +8,12 @@
 //
 // # Whose data
 //
-// The guarantee is about one [Unit]: what is reported of one person, device, visit, site, or what the recipe names; of one device
-// where it names none. How several records of one become its answer is in the recipe, and what a person with several units
-// has is computed beside it ([Guarantee.Person]). What the guarantee counts on and only the author says are its conditions
-// ([Guarantee.Conditions]): what holds without them is printed first.
+// The guarantee is about one [Unit]: what is reported of one person, device, visit, site,
+// or what the recipe names; of one device where it names none. How several records of one
+// become its answer is in the recipe, and what a person with several units has is
+// computed beside it ([Guarantee.Person]). What the guarantee counts on and only the
+// author says are its conditions ([Guarantee.Conditions]): what holds without them is
+// printed first.
 //
 // # Coins
 //
@@ -23,9 +25,11 @@
 //
 // # Rounds
 //
-// Time is cut into [Rounds]. In a round a device decides once, and its report says the round and nothing finer
-// ([Recipe.ReportTime]). Leader and helper release whole rounds after their end and grace, and each alone where one person may be
-// in several or devices toss coins ([Recipe.Alone], [Recipe.CheckBatch]): that is the event that the guarantee accounts for.
+// Time is cut into [Rounds]. In a round a device decides once, and its report says the
+// round and nothing finer ([Recipe.ReportTime]). Leader and helper release whole rounds
+// after their end and grace, and each alone where one person may be in several or devices
+// toss coins ([Recipe.Alone], [Recipe.CheckBatch]): that is the event that the guarantee
+// accounts for.
 //
 // # Noise over rounds
 //

@@ -78,21 +78,24 @@ type Guarantee struct {
 	PerRound Loss
 	// Rounds is in how many rounds one unit may have a report, one in each.
 	Rounds uint32
-	// Neighbours is the relation that the loss is about, between one unit's reports; 0 if there is no loss to speak of.
+	// Neighbours is the relation that the loss is about, between one unit's reports; 0 if
+	// there is no loss to speak of.
 	Neighbours accountant.Neighbours
 	// Theorem names the result the loss rests on.
 	Theorem string
 	// Assumptions must hold for the loss to be true.
 	Assumptions []string
-	// Conditions must hold too, and are the word of the recipe's author, which no independent party vouches for. None if the
-	// loss counts on nobody's word.
+	// Conditions must hold too, and are the word of the recipe's author, which no
+	// independent party vouches for. None if the loss counts on nobody's word.
 	Conditions []string
-	// Unconditional is the loss that counts on none of Conditions, over all rounds, and UnconditionalNeighbours the
-	// relation that it is about: Loss and Neighbours, where there are no conditions.
+	// Unconditional is the loss that counts on none of Conditions, over all rounds, and
+	// UnconditionalNeighbours the relation that it is about: Loss and Neighbours, where
+	// there are no conditions.
 	Unconditional           Loss
 	UnconditionalNeighbours accountant.Neighbours
-	// Unit is whose data this is about. PerPerson is how many of them a person is said to have, 0 if that is not said, and
-	// Person what such a person has on none of Conditions, over all rounds: see [Group].
+	// Unit is whose data this is about. PerPerson is how many of them a person is said to
+	// have, 0 if that is not said, and Person what such a person has on none of
+	// Conditions, over all rounds: see [Group].
 	Unit      string
 	PerPerson uint32
 	Person    Loss
@@ -129,7 +132,8 @@ func (g *Guarantee) Fallback(k FallbackKind) (Fallback, bool) {
 	return Fallback{}, false
 }
 
-// MarshalJSON writes the guarantee as one flat object. Its epsilon is that of Loss; conditions stand beside it.
+// MarshalJSON writes the guarantee as one flat object. Its epsilon is that of Loss;
+// conditions stand beside it.
 func (g Guarantee) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Epsilon       *float64   `json:"epsilon"`

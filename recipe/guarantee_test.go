@@ -220,8 +220,9 @@ func TestGuaranteeOrder(t *testing.T) {
 	}
 }
 
-// TestL1BoundGuarantee: what adds up to a bound is C*sqrt(2) from any other, and C from none, however many places it has; a SumVec
-// of that maximum needs noise for C at each of them. A device's guarantee must not be better than a histogram of one device's C
+// TestL1BoundGuarantee: what adds up to a bound is C*sqrt(2) from any other, and C from
+// none, however many places it has; a SumVec of that maximum needs noise for C at each of
+// them. A device's guarantee must not be better than a histogram of one device's C
 // answers gives, of which it is one, nor worse than C at one place and at another.
 func TestL1BoundGuarantee(t *testing.T) {
 	const most = 10

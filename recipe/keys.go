@@ -13,16 +13,19 @@ import (
 	"github.com/starling-agg/starling/signed"
 )
 
-// ServerKeys say whose signatures vouch for the keys that reports are encrypted to: the root keys of leader, helper and
-// gateway. A recipe without them leaves that to whoever answers for the servers' addresses, or hands out manifests.
+// ServerKeys say whose signatures vouch for the keys that reports are encrypted to: the
+// root keys of leader, helper and gateway. A recipe without them leaves that to whoever
+// answers for the servers' addresses, or hands out manifests.
 type ServerKeys struct {
 	Leader signed.PublicKey `json:"leader"`
 	Helper signed.PublicKey `json:"helper"`
 	// Gateway is there where the recipe names a relay, and zero where it names none.
 	Gateway signed.PublicKey `json:"gateway"`
-	// Collector is the SHA-256 of the collector's HPKE configuration, as DAP encodes it: results are sealed to no other key.
+	// Collector is the SHA-256 of the collector's HPKE configuration, as DAP encodes it:
+	// results are sealed to no other key.
 	Collector Hash `json:"collector"`
-	// EpochLength is that of the epochs of manifests and key lists, in seconds, [MinEpochLength] to [MaxEpochLength].
+	// EpochLength is that of the epochs of manifests and key lists, in seconds,
+	// [MinEpochLength] to [MaxEpochLength].
 	EpochLength uint32 `json:"epoch_length"`
 }
 
@@ -36,11 +39,13 @@ const (
 // deploymentDomain opens the hash that names a deployment.
 const deploymentDomain = "starling deployment v1"
 
-// ErrNoServerKeys: the recipe does not say whose signatures vouch for the keys that reports are encrypted to.
+// ErrNoServerKeys: the recipe does not say whose signatures vouch for the keys that
+// reports are encrypted to.
 var ErrNoServerKeys = errors.New("recipe: it names no signing keys of its servers")
 
-// Deployment names what leader, helper, gateway and relay are together: all recipes with the same keys and addresses are one
-// deployment, and share its manifests. It is the SHA-256 of
+// Deployment names what leader, helper, gateway and relay are together: all recipes with
+// the same keys and addresses are one deployment, and share its manifests. It is the
+// SHA-256 of
 //
 //	"starling deployment v1"; opaque leader_url<0..2^16-1>, helper_url<0..2^16-1>, relay_url<0..2^16-1>; (empty without a relay)
 //	opaque leader[32], helper[32], gateway[32]; (zeros without a relay) uint32 epoch_length
@@ -99,7 +104,8 @@ func readServerKeys(d *decoder) *ServerKeys {
 	return k
 }
 
-// serverKeys checks each key, that no two are one, and that they are those of the recipe's servers.
+// serverKeys checks each key, that no two are one, and that they are those of the
+// recipe's servers.
 func (v *validator) serverKeys(r *Recipe) {
 	k := r.ServerKeys
 	if k == nil {
@@ -123,7 +129,8 @@ func (v *validator) serverKeys(r *Recipe) {
 	v.between("server_keys.epoch_length", uint64(k.EpochLength), MinEpochLength, MaxEpochLength)
 }
 
-// OnLoopback says whether leader, helper and the relay, if there is one, are all on this machine, as in a laboratory.
+// OnLoopback says whether leader, helper and the relay, if there is one, are all on this
+// machine, as in a laboratory.
 func (r *Recipe) OnLoopback() bool {
 	path, ok := r.Path.(TwoServer)
 	list := []string{path.Leader, path.Helper}
@@ -161,9 +168,10 @@ type AnchorError struct {
 
 func (e *AnchorError) Error() string { return "recipe: the " + e.Server + "'s key " + e.Why }
 
-// CheckAnchors holds a recipe against keys that came by another way: each of its servers' root keys is an anchor, for a domain
-// in which the server's address lies, and leader and helper are not one owner's. (The gateway opens no share and may be of
-// either's owner.) It fails with [ErrNoServerKeys] and *[AnchorError].
+// CheckAnchors holds a recipe against keys that came by another way: each of its servers'
+// root keys is an anchor, for a domain in which the server's address lies, and leader and
+// helper are not one owner's. (The gateway opens no share and may be of either's owner.)
+// It fails with [ErrNoServerKeys] and *[AnchorError].
 func (r *Recipe) CheckAnchors(a *signed.Anchors) error {
 	if r.ServerKeys == nil {
 		return ErrNoServerKeys
@@ -186,7 +194,8 @@ func (r *Recipe) CheckAnchors(a *signed.Anchors) error {
 	return nil
 }
 
-// describeKeys says whose word it is that reports are encrypted to leader and helper, and to nobody else.
+// describeKeys says whose word it is that reports are encrypted to leader and helper, and
+// to nobody else.
 func (r *Recipe) describeKeys(line func(string, string, ...any)) {
 	k := r.ServerKeys
 	if k == nil {

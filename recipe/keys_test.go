@@ -112,7 +112,8 @@ func TestServerKeysHaveOneEncoding(t *testing.T) {
 	}
 }
 
-// TestDeployment: every address and key of the servers makes another one; the question asked does not.
+// TestDeployment: every address and key of the servers makes another one; the question
+// asked does not.
 func TestDeployment(t *testing.T) {
 	o, k := keyed(t)
 	o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://gateway.leader.example/"}

@@ -30,9 +30,11 @@ type Options struct {
 	MinBatch uint64
 	// TimePrecision in seconds; one hour when zero.
 	TimePrecision dap.TimePrecision
-	// RoundUnits is the length of a round in units of TimePrecision; when zero, what Rate or DonationTime say, or 1.
+	// RoundUnits is the length of a round in units of TimePrecision; when zero, what Rate
+	// or DonationTime say, or 1.
 	RoundUnits uint64
-	// Grace after the end of a round, in whole seconds; when zero, [DefaultGrace] with a Relay and none without. Negative is none.
+	// Grace after the end of a round, in whole seconds; when zero, [DefaultGrace] with a
+	// Relay and none without. Negative is none.
 	Grace time.Duration
 	// Window is no limit when nil. It is of whole rounds.
 	Window Window
@@ -52,7 +54,8 @@ type Options struct {
 	Share NoiseShare
 	// Delta of the claim; 10^-9 when zero.
 	Delta Decimal
-	// Rounds is in how many rounds one unit may have a report, one in each, or a device toss its coins; 1 when zero.
+	// Rounds is in how many rounds one unit may have a report, one in each, or a device
+	// toss its coins; 1 when zero.
 	Rounds uint32
 	// HonestServers that the claim needs; 1 when zero.
 	HonestServers uint8

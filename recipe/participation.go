@@ -81,8 +81,8 @@ type Rate struct {
 
 // Relay sends reports through oblivious HTTP (RFC 9458), so that who receives them does not know who sent them.
 type Relay struct {
-	// URL of the relay's resource, and Gateway of the gateway behind it. The relay must not be run by a server's owner, which
-	// Validate sees as far as names tell.
+	// URL of the relay's resource, and Gateway of the gateway behind it. The relay must
+	// not be run by a server's owner, which Validate sees as far as names tell.
 	URL     string `json:"url"`
 	Gateway string `json:"gateway"`
 }
@@ -217,8 +217,8 @@ func (r *Recipe) Expected(units uint64) (least, most float64, ok bool) {
 	return n * r.uploaded(low), n * r.uploaded(high), true
 }
 
-// MostExpected is how many reports, dummies among them, come at most in one round, or in one slot, if everybody is honest. It
-// is false for a recipe that states no [Rate].
+// MostExpected is how many reports, dummies among them, come at most in one round, or in
+// one slot, if everybody is honest. It is false for a recipe that states no [Rate].
 func (r *Recipe) MostExpected() (float64, bool) {
 	if r.Rate == nil {
 		return 0, false

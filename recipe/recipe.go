@@ -30,7 +30,8 @@ type Recipe struct {
 	TimePrecision dap.TimePrecision
 	// Window limits when reports may be made.
 	Window Window
-	// Rounds divide time; nil is rounds of one unit and no grace. They agree with Rate and [DonationTime].
+	// Rounds divide time; nil is rounds of one unit and no grace. They agree with Rate
+	// and [DonationTime].
 	Rounds *Rounds
 	// Population says who is asked; nil leaves it to the description.
 	Population *Population
@@ -51,15 +52,15 @@ type Recipe struct {
 	Unit *Unit
 	// Projection shortens the vectors of a [Vector]; nil sends them whole.
 	Projection *Projection
-	// ServerKeys vouch for the keys that reports are encrypted to; nil takes those that the servers' addresses answer with,
-	// or a manifest names.
+	// ServerKeys vouch for the keys that reports are encrypted to; nil takes those that
+	// the servers' addresses answer with, or a manifest names.
 	ServerKeys *ServerKeys
 	// DAP is the draft of DAP that the recipe's task speaks; 18 when zero.
 	DAP dap.Version
 }
 
-// A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec],
-// [L1BoundSum] and [Vector].
+// A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot],
+// [SumVec], [L1BoundSum] and [Vector].
 type Query interface {
 	query() uint8
 	// Aggregates is the number of integers that a collection returns, before noise is accounted for.
@@ -97,9 +98,10 @@ type SumVec struct {
 	Chunk  uint32 // of the proof, 1 to Length*bits(Max)
 }
 
-// L1BoundSum asks each device for a vector of Length integers from 0 on that add up to at most Max; the answer is their sum
-// (Prio3L1BoundSum). Where a device has a budget to spread over places, it hides behind less noise than a [SumVec] of that
-// Max needs, which may have Max at every place.
+// L1BoundSum asks each device for a vector of Length integers from 0 on that add up to at
+// most Max; the answer is their sum (Prio3L1BoundSum). Where a device has a budget to
+// spread over places, it hides behind less noise than a [SumVec] of that Max needs, which
+// may have Max at every place.
 type L1BoundSum struct {
 	Length uint32
 	Max    uint64 // of the sum of a vector
@@ -190,9 +192,9 @@ type ApproxDP struct {
 	Neighbours accountant.Neighbours
 	// HonestServers is how many of the two the claim needs to be honest, 1 or 2.
 	HonestServers uint8
-	// Rounds is the number of rounds in which one unit may have a report, one in each; at least 1. If it is more, leader
-	// and helper release each round alone.
-	// Devices count their own.
+	// Rounds is the number of rounds in which one unit may have a report, one in each; at
+	// least 1. If it is more, leader and helper release each round alone. Devices count
+	// their own.
 	Rounds uint32
 }
 

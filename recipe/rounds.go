@@ -8,13 +8,15 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// Rounds divide time for a recipe. In a round a device decides once, its report carries the first unit of the round, and
-// nothing is released of a round before its end and the grace. A recipe without them has rounds of one unit and no grace.
+// Rounds divide time for a recipe. In a round a device decides once, its report carries
+// the first unit of the round, and nothing is released of a round before its end and the
+// grace. A recipe without them has rounds of one unit and no grace.
 type Rounds struct {
 	// Units is the length of a round in units of TimePrecision: 1 to MaxRoundUnits, and at most
 	// MaxRound in all. Round n begins with unit n*Units.
 	Units uint64 `json:"units"`
-	// Grace in seconds after the end of a round, at most MaxGrace: reports that were sent in the round may still come.
+	// Grace in seconds after the end of a round, at most MaxGrace: reports that were sent
+	// in the round may still come.
 	Grace uint32 `json:"grace"`
 }
 
@@ -27,15 +29,16 @@ const (
 	MaxGrace = 7 * 86400
 	// MaxBatches bounds what [Recipe.Batches] cuts.
 	MaxBatches = 1 << 16
-	// DefaultGrace is the grace of a recipe with a relay: three tries of a device, a minute apart, the time in which a
-	// gateway mixes, and two minutes more.
+	// DefaultGrace is the grace of a recipe with a relay: three tries of a device, a
+	// minute apart, the time in which a gateway mixes, and two minutes more.
 	DefaultGrace = 5 * time.Minute
 )
 
 // Round is the number of the round in which time unit t lies.
 func (r *Recipe) Round(t dap.Time) uint64 { return uint64(t) / r.RoundUnits() }
 
-// RoundUnits is the length of a round in units of TimePrecision. For [DonationTime] a round is all slots together.
+// RoundUnits is the length of a round in units of TimePrecision. For [DonationTime] a
+// round is all slots together.
 func (r *Recipe) RoundUnits() uint64 {
 	if r.Rounds == nil {
 		return 1
@@ -43,8 +46,8 @@ func (r *Recipe) RoundUnits() uint64 {
 	return max(1, r.Rounds.Units)
 }
 
-// BatchUnits is the length, in units of TimePrecision, of what is released together at least: a round, or a slot for
-// [DonationTime]. Report times are multiples of it.
+// BatchUnits is the length, in units of TimePrecision, of what is released together at
+// least: a round, or a slot for [DonationTime]. Report times are multiples of it.
 func (r *Recipe) BatchUnits() uint64 {
 	if p, ok := r.Participation.(DonationTime); ok {
 		return max(1, uint64(p.Length))
@@ -52,8 +55,9 @@ func (r *Recipe) BatchUnits() uint64 {
 	return r.RoundUnits()
 }
 
-// ReportTime is the time that a report of time unit t carries: the first unit of its round, or of its slot, so that the
-// number of reports is known of the whole and of no part.
+// ReportTime is the time that a report of time unit t carries: the first unit of its
+// round, or of its slot, so that the number of reports is known of the whole and of no
+// part.
 func (r *Recipe) ReportTime(t dap.Time) dap.Time { return t - t%dap.Time(r.BatchUnits()) }
 
 // Grace is how long after its end nothing of a round is released.
@@ -64,13 +68,15 @@ func (r *Recipe) Grace() time.Duration {
 	return time.Duration(r.Rounds.Grace) * time.Second
 }
 
-// Alone says that each round is released alone, for [DonationTime] each slot: a person may be in more than one, or devices
-// toss coins, whose dummies are counted for one. Else a batch may be any number of whole rounds, as a person is in one.
+// Alone says that each round is released alone, for [DonationTime] each slot: a person
+// may be in more than one, or devices toss coins, whose dummies are counted for one. Else
+// a batch may be any number of whole rounds, as a person is in one.
 func (r *Recipe) Alone() bool { return r.sampled() || r.DecisionRounds() > 1 }
 
 // A BatchError is an interval of which leader and helper release nothing, and what they would.
 type BatchError struct {
-	// Asked is the interval; Whole the least run of whole rounds, or slots, around it; First the first of these.
+	// Asked is the interval; Whole the least run of whole rounds, or slots, around it;
+	// First the first of these.
 	Asked, Whole, First dap.Interval
 	// Alone is [Recipe.Alone]: each of them is a batch, and no two are.
 	Alone bool
@@ -99,8 +105,9 @@ func (e *BatchError) Error() string {
 	return text
 }
 
-// Batches cuts an interval into those that leader and helper release, one after the other: each round or slot where these are
-// released alone, else the whole. It fails with a *[BatchError] where the interval is not of whole rounds.
+// Batches cuts an interval into those that leader and helper release, one after the
+// other: each round or slot where these are released alone, else the whole. It fails with
+// a *[BatchError] where the interval is not of whole rounds.
 func (r *Recipe) Batches(asked dap.Interval) ([]dap.Interval, error) {
 	units := r.BatchUnits()
 	n, whole := asked.Split(units)
@@ -119,7 +126,8 @@ func (r *Recipe) Batches(asked dap.Interval) ([]dap.Interval, error) {
 	return list, nil
 }
 
-// CheckBatch says with a *[BatchError] that leader and helper release no batch of that interval, which is a valid one.
+// CheckBatch says with a *[BatchError] that leader and helper release no batch of that
+// interval, which is a valid one.
 func (r *Recipe) CheckBatch(asked dap.Interval) error {
 	units := r.BatchUnits()
 	n, whole := asked.Split(units)

@@ -20,7 +20,8 @@ func TestRoundsGoldenBytes(t *testing.T) {
 	}
 }
 
-// TestRoundsRefuses: what disagrees about the length of a round, and leader-selected batches that may hold a person twice.
+// TestRoundsRefuses: what disagrees about the length of a round, and leader-selected
+// batches that may hold a person twice.
 func TestRoundsRefuses(t *testing.T) {
 	leaderSelected := func(r *Recipe) {
 		p := r.Path.(TwoServer)
@@ -58,7 +59,8 @@ func TestRoundsRefuses(t *testing.T) {
 	}
 }
 
-// TestRoundsOfOptions: New fills in the round that rate or slots say, and the grace that a relay needs.
+// TestRoundsOfOptions: New fills in the round that rate or slots say, and the grace that
+// a relay needs.
 func TestRoundsOfOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    Options
@@ -81,8 +83,9 @@ func TestRoundsOfOptions(t *testing.T) {
 	}
 }
 
-// TestCheckBatch holds the rule to its words, over all short intervals: exactly one whole round, or slot, where a person may be
-// in several, and else whole rounds; and a refused interval is told which whole rounds it lies in.
+// TestCheckBatch holds the rule to its words, over all short intervals: exactly one whole
+// round, or slot, where a person may be in several, and else whole rounds; and a refused
+// interval is told which whole rounds it lies in.
 func TestCheckBatch(t *testing.T) {
 	one := func(units uint64) func() *Recipe {
 		return func() *Recipe {

@@ -63,8 +63,9 @@ func (a Attribute) String() string {
 	return fmt.Sprintf("attribute %d", uint16(a))
 }
 
-// A Certificate names an earlier private histogram over the attributes. It is the author's word until somebody has looked the
-// entry up: nothing in a recipe shows that the log holds it, nor that it is about these attributes.
+// A Certificate names an earlier private histogram over the attributes. It is the
+// author's word until somebody has looked the entry up: nothing in a recipe shows that
+// the log holds it, nor that it is about these attributes.
 type Certificate struct {
 	// Recipe is the id of the histogram's recipe.
 	Recipe ID `json:"recipe"`

@@ -15,15 +15,16 @@ import (
 type Anchor struct {
 	// Name is the key's, 1 to 64 of a to z, 0 to 9, dot and hyphen.
 	Name string
-	// Domain is where the owner's servers are: their hosts are it or end in a dot and it. A host name in lower case, or an
-	// address.
+	// Domain is where the owner's servers are: their hosts are it or end in a dot and it.
+	// A host name in lower case, or an address.
 	Domain string
 	Key    PublicKey
 	// Owner is who has the secret half, as people know it; 1 to 128 printable bytes.
 	Owner string
 }
 
-// Anchors are the root keys that a device knows, apart from what recipes and manifests say. They are immutable.
+// Anchors are the root keys that a device knows, apart from what recipes and manifests
+// say. They are immutable.
 type Anchors struct {
 	list  []Anchor
 	byKey map[PublicKey]int

@@ -30,13 +30,15 @@ func (r Role) String() string {
 	return fmt.Sprintf("role %d", uint8(r))
 }
 
-// MaxOnline is how long an online key may sign at most: who takes it from a server has it for no longer.
+// MaxOnline is how long an online key may sign at most: who takes it from a server has it
+// for no longer.
 const MaxOnline = 90 * 24 * time.Hour
 
 // delegationDomain opens what a root signs about an online key.
 const delegationDomain = "starling online key v1"
 
-// A Delegation is the word of a root key that another key signs for it, from one time up to another.
+// A Delegation is the word of a root key that another key signs for it, from one time up
+// to another.
 type Delegation struct {
 	Root, Key           PublicKey
 	NotBefore, NotAfter time.Time // whole seconds, at most [MaxOnline] apart
@@ -46,8 +48,8 @@ type Delegation struct {
 // DelegationSize is the length of a delegation's encoding, in bytes.
 const DelegationSize = 2*KeySize + 16 + ed25519.SignatureSize
 
-// Delegate has a root key vouch for an online key. It fails with [ErrWindow] where the time is empty or too long, and with
-// [ErrKey] where a key vouches for itself.
+// Delegate has a root key vouch for an online key. It fails with [ErrWindow] where the
+// time is empty or too long, and with [ErrKey] where a key vouches for itself.
 func Delegate(root *PrivateKey, key PublicKey, from, until time.Time) (Delegation, error) {
 	d := Delegation{Root: root.Public(), Key: key, NotBefore: from.UTC().Truncate(time.Second), NotAfter: until.UTC().Truncate(time.Second)}
 	if err := d.validate(); err != nil {
@@ -73,7 +75,8 @@ func (d *Delegation) body() []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(d.NotAfter.Unix()))
 }
 
-// Verify says whether that root vouches: it fails with [ErrSignature], [ErrWindow] or [ErrKey].
+// Verify says whether that root vouches: it fails with [ErrSignature], [ErrWindow] or
+// [ErrKey].
 func (d *Delegation) Verify(root PublicKey) error {
 	if err := root.Validate(); err != nil {
 		return err
@@ -90,13 +93,15 @@ func (d *Delegation) Verify(root PublicKey) error {
 	return nil
 }
 
-// Append appends the encoding: opaque root[32], key[32]; uint64 not_before, not_after (seconds since 1970); opaque
-// signature[64], over the domain string, a zero byte and what stands before it.
+// Append appends the encoding: opaque root[32], key[32]; uint64 not_before, not_after
+// (seconds since 1970); opaque signature[64], over the domain string, a zero byte and
+// what stands before it.
 func (d *Delegation) Append(dst []byte) []byte {
 	return append(append(dst, d.body()...), d.Signature[:]...)
 }
 
-// ReadDelegation reads exactly one delegation and does not verify it; [ErrSignature] if it is none.
+// ReadDelegation reads exactly one delegation and does not verify it; [ErrSignature] if
+// it is none.
 func ReadDelegation(b []byte) (Delegation, error) {
 	var d Delegation
 	if len(b) != DelegationSize {
@@ -117,7 +122,8 @@ func ReadDelegation(b []byte) (Delegation, error) {
 // MarshalFile is the file of a delegation: the domain string, a line feed, and the encoding.
 func (d *Delegation) MarshalFile() []byte { return d.Append([]byte(delegationDomain + "\n")) }
 
-// ParseDelegation reads a delegation's file and does not verify it; [ErrSignature] if it is none.
+// ParseDelegation reads a delegation's file and does not verify it; [ErrSignature] if it
+// is none.
 func ParseDelegation(file []byte) (Delegation, error) {
 	b, ok := bytes.CutPrefix(file, []byte(delegationDomain+"\n"))
 	if !ok {
@@ -142,8 +148,8 @@ type Signer struct {
 	delegation Delegation
 }
 
-// NewSigner puts an online key and its root's word together. It fails as [Delegation.Verify], with [ErrKey] where the word
-// is for another key.
+// NewSigner puts an online key and its root's word together. It fails as
+// [Delegation.Verify], with [ErrKey] where the word is for another key.
 func NewSigner(key *PrivateKey, d Delegation) (*Signer, error) {
 	if d.Key != key.Public() {
 		return nil, fmt.Errorf("%w: the root vouches for another key", ErrKey)
@@ -163,8 +169,8 @@ func (s *Signer) From() time.Time { return s.delegation.NotBefore }
 // Until is the end of the online key.
 func (s *Signer) Until() time.Time { return s.delegation.NotAfter }
 
-// Sign signs a message that holds from one time up to another, under a domain string. It fails with [ErrWindow] where the
-// online key does not last as long.
+// Sign signs a message that holds from one time up to another, under a domain string. It
+// fails with [ErrWindow] where the online key does not last as long.
 func (s *Signer) Sign(domain string, message []byte, from, until time.Time) (Signature, error) {
 	if err := s.delegation.covers(from, until); err != nil {
 		return Signature{}, err
@@ -188,8 +194,9 @@ type Signature struct {
 // SignatureSize is the length of a signature's encoding, in bytes.
 const SignatureSize = DelegationSize + ed25519.SignatureSize
 
-// Verify says whether the message is signed for the owner of that root, by a key that may sign for all the time in which
-// the message holds. It fails with [ErrSignature], [ErrWindow] or [ErrKey].
+// Verify says whether the message is signed for the owner of that root, by a key that may
+// sign for all the time in which the message holds. It fails with [ErrSignature],
+// [ErrWindow] or [ErrKey].
 func (s *Signature) Verify(root PublicKey, domain string, message []byte, from, until time.Time) error {
 	if err := s.Delegation.Verify(root); err != nil {
 		return err
@@ -208,7 +215,8 @@ func (s *Signature) Append(dst []byte) []byte {
 	return append(s.Delegation.Append(dst), s.Signature[:]...)
 }
 
-// ReadSignature reads exactly one signature and does not verify it; [ErrSignature] if it is none.
+// ReadSignature reads exactly one signature and does not verify it; [ErrSignature] if it
+// is none.
 func ReadSignature(b []byte) (Signature, error) {
 	var s Signature
 	if len(b) != SignatureSize {

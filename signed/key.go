@@ -49,7 +49,8 @@ func ParsePublicKey(s string) (PublicKey, error) {
 	return ReadPublicKey(b)
 }
 
-// Validate refuses with [ErrKey] what is no point of the curve, not its one encoding, or of small order.
+// Validate refuses with [ErrKey] what is no point of the curve, not its one encoding, or
+// of small order.
 func (k PublicKey) Validate() error {
 	p, err := new(edwards25519.Point).SetBytes(k[:])
 	switch {
@@ -72,7 +73,8 @@ func (k PublicKey) String() string { return hex.EncodeToString(k[:]) }
 // MarshalText is the hexadecimal form.
 func (k PublicKey) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// Fingerprint is for people to compare: the first 16 bytes of the key's SHA-256, in groups of four digits.
+// Fingerprint is for people to compare: the first 16 bytes of the key's SHA-256, in
+// groups of four digits.
 func (k PublicKey) Fingerprint() string {
 	sum := sha256.Sum256(k[:])
 	var groups []string
@@ -82,8 +84,9 @@ func (k PublicKey) Fingerprint() string {
 	return strings.Join(groups, " ")
 }
 
-// A PrivateKey is the secret half: a root or an online key. All forms of printing give "redacted"; [PrivateKey.Marshal]
-// gives the secret. It is immutable and safe for concurrent use.
+// A PrivateKey is the secret half: a root or an online key. All forms of printing give
+// "redacted"; [PrivateKey.Marshal] gives the secret. It is immutable and safe for
+// concurrent use.
 type PrivateKey struct{ key ed25519.PrivateKey }
 
 // Generate makes a key.
@@ -99,13 +102,15 @@ func (k *PrivateKey) Public() PublicKey { return PublicKey(k.key.Public().(ed255
 // fileMagic opens a key file and holds the version of its format.
 const fileMagic = "starling signing key v1\n"
 
-// Marshal is the key file: magic, seed[32], public_key[32]. The public key is there to find damage. It holds the secret.
+// Marshal is the key file: magic, seed[32], public_key[32]. The public key is there to
+// find damage. It holds the secret.
 func (k *PrivateKey) Marshal() []byte {
 	public := k.Public()
 	return append(append([]byte(fileMagic), k.key.Seed()...), public[:]...)
 }
 
-// ParsePrivateKey reads a key file, all of it, and checks that the two halves belong together. It fails with [ErrKey].
+// ParsePrivateKey reads a key file, all of it, and checks that the two halves belong
+// together. It fails with [ErrKey].
 func ParsePrivateKey(file []byte) (*PrivateKey, error) {
 	s, ok := bytes.CutPrefix(file, []byte(fileMagic))
 	if !ok || len(s) != ed25519.SeedSize+KeySize {
@@ -126,7 +131,8 @@ func verify(k PublicKey, signature [ed25519.SignatureSize]byte, domain string, m
 	return ed25519.Verify(k[:], input(domain, message), signature[:])
 }
 
-// input is what is signed: the domain string, a zero byte, which no domain string holds, and the message.
+// input is what is signed: the domain string, a zero byte, which no domain string holds,
+// and the message.
 func input(domain string, message []byte) []byte {
 	return append(append([]byte(domain), 0), message...)
 }

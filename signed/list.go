@@ -11,8 +11,8 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 )
 
-// A List is the HPKE keys that an aggregator offers, with all that says whose they are: signed for one deployment, role,
-// address and time, it passes for no other.
+// A List is the HPKE keys that an aggregator offers, with all that says whose they are:
+// signed for one deployment, role, address and time, it passes for no other.
 type List struct {
 	// Deployment is what the aggregator is a part of, as recipes name it.
 	Deployment [32]byte
@@ -34,7 +34,8 @@ var ErrList = errors.New("signed: not the key list that is wanted")
 const (
 	// listDomain opens what is signed about a list.
 	listDomain = "starling key list v1"
-	// ListMessage is the message parameter of DAP's media type for an encoded list, and ListMedia the whole media type.
+	// ListMessage is the message parameter of DAP's media type for an encoded list, and
+	// ListMedia the whole media type.
 	ListMessage = "starling-key-list"
 	ListMedia   = "application/ppm-dap;message=" + ListMessage
 	// MaxList bounds an encoded list, in bytes.
@@ -67,7 +68,8 @@ func (l *List) body() ([]byte, error) {
 	return out, nil
 }
 
-// Sign returns the list's encoding with its owner's signature. It fails with [ErrList] and [ErrWindow].
+// Sign returns the list's encoding with its owner's signature. It fails with [ErrList]
+// and [ErrWindow].
 //
 //	opaque deployment[32]; uint8 role; opaque url<0..2^16-1>; uint32 epoch; uint64 not_before, not_after;
 //	opaque body<0..2^24-1>; opaque signature[208]; (over the domain string, a zero byte and all before)
@@ -83,7 +85,8 @@ func (l *List) Sign(s *Signer) ([]byte, error) {
 	return signature.Append(b), nil
 }
 
-// ReadList reads exactly one signed list and copies what it keeps; the signature is only read. It fails with [ErrList].
+// ReadList reads exactly one signed list and copies what it keeps; the signature is only
+// read. It fails with [ErrList].
 func ReadList(b []byte) (*List, Signature, error) {
 	var s Signature
 	cut := fmt.Errorf("%w: cut off or too long", ErrList)
@@ -115,8 +118,9 @@ func ReadList(b []byte) (*List, Signature, error) {
 	return l, s, nil
 }
 
-// OpenList reads a signed list and says whether it is the one of a deployment, role and address, signed for the owner of a
-// root. It looks at no clock. It fails with [ErrList], [ErrSignature], [ErrWindow] or [ErrKey].
+// OpenList reads a signed list and says whether it is the one of a deployment, role and
+// address, signed for the owner of a root. It looks at no clock. It fails with [ErrList],
+// [ErrSignature], [ErrWindow] or [ErrKey].
 func OpenList(b []byte, root PublicKey, deployment [32]byte, role Role, url string) (*List, error) {
 	l, s, err := ReadList(b)
 	if err != nil {
@@ -148,8 +152,8 @@ func (l *List) ValidAt(t time.Time) error {
 	return nil
 }
 
-// ListURL is where the aggregator with a base URL has its signed list for a deployment: a private resource beside DAP's
-// hpke_config, over the same bytes.
+// ListURL is where the aggregator with a base URL has its signed list for a deployment: a
+// private resource beside DAP's hpke_config, over the same bytes.
 func ListURL(base string, deployment [32]byte) (string, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {

@@ -15,7 +15,8 @@ import (
 	"github.com/starling-agg/starling/disk"
 )
 
-// A Statement is what a party says by signing a manifest: in this epoch of a deployment, it is this one.
+// A Statement is what a party says by signing a manifest: in this epoch of a deployment,
+// it is this one.
 type Statement struct {
 	Deployment          [32]byte
 	Epoch               uint32
@@ -26,7 +27,8 @@ type Statement struct {
 
 // Errors of a record, to branch on with errors.Is.
 var (
-	// ErrSigned: something else was signed for that epoch, or for a later one, or for the same time. The party signs nothing.
+	// ErrSigned: something else was signed for that epoch, or for a later one, or for the
+	// same time. The party signs nothing.
 	ErrSigned = errors.New("signed: another statement stands in its way")
 	// ErrRecord: the record cannot be read or written, so that nothing may be signed.
 	ErrRecord = errors.New("signed: the record cannot be used")
@@ -41,15 +43,17 @@ const (
 	maxRecord      = len(recordMagic) + 2 + maxDeployments*statementSize + sha256.Size
 )
 
-// A Record remembers durably what one party has said last about each deployment, so that it never says two things about one
-// epoch, over restarts too. It must not be put back to an older copy. Safe for concurrent use; the file is one process's.
+// A Record remembers durably what one party has said last about each deployment, so that
+// it never says two things about one epoch, over restarts too. It must not be put back to
+// an older copy. Safe for concurrent use; the file is one process's.
 type Record struct {
 	fsys disk.FS
 	name string
 	mu   sync.Mutex
 }
 
-// OpenRecord returns the record in a file, which need not be there yet. It fails with [ErrRecord].
+// OpenRecord returns the record in a file, which need not be there yet. It fails with
+// [ErrRecord].
 func OpenRecord(fsys disk.FS, name string) (*Record, error) {
 	r := &Record{fsys: fsys, name: name}
 	_, err := r.read()
@@ -71,9 +75,11 @@ func (r *Record) Last(deployment [32]byte) (s Statement, ok bool, err error) {
 	return list[i], true, nil
 }
 
-// Say makes a statement durable; the party may sign it when Say returns. To say the same again is allowed. It fails with
-// [ErrSigned] where the party has said something else about this epoch and revision, something about a later one, or
-// something about an earlier epoch that lasts into this one's time, which a revision may not reach back into either; with [ErrRecord] if the disk fails.
+// Say makes a statement durable; the party may sign it when Say returns. To say the same
+// again is allowed. It fails with [ErrSigned] where the party has said something else
+// about this epoch and revision, something about a later one, or something about an
+// earlier epoch that lasts into this one's time, which a revision may not reach back into
+// either; with [ErrRecord] if the disk fails.
 func (r *Record) Say(s Statement) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

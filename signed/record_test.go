@@ -13,8 +13,8 @@ func statement(epoch uint32, revision uint16, from, until int, digest byte) Stat
 	return Statement{[32]byte{1}, epoch, revision, day(from), day(until), [32]byte{digest}}
 }
 
-// TestSaidOnce: of one epoch a party says one thing, and nothing of the past or over another epoch's time; restarts change
-// nothing.
+// TestSaidOnce: of one epoch a party says one thing, and nothing of the past or over
+// another epoch's time; restarts change nothing.
 func TestSaidOnce(t *testing.T) {
 	fsys := disktest.NewMem(1)
 	open := func() *Record {
@@ -61,8 +61,8 @@ func TestSaidOnce(t *testing.T) {
 	}
 }
 
-// TestSaidAtFailingDisk: whatever write fails, and whether the power goes then or not, no second digest is let through beside
-// one that was.
+// TestSaidAtFailingDisk: whatever write fails, and whether the power goes then or not, no
+// second digest is let through beside one that was.
 func TestSaidAtFailingDisk(t *testing.T) {
 	failed := 0
 	for at := 0; ; at++ {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// smallOrder are all encodings of points of small order that decoders of the curve have been known to take: the eight points,
-// and the other ways to write those that have them.
+// smallOrder are all encodings of points of small order that decoders of the curve have
+// been known to take: the eight points, and the other ways to write those that have them.
 var smallOrder = []string{
 	"0100000000000000000000000000000000000000000000000000000000000000", // order 1
 	"ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f", // order 2
@@ -65,7 +65,8 @@ func TestKeysRefused(t *testing.T) {
 	}
 }
 
-// TestKeysOfRFC8032: keys of RFC 8032 section 7.1 are taken, and ours sign as the standard library does.
+// TestKeysOfRFC8032: keys of RFC 8032 section 7.1 are taken, and ours sign as the
+// standard library does.
 func TestKeysOfRFC8032(t *testing.T) {
 	for seed, public := range map[string]string{
 		"9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60": "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",

@@ -215,9 +215,10 @@ func (h *Helper) retire(ctx context.Context) (more bool, err error) {
 	return retire.Pass(ctx, h.store, h.tasks, h.opt.Clock.Now(), h.opt.Limits.ClockSkew, h.opt.Retention, h.opt.Log)
 }
 
-// stored lists the oldest resources that wait for a worker. Those without a body do not: the request that made one is
-// working on it, or died with the process and will be sent again. Nor do those that are held, or early again. However many
-// there are, they do not hide the others.
+// stored lists the oldest resources that wait for a worker. Those without a body do not:
+// the request that made one is working on it, or died with the process and will be sent
+// again. Nor do those that are held, or early again. However many there are, they do not
+// hide the others.
 func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource, error) {
 	for n := batchOfJobs; ; n *= 4 {
 		pending, err := h.store.PendingResources(ctx, kind, n)
@@ -232,8 +233,8 @@ func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource
 	}
 }
 
-// tooEarly says whether a share that was due when it was asked for is not due now: the clock was put back, or more skew is
-// allowed since.
+// tooEarly says whether a share that was due when it was asked for is not due now: the
+// clock was put back, or more skew is allowed since.
 func (h *Helper) tooEarly(r *store.Resource) bool {
 	t := h.tasks[r.Task]
 	if t == nil || r.Kind != store.KindShare {

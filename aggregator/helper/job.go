@@ -163,8 +163,9 @@ func (h *Helper) answer(r *edge.Request, res *store.Resource, status int, m dap.
 //
 // Step 9 of one report: from the leader's aggregation job, to the helper's batch and an answer that cannot change.
 func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init []byte) ([]byte, error) {
-	// A job of the same bytes was answered and deleted: its reports are replays. It is not verified anew, for a report that
-	// was refused the first time might be taken now, by this aggregator alone.
+	// A job of the same bytes was answered and deleted: its reports are replays. It is
+	// not verified anew, for a report that was refused the first time might be taken now,
+	// by this aggregator alone.
 	commit, reply := j.refuse(dap.ReportReplayed)
 	var requests [][]byte // none are kept where no step follows
 	switch {
@@ -280,7 +281,8 @@ func (j *job) reply(run rounds.Job, live []int, errs []dap.ReportError, candidat
 	}
 }
 
-// refuse is what a job adds that is refused report by report, all for one reason, and its answer.
+// refuse is what a job adds that is refused report by report, all for one reason, and its
+// answer.
 func (j *job) refuse(code dap.ReportError) (*store.Commit, replier) {
 	c := &store.Commit{Task: j.task.ID, Final: true, Rejected: map[dap.ReportError]uint64{code: uint64(len(j.inits))}}
 	return c, func([]dap.ReportError) ([]byte, error) {

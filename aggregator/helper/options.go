@@ -37,7 +37,8 @@ type Options struct {
 	// KeySchedule has the service make, offer and destroy HPKE keys by itself, in FS under "keys". Optional. Its Delay is how
 	// long after the last upload the leader may come with a job.
 	KeySchedule *keyset.Schedule
-	// Signing has the service vouch for its HPKE keys, in lists and manifests, for recipes that name signing keys. Optional.
+	// Signing has the service vouch for its HPKE keys, in lists and manifests, for
+	// recipes that name signing keys. Optional.
 	Signing *keyset.Signing
 	// FS holds the service's files, and no one else's: on a real disk the caller has taken its lock ([disk.OSFS.Lock]).
 	// Required.

@@ -23,7 +23,8 @@ func readShareReq(t *task.Task, body []byte) (*dap.AggregateShareReq, store.Sele
 	if err != nil {
 		return nil, sel, edge.Malformed(err)
 	}
-	// Unlike at the leader, which hears of it from the collector, these are faults of the leader's message.
+	// Unlike at the leader, which hears of it from the collector, these are faults of the
+	// leader's message.
 	switch {
 	case len(req.CollectionJobReq.AggParam) > 0:
 		return nil, sel, edge.Refuse(dap.ProblemInvalidMessage, "the aggregation parameter is not the one that was aggregated with")
@@ -103,10 +104,12 @@ func (h *Helper) postShare(r *edge.Request) error {
 	return h.answer(r, res, http.StatusCreated, dap.MediaAggregateShare)
 }
 
-// maxEarly is how long a leader that came too early is told to wait at most: its clock and ours may differ.
+// maxEarly is how long a leader that came too early is told to wait at most: its clock
+// and ours may differ.
 const maxEarly = time.Minute
 
-// early answers a request for the share of a batch that may not be released yet, and passes on every other error.
+// early answers a request for the share of a batch that may not be released yet, and
+// passes on every other error.
 func (h *Helper) early(err error) error {
 	var early *release.Early
 	if !errors.As(err, &early) {

@@ -240,7 +240,8 @@ func (s *Set) Opening(at time.Time) *Hold {
 	return h
 }
 
-// ended says whether a key had been followed by another, and a time in its life had come that the schedule gives for it.
+// ended says whether a key had been followed by another, and a time in its life had come
+// that the schedule gives for it.
 func (k *key) ended(at time.Time, when func(*record) time.Time) bool {
 	return !k.superseded.IsZero() && !at.Before(when(&k.record))
 }

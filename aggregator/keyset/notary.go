@@ -21,12 +21,14 @@ type Signing struct {
 	Role signed.Role
 	// Deployments are those that the aggregator is a part of. Required, at least one.
 	Deployments []Deployment
-	// Token is the bearer token of who makes manifests. Optional; without it the service signs none.
+	// Token is the bearer token of who makes manifests. Optional; without it the service
+	// signs none.
 	Token string
-	// Revisions is how many manifests beside the first it signs in one epoch, for emergencies. Default 0.
+	// Revisions is how many manifests beside the first it signs in one epoch, for
+	// emergencies. Default 0.
 	Revisions uint16
-	// Held is how long a gateway may hold an upload that it has taken: keys take uploads for as long after a manifest's last
-	// try. Default [DefaultHeld].
+	// Held is how long a gateway may hold an upload that it has taken: keys take uploads
+	// for as long after a manifest's last try. Default [DefaultHeld].
 	Held time.Duration
 }
 
@@ -43,8 +45,8 @@ type Deployment struct {
 	Recipes        [][32]byte
 }
 
-// PromiseFor is the Schedule.Promise that signing for such deployments needs: lists of this epoch and of the next, the tries
-// of their devices, and what a gateway may hold.
+// PromiseFor is the Schedule.Promise that signing for such deployments needs: lists of
+// this epoch and of the next, the tries of their devices, and what a gateway may hold.
 func (s *Signing) PromiseFor(overlap time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for _, d := range s.Deployments {
@@ -60,7 +62,8 @@ func (s *Signing) held() time.Duration {
 	return s.Held
 }
 
-// Errors of a notary, to branch on with errors.Is. Others are those of packages signed and ohttp, and of the disk.
+// Errors of a notary, to branch on with errors.Is. Others are those of packages signed
+// and ohttp, and of the disk.
 var (
 	// ErrDeployment: the aggregator is no part of it.
 	ErrDeployment = errors.New("keyset: no such deployment here")
@@ -68,11 +71,13 @@ var (
 	ErrRefused = errors.New("keyset: not signed")
 )
 
-// RecordName is the file, beside the directory of keys, that remembers which manifests were signed.
+// RecordName is the file, beside the directory of keys, that remembers which manifests
+// were signed.
 const RecordName = "signed"
 
-// A Notary signs what one aggregator says of its keys: lists for devices that come directly, lists for manifests, and
-// manifests, one an epoch, that hold nothing of it but what it is. Safe for concurrent use.
+// A Notary signs what one aggregator says of its keys: lists for devices that come
+// directly, lists for manifests, and manifests, one an epoch, that hold nothing of it but
+// what it is. Safe for concurrent use.
 type Notary struct {
 	o      Signing
 	set    *Set
@@ -142,11 +147,12 @@ func (n *Notary) base(d *Deployment) string {
 	return d.Leader
 }
 
-// backdated is how long before now a list begins to hold, for devices whose clock is slow; a quarter of a short epoch.
+// backdated is how long before now a list begins to hold, for devices whose clock is
+// slow; a quarter of a short epoch.
 const backdated = 10 * time.Minute
 
-// List is the list that is offered now, signed for a deployment, and how long it may be used: no longer than it is promised to
-// any client.
+// List is the list that is offered now, signed for a deployment, and how long it may be
+// used: no longer than it is promised to any client.
 func (n *Notary) List(deployment [32]byte) (list []byte, maxAge time.Duration, err error) {
 	d, err := n.deployment(deployment)
 	if err != nil {
@@ -178,8 +184,8 @@ func (n *Notary) List(deployment [32]byte) (list []byte, maxAge time.Duration, e
 	return last.list, max(0, last.until.Sub(now)), nil
 }
 
-// ListFor is the list that is offered now, signed for the time of a manifest. Its keys take uploads until that has ended, and
-// those under way have come.
+// ListFor is the list that is offered now, signed for the time of a manifest. Its keys
+// take uploads until that has ended, and those under way have come.
 func (n *Notary) ListFor(deployment [32]byte, from, until time.Time) ([]byte, error) {
 	d, err := n.deployment(deployment)
 	if err != nil {
@@ -200,8 +206,9 @@ func (n *Notary) ListFor(deployment [32]byte, from, until time.Time) ([]byte, er
 	return l.Sign(n.o.Signer)
 }
 
-// Cosign signs a manifest in the aggregator's role, if it says of the deployment what its recipes do, holds the aggregator's own
-// list and its peer's, and is the first of its epoch. Who asks again gets the same manifest signed again, and no other.
+// Cosign signs a manifest in the aggregator's role, if it says of the deployment what its
+// recipes do, holds the aggregator's own list and its peer's, and is the first of its
+// epoch. Who asks again gets the same manifest signed again, and no other.
 func (n *Notary) Cosign(m *ohttp.Manifest) (ohttp.Cosignature, error) {
 	if err := n.acceptable(m); err != nil {
 		return ohttp.Cosignature{}, err
@@ -242,8 +249,9 @@ func (n *Notary) acceptable(m *ohttp.Manifest) error {
 	return n.set.Promise(ours.Body, m.NotAfter.Add(m.Sending()+n.set.opt.Overlap+n.o.held()))
 }
 
-// Check says whether a manifest says of the deployment what its recipes do, is of this epoch or of the next, and holds the signed
-// lists of leader and helper, which it returns. It looks at no signature of the manifest. It fails with [ohttp.ErrManifest],
+// Check says whether a manifest says of the deployment what its recipes do, is of this
+// epoch or of the next, and holds the signed lists of leader and helper, which it
+// returns. It looks at no signature of the manifest. It fails with [ohttp.ErrManifest],
 // [ErrDeployment], [ErrRefused] and as [ohttp.Manifest.KeyList].
 func (d *Deployment) Check(m *ohttp.Manifest, now time.Time) (leader, helper *signed.List, err error) {
 	refuse := func(format string, args ...any) error {

@@ -22,7 +22,8 @@ func promising(delay time.Duration) Schedule {
 	return s
 }
 
-// TestPromise: a key in a list that was promised takes uploads until then, whatever follows it and over restarts, and no longer.
+// TestPromise: a key in a list that was promised takes uploads until then, whatever
+// follows it and over restarts, and no longer.
 func TestPromise(t *testing.T) {
 	clock, mem := newClock(), disktest.NewMem(1)
 	o := Options{Schedule: promising(3 * time.Minute), FS: mem, Clock: clock}
@@ -128,7 +129,8 @@ func TestPromiseByAFastClock(t *testing.T) {
 	}
 }
 
-// TestPromiseAtFailingDisk: what was promised is durable, whatever fails; what failed was not promised, or is kept all the same.
+// TestPromiseAtFailingDisk: what was promised is durable, whatever fails; what failed was
+// not promised, or is kept all the same.
 func TestPromiseAtFailingDisk(t *testing.T) {
 	failed := 0
 	for at := 0; ; at++ {
@@ -198,7 +200,8 @@ func notaryOf(t *testing.T, clock disk.Clock, fsys disk.FS, now time.Time) (*Not
 	return n, set, &d
 }
 
-// TestNotaryList: devices that come directly get what hpke_config has, signed, for as long as that may be used.
+// TestNotaryList: devices that come directly get what hpke_config has, signed, for as
+// long as that may be used.
 func TestNotaryList(t *testing.T) {
 	clock := newClock()
 	n, set, d := notaryOf(t, clock, disktest.NewMem(1), clock.Now())
@@ -231,8 +234,8 @@ func TestNotaryList(t *testing.T) {
 	}
 }
 
-// TestNotaryKeepsKeys: keys in a list that was signed for a manifest take uploads until that has ended, and those under way, and
-// held by the gateway, have come.
+// TestNotaryKeepsKeys: keys in a list that was signed for a manifest take uploads until
+// that has ended, and those under way, and held by the gateway, have come.
 func TestNotaryKeepsKeys(t *testing.T) {
 	clock := newClock()
 	begin := clock.Now()
@@ -270,7 +273,8 @@ func TestNotaryKeepsKeys(t *testing.T) {
 	}
 }
 
-// TestNotaryRefuses a root that no recipe names, a schedule that keeps no promise, and two keys of one KEM.
+// TestNotaryRefuses a root that no recipe names, a schedule that keeps no promise, and
+// two keys of one KEM.
 func TestNotaryRefuses(t *testing.T) {
 	clock := newClock()
 	n, set, d := notaryOf(t, clock, disktest.NewMem(1), clock.Now())

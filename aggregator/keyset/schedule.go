@@ -20,8 +20,9 @@ type Schedule struct {
 	// Overlap is how much longer than MaxAge a key takes uploads after it was followed by another: for reports under way, retries
 	// and clocks that differ. Default 1 h.
 	Overlap time.Duration
-	// Promise is how far ahead the lists that the aggregator signs may reach, with all the time that uploads under them may take;
-	// the keys in them take uploads for as long ([Set.Promise]). Default 0: no list is signed.
+	// Promise is how far ahead the lists that the aggregator signs may reach, with all
+	// the time that uploads under them may take; the keys in them take uploads for as
+	// long ([Set.Promise]). Default 0: no list is signed.
 	Promise time.Duration
 	// Delay is how long after the last upload a job may come from the leader; at a leader zero, the default.
 	Delay time.Duration
@@ -85,6 +86,7 @@ func (s *Schedule) accepts(r *record) time.Time {
 // life is until when it is kept at least.
 func (s *Schedule) life(r *record) time.Time { return s.accepts(r).Add(s.Delay) }
 
-// quarantine is how long the id of a destroyed key is not used again: whoever still sends something to it learns that the key is
-// unknown, and not that the report cannot be opened. No key that was followed by another is kept for longer, unless it is needed.
+// quarantine is how long the id of a destroyed key is not used again: whoever still sends
+// something to it learns that the key is unknown, and not that the report cannot be
+// opened. No key that was followed by another is kept for longer, unless it is needed.
 func (s *Schedule) quarantine() time.Duration { return max(s.MaxAge+s.Overlap, s.Promise) + s.Delay }

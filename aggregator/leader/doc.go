@@ -8,12 +8,14 @@
 //
 // # Aggregation jobs
 //
-// A worker claims a segment under a lease, verifies it, writes down which reports go into the request and the request's
-// digest, and sends. Until the helper has answered, the same bytes are sent again, after pauses that grow: the helper may have
-// committed. An answer that names other reports, or in another order, a refusal of the whole job in the protocol's own words, and a
-// helper at another step end the job: its segment is parked, with its file and its reports still waiting, until the operator
-// decides ([Leader.Resume]). A request that cannot be built again is quarantined: set aside with the reason, its reports
-// counted as rejected.
+// A worker claims a segment under a lease, verifies it, writes down which reports go into
+// the request and the request's digest, and sends. Until the helper has answered, the
+// same bytes are sent again, after pauses that grow: the helper may have committed. An
+// answer that names other reports, or in another order, a refusal of the whole job in the
+// protocol's own words, and a helper at another step end the job: its segment is parked,
+// with its file and its reports still waiting, until the operator decides
+// ([Leader.Resume]). A request that cannot be built again is quarantined: set aside with
+// the reason, its reports counted as rejected.
 //
 // A VDAF of several rounds takes continuation steps (DAP-18 section 4.5.4). Before the request of a step leaves, the helper's
 // answer to the one before is stored with the digest of the new request; verify state never is. A repetition computes every

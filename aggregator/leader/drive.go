@@ -21,7 +21,8 @@ import (
 	"github.com/starling-agg/starling/dp/correlated"
 )
 
-// pending are the collections that wait, of all tasks: many may wait for the end of their rounds, and none of them hides another.
+// pending are the collections that wait, of all tasks: many may wait for the end of their
+// rounds, and none of them hides another.
 func (l *Leader) pending(ctx context.Context) ([]*store.Resource, error) {
 	return l.store.PendingResources(ctx, store.KindCollection, store.MaxPending*len(l.tasks))
 }
@@ -167,8 +168,9 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	return true, l.opt.Failpoints.Hit(FailAfterRelease)
 }
 
-// notYet says whether a collection has to wait for the end of its round. Until then the batch stays open: nothing is drained. What
-// a gateway kept while this leader was away comes within one grace of its start, which is waited for too.
+// notYet says whether a collection has to wait for the end of its round. Until then the
+// batch stays open: nothing is drained. What a gateway kept while this leader was away
+// comes within one grace of its start, which is waited for too.
 func (l *Leader) notYet(ctx context.Context, t *task.Task, res *store.Resource, n *note) (wait, done bool, _ error) {
 	asked, err := dap.ReadCollectionJobReq(res.Body)
 	if err != nil {
@@ -248,7 +250,8 @@ func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, 
 	case err != nil:
 		return nil, false, err
 	}
-	// No upload is judged fit for the batch any more. Those that were before may not be in the log yet.
+	// No upload is judged fit for the batch any more. Those that were before may not be
+	// in the log yet.
 	if n.before == nil {
 		n.before = l.uploads.close()
 	}

@@ -71,8 +71,9 @@ type quarantine struct {
 
 func (e *quarantine) Error() string { return e.why }
 
-// parked is work that the helper has ended without verdicts: by an answer that fits no request (DAP-18 section 4.5.3.1), by refusing
-// all of the job, by being at another step. What becomes of acknowledged reports is not the helper's to decide.
+// parked is work that the helper has ended without verdicts: by an answer that fits no
+// request (DAP-18 section 4.5.3.1), by refusing all of the job, by being at another step.
+// What becomes of acknowledged reports is not the helper's to decide.
 type parked struct{ why string }
 
 func (e *parked) Error() string { return e.why }
@@ -80,15 +81,16 @@ func (e *parked) Error() string { return e.why }
 // errMismatch is an answer that tells nothing of what the helper did.
 var errMismatch = &parked{"the helper's answer names other reports than the request, or in another order"}
 
-// keyless is the answer of a helper that does not hold the verification key of the job: nothing was verified, and the job is
-// repeated until the operators agree on their keys.
+// keyless is the answer of a helper that does not hold the verification key of the job:
+// nothing was verified, and the job is repeated until the operators agree on their keys.
 type keyless struct{ key uint8 }
 
 func (e *keyless) Error() string {
 	return fmt.Sprintf("the helper does not hold verification key %d; see that both sides have the same verify_keys", e.key)
 }
 
-// giveBack sets work aside, parks it or has it claimed again later, with the reason for the operator.
+// giveBack sets work aside, parks it or has it claimed again later, with the reason for
+// the operator.
 func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	ctx = context.WithoutCancel(ctx) // a claim is given back also when the service stops
 	now := l.opt.Clock.Now()
@@ -257,7 +259,8 @@ func (w *work) accepted() []byte {
 	return b
 }
 
-// request is the request of a step in a dialect. The same segment, reports and answers of the helper give the same bytes.
+// request is the request of a step in a dialect. The same segment, reports and answers of
+// the helper give the same bytes.
 func (w *work) request(d dap.Dialect, step uint16) ([]byte, error) {
 	if step > 0 {
 		req := dap.AggregationJobContinueReq{Step: step}
@@ -287,8 +290,9 @@ func (w *work) request(d dap.Dialect, step uint16) ([]byte, error) {
 	return d.AppendAggregationJobInitReq(nil, &req)
 }
 
-// framed is the request of a step as it is sent, and the digest of what it says, whoever frames it: an operator who has to
-// correct a task's framing asks the helper for the same thing as before.
+// framed is the request of a step as it is sent, and the digest of what it says, whoever
+// frames it: an operator who has to correct a task's framing asks the helper for the same
+// thing as before.
 func (w *work) framed(step uint16) (body []byte, digest [sha256.Size]byte, err error) {
 	if body, err = w.request(w.task.Dialect, step); err != nil {
 		return nil, digest, err
@@ -472,8 +476,9 @@ func (l *Leader) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// take takes in the helper's answer: exactly the reports of the request, in its order, else it is errMismatch. One that cannot be
-// read may have been cut on its way, so the request is repeated. What is left in w.sent goes into the next request.
+// take takes in the helper's answer: exactly the reports of the request, in its order,
+// else it is errMismatch. One that cannot be read may have been cut on its way, so the
+// request is repeated. What is left in w.sent goes into the next request.
 func (w *work) take(body []byte) error {
 	limits := dap.DefaultLimits()
 	limits.MaxReports = max(limits.MaxReports, len(w.sent)+1) // too many are a mismatch, and the body is bounded

@@ -317,8 +317,9 @@ func (l *Leader) Audit(ctx context.Context) ([]string, error) {
 	return append(faults, more...), err
 }
 
-// Resume ends the wait of parked segments, whose aggregation jobs ended with an answer that fits no request: the same request is
-// sent again, or, with drop, their reports are given up and counted as report_dropped. It says of how many reports.
+// Resume ends the wait of parked segments, whose aggregation jobs ended with an answer
+// that fits no request: the same request is sent again, or, with drop, their reports are
+// given up and counted as report_dropped. It says of how many reports.
 func (l *Leader) Resume(ctx context.Context, drop bool) (reports uint64, err error) {
 	reports, err = l.store.Resume(ctx, drop)
 	if err != nil {

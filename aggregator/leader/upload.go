@@ -81,9 +81,10 @@ func (l *Leader) postReports(r *edge.Request) error {
 	return r.Reply(http.StatusOK, dap.MediaUploadErrors, answer)
 }
 
-// A passage lets a collection wait for the uploads that were judged before it stopped them: until each is in the log, or
-// refused, sorting the log does not bring every report that was, or will be, acknowledged for the batch. Uploads never wait
-// for one another, nor for a collection. Safe for concurrent use.
+// A passage lets a collection wait for the uploads that were judged before it stopped
+// them: until each is in the log, or refused, sorting the log does not bring every report
+// that was, or will be, acknowledged for the batch. Uploads never wait for one another,
+// nor for a collection. Safe for concurrent use.
 type passage struct {
 	wake func() // called when the last upload of a crossing is through
 
@@ -98,7 +99,8 @@ type crossing struct {
 	closed  bool // nobody joins any more
 }
 
-// enter is called before an upload's batch is looked at, what it returns once the upload is in the log or refused.
+// enter is called before an upload's batch is looked at, what it returns once the upload
+// is in the log or refused.
 func (p *passage) enter() (leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

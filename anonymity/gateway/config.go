@@ -25,8 +25,8 @@ type Config struct {
 	Local struct {
 		Address service.Address `toml:"address"`
 	} `toml:"local"`
-	// Data is the directory of what was opened and of rounds that are not done; made where it is missing. Required, and
-	// used by one process at a time.
+	// Data is the directory of what was opened and of rounds that are not done; made
+	// where it is missing. Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
 	// Epochs is a directory that the gateway looks at all the time: NAME.key beside NAME.manifest, as starling manifest new
 	// makes them. A key is used from when both are there until Overlap after the manifest's end, and then destroyed, its
@@ -38,17 +38,20 @@ type Config struct {
 	Keys []ConfigKey `toml:"keys"`
 	// Targets are whom uploads may be for. Required, at least one.
 	Targets []ConfigTarget `toml:"targets"`
-	// RelayToken is the token that the relay must bring. Optional; it stands for one entry of Relays.
+	// RelayToken is the token that the relay must bring. Optional; it stands for one
+	// entry of Relays.
 	RelayToken service.Secret `toml:"relay_token"`
 	// Relays are the relays that may come, each with its limits. None lets anybody in.
 	Relays []ConfigRelay `toml:"relays"`
-	// Window is the time between two ticks, at which what has come is kept and then answered; default "1s".
+	// Window is the time between two ticks, at which what has come is kept and then
+	// answered; default "1s".
 	Window service.Duration `toml:"window"`
 	// Mix is the time at whose multiples rounds go on to their target; default Window.
 	Mix service.Duration `toml:"mix"`
 	// MinRound is how many requests of a task must have come before any goes on; default 1. See [Options].
 	MinRound int `toml:"min_round"`
-	// Hold is how long a round is kept for a target that is away, or for others to come; default "24h".
+	// Hold is how long a round is kept for a target that is away, or for others to come;
+	// default "24h".
 	Hold service.Duration `toml:"hold"`
 	// MaxOpened is how many requests a key opens in its life; default 2,097,152.
 	MaxOpened int `toml:"max_opened"`
@@ -266,8 +269,9 @@ func (c *Config) Check() error {
 // Listeners are listeners that are open already; nil ones are opened at the configured addresses.
 type Listeners struct{ Public, Local net.Listener }
 
-// Parts returns the gateway as components for [service.Run], in order: the gateway with its directory, then the local
-// listener, then the public one. Stopped in reverse, the last round is kept and answered before the directory closes.
+// Parts returns the gateway as components for [service.Run], in order: the gateway with
+// its directory, then the local listener, then the public one. Stopped in reverse, the
+// last round is kept and answered before the directory closes.
 func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []service.Part {
 	log = log.With(slog.String("role", "gateway"))
 	metrics := service.NewMetrics()

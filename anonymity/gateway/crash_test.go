@@ -18,9 +18,11 @@ import (
 // crashPoints are all places where power can be lost.
 func crashPoints() []string { return slices.Concat(Failpoints(), disk.LogFailpoints()) }
 
-// TestKilled: power is lost at each state of a round, with a disk that loses what was not synced. Reports that were
-// acknowledged come to the leader, in the requests that they were cut into, byte for byte, and in no other; devices that were
-// not answered come again, and come to the leader once. After it nothing is left on the disk but what the key opened.
+// TestKilled: power is lost at each state of a round, with a disk that loses what was not
+// synced. Reports that were acknowledged come to the leader, in the requests that they
+// were cut into, byte for byte, and in no other; devices that were not answered come
+// again, and come to the leader once. After it nothing is left on the disk but what the
+// key opened.
 func TestKilled(t *testing.T) {
 	passed := map[string]int{}
 	for _, point := range crashPoints() {
@@ -138,8 +140,8 @@ func killed(t *testing.T, point string, seed uint64) (hit bool) {
 	return hit
 }
 
-// TestReplayAfterPowerLoss: power is lost at each place; who was answered is refused from then on, under the same
-// encapsulation, and under a new one its report is known.
+// TestReplayAfterPowerLoss: power is lost at each place; who was answered is refused from
+// then on, under the same encapsulation, and under a new one its report is known.
 func TestReplayAfterPowerLoss(t *testing.T) {
 	for _, point := range crashPoints() {
 		for seed := range uint64(4) {

@@ -3,45 +3,55 @@
 //
 // # What is passed on
 //
-// An upload to a target of the configuration, and nothing else: the gateway is no proxy. What an upload is, what names the
-// report in it, and how many are one, it asks a [Protocol] that whoever wires it brings along, for code of this wing cannot
-// parse a report. A cover request is dropped, and so is a report that came before.
+// An upload to a target of the configuration, and nothing else: the gateway is no proxy.
+// What an upload is, what names the report in it, and how many are one, it asks a
+// [Protocol] that whoever wires it brings along, for code of this wing cannot parse a
+// report. A cover request is dropped, and so is a report that came before.
 //
 // # One answer
 //
-// What comes between two ticks, the multiples of [Options.Window], is one round. At the tick it is written to the disk as a
-// whole; at the first tick after that all its requests are answered at once, in a drawn order, by one constant: status 202,
-// nothing else, of one size, whatever is inside. (Requests that are for nobody here get another constant, 421, which no two
-// kinds of one recipe's requests differ in.) Only then, at a later tick, does the leader hear anything. So no answer, its
-// bytes or its time, depends on what the leader does, or on whether a request was a report. What is refused in the clear is
-// refused for what precedes or ignores the plaintext. The package that passes rounds on can import neither a request nor an
-// answer, and the one that answers cannot import it; docs/proofs/exchange.md has what follows.
+// What comes between two ticks, the multiples of [Options.Window], is one round. At the
+// tick it is written to the disk as a whole; at the first tick after that all its
+// requests are answered at once, in a drawn order, by one constant: status 202, nothing
+// else, of one size, whatever is inside. (Requests that are for nobody here get another
+// constant, 421, which no two kinds of one recipe's requests differ in.) Only then, at a
+// later tick, does the leader hear anything. So no answer, its bytes or its time, depends
+// on what the leader does, or on whether a request was a report. What is refused in the
+// clear is refused for what precedes or ignores the plaintext. The package that passes
+// rounds on can import neither a request nor an answer, and the one that answers cannot
+// import it; docs/proofs/exchange.md has what follows.
 //
 // # What 202 promises
 //
-// The upload is on the disk, and will be offered to its target, once and as it is, until the target has said its last
-// word. It is lost only with the disk; when the target is away for longer than [Options.Hold], after which it would refuse
-// the report itself; where [Options.MinRound] is above 1 and too few others have come by then; and when the target has
-// closed the batch in the meantime. [Status] counts each.
+// The upload is on the disk, and will be offered to its target, once and as it is, until
+// the target has said its last word. It is lost only with the disk; when the target is
+// away for longer than [Options.Hold], after which it would refuse the report itself;
+// where [Options.MinRound] is above 1 and too few others have come by then; and when the
+// target has closed the batch in the meantime. [Status] counts each.
 //
 // # Rounds
 //
-// Rounds of one task go on together, at the next multiple of [Options.Mix] at which they hold [Options.MinRound] requests,
-// in an order drawn anew, many joined in one request. Neither the leader nor the relay learns from order or time which
-// request became what. An upload is in one batch only and its request is the same bytes every time, over crashes too.
+// Rounds of one task go on together, at the next multiple of [Options.Mix] at which they
+// hold [Options.MinRound] requests, in an order drawn anew, many joined in one request.
+// Neither the leader nor the relay learns from order or time which request became what.
+// An upload is in one batch only and its request is the same bytes every time, over
+// crashes too.
 //
-// What a round hides is who among its requests sent what: whoever watches the network on both sides of the gateway sees them
-// come in, covers among them, and something go on. A round of one hides nothing. MinRound sets the least. Each is then one
-// of MinRound for a watcher who only watches. One who also sends, or a relay that holds requests back, can fill a round with
-// its own and know the one that is left: a number of requests is no number of devices before tokens tell one device's from
-// another's.
+// What a round hides is who among its requests sent what: whoever watches the network on
+// both sides of the gateway sees them come in, covers among them, and something go on. A
+// round of one hides nothing. MinRound sets the least. Each is then one of MinRound for a
+// watcher who only watches. One who also sends, or a relay that holds requests back, can
+// fill a round with its own and know the one that is left: a number of requests is no
+// number of devices before tokens tell one device's from another's.
 //
 // # Room
 //
-// A request takes room from when it arrives until its round is done with, covers like reports, for as long: who filled all
-// the room but one place and looked whether a stranger's request took it would learn its kind else. So a round that holds
-// only covers of a task is done with when the target has answered an empty request. Room is given back per task, in the
-// order of its rounds, at ticks. Without room all kinds are refused; nothing that was acknowledged ever goes for it.
+// A request takes room from when it arrives until its round is done with, covers like
+// reports, for as long: who filled all the room but one place and looked whether a
+// stranger's request took it would learn its kind else. So a round that holds only covers
+// of a task is done with when the target has answered an empty request. Room is given
+// back per task, in the order of its rounds, at ticks. Without room all kinds are
+// refused; nothing that was acknowledged ever goes for it.
 //
 // # Keys
 //
@@ -53,12 +63,15 @@
 //
 // # Replays
 //
-// A request is opened once in its key's life. A fingerprint of each is durable before it is answered or passed on, so a
-// crash forgets none; it is 8 bytes of SHA-256 over the encapsulated key, which under one key belongs to one request. Two
-// different requests collide with a probability of n/2^64; the device then encapsulates anew. Memory is bounded: after
-// [Options.MaxOpened] requests a key opens no more. A key that leaves takes its fingerprints with it, and a note is kept that
-// it may never come back. Whoever loses the directory must change the key.
+// A request is opened once in its key's life. A fingerprint of each is durable before it
+// is answered or passed on, so a crash forgets none; it is 8 bytes of SHA-256 over the
+// encapsulated key, which under one key belongs to one request. Two different requests
+// collide with a probability of n/2^64; the device then encapsulates anew. Memory is
+// bounded: after [Options.MaxOpened] requests a key opens no more. A key that leaves
+// takes its fingerprints with it, and a note is kept that it may never come back. Whoever
+// loses the directory must change the key.
 //
-// The names of reports live as long as the fingerprints of the key under which they came: a device that was not answered
-// comes again under a fresh encapsulation, and its report is passed on once.
+// The names of reports live as long as the fingerprints of the key under which they came:
+// a device that was not answered comes again under a fresh encapsulation, and its report
+// is passed on once.
 package gateway

@@ -18,8 +18,8 @@ import (
 	"github.com/starling-agg/starling/service"
 )
 
-// TestPartsDrain: a gateway process that is told to stop keeps and answers what waits for its tick, and does not cut the
-// connection.
+// TestPartsDrain: a gateway process that is told to stop keeps and answers what waits for
+// its tick, and does not cut the connection.
 func TestPartsDrain(t *testing.T) {
 	dir := t.TempDir()
 	k := generate(t, 1)

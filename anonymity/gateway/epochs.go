@@ -17,7 +17,8 @@ import (
 	"github.com/starling-agg/starling/service"
 )
 
-// Suffixes of the files of an epoch; what stands before them is the operator's choice, and the same for both.
+// Suffixes of the files of an epoch; what stands before them is the operator's choice,
+// and the same for both.
 const (
 	keySuffix      = ".key"
 	manifestSuffix = ".manifest"

@@ -72,8 +72,8 @@ const (
 	secretFile = "secret"
 )
 
-// New reads what the keys have opened so far and what rounds are not done. It fails with [ErrRetired] if a key was in use
-// and then was not.
+// New reads what the keys have opened so far and what rounds are not done. It fails with
+// [ErrRetired] if a key was in use and then was not.
 func New(o Options) (g *Gateway, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -205,12 +205,13 @@ func (g *Gateway) fail(err error) {
 	}
 }
 
-// ServeHTTP opens an encapsulated request, keeps its upload with its round, and answers it as all others of the round. What
-// is wrong before the request is open, or whatever it holds, is told in the clear, to the relay too; what is inside
-// decides nothing that a device or anybody before the gateway can see.
+// ServeHTTP opens an encapsulated request, keeps its upload with its round, and answers
+// it as all others of the round. What is wrong before the request is open, or whatever it
+// holds, is told in the clear, to the relay too; what is inside decides nothing that a
+// device or anybody before the gateway can see.
 //
-// Step 6 of one report: from an encapsulated request without an address, to an upload among many that is kept and passed on
-// until it is taken.
+// Step 6 of one report: from an encapsulated request without an address, to an upload
+// among many that is kept and passed on until it is taken.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sealed, err := g.serve(w, r)
 	if err != nil {
@@ -251,7 +252,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 		return nil, err
 	}
 	size := int64(len(body))
-	// From here on the request is charged for, be it a report or not, until its round is credited.
+	// From here on the request is charged for, be it a report or not, until its round is
+	// credited.
 	if !g.room.take(size) {
 		return nil, &door.Error{Reason: door.Full}
 	}
@@ -292,7 +294,8 @@ func (g *Gateway) enter(ctx context.Context, from *sender, body []byte) (*answer
 	return w, g.join(w, it, k, from, f, size)
 }
 
-// split finds the key of a request and makes the cheap checks. The key stays in use until it is left.
+// split finds the key of a request and makes the cheap checks. The key stays in use until
+// it is left.
 func (g *Gateway) split(body []byte) (*ohttp.Encapsulated, *key, error) {
 	keys := g.keys.Load()
 	e, err := keys.ring.Split(body)
@@ -418,7 +421,8 @@ func (r *sender) tick() {
 	r.came = 0
 }
 
-// room bounds what is held for rounds that are not credited: requests of all kinds and their bytes.
+// room bounds what is held for rounds that are not credited: requests of all kinds and
+// their bytes.
 type room struct {
 	mu       sync.Mutex
 	requests int // that may still come

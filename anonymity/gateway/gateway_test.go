@@ -16,8 +16,8 @@ import (
 	"github.com/starling-agg/starling/internal/uploads"
 )
 
-// TestNeverAProxy: nothing but an upload to the target goes anywhere. What is for nobody here gets the one answer, what is
-// no upload the other.
+// TestNeverAProxy: nothing but an upload to the target goes anywhere. What is for nobody
+// here gets the one answer, what is no upload the other.
 func TestNeverAProxy(t *testing.T) {
 	b := start(t, Options{})
 	good := upload(report(t, 1))

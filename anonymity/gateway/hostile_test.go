@@ -126,9 +126,10 @@ func talk(t *testing.T, address, request string) (status int, body []byte) {
 	return resp.StatusCode, body
 }
 
-// TestRelayOfMalice plays a relay that works against its devices, with a leader that answers singles in sizes of its choice
-// and refuses all else: the relay can drop requests and repeat them, and what comes back for one that it lets through is
-// the same answer in the same number of bytes, whatever it holds and whatever the leader says.
+// TestRelayOfMalice plays a relay that works against its devices, with a leader that
+// answers singles in sizes of its choice and refuses all else: the relay can drop
+// requests and repeat them, and what comes back for one that it lets through is the same
+// answer in the same number of bytes, whatever it holds and whatever the leader says.
 func TestRelayOfMalice(t *testing.T) {
 	b := start(t, Options{})
 	b.leader.answer = func(_ int, ids []byte, _ *http.Request) (int, []byte) {

@@ -13,9 +13,10 @@ import (
 	"github.com/starling-agg/starling/disk/disktest"
 )
 
-// TestNumbersOfRounds: a batch is remembered as long as any of its rounds, and a round as long as any of its tasks, which a
-// stranger may make up, has not answered. What is still to come over starts of the gateway takes no number that such a
-// batch knows, or it would be taken for what was sent long ago, and erased unsent.
+// TestNumbersOfRounds: a batch is remembered as long as any of its rounds, and a round as
+// long as any of its tasks, which a stranger may make up, has not answered. What is still
+// to come over starts of the gateway takes no number that such a batch knows, or it would
+// be taken for what was sent long ago, and erased unsent.
 func TestNumbersOfRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leader := &fakeLeader{}

@@ -18,11 +18,13 @@ import (
 // A Protocol is what the gateway must know of the requests that it passes on. It is safe for concurrent use and keeps no
 // reference to what it is given. Its errors are for nobody's eyes but the log's, where they must tell nothing of a report.
 type Protocol interface {
-	// Route says whether the path, below a target's base and without a slash at its start, and the media type are those of
-	// an upload, and returns the media type as the target is to get it. Uploads of one task have one path.
+	// Route says whether the path, below a target's base and without a slash at its
+	// start, and the media type are those of an upload, and returns the media type as the
+	// target is to get it. Uploads of one task have one path.
 	Route(path, media string) (string, error)
-	// Name says whether the body is an upload of one report, complete and well-formed, and returns what names that report
-	// among all: a second one of the same name is not passed on.
+	// Name says whether the body is an upload of one report, complete and well-formed,
+	// and returns what names that report among all: a second one of the same name is not
+	// passed on.
 	Name(path string, body []byte) ([]byte, error)
 	forward.Protocol
 }
@@ -52,9 +54,10 @@ type Limits struct {
 	Requests int
 	// InFlight bounds the bytes of all request bodies held at one time; default 256 MiB.
 	InFlight int64
-	// Held is how many requests, and HeldBytes how many bytes of requests, may have come in rounds that are not done:
-	// covers count like reports, for room that they did not take would tell them apart. Above that all are refused.
-	// Default 262,144 requests, at most 1,048,576, and 1 GiB, which is on the disk.
+	// Held is how many requests, and HeldBytes how many bytes of requests, may have come
+	// in rounds that are not done: covers count like reports, for room that they did not
+	// take would tell them apart. Above that all are refused. Default 262,144 requests,
+	// at most 1,048,576, and 1 GiB, which is on the disk.
 	Held      int
 	HeldBytes int64
 	// BodyTimeout is how long the relay may take over a request's body; default 15 s.
@@ -119,7 +122,8 @@ func (l Limits) Validate() error {
 
 // A Relay brings requests. A gateway that knows none by a token lets anybody in, as one relay.
 type Relay struct {
-	// Token is the bearer token that it brings. Empty for the one relay of a gateway that asks for none.
+	// Token is the bearer token that it brings. Empty for the one relay of a gateway that
+	// asks for none.
 	Token string
 	// PerTick is how many of its requests are let in between two ticks; default 4096.
 	PerTick int
@@ -147,22 +151,24 @@ type Options struct {
 	Targets []Target
 	// Protocol knows uploads. Required.
 	Protocol Protocol
-	// FS holds rounds that are not done and what the keys have opened, and nothing else. Required; on a real disk the caller
-	// has taken its lock ([disk.OSFS.Lock]).
+	// FS holds rounds that are not done and what the keys have opened, and nothing else.
+	// Required; on a real disk the caller has taken its lock ([disk.OSFS.Lock]).
 	FS disk.FS
-	// Window is the time between two ticks, which are its multiples; default 1 s, from 1 ms to 20 s. What comes between two
-	// is one round.
+	// Window is the time between two ticks, which are its multiples; default 1 s, from 1
+	// ms to 20 s. What comes between two is one round.
 	Window time.Duration
-	// Mix is the time at whose multiples rounds go on; default Window, at most Hold. Answers do not wait for it.
+	// Mix is the time at whose multiples rounds go on; default Window, at most Hold.
+	// Answers do not wait for it.
 	Mix time.Duration
-	// MinRound is how many requests of one task, covers included, must have come before any of them goes on; default 1, at
-	// most Limits.Held.
+	// MinRound is how many requests of one task, covers included, must have come before
+	// any of them goes on; default 1, at most Limits.Held.
 	MinRound int
-	// Hold is how long a round is kept for a target that is away, or for others to come; default 24 h, at most 30 days. It
-	// should be the time after which the target refuses a report as too old.
+	// Hold is how long a round is kept for a target that is away, or for others to come;
+	// default 24 h, at most 30 days. It should be the time after which the target refuses
+	// a report as too old.
 	Hold time.Duration
-	// MaxOpened is how many requests a key opens in its life; default 2,097,152, which take about 150 MB. The count
-	// survives restarts.
+	// MaxOpened is how many requests a key opens in its life; default 2,097,152, which
+	// take about 150 MB. The count survives restarts.
 	MaxOpened int
 	// Path is where the gateway's one resource is; default "/".
 	Path string
@@ -178,7 +184,8 @@ type Options struct {
 	Failpoints *disk.Failpoints
 	// Log is told of failures of targets and of the disk, never of a request; default none.
 	Log *slog.Logger
-	// Observe is told of each refusal and of what became of uploads, as the fields of [Status] count them; default nobody.
+	// Observe is told of each refusal and of what became of uploads, as the fields of
+	// [Status] count them; default nobody.
 	Observe Observer
 }
 

@@ -51,8 +51,9 @@ func keyName(k *sealed.KeyPair) (name [journal.KeySize]byte, err error) {
 	return [journal.KeySize]byte(sum[:]), nil
 }
 
-// opened is what one key has opened: fingerprints of requests, and the names of the reports in them. What is not in its
-// log yet is in a round on the disk, or on its way there.
+// opened is what one key has opened: fingerprints of requests, and the names of the
+// reports in them. What is not in its log yet is in a round on the disk, or on its way
+// there.
 type opened struct {
 	log *disk.Log
 	max int
@@ -66,7 +67,8 @@ type opened struct {
 	relays map[[journal.RelaySize]byte]int // how many of seen each relay brought
 }
 
-// maxClaim bounds a record of a key's log, in bytes: what may come between two ticks is far below.
+// maxClaim bounds a record of a key's log, in bytes: what may come between two ticks is
+// far below.
 const maxClaim = 256 << 20
 
 // openOpened reads what the key of that name has opened.
@@ -145,14 +147,16 @@ func (o *opened) end() error {
 	return o.log.Close()
 }
 
-// has is a first look, before the costly opening. [Gateway.claims] must be held, as for the next.
+// has is a first look, before the costly opening. [Gateway.claims] must be held, as for
+// the next.
 func (o *opened) has(f fingerprint) bool {
 	_, ok := o.seen[f]
 	return ok
 }
 
-// claim returns nil to one caller for each fingerprint, ever. It refuses with [door.Replayed], and with [door.Spent] what
-// is more than the key opens in its life, for all or for that relay.
+// claim returns nil to one caller for each fingerprint, ever. It refuses with
+// [door.Replayed], and with [door.Spent] what is more than the key opens in its life, for
+// all or for that relay.
 func (o *opened) claim(f fingerprint, from *sender) error {
 	if o.has(f) {
 		return &door.Error{Reason: door.Replayed}

@@ -52,7 +52,8 @@ func TestReplayAtOnce(t *testing.T) {
 	}
 }
 
-// TestDiskFails: a gateway that cannot remember opens nothing more, and one whose disk is full for a while goes on.
+// TestDiskFails: a gateway that cannot remember opens nothing more, and one whose disk is
+// full for a while goes on.
 func TestDiskFails(t *testing.T) {
 	mem := disktest.NewMem(1)
 	b := start(t, Options{FS: mem})
@@ -90,8 +91,8 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// TestAgainBeforeItIsWritten: a report that comes again while its round is on the way to the disk is acknowledged only if
-// that round gets there.
+// TestAgainBeforeItIsWritten: a report that comes again while its round is on the way to
+// the disk is acknowledged only if that round gets there.
 func TestAgainBeforeItIsWritten(t *testing.T) {
 	mem := disktest.NewMem(1)
 	b := start(t, Options{FS: mem})

@@ -27,7 +27,8 @@ const (
 	FailBeforeRemove = "gateway.after-retire-before-remove"
 )
 
-// Failpoints lists the places where a test may kill the gateway, in the order in which a round passes them.
+// Failpoints lists the places where a test may kill the gateway, in the order in which a
+// round passes them.
 func Failpoints() []string {
 	return slices.Concat([]string{FailBeforeLog, FailAfterLog, FailAfterAnswer}, forward.Failpoints(),
 		[]string{FailBeforeRetire, FailBeforeRemove})
@@ -69,8 +70,9 @@ func newRound() *round {
 		written: make(chan struct{})}
 }
 
-// join puts a request into the open round. The fingerprint is taken at once, the disk gets it with the round. A report
-// whose name is known is what a cover is: it was taken before.
+// join puts a request into the open round. The fingerprint is taken at once, the disk
+// gets it with the round. A report whose name is known is what a cover is: it was taken
+// before.
 func (g *Gateway) join(w *answer.Waiting, it *item, k *key, from *sender, f fingerprint, size int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,14 +159,16 @@ func (r *round) seal(number uint64, closed time.Time) {
 	}
 }
 
-// Drain ends the waiting: what has come is written down and answered at once, and what comes later is refused. A server
-// that shuts down calls it first. Run goes on until its context ends.
+// Drain ends the waiting: what has come is written down and answered at once, and what
+// comes later is refused. A server that shuts down calls it first. Run goes on until its
+// context ends.
 func (g *Gateway) Drain() { g.drain.Do(func() { close(g.draining) }) }
 
-// Run closes, answers and passes on rounds at ticks, the multiples of the window, until ctx ends or [Gateway.Drain] is
-// called; then what has come is answered, and when ctx has ended Run returns. What was not passed on is, after the next
-// start. It fails where the disk does: everybody who waits is refused then, and the gateway must be opened anew. It runs
-// once.
+// Run closes, answers and passes on rounds at ticks, the multiples of the window, until
+// ctx ends or [Gateway.Drain] is called; then what has come is answered, and when ctx has
+// ended Run returns. What was not passed on is, after the next start. It fails where the
+// disk does: everybody who waits is refused then, and the gateway must be opened anew. It
+// runs once.
 func (g *Gateway) Run(ctx context.Context) error {
 	over, retired := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -198,8 +202,9 @@ func (g *Gateway) step(ctx context.Context, draining <-chan struct{}) bool {
 	return false
 }
 
-// tick is all that happens at one: credits of earlier rounds; what was answered at an earlier tick may be passed on;
-// rounds that are on the disk are answered; what has come is closed and written.
+// tick is all that happens at one: credits of earlier rounds; what was answered at an
+// earlier tick may be passed on; rounds that are on the disk are answered; what has come
+// is closed and written.
 func (g *Gateway) tick() {
 	now := g.o.Clock.Now()
 	for _, c := range g.forward.Credits() {
@@ -294,8 +299,9 @@ func (g *Gateway) undo(r *round) {
 	answer.Fail(r.waiting)
 }
 
-// close ends the open round and has it written. While another is being written the round stays open: a disk that is slower
-// than the ticks makes rounds larger, and not a queue of them.
+// close ends the open round and has it written. While another is being written the round
+// stays open: a disk that is slower than the ticks makes rounds larger, and not a queue
+// of them.
 func (g *Gateway) close(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -380,7 +386,8 @@ func (g *Gateway) retireLater(r *journal.Round) {
 	}
 }
 
-// retireAll ends rounds that are done, one after the other and beside the ticks, which wait for no disk.
+// retireAll ends rounds that are done, one after the other and beside the ticks, which
+// wait for no disk.
 func (g *Gateway) retireAll(over <-chan struct{}) {
 	for {
 		g.mu.Lock()
@@ -404,8 +411,8 @@ func (g *Gateway) retireAll(over <-chan struct{}) {
 	}
 }
 
-// retire ends a round that is done: what its keys opened in it goes where it stays as long as they do, and then the round
-// is erased.
+// retire ends a round that is done: what its keys opened in it goes where it stays as
+// long as they do, and then the round is erased.
 func (g *Gateway) retire(r *journal.Round) error {
 	if err := g.o.Failpoints.Hit(FailBeforeRetire); err != nil {
 		return err

@@ -17,8 +17,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// TestRound: what comes between two ticks is answered at one tick, in one size, and then becomes one request in another
-// order.
+// TestRound: what comes between two ticks is answered at one tick, in one size, and then
+// becomes one request in another order.
 func TestRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 64
@@ -103,8 +103,9 @@ func (b *bed) files(t *testing.T, prefixes ...string) (names []string) {
 	return names
 }
 
-// TestMinRound: nothing goes on among fewer requests of its task than MinRound, however long it waits; covers count. All
-// are answered at once all the same, and what waited for Hold is given up and counted.
+// TestMinRound: nothing goes on among fewer requests of its task than MinRound, however
+// long it waits; covers count. All are answered at once all the same, and what waited for
+// Hold is given up and counted.
 func TestMinRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{Window: time.Second, MinRound: 3, Hold: time.Minute})
@@ -148,8 +149,8 @@ func TestMinRound(t *testing.T) {
 	})
 }
 
-// TestAbandonedRequestsCount: a relay that goes away does not make room for more: what waits for its tick is held, and counts,
-// until then, and goes on with its round.
+// TestAbandonedRequestsCount: a relay that goes away does not make room for more: what
+// waits for its tick is held, and counts, until then, and goes on with its round.
 func TestAbandonedRequestsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, Options{Window: 10 * time.Second, Limits: Limits{Requests: 2}})
@@ -179,8 +180,9 @@ func TestAbandonedRequestsCount(t *testing.T) {
 	})
 }
 
-// TestDrain: a gateway that is about to stop keeps nobody waiting: what has come is kept and answered at once, who comes later
-// is refused, and what was kept goes on, in this life or the next.
+// TestDrain: a gateway that is about to stop keeps nobody waiting: what has come is kept
+// and answered at once, who comes later is refused, and what was kept goes on, in this
+// life or the next.
 func TestDrain(t *testing.T) {
 	for _, forward := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,21 +18,25 @@ type Status struct {
 	// Covers and reports that had come before were answered as all others and went nowhere.
 	Covers uint64 `json:"covers"`
 	Known  uint64 `json:"known"`
-	// Refused requests by reason: those that were told so, and those that were answered as all others.
+	// Refused requests by reason: those that were told so, and those that were answered
+	// as all others.
 	Refused map[string]uint64 `json:"refused"`
 	// Verdicts are the uploads that a target took and refused, by its reason.
 	Verdicts map[string]uint64 `json:"verdicts"`
-	// Lost are acknowledged uploads that no target will take: dropped, refused when sent alone; expired, not taken within
-	// Hold; few, held back for too few others came within Hold; damaged, counted in rounds, by the disk.
+	// Lost are acknowledged uploads that no target will take: dropped, refused when sent
+	// alone; expired, not taken within Hold; few, held back for too few others came
+	// within Hold; damaged, counted in rounds, by the disk.
 	Lost map[string]uint64 `json:"lost"`
-	// Held uploads are on the disk, to be passed on; of Charged requests, covers among them, the rounds are not done, and
-	// Waiting ones wait for MinRound. Oldest is when the first of their rounds was closed, if there is one.
+	// Held uploads are on the disk, to be passed on; of Charged requests, covers among
+	// them, the rounds are not done, and Waiting ones wait for MinRound. Oldest is when
+	// the first of their rounds was closed, if there is one.
 	Held     int        `json:"held"`
 	Charged  int        `json:"charged"`
 	Waiting  uint64     `json:"waiting"`
 	Oldest   *time.Time `json:"oldest,omitempty"`
 	MinRound int        `json:"min_round"`
-	// HoldSeconds is how long a round is kept, and Room how many requests the gateway holds at most.
+	// HoldSeconds is how long a round is kept, and Room how many requests the gateway
+	// holds at most.
 	HoldSeconds float64   `json:"hold_seconds"`
 	Room        int       `json:"room"`
 	Now         time.Time `json:"now"`
@@ -48,7 +52,8 @@ type KeyStatus struct {
 	Usable bool  `json:"usable"`
 }
 
-// Status counts since the start, but for the damaged rounds, which stay counted as long as their files are there.
+// Status counts since the start, but for the damaged rounds, which stay counted as long
+// as their files are there.
 func (g *Gateway) Status() *Status {
 	f := g.forward.Status()
 	s := &Status{Passed: g.counts.outcomes[forward.Taken].Load(), Requests: f.Requests, Covers: g.counts.covers.Load(),
@@ -93,7 +98,8 @@ var lost = []string{forward.Dropped, forward.Expired, forward.Few, forward.Damag
 type Observer struct {
 	// Refused tells of a request, by the reason.
 	Refused func(reason string)
-	// Uploads tells what became of uploads: a word of [Status.Lost], "taken", or a target's reason.
+	// Uploads tells what became of uploads: a word of [Status.Lost], "taken", or a
+	// target's reason.
 	Uploads func(outcome string, n uint64)
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// TestRelayLimits: what strangers bring through one relay is bounded between two ticks, and over a key's life, also over a
-// restart; another relay's devices lose nothing by it.
+// TestRelayLimits: what strangers bring through one relay is bounded between two ticks,
+// and over a key's life, also over a restart; another relay's devices lose nothing by it.
 func TestRelayLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const one, two = "one relay of sixteen", "two relays of sixteen"
@@ -66,7 +66,8 @@ func TestRelayLimits(t *testing.T) {
 	})
 }
 
-// TestSpentBesideFull: a gateway with a key that is spent and another that is not is ready, and refuses under the first alone.
+// TestSpentBesideFull: a gateway with a key that is spent and another that is not is
+// ready, and refuses under the first alone.
 func TestSpentBesideFull(t *testing.T) {
 	first, second := generate(t, 1), generate(t, 2)
 	b := start(t, Options{Keys: []Key{{Pair: first}, {Pair: second}}, MaxOpened: 2})

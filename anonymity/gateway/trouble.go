@@ -17,10 +17,12 @@ type Trouble struct {
 	Lost bool `json:"lost,omitempty"`
 }
 
-// late is how long an upload may be on its way before it is worth a word: rounds, batches and the first waits take seconds.
+// late is how long an upload may be on its way before it is worth a word: rounds, batches
+// and the first waits take seconds.
 const late = time.Minute
 
-// spentAt is the part of a key's requests, in percent, from which on it should have another beside it.
+// spentAt is the part of a key's requests, in percent, from which on it should have
+// another beside it.
 const spentAt = 80
 
 // Troubles names what is wrong, most urgent first.

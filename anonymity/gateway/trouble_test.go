@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestTroubles: each way in which an upload is lost is named, what waits is named once it has waited for long, and a gateway
-// that is well has no word said.
+// TestTroubles: each way in which an upload is lost is named, what waits is named once it
+// has waited for long, and a gateway that is well has no word said.
 func TestTroubles(t *testing.T) {
 	now := time.Unix(100_000, 0)
 	ago := func(d time.Duration) *time.Time { at := now.Add(-d); return &at }

@@ -44,7 +44,8 @@ func cosigned(t testing.TB) (*Manifest, Roots, []*signed.Signer) {
 	return m, r, signers
 }
 
-// TestCosigned: a manifest holds if leader, helper and gateway have signed all of it, each as what it is.
+// TestCosigned: a manifest holds if leader, helper and gateway have signed all of it,
+// each as what it is.
 func TestCosigned(t *testing.T) {
 	m, roots, signers := cosigned(t)
 	file, err := m.Append(nil)
@@ -122,7 +123,8 @@ func TestCosigned(t *testing.T) {
 	}
 }
 
-// TestCosignedByExpiredKey: an online key signs nothing that holds past its end, and nothing of that kind is taken.
+// TestCosignedByExpiredKey: an online key signs nothing that holds past its end, and
+// nothing of that kind is taken.
 func TestCosignedByExpiredKey(t *testing.T) {
 	m, roots, signers := cosigned(t)
 	m.NotBefore, m.NotAfter, m.Epoch = time.Unix(2000, 0).UTC(), time.Unix(2600, 0).UTC(), 2
@@ -134,7 +136,8 @@ func TestCosignedByExpiredKey(t *testing.T) {
 	}
 }
 
-// TestManifestCut: what is cut off, or goes on, is no manifest; a changed byte is none, or not signed.
+// TestManifestCut: what is cut off, or goes on, is no manifest; a changed byte is none,
+// or not signed.
 func TestManifestCut(t *testing.T) {
 	m, roots, _ := cosigned(t)
 	file, err := m.Append(nil)

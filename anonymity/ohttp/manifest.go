@@ -15,36 +15,42 @@ import (
 	"github.com/starling-agg/starling/signed"
 )
 
-// A Manifest is what everyone's devices must hold alike: where the relay is, the gateway's keys, whom the gateway serves,
-// and the public keys that devices would otherwise have to fetch from the servers they wish to stay hidden from. A device
-// that was given a manifest of its own could be told from all others by the keys it uses. So leader, helper and gateway each
-// sign the digest of the whole, and each signs one digest an epoch: one honest party of the three is enough for all devices
-// to hold the same ([Manifest.Verify]). Of who assembles a manifest nothing is asked.
+// A Manifest is what everyone's devices must hold alike: where the relay is, the
+// gateway's keys, whom the gateway serves, and the public keys that devices would
+// otherwise have to fetch from the servers they wish to stay hidden from. A device that
+// was given a manifest of its own could be told from all others by the keys it uses. So
+// leader, helper and gateway each sign the digest of the whole, and each signs one digest
+// an epoch: one honest party of the three is enough for all devices to hold the same
+// ([Manifest.Verify]). Of who assembles a manifest nothing is asked.
 //
-// Manifests of two epochs are never in use at one time: Epoch counts in units of Length since 1970, and a manifest ends
-// where the next begins at the latest. They are handed out ahead.
+// Manifests of two epochs are never in use at one time: Epoch counts in units of Length
+// since 1970, and a manifest ends where the next begins at the latest. They are handed
+// out ahead.
 type Manifest struct {
-	// Deployment is what leader, helper, gateway and relay are together, as recipes name it; zero in a manifest that nobody
-	// signs, for recipes that name no signing keys.
+	// Deployment is what leader, helper, gateway and relay are together, as recipes name
+	// it; zero in a manifest that nobody signs, for recipes that name no signing keys.
 	Deployment [32]byte
 	// Epoch is NotBefore in whole units of Length, rounded down.
 	Epoch uint32
-	// Revision counts the manifests of one epoch, from 0: more than one is for emergencies, and parts those devices that have
-	// it from those that have not.
+	// Revision counts the manifests of one epoch, from 0: more than one is for
+	// emergencies, and parts those devices that have it from those that have not.
 	Revision uint16
 	// Length is that of an epoch, in whole seconds, [MinEpoch] to [MaxEpoch].
 	Length time.Duration
-	// NotBefore and NotAfter bound its use, in whole seconds and at most Length apart; devices refuse it outside.
+	// NotBefore and NotAfter bound its use, in whole seconds and at most Length apart;
+	// devices refuse it outside.
 	NotBefore, NotAfter time.Time
 	// Previous is the digest of the manifest before; zero in the first.
 	Previous [32]byte
 	// Relay is the relay's URL.
 	Relay string
-	// Gateway are the gateway's keys, one or two, of different ids. Devices use the first in their first try, the second in
-	// the next, and so on in turn: a key that is used up has another beside it, and nobody chooses who uses which.
+	// Gateway are the gateway's keys, one or two, of different ids. Devices use the first
+	// in their first try, the second in the next, and so on in turn: a key that is used
+	// up has another beside it, and nobody chooses who uses which.
 	Gateway []KeyConfig
-	// Tries is how often a device sends one unit at most (K, 1 to [MaxTries]), and Every the time between two tries (P, whole
-	// seconds from 1 s to 24 h); together at most Length.
+	// Tries is how often a device sends one unit at most (K, 1 to [MaxTries]), and Every
+	// the time between two tries (P, whole seconds from 1 s to 24 h); together at most
+	// Length.
 	Tries uint8
 	Every time.Duration
 	// Targets are the base URLs that the gateway passes uploads on to, as recipes name them.
@@ -53,7 +59,8 @@ type Manifest struct {
 	Pinned []Pinned
 	// Recipes are the ids of the recipes that are live, rising: devices answer no other.
 	Recipes [][32]byte
-	// Signatures are those of leader, helper and gateway, in that order, as far as they are there.
+	// Signatures are those of leader, helper and gateway, in that order, as far as they
+	// are there.
 	Signatures []Cosignature
 }
 
@@ -70,8 +77,9 @@ type Cosignature struct {
 	Signature signed.Signature
 }
 
-// CosignatureMessage is the message parameter of DAP's media type for an encoded cosignature, CosignatureMedia the whole media
-// type, and CosignatureSize the length in bytes.
+// CosignatureMessage is the message parameter of DAP's media type for an encoded
+// cosignature, CosignatureMedia the whole media type, and CosignatureSize the length in
+// bytes.
 const (
 	CosignatureMessage = "starling-cosignature"
 	CosignatureMedia   = "application/ppm-dap;message=" + CosignatureMessage
@@ -113,7 +121,8 @@ func (r *Roots) list() []struct {
 var (
 	// ErrManifest: malformed, or not to be used now.
 	ErrManifest = errors.New("ohttp: bad manifest")
-	// ErrUnsigned: not signed by leader, helper and gateway, each by the key that the recipe names.
+	// ErrUnsigned: not signed by leader, helper and gateway, each by the key that the
+	// recipe names.
 	ErrUnsigned = errors.New("ohttp: the manifest is not signed by all three")
 )
 
@@ -156,7 +165,8 @@ const (
 
 var extensionNames = map[uint16]string{extensionIssuers: "issuers", extensionWitnesses: "witnesses"}
 
-// Validate says what is wrong with the manifest itself, whatever the time is and whoever signed it.
+// Validate says what is wrong with the manifest itself, whatever the time is and whoever
+// signed it.
 func (m *Manifest) Validate() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrManifest, fmt.Sprintf(format, args...))
@@ -245,8 +255,9 @@ func (m *Manifest) Digest() ([32]byte, error) {
 	return sha256.Sum256(b), err
 }
 
-// Sign adds a party's signature to the manifest, or puts it in the place of the one that is there. The caller has made sure
-// that the party signs nothing else in this epoch. It fails with [ErrManifest] and [signed.ErrWindow].
+// Sign adds a party's signature to the manifest, or puts it in the place of the one that
+// is there. The caller has made sure that the party signs nothing else in this epoch. It
+// fails with [ErrManifest] and [signed.ErrWindow].
 func (m *Manifest) Sign(role signed.Role, s *signed.Signer) error {
 	message, err := m.cosigned(role)
 	if err != nil {
@@ -273,8 +284,9 @@ func (m *Manifest) cosigned(role signed.Role) ([]byte, error) {
 	return append([]byte{byte(role)}, digest[:]...), err
 }
 
-// Verify says whether leader, helper and gateway have all signed this manifest, each for its own role and by a key that may
-// sign for all of the manifest's time. It fails with [ErrUnsigned], and beside it [signed.ErrSignature], [signed.ErrWindow] or
+// Verify says whether leader, helper and gateway have all signed this manifest, each for
+// its own role and by a key that may sign for all of the manifest's time. It fails with
+// [ErrUnsigned], and beside it [signed.ErrSignature], [signed.ErrWindow] or
 // [signed.ErrKey]. It looks at no clock.
 func (m *Manifest) Verify(r Roots) error {
 	for _, party := range r.list() {
@@ -309,8 +321,9 @@ func (m *Manifest) ValidAt(t time.Time) error {
 	return nil
 }
 
-// KeyList is the signed list of one aggregator, whose base URL and root are the recipe's: it is pinned where a device would
-// ask for it, and holds for all of the manifest's time. It fails with [signed.ErrList] and as [signed.OpenList].
+// KeyList is the signed list of one aggregator, whose base URL and root are the recipe's:
+// it is pinned where a device would ask for it, and holds for all of the manifest's time.
+// It fails with [signed.ErrList] and as [signed.OpenList].
 func (m *Manifest) KeyList(role signed.Role, base string, root signed.PublicKey) (*signed.List, error) {
 	at, err := signed.ListURL(base, m.Deployment)
 	if err != nil {
@@ -419,8 +432,8 @@ func (m *Manifest) body() ([]byte, error) {
 	return out, nil
 }
 
-// ReadManifest reads exactly one manifest and validates it ([ErrManifest]); who signed it is for [Manifest.Verify]. It copies
-// what it keeps.
+// ReadManifest reads exactly one manifest and validates it ([ErrManifest]); who signed it
+// is for [Manifest.Verify]. It copies what it keeps.
 func ReadManifest(b []byte) (*Manifest, error) {
 	if len(b) > MaxManifest {
 		return nil, fmt.Errorf("%w: longer than %d bytes", ErrManifest, MaxManifest)

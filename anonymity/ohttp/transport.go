@@ -51,8 +51,9 @@ const (
 // ReasonOf is the reason that a problem type stands for, and whether it stands for one.
 func ReasonOf(problemType string) (Reason, bool) { return door.OfType(problemType) }
 
-// A RefusedError is a refusal in the clear, of a relay or a gateway, or of whoever sits in the way: its reason is not
-// authenticated. Whether the request had an effect is not known.
+// A RefusedError is a refusal in the clear, of a relay or a gateway, or of whoever sits
+// in the way: its reason is not authenticated. Whether the request had an effect is not
+// known.
 type RefusedError struct{ Reason Reason }
 
 func (e *RefusedError) Error() string { return "ohttp: refused in the clear: " + string(e.Reason) }
@@ -121,7 +122,8 @@ func NewTransport(o TransportOptions) (*Transport, error) {
 	return &Transport{o: o}, nil
 }
 
-// Pace is how often at most, and in what time from one to the next, a device sends one unit: what the manifest says.
+// Pace is how often at most, and in what time from one to the next, a device sends one
+// unit: what the manifest says.
 func (t *Transport) Pace(ctx context.Context) (tries int, every time.Duration, err error) {
 	m, err := t.o.Source.Manifest(ctx)
 	if err != nil {
@@ -196,8 +198,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	plain = Pad(plain, MinRequest)
-	// A key that is used up has another beside it, whose turn comes with the number of the try and not with what anybody
-	// says: a relay could choose who uses which.
+	// A key that is used up has another beside it, whose turn comes with the number of
+	// the try and not with what anybody says: a relay could choose who uses which.
 	at := TryOf(ctx) % len(keys)
 	return t.exchange(ctx, r, m.Relay, m.Gateway[at].ID, keys[at], plain)
 }

@@ -179,8 +179,8 @@ func TestNothingGoesDirect(t *testing.T) {
 	}
 }
 
-// TestRefusals: the reason of a refusal in the clear comes through, nothing else that a relay might say does, and none makes
-// the transport send again.
+// TestRefusals: the reason of a refusal in the clear comes through, nothing else that a
+// relay might say does, and none makes the transport send again.
 func TestRefusals(t *testing.T) {
 	transport, relay, _ := newTransport(t)
 	for _, reason := range door.All {

@@ -26,9 +26,11 @@ type Config struct {
 	GatewayToken service.Secret `toml:"gateway_token"`
 	// Path is where the one resource is; default "/".
 	Path string `toml:"path"`
-	// ForwardedHeader names the header in which the proxy in front writes whom a request is from, such as
-	// "X-Forwarded-For"; its last entry counts. It goes with public.tls_terminated_upstream: who can reach the relay
-	// around the proxy could write it too. Without it there is no limit behind a proxy, and the log says so at each start.
+	// ForwardedHeader names the header in which the proxy in front writes whom a request
+	// is from, such as "X-Forwarded-For"; its last entry counts. It goes with
+	// public.tls_terminated_upstream: who can reach the relay around the proxy could
+	// write it too. Without it there is no limit behind a proxy, and the log says so at
+	// each start.
 	ForwardedHeader string `toml:"forwarded_header"`
 	// Limits left out or zero take the defaults of [Limits].
 	Limits ConfigLimits `toml:"limits"`

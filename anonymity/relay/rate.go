@@ -25,8 +25,8 @@ type Rate struct {
 	Counters int
 }
 
-// defaultRate is what a network of many devices behind one address may need, ten a second, and far below what ends a
-// gateway's key.
+// defaultRate is what a network of many devices behind one address may need, ten a
+// second, and far below what ends a gateway's key.
 const defaultRate = 600
 
 // Validate says what is wrong with the rate.
@@ -79,8 +79,9 @@ func (r *rate) allow(remote string, now time.Time) bool {
 	return true
 }
 
-// senderOf is the address that a request comes from: the connection's, or behind a proxy what that has written last into
-// its header. What stands before it there anybody may have written.
+// senderOf is the address that a request comes from: the connection's, or behind a proxy
+// what that has written last into its header. What stands before it there anybody may
+// have written.
 func senderOf(r *http.Request, forwarded string) string {
 	if forwarded == "" {
 		return r.RemoteAddr

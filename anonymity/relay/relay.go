@@ -78,8 +78,9 @@ type Options struct {
 	Token string
 	// Path is where the relay's one resource is; default "/".
 	Path string
-	// Forwarded names the header in which a proxy in front writes the address of a sender, such as X-Forwarded-For; only
-	// the proxy may be able to reach the relay then. Empty where there is none.
+	// Forwarded names the header in which a proxy in front writes the address of a
+	// sender, such as X-Forwarded-For; only the proxy may be able to reach the relay
+	// then. Empty where there is none.
 	Forwarded string
 	// Transport carries requests to the gateway; default one of its own. It must add nothing to them.
 	Transport http.RoundTripper

@@ -319,7 +319,8 @@ func TestRateByDefault(t *testing.T) {
 	}
 }
 
-// TestRateBehindProxy: the sender is whom the proxy wrote last; what a device writes itself moves it nowhere.
+// TestRateBehindProxy: the sender is whom the proxy wrote last; what a device writes
+// itself moves it nowhere.
 func TestRateBehindProxy(t *testing.T) {
 	now := time.Unix(1000, 0)
 	relay := newRelay(t, Options{Forwarded: "X-Forwarded-For", Limits: Limits{Rate: Rate{Requests: 2}}, Now: func() time.Time { return now }})

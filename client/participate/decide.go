@@ -28,9 +28,10 @@ var (
 
 // PlanOptions say how decisions about one recipe are carried out.
 type PlanOptions struct {
-	// Client answers the recipe; required. It fetches keys, for every device alike. Where the recipe names a relay and signing
-	// keys it must take them from Manifest: a leader that is asked can give each device a list of its own, tell by it who
-	// reports, and sees who asks.
+	// Client answers the recipe; required. It fetches keys, for every device alike. Where
+	// the recipe names a relay and signing keys it must take them from Manifest: a leader
+	// that is asked can give each device a list of its own, tell by it who reports, and
+	// sees who asks.
 	Client *client.Client
 	// Upload sends units; required where the recipe names a relay, to which it must encapsulate them (RFC 9458). Nil posts
 	// them to the leader.
@@ -56,7 +57,8 @@ func (o *PlanOptions) Validate() error {
 	return nil
 }
 
-// vouched says whether units go by manifests that were checked, for a recipe that names the keys which vouch for them.
+// vouched says whether units go by manifests that were checked, for a recipe that names
+// the keys which vouch for them.
 func (o *PlanOptions) vouched() error {
 	deployment, err := o.Client.Recipe().Deployment()
 	if err != nil {
@@ -334,10 +336,12 @@ func (d *Decision) Unit() (*Unit, error) {
 	return d.unit, nil
 }
 
-// Send uploads the unit, if there is one: through a relay as [client.Tries] says, alike for units of all kinds, and to a leader
-// with the repeats that the client allows. A report is known by its id and counts once. Send does not wait until [Decision.At];
-// for donation times it fetches keys anew that have expired until then. It fails with [ErrSent], with dap.ReportError if a
-// leader that was asked without a relay refuses the report, and as [client.Client.Refresh] and [client.Client.Forward].
+// Send uploads the unit, if there is one: through a relay as [client.Tries] says, alike
+// for units of all kinds, and to a leader with the repeats that the client allows. A
+// report is known by its id and counts once. Send does not wait until [Decision.At]; for
+// donation times it fetches keys anew that have expired until then. It fails with
+// [ErrSent], with dap.ReportError if a leader that was asked without a relay refuses the
+// report, and as [client.Client.Refresh] and [client.Client.Forward].
 func (d *Decision) Send(ctx context.Context) error {
 	if d.appointment != nil {
 		if err := d.plan.o.Client.Refresh(ctx); err != nil {

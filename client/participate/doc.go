@@ -26,20 +26,25 @@
 //
 // # The unit that is uploaded
 //
-// A [Unit] is one HTTP request to the leader's reports resource. A report or a dummy is DAP's upload request of one report,
-// by POST. A no-op is a request by ohttp.MethodCover to the same URL, with the same media type and a body of as many zeros: once
-// encrypted for the gateway, which drops it, it cannot be told from a report. All three are sent alike: at fixed times, until the
-// gateway answers, which is all that a device is ever told ([client.Tries]; docs/proofs/exchange.md).
+// A [Unit] is one HTTP request to the leader's reports resource. A report or a dummy is
+// DAP's upload request of one report, by POST. A no-op is a request by ohttp.MethodCover
+// to the same URL, with the same media type and a body of as many zeros: once encrypted
+// for the gateway, which drops it, it cannot be told from a report. All three are sent
+// alike: at fixed times, until the gateway answers, which is all that a device is ever
+// told ([client.Tries]; docs/proofs/exchange.md).
 //
 // # The ledger
 //
-// [Ledger] is an append file of package disk with a record for each recipe seen, refused and decided. It covers all
-// recipes. A second file, the mark, is written after each charge and before its coin is tossed, and says how far the ledger
-// was acted on: a charge behind the mark was never tossed for, and may be torn; one that the mark covers and that is damaged or
-// gone ends the ledger with [ErrLedger]. At worst a round is lost, never tossed for again. The mark names the
-// file of drawn slots too. So a file of the three that was put back by itself is found out. All three put back together are
-// found out by a [Counter] outside of them, if there is one; a copy on another device is not.
+// [Ledger] is an append file of package disk with a record for each recipe seen, refused
+// and decided. It covers all recipes. A second file, the mark, is written after each
+// charge and before its coin is tossed, and says how far the ledger was acted on: a
+// charge behind the mark was never tossed for, and may be torn; one that the mark covers
+// and that is damaged or gone ends the ledger with [ErrLedger]. At worst a round is lost,
+// never tossed for again. The mark names the file of drawn slots too. So a file of the
+// three that was put back by itself is found out. All three put back together are found
+// out by a [Counter] outside of them, if there is one; a copy on another device is not.
 //
-// Losses within a recipe are composed by the accountant, and those of different recipes are added up: they bound
-// how well anyone could tell two lives apart that differ, in each recipe, by what its neighbouring relation says.
+// Losses within a recipe are composed by the accountant, and those of different recipes
+// are added up: they bound how well anyone could tell two lives apart that differ, in
+// each recipe, by what its neighbouring relation says.
 package participate

@@ -149,8 +149,9 @@ func script(ctx context.Context, l *Ledger) (acted int) {
 	return acted
 }
 
-// The power goes at every call that changes the disk, the process is killed there, and each such call fails alone: what was acted on is in the ledger
-// afterwards, and at most one charge more.
+// The power goes at every call that changes the disk, the process is killed there, and
+// each such call fails alone: what was acted on is in the ledger afterwards, and at most
+// one charge more.
 func TestLedgerCrash(t *testing.T) {
 	run := func(mem *disktest.Mem) int {
 		l, err := OpenLedger(mem, budget)

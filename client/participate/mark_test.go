@@ -253,7 +253,8 @@ func TestLedgerPutBackAsAWhole(t *testing.T) {
 			t.Errorf("a counter changed at byte %d: %v", n, err)
 		}
 	}
-	// The power goes at every call of either disk: what was acted on is charged, and the ledger opens.
+	// The power goes at every call of either disk: what was acted on is charged, and the
+	// ledger opens.
 	for at := range 60 {
 		mem, elsewhere := disktest.NewMem(uint64(at)), disktest.NewMem(uint64(at)+1000)
 		n := 0

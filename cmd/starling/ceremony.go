@@ -133,8 +133,9 @@ func (c *ceremony) window(d *keyset.Deployment, f *manifestFiles, now time.Time)
 // draftSuffix stands behind the name of a manifest that not everybody has signed.
 const draftSuffix = ".draft"
 
-// run assembles a manifest, has it signed, and writes it beside the gateway's new keys. What stops it leaves a draft, and the same
-// command goes on with that: who has signed it signs nothing else in this epoch.
+// run assembles a manifest, has it signed, and writes it beside the gateway's new keys.
+// What stops it leaves a draft, and the same command goes on with that: who has signed it
+// signs nothing else in this epoch.
 func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []string) error {
 	if *c.tries > ohttp.MaxTries || *c.revision > 1<<16-1 {
 		return usageOf("manifest new", fmt.Errorf("--tries wants 1 to %d, --revision 16 bits", ohttp.MaxTries))
@@ -311,8 +312,8 @@ func askToSign(ctx context.Context, base string, deployment [32]byte, what, toke
 	return answer.Body, nil
 }
 
-// ownKeys says whether a manifest tells devices of the gateway's keys in these files and of no other: with the relay, whoever
-// has another's secret half reads who uploads what.
+// ownKeys says whether a manifest tells devices of the gateway's keys in these files and
+// of no other: with the relay, whoever has another's secret half reads who uploads what.
 func ownKeys(m *ohttp.Manifest, files []string) error {
 	var own []ohttp.KeyConfig
 	for _, file := range files {
@@ -338,8 +339,8 @@ func ownKeys(m *ohttp.Manifest, files []string) error {
 	return nil
 }
 
-// run has a party sign, if the manifest is its deployment's, and after its record says so. The gateway signs for its own keys
-// alone, which are in files.
+// run has a party sign, if the manifest is its deployment's, and after its record says
+// so. The gateway signs for its own keys alone, which are in files.
 func (f *signFlags) run(m *ohttp.Manifest, role signed.Role, d *keyset.Deployment, keys ...string) error {
 	if *f.record == "" {
 		return usageOf("manifest", errors.New("--signing-key needs --record: a party signs one manifest an epoch, and must remember which"))

@@ -115,8 +115,8 @@ goes on where it was, and the same question always gets the same answer: noise i
 	}
 }
 
-// questions are what is asked for, one after the other: the ends of a time, which are zero in a leader-selected recipe and where a
-// question is pending.
+// questions are what is asked for, one after the other: the ends of a time, which are
+// zero in a leader-selected recipe and where a question is pending.
 func questions(s *deploy.Session, from, to string, patience time.Duration) ([][2]time.Time, error) {
 	begin, end, err := interval(s, from, to, patience)
 	if err != nil || begin.IsZero() {
@@ -137,7 +137,8 @@ func questions(s *deploy.Session, from, to string, patience time.Duration) ([][2
 	return nil, deploy.ErrPending
 }
 
-// interval is the time that is asked about; both ends are zero in a leader-selected recipe, and where a question is pending.
+// interval is the time that is asked about; both ends are zero in a leader-selected
+// recipe, and where a question is pending.
 func interval(s *deploy.Session, from, to string, patience time.Duration) (begin, end time.Time, err error) {
 	if path, ok := s.Recipe().Path.(recipe.TwoServer); ok && path.BatchMode == dap.LeaderSelected {
 		if from != "" || to != "" {

@@ -361,7 +361,8 @@ func TestRefusedReports(t *testing.T) {
 	}
 }
 
-// TestSpentIsNotRoundedDown: what is spent is printed with four digits and never below itself, what is left never above.
+// TestSpentIsNotRoundedDown: what is spent is printed with four digits and never below
+// itself, what is left never above.
 func TestSpentIsNotRoundedDown(t *testing.T) {
 	for x, want := range map[float64][2]string{
 		0: {"0", "0"}, 1: {"1", "1"}, 0.5: {"0.5", "0.5"}, 1.00004: {"1.001", "1"}, 0.99996: {"1", "0.9999"}, 3.12349: {"3.124", "3.123"},

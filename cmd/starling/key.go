@@ -248,7 +248,8 @@ func (f *keyFlags) set(o *recipe.Options) error {
 	return nil
 }
 
-// sourceOf is where a device takes manifests from: one file, held against the recipe's keys, the anchors and what was seen.
+// sourceOf is where a device takes manifests from: one file, held against the recipe's
+// keys, the anchors and what was seen.
 func sourceOf(m ohttp.Source, r *recipe.Recipe, anchors *signed.Anchors, memory *client.Memory) (ohttp.Source, error) {
 	if r.ServerKeys == nil || r.Relay == nil {
 		return m, nil

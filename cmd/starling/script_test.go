@@ -54,9 +54,10 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// TestScripts runs the files in testdata/script on the real binary. `exit N command...` wants the exit code N;
-// `wait-for CONFIG...` waits until the parties are ready; `free-ports NAME...` sets variables to addresses;
-// `fill FILE...` puts variables into files; `decide DIR RECIPE ROUND` charges a device's ledger; `flip FILE` and `cut FILE`
+// TestScripts runs the files in testdata/script on the real binary. `exit N command...`
+// wants the exit code N; `wait-for CONFIG...` waits until the parties are ready;
+// `free-ports NAME...` sets variables to addresses; `fill FILE...` puts variables into
+// files; `decide DIR RECIPE ROUND` charges a device's ledger; `flip FILE` and `cut FILE`
 // change the last bit and drop the last byte of a file.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{

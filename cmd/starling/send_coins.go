@@ -126,7 +126,8 @@ type coinDevice struct {
 	source   ohttp.Source
 }
 
-// way opens the way through the relay, if there is a manifest. The memory is what the device has seen of manifests.
+// way opens the way through the relay, if there is a manifest. The memory is what the
+// device has seen of manifests.
 func (c *coinDevice) way(memory *client.Memory) (err error) {
 	if c.manifest == nil {
 		return nil

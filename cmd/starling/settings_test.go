@@ -11,15 +11,18 @@ import (
 	"testing"
 )
 
-// TestSettings puts 300 command lines to starling account, of all mechanisms and ways of taking part, and holds the answers against
-// what test/interop/accounting/settings.py found by other means: closed forms, sums over all outcomes and data sets, and the
-// intervals of published accountants. No epsilon or delta may be below what is known of the truth, no lower bound above it; and where
-// the theorem is exact, no answer above what is known. All rows are asked where CI=true, elsewhere one in ten.
+// TestSettings puts 300 command lines to starling account, of all mechanisms and ways of
+// taking part, and holds the answers against what test/interop/accounting/settings.py
+// found by other means: closed forms, sums over all outcomes and data sets, and the
+// intervals of published accountants. No epsilon or delta may be below what is known of
+// the truth, no lower bound above it; and where the theorem is exact, no answer above
+// what is known. All rows are asked where CI=true, elsewhere one in ten.
 func TestSettings(t *testing.T) {
 	const (
 		// exact is how far numbers of the table, which were computed in float64, may be off.
 		exact = 1e-7
-		// theirs is how far the published accountants' ends may be off: they bound the discretization, not the rounding.
+		// theirs is how far the published accountants' ends may be off: they bound the
+		// discretization, not the rounding.
 		theirs = 2e-4
 		// grid is how far above what is known an answer may be for the grid it is computed on.
 		grid = 2e-3

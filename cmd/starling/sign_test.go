@@ -14,8 +14,9 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// TestSignOwnKeys: whoever makes manifests puts a key of its own in the gateway's place, beside the gateway's or alone, and
-// asks the gateway's owner to sign. The command refuses before the record says anything, so that the true one is signed after.
+// TestSignOwnKeys: whoever makes manifests puts a key of its own in the gateway's place,
+// beside the gateway's or alone, and asks the gateway's owner to sign. The command
+// refuses before the record says anything, so that the true one is signed after.
 func TestSignOwnKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deployment")
 	owners, err := deploy.NewOwners()

@@ -21,8 +21,9 @@ type gatewayFile struct {
 	config *gateway.Config
 }
 
-// loadParties reads the configurations named of leaders, helpers and gateways. Where none is named it is those of a leader and
-// a helper in the working directory, or else of a gateway.
+// loadParties reads the configurations named of leaders, helpers and gateways. Where none
+// is named it is those of a leader and a helper in the working directory, or else of a
+// gateway.
 func loadParties(command string, args []string) (aggregators []aggregatorFile, gateways []gatewayFile, err error) {
 	named := len(args) > 0
 	if !named {

@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// Allocated is Event released Steps times, where each record takes part in Picks of the releases, chosen uniformly and
-// kept secret: random allocation, balls in bins. (Random check-ins, where others fill a slot, are CheckedIn.) As for Sampled, the number of records in each release
-// must be hidden. It is for AddRemove and ZeroOut neighbours.
+// Allocated is Event released Steps times, where each record takes part in Picks of the
+// releases, chosen uniformly and kept secret: random allocation, balls in bins. (Random
+// check-ins, where others fill a slot, are CheckedIn.) As for Sampled, the number of
+// records in each release must be hidden. It is for AddRemove and ZeroOut neighbours.
 type Allocated struct {
 	Event Event
 	// Steps is how many releases there are; Picks how many of them a record is in, 1 or more.
@@ -39,8 +40,8 @@ func (a Allocated) check(n Neighbours) error {
 	return nil
 }
 
-// picksMany reports whether a record is in so many of some steps, but not in all, that only what is worse is accounted for: it
-// bounds from above.
+// picksMany reports whether a record is in so many of some steps, but not in all, that
+// only what is worse is accounted for: it bounds from above.
 func picksMany(e Event) bool {
 	switch e := e.(type) {
 	case SelfCompose:
@@ -332,8 +333,9 @@ func (s *spread) refine() *spread {
 	return s
 }
 
-// trim cuts ends of little mass under P and under Q off: the top's to the last point kept and the excess, the bottom's to 0
-// and the first point kept. Merged cells keep their mass and mean.
+// trim cuts ends of little mass under P and under Q off: the top's to the last point kept
+// and the excess, the bottom's to 0 and the first point kept. Merged cells keep their
+// mass and mean.
 func (s *spread) trim() *spread {
 	at := func(i int) float64 {
 		if s.value != nil {

@@ -18,8 +18,9 @@ const (
 	SimpleZCDP Method = "zcdp-simple" // zero-concentrated DP by the textbook's conversion, for comparison
 )
 
-// A Direction is one of the two ways in which AddRemove and ZeroOut neighbours differ. What is proved for one of them alone is no
-// differential privacy; that is the larger of both.
+// A Direction is one of the two ways in which AddRemove and ZeroOut neighbours differ.
+// What is proved for one of them alone is no differential privacy; that is the larger of
+// both.
 type Direction string
 
 const (
@@ -45,8 +46,8 @@ type Options struct {
 	Tolerance float64
 	// Orders are the Renyi orders that RDP tries, each above 1; the default is DefaultOrders().
 	Orders []float64
-	// Direction restricts the answer to one direction; the default is the larger of both. Where they differ, PLD alone knows
-	// them apart.
+	// Direction restricts the answer to one direction; the default is the larger of both.
+	// Where they differ, PLD alone knows them apart.
 	Direction Direction
 }
 

@@ -8,8 +8,9 @@ import (
 	"github.com/starling-agg/starling/dp/certificate"
 )
 
-// A claim is above what is proved here by a relative checkerRoom, which covers the checker's bounds on its own rounding, or by roomy
-// or more where the checker works on a coarse grid.
+// A claim is above what is proved here by a relative checkerRoom, which covers the
+// checker's bounds on its own rounding, or by roomy or more where the checker works on a
+// coarse grid.
 const (
 	checkerRoom = 1e-9
 	roomy       = 1e-3

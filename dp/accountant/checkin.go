@@ -2,11 +2,13 @@ package accountant
 
 import "fmt"
 
-// CheckedIn is a run of random check-ins (Balle, Kairouz, McMahan, Thakkar and Thakurta 2020): a person is there, with probability
-// Rate, at one of Slots slots, uniform and kept secret, and each slot publishes the report of one of those who are there, or of a
-// dummy. So in each slot another's input, or a dummy's, may be reported in place of the person's, which is the premise that
-// Report stands for, whatever the neighbours asked about are. AddRemove and ZeroOut: the person never checks in. ReplaceOne: the
-// person's input is another, which needs a pure report and Rate 1.
+// CheckedIn is a run of random check-ins (Balle, Kairouz, McMahan, Thakkar and Thakurta
+// 2020): a person is there, with probability Rate, at one of Slots slots, uniform and
+// kept secret, and each slot publishes the report of one of those who are there, or of a
+// dummy. So in each slot another's input, or a dummy's, may be reported in place of the
+// person's, which is the premise that Report stands for, whatever the neighbours asked
+// about are. AddRemove and ZeroOut: the person never checks in. ReplaceOne: the person's
+// input is another, which needs a pure report and Rate 1.
 type CheckedIn struct {
 	Report Report
 	Slots  uint64

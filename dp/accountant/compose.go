@@ -83,7 +83,8 @@ const (
 	// negligible is ln of a bound on powers that are taken for 0, and leftOut what that and the other factors may come to.
 	negligible = -60
 	leftOut    = 1e-26
-	// maxEnd is how far a window is extended to the end of the losses without asking what it costs, in steps.
+	// maxEnd is how far a window is extended to the end of the losses without asking what
+	// it costs, in steps.
 	maxEnd = 1 << 16
 	// logWrap is ln of the (tilted) probability that may fall outside the window and wrap around.
 	logWrap = -17
@@ -122,8 +123,8 @@ func convolveParts(parts []part, lambda, wrap float64) (*law, error) {
 		keep += n * math.Log1p(-min(p.inf, 1))
 	}
 	low, high, outside := windowOf(parts, lambda, k, math.Sqrt(variance), lowest, highest, wrap)
-	// A bound on what is above the window is no use where it is not small beside the curve at the mean; losses that end nearby are
-	// then all taken.
+	// A bound on what is above the window is no use where it is not small beside the
+	// curve at the mean; losses that end nearby are then all taken.
 	if curve := math.Exp(k - lambda*mean + discount(lambda)); lambda > 0 && outside > 1e-9*curve && highest-low < max(2*(high-low), maxEnd*h) {
 		high, outside = highest+h, 0
 	}

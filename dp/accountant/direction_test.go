@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestDirectionsApart: the guarantee is the larger of both directions, and each is that of its own pair.
+// TestDirectionsApart: the guarantee is the larger of both directions, and each is that
+// of its own pair.
 func TestDirectionsApart(t *testing.T) {
 	one := func(e Event, d Direction, n Neighbours) Guarantee {
 		t.Helper()

@@ -236,7 +236,8 @@ func (d DiscreteLaplace) exact(n Neighbours, count float64) (curve, string, erro
 
 const simplexTheorem = "Laplace noise on what adds up to a bound, as randomized response (docs/proofs/bounded-totals.md)"
 
-// response is the loss of the randomized response that is at least as bad as this noise on a vector that adds up to Max.
+// response is the loss of the randomized response that is at least as bad as this noise
+// on a vector that adds up to Max.
 func (d DiscreteLaplace) response(s Sensitivity) float64 {
 	return above(s.Max * float64(d.Scale.Den) / float64(d.Scale.Num))
 }

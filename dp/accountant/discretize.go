@@ -41,7 +41,8 @@ func bin(x pair, h, tail float64) (*binned, bool) {
 		edges[i+1] = anchor + (a+float64(i))*h
 	}
 	edges[n+2] = math.Inf(1)
-	// Where the losses end at a grid point, rounding must leave none beyond it: they would count as infinite.
+	// Where the losses end at a grid point, rounding must leave none beyond it: they
+	// would count as infinite.
 	for i, end := range map[int]float64{1: lo, n + 1: hi} {
 		if math.Abs(edges[i]-end) <= massError/2 {
 			edges[i] = end
@@ -75,8 +76,9 @@ func (b *binned) split(i int) float64 {
 	return b.p[i] * min(max((1-1/y)/-math.Expm1(-b.h), 0), 1)
 }
 
-// ratio returns P-mass over Q-mass of interval i in units of e^l of its lower end, which lies between 1 and e^h. It is not
-// known where the Q-mass is too small for float64 to hold all digits of it, as for losses above 700.
+// ratio returns P-mass over Q-mass of interval i in units of e^l of its lower end, which
+// lies between 1 and e^h. It is not known where the Q-mass is too small for float64 to
+// hold all digits of it, as for losses above 700.
 func (b *binned) ratio(i int) (y float64, ok bool) {
 	const widest = 600
 	p, q := b.p[i], b.q[i]

@@ -30,7 +30,8 @@ type dominance struct {
 	symmetric bool
 	// attained: some neighbours reach the pair, so lower bounds on its curve are lower bounds for the event.
 	attained bool
-	// slop is ln of the factor by which the computed laws may be off, each way, if more than massError.
+	// slop is ln of the factor by which the computed laws may be off, each way, if more
+	// than massError.
 	slop    float64
 	theorem string
 }

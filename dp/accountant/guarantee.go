@@ -63,7 +63,8 @@ func (g Guarantee) String() string {
 // maxCount bounds compositions and coordinates, so that sums and products of two fit in a float64 exactly.
 const maxCount = 2_000_000_000_000
 
-// leastNormal is the least number with all its digits. Go's logarithm of a smaller one may be too large by 36 (on amd64).
+// leastNormal is the least number with all its digits. Go's logarithm of a smaller one
+// may be too large by 36 (on amd64).
 const leastNormal = 0x1p-1022
 
 func checkDelta(delta float64) error {

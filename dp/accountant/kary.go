@@ -6,19 +6,22 @@ import (
 	"github.com/starling-agg/starling/dp/internal/binomial"
 )
 
-// karyPair is the blanket of k-ary randomized response as a pair of laws, which composes over rounds (docs/proofs/shuffling.md,
-// theorem 5): of the others m - 1 send a uniform message; of these and the person's, a are the person's one value and b the other.
-// A uniform place is the person's, so that relative to m uniform messages
+// karyPair is the blanket of k-ary randomized response as a pair of laws, which composes
+// over rounds (docs/proofs/shuffling.md, theorem 5): of the others m - 1 send a uniform
+// message; of these and the person's, a are the person's one value and b the other. A
+// uniform place is the person's, so that relative to m uniform messages
 //
 //	P = (g/m) (m + (e^e0 - 1) a),  Q = (g/m) (m + (e^e0 - 1) b),  g = k/(e^e0 + k - 1).
 
 const (
 	// karyTail is left out of each window.
 	karyTail = 1e-20
-	// karyWork bounds the outcomes that are summed, and karyCells the intervals that their losses are put on.
+	// karyWork bounds the outcomes that are summed, and karyCells the intervals that
+	// their losses are put on.
 	karyWork  = 1 << 26
 	karyCells = 1 << 14
-	// karySizes are how many values of m stand for all, at least and at most: fewer uniform messages are never better.
+	// karySizes are how many values of m stand for all, at least and at most: fewer
+	// uniform messages are never better.
 	leastSizes, mostSizes = 8, 64
 
 	karyTheorem = "privacy blanket of k-ary randomized response as a pair of laws (docs/proofs/shuffling.md, theorem 5)"
@@ -60,8 +63,8 @@ func newKaryPair(e0, n, k float64) (pair *atoms, ok bool) {
 		}
 		karyOutcomes(c+1, k, rise, w*g/(c+1), h, p, q)
 	}
-	// Outcomes that were left out may all give the person away. Their probability is at most that of uniform messages times the
-	// largest ratio, twice over for s and for a.
+	// Outcomes that were left out may all give the person away. Their probability is at
+	// most that of uniform messages times the largest ratio, twice over for s and for a.
 	out := &atoms{}
 	out.pInf = karyTail * (2 + 4*min(k, rise+1))
 	out.qInf = out.pInf
@@ -83,8 +86,9 @@ func newKaryPair(e0, n, k float64) (pair *atoms, ok bool) {
 	return out, true
 }
 
-// karyOutcomes adds the outcomes of m messages with a >= b, at the given weight, to the cells of width h. Those with a < b are the
-// same with the laws exchanged; of a = b, half is each's.
+// karyOutcomes adds the outcomes of m messages with a >= b, at the given weight, to the
+// cells of width h. Those with a < b are the same with the laws exchanged; of a = b, half
+// is each's.
 func karyOutcomes(m, k, rise, weight, h float64, p, q []float64) {
 	lo, hi := binomial.Window(m, 2/k, karyTail)
 	ps := binomial.PMF(m, lo, 2/k)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// histograms returns the laws of the histogram of n k-ary responses, if the person holds value 0 or 1 and the others what others says.
+// histograms returns the laws of the histogram of n k-ary responses, if the person holds
+// value 0 or 1 and the others what others says.
 func histograms(e0 float64, k int, others []int) (p, q map[[4]int]float64) {
 	z := math.Exp(e0) + float64(k) - 1
 	add := func(law map[[4]int]float64, value int) map[[4]int]float64 {
@@ -30,7 +31,8 @@ func histograms(e0 float64, k int, others []int) (p, q map[[4]int]float64) {
 	return add(law, 0), add(law, 1)
 }
 
-// Two rounds of k-ary responses against the sum over all outcomes, for every data set of the others in each round.
+// Two rounds of k-ary responses against the sum over all outcomes, for every data set of
+// the others in each round.
 func TestKaryRoundsCoverTheMechanism(t *testing.T) {
 	for _, c := range []struct {
 		e0   float64
@@ -79,7 +81,8 @@ func TestKaryRoundsCoverTheMechanism(t *testing.T) {
 	}
 }
 
-// The pair's curve is that of the sum it stands for, or a little above where few sizes stand for many.
+// The pair's curve is that of the sum it stands for, or a little above where few sizes
+// stand for many.
 func TestKaryPairAgainstTheSum(t *testing.T) {
 	for _, c := range []struct{ e0, n, k, loose float64 }{{1, 1, 3, 0}, {1, 10, 3, 0}, {2, 3, 4, 0}, {4, 1e4, 10, .05}, {2, 2e4, 16, .005}} {
 		x, ok := newKaryPair(c.e0, c.n, c.k)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// bigPrecision is of the reference below, in bits: delta may be the difference of two numbers that agree in 60 digits.
+// bigPrecision is of the reference below, in bits: delta may be the difference of two
+// numbers that agree in 60 digits.
 const bigPrecision = 600
 
 func bigFloat(x float64) *big.Float { return new(big.Float).SetPrec(bigPrecision).SetFloat64(x) }
@@ -28,7 +29,8 @@ func bigExp(x *big.Float) *big.Float {
 	return sum
 }
 
-// bigMills returns the Mills ratio (1-Phi(x))/phi(x): by the series of Phi for x < 20, else by the continued fraction.
+// bigMills returns the Mills ratio (1-Phi(x))/phi(x): by the series of Phi for x < 20,
+// else by the continued fraction.
 func bigMills(x *big.Float) *big.Float {
 	if v, _ := x.Float64(); v >= 20 {
 		t := new(big.Float).Copy(x)
@@ -78,8 +80,8 @@ func TestBigGaussianDelta(t *testing.T) {
 	}
 }
 
-// TestLargeLossesAreBracketed: whatever the loss of one release, lower <= truth <= upper. Losses above 600 once had a lower
-// bound above the truth.
+// TestLargeLossesAreBracketed: whatever the loss of one release, lower <= truth <= upper.
+// Losses above 600 once had a lower bound above the truth.
 func TestLargeLossesAreBracketed(t *testing.T) {
 	type row struct {
 		sigma, delta float64
@@ -135,8 +137,8 @@ func TestLargeLossesAreBracketed(t *testing.T) {
 	}
 }
 
-// TestSampledLossAtAnyRate: ln(1 + q (e^epsilon - 1)) and its inverse, also where q e^epsilon is of the order of one and neither
-// factor is a float64 by itself.
+// TestSampledLossAtAnyRate: ln(1 + q (e^epsilon - 1)) and its inverse, also where q
+// e^epsilon is of the order of one and neither factor is a float64 by itself.
 func TestSampledLossAtAnyRate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 2))
 	type row struct{ epsilon, q float64 }
@@ -166,7 +168,8 @@ func TestSampledLossAtAnyRate(t *testing.T) {
 	}
 }
 
-// TestSubnormalNumbersAreRefused: the logarithm of one may be wrong, to the side of more privacy.
+// TestSubnormalNumbersAreRefused: the logarithm of one may be wrong, to the side of more
+// privacy.
 func TestSubnormalNumbersAreRefused(t *testing.T) {
 	const tiny = 5e-324
 	_, simple := SimpleZCDPEpsilon(0.1, tiny)

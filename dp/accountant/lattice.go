@@ -140,7 +140,8 @@ func (l *lattice) sum(epsilon float64) (lower, upper float64) {
 		s -= p * math.Expm1(min(0, epsilon-loss))
 		mass += p
 	}
-	// An error of a loss moves its term by as much, and each convolution behind pmf has lost a little.
+	// An error of a loss moves its term by as much, and each convolution behind pmf has
+	// lost a little.
 	return padded(s, 10*slack, mass*off(epsilon, l.k*l.d*l.d/l.s2, 1)+underflow)
 }
 

@@ -40,8 +40,9 @@ func (l Laplace) dominating(n Neighbours) (dominance, error) {
 	return dominance{pair: laplacePair{mu}, symmetric: true, attained: true}, nil
 }
 
-// RandomizedResponse is one answer out of K, the true one e^Epsilon0 times as likely as each other: Epsilon0-DP for
-// ReplaceOne. K = 2 is the worst pair of all Epsilon0-DP mechanisms, which stands for an answer against none too.
+// RandomizedResponse is one answer out of K, the true one e^Epsilon0 times as likely as
+// each other: Epsilon0-DP for ReplaceOne. K = 2 is the worst pair of all Epsilon0-DP
+// mechanisms, which stands for an answer against none too.
 type RandomizedResponse struct {
 	Epsilon0 float64
 	K        uint64
@@ -303,7 +304,8 @@ func (s Sampled) dominating(n Neighbours) (dominance, error) {
 	return d.sampled(s.Rate), nil
 }
 
-// sampled returns the pair of a release of which d is the pair, about a record that is kept with this probability.
+// sampled returns the pair of a release of which d is the pair, about a record that is
+// kept with this probability.
 func (d dominance) sampled(rate float64) dominance {
 	out := dominance{pair: poisson{d.pair, rate}, attained: d.attained, slop: d.slop, theorem: poissonTheorem}
 	if d.below != nil {

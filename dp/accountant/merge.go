@@ -2,10 +2,12 @@ package accountant
 
 import "math"
 
-// merged is a pair of which all outcomes of a loss of at most upto are one outcome: a post-processing, so that its curve is
-// below that of the pair. See docs/proofs/pld-bounds.md: a release about a rare person loses next to nothing with probability
-// close to one, and no grid that reaches its large losses has points between the small ones. A lower bound then has a Q-mass a
-// little above one, as much as T times which it loses; merged and put on a grid point, that mass is exact.
+// merged is a pair of which all outcomes of a loss of at most upto are one outcome: a
+// post-processing, so that its curve is below that of the pair. See
+// docs/proofs/pld-bounds.md: a release about a rare person loses next to nothing with
+// probability close to one, and no grid that reaches its large losses has points between
+// the small ones. A lower bound then has a Q-mass a little above one, as much as T times
+// which it loses; merged and put on a grid point, that mass is exact.
 type merged struct {
 	pair
 	upto       float64
@@ -58,8 +60,9 @@ func (m merged) reach(tail float64) (lo, hi float64) {
 
 func (m merged) anchors() (a, b float64) { return m.loss, m.loss }
 
-// lowest returns a measure on a grid of step h whose curve is below that of x, for count compositions: of x itself or, if
-// together they would lose more than a step by it, of x with the small losses merged.
+// lowest returns a measure on a grid of step h whose curve is below that of x, for count
+// compositions: of x itself or, if together they would lose more than a step by it, of x
+// with the small losses merged.
 func lowest(x pair, h, tail float64, count uint64) (grid, bool) {
 	b, ok := bin(x, h, tail)
 	if !ok {

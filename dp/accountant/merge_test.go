@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// A release about one person in a million, a million times: each loses less than any grid that reaches its large losses can tell.
-// The lower bounds were 3.463, 0 and 2.27, the upper ones 4.248, 0.361 and 4.787.
+// A release about one person in a million, a million times: each loses less than any grid
+// that reaches its large losses can tell. The lower bounds were 3.463, 0 and 2.27, the
+// upper ones 4.248, 0.361 and 4.787.
 func TestMillionsOfRareReleases(t *testing.T) {
 	for _, c := range []struct {
 		sigma, rate float64
@@ -20,7 +21,8 @@ func TestMillionsOfRareReleases(t *testing.T) {
 	}
 }
 
-// What lowest returns is below the exact curve of one release at every epsilon, and has no Q-mass to lose.
+// What lowest returns is below the exact curve of one release at every epsilon, and has
+// no Q-mass to lose.
 func TestMergedIsBelow(t *testing.T) {
 	for _, c := range []struct{ sigma, rate, h float64 }{{.5, 1e-6, 4e-5}, {.5, 1e-6, 1e-4}, {1, 1e-5, 1e-4}, {2, 1e-4, 1e-3}} {
 		event := Sampled{gauss(c.sigma), c.rate, CountHidden}

@@ -83,11 +83,12 @@ func Signed(max float64) Contribution { return Contribution{signed, 1, max} }
 // Ball is a vector of length numbers and of Euclidean norm at most radius.
 func Ball(length uint64, radius float64) Contribution { return Contribution{ball, length, radius} }
 
-// Simplex is a vector of length whole numbers from 0 on that add up to at most bound, a whole number.
+// Simplex is a vector of length whole numbers from 0 on that add up to at most bound, a
+// whole number.
 func Simplex(length uint64, bound float64) Contribution { return Contribution{simplex, length, bound} }
 
-// anywhere says whether records may differ by any vector within the norms of the sensitivity, not by Max in each of
-// Coordinates at once.
+// anywhere says whether records may differ by any vector within the norms of the
+// sensitivity, not by Max in each of Coordinates at once.
 func (c Contribution) anywhere() bool { return c.kind == ball || c.kind == simplex }
 
 // A Sensitivity bounds the difference of the sums over two neighbouring data sets: Coordinates may differ, each by at

@@ -5,8 +5,8 @@ import "math"
 // millsError bounds the relative errors of mills and of normalTail.
 const millsError = 2e-14
 
-// mills returns (1-Phi(x))/phi(x), the Mills ratio, to a relative error below millsError for x >= -8 (a relative
-// 1e-15 x^2 more for smaller x; it overflows below -38).
+// mills returns (1-Phi(x))/phi(x), the Mills ratio, to a relative error below millsError
+// for x >= -8 (a relative 1e-15 x^2 more for smaller x; it overflows below -38).
 func mills(x float64) float64 {
 	if x < 3 {
 		return math.Sqrt(math.Pi/2) * math.Exp(x*x/2) * math.Erfc(x/math.Sqrt2)
@@ -42,8 +42,9 @@ func gaussianDelta(mu, epsilon float64) (lower, upper float64) {
 	} else {
 		d = density * (mills(t) - mills(t+mu))
 	}
-	// An error of t moves delta by at most density times as much, and the density itself by t times as much. Of the two numbers
-	// whose difference delta is, none is above the tail.
+	// An error of t moves delta by at most density times as much, and the density itself
+	// by t times as much. Of the two numbers whose difference delta is, none is above the
+	// tail.
 	moved := off(epsilon/mu, mu)
 	return padded(d, slack+math.Abs(t)*moved, tail*3*millsError+density*moved+underflow)
 }

@@ -77,7 +77,8 @@ type poisson struct {
 // maxExp is a loss of which e^loss is far from overflowing, and 1 nothing beside it.
 const maxExp = 600
 
-// sampledLoss returns ln(1 - rate + rate e^l): what becomes of a loss when a record is kept with probability rate.
+// sampledLoss returns ln(1 - rate + rate e^l): what becomes of a loss when a record is
+// kept with probability rate.
 func sampledLoss(l, rate float64) float64 {
 	if l > maxExp {
 		return logAdd(l+math.Log(rate), math.Log1p(-rate))
@@ -276,8 +277,8 @@ type atoms struct {
 	a, b       float64 // anchors
 }
 
-// known returns a pair below a: without the tails that a counts as infinitely telling because they were not looked at, but for
-// what truly is.
+// known returns a pair below a: without the tails that a counts as infinitely telling
+// because they were not looked at, but for what truly is.
 func (a *atoms) known(pInf, qInf float64) *atoms {
 	b := *a
 	b.pInf, b.qInf = pInf, qInf

@@ -6,23 +6,24 @@ import (
 	"math/bits"
 )
 
-// Several picks of t steps: see docs/proofs/allocation.md. From above they are independent single picks of blocks; from below
-// the exact likelihood ratio, an elementary symmetric polynomial of the steps' ratios, is merged into few values.
+// Several picks of t steps: see docs/proofs/allocation.md. From above they are
+// independent single picks of blocks; from below the exact likelihood ratio, an
+// elementary symmetric polynomial of the steps' ratios, is merged into few values.
 
 const (
 	// maxPicked is up to how many picks are accounted for as one pair, with a bound from below.
 	maxPicked = 64
 	// pickWork bounds the multiplications of one combination of two laws of several picks.
 	pickWork = 1 << 22
-	// pickError bounds the relative error that one combination adds: two sums of at most sqrt(pickWork)/5 terms, and the 2k+4
-	// operations of a term.
+	// pickError bounds the relative error that one combination adds: two sums of at most
+	// sqrt(pickWork)/5 terms, and the 2k+4 operations of a term.
 	pickError = (2*410 + 2*maxPicked + 4) * 0x1p-53
 
 	picksTheorem = "several picks as independent picks of blocks (docs/proofs/allocation.md)"
 )
 
-// blocks returns the sizes of the blocks that stand for Picks of Steps, and how many there are of each: sizes that differ by
-// at most one and add up to Steps.
+// blocks returns the sizes of the blocks that stand for Picks of Steps, and how many
+// there are of each: sizes that differ by at most one and add up to Steps.
 func (a Allocated) blocks() (long, short Allocated, longs, shorts uint64) {
 	long, short = a, a
 	short.Steps, short.Picks = a.Steps/a.Picks, 1
@@ -61,8 +62,9 @@ func (a Allocated) several(x dominance, n Neighbours) (dominance, error) {
 	}
 	lower := pair(below)
 	if g, ok := x.pair.(normalPair); ok {
-		// The sum of the steps, a post-processing, moves by k mu with a deviation of sqrt(t). With many picks that tells more than
-		// the few values that the ratio is merged into.
+		// The sum of the steps, a post-processing, moves by k mu with a deviation of
+		// sqrt(t). With many picks that tells more than the few values that the ratio is
+		// merged into.
 		mu := g.mu * float64(a.Picks) / math.Sqrt(float64(a.Steps))
 		if sum := (normalPair{mu * (1 - 4*slack)}); mu*mu > math.Log(below.secondMoment()) {
 			lower = sum
@@ -94,8 +96,9 @@ func timesPair(x *atoms, y pair, times uint64) (*atoms, error) {
 	return x, nil
 }
 
-// A symmetric is a law, under Q, of the means s_1 .. s_k of the products of 1 .. k different likelihood ratios among those of
-// some steps: s_j = e_j/C(steps, j), e_j the elementary symmetric polynomial. Cell i has mass q[i] and the values s[i*k:], and
+// A symmetric is a law, under Q, of the means s_1 .. s_k of the products of 1 .. k
+// different likelihood ratios among those of some steps: s_j = e_j/C(steps, j), e_j the
+// elementary symmetric polynomial. Cell i has mass q[i] and the values s[i*k:], and
 // stands for all outcomes that were merged into it, at their mean.
 type symmetric struct {
 	steps uint64
@@ -103,8 +106,9 @@ type symmetric struct {
 	q, s  []float64
 }
 
-// pickedBelow returns a pair below that of k picks of t steps x: the ratio is s_k of all steps. It is affine in the values of any
-// part of the steps, so merging a part's outcomes at their mean replaces the ratio by a conditional expectation of itself.
+// pickedBelow returns a pair below that of k picks of t steps x: the ratio is s_k of all
+// steps. It is affine in the values of any part of the steps, so merging a part's
+// outcomes at their mean replaces the ratio by a conditional expectation of itself.
 func pickedBelow(x pair, t uint64, k int) (*atoms, error) {
 	size := int(math.Sqrt(pickWork)) / (k + 3)
 	lo, hi := x.reach(spreadTail)
@@ -169,7 +173,8 @@ func (a *atoms) secondMoment() float64 {
 	return sum
 }
 
-// chances returns the probabilities that 0 .. k of k picks of t fall on m given steps, from the likeliest outwards.
+// chances returns the probabilities that 0 .. k of k picks of t fall on m given steps,
+// from the likeliest outwards.
 func chances(m, t uint64, k int) []float64 {
 	w := make([]float64, k+1)
 	n := float64(t - m)
@@ -196,8 +201,9 @@ func chances(m, t uint64, k int) []float64 {
 	return w
 }
 
-// with returns the law of x's steps and y's, independent, of t in all, in at most size cells. Outcomes are merged where the
-// ratio that is expected of all t steps is about the same.
+// with returns the law of x's steps and y's, independent, of t in all, in at most size
+// cells. Outcomes are merged where the ratio that is expected of all t steps is about the
+// same.
 func (x *symmetric) with(y *symmetric, t uint64, size int) *symmetric {
 	k := x.k
 	out := &symmetric{steps: x.steps + y.steps, k: k, q: make([]float64, size), s: make([]float64, size*k)}
@@ -281,7 +287,8 @@ func (x *symmetric) with(y *symmetric, t uint64, size int) *symmetric {
 
 func (x *symmetric) cell(i int) []float64 { return x.s[i*x.k : (i+1)*x.k] }
 
-// q0 returns the first cell that counts, end the last: beyond either less than spreadTail, of P, which is about the mean of s_1.
+// q0 returns the first cell that counts, end the last: beyond either less than
+// spreadTail, of P, which is about the mean of s_1.
 func (x *symmetric) q0() int {
 	i := 0
 	for sum := 0.0; i < len(x.q)-1; i++ {

@@ -18,8 +18,9 @@ func choose(n, k int) float64 {
 	return c
 }
 
-// Several picks, against the sum over all outcomes of randomized responses: no claim below it, and no lower bound above; also
-// where the person takes part at all with some probability.
+// Several picks, against the sum over all outcomes of randomized responses: no claim
+// below it, and no lower bound above; also where the person takes part at all with some
+// probability.
 func TestSeveralPicksExactly(t *testing.T) {
 	for _, c := range []struct {
 		e0   float64
@@ -92,8 +93,9 @@ func TestSeveralPicksOfDiscreteGaussians(t *testing.T) {
 	}
 }
 
-// Blocks that differ in length, and a bound from below. PLD_accounting 2.0 has 3.429 above for the first (with the same blocks, on
-// a coarser grid), where blocks of floor(t/k) gave 3.576; nothing was known from below.
+// Blocks that differ in length, and a bound from below. PLD_accounting 2.0 has 3.429
+// above for the first (with the same blocks, on a coarser grid), where blocks of
+// floor(t/k) gave 3.576; nothing was known from below.
 func TestSeveralPicksOfGaussians(t *testing.T) {
 	for _, c := range []struct {
 		sigma       float64

@@ -5,12 +5,14 @@ import (
 	"math"
 )
 
-// A ceiled event may know how large a privacy loss can be: releases that are each epsilon-DP with delta 0 never lose more
-// than the sum of their epsilons, whatever a numerical method finds.
+// A ceiled event may know how large a privacy loss can be: releases that are each
+// epsilon-DP with delta 0 never lose more than the sum of their epsilons, whatever a
+// numerical method finds.
 type ceiled interface {
 	Event
-	// ceiling returns the largest loss there is between neighbours, rounded up; +infinity where no bound is known. The event
-	// is one that some method has accepted, so its parameters are in range.
+	// ceiling returns the largest loss there is between neighbours, rounded up; +infinity
+	// where no bound is known. The event is one that some method has accepted, so its
+	// parameters are in range.
 	ceiling(n Neighbours) float64
 }
 
@@ -32,7 +34,8 @@ func ceilingOf(e Event, n Neighbours) float64 {
 	return math.Inf(1)
 }
 
-// laplaceCeiling is the L1 distance of neighbours in scales. More noise on top of one draw is post-processing.
+// laplaceCeiling is the L1 distance of neighbours in scales. More noise on top of one
+// draw is post-processing.
 func laplaceCeiling(scale float64, c Contribution, n Neighbours) float64 {
 	s, err := c.Sensitivity(n)
 	if err != nil {
@@ -96,8 +99,8 @@ func (c Compose) ceiling(n Neighbours) float64 {
 	return sum
 }
 
-// The sampled pair is ((1-r) Q + r P, Q), whose ratio is at most 1 - r + r e^x one way and, since (1-r+r e^x)(1-r+r e^-x) >= 1,
-// no more the other way.
+// The sampled pair is ((1-r) Q + r P, Q), whose ratio is at most 1 - r + r e^x one way
+// and, since (1-r+r e^x)(1-r+r e^-x) >= 1, no more the other way.
 func (s Sampled) ceiling(n Neighbours) float64 {
 	if s.Count != CountHidden || n == ReplaceOne {
 		return math.Inf(1)
@@ -116,12 +119,14 @@ func sampledCeiling(x, rate float64) float64 {
 	return min(x, up(math.Log1p(rate*math.Expm1(x))))
 }
 
-// The likelihood ratio is a mean over subsets of slots, each of Picks factors between e^-x and e^x.
+// The likelihood ratio is a mean over subsets of slots, each of Picks factors between
+// e^-x and e^x.
 func (a Allocated) ceiling(n Neighbours) float64 {
 	return float64(a.Picks) * ceilingOf(a.Event, n)
 }
 
-// below caps an answer at the ceiling of the leaves. Truth lies below both, so lower bounds stay.
+// below caps an answer at the ceiling of the leaves. Truth lies below both, so lower
+// bounds stay.
 func (g Guarantee) below(most float64, wantEpsilon bool) Guarantee {
 	switch {
 	case wantEpsilon && most < g.Epsilon:
@@ -148,7 +153,8 @@ func purely(g Guarantee, most float64, wantEpsilon bool) (Guarantee, bool) {
 
 const laplaceCurve = "exact Laplace curve (Balle, Barthe and Gaboardi 2018, section 4)"
 
-// exact knows one release: the loss is mu - 2x for 0 <= x <= mu and +-mu outside, so for epsilon < mu
+// exact knows one release: the loss is mu - 2x for 0 <= x <= mu and +-mu outside, so for
+// epsilon < mu
 //
 //	delta = P(x < (mu - epsilon)/2) - e^epsilon Q(the same) = 1 - e^((epsilon - mu)/2).
 func (l Laplace) exact(n Neighbours, count float64) (curve, string, error) {

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Laplace noise of scale b loses at most 1/b a release. At these settings the grid's ends fell short of the loss's by a rounding,
-// or the window did, and another method took over: up to 6.4 times 1/b was answered.
+// Laplace noise of scale b loses at most 1/b a release. At these settings the grid's ends
+// fell short of the loss's by a rounding, or the window did, and another method took
+// over: up to 6.4 times 1/b was answered.
 func TestLaplaceAtItsEnd(t *testing.T) {
 	for _, c := range []struct{ scale, delta float64 }{
 		{455.2606013124985, 9.794586151944542e-10}, {3.080834740881169, 1.584e-16}, {3.5705787, 2.79e-16},
@@ -47,7 +48,8 @@ func TestLaplaceCurve(t *testing.T) {
 	}
 }
 
-// No answer by any method is above the sum of the largest losses, and with that epsilon no delta is left.
+// No answer by any method is above the sum of the largest losses, and with that epsilon
+// no delta is left.
 func TestNoAnswerAboveThePureLoss(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 20261122))
 	uniform := func(low, high float64) float64 { return low * math.Exp(rng.Float64()*math.Log(high/low)) }
@@ -106,7 +108,8 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 	}
 }
 
-// Where no other method has an answer, the sum of the losses is one; not if another method was asked for.
+// Where no other method has an answer, the sum of the losses is one; not if another
+// method was asked for.
 func TestPureLossAlone(t *testing.T) {
 	vectors := DiscreteLaplace{Rational{50, 1}, MultiHot(3)}
 	both := Compose{vectors, lap(2)}

@@ -29,7 +29,8 @@ func DefaultOrders() []float64 {
 	return append(orders, 512, 1024)
 }
 
-// IntegerOrders are the whole ones among the default orders, 2 to 256, 512 and 1024: those that published accountants try.
+// IntegerOrders are the whole ones among the default orders, 2 to 256, 512 and 1024:
+// those that published accountants try.
 func IntegerOrders() []float64 {
 	var orders []float64
 	for _, a := range DefaultOrders() {

@@ -5,18 +5,22 @@ import (
 	"math"
 )
 
-// Where a theorem lets another person's input, or a dummy's, stand in place of a person's, its premise is about replacing an
-// input: two of [-C, C] are 2C apart, though taking part or not moves a sum by C only. So such theorems take a [Report], others a
-// [Presence], and no number: a mechanism is turned into either by a constructor that asks it for the right distance.
+// Where a theorem lets another person's input, or a dummy's, stand in place of a
+// person's, its premise is about replacing an input: two of [-C, C] are 2C apart, though
+// taking part or not moves a sum by C only. So such theorems take a [Report], others a
+// [Presence], and no number: a mechanism is turned into either by a constructor that asks
+// it for the right distance.
 
-// A Message is what each person sends one of, and a shuffler hides the origin of: a [Report] or [Columns].
+// A Message is what each person sends one of, and a shuffler hides the origin of: a
+// [Report] or [Columns].
 type Message interface {
 	// Premise returns what is proved of the message by itself.
 	Premise() (Premise, error)
 	message()
 }
 
-// A Premise says that a message is Epsilon0-DP with respect to Neighbours, and of which randomizer it is.
+// A Premise says that a message is Epsilon0-DP with respect to Neighbours, and of which
+// randomizer it is.
 type Premise struct {
 	Randomizer Randomizer
 	Epsilon0   float64
@@ -24,8 +28,8 @@ type Premise struct {
 	Neighbours Neighbours
 }
 
-// A Report is a message about one input, and how hard it is to tell any two inputs apart by it. Make one with AnyReport,
-// ApproxReport or ReportOf; the zero value is refused.
+// A Report is a message about one input, and how hard it is to tell any two inputs apart
+// by it. Make one with AnyReport, ApproxReport or ReportOf; the zero value is refused.
 type Report struct {
 	event   Event // whose pair for ReplaceOne is the report's
 	premise Premise
@@ -36,7 +40,8 @@ type Report struct {
 // AnyReport is the report of any randomizer that is epsilon0-DP for replacing its input.
 func AnyReport(epsilon0 float64) Report { return ApproxReport(epsilon0, 0) }
 
-// ApproxReport is the report of any randomizer that is (epsilon0, delta0)-DP for replacing its input.
+// ApproxReport is the report of any randomizer that is (epsilon0, delta0)-DP for
+// replacing its input.
 func ApproxReport(epsilon0, delta0 float64) Report {
 	r := Report{event: ApproxDP{epsilon0, delta0}, premise: Premise{AnyRandomizer, epsilon0, 0, ReplaceOne}, delta: delta0}
 	switch {
@@ -48,8 +53,10 @@ func ApproxReport(epsilon0, delta0 float64) Report {
 	return r
 }
 
-// ReportOf is the report of a mechanism that is run on one person's input: RandomizedResponse, RAPPOR (with its rows whole), the
-// Laplaces, and the Gaussians, which are not pure. For others, which say of no relation what they are, see ApproxReport.
+// ReportOf is the report of a mechanism that is run on one person's input:
+// RandomizedResponse, RAPPOR (with its rows whole), the Laplaces, and the Gaussians,
+// which are not pure. For others, which say of no relation what they are, see
+// ApproxReport.
 func ReportOf(e Event) Report {
 	r := Report{event: e, premise: Premise{AnyRandomizer, math.Inf(1), 0, ReplaceOne}}
 	switch e := e.(type) {
@@ -121,8 +128,9 @@ func (r Report) replacing() (dominance, error) {
 func (Report) message()  {}
 func (Columns) message() {}
 
-// Columns are one-hot vectors by RAPPOR of which only the sums of the columns are released, or each column shuffled by itself. A
-// person who says nothing changes one bit, so they are for ZeroOut neighbours.
+// Columns are one-hot vectors by RAPPOR of which only the sums of the columns are
+// released, or each column shuffled by itself. A person who says nothing changes one bit,
+// so they are for ZeroOut neighbours.
 type Columns struct{ rappor RAPPOR }
 
 // ColumnsOf is the columns of r's vectors.
@@ -133,8 +141,8 @@ func (c Columns) Premise() (Premise, error) {
 	return Premise{DeletionRAPPOR, c.rappor.Epsilon0, 2, ZeroOut}, c.rappor.check()
 }
 
-// A Presence bounds what tells a person's taking part from not taking part, by a pure epsilon. Make one with AnyPresence or
-// PresenceOf; the zero value is refused.
+// A Presence bounds what tells a person's taking part from not taking part, by a pure
+// epsilon. Make one with AnyPresence or PresenceOf; the zero value is refused.
 type Presence struct {
 	epsilon float64
 	err     error
@@ -165,8 +173,9 @@ func (p Presence) Epsilon() (float64, error) {
 	return p.epsilon, p.err
 }
 
-// RAPPOR is the release of a vector of bits, one of which is set, each flipped with probability 1/(e^Epsilon0 + 1). Saying nothing is
-// the vector in which none is set: one bit away. Saying another thing is two bits away.
+// RAPPOR is the release of a vector of bits, one of which is set, each flipped with
+// probability 1/(e^Epsilon0 + 1). Saying nothing is the vector in which none is set: one
+// bit away. Saying another thing is two bits away.
 type RAPPOR struct{ Epsilon0 float64 }
 
 func (RAPPOR) event() {}

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestPremisesKnowTheirDistance: a report is about replacing an input, a presence about taking part, and the same noise is worth
-// half as much for the one where inputs have signs.
+// TestPremisesKnowTheirDistance: a report is about replacing an input, a presence about
+// taking part, and the same noise is worth half as much for the one where inputs have
+// signs.
 func TestPremisesKnowTheirDistance(t *testing.T) {
 	for name, tc := range map[string]struct {
 		e                 Event
@@ -65,7 +66,8 @@ func TestPremisesKnowTheirDistance(t *testing.T) {
 	}
 }
 
-// TestCheckedIn: the event refuses what it has no theorem for, agrees with the exact sums, and has certificates.
+// TestCheckedIn: the event refuses what it has no theorem for, agrees with the exact
+// sums, and has certificates.
 func TestCheckedIn(t *testing.T) {
 	response := ReportOf(RandomizedResponse{1, 2})
 	near(t, "row 41", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, ZeroOut).Epsilon, .1266145, 2e-5)

@@ -69,7 +69,8 @@ func (r *responses) delta(epsilon float64) (lower, upper float64) {
 		}
 		s -= r.w[i] * math.Expm1(epsilon-loss)
 	}
-	// e0 may be above what was meant: that moves the losses, and so 1 - e^-x, by as much, and the weights by a factor.
+	// e0 may be above what was meant: that moves the losses, and so 1 - e^-x, by as much,
+	// and the weights by a factor.
 	return padded(s, r.rel, 3*off(1, float64(r.count)*r.e0)*r.tail(epsilon)+r.miss)
 }
 

@@ -24,8 +24,8 @@ const (
 	DeletionRAPPOR
 )
 
-// Shuffled is a collection of N messages, each of one person, whose origins a shuffler hides. N counts honest messages, the
-// person's own included.
+// Shuffled is a collection of N messages, each of one person, whose origins a shuffler
+// hides. N counts honest messages, the person's own included.
 type Shuffled struct {
 	Message Message
 	N       uint64

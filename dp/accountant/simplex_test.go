@@ -20,7 +20,8 @@ func simplexRecords(c int) (out [][3]int) {
 	return out
 }
 
-// shifted is the exact delta of noise with the given masses, at 0 far away, moved by u in three places: all outcomes are added up.
+// shifted is the exact delta of noise with the given masses, at 0 far away, moved by u in
+// three places: all outcomes are added up.
 func shifted(mass func(int) float64, reach int, u [3]int, epsilon float64) float64 {
 	law := func(d int) (p, q []float64) {
 		for z := -reach; z <= reach+d; z++ {
@@ -52,8 +53,9 @@ func shifted(mass func(int) float64, reach int, u [3]int, epsilon float64) float
 	return sum
 }
 
-// TestSimplex: of all pairs of small records, none is further apart than the sensitivity says, and none loses more under discrete
-// Laplace or Gaussian noise than what is proved; the worst for the norms is among them.
+// TestSimplex: of all pairs of small records, none is further apart than the sensitivity
+// says, and none loses more under discrete Laplace or Gaussian noise than what is proved;
+// the worst for the norms is among them.
 func TestSimplex(t *testing.T) {
 	laplace, variance := Rational{3, 2}, Rational{9, 1}
 	lap := func(z int) float64 {
@@ -124,8 +126,8 @@ func TestSimplex(t *testing.T) {
 	}
 }
 
-// TestSimplexInUse: calibrated, sampled and certified, vectors that add up to a bound are taken at sqrt(2) C, C, and two responses of
-// C scales, and one entry is an interval.
+// TestSimplexInUse: calibrated, sampled and certified, vectors that add up to a bound are
+// taken at sqrt(2) C, C, and two responses of C scales, and one entry is an interval.
 func TestSimplexInUse(t *testing.T) {
 	const c, delta = 10, 1e-6
 	k := Simplex(50, c)

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestSlackIsSaidOnce holds what slack.go says of itself: no other file has a factor 1 + 1e-12, or the like, of its own.
+// TestSlackIsSaidOnce holds what slack.go says of itself: no other file has a factor 1 +
+// 1e-12, or the like, of its own.
 func TestSlackIsSaidOnce(t *testing.T) {
 	factor := regexp.MustCompile(`\b1 ?[-+] ?[0-9.]+e-[0-9]+`)
 	files, err := filepath.Glob("*.go")

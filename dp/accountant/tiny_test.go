@@ -5,10 +5,11 @@ import (
 	"testing"
 )
 
-// TestLowerBoundsAtTinyDeltas: what lies outside of a window is counted as infinitely telling above, and must not be below, where
-// delta is of its order.
+// TestLowerBoundsAtTinyDeltas: what lies outside of a window is counted as infinitely
+// telling above, and must not be below, where delta is of its order.
 func TestLowerBoundsAtTinyDeltas(t *testing.T) {
-	// holds computes delta(epsilon) of one of steps answers at e0, both ways, from all numbers of ones.
+	// holds computes delta(epsilon) of one of steps answers at e0, both ways, from all
+	// numbers of ones.
 	holds := func(e0, steps, epsilon float64) float64 {
 		f, e := 1/(1+math.Exp(e0)), math.Exp(epsilon)
 		remove, add := 0.0, 0.0
@@ -39,7 +40,8 @@ func TestLowerBoundsAtTinyDeltas(t *testing.T) {
 			t.Errorf("%+v: epsilon %v is claimed, and delta is %v there", tc, g.Epsilon, d)
 		}
 	}
-	// One of two releases whose losses spread widely: what is cut off of the law of their mean counts as infinitely telling.
+	// One of two releases whose losses spread widely: what is cut off of the law of their
+	// mean counts as infinitely telling.
 	noise := gaussianPMF(289. / 1024)
 	mid := len(noise) / 2
 	pair := func(epsilon float64) float64 {

@@ -56,7 +56,8 @@ func goldenMin(f func(float64) float64, a, b float64) float64 {
 
 const simpleTheorem = "zCDP to approximate DP by the textbook's conversion (Bun and Steinke 2016, proposition 1.3)"
 
-// simpleZCDP answers by rho + 2 sqrt(rho ln(1/delta)) or, the other way round, exp(-(epsilon - rho)^2/(4 rho)).
+// simpleZCDP answers by rho + 2 sqrt(rho ln(1/delta)) or, the other way round,
+// exp(-(epsilon - rho)^2/(4 rho)).
 func simpleZCDP(rho float64, g Guarantee, wantEpsilon bool) (Guarantee, error) {
 	if wantEpsilon {
 		var err error

@@ -61,9 +61,12 @@ func sampledPure(e0, p0 float64) float64 {
 
 const allocationTheorem = "exact 1-of-%d allocation of an e0-LDP step (docs/proofs/check-ins.md, theorem 1)"
 
-// Allocation is the curve of one step, secret and uniform among t, of which the person's presence is so bounded, taken with probability p0 (1 for always). Steps may depend on the results of those before. It is exact for
-// randomized response, and dominates every schedule whose slot probabilities are at most p0/t each, as are donation
-// times (paper 000, appendix A). The relation is AddRemove; what the person does not send must not show in a count.
+// Allocation is the curve of one step, secret and uniform among t, of which the person's
+// presence is so bounded, taken with probability p0 (1 for always). Steps may depend on
+// the results of those before. It is exact for randomized response, and dominates every
+// schedule whose slot probabilities are at most p0/t each, as are donation times (paper
+// 000, appendix A). The relation is AddRemove; what the person does not send must not
+// show in a count.
 func Allocation(step accountant.Presence, t uint64, p0 float64) (*Curve, error) {
 	epsilon0, err := step.Epsilon()
 	if err != nil {

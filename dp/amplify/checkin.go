@@ -88,8 +88,9 @@ const (
 	shufflingTheorem = "amplification by shuffling (Balle et al. 2020, theorem 5.1)"
 )
 
-// Curve is the tightest bound known here for one run with updates of which each is such a report: another client's input, or a
-// dummy's, stands in a client's place, so that it is a report's distance for replacing its input that counts, under every relation.
+// Curve is the tightest bound known here for one run with updates of which each is such a
+// report: another client's input, or a dummy's, stands in a client's place, so that it is
+// a report's distance for replacing its input that counts, under every relation.
 //
 // ReplaceOne: a client's data change. AddRemove and ZeroOut: the client never checks in; this is not offered for
 // AveragedWindow, where an empty place shows. Fixed windows are bounded exactly under AddRemove and ZeroOut.
@@ -138,8 +139,9 @@ func (c CheckIn) Curve(r accountant.Report, n accountant.Neighbours) (*Curve, er
 	return out, nil
 }
 
-// LocalDP is a report that may be (epsilon0, delta0)-LDP. If delta0 > 0 the theorems of paper 004 pay Slack (delta_1 there) for
-// replacing it by a pure one of 8 epsilon0, and need delta0 <= MaxLocalDelta(epsilon0, Slack).
+// LocalDP is a report that may be (epsilon0, delta0)-LDP. If delta0 > 0 the theorems of
+// paper 004 pay Slack (delta_1 there) for replacing it by a pure one of 8 epsilon0, and
+// need delta0 <= MaxLocalDelta(epsilon0, Slack).
 type LocalDP struct {
 	Report accountant.Report
 	Slack  float64

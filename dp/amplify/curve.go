@@ -20,7 +20,8 @@ const largeEpsilon = 100
 // slack is the relative error allowed to a closed form; it is far above what float64 evaluation loses.
 const slack = 1e-12
 
-// leastNormal is the least number with all its digits. Go's logarithm of a smaller one may be too large by 36 (on amd64).
+// leastNormal is the least number with all its digits. Go's logarithm of a smaller one
+// may be too large by 36 (on amd64).
 const leastNormal = 0x1p-1022
 
 func up(x float64) float64   { return x * (1 + slack) }

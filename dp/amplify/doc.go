@@ -11,14 +11,16 @@
 //
 // # Which bound for shuffling
 //
-// [Shuffle] takes an accountant.Message, which says of which randomizer it is. Of any, the clone bound holds. The stronger clone bound
-// was withdrawn in general, so only the two for which docs/proofs/shuffling.md proves it directly have it.
+// [Shuffle] takes an accountant.Message, which says of which randomizer it is. Of any,
+// the clone bound holds. The stronger clone bound was withdrawn in general, so only the
+// two for which docs/proofs/shuffling.md proves it directly have it.
 //
 // # Premises
 //
-// No theorem takes a local epsilon as a number. Those in which another's input may stand in place of a person's take an
-// accountant.Report, which is about replacing an input; those about a step that a person takes or does not, an accountant.Presence. A
-// curve carries its relation, and sampling refuses one that is about another.
+// No theorem takes a local epsilon as a number. Those in which another's input may stand
+// in place of a person's take an accountant.Report, which is about replacing an input;
+// those about a step that a person takes or does not, an accountant.Presence. A curve
+// carries its relation, and sampling refuses one that is about another.
 //
 // # How sums are evaluated
 //

@@ -155,9 +155,10 @@ func donation(epsilon, m, delta float64) float64 {
 	return e1*math.Sqrt(2*m*math.Log(1/delta)) + m*e1*e1/2
 }
 
-// DonationTime is the bound of paper 000, appendix A, for one donation at a random time of m rounds to rounds that are
-// (epsilon, delta)-DP each, epsilon bounding the person's presence: at most epsilon, and ((m+1) delta) otherwise. Allocation is tighter for pure rounds, and the
-// accountant's allocation for Gaussian ones. The relation is AddRemove.
+// DonationTime is the bound of paper 000, appendix A, for one donation at a random time
+// of m rounds to rounds that are (epsilon, delta)-DP each, epsilon bounding the person's
+// presence: at most epsilon, and ((m+1) delta) otherwise. Allocation is tighter for pure
+// rounds, and the accountant's allocation for Gaussian ones. The relation is AddRemove.
 func DonationTime(round accountant.Presence, m uint64, delta float64) (accountant.Guarantee, error) {
 	epsilon, err := round.Epsilon()
 	if err != nil {

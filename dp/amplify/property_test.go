@@ -274,7 +274,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestSamplingAtTinyRates: e^epsilon/q overflows a float64, and the curve is still that of q delta(ln(1 + (e^epsilon-1)/q)).
+// TestSamplingAtTinyRates: e^epsilon/q overflows a float64, and the curve is still that
+// of q delta(ln(1 + (e^epsilon-1)/q)).
 func TestSamplingAtTinyRates(t *testing.T) {
 	base, err := PureDP(2000, accountant.AddRemove)
 	if err != nil {

@@ -15,15 +15,19 @@ const (
 	karyTheorem   = "privacy blanket of %d-ary randomized response (Balle, Bell, Gascon and Nissim 2019, lemma 5.3)"
 )
 
-// Shuffle is the curve of n users who each send one message, uniformly shuffled, for the relation that the message's premise is
-// about: ReplaceOne for an accountant.Report, ZeroOut for accountant.Columns (the reference is the report of the zero vector). A report
-// of a stated mechanism has the bound that is proved for it; one of which nothing but its epsilon is known, and each user's may
-// depend on those shuffled before, the clone bound. n counts the honest users only. The lower bound is that of binary randomized
-// response when all others hold the same value.
+// Shuffle is the curve of n users who each send one message, uniformly shuffled, for the
+// relation that the message's premise is about: ReplaceOne for an accountant.Report,
+// ZeroOut for accountant.Columns (the reference is the report of the zero vector). A
+// report of a stated mechanism has the bound that is proved for it; one of which nothing
+// but its epsilon is known, and each user's may depend on those shuffled before, the
+// clone bound. n counts the honest users only. The lower bound is that of binary
+// randomized response when all others hold the same value.
 //
-// The "stronger clone" theorem of Feldman, McMillan and Talwar (SODA 2023) is false in general (its erratum), and is
-// used only where it is proved directly: for binary randomized response and for columns. Whole rows of RAPPOR are reports at twice its
-// epsilon: their other bits tell whose they may be, and the bound for columns would be wrong (docs/proofs/shuffling.md).
+// The "stronger clone" theorem of Feldman, McMillan and Talwar (SODA 2023) is false in
+// general (its erratum), and is used only where it is proved directly: for binary
+// randomized response and for columns. Whole rows of RAPPOR are reports at twice its
+// epsilon: their other bits tell whose they may be, and the bound for columns would be
+// wrong (docs/proofs/shuffling.md).
 func Shuffle(m accountant.Message, n uint64) (*Curve, error) {
 	is, err := premise(m)
 	if err != nil {
@@ -89,7 +93,9 @@ func checkShuffle(m accountant.Message, n uint64, delta float64) (accountant.Pre
 	return is, err
 }
 
-// ShuffleFOCS is the closed form of the clone bound for any message (Feldman, McMillan and Talwar, FOCS 2021, theorem 3.1). Outside its range, epsilon0 <= ln(n/(16 ln(2/delta))), it answers epsilon0. Shuffle is much tighter.
+// ShuffleFOCS is the closed form of the clone bound for any message (Feldman, McMillan
+// and Talwar, FOCS 2021, theorem 3.1). Outside its range, epsilon0 <= ln(n/(16
+// ln(2/delta))), it answers epsilon0. Shuffle is much tighter.
 func ShuffleFOCS(m accountant.Message, n uint64, delta float64) (accountant.Guarantee, error) {
 	is, err := checkShuffle(m, n, delta)
 	if err != nil {
@@ -105,9 +111,10 @@ func ShuffleFOCS(m accountant.Message, n uint64, delta float64) (accountant.Guar
 		"closed form of the clone bound (Feldman, McMillan and Talwar, FOCS 2021, theorem 3.1)"), nil
 }
 
-// ShuffleSODA is the closed form of the stronger clone bound (Feldman, McMillan and Talwar, SODA 2023, theorem 3.2).
-// It takes only the messages for which Shuffle uses that bound and answers accountant.ErrUnsupported for others. Outside
-// its range, epsilon0 <= ln(n/(8 ln(2/delta)) - 1), it answers epsilon0.
+// ShuffleSODA is the closed form of the stronger clone bound (Feldman, McMillan and
+// Talwar, SODA 2023, theorem 3.2). It takes only the messages for which Shuffle uses that
+// bound and answers accountant.ErrUnsupported for others. Outside its range, epsilon0 <=
+// ln(n/(8 ln(2/delta)) - 1), it answers epsilon0.
 func ShuffleSODA(m accountant.Message, n uint64, delta float64) (accountant.Guarantee, error) {
 	is, err := checkShuffle(m, n, delta)
 	if err != nil {

@@ -212,8 +212,8 @@ func (r *Release) event(q *Question) (accountant.Event, error) {
 		e = accountant.Sampled{Event: e, Rate: r.Sampling, Count: accountant.CountHidden}
 	}
 	if q.CheckIn != 0 {
-		// Windows that are cut short or a server that chooses among the clients of a slot only post-process
-		// (docs/proofs/check-ins.md).
+		// Windows that are cut short or a server that chooses among the clients of a slot
+		// only post-process (docs/proofs/check-ins.md).
 		if q.CheckIn == amplify.AveragedWindow {
 			return nil, refuse("--mechanism rr or rappor", "averaged check-ins are accounted for with pure local privacy only")
 		}

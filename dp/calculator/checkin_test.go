@@ -9,8 +9,9 @@ import (
 	"github.com/starling-agg/starling/dp/amplify"
 )
 
-// slotLaws are the laws of what one slot publishes about the input C = 1 and about the input -1, on the same outcomes. Continuous
-// ones are put into bins, which is post-processing.
+// slotLaws are the laws of what one slot publishes about the input C = 1 and about the
+// input -1, on the same outcomes. Continuous ones are put into bins, which is
+// post-processing.
 func slotLaws(r Release) (one, other []float64) {
 	bins := func(cdf func(x float64) float64, reach float64) {
 		between := func(a, b float64) float64 { // by the tail that is small
@@ -65,9 +66,10 @@ func slotLaws(r Release) (one, other []float64) {
 	return one, other
 }
 
-// checkedIn bounds, from below, delta(epsilon) of a person who says 1 and checks in to one of window slots, against not checking
-// in, where all others and all dummies say -1, and she is taken with probability taken if she is in a slot. Long windows are looked
-// at through one bit of each slot, which is post-processing.
+// checkedIn bounds, from below, delta(epsilon) of a person who says 1 and checks in to
+// one of window slots, against not checking in, where all others and all dummies say -1,
+// and she is taken with probability taken if she is in a slot. Long windows are looked at
+// through one bit of each slot, which is post-processing.
 func checkedIn(one, other []float64, window int, taken, epsilon float64) float64 {
 	here := make([]float64, len(one))
 	for i := range here {
@@ -125,8 +127,9 @@ func merge(p, q []float64, n int) (a, b []float64) {
 	return a, b
 }
 
-// TestCheckInsReplaceInputs: whoever does not check in leaves the slot to another's input or to a dummy's, which may be twice the
-// sensitivity away. The claim was made for once the sensitivity, and all of these were wrong.
+// TestCheckInsReplaceInputs: whoever does not check in leaves the slot to another's input
+// or to a dummy's, which may be twice the sensitivity away. The claim was made for once
+// the sensitivity, and all of these were wrong.
 func TestCheckInsReplaceInputs(t *testing.T) {
 	for _, tc := range []struct {
 		r       Release
@@ -159,7 +162,8 @@ func TestCheckInsReplaceInputs(t *testing.T) {
 							t.Errorf("%s: epsilon %v is claimed, where delta is at least %.3g if she is taken with probability %v", name, a.Epsilon, d, taken)
 						}
 					}
-					// The bounds are not far from what was attacked, where that was not looked at through one bit.
+					// The bounds are not far from what was attacked, where that was not
+					// looked at through one bit.
 					if d := checkedIn(one, other, int(m), 1, 0.93*a.Epsilon); m == 1 && !(d > delta) {
 						t.Errorf("%s: epsilon %v is claimed, and a twentieth less would hold", name, a.Epsilon)
 					}
@@ -172,7 +176,8 @@ func TestCheckInsReplaceInputs(t *testing.T) {
 	}
 }
 
-// TestCheckInsForReplacedAnswers: pure noise on the device is covered by the clone bound on the slots.
+// TestCheckInsForReplacedAnswers: pure noise on the device is covered by the clone bound
+// on the slots.
 func TestCheckInsForReplacedAnswers(t *testing.T) {
 	ask := func(r Release) float64 {
 		a, err := Question{Release: r, CheckIn: amplify.FixedWindow, Window: 500, Neighbours: accountant.ReplaceOne, Method: accountant.PLD, Delta: 1e-6}.Answer()

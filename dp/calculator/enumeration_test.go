@@ -10,7 +10,8 @@ import (
 	"github.com/starling-agg/starling/dp/amplify"
 )
 
-// A law is the probabilities of all outcomes of a release, in the same order for the laws that are compared.
+// A law is the probabilities of all outcomes of a release, in the same order for the laws
+// that are compared.
 type law []float64
 
 // around is discrete noise about x, on -reach..reach and all beyond as one outcome.
@@ -176,8 +177,8 @@ type enumeration struct {
 	rows  int
 }
 
-// check asks the question, whose neighbours lead to the laws p and q. If they are the worst there are, the lower bound must be below
-// what they need.
+// check asks the question, whose neighbours lead to the laws p and q. If they are the
+// worst there are, the lower bound must be below what they need.
 func (t *enumeration) check(what string, question Question, p, q law, worst bool) {
 	t.Helper()
 	question.Delta = t.delta
@@ -199,9 +200,10 @@ func (t *enumeration) check(what string, question Question, p, q law, worst bool
 	}
 }
 
-// TestAnswersAgainstEnumeration: no epsilon is below, and no lower bound above, what random protocols of a few people need, of which
-// every outcome is enumerated: noise, coins, allocations with coins, check-ins, samples of public size, shuffled samples, one direction
-// alone, and mixtures. The seed is fixed.
+// TestAnswersAgainstEnumeration: no epsilon is below, and no lower bound above, what
+// random protocols of a few people need, of which every outcome is enumerated: noise,
+// coins, allocations with coins, check-ins, samples of public size, shuffled samples, one
+// direction alone, and mixtures. The seed is fixed.
 func TestAnswersAgainstEnumeration(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2026, 11))
 	e := &enumeration{T: t}
@@ -242,7 +244,8 @@ func (t *enumeration) noise(rng *rand.Rand) {
 	u, v := twoServers(weight, c), twoServers(weight, 0)
 	t.check("coins, two servers", Question{Release: coins, Honest: 2}, rounds(mix(rate, u, v), coins.Steps), rounds(v, coins.Steps), true)
 
-	// The count is public and all others hold -C: the noise is around -C for each who was kept, which is known.
+	// The count is public and all others hold -C: the noise is around -C for each who was
+	// kept, which is known.
 	coins.Steps = 1
 	t.check("public sample", Question{Release: coins, Count: CountPublic}, mix(rate, here, opposite), opposite, false)
 	n := 20 + rng.IntN(20)

@@ -121,7 +121,8 @@ type Question struct {
 	Method accountant.Method
 	// Orders are the Renyi orders that the method rdp tries; accountant.DefaultOrders() if empty.
 	Orders []float64
-	// Direction, if not zero, asks about one direction only in which add-remove or zero-out neighbours differ.
+	// Direction, if not zero, asks about one direction only in which add-remove or
+	// zero-out neighbours differ.
 	Direction accountant.Direction
 
 	Epsilon, Delta float64

@@ -1,5 +1,6 @@
-// Package uploads tells a gateway what a DAP upload is, for the gateway's own code may not be able to read one: which
-// requests are uploads, what names the report in one, how many become one, and what an answer says (DAP-18 section 4.4.2).
+// Package uploads tells a gateway what a DAP upload is, for the gateway's own code may
+// not be able to read one: which requests are uploads, what names the report in one, how
+// many become one, and what an answer says (DAP-18 section 4.4.2).
 package uploads
 
 import (
@@ -44,8 +45,9 @@ func task(path string) (dap.TaskID, error) {
 	return task, nil
 }
 
-// Name returns what names the report of an upload: its task and its id. It fails for a body that is not exactly one whole
-// report, with nothing before or behind it: reports that came together would be known for one device's.
+// Name returns what names the report of an upload: its task and its id. It fails for a
+// body that is not exactly one whole report, with nothing before or behind it: reports
+// that came together would be known for one device's.
 func (DAP) Name(path string, body []byte) ([]byte, error) {
 	t, err := task(path)
 	if err != nil {
@@ -63,8 +65,8 @@ func (DAP) Name(path string, body []byte) ([]byte, error) {
 // Join makes one upload, in pieces: reports follow one another, so uploads do.
 func (DAP) Join(bodies [][]byte) [][]byte { return bodies }
 
-// Refusals counts the reports that an answer of success refuses, by reason. It fails where that names another report than
-// those of the uploads, or one twice.
+// Refusals counts the reports that an answer of success refuses, by reason. It fails
+// where that names another report than those of the uploads, or one twice.
 func (DAP) Refusals(bodies [][]byte, answer []byte) (map[string]uint64, error) {
 	if len(answer) == 0 {
 		return nil, nil
@@ -92,8 +94,8 @@ func (DAP) Refusals(bodies [][]byte, answer []byte) (map[string]uint64, error) {
 	return refused, nil
 }
 
-// spoken is a draft in which answers are read: what a number means is asked of every draft, for no answer says which one its
-// task speaks.
+// spoken is a draft in which answers are read: what a number means is asked of every
+// draft, for no answer says which one its task speaks.
 var spoken = dap.Dialect{Version: dap.Draft18}
 
 // other is the reason of a number without a name.
@@ -133,8 +135,8 @@ func (DAP) Reasons() []string {
 	return slices.Compact(all)
 }
 
-// Final says whether an error answer is about the upload, not about the leader: its bytes are refused (400, 413), or its
-// task is none of the leader's.
+// Final says whether an error answer is about the upload, not about the leader: its bytes
+// are refused (400, 413), or its task is none of the leader's.
 func (DAP) Final(status int, answer []byte) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:

@@ -66,7 +66,8 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestRefusals: a joined upload holds all reports in order, and an answer counts if it names reports of it, each once.
+// TestRefusals: a joined upload holds all reports in order, and an answer counts if it
+// names reports of it, each once.
 func TestRefusals(t *testing.T) {
 	bodies := [][]byte{body(t, 1), body(t, 3), body(t, 4)}
 	if got := bytes.Join((DAP{}).Join(bodies), nil); !bytes.Equal(got, body(t, 1, 3, 4)) {
@@ -105,7 +106,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestReasons: a number that means one thing in one draft and another in the next is called by both names.
+// TestReasons: a number that means one thing in one draft and another in the next is
+// called by both names.
 func TestReasons(t *testing.T) {
 	for number, want := range map[byte]string{
 		1: "batch_collected", 3: "report_dropped", 4: "hpke_unknown_config_id", 7: "invalid_message",
@@ -119,7 +121,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestFinal: what says that the upload is at fault ends it; what may be the leader's own state does not.
+// TestFinal: what says that the upload is at fault ends it; what may be the leader's own
+// state does not.
 func TestFinal(t *testing.T) {
 	unknown := []byte(`{"type":"urn:ietf:params:ppm:dap:error:unrecognizedTask","status":404}`)
 	for _, c := range []struct {

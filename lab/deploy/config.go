@@ -50,7 +50,8 @@ type Aggregator struct {
 	// HPKEKeys are key files of the operator's own, best first. Alone they are what clients are offered, and the operator ends
 	// them. Beside HPKEKeyPeriod they are still taken and not offered any more.
 	HPKEKeys []service.Secret `toml:"hpke_keys"`
-	// Signing is how the aggregator vouches for its keys. Required where a recipe names the keys that do, and only there.
+	// Signing is how the aggregator vouches for its keys. Required where a recipe names
+	// the keys that do, and only there.
 	Signing Signing `toml:"signing"`
 	// Tasks are what this aggregator takes part in. Required, at least one.
 	Tasks []Task `toml:"tasks"`
@@ -70,10 +71,12 @@ type Aggregator struct {
 type Task struct {
 	// Recipe is the recipe file. Required, unless there is a Configuration.
 	Recipe service.Path `toml:"recipe"`
-	// Configuration is the file of the DAP TaskConfiguration of a task that others made and that has no recipe: DAP's own
-	// rules are all that hold there, and nobody knows of a guarantee.
+	// Configuration is the file of the DAP TaskConfiguration of a task that others made
+	// and that has no recipe: DAP's own rules are all that hold there, and nobody knows
+	// of a guarantee.
 	Configuration service.Path `toml:"configuration"`
-	// ID is such a task's id, as in DAP's paths. Default: what draft-ietf-ppm-dap-taskprov computes.
+	// ID is such a task's id, as in DAP's paths. Default: what
+	// draft-ietf-ppm-dap-taskprov computes.
 	ID string `toml:"id"`
 	// DAP is the draft that such a task speaks, "dap-18" or "dap-19". Default "dap-18".
 	DAP dap.Version `toml:"dap"`
@@ -85,8 +88,8 @@ type Task struct {
 	CollectorToken service.Secret `toml:"collector_token"`
 	// CollectorHPKE is the collector's public key. Required.
 	CollectorHPKE service.Path `toml:"collector_hpke"`
-	// Framing is "janus" where the other aggregator and the collector frame what they say as Janus does, whoever they are.
-	// Default "standard", as DAP's drafts have it.
+	// Framing is "janus" where the other aggregator and the collector frame what they say
+	// as Janus does, whoever they are. Default "standard", as DAP's drafts have it.
 	Framing dap.Framing `toml:"framing"`
 	// Expected is how many reports may come; batches with more than twice as many are held. Default: the recipe's rate, as
 	// far as it states one.
@@ -337,8 +340,8 @@ func (t *Task) expectation() aggregator.Expectation {
 	return aggregator.Expectation{Reports: t.Expected.Reports, Units: t.Expected.Units}
 }
 
-// stated is what the recipe expects in each of its rounds, or slots: the reports and dummies of its rate, were every answer the
-// one most often reported.
+// stated is what the recipe expects in each of its rounds, or slots: the reports and
+// dummies of its rate, were every answer the one most often reported.
 func stated(r *recipe.Recipe) aggregator.Expectation {
 	most, ok := r.MostExpected()
 	if !ok || !(most > 0) {

@@ -66,11 +66,13 @@ var ErrNotEmpty = errors.New("deploy: the directory is not empty")
 // ErrDirectory: the directory of a new deployment cannot be made or read.
 var ErrDirectory = errors.New("deploy: no directory for it")
 
-// Create writes a new deployment of one recipe into dir, which is made or must be empty: fresh keys and tokens, the
-// recipe and three configurations. The recipe names no signing keys; [CreateFor] is for one that does.
+// Create writes a new deployment of one recipe into dir, which is made or must be empty:
+// fresh keys and tokens, the recipe and three configurations. The recipe names no signing
+// keys; [CreateFor] is for one that does.
 func Create(dir string, r *recipe.Recipe, a *Addresses) error { return CreateFor(dir, r, a, nil) }
 
-// CreateFor is Create for a recipe that names the keys of owners, which are written there too, with the anchors.
+// CreateFor is Create for a recipe that names the keys of owners, which are written there
+// too, with the anchors.
 func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error {
 	if (owners != nil) != (r.ServerKeys != nil) {
 		return errors.New("deploy: keys of owners go with a recipe that names them")

@@ -301,7 +301,8 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestCalendarByRecipe: leader and helper each hold releases to the rounds of the recipe, whatever it is.
+// TestCalendarByRecipe: leader and helper each hold releases to the rounds of the recipe,
+// whatever it is.
 func TestCalendarByRecipe(t *testing.T) {
 	_, a := create(t, dap.TimeInterval)
 	coins := recipe.Options{Query: recipe.Count{}, MinBatch: 500, Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},

@@ -19,8 +19,8 @@ const (
 	unknown    = "unknown"
 )
 
-// Reasons beside the draft's: of stages that need none, and of codes that the draft does not list. A peer chooses those, so that
-// they share one label.
+// Reasons beside the draft's: of stages that need none, and of codes that the draft does
+// not list. A peer chooses those, so that they share one label.
 const (
 	noReason    = "none"
 	otherReason = "other"

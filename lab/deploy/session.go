@@ -73,8 +73,9 @@ func (s *Session) Recipe() *recipe.Recipe { return s.recipe }
 // ErrNothingNew: everything up to now has been collected.
 var ErrNothingNew = errors.New("everything up to now has been collected")
 
-// Batches cuts a time into what is asked for one after the other: each round where the recipe's are released alone, and else
-// the whole. It fails with an error that says what to ask for where the time is not of whole rounds.
+// Batches cuts a time into what is asked for one after the other: each round where the
+// recipe's are released alone, and else the whole. It fails with an error that says what
+// to ask for where the time is not of whole rounds.
 func (s *Session) Batches(from, to time.Time) ([][2]time.Time, error) {
 	query, err := s.collector.Interval(from, to)
 	if err != nil {
@@ -97,9 +98,10 @@ func (s *Session) Batches(from, to time.Time) ([][2]time.Time, error) {
 	return list, nil
 }
 
-// Interval is what Collect asks for by default in a time-interval recipe: from the end of the last interval collected,
-// or the beginning of the recipe's window, up to the end of the last round that is over. The one that runs is asked for too
-// where it and its grace end within patience, or where no other is left.
+// Interval is what Collect asks for by default in a time-interval recipe: from the end of
+// the last interval collected, or the beginning of the recipe's window, up to the end of
+// the last round that is over. The one that runs is asked for too where it and its grace
+// end within patience, or where no other is left.
 func (s *Session) Interval(now time.Time, patience time.Duration) (from, to time.Time, err error) {
 	w, bounded := s.recipe.Window.(recipe.Between)
 	if from = s.state.Next; from.IsZero() {

@@ -27,19 +27,23 @@ const AnchorsFile = "anchors.starling"
 
 // Signing is how an aggregator vouches for its keys, as a file has it.
 type Signing struct {
-	// Key is the file of the online key, and Delegation that of the word of its owner's root. Required where a recipe names
-	// signing keys.
+	// Key is the file of the online key, and Delegation that of the word of its owner's
+	// root. Required where a recipe names signing keys.
 	Key        service.Secret `toml:"key"`
 	Delegation service.Path   `toml:"delegation"`
-	// Token is the token with which who makes manifests comes. Optional; without it no manifest is signed here.
+	// Token is the token with which who makes manifests comes. Optional; without it no
+	// manifest is signed here.
 	Token service.Secret `toml:"token"`
-	// Revisions is how many manifests beside the first are signed in one epoch, for emergencies. Default 0.
+	// Revisions is how many manifests beside the first are signed in one epoch, for
+	// emergencies. Default 0.
 	Revisions uint16 `toml:"revisions"`
-	// Held is how long a gateway may hold uploads; keys take them for as long after a manifest. Default "24h".
+	// Held is how long a gateway may hold uploads; keys take them for as long after a
+	// manifest. Default "24h".
 	Held service.Duration `toml:"held"`
 }
 
-// DeploymentOf is what a recipe says of its servers; [recipe.ErrNoServerKeys] if it names no keys.
+// DeploymentOf is what a recipe says of its servers; [recipe.ErrNoServerKeys] if it names
+// no keys.
 func DeploymentOf(r *recipe.Recipe) (keyset.Deployment, error) {
 	id, err := r.Deployment()
 	if err != nil {
@@ -180,7 +184,8 @@ func collectorBound(r *recipe.Recipe, config []byte) error {
 	return nil
 }
 
-// Owners are the secrets behind a new deployment's recipe: what its servers' owners keep offline, and the collector's key.
+// Owners are the secrets behind a new deployment's recipe: what its servers' owners keep
+// offline, and the collector's key.
 type Owners struct {
 	Leader, Helper, Gateway *signed.PrivateKey
 	Collector               *sealed.KeyPair
@@ -229,7 +234,8 @@ func (w *writer) owner(name string, root *signed.PrivateKey, now time.Time) {
 	w.file(name+".delegation", 0o644, d.MarshalFile())
 }
 
-// owners writes the keys of the deployment's owners, and the anchors that devices hold the recipe against.
+// owners writes the keys of the deployment's owners, and the anchors that devices hold
+// the recipe against.
 func (w *writer) owners(r *recipe.Recipe, o *Owners) error {
 	path, ok := r.Path.(recipe.TwoServer)
 	if !ok {
@@ -300,7 +306,8 @@ type Manifest struct {
 	Every               time.Duration
 }
 
-// Assemble puts a manifest together that nobody has signed yet, from the signed lists of leader and helper.
+// Assemble puts a manifest together that nobody has signed yet, from the signed lists of
+// leader and helper.
 func (o *Manifest) Assemble(leader, helper []byte) (*ohttp.Manifest, error) {
 	d := &o.Deployment
 	m := &ohttp.Manifest{
@@ -328,8 +335,9 @@ func (o *Manifest) Assemble(leader, helper []byte) (*ohttp.Manifest, error) {
 	return m, m.Validate()
 }
 
-// Say has a party that keeps its record in a file sign a manifest: after the record says so, durably, and only if it says
-// nothing else. One process at a time has the record's directory, or two that sign at once would both find nothing in the way.
+// Say has a party that keeps its record in a file sign a manifest: after the record says
+// so, durably, and only if it says nothing else. One process at a time has the record's
+// directory, or two that sign at once would both find nothing in the way.
 func Say(m *ohttp.Manifest, role signed.Role, s *signed.Signer, record string) (err error) {
 	digest, err := m.Digest()
 	if err != nil {
@@ -354,7 +362,8 @@ func Say(m *ohttp.Manifest, role signed.Role, s *signed.Signer, record string) (
 	return m.Sign(role, s)
 }
 
-// cosigned has the parties of a deployment on this machine, none of them running, sign a manifest.
+// cosigned has the parties of a deployment on this machine, none of them running, sign a
+// manifest.
 func cosigned(dir string, o Manifest) (*ohttp.Manifest, error) {
 	var notaries []*keyset.Notary
 	var lists [][]byte

@@ -13,7 +13,8 @@ import (
 	"github.com/starling-agg/starling/signed"
 )
 
-// TestSayAtOnce: commands that sign beside one another with one record sign one digest of an epoch between them.
+// TestSayAtOnce: commands that sign beside one another with one record sign one digest of
+// an epoch between them.
 func TestSayAtOnce(t *testing.T) {
 	root, online := signed.Generate(), signed.Generate()
 	now := time.Now().UTC().Truncate(time.Second)

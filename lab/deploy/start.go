@@ -170,7 +170,8 @@ func (a *Aggregator) Inspect(ctx context.Context) (faults []string, keys []statu
 	return faults, s.Keys(), err
 }
 
-// Resume opens the store of a leader that is not running and ends the wait of its parked reports; see [leader.Leader.Resume].
+// Resume opens the store of a leader that is not running and ends the wait of its parked
+// reports; see [leader.Leader.Resume].
 func (a *Aggregator) Resume(ctx context.Context, drop bool) (reports uint64, err error) {
 	if a.Role != dap.RoleLeader {
 		return 0, errors.New("only a leader parks reports")

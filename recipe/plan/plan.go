@@ -64,7 +64,8 @@ type Plan struct {
 	Error      Error
 	// Assumptions must hold for the loss to be true; Fallbacks say what is left when one does not.
 	Assumptions []string
-	// Conditions must hold too, and are whoever plans' word; without them the loss is Unconditional. See [recipe.Guarantee].
+	// Conditions must hold too, and are whoever plans' word; without them the loss is
+	// Unconditional. See [recipe.Guarantee].
 	Conditions              []string
 	Unconditional           recipe.Loss
 	UnconditionalNeighbours accountant.Neighbours

@@ -149,9 +149,10 @@ func (p *Plan) follow(o recipe.Options) error {
 	return nil
 }
 
-// Recipe makes the recipe of the plan, whose guarantee is the plan's loss. Of the options it takes the words, the parties'
-// addresses, the batch mode, the rounds, the window and the KEM; coins need a Relay. It fails with a *[NotExpressibleError] for plans of
-// whose choices no recipe is made, and as [recipe.New] does.
+// Recipe makes the recipe of the plan, whose guarantee is the plan's loss. Of the options
+// it takes the words, the parties' addresses, the batch mode, the rounds, the window and
+// the KEM; coins need a Relay. It fails with a *[NotExpressibleError] for plans of whose
+// choices no recipe is made, and as [recipe.New] does.
 func (p *Plan) Recipe(o recipe.Options) (*recipe.Recipe, error) {
 	g := &p.Goal
 	switch {

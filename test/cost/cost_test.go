@@ -66,7 +66,8 @@ func (l local) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (l local) Do(r *http.Request) (*http.Response, error) { return l.RoundTrip(r) }
 
-// passing is the gateway's way to the leader, and says how long each request was that the leader took.
+// passing is the gateway's way to the leader, and says how long each request was that the
+// leader took.
 type passing struct {
 	local
 	took chan int64

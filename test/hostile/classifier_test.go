@@ -50,13 +50,15 @@ func (w watch) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestClassifier measures, over sockets and a real disk, what one sees who watches devices: how many requests each makes, how
-// many bytes go up and down, and how long it takes, with servers that are up and that fail. No threshold on any of these tells
+// TestClassifier measures, over sockets and a real disk, what one sees who watches
+// devices: how many requests each makes, how many bytes go up and down, and how long it
+// takes, with servers that are up and that fail. No threshold on any of these tells
 // devices that report from those that do not: the AUC is 0.5.
 //
-// Of n devices of each of two classes that are alike the AUC has the standard deviation sqrt((2n+1)/(12 n^2)), 0.041 for the
-// 100 of either class here. The bound is 5.2 of them, which one of the 12 figures exceeds once in 4*10^5 runs where
-// devices do not share their ticks, and less where they do.
+// Of n devices of each of two classes that are alike the AUC has the standard deviation
+// sqrt((2n+1)/(12 n^2)), 0.041 for the 100 of either class here. The bound is 5.2 of
+// them, which one of the 12 figures exceeds once in 4*10^5 runs where devices do not
+// share their ticks, and less where they do.
 func TestClassifier(t *testing.T) {
 	up := func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }
 	var asked atomic.Uint64
@@ -115,7 +117,8 @@ func TestClassifier(t *testing.T) {
 	}
 }
 
-// auc is the probability that a value of the one class is above one of the other, ties counted half.
+// auc is the probability that a value of the one class is above one of the other, ties
+// counted half.
 func auc(traces []*trace, class func(*trace) bool, of func(*trace) float64) float64 {
 	sorted := slices.SortedFunc(slices.Values(traces), func(a, b *trace) int { return cmp.Compare(of(a), of(b)) })
 	ranks, n := 0.0, 0
@@ -136,7 +139,8 @@ func auc(traces []*trace, class func(*trace) bool, of func(*trace) float64) floa
 	return (ranks - float64(n)*float64(n+1)/2) / float64(n) / float64(m)
 }
 
-// watched lets devices send, as many of each kind, in an order drawn by a fixed seed and many at a time.
+// watched lets devices send, as many of each kind, in an order drawn by a fixed seed and
+// many at a time.
 func watched(t *testing.T, leader http.HandlerFunc, flaky func(http.Handler) http.Handler, devices int) []*trace {
 	t.Helper()
 	keys, err := edgeKeys()

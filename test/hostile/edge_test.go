@@ -29,8 +29,9 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// An edge is devices, a relay and a gateway as they are, with all time from a fake clock, a disk that power cuts reach, a
-// leader that follows a script, and an ear on every connection between them. It lives in a bubble ([testing/synctest]).
+// An edge is devices, a relay and a gateway as they are, with all time from a fake clock,
+// a disk that power cuts reach, a leader that follows a script, and an ear on every
+// connection between them. It lives in a bubble ([testing/synctest]).
 type edge struct {
 	t      *testing.T
 	begin  time.Time
@@ -144,7 +145,8 @@ func newEdge(t *testing.T, o gateway.Options, s script) *edge {
 	return e
 }
 
-// live runs the gateway, and again five seconds after each of its deaths, from what its disk then holds.
+// live runs the gateway, and again five seconds after each of its deaths, from what its
+// disk then holds.
 func (e *edge) live() {
 	g, err := gateway.New(e.o)
 	if err != nil {
@@ -185,8 +187,8 @@ func (e *edge) kill(point string) {
 	})
 }
 
-// end stops the gateway and returns what was heard on all edges, sorted: who hears one connection knows its order, and the
-// order of connections at one instant is nobody's.
+// end stops the gateway and returns what was heard on all edges, sorted: who hears one
+// connection knows its order, and the order of connections at one instant is nobody's.
 func (e *edge) end() []string {
 	e.mu.Lock()
 	e.stopped = true
@@ -329,8 +331,8 @@ const (
 	isCover  kind = "cover" // not of a coin, but by [client.Client.Cover]
 )
 
-// device has a device of that name send a unit of a kind at a time, as its own coins say: it decides, with a ledger that is
-// new, until they say that.
+// device has a device of that name send a unit of a kind at a time, as its own coins say:
+// it decides, with a ledger that is new, until they say that.
 func (e *edge) device(name string, k kind, at time.Duration) (sent func()) {
 	e.t.Helper()
 	ctx := context.WithValue(e.t.Context(), deviceKey{}, name)
@@ -369,8 +371,8 @@ func (e *edge) device(name string, k kind, at time.Duration) (sent func()) {
 	return done.Wait
 }
 
-// once fails the test unless each report came to the leader in one batch: in one request, always of the same bytes, or in
-// halves of that.
+// once fails the test unless each report came to the leader in one batch: in one request,
+// always of the same bytes, or in halves of that.
 func (e *edge) once() {
 	e.t.Helper()
 	e.mu.Lock()

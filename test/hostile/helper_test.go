@@ -25,7 +25,8 @@ import (
 	"github.com/starling-agg/starling/service"
 )
 
-// serve starts parts of a deployment; stop, which may be called more than once, stops them in order.
+// serve starts parts of a deployment; stop, which may be called more than once, stops
+// them in order.
 func serve(t *testing.T, parts []service.Part) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -49,8 +50,9 @@ func serve(t *testing.T, parts []service.Part) (stop func()) {
 	return stop
 }
 
-// TestLyingHelper stands between a leader and its helper and changes what the helper says. An answer for other reports than were
-// asked about ends that job in sight of the operator, who decides, and loses nothing; a verdict that no draft has refuses one
+// TestLyingHelper stands between a leader and its helper and changes what the helper
+// says. An answer for other reports than were asked about ends that job in sight of the
+// operator, who decides, and loses nothing; a verdict that no draft has refuses one
 // report; and a helper that shows no progress is not called unreachable.
 func TestLyingHelper(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "world")

@@ -78,8 +78,8 @@ func (w *vouched) signer(t *testing.T, role signed.Role) *signed.Signer {
 	return s
 }
 
-// changed is the world's manifest, changed and then signed anew by those who are of the attacker's party, with no record
-// that would stop them.
+// changed is the world's manifest, changed and then signed anew by those who are of the
+// attacker's party, with no record that would stop them.
 func (w *vouched) changed(t *testing.T, change func(*ohttp.Manifest), by ...signed.Role) *ohttp.Manifest {
 	t.Helper()
 	b, err := w.manifest.Append(nil)
@@ -104,7 +104,8 @@ var (
 	theMaker = []signed.Role{signed.Gateway} // of manifests, who is the gateway's owner
 )
 
-// ownList is a key list of the attacker's: its own key under the true id, signed by whom it has.
+// ownList is a key list of the attacker's: its own key under the true id, signed by whom
+// it has.
 func (w *vouched) ownList(t *testing.T, role signed.Role, s *signed.Signer, change func(*signed.List)) ([]byte, *sealed.KeyPair) {
 	t.Helper()
 	path := w.recipe.Path.(recipe.TwoServer)
@@ -163,7 +164,8 @@ func (w *vouched) handed(t *testing.T, memory *client.Memory, m *ohttp.Manifest,
 	return err
 }
 
-// decides is a device with a ledger that is handed a manifest, as a person's would be: it pays and sends, or fails.
+// decides is a device with a ledger that is handed a manifest, as a person's would be: it
+// pays and sends, or fails.
 func (w *vouched) decides(t *testing.T, m *ohttp.Manifest) (paid, sent int, err error) {
 	t.Helper()
 	fsys, err := disk.OS(filepath.Join(t.TempDir(), "device"))
@@ -204,7 +206,8 @@ func (w *vouched) decides(t *testing.T, m *ohttp.Manifest) (paid, sent int, err 
 	return paid, wire.sent, err
 }
 
-// readReport opens both shares of a report with keys of the attacker's own, and returns the answer and the shares.
+// readReport opens both shares of a report with keys of the attacker's own, and returns
+// the answer and the shares.
 func readReport(t *testing.T, c *client.Client, r dap.Report, keys [2]*sealed.KeyPair) (result []int64, plain [2][]byte) {
 	t.Helper()
 	id, task := c.Task()
@@ -249,9 +252,10 @@ func readReport(t *testing.T, c *client.Client, r dap.Report, keys [2]*sealed.Ke
 	return result, plain
 }
 
-// TestManifestMakerReadsAnswers: who makes manifests puts keys of its own under leader's and helper's ids, opens both shares of
-// what comes, adds them, and seals them again to the true keys. Where a recipe names no keys, as recipe show says, the answer is
-// read and nothing shows it; where it names them, nothing is paid or sent.
+// TestManifestMakerReadsAnswers: who makes manifests puts keys of its own under leader's
+// and helper's ids, opens both shares of what comes, adds them, and seals them again to
+// the true keys. Where a recipe names no keys, as recipe show says, the answer is read
+// and nothing shows it; where it names them, nothing is paid or sent.
 func TestManifestMakerReadsAnswers(t *testing.T) {
 	before := shared.settled(t)
 	var own [2]*sealed.KeyPair
@@ -312,8 +316,9 @@ func TestManifestMakerReadsAnswers(t *testing.T) {
 	}
 }
 
-// TestKeysOfOneServer: whatever one of the three does with its own keys, or with what others have signed elsewhere, no device
-// takes a list that is not its owner's, for this deployment, role and address, and none takes two lists with one key.
+// TestKeysOfOneServer: whatever one of the three does with its own keys, or with what
+// others have signed elsewhere, no device takes a list that is not its owner's, for this
+// deployment, role and address, and none takes two lists with one key.
 func TestKeysOfOneServer(t *testing.T) {
 	w := vouchedFor(t)
 	leader, helper := w.signer(t, signed.Leader), w.signer(t, signed.Helper)
@@ -373,8 +378,9 @@ func TestKeysOfOneServer(t *testing.T) {
 	}
 }
 
-// TestGatewayKeyOfTheMaker: a gateway's key of one's own reads, with the relay, who uploads; a key for each device tells devices
-// apart by its id. Without the three signatures no device seals to it.
+// TestGatewayKeyOfTheMaker: a gateway's key of one's own reads, with the relay, who
+// uploads; a key for each device tells devices apart by its id. Without the three
+// signatures no device seals to it.
 func TestGatewayKeyOfTheMaker(t *testing.T) {
 	w := vouchedFor(t)
 	own := func(m *ohttp.Manifest) { m.Gateway = []ohttp.KeyConfig{ohttp.NewKeyConfig(pair(t, m.Gateway[0].ID))} }
@@ -387,8 +393,8 @@ func TestGatewayKeyOfTheMaker(t *testing.T) {
 	}
 }
 
-// TestManifestOfAnotherTime: an old epoch, one of next year, a clock that is put back to make an old one hold again, an online key
-// whose time is over.
+// TestManifestOfAnotherTime: an old epoch, one of next year, a clock that is put back to
+// make an old one hold again, an online key whose time is over.
 func TestManifestOfAnotherTime(t *testing.T) {
 	w := vouchedFor(t)
 	now := time.Now()
@@ -458,8 +464,9 @@ func TestManifestOfAnotherTime(t *testing.T) {
 	}
 }
 
-// TestTwoManifestsOfOneEpoch: leader, helper and gateway together sign two for one epoch, to tell devices apart. Who has seen
-// the one takes no other, whatever it restarts, and keeps both for everybody to see.
+// TestTwoManifestsOfOneEpoch: leader, helper and gateway together sign two for one epoch,
+// to tell devices apart. Who has seen the one takes no other, whatever it restarts, and
+// keeps both for everybody to see.
 func TestTwoManifestsOfOneEpoch(t *testing.T) {
 	w := vouchedFor(t)
 	now := time.Now()
@@ -578,8 +585,9 @@ func signerFrom(t *testing.T, w *vouched, role signed.Role) *signed.Signer {
 	return s
 }
 
-// TestSignerAskedTwice: leader and helper are asked, by who has the token, to sign another manifest of an epoch whose first they
-// signed in an earlier life; others; and by who has no token, the true one.
+// TestSignerAskedTwice: leader and helper are asked, by who has the token, to sign
+// another manifest of an epoch whose first they signed in an earlier life; others; and by
+// who has no token, the true one.
 func TestSignerAskedTwice(t *testing.T) {
 	w := vouchedFor(t)
 	path := w.recipe.Path.(recipe.TwoServer)
@@ -660,8 +668,9 @@ func TestSignerAskedTwice(t *testing.T) {
 	}
 }
 
-// TestRecipeOfStrangers: an author names keys of its own, under true addresses, in recipe and manifest: a whole deployment that
-// is none. The anchors know no such key, or know that leader and helper are one owner.
+// TestRecipeOfStrangers: an author names keys of its own, under true addresses, in recipe
+// and manifest: a whole deployment that is none. The anchors know no such key, or know
+// that leader and helper are one owner.
 func TestRecipeOfStrangers(t *testing.T) {
 	w := vouchedFor(t)
 	anchor := func(name string, key *signed.PrivateKey, domain, owner string) signed.Anchor {
@@ -736,7 +745,8 @@ func (i impostor) Do(r *http.Request) (*http.Response, error) {
 	return http.DefaultClient.Do(r)
 }
 
-// TestImpostor: a device that goes to leader and helper directly, and somebody else answers for one of them, or for both.
+// TestImpostor: a device that goes to leader and helper directly, and somebody else
+// answers for one of them, or for both.
 func TestImpostor(t *testing.T) {
 	w := vouchedFor(t)
 	direct := *w.recipe // the same servers, and no relay

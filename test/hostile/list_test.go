@@ -12,8 +12,9 @@ import (
 	"github.com/starling-agg/starling/signed"
 )
 
-// TestListOfOneDevice: a leader signs a key list of its own for a device that asks it, so that it knows the device's report by
-// the key. A program that takes its keys so, and sends through the relay all the same, gets no plan.
+// TestListOfOneDevice: a leader signs a key list of its own for a device that asks it, so
+// that it knows the device's report by the key. A program that takes its keys so, and
+// sends through the relay all the same, gets no plan.
 func TestListOfOneDevice(t *testing.T) {
 	w := vouchedFor(t)
 	path := w.recipe.Path.(recipe.TwoServer)

@@ -26,8 +26,9 @@ import (
 	"github.com/starling-agg/starling/service"
 )
 
-// An office is a leader and a helper as `starling serve` starts them, with the tasks of many recipes, and the tokens of those who
-// may ask them: of the collector at the leader, and of the leader at the helper.
+// An office is a leader and a helper as `starling serve` starts them, with the tasks of
+// many recipes, and the tokens of those who may ask them: of the collector at the leader,
+// and of the leader at the helper.
 type office struct {
 	local                string // base URL of what the leader shows its operator
 	leader, helper       string // base URLs
@@ -45,7 +46,8 @@ type tasked struct {
 	client *client.Client
 }
 
-// openOffice starts an office for the recipes of pose, by name. They are of one leader and one helper.
+// openOffice starts an office for the recipes of pose, by name. They are of one leader
+// and one helper.
 func openOffice(t *testing.T, pose func(leader, helper string) map[string]*recipe.Recipe) *office {
 	t.Helper()
 	a, err := deploy.Loopback()
@@ -217,7 +219,8 @@ func (q *tasked) forget(t *testing.T, made reply) {
 	}
 }
 
-// askHelper asks the helper alone for its share, as a leader does: of a question, for a batch, with a count and a checksum.
+// askHelper asks the helper alone for its share, as a leader does: of a question, for a
+// batch, with a count and a checksum.
 func (q *tasked) askHelper(t *testing.T, r dap.CollectionJobReq, batch dap.Interval, reports []dap.Report) reply {
 	t.Helper()
 	req := dap.AggregateShareReq{CollectionJobReq: r, ReportCount: uint64(len(reports))}

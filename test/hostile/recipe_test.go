@@ -168,8 +168,9 @@ func TestRecipeAimedAtOnePerson(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { refusedByEither(t, changed(t, change)) })
 	}
-	// Evidence that looks right is the author's word: there is no log to hold it, and a hash of any bytes will do. It is shown as
-	// that, and a device for which nobody has looked, or for which whoever looked found nothing, refuses.
+	// Evidence that looks right is the author's word: there is no log to hold it, and a
+	// hash of any bytes will do. It is shown as that, and a device for which nobody has
+	// looked, or for which whoever looked found nothing, refuses.
 	b := changed(t, func(r *recipe.Recipe) { r.Targeting = target(linux, 5000) })
 	if text := shown(t, b); strings.Contains(text, "; at least 5000 of them were counted") ||
 		!strings.Contains(text, "the author says that at least 5000 of them were counted") ||
@@ -209,9 +210,9 @@ func shown(t *testing.T, b []byte) string {
 	return strings.Join(strings.Fields(text.String()), " ")
 }
 
-// TestRecipeOnTheAuthorsWord: an author who counts on a thousand million senders needs next to no dummies, and nobody counts
-// them. What is printed first is what holds without that word; the smaller loss stands behind its conditions, for people and
-// for programs.
+// TestRecipeOnTheAuthorsWord: an author who counts on a thousand million senders needs
+// next to no dummies, and nobody counts them. What is printed first is what holds without
+// that word; the smaller loss stands behind its conditions, for people and for programs.
 func TestRecipeOnTheAuthorsWord(t *testing.T) {
 	b := changed(t, func(r *recipe.Recipe) {
 		d := recipe.Dummies{Rate: recipe.Rational{Num: 1, Den: 65536}, Senders: 1_000_000_000, Allowance: 20_000}
@@ -254,7 +255,8 @@ func TestRecipeOnTheAuthorsWord(t *testing.T) {
 	}
 }
 
-// TestRecipeOfOneOwner: one party behind two names would see both shares of an answer, or who sent what.
+// TestRecipeOfOneOwner: one party behind two names would see both shares of an answer, or
+// who sent what.
 func TestRecipeOfOneOwner(t *testing.T) {
 	path := func(leader, helper string) func(*recipe.Recipe) {
 		return func(r *recipe.Recipe) {

@@ -68,7 +68,8 @@ func space() (all []point) {
 // sampled says whether devices toss coins.
 func (p point) sampled() bool { return p.participation != "always" }
 
-// alone says whether one person may be in several rounds, or devices toss coins, in the words of docs/released.md.
+// alone says whether one person may be in several rounds, or devices toss coins, in the
+// words of docs/released.md.
 func (p point) alone() bool { return p.sampled() || p.rounds > 1 && p.noise != "none" }
 
 // options of the recipe at a point; i picks its query.
@@ -125,9 +126,11 @@ func (p point) options(t *testing.T, i int) recipe.Options {
 	return o
 }
 
-// TestReleases walks the space of recipes and asks leader and helper of each, over the wire, for all that is not the event its
-// guarantee accounts for (docs/released.md); every question is refused with its reason, or left waiting where it is early; then
-// the true batch is released, and asked for again. Recipes of leader-selected batches in which a person may be twice do not exist.
+// TestReleases walks the space of recipes and asks leader and helper of each, over the
+// wire, for all that is not the event its guarantee accounts for (docs/released.md);
+// every question is refused with its reason, or left waiting where it is early; then the
+// true batch is released, and asked for again. Recipes of leader-selected batches in
+// which a person may be twice do not exist.
 func TestReleases(t *testing.T) {
 	points := make(map[string]point)
 	o := openOffice(t, func(leader, helper string) map[string]*recipe.Recipe {
@@ -189,7 +192,8 @@ type span struct {
 	length uint64
 }
 
-// intervals plays the attacks on a recipe of time intervals, asks for what may be had, and returns how to take it.
+// intervals plays the attacks on a recipe of time intervals, asks for what may be had,
+// and returns how to take it.
 func (q *tasked) intervals(t *testing.T, p point) (take func()) {
 	u := uint64(p.units) // released together
 	unit := dap.Time(u)
@@ -237,7 +241,8 @@ func (q *tasked) intervals(t *testing.T, p point) (take func()) {
 		early = append(early, span{"rounds of which one is not over", soon - 2*unit, 3 * u})
 	}
 	if p.grace > 0 {
-		// The leader has just begun: what a gateway may have kept for it meanwhile is waited for, though the helper needs not.
+		// The leader has just begun: what a gateway may have kept for it meanwhile is
+		// waited for, though the helper needs not.
 		early = append(early, span{"a round in its grace", q.recipe.ReportTime(q.unit(t, time.Now().Add(-12*time.Hour))), u})
 	}
 	var waiting []reply
@@ -296,7 +301,8 @@ func (q *tasked) intervals(t *testing.T, p point) (take func()) {
 	}
 }
 
-// waits demands that a collection job has no answer yet, and that the collector is told when to come again.
+// waits demands that a collection job has no answer yet, and that the collector is told
+// when to come again.
 func (q *tasked) waits(t *testing.T, what string, made reply) {
 	t.Helper()
 	if a := q.poll(t, made); a.status != http.StatusOK || len(a.body) > 0 || a.header.Get("Retry-After") == "" {
@@ -304,7 +310,8 @@ func (q *tasked) waits(t *testing.T, what string, made reply) {
 	}
 }
 
-// unreleased looks at what was early: it still waits, and keeps no report out; deleted and asked for again it waits again.
+// unreleased looks at what was early: it still waits, and keeps no report out; deleted
+// and asked for again it waits again.
 func (q *tasked) unreleased(t *testing.T, early []span, waiting []reply) {
 	t.Helper()
 	for i, s := range early {
@@ -324,7 +331,8 @@ func (q *tasked) unreleased(t *testing.T, early []span, waiting []reply) {
 	}
 }
 
-// second asks for what may be had with an aggregation parameter, as if there were a second result in it.
+// second asks for what may be had with an aggregation parameter, as if there were a
+// second result in it.
 func (q *tasked) second(t *testing.T, r dap.CollectionJobReq, batch dap.Interval) {
 	t.Helper()
 	r.AggParam = []byte{1}
@@ -333,7 +341,8 @@ func (q *tasked) second(t *testing.T, r dap.CollectionJobReq, batch dap.Interval
 	q.refused(t, "helper alone", "a second parameter", q.askHelper(t, r, batch, nil), want...)
 }
 
-// selected asks for a batch of the leader's choice, and returns how to take it: no clock is asked, and no interval is answered.
+// selected asks for a batch of the leader's choice, and returns how to take it: no clock
+// is asked, and no interval is answered.
 func (q *tasked) selected(t *testing.T) (take func()) {
 	interval := ofInterval(q.recipe.ReportTime(q.unit(t, time.Now().Add(-30*24*time.Hour))), q.recipe.BatchUnits())
 	q.refused(t, "leader", "an interval", q.askLeader(t, interval), dap.ProblemInvalidMessage)
@@ -356,7 +365,8 @@ func (q *tasked) selected(t *testing.T) (take func()) {
 	}
 }
 
-// misdated sends reports of times inside a round: to the leader as a device does, and to the helper as a leader does.
+// misdated sends reports of times inside a round: to the leader as a device does, and to
+// the helper as a leader does.
 func (q *tasked) misdated(t *testing.T) {
 	start := q.recipe.ReportTime(q.unit(t, time.Now().Add(-60*24*time.Hour)))
 	for unit := start + 1; unit < start+dap.Time(q.recipe.BatchUnits()); unit++ {

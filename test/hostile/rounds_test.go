@@ -11,7 +11,8 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// sampledHourly is a recipe of coins: a tenth of 20,000 devices report in each round, in 50 rounds.
+// sampledHourly is a recipe of coins: a tenth of 20,000 devices report in each round, in
+// 50 rounds.
 func sampledHourly(t *testing.T, leader, helper string, units uint64, o recipe.Options) *recipe.Recipe {
 	t.Helper()
 	o.Name, o.DAP, o.Leader, o.Helper, o.BatchMode = "coins", speaks, leader, helper, dap.TimeInterval
@@ -27,9 +28,11 @@ func sampledHourly(t *testing.T, leader, helper string, units uint64, o recipe.O
 	return r
 }
 
-// TestManyRoundsUnderOneDraw: a collector asks for all rounds of a recipe at once, as then one draw of noise covers all reports
-// of a person: of one who answered in each of 30 rounds under "epsilon 1", 30 reports at epsilon 6.15; of one who tossed 50 coins
-// of a tenth, five or so at epsilon 13.8 (10^-9). A leader who helps the collector asks the helper for its share of the same.
+// TestManyRoundsUnderOneDraw: a collector asks for all rounds of a recipe at once, as
+// then one draw of noise covers all reports of a person: of one who answered in each of
+// 30 rounds under "epsilon 1", 30 reports at epsilon 6.15; of one who tossed 50 coins of
+// a tenth, five or so at epsilon 13.8 (10^-9). A leader who helps the collector asks the
+// helper for its share of the same.
 func TestManyRoundsUnderOneDraw(t *testing.T) {
 	const rounds = 30
 	o := openOffice(t, func(leader, helper string) map[string]*recipe.Recipe {
@@ -60,7 +63,8 @@ func TestManyRoundsUnderOneDraw(t *testing.T) {
 			}
 			continue
 		}
-		// What leader and collector together can still do: the first round, in which she has one report.
+		// What leader and collector together can still do: the first round, in which she
+		// has one report.
 		made := q.askLeader(t, ofInterval(start, 1))
 		if resp, _ := q.released(t, made); resp.ReportCount != uint64(len(first)) {
 			t.Errorf("%s: her first round has %d reports, want %d", q.name, resp.ReportCount, len(first))
@@ -71,8 +75,9 @@ func TestManyRoundsUnderOneDraw(t *testing.T) {
 	}
 }
 
-// TestUnitOfARound: a recipe counts its dummies in a day, and somebody wants to know how many reports came in the hour of one
-// person. Reports say the day and no hour, an hour is no batch, and leader and helper have no count of it; with counts of hours,
+// TestUnitOfARound: a recipe counts its dummies in a day, and somebody wants to know how
+// many reports came in the hour of one person. Reports say the day and no hour, an hour
+// is no batch, and leader and helper have no count of it; with counts of hours,
 // delta(0.4999) is 0.087 for someone alone in hers, where 10^-9 is claimed.
 func TestUnitOfARound(t *testing.T) {
 	const day = 24
@@ -107,9 +112,11 @@ func TestUnitOfARound(t *testing.T) {
 	}
 }
 
-// TestRoundBeforeItsEnd: a collector asks for the round that runs as soon as a batch is full, when a part of the devices on whose
-// dummies the guarantee counts has decided (a tenth of them leaves epsilon 1.27 where 1 is printed), and a leader asks the helper
-// for the same. Deleting the question and asking again helps neither, nor does any other question about the round.
+// TestRoundBeforeItsEnd: a collector asks for the round that runs as soon as a batch is
+// full, when a part of the devices on whose dummies the guarantee counts has decided (a
+// tenth of them leaves epsilon 1.27 where 1 is printed), and a leader asks the helper for
+// the same. Deleting the question and asking again helps neither, nor does any other
+// question about the round.
 func TestRoundBeforeItsEnd(t *testing.T) {
 	o := openOffice(t, func(leader, helper string) map[string]*recipe.Recipe {
 		return map[string]*recipe.Recipe{"coins": sampledHourly(t, leader, helper, 24*366, recipe.Options{Query: recipe.Count{}, MinBatch: 20, Rounds: 1})}
@@ -131,7 +138,8 @@ func TestRoundBeforeItsEnd(t *testing.T) {
 	q.accept(t, q.reports(t, 1, time.Now())) // nothing was drained
 }
 
-// settle waits until the leader has looked at a collection job, of which its status then says why it waits.
+// settle waits until the leader has looked at a collection job, of which its status then
+// says why it waits.
 func (q *tasked) settle(t *testing.T, made reply) {
 	t.Helper()
 	if made.status != http.StatusCreated || len(made.body) > 0 {

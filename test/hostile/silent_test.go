@@ -45,10 +45,13 @@ func (w *world) state(t *testing.T) string {
 	return string(b)
 }
 
-// TestSilentDevices: 300 devices decide, by their own coins. Those whose coin says no, about 75, do all that they do before the
-// others do anything: not a byte reaches leader or helper, no line is logged there, no count changes. With cover they send
-// no-ops, which end at the gateway: what the leader hears of a round of them is one empty request, and not of how many. Then the others send: the same eyes see every one of them, so that they are no blind
-// ones, and the collector's batch holds exactly these reports.
+// TestSilentDevices: 300 devices decide, by their own coins. Those whose coin says no,
+// about 75, do all that they do before the others do anything: not a byte reaches leader
+// or helper, no line is logged there, no count changes. With cover they send no-ops,
+// which end at the gateway: what the leader hears of a round of them is one empty
+// request, and not of how many. Then the others send: the same eyes see every one of
+// them, so that they are no blind ones, and the collector's batch holds exactly these
+// reports.
 //
 // Coins: fewer than the 180 reports of a batch, or no silent device, come once in 10^9 runs (6 standard deviations).
 func TestSilentDevices(t *testing.T) {

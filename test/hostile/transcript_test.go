@@ -85,8 +85,9 @@ func sameTranscripts(t *testing.T, name string, want, got []string) {
 	}
 }
 
-// play runs devices of those kinds, the first of them alone in its round, the others together in a later one, and returns what
-// is heard on the edges in the ten minutes that follow.
+// play runs devices of those kinds, the first of them alone in its round, the others
+// together in a later one, and returns what is heard on the edges in the ten minutes that
+// follow.
 func play(t *testing.T, s script, prepare func(*edge), kinds []kind) (heard []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,8 +116,8 @@ func play(t *testing.T, s script, prepare func(*edge), kinds []kind) (heard []st
 	return heard
 }
 
-// assignments are who sends what: whatever it is, what is heard on the edges must be equal. In all of them a device is alone
-// in its round, and a report is among the others.
+// assignments are who sends what: whatever it is, what is heard on the edges must be
+// equal. In all of them a device is alone in its round, and a report is among the others.
 var assignments = [][]kind{
 	{isReport, isReport, isDummy, isNoOp, isCover},
 	{isDummy, isNoOp, isReport, isCover, isDummy},
@@ -124,12 +125,14 @@ var assignments = [][]kind{
 	{isCover, isDummy, isCover, isReport, isNoOp},
 }
 
-// TestTranscripts: who listens at every device, and between relay and gateway, hears the same bytes at the same times whatever
-// each device sends and whatever the leader does with it; ciphertexts are compared by their length. And each report comes to
-// the leader in one batch.
+// TestTranscripts: who listens at every device, and between relay and gateway, hears the
+// same bytes at the same times whatever each device sends and whatever the leader does
+// with it; ciphertexts are compared by their length. And each report comes to the leader
+// in one batch.
 //
-// On a gateway that answered covers by itself and passed the leader's answers through, a report that a leader refused for the
-// moment was sent up to five times where a cover was sent once.
+// On a gateway that answered covers by itself and passed the leader's answers through, a
+// report that a leader refused for the moment was sent up to five times where a cover was
+// sent once.
 func TestTranscripts(t *testing.T) {
 	for name, s := range scripts {
 		t.Run(name, func(t *testing.T) {
@@ -144,9 +147,11 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestTranscriptsKilled: the same where gateway and relay are killed, at each state of a round. Devices come again, all alike.
+// TestTranscriptsKilled: the same where gateway and relay are killed, at each state of a
+// round. Devices come again, all alike.
 func TestTranscriptsKilled(t *testing.T) {
-	// Points that only a report passes are killed at by who sees a report pass: there is one in each of the second rounds.
+	// Points that only a report passes are killed at by who sees a report pass: there is
+	// one in each of the second rounds.
 	together := []string{"forward.after-answer-before-settle", "forward.after-settle"}
 	for i, point := range gateway.Failpoints() {
 		leader := []string{"up", "restarted"}[i%2]
@@ -178,8 +183,9 @@ func TestTranscriptsKilled(t *testing.T) {
 	}
 }
 
-// TestRoomForOne: a stranger leaves room for one more, lets a device send, and looks again and again for whether there is room.
-// It hears the same whatever the device sent and whatever the leader does.
+// TestRoomForOne: a stranger leaves room for one more, lets a device send, and looks
+// again and again for whether there is room. It hears the same whatever the device sent
+// and whatever the leader does.
 func TestRoomForOne(t *testing.T) {
 	for name, s := range scripts {
 		if strings.HasPrefix(name, "restarted") || strings.HasPrefix(name, "slow") || strings.HasPrefix(name, "refuses") {
@@ -217,8 +223,9 @@ func TestRoomForOne(t *testing.T) {
 	}
 }
 
-// TestKeySpent: strangers spend one of the gateway's two keys. Devices are refused in their first try and taken in their second,
-// under the other key; at which times and under which key is the same whatever they send, and neither strangers nor the relay
+// TestKeySpent: strangers spend one of the gateway's two keys. Devices are refused in
+// their first try and taken in their second, under the other key; at which times and
+// under which key is the same whatever they send, and neither strangers nor the relay
 // have a say in it.
 func TestKeySpent(t *testing.T) {
 	keys, err := edgeKeys()
@@ -263,8 +270,9 @@ func TestKeySpent(t *testing.T) {
 	}
 }
 
-// TestPoison: a report that the leader refuses spoils no other, and nobody is told. Whoever brings poison in each round costs
-// the leader a request for each halving and learns nothing.
+// TestPoison: a report that the leader refuses spoils no other, and nobody is told.
+// Whoever brings poison in each round costs the leader a request for each halving and
+// learns nothing.
 func TestPoison(t *testing.T) {
 	var want []string
 	for i, poisoned := range []bool{false, true} {

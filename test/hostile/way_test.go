@@ -164,9 +164,10 @@ func TestReplayed(t *testing.T) {
 	}
 }
 
-// TestReencapsulated: who has a report in the clear of its outer layer, as its device does, may encapsulate it afresh. The
-// gateway knows the report by its name and passes it on once, though it says to each that it was taken; and the servers
-// would count it once where a gateway passed on more.
+// TestReencapsulated: who has a report in the clear of its outer layer, as its device
+// does, may encapsulate it afresh. The gateway knows the report by its name and passes it
+// on once, though it says to each that it was taken; and the servers would count it once
+// where a gateway passed on more.
 func TestReencapsulated(t *testing.T) {
 	before, known := shared.settled(t), shared.passedOn(t).Known
 	_, upload := report(t, shared.client(t, shared.manifest, nil))

@@ -109,7 +109,8 @@ func options() recipe.Options {
 	}
 }
 
-// begin starts a world in a directory, whose recipe names no signing keys: what a device would refuse by them goes further.
+// begin starts a world in a directory, whose recipe names no signing keys: what a device
+// would refuse by them goes further.
 func begin(dir string, o recipe.Options) (w *world, stop func() error, err error) {
 	return beginFor(dir, o, nil)
 }
@@ -254,7 +255,8 @@ func (w *world) status(t *testing.T) *status.Status {
 	return s
 }
 
-// passedOn waits until the gateway is done with all that it has acknowledged, and returns its status.
+// passedOn waits until the gateway is done with all that it has acknowledged, and returns
+// its status.
 func (w *world) passedOn(t *testing.T) *gateway.Status {
 	t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)

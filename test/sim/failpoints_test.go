@@ -25,8 +25,8 @@ var failpoints = map[string][]string{
 		"merge-runs", "retire-task", "sweep-task"), noisePoints),
 }
 
-// unreached are the failpoints that no run without damaged files and lies can pass: "store.quarantine.*", "store.park.*" and
-// "store.resume.*" at the leader.
+// unreached are the failpoints that no run without damaged files and lies can pass:
+// "store.quarantine.*", "store.park.*" and "store.resume.*" at the leader.
 var (
 	segmentPoints = []string{
 		"segment.before-write", "segment.after-write", "segment.before-commit", "segment.after-commit", "segment.after-remove",

@@ -248,7 +248,8 @@ func (w *world) opStop() {
 	}
 }
 
-// creates says whether a message creates a resource. (Continuations are posted to a job of the helper's.)
+// creates says whether a message creates a resource. (Continuations are posted to a job
+// of the helper's.)
 func (w *world) creates(m *message) bool {
 	if w.cfg.framing == dap.Janus {
 		return m.method == http.MethodPut

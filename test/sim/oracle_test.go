@@ -156,8 +156,8 @@ func (o *oracle) same(resource string, m *message, a *answer) {
 	}
 }
 
-// sawDrop notes that the helper was told to delete a job. What comes under a name that was deleted is another resource, where
-// peers choose the names.
+// sawDrop notes that the helper was told to delete a job. What comes under a name that
+// was deleted is another resource, where peers choose the names.
 func (o *oracle) sawDrop(m *message) {
 	kind, id := path.Split(m.url.Path)
 	if m.method == http.MethodDelete && o.w.cfg.framing == dap.Janus {

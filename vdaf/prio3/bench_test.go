@@ -6,7 +6,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// benchmarks are the parameters of libprio-rs's speed_tests, and SumVec with a maximum of 255 and L1BoundSum beside them.
+// benchmarks are the parameters of libprio-rs's speed_tests, and SumVec with a maximum of
+// 255 and L1BoundSum beside them.
 func benchmarks() []fixture {
 	count, sum := must(NewCount(2)), must(NewSum(2, 255))
 	vec, hist := must(NewSumVec(2, 1000, 255, 89)), must(NewHistogram(2, 1000, 31))

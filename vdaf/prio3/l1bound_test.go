@@ -26,8 +26,8 @@ type refused struct {
 	msg   func([]byte) // of the verifier message
 }
 
-// refusals are of vectors of three elements whose sum is at most 5, so that they and their total have three bits each, which
-// weigh 1, 2 and 2. The measurement is 1, 2, 0.
+// refusals are of vectors of three elements whose sum is at most 5, so that they and
+// their total have three bits each, which weigh 1, 2 and 2. The measurement is 1, 2, 0.
 func refusals() map[string]refused {
 	const combine, init, next = "verifier_shares_to_message", "verify_init", "verify_next"
 	set := func(at int, to int64) func(field.Field, []uint64) {
@@ -76,7 +76,8 @@ func refusals() map[string]refused {
 	}
 }
 
-// vector is the file of a refused report: the steps before the one that refuses it succeed, with the bytes that they make.
+// vector is the file of a refused report: the steps before the one that refuses it
+// succeed, with the bytes that they make.
 func (x refused) vector(t *testing.T) *vdaftest.Vector {
 	t.Helper()
 	v := must(NewL1BoundSum(2, 3, 5, 4))
@@ -145,9 +146,10 @@ func (x refused) vector(t *testing.T) *vdaftest.Vector {
 	return out
 }
 
-// TestVectorL1BoundSumRefused runs vectors of ours, one for each way in which a report of Prio3L1BoundSum may be bad: each is refused
-// at the step that its file names, and taken at the steps before. The draft has none. The files are what this test makes, so
-// that another implementation can be held to them.
+// TestVectorL1BoundSumRefused runs vectors of ours, one for each way in which a report of
+// Prio3L1BoundSum may be bad: each is refused at the step that its file names, and taken
+// at the steps before. The draft has none. The files are what this test makes, so that
+// another implementation can be held to them.
 func TestVectorL1BoundSumRefused(t *testing.T) {
 	dir := filepath.Join("testdata", "refused")
 	var want []string
@@ -182,8 +184,9 @@ func TestVectorL1BoundSumRefused(t *testing.T) {
 	}
 }
 
-// TestL1BoundSumExhausted takes every vector of three elements up to 6 against every bound up to 6: those that add up to it or less
-// are sharded, verified and summed, all others refused by the client; and a client that shards them all the same, under a total
+// TestL1BoundSumExhausted takes every vector of three elements up to 6 against every
+// bound up to 6: those that add up to it or less are sharded, verified and summed, all
+// others refused by the client; and a client that shards them all the same, under a total
 // of any value, is refused by the proof.
 func TestL1BoundSumExhausted(t *testing.T) {
 	var nonce [vdaf.NonceSize]byte

@@ -224,16 +224,17 @@ func (v *MultihotCountVec) ShardDerandomized(ctx []byte, m []bool, nonce *[vdaf.
 	return v.shard(ctx, meas, nonce, r)
 }
 
-// L1BoundSum is Prio3L1BoundSum (draft-ietf-ppm-l1-bound-sum-02): the element-wise sum of vectors of integers from 0 on, of
-// which each adds up to at most a bound.
+// L1BoundSum is Prio3L1BoundSum (draft-ietf-ppm-l1-bound-sum-02): the element-wise sum of
+// vectors of integers from 0 on, of which each adds up to at most a bound.
 type L1BoundSum struct {
 	core
 	bound uint64
 }
 
-// NewL1BoundSum returns an L1BoundSum of vectors of length elements whose sum is at most bound (at least 1), proved
-// chunk bits at a time; [OptimalChunk] of (length+1)*bits, the bits those of the bound, gives the shortest reports.
-// (length+1)*bits is at most [MaxElements], the proof at most [MaxProofElements]. Errors are [ErrParameter].
+// NewL1BoundSum returns an L1BoundSum of vectors of length elements whose sum is at most
+// bound (at least 1), proved chunk bits at a time; [OptimalChunk] of (length+1)*bits, the
+// bits those of the bound, gives the shortest reports. (length+1)*bits is at most
+// [MaxElements], the proof at most [MaxProofElements]. Errors are [ErrParameter].
 //
 // The proof is of the bound itself, whether or not it is a power of two less one.
 func NewL1BoundSum(shares, length int, bound uint64, chunk int) (*L1BoundSum, error) {
@@ -250,13 +251,14 @@ func NewL1BoundSum(shares, length int, bound uint64, chunk int) (*L1BoundSum, er
 	if err := checkChunk((length+1)*len(w), chunk, 1); err != nil {
 		return nil, err
 	}
-	// No sum of that many elements below 2^64 wraps around the field, so that the equation holds over the integers.
+	// No sum of that many elements below 2^64 wraps around the field, so that the
+	// equation holds over the integers.
 	c := flp.NewTotalled(field.Field128{}, length, w, chunk)
 	return &L1BoundSum{newCore(IDL1BoundSum, shares, 1, c, length, w), bound}, nil
 }
 
-// Shard implements [vdaf.Client]. A measurement of another length, or that adds up to more than the bound, is
-// [vdaf.ErrMeasurement].
+// Shard implements [vdaf.Client]. A measurement of another length, or that adds up to
+// more than the bound, is [vdaf.ErrMeasurement].
 func (v *L1BoundSum) Shard(ctx []byte, m []uint64, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	return v.ShardDerandomized(ctx, m, nonce, v.fresh())
 }

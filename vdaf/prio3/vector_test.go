@@ -107,7 +107,8 @@ func TestVectorOfficial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 17 good files and 8 bad ones of Prio3 were published with draft 18, and one of Prio3L1BoundSum with its own.
+	// 17 good files and 8 bad ones of Prio3 were published with draft 18, and one of
+	// Prio3L1BoundSum with its own.
 	for _, name := range implementations(t) {
 		onImplementation(t, name, func(t *testing.T) {
 			if ran := runVectors(t, paths); ran < 26 {

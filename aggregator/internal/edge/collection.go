@@ -5,7 +5,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// CheckBatch checks that an interval is one of which the task may release something, at some time.
+// CheckBatch checks that an interval is one of which the task may release something, at
+// some time.
 func CheckBatch(t *task.Task, batch dap.Interval) error {
 	if !batch.Valid() {
 		return Refuse(dap.ProblemBatchInvalid, "the interval is empty or its end overflows")

@@ -79,7 +79,8 @@ type Request struct {
 	chosen string
 }
 
-// ChosenID is the id that the peer chose for the resource that it creates; empty where we choose.
+// ChosenID is the id that the peer chose for the resource that it creates; empty where we
+// choose.
 func (r *Request) ChosenID() string { return r.chosen }
 
 // A Handler serves one request, or returns why not. After it has written a status it returns nil.
@@ -116,8 +117,9 @@ func (s *Server) Handle(method, path string, auth Auth, h Handler) {
 	})
 }
 
-// HandleCreation routes the creation of resources, below tasks/{task}/, to h, in the way of each task's framing: a POST to the
-// collection, or a PUT to the path that the peer chose.
+// HandleCreation routes the creation of resources, below tasks/{task}/, to h, in the way
+// of each task's framing: a POST to the collection, or a PUT to the path that the peer
+// chose.
 func (s *Server) HandleCreation(c dap.Collection, auth Auth, h Handler) {
 	s.Handle("POST", string(c), auth, func(r *Request) error {
 		if r.Task.Dialect.CreationMethod() != r.Method {

@@ -47,7 +47,8 @@ func NewClient(rt http.RoundTripper, timeout time.Duration, limit int64) *Client
 
 // A Resource is something that the helper makes for the leader.
 type Resource struct {
-	// Name is the leader's for the work that it is made for: where the leader chooses the id, two works never share one.
+	// Name is the leader's for the work that it is made for: where the leader chooses the
+	// id, two works never share one.
 	Name       string
 	Task       *task.Task
 	Collection dap.Collection
@@ -118,7 +119,8 @@ type Retry struct {
 func (e *Retry) Error() string { return "helper did not answer: " + e.Err.Error() }
 func (e *Retry) Unwrap() error { return e.Err }
 
-// Create creates a resource, in the way of the task's framing. The same bytes again are harmless and give the current state.
+// Create creates a resource, in the way of the task's framing. The same bytes again are
+// harmless and give the current state.
 func (c *Client) Create(ctx context.Context, r Resource, body []byte) (*Reply, error) {
 	id := r.Task.Dialect.ChooseID(r.Task.ID, r.Collection, body, []byte(r.Name))
 	u := dap.ResourceURL(r.Task.Helper, dap.CreationPathOf(r.Task.ID, r.Collection, id))
@@ -183,7 +185,8 @@ func (c *Client) Delete(ctx context.Context, r Resource, id string) error {
 // ErrNoProgress: the helper has no such resource, as no helper but ours has.
 var ErrNoProgress = errors.New("peer: the helper does not report progress")
 
-// Progress is the helper's own view of the task, as JSON; [ErrNoProgress] where it keeps that to itself.
+// Progress is the helper's own view of the task, as JSON; [ErrNoProgress] where it keeps
+// that to itself.
 func (c *Client) Progress(ctx context.Context, t *task.Task, v any) error {
 	u := dap.ResourceURL(t.Helper, "tasks/"+t.ID.Base64()+"/"+ProgressPath)
 	_, body, err := c.send(ctx, http.MethodGet, u, t, "", nil)

@@ -12,8 +12,9 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// TestAllowed asks at the instant at which a batch is due and a nanosecond before, also where grace and skew add up to more than a
-// duration holds, and for intervals at the end of all times, which are never due.
+// TestAllowed asks at the instant at which a batch is due and a nanosecond before, also
+// where grace and skew add up to more than a duration holds, and for intervals at the end
+// of all times, which are never due.
 func TestAllowed(t *testing.T) {
 	const hour, forever = 3600, math.MaxInt64
 	for name, c := range map[string]struct {

@@ -56,7 +56,8 @@ func Order(ctx context.Context, s store.Store, t *task.Task, sel store.Selection
 	return s.Order(ctx, t.ID, Series(t, nil), sel)
 }
 
-// Early is a batch of which nothing may be released yet: asked for again, at or after At, it may.
+// Early is a batch of which nothing may be released yet: asked for again, at or after At,
+// it may.
 type Early struct{ At time.Time }
 
 func (e *Early) Error() string {
@@ -78,9 +79,11 @@ func Allowed(t *task.Task, sel store.Selection, now time.Time, skew time.Duratio
 	return nil
 }
 
-// Once draws noise, and closes the batch with the answer in one transaction; a resource that was answered before gets the
-// same bytes again and the new draw is dropped. Errors are the store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that
-// nothing was closed, and so do [Allowed]'s, [*Held] and, where noise is correlated, a [*correlated.OrderError].
+// Once draws noise, and closes the batch with the answer in one transaction; a resource
+// that was answered before gets the same bytes again and the new draw is dropped. Errors
+// are the store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that nothing was closed,
+// and so do [Allowed]'s, [*Held] and, where noise is correlated, a
+// [*correlated.OrderError].
 //
 // Step 12 of one report: from a batch that no commit can enter any more, to a noised share sealed to the collector.
 func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {

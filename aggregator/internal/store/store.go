@@ -26,7 +26,8 @@ var (
 	ErrUnknown    = errors.New("store: outcome unknown")                // stop, reopen, recover
 )
 
-// MaxPending is how many collections of one task may wait: a collector may ask for rounds long before they are over.
+// MaxPending is how many collections of one task may wait: a collector may ask for rounds
+// long before they are over.
 const MaxPending = 1024
 
 // A Task is what the store must know of one provisioned task. Config is the provisioned TaskConfiguration, byte for byte.
@@ -143,9 +144,11 @@ const (
 	KindShare                       // helper
 )
 
-// A Resource is a DAP resource created by POST. Its id is HMAC(task, kind, generation, SHA-256(body)) under a key of the
-// store, so an identical body finds the identical resource; generation counts deleted ones of that body, but for refused
-// requests for a share. Where peers choose ids, one of another body under the same id is another resource's.
+// A Resource is a DAP resource created by POST. Its id is HMAC(task, kind, generation,
+// SHA-256(body)) under a key of the store, so an identical body finds the identical
+// resource; generation counts deleted ones of that body, but for refused requests for a
+// share. Where peers choose ids, one of another body under the same id is another
+// resource's.
 type Resource struct {
 	ID       string // base64url
 	Task     dap.TaskID
@@ -245,11 +248,12 @@ type Store interface {
 	// Quarantine sets a segment aside that can neither be finished nor retried; its reports count as rejected with code.
 	// The row stays, for the operator; nothing will read its file again, which may be removed (Sweep does it otherwise).
 	Quarantine(ctx context.Context, j *SegmentJob, code dap.ReportError, why string) error
-	// Park leaves a segment, with its file and its reports still waiting, until Resume: no worker claims it, and no
-	// leader-selected batch that has it is drained.
+	// Park leaves a segment, with its file and its reports still waiting, until Resume:
+	// no worker claims it, and no leader-selected batch that has it is drained.
 	Park(ctx context.Context, j *SegmentJob, why string) error
-	// Resume ends the wait of all parked segments, of how many reports it says: they may be claimed again, or, with drop, are
-	// quarantined as report_dropped, and their files are among the DeadFiles.
+	// Resume ends the wait of all parked segments, of how many reports it says: they may
+	// be claimed again, or, with drop, are quarantined as report_dropped, and their files
+	// are among the DeadFiles.
 	Resume(ctx context.Context, drop bool) (reports uint64, err error)
 	// CommitSegment commits and finishes the job; its file may be removed afterwards (Sweep does it otherwise).
 	CommitSegment(ctx context.Context, j *SegmentJob, c *Commit) error
@@ -258,8 +262,11 @@ type Store interface {
 
 	// --- resources
 
-	// Create finds the live resource of this body or makes it, Pending. made says which. keep stores the body too.
-	// Where the peer chose the id, it finds the live resource of that id; ErrTaken if that has another body. ErrFull if it would make more than MaxPending collections of the task wait. A time-interval collection or share request that overlaps a closed batch is ErrOverlap.
+	// Create finds the live resource of this body or makes it, Pending. made says which.
+	// keep stores the body too. Where the peer chose the id, it finds the live resource
+	// of that id; ErrTaken if that has another body. ErrFull if it would make more than
+	// MaxPending collections of the task wait. A time-interval collection or share
+	// request that overlaps a closed batch is ErrOverlap.
 	Create(ctx context.Context, kind Kind, task dap.TaskID, id string, body []byte, keep bool, sel *Selection, now time.Time) (r *Resource, made bool, err error)
 	Resource(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Resource, error)
 	// Delete removes the resource from sight; replay and collected marks stay. A draining collection's hold on its batch
@@ -269,8 +276,9 @@ type Store interface {
 	// PendingResources lists resources of a kind that wait for a worker, at most n: the oldest of each task, then the next
 	// of each, so that no task hides another's behind its own.
 	PendingResources(ctx context.Context, kind Kind, n int) ([]*Resource, error)
-	// Fail ends a resource with a problem document that it answers from now on. Its hold on a batch goes. Again is
-	// harmless; ErrDifferent if the resource is Ready. Of refused requests for shares a task keeps the latest only.
+	// Fail ends a resource with a problem document that it answers from now on. Its hold
+	// on a batch goes. Again is harmless; ErrDifferent if the resource is Ready. Of
+	// refused requests for shares a task keeps the latest only.
 	Fail(ctx context.Context, r *Resource, p *dap.Problem) error
 
 	// --- helper: aggregation jobs

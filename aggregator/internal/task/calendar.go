@@ -9,11 +9,13 @@ import (
 // forever is after every batch, within what time.Time can be compared and written as.
 var forever = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// Stamped says whether a report may carry that time: in a recipe's task, the first unit of a round and no other.
+// Stamped says whether a report may carry that time: in a recipe's task, the first unit
+// of a round and no other.
 func (t *Task) Stamped(at dap.Time) bool { return t.Calendar.First(at) == at }
 
-// Due is when the batch of an interval may be released: the calendar's grace and the clock skew that reports are allowed after
-// its end. It is zero, so always past, for tasks whose batches have no end to wait for.
+// Due is when the batch of an interval may be released: the calendar's grace and the
+// clock skew that reports are allowed after its end. It is zero, so always past, for
+// tasks whose batches have no end to wait for.
 func (t *Task) Due(batch dap.Interval, skew time.Duration) time.Time {
 	if t.Calendar == nil || t.Mode() != dap.TimeInterval {
 		return time.Time{}

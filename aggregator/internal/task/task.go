@@ -120,8 +120,8 @@ func (t *Task) Over(now time.Time, skew time.Duration) bool {
 	return !end.IsZero() && !now.Before(end)
 }
 
-// End is the moment from which on no report of the task can come, the clock skew that is allowed and the calendar's grace
-// included; zero if there is none.
+// End is the moment from which on no report of the task can come, the clock skew that is
+// allowed and the calendar's grace included; zero if there is none.
 func (t *Task) End(skew time.Duration) time.Time {
 	end, ok := t.interval.End()
 	if !t.bounded || !ok {
@@ -143,8 +143,8 @@ func (t *Task) TooEarly(at dap.Time, now time.Time, skew time.Duration) bool {
 	return err != nil || at > latest
 }
 
-// TooOld says whether a report of that time is older than age allows, which a report of the unit, or of the calendar's round, that
-// was age ago is not. Age 0 allows all.
+// TooOld says whether a report of that time is older than age allows, which a report of
+// the unit, or of the calendar's round, that was age ago is not. Age 0 allows all.
 func (t *Task) TooOld(at dap.Time, now time.Time, age time.Duration) bool {
 	earliest, err := t.Precision().At(now.Add(-age))
 	return age > 0 && err == nil && at < t.Calendar.First(earliest)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Uniform draws an order of n things, each of the n! with the same probability, by Fisher and Yates.
+// Uniform draws an order of n things, each of the n! with the same probability, by Fisher
+// and Yates.
 func Uniform(n int, swap func(i, j int)) {
 	for i := n - 1; i > 0; i-- {
 		j, err := rand.Int(rand.Reader, big.NewInt(int64(i+1)))

@@ -2,8 +2,9 @@ package shuffle
 
 import "testing"
 
-// TestUniform: all 24 orders of four things come about as often as each other. Of 24,000 draws each should have 1,000; to be
-// off by 160, five standard deviations and more, has a probability below 24 * 6e-7.
+// TestUniform: all 24 orders of four things come about as often as each other. Of 24,000
+// draws each should have 1,000; to be off by 160, five standard deviations and more, has
+// a probability below 24 * 6e-7.
 func TestUniform(t *testing.T) {
 	counts := map[[4]int]int{}
 	for range 24_000 {

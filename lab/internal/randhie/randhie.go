@@ -53,8 +53,8 @@ func Visits() ([]int, error) {
 // HealthLabels names how people rate their own health.
 var HealthLabels = []string{"excellent", "good", "fair", "poor"}
 
-// Health returns, for every row in the table's order, the number of visits and how the person rates their health, an index of
-// HealthLabels.
+// Health returns, for every row in the table's order, the number of visits and how the
+// person rates their health, an index of HealthLabels.
 func Health() (visits, health []int, err error) {
 	rows, err := Table()
 	if err != nil {

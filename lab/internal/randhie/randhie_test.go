@@ -101,7 +101,8 @@ func TestWholeTable(t *testing.T) {
 	}
 }
 
-// TestHealth holds the four ratings to totals taken from the published table by another program.
+// TestHealth holds the four ratings to totals taken from the published table by another
+// program.
 func TestHealth(t *testing.T) {
 	visits, health, err := Health()
 	if err != nil {

@@ -56,9 +56,10 @@ type Circuit struct {
 	chunk   int          // kindChunked
 	poly    []field.Elem // kindPoly: coefficients as weights, constant first
 
-	// kindChunked may check one linear equation beside the bits, which evalLen 2 tells: the sum of the first sumLen
-	// elements, plus tail (weights) times the rest, less one if sumOne, is zero; or, where there are groups, what they
-	// make under the weights of group, less what the last makes, is.
+	// kindChunked may check one linear equation beside the bits, which evalLen 2 tells:
+	// the sum of the first sumLen elements, plus tail (weights) times the rest, less one
+	// if sumOne, is zero; or, where there are groups, what they make under the weights of
+	// group, less what the last makes, is.
 	sumLen int
 	tail   []uint64
 	sumOne bool
@@ -126,8 +127,9 @@ func NewWeighted(f field.Field, n int, weights []uint64, chunk int) *Circuit {
 	return c.build()
 }
 
-// NewTotalled is NewChunked over groups+1 groups of elements, and that the last group makes, under weights (raw), the sum of
-// what the others make (draft-ietf-ppm-l1-bound-sum-02).
+// NewTotalled is NewChunked over groups+1 groups of elements, and that the last group
+// makes, under weights (raw), the sum of what the others make
+// (draft-ietf-ppm-l1-bound-sum-02).
 func NewTotalled(f field.Field, groups int, weights []uint64, chunk int) *Circuit {
 	c := chunked(f, (groups+1)*len(weights), chunk, 2)
 	c.groups = groups

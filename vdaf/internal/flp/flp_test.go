@@ -98,7 +98,8 @@ func samples(f field.Field) []sample {
 			add(fmt.Sprint("weighted ", n, chunk), NewWeighted(f, n, []uint64{1, uint64(n) - 1}, chunk),
 				[][]int64{slices.Concat(zero, []int64{0, 0}), w, slices.Concat(hot, []int64{1, 0})},
 				[][]int64{slices.Concat(hot, []int64{0, 0}), slices.Concat(zero, []int64{1, 0}), slices.Concat(bad, []int64{1, 1})})
-			// Groups of two bits that weigh 1 and 2: none, one of 1, one of 3, and what only claims a total, or is not bits.
+			// Groups of two bits that weigh 1 and 2: none, one of 1, one of 3, and what
+			// only claims a total, or is not bits.
 			none, last, all := make([]int64, 2*n), make([]int64, 2*n), make([]int64, 2*n)
 			last[2*n-2] = 1
 			all[0], all[1] = 1, 1

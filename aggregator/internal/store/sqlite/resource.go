@@ -137,8 +137,8 @@ func (t *task) decodeSelection(b []byte) (sel store.Selection, err error) {
 	return sel, err
 }
 
-// identity is the digest by which a resource is found: that of its body, and of the id where the peer chose one, for the same
-// body may then come under several.
+// identity is the digest by which a resource is found: that of its body, and of the id
+// where the peer chose one, for the same body may then come under several.
 func identity(id string, body []byte) [sha256.Size]byte {
 	digest := sha256.Sum256(body)
 	if id == "" {
@@ -308,8 +308,9 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 		if r.Body != nil || r.unfinished {
 			tx.Erase()
 		}
-		// A refused request for a share leaves nothing behind, or a peer could fill the table with ever new ones. One without
-		// a body was answered at once: nobody was told its name.
+		// A refused request for a share leaves nothing behind, or a peer could fill the
+		// table with ever new ones. One without a body was answered at once: nobody was
+		// told its name.
 		if refused := r.State == store.Failed || r.State == store.Pending && r.Body == nil; kind != store.KindShare || !refused {
 			if _, err := tx.Exec("count-deleted", t.row, int(kind), r.Digest[:], r.State == store.Ready); err != nil {
 				return err
@@ -325,8 +326,8 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 	return nil
 }
 
-// keptRefusals is how many refused requests for shares a task keeps with their problems: a leader has as many collections
-// under way, and asks again where its request is gone.
+// keptRefusals is how many refused requests for shares a task keeps with their problems:
+// a leader has as many collections under way, and asks again where its request is gone.
 const keptRefusals = 64
 
 // Fail implements [store.Store].

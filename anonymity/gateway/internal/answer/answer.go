@@ -1,6 +1,8 @@
-// Package answer is what a gateway says to devices, and when: one of two constants, sealed to each, all of a round at one
-// time in a drawn order. It knows neither what came of a request nor who else would like to: nothing here takes a value
-// from a target, and the package that speaks with targets cannot be imported (a test of the module's root holds both).
+// Package answer is what a gateway says to devices, and when: one of two constants,
+// sealed to each, all of a round at one time in a drawn order. It knows neither what came
+// of a request nor who else would like to: nothing here takes a value from a target, and
+// the package that speaks with targets cannot be imported (a test of the module's root
+// holds both).
 package answer
 
 import (
@@ -12,9 +14,10 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 )
 
-// The two answers. Taken is for all that the gateway's door let in: reports, covers, what was known before and what is
-// no upload. Misdirected is for requests whose scheme, authority, path, media type or method are none of its targets',
-// which no two kinds of one recipe's requests differ in.
+// The two answers. Taken is for all that the gateway's door let in: reports, covers, what
+// was known before and what is no upload. Misdirected is for requests whose scheme,
+// authority, path, media type or method are none of its targets', which no two kinds of
+// one recipe's requests differ in.
 var (
 	taken       = constant(http.StatusAccepted)
 	misdirected = constant(http.StatusMisdirectedRequest)
@@ -52,8 +55,8 @@ func Seal(s *ohttp.ResponseSealer, toTarget bool) (*Waiting, error) {
 	return &Waiting{sealed: b, done: make(chan struct{})}, nil
 }
 
-// Wait returns the answer once the round is answered, whether or not anybody waits for it any more: a request that could
-// be abandoned would not be held to any bound.
+// Wait returns the answer once the round is answered, whether or not anybody waits for it
+// any more: a request that could be abandoned would not be held to any bound.
 func (w *Waiting) Wait() ([]byte, error) {
 	<-w.done
 	if w.failed {

@@ -15,8 +15,9 @@ import (
 // errNoTarget: the configuration no longer has the target of a round. It may come back.
 var errNoTarget = errors.New("the configuration has no such target")
 
-// ask makes one request to a target. An error means that nothing can be said of what became of it, or that it is to be
-// asked again. Of the answer nothing is kept but what the protocol counts.
+// ask makes one request to a target. An error means that nothing can be said of what
+// became of it, or that it is to be asked again. Of the answer nothing is kept but what
+// the protocol counts.
 func (f *Forwarder) ask(route journal.Route, bodies [][]byte) (verdict, map[string]uint64, error) {
 	target, ok := f.o.Targets[route.Target]
 	if !ok {

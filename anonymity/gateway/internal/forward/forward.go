@@ -1,23 +1,28 @@
-// Package forward passes rounds on that a gateway has acknowledged, until their targets have taken them. It is handed
-// rounds of a [journal.Journal] and gives back one thing, [Forwarder.Credits]: that groups are done with. It holds no
-// request, no key and no answer of a device, and cannot import the packages that do, so that whatever a target does
-// reaches no device (a test of the module's root holds that).
+// Package forward passes rounds on that a gateway has acknowledged, until their targets
+// have taken them. It is handed rounds of a [journal.Journal] and gives back one thing,
+// [Forwarder.Credits]: that groups are done with. It holds no request, no key and no
+// answer of a device, and cannot import the packages that do, so that whatever a target
+// does reaches no device (a test of the module's root holds that).
 //
 // # Batches
 //
-// Groups of one route wait until, at a multiple of [Options.Mix], those held have [Options.MinRound] requests together,
-// covers counted. Then they are one batch: their uploads are shuffled, cut into pieces that are one request each, and the
-// cut is written down before any piece leaves. An id is in one batch only, and a piece is the same bytes every time, also
-// after a crash. A batch without an upload sends one request without a body in its place: else a round of covers would
-// be done with while its target is away, and one with a report would not.
+// Groups of one route wait until, at a multiple of [Options.Mix], those held have
+// [Options.MinRound] requests together, covers counted. Then they are one batch: their
+// uploads are shuffled, cut into pieces that are one request each, and the cut is written
+// down before any piece leaves. An id is in one batch only, and a piece is the same bytes
+// every time, also after a crash. A batch without an upload sends one request without a
+// body in its place: else a round of covers would be done with while its target is away,
+// and one with a report would not.
 //
 // # Until taken
 //
-// A piece is done with when its target answers with success and a body that the [Protocol] can read as an answer to it.
-// One that the target refuses for good is halved, down to single uploads, and what is refused alone is dropped and
-// counted: that tells a target nothing, for the answers to devices are out, and it saw each upload in the whole piece
-// anyway. Everything else is repeated after 1 s, doubling to 60 s, half of it random; Retry-After is not read. What is
-// not taken [Options.Hold] after its batch's last round closed is given up and counted.
+// A piece is done with when its target answers with success and a body that the
+// [Protocol] can read as an answer to it. One that the target refuses for good is halved,
+// down to single uploads, and what is refused alone is dropped and counted: that tells a
+// target nothing, for the answers to devices are out, and it saw each upload in the whole
+// piece anyway. Everything else is repeated after 1 s, doubling to 60 s, half of it
+// random; Retry-After is not read. What is not taken [Options.Hold] after its batch's
+// last round closed is given up and counted.
 package forward
 
 import (
@@ -36,12 +41,15 @@ import (
 
 // A Protocol is what a forwarder must know of uploads.
 type Protocol interface {
-	// Join makes one upload of many: its body in pieces, which may be those bodies. None make an empty body.
+	// Join makes one upload of many: its body in pieces, which may be those bodies. None
+	// make an empty body.
 	Join(bodies [][]byte) [][]byte
-	// Refusals reads the body of an answer of success to what Join made, and counts the uploads that it refuses by
-	// reason, a word of Reasons. It fails where that is no answer to these uploads.
+	// Refusals reads the body of an answer of success to what Join made, and counts the
+	// uploads that it refuses by reason, a word of Reasons. It fails where that is no
+	// answer to these uploads.
 	Refusals(bodies [][]byte, answer []byte) (map[string]uint64, error)
-	// Final says whether an error answer is a target's last word about what it was sent, not about its own state.
+	// Final says whether an error answer is a target's last word about what it was sent,
+	// not about its own state.
 	Final(status int, answer []byte) bool
 	// Reasons are the words that Refusals counts by, a closed set.
 	Reasons() []string
@@ -60,13 +68,13 @@ type Options struct {
 	Targets  map[string]Target // by the URL in routes
 	// Transport carries requests to targets. It must add nothing to them.
 	Transport http.RoundTripper
-	// Mix is the time at whose multiples batches are cut, MinRound the least number of requests in one, and Hold how long
-	// a round is kept.
+	// Mix is the time at whose multiples batches are cut, MinRound the least number of
+	// requests in one, and Hold how long a round is kept.
 	Mix      time.Duration
 	MinRound int
 	Hold     time.Duration
-	// Timeout bounds one request, Answer the body of its answer in bytes, Senders requests at one time, Joined and
-	// JoinedBytes the uploads in one.
+	// Timeout bounds one request, Answer the body of its answer in bytes, Senders
+	// requests at one time, Joined and JoinedBytes the uploads in one.
 	Timeout     time.Duration
 	Answer      int64
 	Senders     int
@@ -107,8 +115,9 @@ func Failpoints() []string {
 	return []string{FailBeforeCut, FailAfterCut, FailAfterAnswer, FailAfterSettle}
 }
 
-// maxBatches is how many batches of one route are under way at one time: one that its target chokes on does not hold up
-// the others, and a target that is away for long finds few large batches.
+// maxBatches is how many batches of one route are under way at one time: one that its
+// target chokes on does not hold up the others, and a target that is away for long finds
+// few large batches.
 const maxBatches = 8
 
 // A Credit is a group that is done with.
@@ -158,7 +167,8 @@ type batch struct {
 	items   int  // that are not settled
 }
 
-// New takes up what a journal had under way. Nothing is sent before the first [Forwarder.Tick].
+// New takes up what a journal had under way. Nothing is sent before the first
+// [Forwarder.Tick].
 func New(o Options, found *journal.Recovered) *Forwarder {
 	f := &Forwarder{o: o, senders: make(chan struct{}, o.Senders), queues: make(map[journal.Route]*queue)}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
@@ -201,7 +211,8 @@ func (b *batch) add(m journal.Member, r *journal.Round, hold time.Duration) {
 	}
 }
 
-// Stop ends all requests and returns when nothing runs any more. What is not done is in the journal.
+// Stop ends all requests and returns when nothing runs any more. What is not done is in
+// the journal.
 func (f *Forwarder) Stop() {
 	f.cancel()
 	f.running.Wait()
@@ -237,7 +248,8 @@ func (f *Forwarder) hold(r *journal.Round, wanted func(group int) bool) {
 	}
 }
 
-// Tick gives up what is too old and cuts batches where a multiple of Mix has come since the last call.
+// Tick gives up what is too old and cuts batches where a multiple of Mix has come since
+// the last call.
 func (f *Forwarder) Tick(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -289,8 +301,8 @@ func (f *Forwarder) count(outcome string, n int) {
 	}
 }
 
-// credit releases the batches at the head of a queue that are done: in the order of rounds, so that a target cannot
-// choose which of two is released first.
+// credit releases the batches at the head of a queue that are done: in the order of
+// rounds, so that a target cannot choose which of two is released first.
 func (f *Forwarder) credit(q *queue) {
 	for len(q.batches) > 0 && q.batches[0].done {
 		b := q.batches[0]
@@ -345,7 +357,8 @@ func (f *Forwarder) cut(route journal.Route, q *queue) {
 		if err := f.o.Failpoints.Hit(FailBeforeCut); err != nil {
 			return err
 		}
-		// Nothing of the batch leaves before it is written down; one without an upload has nothing to repeat.
+		// Nothing of the batch leaves before it is written down; one without an upload
+		// has nothing to repeat.
 		if len(refs) > 0 {
 			if err := f.o.Journal.Cut(context.WithoutCancel(f.ctx), b.Batch); err != nil {
 				return err
@@ -462,8 +475,8 @@ const (
 	longestWait = time.Minute
 )
 
-// deliver sends uploads until the target has said its last word, or their time is over. It fails where the journal does,
-// and when the forwarder stops.
+// deliver sends uploads until the target has said its last word, or their time is over.
+// It fails where the journal does, and when the forwarder stops.
 func (f *Forwarder) deliver(b *batch, refs []journal.Ref) (verdict, map[string]uint64, error) {
 	failed := false
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {

@@ -18,8 +18,9 @@ type Ref struct {
 	Item  int
 }
 
-// A Batch is groups of one route that go to their target together, shuffled and cut into pieces, each one request. A
-// piece that was split is its first half, and its second half is the last piece. Settled pieces are nil.
+// A Batch is groups of one route that go to their target together, shuffled and cut into
+// pieces, each one request. A piece that was split is its first half, and its second half
+// is the last piece. Settled pieces are nil.
 type Batch struct {
 	Number  uint64
 	Route   Route
@@ -83,7 +84,8 @@ func appendStep(kind uint8, batch uint64, piece int) []byte {
 	return w.BytesOrPanic() // fixed sizes
 }
 
-// play applies a record to the batches. Steps of a batch that is gone are those of one that was done.
+// play applies a record to the batches. Steps of a batch that is gone are those of one
+// that was done.
 func play(batches map[uint64]*Batch, record []byte) error {
 	s := cryptobyte.String(record)
 	var kind uint8

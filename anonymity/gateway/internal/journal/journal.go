@@ -25,14 +25,17 @@ const (
 )
 
 const (
-	// rewriteAt is the length in bytes from which on the log is written anew, when it is twice as long as what is under way.
+	// rewriteAt is the length in bytes from which on the log is written anew, when it is
+	// twice as long as what is under way.
 	rewriteAt = 1 << 20
-	// maxRecord bounds a record, in bytes: a cut of 2^20 requests, each of a round and in a piece of its own, has 28 MiB.
+	// maxRecord bounds a record, in bytes: a cut of 2^20 requests, each of a round and in
+	// a piece of its own, has 28 MiB.
 	maxRecord = 64 << 20
 )
 
-// A Journal keeps rounds until they are done. Its methods may be called concurrently; no two for one round or batch.
-// Errors that match [disk.ErrStateUnknown] end its use: only [Open] finds out what is there.
+// A Journal keeps rounds until they are done. Its methods may be called concurrently; no
+// two for one round or batch. Errors that match [disk.ErrStateUnknown] end its use: only
+// [Open] finds out what is there.
 type Journal struct {
 	fs  disk.FS
 	log *disk.Log
@@ -46,12 +49,14 @@ type Journal struct {
 
 // Recovered is what [Open] found.
 type Recovered struct {
-	// Rounds that are not done, in order, and the batches into which their groups were cut. Rounds of a batch that are gone
-	// were done, or are damaged; pieces hold nothing of them.
+	// Rounds that are not done, in order, and the batches into which their groups were
+	// cut. Rounds of a batch that are gone were done, or are damaged; pieces hold nothing
+	// of them.
 	Rounds  []*Round
 	Batches []*Batch
-	// Next is a number for the next round: above those of all rounds that are there, damaged ones too, or that a batch
-	// remembers, which would take another of that number for what it has sent.
+	// Next is a number for the next round: above those of all rounds that are there,
+	// damaged ones too, or that a batch remembers, which would take another of that
+	// number for what it has sent.
 	Next uint64
 	// Damaged is how many rounds had been acknowledged and cannot be read.
 	Damaged int
@@ -69,8 +74,8 @@ func number(file, prefix string) (uint64, bool) {
 	return n, err == nil
 }
 
-// Open reads the directory, and writes the log anew. The directory belongs to one journal at a time; names of others in
-// it are left alone.
+// Open reads the directory, and writes the log anew. The directory belongs to one journal
+// at a time; names of others in it are left alone.
 func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 	entries, err := fsys.ReadDir(".")
 	if err != nil {
@@ -114,8 +119,8 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 			err = errRound
 		}
 		if errors.Is(err, errRound) {
-			// Its name was durable after its content, so this had been whole. Nobody can tell what was in it; it is not
-			// in the way again.
+			// Its name was durable after its content, so this had been whole. Nobody can
+			// tell what was in it; it is not in the way again.
 			if err := fsys.Rename(e.Name, name(damagedPrefix, n)); err != nil {
 				return nil, nil, fmt.Errorf("journal: set a damaged round aside: %w", err)
 			}
@@ -172,8 +177,8 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 	return j, found, nil
 }
 
-// lives says whether a round of a batch is there, and leaves out what is not: of a round that was done nothing is left to
-// do, and of a damaged one nothing can be done.
+// lives says whether a round of a batch is there, and leaves out what is not: of a round
+// that was done nothing is left to do, and of a damaged one nothing can be done.
 func (b *Batch) lives(rounds map[uint64]*Round) bool {
 	for i, p := range b.Pieces {
 		b.Pieces[i] = slices.DeleteFunc(p, func(ref Ref) bool {
@@ -198,8 +203,8 @@ func (j *Journal) load(file string) (*Round, error) {
 // Close closes the log.
 func (j *Journal) Close() error { return j.log.Close() }
 
-// Log makes a round durable, and forgets its bodies. After an error that does not match [disk.ErrStateUnknown] the round
-// is not there.
+// Log makes a round durable, and forgets its bodies. After an error that does not match
+// [disk.ErrStateUnknown] the round is not there.
 func (j *Journal) Log(r *Round) error {
 	head, err := r.head()
 	if err != nil {
@@ -340,7 +345,8 @@ func (j *Journal) writeBatches() error {
 	return nil
 }
 
-// Remove ends a round: its file is renamed, so that it is never taken for a damaged one, overwritten, synced and removed.
+// Remove ends a round: its file is renamed, so that it is never taken for a damaged one,
+// overwritten, synced and removed.
 func (j *Journal) Remove(r *Round) error {
 	done := name(donePrefix, r.Number)
 	err := j.fs.Rename(name(roundPrefix, r.Number), done)
@@ -353,7 +359,8 @@ func (j *Journal) Remove(r *Round) error {
 	if err := j.erase(done); err != nil {
 		return err
 	}
-	// A batch is remembered as long as any of its rounds, or what was sent would be held again after a start.
+	// A batch is remembered as long as any of its rounds, or what was sent would be held
+	// again after a start.
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.rounds, r.Number)

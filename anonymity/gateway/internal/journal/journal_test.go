@@ -32,7 +32,8 @@ func open(t *testing.T, fsys disk.FS) (*Journal, *Recovered) {
 	return j, found
 }
 
-// TestRound: what was logged is found as it was, without its bodies, which are read by place; what was removed is gone.
+// TestRound: what was logged is found as it was, without its bodies, which are read by
+// place; what was removed is gone.
 func TestRound(t *testing.T) {
 	mem := disktest.NewMem(1)
 	j, _ := open(t, mem)
@@ -58,7 +59,8 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// TestDamagedRound: a round of which any byte is another is set aside, kept and counted, at each start.
+// TestDamagedRound: a round of which any byte is another is set aside, kept and counted,
+// at each start.
 func TestDamagedRound(t *testing.T) {
 	r := sample()
 	for at := 0; at < 5300; at += 97 {
@@ -88,8 +90,8 @@ func TestDamagedRound(t *testing.T) {
 	}
 }
 
-// TestBatch: splits and settlements are found as they were, also after the log was written anew; a batch is remembered as long as
-// one of its rounds.
+// TestBatch: splits and settlements are found as they were, also after the log was
+// written anew; a batch is remembered as long as one of its rounds.
 func TestBatch(t *testing.T) {
 	mem := disktest.NewMem(1)
 	j, _ := open(t, mem)

@@ -7,8 +7,9 @@ import (
 	"github.com/starling-agg/starling/disk/disktest"
 )
 
-// TestLargeBatch: the largest batch that a gateway may hold, each request in a round and a piece of its own, is written down and
-// found again; and its log is not written anew at each step because the batch alone is long.
+// TestLargeBatch: the largest batch that a gateway may hold, each request in a round and
+// a piece of its own, is written down and found again; and its log is not written anew at
+// each step because the batch alone is long.
 func TestLargeBatch(t *testing.T) {
 	const requests, steps = 1 << 20, 50
 	fsys := disktest.NewMem(1)

@@ -17,8 +17,9 @@ const (
 	IDSize    = 16 // of a report's name
 )
 
-// A Route says where an upload goes: the target's base URL by which it is configured, the path below that, and the media
-// type. What goes one way and is of one task has the same route.
+// A Route says where an upload goes: the target's base URL by which it is configured, the
+// path below that, and the media type. What goes one way and is of one task has the same
+// route.
 type Route struct{ Target, Path, Media string }
 
 // A Group is what came for one route in a round, covers included.
@@ -28,7 +29,8 @@ type Group struct {
 	Bytes    uint64 // of the encapsulated requests
 }
 
-// A Claim is what one key opened in a round for one relay: fingerprints of all requests, ids of the reports in them.
+// A Claim is what one key opened in a round for one relay: fingerprints of all requests,
+// ids of the reports in them.
 type Claim struct {
 	Key    [KeySize]byte
 	Relay  [RelaySize]byte
@@ -36,7 +38,8 @@ type Claim struct {
 	IDs    [][IDSize]byte
 }
 
-// An Item is an upload. Body is given to [Journal.Log] and not kept; [Journal.Bodies] reads it.
+// An Item is an upload. Body is given to [Journal.Log] and not kept; [Journal.Bodies]
+// reads it.
 type Item struct {
 	Group int
 	Body  []byte
@@ -94,7 +97,8 @@ func (r *Round) head() ([]byte, error) {
 	return b.Bytes()
 }
 
-// readRound reads the file of a round. What it returns does not alias the file; bodies are left out.
+// readRound reads the file of a round. What it returns does not alias the file; bodies
+// are left out.
 func readRound(file []byte) (*Round, error) {
 	if len(file) < sha256.Size {
 		return nil, errRound
