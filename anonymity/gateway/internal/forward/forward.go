@@ -175,6 +175,9 @@ func New(o Options, found *journal.Recovered) *Forwarder {
 	rounds := make(map[uint64]*journal.Round)
 	for _, r := range found.Rounds {
 		rounds[r.Number] = r
+		if r.Closed.After(f.last) {
+			f.last = r.Closed // a start is no multiple of Mix
+		}
 	}
 	cut := make(map[journal.Member]bool)
 	for _, b := range found.Batches {
