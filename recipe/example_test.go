@@ -65,8 +65,7 @@ func ExampleRecipe_Describe() {
 	//
 	// Recipe          57b3eba8aa922b7d805c454af25ec7e14ec6e5d3502e3bc6d44adf880fec9e17
 	// Asked           each device answers yes or no; the result is how many answered yes
-	// Protects        one device, as the recipe names no unit: a report is made of one
-	// record; nothing is said of
+	// Protects        one device, as the recipe names no unit: a report is made of one record; nothing is said of
 	//                 a person with several
 	// When            no limit in time; report times are cut to 1h0m0s
 	// Rounds          a round is 60 minutes; rounds are released after their end, alone or several together
