@@ -223,7 +223,7 @@ func advice(why string) string {
 		{"batchMismatch", "the aggregators counted different reports; run doctor on both"},
 		{"the round is not over", "wait; then it is released by itself"},
 		{"this leader was away", "wait; nothing is wrong"},
-		{"fewer than", "send more reports; what came later than the batch asked for is not in it: starling collect --restart asks for all up to now"},
+		{"fewer than", "send more reports; what came later than the batch asked for is not in it: starling collect --restart asks for all up to now, or where rounds are released alone, starling collect --skip for the next ones"},
 		{"did not answer", "check that the helper runs and can be reached"},
 		{"until you decide", "decide: starling resume"},
 		{"still being written", "wait; if it lasts, the disk of the leader does not answer"},

@@ -24,15 +24,17 @@ import (
 
 func collectCommand() *command {
 	return &command{
-		name: "collect", args: "[--from TIME --to TIME] [--timeout D] [--restart] [--png FILE] [--json] [CONFIG]",
+		name: "collect", args: "[--from TIME --to TIME] [--timeout D] [--skip] [--restart] [--png FILE] [--json] [CONFIG]",
 		short: "Ask for a batch and print the result with its error",
 		long: `CONFIG is collector.toml by default. In a time-interval recipe the reports from the end of the last collection up to
 now are asked for, unless --from and --to say otherwise. Rounds are released whole, after their end and the recipe's grace; the
 one that runs is asked for if it ends before --timeout. Where one person may be in several rounds, or devices toss coins, each
-round is a question of its own, and all from --from to --to are asked one after the other. A collection that was interrupted
-goes on where it was, and the same question always gets the same answer: noise is drawn once.`,
+round is a question of its own, and all from --from to --to are asked one after the other; one in which too few reports came
+never gets ready, and --skip goes on with the next. A collection that was interrupted goes on where it was, and the same
+question always gets the same answer: noise is drawn once.`,
 		examples: [][2]string{
 			{"starling collect collector.toml", "what has come since the last time"},
+			{"starling collect --skip --timeout 10s", "the same, without rounds that have too few reports"},
 			{"starling collect --json --from 2026-01-31T00:00:00Z --to 2026-02-01T00:00:00Z", "one day, for a program: an object a round"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -40,6 +42,7 @@ goes on where it was, and the same question always gets the same answer: noise i
 			from := flags.String("from", "", "reports from this `TIME`")
 			to := flags.String("to", "", "reports up to this `TIME`")
 			timeout := flags.Duration("timeout", time.Minute, "stop waiting for a batch after this `DURATION`; asking again goes on")
+			skip := flags.Bool("skip", false, "leave out a round that is over and is not ready by --timeout, and go on with the next")
 			restart := flags.Bool("restart", false, "give up a pending question and ask anew; an answer that is just ready is lost")
 			picture := flags.String("png", "", "draw a histogram into this `FILE`")
 			return func(ctx context.Context, e *env, args []string) error {
@@ -86,16 +89,33 @@ goes on where it was, and the same question always gets the same answer: noise i
 				if session.Pending() {
 					fmt.Fprintln(e.stderr, "going on with the question asked before")
 				}
-				for i, b := range batches {
-					if i > 0 && !*asJSON {
-						fmt.Fprintln(e.stdout)
-					}
+				for released := 0; len(batches) > 0; {
+					b, pending := batches[0], session.Pending()
+					batches = batches[1:]
 					wait, cancel := context.WithTimeout(ctx, *timeout)
 					result, err := session.Collect(wait, b[0], b[1])
 					cancel()
 					line.end()
+					if *skip && leftOut(ctx, session, err) {
+						fmt.Fprintf(e.stderr, "left out the round up to %s: it is over, and not ready\n", session.Asked().UTC().Format(time.RFC3339))
+						if err := session.Skip(ctx); err != nil {
+							return err
+						}
+						if pending && len(batches) == 0 && *from == "" { // what comes behind it was not asked for yet
+							if batches, err = questions(session, "", "", *timeout); err != nil && !errors.Is(err, deploy.ErrNothingNew) {
+								return err
+							}
+						}
+						if len(batches) == 0 && released == 0 {
+							return &failure{exitNotYet, errors.New("no round is ready"), "starling why leader.toml; starling send, then collect again"}
+						}
+						continue
+					}
 					if err != nil {
 						return collectFailure(ctx, b, err)
+					}
+					if released++; released > 1 && !*asJSON {
+						fmt.Fprintln(e.stdout)
 					}
 					if *asJSON {
 						err = e.json(result)
@@ -113,6 +133,13 @@ goes on where it was, and the same question always gets the same answer: noise i
 			}
 		},
 	}
+}
+
+// leftOut says whether --skip leaves out what was asked for last: it is over and was not
+// ready in time.
+func leftOut(ctx context.Context, s *deploy.Session, err error) bool {
+	end := s.Asked()
+	return ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !end.IsZero() && s.Over(end, time.Now())
 }
 
 // questions are what is asked for, one after the other: the ends of a time, which are
@@ -174,8 +201,8 @@ func collectFailure(ctx context.Context, asked [2]time.Time, err error) error {
 		if !asked[0].IsZero() {
 			err = fmt.Errorf("the result of %s to %s is not ready yet", asked[0].Format(time.RFC3339), asked[1].Format(time.RFC3339))
 		}
-		return &failure{exitNotYet, err, "starling why leader.toml says what it waits for; collect goes on, collect --restart asks for " +
-			"all that has come since, and --restart with --from and --to for other rounds"}
+		return &failure{exitNotYet, err, "starling why leader.toml says what it waits for; collect goes on, collect --skip " +
+			"goes on behind a round in which too few reports came, and --restart with --from and --to asks for other rounds"}
 	case errors.As(err, &problem):
 		switch problem.Type {
 		case dap.ProblemInvalidBatchSize:

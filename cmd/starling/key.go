@@ -11,8 +11,10 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
 	"github.com/starling-agg/starling/signed"
 )
@@ -20,8 +22,8 @@ import (
 func keyCommand() *command {
 	return &command{
 		name:  "key",
-		short: "Make the keys by which an owner vouches for its servers, and the lines that devices know them by",
-		sub:   []*command{keyRootCommand(), keyOnlineCommand(), keyAnchorCommand()},
+		short: "Make the keys by which an owner vouches for its servers, the lines that devices know them by, and a collector's key",
+		sub:   []*command{keyRootCommand(), keyOnlineCommand(), keyAnchorCommand(), keyCollectorCommand()},
 	}
 }
 
@@ -139,6 +141,59 @@ KEY is a public key in hexadecimal digits, FILE a root key.`,
 					return e.json(map[string]any{"name": a.Name, "domain": a.Domain, "key": a.Key, "owner": a.Owner, "line": a.String()})
 				}
 				_, err = fmt.Fprintln(e.stdout, a)
+				return err
+			}
+		},
+	}
+}
+
+// publicSuffix stands behind the name of a collector's key.
+const publicSuffix = ".public"
+
+func keyCollectorCommand() *command {
+	return &command{
+		name: "collector", args: "[--kem KEM] [--json] --out FILE",
+		short: "Make the key to which results are sealed",
+		long: `Beside the key it writes its HPKE configuration, with .public behind the name: recipes bind it (recipe new --collector), and leader
+and helper seal to it (collector_hpke of a task). The key itself stays with the collector (hpke_key).`,
+		examples: [][2]string{{"starling key collector --out secrets/collector.hpke", "and secrets/collector.hpke.public"}},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			out := flags.String("out", "", "write the key to this `FILE`; required")
+			kem := flags.String("kem", "x25519", "`KEM` of the key: x25519 or x-wing")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(_ context.Context, e *env, args []string) error {
+				if err := noArgs("key collector", args); err != nil {
+					return err
+				}
+				suite, known := map[string]sealed.Suite{"x25519": sealed.SuiteX25519, "x-wing": sealed.SuiteXWing}[*kem]
+				switch {
+				case *out == "":
+					return usageOf("key collector", errors.New("starling key collector needs --out"))
+				case !known:
+					return usageOf("key collector", fmt.Errorf("--kem %q: want x25519 or x-wing", *kem))
+				}
+				pair, err := sealed.Generate(1, suite)
+				if err != nil {
+					return err
+				}
+				secret, err := pair.Marshal()
+				if err != nil {
+					return err
+				}
+				public, err := dap.NewHpkeConfig(pair).Append(nil)
+				if err != nil {
+					return err
+				}
+				if err := writeNew(*out, 0o600, secret); err != nil {
+					return err
+				}
+				if err := writeNew(*out+publicSuffix, 0o644, public); err != nil {
+					return err
+				}
+				if *asJSON {
+					return e.json(map[string]any{"key": *out, "public": *out + publicSuffix})
+				}
+				_, err = fmt.Fprintf(e.stdout, "collector's key %s, HPKE configuration %s%s\n", *out, *out, publicSuffix)
 				return err
 			}
 		},

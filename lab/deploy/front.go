@@ -214,8 +214,9 @@ to report, and each person pays for that in a ledger of their own, here the new 
   starling send --manifest {{.Manifest}} --ledger me --budget 4 --no-answer recipe.starling
 The lab's own devices have decided in all of the recipe's rounds. Made-up ones have no ledger, and so many are enough for a result:
   starling send --manifest {{.Manifest}} --simulate {{.Senders}} recipe.starling
-  starling collect collector.toml
-Report times are cut to {{.Unit}} seconds; a unit that has been collected takes no more reports: send again when the next begins.
+  starling collect --skip --timeout 10s collector.toml
+A round is {{.Unit}} seconds, and is released alone; one that has been collected takes no more reports: send again when the next
+begins. --skip leaves out the rounds in which nobody sent.
 {{else}}One answer is
   starling send --manifest {{.Manifest}} recipe.starling VALUE
 {{end}}  starling manifest show {{printf "%-32s" .Manifest}} which keys, and until when

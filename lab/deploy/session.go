@@ -248,6 +248,32 @@ func (s *Session) Drop(ctx context.Context) error {
 	return s.save()
 }
 
+// Skip gives the pending question up, as [Session.Drop] does, and has [Session.Interval]
+// begin behind it: nothing of its time is released unless somebody asks for it again.
+func (s *Session) Skip(ctx context.Context) error {
+	if !s.Pending() {
+		return nil
+	}
+	if s.state.To.After(s.state.Next) {
+		s.state.Next = s.state.To
+	}
+	return s.Drop(ctx)
+}
+
+// Over says whether a round that ended at a time may be released by a clock that shows
+// now, as far as the recipe tells; the servers' clocks may be a little behind.
+func (s *Session) Over(end, now time.Time) bool {
+	return !now.Before(end.Add(s.recipe.Grace()))
+}
+
+// Asked is the end of what the pending question asks for; zero where none is pending.
+func (s *Session) Asked() (end time.Time) {
+	if s.Pending() {
+		end = s.state.To
+	}
+	return end
+}
+
 // save replaces the state file in one step.
 func (s *Session) save() error {
 	b, err := json.MarshalIndent(&s.state, "", "  ")

@@ -117,6 +117,55 @@ func TestSessionDeletesOnlyWhatHasFailed(t *testing.T) {
 	}
 }
 
+// TestSkip: a question that is skipped is given up at the leader too, and the next one
+// begins where it ended, also for the next run of the command.
+func TestSkip(t *testing.T) {
+	addresses, err := Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses.Close()
+	r, err := recipe.New(recipe.Options{
+		Name: "skip", Query: recipe.Count{}, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(), MinBatch: 20, TimePrecision: 10,
+		Window: recipe.Between{Start: 100, End: 200}, Epsilon: decimal(t, "1"), Delta: decimal(t, "0.000001"), Rounds: 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "d")
+	if err := Create(dir, r, addresses); err != nil {
+		t.Fatal(err)
+	}
+	config, err := LoadCollector(filepath.Join(dir, CollectorFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := &fakeLeader{t: t, problem: dap.Problem{Status: 503}} // it does not get ready
+	open := func() *Session {
+		s, err := config.Open(collector.Options{HTTP: leader, Attempts: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader.task, _ = s.collector.Task()
+		return s
+	}
+	s := open()
+	if _, err := s.Collect(t.Context(), time.Unix(1000, 0), time.Unix(1010, 0)); err == nil || !s.Asked().Equal(time.Unix(1010, 0)) {
+		t.Fatalf("asked up to %v, error %v", s.Asked(), err)
+	}
+	s = open()
+	if err := s.Skip(t.Context()); err != nil || s.Pending() || leader.deleted != 1 || !s.Asked().IsZero() {
+		t.Fatalf("skipped: %v, pending %v, %d deleted", err, s.Pending(), leader.deleted)
+	}
+	s = open()
+	if from, to, err := s.Interval(time.Unix(1045, 0), 0); err != nil || !from.Equal(time.Unix(1010, 0)) || !to.Equal(time.Unix(1040, 0)) {
+		t.Errorf("the next is from %v to %v: %v", from, to, err)
+	}
+	if s.Over(time.Unix(1010, 0), time.Unix(1009, 0)) || !s.Over(time.Unix(1010, 0), time.Unix(1010, 0)) {
+		t.Error("over before its end, or not at it")
+	}
+}
+
 func decimal(t *testing.T, s string) recipe.Decimal {
 	d, err := recipe.ParseDecimal(s)
 	if err != nil {
