@@ -27,7 +27,7 @@ var floors = [][]string{
 	{"dp"},
 	{"vdaf"},
 	{"dap"},
-	{"recipe", "internal/exchange", "internal/uploads"},
+	{"recipe", "internal/exchange", "internal/releases", "internal/uploads"},
 	{"aggregator"},
 	{"client", "collector"},
 	{"lab", "figures"},

@@ -16,6 +16,7 @@
 //	client collector   the people's side; client/participate: secret coins and the account of what they cost
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
+//	internal/releases  digests of what was released of a task
 //	aggregator         leader  helper  keyset  status  aggregatortest  internal/{segment store lease verify
 //	                   rounds release retire peer task edge watch}: a batch of reports, verified and released
 //	anonymity          ohttp  relay  gateway: who is hidden from whom

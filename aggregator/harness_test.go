@@ -77,7 +77,7 @@ type pair struct {
 
 	leader    *leader.Leader
 	helper    *helper.Helper
-	leaderFS  *disktest.Mem
+	leaderFS  *disktest.Mem // with the leader's record in "record", as one machine has one disk
 	helperFS  *disktest.Mem
 	leaderOpt leader.Options
 	helperOpt helper.Options
@@ -111,6 +111,14 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// recordOn is the record of an aggregator on a disk that it has for itself.
+func recordOn(mem *disktest.Mem) disk.FS {
+	if err := disk.MakeDirs(mem, "record"); err != nil {
+		panic(err)
+	}
+	return disk.Sub(mem, "record")
 }
 
 func newPair(t testing.TB, s setup) *pair {
@@ -189,6 +197,9 @@ func newPair(t testing.TB, s setup) *pair {
 
 func (p *pair) startLeader() {
 	p.t.Helper()
+	if mem, ok := p.leaderOpt.FS.(*disktest.Mem); ok {
+		p.leaderOpt.Record = recordOn(mem)
+	}
 	l, err := leader.New(context.Background(), p.leaderOpt)
 	if err != nil {
 		p.t.Fatal(err)
@@ -200,6 +211,9 @@ func (p *pair) startLeader() {
 
 func (p *pair) startHelper() {
 	p.t.Helper()
+	if mem, ok := p.helperOpt.FS.(*disktest.Mem); ok {
+		p.helperOpt.Record = recordOn(mem)
+	}
 	hs, err := helper.New(context.Background(), p.helperOpt)
 	if err != nil {
 		p.t.Fatal(err)

@@ -19,7 +19,11 @@ func TestFSConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer osfs.Close()
-	for name, fsys := range map[string]disk.FS{"os": osfs, "mem": disktest.NewMem(1)} {
+	whole := disktest.NewMem(2)
+	if err := disk.MakeDirs(whole, "some/where"); err != nil {
+		t.Fatal(err)
+	}
+	for name, fsys := range map[string]disk.FS{"os": osfs, "mem": disktest.NewMem(1), "sub": disk.Sub(whole, "some/where")} {
 		t.Run(name, func(t *testing.T) { testFS(t, fsys) })
 	}
 }

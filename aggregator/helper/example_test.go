@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/helper"
@@ -22,7 +23,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	files, err := disk.OS(dir)
+	files, err := disk.OS(filepath.Join(dir, "data"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	record, err := disk.OS(filepath.Join(dir, "record"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,7 +47,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	h, err := helper.New(context.Background(), helper.Options{
-		Base: "https://helper.example/dap/", FS: files, Keys: keys,
+		Base: "https://helper.example/dap/", FS: files, Record: record, Keys: keys,
 		Tasks: []aggregator.Task{{
 			Config: cfg.Bytes(), VerifyKeys: map[uint8][32]byte{0: {}}, PeerToken: "a long random token",
 			CollectorHPKE: dap.NewHpkeConfig(key),

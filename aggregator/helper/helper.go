@@ -99,7 +99,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	}
 	h.srv.Keys = h.keys
 	if opt.Signing != nil {
-		if h.srv.Notary, err = keyset.NewNotary(h.keys, *opt.Signing, opt.FS); err != nil {
+		if h.srv.Notary, err = keyset.NewNotary(h.keys, *opt.Signing, opt.Record); err != nil {
 			return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 		}
 	}

@@ -43,6 +43,9 @@ type Options struct {
 	// FS holds the service's files, and no one else's: on a real disk the caller has taken its lock ([disk.OSFS.Lock]).
 	// Required.
 	FS disk.FS
+	// Record holds what must not go back when FS does, say to a backup: who the store is, and how many releases it has
+	// made. It is no one else's either, and lies outside of FS, on another disk where there is one. Required.
+	Record disk.FS
 	// Deferred says when to answer later. Default Never.
 	Deferred Deferred
 	// Poll is the Retry-After of deferred answers; default 1 s.
@@ -91,6 +94,8 @@ func (o *Options) Validate() error {
 		return errors.New("helper: no HPKE key")
 	case o.FS == nil:
 		return errors.New("helper: no file system")
+	case o.Record == nil:
+		return errors.New("helper: no file system for the record")
 	case o.Deferred > Always:
 		return fmt.Errorf("helper: Deferred is %d", o.Deferred)
 	case o.Poll < 0 || o.Idle < 0:

@@ -40,7 +40,7 @@ func TestReportsInTheLogKeepTheirKey(t *testing.T) {
 	}
 	clock, mem := new(ahead), disktest.NewMem(1)
 	o := Options{
-		Base: "https://leader.example/", FS: mem, Clock: clock, KeySchedule: &keyset.Schedule{Period: time.Hour, MaxAge: time.Hour},
+		Base: "https://leader.example/", FS: mem, Record: disktest.NewMem(2), Clock: clock, KeySchedule: &keyset.Schedule{Period: time.Hour, MaxAge: time.Hour},
 		Tasks: []aggregator.Task{{
 			Config: cfg.Bytes(), VerifyKeys: map[uint8][32]byte{0: {}}, PeerToken: "the leader at the helper",
 			CollectorToken: "the collector at the leader", CollectorHPKE: dap.NewHpkeConfig(collector),

@@ -133,7 +133,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}
 	l.srv.Keys = l.keys
 	if opt.Signing != nil {
-		if l.srv.Notary, err = keyset.NewNotary(l.keys, *opt.Signing, opt.FS); err != nil {
+		if l.srv.Notary, err = keyset.NewNotary(l.keys, *opt.Signing, opt.Record); err != nil {
 			return nil, fmt.Errorf("leader: %w", err)
 		}
 	}

@@ -33,6 +33,9 @@ type Options struct {
 	// FS holds the service's files, and no one else's: on a real disk the caller has taken its lock ([disk.OSFS.Lock]).
 	// Required.
 	FS disk.FS
+	// Record holds what must not go back when FS does, say to a backup: who the store is, and how many releases it has
+	// made. It is no one else's either, and lies outside of FS, on another disk where there is one. Required.
+	Record disk.FS
 	// Transport carries requests to helpers; default [http.DefaultTransport].
 	Transport http.RoundTripper
 	// HelperTimeout bounds one request to a helper, answer included; default 60 s.
@@ -104,6 +107,8 @@ func (o *Options) Validate() error {
 		return errors.New("leader: KeySchedule.Delay is for helpers")
 	case o.FS == nil:
 		return errors.New("leader: no file system")
+	case o.Record == nil:
+		return errors.New("leader: no file system for the record")
 	case o.HelperTimeout < 0 || o.Lease < 0 || o.Latency < 0 || o.Idle < 0 || o.Poll < 0 || o.BackOff < 0 || o.MaxBackOff < 0:
 		return errors.New("leader: negative duration")
 	case o.Lease < o.HelperTimeout+o.Patience:

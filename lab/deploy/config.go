@@ -37,6 +37,9 @@ type Aggregator struct {
 	} `toml:"local"`
 	// Data is the directory of the store; made where it is missing. Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
+	// Record is the directory of what must not go back when Data does, as to a backup: who the store is, how many releases
+	// it has made, what was signed. Best on another disk. Default: Data with ".record" behind its name.
+	Record service.Path `toml:"record"`
 	// HPKEKeyPeriod is how long a key is the one that clients are offered; the aggregator makes its HPKE keys by itself, in Data,
 	// of the KEMs that its recipes name, and destroys each once no report needs it. Default 24 h; left out beside HPKEKeys, the
 	// aggregator makes none.
@@ -162,6 +165,8 @@ func (a *Aggregator) Validate() error {
 	switch {
 	case a.Data == "":
 		return errors.New("data: the directory of the store is required")
+	case within(a.record(), string(a.Data)) || within(string(a.Data), a.record()):
+		return errors.New("record: it lies in data, or data in it, and would be put back together with it: give it a directory of its own")
 	case len(a.Tasks) == 0:
 		return errors.New("tasks: at least one is required")
 	case a.Deferred && a.Role != dap.RoleHelper:

@@ -8,6 +8,8 @@
 //	leader.toml helper.toml collector.toml
 //	secrets/               keys and tokens, readable by their owner only
 //	leader/ helper/        each aggregator's store, made when it first starts
+//	leader.record/ helper.record/
+//	                       what must not go back when that store does; elsewhere in earnest
 //
 // In earnest leader, helper and collector are three organisations, and each holds only its own configuration and its
 // own secrets; peer.token and verify.key are what leader and helper share.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 )
@@ -99,22 +98,10 @@ func (a *Aggregator) offered() (list []byte, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, fsys.Close()) }()
-	s, err := keyset.Open(keyset.Options{Schedule: *m.epochs, FS: fsys, Configured: m.keys})
+	s, err := keyset.Open(keyset.Options{Schedule: *m.epochs, FS: fsys.data, Configured: m.keys})
 	if err != nil {
 		return nil, err
 	}
 	list, _ = s.List()
 	return list, nil
-}
-
-// files opens the aggregator's directory for this process alone.
-func (a *Aggregator) files() (*disk.OSFS, error) {
-	fsys, err := disk.OS(string(a.Data))
-	if err != nil {
-		return nil, fmt.Errorf("data: %w", err)
-	}
-	if err := fsys.Lock(); err != nil {
-		return nil, errors.Join(fmt.Errorf("data: %s: %w", a.Data, err), fsys.Close())
-	}
-	return fsys, nil
 }

@@ -284,10 +284,10 @@ func (a *Aggregator) notary() (n *keyset.Notary, closeAll func() error, err erro
 	if m.epochs == nil {
 		s, err = keyset.Fixed(m.keys)
 	} else {
-		s, err = keyset.Open(keyset.Options{Schedule: *m.epochs, FS: fsys, Configured: m.keys})
+		s, err = keyset.Open(keyset.Options{Schedule: *m.epochs, FS: fsys.data, Configured: m.keys})
 	}
 	if err == nil {
-		n, err = keyset.NewNotary(s, *m.signing, fsys)
+		n, err = keyset.NewNotary(s, *m.signing, fsys.record)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, fsys.Close())

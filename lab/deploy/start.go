@@ -16,7 +16,6 @@ import (
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -43,7 +42,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	var s aggregatorService
 	if a.Role == dap.RoleLeader {
 		s, err = leader.New(ctx, leader.Options{
-			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys, Limits: a.Limits.options(),
+			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
 			Log: log, Observe: observe, Retention: time.Duration(a.Retention),
 		})
 	} else {
@@ -52,7 +51,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 			deferred = helper.Always
 		}
 		s, err = helper.New(ctx, helper.Options{
-			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys, Limits: a.Limits.options(),
+			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
 			Log: log, Deferred: deferred, Observe: observe, Retention: time.Duration(a.Retention),
 		})
 	}
@@ -62,10 +61,10 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	return &withFiles{s, fsys}, nil
 }
 
-// withFiles closes the directory after the aggregator in it.
+// withFiles closes the directories after the aggregator in them.
 type withFiles struct {
 	aggregatorService
-	fsys *disk.OSFS
+	fsys *files
 }
 
 func (w *withFiles) Close() error { return errors.Join(w.aggregatorService.Close(), w.fsys.Close()) }

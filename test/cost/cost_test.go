@@ -135,11 +135,11 @@ func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.
 	}
 	net := local{}
 	x.helper = must(helper.New(ctx, helper.Options{
-		Base: helperURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[1])), FS: fs(),
+		Base: helperURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[1])), FS: fs(), Record: fs(),
 	}))
 	b.Cleanup(func() { x.helper.Close() })
 	x.leader = must(leader.New(ctx, leader.Options{
-		Base: leaderURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[0])), FS: fs(), Transport: net,
+		Base: leaderURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[0])), FS: fs(), Record: fs(), Transport: net,
 	}))
 	b.Cleanup(func() { x.leader.Close() })
 	net["helper.example"], net["leader.example"] = x.helper.Handler(), x.leader.Handler()

@@ -57,6 +57,9 @@ func (l *life) fs() disk.FS {
 	return l.disk
 }
 
+// record is where the service keeps what must not go back when its data does: on the same disk, which fails as one.
+func (l *life) record() disk.FS { return disk.Sub(l.fs(), "record") }
+
 // A life is a service from its start to its end.
 type life struct {
 	*node
@@ -279,7 +282,7 @@ func (n *node) step() (worked bool) {
 
 func (w *world) newLeader(l *life) (service, error) {
 	opt := leader.Options{
-		Base: leaderURL, Tasks: []aggregator.Task{w.leader.task()}, Keys: w.leaderKeys, FS: l.fs(), Transport: &port{w.net, l},
+		Base: leaderURL, Tasks: []aggregator.Task{w.leader.task()}, Keys: w.leaderKeys, FS: l.fs(), Record: l.record(), Transport: &port{w.net, l},
 		KeySchedule:   w.schedule(0),
 		HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment, Idle: idle,
 		BackOff: time.Second, MaxBackOff: maxBackOff, Limits: limits, Failpoints: l.fail, Retention: retention,
@@ -296,7 +299,7 @@ func (w *world) newLeader(l *life) (service, error) {
 
 func (w *world) newHelper(l *life) (service, error) {
 	opt := helper.Options{
-		Base: helperURL, Tasks: []aggregator.Task{w.helper.task()}, Keys: w.helperKeys, FS: l.fs(), Deferred: w.cfg.deferred, Idle: idle, Limits: limits,
+		Base: helperURL, Tasks: []aggregator.Task{w.helper.task()}, Keys: w.helperKeys, FS: l.fs(), Record: l.record(), Deferred: w.cfg.deferred, Idle: idle, Limits: limits,
 		Failpoints: l.fail, KeySchedule: w.schedule(keyDelay), Retention: retention,
 	}
 	if w.cfg.rounds > 0 {

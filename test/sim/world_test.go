@@ -175,6 +175,11 @@ func newWorld(cfg config) *world {
 	w.leader = &node{w: w, name: "leader", disk: disktest.NewMem(2 * cfg.seed)}
 	w.helper = &node{w: w, name: "helper", disk: disktest.NewMem(2*cfg.seed + 1)}
 	w.leader.open, w.helper.open = w.newLeader, w.newHelper
+	for _, n := range w.nodes() {
+		if err := disk.MakeDirs(n.disk, "record"); err != nil {
+			panic(err)
+		}
+	}
 	if cfg.series {
 		for _, n := range w.nodes() {
 			n.noise = w.newLedger(n.name)

@@ -8,6 +8,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -214,6 +215,17 @@ func (s *Series) Rounds(first, last uint64) correlated.Span {
 	return correlated.Span{First: first / s.Units, Last: last / s.Units}
 }
 
+// A Ledger is how far the releases of a task are.
+type Ledger struct {
+	Length uint64
+	// Chain digests them in the order in which this aggregator made them, with its answers. It names one state of one
+	// store: one that was put back has forgotten it, or has another at the same length.
+	Chain releases.Digest
+	// Batches digests which batches they are, with count and checksum: the same at both aggregators, whatever the order,
+	// where both released the same. A helper is ahead by what its leader is about to release.
+	Batches releases.Digest
+}
+
 // Store keeps one aggregator's durable state. Every method is one named transaction: when it returns nil its effect
 // survives power loss; on any error but ErrUnknown nothing changed. All methods are safe for concurrent use. Engines
 // never read the wall clock: now comes from the caller.
@@ -312,6 +324,16 @@ type Store interface {
 	// Release closes the batch and stores the response, once; see Release. A resource that is Ready returns its stored
 	// response without calling Build.
 	Release(ctx context.Context, rel *Release) (response []byte, err error)
+	// Ledger says how far the releases of a task are. It outlives the task's retirement.
+	Ledger(ctx context.Context, task dap.TaskID) (Ledger, error)
+	// LedgerAt is what Ledger said of the chain after so many releases of a task, or ErrNotFound where it has fewer.
+	// Nothing was released at length 0.
+	LedgerAt(ctx context.Context, task dap.TaskID, length uint64) (releases.Digest, error)
+	// Entry is the release of a task at a length, from 1, and the chain before it; or ErrNotFound.
+	Entry(ctx context.Context, task dap.TaskID, length uint64) (r releases.Release, before releases.Digest, err error)
+	// Released is the length of the ledger over all tasks, and its digest: a store that has the same length, or a greater
+	// one, has another digest there unless it made the same releases.
+	Released(ctx context.Context) (length uint64, total [32]byte, err error)
 
 	// --- the end of a task
 

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/service/database"
 )
 
@@ -207,19 +208,37 @@ func (a *auditor) covered(t *task, sp span, id []byte) []*auditBatch {
 	return out
 }
 
-// readReleases checks each entry of the ledger against the batches that it closed.
+// readReleases checks each entry of the ledger against the batches that it closed, and the chains through it.
 func (a *auditor) readReleases(tx *database.Tx) error {
+	type end struct {
+		position uint64
+		chain    releases.Digest
+	}
+	ends := make(map[int64]end)
+	var seq uint64
+	var total [32]byte
 	return tx.Each("audit-releases", nil, func(r database.Row) error {
 		var row int64
 		var kind int
 		var resource string
 		var sp span
-		var id, checksum []byte
-		var count uint64
-		if err := r.Scan(&row, &kind, &resource, &sp.first, &sp.last, &id, &count, &checksum); err != nil {
+		var id, checksum, answer, chain, all []byte
+		var count, at, position uint64
+		if err := r.Scan(&row, &kind, &resource, &sp.first, &sp.last, &id, &count, &checksum, &at, &position, &answer, &chain, &all); err != nil {
 			return err
 		}
 		t := a.s.taskByRow(row)
+		last, begun := ends[row]
+		if !begun {
+			last.chain = releases.Begin(t.ID)
+		}
+		next := last.chain.Next(&releases.Release{Batch: batchOfRow(sp, id), Count: count, Answer: [32]byte(answer)})
+		seq, total = seq+1, nextTotal(total, next)
+		if position != last.position+1 || at != seq || next != releases.Digest(chain) || total != [32]byte(all) {
+			a.add("task %v: the ledger is damaged at release %d, of resource %s", t.ID, position, resource)
+		}
+		ends[row] = end{position, releases.Digest(chain)}
+		total = [32]byte(all)
 		if count < t.minimum() {
 			a.add("task %v: resource %s released %d reports, below the minimum of %d", t.ID, resource, count, t.minimum())
 		}

@@ -409,7 +409,12 @@ func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x se
 		}
 		first, last = sp.first, sp.last
 	}
-	_, err = tx.Insert("put-release", t.row, int(rel.Kind), rel.Resource, first, last, id, x.count, x.checksum[:], rel.Debit)
+	l, err := t.nextRelease(tx, rel.Selection, x.count, response)
+	if err != nil {
+		return nil, err
+	}
+	_, err = tx.Insert("put-release", l.seq, t.row, int(rel.Kind), rel.Resource, first, last, id, x.count, x.checksum[:], rel.Debit,
+		l.position, l.answer[:], l.chain[:], l.total[:])
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,7 @@ func TransactionNames() []string {
 	return []string{
 		"add-refused", "advance-job", "audit", "batch-state", "batches", "claim-segments", "commit-job", "commit-log",
 		"commit-segment", "counts", "create-resource", "delete-resource", "drain", "fail-resource", "fence", "forget-log",
-		"freeze", "live-files", "live-runs", "merge-runs", "open", "order", "park", "pending-resources", "put-task", "quarantine",
+		"freeze", "ledger", "ledger-entry", "live-files", "live-runs", "merge-runs", "open", "order", "park", "pending-resources", "put-task", "quarantine",
 		"release", "release-read", "reload-resource", "resource", "resume", "retire-task", "retry-segment", "runs-of-bucket",
 		"save-sent", "segments-of-log", "shared-job", "shut-batches", "stuck", "sweep-task", "unfinished-jobs",
 	}

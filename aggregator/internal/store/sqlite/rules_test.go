@@ -56,6 +56,12 @@ func change(t *testing.T, mem *disktest.Mem, statement string) error {
 	})
 }
 
+// insertRelease adds a row to the ledger whose digests are not what they should be.
+func insertRelease(values string) string {
+	return "INSERT INTO release (seq, task, kind, resource_id, first, last, batch_id, count, checksum, debit, position, answer, chain, total) " +
+		"VALUES (" + values + ", zeroblob(32), zeroblob(32), zeroblob(32))"
+}
+
 // TestRulesOfTheSchema tries what no code may do: the database refuses it by itself.
 func TestRulesOfTheSchema(t *testing.T) {
 	mem := lived(t)
@@ -67,8 +73,10 @@ func TestRulesOfTheSchema(t *testing.T) {
 		"DELETE FROM batch WHERE bucket = 30",
 		"UPDATE batch SET closed = 1 WHERE bucket = 30", // its share was kept
 		"UPDATE batch SET share = NULL WHERE bucket = 30",
-		"INSERT INTO release (task, kind, resource_id, first, last, count, checksum, debit) VALUES (1, 2, 'x', 5, 10, 9, zeroblob(32), '')",
-		"INSERT INTO release (task, kind, resource_id, first, last, count, checksum, debit) VALUES (1, 2, 'x', 30, 30, 4, zeroblob(32), '')",
+		insertRelease("2, 1, 2, 'x', 5, 10, NULL, 9, zeroblob(32), '', 2"),
+		insertRelease("2, 1, 2, 'x', 30, 30, NULL, 4, zeroblob(32), '', 2"),
+		insertRelease("3, 1, 2, 'x', 30, 30, NULL, 9, zeroblob(32), '', 2"), // a gap
+		insertRelease("2, 1, 2, 'x', 30, 30, NULL, 9, zeroblob(32), '', 3"), // a gap in the task
 		"INSERT INTO hold (resource, task, first, last, selection) SELECT 1, 1, 15, 25, zeroblob(16)",
 		"UPDATE task SET collected = aggregated + 1",
 		"UPDATE task SET acknowledged = 0",
@@ -105,23 +113,24 @@ func TestAuditSeesWrongRows(t *testing.T) {
 		t.Fatalf("nothing was changed, but the audit says %q", problems)
 	}
 	for statement, want := range map[string]string{
-		"UPDATE task SET acknowledged = acknowledged + 1":                                   "accounted for",
-		"UPDATE task SET collected = collected - 1":                                         "closed batches have",
-		"UPDATE segment SET reports = reports - 1":                                          "accounted for",
-		"UPDATE batch SET verified = verified - 1 WHERE bucket = 30":                        "its batches have",
-		"UPDATE batch SET checksum = randomblob(32) WHERE bucket = 30":                      "checksum is not that of its replay runs",
-		"UPDATE batch SET share = zeroblob(7) WHERE bucket = 30":                            "share",
-		"UPDATE batch SET closed = 1, share = NULL WHERE bucket = 30":                       "closed without a release",
-		"UPDATE batch SET verified = verified + 1 WHERE bucket = 20":                        "frozen by collection",
-		"DELETE FROM run WHERE bucket = 30":                                                 "replay runs have",
-		"UPDATE run SET bucket = 30 WHERE bucket = 20":                                      "replay runs have",
-		"UPDATE segment SET size = size + 1":                                                "should have",
-		"UPDATE segment SET name = 'segments/none.seg'":                                     "missing",
-		"UPDATE resource SET state = 1, response = x'00' WHERE state = 0":                   "ledger",
-		"UPDATE resource SET state = 2, problem = '{}' WHERE state = 0":                     "holds a batch",
-		"UPDATE hold SET first = 5, last = 12":                                              "holds a batch",
-		"UPDATE run SET sum = randomblob(32) WHERE bucket = 30":                             "checksum",
-		"INSERT INTO release SELECT 9, 1, 2, 'x', 40, 50, NULL, 9, zeroblob(32), 'nothing'": "its batches have 0",
+		"UPDATE task SET acknowledged = acknowledged + 1":                                "accounted for",
+		"UPDATE task SET collected = collected - 1":                                      "closed batches have",
+		"UPDATE segment SET reports = reports - 1":                                       "accounted for",
+		"UPDATE batch SET verified = verified - 1 WHERE bucket = 30":                     "its batches have",
+		"UPDATE batch SET checksum = randomblob(32) WHERE bucket = 30":                   "checksum is not that of its replay runs",
+		"UPDATE batch SET share = zeroblob(7) WHERE bucket = 30":                         "share",
+		"UPDATE batch SET closed = 1, share = NULL WHERE bucket = 30":                    "closed without a release",
+		"UPDATE batch SET verified = verified + 1 WHERE bucket = 20":                     "frozen by collection",
+		"DELETE FROM run WHERE bucket = 30":                                              "replay runs have",
+		"UPDATE run SET bucket = 30 WHERE bucket = 20":                                   "replay runs have",
+		"UPDATE segment SET size = size + 1":                                             "should have",
+		"UPDATE segment SET name = 'segments/none.seg'":                                  "missing",
+		"UPDATE resource SET state = 1, response = x'00' WHERE state = 0":                "ledger",
+		"UPDATE resource SET state = 2, problem = '{}' WHERE state = 0":                  "holds a batch",
+		"UPDATE hold SET first = 5, last = 12":                                           "holds a batch",
+		"UPDATE run SET sum = randomblob(32) WHERE bucket = 30":                          "checksum",
+		insertRelease("2, 1, 2, 'x', 40, 50, NULL, 9, zeroblob(32), 'nothing', 2"):       "its batches have 0",
+		insertRelease("2, 1, 2, 'y', 40, 50, NULL, 9, zeroblob(32), 'nothing', 2") + " ": "the ledger is damaged at release 2",
 	} {
 		broken := mem.Crash()
 		if err := change(t, broken, statement); err != nil {

@@ -109,6 +109,8 @@ type task struct {
 
 	retired bool        // written with gate held alone, too
 	swept   atomic.Bool // nothing is left to sweep
+
+	ledger atomic.Pointer[store.Ledger] // as it was asked for last
 }
 
 // span is an interval of time with both ends included, clamped to what a row can hold.

@@ -163,7 +163,7 @@ BEGIN SELECT RAISE(ABORT, 'two collections hold one bucket'); END;
 -- The ledger: one row for each aggregate share ever given out. It is also what closes batches: everything that a row
 -- covers is closed, buckets without reports included.
 CREATE TABLE release (
-  seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+  seq         INTEGER PRIMARY KEY,
   task        INTEGER NOT NULL REFERENCES task (id),
   kind        INTEGER NOT NULL CHECK (kind IN (2, 3)),
   resource_id TEXT    NOT NULL,
@@ -173,7 +173,12 @@ CREATE TABLE release (
   count       INTEGER NOT NULL CHECK (count > 0),
   checksum    BLOB    NOT NULL CHECK (length(checksum) = 32),
   debit       TEXT    NOT NULL,
+  position    INTEGER NOT NULL CHECK (position > 0), -- among the task's, from 1
+  answer      BLOB    NOT NULL CHECK (length(answer) = 32), -- its SHA-256, as it was given out
+  chain       BLOB    NOT NULL CHECK (length(chain) = 32), -- the task's releases up to this one: internal/releases
+  total       BLOB    NOT NULL CHECK (length(total) = 32), -- all releases up to this one
   UNIQUE (task, batch_id),
+  UNIQUE (task, position),
   CHECK ((first IS NULL) <> (batch_id IS NULL)),
   CHECK ((first IS NULL) = (last IS NULL))
 ) STRICT;
@@ -186,6 +191,10 @@ BEGIN SELECT RAISE(ABORT, 'a bucket is collected once'); END;
 CREATE TRIGGER release_minimum BEFORE INSERT ON release WHEN
   NEW.count < (SELECT min_batch FROM task WHERE id = NEW.task)
 BEGIN SELECT RAISE(ABORT, 'a batch below its minimum is never released'); END;
+CREATE TRIGGER release_order BEFORE INSERT ON release WHEN
+  NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM release)
+  OR NEW.position IS NOT (SELECT coalesce(max(position), 0) + 1 FROM release WHERE task = NEW.task)
+BEGIN SELECT RAISE(ABORT, 'the ledger has no gaps'); END;
 CREATE TRIGGER release_final BEFORE UPDATE ON release
 BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER release_kept BEFORE DELETE ON release

@@ -9,7 +9,7 @@ SELECT task, bucket, batch_id, closed, verified, checksum, share FROM batch
 WHERE (SELECT retired FROM task WHERE id = batch.task) IS NULL ORDER BY task, bucket, id
 
 -- name: audit-releases
-SELECT task, kind, resource_id, first, last, batch_id, count, checksum FROM release ORDER BY seq
+SELECT task, kind, resource_id, first, last, batch_id, count, checksum, seq, position, answer, chain, total FROM release ORDER BY seq
 
 -- name: audit-runs
 SELECT task, bucket, name, ids, size, sum FROM run ORDER BY task, bucket, id

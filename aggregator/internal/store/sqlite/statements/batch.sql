@@ -43,8 +43,26 @@ SELECT count IS NOT NULL FROM hold WHERE task = ?1 AND first <= ?3 AND last >= ?
 ORDER BY 1 DESC LIMIT 1
 
 -- name: put-release
-INSERT INTO release (task, kind, resource_id, first, last, batch_id, count, checksum, debit)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+INSERT INTO release (seq, task, kind, resource_id, first, last, batch_id, count, checksum, debit, position, answer, chain, total)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+
+-- name: last-release
+SELECT seq, total FROM release ORDER BY seq DESC LIMIT 1
+
+-- name: last-release-of-task
+SELECT position, chain FROM release WHERE task = ?1 ORDER BY position DESC LIMIT 1
+
+-- name: release-at
+SELECT first, last, batch_id, count, answer, chain FROM release WHERE task = ?1 AND position = ?2
+
+-- name: total-at
+SELECT total FROM release WHERE seq = ?1
+
+-- name: released-intervals
+SELECT first, last, count, checksum FROM release WHERE task = ?1 AND first IS NOT NULL ORDER BY first
+
+-- name: released-ids
+SELECT batch_id, count, checksum FROM release WHERE task = ?1 AND batch_id IS NOT NULL ORDER BY batch_id
 
 -- name: put-run
 INSERT INTO run (task, bucket, name, ids, size, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6)

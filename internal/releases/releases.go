@@ -1,0 +1,98 @@
+// Package releases digests what an aggregator has released of a task, so that others can
+// tell whether it has forgotten some of it. A [Digest] chains the releases in the order in
+// which one aggregator made them, with the bytes of each answer: its owner, its peer and a
+// collector who holds those answers can each say which digest stood after n of them. A
+// [Batches] digests the same batches alike at both aggregators, whose answers differ and
+// who may have released in another order.
+package releases
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"math"
+
+	"github.com/starling-agg/starling/dap"
+)
+
+// A Digest is the chained digest of a task's releases, from the first up to one of them.
+type Digest [sha256.Size]byte
+
+// Domain strings; docs/registry.md lists them.
+const (
+	domainBegin   = "starling releases v1"
+	domainRelease = "starling release v1"
+	domainBatches = "starling released batches v1"
+)
+
+// Begin is the digest of a task of which nothing was released.
+func Begin(task dap.TaskID) Digest {
+	return sha256.Sum256(append([]byte(domainBegin), task[:]...))
+}
+
+// A Release is one entry of a ledger of releases.
+type Release struct {
+	Batch  Batch
+	Count  uint64   // reports
+	Answer [32]byte // SHA-256 of the answer, as it was given out first
+}
+
+// Next is the digest after one more release.
+func (d Digest) Next(r *Release) Digest {
+	b := append([]byte(domainRelease), d[:]...)
+	b = r.Batch.append(b)
+	b = binary.BigEndian.AppendUint64(b, r.Count)
+	return sha256.Sum256(append(b, r.Answer[:]...))
+}
+
+// A Batch is what was released at one time: a run of time units, both ends included, or a
+// leader-selected batch. Make one with [Units] or [ID].
+type Batch struct {
+	mode        dap.BatchMode
+	first, last uint64
+	id          dap.BatchID
+}
+
+// Units is the batch of an interval that is not empty. What lies beyond 2^63 is cut off,
+// as no report has such a time.
+func Units(iv dap.Interval) Batch {
+	last := dap.Time(math.MaxInt64)
+	if end, ok := iv.End(); ok {
+		last = min(end-1, last)
+	}
+	return Batch{mode: dap.TimeInterval, first: uint64(min(iv.Start, math.MaxInt64)), last: uint64(last)}
+}
+
+// ID is a batch that the leader selected.
+func ID(id dap.BatchID) Batch { return Batch{mode: dap.LeaderSelected, id: id} }
+
+func (b Batch) append(to []byte) []byte {
+	to = append(to, byte(b.mode))
+	if b.mode == dap.LeaderSelected {
+		return append(to, b.id[:]...)
+	}
+	to = binary.BigEndian.AppendUint64(to, b.first)
+	return binary.BigEndian.AppendUint64(to, b.last)
+}
+
+// Batches digests the set of released batches of a task. Add them in the order of time, or
+// of their ids.
+type Batches struct{ h hash.Hash }
+
+// NewBatches digests nothing yet.
+func NewBatches(task dap.TaskID) *Batches {
+	h := sha256.New()
+	h.Write([]byte(domainBatches))
+	h.Write(task[:])
+	return &Batches{h}
+}
+
+// Add adds a batch with its count and checksum.
+func (b *Batches) Add(batch Batch, count uint64, checksum dap.Checksum) {
+	buf := batch.append(make([]byte, 0, 80))
+	buf = binary.BigEndian.AppendUint64(buf, count)
+	b.h.Write(append(buf, checksum[:]...))
+}
+
+// Sum is the digest of what was added.
+func (b *Batches) Sum() Digest { return Digest(b.h.Sum(nil)) }
