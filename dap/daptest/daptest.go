@@ -3,12 +3,13 @@
 package daptest
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,10 +19,16 @@ import (
 // Run runs the tests of m once in each dialect and returns the exit code of them all.
 // pass is told which one it is, and calls run. inOne names tests that run in one dialect
 // alone, by its index: those that take long and ask about other things than messages.
-// Fuzz targets, benchmarks and lists are run once.
+// With -short, where a run under the race detector asks about goroutines and not about
+// messages, every test runs in one: in its own, or in the first. Fuzz targets,
+// benchmarks and lists are run once.
 func Run(m *testing.M, dialects []dap.Dialect, inOne map[string]int, pass func(d dap.Dialect, run func() int) int) int {
 	flag.Parse()
-	if err := check(len(dialects), inOne); err != nil {
+	tests, err := names()
+	if err == nil {
+		err = check(tests, len(dialects), inOne)
+	}
+	if err != nil {
 		fmt.Println("FAIL:", err)
 		return 1
 	}
@@ -34,8 +41,9 @@ func Run(m *testing.M, dialects []dap.Dialect, inOne map[string]int, pass func(d
 	given := skip.String()
 	for i, d := range dialects {
 		var elsewhere []string
-		for name, at := range inOne {
-			if at != i {
+		for _, name := range tests {
+			at, one := inOne[name]
+			if (one || testing.Short()) && at != i {
 				elsewhere = append(elsewhere, "^"+name+"$")
 			}
 		}
@@ -53,23 +61,31 @@ func Run(m *testing.M, dialects []dap.Dialect, inOne map[string]int, pass func(d
 	return code
 }
 
-// check holds inOne to the tests that there are.
-func check(dialects int, inOne map[string]int) error {
+var test = regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
+
+// names are those of the tests of the package that is run.
+func names() (names []string, err error) {
 	files, err := filepath.Glob("*_test.go")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var all []byte
 	for _, f := range files {
 		src, err := os.ReadFile(f)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		all = append(all, src...)
+		for _, m := range test.FindAllSubmatch(src, -1) {
+			names = append(names, string(m[1]))
+		}
 	}
+	return names, nil
+}
+
+// check holds inOne to the tests that there are.
+func check(tests []string, dialects int, inOne map[string]int) error {
 	var errs []error
 	for name, at := range inOne {
-		if at >= dialects || !bytes.Contains(all, []byte("\nfunc "+name+"(t ")) {
+		if at >= dialects || !slices.Contains(tests, name) {
 			errs = append(errs, fmt.Errorf("%s is no test, or runs in no dialect", name))
 		}
 	}
