@@ -28,6 +28,11 @@ type Server struct {
 	Handler http.Handler
 	// Log is required; it gets what net/http complains about.
 	Log *slog.Logger
+	// Connections, if not nil, shows how many there are, under Label.
+	Connections *Connections
+	Label       string
+	// Busy answers a request whose sender has too many under way; default a plain 429.
+	Busy http.HandlerFunc
 	// Open is a listener that is open already, at Listen.Address, and is used instead of opening one. Optional.
 	Open net.Listener
 	// Opened, if not nil, is called with the listener's address once it is open: where port 0 was asked for, that
@@ -44,8 +49,31 @@ func (s Server) run(ctx context.Context, ready func()) error {
 		return err
 	}
 	l := s.Listen.withDefaults()
+	open := s.Open
+	if open == nil {
+		var err error
+		if open, err = l.Address.listen(ctx); err != nil {
+			return fmt.Errorf("service: listen: %w", err)
+		}
+	}
+	guarded := newLimiter(open, l)
+	if s.Connections != nil {
+		guarded.shed = s.Connections.of(s.Label, guarded)
+	}
+	if s.Listen.NoLimitPerAddress() {
+		s.Log.Warn("no limit on the connections and requests of one address: any one can take all places; see max_per_address and forwarded_header",
+			slog.String("listener", s.Name))
+	}
+	busy := s.Busy
+	if busy == nil {
+		busy = func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "too many requests of this address are under way", http.StatusTooManyRequests)
+		}
+	}
 	server := &http.Server{
-		Handler:           s.Handler,
+		Handler:           guarded.handler(s.Handler, time.Duration(l.RequestTimeout), busy),
+		ConnState:         guarded.state,
+		ConnContext:       guarded.context,
 		ReadHeaderTimeout: time.Duration(l.HeaderTimeout),
 		ReadTimeout:       time.Duration(l.RequestTimeout),
 		WriteTimeout:      2 * time.Duration(l.RequestTimeout), // counted from the end of the request's head
@@ -57,22 +85,23 @@ func (s Server) run(ctx context.Context, ready func()) error {
 	if secure {
 		c := &certificate{cert: l.TLSCertificate, key: l.TLSKey}
 		if _, err := c.get(nil); err != nil {
-			return err
+			return errors.Join(err, open.Close())
 		}
 		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: c.get}
+		clients, err := l.clients()
+		if err != nil {
+			return errors.Join(err, open.Close())
+		}
+		if clients != nil {
+			server.TLSConfig.ClientCAs, server.TLSConfig.ClientAuth = clients, tls.RequireAndVerifyClientCert
+		}
 	}
-	return serve(ctx, server, s.Open, l.Address, l.MaxConnections, secure, s.Opened, ready)
+	go guarded.take()
+	return serve(ctx, server, guarded, secure, s.Opened, ready)
 }
 
 // serve runs server until ctx ends and then drains it.
-func serve(ctx context.Context, server *http.Server, listener net.Listener, a Address, connections int, secure bool,
-	opened func(net.Addr), ready func()) (err error) {
-	if listener == nil {
-		if listener, err = a.listen(ctx); err != nil {
-			return fmt.Errorf("service: listen: %w", err)
-		}
-	}
-	listener = newLimitListener(listener, connections)
+func serve(ctx context.Context, server *http.Server, listener net.Listener, secure bool, opened func(net.Addr), ready func()) error {
 	if opened != nil {
 		opened(listener.Addr())
 	}
@@ -159,7 +188,17 @@ func (l Local) run(ctx context.Context, ready func()) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(l.Log.Handler(), slog.LevelDebug),
 	}
-	return serve(ctx, server, l.Open, l.Address, 64, false, l.Opened, ready)
+	open := l.Open
+	if open == nil {
+		var err error
+		if open, err = l.Address.listen(ctx); err != nil {
+			return fmt.Errorf("service: listen: %w", err)
+		}
+	}
+	guarded := newLimiter(open, Listen{Address: l.Address, MaxConnections: 64}.withDefaults())
+	server.ConnState, server.ConnContext = guarded.state, guarded.context
+	go guarded.take()
+	return serve(ctx, server, guarded, false, l.Opened, ready)
 }
 
 // askedHere refuses requests that name another host than this machine: a page in the operator's browser, whose own name its
@@ -235,10 +274,11 @@ func Measure(next http.Handler, log *slog.Logger, m *Metrics, routes []string) h
 }
 
 func observe(next http.Handler, log *slog.Logger, events bool, m *Metrics, routes []string) http.Handler {
-	route := Label{"route", routes}
-	class := Label{"class", []string{"1xx", "2xx", "3xx", "4xx", "5xx"}}
+	route := Label{Name: "route", Values: routes}
+	class := Label{Name: "class", Values: []string{"1xx", "2xx", "3xx", "4xx", "5xx"}, Only: true}
 	seconds := m.Histogram("starling_http_request_seconds", "Time to answer a request.",
-		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}, route, class)
+		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}, route)
+	requests := m.Counter("starling_http_requests_total", "Requests answered, by the class of the status.", route, class)
 	in := m.Counter("starling_http_request_bytes_total", "Bytes of request bodies read.", route)
 	out := m.Counter("starling_http_response_bytes_total", "Bytes of response bodies written.", route)
 	known := make(map[string]bool, len(routes))
@@ -272,7 +312,8 @@ func observe(next http.Handler, log *slog.Logger, events bool, m *Metrics, route
 			}
 			took, status := time.Since(start), strconv.Itoa(rec.status/100)+"xx"
 			read := uint64(max(0, body.n.Load()))
-			seconds.Observe(took.Seconds(), name, status)
+			seconds.Observe(took.Seconds(), name)
+			requests.Add(1, name, status)
 			in.Add(read, name)
 			out.Add(rec.n, name)
 			if !events {

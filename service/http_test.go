@@ -319,8 +319,9 @@ func TestObserve(t *testing.T) {
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{
-		`starling_http_request_seconds_count{class="2xx",route="POST /tasks/{task}/reports"} 1`,
-		`starling_http_request_seconds_count{class="4xx",route="other"} 1`,
+		`starling_http_request_seconds_count{route="POST /tasks/{task}/reports"} 1`,
+		`starling_http_requests_total{class="2xx",route="POST /tasks/{task}/reports"} 1`,
+		`starling_http_requests_total{class="4xx",route="other"} 1`,
 		`starling_http_request_bytes_total{route="POST /tasks/{task}/reports"} 7`,
 		`starling_http_response_bytes_total{route="POST /tasks/{task}/reports"} 4`,
 	} {
@@ -332,8 +333,8 @@ func TestObserve(t *testing.T) {
 
 func TestMetricsClosedLabels(t *testing.T) {
 	m := NewMetrics()
-	c := m.Counter("starling_rejected_total", "Reports refused.", Label{"role", []string{"leader", "helper"}},
-		Label{"reason", []string{"replayed", "expired"}})
+	c := m.Counter("starling_rejected_total", "Reports refused.", Label{Name: "role", Values: []string{"leader", "helper"}},
+		Label{Name: "reason", Values: []string{"replayed", "expired"}})
 	c.Add(3, "helper", "replayed")
 	c.Add(2, "helper", "invented by a stranger")
 	c.Add(1, "nobody", "expired")

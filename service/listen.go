@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -85,20 +86,55 @@ type Listen struct {
 	TLSKey         Secret `toml:"tls_key"`
 	// TLSTerminatedUpstream says that a proxy in front speaks TLS; it permits plain HTTP on any address.
 	TLSTerminatedUpstream bool `toml:"tls_terminated_upstream"`
-	// MaxConnections are open at once; further ones wait in the kernel's queue. Default 1024.
+	// ForwardedHeader names the header in which the proxy in front writes whom a request
+	// is from, such as "X-Forwarded-For"; its last entry counts. It goes with
+	// TLSTerminatedUpstream or a unix socket: who can reach the listener around the proxy
+	// could write it too. Without it there is no limit per address behind a proxy, and the
+	// log says so at each start.
+	ForwardedHeader string `toml:"forwarded_header"`
+	// TLSClientCA are the certificates, in a PEM file, of those who may come at all: each
+	// has to show one that they signed. Optional; it goes with TLSCertificate.
+	TLSClientCA Path `toml:"tls_client_ca"`
+	// MaxConnections are open at once. For a further one the longest idle makes place; where
+	// all send requests that make progress it waits. Default 1024.
 	MaxConnections int `toml:"max_connections"`
+	// ReservedConnections are places, beside MaxConnections, for connections that have
+	// shown a valid token, and for later ones from their address. Default 64.
+	ReservedConnections int `toml:"reserved_connections"`
+	// MaxPerAddress are open at once of one IPv4 address, or of one /64 of IPv6; behind a
+	// proxy it bounds the requests under way of one. Addresses that have shown a valid token
+	// have no limit. Default an eighth of MaxConnections, and no limit on loopback or where
+	// no header names the sender; negative: no limit.
+	MaxPerAddress int `toml:"max_per_address"`
+	// MinRate is how many bytes a second of a request's body have to come, on average,
+	// after its first five seconds. Default 1024.
+	MinRate int `toml:"min_rate"`
 	// HeaderTimeout bounds reading a request's head. Default 10s.
 	HeaderTimeout Duration `toml:"header_timeout"`
 	// RequestTimeout bounds reading a whole request and, separately, writing its answer. Default 60s.
 	RequestTimeout Duration `toml:"request_timeout"`
-	// IdleTimeout closes a kept connection without requests. Default 2m.
+	// IdleTimeout closes a kept connection without requests; the more places are taken, the
+	// sooner. Default 2m.
 	IdleTimeout Duration `toml:"idle_timeout"`
+}
+
+// Proxied says that connections come from something in front, so that their addresses say
+// nothing of who sends a request.
+func (l Listen) Proxied() bool { return l.TLSTerminatedUpstream || l.Address.IsUnix() }
+
+// NoLimitPerAddress says that anybody may have all places, because nothing tells one
+// sender from another.
+func (l Listen) NoLimitPerAddress() bool {
+	return l.Proxied() && l.ForwardedHeader == "" || l.withDefaults().MaxPerAddress < 0 && !l.Address.StaysHere()
 }
 
 // Limits of a listener; the upper bounds keep a slip of the pen from switching a limit off.
 const (
 	defaultMaxConnections = 1024
 	maxMaxConnections     = 1 << 20
+	defaultReserved       = 64
+	defaultMinRate        = 1024
+	maxMinRate            = 1 << 20
 	defaultHeaderTimeout  = Duration(10 * time.Second)
 	defaultRequestTimeout = Duration(60 * time.Second)
 	defaultIdleTimeout    = Duration(2 * time.Minute)
@@ -109,6 +145,19 @@ const (
 func (l Listen) withDefaults() Listen {
 	if l.MaxConnections == 0 {
 		l.MaxConnections = defaultMaxConnections
+	}
+	if l.ReservedConnections == 0 {
+		l.ReservedConnections = defaultReserved
+	}
+	switch {
+	case l.MaxPerAddress != 0:
+	case l.Proxied() && l.ForwardedHeader == "", !l.Proxied() && l.Address.StaysHere():
+		l.MaxPerAddress = -1
+	default:
+		l.MaxPerAddress = max(l.MaxConnections/8, 8)
+	}
+	if l.MinRate == 0 {
+		l.MinRate = defaultMinRate
 	}
 	if l.HeaderTimeout == 0 {
 		l.HeaderTimeout = defaultHeaderTimeout
@@ -137,7 +186,21 @@ func (l Listen) Validate() error {
 	if l.TLSCertificate == "" && !l.TLSTerminatedUpstream && !l.Address.StaysHere() {
 		return fmt.Errorf("address: %w", ErrPlainHTTP)
 	}
+	switch {
+	case l.ForwardedHeader != "" && !l.Proxied():
+		return errors.New("forwarded_header: goes with tls_terminated_upstream or a unix socket; anybody could write it else")
+	case l.Proxied() && l.ForwardedHeader == "" && l.MaxPerAddress > 0:
+		return errors.New("max_per_address: behind a proxy all requests come from its address; name its forwarded_header")
+	case l.TLSClientCA != "" && l.TLSCertificate == "":
+		return errors.New("tls_client_ca: goes with tls_certificate")
+	}
 	l = l.withDefaults()
+	if l.ReservedConnections < 0 || l.ReservedConnections > maxMaxConnections {
+		return fmt.Errorf("reserved_connections: want at most %d", maxMaxConnections)
+	}
+	if l.MinRate < 1 || l.MinRate > maxMinRate {
+		return fmt.Errorf("min_rate: want 1 to %d bytes a second", maxMinRate)
+	}
 	if l.MaxConnections < 1 || l.MaxConnections > maxMaxConnections {
 		return fmt.Errorf("max_connections: want 1 to %d", maxMaxConnections)
 	}
@@ -159,8 +222,27 @@ func (l Listen) CheckFiles() error {
 	if l.TLSCertificate == "" {
 		return nil
 	}
+	if _, err := l.clients(); err != nil {
+		return err
+	}
 	_, err := (&certificate{cert: l.TLSCertificate, key: l.TLSKey}).get(nil)
 	return err
+}
+
+// clients are those who may sign the certificates of clients; nil: clients need none.
+func (l Listen) clients() (*x509.CertPool, error) {
+	if l.TLSClientCA == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(string(l.TLSClientCA))
+	if err != nil {
+		return nil, fmt.Errorf("service: read tls_client_ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("service: tls_client_ca: no certificate in %s", l.TLSClientCA)
+	}
+	return pool, nil
 }
 
 // certificate reads a key pair from files and reads it again when they change.
@@ -213,46 +295,4 @@ func (c *certificate) load() (tls.Certificate, error) {
 		return tls.Certificate{}, err
 	}
 	return tls.X509KeyPair(cert, key)
-}
-
-// limitListener holds at most a number of connections open at once.
-type limitListener struct {
-	net.Listener
-	slots chan struct{}
-	done  chan struct{}
-	close sync.Once
-}
-
-func newLimitListener(l net.Listener, n int) *limitListener {
-	return &limitListener{Listener: l, slots: make(chan struct{}, n), done: make(chan struct{})}
-}
-
-func (l *limitListener) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &limitConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
-}
-
-func (l *limitListener) Close() error {
-	l.close.Do(func() { close(l.done) })
-	return l.Listener.Close()
-}
-
-type limitConn struct {
-	net.Conn
-	release func()
-}
-
-func (c *limitConn) Close() error {
-	err := c.Conn.Close()
-	c.release()
-	return err
 }

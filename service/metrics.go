@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -29,21 +30,26 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// A Label is the name of a label and the values it may take; "other" is always among them.
+// A Label is the name of a label and the values it may take; "other" is among them unless
+// the caller has those values Only.
 type Label struct {
 	Name   string
 	Values []string
+	Only   bool
 }
 
 func (l Label) index(value string) int {
 	if i := slices.Index(l.Values, value); i >= 0 {
 		return i
 	}
+	if l.Only {
+		panic(fmt.Sprintf("service: internal error: label %s has no value %q", l.Name, value))
+	}
 	return len(l.Values)
 }
 
 func (l Label) all() []string {
-	if slices.Contains(l.Values, other) {
+	if l.Only || slices.Contains(l.Values, other) {
 		return l.Values
 	}
 	return append(slices.Clip(l.Values), other)
@@ -91,6 +97,70 @@ func (h *Histogram) Observe(value float64, values ...string) {
 // Gauge registers a gauge that is read when the metrics are: read must be quick and safe for concurrent use.
 func (m *Metrics) Gauge(name, help string, read func() float64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+}
+
+// Gauges registers a gauge for each of the label's values but "other", read like [Metrics.Gauge].
+func (m *Metrics) Gauges(name, help string, label Label, read func(value string) float64) {
+	for _, v := range label.Values {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{label.Name: v}}, func() float64 { return read(v) }))
+	}
+}
+
+// Connections are the numbers of connections of a service's listeners.
+type Connections struct {
+	shed *Counter
+
+	mu       sync.Mutex // guards the rest
+	limiters map[string]*limiter
+}
+
+// Connections registers the numbers of connections of listeners by their [Server.Label].
+func (m *Metrics) Connections(listeners ...string) *Connections {
+	label := Label{Name: "listener", Values: listeners, Only: true}
+	c := &Connections{limiters: make(map[string]*limiter)}
+	c.shed = m.Counter("starling_connections_shed_total", "Connections closed before their time, and requests refused, by why.",
+		label, Label{Name: "why", Values: shedReasons(), Only: true})
+	for _, g := range []struct {
+		name, help string
+		read       func(open, idle, waiting, places int) int
+	}{
+		{"starling_connections", "Connections that are open.", func(open, _, _, _ int) int { return open }},
+		{"starling_connections_idle", "Connections open without a request under way.", func(_, idle, _, _ int) int { return idle }},
+		{"starling_connections_waiting", "Connections that wait for a place.", func(_, _, waiting, _ int) int { return waiting }},
+		{"starling_connections_max", "Places for connections of anybody.", func(_, _, _, places int) int { return places }},
+	} {
+		m.Gauges(g.name, g.help, label, func(listener string) float64 {
+			c.mu.Lock()
+			l := c.limiters[listener]
+			c.mu.Unlock()
+			if l == nil {
+				return 0
+			}
+			return float64(g.read(l.numbers()))
+		})
+	}
+	return c
+}
+
+// of begins to show a limiter and returns what counts whom it sheds.
+func (c *Connections) of(listener string, l *limiter) (shed func(why string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limiters[listener] = l
+	return func(why string) { c.shed.Add(1, listener, why) }
+}
+
+// Full says which listener has no place for anybody, or nil.
+func (c *Connections) Full() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, l := range c.limiters {
+		if l.full() {
+			return fmt.Errorf("%s: all connections are taken by requests under way", name)
+		}
+	}
+	return nil
 }
 
 func names(labels []Label) []string {

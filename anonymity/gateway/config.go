@@ -286,6 +286,8 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 			}
 			door.Refuse(w, door.Busy)
 		}), log, metrics, nil),
+		Connections: metrics.Connections("public"), Label: "public",
+		Busy: func(w http.ResponseWriter, _ *http.Request) { door.Refuse(w, door.Rate) },
 	}.Part()
 	serve := public.Run
 	public.Run = func(ctx context.Context, ready func()) error {

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/buffer"
+	"github.com/starling-agg/starling/service"
 )
 
 // A Gateway opens encapsulated requests. It is an [http.Handler], safe for concurrent use; [Gateway.Run] must run beside
@@ -400,6 +401,9 @@ func (g *Gateway) relayOf(r *http.Request) (found *sender) {
 		if known.Token == "" || subtle.ConstantTimeCompare(got[:], known.token[:]) == 1 {
 			found = known
 		}
+	}
+	if found != nil && found.Token != "" {
+		service.Known(r)
 	}
 	return found
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
@@ -26,12 +27,6 @@ type Config struct {
 	GatewayToken service.Secret `toml:"gateway_token"`
 	// Path is where the one resource is; default "/".
 	Path string `toml:"path"`
-	// ForwardedHeader names the header in which the proxy in front writes whom a request
-	// is from, such as "X-Forwarded-For"; its last entry counts. It goes with
-	// public.tls_terminated_upstream: who can reach the relay around the proxy could
-	// write it too. Without it there is no limit behind a proxy, and the log says so at
-	// each start.
-	ForwardedHeader string `toml:"forwarded_header"`
 	// Limits left out or zero take the defaults of [Limits].
 	Limits ConfigLimits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
@@ -78,10 +73,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("local.address: %w", err)
 	}
 	switch {
-	case c.ForwardedHeader != "" && !c.Public.TLSTerminatedUpstream:
-		return errors.New("forwarded_header: goes with public.tls_terminated_upstream; anybody could write it else")
-	case c.Public.TLSTerminatedUpstream && c.ForwardedHeader == "" && c.Limits.RequestsPerMinute > 0:
-		return errors.New("limits.requests_per_minute: behind a proxy all requests come from its address; name its forwarded_header")
+	case c.Public.Proxied() && c.Public.ForwardedHeader == "" && c.Limits.RequestsPerMinute > 0:
+		return errors.New("limits.requests_per_minute: behind a proxy all requests come from its address; name its public.forwarded_header")
 	}
 	if err := door.CheckPeer(c.Gateway); err != nil {
 		return fmt.Errorf("gateway: %w", err)
@@ -92,8 +85,8 @@ func (c *Config) Validate() error {
 
 // plain are the options without what stands in files.
 func (c *Config) plain() Options {
-	o := Options{Gateway: c.Gateway, Path: c.Path, Forwarded: c.ForwardedHeader, Limits: c.Limits.limits()}
-	if c.Public.TLSTerminatedUpstream && c.ForwardedHeader == "" {
+	o := Options{Gateway: c.Gateway, Path: c.Path, Forwarded: c.Public.ForwardedHeader, Limits: c.Limits.limits()}
+	if c.Public.Proxied() && c.Public.ForwardedHeader == "" {
 		o.Limits.Rate.Requests = -1 // one counter for all would be no limit on anybody
 	}
 	return o
@@ -136,7 +129,7 @@ func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error)
 	}
 	if o.Limits.Rate.Requests < 0 {
 		log.Warn("no limit on the requests of one sender: any one can fill a gateway's rounds and spend its key; " +
-			"see limits.requests_per_minute and forwarded_header")
+			"see limits.requests_per_minute and public.forwarded_header")
 	}
 	metrics := service.NewMetrics()
 	return []service.Part{
@@ -146,7 +139,9 @@ func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error)
 		}.Part(),
 		service.Server{
 			Name: "relay public listener", Listen: c.Public, Log: log, Open: open.Public,
-			Handler: service.Measure(r, log, metrics, nil),
+			Handler:     service.Measure(r, log, metrics, nil),
+			Connections: metrics.Connections("public"), Label: "public",
+			Busy: func(w http.ResponseWriter, _ *http.Request) { door.Refuse(w, door.Rate) },
 		}.Part(),
 	}, nil
 }

@@ -5,12 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"net"
-	"net/http"
-	"net/netip"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/starling-agg/starling/service"
 )
 
 // Rate bounds how many requests come from one part of the network in an interval. No address is kept, nor anything that
@@ -62,7 +60,7 @@ func newRate(r Rate) *rate {
 
 // allow counts a request from an address. Addresses that are none, as on a unix socket, are one part of the network.
 func (r *rate) allow(remote string, now time.Time) bool {
-	prefix := network(remote)
+	prefix := service.Network(remote)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !now.Before(r.until) {
@@ -77,44 +75,4 @@ func (r *rate) allow(remote string, now time.Time) bool {
 	}
 	*n++
 	return true
-}
-
-// senderOf is the address that a request comes from: the connection's, or behind a proxy
-// what that has written last into its header. What stands before it there anybody may
-// have written.
-func senderOf(r *http.Request, forwarded string) string {
-	if forwarded == "" {
-		return r.RemoteAddr
-	}
-	lines := r.Header.Values(forwarded)
-	if len(lines) == 0 {
-		return ""
-	}
-	all := lines[len(lines)-1]
-	last := strings.TrimSpace(all[strings.LastIndexByte(all, ',')+1:])
-	if _, err := netip.ParseAddr(last); err == nil {
-		return net.JoinHostPort(last, "0")
-	}
-	return last
-}
-
-// network is the /24 of an IPv4 address or the /48 of an IPv6 address.
-func network(remote string) (prefix [16]byte) {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		return prefix
-	}
-	a, err := netip.ParseAddr(host)
-	if err != nil {
-		return prefix
-	}
-	bits := 48
-	if a = a.Unmap().WithZone(""); a.Is4() {
-		bits = 24
-	}
-	p, err := a.Prefix(bits)
-	if err != nil {
-		return prefix
-	}
-	return p.Addr().As16()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/service"
 )
 
 // Media types of RFC 9458. The relay knows no more of it.
@@ -200,7 +201,7 @@ func (r *Relay) serve(w http.ResponseWriter, req *http.Request) ([]byte, error) 
 	if err := door.Check(req, r.o.Path, requestMedia); err != nil {
 		return nil, err
 	}
-	if r.rate != nil && !r.rate.allow(senderOf(req, r.o.Forwarded), r.o.Now()) {
+	if r.rate != nil && !r.rate.allow(service.SenderOf(req, r.o.Forwarded), r.o.Now()) {
 		return nil, &door.Error{Reason: door.Rate}
 	}
 	leave, err := r.door.Enter()

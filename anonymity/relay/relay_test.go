@@ -357,12 +357,12 @@ func TestConfigRate(t *testing.T) {
 		{"off", func(c *Config) { c.Limits.RequestsPerMinute = -1 }, -1, true, false},
 		{"behind a proxy", func(c *Config) { c.Public.TLSTerminatedUpstream = true }, -1, true, false},
 		{"behind a proxy that tells", func(c *Config) {
-			c.Public.TLSTerminatedUpstream, c.ForwardedHeader = true, "X-Forwarded-For"
+			c.Public.TLSTerminatedUpstream, c.Public.ForwardedHeader = true, "X-Forwarded-For"
 		}, 0, false, false},
 		{"a limit behind a proxy that does not tell", func(c *Config) {
 			c.Public.TLSTerminatedUpstream, c.Limits.RequestsPerMinute = true, 5
 		}, 0, false, true},
-		{"a header without a proxy", func(c *Config) { c.ForwardedHeader = "X-Forwarded-For" }, 0, false, true},
+		{"a header without a proxy", func(c *Config) { c.Public.ForwardedHeader = "X-Forwarded-For" }, 0, false, true},
 	} {
 		config := &Config{Gateway: "https://gateway.example/", Public: service.Listen{Address: "127.0.0.1:0"}}
 		config.Local.Address = "127.0.0.1:0"
@@ -380,19 +380,6 @@ func TestConfigRate(t *testing.T) {
 		if got := config.plain().Limits.Rate.Requests; got != c.rate || strings.Contains(logged.String(), "level=WARN") != c.loud {
 			t.Errorf("%s: a rate of %d, log %q", c.name, got, logged.String())
 		}
-	}
-}
-
-func TestNetwork(t *testing.T) {
-	for a, b := range map[string]string{
-		"192.0.2.7:1": "192.0.2.255:9", "[::ffff:192.0.2.7]:1": "192.0.2.1:2", "[fe80::1%eth0]:1": "[fe80::9]:1", "@": "",
-	} {
-		if network(a) != network(b) {
-			t.Errorf("%s and %s are different parts of the network", a, b)
-		}
-	}
-	if network("192.0.2.7:1") == network("192.0.3.7:1") || network("[2001:db8:1::]:1") == network("[2001:db8:2::]:1") {
-		t.Error("all the network is one part")
 	}
 }
 

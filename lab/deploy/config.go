@@ -31,6 +31,12 @@ type Aggregator struct {
 	Role dap.Role `toml:"-"`
 	// Public is where clients, peer and collector come. Required.
 	Public service.Listen `toml:"public"`
+	// Peer is a second listener with places of its own, for the other aggregator and the
+	// collector alone: on an address that only they reach, or with tls_client_ca. Optional;
+	// what comes there is served as at Public.
+	Peer service.Listen `toml:"peer"`
+	// Helper says how a leader reaches the helper where that is not simply its URL. Optional.
+	Helper Via `toml:"helper"`
 	// Local is where the operator looks. Required.
 	Local struct {
 		Address service.Address `toml:"address"`
@@ -159,10 +165,20 @@ func (a *Aggregator) Validate() error {
 	if err := a.Public.Validate(); err != nil {
 		return fmt.Errorf("public: %w", err)
 	}
+	if a.Peer != (service.Listen{}) {
+		if err := a.Peer.Validate(); err != nil {
+			return fmt.Errorf("peer: %w", err)
+		}
+	}
+	if err := a.Helper.validate(); err != nil {
+		return fmt.Errorf("helper.%w", err)
+	}
 	if err := (service.Local{Address: a.Local.Address}).Validate(); err != nil {
 		return fmt.Errorf("local.address: %w", err)
 	}
 	switch {
+	case a.Helper != (Via{}) && a.Role != dap.RoleLeader:
+		return errors.New("helper: only a leader has one")
 	case a.Data == "":
 		return errors.New("data: the directory of the store is required")
 	case within(a.record(), string(a.Data)) || within(string(a.Data), a.record()):
@@ -212,6 +228,14 @@ type material struct {
 func (a *Aggregator) Check() error {
 	if err := a.Public.CheckFiles(); err != nil {
 		return err
+	}
+	if a.Peer.Address != "" {
+		if err := a.Peer.CheckFiles(); err != nil {
+			return fmt.Errorf("peer: %w", err)
+		}
+	}
+	if _, err := a.Helper.transport(); err != nil {
+		return fmt.Errorf("helper.%w", err)
 	}
 	_, err := a.read()
 	return err

@@ -396,7 +396,7 @@ func TestParts(t *testing.T) {
 	dir, a := create(t, dap.TimeInterval)
 	leader, helper := load(t, dir, dap.RoleLeader), load(t, dir, dap.RoleHelper)
 	log := slog.New(slog.DiscardHandler)
-	parts := append(helper.Parts(log, Listeners{a.Helper, a.HelperLocal}), leader.Parts(log, Listeners{a.Leader, a.LeaderLocal})...)
+	parts := append(helper.Parts(log, Listeners{Public: a.Helper, Local: a.HelperLocal}), leader.Parts(log, Listeners{Public: a.Leader, Local: a.LeaderLocal})...)
 	ctx, cancel := context.WithCancel(t.Context())
 	up, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- service.Run(ctx, 0, func() { close(up) }, parts...) }()

@@ -38,13 +38,14 @@ func observer(role dap.Role, m *service.Metrics) aggregator.Observer {
 		reasons = append(reasons, r.String())
 	}
 	transactions := m.Histogram("starling_store_transaction_seconds", "Time of the store's transactions, without the wait for others.",
-		[]float64{.0003, .001, .003, .01, .03, .1, .3, 1},
-		service.Label{Name: "tx", Values: names}, service.Label{Name: "result", Values: []string{committed, rolledBack, unknown}})
+		[]float64{.0003, .001, .003, .01, .03, .1, .3, 1}, service.Label{Name: "tx", Values: names})
+	results := m.Counter("starling_store_transactions_total", "The store's transactions by how they ended.",
+		service.Label{Name: "tx", Values: names}, service.Label{Name: "result", Values: []string{committed, rolledBack, unknown}, Only: true})
 	reports := m.Counter("starling_reports_total", "Reports by what became of them, as the store counts them.",
-		service.Label{Name: "stage", Values: labels(aggregator.Stages())}, service.Label{Name: "reason", Values: reasons})
+		service.Label{Name: "stage", Values: labels(aggregator.Stages()), Only: true}, service.Label{Name: "reason", Values: reasons, Only: true})
 	jobs := m.Counter("starling_jobs_total", "Attempts at jobs by how they ended.",
-		service.Label{Name: "kind", Values: labels(aggregator.JobKinds())},
-		service.Label{Name: "outcome", Values: labels(aggregator.Outcomes())})
+		service.Label{Name: "kind", Values: labels(aggregator.JobKinds()), Only: true},
+		service.Label{Name: "outcome", Values: labels(aggregator.Outcomes()), Only: true})
 	return aggregator.Observer{
 		Transaction: func(name string, took time.Duration, err error) {
 			result := committed
@@ -54,7 +55,8 @@ func observer(role dap.Role, m *service.Metrics) aggregator.Observer {
 			case err != nil:
 				result = rolledBack
 			}
-			transactions.Observe(took.Seconds(), name, result)
+			transactions.Observe(took.Seconds(), name)
+			results.Add(1, name, result)
 		},
 		Reports: func(stage aggregator.Stage, reason dap.ReportError, n uint64) {
 			label := noReason

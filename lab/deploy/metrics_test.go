@@ -87,11 +87,11 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("the helper's metrics lack %s", want)
 	}
 	for role, lines := range map[string][]string{"leader": leader, "helper": helper} {
-		if want := `starling_store_transaction_seconds_count{result="committed",tx="open"}`; value(lines, want) < "1" {
+		if want := `starling_store_transactions_total{result="committed",tx="open"}`; value(lines, want) < "1" {
 			t.Errorf("%s: %s is %q", role, want, value(lines, want))
 		}
 	}
-	if n := value(leader, `starling_store_transaction_seconds_count{result="committed",tx="commit-segment"}`); n < "1" {
+	if n := value(leader, `starling_store_transactions_total{result="committed",tx="commit-segment"}`); n < "1" {
 		t.Errorf("commits of segments: %q", n)
 	}
 	// Labels are from closed sets: nothing was counted under a name that they lack, and none names the task.

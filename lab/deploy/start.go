@@ -41,8 +41,13 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	}
 	var s aggregatorService
 	if a.Role == dap.RoleLeader {
+		transport, err2 := a.Helper.transport()
+		if err2 != nil {
+			return nil, errors.Join(fmt.Errorf("helper.%w", err2), fsys.Close())
+		}
 		s, err = leader.New(ctx, leader.Options{
-			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
+			Transport: transport,
+			Base:      m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
 			Log: log, Observe: observe, Retention: time.Duration(a.Retention),
 		})
 	} else {
@@ -70,7 +75,7 @@ type withFiles struct {
 func (w *withFiles) Close() error { return errors.Join(w.aggregatorService.Close(), w.fsys.Close()) }
 
 // Listeners are listeners that are open already; nil ones are opened at the configured addresses.
-type Listeners struct{ Public, Local net.Listener }
+type Listeners struct{ Public, Local, Peer net.Listener }
 
 // Parts returns the aggregator as components for [service.Run], in order: the aggregator with its store, then the local
 // listener, then the public one. Stopped in reverse, the last requests are answered before the store closes.
@@ -94,7 +99,13 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 		}
 		s.Handler().ServeHTTP(w, r)
 	}
-	return []service.Part{
+	measured := service.Measure(http.HandlerFunc(handler), log, metrics, routes(a.Role))
+	listeners := []string{"public"}
+	if a.Peer.Address != "" {
+		listeners = append(listeners, "peer")
+	}
+	connections := metrics.Connections(listeners...)
+	parts := []service.Part{
 		{Name: name, Run: func(ctx context.Context, ready func()) error {
 			s, err := a.open(ctx, log, observe)
 			if err != nil {
@@ -118,9 +129,16 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 		}.Part(),
 		service.Server{
 			Name: name + " public listener", Listen: a.Public, Log: log, Open: open.Public,
-			Handler: service.Measure(http.HandlerFunc(handler), log, metrics, routes(a.Role)),
+			Handler: measured, Connections: connections, Label: "public",
 		}.Part(),
 	}
+	if a.Peer.Address != "" {
+		parts = append(parts, service.Server{
+			Name: name + " peer listener", Listen: a.Peer, Log: log, Open: open.Peer,
+			Handler: measured, Connections: connections, Label: "peer",
+		}.Part())
+	}
+	return parts
 }
 
 func readStatus(ctx context.Context, current func() (aggregatorService, error)) (*status.Status, error) {

@@ -43,6 +43,7 @@ type world struct {
 	relay, gateway string // host and port
 	leaderLocal    string
 	gatewayLocal   string
+	relayLocal     string
 	heard          map[string]*record // by party: bytes that came in from the network
 	logs           map[string]*record
 	leader, helper *deploy.Aggregator
@@ -117,6 +118,11 @@ func begin(dir string, o recipe.Options) (w *world, stop func() error, err error
 
 // beginFor starts a world whose recipe names the keys of owners, if there are any.
 func beginFor(dir string, o recipe.Options, owners *deploy.Owners) (w *world, stop func() error, err error) {
+	return beginWith(dir, o, owners, func(*service.Listen) {})
+}
+
+// beginWith starts a world whose public listeners are changed first.
+func beginWith(dir string, o recipe.Options, owners *deploy.Owners, change func(*service.Listen)) (w *world, stop func() error, err error) {
 	w = &world{dir: dir, heard: map[string]*record{}, logs: map[string]*record{}}
 	a, err := deploy.Loopback()
 	if err != nil {
@@ -146,7 +152,7 @@ func beginFor(dir string, o recipe.Options, owners *deploy.Owners) (w *world, st
 		return nil, nil, err
 	}
 	w.relay, w.gateway, w.leaderLocal = f.Relay.Addr().String(), f.Gateway.Addr().String(), a.LeaderLocal.Addr().String()
-	w.gatewayLocal = f.GatewayLocal.Addr().String()
+	w.gatewayLocal, w.relayLocal = f.GatewayLocal.Addr().String(), f.RelayLocal.Addr().String()
 	b, err1 := os.ReadFile(filepath.Join(dir, deploy.ManifestFile))
 	m, err2 := ohttp.ReadManifest(b)
 	token, err3 := os.ReadFile(filepath.Join(dir, "secrets", "relay.token"))
@@ -178,6 +184,9 @@ func beginFor(dir string, o recipe.Options, owners *deploy.Owners) (w *world, st
 		return nil, nil, err
 	}
 	ahead.Limits.RequestBytes = 20_000
+	for _, l := range []*service.Listen{&w.helper.Public, &w.leader.Public, &behind.Public, &ahead.Public} {
+		change(l)
+	}
 	front, err := ahead.Parts(logger("relay"), relay.Listeners{Public: listen("relay", f.Relay), Local: f.RelayLocal})
 	if err != nil {
 		return nil, nil, err
@@ -213,7 +222,7 @@ func TestMain(m *testing.M) {
 	dialects := []dap.Dialect{{Version: dap.Draft18}, {Version: dap.Draft19}}
 	inOne := map[string]int{"TestClassifier": 1, "TestKeySpent": 0, "TestReleases": 1, "TestManyRoundsUnderOneDraw": 0, "TestTranscripts": 0, "TestTranscriptsKilled": 1, "TestRoomForOne": 1, "TestPoison": 0, "TestSilentDevices": 0, "TestReencapsulated": 1, "TestLedgerCutOff": 0,
 		"TestKeysOfOneServer": 0, "TestGatewayKeyOfTheMaker": 1, "TestManifestOfAnotherTime": 0, "TestTwoManifestsOfOneEpoch": 1,
-		"TestSignerAskedTwice": 0, "TestRecipeOfStrangers": 1, "TestImpostor": 0}
+		"TestSignerAskedTwice": 0, "TestRecipeOfStrangers": 1, "TestImpostor": 0, "TestIdleConnections": 0}
 	code := daptest.Run(m, dialects, inOne, pass)
 	if err := stopVouched(); err != nil {
 		fmt.Fprintln(os.Stderr, "hostile:", err)

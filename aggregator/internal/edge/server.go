@@ -18,6 +18,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/service"
 )
 
 // A Server routes the requests of one aggregator. Its fields are set before the first request.
@@ -110,8 +111,11 @@ func (s *Server) Handle(method, path string, auth Auth, h Handler) {
 		if t == nil {
 			return &id, NotFound(dap.ProblemUnrecognizedTask, "")
 		}
-		if auth != nil && !auth(t).Bears(r) {
-			return &id, Unauthorized()
+		if auth != nil {
+			if !auth(t).Bears(r) {
+				return &id, Unauthorized()
+			}
+			service.Known(r) // strangers, however many, leave place for it
 		}
 		return &id, h(&Request{Request: r, W: w, Task: t, srv: s})
 	})

@@ -1,0 +1,66 @@
+package service
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// SenderOf is the address that a request comes from: the connection's, or behind a proxy
+// what that has written last into the header named forwarded. What stands before it there
+// anybody may have written.
+func SenderOf(r *http.Request, forwarded string) string {
+	if forwarded == "" {
+		return r.RemoteAddr
+	}
+	lines := r.Header.Values(forwarded)
+	if len(lines) == 0 {
+		return ""
+	}
+	all := lines[len(lines)-1]
+	last := strings.TrimSpace(all[strings.LastIndexByte(all, ',')+1:])
+	if _, err := netip.ParseAddr(last); err == nil {
+		return net.JoinHostPort(last, "0")
+	}
+	return last
+}
+
+// hostOf is the address in host:port, or the invalid one.
+func hostOf(remote string) netip.Addr {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.Unmap().WithZone("")
+}
+
+// Network is the /24 of an IPv4 address or the /48 of an IPv6 address, given as host:port.
+func Network(remote string) (prefix [16]byte) {
+	a := hostOf(remote)
+	bits := 48
+	if a.Is4() {
+		bits = 24
+	}
+	p, err := a.Prefix(bits)
+	if err != nil || !a.IsValid() {
+		return prefix
+	}
+	return p.Addr().As16()
+}
+
+// sourceOf is what connections are counted by: an IPv4 address, or the /64 of an IPv6
+// address, of which one sender has all.
+func sourceOf(remote string) netip.Addr {
+	a := hostOf(remote)
+	if a.Is6() {
+		if p, err := a.Prefix(64); err == nil {
+			return p.Addr()
+		}
+	}
+	return a
+}
