@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 )
 
 const (
@@ -110,6 +111,21 @@ func readFrame(file []byte, id LogID, offset int64) (payload []byte, durable int
 		return nil, 0, false
 	}
 	return b[FrameOverhead:], int64(binary.BigEndian.Uint64(b[8:])), true
+}
+
+// ReadLogID reads the id of a log file. The error matches [ErrLogHeader] if this is none.
+func ReadLogID(fsys FS, name string) (LogID, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return LogID{}, err
+	}
+	defer f.Close() // read only
+	header := make([]byte, LogHeaderSize)
+	n, err := f.ReadAt(header, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return LogID{}, fmt.Errorf("disk: read log %s: %w", name, err)
+	}
+	return readLogHeader(header[:n])
 }
 
 // Scan is what [ScanLog] found.

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
+	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
@@ -49,6 +50,7 @@ type Helper struct {
 	srv    *edge.Server
 	gate   *edge.Gate
 	keys   *keyset.Set
+	lost   *lost.Room
 	engine rounds.Engine
 	closed atomic.Bool
 	ledger watch.Ledger
@@ -97,6 +99,10 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 	}
+	h.lost = &lost.Room{FS: opt.FS, Newest: h.keys.Newest, Failpoints: opt.Failpoints}
+	if err := h.lost.Open(ctx, h.store, opt.Log, "runs"); err != nil {
+		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
+	}
 	h.srv.Keys = h.keys
 	if opt.Signing != nil {
 		if h.srv.Notary, err = keyset.NewNotary(h.keys, *opt.Signing, opt.Record); err != nil {
@@ -128,6 +134,10 @@ func (h *Helper) Handler() http.Handler { return h.srv }
 // countEvery is how often the observer is told counts of reports.
 const countEvery = 5 * time.Second
 
+// buryEvery is how often files that became needless are removed where that was not done at
+// once, and their tombstones with them.
+const buryEvery = 5 * time.Second
+
 // count tells the observer how far the reports are.
 func (h *Helper) count(ctx context.Context) error {
 	return h.ledger.Tell(ctx, h.store, h.tasks, &h.opt.Observe)
@@ -140,6 +150,7 @@ func (h *Helper) Run(ctx context.Context) error {
 	r := lease.New(h.opt.Clock, h.opt.Log)
 	r.Go("deferred jobs and retired tasks", h.opt.Idle, h.wake, h.stepJobs)
 	r.Go("keys", keyset.Every, nil, h.stepKeys)
+	r.Go("needless files", buryEvery, nil, func(ctx context.Context) (bool, error) { return false, h.store.Bury(ctx) })
 	r.Go("counts", countEvery, nil, func(ctx context.Context) (bool, error) { return false, h.count(ctx) })
 	select {
 	case <-ctx.Done():
@@ -177,6 +188,9 @@ const batchOfJobs = 2
 func (h *Helper) Step(ctx context.Context) (bool, error) {
 	worked, err := h.stepJobs(ctx)
 	if err != nil {
+		return worked, err
+	}
+	if err := h.store.Bury(ctx); err != nil {
 		return worked, err
 	}
 	more, err := h.stepKeys(ctx)

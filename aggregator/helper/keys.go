@@ -2,6 +2,7 @@ package helper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,7 +13,10 @@ import (
 func (h *Helper) Keys() []status.Key { return h.keys.Status() }
 
 // stepKeys makes keys that are due, and destroys those that no job needs any more.
-func (h *Helper) stepKeys(ctx context.Context) (bool, error) { return h.keys.Step(ctx, h.needsKey) }
+func (h *Helper) stepKeys(ctx context.Context) (bool, error) {
+	worked, err := h.keys.Step(ctx, h.needsKey)
+	return worked, errors.Join(err, h.lost.Expire(h.keys, h.opt.Log))
+}
 
 // needsKey counts the unfinished jobs that came while the key could still be used. Those that come later find it gone, whether it is
 // or not: a leader must not be able to keep a key alive.

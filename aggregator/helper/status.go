@@ -3,12 +3,14 @@ package helper
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/internal/watch"
@@ -27,7 +29,11 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	now := h.opt.Clock.Now()
-	s := &status.Status{Role: "helper", Now: now.UTC(), RefusedRequests: h.srv.Refused(), Keys: h.Keys()}
+	s, err := h.Standing()
+	if err != nil {
+		return nil, err
+	}
+	s.RefusedRequests = h.srv.Refused()
 	for _, id := range slices.SortedFunc(maps.Keys(h.tasks), compareTasks) {
 		st, err := watch.Task(ctx, h.store, h.tasks[id], now, h.retiresAt(h.tasks[id]))
 		if err != nil {
@@ -37,6 +43,15 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 		s.Tasks = append(s.Tasks, *st)
 	}
 	return s, nil
+}
+
+// Standing is [Helper.Status] without its tasks.
+func (h *Helper) Standing() (*status.Status, error) {
+	set, err := lost.Status(h.opt.FS)
+	if err != nil {
+		return nil, fmt.Errorf("helper: %w", err)
+	}
+	return &status.Status{Role: "helper", Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set}, nil
 }
 
 // retiresAt is when a task is retired, or zero.

@@ -163,7 +163,6 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	if err != nil {
 		return l.outOfOrder(ctx, t, res, err)
 	}
-	l.removeDead()
 	l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobDone)
 	return true, l.opt.Failpoints.Hit(FailAfterRelease)
 }

@@ -18,7 +18,10 @@ import (
 func (l *Leader) Keys() []status.Key { return l.keys.Status() }
 
 // stepKeys makes keys that are due, and destroys those that no acknowledged report needs any more.
-func (l *Leader) stepKeys(ctx context.Context) (bool, error) { return l.keys.Step(ctx, l.needsKey) }
+func (l *Leader) stepKeys(ctx context.Context) (bool, error) {
+	worked, err := l.keys.Step(ctx, l.needsKey)
+	return worked, errors.Join(err, l.expire())
+}
 
 // needsKey says how many acknowledged reports that are not folded yet were sealed to a key. Only one call at a time, which
 // [keyset.Set.Step] sees to.

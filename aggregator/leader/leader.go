@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
+	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
@@ -49,9 +50,6 @@ func FailpointNames() []string {
 // TransactionNames lists the names of all transactions of the store.
 func TransactionNames() []string { return sqlite.TransactionNames() }
 
-// segments is the directory of the segment files in [Options.FS].
-const segments = "segments"
-
 // A Leader is one leader service. Safe for concurrent use.
 type Leader struct {
 	opt    Options
@@ -60,6 +58,7 @@ type Leader struct {
 	store  store.Store
 	inbox  *segment.Inbox
 	sorter *segment.Sorter
+	lost   *lost.Room
 	srv    *edge.Server
 	engine rounds.Engine
 	keys   *keyset.Set
@@ -140,28 +139,24 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	return l, l.openFiles(ctx)
 }
 
-// openFiles sweeps what no row names and takes over the logs of earlier lives.
-func (l *Leader) openFiles(ctx context.Context) error {
-	names, err := l.store.LiveFiles(ctx)
-	if err != nil {
-		return fmt.Errorf("leader: %w", err)
+// openFiles looks through what no row names and takes over the logs of earlier lives.
+func (l *Leader) openFiles(ctx context.Context) (err error) {
+	waiting := segment.NewWaiting(l.opt.FS, inboxDir, l.store)
+	l.lost = &lost.Room{
+		FS: l.opt.FS, Newest: l.keys.Newest, Again: waiting.Holds, Failpoints: l.opt.Failpoints,
 	}
-	live := make(map[string]struct{}, len(names))
-	for _, n := range names {
-		live[n] = struct{}{}
-	}
-	if _, err := segment.Sweep(l.opt.FS, segments, live); err != nil {
+	if err := l.lost.Open(ctx, l.store, l.opt.Log, segments, runs); err != nil {
 		return fmt.Errorf("leader: %w", err)
 	}
 	l.inbox, err = segment.OpenInbox(l.opt.FS, segment.InboxOptions{
-		MaxReport: int(l.opt.Limits.UploadBody), MaxInFlight: l.opt.Limits.InFlight,
+		Dir: inboxDir, MaxReport: int(l.opt.Limits.UploadBody), MaxInFlight: l.opt.Limits.InFlight,
 		Log: disk.LogOptions{Clock: l.opt.Clock, Failpoints: l.opt.Failpoints, MaxRecord: 2 * int(l.opt.Limits.UploadBody)},
 	})
 	if err != nil {
 		return fmt.Errorf("leader: %w", err)
 	}
 	l.sorter, err = segment.NewSorter(l.inbox, segment.SorterOptions{
-		Dir: segments, Committer: committer{l.store, func() { l.removeDead(); l.wakeJobs() }}, Latency: l.opt.Latency, Logger: l.opt.Log,
+		Dir: segments, Committer: committer{l.store, l.wakeJobs}, Latency: l.opt.Latency, Logger: l.opt.Log,
 		MaxReports: l.opt.SegmentReports, MaxBytes: l.opt.SegmentBytes, Failpoints: l.opt.Failpoints,
 	})
 	if err != nil {
@@ -170,16 +165,9 @@ func (l *Leader) openFiles(ctx context.Context) error {
 	return nil
 }
 
-// removeDead removes the files of segments that came for batches closed meanwhile.
-func (l *Leader) removeDead() {
-	names := l.store.DeadFiles()
-	if len(names) == 0 {
-		return
-	}
-	if err := segment.Remove(l.opt.FS, names...); err != nil {
-		l.opt.Log.Warn("files of late segments stay until the next start", "files", len(names), "error", err)
-	}
-}
+// buryEvery is how often files that became needless are removed where that was not done at
+// once, and their tombstones with them.
+const buryEvery = 5 * time.Second
 
 // committer says when segments have been named.
 type committer struct {
@@ -237,6 +225,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	r.Go("collection jobs", l.opt.Idle, l.collections, l.stepCollections)
 	r.Go("retired tasks", retire.Every, nil, l.retire)
 	r.Go("keys", keyset.Every, nil, l.stepKeys)
+	r.Go("needless files", buryEvery, nil, func(ctx context.Context) (bool, error) { return false, l.store.Bury(ctx) })
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
 	// A failed sync ends the inbox for good: what the disk has of it, only a restart tells.
 	r.Go("inbox", l.opt.Idle, nil, func(context.Context) (bool, error) {
@@ -287,15 +276,16 @@ func (l *Leader) Step(ctx context.Context) (bool, error) {
 	if worked = worked || erased; err != nil {
 		return worked, err
 	}
+	if err := l.store.Bury(ctx); err != nil {
+		return worked, err
+	}
 	more, err = l.stepKeys(ctx)
 	return worked || more, err
 }
 
 // retire ends the tasks that are due, and erases what is kept of them.
 func (l *Leader) retire(ctx context.Context) (more bool, err error) {
-	more, err = retire.Pass(ctx, l.store, l.tasks, l.opt.Clock.Now(), l.opt.Limits.ClockSkew, l.opt.Retention, l.opt.Log)
-	l.removeDead()
-	return more, err
+	return retire.Pass(ctx, l.store, l.tasks, l.opt.Clock.Now(), l.opt.Limits.ClockSkew, l.opt.Retention, l.opt.Log)
 }
 
 // Close refuses further requests, lets uploads under way become durable, and closes the store. Requests under way must have
@@ -325,9 +315,8 @@ func (l *Leader) Resume(ctx context.Context, drop bool) (reports uint64, err err
 	if err != nil {
 		return 0, err
 	}
-	l.removeDead()
 	l.wakeJobs()
-	return reports, nil
+	return reports, l.store.Bury(ctx)
 }
 
 // refusals counts reports refused at upload between two writes, so that a flood of bad reports costs no transaction each.

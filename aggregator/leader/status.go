@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -36,7 +37,11 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	now := l.opt.Clock.Now()
-	s := &status.Status{Role: "leader", Now: now.UTC(), RefusedRequests: l.srv.Refused(), Keys: l.Keys()}
+	s, err := l.Standing()
+	if err != nil {
+		return nil, err
+	}
+	s.RefusedRequests = l.srv.Refused()
 	waits, err := l.waits(ctx)
 	if err != nil {
 		return nil, err
@@ -66,6 +71,15 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		s.Tasks = append(s.Tasks, *st)
 	}
 	return s, nil
+}
+
+// Standing is [Leader.Status] without its tasks.
+func (l *Leader) Standing() (*status.Status, error) {
+	set, err := lost.Status(l.opt.FS)
+	if err != nil {
+		return nil, fmt.Errorf("leader: %w", err)
+	}
+	return &status.Status{Role: "leader", Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Lost: set}, nil
 }
 
 // retiresAt is when a task is retired, or zero.

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -33,17 +34,24 @@ type finding struct {
 
 func doctorCommand() *command {
 	return &command{
-		name: "doctor", args: "[--json] [CONFIG...]",
+		name: "doctor", args: "[--json] [--take-back] [CONFIG...]",
 		short: "Check configuration, keys, clocks, peers and stores",
 		long: `For each configuration: what it names can be read and is private where it must be; the recipes' guarantees hold; leader
 and helper answer, publish their keys and have about the same time. A running aggregator is asked what is stuck and
 which keys should have ended; the store of a stopped one is audited. A gateway is asked what it has lost and what it holds.`,
 		examples: [][2]string{
 			{"starling doctor leader.toml helper.toml gateway.toml", "one line a check; exit code 6 where something is wrong"},
+			{"starling doctor --take-back leader.toml", "put acknowledged reports in again that lie in lost/; stop the leader first"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
+			back := flags.Bool("take-back", false, "before the checks, put lost reports in again as work")
 			return func(ctx context.Context, e *env, args []string) error {
+				if *back {
+					if err := takeBack(ctx, e, args, *asJSON); err != nil {
+						return err
+					}
+				}
 				files, fronts, err := loadParties("doctor", args)
 				if err != nil {
 					return err
@@ -128,7 +136,7 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 			add("store", nil, "none yet; it is made at the first start", "")
 			break
 		}
-		faults, keys, err := f.config.Inspect(ctx)
+		faults, standing, err := f.config.Inspect(ctx)
 		if err == nil && len(faults) > 0 {
 			err = errors.New(strings.Join(faults, "; "))
 		}
@@ -138,10 +146,12 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 			break
 		}
 		if add("store", err, "all invariants hold", "keep the store as it is and report this") {
-			add("keys", nil, keysFound(keys), "") // none is made or ends while nothing runs
+			add("keys", nil, keysFound(standing.Keys), "") // none is made or ends while nothing runs
+			all = append(all, standingFound(standing)...)
 		}
 	case add("running", err, "it answers on its local listener", ""):
 		add("keys", overdue(s), keysFound(s.Keys), "starling status "+f.path+" says what it is needed for; starling why "+f.path+" what holds that up")
+		all = append(all, standingFound(s)...)
 		for i := range s.Tasks {
 			add("task "+s.Tasks[i].ID, stuck(&s.Tasks[i]), kept(&s.Tasks[i]), "starling why "+f.path)
 		}
@@ -164,6 +174,38 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 		}
 	}
 	return all
+}
+
+// standingFound are the findings about an aggregator as a whole.
+func standingFound(s *status.Status) (all []finding) {
+	for _, r := range s.Reasons() {
+		all = append(all, finding{Check: "state", Found: r.Blocks, Hint: r.Do})
+	}
+	if s.Lost != nil && !s.Lost.Reports() {
+		all = append(all, finding{Check: "lost", OK: true,
+			Found: s.Lost.Why() + "; a crash leaves such files; they come back when a row names them, and go with their keys"})
+	}
+	return all
+}
+
+// takeBack puts the lost reports of a stopped leader in again.
+func takeBack(ctx context.Context, e *env, args []string, quiet bool) error {
+	files, err := loadAggregators("doctor --take-back", args)
+	if err != nil {
+		return err
+	}
+	if len(files) != 1 || files[0].config.Role != dap.RoleLeader {
+		return failf(exitUsage, "starling doctor --take-back leader.toml", "one leader's configuration is needed")
+	}
+	n, reports, err := files[0].config.TakeBack(ctx, slog.New(slog.NewTextHandler(e.stderr, nil)))
+	if err != nil {
+		return ofInput(err, "stop the leader first, if it runs: its store is one process's")
+	}
+	if !quiet {
+		fmt.Fprintf(e.stdout, "%s of %s taken back; they are worked on when the leader runs: starling serve leader %s\n",
+			counted(int(reports), "report", "reports"), counted(n, "file", "files"), files[0].path)
+	}
+	return nil
 }
 
 // soon is how long before the end of an online key somebody should make the next.

@@ -234,6 +234,12 @@ func writeStatus(w io.Writer, s *status.Status) {
 			fmt.Fprintf(w, "  batch      %s %s: %s verified, %s waiting\n", name, b.State, n(b.Verified), n(b.Waiting))
 		}
 	}
+	for _, r := range s.Reasons() {
+		fmt.Fprintf(w, "%s: %s\n    do: %s\n", s.Role, r.Blocks, r.Do)
+	}
+	if s.Lost != nil && !s.Lost.Reports() {
+		fmt.Fprintf(w, "%s, lost: %s\n", s.Role, s.Lost.Why())
+	}
 	writeReasons(w, "requests", s.RefusedRequests)
 	writeKeys(w, s)
 }
@@ -339,6 +345,15 @@ func whyCommand() *command {
 				}
 				if *asJSON {
 					out := map[string]any{"tasks": list}
+					parties := map[string][]status.Reason{}
+					for _, s := range all {
+						if rs := s.Reasons(); len(rs) > 0 {
+							parties[s.Role] = rs
+						}
+					}
+					if len(parties) > 0 {
+						out["parties"] = parties
+					}
 					if len(gateways) > 0 {
 						troubles := [][]gateway.Trouble{}
 						for _, s := range gateways {
@@ -350,6 +365,11 @@ func whyCommand() *command {
 				}
 				for _, s := range gateways {
 					writeTroubles(e.stdout, s.Troubles())
+				}
+				for _, s := range all {
+					for _, r := range s.Reasons() {
+						fmt.Fprintf(e.stdout, "%s: %s\n    do: %s\n", s.Role, r.Blocks, r.Do)
+					}
 				}
 				for _, b := range list {
 					if len(b.Reasons) == 0 {

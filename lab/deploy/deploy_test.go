@@ -438,12 +438,12 @@ func TestParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []*Aggregator{leader, helper} {
-		faults, keys, err := c.Inspect(t.Context())
+		faults, standing, err := c.Inspect(t.Context())
 		if err != nil || len(faults) > 0 {
 			t.Errorf("%v: audit: %v, %v", c.Role, faults, err)
 		}
-		if len(keys) != 1 || keys[0].State != status.KeyCurrent {
-			t.Errorf("%v: keys %+v", c.Role, keys)
+		if len(standing.Keys) != 1 || standing.Keys[0].State != status.KeyCurrent || len(standing.Reasons()) > 0 {
+			t.Errorf("%v: keys %+v, %v", c.Role, standing.Keys, standing.Reasons())
 		}
 	}
 }

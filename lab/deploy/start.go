@@ -25,7 +25,7 @@ type aggregatorService interface {
 	Run(context.Context) error
 	Close() error
 	Audit(context.Context) ([]string, error)
-	Keys() []status.Key
+	Standing() (*status.Status, error)
 	Status(context.Context) (*status.Status, error)
 }
 
@@ -173,8 +173,8 @@ func (a *Aggregator) Audit(ctx context.Context) (faults []string, err error) {
 	return faults, err
 }
 
-// Inspect is Audit, and says how its HPKE keys stand.
-func (a *Aggregator) Inspect(ctx context.Context) (faults []string, keys []status.Key, err error) {
+// Inspect is Audit, and says how its HPKE keys stand and what else is wrong with it.
+func (a *Aggregator) Inspect(ctx context.Context) (faults []string, standing *status.Status, err error) {
 	if _, err := os.Stat(string(a.Data)); err != nil {
 		return nil, nil, fmt.Errorf("data: %w", err)
 	}
@@ -183,8 +183,11 @@ func (a *Aggregator) Inspect(ctx context.Context) (faults []string, keys []statu
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	faults, err = s.Audit(ctx)
-	return faults, s.Keys(), err
+	if faults, err = s.Audit(ctx); err != nil {
+		return nil, nil, err
+	}
+	standing, err = s.Standing()
+	return faults, standing, err
 }
 
 // Resume opens the store of a leader that is not running and ends the wait of its parked
@@ -202,4 +205,21 @@ func (a *Aggregator) Resume(ctx context.Context, drop bool) (reports uint64, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	return s.(*withFiles).aggregatorService.(*leader.Leader).Resume(ctx, drop)
+}
+
+// TakeBack opens the store of a leader that is not running and puts lost reports in again;
+// see [leader.Leader.TakeBack]. log is told of files that stay where they are.
+func (a *Aggregator) TakeBack(ctx context.Context, log *slog.Logger) (files int, reports uint64, err error) {
+	if a.Role != dap.RoleLeader {
+		return 0, 0, errors.New("only a leader keeps acknowledged reports; a helper's lost files come back by themselves when a row names them")
+	}
+	if _, err := os.Stat(string(a.Data)); err != nil {
+		return 0, 0, fmt.Errorf("data: %w", err)
+	}
+	s, err := a.open(ctx, log, aggregator.Observer{})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.(*withFiles).aggregatorService.(*leader.Leader).TakeBack(ctx)
 }

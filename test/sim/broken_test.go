@@ -94,7 +94,7 @@ func TestOracle(t *testing.T) {
 				}
 			}
 		}, "is not valid"},
-		{"noise that does not lean on all that it should", draw(15), func(w *world) {
+		{"noise that does not lean on all that it should", draw(20), func(w *world) {
 			s := w.series()
 			s.Strategy = must(correlated.SquareRoot(2, 6))
 			w.leader.noise.given = s

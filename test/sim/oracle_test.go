@@ -365,6 +365,9 @@ func (o *oracle) status(l *life) *status.Task {
 		}
 		return nil
 	}
+	if s.Lost != nil && s.Lost.Reports() { // no damage is done here, and a crash loses no row
+		o.violate("%s: %s", l.name, s.Lost.Why())
+	}
 	return &s.Tasks[0]
 }
 

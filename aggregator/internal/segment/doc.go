@@ -14,9 +14,9 @@
 //
 // [Inbox.Put] returns when the reports are synced in a log. The sorter cuts a closed log into segment files, syncs the
 // files and their directory, and only then has its [Committer] name them, by length and checksum, in one transaction
-// that also records the log as sorted; the log file is removed after that. Deleting goes the other way: first the row,
-// then the file ([Remove]). So a row never names a file that is not whole, and a file that no row names is rubbish,
-// which [Sweep] removes at start-up.
+// that also records the log as sorted; the log file is removed after that. Deleting goes the other way: first the row, for which
+// a tombstone comes, then the file, and last the tombstone. So a row never names a file that is not whole, and a whole
+// file with neither row nor tombstone is kept (package lost), unless its log still waits ([Waiting]).
 //
 // A crash at any point leaves each acknowledged report in exactly one committed segment or in a log not yet sorted: a
 // log is sorted again from its beginning unless the Committer says that it was done, and segment names follow from the
@@ -30,8 +30,8 @@
 // # Start-up
 //
 // One process owns the folders ([disk.OSFS.Lock]): a second would take the first one's open log for an old one.
-// [OpenInbox] finds the logs of earlier lives; [Sweep] removes the files that no row names, and must run before the
-// sorter starts; [Sorter.Run] then sorts the old logs first. A log in which acknowledged records are damaged is sorted up
+// [OpenInbox] finds the logs of earlier lives; what no row names is looked through before the sorter starts;
+// [Sorter.Run] then sorts the old logs first. A log in which acknowledged records are damaged is sorted up
 // to the damage and set aside under its name with ".damaged" appended, never deleted.
 //
 // # Errors

@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
 )
@@ -64,14 +67,10 @@ func (r *rows) ForgetLog(_ context.Context, log disk.LogID) error {
 	return nil
 }
 
-func (r *rows) live() map[string]struct{} {
+func (r *rows) live() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	live := make(map[string]struct{})
-	for name := range r.segments {
-		live[name] = struct{}{}
-	}
-	return live
+	return slices.Collect(maps.Keys(r.segments))
 }
 
 // kept counts in how many committed segments each report is, and checks that each report is whole and in its place.
@@ -124,7 +123,8 @@ type life struct {
 }
 
 func start(fsys disk.FS, r *rows, fp *disk.Failpoints) (*life, error) {
-	if _, err := Sweep(fsys, "segments", r.live()); err != nil {
+	room := lost.Room{FS: fsys, Newest: func() uint64 { return 1 }, Again: NewWaiting(fsys, "inbox", r).Holds, Failpoints: fp}
+	if _, err := room.Sweep(context.Background(), r.live(), "segments"); err != nil {
 		return nil, err
 	}
 	in, err := OpenInbox(fsys, InboxOptions{RotateBytes: 2000, Log: disk.LogOptions{Failpoints: fp}})

@@ -3,11 +3,8 @@ package segment
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
-	"path"
 
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/buffer"
@@ -182,36 +179,3 @@ func encode(entries []Entry) ([]byte, Meta) {
 
 // Remove removes segment or run files durably, after the transaction that dropped their rows. Repeating it is no error.
 func Remove(fsys disk.FS, names ...string) error { return disk.Remove(fsys, names...) }
-
-// Sweep removes from dir and the directories below it every file whose name, as the FS has it, is not in live, and
-// returns how many. It runs at start-up, before a sorter or a job may be writing there. A dir that does not exist is
-// empty.
-func Sweep(fsys disk.FS, dir string, live map[string]struct{}) (int, error) {
-	entries, err := fsys.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("segment: sweep %s: %w", dir, err)
-	}
-	removed := 0
-	var dead []string
-	for _, e := range entries {
-		name := path.Join(dir, e.Name)
-		if e.Dir {
-			n, err := Sweep(fsys, name, live)
-			removed += n
-			if err != nil {
-				return removed, err
-			}
-			continue
-		}
-		if _, ok := live[name]; !ok {
-			dead = append(dead, name)
-		}
-	}
-	if err := disk.Remove(fsys, dead...); err != nil {
-		return removed, fmt.Errorf("segment: sweep %s: %w", dir, err)
-	}
-	return removed + len(dead), nil
-}

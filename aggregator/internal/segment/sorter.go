@@ -296,7 +296,7 @@ func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry) er
 		duplicates := g.duplicates
 		for part := range s.parts(g.entries) {
 			content, meta := encode(part)
-			meta.Name = fmt.Sprintf("%s/%s-%06d.seg", dir, log, len(metas))
+			meta.Name = fmt.Sprintf("%s/%s-%06d%s", dir, log, len(metas), segmentSuffix)
 			meta.Duplicates, duplicates = duplicates, 0
 			err := disk.StageFile(s.fs, meta.Name, content)
 			buffer.Put(content)
@@ -328,6 +328,10 @@ func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry) er
 	return nil
 }
 
+// segmentSuffix ends the names of segment files, which begin with the id of their log: see
+// [Waiting.Holds].
+const segmentSuffix = ".seg"
+
 func (s *Sorter) ensureDir(dir string) error {
 	if _, ok := s.dirs[dir]; ok {
 		return nil
@@ -347,19 +351,11 @@ type grouped struct {
 
 // group sorts entries by task and bucket; the order depends on nothing but the log.
 func group(entries []Entry) []grouped {
-	type key struct {
-		task   TaskID
-		bucket uint64
-	}
-	type member struct {
-		key
-		id ReportID
-	}
-	groups := make(map[key]*grouped)
+	groups := make(map[place]*grouped)
 	seen := make(map[member]struct{}, len(entries))
-	var keys []key
+	var keys []place
 	for _, e := range entries {
-		k := key{e.TaskID, e.Bucket}
+		k := place{e.TaskID, e.Bucket}
 		g := groups[k]
 		if g == nil {
 			g = new(grouped)
@@ -374,7 +370,7 @@ func group(entries []Entry) []grouped {
 		seen[m] = struct{}{}
 		g.entries = append(g.entries, e)
 	}
-	slices.SortFunc(keys, func(a, b key) int {
+	slices.SortFunc(keys, func(a, b place) int {
 		return cmp.Or(bytes.Compare(a.task[:], b.task[:]), cmp.Compare(a.bucket, b.bucket))
 	})
 	sorted := make([]grouped, len(keys))

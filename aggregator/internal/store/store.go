@@ -258,16 +258,15 @@ type Store interface {
 	// RetrySegment gives the claim back, to be claimed again after the given time.
 	RetrySegment(ctx context.Context, j *SegmentJob, after time.Time, why string) error
 	// Quarantine sets a segment aside that can neither be finished nor retried; its reports count as rejected with code.
-	// The row stays, for the operator; nothing will read its file again, which may be removed (Sweep does it otherwise).
+	// The row stays, for the operator; nothing will read its file again, which may be removed (Bury does it otherwise).
 	Quarantine(ctx context.Context, j *SegmentJob, code dap.ReportError, why string) error
 	// Park leaves a segment, with its file and its reports still waiting, until Resume:
 	// no worker claims it, and no leader-selected batch that has it is drained.
 	Park(ctx context.Context, j *SegmentJob, why string) error
 	// Resume ends the wait of all parked segments, of how many reports it says: they may
-	// be claimed again, or, with drop, are quarantined as report_dropped, and their files
-	// are among the DeadFiles.
+	// be claimed again, or, with drop, are quarantined as report_dropped.
 	Resume(ctx context.Context, drop bool) (reports uint64, err error)
-	// CommitSegment commits and finishes the job; its file may be removed afterwards (Sweep does it otherwise).
+	// CommitSegment commits and finishes the job; its file may be removed afterwards (Bury does it otherwise).
 	CommitSegment(ctx context.Context, j *SegmentJob, c *Commit) error
 	// Seen says which of the ids are already aggregated in their bucket (the leader must not send those).
 	Seen(ctx context.Context, task dap.TaskID, bucket dap.Time, ids []dap.ReportID) ([]bool, error)
@@ -355,11 +354,16 @@ type Store interface {
 	Batches(ctx context.Context, task dap.TaskID, n int) ([]BatchStatus, error)
 	// Stuck lists work that is failing, with the reason last given.
 	Stuck(ctx context.Context, task dap.TaskID) ([]Stuck, error)
-	// LiveFiles are the names of all files that a row names; all others may be swept.
+	// LiveFiles are the names of all files that a row names.
 	LiveFiles(ctx context.Context) ([]string, error)
-	// DeadFiles hands over, once, the segment files that no row names since their batch closed before any worker came to
-	// them. The caller removes them; what it does not remove, the next start sweeps.
-	DeadFiles() []string
+	// Bury removes the files that lost their last row, in whatever life, and then forgets them. The transaction that takes
+	// a file its last row notes that it is needless, and only so does a file of the store ever go; a file that was named
+	// nowhere is not the store's to judge.
+	Bury(ctx context.Context) error
+	// TakeBack puts segments in as work whose rows are gone: their reports count as acknowledged, and those that were
+	// aggregated before turn out as replays. They may come for a closed batch, or a retired task, as in CommitLog. It says
+	// how many reports wait to be claimed. The files are whole and in their place; ErrNotFound if a task is not known.
+	TakeBack(ctx context.Context, segments []segment.Meta) (waiting uint64, err error)
 	// Audit checks every invariant it knows and lists the violations, in words.
 	Audit(ctx context.Context) ([]string, error)
 	Close() error

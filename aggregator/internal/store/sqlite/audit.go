@@ -269,6 +269,15 @@ func (a *auditor) readReleases(tx *database.Tx) error {
 }
 
 func (a *auditor) readFiles(tx *database.Tx) error {
+	err := tx.Each("audit-tombstones", nil, func(r database.Row) error {
+		var name string
+		err := r.Scan(&name)
+		a.add("%s: a row names it, and it has a tombstone", name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	for _, statement := range []string{"audit-segments", "audit-noise"} {
 		err := tx.Each(statement, nil, func(r database.Row) error {
 			var name string

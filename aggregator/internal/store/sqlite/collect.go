@@ -344,10 +344,9 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 		return nil, fmt.Errorf("store: release: build: %w", err)
 	}
 	response := append([]byte{}, built...)
-	var dead []string
-	err = s.update(ctx, "release", func(tx *database.Tx) (err error) {
+	err = s.update(ctx, "release", func(tx *database.Tx) error {
 		tx.Erase() // the aggregate share
-		if dead, err = t.release(tx, r, rel, x, response); err != nil {
+		if err := t.release(tx, r, rel, x, response); err != nil {
 			return err
 		}
 		return noise.save(tx, t)
@@ -355,7 +354,6 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 	if err != nil {
 		return nil, err
 	}
-	s.dead.add(dead)
 	if len(noise.spent) > 0 {
 		s.dropNoise(ctx, noise.spent...)
 	}
@@ -393,11 +391,10 @@ func (t *task) releasable(tx *database.Tx, r *resourceRow, rel *store.Release) (
 	return x, nil
 }
 
-// release is the transaction in which a batch closes: ledger, shares, response and counters change together. dead are the
-// files of segments that came too late.
-func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x selected, response []byte) (dead []string, err error) {
+// release is the transaction in which a batch closes: ledger, shares, response and counters change together.
+func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x selected, response []byte) error {
 	if n, err := tx.Exec("resource-ready", r.row, response); err != nil || n != 1 {
-		return nil, errors.Join(err, missing(n))
+		return errors.Join(err, missing(n))
 	}
 	var first, last, id any
 	if t.Mode == dap.LeaderSelected {
@@ -405,32 +402,32 @@ func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x se
 	} else {
 		sp, err := spanOf(rel.Selection.Interval)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		first, last = sp.first, sp.last
 	}
 	l, err := t.nextRelease(tx, rel.Selection, x.count, response)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	_, err = tx.Insert("put-release", l.seq, t.row, int(rel.Kind), rel.Resource, first, last, id, x.count, x.checksum[:], rel.Debit,
 		l.position, l.answer[:], l.chain[:], l.total[:])
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, row := range x.rows {
 		if _, err := tx.Exec("close-batch", row); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if sp, ok := first.(int64); ok {
-		if dead, err = t.rejectLate(tx, span{sp, last.(int64)}); err != nil {
-			return nil, err
+		if err := t.rejectLate(tx, span{sp, last.(int64)}); err != nil {
+			return err
 		}
 	}
 	if _, err := tx.Exec("drop-hold", r.row); err != nil {
-		return nil, err
+		return err
 	}
 	_, err = tx.Exec("count-collected", t.row, x.count)
-	return dead, err
+	return err
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
@@ -64,15 +65,17 @@ func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
 	if err := s.audit(st, "after opening"); err != nil {
 		return err
 	}
-	files, err := st.LiveFiles(ctx)
+	named, err := st.LiveFiles(ctx)
 	if err != nil {
 		return err
 	}
-	live := make(map[string]struct{})
-	for _, name := range files {
-		live[name] = struct{}{}
+	room := &lost.Room{
+		FS: mem, Newest: func() uint64 { return 1 }, Again: segment.NewWaiting(mem, "inbox", st).Holds, Failpoints: fail,
 	}
-	if _, err := segment.Sweep(mem, "segments", live); err != nil {
+	if _, err := room.Sweep(ctx, named, "segments", "runs"); err != nil {
+		return err
+	}
+	if err := s.kept(mem); err != nil {
 		return err
 	}
 	inbox, err := segment.OpenInbox(mem, segment.InboxOptions{})
@@ -93,7 +96,21 @@ func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
 	if err := s.correlate(ctx, st); err != nil {
 		return fmt.Errorf("series: %w", err)
 	}
+	if err := st.Bury(ctx); err != nil {
+		return err
+	}
 	return s.audit(st, "at the end")
+}
+
+// kept demands that a crash leaves no whole segment for a person to judge: there was no other damage.
+func (s *story) kept(mem *disktest.Mem) error {
+	files, err := lost.List(mem)
+	for _, f := range files {
+		if strings.HasPrefix(f.Name, "segments/") {
+			s.t.Errorf("after a crash %s is lost", f.Name)
+		}
+	}
+	return err
 }
 
 func (s *story) audit(st store.Store, when string) error {

@@ -5,9 +5,9 @@ package sqlite
 func TransactionNames() []string {
 	return []string{
 		"add-refused", "advance-job", "audit", "batch-state", "batches", "claim-segments", "commit-job", "commit-log",
-		"commit-segment", "counts", "create-resource", "delete-resource", "drain", "fail-resource", "fence", "forget-log",
-		"freeze", "ledger", "ledger-entry", "live-files", "live-runs", "merge-runs", "open", "order", "park", "pending-resources", "put-task", "quarantine",
+		"commit-segment", "counts", "create-resource", "delete-resource", "drain", "drop-tombstones", "fail-resource", "fence", "forget-log",
+		"freeze", "ledger", "ledger-entry", "live-files", "merge-runs", "open", "order", "park", "pending-resources", "put-task", "quarantine",
 		"release", "release-read", "reload-resource", "resource", "resume", "retire-task", "retry-segment", "runs-of-bucket",
-		"save-sent", "segments-of-log", "shared-job", "shut-batches", "stuck", "sweep-task", "unfinished-jobs",
+		"save-sent", "segments-of-log", "shared-job", "shut-batches", "stuck", "sweep-task", "take-back", "tombstones", "unfinished-jobs",
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/service/database"
@@ -75,20 +74,18 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		return false, nil
 	}
 	s.replay.drop(t.row)
-	var segments, runs, noise []string
 	err = s.update(ctx, "sweep-task", func(tx *database.Tx) (err error) {
 		tx.Erase() // aggregate shares and noised results among them
 		left := n
 		var unfinished uint64 // reports that nobody finished count as dropped
-		for _, of := range []struct {
-			list, drop string
-			names      *[]string
-		}{{"sweep-segments", "drop-segment", &segments}, {"sweep-runs", "sweep-run", &runs}, {"sweep-noise", "drop-noise", &noise}} {
-			var reports uint64
-			if *of.names, reports, err = dropListed(tx, of.list, of.drop, t.row, left); err != nil {
+		for _, of := range []struct{ list, drop string }{
+			{"sweep-segments", "drop-segment"}, {"sweep-runs", "sweep-run"}, {"sweep-noise", "drop-noise"},
+		} {
+			rows, reports, err := dropListed(tx, of.list, of.drop, t.row, left)
+			if err != nil {
 				return err
 			}
-			left -= len(*of.names)
+			left -= rows
 			unfinished += reports
 		}
 		if err := reject(tx, t, dap.ReportDropped, unfinished); err != nil {
@@ -111,12 +108,8 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 	if err != nil {
 		return false, err
 	}
-	s.dead.add(segments)
-	if err := segment.Remove(s.opt.FS, append(runs, noise...)...); err != nil {
-		s.opt.Logger.Warn("files of a retired task stay until the next start", "files", len(runs)+len(noise), "error", err)
-	}
 	t.swept.Store(!more)
-	return more, nil
+	return more, s.Bury(ctx)
 }
 
 // drop forgets the buckets of a task that nobody asks for any more.

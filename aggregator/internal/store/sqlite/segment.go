@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -33,9 +32,7 @@ func (s *Store) SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, e
 // CommitLog implements [segment.Committer]: the reports of the log are acknowledged for good and wait to be claimed.
 // Duplicates that the sorter left out count as replays.
 func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segment.Meta) error {
-	var dead []string
-	err := s.update(ctx, "commit-log", func(tx *database.Tx) error {
-		dead = nil
+	return s.update(ctx, "commit-log", func(tx *database.Tx) error {
 		var one int
 		if done, err := tx.One("find-log", []any{log[:]}, &one); err != nil || done {
 			return err
@@ -56,7 +53,9 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 				return err
 			}
 			if !queued {
-				dead = append(dead, m.Name)
+				if _, err := tx.Exec("put-tombstone", m.Name); err != nil {
+					return err
+				}
 			}
 			if err := reject(tx, t, dap.ReportReplayed, uint64(m.Duplicates)); err != nil {
 				return err
@@ -64,10 +63,6 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 		}
 		return nil
 	})
-	if err == nil {
-		s.dead.add(dead)
-	}
-	return err
 }
 
 // putSegment queues a segment, unless its bucket was closed, or its task retired, while the reports were in the log.
@@ -87,27 +82,6 @@ func (t *task) putSegment(tx *database.Tx, m segment.Meta) (queued bool, err err
 	}
 	_, err = tx.Exec("put-segment", m.Name, m.Size, m.Sum[:], m.Duplicates, t.row, m.Bucket, m.Count)
 	return err == nil, err
-}
-
-// deadFiles are files that lost their rows in this life, or never got any.
-type deadFiles struct {
-	mu    sync.Mutex
-	names []string
-}
-
-func (d *deadFiles) add(names []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.names = append(d.names, names...)
-}
-
-// DeadFiles implements [store.Store].
-func (s *Store) DeadFiles() []string {
-	s.dead.mu.Lock()
-	defer s.dead.mu.Unlock()
-	names := s.dead.names
-	s.dead.names = nil
-	return names
 }
 
 // ForgetLog implements [segment.Forgetter].
@@ -152,36 +126,34 @@ func (s *Store) ClaimSegments(ctx context.Context, now time.Time, lease time.Dur
 }
 
 // rejectLate finishes the segments of a time-interval batch that has just been closed. No worker has seen them: a
-// collection freezes only when nothing in it waits, and what comes later is not claimable. names are their files.
-func (t *task) rejectLate(tx *database.Tx, sp span) (names []string, err error) {
-	names, late, err := dropListed(tx, "late-segments", "drop-segment", t.row, sp.first, sp.last)
+// collection freezes only when nothing in it waits, and what comes later is not claimable.
+func (t *task) rejectLate(tx *database.Tx, sp span) error {
+	_, late, err := dropListed(tx, "late-segments", "drop-segment", t.row, sp.first, sp.last)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return names, reject(tx, t, dap.BatchCollected, late)
+	return reject(tx, t, dap.BatchCollected, late)
 }
 
-// dropListed deletes the rows that a statement lists as id, name and reports, and returns the names of their files and the reports
-// of all.
-func dropListed(tx *database.Tx, list, drop string, args ...any) (names []string, reports uint64, err error) {
+// dropListed deletes the rows that a statement lists as id and reports, and says how many rows and reports they were.
+func dropListed(tx *database.Tx, list, drop string, args ...any) (rows int, reports uint64, err error) {
 	var ids []int64
 	err = tx.Each(list, args, func(r database.Row) error {
 		var id int64
-		var name string
 		var n uint64
-		err := r.Scan(&id, &name, &n)
-		ids, names, reports = append(ids, id), append(names, name), reports+n
+		err := r.Scan(&id, &n)
+		ids, reports = append(ids, id), reports+n
 		return err
 	})
 	if err != nil {
-		return nil, 0, err
+		return 0, 0, err
 	}
 	for _, id := range ids {
 		if _, err := tx.Exec(drop, id); err != nil {
-			return nil, 0, err
+			return 0, 0, err
 		}
 	}
-	return names, reports, nil
+	return len(ids), reports, nil
 }
 
 // claim is a segment about to be leased.
@@ -422,15 +394,14 @@ func (s *Store) Park(ctx context.Context, j *store.SegmentJob, why string) error
 func (s *Store) Resume(ctx context.Context, drop bool) (reports uint64, err error) {
 	type segment struct {
 		leased
-		name, why string
+		why string
 	}
-	var dead []string
 	err = s.update(ctx, "resume", func(tx *database.Tx) error {
-		reports, dead = 0, nil
+		reports = 0
 		var parked []segment
 		err := tx.Each("parked-segments", nil, func(r database.Row) error {
 			var x segment
-			err := r.Scan(&x.id, &x.task, &x.name, &x.reports, &x.step, &x.why)
+			err := r.Scan(&x.id, &x.task, &x.reports, &x.step, &x.why)
 			parked = append(parked, x)
 			return err
 		})
@@ -445,7 +416,6 @@ func (s *Store) Resume(ctx context.Context, drop bool) (reports uint64, err erro
 				}
 				continue
 			}
-			dead = append(dead, x.name)
 			if err := x.dropAnswers(tx); err != nil {
 				return err
 			}
@@ -461,6 +431,5 @@ func (s *Store) Resume(ctx context.Context, drop bool) (reports uint64, err erro
 	if err != nil {
 		return 0, err
 	}
-	s.dead.add(dead)
 	return reports, nil
 }

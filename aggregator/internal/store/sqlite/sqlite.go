@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
@@ -84,7 +83,7 @@ type Store struct {
 
 	resources keyed[resourceKey]
 	replay    replay
-	dead      deadFiles
+	burial    sync.Mutex // one Bury at a time
 
 	provision sync.Mutex   // one PutTask at a time
 	mu        sync.RWMutex // guards the maps; never held while waiting for the database
@@ -194,8 +193,8 @@ func (t *task) getVDAF() (vdaf.VDAF, error) {
 // minimum is the least count ever released.
 func (t *task) minimum() uint64 { return max(t.MinBatch, 1) }
 
-// Open opens the store of a process and makes it if it is not there. Leases of earlier lives are void, run files that
-// no row names are removed.
+// Open opens the store of a process and makes it if it is not there. Leases of earlier lives are void, and files
+// that lost their rows in them are removed. Those that never had one are the caller's matter.
 func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -233,7 +232,7 @@ func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 	if err := s.update(ctx, "open", func(tx *database.Tx) error { return s.load(tx, key) }); err != nil {
 		return nil, err
 	}
-	if err := s.sweepRuns(ctx); err != nil {
+	if err := s.Bury(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -288,28 +287,6 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 		s.rows[row].setHold(resource, h)
 		return nil
 	})
-}
-
-// sweepRuns removes run files of commits that never came about.
-func (s *Store) sweepRuns(ctx context.Context) error {
-	live := make(map[string]struct{})
-	err := s.view(ctx, "live-runs", func(tx *database.Tx) error {
-		return tx.Each("live-runs", nil, func(r database.Row) error {
-			var name string
-			if err := r.Scan(&name); err != nil {
-				return err
-			}
-			live[name] = struct{}{}
-			return nil
-		})
-	})
-	if err != nil {
-		return err
-	}
-	if _, err := segment.Sweep(s.opt.FS, s.opt.Runs, live); err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	return nil
 }
 
 // Close implements [store.Store].

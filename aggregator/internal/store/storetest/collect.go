@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -132,18 +131,21 @@ func testDrainFreezeRelease(t *testing.T, h Harness) {
 	w.Audit()
 }
 
-// dead demands that so many segment files lost their rows since the last call, and that they are there to be removed.
+// dead demands that so many segment files lost their rows since the last call, and that they are buried.
 func (w *World) dead(want int) {
 	w.t.Helper()
-	names := w.Store.DeadFiles()
-	if len(names) != want || len(w.Store.DeadFiles()) != 0 {
-		w.t.Fatalf("dead files: %q, want %d, once", names, want)
+	if names := w.unnamed(); len(names) != want {
+		w.t.Fatalf("files without a row: %q, want %d", names, want)
+	}
+	w.ok(w.Store.Bury(context.Background()))
+	if names := w.unnamed(); len(names) != 0 {
+		w.t.Fatalf("not buried: %q", names)
 	}
 	live, err := w.Store.LiveFiles(context.Background())
 	w.ok(err)
-	for _, name := range names {
-		if _, err := w.h.FS().Stat(name); err != nil || slices.Contains(live, name) {
-			w.t.Fatalf("dead file %s: %v, live are %q", name, err, live)
+	for _, name := range live {
+		if _, err := w.h.FS().Stat(name); err != nil {
+			w.t.Fatalf("a file that is named was buried: %v", err)
 		}
 	}
 }

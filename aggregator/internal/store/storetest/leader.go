@@ -404,9 +404,10 @@ func testPark(t *testing.T, h Harness) {
 		}
 		if drop {
 			w.CountsAre(task, store.Counts{Acknowledged: 12, Aggregated: 6, Rejected: map[dap.ReportError]uint64{dap.ReportDropped: 6}})
-			if dead := w.Store.DeadFiles(); !slices.Contains(dead, job.Segment.Name) {
+			if dead := w.unnamed(); !slices.Contains(dead, job.Segment.Name) {
 				t.Fatalf("dead are %q", dead)
 			}
+			w.dead(1)
 		} else if done := w.Work(task); done != 1 {
 			t.Fatalf("%d segments", done)
 		}

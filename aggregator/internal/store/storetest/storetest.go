@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"testing"
 	"time"
@@ -104,14 +105,8 @@ func (w *World) open(t *testing.T) {
 	for _, task := range w.tasks {
 		w.ok(w.Store.PutTask(ctx, task))
 	}
-	files, err := w.Store.LiveFiles(ctx)
-	w.ok(err)
-	live := make(map[string]struct{})
-	for _, name := range files {
-		live[name] = struct{}{}
-	}
-	_, err = segment.Sweep(w.h.FS(), "segments", live)
-	w.ok(err)
+	w.ok(w.Store.Bury(ctx))
+	var err error
 	w.inbox, err = segment.OpenInbox(w.h.FS(), segment.InboxOptions{})
 	w.ok(err)
 	w.sorter, err = segment.NewSorter(w.inbox, segment.SorterOptions{Committer: w.Store, MaxReports: 8})
@@ -256,6 +251,7 @@ func (w *World) Work(task *store.Task) (done int) {
 	for {
 		jobs := w.Claim(4)
 		if len(jobs) == 0 {
+			w.ok(w.Store.Bury(context.Background()))
 			return done
 		}
 		for _, j := range jobs {
@@ -263,6 +259,25 @@ func (w *World) Work(task *store.Task) (done int) {
 			done++
 		}
 	}
+}
+
+// unnamed lists the segment files that no row names.
+func (w *World) unnamed() (names []string) {
+	w.t.Helper()
+	live, err := w.Store.LiveFiles(context.Background())
+	w.ok(err)
+	folders, err := w.h.FS().ReadDir("segments")
+	w.ok(err)
+	for _, folder := range folders {
+		files, err := w.h.FS().ReadDir("segments/" + folder.Name)
+		w.ok(err)
+		for _, f := range files {
+			if name := path.Join("segments", folder.Name, f.Name); !slices.Contains(live, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }
 
 // Ask makes a leader's collection resource; sel is nil for leader-selected tasks.

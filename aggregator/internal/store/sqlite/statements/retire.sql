@@ -5,16 +5,16 @@ UPDATE task SET retired = ?2 WHERE id = ?1 AND retired IS NULL
 UPDATE task SET swept = 1 WHERE id = ?1
 
 -- name: sweep-segments
-SELECT id, name, iif(state = 0, reports, 0) FROM segment WHERE task = ?1 LIMIT ?2
+SELECT id, iif(state = 0, reports, 0) FROM segment WHERE task = ?1 LIMIT ?2
 
 -- name: sweep-runs
-SELECT id, name, 0 FROM run WHERE task = ?1 LIMIT ?2
+SELECT id, 0 FROM run WHERE task = ?1 LIMIT ?2
 
 -- name: sweep-run
 DELETE FROM run WHERE id = ?1
 
 -- name: sweep-noise
-SELECT id, name, 0 FROM noise WHERE task = ?1 LIMIT ?2
+SELECT id, 0 FROM noise WHERE task = ?1 LIMIT ?2
 
 -- name: sweep-resources
 DELETE FROM resource WHERE id IN (SELECT id FROM resource WHERE task = ?1 LIMIT ?2)

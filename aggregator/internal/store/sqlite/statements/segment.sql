@@ -14,7 +14,7 @@ DELETE FROM log WHERE log_id = ?1
 INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 
 -- name: late-segments
-SELECT id, name, reports FROM segment WHERE task = ?1 AND state = 0 AND bucket BETWEEN ?2 AND ?3
+SELECT id, reports FROM segment WHERE task = ?1 AND state = 0 AND bucket BETWEEN ?2 AND ?3
 
 -- name: drop-segment
 DELETE FROM segment WHERE id = ?1
@@ -66,7 +66,7 @@ UPDATE segment SET lease_token = NULL, lease_expires = NULL, state = 1, parked =
 UPDATE segment SET lease_token = NULL, lease_expires = NULL, parked = 1, why = ?2 WHERE id = ?1
 
 -- name: parked-segments
-SELECT id, task, name, reports, sent_step, why FROM segment WHERE parked = 1 ORDER BY id
+SELECT id, task, reports, sent_step, why FROM segment WHERE parked = 1 ORDER BY id
 
 -- name: unpark-segment
 UPDATE segment SET parked = 0, not_before = 0, why = '' WHERE id = ?1

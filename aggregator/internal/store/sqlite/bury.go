@@ -1,0 +1,104 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/service/database"
+)
+
+// FailBuryAfterRemove is the failpoint between the end of files and that of their
+// tombstones.
+const FailBuryAfterRemove = "store.bury.after-remove"
+
+// buried is how many files go at one time.
+const buried = 512
+
+// Bury implements [store.Store].
+func (s *Store) Bury(ctx context.Context) error {
+	s.burial.Lock()
+	defer s.burial.Unlock()
+	for {
+		var names []string
+		err := s.view(ctx, "tombstones", func(tx *database.Tx) error {
+			names = nil
+			return tx.Each("tombstones", []any{buried}, func(r database.Row) error {
+				var name string
+				err := r.Scan(&name)
+				names = append(names, name)
+				return err
+			})
+		})
+		if err != nil || len(names) == 0 {
+			return err
+		}
+		if err := s.removeAll(names); err != nil {
+			return fmt.Errorf("store: bury: %w", err)
+		}
+		if err := s.opt.Failpoints.Hit(FailBuryAfterRemove); err != nil {
+			return err
+		}
+		err = s.update(ctx, "drop-tombstones", func(tx *database.Tx) error {
+			for _, name := range names {
+				if _, err := tx.Exec("drop-tombstone", name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil || len(names) < buried {
+			return err
+		}
+	}
+}
+
+// removeAll removes files durably, also where somebody removed their directory.
+func (s *Store) removeAll(names []string) error {
+	gone := make(map[string]bool)
+	var there []string
+	for _, name := range names {
+		dir := path.Dir(name)
+		missing, known := gone[dir]
+		if !known {
+			_, err := s.opt.FS.Stat(dir)
+			missing = errors.Is(err, fs.ErrNotExist)
+			gone[dir] = missing
+		}
+		if !missing {
+			there = append(there, name)
+		}
+	}
+	return disk.Remove(s.opt.FS, there...)
+}
+
+// TakeBack implements [store.Store].
+func (s *Store) TakeBack(ctx context.Context, segments []segment.Meta) (waiting uint64, err error) {
+	err = s.update(ctx, "take-back", func(tx *database.Tx) error {
+		waiting = 0
+		for _, m := range segments {
+			t, err := s.task(m.TaskID)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.Exec("count-acknowledged", t.row, m.Count); err != nil {
+				return err
+			}
+			queued, err := t.putSegment(tx, m)
+			if err != nil {
+				return err
+			}
+			if queued {
+				waiting += uint64(m.Count)
+			} else if _, err := tx.Exec("put-tombstone", m.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return waiting, err
+}

@@ -1,0 +1,98 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+
+	"github.com/starling-agg/starling/aggregator/internal/lost"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+)
+
+// Directories of the leader, beside the store's.
+const (
+	segments = "segments"
+	inboxDir = "inbox"
+	runs     = "runs"
+)
+
+// TakeBack puts in again, as work, the acknowledged reports in lost files, whose rows or
+// logs are gone: a report that was aggregated before is rejected as a replay. What is not
+// whole, or of no task that is provisioned here, stays where it is. It says how many
+// reports of how many files there are now; call it before [Leader.Run].
+func (l *Leader) TakeBack(ctx context.Context) (files int, reports uint64, err error) {
+	all, err := lost.List(l.opt.FS)
+	if err != nil {
+		return 0, 0, fmt.Errorf("leader: take back: %w", err)
+	}
+	for _, f := range all {
+		n := uint64(0)
+		switch path.Dir(path.Dir(f.Name)) {
+		case segments:
+			n, err = l.takeSegment(ctx, f)
+		default:
+			if path.Dir(f.Name) == inboxDir {
+				n, err = l.takeLog(ctx, f)
+			}
+		}
+		if err != nil {
+			return files, reports, fmt.Errorf("leader: take back %s: %w", f.Path, err)
+		}
+		if n > 0 {
+			files, reports = files+1, reports+n
+		}
+	}
+	return files, reports, l.store.Bury(ctx)
+}
+
+// takeSegment puts a lost segment back in its place and has it named: in this order, so that
+// a crash between the two leaves it unnamed, and lost again.
+func (l *Leader) takeSegment(ctx context.Context, f lost.File) (uint64, error) {
+	seg, err := segment.Peek(l.opt.FS, f.Path)
+	if errors.Is(err, segment.ErrCorrupt) {
+		l.opt.Log.Warn("a lost segment stays where it is: it is damaged", "file", f.Path, "error", err)
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	meta := seg.Meta()
+	seg.Close()
+	if l.tasks[meta.TaskID] == nil {
+		l.opt.Log.Warn("a lost segment stays where it is: its task is not provisioned here", "file", f.Path, "task", meta.TaskID)
+		return 0, nil
+	}
+	if _, err := l.opt.FS.Stat(f.Name); err == nil {
+		l.opt.Log.Warn("a lost segment stays where it is: another is in its place", "file", f.Path)
+		return 0, nil
+	}
+	if err := l.lost.Return(f); err != nil {
+		return 0, err
+	}
+	meta.Name = f.Name
+	_, err = l.store.TakeBack(ctx, []segment.Meta{meta})
+	return uint64(meta.Count), err
+}
+
+// takeLog uploads the reports of a lost log once more, and removes it when they are durable.
+func (l *Leader) takeLog(ctx context.Context, f lost.File) (uint64, error) {
+	entries, err := segment.ReadLog(l.opt.FS, f.Path)
+	if err != nil {
+		l.opt.Log.Warn("a lost log stays where it is: it is damaged", "file", f.Path, "error", err)
+		return 0, nil
+	}
+	for i := range entries {
+		if l.tasks[entries[i].TaskID] == nil {
+			l.opt.Log.Warn("a lost log stays where it is: a task in it is not provisioned here", "file", f.Path, "task", entries[i].TaskID)
+			return 0, nil
+		}
+	}
+	if err := l.inbox.Put(ctx, entries); err != nil {
+		return 0, err
+	}
+	return uint64(len(entries)), segment.Remove(l.opt.FS, f.Path)
+}
+
+// expire empties what is lost and opens to no key any more.
+func (l *Leader) expire() error { return l.lost.Expire(l.keys, l.opt.Log) }

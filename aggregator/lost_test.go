@@ -1,0 +1,151 @@
+package aggregator_test
+
+import (
+	"context"
+	"net/http"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
+)
+
+// filesOf lists the files below a directory, with their content.
+func filesOf(t *testing.T, fsys disk.FS, dir string) map[string][]byte {
+	t.Helper()
+	all := make(map[string][]byte)
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return all
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name)
+		if e.Dir {
+			for n, b := range filesOf(t, fsys, name) {
+				all[n] = b
+			}
+			continue
+		}
+		all[name] = must(disk.ReadFile(fsys, name, 1<<30))
+	}
+	return all
+}
+
+// unnamed is a pair whose leader acknowledged and sorted n reports that the helper did not take, and then lost its
+// database's log: the rows are gone, the files are there. whole is the disk before that.
+func unnamed(t *testing.T, n int, s setup) (p *pair, whole *disktest.Mem) {
+	t.Helper()
+	p = newPair(t, s)
+	p.leader.Close() // so that the database has the task without its log
+	p.startLeader()
+	p.between(func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	})
+	p.accept(p.reports(n)...)
+	p.step()
+	if c := p.counts(); c.Acknowledged != uint64(n) || c.Waiting != uint64(n) {
+		t.Fatalf("counts %+v", c)
+	}
+	p.leaderFS.Cut()
+	whole = p.leaderFS.Crash()
+	p.leader.Close()
+	p.leaderFS = p.leaderFS.Crash()
+	if err := disk.Remove(p.leaderFS, "store.db-wal"); err != nil {
+		t.Fatal(err)
+	}
+	p.leaderOpt.FS = p.leaderFS
+	p.startLeader()
+	p.between(nil)
+	p.clock.advance(time.Hour) // past any back-off
+	return p, whole
+}
+
+// TestMissingLog: rows of acknowledged reports are lost with a database's log. Their files are kept, counted and shown,
+// and taken back as work; each report is counted once, also if it is done twice.
+func TestMissingLog(t *testing.T) {
+	p, _ := unnamed(t, 12, setup{})
+	st := must(p.leader.Standing())
+	if st.Lost == nil || st.Lost.Segments != 1 || !st.Lost.Reports() || len(st.Reasons()) != 1 {
+		t.Fatalf("the leader says %+v, %v", st.Lost, st.Reasons())
+	}
+	if !strings.Contains(p.log.String(), "set aside") {
+		t.Error("no word in the log")
+	}
+	if c := p.counts(); c.Waiting != 0 {
+		t.Fatalf("counts %+v, so nothing was lost", c)
+	}
+	p.audit()
+	take := func(files, reports int) {
+		t.Helper()
+		f, n, err := p.leader.TakeBack(context.Background())
+		if err != nil || f != files || n != uint64(reports) {
+			t.Fatalf("taken back: %d files, %d reports, %v", f, n, err)
+		}
+	}
+	take(1, 12)
+	if c := p.counts(); c.Acknowledged != 12 || c.Waiting != 12 {
+		t.Fatalf("counts %+v", c)
+	}
+	take(0, 0)
+	p.audit()
+	if st := must(p.leader.Standing()); st.Lost != nil {
+		t.Errorf("still lost: %+v", st.Lost)
+	}
+	resp, _ := p.collect(p.query())
+	if resp.ReportCount != 12 {
+		t.Errorf("%d reports collected", resp.ReportCount)
+	}
+	if left := filesOf(t, p.leaderFS, "segments"); len(left) != 0 {
+		t.Errorf("files %v are left", left)
+	}
+}
+
+// TestRightDatabaseComesBack: what was set aside under a database that did not know it goes back to its place when one
+// names it again, without anybody's doing.
+func TestRightDatabaseComesBack(t *testing.T) {
+	p, whole := unnamed(t, 12, setup{})
+	p.leader.Close()
+	for _, name := range []string{"store.db", "store.db-wal"} {
+		if err := disk.WriteFile(p.leaderFS, name, must(disk.ReadFile(whole, name, 1<<30))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.startLeader()
+	if st := must(p.leader.Standing()); st.Lost != nil {
+		t.Errorf("still lost: %+v", st.Lost)
+	}
+	if c := p.counts(); c.Acknowledged != 12 || c.Waiting != 12 {
+		t.Fatalf("counts %+v", c)
+	}
+	if resp, _ := p.collect(p.query()); resp.ReportCount != 12 {
+		t.Errorf("%d reports collected", resp.ReportCount)
+	}
+}
+
+// TestLostIsNotForEver: lost reports go when the key that opens them does, and not before.
+func TestLostIsNotForEver(t *testing.T) {
+	p := newPair(t, setup{leader: func(o *leader.Options) { o.KeySchedule, o.Keys = new(keyset.Schedule), nil }})
+	p.leader.Close()
+	if err := disk.MakeDirs(p.leaderFS, "segments/aa"); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.WriteFile(p.leaderFS, "segments/aa/whole.seg", []byte("whole")); err != nil {
+		t.Fatal(err)
+	}
+	p.startLeader()
+	lost := func() int { return len(filesOf(t, p.leaderFS, "lost")) }
+	for range 3 { // the first ends 24 h + 25 h after the second begins
+		if p.step(); lost() != 1 {
+			t.Fatalf("%d files are lost", lost())
+		}
+		p.clock.advance(keyset.DefaultPeriod)
+	}
+	p.clock.advance(2 * time.Hour)
+	if p.step(); lost() != 0 {
+		t.Errorf("%d files are lost after the end of the keys", lost())
+	}
+}
