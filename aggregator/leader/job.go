@@ -229,7 +229,7 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	seen, err := l.store.Seen(ctx, w.Task, dap.Time(w.Segment.Bucket), ids)
+	seen, err := l.store.Seen(ctx, w.Task, ids)
 	if err != nil {
 		return err
 	}
@@ -404,7 +404,7 @@ func (l *Leader) yield(ctx context.Context, w *work) error {
 	for k, i := range w.sent {
 		ids[k] = w.reports[i].Metadata.ID
 	}
-	seen, err := l.store.Seen(ctx, w.Task, dap.Time(w.Segment.Bucket), ids)
+	seen, err := l.store.Seen(ctx, w.Task, ids)
 	if err != nil {
 		return err
 	}

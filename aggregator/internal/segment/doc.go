@@ -5,7 +5,7 @@
 //
 //	inbox/<n>.log    append logs; every upload of the process goes into the newest ([Inbox])
 //	segments/..      segments: immutable runs of reports of one task and one bucket ([Sorter], [Segment])
-//	runs/..          sorted runs of report ids already aggregated, for replay ([Runs])
+//	runs/..          sorted runs of report ids already aggregated in a task, for replay ([Runs])
 //
 // The folders are the caller's choice; each has to be this package's alone. A bucket is a multiple of the task's
 // time_precision: the Time of the report as DAP writes it.
@@ -24,8 +24,8 @@
 // per upload.
 //
 // Duplicates: of several reports with one id in the same log, task and bucket the first is kept and the rest are
-// counted ([Meta.Duplicates]); DAP takes a repeated upload of the same report silently. Others fall to the replay check
-// at the claim.
+// counted ([Meta.Duplicates]); DAP takes a repeated upload of the same report silently. Others, of other logs or buckets,
+// fall to the replay check at the claim.
 //
 // # Start-up
 //
@@ -39,7 +39,8 @@
 // [ErrBusy] is back-pressure: nothing was kept, retry later. [ErrTooLarge] is permanent for that report. An error that
 // matches [disk.ErrStateUnknown] means that the upload may or may not be kept. After a failed fsync the inbox refuses
 // everything until the process opens it anew; after a failed write (a full disk) the next Put begins a new log.
-// [ErrCorrupt] says that a named file is not what its row says.
+// [ErrCorrupt] says that a named file is not what its row says. A run that is damaged or missing leaves questions about
+// its ids without an answer, a [DamagedError], until [RewriteRun] has mended it.
 //
 // # Concurrency
 //

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
@@ -81,104 +82,228 @@ func TestFilterNewMarksRepeatsWithinTheCall(t *testing.T) {
 	}
 }
 
-// Random jobs against a map: replays are found whatever has been merged, and the number of runs stays small.
+// namer gives merged runs their names.
+func namer(prefix string) func() (string, error) {
+	n := 0
+	return func() (string, error) {
+		n++
+		return fmt.Sprintf("%s%d", prefix, n), nil
+	}
+}
+
+// mergeAll carries out what is due, and removes what it was made of.
+func mergeAll(t *testing.T, mem disk.FS, r *Runs, name func() (string, error)) {
+	t.Helper()
+	for plan := r.MergePlan(); plan != nil; plan = r.MergePlan() {
+		merged, err := Merge(mem, name, plan, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Replace(plan.Runs, merged); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range plan.Runs {
+			if err := Remove(mem, m.Name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// checkShape demands what is said of the shape: ranges below AllIDs that cover all ids and do not overlap, ids within
+// their ranges, and no run as large as a range may be.
+func checkShape(t *testing.T, r *Runs, limit int64) (most int) {
+	t.Helper()
+	of := make(map[Range]int)
+	for _, x := range r.runs {
+		m := x.meta
+		if of[m.Range]++; m.Count >= limit {
+			t.Fatalf("a run has %d ids, want less than %d", m.Count, limit)
+		}
+		m2, err := newMerger([]*run{x}, ReportID{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range m.Count {
+			if id, err := m2.next(); err != nil || !m.Range.Contains(id) {
+				t.Fatalf("id %x in a run of %x to %x: %v", id, m.Range.Low, m.Range.High, err)
+			}
+		}
+	}
+	var parts []Range
+	deepest := 0
+	for at, n := range of {
+		if at != AllIDs {
+			parts = append(parts, at)
+			deepest = max(deepest, n)
+		}
+	}
+	slices.SortFunc(parts, func(a, b Range) int { return compareIDs(a.Low, b.Low) })
+	for i, at := range parts {
+		if i == 0 && at.Low != AllIDs.Low || i == len(parts)-1 && at.High != AllIDs.High ||
+			i > 0 && before(at.Low) != parts[i-1].High {
+			t.Fatalf("the ranges do not make up all ids: %x", parts)
+		}
+	}
+	return of[AllIDs] + deepest
+}
+
+// Random jobs against a map: replays are found whatever has been merged or divided, the number of runs stays small, and
+// so does what an id costs.
 func TestRunsAgainstMap(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
+	const limit = 1 << 12
+	for name, id := range map[string]func(n int) ReportID{
+		"spread": idOf,
+		"crowded": func(n int) ReportID { // a client draws its ids as it likes
+			return ReportID{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, byte(n >> 16), byte(n >> 8), byte(n)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			mem := disktest.NewMem(1)
+			r, err := OpenRuns(mem, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.SetLimit(limit)
+			known := make(map[ReportID]bool)
+			next := namer("merged")
+			var most int
+			for job := range 200 {
+				ids := make([]ReportID, 1+rng.IntN(400))
+				for i := range ids {
+					ids[i] = id(rng.IntN(40000))
+				}
+				seen, err := r.FilterNew(ids)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var fresh []ReportID
+				for i, id := range ids {
+					if seen[i] != known[id] {
+						t.Fatalf("job %d: id %d seen is %v, want %v", job, i, seen[i], known[id])
+					}
+					if !seen[i] {
+						fresh = append(fresh, id)
+						known[id] = true
+					}
+				}
+				if len(fresh) == 0 {
+					continue
+				}
+				if err := r.Add(mustWriteRun(t, mem, fmt.Sprintf("job%d", job), fresh)); err != nil {
+					t.Fatal(err)
+				}
+				mergeAll(t, mem, r, next)
+				most = max(most, checkShape(t, r, limit))
+			}
+			total := int64(0)
+			for _, m := range r.Metas() {
+				total += m.Count
+			}
+			if total != int64(len(known)) || len(known) < 5000 {
+				t.Errorf("the runs have %d ids, want %d", total, len(known))
+			}
+			if most > MaxReads {
+				t.Errorf("a lookup read up to %d runs, want at most %d", most, MaxReads)
+			}
+			again, err := OpenRuns(mem.Crash(), r.Metas())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for id := range known {
+				if ok, err := again.Contains(id); !ok || err != nil {
+					t.Fatalf("lost an id: %v", err)
+				}
+			}
+			r.Close()
+			if _, err := r.FilterNew([]ReportID{idOf(1)}); !errors.Is(err, ErrClosed) {
+				t.Errorf("closed runs answer: %v", err)
+			}
+			again.Close()
+		})
+	}
+}
+
+// TestReads counts what a lookup reads: of each id one block of each run that may have it, which is at most MaxReads of
+// them, however many ids there are.
+func TestReads(t *testing.T) {
 	mem := disktest.NewMem(1)
 	r, err := OpenRuns(mem, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := make(map[ReportID]bool)
-	var most int
-	for job := range 150 {
-		ids := make([]ReportID, 1+rng.IntN(400))
-		for i := range ids {
-			ids[i] = idOf(rng.IntN(40000))
-		}
-		seen, err := r.FilterNew(ids)
-		if err != nil {
+	defer r.Close()
+	r.SetLimit(1 << 14) // as if each id stood for 64
+	next := namer("merged")
+	worst := int64(0)
+	for job := range 1200 {
+		if err := r.Add(mustWriteRun(t, mem, fmt.Sprintf("job%d", job), idsOf(64*job, 64*job+64))); err != nil {
 			t.Fatal(err)
 		}
-		var fresh []ReportID
-		for i, id := range ids {
-			if seen[i] != known[id] {
-				t.Fatalf("job %d: id %d seen is %v, want %v", job, i, seen[i], known[id])
-			}
-			if !seen[i] {
-				fresh = append(fresh, id)
-				known[id] = true
-			}
+		mergeAll(t, mem, r, next)
+		before := r.Reads()
+		if ok, err := r.Contains(idOf(-1 - job)); ok || err != nil {
+			t.Fatal(ok, err)
 		}
-		if len(fresh) == 0 {
-			continue
-		}
-		if err := r.Add(mustWriteRun(t, mem, fmt.Sprintf("job%d", job), fresh)); err != nil {
-			t.Fatal(err)
-		}
-		for n := 0; ; n++ {
-			plan := r.MergePlan()
-			if plan == nil {
-				break
-			}
-			merged, err := Merge(mem, fmt.Sprintf("merged%d.%d", job, n), plan, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := r.Replace(plan, merged); err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range plan {
-				if err := Remove(mem, m.Name); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		most = max(most, len(r.Metas()))
+		worst = max(worst, r.Reads()-before)
 	}
-	total := int64(0)
+	if worst > MaxReads || worst < 6 {
+		t.Errorf("a lookup read up to %d blocks, want at most %d", worst, MaxReads)
+	}
+	ranges := make(map[Range]bool)
 	for _, m := range r.Metas() {
-		total += m.Count
+		ranges[m.Range] = true
 	}
-	if total != int64(len(known)) || len(known) < 5000 {
-		t.Errorf("the runs have %d ids, want %d", total, len(known))
+	if len(ranges) < 5 {
+		t.Errorf("there are %d ranges: nothing was divided", len(ranges))
 	}
-	if most > 18 {
-		t.Errorf("there were up to %d runs", most)
-	}
-	again, err := OpenRuns(mem.Crash(), r.Metas())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for id := range known {
-		if ok, err := again.Contains(id); !ok || err != nil {
-			t.Fatalf("lost an id: %v", err)
-		}
-	}
-	r.Close()
-	again.Close()
 }
 
-func TestMergeDropsRepeats(t *testing.T) {
+func TestMerge(t *testing.T) {
 	mem := disktest.NewMem(1)
-	a := mustWriteRun(t, mem, "a", idsOf(0, 700))
+	a := mustWriteRun(t, mem, "a", idsOf(0, 500))
 	b := mustWriteRun(t, mem, "b", idsOf(500, 1000))
-	m, err := Merge(mem, "m", []RunMeta{a, b}, nil)
+	m, err := Merge(mem, namer("m"), &Plan{Runs: []RunMeta{a, b}, Into: []Range{AllIDs}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := mustWriteRun(t, mem, "want", idsOf(0, 1000))
-	if m.Sum != want.Sum || m.Count != 1000 || m.Size != want.Size {
+	if len(m) != 1 || m[0].Sum != want.Sum || m[0].Count != 1000 || m[0].Size != want.Size || m[0].Range != AllIDs {
 		t.Errorf("merged %+v, want the run of the union %+v", m, want)
+	}
+	// No id is in two runs: that is what the runs are for. A merge would hide it.
+	twice := mustWriteRun(t, mem, "twice", idsOf(999, 1300))
+	if m, err := Merge(mem, namer("x"), &Plan{Runs: []RunMeta{want, twice}, Into: []Range{AllIDs}}, nil); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("an id in two runs: %+v, %v", m, err)
+	}
+	if _, err := mem.Stat("x1"); err == nil {
+		t.Error("a merge that failed left its file")
 	}
 }
 
-func TestRunsRefuseCorruption(t *testing.T) {
+func TestRunsAnswerNothingWhereDamaged(t *testing.T) {
 	mem := disktest.NewMem(1)
 	meta := mustWriteRun(t, mem, "run", idsOf(0, 300))
 	whole, err := disk.ReadFile(mem, "run", 1<<20)
 	if err != nil {
 		t.Fatal(err)
+	}
+	var damaged *DamagedError
+	ask := func(what string) {
+		t.Helper()
+		r, err := OpenRuns(mem, []RunMeta{meta})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		if seen, err := r.FilterNew(idsOf(290, 310)); !errors.As(err, &damaged) || !errors.Is(err, ErrCorrupt) ||
+			len(damaged.Runs) != 1 || damaged.Runs[0].RunMeta != meta || damaged.Runs[0].Why == "" {
+			t.Fatalf("%s: %v, %v", what, seen, err)
+		}
+		if seen, err := r.FilterNew(nil); err != nil {
+			t.Errorf("%s: a question about nothing: %v, %v", what, seen, err)
+		}
 	}
 	for n := 0; n < len(whole); n += 7 {
 		flipped := bytes.Clone(whole)
@@ -186,10 +311,25 @@ func TestRunsRefuseCorruption(t *testing.T) {
 		if err := disk.WriteFile(mem, "run", flipped); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenRuns(mem, []RunMeta{meta}); !errors.Is(err, ErrCorrupt) {
-			t.Fatalf("byte %d flipped: %v, want ErrCorrupt", n, err)
-		}
+		ask(fmt.Sprintf("byte %d flipped", n))
 	}
+	for name, content := range map[string][]byte{"cut": whole[:len(whole)-100], "empty": nil, "longer": append(bytes.Clone(whole), 1)} {
+		if err := disk.WriteFile(mem, "run", content); err != nil {
+			t.Fatal(err)
+		}
+		ask(name)
+	}
+	if err := mem.Remove("run"); err != nil {
+		t.Fatal(err)
+	}
+	ask("missing")
+	// Another run in its place, whole and of the same length.
+	other := mustWriteRun(t, mem, "run", idsOf(1000, 1300))
+	if other.Size != meta.Size {
+		t.Fatal("want a file of the same length")
+	}
+	ask("swapped")
+
 	if err := disk.WriteFile(mem, "run", whole); err != nil {
 		t.Fatal(err)
 	}
@@ -206,8 +346,96 @@ func TestRunsRefuseCorruption(t *testing.T) {
 	if _, err := f.WriteAt([]byte{whole[100] ^ 1}, 100); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Contains(ReportID(whole[runHeader:])); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("lookup in a rotten block: %v, want ErrCorrupt", err)
+	first := ReportID(whole[runHeader:])
+	if _, err := r.Contains(first); !errors.As(err, &damaged) {
+		t.Errorf("lookup in a rotten block: %v", err)
+	}
+	if len(r.Damaged()) != 1 || len(r.Metas()) != 0 {
+		t.Error("a rotten run is still taken for whole")
+	}
+	if seen, err := r.Known([]ReportID{first}); err != nil || seen[0] {
+		t.Errorf("what is left of the runs knows %v, %v", seen, err)
+	}
+	// Mended, it answers again, and only its own ids mend it.
+	ids := idsOf(0, 300)
+	slices.SortFunc(ids, compareIDs)
+	wrong := slices.Clone(ids)
+	wrong[7][15] ^= 1
+	for what, bad := range map[string][]ReportID{"another id": wrong, "one less": ids[1:], "none": nil} {
+		if err := RewriteRun(mem, meta, bad, nil); !errors.Is(err, ErrProof) {
+			t.Errorf("%s mends the run: %v", what, err)
+		}
+	}
+	if err := r.Recheck(); err != nil || len(r.Damaged()) != 1 {
+		t.Errorf("mended by the wrong ids: %v", err)
+	}
+	if err := RewriteRun(mem, meta, ids, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Recheck(); err != nil || len(r.Damaged()) != 0 {
+		t.Errorf("not mended: %v", err)
+	}
+	if ok, err := r.Contains(first); !ok || err != nil {
+		t.Errorf("a mended run answers %v, %v", ok, err)
+	}
+}
+
+// TestDamageIsOfItsRange: where one of several ranges is damaged, only its ids have no answer, new runs are taken in, and
+// the range stays as it is until it is mended.
+func TestDamageIsOfItsRange(t *testing.T) {
+	const limit = 256
+	mem := disktest.NewMem(1)
+	r, err := OpenRuns(mem, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetLimit(limit)
+	next := namer("m")
+	for job := range 20 {
+		if err := r.Add(mustWriteRun(t, mem, fmt.Sprint("job", job), idsOf(100*job, 100*job+100))); err != nil {
+			t.Fatal(err)
+		}
+		mergeAll(t, mem, r, next)
+	}
+	i := slices.IndexFunc(r.Metas(), func(m RunMeta) bool { return m.Range != AllIDs })
+	bad := r.Metas()[i]
+	metas := r.Metas()
+	r.Close()
+	if err := mem.Remove(bad.Name); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = OpenRuns(mem, metas); err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	r.SetLimit(limit)
+	out := func(from, to int) (ids []ReportID) {
+		for _, id := range idsOf(from, to) {
+			if !bad.Range.Contains(id) {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	for job := 20; job < 40; job++ {
+		ids := out(100*job, 100*job+100)
+		seen, err := r.FilterNew(ids)
+		if err != nil || slices.Contains(seen, true) {
+			t.Fatal(seen, err)
+		}
+		if err := r.Add(mustWriteRun(t, mem, fmt.Sprint("job", job), ids)); err != nil {
+			t.Fatal(err)
+		}
+		mergeAll(t, mem, r, next)
+	}
+	if seen, err := r.FilterNew(out(0, 4000)); err != nil || slices.Contains(seen, false) {
+		t.Error("ids of the other ranges are lost", err)
+	}
+	if d := r.Damaged(); len(d) != 1 || d[0].RunMeta != bad {
+		t.Fatalf("damaged is %+v", d)
+	}
+	if _, err := r.FilterNew(idsOf(0, 4000)); err == nil {
+		t.Error("ids of the damaged range are answered")
 	}
 }
 

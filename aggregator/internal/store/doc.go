@@ -12,8 +12,8 @@
 //
 // # Guarantees
 //
-//   - A report is added to a batch at most once: replay protection has the scope (task, bucket of its time), in both
-//     batch modes, and outlives jobs, collections and their deletion.
+//   - A report id is added to a batch at most once in its task, whatever times reports of that id have (DAP-18 section
+//     4.5.3.4), in both batch modes, until the task is retired; jobs, collections and their deletion change nothing.
 //   - What was added is in exactly one release, or in none yet: a batch that is frozen or closed takes nothing more, and
 //     a release gives out just what the batch has when it closes.
 //   - A batch is released once, with at least the task's minimum, and only together with the entry in the ledger, the
@@ -34,6 +34,6 @@
 // # Concurrency
 //
 // All methods may be called from many goroutines. Functions that the caller hands in (Fold, reply, Build) run outside of
-// database transactions but under locks of their buckets, their resource or their task: they must not commit, drain,
+// database transactions but under locks of their reports, their resource or their task: they must not commit, drain,
 // freeze, release or delete.
 package store

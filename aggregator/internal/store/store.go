@@ -24,6 +24,7 @@ var (
 	ErrDifferent  = errors.New("store: differs from what is recorded")  // the same thing was recorded before, otherwise; permanent
 	ErrTaken      = errors.New("store: another resource has that id")   // where the peer chooses ids
 	ErrFull       = errors.New("store: too many collections wait")      // of a task
+	ErrDamaged    = errors.New("store: replay protection is damaged")   // of these reports; it is mended from what the peer has
 	ErrUnknown    = errors.New("store: outcome unknown")                // stop, reopen, recover
 )
 
@@ -82,10 +83,11 @@ type Sent struct {
 	Answers  [][]byte // the helper's, to the requests of the steps before Step
 }
 
-// A Candidate is a report whose proof held, waiting for the commit to say whether it is new.
+// A Candidate is a report whose proof held, waiting for the commit to say whether it is new: whether the task has
+// aggregated no report of that id, whatever its time (DAP-18 section 4.5.3.4).
 type Candidate struct {
 	ID     dap.ReportID
-	Time   dap.Time // floored to the bucket: the scope of replay protection in both modes
+	Time   dap.Time // floored to the bucket
 	Batch  int32    // index into Commit.Batches
 	Report int32    // the caller's own index, untouched
 }
@@ -268,8 +270,8 @@ type Store interface {
 	Resume(ctx context.Context, drop bool) (reports uint64, err error)
 	// CommitSegment commits and finishes the job; its file may be removed afterwards (Bury does it otherwise).
 	CommitSegment(ctx context.Context, j *SegmentJob, c *Commit) error
-	// Seen says which of the ids are already aggregated in their bucket (the leader must not send those).
-	Seen(ctx context.Context, task dap.TaskID, bucket dap.Time, ids []dap.ReportID) ([]bool, error)
+	// Seen says which of the ids are already aggregated in the task (the leader must not send those).
+	Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error)
 
 	// --- resources
 

@@ -1,19 +1,16 @@
 package sqlite
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/service/database"
 )
@@ -47,7 +44,7 @@ type auditBatch struct {
 }
 
 type auditRun struct {
-	key  bucketKey
+	task int64
 	meta segment.RunMeta
 }
 
@@ -292,14 +289,12 @@ func (a *auditor) readFiles(tx *database.Tx) error {
 	}
 	return tx.Each("audit-runs", nil, func(r database.Row) error {
 		var run auditRun
-		var sum []byte
-		m := &run.meta
-		if err := r.Scan(&run.key.task, &run.key.bucket, &m.Name, &m.Count, &m.Size, &sum); err != nil {
+		var err error
+		if run.meta, err = scanRun(r, &run.task); err != nil {
 			return err
 		}
-		m.Sum = segment.Sum(sum)
-		a.files[m.Name] = m.Size
-		if !a.retired[run.key.task] {
+		a.files[run.meta.Name] = run.meta.Size
+		if !a.retired[run.task] {
 			a.runs = append(a.runs, run)
 		}
 		return nil
@@ -336,7 +331,7 @@ func (a *auditor) counts(tx *database.Tx) error {
 			}
 		}
 		for _, r := range a.runs {
-			if r.key.task == row {
+			if r.task == row {
 				replay += uint64(r.meta.Count)
 			}
 		}
@@ -355,10 +350,6 @@ func (a *auditor) counts(tx *database.Tx) error {
 
 // sums checks the batches one by one.
 func (a *auditor) sums() {
-	ids := make(map[bucketKey]uint64)
-	for _, r := range a.runs {
-		ids[r.key] += uint64(r.meta.Count)
-	}
 	for i := range a.batches {
 		b := &a.batches[i]
 		if b.closed && !b.covered {
@@ -366,11 +357,6 @@ func (a *auditor) sums() {
 		}
 		if b.closed && b.share != nil {
 			a.add("%v: closed but its share was kept", b)
-		}
-		if b.id == nil {
-			if n := ids[bucketKey{b.task.row, b.bucket}]; n != b.verified {
-				a.add("%v: %d reports, its replay runs have %d", b, b.verified, n)
-			}
 		}
 		v, err := b.task.getVDAF()
 		if err != nil || b.share == nil {
@@ -397,28 +383,22 @@ func (a *auditor) checkFiles(ctx context.Context) (map[string]string, error) {
 			broken[name] = fmt.Sprintf("%d bytes, should have %d", e.Size, size)
 		}
 	}
-	sums := make(map[int64]dap.Checksum)        // of a task's runs
-	buckets := make(map[bucketKey]dap.Checksum) // of a bucket's runs
+	sums := make(map[int64]dap.Checksum) // of a task's runs
 	for start := 0; start < len(a.runs); {
-		end := start
-		seen := make(map[segment.ReportID]struct{})
-		key := a.runs[start].key
-		for ; end < len(a.runs) && a.runs[end].key == key; end++ {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			sum, err := a.readRun(a.runs[end].meta, seen)
-			if err != nil {
-				broken[a.runs[end].meta.Name] = err.Error()
-			}
-			whole := sums[key.task]
-			whole.Merge(sum)
-			sums[key.task] = whole
-			bucket := buckets[key]
-			bucket.Merge(sum)
-			buckets[key] = bucket
+		end, task := start, a.runs[start].task
+		var metas []segment.RunMeta
+		for ; end < len(a.runs) && a.runs[end].task == task; end++ {
+			metas = append(metas, a.runs[end].meta)
 		}
 		start = end
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		sum, err := a.readRuns(metas, broken)
+		if err != nil {
+			return nil, err
+		}
+		sums[task] = sum
 	}
 	if len(broken) > 0 {
 		live, err := a.s.LiveFiles(ctx)
@@ -438,9 +418,6 @@ func (a *auditor) checkFiles(ctx context.Context) (map[string]string, error) {
 	}
 	for i := range a.batches {
 		b := &a.batches[i]
-		if b.id == nil && buckets[bucketKey{b.task.row, b.bucket}] != b.checksum {
-			a.add("%v: checksum is not that of its replay runs", b)
-		}
 		sum := sums[b.task.row]
 		sum.Merge(b.checksum)
 		sums[b.task.row] = sum
@@ -453,48 +430,26 @@ func (a *auditor) checkFiles(ctx context.Context) (map[string]string, error) {
 	return broken, nil
 }
 
-// readRun checks that a run shares no id with those read into seen, and returns the checksum of its ids.
-func (a *auditor) readRun(m segment.RunMeta, seen map[segment.ReportID]struct{}) (sum dap.Checksum, err error) {
-	twice := 0
-	err = eachID(a.s.opt.FS, m, func(id segment.ReportID) {
-		if _, ok := seen[id]; ok {
-			twice++
+// readRuns checks the runs of a task: that each is whole and none shares an id with another. It returns the checksum of
+// their ids.
+func (a *auditor) readRuns(metas []segment.RunMeta, broken map[string]string) (sum dap.Checksum, err error) {
+	runs, err := segment.OpenRuns(a.s.opt.FS, metas)
+	if err != nil {
+		return sum, fmt.Errorf("store: audit: %w", err)
+	}
+	defer runs.Close()
+	for _, d := range runs.Damaged() {
+		if broken[d.Name] == "" {
+			broken[d.Name] = d.Why
 		}
-		seen[id] = struct{}{}
-		sum.Add(dap.ReportID(id))
-	})
-	if err == nil && twice > 0 {
-		err = fmt.Errorf("%d ids are also in another run of the bucket", twice)
+	}
+	if len(runs.Damaged()) > 0 {
+		return sum, nil
+	}
+	err = runs.Each(func(id segment.ReportID) { sum.Add(dap.ReportID(id)) })
+	if errors.Is(err, segment.ErrCorrupt) {
+		broken[metas[0].Name] = err.Error()
+		return sum, nil
 	}
 	return sum, err
-}
-
-// eachID calls fn with each id of a run, after package segment has verified every byte of it. The layout is that of
-// segment's run files: a header of 24 bytes, then blocks of up to 255 ids with a tail of 16 bytes.
-func eachID(fsys disk.FS, m segment.RunMeta, fn func(segment.ReportID)) error {
-	runs, err := segment.OpenRuns(fsys, []segment.RunMeta{m})
-	if err != nil {
-		return err
-	}
-	runs.Close()
-	f, err := fsys.Open(m.Name)
-	if err != nil {
-		return err
-	}
-	defer f.Close() // read only
-	const header, perBlock, tail = 24, 255, 16
-	r := bufio.NewReaderSize(io.NewSectionReader(f, header, m.Size-header), 64<<10)
-	var id segment.ReportID
-	for i := range m.Count {
-		if i > 0 && i%perBlock == 0 {
-			if _, err := r.Discard(tail); err != nil {
-				return err
-			}
-		}
-		if _, err := io.ReadFull(r, id[:]); err != nil {
-			return err
-		}
-		fn(id)
-	}
-	return nil
 }

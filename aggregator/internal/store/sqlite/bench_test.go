@@ -93,9 +93,29 @@ func BenchmarkSeen(b *testing.B) {
 		binary.BigEndian.PutUint64(ids[i][:], uint64(1<<40+i)*0x9e3779b97f4a7c15)
 	}
 	for b.Loop() {
-		if _, err := st.Seen(b.Context(), task.ID, 1, ids); err != nil {
+		if _, err := st.Seen(b.Context(), task.ID, ids); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.ReportMetric(float64(b.N)*benchJob/b.Elapsed().Seconds(), "ids/s")
+}
+
+// BenchmarkCommitIntoMany measures commits of 4,096 new ids, merges included, into a task that has many already.
+func BenchmarkCommitIntoMany(b *testing.B) {
+	for _, ids := range []int{1_000_000, 10_000_000} {
+		b.Run(fmt.Sprintf("ids=%d", ids), func(b *testing.B) {
+			st, task := benchStore(b)
+			n := 0
+			commit := func() {
+				many(b, st, task, store.Batch{Start: 1}, n, n+4095, func(int) dap.Time { return 1 })
+				n += 4096
+			}
+			for n < ids {
+				commit()
+			}
+			for b.Loop() {
+				commit()
+			}
+		})
+	}
 }

@@ -74,7 +74,7 @@ type part struct {
 	share       *vdaf.AggShare
 }
 
-// settle is one commit: verdicts, fold, run files, transaction, in this order. between runs after the fold and outside
+// settle is one commit: verdicts, fold, run file, transaction, in this order. between runs after the fold and outside
 // the transaction, within inside it, before anything is counted; both may be nil.
 func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commit,
 	between func(verdict []dap.ReportError) error, within func(*database.Tx, tally) error) error {
@@ -91,12 +91,16 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 	if t.isRetired() {
 		return fmt.Errorf("store: %s: %w: the task is retired", name, store.ErrNotFound)
 	}
-	buckets, unlock, err := s.lockBuckets(ctx, t, c)
-	if err != nil {
-		return err
+	ids := make([]segment.ReportID, len(c.Candidates))
+	for i, cand := range c.Candidates {
+		ids[i] = segment.ReportID(cand.ID)
 	}
-	defer unlock()
-	verdict, err := s.judge(ctx, t, c, buckets)
+	end, err := s.replay.flights.begin(ctx, t.row, ids)
+	if err != nil {
+		return fmt.Errorf("store: %s: %w", name, err)
+	}
+	defer end()
+	verdict, err := s.judge(ctx, t, c, ids)
 	if err != nil {
 		return err
 	}
@@ -109,7 +113,8 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 			return err
 		}
 	}
-	if err := s.writeRuns(c, verdict, buckets); err != nil {
+	run, err := s.writeRun(verdict, ids)
+	if err != nil {
 		return fmt.Errorf("store: %s: %w", name, err)
 	}
 	err = s.update(ctx, name, func(tx *database.Tx) error {
@@ -118,27 +123,22 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 				return err
 			}
 		}
-		return t.apply(tx, c, total, parts, buckets)
+		return t.apply(tx, c, total, parts, run)
 	})
 	if err != nil {
-		if !errors.Is(err, store.ErrUnknown) {
-			s.dropRuns(buckets)
+		if !errors.Is(err, store.ErrUnknown) && run.Name != "" {
+			_ = segment.Remove(s.opt.FS, run.Name) // what stays is swept when the store is next opened
 		}
 		return err
 	}
 	t.gate.RUnlock()
 	gated = false
-	for _, b := range buckets {
-		if b.run.Name != "" {
-			if err := b.Add(b.run); err != nil {
-				// Committed all the same: the rows know the run, and whoever comes next loads it.
-				s.replay.retire(b.key, b.openBucket)
-			}
-		}
-		b.unlock()
+	if run.Name != "" {
+		s.replay.add(t.row, run)
 	}
-	for _, b := range buckets {
-		s.merge(context.WithoutCancel(ctx), b.key, b.openBucket)
+	end()
+	if run.Name != "" {
+		s.merge(context.WithoutCancel(ctx), t.row)
 	}
 	return nil
 }
@@ -173,76 +173,37 @@ func (t *task) checkCommit(c *store.Commit) error {
 	return nil
 }
 
-// lockedBucket is a bucket whose replay set this commit owns.
-type lockedBucket struct {
-	*openBucket
-	key        bucketKey
-	candidates []int // indices into Commit.Candidates
-	run        segment.RunMeta
-	unlock     func() // may be called more than once
-	release    func()
-}
-
-// lockBuckets locks the buckets of the candidates, in ascending order, and opens their runs.
-func (s *Store) lockBuckets(ctx context.Context, t *task, c *store.Commit) (buckets []*lockedBucket, unlock func(), err error) {
-	byTime := make(map[dap.Time][]int)
-	for i, cand := range c.Candidates {
-		byTime[cand.Time] = append(byTime[cand.Time], i)
-	}
-	unlock = func() {
-		for _, b := range buckets {
-			b.unlock()
-			b.release()
-		}
-	}
-	for _, at := range slices.Sorted(maps.Keys(byTime)) {
-		b := &lockedBucket{key: bucketKey{t.row, int64(at)}, candidates: byTime[at]}
-		unlockOne, held := s.replay.commits.lock(b.key), true
-		b.unlock = func() {
-			if held {
-				held = false
-				unlockOne()
-			}
-		}
-		if b.openBucket, b.release, err = s.acquire(ctx, b.key); err != nil {
-			b.unlock()
-			unlock()
-			return nil, nil, err
-		}
-		buckets = append(buckets, b)
-	}
-	return buckets, unlock, nil
-}
-
 // judge says of each candidate whether its batch still takes it and whether it is new.
-func (s *Store) judge(ctx context.Context, t *task, c *store.Commit, buckets []*lockedBucket) ([]dap.ReportError, error) {
+func (s *Store) judge(ctx context.Context, t *task, c *store.Commit, ids []segment.ReportID) ([]dap.ReportError, error) {
 	verdict := make([]dap.ReportError, len(c.Candidates))
 	shut, err := s.shutBatches(ctx, t, c.Batches)
 	if err != nil {
 		return nil, err
 	}
+	var open []segment.ReportID
+	var at []int
 	for i, cand := range c.Candidates {
 		if shut[cand.Batch] {
 			verdict[i] = dap.BatchCollected
+			continue
 		}
+		open, at = append(open, ids[i]), append(at, i)
 	}
-	for _, b := range buckets {
-		var ids []segment.ReportID
-		var at []int
-		for _, i := range b.candidates {
-			if verdict[i] == 0 {
-				ids = append(ids, segment.ReportID(c.Candidates[i].ID))
-				at = append(at, i)
-			}
-		}
-		seen, err := b.FilterNew(ids)
-		if err != nil {
-			return nil, fmt.Errorf("store: replay check: %w", err)
-		}
-		for k, i := range at {
-			if seen[k] {
-				verdict[i] = dap.ReportReplayed
-			}
+	if len(open) == 0 {
+		return verdict, nil
+	}
+	b, release, err := s.acquire(ctx, t.row)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	seen, err := b.FilterNew(open)
+	if err != nil {
+		return nil, s.damage(t.row, b, err)
+	}
+	for k, i := range at {
+		if seen[k] {
+			verdict[i] = dap.ReportReplayed
 		}
 	}
 	return verdict, nil
@@ -314,45 +275,26 @@ func fold(c *store.Commit, verdict []dap.ReportError) (tally, []part, error) {
 	return total, parts, nil
 }
 
-// writeRuns makes the ids that are kept durable, a file per bucket.
-func (s *Store) writeRuns(c *store.Commit, verdict []dap.ReportError, buckets []*lockedBucket) error {
-	for _, b := range buckets {
-		var ids []segment.ReportID
-		for _, i := range b.candidates {
-			if verdict[i] == 0 {
-				ids = append(ids, segment.ReportID(c.Candidates[i].ID))
-			}
-		}
-		if len(ids) == 0 {
-			continue
-		}
-		name, err := s.runName()
-		if err != nil {
-			return err
-		}
-		meta, err := segment.WriteRun(s.opt.FS, name, ids, s.opt.Failpoints)
-		if err != nil {
-			s.dropRuns(buckets)
-			return err
-		}
-		b.run = meta
-	}
-	return nil
-}
-
-// dropRuns removes the files of a commit that did not come about; what stays is swept when the store is next opened.
-func (s *Store) dropRuns(buckets []*lockedBucket) {
-	var names []string
-	for _, b := range buckets {
-		if b.run.Name != "" {
-			names = append(names, b.run.Name)
+// writeRun makes the ids that are kept durable, in one file; it has no name where there are none.
+func (s *Store) writeRun(verdict []dap.ReportError, ids []segment.ReportID) (meta segment.RunMeta, err error) {
+	var kept []segment.ReportID
+	for i, id := range ids {
+		if verdict[i] == 0 {
+			kept = append(kept, id)
 		}
 	}
-	_ = segment.Remove(s.opt.FS, names...)
+	if len(kept) == 0 {
+		return meta, nil
+	}
+	name, err := s.runName()
+	if err != nil {
+		return meta, err
+	}
+	return segment.WriteRun(s.opt.FS, name, kept, s.opt.Failpoints)
 }
 
 // apply is the part of the transaction that all commits share.
-func (t *task) apply(tx *database.Tx, c *store.Commit, total tally, parts []part, buckets []*lockedBucket) error {
+func (t *task) apply(tx *database.Tx, c *store.Commit, total tally, parts []part, run segment.RunMeta) error {
 	for i, p := range parts {
 		if p.reports == 0 {
 			continue
@@ -361,11 +303,9 @@ func (t *task) apply(tx *database.Tx, c *store.Commit, total tally, parts []part
 			return err
 		}
 	}
-	for _, b := range buckets {
-		if b.run.Name != "" {
-			if err := putRun(tx, b.key, b.run); err != nil {
-				return err
-			}
+	if run.Name != "" {
+		if err := putRun(tx, t.row, run); err != nil {
+			return err
 		}
 	}
 	for _, code := range slices.Sorted(maps.Keys(total.rejected)) {

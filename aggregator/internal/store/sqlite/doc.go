@@ -4,7 +4,7 @@
 // # What is where
 //
 // SQLite alone knows what is claimed, committed, closed and released. Reports lie in segment files, the ids already
-// aggregated in sorted run files of their (task, bucket); a row names each such file by length and checksum, and a
+// aggregated in sorted run files of their task; a row names each such file by length and checksum, and a
 // file is durable before the row that names it. What no row names is rubbish: [Open] removes such run files.
 //
 // # Concurrency
@@ -15,7 +15,8 @@
 //   - a lock per resource makes each reply and each release happen once;
 //   - a gate per task is held shared by commits, from the first look at a batch to the end of the transaction, and
 //     alone by whoever drains, freezes or closes: so the verdicts given to Fold still hold when they are committed;
-//   - a lock per (task, bucket) makes replay check and commit one step; buckets are locked in ascending order.
+//   - a commit claims its report ids, by task, from before the replay check until the run that has them is known: another
+//     commit that has one of them waits, all others go on beside it.
 //
 // # Closing
 //

@@ -7,7 +7,7 @@ func TransactionNames() []string {
 		"add-refused", "advance-job", "audit", "batch-state", "batches", "claim-segments", "commit-job", "commit-log",
 		"commit-segment", "counts", "create-resource", "delete-resource", "drain", "drop-tombstones", "fail-resource", "fence", "forget-log",
 		"freeze", "ledger", "ledger-entry", "live-files", "merge-runs", "open", "order", "park", "pending-resources", "put-task", "quarantine",
-		"release", "release-read", "reload-resource", "resource", "resume", "retire-task", "retry-segment", "runs-of-bucket",
+		"release", "release-read", "reload-resource", "resource", "resume", "retire-task", "retry-segment", "runs-of-task",
 		"save-sent", "segments-of-log", "shared-job", "shut-batches", "stuck", "sweep-task", "take-back", "tombstones", "unfinished-jobs",
 	}
 }

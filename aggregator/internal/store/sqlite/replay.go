@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path"
+	"slices"
 	"sync"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -14,41 +16,36 @@ import (
 	"github.com/starling-agg/starling/service/database"
 )
 
-// bucketKey is the scope of replay protection.
-type bucketKey struct {
-	task   int64
-	bucket int64
-}
-
-// replay keeps the run files of recently used buckets open. The zero value is ready.
+// replay keeps the run files of recently used tasks open, by the tasks' rows. The zero value is ready.
 type replay struct {
-	commits keyed[bucketKey] // replay check and commit are one step
-	loads   keyed[bucketKey] // one openBucket per key at a time
-	merges  keyed[bucketKey]
+	loads   keyed[int64] // what is open agrees with the rows: whoever changes either holds it
+	merges  keyed[int64]
+	flights flights
 
-	mu   sync.Mutex // guards what follows
-	open map[bucketKey]*openBucket
-	tick uint64
+	mu      sync.Mutex // guards what follows
+	open    map[int64]*openTask
+	damaged map[int64][]segment.Damage // as it was last found
+	tick    uint64
 }
 
-// openBucket is a bucket's runs in memory. While it has users it stays in replay.open, so that a commit and a lookup
-// see the same one.
-type openBucket struct {
+// openTask is a task's runs in memory. While it has users it stays in replay.open, so that a commit and a lookup see the
+// same one.
+type openTask struct {
 	*segment.Runs
 	users   int
 	used    uint64 // tick of the last use
 	retired bool   // out of replay.open; the last user closes it
 }
 
-// acquire opens the runs of a bucket; release must be called.
-func (s *Store) acquire(ctx context.Context, k bucketKey) (b *openBucket, release func(), err error) {
-	defer s.replay.loads.lock(k)()
+// acquire opens the runs of a task; release must be called.
+func (s *Store) acquire(ctx context.Context, task int64) (b *openTask, release func(), err error) {
+	defer s.replay.loads.lock(task)()
 	r := &s.replay
 	r.mu.Lock()
-	b = r.open[k]
+	b = r.open[task]
 	r.mu.Unlock()
 	if b == nil {
-		metas, err := s.runsOf(ctx, k)
+		metas, err := s.runsOf(ctx, task)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -56,20 +53,37 @@ func (s *Store) acquire(ctx context.Context, k bucketKey) (b *openBucket, releas
 		if err != nil {
 			return nil, nil, err
 		}
-		b = &openBucket{Runs: runs}
+		runs.SetLimit(s.opt.RangeIDs)
+		b = &openTask{Runs: runs}
+		r.note(task, runs)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open == nil {
-		r.open = make(map[bucketKey]*openBucket)
+		r.open = make(map[int64]*openTask)
 	}
-	r.open[k] = b
+	r.open[task] = b
 	r.tick++
 	b.users, b.used = b.users+1, r.tick
-	return b, func() { r.release(k, b, s.opt.MaxBuckets) }, nil
+	return b, func() { r.release(b, s.opt.MaxRuns) }, nil
 }
 
-func (r *replay) release(k bucketKey, b *openBucket, limit int) {
+// note remembers what is damaged.
+func (r *replay) note(task int64, runs *segment.Runs) {
+	damaged := runs.Damaged()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(damaged) == 0 {
+		delete(r.damaged, task)
+		return
+	}
+	if r.damaged == nil {
+		r.damaged = make(map[int64][]segment.Damage)
+	}
+	r.damaged[task] = damaged
+}
+
+func (r *replay) release(b *openTask, limit int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b.users--
@@ -79,9 +93,13 @@ func (r *replay) release(k bucketKey, b *openBucket, limit int) {
 		}
 		return
 	}
-	for len(r.open) > limit {
-		var oldest bucketKey
-		var victim *openBucket
+	files := 0
+	for _, b := range r.open {
+		files += b.Len()
+	}
+	for files > limit {
+		var oldest int64
+		var victim *openTask
 		for k, b := range r.open {
 			if b.users == 0 && (victim == nil || b.used < victim.used) {
 				oldest, victim = k, b
@@ -90,18 +108,22 @@ func (r *replay) release(k bucketKey, b *openBucket, limit int) {
 		if victim == nil {
 			return // all in use
 		}
+		files -= victim.Len()
 		delete(r.open, oldest)
 		victim.Close()
 	}
 }
 
-// retire forgets a bucket whose memory no longer agrees with its rows; the next user loads it anew.
-func (r *replay) retire(k bucketKey, b *openBucket) {
+// retire forgets a task's runs whose memory no longer agrees with the rows; the next user loads them anew.
+func (r *replay) retire(task int64, b *openTask) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open[k] == b {
-		delete(r.open, k)
+	if r.open[task] == b {
+		delete(r.open, task)
 		b.retired = true
+		if b.users == 0 {
+			b.Close()
+		}
 	}
 }
 
@@ -114,20 +136,103 @@ func (r *replay) close() {
 	clear(r.open)
 }
 
-func (s *Store) runsOf(ctx context.Context, k bucketKey) (metas []segment.RunMeta, err error) {
-	err = s.view(ctx, "runs-of-bucket", func(tx *database.Tx) error {
-		return tx.Each("runs-of-bucket", []any{k.task, k.bucket}, func(r database.Row) error {
-			var m segment.RunMeta
-			var sum []byte
-			if err := r.Scan(&m.Name, &m.Count, &m.Size, &sum); err != nil {
-				return err
+// add takes a run that was committed into what is open.
+func (r *replay) add(task int64, m segment.RunMeta) {
+	defer r.loads.lock(task)()
+	r.mu.Lock()
+	b := r.open[task]
+	r.mu.Unlock()
+	if b == nil {
+		return // whoever loads the rows finds it there
+	}
+	if err := b.Add(m); err != nil {
+		// Committed all the same: the rows know the run, and whoever comes next loads it.
+		r.retire(task, b)
+		return
+	}
+	r.note(task, b.Runs)
+}
+
+// flights are the commits under way. Their ids are neither in a run nor free: a commit that has one of them waits for the
+// end of the other. So two commits of one task go side by side unless they have a report in common.
+type flights struct {
+	mu    sync.Mutex
+	tasks map[int64][]*flight
+}
+
+type flight struct {
+	ids  []segment.ReportID
+	done chan struct{}
+}
+
+// begin waits until no commit under way has one of the ids, and claims them until end is called, which may be repeated.
+// Whoever waits has claimed nothing.
+func (f *flights) begin(ctx context.Context, task int64, ids []segment.ReportID) (end func(), err error) {
+	mine := &flight{ids, make(chan struct{})}
+	var set map[segment.ReportID]struct{} // made where there are others
+	for {
+		f.mu.Lock()
+		others := f.tasks[task]
+		if len(others) > 0 && set == nil {
+			f.mu.Unlock()
+			set = make(map[segment.ReportID]struct{}, len(ids))
+			for _, id := range ids {
+				set[id] = struct{}{}
 			}
-			m.Sum = segment.Sum(sum)
+			continue
+		}
+		i := slices.IndexFunc(others, func(o *flight) bool {
+			return slices.ContainsFunc(o.ids, func(id segment.ReportID) bool { _, ok := set[id]; return ok })
+		})
+		if i < 0 {
+			if f.tasks == nil {
+				f.tasks = make(map[int64][]*flight)
+			}
+			f.tasks[task] = append(others, mine)
+			f.mu.Unlock()
+			return sync.OnceFunc(func() { f.end(task, mine) }), nil
+		}
+		other := others[i]
+		f.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-other.done:
+		}
+	}
+}
+
+func (f *flights) end(task int64, mine *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	left := slices.DeleteFunc(f.tasks[task], func(o *flight) bool { return o == mine })
+	if f.tasks[task] = left; len(left) == 0 {
+		delete(f.tasks, task)
+	}
+	close(mine.done)
+}
+
+func (s *Store) runsOf(ctx context.Context, task int64) (metas []segment.RunMeta, err error) {
+	err = s.view(ctx, "runs-of-task", func(tx *database.Tx) error {
+		metas = nil
+		return tx.Each("runs-of-task", []any{task}, func(r database.Row) error {
+			m, err := scanRun(r)
 			metas = append(metas, m)
-			return nil
+			return err
 		})
 	})
 	return metas, err
+}
+
+// scanRun reads the columns low, high, name, ids, size and sum of the table run, after others.
+func scanRun(r database.Row, before ...any) (m segment.RunMeta, err error) {
+	var low, high, sum []byte
+	if err := r.Scan(append(before, &low, &high, &m.Name, &m.Count, &m.Size, &sum)...); err != nil {
+		return m, err
+	}
+	m.Range = segment.Range{Low: segment.ReportID(low), High: segment.ReportID(high)}
+	m.Sum = segment.Sum(sum)
+	return m, nil
 }
 
 func (s *Store) runName() (string, error) {
@@ -135,76 +240,90 @@ func (s *Store) runName() (string, error) {
 	return path.Join(s.opt.Runs, hex.EncodeToString(b)+".run"), err
 }
 
-func putRun(tx *database.Tx, k bucketKey, m segment.RunMeta) error {
-	_, err := tx.Exec("put-run", k.task, k.bucket, m.Name, m.Count, m.Size, m.Sum[:])
+func putRun(tx *database.Tx, task int64, m segment.RunMeta) error {
+	_, err := tx.Exec("put-run", task, m.Range.Low[:], m.Range.High[:], m.Name, m.Count, m.Size, m.Sum[:])
 	return err
 }
 
-// merge makes few runs of many when that is due. Commits go on meanwhile: runs are immutable, and only merges take any
+// merge makes few runs of many where that is due. Commits go on meanwhile: runs are immutable, and only merges take any
 // away.
-func (s *Store) merge(ctx context.Context, k bucketKey, b *openBucket) {
-	defer s.replay.merges.lock(k)()
-	for plan := b.MergePlan(); plan != nil; plan = b.MergePlan() {
-		if err := s.mergeOnce(ctx, k, b, plan); err != nil {
-			s.opt.Logger.LogAttrs(ctx, slog.LevelWarn, "merging replay runs failed", slog.Any("error", err))
-			return
+func (s *Store) merge(ctx context.Context, task int64) {
+	defer s.replay.merges.lock(task)()
+	b, release, err := s.acquire(ctx, task)
+	if err == nil {
+		defer release()
+		for plan := b.MergePlan(); plan != nil && err == nil; plan = b.MergePlan() {
+			err = s.mergeOnce(ctx, task, b, plan)
 		}
+	}
+	if err != nil {
+		s.opt.Logger.LogAttrs(ctx, slog.LevelWarn, "merging replay runs failed", slog.Any("error", err))
 	}
 }
 
-func (s *Store) mergeOnce(ctx context.Context, k bucketKey, b *openBucket, plan []segment.RunMeta) error {
-	name, err := s.runName()
+func (s *Store) mergeOnce(ctx context.Context, task int64, b *openTask, plan *segment.Plan) error {
+	merged, err := segment.Merge(s.opt.FS, s.runName, plan, s.opt.Failpoints)
 	if err != nil {
 		return err
 	}
-	merged, err := segment.Merge(s.opt.FS, name, plan, s.opt.Failpoints)
-	if err != nil {
-		return err
+	names := func(metas []segment.RunMeta) (names []string) {
+		for _, m := range metas {
+			names = append(names, m.Name)
+		}
+		return names
 	}
+	defer s.replay.loads.lock(task)()
 	err = s.update(ctx, "merge-runs", func(tx *database.Tx) error {
-		for _, m := range plan {
-			if _, err := tx.Exec("drop-run", m.Name); err != nil {
+		for _, m := range plan.Runs {
+			if n, err := tx.Exec("drop-run", m.Name); err != nil {
+				return err
+			} else if n != 1 {
+				return fmt.Errorf("internal error: %s is merged already", m.Name)
+			}
+		}
+		for _, m := range merged {
+			if err := putRun(tx, task, m); err != nil {
 				return err
 			}
 		}
-		return putRun(tx, k, merged)
+		return nil
 	})
 	if err != nil {
 		if !errors.Is(err, store.ErrUnknown) {
-			_ = segment.Remove(s.opt.FS, name) // what stays is swept when the store is next opened
+			_ = segment.Remove(s.opt.FS, names(merged)...) // what stays is swept when the store is next opened
 		}
+		s.replay.retire(task, b)
 		return err
 	}
-	if err := b.Replace(plan, merged); err != nil {
-		s.replay.retire(k, b)
+	if err := b.Replace(plan.Runs, merged); err != nil {
+		s.replay.retire(task, b)
 		return err
 	}
-	old := make([]string, len(plan))
-	for i, m := range plan {
-		old[i] = m.Name
+	s.replay.mu.Lock()
+	current := s.replay.open[task]
+	s.replay.mu.Unlock()
+	if current != nil && current != b { // b was retired meanwhile
+		s.replay.retire(task, current)
 	}
-	return segment.Remove(s.opt.FS, old...)
+	return segment.Remove(s.opt.FS, names(plan.Runs)...)
 }
 
 // Seen implements [store.Store].
-func (s *Store) Seen(ctx context.Context, task dap.TaskID, bucket dap.Time, ids []dap.ReportID) ([]bool, error) {
+func (s *Store) Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error) {
+	return s.lookUp(ctx, task, ids, (*segment.Runs).FilterNew)
+}
+
+func (s *Store) lookUp(ctx context.Context, task dap.TaskID, ids []dap.ReportID, in func(*segment.Runs, []segment.ReportID) ([]bool, error)) ([]bool, error) {
 	t, err := s.task(task)
 	if err != nil {
 		return nil, err
 	}
-	if bucket > maxTime {
-		return make([]bool, len(ids)), nil
-	}
-	b, release, err := s.acquire(ctx, bucketKey{t.row, int64(bucket)})
+	b, release, err := s.acquire(ctx, t.row)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	return b.seen(ids)
-}
-
-// seen says which ids the runs hold. Equal ids in one call get equal answers, unlike with [segment.Runs.FilterNew].
-func (b *openBucket) seen(ids []dap.ReportID) ([]bool, error) {
+	// Equal ids in one call get equal answers, unlike from the runs.
 	distinct := make([]segment.ReportID, 0, len(ids))
 	at := make(map[dap.ReportID]int, len(ids))
 	for _, id := range ids {
@@ -213,13 +332,23 @@ func (b *openBucket) seen(ids []dap.ReportID) ([]bool, error) {
 			distinct = append(distinct, segment.ReportID(id))
 		}
 	}
-	held, err := b.FilterNew(distinct)
+	held, err := in(b.Runs, distinct)
 	if err != nil {
-		return nil, err
+		return nil, s.damage(t.row, b, err)
 	}
 	out := make([]bool, len(ids))
 	for i, id := range ids {
 		out[i] = held[at[id]]
 	}
 	return out, nil
+}
+
+// damage passes an error of a lookup on, and remembers what it says of the runs.
+func (s *Store) damage(task int64, b *openTask, err error) error {
+	var damaged *segment.DamagedError
+	if errors.As(err, &damaged) {
+		s.replay.note(task, b.Runs)
+		return fmt.Errorf("%w: %w", store.ErrDamaged, err)
+	}
+	return fmt.Errorf("store: replay check: %w", err)
 }

@@ -112,15 +112,13 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 	return more, s.Bury(ctx)
 }
 
-// drop forgets the buckets of a task that nobody asks for any more.
+// drop forgets a task that nobody asks for any more.
 func (r *replay) drop(task int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for k, b := range r.open {
-		if k.task != task {
-			continue
-		}
-		delete(r.open, k)
+	delete(r.damaged, task)
+	if b := r.open[task]; b != nil {
+		delete(r.open, task)
 		if b.retired = true; b.users == 0 {
 			b.Close()
 		}

@@ -80,7 +80,9 @@ func TestRulesOfTheSchema(t *testing.T) {
 		"INSERT INTO hold (resource, task, first, last, selection) SELECT 1, 1, 15, 25, zeroblob(16)",
 		"UPDATE task SET collected = aggregated + 1",
 		"UPDATE task SET acknowledged = 0",
-		"INSERT INTO run SELECT 99, task, bucket, name, ids, size, sum FROM run LIMIT 1",                                     // a file named twice
+		"INSERT INTO run SELECT 99, task, low, high, name, ids, size, sum FROM run LIMIT 1", // a file named twice
+		"UPDATE run SET low = high, high = low",                                             // a range the wrong way round
+		"UPDATE run SET low = x'00'",
 		"INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES ('x', 1, zeroblob(32), 0, 9, 1, 1)", // no such task
 		"INSERT INTO resource (task, kind, resource_id, digest, created) SELECT task, kind, 'other', digest, 0 FROM resource",
 	} {
@@ -117,18 +119,17 @@ func TestAuditSeesWrongRows(t *testing.T) {
 		"UPDATE task SET collected = collected - 1":                                      "closed batches have",
 		"UPDATE segment SET reports = reports - 1":                                       "accounted for",
 		"UPDATE batch SET verified = verified - 1 WHERE bucket = 30":                     "its batches have",
-		"UPDATE batch SET checksum = randomblob(32) WHERE bucket = 30":                   "checksum is not that of its replay runs",
+		"UPDATE batch SET checksum = randomblob(32) WHERE bucket = 30":                   "other reports than its replay runs",
 		"UPDATE batch SET share = zeroblob(7) WHERE bucket = 30":                         "share",
 		"UPDATE batch SET closed = 1, share = NULL WHERE bucket = 30":                    "closed without a release",
 		"UPDATE batch SET verified = verified + 1 WHERE bucket = 20":                     "frozen by collection",
-		"DELETE FROM run WHERE bucket = 30":                                              "replay runs have",
-		"UPDATE run SET bucket = 30 WHERE bucket = 20":                                   "replay runs have",
+		"DELETE FROM run WHERE id = (SELECT max(id) FROM run)":                           "replay runs have",
 		"UPDATE segment SET size = size + 1":                                             "should have",
 		"UPDATE segment SET name = 'segments/none.seg'":                                  "missing",
 		"UPDATE resource SET state = 1, response = x'00' WHERE state = 0":                "ledger",
 		"UPDATE resource SET state = 2, problem = '{}' WHERE state = 0":                  "holds a batch",
 		"UPDATE hold SET first = 5, last = 12":                                           "holds a batch",
-		"UPDATE run SET sum = randomblob(32) WHERE bucket = 30":                          "checksum",
+		"UPDATE run SET sum = randomblob(32) WHERE id = (SELECT max(id) FROM run)":       "is not what was written",
 		insertRelease("2, 1, 2, 'x', 40, 50, NULL, 9, zeroblob(32), 'nothing', 2"):       "its batches have 0",
 		insertRelease("2, 1, 2, 'y', 40, 50, NULL, 9, zeroblob(32), 'nothing', 2") + " ": "the ledger is damaged at release 2",
 	} {
@@ -164,10 +165,10 @@ func TestLeasesAreVoidAfterOpening(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for name, opt := range map[string]sqlite.Options{
-		"no FS":       {},
-		"absolute":    {FS: disktest.NewMem(1), File: "/store.db"},
-		"climbing":    {FS: disktest.NewMem(1), Runs: "../runs"},
-		"few buckets": {FS: disktest.NewMem(1), MaxBuckets: -1},
+		"no FS":    {},
+		"absolute": {FS: disktest.NewMem(1), File: "/store.db"},
+		"climbing": {FS: disktest.NewMem(1), Runs: "../runs"},
+		"few runs": {FS: disktest.NewMem(1), MaxRuns: -1},
 	} {
 		if _, err := sqlite.Open(context.Background(), opt); err == nil {
 			t.Errorf("%s: passed", name)

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
@@ -35,8 +36,10 @@ type Options struct {
 	File string
 	// Runs is the directory of the run files, the engine's own; default "runs".
 	Runs string
-	// MaxBuckets is how many buckets keep their run files open when idle; default 64.
-	MaxBuckets int
+	// MaxRuns is how many run files of idle tasks are kept open; default 256.
+	MaxRuns int
+	// RangeIDs is how many report ids a range has at most; default [segment.RangeIDs]. Tests take less.
+	RangeIDs int64
 	// Rand is the source of keys, lease tokens and batch ids; default [rand.Reader].
 	Rand io.Reader
 	// Logger gets a line when merging run files fails, which harms nothing but speed; default none.
@@ -57,8 +60,11 @@ func (o *Options) Validate() error {
 	if o.Runs == "" {
 		o.Runs = "runs"
 	}
-	if o.MaxBuckets == 0 {
-		o.MaxBuckets = 64
+	if o.MaxRuns == 0 {
+		o.MaxRuns = 256
+	}
+	if o.RangeIDs == 0 {
+		o.RangeIDs = segment.RangeIDs
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -69,8 +75,8 @@ func (o *Options) Validate() error {
 	switch {
 	case o.FS == nil:
 		return errors.New("store: Options.FS is required")
-	case o.MaxBuckets < 0:
-		return fmt.Errorf("store: MaxBuckets %d is negative", o.MaxBuckets)
+	case o.MaxRuns < 0 || o.RangeIDs < 0:
+		return fmt.Errorf("store: MaxRuns %d or RangeIDs %d is negative", o.MaxRuns, o.RangeIDs)
 	}
 	return errors.Join(disk.CheckName(o.File), disk.CheckName(o.Runs))
 }

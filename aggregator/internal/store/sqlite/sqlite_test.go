@@ -13,9 +13,9 @@ import (
 
 // harness is a store on a simulated disk.
 type harness struct {
-	mem        *disktest.Mem
-	fail       *disk.Failpoints
-	maxBuckets int // zero is the default
+	mem     *disktest.Mem
+	fail    *disk.Failpoints
+	maxRuns int // zero is the default
 }
 
 func newHarness(seed uint64) *harness {
@@ -27,7 +27,7 @@ func (h *harness) Failpoints() *disk.Failpoints { return h.fail }
 
 func (h *harness) Open(t *testing.T) store.Store {
 	t.Helper()
-	s, err := sqlite.Open(context.Background(), sqlite.Options{FS: h.mem, Failpoints: h.fail, MaxBuckets: h.maxBuckets})
+	s, err := sqlite.Open(context.Background(), sqlite.Options{FS: h.mem, Failpoints: h.fail, MaxRuns: h.maxRuns})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceFewBuckets(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Harness {
 		h := newHarness(2)
-		h.maxBuckets = 1
+		h.maxRuns = 1
 		return h
 	})
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -26,7 +27,9 @@ func init() {
 	tests["CreateRaces"] = testCreateRaces
 	tests["JobRaces"] = testJobRaces
 	tests["ReleaseWaitsForCommits"] = testReleaseWaitsForCommits
-	tests["CommitsAreSerialPerBucket"] = testCommitsAreSerialPerBucket
+	tests["OneReportInTwoJobsAtOnce"] = testOneReportInTwoJobsAtOnce
+	tests["CommitsGoSideBySide"] = testCommitsGoSideBySide
+	tests["OneIDAtTwoTimes"] = testOneIDAtTwoTimes
 	tests["SameJobAtOnce"] = testSameJobAtOnce
 	tests["CommitsRaceWithRelease"] = testCommitsRaceWithRelease
 	tests["PendingInOrder"] = testPendingInOrder
@@ -440,26 +443,93 @@ func (w *World) during(task *store.Task, c *store.Commit, other func()) (wait fu
 	return wg.Wait
 }
 
-func testCommitsAreSerialPerBucket(t *testing.T, h Harness) {
+// testOneReportInTwoJobsAtOnce: the second waits for what becomes of the first, in another bucket too.
+func testOneReportInTwoJobsAtOnce(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	for i, bucket := range []dap.Time{10, 11} {
+		w := NewWorld(t, h, task)
+		commit := func(bucket dap.Time) *store.Commit {
+			return Commit(t, task, []store.Batch{{Start: bucket}}, []dap.Time{bucket}, [][]int{{2 * i, 2*i + 1}})
+		}
+		a, b := w.job(task, fmt.Sprint("a", i)), w.job(task, fmt.Sprint("b", i))
+		first := commit(10)
+		wait := w.during(task, first, func() {
+			if response, err := w.Store.CommitJob(ctx, b, commit(bucket), reply); err != nil || string(response) != "r22" {
+				t.Errorf("the second job was answered %q, %v", response, err)
+			}
+		})
+		response, err := w.Store.CommitJob(ctx, a, first, reply)
+		wait()
+		if err != nil || string(response) != "r00" {
+			t.Errorf("the first job was answered %q, %v", response, err)
+		}
+		w.Audit()
+		w.close()
+	}
+}
+
+// testCommitsGoSideBySide: a commit is whole while another of the same bucket, of other reports, is under way.
+func testCommitsGoSideBySide(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
 	w := NewWorld(t, h, task)
-	commit := func() *store.Commit {
-		return Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{0, 1}})
-	}
-	a, b := w.job(task, "a"), w.job(task, "b")
-	first := commit()
-	wait := w.during(task, first, func() {
-		if response, err := w.Store.CommitJob(ctx, b, commit(), reply); err != nil || string(response) != "r22" {
+	first := Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{0, 1}})
+	fold := first.Fold
+	first.Fold = func(verdict []dap.ReportError) ([]*vdaf.AggShare, error) {
+		second := Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{2, 3}})
+		if response, err := w.Store.CommitJob(ctx, w.job(task, "b"), second, reply); err != nil || string(response) != "r00" {
 			t.Errorf("the second job was answered %q, %v", response, err)
 		}
-	})
-	response, err := w.Store.CommitJob(ctx, a, first, reply)
-	wait()
-	if err != nil || string(response) != "r00" {
+		return fold(verdict)
+	}
+	if response, err := w.Store.CommitJob(ctx, w.job(task, "a"), first, reply); err != nil || string(response) != "r00" {
 		t.Errorf("the first job was answered %q, %v", response, err)
 	}
+	w.CountsAre(task, store.Counts{Acknowledged: 4, Aggregated: 4})
 	w.Audit()
+}
+
+// testOneIDAtTwoTimes: a report id counts once in its task (DAP-18 section 4.5.3.4), whatever times and batches the
+// reports of that id have: in one job, in the next, after the first bucket was collected, and after a restart.
+func testOneIDAtTwoTimes(t *testing.T, h Harness) {
+	ctx := context.Background()
+	for seed, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
+		task := Task(t, mode, byte(10+seed))
+		w := NewWorld(t, h, task)
+		commit := func(name string, times []dap.Time, numbers [][]int) string {
+			t.Helper()
+			batches := []store.Batch{{ID: dap.BatchID{1}}, {ID: dap.BatchID{2}}}
+			if mode == dap.TimeInterval {
+				batches = []store.Batch{{Start: times[0]}, {Start: times[1]}}
+			}
+			response, err := w.Store.CommitJob(ctx, w.job(task, name), Commit(t, task, batches, times, numbers), reply)
+			w.ok(err)
+			return string(response)
+		}
+		if got := commit("one job", []dap.Time{10, 11}, [][]int{{0, 1, 2, 3, 4}, {0, 5}}); got != "r0000020" {
+			t.Errorf("%v: within one job: %q", mode, got)
+		}
+		if got := commit("another", []dap.Time{12, 13}, [][]int{{1, 6}, {5, 6, 7}}); got != "r20220" {
+			t.Errorf("%v: in another job: %q", mode, got)
+		}
+		if mode == dap.TimeInterval {
+			sel := Interval(10, 1)
+			var got []int64
+			_, err := w.Store.Release(ctx, w.shareRelease(task, w.share(task, "share", sel), sel, dap.Interval{Start: 10, Duration: 1}, 0, 4, &got))
+			w.ok(err)
+			w.Once(got, 0, 4)
+		}
+		w.Reopen(t)
+		if got := commit("late", []dap.Time{900_000, 0}, [][]int{{0, 7, 8}, {8}}); got != "r2202" {
+			t.Errorf("%v: years later: %q", mode, got)
+		}
+		if got := commit("older", []dap.Time{14, 15}, [][]int{{8}, {2}}); got != "r22" {
+			t.Errorf("%v: %q", mode, got)
+		}
+		w.Audit()
+		w.close()
+	}
 }
 
 func testSameJobAtOnce(t *testing.T, h Harness) {
@@ -467,12 +537,12 @@ func testSameJobAtOnce(t *testing.T, h Harness) {
 	task := Task(t, dap.TimeInterval, 1)
 	w := NewWorld(t, h, task)
 	r := w.job(task, "a")
-	commit := func(bucket dap.Time) *store.Commit { // other buckets, so that only the job is the same
-		return Commit(t, task, []store.Batch{{Start: bucket}}, []dap.Time{bucket}, [][]int{{0, 1}})
+	commit := func(n int) *store.Commit { // other reports, so that only the job is the same
+		return Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{n, n + 1}})
 	}
-	first := commit(10)
+	first := commit(0)
 	wait := w.during(task, first, func() {
-		second := commit(11)
+		second := commit(2)
 		second.Fold = func([]dap.ReportError) ([]*vdaf.AggShare, error) {
 			t.Error("one job was folded twice")
 			return nil, errors.New("folded twice")

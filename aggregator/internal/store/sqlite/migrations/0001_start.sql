@@ -91,18 +91,21 @@ CREATE INDEX segment_waiting ON segment (id) WHERE state = 0;
 CREATE INDEX segment_bucket ON segment (task, bucket);
 CREATE INDEX segment_batch ON segment (batch) WHERE batch IS NOT NULL;
 
--- Sorted files of the report ids that are aggregated: the replay protection. Scope is (task, bucket) in both modes.
+-- Sorted files of the report ids that are aggregated: the replay protection. Its scope is the task. A file has ids of one
+-- range, both ends included: all ids, as a commit writes it, or a part, once there are many; the parts do not overlap.
 CREATE TABLE run (
-  id     INTEGER PRIMARY KEY,
-  task   INTEGER NOT NULL REFERENCES task (id),
-  bucket INTEGER NOT NULL CHECK (bucket >= 0),
-  name   TEXT    NOT NULL UNIQUE,
-  ids    INTEGER NOT NULL CHECK (ids > 0),
-  size   INTEGER NOT NULL CHECK (size > 0), -- bytes of the file
-  sum    BLOB    NOT NULL CHECK (length(sum) = 32)
+  id   INTEGER PRIMARY KEY,
+  task INTEGER NOT NULL REFERENCES task (id),
+  low  BLOB    NOT NULL CHECK (length(low) = 16),
+  high BLOB    NOT NULL CHECK (length(high) = 16),
+  name TEXT    NOT NULL UNIQUE,
+  ids  INTEGER NOT NULL CHECK (ids > 0),
+  size INTEGER NOT NULL CHECK (size > 0), -- bytes of the file
+  sum  BLOB    NOT NULL CHECK (length(sum) = 32),
+  CHECK (low <= high)
 ) STRICT;
 
-CREATE INDEX run_bucket ON run (task, bucket);
+CREATE INDEX run_task ON run (task);
 
 -- Live DAP resources. A deleted one leaves a count in generation, so that its id never comes back.
 CREATE TABLE resource (
