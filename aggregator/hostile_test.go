@@ -298,11 +298,11 @@ func mangle(r *rand.Rand, w http.ResponseWriter, real *httptest.ResponseRecorder
 // TestHostileHelper: whatever a helper answers, the leader goes on, counts no report that the helper did not, invents none, and
 // once the helper is itself again everything comes to an end: counted, or set aside in sight of the operator.
 func TestHostileHelper(t *testing.T) {
-	aside, counted, seeds := 0, 0, uint64(16)
+	aside, counted, seed := 0, 0, uint64(0)
 	if testing.Short() {
-		seeds = 6
+		seed = 12 // the last four have both ends
 	}
-	for seed := range seeds {
+	for ; seed < 16; seed++ {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 4))
 			s := setup{mode: []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected}[seed%2]}
