@@ -170,11 +170,11 @@ func newPair(t testing.TB, s setup) *pair {
 	p.leaderFS, p.helperFS = disktest.NewMem(1), disktest.NewMem(2)
 	p.leaderOpt = leader.Options{
 		Base: p.leaderURL, Tasks: []aggregator.Task{p.task}, Keys: must(sealed.NewKeyring(p.leaderKey)), FS: p.leaderFS,
-		Clock: p.clock, Log: log, Patience: -1, BackOff: time.Minute, MaxBackOff: time.Hour,
+		Clock: p.clock, Absence: -1, Log: log, Patience: -1, BackOff: time.Minute, MaxBackOff: time.Hour,
 	}
 	p.helperOpt = helper.Options{
 		Base: p.helperURL, Tasks: []aggregator.Task{p.task}, Keys: must(sealed.NewKeyring(p.helperKey)), FS: p.helperFS,
-		Clock: p.clock, Log: log,
+		Clock: p.clock, Absence: -1, Log: log,
 	}
 	if s.leader != nil {
 		s.leader(&p.leaderOpt)

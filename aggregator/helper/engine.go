@@ -18,7 +18,7 @@ func (h *Helper) begin(ctx context.Context, j *job) (rounds.Job, error) {
 	}
 	return h.engine.Begin(ctx, verify.Params{
 		Task: j.task, Role: dap.RoleHelper, KeyID: j.req.VerificationKeyID, Keys: j.keys.Keyring(),
-		Now: h.opt.Clock.Now(), Skew: h.opt.Limits.ClockSkew,
+		Now: h.steady.Latest(), Skew: h.opt.Limits.ClockSkew,
 	}, reports)
 }
 

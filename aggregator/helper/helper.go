@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
+	"github.com/starling-agg/starling/aggregator/internal/steady"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -51,6 +52,7 @@ type Helper struct {
 	gate   *edge.Gate
 	keys   *keyset.Set
 	lost   *lost.Room
+	steady *steady.Clock
 	engine rounds.Engine
 	closed atomic.Bool
 	ledger watch.Ledger
@@ -93,8 +95,12 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 			return nil, errors.Join(fmt.Errorf("helper: provision: %w", err), h.store.Close())
 		}
 	}
+	h.steady, err = steady.Open(ctx, steady.Options{Keeper: h.store, Clock: opt.Clock, Absence: opt.Absence, Log: opt.Log})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
+	}
 	h.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
-		FS: opt.FS, Configured: opt.Keys, Clock: opt.Clock, Failpoints: opt.Failpoints, Log: opt.Log,
+		FS: opt.FS, Configured: opt.Keys, Clock: h.steady, Failpoints: opt.Failpoints, Log: opt.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
@@ -226,7 +232,10 @@ func (h *Helper) stepJobs(ctx context.Context) (bool, error) {
 
 // retire ends the tasks that are due, and erases what is kept of them.
 func (h *Helper) retire(ctx context.Context) (more bool, err error) {
-	return retire.Pass(ctx, h.store, h.tasks, h.opt.Clock.Now(), h.opt.Limits.ClockSkew, h.opt.Retention, h.opt.Log)
+	if err := h.steady.Step(ctx); err != nil {
+		return false, err
+	}
+	return retire.Pass(ctx, h.store, h.tasks, h.steady.Now(), h.opt.Limits.ClockSkew, h.opt.Retention, h.opt.Log)
 }
 
 // stored lists the oldest resources that wait for a worker. Those without a body do not:
@@ -258,7 +267,7 @@ func (h *Helper) tooEarly(r *store.Resource) bool {
 	if err != nil {
 		return false // for its worker to fail it
 	}
-	return errors.As(release.Allowed(t, sel, h.opt.Clock.Now(), h.opt.Limits.ClockSkew), new(*release.Early))
+	return errors.As(release.Allowed(t, sel, h.steady.Now(), h.opt.Limits.ClockSkew), new(*release.Early))
 }
 
 // finish works on one stored resource, to its result or to its problem.

@@ -100,10 +100,10 @@ func (h *Helper) postJob(r *edge.Request) error {
 		return r.Reply(http.StatusCreated, dap.MediaAggregationJobResp, answer)
 	}
 	// Held from before the job is stored, so that no key ends between its coming and its being known.
-	j.keys = h.keys.Opening(h.opt.Clock.Now())
+	j.keys = h.keys.Opening(h.steady.Now())
 	defer j.keys.Release()
 	deferred := h.opt.Deferred == Always
-	res, _, err := h.store.Create(r.Context(), store.KindAggregation, r.Task.ID, r.ChosenID(), body, deferred, nil, h.opt.Clock.Now())
+	res, _, err := h.store.Create(r.Context(), store.KindAggregation, r.Task.ID, r.ChosenID(), body, deferred, nil, h.steady.Now())
 	if err != nil {
 		return err
 	}

@@ -56,11 +56,11 @@ func (h *Helper) postShare(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := release.Allowed(r.Task, sel, h.opt.Clock.Now(), h.opt.Limits.ClockSkew); err != nil {
+	if err := release.Allowed(r.Task, sel, h.steady.Now(), h.opt.Limits.ClockSkew); err != nil {
 		return h.early(err)
 	}
 	deferred := h.opt.Deferred == Always
-	res, _, err := h.store.Create(r.Context(), store.KindShare, r.Task.ID, r.ChosenID(), body, deferred, &sel, h.opt.Clock.Now())
+	res, _, err := h.store.Create(r.Context(), store.KindShare, r.Task.ID, r.ChosenID(), body, deferred, &sel, h.steady.Now())
 	if errors.Is(err, store.ErrOverlap) {
 		return refusal(err)
 	}
@@ -80,7 +80,7 @@ func (h *Helper) postShare(r *edge.Request) error {
 			if err := h.drop(r.Context(), res); err != nil {
 				return err
 			}
-			if res, _, err = h.store.Create(r.Context(), store.KindShare, r.Task.ID, r.ChosenID(), body, true, &sel, h.opt.Clock.Now()); err != nil {
+			if res, _, err = h.store.Create(r.Context(), store.KindShare, r.Task.ID, r.ChosenID(), body, true, &sel, h.steady.Now()); err != nil {
 				return err
 			}
 			h.hold(res, held)
@@ -115,7 +115,7 @@ func (h *Helper) early(err error) error {
 	if !errors.As(err, &early) {
 		return err
 	}
-	return edge.Later(early.Error(), min(max(early.At.Sub(h.opt.Clock.Now()), h.opt.Poll), maxEarly))
+	return edge.Later(early.Error(), min(max(early.At.Sub(h.steady.Now()), h.opt.Poll), maxEarly))
 }
 
 // drop forgets a request for a share that closed nothing.
@@ -135,7 +135,7 @@ func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task,
 	body, err := release.Once(ctx, h.store, &release.Request{
 		Task: t, Role: dap.RoleHelper, Kind: store.KindShare, Resource: res.ID,
 		Asked: req.CollectionJobReq.Bytes(), Selection: sel, Count: req.ReportCount, Checksum: req.Checksum,
-		Now: h.opt.Clock.Now(), Skew: h.opt.Limits.ClockSkew,
+		Now: h.steady.Now(), Skew: h.opt.Limits.ClockSkew,
 		Finish: func(share dap.HpkeCiphertext, _ store.Frozen) ([]byte, error) {
 			return dap.AggregateShare{Ciphertext: share}.Append(nil)
 		},

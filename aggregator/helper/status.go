@@ -51,7 +51,7 @@ func (h *Helper) Standing() (*status.Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
-	return &status.Status{Role: "helper", Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set}, nil
+	return &status.Status{Role: "helper", Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set, Clock: h.steady.Held()}, nil
 }
 
 // retiresAt is when a task is retired, or zero.

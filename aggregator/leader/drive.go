@@ -44,7 +44,8 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 			continue
 		}
 		ahead[res.Task] = l.correlated(res)
-		if l.opt.Clock.Now().Before(n.next) {
+		// What is far ahead was noted by a clock that was set right since.
+		if wait := n.next.Sub(l.opt.Clock.Now()); wait > 0 && (wait <= store.Longest || n.next.Equal(n.due)) {
 			continue
 		}
 		done, err := l.drive(ctx, res, &n)
@@ -155,7 +156,7 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	_, err = release.Once(ctx, l.store, &release.Request{
 		Task: t, Role: dap.RoleLeader, Kind: store.KindCollection, Resource: res.ID,
 		Asked: res.Body, Selection: frozen.Selection, Count: frozen.Count, Checksum: frozen.Checksum,
-		Now: l.opt.Clock.Now(), Skew: l.opt.Limits.ClockSkew,
+		Now: l.steady.Now(), Skew: l.opt.Limits.ClockSkew,
 		Finish: func(own dap.HpkeCiphertext, f store.Frozen) ([]byte, error) {
 			return dap.CollectionJobResp{ReportCount: f.Count, Interval: f.Span, Leader: own, Helper: share.Ciphertext}.Append(nil)
 		},
@@ -175,7 +176,7 @@ func (l *Leader) notYet(ctx context.Context, t *task.Task, res *store.Resource, 
 	if err != nil {
 		return false, false, err
 	}
-	now := l.opt.Clock.Now()
+	now := l.steady.Now()
 	err = release.Allowed(t, store.Selection{Interval: asked.Query.Interval}, now, l.opt.Limits.ClockSkew)
 	var never *aggregator.BatchError
 	if errors.As(err, &never) { // it was stored before the task had this calendar
@@ -309,7 +310,7 @@ func (l *Leader) parked(ctx context.Context, t *task.Task) (n uint64, err error)
 // tooSmall leaves the collection waiting, unless no further report can come.
 func (l *Leader) tooSmall(ctx context.Context, t *task.Task, res *store.Resource, n *note) (*store.Frozen, bool, error) {
 	n.why = fmt.Sprintf("fewer than %d verified reports", t.Config.MinBatchSize)
-	if !t.Over(l.opt.Clock.Now(), l.opt.Limits.ClockSkew) {
+	if !t.Over(l.steady.Now(), l.opt.Limits.ClockSkew) {
 		return nil, false, nil
 	}
 	if s := l.inbox.Stats(); s.InFlight > 0 || s.Unsorted > 0 {

@@ -224,7 +224,7 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 	}
 	w.batch, err = l.engine.Begin(ctx, verify.Params{
 		Task: w.task, Role: dap.RoleLeader, KeyID: w.task.KeyID, Keys: l.keys.Keyring(),
-		Now: l.opt.Clock.Now(), Skew: l.opt.Limits.ClockSkew,
+		Now: l.steady.Latest(), Skew: l.opt.Limits.ClockSkew,
 	}, in)
 	if err != nil {
 		return err

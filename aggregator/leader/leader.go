@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/steady"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -59,6 +60,7 @@ type Leader struct {
 	inbox  *segment.Inbox
 	sorter *segment.Sorter
 	lost   *lost.Room
+	steady *steady.Clock
 	srv    *edge.Server
 	engine rounds.Engine
 	keys   *keyset.Set
@@ -90,7 +92,6 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}
 	l := &Leader{
 		opt:    opt,
-		begun:  opt.Clock.Now(),
 		engine: rounds.Prio3(verify.NewPool(opt.Limits.Workers)),
 		helper: peer.NewClient(opt.Transport, opt.HelperTimeout, opt.Limits.JobBody),
 	}
@@ -124,8 +125,13 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 			return nil, fmt.Errorf("leader: provision: %w", err)
 		}
 	}
+	l.steady, err = steady.Open(ctx, steady.Options{Keeper: l.store, Clock: opt.Clock, Absence: opt.Absence, Log: opt.Log})
+	if err != nil {
+		return nil, fmt.Errorf("leader: %w", err)
+	}
+	l.begun = l.steady.Now()
 	l.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
-		FS: opt.FS, Configured: opt.Keys, Clock: opt.Clock, Failpoints: opt.Failpoints, Log: opt.Log,
+		FS: opt.FS, Configured: opt.Keys, Clock: l.steady, Failpoints: opt.Failpoints, Log: opt.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
@@ -285,7 +291,10 @@ func (l *Leader) Step(ctx context.Context) (bool, error) {
 
 // retire ends the tasks that are due, and erases what is kept of them.
 func (l *Leader) retire(ctx context.Context) (more bool, err error) {
-	return retire.Pass(ctx, l.store, l.tasks, l.opt.Clock.Now(), l.opt.Limits.ClockSkew, l.opt.Retention, l.opt.Log)
+	if err := l.steady.Step(ctx); err != nil {
+		return false, err
+	}
+	return retire.Pass(ctx, l.store, l.tasks, l.steady.Now(), l.opt.Limits.ClockSkew, l.opt.Retention, l.opt.Log)
 }
 
 // Close refuses further requests, lets uploads under way become durable, and closes the store. Requests under way must have

@@ -61,6 +61,10 @@ type Options struct {
 	// again. After it everything but the counts and the ledger is erased, and the task takes nothing ever again. Tasks without
 	// an interval are kept. Default [aggregator.DefaultRetention]; negative keeps all tasks.
 	Retention time.Duration
+	// Absence is how far ahead of the time that the store was last seen at the clock may be;
+	// beyond it no task is retired and no key ends until a person says that the clock is
+	// right. Default [steady.DefaultAbsence], negative for any.
+	Absence time.Duration
 	// Limits bound what requests can do. Zero fields take the defaults.
 	Limits aggregator.Limits
 	// Clock is the time; default the system's.

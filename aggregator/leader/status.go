@@ -79,7 +79,7 @@ func (l *Leader) Standing() (*status.Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
-	return &status.Status{Role: "leader", Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Lost: set}, nil
+	return &status.Status{Role: "leader", Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Lost: set, Clock: l.steady.Held()}, nil
 }
 
 // retiresAt is when a task is retired, or zero.

@@ -158,9 +158,9 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 		return dap.OutdatedConfig, nil
 	case bounded && !interval.Contains(m.Time):
 		return dap.ReportDropped, nil
-	case c.t.TooEarly(m.Time, c.l.opt.Clock.Now(), c.l.opt.Limits.ClockSkew):
+	case c.t.TooEarly(m.Time, c.l.steady.Latest(), c.l.opt.Limits.ClockSkew):
 		return dap.ReportTooEarly, nil
-	case c.t.TooOld(m.Time, c.l.opt.Clock.Now(), c.l.opt.Limits.MaxAge):
+	case c.t.TooOld(m.Time, c.l.steady.Now(), c.l.opt.Limits.MaxAge):
 		return dap.ReportDropped, nil
 	case !c.t.Stamped(m.Time), !m.PublicExtensions.Increasing(): // no count is to be had of a part of a round
 		return dap.InvalidMessage, nil

@@ -23,6 +23,11 @@ func (l *Lost) Why() string {
 // Reasons name what is wrong with the aggregator as a whole, most urgent first.
 func (s *Status) Reasons() []Reason {
 	var rs []Reason
+	if s.Clock != nil {
+		rs = append(rs, Reason{s.Clock.Why(),
+			"set the clock right, and everything goes on by itself; if it is right (the machine was off for long, say), stop the " +
+				s.Role + ", type starling doctor --clock-is-right " + s.Role + ".toml and start it again"})
+	}
 	if s.Lost != nil && s.Lost.Reports() {
 		rs = append(rs, Reason{s.Lost.Why(),
 			"stop the " + s.Role + ", type starling doctor --take-back " + s.Role + ".toml and start it again; what was aggregated before counts as a replay"})

@@ -21,6 +21,8 @@ type Status struct {
 	RefusedRequests map[string]uint64 `json:"refused_requests,omitempty"`
 	// Keys are the HPKE keys that clients seal to, the newest first.
 	Keys []Key `json:"keys,omitempty"`
+	// Clock is set where the machine's clock is not plausible.
+	Clock *Clock `json:"clock,omitempty"`
 	// Lost are whole files that nothing names; nil if there are none.
 	Lost *Lost `json:"lost,omitempty"`
 }

@@ -34,19 +34,26 @@ type finding struct {
 
 func doctorCommand() *command {
 	return &command{
-		name: "doctor", args: "[--json] [--take-back] [CONFIG...]",
+		name: "doctor", args: "[--json] [--take-back] [--clock-is-right] [CONFIG...]",
 		short: "Check configuration, keys, clocks, peers and stores",
 		long: `For each configuration: what it names can be read and is private where it must be; the recipes' guarantees hold; leader
 and helper answer, publish their keys and have about the same time. A running aggregator is asked what is stuck and
 which keys should have ended; the store of a stopped one is audited. A gateway is asked what it has lost and what it holds.`,
 		examples: [][2]string{
 			{"starling doctor leader.toml helper.toml gateway.toml", "one line a check; exit code 6 where something is wrong"},
+			{"starling doctor --clock-is-right leader.toml", "after a long absence: what ends by time goes on; stop the leader first"},
 			{"starling doctor --take-back leader.toml", "put acknowledged reports in again that lie in lost/; stop the leader first"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			back := flags.Bool("take-back", false, "before the checks, put lost reports in again as work")
+			right := flags.Bool("clock-is-right", false, "before the checks, have one aggregator take this machine's clock for right")
 			return func(ctx context.Context, e *env, args []string) error {
+				if *right {
+					if err := confirmClock(ctx, e, args, *asJSON); err != nil {
+						return err
+					}
+				}
 				if *back {
 					if err := takeBack(ctx, e, args, *asJSON); err != nil {
 						return err
@@ -186,6 +193,25 @@ func standingFound(s *status.Status) (all []finding) {
 			Found: s.Lost.Why() + "; a crash leaves such files; they come back when a row names them, and go with their keys"})
 	}
 	return all
+}
+
+// confirmClock has a stopped aggregator take the machine's clock for right.
+func confirmClock(ctx context.Context, e *env, args []string, quiet bool) error {
+	files, err := loadAggregators("doctor --clock-is-right", args)
+	if err != nil {
+		return err
+	}
+	if len(files) != 1 {
+		return failf(exitUsage, "starling doctor --clock-is-right leader.toml", "one aggregator's configuration is needed")
+	}
+	at, err := files[0].config.ConfirmClock(ctx)
+	if err != nil {
+		return ofInput(err, "stop it first, if it runs: its store is one process's")
+	}
+	if !quiet {
+		fmt.Fprintf(e.stdout, "%s takes %s for the time; tasks and keys end by it from now on\n", files[0].config.Role, at.Format(time.RFC3339))
+	}
+	return nil
 }
 
 // takeBack puts the lost reports of a stopped leader in again.

@@ -26,6 +26,7 @@ type aggregatorService interface {
 	Close() error
 	Audit(context.Context) ([]string, error)
 	Standing() (*status.Status, error)
+	ConfirmClock(context.Context) (time.Time, error)
 	Status(context.Context) (*status.Status, error)
 }
 
@@ -205,6 +206,20 @@ func (a *Aggregator) Resume(ctx context.Context, drop bool) (reports uint64, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	return s.(*withFiles).aggregatorService.(*leader.Leader).Resume(ctx, drop)
+}
+
+// ConfirmClock opens the store of an aggregator that is not running and has it take the
+// machine's clock for right.
+func (a *Aggregator) ConfirmClock(ctx context.Context) (t time.Time, err error) {
+	if _, err := os.Stat(string(a.Data)); err != nil {
+		return t, fmt.Errorf("data: %w", err)
+	}
+	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.ConfirmClock(ctx)
 }
 
 // TakeBack opens the store of a leader that is not running and puts lost reports in again;

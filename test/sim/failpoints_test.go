@@ -19,10 +19,10 @@ var failpoints = map[string][]string{
 	"leader": slices.Concat(leader.FailpointNames(), disk.LogFailpoints(), segmentPoints, runPoints, transactions(
 		"open", "put-task", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
 		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused",
-		"retire-task", "sweep-task", "drop-tombstones"), noisePoints, buryPoints),
+		"retire-task", "sweep-task", "drop-tombstones", "save-time"), noisePoints, buryPoints),
 	"helper": slices.Concat(helper.FailpointNames(), runPoints, transactions(
 		"open", "put-task", "create-resource", "delete-resource", "fail-resource", "commit-job", "advance-job", "release",
-		"merge-runs", "retire-task", "sweep-task", "drop-tombstones"), noisePoints, buryPoints),
+		"merge-runs", "retire-task", "sweep-task", "drop-tombstones", "save-time"), noisePoints, buryPoints),
 }
 
 // unreached are the failpoints that no run without damaged files and lies can pass:

@@ -78,7 +78,7 @@ func (o *oracle) add(r dap.Report, valid bool) *report {
 
 // unanswered notes a message whose server lost power before it could answer.
 func (o *oracle) unanswered(m *message) {
-	o.sawDrop(m)
+	o.sawDrop(m, false)
 	if m.to == o.w.leader && strings.HasSuffix(m.url.Path, "/"+string(dap.ReportsResource)) {
 		o.eachUploaded(m, func(r *report) { r.maybe++; o.maybe++ })
 	}
@@ -97,7 +97,7 @@ func (o *oracle) eachUploaded(m *message, f func(*report)) {
 // saw judges an answer.
 func (o *oracle) saw(m *message, a *answer) {
 	if a.status < 300 {
-		o.sawDrop(m)
+		o.sawDrop(m, true)
 	}
 	parts := strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")
 	// A batch that is being released is not given up; the collector asks again.
@@ -157,8 +157,9 @@ func (o *oracle) same(resource string, m *message, a *answer) {
 }
 
 // sawDrop notes that the helper was told to delete a job. What comes under a name that
-// was deleted is another resource, where peers choose the names.
-func (o *oracle) sawDrop(m *message) {
+// was deleted is another resource, where peers choose the names. Where no answer came it may
+// not have been deleted.
+func (o *oracle) sawDrop(m *message, sure bool) {
 	kind, id := path.Split(m.url.Path)
 	if m.method == http.MethodDelete && o.w.cfg.framing == dap.Janus {
 		o.mu.Lock()
@@ -172,7 +173,7 @@ func (o *oracle) sawDrop(m *message) {
 	if m.method == http.MethodDelete && strings.HasSuffix(kind, "/"+string(dap.AggregationJobsResource)+"/") {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.dropped[id] = true
+		o.dropped[id] = o.dropped[id] || sure
 	}
 }
 
@@ -184,9 +185,10 @@ func (o *oracle) sameJob(request, id string, m *message, a *answer) {
 	if !known {
 		o.jobOf[request] = id
 	}
-	dropped := o.dropped[first]
+	dropped, told := o.dropped[first]
 	o.mu.Unlock()
 	switch {
+	case told && !dropped: // by its id, if it is there
 	case !known || first == id && !(dropped && request == id): // judged by its id
 	case !dropped:
 		o.violate("%s: the same bytes made two jobs", m.name())

@@ -32,6 +32,9 @@ var (
 // long before they are over.
 const MaxPending = 1024
 
+// Longest is more than any lease or back-off.
+const Longest = 24 * time.Hour
+
 // A Task is what the store must know of one provisioned task. Config is the provisioned TaskConfiguration, byte for byte.
 type Task struct {
 	ID            dap.TaskID
@@ -247,7 +250,7 @@ type Store interface {
 	// --- leader: segments to jobs
 
 	// ClaimSegments leases up to n segments (oldest first) that are unclaimed, or whose lease ran out or whose
-	// back-off is over. Leader-selected: each is assigned, for good, to the oldest open batch whose verified and
+	// back-off is over; one that ends more than Longest from now was written by another clock, and counts as over. Leader-selected: each is assigned, for good, to the oldest open batch whose verified and
 	// assigned reports are below the minimum, or to a new batch with an id from crypto/rand.
 	ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int) ([]*SegmentJob, error)
 	// SaveSent records what is about to be sent, before the first byte leaves, and extends the lease to expires if that is
@@ -366,6 +369,9 @@ type Store interface {
 	// aggregated before turn out as replays. They may come for a closed batch, or a retired task, as in CommitLog. It says
 	// how many reports wait to be claimed. The files are whole and in their place; ErrNotFound if a task is not known.
 	TakeBack(ctx context.Context, segments []segment.Meta) (waiting uint64, err error)
+	// SeenTime is the time that SaveTime saved last; zero if it never did.
+	SeenTime(ctx context.Context) (time.Time, error)
+	SaveTime(ctx context.Context, t time.Time) error
 	// Audit checks every invariant it knows and lists the violations, in words.
 	Audit(ctx context.Context) ([]string, error)
 	Close() error

@@ -8,6 +8,6 @@ func TransactionNames() []string {
 		"commit-segment", "counts", "create-resource", "delete-resource", "drain", "drop-tombstones", "fail-resource", "fence", "forget-log",
 		"freeze", "ledger", "ledger-entry", "live-files", "merge-runs", "open", "order", "park", "pending-resources", "put-task", "quarantine",
 		"release", "release-read", "reload-resource", "resource", "resume", "retire-task", "retry-segment", "runs-of-task",
-		"save-sent", "segments-of-log", "shared-job", "shut-batches", "stuck", "sweep-task", "take-back", "tombstones", "unfinished-jobs",
+		"save-sent", "save-time", "seen-time", "segments-of-log", "shared-job", "shut-batches", "stuck", "sweep-task", "take-back", "tombstones", "unfinished-jobs",
 	}
 }

@@ -165,7 +165,7 @@ type claim struct {
 }
 
 func (s *Store) claimable(tx *database.Tx, now time.Time, n int) (claims []claim, err error) {
-	err = tx.Each("claimable-segments", []any{now.UnixNano(), n}, func(r database.Row) error {
+	err = tx.Each("claimable-segments", []any{now.UnixNano(), n, now.Add(store.Longest).UnixNano()}, func(r database.Row) error {
 		c := claim{job: new(store.SegmentJob)}
 		m := &c.job.Segment
 		var row int64

@@ -22,7 +22,8 @@ DELETE FROM segment WHERE id = ?1
 -- name: claimable-segments
 SELECT id, name, size, sum, duplicates, task, bucket, reports, batch, attempts, sent_digest, sent_accepted, sent_location,
   sent_step FROM segment
-WHERE state = 0 AND parked = 0 AND not_before <= ?1 AND (lease_token IS NULL OR lease_expires <= ?1) AND NOT EXISTS (
+WHERE state = 0 AND parked = 0 AND NOT (not_before > ?1 AND not_before <= ?3)
+  AND (lease_token IS NULL OR NOT (lease_expires > ?1 AND lease_expires <= ?3)) AND NOT EXISTS (
   SELECT 1 FROM hold WHERE hold.task = segment.task AND count IS NOT NULL AND first <= bucket AND last >= bucket)
   AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = segment.task AND retired IS NOT NULL)
 ORDER BY id LIMIT ?2
