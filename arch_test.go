@@ -21,7 +21,7 @@ const module = "github.com/starling-agg/starling"
 
 // floors, from the ground up: a package may import packages of its own wing and of lower floors.
 var floors = [][]string{
-	{"disk", "sealed", "internal/prose"},
+	{"disk", "sealed", "internal/prose", "internal/outward"},
 	{"service", "signed", "internal/buffer", "internal/draw", "internal/search"},
 	{"anonymity"},
 	{"dp"},
@@ -285,6 +285,96 @@ func TestProductCode(t *testing.T) {
 				}
 				return true
 			})
+		}
+	}
+}
+
+// TestSlackIsSaidOnce: no file has a factor 1 + 1e-12, or the like, of its own; internal/outward
+// has each with its reason, and what is wider has a name where it is used.
+func TestSlackIsSaidOnce(t *testing.T) {
+	files := 0
+	for _, p := range packages(t) {
+		if within(p.name(), []string{"internal/outward"}) || testOnly(p.name()) {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			fset := token.NewFileSet()
+			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files++
+			ast.Inspect(file, func(n ast.Node) bool {
+				if slack := inlineSlack(n); slack != "" {
+					t.Errorf("%s: %s: take internal/outward's, or give it a name and a reason", fset.Position(n.Pos()), slack)
+				}
+				return true
+			})
+		}
+	}
+	if files < 200 {
+		t.Fatalf("only %d files read", files)
+	}
+}
+
+// inlineSlack is what a node has of slack written out: 1 give or take a small number, or
+// such a number handed to internal/outward.
+func inlineSlack(n ast.Node) string {
+	small := func(x ast.Expr) bool {
+		if v, ok := literal(x); ok {
+			return v > 0 && v < 1e-2
+		}
+		if product, ok := x.(*ast.BinaryExpr); ok && product.Op == token.MUL {
+			v, ok := literal(product.X)
+			return ok && v > 0 && v < 1e-2
+		}
+		return false
+	}
+	switch n := n.(type) {
+	case *ast.BinaryExpr:
+		one, ok := literal(n.X)
+		if other, otherOK := literal(n.Y); otherOK && other == 1 && n.Op == token.ADD && small(n.X) {
+			return "a number and 1"
+		}
+		if ok && one == 1 && (n.Op == token.ADD || n.Op == token.SUB) && small(n.Y) {
+			return "1 give or take a number"
+		}
+	case *ast.CallExpr:
+		f, ok := n.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return ""
+		}
+		if x, ok := f.X.(*ast.Ident); ok && x.Name == "outward" && slices.ContainsFunc(n.Args, small) {
+			return "outward." + f.Sel.Name + " of a number"
+		}
+	}
+	return ""
+}
+
+// literal is the value of a number that is written out.
+func literal(x ast.Expr) (float64, bool) {
+	lit, ok := x.(*ast.BasicLit)
+	if !ok || lit.Kind != token.FLOAT && lit.Kind != token.INT {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(strings.ReplaceAll(lit.Value, "_", ""), 64)
+	return v, err == nil
+}
+
+// TestInlineSlack: what TestSlackIsSaidOnce looks for is found where it is, and not elsewhere.
+func TestInlineSlack(t *testing.T) {
+	for code, want := range map[string]bool{
+		"x * (1 + 1e-12)": true, "x*(1-1e-9)": true, "1e-6 + 1": true, "1 + 0x1p-40": true, "1 + 1e-15*n": true, "outward.Widened(x, 5e-6)": true,
+		"1 + slack": false, "1 - 0.5": false, "2 + 1e-12": false, "outward.Up(x)": false, "1e-300 + x": false, "f(1e-9)": false, "1 + n*ulp": false,
+	} {
+		expr, err := parser.ParseExpr(code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		ast.Inspect(expr, func(n ast.Node) bool { found = found || inlineSlack(n) != ""; return true })
+		if found != want {
+			t.Errorf("%s: slack %v, want %v", code, found, want)
 		}
 	}
 }

@@ -27,6 +27,7 @@
 //	service            database: configuration, logs, metrics, HTTP, start and stop
 //	internal/buffer    memory for large messages, lent and taken back
 //	internal/search    where a cost falls to a budget; internal/prose: words that fit a terminal
+//	internal/outward   rounding to the safe side, each reason said once
 //	signed             who vouches for keys: owners' Ed25519 keys, anchors, what they have signed
 //	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
 //	test docs          end to end, simulation, interoperation; the words

@@ -155,7 +155,7 @@ func within(e []int64, bound uint64) bool {
 // clipBelowOne returns a copy that is scaled to norm 1 - 2^-30 if it is longer. Floating point is wrong by less than 2^-30 for any
 // length that a proof has, and rounding towards zero lengthens nothing.
 func clipBelowOne(x []float64) []float64 {
-	const most = 1 - 0x1p-30
+	const room = 0x1p-30
 	largest, sum := 0x1p-1000, 0.0
 	for _, y := range x {
 		largest = max(largest, math.Abs(y))
@@ -163,7 +163,7 @@ func clipBelowOne(x []float64) []float64 {
 	for _, y := range x {
 		sum += y / largest * (y / largest)
 	}
-	scale := min(1, most/largest/math.Sqrt(sum)) // of a zero vector: infinity
+	scale := min(1, (1-room)/largest/math.Sqrt(sum)) // of a zero vector: infinity
 	out := make([]float64, len(x))
 	for i, y := range x {
 		out[i] = y * scale

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/internal/draw"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A sheet is a figure of error curves: studies in rows and columns.
@@ -50,7 +51,7 @@ func (s study) marked(from float64) (all []float64) {
 		if s.rare > 0 {
 			m *= 2 * s.rare
 		}
-		if m >= from*(1-1e-9) {
+		if m >= outward.Down(from) {
 			all = append(all, m)
 		}
 	}

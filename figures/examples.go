@@ -7,6 +7,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/internal/draw"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A claim is a number of an example of paper 000 and what comes out here.
@@ -114,8 +115,8 @@ func ceiling(v float64, digits int) string {
 	places := digits - 1 - int(math.Floor(math.Log10(v)))
 	if v < 1e-3 {
 		unit := math.Pow10(places - digits + 2)
-		return power(math.Ceil(v*unit*(1-1e-12)) / unit)
+		return power(outward.Whole(v*unit) / unit)
 	}
 	unit := math.Pow10(places)
-	return strconv.FormatFloat(math.Ceil(v*unit*(1-1e-12))/unit, 'f', places, 64)
+	return strconv.FormatFloat(outward.Whole(v*unit)/unit, 'f', places, 64)
 }

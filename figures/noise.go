@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/search"
 )
 
@@ -49,7 +50,7 @@ func newBudget(epsilon, delta float64) (*budget, error) {
 
 // plain returns the least sigma at which count releases about everyone stay within the budget. Adaptive Gaussian
 // releases compose into one whose distance of neighbours grows with the root of their number, which makes it exact.
-func (b *budget) plain(count float64) float64 { return b.one * math.Sqrt(count) * (1 + 1e-12) }
+func (b *budget) plain(count float64) float64 { return outward.Up(b.one * math.Sqrt(count)) }
 
 // secret answers a need, rounded up within its precision. Sampling never costs, so no more noise than plain is taken.
 func (b *budget) secret(n need) (float64, error) {

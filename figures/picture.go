@@ -270,7 +270,8 @@ func clip(x, y axis, xs, ys []float64) (pieces [][]draw.Point) {
 		}
 		piece = nil
 	}
-	inside := func(p draw.Point) bool { return p.Y >= 0 && p.Y <= 1 && p.X >= -1e-9 && p.X <= 1+1e-9 }
+	const hair = 1e-9 // by which what lies on an edge may miss it
+	inside := func(p draw.Point) bool { return p.Y >= 0 && p.Y <= 1 && p.X >= -hair && p.X <= 1+hair }
 	var before draw.Point
 	for i := range xs {
 		p := draw.Point{X: x.at(xs[i]), Y: y.at(ys[i])}

@@ -1,6 +1,8 @@
 package figures
 
-import "math"
+import (
+	"github.com/starling-agg/starling/internal/outward"
+)
 
 // A study is one panel of the error curves: what does not change along a curve.
 type study struct {
@@ -22,7 +24,7 @@ func (s study) rate(m float64) float64 {
 
 // releases is in how many releases of AGG a person can be.
 func (s study) releases(m float64) float64 {
-	return math.Ceil(float64(s.tasks) * m / s.people * (1 - 1e-12)) // a quotient that is whole but for rounding is whole
+	return outward.Whole(float64(s.tasks) * m / s.people)
 }
 
 // sampling is the error of a uniform sample of m reports, without noise. Cells are estimates of superpopulation

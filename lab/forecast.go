@@ -3,6 +3,7 @@ package lab
 import (
 	"math"
 
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -65,7 +66,7 @@ func (f *forecast) interval(collections int, outside float64) (low, high float64
 		}
 		return f.tilted(high)
 	}
-	return quantile(-1e6/most, -1e-9/most, 1-outside/2), quantile(1e-9/most, (1-1e-12)/(2*most), outside/2)
+	return quantile(-1e6/most, -1e-9/most, 1-outside/2), quantile(1e-9/most, outward.Down(1/(2*most)), outside/2)
 }
 
 // tilted is the mean of one squared error under the law tilted by s.

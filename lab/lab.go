@@ -70,6 +70,7 @@ type Options struct {
 const (
 	MaxMalicious = 20000
 	MinRows      = 200
+	AllRows      = randhie.Rows
 	maxWorkers   = 256
 
 	defaultPrecision = 10 * time.Second

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
@@ -87,7 +88,7 @@ func guaranteeWords(g *recipe.Guarantee, r *recipe.Recipe) string {
 	fmt.Fprintf(&b, "Guarantee: %s, for replacing the report of any one %s by any other, computed from the recipe and not typed in. ",
 		g.Loss, g.Unit)
 	fmt.Fprintf(&b, "Whoever sees the result, and knows all other reports, can be at most e^epsilon = %s times as sure about "+
-		"any one %s as before, up to delta. ", recipe.Above(math.Exp(g.Epsilon)*(1+1e-12)), g.Unit)
+		"any one %s as before, up to delta. ", recipe.Above(outward.Up(math.Exp(g.Epsilon))), g.Unit)
 	if g.PerPerson > 1 {
 		fmt.Fprintf(&b, "A person with at most %d of them has %s. ", g.PerPerson, g.Person)
 	}

@@ -558,8 +558,11 @@ func (r *run) describeVectors(out *VectorReport) {
 	out.Rejected, out.SecondsByStep = r.report.Rejected, r.report.SecondsByStep
 	out.Epsilon, out.Delta, out.RecipeID = g.Epsilon, g.Delta, r.report.RecipeID
 	out.Conditions = append([]string{}, g.Conditions...)
-	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing any one vector by any other, computed from the recipe. Noise: %s.%s", g.Loss, r.noiseWords(),
-		r.certified)
+	words := fmt.Sprintf("%s, for replacing any one vector by any other", g.Unconditional)
+	if len(g.Conditions) > 0 {
+		words += fmt.Sprintf(", even where it is known who sent what; %s, holds if %s", g.Loss, strings.Join(g.Conditions, ", and "))
+	}
+	out.Guarantee = fmt.Sprintf("Guarantee: %s; computed from the recipe. Noise: %s.%s", words, r.noiseWords(), r.certified)
 	if both, ok := r.recipe.BothHonest(); ok {
 		out.BothHonest = &both.Epsilon
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A situation is which assumptions hold.
@@ -47,10 +48,8 @@ func (r *Recipe) release(s situation, delta Decimal, rounds uint32, n accountant
 		if p, ok := r.Participation.(Importance); ok {
 			// Who sees that a device reports, and cannot tell reports from dummies, sees a randomized response to
 			// whether its answer is the default.
-			rare, usual := r.uploaded(p.Other.Rat()), r.uploaded(p.Default.Rat())
-			seen := math.Max(math.Log(rare/usual), math.Log((1-usual)/(1-rare)))
-			if seen > 0 {
-				e = accountant.Compose{accountant.ApproxDP{Epsilon: seen*(1+1e-12) + 1e-300}, e}
+			if seen := r.seen(p); seen > 0 {
+				e = accountant.Compose{accountant.ApproxDP{Epsilon: seen}, e}
 			}
 		}
 		return e, spent, nil
@@ -67,6 +66,15 @@ func (r *Recipe) release(s situation, delta Decimal, rounds uint32, n accountant
 		Rate:  c.rate,
 		Count: accountant.CountHidden,
 	}, spent + per*missShare, nil
+}
+
+// seen is what a device's reporting, or not, tells about its answer: 0 for nothing.
+func (r *Recipe) seen(p Importance) float64 {
+	rare, usual := r.uploaded(p.Other.Rat()), r.uploaded(p.Default.Rat())
+	if seen := math.Max(math.Log(rare/usual), math.Log((1-usual)/(1-rare))); seen > 0 {
+		return outward.Up(seen) + outward.Underflow
+	}
+	return 0
 }
 
 // shuffled is what the sum of locally randomized reports gives with nothing from the servers: each sum is a function of
@@ -104,7 +112,7 @@ func (r *Recipe) shuffled(s situation, delta float64) (accountant.Event, error) 
 	}
 	// Theorem 2 of docs/proofs/device-noise.md.
 	again := float64(n) * odds
-	total := (delta + again*math.Exp(g.Epsilon)) / (1 - again) * (1 + 1e-12)
+	total := outward.Up((delta + again*math.Exp(g.Epsilon)) / (1 - again))
 	if !(again < 0.5 && total < 1) {
 		return nil, &InvalidError{"guarantee", "is lost to reports that are drawn again"}
 	}
@@ -152,7 +160,7 @@ func (r *Recipe) coinRates() (c coins, free float64, err error) {
 	}
 	_, unlikely, _ := slotWeights(r.slots())
 	covered, _ := r.coverRate().Float64()
-	return c, covered * unlikely * (1 - c.rate) * (1 - 1e-12), nil
+	return c, outward.Down(covered * unlikely * (1 - c.rate)), nil
 }
 
 // dummyAllowance is an upper quantile of the dummies of a batch when all devices of the stated rate decide.
@@ -161,7 +169,7 @@ func dummyAllowance(r *Recipe) (uint64, error) {
 	c, _ := r.coverRate().Float64()
 	s, _ := least.Float64()
 	likely, _, _ := slotWeights(r.slots())
-	return upperQuantile(r.Rate.Devices, min(1, likely*(c-s)*r.Dummies.Rate.Float()*(1+1e-12)), DummyMiss)
+	return upperQuantile(r.Rate.Devices, min(1, outward.Up(likely*(c-s)*r.Dummies.Rate.Float())), DummyMiss)
 }
 
 // up is the least float64 that is not below.
@@ -213,19 +221,35 @@ func (r *Recipe) compute(claim ApproxDP) (*Guarantee, error) {
 		return nil, err
 	}
 	g.Conditions, g.Unconditional, g.UnconditionalNeighbours = r.Conditions(), g.Loss, n
-	if f, ok := g.Fallback(RelayColludes); ok && len(g.Conditions) > 0 {
-		g.Unconditional, g.UnconditionalNeighbours = f.Loss, r.knownNeighbours()
+	if len(g.Conditions) > 0 {
+		if g.Unconditional, err = r.unconditional(claim, claim.Delta, claim.Rounds); err != nil {
+			return nil, err
+		}
+		g.UnconditionalNeighbours = r.knownNeighbours()
 	}
 	unit := r.PrivacyUnit()
 	g.Unit, g.PerPerson, g.Person = unit.Name, unit.PerPerson, g.Unconditional
 	if unit.PerPerson > 1 {
-		known := situation{servers: honest}
 		g.Person, err = Group(unit.PerPerson, claim.Delta, func(delta Decimal) (Loss, error) {
-			l, _, err := r.proved(known, delta, claim.Rounds, r.knownNeighbours())
-			return l, err
+			return r.unconditional(claim, delta, claim.Rounds)
 		})
 	}
 	return g, err
+}
+
+// unconditional is the loss of a number of rounds that counts on none of
+// [Recipe.Conditions], for neighbours of whom it is known who sent what: where devices blur
+// their answers it is what one report gives by itself, whoever else reports.
+func (r *Recipe) unconditional(claim ApproxDP, delta Decimal, rounds uint32) (Loss, error) {
+	if r.Randomizer == (NoRandomizer{}) {
+		l, _, err := r.proved(situation{servers: r.honest(claim)}, delta, rounds, r.knownNeighbours())
+		return l, err
+	}
+	l, err := r.ownNoise(delta, rounds)
+	if p, ok := r.Participation.(Importance); ok && err == nil {
+		l.Epsilon = outward.Above(l.Epsilon + float64(rounds)*r.seen(p))
+	}
+	return l, err
 }
 
 func (r *Recipe) assumptions(honest int, rounds uint32) []string {
@@ -246,16 +270,8 @@ func (r *Recipe) assumptions(honest int, rounds uint32) []string {
 			"it need not be hidden that a person takes part, only what they answer",
 			r.once(rounds))
 	}
-	if _, ok := r.Randomizer.(Gaussian); ok {
-		return append(list,
-			fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe, and all but one of those keep their noise to "+
-				"themselves", r.MinBatch),
-			"the leader and the helper do not put their shares together")
-	}
 	if r.Randomizer != (NoRandomizer{}) {
-		return append(list,
-			fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe", r.MinBatch),
-			"the leader and the helper do not put their shares together")
+		return append(list, "the leader and the helper do not put their shares together")
 	}
 	if honest == 1 {
 		return append(list,
@@ -315,27 +331,20 @@ func (r *Recipe) fallbacks(s situation, claim ApproxDP) ([]Fallback, error) {
 			return nil, err
 		}
 	}
-	const together = "the leader and the helper put their shares together"
-	switch z := r.Randomizer.(type) {
-	case Gaussian:
-		f, err := r.alone(z, claim, together)
-		return append(list, f), err
-	case KRR:
-		return append(list, r.local(z.Epsilon0, claim, together)), nil
-	case RAPPOR:
-		// What is drawn again is that under every value, but less often under none.
-		q := r.Query.(Multihot)
-		odds, err := z.overweight(q.Length, q.MaxWeight)
-		f := r.local(z.Epsilon0, claim, together)
-		f.Loss.Epsilon += 2 * odds * float64(claim.Rounds)
-		return append(list, f), err
-	}
-	return append(list, Fallback{
+	together := Fallback{
 		Kind: ServersCollude,
-		When: together,
+		When: "the leader and the helper put their shares together",
 		Loss: NoPrivacy,
 		Note: "they can read every answer, because devices add no noise of their own",
-	}), nil
+	}
+	if r.Randomizer != (NoRandomizer{}) {
+		together.Note = fmt.Sprintf("the device's own noise is left, for %v neighbours who take part", r.knownNeighbours())
+		var err error
+		if together.Loss, err = r.ownNoise(claim.Delta, claim.Rounds); err != nil {
+			return nil, err
+		}
+	}
+	return append(list, together), nil
 }
 
 // fewer says what dishonest devices take away.
@@ -346,14 +355,23 @@ func (r *Recipe) fewer() string {
 	return "fewer reports to hide among"
 }
 
-// local is what the device's own noise gives against who reads its report and knows that it is hers.
-func (r *Recipe) local(epsilon0 Decimal, claim ApproxDP, when string) Fallback {
-	return Fallback{
-		Kind: ServersCollude,
-		When: when,
-		Loss: Loss{up(epsilon0) * float64(claim.Rounds) * (1 + 1e-15), claim.Delta.Float()},
-		Note: fmt.Sprintf("the device's own noise is left, for %v neighbours who take part", r.knownNeighbours()),
+// ownNoise is what the device's own noise gives, in a number of rounds, against who reads its reports and knows whose they are.
+func (r *Recipe) ownNoise(delta Decimal, rounds uint32) (Loss, error) {
+	local := func(epsilon0 Decimal) Loss { return Loss{outward.Above(up(epsilon0) * float64(rounds)), delta.Float()} }
+	switch z := r.Randomizer.(type) {
+	case Gaussian:
+		return r.alone(z, delta, rounds)
+	case KRR:
+		return local(z.Epsilon0), nil
+	case RAPPOR:
+		// What is drawn again is that under every value, but less often under none.
+		q := r.Query.(Multihot)
+		odds, err := z.overweight(q.Length, q.MaxWeight)
+		l := local(z.Epsilon0)
+		l.Epsilon += 2 * odds * float64(rounds)
+		return l, err
 	}
+	return NoPrivacy, nil
 }
 
 // BothHonest is the loss where both servers add their noise and keep it to themselves, although the claim needs one of them
@@ -384,6 +402,19 @@ func (r *Recipe) BothHonest() (Loss, bool) {
 // LossAfter is the loss of the first rounds, 1 up to the claim's, in which a device decides: what its ledger charges in all
 // once it has decided so often. It is NoPrivacy for a recipe without noise.
 func (r *Recipe) LossAfter(rounds uint32) (Loss, error) {
+	return r.after(rounds, func(claim ApproxDP) (Loss, error) {
+		l, _, err := r.proved(situation{servers: r.honest(claim), hidden: r.amplified()}, claim.Delta, rounds, r.Neighbours())
+		return l, err
+	})
+}
+
+// UnconditionalAfter is the like that counts on none of [Recipe.Conditions]: what the rounds cost even where it is known who
+// sent what. It is [Recipe.LossAfter] for a recipe without conditions.
+func (r *Recipe) UnconditionalAfter(rounds uint32) (Loss, error) {
+	return r.after(rounds, func(claim ApproxDP) (Loss, error) { return r.unconditional(claim, claim.Delta, rounds) })
+}
+
+func (r *Recipe) after(rounds uint32, loss func(ApproxDP) (Loss, error)) (Loss, error) {
 	claim, ok := r.Claim.(ApproxDP)
 	if r.exact() || !ok {
 		return NoPrivacy, nil
@@ -391,8 +422,7 @@ func (r *Recipe) LossAfter(rounds uint32) (Loss, error) {
 	if rounds == 0 || rounds > claim.Rounds {
 		return Loss{}, &InvalidError{"claim.rounds", fmt.Sprintf("are %d, not %d", claim.Rounds, rounds)}
 	}
-	l, _, err := r.proved(situation{servers: r.honest(claim), hidden: r.amplified()}, claim.Delta, rounds, r.Neighbours())
-	return l, err
+	return loss(claim)
 }
 
 // DecisionRounds is how often a device may decide: the claim's rounds, or 1 where nothing is claimed.

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // CertificateRoom is by how much, relative to the claim, the epsilon of a certificate may be above it. Noise is calibrated to the
@@ -47,7 +48,7 @@ func (r *Recipe) Certify() ([]byte, error) {
 	}
 	claim := r.Claim.(ApproxDP)
 	c := certificate.Certificate{
-		Claim: certificate.Claim{Delta: (claim.Delta.FloatDown() - want.spent()) * (1 - 1e-12), Neighbours: certificate.Neighbours(r.Neighbours())},
+		Claim: certificate.Claim{Delta: outward.Down(claim.Delta.FloatDown() - want.spent()), Neighbours: certificate.Neighbours(r.Neighbours())},
 		Terms: []certificate.Term{want.Term},
 	}
 	t := &c.Terms[0]
@@ -55,7 +56,7 @@ func (r *Recipe) Certify() ([]byte, error) {
 		t.Mu = ratUp(want.rho)
 	} else if want.square != nil {
 		f, _ := want.square.Float64()
-		t.Mu = math.Sqrt(f) * (1 + 1e-15)
+		t.Mu = outward.Above(math.Sqrt(f))
 	}
 	if t.DummyRate > 0 {
 		// As many as are free but for the miss, by the accountant's quantile or a little less.
@@ -86,7 +87,7 @@ func (r *Recipe) Certify() ([]byte, error) {
 	}
 	// The claim itself, and if rounding is in the way a little more.
 	if c.Epsilon = claim.Epsilon.FloatDown() - want.more; accountant.Prove(&c) != nil {
-		c.Epsilon += claim.Epsilon.FloatDown() * CertificateRoom * (1 - 1e-9)
+		c.Epsilon += claim.Epsilon.FloatDown() * CertificateRoom * (1 - certificate.Room)
 		if err := accountant.Prove(&c); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrNoCertificate, err)
 		}
@@ -171,7 +172,7 @@ type release struct {
 }
 
 // spent is what all rounds cost of delta beside what the certificate proves.
-func (w release) spent() float64 { return (w.miss + w.redrawn) * float64(w.rounds) * (1 + 1e-12) }
+func (w release) spent() float64 { return outward.Up((w.miss + w.redrawn) * float64(w.rounds)) }
 
 func (w release) matches(t certificate.Term) bool {
 	if w.rho != nil {
@@ -252,7 +253,7 @@ func (w *release) randomized(r *Recipe, claim ApproxDP) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
 		}
-		w.redrawn, w.more = cost.spent, float64(claim.Rounds)*-math.Log1p(-cost.odds)*(1+1e-9)
+		w.redrawn, w.more = cost.spent, redrawing(float64(claim.Rounds)*-math.Log1p(-cost.odds))
 		w.Mechanism, w.Reports, w.Chance = certificate.Gaussian, 0, 0
 		return w.rounded(r, z.Clip, z.Variance.Rat(), r.draws(s))
 	default:

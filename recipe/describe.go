@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/prose"
 )
 
@@ -260,7 +261,7 @@ func times(epsilon float64) string {
 	if epsilon > 30 {
 		return "e^" + Above(epsilon)
 	}
-	return Above(math.Exp(epsilon) * (1 + 1e-12))
+	return Above(outward.Up(math.Exp(epsilon)))
 }
 
 func (r *Recipe) when() string {

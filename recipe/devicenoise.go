@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/search"
 	"github.com/starling-agg/starling/vdaf/pine"
 )
@@ -157,6 +158,13 @@ type tailCost struct {
 	spent float64 // of delta
 }
 
+// redrawError bounds the relative error of what redraws cost, generously: they are so
+// unlikely that a part in 10^9 of it is nothing.
+const redrawError = 1e-9
+
+// redrawing rounds up what redraws cost.
+func redrawing(cost float64) float64 { return outward.Widened(cost, redrawError) }
+
 // tail is theorem 1 of docs/proofs/device-noise.md, for one of the rounds that share delta.
 func (r *Recipe) tail(z Gaussian, q Vector, s situation, delta float64) (tailCost, error) {
 	n := r.draws(s)
@@ -176,7 +184,7 @@ func (r *Recipe) tail(z Gaussian, q Vector, s situation, delta float64) (tailCos
 	if s.hidden {
 		seen = away + odds // with coins, the onlooker may believe in either side of a mixture
 	}
-	return tailCost{odds, float64(n) * (seen + delta*odds) * (1 + 1e-9)}, nil
+	return tailCost{odds, redrawing(float64(n) * (seen + delta*odds))}, nil
 }
 
 // deviceSum is one release of the sum of noisy vectors, with the noise of the given number of devices.
@@ -210,26 +218,21 @@ func (r *Recipe) redrawn(l Loss, rounds uint32) Loss {
 	if err != nil || odds >= 1 {
 		return NoPrivacy
 	}
-	l.Epsilon += float64(rounds) * -math.Log1p(-odds) * (1 + 1e-9)
+	l.Epsilon += redrawing(float64(rounds) * -math.Log1p(-odds))
 	return l
 }
 
-// alone is what one report of a device with noise of its own gives against who reads it.
-func (r *Recipe) alone(z Gaussian, claim ApproxDP, when string) (Fallback, error) {
+// alone is what one report a round of a device with noise of its own gives against who reads it.
+func (r *Recipe) alone(z Gaussian, delta Decimal, rounds uint32) (Loss, error) {
 	q := r.Query.(Vector)
 	odds, err := z.redraws(q)
 	if err != nil {
-		return Fallback{}, &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
+		return Loss{}, &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
 	}
 	// Who sees the report sees that it is within the bound: delta is divided by (1-b)^rounds, and nothing is added.
-	spent := claim.Delta.FloatDown() * float64(claim.Rounds) * odds * (1 + 1e-9)
-	l, _, err := loss(z.deviceSum(q, 1), claim.Rounds, claim.Delta, spent, accountant.ReplaceOne)
-	return Fallback{
-		Kind: ServersCollude,
-		When: when,
-		Loss: r.redrawn(l, claim.Rounds),
-		Note: fmt.Sprintf("the device's own noise is left, for %v neighbours who take part", accountant.ReplaceOne),
-	}, err
+	spent := redrawing(delta.FloatDown() * float64(rounds) * odds)
+	l, _, err := loss(z.deviceSum(q, 1), rounds, delta, spent, accountant.ReplaceOne)
+	return r.redrawn(l, rounds), err
 }
 
 // withDeviceNoise fills in what Options leave to [New] about noise of the devices' own: the clip, the variance and what is proved.

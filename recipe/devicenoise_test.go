@@ -153,12 +153,12 @@ func TestDeviceNoiseHolds(t *testing.T) {
 			if got > delta.Float() {
 				t.Errorf("%+v: delta %v at %v", c, got, l)
 			}
-			f, err := r.alone(r.Randomizer.(Gaussian), ApproxDP{Delta: delta, Rounds: 1}, "")
+			one, err := r.alone(r.Randomizer.(Gaussian), delta, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := deviceAttack(1, float64(c.sigma2), int(c.clip), -int(c.clip), int(c.bound), f.Loss.Epsilon); got > delta.Float() {
-				t.Errorf("%+v: one report reaches delta %v at %v", c, got, f.Loss)
+			if got := deviceAttack(1, float64(c.sigma2), int(c.clip), -int(c.clip), int(c.bound), one.Epsilon); got > delta.Float() {
+				t.Errorf("%+v: one report reaches delta %v at %v", c, got, one)
 			}
 		}
 		if finite == 0 {

@@ -86,7 +86,8 @@ type Guarantee struct {
 	// Assumptions must hold for the loss to be true.
 	Assumptions []string
 	// Conditions must hold too, and are the word of the recipe's author, which no
-	// independent party vouches for. None if the loss counts on nobody's word.
+	// independent party vouches for: numbers of devices, and of honest ones among those
+	// that report. None if the loss counts on nobody's word.
 	Conditions []string
 	// Unconditional is the loss that counts on none of Conditions, over all rounds, and
 	// UnconditionalNeighbours the relation that it is about: Loss and Neighbours, where

@@ -593,7 +593,7 @@ func TestConditionsOfInvalidRecipes(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Recipe){
 		"no dummies": func(r *Recipe) { r.Dummies = nil },
-		"no rate":    func(r *Recipe) { r.Rate, r.Randomizer = nil, KRR{Decimal{1, 0}} },
+		"no rate":    func(r *Recipe) { r.Rate = nil },
 		"no relay":   func(r *Recipe) { r.Relay = nil },
 		"nothing":    func(r *Recipe) { *r = Recipe{} },
 	} {
@@ -601,6 +601,19 @@ func TestConditionsOfInvalidRecipes(t *testing.T) {
 		change(r)
 		if got := r.Conditions(); got != nil {
 			t.Errorf("%s: %q", name, got)
+		}
+	}
+	for _, z := range []Randomizer{KRR{Decimal{1, 0}}, RAPPOR{Decimal{1, 0}}, Gaussian{}} {
+		r := targeted()
+		r.Rate, r.Randomizer = nil, z
+		if got := r.Conditions(); len(got) != 1 || !strings.Contains(got[0], "are of devices that follow the recipe") {
+			t.Errorf("%v: %q", z, got)
+		}
+		if r = targeted(); r.Rate != nil {
+			r.Randomizer = z
+		}
+		if got := r.Conditions(); len(got) != 4 {
+			t.Errorf("%v behind coins: %q", z, got)
 		}
 	}
 }

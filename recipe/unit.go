@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A Unit is whose data the guarantee protects: the neighbours that it tells apart differ
@@ -191,12 +193,16 @@ func Group(k uint32, delta Decimal, at func(Decimal) (Loss, error)) (Loss, error
 	return NoPrivacy, nil
 }
 
+// chained bounds the relative error of links: that of k x, at most 700, moves e^(k x) by
+// 700 times as much.
+const chained = 1e-9
+
 // links is 1 + e^x + ... + e^((k-1) x), rounded up.
 func links(k uint32, x float64) float64 {
 	if x < 1e-300 {
-		return float64(k) * (1 + 1e-9)
+		return outward.Widened(float64(k), chained)
 	}
-	return math.Expm1(float64(k)*x) / math.Expm1(x) * (1 + 1e-9)
+	return outward.Widened(math.Expm1(float64(k)*x)/math.Expm1(x), chained)
 }
 
 // kTimes is k x, rounded up.

@@ -8,16 +8,25 @@ import (
 )
 
 // Conditions are what the guarantee counts on and only the author of the recipe says:
-// numbers of devices, and evidence of a population. No party of ours counts the one or
-// looks up the other. A recipe that is not valid may lack some.
+// numbers of devices, of honest ones among them, and evidence of a population. No party of
+// ours counts the one or looks up the other. A recipe that is not valid may lack some.
 func (r *Recipe) Conditions() []string {
+	var reports []string
+	switch r.Randomizer.(type) {
+	case KRR, RAPPOR:
+		reports = []string{fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe", r.MinBatch)}
+	case Gaussian:
+		reports = []string{fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe, and all but one of those keep "+
+			"their noise to themselves", r.MinBatch)}
+	}
 	if !r.amplified() || r.Dummies == nil || r.Rate == nil {
-		return nil
+		return reports
 	}
 	list := []string{fmt.Sprintf("at least %d devices that follow the recipe decide in each round, with answers or without", r.Dummies.Senders)}
-	if r.Randomizer != (NoRandomizer{}) {
+	if len(reports) > 0 {
 		list = append(list, fmt.Sprintf("no more than %d devices decide in a round, so that %d reports hold %d answers", r.Rate.Devices,
 			r.Threshold(), r.MinBatch))
+		list = append(list, reports...)
 	}
 	if t := r.Targeting; t != nil {
 		list = append(list, fmt.Sprintf("at least %d devices have the attributes that it asks for, as entry %x of a log is to show",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -52,11 +53,17 @@ type BudgetError struct {
 	Spent  Spent         // so far, over all recipes
 	Price  recipe.Loss   // of this round
 	Budget LedgerOptions // that would be exceeded
+	// Conditional: even if all is true that only authors of recipes say.
+	Conditional bool
 }
 
 func (e *BudgetError) Error() string {
-	return fmt.Sprintf("participate: over the budget: %s of epsilon %.4g is spent, and this round costs %s more",
-		recipe.Above(e.Spent.Epsilon), e.Budget.MaxEpsilon, recipe.Above(e.Price.Epsilon))
+	even := ""
+	if e.Conditional {
+		even = ", even if all is true that recipes' authors say"
+	}
+	return fmt.Sprintf("participate: over the budget%s: %s of epsilon %.4g is spent, and this round costs %s more",
+		even, recipe.Above(e.Spent.Epsilon), e.Budget.MaxEpsilon, recipe.Above(e.Price.Epsilon))
 }
 
 // Is reports whether target is ErrBudget.
@@ -127,7 +134,7 @@ func newCharge(l recipe.Loss) charge {
 		return charge{unbounded, 0}
 	}
 	units := func(x, unit float64) uint64 {
-		u := math.Ceil(x / unit * (1 + 1e-15))
+		u := math.Ceil(outward.Above(x / unit))
 		if u >= 1<<62 {
 			return unbounded
 		}
@@ -302,6 +309,28 @@ func (l *Ledger) Refuse(ctx context.Context, id recipe.ID, reason string, now ti
 	return l.append(ctx, record{kind: kindRefused, day: day(now), recipe: id, bytes: []byte(reason)})
 }
 
+// Unconditional is what the rounds that were decided have cost where none of the entries'
+// Conditions are counted on. A recipe that can no longer be read, or whose loss cannot be
+// computed, counts as one without differential privacy.
+func Unconditional(entries []Entry) Spent {
+	var s sum
+	for _, e := range entries {
+		if e.Rounds == 0 {
+			continue
+		}
+		loss := e.Loss
+		r, err := recipe.Read(e.Bytes)
+		if err == nil && len(e.Conditions) > 0 {
+			loss, err = r.UnconditionalAfter(e.Rounds)
+		}
+		if err != nil {
+			loss = recipe.NoPrivacy
+		}
+		s.add(newCharge(loss))
+	}
+	return s.public()
+}
+
 // Charge pays for one round of a recipe that was seen: after it, rounds rounds of the
 // recipe have been decided, which the price function says the loss of. The rule is the
 // recipe's: how often, and how many rounds apart. The charge and the mark behind it are
@@ -343,7 +372,11 @@ func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule re
 		if math.IsInf(before.Epsilon, 1) {
 			step.Epsilon = loss.Epsilon
 		}
-		return &BudgetError{Spent: before, Price: step, Budget: l.o}
+		conditional := len(e.Conditions) > 0
+		for _, other := range l.entries {
+			conditional = conditional || other.Rounds > 0 && len(other.Conditions) > 0
+		}
+		return &BudgetError{Spent: before, Price: step, Budget: l.o, Conditional: conditional}
 	}
 	if err := l.append(ctx, record{kind: kindCharge, day: day(now), recipe: id, round: round, charge: after}); err != nil {
 		return err

@@ -69,6 +69,7 @@ type budgetView struct {
 	Epsilon    *float64            `json:"epsilon"`
 	Delta      float64             `json:"delta"`
 	Conditions []string            `json:"conditions"` // of both
+	Anyway     recipe.Loss         `json:"unconditional"`
 	Limit      float64             `json:"max_epsilon,omitempty"`
 	Left       *float64            `json:"epsilon_left,omitempty"`
 	Recipes    []participate.Entry `json:"recipes"`
@@ -77,14 +78,17 @@ type budgetView struct {
 
 // nextRound is what deciding once more in a recipe would cost.
 type nextRound struct {
-	Recipe  recipe.ID   `json:"recipe"`
-	Name    string      `json:"name"`
-	Rounds  uint32      `json:"rounds_decided"`
-	Most    uint32      `json:"rounds"`
-	After   recipe.Loss `json:"loss_after"`
-	Costs   *float64    `json:"epsilon_costs"`
-	Affords bool        `json:"affords"`
-	Why     string      `json:"why,omitempty"`
+	Recipe recipe.ID   `json:"recipe"`
+	Name   string      `json:"name"`
+	Rounds uint32      `json:"rounds_decided"`
+	Most   uint32      `json:"rounds"`
+	After  recipe.Loss `json:"loss_after"`
+	Costs  *float64    `json:"epsilon_costs"`
+	// Conditions are of both, and Anyway is what deciding costs if they do not hold.
+	Conditions []string `json:"conditions"`
+	Anyway     *float64 `json:"unconditional_epsilon_costs"`
+	Affords    bool     `json:"affords"`
+	Why        string   `json:"why,omitempty"`
 }
 
 // readBudget reads a ledger without changing it.
@@ -111,7 +115,8 @@ func readBudget(dir string, most float64) (*budgetView, error) {
 	case err != nil:
 		return nil, err
 	}
-	b := &budgetView{Epsilon: finite(spent.Epsilon), Delta: spent.Delta, Conditions: spentConditions(entries), Limit: most, Recipes: entries}
+	b := &budgetView{Epsilon: finite(spent.Epsilon), Delta: spent.Delta, Conditions: spentConditions(entries),
+		Anyway: recipe.Loss(participate.Unconditional(entries)), Limit: most, Recipes: entries}
 	if most > 0 {
 		b.Left = finite(max(0, most-spent.Epsilon))
 	}
@@ -161,12 +166,16 @@ func (b *budgetView) afford(file string) (refusal, err error) {
 		return nil, err
 	}
 	n.Costs = finite(n.After.Epsilon - before.Epsilon)
+	n.Conditions = append([]string{}, r.Conditions()...)
+	if n.Anyway, err = unconditionalCost(r, n.Rounds); err != nil {
+		return nil, err
+	}
 	switch {
 	case b.Limit == 0:
 	case n.Costs == nil || b.Left == nil:
 		n.Why = "no limit leaves room for a recipe without differential privacy"
 	case *n.Costs > *b.Left:
-		n.Why = fmt.Sprintf("the next round costs epsilon %s, and %s of %.4g is left", above(*n.Costs), below(*b.Left), b.Limit)
+		n.Why = fmt.Sprintf("the next round costs %s; %s of %.4g is left", n.price(), below(*b.Left), b.Limit)
 	}
 	if n.Why != "" {
 		return failf(exitCheck, "the device tosses no coin and nothing is charged; choose a larger --max-epsilon, or a recipe that costs less",
@@ -174,6 +183,36 @@ func (b *budgetView) afford(file string) (refusal, err error) {
 	}
 	n.Affords = true
 	return nil, nil
+}
+
+// unconditionalCost is what deciding once more costs on none of the recipe's conditions; nil is without bound.
+func unconditionalCost(r *recipe.Recipe, decided uint32) (*float64, error) {
+	after, err := r.UnconditionalAfter(decided + 1)
+	if err != nil || decided == 0 {
+		return finite(after.Epsilon), err
+	}
+	before, err := r.UnconditionalAfter(decided)
+	if err != nil || !after.Finite() || !before.Finite() {
+		return nil, err
+	}
+	return finite(after.Epsilon - before.Epsilon), nil
+}
+
+// anyhow stands behind a loss that counts on nobody's word, where there is one that does.
+const anyhow = ", even where it is known who sent what"
+
+// price says what the next round costs, what counts on nobody's word first.
+func (n *nextRound) price() string {
+	epsilon := func(x *float64) string {
+		if x == nil {
+			return "an answer without differential privacy"
+		}
+		return "epsilon " + above(*x)
+	}
+	if len(n.Conditions) == 0 {
+		return epsilon(n.Costs)
+	}
+	return fmt.Sprintf("%s%s; %s holds if %s", epsilon(n.Anyway), anyhow, epsilon(n.Costs), strings.Join(n.Conditions, ", and "))
 }
 
 func (b *budgetView) print(e *env, all bool) {
@@ -187,16 +226,18 @@ func (b *budgetView) print(e *env, all bool) {
 		}
 	}
 	fmt.Fprintf(e.stdout, "%s seen, decided in %d of them\n", counted(len(b.Recipes), "recipe", "recipes"), decided)
-	spent := "no bound: a recipe without differential privacy was answered"
+	spent, left := "no bound: a recipe without differential privacy was answered", ""
 	if b.Epsilon != nil {
 		spent = fmt.Sprintf("epsilon %s, delta %s", above(*b.Epsilon), recipe.Above(b.Delta))
 		if b.Left != nil {
-			spent += fmt.Sprintf("; %s of %.4g is left", below(*b.Left), b.Limit)
+			left = fmt.Sprintf("; %s of %.4g is left", below(*b.Left), b.Limit)
 		}
 	}
-	fmt.Fprintf(e.stdout, "spent: %s\n", spent)
-	if conditional > 0 {
-		fmt.Fprintf(e.stdout, "(if what the authors of %d of these recipes say is true: starling budget --log)\n", conditional)
+	if conditional > 0 && b.Epsilon != nil {
+		fmt.Fprintf(e.stdout, "spent: %s%s\n       %s%s, holds if what the authors of %d of these recipes say is true: starling budget --log\n",
+			b.Anyway, anyhow, spent, left, conditional)
+	} else {
+		fmt.Fprintf(e.stdout, "spent: %s%s\n", spent, left)
 	}
 	fmt.Fprintln(e.stdout, "(for lives that differ, in each recipe, by one answer; paid for coins, heads or tails)")
 	if all && len(b.Recipes) > 0 {
@@ -204,10 +245,7 @@ func (b *budgetView) print(e *env, all bool) {
 		for _, entry := range b.Recipes {
 			what := "not decided"
 			if entry.Rounds > 0 {
-				what = fmt.Sprintf("decided %s, %v", counted(int(entry.Rounds), "time", "times"), entry.Loss)
-				if len(entry.Conditions) > 0 {
-					what += ", holds if " + strings.Join(entry.Conditions, ", and ")
-				}
+				what = fmt.Sprintf("decided %s, %s", counted(int(entry.Rounds), "time", "times"), lossOf(&entry))
 			}
 			if entry.Refused != "" {
 				what += "; refused: " + entry.Refused
@@ -216,10 +254,15 @@ func (b *budgetView) print(e *env, all bool) {
 		}
 	}
 	if n := b.Next; n != nil && n.Affords {
-		costs := "an answer without differential privacy"
-		if n.Costs != nil {
-			costs = "epsilon " + above(*n.Costs)
-		}
-		fmt.Fprintf(e.stdout, "\n%s: the next round (%d of %d) costs %s\n", n.Name, n.Rounds+1, n.Most, costs)
+		fmt.Fprintf(e.stdout, "\n%s: the next round (%d of %d) costs %s\n", n.Name, n.Rounds+1, n.Most, n.price())
 	}
+}
+
+// lossOf is what a recipe has cost, what counts on nobody's word first.
+func lossOf(entry *participate.Entry) string {
+	if len(entry.Conditions) == 0 {
+		return entry.Loss.String()
+	}
+	anyway := recipe.Loss(participate.Unconditional([]participate.Entry{*entry}))
+	return fmt.Sprintf("%s%s; %s, holds if %s", anyway, anyhow, entry.Loss, strings.Join(entry.Conditions, ", and "))
 }

@@ -60,6 +60,15 @@ error of the running sums is printed beside its forecast.`,
 				if err := noArgs("lab", args); err != nil {
 					return err
 				}
+				var none error // no rows were asked for, which would be all of them to package lab
+				flags.Visit(func(f *flag.Flag) {
+					if f.Name == "rows" && *rows == 0 {
+						none = usageOf("lab", fmt.Errorf("--rows is 0, want %d to %d", lab.MinRows, lab.AllRows))
+					}
+				})
+				if none != nil {
+					return none
+				}
 				watch := newProgress(e)
 				o := lab.Options{Keep: *keep, Out: *out, Malicious: *malicious, Rows: *rows, Precision: *precision, Progress: watch.show,
 					Population: *population, Recipe: *question, Rounds: *rounds, KnownSample: *known}

@@ -122,10 +122,14 @@ answer every --separation rounds or less often.
 					if err := keys.set(&o); err != nil {
 						return err
 					}
-					if err := writePlan(p, o, *out); err != nil {
+					r, err := writePlan(p, o, *out)
+					if err != nil {
 						return err
 					}
-					fmt.Fprintf(e.stderr, "wrote %s\n", *out)
+					defer func() {
+						fmt.Fprintf(e.stderr, "wrote %s\n", *out)
+						warnKeyless(e, r)
+					}()
 				}
 				if *asJSON {
 					err = e.json(p)
@@ -142,18 +146,18 @@ answer every --separation rounds or less often.
 }
 
 // writePlan writes the recipe of a plan to a new file.
-func writePlan(p *plan.Plan, o recipe.Options, path string) error {
+func writePlan(p *plan.Plan, o recipe.Options, path string) (*recipe.Recipe, error) {
 	r, err := p.Recipe(o)
 	if unsaid := new(plan.NotExpressibleError); errors.As(err, &unsaid) {
 		if unsaid.Hint == "" {
 			unsaid.Hint = "leave --out out"
 		}
-		return failf(exitFailed, unsaid.Hint, "%w", err)
+		return nil, failf(exitFailed, unsaid.Hint, "%w", err)
 	} else if err != nil {
-		return usageOf("recipe plan", err)
+		return nil, usageOf("recipe plan", err)
 	}
 	_, err = writeRecipe(r, path)
-	return err
+	return r, err
 }
 
 // parsePart reads a part of a whole: 0.01 or 1%.

@@ -169,13 +169,19 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				if *asJSON {
 					return e.json(r)
 				}
-				fmt.Fprintf(e.stderr, "wrote %s, %d bytes\n\n", path, size)
-				if _, none := r.Claim.(recipe.NoClaim); r.ServerKeys == nil && !none && !r.OnLoopback() {
-					fmt.Fprintf(e.stderr, "It names no signing keys, so devices refuse it unless they are told to take any: --leader-key and what goes with it\n\n")
-				}
-				return r.Describe(e.stdout)
+				err = r.Describe(e.stdout)
+				fmt.Fprintf(e.stderr, "wrote %s, %d bytes\n", path, size)
+				warnKeyless(e, r)
+				return err
 			}
 		},
+	}
+}
+
+// warnKeyless says where devices will refuse a recipe for want of signing keys.
+func warnKeyless(e *env, r *recipe.Recipe) {
+	if _, none := r.Claim.(recipe.NoClaim); r.ServerKeys == nil && !none && !r.OnLoopback() {
+		fmt.Fprintf(e.stderr, "It names no signing keys, so devices refuse it unless they are told to take any: --leader-key and what goes with it\n")
 	}
 }
 

@@ -188,7 +188,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				if err == nil && refused == sent {
 					hint := "starling why leader.toml"
 					if rejected[dap.BatchCollected.String()] > 0 {
-						hint = fmt.Sprintf("this unit of time has been collected; send again when the next begins, within %d s", r.TimePrecision)
+						hint = fmt.Sprintf("this round has been collected; send again when the next begins, within %d s", r.BatchUnits()*uint64(r.TimePrecision))
 					}
 					return failf(exitCheck, hint, "the leader refused every report")
 				}
@@ -200,12 +200,16 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 
 // A valueError names the first value that does not answer the recipe, by its place; what it says stays unsaid.
 type valueError struct {
-	place int // from 1
-	query recipe.Query
+	place, of int // from 1
+	query     recipe.Query
 }
 
 func (e *valueError) Error() string {
-	return fmt.Sprintf("value %d does not answer the recipe: %s; nothing was sent", e.place, e.query)
+	which := "the value"
+	if e.of > 1 {
+		which = fmt.Sprintf("number %d of the %d values", e.place, e.of)
+	}
+	return fmt.Sprintf("%s does not answer the recipe: %s; nothing was sent", which, e.query)
 }
 
 // readValues gathers the values from exactly one source.
@@ -254,7 +258,7 @@ func readValues(in io.Reader, q recipe.Query, args []string, file, column string
 	for i, text := range args {
 		v, ok := parseValue(q, text)
 		if !ok {
-			return nil, &valueError{i + 1, q}
+			return nil, &valueError{i + 1, len(args), q}
 		}
 		values[i] = v
 	}

@@ -272,7 +272,7 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 		errors.Is(err, participate.ErrCertificate), errors.Is(err, client.ErrWindow), distrusted(err):
 		return &failure{exitCheck, err, hint}
 	case errors.As(err, &answer) && answer == dap.BatchCollected: // of made-up devices; a person's are not told
-		return &failure{exitCheck, err, "this unit of time has been collected; send again when the next begins"}
+		return &failure{exitCheck, err, "this round has been collected; send again when the next begins"}
 	case errors.As(err, &answer):
 		return &failure{exitCheck, err, "starling why leader.toml"}
 	}
@@ -307,29 +307,35 @@ func (c *coinDevice) report(e *env, ledger *participate.Ledger, d *participate.D
 
 // paid is what --json says of every decision; outcome is empty but with --tell.
 func (c *coinDevice) paid(ledger *participate.Ledger, outcome string) map[string]any {
-	spent := ledger.Spent()
+	spent, entries := ledger.Spent(), ledger.Entries()
 	out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(*c.flags.budget),
-		"conditions": spentConditions(ledger.Entries())}
+		"conditions": spentConditions(entries), "unconditional": recipe.Loss(participate.Unconditional(entries))}
 	if outcome != "" {
 		out["coin"] = outcome
 	}
 	return out
 }
 
+// printPaid says what is spent: first what counts on nobody's word, and behind it what the
+// budget is charged, with whose word that holds on.
 func (c *coinDevice) printPaid(e *env, ledger *participate.Ledger) {
-	spent, most := ledger.Spent(), *c.flags.budget
-	limit := ""
+	spent, entries, most := ledger.Spent(), ledger.Entries(), *c.flags.budget
+	charged := "epsilon " + above(spent.Epsilon)
 	if !math.IsInf(most, 1) {
-		limit = fmt.Sprintf(" of %.4g", most)
+		charged += fmt.Sprintf(" of %.4g", most)
 	}
-	holds := ""
-	switch conditions := spentConditions(ledger.Entries()); {
+	word := ""
+	switch conditions := spentConditions(entries); {
 	case len(c.recipe.Conditions()) > 0:
-		holds = ", if what the recipe's author says is true: starling recipe show " + c.file
+		word = "what the recipe's author says is true: starling recipe show " + c.file
 	case len(conditions) > 0:
-		holds = ", if what the authors of earlier recipes say is true: starling budget --log " + *c.flags.ledger
+		word = "what the authors of earlier recipes say is true: starling budget --log " + *c.flags.ledger
+	default:
+		fmt.Fprintf(e.stdout, "decided and paid for: %s is spent\n", charged)
+		return
 	}
-	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %s%s is spent%s\n", above(spent.Epsilon), limit, holds)
+	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %s is spent%s; %s, holds if %s\n", above(participate.Unconditional(entries).Epsilon), anyhow,
+		charged, word)
 }
 
 // spentConditions are what the spent epsilon of a ledger counts on and only authors say.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // Allocated is Event released Steps times, where each record takes part in Picks of the
@@ -87,7 +89,7 @@ func (d dominance) allocated(steps uint64) (dominance, error) {
 	}
 	if e0, ok := binary(d.pair); ok {
 		exact := responseAllocation(e0, float64(steps))
-		out := dominance{pair: exact, attained: d.attained, slop: summed(float64(len(exact.loss))), theorem: allocationTheorem}
+		out := dominance{pair: exact, attained: d.attained, slop: outward.Summed(float64(len(exact.loss))), theorem: allocationTheorem}
 		if exact.pInf > 0 {
 			out.below = exact.known(0, 0)
 		}

@@ -3,6 +3,8 @@ package accountant
 import (
 	"math"
 	"slices"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // Very many releases are composed in two stages: blocks of about the root of their number on a fine grid, and then the
@@ -105,17 +107,17 @@ func (q question) block(x pair, each, times uint64, h, fine float64, upper bool)
 // losses returns a law that was convolved without a tilt as a pair whose curve is above that of the releases, or below it.
 func (l *law) losses(upper bool) *atoms {
 	n := len(l.g)
-	a := &atoms{pInf: down(-math.Expm1(l.keep))}
+	a := &atoms{pInf: outward.Down(-math.Expm1(l.keep))}
 	if upper {
-		a.pInf = min(1, up(-math.Expm1(l.keep))+l.outside)
+		a.pInf = min(1, outward.Up(-math.Expm1(l.keep))+l.outside)
 	}
 	scale := math.Exp(l.k)
 	for i := range n {
 		v := l.g[modulo(l.first+i, n)]
 		if upper { // what wrapped around only adds: it is counted as infinite too
-			v = above(max(v+l.noise, 0) * scale)
+			v = outward.Above(max(v+l.noise, 0) * scale)
 		} else {
-			v = beneath(max(v-l.noise-l.wrapped, 0) * scale)
+			v = outward.Beneath(max(v-l.noise-l.wrapped, 0) * scale)
 		}
 		if loss := l.lowest + float64(l.first+i)*l.h; v > 0 {
 			a.loss, a.p, a.q = append(a.loss, loss), append(a.p, v), append(a.q, v*math.Exp(-loss))

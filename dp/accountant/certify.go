@@ -6,15 +6,12 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
-// A claim is above what is proved here by a relative checkerRoom, which covers the
-// checker's bounds on its own rounding, or by roomy or more where the checker works on a
-// coarse grid.
-const (
-	checkerRoom = 1e-9
-	roomy       = 1e-3
-)
+// roomy is by how much more than certificate.Room a claim is above what is proved here
+// where the checker works on a coarse grid.
+const roomy = 1e-3
 
 // Certify returns a certificate, for package certificate to check on the device, of an epsilon at delta that is close to (within
 // 1 % of) that of Epsilon. ErrUnsupported is the answer to allocations of what is not pure DP, several rounds of shuffling, continuous
@@ -39,20 +36,20 @@ func Certify(e Event, delta float64, n Neighbours) (*certificate.Certificate, er
 			if len(leaves) > 1 || l.count > 1 {
 				return nil, fmt.Errorf("%w: no certificate for a composition with %T", ErrUnsupported, l.event)
 			}
-			t.Mu, t.Fail = (g.Epsilon*(1+roomy)+checkerRoom)*(1-checkerRoom)-1e-14, delta*(1-checkerRoom)
+			t.Mu, t.Fail = (outward.Widened(g.Epsilon, roomy)+certificate.Room)*(1-certificate.Room)-1e-14, delta*(1-certificate.Room)
 		}
 		c.Terms = append(c.Terms, t)
 		concentrated = concentrated && t.Mechanism == certificate.ZCDP
 		rho += t.Mu * float64(t.Count)
 	}
 	if concentrated && len(c.Terms) > 1 {
-		c.Terms = []certificate.Term{{Mechanism: certificate.ZCDP, Count: 1, Mu: up(rho), Rate: 1}}
+		c.Terms = []certificate.Term{{Mechanism: certificate.ZCDP, Count: 1, Mu: outward.Up(rho), Rate: 1}}
 	}
-	for _, room := range []float64{checkerRoom, 1e-7, 1e-5, roomy, 3e-3, 1e-2} {
+	for _, room := range []float64{certificate.Room, 1e-7, 1e-5, roomy, 3e-3, 1e-2} {
 		if room < roomy && !formulaic(c) {
 			continue
 		}
-		c.Epsilon = g.Epsilon*(1+room) + 1e-6*room
+		c.Epsilon = outward.Widened(g.Epsilon, room) + 1e-6*room
 		if err = Prove(c); err == nil {
 			return c, nil
 		}
@@ -205,7 +202,7 @@ func sphere(e Event, n Neighbours) Event {
 	if g, ok := e.(DiscreteGaussian); ok && g.Contribution.anywhere() {
 		if d, err := g.dominating(n); err == nil {
 			if x, ok := d.pair.(normalPair); ok {
-				distance := x.mu * (1 + checkerRoom) // which is more than the factor between them
+				distance := outward.Widened(x.mu, certificate.Room) // which is more than the factor between them
 				if n == ReplaceOne {
 					distance /= 2
 				}
@@ -372,7 +369,7 @@ func discretise(terms []term, c *certificate.Certificate, tail float64, added bo
 // narrow rounds the masses of g to float32: each down, and what is left moves up to the next. The total is brought to just above
 // one by a mass that is large enough for the difference to be nothing to it.
 func narrow(g *grid) []float32 {
-	g.inf = up(g.inf)
+	g.inf = outward.Up(g.inf)
 	out, total, rest := make([]float32, len(g.p)), g.inf, 0.0
 	for i, p := range g.p {
 		if out[i] = float32(p + rest); float64(out[i]) > p+rest {

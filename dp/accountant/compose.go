@@ -1,6 +1,10 @@
 package accountant
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
+)
 
 // A part is count compositions of one grid.
 type part struct {
@@ -160,7 +164,7 @@ func convolveParts(parts []part, lambda, wrap float64) (*law, error) {
 				continue
 			}
 			m := real(v)*real(v) + imag(v)*imag(v)
-			if a := least - eps; a > 0 && m < down(a*a) {
+			if a := least - eps; a > 0 && m < outward.Down(a*a) {
 				worst[j], z[j] = math.Inf(-1), 0
 				if product != nil {
 					product[j] = 0
@@ -212,9 +216,9 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 	c := &composed{h: h, size: l.size}
 	c.base = -math.Expm1(l.keep)
 	if upper {
-		c.base = up(c.base) + l.outside // what is above the window
+		c.base = outward.Up(c.base) + l.outside // what is above the window
 	} else {
-		c.base = down(c.base)
+		c.base = outward.Down(c.base)
 	}
 	bottom := max(l.first, int(math.Floor(-l.lowest/h))-1)
 	if bottom >= l.first+n {
@@ -254,7 +258,7 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 		}
 	}
 	// Rounding in the recursions.
-	rel := summed(float64(n))
+	rel := outward.Summed(float64(n))
 	for i := range c.delta {
 		if upper {
 			c.delta[i] = min(1, c.delta[i]*(1+rel)+c.base)

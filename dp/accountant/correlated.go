@@ -3,6 +3,8 @@ package accountant
 import (
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // Correlated is one participation of a device in a series of releases whose noise is correlated over rounds, as package
@@ -43,7 +45,7 @@ func (c Correlated) Rho(n Neighbours) (float64, error) {
 	if s.Max != math.Trunc(s.Max) && c.Contribution.kind != ball {
 		return 0, parameter("contribution", s.Max, "a whole number")
 	}
-	return up(c.Norm2.Float() * s.L2 * s.L2 / (2 * c.Sigma2.Float())), nil
+	return outward.Up(c.Norm2.Float() * s.L2 * s.L2 / (2 * c.Sigma2.Float())), nil
 }
 
 func (c Correlated) exact(n Neighbours, count float64) (curve, string, error) {
@@ -78,11 +80,13 @@ func CalibrateCorrelated(epsilon, delta float64, norm2 Rational, c Contribution,
 		return Rational{}, Guarantee{}, err
 	}
 	// Every rho falls as 1/sigma^2; the least sigma^2 is one/rho for the largest rho that holds.
-	sigma, err := leastSigma(func(sigma float64) bool { return zcdpDelta(up(one*float64(count)/(sigma*sigma)), epsilon) <= delta })
+	sigma, err := leastSigma(func(sigma float64) bool {
+		return zcdpDelta(outward.Up(one*float64(count)/(sigma*sigma)), epsilon) <= delta
+	})
 	if err != nil {
 		return Rational{}, Guarantee{}, err
 	}
-	frac, exponent := math.Frexp(up(sigma * sigma))
+	frac, exponent := math.Frexp(outward.Up(sigma * sigma))
 	if exponent > 60 || exponent < -16 {
 		return Rational{}, Guarantee{}, ErrNoGuarantee
 	}

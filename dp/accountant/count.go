@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/internal/binomial"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 func (DummyCount) event()  {}
@@ -99,7 +100,7 @@ func mixed(x *atoms, y pair) (*atoms, error) {
 	_, never := x.infinite()
 	_, never2 := y.infinite()
 	// What Q loses at either end of a grid is taken for outcomes that P never has.
-	out := &atoms{pInf: up(f.inf + g.inf), qInf: up(never + never2 + 4*mixedTail)}
+	out := &atoms{pInf: outward.Up(f.inf + g.inf), qInf: outward.Up(never + never2 + 4*mixedTail)}
 	for i, v := range p {
 		if l := f.origin + g.origin + float64(i)*h; v > 0 {
 			out.loss, out.p, out.q = append(out.loss, l), append(out.p, v), append(out.q, v*math.Exp(-l))
@@ -110,7 +111,7 @@ func mixed(x *atoms, y pair) (*atoms, error) {
 
 // times is the pair of two independent outcomes.
 func (a *atoms) times(b *atoms) *atoms {
-	out := &atoms{pInf: up(a.pInf + b.pInf), qInf: up(a.qInf + b.qInf)}
+	out := &atoms{pInf: outward.Up(a.pInf + b.pInf), qInf: outward.Up(a.qInf + b.qInf)}
 	for i, l := range a.loss {
 		for j, m := range b.loss {
 			out.loss, out.p, out.q = append(out.loss, l+m), append(out.p, a.p[i]*b.p[j]), append(out.q, a.q[i]*b.q[j])

@@ -3,6 +3,8 @@ package accountant
 import (
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A Rational is Num/Den.
@@ -64,7 +66,7 @@ func (g DiscreteGaussian) exact(n Neighbours, count float64) (curve, string, err
 	}
 	total := k * slop
 	// zCDP holds for every shape: rho = L2^2/(2 s2) (same paper, theorem 14).
-	rho := up(count * s.L2 * s.L2 / (2 * s2))
+	rho := outward.Up(count * s.L2 * s.L2 / (2 * s2))
 	zcdp := charge(func(e float64) (float64, float64) { return 0, zcdpDelta(rho, e) }, total)
 	if g.Contribution.anywhere() {
 		if total > maxSlop {
@@ -119,7 +121,7 @@ func (g DiscreteGaussian) Rho(n Neighbours) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return up(s.L2 * s.L2 / (2 * g.Sigma2.Float())), nil
+	return outward.Up(s.L2 * s.L2 / (2 * g.Sigma2.Float())), nil
 }
 
 // CalibrateDiscreteGaussian returns the least sigma^2, rounded up by less than one part in 2^20, at which count
@@ -224,7 +226,7 @@ func (d DiscreteLaplace) exact(n Neighbours, count float64) (curve, string, erro
 	if k == 1 {
 		return func(e float64) (float64, float64) { return discreteLaplaceDelta(rate, s.Max, e) }, laplaceTheorem, nil
 	}
-	rr, err := newResponses(above(s.Max*rate), k)
+	rr, err := newResponses(outward.Above(s.Max*rate), k)
 	if err != nil {
 		return nil, "", err
 	}
@@ -239,13 +241,13 @@ const simplexTheorem = "Laplace noise on what adds up to a bound, as randomized 
 // response is the loss of the randomized response that is at least as bad as this noise
 // on a vector that adds up to Max.
 func (d DiscreteLaplace) response(s Sensitivity) float64 {
-	return above(s.Max * float64(d.Scale.Den) / float64(d.Scale.Num))
+	return outward.Above(s.Max * float64(d.Scale.Den) / float64(d.Scale.Num))
 }
 
 // discreteLaplaceDelta bounds delta(epsilon) for a shift d. The loss is (d - 2y) rate for 0 <= y <= d, so it exceeds
 // epsilon for y <= j = ceil((d - epsilon/rate)/2) - 1, and delta = P(Y <= j) - e^epsilon P(Y <= j - d).
 func discreteLaplaceDelta(rate, d, epsilon float64) (lower, upper float64) {
-	if epsilon >= above(d*rate) {
+	if epsilon >= outward.Above(d*rate) {
 		return 0, 0
 	}
 	j := math.Ceil((d-epsilon/rate)/2) - 1
@@ -256,5 +258,5 @@ func discreteLaplaceDelta(rate, d, epsilon float64) (lower, upper float64) {
 	above := math.Exp(-rate*(j+1)) / (1 + a)
 	below := math.Exp(epsilon-rate*(d-j)) / (1 + a)
 	v := 1 - above - below
-	return padded(max(0, v), 0, 3*off(1, epsilon, rate*d))
+	return outward.Padded(max(0, v), 0, 3*outward.Off(1, epsilon, rate*d))
 }

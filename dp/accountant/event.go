@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // An Event describes what is released about the data. The events of this package are the only ones.
@@ -124,13 +126,13 @@ func (a ApproxDP) exact(_ Neighbours, count float64) (curve, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	none := up(-math.Expm1(count * math.Log1p(-a.Delta))) // one of count failures
+	none := outward.Up(-math.Expm1(count * math.Log1p(-a.Delta))) // one of count failures
 	return func(e float64) (float64, float64) {
 		if count == 1 && e >= a.Epsilon { // what it says of itself, to the last bit
 			return 0, a.Delta
 		}
 		_, hi := rr.delta(e)
-		return 0, min(1, up(none+hi*(1-down(none))))
+		return 0, min(1, outward.Up(none+hi*(1-outward.Down(none))))
 	}, kovTheorem, nil
 }
 
@@ -149,8 +151,8 @@ func PoissonSampledApproxDP(epsilon, delta, q float64) (Guarantee, error) {
 	}
 	e := sampledLoss(epsilon, q)
 	if epsilon > maxExp { // and may cancel against ln q
-		e += off(epsilon, math.Log(q))
+		e += outward.Off(epsilon, math.Log(q))
 	}
-	return Guarantee{Epsilon: min(up(e)+underflow, epsilon), Delta: up(q * delta), Neighbours: AddRemove, Method: "closed-form",
+	return Guarantee{Epsilon: min(outward.Up(e)+outward.Underflow, epsilon), Delta: outward.Up(q * delta), Neighbours: AddRemove, Method: "closed-form",
 		Theorem: "amplification by Poisson sampling (Balle, Barthe and Gaboardi 2018, theorem 8)"}, nil
 }

@@ -1,6 +1,10 @@
 package accountant
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
+)
 
 // A rare large loss, as in a release about one person in a million, spoils the tilt of compose: under it the large losses weigh
 // more than those near epsilon, and the bounds on what the transform does to the latter become poor. They are counted apart
@@ -46,7 +50,7 @@ func newApart(p part, at, rest, delta float64, upper bool) (*apart, bool) {
 		return nil, false
 	}
 	if upper {
-		a.rest = up(t * t * mass * mass / 2)
+		a.rest = outward.Up(t * t * mass * mass / 2)
 	}
 	return a, true
 }

@@ -1,6 +1,10 @@
 package accountant
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
+)
 
 // Gaussian is the release of a sum with normal noise of standard deviation Sigma in each coordinate.
 type Gaussian struct {
@@ -32,8 +36,8 @@ func (g Gaussian) exact(n Neighbours, count float64) (curve, string, error) {
 		return nil, "", err
 	}
 	return func(e float64) (float64, float64) {
-		lo, _ := gaussianDelta(mu*(1-3*slack), e)
-		_, hi := gaussianDelta(mu*(1+slack), e)
+		lo, _ := gaussianDelta(mu*(1-3*outward.Formula), e)
+		_, hi := gaussianDelta(mu*(1+outward.Formula), e)
 		return lo, hi
 	}, gaussianTheorem, nil
 }
@@ -80,7 +84,7 @@ func ClassicalGaussianSigma(epsilon, delta, sensitivity float64) (float64, error
 	if !finite(sensitivity) {
 		return 0, parameter("sensitivity", sensitivity, "a positive number")
 	}
-	sigma := up(math.Sqrt(2*(math.Log(1.25)-math.Log(delta))) * sensitivity / epsilon)
+	sigma := outward.Up(math.Sqrt(2*(math.Log(1.25)-math.Log(delta))) * sensitivity / epsilon)
 	if !finite(sigma) {
 		return 0, ErrNoGuarantee
 	}

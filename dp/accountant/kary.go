@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/internal/binomial"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // karyPair is the blanket of k-ary randomized response as a pair of laws, which composes
@@ -54,7 +55,7 @@ func newKaryPair(e0, n, k float64) (pair *atoms, ok bool) {
 	if !(most > 0) {
 		return nil, false
 	}
-	h := up(most) / karyCells
+	h := outward.Up(most) / karyCells
 	p, q := make([]float64, karyCells), make([]float64, karyCells) // of losses from ih to (i+1)h
 	for c := from; c <= to; c += stride {
 		w := 0.0

@@ -1,6 +1,10 @@
 package accountant
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
+)
 
 // A lattice is the pair of laws that the exact discrete Gaussian mechanism makes of neighbours: k coordinates shifted
 // by d each, every coordinate with noise N_Z(0, s2). The likelihood ratio depends only on the sum z of the
@@ -111,7 +115,7 @@ func latticeSlop(k, s2 float64) float64 {
 		}
 		s += term
 	}
-	return up(s)
+	return outward.Up(s)
 }
 
 // delta bounds delta(epsilon) from both sides.
@@ -120,7 +124,7 @@ func (l *lattice) delta(epsilon float64) (lower, upper float64) {
 		return 0, 1
 	}
 	lo, hi := l.sum(epsilon)
-	return down(lo * math.Exp(-l.slop)), min(1, up(hi*math.Exp(l.slop)))
+	return outward.Down(lo * math.Exp(-l.slop)), min(1, outward.Up(hi*math.Exp(l.slop)))
 }
 
 // sum bounds the sum over z for the law pmf or N_Z(0, v).
@@ -142,7 +146,7 @@ func (l *lattice) sum(epsilon float64) (lower, upper float64) {
 	}
 	// An error of a loss moves its term by as much, and each convolution behind pmf has
 	// lost a little.
-	return padded(s, 10*slack, mass*off(epsilon, l.k*l.d*l.d/l.s2, 1)+underflow)
+	return outward.Padded(s, 10*outward.Formula, mass*outward.Off(epsilon, l.k*l.d*l.d/l.s2, 1)+outward.Underflow)
 }
 
 // smooth evaluates the sum for a large variance v = sigma^2 by the Euler-Maclaurin formula. With f(z) = e^(-z^2/2v),
@@ -157,10 +161,10 @@ func (l *lattice) smooth(epsilon, n float64) (lower, upper float64) {
 	sigma := math.Sqrt(l.v)
 	x := n / sigma
 	if x > 38 {
-		return 0, underflow
+		return 0, outward.Underflow
 	}
 	if x < -30 {
-		return 1 - 10*slack, 1
+		return 1 - 10*outward.Formula, 1
 	}
 	sums := func(x float64) (a, err float64) {
 		a = sigma*mills(x) + 0.5 + x/(12*sigma) - (x*x*x-3*x)/(720*sigma*sigma*sigma)
@@ -176,8 +180,8 @@ func (l *lattice) smooth(epsilon, n float64) (lower, upper float64) {
 	b, bErr := sums((n + l.k*l.d) / sigma)
 	loss := (l.k*l.d*l.d + 2*l.d*n) / (2 * l.s2)
 	e := math.Exp(min(0, epsilon-loss))
-	e1 := off(epsilon, l.k*l.d*l.d/l.s2, l.d*n/l.s2, 1)
+	e1 := outward.Off(epsilon, l.k*l.d*l.d/l.s2, l.d*n/l.s2, 1)
 	density := math.Exp(-x*x/2) / (sigma * math.Sqrt(2*math.Pi))
 	d := density * (a - e*b)
-	return padded(d, slack+off(x*x), density*(aErr+e*bErr+e*b*e1)+underflow)
+	return outward.Padded(d, outward.Formula+outward.Off(x*x), density*(aErr+e*bErr+e*b*e1)+outward.Underflow)
 }

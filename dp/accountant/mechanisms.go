@@ -3,6 +3,8 @@ package accountant
 import (
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 func (Laplace) event()            {}
@@ -179,7 +181,7 @@ func (g DiscreteGaussian) rounded(s Sensitivity) (dominance, error) {
 	if !(float64(s.Coordinates)*slop <= massError/2/maxSteps) {
 		return dominance{}, fmt.Errorf("%w: a sum of %v draws with sigma^2 = %v on %d coordinates", ErrUnsupported, honest, g.Sigma2, s.Coordinates)
 	}
-	return dominance{pair: normalPair{up(s.L2 / math.Sqrt(v))}, symmetric: true, theorem: roundedTheorem}, nil
+	return dominance{pair: normalPair{outward.Up(s.L2 / math.Sqrt(v))}, symmetric: true, theorem: roundedTheorem}, nil
 }
 
 func (d DiscreteLaplace) dominating(n Neighbours) (dominance, error) {
@@ -258,16 +260,16 @@ func (s Sampled) exact(n Neighbours, count float64) (curve, string, error) {
 	r := s.Rate
 	return func(e float64) (lower, upper float64) {
 		x := unsampledLoss(e, r)
-		lower, _ = c(x + 3*off(x))
-		_, upper = c(x - 3*off(x))
-		lower, upper = down(r*lower), up(r*upper)
+		lower, _ = c(x + 3*outward.Off(x))
+		_, upper = c(x - 3*outward.Off(x))
+		lower, upper = outward.Down(r*lower), outward.Up(r*upper)
 		if rest := 1 - math.Exp(e)*(1-r); rest > 1e-9 {
 			x := e + math.Log(r/rest)
-			err := 3 * off(1, x, 1/rest)
+			err := 3 * outward.Off(1, x, 1/rest)
 			lo, _ := c(x + err)
 			_, hi := c(max(0, x-err))
-			lower = max(lower, down((rest-off(1))*lo))
-			upper = max(upper, up((rest+off(1))*hi))
+			lower = max(lower, outward.Down((rest-outward.Off(1))*lo))
+			upper = max(upper, outward.Up((rest+outward.Off(1))*hi))
 		} else if rest > -1e-9 {
 			upper = max(upper, 2e-9) // rest times a delta of at most 1
 		}

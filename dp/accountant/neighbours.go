@@ -3,6 +3,8 @@ package accountant
 import (
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // Neighbours says which two data sets a guarantee makes hard to tell apart.
@@ -125,13 +127,13 @@ func (c Contribution) Sensitivity(n Neighbours) (Sensitivity, error) {
 	if c.kind == simplex {
 		s := Sensitivity{Coordinates: coords, Max: m, L1: m, L2: m}
 		if n == ReplaceOne && coords > 1 { // docs/proofs/bounded-totals.md, theorem 1
-			s.L1, s.L2 = 2*m, up(math.Sqrt2*m)
+			s.L1, s.L2 = 2*m, outward.Up(math.Sqrt2*m)
 		}
 		return s, nil
 	}
 	if c.kind == ball {
-		return Sensitivity{Coordinates: coords, Max: m, L1: up(math.Sqrt(float64(coords)) * m), L2: m}, nil
+		return Sensitivity{Coordinates: coords, Max: m, L1: outward.Up(math.Sqrt(float64(coords)) * m), L2: m}, nil
 	}
 	k := float64(coords)
-	return Sensitivity{Coordinates: coords, Max: m, L1: up(k * m), L2: up(math.Sqrt(k) * m)}, nil
+	return Sensitivity{Coordinates: coords, Max: m, L1: outward.Up(k * m), L2: outward.Up(math.Sqrt(k) * m)}, nil
 }

@@ -1,6 +1,10 @@
 package accountant
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
+)
 
 // millsError bounds the relative errors of mills and of normalTail.
 const millsError = 2e-14
@@ -45,6 +49,6 @@ func gaussianDelta(mu, epsilon float64) (lower, upper float64) {
 	// An error of t moves delta by at most density times as much, and the density itself
 	// by t times as much. Of the two numbers whose difference delta is, none is above the
 	// tail.
-	moved := off(epsilon/mu, mu)
-	return padded(d, slack+math.Abs(t)*moved, tail*3*millsError+density*moved+underflow)
+	moved := outward.Off(epsilon/mu, mu)
+	return outward.Padded(d, outward.Formula+math.Abs(t)*moved, tail*3*millsError+density*moved+outward.Underflow)
 }

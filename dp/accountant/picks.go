@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // Several picks of t steps: see docs/proofs/allocation.md. From above they are
@@ -66,7 +68,7 @@ func (a Allocated) several(x dominance, n Neighbours) (dominance, error) {
 		// sqrt(t). With many picks that tells more than the few values that the ratio is
 		// merged into.
 		mu := g.mu * float64(a.Picks) / math.Sqrt(float64(a.Steps))
-		if sum := (normalPair{mu * (1 - 4*slack)}); mu*mu > math.Log(below.secondMoment()) {
+		if sum := (normalPair{mu * (1 - 4*outward.Formula)}); mu*mu > math.Log(below.secondMoment()) {
 			lower = sum
 		}
 	}
@@ -85,7 +87,7 @@ func timesPair(x *atoms, y pair, times uint64) (*atoms, error) {
 	}
 	// A block of one step, which has no atoms; there is a longer block before.
 	if g, ok := y.(normalPair); ok { // several are one
-		return mixed(x, normalPair{up(g.mu * math.Sqrt(float64(times)))})
+		return mixed(x, normalPair{outward.Up(g.mu * math.Sqrt(float64(times)))})
 	}
 	var err error
 	for range times {

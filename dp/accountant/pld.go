@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A term is count compositions of a dominating pair.
@@ -53,7 +55,7 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 	}
 	for _, t := range terms { // the losses themselves are rounded
 		lo, hi := t.pair.reach(q.tail)
-		q.slop += float64(t.count) * off(lo, hi)
+		q.slop += float64(t.count) * outward.Off(lo, hi)
 	}
 	q.blocks = q.even(terms)
 	ways := [][]term{terms}
@@ -163,13 +165,13 @@ func pointsCurve(x pair) curve {
 	return func(e float64) (lower, upper float64) {
 		s, mass := 0.0, 0.0
 		for i, l := range loss {
-			if l > e-slack*(1+e) { // or next to it
+			if l > e-outward.Formula*(1+e) { // or next to it
 				s -= p[i] * math.Expm1(min(0, e-l))
 				mass += p[i]
 			}
 		}
-		lower, upper = padded(s, massError, mass*(massError+off(e)))
-		return min(1, lower+down(inf)), min(1, upper+up(inf))
+		lower, upper = outward.Padded(s, massError, mass*(massError+outward.Off(e)))
+		return min(1, lower+outward.Down(inf)), min(1, upper+outward.Up(inf))
 	}
 }
 
@@ -264,7 +266,7 @@ func snap(terms []term, h float64) float64 {
 	if width == 0 {
 		return h
 	}
-	return width / math.Ceil(down(width/h))
+	return width / math.Ceil(outward.Down(width/h))
 }
 
 // firstStep guesses a grid from a coarse look at each pair.

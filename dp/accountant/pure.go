@@ -3,6 +3,8 @@ package accountant
 import (
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A ceiled event may know how large a privacy loss can be: releases that are each
@@ -24,7 +26,7 @@ func ceiling(leaves []leaf, n Neighbours) float64 {
 	for _, l := range leaves {
 		sum += float64(l.count) * ceilingOf(l.event, n)
 	}
-	return up(sum)
+	return outward.Up(sum)
 }
 
 func ceilingOf(e Event, n Neighbours) float64 {
@@ -41,7 +43,7 @@ func laplaceCeiling(scale float64, c Contribution, n Neighbours) float64 {
 	if err != nil {
 		return math.Inf(1)
 	}
-	return up(s.L1 / scale)
+	return outward.Up(s.L1 / scale)
 }
 
 func (l Laplace) ceiling(n Neighbours) float64 { return laplaceCeiling(l.Scale, l.Contribution, n) }
@@ -116,7 +118,7 @@ func sampledCeiling(x, rate float64) float64 {
 	if x > 600 {
 		return x
 	}
-	return min(x, up(math.Log1p(rate*math.Expm1(x))))
+	return min(x, outward.Up(math.Log1p(rate*math.Expm1(x))))
 }
 
 // The likelihood ratio is a mean over subsets of slots, each of Picks factors between
@@ -170,6 +172,6 @@ func (l Laplace) exact(n Neighbours, count float64) (curve, string, error) {
 	}
 	delta := func(mu, e float64) float64 { return max(0, -math.Expm1((e-mu)/2)) }
 	return func(e float64) (lower, upper float64) {
-		return down(delta(mu*(1-3*slack), e)), up(delta(mu*(1+slack), e))
+		return outward.Down(delta(mu*(1-3*outward.Formula), e)), outward.Up(delta(mu*(1+outward.Formula), e))
 	}, laplaceCurve, nil
 }

@@ -3,6 +3,8 @@ package accountant
 import (
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A renyi event has a bound on its Renyi divergence.
@@ -236,7 +238,7 @@ func divergences(leaves []leaf, orders []float64, n Neighbours) (sums []float64,
 				v = math.Inf(1)
 			}
 			// The sum behind v, and the logarithm of it near zero.
-			sums[i] += float64(l.count) * (up(max(0, v))*(1+10*slack) + off(1)/(a-1))
+			sums[i] += float64(l.count) * (outward.Up(max(0, v))*(1+10*outward.Formula) + outward.Off(1)/(a-1))
 		}
 	}
 	return sums, theorem, nil
@@ -258,9 +260,9 @@ func (o Options) rdp(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 		// (a, r) gives delta = e^((a-1)(r-epsilon)) (1-1/a)^(a-1)/a.
 		c := (a-1)*math.Log1p(-1/a) - math.Log(a)
 		if wantEpsilon {
-			best = min(best, up(max(0, sums[i]+(c-math.Log(g.Delta))/(a-1)))+3*off(1))
+			best = min(best, outward.Up(max(0, sums[i]+(c-math.Log(g.Delta))/(a-1)))+3*outward.Off(1))
 		} else {
-			best = min(best, (a-1)*(sums[i]-g.Epsilon)+c+25*off((a-1)*(sums[i]+g.Epsilon+1)))
+			best = min(best, (a-1)*(sums[i]-g.Epsilon)+c+25*outward.Off((a-1)*(sums[i]+g.Epsilon+1)))
 		}
 	}
 	if wantEpsilon {
@@ -305,14 +307,14 @@ func zcdp(leaves []leaf, g Guarantee, wantEpsilon bool, m Method) (Guarantee, er
 		if err != nil {
 			return Guarantee{}, err
 		}
-		rho += float64(l.count) * up(r)
+		rho += float64(l.count) * outward.Up(r)
 	}
 	g.Method, g.Theorem = string(m), zcdpTheorem
 	if m == SimpleZCDP {
 		g.Theorem = simpleTheorem
-		return simpleZCDP(up(rho), g, wantEpsilon)
+		return simpleZCDP(outward.Up(rho), g, wantEpsilon)
 	}
-	f, _, err := ZCDP{up(rho)}.exact(g.Neighbours, 1)
+	f, _, err := ZCDP{outward.Up(rho)}.exact(g.Neighbours, 1)
 	if err != nil {
 		return Guarantee{}, err
 	}
@@ -341,10 +343,10 @@ func AdvancedComposition(epsilon, delta float64, count uint64, slack float64, n 
 		return Guarantee{}, parameter("number of releases", float64(count), "1 to 2*10^12")
 	}
 	t := float64(count)
-	e := up(epsilon*math.Sqrt(2*t*math.Log(1/slack)) + t*epsilon*math.Expm1(epsilon))
+	e := outward.Up(epsilon*math.Sqrt(2*t*math.Log(1/slack)) + t*epsilon*math.Expm1(epsilon))
 	if !(e <= maxEpsilon) {
 		return Guarantee{}, ErrNoGuarantee
 	}
-	return Guarantee{Epsilon: e, Delta: min(1, up(t*delta+slack)), Neighbours: n, Method: string(ClosedForm),
+	return Guarantee{Epsilon: e, Delta: min(1, outward.Up(t*delta+slack)), Neighbours: n, Method: string(ClosedForm),
 		Theorem: "advanced composition (Dwork, Rothblum and Vadhan 2010, theorem III.3)"}, nil
 }

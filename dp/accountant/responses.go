@@ -1,6 +1,10 @@
 package accountant
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
+)
 
 // responses is count answers of binary randomized response at e0: answer yes against no in count independent coins of
 // bias e^e0/(1+e^e0). It is the worst pair of all e0-DP mechanisms (Kairouz, Oh and Viswanath 2015), and exactly the
@@ -21,7 +25,7 @@ func newResponses(e0, count float64) (*responses, error) {
 		return nil, parameter("number of compositions", count, "at most 5*10^7 for this theorem")
 	}
 	t := int(count)
-	r := &responses{e0: e0, count: t, rel: summed(count)}
+	r := &responses{e0: e0, count: t, rel: outward.Summed(count)}
 	// Weights outside mean +- width have total probability below 2 exp(-2 width^2/t) <= 1e-260 (Hoeffding).
 	p := 1 / (1 + math.Exp(-e0))
 	width := math.Sqrt(300 * count)
@@ -58,7 +62,7 @@ func newResponses(e0, count float64) (*responses, error) {
 // delta sums, over the yes-counts j whose loss (2j - count) e0 exceeds epsilon, w_j (1 - e^(epsilon - loss)): terms
 // that are all positive.
 func (r *responses) delta(epsilon float64) (lower, upper float64) {
-	if epsilon >= above(float64(r.count)*r.e0) {
+	if epsilon >= outward.Above(float64(r.count)*r.e0) {
 		return 0, 0
 	}
 	s := 0.0
@@ -71,7 +75,7 @@ func (r *responses) delta(epsilon float64) (lower, upper float64) {
 	}
 	// e0 may be above what was meant: that moves the losses, and so 1 - e^-x, by as much,
 	// and the weights by a factor.
-	return padded(s, r.rel, 3*off(1, float64(r.count)*r.e0)*r.tail(epsilon)+r.miss)
+	return outward.Padded(s, r.rel, 3*outward.Off(1, float64(r.count)*r.e0)*r.tail(epsilon)+r.miss)
 }
 
 // tail is the weight whose loss is at least epsilon, give or take one.

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/internal/binomial"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A Randomizer says what is known about the local randomizer whose reports are shuffled. Only for some is more than the
@@ -101,9 +102,9 @@ func (s Shuffled) exact(n Neighbours, count float64) (curve, string, error) {
 			return 0, 0
 		}
 		d := c.delta(e)
-		_, upper = padded(d, summed(longestSum), c.outside)
+		_, upper = outward.Padded(d, outward.Summed(longestSum), c.outside)
 		if tight && c.exact {
-			lower, _ = padded(d, summed(longestSum), 0)
+			lower, _ = outward.Padded(d, outward.Summed(longestSum), 0)
 		}
 		return lower, upper
 	}, theorem, nil
@@ -116,13 +117,13 @@ func (s Shuffled) dominating(n Neighbours) (dominance, error) {
 	}
 	if p.Randomizer == KaryResponse {
 		if x, ok := newKaryPair(p.Epsilon0, min(float64(s.N), mostReports), float64(p.K)); ok {
-			return dominance{pair: x, symmetric: true, slop: summed(longestSum), theorem: karyTheorem}, nil
+			return dominance{pair: x, symmetric: true, slop: outward.Summed(longestSum), theorem: karyTheorem}, nil
 		}
 		p.Randomizer = AnyRandomizer // too many outcomes
 	}
 	c := s.clones(p)
 	from, to := binomial.Window(c.c[len(c.c)-1]+1, 0.5, cloneTail)
-	d := dominance{pair: c.coarse(), symmetric: true, slop: summed(to - from), theorem: cloneTheorem}
+	d := dominance{pair: c.coarse(), symmetric: true, slop: outward.Summed(to - from), theorem: cloneTheorem}
 	if p.Randomizer != AnyRandomizer {
 		d.theorem = strongerTheorem
 	}
@@ -307,5 +308,5 @@ func (x *blanket) delta(epsilon float64) float64 {
 		pm *= (x.n - m) / (m + 1) * g / (1 - g)
 	}
 	// Outside the windows the value is at most e^e0 M, and M at most n.
-	return min(1, total*(1+e)*scale/x.n*(1+summed(10*longestSum))+6*blanketTail*math.Exp(x.e0))
+	return min(1, total*(1+e)*scale/x.n*(1+outward.Summed(10*longestSum))+6*blanketTail*math.Exp(x.e0))
 }

@@ -1,6 +1,10 @@
 package accountant
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
+)
 
 // ZCDP is any release that is Rho-zero-concentrated DP for the relation asked about (Bun and Steinke 2016).
 type ZCDP struct{ Rho float64 }
@@ -11,7 +15,7 @@ func (z ZCDP) exact(_ Neighbours, count float64) (curve, string, error) {
 	if !(z.Rho >= 0) || math.IsInf(z.Rho, 1) {
 		return nil, "", parameter("rho", z.Rho, "a number >= 0")
 	}
-	rho := up(z.Rho * count)
+	rho := outward.Up(z.Rho * count)
 	return func(e float64) (float64, float64) { return 0, zcdpDelta(rho, e) }, zcdpTheorem, nil
 }
 
@@ -31,7 +35,7 @@ func zcdpDelta(rho, epsilon float64) float64 {
 	l := goldenMin(func(t float64) float64 { return ln(1 + math.Exp(t)) }, -40, math.Log(epsilon/(2*rho)+10/math.Sqrt(rho)+10))
 	a := math.Exp(l) + 1
 	v := ln(a)
-	v += 3 * off(1, (a-1)*(a*rho+epsilon), l)
+	v += 3 * outward.Off(1, (a-1)*(a*rho+epsilon), l)
 	return min(1, math.Exp(v))
 }
 
@@ -64,14 +68,14 @@ func simpleZCDP(rho float64, g Guarantee, wantEpsilon bool) (Guarantee, error) {
 		g.Epsilon, err = SimpleZCDPEpsilon(rho, g.Delta)
 		return g, err
 	}
-	over := g.Epsilon - rho - off(g.Epsilon, rho)
+	over := g.Epsilon - rho - outward.Off(g.Epsilon, rho)
 	switch {
 	case !(over > 0):
 		g.Delta = 1
 	case rho == 0:
 		g.Delta = 0
 	default:
-		g.Delta = min(1, math.Exp(-down(over*over/(4*rho)))+underflow)
+		g.Delta = min(1, math.Exp(-outward.Down(over*over/(4*rho)))+outward.Underflow)
 	}
 	return g, nil
 }
@@ -85,7 +89,7 @@ func SimpleZCDPEpsilon(rho, delta float64) (float64, error) {
 	if !(rho >= 0) || math.IsInf(rho, 1) {
 		return 0, parameter("rho", rho, "a number >= 0")
 	}
-	epsilon := up(rho + 2*math.Sqrt(rho*-math.Log(delta)))
+	epsilon := outward.Up(rho + 2*math.Sqrt(rho*-math.Log(delta)))
 	if epsilon > maxEpsilon {
 		return 0, ErrNoGuarantee
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // An allocationSum is the exact pair of one of t slots, uniform and hidden, in which a binary randomized response at
@@ -25,12 +26,12 @@ func (a allocationSum) delta(epsilon float64) (lower, upper float64) {
 	unit := a.t / (2 * math.Sinh(a.e0))
 	rise, fall := math.Expm1(epsilon)/a.p0, -math.Expm1(-epsilon)/a.p0
 	xi, below := unit*(base+rise), unit*(base-fall)
-	lo, hi := excess(xi, a.t, f, g, 4e-15*unit*(base+rise))
-	lo, hi = lo*step*(1-1e-14), hi*step*(1+1e-14)
-	if below+4e-15*unit*(base+fall) > 0 {
-		l, h := excess(a.t-below, a.t, g, f, 4e-15*unit*(base+fall)+2e-16*a.t)
+	lo, hi := excess(xi, a.t, f, g, outward.Off(unit*(base+rise)))
+	lo, hi = outward.Down(lo*step), outward.Up(hi*step)
+	if below+outward.Off(unit*(base+fall)) > 0 {
+		l, h := excess(a.t-below, a.t, g, f, outward.Off(unit*(base+fall))+2e-16*a.t)
 		e := math.Exp(epsilon) * step
-		lo, hi = max(lo, l*e*(1-1e-14)), max(hi, h*e*(1+1e-14))
+		lo, hi = max(lo, outward.Down(l*e)), max(hi, outward.Up(h*e))
 	}
 	return lo, min(1, hi)
 }
@@ -56,7 +57,7 @@ func sampledPure(e0, p0 float64) float64 {
 	if p0 == 1 || e0 > 700 {
 		return e0
 	}
-	return min(e0, up(math.Log1p(p0*math.Expm1(e0))))
+	return min(e0, outward.Up(math.Log1p(p0*math.Expm1(e0))))
 }
 
 const allocationTheorem = "exact 1-of-%d allocation of an e0-LDP step (docs/proofs/check-ins.md, theorem 1)"

@@ -1,6 +1,10 @@
 package amplify
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
+)
 
 // Sums over binomial laws. A count is a float64 that holds a whole number below 2^53. Every result is a bracket: what
 // float64 evaluation can lose is bounded and charged outwards.
@@ -183,7 +187,7 @@ func excess(xi, n, p, q, slip float64) (lower, upper float64) {
 	// A value of xi that is off moves the sum by its tail; the term before the first may have been left out.
 	edge, _ := pmf(first-1, n, p, q)
 	off := slip * 2 * (mass.value() + edge)
-	rel += 1e-15 * (steps + 10)
+	rel += outward.Summed(steps)
 	v := total.value()
 	return max(0, v*(1-rel)-off), v*(1+rel) + off + 2*rest
 }

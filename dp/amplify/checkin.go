@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A Schedule is a protocol of paper 004 (Balle, Kairouz, McMahan, Thakkar and Thakurta, "Privacy Amplification via
@@ -156,7 +157,7 @@ func MaxLocalDelta(epsilon0, slack float64) (float64, error) {
 	if err := checkDelta("slack", slack); err != nil {
 		return 0, err
 	}
-	return down(-math.Expm1(-epsilon0) * slack /
+	return outward.Down(-math.Expm1(-epsilon0) * slack /
 		(4 * math.Exp(epsilon0) * (2 + math.Log(2/slack)/-math.Log1p(-math.Exp(-5*epsilon0))))), nil
 }
 
@@ -167,7 +168,7 @@ func (l LocalDP) answer(formula func(e0 float64) float64, delta, steps float64, 
 		return accountant.Guarantee{}, err
 	}
 	if delta0 == 0 {
-		return closedForm(up(formula(is.Epsilon0)), is, delta, theorem), nil
+		return closedForm(outward.Up(formula(is.Epsilon0)), is, delta, theorem), nil
 	}
 	most, err := MaxLocalDelta(is.Epsilon0, l.Slack)
 	if err != nil {
@@ -176,8 +177,8 @@ func (l LocalDP) answer(formula func(e0 float64) float64, delta, steps float64, 
 	if !(delta0 <= most) {
 		return accountant.Guarantee{}, parameter("local delta", delta0, fmt.Sprintf("0 to %v for this slack", most))
 	}
-	eps := up(formula(8 * is.Epsilon0))
-	delta = up(delta + steps*(math.Exp(eps)+1)*l.Slack)
+	eps := outward.Up(formula(8 * is.Epsilon0))
+	delta = outward.Up(delta + steps*(math.Exp(eps)+1)*l.Slack)
 	if !(delta < 1) || math.IsInf(eps, 0) {
 		return accountant.Guarantee{}, accountant.ErrNoGuarantee
 	}
@@ -260,7 +261,7 @@ func (c CheckIn) DummyUpdates() (float64, error) {
 		if c.Users < c.Slots {
 			return 0, parameter("number of users", n, "at least the length of the window")
 		}
-		return up((n - m + 1) * math.Exp(m*math.Log1p(-c.P0/m))), nil
+		return outward.Up((n - m + 1) * math.Exp(m*math.Log1p(-c.P0/m))), nil
 	}
-	return up(m * math.Exp(n*math.Log1p(-c.P0/m))), nil
+	return outward.Up(m * math.Exp(n*math.Log1p(-c.P0/m))), nil
 }

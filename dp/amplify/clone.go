@@ -3,6 +3,8 @@ package amplify
 import (
 	"math"
 	"sync"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A cloneSum bounds what the types of m slots tell about one person's value when that person fills one slot of them,
@@ -52,7 +54,7 @@ func (s *cloneSum) blocks(miss float64) []cloneBlock {
 			g *= (s.m - c) / (c + 1) * odds
 			mass += g
 		}
-		out = append(out, cloneBlock{from, to, mass * (1 + rel + 1e-15*(size+4))})
+		out = append(out, cloneBlock{from, to, outward.Widened(mass, rel+outward.Summed(size))})
 	}
 	return out
 }
@@ -76,7 +78,7 @@ func (s *cloneSum) over(blocks []cloneBlock, miss, epsilon float64) float64 {
 	}
 	scale := 2 * s.p0 / (s.m * s.p) * th * (1 + math.Exp(epsilon))
 	// The law with density f_P puts at most 2 miss on the numbers of clones left out.
-	return total.value()*scale*(1+1e-13) + 2*miss
+	return outward.Up(total.value()*scale) + 2*miss
 }
 
 // halfExcess bounds E (A - xi)_+ from above for A ~ Bin(c, 1/2), xi = c/2 + w, w >= 0. With T = P(A >= a) and
@@ -85,7 +87,7 @@ func halfExcess(c, w float64) float64 {
 	xi := c/2 + w
 	if xi >= c {
 		// Only by rounding can a term be left.
-		if xi*(1-1e-14) > c {
+		if outward.Down(xi) > c {
 			return 0
 		}
 		g, _ := pmf(c, c, 0.5, 0.5)
@@ -104,8 +106,8 @@ func halfExcess(c, w float64) float64 {
 
 // clones returns a bound from below on the probability with which another user's message is a clone: e^-e0 for any
 // e0-LDP randomizer (Feldman, McMillan and Talwar 2021).
-func clones(e0 float64) float64 { return down(math.Exp(-e0)) }
+func clones(e0 float64) float64 { return outward.Down(math.Exp(-e0)) }
 
 // blanket returns the probability 2/(e^e0+1), rounded down, with which the bit of binary randomized response is a fair
 // coin.
-func blanket(e0 float64) float64 { return down(2 / (math.Exp(e0) + 1)) }
+func blanket(e0 float64) float64 { return outward.Down(2 / (math.Exp(e0) + 1)) }

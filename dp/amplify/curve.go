@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // MaxCount is the largest number of users, slots or reports that is answered for.
@@ -17,15 +18,9 @@ const maxEpsilon = 1e6
 // largeEpsilon is the local epsilon beyond which no amplification is looked for: e^-100 times MaxCount users is none.
 const largeEpsilon = 100
 
-// slack is the relative error allowed to a closed form; it is far above what float64 evaluation loses.
-const slack = 1e-12
-
 // leastNormal is the least number with all its digits. Go's logarithm of a smaller one
 // may be too large by 36 (on amd64).
 const leastNormal = 0x1p-1022
-
-func up(x float64) float64   { return x * (1 + slack) }
-func down(x float64) float64 { return x * (1 - slack) }
 
 func parameter(name string, value float64, want string) error {
 	return &accountant.ParameterError{Parameter: name, Value: value, Want: want}
@@ -129,8 +124,8 @@ func (c *Curve) Certify(delta float64) (*certificate.Certificate, error) {
 	t.Reports = min(t.Reports, 1<<32) // fewer prove less
 	proof := &certificate.Certificate{Claim: certificate.Claim{Delta: delta, Neighbours: certificate.Neighbours(c.neighbours)}}
 	for _, room := range []float64{3e-4, 1e-3} { // the checker counts in blocks
-		t.Mu, t.Fail = g.Epsilon*(1+room)+1e-9, delta*(1-1e-9)
-		proof.Epsilon, proof.Terms = t.Mu*(1+1e-9)+1e-14, []certificate.Term{t}
+		t.Mu, t.Fail = outward.Widened(g.Epsilon, room)+certificate.Room, delta*(1-certificate.Room)
+		proof.Epsilon, proof.Terms = outward.Widened(t.Mu, certificate.Room)+outward.Rounding, []certificate.Term{t}
 		if err = proof.Check(); err == nil {
 			return proof, nil
 		}
@@ -245,7 +240,7 @@ func PureDP(epsilon float64, n accountant.Neighbours) (*Curve, error) {
 		neighbours: n,
 		theorem:    fmt.Sprintf("pure DP at epsilon %v (Kairouz, Oh and Viswanath 2015)", epsilon),
 		end:        epsilon,
-		upper:      func(e float64) float64 { return up(f(e)) + 1e-15*epsilon },
-		lower:      func(e float64) float64 { return max(0, down(f(e))-1e-15*epsilon) },
+		upper:      func(e float64) float64 { return outward.Up(f(e)) + outward.Off(epsilon) },
+		lower:      func(e float64) float64 { return max(0, outward.Down(f(e))-outward.Off(epsilon)) },
 	}, nil
 }

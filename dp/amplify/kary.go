@@ -3,6 +3,8 @@ package amplify
 import (
 	"math"
 	"sync"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A karySum is the privacy blanket of k-ary randomized response, k >= 3 (Balle, Bell, Gascon and Nissim 2019, lemma
@@ -61,7 +63,7 @@ func (s *karySum) build(miss float64) []karyRow {
 		}
 		// Fewer others (those of the largest S) only raise the sum.
 		row := karyRow{from: from, to: to}
-		row.grid(s.n-to, other, rest, mass*(1+rel+1e-15*(size+4)), s.n*s.k/den, miss)
+		row.grid(s.n-to, other, rest, outward.Widened(mass, rel+outward.Summed(size)), s.n*s.k/den, miss)
 		rows = append(rows, row)
 	}
 	return rows
@@ -84,7 +86,7 @@ func (row *karyRow) grid(n, p, q, mass, total, miss float64) {
 	over := func(x float64) (float64, float64) {
 		l1, h1 := tail(x, n-1, p, q)
 		l2, h2 := tail(x+1, n, p, q)
-		return max(0, n*p*l1*(1-1e-15)-x*h2), n*p*h1*(1+1e-15) - x*l2
+		return max(0, n*p*l1*(1-outward.Step)-x*h2), outward.Widened(n*p*h1, outward.Step) - x*l2
 	}
 	row.mass = make([]float64, points)
 	l0, h0 := over(lo) // at the point before; R below lo counts as lo
@@ -123,5 +125,5 @@ func (s *karySum) over(rows []karyRow, miss, epsilon float64) float64 {
 		}
 	}
 	// What lies outside the windows has, weighted with the first value, probability at most 3 miss.
-	return total.value()*math.Expm1(s.e0)*(1+math.Exp(epsilon))/s.n*(1+1e-13) + 3*miss
+	return outward.Up(total.value()*math.Expm1(s.e0)*(1+math.Exp(epsilon))/s.n) + 3*miss
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 func relationError(what string, n accountant.Neighbours) error {
@@ -19,7 +20,7 @@ type binomialShift struct{ n, q float64 }
 func oneWay(n, q, r, epsilon float64) float64 {
 	e := math.Exp(epsilon)
 	xi := q * (n + 1) / (q + e*r)
-	first := min(n, math.Ceil(xi*(1+1e-14)))
+	first := min(n, math.Ceil(outward.Up(xi)))
 	mode := min(first, math.Floor((n+1)*q))
 	g0, rel := pmf(mode, n, q, r)
 	term := func(x, g float64) float64 {
@@ -45,7 +46,7 @@ func oneWay(n, q, r, epsilon float64) float64 {
 		g *= x / (n - x + 1) * r / q
 		x--
 	}
-	return total.value() * (1 + rel + 1e-15*(steps+10))
+	return outward.Widened(total.value(), rel+outward.Summed(steps))
 }
 
 func (b binomialShift) upper(epsilon float64) float64 {
@@ -136,7 +137,7 @@ func MinimumBatchChernoff(k uint64, q, delta float64) (float64, error) {
 		return 0, err
 	}
 	mean := q * float64(k)
-	return max(0, mean*(1-slack)-up(math.Sqrt(2*mean*math.Log(1/delta)))), nil
+	return max(0, outward.Down(mean)-outward.Up(math.Sqrt(2*mean*math.Log(1/delta)))), nil
 }
 
 func checkBatch(k uint64, q, delta float64) error {
@@ -170,7 +171,7 @@ func DonationTime(round accountant.Presence, m uint64, delta float64) (accountan
 	if err := checkDelta("delta", delta); err != nil {
 		return accountant.Guarantee{}, err
 	}
-	g := closedForm(donation(epsilon, float64(m), delta), accountant.Premise{Epsilon0: epsilon, Neighbours: accountant.AddRemove}, up((float64(m)+1)*delta),
+	g := closedForm(donation(epsilon, float64(m), delta), accountant.Premise{Epsilon0: epsilon, Neighbours: accountant.AddRemove}, outward.Up((float64(m)+1)*delta),
 		"randomized donation time (paper 000, appendix A)")
 	if g.Epsilon == epsilon {
 		g.Delta = delta // whichever round it is

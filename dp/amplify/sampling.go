@@ -4,15 +4,16 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // sampled is the curve q delta(ln(1 + (e^epsilon - 1)/q)).
 func sampled(base *Curve, q float64, theorem string) *Curve {
 	before := func(epsilon float64) float64 { // rounded down: an earlier point has a larger delta
 		if epsilon > 1 { // e^epsilon/q may overflow
-			return max(0, down(epsilon-math.Log(q)+math.Log1p(-(1-q)*math.Exp(-epsilon))))
+			return max(0, outward.Down(epsilon-math.Log(q)+math.Log1p(-(1-q)*math.Exp(-epsilon))))
 		}
-		return max(0, down(math.Log1p(math.Expm1(epsilon)/q)))
+		return max(0, outward.Down(math.Log1p(math.Expm1(epsilon)/q)))
 	}
 	end := base.end
 	if !math.IsInf(end, 1) {
@@ -21,7 +22,7 @@ func sampled(base *Curve, q float64, theorem string) *Curve {
 	return &Curve{
 		neighbours: base.neighbours,
 		theorem:    theorem + " of: " + base.theorem,
-		upper:      func(epsilon float64) float64 { return up(q * base.at(before(epsilon))) },
+		upper:      func(epsilon float64) float64 { return outward.Up(q * base.at(before(epsilon))) },
 		end:        end,
 	}
 }
@@ -51,6 +52,6 @@ func WithoutReplacement(base *Curve, kept, total uint64) (*Curve, error) {
 	if base.neighbours != accountant.ReplaceOne {
 		return nil, relationError("sampling without replacement", base.neighbours)
 	}
-	q := math.Min(1, float64(kept)/float64(total)*(1+4e-16))
+	q := math.Min(1, outward.Above(float64(kept)/float64(total)))
 	return sampled(base, q, "amplification by sampling without replacement (Balle, Barthe and Gaboardi 2018, theorem 9)"), nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 const (
@@ -76,7 +77,7 @@ func premise(m accountant.Message) (accountant.Premise, error) {
 
 // closedForm is (epsilon, delta) by a formula, or epsilon0 where that is no better.
 func closedForm(epsilon float64, is accountant.Premise, delta float64, theorem string) accountant.Guarantee {
-	if epsilon = up(epsilon); !(epsilon < is.Epsilon0) {
+	if epsilon = outward.Up(epsilon); !(epsilon < is.Epsilon0) {
 		epsilon, theorem = is.Epsilon0, "no amplification: the local guarantee"
 	}
 	return accountant.Guarantee{Epsilon: epsilon, Delta: delta, Neighbours: is.Neighbours, Method: "closed-form", Theorem: theorem}
@@ -103,7 +104,7 @@ func ShuffleFOCS(m accountant.Message, n uint64, delta float64) (accountant.Guar
 	}
 	epsilon0, users := is.Epsilon0, float64(n)
 	eps := math.Inf(1)
-	if epsilon0 <= down(math.Log(users/(16*math.Log(2/delta)))) {
+	if epsilon0 <= outward.Down(math.Log(users/(16*math.Log(2/delta)))) {
 		e := math.Exp(epsilon0)
 		eps = math.Log1p(math.Tanh(epsilon0/2) * (8*math.Sqrt(e*math.Log(4/delta)/users) + 8*e/users))
 	}
@@ -126,7 +127,7 @@ func ShuffleSODA(m accountant.Message, n uint64, delta float64) (accountant.Guar
 	}
 	epsilon0, users := is.Epsilon0, float64(n)
 	eps := math.Inf(1)
-	if limit := users/(8*math.Log(2/delta)) - 1; limit > 0 && epsilon0 <= down(math.Log(limit)) {
+	if limit := users/(8*math.Log(2/delta)) - 1; limit > 0 && epsilon0 <= outward.Down(math.Log(limit)) {
 		e := math.Exp(epsilon0)
 		eps = math.Log1p(math.Expm1(epsilon0) * (4*math.Sqrt(2*math.Log(4/delta)/((e+1)*users)) + 4/users))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // An Answer is a guarantee with what was asked for.
@@ -152,8 +153,8 @@ func (q *Question) ofSample(miss float64) (accountant.Guarantee, error) {
 	}
 	all := *q
 	all.Population = 0
-	all.Sampling = min(1, float64(kept)/float64(q.Population)*(1+1e-15))
-	miss *= 1 + 1e-12
+	all.Sampling = min(1, outward.Above(float64(kept)/float64(q.Population)))
+	miss = outward.Up(miss)
 	if q.Delta != 0 {
 		all.Delta -= miss
 	}
@@ -241,7 +242,7 @@ func (r *Release) once(q *Question) (accountant.Event, error) {
 	case Gaussian:
 		sigma := r.Sigma
 		if q.Honest == 2 {
-			sigma *= math.Sqrt2 * (1 - 1e-15)
+			sigma = outward.Beneath(sigma * math.Sqrt2)
 		}
 		return accountant.Gaussian{Sigma: sigma, Contribution: c}, nil
 	case DiscreteGaussian:
@@ -415,7 +416,7 @@ func (q *Question) byDistribution() (accountant.Guarantee, error) {
 			if err != nil {
 				return accountant.Guarantee{}, err
 			}
-			e = accountant.FixedSample{Event: e, Rate: min(1, float64(kept)/float64(total)*(1+1e-15))}
+			e = accountant.FixedSample{Event: e, Rate: min(1, outward.Above(float64(kept)/float64(total)))}
 		}
 	case q.CheckIn == amplify.AveragedWindow:
 		theorem = "averaged check-ins as an adaptive shuffle of all users (docs/proofs/check-ins.md, theorem 3); "
@@ -577,7 +578,7 @@ func (q *Question) shuffled() (*amplify.Curve, func(float64) (accountant.Guarant
 
 // sampledFrom is the size of a sample that is shuffled, and of how many people it is one.
 func (q *Question) sampledFrom() (kept, total uint64, err error) {
-	people := math.Floor(float64(q.ShuffleN) / q.Sampling * (1 - 1e-15))
+	people := math.Floor(outward.Beneath(float64(q.ShuffleN) / q.Sampling))
 	if people > amplify.MaxCount {
 		return 0, 0, refuse("a larger --sampling", "%d reports at this rate are of more than 10^12 people", q.ShuffleN)
 	}

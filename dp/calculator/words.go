@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/prose"
 )
 
@@ -258,5 +259,5 @@ func factor(epsilon float64) string {
 	if epsilon > 12 {
 		return "e^" + above(epsilon)
 	}
-	return fmt.Sprintf("%.4g", math.Ceil(math.Exp(epsilon)*(1+1e-12)*1000)/1000)
+	return fmt.Sprintf("%.4g", math.Ceil(outward.Up(math.Exp(epsilon))*1000)/1000)
 }

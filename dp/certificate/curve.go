@@ -120,7 +120,7 @@ func (d curve) counted(n, q float64, added bool) curve {
 				sum += m * d(lower(l+y, y))
 			}
 		}
-		return sum * (1 + 1e-12)
+		return sum * (1 + sumSlack)
 	}
 }
 
@@ -255,7 +255,7 @@ func Fewer(k, n uint64, q float64) float64 {
 		return 1
 	}
 	first, p := binomial(float64(n), q)
-	return (total(p[:int(min(max(float64(k)-first, 0), float64(len(p))))]) + 1e-50) * (1 + 1e-9)
+	return (total(p[:int(min(max(float64(k)-first, 0), float64(len(p))))]) + 1e-50) * (1 + tableSlack)
 }
 
 // shuffled bounds delta at epsilon l >= 0 of shuffled reports and of check-ins: docs/proofs/shuffling.md and check-ins.md.
@@ -268,7 +268,7 @@ func (t Term) shuffled(l float64) float64 {
 			total += p[0] * max(0, s*(1+16*ulp)-e)
 			added += p[0] * max(0, 1-e*s*(1-16*ulp))
 		}
-		return max(total, added)*(1+1e-7) + 1e-30
+		return max(total, added)*(1+checkInSlack) + 1e-30
 	}
 	// Of n messages C ~ Bin(n, q) look like either value, A ~ Bin(C, 1/2) of them like the first; of the others, where there are
 	// more answers, R ~ Bin(n-C, other) like none; and delta = scale (1+e^l) E max(0, A - C/2 - rho (C/2 + away + R/(e^e0+1))).
@@ -279,7 +279,7 @@ func (t Term) shuffled(l float64) float64 {
 	}
 	away := (1 - chance) * n * q / (2 * chance)
 	for _, c := range slices.Backward(blocks(n, q, 0)) { // A - C/2 grows with C in the convex order, and so does what it must exceed
-		if n-c.most > others*(1+1e-4) { // fewer others than there are raise the sum
+		if n-c.most > others*(1+reuse) { // fewer others than there are raise the sum
 			others, rest = n-c.most, blocks(n-c.most, other, c.least*(math.Exp(e0)+1)/2)
 		}
 		first, p := binomial(c.most, 0.5)
@@ -293,7 +293,7 @@ func (t Term) shuffled(l float64) float64 {
 			total += c.mass * r.mass * (excess[i] - w*tail[i]*(1-64*ulp*float64(len(p))))
 		}
 	}
-	return scale*(1+e)*total*(1+1e-5) + 1e-30
+	return scale*(1+e)*total*(1+blockSlack) + 1e-30
 }
 
 // A block is the probability of some numbers that are next to each other.

@@ -3,6 +3,8 @@ package correlated
 import (
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A Series is a strategy in use: what a server must know to draw, and what a guarantee rests on.
@@ -103,13 +105,17 @@ func prefixes(h []float64) []float64 {
 	return h
 }
 
+// gainError bounds the relative error of gain's sum, generously: its entries come from a
+// recurrence over all rounds.
+const gainError = 1e-6
+
 // gain bounds the absolute sum of the inverse's first column, so |w| <= gain (|z| + 1/2) in units of 2^-k.
 func (s Strategy) gain(rounds int) float64 {
 	sum := 0.0
 	for _, h := range inverse(s.real(), rounds) {
 		sum += math.Abs(h)
 	}
-	return sum * (1 + 1e-6)
+	return outward.Widened(sum, gainError)
 }
 
 // Errors are variances of what one server adds, round by round.

@@ -7,6 +7,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/dp/projection"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // GaussianOptions describe a Gaussian.
@@ -89,7 +90,7 @@ func (g *Gaussian) Event() accountant.DiscreteGaussian {
 	if g.out == 1 {
 		contribution = accountant.Signed(math.Floor(radius)) // a whole number: the exact curve applies
 	} else if whole := uint64(radius); whole*whole != g.radius2 {
-		contribution = accountant.Ball(uint64(g.out), radius*(1+1e-15)) // rounded up
+		contribution = accountant.Ball(uint64(g.out), outward.Above(radius))
 	}
 	return accountant.DiscreteGaussian{
 		Sigma2:       accountant.Rational{Num: num, Den: den},

@@ -4,6 +4,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // Question & answer and the randomized group (paper 002, multi-group aggregation): each device is in one secret group
@@ -74,8 +76,7 @@ func QuestionLieBetween(m int, epsilon, least, most float64) (float64, error) {
 	if d <= 0 {
 		return 0, nil
 	}
-	d *= 1 + 1e-12 // rounded up
-	v := float64(2 * m)
+	d, v := outward.Up(d), float64(2*m)
 	return (v - 1) * d / (v*d + math.Expm1(epsilon)), nil
 }
 
@@ -255,7 +256,7 @@ func QuestionEpsilon(laws [][]float64, lambda float64) (float64, error) {
 			worst = max(worst, logUp((weight*a.p+lambda)/(weight*b.p+lambda)))
 		}
 	}
-	return worst * (1 + 1e-12), nil
+	return outward.Up(worst), nil
 }
 
 // checkLaws returns 2m.
@@ -386,7 +387,7 @@ func RandomGroupEpsilon(laws [][]float64, gamma, omega float64) (float64, error)
 			worst = max(worst, logUp(max(ratio, 1/ratio)))
 		}
 	}
-	return worst * (1 + 1e-12), nil
+	return outward.Up(worst), nil
 }
 
 // Epsilon returns a local epsilon for group and value together, as they are drawn, rounded up; +Inf if gamma or omega is

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/local/internal/twin"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A probability is a multiple of 2^-64 below 1. A coin of it is one comparison of 64 uniform bits.
@@ -31,9 +32,9 @@ func (p probability) not() float64 {
 func exactly(x float64) probability { return probability(math.Ceil(x * 0x1p64)) }
 
 // atLeast returns a probability that is at least x and hardly more, for an x in [0, 1) that was computed with a
-// relative error below 10^-15.
+// relative error below that of outward.Above.
 func atLeast(x float64) probability {
-	x = math.Ceil(x * (1 + 2e-15) * 0x1p64)
+	x = math.Ceil(outward.Above(x) * 0x1p64)
 	if x >= 0x1p64 {
 		return math.MaxUint64
 	}
@@ -42,7 +43,7 @@ func atLeast(x float64) probability {
 
 // atMost returns a probability that is at most x and hardly less.
 func atMost(x float64) probability {
-	return probability(min(math.Floor(x*(1-2e-15)*0x1p64), 0x1.fffffffffffffp63))
+	return probability(min(math.Floor(outward.Beneath(x)*0x1p64), 0x1.fffffffffffffp63))
 }
 
 // lie returns the probability other/(truth + other), rounded up, as a sum that keeps its precision on both sides of 1/2.

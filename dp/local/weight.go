@@ -1,9 +1,17 @@
 package local
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
+)
 
 // maxRedraw is the probability with which a weight may be above the bound of [RAPPOR.Bounded].
 const maxRedraw = 0x1p-40
+
+// tailError bounds the relative error of tailAbove's probabilities: five times that of
+// their logarithm, which is correct to 1e-6.
+const tailError = 5e-6
 
 // WeightBound returns the least w >= 1 that the weight of an answer, for any value or none, exceeds with probability at
 // most odds, before anything is drawn again; k for odds of 0. The probability is rounded up, so w may be one too large
@@ -70,5 +78,5 @@ func tailAbove(n float64, p probability, w float64) float64 {
 		}
 		term *= ratio
 	}
-	return min(1, math.Exp(start)*sum*(1+5e-6)+1e-300) // never 0 because it is too small to write
+	return min(1, outward.Widened(math.Exp(start)*sum, tailError)+outward.Underflow) // never 0 because it is too small to write
 }

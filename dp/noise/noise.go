@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/noise/internal/twin"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 const (
@@ -57,9 +58,9 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("noise: %s is %d, want %s", e.Parameter, e.Value, e.Want)
 }
 
-// tail rounds a bound on |y| up, with room for the rounding of the floating-point expression behind it.
+// tail rounds a bound on |y| up, which is the value of a formula.
 func tail(x float64) int64 {
-	x = math.Ceil(x * (1 + 1e-12))
+	x = math.Ceil(outward.Up(x))
 	if !(x >= 0 && x < 1<<62) {
 		return math.MaxInt64
 	}

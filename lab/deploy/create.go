@@ -125,11 +125,11 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 		MinBatch, Enough uint64
 		One              bool   // an answer may be a single number
 		Correlated       bool   // later batches take back noise of earlier ones
-		Round, Wait      uint64 // in seconds
+		Round, Wait      string // as "10 seconds" and "1 second more"
 		MaxAge           string // of HPKE keys
 		Keyed            bool   // the recipe names signing keys
 	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Aggregates() == 1 || isHistogram, correlated,
-		r.BatchUnits() * uint64(r.TimePrecision), uint64((r.Grace() + time.Second) / time.Second), "24h", keyed}
+		seconds(r.BatchUnits()*uint64(r.TimePrecision), ""), seconds(uint64((r.Grace()+time.Second)/time.Second), " more"), "24h", keyed}
 	if r.Relay != nil && !keyed {
 		fields.MaxAge = fmt.Sprintf("%.0fh", manifestLife.Hours())
 	}
@@ -138,6 +138,14 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 	w.template(CollectorFile, collectorConfig, fields)
 	w.template(readmeFile, readme, fields)
 	return w.err
+}
+
+// seconds writes a length of time, with a word behind it.
+func seconds(n uint64, word string) string {
+	if n == 1 {
+		return "1 second" + word
+	}
+	return fmt.Sprintf("%d seconds%s", n, word)
 }
 
 // writer keeps the first error.
@@ -270,8 +278,8 @@ more to be asked under it: starling recipe new --noise correlated-gaussian makes
   starling collect collector.toml
   starling doctor leader.toml helper.toml
 
-Nothing is released about fewer than {{.MinBatch}} reports. A round is {{.Round}} seconds; it is released after its end and {{.Wait}}
-seconds more, so collect waits for it. A round that has been collected takes no more reports: the leader then answers
+Nothing is released about fewer than {{.MinBatch}} reports. A round is {{.Round}}; it is released after its end and
+{{.Wait}}, so collect waits for it. A round that has been collected takes no more reports: the leader then answers
 batch_collected until the next one begins.
 {{end}}
 secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not. The keys that reports are

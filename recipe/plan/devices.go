@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/search"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -95,11 +96,12 @@ func (p *Plan) randomize(e float64, atLeast bool) error {
 	g := &p.Goal
 	bits := g.differing()
 	e /= bits
-	if !atLeast {
-		e *= 1 - 1.1e-5 // more than the last digit
+	round := decimalBelow
+	if atLeast {
+		round = recipe.DecimalAbove
 	}
 	var err error
-	if p.perBit, err = recipe.DecimalAbove(e, 6); err != nil {
+	if p.perBit, err = round(e, 6); err != nil {
 		return err
 	}
 	p.Epsilon0 = math.Nextafter(bits*p.perBit.Float(), math.Inf(1))
@@ -124,7 +126,7 @@ func (g *Goal) differing() float64 {
 func (p *Plan) locally(affordable recipe.Loss) *Need {
 	g := &p.Goal
 	one := z(g.Confidence) * g.deviation(1, p.Epsilon0) / g.Within
-	need := &Need{People: uint64(math.Ceil(one * one * (1 + 1e-12))), Within: up(p.Error.Part)}
+	need := &Need{People: uint64(math.Ceil(outward.Up(one * one))), Within: outward.Up(p.Error.Part)}
 	if g.Epsilon != 0 && affordable.Finite() {
 		need.Epsilon = affordable.Epsilon
 	}

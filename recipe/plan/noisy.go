@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -54,7 +55,7 @@ func (p *Plan) add() error {
 		return err
 	}
 	if o.Epsilon = anyClaim; p.Variance.Den == 0 {
-		if o.Epsilon, err = recipe.DecimalAbove(g.Epsilon*(1-1.1e-10), 11); err != nil {
+		if o.Epsilon, err = decimalBelow(g.Epsilon, 11); err != nil {
 			return err
 		}
 	}
@@ -77,7 +78,7 @@ func (p *Plan) add() error {
 func (p *Plan) noisily(affordable recipe.Loss) *Need {
 	g := &p.Goal
 	one := z(g.Confidence) * math.Sqrt(p.Variance.Float()) / (g.Within * g.largest())
-	need := &Need{People: uint64(math.Ceil(one * one * (1 + 1e-12))), Within: up(p.Error.Part)}
+	need := &Need{People: uint64(math.Ceil(outward.Up(one * one))), Within: outward.Up(p.Error.Part)}
 	if g.Epsilon != 0 && affordable.Finite() {
 		need.Epsilon = affordable.Epsilon
 	}

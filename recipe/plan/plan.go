@@ -8,6 +8,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/search"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -190,7 +191,7 @@ func (p *Plan) byServers() error {
 			return err
 		}
 		p.measure()
-		p.Needs = &Need{People: p.people(), Within: up(p.Error.Part)}
+		p.Needs = &Need{People: p.people(), Within: outward.Up(p.Error.Part)}
 		return nil
 	}
 	affordable := p.Loss
@@ -202,11 +203,17 @@ func (p *Plan) byServers() error {
 		p.Fits = true
 		return nil
 	}
-	p.Needs = &Need{People: p.people(), Within: up(p.Error.Part)}
+	p.Needs = &Need{People: p.people(), Within: outward.Up(p.Error.Part)}
 	if fromAccuracy && affordable.Finite() {
 		p.Needs.Epsilon = affordable.Epsilon
 	}
 	return nil
+}
+
+// decimalBelow returns a decimal of so many digits that is at most x: the least that is not
+// below x less a little more than one in the last digit.
+func decimalBelow(x float64, digits int) (recipe.Decimal, error) {
+	return recipe.DecimalAbove(x*(1-1.1*math.Pow10(1-digits)), digits)
 }
 
 // room is the widest noise of one server, as a variance, that the accuracy allows.
@@ -253,7 +260,7 @@ func (p *Plan) people() uint64 {
 	a := math.Pow(g.Within*g.largest(), 2)
 	zz := z(g.Confidence) * z(g.Confidence)
 	b, c := zz*g.sampleVariance(1), zz*2*p.Variance.Float()*p.ofMean()
-	return uint64(math.Ceil((b + math.Sqrt(b*b+4*a*c)) / (2 * a) * (1 + 1e-12)))
+	return uint64(math.Ceil(outward.Up((b + math.Sqrt(b*b+4*a*c)) / (2 * a))))
 }
 
 // lose computes the loss of the noise as it is.
@@ -344,9 +351,9 @@ func (p *Plan) guarantee(v accountant.Rational, crowd float64) (accountant.Guara
 		return accountant.Guarantee{}, err
 	}
 	most := float64(g.Population - rest)
-	rate := math.Min(1, most*crowd/float64(g.Population)*(1+1e-14))
+	rate := math.Min(1, outward.Up(most*crowd/float64(g.Population)))
 	e := accountant.FixedSample{Event: noise, Rate: rate}
-	out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-spent*(1+1e-12), accountant.ReplaceOne)
+	out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-outward.Up(spent), accountant.ReplaceOne)
 	out.Delta = g.Delta
 	out.Theorem += "; exact binomial quantile of the number drawn"
 	return out, g.unsampled(v, err)
@@ -361,5 +368,3 @@ func (g *Goal) unsampled(v accountant.Rational, err error) error {
 	return fmt.Errorf("%w: a secret sample of numbers up to %.6g with noise of standard deviation %.6g, which spreads too widely to be summed",
 		accountant.ErrUnsupported, g.largest(), math.Sqrt(v.Float()))
 }
-
-func up(x float64) float64 { return x * (1 + 1e-12) }

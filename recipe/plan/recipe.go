@@ -93,7 +93,7 @@ func (p *Plan) hide(noise recipe.Noise) error {
 		return err
 	}
 	if o.Noise, o.Epsilon = noise, anyClaim; noise == nil {
-		if o.Epsilon, err = recipe.DecimalAbove(g.Epsilon*(1-1.1e-10), 11); err != nil {
+		if o.Epsilon, err = decimalBelow(g.Epsilon, 11); err != nil {
 			return err
 		}
 	}

@@ -123,7 +123,7 @@ func (p *Plan) series() *SeriesError {
 
 func (s *SeriesError) words() []string {
 	return []string{
-		fmt.Sprintf("this is of the mean of all %d batches; with noise of each batch's own and the same guarantee it would be %s", s.Batches, number(s.Independent)),
-		fmt.Sprintf("each number of one batch is within %s; with noise of its own %s", number(s.Batch), number(s.IndependentBatch)),
+		fmt.Sprintf("this is of the mean of all %d batches; with noise of each batch's own and the same guarantee it would be %s", s.Batches, atMost(s.Independent)),
+		fmt.Sprintf("each number of one batch is within %s; with noise of its own %s", atMost(s.Batch), atMost(s.IndependentBatch)),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -75,9 +76,9 @@ func (p *Plan) explainServers() error {
 		p.fallBack("somebody watches the network or the relay and learns who takes part", p.Loss, "nothing changes: that was never counted as hidden")
 		p.fallBack("all other people are invented or work together against one", p.Loss, "nothing changes: the guarantee supposes it")
 	}
-	missing := fmt.Sprintf("nothing changes for a person; the error stays %s, which is %.3g %% of what is left", number(p.Error.Each), 200*p.Error.Part)
+	missing := fmt.Sprintf("nothing changes for a person; the error stays %s, which is %s of what is left", atMost(p.Error.Each), percent(2*p.Error.Part))
 	if _, mean := g.Query.(recipe.Mean); mean {
-		missing = fmt.Sprintf("nothing changes for a person; the error doubles to %s", number(2*p.Error.Each))
+		missing = fmt.Sprintf("nothing changes for a person; the error doubles to %s", atMost(2*p.Error.Each))
 	}
 	if g.People/2 < p.MinBatch {
 		missing = fmt.Sprintf("nothing is released, because a batch needs %d", p.MinBatch)
@@ -271,15 +272,15 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	if p.Needs != nil {
 		items("It would take", p.Needs.words(g))
 	}
-	line("Error", "each number is within %s of the truth with %.4g %% confidence, %.3g %% of all there could be", number(p.Error.Each), 100*g.Confidence,
-		100*p.Error.Part)
+	line("Error", "each number is within %s of the truth with %.4g %% confidence, %s of all there could be", atMost(p.Error.Each), 100*g.Confidence,
+		percent(p.Error.Part))
 	if s := p.series(); s != nil {
 		for _, words := range s.words() {
 			line("", "%s", words)
 		}
 	}
 	if g.Query.Aggregates() > 1 {
-		line("", "all %d numbers at once are within %s", g.Query.Aggregates(), number(p.Error.All))
+		line("", "all %d numbers at once are within %s", g.Query.Aggregates(), atMost(p.Error.All))
 	}
 	b.WriteByte('\n')
 	if p.Local.Finite() {
@@ -299,7 +300,7 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	items("Otherwise", otherwise)
 	var instead []string
 	for _, o := range p.Instead {
-		s := fmt.Sprintf("%s: %s, each number within %s", ways[o.Randomizer], o.Loss, number(o.Error.Each))
+		s := fmt.Sprintf("%s: %s, each number within %s", ways[o.Randomizer], o.Loss, atMost(o.Error.Each))
 		if !o.Fits {
 			s += "; out of reach"
 			if o.Needs != nil && o.Needs.People > g.People {
@@ -384,15 +385,26 @@ func (n *Need) words(g *Goal) []string {
 		list = append(list, fmt.Sprintf("%d people a batch", n.People))
 	}
 	if n.Epsilon > 0 {
-		list = append(list, fmt.Sprintf("or epsilon %.4g", n.Epsilon*(1+5e-4)))
+		list = append(list, "or epsilon "+recipe.Above(n.Epsilon))
 	}
-	return append(list, fmt.Sprintf("or an accuracy of %.3g %%", 100*n.Within))
+	return append(list, "or an accuracy of "+percent(n.Within))
 }
 
 // number writes a number of people or of units.
 func number(x float64) string {
 	if x >= 1e4 {
-		return fmt.Sprintf("%.0f", math.Ceil(x*(1-1e-12)))
+		return fmt.Sprintf("%.0f", outward.Whole(x))
 	}
 	return fmt.Sprintf("%.4g", x)
 }
+
+// atMost writes an error, rounded up.
+func atMost(x float64) string {
+	if x >= 1e4 {
+		return number(x)
+	}
+	return recipe.Above(x)
+}
+
+// percent writes a part of a whole, rounded up.
+func percent(part float64) string { return recipe.Above(100*part) + " %" }

@@ -255,6 +255,51 @@ func TestRecipeOnTheAuthorsWord(t *testing.T) {
 	}
 }
 
+// TestRecipeOnOthersHonesty: an author who counts on a hundred thousand honest reports in a
+// batch turns an epsilon of 4 on each device into a small one, and nobody can tell whether
+// they are honest: the servers count reports, and all others may be the author's own. What
+// is printed first, for people and for programs, is the device's own noise.
+func TestRecipeOnOthersHonesty(t *testing.T) {
+	epsilon0, err := recipe.ParseDecimal("4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	delta, err := recipe.ParseDecimal("1e-9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := recipe.New(recipe.Options{Name: "Honest crowds", Query: recipe.Histogram{Length: 5}, Leader: "https://leader.example/", Helper: "https://helper.example/",
+		MinBatch: 100_000, BatchMode: dap.TimeInterval, TimePrecision: 3600, Rounds: 1, Randomizer: recipe.KRR{Epsilon0: epsilon0}, Epsilon: epsilon0, Delta: delta})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := r.Guarantee()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Epsilon > 0.5 || !(g.Unconditional.Epsilon >= 4 && g.Unconditional.Epsilon < 4.001) {
+		t.Fatalf("%v among honest reports, %v without: the recipe shows nothing", g.Loss, g.Unconditional)
+	}
+	var out strings.Builder
+	if err := r.Describe(&out); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(out.String()), " ")
+	_, guarantee, _ := strings.Cut(text, " Guarantee ")
+	first, rest, _ := strings.Cut(guarantee, "holds if what the author says is true")
+	if at := strings.Index(first, g.Loss.String()); !strings.HasPrefix(guarantee, g.Unconditional.String()) || at < 0 ||
+		!strings.Contains(first[:at], "even where it is known who sent what") ||
+		!strings.Contains(rest, "- at least 100000 reports of each batch are of devices that follow the recipe") {
+		t.Errorf("the guarantee reads: %s", guarantee)
+	}
+	if g.Person.Epsilon < g.Unconditional.Epsilon {
+		t.Errorf("a person has %v, one unit of theirs %v", g.Person, g.Unconditional)
+	}
+	if paid, err := r.UnconditionalAfter(1); err != nil || paid != g.Unconditional {
+		t.Errorf("a round costs %v, %v", paid, err)
+	}
+}
+
 // TestRecipeOfOneOwner: one party behind two names would see both shares of an answer, or
 // who sent what.
 func TestRecipeOfOneOwner(t *testing.T) {

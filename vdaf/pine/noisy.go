@@ -3,6 +3,8 @@ package pine
 import (
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // NoisyBound returns an integer bound that a vector with noise of the device's own exceeds with odds of at most 2^-bits: for
@@ -34,7 +36,7 @@ func NoisyBound(bound uint64, dim int, sigma float64, bits int) (uint64, error) 
 	squared := leastOf(func(v float64) float64 { // of s = v/(2*sigma^2), 0 < v < 1
 		return 2*sigma*sigma*t/v - d*sigma*sigma*math.Log1p(-v)/v + b*b/(1-v)
 	})
-	least := math.Ceil(math.Sqrt(squared) * (1 + 1e-12)) // up, past every rounding
+	least := math.Ceil(outward.Up(math.Sqrt(squared)))
 	if !(least <= MaxBound) {
 		return 0, fmt.Errorf("%w: the noisy bound is %v units", ErrParameter, least)
 	}
