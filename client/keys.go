@@ -55,19 +55,23 @@ type sealingKey struct {
 
 // Refresh fetches the keys of both aggregators unless it has them and they have not
 // expired (Cache-Control, RFC 9111 section 5.2.2; an hour where the server is silent, a
-// week at most). Where the recipe names signing keys, it takes signed lists alone, from
+// week at most). Through a relay it fails with *[ohttp.SendingError] for a manifest by
+// which reports would come too late to be counted. Where the recipe names signing keys, it takes signed lists alone, from
 // the aggregators or from the manifest that now holds, and of another manifest it takes
 // them again.
 func (c *Client) Refresh(ctx context.Context) error {
-	if c.o.Via != nil && c.recipe.ServerKeys != nil {
+	if c.o.Via != nil {
 		m, err := c.o.Via.Source().Manifest(ctx)
+		if err == nil {
+			err = m.CheckSending(c.recipe.MaxSending())
+		}
 		if err != nil {
 			return fmt.Errorf("client: manifest: %w", err)
 		}
-		if !m.Live(c.id) {
+		if c.recipe.ServerKeys != nil && !m.Live(c.id) {
 			return fmt.Errorf("%w: the recipe is not live", ohttp.ErrManifest)
 		}
-		if c.under.Swap(m) != m {
+		if c.recipe.ServerKeys != nil && c.under.Swap(m) != m {
 			c.leader.set(nil)
 			c.helper.set(nil)
 		}

@@ -71,8 +71,9 @@ func rootsOf(k *recipe.ServerKeys) ohttp.Roots {
 func (m *Manifests) Deployment() [32]byte { return m.deployment }
 
 // Manifest implements [ohttp.Source]. It fails with [ohttp.ErrManifest] for one of
-// another deployment or time, [ohttp.ErrUnsigned], [signed.ErrList] and [ErrSharedKey]
-// for its key lists, [ErrClock], [ErrConflict] and [ErrMemory].
+// another deployment or time, *[ohttp.SendingError], [ohttp.ErrUnsigned],
+// [signed.ErrList] and [ErrSharedKey] for its key lists, [ErrClock], [ErrConflict] and
+// [ErrMemory].
 func (m *Manifests) Manifest(ctx context.Context) (*ohttp.Manifest, error) {
 	x, err := m.o.Source.Manifest(ctx)
 	if err != nil {
@@ -109,6 +110,9 @@ func (m *Manifests) check(x *ohttp.Manifest) error {
 		return fmt.Errorf("%w: of another deployment", ohttp.ErrManifest)
 	case x.Length != r.ServerKeys.Epoch() || x.Relay != r.Relay.URL || !slices.Equal(x.Targets, []string{path.Leader}):
 		return fmt.Errorf("%w: it contradicts the recipe about relay, leader or the length of an epoch", ohttp.ErrManifest)
+	}
+	if err := x.CheckSending(r.MaxSending()); err != nil {
+		return err
 	}
 	if err := x.Verify(m.roots); err != nil {
 		return err

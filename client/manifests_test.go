@@ -43,6 +43,7 @@ func newTrio(t *testing.T, r *recipe.Recipe) *trio {
 		anchors = append(anchors, signed.Anchor{Name: role.String(), Domain: domain, Key: root.Public(), Owner: domain})
 	}
 	r.Relay = &recipe.Relay{URL: "https://relay.example/", Gateway: "https://gateway.leader.example/"}
+	r.Rounds = &recipe.Rounds{Units: 1, Grace: 1}
 	r.ServerKeys = &recipe.ServerKeys{Leader: anchors[0].Key, Helper: anchors[1].Key, Gateway: anchors[2].Key, Collector: recipe.Hash{1},
 		EpochLength: recipe.DefaultEpochLength}
 	var err error
@@ -74,7 +75,7 @@ func (x *trio) manifest(from time.Time, life time.Duration, revision uint16, id 
 	length := x.recipe.ServerKeys.Epoch()
 	m := &ohttp.Manifest{
 		Deployment: deployment, Epoch: ohttp.EpochAt(from, length), Revision: revision, Length: length, NotBefore: from, NotAfter: from.Add(life),
-		Relay: x.recipe.Relay.URL, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(key(7))}, Tries: 1, Every: time.Second,
+		Relay: x.recipe.Relay.URL, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(key(7))}, Tries: 1, Every: time.Second, Hold: ohttp.DefaultHold,
 		Targets: []string{path.Leader}, Recipes: [][32]byte{recipeID},
 	}
 	for i, base := range []string{path.Leader, path.Helper} {
@@ -99,6 +100,44 @@ func (x *trio) manifest(from time.Time, life time.Duration, revision uint16, id 
 		}
 	}
 	return m
+}
+
+// TestManifestPastTheGrace: a manifest by which devices would still try when their round
+// is released is refused, though all three have signed it.
+func TestManifestPastTheGrace(t *testing.T) {
+	r := testRecipe(recipe.Histogram{Length: 4, Chunk: 2})
+	x := newTrio(t, r)
+	source := &given{x.manifest(now.UTC().Truncate(time.Second), time.Hour, 0, 10)}
+	manifests, err := NewManifests(ManifestsOptions{Recipe: r, Anchors: x.anchors, Source: source, Memory: Forgetful(), Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := manifests.Manifest(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	late := *source.m
+	late.Tries, late.Signatures = 2, nil
+	for _, role := range trioRoles {
+		if err := late.Sign(role, x.signers[role]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	source.m = &late
+	var sending *ohttp.SendingError
+	if _, err := manifests.Manifest(t.Context()); !errors.As(err, &sending) || sending.Sending != 2*time.Second || sending.Grace != time.Second {
+		t.Errorf("tries for 2 s, and 1 s of grace: %v", err)
+	}
+	// No round of a batch that the leader selects is waited for.
+	path := r.Path.(recipe.TwoServer)
+	path.BatchMode = dap.LeaderSelected
+	r.Path = path
+	manifests, err = NewManifests(ManifestsOptions{Recipe: r, Anchors: x.anchors, Source: source, Memory: Forgetful(), Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := manifests.Manifest(t.Context()); err != nil {
+		t.Errorf("leader-selected: %v", err)
+	}
 }
 
 // given is a source whose manifest a test exchanges.

@@ -66,7 +66,9 @@ func (f *relayed) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // TestVia: through a relay every report goes alone, cover looks like it, and no server is asked for anything directly.
 func TestVia(t *testing.T) {
-	s := newServers(t, testRecipe(recipe.Histogram{Length: 4, Chunk: 2}))
+	r := testRecipe(recipe.Histogram{Length: 4, Chunk: 2})
+	r.Rounds = &recipe.Rounds{Units: 1, Grace: 180}
+	s := newServers(t, r)
 	// All three messages under X-Wing: the outer one and both shares.
 	keys := make([]*sealed.KeyPair, 3)
 	for i := range keys {
@@ -92,7 +94,7 @@ func TestVia(t *testing.T) {
 	manifest := &ohttp.Manifest{
 		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
 		Relay: "https://relay.example/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(gatewayKey)},
-		Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Targets: []string{"https://leader.example/v1"},
+		Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Hold: ohttp.DefaultHold, Targets: []string{"https://leader.example/v1"},
 		Pinned: []ohttp.Pinned{
 			{URL: "https://leader.example/v1/hpke_config", Media: media, Body: list(s.leader)},
 			{URL: "https://helper.example" + helperPath + "hpke_config", Media: media, Body: list(s.helper)},

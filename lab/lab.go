@@ -76,9 +76,9 @@ const (
 	defaultPrecision = 10 * time.Second
 	// openFor is how long the recipe takes reports.
 	openFor = 24 * time.Hour
-	// grace of recipes with a relay: all is on one machine, and nobody tries again after
-	// a minute.
-	grace = time.Second
+	// grace of recipes with a relay, in which devices have two tries: all is on one
+	// machine, and nobody tries again after a minute.
+	grace = 2 * time.Second
 	// settled is how long after its end a round may be released: grace, and the clock
 	// skew of deploy.Create. So that a lab need not wait for it, its devices report of
 	// rounds that are over.

@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"time"
 
@@ -66,6 +67,16 @@ func (r *Recipe) Grace() time.Duration {
 		return 0
 	}
 	return time.Duration(r.Rounds.Grace) * time.Second
+}
+
+// MaxSending is for how long a device that answers at the end of a round may go on trying
+// so that its report still counts: the grace; without end where the leader selects
+// batches, which are not of rounds.
+func (r *Recipe) MaxSending() time.Duration {
+	if p, ok := r.Path.(TwoServer); ok && p.BatchMode == dap.LeaderSelected {
+		return math.MaxInt64
+	}
+	return r.Grace()
 }
 
 // Alone says that each round is released alone, for [DonationTime] each slot: a person

@@ -27,13 +27,14 @@ type Signing struct {
 	// Revisions is how many manifests beside the first it signs in one epoch, for
 	// emergencies. Default 0.
 	Revisions uint16
-	// Held is how long a gateway may hold an upload that it has taken: keys take uploads
-	// for as long after a manifest's last try. Default [DefaultHeld].
+	// Held is the longest time for which a gateway may hold an upload that it has taken,
+	// which a manifest states ([ohttp.Manifest].Hold): keys take uploads for as long after
+	// a manifest's last try. Default [DefaultHeld].
 	Held time.Duration
 }
 
 // DefaultHeld is the default of Signing.Held.
-const DefaultHeld = 24 * time.Hour
+const DefaultHeld = ohttp.DefaultHold
 
 // A Deployment is what an aggregator knows of one from its recipes.
 type Deployment struct {
@@ -42,7 +43,15 @@ type Deployment struct {
 	Leader, Helper string // base URLs, as recipes have them
 	Relay          string // the relay's URL; empty: devices come directly, and there is no manifest
 	Roots          ohttp.Roots
-	Recipes        [][32]byte
+	Recipes        []Recipe
+}
+
+// A Recipe is what there is to know of one in a deployment.
+type Recipe struct {
+	ID [32]byte
+	// MaxSending is for how long its devices may go on trying
+	// ([recipe.Recipe.MaxSending]).
+	MaxSending time.Duration
 }
 
 // PromiseFor is the Schedule.Promise that signing for such deployments needs: lists of
@@ -239,6 +248,10 @@ func (n *Notary) acceptable(m *ohttp.Manifest) error {
 	if err != nil {
 		return err
 	}
+	if m.Hold > n.o.held() {
+		return fmt.Errorf("%w: the gateway holds uploads for %v, and this aggregator's keys take them for %v after the last try: held in [signing], or a shorter hold",
+			ErrRefused, m.Hold, n.o.held())
+	}
 	if m.Revision > n.o.Revisions {
 		return fmt.Errorf("%w: revision %d, and %d are allowed here", ErrRefused, m.Revision, n.o.Revisions)
 	}
@@ -246,13 +259,14 @@ func (n *Notary) acceptable(m *ohttp.Manifest) error {
 	if n.o.Role == signed.Helper {
 		ours = helper
 	}
-	return n.set.Promise(ours.Body, m.NotAfter.Add(m.Sending()+n.set.opt.Overlap+n.o.held()))
+	return n.set.Promise(ours.Body, m.NotAfter.Add(m.Sending()+n.set.opt.Overlap+m.Hold))
 }
 
 // Check says whether a manifest says of the deployment what its recipes do, is of this
 // epoch or of the next, and holds the signed lists of leader and helper, which it
 // returns. It looks at no signature of the manifest. It fails with [ohttp.ErrManifest],
-// [ErrDeployment], [ErrRefused] and as [ohttp.Manifest.KeyList].
+// [ErrDeployment], [ErrRefused], beside that *[ohttp.SendingError] as
+// [Deployment.CheckSending], and as [ohttp.Manifest.KeyList].
 func (d *Deployment) Check(m *ohttp.Manifest, now time.Time) (leader, helper *signed.List, err error) {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrRefused, fmt.Sprintf(format, args...))
@@ -275,9 +289,12 @@ func (d *Deployment) Check(m *ohttp.Manifest, now time.Time) (leader, helper *si
 		err = refuse("it pins %d answers, and there are two key lists", len(m.Pinned))
 	}
 	for _, id := range m.Recipes {
-		if err == nil && !slices.Contains(d.Recipes, id) {
+		if err == nil && !slices.ContainsFunc(d.Recipes, func(r Recipe) bool { return r.ID == id }) {
 			err = refuse("it names the recipe %x, which is not served here", id)
 		}
+	}
+	if err == nil {
+		err = d.CheckSending(m)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -287,4 +304,15 @@ func (d *Deployment) Check(m *ohttp.Manifest, now time.Time) (leader, helper *si
 	}
 	helper, err = m.KeyList(signed.Helper, d.Helper, d.Roots.Helper)
 	return leader, helper, err
+}
+
+// CheckSending says with [ErrRefused] and an *[ohttp.SendingError] that devices of a recipe
+// that the manifest names would try for longer than reports are waited for.
+func (d *Deployment) CheckSending(m *ohttp.Manifest) error {
+	for _, r := range d.Recipes {
+		if err := m.CheckSending(r.MaxSending); err != nil && m.Live(r.ID) {
+			return fmt.Errorf("%w: recipe %x: %w", ErrRefused, r.ID, err)
+		}
+	}
+	return nil
 }

@@ -307,3 +307,35 @@ func TestNotaryRefuses(t *testing.T) {
 		t.Errorf("two keys of one KEM: %v", err)
 	}
 }
+
+// TestDeploymentSending: a manifest by which devices of a live recipe would try for
+// longer than their reports are waited for is refused, and the error says by how much.
+func TestDeploymentSending(t *testing.T) {
+	quick, slow := Recipe{[32]byte{1}, time.Minute}, Recipe{[32]byte{2}, time.Hour}
+	d := &Deployment{Recipes: []Recipe{slow, quick}}
+	for _, c := range []struct {
+		live   [32]byte
+		tries  uint8
+		every  time.Duration
+		refuse bool
+	}{
+		{slow.ID, 3, 20 * time.Minute, false}, {slow.ID, 3, 20*time.Minute + time.Second, true},
+		{quick.ID, 3, 20 * time.Second, false}, {quick.ID, 3, 21 * time.Second, true}, {quick.ID, 16, 4 * time.Second, true},
+	} {
+		m := &ohttp.Manifest{Tries: c.tries, Every: c.every, Recipes: [][32]byte{c.live}}
+		err := d.CheckSending(m)
+		var sending *ohttp.SendingError
+		if refused := errors.Is(err, ErrRefused) && errors.As(err, &sending); refused != c.refuse {
+			t.Errorf("%d tries every %v: %v", c.tries, c.every, err)
+			continue
+		}
+		if c.refuse {
+			if m.Every = sending.Fits(); d.CheckSending(m) != nil {
+				t.Errorf("%d tries every %v do not fit either", m.Tries, m.Every)
+			}
+			if m.Every += time.Second; d.CheckSending(m) == nil {
+				t.Errorf("%d tries every %v fit, too", m.Tries, m.Every)
+			}
+		}
+	}
+}

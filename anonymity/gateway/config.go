@@ -51,7 +51,8 @@ type Config struct {
 	// MinRound is how many requests of a task must have come before any goes on; default 1. See [Options].
 	MinRound int `toml:"min_round"`
 	// Hold is how long a round is kept for a target that is away, or for others to come;
-	// default "24h".
+	// default "24h". A manifest in Epochs that lets it hold for less is refused: the
+	// aggregators' keys end then.
 	Hold service.Duration `toml:"hold"`
 	// MaxOpened is how many requests a key opens in its life; default 2,097,152.
 	MaxOpened int `toml:"max_opened"`
@@ -191,9 +192,12 @@ func (c *Config) epochs() *epochs {
 	if c.Epochs == "" {
 		return nil
 	}
-	e := &epochs{string(c.Epochs), time.Duration(c.Overlap)}
+	e := &epochs{string(c.Epochs), time.Duration(c.Overlap), time.Duration(c.Hold)}
 	if e.overlap == 0 {
 		e.overlap = defaultOverlap
+	}
+	if e.hold == 0 {
+		e.hold = defaultHold
 	}
 	return e
 }

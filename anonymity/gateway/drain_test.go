@@ -33,7 +33,7 @@ func TestPartsDrain(t *testing.T) {
 	c := &Config{
 		Public: service.Listen{Address: "127.0.0.1:0"}, Data: service.Path(filepath.Join(dir, "data")),
 		Keys: []ConfigKey{{File: service.Secret(filepath.Join(dir, "key"))}}, Targets: []ConfigTarget{{URL: leaderURL}},
-		Window: service.Duration(20 * time.Second),
+		Window: service.Duration(time.Second),
 	}
 	c.Local.Address = "127.0.0.1:0"
 	if err := c.Validate(); err != nil {

@@ -37,6 +37,7 @@ const (
 type epochs struct {
 	dir     string
 	overlap time.Duration
+	hold    time.Duration // of the gateway's rounds
 }
 
 // read returns the keys whose time has not ended, the newest epoch first, and the files of those whose time has. A key without
@@ -63,6 +64,10 @@ func (e *epochs) read(now time.Time) (keys []Key, past []string, err error) {
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("epochs: %s%s: %w", base, manifestSuffix, err)
+		}
+		if e.hold > m.Hold {
+			return nil, nil, fmt.Errorf("epochs: %s%s lets the gateway hold uploads for %v, for leader's and helper's keys end then; hold is %v here: "+
+				"a shorter one, or starling manifest new --hold", base, manifestSuffix, m.Hold, e.hold)
 		}
 		end := m.NotAfter.Add(e.overlap)
 		if !now.Before(end) {

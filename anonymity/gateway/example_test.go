@@ -32,6 +32,7 @@ func (notes) Refusals([][]byte, []byte) (map[string]uint64, error) {
 	return nil, nil
 }
 func (notes) Final(status int, _ []byte) bool { return status == http.StatusBadRequest }
+func (notes) Unknown(int, []byte) bool        { return false }
 func (notes) Reasons() []string               { return nil }
 
 // Relay and gateway between a device and a leader.
@@ -71,7 +72,7 @@ func Example() {
 	transport, _ := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(&ohttp.Manifest{
 		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
 		Relay: outside.URL + "/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(key)},
-		Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Targets: []string{leader.URL + "/"},
+		Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Hold: ohttp.DefaultHold, Targets: []string{leader.URL + "/"},
 	})})
 	device := &http.Client{Transport: transport}
 	u, _ := url.JoinPath(leader.URL, "notes")

@@ -67,6 +67,10 @@ type target struct {
 	path string // of base, with a slash at its end
 }
 
+// unknownShare is the part of the room, one in so many, that requests may take of tasks
+// that no target ever knew: anybody can make some up.
+const unknownShare = 16
+
 // secretSize is the length of the gateway's secret, in bytes.
 const (
 	secretSize = 32
@@ -106,7 +110,10 @@ func New(o Options) (g *Gateway, err error) {
 	if g.journal, found, err = journal.Open(o.FS, disk.LogOptions{Clock: o.Clock, Failpoints: o.Failpoints}); err != nil {
 		return g, fmt.Errorf("gateway: %w", err)
 	}
-	g.counts.add(forward.Damaged, uint64(found.Damaged))
+	for word, c := range found.Counts {
+		g.counts.add(word, c.N, c.Last)
+	}
+	g.counts.add(forward.Damaged, uint64(found.Damaged), o.Clock.Now())
 	g.next = found.Next
 	for _, r := range found.Rounds {
 		g.live[r.Number] = &live{Round: r, groups: len(r.Groups)}
@@ -123,8 +130,9 @@ func New(o Options) (g *Gateway, err error) {
 	}
 	g.forward = forward.New(forward.Options{
 		Journal: g.journal, Protocol: o.Protocol, Targets: targets, Transport: o.Transport, Mix: o.Mix, MinRound: o.MinRound,
-		Hold: o.Hold, Timeout: l.AnswerTimeout, Answer: l.Answer, Senders: l.Senders, Joined: l.Joined,
-		JoinedBytes: l.JoinedBytes, Clock: o.Clock, Failpoints: o.Failpoints, Log: o.Log, Count: g.counts.add, Fail: g.fail,
+		Hold: o.Hold, Unknown: max(1, l.Held/unknownShare), Timeout: l.AnswerTimeout, Answer: l.Answer, Senders: l.Senders, Joined: l.Joined,
+		JoinedBytes: l.JoinedBytes, Clock: o.Clock, Failpoints: o.Failpoints, Log: o.Log, Fail: g.fail,
+		Count: func(word string, n uint64) { g.counts.add(word, n, o.Clock.Now()) },
 	}, found)
 	for _, r := range found.Rounds {
 		if len(r.Groups) == 0 {

@@ -122,7 +122,7 @@ func TestEpochs(t *testing.T) {
 	begin := time.Unix(1_000_000, 0).UTC()
 	clock := &fixedClock{now: begin}
 	dir := t.TempDir()
-	e := &epochs{dir, time.Hour}
+	e := &epochs{dir, time.Hour, defaultHold}
 	write := func(name string, mode os.FileMode, content []byte) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, name), content, mode); err != nil {
@@ -132,7 +132,7 @@ func TestEpochs(t *testing.T) {
 	manifest := func(k *sealed.KeyPair, from time.Time) []byte {
 		t.Helper()
 		b, err := (&ohttp.Manifest{Epoch: ohttp.EpochAt(from, 24*time.Hour), Length: 24 * time.Hour, NotBefore: from, NotAfter: from.Add(24 * time.Hour),
-			Relay: "https://relay.example/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(k)}, Tries: 1, Every: time.Second,
+			Relay: "https://relay.example/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(k)}, Tries: 1, Every: time.Second, Hold: ohttp.DefaultHold,
 			Targets: []string{leaderURL}}).Append(nil)
 		if err != nil {
 			t.Fatal(err)
@@ -171,6 +171,11 @@ func TestEpochs(t *testing.T) {
 		}
 	}
 	expect("first epoch", "", door.Key)
+	longer := &epochs{dir, time.Hour, defaultHold + time.Second}
+	if err := longer.update(b.Gateway, nil); err == nil || !strings.Contains(err.Error(), "hold uploads for 24h0m0s") {
+		t.Errorf("a hold above the manifest's: %v", err)
+	}
+	expect("a hold above the manifest's changes nothing", "", door.Key)
 	write("two.key", 0o600, secret(second))
 	update()
 	expect("a key without its manifest", "", door.Key)

@@ -159,16 +159,16 @@ func (r *round) seal(number uint64, closed time.Time) {
 	}
 }
 
-// Drain ends the waiting: what has come is written down and answered at once, and what
-// comes later is refused. A server that shuts down calls it first. Run goes on until its
-// context ends.
+// Drain lets nothing more in: what has come is written down and answered at the next
+// ticks, as ever, and what comes later is refused. A server that shuts down calls it
+// first. Run goes on until its context ends.
 func (g *Gateway) Drain() { g.drain.Do(func() { close(g.draining) }) }
 
 // Run closes, answers and passes on rounds at ticks, the multiples of the window, until
-// ctx ends or [Gateway.Drain] is called; then what has come is answered, and when ctx has
-// ended Run returns. What was not passed on is, after the next start. It fails where the
-// disk does: everybody who waits is refused then, and the gateway must be opened anew. It
-// runs once.
+// ctx ends or [Gateway.Drain] is called; then what has come is answered, at ticks too, and
+// when ctx has ended Run returns, two windows later at most where the disk keeps up. What
+// was not passed on is, after the next start. It fails where the disk does: everybody who
+// waits is refused then, and the gateway must be opened anew. It runs once.
 func (g *Gateway) Run(ctx context.Context) error {
 	over, retired := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -317,6 +317,7 @@ func (g *Gateway) close(now time.Time) {
 		}
 	}
 	g.open = newRound()
+	r.record.Passed = g.forward.Passed()
 	r.seal(g.next, now)
 	g.next++
 	g.writing = append(g.writing, r)
@@ -355,24 +356,32 @@ func (g *Gateway) write(r *round) error {
 	return err
 }
 
-// stop answers what has come and lets nothing more in. After a failure all are refused.
+// stop lets nothing more in, and goes on to ticks until all that has come is answered: an
+// answer between two would be known for one of a request that came just then. After a
+// failure all are refused.
 func (g *Gateway) stop() {
 	g.mu.Lock()
 	g.stopped = true
 	g.mu.Unlock()
+	for g.waiting() && g.step(context.Background(), nil) {
+	}
 	g.running.Wait()
-	g.close(g.o.Clock.Now())
-	g.running.Wait()
-	if g.err() != nil {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		for _, r := range g.writing {
-			answer.Fail(r.waiting)
-		}
-		g.writing = nil
+	if g.err() == nil {
 		return
 	}
-	g.answer()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range append(g.writing, g.open) {
+		answer.Fail(r.waiting)
+	}
+	g.writing, g.open = nil, newRound()
+}
+
+// waiting says whether a request waits for its answer.
+func (g *Gateway) waiting() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.open.waiting)+len(g.writing) > 0
 }
 
 // retireLater puts a round that is done on the list of those that are to end.

@@ -180,50 +180,65 @@ func TestAbandonedRequestsCount(t *testing.T) {
 	})
 }
 
-// TestDrain: a gateway that is about to stop keeps nobody waiting: what has come is kept
-// and answered at once, who comes later is refused, and what was kept goes on, in this
-// life or the next.
+// TestDrain: a gateway that is about to stop answers what has come at the tick at which it
+// would have without, all kinds alike; who comes later is refused, and what was kept goes
+// on, in this life or the next.
 func TestDrain(t *testing.T) {
-	for _, forward := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			pair := generate(t, 1)
-			b := start(t, Options{Window: 20 * time.Second, Keys: []Key{{Pair: pair}}})
-			defer b.stop()
-			time.Sleep(time.Second)
-			begin := time.Now()
-			var asked sync.WaitGroup
-			for n := range byte(2) {
-				asked.Go(func() {
-					if a := b.ask(t, upload(report(t, n))); a.Status != 202 {
-						t.Errorf("status %d", a.Status)
-					}
-				})
-			}
-			synctest.Wait()
-			b.Drain()
-			b.Drain()
-			asked.Wait()
-			if d := time.Since(begin); d != 0 {
-				t.Errorf("they waited %v more", d)
-			}
-			request, _ := sealTo(t, b.pair, upload(report(t, 9)))
-			if reason := refusedAs(t, b.bring(request)); reason != door.Busy {
-				t.Errorf("who comes later: %q", reason)
-			}
-			if forward {
-				b.leader.await(t, 2)
-				return
-			}
-			b.stop()
-			if n := len(b.leader.seen()); n != 0 {
-				t.Errorf("%d requests to the leader", n)
-			}
-			again := start(t, Options{Window: time.Second, Keys: []Key{{Pair: pair}}, FS: b.o.FS})
-			defer again.stop()
-			if seen := again.leader.await(t, 2); len(seen) != 1 || len(seen[0]) != 2 {
-				t.Errorf("after the next start: %v", seen)
-			}
-		})
+	const window = 20 * time.Second
+	for _, drain := range []bool{true, false} { // or the end of its context
+		for _, forward := range []bool{false, drain} {
+			synctest.Test(t, func(t *testing.T) {
+				pair := generate(t, 1)
+				b := start(t, Options{Window: window, Keys: []Key{{Pair: pair}}})
+				defer b.stop()
+				time.Sleep(time.Until(time.Now().Truncate(window).Add(window + time.Second)))
+				begin := time.Now().Truncate(window)
+				elsewhere := upload(report(t, 7))
+				elsewhere.Authority = "nobody.example"
+				var asked sync.WaitGroup
+				for _, m := range []*ohttp.Request{upload(report(t, 1)), upload(report(t, 2)), upload(report(t, 1)), cover(report(t, 1)), elsewhere} {
+					asked.Go(func() {
+						want := 202
+						if m == elsewhere {
+							want = 421
+						}
+						if a := b.ask(t, m); a.Status != want {
+							t.Errorf("status %d, want %d", a.Status, want)
+						}
+						if d := time.Since(begin); d != 2*window {
+							t.Errorf("answered %v after a tick, want %v", d, 2*window)
+						}
+					})
+					synctest.Wait()
+				}
+				time.Sleep(3 * time.Second)
+				if drain {
+					b.Drain()
+					b.Drain()
+				} else {
+					go b.stop()
+				}
+				synctest.Wait()
+				request, _ := sealTo(t, b.pair, upload(report(t, 9)))
+				if reason := refusedAs(t, b.bring(request)); reason != door.Busy {
+					t.Errorf("who comes later: %q", reason)
+				}
+				asked.Wait()
+				if forward {
+					b.leader.await(t, 2)
+					return
+				}
+				b.stop()
+				if n := len(b.leader.seen()); n != 0 {
+					t.Errorf("%d requests to the leader", n)
+				}
+				again := start(t, Options{Window: time.Second, Keys: []Key{{Pair: pair}}, FS: b.o.FS})
+				defer again.stop()
+				if seen := again.leader.await(t, 2); len(seen) != 1 || len(seen[0]) != 2 {
+					t.Errorf("after the next start: %v", seen)
+				}
+			})
+		}
 	}
 }
 

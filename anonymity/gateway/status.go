@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,16 +26,21 @@ type Status struct {
 	Verdicts map[string]uint64 `json:"verdicts"`
 	// Lost are acknowledged uploads that no target will take: dropped, refused when sent
 	// alone; expired, not taken within Hold; few, held back for too few others came
-	// within Hold; damaged, counted in rounds, by the disk.
-	Lost map[string]uint64 `json:"lost"`
+	// within Hold; damaged, counted in rounds, by the disk. LastLost is when the last was.
+	Lost     map[string]uint64    `json:"lost"`
+	LastLost map[string]time.Time `json:"last_lost"`
 	// Held uploads are on the disk, to be passed on; of Charged requests, covers among
-	// them, the rounds are not done, and Waiting ones wait for MinRound. Oldest is when
-	// the first of their rounds was closed, if there is one.
-	Held     int        `json:"held"`
-	Charged  int        `json:"charged"`
-	Waiting  uint64     `json:"waiting"`
-	Oldest   *time.Time `json:"oldest,omitempty"`
-	MinRound int        `json:"min_round"`
+	// them, the rounds are not done, and Waiting ones wait for MinRound; of Unknown ones
+	// their target says that it has no such task. Oldest is when the first of their rounds
+	// was closed, if there is one, and HeldSeconds for how long it is held, by a count
+	// that neither a clock that is set nor a stop moves.
+	Held        int        `json:"held"`
+	Charged     int        `json:"charged"`
+	Waiting     uint64     `json:"waiting"`
+	Unknown     int        `json:"unknown"`
+	Oldest      *time.Time `json:"oldest,omitempty"`
+	HeldSeconds float64    `json:"held_seconds"`
+	MinRound    int        `json:"min_round"`
 	// HoldSeconds is how long a round is kept, and Room how many requests the gateway
 	// holds at most.
 	HoldSeconds float64   `json:"hold_seconds"`
@@ -52,16 +58,17 @@ type KeyStatus struct {
 	Usable bool  `json:"usable"`
 }
 
-// Status counts since the start, but for the damaged rounds, which stay counted as long
-// as their files are there.
+// Status counts what became of uploads, Passed, Verdicts and Lost, over all starts, but
+// for the damaged rounds, which count as long as their files are there. All else it
+// counts since the start.
 func (g *Gateway) Status() *Status {
 	f := g.forward.Status()
 	s := &Status{Passed: g.counts.outcomes[forward.Taken].Load(), Requests: f.Requests, Covers: g.counts.covers.Load(),
 		Known: g.counts.known.Load(), Refused: make(map[string]uint64), Verdicts: make(map[string]uint64),
-		Lost: make(map[string]uint64), Held: f.Held, Waiting: f.Waiting, MinRound: g.o.MinRound,
+		Lost: make(map[string]uint64), LastLost: make(map[string]time.Time), Unknown: f.Unknown, Held: f.Held, Waiting: f.Waiting, MinRound: g.o.MinRound,
 		HoldSeconds: g.o.Hold.Seconds(), Room: g.o.Limits.Held, Now: g.o.Clock.Now()}
 	if !f.Oldest.IsZero() {
-		s.Oldest = &f.Oldest
+		s.Oldest, s.HeldSeconds = &f.Oldest, f.Age.Seconds()
 	}
 	left, _ := g.room.left()
 	s.Charged = g.o.Limits.Held - left
@@ -82,7 +89,7 @@ func (g *Gateway) Status() *Status {
 	fill(s.Verdicts, g.counts.verdicts)
 	for _, word := range lost {
 		if n := g.counts.outcomes[word].Load(); n > 0 {
-			s.Lost[word] = n
+			s.Lost[word], s.LastLost[word] = n, g.counts.lastOf(word)
 		}
 	}
 	for _, k := range g.keys.Load().list {
@@ -100,6 +107,7 @@ type Observer struct {
 	Refused func(reason string)
 	// Uploads tells what became of uploads: a word of [Status.Lost], "taken", or a
 	// target's reason.
+	// What earlier starts have counted it is told at the start.
 	Uploads func(outcome string, n uint64)
 }
 
@@ -115,15 +123,19 @@ func observer(m *service.Metrics, p Protocol) Observer {
 	}
 }
 
-// counts are those of a life. The maps do not change.
+// counts are those of a life, and of all lives for what became of uploads. The maps of
+// counters do not change.
 type counts struct {
 	refused, outcomes, verdicts map[string]*atomic.Uint64
 	covers, known               atomic.Uint64
 	observe                     Observer
+
+	mu   sync.Mutex
+	last map[string]time.Time // of each outcome; guarded by mu
 }
 
 func newCounts(o Options) *counts {
-	c := &counts{observe: o.Observe}
+	c := &counts{observe: o.Observe, last: make(map[string]time.Time)}
 	for _, set := range []struct {
 		into  *map[string]*atomic.Uint64
 		words []string
@@ -143,14 +155,32 @@ func (c *counts) refuse(reason door.Reason) {
 	}
 }
 
-// add counts uploads by an outcome or a target's reason.
-func (c *counts) add(word string, n uint64) {
+// add counts uploads by an outcome or a target's reason. A word that is neither is one
+// that an earlier version of the software has counted by.
+func (c *counts) add(word string, n uint64, at time.Time) {
+	if n == 0 {
+		return
+	}
+	found := false
 	for _, set := range []map[string]*atomic.Uint64{c.outcomes, c.verdicts} {
 		if counter := set[word]; counter != nil {
 			counter.Add(n)
+			found = true
 		}
 	}
-	if c.observe.Uploads != nil && n > 0 {
+	if !found {
+		return
+	}
+	c.mu.Lock()
+	c.last[word] = at
+	c.mu.Unlock()
+	if c.observe.Uploads != nil {
 		c.observe.Uploads(word, n)
 	}
+}
+
+func (c *counts) lastOf(word string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last[word]
 }

@@ -53,6 +53,10 @@ type Manifest struct {
 	// Length.
 	Tries uint8
 	Every time.Duration
+	// Hold is how long the gateway may keep an upload for its target, in whole seconds,
+	// from 1 s to [MaxHold]: leader and helper take the keys of this manifest for as long
+	// after its last try.
+	Hold time.Duration
 	// Targets are the base URLs that the gateway passes uploads on to, as recipes name them.
 	Targets []string
 	// Pinned are answers that devices take from here instead of asking for them: the aggregators' HPKE keys.
@@ -127,9 +131,9 @@ var (
 )
 
 const (
-	manifestMagic = "starling manifest v2"
+	manifestMagic = "starling manifest v3"
 	// cosignDomain opens what each party signs (package signed): its role and the digest.
-	cosignDomain = "starling manifest digest v2"
+	cosignDomain = "starling manifest digest v3"
 	// MaxManifest bounds a manifest, in bytes; an entry of a transparency log may be no longer.
 	MaxManifest = 60 << 10
 )
@@ -139,6 +143,7 @@ const (
 	MinEpoch = time.Minute
 	MaxEpoch = 90 * 24 * time.Hour
 	MaxTries = 16
+	MaxHold  = 30 * 24 * time.Hour
 	// MaxRecipes is how many recipes may be live at one time.
 	MaxRecipes = 1024
 
@@ -150,6 +155,7 @@ const (
 	DefaultEpoch = 7 * 24 * time.Hour
 	DefaultTries = 3
 	DefaultEvery = time.Minute
+	DefaultHold  = 24 * time.Hour
 )
 
 // EpochAt is the number of the epoch in which a time lies.
@@ -185,6 +191,8 @@ func (m *Manifest) Validate() error {
 		return bad("%d tries every %v, want 1 to %d, and whole seconds from 1s to %v", m.Tries, m.Every, MaxTries, maxEvery)
 	case m.Sending() > m.Length:
 		return bad("tries over %v, longer than an epoch", m.Sending())
+	case m.Hold < time.Second || m.Hold > MaxHold || !whole(m.Hold):
+		return bad("the gateway holds uploads for %v, want whole seconds from 1s to %v", m.Hold, MaxHold)
 	}
 	if len(m.Gateway) < 1 || len(m.Gateway) > 2 {
 		return bad("%d keys of the gateway, want one or two", len(m.Gateway))
@@ -245,6 +253,35 @@ func rising(ids [][32]byte) bool {
 
 // Sending is the time from a device's first try to the end of its last, K times P.
 func (m *Manifest) Sending() time.Duration { return time.Duration(m.Tries) * m.Every }
+
+// A SendingError: devices would go on trying for longer than reports of a round are
+// waited for, so that the last of them are too late to be counted.
+type SendingError struct {
+	// Sending is how long devices try: Tries times Every. Grace is how long after the end
+	// of a round it is released.
+	Sending, Grace time.Duration
+	Tries          uint8
+	Every          time.Duration
+}
+
+func (e *SendingError) Error() string {
+	return fmt.Sprintf("ohttp: devices try for %v (%d times, one every %v), and a round is released %v after its end: what comes later is lost",
+		e.Sending, e.Tries, e.Every, e.Grace)
+}
+
+// Fits is the longest time between two tries, in whole seconds, with which as many of
+// them fit; zero if none does.
+func (e *SendingError) Fits() time.Duration {
+	return (e.Grace / time.Duration(e.Tries)).Truncate(time.Second)
+}
+
+// CheckSending says with a *[SendingError] that devices try for longer than a grace.
+func (m *Manifest) CheckSending(grace time.Duration) error {
+	if m.Sending() <= grace {
+		return nil
+	}
+	return &SendingError{m.Sending(), grace, m.Tries, m.Every}
+}
 
 // Live says whether a recipe is among those that devices may answer.
 func (m *Manifest) Live(recipe [32]byte) bool { return slices.Contains(m.Recipes, recipe) }
@@ -345,10 +382,10 @@ func (m *Manifest) KeyList(role signed.Role, base string, root signed.PublicKey)
 
 // Append appends the manifest's one encoding, in TLS syntax:
 //
-//	opaque magic[20] = "starling manifest v2"; opaque deployment[32];
+//	opaque magic[20] = "starling manifest v3"; opaque deployment[32];
 //	uint32 epoch; uint16 revision; uint32 length; uint64 not_before, not_after; (seconds, since 1970)
 //	opaque previous[32]; opaque relay<0..2^16-1>; KeyConfig gateway<0..2^16-1><0..2^24-1>;
-//	uint8 tries; uint32 every; (seconds)
+//	uint8 tries; uint32 every, hold; (seconds)
 //	opaque targets<0..2^16-1><0..2^24-1>;
 //	{opaque url<0..2^16-1>, media<0..2^16-1>, body<0..2^24-1>} pinned<0..2^24-1>;
 //	opaque recipes[32]<0..2^24-1>, rising;
@@ -407,6 +444,7 @@ func (m *Manifest) body() ([]byte, error) {
 	})
 	b.AddUint8(m.Tries)
 	b.AddUint32(uint32(m.Every / time.Second))
+	b.AddUint32(uint32(m.Hold / time.Second))
 	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) {
 		for _, t := range m.Targets {
 			add16(b, []byte(t))
@@ -440,18 +478,18 @@ func ReadManifest(b []byte) (*Manifest, error) {
 	}
 	s, ok := bytes.CutPrefix(bytes.Clone(b), []byte(manifestMagic))
 	if !ok {
-		return nil, fmt.Errorf("%w: not a starling manifest of version 2", ErrManifest)
+		return nil, fmt.Errorf("%w: not a starling manifest of version 3", ErrManifest)
 	}
 	cut := fmt.Errorf("%w: cut off or too long", ErrManifest)
 	in := cryptobyte.String(s)
 	m := &Manifest{}
-	var length, every uint32
+	var length, every, hold uint32
 	var from, to uint64
 	var relay, gateway, targets, pinned, recipes, extensions, signatures cryptobyte.String
 	if !in.CopyBytes(m.Deployment[:]) || !in.ReadUint32(&m.Epoch) || !in.ReadUint16(&m.Revision) || !in.ReadUint32(&length) ||
 		!in.ReadUint64(&from) || !in.ReadUint64(&to) || !in.CopyBytes(m.Previous[:]) ||
 		!in.ReadUint16LengthPrefixed(&relay) || !in.ReadUint24LengthPrefixed(&gateway) ||
-		!in.ReadUint8(&m.Tries) || !in.ReadUint32(&every) || !in.ReadUint24LengthPrefixed(&targets) ||
+		!in.ReadUint8(&m.Tries) || !in.ReadUint32(&every) || !in.ReadUint32(&hold) || !in.ReadUint24LengthPrefixed(&targets) ||
 		!in.ReadUint24LengthPrefixed(&pinned) || !in.ReadUint24LengthPrefixed(&recipes) ||
 		!in.ReadUint16LengthPrefixed(&extensions) || !in.ReadUint16LengthPrefixed(&signatures) || !in.Empty() {
 		return nil, cut
@@ -460,6 +498,7 @@ func ReadManifest(b []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: time out of bounds", ErrManifest)
 	}
 	m.Length, m.Every = time.Duration(length)*time.Second, time.Duration(every)*time.Second
+	m.Hold = time.Duration(hold) * time.Second
 	m.NotBefore, m.NotAfter, m.Relay = time.Unix(int64(from), 0).UTC(), time.Unix(int64(to), 0).UTC(), string(relay)
 	for !gateway.Empty() {
 		var config cryptobyte.String

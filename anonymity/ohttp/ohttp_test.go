@@ -299,7 +299,7 @@ func testManifest(t testing.TB, k *sealed.KeyPair, relay, target string) *Manife
 	return &Manifest{
 		Deployment: [32]byte{4}, Epoch: 1, Revision: 2, Length: 1000 * time.Second,
 		NotBefore: time.Unix(1000, 0).UTC(), NotAfter: time.Unix(2000, 0).UTC(), Previous: [32]byte{5}, Relay: relay,
-		Gateway: []KeyConfig{NewKeyConfig(k)}, Tries: 3, Every: 60 * time.Second, Targets: []string{target},
+		Gateway: []KeyConfig{NewKeyConfig(k)}, Tries: 3, Every: 60 * time.Second, Hold: DefaultHold, Targets: []string{target},
 		Recipes: [][32]byte{{1}, {2}},
 		Pinned:  []Pinned{{target + "hpke_config", "application/dap-hpke-config-list", []byte{1, 2, 3}}},
 	}

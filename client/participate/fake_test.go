@@ -97,7 +97,7 @@ func options() recipe.Options {
 func manifest() *ohttp.Manifest {
 	return &ohttp.Manifest{
 		Epoch: ohttp.EpochAt(now, ohttp.MaxEpoch), Length: ohttp.MaxEpoch, NotBefore: now.Truncate(time.Second),
-		NotAfter: now.AddDate(0, 1, 0).Truncate(time.Second), Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery,
+		NotAfter: now.AddDate(0, 1, 0).Truncate(time.Second), Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Hold: ohttp.DefaultHold,
 		Relay: "https://relay.example/", Targets: []string{"https://leader.example/v1"},
 	}
 }

@@ -28,6 +28,7 @@ func TestManifestPointsElsewhere(t *testing.T) {
 	}{
 		{"another relay", options(), func(m *ohttp.Manifest) { m.Relay = "https://relay.example.evil/" }},
 		{"another leader", options(), func(m *ohttp.Manifest) { m.Targets = []string{"https://leader.example/v2"} }},
+		{"tries past the grace", options(), func(m *ohttp.Manifest) { m.Every = 101 * time.Second }},
 		{"a weaker key", strong, func(m *ohttp.Manifest) { m.Gateway = []ohttp.KeyConfig{{KEM: sealed.KEMX25519}} }},
 	} {
 		p := s.plan(c.o)

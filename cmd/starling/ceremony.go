@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -28,6 +29,7 @@ import (
 type ceremony struct {
 	second, token, previous *string
 	revision, tries         *uint
+	hold                    *time.Duration
 	sign                    signFlags
 }
 
@@ -49,6 +51,7 @@ func newCeremony(flags *flag.FlagSet) *ceremony {
 		previous: flags.String("previous", "", "the manifest before, a `FILE`"),
 		revision: flags.Uint("revision", 0, "another manifest of --previous's epoch, the `N`th, in an emergency"),
 		tries:    flags.Uint("tries", ohttp.DefaultTries, "devices try `N` times at most"),
+		hold:     flags.Duration("hold", ohttp.DefaultHold, "the gateway keeps uploads for so much `TIME` at most, as hold in gateway.toml: leader's and helper's keys live as long"),
 		sign:     newSignFlags(flags, "the gateway's"),
 	}
 }
@@ -95,7 +98,7 @@ func deploymentOf(paths []string) (*keyset.Deployment, error) {
 
 // window is the time of the manifest that follows another, or of the first.
 func (c *ceremony) window(d *keyset.Deployment, f *manifestFiles, now time.Time) (o deploy.Manifest, err error) {
-	o = deploy.Manifest{Deployment: *d, Revision: uint16(*c.revision), Tries: uint8(*c.tries), Every: f.every, NotBefore: now.UTC().Truncate(time.Second)}
+	o = deploy.Manifest{Deployment: *d, Revision: uint16(*c.revision), Tries: uint8(*c.tries), Every: f.every, Hold: *c.hold, NotBefore: now.UTC().Truncate(time.Second)}
 	if *c.previous != "" {
 		before, err := readManifest(*c.previous)
 		if err != nil {
@@ -137,8 +140,8 @@ const draftSuffix = ".draft"
 // What stops it leaves a draft, and the same command goes on with that: who has signed it
 // signs nothing else in this epoch.
 func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []string) error {
-	if *c.tries > ohttp.MaxTries || *c.revision > 1<<16-1 {
-		return usageOf("manifest new", fmt.Errorf("--tries wants 1 to %d, --revision 16 bits", ohttp.MaxTries))
+	if *c.revision > 1<<16-1 {
+		return usageOf("manifest new", errors.New("--revision wants 16 bits"))
 	}
 	d, err := deploymentOf(recipes)
 	if err != nil {
@@ -158,6 +161,9 @@ func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []s
 	}
 	if err != nil {
 		return err
+	}
+	if err := d.CheckSending(m); err != nil { // before anybody is asked to sign it
+		return &failure{exitCheck, err, hintOf(err)}
 	}
 	missing := func(role signed.Role) bool {
 		return !slices.ContainsFunc(m.Signatures, func(c ohttp.Cosignature) bool { return c.Role == role })
@@ -293,7 +299,8 @@ func unsigned(name string, err error) error {
 	if problem := new(dap.Problem); errors.As(err, &problem) {
 		return failf(exitCheck, "what it signs is in its configuration: [signing]", "the %s does not sign: %w", name, err)
 	}
-	return failf(exitUnreachable, "check that leader and helper run: starling status", "the %s does not sign: %w", name, err)
+	return failf(exitUnreachable, fmt.Sprintf("start the %s, or have its owner look: starling doctor %s.toml; then type the same again", name, name),
+		"the %s does not sign: %w", name, err)
 }
 
 // askToSign posts to a private resource of an aggregator.
@@ -473,7 +480,7 @@ and leader's and helper's key lists are their own. A manifest of the next epoch 
 					}
 				}
 				if err != nil {
-					return failf(exitCheck, "starling manifest show "+args[0], "%s: %w", args[0], err)
+					return failf(exitCheck, cmp.Or(hintOfTrust(err), "starling manifest show "+args[0]), "%s: %w", args[0], err)
 				}
 				digest, err := m.Digest()
 				if err != nil {

@@ -63,7 +63,12 @@ question always gets the same answer: noise is drawn once.`,
 				begun := time.Now()
 				line := newProgress(e)
 				defer line.end()
+				said := false
 				watch := func(p collector.Progress) {
+					if !said && !e.watched && time.Since(begun) > quiet {
+						said = true
+						fmt.Fprintf(e.stderr, "asked; waiting for the leader's answer, %v at most. What was asked is kept: stop this, and collect goes on with it later\n", *timeout)
+					}
 					line.tell(fmt.Sprintf("waiting for the leader's answer, %s so far; asked %d times", time.Since(begun).Round(time.Second), p.Polls))
 				}
 				session, err := config.Open(collector.Options{Progress: watch})
@@ -112,7 +117,7 @@ question always gets the same answer: noise is drawn once.`,
 						continue
 					}
 					if err != nil {
-						return collectFailure(ctx, b, err)
+						return collectFailure(ctx, session.Pending(), b, err)
 					}
 					if released++; released > 1 && !*asJSON {
 						fmt.Fprintln(e.stdout)
@@ -134,6 +139,9 @@ question always gets the same answer: noise is drawn once.`,
 		},
 	}
 }
+
+// quiet is how long collect waits before it says so where no terminal shows its line.
+const quiet = 3 * time.Second
 
 // leftOut says whether --skip leaves out what was asked for last: it is over and was not
 // ready in time.
@@ -191,11 +199,14 @@ func interval(s *deploy.Session, from, to string, patience time.Duration) (begin
 }
 
 // collectFailure tells a batch that is not ready from one that cannot be had.
-func collectFailure(ctx context.Context, asked [2]time.Time, err error) error {
+func collectFailure(ctx context.Context, pending bool, asked [2]time.Time, err error) error {
 	problem := new(dap.Problem)
 	switch {
+	case ctx.Err() != nil && pending:
+		return &failure{exitInterrupted, errors.New("interrupted; what was asked is kept, and the leader goes on with it"),
+			"starling collect goes on waiting for the same answer; starling why leader.toml says what it waits for"}
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return &failure{exitInterrupted, errors.New("interrupted before anything was asked"), "starling collect begins again"}
 	case errors.Is(err, context.DeadlineExceeded):
 		err := errors.New("the result is not ready yet")
 		if !asked[0].IsZero() {

@@ -22,8 +22,8 @@ import (
 func keyCommand() *command {
 	return &command{
 		name:  "key",
-		short: "Make the keys by which an owner vouches for its servers, the lines that devices know them by, and a collector's key",
-		sub:   []*command{keyRootCommand(), keyOnlineCommand(), keyAnchorCommand(), keyCollectorCommand()},
+		short: "Make the keys of owners, the lines that devices know them by, a collector's key, and what parties share: verification keys and tokens",
+		sub:   []*command{keyRootCommand(), keyOnlineCommand(), keyAnchorCommand(), keyCollectorCommand(), keyVerifyCommand(), keyTokenCommand()},
 	}
 }
 
@@ -122,8 +122,8 @@ KEY is a public key in hexadecimal digits, FILE a root key.`,
 			owner := flags.String("owner", "", "the `OWNER`, as people know it")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(_ context.Context, e *env, args []string) error {
-				if len(args) != 1 {
-					return usageOf("key anchor", errors.New("starling key anchor needs one key"))
+				if len(args) != 1 || *name == "" || *domain == "" || *owner == "" {
+					return usageOf("key anchor", errors.New("starling key anchor needs --name, --domain and --owner, and one key"))
 				}
 				key, err := signed.ParsePublicKey(args[0])
 				if err != nil {
@@ -229,7 +229,8 @@ func readAnchors(path string) (*signed.Anchors, error) {
 		}
 		path = filepath.Join(filepath.Dir(program), deploy.AnchorsFile)
 		if !exists(path) {
-			return nil, failf(exitInput, "--anchors FILE", "the recipe names signing keys, and there are no anchors to hold them against")
+			return nil, failf(exitInput, "--anchors FILE, or export "+anchorsEnv+"=FILE: the file that came with the software; a lab has "+deploy.AnchorsFile,
+				"the recipe names signing keys, and there are no anchors to hold them against")
 		}
 	}
 	a, err := deploy.ReadAnchors(path)

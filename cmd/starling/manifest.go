@@ -44,7 +44,7 @@ Without --days the manifest ends when leader or helper no longer promise to take
 at most.
 Where the recipes name signing keys, leader and helper sign the manifest for who brings --token, and the gateway's owner with
 --signing-key. Until all three have, there is a draft, FILE.draft, with which the same command goes on, and which others sign
-by starling manifest sign. Each signs one manifest an epoch. It holds for one epoch of the recipes', from now or from the end
+by starling manifest sign. Each signs one manifest an epoch, and none by which devices would still try when their round is released. It holds for one epoch of the recipes', from now or from the end
 of --previous on. Name all recipes of the deployment: devices answer no other.`,
 		examples: [][2]string{
 			{"starling manifest new --relay https://relay.example/ --key gateway.key --out manifest.starling recipe.starling", "for a week"},
@@ -60,7 +60,7 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 			out := flags.String("out", "", "write the manifest to this `FILE`; required")
 			id := flags.Uint("id", 1, "the key's id `N`, another than those of keys still in use")
 			days := flags.Uint("days", 0, "devices may use the manifest for `N` days, at most 7, whatever the aggregators promise")
-			every := flags.Duration("every", ohttp.DefaultEvery, "devices try three times, this `TIME` apart, until the gateway answers: whole seconds")
+			every := flags.Duration("every", ohttp.DefaultEvery, "devices try this `TIME` apart until the gateway answers, within the recipe's grace: whole seconds")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			kem := flags.String("kem", "x25519", "the key's `KEM`: x25519, or x-wing against later quantum computers")
 			return func(ctx context.Context, e *env, args []string) error {
@@ -70,6 +70,8 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 					return usageOf("manifest new", errors.New("starling manifest new needs --key, --out and a recipe"))
 				case !known:
 					return usageOf("manifest new", fmt.Errorf("--kem %q: want x25519 or x-wing", *kem))
+				case *ceremony.tries < 1 || *ceremony.tries > ohttp.MaxTries:
+					return usageOf("manifest new", fmt.Errorf("--tries wants 1 to %d", ohttp.MaxTries))
 				case *id > 255 || *days > 7:
 					return usageOf("manifest new", errors.New("--id wants 0 to 255, --days 1 to 7"))
 				}
@@ -77,9 +79,9 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
-				if tries := ohttp.DefaultTries * *every; tries > r.Grace() {
-					fmt.Fprintf(e.stderr, "devices try for %v, but a round is released %v after its end: what comes later is refused; "+
-						"starling recipe new --grace, or --every here\n", tries, r.Grace())
+				pace := &ohttp.Manifest{Tries: uint8(*ceremony.tries), Every: *every}
+				if err := pace.CheckSending(r.MaxSending()); err != nil {
+					return &failure{exitCheck, fmt.Errorf("%s: %w", args[0], err), hintOf(err)}
 				}
 				if r.ServerKeys != nil {
 					if *relay != "" && (r.Relay == nil || *relay != r.Relay.URL) {
@@ -106,13 +108,13 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 				now := time.Now().UTC().Truncate(time.Second)
 				m := &ohttp.Manifest{
 					Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(longestManifest),
-					Relay: *relay, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}, Tries: ohttp.DefaultTries, Every: *every,
+					Relay: *relay, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}, Tries: pace.Tries, Every: *every, Hold: *ceremony.hold,
 					Targets: []string{path.Leader},
 				}
 				for _, base := range []string{path.Leader, path.Helper} {
 					p, promised, err := pinnedKeys(ctx, base)
 					if err != nil && (*days == 0 || !errors.Is(err, errNoPromise)) {
-						return &failure{exitUnreachable, fmt.Errorf("keys of %s: %w", base, err), "check that leader and helper run: starling status"}
+						return &failure{exitUnreachable, fmt.Errorf("keys of %s: %w", base, err), hintOfAway(base, path)}
 					}
 					m.Pinned = append(m.Pinned, p)
 					if end := now.Add(promised); end.Before(m.NotAfter) {
@@ -144,6 +146,15 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 			}
 		},
 	}
+}
+
+// hintOfAway says whom to ask after an aggregator that did not answer.
+func hintOfAway(base string, path recipe.TwoServer) string {
+	name := "leader"
+	if base == path.Helper {
+		name = "helper"
+	}
+	return fmt.Sprintf("nothing was written; start the %s, or have its owner look: starling doctor %s.toml; then type the same again", name, name)
 }
 
 // longestManifest is how long devices may use a manifest unless its maker says otherwise.
@@ -191,7 +202,9 @@ var errNoPromise = errors.New("it does not say how long its keys may be used (Ca
 // writeNew writes a file that must not exist yet.
 func writeNew(path string, mode fs.FileMode, b []byte) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if err != nil {
+	if errors.Is(err, fs.ErrExist) {
+		return failf(exitInput, "name another file, or move this one away", "%s exists", path)
+	} else if err != nil {
 		return ofInput(err, "name a file in a directory that can be written to")
 	}
 	_, err = f.Write(b)
@@ -258,10 +271,11 @@ func manifestShowCommand() *command {
 					}
 					return e.json(map[string]any{"digest": hex.EncodeToString(sum[:]), "epoch": m.Epoch, "not_before": m.NotBefore,
 						"not_after": m.NotAfter, "relay": m.Relay, "kem": kemName(m.Gateway[0]), "targets": m.Targets, "pinned": pinned,
-						"revision": m.Revision, "signed": signers(m), "tries": m.Tries, "seconds_between_tries": m.Every / time.Second})
+						"revision": m.Revision, "signed": signers(m), "tries": m.Tries, "seconds_between_tries": m.Every / time.Second,
+						"hold_seconds": m.Hold / time.Second})
 				}
-				fmt.Fprintf(e.stdout, "digest  %x\nepoch   %d, revision %d, from %s until %s\ntries   %d, one every %v\nrelay   %s\n", sum, m.Epoch, m.Revision,
-					m.NotBefore.Format(time.RFC3339), m.NotAfter.Format(time.RFC3339), m.Tries, m.Every, m.Relay)
+				fmt.Fprintf(e.stdout, "digest  %x\nepoch   %d, revision %d, from %s until %s\ntries   %d, one every %v\nhold    %v by the gateway\nrelay   %s\n", sum, m.Epoch, m.Revision,
+					m.NotBefore.Format(time.RFC3339), m.NotAfter.Format(time.RFC3339), m.Tries, m.Every, m.Hold, m.Relay)
 				for _, k := range m.Gateway {
 					fmt.Fprintf(e.stdout, "key     %d, %s\n", k.ID, kemName(k))
 				}

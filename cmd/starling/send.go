@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -127,11 +128,11 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 						r.DeviceRule().Separation)
 				}
 				if err := device.way(client.Forgetful()); err != nil {
-					return &failure{exitCheck, err, "starling recipe show " + args[0]}
+					return &failure{exitCheck, err, cmp.Or(hintOfTrust(err), "starling recipe show "+args[0])}
 				}
 				c, err := client.New(device.options)
 				if refused := new(client.RefusedError); errors.As(err, &refused) {
-					return &failure{exitCheck, err, "starling recipe show " + args[0]}
+					return &failure{exitCheck, err, cmp.Or(hintOfTrust(err), "starling recipe show "+args[0])}
 				} else if err != nil {
 					return usageOf("send", err)
 				}
@@ -143,7 +144,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 						if ctx.Err() != nil {
 							code, hint = exitInterrupted, ""
 						} else if distrusted(err) {
-							code, hint = exitCheck, "starling recipe show "+args[0]
+							code, hint = exitCheck, cmp.Or(hintOfTrust(err), "starling recipe show "+args[0])
 						} else if errors.As(err, new(*client.ValueError)) {
 							code, hint = exitInput, "starling recipe show "+args[0]
 						}

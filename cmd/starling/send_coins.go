@@ -247,6 +247,9 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 	hint := "starling recipe show " + c.file
 	manifest, refused, value := new(participate.ManifestError), new(client.RefusedError), new(client.ValueError)
 	known, answer := new(failure), dap.ReportError(0)
+	if more := hintOfTrust(err); more != "" {
+		hint = more
+	}
 	switch {
 	case errors.As(err, &known):
 		return err
@@ -281,8 +284,26 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 
 // distrusted says whether a manifest or a list of keys was refused, or who vouches for them.
 func distrusted(err error) bool {
-	return errors.Is(err, ohttp.ErrManifest) || errors.Is(err, ohttp.ErrUnsigned) || errors.Is(err, client.ErrSharedKey) ||
+	return errors.Is(err, ohttp.ErrManifest) || errors.Is(err, ohttp.ErrUnsigned) || errors.As(err, new(*ohttp.SendingError)) || errors.Is(err, client.ErrSharedKey) ||
 		errors.Is(err, recipe.ErrNoServerKeys) || errors.As(err, new(*recipe.AnchorError)) || errors.As(err, new(*client.KeysError))
+}
+
+// hintOfTrust says what to do about a manifest or a list of keys that was refused, where
+// the recipe does not say it.
+func hintOfTrust(err error) string {
+	switch {
+	case errors.As(err, new(*ohttp.SendingError)):
+		return hintOf(err)
+	case errors.Is(err, recipe.ErrNoServerKeys):
+		return "nobody vouches for the keys of this recipe's servers: ask its author for one with --leader-key, or --any-keys on one machine"
+	case errors.As(err, new(*recipe.AnchorError)):
+		return "--anchors FILE, or $" + anchorsEnv + ", names the keys that came with the software; ask their owners before you add one: starling key anchor --help"
+	case errors.Is(err, ohttp.ErrUnsigned):
+		return "get the finished manifest from where this one came: starling manifest verify says who has not signed"
+	case errors.Is(err, client.ErrSharedKey), errors.As(err, new(*client.KeysError)):
+		return "send nothing; ask the owners of leader and helper: starling recipe show names them, starling doctor is for their operators"
+	}
+	return ""
 }
 
 // report says what was paid, and with --tell what for.

@@ -74,7 +74,7 @@ func TestSignOwnKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		args := []string{"manifest", "sign", "--as", "gateway", "--signing-key", filepath.Join(dir, "secrets", "gateway.online"),
-			"--delegation", filepath.Join(dir, "gateway.delegation"), "--record", record}
+			"--record", record}
 		if key != "" {
 			args = append(args, "--key", key)
 		}

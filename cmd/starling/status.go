@@ -53,8 +53,12 @@ func loadAggregators(command string, args []string) ([]aggregatorFile, error) {
 		switch base := filepath.Base(path); {
 		case strings.HasPrefix(base, "helper"):
 			role = dap.RoleHelper
+		case strings.HasPrefix(base, "relay"):
+			return nil, failf(exitUsage, "it answers on its local listener: curl http://ADDRESS/statusz, the address of [local] in "+path+
+				"; for a result that is late: starling "+command+" "+filepath.Join(filepath.Dir(path), deploy.GatewayFile),
+				"%s: a relay keeps nothing that a result could wait for", path)
 		case !strings.HasPrefix(base, "leader"):
-			return nil, failf(exitUsage, "name it leader.toml or helper.toml", "%s: the file's name does not tell the role", path)
+			return nil, failf(exitUsage, "name it leader.toml, helper.toml or gateway.toml", "%s: the file's name does not tell the role", path)
 		}
 		config, err := deploy.LoadAggregator(path, role)
 		if err != nil {

@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -91,7 +93,10 @@ func say(w io.Writer, err error) int {
 func classify(err error) (code int, hint string) {
 	var config *service.ConfigError
 	var mode *service.SecretModeError
+	var sending *ohttp.SendingError
 	switch {
+	case errors.As(err, &sending):
+		return exitCheck, hintOfSending(sending)
 	case errors.As(err, &config):
 		if config.Reason == "unknown key" {
 			return exitInput, "remove the line or correct the key's name; no key is ever ignored"
@@ -105,6 +110,18 @@ func classify(err error) (code int, hint string) {
 		return exitInterrupted, ""
 	}
 	return exitFailed, ""
+}
+
+// hintOfSending says which manifest, or which recipe, would do.
+func hintOfSending(e *ohttp.SendingError) string {
+	longer := fmt.Sprintf("a recipe with a longer grace: starling recipe new --grace %v", e.Sending)
+	switch {
+	case e.Fits() >= time.Second:
+		return fmt.Sprintf("starling manifest new --tries %d --every %v; or %s", e.Tries, e.Fits(), longer)
+	case e.Grace >= time.Second:
+		return fmt.Sprintf("starling manifest new --tries %d --every 1s; or %s", min(e.Grace/time.Second, ohttp.MaxTries), longer)
+	}
+	return longer
 }
 
 // counted says how many there are of something.

@@ -136,14 +136,14 @@ func (DAP) Reasons() []string {
 }
 
 // Final says whether an error answer is about the upload, not about the leader: its bytes
-// are refused (400, 413), or its task is none of the leader's.
-func (DAP) Final(status int, answer []byte) bool {
-	switch status {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
-		return true
-	case http.StatusNotFound:
-		var p dap.Problem
-		return json.Unmarshal(answer, &p) == nil && p.Type == dap.ProblemUnrecognizedTask
-	}
-	return false
+// are refused (400, 413).
+func (DAP) Final(status int, _ []byte) bool {
+	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge
+}
+
+// Unknown says whether an error answer says that the leader has no such task, which may
+// be a slip of its configuration.
+func (DAP) Unknown(status int, answer []byte) bool {
+	var p dap.Problem
+	return status == http.StatusNotFound && json.Unmarshal(answer, &p) == nil && p.Type == dap.ProblemUnrecognizedTask
 }

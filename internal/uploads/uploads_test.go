@@ -122,19 +122,20 @@ func TestReasons(t *testing.T) {
 }
 
 // TestFinal: what says that the upload is at fault ends it; what may be the leader's own
-// state does not.
+// state does not, and that it has no such task is told apart.
 func TestFinal(t *testing.T) {
 	unknown := []byte(`{"type":"urn:ietf:params:ppm:dap:error:unrecognizedTask","status":404}`)
 	for _, c := range []struct {
-		status int
-		answer []byte
-		want   bool
+		status         int
+		answer         []byte
+		final, unknown bool
 	}{
-		{400, nil, true}, {413, nil, true}, {404, unknown, true}, {404, nil, false}, {404, []byte("<html>"), false},
-		{401, nil, false}, {403, nil, false}, {405, nil, false}, {408, nil, false}, {429, nil, false}, {500, unknown, false}, {503, nil, false},
+		{400, nil, true, false}, {413, nil, true, false}, {404, unknown, false, true}, {404, nil, false, false}, {404, []byte("<html>"), false, false},
+		{400, unknown, true, false}, {401, nil, false, false}, {403, nil, false, false}, {405, nil, false, false}, {408, nil, false, false},
+		{429, nil, false, false}, {500, unknown, false, false}, {503, nil, false, false},
 	} {
-		if got := (DAP{}).Final(c.status, c.answer); got != c.want {
-			t.Errorf("%d %s: %v", c.status, c.answer, got)
+		if final, unknown := (DAP{}).Final(c.status, c.answer), (DAP{}).Unknown(c.status, c.answer); final != c.final || unknown != c.unknown {
+			t.Errorf("%d %s: final %v, unknown %v", c.status, c.answer, final, unknown)
 		}
 	}
 }

@@ -199,7 +199,7 @@ address = "{{.LeaderLocal.Addr}}"
 {{if .Keyed}}
 [signing] # it vouches for its HPKE keys, by a key that its owner's root (secrets/leader.root, which belongs offline) vouches for
 key = "secrets/leader.online"
-delegation = "leader.delegation"
+delegation = "secrets/leader.online.delegation"
 token = "secrets/manifest.token" # of who makes manifests
 {{end}}
 [[tasks]]
@@ -236,7 +236,7 @@ address = "{{.HelperLocal.Addr}}"
 {{if .Keyed}}
 [signing] # it vouches for its HPKE keys, by a key that its owner's root (secrets/helper.root, which belongs offline) vouches for
 key = "secrets/helper.online"
-delegation = "helper.delegation"
+delegation = "secrets/helper.online.delegation"
 token = "secrets/manifest.token" # of who makes manifests
 {{end}}
 [[tasks]]

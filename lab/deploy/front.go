@@ -57,8 +57,16 @@ func (f *Front) GatewayURL() string { return "http://" + f.Gateway.Addr().String
 // manifestLife is how long devices may use the manifest of a new deployment.
 const manifestLife = ohttp.DefaultEpoch
 
-// labEvery is how long a lab's devices wait between two tries: a lab is in a hurry.
+// labEvery is how long a lab's devices wait between two tries at most: a lab is in a hurry.
 const labEvery = 10 * time.Second
+
+// pace is how often devices try, and how long they wait in between, so that the last of
+// it is over in the time in which their reports count.
+func pace(r *recipe.Recipe) (tries uint8, every time.Duration) {
+	most := r.MaxSending()
+	every = min(labEvery, max(time.Second, (most/ohttp.DefaultTries).Truncate(time.Second)))
+	return uint8(min(ohttp.DefaultTries, max(1, most/every))), every
+}
 
 // CreateFront adds relay and gateway to a deployment that [Create] has written: two configurations, the gateway's key, the
 // token between the two and the manifest, valid for a week from now. Window is the gateway's.
@@ -77,14 +85,19 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		return fmt.Errorf("deploy: %w", err)
 	}
 	gateway := []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}
+	tries, every := pace(r)
 	var m *ohttp.Manifest
 	if r.ServerKeys == nil {
 		m, err = unsigned(dir, f.RelayURL(), path, gateway, now)
+		if err == nil {
+			m.Tries, m.Every = tries, every
+			err = m.CheckSending(r.MaxSending())
+		}
 	} else {
 		var d keyset.Deployment
 		if d, err = DeploymentOf(r); err == nil {
 			m, err = cosigned(dir, Manifest{Deployment: d, NotBefore: now, NotAfter: now.Add(d.Epoch), Gateway: gateway,
-				Tries: ohttp.DefaultTries, Every: labEvery})
+				Tries: tries, Every: every, Hold: ohttp.DefaultHold})
 		}
 	}
 	if err != nil {
@@ -121,7 +134,7 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 func unsigned(dir, relay string, path recipe.TwoServer, gateway []ohttp.KeyConfig, now time.Time) (*ohttp.Manifest, error) {
 	m := &ohttp.Manifest{
 		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(manifestLife), Relay: relay,
-		Gateway: gateway, Tries: ohttp.DefaultTries, Every: labEvery, Targets: []string{path.Leader},
+		Gateway: gateway, Hold: ohttp.DefaultHold, Targets: []string{path.Leader},
 	}
 	for _, a := range []struct {
 		url, config string

@@ -37,8 +37,8 @@ type Signing struct {
 	// Revisions is how many manifests beside the first are signed in one epoch, for
 	// emergencies. Default 0.
 	Revisions uint16 `toml:"revisions"`
-	// Held is how long a gateway may hold uploads; keys take them for as long after a
-	// manifest. Default "24h".
+	// Held is how long a gateway may hold uploads at most, whatever a manifest says; keys
+	// take them for as long after it. Default "24h".
 	Held service.Duration `toml:"held"`
 }
 
@@ -57,7 +57,7 @@ func DeploymentOf(r *recipe.Recipe) (keyset.Deployment, error) {
 	d := keyset.Deployment{
 		ID: id, Epoch: r.ServerKeys.Epoch(), Leader: path.Leader, Helper: path.Helper,
 		Roots:   ohttp.Roots{Leader: r.ServerKeys.Leader, Helper: r.ServerKeys.Helper, Gateway: r.ServerKeys.Gateway},
-		Recipes: [][32]byte{recipeID},
+		Recipes: []keyset.Recipe{{ID: recipeID, MaxSending: r.MaxSending()}},
 	}
 	if r.Relay != nil {
 		d.Relay = r.Relay.URL
@@ -231,7 +231,7 @@ func (w *writer) owner(name string, root *signed.PrivateKey, now time.Time) {
 	w.err = cmp.Or(w.err, err)
 	w.file(filepath.Join(secretsDir, name+".root"), 0o600, root.Marshal())
 	w.file(filepath.Join(secretsDir, name+".online"), 0o600, online.Marshal())
-	w.file(name+".delegation", 0o644, d.MarshalFile())
+	w.file(filepath.Join(secretsDir, name+".online.delegation"), 0o644, d.MarshalFile())
 }
 
 // owners writes the keys of the deployment's owners, and the anchors that devices hold
@@ -304,6 +304,7 @@ type Manifest struct {
 	Gateway             []ohttp.KeyConfig
 	Tries               uint8
 	Every               time.Duration
+	Hold                time.Duration // of the gateway's configuration, or longer
 }
 
 // Assemble puts a manifest together that nobody has signed yet, from the signed lists of
@@ -312,9 +313,11 @@ func (o *Manifest) Assemble(leader, helper []byte) (*ohttp.Manifest, error) {
 	d := &o.Deployment
 	m := &ohttp.Manifest{
 		Deployment: d.ID, Epoch: ohttp.EpochAt(o.NotBefore, d.Epoch), Revision: o.Revision, Length: d.Epoch, NotBefore: o.NotBefore, NotAfter: o.NotAfter,
-		Previous: o.Previous, Relay: d.Relay, Gateway: o.Gateway, Tries: o.Tries, Every: o.Every, Targets: []string{d.Leader},
+		Previous: o.Previous, Relay: d.Relay, Gateway: o.Gateway, Tries: o.Tries, Every: o.Every, Hold: o.Hold, Targets: []string{d.Leader},
 	}
-	m.Recipes = slices.Clone(d.Recipes)
+	for _, r := range d.Recipes {
+		m.Recipes = append(m.Recipes, r.ID)
+	}
 	slices.SortFunc(m.Recipes, func(a, b [32]byte) int { return slices.Compare(a[:], b[:]) })
 	m.Recipes = slices.Compact(m.Recipes)
 	for _, p := range []struct {
@@ -397,7 +400,7 @@ func cosigned(dir string, o Manifest) (*ohttp.Manifest, error) {
 		}
 		m.Add(c)
 	}
-	s, err := ReadSigner(service.Secret(filepath.Join(dir, secretsDir, "gateway.online")), filepath.Join(dir, "gateway.delegation"))
+	s, err := ReadSigner(service.Secret(filepath.Join(dir, secretsDir, "gateway.online")), filepath.Join(dir, secretsDir, "gateway.online.delegation"))
 	if err != nil {
 		return nil, fmt.Errorf("deploy: %w", err)
 	}

@@ -34,7 +34,7 @@ func TestSayAtOnce(t *testing.T) {
 	manifest := func(previous byte) *ohttp.Manifest {
 		return &ohttp.Manifest{Deployment: [32]byte{1}, Epoch: ohttp.EpochAt(now, 24*time.Hour), Length: 24 * time.Hour, NotBefore: now,
 			NotAfter: now.Add(time.Hour), Previous: [32]byte{previous}, Relay: "https://relay.example/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)},
-			Tries: 3, Every: time.Minute, Targets: []string{"https://leader.example/"}}
+			Tries: 3, Every: time.Minute, Hold: ohttp.DefaultHold, Targets: []string{"https://leader.example/"}}
 	}
 	var all sync.WaitGroup
 	var mu sync.Mutex

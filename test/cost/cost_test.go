@@ -165,7 +165,7 @@ func (x *bed) prepare() {
 	now := time.Now().Truncate(time.Second)
 	device := must(ohttp.NewTransport(ohttp.TransportOptions{Relay: c, Source: ohttp.Pin(&ohttp.Manifest{
 		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
-		Relay: relayURL, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(x.keys[2])}, Tries: 1, Every: time.Second, Targets: []string{leaderURL},
+		Relay: relayURL, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(x.keys[2])}, Tries: 1, Every: time.Second, Hold: ohttp.DefaultHold, Targets: []string{leaderURL},
 	})}))
 	u := must(url.Parse(leaderURL)).JoinPath(dap.CreationPath(x.id, dap.ReportsResource)).String()
 	x.reports, x.size = make([]dap.Report, x.batch), 0

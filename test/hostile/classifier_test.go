@@ -190,7 +190,7 @@ func watched(t *testing.T, leader http.HandlerFunc, flaky func(http.Handler) htt
 	now := time.Now().Truncate(time.Second)
 	m := &ohttp.Manifest{
 		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now.Add(-time.Second), NotAfter: now.Add(time.Hour),
-		Relay: outside.URL + "/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(keys[0])}, Tries: ohttp.MaxTries, Every: time.Second,
+		Relay: outside.URL + "/", Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(keys[0])}, Tries: ohttp.MaxTries, Every: time.Second, Hold: ohttp.DefaultHold,
 		Targets: []string{"https://leader.example/"},
 	}
 	for i, host := range []string{"leader", "helper"} {

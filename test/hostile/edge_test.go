@@ -53,6 +53,7 @@ type edge struct {
 	relayDown bool
 	lives     sync.WaitGroup
 	stopped   bool
+	restarted bool // its next end is one in order, and not the last
 	stop      context.CancelFunc
 }
 
@@ -69,7 +70,7 @@ type script func(ctx context.Context, since time.Duration, n, reports int) (stat
 // edgeRecipe is made once: its certificate takes a second.
 var edgeRecipe = sync.OnceValues(func() ([]byte, error) {
 	o := options()
-	o.Cover = &recipe.Cover{Rate: recipe.Rational{Num: 1, Den: 1}}
+	o.Cover, o.Grace = &recipe.Cover{Rate: recipe.Rational{Num: 1, Den: 1}}, recipe.DefaultGrace
 	o.Leader, o.Helper = "https://leader.example/", "https://helper.example/"
 	o.Relay = &recipe.Relay{URL: "https://relay.example/", Gateway: "https://gateway.leader.example/"}
 	r, err := recipe.New(o)
@@ -113,7 +114,7 @@ func newEdge(t *testing.T, o gateway.Options, s script) *edge {
 	e.m = &ohttp.Manifest{
 		Epoch: ohttp.EpochAt(e.begin, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: e.begin.Add(-time.Hour),
 		NotAfter: e.begin.Add(5 * 24 * time.Hour), Relay: "https://relay.example/", Gateway: configs,
-		Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Targets: []string{"https://leader.example/"},
+		Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Hold: ohttp.DefaultHold, Targets: []string{"https://leader.example/"},
 	}
 	for i, host := range []string{"leader", "helper"} {
 		list, err := dap.HpkeConfigList{dap.NewHpkeConfig(keys[1+i])}.Append(nil)
@@ -145,8 +146,8 @@ func newEdge(t *testing.T, o gateway.Options, s script) *edge {
 	return e
 }
 
-// live runs the gateway, and again five seconds after each of its deaths, from what its
-// disk then holds.
+// live runs the gateway, and again five seconds after each of its deaths or restarts, from
+// what its disk then holds.
 func (e *edge) live() {
 	g, err := gateway.New(e.o)
 	if err != nil {
@@ -160,21 +161,31 @@ func (e *edge) live() {
 		err := g.Run(ctx)
 		e.mu.Lock()
 		e.gateway = nil
-		over := e.stopped
+		over, again := e.stopped, e.restarted
+		e.restarted = false
 		e.mu.Unlock()
 		if closed := g.Close(); closed != nil && err == nil {
 			e.t.Error(closed)
 		}
-		if over || err == nil {
+		if over || err == nil && !again {
 			return
 		}
-		if !errors.Is(err, disktest.ErrPowerLoss) {
+		if err != nil && !errors.Is(err, disktest.ErrPowerLoss) {
 			e.t.Error(err)
 		}
 		e.o.FS = e.o.FS.(*disktest.Mem).Crash()
 		time.Sleep(5 * time.Second)
 		e.live()
 	})
+}
+
+// restart stops the gateway in order, as SIGTERM does.
+func (e *edge) restart() {
+	e.mu.Lock()
+	e.restarted = true
+	stop := e.stop
+	e.mu.Unlock()
+	stop()
 }
 
 // kill arms a point at which the gateway loses its power, once.

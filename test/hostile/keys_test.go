@@ -68,7 +68,7 @@ func vouchedFor(t *testing.T) *vouched {
 // signer is the online key of one of the three, as a thief or its dishonest owner has it.
 func (w *vouched) signer(t *testing.T, role signed.Role) *signed.Signer {
 	t.Helper()
-	s, err := deploy.ReadSigner(service.Secret(filepath.Join(w.dir, "secrets", role.String()+".online")), filepath.Join(w.dir, role.String()+".delegation"))
+	s, err := deploy.ReadSigner(service.Secret(filepath.Join(w.dir, "secrets", role.String()+".online")), filepath.Join(w.dir, "secrets", role.String()+".online.delegation"))
 	if err != nil {
 		t.Fatal(err)
 	}

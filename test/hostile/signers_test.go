@@ -86,11 +86,13 @@ func TestSignerAskedTwice(t *testing.T) {
 			cut    int
 			status int
 		}{
-			"another digest":        {func(m *ohttp.Manifest) { m.Tries++ }, bearer, 0, http.StatusConflict},
-			"another gateway's key": {func(m *ohttp.Manifest) { m.Gateway = []ohttp.KeyConfig{ohttp.NewKeyConfig(pair(t, 1))} }, bearer, 0, http.StatusConflict},
-			"one recipe fewer":      {func(m *ohttp.Manifest) { m.Recipes = nil }, bearer, 0, http.StatusConflict},
-			"an earlier end":        {func(m *ohttp.Manifest) { m.NotAfter = m.NotAfter.Add(-time.Hour) }, bearer, 0, http.StatusConflict},
-			"a revision":            {func(m *ohttp.Manifest) { m.Revision++ }, bearer, 0, http.StatusForbidden},
+			"another digest":         {func(m *ohttp.Manifest) { m.Previous[0]++ }, bearer, 0, http.StatusConflict},
+			"tries past the grace":   {func(m *ohttp.Manifest) { m.Tries++ }, bearer, 0, http.StatusForbidden},
+			"a hold above its keys'": {func(m *ohttp.Manifest) { m.Hold += time.Second }, bearer, 0, http.StatusForbidden},
+			"another gateway's key":  {func(m *ohttp.Manifest) { m.Gateway = []ohttp.KeyConfig{ohttp.NewKeyConfig(pair(t, 1))} }, bearer, 0, http.StatusConflict},
+			"one recipe fewer":       {func(m *ohttp.Manifest) { m.Recipes = nil }, bearer, 0, http.StatusConflict},
+			"an earlier end":         {func(m *ohttp.Manifest) { m.NotAfter = m.NotAfter.Add(-time.Hour) }, bearer, 0, http.StatusConflict},
+			"a revision":             {func(m *ohttp.Manifest) { m.Revision++ }, bearer, 0, http.StatusForbidden},
 			"a recipe for one device": {func(m *ohttp.Manifest) {
 				m.Recipes = append(m.Recipes, [32]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 			}, bearer, 0, http.StatusForbidden},

@@ -39,6 +39,12 @@ var scripts = map[string]script{
 	"429, each to come again at another time": func(_ context.Context, _ time.Duration, n, _ int) (int, http.Header, []byte) {
 		return 429, http.Header{"Retry-After": {fmt.Sprint(3 + 2*n)}}, nil
 	},
+	"has lost its task": func(_ context.Context, since time.Duration, _, _ int) (int, http.Header, []byte) {
+		if since < 5*time.Minute {
+			return 404, http.Header{"Content-Type": {"application/problem+json"}}, []byte(`{"type":"urn:ietf:params:ppm:dap:error:unrecognizedTask"}`)
+		}
+		return 200, nil, nil
+	},
 	"503": func(context.Context, time.Duration, int, int) (int, http.Header, []byte) { return 503, nil, nil },
 	"400": func(context.Context, time.Duration, int, int) (int, http.Header, []byte) {
 		return 400, http.Header{"Content-Type": {"application/problem+json"}}, []byte(`{"type":"urn:ietf:params:ppm:dap:error:invalidMessage"}`)
@@ -148,7 +154,8 @@ func TestTranscripts(t *testing.T) {
 }
 
 // TestTranscriptsKilled: the same where gateway and relay are killed, at each state of a
-// round. Devices come again, all alike.
+// round, and where the gateway is stopped in order between two ticks, which answers at
+// ticks alone. Devices that were not answered come again, all alike.
 func TestTranscriptsKilled(t *testing.T) {
 	// Points that only a report passes are killed at by who sees a report pass: there is
 	// one in each of the second rounds.
@@ -166,6 +173,28 @@ func TestTranscriptsKilled(t *testing.T) {
 			want := play(t, scripts[leader], prepare, list[0])
 			for _, kinds := range list[1:] {
 				sameTranscripts(t, fmt.Sprint(kinds), want, play(t, scripts[leader], prepare, kinds))
+			}
+		})
+	}
+	for _, from := range []time.Duration{600 * time.Millisecond, 1400 * time.Millisecond, 3160 * time.Millisecond, 4400 * time.Millisecond} {
+		t.Run(fmt.Sprint("gateway stopped at ", from), func(t *testing.T) {
+			prepare := func(e *edge) { time.AfterFunc(time.Until(e.begin.Add(from)), e.restart) }
+			want := play(t, scripts["up"], prepare, assignments[0])
+			answers := 0
+			for _, line := range want {
+				var at string
+				if fmt.Sscan(line, &at); strings.Contains(line, "< 200") {
+					answers++
+					if d, err := time.ParseDuration(at); err != nil || d%time.Second != 0 {
+						t.Errorf("an answer between two ticks: %s", line)
+					}
+				}
+			}
+			if answers != 2*len(assignments[0]) { // at the device and at the relay
+				t.Errorf("%d answers", answers)
+			}
+			for _, kinds := range assignments[1:] {
+				sameTranscripts(t, fmt.Sprint(kinds), want, play(t, scripts["up"], prepare, kinds))
 			}
 		})
 	}
@@ -213,7 +242,7 @@ func TestRoomForOne(t *testing.T) {
 					full := slices.DeleteFunc(slices.Clone(heard), func(line string) bool {
 						return !strings.Contains(line, "ohttp:full") || !strings.Contains(line, "probe")
 					})
-					if late := len(full) > 3; len(full) == 0 || late == (name == "up" || name == "400") {
+					if late := len(full) > 3; len(full) == 0 || late == (name == "up" || name == "400" || name == "has lost its task") {
 						t.Errorf("the stranger found the gateway full %d times", len(full))
 					}
 				}

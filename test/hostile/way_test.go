@@ -10,8 +10,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/sealed"
@@ -301,6 +303,32 @@ func TestRelayElsewhere(t *testing.T) {
 		t.Errorf("the attacker's gateway opens it: %v", err)
 	}
 	shared.unchanged(t, before)
+}
+
+// TestTriesPastTheGrace: a maker of manifests sets tries so far apart that the last of
+// them come when their round is released, and are lost. Devices take no such manifest,
+// before they pay; signers sign none (TestSignerAskedTwice).
+func TestTriesPastTheGrace(t *testing.T) {
+	late := with(func(m *ohttp.Manifest) { m.Every += time.Second })
+	var sending *ohttp.SendingError
+	if err := participate.CheckManifest(shared.recipe, late); !errors.Is(err, participate.ErrManifest) || !errors.As(err, &sending) ||
+		sending.Grace != shared.recipe.Grace() || sending.Sending <= sending.Grace {
+		t.Errorf("by its coins: %v", err)
+	}
+	if err := participate.CheckManifest(shared.recipe, shared.manifest); err != nil {
+		t.Error(err)
+	}
+	via, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(late)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Options{Recipe: shared.bytes, Via: via})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Refresh(t.Context()); !errors.As(err, &sending) {
+		t.Errorf("without coins: %v", err)
+	}
 }
 
 // redirect sends every request to another host.

@@ -264,8 +264,8 @@ func (w *world) status(t *testing.T) *status.Status {
 	return s
 }
 
-// passedOn waits until the gateway is done with all that it has acknowledged, and returns
-// its status.
+// passedOn waits until the gateway is done with all that it has acknowledged, but for what
+// the leader has no task for, and returns its status.
 func (w *world) passedOn(t *testing.T) *gateway.Status {
 	t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)
@@ -281,7 +281,7 @@ func (w *world) passedOn(t *testing.T) *gateway.Status {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Charged == 0 {
+		if s.Charged == s.Unknown {
 			return s
 		}
 		select {
@@ -327,7 +327,7 @@ func (w *world) settled(t *testing.T) counts {
 }
 
 // tries are those of a client that has to be answered at once.
-var tries = client.Tries{Count: 1}
+var tries = client.Tries{Count: 1, Every: 10 * time.Second}
 
 // upload sends a report that the leader has to acknowledge, whatever becomes of it later.
 func (w *world) upload(t *testing.T, c *client.Client, r dap.Report) {

@@ -52,6 +52,7 @@ func (one) Route(path, m string) (string, error) {
 func (one) Name(_ string, body []byte) ([]byte, error) { return body, nil }
 func (one) Join(bodies [][]byte) [][]byte              { return bodies }
 func (one) Final(int, []byte) bool                     { return false }
+func (one) Unknown(int, []byte) bool                   { return false }
 func (one) Reasons() []string                          { return nil }
 func (one) Refusals([][]byte, []byte) (map[string]uint64, error) {
 	return nil, nil
@@ -178,7 +179,7 @@ func TestOurDevice(t *testing.T) {
 		now := time.Now().Truncate(time.Second)
 		transport, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(&ohttp.Manifest{
 			Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
-			Relay: relayTo(t, front.URL), Gateway: configs[:1], Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery,
+			Relay: relayTo(t, front.URL), Gateway: configs[:1], Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Hold: ohttp.DefaultHold,
 			Targets: []string{"https://leader.example/v1/"},
 		})})
 		if err != nil {
@@ -207,7 +208,7 @@ func TestOurDevice(t *testing.T) {
 		stale, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(&ohttp.Manifest{
 			Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
 			Relay: relayTo(t, front.URL), Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(other)},
-			Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Targets: []string{"https://leader.example/v1/"},
+			Tries: ohttp.DefaultTries, Every: ohttp.DefaultEvery, Hold: ohttp.DefaultHold, Targets: []string{"https://leader.example/v1/"},
 		})})
 		if err != nil {
 			t.Fatal(err)

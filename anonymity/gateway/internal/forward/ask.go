@@ -72,9 +72,14 @@ func (f *Forwarder) ask(route journal.Route, bodies [][]byte) (verdict, map[stri
 	switch {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
 		refused, err := f.o.Protocol.Refusals(bodies, b)
-		return done, refused, err
+		if err != nil {
+			return 0, nil, err
+		}
+		return done, refused, nil
 	case resp.StatusCode >= 400 && f.o.Protocol.Final(resp.StatusCode, b):
 		return final, nil, nil
+	case resp.StatusCode >= 400 && f.o.Protocol.Unknown(resp.StatusCode, b):
+		return unknown, nil, nil
 	}
 	return 0, nil, errStatus(resp.StatusCode)
 }

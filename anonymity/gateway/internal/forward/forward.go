@@ -23,6 +23,22 @@
 // piece anyway. Everything else is repeated after 1 s, doubling to 60 s, half of it
 // random; Retry-After is not read. What is not taken [Options.Hold] after its batch's
 // last round closed is given up and counted.
+//
+// # Unknown routes
+//
+// A target that says that it knows nothing of a route ([Protocol.Unknown]) may be wrong:
+// started without a task that it had. So that is repeated as everything else. But
+// anybody can send to routes that nobody ever knew, so those by which a target has never
+// taken anything hold [Options.Unknown] requests together at most; what is above that is
+// dropped.
+//
+// # Time
+//
+// Hold is counted in time that a running forwarder has seen pass, from tick to tick and
+// longestStep at most at each, over all of its lives: neither a clock that is set nor a
+// machine that sleeps or is off gives up what was acknowledged. After a long stop all is
+// offered, for its target may well be there; whether it then comes too late is for the
+// target to say.
 package forward
 
 import (
@@ -51,6 +67,9 @@ type Protocol interface {
 	// Final says whether an error answer is a target's last word about what it was sent,
 	// not about its own state.
 	Final(status int, answer []byte) bool
+	// Unknown says whether an error answer says that the target knows nothing of the
+	// route: no such task.
+	Unknown(status int, answer []byte) bool
 	// Reasons are the words that Refusals counts by, a closed set.
 	Reasons() []string
 }
@@ -73,6 +92,8 @@ type Options struct {
 	Mix      time.Duration
 	MinRound int
 	Hold     time.Duration
+	// Unknown is how many requests of routes that no target ever knew are kept.
+	Unknown int
 	// Timeout bounds one request, Answer the body of its answer in bytes, Senders
 	// requests at one time, Joined and JoinedBytes the uploads in one.
 	Timeout     time.Duration
@@ -93,7 +114,7 @@ type Options struct {
 const (
 	Taken   = "taken"   // the target has it
 	Refused = "refused" // the target refused it in its answer, for a reason that is counted too
-	Dropped = "dropped" // the target refused a request of it alone
+	Dropped = "dropped" // the target refused a request of it alone, or never knew its route
 	Expired = "expired" // not taken within Hold
 	Few     = "few"     // too few others came within Hold
 	Damaged = "damaged" // a round of it could not be read after a start; counted in rounds
@@ -120,6 +141,14 @@ func Failpoints() []string {
 // few large batches.
 const maxBatches = 8
 
+// Bounds of the count of time: a step from one tick to the next counts as longestStep at
+// most, and a 48th of Hold, within bounds, may pass before it is written down again.
+const (
+	longestStep  = time.Minute
+	shortestNote = time.Second
+	longestNote  = 10 * time.Minute
+)
+
 // A Credit is a group that is done with.
 type Credit struct {
 	Round *journal.Round
@@ -138,8 +167,13 @@ type Forwarder struct {
 	queues   map[journal.Route]*queue
 	next     uint64 // number of the next batch
 	credits  []Credit
-	last     time.Time // of the last Tick
-	resume   []func()  // what the first Tick begins
+	last     time.Time     // of the last Tick, or of the last round before the start
+	ticked   bool          // in this life
+	passed   time.Duration // time seen, in all lives
+	noted    time.Duration // of passed, what the journal has or is being given
+	noting   bool
+	known    map[journal.Route]bool // by which a target has taken something, in any life
+	resume   []func()               // what the first Tick begins
 	requests uint64
 }
 
@@ -148,6 +182,23 @@ type queue struct {
 	held    []held
 	batches []*batch // cut and not credited, in order
 	active  int      // of these, how many are not done
+	unknown bool     // the target has said last that it knows nothing of the route
+}
+
+// requests is how many a queue holds, covers counted.
+func (q *queue) requests() (n int) {
+	for _, h := range q.held {
+		n += int(h.round.Groups[h.group].Requests)
+	}
+	for _, b := range q.batches {
+		for _, c := range b.credits {
+			if b.gone {
+				break
+			}
+			n += int(c.Round.Groups[c.Group].Requests)
+		}
+	}
+	return n
 }
 
 // held is a group that waits.
@@ -162,15 +213,20 @@ type batch struct {
 	*journal.Batch
 	rounds  map[uint64]*journal.Round // of its members
 	credits []Credit                  // what is done with when it is
-	ends    time.Time
-	done    bool // under the forwarder's mu, as is items
-	items   int  // that are not settled
+	ends    time.Duration             // of the forwarder's passed, when it is given up
+	done    bool                      // under the forwarder's mu, as are the next two
+	gone    bool                      // all that is left of it is dropped: no target ever knew its route
+	items   int                       // that are not settled
 }
 
 // New takes up what a journal had under way. Nothing is sent before the first
 // [Forwarder.Tick].
 func New(o Options, found *journal.Recovered) *Forwarder {
-	f := &Forwarder{o: o, senders: make(chan struct{}, o.Senders), queues: make(map[journal.Route]*queue)}
+	f := &Forwarder{o: o, senders: make(chan struct{}, o.Senders), queues: make(map[journal.Route]*queue),
+		passed: found.Passed, noted: found.Passed, known: make(map[journal.Route]bool)}
+	for _, route := range found.Known {
+		f.known[route] = true
+	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	rounds := make(map[uint64]*journal.Round)
 	for _, r := range found.Rounds {
@@ -195,6 +251,10 @@ func New(o Options, found *journal.Recovered) *Forwarder {
 		q := f.queue(b.Route)
 		q.batches = append(q.batches, resumed)
 		q.active++
+		if b.GivenUp {
+			f.over(q, resumed)
+			continue
+		}
 		f.resume = append(f.resume, func() { f.start(q, resumed, nil) })
 	}
 	for _, r := range found.Rounds {
@@ -209,9 +269,7 @@ func (b *batch) add(m journal.Member, r *journal.Round, hold time.Duration) {
 	}
 	b.rounds[r.Number] = r
 	b.credits = append(b.credits, Credit{r, m.Group})
-	if end := r.Closed.Add(hold); end.After(b.ends) {
-		b.ends = end
-	}
+	b.ends = max(b.ends, r.Passed+hold)
 }
 
 // Stop ends all requests and returns when nothing runs any more. What is not done is in
@@ -219,6 +277,48 @@ func (b *batch) add(m journal.Member, r *journal.Round, hold time.Duration) {
 func (f *Forwarder) Stop() {
 	f.cancel()
 	f.running.Wait()
+	f.mu.Lock()
+	passed, more := f.passed, f.passed > f.noted && len(f.queues) > 0
+	f.noted = f.passed
+	f.mu.Unlock()
+	if more {
+		if err := f.o.Journal.Passed(context.Background(), passed); err != nil {
+			f.o.Log.Warn("the time since the last note will be counted again", slog.Any("error", err))
+		}
+	}
+}
+
+// Passed is how much time it has seen pass, in all of its lives.
+func (f *Forwarder) Passed() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.passed
+}
+
+// see counts the time since the last tick.
+func (f *Forwarder) see(now time.Time) {
+	step := now.Sub(f.last)
+	if f.ticked {
+		if step > longestStep || step < -longestStep {
+			f.o.Log.Warn("the clock jumped, or this machine slept: what is held is kept for longer", slog.Duration("by", step))
+		}
+		f.passed += min(max(step, 0), longestStep)
+	}
+	f.last, f.ticked = now, true
+	if every := min(max(f.o.Hold/48, shortestNote), longestNote); f.noting || len(f.queues) == 0 || f.passed-f.noted < every {
+		return
+	}
+	passed := f.passed
+	f.noting, f.noted = true, passed
+	f.running.Go(func() {
+		err := f.o.Journal.Passed(context.WithoutCancel(f.ctx), passed)
+		f.mu.Lock()
+		f.noting = false
+		f.mu.Unlock()
+		if err != nil {
+			f.o.Fail(err)
+		}
+	})
 }
 
 func (f *Forwarder) queue(r journal.Route) *queue {
@@ -257,13 +357,13 @@ func (f *Forwarder) Tick(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	mixes := !now.Truncate(f.o.Mix).Equal(f.last.Truncate(f.o.Mix))
-	f.last = now
+	f.see(now)
 	for _, begin := range f.resume {
 		begin()
 	}
 	f.resume = nil
 	for route, q := range f.queues {
-		f.expire(q, now)
+		f.expire(route, q)
 		requests := uint64(0)
 		for _, h := range q.held {
 			requests += uint64(h.round.Groups[h.group].Requests)
@@ -278,8 +378,8 @@ func (f *Forwarder) Tick(now time.Time) {
 	}
 }
 
-// expire gives up groups that were never cut.
-func (f *Forwarder) expire(q *queue, now time.Time) {
+// expire gives up groups that were never cut: as a batch of which nothing is sent.
+func (f *Forwarder) expire(route journal.Route, q *queue) {
 	requests := uint64(0)
 	for _, h := range q.held {
 		requests += uint64(h.round.Groups[h.group].Requests)
@@ -288,19 +388,47 @@ func (f *Forwarder) expire(q *queue, now time.Time) {
 	if requests < uint64(f.o.MinRound) {
 		outcome = Few
 	}
-	for len(q.held) > 0 && !now.Before(q.held[0].round.Closed.Add(f.o.Hold)) {
+	b := &batch{Batch: &journal.Batch{Number: f.next, Route: route, GivenUp: true}}
+	for len(q.held) > 0 && f.passed >= q.held[0].round.Passed+f.o.Hold {
 		h := q.held[0]
 		q.held = q.held[1:]
-		gone := &batch{Batch: &journal.Batch{}, done: true}
-		gone.add(journal.Member{Group: h.group}, h.round, f.o.Hold)
-		q.batches = append(q.batches, gone)
-		f.count(outcome, len(h.items))
+		m := journal.Member{Round: h.round.Number, Group: h.group}
+		b.Members = append(b.Members, m)
+		b.add(m, h.round, f.o.Hold)
+		b.items += len(h.items)
 	}
+	if len(b.Members) == 0 {
+		return
+	}
+	f.next++
+	q.batches = append(q.batches, b)
+	q.active++
+	f.running.Go(func() {
+		ends := map[string]uint64{outcome: uint64(b.items)}
+		if err := f.o.Journal.GiveUp(context.WithoutCancel(f.ctx), b.Batch, journal.CountsAt(f.o.Clock.Now(), ends)); err != nil {
+			f.o.Fail(err)
+			return
+		}
+		f.count(ends)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		b.items = 0
+		f.over(q, b)
+	})
 }
 
-func (f *Forwarder) count(outcome string, n int) {
-	if n > 0 {
-		f.o.Count(outcome, uint64(n))
+// over has a batch be done. f.mu must be held.
+func (f *Forwarder) over(q *queue, b *batch) {
+	b.done = true
+	q.active--
+}
+
+// count tells of what is written down.
+func (f *Forwarder) count(ends map[string]uint64) {
+	for outcome, n := range ends {
+		if n > 0 {
+			f.o.Count(outcome, n)
+		}
 	}
 }
 
@@ -393,10 +521,10 @@ func (f *Forwarder) start(q *queue, b *batch, first func() error) {
 			})
 		}
 		if all == 0 {
-			run(func() error { return f.probe(b) })
+			run(func() error { return f.probe(q, b) })
 		}
 		for _, i := range open {
-			run(func() error { return f.piece(b, i) })
+			run(func() error { return f.piece(q, b, i) })
 		}
 		pieces.Wait()
 		if err := errors.Join(errs...); err != nil {
@@ -407,35 +535,34 @@ func (f *Forwarder) start(q *queue, b *batch, first func() error) {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		b.done = true
-		q.active--
+		f.over(q, b)
 	})
 }
 
 // piece sends a piece until it is done with.
-func (f *Forwarder) piece(b *batch, n int) error {
+func (f *Forwarder) piece(q *queue, b *batch, n int) error {
 	durably := context.WithoutCancel(f.ctx)
 	refs := f.o.Journal.Piece(b.Batch, n)
 	settle := func(outcome string, refused map[string]uint64) error {
 		if err := f.o.Failpoints.Hit(FailAfterAnswer); err != nil {
 			return err
 		}
-		if err := f.o.Journal.Settle(durably, b.Batch, n); err != nil {
+		ends := map[string]uint64{outcome: uint64(len(refs))}
+		for reason, n := range refused {
+			ends[reason] += n
+			ends[Refused] += n
+			ends[outcome] -= n
+		}
+		if err := f.o.Journal.Settle(durably, b.Batch, n, journal.CountsAt(f.o.Clock.Now(), ends)); err != nil {
 			return err
 		}
 		f.mu.Lock()
 		b.items -= len(refs)
 		f.mu.Unlock()
-		left := len(refs)
-		for reason, n := range refused {
-			f.count(Refused, int(n))
-			f.o.Count(reason, n)
-			left -= int(n)
-		}
-		f.count(outcome, left)
+		f.count(ends)
 		return f.o.Failpoints.Hit(FailAfterSettle)
 	}
-	verdict, refused, err := f.deliver(b, refs)
+	verdict, refused, err := f.deliver(q, b, refs)
 	switch {
 	case err != nil:
 		return err
@@ -443,7 +570,7 @@ func (f *Forwarder) piece(b *batch, n int) error {
 		return settle(Expired, nil)
 	case verdict == done:
 		return settle(Taken, refused)
-	case len(refs) == 1:
+	case verdict == stranger, len(refs) == 1:
 		return settle(Dropped, nil)
 	}
 	// Something in there is not to the target's liking. Nobody else is to suffer for it.
@@ -451,15 +578,15 @@ func (f *Forwarder) piece(b *batch, n int) error {
 	if err != nil {
 		return err
 	}
-	if err := f.piece(b, n); err != nil {
+	if err := f.piece(q, b, n); err != nil {
 		return err
 	}
-	return f.piece(b, second)
+	return f.piece(q, b, second)
 }
 
 // probe asks a target with an empty upload until it is there.
-func (f *Forwarder) probe(b *batch) error {
-	_, _, err := f.deliver(b, nil)
+func (f *Forwarder) probe(q *queue, b *batch) error {
+	_, _, err := f.deliver(q, b, nil)
 	return err
 }
 
@@ -467,9 +594,11 @@ func (f *Forwarder) probe(b *batch) error {
 type verdict int
 
 const (
-	done   verdict = iota + 1 // the target has taken it
-	final                     // the target will never take it
-	giveUp                    // its time is over
+	done     verdict = iota + 1 // the target has taken it
+	final                       // the target will never take it
+	giveUp                      // its time is over
+	unknown                     // the target knows nothing of its route
+	stranger                    // and never did, and too much else is of that kind
 )
 
 // Waits between two attempts.
@@ -480,10 +609,10 @@ const (
 
 // deliver sends uploads until the target has said its last word, or their time is over.
 // It fails where the journal does, and when the forwarder stops.
-func (f *Forwarder) deliver(b *batch, refs []journal.Ref) (verdict, map[string]uint64, error) {
+func (f *Forwarder) deliver(q *queue, b *batch, refs []journal.Ref) (verdict, map[string]uint64, error) {
 	failed := false
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		if !f.o.Clock.Now().Before(b.ends) {
+		if f.Passed() >= b.ends {
 			return giveUp, nil, nil
 		}
 		select {
@@ -499,7 +628,16 @@ func (f *Forwarder) deliver(b *batch, refs []journal.Ref) (verdict, map[string]u
 		v, refused, err := f.ask(b.Route, bodies)
 		<-f.senders
 		if err == nil {
-			return v, refused, nil
+			keep, fault := f.heard(q, b, v)
+			switch {
+			case fault != nil:
+				return 0, nil, fault
+			case !keep:
+				return stranger, nil, nil
+			case v != unknown:
+				return v, refused, nil
+			}
+			err = errUnknown
 		}
 		if f.ctx.Err() != nil {
 			return 0, nil, f.ctx.Err()
@@ -508,7 +646,7 @@ func (f *Forwarder) deliver(b *batch, refs []journal.Ref) (verdict, map[string]u
 			f.o.Log.Warn("a target did not take uploads; they are sent again until it does", slog.Any("error", err))
 			failed = true
 		}
-		pause := min(wait/2+shuffle.UpTo(wait/2), b.ends.Sub(f.o.Clock.Now()))
+		pause := min(wait/2+shuffle.UpTo(wait/2), b.ends-f.Passed())
 		timer := f.o.Clock.NewTimer(max(pause, 0))
 		select {
 		case <-timer.C():
@@ -517,6 +655,45 @@ func (f *Forwarder) deliver(b *batch, refs []journal.Ref) (verdict, map[string]u
 			return 0, nil, f.ctx.Err()
 		}
 	}
+}
+
+// errUnknown is an answer that may be wrong, or be right for good.
+var errUnknown = errors.New("it says that it knows no such task")
+
+// maxKnown bounds the routes that are remembered for a target has taken something by
+// them; it knows far fewer tasks.
+const maxKnown = 1 << 12
+
+// heard notes what a target has said of a batch's route; keep is false where the batch is
+// to be dropped: no target ever knew the route, and as much as may be is held of that
+// kind. It fails where the journal does.
+func (f *Forwarder) heard(q *queue, b *batch, v verdict) (keep bool, err error) {
+	f.mu.Lock()
+	q.unknown = v == unknown
+	fresh := v == done && !f.known[b.Route] && len(f.known) < maxKnown
+	if fresh {
+		f.known[b.Route] = true
+	}
+	if v == unknown && !f.known[b.Route] && f.strangers() > f.o.Unknown {
+		b.gone = true
+	}
+	keep = v != unknown || !b.gone
+	f.mu.Unlock()
+	if fresh {
+		err = f.o.Journal.Know(context.WithoutCancel(f.ctx), b.Route)
+	}
+	return keep, err
+}
+
+// strangers is how many requests are held of routes that no target ever knew. f.mu must
+// be held.
+func (f *Forwarder) strangers() (n int) {
+	for route, q := range f.queues {
+		if q.unknown && !f.known[route] {
+			n += q.requests()
+		}
+	}
+	return n
 }
 
 // bodies reads what refs refer to, in their order.
@@ -544,6 +721,10 @@ type Status struct {
 	Waiting  uint64    // requests that wait for others to come, covers counted
 	Requests uint64    // answered by targets since the start
 	Oldest   time.Time // when the oldest round that is not done with was closed; zero if there is none
+	// Age is for how long that is held, in time that was seen to pass.
+	Age time.Duration
+	// Unknown are requests of routes of which their target says that it knows nothing.
+	Unknown int
 }
 
 // Status says how far it is.
@@ -552,11 +733,14 @@ func (f *Forwarder) Status() Status {
 	defer f.mu.Unlock()
 	s := Status{Requests: f.requests}
 	see := func(r *journal.Round) {
-		if s.Oldest.IsZero() || r.Closed.Before(s.Oldest) {
-			s.Oldest = r.Closed
+		if age := f.passed - r.Passed; s.Oldest.IsZero() || age > s.Age {
+			s.Oldest, s.Age = r.Closed, age
 		}
 	}
 	for _, q := range f.queues {
+		if q.unknown {
+			s.Unknown += q.requests()
+		}
 		for _, h := range q.held {
 			s.Held += len(h.items)
 			s.Waiting += uint64(h.round.Groups[h.group].Requests)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/starling-agg/starling/disk"
 )
@@ -43,6 +44,9 @@ type Journal struct {
 	mu      sync.Mutex      // guards the rest, and the order of records
 	rounds  map[uint64]bool // that are on the disk
 	batches map[uint64]*Batch
+	passed  time.Duration
+	counts  Counts
+	known   map[Route]bool
 	file    uint64 // number of the log's file
 	fresh   int64  // its length when it was written anew, in bytes
 }
@@ -60,6 +64,12 @@ type Recovered struct {
 	Next uint64
 	// Damaged is how many rounds had been acknowledged and cannot be read.
 	Damaged int
+	// Passed is the latest of [Journal.Passed] and of the rounds, and Counts are all that
+	// was ever counted.
+	Passed time.Duration
+	Counts Counts
+	// Known are the routes of [Journal.Know].
+	Known []Route
 }
 
 func name(prefix string, n uint64) string { return fmt.Sprintf("%s%016x", prefix, n) }
@@ -81,7 +91,8 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("journal: list directory: %w", err)
 	}
-	j := &Journal{fs: fsys, rounds: make(map[uint64]bool), batches: make(map[uint64]*Batch)}
+	j := &Journal{fs: fsys, rounds: make(map[uint64]bool)}
+	log := &played{batches: make(map[uint64]*Batch), known: make(map[Route]bool)}
 	found := &Recovered{}
 	rounds := make(map[uint64]*Round)
 	var logs, rubbish []string
@@ -143,14 +154,17 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 			return nil, nil, fmt.Errorf("journal: %w", err)
 		}
 		for _, record := range scan.Records {
-			if err := play(j.batches, record); err != nil {
+			if err := log.play(record); err != nil {
 				return nil, nil, fmt.Errorf("%w in %s", err, file)
 			}
 		}
 	}
-	for n := range rounds {
+	j.batches, j.passed, j.counts, j.known = log.batches, log.passed, log.counts, log.known
+	for n, r := range rounds {
 		j.rounds[n] = true
+		j.passed = max(j.passed, r.Passed)
 	}
+	found.Passed, found.Counts, found.Known = j.passed, maps.Clone(j.counts), slices.Collect(maps.Keys(j.known))
 	for n, b := range j.batches {
 		if !b.lives(rounds) {
 			delete(j.batches, n)
@@ -165,7 +179,7 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 	if j.log, err = disk.CreateLog(fsys, name(forwardPrefix, j.file), o); err != nil {
 		return nil, nil, fmt.Errorf("journal: %w", err)
 	}
-	if err := errors.Join(j.writeBatches(), disk.Remove(fsys, append(rubbish, logs...)...)); err != nil {
+	if err := errors.Join(j.writeAll(), disk.Remove(fsys, append(rubbish, logs...)...)); err != nil {
 		return nil, nil, errors.Join(err, j.log.Close())
 	}
 	for _, n := range slices.Sorted(maps.Keys(rounds)) {
@@ -274,24 +288,57 @@ func (j *Journal) Cut(ctx context.Context, b *Batch) error {
 	return j.rewrite()
 }
 
+// GiveUp makes a batch durable of which nothing is sent any more, and what that counts.
+func (j *Journal) GiveUp(ctx context.Context, b *Batch, c Counts) error {
+	b.GivenUp = true
+	record, err := appendGivenUp(b, c)
+	if err != nil {
+		return fmt.Errorf("journal: encode a batch: %w", err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.log.Append(ctx, record); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.batches[b.Number] = b
+	j.counts.Add(c)
+	return j.rewrite()
+}
+
 // Split halves a piece of a batch, durably, and returns the number of its second half.
 func (j *Journal) Split(ctx context.Context, b *Batch, piece int) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.log.Append(ctx, appendStep(kindSplit, b.Number, piece)); err != nil {
+	if err := j.log.Append(ctx, appendSplit(b.Number, piece)); err != nil {
 		return 0, fmt.Errorf("journal: %w", err)
 	}
 	return b.Split(piece), j.rewrite()
 }
 
-// Settle writes down that nothing more is to be done about a piece.
-func (j *Journal) Settle(ctx context.Context, b *Batch, piece int) error {
+// Settle writes down that nothing more is to be done about a piece, and what that counts.
+func (j *Journal) Settle(ctx context.Context, b *Batch, piece int, c Counts) error {
+	record, err := appendSettle(b.Number, piece, c)
+	if err != nil {
+		return fmt.Errorf("journal: encode counts: %w", err)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.log.Append(ctx, appendStep(kindSettle, b.Number, piece)); err != nil {
+	if err := j.log.Append(ctx, record); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	b.Pieces[piece] = nil
+	j.counts.Add(c)
+	return j.rewrite()
+}
+
+// Passed writes down how much time its user has seen pass, in all of its lives.
+func (j *Journal) Passed(ctx context.Context, d time.Duration) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.log.Append(ctx, appendPassed(d)); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.passed = max(j.passed, d)
 	return j.rewrite()
 }
 
@@ -314,6 +361,21 @@ func (j *Journal) Piece(b *Batch, piece int) []Ref {
 	return b.Pieces[piece]
 }
 
+// Know writes down that a target has taken something by a route.
+func (j *Journal) Know(ctx context.Context, r Route) error {
+	record, err := appendKnown(r)
+	if err != nil {
+		return fmt.Errorf("journal: encode a route: %w", err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.log.Append(ctx, record); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.known[r] = true
+	return j.rewrite()
+}
+
 // rewrite begins the log anew where it has grown. j.mu must be held.
 func (j *Journal) rewrite() error {
 	if j.log.State().Size < max(rewriteAt, 2*j.fresh) {
@@ -324,21 +386,42 @@ func (j *Journal) rewrite() error {
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if err := j.writeBatches(); err != nil {
+	if err := j.writeAll(); err != nil {
 		return err
 	}
 	return disk.Remove(j.fs, old.Name)
 }
 
-// writeBatches appends all batches as they are to the log.
-func (j *Journal) writeBatches() error {
-	for _, n := range slices.Sorted(maps.Keys(j.batches)) {
-		record, err := j.batches[n].append(nil)
+// writeAll appends all that is known to the log: first the totals, which take the place
+// of what earlier files count.
+func (j *Journal) writeAll() error {
+	write := func(record []byte, err error) error {
 		if err == nil {
 			err = j.log.Append(context.Background(), record)
 		}
 		if err != nil {
 			return fmt.Errorf("journal: write the log anew: %w", err)
+		}
+		return nil
+	}
+	if j.passed > 0 || len(j.counts) > 0 {
+		if err := write(appendTotals(j.passed, j.counts)); err != nil {
+			return err
+		}
+	}
+	for r := range j.known {
+		if err := write(appendKnown(r)); err != nil {
+			return err
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(j.batches)) {
+		b := j.batches[n]
+		record, err := b.append(nil)
+		if b.GivenUp {
+			record, err = appendGivenUp(b, nil) // the totals have its counts
+		}
+		if err := write(record, err); err != nil {
+			return err
 		}
 	}
 	j.fresh = j.log.State().Size

@@ -15,7 +15,7 @@ import (
 
 func sample() *Round {
 	return &Round{
-		Number: 7, Closed: time.Unix(1000, 5),
+		Number: 7, Closed: time.Unix(1000, 5), Passed: time.Hour,
 		Groups: []Group{{Route{"https://leader.example/", "tasks/x/reports", "m"}, 3, 12_000}, {Route{"t", "p", ""}, 1, 1}},
 		Claims: []Claim{{Key: [KeySize]byte{1}, Relay: [RelaySize]byte{2}, Prints: []uint64{1, 2, 1 << 63}, IDs: [][IDSize]byte{{9}}}, {}},
 		Items:  []Item{{Group: 0, Body: []byte("first")}, {Group: 1}, {Group: 0, Body: bytes.Repeat([]byte{7}, 5000)}},
@@ -44,7 +44,7 @@ func TestRound(t *testing.T) {
 	}
 	_, found := open(t, mem)
 	if len(found.Rounds) != 1 || !reflect.DeepEqual(found.Rounds[0].Groups, r.Groups) || !reflect.DeepEqual(found.Rounds[0].Claims, r.Claims) ||
-		!found.Rounds[0].Closed.Equal(r.Closed) || !reflect.DeepEqual(found.Rounds[0].Items, r.Items) {
+		!found.Rounds[0].Closed.Equal(r.Closed) || found.Rounds[0].Passed != r.Passed || found.Passed != r.Passed || !reflect.DeepEqual(found.Rounds[0].Items, r.Items) {
 		t.Errorf("found %+v", found.Rounds)
 	}
 	got, err := j.Bodies(found.Rounds[0], []int{2, 0, 1})
@@ -110,7 +110,7 @@ func TestBatch(t *testing.T) {
 	if n, err := j.Split(ctx, b, 0); err != nil || n != 2 {
 		t.Fatal(n, err)
 	}
-	if err := j.Settle(ctx, b, 1); err != nil {
+	if err := j.Settle(ctx, b, 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 { // each start writes the log anew
@@ -136,6 +136,66 @@ func TestBatch(t *testing.T) {
 	}
 	if _, found := open(t, mem); len(found.Batches) != 0 {
 		t.Errorf("without its rounds: %+v", found.Batches)
+	}
+}
+
+// TestCounts: what was counted, how much time passed, and what routes are known is found
+// again, over starts, over the writing anew of the log and after the rounds are gone, and
+// nothing is counted twice.
+func TestCounts(t *testing.T) {
+	mem, ctx := disktest.NewMem(1), context.Background()
+	j, _ := open(t, mem)
+	first, second := sample(), sample()
+	second.Number = 8
+	for _, r := range []*Round{first, second} {
+		if err := j.Log(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := time.Unix(20_000, 7)
+	b := &Batch{Number: 3, Route: first.Groups[0].Route, Members: []Member{{7, 0}, {8, 0}}, Pieces: [][]Ref{{{7, 0}, {8, 2}, {8, 0}}, {{7, 2}}}}
+	up := &Batch{Number: 4, Route: first.Groups[1].Route, Members: []Member{{7, 1}, {8, 1}}}
+	for _, err := range []error{
+		j.Cut(ctx, b),
+		j.Settle(ctx, b, 1, CountsAt(at, map[string]uint64{"dropped": 1, "taken": 0})),
+		j.GiveUp(ctx, up, CountsAt(at.Add(time.Hour), map[string]uint64{"few": 2})),
+		j.Settle(ctx, b, 0, CountsAt(at.Add(-time.Hour), map[string]uint64{"dropped": 2, "taken": 1})),
+		j.Passed(ctx, 2*time.Hour), j.Passed(ctx, time.Minute), j.Know(ctx, b.Route),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := Counts{"dropped": {3, time.Unix(20_000, 0).UTC()}, "few": {2, time.Unix(23_600, 0).UTC()}, "taken": {1, time.Unix(16_400, 0).UTC()}}
+	for life := range 4 { // each start writes the log anew
+		j, found := open(t, mem)
+		if !reflect.DeepEqual(found.Counts, want) || found.Passed != 2*time.Hour || !reflect.DeepEqual(found.Known, []Route{b.Route}) {
+			t.Fatalf("life %d: %+v, %v passed, known %v", life, found.Counts, found.Passed, found.Known)
+		}
+		if life < 2 && (len(found.Batches) != 2 || !found.Batches[1].GivenUp || len(found.Batches[1].Members) != 2) {
+			t.Fatalf("life %d: %+v", life, found.Batches)
+		}
+		if life == 1 {
+			if err := errors.Join(j.Remove(first), j.Remove(second)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// Power is lost between the new file and the end of the old one: both are there.
+	j, _ = open(t, mem)
+	old := j.file
+	kept, err := disk.ReadFile(mem, name(forwardPrefix, old), maxRecord)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, found := open(t, mem); !reflect.DeepEqual(found.Counts, want) {
+		t.Fatalf("%+v", found.Counts)
+	}
+	if err := disk.WriteFile(mem, name(forwardPrefix, old), kept); err != nil {
+		t.Fatal(err)
+	}
+	if _, found := open(t, mem); !reflect.DeepEqual(found.Counts, want) {
+		t.Errorf("with the file before: %+v", found.Counts)
 	}
 }
 
@@ -191,20 +251,50 @@ func FuzzRecords(f *testing.F) {
 	}
 	f.Add(claim)
 	f.Add(batch)
-	f.Add(appendStep(kindSplit, 1, 0))
+	f.Add(appendSplit(1, 0))
+	settled, err := appendSettle(1, 0, CountsAt(time.Unix(5, 0), map[string]uint64{"a": 1, "b": 2}))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(settled)
+	givenUp, err := appendGivenUp(&Batch{Number: 1, Members: []Member{{7, 0}}, GivenUp: true}, CountsAt(time.Unix(5, 0), map[string]uint64{"few": 1}))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(givenUp)
+	totals, err := appendTotals(time.Hour, CountsAt(time.Unix(5, 0), map[string]uint64{"taken": 3}))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(totals)
+	f.Add(appendPassed(time.Hour))
+	known, err := appendKnown(Route{"a", "b", "c"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(known)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if c, err := ReadClaim(b); err == nil {
 			if again, err := c.Append(nil); err != nil || !bytes.Equal(again, b) {
 				t.Errorf("a claim becomes %x, %v", again, err)
 			}
 		}
-		batches := map[uint64]*Batch{}
-		if err := play(batches, b); err != nil {
+		l := &played{batches: map[uint64]*Batch{}, known: map[Route]bool{}}
+		if err := l.play(b); err != nil {
 			return
 		}
-		for _, x := range batches {
-			if again, err := x.append(nil); err != nil || !bytes.Equal(again, b) {
+		for _, x := range l.batches {
+			again, err := x.append(nil)
+			if x.GivenUp {
+				again, err = appendGivenUp(x, l.counts)
+			}
+			if err != nil || !bytes.Equal(again, b) {
 				t.Errorf("a batch becomes %x, %v", again, err)
+			}
+		}
+		if b[0] == kindTotals {
+			if again, err := appendTotals(l.passed, l.counts); err != nil || !bytes.Equal(again, b) {
+				t.Errorf("totals become %x, %v", again, err)
 			}
 		}
 	})

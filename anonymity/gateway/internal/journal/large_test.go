@@ -31,7 +31,7 @@ func TestLargeBatch(t *testing.T) {
 	}
 	before := j.file
 	for n := range steps {
-		if err := j.Settle(t.Context(), b, n); err != nil {
+		if err := j.Settle(t.Context(), b, n, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

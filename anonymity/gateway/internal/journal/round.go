@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -51,13 +52,16 @@ type Item struct {
 type Round struct {
 	Number uint64
 	Closed time.Time
+	// Passed is how much time the gateway had seen pass when it was closed ([Journal.Passed]):
+	// what it is kept for is counted from there, and not by the clock on the wall.
+	Passed time.Duration
 	Groups []Group
 	Claims []Claim
 	Items  []Item
 }
 
 const (
-	roundMagic = "starling round v1"
+	roundMagic = "starling round v2"
 	// MaxRound bounds a round's file, in bytes.
 	MaxRound = 2 << 30
 )
@@ -66,7 +70,7 @@ var errRound = errors.New("journal: malformed round")
 
 // head encodes all of a round but the bodies and the checksum:
 //
-//	opaque magic[17] = "starling round v1"; uint64 number, closed; (nanoseconds since 1970)
+//	opaque magic[17] = "starling round v2"; uint64 number, closed; (nanoseconds since 1970) uint64 passed; (nanoseconds)
 //	{opaque target<0..2^16-1>, path<0..2^16-1>, media<0..2^16-1>; uint32 requests; uint64 bytes} groups<0..2^32-1>;
 //	{opaque key[16], relay[8]; uint64 prints<0..2^32-1>; opaque ids[16]<0..2^32-1>} claims<0..2^32-1>;
 //	{uint32 group, size} items<0..2^32-1>;
@@ -76,6 +80,7 @@ func (r *Round) head() ([]byte, error) {
 	b := cryptobyte.NewBuilder([]byte(roundMagic))
 	b.AddUint64(r.Number)
 	b.AddUint64(uint64(r.Closed.UnixNano()))
+	b.AddUint64(uint64(r.Passed))
 	b.AddUint32LengthPrefixed(func(b *cryptobyte.Builder) {
 		for _, g := range r.Groups {
 			addRoute(b, g.Route)
@@ -113,12 +118,13 @@ func readRound(file []byte) (*Round, error) {
 	}
 	r := &Round{}
 	s := cryptobyte.String(rest)
-	var closed uint64
+	var closed, passed uint64
 	var groups, claims, items cryptobyte.String
-	if !s.ReadUint64(&r.Number) || !s.ReadUint64(&closed) || !read32(&s, &groups) || !read32(&s, &claims) || !read32(&s, &items) {
+	if !s.ReadUint64(&r.Number) || !s.ReadUint64(&closed) || !s.ReadUint64(&passed) || passed > math.MaxInt64 ||
+		!read32(&s, &groups) || !read32(&s, &claims) || !read32(&s, &items) {
 		return nil, errRound
 	}
-	r.Closed = time.Unix(0, int64(closed))
+	r.Closed, r.Passed = time.Unix(0, int64(closed)), time.Duration(passed)
 	for !groups.Empty() {
 		var g Group
 		if !readRoute(&groups, &g.Route) || !groups.ReadUint32(&g.Requests) || !groups.ReadUint64(&g.Bytes) {

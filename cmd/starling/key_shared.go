@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// keyVerifyCommand makes what leader and helper share of a task, and nobody else may know.
+func keyVerifyCommand() *command {
+	return &command{
+		name: "verify", args: "[--json] --out FILE",
+		short: "Make a verification key, which leader and helper of a task share",
+		long: `It has both aggregators check reports by the same random choices. Devices and collectors must not learn it, for who knows it could make
+a report that passes and is none: give it to the other aggregator over a channel that you trust, and name it in both
+configurations: verify_keys = [{ id = 1, file = "FILE" }] of the task.`,
+		examples: [][2]string{{"starling key verify --out secrets/verify.key", "for one task, by one of its two aggregators"}},
+		setup:    sharedSecret("key verify", "verification key", vdaf.VerifyKeySize),
+	}
+}
+
+// tokenBytes is how much chance there is in a token, in bytes.
+const tokenBytes = 32
+
+// keyTokenCommand makes a bearer token.
+func keyTokenCommand() *command {
+	return &command{
+		name: "token", args: "[--json] --out FILE",
+		short: "Make a bearer token, by which one party knows another",
+		long: `Make one for each pair of parties: leader and helper (peer_token), leader and collector (collector_token, token), relay and gateway
+(gateway_token, relay_token), and whoever makes manifests with leader and helper (signing.token, manifest new --token). Both
+sides have the same file; who holds it is taken for the other.`,
+		examples: [][2]string{{"starling key token --out secrets/peer.token", "for leader and helper"}},
+		setup:    sharedSecret("key token", "token", tokenBytes),
+	}
+}
+
+// sharedSecret writes random bytes in hexadecimal digits to a file that must not exist.
+func sharedSecret(path, what string, size int) func(*flag.FlagSet) func(context.Context, *env, []string) error {
+	return func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+		out := flags.String("out", "", "write it to this `FILE`, which nobody else may read; required")
+		asJSON := flags.Bool("json", false, "print one JSON object")
+		return func(_ context.Context, e *env, args []string) error {
+			if err := noArgs(path, args); err != nil {
+				return err
+			}
+			if *out == "" {
+				return usageOf(path, errors.New("starling "+path+" needs --out"))
+			}
+			secret := make([]byte, size)
+			rand.Read(secret)
+			if err := writeNew(*out, 0o600, hex.AppendEncode(nil, secret)); err != nil {
+				return err
+			}
+			if *asJSON {
+				return e.json(map[string]any{"file": *out})
+			}
+			_, err := fmt.Fprintf(e.stdout, "%s %s\n", what, *out)
+			return err
+		}
+	}
+}
