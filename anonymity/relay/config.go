@@ -123,6 +123,9 @@ func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error)
 		return nil, err
 	}
 	o.Log = log
+	metrics := service.NewMetrics()
+	unplaced := metrics.Counter("starling_relay_unplaced_total", "Requests whose sender's address cannot be read: they share one limit.")
+	o.Unplaced = func() { unplaced.Add(1) }
 	r, err := New(o)
 	if err != nil {
 		return nil, err
@@ -131,7 +134,6 @@ func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error)
 		log.Warn("no limit on the requests of one sender: any one can fill a gateway's rounds and spend its key; " +
 			"see limits.requests_per_minute and public.forwarded_header")
 	}
-	metrics := service.NewMetrics()
 	return []service.Part{
 		service.Local{
 			Name: "relay local listener", Address: c.Local.Address, Metrics: metrics, Log: log, Open: open.Local,

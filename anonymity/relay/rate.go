@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -59,8 +60,11 @@ func newRate(r Rate) *rate {
 }
 
 // allow counts a request from an address. Addresses that are none, as on a unix socket, are one part of the network.
-func (r *rate) allow(remote string, now time.Time) bool {
+// Placed is false for those.
+func (r *rate) allow(remote string, now time.Time) (allowed, placed bool) {
 	prefix := service.Network(remote)
+	_, err := netip.ParseAddrPort(remote)
+	placed = err == nil
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !now.Before(r.until) {
@@ -71,8 +75,8 @@ func (r *rate) allow(remote string, now time.Time) bool {
 	sum := sha256.Sum256(append(r.key[:], prefix[:]...))
 	n := &r.counts[binary.BigEndian.Uint64(sum[:])%uint64(len(r.counts))]
 	if *n >= r.limit {
-		return false
+		return false, placed
 	}
 	*n++
-	return true
+	return true, placed
 }

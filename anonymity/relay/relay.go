@@ -91,6 +91,9 @@ type Options struct {
 	Now func() time.Time
 	// Log is told of failures of the gateway, never of a request; default none.
 	Log *slog.Logger
+	// Unplaced is told of each request whose sender's address cannot be read; default
+	// nobody.
+	Unplaced func()
 }
 
 // Validate fills in defaults and reports what is missing.
@@ -134,6 +137,8 @@ type Relay struct {
 	rate    *rate
 	counts  map[door.Reason]*atomic.Uint64 // fixed after New
 	forward atomic.Uint64
+
+	unplaced atomic.Uint64
 }
 
 // New makes a relay. It opens no connection.
@@ -158,11 +163,14 @@ type Status struct {
 	Forwarded uint64 `json:"forwarded"`
 	// Refused requests by reason; the gateway's refusals are among them.
 	Refused map[string]uint64 `json:"refused"`
+	// Unplaced requests came without an address that can be read. They share one limit:
+	// behind a proxy, something is wrong with what it writes into the forwarded header.
+	Unplaced uint64 `json:"unplaced"`
 }
 
 // Status counts since the start.
 func (r *Relay) Status() *Status {
-	s := &Status{Forwarded: r.forward.Load(), Refused: make(map[string]uint64)}
+	s := &Status{Forwarded: r.forward.Load(), Refused: make(map[string]uint64), Unplaced: r.unplaced.Load()}
 	for reason, n := range r.counts {
 		if n := n.Load(); n > 0 {
 			s.Refused[string(reason)] = n
@@ -201,8 +209,14 @@ func (r *Relay) serve(w http.ResponseWriter, req *http.Request) ([]byte, error) 
 	if err := door.Check(req, r.o.Path, requestMedia); err != nil {
 		return nil, err
 	}
-	if r.rate != nil && !r.rate.allow(service.SenderOf(req, r.o.Forwarded), r.o.Now()) {
-		return nil, &door.Error{Reason: door.Rate}
+	if r.rate != nil {
+		allowed, placed := r.rate.allow(service.SenderOf(req, r.o.Forwarded), r.o.Now())
+		if !placed {
+			r.addressless()
+		}
+		if !allowed {
+			return nil, &door.Error{Reason: door.Rate}
+		}
 	}
 	leave, err := r.door.Enter()
 	if err != nil {
@@ -216,6 +230,17 @@ func (r *Relay) serve(w http.ResponseWriter, req *http.Request) ([]byte, error) 
 		return nil, err
 	}
 	return r.ask(req.Context(), body)
+}
+
+// addressless counts a request whose sender's address cannot be read, and says so once.
+func (r *Relay) addressless() {
+	if r.unplaced.Add(1) == 1 {
+		r.o.Log.Warn("requests come without an address that can be read: all such share one limit; " +
+			"see forwarded_header, and what the proxy in front writes there")
+	}
+	if r.o.Unplaced != nil {
+		r.o.Unplaced()
+	}
 }
 
 // ask makes a request of its own to the gateway.

@@ -323,7 +323,10 @@ func TestRateByDefault(t *testing.T) {
 // itself moves it nowhere.
 func TestRateBehindProxy(t *testing.T) {
 	now := time.Unix(1000, 0)
-	relay := newRelay(t, Options{Forwarded: "X-Forwarded-For", Limits: Limits{Rate: Rate{Requests: 2}}, Now: func() time.Time { return now }})
+	var logged bytes.Buffer
+	told := 0
+	relay := newRelay(t, Options{Forwarded: "X-Forwarded-For", Limits: Limits{Rate: Rate{Requests: 2}}, Now: func() time.Time { return now },
+		Log: slog.New(slog.NewTextHandler(&logged, nil)), Unplaced: func() { told++ }})
 	from := func(forwarded ...string) door.Reason {
 		r := post("x")
 		r.RemoteAddr = "198.51.100.1:443" // the proxy's
@@ -341,6 +344,13 @@ func TestRateBehindProxy(t *testing.T) {
 		if got := from(c.header...); got != c.want {
 			t.Errorf("request %d, %q: %q, want %q", i, c.header, got, c.want)
 		}
+		if hidden := i >= 6; (relay.Status().Unplaced > 0) != hidden {
+			t.Errorf("request %d: %d without an address", i, relay.Status().Unplaced)
+		}
+	}
+	// That is loud, once, and counted: a proxy that writes nothing has all share one limit.
+	if n := strings.Count(logged.String(), "level=WARN"); n != 1 || relay.Status().Unplaced != 3 || told != 3 || strings.Contains(logged.String(), "unknown") {
+		t.Errorf("%d without an address, told %d, log %q", relay.Status().Unplaced, told, logged.String())
 	}
 }
 
