@@ -25,11 +25,17 @@ func janus(t *testing.T, mode dap.BatchMode, batches int, saved *[]State) (*lead
 	})
 }
 
+// TestFramingOfItsDraft: Janus's framing is one of draft 18, and nobody frames draft 19 so.
 func TestFramingOfItsDraft(t *testing.T) {
-	r := testRecipe(histogram, recipe.NoNoise{}, dap.TimeInterval)
-	r.DAP = dap.Draft19
-	if _, err := New(Options{Recipe: encode(t, r), Token: token, Key: newLeader(t, r).key, Framing: dap.Janus}); err == nil {
-		t.Error("nobody frames draft 19 as Janus does")
+	for version, fits := range map[dap.Version]bool{dap.Draft18: true, dap.Draft19: false} {
+		for framing, refused := range map[dap.Framing]bool{dap.Standard: false, dap.Janus: !fits} {
+			r := testRecipe(histogram, recipe.NoNoise{}, dap.TimeInterval)
+			r.DAP = version
+			_, err := New(Options{Recipe: encode(t, r), Token: token, Key: newLeader(t, r).key, Framing: framing})
+			if (err != nil) != refused || refused && !strings.Contains(err.Error(), "draft 18") {
+				t.Errorf("%v framed %v: %v", version, framing, err)
+			}
+		}
 	}
 }
 

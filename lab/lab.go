@@ -85,6 +85,10 @@ const (
 	settled = grace + time.Second
 )
 
+// labTries are more patient than a manifest may say: a lab's devices report of rounds
+// that are over, and it collects when they are done, on a machine that may be busy.
+var labTries = client.Tries{Count: 3, Every: 10 * time.Second}
+
 // Validate fills in defaults and says what is wrong.
 func (o *Options) Validate() error {
 	if o.Out == "" {
@@ -427,6 +431,7 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 			return nil, ctx, errors.Join(err, stop())
 		}
 		o.HTTP, o.Via = nil, r.via // keys come from the manifest
+		o.Tries = labTries
 	}
 	if r.client, err = client.New(o); err != nil {
 		return nil, ctx, errors.Join(err, stop())

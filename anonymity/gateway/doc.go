@@ -27,7 +27,10 @@
 // the target has said its last word. It is lost only with the disk; when the target is
 // away for longer than [Options.Hold], after which it would refuse the report itself;
 // where [Options.MinRound] is above 1 and too few others have come by then; and when the
-// target has closed the batch in the meantime. [Status] counts each.
+// target has closed the batch in the meantime. [Status] counts each, over all starts. Hold
+// is counted in time that a running gateway has seen pass, so no clock that is set and no
+// stop ends it; and a target that says that it has no such task is asked until then, for
+// it may have been started wrongly.
 //
 // # Rounds
 //

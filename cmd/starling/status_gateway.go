@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/lab/chart"
@@ -78,10 +79,13 @@ func writeGateway(w io.Writer, s *gateway.Status) {
 	fmt.Fprintf(w, "gateway, %s or more requests of a task together\n", n(uint64(s.MinRound)))
 	fmt.Fprintf(w, "  uploads    %s taken by the leader, %s held", n(s.Passed), n(uint64(s.Held)))
 	if s.Oldest != nil {
-		fmt.Fprintf(w, ", the oldest for %s", span(s.Now.Sub(*s.Oldest)))
+		fmt.Fprintf(w, ", the oldest for %s", span(time.Duration(s.HeldSeconds*float64(time.Second))))
 	}
 	fmt.Fprintf(w, "\n  others     %s covers and %s that had come before, answered alike\n", n(s.Covers), n(s.Known))
 	fmt.Fprintf(w, "  room       %s of %s requests\n", n(uint64(s.Charged)), n(uint64(s.Room)))
+	if s.Unknown > 0 {
+		fmt.Fprintf(w, "  unknown    %s of them are of tasks that the leader says it has not\n", n(uint64(s.Unknown)))
+	}
 	writeReasons(w, "lost", s.Lost)
 	writeReasons(w, "verdict", s.Verdicts)
 	writeReasons(w, "refused", s.Refused)

@@ -128,6 +128,7 @@ func TestSkip(t *testing.T) {
 	r, err := recipe.New(recipe.Options{
 		Name: "skip", Query: recipe.Count{}, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(), MinBatch: 20, TimePrecision: 10,
 		Window: recipe.Between{Start: 100, End: 200}, Epsilon: decimal(t, "1"), Delta: decimal(t, "0.000001"), Rounds: 2,
+		Grace: 3 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +162,8 @@ func TestSkip(t *testing.T) {
 	if from, to, err := s.Interval(time.Unix(1045, 0), 0); err != nil || !from.Equal(time.Unix(1010, 0)) || !to.Equal(time.Unix(1040, 0)) {
 		t.Errorf("the next is from %v to %v: %v", from, to, err)
 	}
-	if s.Over(time.Unix(1010, 0), time.Unix(1009, 0)) || !s.Over(time.Unix(1010, 0), time.Unix(1010, 0)) {
-		t.Error("over before its end, or not at it")
+	if s.Over(time.Unix(1010, 0), time.Unix(1012, 0)) || !s.Over(time.Unix(1010, 0), time.Unix(1013, 0)) {
+		t.Error("over before its end and grace, or not then")
 	}
 }
 

@@ -448,7 +448,7 @@ func TestManifestOfAnotherTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := w.changed(t, func(m *ohttp.Manifest) { m.Tries++ }, signed.Helper, signed.Gateway)
+	m := w.changed(t, func(m *ohttp.Manifest) { m.Previous[0]++ }, signed.Helper, signed.Gateway)
 	if err := m.Sign(signed.Leader, s); err != nil {
 		t.Fatal(err)
 	}
