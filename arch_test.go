@@ -268,6 +268,11 @@ func TestProductCode(t *testing.T) {
 			}
 			pure := within(p.name(), []string{"vdaf", "dp", "dap", "recipe"})
 			ast.Inspect(file, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok && within(p.name(), []string{"aggregator"}) && len(call.Args) == 1 {
+					if method, ok := call.Fun.(*ast.SelectorExpr); ok && method.Sel.Name == "Sample" {
+						t.Errorf("%s: a server's noise is a function of a data key and of what it covers: noise.Key.Sample", fset.Position(call.Pos()))
+					}
+				}
 				sel, ok := n.(*ast.SelectorExpr)
 				if !ok {
 					return true

@@ -56,11 +56,13 @@ type setup struct {
 	config   dap.VDAFConfig // nil is a histogram; else reports have a shard of their own
 	leader   func(*leader.Options)
 	helper   func(*helper.Options)
+	apart    bool // the records are the test's
 }
 
 // pair is a leader and a helper over loopback HTTP, with everything that their peers know.
 type pair struct {
 	t         testing.TB
+	apart     bool
 	clock     *clock
 	log       *syncBuffer
 	task      aggregator.Task
@@ -132,7 +134,7 @@ func newPair(t testing.TB, s setup) *pair {
 	if s.dialect == nil {
 		s.dialect = &speaks
 	}
-	p := &pair{t: t, dialect: *s.dialect, clock: &clock{}, log: &syncBuffer{}}
+	p := &pair{t: t, apart: s.apart, dialect: *s.dialect, clock: &clock{}, log: &syncBuffer{}}
 	serve := func(h *atomic.Pointer[http.Handler]) string {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }))
 		t.Cleanup(srv.Close)
@@ -197,7 +199,7 @@ func newPair(t testing.TB, s setup) *pair {
 
 func (p *pair) startLeader() {
 	p.t.Helper()
-	if mem, ok := p.leaderOpt.FS.(*disktest.Mem); ok {
+	if mem, ok := p.leaderOpt.FS.(*disktest.Mem); ok && !p.apart {
 		p.leaderOpt.Record = recordOn(mem)
 	}
 	l, err := leader.New(context.Background(), p.leaderOpt)
@@ -211,7 +213,7 @@ func (p *pair) startLeader() {
 
 func (p *pair) startHelper() {
 	p.t.Helper()
-	if mem, ok := p.helperOpt.FS.(*disktest.Mem); ok {
+	if mem, ok := p.helperOpt.FS.(*disktest.Mem); ok && !p.apart {
 		p.helperOpt.Record = recordOn(mem)
 	}
 	hs, err := helper.New(context.Background(), p.helperOpt)

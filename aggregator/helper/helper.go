@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/lost"
@@ -53,6 +54,7 @@ type Helper struct {
 	keys   *keyset.Set
 	lost   *lost.Room
 	steady *steady.Clock
+	data   *datakey.Set
 	engine rounds.Engine
 	closed atomic.Bool
 	ledger watch.Ledger
@@ -109,6 +111,12 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	if err := h.lost.Open(ctx, h.store, opt.Log, "runs"); err != nil {
 		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 	}
+	h.data, err = datakey.Open(ctx, datakey.Options{
+		FS: opt.Record, Book: h.store, Period: opt.DataKeyPeriod, Keep: opt.Retention, Clock: h.steady, Failpoints: opt.Failpoints, Log: opt.Log,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
+	}
 	h.srv.Keys = h.keys
 	if opt.Signing != nil {
 		if h.srv.Notary, err = keyset.NewNotary(h.keys, *opt.Signing, opt.Record); err != nil {
@@ -157,6 +165,7 @@ func (h *Helper) Run(ctx context.Context) error {
 	r.Go("deferred jobs and retired tasks", h.opt.Idle, h.wake, h.stepJobs)
 	r.Go("keys", keyset.Every, nil, h.stepKeys)
 	r.Go("needless files", buryEvery, nil, func(ctx context.Context) (bool, error) { return false, h.store.Bury(ctx) })
+	r.Go("data keys", datakey.Every, nil, h.stepDataKeys)
 	r.Go("counts", countEvery, nil, func(ctx context.Context) (bool, error) { return false, h.count(ctx) })
 	select {
 	case <-ctx.Done():
@@ -182,6 +191,10 @@ func (h *Helper) Audit(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	more, err := h.keys.Audit()
+	if faults = append(faults, more...); err != nil {
+		return faults, err
+	}
+	more, err = h.data.Audit()
 	return append(faults, more...), err
 }
 
@@ -200,6 +213,10 @@ func (h *Helper) Step(ctx context.Context) (bool, error) {
 		return worked, err
 	}
 	more, err := h.stepKeys(ctx)
+	if worked = worked || more; err != nil {
+		return worked, err
+	}
+	more, err = h.stepDataKeys(ctx)
 	return worked || more, err
 }
 
@@ -217,7 +234,7 @@ func (h *Helper) stepJobs(ctx context.Context) (bool, error) {
 			case errors.As(err, &held):
 				h.hold(res, held)
 				continue
-			case errors.As(err, new(*release.Early)): // the clock was put back this moment; see stored
+			case notYet(err): // the clock was put back this moment, see stored; or a data key has to be
 				continue
 			case errors.Is(err, store.ErrNotFound): // deleted meanwhile
 			case err != nil:

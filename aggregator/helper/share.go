@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -60,12 +61,17 @@ func (h *Helper) postShare(r *edge.Request) error {
 		return h.early(err)
 	}
 	deferred := h.opt.Deferred == Always
-	res, _, err := h.store.Create(r.Context(), store.KindShare, r.Task.ID, r.ChosenID(), body, deferred, &sel, h.steady.Now())
+	res, made, err := h.store.Create(r.Context(), store.KindShare, r.Task.ID, r.ChosenID(), body, deferred, &sel, h.steady.Now())
 	if errors.Is(err, store.ErrOverlap) {
 		return refusal(err)
 	}
 	if err != nil {
 		return err
+	}
+	if !made {
+		if err := h.again(r, res); err != nil {
+			return err
+		}
 	}
 	if res.State == store.Pending && res.Body == nil { // see postJob
 		var held *release.Held
@@ -84,7 +90,7 @@ func (h *Helper) postShare(r *edge.Request) error {
 				return err
 			}
 			h.hold(res, held)
-		case errors.As(err, new(*release.Early)): // the clock was put back
+		case notYet(err): // the clock was put back, or a data key has to be
 			if err := h.drop(r.Context(), res); err != nil {
 				return err
 			}
@@ -108,11 +114,22 @@ func (h *Helper) postShare(r *edge.Request) error {
 // and ours may differ.
 const maxEarly = time.Minute
 
+// notYet says whether a share may be released later: when its round is over by this clock,
+// or its data key is there.
+func notYet(err error) bool {
+	var gone *datakey.GoneError
+	return errors.As(err, new(*release.Early)) || errors.As(err, new(*datakey.AheadError)) || errors.As(err, &gone) && gone.Lost
+}
+
 // early answers a request for the share of a batch that may not be released yet, and
 // passes on every other error.
 func (h *Helper) early(err error) error {
 	var early *release.Early
 	if !errors.As(err, &early) {
+		if notYet(err) {
+			h.opt.Log.Error("a share waits for its data key", "why", err)
+			return edge.Later(err.Error(), maxEarly)
+		}
 		return err
 	}
 	return edge.Later(early.Error(), min(max(early.At.Sub(h.steady.Now()), h.opt.Poll), maxEarly))
@@ -135,7 +152,7 @@ func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task,
 	body, err := release.Once(ctx, h.store, &release.Request{
 		Task: t, Role: dap.RoleHelper, Kind: store.KindShare, Resource: res.ID,
 		Asked: req.CollectionJobReq.Bytes(), Selection: sel, Count: req.ReportCount, Checksum: req.Checksum,
-		Now: h.steady.Now(), Skew: h.opt.Limits.ClockSkew,
+		Keys: h.data, Now: h.steady.Now(), Skew: h.opt.Limits.ClockSkew,
 		Finish: func(share dap.HpkeCiphertext, _ store.Frozen) ([]byte, error) {
 			return dap.AggregateShare{Ciphertext: share}.Append(nil)
 		},
@@ -156,7 +173,10 @@ func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task,
 // refusal is the problem that a leader gets for what the store refused, or nil for our own trouble.
 func refusal(err error) *edge.Error {
 	var order *correlated.OrderError
+	var gone *datakey.GoneError
 	switch {
+	case errors.As(err, &gone) && !gone.Lost:
+		return edge.Refuse(dap.ProblemBatchInvalid, gone.Error())
 	case errors.Is(err, store.ErrOverlap):
 		return edge.Refuse(dap.ProblemBatchOverlap, "the batch overlaps one that was collected")
 	case errors.Is(err, store.ErrTooSmall):
@@ -175,5 +195,32 @@ func (h *Helper) getShare(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := h.again(r, res); err != nil {
+		return err
+	}
 	return h.answer(r, res, http.StatusOK, dap.MediaAggregateShare)
+}
+
+// again seals a share that was released to the key that the collector has by now; the
+// leader asks for the same bytes, and hears the same share.
+func (h *Helper) again(r *edge.Request, res *store.Resource) error {
+	if res.State != store.Ready {
+		return nil
+	}
+	response, sealed, err := release.Again(r.Context(), h.store, h.data, r.Task, dap.RoleHelper, res, h.steady.Now(),
+		func(_ []byte, share dap.HpkeCiphertext) ([]byte, error) {
+			return dap.AggregateShare{Ciphertext: share}.Append(nil)
+		})
+	if errors.As(err, new(*datakey.GoneError)) { // what was said before is as good as ever
+		h.opt.Log.Error("a share cannot be sealed again", "task", res.Task, "why", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if sealed {
+		h.opt.Log.Warn("a share was sealed again, to another key of the collector's", "task", res.Task)
+	}
+	res.Response = response
+	return nil
 }

@@ -40,6 +40,9 @@ func (l *Leader) postCollection(r *edge.Request) error {
 		return err
 	}
 	l.wakeCollect()
+	if err := l.again(r, res); err != nil {
+		return err
+	}
 	r.SetLocation(dap.CollectionJobsResource, res.ID, "")
 	return l.answer(r, res, http.StatusCreated)
 }
@@ -75,6 +78,9 @@ func (l *Leader) getCollection(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := l.again(r, res); err != nil {
+		return err
+	}
 	return l.answer(r, res, http.StatusOK)
 }
 
@@ -93,5 +99,6 @@ func (l *Leader) deleteCollection(r *edge.Request) error {
 		return err
 	}
 	l.notes.forget(res.ID)
+	l.asked.forget(res.ID)
 	return r.Empty(http.StatusNoContent, 0)
 }

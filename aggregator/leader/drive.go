@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/release"
@@ -136,6 +137,9 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 		l.hold(t, n, held)
 		return false, nil
 	}
+	if done, err := l.keyed(ctx, t, res, frozen); done || err != nil {
+		return done, err
+	}
 	share, err := l.askHelper(ctx, t, res, frozen, n)
 	var refused *peer.Refused
 	if errors.As(err, &refused) && refused.Definite() {
@@ -156,7 +160,7 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	_, err = release.Once(ctx, l.store, &release.Request{
 		Task: t, Role: dap.RoleLeader, Kind: store.KindCollection, Resource: res.ID,
 		Asked: res.Body, Selection: frozen.Selection, Count: frozen.Count, Checksum: frozen.Checksum,
-		Now: l.steady.Now(), Skew: l.opt.Limits.ClockSkew,
+		Keys: l.data, Peer: n.location, Now: l.steady.Now(), Skew: l.opt.Limits.ClockSkew,
 		Finish: func(own dap.HpkeCiphertext, f store.Frozen) ([]byte, error) {
 			return dap.CollectionJobResp{ReportCount: f.Count, Interval: f.Span, Leader: own, Helper: share.Ciphertext}.Append(nil)
 		},
@@ -164,8 +168,25 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	if err != nil {
 		return l.outOfOrder(ctx, t, res, err)
 	}
+	l.asked.due(res.ID, l.steady.Now()) // it was, just now
 	l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobDone)
 	return true, l.opt.Failpoints.Hit(FailAfterRelease)
+}
+
+// keyed says, before the helper closes anything, whether this leader has the data key of a frozen batch. Where that was destroyed the
+// collection ends; where it is lost, or not made yet, it waits.
+func (l *Leader) keyed(ctx context.Context, t *task.Task, res *store.Resource, f *store.Frozen) (done bool, _ error) {
+	key, err := release.KeyOf(ctx, l.data, t, f.Span)
+	var gone *datakey.GoneError
+	switch {
+	case err == nil:
+		key.Wipe()
+		return false, nil
+	case errors.As(err, &gone) && !gone.Lost:
+		l.opt.Log.Error("a batch has no data key", "task", t.ID, "why", gone)
+		return true, l.fail(ctx, t, res, dap.ProblemBatchInvalid, gone.Error())
+	}
+	return false, err
 }
 
 // notYet says whether a collection has to wait for the end of its round. Until then the
@@ -356,8 +377,8 @@ func (l *Leader) askHelper(ctx context.Context, t *task.Task, res *store.Resourc
 	if err != nil {
 		return nil, err
 	}
+	n.location = reply.ID
 	if reply.Body == nil {
-		n.location = reply.ID
 		return nil, &deferred{max(reply.RetryAfter, l.opt.Poll)}
 	}
 	share, err := dap.ReadAggregateShare(reply.Body)
@@ -374,7 +395,7 @@ type note struct {
 	next     time.Time // not before
 	before   *crossing // uploads judged before the batch was drained; nil while it is open
 	due      time.Time // of a round that is not over; zero where it is
-	location string    // of the helper's deferred share
+	location string    // of the helper's share
 	held     *status.Held
 }
 

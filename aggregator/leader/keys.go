@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
@@ -21,6 +22,11 @@ func (l *Leader) Keys() []status.Key { return l.keys.Status() }
 func (l *Leader) stepKeys(ctx context.Context) (bool, error) {
 	worked, err := l.keys.Step(ctx, l.needsKey)
 	return worked, errors.Join(err, l.expire())
+}
+
+// stepDataKeys makes data keys that are due, and destroys those of a time of which nothing can be released any more.
+func (l *Leader) stepDataKeys(ctx context.Context) (bool, error) {
+	return l.data.Step(ctx, release.Needs(l.store, l.tasks))
 }
 
 // needsKey says how many acknowledged reports that are not folded yet were sealed to a key. Only one call at a time, which

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/lost"
@@ -64,6 +65,7 @@ type Leader struct {
 	srv    *edge.Server
 	engine rounds.Engine
 	keys   *keyset.Set
+	data   *datakey.Set
 	helper *peer.Client
 	closed atomic.Bool
 
@@ -76,6 +78,7 @@ type Leader struct {
 	refused refusals
 	ledger  watch.Ledger
 	notes   notes
+	asked   askedAgain
 	rates   rates
 	sealed  sealedTo
 }
@@ -132,6 +135,12 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	l.begun = l.steady.Now()
 	l.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
 		FS: opt.FS, Configured: opt.Keys, Clock: l.steady, Failpoints: opt.Failpoints, Log: opt.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("leader: %w", err)
+	}
+	l.data, err = datakey.Open(ctx, datakey.Options{
+		FS: opt.Record, Book: l.store, Period: opt.DataKeyPeriod, Keep: opt.Retention, Clock: l.steady, Failpoints: opt.Failpoints, Log: opt.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
@@ -232,6 +241,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	r.Go("retired tasks", retire.Every, nil, l.retire)
 	r.Go("keys", keyset.Every, nil, l.stepKeys)
 	r.Go("needless files", buryEvery, nil, func(ctx context.Context) (bool, error) { return false, l.store.Bury(ctx) })
+	r.Go("data keys", datakey.Every, nil, l.stepDataKeys)
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
 	// A failed sync ends the inbox for good: what the disk has of it, only a restart tells.
 	r.Go("inbox", l.opt.Idle, nil, func(context.Context) (bool, error) {
@@ -286,6 +296,10 @@ func (l *Leader) Step(ctx context.Context) (bool, error) {
 		return worked, err
 	}
 	more, err = l.stepKeys(ctx)
+	if worked = worked || more; err != nil {
+		return worked, err
+	}
+	more, err = l.stepDataKeys(ctx)
 	return worked || more, err
 }
 
@@ -313,6 +327,10 @@ func (l *Leader) Audit(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	more, err := l.keys.Audit()
+	if faults = append(faults, more...); err != nil {
+		return faults, err
+	}
+	more, err = l.data.Audit()
 	return append(faults, more...), err
 }
 

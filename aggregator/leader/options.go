@@ -34,8 +34,10 @@ type Options struct {
 	// Required.
 	FS disk.FS
 	// Record holds what must not go back when FS does, say to a backup: who the store is, and how many releases it has
-	// made. It is no one else's either, and lies outside of FS, on another disk where there is one. Required.
+	// made; and the data keys, from which noise comes. It is no one else's either, and lies outside of FS, on another disk where there is one. Required.
 	Record disk.FS
+	// DataKeyPeriod is how much time a data key is of; default a week, at least an hour.
+	DataKeyPeriod time.Duration
 	// Transport carries requests to helpers; default [http.DefaultTransport].
 	Transport http.RoundTripper
 	// HelperTimeout bounds one request to a helper, answer included; default 60 s.

@@ -49,8 +49,10 @@ type Task struct {
 	Held           []Held  `json:"held,omitempty"`     // an alarm: batches with too many reports to be honest
 	ReportsPerSec  float64 `json:"reports_per_second"` // verified lately
 	SecondsLeft    float64 `json:"seconds_left,omitempty"`
-	Done           uint64  `json:"done"`  // reports finished here: aggregated or rejected
-	Total          uint64  `json:"total"` // reports known here
+	KeptShares     uint64  `json:"kept_shares,omitempty"` // noised shares of released batches, which can be sealed again
+	Resealed       uint64  `json:"resealed,omitempty"`    // how often a share was, for the collector's key was another by then
+	Done           uint64  `json:"done"`                  // reports finished here: aggregated or rejected
+	Total          uint64  `json:"total"`                 // reports known here
 	Peer           *Peer   `json:"peer,omitempty"`
 	PeerUnreadable string  `json:"peer_unreadable,omitempty"` // why the helper could not be asked
 	PeerSilent     bool    `json:"peer_silent,omitempty"`     // the helper does not report progress: it is another implementation's

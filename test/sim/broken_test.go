@@ -104,7 +104,7 @@ func TestOracle(t *testing.T) {
 			s.Strategy = must(correlated.New(6, []int32{31, -5}))
 			w.leader.noise.given = s
 		}, "leader: noise leans on something else"},
-		{"noise that leans on a release in which the same devices may be", draw(180), func(w *world) {
+		{"noise that leans on a release in which the same devices may be", draw(30), func(w *world) {
 			s := w.series()
 			s.Separation *= 2
 			w.helper.noise.given = s

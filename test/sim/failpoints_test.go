@@ -19,21 +19,22 @@ var failpoints = map[string][]string{
 	"leader": slices.Concat(leader.FailpointNames(), disk.LogFailpoints(), segmentPoints, runPoints, transactions(
 		"open", "put-task", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
 		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused",
-		"retire-task", "sweep-task", "drop-tombstones", "save-time"), noisePoints, buryPoints),
+		"note-data-key", "retire-task", "sweep-task", "drop-tombstones", "save-time"), noisePoints, buryPoints),
 	"helper": slices.Concat(helper.FailpointNames(), runPoints, transactions(
 		"open", "put-task", "create-resource", "delete-resource", "fail-resource", "commit-job", "advance-job", "release",
-		"merge-runs", "retire-task", "sweep-task", "drop-tombstones", "save-time"), noisePoints, buryPoints),
+		"merge-runs", "note-data-key", "retire-task", "sweep-task", "drop-tombstones", "save-time"), noisePoints, buryPoints),
 }
 
 // unreached are the failpoints that no run without damaged files and lies can pass:
 // "store.quarantine.*", "store.park.*", "store.resume.*" and "store.take-back.*" at the leader;
-// and "lost.*", which only crashes and damage lead to.
+// "lost.*", which only crashes and damage lead to; "store.reseal.*", "store.end-data-key.*" and the ends of data keys, which
+// take another key of the collector's and months of time.
 var (
 	segmentPoints = []string{
 		"segment.before-write", "segment.after-write", "segment.before-commit", "segment.after-commit", "segment.after-remove",
 	}
 	runPoints   = []string{"run.before-write", "run.after-write"}
-	noisePoints = []string{"store.noise.after-write"}
+	noisePoints = []string{"store.noise.after-write", "datakeys.after-file", "datakeys.after-make"}
 	buryPoints  = []string{"store.bury.after-remove"}
 )
 

@@ -1,19 +1,26 @@
 // Package release hands out one aggregator's share of a closed batch, once.
 //
-// Noise is drawn before the transaction and without sight of the data, so that neither its value nor the time the sampler
-// takes depends on what it covers. It is added, and the sum sealed to the collector, inside the transaction that closes
-// the batch and stores the answer; every later request gets those bytes. If the transaction fails nothing was released, and
-// the noise is thrown away with it: the next attempt draws its own.
+// Noise is expanded from the data key of the batch's time over the task, the mechanism, the span and count of the reports and
+// the bytes of the exact share (package datakey; docs/proofs/noise-keys.md): the same batch meets the same noise, whatever was put
+// back in between, and another sum meets other noise. What a batch is called goes not into it, since a leader that was put back
+// gives other names. It is added, and the sum sealed to the collector, before the transaction that closes the batch and stores
+// the answer; every later request gets those bytes. If the transaction fails nothing was released, and the next attempt draws
+// the same again.
 //
 // Where noise is correlated over releases the store turns the draws into it, from what it keeps of the releases before, and keeps
 // what later ones need with the answer. That depends on no data either.
+//
+// With the answer stays the noised share, under the data key, so that it can be sealed again to another key of the collector's
+// ([Again]): one that cannot be opened is not the end of the batch.
 package release
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/status"
@@ -33,6 +40,10 @@ type Request struct {
 	Selection store.Selection
 	Count     uint64
 	Checksum  dap.Checksum
+	// Keys are the aggregator's data keys.
+	Keys *datakey.Set
+	// Peer is the helper's resource of its share, at a leader that knows it.
+	Peer string
 	// Now is the time by this aggregator's own clock, and Skew the clock skew that it allows.
 	Now  time.Time
 	Skew time.Duration
@@ -80,10 +91,10 @@ func Allowed(t *task.Task, sel store.Selection, now time.Time, skew time.Duratio
 }
 
 // Once draws noise, and closes the batch with the answer in one transaction; a resource
-// that was answered before gets the same bytes again and the new draw is dropped. Errors
-// are the store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that nothing was closed,
-// and so do [Allowed]'s, [*Held] and, where noise is correlated, a
-// [*correlated.OrderError].
+// that was answered before gets the same bytes again and nothing is drawn. Errors are the
+// store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that nothing was closed, and so do
+// [Allowed]'s, [*Held], [*datakey.GoneError], [*datakey.AheadError] and, where noise is
+// correlated, a [*correlated.OrderError].
 //
 // Step 12 of one report: from a batch that no commit can enter any more, to a noised share sealed to the collector.
 func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
@@ -91,31 +102,70 @@ func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
 		return nil, err
 	}
 	draw := make([]int64, r.Task.VDAF.Sizes().OutLen)
-	r.Task.Noise.Sample(draw)
 	defer clear(draw)
+	var key *datakey.Key
+	defer func() {
+		if key != nil {
+			key.Wipe()
+		}
+	}()
 	return s.Release(ctx, &store.Release{
 		Resource: r.Resource, Task: r.Task.ID, Kind: r.Kind,
 		Selection: r.Selection, Count: r.Count, Checksum: r.Checksum,
 		Debit: describe(r.Task), Series: Series(r.Task, draw),
-		Build: func(sum *vdaf.AggShare, frozen store.Frozen) ([]byte, error) {
+		Draw: func(sum *vdaf.AggShare, frozen store.Frozen) (err error) {
 			if held := Holds(r.Task, frozen.Count, frozen.Span); held != nil {
-				return nil, held
+				return held
 			}
+			if key, err = KeyOf(ctx, r.Keys, r.Task, frozen.Span); err != nil {
+				return err
+			}
+			sample(key, r.Task, sum, &frozen, draw)
+			return nil
+		},
+		Build: func(sum *vdaf.AggShare, frozen store.Frozen) ([]byte, *store.Kept, error) {
 			if r.Task.Series != nil {
 				r.Task.Series.Strategy.Round(draw, draw) // the store has correlated it
 			}
 			if err := sum.AddSigned(draw); err != nil {
-				return nil, fmt.Errorf("release: add noise: %w", err)
+				return nil, nil, fmt.Errorf("release: add noise: %w", err)
 			}
-			info := r.Task.Dialect.AggregateShareInfo(r.Role)
-			aad := dap.AggregateShareAAD(r.Task.ID, r.Task.Config.Bytes(), r.Asked)
-			enc, payload, err := r.Task.CollectorKey.Seal(info, aad, sum.Append(nil))
+			share := sum.Append(nil)
+			defer clear(share)
+			ct, err := seal(r.Task, r.Role, r.Asked, share)
 			if err != nil {
-				return nil, fmt.Errorf("release: seal: %w", err)
+				return nil, nil, err
 			}
-			return r.Finish(dap.HpkeCiphertext{ConfigID: r.Task.CollectorID, Enc: enc, Payload: payload}, frozen)
+			response, err := r.Finish(ct, frozen)
+			return response, &store.Kept{
+				Key: key.Serial, Box: key.Seal(boxAAD(r.Task, r.Kind, r.Resource), share),
+				To: r.Task.SealedTo, Asked: r.Asked, Peer: r.Peer,
+			}, err
 		},
 	})
+}
+
+// sample fills draw with the noise for a sum. It depends on nothing that was chosen by chance or by a clock since the reports
+// came: not on the names of batch and resource, nor on which request asked.
+func sample(key *datakey.Key, t *task.Task, sum *vdaf.AggShare, f *store.Frozen, draw []int64) {
+	share := sum.Append(nil)
+	defer clear(share)
+	noise := key.Noise()
+	defer clear(noise[:])
+	what := binary.BigEndian.AppendUint64(nil, uint64(f.Span.Start))
+	what = binary.BigEndian.AppendUint64(what, uint64(f.Span.Duration))
+	what = binary.BigEndian.AppendUint64(what, f.Count)
+	noise.Sample(t.Noise, draw, t.ID[:], []byte(describe(t)), what, share)
+}
+
+// seal seals a noised share to the collector.
+func seal(t *task.Task, role dap.Role, asked, share []byte) (dap.HpkeCiphertext, error) {
+	info := t.Dialect.AggregateShareInfo(role)
+	enc, payload, err := t.CollectorKey.Seal(info, dap.AggregateShareAAD(t.ID, t.Config.Bytes(), asked), share)
+	if err != nil {
+		return dap.HpkeCiphertext{}, fmt.Errorf("release: seal: %w", err)
+	}
+	return dap.HpkeCiphertext{ConfigID: t.CollectorID, Enc: enc, Payload: payload}, nil
 }
 
 // Held is a batch that has too many reports to be honest: it is not released while this much is expected.

@@ -1,12 +1,22 @@
 package release
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/vdaf"
+	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
 // TestDescribe: the ledger's words are exact, so that an auditor can compute from them.
@@ -36,3 +46,80 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestNoiseInputs: what the noise of a sum depends on, one by one, and nothing else of a release. Five draws of deviation 2^20 are equal
+// by chance once in 10^30.
+func TestNoiseInputs(t *testing.T) {
+	ctx := context.Background()
+	keys, err := datakey.Open(ctx, datakey.Options{FS: disktest.NewMem(1), Book: noBook{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := keys.At(ctx, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := keys.At(ctx, time.Now().Add(datakey.DefaultPeriod))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := prio3.NewHistogram(2, 5, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(first int64) *vdaf.AggShare {
+		share := v.NewAggShare()
+		if err := share.AddSigned([]int64{first, 2, 3, 4, 5}); err != nil {
+			t.Fatal(err)
+		}
+		return share
+	}
+	wide, err := noise.NewDiscreteGaussian(1<<40, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wider, err := noise.NewDiscreteGaussian(1<<40+1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &task.Task{ID: dap.TaskID{1}, Noise: wide}
+	frozen := store.Frozen{Count: 12, Span: dap.Interval{Start: 7, Duration: 2}}
+	draw := func(key *datakey.Key, t *task.Task, sum *vdaf.AggShare, f store.Frozen) []int64 {
+		z := make([]int64, 5)
+		sample(key, t, sum, &f, z)
+		return z
+	}
+	want := draw(key, a, of(1), frozen)
+	named := frozen
+	named.Selection = store.Selection{ID: dap.BatchID{9}, Interval: dap.Interval{Start: 0, Duration: 100}}
+	named.Checksum = dap.Checksum{1}
+	if !slices.Equal(draw(key, a, of(1), named), want) {
+		t.Error("the noise depends on a batch's name")
+	}
+	count, start, duration := frozen, frozen, frozen
+	count.Count, start.Span.Start, duration.Span.Duration = 13, 8, 1
+	seen := map[string]bool{fmt.Sprint(want): true}
+	for what, got := range map[string][]int64{
+		"key":       draw(next, a, of(1), frozen),
+		"task":      draw(key, &task.Task{ID: dap.TaskID{2}, Noise: wide}, of(1), frozen),
+		"mechanism": draw(key, &task.Task{ID: dap.TaskID{1}, Noise: wider}, of(1), frozen),
+		"share":     draw(key, a, of(2), frozen),
+		"count":     draw(key, a, of(1), count),
+		"start":     draw(key, a, of(1), start),
+		"duration":  draw(key, a, of(1), duration),
+	} {
+		if seen[fmt.Sprint(got)] {
+			t.Errorf("the noise does not depend on the %s", what)
+		}
+		seen[fmt.Sprint(got)] = true
+	}
+}
+
+// noBook remembers nothing.
+type noBook struct{}
+
+func (noBook) DataKeys(context.Context) (set datakey.SetID, keys []datakey.Record, err error) {
+	return set, nil, nil
+}
+func (noBook) NoteDataKey(context.Context, datakey.SetID, datakey.Record) error { return nil }
+func (noBook) EndDataKey(context.Context, uint64) error                         { return nil }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/correlated"
@@ -188,9 +189,10 @@ type Frozen struct {
 	Span      dap.Interval // tight span of report times, in whole buckets
 }
 
-// A Release hands out one aggregate share for ever. Build is called at most once per successful transaction, with the sum
-// of the selected batches; what it returns (noise added, sealed) is stored as the response in the transaction that
-// closes the batch and debits the ledger. If the transaction fails nothing was released and Build may run again.
+// A Release hands out one aggregate share for ever. Draw and then Build are called at most once per successful
+// transaction, with the sum of the selected batches; what Build returns (noise added, sealed) is stored as the response in
+// the transaction that closes the batch and debits the ledger, and what it keeps beside it. If the transaction fails
+// nothing was released and both may run again.
 type Release struct {
 	Resource  string
 	Task      dap.TaskID
@@ -201,8 +203,41 @@ type Release struct {
 	Debit     string // what the ledger records: mechanism and parameters, human readable
 	// Series is this release's part in noise that is correlated over releases; nil where each has noise of its own.
 	Series *Series
-	Build  func(sum *vdaf.AggShare, frozen Frozen) (response []byte, err error)
+	// Draw makes the noise for the sum, which it leaves as it is: that of Series where there is one. Nil where there is
+	// nothing to draw.
+	Draw  func(sum *vdaf.AggShare, frozen Frozen) error
+	Build func(sum *vdaf.AggShare, frozen Frozen) (response []byte, kept *Kept, err error)
 }
+
+// Kept is a noised share that was released, for as long as its resource is there: it can be sealed again, equal in
+// content, to another key of the collector's.
+type Kept struct {
+	Key   uint64   // the data key that Box is sealed under, by its serial
+	Box   []byte   // the noised share
+	To    [32]byte // SHA-256 of the collector's HPKE configuration that the response is sealed to
+	Asked []byte   // the CollectionJobReq that the share is bound to
+	Peer  string   // leader: the helper's resource of its share, where known
+}
+
+// A Reseal is a response that takes the place of another of the same content.
+type Reseal struct {
+	Task     dap.TaskID
+	Kind     Kind
+	Resource string
+	Whose    Whose
+	From, To [32]byte // Own: of the collector's configuration; Peers: of the helper's ciphertext
+	Former   []byte   // the response so far
+	Response []byte
+	Now      time.Time
+}
+
+// Whose says which share of a response was sealed again.
+type Whose uint8
+
+const (
+	Own   Whose = iota // this aggregator's
+	Peers              // leader: the helper's
+)
 
 // Series is correlated noise in the making, of a time-interval task. Release keeps what later releases need in the transaction that
 // closes the batch, and refuses with a *[correlated.OrderError] what may not be drawn.
@@ -211,7 +246,7 @@ type Series struct {
 	// Units is the length of a round in units of time_precision, 1 or more.
 	Units uint64
 	// Noise holds this release's independent draws, one for each element, in units of 2^-k. Before Build is called they have become
-	// its correlated noise. After an error they are spoiled: draw anew.
+	// its correlated noise. After an error they are spoiled.
 	Noise []int64
 }
 
@@ -338,6 +373,17 @@ type Store interface {
 	// Released is the length of the ledger over all tasks, and its digest: a store that has the same length, or a greater
 	// one, has another digest there unless it made the same releases.
 	Released(ctx context.Context) (length uint64, total [32]byte, err error)
+
+	// Kept is what a release left beside its resource; ErrNotFound if there is none.
+	Kept(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Kept, error)
+	// Reseal replaces the response of a Ready resource and enters that in the ledger. ErrDifferent if it is not Former any
+	// more, or its share is not sealed to From.
+	Reseal(ctx context.Context, r *Reseal) error
+	// Shares is how many noised shares of a task are kept, and how often one was sealed again.
+	Shares(ctx context.Context, task dap.TaskID) (kept, resealed uint64, err error)
+	// KeptUnder is how many noised shares lie under a data key.
+	KeptUnder(ctx context.Context, serial uint64) (n uint64, err error)
+	datakey.Book
 
 	// --- the end of a task
 

@@ -2,6 +2,7 @@
 package task
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/url"
 	"slices"
@@ -31,6 +32,7 @@ type Task struct {
 	Upload       Token
 	CollectorID  uint8
 	CollectorKey *sealed.PublicKey
+	SealedTo     [sha256.Size]byte // digest of the collector's HPKE configuration
 	Noise        noise.Sampler
 	Series       *aggregator.Series   // nil where each release has noise of its own
 	Calendar     *aggregator.Calendar // nil where DAP's rules are all
@@ -72,6 +74,10 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
+	collector, err := t.CollectorHPKE.Append(nil)
+	if err != nil {
+		return nil, err
+	}
 	id := t.ID
 	if id == (dap.TaskID{}) {
 		id = cfg.TaskID()
@@ -81,7 +87,7 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 		Keys: make(map[uint8]*[vdaf.VerifyKeySize]byte),
 		Peer: NewToken(t.PeerToken), PeerSecret: t.PeerToken,
 		Collector: NewToken(t.CollectorToken), Upload: NewToken(t.UploadToken),
-		CollectorID: t.CollectorHPKE.ID, CollectorKey: key,
+		CollectorID: t.CollectorHPKE.ID, CollectorKey: key, SealedTo: sha256.Sum256(collector),
 		Noise: t.Noise, Series: t.Series, Calendar: t.Calendar, Helper: helper, Expected: t.Expected,
 	}
 	if w.Noise == nil {

@@ -28,6 +28,10 @@ func Task(ctx context.Context, s store.Store, t *task.Task, now, retires time.Ti
 	if err != nil {
 		return nil, err
 	}
+	kept, resealed, err := s.Shares(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
 	st := &status.Task{
 		ID: t.ID.Base64(), Phase: phase(t, now), BatchMode: t.Mode().String(), MinBatch: t.Config.MinBatchSize,
 		TimePrecision: uint64(t.Precision()),
@@ -35,7 +39,7 @@ func Task(ctx context.Context, s store.Store, t *task.Task, now, retires time.Ti
 			Acknowledged: counts.Acknowledged, Waiting: counts.Waiting, Aggregated: counts.Aggregated,
 			Collected: counts.Collected, Rejected: names(counts.Rejected), Refused: names(counts.Refused),
 		},
-		Done: counts.Aggregated,
+		KeptShares: kept, Resealed: resealed, Done: counts.Aggregated,
 	}
 	if s.Retired(t.ID) {
 		st.Phase = status.Retired

@@ -118,6 +118,7 @@ func (a *auditor) rows(tx *database.Tx) error {
 		{"audit-lost-segments", "task %v: segment %s waits for a closed batch"},
 		{"audit-answers", "task %v: segment %s keeps other answers of the helper than its step tells"},
 		{"audit-stray-noise", "task %v: noise %s is of no release"},
+		{"audit-kept", "task %v: a noised share is kept of resource %s, which was not released"},
 		{"audit-frozen", "task %v: the batch frozen by collection %s changed"},
 	} {
 		err := tx.Each(c.statement, nil, func(r database.Row) error {

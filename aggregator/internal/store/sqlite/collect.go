@@ -329,6 +329,11 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 	if err != nil {
 		return nil, fmt.Errorf("store: release: %w", err)
 	}
+	if rel.Draw != nil {
+		if err := rel.Draw(sum, *fr); err != nil {
+			return nil, fmt.Errorf("store: release: draw: %w", err)
+		}
+	}
 	if rel.Series != nil {
 		defer func() {
 			if err != nil && !errors.Is(err, store.ErrUnknown) && noise.written != nil {
@@ -339,7 +344,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 			return nil, fmt.Errorf("store: release: %w", err)
 		}
 	}
-	built, err := rel.Build(sum, *fr)
+	built, kept, err := rel.Build(sum, *fr)
 	if err != nil {
 		return nil, fmt.Errorf("store: release: build: %w", err)
 	}
@@ -349,7 +354,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 		if err := t.release(tx, r, rel, x, response); err != nil {
 			return err
 		}
-		return noise.save(tx, t)
+		return errors.Join(keep(tx, r, kept), noise.save(tx, t))
 	})
 	if err != nil {
 		return nil, err

@@ -237,7 +237,7 @@ func (s *story) release(ctx context.Context, st store.Store, who string, task *s
 	if rel.Series != nil {
 		z = slices.Clone(rel.Series.Noise)
 	}
-	rel.Build = func(sum *vdaf.AggShare, _ store.Frozen) ([]byte, error) {
+	rel.Build = func(sum *vdaf.AggShare, _ store.Frozen) ([]byte, *store.Kept, error) {
 		s.draws++
 		response := fmt.Sprintf("draw %d", s.draws)
 		if rel.Series != nil {
@@ -245,7 +245,7 @@ func (s *story) release(ctx context.Context, st store.Store, who string, task *s
 		}
 		values, err := task.VDAF.Unshard([]*vdaf.AggShare{sum, task.VDAF.NewAggShare()})
 		s.drawn[response] = values
-		return []byte(response), err
+		return []byte(response), nil, err
 	}
 	response, err := st.Release(ctx, rel)
 	if err != nil {

@@ -326,7 +326,7 @@ func testReleaseOnce(t *testing.T, h Harness) {
 	}
 	boom := errors.New("boom")
 	wrong = *rel
-	wrong.Build = func(*vdaf.AggShare, store.Frozen) ([]byte, error) { return nil, boom }
+	wrong.Build = func(*vdaf.AggShare, store.Frozen) ([]byte, *store.Kept, error) { return nil, nil, boom }
 	_, err = w.Store.Release(ctx, &wrong)
 	w.is(err, boom)
 	if got != nil {
@@ -337,7 +337,7 @@ func testReleaseOnce(t *testing.T, h Harness) {
 
 	calls := 0
 	build := rel.Build
-	rel.Build = func(sum *vdaf.AggShare, f store.Frozen) ([]byte, error) {
+	rel.Build = func(sum *vdaf.AggShare, f store.Frozen) ([]byte, *store.Kept, error) {
 		calls++
 		return build(sum, f)
 	}

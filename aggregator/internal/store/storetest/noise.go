@@ -52,9 +52,9 @@ func (w *World) correlate(task *store.Task, buckets *store.Selection, first int,
 	out, err := w.Store.Release(ctx, &store.Release{
 		Resource: share.ID, Task: task.ID, Kind: store.KindShare, Selection: *buckets, Count: 5, Checksum: checksum(first, first+4),
 		Debit: "none", Series: s,
-		Build: func(*vdaf.AggShare, store.Frozen) ([]byte, error) {
+		Build: func(*vdaf.AggShare, store.Frozen) ([]byte, *store.Kept, error) {
 			made = slices.Clone(s.Noise)
-			return fmt.Appendf(nil, "noise %d", made[0]), nil
+			return fmt.Appendf(nil, "noise %d", made[0]), nil, nil
 		},
 	})
 	return made, string(out), err

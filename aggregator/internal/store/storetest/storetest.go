@@ -305,13 +305,13 @@ func (w *World) Hold(r *store.Resource) *store.Frozen {
 func (w *World) ReleaseOf(task *store.Task, r *store.Resource, f *store.Frozen, got *[]int64) *store.Release {
 	return &store.Release{
 		Resource: r.ID, Task: task.ID, Kind: r.Kind, Selection: f.Selection, Count: f.Count, Checksum: f.Checksum, Debit: "none",
-		Build: func(sum *vdaf.AggShare, frozen store.Frozen) ([]byte, error) {
+		Build: func(sum *vdaf.AggShare, frozen store.Frozen) ([]byte, *store.Kept, error) {
 			if frozen != *f {
 				w.t.Errorf("Build was given %+v, frozen is %+v", frozen, *f)
 			}
 			values, err := task.VDAF.Unshard([]*vdaf.AggShare{sum, task.VDAF.NewAggShare()})
 			*got = values
-			return []byte("the response"), err
+			return []byte("the response"), nil, err
 		},
 	}
 }

@@ -1,0 +1,163 @@
+package datakey
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/dp/noise"
+)
+
+// What is expanded from a data key; docs/registry.md lists it.
+const (
+	infoNoise = "starling data key noise v1"
+	infoShare = "starling data key share v1"
+)
+
+// SetID names all keys of one aggregator.
+type SetID [16]byte
+
+// A Record is what the store remembers of a key, which holds no secret.
+type Record struct {
+	Serial uint64    // counts the keys of a set, from 1
+	From   time.Time // the time that it is of; the first one is of all before, too
+	Until  time.Time // not included
+	Ended  bool      // it was destroyed
+}
+
+// holds says whether the key is of a time.
+func (r *Record) holds(at time.Time) bool {
+	return (r.Serial == 1 || !at.Before(r.From)) && at.Before(r.Until)
+}
+
+// A Key is a copy of one data key. It does not print itself.
+type Key struct {
+	Serial uint64
+	secret [keySize]byte
+}
+
+const keySize = 32
+
+// Format implements [fmt.Formatter]: nothing of the key.
+func (k *Key) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "data key %d", k.Serial) }
+
+func (k *Key) expand(info string) []byte {
+	b, err := hkdf.Expand(sha256.New, k.secret[:], info, keySize)
+	if err != nil {
+		panic("datakey: internal error: " + err.Error()) // the length is fixed
+	}
+	return b
+}
+
+// Noise is the key that draws of noise come from.
+func (k *Key) Noise() *noise.Key { return (*noise.Key)(k.expand(infoNoise)) }
+
+// Wipe forgets the key, which is not used after it.
+func (k *Key) Wipe() { clear(k.secret[:]) }
+
+func (k *Key) aead() cipher.AEAD {
+	key := k.expand(infoShare)
+	defer clear(key)
+	block, err := aes.NewCipher(key)
+	if err == nil {
+		var a cipher.AEAD
+		if a, err = cipher.NewGCMWithRandomNonce(block); err == nil {
+			return a
+		}
+	}
+	panic("datakey: internal error: " + err.Error()) // 32 bytes are a key
+}
+
+// Seal seals what lies on the disk for as long as the key is there. aad says what it is.
+func (k *Key) Seal(aad, plain []byte) []byte { return k.aead().Seal(nil, nil, plain, aad) }
+
+// Open opens what was sealed with the same aad; an [ErrDamaged] where that is not so.
+func (k *Key) Open(aad, box []byte) ([]byte, error) {
+	plain, err := k.aead().Open(nil, nil, box, aad)
+	if err != nil {
+		return nil, fmt.Errorf("%w: what was sealed under data key %d does not open", ErrDamaged, k.Serial)
+	}
+	return plain, nil
+}
+
+const (
+	fileSuffix = ".key"
+	// fileMagic opens a key's file and holds the version of its format.
+	fileMagic = "starling data key v1\n"
+	fileSize  = len(fileMagic) + len(SetID{}) + 3*8 + keySize + sha256.Size
+)
+
+// A file is what is in one.
+type file struct {
+	set SetID
+	Record
+	secret [keySize]byte
+}
+
+func (r *Record) file(dir string) string {
+	return path.Join(dir, fmt.Sprintf("%016x%s", r.Serial, fileSuffix))
+}
+
+// isKeyFile tells the files of keys, whole or half written, from what is none of ours.
+func isKeyFile(name string) bool {
+	if disk.IsTemp(name) {
+		name = strings.TrimSuffix(name, path.Ext(name))
+	}
+	return path.Ext(name) == fileSuffix
+}
+
+func (f *file) append() []byte {
+	b := append(make([]byte, 0, fileSize), fileMagic...)
+	b = append(b, f.set[:]...)
+	b = binary.BigEndian.AppendUint64(b, f.Serial)
+	b = binary.BigEndian.AppendUint64(b, uint64(f.From.Unix()))
+	b = binary.BigEndian.AppendUint64(b, uint64(f.Until.Unix()))
+	b = append(b, f.secret[:]...)
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...)
+}
+
+// parseFile reads the one encoding of a key's file.
+func parseFile(b []byte) (*file, error) {
+	if len(b) != fileSize {
+		return nil, errors.New("wrong length")
+	}
+	content := b[:len(b)-sha256.Size]
+	if sha256.Sum256(content) != [sha256.Size]byte(b[len(content):]) {
+		return nil, errors.New("wrong checksum")
+	}
+	rest, ok := bytes.CutPrefix(content, []byte(fileMagic))
+	if !ok {
+		return nil, errors.New("not a starling data key of version 1")
+	}
+	s := cryptobyte.String(rest)
+	f := new(file)
+	var from, until uint64
+	if !s.CopyBytes(f.set[:]) || !s.ReadUint64(&f.Serial) || !s.ReadUint64(&from) || !s.ReadUint64(&until) || !s.CopyBytes(f.secret[:]) {
+		panic("datakey: internal error: a file of another length")
+	}
+	f.From, f.Until = time.Unix(int64(from), 0).UTC(), time.Unix(int64(until), 0).UTC()
+	if f.Serial == 0 || !f.From.Before(f.Until) {
+		return nil, errors.New("a key of no time")
+	}
+	return f, nil
+}
+
+// newFile makes a key of crypto/rand.
+func newFile(set SetID, r Record) *file {
+	f := &file{set: set, Record: r}
+	rand.Read(f.secret[:])
+	return f
+}

@@ -1,0 +1,126 @@
+package release
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+)
+
+// KeyOf is the data key of a batch whose reports have that span: of the time of the last one, in a leader-selected task of
+// the first one.
+func KeyOf(ctx context.Context, keys *datakey.Set, t *task.Task, span dap.Interval) (*datakey.Key, error) {
+	unit := span.Start
+	if end, ok := span.End(); ok && t.Mode() == dap.TimeInterval {
+		unit = end - 1
+	}
+	at, err := t.Precision().Begin(unit)
+	if err != nil {
+		return nil, fmt.Errorf("release: %w", err)
+	}
+	return keys.At(ctx, at)
+}
+
+// Needs says what data keys are needed for: what lies under them, and every task that is not retired and has reports of
+// their time, or may have.
+func Needs(s store.Store, tasks map[dap.TaskID]*task.Task) datakey.Needs {
+	return func(ctx context.Context, key datakey.Record) (string, error) {
+		n, err := s.KeptUnder(ctx, key.Serial)
+		if err != nil {
+			return "", err
+		}
+		if n > 0 {
+			return fmt.Sprintf("%d noised shares lie under it", n), nil
+		}
+		known, err := s.Tasks(ctx)
+		if err != nil {
+			return "", err
+		}
+		for _, id := range known {
+			if t := tasks[id]; !s.Retired(id) && (t == nil || meets(t, &key)) {
+				return fmt.Sprintf("task %v is kept, and what was reported to it in that time may be asked for", id), nil
+			}
+		}
+		return "", nil
+	}
+}
+
+// meets says whether a report of a task may be of a key's time.
+func meets(t *task.Task, key *datakey.Record) bool {
+	window, bounded := t.Interval()
+	if !bounded {
+		return true
+	}
+	begin, err := t.Precision().Begin(window.Start)
+	if err != nil {
+		return true
+	}
+	last, ok := window.End()
+	if !ok {
+		return true
+	}
+	end, err := t.Precision().Begin(last)
+	return err != nil || begin.Before(key.Until) && (key.Serial == 1 || end.After(key.From))
+}
+
+// boxAAD says which share it is that lies under a data key.
+func boxAAD(t *task.Task, kind store.Kind, resource string) []byte {
+	b := append([]byte{byte(kind)}, t.ID[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(len(resource)))
+	return append(b, resource...)
+}
+
+// Again is the answer of a resource that was released. Where the collector's key is another by now than the one that this
+// aggregator's share is sealed to, the same share is first sealed to that one, which the ledger records; replace puts it
+// in the place of the former one. The share is as it was released: nothing is drawn, and nothing is asked of the batch.
+// A *[datakey.GoneError] means that the former answer is all there is.
+func Again(ctx context.Context, s store.Store, keys *datakey.Set, t *task.Task, role dap.Role, res *store.Resource, now time.Time,
+	replace func(response []byte, share dap.HpkeCiphertext) ([]byte, error)) (response []byte, again bool, err error) {
+	kept, err := s.Kept(ctx, res.Kind, res.Task, res.ID)
+	if err != nil {
+		return nil, false, err
+	}
+	if kept.To == t.SealedTo {
+		return res.Response, false, nil
+	}
+	key, err := keys.By(kept.Key)
+	if err != nil {
+		return nil, false, err
+	}
+	defer key.Wipe()
+	share, err := key.Open(boxAAD(t, res.Kind, res.ID), kept.Box)
+	if err != nil {
+		return nil, false, err
+	}
+	defer clear(share)
+	ct, err := seal(t, role, kept.Asked, share)
+	if err != nil {
+		return nil, false, err
+	}
+	if response, err = replace(res.Response, ct); err != nil {
+		return nil, false, fmt.Errorf("release: seal again: %w", err)
+	}
+	err = s.Reseal(ctx, &store.Reseal{
+		Task: res.Task, Kind: res.Kind, Resource: res.ID, Whose: store.Own, From: kept.To, To: t.SealedTo,
+		Former: res.Response, Response: response, Now: now,
+	})
+	if errors.Is(err, store.ErrDifferent) { // another request was first
+		return Current(ctx, s, res)
+	}
+	return response, err == nil, err
+}
+
+// Current is the answer that is stored now, which somebody else has put there.
+func Current(ctx context.Context, s store.Store, res *store.Resource) (response []byte, again bool, err error) {
+	now, err := s.Resource(ctx, res.Kind, res.Task, res.ID)
+	if err != nil {
+		return nil, false, err
+	}
+	return now.Response, false, nil
+}
