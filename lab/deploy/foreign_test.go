@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,12 +150,19 @@ func TestRecipeAsForeignTask(t *testing.T) {
 // A service whose recipes want keys of another KEM still offers what DAP demands to the
 // clients of its other tasks.
 func TestForeignTaskKeys(t *testing.T) {
-	recipes := []*recipe.Recipe{{KEM: recipe.XWing}}
-	for foreign, want := range map[service.Path]int{"": 1, "theirs.task": 2} {
-		a := &Aggregator{Role: dap.RoleLeader, Tasks: []Task{{Recipe: "x"}, {Configuration: foreign}}}
-		s, err := a.schedule(recipes, nil)
-		if err != nil || len(s.Suites) != want || (want == 2) != (s.Suites[0] == sealed.SuiteX25519) {
-			t.Errorf("%q: %+v, %v", foreign, s, err)
+	x25519, xwing := sealed.SuiteX25519, sealed.SuiteXWing
+	for _, c := range []struct {
+		kem     recipe.KEM
+		foreign service.Path
+		want    []sealed.Suite
+	}{
+		{recipe.XWing, "", []sealed.Suite{xwing}}, {recipe.XWing, "theirs.task", []sealed.Suite{x25519, xwing}},
+		{recipe.X25519, "", []sealed.Suite{x25519}}, {recipe.X25519, "theirs.task", []sealed.Suite{x25519}},
+	} {
+		a := &Aggregator{Role: dap.RoleLeader, Tasks: []Task{{Recipe: "x"}, {Configuration: c.foreign}}}
+		s, err := a.schedule([]*recipe.Recipe{{KEM: c.kem}}, nil)
+		if err != nil || !slices.Equal(s.Suites, c.want) {
+			t.Errorf("recipes of %v beside %q: %+v, %v", c.kem, c.foreign, s, err)
 		}
 	}
 }
