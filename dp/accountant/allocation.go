@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/starling-agg/starling/internal/outward"
 )
@@ -95,7 +96,7 @@ func (d dominance) allocated(steps uint64) (dominance, error) {
 		}
 		return out, nil
 	}
-	above, below, err := allocate(d.pair, steps)
+	above, below, err := allocateOnce(d.pair, steps)
 	if err != nil {
 		return dominance{}, err
 	}
@@ -183,6 +184,45 @@ func allocate(x pair, t uint64) (above, below *atoms, err error) {
 	}
 	up, down := b.spread(), b.merged()
 	return power2(up, t).atoms(), power2(down, t).atoms(), nil
+}
+
+// allocations remembers what allocate said of Gaussian steps last: a question comes again
+// with another delta, direction, rate or number of rounds, and the pairs do not change.
+var allocations struct {
+	sync.Mutex
+	next int
+	kept [8]struct {
+		mu           float64
+		t            uint64
+		above, below *atoms
+	}
+}
+
+// allocateOnce is allocate, and the same pairs for the same Gaussian steps. They are shared
+// and must not be written to.
+func allocateOnce(x pair, t uint64) (above, below *atoms, err error) {
+	g, ok := x.(normalPair)
+	if !ok {
+		return allocate(x, t)
+	}
+	c := &allocations
+	c.Lock()
+	for _, k := range c.kept {
+		if k.above != nil && k.mu == g.mu && k.t == t {
+			c.Unlock()
+			return k.above, k.below, nil
+		}
+	}
+	c.Unlock()
+	if above, below, err = allocate(x, t); err != nil {
+		return nil, nil, err
+	}
+	c.Lock()
+	defer c.Unlock()
+	k := &c.kept[c.next%len(c.kept)]
+	k.mu, k.t, k.above, k.below = g.mu, t, above, below
+	c.next++
+	return above, below, nil
 }
 
 // spreadBins cuts x at first h, ..., (first+n) h.
@@ -431,23 +471,25 @@ func combine(x, y *spread, w float64) *spread {
 		if same && d > 0 {
 			twice = 2
 		}
-		xs, ys := x.q[from:to], y.q[from+off:to+off]
+		xs := x.q[from:to]
+		ys := y.q[from+off : to+off][:len(xs)] // of as many, so that no index below is checked
 		at := x.first + from + k - first
 		if !merged {
 			os := out.q[at : at+len(xs)+1]
 			carry := 0.0
 			share *= twice
 			rest := twice - share
+			sums := os[:len(xs)]
 			for i, p := range xs {
 				m := p * ys[i]
-				os[i] += m*rest + carry
+				sums[i] += m*rest + carry
 				carry = m * share
 			}
 			os[len(xs)] += carry
 			continue
 		}
-		os, ms := out.q[at:at+len(xs)], mean[at:at+len(xs)]
-		xv, yv := x.value[from:to], y.value[from+off:to+off]
+		os, ms := out.q[at:][:len(xs)], mean[at:][:len(xs)]
+		xv, yv := x.value[from:][:len(xs)], y.value[from+off:][:len(xs)]
 		for i, p := range xs {
 			m := p * ys[i] * twice
 			os[i] += m

@@ -3,6 +3,7 @@ package accountant
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -143,5 +144,25 @@ func TestAllocationProperties(t *testing.T) {
 	}
 	if _, err := Epsilon(allocated(1, 1, 5), 1e-6, ReplaceOne); !errors.Is(err, ErrUnsupported) {
 		t.Error(err)
+	}
+}
+
+// TestAllocationsAreKept: the pairs of the same steps are computed once, and are those that
+// would be computed anew.
+func TestAllocationsAreKept(t *testing.T) {
+	x := normalPair{.25}
+	above, below, err := allocateOnce(x, 4)
+	again, _, err2 := allocateOnce(x, 4)
+	more, _, err3 := allocateOnce(x, 5)
+	other, _, err4 := allocateOnce(normalPair{.5}, 4)
+	if err := errors.Join(err, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	if above != again || above == more || above == other {
+		t.Error("not the same pair for the same steps, or the same for others")
+	}
+	fresh, least, err := allocate(x, 4)
+	if err != nil || !slices.Equal(above.p, fresh.p) || !slices.Equal(above.loss, fresh.loss) || !slices.Equal(below.q, least.q) {
+		t.Errorf("what was kept is not what is computed: %v", err)
 	}
 }

@@ -9,8 +9,9 @@ import (
 // An fft transforms real sequences of length n = 2^k >= 4.
 type fft struct {
 	n       int
-	twiddle []complex128 // e^(-2 pi i j/n), j < n/2
-	order   []int32      // bit reversal of n/2
+	twiddle []complex128   // e^(-2 pi i j/n), j < n/2
+	rounds  [][]complex128 // those of each round of half from the second on, side by side: reading far apart costs more than the sums
+	order   []int32        // bit reversal of n/2
 }
 
 var plans sync.Map // int -> *fft
@@ -24,6 +25,13 @@ func plan(n int) *fft {
 	for j := range f.twiddle {
 		s, c := math.Sincos(2 * math.Pi * float64(j) / float64(n))
 		f.twiddle[j] = complex(c, -s)
+	}
+	for size := 4; size <= n/2; size *= 2 {
+		round := make([]complex128, size/2)
+		for j := range round {
+			round[j] = f.twiddle[j*(n/size)]
+		}
+		f.rounds = append(f.rounds, round)
 	}
 	k := bits.TrailingZeros(uint(n / 2))
 	for i := range f.order {
@@ -45,12 +53,11 @@ func (f *fft) half(x []complex128) {
 	for i := 0; i+1 < m; i += 2 {
 		x[i], x[i+1] = x[i]+x[i+1], x[i]-x[i+1]
 	}
-	for size := 4; size <= m; size *= 2 {
-		step, h := f.n/size, size/2
-		for base := 0; base < m; base += size {
-			lo, hi := x[base:base+h:base+h], x[base+h:base+size:base+size]
-			for j, t := 0, 0; j < len(lo) && j < len(hi); j, t = j+1, t+step {
-				w := f.twiddle[t]
+	for _, round := range f.rounds {
+		h := len(round)
+		for base := 0; base < m; base += 2 * h {
+			lo, hi := x[base:][:len(round)], x[base+h:][:len(round)]
+			for j, w := range round {
 				v := hi[j]
 				re := real(v)*real(w) - imag(v)*imag(w)
 				im := real(v)*imag(w) + imag(v)*real(w)
