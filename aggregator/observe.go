@@ -18,6 +18,29 @@ type Observer struct {
 	Reports func(stage Stage, reason dap.ReportError, n uint64)
 	// Job is told of each attempt at a job that has come to an end.
 	Job func(kind JobKind, outcome Outcome)
+	// Shed is told of each upload or job that was turned away for want of room.
+	Shed func(why Shed)
+}
+
+// A Shed is what there was no room in.
+type Shed string
+
+// Where there was no room.
+const (
+	ShedDisk    Shed = "disk"    // below limits.min_free
+	ShedBacklog Shed = "backlog" // above limits.max_backlog
+	ShedMemory  Shed = "memory"  // bodies, or reports that wait for their fsync or to be sorted
+	ShedQueue   Shed = "queue"   // jobs at the helper
+)
+
+// Sheds lists all.
+func Sheds() []Shed { return []Shed{ShedDisk, ShedBacklog, ShedMemory, ShedQueue} }
+
+// Turned tells Shed, if it is there.
+func (o *Observer) Turned(why Shed) {
+	if o.Shed != nil {
+		o.Shed(why)
+	}
 }
 
 // A Stage is what became of reports.

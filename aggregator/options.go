@@ -149,6 +149,13 @@ type Limits struct {
 	Queue int
 	// BodyTimeout is how long a sender may take over a request body, by the machine's clock; default 30 s.
 	BodyTimeout time.Duration
+	// MaxBacklog is how many acknowledged reports may wait at the leader to be verified;
+	// uploads beyond it get 503. Default 5,000,000; negative: no bound.
+	MaxBacklog int64
+	// MinFree is how many bytes are to be left free on the disk. Below it uploads get 503,
+	// below half of it jobs and collections wait, and below a quarter the store begins no
+	// transaction; all go on by themselves. Default 256 MiB; negative: no bound.
+	MinFree int64
 	// ClockSkew is how far in the future a report's time may lie, and how much later than
 	// its grace a round is released; default 5 minutes.
 	ClockSkew time.Duration
@@ -181,6 +188,8 @@ func (l Limits) WithDefaults() Limits {
 	def(&l.JobBody, 64<<20)
 	defi(&l.JobReports, 100_000)
 	def(&l.InFlight, 128<<20)
+	def(&l.MaxBacklog, 5_000_000)
+	def(&l.MinFree, 256<<20)
 	defi(&l.Workers, runtime.GOMAXPROCS(0))
 	defi(&l.Jobs, 2)
 	defi(&l.Queue, 16)

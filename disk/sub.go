@@ -1,6 +1,9 @@
 package disk
 
-import "path"
+import (
+	"errors"
+	"path"
+)
 
 // Sub is the tree below a directory of another file system. The directory must be there,
 // or be made by [MakeDirs] in the other one; what becomes of that becomes of this one.
@@ -79,4 +82,13 @@ func (s *sub) Stat(name string) (Entry, error) {
 		return Entry{}, err
 	}
 	return s.fs.Stat(at)
+}
+
+// Free implements [Sized], where the other file system does.
+func (s *sub) Free() (int64, error) {
+	bytes, known := Free(s.fs)
+	if !known {
+		return 0, errors.ErrUnsupported
+	}
+	return bytes, nil
 }

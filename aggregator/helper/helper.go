@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
+	"github.com/starling-agg/starling/aggregator/internal/room"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/steady"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -59,6 +60,7 @@ type Helper struct {
 	closed atomic.Bool
 	ledger watch.Ledger
 	holds  holds
+	room   room.Room
 	wake   chan struct{}
 	wakeUp func()
 }
@@ -86,12 +88,14 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: h.closed.Load,
 	}
 	h.routes()
-	h.store, err = sqlite.Open(ctx, sqlite.Options{
+	engine, err := sqlite.Open(ctx, sqlite.Options{
 		FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
+	h.store = engine
+	h.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree)}
 	for _, t := range h.tasks {
 		if err := h.store.PutTask(ctx, t.Stored(opt.Limits.ClockSkew)); err != nil {
 			return nil, errors.Join(fmt.Errorf("helper: provision: %w", err), h.store.Close())
@@ -123,6 +127,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 			return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 		}
 	}
+	engine.KeepFree(h.room.Floor())
 	return h, nil
 }
 
@@ -130,17 +135,28 @@ func (h *Helper) routes() {
 	h.srv.HandleHpkeConfig()
 	h.srv.HandleVouched()
 	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.retired, f) }
-	h.srv.HandleCreation(dap.AggregationJobsResource, edge.Peer, kept(h.postJob))
-	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, kept(h.continueJob))
+	h.srv.HandleCreation(dap.AggregationJobsResource, edge.Peer, kept(h.roomy(h.postJob)))
+	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, kept(h.roomy(h.continueJob)))
 	h.srv.Handle("GET", "aggregation_jobs/{id}", edge.Peer, kept(h.getJob))
 	h.srv.Handle("DELETE", "aggregation_jobs/{id}", edge.Peer, kept(h.deleteOf(store.KindAggregation)))
-	h.srv.HandleCreation(dap.AggregateSharesResource, edge.Peer, kept(h.postShare))
+	h.srv.HandleCreation(dap.AggregateSharesResource, edge.Peer, kept(h.roomy(h.postShare)))
 	h.srv.Handle("GET", "aggregate_shares/{id}", edge.Peer, kept(h.getShare))
 	h.srv.Handle("DELETE", "aggregate_shares/{id}", edge.Peer, kept(h.deleteOf(store.KindShare)))
 	h.srv.Handle("GET", peer.ProgressPath, edge.Peer, h.progress)
 }
 
 func (h *Helper) retired(t dap.TaskID) bool { return h.store.Retired(t) }
+
+// roomy is f where there is room for what it begins.
+func (h *Helper) roomy(f edge.Handler) edge.Handler {
+	return func(r *edge.Request) error {
+		if h.room.Work() != nil {
+			h.opt.Observe.Turned(aggregator.ShedDisk)
+			return edge.Overloaded(http.StatusServiceUnavailable)
+		}
+		return f(r)
+	}
+}
 
 // Handler serves DAP under the path of the base URL.
 func (h *Helper) Handler() http.Handler { return h.srv }
@@ -221,6 +237,9 @@ func (h *Helper) Step(ctx context.Context) (bool, error) {
 }
 
 func (h *Helper) stepJobs(ctx context.Context) (bool, error) {
+	if h.room.Work() != nil {
+		return false, nil
+	}
 	worked := false
 	for _, kind := range []store.Kind{store.KindAggregation, store.KindShare} {
 		stored, err := h.stored(ctx, kind)

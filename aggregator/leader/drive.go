@@ -30,6 +30,9 @@ func (l *Leader) pending(ctx context.Context) ([]*store.Resource, error) {
 
 // stepCollections drives each waiting collection one step, and says whether one was finished.
 func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
+	if l.room.Work() != nil {
+		return false, nil
+	}
 	pending, err := l.pending(ctx)
 	if err != nil {
 		return false, err
@@ -59,8 +62,10 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 			wait := lease.Backoff(n.attempts, l.opt.BackOff, l.opt.MaxBackOff)
 			var retry *peer.Retry
 			var later *deferred
-			if errors.As(err, &retry) {
-				wait = max(wait, retry.After)
+			if errors.As(err, &retry) && retry.After > 0 {
+				wait = max(l.opt.BackOff, retry.After)
+			} else if errors.Is(err, store.ErrNoRoom) {
+				n.attempts, wait = 0, l.opt.BackOff
 			} else if errors.As(err, &later) {
 				n.attempts, wait = 0, later.after
 			}

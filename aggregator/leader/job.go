@@ -38,6 +38,9 @@ type work struct {
 // stepJob claims one segment and takes it as far as it goes. A failure of the work itself is written down with the claim
 // and is no error of the pass.
 func (l *Leader) stepJob(ctx context.Context) (bool, error) {
+	if l.room.Work() != nil {
+		return false, nil // claims, too, are written
+	}
 	claimed, err := l.store.ClaimSegments(ctx, l.opt.Clock.Now(), l.opt.Lease, 1)
 	if err != nil || len(claimed) == 0 {
 		return false, err
@@ -60,7 +63,7 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	case errors.Is(err, store.ErrUnknown):
 		return true, err
 	}
-	return true, l.giveBack(ctx, w, err)
+	return true, l.untilRoom(ctx, func() error { return l.giveBack(ctx, w, err) })
 }
 
 // quarantine is work that can neither be finished nor repeated, whatever the helper does.
@@ -103,6 +106,7 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 		if err != nil {
 			return err
 		}
+		l.backlog.segments.Add(-int64(w.Segment.Count))
 		l.opt.Log.Error("segment quarantined", "task", w.Task, "reports", w.Segment.Count, "why", q.why)
 		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
 		l.removeFile(w)
@@ -129,8 +133,10 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	switch {
 	case errors.As(cause, &later):
 		wait = max(later.after, l.opt.Poll)
-	case errors.As(cause, &retry):
-		wait = max(wait, retry.After)
+	case errors.As(cause, &retry) && retry.After > 0:
+		wait = max(l.opt.BackOff, retry.After) // it is there, and says when it will have room
+	case errors.Is(cause, store.ErrNoRoom):
+		wait = l.opt.BackOff
 	case errors.Is(cause, context.Canceled):
 		wait = 0
 	}
@@ -542,6 +548,7 @@ func (l *Leader) commit(ctx context.Context, w *work) error {
 	if err := l.store.CommitSegment(ctx, w.SegmentJob, c); err != nil {
 		return err
 	}
+	l.backlog.segments.Add(-int64(len(w.reports)))
 	l.rates.add(w.Task, uint64(len(w.reports)), l.opt.Clock.Now())
 	if err := l.opt.Failpoints.Hit(FailAfterCommit); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrStaleLease, err) // committed: nothing to give back

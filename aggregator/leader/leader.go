@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
+	"github.com/starling-agg/starling/aggregator/internal/room"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/steady"
@@ -79,6 +80,8 @@ type Leader struct {
 	ledger  watch.Ledger
 	notes   notes
 	asked   askedAgain
+	room    room.Room
+	backlog backlog
 	rates   rates
 	sealed  sealedTo
 }
@@ -112,12 +115,14 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: l.closed.Load,
 	}
 	l.routes()
-	l.store, err = sqlite.Open(ctx, sqlite.Options{
+	engine, err := sqlite.Open(ctx, sqlite.Options{
 		FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
+	l.store = engine
+	l.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree), Backlog: uint64(max(0, opt.Limits.MaxBacklog))}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.store.Close())
@@ -151,7 +156,11 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 			return nil, fmt.Errorf("leader: %w", err)
 		}
 	}
-	return l, l.openFiles(ctx)
+	if err := l.openFiles(ctx); err != nil {
+		return l, err
+	}
+	engine.KeepFree(l.room.Floor())
+	return l, l.readBacklog(ctx)
 }
 
 // openFiles looks through what no row names and takes over the logs of earlier lives.
@@ -171,7 +180,10 @@ func (l *Leader) openFiles(ctx context.Context) (err error) {
 		return fmt.Errorf("leader: %w", err)
 	}
 	l.sorter, err = segment.NewSorter(l.inbox, segment.SorterOptions{
-		Dir: segments, Committer: committer{l.store, l.wakeJobs}, Latency: l.opt.Latency, Logger: l.opt.Log,
+		Dir: segments, Committer: committer{l.store, func(reports int64) {
+			l.backlog.segments.Add(reports)
+			l.wakeJobs()
+		}}, Latency: l.opt.Latency, Logger: l.opt.Log,
 		MaxReports: l.opt.SegmentReports, MaxBytes: l.opt.SegmentBytes, Failpoints: l.opt.Failpoints,
 	})
 	if err != nil {
@@ -187,13 +199,17 @@ const buryEvery = 5 * time.Second
 // committer says when segments have been named.
 type committer struct {
 	store.Store
-	after func()
+	after func(reports int64)
 }
 
 func (c committer) CommitLog(ctx context.Context, log disk.LogID, s []segment.Meta) error {
 	err := c.Store.CommitLog(ctx, log, s)
 	if err == nil {
-		c.after()
+		reports := int64(0)
+		for i := range s {
+			reports += int64(s[i].Count)
+		}
+		c.after(reports)
 	}
 	return err
 }
@@ -260,7 +276,10 @@ func (l *Leader) Run(ctx context.Context) error {
 
 // count writes down how many uploads were refused, and tells the observer how far the reports are.
 func (l *Leader) count(ctx context.Context) error {
-	if err := l.refused.flush(ctx, l.store); err != nil {
+	if err := l.refused.flush(ctx, l.store); err != nil && !errors.Is(err, store.ErrNoRoom) { // counted later
+		return err
+	}
+	if err := l.readBacklog(ctx); err != nil {
 		return err
 	}
 	return l.ledger.Tell(ctx, l.store, l.tasks, &l.opt.Observe)

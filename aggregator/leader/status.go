@@ -48,7 +48,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(l.tasks), compareTasks) {
 		t := l.tasks[id]
-		st, err := watch.Task(ctx, l.store, t, now, l.retiresAt(t))
+		st, err := l.taskStatus(ctx, t, now)
 		if err != nil {
 			return nil, err
 		}
@@ -80,6 +80,24 @@ func (l *Leader) Standing() (*status.Status, error) {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
 	return &status.Status{Role: "leader", Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Lost: set, Clock: l.steady.Held()}, nil
+}
+
+// taskStatus is the store's, with what is acknowledged and still in the inbox.
+func (l *Leader) taskStatus(ctx context.Context, t *task.Task, now time.Time) (*status.Task, error) {
+	for range 3 { // unless a log is sorted at this moment
+		before := l.inbox.Waiting(t.ID)
+		st, err := watch.Task(ctx, l.store, t, now, l.retiresAt(t))
+		if err != nil {
+			return nil, err
+		}
+		if st.Counts.Unsorted = l.inbox.Waiting(t.ID); st.Counts.Unsorted == before {
+			st.Counts.Acknowledged += before
+			st.Counts.Waiting += before
+			st.Total += before
+			return st, nil
+		}
+	}
+	return watch.Task(ctx, l.store, t, now, l.retiresAt(t))
 }
 
 // retiresAt is when a task is retired, or zero.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -23,9 +24,15 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if r.Task.Upload.Set() && !r.Task.Upload.Bears(r.Request) {
 		return edge.Unauthorized()
 	}
+	if err := l.roomFor(); err != nil {
+		return err
+	}
 	body, done, err := r.Body(dap.MediaUploadReq, l.opt.Limits.UploadBody)
 	defer done()
 	if err != nil {
+		if edge.IsOverload(err) {
+			l.opt.Observe.Turned(aggregator.ShedMemory)
+		}
 		return err
 	}
 	defer buffer.Put(body) // the inbox has written what it keeps
@@ -64,6 +71,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if err != nil {
 		switch {
 		case errors.Is(err, segment.ErrBusy):
+			l.opt.Observe.Turned(aggregator.ShedMemory)
 			return edge.Overloaded(http.StatusServiceUnavailable)
 		case l.inbox.Err() != nil:
 			return edge.Down(err)

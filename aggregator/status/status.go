@@ -64,6 +64,7 @@ type Task struct {
 type Counts struct {
 	Acknowledged uint64            `json:"acknowledged"`
 	Waiting      uint64            `json:"waiting"`
+	Unsorted     uint64            `json:"unsorted,omitempty"` // of those that wait: still in the inbox
 	Aggregated   uint64            `json:"aggregated"`
 	Collected    uint64            `json:"collected"`
 	Rejected     map[string]uint64 `json:"rejected,omitempty"` // after the acknowledgement, by report error

@@ -98,12 +98,13 @@ type ConfigLimits struct {
 	JoinedBytes   int              `toml:"joined_bytes"`
 	HeldRequests  int              `toml:"held_requests"`
 	HeldBytes     int64            `toml:"held_bytes"`
+	MinFree       int64            `toml:"min_free"`
 }
 
 func (l ConfigLimits) limits() Limits {
 	return Limits{Body: l.RequestBytes, Requests: l.Requests, InFlight: l.InFlightBytes, BodyTimeout: time.Duration(l.BodyTimeout),
 		AnswerTimeout: time.Duration(l.AnswerTimeout), Workers: l.Workers, Joined: l.Joined, JoinedBytes: l.JoinedBytes,
-		Held: l.HeldRequests, HeldBytes: l.HeldBytes}
+		Held: l.HeldRequests, HeldBytes: l.HeldBytes, MinFree: l.MinFree}
 }
 
 // Load reads and validates a configuration file, and none of the files that it names: [Config.Check] does.

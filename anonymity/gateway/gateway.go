@@ -263,7 +263,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 	size := int64(len(body))
 	// From here on the request is charged for, be it a report or not, until its round is
 	// credited.
-	if !g.room.take(size) {
+	if g.diskFull() || !g.room.take(size) {
 		return nil, &door.Error{Reason: door.Full}
 	}
 	waiting, err := g.enter(r.Context(), relay, body)
@@ -382,6 +382,12 @@ func (g *Gateway) nameOf(name []byte) [journal.IDSize]byte {
 	h.Write(g.secret[:])
 	h.Write(name)
 	return [journal.IDSize]byte(h.Sum(nil))
+}
+
+// diskFull says whether the disk has less room than is to be left.
+func (g *Gateway) diskFull() bool {
+	free, known := disk.Free(g.o.FS)
+	return known && free < g.o.Limits.MinFree
 }
 
 // A sender is a relay as the gateway knows it.

@@ -60,6 +60,9 @@ type Limits struct {
 	// at most 1,048,576, and 1 GiB, which is on the disk.
 	Held      int
 	HeldBytes int64
+	// MinFree is how many bytes are to be left free on the disk: below it everybody is
+	// refused, as where the room is full. Default 256 MiB; negative: no bound.
+	MinFree int64
 	// BodyTimeout is how long the relay may take over a request's body; default 15 s.
 	BodyTimeout time.Duration
 	// AnswerTimeout is how long a target may take; default 30 s.
@@ -81,7 +84,7 @@ func (l Limits) WithDefaults() Limits {
 	for _, f := range []struct {
 		v *int64
 		d int64
-	}{{&l.Body, 8 << 20}, {&l.InFlight, 256 << 20}, {&l.Answer, 1 << 20}, {&l.HeldBytes, 1 << 30}} {
+	}{{&l.Body, 8 << 20}, {&l.InFlight, 256 << 20}, {&l.Answer, 1 << 20}, {&l.HeldBytes, 1 << 30}, {&l.MinFree, 256 << 20}} {
 		if *f.v == 0 {
 			*f.v = f.d
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/starling-agg/starling/disk"
 )
@@ -44,7 +45,8 @@ type Mem struct {
 	root   *node
 	cut    bool
 	inject func(op Op, name string) error
-	writes int // calls so far that change the disk
+	writes int   // calls so far that change the disk
+	size   int64 // bytes of all files, at most; 0: no bound
 }
 
 // node is a file or a directory; names and bytes each have a current and a durable version.
@@ -100,6 +102,40 @@ func (m *Mem) Inject(hook func(op Op, name string) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.inject = hook
+}
+
+// SetSize bounds the bytes of all files; 0: no bound. A write that needs more writes what
+// there is room for and fails with [syscall.ENOSPC]. What is there already stays, also
+// where it is more.
+func (m *Mem) SetSize(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.size = bytes
+}
+
+// Used is how many bytes all files have.
+func (m *Mem) Used() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return used(m.root)
+}
+
+func used(n *node) int64 {
+	sum := int64(len(n.data))
+	for _, child := range n.names {
+		sum += used(child)
+	}
+	return sum
+}
+
+// Free implements [disk.Sized].
+func (m *Mem) Free() (int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.size == 0 {
+		return 1 << 50, nil
+	}
+	return max(0, m.size-used(m.root)), nil
 }
 
 // Writes is how many calls so far could have changed the disk.
@@ -608,6 +644,13 @@ func (f *file) writeAt(p []byte, off int64) (int, error) {
 	}
 	if err != nil {
 		p = p[:f.mem.rng.IntN(len(p)+1)]
+	}
+	if m := f.mem; err == nil && m.size > 0 {
+		if more := off + int64(len(p)) - int64(len(f.node.data)); more > 0 {
+			if free := max(0, m.size-used(m.root)); more > free {
+				p, err = p[:max(0, int64(len(p))-(more-free))], pathError("write", f.name, syscall.ENOSPC)
+			}
+		}
 	}
 	if len(p) > 0 {
 		op := fileOp{off, slices.Clone(p)}

@@ -131,11 +131,14 @@ type Limits struct {
 	Jobs          int              `toml:"jobs"`
 	ClockSkew     service.Duration `toml:"clock_skew"`
 	MaxAge        service.Duration `toml:"max_age"`
+	MaxBacklog    int64            `toml:"max_backlog"` // reports; negative: no bound
+	MinFree       int64            `toml:"min_free"`    // bytes; negative: no bound
 }
 
 func (l Limits) options() aggregator.Limits {
 	return aggregator.Limits{UploadBody: l.UploadBytes, UploadReports: l.UploadReports, JobBody: l.JobBytes,
-		InFlight: l.InFlightBytes, Workers: l.Workers, Jobs: l.Jobs, ClockSkew: time.Duration(l.ClockSkew), MaxAge: time.Duration(l.MaxAge)}
+		InFlight: l.InFlightBytes, Workers: l.Workers, Jobs: l.Jobs, ClockSkew: time.Duration(l.ClockSkew), MaxAge: time.Duration(l.MaxAge),
+		MaxBacklog: l.MaxBacklog, MinFree: l.MinFree}
 }
 
 // Log is how much is logged.

@@ -46,7 +46,10 @@ func observer(role dap.Role, m *service.Metrics) aggregator.Observer {
 	jobs := m.Counter("starling_jobs_total", "Attempts at jobs by how they ended.",
 		service.Label{Name: "kind", Values: labels(aggregator.JobKinds()), Only: true},
 		service.Label{Name: "outcome", Values: labels(aggregator.Outcomes()), Only: true})
+	shed := m.Counter("starling_shed_total", "Uploads and jobs turned away for want of room, by what was full.",
+		service.Label{Name: "why", Values: labels(aggregator.Sheds()), Only: true})
 	return aggregator.Observer{
+		Shed: func(why aggregator.Shed) { shed.Add(1, string(why)) },
 		Transaction: func(name string, took time.Duration, err error) {
 			result := committed
 			switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync/atomic"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -21,6 +22,9 @@ var (
 	ErrClosed = errors.New("database: closed")
 	// ErrTooNew: the file was written by a later version of the program, with migrations that this one lacks.
 	ErrTooNew = errors.New("database: schema newer than this program")
+	// ErrNoRoom: the disk has no room for a transaction. Nothing changed; it may be tried
+	// again later.
+	ErrNoRoom = errors.New("database: no room on the disk")
 	// ErrConstraint: a CHECK, UNIQUE, FOREIGN KEY or trigger of the schema refused the change.
 	ErrConstraint = errors.New("database: constraint")
 )
@@ -64,11 +68,14 @@ type DB struct {
 	opt Options
 	vfs string
 
+	floor atomic.Int64
+
 	// turn holds one token; who has it owns the fields below.
 	turn   chan struct{}
 	conn   *sqlite3.Conn
 	stmts  map[string]*sqlite3.Stmt
 	broken error // wraps ErrUnknown or ErrClosed; set once
+	behind bool  // what was committed is still to be erased from the log
 }
 
 // Open opens the database, makes it if it is not there, applies the migrations it lacks, each in a transaction of its
@@ -121,6 +128,11 @@ func Open(opt Options) (_ *DB, err error) {
 	db.turn <- struct{}{}
 	return db, nil
 }
+
+// KeepFree sets how many bytes have to be free on the disk for a write transaction to
+// begin, where the file system knows ([disk.Sized]): else it fails with [ErrNoRoom]. At
+// first it is 0.
+func (db *DB) KeepFree(bytes int64) { db.floor.Store(bytes) }
 
 // Close waits for the transaction under way and closes the file. Later calls fail with [ErrClosed].
 func (db *DB) Close() error {
@@ -179,6 +191,15 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 	begin := beginView
 	if write {
 		begin = beginUpdate
+		if free, known := disk.Free(db.opt.FS); known && free < db.floor.Load() {
+			return fmt.Errorf("%w: %s: %d bytes are free", ErrNoRoom, name, free)
+		}
+		if err := db.catchUp(name); err != nil {
+			return err
+		}
+		if db.behind {
+			return fmt.Errorf("%w: %s: the log cannot be emptied", ErrNoRoom, name)
+		}
 	}
 	if err := db.control(begin); err != nil {
 		return fmt.Errorf("database: begin %s: %w", name, err)
@@ -192,6 +213,9 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 		}
 	}()
 	if err := fn(tx); err != nil {
+		if full(err) {
+			return fmt.Errorf("%w: %s: %w", ErrNoRoom, name, err)
+		}
 		return err
 	}
 	if !write {
@@ -203,19 +227,39 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 	done = true
 	if err := db.control(commit); err != nil {
 		db.rollback()
+		// A log without room did not take the last frame of the transaction, which alone makes
+		// it one: there is no padding behind that frame (IOCAP_POWERSAFE_OVERWRITE), and the
+		// next transaction is written in its place.
+		if full(err) && db.broken == nil {
+			return fmt.Errorf("%w: %s: %w", ErrNoRoom, name, err)
+		}
 		return db.unknown(name, err)
 	}
 	if err := db.hit(name, "after-commit"); err != nil {
 		return db.unknown(name, err)
 	}
-	if tx.erase {
-		if err := db.emptyLog(); err != nil {
-			// After a sync that failed, only a restart can tell what the disk holds.
-			return db.unknown(name, err)
-		}
+	db.behind = db.behind || tx.erase
+	return db.catchUp(name)
+}
+
+// catchUp erases what committed transactions want erased. Where the disk has no room for
+// that it is done before the next transaction begins.
+func (db *DB) catchUp(name string) error {
+	if !db.behind {
+		return nil
+	}
+	switch err := db.emptyLog(); {
+	case err == nil:
+		db.behind = false
+	case !full(err):
+		// After a sync that failed, only a restart can tell what the disk holds.
+		return db.unknown(name, err)
 	}
 	return nil
 }
+
+// full says whether a write found no room, and nothing worse happened.
+func full(err error) bool { return errors.Is(err, sqlite3.FULL) }
 
 // emptyLog moves the write-ahead log into the database and cuts it to nothing. Outside of transactions only.
 func (db *DB) emptyLog() error {

@@ -17,7 +17,8 @@ type Tx struct {
 
 // Erase has [DB.Update] return only when what the transaction deletes or writes over is in no file of the database any
 // more: pages that became free are overwritten, and the write-ahead log, where older pages stand until it is begun anew,
-// is emptied. It costs two syncs. What power loss leaves behind, the next [Open] erases. What the file system or the disk
+// is emptied. It costs two syncs. What power loss leaves behind, the next [Open] erases; what a full disk does, the next
+// transaction, before it begins. What the file system or the disk
 // keeps of overwritten blocks is beyond reach.
 func (tx *Tx) Erase() { tx.erase = true }
 

@@ -101,10 +101,19 @@ type vfsFile struct {
 	lock          vfs.LockLevel
 }
 
-func (f *vfsFile) ReadAt(b []byte, off int64) (int, error)  { return f.file.ReadAt(b, off) }
-func (f *vfsFile) WriteAt(b []byte, off int64) (int, error) { return f.file.WriteAt(b, off) }
-func (f *vfsFile) Size() (int64, error)                     { return f.file.Size() }
-func (f *vfsFile) Truncate(size int64) error                { return f.file.Truncate(size) }
+func (f *vfsFile) ReadAt(b []byte, off int64) (int, error) { return f.file.ReadAt(b, off) }
+
+// WriteAt tells a full disk from other failures, as SQLite's own file systems do.
+func (f *vfsFile) WriteAt(b []byte, off int64) (int, error) {
+	n, err := f.file.WriteAt(b, off)
+	if disk.IsFull(err) {
+		return n, sqlite3.FULL
+	}
+	return n, err
+}
+
+func (f *vfsFile) Size() (int64, error)      { return f.file.Size() }
+func (f *vfsFile) Truncate(size int64) error { return f.file.Truncate(size) }
 
 func (f *vfsFile) Sync(vfs.SyncFlag) error {
 	if err := f.file.Sync(); err != nil {

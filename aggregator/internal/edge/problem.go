@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
 )
 
 // An Error is a failure that the peer may know of.
@@ -79,6 +81,12 @@ func Overloaded(status int) *Error {
 	return e
 }
 
+// IsOverload says whether an error is one of Overloaded.
+func IsOverload(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.RetryAfter > 0
+}
+
 // Down answers 503 where this life of the service can do nothing more: a restart heals it, and clients come again.
 func Down(err error) *Error {
 	e := plain(http.StatusServiceUnavailable, "the server has to be restarted")
@@ -106,6 +114,9 @@ func toError(err error) *Error {
 		return e
 	case errors.As(err, &p):
 		return &Error{Problem: *p, cause: err}
+	case errors.Is(err, store.ErrNoRoom), disk.IsFull(err):
+		return &Error{Problem: dap.Problem{Status: http.StatusServiceUnavailable, Detail: "the server has no room at present"},
+			RetryAfter: retryOverload, cause: err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Problem: dap.Problem{Status: http.StatusServiceUnavailable}, RetryAfter: retryOverload, cause: err}
 	}

@@ -78,13 +78,18 @@ type Inbox struct {
 	broken   error     // set once: a sync failed
 	ended    bool
 
+	waiting map[TaskID]uint64            // reports acknowledged and not yet in a committed segment
+	found   map[string]map[TaskID]uint64 // what closed logs hold that were read
+
 	wake chan struct{} // something has changed for the sorter
 }
 
 // closedLog is a file that nobody writes to, to be sorted.
 type closedLog struct {
-	name  string
-	bytes int64 // its share of Inbox.unsorted
+	name   string
+	bytes  int64     // its share of Inbox.unsorted
+	oldest time.Time // the first acknowledgement in it; of an earlier life's, when that was over
+	before bool      // it is of an earlier life
 }
 
 // OpenInbox takes over the folder, in which logs of earlier lives wait to be sorted, and begins a new log.
@@ -99,7 +104,8 @@ func OpenInbox(fsys disk.FS, opt InboxOptions) (*Inbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("segment: open inbox: %w", err)
 	}
-	in := &Inbox{fs: fsys, opt: opt, wake: make(chan struct{}, 1)}
+	in := &Inbox{fs: fsys, opt: opt, wake: make(chan struct{}, 1), waiting: make(map[TaskID]uint64),
+		found: make(map[string]map[TaskID]uint64)}
 	var empty []string
 	for _, e := range entries {
 		base, isLog := strings.CutSuffix(strings.TrimSuffix(e.Name, damagedSuffix), logSuffix)
@@ -136,7 +142,7 @@ func (in *Inbox) fileName(seq uint64) string {
 
 // retire hands a file to the sorter. in.mu must be held, or in not yet shared.
 func (in *Inbox) retire(name string, bytes int64) {
-	in.closed = append(in.closed, closedLog{name, bytes})
+	in.closed = append(in.closed, closedLog{name, bytes, in.opt.Log.Clock.Now(), true})
 	in.unsorted += bytes
 }
 
@@ -183,6 +189,7 @@ func (in *Inbox) Put(ctx context.Context, entries []Entry) error {
 		if err := in.append(ctx, recordParts(entries[:n])); err != nil {
 			return err
 		}
+		in.came(entries[:n])
 		entries = entries[n:]
 	}
 	return nil
@@ -289,13 +296,13 @@ func (in *Inbox) abandonLocked(log *disk.Log) {
 	_ = log.Close() // all that counts in it is synced
 	state := log.State()
 	in.mu.Lock()
-	in.handOver(state)
+	in.handOver(state, in.oldest)
 	in.mu.Unlock()
 }
 
 // handOver moves what the current file holds to the sorter. in.mu must be held.
-func (in *Inbox) handOver(state disk.LogState) {
-	in.closed = append(in.closed, closedLog{state.Name, state.Payload()})
+func (in *Inbox) handOver(state disk.LogState, oldest time.Time) {
+	in.closed = append(in.closed, closedLog{state.Name, state.Payload(), oldest, false})
 	signal(in.wake)
 }
 
@@ -353,7 +360,7 @@ func (in *Inbox) rotateLocked() error {
 		}
 		return fmt.Errorf("segment: rotate inbox: %w", err)
 	}
-	in.handOver(state)
+	in.handOver(state, oldest)
 	return nil
 }
 
@@ -391,8 +398,8 @@ func (in *Inbox) ready(ctx context.Context, latency time.Duration) error {
 	}
 }
 
-// waiting lists the closed logs, oldest first.
-func (in *Inbox) waiting() []closedLog {
+// toSort lists the closed logs, oldest first.
+func (in *Inbox) toSort() []closedLog {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return slices.Clone(in.closed)
@@ -404,6 +411,57 @@ func (in *Inbox) sorted(log closedLog) {
 	defer in.mu.Unlock()
 	in.closed = slices.DeleteFunc(in.closed, func(c closedLog) bool { return c == log })
 	in.unsorted -= log.bytes
+	delete(in.found, log.name)
+	if in.unsorted <= 0 && in.inFlight == 0 { // what was in a log and never acknowledged is forgotten
+		clear(in.waiting)
+	}
+}
+
+// came counts reports that were acknowledged.
+func (in *Inbox) came(entries []Entry) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for i := range entries {
+		in.waiting[entries[i].TaskID]++
+	}
+}
+
+// read counts what a closed log holds that is not committed; those of earlier lives were
+// not counted when they came.
+func (in *Inbox) read(name string, entries []Entry) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.found[name] != nil {
+		return
+	}
+	m := make(map[TaskID]uint64)
+	for i := range entries {
+		m[entries[i].TaskID]++
+	}
+	in.found[name] = m
+	if slices.ContainsFunc(in.closed, func(c closedLog) bool { return c.name == name && c.before }) {
+		for task, n := range m {
+			in.waiting[task] += n
+		}
+	}
+}
+
+// committed counts the reports of a log no longer: the store does.
+func (in *Inbox) committed(name string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for task, n := range in.found[name] {
+		in.waiting[task] -= min(n, in.waiting[task])
+	}
+	in.found[name] = map[TaskID]uint64{}
+}
+
+// Waiting is how many reports of a task are acknowledged and not yet in a committed
+// segment.
+func (in *Inbox) Waiting(task TaskID) uint64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.waiting[task]
 }
 
 // InboxStats is a snapshot for metrics and back-pressure.
@@ -411,14 +469,24 @@ type InboxStats struct {
 	InFlight   int64     // bytes waiting for their fsync
 	Unsorted   int64     // bytes acknowledged and not yet in a committed segment
 	ClosedLogs int       // files waiting for the sorter
-	Oldest     time.Time // first acknowledgement in the current file; zero if there is none
+	Reports    uint64    // acknowledged and not yet in a committed segment
+	Oldest     time.Time // the first acknowledgement among them; zero if there is none
 }
 
 // Stats describes the inbox now.
 func (in *Inbox) Stats() InboxStats {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return InboxStats{InFlight: in.inFlight, Unsorted: in.unsorted, ClosedLogs: len(in.closed), Oldest: in.oldest}
+	s := InboxStats{InFlight: in.inFlight, Unsorted: in.unsorted, ClosedLogs: len(in.closed), Oldest: in.oldest}
+	for _, n := range in.waiting {
+		s.Reports += n
+	}
+	for _, c := range in.closed {
+		if !c.oldest.IsZero() && (s.Oldest.IsZero() || c.oldest.Before(s.Oldest)) {
+			s.Oldest = c.oldest
+		}
+	}
+	return s
 }
 
 // Err is nil while Put can work, and the failed sync that broke the inbox for good afterwards.

@@ -185,7 +185,7 @@ func (s *Sorter) Sort(ctx context.Context) (logs int, err error) {
 	s.sort.Lock()
 	defer s.sort.Unlock()
 	errs := []error{s.inbox.Rotate()}
-	for _, log := range s.inbox.waiting() {
+	for _, log := range s.inbox.toSort() {
 		if err := ctx.Err(); err != nil {
 			return logs, err
 		}
@@ -232,10 +232,12 @@ func (s *Sorter) sortLog(ctx context.Context, name string) error {
 		return err
 	}
 	if !done {
+		s.inbox.read(name, entries)
 		if err := s.commit(ctx, scan.ID, entries); err != nil {
 			return err
 		}
 	}
+	s.inbox.committed(name)
 	if err := s.opt.Failpoints.Hit(FailSegmentAfterCommit); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ var (
 	ErrTaken      = errors.New("store: another resource has that id")   // where the peer chooses ids
 	ErrFull       = errors.New("store: too many collections wait")      // of a task
 	ErrDamaged    = errors.New("store: replay protection is damaged")   // of these reports; it is mended from what the peer has
+	ErrNoRoom     = errors.New("store: no room on the disk")            // nothing changed; later
 	ErrUnknown    = errors.New("store: outcome unknown")                // stop, reopen, recover
 )
 

@@ -305,6 +305,10 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
+// KeepFree sets how many bytes have to be free on the disk for a transaction to begin;
+// below that they fail with [store.ErrNoRoom].
+func (s *Store) KeepFree(bytes int64) { s.db.KeepFree(bytes) }
+
 func (s *Store) update(ctx context.Context, name string, fn func(tx *database.Tx) error) error {
 	return outcome(name, s.db.Update(ctx, name, fn))
 }
@@ -320,6 +324,8 @@ func outcome(name string, err error) error {
 		return nil
 	case errors.Is(err, database.ErrUnknown):
 		return fmt.Errorf("%w: %s: %w", store.ErrUnknown, name, err)
+	case errors.Is(err, database.ErrNoRoom), disk.IsFull(err): // of the database, of a file beside it
+		return fmt.Errorf("%w: %s: %w", store.ErrNoRoom, name, err)
 	}
 	return fmt.Errorf("store: %s: %w", name, err)
 }
