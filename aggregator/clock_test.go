@@ -54,7 +54,7 @@ func (p *pair) restart() {
 
 // held says of which aggregators the clock is not plausible.
 func (p *pair) held() (who []string) {
-	for _, s := range []*status.Status{must(p.leader.Standing()), must(p.helper.Standing())} {
+	for _, s := range []*status.Status{must(p.leader.Standing(context.Background())), must(p.helper.Standing(context.Background()))} {
 		if s.Clock != nil {
 			who = append(who, s.Role)
 			if len(s.Reasons()) == 0 {

@@ -68,7 +68,7 @@ func unnamed(t *testing.T, n int, s setup) (p *pair, whole *disktest.Mem) {
 // and taken back as work; each report is counted once, also if it is done twice.
 func TestMissingLog(t *testing.T) {
 	p, _ := unnamed(t, 12, setup{})
-	st := must(p.leader.Standing())
+	st := must(p.leader.Standing(context.Background()))
 	if st.Lost == nil || st.Lost.Segments != 1 || !st.Lost.Reports() || len(st.Reasons()) != 1 {
 		t.Fatalf("the leader says %+v, %v", st.Lost, st.Reasons())
 	}
@@ -92,7 +92,7 @@ func TestMissingLog(t *testing.T) {
 	}
 	take(0, 0)
 	p.audit()
-	if st := must(p.leader.Standing()); st.Lost != nil {
+	if st := must(p.leader.Standing(context.Background())); st.Lost != nil {
 		t.Errorf("still lost: %+v", st.Lost)
 	}
 	resp, _ := p.collect(p.query())
@@ -115,7 +115,7 @@ func TestRightDatabaseComesBack(t *testing.T) {
 		}
 	}
 	p.startLeader()
-	if st := must(p.leader.Standing()); st.Lost != nil {
+	if st := must(p.leader.Standing(context.Background())); st.Lost != nil {
 		t.Errorf("still lost: %+v", st.Lost)
 	}
 	if c := p.counts(); c.Acknowledged != 12 || c.Waiting != 12 {

@@ -122,7 +122,7 @@ func CreateLog(fsys FS, name string, opt LogOptions) (*Log, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	f, id, err := createLogFile(fsys, name)
+	f, id, err := createLogFile(fsys, name, Mark{})
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func OpenLog(fsys FS, name string, opt LogOptions, visit func(payload []byte) er
 		return nil, scan, err
 	}
 	id := newLogID()
-	content := appendLogHeader(make([]byte, 0, scan.Valid), id)
+	content := appendLogHeader(make([]byte, 0, scan.Valid), id, Mark{})
 	for _, r := range scan.Records {
 		content = appendFrame(content, id, int64(len(content)), LogHeaderSize, [][]byte{r})
 	}
@@ -183,13 +183,13 @@ func scanOrNone(fsys FS, name string) (Scan, error) {
 	return scan, err
 }
 
-func createLogFile(fsys FS, name string) (File, LogID, error) {
+func createLogFile(fsys FS, name string, before Mark) (File, LogID, error) {
 	f, err := fsys.Create(name)
 	if err != nil {
 		return nil, LogID{}, fmt.Errorf("disk: create log: %w", err)
 	}
 	id := newLogID()
-	_, err = f.Write(appendLogHeader(nil, id))
+	_, err = f.Write(appendLogHeader(nil, id, before))
 	if err == nil {
 		err = f.Sync()
 	}
@@ -275,9 +275,10 @@ func (l *Log) refusal() error {
 
 // Rotate makes the new file name and appends to it from now on. It returns the old file as it was left: everything
 // acknowledged before is durable there, it is closed and belongs to the caller. After an error the old file stays in
-// use.
+// use. The new file says how long the old one is at least.
 func (l *Log) Rotate(name string) (LogState, error) {
-	f, id, err := createLogFile(l.fs, name)
+	now := l.State()
+	f, id, err := createLogFile(l.fs, name, Mark{now.ID, now.Size})
 	if err != nil {
 		return LogState{}, err
 	}

@@ -236,21 +236,50 @@ func TestScanCutsAtFirstBadFrame(t *testing.T) {
 		flipped := bytes.Clone(whole)
 		flipped[n] ^= 0x10
 		s, err := scan(flipped)
-		if n < 64 {
-			if !errors.Is(err, disk.ErrLogHeader) {
-				t.Fatalf("byte %d flipped: %v, want ErrLogHeader", n, err)
+		if n < 64 { // the records say which id they are bound to
+			if len(s.Records) != records || s.Damaged || !errors.Is(err, disk.ErrLogHeader) {
+				t.Fatalf("byte %d flipped: %+v, %v, want all records", n, s, err)
 			}
 			continue
 		}
 		want := (n - 64) / size
 		damaged := want < records-1
-		if err != nil || len(s.Records) != want || s.Damaged != damaged {
+		if err != nil || len(s.Records) != want || s.Damaged != damaged || len(s.Behind) != records-want-1 {
 			t.Fatalf("byte %d flipped: %+v, %v; want %d records, damaged %v", n, s, err, want, damaged)
+		}
+		if len(s.Gaps) != 1 || s.Gaps[0].Durable != damaged || s.Gaps[0].Offset != int64(64+want*size) || s.Gaps[0].Size != size || len(s.Gaps[0].Pieces) != 1 {
+			t.Fatalf("byte %d flipped: gaps %+v", n, s.Gaps)
 		}
 		var de *disk.DamagedError
 		if got := errors.As(s.Err("log"), &de); got != damaged {
 			t.Fatalf("byte %d flipped: Err is %v", n, s.Err("log"))
 		}
+	}
+}
+
+// A log says how long the one before it was at least, and a newer version says what it is.
+func TestLogHeader(t *testing.T) {
+	mem := disktest.NewMem(1)
+	l := mustCreateLog(t, mem, "a", disk.LogOptions{})
+	if err := l.Append(t.Context(), []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	first := l.State()
+	if _, err := l.Rotate("b"); err != nil {
+		t.Fatal(err)
+	}
+	id, before, err := disk.ReadLogHeader(mem, "b")
+	if err != nil || id != l.State().ID || before != (disk.Mark{ID: first.ID, Size: first.Size}) {
+		t.Errorf("%v after %+v, %v", id, before, err)
+	}
+	if _, before, err := disk.ReadLogHeader(mem, "a"); err != nil || before != (disk.Mark{}) {
+		t.Errorf("the first is after %+v, %v", before, err)
+	}
+	if err := disk.WriteFile(mem, "zeros", make([]byte, 200)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := disk.ScanLog(mem, "zeros"); !errors.Is(err, disk.ErrLogHeader) || len(s.Records) != 0 {
+		t.Errorf("zeros: %+v, %v", s, err)
 	}
 }
 

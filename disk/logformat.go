@@ -13,7 +13,7 @@ import (
 
 const (
 	logMagic   = "starling log 001"
-	logVersion = 1
+	logVersion = 2
 	// LogHeaderSize is the length of a log file without records, in bytes.
 	LogHeaderSize = 64
 	// FrameOverhead is how many bytes a record takes in a log file beyond its payload.
@@ -21,6 +21,10 @@ const (
 	// maxLogFile bounds what ScanLog reads into memory.
 	maxLogFile = 4 << 30
 )
+
+// ErrLogVersion: the file begins with a whole log header of a version that is newer than
+// this program's. Nothing is known of what is in it, and nothing is wrong with it.
+var ErrLogVersion = errors.New("disk: log of a newer version")
 
 // ErrLogHeader: the file does not begin with a whole log header. Since a header is durable before the first record is
 // acknowledged, such a file of at most 64 bytes holds nothing.
@@ -41,30 +45,53 @@ func (id LogID) marker() []byte { return id[:4] }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func appendLogHeader(b []byte, id LogID) []byte {
+// A header is how a log file begins:
+//
+//	magic 16 | version u32 | id 16 | id of the log before 16 | its length u64 | CRC-32C of all before u32
+//
+// The log before is the one that was appended to until this one was made, of which so many
+// bytes at least were durable then; zeros if there was none. So a log that has a successor
+// cannot lose what was acknowledged at its end without a trace, for no sync of its own.
+type header struct {
+	id     LogID
+	before Mark
+}
+
+// A Mark says that a log is at least so long.
+type Mark struct {
+	ID   LogID
+	Size int64 // bytes that were durable
+}
+
+func appendLogHeader(b []byte, id LogID, before Mark) []byte {
 	start := len(b)
 	b = append(b, logMagic...)
 	b = binary.BigEndian.AppendUint32(b, logVersion)
 	b = append(b, id[:]...)
-	b = append(b, make([]byte, LogHeaderSize-4-(len(b)-start))...)
+	b = append(b, before.ID[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(before.Size))
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 }
 
-func readLogHeader(b []byte) (LogID, error) {
+func readLogHeader(b []byte) (h header, err error) {
 	if len(b) < LogHeaderSize {
-		return LogID{}, fmt.Errorf("%w: %d bytes", ErrLogHeader, len(b))
+		return h, fmt.Errorf("%w: %d bytes", ErrLogHeader, len(b))
 	}
 	b = b[:LogHeaderSize]
 	if string(b[:len(logMagic)]) != logMagic {
-		return LogID{}, fmt.Errorf("%w: wrong magic", ErrLogHeader)
+		return h, fmt.Errorf("%w: wrong magic", ErrLogHeader)
 	}
 	if crc32.Checksum(b[:LogHeaderSize-4], castagnoli) != binary.BigEndian.Uint32(b[LogHeaderSize-4:]) {
-		return LogID{}, fmt.Errorf("%w: wrong checksum", ErrLogHeader)
+		return h, fmt.Errorf("%w: wrong checksum", ErrLogHeader)
 	}
-	if v := binary.BigEndian.Uint32(b[len(logMagic):]); v != logVersion {
-		return LogID{}, fmt.Errorf("%w: version %d, this program reads %d", ErrLogHeader, v, logVersion)
+	switch v := binary.BigEndian.Uint32(b[len(logMagic):]); {
+	case v > logVersion:
+		return h, fmt.Errorf("%w: version %d, this program reads %d", ErrLogVersion, v, logVersion)
+	case v < logVersion:
+		return h, fmt.Errorf("%w: version %d, this program reads %d", ErrLogHeader, v, logVersion)
 	}
-	return LogID(b[len(logMagic)+4:]), nil
+	b = b[len(logMagic)+4:]
+	return header{LogID(b), Mark{LogID(b[16:]), int64(binary.BigEndian.Uint64(b[32:]))}}, nil
 }
 
 // appendFrame encodes one record for the given offset of the file id.
@@ -113,87 +140,22 @@ func readFrame(file []byte, id LogID, offset int64) (payload []byte, durable int
 	return b[FrameOverhead:], int64(binary.BigEndian.Uint64(b[8:])), true
 }
 
-// ReadLogID reads the id of a log file. The error matches [ErrLogHeader] if this is none.
-func ReadLogID(fsys FS, name string) (LogID, error) {
+// ReadLogHeader reads the id of a log file, and what it says of the log before it. The error
+// matches [ErrLogHeader] if this is none, and [ErrLogVersion] if it is of a newer version.
+func ReadLogHeader(fsys FS, name string) (id LogID, before Mark, err error) {
 	f, err := fsys.Open(name)
 	if err != nil {
-		return LogID{}, err
+		return id, before, err
 	}
 	defer f.Close() // read only
-	header := make([]byte, LogHeaderSize)
-	n, err := f.ReadAt(header, 0)
+	b := make([]byte, LogHeaderSize)
+	n, err := f.ReadAt(b, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return LogID{}, fmt.Errorf("disk: read log %s: %w", name, err)
+		return id, before, fmt.Errorf("disk: read log %s: %w", name, err)
 	}
-	return readLogHeader(header[:n])
-}
-
-// Scan is what [ScanLog] found.
-type Scan struct {
-	ID      LogID
-	Records [][]byte // payloads in order; they alias one buffer that the caller owns
-	Valid   int64    // bytes up to the end of the last good frame
-	Cut     int64    // bytes behind it that were given up
-	// Damaged: a good frame behind the cut says that the bytes at the cut had been durable. Acknowledged records are
-	// lost; a mere power loss cannot do that.
-	Damaged bool
-}
-
-// DamagedError tells where a log lost acknowledged records.
-type DamagedError struct {
-	Name   string
-	Offset int64 // of the first bad frame
-	Cut    int64 // bytes from there to the end of the file
-}
-
-func (e *DamagedError) Error() string {
-	return fmt.Sprintf("disk: log %s is damaged at byte %d: acknowledged records among the last %d bytes are lost", e.Name,
-		e.Offset, e.Cut)
-}
-
-// ScanLog reads a log file that nobody writes to, into memory, up to its first bad frame. A torn tail is normal and no
-// error; see [Scan.Damaged] for what is not. The error matches [ErrLogHeader] if this is no log file.
-func ScanLog(fsys FS, name string) (Scan, error) { return ScanLogInto(fsys, name, nil) }
-
-// ScanLogInto is ScanLog into the memory of buf, from its first byte to its capacity, if the file fits in there; the
-// records then alias it.
-func ScanLogInto(fsys FS, name string, buf []byte) (Scan, error) {
-	file, err := ReadFileInto(fsys, name, maxLogFile, buf)
+	h, err := readLogHeader(b[:n])
 	if err != nil {
-		return Scan{}, err
+		err = fmt.Errorf("disk: log %s: %w", name, err)
 	}
-	id, err := readLogHeader(file)
-	if err != nil {
-		return Scan{}, fmt.Errorf("disk: scan %s: %w", name, err)
-	}
-	s := Scan{ID: id, Valid: LogHeaderSize}
-	for s.Valid < int64(len(file)) {
-		payload, _, ok := readFrame(file, id, s.Valid)
-		if !ok {
-			break
-		}
-		s.Records = append(s.Records, payload)
-		s.Valid += FrameOverhead + int64(len(payload))
-	}
-	s.Cut = int64(len(file)) - s.Valid
-	for at := s.Valid + 1; at < int64(len(file)); at++ {
-		next := bytes.Index(file[at:], id.marker())
-		if next < 0 {
-			break
-		}
-		at += int64(next)
-		if _, durable, ok := readFrame(file, id, at); ok && durable > s.Valid {
-			s.Damaged = true
-			break
-		}
-	}
-	return s, nil
-}
-
-// Err is a [*DamagedError] if acknowledged records were lost, else nil.
-func (s Scan) Err(name string) error {
-	if !s.Damaged {
-		return nil
-	}
-	return &DamagedError{Name: name, Offset: s.Valid, Cut: s.Cut}
+	return h.id, h.before, err
 }

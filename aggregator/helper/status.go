@@ -29,7 +29,7 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	now := h.opt.Clock.Now()
-	s, err := h.Standing()
+	s, err := h.Standing(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 }
 
 // Standing is [Helper.Status] without its tasks.
-func (h *Helper) Standing() (*status.Status, error) {
+func (h *Helper) Standing(context.Context) (*status.Status, error) {
 	set, err := lost.Status(h.opt.FS)
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/release"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/status"
@@ -286,8 +287,8 @@ func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, 
 		return nil, false, nil
 	}
 	// What was acknowledged before may still be in the log.
-	if _, err := l.sorter.Sort(ctx); err != nil {
-		return nil, false, err
+	if _, err := l.sorter.Sort(ctx); segment.Blocks(err, t.ID) {
+		return nil, false, fmt.Errorf("acknowledged reports of the batch may be in a log: %w", err)
 	}
 	sel, waiting, err := l.store.Drain(ctx, res)
 	if err != nil {

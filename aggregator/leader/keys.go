@@ -21,7 +21,7 @@ func (l *Leader) Keys() []status.Key { return l.keys.Status() }
 // stepKeys makes keys that are due, and destroys those that no acknowledged report needs any more.
 func (l *Leader) stepKeys(ctx context.Context) (bool, error) {
 	worked, err := l.keys.Step(ctx, l.needsKey)
-	return worked, errors.Join(err, l.expire())
+	return worked, errors.Join(err, l.expire(ctx))
 }
 
 // stepDataKeys makes data keys that are due, and destroys those of a time of which nothing can be released any more.

@@ -180,7 +180,7 @@ func (l *Leader) openFiles(ctx context.Context) (err error) {
 		return fmt.Errorf("leader: %w", err)
 	}
 	l.sorter, err = segment.NewSorter(l.inbox, segment.SorterOptions{
-		Dir: segments, Committer: committer{l.store, func(reports int64) {
+		Dir: segments, Lost: l.lost, Committer: committer{l.store, func(reports int64) {
 			l.backlog.segments.Add(reports)
 			l.wakeJobs()
 		}}, Latency: l.opt.Latency, Logger: l.opt.Log,
@@ -202,8 +202,8 @@ type committer struct {
 	after func(reports int64)
 }
 
-func (c committer) CommitLog(ctx context.Context, log disk.LogID, s []segment.Meta) error {
-	err := c.Store.CommitLog(ctx, log, s)
+func (c committer) CommitLog(ctx context.Context, log disk.LogID, s []segment.Meta, lost *segment.LogDamage) error {
+	err := c.Store.CommitLog(ctx, log, s, lost)
 	if err == nil {
 		reports := int64(0)
 		for i := range s {
@@ -290,8 +290,11 @@ func (l *Leader) count(ctx context.Context) error {
 func (l *Leader) Step(ctx context.Context) (bool, error) {
 	logs, err := l.sorter.Sort(ctx)
 	worked := logs > 0
-	if err != nil {
+	if errors.Is(err, store.ErrUnknown) || ctx.Err() != nil {
 		return worked, err
+	}
+	if err != nil { // a log alone keeps nothing else waiting
+		l.opt.Log.Error("sorting the inbox failed", "error", err)
 	}
 	for {
 		more, err := l.stepJob(ctx)

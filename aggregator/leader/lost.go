@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -94,5 +95,30 @@ func (l *Leader) takeLog(ctx context.Context, f lost.File) (uint64, error) {
 	return uint64(len(entries)), segment.Remove(l.opt.FS, f.Path)
 }
 
-// expire empties what is lost and opens to no key any more.
-func (l *Leader) expire() error { return l.lost.Expire(l.keys, l.opt.Log) }
+// expire empties what is lost and opens to no key any more, and forgets the damage of logs
+// that are not kept any more.
+func (l *Leader) expire(ctx context.Context) error {
+	if err := l.lost.Expire(l.keys, l.opt.Log); err != nil {
+		return err
+	}
+	damages, err := l.store.Damages(ctx)
+	if len(damages) == 0 || err != nil {
+		return err
+	}
+	files, err := lost.List(l.opt.FS)
+	if err != nil {
+		return err
+	}
+	for _, d := range damages {
+		if slices.ContainsFunc(files, func(f lost.File) bool { return f.Name == d.File }) {
+			continue
+		}
+		if _, err := l.opt.FS.Stat(d.File); err == nil {
+			continue // it is about to be set aside
+		}
+		if err := l.store.ForgetDamage(ctx, d.File); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -37,7 +37,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	now := l.opt.Clock.Now()
-	s, err := l.Standing()
+	s, err := l.Standing(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +74,20 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 }
 
 // Standing is [Leader.Status] without its tasks.
-func (l *Leader) Standing() (*status.Status, error) {
+func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
+	damages, err := l.store.Damages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	damaged := make([]status.Damage, len(damages))
+	for i, d := range damages {
+		damaged[i] = status.Damage(d)
+	}
 	set, err := lost.Status(l.opt.FS)
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
-	return &status.Status{Role: "leader", Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Lost: set, Clock: l.steady.Held()}, nil
+	return &status.Status{Role: "leader", Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Damaged: damaged, Lost: set, Clock: l.steady.Held()}, nil
 }
 
 // taskStatus is the store's, with what is acknowledged and still in the inbox.

@@ -28,7 +28,11 @@ func (s *Status) Reasons() []Reason {
 			"set the clock right, and everything goes on by itself; if it is right (the machine was off for long, say), stop the " +
 				s.Role + ", type starling doctor --clock-is-right " + s.Role + ".toml and start it again"})
 	}
-	if s.Lost != nil && s.Lost.Reports() {
+	for i := range s.Damaged {
+		rs = append(rs, Reason{s.Damaged[i].Why(),
+			"find out what happened to the disk; if there is a copy of the log, see docs/recovery.md; to hear no more of it, remove it from lost/"})
+	}
+	if s.Lost != nil && s.Lost.Segments+s.Lost.Logs > len(s.Damaged) { // a damaged log is there already
 		rs = append(rs, Reason{s.Lost.Why(),
 			"stop the " + s.Role + ", type starling doctor --take-back " + s.Role + ".toml and start it again; what was aggregated before counts as a replay"})
 	}

@@ -23,6 +23,8 @@ type Status struct {
 	Keys []Key `json:"keys,omitempty"`
 	// Clock is set where the machine's clock is not plausible.
 	Clock *Clock `json:"clock,omitempty"`
+	// Damaged are the logs that lost acknowledged reports, while they are kept below lost/.
+	Damaged []Damage `json:"damaged,omitempty"`
 	// Lost are whole files that nothing names; nil if there are none.
 	Lost *Lost `json:"lost,omitempty"`
 }
@@ -233,6 +235,7 @@ func advice(why string) string {
 		{"fewer than", "send more reports; what came later than the batch asked for is not in it: starling collect --restart asks for all up to now, or where rounds are released alone, starling collect --skip for the next ones"},
 		{"did not answer", "check that the helper runs and can be reached"},
 		{"until you decide", "decide: starling resume"},
+		{"cannot be sorted", "see to the disk: it is tried again by itself; docs/recovery.md says how to go on without the log"},
 		{"still being written", "wait; if it lasts, the disk of the leader does not answer"},
 		{"still to be verified", "wait; status shows the rate and the time left"},
 		{"not finished", "wait; the helper works on it"},

@@ -25,7 +25,7 @@ type aggregatorService interface {
 	Run(context.Context) error
 	Close() error
 	Audit(context.Context) ([]string, error)
-	Standing() (*status.Status, error)
+	Standing(context.Context) (*status.Status, error)
 	ConfirmClock(context.Context) (time.Time, error)
 	Status(context.Context) (*status.Status, error)
 }
@@ -187,7 +187,7 @@ func (a *Aggregator) Inspect(ctx context.Context) (faults []string, standing *st
 	if faults, err = s.Audit(ctx); err != nil {
 		return nil, nil, err
 	}
-	standing, err = s.Standing()
+	standing, err = s.Standing(ctx)
 	return faults, standing, err
 }
 

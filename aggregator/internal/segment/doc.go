@@ -31,8 +31,9 @@
 //
 // One process owns the folders ([disk.OSFS.Lock]): a second would take the first one's open log for an old one.
 // [OpenInbox] finds the logs of earlier lives; what no row names is looked through before the sorter starts;
-// [Sorter.Run] then sorts the old logs first. A log in which acknowledged records are damaged is sorted up
-// to the damage and set aside under its name with ".damaged" appended, never deleted.
+// [Sorter.Run] then sorts the old logs first. Of a log in which acknowledged records are damaged every whole
+// one is taken, the others are counted ([LogDamage]), and the log is set aside (package lost), never deleted. A log of a
+// newer version refuses the start.
 //
 // # Errors
 //

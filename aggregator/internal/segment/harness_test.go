@@ -25,6 +25,7 @@ type rows struct {
 	mu       sync.Mutex
 	logs     map[disk.LogID]bool
 	segments map[string]Meta
+	lost     []*LogDamage
 	fail     func(after bool) error // of CommitLog; nil never fails
 }
 
@@ -36,7 +37,7 @@ func (r *rows) SegmentsOfLog(_ context.Context, log disk.LogID) (bool, error) {
 	return r.logs[log], nil
 }
 
-func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta) error {
+func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta, lost *LogDamage) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fail != nil {
@@ -48,6 +49,9 @@ func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta) error 
 		panic("a log that is recorded as sorted was sorted again")
 	}
 	r.logs[log] = true
+	if lost != nil {
+		r.lost = append(r.lost, lost)
+	}
 	for _, m := range metas {
 		if _, ok := r.segments[m.Name]; ok {
 			panic("two rows with one name")

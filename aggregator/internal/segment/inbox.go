@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -71,11 +72,12 @@ type Inbox struct {
 	log      *disk.Log // nil after a failure, until the next Put begins a new file
 	seq      uint64    // of the newest file
 	closed   []closedLog
-	inFlight int64     // bytes
-	unsorted int64     // bytes acknowledged and not yet sorted
-	current  int64     // bytes acknowledged since the last rotation
-	oldest   time.Time // of the first acknowledgement since the last rotation; zero if there was none
-	broken   error     // set once: a sync failed
+	tasks    map[TaskID]struct{} // whose reports may be in the newest file
+	inFlight int64               // bytes
+	unsorted int64               // bytes acknowledged and not yet sorted
+	current  int64               // bytes acknowledged since the last rotation
+	oldest   time.Time           // of the first acknowledgement since the last rotation; zero if there was none
+	broken   error               // set once: a sync failed
 	ended    bool
 
 	waiting map[TaskID]uint64            // reports acknowledged and not yet in a committed segment
@@ -87,9 +89,10 @@ type Inbox struct {
 // closedLog is a file that nobody writes to, to be sorted.
 type closedLog struct {
 	name   string
-	bytes  int64     // its share of Inbox.unsorted
-	oldest time.Time // the first acknowledgement in it; of an earlier life's, when that was over
-	before bool      // it is of an earlier life
+	bytes  int64               // its share of Inbox.unsorted
+	oldest time.Time           // the first acknowledgement in it; of an earlier life's, when that was over
+	before bool                // it is of an earlier life
+	tasks  map[TaskID]struct{} // whose reports may be in it; nil of an earlier life, where any task's may
 }
 
 // OpenInbox takes over the folder, in which logs of earlier lives wait to be sorted, and begins a new log.
@@ -106,21 +109,28 @@ func OpenInbox(fsys disk.FS, opt InboxOptions) (*Inbox, error) {
 	}
 	in := &Inbox{fs: fsys, opt: opt, wake: make(chan struct{}, 1), waiting: make(map[TaskID]uint64),
 		found: make(map[string]map[TaskID]uint64)}
+	marks, err := in.marks()
+	if err != nil {
+		return nil, fmt.Errorf("segment: open inbox: %w", err)
+	}
 	var empty []string
 	for _, e := range entries {
-		base, isLog := strings.CutSuffix(strings.TrimSuffix(e.Name, damagedSuffix), logSuffix)
-		seq, err := strconv.ParseUint(base, 16, 64)
-		if err != nil || !isLog || e.Dir {
-			continue // not ours
+		name, isLog := in.logName(e)
+		if !isLog {
+			continue
 		}
+		seq, _ := strconv.ParseUint(strings.TrimSuffix(e.Name, logSuffix), 16, 64) // logName has read it
 		in.seq = max(in.seq, seq)
-		switch name := path.Join(opt.Dir, e.Name); {
-		case strings.HasSuffix(e.Name, damagedSuffix): // set aside earlier
-		case e.Size <= disk.LogHeaderSize:
+		id, _, err := disk.ReadLogHeader(fsys, name)
+		if e.Size <= disk.LogHeaderSize && marks[id] <= disk.LogHeaderSize {
 			empty = append(empty, name)
-		default:
-			in.retire(name, e.Size)
+			continue
 		}
+		if errors.Is(err, disk.ErrLogVersion) {
+			return nil, fmt.Errorf("segment: a log of acknowledged reports is of a newer version of this program: "+
+				"start that one and let it sort what waits, before you go back to this: %w", err)
+		}
+		in.retire(name, e.Size)
 	}
 	if err := disk.Remove(fsys, empty...); err != nil {
 		return nil, err
@@ -131,10 +141,14 @@ func OpenInbox(fsys disk.FS, opt InboxOptions) (*Inbox, error) {
 	return in, nil
 }
 
-const (
-	logSuffix     = ".log"
-	damagedSuffix = ".damaged"
-)
+const logSuffix = ".log"
+
+// logName is the name of a log in the folder; false for what is none.
+func (in *Inbox) logName(e disk.Entry) (name string, ok bool) {
+	base, isLog := strings.CutSuffix(e.Name, logSuffix)
+	_, err := strconv.ParseUint(base, 16, 64)
+	return path.Join(in.opt.Dir, e.Name), isLog && err == nil && !e.Dir
+}
 
 func (in *Inbox) fileName(seq uint64) string {
 	return path.Join(in.opt.Dir, fmt.Sprintf("%016x%s", seq, logSuffix))
@@ -142,7 +156,7 @@ func (in *Inbox) fileName(seq uint64) string {
 
 // retire hands a file to the sorter. in.mu must be held, or in not yet shared.
 func (in *Inbox) retire(name string, bytes int64) {
-	in.closed = append(in.closed, closedLog{name, bytes, in.opt.Log.Clock.Now(), true})
+	in.closed = append(in.closed, closedLog{name: name, bytes: bytes, oldest: in.opt.Log.Clock.Now(), before: true})
 	in.unsorted += bytes
 }
 
@@ -186,13 +200,36 @@ func (in *Inbox) Put(ctx context.Context, entries []Entry) error {
 			length += entries[n].encodedSize()
 			n++
 		}
+		in.note(entries[:n])
 		if err := in.append(ctx, recordParts(entries[:n])); err != nil {
 			return err
 		}
 		in.came(entries[:n])
+		in.note(entries[:n]) // the file may be another by now
 		entries = entries[n:]
 	}
 	return nil
+}
+
+// note remembers whose reports may be in the newest file.
+func (in *Inbox) note(entries []Entry) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.tasks == nil {
+		in.tasks = make(map[TaskID]struct{})
+	}
+	for i := range entries {
+		if i == 0 || entries[i].TaskID != entries[i-1].TaskID {
+			in.tasks[entries[i].TaskID] = struct{}{}
+		}
+	}
+}
+
+// unrotated is the error of a file that could not be closed for the sorter.
+func (in *Inbox) unrotated(err error) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return &LogError{Name: in.fileName(in.seq), Err: err, tasks: maps.Clone(in.tasks)}
 }
 
 // reserve applies back-pressure. One call larger than the limit is let through when nothing else is in flight.
@@ -302,7 +339,8 @@ func (in *Inbox) abandonLocked(log *disk.Log) {
 
 // handOver moves what the current file holds to the sorter. in.mu must be held.
 func (in *Inbox) handOver(state disk.LogState, oldest time.Time) {
-	in.closed = append(in.closed, closedLog{state.Name, state.Payload(), oldest, false})
+	in.closed = append(in.closed, closedLog{state.Name, state.Payload(), oldest, false, in.tasks})
+	in.tasks = nil
 	signal(in.wake)
 }
 
@@ -409,7 +447,7 @@ func (in *Inbox) toSort() []closedLog {
 func (in *Inbox) sorted(log closedLog) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.closed = slices.DeleteFunc(in.closed, func(c closedLog) bool { return c == log })
+	in.closed = slices.DeleteFunc(in.closed, func(c closedLog) bool { return c.name == log.name })
 	in.unsorted -= log.bytes
 	delete(in.found, log.name)
 	if in.unsorted <= 0 && in.inFlight == 0 { // what was in a log and never acknowledged is forgotten

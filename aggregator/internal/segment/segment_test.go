@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -279,54 +277,6 @@ func TestFailedSyncStopsTheInbox(t *testing.T) {
 	next := mustStart(t, mem, r, nil)
 	mustSort(t, next)
 	checkKept(t, r, mem, map[int]bool{0: true, 1: true, 2: true, 3: false, 4: false, 5: false})
-}
-
-func TestDamagedLogIsSetAside(t *testing.T) {
-	mem, r := disktest.NewMem(1), newRows()
-	l := mustStart(t, mem, r, nil)
-	for n := range 3 {
-		mustPut(t, l, testEntry(n))
-	}
-	l.inbox.Close()
-	name := files(t, mem, "inbox")[0]
-	f, err := mem.OpenWrite(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := disk.LogHeaderSize + disk.FrameOverhead + testEntrySize(0) + disk.FrameOverhead
-	if _, err := f.WriteAt([]byte{0xff}, int64(second)); err != nil {
-		t.Fatal(err)
-	}
-	var logged bytes.Buffer
-	in, err := OpenInbox(mem, InboxOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	s, err := NewSorter(in, SorterOptions{Committer: r, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Sort(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if s.Stats().Damaged != 1 || !strings.Contains(logged.String(), "damaged") {
-		t.Errorf("stats %+v, log %q", s.Stats(), logged.String())
-	}
-	if kept := r.kept(t, mem); len(kept) != 1 || kept[testEntry(0).ReportID] != 1 {
-		t.Errorf("kept %v, want the report before the damage", kept)
-	}
-	if _, err := mem.Stat(name + damagedSuffix); err != nil {
-		t.Errorf("the damaged log is gone: %v", err)
-	}
-	again := mustStart(t, mem, r, nil)
-	if st := again.inbox.Stats(); st.ClosedLogs != 0 {
-		t.Errorf("%d logs wait to be sorted in the next life, want none", st.ClosedLogs)
-	}
-	mustSort(t, again)
-	if kept := r.kept(t, mem); len(kept) != 1 {
-		t.Errorf("the damaged log was sorted again: %v", kept)
-	}
 }
 
 func testEntrySize(n int) int {

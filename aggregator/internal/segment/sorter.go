@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/buffer"
 )
@@ -45,8 +46,10 @@ type Committer interface {
 	// SegmentsOfLog reports whether the log was committed before.
 	SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, err error)
 	// CommitLog inserts rows for all segments and records the log as sorted, in one transaction. Committing a log that
-	// is recorded already changes nothing and is no error. There may be no segments.
-	CommitLog(ctx context.Context, log disk.LogID, segments []Meta) error
+	// is recorded already changes nothing and is no error. There may be no segments. What the log lost, unless lost is
+	// nil, counts as acknowledged and dropped. The error matches ErrForeign where a segment is of a task that was never
+	// known.
+	CommitLog(ctx context.Context, log disk.LogID, segments []Meta, lost *LogDamage) error
 }
 
 // Forgetter may be implemented by a [Committer]. ForgetLog is called after the log file is gone for good: its record
@@ -59,6 +62,8 @@ type Forgetter interface {
 type SorterOptions struct {
 	// Dir holds the segments; default "segments".
 	Dir string
+	// Lost is where damaged logs go; default one in the same file system.
+	Lost *lost.Room
 	// Committer names the segments; required.
 	Committer Committer
 	// Latency is how long an acknowledged report may wait for company before its log is sorted; default 250 ms.
@@ -130,6 +135,7 @@ type SorterStats struct {
 	Reports    int64 // in them
 	Duplicates int64 // left out because the same log, task and bucket had the id before
 	Damaged    int64 // logs set aside because acknowledged records in them are damaged
+	Dropped    int64 // reports in those records, at least
 	Failures   int64 // attempts to sort a log that ended in an error
 }
 
@@ -140,6 +146,9 @@ func NewSorter(inbox *Inbox, opt SorterOptions) (*Sorter, error) {
 	}
 	if err := disk.MakeDirs(inbox.fs, opt.Dir); err != nil {
 		return nil, err
+	}
+	if opt.Lost == nil {
+		opt.Lost = &lost.Room{FS: inbox.fs, Newest: func() uint64 { return 0 }}
 	}
 	return &Sorter{fs: inbox.fs, inbox: inbox, opt: opt, dirs: make(map[string]struct{})}, nil
 }
@@ -180,17 +189,28 @@ func (s *Sorter) Run(ctx context.Context) error {
 }
 
 // Sort closes the current log and sorts every closed one, now. It returns how many logs were dealt with. One log that
-// fails does not keep the others waiting.
+// fails does not keep the others waiting; [Blocks] says of whose reports the error leaves some behind.
 func (s *Sorter) Sort(ctx context.Context) (logs int, err error) {
 	s.sort.Lock()
 	defer s.sort.Unlock()
-	errs := []error{s.inbox.Rotate()}
-	for _, log := range s.inbox.toSort() {
+	var errs []error
+	if err := s.inbox.Rotate(); err != nil {
+		errs = append(errs, s.inbox.unrotated(err))
+	}
+	waiting := s.inbox.toSort()
+	if len(waiting) == 0 {
+		return 0, errors.Join(errs...)
+	}
+	marks, err := s.inbox.marks()
+	if err != nil {
+		return 0, errors.Join(append(errs, err)...)
+	}
+	for _, log := range waiting {
 		if err := ctx.Err(); err != nil {
 			return logs, err
 		}
-		if err := s.sortLog(ctx, log.name); err != nil {
-			errs = append(errs, fmt.Errorf("segment: sort %s: %w", log.name, err))
+		if err := s.sortLog(ctx, log.name, marks); err != nil {
+			errs = append(errs, &LogError{Name: log.name, Err: err, tasks: log.tasks})
 			s.count(func(st *SorterStats) { st.Failures++ })
 			continue
 		}
@@ -207,7 +227,7 @@ func (s *Sorter) count(f func(*SorterStats)) {
 }
 
 // sortLog takes one closed log from whatever point an earlier attempt reached to its end: committed and gone.
-func (s *Sorter) sortLog(ctx context.Context, name string) error {
+func (s *Sorter) sortLog(ctx context.Context, name string, marks map[disk.LogID]int64) error {
 	entry, err := s.fs.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // an earlier attempt removed it
@@ -219,21 +239,37 @@ func (s *Sorter) sortLog(ctx context.Context, name string) error {
 	defer buffer.Put(file)
 	scan, err := disk.ScanLogInto(s.fs, name, file)
 	switch {
+	case errors.Is(err, disk.ErrLogHeader) && scan.ID != (disk.LogID{}): // its records are bound to an id that is known
 	case errors.Is(err, disk.ErrLogHeader):
-		// It is longer than a header, and the header was durable before the first record.
-		return s.setAside(ctx, name, err)
+		whole, err := disk.ReadFile(s.fs, name, entry.Size)
+		if err != nil {
+			return err
+		}
+		salvage(whole, &scan)
 	case err != nil:
 		return err
 	}
-	entries, readErr := decode(scan.Records)
-	damage := cmp.Or(scan.Err(name), readErr)
+	damage := logDamageOf(name, &scan, marks[scan.ID])
+	if damage == nil {
+		s.tellTorn(ctx, name, &scan)
+	}
+	var entries []Entry
+	for _, record := range slices.Concat(scan.Records, scan.Behind) {
+		before := len(entries)
+		if entries, err = readEntries(entries, record); err != nil { // whole, and yet no record of ours
+			entries = entries[:before]
+			damage = damage.malformed(name, record)
+		}
+	}
 	done, err := s.opt.Committer.SegmentsOfLog(ctx, scan.ID)
 	if err != nil {
 		return err
 	}
 	if !done {
 		s.inbox.read(name, entries)
-		if err := s.commit(ctx, scan.ID, entries); err != nil {
+		if err := s.commit(ctx, scan.ID, entries, damage); errors.Is(err, ErrForeign) {
+			return s.takeForeign(ctx, name, err)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -242,7 +278,7 @@ func (s *Sorter) sortLog(ctx context.Context, name string) error {
 		return err
 	}
 	if damage != nil {
-		err = s.setAside(ctx, name, damage)
+		err = s.setAside(ctx, damage)
 	} else {
 		err = disk.Remove(s.fs, name)
 	}
@@ -270,22 +306,8 @@ func decode(records [][]byte) ([]Entry, error) {
 	return entries, nil
 }
 
-// setAside renames a damaged log so that no later start sorts it and an operator finds it.
-func (s *Sorter) setAside(ctx context.Context, name string, damage error) error {
-	if err := s.fs.Rename(name, name+damagedSuffix); err != nil {
-		return err
-	}
-	if err := s.fs.SyncDir(path.Dir(name)); err != nil {
-		return err
-	}
-	s.count(func(st *SorterStats) { st.Damaged++ })
-	s.opt.Logger.LogAttrs(ctx, slog.LevelError, "acknowledged reports are lost: a log is damaged and was set aside",
-		slog.String("file", name+damagedSuffix), slog.Any("error", damage))
-	return nil
-}
-
 // commit writes the segments of a log and has them named.
-func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry) error {
+func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry, damage *LogDamage) error {
 	dir := path.Join(s.opt.Dir, log.String()[:2])
 	if err := s.ensureDir(dir); err != nil {
 		return err
@@ -317,7 +339,7 @@ func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry) er
 	if err := s.opt.Failpoints.Hit(FailSegmentBeforeCommit); err != nil {
 		return err
 	}
-	if err := s.opt.Committer.CommitLog(ctx, log, metas); err != nil {
+	if err := s.opt.Committer.CommitLog(ctx, log, metas, damage); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	s.count(func(st *SorterStats) {

@@ -128,7 +128,7 @@ func (w *Waiting) list() error {
 			continue
 		}
 		name := path.Join(w.dir, e.Name)
-		id, err := disk.ReadLogID(w.fs, name)
+		id, _, err := disk.ReadLogHeader(w.fs, name)
 		if errors.Is(err, disk.ErrLogHeader) {
 			continue
 		}
@@ -144,7 +144,7 @@ func (w *Waiting) list() error {
 func ReadLog(fsys disk.FS, name string) ([]Entry, error) {
 	scan, err := disk.ScanLog(fsys, name)
 	if err != nil {
-		return nil, err
+		return nil, err // also where its records can be read
 	}
 	if err := scan.Err(name); err != nil {
 		return nil, err

@@ -416,12 +416,24 @@ type Store interface {
 	// aggregated before turn out as replays. They may come for a closed batch, or a retired task, as in CommitLog. It says
 	// how many reports wait to be claimed. The files are whole and in their place; ErrNotFound if a task is not known.
 	TakeBack(ctx context.Context, segments []segment.Meta) (waiting uint64, err error)
+	// Damages lists the logs that lost acknowledged reports, until ForgetDamage.
+	Damages(ctx context.Context) ([]Damage, error)
+	ForgetDamage(ctx context.Context, file string) error
 	// SeenTime is the time that SaveTime saved last; zero if it never did.
 	SeenTime(ctx context.Context) (time.Time, error)
 	SaveTime(ctx context.Context, t time.Time) error
 	// Audit checks every invariant it knows and lists the violations, in words.
 	Audit(ctx context.Context) ([]string, error)
 	Close() error
+}
+
+// Damage is what one log lost.
+type Damage struct {
+	File    string
+	Bytes   int64
+	Records int
+	Reports int  // that were counted as dropped
+	Exact   bool // else they are the least
 }
 
 // Stuck is one piece of work that keeps failing or was set aside.

@@ -5,8 +5,8 @@ package sqlite
 func TransactionNames() []string {
 	return []string{
 		"add-refused", "advance-job", "audit", "batch-state", "batches", "claim-segments", "commit-job", "commit-log",
-		"commit-segment", "counts", "create-resource", "data-keys", "delete-resource", "drain", "drop-tombstones",
-		"end-data-key", "fail-resource", "fence", "forget-log", "freeze", "kept", "kept-under", "ledger", "ledger-entry",
+		"commit-segment", "counts", "create-resource", "damages", "data-keys", "delete-resource", "drain", "drop-tombstones",
+		"end-data-key", "fail-resource", "fence", "forget-damage", "forget-log", "freeze", "kept", "kept-under", "ledger", "ledger-entry",
 		"live-files", "merge-runs", "note-data-key", "open", "order", "park", "pending-resources", "put-task",
 		"quarantine", "release", "release-read", "reload-resource", "reseal", "resource", "resume", "retire-task",
 		"retry-segment", "runs-of-task", "save-sent", "save-time", "seen-time", "segments-of-log", "shared-job", "shares",

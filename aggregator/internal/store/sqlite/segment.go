@@ -31,7 +31,7 @@ func (s *Store) SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, e
 
 // CommitLog implements [segment.Committer]: the reports of the log are acknowledged for good and wait to be claimed.
 // Duplicates that the sorter left out count as replays.
-func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segment.Meta) error {
+func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segment.Meta, lost *segment.LogDamage) error {
 	return s.update(ctx, "commit-log", func(tx *database.Tx) error {
 		var one int
 		if done, err := tx.One("find-log", []any{log[:]}, &one); err != nil || done {
@@ -43,7 +43,7 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 		for _, m := range segments {
 			t, err := s.task(m.TaskID)
 			if err != nil {
-				return err
+				return fmt.Errorf("%w: %w", segment.ErrForeign, err)
 			}
 			if _, err := tx.Exec("count-acknowledged", t.row, m.Count+m.Duplicates); err != nil {
 				return err
@@ -61,7 +61,10 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 				return err
 			}
 		}
-		return nil
+		if lost == nil {
+			return nil
+		}
+		return s.countDamage(tx, log, lost)
 	})
 }
 

@@ -184,8 +184,8 @@ func testLogsCommitOnce(t *testing.T, h Harness) {
 		t.Fatal("a log is done before it came")
 	}
 	metas := []segment.Meta{{Name: "segments/a.seg", TaskID: task.ID, Bucket: 3, Count: 4, Size: 100, Duplicates: 2}}
-	w.ok(w.Store.CommitLog(ctx, log, metas))
-	w.ok(w.Store.CommitLog(ctx, log, metas))
+	w.ok(w.Store.CommitLog(ctx, log, metas, nil))
+	w.ok(w.Store.CommitLog(ctx, log, metas, nil))
 	if done, err = w.Store.SegmentsOfLog(ctx, log); err != nil || !done {
 		t.Fatal(done, err)
 	}
@@ -205,7 +205,7 @@ func testLogsCommitOnce(t *testing.T, h Harness) {
 	if len(problems) != 1 {
 		t.Fatalf("one file is missing, but the audit says %q", problems)
 	}
-	err = w.Store.CommitLog(ctx, disk.LogID{2}, []segment.Meta{{Name: "x", TaskID: dap.TaskID{9}, Count: 1, Size: 1}})
+	err = w.Store.CommitLog(ctx, disk.LogID{2}, []segment.Meta{{Name: "x", TaskID: dap.TaskID{9}, Count: 1, Size: 1}}, nil)
 	w.is(err, store.ErrNotFound)
 	if done, err = w.Store.SegmentsOfLog(ctx, disk.LogID{2}); err != nil || done {
 		t.Fatal("a log that failed counts as done", err)
