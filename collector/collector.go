@@ -88,6 +88,9 @@ var (
 	ErrBusy = errors.New("collector: another job of this task is not finished")
 	// ErrAnswer: the leader's answer makes no sense.
 	ErrAnswer = exchange.ErrAnswer
+	// ErrSealed: a share is sealed to another key than the collector's. Nothing is lost: where the server that sealed it
+	// is given the right key, the same job has the same share sealed to that one. It is an [ErrAnswer].
+	ErrSealed = fmt.Errorf("%w: not sealed to the collector's key", ErrAnswer)
 	// ErrQuery: the query does not fit the recipe; errors.As finds a *recipe.BatchError
 	// where its interval is no batch.
 	ErrQuery = errors.New("collector: query does not fit the recipe")

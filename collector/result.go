@@ -63,12 +63,12 @@ func (c *Collector) open(q dap.Query, request, response []byte) (*Result, error)
 		sealed *dap.HpkeCiphertext
 	}{{dap.RoleLeader, &resp.Leader}, {dap.RoleHelper, &resp.Helper}} {
 		if id := c.o.Key.ID(); from.sealed.ConfigID != id {
-			return nil, fmt.Errorf("%w: the %s sealed its share to key %d, the collector has key %d", ErrAnswer, from.role,
+			return nil, fmt.Errorf("%w: the %s sealed its share to key %d, the collector has key %d", ErrSealed, from.role,
 				from.sealed.ConfigID, id)
 		}
 		share, err := c.o.Key.Open(from.sealed.Enc, c.task.Version.AggregateShareInfo(from.role), aad, from.sealed.Payload)
 		if err != nil {
-			return nil, fmt.Errorf("%w: the %s's share: %w", ErrAnswer, from.role, err)
+			return nil, fmt.Errorf("%w: the %s's share does not open with key %d: %w", ErrSealed, from.role, from.sealed.ConfigID, err)
 		}
 		if shares[i], err = c.vdaf.ReadAggShare(share); err != nil {
 			return nil, fmt.Errorf("%w: the %s's share: %w", ErrAnswer, from.role, err)

@@ -224,6 +224,9 @@ func collectFailure(ctx context.Context, pending bool, asked [2]time.Time, err e
 		return err
 	case errors.Is(err, collector.ErrQuery):
 		return usageOf("collect", err)
+	case errors.Is(err, collector.ErrSealed):
+		return &failure{exitCheck, err, "nothing is lost: have that server's collector_hpke be the public half of this collector's hpke_key, " +
+			"which starling key collector wrote, and the server started again; then, a minute later, starling collect. Not --restart, which gives the result up"}
 	case errors.Is(err, collector.ErrAnswer), errors.Is(err, collector.ErrState):
 		return err
 	}

@@ -83,7 +83,11 @@ func TestRulesOfTheSchema(t *testing.T) {
 		"INSERT INTO run SELECT 99, task, low, high, name, ids, size, sum FROM run LIMIT 1", // a file named twice
 		"UPDATE run SET low = high, high = low",                                             // a range the wrong way round
 		"UPDATE run SET low = x'00'",
-		"INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES ('x', 1, zeroblob(32), 0, 9, 1, 1)", // no such task
+		"INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES ('x', 1, zeroblob(32), 0, 9, 1, 1)",           // no such task
+		"INSERT INTO reseal (task, kind, resource_id, whose, former, latter, at) VALUES (1, 2, 'x', 0, zeroblob(32), zeroblob(32), 0)", // never released
+		"INSERT INTO data_key (serial, first, until) VALUES (1, 0, 10), (2, 9, 20)",                                                    // of one time
+		"INSERT INTO data_key (serial, first, until) VALUES (1, 10, 10)",
+		"INSERT INTO kept (resource, data_key, sealed_to, asked, peer, box) VALUES (1, 77, zeroblob(32), x'', '', x'')", // under no key
 		"INSERT INTO resource (task, kind, resource_id, digest, created) SELECT task, kind, 'other', digest, 0 FROM resource",
 	} {
 		if err := change(t, mem, statement); !errors.Is(err, database.ErrConstraint) {
