@@ -300,7 +300,7 @@ func mangle(r *rand.Rand, w http.ResponseWriter, real *httptest.ResponseRecorder
 func TestHostileHelper(t *testing.T) {
 	aside, counted, seed := 0, 0, uint64(0)
 	if testing.Short() {
-		seed = 12 // the last four have both ends
+		seed = 4 // the last of them have both ends
 	}
 	for ; seed < 16; seed++ {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

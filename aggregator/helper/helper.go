@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/lost"
+	"github.com/starling-agg/starling/aggregator/internal/mend"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
@@ -63,6 +64,8 @@ type Helper struct {
 	room   room.Room
 	wake   chan struct{}
 	wakeUp func()
+
+	mending mending
 }
 
 // New opens the store and provisions the tasks. Serve [Helper.Handler], call [Helper.Run] for the workers, and
@@ -143,6 +146,9 @@ func (h *Helper) routes() {
 	h.srv.Handle("GET", "aggregate_shares/{id}", edge.Peer, kept(h.getShare))
 	h.srv.Handle("DELETE", "aggregate_shares/{id}", edge.Peer, kept(h.deleteOf(store.KindShare)))
 	h.srv.Handle("GET", peer.ProgressPath, edge.Peer, h.progress)
+	h.srv.Handle("GET", mend.Path, edge.Peer, kept(h.needs))
+	h.srv.Handle("POST", mend.Path+"/ids", edge.Peer, kept(h.ids))
+	h.srv.Handle("POST", mend.Path+"/give", edge.Peer, kept(h.give))
 }
 
 func (h *Helper) retired(t dap.TaskID) bool { return h.store.Retired(t) }
@@ -180,6 +186,7 @@ func (h *Helper) Run(ctx context.Context) error {
 	r := lease.New(h.opt.Clock, h.opt.Log)
 	r.Go("deferred jobs and retired tasks", h.opt.Idle, h.wake, h.stepJobs)
 	r.Go("keys", keyset.Every, nil, h.stepKeys)
+	r.Go("replay protection", mendEvery, nil, h.checkReplay)
 	r.Go("needless files", buryEvery, nil, func(ctx context.Context) (bool, error) { return false, h.store.Bury(ctx) })
 	r.Go("data keys", datakey.Every, nil, h.stepDataKeys)
 	r.Go("counts", countEvery, nil, func(ctx context.Context) (bool, error) { return false, h.count(ctx) })
@@ -221,6 +228,9 @@ const batchOfJobs = 2
 // Step does one pass over the stored jobs and looks after the keys, and says whether it did any work. [Helper.Run] does the same at
 // its own pace; a simulation calls Step by itself.
 func (h *Helper) Step(ctx context.Context) (bool, error) {
+	if _, err := h.checkReplay(ctx); err != nil {
+		return false, err
+	}
 	worked, err := h.stepJobs(ctx)
 	if err != nil {
 		return worked, err
@@ -255,6 +265,9 @@ func (h *Helper) stepJobs(ctx context.Context) (bool, error) {
 				continue
 			case notYet(err): // the clock was put back this moment, see stored; or a data key has to be
 				continue
+			case errors.Is(err, store.ErrDamaged):
+				h.postpone(res)
+				continue
 			case errors.Is(err, store.ErrNotFound): // deleted meanwhile
 			case err != nil:
 				return worked, err
@@ -285,7 +298,9 @@ func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource
 			return nil, err
 		}
 		full := len(pending) == n
-		pending = slices.DeleteFunc(pending, func(r *store.Resource) bool { return r.Body == nil || h.holds.has(r.ID) || h.tooEarly(r) })
+		pending = slices.DeleteFunc(pending, func(r *store.Resource) bool {
+			return r.Body == nil || h.holds.has(r.ID) || h.tooEarly(r) || h.postponed(r)
+		})
 		if len(pending) > 0 || !full {
 			return pending, nil
 		}

@@ -128,7 +128,7 @@ func (h *Helper) meanwhile(r *edge.Request, err error) error {
 	if errors.Is(err, store.ErrNotFound) && !h.retired(r.Task.ID) {
 		return edge.Later("the job was deleted while it ran", h.opt.Poll)
 	}
-	return err
+	return blocked(err)
 }
 
 // answerJob shows a job as it stands.

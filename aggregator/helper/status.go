@@ -39,7 +39,7 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 		if err != nil {
 			return nil, err
 		}
-		st.Held = h.holds.of(id)
+		st.Held, st.Damaged = h.holds.of(id), h.damaged(id)
 		s.Tasks = append(s.Tasks, *st)
 	}
 	return s, nil
@@ -68,7 +68,7 @@ func (h *Helper) progress(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(status.Peer{Done: st.Done, Total: st.Total, Held: len(h.holds.of(r.Task.ID))})
+	body, err := json.Marshal(status.Peer{Done: st.Done, Total: st.Total, Held: len(h.holds.of(r.Task.ID)), Damaged: len(h.store.Damaged(r.Task.ID))})
 	if err != nil {
 		return err
 	}

@@ -130,6 +130,9 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	wait := lease.Backoff(w.Lease.Attempts, l.opt.BackOff, l.opt.MaxBackOff)
 	var retry *peer.Retry
 	var later *deferred
+	if errors.As(cause, &retry) {
+		l.mending.suspect(w.Task)
+	}
 	switch {
 	case errors.As(cause, &later):
 		wait = max(later.after, l.opt.Poll)

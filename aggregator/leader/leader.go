@@ -84,6 +84,7 @@ type Leader struct {
 	backlog backlog
 	rates   rates
 	sealed  sealedTo
+	mending mending
 }
 
 // New opens the store and the inbox and provisions the tasks. Serve [Leader.Handler], call [Leader.Run] for the workers,
@@ -256,6 +257,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	r.Go("collection jobs", l.opt.Idle, l.collections, l.stepCollections)
 	r.Go("retired tasks", retire.Every, nil, l.retire)
 	r.Go("keys", keyset.Every, nil, l.stepKeys)
+	r.Go("replay protection", l.opt.Idle, nil, l.stepMend)
 	r.Go("needless files", buryEvery, nil, func(ctx context.Context) (bool, error) { return false, l.store.Bury(ctx) })
 	r.Go("data keys", datakey.Every, nil, l.stepDataKeys)
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
@@ -288,6 +290,9 @@ func (l *Leader) count(ctx context.Context) error {
 // Step sorts the inbox, works on every claimable segment, drives every collection once and looks after the keys, and says whether
 // it did any work. [Leader.Run] does the same at its own pace; a simulation calls Step by itself.
 func (l *Leader) Step(ctx context.Context) (bool, error) {
+	if _, err := l.stepMend(ctx); err != nil {
+		return false, err
+	}
 	logs, err := l.sorter.Sort(ctx)
 	worked := logs > 0
 	if errors.Is(err, store.ErrUnknown) || ctx.Err() != nil {

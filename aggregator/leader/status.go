@@ -57,10 +57,15 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		if left := st.Total - min(st.Done, st.Total); left > 0 && st.ReportsPerSec > 0 {
 			st.SecondsLeft = float64(left) / st.ReportsPerSec
 		}
+		var giving string
+		st.Damaged, giving = l.damaged(id)
 		ask, cancel := context.WithTimeout(ctx, askPeer)
 		var p status.Peer
 		switch err := l.helper.Progress(ask, t, &p); {
 		case err == nil:
+			if p.Damaged > 0 {
+				p.Giving = giving
+			}
 			st.Peer = &p
 		case errors.Is(err, peer.ErrNoProgress):
 			st.PeerSilent = true

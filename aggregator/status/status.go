@@ -58,6 +58,8 @@ type Task struct {
 	Peer           *Peer   `json:"peer,omitempty"`
 	PeerUnreadable string  `json:"peer_unreadable,omitempty"` // why the helper could not be asked
 	PeerSilent     bool    `json:"peer_silent,omitempty"`     // the helper does not report progress: it is another implementation's
+	// Damaged is replay protection that is to be mended.
+	Damaged []Damaged `json:"damaged,omitempty"`
 	// RetiresAt is when the task is retired: results can be asked for until then. Zero where it never is, or was.
 	RetiresAt time.Time `json:"retires_at,omitzero"`
 }
@@ -101,6 +103,14 @@ type Stuck struct {
 	Next        time.Time `json:"next,omitzero"`
 }
 
+// Damaged is a file of the replay protection that cannot be read, or is not what was written. Reports whose ids may be in
+// it wait.
+type Damaged struct {
+	IDs   uint64 `json:"ids"`
+	Why   string `json:"why"`
+	Tried string `json:"tried"` // how the repair stands
+}
+
 // Held is a batch that is not released because far more reports came than are expected.
 type Held struct {
 	Start    uint64  `json:"start"` // of the reports' times, in units of the time precision
@@ -125,6 +135,9 @@ type Peer struct {
 	Done  uint64 `json:"done"`
 	Total uint64 `json:"total"`
 	Held  int    `json:"held,omitempty"` // batches that it holds
+	// Damaged is how many files of its replay protection are damaged, and Giving why the leader could not mend them.
+	Damaged int    `json:"damaged,omitempty"`
+	Giving  string `json:"giving,omitempty"`
 }
 
 // Handler serves what get returns, for a local listener.
@@ -148,6 +161,35 @@ func Handler(get func(*http.Request) (*Status, error)) http.Handler {
 	})
 }
 
+// RepairPath is where a local listener is told, by POST, to mend what it can of the replay protection.
+const RepairPath = "/repair"
+
+// Repair serves repair, and what the status is after it, for a local listener. A page in a browser cannot ask for it: the
+// media type is one that it has to ask leave for.
+func Repair(repair func(*http.Request) (*Status, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != RepairPath:
+			http.NotFound(w, r)
+			return
+		case r.Method != http.MethodPost:
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "only POST", http.StatusMethodNotAllowed)
+			return
+		case r.Header.Get("Content-Type") != "application/json":
+			http.Error(w, "want application/json", http.StatusUnsupportedMediaType)
+			return
+		}
+		s, err := repair(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(s) // an error means that the operator has gone
+	})
+}
+
 // A Reason is one thing that blocks a task, and what to do about it.
 type Reason struct {
 	Blocks string `json:"blocks"`
@@ -167,6 +209,16 @@ func Why(t *Task) []Reason {
 	}
 	if t.Peer != nil && t.Peer.Held > 0 {
 		add("ask the helper's operator, whose status says why", "the helper holds batches with too many reports (%d)", t.Peer.Held)
+	}
+	for _, d := range t.Damaged {
+		add(repair, "the replay protection has a damaged file of %d report ids (%s), and reports that may be among them wait: %s", d.IDs, d.Why, d.Tried)
+	}
+	if t.Peer != nil && t.Peer.Damaged > 0 {
+		how := "this leader brings the report ids by itself"
+		if t.Peer.Giving != "" {
+			how = t.Peer.Giving
+		}
+		add(repair, "the helper's replay protection has %d damaged files, and reports that may be among them wait: %s", t.Peer.Damaged, how)
 	}
 	for _, s := range t.Stuck {
 		if s.Quarantined {
@@ -223,9 +275,14 @@ func Why(t *Task) []Reason {
 	return rs
 }
 
+// repair is what to do about damaged replay protection.
+const repair = "it is mended by itself from the other aggregator's report ids; starling repair leader.toml tries at once, and docs/recovery.md says " +
+	"what is left where that fails for good"
+
 // advice is what to do about a reason in the words of this package and of the leader.
 func advice(why string) string {
 	for _, a := range []struct{ has, do string }{
+		{"replay protection", repair},
 		{"status 401", "compare the bearer token at both aggregators"},
 		{"unrecognizedTask", "provision the same task at the helper"},
 		{"invalidMessage", "compare versions and task configurations of the two aggregators"},

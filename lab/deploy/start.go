@@ -28,6 +28,7 @@ type aggregatorService interface {
 	Standing(context.Context) (*status.Status, error)
 	ConfirmClock(context.Context) (time.Time, error)
 	Status(context.Context) (*status.Status, error)
+	Repair(context.Context) error
 }
 
 // open reads what the configuration names and opens the aggregator with its store.
@@ -127,6 +128,16 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 					return readStatus(ctx, current)
 				},
 			},
+			Extra: status.Repair(func(r *http.Request) (*status.Status, error) {
+				s, err := current()
+				if err == nil {
+					err = s.Repair(r.Context())
+				}
+				if err != nil {
+					return nil, err
+				}
+				return s.Status(r.Context())
+			}),
 		}.Part(),
 		service.Server{
 			Name: name + " public listener", Listen: a.Public, Log: log, Open: open.Public,
@@ -164,7 +175,8 @@ func routes(role dap.Role) []string {
 		"POST /deployments/{deployment}/manifest", "POST /tasks/{task}/aggregation_jobs", "POST /tasks/{task}/aggregation_jobs/{id}",
 		"GET /tasks/{task}/aggregation_jobs/{id}", "DELETE /tasks/{task}/aggregation_jobs/{id}",
 		"POST /tasks/{task}/aggregate_shares", "GET /tasks/{task}/aggregate_shares/{id}",
-		"DELETE /tasks/{task}/aggregate_shares/{id}",
+		"DELETE /tasks/{task}/aggregate_shares/{id}", "GET /tasks/{task}/starling_replay", "POST /tasks/{task}/starling_replay/ids",
+		"POST /tasks/{task}/starling_replay/give",
 	}
 }
 
@@ -220,6 +232,23 @@ func (a *Aggregator) ConfirmClock(ctx context.Context) (t time.Time, err error) 
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	return s.ConfirmClock(ctx)
+}
+
+// Repair opens the store of an aggregator that is not running and mends what it can of its replay protection; see
+// [leader.Leader.Repair].
+func (a *Aggregator) Repair(ctx context.Context) (standing *status.Status, err error) {
+	if _, err := os.Stat(string(a.Data)); err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.Repair(ctx); err != nil {
+		return nil, err
+	}
+	return s.Status(ctx)
 }
 
 // TakeBack opens the store of a leader that is not running and puts lost reports in again;

@@ -281,6 +281,24 @@ func (r *Request) Body(m dap.Media, limit int64) (body []byte, release func(), e
 	return r.srv.Budget.ReadBody(r.W, r.Request, limit, r.srv.Limits.BodyTimeout)
 }
 
+// Private reads a body that is ours and not the draft's, of that media type and no longer than limit.
+func (r *Request) Private(media string, limit int64) (body []byte, release func(), err error) {
+	if r.Header.Get("Content-Type") != media {
+		return nil, func() {}, plain(http.StatusUnsupportedMediaType, "want "+media)
+	}
+	return r.srv.Budget.ReadBody(r.W, r.Request, limit, r.srv.Limits.BodyTimeout)
+}
+
+// ReplyPrivate answers with such a body.
+func (r *Request) ReplyPrivate(media string, body []byte) error {
+	h := r.W.Header()
+	h.Set("Content-Type", media)
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	r.W.Write(body) // an error means that the peer has gone: it will ask again
+	return nil
+}
+
 // Reply answers with a message.
 func (r *Request) Reply(status int, m dap.Media, body []byte) error {
 	h := r.W.Header()

@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/mend"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
 )
@@ -203,8 +204,32 @@ func (c *Client) Progress(ctx context.Context, t *task.Task, v any) error {
 // ProgressPath is where an aggregator shows its peer how far it is, below tasks/{task}/. It is ours, not the draft's.
 const ProgressPath = "starling_progress"
 
+// ErrNoReplay: the helper has no way to mend replay protection, as no helper but ours has.
+var ErrNoReplay = errors.New("peer: the helper is another implementation's, or older, and gives no report ids")
+
+// Replay asks below [mend.Path]: what the helper lacks, with the empty sub path, or one of its requests. A Retry or a
+// Refused is of the one question.
+func (c *Client) Replay(ctx context.Context, t *task.Task, sub string, body []byte) ([]byte, error) {
+	path, method := "tasks/"+t.ID.Base64()+"/"+mend.Path, http.MethodGet
+	if sub != "" {
+		path, method = path+"/"+sub, http.MethodPost
+	}
+	resp, answer, err := c.send(ctx, method, dap.ResourceURL(t.Helper, path), t, mend.Media, body)
+	var refused *Refused
+	if errors.As(err, &refused) && refused.Problem.HTTPStatus() == http.StatusNotFound && !refused.known() {
+		return nil, ErrNoReplay
+	}
+	if err == nil && resp.Header.Get("Content-Type") != mend.Media {
+		return nil, &Retry{Err: errors.New("the answer is no message of " + mend.Path)}
+	}
+	if err == nil && len(answer) > mend.MaxMessage {
+		return nil, &Retry{Err: mend.ErrMessage}
+	}
+	return answer, err
+}
+
 func (c *Client) do(ctx context.Context, method string, u *url.URL, r Resource, body []byte) (*Reply, error) {
-	resp, answer, err := c.send(ctx, method, u, r.Task, r.Request, body)
+	resp, answer, err := c.send(ctx, method, u, r.Task, dap.ContentType(r.Request), body)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +255,7 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, r Resource, 
 }
 
 // send makes one request and sorts the failures; a nil error means a 2xx answer.
-func (c *Client) send(ctx context.Context, method string, u *url.URL, t *task.Task, m dap.Media, body []byte) (*http.Response, []byte, error) {
+func (c *Client) send(ctx context.Context, method string, u *url.URL, t *task.Task, contentType string, body []byte) (*http.Response, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
@@ -239,7 +264,7 @@ func (c *Client) send(ctx context.Context, method string, u *url.URL, t *task.Ta
 	}
 	req.Header.Set("Authorization", "Bearer "+t.PeerSecret)
 	if body != nil {
-		req.Header.Set("Content-Type", dap.ContentType(m))
+		req.Header.Set("Content-Type", contentType)
 	}
 	resp, err := c.HTTP.Do(req)
 	if err != nil {

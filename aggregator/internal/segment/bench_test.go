@@ -89,7 +89,7 @@ func BenchmarkFilterNew(b *testing.B) {
 	fsys := benchOS(b)
 	var metas []RunMeta
 	for n := range 5 {
-		m, err := WriteRun(fsys, fmt.Sprint(n), idsOf(n*200_000, (n+1)*200_000), nil)
+		m, err := WriteRun(fsys, fmt.Sprint(n), &SetKey{}, idsOf(n*200_000, (n+1)*200_000), nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -20,7 +20,7 @@ type Plan struct {
 // Merge carries out a plan: it makes durable runs of the ids of several, reading each file with little memory. name is
 // asked for the name of each new file. The caller names them and drops the rows of the others in one transaction, then
 // calls [Runs.Replace] and [Remove]. No two runs of a plan may hold the same id.
-func Merge(fsys disk.FS, name func() (string, error), p *Plan, fp *disk.Failpoints) (out []RunMeta, err error) {
+func Merge(fsys disk.FS, name func() (string, error), key *SetKey, p *Plan, fp *disk.Failpoints) (out []RunMeta, err error) {
 	if len(p.Runs) == 0 {
 		return nil, errors.New("segment: nothing to merge")
 	}
@@ -61,7 +61,7 @@ func Merge(fsys disk.FS, name func() (string, error), p *Plan, fp *disk.Failpoin
 		if p.Cut > 1 && i > 0 {
 			part.Range.Low = m.peek()
 		}
-		written, err := writeRun(fsys, part, fp, m.next)
+		written, err := writeRun(fsys, part, key, fp, m.next)
 		if err != nil {
 			return out, err
 		}

@@ -59,18 +59,20 @@ type RunMeta struct {
 	Count int64  // distinct ids, at least 1
 	Size  int64  // bytes of the file
 	Sum   Sum    // the file's trailer: SHA-256 of all bytes before it
+
+	Digest SetDigest // of the ids, under the store's key
 }
 
 // WriteRun makes a run of ids, in any order, durable under name; the caller then names it in the transaction that
 // commits the job. Repeated ids count once. It replaces a file of that name, which no row may name.
-func WriteRun(fsys disk.FS, name string, ids []ReportID, fp *disk.Failpoints) (RunMeta, error) {
+func WriteRun(fsys disk.FS, name string, key *SetKey, ids []ReportID, fp *disk.Failpoints) (RunMeta, error) {
 	if len(ids) == 0 {
 		return RunMeta{}, errors.New("segment: a run needs at least one id")
 	}
 	sorted := slices.Clone(ids)
 	slices.SortFunc(sorted, compareIDs)
 	sorted = slices.Compact(sorted)
-	return writeRun(fsys, RunMeta{Name: name, Range: AllIDs, Count: int64(len(sorted))}, fp, each(sorted))
+	return writeRun(fsys, RunMeta{Name: name, Range: AllIDs, Count: int64(len(sorted))}, key, fp, each(sorted))
 }
 
 // each yields ids one after the other.
@@ -91,12 +93,13 @@ func RewriteRun(fsys disk.FS, meta RunMeta, ids []ReportID, fp *disk.Failpoints)
 	if int64(len(ids)) != meta.Count || runSize(meta.Count) != meta.Size {
 		return ErrProof
 	}
-	_, err := writeRun(fsys, meta, fp, each(ids))
+	_, err := writeRun(fsys, meta, nil, fp, each(ids))
 	return err
 }
 
-// writeRun streams meta.Count ascending ids into a new file. Where meta has a Sum the file has to come to it.
-func writeRun(fsys disk.FS, meta RunMeta, fp *disk.Failpoints, next func() (ReportID, error)) (RunMeta, error) {
+// writeRun streams meta.Count ascending ids into a new file. Where meta has a Sum the file has to come to it;
+// otherwise key makes its digest.
+func writeRun(fsys disk.FS, meta RunMeta, key *SetKey, fp *disk.Failpoints, next func() (ReportID, error)) (RunMeta, error) {
 	if err := fp.Hit(FailRunBeforeWrite); err != nil {
 		return RunMeta{}, err
 	}
@@ -116,6 +119,9 @@ func writeRun(fsys disk.FS, meta RunMeta, fp *disk.Failpoints, next func() (Repo
 					return err
 				}
 				b = append(b, id[:]...)
+				if key != nil {
+					meta.Digest.Put(key, id)
+				}
 			}
 			b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 			b = append(b, make([]byte, blockTail-4)...)

@@ -35,7 +35,7 @@ func idsOf(from, to int) []ReportID {
 
 func mustWriteRun(t *testing.T, fsys disk.FS, name string, ids []ReportID) RunMeta {
 	t.Helper()
-	m, err := WriteRun(fsys, name, ids, nil)
+	m, err := WriteRun(fsys, name, testKey, ids, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +82,8 @@ func TestFilterNewMarksRepeatsWithinTheCall(t *testing.T) {
 	}
 }
 
+var testKey = &SetKey{1}
+
 // namer gives merged runs their names.
 func namer(prefix string) func() (string, error) {
 	n := 0
@@ -95,7 +97,7 @@ func namer(prefix string) func() (string, error) {
 func mergeAll(t *testing.T, mem disk.FS, r *Runs, name func() (string, error)) {
 	t.Helper()
 	for plan := r.MergePlan(); plan != nil; plan = r.MergePlan() {
-		merged, err := Merge(mem, name, plan, nil)
+		merged, err := Merge(mem, name, testKey, plan, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +266,7 @@ func TestMerge(t *testing.T) {
 	mem := disktest.NewMem(1)
 	a := mustWriteRun(t, mem, "a", idsOf(0, 500))
 	b := mustWriteRun(t, mem, "b", idsOf(500, 1000))
-	m, err := Merge(mem, namer("m"), &Plan{Runs: []RunMeta{a, b}, Into: []Range{AllIDs}}, nil)
+	m, err := Merge(mem, namer("m"), testKey, &Plan{Runs: []RunMeta{a, b}, Into: []Range{AllIDs}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,9 +274,17 @@ func TestMerge(t *testing.T) {
 	if len(m) != 1 || m[0].Sum != want.Sum || m[0].Count != 1000 || m[0].Size != want.Size || m[0].Range != AllIDs {
 		t.Errorf("merged %+v, want the run of the union %+v", m, want)
 	}
+	if m[0].Digest != DigestOf(testKey, idsOf(0, 1000)) || m[0].Digest == DigestOf(&SetKey{2}, idsOf(0, 1000)) {
+		t.Error("the digest of a merged run is not that of its ids under the key")
+	}
+	both := a.Digest
+	both.Add(b.Digest)
+	if both != m[0].Digest || both == a.Digest {
+		t.Error("the digest of a union is not the sum")
+	}
 	// No id is in two runs: that is what the runs are for. A merge would hide it.
 	twice := mustWriteRun(t, mem, "twice", idsOf(999, 1300))
-	if m, err := Merge(mem, namer("x"), &Plan{Runs: []RunMeta{want, twice}, Into: []Range{AllIDs}}, nil); !errors.Is(err, ErrCorrupt) {
+	if m, err := Merge(mem, namer("x"), testKey, &Plan{Runs: []RunMeta{want, twice}, Into: []Range{AllIDs}}, nil); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("an id in two runs: %+v, %v", m, err)
 	}
 	if _, err := mem.Stat("x1"); err == nil {
@@ -453,7 +463,7 @@ func TestRunPowerLoss(t *testing.T) {
 			var live []string
 			for n := range 4 {
 				name := fmt.Sprintf("runs/%d", n)
-				if m, err := WriteRun(mem, name, idsOf(n*300, n*300+300), &fp); err == nil {
+				if m, err := WriteRun(mem, name, testKey, idsOf(n*300, n*300+300), &fp); err == nil {
 					metas = append(metas, m)
 					live = append(live, name)
 				}

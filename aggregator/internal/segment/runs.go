@@ -177,6 +177,16 @@ func (r *Runs) Recheck() error {
 	return nil
 }
 
+// Renew puts a new run in the place of damaged ones, after the transaction that did the same to the rows.
+func (r *Runs) Renew(damaged []Damage, meta RunMeta) error {
+	r.mu.Lock()
+	r.damaged = slices.DeleteFunc(r.damaged, func(x Damage) bool {
+		return slices.ContainsFunc(damaged, func(d Damage) bool { return d.Name == x.Name })
+	})
+	r.mu.Unlock()
+	return r.Add(meta)
+}
+
 // Contains reports whether a run holds id.
 func (r *Runs) Contains(id ReportID) (bool, error) {
 	seen, err := r.FilterNew([]ReportID{id})

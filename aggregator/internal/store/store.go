@@ -312,6 +312,28 @@ type Store interface {
 	// Seen says which of the ids are already aggregated in the task (the leader must not send those).
 	Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error)
 
+	// --- replay protection that was damaged
+
+	// Damaged lists the damage to a task's replay protection, files that cannot be read or are not what was written, as far as
+	// that is known. What may be in them has no answer: Seen and the commits that ask are ErrDamaged, and change nothing.
+	Damaged(task dap.TaskID) []Damaged
+	// CheckReplay reads a task's replay protection, every byte where it is not in use, and what was damaged once more.
+	CheckReplay(ctx context.Context, task dap.TaskID) error
+	// Aggregated is Seen without what is damaged: it says which of the ids are known to be aggregated.
+	Aggregated(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error)
+	// AggregatedIDs lists the ids from low to high, both included, that are known to be aggregated, ascending, n at most.
+	AggregatedIDs(ctx context.Context, task dap.TaskID, low, high dap.ReportID, n int) ([]dap.ReportID, error)
+	// Mend puts right the damage of that Sum, from the ids of its files in ascending order. ErrMismatch if they are not
+	// those, which what the rows have of the files proves; ErrNotFound if there is no such damage. The segments that wait
+	// may be claimed at once.
+	Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []dap.ReportID) error
+	// Hurry has the segments that wait claimable at once: what they waited for is there.
+	Hurry(ctx context.Context, task dap.TaskID) error
+	// Sent lists the segments whose reports were sent to the helper and are not committed: the helper may have them.
+	Sent(ctx context.Context, task dap.TaskID) ([]InFlight, error)
+	// Answers hands over the responses of the aggregation jobs that are answered and not deleted.
+	Answers(ctx context.Context, task dap.TaskID, fn func(response []byte) error) error
+
 	// --- resources
 
 	// Create finds the live resource of this body or makes it, Pending. made says which.
@@ -434,6 +456,22 @@ type Damage struct {
 	Records int
 	Reports int  // that were counted as dropped
 	Exact   bool // else they are the least
+}
+
+// Damaged are files of the replay protection that are damaged or missing, and are mended together: several where nobody
+// knows which id was in which.
+type Damaged struct {
+	Files     int
+	IDs       int64        // in all of them
+	Low, High dap.ReportID // they lie between, both included
+	Sum       [32]byte     // names the damage: SHA-256 of the file, or of those of the files
+	Why       string
+}
+
+// InFlight is a segment that was sent: Accepted says which of its reports, as in [Sent].
+type InFlight struct {
+	Segment  segment.Meta
+	Accepted []byte
 }
 
 // Stuck is one piece of work that keeps failing or was set aside.

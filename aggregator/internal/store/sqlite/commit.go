@@ -290,7 +290,7 @@ func (s *Store) writeRun(verdict []dap.ReportError, ids []segment.ReportID) (met
 	if err != nil {
 		return meta, err
 	}
-	return segment.WriteRun(s.opt.FS, name, kept, s.opt.Failpoints)
+	return segment.WriteRun(s.opt.FS, name, &s.setKey, kept, s.opt.Failpoints)
 }
 
 // apply is the part of the transaction that all commits share.

@@ -224,14 +224,14 @@ func (s *Store) runsOf(ctx context.Context, task int64) (metas []segment.RunMeta
 	return metas, err
 }
 
-// scanRun reads the columns low, high, name, ids, size and sum of the table run, after others.
+// scanRun reads the columns low, high, name, ids, size, sum and digest of the table run, after others.
 func scanRun(r database.Row, before ...any) (m segment.RunMeta, err error) {
-	var low, high, sum []byte
-	if err := r.Scan(append(before, &low, &high, &m.Name, &m.Count, &m.Size, &sum)...); err != nil {
+	var low, high, sum, digest []byte
+	if err := r.Scan(append(before, &low, &high, &m.Name, &m.Count, &m.Size, &sum, &digest)...); err != nil {
 		return m, err
 	}
 	m.Range = segment.Range{Low: segment.ReportID(low), High: segment.ReportID(high)}
-	m.Sum = segment.Sum(sum)
+	m.Sum, m.Digest = segment.Sum(sum), segment.SetDigest(digest)
 	return m, nil
 }
 
@@ -241,7 +241,7 @@ func (s *Store) runName() (string, error) {
 }
 
 func putRun(tx *database.Tx, task int64, m segment.RunMeta) error {
-	_, err := tx.Exec("put-run", task, m.Range.Low[:], m.Range.High[:], m.Name, m.Count, m.Size, m.Sum[:])
+	_, err := tx.Exec("put-run", task, m.Range.Low[:], m.Range.High[:], m.Name, m.Count, m.Size, m.Sum[:], m.Digest[:])
 	return err
 }
 
@@ -262,7 +262,7 @@ func (s *Store) merge(ctx context.Context, task int64) {
 }
 
 func (s *Store) mergeOnce(ctx context.Context, task int64, b *openTask, plan *segment.Plan) error {
-	merged, err := segment.Merge(s.opt.FS, s.runName, plan, s.opt.Failpoints)
+	merged, err := segment.Merge(s.opt.FS, s.runName, &s.setKey, plan, s.opt.Failpoints)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func TestRetiredRules(t *testing.T) {
 		"UPDATE task SET collected = collected + 1",
 		"INSERT INTO batch (task, bucket) VALUES (1, 77)",
 		"INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES ('x', 1, zeroblob(32), 0, 1, 1, 1)",
-		"INSERT INTO run (task, low, high, name, ids, size, sum) VALUES (1, zeroblob(16), zeroblob(16), 'x', 1, 1, zeroblob(32))",
+		"INSERT INTO run (task, low, high, name, ids, size, sum, digest) VALUES (1, zeroblob(16), zeroblob(16), 'x', 1, 1, zeroblob(32), zeroblob(32))",
 		"INSERT INTO resource (task, kind, resource_id, digest, created) VALUES (1, 1, 'x', zeroblob(32), 0)",
 		"INSERT INTO release (task, kind, resource_id, first, last, count, checksum, debit) VALUES (1, 2, 'x', 90, 90, 9, zeroblob(32), '')",
 		"DELETE FROM release",

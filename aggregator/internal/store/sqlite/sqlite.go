@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
@@ -83,9 +84,10 @@ func (o *Options) Validate() error {
 
 // Store is the embedded engine. Its methods are documented at [store.Store].
 type Store struct {
-	opt Options
-	db  *database.DB
-	key []byte // of resource ids
+	opt    Options
+	db     *database.DB
+	key    []byte         // of resource ids
+	setKey segment.SetKey // of the digests of runs
 
 	resources keyed[resourceKey]
 	replay    replay
@@ -244,6 +246,9 @@ func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 	return s, nil
 }
 
+// setKeyDomain makes of the store's key the one of the digests of its runs.
+const setKeyDomain = "starling replay digest v1"
+
 // load is the transaction of Open. key becomes the key of resource ids of a new store.
 func (s *Store) load(tx *database.Tx, key []byte) error {
 	if _, err := tx.Exec("put-identity", key); err != nil {
@@ -252,6 +257,7 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 	if _, err := tx.One("identity", nil, &s.key); err != nil {
 		return err
 	}
+	s.setKey = sha256.Sum256(append([]byte(setKeyDomain), s.key...))
 	if _, err := tx.Exec("void-leases"); err != nil {
 		return err
 	}

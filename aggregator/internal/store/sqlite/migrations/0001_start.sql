@@ -101,7 +101,8 @@ CREATE TABLE run (
   name TEXT    NOT NULL UNIQUE,
   ids  INTEGER NOT NULL CHECK (ids > 0),
   size INTEGER NOT NULL CHECK (size > 0), -- bytes of the file
-  sum  BLOB    NOT NULL CHECK (length(sum) = 32),
+  sum  BLOB    NOT NULL CHECK (length(sum) = 32), -- SHA-256 of the file
+  digest BLOB  NOT NULL CHECK (length(digest) = 32), -- of the set of ids, under the store's key
   CHECK (low <= high)
 ) STRICT;
 

@@ -12,7 +12,7 @@ WHERE (SELECT retired FROM task WHERE id = batch.task) IS NULL ORDER BY task, bu
 SELECT task, kind, resource_id, first, last, batch_id, count, checksum, seq, position, answer, chain, total FROM release ORDER BY seq
 
 -- name: audit-runs
-SELECT task, low, high, name, ids, size, sum FROM run ORDER BY task, id
+SELECT task, low, high, name, ids, size, sum, digest FROM run ORDER BY task, id
 
 -- name: audit-segments
 SELECT name, size FROM segment WHERE state = 0 ORDER BY id

@@ -65,10 +65,10 @@ SELECT first, last, count, checksum FROM release WHERE task = ?1 AND first IS NO
 SELECT batch_id, count, checksum FROM release WHERE task = ?1 AND batch_id IS NOT NULL ORDER BY batch_id
 
 -- name: put-run
-INSERT INTO run (task, low, high, name, ids, size, sum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+INSERT INTO run (task, low, high, name, ids, size, sum, digest) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 
 -- name: runs-of-task
-SELECT low, high, name, ids, size, sum FROM run WHERE task = ?1 ORDER BY id
+SELECT low, high, name, ids, size, sum, digest FROM run WHERE task = ?1 ORDER BY id
 
 -- name: drop-run
 DELETE FROM run WHERE name = ?1

@@ -9,6 +9,9 @@ WHERE task = ?1 AND kind = ?2 AND digest = ?3
 -- name: count-pending
 SELECT count(*) FROM resource WHERE task = ?1 AND kind = ?2 AND state = 0
 
+-- name: answers-of-task
+SELECT id, response FROM resource WHERE task = ?1 AND kind = 1 AND state = 1 AND id > ?2 ORDER BY id LIMIT ?3
+
 -- name: pending-resources
 SELECT task, resource_id FROM (
   SELECT id, task, resource_id, row_number() OVER (PARTITION BY task ORDER BY id) AS turn FROM resource

@@ -81,6 +81,13 @@ SELECT coalesce(sum(reports), 0) FROM segment WHERE task = ?1 AND state = 0 AND 
 -- name: waiting-in-batch
 SELECT coalesce(sum(reports), 0) FROM segment WHERE batch = ?1 AND state = 0
 
+-- name: sent-segments
+SELECT name, size, sum, duplicates, bucket, reports, sent_accepted FROM segment
+WHERE task = ?1 AND state = 0 AND sent_accepted IS NOT NULL ORDER BY id
+
+-- name: hurry-segments
+UPDATE segment SET not_before = 0 WHERE task = ?1 AND state = 0 AND parked = 0 AND lease_token IS NULL
+
 -- name: stuck
 SELECT name, reports, attempts, state, parked, why, not_before FROM segment
 WHERE task = ?1 AND (state = 1 OR why <> '') ORDER BY id

@@ -1,0 +1,303 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/lease"
+	"github.com/starling-agg/starling/aggregator/internal/mend"
+	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+)
+
+// mending is when to put replay protection right, here and at the helpers; see package mend.
+type mending struct {
+	mu    sync.Mutex
+	begun bool // all tasks were looked at
+	tasks map[dap.TaskID]*mendTask
+}
+
+// mendTask is what is known of one task.
+type mendTask struct {
+	own, helper tries
+	suspect     bool // the helper failed a job since it was asked what it lacks
+}
+
+type tries struct {
+	n    int
+	next time.Time
+	why  string
+}
+
+// of is the task's; mu is held.
+func (m *mending) of(id dap.TaskID) *mendTask {
+	if m.tasks == nil {
+		m.tasks = make(map[dap.TaskID]*mendTask)
+	}
+	if m.tasks[id] == nil {
+		m.tasks[id] = new(mendTask)
+	}
+	return m.tasks[id]
+}
+
+// suspect has the helper asked whether it lacks replay protection: it failed a job of the task.
+func (m *mending) suspect(id dap.TaskID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(id).suspect = true
+}
+
+// stepMend puts right what is damaged and due.
+func (l *Leader) stepMend(ctx context.Context) (bool, error) {
+	m := &l.mending
+	m.mu.Lock()
+	first := !m.begun
+	m.begun = true
+	m.mu.Unlock()
+	return false, l.mendTasks(ctx, first, false)
+}
+
+// Repair looks at the replay protection of all tasks, here and at the helpers, and puts right what can be put right now.
+// What stays damaged the status tells.
+func (l *Leader) Repair(ctx context.Context) error { return l.mendTasks(ctx, true, true) }
+
+// mendTasks goes through the tasks: all of them, or those that are known to be damaged; now, or when it is their turn.
+func (l *Leader) mendTasks(ctx context.Context, all, now bool) error {
+	for _, id := range slices.SortedFunc(maps.Keys(l.tasks), compareTasks) {
+		if l.retired(id) {
+			continue
+		}
+		t := l.tasks[id]
+		if all || len(l.store.Damaged(id)) > 0 {
+			if err := l.mendOwn(ctx, t, all, now); err != nil {
+				return err
+			}
+		}
+		if err := l.mendHelper(ctx, t, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// due begins an attempt, if it is time.
+func (l *Leader) due(id dap.TaskID, of func(*mendTask) *tries, now bool) bool {
+	l.mending.mu.Lock()
+	defer l.mending.mu.Unlock()
+	x := of(l.mending.of(id))
+	return now || !l.opt.Clock.Now().Before(x.next)
+}
+
+// tried ends one.
+func (l *Leader) tried(id dap.TaskID, of func(*mendTask) *tries, err error) {
+	l.mending.mu.Lock()
+	defer l.mending.mu.Unlock()
+	x := of(l.mending.of(id))
+	if err == nil {
+		*x = tries{}
+		return
+	}
+	x.n++
+	x.why = err.Error()
+	wait := lease.Backoff(x.n, l.opt.BackOff, l.opt.MaxBackOff)
+	var retry *peer.Retry
+	if errors.As(err, &retry) {
+		wait = max(wait, retry.After)
+	}
+	x.next = l.opt.Clock.Now().Add(wait)
+}
+
+func ownTries(t *mendTask) *tries    { return &t.own }
+func helperTries(t *mendTask) *tries { return &t.helper }
+
+// mendOwn puts our own files right from the helper's ids.
+func (l *Leader) mendOwn(ctx context.Context, t *task.Task, check, now bool) error {
+	if !l.due(t.ID, ownTries, now || check) {
+		return nil
+	}
+	before := len(l.store.Damaged(t.ID))
+	if err := l.store.CheckReplay(ctx, t.ID); err != nil {
+		return err
+	}
+	damaged := l.store.Damaged(t.ID)
+	if len(damaged) > before {
+		l.opt.Log.Error("replay protection is damaged", "task", t.ID, "files", len(damaged), "why", damaged[0].Why)
+	}
+	var failed error
+	for _, d := range damaged {
+		err := l.fetch(ctx, t, d)
+		if errors.Is(err, store.ErrUnknown) || ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			l.opt.Log.Warn("replay protection cannot be mended yet", slog.Any("task", t.ID), slog.String("why", err.Error()))
+			failed = err
+			continue
+		}
+		l.opt.Log.Info("replay protection is mended", "task", t.ID, "ids", d.IDs)
+		l.wakeJobs()
+	}
+	l.tried(t.ID, ownTries, failed)
+	return nil
+}
+
+// fetch makes one run from the helper's ids.
+func (l *Leader) fetch(ctx context.Context, t *task.Task, d store.Damaged) error {
+	run := mend.NewRun(l.store, t.ID, d)
+	for {
+		answer, err := l.helper.Replay(ctx, t, "ids", mend.AppendAsk(nil, run.Next(), run.High()))
+		if err != nil {
+			return err
+		}
+		page, err := mend.ReadPage(answer)
+		if err != nil {
+			return mend.ErrOrder
+		}
+		whole, err := run.Take(ctx, page, func(ctx context.Context, ids []dap.ReportID) ([]bool, error) {
+			sent, err := l.sentIDs(ctx, t)
+			if err != nil {
+				return nil, err
+			}
+			out := make([]bool, len(ids))
+			for i, id := range ids {
+				_, out[i] = slices.BinarySearchFunc(sent, id, compareIDs)
+			}
+			return out, nil
+		})
+		if whole || err != nil {
+			return err
+		}
+	}
+}
+
+func compareIDs(a, b dap.ReportID) int { return slices.Compare(a[:], b[:]) }
+
+// sentIDs are the reports that were sent and are not committed, ascending.
+func (l *Leader) sentIDs(ctx context.Context, t *task.Task) (ids []dap.ReportID, err error) {
+	flights, err := l.store.Sent(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range flights {
+		seg, err := segment.Open(l.opt.FS, f.Segment)
+		if err != nil {
+			return nil, fmt.Errorf("a segment that was sent: %w", err)
+		}
+		for i := range seg.Len() {
+			if bit(f.Accepted, i) {
+				ids = append(ids, dap.ReportID(seg.ReportID(i)))
+			}
+		}
+		seg.Close()
+	}
+	slices.SortFunc(ids, compareIDs)
+	return slices.Compact(ids), nil
+}
+
+// mendHelper asks a helper that failed a job what it lacks, and gives it that.
+func (l *Leader) mendHelper(ctx context.Context, t *task.Task, now bool) error {
+	l.mending.mu.Lock()
+	suspect := l.mending.of(t.ID).suspect
+	l.mending.mu.Unlock()
+	if !now && !suspect || !l.due(t.ID, helperTries, now) {
+		return nil
+	}
+	err := l.giveNeeds(ctx, t)
+	if errors.Is(err, store.ErrUnknown) || ctx.Err() != nil {
+		return err
+	}
+	if errors.Is(err, peer.ErrNoReplay) {
+		err = nil
+	}
+	if err != nil {
+		l.opt.Log.Warn("the helper's replay protection cannot be mended yet", slog.Any("task", t.ID), slog.String("why", err.Error()))
+	} else {
+		l.mending.mu.Lock()
+		l.mending.of(t.ID).suspect = false
+		l.mending.mu.Unlock()
+	}
+	l.tried(t.ID, helperTries, err)
+	return nil
+}
+
+func (l *Leader) giveNeeds(ctx context.Context, t *task.Task) error {
+	answer, err := l.helper.Replay(ctx, t, "", nil)
+	if err != nil {
+		return err
+	}
+	needs, err := mend.ReadNeeds(answer)
+	if err != nil {
+		return err
+	}
+	for _, n := range needs {
+		if err := l.give(ctx, t, n); err != nil {
+			return err
+		}
+	}
+	if len(needs) == 0 {
+		return nil
+	}
+	l.wakeJobs()
+	return l.store.Hurry(ctx, t.ID)
+}
+
+// give brings the helper the ids of one run. It may begin anew, as after a restart of the helper; whoever asks for what it
+// had over and over is left alone until the next attempt.
+func (l *Leader) give(ctx context.Context, t *task.Task, n mend.Need) error {
+	next, begun := n.Next, 0
+	for {
+		sent, err := l.sentIDs(ctx, t)
+		if err != nil {
+			return err
+		}
+		page, err := mend.Page(ctx, l.store, t.ID, next, n.High, sent, func(dap.ReportID) bool { return false })
+		if err != nil {
+			return err
+		}
+		gift := mend.Gift{Sum: n.Sum, From: next, Page: page}
+		answer, err := l.helper.Replay(ctx, t, "give", gift.Append(nil))
+		if err != nil {
+			return err
+		}
+		outcome, wanted, err := mend.ReadOutcome(answer)
+		switch {
+		case err != nil:
+			return err
+		case outcome == mend.Mended:
+			return nil
+		case outcome == mend.Unlike:
+			return errors.New("the helper says that our report ids are not those of its file")
+		}
+		if slices.Compare(wanted[:], next[:]) <= 0 {
+			if begun++; begun > 3 {
+				return errors.New("the helper asks for the same report ids again and again")
+			}
+		}
+		next = wanted
+	}
+}
+
+// damaged is what is told of a task's replay protection.
+func (l *Leader) damaged(id dap.TaskID) (out []status.Damaged, helper string) {
+	l.mending.mu.Lock()
+	defer l.mending.mu.Unlock()
+	m := l.mending.of(id)
+	for _, d := range l.store.Damaged(id) {
+		tried := m.own.why
+		if tried == "" {
+			tried = "it is mended from the helper's report ids by itself"
+		}
+		out = append(out, status.Damaged{IDs: uint64(d.IDs), Why: d.Why, Tried: tried})
+	}
+	return out, m.helper.why
+}
