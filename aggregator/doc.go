@@ -8,7 +8,7 @@
 //	8   leader   begin    a worker claims a segment of reports, opens its shares, takes the VDAF's first step on all
 //	9   helper   runJob   opens the other shares, verifies, commits what holds and is new, stores the answer with it
 //	10  leader   commit   adds what the helper confirmed to the batch, destroys the sealed shares
-//	12  both     release  close the batch, add noise drawn once, seal to the collector, in one transaction; of a recipe's task
+//	12  both     release  close the batch, add the sum's one noise, seal to the collector, in one transaction; of a recipe's task
 //	                      only what its [Calendar] names, and not before its time
 //
 // # Failure
