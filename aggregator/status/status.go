@@ -292,6 +292,7 @@ func advice(why string) string {
 		{"fewer than", "send more reports; what came later than the batch asked for is not in it: starling collect --restart asks for all up to now, or where rounds are released alone, starling collect --skip for the next ones"},
 		{"did not answer", "check that the helper runs and can be reached"},
 		{"until you decide", "decide: starling resume"},
+		{"newer version of this program", "start the newer version, which wrote it, until nothing waits"},
 		{"cannot be sorted", "see to the disk: it is tried again by itself; docs/recovery.md says how to go on without the log"},
 		{"still being written", "wait; if it lasts, the disk of the leader does not answer"},
 		{"still to be verified", "wait; status shows the rate and the time left"},

@@ -26,6 +26,7 @@ var (
 	ErrBusy     = errors.New("segment: too much is waiting to be kept")
 	ErrTooLarge = errors.New("segment: report is too large")
 	ErrCorrupt  = errors.New("segment: file is not what its name promises")
+	ErrNewer    = errors.New("segment: file of a newer version of this program")
 	ErrForeign  = errors.New("segment: reports of a task that was never provisioned here")
 )
 

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -46,7 +47,7 @@ type Segment struct {
 }
 
 // Open reads a segment into memory and verifies it against the row that names it, every byte. The error matches
-// [ErrCorrupt] if it differs and fs.ErrNotExist if it is gone. [Segment.Close] gives the memory back.
+// [ErrCorrupt] if it differs, [ErrNewer] if a newer version wrote it, and fs.ErrNotExist if it is gone. [Segment.Close] gives the memory back.
 func Open(fsys disk.FS, meta Meta) (*Segment, error) {
 	data, err := disk.ReadFileInto(fsys, meta.Name, meta.Size, buffer.Get(int(meta.Size)))
 	if err != nil {
@@ -76,7 +77,9 @@ func parse(data []byte) (*Segment, error) {
 	if string(content[:8]) != segmentMagic {
 		return bad("wrong magic")
 	}
-	if v := binary.BigEndian.Uint32(content[8:]); v != segmentVersion {
+	if v := binary.BigEndian.Uint32(content[8:]); v > segmentVersion && !wasOurs(content, trailer) {
+		return nil, fmt.Errorf("%w: version %d, this program reads %d", ErrNewer, v, segmentVersion)
+	} else if v != segmentVersion {
 		return bad(fmt.Sprintf("version %d, this program reads %d", v, segmentVersion))
 	}
 	count := uint64(binary.BigEndian.Uint32(content[12:]))
@@ -114,6 +117,18 @@ func parse(data []byte) (*Segment, error) {
 		}
 	}
 	return s, nil
+}
+
+// wasOurs says whether a file that names another version was written by this one, and is
+// damaged in that field.
+func wasOurs(content, trailer []byte) bool {
+	bodyAt := binary.BigEndian.Uint64(content[64:])
+	if bodyAt < segmentHeader || bodyAt > uint64(len(content)) {
+		return false
+	}
+	head := bytes.Clone(content[:bodyAt])
+	binary.BigEndian.PutUint32(head[8:], segmentVersion)
+	return sha256.Sum256(head) == Sum(trailer)
 }
 
 func (s *Segment) span(i int) (offset, length uint64) {
