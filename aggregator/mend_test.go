@@ -68,7 +68,8 @@ func (p *pair) waitFor(passes int) {
 	}
 }
 
-// known demands that both know all reports of rs, each by refusing it once more, and that nothing is damaged.
+// known demands that both know all reports of rs, each by refusing it once more, and that
+// nothing is damaged.
 func (p *pair) known(rs []dap.Report, before uint64) {
 	p.t.Helper()
 	p.accept(rs...)
@@ -88,8 +89,9 @@ func (p *pair) known(rs []dap.Report, before uint64) {
 	}
 }
 
-// TestDamagedRunIsMended: whatever happens to files of the replay protection, at one aggregator or at both, to one or to all of
-// them, they are made again from the other's ids; reports wait meanwhile, and none is counted twice.
+// TestDamagedRunIsMended: whatever happens to files of the replay protection, at one
+// aggregator or at both, to one or to all of them, they are made again from the other's
+// ids; reports wait meanwhile, and none is counted twice.
 func TestDamagedRunIsMended(t *testing.T) {
 	for _, who := range []string{"leader", "helper", "both"} {
 		for how, damage := range damages {
@@ -125,7 +127,8 @@ func TestDamagedRunIsMended(t *testing.T) {
 						}
 					})
 					if who == "both" {
-						// The helper's is found damaged while it runs, once the leader's is mended: they need one another.
+						// The helper's is found damaged while it runs, once the leader's
+						// is mended: they need one another.
 						p.step()
 						p.restartAfter(func() {
 							if err := damage(p.helperFS, p.runFiles(p.helperFS)[1]); err != nil {
@@ -172,8 +175,9 @@ func TestSwappedRuns(t *testing.T) {
 	p.known(old, 0)
 }
 
-// TestMendedWithJobsInFlight: a job is answered by the helper and not committed by the leader, another was sent and never came;
-// the files of one side, or of the other, are lost. What is in flight is told from what was in them.
+// TestMendedWithJobsInFlight: a job is answered by the helper and not committed by the
+// leader, another was sent and never came; the files of one side, or of the other, are
+// lost. What is in flight is told from what was in them.
 func TestMendedWithJobsInFlight(t *testing.T) {
 	for _, who := range []string{"leader", "helper"} {
 		for _, arrives := range []bool{true, false} {
@@ -221,8 +225,9 @@ func TestMendedWithJobsInFlight(t *testing.T) {
 	}
 }
 
-// TestLyingPeerMendsNothing: a helper that gives other ids, another order, too many, too few, or rubbish, or is silent, is
-// refused; reports wait, the status says why, and an honest helper mends it all.
+// TestLyingPeerMendsNothing: a helper that gives other ids, another order, too many, too
+// few, or rubbish, or is silent, is refused; reports wait, the status says why, and an
+// honest helper mends it all.
 func TestLyingPeerMendsNothing(t *testing.T) {
 	change := func(f func(page []mend.Entry) []mend.Entry) func(w http.ResponseWriter, rec *httptest.ResponseRecorder) {
 		return func(w http.ResponseWriter, rec *httptest.ResponseRecorder) {
@@ -292,8 +297,9 @@ func TestLyingPeerMendsNothing(t *testing.T) {
 	}
 }
 
-// TestIDsThatNobodyHas: both have lost the same ids. Nothing is taken without replay protection, both say so in words, and a
-// copy of the file that is put back by hand mends it.
+// TestIDsThatNobodyHas: both have lost the same ids. Nothing is taken without replay
+// protection, both say so in words, and a copy of the file that is put back by hand mends
+// it.
 func TestIDsThatNobodyHas(t *testing.T) {
 	p := newPair(t, setup{})
 	old := p.reports(6)
@@ -334,8 +340,9 @@ func TestIDsThatNobodyHas(t *testing.T) {
 	p.known(old, 1)
 }
 
-// TestMendingIsPagedAndOutlivesRestarts: the ids come in bounded pages, and a helper that is started again in the middle begins
-// anew; a leader that lies is refused.
+// TestGiftsAreChecked: a helper takes ids for what it lacks from the leader alone, in
+// bounded pages and in order, and none that do not prove to be the run's. One that is
+// started again in the middle begins anew.
 func TestGiftsAreChecked(t *testing.T) {
 	p := newPair(t, setup{})
 	old := p.reports(6)
@@ -405,7 +412,24 @@ func TestGiftsAreChecked(t *testing.T) {
 	if s := p.helperTask(); len(s.Damaged) != 1 || !strings.Contains(s.Damaged[0].Tried, "holds more") {
 		t.Errorf("damaged %+v", s.Damaged)
 	}
+	n.Next = needs[0].Next
+	for i := range full {
+		full[i] = mend.Entry{ID: dap.ReportID{0, 0, 0, byte(i >> 8), byte(i)}, Marked: true}
+	}
+	if o, _ := give(full); o != mend.Go {
+		t.Errorf("a page after all that: %v", o)
+	}
+	if moved := must(mend.ReadNeeds(send("GET", base, peerToken, nil).body)); len(moved) != 1 || moved[0].Next == needs[0].Next {
+		t.Errorf("in the middle: %+v", moved)
+	}
+	p.restartAfter(func() {})
 	p.clock.advance(2 * time.Minute)
+	if _, err := p.helper.Step(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if anew := must(mend.ReadNeeds(send("GET", base, peerToken, nil).body)); len(anew) != 1 || anew[0].Next != needs[0].Next {
+		t.Errorf("after a restart in the middle: %+v", anew)
+	}
 	if err := p.leader.Repair(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,9 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// TestOneIDAtTwoTimes: a client draws one report id for reports of several times. The id counts once in its task (DAP-18
-// section 4.5.3.4), at both aggregators, uploaded together or one after the other, and after a restart.
+// TestOneIDAtTwoTimes: a client draws one report id for reports of several times. The id
+// counts once in its task (DAP-18 section 4.5.3.4), at both aggregators, uploaded
+// together or one after the other, and after a restart.
 func TestOneIDAtTwoTimes(t *testing.T) {
 	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
 		t.Run(mode.String(), func(t *testing.T) {

@@ -16,15 +16,17 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// mendEvery is how often damaged files are looked at again, and how long a stored job with report ids in them waits;
-// mendLater is what a leader is told to wait, which knows by itself when it has mended them.
+// mendEvery is how often damaged files are looked at again, and how long a stored job
+// with report ids in them waits; mendLater is what a leader is told to wait, which knows
+// by itself when it has mended them.
 const (
 	mendEvery = 30 * time.Second
 	mendLater = 5 * time.Minute
 )
 
-// mending is the helper's part in putting damaged replay protection right; see package mend. One run is made at a time, for
-// its ids are in memory; a leader that stops in the middle loses its place to the next.
+// mending is the helper's part in putting damaged replay protection right; see package
+// mend. One run is made at a time, for its ids are in memory; a leader that stops in the
+// middle loses its place to the next.
 type mending struct {
 	mu    sync.Mutex
 	run   *mend.Run // nil: none is being made
@@ -70,7 +72,8 @@ func (h *Helper) checkTasks(ctx context.Context, all bool) error {
 	return nil
 }
 
-// Repair reads the replay protection of all tasks and says what is damaged of it: the leader brings what is lost.
+// Repair reads the replay protection of all tasks and says what is damaged of it: the
+// leader brings what is lost.
 func (h *Helper) Repair(ctx context.Context) error { return h.checkTasks(ctx, true) }
 
 // blocked turns damaged replay protection into an answer: the leader comes again.
@@ -124,8 +127,8 @@ func (h *Helper) needs(r *edge.Request) error {
 	return r.ReplyPrivate(mend.Media, mend.AppendNeeds(nil, needs))
 }
 
-// ids gives the leader those of a range that are aggregated here. Those in answers that it has not deleted it may not have
-// committed.
+// ids gives the leader those of a range that are aggregated here. Those in answers that
+// it has not deleted it may not have committed.
 func (h *Helper) ids(r *edge.Request) error {
 	body, done, err := r.Private(mend.Media, mend.MaxMessage)
 	defer done()
@@ -147,7 +150,8 @@ func (h *Helper) ids(r *edge.Request) error {
 	return r.ReplyPrivate(mend.Media, mend.AppendPage(nil, page))
 }
 
-// finished are the reports of a task that were aggregated by jobs which nobody has deleted yet.
+// finished are the reports of a task that were aggregated by jobs which nobody has
+// deleted yet.
 func (h *Helper) finished(ctx context.Context, t *task.Task) (map[dap.ReportID]bool, error) {
 	finished := make(map[dap.ReportID]bool)
 	limits := dap.DefaultLimits()

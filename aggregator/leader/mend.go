@@ -20,7 +20,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// mending is when to put replay protection right, here and at the helpers; see package mend.
+// mending is when to put replay protection right, here and at the helpers; see package
+// mend.
 type mending struct {
 	mu    sync.Mutex
 	begun bool // all tasks were looked at
@@ -50,7 +51,8 @@ func (m *mending) of(id dap.TaskID) *mendTask {
 	return m.tasks[id]
 }
 
-// suspect has the helper asked whether it lacks replay protection: it failed a job of the task.
+// suspect has the helper asked whether it lacks replay protection: it failed a job of the
+// task.
 func (m *mending) suspect(id dap.TaskID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,11 +69,12 @@ func (l *Leader) stepMend(ctx context.Context) (bool, error) {
 	return false, l.mendTasks(ctx, first, false)
 }
 
-// Repair looks at the replay protection of all tasks, here and at the helpers, and puts right what can be put right now.
-// What stays damaged the status tells.
+// Repair looks at the replay protection of all tasks, here and at the helpers, and puts
+// right what can be put right now. What stays damaged the status tells.
 func (l *Leader) Repair(ctx context.Context) error { return l.mendTasks(ctx, true, true) }
 
-// mendTasks goes through the tasks: all of them, or those that are known to be damaged; now, or when it is their turn.
+// mendTasks goes through the tasks: all of them, or those that are known to be damaged;
+// now, or when it is their turn.
 func (l *Leader) mendTasks(ctx context.Context, all, now bool) error {
 	for _, id := range slices.SortedFunc(maps.Keys(l.tasks), compareTasks) {
 		if l.retired(id) {
@@ -251,8 +254,9 @@ func (l *Leader) giveNeeds(ctx context.Context, t *task.Task) error {
 	return l.store.Hurry(ctx, t.ID)
 }
 
-// give brings the helper the ids of one run. It may begin anew, as after a restart of the helper; whoever asks for what it
-// had over and over is left alone until the next attempt.
+// give brings the helper the ids of one run. It may begin anew, as after a restart of the
+// helper; whoever asks for what it had over and over is left alone until the next
+// attempt.
 func (l *Leader) give(ctx context.Context, t *task.Task, n mend.Need) error {
 	next, begun := n.Next, 0
 	for {

@@ -122,7 +122,7 @@ func TestOracle(t *testing.T) {
 					k.noise[7] += 1 << 10
 				}
 			}
-		}, "not a sum and the noise", nil},
+		}, "not a sum and the noise", []uint64{30, 45, 60, 75, 90, 105, 120}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := run(t, c.cfg, c.change)

@@ -53,8 +53,9 @@ func (r *Run) Next() dap.ReportID { return r.next }
 // High is the last id that can be of the run.
 func (r *Run) High() dap.ReportID { return r.damaged.High }
 
-// Take takes the next page of the peer's ids, which begins at Next, and says whether the run is whole now. After an error
-// that matches none of this package's the same page may be taken again; after one that does the run has to be begun anew.
+// Take takes the next page of the peer's ids, which begins at Next, and says whether the
+// run is whole now. After an error that matches none of this package's the same page may
+// be taken again; after one that does the run has to be begun anew.
 func (r *Run) Take(ctx context.Context, page []Entry, uncommitted Uncommitted) (whole bool, err error) {
 	if r.damaged.IDs > MaxIDs {
 		return false, ErrLarge
@@ -131,8 +132,8 @@ func after(id dap.ReportID) dap.ReportID {
 	return id
 }
 
-// Page is what we give a peer of the ids from low to high: those aggregated, and with them extra, ascending, which are
-// marked. Of those aggregated mark says which to mark.
+// Page is what we give a peer of the ids from low to high: those aggregated, and with
+// them extra, ascending, which are marked. Of those aggregated mark says which to mark.
 func Page(ctx context.Context, s store.Store, task dap.TaskID, low, high dap.ReportID, extra []dap.ReportID, mark func(dap.ReportID) bool) ([]Entry, error) {
 	ids, err := s.AggregatedIDs(ctx, task, low, high, PageSize)
 	if err != nil {

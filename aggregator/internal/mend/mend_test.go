@@ -71,7 +71,8 @@ func (s *side) commit(first, last int) error {
 	return err
 }
 
-// lose ends the life of a store, removes those of its runs that which says, and begins another.
+// lose ends the life of a store, removes those of its runs that which says, and begins
+// another.
 func (s *side) lose(rangeIDs int64, which func(i int) bool) *side {
 	s.t.Helper()
 	if err := s.Close(); err != nil {
@@ -115,7 +116,8 @@ func (s *side) mendAll(peer *side) (pages int, err error) {
 	return pages, nil
 }
 
-// TestMendInPages: tens of thousands of ids, whole ranges and all files at once, at aggregators that merge and divide otherwise.
+// TestMendInPages: tens of thousands of ids, whole ranges and all files at once, at
+// aggregators that merge and divide otherwise.
 func TestMendInPages(t *testing.T) {
 	const jobs, job = 10, 4096
 	for name, which := range map[string]func(i int) bool{
@@ -170,8 +172,8 @@ func TestMendInPages(t *testing.T) {
 	}
 }
 
-// TestMendProves: several files that were lost together are proved as one is; what a peer swaps is refused, and a peer that
-// has too little or too much is told of in words.
+// TestMendProves: several files that were lost together are proved as one is; what a peer
+// swaps is refused, and a peer that has too little or too much is told of in words.
 func TestMendProves(t *testing.T) {
 	ctx := t.Context()
 	ours, peer, other := newSide(t, disktest.NewMem(1), 0), newSide(t, disktest.NewMem(2), 0), newSide(t, disktest.NewMem(3), 0)
@@ -222,7 +224,8 @@ func TestMendProves(t *testing.T) {
 	}
 }
 
-// TestPage: extra ids stand where they belong, marked unless they are aggregated, and a page is never too long.
+// TestPage: extra ids stand where they belong, marked unless they are aggregated, and a
+// page is never too long.
 func TestPage(t *testing.T) {
 	peer := newSide(t, disktest.NewMem(1), 0)
 	if err := peer.commit(0, 4095); err != nil {

@@ -30,8 +30,8 @@ const (
 // ErrMessage is about a message that is none.
 var ErrMessage = errors.New("mend: malformed message")
 
-// An Entry is a report id that its sender aggregated. Marked are those of which the receiver may know that it has not
-// aggregated them.
+// An Entry is a report id that its sender aggregated. Marked are those of which the
+// receiver may know that it has not aggregated them.
 type Entry struct {
 	ID     dap.ReportID
 	Marked bool

@@ -9,17 +9,19 @@ import (
 	"github.com/starling-agg/starling/disk"
 )
 
-// A Plan is a merge that is due: Runs become one run of each range of Into. Where that is one range and Cut is more than
-// 1 they become Cut runs of about one size, which share the range among them.
+// A Plan is a merge that is due: Runs become one run of each range of Into. Where that is
+// one range and Cut is more than 1 they become Cut runs of about one size, which share
+// the range among them.
 type Plan struct {
 	Runs []RunMeta
 	Into []Range
 	Cut  int
 }
 
-// Merge carries out a plan: it makes durable runs of the ids of several, reading each file with little memory. name is
-// asked for the name of each new file. The caller names them and drops the rows of the others in one transaction, then
-// calls [Runs.Replace] and [Remove]. No two runs of a plan may hold the same id.
+// Merge carries out a plan: it makes durable runs of the ids of several, reading each
+// file with little memory. name is asked for the name of each new file. The caller names
+// them and drops the rows of the others in one transaction, then calls [Runs.Replace] and
+// [Remove]. No two runs of a plan may hold the same id.
 func Merge(fsys disk.FS, name func() (string, error), key *SetKey, p *Plan, fp *disk.Failpoints) (out []RunMeta, err error) {
 	if len(p.Runs) == 0 {
 		return nil, errors.New("segment: nothing to merge")
@@ -76,7 +78,8 @@ func Merge(fsys disk.FS, name func() (string, error), key *SetKey, p *Plan, fp *
 	return out, nil
 }
 
-// parts are the new runs of a plan, each with its range, which a cut narrows yet, and the count of its ids.
+// parts are the new runs of a plan, each with its range, which a cut narrows yet, and the
+// count of its ids.
 func (p *Plan) parts(runs []*run) ([]RunMeta, error) {
 	var total int64
 	for _, r := range runs {
@@ -121,7 +124,8 @@ func before(id ReportID) ReportID {
 	return id
 }
 
-// merger yields the ids of several runs in ascending order; one that two runs hold is an error.
+// merger yields the ids of several runs in ascending order; one that two runs hold is an
+// error.
 type merger struct {
 	heap []*cursor // by their next id
 	last ReportID

@@ -13,27 +13,31 @@ import (
 	"github.com/starling-agg/starling/disk"
 )
 
-// The shape of a set of runs. A commit writes a run of [AllIDs]. Runs of one range that are of about one size are merged,
-// [mergeFanIn] or more at a time; a range that has come to [RangeIDs] ids is divided: all of its runs go into ranges of
-// their own, or, where AllIDs was divided before, into those. So the ranges below AllIDs are disjoint, an id lies in one
-// of them and in AllIDs, and no run has more than RangeIDs ids.
+// The shape of a set of runs. A commit writes a run of [AllIDs]. Runs of one range that
+// are of about one size are merged, [mergeFanIn] or more at a time; a range that has come
+// to [RangeIDs] ids is divided: all of its runs go into ranges of their own, or, where
+// AllIDs was divided before, into those. So the ranges below AllIDs are disjoint, an id
+// lies in one of them and in AllIDs, and no run has more than RangeIDs ids.
 const (
 	RangeIDs   = leafIDs << (2 * (tiers - 1)) // 2^20 ids, 16 MiB
 	mergeFanIn = 4
 	leafIDs    = 4096 // the lowest tier: 16 blocks
 	tiers      = 5
 
-	// MaxReads is how many runs a lookup of one id reads at most, a block of each, when merges are done.
+	// MaxReads is how many runs a lookup of one id reads at most, a block of each, when
+	// merges are done.
 	MaxReads = 2 * tiers * (mergeFanIn - 1)
 )
 
-// A Damage is a run that a row names and that cannot be read, or is not what the row says.
+// A Damage is a run that a row names and that cannot be read, or is not what the row
+// says.
 type Damage struct {
 	RunMeta
 	Why string
 }
 
-// DamagedError says that a question about ids cannot be answered, since they may be in runs that are damaged.
+// DamagedError says that a question about ids cannot be answered, since they may be in
+// runs that are damaged.
 type DamagedError struct{ Runs []Damage }
 
 func (e *DamagedError) Error() string {
@@ -50,11 +54,12 @@ func (e *DamagedError) Is(target error) bool { return target == ErrCorrupt }
 // ErrClosed says that a set of runs was closed while it was asked.
 var ErrClosed = errors.New("segment: the runs are closed")
 
-// Runs is the set of ids already aggregated in one task: the union of its committed runs. It keeps one file open and 16
-// bytes in memory per 255 ids. Lookups may run together; Add, Replace and Close wait for them. What order they come in is
-// the caller's matter.
+// Runs is the set of ids already aggregated in one task: the union of its committed runs.
+// It keeps one file open and 16 bytes in memory per 255 ids. Lookups may run together;
+// Add, Replace and Close wait for them. What order they come in is the caller's matter.
 //
-// A run that is damaged is no error of the whole: what may be in it has no answer, a [DamagedError], until it is mended.
+// A run that is damaged is no error of the whole: what may be in it has no answer, a
+// [DamagedError], until it is mended.
 type Runs struct {
 	fs    disk.FS
 	limit int64 // RangeIDs, but for tests
@@ -65,7 +70,8 @@ type Runs struct {
 	closed  bool
 }
 
-// OpenRuns opens the committed runs of one task and verifies each, every byte. There may be none.
+// OpenRuns opens the committed runs of one task and verifies each, every byte. There may
+// be none.
 func OpenRuns(fsys disk.FS, metas []RunMeta) (*Runs, error) {
 	r := &Runs{fs: fsys, limit: RangeIDs}
 	for _, meta := range metas {
@@ -107,7 +113,8 @@ func (r *Runs) open(meta RunMeta) (*run, *Damage, error) {
 	return opened, nil, err
 }
 
-// damageOf says in words what is wrong with a file; nothing where the error is of another kind.
+// damageOf says in words what is wrong with a file; nothing where the error is of another
+// kind.
 func damageOf(err error) string {
 	var read *readError
 	switch {
@@ -177,7 +184,8 @@ func (r *Runs) Recheck() error {
 	return nil
 }
 
-// Renew puts a new run in the place of damaged ones, after the transaction that did the same to the rows.
+// Renew puts a new run in the place of damaged ones, after the transaction that did the
+// same to the rows.
 func (r *Runs) Renew(damaged []Damage, meta RunMeta) error {
 	r.mu.Lock()
 	r.damaged = slices.DeleteFunc(r.damaged, func(x Damage) bool {
@@ -196,8 +204,9 @@ func (r *Runs) Contains(id ReportID) (bool, error) {
 	return seen[0], nil
 }
 
-// FilterNew reports for each id whether it is a replay: held by a run, or equal to an id before it in the same call. It
-// looks them up in sorted order, so that a batch reads each block of a run at most once. len(seen) == len(ids).
+// FilterNew reports for each id whether it is a replay: held by a run, or equal to an id
+// before it in the same call. It looks them up in sorted order, so that a batch reads
+// each block of a run at most once. len(seen) == len(ids).
 func (r *Runs) FilterNew(ids []ReportID) (seen []bool, err error) { return r.filter(ids, false) }
 
 // Known is FilterNew of the runs that are whole.
@@ -244,7 +253,8 @@ func (r *Runs) filter(ids []ReportID, partial bool) (seen []bool, err error) {
 	return seen, nil
 }
 
-// IDs lists the ids of a range that the runs hold, ascending, n at most. What is in damaged runs is left out.
+// IDs lists the ids of a range that the runs hold, ascending, n at most. What is in
+// damaged runs is left out.
 func (r *Runs) IDs(in Range, n int) (ids []ReportID, err error) {
 	r.setAside()
 	r.mu.RLock()
@@ -269,7 +279,8 @@ func (r *Runs) IDs(in Range, n int) (ids []ReportID, err error) {
 	return ids, nil
 }
 
-// Each calls fn with every id, in ascending order. An id that two runs hold is an error, and so is a damaged run.
+// Each calls fn with every id, in ascending order. An id that two runs hold is an error,
+// and so is a damaged run.
 func (r *Runs) Each(fn func(ReportID)) error {
 	if d := r.Damaged(); len(d) > 0 {
 		return &DamagedError{d}
@@ -320,8 +331,8 @@ func (r *Runs) Reads() (n int64) {
 	return n
 }
 
-// MergePlan is a merge that is due, or nil. Merging until there is none keeps a lookup at [MaxReads] runs, and rewrites
-// each id about log4 of how many ids there are, in jobs.
+// MergePlan is a merge that is due, or nil. Merging until there is none keeps a lookup at
+// [MaxReads] runs, and rewrites each id about log4 of how many ids there are, in jobs.
 func (r *Runs) MergePlan() *Plan {
 	r.mu.RLock()
 	damaged := make(map[Range]bool) // its whole ranges stay as they are, for whoever mends it
@@ -394,8 +405,9 @@ func tier(count int64) int {
 	return t
 }
 
-// Replace puts merged runs in the place of those they were made of, after the transaction that did the same to the rows.
-// The old files are closed; removing them is the caller's next step.
+// Replace puts merged runs in the place of those they were made of, after the transaction
+// that did the same to the rows. The old files are closed; removing them is the caller's
+// next step.
 func (r *Runs) Replace(old, merged []RunMeta) error {
 	var opened []*run
 	var damaged []*Damage

@@ -16,8 +16,8 @@ import (
 	"github.com/starling-agg/starling/service/database"
 )
 
-// damages are the runs of one task that are damaged, in sets that are mended together: those that may have an id in common,
-// for nobody knows which of them had it.
+// damages are the runs of one task that are damaged, in sets that are mended together:
+// those that may have an id in common, for nobody knows which of them had it.
 func damages(runs []segment.Damage) (sets [][]segment.Damage) {
 	wide := slices.ContainsFunc(runs, func(d segment.Damage) bool { return d.Range == segment.AllIDs })
 	for _, d := range runs {
@@ -31,7 +31,8 @@ func damages(runs []segment.Damage) (sets [][]segment.Damage) {
 	return sets
 }
 
-// told is a set as the store tells of it. Its Sum is that of its file, or the SHA-256 of those of its files.
+// told is a set as the store tells of it. Its Sum is that of its file, or the SHA-256 of
+// those of its files.
 func told(set []segment.Damage) store.Damaged {
 	slices.SortFunc(set, func(a, b segment.Damage) int { return cmp.Compare(a.Name, b.Name) })
 	at := set[0].Range
@@ -111,8 +112,9 @@ func (s *Store) AggregatedIDs(ctx context.Context, task dap.TaskID, low, high da
 	return out, err
 }
 
-// Mend implements [store.Store]. One file is written anew, and its SHA-256 proves it. Several of which nobody knows which
-// id was in which become one, which the sum of their digests proves.
+// Mend implements [store.Store]. One file is written anew, and its SHA-256 proves it.
+// Several of which nobody knows which id was in which become one, which the sum of their
+// digests proves.
 func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []dap.ReportID) error {
 	t, err := s.live(task)
 	if err != nil {

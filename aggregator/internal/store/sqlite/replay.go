@@ -16,7 +16,8 @@ import (
 	"github.com/starling-agg/starling/service/database"
 )
 
-// replay keeps the run files of recently used tasks open, by the tasks' rows. The zero value is ready.
+// replay keeps the run files of recently used tasks open, by the tasks' rows. The zero
+// value is ready.
 type replay struct {
 	loads   keyed[int64] // what is open agrees with the rows: whoever changes either holds it
 	merges  keyed[int64]
@@ -28,8 +29,8 @@ type replay struct {
 	tick    uint64
 }
 
-// openTask is a task's runs in memory. While it has users it stays in replay.open, so that a commit and a lookup see the
-// same one.
+// openTask is a task's runs in memory. While it has users it stays in replay.open, so
+// that a commit and a lookup see the same one.
 type openTask struct {
 	*segment.Runs
 	users   int
@@ -114,7 +115,8 @@ func (r *replay) release(b *openTask, limit int) {
 	}
 }
 
-// retire forgets a task's runs whose memory no longer agrees with the rows; the next user loads them anew.
+// retire forgets a task's runs whose memory no longer agrees with the rows; the next user
+// loads them anew.
 func (r *replay) retire(task int64, b *openTask) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,8 +155,9 @@ func (r *replay) add(task int64, m segment.RunMeta) {
 	r.note(task, b.Runs)
 }
 
-// flights are the commits under way. Their ids are neither in a run nor free: a commit that has one of them waits for the
-// end of the other. So two commits of one task go side by side unless they have a report in common.
+// flights are the commits under way. Their ids are neither in a run nor free: a commit
+// that has one of them waits for the end of the other. So two commits of one task go side
+// by side unless they have a report in common.
 type flights struct {
 	mu    sync.Mutex
 	tasks map[int64][]*flight
@@ -165,8 +168,8 @@ type flight struct {
 	done chan struct{}
 }
 
-// begin waits until no commit under way has one of the ids, and claims them until end is called, which may be repeated.
-// Whoever waits has claimed nothing.
+// begin waits until no commit under way has one of the ids, and claims them until end is
+// called, which may be repeated. Whoever waits has claimed nothing.
 func (f *flights) begin(ctx context.Context, task int64, ids []segment.ReportID) (end func(), err error) {
 	mine := &flight{ids, make(chan struct{})}
 	var set map[segment.ReportID]struct{} // made where there are others
@@ -224,7 +227,8 @@ func (s *Store) runsOf(ctx context.Context, task int64) (metas []segment.RunMeta
 	return metas, err
 }
 
-// scanRun reads the columns low, high, name, ids, size, sum and digest of the table run, after others.
+// scanRun reads the columns low, high, name, ids, size, sum and digest of the table run,
+// after others.
 func scanRun(r database.Row, before ...any) (m segment.RunMeta, err error) {
 	var low, high, sum, digest []byte
 	if err := r.Scan(append(before, &low, &high, &m.Name, &m.Count, &m.Size, &sum, &digest)...); err != nil {
@@ -245,8 +249,8 @@ func putRun(tx *database.Tx, task int64, m segment.RunMeta) error {
 	return err
 }
 
-// merge makes few runs of many where that is due. Commits go on meanwhile: runs are immutable, and only merges take any
-// away.
+// merge makes few runs of many where that is due. Commits go on meanwhile: runs are
+// immutable, and only merges take any away.
 func (s *Store) merge(ctx context.Context, task int64) {
 	defer s.replay.merges.lock(task)()
 	b, release, err := s.acquire(ctx, task)

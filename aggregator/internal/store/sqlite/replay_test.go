@@ -23,7 +23,8 @@ func spreadID(n int) (id dap.ReportID) {
 	return id
 }
 
-// many commits reports first to last, the times of which are as at says, to one batch; its share is that of nothing.
+// many commits reports first to last, the times of which are as at says, to one batch;
+// its share is that of nothing.
 func many(tb testing.TB, st store.Store, task *store.Task, batch store.Batch, first, last int, at func(n int) dap.Time) (kept int) {
 	tb.Helper()
 	ctx := context.Background()
@@ -48,7 +49,8 @@ func many(tb testing.TB, st store.Store, task *store.Task, batch store.Batch, fi
 	return kept
 }
 
-// TestFilesOfAMonth: a task of 5-second buckets over a month keeps a handful of files and rows, not one for each.
+// TestFilesOfAMonth: a task of 5-second buckets over a month keeps a handful of files and
+// rows, not one for each.
 func TestFilesOfAMonth(t *testing.T) {
 	const month = 30 * 24 * 3600 / 5
 	mem := disktest.NewMem(1)
