@@ -2,6 +2,7 @@ package aggregator_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"path"
 	"strings"
@@ -36,11 +37,12 @@ func filesOf(t *testing.T, fsys disk.FS, dir string) map[string][]byte {
 }
 
 // unnamed is a pair whose leader acknowledged and sorted n reports that the helper did not take, and then lost its
-// database's log: the rows are gone, the files are there. whole is the disk before that.
+// database's log, unnoticed: the rows are gone, the files are there. whole is the disk before that.
 func unnamed(t *testing.T, n int, s setup) (p *pair, whole *disktest.Mem) {
 	t.Helper()
 	p = newPair(t, s)
 	p.leader.Close() // so that the database has the task without its log
+	mark := must(disk.ReadFile(p.leaderFS, "record/mark", 1<<20))
 	p.startLeader()
 	p.between(func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
@@ -54,7 +56,9 @@ func unnamed(t *testing.T, n int, s setup) (p *pair, whole *disktest.Mem) {
 	whole = p.leaderFS.Crash()
 	p.leader.Close()
 	p.leaderFS = p.leaderFS.Crash()
-	if err := disk.Remove(p.leaderFS, "store.db-wal"); err != nil {
+	// The record goes back with it, for it would miss the log.
+	err := errors.Join(disk.Remove(p.leaderFS, "store.db-wal"), disk.WriteFile(p.leaderFS, "record/mark", mark))
+	if err != nil {
 		t.Fatal(err)
 	}
 	p.leaderOpt.FS = p.leaderFS

@@ -26,6 +26,19 @@ func TestLockKeepsOthersOut(t *testing.T) {
 	if err := opened[1].Lock(); !errors.Is(err, disk.ErrLocked) {
 		t.Errorf("second lock: %v, want ErrLocked", err)
 	}
+	// A cleaner that empties the directory does not take the lock away.
+	entries, err := opened[0].ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := opened[0].Remove(e.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := opened[1].Lock(); !errors.Is(err, disk.ErrLocked) {
+		t.Errorf("second lock in an empty directory: %v, want ErrLocked", err)
+	}
 	if err := opened[0].Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,8 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	}
 	h.routes()
 	engine, err := sqlite.Open(ctx, sqlite.Options{
-		FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
+		FS: opt.FS, Record: opt.Record, Role: dap.RoleHelper, Party: opt.Base,
+		Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
@@ -109,8 +110,11 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 	}
 	h.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
-		FS: opt.FS, Configured: opt.Keys, Clock: h.steady, Failpoints: opt.Failpoints, Log: opt.Log,
+		FS: opt.FS, Known: h.store.KeysWereMade(), Configured: opt.Keys, Clock: h.steady, Failpoints: opt.Failpoints, Log: opt.Log,
 	})
+	if err == nil && opt.KeySchedule != nil {
+		err = h.store.NoteKeys(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/release"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/status"
 )
 
@@ -33,3 +34,12 @@ func (h *Helper) needsKey(ctx context.Context, _ uint8, ended time.Time) (why st
 func (h *Helper) stepDataKeys(ctx context.Context) (bool, error) {
 	return h.data.Step(ctx, release.Needs(h.store, h.tasks))
 }
+
+// Offered is the encoded HpkeConfigList that clients are offered now, best first.
+func (h *Helper) Offered() []byte {
+	list, _ := h.keys.List()
+	return list
+}
+
+// Notary signs for the aggregator's owner; nil where no recipe names signing keys.
+func (h *Helper) Notary() *keyset.Notary { return h.srv.Notary }

@@ -16,12 +16,14 @@ func (s *Set) Audit() (faults []string, err error) {
 	s.step.Lock()
 	defer s.step.Unlock()
 	records := s.records()
-	saved, err := s.readState()
+	saved, found, err := s.readState()
 	switch {
 	case errors.Is(err, ErrDamaged):
 		faults = append(faults, err.Error())
 	case err != nil:
 		return nil, err
+	case !found:
+		faults = append(faults, "the state of the HPKE keys is gone")
 	case !s.unsure && !slices.Equal(saved, records):
 		faults = append(faults, "the state of the HPKE keys on the disk is another than in memory")
 	}

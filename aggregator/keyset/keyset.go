@@ -40,6 +40,8 @@ type Options struct {
 	FS disk.FS
 	// Dir is the directory in it, which is the set's alone; default "keys".
 	Dir string
+	// Known says that keys were made here before: a directory without any is then damaged, and not new.
+	Known bool
 	// Configured are keys of the operator's own, taken but not offered. Optional.
 	Configured *sealed.Keyring
 	// Clock is the time; default the system's.
@@ -138,7 +140,10 @@ func Open(opt Options) (*Set, error) {
 	if err := disk.MakeDirs(opt.FS, opt.Dir); err != nil {
 		return nil, fmt.Errorf("keyset: %w", err)
 	}
-	records, err := s.readState()
+	records, found, err := s.readState()
+	if err == nil && !found {
+		err = s.begin()
+	}
 	if err != nil {
 		return nil, err
 	}

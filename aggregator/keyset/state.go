@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,21 +124,42 @@ func parseState(file []byte) ([]record, error) {
 	return records, nil
 }
 
-// readState reads the state, which has no records where there is none.
-func (s *Set) readState() ([]record, error) {
+// readState reads the state, where there is one.
+func (s *Set) readState() (records []record, found bool, err error) {
 	name := path.Join(s.opt.Dir, stateName)
 	file, err := disk.ReadFile(s.opt.FS, name, maxState)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("keyset: %w", err)
+		return nil, false, fmt.Errorf("keyset: %w", err)
 	}
-	return parseState(file)
+	records, err = parseState(file)
+	return records, err == nil, err
+}
+
+// begin makes the state of a new set, which names nothing, before there is a key: keys
+// without a state are then damage, and are not touched.
+func (s *Set) begin() error {
+	entries, err := s.opt.FS.ReadDir(s.opt.Dir)
+	if err != nil {
+		return fmt.Errorf("keyset: %w", err)
+	}
+	state := path.Join(s.opt.Dir, stateName)
+	if slices.ContainsFunc(entries, func(e disk.Entry) bool { return !e.Dir && isKeyFile(e.Name) }) {
+		return fmt.Errorf("%w: %s is gone, and there are files of keys that it named", ErrDamaged, state)
+	}
+	if s.opt.Known {
+		return fmt.Errorf("%w: %s is gone, and the files of all keys", ErrDamaged, state)
+	}
+	return s.save(nil)
 }
 
 // readPair reads the key that a record names.
 func (s *Set) readPair(r *record) (*sealed.KeyPair, error) {
+	if err := disk.CheckPrivate(s.opt.FS, r.file(s.opt.Dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("keyset: %w", err)
+	}
 	file, err := disk.ReadFile(s.opt.FS, r.file(s.opt.Dir), maxKeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: the file of key %d is gone", ErrDamaged, r.id)
@@ -239,4 +261,18 @@ func (s *Set) shred(name string) error {
 		return err
 	}
 	return s.opt.Failpoints.Hit(FailAfterRemove)
+}
+
+// Reset makes the directory of a set whose keys are lost that of one that never had any,
+// and destroys the key files that lie there. What was sealed to them is lost for good. The
+// set must not be open.
+func Reset(fsys disk.FS, dir string) error {
+	if err := disk.MakeDirs(fsys, dir); err != nil {
+		return fmt.Errorf("keyset: %w", err)
+	}
+	s := &Set{opt: Options{FS: fsys, Dir: dir}}
+	if err := s.save(nil); err != nil {
+		return err
+	}
+	return s.sweep(nil)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
@@ -91,3 +92,12 @@ func keysOf(fsys disk.FS, name string) (map[uint8]uint64, error) {
 	}
 	return keys, nil
 }
+
+// Offered is the encoded HpkeConfigList that clients are offered now, best first.
+func (l *Leader) Offered() []byte {
+	list, _ := l.keys.List()
+	return list
+}
+
+// Notary signs for the aggregator's owner; nil where no recipe names signing keys.
+func (l *Leader) Notary() *keyset.Notary { return l.srv.Notary }

@@ -117,7 +117,8 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}
 	l.routes()
 	engine, err := sqlite.Open(ctx, sqlite.Options{
-		FS: opt.FS, Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
+		FS: opt.FS, Record: opt.Record, Role: dap.RoleLeader, Party: opt.Base,
+		Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
@@ -140,8 +141,11 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}
 	l.begun = l.steady.Now()
 	l.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
-		FS: opt.FS, Configured: opt.Keys, Clock: l.steady, Failpoints: opt.Failpoints, Log: opt.Log,
+		FS: opt.FS, Known: l.store.KeysWereMade(), Configured: opt.Keys, Clock: l.steady, Failpoints: opt.Failpoints, Log: opt.Log,
 	})
+	if err == nil && opt.KeySchedule != nil {
+		err = l.store.NoteKeys(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}

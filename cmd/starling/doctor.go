@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -139,7 +137,7 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 	switch {
 	case stopped:
 		add("running", nil, "no; so its store can be audited", "")
-		if _, err := os.Stat(string(f.config.Data)); errors.Is(err, os.ErrNotExist) {
+		if !f.config.Used() {
 			add("store", nil, "none yet; it is made at the first start", "")
 			break
 		}
@@ -148,11 +146,14 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 			err = errors.New(strings.Join(faults, "; "))
 		}
 		if errors.Is(err, keyset.ErrDamaged) {
-			add("keys", err, "", "put them back from where they went; without them, move "+filepath.Join(string(f.config.Data), "keys")+
-				" away: reports sealed to them are lost, and the next start makes new ones")
+			add("keys", err, "", hintOf(err))
 			break
 		}
-		if add("store", err, "all invariants hold", "keep the store as it is and report this") {
+		hint := "keep the store as it is and report this"
+		if known := hintOf(err); known != "" {
+			hint = known
+		}
+		if add("store", err, "all invariants hold", hint) {
 			add("keys", nil, keysFound(standing.Keys), "") // none is made or ends while nothing runs
 			all = append(all, standingFound(standing)...)
 		}

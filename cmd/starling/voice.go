@@ -10,7 +10,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -94,6 +97,8 @@ func classify(err error) (code int, hint string) {
 	var config *service.ConfigError
 	var mode *service.SecretModeError
 	var sending *ohttp.SendingError
+	var wide *disk.ModeError
+	var store *aggregator.StoreError
 	switch {
 	case errors.As(err, &sending):
 		return exitCheck, hintOfSending(sending)
@@ -104,6 +109,13 @@ func classify(err error) (code int, hint string) {
 		return exitInput, ""
 	case errors.As(err, &mode):
 		return exitInput, "chmod 600 " + mode.Path
+	case errors.As(err, &wide):
+		return exitInput, "chmod 600 " + wide.Path
+	case errors.As(err, &store):
+		return exitFailed, store.Remedy()
+	case errors.Is(err, keyset.ErrDamaged):
+		return exitFailed, "put the files of keys/ back from where they went; if they are gone for good, starling restore --keys makes new " +
+			"ones, and what was acknowledged under the old ones counts as rejected"
 	case errors.Is(err, fs.ErrNotExist):
 		return exitInput, ""
 	case errors.Is(err, context.Canceled):

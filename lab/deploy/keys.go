@@ -2,11 +2,15 @@ package deploy
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"slices"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -79,29 +83,30 @@ func (a *Aggregator) readKeys() (*sealed.Keyring, error) {
 	return ring, nil
 }
 
-// offered is the list of keys that the aggregator, which is not running, will offer when it starts. It makes the first ones.
+// offered is the list of keys that the aggregator, which is not running, will offer when it starts. It makes the store, and
+// the first keys.
 func (a *Aggregator) offered() (list []byte, err error) {
-	m, err := a.read()
+	s, err := a.open(context.Background(), slog.New(slog.DiscardHandler), aggregator.Observer{})
 	if err != nil {
 		return nil, err
 	}
-	if m.epochs == nil {
-		s, err := keyset.Fixed(m.keys)
-		if err != nil {
-			return nil, err
-		}
-		list, _ = s.List()
-		return list, nil
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.Offered(), nil
+}
+
+// ResetKeys has an aggregator that is not running, whose HPKE keys are lost for good, make
+// new ones at its next start.
+func (a *Aggregator) ResetKeys() (err error) {
+	if !a.makesKeys() {
+		return errors.New("hpke_keys: its keys are files of your own, and made by nobody else")
 	}
-	fsys, err := a.files()
+	if !a.Used() {
+		return fmt.Errorf("data: %s: %w", a.Data, fs.ErrNotExist)
+	}
+	f, err := a.files()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { err = errors.Join(err, fsys.Close()) }()
-	s, err := keyset.Open(keyset.Options{Schedule: *m.epochs, FS: fsys.data, Configured: m.keys})
-	if err != nil {
-		return nil, err
-	}
-	list, _ = s.List()
-	return list, nil
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return keyset.Reset(f.data, "keys")
 }

@@ -2,16 +2,19 @@ package deploy
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
@@ -267,32 +270,16 @@ func (w *writer) token(name string) {
 	w.file(filepath.Join(secretsDir, name), 0o600, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
 }
 
-// notary opens what an aggregator that is not running signs with.
+// notary opens an aggregator that is not running, to sign for it.
 func (a *Aggregator) notary() (n *keyset.Notary, closeAll func() error, err error) {
-	m, err := a.read()
+	s, err := a.open(context.Background(), slog.New(slog.DiscardHandler), aggregator.Observer{})
 	if err != nil {
 		return nil, nil, err
 	}
-	if m.signing == nil {
-		return nil, nil, recipe.ErrNoServerKeys
+	if n = s.Notary(); n == nil {
+		return nil, nil, errors.Join(recipe.ErrNoServerKeys, s.Close())
 	}
-	fsys, err := a.files()
-	if err != nil {
-		return nil, nil, err
-	}
-	var s *keyset.Set
-	if m.epochs == nil {
-		s, err = keyset.Fixed(m.keys)
-	} else {
-		s, err = keyset.Open(keyset.Options{Schedule: *m.epochs, FS: fsys.data, Configured: m.keys})
-	}
-	if err == nil {
-		n, err = keyset.NewNotary(s, *m.signing, fsys.record)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, fsys.Close())
-	}
-	return n, fsys.Close, nil
+	return n, s.Close, nil
 }
 
 // A Manifest is what there is to say in one, beside the key lists.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
@@ -27,6 +29,8 @@ type aggregatorService interface {
 	Audit(context.Context) ([]string, error)
 	Standing(context.Context) (*status.Status, error)
 	ConfirmClock(context.Context) (time.Time, error)
+	Offered() []byte
+	Notary() *keyset.Notary
 	Status(context.Context) (*status.Status, error)
 	Repair(context.Context) error
 }
@@ -186,10 +190,20 @@ func (a *Aggregator) Audit(ctx context.Context) (faults []string, err error) {
 	return faults, err
 }
 
+// Used says whether there are directories of the aggregator: its data, or the record of it.
+func (a *Aggregator) Used() bool {
+	for _, dir := range []string{string(a.Data), a.record()} {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}
+
 // Inspect is Audit, and says how its HPKE keys stand and what else is wrong with it.
 func (a *Aggregator) Inspect(ctx context.Context) (faults []string, standing *status.Status, err error) {
-	if _, err := os.Stat(string(a.Data)); err != nil {
-		return nil, nil, fmt.Errorf("data: %w", err)
+	if !a.Used() {
+		return nil, nil, fmt.Errorf("data: %s: %w", a.Data, fs.ErrNotExist)
 	}
 	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
 	if err != nil {

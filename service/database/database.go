@@ -25,6 +25,10 @@ var (
 	// ErrNoRoom: the disk has no room for a transaction. Nothing changed; it may be tried
 	// again later.
 	ErrNoRoom = errors.New("database: no room on the disk")
+	// ErrForeign: the file is no database, or another program's.
+	ErrForeign = errors.New("database: not a database of this program")
+	// ErrMissing: there is no database where one must be, or an empty one.
+	ErrMissing = errors.New("database: gone or empty")
 	// ErrConstraint: a CHECK, UNIQUE, FOREIGN KEY or trigger of the schema refused the change.
 	ErrConstraint = errors.New("database: constraint")
 )
@@ -35,6 +39,12 @@ type Options struct {
 	Name       string  // of the file in FS; SQLite adds "-wal" and "-journal"
 	Migrations fs.FS   // files NNNN_name.sql in its root, numbered from 0001 without a gap
 	Statements fs.FS   // files *.sql in its root with named statements; may be nil
+
+	// ApplicationID is SQLite's application_id: a new database gets it, and one that has another is [ErrForeign]. Zero
+	// is not looked at.
+	ApplicationID int32
+	// Existing has Open fail with [ErrMissing] where it would make the database.
+	Existing bool
 
 	// Prefix begins the names of failpoints; required if Failpoints is set.
 	Prefix     string
@@ -84,6 +94,15 @@ func Open(opt Options) (_ *DB, err error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
+	if opt.Existing {
+		e, err := opt.FS.Stat(opt.Name)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && e.Size == 0 {
+			return nil, fmt.Errorf("%w: %s", ErrMissing, opt.Name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("database: %s: %w", opt.Name, err)
+		}
+	}
 	db := &DB{opt: opt, vfs: registerVFS(opt.FS), turn: make(chan struct{}, 1), stmts: make(map[string]*sqlite3.Stmt)}
 	defer func() {
 		if err != nil {
@@ -99,9 +118,18 @@ func Open(opt Options) (_ *DB, err error) {
 	if _, err := db.conn.Config(sqlite3.DBCONFIG_ENABLE_QPSG, true); err != nil {
 		return nil, fmt.Errorf("database: %s: stable plans: %w", opt.Name, err)
 	}
+	// Closing leaves the log where it is: that it is gone is then somebody's doing. See [DB.Close].
+	if _, err := db.conn.Config(sqlite3.DBCONFIG_NO_CKPT_ON_CLOSE, true); err != nil {
+		return nil, fmt.Errorf("database: %s: keep the log: %w", opt.Name, err)
+	}
 	// Exclusive locking must come before WAL, or SQLite wants shared memory.
+	if err := db.conn.Exec("PRAGMA locking_mode = exclusive"); err != nil {
+		return nil, fmt.Errorf("database: %s: pragma locking_mode: %w", opt.Name, err)
+	}
+	if err := db.recognise(); err != nil {
+		return nil, err
+	}
 	for _, pragma := range []string{
-		"locking_mode = exclusive",
 		"journal_mode = wal",
 		"synchronous = full",
 		"foreign_keys = on",
@@ -134,15 +162,26 @@ func Open(opt Options) (_ *DB, err error) {
 // first it is 0.
 func (db *DB) KeepFree(bytes int64) { db.floor.Store(bytes) }
 
-// Close waits for the transaction under way and closes the file. Later calls fail with [ErrClosed].
-func (db *DB) Close() error {
+// Close waits for the transaction under way, moves the write-ahead log into the database and closes the file. Later calls
+// fail with [ErrClosed].
+func (db *DB) Close() error { return db.CloseAfter(nil) }
+
+// CloseAfter is Close that calls fn, if it is not nil, when the write-ahead log is empty and before the file is closed.
+// After [ErrUnknown] it leaves the log as it is, and does not call fn.
+func (db *DB) CloseAfter(fn func() error) error {
 	<-db.turn
 	defer func() { db.turn <- struct{}{} }()
 	if errors.Is(db.broken, ErrClosed) {
 		return nil
 	}
+	var err error
+	if db.broken == nil {
+		if err = db.emptyLog(); err == nil && fn != nil {
+			err = fn()
+		}
+	}
 	db.broken = ErrClosed
-	return db.shut()
+	return errors.Join(err, db.shut())
 }
 
 func (db *DB) shut() error {
@@ -237,6 +276,11 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 	}
 	if err := db.hit(name, "after-commit"); err != nil {
 		return db.unknown(name, err)
+	}
+	if tx.after != nil {
+		if err := tx.after(); err != nil {
+			return db.unknown(name, err)
+		}
 	}
 	db.behind = db.behind || tx.erase
 	return db.catchUp(name)

@@ -1,11 +1,14 @@
 package database
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ncruces/go-sqlite3"
 )
 
 // migrate brings the schema up to date. The number of the last migration is SQLite's user_version, which changes in the
@@ -46,6 +49,9 @@ func (db *DB) apply(script string, number int) error {
 		return err
 	}
 	err := db.conn.Exec(script)
+	if err == nil && number == 1 && db.opt.ApplicationID != 0 {
+		err = db.conn.Exec("PRAGMA application_id = " + strconv.Itoa(int(db.opt.ApplicationID)))
+	}
 	if err == nil {
 		err = db.conn.Exec("PRAGMA user_version = " + strconv.Itoa(number))
 	}
@@ -58,16 +64,49 @@ func (db *DB) apply(script string, number int) error {
 	return err
 }
 
-func (db *DB) version() (int, error) {
-	stmt, _, err := db.conn.Prepare("PRAGMA user_version")
+func (db *DB) version() (int, error) { return db.pragma("user_version") }
+
+// pragma reads a number.
+func (db *DB) pragma(name string) (int, error) {
+	stmt, _, err := db.conn.Prepare("PRAGMA " + name)
 	if err != nil {
-		return 0, fmt.Errorf("database: read version: %w", err)
+		return 0, fmt.Errorf("database: read %s: %w", name, err)
 	}
 	defer stmt.Close()
 	if !stmt.Step() {
-		return 0, fmt.Errorf("database: read version: %w", stmt.Err())
+		return 0, fmt.Errorf("database: read %s: %w", name, stmt.Err())
 	}
 	return stmt.ColumnInt(0), nil
+}
+
+// recognise refuses a file that is another program's, before anything in it is changed. A
+// file without a schema is new, unless it has to be there.
+func (db *DB) recognise() error {
+	schema, err := db.pragma("schema_version")
+	if errors.Is(err, sqlite3.NOTADB) {
+		return fmt.Errorf("%w: %s", ErrForeign, db.opt.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if schema == 0 {
+		if db.opt.Existing {
+			return fmt.Errorf("%w: %s has no tables", ErrMissing, db.opt.Name)
+		}
+		return nil
+	}
+	version, err := db.version()
+	if err != nil {
+		return err
+	}
+	id, err := db.pragma("application_id")
+	if err != nil {
+		return err
+	}
+	if version == 0 || db.opt.ApplicationID != 0 && int32(id) != db.opt.ApplicationID {
+		return fmt.Errorf("%w: %s", ErrForeign, db.opt.Name)
+	}
+	return nil
 }
 
 // prepareAll reads the named statements: a line "-- name: x" begins the one called x, which ends at the next such line.

@@ -13,7 +13,13 @@ type Tx struct {
 	db    *DB
 	write bool
 	erase bool
+	after func() error
 }
+
+// After has [DB.Update] call fn once the transaction is durable, before it returns and before anybody else sees what it
+// changed. What fn does must outlive whoever learns of the transaction. If it fails, the outcome is [ErrUnknown]. The last
+// fn given counts.
+func (tx *Tx) After(fn func() error) { tx.after = fn }
 
 // Erase has [DB.Update] return only when what the transaction deletes or writes over is in no file of the database any
 // more: pages that became free are overwritten, and the write-ahead log, where older pages stand until it is begun anew,

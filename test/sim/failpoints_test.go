@@ -19,10 +19,10 @@ var failpoints = map[string][]string{
 	"leader": slices.Concat(leader.FailpointNames(), disk.LogFailpoints(), segmentPoints, runPoints, transactions(
 		"open", "put-task", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
 		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused",
-		"note-data-key", "retire-task", "sweep-task", "drop-tombstones", "save-time"), noisePoints, buryPoints),
+		"note-data-key", "retire-task", "sweep-task", "drop-tombstones", "save-time", "note-keys"), noisePoints, buryPoints),
 	"helper": slices.Concat(helper.FailpointNames(), runPoints, transactions(
 		"open", "put-task", "create-resource", "delete-resource", "fail-resource", "commit-job", "advance-job", "release",
-		"merge-runs", "note-data-key", "retire-task", "sweep-task", "drop-tombstones", "save-time"), noisePoints, buryPoints),
+		"merge-runs", "note-data-key", "retire-task", "sweep-task", "drop-tombstones", "save-time", "note-keys"), noisePoints, buryPoints),
 }
 
 // unreached are the failpoints that no run without damaged files and lies can pass:

@@ -20,6 +20,15 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
+// recordOn is the record of a store, on its own disk.
+func recordOn(t *testing.T, mem *disktest.Mem) disk.FS {
+	t.Helper()
+	if err := disk.MakeDirs(mem, "record"); err != nil {
+		t.Fatal(err)
+	}
+	return disk.Sub(mem, "record")
+}
+
 func id(n int) (id dap.ReportID) {
 	binary.BigEndian.PutUint64(id[:], uint64(n)*0x9e3779b97f4a7c15)
 	binary.BigEndian.PutUint64(id[8:], uint64(n))
@@ -36,7 +45,9 @@ type side struct {
 
 func newSide(t *testing.T, mem *disktest.Mem, rangeIDs int64) *side {
 	t.Helper()
-	st, err := sqlite.Open(t.Context(), sqlite.Options{FS: mem, RangeIDs: rangeIDs})
+	st, err := sqlite.Open(t.Context(), sqlite.Options{
+		FS: mem, Record: recordOn(t, mem), Role: dap.RoleLeader, Party: "https://leader.example/", RangeIDs: rangeIDs,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -408,6 +408,13 @@ type Store interface {
 	KeptUnder(ctx context.Context, serial uint64) (n uint64, err error)
 	datakey.Book
 
+	// --- the store itself
+
+	// KeysWereMade says whether NoteKeys was called in an earlier life.
+	KeysWereMade() bool
+	// NoteKeys remembers that the aggregator makes its HPKE keys by itself: without them its directory is damaged.
+	NoteKeys(ctx context.Context) error
+
 	// --- the end of a task
 
 	// Retire ends a task for good, at or after its End (else ErrBusy): from now on it takes no commit and has no resources

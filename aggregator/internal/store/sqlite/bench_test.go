@@ -21,7 +21,7 @@ func benchStore(b *testing.B) (*sqlite.Store, *store.Task) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	st, err := sqlite.Open(b.Context(), sqlite.Options{FS: fsys})
+	st, err := sqlite.Open(b.Context(), options(fsys, nil))
 	if err != nil {
 		b.Fatal(err)
 	}

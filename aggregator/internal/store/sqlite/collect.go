@@ -354,7 +354,10 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 		if err := t.release(tx, r, rel, x, response); err != nil {
 			return err
 		}
-		return errors.Join(keep(tx, r, kept), noise.save(tx, t))
+		if err := errors.Join(keep(tx, r, kept), noise.save(tx, t)); err != nil {
+			return err
+		}
+		return s.grow(tx, true) // before the answer leaves
 	})
 	if err != nil {
 		return nil, err

@@ -123,6 +123,9 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 				return err
 			}
 		}
+		if err := s.grow(tx, false); err != nil {
+			return err
+		}
 		return t.apply(tx, c, total, parts, run)
 	})
 	if err != nil {

@@ -52,7 +52,7 @@ func newStory(t *testing.T) *story {
 // live is one life of the process: from opening the store to the end, or to the first error.
 func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
 	ctx := context.Background()
-	st, err := sqlite.Open(ctx, sqlite.Options{FS: mem, Failpoints: fail})
+	st, err := sqlite.Open(ctx, options(mem, fail))
 	if err != nil {
 		return err
 	}
@@ -533,7 +533,7 @@ func TestAuditSeesDamage(t *testing.T) {
 	if err := s.live(mem, nil); err != nil {
 		t.Fatal(err)
 	}
-	st, err := sqlite.Open(ctx, sqlite.Options{FS: mem})
+	st, err := sqlite.Open(ctx, options(mem, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

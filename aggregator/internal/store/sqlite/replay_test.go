@@ -54,7 +54,9 @@ func many(tb testing.TB, st store.Store, task *store.Task, batch store.Batch, fi
 func TestFilesOfAMonth(t *testing.T) {
 	const month = 30 * 24 * 3600 / 5
 	mem := disktest.NewMem(1)
-	st, err := sqlite.Open(t.Context(), sqlite.Options{FS: mem, RangeIDs: 1 << 17})
+	o := options(mem, nil)
+	o.RangeIDs = 1 << 17
+	st, err := sqlite.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

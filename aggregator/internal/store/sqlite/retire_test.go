@@ -28,7 +28,7 @@ func ended(t *testing.T) *store.Task {
 // openEnded opens a store of [lived].
 func openEnded(t *testing.T, mem *disktest.Mem, fail *disk.Failpoints) *sqlite.Store {
 	t.Helper()
-	st, err := sqlite.Open(context.Background(), sqlite.Options{FS: mem, Failpoints: fail})
+	st, err := sqlite.Open(context.Background(), options(mem, fail))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func TestAuditSeesWrongRows(t *testing.T) {
 	ctx := context.Background()
 	mem := lived(t)
 	audit := func(mem *disktest.Mem) []string {
-		st, err := sqlite.Open(ctx, sqlite.Options{FS: mem})
+		st, err := sqlite.Open(ctx, options(mem, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,10 +169,13 @@ func TestLeasesAreVoidAfterOpening(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for name, opt := range map[string]sqlite.Options{
-		"no FS":    {},
-		"absolute": {FS: disktest.NewMem(1), File: "/store.db"},
-		"climbing": {FS: disktest.NewMem(1), Runs: "../runs"},
-		"few runs": {FS: disktest.NewMem(1), MaxRuns: -1},
+		"no FS":     {Record: disktest.NewMem(2), Role: dap.RoleLeader, Party: "x"},
+		"no record": {FS: disktest.NewMem(1), Role: dap.RoleLeader, Party: "x"},
+		"no role":   {FS: disktest.NewMem(1), Record: disktest.NewMem(2), Party: "x"},
+		"no party":  {FS: disktest.NewMem(1), Record: disktest.NewMem(2), Role: dap.RoleHelper},
+		"absolute":  {FS: disktest.NewMem(1), Record: disktest.NewMem(2), Role: dap.RoleLeader, Party: "x", File: "/store.db"},
+		"climbing":  {FS: disktest.NewMem(1), Record: disktest.NewMem(2), Role: dap.RoleLeader, Party: "x", Runs: "../runs"},
+		"few runs":  {FS: disktest.NewMem(1), Record: disktest.NewMem(2), Role: dap.RoleLeader, Party: "x", MaxRuns: -1},
 	} {
 		if _, err := sqlite.Open(context.Background(), opt); err == nil {
 			t.Errorf("%s: passed", name)

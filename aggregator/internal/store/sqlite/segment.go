@@ -40,6 +40,9 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 		if _, err := tx.Exec("put-log", log[:]); err != nil {
 			return err
 		}
+		if err := s.grow(tx, false); err != nil {
+			return err
+		}
 		for _, m := range segments {
 			t, err := s.task(m.TaskID)
 			if err != nil {

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
@@ -29,10 +30,15 @@ import (
 //go:embed migrations/*.sql statements/*.sql
 var files embed.FS
 
-// Options say where the store lives. FS is required.
+// Options say where the store lives, and whose it is. FS, Record, Role and Party are required.
 type Options struct {
 	// FS is this process's alone: whoever opens it takes its lock ([disk.OSFS.Lock]) before the store.
 	FS disk.FS
+	// Record, outside of FS, knows who the store is and how far it has come; this process's alone, too.
+	Record disk.FS
+	// Role and Party are the aggregator's: the URL under which it is reached. A store of another is refused.
+	Role  dap.Role
+	Party string
 	// File is the database; default "store.db".
 	File string
 	// Runs is the directory of the run files, the engine's own; default "runs".
@@ -47,7 +53,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Observe is told of each transaction; see [database.Options].
 	Observe func(name string, took time.Duration, err error)
-	// Clock measures what Observe is told.
+	// Clock measures what Observe is told, and how long the record is behind; default [disk.SystemClock].
 	Clock disk.Clock
 	// Failpoints is nil in production. Its names are "store.<transaction>.before-commit" and ".after-commit".
 	Failpoints *disk.Failpoints
@@ -73,9 +79,14 @@ func (o *Options) Validate() error {
 	if o.Rand == nil {
 		o.Rand = rand.Reader
 	}
+	if o.Clock == nil {
+		o.Clock = disk.SystemClock
+	}
 	switch {
 	case o.FS == nil:
 		return errors.New("store: Options.FS is required")
+	case o.Record == nil || o.Party == "" || o.Role != dap.RoleLeader && o.Role != dap.RoleHelper:
+		return errors.New("store: Options.Record, Role and Party are required")
 	case o.MaxRuns < 0 || o.RangeIDs < 0:
 		return fmt.Errorf("store: MaxRuns %d or RangeIDs %d is negative", o.MaxRuns, o.RangeIDs)
 	}
@@ -88,6 +99,7 @@ type Store struct {
 	db     *database.DB
 	key    []byte         // of resource ids
 	setKey segment.SetKey // of the digests of runs
+	id     origin
 
 	resources keyed[resourceKey]
 	replay    replay
@@ -201,8 +213,9 @@ func (t *task) getVDAF() (vdaf.VDAF, error) {
 // minimum is the least count ever released.
 func (t *task) minimum() uint64 { return max(t.MinBatch, 1) }
 
-// Open opens the store of a process and makes it if it is not there. Leases of earlier lives are void, and files
-// that lost their rows in them are removed. Those that never had one are the caller's matter.
+// Open opens the store of a process and makes it if nothing of one is there. A store that does not fit its record, its
+// files or the options is an [*aggregator.StoreError]. Leases of earlier lives are void, and files that lost their rows
+// in them are removed. Those that never had one are the caller's matter.
 func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -213,6 +226,9 @@ func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 			s.Close()
 		}
 	}()
+	if err := s.recognise(); err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{path.Dir(opt.File), opt.Runs} {
 		if err := disk.MakeDirs(opt.FS, dir); err != nil {
 			return nil, fmt.Errorf("store: %w", err)
@@ -229,8 +245,14 @@ func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 	s.db, err = database.Open(database.Options{
 		FS: opt.FS, Name: opt.File, Migrations: migrations, Statements: statements,
 		Prefix: "store", Failpoints: opt.Failpoints, Observe: opt.Observe, Clock: opt.Clock,
+		ApplicationID: applicationID, Existing: !s.id.fresh,
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, database.ErrForeign):
+		return nil, s.unfit(aggregator.ForeignStore, "%s is not the database of an aggregator", opt.File)
+	case errors.Is(err, database.ErrMissing):
+		return nil, s.unfit(aggregator.DatabaseLost, "%s has nothing in it", opt.File)
+	case err != nil:
 		return nil, outcome("open", err)
 	}
 	key, err := s.random(32)
@@ -238,6 +260,9 @@ func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 		return nil, err
 	}
 	if err := s.update(ctx, "open", func(tx *database.Tx) error { return s.load(tx, key) }); err != nil {
+		if unfit := new(aggregator.StoreError); errors.As(err, &unfit) {
+			return nil, unfit
+		}
 		return nil, err
 	}
 	if err := s.Bury(ctx); err != nil {
@@ -251,10 +276,7 @@ const setKeyDomain = "starling replay digest v1"
 
 // load is the transaction of Open. key becomes the key of resource ids of a new store.
 func (s *Store) load(tx *database.Tx, key []byte) error {
-	if _, err := tx.Exec("put-identity", key); err != nil {
-		return err
-	}
-	if _, err := tx.One("identity", nil, &s.key); err != nil {
+	if err := s.identify(tx, key); err != nil {
 		return err
 	}
 	s.setKey = sha256.Sum256(append([]byte(setKeyDomain), s.key...))
@@ -306,7 +328,11 @@ func (s *Store) Close() error {
 	s.replay.close()
 	var errs []error
 	if s.db != nil {
-		errs = append(errs, s.db.Close())
+		errs = append(errs, s.db.CloseAfter(s.rest))
+	}
+	if s.id.record != nil {
+		errs = append(errs, s.id.record.Close())
+		s.id.record = nil
 	}
 	return errors.Join(errs...)
 }
@@ -314,6 +340,20 @@ func (s *Store) Close() error {
 // KeepFree sets how many bytes have to be free on the disk for a transaction to begin;
 // below that they fail with [store.ErrNoRoom].
 func (s *Store) KeepFree(bytes int64) { s.db.KeepFree(bytes) }
+
+// KeysWereMade says whether [Store.NoteKeys] was called, ever.
+func (s *Store) KeysWereMade() bool { return s.id.keys }
+
+// NoteKeys remembers that the aggregator makes its HPKE keys by itself, so that a key directory without them is damage.
+func (s *Store) NoteKeys(ctx context.Context) error {
+	if s.id.keys {
+		return nil
+	}
+	return s.update(ctx, "note-keys", func(tx *database.Tx) error {
+		_, err := tx.Exec("note-keys")
+		return err
+	})
+}
 
 func (s *Store) update(ctx context.Context, name string, fn func(tx *database.Tx) error) error {
 	return outcome(name, s.db.Update(ctx, name, fn))

@@ -7,9 +7,17 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
 )
+
+// options are those of a store on a disk that has its record as well.
+func options(mem disk.FS, fail *disk.Failpoints) sqlite.Options {
+	return sqlite.Options{
+		FS: mem, Record: disk.Sub(mem, "record"), Role: dap.RoleLeader, Party: "https://leader.example/", Failpoints: fail,
+	}
+}
 
 // harness is a store on a simulated disk.
 type harness struct {
@@ -27,7 +35,9 @@ func (h *harness) Failpoints() *disk.Failpoints { return h.fail }
 
 func (h *harness) Open(t *testing.T) store.Store {
 	t.Helper()
-	s, err := sqlite.Open(context.Background(), sqlite.Options{FS: h.mem, Failpoints: h.fail, MaxRuns: h.maxRuns})
+	o := options(h.mem, h.fail)
+	o.MaxRuns = h.maxRuns
+	s, err := sqlite.Open(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

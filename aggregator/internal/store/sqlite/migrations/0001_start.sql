@@ -1,10 +1,23 @@
 -- What one aggregator keeps. Times are in units of the task's time_precision; intervals are stored by their first and
 -- last unit, both included, clamped to 63 bits (a report's time always fits). Moments are Unix nanoseconds.
 
+-- Whose store this is, and how far it has come; see aggregator/internal/record.
 CREATE TABLE identity (
   only         INTEGER PRIMARY KEY CHECK (only = 1),
-  resource_key BLOB NOT NULL CHECK (length(resource_key) = 32) -- HMAC key of resource ids
+  resource_key BLOB    NOT NULL CHECK (length(resource_key) = 32), -- HMAC key of resource ids
+  store_id     BLOB    NOT NULL CHECK (length(store_id) = 16),
+  role         INTEGER NOT NULL CHECK (role IN (2, 3)), -- dap.Role
+  party        TEXT    NOT NULL, -- the URL under which the aggregator is reached
+  epoch        INTEGER NOT NULL DEFAULT 0 CHECK (epoch BETWEEN 0 AND 4294967295), -- how often it was restored
+  age          INTEGER NOT NULL DEFAULT 0 CHECK (age >= 0), -- changes that were counted
+  keys         INTEGER NOT NULL DEFAULT 0 CHECK (keys IN (0, 1)) -- HPKE keys were made, ever
 ) STRICT;
+
+CREATE TRIGGER identity_final BEFORE UPDATE ON identity WHEN NEW.store_id <> OLD.store_id OR NEW.role <> OLD.role
+  OR NEW.party <> OLD.party OR NEW.epoch < OLD.epoch OR NEW.age < OLD.age OR NEW.keys < OLD.keys
+BEGIN SELECT RAISE(ABORT, 'a store stays who it is'); END;
+CREATE TRIGGER identity_kept BEFORE DELETE ON identity
+BEGIN SELECT RAISE(ABORT, 'a store stays who it is'); END;
 
 CREATE TABLE task (
   id             INTEGER PRIMARY KEY,

@@ -1,8 +1,17 @@
 -- name: put-identity
-INSERT INTO identity (only, resource_key) VALUES (1, ?1) ON CONFLICT (only) DO NOTHING
+INSERT INTO identity (only, resource_key, store_id, role, party) VALUES (1, ?1, ?2, ?3, ?4) ON CONFLICT (only) DO NOTHING
 
 -- name: identity
-SELECT resource_key FROM identity
+SELECT resource_key, store_id, role, party, keys FROM identity
+
+-- name: age
+SELECT epoch, age FROM identity
+
+-- name: grow
+UPDATE identity SET age = age + 1
+
+-- name: note-keys
+UPDATE identity SET keys = 1
 
 -- name: put-task
 INSERT INTO task (task_id, config, mode, time_precision, min_batch) VALUES (?1, ?2, ?3, ?4, ?5)

@@ -1,0 +1,63 @@
+package aggregator
+
+import "fmt"
+
+// A StoreError is a store that is not used as it is: it was damaged, replaced or put back,
+// so that opening it could release a batch a second time, or lose what was acknowledged
+// without a word. Nothing of it was changed.
+type StoreError struct {
+	Fault  StoreFault
+	Role   string // "leader" or "helper", as it was configured
+	Detail string // what was found, in words
+}
+
+// A StoreFault says what is wrong with a store.
+type StoreFault uint8
+
+const (
+	// DatabaseLost: the database is gone or empty, and what lies around it is of a store that was in use.
+	DatabaseLost StoreFault = iota + 1
+	// LogLost: the database's write-ahead log is gone, and what it held with it.
+	LogLost
+	// ForeignStore: database, files and record are not of one store, or of another aggregator than is configured.
+	ForeignStore
+	// OlderStore: the database is older than its record says that it has been.
+	OlderStore
+	// RecordLost: the record is gone or cannot be read.
+	RecordLost
+)
+
+// String is the fault in a word, for programs.
+func (f StoreFault) String() string {
+	switch f {
+	case DatabaseLost:
+		return "database lost"
+	case LogLost:
+		return "write-ahead log lost"
+	case ForeignStore:
+		return "another store's"
+	case OlderStore:
+		return "older than its record"
+	case RecordLost:
+		return "record lost"
+	}
+	return fmt.Sprintf("store fault %d", uint8(f))
+}
+
+func (e *StoreError) Error() string { return "store: " + e.Fault.String() + ": " + e.Detail }
+
+// Remedy says what a person can do about it.
+func (e *StoreError) Remedy() string {
+	file := e.Role + ".toml"
+	const anew = "; if they are gone for good, this store cannot go on: move its directories away and publish its recipes anew " +
+		"(starling recipe new; \"When a store is refused\" in docs/operating.md), for a store that has forgotten may release a batch twice"
+	switch e.Fault {
+	case DatabaseLost, OlderStore:
+		return "put the newest files back, `data` in " + file + " says where" + anew
+	case LogLost:
+		return "put store.db-wal back beside store.db, `data` in " + file + " says where" + anew
+	case RecordLost:
+		return "put its files back, or say with `record` in " + file + " where they are" + anew
+	}
+	return "`data` and `record` in " + file + " have to name the directories of one store of this very aggregator"
+}
