@@ -293,6 +293,13 @@ func keysFound(keys []status.Key) string {
 
 // stuck is an error where work of a task fails or was set aside, or the helper cannot be asked.
 func stuck(t *status.Task) error {
+	if len(t.Damaged) > 0 {
+		d := t.Damaged[0]
+		return fmt.Errorf("the replay protection has a damaged file of %d report ids (%s), and reports that may be among them wait: %s; starling repair", d.IDs, d.Why, d.Tried)
+	}
+	if t.Peer != nil && t.Peer.Damaged > 0 {
+		return fmt.Errorf("the helper's replay protection has %d damaged files; starling repair leader.toml", t.Peer.Damaged)
+	}
 	for _, s := range t.Stuck {
 		if s.Quarantined {
 			return fmt.Errorf("%d reports were set aside: %s", s.Reports, s.Why)
