@@ -373,6 +373,13 @@ func TestDataKeyLost(t *testing.T) {
 				if faults := must(audit(context.Background())); len(faults) != 1 || !strings.Contains(faults[0], "put it back") {
 					t.Errorf("doctor says %q", faults)
 				}
+				standing := p.leader.Standing
+				if i == 1 {
+					standing = p.helper.Standing
+				}
+				if rs := must(standing(context.Background())).Reasons(); len(rs) != 1 || !strings.Contains(rs[0].Do, "put "+file+" back") {
+					t.Errorf("why says %q", rs)
+				}
 				p.stop()
 			}
 			must(0, disk.WriteFile(p.records[i], file, content))

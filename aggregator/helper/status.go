@@ -51,7 +51,8 @@ func (h *Helper) Standing(context.Context) (*status.Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
-	return &status.Status{Role: "helper", Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set, Clock: h.steady.Held()}, nil
+	return &status.Status{Role: "helper", Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set, Clock: h.steady.Held(),
+		DataKeys: h.data.Missing()}, nil
 }
 
 // retiresAt is when a task is retired, or zero.

@@ -92,7 +92,8 @@ func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
-	return &status.Status{Role: "leader", Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Damaged: damaged, Lost: set, Clock: l.steady.Held()}, nil
+	return &status.Status{Role: "leader", Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Damaged: damaged, Lost: set, Clock: l.steady.Held(),
+		DataKeys: l.data.Missing()}, nil
 }
 
 // taskStatus is the store's, with what is acknowledged and still in the inbox.

@@ -28,6 +28,10 @@ func (s *Status) Reasons() []Reason {
 			"set the clock right, and everything goes on by itself; if it is right (the machine was off for long, say), stop the " +
 				s.Role + ", type starling doctor --clock-is-right " + s.Role + ".toml and start it again"})
 	}
+	for i := range s.DataKeys {
+		rs = append(rs, Reason{s.DataKeys[i].Why(),
+			"put " + s.DataKeys[i].File + " back into the record of the " + s.Role + ", from where it went, and start it again"})
+	}
 	for i := range s.Damaged {
 		rs = append(rs, Reason{s.Damaged[i].Why(),
 			"find out what happened to the disk; if there is a copy of the log, see docs/recovery.md; to hear no more of it, remove it from lost/"})

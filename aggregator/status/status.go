@@ -27,6 +27,8 @@ type Status struct {
 	Damaged []Damage `json:"damaged,omitempty"`
 	// Lost are whole files that nothing names; nil if there are none.
 	Lost *Lost `json:"lost,omitempty"`
+	// DataKeys are those whose files are missing.
+	DataKeys []DataKey `json:"missing_data_keys,omitempty"`
 }
 
 // Phases of a task.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/disk"
 )
 
@@ -431,6 +432,18 @@ func (s *Set) destroy(name string) error {
 		return fmt.Errorf("datakey: destroy a key: %w", err)
 	}
 	return nil
+}
+
+// Missing are the keys that have not ended and whose files were lost or damaged when the set was opened.
+func (s *Set) Missing() (list []status.DataKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.known {
+		if !r.Ended && s.keys[r.Serial] == nil {
+			list = append(list, status.DataKey{File: r.file(s.opt.Dir), From: r.From, Until: r.Until})
+		}
+	}
+	return list
 }
 
 // Audit lists, in words, which keys are lost or damaged; none is good.
