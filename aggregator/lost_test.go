@@ -2,7 +2,6 @@ package aggregator_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"path"
 	"strings"
@@ -36,9 +35,12 @@ func filesOf(t *testing.T, fsys disk.FS, dir string) map[string][]byte {
 	return all
 }
 
-// unnamed is a pair whose leader acknowledged and sorted n reports that the helper did not take, and then lost its
-// database's log, unnoticed: the rows are gone, the files are there. whole is the disk before that.
-func unnamed(t *testing.T, n int, s setup) (p *pair, whole *disktest.Mem) {
+// missing leaves nothing of a file.
+func missing([]byte) []byte { return nil }
+
+// unnamed is a pair whose leader acknowledged and sorted n reports that the helper did not take, and whose database's log
+// was damaged then, unnoticed: the rows are gone, the files are there. whole is the disk before that.
+func unnamed(t *testing.T, n int, s setup, damage func(wal []byte) []byte) (p *pair, whole *disktest.Mem) {
 	t.Helper()
 	p = newPair(t, s)
 	p.leader.Close() // so that the database has the task without its log
@@ -56,9 +58,16 @@ func unnamed(t *testing.T, n int, s setup) (p *pair, whole *disktest.Mem) {
 	whole = p.leaderFS.Crash()
 	p.leader.Close()
 	p.leaderFS = p.leaderFS.Crash()
+	const wal = "store.db-wal"
+	if left := damage(must(disk.ReadFile(p.leaderFS, wal, 1<<30))); left == nil {
+		if err := disk.Remove(p.leaderFS, wal); err != nil {
+			t.Fatal(err)
+		}
+	} else if err := disk.WriteFile(p.leaderFS, wal, left); err != nil {
+		t.Fatal(err)
+	}
 	// The record goes back with it, for it would miss the log.
-	err := errors.Join(disk.Remove(p.leaderFS, "store.db-wal"), disk.WriteFile(p.leaderFS, "record/mark", mark))
-	if err != nil {
+	if err := disk.WriteFile(p.leaderFS, "record/mark", mark); err != nil {
 		t.Fatal(err)
 	}
 	p.leaderOpt.FS = p.leaderFS
@@ -71,7 +80,7 @@ func unnamed(t *testing.T, n int, s setup) (p *pair, whole *disktest.Mem) {
 // TestMissingLog: rows of acknowledged reports are lost with a database's log. Their files are kept, counted and shown,
 // and taken back as work; each report is counted once, also if it is done twice.
 func TestMissingLog(t *testing.T) {
-	p, _ := unnamed(t, 12, setup{})
+	p, _ := unnamed(t, 12, setup{}, missing)
 	st := must(p.leader.Standing(context.Background()))
 	if st.Lost == nil || st.Lost.Segments != 1 || !st.Lost.Reports() || len(st.Reasons()) != 1 {
 		t.Fatalf("the leader says %+v, %v", st.Lost, st.Reasons())
@@ -108,10 +117,69 @@ func TestMissingLog(t *testing.T) {
 	}
 }
 
+// TestDamagedDatabaseLog: in whatever way the end of a database's log is lost, what was acknowledged under it is counted
+// once in the end.
+func TestDamagedDatabaseLog(t *testing.T) {
+	for name, damage := range map[string]func(wal []byte) []byte{
+		"missing":   missing,
+		"empty":     func([]byte) []byte { return []byte{} },
+		"truncated": func(b []byte) []byte { return b[:len(b)/2] },
+		"flipped":   func(b []byte) []byte { b[len(b)/3] ^= 16; return b },
+		"no header": func(b []byte) []byte { clear(b[:32]); return b },
+		"zeros":     func(b []byte) []byte { clear(b); return b },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := unnamed(t, 12, setup{}, damage)
+			if _, _, err := p.leader.TakeBack(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if st := must(p.leader.Standing(context.Background())); st.Lost != nil {
+				t.Errorf("still lost: %+v", st.Lost)
+			}
+			p.step()
+			if c := p.counts(); c.Acknowledged != 12 || c.Aggregated != 12 {
+				t.Errorf("counts %+v", c)
+			}
+			p.audit()
+		})
+	}
+}
+
+// TestTakeBackAndCrash loses power at each step of taking lost reports back: they can be taken again, and count once.
+func TestTakeBackAndCrash(t *testing.T) {
+	for _, point := range []string{"lost.before-move", "lost.after-move", "store.take-back.before-commit", "store.take-back.after-commit"} {
+		t.Run(point, func(t *testing.T) {
+			fp := new(disk.Failpoints)
+			p, _ := unnamed(t, 12, setup{leader: func(o *leader.Options) { o.Failpoints = fp }}, missing)
+			struck := false
+			fp.Arm(point, 0, func() error { struck = true; p.leaderFS.Cut(); return disktest.ErrPowerLoss })
+			if _, _, err := p.leader.TakeBack(context.Background()); err == nil || !struck {
+				t.Fatalf("struck %v, %v", struck, err)
+			}
+			fp.Disarm(point)
+			p.leader.Close()
+			p.leaderFS = p.leaderFS.Crash()
+			p.leaderOpt.FS = p.leaderFS
+			p.startLeader()
+			if _, _, err := p.leader.TakeBack(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			p.step()
+			if c := p.counts(); c.Acknowledged != 12 || c.Aggregated != 12 {
+				t.Errorf("counts %+v", c)
+			}
+			if left := filesOf(t, p.leaderFS, "lost"); len(left) != 0 {
+				t.Errorf("%d files are still lost", len(left))
+			}
+			p.audit()
+		})
+	}
+}
+
 // TestRightDatabaseComesBack: what was set aside under a database that did not know it goes back to its place when one
 // names it again, without anybody's doing.
 func TestRightDatabaseComesBack(t *testing.T) {
-	p, whole := unnamed(t, 12, setup{})
+	p, whole := unnamed(t, 12, setup{}, missing)
 	p.leader.Close()
 	for _, name := range []string{"store.db", "store.db-wal"} {
 		if err := disk.WriteFile(p.leaderFS, name, must(disk.ReadFile(whole, name, 1<<30))); err != nil {
