@@ -26,6 +26,7 @@ const skew = 5 * time.Minute // of aggregator.Limits
 func TestReleaseAtItsTime(t *testing.T) {
 	const units, grace = 4, 30 * time.Second
 	p := calendared(t, aggregator.Calendar{Units: units, Alone: true, Grace: grace})
+	p.between(strangers) // others would not go on with clocks as these
 	helperClock := &clock{}
 	p.helperOpt.Clock = helperClock
 	if err := p.helper.Close(); err != nil {

@@ -65,6 +65,13 @@ func TestLeaderWithoutACommonKey(t *testing.T) {
 	if c := p.counts(); c.Waiting != 4 || len(c.Rejected) != 0 {
 		t.Errorf("counts %+v", c)
 	}
+	if why := status.Why(p.leaderTask()); len(why) == 0 || !strings.Contains(why[0].Blocks, "verification key 7 (at the leader: ") {
+		t.Errorf("why: %+v", why)
+	}
+	p.leader.Close()
+	p.between(strangers) // who do not compare themselves
+	p.startLeader()
+	p.step()
 	s := p.leaderTask()
 	if len(s.Stuck) != 1 || s.Stuck[0].Quarantined || !strings.Contains(s.Stuck[0].Why, "verification key 7") {
 		t.Errorf("stuck: %+v", s.Stuck)
@@ -72,6 +79,7 @@ func TestLeaderWithoutACommonKey(t *testing.T) {
 	if blocked := status.Why(s); len(blocked) == 0 || !strings.Contains(blocked[0].Blocks, "verification key 7") {
 		t.Errorf("why: %+v", blocked)
 	}
+	p.between(nil)
 	p.helper.Close()
 	p.helperOpt.Tasks[0].VerifyKeys = map[uint8][vdaf.VerifyKeySize]byte{7: key}
 	p.startHelper()
@@ -119,11 +127,19 @@ func TestDraftsDoNotMix(t *testing.T) {
 	p.accept(good, p.report(3, spoil{}), context, sealed) // two good ones: were the drafts mistaken, one would count
 	p.settled(2, map[string]uint64{"hpke_decrypt_error": 1, "vdaf_verify_error": 1})
 
-	// Leader and helper that take the task for one of two drafts agree on no report.
+	// Leader and helper that take the task for one of two drafts find out before a report is
+	// lost, and would agree on none if they did not.
 	q := newPair(t, setup{dialect: &dap.Dialect{Version: speaks.Version}, helper: func(o *helper.Options) {
 		o.Tasks = slices.Clone(o.Tasks)
 		o.Tasks[0].Version = other
 	}})
 	q.accept(q.reports(3)...)
+	q.step()
+	if c := q.counts(); c.Waiting != 3 {
+		t.Errorf("counts %+v", c)
+	}
+	q.leader.Close()
+	q.between(strangers)
+	q.startLeader()
 	q.settled(0, map[string]uint64{"hpke_decrypt_error": 3})
 }

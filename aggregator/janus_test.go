@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -276,9 +277,17 @@ func TestFramingMended(t *testing.T) {
 			if c := p.counts(); c.Waiting != 12 {
 				t.Errorf("counts %+v", c)
 			}
+			if why := status.Why(p.leaderTask()); len(why) == 0 || !strings.Contains(why[0].Blocks, "the framing (at the leader: ") {
+				t.Errorf("why: %+v", why)
+			}
+			p.leader.Close()
+			p.between(strangers) // who do not compare themselves
+			p.startLeader()
+			p.step()
 			if s := p.leaderTask(); len(s.Stuck) != 1 || s.Stuck[0].Quarantined || !strings.Contains(s.Stuck[0].Why, "framing") {
 				t.Errorf("stuck: %+v", s.Stuck)
 			}
+			p.between(nil)
 			p.leader.Close()
 			p.helper.Close()
 			p.leaderOpt.Tasks[0].Framing, p.helperOpt.Tasks[0].Framing = dap.Janus, dap.Janus

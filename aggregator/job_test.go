@@ -162,8 +162,10 @@ func TestLeaderQuarantinesChangedRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := map[uint8][vdaf.VerifyKeySize]byte{7: {1, 2, 3}}
-	p.leaderOpt.Tasks[0].VerifyKeys = keys
+	p.leaderOpt.Tasks[0].VerifyKeys, p.helperOpt.Tasks[0].VerifyKeys = keys, keys
 	p.startLeader()
+	p.helper.Close()
+	p.startHelper()
 	p.clock.advance(10 * time.Minute)
 	p.settled(0, map[string]uint64{"report_dropped": 3})
 	if len(x.bodies) != 1 {

@@ -158,6 +158,7 @@ func TestPutBackMeetsTheSameNoise(t *testing.T) {
 	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
 		t.Run(mode.String(), func(t *testing.T) {
 			p := newKeptPair(t, setup{mode: mode})
+			p.between(strangers) // others find out that a store went back, and release nothing
 			empty := p.save()
 			rs := p.reports(10)
 			p.accept(rs...)

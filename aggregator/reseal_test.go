@@ -58,6 +58,7 @@ func TestShareThatNobodyOpensIsSealedAgain(t *testing.T) {
 				}
 			}
 			p := newKeptPair(t, c.s)
+			p.between(strangers) // others find out before anything is sealed, unless both are wrong
 			p.accept(p.reports(10)...)
 			q := p.query()
 			loc := p.ask(q).header.Get("Location")

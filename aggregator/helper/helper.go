@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/agreement"
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/mend"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/room"
@@ -66,6 +68,8 @@ type Helper struct {
 	wakeUp func()
 
 	mending mending
+	book    *agreement.Book
+	permits permit.Board
 }
 
 // New opens the store and provisions the tasks. Serve [Helper.Handler], call [Helper.Run] for the workers, and
@@ -90,7 +94,6 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		Base: base, Tasks: h.tasks, Limits: opt.Limits,
 		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: h.closed.Load,
 	}
-	h.routes()
 	engine, err := sqlite.Open(ctx, sqlite.Options{
 		FS: opt.FS, Record: opt.Record, Role: dap.RoleHelper, Party: opt.Base,
 		Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
@@ -109,6 +112,10 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 	}
+	if h.book, err = agreement.NewBook(dap.RoleHelper, h.tasks, h.store, &h.permits, opt.Log); err != nil {
+		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
+	}
+	h.routes()
 	h.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
 		FS: opt.FS, Known: h.store.KeysWereMade(), Configured: opt.Keys, Clock: h.steady, Failpoints: opt.Failpoints, Log: opt.Log,
 	})
@@ -142,17 +149,18 @@ func (h *Helper) routes() {
 	h.srv.HandleHpkeConfig()
 	h.srv.HandleVouched()
 	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.retired, f) }
-	h.srv.HandleCreation(dap.AggregationJobsResource, edge.Peer, kept(h.roomy(h.postJob)))
-	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, kept(h.roomy(h.continueJob)))
-	h.srv.Handle("GET", "aggregation_jobs/{id}", edge.Peer, kept(h.getJob))
+	h.srv.HandleCreation(dap.AggregationJobsResource, edge.Peer, h.guarded(permit.Verify, h.roomy(h.postJob)))
+	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, h.guarded(permit.Verify, h.roomy(h.continueJob)))
+	h.srv.Handle("GET", "aggregation_jobs/{id}", edge.Peer, h.guarded(permit.Verify, h.getJob))
 	h.srv.Handle("DELETE", "aggregation_jobs/{id}", edge.Peer, kept(h.deleteOf(store.KindAggregation)))
-	h.srv.HandleCreation(dap.AggregateSharesResource, edge.Peer, kept(h.roomy(h.postShare)))
-	h.srv.Handle("GET", "aggregate_shares/{id}", edge.Peer, kept(h.getShare))
+	h.srv.HandleCreation(dap.AggregateSharesResource, edge.Peer, h.guarded(permit.Release, h.roomy(h.postShare)))
+	h.srv.Handle("GET", "aggregate_shares/{id}", edge.Peer, h.guarded(permit.Release, h.getShare))
 	h.srv.Handle("DELETE", "aggregate_shares/{id}", edge.Peer, kept(h.deleteOf(store.KindShare)))
 	h.srv.Handle("GET", peer.ProgressPath, edge.Peer, h.progress)
 	h.srv.Handle("GET", mend.Path, edge.Peer, kept(h.needs))
 	h.srv.Handle("POST", mend.Path+"/ids", edge.Peer, kept(h.ids))
 	h.srv.Handle("POST", mend.Path+"/give", edge.Peer, kept(h.give))
+	h.srv.HandleAgreement(h.book, h.compare)
 }
 
 func (h *Helper) retired(t dap.TaskID) bool { return h.store.Retired(t) }
@@ -293,7 +301,7 @@ func (h *Helper) retire(ctx context.Context) (more bool, err error) {
 
 // stored lists the oldest resources that wait for a worker. Those without a body do not:
 // the request that made one is working on it, or died with the process and will be sent
-// again. Nor do those that are held, or early again. However many there are, they do not
+// again. Nor do those that are held, or early again, or whose task waits. However many there are, they do not
 // hide the others.
 func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource, error) {
 	for n := batchOfJobs; ; n *= 4 {
@@ -302,8 +310,12 @@ func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource
 			return nil, err
 		}
 		full := len(pending) == n
+		acts := permit.Verify
+		if kind == store.KindShare {
+			acts = permit.Release
+		}
 		pending = slices.DeleteFunc(pending, func(r *store.Resource) bool {
-			return r.Body == nil || h.holds.has(r.ID) || h.tooEarly(r) || h.postponed(r)
+			return r.Body == nil || h.holds.has(r.ID) || h.tooEarly(r) || h.postponed(r) || h.waits(r.Task, acts)
 		})
 		if len(pending) > 0 || !full {
 			return pending, nil

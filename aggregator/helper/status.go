@@ -40,6 +40,7 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 			return nil, err
 		}
 		st.Held, st.Damaged = h.holds.of(id), h.damaged(id)
+		st.Agreement, st.Stops = h.book.Status(id), h.permits.Status(id)
 		s.Tasks = append(s.Tasks, *st)
 	}
 	return s, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -63,7 +64,11 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 			wait := lease.Backoff(n.attempts, l.opt.BackOff, l.opt.MaxBackOff)
 			var retry *peer.Retry
 			var later *deferred
-			if errors.As(err, &retry) && retry.After > 0 {
+			var refused *peer.Refused
+			if errors.As(err, &refused) && refused.Fenced() {
+				wait = min(wait, l.opt.Agree)
+				l.agreeNow(res.Task)
+			} else if errors.As(err, &retry) && retry.After > 0 {
 				wait = max(l.opt.BackOff, retry.After)
 			} else if errors.Is(err, store.ErrNoRoom) {
 				n.attempts, wait = 0, l.opt.BackOff
@@ -129,6 +134,12 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	}
 	if wait, done, err := l.notYet(ctx, t, res, n); wait || done || err != nil {
 		return done, err
+	}
+	// Before anything is frozen: what this leader does not know that it has released it must
+	// not freeze, or it could not be told from what it has asked for.
+	if err := l.permits.May(t.ID, permit.Release); err != nil {
+		n.why = status.WaitsForStop() + ": " + err.Error()
+		return false, nil
 	}
 	frozen := res.Frozen
 	if frozen == nil {

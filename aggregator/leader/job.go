@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -41,7 +42,7 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	if l.room.Work() != nil {
 		return false, nil // claims, too, are written
 	}
-	claimed, err := l.store.ClaimSegments(ctx, l.opt.Clock.Now(), l.opt.Lease, 1)
+	claimed, err := l.store.ClaimSegments(ctx, l.opt.Clock.Now(), l.opt.Lease, 1, l.permits.Without(permit.Verify)...)
 	if err != nil || len(claimed) == 0 {
 		return false, err
 	}
@@ -133,9 +134,13 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	if errors.As(cause, &retry) {
 		l.mending.suspect(w.Task)
 	}
+	var refused *peer.Refused
 	switch {
 	case errors.As(cause, &later):
 		wait = max(later.after, l.opt.Poll)
+	case errors.As(cause, &refused) && refused.Fenced():
+		wait = min(wait, l.opt.Agree)
+		l.agreeNow(w.Task)
 	case errors.As(cause, &retry) && retry.After > 0:
 		wait = max(l.opt.BackOff, retry.After) // it is there, and says when it will have room
 	case errors.Is(cause, store.ErrNoRoom):

@@ -9,11 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/agreement"
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/room"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
@@ -74,6 +76,10 @@ type Leader struct {
 	wakeJobs    func()
 	collections chan struct{} // there may be collections to drive
 	wakeCollect func()
+
+	permits  permit.Board
+	book     *agreement.Book
+	partners partners
 
 	uploads passage
 	refused refusals
@@ -140,6 +146,13 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
 	l.begun = l.steady.Now()
+	if l.book, err = agreement.NewBook(dap.RoleLeader, l.tasks, l.store, &l.permits, opt.Log); err != nil {
+		return nil, fmt.Errorf("leader: %w", err)
+	}
+	for id, t := range l.tasks {
+		t.Fence = l.book.Fence(id)
+	}
+	l.newPartners()
 	l.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
 		FS: opt.FS, Known: l.store.KeysWereMade(), Configured: opt.Keys, Clock: l.steady, Failpoints: opt.Failpoints, Log: opt.Log,
 	})
@@ -249,6 +262,7 @@ const flushEvery = 5 * time.Second
 // the inbox is unknown, and then returns that error: only a restart tells what happened.
 func (l *Leader) Run(ctx context.Context) error {
 	r := lease.New(l.opt.Clock, l.opt.Log)
+	r.Go("agreement", min(l.opt.Idle, l.opt.Agree), l.partners.soon, l.agree)
 	r.Go("sorter", l.opt.Idle, nil, func(ctx context.Context) (bool, error) {
 		if err := l.sorter.Run(ctx); ctx.Err() == nil {
 			return false, err
@@ -291,10 +305,13 @@ func (l *Leader) count(ctx context.Context) error {
 	return l.ledger.Tell(ctx, l.store, l.tasks, &l.opt.Observe)
 }
 
-// Step sorts the inbox, works on every claimable segment, drives every collection once and looks after the keys, and says whether
-// it did any work. [Leader.Run] does the same at its own pace; a simulation calls Step by itself.
+// Step compares itself with its helpers where it is time to, sorts the inbox, works on every claimable segment, drives every
+// collection once and looks after the keys, and says whether it did any work. [Leader.Run] does the same at its own pace; a simulation calls Step by itself.
 func (l *Leader) Step(ctx context.Context) (bool, error) {
 	if _, err := l.stepMend(ctx); err != nil {
+		return false, err
+	}
+	if _, err := l.agree(ctx); err != nil {
 		return false, err
 	}
 	logs, err := l.sorter.Sort(ctx)

@@ -53,6 +53,8 @@ type Options struct {
 	// SegmentReports and SegmentBytes bound one segment, and with it one aggregation job; defaults 4096 and 12 MiB (4 MiB where
 	// reports have 256 KiB or more).
 	SegmentReports, SegmentBytes int
+	// Agree is how often the leader compares with its helpers what they hold and have released; default 1 minute.
+	Agree time.Duration
 	// Idle is how often workers look for work that nobody announced: jobs to repeat, leases run out. Default 1 s.
 	Idle time.Duration
 	// Poll is the Retry-After of collection jobs that are not ready; default 1 s.
@@ -98,7 +100,7 @@ func (o *Options) Validate() error {
 	}{
 		{&o.HelperTimeout, 60 * time.Second}, {&o.Patience, 20 * time.Second}, {&o.Lease, 5 * time.Minute},
 		{&o.Latency, 250 * time.Millisecond}, {&o.Idle, time.Second}, {&o.Poll, time.Second},
-		{&o.BackOff, time.Second}, {&o.MaxBackOff, 5 * time.Minute}, {&o.Retention, aggregator.DefaultRetention},
+		{&o.Agree, time.Minute}, {&o.BackOff, time.Second}, {&o.MaxBackOff, 5 * time.Minute}, {&o.Retention, aggregator.DefaultRetention},
 	} {
 		if *d.v == 0 {
 			*d.v = d.d
@@ -115,7 +117,7 @@ func (o *Options) Validate() error {
 		return errors.New("leader: no file system")
 	case o.Record == nil:
 		return errors.New("leader: no file system for the record")
-	case o.HelperTimeout < 0 || o.Lease < 0 || o.Latency < 0 || o.Idle < 0 || o.Poll < 0 || o.BackOff < 0 || o.MaxBackOff < 0:
+	case o.HelperTimeout < 0 || o.Lease < 0 || o.Latency < 0 || o.Idle < 0 || o.Agree < 0 || o.Poll < 0 || o.BackOff < 0 || o.MaxBackOff < 0:
 		return errors.New("leader: negative duration")
 	case o.Lease < o.HelperTimeout+o.Patience:
 		return errors.New("leader: Lease is shorter than HelperTimeout and Patience together")

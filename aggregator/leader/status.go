@@ -53,6 +53,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 			return nil, err
 		}
 		st.Collections, st.Held = waits[id].waits, waits[id].held
+		st.Agreement, st.Stops = l.book.Status(id), l.permits.Status(id)
 		st.ReportsPerSec = l.rates.of(id, now)
 		if left := st.Total - min(st.Done, st.Total); left > 0 && st.ReportsPerSec > 0 {
 			st.SecondsLeft = float64(left) / st.ReportsPerSec

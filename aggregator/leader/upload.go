@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -26,6 +27,9 @@ func (l *Leader) postReports(r *edge.Request) error {
 	}
 	if err := l.roomFor(); err != nil {
 		return err
+	}
+	if err := l.permits.May(r.Task.ID, permit.Take); err != nil && !l.retired(r.Task.ID) {
+		return edge.Stopped(err, "the servers of this task take no reports at the moment")
 	}
 	body, done, err := r.Body(dap.MediaUploadReq, l.opt.Limits.UploadBody)
 	defer done()

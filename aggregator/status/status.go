@@ -50,6 +50,7 @@ type Task struct {
 	Batches        []Batch `json:"batches,omitempty"`
 	Collections    []Wait  `json:"collections,omitempty"` // collection jobs that wait, at the leader
 	Stuck          []Stuck `json:"stuck,omitempty"`
+	Stops          []Stop  `json:"stops,omitempty"`    // why it does not take, verify or release now
 	Held           []Held  `json:"held,omitempty"`     // an alarm: batches with too many reports to be honest
 	ReportsPerSec  float64 `json:"reports_per_second"` // verified lately
 	SecondsLeft    float64 `json:"seconds_left,omitempty"`
@@ -62,6 +63,8 @@ type Task struct {
 	PeerSilent     bool    `json:"peer_silent,omitempty"`     // the helper does not report progress: it is another implementation's
 	// Damaged is replay protection that is to be mended.
 	Damaged []Damaged `json:"damaged,omitempty"`
+	// Agreement is how this aggregator stands to the other.
+	Agreement *Agreement `json:"agreement,omitempty"`
 	// RetiresAt is when the task is retired: results can be asked for until then. Zero where it never is, or was.
 	RetiresAt time.Time `json:"retires_at,omitzero"`
 }
@@ -205,6 +208,11 @@ func Why(t *Task) []Reason {
 	}
 	var rs []Reason
 	add := func(do, format string, a ...any) { rs = append(rs, Reason{fmt.Sprintf(format, a...), do}) }
+	for _, s := range t.Stops {
+		if a := t.Agreement; a == nil || a.State != NotCompared || a.Failed != "" { // else it will be at once
+			add(s.Do, "%s", s.Why)
+		}
+	}
 	for _, h := range t.Held {
 		add("find out who sent them; to release the batch, raise what this aggregator expects in its configuration and start it again",
 			"%s", h.Why())
@@ -281,10 +289,18 @@ func Why(t *Task) []Reason {
 const repair = "it is mended by itself from the other aggregator's report ids; starling repair leader.toml tries at once, and docs/recovery.md says " +
 	"what is left where that fails for good"
 
+// waitsForStop is in what a leader says of a collection that waits for a [Stop] to end.
+const waitsForStop = "nothing of the task is released at the moment"
+
+// WaitsForStop says what a collection waits for while a [Stop] keeps its task from releases.
+func WaitsForStop() string { return waitsForStop }
+
 // advice is what to do about a reason in the words of this package and of the leader.
 func advice(why string) string {
 	for _, a := range []struct{ has, do string }{
 		{"replay protection", repair},
+		{waitsForStop, "see what is said of the task itself"},
+		{"status 412", "wait; leader and helper are compared anew"},
 		{"status 401", "compare the bearer token at both aggregators"},
 		{"unrecognizedTask", "provision the same task at the helper"},
 		{"invalidMessage", "compare versions and task configurations of the two aggregators"},

@@ -161,6 +161,9 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 		add("keys", overdue(s), keysFound(s.Keys), "starling status "+f.path+" says what it is needed for; starling why "+f.path+" what holds that up")
 		all = append(all, standingFound(s)...)
 		for i := range s.Tasks {
+			if found, err := compared(&s.Tasks[i], s.Now); found != "" || err != nil {
+				add("agreement "+s.Tasks[i].ID, err, found, "starling why "+f.path+" says what to do about each")
+			}
 			add("task "+s.Tasks[i].ID, stuck(&s.Tasks[i]), kept(&s.Tasks[i]), "starling why "+f.path)
 		}
 	}
@@ -289,6 +292,19 @@ func keysFound(keys []status.Key) string {
 		}
 	}
 	return strings.Join(words, ", ")
+}
+
+// compared says how leader and helper stand, and is an error where they do not hold the
+// same; both are empty where there is nothing to say.
+func compared(t *status.Task, now time.Time) (found string, err error) {
+	if a := t.Agreement; a == nil || a.State != status.Differs && a.State != status.StoreBehind {
+		return agreementLine(t, now), nil
+	}
+	var why []string
+	for _, s := range t.Stops {
+		why = append(why, s.Why)
+	}
+	return "", errors.New(strings.Join(why, "; "))
 }
 
 // stuck is an error where work of a task fails or was set aside, or the helper cannot be asked.

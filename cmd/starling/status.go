@@ -230,6 +230,12 @@ func writeStatus(w io.Writer, s *status.Status) {
 			n(t.Counts.Acknowledged), n(t.Counts.Aggregated), n(total(t.Counts.Rejected)), n(t.Counts.Waiting), n(t.Counts.Collected))
 		writeReasons(w, "rejected", t.Counts.Rejected)
 		writeReasons(w, "refused", t.Counts.Refused)
+		if line := agreementLine(&t, s.Now); line != "" {
+			fmt.Fprintf(w, "  compared   %s\n", line)
+		}
+		for _, b := range t.Stops {
+			fmt.Fprintf(w, "  stopped    %s: %s\n", strings.Join(b.Stops, ", "), b.Why)
+		}
 		for _, b := range t.Batches {
 			name := b.ID
 			if name == "" && t.TimePrecision > 0 {
@@ -246,6 +252,33 @@ func writeStatus(w io.Writer, s *status.Status) {
 	}
 	writeReasons(w, "requests", s.RefusedRequests)
 	writeKeys(w, s)
+}
+
+// agreementLine says how leader and helper stand, where that is known.
+func agreementLine(t *status.Task, now time.Time) string {
+	a := t.Agreement
+	if a == nil || t.Phase == status.Retired {
+		return ""
+	}
+	line := ""
+	switch a.State {
+	case status.NoAgreement:
+		return "the helper does not say what it holds: it is another implementation's"
+	case status.NotCompared:
+		if line = "not compared since the start"; a.Failed == "" {
+			return line
+		}
+	case status.Agreed:
+		line = "leader and helper hold the same, as of " + span(now.Sub(a.At)) + " ago"
+	case status.StoreBehind:
+		line = "a store is behind, as of " + span(now.Sub(a.At)) + " ago"
+	default:
+		line = "leader and helper do not hold the same, as of " + span(now.Sub(a.At)) + " ago"
+	}
+	if a.Failed != "" {
+		line += "; the last try failed: " + a.Failed
+	}
+	return line
 }
 
 // writeKeys tells how the keys stand; that the older ones end as they should is worth a line, and is seen in their number.

@@ -70,6 +70,9 @@ type Aggregator struct {
 	// everything but its counts and the ledger is erased. Recipes without a window are kept. Default
 	// aggregator.DefaultRetention, 720h; negative keeps all.
 	Retention service.Duration `toml:"retention"`
+	// CompareEvery is how often a leader compares with its helpers what they hold and have released. Leaders only. Default
+	// 1 minute.
+	CompareEvery service.Duration `toml:"compare_every"`
 	// Limits left out or zero take the defaults of aggregator.Limits.
 	Limits Limits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
@@ -190,6 +193,10 @@ func (a *Aggregator) Validate() error {
 		return errors.New("tasks: at least one is required")
 	case a.Deferred && a.Role != dap.RoleHelper:
 		return errors.New("deferred: only a helper answers later")
+	case a.CompareEvery < 0:
+		return errors.New("compare_every: negative")
+	case a.CompareEvery > 0 && a.Role != dap.RoleLeader:
+		return errors.New("compare_every: the leader asks, a helper answers")
 	}
 	if err := a.Limits.options().Validate(); err != nil {
 		return fmt.Errorf("limits: %w", err)

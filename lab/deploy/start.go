@@ -54,7 +54,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		s, err = leader.New(ctx, leader.Options{
 			Transport: transport,
 			Base:      m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
-			Log: log, Observe: observe, Retention: time.Duration(a.Retention),
+			Log: log, Observe: observe, Retention: time.Duration(a.Retention), Agree: time.Duration(a.CompareEvery),
 		})
 	} else {
 		deferred := helper.Never
@@ -180,7 +180,8 @@ func routes(role dap.Role) []string {
 		"GET /tasks/{task}/aggregation_jobs/{id}", "DELETE /tasks/{task}/aggregation_jobs/{id}",
 		"POST /tasks/{task}/aggregate_shares", "GET /tasks/{task}/aggregate_shares/{id}",
 		"DELETE /tasks/{task}/aggregate_shares/{id}", "GET /tasks/{task}/starling_replay", "POST /tasks/{task}/starling_replay/ids",
-		"POST /tasks/{task}/starling_replay/give",
+		"POST /tasks/{task}/starling_replay/give", "POST /starling_agreement",
+		"POST /tasks/{task}/starling_ledger",
 	}
 }
 

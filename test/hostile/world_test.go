@@ -175,6 +175,7 @@ func beginWith(dir string, o recipe.Options, owners *deploy.Owners, change func(
 	if w.leader, err = deploy.LoadAggregator(filepath.Join(dir, deploy.LeaderFile), dap.RoleLeader); err != nil {
 		return nil, nil, err
 	}
+	w.leader.CompareEvery = service.Duration(time.Hour) // so that the helper hears nothing that a test does not cause
 	behind, err := gateway.Load(filepath.Join(dir, deploy.GatewayFile))
 	if err != nil {
 		return nil, nil, err
@@ -205,10 +206,37 @@ func beginWith(dir string, o recipe.Options, owners *deploy.Owners, change func(
 	})
 	select {
 	case <-up:
-		return w, stop, nil
+		return w, stop, w.compared()
 	case err := <-done:
 		cancel()
 		return nil, nil, errors.Join(errors.New("the services did not start"), err)
+	}
+}
+
+// compared waits until the leader has compared itself with its helper, once for the world.
+func (w *world) compared() error {
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	late := time.After(time.Minute)
+	for {
+		resp, err := http.Get("http://" + w.leaderLocal + "/statusz")
+		if err != nil {
+			return err
+		}
+		var s status.Status
+		err = json.NewDecoder(resp.Body).Decode(&s)
+		resp.Body.Close()
+		switch {
+		case err != nil || len(s.Tasks) != 1:
+			return fmt.Errorf("status of %d tasks: %w", len(s.Tasks), err)
+		case s.Tasks[0].Agreement.State == status.Agreed:
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-late:
+			return fmt.Errorf("leader and helper do not agree: %+v", s.Tasks[0].Agreement)
+		}
 	}
 }
 

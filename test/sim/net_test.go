@@ -40,6 +40,10 @@ func (m *message) name() string {
 	return m.method + " " + last
 }
 
+// compares says whether a message is of the exchange in which leader and helper compare
+// themselves, which is no resource of DAP's.
+func compares(m *message) bool { return strings.Contains(m.url.Path, "/starling_") }
+
 // An answer is what a server said. lost means that its power went before it had said it.
 type answer struct {
 	status int

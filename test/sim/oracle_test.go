@@ -45,6 +45,7 @@ type oracle struct {
 	results map[string]*outcome // by the name of the collection job
 
 	outdatedSeen int // reports refused because of their key
+	agreed       int // times that a server said that it agrees with the other
 	leaning      int // releases whose noise leans on others, at either server
 }
 
@@ -105,7 +106,7 @@ func (o *oracle) saw(m *message, a *answer) {
 	if l := m.to.life.Load(); a.status >= 500 && !wait && l != nil && l.alive.Load() && !l.shaken.Load() {
 		o.violate("%s: status %d", m.name(), a.status)
 	}
-	if len(parts) < 3 {
+	if len(parts) < 3 || compares(m) {
 		return
 	}
 	switch kind := dap.Collection(parts[2]); {
@@ -345,6 +346,13 @@ func (o *oracle) checkLife(l *life) {
 	}
 	if l.node == o.w.leader && c.Acknowledged > o.acked+o.maybe {
 		o.violate("%s: %d reports acknowledged, the clients know of %d", l.name, c.Acknowledged, o.acked+o.maybe)
+	}
+	// Nothing was put back and nobody changed a thing: whatever is under way, the two agree.
+	switch a := t.Agreement; {
+	case a.State == status.Agreed:
+		o.agreed++
+	case a.State != status.NotCompared:
+		o.violate("%s: a false alarm: %+v", l.name, *a)
 	}
 	for _, s := range t.Stuck {
 		if s.Quarantined || s.Parked {

@@ -85,6 +85,7 @@ type tally struct {
 	lives, struck                       int // beginnings of a service; failpoints that struck
 	late                                int // duplicates of aggregation jobs that were deleted
 	ended                               int // keys destroyed lately at the end
+	agreed                              int // times that a server said that it agrees with the other
 	leaning                             int // releases whose noise leans on others
 	trouble                             map[string]int
 }
@@ -105,6 +106,7 @@ func (a *tally) add(w *world) {
 	a.late += int(w.oracle.late.Load())
 	a.ended += w.ended
 	a.leaning += w.oracle.leaning
+	a.agreed += w.oracle.agreed
 	for _, r := range w.oracle.reports {
 		if r.result != "" {
 			a.counted++
@@ -133,7 +135,7 @@ func (a *tally) check(t *testing.T) {
 			t.Errorf("nothing of this kind happened: %s", kind)
 		}
 	}
-	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 || a.late == 0 || a.ended == 0 || a.leaning == 0 {
+	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 || a.late == 0 || a.ended == 0 || a.leaning == 0 || a.agreed == 0 {
 		t.Errorf("too little happened: %+v", *a)
 	}
 }

@@ -74,6 +74,10 @@ func Broken(err error) *Error {
 // retryOverload is what an overloaded server asks for: about the time in which a full queue of work drains.
 const retryOverload = 5 * time.Second
 
+// retryStopped is what a server asks for whose task waits for a person, or for the other
+// aggregator.
+const retryStopped = 30 * time.Second
+
 // Overloaded answers 429 or 503 with a Retry-After.
 func Overloaded(status int) *Error {
 	e := plain(status, "the server is busy")

@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/agreement"
 	"github.com/starling-agg/starling/aggregator/internal/mend"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
@@ -86,10 +87,29 @@ func (e *Refused) Error() string {
 		uri = e.Problem.Type.URI()
 	}
 	said := fmt.Sprintf("helper refused: %s (status %d)", uri, e.Problem.HTTPStatus())
+	if e.Fenced() {
+		said += "; leader and helper do not hold the same of the task"
+	}
 	if s := e.Problem.HTTPStatus(); e.Problem.Type == "" && (s == http.StatusNotFound || s == http.StatusMethodNotAllowed) {
 		said += "; it may be another's, who frames messages otherwise: see that both sides have the same framing"
 	}
 	return said
+}
+
+// Fenced says that the helper did not look into the request, since it does not hold what the
+// leader does; see package agreement.
+func (e *Refused) Fenced() bool {
+	return e.Problem.HTTPStatus() == http.StatusPreconditionFailed && !e.known()
+}
+
+// absent says whether an answer means that the helper has no such resource at all.
+func absent(err error) bool {
+	var refused *Refused
+	if !errors.As(err, &refused) || refused.known() {
+		return false
+	}
+	s := refused.Problem.HTTPStatus()
+	return s == http.StatusNotFound || s == http.StatusMethodNotAllowed
 }
 
 // known says whether the type is the draft's.
@@ -179,7 +199,7 @@ func (c *Client) Ask(ctx context.Context, r Resource, id string, body []byte) (*
 // Delete has the helper forget the resource of that id.
 func (c *Client) Delete(ctx context.Context, r Resource, id string) error {
 	u := dap.ResourceURL(r.Task.Helper, dap.ResourcePath(r.Task.ID, r.Collection, id))
-	_, _, err := c.send(ctx, http.MethodDelete, u, r.Task, "", nil)
+	_, _, err := c.send(ctx, http.MethodDelete, u, ofTask(r.Task), "", nil)
 	return err
 }
 
@@ -190,9 +210,8 @@ var ErrNoProgress = errors.New("peer: the helper does not report progress")
 // that to itself.
 func (c *Client) Progress(ctx context.Context, t *task.Task, v any) error {
 	u := dap.ResourceURL(t.Helper, "tasks/"+t.ID.Base64()+"/"+ProgressPath)
-	_, body, err := c.send(ctx, http.MethodGet, u, t, "", nil)
-	var refused *Refused
-	if errors.As(err, &refused) && refused.Problem.HTTPStatus() == http.StatusNotFound && !refused.known() {
+	_, body, err := c.send(ctx, http.MethodGet, u, ofTask(t), "", nil)
+	if absent(err) {
 		return ErrNoProgress
 	}
 	if err != nil {
@@ -214,9 +233,8 @@ func (c *Client) Replay(ctx context.Context, t *task.Task, sub string, body []by
 	if sub != "" {
 		path, method = path+"/"+sub, http.MethodPost
 	}
-	resp, answer, err := c.send(ctx, method, dap.ResourceURL(t.Helper, path), t, mend.Media, body)
-	var refused *Refused
-	if errors.As(err, &refused) && refused.Problem.HTTPStatus() == http.StatusNotFound && !refused.known() {
+	resp, answer, err := c.send(ctx, method, dap.ResourceURL(t.Helper, path), ofTask(t), mend.Media, body)
+	if absent(err) {
 		return nil, ErrNoReplay
 	}
 	if err == nil && resp.Header.Get("Content-Type") != mend.Media {
@@ -229,7 +247,7 @@ func (c *Client) Replay(ctx context.Context, t *task.Task, sub string, body []by
 }
 
 func (c *Client) do(ctx context.Context, method string, u *url.URL, r Resource, body []byte) (*Reply, error) {
-	resp, answer, err := c.send(ctx, method, u, r.Task, dap.ContentType(r.Request), body)
+	resp, answer, err := c.send(ctx, method, u, ofTask(r.Task), dap.ContentType(r.Request), body)
 	if err != nil {
 		return nil, err
 	}
@@ -254,15 +272,26 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, r Resource, 
 	return reply, nil
 }
 
+// bearer is who a request comes from.
+type bearer struct {
+	secret string
+	fence  string // see package agreement; empty for none
+}
+
+func ofTask(t *task.Task) bearer { return bearer{t.PeerSecret, t.Fence} }
+
 // send makes one request and sorts the failures; a nil error means a 2xx answer.
-func (c *Client) send(ctx context.Context, method string, u *url.URL, t *task.Task, contentType string, body []byte) (*http.Response, []byte, error) {
+func (c *Client) send(ctx context.Context, method string, u *url.URL, from bearer, contentType string, body []byte) (*http.Response, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, fmt.Errorf("peer: %w", err)
 	}
-	req.Header.Set("Authorization", "Bearer "+t.PeerSecret)
+	req.Header.Set("Authorization", "Bearer "+from.secret)
+	if from.fence != "" {
+		req.Header.Set(agreement.FenceHeader, from.fence)
+	}
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)
 	}

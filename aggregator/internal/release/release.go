@@ -112,7 +112,7 @@ func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
 	return s.Release(ctx, &store.Release{
 		Resource: r.Resource, Task: r.Task.ID, Kind: r.Kind,
 		Selection: r.Selection, Count: r.Count, Checksum: r.Checksum,
-		Debit: describe(r.Task), Series: Series(r.Task, draw),
+		Debit: Mechanism(r.Task), Series: Series(r.Task, draw),
 		Draw: func(sum *vdaf.AggShare, frozen store.Frozen) (err error) {
 			if held := Holds(r.Task, frozen.Count, frozen.Span); held != nil {
 				return held
@@ -155,7 +155,7 @@ func sample(key *datakey.Key, t *task.Task, sum *vdaf.AggShare, f *store.Frozen,
 	what := binary.BigEndian.AppendUint64(nil, uint64(f.Span.Start))
 	what = binary.BigEndian.AppendUint64(what, uint64(f.Span.Duration))
 	what = binary.BigEndian.AppendUint64(what, f.Count)
-	noise.Sample(t.Noise, draw, t.ID[:], []byte(describe(t)), what, share)
+	noise.Sample(t.Noise, draw, t.ID[:], []byte(Mechanism(t)), what, share)
 }
 
 // seal seals a noised share to the collector.
@@ -184,7 +184,8 @@ func Holds(t *task.Task, reports uint64, span dap.Interval) *Held {
 	}}
 }
 
-func describe(t *task.Task) string {
+// Mechanism names the noise of a task's releases and its parameters, exactly, for the ledger.
+func Mechanism(t *task.Task) string {
 	d := Describe(t.Noise)
 	if s := t.Series; s != nil {
 		d += fmt.Sprintf(" in units of 2^-%d; correlated over releases, c = %v, separation %d", s.Strategy.Bits(), s.Strategy.Coefficients(), s.Separation)
@@ -192,7 +193,7 @@ func describe(t *task.Task) string {
 	return d
 }
 
-// Describe names a mechanism and its parameters, exactly, for the ledger.
+// Describe names a mechanism and its parameters, exactly.
 func Describe(n noise.Sampler) string {
 	switch n := n.(type) {
 	case *noise.DiscreteGaussian:

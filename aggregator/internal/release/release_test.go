@@ -42,7 +42,7 @@ func TestDescribe(t *testing.T) {
 	}
 	series := &task.Task{Noise: g, Series: &aggregator.Series{Series: correlated.Series{Strategy: s, Separation: 7, Rounds: 9}, Units: 1}}
 	const want = "discrete gaussian, sigma^2 = 25/2 in units of 2^-3; correlated over releases, c = [4 -2], separation 7"
-	if got := describe(series); got != want {
+	if got := Mechanism(series); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -522,7 +522,7 @@ func FuzzParse(f *testing.F) {
 func TestLargeReportsShareSmallSegments(t *testing.T) {
 	s := &Sorter{opt: SorterOptions{MaxBytes: 12 << 20, MaxReports: 4096}}
 	for _, c := range []struct{ size, reports, want int }{
-		{1 << 20, 20, 4}, {largeReport, 40, 16}, {largeReport - 1, 40, 40}, {5 << 20, 3, 1}, {20 << 10, 700, 614},
+		{1 << 20, 20, 4}, {LargeReport, 40, 16}, {LargeReport - 1, 40, 40}, {5 << 20, 3, 1}, {20 << 10, 700, 614},
 	} {
 		entries := make([]Entry, c.reports)
 		for i := range entries {

@@ -91,10 +91,10 @@ func (o *SorterOptions) Validate() error {
 		o.Latency = 250 * time.Millisecond
 	}
 	if o.MaxBytes == 0 {
-		o.MaxBytes = 12 << 20
+		o.MaxBytes = DefaultBytes
 	}
 	if o.MaxReports == 0 {
-		o.MaxReports = 4096
+		o.MaxReports = DefaultReports
 	}
 	if o.Retry == 0 {
 		o.Retry = 100 * time.Millisecond
@@ -404,10 +404,12 @@ func group(entries []Entry) []grouped {
 	return sorted
 }
 
-// Where segments of large reports end; see SorterOptions.MaxBytes.
+// Where segments end by default, and those of large reports; see SorterOptions.MaxBytes.
 const (
-	largeReport = 256 << 10
-	largeBytes  = 4 << 20
+	DefaultBytes   = 12 << 20
+	DefaultReports = 4096
+	LargeReport    = 256 << 10
+	LargeBytes     = 4 << 20
 )
 
 // parts cuts the entries of a group by MaxBytes and MaxReports.
@@ -415,8 +417,8 @@ func (s *Sorter) parts(entries []Entry) func(yield func([]Entry) bool) {
 	return func(yield func([]Entry) bool) {
 		for len(entries) > 0 {
 			n, size, limit := 1, len(entries[0].Report), s.opt.MaxBytes
-			if size >= largeReport {
-				limit = min(limit, largeBytes)
+			if size >= LargeReport {
+				limit = min(limit, LargeBytes)
 			}
 			for n < len(entries) && n < s.opt.MaxReports && size+len(entries[n].Report) <= limit {
 				size += len(entries[n].Report)

@@ -267,6 +267,15 @@ type Ledger struct {
 	Batches releases.Digest
 }
 
+// Released is one release as the ledger has it, or one that was frozen to be released: the
+// same at both aggregators.
+type Released struct {
+	Seq      int64  // of this store; 0 where it is frozen
+	Batch    []byte // first and last unit of the interval, as uint64, or the batch id
+	Count    uint64
+	Checksum dap.Checksum
+}
+
 // Store keeps one aggregator's durable state. Every method is one named transaction: when it returns nil its effect
 // survives power loss; on any error but ErrUnknown nothing changed. All methods are safe for concurrent use. Engines
 // never read the wall clock: now comes from the caller.
@@ -288,7 +297,8 @@ type Store interface {
 	// ClaimSegments leases up to n segments (oldest first) that are unclaimed, or whose lease ran out or whose
 	// back-off is over; one that ends more than Longest from now was written by another clock, and counts as over. Leader-selected: each is assigned, for good, to the oldest open batch whose verified and
 	// assigned reports are below the minimum, or to a new batch with an id from crypto/rand.
-	ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int) ([]*SegmentJob, error)
+	// Those of the tasks in except are left where they are.
+	ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int, except ...dap.TaskID) ([]*SegmentJob, error)
 	// SaveSent records what is about to be sent, before the first byte leaves, and extends the lease to expires if that is
 	// later. Again with the same Step and Digest is harmless, and so is the next Step with the answer to the one before;
 	// anything else is ErrDifferent, or ErrBusy where the job of that Location is Shared.
@@ -407,6 +417,11 @@ type Store interface {
 	// KeptUnder is how many noised shares lie under a data key.
 	KeptUnder(ctx context.Context, serial uint64) (n uint64, err error)
 	datakey.Book
+	// ReleasesAfter lists the task's releases after that Seq, n at most, in the order in which this store made them.
+	ReleasesAfter(ctx context.Context, task dap.TaskID, after int64, n int) ([]Released, error)
+	// Frozen lists the task's batches that are frozen and not yet released. One leaves the list only for the ledger, where
+	// the helper has released it.
+	Frozen(ctx context.Context, task dap.TaskID) ([]Released, error)
 
 	// --- the store itself
 

@@ -28,6 +28,7 @@ type Task struct {
 	KeyID        uint8 // the one that new jobs use
 	Peer         Token
 	PeerSecret   string // the leader presents it
+	Fence        string // and this with it, which says what it holds: agreement.FenceHeader
 	Collector    Token
 	Upload       Token
 	CollectorID  uint8

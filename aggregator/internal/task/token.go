@@ -23,13 +23,19 @@ func NewToken(secret string) Token {
 func (t Token) Set() bool { return t.set }
 
 // Bears says whether the request carries the token (RFC 6750 section 2.1). The time it takes depends on the request alone.
-func (t Token) Bears(r *http.Request) bool {
+func (t Token) Bears(r *http.Request) bool { return Borne(r)(t) }
+
+// Borne says of each token whether the request carries it, as [Token.Bears] does, and reads the request once for all.
+func Borne(r *http.Request) func(Token) bool {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
-		return false
+		return func(Token) bool { return false }
 	}
 	scheme, secret, ok := strings.Cut(values[0], " ")
 	digest := sha256.Sum256([]byte(secret))
-	same := subtle.ConstantTimeCompare(digest[:], t.digest[:]) == 1
-	return ok && strings.EqualFold(scheme, "Bearer") && t.set && same
+	ok = ok && strings.EqualFold(scheme, "Bearer")
+	return func(t Token) bool {
+		same := subtle.ConstantTimeCompare(digest[:], t.digest[:]) == 1
+		return ok && t.set && same
+	}
 }

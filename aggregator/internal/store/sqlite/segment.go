@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -108,12 +109,22 @@ func reject(tx *database.Tx, t *task, code dap.ReportError, reports uint64) erro
 }
 
 // ClaimSegments implements [store.Store].
-func (s *Store) ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int) (jobs []*store.SegmentJob, err error) {
+func (s *Store) ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int, except ...dap.TaskID) (jobs []*store.SegmentJob, err error) {
 	if n <= 0 {
 		return nil, nil
 	}
+	without := []int64{}
+	for _, id := range except {
+		if t, err := s.task(id); err == nil {
+			without = append(without, t.row)
+		}
+	}
+	rows, err := json.Marshal(without)
+	if err != nil {
+		return nil, err
+	}
 	err = s.update(ctx, "claim-segments", func(tx *database.Tx) error {
-		claims, err := s.claimable(tx, now, n)
+		claims, err := s.claimable(tx, now, n, string(rows))
 		if err != nil {
 			return err
 		}
@@ -170,8 +181,9 @@ type claim struct {
 	job   *store.SegmentJob
 }
 
-func (s *Store) claimable(tx *database.Tx, now time.Time, n int) (claims []claim, err error) {
-	err = tx.Each("claimable-segments", []any{now.UnixNano(), n, now.Add(store.Longest).UnixNano()}, func(r database.Row) error {
+// claimable reads the oldest claimable segments; without is a JSON array of rows of tasks.
+func (s *Store) claimable(tx *database.Tx, now time.Time, n int, without string) (claims []claim, err error) {
+	err = tx.Each("claimable-segments", []any{now.UnixNano(), n, now.Add(store.Longest).UnixNano(), without}, func(r database.Row) error {
 		c := claim{job: new(store.SegmentJob)}
 		m := &c.job.Segment
 		var row int64

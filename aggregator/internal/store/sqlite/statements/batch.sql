@@ -100,3 +100,10 @@ INSERT INTO noise (task, first, last, name, size, sum) VALUES (?1, ?2, ?3, ?4, ?
 
 -- name: drop-noise
 DELETE FROM noise WHERE id = ?1
+
+-- name: releases-after
+SELECT seq, coalesce(first, 0), coalesce(last, 0), batch_id, count, checksum FROM release
+WHERE task = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3
+
+-- name: frozen
+SELECT selection, count, checksum FROM hold WHERE task = ?1 AND count IS NOT NULL ORDER BY resource

@@ -1,0 +1,463 @@
+package agreement
+
+import (
+	"context"
+	"crypto/hmac"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/permit"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+)
+
+// A Store is what is read of an aggregator's releases; see [store.Store].
+type Store interface {
+	Retired(dap.TaskID) bool
+	ReleasesAfter(ctx context.Context, task dap.TaskID, after int64, n int) ([]store.Released, error)
+	Frozen(ctx context.Context, task dap.TaskID) ([]store.Released, error)
+}
+
+// A Book is what one aggregator knows of its tasks and of how it stands to the other; the
+// consequences it writes on a board. It lives as long as the service: after a restart
+// nothing has been compared. Safe for concurrent use.
+type Book struct {
+	role  dap.Role
+	store Store
+	board *permit.Board
+	log   *slog.Logger
+	pages map[dap.TaskID]*leaf
+}
+
+// A leaf is of one task.
+type leaf struct {
+	id     dap.TaskID
+	key    Key
+	static Facts // without ledger and seen
+	ledger Ledger
+
+	mu       sync.Mutex
+	standing Standing
+	seen     uint64        // see Facts.Seen
+	missing  map[uint8]int // releases that the leader showed and this helper lacks, by part of 2^bits
+	bits     uint8
+	vouched  bool // see Pass
+}
+
+// NewBook opens the book of a service with those tasks.
+func NewBook(role dap.Role, tasks map[dap.TaskID]*task.Task, s Store, board *permit.Board, log *slog.Logger) (*Book, error) {
+	b := &Book{role: role, store: s, board: board, log: log, pages: make(map[dap.TaskID]*leaf)}
+	for id, t := range tasks {
+		l := &leaf{id: id, key: NewKey(t.PeerSecret, id)}
+		facts, err := Of(t, l.key)
+		if err != nil {
+			return nil, err
+		}
+		l.static = *facts
+		b.pages[id] = l
+		b.write(l)
+	}
+	return b, nil
+}
+
+// write puts the consequences on the board; the leaf is locked, or nobody else's yet.
+func (b *Book) write(l *leaf) permit.Act {
+	return b.board.Put(l.id, permit.Agreement, l.standing.Reasons(b.role)...)
+}
+
+// set is the new standing of a task, and returns what it may do now and might not before.
+func (b *Book) set(l *leaf, s Standing) permit.Act {
+	was, is := l.standing.Words(), s.Words()
+	switch known := l.standing.Known(); {
+	case was != is && is != "":
+		b.log.Error("leader and helper do not agree: the task waits", "task", l.id, "what", is)
+	case was != is || !known && s.Known():
+		b.log.Info("leader and helper were compared", "task", l.id, "silent", s.Silent)
+	}
+	l.standing = s
+	return b.write(l)
+}
+
+// Status is how a task stands, for the operator.
+func (b *Book) Status(id dap.TaskID) *status.Agreement {
+	l := b.pages[id]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.standing.Status()
+}
+
+// Fence is the value of [FenceHeader] in requests of a task that a leader makes.
+func (b *Book) Fence(id dap.TaskID) string {
+	l := b.pages[id]
+	first := l.static.Keys[0].ID
+	fence, _ := l.static.Fence(l.key, first) // it has that key
+	return FenceValue(first, fence)
+}
+
+// Pass says whether a helper may look into a request about jobs or shares that came with
+// those values of [FenceHeader]: where there is none it is another implementation's, and it
+// may. It remembers that the task's leader has come and passed.
+func (b *Book) Pass(id dap.TaskID, values []string) bool {
+	l := b.pages[id]
+	pass := len(values) == 0
+	if len(values) == 1 {
+		key, fence, err := ReadFence(values[0])
+		own, ok := l.static.Fence(l.key, key)
+		pass = err == nil && ok && hmac.Equal(own[:], fence[:])
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.vouched = pass
+	if pass && len(l.standing.Differences) > 0 { // they were mended since, or are another leader's
+		s := l.standing
+		s.Differences, s.At = nil, time.Time{}
+		b.set(l, s)
+	}
+	return pass
+}
+
+// Passed says whether a request of the task's leader passed last: what an earlier life of a
+// helper has stored of a task is worked on only then, for keys may have been changed since.
+func (b *Book) Passed(id dap.TaskID) bool {
+	l := b.pages[id]
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.vouched
+}
+
+// facts are those of a task now.
+func (b *Book) facts(ctx context.Context, l *leaf) (*Facts, error) {
+	tally, err := l.ledger.Tally(ctx, b.store, l.id, l.key)
+	if err != nil {
+		return nil, fmt.Errorf("agreement: read the ledger: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.static
+	if f.Ledger = tally; b.role == dap.RoleHelper {
+		f.Seen = l.seen
+	}
+	return &f, nil
+}
+
+// entries are those of the tasks that are not retired, in order, and their facts by task.
+func (b *Book) entries(ctx context.Context, ids []dap.TaskID) (list []Entry, facts map[dap.TaskID]*Facts, err error) {
+	facts = make(map[dap.TaskID]*Facts)
+	for _, id := range slices.SortedFunc(slices.Values(ids), compareIDs) {
+		if b.store.Retired(id) {
+			continue
+		}
+		l := b.pages[id]
+		f, err := b.facts(ctx, l)
+		if err != nil {
+			return nil, nil, err
+		}
+		facts[id] = f
+		list = append(list, Entry{Task: id, Digest: f.Digest(l.key)})
+	}
+	return list, facts, nil
+}
+
+func compareIDs(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) }
+
+// agreed notes that nothing differs in a task but what the services do.
+func (b *Book) agreed(l *leaf, now time.Time, services []status.Difference, releases uint64) permit.Act {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = max(l.seen, releases)
+	l.missing = nil
+	return b.set(l, Standing{At: now, Differences: services})
+}
+
+// Answer is the helper's side of an exchange about the tasks of one token.
+func (b *Book) Answer(ctx context.Context, ids []dap.TaskID, in *Message, own Service, now time.Time) (*Message, error) {
+	entries, facts, err := b.entries(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	services := CompareServices(&in.Service, &own)
+	out := &Message{Service: own, Root: Root(entries)}
+	if len(in.Entries) == 0 {
+		if in.Root == out.Root {
+			for id, f := range facts {
+				b.agreed(b.pages[id], now, services, f.Ledger.Releases)
+			}
+		}
+		return out, nil
+	}
+	for i := range in.Entries {
+		asked := &in.Entries[i]
+		f, here := facts[asked.Task]
+		switch {
+		case !here && slices.Contains(ids, asked.Task):
+			out.Entries = append(out.Entries, Entry{Task: asked.Task, State: Retired})
+		case !here:
+			out.Entries = append(out.Entries, Entry{Task: asked.Task, State: Unknown})
+		case asked.State != Held: // the leader has ended it
+		default:
+			l := b.pages[asked.Task]
+			e := Entry{Task: asked.Task, Digest: f.Digest(l.key), Facts: f}
+			if e.Digest == asked.Digest {
+				b.agreed(l, now, services, f.Ledger.Releases)
+				continue
+			}
+			out.Entries = append(out.Entries, e)
+			if asked.Facts != nil {
+				b.compared(l, asked.Facts, f, now, services)
+			}
+		}
+	}
+	return out, nil
+}
+
+// compared notes what a helper finds in its leader's facts.
+func (b *Book) compared(l *leaf, leader, helper *Facts, now time.Time, services []status.Difference) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// A leader has no more than we have; what it says beyond that is not kept.
+	l.seen = max(l.seen, min(leader.Ledger.Releases, helper.Ledger.Releases))
+	b.set(l, Standing{At: now, Differences: slices.Concat(services, Compare(leader, helper)), Behind: l.lacks()})
+}
+
+// lacks is how many releases a helper knows to be missing; the leaf is locked.
+func (l *leaf) lacks() (n uint64) {
+	for _, k := range l.missing {
+		n += uint64(k)
+	}
+	return n
+}
+
+// Part is the helper's side where ledgers differ: it says what it has released, and whether
+// it lacks what its leader has.
+func (b *Book) Part(ctx context.Context, id dap.TaskID, in *Part) (*Part, error) {
+	l := b.pages[id]
+	out := &Part{Bits: in.Bits, Index: in.Index}
+	var err error
+	if out.Prints, err = Prints(ctx, b.store, id, l.key, false, out); err != nil {
+		return nil, fmt.Errorf("agreement: read the ledger: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.missing == nil || l.bits != in.Bits {
+		l.missing, l.bits = make(map[uint8]int), in.Bits
+	}
+	l.missing[in.Index] = Missing(in.Prints, out.Prints)
+	s := l.standing
+	s.Behind = l.lacks()
+	b.set(l, s)
+	return out, nil
+}
+
+// A Wire takes a leader's messages to its helper. Agree fails with [ErrSilent] where the
+// helper has no such resource.
+type Wire interface {
+	Agree(ctx context.Context, body []byte) ([]byte, error)
+	Part(ctx context.Context, task dap.TaskID, body []byte) ([]byte, error)
+}
+
+// ErrSilent: the other aggregator has no such exchange, as no implementation but ours has.
+var ErrSilent = errors.New("agreement: the helper does not compare itself")
+
+// Exchange is the leader's side about the tasks that it has with one helper under one token.
+// own is what the leader says of itself, without its clock. freed is what some task may do
+// now and might not before. The error is why the two were not compared, or not wholly;
+// [Book.Fail] notes it.
+func (b *Book) Exchange(ctx context.Context, w Wire, ids []dap.TaskID, own Service, clock func() time.Time) (freed permit.Act, err error) {
+	x := &exchange{Book: b, wire: w, own: own, clock: clock}
+	entries, facts, err := b.entries(ctx, ids)
+	if err != nil || len(entries) == 0 {
+		return 0, err
+	}
+	x.root, x.mine = Root(entries), facts
+	first, err := x.ask(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	if first.Root == x.root {
+		for id, f := range facts {
+			x.freed |= b.agreed(b.pages[id], clock(), x.services, f.Ledger.Releases)
+		}
+		return x.freed, nil
+	}
+	for some := range slices.Chunk(entries, MaxTasks) {
+		if err := x.list(ctx, some); err != nil {
+			return x.freed, err
+		}
+	}
+	return x.freed, nil
+}
+
+// An exchange is one under way.
+type exchange struct {
+	*Book
+	wire     Wire
+	own      Service
+	clock    func() time.Time
+	root     Digest
+	mine     map[dap.TaskID]*Facts
+	services []status.Difference // of the last answer
+	freed    permit.Act
+}
+
+// ask posts one message.
+func (x *exchange) ask(ctx context.Context, entries []Entry) (*Message, error) {
+	begin := x.clock()
+	x.own.Now = Millis(begin)
+	body, err := (&Message{Service: x.own, Root: x.root, Entries: entries}).Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := x.wire.Agree(ctx, body)
+	if err != nil {
+		return nil, err
+	}
+	m, err := ReadMessage(answer)
+	if err != nil {
+		return nil, err
+	}
+	x.own.Offset = Offset(begin, x.clock(), m.Service.Now)
+	x.services = CompareServices(&x.own, &m.Service)
+	return m, nil
+}
+
+// list compares some tasks one by one.
+func (x *exchange) list(ctx context.Context, entries []Entry) error {
+	answer, err := x.ask(ctx, entries)
+	if err != nil {
+		return err
+	}
+	theirs := make(map[dap.TaskID]*Entry)
+	for i := range answer.Entries {
+		theirs[answer.Entries[i].Task] = &answer.Entries[i]
+	}
+	var differ []Entry // with our facts, for the helper to know
+	for _, e := range entries {
+		l, mine := x.pages[e.Task], x.mine[e.Task]
+		there := theirs[e.Task]
+		switch {
+		case there == nil:
+			x.freed |= x.agreed(l, x.clock(), x.services, mine.Ledger.Releases)
+		case there.State == Retired:
+			x.freed |= x.agreed(l, x.clock(), x.services, 0)
+		case there.State == Unknown:
+			x.put(l, Standing{At: x.clock(), Differences: append(slices.Clone(x.services), status.Difference{
+				What: "the task", Leader: "is here", Helper: "is not there, or has another peer_token",
+				Do: "provision the same recipe or configuration, with the same peer_token, at both; then start the one that was wrong again",
+			})})
+		case there.Facts == nil:
+			return fmt.Errorf("%w: no facts of a task that differs", ErrMessage)
+		default:
+			e.Facts = mine
+			differ = append(differ, e)
+		}
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	if _, err := x.ask(ctx, differ); err != nil {
+		return err
+	}
+	for _, e := range differ {
+		if err := x.compare(ctx, x.pages[e.Task], theirs[e.Task].Facts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exchange) put(l *leaf, s Standing) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x.freed |= x.set(l, s)
+}
+
+// compare judges one task, by the helper's facts and, where the ledgers differ, by their
+// releases.
+func (x *exchange) compare(ctx context.Context, l *leaf, helper *Facts) error {
+	mine := x.mine[l.id]
+	s := Standing{Differences: slices.Concat(x.services, Compare(mine, helper))}
+	if mine.Ledger != helper.Ledger {
+		var err error
+		if s.Behind, s.Ahead, err = x.ledgers(ctx, l, max(mine.Ledger.Releases, helper.Ledger.Releases)); err != nil {
+			return err
+		}
+	}
+	now, err := l.ledger.Tally(ctx, x.store, l.id, l.key)
+	if err != nil {
+		return fmt.Errorf("agreement: read the ledger: %w", err)
+	}
+	if helper.Seen > now.Releases {
+		s.Behind = max(s.Behind, helper.Seen-now.Releases)
+	}
+	s.At = x.clock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x.freed |= x.set(l, s)
+	return nil
+}
+
+// ledgers compares all releases; the package's documentation has the order of the reads.
+func (x *exchange) ledgers(ctx context.Context, l *leaf, releases uint64) (behind, ahead uint64, err error) {
+	bits, ok := Parts(releases)
+	if !ok {
+		return 0, 0, fmt.Errorf("agreement: ledgers of %d releases are too long to be compared", releases)
+	}
+	for i := range 1 << bits {
+		ours := &Part{Bits: bits, Index: uint8(i)}
+		if ours.Prints, err = Prints(ctx, x.store, l.id, l.key, false, ours); err != nil {
+			return 0, 0, fmt.Errorf("agreement: read the ledger: %w", err)
+		}
+		body, err := ours.Append(nil)
+		if err != nil {
+			return 0, 0, err
+		}
+		answer, err := x.wire.Part(ctx, l.id, body)
+		if err != nil {
+			return 0, 0, err
+		}
+		theirs, err := ReadPart(answer)
+		if err != nil {
+			return 0, 0, err
+		}
+		if theirs.Bits != ours.Bits || theirs.Index != ours.Index {
+			return 0, 0, fmt.Errorf("%w: another part of the ledger than was asked for", ErrMessage)
+		}
+		known, err := Prints(ctx, x.store, l.id, l.key, true, ours)
+		if err != nil {
+			return 0, 0, fmt.Errorf("agreement: read the ledger: %w", err)
+		}
+		behind += uint64(Missing(theirs.Prints, known))
+		ahead += uint64(Missing(ours.Prints, theirs.Prints))
+	}
+	return behind, ahead, nil
+}
+
+// Fail notes why the tasks of a leader were not compared. What was known before still holds:
+// a helper that is away changes nothing. One that has no such exchange, and did not show it
+// in this life, is another implementation's.
+func (b *Book) Fail(ids []dap.TaskID, err error) (freed permit.Act) {
+	for _, id := range ids {
+		l := b.pages[id]
+		l.mu.Lock()
+		s := l.standing
+		if s.Failed = err.Error(); errors.Is(err, ErrSilent) && s.At.IsZero() {
+			s = Standing{Silent: true}
+		}
+		freed |= b.set(l, s)
+		l.mu.Unlock()
+	}
+	return freed
+}
+
+// Tasks lists the tasks of the book, in order.
+func (b *Book) Tasks() []dap.TaskID { return slices.SortedFunc(maps.Keys(b.pages), compareIDs) }

@@ -1,0 +1,59 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/starling-agg/starling/aggregator/internal/agreement"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+)
+
+// Where an aggregator is compared with its peer: below its base URL, and below tasks/{task}/.
+// They are ours, not the draft's; package agreement has the messages.
+const (
+	AgreementPath = "starling_agreement"
+	LedgerPath    = "starling_ledger"
+)
+
+// The media of the two.
+const (
+	MediaAgreement dap.Media = "starling-agreement"
+	MediaLedger    dap.Media = "starling-ledger"
+)
+
+// A Comparison is the way to one helper under one token, for [agreement.Book.Exchange].
+type Comparison struct {
+	Client *Client
+	Helper *url.URL
+	Secret string
+	Tasks  map[dap.TaskID]*task.Task
+}
+
+// Agree implements [agreement.Wire].
+func (c *Comparison) Agree(ctx context.Context, body []byte) ([]byte, error) {
+	return c.post(ctx, AgreementPath, MediaAgreement, body)
+}
+
+// Part implements [agreement.Wire].
+func (c *Comparison) Part(ctx context.Context, id dap.TaskID, body []byte) ([]byte, error) {
+	return c.post(ctx, "tasks/"+id.Base64()+"/"+LedgerPath, MediaLedger, body)
+}
+
+func (c *Comparison) post(ctx context.Context, path string, m dap.Media, body []byte) ([]byte, error) {
+	short := *c.Client
+	short.Limit = min(short.Limit, agreement.MaxMessage)
+	resp, answer, err := short.send(ctx, http.MethodPost, dap.ResourceURL(c.Helper, path), bearer{secret: c.Secret}, dap.ContentType(m), body)
+	if absent(err) {
+		return nil, agreement.ErrSilent
+	}
+	if err != nil {
+		return nil, err
+	}
+	if dap.CheckContentType(resp.Header.Get("Content-Type"), m) != nil {
+		return nil, fmt.Errorf("%w: of another media type", agreement.ErrMessage)
+	}
+	return answer, nil
+}

@@ -1,0 +1,130 @@
+package leader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/agreement"
+	"github.com/starling-agg/starling/aggregator/internal/lease"
+	"github.com/starling-agg/starling/aggregator/internal/peer"
+	"github.com/starling-agg/starling/aggregator/internal/permit"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+)
+
+// A partner is a helper under one token, and the tasks with it: what one exchange is about.
+type partner struct {
+	peer.Comparison
+	ids []dap.TaskID
+	own agreement.Service // but for the clock
+
+	failed int         // tries in a row
+	next   time.Time   // of the next exchange
+	urgent atomic.Bool // it is now
+}
+
+// partners are all of a leader's. One exchange runs at a time.
+type partners struct {
+	mu   sync.Mutex // held while exchanges run; guards failed and next
+	list []*partner
+
+	soon chan struct{} // an exchange is wanted now
+	wake func()
+}
+
+// newPartners groups the tasks by helper and token.
+func (l *Leader) newPartners() {
+	l.partners.soon, l.partners.wake = lease.Signal()
+	type key struct{ url, secret string }
+	found := make(map[key]*partner)
+	for _, id := range l.book.Tasks() {
+		t := l.tasks[id]
+		k := key{t.Helper.String(), t.PeerSecret}
+		p := found[k]
+		if p == nil {
+			p = &partner{Comparison: peer.Comparison{Client: l.helper, Helper: t.Helper, Secret: t.PeerSecret, Tasks: l.tasks}}
+			p.own.Skew = uint32(l.opt.Limits.ClockSkew / time.Second)
+			found[k], l.partners.list = p, append(l.partners.list, p)
+		}
+		p.ids = append(p.ids, id)
+		size, reports := l.largestJob(t)
+		p.own.JobBytes, p.own.JobReports = max(p.own.JobBytes, size), max(p.own.JobReports, reports)
+	}
+}
+
+// frame is more than DAP and HPKE add to what a report brings into a job, in bytes.
+const frame = 256
+
+// largestJob bounds the aggregation jobs that this leader makes of a task, about: in bytes
+// and in reports.
+func (l *Leader) largestJob(t *task.Task) (size uint64, reports uint32) {
+	s := t.VDAF.Sizes()
+	report := s.Public + s.LeaderInput + s.HelperInput + frame
+	most, bytes := cmp.Or(l.opt.SegmentReports, segment.DefaultReports), cmp.Or(l.opt.SegmentBytes, segment.DefaultBytes)
+	if report >= segment.LargeReport {
+		bytes = min(bytes, segment.LargeBytes)
+	}
+	n := min(max(bytes/report, 1), most)
+	return uint64(n * (s.Public + s.HelperInput + s.VerifierShare + frame)), uint32(n)
+}
+
+// agree compares this leader with the helpers whose turn it is; see package agreement. What
+// comes of it stands on the board, and an error that it returns is the store's.
+func (l *Leader) agree(ctx context.Context) (bool, error) {
+	if !l.partners.mu.TryLock() {
+		return false, nil // one is under way
+	}
+	defer l.partners.mu.Unlock()
+	for _, p := range l.partners.list {
+		if !p.urgent.Swap(false) && l.opt.Clock.Now().Before(p.next) {
+			continue
+		}
+		if err := l.agreeWith(ctx, p); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+func (l *Leader) agreeWith(ctx context.Context, p *partner) error {
+	freed, err := l.book.Exchange(ctx, &p.Comparison, p.ids, p.own, l.opt.Clock.Now)
+	switch {
+	case errors.Is(err, store.ErrUnknown) || ctx.Err() != nil:
+		return err
+	case err != nil:
+		freed |= l.book.Fail(p.ids, err)
+	}
+	// One that does not answer is asked again soon, and then as rarely as any.
+	wait := l.opt.Agree
+	if p.failed++; err == nil || errors.Is(err, agreement.ErrSilent) {
+		p.failed = 0
+	} else {
+		wait = min(wait, lease.Backoff(p.failed, l.opt.Idle, wait))
+	}
+	p.next = l.opt.Clock.Now().Add(wait)
+	if freed&permit.Verify != 0 {
+		l.wakeJobs()
+	}
+	if freed&permit.Release != 0 {
+		l.wakeCollect()
+	}
+	return nil
+}
+
+// agreeNow has the task's helper asked at once: it did not look into a request, since it
+// holds something else.
+func (l *Leader) agreeNow(id dap.TaskID) {
+	for _, p := range l.partners.list {
+		if slices.Contains(p.ids, id) {
+			p.urgent.Store(true)
+		}
+	}
+	l.partners.wake()
+}
