@@ -34,7 +34,7 @@ var inOne = map[string]int{
 	"TestRawSharesGoAsTheyAreFolded": 1, "TestReportsEndWithTheirKey": 0, "TestVectorNoiseFits": 1, "TestLeaderWaitsForGateway": 1,
 	"TestCorrelatedNoiseCovariance": 0, "TestKeysTurnUnderLoad": 1, "TestUploadSlow": 0,
 	"TestJanusWire": 2, "TestJanusBatches": 2, "TestJanusHostile": 2, "TestFramingMended": 2, "TestForeignTaskWithoutInfo": 1,
-	"TestStoresPutBack": 0, "TestRecordIsOlder": 1, "TestForkedStore": 2, "TestLostLog": 0, "TestKilledFirstStart": 1,
+	"TestStoresPutBack": 0, "TestRecordIsOlder": 1, "TestForkedStore": 2, "TestForgottenRelease": 0, "TestLostLog": 0, "TestKilledFirstStart": 1,
 	"TestKeysWithoutState": 2, "TestRecordIsWrittenBeforeTheAnswer": 0, "TestDatabaseOfALaterVersion": 1,
 	"TestLeaderWithoutACommonKey": 1, "TestCollectionsAheadHideNoOther": 0,
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/service/database"
 )
 
@@ -422,4 +425,45 @@ func TestDatabaseOfALaterVersion(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	p.onDisks(l, h)
+}
+
+// TestForgottenRelease: data and record that are put back together are a store like any other, which starts. A collector that
+// has seen a release which it has forgotten gets nothing of it, whatever it asks; the store that made it still answers.
+func TestForgottenRelease(t *testing.T) {
+	p := newPair(t, setup{noise: must(noise.NewDiscreteGaussian(100, 1))})
+	p.accept(p.reports(12)...)
+	p.step()
+	l, h := p.stopped()
+	then := [2]tree{content(t, l, "."), content(t, h, ".")}
+	p.onDisks(l, h)
+	q := p.query()
+	a := p.ask(q)
+	p.step()
+	released := p.poll(a.header.Get("Location"))
+	seen := released.header.Get(releases.Header)
+	if s, err := releases.ParseSeen(seen); err != nil || s.Length != 1 {
+		t.Fatalf("%s: %q, %v", releases.Header, seen, err)
+	}
+	ask := func(header string) answer {
+		t.Helper()
+		req := must(http.NewRequest("GET", must(url.Parse(p.leaderURL)).ResolveReference(must(url.Parse(a.header.Get("Location")))).String(), nil))
+		req.Header.Set("Authorization", "Bearer "+collectorToken)
+		req.Header.Set(releases.Header, header)
+		resp := must(http.DefaultClient.Do(req))
+		defer resp.Body.Close()
+		return answer{resp.StatusCode, resp.Header, must(io.ReadAll(resp.Body))}
+	}
+	if got := ask(seen); !bytes.Equal(got.body, released.body) {
+		t.Errorf("a collector that remembers is answered %d", got.status)
+	}
+	p.refused(ask("rubbish"), dap.ProblemInvalidMessage, http.StatusBadRequest)
+	p.refused(ask("1 "+strings.Repeat("00", 32)), releases.ProblemForgotten, http.StatusConflict)
+	now, nowHelper := p.stopped()
+	p.onDisks(diskOf(t, then[0]), diskOf(t, then[1]))
+	p.refused(ask(seen), releases.ProblemForgotten, http.StatusConflict)
+	p.stopped()
+	p.onDisks(now, nowHelper)
+	if got := ask(seen); !bytes.Equal(got.body, released.body) {
+		t.Errorf("the right store answers %d", got.status)
+	}
 }

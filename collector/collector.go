@@ -12,6 +12,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/exchange"
+	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
@@ -44,6 +45,9 @@ type Options struct {
 	Progress func(Progress)
 	// Save, if not nil, is handed each new State and must make it durable; its error ends the call that made the State.
 	Save func(State) error
+	// Releases is that of the newest [State] there is, whichever job it was of: the furthest that was seen of what the
+	// leader has released. A leader that has forgotten some of it then refuses. Optional.
+	Releases string
 }
 
 // Progress is how far a job is.
@@ -114,6 +118,7 @@ type Collector struct {
 
 	mu   sync.Mutex
 	live *Job // leader-selected: the job that is not deleted yet
+	seen releases.Seen
 }
 
 // New reads the recipe, which must be valid.
@@ -148,6 +153,9 @@ func New(o Options) (*Collector, error) {
 	if c.o.MaxPoll < c.o.Poll {
 		return nil, errors.New("collector: MaxPoll is below Poll")
 	}
+	if err := c.remember(o.Releases); err != nil {
+		return nil, err
+	}
 	c.retry = exchange.Retry{Attempts: c.o.Attempts, First: firstWait, Longest: c.o.MaxPoll}
 	if err := c.derive(); err != nil {
 		return nil, fmt.Errorf("collector: %w", err)
@@ -178,6 +186,33 @@ func (c *Collector) derive() (err error) {
 	}
 	c.leader, err = dap.BaseURL(c.task.Leader)
 	return err
+}
+
+// remember takes note of how far the leader's releases are. What was seen is never forgotten.
+func (c *Collector) remember(text string) error {
+	if text == "" {
+		return nil
+	}
+	seen, err := releases.ParseSeen(text)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrState, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if seen.Length > c.seen.Length {
+		c.seen = seen
+	}
+	return nil
+}
+
+// remembered is what remember has noted, or "".
+func (c *Collector) remembered() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen.Length == 0 {
+		return ""
+	}
+	return c.seen.String()
 }
 
 // Recipe is the recipe that is asked about; not to be changed.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
+	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -24,6 +25,8 @@ type State struct {
 	Unsure bool `json:"unsure,omitempty"`
 	// Response is the leader's answer, absent until it has one.
 	Response []byte `json:"response,omitempty"`
+	// Releases is how far the leader's releases are, as far as was seen; see [Options.Releases].
+	Releases string `json:"releases,omitempty"`
 }
 
 // A Job is a collection at the leader. Its methods are not for concurrent use.
@@ -81,7 +84,7 @@ func (j *Job) create(ctx context.Context) error {
 	path := dap.CreationPathOf(c.taskID, dap.CollectionJobsResource, j.state.JobID)
 	answer, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
 		Method: c.o.Framing.CreationMethod(), URL: dap.ResourceURL(c.leader, path),
-		Media: dap.MediaCollectionJobReq, Body: j.state.Request, Token: c.o.Token,
+		Media: dap.MediaCollectionJobReq, Body: j.state.Request, Token: c.o.Token, Header: c.header(),
 		Want: dap.MediaCollectionJobResp, MaxBody: c.maxResponse(),
 	}, c.retry)
 	if err != nil {
@@ -94,12 +97,29 @@ func (j *Job) create(ctx context.Context) error {
 		}
 	}
 	j.state.Unsure = false
+	if err := c.learn(answer); err != nil {
+		return err
+	}
 	return j.keep(answer.Body)
+}
+
+// header tells the leader how far its releases were seen.
+func (c *Collector) header() map[string]string {
+	return map[string]string{releases.Header: c.remembered()}
+}
+
+// learn takes note of how far the leader says that its releases are.
+func (c *Collector) learn(answer *exchange.Answer) error {
+	if err := c.remember(answer.Header.Get(releases.Header)); err != nil {
+		return fmt.Errorf("%w: %s is malformed", ErrAnswer, releases.Header)
+	}
+	return nil
 }
 
 // keep saves the state, with the leader's answer if there is one. An answer that cannot be used is not kept.
 func (j *Job) keep(response []byte) error {
 	s := j.state
+	s.Releases = j.c.remembered()
 	if len(response) > 0 {
 		if _, err := j.c.open(j.query, s.Request, response); err != nil {
 			return err
@@ -136,6 +156,9 @@ func (c *Collector) Resume(s State) (*Job, error) {
 			return nil, fmt.Errorf("%w: %w", ErrState, err)
 		}
 	}
+	if err := c.remember(s.Releases); err != nil {
+		return nil, err
+	}
 	j := &Job{c: c, query: req.Query, state: s}
 	return j, c.claim(j)
 }
@@ -168,7 +191,7 @@ func (j *Job) Wait(ctx context.Context) (*Result, error) {
 	c := j.c
 	for polls := 1; len(j.state.Response) == 0; polls++ {
 		answer, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
-			Method: http.MethodGet, URL: dap.ResourceURL(c.leader, j.path()), Token: c.o.Token,
+			Method: http.MethodGet, URL: dap.ResourceURL(c.leader, j.path()), Token: c.o.Token, Header: c.header(),
 			Want: dap.MediaCollectionJobResp, MaxBody: c.maxResponse(),
 		}, c.retry)
 		if err != nil && j.state.Unsure && gone(err) {
@@ -181,6 +204,9 @@ func (j *Job) Wait(ctx context.Context) (*Result, error) {
 			return nil, fmt.Errorf("collector: ask for the result: %w", err)
 		}
 		j.state.Unsure = false
+		if err := c.learn(answer); err != nil {
+			return nil, err
+		}
 		if len(answer.Body) > 0 {
 			if err := j.keep(answer.Body); err != nil {
 				return nil, err

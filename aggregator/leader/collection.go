@@ -2,17 +2,48 @@ package leader
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/releases"
 )
+
+// remembers refuses a collector that has seen a release which this store has not made: it was put back, and what it would
+// release now may have been released before.
+func (l *Leader) remembers(r *edge.Request) error {
+	text := r.Header.Get(releases.Header)
+	if text == "" {
+		return nil // another's collector, or one that has nothing yet
+	}
+	seen, err := releases.ParseSeen(text)
+	if err != nil {
+		return edge.Refuse(dap.ProblemInvalidMessage, releases.Header+" is malformed")
+	}
+	chain, err := l.store.LedgerAt(r.Context(), r.Task.ID, seen.Length)
+	switch {
+	case errors.Is(err, store.ErrNotFound) || err == nil && chain != seen.Chain:
+		l.opt.Log.Error("the collector has seen a release that this store has forgotten", "task", r.Task.ID, "releases", seen.Length)
+		return &edge.Error{Problem: dap.Problem{
+			Type: releases.ProblemForgotten, Status: http.StatusConflict,
+			Detail: fmt.Sprintf("the collector has seen %d releases of this task that this leader's store does not know: it was put back, and "+
+				"releases nothing to who remembers more", seen.Length),
+		}}
+	case err != nil:
+		return err
+	}
+	return nil
+}
 
 // postCollection creates a collection job, or finds the one that the same bytes created (DAP-18 section 4.6.1). In a
 // leader-selected task each request has the same bytes, so a job lives until it is deleted, and only then the same
 // request opens the next batch.
 func (l *Leader) postCollection(r *edge.Request) error {
+	if err := l.remembers(r); err != nil {
+		return err
+	}
 	body, done, err := r.Body(dap.MediaCollectionJobReq, l.opt.Limits.UploadBody)
 	defer done()
 	if err != nil {
@@ -52,6 +83,11 @@ func (l *Leader) answer(r *edge.Request, res *store.Resource, status int) error 
 	case store.Failed:
 		return res.Problem
 	case store.Ready:
+		at, err := l.store.Ledger(r.Context(), r.Task.ID)
+		if err != nil {
+			return err
+		}
+		r.W.Header().Set(releases.Header, releases.Seen{Length: at.Length, Chain: at.Chain}.String())
 		return r.Reply(status, dap.MediaCollectionJobResp, res.Response)
 	}
 	n := l.notes.get(res.ID)
@@ -74,6 +110,9 @@ func (l *Leader) collection(r *edge.Request) (*store.Resource, error) {
 }
 
 func (l *Leader) getCollection(r *edge.Request) error {
+	if err := l.remembers(r); err != nil {
+		return err
+	}
 	res, err := l.collection(r)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/internal/prose"
+	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
@@ -218,6 +219,9 @@ func collectFailure(ctx context.Context, pending bool, asked [2]time.Time, err e
 		switch problem.Type {
 		case dap.ProblemInvalidBatchSize:
 			return &failure{exitNotYet, err, "starling why leader.toml"}
+		case releases.ProblemForgotten:
+			return &failure{exitCheck, err, "ask who runs the leader: its store was put back, and has to be exchanged for the newest files " +
+				"(\"When a store is refused\" in docs/operating.md); collector.state is what noticed, keep it"}
 		case dap.ProblemBatchOverlap:
 			return &failure{exitCheck, err, "give --from the end of what was collected: starling status leader.toml"}
 		}

@@ -45,6 +45,8 @@ type Request struct {
 	Body  []byte
 	// Token is sent as a bearer token unless it is empty.
 	Token string
+	// Header has further fields; empty values are not sent. Optional.
+	Header map[string]string
 	// Want is what a body of the answer must be, and MaxBody bounds it in bytes. If Want is empty no body is read.
 	Want    dap.Media
 	MaxBody int64
@@ -171,6 +173,11 @@ func once(ctx context.Context, d Doer, r Request) (answer *Answer, after time.Du
 	}
 	if r.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.Token)
+	}
+	for name, value := range r.Header {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
 	}
 	resp, err := d.Do(req)
 	if err != nil {

@@ -98,3 +98,18 @@ func TestUnitsWithoutEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestSeen: what was seen has one spelling.
+func TestSeen(t *testing.T) {
+	want := releases.Seen{Length: 12, Chain: releases.Begin(dap.TaskID{1})}
+	if got, err := releases.ParseSeen(want.String()); err != nil || got != want {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	digest := want.String()[3:]
+	for _, text := range []string{"", "12", "12 ", " " + digest, "012 " + digest, "+12 " + digest, "-1 " + digest, "12  " + digest, "12 " + digest + "00",
+		"12 " + digest[2:], "99999999999999999999 " + digest} {
+		if got, err := releases.ParseSeen(text); err == nil {
+			t.Errorf("%q is %+v", text, got)
+		}
+	}
+}

@@ -60,6 +60,9 @@ func (c *Collector) Open(o collector.Options) (*Session, error) {
 		s.state.Job, s.state.Done = &job, false
 		return s.save()
 	}
+	if s.state.Job != nil {
+		o.Releases = s.state.Job.Releases
+	}
 	if s.collector, err = collector.New(o); err != nil {
 		return nil, err
 	}
