@@ -15,32 +15,44 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// dialects are what the tests of this package run in, one after another.
-var dialects = []dap.Dialect{{}, {Version: dap.Draft19}, {Framing: dap.Janus}}
-
 // speaks is the dialect of this pass: what leader and helper of a test talk unless the
 // test says otherwise.
 var speaks dap.Dialect
 
-// inOne are the tests that run in one dialect alone, by its index: they take long, and
-// ask about stores and crashes more than about messages.
-var inOne = map[string]int{
-	"TestLeaderReplaysSameBytes": 0, "TestCrashAtEveryFailpoint": 1, "TestRoundsCrash": 0, "TestHostileLeader": 1,
-	"TestHostileHelper": 0, "TestRunningServices": 1, "TestRounds": 1,
-	"TestVectorAttackersAreBounded": 0, "TestHelperHoldsTooManyReports": 1, "TestRoundsReplaysSameBytes": 2,
-	"TestRefusedShareRequestsLeaveNothing": 0, "TestHelperOfOtherReports": 2, "TestHelperOfOtherReportsElsewhere": 1,
-	"TestRoundsTwins": 2, "TestRoundsLaterRejection": 2, "TestRoundsOutOfStep": 2, "TestHostileRequests": 0, "TestHostileHelperText": 2,
-	"TestHelperWithoutProgress": 1, "TestRetiredTask": 1, "TestReleaseAtItsTime": 0, "TestConformanceTable": 0, "TestCorrelatedNoise": 0,
-	"TestRawSharesGoAsTheyAreFolded": 1, "TestReportsEndWithTheirKey": 0, "TestVectorNoiseFits": 1, "TestLeaderWaitsForGateway": 1,
-	"TestCorrelatedNoiseCovariance": 0, "TestKeysTurnUnderLoad": 1, "TestUploadSlow": 0,
-	"TestJanusWire": 2, "TestJanusBatches": 2, "TestJanusHostile": 2, "TestFramingMended": 2, "TestForeignTaskWithoutInfo": 1,
-	"TestStoresPutBack": 0, "TestRecordIsOlder": 1, "TestForkedStore": 2, "TestForgottenRelease": 0, "TestLostLog": 0, "TestKilledFirstStart": 1,
-	"TestKeysWithoutState": 2, "TestRecordIsWrittenBeforeTheAnswer": 0, "TestDatabaseOfALaterVersion": 1,
-	"TestLeaderWithoutACommonKey": 1, "TestCollectionsAheadHideNoOther": 0,
+// plan has the tests of this package run in the drafts of DAP, and framed as Janus frames.
+// What takes turns asks about stores and crashes more than about messages.
+var plan = daptest.Plan{
+	Dialects: []dap.Dialect{{}, {Version: dap.Draft19}, {Framing: dap.Janus}},
+	Only: map[string]int{
+		"TestJanusWire":               2,
+		"TestJanusBatches":            2,
+		"TestJanusHostile":            2,
+		"TestFramingMended":           2,
+		"TestForeignTaskWithoutInfo":  1,
+		"TestLeaderWithoutACommonKey": 1,
+		"TestConformanceTable":        0,
+	},
+	InTurn: []string{
+		"TestCollectionsAheadHideNoOther", "TestCorrelatedNoise",
+		"TestCorrelatedNoiseCovariance", "TestCrashAtEveryFailpoint",
+		"TestDatabaseOfALaterVersion", "TestForgottenRelease", "TestForkedStore",
+		"TestHelperHoldsTooManyReports", "TestHelperOfOtherReports",
+		"TestHelperOfOtherReportsElsewhere", "TestHelperWithoutProgress", "TestHostileHelper",
+		"TestHostileHelperText", "TestHostileLeader", "TestHostileRequests",
+		"TestKeysTurnUnderLoad", "TestKeysWithoutState", "TestKilledFirstStart",
+		"TestLeaderReplaysSameBytes", "TestLeaderWaitsForGateway", "TestLostLog",
+		"TestRawSharesGoAsTheyAreFolded", "TestRecordIsOlder",
+		"TestRecordIsWrittenBeforeTheAnswer", "TestRefusedShareRequestsLeaveNothing",
+		"TestReleaseAtItsTime", "TestReportsEndWithTheirKey", "TestRetiredTask", "TestRounds",
+		"TestRoundsCrash", "TestRoundsLaterRejection", "TestRoundsOutOfStep",
+		"TestRoundsReplaysSameBytes", "TestRoundsTwins", "TestRunningServices",
+		"TestStoresPutBack", "TestUploadSlow", "TestVectorAttackersAreBounded",
+		"TestVectorNoiseFits",
+	},
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(daptest.Run(m, dialects, inOne, func(d dap.Dialect, run func() int) int {
+	os.Exit(daptest.Run(m, plan, func(d dap.Dialect, run func() int) int {
 		speaks = d
 		return run()
 	}))

@@ -96,6 +96,9 @@ func TestLeaderReplaysSameBytes(t *testing.T) {
 			if drop && name == "undecodable" {
 				continue
 			}
+			if name == "no usable deferral" && speaks.Framing == dap.Janus {
+				continue // the job is where the leader put it, so it need not be told
+			}
 			t.Run(name, func(t *testing.T) {
 				p := newPair(t, setup{})
 				x := &tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){bad, bad}, drop: drop}

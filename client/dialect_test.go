@@ -12,9 +12,11 @@ import (
 var speaks dap.Version
 
 func TestMain(m *testing.M) {
-	dialects := []dap.Dialect{{Version: dap.Draft18}, {Version: dap.Draft19}}
-	inOne := map[string]int{"TestBlurredReports": 1}
-	os.Exit(daptest.Run(m, dialects, inOne, func(d dap.Dialect, run func() int) int {
+	plan := daptest.Plan{
+		Dialects: []dap.Dialect{{Version: dap.Draft18}, {Version: dap.Draft19}},
+		InTurn:   []string{"TestBlurredReports"},
+	}
+	os.Exit(daptest.Run(m, plan, func(d dap.Dialect, run func() int) int {
 		speaks = d.Version
 		return run()
 	}))

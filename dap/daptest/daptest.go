@@ -10,40 +10,57 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/starling-agg/starling/dap"
 )
 
-// Run runs the tests of m once in each dialect and returns the exit code of them all.
-// pass is told which one it is, and calls run. inOne names tests that run in one dialect
-// alone, by its index: those that take long and ask about other things than messages.
-// With -short, where a run under the race detector asks about goroutines and not about
-// messages, every test runs in one: in its own, or in the first. Fuzz targets,
-// benchmarks and lists are run once.
-func Run(m *testing.M, dialects []dap.Dialect, inOne map[string]int, pass func(d dap.Dialect, run func() int) int) int {
+// A Plan says which tests of a package run in which dialects: those that it does not
+// name, in all.
+type Plan struct {
+	Dialects []dap.Dialect
+	// Only are tests about one dialect, by its index.
+	Only map[string]int
+	// InTurn are tests that take long and ask more about other things than about
+	// messages. Each runs in one dialect, the next one where [Turn] is the next number.
+	InTurn []string
+}
+
+// Turn names the environment variable that says which dialects have their turn, a number;
+// 0 without it. The gate derives it from the commit.
+const Turn = "STARLING_TURN"
+
+// Run runs the tests of m once in each dialect, as the plan says, and returns the exit
+// code of them all. pass is told which one it is, and calls run. With -short, where a run
+// under the race detector asks about goroutines and not about messages, every test runs
+// in one dialect. Fuzz targets, benchmarks and lists are run once.
+func Run(m *testing.M, p Plan, pass func(d dap.Dialect, run func() int) int) int {
 	flag.Parse()
+	for _, f := range []string{"test.fuzz", "test.bench", "test.list"} {
+		if flag.Lookup(f).Value.String() != "" {
+			return pass(p.Dialects[0], m.Run)
+		}
+	}
 	tests, err := names()
 	if err == nil {
-		err = check(tests, len(dialects), inOne)
+		err = p.check(tests)
+	}
+	turn := 0
+	if v := os.Getenv(Turn); err == nil && v != "" {
+		turn, err = strconv.Atoi(v)
 	}
 	if err != nil {
 		fmt.Println("FAIL:", err)
 		return 1
 	}
-	for _, f := range []string{"test.fuzz", "test.bench", "test.list"} {
-		if flag.Lookup(f).Value.String() != "" {
-			dialects, inOne = dialects[:1], nil
-		}
-	}
 	code, skip := 0, flag.Lookup("test.skip").Value
 	given := skip.String()
-	for i, d := range dialects {
+	for i, d := range p.Dialects {
 		var elsewhere []string
 		for _, name := range tests {
-			at, one := inOne[name]
-			if (one || testing.Short()) && at != i {
+			if !p.runs(name, i, turn) {
 				elsewhere = append(elsewhere, "^"+name+"$")
 			}
 		}
@@ -54,11 +71,22 @@ func Run(m *testing.M, dialects []dap.Dialect, inOne map[string]int, pass func(d
 			panic("daptest: internal error: " + err.Error())
 		}
 		if failed := pass(d, m.Run); failed != 0 {
-			fmt.Printf("that was in %v, framing %v\n", d.Version, d.Framing)
+			fmt.Printf("that was in %v, framing %v, %s=%d\n", d.Version, d.Framing, Turn, turn)
 			code = failed
 		}
 	}
 	return code
+}
+
+// runs says whether a test runs in the dialect of an index, where it is that turn.
+func (p *Plan) runs(name string, dialect, turn int) bool {
+	if at, ok := p.Only[name]; ok {
+		return at == dialect
+	}
+	if at := slices.Index(p.InTurn, name); at >= 0 {
+		return (at+turn)%len(p.Dialects) == dialect
+	}
+	return dialect == 0 || !testing.Short()
 }
 
 var test = regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
@@ -81,12 +109,17 @@ func names() (names []string, err error) {
 	return names, nil
 }
 
-// check holds inOne to the tests that there are.
-func check(tests []string, dialects int, inOne map[string]int) error {
+// check holds the plan to the tests that there are.
+func (p *Plan) check(tests []string) error {
 	var errs []error
-	for name, at := range inOne {
-		if at >= dialects || !slices.Contains(tests, name) {
+	for name, at := range p.Only {
+		if at >= len(p.Dialects) || !slices.Contains(tests, name) {
 			errs = append(errs, fmt.Errorf("%s is no test, or runs in no dialect", name))
+		}
+	}
+	for _, name := range p.InTurn {
+		if _, only := p.Only[name]; only || !slices.Contains(tests, name) {
+			errs = append(errs, fmt.Errorf("%s is no test, or has its dialect", name))
 		}
 	}
 	return errors.Join(errs...)

@@ -247,11 +247,18 @@ var shared *world
 var speaks dap.Version
 
 func TestMain(m *testing.M) {
-	dialects := []dap.Dialect{{Version: dap.Draft18}, {Version: dap.Draft19}}
-	inOne := map[string]int{"TestClassifier": 1, "TestKeySpent": 0, "TestReleases": 1, "TestManyRoundsUnderOneDraw": 0, "TestTranscripts": 0, "TestTranscriptsKilled": 1, "TestRoomForOne": 1, "TestPoison": 0, "TestSilentDevices": 0, "TestReencapsulated": 1, "TestLedgerCutOff": 0,
-		"TestKeysOfOneServer": 0, "TestGatewayKeyOfTheMaker": 1, "TestManifestOfAnotherTime": 0, "TestTwoManifestsOfOneEpoch": 1,
-		"TestSignerAskedTwice": 0, "TestRecipeOfStrangers": 1, "TestImpostor": 0, "TestIdleConnections": 0}
-	code := daptest.Run(m, dialects, inOne, pass)
+	plan := daptest.Plan{
+		Dialects: []dap.Dialect{{Version: dap.Draft18}, {Version: dap.Draft19}},
+		InTurn: []string{
+			"TestClassifier", "TestGatewayKeyOfTheMaker", "TestIdleConnections", "TestImpostor",
+			"TestKeySpent", "TestKeysOfOneServer", "TestLedgerCutOff", "TestManifestOfAnotherTime",
+			"TestManyRoundsUnderOneDraw", "TestPoison", "TestRecipeOfStrangers",
+			"TestReencapsulated", "TestReleases", "TestRoomForOne", "TestSignerAskedTwice",
+			"TestSilentDevices", "TestTranscripts", "TestTranscriptsKilled",
+			"TestTwoManifestsOfOneEpoch",
+		},
+	}
+	code := daptest.Run(m, plan, pass)
 	if err := stopVouched(); err != nil {
 		fmt.Fprintln(os.Stderr, "hostile:", err)
 		code = 1
