@@ -43,6 +43,23 @@ func (o *Observer) Turned(why Shed) {
 	}
 }
 
+// Levels are how full an aggregator is and what waits in it, for gauges and for
+// readiness. Nothing in it needs the store: what is the store's was read lately.
+type Levels struct {
+	Backlog    uint64        // acknowledged reports that are to be verified
+	Oldest     time.Duration // how long the first of them has waited, as far as that is known
+	InboxBytes int64         // acknowledged and not yet sorted
+	InFlight   int64         // bytes of request bodies and of reports that wait for their fsync
+	DiskFree   int64         // bytes; negative: not known
+	Failing    uint64        // reports whose job failed and is repeated
+	Parked     uint64        // reports that wait for the operator
+	SetAside   uint64        // reports that were set aside for good
+	Held       int           // batches with too many reports
+	KeyAge     time.Duration // of the key that clients are offered; zero where it is the operator's own
+	Peer       error         // why the helper cannot be asked; nil: it answered last
+	Store      error         // why the store cannot; nil: it did lately
+}
+
 // A Stage is what became of reports.
 type Stage string
 

@@ -135,14 +135,15 @@ func serve(ctx context.Context, server *http.Server, listener net.Listener, secu
 
 // Health is what /livez and /readyz ask.
 type Health struct {
-	// Ready returns nil where the service can do its work; its error is shown to the operator. Nil means always.
-	Ready func(ctx context.Context) error
+	// Ready says what the service can do; the reasons are shown to the operator. It must be
+	// quick. Nil means everything.
+	Ready func() Readiness
 	// Status returns what /statusz shows, as JSON. Nil shows nothing.
 	Status func(ctx context.Context) (any, error)
 }
 
-// readyTimeout bounds Health's calls.
-const readyTimeout = 5 * time.Second
+// statusTimeout bounds Health.Status.
+const statusTimeout = 5 * time.Second
 
 // Local is the operator's listener of a service: /livez, /readyz, /statusz, /metrics, /debug/pprof and Extra. It is
 // only ever on loopback or a unix socket, for what it shows is not for strangers.
@@ -222,25 +223,21 @@ func (l Local) handler(stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-		defer cancel()
-		err := stopping.Err()
-		if err == nil && l.Health.Ready != nil {
-			err = l.Health.Ready(ctx)
+		ready := Ready(false)
+		if l.Health.Ready != nil {
+			ready = l.Health.Ready()
 		}
-		if err != nil {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprintf(w, "not ready: %s\n", scrub(err.Error()))
-			return
+		if stopping.Err() != nil {
+			ready = Unready(ReasonStopping, errors.New("it is being stopped"))
 		}
-		io.WriteString(w, "ok\n")
+		ready.write(w, r)
 	})
 	mux.HandleFunc("GET /statusz", func(w http.ResponseWriter, r *http.Request) {
 		if l.Health.Status == nil {
 			http.NotFound(w, r)
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), statusTimeout)
 		defer cancel()
 		v, err := l.Health.Status(ctx)
 		if err != nil {
@@ -377,12 +374,15 @@ func (r *recorder) Write(p []byte) (int, error) {
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // writeJSON answers with v, indented for the operator's eyes.
-func writeJSON(w http.ResponseWriter, v any) {
+func writeJSON(w http.ResponseWriter, v any) { writeJSONStatus(w, http.StatusOK, v) }
+
+func writeJSONStatus(w http.ResponseWriter, status int, v any) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		http.Error(w, "cannot write the status as JSON", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
 	w.Write(append(b, '\n'))
 }

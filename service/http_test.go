@@ -361,10 +361,15 @@ func TestMetricsClosedLabels(t *testing.T) {
 }
 
 func TestLocal(t *testing.T) {
-	var notReady error
+	var takes, verifies error
 	stopping, cancel := context.WithCancel(t.Context())
 	l := Local{Metrics: NewMetrics(), Log: quiet(), Health: Health{
-		Ready:  func(context.Context) error { return notReady },
+		Ready: func() Readiness {
+			r := Ready(true)
+			r.Take.Because(ReasonDisk, takes)
+			r.Verify.Because(ReasonPeer, verifies)
+			return r
+		},
 		Status: func(context.Context) (any, error) { return map[string]int{"tasks": 1}, nil },
 	}, Extra: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "extra") })}
 	h := l.handler(stopping)
@@ -377,16 +382,20 @@ func TestLocal(t *testing.T) {
 		}
 	}
 	want("/livez", 200, "ok")
-	want("/readyz", 200, "ok")
+	want("/readyz", 200, "take: ok\nverify: ok\nrelease: ok\n")
 	want("/statusz", 200, `"tasks": 1`)
 	want("/metrics", 200, "go_goroutines")
 	want("/debug/pprof/", 200, "goroutine")
 	want("/anything", 200, "extra")
-	notReady = errors.New("peer 192.0.2.7 unreachable")
-	want("/readyz", 503, "peer [address] unreachable")
-	notReady = nil
+	verifies = errors.New("peer 192.0.2.7 unreachable")
+	want("/readyz", 200, "take: ok\nverify: no: peer: peer [address] unreachable\nrelease: ok\n")
+	takes = errors.New("full")
+	want("/readyz", 503, "take: no: disk: full\n")
+	want("/readyz?json", 503, `"code": "disk"`)
+	want("/readyz?json", 503, "\"release\": {\n    \"ready\": true\n  }")
+	takes, verifies = nil, nil
 	cancel()
-	want("/readyz", 503, "context canceled")
+	want("/readyz", 503, "take: no: stopping")
 	want("/livez", 200, "ok")
 }
 

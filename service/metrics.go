@@ -107,6 +107,15 @@ func (m *Metrics) Gauges(name, help string, label Label, read func(value string)
 	}
 }
 
+// Counts registers a counter for each of the label's values but "other", read when the
+// metrics are; what read returns never falls.
+func (m *Metrics) Counts(name, help string, label Label, read func(value string) float64) {
+	for _, v := range label.Values {
+		m.registry.MustRegister(prometheus.NewCounterFunc(
+			prometheus.CounterOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{label.Name: v}}, func() float64 { return read(v) }))
+	}
+}
+
 // Connections are the numbers of connections of a service's listeners.
 type Connections struct {
 	shed *Counter

@@ -64,6 +64,7 @@ type Helper struct {
 	ledger watch.Ledger
 	holds  holds
 	room   room.Room
+	levels levels
 	wake   chan struct{}
 	wakeUp func()
 
@@ -142,7 +143,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		}
 	}
 	engine.KeepFree(h.room.Floor())
-	return h, nil
+	return h, h.count(ctx)
 }
 
 func (h *Helper) routes() {
@@ -188,7 +189,14 @@ const buryEvery = 5 * time.Second
 
 // count tells the observer how far the reports are.
 func (h *Helper) count(ctx context.Context) error {
-	return h.ledger.Tell(ctx, h.store, h.tasks, &h.opt.Observe)
+	_, err := h.ledger.Tell(ctx, h.store, h.tasks, &h.opt.Observe)
+	if ctx.Err() != nil {
+		return err // whoever asked has gone; that says nothing of the store
+	}
+	h.levels.mu.Lock()
+	defer h.levels.mu.Unlock()
+	h.levels.err, h.levels.read = err, time.Now()
+	return err
 }
 
 // Run works on stored jobs until the context ends, and then returns nil; or until the store's state is unknown, and then

@@ -70,6 +70,13 @@ func (h *holds) of(task dap.TaskID) (out []status.Held) {
 	return out
 }
 
+// number is how many are held.
+func (h *holds) number() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.m)
+}
+
 // hold leaves a stored request as it is and raises the alarm.
 func (h *Helper) hold(res *store.Resource, why *release.Held) {
 	if h.holds.put(res.ID, held{res.Task, why.Held}) {

@@ -88,6 +88,7 @@ type Leader struct {
 	asked   askedAgain
 	room    room.Room
 	backlog backlog
+	levels  levels
 	rates   rates
 	sealed  sealedTo
 	mending mending
@@ -108,6 +109,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 		engine: rounds.Prio3(verify.NewPool(opt.Limits.Workers)),
 		helper: peer.NewClient(opt.Transport, opt.HelperTimeout, opt.Limits.JobBody),
 	}
+	l.helper.Heard = l.levels.heard
 	if opt.Rounds != nil {
 		l.engine = opt.Rounds(l.engine)
 	}
@@ -178,7 +180,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 		return l, err
 	}
 	engine.KeepFree(l.room.Floor())
-	return l, l.readBacklog(ctx)
+	return l, l.readLevels(ctx)
 }
 
 // openFiles looks through what no row names and takes over the logs of earlier lives.
@@ -278,6 +280,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	r.Go("replay protection", l.opt.Idle, nil, l.stepMend)
 	r.Go("needless files", buryEvery, nil, func(ctx context.Context) (bool, error) { return false, l.store.Bury(ctx) })
 	r.Go("data keys", datakey.Every, nil, l.stepDataKeys)
+	r.Go("helper", probeEvery, nil, l.probe)
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
 	// A failed sync ends the inbox for good: what the disk has of it, only a restart tells.
 	r.Go("inbox", l.opt.Idle, nil, func(context.Context) (bool, error) {
@@ -299,10 +302,7 @@ func (l *Leader) count(ctx context.Context) error {
 	if err := l.refused.flush(ctx, l.store); err != nil && !errors.Is(err, store.ErrNoRoom) { // counted later
 		return err
 	}
-	if err := l.readBacklog(ctx); err != nil {
-		return err
-	}
-	return l.ledger.Tell(ctx, l.store, l.tasks, &l.opt.Observe)
+	return l.readLevels(ctx)
 }
 
 // Step compares itself with its helpers where it is time to, sorts the inbox, works on every claimable segment, drives every

@@ -24,20 +24,6 @@ func (l *Leader) waiting() uint64 {
 	return l.inbox.Stats().Reports + uint64(max(0, l.backlog.segments.Load()))
 }
 
-// readBacklog reads it from the store.
-func (l *Leader) readBacklog(ctx context.Context) error {
-	var sum uint64
-	for id := range l.tasks {
-		c, err := l.store.Counts(ctx, id)
-		if err != nil {
-			return err
-		}
-		sum += c.Waiting
-	}
-	l.backlog.segments.Store(int64(sum))
-	return nil
-}
-
 // roomFor says whether an upload may be taken.
 func (l *Leader) roomFor() error {
 	err := l.room.Take(l.waiting())

@@ -46,6 +46,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 	if err != nil {
 		return nil, err
 	}
+	silent := "" // why the helper does not answer: it is asked once, and not for each task
 	for _, id := range slices.SortedFunc(maps.Keys(l.tasks), compareTasks) {
 		t := l.tasks[id]
 		st, err := l.taskStatus(ctx, t, now)
@@ -60,6 +61,10 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		}
 		var giving string
 		st.Damaged, giving = l.damaged(id)
+		if st.PeerUnreadable = silent; silent != "" {
+			s.Tasks = append(s.Tasks, *st)
+			continue
+		}
 		ask, cancel := context.WithTimeout(ctx, askPeer)
 		var p status.Peer
 		switch err := l.helper.Progress(ask, t, &p); {
@@ -72,6 +77,9 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 			st.PeerSilent = true
 		default:
 			st.PeerUnreadable = err.Error()
+			if errors.As(err, new(*peer.Retry)) {
+				silent = st.PeerUnreadable
+			}
 		}
 		cancel()
 		s.Tasks = append(s.Tasks, *st)

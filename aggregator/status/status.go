@@ -29,6 +29,8 @@ type Status struct {
 	Lost *Lost `json:"lost,omitempty"`
 	// DataKeys are those whose files are missing.
 	DataKeys []DataKey `json:"missing_data_keys,omitempty"`
+	// Stopped says that the aggregator is not running, and that this was read of its store.
+	Stopped bool `json:"stopped,omitempty"`
 }
 
 // Phases of a task.

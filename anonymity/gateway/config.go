@@ -282,6 +282,18 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 	metrics := service.NewMetrics()
 	var running atomic.Pointer[Gateway]
 	errStopped := errors.New("not started")
+	connections := metrics.Connections("public")
+	ready := func() service.Readiness {
+		g := running.Load()
+		if g == nil {
+			return service.Unready(service.ReasonStopping, errStopped)
+		}
+		r := g.Readiness()
+		r.Take.Because(service.ReasonConnections, connections.Full())
+		return r
+	}
+	metrics.ReadinessGauge(ready, "take", "release")
+	gauges(metrics, c.Limits.limits().WithDefaults(), running.Load)
 	public := service.Server{
 		Name: "gateway public listener", Listen: c.Public, Log: log, Open: open.Public,
 		Handler: service.Measure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -291,7 +303,7 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 			}
 			door.Refuse(w, door.Busy)
 		}), log, metrics, nil),
-		Connections: metrics.Connections("public"), Label: "public",
+		Connections: connections, Label: "public",
 		Busy: func(w http.ResponseWriter, _ *http.Request) { door.Refuse(w, door.Rate) },
 	}.Part()
 	serve := public.Run
@@ -324,12 +336,7 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 		service.Local{
 			Name: "gateway local listener", Address: c.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
 			Health: service.Health{
-				Ready: func(context.Context) error {
-					if g := running.Load(); g != nil {
-						return g.Ready()
-					}
-					return errStopped
-				},
+				Ready: ready,
 				Status: func(context.Context) (any, error) {
 					if g := running.Load(); g != nil {
 						return g.Status(), nil

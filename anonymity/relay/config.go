@@ -134,15 +134,24 @@ func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error)
 		log.Warn("no limit on the requests of one sender: any one can fill a gateway's rounds and spend its key; " +
 			"see limits.requests_per_minute and public.forwarded_header")
 	}
+	connections := metrics.Connections("public")
+	ready := func() service.Readiness {
+		now := r.Readiness()
+		now.Take.Because(service.ReasonConnections, connections.Full())
+		return now
+	}
+	metrics.ReadinessGauge(ready, "take", "release")
+	metrics.Counts("starling_relay_requests_total", "Requests by what became of them: a reason of their refusal, the gateway's too, or that they were forwarded.",
+		service.Label{Name: "outcome", Values: outcomes(), Only: true}, func(word string) float64 { return float64(r.outcome(word)) })
 	return []service.Part{
 		service.Local{
 			Name: "relay local listener", Address: c.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
-			Health: service.Health{Status: func(context.Context) (any, error) { return r.Status(), nil }},
+			Health: service.Health{Ready: ready, Status: func(context.Context) (any, error) { return r.Status(), nil }},
 		}.Part(),
 		service.Server{
 			Name: "relay public listener", Listen: c.Public, Log: log, Open: open.Public,
 			Handler:     service.Measure(r, log, metrics, nil),
-			Connections: metrics.Connections("public"), Label: "public",
+			Connections: connections, Label: "public",
 			Busy: func(w http.ResponseWriter, _ *http.Request) { door.Refuse(w, door.Rate) },
 		}.Part(),
 	}, nil

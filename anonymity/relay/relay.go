@@ -139,6 +139,7 @@ type Relay struct {
 	forward atomic.Uint64
 
 	unplaced atomic.Uint64
+	silent   atomic.Bool // the last request that went there got no usable answer
 }
 
 // New makes a relay. It opens no connection.
@@ -179,6 +180,28 @@ func (r *Relay) Status() *Status {
 	return s
 }
 
+// Readiness is what the relay can do at the moment: take requests, and pass them on.
+func (r *Relay) Readiness() service.Readiness {
+	ready := service.Ready(false)
+	if r.silent.Load() {
+		ready.Release.Because(service.ReasonPeer, errors.New("the gateway gave no usable answer to the last request"))
+	}
+	return ready
+}
+
+// outcomes are the words that requests are counted under.
+func outcomes() []string { return append(door.Labels(), forwarded) }
+
+// forwarded is a request that the gateway answered, whatever it answered.
+const forwarded = "forwarded"
+
+func (r *Relay) outcome(word string) uint64 {
+	if word == forwarded {
+		return r.forward.Load()
+	}
+	return r.counts[door.Reason(word)].Load()
+}
+
 // ServeHTTP forwards the body of a request to the gateway, and the gateway's answer back, both whole and unread. Of the
 // request's head nothing goes on: neither the sender's address, under any name, nor cookies, nor what the sender's software
 // calls itself. Refusals are of one size and say only a reason from a closed set, also where the gateway said more.
@@ -190,6 +213,7 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		refusal := new(door.Error)
 		if !errors.As(err, &refusal) {
 			refusal = &door.Error{Reason: door.Unreachable}
+			r.silent.Store(req.Context().Err() == nil)
 			if req.Context().Err() == nil {
 				r.o.Log.Warn("the gateway gave no usable answer", slog.Any("error", err))
 			}
@@ -263,6 +287,7 @@ func (r *Relay) ask(ctx context.Context, body []byte) ([]byte, error) {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		if reason, known := door.Read(resp.Body); known {
+			r.silent.Store(false)
 			r.forward.Add(1)
 			return nil, &door.Error{Reason: reason}
 		}
@@ -277,6 +302,7 @@ func (r *Relay) ask(ctx context.Context, body []byte) ([]byte, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	r.silent.Store(false)
 	r.forward.Add(1)
 	return b, nil
 }

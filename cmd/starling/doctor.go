@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -36,7 +37,8 @@ func doctorCommand() *command {
 		short: "Check configuration, keys, clocks, peers and stores",
 		long: `For each configuration: what it names can be read and is private where it must be; the recipes' guarantees hold; leader
 and helper answer, publish their keys and have about the same time. A running aggregator is asked what is stuck and
-which keys should have ended; the store of a stopped one is audited. A gateway is asked what it has lost and what it holds.`,
+which keys should have ended; the store of a stopped one is audited. A gateway is asked what it has lost and what it holds; a relay
+whether it passes on; of a collector its state and its leader are looked at.`,
 		examples: [][2]string{
 			{"starling doctor leader.toml helper.toml gateway.toml", "one line a check; exit code 6 where something is wrong"},
 			{"starling doctor --clock-is-right leader.toml", "after a long absence: what ends by time goes on; stop the leader first"},
@@ -57,9 +59,16 @@ which keys should have ended; the store of a stopped one is audited. A gateway i
 						return err
 					}
 				}
-				files, fronts, err := loadParties("doctor", args)
+				outers, rest, err := loadOuter("doctor", args)
 				if err != nil {
 					return err
+				}
+				var files []aggregatorFile
+				var fronts []gatewayFile
+				if len(rest) > 0 || len(outers) == 0 {
+					if files, fronts, err = loadParties("doctor", rest); err != nil {
+						return err
+					}
 				}
 				var all []finding
 				faults := 0
@@ -88,6 +97,9 @@ which keys should have ended; the store of a stopped one is audited. A gateway i
 				}
 				for _, f := range fronts {
 					show(f.path, examineGateway(ctx, f))
+				}
+				for _, o := range outers {
+					show(o.path, o.examine(ctx))
 				}
 				if ctx.Err() != nil {
 					return ctx.Err()
@@ -145,6 +157,10 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 		if err == nil && len(faults) > 0 {
 			err = errors.New(strings.Join(faults, "; "))
 		}
+		if errors.Is(err, disk.ErrLocked) {
+			add("store", err, "", "it is in use: stop the process that has it, or name that one's configuration")
+			break
+		}
 		if errors.Is(err, keyset.ErrDamaged) {
 			add("keys", err, "", hintOf(err))
 			break
@@ -160,6 +176,9 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 	case add("running", err, "it answers on its local listener", ""):
 		add("keys", overdue(s), keysFound(s.Keys), "starling status "+f.path+" says what it is needed for; starling why "+f.path+" what holds that up")
 		all = append(all, standingFound(s)...)
+		if ready, err := readReady(ctx, f.config.Local.Address); add("ready", err, "", "") {
+			all = append(all[:len(all)-1], readyFindings(ready)...)
+		}
 		for i := range s.Tasks {
 			if found, err := compared(&s.Tasks[i], s.Now); found != "" || err != nil {
 				add("agreement "+s.Tasks[i].ID, err, found, "starling why "+f.path+" says what to do about each")

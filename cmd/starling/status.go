@@ -122,11 +122,20 @@ func readLocal(ctx context.Context, a service.Address, into any) error {
 	return nil
 }
 
-// readAll reads the status of every aggregator; the first failure ends it.
-func readAll(ctx context.Context, files []aggregatorFile) ([]*status.Status, error) {
+// readAll reads the status of every aggregator; the first failure ends it. The store of one
+// that is stopped is read where that is asked for and there is one.
+func readAll(ctx context.Context, files []aggregatorFile, stopped bool) ([]*status.Status, error) {
 	var all []*status.Status
 	for _, f := range files {
 		s, err := readStatus(ctx, f.config.Local.Address)
+		if errors.Is(err, errStopped) && stopped {
+			if from, err2 := f.config.StoppedStatus(ctx); err2 == nil {
+				from.Stopped = true
+				s, err = from, nil
+			} else if !errors.Is(err2, os.ErrNotExist) {
+				err = fmt.Errorf("%w, and its store cannot be read: %w", err, err2)
+			}
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -142,9 +151,10 @@ func readAll(ctx context.Context, files []aggregatorFile) ([]*status.Status, err
 func statusCommand() *command {
 	return &command{
 		name: "status", args: "[--watch] [--json] [CONFIG...]",
-		short: "Say where leader, helper and gateway stand",
+		short: "Say where each party stands",
 		long: "Reads each party's local listener, as its configuration names it: leader.toml and helper.toml here by default, or\n" +
-			"gateway.toml.",
+			"gateway.toml; relay.toml and collector.toml where they are named. Of a leader or helper that is stopped it reads the\n" +
+			"store, of a collector the file of its state.",
 		examples: [][2]string{
 			{"starling status leader.toml helper.toml", "once"},
 			{"starling status gateway.toml", "what a gateway holds, passed on and refused"},
@@ -154,15 +164,27 @@ func statusCommand() *command {
 			asJSON := flags.Bool("json", false, "print one JSON object; with --watch, one a second")
 			watch := flags.Bool("watch", false, "repeat every second")
 			return func(ctx context.Context, e *env, args []string) error {
-				files, fronts, err := loadParties("status", args)
+				outers, rest, err := loadOuter("status", args)
 				if err != nil {
 					return err
 				}
+				var files []aggregatorFile
+				var fronts []gatewayFile
+				if len(rest) > 0 || len(outers) == 0 {
+					if files, fronts, err = loadParties("status", rest); err != nil {
+						return err
+					}
+				}
 				for {
-					all, err := readAll(ctx, files)
+					// A store that is opened every second could not be started from.
+					all, err := readAll(ctx, files, !*watch)
 					var gateways []*gateway.Status
 					if err == nil {
 						gateways, err = readGateways(ctx, fronts)
+					}
+					var others []outerStatus
+					if err == nil {
+						others, err = readOuters(ctx, outers)
 					}
 					if err != nil {
 						if *watch && ctx.Err() != nil {
@@ -175,6 +197,10 @@ func statusCommand() *command {
 						if len(gateways) > 0 {
 							out["gateways"] = gateways
 						}
+						for _, o := range others {
+							list, _ := out[o.kind+"s"].([]any)
+							out[o.kind+"s"] = append(list, o.value)
+						}
 						if err := e.json(out); err != nil {
 							return err
 						}
@@ -182,14 +208,24 @@ func statusCommand() *command {
 						if *watch && e.width > 0 {
 							fmt.Fprint(e.stdout, "\x1b[H\x1b[2J")
 						}
-						for _, s := range all {
+						for i, s := range all {
 							writeStatus(e.stdout, s)
+							writeReadyOf(ctx, e.stdout, s.Role, s.Stopped, files[i].config.Local.Address)
 						}
-						for _, s := range gateways {
+						for i, s := range gateways {
 							writeGateway(e.stdout, s)
+							writeReadyOf(ctx, e.stdout, "gateway", false, fronts[i].config.Local.Address)
+						}
+						for _, o := range others {
+							o.write(e.stdout)
 						}
 					}
 					if !*watch {
+						for i, s := range all {
+							if s.Stopped { // what was printed is its store's; it is said all the same
+								return failf(exitUnreachable, fmt.Sprintf("starling serve %s %s", s.Role, files[i].path), "%s: the %s: %w", files[i].path, s.Role, errStopped)
+							}
+						}
 						return nil
 					}
 					select {
@@ -357,7 +393,7 @@ func whyCommand() *command {
 				if err != nil {
 					return err
 				}
-				all, err := readAll(ctx, files)
+				all, err := readAll(ctx, files, false)
 				if err != nil {
 					return err
 				}

@@ -113,6 +113,11 @@ func examineGateway(ctx context.Context, f gatewayFile) []finding {
 		return append(all, finding{Check: "running", Found: err.Error()})
 	}
 	all = append(all, finding{Check: "running", OK: true, Found: "it answers on its local listener"})
+	if ready, err := readReady(ctx, f.config.Local.Address); err != nil {
+		all = append(all, finding{Check: "ready", Found: err.Error()})
+	} else {
+		all = append(all, readyFindings(ready)...)
+	}
 	troubles := s.Troubles()
 	for _, x := range troubles {
 		all = append(all, finding{Check: "uploads", Found: x.Blocks, Hint: x.Do})

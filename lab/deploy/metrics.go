@@ -75,6 +75,52 @@ func observer(role dap.Role, m *service.Metrics) aggregator.Observer {
 	}
 }
 
+// gauges registers how full an aggregator is. Before it is open all are 0.
+func gauges(role dap.Role, m *service.Metrics, limits aggregator.Limits, read func() (aggregator.Levels, bool)) {
+	limits = limits.WithDefaults()
+	gauge := func(name, help string, value func(l aggregator.Levels) float64) {
+		m.Gauge(name, help, func() float64 {
+			l, open := read()
+			if !open {
+				return 0
+			}
+			return value(l)
+		})
+	}
+	up := func(err error) float64 {
+		if err != nil {
+			return 0
+		}
+		return 1
+	}
+	gauge("starling_store_up", "Whether the store answered lately: 1 or 0.", func(l aggregator.Levels) float64 { return up(l.Store) })
+	gauge("starling_disk_free_bytes", "Room on the disk of the data directory; below 0: not known.",
+		func(l aggregator.Levels) float64 { return float64(l.DiskFree) })
+	m.Gauge("starling_disk_min_free_bytes", "Room below which uploads are refused.", func() float64 { return float64(max(0, limits.MinFree)) })
+	gauge("starling_in_flight_bytes", "Bodies that are held, and reports that wait for their fsync.",
+		func(l aggregator.Levels) float64 { return float64(l.InFlight) })
+	m.Gauge("starling_in_flight_max_bytes", "Bodies that may be held.", func() float64 { return float64(limits.InFlight) })
+	gauge("starling_key_age_seconds", "Age of the HPKE key that clients are offered; 0 where it is the operator's own.",
+		func(l aggregator.Levels) float64 { return l.KeyAge.Seconds() })
+	gauge("starling_held_batches", "Batches with far more reports than are expected, which wait for the operator.",
+		func(l aggregator.Levels) float64 { return float64(l.Held) })
+	if role != dap.RoleLeader {
+		return
+	}
+	gauge("starling_peer_up", "Whether the helper answered the last request: 1 or 0.", func(l aggregator.Levels) float64 { return up(l.Peer) })
+	gauge("starling_backlog_reports", "Acknowledged reports that are to be verified.",
+		func(l aggregator.Levels) float64 { return float64(l.Backlog) })
+	m.Gauge("starling_backlog_max_reports", "Reports that may wait; 0: no bound.", func() float64 { return float64(max(0, limits.MaxBacklog)) })
+	gauge("starling_backlog_oldest_seconds", "How long the first of them has waited.",
+		func(l aggregator.Levels) float64 { return l.Oldest.Seconds() })
+	gauge("starling_inbox_bytes", "Acknowledged and not yet sorted.", func(l aggregator.Levels) float64 { return float64(l.InboxBytes) })
+	m.Gauges("starling_stuck_reports", "Reports whose job fails and is repeated, that wait for the operator, or that were set aside for good.",
+		service.Label{Name: "state", Values: []string{"failing", "parked", "set_aside"}, Only: true}, func(state string) float64 {
+			l, _ := read()
+			return float64(map[string]uint64{"failing": l.Failing, "parked": l.Parked, "set_aside": l.SetAside}[state])
+		})
+}
+
 func labels[T ~string](values []T) []string {
 	out := make([]string, len(values))
 	for i, v := range values {

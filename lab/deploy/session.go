@@ -70,6 +70,28 @@ func (c *Collector) Open(o collector.Options) (*Session, error) {
 	return s, nil
 }
 
+// A CollectorStanding is what a collector's state file says, without what it has asked
+// for or got.
+type CollectorStanding struct {
+	Pending bool      `json:"pending"` // a result is asked for
+	Done    bool      `json:"done"`    // the last one was read
+	To      time.Time `json:"to,omitzero"`
+	Next    time.Time `json:"next,omitzero"` // results are read up to then
+}
+
+// Standing reads the state file alone.
+func (c *Collector) Standing() (*CollectorStanding, error) {
+	var s sessionState
+	b, err := readFile(string(c.State), maxState)
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("state: %s: %w", c.State, err)
+	}
+	return &CollectorStanding{Pending: s.Job != nil && !s.Done, Done: s.Done, To: s.To, Next: s.Next}, nil
+}
+
 // Recipe is what is collected; not to be changed.
 func (s *Session) Recipe() *recipe.Recipe { return s.recipe }
 

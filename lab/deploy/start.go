@@ -33,6 +33,8 @@ type aggregatorService interface {
 	Notary() *keyset.Notary
 	Status(context.Context) (*status.Status, error)
 	Repair(context.Context) error
+	Levels() aggregator.Levels
+	Readiness() service.Readiness
 }
 
 // open reads what the configuration names and opens the aggregator with its store.
@@ -111,6 +113,23 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 		listeners = append(listeners, "peer")
 	}
 	connections := metrics.Connections(listeners...)
+	ready := func() service.Readiness {
+		s, err := current()
+		if err != nil {
+			return service.Unready(service.ReasonStopping, err)
+		}
+		r := s.Readiness()
+		r.Take.Because(service.ReasonConnections, connections.Full())
+		return r
+	}
+	metrics.ReadinessGauge(ready, "take", "verify", "release")
+	gauges(a.Role, metrics, a.Limits.options(), func() (aggregator.Levels, bool) {
+		s, err := current()
+		if err != nil {
+			return aggregator.Levels{}, false
+		}
+		return s.Levels(), true
+	})
 	parts := []service.Part{
 		{Name: name, Run: func(ctx context.Context, ready func()) error {
 			s, err := a.open(ctx, log, observe)
@@ -124,10 +143,7 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 		service.Local{
 			Name: name + " local listener", Address: a.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
 			Health: service.Health{
-				Ready: func(ctx context.Context) error {
-					_, err := readStatus(ctx, current) // reads the store, and a leader asks its helper
-					return err
-				},
+				Ready: ready,
 				Status: func(ctx context.Context) (any, error) {
 					return readStatus(ctx, current)
 				},
@@ -216,6 +232,19 @@ func (a *Aggregator) Inspect(ctx context.Context) (faults []string, standing *st
 	}
 	standing, err = s.Standing(ctx)
 	return faults, standing, err
+}
+
+// StoppedStatus is the status of an aggregator that is not running, from its store.
+func (a *Aggregator) StoppedStatus(ctx context.Context) (s *status.Status, err error) {
+	if _, err := os.Stat(string(a.Data)); err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	opened, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	return opened.Status(ctx)
 }
 
 // Resume opens the store of a leader that is not running and ends the wait of its parked

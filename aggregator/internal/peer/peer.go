@@ -33,6 +33,8 @@ type Client struct {
 	HTTP    *http.Client
 	Timeout time.Duration // of one request, answer included
 	Limit   int64         // bytes of an answer
+	// Heard, if not nil, is told of each request how it ended.
+	Heard func(error)
 }
 
 // NewClient returns a client over rt that follows no redirects: a token goes to the provisioned origin only.
@@ -282,6 +284,14 @@ func ofTask(t *task.Task) bearer { return bearer{t.PeerSecret, t.Fence} }
 
 // send makes one request and sorts the failures; a nil error means a 2xx answer.
 func (c *Client) send(ctx context.Context, method string, u *url.URL, from bearer, contentType string, body []byte) (*http.Response, []byte, error) {
+	resp, answer, err := c.exchange(ctx, method, u, from, contentType, body)
+	if c.Heard != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		c.Heard(err)
+	}
+	return resp, answer, err
+}
+
+func (c *Client) exchange(ctx context.Context, method string, u *url.URL, from bearer, contentType string, body []byte) (*http.Response, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))

@@ -35,6 +35,7 @@ type Meta struct {
 	Count      int    // reports in the segment, at least 1
 	Size       int64  // bytes of the file
 	Sum        Sum    // the file's trailer
+	Came       int64  // when the first report of its log was acknowledged, in Unix seconds; 0: not known
 	Duplicates int    // reports of this task and bucket left out of the log's segments because their id came before
 }
 
@@ -60,7 +61,7 @@ func Open(fsys disk.FS, meta Meta) (*Segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("segment: open %s: %w", meta.Name, err)
 	}
-	s.meta.Name, s.meta.Duplicates = meta.Name, meta.Duplicates
+	s.meta.Name, s.meta.Duplicates, s.meta.Came = meta.Name, meta.Duplicates, meta.Came
 	if s.meta != meta {
 		return nil, fmt.Errorf("segment: open %s: %w: whole, but not the one named", meta.Name, ErrCorrupt)
 	}

@@ -209,7 +209,7 @@ func (s *Sorter) Sort(ctx context.Context) (logs int, err error) {
 		if err := ctx.Err(); err != nil {
 			return logs, err
 		}
-		if err := s.sortLog(ctx, log.name, marks); err != nil {
+		if err := s.sortLog(ctx, log.name, log.oldest, marks); err != nil {
 			errs = append(errs, &LogError{Name: log.name, Err: err, tasks: log.tasks})
 			s.count(func(st *SorterStats) { st.Failures++ })
 			continue
@@ -227,7 +227,7 @@ func (s *Sorter) count(f func(*SorterStats)) {
 }
 
 // sortLog takes one closed log from whatever point an earlier attempt reached to its end: committed and gone.
-func (s *Sorter) sortLog(ctx context.Context, name string, marks map[disk.LogID]int64) error {
+func (s *Sorter) sortLog(ctx context.Context, name string, oldest time.Time, marks map[disk.LogID]int64) error {
 	entry, err := s.fs.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // an earlier attempt removed it
@@ -267,7 +267,7 @@ func (s *Sorter) sortLog(ctx context.Context, name string, marks map[disk.LogID]
 	}
 	if !done {
 		s.inbox.read(name, entries)
-		if err := s.commit(ctx, scan.ID, entries, damage); errors.Is(err, ErrForeign) {
+		if err := s.commit(ctx, scan.ID, entries, damage, oldest); errors.Is(err, ErrForeign) {
 			return s.takeForeign(ctx, name, err)
 		} else if err != nil {
 			return err
@@ -307,7 +307,11 @@ func decode(records [][]byte) ([]Entry, error) {
 }
 
 // commit writes the segments of a log and has them named.
-func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry, damage *LogDamage) error {
+func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry, damage *LogDamage, oldest time.Time) error {
+	came := int64(0)
+	if !oldest.IsZero() {
+		came = max(0, oldest.Unix())
+	}
 	dir := path.Join(s.opt.Dir, log.String()[:2])
 	if err := s.ensureDir(dir); err != nil {
 		return err
@@ -320,6 +324,7 @@ func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry, da
 		duplicates := g.duplicates
 		for part := range s.parts(g.entries) {
 			content, meta := encode(part)
+			meta.Came = came
 			meta.Name = fmt.Sprintf("%s/%s-%06d%s", dir, log, len(metas), segmentSuffix)
 			meta.Duplicates, duplicates = duplicates, 0
 			err := disk.StageFile(s.fs, meta.Name, content)

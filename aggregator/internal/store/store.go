@@ -450,6 +450,8 @@ type Store interface {
 	Batches(ctx context.Context, task dap.TaskID, n int) ([]BatchStatus, error)
 	// Stuck lists work that is failing, with the reason last given.
 	Stuck(ctx context.Context, task dap.TaskID) ([]Stuck, error)
+	// Levels counts what waits and does not get on, over all tasks.
+	Levels(ctx context.Context) (Levels, error)
 	// LiveFiles are the names of all files that a row names.
 	LiveFiles(ctx context.Context) ([]string, error)
 	// Bury removes the files that lost their last row, in whatever life, and then forgets them. The transaction that takes
@@ -494,6 +496,12 @@ type Damaged struct {
 type InFlight struct {
 	Segment  segment.Meta
 	Accepted []byte
+}
+
+// Levels are reports at the leader, over all tasks.
+type Levels struct {
+	Failing, Parked, SetAside uint64
+	Oldest                    time.Time // the first acknowledgement of what waits in segments; zero: none, or not known
 }
 
 // Stuck is one piece of work that keeps failing or was set aside.

@@ -23,19 +23,18 @@ type entry struct {
 	reason dap.ReportError
 }
 
-// Tell reads the counts and passes on by how much they grew since the last call; since ever, the first time.
-func (l *Ledger) Tell(ctx context.Context, s store.Store, tasks map[dap.TaskID]*task.Task, o *aggregator.Observer) error {
-	if o.Reports == nil {
-		return nil
-	}
+// Tell reads the counts, passes on by how much they grew since the last call, since ever the first time, and returns how many
+// reports wait.
+func (l *Ledger) Tell(ctx context.Context, s store.Store, tasks map[dap.TaskID]*task.Task, o *aggregator.Observer) (waiting uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := make(map[entry]uint64)
 	for id := range tasks {
 		c, err := s.Counts(ctx, id)
 		if err != nil {
-			return fmt.Errorf("watch: %w", err)
+			return 0, fmt.Errorf("watch: %w", err)
 		}
+		waiting += c.Waiting
 		now[entry{stage: aggregator.StageAcknowledged}] += c.Acknowledged
 		now[entry{stage: aggregator.StageAggregated}] += c.Aggregated
 		now[entry{stage: aggregator.StageCollected}] += c.Collected
@@ -47,10 +46,10 @@ func (l *Ledger) Tell(ctx context.Context, s store.Store, tasks map[dap.TaskID]*
 		}
 	}
 	for e, n := range now {
-		if n > l.told[e] {
+		if n > l.told[e] && o.Reports != nil {
 			o.Reports(e.stage, e.reason, n-l.told[e])
 		}
 	}
 	l.told = now
-	return nil
+	return waiting, nil
 }

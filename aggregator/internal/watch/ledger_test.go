@@ -41,7 +41,7 @@ func TestLedgerTellsGrowth(t *testing.T) {
 	var l Ledger
 	tell := func(want map[entry]uint64) {
 		t.Helper()
-		if err := l.Tell(t.Context(), s, tasks, o); err != nil {
+		if _, err := l.Tell(t.Context(), s, tasks, o); err != nil {
 			t.Fatal(err)
 		}
 		if !maps.Equal(told, want) {
@@ -61,14 +61,14 @@ func TestLedgerTellsGrowth(t *testing.T) {
 		t.Error("told of what had not grown")
 	}
 	s.err = errors.New("the disk is gone")
-	if err := l.Tell(t.Context(), s, tasks, o); !errors.Is(err, s.err) {
+	if _, err := l.Tell(t.Context(), s, tasks, o); !errors.Is(err, s.err) {
 		t.Fatalf("error %v", err)
 	}
 	s.err = nil
 	s.counts[two].Aggregated = 4
 	want[entry{aggregator.StageAggregated, 0}] = 7
 	tell(want)
-	if err := l.Tell(t.Context(), s, tasks, &aggregator.Observer{}); err != nil {
+	if _, err := l.Tell(t.Context(), s, tasks, &aggregator.Observer{}); err != nil {
 		t.Errorf("without an observer: %v", err)
 	}
 }

@@ -87,7 +87,7 @@ func (t *task) putSegment(tx *database.Tx, m segment.Meta) (queued bool, err err
 			return false, reject(tx, t, dap.BatchCollected, uint64(m.Count))
 		}
 	}
-	_, err = tx.Exec("put-segment", m.Name, m.Size, m.Sum[:], m.Duplicates, t.row, m.Bucket, m.Count)
+	_, err = tx.Exec("put-segment", m.Name, m.Size, m.Sum[:], m.Duplicates, t.row, m.Bucket, m.Count, m.Came)
 	return err == nil, err
 }
 

@@ -148,6 +148,21 @@ func (s *Store) Stuck(ctx context.Context, task dap.TaskID) (out []store.Stuck, 
 	return out, err
 }
 
+// Levels implements [store.Store].
+func (s *Store) Levels(ctx context.Context) (l store.Levels, err error) {
+	err = s.view(ctx, "levels", func(tx *database.Tx) error {
+		var came int64
+		if _, err := tx.One("levels", nil, &l.Failing, &l.Parked, &l.SetAside, &came); err != nil {
+			return err
+		}
+		if came > 0 {
+			l.Oldest = time.Unix(came, 0)
+		}
+		return nil
+	})
+	return l, err
+}
+
 // LiveFiles implements [store.Store].
 func (s *Store) LiveFiles(ctx context.Context) (names []string, err error) {
 	err = s.view(ctx, "live-files", func(tx *database.Tx) error {

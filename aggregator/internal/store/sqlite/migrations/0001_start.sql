@@ -95,6 +95,7 @@ CREATE TABLE segment (
   sent_digest   BLOB    CHECK (length(sent_digest) = 32),
   sent_accepted BLOB,
   sent_location TEXT    NOT NULL DEFAULT '',
+  came          INTEGER NOT NULL DEFAULT 0 CHECK (came >= 0), -- when its first report was acknowledged, in seconds; 0: not known
   CHECK ((lease_token IS NULL) = (lease_expires IS NULL)),
   CHECK ((sent_digest IS NULL) = (sent_accepted IS NULL)),
   CHECK (state = 0 OR lease_token IS NULL)

@@ -11,7 +11,7 @@ INSERT INTO log (log_id) VALUES (?1)
 DELETE FROM log WHERE log_id = ?1
 
 -- name: put-segment
-INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports, came) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 
 -- name: late-segments
 SELECT id, reports FROM segment WHERE task = ?1 AND state = 0 AND bucket BETWEEN ?2 AND ?3
@@ -92,6 +92,11 @@ UPDATE segment SET not_before = 0 WHERE task = ?1 AND state = 0 AND parked = 0 A
 -- name: stuck
 SELECT name, reports, attempts, state, parked, why, not_before FROM segment
 WHERE task = ?1 AND (state = 1 OR why <> '') ORDER BY id
+
+-- name: levels
+SELECT coalesce(sum(CASE WHEN state = 0 AND parked = 0 AND why <> '' THEN reports END), 0),
+  coalesce(sum(CASE WHEN parked = 1 THEN reports END), 0), coalesce(sum(CASE WHEN state = 1 THEN reports END), 0),
+  coalesce(min(CASE WHEN state = 0 AND came > 0 THEN came END), 0) FROM segment
 
 -- name: live-segments
 SELECT name FROM segment WHERE state = 0
