@@ -38,7 +38,7 @@ func observer(role dap.Role, m *service.Metrics) aggregator.Observer {
 		reasons = append(reasons, r.String())
 	}
 	transactions := m.Histogram("starling_store_transaction_seconds", "Time of the store's transactions, without the wait for others.",
-		[]float64{.0003, .001, .003, .01, .03, .1, .3, 1}, service.Label{Name: "tx", Values: names})
+		[]float64{.001, .005, .02, .1, 1}, service.Label{Name: "tx", Values: names})
 	results := m.Counter("starling_store_transactions_total", "The store's transactions by how they ended.",
 		service.Label{Name: "tx", Values: names}, service.Label{Name: "result", Values: []string{committed, rolledBack, unknown}, Only: true})
 	reports := m.Counter("starling_reports_total", "Reports by what became of them, as the store counts them.",
