@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	seeds  = flag.Int("seeds", 12, "how many seeds TestSeeds runs")
+	seeds  = flag.Int("seeds", 14, "how many seeds TestSeeds runs")
 	disks  = flag.Int("disks", 6, "at how many calls of the disk TestDiskCalls fails")
 	lively = flag.Int("lively", 3, "how many seeds TestLively runs")
 	seed   = flag.Int64("seed", -1, "run this seed alone")
