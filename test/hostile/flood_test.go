@@ -21,7 +21,9 @@ const liveness = 60 * time.Second
 // connections again as there are places, and a report goes all its way.
 func TestIdleConnections(t *testing.T) {
 	const places, idle = 16, 24
-	w, stop, err := beginWith(t.TempDir(), options(), nil, func(l *service.Listen) { l.MaxConnections = places })
+	w, stop, err := beginWith(t.TempDir(), options(), nil, func(l *service.Listen) {
+		l.MaxConnections, l.ReservedConnections = places, places/2 // strangers and peers are of one address here
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
