@@ -200,7 +200,7 @@ func TestLeaderParksRefusedJob(t *testing.T) {
 		if len(s.Stuck) != 1 || !s.Stuck[0].Parked || !strings.Contains(s.Stuck[0].Why, "invalidMessage") || s.Stuck[0].Reports != 4 || s.Counts.Waiting != 4 {
 			t.Errorf("stuck: %+v, %+v", s.Stuck, s.Counts)
 		}
-		if why := status.Why(s); len(why) == 0 || !strings.Contains(why[0].Blocks, "invalidMessage") || !strings.Contains(why[0].Do, "starling resume") {
+		if why := status.Why(s); len(why) == 0 || !strings.Contains(why[0].Blocks, "invalidMessage") || !strings.Contains(why[0].Do, "starling task resume") {
 			t.Errorf("why: %+v", why)
 		}
 		p.clock.advance(24 * time.Hour)

@@ -292,7 +292,7 @@ func TestRefusedShareRequestsLeaveNothing(t *testing.T) {
 	}
 }
 
-// resume stops the leader, decides over what it keeps, as starling resume does, and
+// resume stops the leader, decides over what it keeps, as starling task does, and
 // starts it again.
 func (p *pair) resume(drop bool) (reports uint64) {
 	p.t.Helper()
@@ -300,7 +300,10 @@ func (p *pair) resume(drop bool) (reports uint64) {
 		p.t.Fatal(err)
 	}
 	p.startLeader()
-	reports = must(p.leader.Resume(context.Background(), drop))
+	_, reports, err := p.leader.Resume(context.Background(), drop)
+	if err != nil {
+		p.t.Fatal(err)
+	}
 	if err := p.leader.Close(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -348,7 +351,7 @@ func TestHelperOfOtherReports(t *testing.T) {
 				if len(s.Stuck) != 1 || !s.Stuck[0].Parked || s.Stuck[0].Quarantined || s.Stuck[0].Reports != 12 {
 					t.Fatalf("stuck: %+v", s.Stuck)
 				}
-				if why := status.Why(s); !strings.Contains(why[0].Blocks, "12 acknowledged reports") || !strings.Contains(why[0].Do, "starling resume leader.toml") {
+				if why := status.Why(s); !strings.Contains(why[0].Blocks, "12 acknowledged reports") || !strings.Contains(why[0].Do, "starling task resume leader.toml") {
 					t.Errorf("why: %+v", why[0])
 				}
 				if n := p.resume(drop); n != 12 {
@@ -407,7 +410,7 @@ func TestHelperOfOtherReportsElsewhere(t *testing.T) {
 					t.Fatalf("a batch was collected without 5 acknowledged reports: status %d", a.status)
 				}
 				if why := status.Why(p.leaderTask()); !slices.ContainsFunc(why, func(r status.Reason) bool {
-					return strings.Contains(r.Blocks, "5 of the task are kept until you decide") && strings.Contains(r.Do, "starling resume")
+					return strings.Contains(r.Blocks, "5 of the task are kept until you decide") && strings.Contains(r.Do, "starling task resume")
 				}) {
 					t.Errorf("why: %+v", why)
 				}

@@ -14,8 +14,10 @@
 // answer that names other reports, or in another order, a refusal of the whole job in the
 // protocol's own words, and a helper at another step end the job: its segment is parked,
 // with its file and its reports still waiting, until the operator decides
-// ([Leader.Resume]). A request that cannot be built again is quarantined: set aside with
-// the reason, its reports counted as rejected.
+// ([Leader.Resume]). Several of them in a row hold the whole task: no uploads, no jobs,
+// until the same. What strangers can put into a report holds nothing ([store.Conduct]). A
+// request that cannot be built again is quarantined: set aside with the reason, its reports
+// counted as rejected.
 //
 // A VDAF of several rounds takes continuation steps (DAP-18 section 4.5.4). Before the request of a step leaves, the helper's
 // answer to the one before is stored with the digest of the new request; verify state never is. A repetition computes every

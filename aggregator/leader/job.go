@@ -34,6 +34,7 @@ type work struct {
 	job     string   // id of the helper's job, once it has answered; empty if it did not say
 	said    [][]byte // the helper's answers so far, where more than one may come
 	asked   [][]byte // the requests that they answer
+	conduct store.Conduct
 }
 
 // stepJob claims one segment and takes it as far as it goes. A failure of the work itself is written down with the claim
@@ -115,7 +116,7 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	}
 	var p *parked
 	if errors.As(cause, &p) {
-		err := l.store.Park(ctx, w.SegmentJob, cause.Error())
+		err := l.store.Park(ctx, w.SegmentJob, cause.Error(), now)
 		if errors.Is(err, store.ErrStaleLease) {
 			return nil
 		}
@@ -125,7 +126,7 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 		l.opt.Log.Error("segment parked until the operator decides", "task", w.Task, "reports", w.Segment.Count, "why", cause.Error())
 		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
 		l.wakeCollect() // a collection of another batch may go on
-		return nil
+		return l.readHolds(ctx)
 	}
 	l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobAgain)
 	wait := lease.Backoff(w.Lease.Attempts, l.opt.BackOff, l.opt.MaxBackOff)
@@ -494,6 +495,9 @@ func (l *Leader) sleep(ctx context.Context, d time.Duration) error {
 // else it is errMismatch. One that cannot be read may have been cut on its way, so the
 // request is repeated. What is left in w.sent goes into the next request.
 func (w *work) take(body []byte) error {
+	if w.conduct.Asked == 0 { // the first step has all of them
+		w.conduct.Asked = uint64(len(w.sent))
+	}
 	limits := dap.DefaultLimits()
 	limits.MaxReports = max(limits.MaxReports, len(w.sent)+1) // too many are a mismatch, and the body is bounded
 	resps, err := dap.Collect(w.task.Dialect.VerifyResps(body, limits))
@@ -515,6 +519,9 @@ func (w *work) take(body []byte) error {
 				return &keyless{w.task.KeyID}
 			}
 			w.batch.Refuse(i, resp.Error)
+			if peersOwn(resp.Error) {
+				w.conduct.Refused++
+			}
 		case dap.Continue:
 			said[i] = rounds.Said{Kind: rounds.Message, Payload: resp.Payload}
 		case dap.Finish:
@@ -534,7 +541,8 @@ func (w *work) take(body []byte) error {
 //
 // Step 10 of one report: from the helper's answer, to the leader's batch, its sealed shares gone.
 func (l *Leader) commit(ctx context.Context, w *work) error {
-	c := &store.Commit{Task: w.Task, Batches: []store.Batch{w.Batch}, Rejected: make(map[dap.ReportError]uint64)}
+	w.conduct.Now = l.opt.Clock.Now()
+	c := &store.Commit{Task: w.Task, Batches: []store.Batch{w.Batch}, Rejected: make(map[dap.ReportError]uint64), Conduct: &w.conduct}
 	for i, code := range w.batch.Verdicts() {
 		if code != 0 {
 			c.Rejected[code]++
@@ -562,6 +570,9 @@ func (l *Leader) commit(ctx context.Context, w *work) error {
 		return fmt.Errorf("%w: %w", store.ErrStaleLease, err) // committed: nothing to give back
 	}
 	l.removeFile(w)
+	if w.conduct.Refused > 0 {
+		return l.readHolds(ctx)
+	}
 	return nil
 }
 

@@ -91,6 +91,7 @@ type Leader struct {
 	levels  levels
 	rates   rates
 	sealed  sealedTo
+	held    holds
 	mending mending
 }
 
@@ -175,6 +176,9 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 		if l.srv.Notary, err = keyset.NewNotary(l.keys, *opt.Signing, opt.Record); err != nil {
 			return nil, fmt.Errorf("leader: %w", err)
 		}
+	}
+	if err := l.readHolds(ctx); err != nil {
+		return nil, fmt.Errorf("leader: %w", err)
 	}
 	if err := l.openFiles(ctx); err != nil {
 		return l, err
@@ -380,18 +384,6 @@ func (l *Leader) Audit(ctx context.Context) ([]string, error) {
 	}
 	more, err = l.data.Audit()
 	return append(faults, more...), err
-}
-
-// Resume ends the wait of parked segments, whose aggregation jobs ended with an answer
-// that fits no request: the same request is sent again, or, with drop, their reports are
-// given up and counted as report_dropped. It says of how many reports.
-func (l *Leader) Resume(ctx context.Context, drop bool) (reports uint64, err error) {
-	reports, err = l.store.Resume(ctx, drop)
-	if err != nil {
-		return 0, err
-	}
-	l.wakeJobs()
-	return reports, l.store.Bury(ctx)
 }
 
 // refusals counts reports refused at upload between two writes, so that a flood of bad reports costs no transaction each.

@@ -12,11 +12,15 @@ const (
 // Stop is one reason why a task does not do something now. Nothing is lost by it: uploads
 // are answered with a problem after which clients come again, all else waits.
 type Stop struct {
-	From  string   `json:"from"`  // agreement: what was compared with the other aggregator
+	From  string   `json:"from"`  // agreement: what was compared with the other aggregator; hold: see [FromHold]
 	Stops []string `json:"stops"` // take, verify, release
 	Why   string   `json:"why"`
 	Do    string   `json:"do"`
 }
+
+// FromHold is the source of the stops that last until a person lets the task go on: the
+// helper has refused whole jobs, or a person holds it.
+const FromHold = "hold"
 
 // How two aggregators stand.
 const (

@@ -211,7 +211,7 @@ func Why(t *Task) []Reason {
 	var rs []Reason
 	add := func(do, format string, a ...any) { rs = append(rs, Reason{fmt.Sprintf(format, a...), do}) }
 	for _, s := range t.Stops {
-		if a := t.Agreement; a == nil || a.State != NotCompared || a.Failed != "" { // else it will be at once
+		if a := t.Agreement; s.From == FromHold || a == nil || a.State != NotCompared || a.Failed != "" { // else it will be at once
 			add(s.Do, "%s", s.Why)
 		}
 	}
@@ -238,13 +238,7 @@ func Why(t *Task) []Reason {
 				"%d reports were set aside: %s", s.Reports, s.Why)
 		}
 	}
-	for _, s := range t.Stuck {
-		if s.Parked {
-			add("have the helper mended, stop this leader, type starling resume leader.toml and start it again: the same request is sent. "+
-				"starling resume --drop gives the reports up, after which the batch may differ from the helper's",
-				"%d acknowledged reports are kept until you decide: %s", s.Reports, s.Why)
-		}
-	}
+	rs = append(rs, kept(t)...)
 	for _, s := range t.Stuck {
 		if !s.Quarantined && !s.Parked {
 			add(advice(s.Why), "a job of %d reports failed %d times: %s", s.Reports, s.Attempts, s.Why)
@@ -253,6 +247,7 @@ func Why(t *Task) []Reason {
 	if t.PeerUnreadable != "" {
 		add("check that the helper runs and that both sides hold the same token", "the helper does not tell how far it is: %s", t.PeerUnreadable)
 	}
+	rs = append(rs, mostRejected(&t.Counts)...)
 	verified := uint64(0)
 	for _, b := range t.Batches {
 		if b.State != "closed" {
@@ -297,6 +292,56 @@ const waitsForStop = "nothing of the task is released at the moment"
 // WaitsForStop says what a collection waits for while a [Stop] keeps its task from releases.
 func WaitsForStop() string { return waitsForStop }
 
+// manyJudged is from how many judged reports on most of them being rejected is worth a word.
+const manyJudged = 100
+
+// mostRejected says so where most acknowledged reports were rejected, and who has to look at
+// what. Who writes reports can bring all of that about, so that it stops nothing.
+func mostRejected(c *Counts) []Reason {
+	sum := uint64(0)
+	for _, n := range c.Rejected {
+		sum += n
+	}
+	judged := sum + c.Aggregated
+	if judged < manyJudged || 2*sum <= judged {
+		return nil
+	}
+	do := "compare what the two aggregators hold of the task (starling doctor at each): recipe, configuration, version"
+	switch proofs, sealed := c.Rejected["vdaf_verify_error"], c.Rejected["hpke_decrypt_error"]+c.Rejected["hpke_unknown_config_id"]; {
+	case 2*proofs > sum:
+		do = "compare the verification keys of the two aggregators (starling doctor at each): where they differ, give both the same file in verify_keys"
+	case 2*sealed > sum:
+		do = "see at each aggregator (starling status) whether it still has the keys that clients were given, and put keys that were lost back from where they went; " +
+			"compare the recipes of the two (starling doctor at each)"
+	}
+	return []Reason{{fmt.Sprintf("%d of %d acknowledged reports were rejected: %s", sum, judged, reasons(c.Rejected)),
+		do + "; where nothing differs, strangers send what does not hold, which costs work and no more: give the task an upload token, or limit who reaches the leader"}}
+}
+
+// kept tells of the reports that wait for a person, whose jobs were refused as a whole: in
+// one line where the task is held for them.
+func kept(t *Task) (rs []Reason) {
+	held := slices.ContainsFunc(t.Stops, func(s Stop) bool { return s.From == FromHold })
+	reports := uint64(0)
+	for _, s := range t.Stuck {
+		if s.Parked {
+			reports += s.Reports
+			rs = append(rs, Reason{fmt.Sprintf("%d acknowledged reports are kept until you decide: %s", s.Reports, s.Why), Decide(t.ID)})
+		}
+	}
+	if held && len(rs) > 1 {
+		return []Reason{{fmt.Sprintf("%d acknowledged reports of %d jobs are kept until you decide", reports, len(rs)), Decide(t.ID)}}
+	}
+	return rs
+}
+
+// Decide is what a person does about a task whose helper has refused whole jobs.
+func Decide(task string) string {
+	return "have the two operators find out which side is wrong (starling doctor at each) and mend it; then stop this leader, " +
+		"starling task resume leader.toml --task " + task + ", and start it again: the same requests are sent. " +
+		"starling task drop gives the reports up, after which their batch may differ from the helper's"
+}
+
 // advice is what to do about a reason in the words of this package and of the leader.
 func advice(why string) string {
 	for _, a := range []struct{ has, do string }{
@@ -311,8 +356,8 @@ func advice(why string) string {
 		{"this leader was away", "wait; nothing is wrong"},
 		{"fewer than", "send more reports; what came later than the batch asked for is not in it: starling collect --restart asks for all up to now, or where rounds are released alone, starling collect --skip for the next ones"},
 		{"did not answer", "check that the helper runs and can be reached"},
-		{"until you decide", "decide: starling resume"},
 		{"newer version of this program", "start the newer version, which wrote it, until nothing waits"},
+		{"until you decide", "decide: starling task resume leader.toml, or starling task drop leader.toml"},
 		{"cannot be sorted", "see to the disk: it is tried again by itself; docs/recovery.md says how to go on without the log"},
 		{"still being written", "wait; if it lasts, the disk of the leader does not answer"},
 		{"still to be verified", "wait; status shows the rate and the time left"},

@@ -335,6 +335,11 @@ func stuck(t *status.Task) error {
 	if t.Peer != nil && t.Peer.Damaged > 0 {
 		return fmt.Errorf("the helper's replay protection has %d damaged files; starling repair leader.toml", t.Peer.Damaged)
 	}
+	for _, s := range t.Stops {
+		if s.From == status.FromHold {
+			return errors.New(s.Why)
+		}
+	}
 	for _, s := range t.Stuck {
 		if s.Quarantined {
 			return fmt.Errorf("%d reports were set aside: %s", s.Reports, s.Why)

@@ -247,21 +247,40 @@ func (a *Aggregator) StoppedStatus(ctx context.Context) (s *status.Status, err e
 	return opened.Status(ctx)
 }
 
-// Resume opens the store of a leader that is not running and ends the wait of its parked
-// reports; see [leader.Leader.Resume].
-func (a *Aggregator) Resume(ctx context.Context, drop bool) (reports uint64, err error) {
+// HoldTask opens the store of a leader that is not running and holds tasks; see
+// [leader.Leader.HoldTask].
+func (a *Aggregator) HoldTask(ctx context.Context, why string, tasks ...dap.TaskID) (n int, err error) {
+	err = a.withLeader(ctx, func(l *leader.Leader) error {
+		n, err = l.HoldTask(ctx, why, tasks...)
+		return err
+	})
+	return n, err
+}
+
+// Resume opens the store of a leader that is not running and lets tasks go on; see
+// [leader.Leader.Resume].
+func (a *Aggregator) Resume(ctx context.Context, drop bool, tasks ...dap.TaskID) (held int, reports uint64, err error) {
+	err = a.withLeader(ctx, func(l *leader.Leader) error {
+		held, reports, err = l.Resume(ctx, drop, tasks...)
+		return err
+	})
+	return held, reports, err
+}
+
+// withLeader opens the store of a leader that is not running, and closes it after f.
+func (a *Aggregator) withLeader(ctx context.Context, f func(*leader.Leader) error) (err error) {
 	if a.Role != dap.RoleLeader {
-		return 0, errors.New("only a leader parks reports")
+		return errors.New("only a leader holds tasks: a helper keeps nothing of what it refuses")
 	}
 	if _, err := os.Stat(string(a.Data)); err != nil {
-		return 0, fmt.Errorf("data: %w", err)
+		return fmt.Errorf("data: %w", err)
 	}
 	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.(*withFiles).aggregatorService.(*leader.Leader).Resume(ctx, drop)
+	return f(s.(*withFiles).aggregatorService.(*leader.Leader))
 }
 
 // ConfirmClock opens the store of an aggregator that is not running and has it take the

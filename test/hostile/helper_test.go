@@ -87,12 +87,19 @@ func TestLyingHelper(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lie atomic.Pointer[func([]byte) []byte] // what becomes of the answer to an aggregation job
-	var silent atomic.Bool
+	var silent, refusing atomic.Bool
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: behind.Addr().String()})
 	proxy.ModifyResponse = func(resp *http.Response) error {
 		if silent.Load() && strings.HasSuffix(resp.Request.URL.Path, "/starling_progress") {
 			resp.StatusCode, resp.Header = http.StatusNotFound, http.Header{}
 			resp.Body = io.NopCloser(strings.NewReader(""))
+			return nil
+		}
+		if refusing.Load() && resp.Request.Method != http.MethodGet && strings.Contains(resp.Request.URL.Path, "/aggregation_jobs") {
+			resp.StatusCode = http.StatusBadRequest
+			resp.Header = http.Header{"Content-Type": {dap.ProblemMedia}}
+			resp.Body = io.NopCloser(strings.NewReader(`{"type":"` + dap.ProblemInvalidMessage.URI() + `"}`))
+			resp.ContentLength = -1
 			return nil
 		}
 		f := lie.Load()
@@ -174,12 +181,12 @@ func TestLyingHelper(t *testing.T) {
 	if x := s.Stuck[0]; !x.Parked || x.Reports != 6 || s.Counts.Waiting != 6 || len(s.Counts.Rejected) > 0 {
 		t.Errorf("%+v, %+v", x, s.Counts)
 	}
-	if why := status.Why(s)[0]; !strings.Contains(why.Do, "starling resume leader.toml") {
+	if why := status.Why(s)[0]; !strings.Contains(why.Do, "starling task resume leader.toml") {
 		t.Errorf("why: %+v", why)
 	}
 	lie.Store(nil)
 	stopLeader()
-	if n, err := leader.Resume(t.Context(), false); n != 6 || err != nil {
+	if _, n, err := leader.Resume(t.Context(), false); n != 6 || err != nil {
 		t.Errorf("a decision over %d reports, %v", n, err)
 	}
 	stopLeader = serve(t, leader.Parts(log, deploy.Listeners{}))
@@ -208,5 +215,40 @@ func TestLyingHelper(t *testing.T) {
 	if !s.PeerSilent || s.PeerUnreadable != "" {
 		t.Errorf("a helper that shows no progress: silent %v, %q", s.PeerSilent, s.PeerUnreadable)
 	}
+
+	// One job after the other is refused as a whole: the task is held, devices are told to
+	// come again, and every report that was acknowledged counts in the end.
+	lie.Store(nil)
+	silent.Store(false)
+	refusing.Store(true)
+	for i := range 5 {
+		send(2)
+		until("refused", func(s *status.Task) bool { return len(s.Stuck) == i+1 })
+	}
+	s = until("held", func(s *status.Task) bool { return len(s.Stops) > 0 })
+	if s.Counts.Waiting != 10 || s.Counts.Rejected["report_dropped"] != 0 {
+		t.Errorf("%+v", s.Counts)
+	}
+	if why := status.Why(s)[0]; !strings.Contains(why.Blocks, "5 jobs in a row") || !strings.Contains(why.Do, "starling task resume leader.toml") {
+		t.Errorf("why: %+v", why)
+	}
+	resp, err := http.Post(a.LeaderURL()+"tasks/"+s.ID+"/reports", dap.ContentType(dap.MediaUploadReq), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("an upload to a held task: status %d, Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
+	}
+	refusing.Store(false)
+	stopLeader()
+	if held, n, err := leader.Resume(t.Context(), false); held != 1 || n != 10 || err != nil {
+		t.Errorf("a decision over %d tasks and %d reports, %v", held, n, err)
+	}
+	stopLeader = serve(t, leader.Parts(log, deploy.Listeners{}))
+	send(2)
+	until("verified", func(s *status.Task) bool {
+		return s.Counts.Aggregated == 21 && s.Counts.Waiting == 0 && len(s.Stuck) == 0
+	})
 	stopLeader()
 }

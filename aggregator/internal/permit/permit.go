@@ -47,7 +47,8 @@ type Source string
 
 // Sources.
 const (
-	Agreement Source = "agreement" // what was compared with the other aggregator
+	Agreement Source = "agreement"     // what was compared with the other aggregator
+	Hold      Source = status.FromHold // what a person holds, or has to look at
 )
 
 // A Reason is one thing that keeps a task from acts, and what a person does about it.

@@ -104,6 +104,9 @@ type Commit struct {
 	Candidates []Candidate
 	Rejected   map[dap.ReportError]uint64 // refused before the commit, counted with it
 
+	// Conduct is how the peer answered, which CommitSegment enters; nil where it was not asked.
+	Conduct *Conduct
+
 	// Final says that no step follows in this aggregation job: the body kept with the resource is dropped, which still
 	// held the sealed reports.
 	Final bool
@@ -111,6 +114,34 @@ type Commit struct {
 	// Fold is called once, when replays (report_replayed) and closed batches (batch_collected) are known. verdict[i] is
 	// zero for a kept candidate. It returns one share per batch, nil where nothing was kept.
 	Fold func(verdict []dap.ReportError) ([]*vdaf.AggShare, error)
+}
+
+// Conduct is how the peer answered one aggregation job, report by report.
+type Conduct struct {
+	Asked   uint64 // reports that it gave a verdict of
+	Refused uint64 // of these, refused for a reason that is the peer's own, and that no stranger can make it say
+	Now     time.Time
+}
+
+// A task is held by itself once its peer, since a person last let the task go on, has refused
+//
+//   - each of its first FirstTurned jobs as a whole, or
+//   - RowTurned jobs as a whole one after the other, or
+//   - over half of a window of WindowReports reports or more, for reasons of its own.
+//
+// What strangers can bring about counts nowhere: a report that does not open or does not hold is refused alone.
+const (
+	FirstTurned   = 3
+	RowTurned     = 5
+	WindowReports = 100
+)
+
+// A Hold keeps a task from taking uploads and running jobs until a person lets it go on. Nothing is lost by it.
+type Hold struct {
+	Task   dap.TaskID
+	Since  time.Time
+	Person bool // a person holds it, and it releases nothing either
+	Why    string
 }
 
 // Counts are a task's ledger of reports. At rest Acknowledged = Aggregated + the sum of Rejected + what waits in segments.
@@ -312,11 +343,17 @@ type Store interface {
 	// The row stays, for the operator; nothing will read its file again, which may be removed (Bury does it otherwise).
 	Quarantine(ctx context.Context, j *SegmentJob, code dap.ReportError, why string) error
 	// Park leaves a segment, with its file and its reports still waiting, until Resume:
-	// no worker claims it, and no leader-selected batch that has it is drained.
-	Park(ctx context.Context, j *SegmentJob, why string) error
-	// Resume ends the wait of all parked segments, of how many reports it says: they may
-	// be claimed again, or, with drop, are quarantined as report_dropped.
-	Resume(ctx context.Context, drop bool) (reports uint64, err error)
+	// no worker claims it, and no leader-selected batch that has it is drained. It counts
+	// as a job that was refused as a whole, and may so hold the task.
+	Park(ctx context.Context, j *SegmentJob, why string, now time.Time) error
+	// HoldTask holds a task in the name of a person, whoever held it before.
+	HoldTask(ctx context.Context, task dap.TaskID, why string, now time.Time) error
+	// Holds lists the tasks that are held.
+	Holds(ctx context.Context) ([]Hold, error)
+	// Resume lets tasks go on: it ends their holds, forgets how the peer has answered, and
+	// ends the wait of their parked segments, of how many reports it says: they may be
+	// claimed again, or, with drop, are quarantined as report_dropped.
+	Resume(ctx context.Context, tasks []dap.TaskID, drop bool) (reports uint64, err error)
 	// CommitSegment commits and finishes the job; its file may be removed afterwards (Bury does it otherwise).
 	CommitSegment(ctx context.Context, j *SegmentJob, c *Commit) error
 	// Seen says which of the ids are already aggregated in the task (the leader must not send those).

@@ -47,6 +47,9 @@ func (s *Store) CommitSegment(ctx context.Context, j *store.SegmentJob, c *store
 		if err := l.dropAnswers(tx); err != nil {
 			return err
 		}
+		if err := t.heard(tx, c.Conduct); err != nil {
+			return err
+		}
 		_, err = tx.Exec("drop-segment", l.id)
 		return err
 	})

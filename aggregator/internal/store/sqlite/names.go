@@ -6,7 +6,7 @@ func TransactionNames() []string {
 	return []string{
 		"add-refused", "advance-job", "answers-of-task", "audit", "batch-state", "batches", "claim-segments", "commit-job",
 		"commit-log", "commit-segment", "counts", "create-resource", "damages", "data-keys", "delete-resource", "drain",
-		"drop-tombstones", "end-data-key", "fail-resource", "fence", "forget-damage", "forget-log", "freeze", "frozen", "hurry",
+		"drop-tombstones", "end-data-key", "fail-resource", "fence", "forget-damage", "forget-log", "freeze", "frozen", "hold-task", "holds", "hurry",
 		"kept", "kept-under", "ledger", "ledger-entry", "levels", "live-files", "merge-runs", "note-data-key", "note-keys", "open", "order",
 		"park", "pending-resources", "put-task", "quarantine", "release", "release-read", "releases-after", "reload-resource", "renewed",
 		"reseal", "resource", "resume", "retire-task", "retry-segment", "runs-of-task", "save-sent", "save-time",

@@ -27,6 +27,9 @@ func init() {
 	tests["Quarantine"] = testQuarantine
 	tests["Park"] = testPark
 	tests["ParkedBatchIsPassedOver"] = testParkedBatchIsPassedOver
+	tests["HoldAfterRefusedJobs"] = testHoldAfterRefusedJobs
+	tests["HoldAfterRefusedReports"] = testHoldAfterRefusedReports
+	tests["HoldByPerson"] = testHoldByPerson
 	tests["ReplayAcrossSegments"] = testReplayAcrossSegments
 	tests["CommitAccountsForAll"] = testCommitAccountsForAll
 	tests["FailedFoldChangesNothing"] = testFailedFoldChangesNothing
@@ -378,8 +381,8 @@ func testPark(t *testing.T, h Harness) {
 		w.Upload(task, 10, int(before.Acknowledged), int(before.Acknowledged)+5)
 		w.Sort()
 		job := w.Claim(1)[0]
-		w.ok(w.Store.Park(ctx, job, "a wrong answer"))
-		w.is(w.Store.Park(ctx, job, "a wrong answer"), store.ErrStaleLease)
+		w.ok(w.Store.Park(ctx, job, "a wrong answer", w.Now))
+		w.is(w.Store.Park(ctx, job, "a wrong answer", w.Now), store.ErrStaleLease)
 		w.Audit()
 		w.Reopen(t)
 		w.Now = w.Now.Add(1000 * time.Hour)
@@ -394,12 +397,12 @@ func testPark(t *testing.T, h Harness) {
 		if files, err := w.Store.LiveFiles(ctx); err != nil || !slices.Contains(files, job.Segment.Name) {
 			t.Fatalf("live are %q, %v", files, err)
 		}
-		n, err := w.Store.Resume(ctx, drop)
+		n, err := w.Store.Resume(ctx, []dap.TaskID{task.ID}, drop)
 		w.ok(err)
 		if n != 6 {
 			t.Fatalf("resumed %d reports", n)
 		}
-		if n, err = w.Store.Resume(ctx, drop); n != 0 || err != nil {
+		if n, err = w.Store.Resume(ctx, []dap.TaskID{task.ID}, drop); n != 0 || err != nil {
 			t.Fatalf("resumed %d reports again, %v", n, err)
 		}
 		if drop {
@@ -437,7 +440,7 @@ func testParkedBatchIsPassedOver(t *testing.T, h Harness) {
 	if id, waiting, err := drain("first"); err != nil || id != jobs[0].Batch.ID || waiting != 3 {
 		t.Fatalf("the batch with its minimum is not drained: %d wait, %v", waiting, err)
 	}
-	w.ok(w.Store.Park(ctx, jobs[0], "a wrong answer"))
+	w.ok(w.Store.Park(ctx, jobs[0], "a wrong answer", w.Now))
 	for _, name := range []string{"first", "second"} { // one that holds the batch, and one that looks for one
 		_, _, err := drain(name)
 		w.is(err, store.ErrTooSmall)
@@ -446,7 +449,7 @@ func testParkedBatchIsPassedOver(t *testing.T, h Harness) {
 	if id, waiting, err := drain("first"); err != nil || id != jobs[2].Batch.ID || waiting != 0 {
 		t.Fatalf("a batch that waits for nobody is passed over too: %d wait, %v", waiting, err)
 	}
-	if n, err := w.Store.Resume(ctx, false); n != 3 || err != nil {
+	if n, err := w.Store.Resume(ctx, []dap.TaskID{task.ID}, false); n != 3 || err != nil {
 		t.Fatalf("resumed %d, %v", n, err)
 	}
 	if id, waiting, err := drain("second"); err != nil || id != jobs[0].Batch.ID || waiting != 3 {

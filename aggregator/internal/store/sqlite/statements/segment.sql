@@ -27,6 +27,7 @@ WHERE state = 0 AND parked = 0 AND NOT (not_before > ?1 AND not_before <= ?3)
   SELECT 1 FROM hold WHERE hold.task = segment.task AND count IS NOT NULL AND first <= bucket AND last >= bucket)
   AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = segment.task AND retired IS NOT NULL)
   AND task NOT IN (SELECT value FROM json_each(?4))
+  AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = segment.task AND since IS NOT NULL)
 ORDER BY id LIMIT ?2
 
 -- name: lease-segment
