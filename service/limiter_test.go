@@ -283,36 +283,42 @@ func TestLimitPerAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := flood(t, Listen{MaxConnections: 16, MaxPerAddress: 2})
 		var all []*visitor
-		come := func(from, path string) *visitor {
-			v := f.dial(from)
-			go v.ask(path, "")
+		refused := func(from, path string) bool {
+			v, status := f.dial(from), make(chan int, 1)
+			go func() { status <- v.ask(path, "") }()
 			synctest.Wait()
 			all = append(all, v)
-			return v
+			select {
+			case s := <-status:
+				return s == 0
+			default:
+				return false // it is under way
+			}
 		}
-		come("198.51.100.7", "/wait")
-		idle := come("198.51.100.7", "/")
-		come("198.51.100.7", "/wait") // takes the place of its own idle one
+		refused("198.51.100.7", "/wait")
+		refused("198.51.100.7", "/")
+		idle := all[1]
+		refused("198.51.100.7", "/wait") // takes the place of its own idle one
 		if !idle.gone() {
 			t.Error("three connections of one address, where two may be")
 		}
-		if !come("198.51.100.7", "/").gone() {
+		if !refused("198.51.100.7", "/") {
 			t.Error("a third request of one address is under way")
 		}
-		come("2001:db8::1", "/wait")
-		come("2001:db8::2:2", "/wait")
-		if !come("2001:db8::3:3:3", "/").gone() {
+		refused("2001:db8::1", "/wait")
+		refused("2001:db8::2:2", "/wait")
+		if !refused("2001:db8::3:3:3", "/") {
 			t.Error("a /64 has a third request under way")
 		}
-		if come("2001:db8:0:1::1", "/").gone() || come("198.51.100.8", "/").gone() {
+		if refused("2001:db8:0:1::1", "/") || refused("198.51.100.8", "/") {
 			t.Error("another address is refused")
 		}
 		if got := f.shed("address"); got != "3" {
 			t.Errorf("%s counted, want 3", got)
 		}
-		come("203.0.113.1", "/known")
+		refused("203.0.113.1", "/known")
 		for range 4 {
-			if come("203.0.113.1", "/wait").gone() {
+			if refused("203.0.113.1", "/wait") {
 				t.Error("a peer with a token is limited")
 			}
 		}
