@@ -170,6 +170,9 @@ func (r *Recipe) Describe(w io.Writer) error {
 	if r.KEM != X25519 {
 		line("", "encrypted to %s keys: a report recorded today stays closed to a later quantum computer", r.KEM)
 	}
+	if r.Epoch > 0 {
+		line("", "epoch %d: published again with an id of its own; what a person gave under the epochs before counts on", r.Epoch)
+	}
 	if r.DAP != dap.Draft18 {
 		line("", "spoken in %s", r.DAP)
 	}
@@ -337,6 +340,7 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		TimePrecision uint64       `json:"time_precision"`
 		Window        *[2]uint64   `json:"window"`
 		Population    any          `json:"population"`
+		Epoch         uint32       `json:"epoch,omitempty"`
 		Threshold     uint64       `json:"threshold"` // DAP's minimum batch size
 		Targeting     *Targeting   `json:"targeting,omitempty"`
 		Round         Rounds       `json:"round"`
@@ -367,7 +371,7 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		Threshold: r.Threshold(), Round: Rounds{Units: r.RoundUnits(), Grace: uint32(r.Grace() / time.Second)},
 		Noise:    choice("noise", r.Noise.noise(), noise, r.Noise),
 		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),
-		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision),
+		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision), Epoch: r.Epoch,
 		Guarantee: g, ServerKeys: r.ServerKeys, Unit: r.PrivacyUnit(),
 	}
 	if w, ok := r.Window.(Between); ok {

@@ -20,6 +20,7 @@ import (
 //	hpke-suite   uint16 kem, never that of X25519
 //	relay        struct { opaque url<0..2^16-1>, gateway<0..2^16-1>; }
 //	round        struct { uint64 units; uint32 grace; }, absent for one unit and no grace
+//	epoch        uint32, never 0
 //	projection   struct { uint32 entries; opaque seed[32]; }
 //	unit         struct { opaque name<1..2^8-1>; uint32 records; uint8 reduction; uint32 per_person; }, never that of DefaultUnit
 //	server-keys  struct { opaque leader[32], helper[32], gateway<0..2^8-1>, collector[32]; uint32 epoch_length; }
@@ -55,6 +56,7 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 		b.AddUint64(r.Rounds.Units)
 		b.AddUint32(r.Rounds.Grace)
 	})
+	add(extEpoch, r.Epoch != 0, func(b *cryptobyte.Builder) { b.AddUint32(r.Epoch) })
 	add(extProjection, r.Projection != nil, func(b *cryptobyte.Builder) {
 		b.AddUint32(r.Projection.Entries)
 		b.AddBytes(r.Projection.Seed[:])
@@ -119,6 +121,10 @@ func (r *Recipe) readExtensions(d *decoder) {
 			r.Relay = &Relay{URL: string(data.bytes16("relay")), Gateway: string(data.bytes16("relay"))}
 		case extRounds:
 			r.Rounds = &Rounds{Units: data.u64("round"), Grace: data.u32("round")}
+		case extEpoch:
+			if r.Epoch = data.u32("epoch"); data.err == nil && r.Epoch == 0 {
+				data.fail("epoch 0 is said by saying nothing")
+			}
 		case extProjection:
 			r.Projection = &Projection{Entries: data.u32("projection")}
 			data.field("projection", func() bool { return data.s.CopyBytes(r.Projection.Seed[:]) })

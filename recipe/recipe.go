@@ -48,6 +48,9 @@ type Recipe struct {
 	KEM KEM
 	// Relay hides who sends; without one, reports go to the leader directly and coins count for nothing.
 	Relay *Relay
+	// Epoch counts how often the same recipe was published again, because a server lost what
+	// it knew of the one before. Each has an id, and a task, of its own.
+	Epoch uint32
 	// Unit is whose data the guarantee protects; DefaultUnit when nil.
 	Unit *Unit
 	// Projection shortens the vectors of a [Vector]; nil sends them whole.

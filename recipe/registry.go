@@ -60,6 +60,7 @@ const (
 	extHPKESuite  = 7
 	extRelay      = 8
 	extRounds     = 11
+	extEpoch      = 12
 	extProjection = 13
 	extUnit       = 14
 	extServerKeys = 15
@@ -156,7 +157,7 @@ var codepoints = []Codepoint{
 	{"extension", 9, "attestation", false},
 	{"extension", 10, "log", false},
 	{"extension", extRounds, "round", true},
-	{"extension", 12, "epoch", false},
+	{"extension", extEpoch, "epoch", true},
 	{"extension", extProjection, "projection", true},
 	{"extension", extUnit, "unit", true},
 	{"extension", extServerKeys, "server-keys", true},

@@ -22,7 +22,7 @@ func recipeCommand() *command {
 	return &command{
 		name:  "recipe",
 		short: "Make or read a recipe: what is asked, how, and what it guarantees",
-		sub:   []*command{recipePlan(), recipeNew(), recipeShow(), recipeCertificate()},
+		sub:   []*command{recipePlan(), recipeNew(), recipeAgain(), recipeShow(), recipeCertificate()},
 	}
 }
 
