@@ -50,7 +50,7 @@ var plan = daptest.Plan{
 		"TestRoundsCrash", "TestRoundsLaterRejection", "TestRoundsOutOfStep",
 		"TestRoundsReplaysSameBytes", "TestRoundsTwins", "TestRunningServices",
 		"TestStoresPutBack", "TestUploadSlow", "TestVectorAttackersAreBounded",
-		"TestVectorNoiseFits",
+		"TestVectorNoiseFits", "TestWhyInEachSituation",
 	},
 }
 

@@ -52,7 +52,11 @@ func (h *Helper) Standing(context.Context) (*status.Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
-	return &status.Status{Role: "helper", Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set, Clock: h.steady.Held(),
+	room := ""
+	if err := h.room.Work(); err != nil {
+		room = err.Error()
+	}
+	return &status.Status{Role: "helper", NoRoom: room, Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set, Clock: h.steady.Held(),
 		DataKeys: h.data.Missing()}, nil
 }
 

@@ -101,7 +101,11 @@ func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
-	return &status.Status{Role: "leader", Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Damaged: damaged, Lost: set, Clock: l.steady.Held(),
+	room := ""
+	if err := l.room.Take(l.waiting()); err != nil {
+		room = err.Error()
+	}
+	return &status.Status{Role: "leader", NoRoom: room, Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Damaged: damaged, Lost: set, Clock: l.steady.Held(),
 		DataKeys: l.data.Missing()}, nil
 }
 

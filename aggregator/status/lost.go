@@ -28,6 +28,11 @@ func (s *Status) Reasons() []Reason {
 			"set the clock right, and everything goes on by itself; if it is right (the machine was off for long, say), stop the " +
 				s.Role + ", type starling doctor --clock-is-right " + s.Role + ".toml and start it again"})
 	}
+	if s.NoRoom != "" {
+		rs = append(rs, Reason{s.NoRoom + "; what comes meanwhile is told to come again, and nothing is lost",
+			"make room on the disk, or find out with starling why what keeps reports from being verified; then it goes on by itself. " +
+				"[limits] in " + s.Role + ".toml has the bounds"})
+	}
 	for i := range s.DataKeys {
 		rs = append(rs, Reason{s.DataKeys[i].Why(),
 			"put " + s.DataKeys[i].File + " back into the record of the " + s.Role + ", from where it went, and start it again"})
@@ -41,4 +46,16 @@ func (s *Status) Reasons() []Reason {
 			"stop the " + s.Role + ", type starling doctor --take-back " + s.Role + ".toml and start it again; what was aggregated before counts as a replay"})
 	}
 	return rs
+}
+
+// Strays tell of requests for tasks that are not served here. Anybody can make some up, so
+// that they are no fault of the aggregator's.
+func (s *Status) Strays() []Reason {
+	n := s.RefusedRequests["unrecognizedTask"]
+	if n == 0 {
+		return nil
+	}
+	return []Reason{{fmt.Sprintf("%d requests since the start were for a task that is not served here, or not any more", n),
+		"compare the id that starling recipe show prints of the recipe that was handed out with those of starling status; " +
+			"name that recipe in [[tasks]] of leader and helper and start them again, or hand out the one that is served"}}
 }

@@ -29,6 +29,8 @@ type Status struct {
 	Lost *Lost `json:"lost,omitempty"`
 	// DataKeys are those whose files are missing.
 	DataKeys []DataKey `json:"missing_data_keys,omitempty"`
+	// NoRoom is why uploads or jobs are turned away for want of room; empty while there is some.
+	NoRoom string `json:"no_room,omitempty"`
 	// Stopped says that the aggregator is not running, and that this was read of its store.
 	Stopped bool `json:"stopped,omitempty"`
 }
@@ -243,6 +245,11 @@ func Why(t *Task) []Reason {
 		if !s.Quarantined && !s.Parked {
 			add(advice(s.Why), "a job of %d reports failed %d times: %s", s.Reports, s.Attempts, s.Why)
 		}
+	}
+	if p := t.Peer; p != nil && p.Done < t.Counts.Aggregated {
+		add("have the helper's operator stop it, put the newest state of its data directory back and start it; where that is gone, what was not released "+
+			"cannot be: publish the recipe anew, which makes another task (docs/recovery.md)",
+			"the helper knows of %d finished reports, and this leader has verified %d with it: the helper's store was lost, replaced or put back", p.Done, t.Counts.Aggregated)
 	}
 	if t.PeerUnreadable != "" {
 		add("check that the helper runs and that both sides hold the same token", "the helper does not tell how far it is: %s", t.PeerUnreadable)

@@ -378,10 +378,33 @@ func total(counts map[string]uint64) uint64 {
 	return sum
 }
 
+// readEach reads what can be read of every aggregator, be it of the store of one that is
+// stopped. The error is of the first of which nothing is known.
+func readEach(ctx context.Context, files []aggregatorFile) (all []*status.Status, err error) {
+	for _, f := range files {
+		s, failed := readAll(ctx, []aggregatorFile{f}, true)
+		if failed != nil && err == nil {
+			err = failed
+		}
+		all = append(all, s...)
+	}
+	return all, err
+}
+
+// ofParty are the reasons that are no single task's.
+func ofParty(s *status.Status) (rs []status.Reason) {
+	if s.Stopped {
+		rs = append(rs, status.Reason{Blocks: "it is not running; what is said of it was read of its store",
+			Do: fmt.Sprintf("starling serve %s %s.toml", s.Role, s.Role)})
+	}
+	return append(append(rs, s.Reasons()...), s.Strays()...)
+}
+
 func whyCommand() *command {
 	return &command{
 		name: "why", args: "[--json] [CONFIG...]",
 		short: "Name what keeps a task from its result, and what to do",
+		long:  "Of a leader or helper that is stopped it reads the store; of one that does not answer at all it says so last, after what the others say.",
 		examples: [][2]string{
 			{"starling why leader.toml", "one line for each thing that blocks"},
 			{"starling why gateway.toml", "what keeps uploads from the leader"},
@@ -393,13 +416,10 @@ func whyCommand() *command {
 				if err != nil {
 					return err
 				}
-				all, err := readAll(ctx, files, false)
-				if err != nil {
-					return err
-				}
+				all, silent := readEach(ctx, files)
 				gateways, err := readGateways(ctx, fronts)
-				if err != nil {
-					return err
+				if err != nil && silent == nil {
+					silent = err
 				}
 				type blocked struct {
 					Role    string          `json:"role"`
@@ -420,7 +440,7 @@ func whyCommand() *command {
 					out := map[string]any{"tasks": list}
 					parties := map[string][]status.Reason{}
 					for _, s := range all {
-						if rs := s.Reasons(); len(rs) > 0 {
+						if rs := ofParty(s); len(rs) > 0 {
 							parties[s.Role] = rs
 						}
 					}
@@ -434,13 +454,13 @@ func whyCommand() *command {
 						}
 						out["gateways"] = troubles
 					}
-					return e.json(out)
+					return errors.Join(e.json(out), silent)
 				}
 				for _, s := range gateways {
 					writeTroubles(e.stdout, s.Troubles())
 				}
 				for _, s := range all {
-					for _, r := range s.Reasons() {
+					for _, r := range ofParty(s) {
 						fmt.Fprintf(e.stdout, "%s: %s\n    do: %s\n", s.Role, r.Blocks, r.Do)
 					}
 				}
@@ -452,7 +472,7 @@ func whyCommand() *command {
 						fmt.Fprintf(e.stdout, "%s, task %s: %s\n    do: %s\n", b.Role, b.Task, r.Blocks, r.Do)
 					}
 				}
-				return nil
+				return silent
 			}
 		},
 	}
