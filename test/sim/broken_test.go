@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/dp/correlated"
@@ -157,6 +158,50 @@ func TestOracle(t *testing.T) {
 			if !found() {
 				t.Errorf("violations %q, want one with %q\n%s", w.oracle.violations, c.want, w.dump())
 			}
+		})
+	}
+}
+
+// TestOracleSeesCalendars has leader and helper, one or both, hold to another calendar than the task's, and demands that the oracle
+// sees what comes of it.
+func TestOracleSeesCalendars(t *testing.T) {
+	var worlds []config
+	for seed := uint64(0); len(worlds) < 12; seed++ {
+		if c := draw(seed); c.units > 0 {
+			worlds = append(worlds, c)
+		}
+	}
+	// hasty waits for no grace, lax takes all that DAP does.
+	hasty := func(w *world) *aggregator.Calendar { c := *w.calendar(); c.Grace = 0; return &c }
+	lax := func(*world) *aggregator.Calendar { return nil }
+	for name, c := range map[string]struct {
+		leader, helper func(*world) *aggregator.Calendar // nil is the right one
+		want           string
+	}{
+		"a leader that takes parts of rounds":          {lax, nil, "which is no batch"},
+		"a leader that takes the time within a round":  {lax, lax, "that says when in its round"},
+		"a leader that does not look at its own clock": {hasty, nil, "leader released"},
+		"a helper that does not look at its own clock": {nil, hasty, "helper released"},
+		"neither waits for the grace":                  {hasty, hasty, "too early"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []string
+			for _, cfg := range worlds {
+				w := run(t, cfg, func(w *world) {
+					w.net.apart = true // or the two would find each other out
+					if c.leader != nil {
+						w.leader.given = c.leader(w)
+					}
+					if c.helper != nil {
+						w.helper.given = c.helper(w)
+					}
+				})
+				if slices.ContainsFunc(w.oracle.violations, func(v string) bool { return strings.Contains(v, c.want) }) {
+					return
+				}
+				all = append(all, w.oracle.violations...)
+			}
+			t.Errorf("in %d worlds: violations %q, want one with %q", len(worlds), all, c.want)
 		})
 	}
 }

@@ -47,6 +47,9 @@ type node struct {
 	wrap func(disk.FS) disk.FS // a disk that is worse than it may be, or one that the oracle watches
 	// noise is nil where releases have none.
 	noise *ledger
+	// given is the calendar that it is told, which is the world's but in tests of the oracle.
+	given *aggregator.Calendar
+	clock clock
 }
 
 // fs is the disk as the service sees it.
@@ -283,6 +286,7 @@ func (n *node) step() (worked bool) {
 func (w *world) newLeader(l *life) (service, error) {
 	opt := leader.Options{
 		Base: leaderURL, Tasks: []aggregator.Task{w.leader.task()}, Keys: w.leaderKeys, FS: l.fs(), Record: l.record(), Transport: &port{w.net, l},
+		Clock:         l.clock,
 		KeySchedule:   w.schedule(0),
 		HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment, Idle: idle,
 		BackOff: time.Second, MaxBackOff: maxBackOff, Limits: limits, Failpoints: l.fail, Retention: retention,
@@ -300,7 +304,7 @@ func (w *world) newLeader(l *life) (service, error) {
 func (w *world) newHelper(l *life) (service, error) {
 	opt := helper.Options{
 		Base: helperURL, Tasks: []aggregator.Task{w.helper.task()}, Keys: w.helperKeys, FS: l.fs(), Record: l.record(), Deferred: w.cfg.deferred, Idle: idle, Limits: limits,
-		Failpoints: l.fail, KeySchedule: w.schedule(keyDelay), Retention: retention,
+		Clock: l.clock, Failpoints: l.fail, KeySchedule: w.schedule(keyDelay), Retention: retention,
 	}
 	if w.cfg.rounds > 0 {
 		opt.Rounds = aggregatortest.Rounds(w.cfg.rounds, nil)

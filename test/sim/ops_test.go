@@ -100,6 +100,9 @@ func (w *world) opUpload() {
 		case n < 4:
 			k = badLeader + kind(w.rng.IntN(int(lastOfKind-badLeader)+1))
 		}
+		if w.cfg.units > 0 && w.rng.IntN(8) == 0 {
+			k = inside
+		}
 		age := time.Duration(0)
 		if w.rng.IntN(3) == 0 {
 			age = time.Duration(w.rng.IntN(3)) * precision * time.Second
@@ -118,7 +121,10 @@ func (w *world) opUpload() {
 // opWait lets time pass: a moment, a back-off, a lease, or a bucket.
 func (w *world) opWait() {
 	longest := []time.Duration{time.Second, maxBackOff, 2 * lease, precision * time.Second}[w.rng.IntN(4)]
-	if time.Since(w.start) > 3*precision*time.Second {
+	if w.cfg.units > 0 && longest == precision*time.Second {
+		longest = w.roundEnd(0).Sub(w.start)
+	}
+	if time.Since(w.start) > 3*w.round() {
 		longest = min(longest, maxBackOff) // the units must stay few enough to be filled
 	}
 	time.Sleep(time.Duration(w.rng.Int64N(int64(longest))))
@@ -157,8 +163,16 @@ func (w *world) opCollect() {
 		w.opRound()
 		return
 	}
+	if w.cfg.units > 0 && w.rng.IntN(3) == 0 {
+		w.opOdd()
+		return
+	}
 	if w.rng.IntN(3) > 0 {
 		w.opPoll() // a unit that is collected takes no more reports
+		return
+	}
+	if w.cfg.units > 0 {
+		w.opRounds()
 		return
 	}
 	first := must(dap.TimePrecision(precision).At(w.start))
@@ -417,6 +431,7 @@ func (w *world) end() {
 	for range 8 {
 		w.opDeliver()
 	}
+	w.untilDue()
 	w.rest()
 	if w.failed() {
 		return
@@ -483,7 +498,7 @@ func (w *world) fill() bool {
 		}
 		w.upload(reports)
 		if w.cfg.mode == dap.TimeInterval {
-			w.ask(w.newJob(dap.Query{Mode: dap.TimeInterval, Interval: dap.Interval{Start: dap.Time(b.Start), Duration: 1}}))
+			w.ask(w.newJob(dap.Query{Mode: dap.TimeInterval, Interval: dap.Interval{Start: dap.Time(b.Start), Duration: dap.Duration(max(1, w.cfg.units))}}))
 		}
 	}
 	if w.cfg.mode == dap.LeaderSelected {

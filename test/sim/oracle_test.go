@@ -31,11 +31,13 @@ type oracle struct {
 	w          *world
 	mu         sync.Mutex // guards what follows
 	violations []string
-	late       atomic.Int64        // duplicates of jobs that were deleted
-	retired    bool                // the task, at both
-	answers    map[string][32]byte // what a request got first, by its kind and resource
-	dropped    map[string]bool     // aggregation jobs that the helper was told to delete, by id
-	jobOf      map[string]string   // the id of the job that a request made first, by the kind and the digest of its body
+	late       atomic.Int64            // duplicates of jobs that were deleted
+	retired    bool                    // the task, at both
+	answers    map[string][32]byte     // what a request got first, by its kind and resource
+	dropped    map[string]bool         // aggregation jobs that the helper was told to delete, by id
+	jobOf      map[string]string       // the id of the job that a request made first, by the kind and the digest of its body
+	asked      map[string]dap.Interval // of collections and shares, by their kind and id
+	released   map[*node][]released
 
 	// The rest is known to the goroutine of the operations alone.
 	reports []*report
@@ -44,7 +46,9 @@ type oracle struct {
 	maybe   uint64
 	results map[string]*outcome // by the name of the collection job
 
+	insideSeen   int // reports refused because of a unit within their round
 	outdatedSeen int // reports refused because of their key
+	ahead, odd   int // collections that wait for the end of their round, and those of no whole rounds that were refused
 	agreed       int // times that a server said that it agrees with the other
 	leaning      int // releases whose noise leans on others, at either server
 }
@@ -59,6 +63,7 @@ func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, byID: make(map[dap.ReportID]*report), answers: make(map[string][32]byte),
 		dropped: make(map[string]bool), jobOf: make(map[string]string), results: make(map[string]*outcome),
+		asked: make(map[string]dap.Interval), released: make(map[*node][]released),
 	}
 }
 
@@ -102,12 +107,15 @@ func (o *oracle) saw(m *message, a *answer) {
 	}
 	parts := strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")
 	// A batch that is being released is not given up; the collector asks again.
-	wait := m.method == http.MethodDelete && a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != ""
+	wait := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" && (m.method == http.MethodDelete || o.early(m))
 	if l := m.to.life.Load(); a.status >= 500 && !wait && l != nil && l.alive.Load() && !l.shaken.Load() {
 		o.violate("%s: status %d", m.name(), a.status)
 	}
 	if len(parts) < 3 || compares(m) {
 		return
+	}
+	if o.w.cfg.mode == dap.TimeInterval && a.status < 300 && !o.w.net.pass.Load() {
+		o.sawRelease(dap.Collection(parts[2]), m, a)
 	}
 	switch kind := dap.Collection(parts[2]); {
 	case kind == dap.ReportsResource:
@@ -239,6 +247,9 @@ func (o *oracle) sawUpload(m *message, a *answer) {
 		if o.retired {
 			o.violate("a report was acknowledged for a retired task")
 		}
+		if o.w.inside(r.Metadata.Time) {
+			o.violate("a report was acknowledged that says when in its round it was made")
+		}
 		r.acked++
 		o.acked++
 	})
@@ -257,6 +268,11 @@ func (o *oracle) sawRefusal(r *report, code dap.ReportError) {
 		if !o.retired {
 			o.violate("a report was refused as dropped while its task is kept")
 		}
+	case dap.InvalidMessage:
+		if !o.w.inside(r.Metadata.Time) {
+			o.violate("a report with the first unit of its round was refused as invalid")
+		}
+		o.insideSeen++
 	case dap.BatchCollected:
 		if !o.w.asked(r.Metadata.Time) {
 			o.violate("a report was refused as collected, and nobody asked for its batch")
@@ -351,7 +367,7 @@ func (o *oracle) checkLife(l *life) {
 	switch a := t.Agreement; {
 	case a.State == status.Agreed:
 		o.agreed++
-	case a.State != status.NotCompared:
+	case a.State != status.NotCompared && !o.w.net.apart:
 		o.violate("%s: a false alarm: %+v", l.name, *a)
 	}
 	for _, s := range t.Stuck {

@@ -74,9 +74,10 @@ func seedOf(name string) (seed [32]byte) {
 	return seed
 }
 
-// task is the world's task with this node's noise.
+// task is the world's task with this node's noise and calendar.
 func (n *node) task() aggregator.Task {
 	t := n.w.task
+	t.Calendar = n.given
 	if n.noise != nil {
 		t.Noise, t.Series = n.noise.draw, n.noise.given
 	}
@@ -94,7 +95,11 @@ const noiseSuffix = ".noise"
 // Rename implements [disk.FS].
 func (f watched) Rename(from, to string) error {
 	err := f.FS.Rename(from, to)
-	if err == nil && path.Ext(to) == noiseSuffix {
+	switch {
+	case err != nil:
+	case path.Ext(from) == noiseSuffix: // put aside: that of a release that did not come about
+		f.ledger.removed(from)
+	case path.Ext(to) == noiseSuffix:
 		f.ledger.written(f.FS, to)
 	}
 	return err

@@ -86,6 +86,8 @@ type tally struct {
 	late                                int // duplicates of aggregation jobs that were deleted
 	ended                               int // keys destroyed lately at the end
 	agreed                              int // times that a server said that it agrees with the other
+	inside, early, odd                  int // with a calendar: reports, shares and collections that were refused or made to wait
+	rounds                              int // with a calendar: releases of either server
 	leaning                             int // releases whose noise leans on others
 	trouble                             map[string]int
 }
@@ -107,6 +109,12 @@ func (a *tally) add(w *world) {
 	a.ended += w.ended
 	a.leaning += w.oracle.leaning
 	a.agreed += w.oracle.agreed
+	a.inside += w.oracle.insideSeen
+	a.early += w.oracle.ahead
+	a.odd += w.oracle.odd
+	if w.cfg.units > 0 {
+		a.rounds += len(w.oracle.released[w.leader]) + len(w.oracle.released[w.helper])
+	}
 	for _, r := range w.oracle.reports {
 		if r.result != "" {
 			a.counted++
@@ -135,7 +143,8 @@ func (a *tally) check(t *testing.T) {
 			t.Errorf("nothing of this kind happened: %s", kind)
 		}
 	}
-	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 || a.late == 0 || a.ended == 0 || a.leaning == 0 || a.agreed == 0 {
+	if a.results == 0 || a.counted == 0 || a.rejected == 0 || a.struck == 0 || a.late == 0 || a.ended == 0 || a.leaning == 0 || a.agreed == 0 ||
+		a.inside == 0 || a.early == 0 || a.odd == 0 || a.rounds == 0 {
 		t.Errorf("too little happened: %+v", *a)
 	}
 }

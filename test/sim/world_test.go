@@ -57,11 +57,14 @@ type config struct {
 	window   bool // the task ends
 	patience time.Duration
 	ops      int
-	lively   bool     // leader and helper run their own workers, at their own pace
-	series   bool     // both servers add noise that is correlated over releases
-	rotate   bool     // leader and helper make and destroy their keys by themselves, and clients follow them
-	tour     bool     // the fixed list of operations that passes every failpoint, on a good network
-	crashes  []*crash // armed from the beginning until they strike
+	lively   bool          // leader and helper run their own workers, at their own pace
+	units    uint64        // of a round; 0 where the task has no calendar
+	alone    bool          // each round is a batch by itself
+	ahead    time.Duration // of the leader's clock, and as much is the helper's behind
+	series   bool          // both servers add noise that is correlated over releases
+	rotate   bool          // leader and helper make and destroy their keys by themselves, and clients follow them
+	tour     bool          // the fixed list of operations that passes every failpoint, on a good network
+	crashes  []*crash      // armed from the beginning until they strike
 }
 
 // draw is the deployment of a seed.
@@ -89,6 +92,12 @@ func draw(seed uint64) config {
 	}
 	if c.series = c.mode == dap.TimeInterval && seed%5 == 0; c.series {
 		c.min, c.ops = 3, c.ops+60
+	}
+	if n := seed / 3; (seed%3 == 0 || seed%4 == 1) && c.mode == dap.TimeInterval && !c.series && !c.rotate {
+		c.units, c.alone = 2+n%2, n%4 < 2
+		if !c.window {
+			c.ahead = []time.Duration{-apart, apart}[n/2%2]
+		}
 	}
 	return c
 }
@@ -161,13 +170,16 @@ func newWorld(cfg config) *world {
 		Participation: recipe.Always{}, Path: recipe.TwoServer{Leader: leaderURL, Helper: helperURL, BatchMode: cfg.mode},
 		Noise: recipe.NoNoise{}, Claim: recipe.NoClaim{}, DAP: cfg.version, MinBatch: cfg.min, TimePrecision: precision, Window: w.window(),
 	}
+	if cfg.units > 0 {
+		r.Rounds = &recipe.Rounds{Units: cfg.units, Grace: uint32(grace / time.Second)}
+	}
 	w.recipe = must(r.Append(nil))
 	w.conf = must(r.Task())
 	w.taskID = w.conf.TaskID()
 	w.vdaf = must(prio3.NewHistogram(2, length, int(chunk)))
 	w.task = aggregator.Task{
 		Config: w.conf.Bytes(), Version: cfg.version, Framing: cfg.framing, VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: {1, 2, 3}}, PeerToken: peerToken,
-		CollectorToken: collectorToken, CollectorHPKE: dap.NewHpkeConfig(w.collectorKey),
+		CollectorToken: collectorToken, CollectorHPKE: dap.NewHpkeConfig(w.collectorKey), Calendar: w.calendar(),
 	}
 	w.client = must(client.New(client.Options{
 		Recipe: w.recipe, MaxEpsilon: math.Inf(1), HTTP: &port{network: w.net}, Attempts: 1,
@@ -175,6 +187,8 @@ func newWorld(cfg config) *world {
 	w.leader = &node{w: w, name: "leader", disk: disktest.NewMem(2 * cfg.seed)}
 	w.helper = &node{w: w, name: "helper", disk: disktest.NewMem(2*cfg.seed + 1)}
 	w.leader.open, w.helper.open = w.newLeader, w.newHelper
+	w.leader.clock, w.helper.clock = clock{cfg.ahead}, clock{-cfg.ahead}
+	w.leader.given, w.helper.given = w.task.Calendar, w.task.Calendar
 	for _, n := range w.nodes() {
 		if err := disk.MakeDirs(n.disk, "record"); err != nil {
 			panic(err)
@@ -313,6 +327,7 @@ const (
 	badProof        // the shares are of two measurements
 	badShare        // the helper's share is too short
 	lastOfKind = badShare
+	inside     = lastOfKind + 1 // of a unit within its round; only where there is a calendar
 )
 
 // make makes the next report, of the given age, or returns nil if there are enough.
@@ -345,13 +360,17 @@ func (w *world) make(k kind, age time.Duration) *report {
 		r.Leader.Payload[len(r.Leader.Payload)-1] ^= 1
 	case badHelper:
 		r.Helper.Payload[0] ^= 1
-	case badProof, badShare:
+	case badProof, badShare, inside:
 		nonce := [vdaf.NonceSize]byte(r.Metadata.ID)
 		ctx := w.conf.Version.VDAFContext(w.taskID)
 		one, two := must(w.vdaf.Shard(ctx, bucket, &nonce)), must(w.vdaf.Shard(ctx, (bucket+1)%length, &nonce))
 		r.PublicShare = one.Public
-		if k == badShare {
+		switch k {
+		case badShare:
 			two.Inputs[1] = two.Inputs[1][1:]
+		case inside:
+			two = one
+			r.Metadata.Time++
 		}
 		aad := dap.InputShareAAD(w.taskID, w.conf.Bytes(), &r.Metadata, r.PublicShare)
 		seal := func(role dap.Role, share []byte) dap.HpkeCiphertext {
