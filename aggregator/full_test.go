@@ -124,6 +124,8 @@ func TestDiskOverwhelmed(t *testing.T) {
 	p.leaderFS.SetSize(0)
 	p.helperFS.SetSize(0)
 	p.clock.advance(p.leaderOpt.MaxBackOff)
+	p.step() // gives back the last claim, which there was no room to do
+	p.clock.advance(p.leaderOpt.MaxBackOff)
 	p.settled(uint64(good), nil)
 }
 

@@ -43,6 +43,11 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	if l.room.Work() != nil {
 		return false, nil // claims, too, are written
 	}
+	if err := l.unreturned.retry(ctx); errors.Is(err, store.ErrNoRoom) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
 	claimed, err := l.store.ClaimSegments(ctx, l.opt.Clock.Now(), l.opt.Lease, 1, l.permits.Without(permit.Verify)...)
 	if err != nil || len(claimed) == 0 {
 		return false, err
@@ -65,7 +70,7 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	case errors.Is(err, store.ErrUnknown):
 		return true, err
 	}
-	return true, l.untilRoom(ctx, func() error { return l.giveBack(ctx, w, err) })
+	return true, l.unreturned.giveBack(ctx, func(ctx context.Context) error { return l.giveBack(ctx, w, err) })
 }
 
 // quarantine is work that can neither be finished nor repeated, whatever the helper does.

@@ -81,18 +81,19 @@ type Leader struct {
 	book     *agreement.Book
 	partners partners
 
-	uploads passage
-	refused refusals
-	ledger  watch.Ledger
-	notes   notes
-	asked   askedAgain
-	room    room.Room
-	backlog backlog
-	levels  levels
-	rates   rates
-	sealed  sealedTo
-	held    holds
-	mending mending
+	uploads    passage
+	refused    refusals
+	ledger     watch.Ledger
+	notes      notes
+	asked      askedAgain
+	room       room.Room
+	backlog    backlog
+	unreturned unreturned
+	levels     levels
+	rates      rates
+	sealed     sealedTo
+	held       holds
+	mending    mending
 }
 
 // New opens the store and the inbox and provisions the tasks. Serve [Leader.Handler], call [Leader.Run] for the workers,
@@ -324,7 +325,7 @@ func (l *Leader) Step(ctx context.Context) (bool, error) {
 		return worked, err
 	}
 	if err != nil { // a log alone keeps nothing else waiting
-		l.opt.Log.Error("sorting the inbox failed", "error", err)
+		l.opt.Log.Error("sorting the inbox failed", "error", segment.Brief(err))
 	}
 	for {
 		more, err := l.stepJob(ctx)

@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,16 +39,35 @@ func (l *Leader) roomFor() error {
 	return edge.Later("the server has no room at present", noRoom)
 }
 
-// untilRoom repeats what the disk had no room for until it has: a claim that cannot be
-// given back would keep its reports until the lease ends.
-func (l *Leader) untilRoom(ctx context.Context, f func() error) error {
-	for {
-		err := f()
-		if !errors.Is(err, store.ErrNoRoom) {
-			return err
-		}
-		if stopped := l.sleep(ctx, l.opt.Idle); stopped != nil {
-			return err
-		}
+// unreturned are claims that the disk had no room to give back. They are tried before
+// anything else is claimed; kept to the end of their lease, their reports would wait for
+// nothing.
+type unreturned struct {
+	mu     sync.Mutex
+	claims []func(context.Context) error
+}
+
+// giveBack calls f, and again in every later [unreturned.retry] while there is no room.
+func (u *unreturned) giveBack(ctx context.Context, f func(context.Context) error) error {
+	err := f(ctx)
+	if !errors.Is(err, store.ErrNoRoom) {
+		return err
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.claims = append(u.claims, f)
+	return nil
+}
+
+// retry gives back what could not be given back, and stops at the first that still cannot.
+func (u *unreturned) retry(ctx context.Context) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for len(u.claims) > 0 {
+		if err := u.claims[0](ctx); err != nil {
+			return err
+		}
+		u.claims = u.claims[1:]
+	}
+	return nil
 }

@@ -164,6 +164,17 @@ func (s *Sorter) tellTorn(ctx context.Context, name string, scan *disk.Scan) {
 	}
 }
 
+// Brief is an error of [Sorter.Sort] for a log line: of many logs that cannot be sorted,
+// as on a full disk, the first, and how many more.
+func Brief(err error) error {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		if errs := many.Unwrap(); len(errs) > 1 {
+			return fmt.Errorf("%w; and %d more", errs[0], len(errs)-1)
+		}
+	}
+	return err
+}
+
 // A LogError is why one log cannot be sorted now.
 type LogError struct {
 	Name  string

@@ -175,7 +175,7 @@ func (s *Sorter) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		s.opt.Logger.LogAttrs(ctx, slog.LevelError, "sorting the inbox failed", slog.Any("error", err),
+		s.opt.Logger.LogAttrs(ctx, slog.LevelError, "sorting the inbox failed", slog.Any("error", Brief(err)),
 			slog.Duration("retry_in", retry))
 		timer := s.inbox.opt.Log.Clock.NewTimer(retry)
 		select {
