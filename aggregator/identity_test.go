@@ -420,6 +420,7 @@ func TestDatabaseOfALaterVersion(t *testing.T) {
 	files := tree(content(t, l, "."))
 	db := bytes.Clone(files["store.db"])
 	db[60], db[61], db[62], db[63] = 0, 0, 3, 231 // user_version
+	sumPage(db[:4096])
 	files["store.db"] = db
 	if err := p.starts(dap.RoleLeader, diskOf(t, files)); !errors.Is(err, database.ErrTooNew) {
 		t.Errorf("got %v", err)

@@ -23,6 +23,8 @@ const (
 	ForeignStore
 	// OlderStore: the database is older than its record says that it has been.
 	OlderStore
+	// DamagedStore: the database, its log, or a sum in it is not what was written.
+	DamagedStore
 	// RecordLost: the record is gone or cannot be read.
 	RecordLost
 )
@@ -38,6 +40,8 @@ func (f StoreFault) String() string {
 		return "another store's"
 	case OlderStore:
 		return "older than its record"
+	case DamagedStore:
+		return "damaged"
 	case RecordLost:
 		return "record lost"
 	}
@@ -52,7 +56,7 @@ func (e *StoreError) Remedy() string {
 	const anew = "; if they are gone for good, this store cannot go on: move its directories away and publish its recipes anew " +
 		"(starling recipe new; \"When a store is refused\" in docs/operating.md), for a store that has forgotten may release a batch twice"
 	switch e.Fault {
-	case DatabaseLost, OlderStore:
+	case DatabaseLost, OlderStore, DamagedStore:
 		return "put the newest files back, `data` in " + file + " says where" + anew
 	case LogLost:
 		return "put store.db-wal back beside store.db, `data` in " + file + " says where" + anew

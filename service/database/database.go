@@ -106,9 +106,15 @@ func Open(opt Options) (_ *DB, err error) {
 	db := &DB{opt: opt, vfs: registerVFS(opt.FS), turn: make(chan struct{}, 1), stmts: make(map[string]*sqlite3.Stmt)}
 	defer func() {
 		if err != nil {
+			if damaged(err) && !errors.Is(err, ErrDamaged) {
+				err = fmt.Errorf("%w: %s: %w", ErrDamaged, opt.Name, err)
+			}
 			db.shut()
 		}
 	}()
+	if err := errors.Join(checkHeader(opt.FS, opt.Name), checkLog(opt.FS, opt.Name)); err != nil {
+		return nil, err
+	}
 	db.conn, err = sqlite3.Open("file:/" + opt.Name + "?vfs=" + db.vfs)
 	if err != nil {
 		return nil, fmt.Errorf("database: open %s: %w", opt.Name, err)
@@ -121,6 +127,10 @@ func Open(opt Options) (_ *DB, err error) {
 	// Closing leaves the log where it is: that it is gone is then somebody's doing. See [DB.Close].
 	if _, err := db.conn.Config(sqlite3.DBCONFIG_NO_CKPT_ON_CLOSE, true); err != nil {
 		return nil, fmt.Errorf("database: %s: keep the log: %w", opt.Name, err)
+	}
+	// A new file gets checksums from its first page on.
+	if _, err := db.conn.FileControl("main", sqlite3.FCNTL_RESERVE_BYTES, reserved); err != nil {
+		return nil, fmt.Errorf("database: %s: checksums: %w", opt.Name, err)
 	}
 	// Exclusive locking must come before WAL, or SQLite wants shared memory.
 	if err := db.conn.Exec("PRAGMA locking_mode = exclusive"); err != nil {
@@ -142,6 +152,13 @@ func Open(opt Options) (_ *DB, err error) {
 		if err := db.conn.Exec("PRAGMA " + pragma); err != nil {
 			return nil, fmt.Errorf("database: %s: pragma %s: %w", opt.Name, pragma, err)
 		}
+	}
+	// The pages in the log may be torn in the database.
+	if err := db.emptyLog(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnknown, opt.Name, err)
+	}
+	if err := db.checkPages(); err != nil {
+		return nil, err
 	}
 	if err := db.migrate(); err != nil {
 		return nil, err
@@ -227,6 +244,11 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 		start := db.opt.Clock.Now()
 		defer func() { observe(name, db.opt.Clock.Now().Sub(start), err) }()
 	}
+	defer func() {
+		if damaged(err) {
+			err = fmt.Errorf("database: %s: %w", name, db.damage(err))
+		}
+	}()
 	begin := beginView
 	if write {
 		begin = beginUpdate
@@ -256,6 +278,9 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 			return fmt.Errorf("%w: %s: %w", ErrNoRoom, name, err)
 		}
 		return err
+	}
+	if db.broken != nil { // fn said nothing of it
+		return fmt.Errorf("database: %s: %w", name, db.broken)
 	}
 	if !write {
 		return nil

@@ -101,6 +101,9 @@ func (tx *Tx) each(name string, args []any, fn func(r Row) error) (err error) {
 		if errors.Is(err, sqlite3.CONSTRAINT) {
 			return fmt.Errorf("%w: %w", ErrConstraint, err)
 		}
+		if damaged(err) {
+			return tx.db.damage(err)
+		}
 		return err
 	}
 	return nil

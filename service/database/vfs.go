@@ -60,6 +60,9 @@ func (v *fsVFS) Open(name string, flags vfs.OpenFlag) (vfs.File, vfs.OpenFlag, e
 	if flags&vfs.OPEN_DELETEONCLOSE != 0 {
 		file.deleteOnClose = true
 	}
+	if flags&vfs.OPEN_WAL != 0 {
+		return newLogFile(file), flags, nil
+	}
 	return file, flags, nil
 }
 

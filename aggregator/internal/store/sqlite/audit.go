@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -112,6 +113,9 @@ func (a *auditor) rows(tx *database.Tx) error {
 	if err := a.readFiles(tx); err != nil {
 		return err
 	}
+	if err := a.readResponses(tx); err != nil {
+		return err
+	}
 	for _, c := range []struct{ statement, problem string }{
 		{"audit-unledgered", "task %v: resource %s is ready without an entry in the ledger"},
 		{"audit-holds", "task %v: collection %s holds a batch that it cannot have"},
@@ -167,18 +171,37 @@ func (a *auditor) readRetired(tx *database.Tx) error {
 
 func (a *auditor) readBatches(tx *database.Tx) error {
 	return tx.Each("audit-batches", nil, func(r database.Row) error {
-		var b auditBatch
+		var x batchRow
 		var row int64
-		var checksum []byte
-		if err := r.Scan(&row, &b.bucket, &b.id, &b.closed, &b.verified, &checksum, &b.share); err != nil {
+		if err := r.Scan(append([]any{&row}, x.dest()...)...); err != nil {
 			return err
 		}
-		b.task, b.checksum = a.s.taskByRow(row), dap.Checksum(checksum)
+		b := auditBatch{
+			task: a.s.taskByRow(row), bucket: int64(x.bucket), id: x.batch, closed: x.closed, verified: x.verified,
+			checksum: dap.Checksum(x.checksum), share: x.share,
+		}
+		if !x.closed && !b.task.whole(&x) {
+			a.add("%s", b.task.broken(&x))
+		}
 		if b.id != nil {
 			a.byID[batchKey{row, dap.BatchID(b.id)}] = len(a.batches)
 		}
 		a.batches = append(a.batches, b)
 		return nil
+	})
+}
+
+// readResponses checks what was released and is still there.
+func (a *auditor) readResponses(tx *database.Tx) error {
+	return tx.Each("audit-responses", nil, func(r database.Row) error {
+		var row int64
+		var id string
+		var response, sum []byte
+		err := r.Scan(&row, &id, &response, &sum)
+		if !bytes.Equal(sum, responseSum(response)) {
+			a.add("task %v: resource %s: its response is not what was written", a.s.taskByRow(row).ID, id)
+		}
+		return err
 	})
 }
 

@@ -92,6 +92,9 @@ func (t *task) gather(tx *database.Tx, sel store.Selection) (x selected, err err
 		if err := r.Scan(row.dest()...); err != nil {
 			return err
 		}
+		if err := t.check(&row); err != nil {
+			return err
+		}
 		return x.add(row)
 	})
 	return x, err
@@ -401,7 +404,7 @@ func (t *task) releasable(tx *database.Tx, r *resourceRow, rel *store.Release) (
 
 // release is the transaction in which a batch closes: ledger, shares, response and counters change together.
 func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x selected, response []byte) error {
-	if n, err := tx.Exec("resource-ready", r.row, response); err != nil || n != 1 {
+	if n, err := tx.Exec("resource-ready", r.row, response, responseSum(response)); err != nil || n != 1 {
 		return errors.Join(err, missing(n))
 	}
 	var first, last, id any

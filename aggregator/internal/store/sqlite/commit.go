@@ -328,13 +328,16 @@ type batchRow struct {
 	id          int64
 	closed      bool
 	verified    uint64
+	bucket      uint64 // time-interval
+	batch       []byte // leader-selected
 	first, last uint64
 	checksum    []byte
 	share       []byte
+	sum         []byte
 }
 
 func (r *batchRow) dest() []any {
-	return []any{&r.id, &r.closed, &r.verified, &r.first, &r.last, &r.checksum, &r.share}
+	return []any{&r.id, &r.bucket, &r.batch, &r.closed, &r.verified, &r.first, &r.last, &r.checksum, &r.share, &r.sum}
 }
 
 // key is the batch as the columns bucket and batch_id have it.
@@ -350,6 +353,9 @@ func (t *task) batch(tx *database.Tx, b store.Batch) (row batchRow, found bool, 
 		found, err = tx.One("batch-of-bucket", []any{t.row, bucket}, row.dest()...)
 	} else {
 		found, err = tx.One("batch-of-id", []any{t.row, id}, row.dest()...)
+	}
+	if err == nil && found {
+		err = t.check(&row)
 	}
 	return row, found, err
 }
@@ -370,6 +376,7 @@ func (t *task) addTo(tx *database.Tx, b store.Batch, p part) error {
 			return err
 		}
 		row.checksum = make([]byte, len(p.checksum))
+		row.bucket, row.batch = uint64(b.Start), b.ID[:]
 	}
 	first, last, sum := p.first, p.last, p.checksum
 	sum.Merge(dap.Checksum(row.checksum))
@@ -387,6 +394,8 @@ func (t *task) addTo(tx *database.Tx, b store.Batch, p part) error {
 			return fmt.Errorf("merge: %w", err)
 		}
 	}
-	_, err = tx.Exec("merge-batch", row.id, row.verified+p.reports, uint64(first), uint64(last), sum[:], share.Append(nil))
+	row.verified, row.first, row.last = row.verified+p.reports, uint64(first), uint64(last)
+	row.checksum, row.share = sum[:], share.Append(nil)
+	_, err = tx.Exec("merge-batch", row.id, row.verified, row.first, row.last, row.checksum, row.share, t.sum(&row))
 	return err
 }

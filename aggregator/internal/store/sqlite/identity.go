@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -34,6 +35,12 @@ type origin struct {
 
 func (s *Store) unfit(fault aggregator.StoreFault, format string, args ...any) error {
 	return &aggregator.StoreError{Fault: fault, Role: s.opt.Role.String(), Detail: fmt.Sprintf(format, args...)}
+}
+
+// damaged is a refusal in the words of the database, which say what of it cannot be read.
+func (s *Store) damaged(err error) error {
+	_, what, _ := strings.Cut(err.Error(), database.ErrDamaged.Error()+": ")
+	return s.unfit(aggregator.DamagedStore, "%s", what)
 }
 
 // recognise says whose store this is before anything of it is opened. Where nothing is

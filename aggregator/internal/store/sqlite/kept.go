@@ -72,7 +72,8 @@ func (s *Store) Reseal(ctx context.Context, in *store.Reseal) error {
 				return fmt.Errorf("%w: the share was sealed again meanwhile", store.ErrDifferent)
 			}
 		}
-		n, err := tx.Exec("response-resealed", r.row, append([]byte{}, in.Former...), append([]byte{}, in.Response...))
+		n, err := tx.Exec("response-resealed", r.row, append([]byte{}, in.Former...), append([]byte{}, in.Response...),
+			responseSum(in.Response))
 		if err != nil {
 			return err
 		}

@@ -54,12 +54,16 @@ func findResource(tx *database.Tx, t *task, kind store.Kind, statement string, b
 	var created int64
 	var digest []byte
 	var problem string
+	var sum []byte
 	found, err = tx.One(statement, []any{t.row, int(kind), by},
-		&r.row, &r.ID, &r.Body, &digest, &r.selection, &state, &step, &r.stepDigest, &r.Response, &problem, &created, &r.unfinished)
+		&r.row, &r.ID, &r.Body, &digest, &r.selection, &state, &step, &r.stepDigest, &r.Response, &problem, &created, &r.unfinished, &sum)
 	if err != nil || !found {
 		return nil, false, err
 	}
 	if err := r.finish(t, kind, state, step, created, digest, problem); err != nil {
+		return nil, false, err
+	}
+	if err := t.checkResponse(r, sum); err != nil {
 		return nil, false, err
 	}
 	if kind == store.KindAggregation && r.State == store.Pending {

@@ -9,12 +9,14 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/vdaf"
 )
 
 // lived is the disk of a store that has a released bucket (10), a frozen one (20) and an open one (30).
@@ -119,23 +121,22 @@ func TestAuditSeesWrongRows(t *testing.T) {
 		t.Fatalf("nothing was changed, but the audit says %q", problems)
 	}
 	for statement, want := range map[string]string{
-		"UPDATE task SET acknowledged = acknowledged + 1":                                "accounted for",
-		"UPDATE task SET collected = collected - 1":                                      "closed batches have",
-		"UPDATE segment SET reports = reports - 1":                                       "accounted for",
-		"UPDATE batch SET verified = verified - 1 WHERE bucket = 30":                     "its batches have",
-		"UPDATE batch SET checksum = randomblob(32) WHERE bucket = 30":                   "other reports than its replay runs",
-		"UPDATE batch SET share = zeroblob(7) WHERE bucket = 30":                         "share",
-		"UPDATE batch SET closed = 1, share = NULL WHERE bucket = 30":                    "closed without a release",
-		"UPDATE batch SET verified = verified + 1 WHERE bucket = 20":                     "frozen by collection",
-		"DELETE FROM run WHERE id = (SELECT max(id) FROM run)":                           "replay runs have",
-		"UPDATE segment SET size = size + 1":                                             "should have",
-		"UPDATE segment SET name = 'segments/none.seg'":                                  "missing",
-		"UPDATE resource SET state = 1, response = x'00' WHERE state = 0":                "ledger",
-		"UPDATE resource SET state = 2, problem = '{}' WHERE state = 0":                  "holds a batch",
-		"UPDATE hold SET first = 5, last = 12":                                           "holds a batch",
-		"UPDATE run SET sum = randomblob(32) WHERE id = (SELECT max(id) FROM run)":       "is not what was written",
-		insertRelease("2, 1, 2, 'x', 40, 50, NULL, 9, zeroblob(32), 'nothing', 2"):       "its batches have 0",
-		insertRelease("2, 1, 2, 'y', 40, 50, NULL, 9, zeroblob(32), 'nothing', 2") + " ": "the ledger is damaged at release 2",
+		"UPDATE task SET acknowledged = acknowledged + 1": "accounted for",
+		"UPDATE task SET collected = collected - 1":       "closed batches have",
+		"UPDATE segment SET reports = reports - 1":        "accounted for",
+		"UPDATE batch SET verified = 0, first_time = NULL, last_time = NULL, share = NULL, sum = NULL WHERE bucket = 20": "frozen by collection",
+		"UPDATE resource SET answer_sum = zeroblob(32) WHERE state = 1":                                                  "its response is not what was written",
+		"UPDATE resource SET response = x'00' WHERE state = 1":                                                           "its response is not what was written",
+		"UPDATE batch SET closed = 1, share = NULL, sum = NULL WHERE bucket = 30":                                        "closed without a release",
+		"DELETE FROM run WHERE id = (SELECT max(id) FROM run)":                                                           "replay runs have",
+		"UPDATE segment SET size = size + 1":                                                                             "should have",
+		"UPDATE segment SET name = 'segments/none.seg'":                                                                  "missing",
+		"UPDATE resource SET state = 1, response = x'00', answer_sum = zeroblob(32) WHERE state = 0":                     "ledger",
+		"UPDATE resource SET state = 2, problem = '{}' WHERE state = 0":                                                  "holds a batch",
+		"UPDATE hold SET first = 5, last = 12":                                                                           "holds a batch",
+		"UPDATE run SET sum = randomblob(32) WHERE id = (SELECT max(id) FROM run)":                                       "is not what was written",
+		insertRelease("2, 1, 2, 'x', 40, 50, NULL, 9, zeroblob(32), 'nothing', 2"):                                       "its batches have 0",
+		insertRelease("2, 1, 2, 'y', 40, 50, NULL, 9, zeroblob(32), 'nothing', 2") + " ":                                 "the ledger is damaged at release 2",
 	} {
 		broken := mem.Crash()
 		if err := change(t, broken, statement); err != nil {
@@ -145,6 +146,79 @@ func TestAuditSeesWrongRows(t *testing.T) {
 		if !slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, want) }) {
 			t.Errorf("%s: the audit says %q, want %q", statement, problems, want)
 		}
+	}
+}
+
+// TestChangedSumsAreRefused: what is added up for a release is held to a hash of its own, before the first use of a life,
+// whatever the pages say of themselves.
+func TestChangedSumsAreRefused(t *testing.T) {
+	mem := lived(t)
+	for _, statement := range []string{
+		"UPDATE batch SET share = (SELECT share FROM batch WHERE bucket = 20) WHERE bucket = 30",
+		"UPDATE batch SET share = (SELECT share FROM batch WHERE bucket = 20), sum = (SELECT sum FROM batch WHERE bucket = 20) WHERE bucket = 30",
+		"UPDATE batch SET bucket = 31 WHERE bucket = 30",
+		"UPDATE batch SET verified = verified - 1 WHERE bucket = 30",
+		"UPDATE batch SET verified = verified + 1 WHERE bucket = 20",
+		"UPDATE batch SET first_time = first_time - 1 WHERE bucket = 20",
+		"UPDATE batch SET last_time = last_time + 1 WHERE bucket = 20",
+		"UPDATE batch SET checksum = randomblob(32) WHERE bucket = 30",
+		"UPDATE batch SET share = zeroblob(7) WHERE bucket = 30",
+		"UPDATE batch SET sum = zeroblob(32) WHERE bucket = 30",
+	} {
+		broken := mem.Crash()
+		if err := change(t, broken, statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+		st, err := sqlite.Open(t.Context(), options(broken, nil))
+		if err == nil {
+			st.Close()
+		}
+		if unfit := new(aggregator.StoreError); !errors.As(err, &unfit) || unfit.Fault != aggregator.DamagedStore ||
+			!strings.Contains(err.Error(), "its aggregate share is not what was written") {
+			t.Errorf("%s: %v", statement, err)
+		}
+	}
+}
+
+// TestExchangedShares: rows that were exchanged under an open store are seen by its audit, and at their next use, after which
+// the store answers nothing.
+func TestExchangedShares(t *testing.T) {
+	ctx := t.Context()
+	st, err := sqlite.Open(ctx, options(lived(t), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	if err := st.PutTask(ctx, task); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Exchange(ctx, 20, 30); err != nil {
+		t.Fatal(err)
+	}
+	problems, err := st.Audit(ctx)
+	if err != nil || len(problems) < 2 || !strings.Contains(problems[0], "its aggregate share is not what was written") {
+		t.Errorf("the audit says %q, %v", problems, err)
+	}
+	pending, err := st.PendingResources(ctx, store.KindCollection, 1)
+	if err != nil || len(pending) != 1 || pending[0].Frozen == nil {
+		t.Fatalf("%d collections: %v", len(pending), err)
+	}
+	f := pending[0].Frozen
+	for range 2 {
+		_, err := st.Release(ctx, &store.Release{
+			Task: task.ID, Kind: store.KindCollection, Resource: pending[0].ID, Selection: f.Selection, Count: f.Count, Checksum: f.Checksum,
+			Build: func(*vdaf.AggShare, store.Frozen) ([]byte, *store.Kept, error) {
+				t.Error("a share that is another batch's is released")
+				return nil, nil, nil
+			},
+		})
+		if !errors.Is(err, database.ErrDamaged) || !errors.Is(err, store.ErrUnknown) {
+			t.Errorf("released: %v", err)
+		}
+	}
+	if _, err := st.Counts(ctx, task.ID); !errors.Is(err, database.ErrDamaged) {
+		t.Errorf("the damaged store still answers: %v", err)
 	}
 }
 

@@ -252,6 +252,8 @@ func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 		return nil, s.unfit(aggregator.ForeignStore, "%s is not the database of an aggregator", opt.File)
 	case errors.Is(err, database.ErrMissing):
 		return nil, s.unfit(aggregator.DatabaseLost, "%s has nothing in it", opt.File)
+	case errors.Is(err, database.ErrDamaged):
+		return nil, s.damaged(err)
 	case err != nil:
 		return nil, outcome("open", err)
 	}
@@ -262,6 +264,9 @@ func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 	if err := s.update(ctx, "open", func(tx *database.Tx) error { return s.load(tx, key) }); err != nil {
 		if unfit := new(aggregator.StoreError); errors.As(err, &unfit) {
 			return nil, unfit
+		}
+		if errors.Is(err, database.ErrDamaged) {
+			return nil, s.damaged(err)
 		}
 		return nil, err
 	}
@@ -298,6 +303,9 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.checkBatches(tx); err != nil {
 		return err
 	}
 	err = tx.Each("releases", nil, func(r database.Row) error {

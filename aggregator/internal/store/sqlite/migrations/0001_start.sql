@@ -53,12 +53,14 @@ CREATE TABLE batch (
   last_time  INTEGER,
   checksum   BLOB    NOT NULL DEFAULT (zeroblob(32)) CHECK (length(checksum) = 32),
   share      BLOB, -- the aggregate share; scrubbed when the batch closes
+  sum        BLOB    CHECK (length(sum) = 32), -- hash of the row: task.sum
   UNIQUE (task, bucket),
   UNIQUE (task, batch_id),
   CHECK ((bucket IS NULL) <> (batch_id IS NULL)),
   CHECK ((verified = 0) = (first_time IS NULL) AND (verified = 0) = (last_time IS NULL)),
   CHECK (first_time <= last_time),
   CHECK (closed = 0 OR share IS NULL),
+  CHECK ((share IS NULL) = (sum IS NULL)),
   CHECK (closed = 1 OR (verified = 0) = (share IS NULL))
 ) STRICT;
 
@@ -135,12 +137,14 @@ CREATE TABLE resource (
   step        INTEGER NOT NULL DEFAULT 0 CHECK (step BETWEEN 0 AND 65535),
   step_digest BLOB    CHECK (length(step_digest) = 32),
   response    BLOB,
+  answer_sum  BLOB    CHECK (length(answer_sum) = 32), -- SHA-256 of a response that was released
   problem     TEXT,
   created     INTEGER NOT NULL,
   UNIQUE (task, kind, digest),
   UNIQUE (task, kind, resource_id),
   CHECK ((step = 0) = (step_digest IS NULL)),
   CHECK ((state = 1) = (response IS NOT NULL)),
+  CHECK ((answer_sum IS NOT NULL) = (state = 1 AND kind IN (2, 3))),
   CHECK ((state = 2) = (problem IS NOT NULL))
 ) STRICT;
 

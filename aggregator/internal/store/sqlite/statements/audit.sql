@@ -5,8 +5,11 @@ PRAGMA quick_check(20)
 PRAGMA foreign_key_check
 
 -- name: audit-batches
-SELECT task, bucket, batch_id, closed, verified, checksum, share FROM batch
+SELECT task, id, bucket, batch_id, closed, verified, first_time, last_time, checksum, share, sum FROM batch
 WHERE (SELECT retired FROM task WHERE id = batch.task) IS NULL ORDER BY task, bucket, id
+
+-- name: audit-responses
+SELECT task, resource_id, response, answer_sum FROM resource WHERE answer_sum IS NOT NULL ORDER BY id
 
 -- name: audit-releases
 SELECT task, kind, resource_id, first, last, batch_id, count, checksum, seq, position, answer, chain, total FROM release ORDER BY seq

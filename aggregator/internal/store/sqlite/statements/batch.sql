@@ -1,8 +1,8 @@
 -- name: batch-of-bucket
-SELECT id, closed, verified, first_time, last_time, checksum, share FROM batch WHERE task = ?1 AND bucket = ?2
+SELECT id, bucket, batch_id, closed, verified, first_time, last_time, checksum, share, sum FROM batch WHERE task = ?1 AND bucket = ?2
 
 -- name: batch-of-id
-SELECT id, closed, verified, first_time, last_time, checksum, share FROM batch WHERE task = ?1 AND batch_id = ?2
+SELECT id, bucket, batch_id, closed, verified, first_time, last_time, checksum, share, sum FROM batch WHERE task = ?1 AND batch_id = ?2
 
 -- name: batch-by-row
 SELECT batch_id FROM batch WHERE id = ?1
@@ -11,11 +11,14 @@ SELECT batch_id FROM batch WHERE id = ?1
 INSERT INTO batch (task, bucket, batch_id) VALUES (?1, ?2, ?3)
 
 -- name: merge-batch
-UPDATE batch SET verified = ?2, first_time = ?3, last_time = ?4, checksum = ?5, share = ?6 WHERE id = ?1
+UPDATE batch SET verified = ?2, first_time = ?3, last_time = ?4, checksum = ?5, share = ?6, sum = ?7 WHERE id = ?1
 
 -- name: batches-in-interval
-SELECT id, closed, verified, first_time, last_time, checksum, share FROM batch
+SELECT id, bucket, batch_id, closed, verified, first_time, last_time, checksum, share, sum FROM batch
 WHERE task = ?1 AND bucket BETWEEN ?2 AND ?3 ORDER BY bucket
+
+-- name: open-batches
+SELECT task, id, bucket, batch_id, closed, verified, first_time, last_time, checksum, share, sum FROM batch WHERE closed = 0
 
 -- name: verified-in-interval
 SELECT coalesce(sum(verified), 0) FROM batch WHERE task = ?1 AND bucket BETWEEN ?2 AND ?3
@@ -27,7 +30,7 @@ SELECT id, batch_id FROM batch WHERE task = ?1 AND closed = 0 AND batch_id IS NO
 ORDER BY id LIMIT 1
 
 -- name: close-batch
-UPDATE batch SET closed = 1, share = NULL WHERE id = ?1
+UPDATE batch SET closed = 1, share = NULL, sum = NULL WHERE id = ?1
 
 -- name: interval-closed
 SELECT 1 FROM release WHERE task = ?1 AND first <= ?3 AND last >= ?2 LIMIT 1

@@ -8,7 +8,7 @@ SELECT data_key, sealed_to, asked, peer, box FROM kept WHERE resource = ?1
 UPDATE kept SET sealed_to = ?3 WHERE resource = ?1 AND sealed_to = ?2
 
 -- name: response-resealed
-UPDATE resource SET response = ?3 WHERE id = ?1 AND state = 1 AND response = ?2
+UPDATE resource SET response = ?3, answer_sum = ?4 WHERE id = ?1 AND state = 1 AND response = ?2
 
 -- name: put-reseal
 INSERT INTO reseal (task, kind, resource_id, whose, former, latter, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)

@@ -1,9 +1,9 @@
 -- name: find-resource
-SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created, unfinished FROM resource
+SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created, unfinished, answer_sum FROM resource
 WHERE task = ?1 AND kind = ?2 AND resource_id = ?3
 
 -- name: find-digest
-SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created, unfinished FROM resource
+SELECT id, resource_id, body, digest, selection, state, step, step_digest, response, problem, created, unfinished, answer_sum FROM resource
 WHERE task = ?1 AND kind = ?2 AND digest = ?3
 
 -- name: count-pending
@@ -32,7 +32,7 @@ INSERT INTO generation (task, kind, digest, deleted, answered) VALUES (?1, ?2, ?
 ON CONFLICT (task, kind, digest) DO UPDATE SET deleted = deleted + 1, answered = max(answered, excluded.answered)
 
 -- name: resource-ready
-UPDATE resource SET state = 1, response = ?2 WHERE id = ?1 AND state = 0
+UPDATE resource SET state = 1, response = ?2, answer_sum = ?3 WHERE id = ?1 AND state = 0
 
 -- name: job-ready
 UPDATE resource SET state = 1, response = ?2, body = iif(?3, NULL, body), unfinished = NOT ?3 WHERE id = ?1 AND state = 0
