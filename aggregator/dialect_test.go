@@ -36,7 +36,8 @@ var plan = daptest.Plan{
 	InTurn: []string{
 		"TestCollectionsAheadHideNoOther", "TestCorrelatedNoise",
 		"TestCorrelatedNoiseCovariance", "TestCrashAtEveryFailpoint",
-		"TestDatabaseOfALaterVersion", "TestForgottenRelease", "TestForkedStore",
+		"TestBitFlips", "TestFlippedShare", "TestDamageMatrix", "TestDatabaseOfALaterVersion",
+		"TestForgottenRelease", "TestForkedStore",
 		"TestHelperGoesWrong", "TestHelperHoldsTooManyReports",
 		"TestHelperRefusesForItself", "TestPersonHoldsTask", "TestStrangersHoldNoTask",
 		"TestHelperOfOtherReports",
