@@ -219,7 +219,11 @@ func (u *used) play(disks [2]tree) (f fate) {
 	if first {
 		u.shares, u.said = p.opened(u.next, got.body), p.warnings()
 	}
-	counts := must(l.Status(ctx)).Tasks[0].Counts
+	st, err := l.Status(ctx)
+	if err != nil {
+		return fate{"stopped", err.Error()}
+	}
+	counts := st.Tasks[0].Counts
 	rejected := uint64(0)
 	for _, n := range counts.Rejected {
 		rejected += n
@@ -237,7 +241,7 @@ func (u *used) play(disks [2]tree) (f fate) {
 		return fate{"torn", said}
 	case said == tornWords && resp.ReportCount < u.count:
 		return fate{"cut", said}
-	case strings.Contains(said, "set aside") && must(l.Standing(ctx)).Lost != nil && resp.ReportCount+rejected < u.count:
+	case strings.Contains(said, "set aside") && st.Lost != nil && resp.ReportCount+rejected < u.count:
 		return fate{"set aside", said}
 	case resp.ReportCount+rejected != u.count:
 		return fate{"fails", fmt.Sprintf("%d reports counted and %v refused of %d; %s", resp.ReportCount, counts.Rejected, u.count, said)}
@@ -515,7 +519,11 @@ func TestDamageMatrix(t *testing.T) {
 				if f.class == "fails" {
 					t.Errorf("%s of %s, %s: %s", kind, role, d.name, f.words)
 				}
-				row += " " + f.class + " |"
+				class := f.class
+				if kind == "runs/*" && role == "both" && (class == "mended" || class == "waits") {
+					class = "mended or waits" // by which file has which place, and names are random
+				}
+				row += " " + class + " |"
 				any = true
 				cells++
 			}
