@@ -32,6 +32,9 @@
 // and that no report is acknowledged that says when in its round it was made. In all of them no unit of time is in two answers of one
 // server.
 //
+// In the worlds of TestDamage a file of one server's replay protection is damaged on its way. All of the above holds there, what may be in
+// the file waits, and at rest it is made again.
+//
 // In some time-interval worlds both servers add noise that is correlated over releases, from samplers whose draws the oracle repeats. It
 // sees on each disk what a server keeps of a release before the release is made, and demands that this is a draw, never one that
 // another release has, less the strategy's part of exactly those earlier releases that the rule names; that releases come in the order

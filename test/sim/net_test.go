@@ -35,7 +35,7 @@ func (m *message) name() string {
 	parts := strings.Split(m.url.Path, "/")
 	last := parts[len(parts)-1]
 	if len(parts) > 5 {
-		last = parts[4] + "/" + last[:4]
+		last = parts[4] + "/" + last[:min(4, len(last))]
 	}
 	return m.method + " " + last
 }

@@ -316,7 +316,10 @@ func (w *world) play() {
 		w.tour()
 	} else {
 		w.net.faults.Store(true)
-		for range w.cfg.ops {
+		for i := range w.cfg.ops {
+			if w.cfg.damage && i >= w.cfg.ops/2 {
+				w.opDamage()
+			}
 			if w.do(w.pick().run); w.failed() {
 				return
 			}
@@ -398,8 +401,8 @@ func (w *world) rest() {
 			return
 		}
 		if time.Since(begin) > patience {
-			w.oracle.violate("after %v without faults: %d reports wait, %d collections are open, the last: %s; %+v",
-				patience, t.Counts.Waiting, len(open), why, t.Stuck)
+			w.oracle.violate("after %v without faults: %d reports wait, %d collections are open, the last: %s; %+v; damaged %+v; all %+v",
+				patience, t.Counts.Waiting, len(open), why, t.Stuck, t.Damaged, t.Collections)
 		}
 		time.Sleep(maxBackOff / 4)
 	}
@@ -436,6 +439,7 @@ func (w *world) end() {
 	if w.failed() {
 		return
 	}
+	w.whole()
 	// What was given up may have been taken up again by a message that came late: whoever asks again gets it.
 	if w.cfg.mode == dap.TimeInterval {
 		asked := make(map[dap.Interval]bool)

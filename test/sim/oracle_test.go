@@ -108,7 +108,7 @@ func (o *oracle) saw(m *message, a *answer) {
 	parts := strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")
 	// A batch that is being released is not given up; the collector asks again.
 	wait := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" && (m.method == http.MethodDelete || o.early(m))
-	if l := m.to.life.Load(); a.status >= 500 && !wait && l != nil && l.alive.Load() && !l.shaken.Load() {
+	if l := m.to.life.Load(); a.status >= 500 && !wait && l != nil && l.alive.Load() && !l.shaken.Load() && o.w.hurt == nil {
 		o.violate("%s: status %d", m.name(), a.status)
 	}
 	if len(parts) < 3 || compares(m) {
@@ -342,7 +342,7 @@ func (o *oracle) check() {
 }
 
 func (o *oracle) checkLife(l *life) {
-	if writes := l.disk.Writes(); writes != l.audited {
+	if writes := l.disk.Writes(); writes != l.audited && l.node != o.w.hurt {
 		l.audited = writes // an audit reads the disk alone
 		found, err := l.Audit(context.Background())
 		for _, f := range found {

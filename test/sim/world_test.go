@@ -61,6 +61,7 @@ type config struct {
 	units    uint64        // of a round; 0 where the task has no calendar
 	alone    bool          // each round is a batch by itself
 	ahead    time.Duration // of the leader's clock, and as much is the helper's behind
+	damage   bool          // one file of the replay protection of one server
 	series   bool          // both servers add noise that is correlated over releases
 	rotate   bool          // leader and helper make and destroy their keys by themselves, and clients follow them
 	tour     bool          // the fixed list of operations that passes every failpoint, on a good network
@@ -131,8 +132,9 @@ type world struct {
 	helperKeys   *sealed.Keyring
 	collectorKey *sealed.KeyPair
 
-	polls int // of the collector
-	ended int // keys destroyed and remembered at the end
+	hurt, mended *node // whose replay protection was damaged, and was mended
+	polls        int   // of the collector
+	ended        int   // keys destroyed and remembered at the end
 
 	jobs     []*job
 	collide  bool            // of tests of the oracle: two reports share a bucket
