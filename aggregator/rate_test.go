@@ -187,6 +187,67 @@ func TestHelperHoldsTooManyReports(t *testing.T) {
 	}
 }
 
+// TestHeldByItsFullestRound: a batch of many rounds is not measured by what an attacker stretches it to with a report at each
+// end: leader and helper, each by itself, hold it for the round that is too full. Rounds of which none is are released, however
+// many there are and however far apart.
+func TestHeldByItsFullestRound(t *testing.T) {
+	const rounds, units = 12, 2
+	few := aggregator.Expectation{Reports: 5, Units: units}
+	for name, c := range map[string]struct {
+		of           map[dap.Time]int // reports, by their round
+		leader, held bool             // who expects so few; is it held
+	}{
+		"stretched, at the leader":    {map[dap.Time]int{0: 1, 5: 11, rounds - 1: 1}, true, true},
+		"stretched, at the helper":    {map[dap.Time]int{0: 1, 5: 11, rounds - 1: 1}, false, true},
+		"full rounds, at the leader":  {map[dap.Time]int{0: 10, 5: 10, rounds - 1: 10}, true, false},
+		"sparse rounds at the leader": {map[dap.Time]int{0: 4, 1: 5, rounds - 1: 5}, true, false},
+		"full rounds, at the helper":  {map[dap.Time]int{0: 10, 5: 10, rounds - 1: 10}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := setup{calendar: &aggregator.Calendar{Units: units}}
+			if c.leader {
+				s.leader = func(o *leader.Options) { o.Tasks = expecting(o.Tasks, few) }
+			} else {
+				s.helper = func(o *helper.Options) { o.Tasks = expecting(o.Tasks, few) }
+			}
+			p := newPair(t, s)
+			start := p.now() - (rounds+1)*units
+			start -= start % units
+			for round, n := range c.of {
+				at := start + round*units
+				for i := range n {
+					p.accept(p.report(i%buckets, spoil{time: &at}))
+				}
+			}
+			p.step()
+			q := p.query()
+			q.Query.Interval = dap.Interval{Start: start, Duration: rounds * units}
+			location := p.ask(q).header.Get("Location")
+			for range 4 {
+				p.step()
+				p.clock.advance(2 * time.Minute)
+			}
+			task := p.helperTask()
+			if c.leader {
+				task = p.leaderTask()
+			}
+			if !c.held {
+				if a := p.poll(location); a.status != http.StatusOK || len(a.body) == 0 || len(task.Held) > 0 {
+					t.Fatalf("collection: status %d, %d bytes; held %+v", a.status, len(a.body), task.Held)
+				}
+				return
+			}
+			p.waits(location)
+			if len(task.Held) != 1 || task.Held[0].Reports != 11 || task.Held[0].Expected != 5 || !task.Held[0].OneRound || task.Counts.Collected != 0 {
+				t.Fatalf("held %+v, %d collected", task.Held, task.Counts.Collected)
+			}
+			if why := status.Why(task); len(why) == 0 || !strings.Contains(why[0].Blocks, "11 reports of one round is held, more than twice the 5") {
+				t.Errorf("why: %+v", why)
+			}
+		})
+	}
+}
+
 // TestShareHeldIsAResource: the request for a held batch is a resource like any deferred one. Equal bytes find it, other
 // batches go their way beside it, and deleting it ends the alarm but opens nothing.
 func TestShareHeldIsAResource(t *testing.T) {

@@ -150,7 +150,7 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 			return done, err
 		}
 	}
-	if held := release.Holds(t, frozen.Count, frozen.Span); held != nil {
+	if held := release.Holds(t, frozen); held != nil {
 		l.hold(t, n, held)
 		return false, nil
 	}

@@ -126,6 +126,7 @@ type Held struct {
 	Duration uint64  `json:"duration"`
 	Reports  uint64  `json:"reports"`
 	Expected uint64  `json:"expected"`                      // at most, in that time, dummies included
+	OneRound bool    `json:"one_round,omitempty"`           // Reports and Expected are of the fullest round of the batch
 	Epsilon  float64 `json:"half_honest_epsilon,omitempty"` // left to the others if half of a batch is an attacker's; 0: not known
 	Delta    float64 `json:"half_honest_delta,omitempty"`
 }
@@ -136,7 +137,11 @@ func (h Held) Why() string {
 	if h.Epsilon > 0 {
 		left = fmt.Sprintf("if an attacker sent half of a batch, the others are left with epsilon %.4g at delta %.3g", h.Epsilon, h.Delta)
 	}
-	return fmt.Sprintf("a batch of %d reports is held, more than twice the %d expected; %s", h.Reports, h.Expected, left)
+	what := fmt.Sprintf("a batch of %d reports", h.Reports)
+	if h.OneRound {
+		what = fmt.Sprintf("a batch with %d reports of one round", h.Reports)
+	}
+	return fmt.Sprintf("%s is held, more than twice the %d expected; %s", what, h.Expected, left)
 }
 
 // Peer is how far the helper is.

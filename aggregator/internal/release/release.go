@@ -114,7 +114,7 @@ func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
 		Selection: r.Selection, Count: r.Count, Checksum: r.Checksum,
 		Debit: Mechanism(r.Task), Series: Series(r.Task, draw),
 		Draw: func(sum *vdaf.AggShare, frozen store.Frozen) (err error) {
-			if held := Holds(r.Task, frozen.Count, frozen.Span); held != nil {
+			if held := Holds(r.Task, &frozen); held != nil {
 				return held
 			}
 			if key, err = KeyOf(ctx, r.Keys, r.Task, frozen.Span); err != nil {
@@ -173,15 +173,21 @@ type Held struct{ status.Held }
 
 func (h *Held) Error() string { return h.Why() }
 
-// Holds is nil unless a batch of that task has too many reports for the time that they span.
-func Holds(t *task.Task, reports uint64, span dap.Interval) *Held {
-	if !t.Expected.Holds(reports, span) {
+// Holds is nil unless a batch of that task, or one round of it, has too many reports.
+func Holds(t *task.Task, f *store.Frozen) *Held {
+	e := t.Expected
+	held := status.Held{
+		Start: uint64(f.Span.Start), Duration: uint64(f.Span.Duration), Reports: f.Count, Expected: e.Of(f.Span),
+		Epsilon: e.HalfHonestEpsilon, Delta: e.HalfHonestDelta,
+	}
+	switch {
+	case e.Holds(f.Count, f.Span):
+	case e.HoldsRound(f.Fullest):
+		held.Reports, held.Expected, held.OneRound = f.Fullest, e.Reports, true
+	default:
 		return nil
 	}
-	return &Held{status.Held{
-		Start: uint64(span.Start), Duration: uint64(span.Duration), Reports: reports, Expected: t.Expected.Of(span),
-		Epsilon: t.Expected.HalfHonestEpsilon, Delta: t.Expected.HalfHonestDelta,
-	}}
+	return &Held{held}
 }
 
 // Mechanism names the noise of a task's releases and its parameters, exactly, for the ledger.

@@ -219,6 +219,8 @@ type Frozen struct {
 	Count     uint64
 	Checksum  dap.Checksum
 	Span      dap.Interval // tight span of report times, in whole buckets
+	// Fullest is the most reports of any one bucket; 0 in leader-selected tasks, where buckets are not kept apart.
+	Fullest uint64
 }
 
 // A Release hands out one aggregate share for ever. Draw and then Build are called at most once per successful

@@ -22,8 +22,8 @@ type holdRow struct {
 
 func findHold(tx *database.Tx, t *task, resource int64) (h holdRow, found bool, err error) {
 	var selection, checksum []byte
-	var count, first, last uint64
-	found, err = tx.One("find-hold", []any{resource}, &h.batch, &selection, &h.span.first, &h.span.last, &count, &checksum, &first, &last)
+	var count, first, last, fullest uint64
+	found, err = tx.One("find-hold", []any{resource}, &h.batch, &selection, &h.span.first, &h.span.last, &count, &checksum, &first, &last, &fullest)
 	if err != nil || !found {
 		return h, false, err
 	}
@@ -31,17 +31,11 @@ func findHold(tx *database.Tx, t *task, resource int64) (h holdRow, found bool, 
 		return h, false, err
 	}
 	if count > 0 {
-		h.frozen, err = frozen(h.sel, count, dap.Checksum(checksum), dap.Time(first), dap.Time(last))
+		h.frozen, err = (&selected{
+			count: count, checksum: dap.Checksum(checksum), first: dap.Time(first), last: dap.Time(last), fullest: fullest,
+		}).frozen(h.sel)
 	}
 	return h, err == nil, err
-}
-
-func frozen(sel store.Selection, count uint64, sum dap.Checksum, first, last dap.Time) (*store.Frozen, error) {
-	iv, ok := dap.Span(first, last)
-	if !ok {
-		return nil, errors.New("span of reports is reversed")
-	}
-	return &store.Frozen{Selection: sel, Count: count, Checksum: sum, Span: iv}, nil
 }
 
 // selected is what a selection holds, batch by batch.
@@ -50,7 +44,16 @@ type selected struct {
 	count       uint64
 	checksum    dap.Checksum
 	first, last dap.Time
+	fullest     uint64 // see store.Frozen
 	shares      [][]byte
+}
+
+func (x *selected) frozen(sel store.Selection) (*store.Frozen, error) {
+	iv, ok := dap.Span(x.first, x.last)
+	if !ok {
+		return nil, errors.New("span of reports is reversed")
+	}
+	return &store.Frozen{Selection: sel, Count: x.count, Checksum: x.checksum, Span: iv, Fullest: x.fullest}, nil
 }
 
 func (x *selected) add(r batchRow) error {
@@ -95,6 +98,7 @@ func (t *task) gather(tx *database.Tx, sel store.Selection) (x selected, err err
 		if err := t.check(&row); err != nil {
 			return err
 		}
+		x.fullest = max(x.fullest, row.verified)
 		return x.add(row)
 	})
 	return x, err
@@ -267,10 +271,10 @@ func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Select
 			_, err := tx.Exec("drop-hold", r.row)
 			return err
 		}
-		if h.frozen, err = frozen(sel, x.count, x.checksum, x.first, x.last); err != nil {
+		if h.frozen, err = x.frozen(sel); err != nil {
 			return err
 		}
-		_, err = tx.Exec("freeze-hold", r.row, x.count, x.checksum[:], uint64(x.first), uint64(x.last))
+		_, err = tx.Exec("freeze-hold", r.row, x.count, x.checksum[:], uint64(x.first), uint64(x.last), x.fullest)
 		return err
 	})
 	if err != nil {
@@ -328,7 +332,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 	if err != nil {
 		return nil, err
 	}
-	fr, err := frozen(rel.Selection, x.count, x.checksum, x.first, x.last)
+	fr, err := x.frozen(rel.Selection)
 	if err != nil {
 		return nil, fmt.Errorf("store: release: %w", err)
 	}

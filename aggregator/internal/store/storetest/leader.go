@@ -62,7 +62,7 @@ func testLeaderWholeWay(t *testing.T, h Harness) {
 
 	r := w.Ask(task, "ask", Interval(5, 100))
 	f := w.Hold(r)
-	if f.Count != 15 || f.Checksum != checksum(0, 14) || f.Span != (dap.Interval{Start: 10, Duration: 2}) {
+	if f.Count != 15 || f.Checksum != checksum(0, 14) || f.Span != (dap.Interval{Start: 10, Duration: 2}) || f.Fullest != 10 {
 		t.Fatalf("frozen is %+v", *f)
 	}
 	var got []int64

@@ -170,10 +170,11 @@ CREATE TABLE hold (
   checksum   BLOB    CHECK (length(checksum) = 32),
   span_first INTEGER,
   span_last  INTEGER CHECK (span_last >= span_first),
+  fullest    INTEGER CHECK (fullest BETWEEN 0 AND count), -- the most reports of any one bucket; 0 if it is a batch
   CHECK ((first IS NULL) <> (batch IS NULL)),
   CHECK ((first IS NULL) = (last IS NULL)),
   CHECK ((count IS NULL) = (checksum IS NULL) AND (count IS NULL) = (span_first IS NULL)
-    AND (count IS NULL) = (span_last IS NULL))
+    AND (count IS NULL) = (span_last IS NULL) AND (count IS NULL) = (fullest IS NULL))
 ) STRICT;
 
 CREATE INDEX hold_task ON hold (task, first);

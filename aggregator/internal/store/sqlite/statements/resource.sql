@@ -49,13 +49,13 @@ DELETE FROM resource WHERE task = ?1 AND kind = 3 AND state = 2 AND id NOT IN (
   SELECT id FROM resource WHERE task = ?1 AND kind = 3 AND state = 2 ORDER BY id DESC LIMIT ?2)
 
 -- name: find-hold
-SELECT batch, selection, first, last, count, checksum, span_first, span_last FROM hold WHERE resource = ?1
+SELECT batch, selection, first, last, count, checksum, span_first, span_last, fullest FROM hold WHERE resource = ?1
 
 -- name: put-hold
 INSERT INTO hold (resource, task, first, last, batch, selection) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 
 -- name: freeze-hold
-UPDATE hold SET count = ?2, checksum = ?3, span_first = ?4, span_last = ?5 WHERE resource = ?1 AND count IS NULL
+UPDATE hold SET count = ?2, checksum = ?3, span_first = ?4, span_last = ?5, fullest = ?6 WHERE resource = ?1 AND count IS NULL
 
 -- name: drop-hold
 DELETE FROM hold WHERE resource = ?1
