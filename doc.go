@@ -17,7 +17,7 @@
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
 //	internal/releases  digests of what was released of a task
-//	aggregator         leader  helper  keyset  status  aggregatortest  internal/{segment store lease verify
+//	aggregator         leader  helper  keyset  backup  status  aggregatortest  internal/{segment store lease verify
 //	                   rounds release retire lost steady agreement permit peer task edge watch}: a batch of reports,
 //	                   verified and released
 //	anonymity          ohttp  relay  gateway: who is hidden from whom

@@ -27,6 +27,8 @@ const (
 	DamagedStore
 	// RecordLost: the record is gone or cannot be read.
 	RecordLost
+	// RestoreBegun: a restore began and did not end.
+	RestoreBegun
 )
 
 // String is the fault in a word, for programs.
@@ -44,6 +46,8 @@ func (f StoreFault) String() string {
 		return "damaged"
 	case RecordLost:
 		return "record lost"
+	case RestoreBegun:
+		return "restore not finished"
 	}
 	return fmt.Sprintf("store fault %d", uint8(f))
 }
@@ -56,8 +60,10 @@ func (e *StoreError) Remedy() string {
 	const anew = "; if they are gone for good, this store cannot go on: move its directories away and publish its recipes anew " +
 		"(starling recipe new; \"When a store is refused\" in docs/operating.md), for a store that has forgotten may release a batch twice"
 	switch e.Fault {
+	case RestoreBegun:
+		return "run the restore again: starling restore --from DIR " + file
 	case DatabaseLost, OlderStore, DamagedStore:
-		return "put the newest files back, `data` in " + file + " says where" + anew
+		return "put the newest files back, `data` in " + file + " says where; or, with a backup, starling restore --from DIR " + file + anew
 	case LogLost:
 		return "put store.db-wal back beside store.db, `data` in " + file + " says where" + anew
 	case RecordLost:

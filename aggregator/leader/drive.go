@@ -22,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/internal/releases"
 )
 
 // pending are the collections that wait, of all tasks: many may wait for the end of their
@@ -131,6 +132,9 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	t := l.tasks[res.Task]
 	if t == nil {
 		return false, errors.New("the task is not provisioned here any more")
+	}
+	if l.store.ClosedIn(t.ID) != 0 {
+		return true, l.fail(ctx, t, res, releases.ProblemClosed, closedDetail)
 	}
 	if wait, done, err := l.notYet(ctx, t, res, n); wait || done || err != nil {
 		return done, err

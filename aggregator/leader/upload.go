@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/buffer"
+	"github.com/starling-agg/starling/internal/releases"
 )
 
 // postReports takes an upload request (DAP-18 section 4.4.3). It opens nothing: size, encoding, time, extensions, the id of
@@ -27,6 +28,9 @@ func (l *Leader) postReports(r *edge.Request) error {
 	}
 	if err := l.roomFor(); err != nil {
 		return err
+	}
+	if l.store.ClosedIn(r.Task.ID) != 0 {
+		return edge.Refuse(releases.ProblemClosed, closedDetail)
 	}
 	if err := l.permits.May(r.Task.ID, permit.Take); err != nil && !l.retired(r.Task.ID) {
 		return edge.Stopped(err, "the servers of this task take no reports at the moment")

@@ -19,6 +19,10 @@ const Header = "Starling-Releases"
 // that the leader has not made: the leader's store was put back.
 const ProblemForgotten dap.ProblemType = "urn:starling:releases:forgotten"
 
+// ProblemClosed is the type of the problem with which a task is refused that a restore of
+// its leader closed for good.
+const ProblemClosed dap.ProblemType = "urn:starling:releases:closed"
+
 // Seen is how far somebody has seen a task's releases.
 type Seen struct {
 	Length uint64

@@ -21,6 +21,7 @@ import (
 // A Store is what is read of an aggregator's releases; see [store.Store].
 type Store interface {
 	Retired(dap.TaskID) bool
+	ClosedIn(dap.TaskID) uint32
 	ReleasesAfter(ctx context.Context, task dap.TaskID, after int64, n int) ([]store.Released, error)
 	Frozen(ctx context.Context, task dap.TaskID) ([]store.Released, error)
 }
@@ -61,10 +62,22 @@ func NewBook(role dap.Role, tasks map[dap.TaskID]*task.Task, s Store, board *per
 			return nil, err
 		}
 		l.static = *facts
+		if l.static.ClosedIn = s.ClosedIn(id); l.static.ClosedIn != 0 {
+			board.Put(id, permit.Restore, closed(role, l.static.ClosedIn))
+		}
 		b.pages[id] = l
 		b.write(l)
 	}
 	return b, nil
+}
+
+// closed is why a task does nothing any more that a restore closed here.
+func closed(role dap.Role, epoch uint32) permit.Reason {
+	return permit.Reason{
+		Stops: permit.All,
+		Why:   fmt.Sprintf("this %v was restored from a backup (restore epoch %d): what was released since is not known, so the task takes and releases nothing more", role, epoch),
+		Do:    "make its recipe again and give it to leader, helper, collector and devices: starling recipe again OLD NEW",
+	}
 }
 
 // write puts the consequences on the board; the leaf is locked, or nobody else's yet.

@@ -48,9 +48,20 @@ func Compare(leader, helper *Facts) (list []status.Difference) {
 	if leader.Framing != helper.Framing {
 		add("the framing", framing(leader), framing(helper), "give both the same framing in [[tasks]], and start the one that was wrong again")
 	}
+	if leader.ClosedIn != helper.ClosedIn {
+		add("the restore", restored(leader), restored(helper),
+			"a store was restored from a backup, and the task is over: make its recipe again (starling recipe again OLD NEW) and give it to both")
+	}
 	differ("the calendar of rounds", leader.Calendar, helper.Calendar, "name the recipe at both, and run the same version of starling")
 	differ("the noise", leader.Noise, helper.Noise, "name the recipe at both, and run the same version of starling")
 	return list
+}
+
+func restored(f *Facts) string {
+	if f.ClosedIn == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("epoch %d, which closed the task", f.ClosedIn)
 }
 
 func framing(f *Facts) string {

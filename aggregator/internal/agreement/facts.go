@@ -65,6 +65,8 @@ type Facts struct {
 	// Wire is the draft of DAP that the task speaks.
 	Wire    uint16
 	Framing dap.Framing
+	// ClosedIn is the restore epoch in which the task was closed here; 0 while it is open.
+	ClosedIn uint32
 	// Keys are in the order of their ids. The leader begins jobs with the first.
 	Keys []VerifyKey
 	// Ledger is what was released.
@@ -113,6 +115,7 @@ func (f *Facts) bound(b *cryptobyte.Builder) {
 	}
 	b.AddUint16(f.Wire)
 	b.AddUint8(uint8(f.Framing))
+	b.AddUint32(f.ClosedIn)
 }
 
 // Fence is what a request about jobs or shares carries, whose jobs use the verification key

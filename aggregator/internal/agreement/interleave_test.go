@@ -20,7 +20,8 @@ type memory struct {
 	read             func() // called before each reading
 }
 
-func (m *memory) Retired(dap.TaskID) bool { return false }
+func (m *memory) Retired(dap.TaskID) bool    { return false }
+func (m *memory) ClosedIn(dap.TaskID) uint32 { return 0 }
 
 func (m *memory) ReleasesAfter(_ context.Context, _ dap.TaskID, after int64, n int) (out []store.Released, err error) {
 	if m.read != nil {

@@ -105,7 +105,7 @@ func Root(entries []Entry) Digest {
 //	struct { opaque task[32]; uint8 state; opaque digest[16]; Facts facts<0..2^16-1>; } Entry;
 //	struct {
 //	  opaque config[16], collector[16], calendar[16], noise[16];
-//	  uint16 wire; uint8 framing;
+//	  uint16 wire; uint8 framing; uint32 closed_in;
 //	  struct { uint8 id; opaque digest[16]; } keys<0..2^16-1>;
 //	  uint64 releases; opaque sum[32];
 //	  uint64 seen;
@@ -209,7 +209,8 @@ func readFacts(in cryptobyte.String) (*Facts, error) {
 	f := new(Facts)
 	var keys cryptobyte.String
 	if !in.CopyBytes(f.Config[:]) || !in.CopyBytes(f.Collector[:]) || !in.CopyBytes(f.Calendar[:]) || !in.CopyBytes(f.Noise[:]) ||
-		!in.ReadUint16(&f.Wire) || !in.ReadUint8((*uint8)(&f.Framing)) || !in.ReadUint16LengthPrefixed(&keys) ||
+		!in.ReadUint16(&f.Wire) || !in.ReadUint8((*uint8)(&f.Framing)) || !in.ReadUint32(&f.ClosedIn) ||
+		!in.ReadUint16LengthPrefixed(&keys) ||
 		!in.ReadUint64(&f.Ledger.Releases) || !in.CopyBytes(f.Ledger.Sum[:]) || !in.ReadUint64(&f.Seen) || !in.Empty() {
 		return nil, fmt.Errorf("%w: facts are cut off or too long", ErrMessage)
 	}

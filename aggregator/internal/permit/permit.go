@@ -48,6 +48,7 @@ type Source string
 // Sources.
 const (
 	Agreement Source = "agreement"     // what was compared with the other aggregator
+	Restore   Source = "restore"       // the store was restored from a backup
 	Hold      Source = status.FromHold // what a person holds, or has to look at
 )
 

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 
 	"golang.org/x/crypto/cryptobyte"
 
@@ -44,9 +45,10 @@ type Identity struct {
 type State uint8
 
 const (
-	Begun   State = iota // it is being made: nothing was ever taken
-	Resting              // it was closed in order, and its write-ahead log was empty
-	InUse                // it was opened, and has a write-ahead log
+	Begun     State = iota // it is being made: nothing was ever taken
+	Resting                // it was closed in order, and its write-ahead log was empty
+	InUse                  // it was opened, and has a write-ahead log
+	Restoring              // a backup is being put in its place: there is no store yet
 )
 
 // A Mark is how far a store has come. Epoch counts how often it was restored from a backup.
@@ -159,6 +161,15 @@ func (r *Record) Write(m Mark) error {
 	return nil
 }
 
+// Raise begins a restore: the next epoch, of a store that has done nothing yet. Until the
+// restore is done, whatever lies in the store's place is no store.
+func (r *Record) Raise() error {
+	if r.Epoch == math.MaxUint32 {
+		return ErrBack
+	}
+	return r.Write(Mark{State: Restoring, Epoch: r.Epoch + 1})
+}
+
 // Close releases the file.
 func (r *Record) Close() error { return r.file.Close() }
 
@@ -204,7 +215,7 @@ func parse(b []byte) *Record {
 	}
 	r.Role, r.Party, r.State = dap.Role(role), string(party), State(state)
 	again, err := r.append(nil)
-	if err != nil || !bytes.Equal(again, b) || r.State > InUse {
+	if err != nil || !bytes.Equal(again, b) || r.State > Restoring {
 		return nil
 	}
 	return r

@@ -477,6 +477,9 @@ type Store interface {
 	Retire(ctx context.Context, task dap.TaskID, now time.Time) error
 	// Retired says whether Retire was called, ever.
 	Retired(task dap.TaskID) bool
+	// ClosedIn is the restore epoch in which the task was closed for good, for what it had
+	// released is not known; 0 while it is open. What is stored of it is still given out.
+	ClosedIn(task dap.TaskID) uint32
 	// Sweep erases at most n rows of a retired task, and the files that they name, and says whether there are more: segments
 	// (reports that nobody finished count as dropped), replay runs, resources, batches with their shares. The task's counts
 	// and the ledger of releases stay.

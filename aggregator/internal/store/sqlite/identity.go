@@ -94,6 +94,17 @@ func (s *Store) recognise() error {
 	case known && beside != r.Identity:
 		return s.unfit(aggregator.ForeignStore, "the files are of another store than the record: of a %v, %s", beside.Role, beside.Party)
 	}
+	switch restoring := opt.Restoring != nil; {
+	case restoring && r.State != record.Restoring:
+		return s.unfit(aggregator.ForeignStore, "the record knows of no restore")
+	case restoring:
+		if size <= 0 {
+			return s.unfit(aggregator.DatabaseLost, "%s was not put back", opt.File)
+		}
+		return record.WriteIdentity(opt.FS, r.Identity)
+	case r.State == record.Restoring:
+		return s.unfit(aggregator.RestoreBegun, "restore epoch %d was begun, and what was restored is not whole", r.Epoch)
+	}
 	if r.State == record.Begun {
 		if files != "" {
 			return s.unfit(aggregator.ForeignStore, "the record is of a store in which nothing was done yet, but %s is not empty", files)
@@ -199,6 +210,11 @@ func (s *Store) identify(tx *database.Tx, resourceKey []byte) error {
 		return s.unfit(aggregator.ForeignStore, "%s is that of %s", s.opt.File, party)
 	case [16]byte(id) != r.ID:
 		return s.unfit(aggregator.ForeignStore, "%s and the record are of two stores of %s", s.opt.File, party)
+	}
+	if s.opt.Restoring != nil {
+		if _, err := tx.Exec("raise-epoch", uint64(r.Epoch)); err != nil {
+			return err
+		}
 	}
 	now, err := mark(tx)
 	if err != nil {

@@ -39,6 +39,8 @@ type Options struct {
 	// Role and Party are the aggregator's: the URL under which it is reached. A store of another is refused.
 	Role  dap.Role
 	Party string
+	// Restoring, if set, ends a restore whose record was raised, in the database that was put back.
+	Restoring *Restoring
 	// File is the database; default "store.db".
 	File string
 	// Runs is the directory of the run files, the engine's own; default "runs".
@@ -126,8 +128,9 @@ type task struct {
 	closed []span         // time-interval: what was released; disjoint, ascending
 	holds  map[int64]hold // time-interval: by row of the resource
 
-	retired bool        // written with gate held alone, too
-	swept   atomic.Bool // nothing is left to sweep
+	closedIn uint32      // written in Open; see [Store.ClosedIn]
+	retired  bool        // written with gate held alone, too
+	swept    atomic.Bool // nothing is left to sweep
 
 	ledger atomic.Pointer[store.Ledger] // as it was asked for last
 }
@@ -294,10 +297,12 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 		var precision uint64
 		t := &task{holds: make(map[int64]hold)}
 		var swept bool
-		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch, &t.retired, &swept); err != nil {
+		var closed uint64
+		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch, &t.retired, &swept, &closed); err != nil {
 			return err
 		}
 		t.swept.Store(swept)
+		t.closedIn = uint32(closed)
 		t.ID, t.Mode, t.TimePrecision = dap.TaskID(id), dap.BatchMode(mode), dap.TimePrecision(precision)
 		s.tasks[t.ID], s.rows[t.row] = t, t
 		return nil
@@ -318,6 +323,9 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.closeAll(tx); err != nil {
 		return err
 	}
 	return tx.Each("holds", nil, func(r database.Row) error {

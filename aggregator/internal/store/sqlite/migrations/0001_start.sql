@@ -29,8 +29,13 @@ CREATE TABLE task (
   acknowledged   INTEGER NOT NULL DEFAULT 0 CHECK (acknowledged >= 0),
   aggregated     INTEGER NOT NULL DEFAULT 0 CHECK (aggregated >= 0),
   collected      INTEGER NOT NULL DEFAULT 0 CHECK (collected >= 0),
+  closed_in      INTEGER NOT NULL DEFAULT 0 CHECK (closed_in BETWEEN 0 AND 4294967295), -- the restore epoch that closed it; 0: open
   CHECK (collected <= aggregated AND aggregated <= acknowledged)
 ) STRICT;
+
+-- A task that a restore closed never opens.
+CREATE TRIGGER task_closed BEFORE UPDATE ON task WHEN NEW.closed_in < OLD.closed_in
+BEGIN SELECT RAISE(ABORT, 'a task that was closed stays closed'); END;
 
 -- Reports that were turned away, by dap.ReportError: stage 0 at upload, stage 1 after the acknowledgement.
 CREATE TABLE rejection (
@@ -218,6 +223,8 @@ CREATE TRIGGER release_order BEFORE INSERT ON release WHEN
   NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM release)
   OR NEW.position IS NOT (SELECT coalesce(max(position), 0) + 1 FROM release WHERE task = NEW.task)
 BEGIN SELECT RAISE(ABORT, 'the ledger has no gaps'); END;
+CREATE TRIGGER release_of_closed BEFORE INSERT ON release WHEN (SELECT closed_in FROM task WHERE id = NEW.task) <> 0
+BEGIN SELECT RAISE(ABORT, 'the task was closed by a restore'); END;
 CREATE TRIGGER release_final BEFORE UPDATE ON release
 BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER release_kept BEFORE DELETE ON release

@@ -1,0 +1,26 @@
+// Package backup copies the store of a leader or a helper that is stopped, and puts such a
+// copy back when the store is lost.
+//
+// # What a backup has
+//
+//	manifest  whose store it is, how far it had come, size and SHA-256 of the rest
+//	store.db  the database: tasks, counts, the ledger of releases and the results
+//
+// It has no keys. Reports that wait are sealed to keys that are nowhere else, and data keys
+// belong to the record; so neither the reports nor their segments are copied. The sums of
+// batches that are open lie in the database: each backup is one share of them.
+//
+// # What a restore does
+//
+// A copy has forgotten what was released after it, and whoever released again on it would
+// average the noise away. So a restore begins an epoch. First the record says so, durably:
+// from then on whatever lies in the store's place is refused until a restore has ended,
+// and a crash at any step is mended by the same command once more. HPKE keys are destroyed
+// and all that waited for them is removed. In one transaction of the database, every task
+// of the backup and of the configuration is closed for good: it takes no report and
+// releases nothing, which triggers of the database enforce, too. What its ledger has can
+// still be asked for. The peer sees it in the comparison of the two and stops as well.
+//
+// What is known neither to the backup nor to the configuration cannot be closed: a recipe
+// that was taken out of the configuration before the restore must not come back after it.
+package backup

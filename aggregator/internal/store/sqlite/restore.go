@@ -1,0 +1,60 @@
+package sqlite
+
+import (
+	"math"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/service/database"
+)
+
+// Restoring says which tasks a restore closes beside those in the backup: what the
+// aggregator is configured with, for a task that came after the backup may have released
+// what the backup knows nothing of. VDAFs are not needed.
+type Restoring struct{ Tasks []*store.Task }
+
+// ClosedIn implements [store.Store].
+func (s *Store) ClosedIn(id dap.TaskID) uint32 {
+	t, err := s.task(id)
+	if err != nil {
+		return 0
+	}
+	return t.closedIn
+}
+
+// closeAll is the part of Open that ends a restore. What the ledger of each task has stays, and the
+// answers to what was collected; what waited cannot be opened any more, and its reports count as dropped.
+func (s *Store) closeAll(tx *database.Tx) error {
+	if s.opt.Restoring == nil {
+		return nil
+	}
+	for _, in := range s.opt.Restoring.Tasks {
+		if s.tasks[in.ID] != nil {
+			continue
+		}
+		t := &task{Task: *in, holds: make(map[int64]hold)}
+		var err error
+		if t.row, err = tx.Insert("put-task", t.ID[:], t.Config, int(t.Mode), uint64(t.TimePrecision), t.MinBatch); err != nil {
+			return err
+		}
+		s.tasks[t.ID], s.rows[t.row] = t, t
+	}
+	for _, t := range s.tasks {
+		var unfinished uint64
+		for _, of := range []struct{ list, drop string }{
+			{"sweep-segments", "drop-segment"}, {"sweep-runs", "sweep-run"}, {"sweep-noise", "drop-noise"},
+		} {
+			_, reports, err := dropListed(tx, of.list, of.drop, t.row, math.MaxInt32)
+			if err != nil {
+				return err
+			}
+			unfinished += reports
+		}
+		if err := reject(tx, t, dap.ReportDropped, unfinished); err != nil {
+			return err
+		}
+		t.closedIn = s.id.record.Epoch
+	}
+	_, err := tx.Exec("close-tasks", uint64(s.id.record.Epoch))
+	return err
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/backup"
+)
+
+func backupCommand() *command {
+	return &command{
+		name: "backup", args: "--out DIR [--json] CONFIG",
+		short: "Copy the store of a leader or helper that is stopped",
+		long: `DIR must be empty or not there. The backup has counts, the ledger of releases, the results, and this server's share of the sums of
+open batches: keep those of leader and helper apart, as the servers are. It has no keys, and no reports that wait. What a restore costs
+says starling restore --help.`,
+		examples: [][2]string{
+			{"starling backup --out /backups/leader leader.toml", "a backup of a leader that is not running"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			out := flags.String("out", "", "the directory of the backup: `DIR`")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				if len(args) != 1 || *out == "" {
+					return failf(exitUsage, "starling backup --out DIR leader.toml", "name a directory and one configuration of a leader or a helper")
+				}
+				files, err := loadAggregators("backup", args)
+				if err != nil {
+					return err
+				}
+				m, err := files[0].config.Backup(ctx, *out)
+				if errors.Is(err, backup.ErrExists) {
+					return failf(exitInput, "name another directory; a backup is never written over", "%s: %w", *out, err)
+				}
+				if err != nil {
+					return stoppedFirst(err)
+				}
+				if *asJSON {
+					return e.json(m)
+				}
+				fmt.Fprintf(e.stdout, "%s: the %s %s after %s, %d bytes\n", *out, m.Role, m.Party, counted(int(m.Releases), "release", "releases"), m.Size)
+				return nil
+			}
+		},
+	}
+}
+
+func restoreBackup(ctx context.Context, e *env, f *aggregatorFile, from string, yes, asJSON bool) error {
+	var plan *backup.Plan
+	err := f.config.Restore(ctx, from, func(p *backup.Plan) error {
+		plan = p
+		if !asJSON {
+			fmt.Fprintf(e.stderr, "the backup of %s has %s; the record knows of %d more, which are forgotten\n",
+				p.Made.Format(time.RFC3339), counted(int(p.Releases), "release", "releases"), p.Forgotten)
+			fmt.Fprintf(e.stderr, "all tasks close for good, HPKE keys are destroyed, waiting reports are lost: restore epoch %d\n", p.Next)
+		}
+		if !yes {
+			return failf(exitUsage, fmt.Sprintf("starling restore --from %s --yes %s", from, f.path), "nothing was done: say --yes")
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, backup.ErrDamaged):
+		return failf(exitInput, "take another copy of the backup, or an older backup", "%w", err)
+	case errors.Is(err, backup.ErrForeign):
+		return failf(exitInput, "a backup is of one aggregator: name its own backup, or its own configuration", "%w", err)
+	case errors.Is(err, backup.ErrRecord):
+		return failf(exitInput, "put the `record` directory back; without it this store cannot go on: publish its recipes anew in empty directories", "%w", err)
+	case err != nil:
+		return stoppedFirst(err)
+	}
+	if asJSON {
+		return e.json(map[string]any{"restore_epoch": plan.Next, "backup": plan.Manifest, "forgotten": plan.Forgotten})
+	}
+	fmt.Fprintf(e.stdout, "restored; start it with starling serve %v %s, and publish each recipe again: starling recipe again OLD NEW\n", f.config.Role, f.path)
+	return nil
+}
+
+// stoppedFirst says what most often is wrong where no command has said.
+func stoppedFirst(err error) error {
+	if code, hint := classify(err); hint != "" || errors.As(err, new(*failure)) {
+		if errors.As(err, new(*failure)) {
+			return err
+		}
+		return &failure{code, err, hint}
+	}
+	return ofInput(err, "stop the aggregator first, if it runs: its directories are one process's")
+}

@@ -1,0 +1,79 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/starling-agg/starling/aggregator/backup"
+	"github.com/starling-agg/starling/disk"
+)
+
+// backupOptions are those of the aggregator in its directories.
+func (a *Aggregator) backupOptions(f *files) (o backup.Options, err error) {
+	m, err := a.read()
+	if err != nil {
+		return o, err
+	}
+	return backup.Options{
+		Data: f.data, Record: f.record, Role: a.Role, Party: m.base, Tasks: m.tasks, MakesKeys: a.makesKeys(), Clock: disk.SystemClock,
+	}, nil
+}
+
+// Backup makes a backup of an aggregator that is not running in a directory that is empty
+// or not there.
+func (a *Aggregator) Backup(ctx context.Context, dir string) (m *backup.Manifest, err error) {
+	if !a.Used() {
+		return nil, fmt.Errorf("data: %s: %w", a.Data, fs.ErrNotExist)
+	}
+	f, err := a.files()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	o, err := a.backupOptions(f)
+	if err != nil {
+		return nil, err
+	}
+	to, err := disk.OS(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	return backup.Make(ctx, o, to)
+}
+
+// Restore looks at a backup for an aggregator that is not running, and puts it back if goOn
+// does not fail.
+func (a *Aggregator) Restore(ctx context.Context, dir string, goOn func(*backup.Plan) error) (err error) {
+	if _, err := os.Stat(dir); err != nil {
+		return err
+	}
+	if _, err := os.Stat(a.record()); err != nil {
+		return fmt.Errorf("%w: %w", backup.ErrRecord, err)
+	}
+	from, err := disk.OS(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	f, err := a.files()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	o, err := a.backupOptions(f)
+	if err != nil {
+		return err
+	}
+	p, err := backup.Look(o, from)
+	if err != nil {
+		return err
+	}
+	if err := goOn(p); err != nil {
+		return err
+	}
+	return p.Restore(ctx)
+}
