@@ -55,7 +55,10 @@ func restoreBackup(ctx context.Context, e *env, f *aggregatorFile, from string, 
 		if !asJSON {
 			fmt.Fprintf(e.stderr, "the backup of %s has %s; the record knows of %d more, which are forgotten\n",
 				p.Made.Format(time.RFC3339), counted(int(p.Releases), "release", "releases"), p.Forgotten)
-			fmt.Fprintf(e.stderr, "all tasks close for good, HPKE keys are destroyed, waiting reports are lost: restore epoch %d\n", p.Next)
+			fmt.Fprintf(e.stderr, "all tasks close for good, waiting reports are lost: restore epoch %d\n", p.Next)
+			if len(f.config.HPKEKeys) > 0 {
+				fmt.Fprintf(e.stderr, "the files in hpke_keys are yours: make others, with other ids, before you start it again\n")
+			}
 		}
 		if !yes {
 			return failf(exitUsage, fmt.Sprintf("starling restore --from %s --yes %s", from, f.path), "nothing was done: say --yes")
