@@ -90,7 +90,8 @@ func TestManifestEndsWithItsKeys(t *testing.T) {
 		{"no-cache", "no-cache", "1", 24 * time.Hour},
 	} {
 		r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Count{}, Leader: serve(c.leader), Helper: serve(c.helper),
-			MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6}})
+			MinBatch: 100, Grace: recipe.DefaultGrace,
+			Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/starling-agg/starling/disk"
@@ -45,8 +46,8 @@ type Mem struct {
 	root   *node
 	cut    bool
 	inject func(op Op, name string) error
-	writes int   // calls so far that change the disk
-	size   int64 // bytes of all files, at most; 0: no bound
+	writes int          // calls so far that change the disk
+	size   atomic.Int64 // bytes of all files, at most; 0: no bound, which is told without mu
 }
 
 // node is a file or a directory; names and bytes each have a current and a durable version.
@@ -110,7 +111,7 @@ func (m *Mem) Inject(hook func(op Op, name string) error) {
 func (m *Mem) SetSize(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.size = bytes
+	m.size.Store(bytes)
 }
 
 // Used is how many bytes all files have.
@@ -130,12 +131,13 @@ func used(n *node) int64 {
 
 // Free implements [disk.Sized].
 func (m *Mem) Free() (int64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.size == 0 {
+	size := m.size.Load()
+	if size == 0 {
 		return 1 << 50, nil
 	}
-	return max(0, m.size-used(m.root)), nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(0, size-used(m.root)), nil
 }
 
 // Writes is how many calls so far could have changed the disk.
@@ -645,9 +647,9 @@ func (f *file) writeAt(p []byte, off int64) (int, error) {
 	if err != nil {
 		p = p[:f.mem.rng.IntN(len(p)+1)]
 	}
-	if m := f.mem; err == nil && m.size > 0 {
+	if m := f.mem; err == nil && m.size.Load() > 0 {
 		if more := off + int64(len(p)) - int64(len(f.node.data)); more > 0 {
-			if free := max(0, m.size-used(m.root)); more > free {
+			if free := max(0, m.size.Load()-used(m.root)); more > free {
 				p, err = p[:max(0, int64(len(p))-(more-free))], pathError("write", f.name, syscall.ENOSPC)
 			}
 		}
