@@ -18,8 +18,8 @@
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
 //	internal/releases  digests of what was released of a task
 //	aggregator         leader  helper  keyset  backup  status  aggregatortest  internal/{segment store lease verify
-//	                   rounds release retire lost steady agreement permit peer task edge watch}: a batch of reports,
-//	                   verified and released
+//	                   rounds release datakey record retire lost mend steady agreement permit room peer task edge
+//	                   watch}: a batch of reports, verified and released
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation, guarantee; plan works backwards to them
 //	dap                daptest; DAP drafts 18 and 19: wire messages, HPKE strings, problem documents
