@@ -25,6 +25,7 @@ const normalNever = 4.891638
 // much as the guarantee counts on, without which that bound would mean nothing. Each check fails without reason once in 10^6
 // runs or less. Without dummies the recipe is refused.
 func TestCountAttack(t *testing.T) {
+	t.Parallel() // it waits for rounds more than it computes
 	const devices, rounds = 400, 8
 	o := Options{Population: devices, Sampling: recipe.Rational{Num: 1, Den: 2}, Rounds: rounds, Epsilon: decimal("6"),
 		Delta: decimal("0.00000001"), Out: t.TempDir()}

@@ -20,11 +20,13 @@ import (
 
 // TestPopulation plays devices with coins, relay, gateway, both servers and the collector, for each question.
 func TestPopulation(t *testing.T) {
+	t.Parallel() // it waits for rounds more than it computes
 	for question, o := range map[string]Options{
 		Visits:  {Population: 2000},
 		Needles: {Population: 3000, Recipe: Needles, Epsilon: decimal("4")}, // needles hide among fewer
 	} {
 		t.Run(question, func(t *testing.T) {
+			t.Parallel()
 			keep := filepath.Join(t.TempDir(), "kept")
 			var last Progress
 			o.Out, o.Keep, o.Progress = t.TempDir(), keep, func(p Progress) { last = p }
@@ -141,6 +143,7 @@ func checkLedgers(t *testing.T, keep string) {
 
 // TestRounds: several collections of one population have one budget, with coins and with a known sample.
 func TestRounds(t *testing.T) {
+	t.Parallel() // it waits for rounds more than it computes
 	const devices, rounds = 1000, 2
 	var errors [2]float64
 	for i, known := range []bool{false, true} {

@@ -29,10 +29,10 @@ func TestMark(t *testing.T) {
 	if _, err := Open(mem); !errors.Is(err, ErrNone) {
 		t.Fatalf("an empty disk: %v", err)
 	}
-	r := must[*Record](t)(Begin(mem, someone))
+	must[*Record](t)(Begin(mem, someone))
 	want := Mark{State: Begun}
 	for i := range uint64(5) {
-		r = must[*Record](t)(Open(mem))
+		r := must[*Record](t)(Open(mem))
 		if r.Identity != someone || r.Mark != want {
 			t.Fatalf("read %+v %+v, want %+v", r.Identity, r.Mark, want)
 		}
@@ -42,7 +42,7 @@ func TestMark(t *testing.T) {
 		}
 		r.Close()
 	}
-	r = must[*Record](t)(Open(mem))
+	r := must[*Record](t)(Open(mem))
 	for what, m := range map[string]Mark{
 		"age": {InUse, want.Epoch, want.Age - 1, want.Releases, want.Total}, "releases": {InUse, want.Epoch, want.Age, want.Releases - 1, want.Total},
 		"epoch": {InUse, want.Epoch - 1, want.Age + 9, want.Releases + 9, want.Total}, "state": {Begun, want.Epoch, want.Age, want.Releases, want.Total},

@@ -279,11 +279,6 @@ func TestFailedSyncStopsTheInbox(t *testing.T) {
 	checkKept(t, r, mem, map[int]bool{0: true, 1: true, 2: true, 3: false, 4: false, 5: false})
 }
 
-func testEntrySize(n int) int {
-	e := testEntry(n)
-	return e.encodedSize()
-}
-
 func TestOpenRefusesWhatTheRowDoesNotName(t *testing.T) {
 	mem, r := disktest.NewMem(1), newRows()
 	l := mustStart(t, mem, r, nil)
