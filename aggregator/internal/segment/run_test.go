@@ -487,3 +487,27 @@ func TestRunPowerLoss(t *testing.T) {
 		}
 	}
 }
+
+// TestAddWhole: a run that was merged before whoever wrote it came to add it is an error,
+// and no damage to the replay protection.
+func TestAddWhole(t *testing.T) {
+	mem := disktest.NewMem(1)
+	runs, err := OpenRuns(mem, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.Close()
+	gone := RunMeta{Name: "runs/gone.run", Range: AllIDs, Count: 1, Size: 64}
+	if err := runs.AddWhole(gone); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a file that is gone: %v", err)
+	}
+	if d := runs.Damaged(); len(d) != 0 {
+		t.Errorf("damaged: %v", d)
+	}
+	if seen, err := runs.FilterNew([]ReportID{{1}}); err != nil || seen[0] {
+		t.Errorf("an id: %v, %v", seen, err)
+	}
+	if err := runs.Add(gone); err != nil || len(runs.Damaged()) != 1 {
+		t.Errorf("of rows: %v, %v", err, runs.Damaged())
+	}
+}

@@ -86,22 +86,41 @@ func OpenRuns(fsys disk.FS, metas []RunMeta) (*Runs, error) {
 // SetLimit replaces RangeIDs, for tests.
 func (r *Runs) SetLimit(ids int64) { r.limit = ids }
 
+// AddWhole is [Runs.Add] of a run that should be whole: damage is an error, and nothing
+// is taken in.
+func (r *Runs) AddWhole(meta RunMeta) error {
+	opened, damage, err := r.open(meta)
+	if damage != nil {
+		err = &DamagedError{[]Damage{*damage}}
+	}
+	if err != nil {
+		return err
+	}
+	r.take(meta, opened, nil)
+	return nil
+}
+
 // Add takes in a run after the transaction that names it. Again is harmless.
 func (r *Runs) Add(meta RunMeta) error {
 	opened, damage, err := r.open(meta)
 	if err != nil {
 		return err
 	}
+	r.take(meta, opened, damage)
+	return nil
+}
+
+// take takes in what [Runs.open] returned of a run that is not there yet.
+func (r *Runs) take(meta RunMeta, opened *run, damage *Damage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.named(meta.Name) {
 		if opened != nil {
 			opened.file.Close() // read only
 		}
-		return nil
+		return
 	}
 	r.put(opened, damage)
-	return nil
 }
 
 // open tells damage from what may pass, as too many open files may.

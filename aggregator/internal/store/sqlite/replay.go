@@ -147,12 +147,11 @@ func (r *replay) add(task int64, m segment.RunMeta) {
 	if b == nil {
 		return // whoever loads the rows finds it there
 	}
-	if err := b.Add(m); err != nil {
-		// Committed all the same: the rows know the run, and whoever comes next loads it.
+	if err := b.AddWhole(m); err != nil {
+		// Committed all the same, and maybe merged since, by who loaded the rows before us:
+		// then its file is gone. The rows know, and whoever comes next loads them.
 		r.retire(task, b)
-		return
 	}
-	r.note(task, b.Runs)
 }
 
 // flights are the commits under way. Their ids are neither in a run nor free: a commit
