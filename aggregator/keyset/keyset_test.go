@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -576,5 +577,35 @@ func TestHoldOrEnd(t *testing.T) {
 	h.Release()
 	if step(t, s, unneeded); state(s, id) != status.KeyDestroyed {
 		t.Errorf("the key is %s", state(s, id))
+	}
+}
+
+// TestKeyOfAnother: ids are few, so another party's key may have the same; its file in the
+// place of ours is damage, and nothing is sealed to it.
+func TestKeyOfAnother(t *testing.T) {
+	mem := disktest.NewMem(1)
+	s := open(t, Options{Schedule: short(time.Minute), FS: mem, Clock: newClock()})
+	ours := offered(t, s)[0]
+	theirs, err := sealed.Generate(ours.ID, sealed.SuiteX25519)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := theirs.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := mem.ReadDir("keys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name, ".hpke") {
+			if err := disk.WriteFile(mem, "keys/"+e.Name, file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := Open(Options{Schedule: short(time.Minute), FS: mem, Clock: newClock()}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("another's key of the same id: %v", err)
 	}
 }

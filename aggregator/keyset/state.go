@@ -27,9 +27,10 @@ type record struct {
 	id         uint8
 	suite      sealed.Suite
 	created    time.Time
-	superseded time.Time // zero: it is the current key of its suite
-	promised   time.Time // uploads are taken until then, if it is there: a signed list said so
-	destroyed  time.Time // zero: it lives
+	superseded time.Time         // zero: it is the current key of its suite
+	promised   time.Time         // uploads are taken until then, if it is there: a signed list said so
+	destroyed  time.Time         // zero: it lives
+	public     [sha256.Size]byte // of the public key's bytes: ids are few, and another set has the same
 }
 
 func (r *record) file(dir string) string {
@@ -42,7 +43,7 @@ const (
 	stateName  = "state"
 	fileSuffix = ".hpke"
 	// stateMagic opens the state and holds the version of its format.
-	stateMagic = "starling hpke keys v2\n"
+	stateMagic = "starling hpke keys v3\n"
 	// maxState bounds the state, in bytes; there are at most 256 ids.
 	maxState = 1 << 16
 	// maxKeyFile bounds a key's file, in bytes: an X-Wing key pair has about 1.3 KB.
@@ -51,7 +52,7 @@ const (
 
 // appendState writes, in TLS syntax: the magic, the records, each
 //
-//	serial u64 | id u8 | KEM, KDF, AEAD u16 | created, superseded, promised, destroyed u64 (Unix nanoseconds; 0: not yet)
+//	serial u64 | id u8 | KEM, KDF, AEAD u16 | created, superseded, promised, destroyed u64 (Unix nanoseconds; 0: not yet) | SHA-256 of the public key
 //
 // and the SHA-256 of all before.
 func appendState(records []record) ([]byte, error) {
@@ -72,6 +73,7 @@ func appendState(records []record) ([]byte, error) {
 				}
 				b.AddUint64(nanos)
 			}
+			b.AddBytes(r.public[:])
 		}
 	})
 	out, err := b.Bytes()
@@ -94,7 +96,7 @@ func parseState(file []byte) ([]record, error) {
 	}
 	s, ok := bytes.CutPrefix(content, []byte(stateMagic))
 	if !ok {
-		return bad("not a starling HPKE key state of version 2")
+		return bad("not a starling HPKE key state of version 3")
 	}
 	in, list := cryptobyte.String(s), cryptobyte.String(nil)
 	if !in.ReadUint16LengthPrefixed(&list) || !in.Empty() {
@@ -107,7 +109,7 @@ func parseState(file []byte) ([]record, error) {
 		var nanos [4]uint64
 		if !list.ReadUint64(&r.serial) || !list.ReadUint8(&r.id) || !list.ReadUint16(&r.suite.KEM) || !list.ReadUint16(&r.suite.KDF) ||
 			!list.ReadUint16(&r.suite.AEAD) || !list.ReadUint64(&nanos[0]) || !list.ReadUint64(&nanos[1]) || !list.ReadUint64(&nanos[2]) ||
-			!list.ReadUint64(&nanos[3]) {
+			!list.ReadUint64(&nanos[3]) || !list.CopyBytes(r.public[:]) {
 			return bad("truncated")
 		}
 		for i, t := range []*time.Time{&r.created, &r.superseded, &r.promised, &r.destroyed} {
@@ -169,18 +171,19 @@ func (s *Set) readPair(r *record) (*sealed.KeyPair, error) {
 	}
 	defer clear(file)
 	pair, err := sealed.ParseKeyPair(file)
-	if err != nil || pair.ID() != r.id || pair.Public().Suite() != r.suite {
+	if err != nil || pair.ID() != r.id || pair.Public().Suite() != r.suite || sha256.Sum256(pair.Public().Bytes()) != r.public {
 		return nil, fmt.Errorf("%w: the file of key %d is not what was written", ErrDamaged, r.id)
 	}
 	return pair, nil
 }
 
-// makePair makes a key and its file, durably.
+// makePair makes a key and its file, durably, and completes its record.
 func (s *Set) makePair(r *record) (*sealed.KeyPair, error) {
 	pair, err := sealed.Generate(r.id, r.suite)
 	if err != nil {
 		return nil, fmt.Errorf("keyset: %w", err)
 	}
+	r.public = sha256.Sum256(pair.Public().Bytes())
 	file, err := pair.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("keyset: %w", err)
