@@ -55,7 +55,11 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 		if wait := n.next.Sub(l.opt.Clock.Now()); wait > 0 && (wait <= store.Longest || n.next.Equal(n.due)) {
 			continue
 		}
+		n.behind = false
 		done, err := l.drive(ctx, res, &n)
+		if n.behind {
+			ahead[res.Task] = false // what holds its batch may be of the same time, and comes first
+		}
 		switch {
 		case errors.Is(err, store.ErrUnknown) || ctx.Err() != nil:
 			return finished, err
@@ -285,7 +289,7 @@ func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, 
 	case errors.Is(err, store.ErrTooSmall):
 		return l.tooSmall(ctx, t, res, n)
 	case errors.Is(err, store.ErrBusy):
-		n.why = "another collection of the same batch is under way"
+		n.why, n.behind = "another collection of the same batch is under way", true
 		return nil, false, nil
 	case errors.Is(err, store.ErrOverlap):
 		return nil, true, l.fail(ctx, t, res, dap.ProblemBatchOverlap, "the batch was collected meanwhile")
@@ -411,6 +415,7 @@ func (l *Leader) askHelper(ctx context.Context, t *task.Task, res *store.Resourc
 
 // A note is what is known, in this life of the process, of a collection that waits.
 type note struct {
+	behind   bool // another collection holds some of its batch
 	why      string
 	attempts int
 	next     time.Time // not before
