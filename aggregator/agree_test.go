@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -362,10 +364,17 @@ func TestHostileComparison(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		p := newPair(t, setup{})
-		evil := true
+		var evil atomic.Bool
+		var mu sync.Mutex // comparisons run beside each other
 		p.between(func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				if !compares(req) || !evil || r.IntN(4) == 0 {
+				if !compares(req) {
+					next.ServeHTTP(w, req)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if !evil.Load() || r.IntN(4) == 0 {
 					next.ServeHTTP(w, req)
 					return
 				}
@@ -377,7 +386,7 @@ func TestHostileComparison(t *testing.T) {
 		p.accept(p.reports(12)...)
 		loc := p.ask(p.query()).header.Get("Location")
 		for i := range 8 {
-			evil = i < 6
+			evil.Store(i < 6)
 			p.step()
 			p.clock.advance(2 * time.Minute)
 		}
