@@ -294,8 +294,9 @@ func TestProductCode(t *testing.T) {
 	}
 }
 
-// TestSlackIsSaidOnce: no file has a factor 1 + 1e-12, or the like, of its own; internal/outward
-// has each with its reason, and what is wider has a name where it is used.
+// TestSlackIsSaidOnce: no file has a factor 1 + 1e-12, or the like, of its own;
+// internal/outward has each with its reason, and what is wider has a name where it is
+// used.
 func TestSlackIsSaidOnce(t *testing.T) {
 	files := 0
 	for _, p := range packages(t) {

@@ -267,10 +267,11 @@ func putBack(t *testing.T, compare bool, side dap.Role) (p *pair, before []byte,
 	return p, before, q
 }
 
-// TestPutBackLeader: a leader whose store, with the record beside it, went back to before a
-// collection would release the same batch again, and whatever sum it holds of it then, with
-// noise for that: so it does where the two cannot compare. Where they do it finds that it is behind, releases nothing and takes nothing, and
-// says how it gets out; a restart changes nothing.
+// TestPutBackLeader: a leader whose store, with the record beside it, went back to before
+// a collection would release the same batch again, and whatever sum it holds of it then,
+// with noise for that: so it does where the two cannot compare. Where they do it finds
+// that it is behind, releases nothing and takes nothing, and says how it gets out; a
+// restart changes nothing.
 func TestPutBackLeader(t *testing.T) {
 	for _, compare := range []bool{false, true} {
 		t.Run(fmt.Sprint("compared: ", compare), func(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// leaps is a pair with keys by the clock and a task that ends, with 12 acknowledged reports that the helper could not
-// verify yet. With steady the aggregators judge their clocks; else they follow them.
+// leaps is a pair with keys by the clock and a task that ends, with 12 acknowledged
+// reports that the helper could not verify yet. With steady the aggregators judge their
+// clocks; else they follow them.
 func leaps(t *testing.T, steady bool) *pair {
 	t.Helper()
 	at := must(dap.TimePrecision(precision).At(time.Now()))
@@ -77,8 +78,9 @@ func (p *pair) destroyed() (n int) {
 
 const years = 3 * 365 * 24 * time.Hour
 
-// TestClockLeaps: a clock that is years ahead retires nothing and destroys no key, over restarts, while reports are
-// verified and taken; set right, everything goes on. An aggregator that follows its clock loses all.
+// TestClockLeaps: a clock that is years ahead retires nothing and destroys no key, over
+// restarts, while reports are verified and taken; set right, everything goes on. An
+// aggregator that follows its clock loses all.
 func TestClockLeaps(t *testing.T) {
 	followed := leaps(t, false)
 	followed.clock.advance(years)
@@ -121,8 +123,8 @@ func TestClockLeaps(t *testing.T) {
 	}
 }
 
-// TestClockFallsBack: a machine that begins in 1970 takes and verifies reports of today, and ends no key when its clock
-// is set right.
+// TestClockFallsBack: a machine that begins in 1970 takes and verifies reports of today,
+// and ends no key when its clock is set right.
 func TestClockFallsBack(t *testing.T) {
 	p := leaps(t, true)
 	today := p.now()

@@ -44,8 +44,9 @@ func sumPage(page []byte) {
 	binary.LittleEndian.PutUint32(page[len(page)-4:], s1)
 }
 
-// used is a pair of stores in use: one batch was released; of another, some reports are verified, some are sorted, and
-// some are in the inbox as they were uploaded. Both processes were killed.
+// used is a pair of stores in use: one batch was released; of another, some reports are
+// verified, some are sorted, and some are in the inbox as they were uploaded. Both
+// processes were killed.
 type used struct {
 	*pair
 	noisy    bool
@@ -126,8 +127,8 @@ type fate struct {
 	words string
 }
 
-// play starts both on disks with some trees, lets them finish, asks for both batches, and says what came of it. The first
-// time is with what is whole.
+// play starts both on disks with some trees, lets them finish, asks for both batches, and
+// says what came of it. The first time is with what is whole.
 func (u *used) play(disks [2]tree) (f fate) {
 	p, t := u.pair, u.t.(*testing.T)
 	first := u.said == nil
@@ -299,9 +300,10 @@ func kindOf(name string) string {
 	return name
 }
 
-// TestBitFlips turns single bits in the files of leader and helper, in use and killed: each is refused, mended, counted or
-// harmless. What was released is answered with the same bytes or not at all, what is released later is of the same reports
-// with the same noise, or of fewer that are counted as lost.
+// TestBitFlips turns single bits in the files of leader and helper, in use and killed:
+// each is refused, mended, counted or harmless. What was released is answered with the
+// same bytes or not at all, what is released later is of the same reports with the same
+// noise, or of fewer that are counted as lost.
 func TestBitFlips(t *testing.T) {
 	type cell struct{ role, kind string }
 	var mu sync.Mutex
@@ -378,8 +380,9 @@ func TestBitFlips(t *testing.T) {
 	}
 }
 
-// TestFlippedShare: one bit of an aggregate share in the database made a release of -256 for 0, and the audit content. Now the
-// page is refused, and where somebody makes its checksum right, the row.
+// TestFlippedShare: one bit of an aggregate share in the database made a release of -256
+// for 0, and the audit content. Now the page is refused, and where somebody makes its
+// checksum right, the row.
 func TestFlippedShare(t *testing.T) {
 	u := newUsed(t, false)
 	for side, role := range []string{"leader", "helper"} {
@@ -467,8 +470,9 @@ var mishaps = []struct {
 
 var writeDamage = flag.Bool("write-damage", false, "write the matrix in docs/bench/damage.md anew")
 
-// TestDamageMatrix does to each kind of file of leader, helper and both what disks and people do, and holds what comes of it to
-// the table in docs/bench/damage.md. Nothing comes of it silently, whatever the table says.
+// TestDamageMatrix does to each kind of file of leader, helper and both what disks and
+// people do, and holds what comes of it to the table in docs/bench/damage.md. Nothing
+// comes of it silently, whatever the table says.
 func TestDamageMatrix(t *testing.T) {
 	u := newUsed(t, true)
 	kinds := make(map[string]bool)

@@ -140,7 +140,8 @@ func TestDraftsDoNotMix(t *testing.T) {
 	p.dialect.Version = other
 	sealed := p.report(1, spoil{})
 	p.dialect.Version = speaks.Version
-	p.accept(good, p.report(3, spoil{}), context, sealed) // two good ones: were the drafts mistaken, one would count
+	// two good ones: were the drafts mistaken, one would count
+	p.accept(good, p.report(3, spoil{}), context, sealed)
 	p.settled(2, map[string]uint64{"hpke_decrypt_error": 1, "vdaf_verify_error": 1})
 
 	// Leader and helper that take the task for one of two drafts find out before a report is

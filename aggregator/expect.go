@@ -8,11 +8,12 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// An Expectation is how many reports may come if nobody cheats. A batch with more than [HoldFactor] times as many, in all or in
-// one round of it, is held:
-// it is not released, an alarm says so, and whoever asks for it is told to ask later, since DAP has no error for it. Raising
-// the expectation and starting the aggregator again releases it. The zero value expects nothing and holds nothing. (Feldman
-// et al., Samplable Anonymous Aggregation, section 4.8.)
+// An Expectation is how many reports may come if nobody cheats. A batch with more than
+// [HoldFactor] times as many, in all or in one round of it, is held: it is not released,
+// an alarm says so, and whoever asks for it is told to ask later, since DAP has no error
+// for it. Raising the expectation and starting the aggregator again releases it. The zero
+// value expects nothing and holds nothing. (Feldman et al., Samplable Anonymous
+// Aggregation, section 4.8.)
 type Expectation struct {
 	// Reports is how many come at most in each Units of time, dummies included. 0 turns the check off.
 	Reports uint64
@@ -54,9 +55,10 @@ func (e Expectation) Of(span dap.Interval) uint64 {
 	return saturated(e.Reports, max(times, 1))
 }
 
-// HoldsRound says whether a batch is held of which one time unit has that many reports: one round, where the task has a [Calendar].
-// No unit has more than Units of them may have, however many the batch spans. Else whoever floods one round, and puts a
-// report into another far away, would have the batch measured by all rounds between.
+// HoldsRound says whether a batch is held of which one time unit has that many reports:
+// one round, where the task has a [Calendar]. No unit has more than Units of them may
+// have, however many the batch spans. Else whoever floods one round, and puts a report
+// into another far away, would have the batch measured by all rounds between.
 func (e Expectation) HoldsRound(reports uint64) bool {
 	return e.Reports > 0 && reports > saturated(e.Reports, HoldFactor)
 }

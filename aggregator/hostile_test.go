@@ -316,7 +316,8 @@ func TestHostileHelper(t *testing.T) {
 				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 					mu.Lock()
 					defer mu.Unlock()
-					if compares(req) || !evil.Load() || r.IntN(3) == 0 { // for the first see TestHostileComparison
+					// for the first see TestHostileComparison
+					if compares(req) || !evil.Load() || r.IntN(3) == 0 {
 						next.ServeHTTP(w, req)
 						return
 					}
@@ -335,7 +336,8 @@ func TestHostileHelper(t *testing.T) {
 				p.audit()
 				p.clock.advance(2 * time.Hour / 14) // stays within what the query asks for
 			}
-			for _, drop := range []bool{false, true} { // the second, where the two sides can agree no more
+			// the second, where the two sides can agree no more
+			for _, drop := range []bool{false, true} {
 				if p.counts().Waiting == 0 {
 					break
 				}

@@ -76,7 +76,8 @@ func (p *pair) onDisks(leader, helper *disktest.Mem) {
 	p.startHelper()
 }
 
-// starts says with which error a leader or a helper begins on a disk, and that the disk is as it was where it refuses.
+// starts says with which error a leader or a helper begins on a disk, and that the disk
+// is as it was where it refuses.
 func (p *pair) starts(role dap.Role, mem *disktest.Mem) error {
 	p.t.Helper()
 	before := content(p.t, mem, ".")
@@ -122,9 +123,10 @@ func unfit(t *testing.T, err error, want aggregator.StoreFault) {
 	}
 }
 
-// TestStoresPutBack plays what made a store draw noise again for a batch that was released: both directories put back to
-// before the collection, or to before the uploads; the databases removed; leader or helper alone put back. Nothing of it starts,
-// whoever was put back, and with the right files in place again the same bytes are answered.
+// TestStoresPutBack plays what made a store draw noise again for a batch that was
+// released: both directories put back to before the collection, or to before the uploads;
+// the databases removed; leader or helper alone put back. Nothing of it starts, whoever
+// was put back, and with the right files in place again the same bytes are answered.
 func TestStoresPutBack(t *testing.T) {
 	p := newScheduledPair(t, setup{noise: must(noise.NewDiscreteGaussian(100, 1))})
 	type point struct{ leader, helper tree }
@@ -228,8 +230,8 @@ func TestStoresPutBack(t *testing.T) {
 	}
 }
 
-// TestRecordIsOlder: a record that was put back, or that a crash kept behind, is brought up to its store; it lets no older
-// store start from then on.
+// TestRecordIsOlder: a record that was put back, or that a crash kept behind, is brought
+// up to its store; it lets no older store start from then on.
 func TestRecordIsOlder(t *testing.T) {
 	p := newPair(t, setup{})
 	l, h := p.stopped()
@@ -247,7 +249,8 @@ func TestRecordIsOlder(t *testing.T) {
 	p.onDisks(mem, h)
 }
 
-// TestForkedStore: a store that was put back together with its record, and went on, is not taken for the one that it was.
+// TestForkedStore: a store that was put back together with its record, and went on, is
+// not taken for the one that it was.
 func TestForkedStore(t *testing.T) {
 	p := newPair(t, setup{noise: must(noise.NewDiscreteGaussian(100, 1))})
 	p.accept(p.reports(12)...)
@@ -268,8 +271,9 @@ func TestForkedStore(t *testing.T) {
 	_ = h
 }
 
-// TestLostLog: the write-ahead log of a store that was in use is missed where it is gone or emptied, although the database
-// alone is whole; that of one that was closed in order is empty, and is not.
+// TestLostLog: the write-ahead log of a store that was in use is missed where it is gone
+// or emptied, although the database alone is whole; that of one that was closed in order
+// is empty, and is not.
 func TestLostLog(t *testing.T) {
 	p := newPair(t, setup{})
 	p.onDisks(p.stopped())
@@ -300,8 +304,8 @@ func TestLostLog(t *testing.T) {
 	p.onDisks(l, h)
 }
 
-// TestKilledFirstStart cuts the power at every call of a first start: the next one goes on with it, and no cut makes a store
-// that is refused or that is two.
+// TestKilledFirstStart cuts the power at every call of a first start: the next one goes
+// on with it, and no cut makes a store that is refused or that is two.
 func TestKilledFirstStart(t *testing.T) {
 	p := newScheduledPair(t, setup{})
 	o := p.leaderOpt
@@ -353,8 +357,8 @@ func TestKilledFirstStart(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutState: key files whose state is gone, and a set that is gone as a whole, are damage; nothing is made and
-// nothing destroyed.
+// TestKeysWithoutState: key files whose state is gone, and a set that is gone as a whole,
+// are damage; nothing is made and nothing destroyed.
 func TestKeysWithoutState(t *testing.T) {
 	p := newScheduledPair(t, setup{})
 	l, h := p.stopped()
@@ -373,8 +377,9 @@ func TestKeysWithoutState(t *testing.T) {
 	p.onDisks(l, h)
 }
 
-// TestRecordIsWrittenBeforeTheAnswer: a release that the record does not know of is told to nobody: where its disk fails, the
-// collector and the leader get no answer, and the next life has the same bytes for them.
+// TestRecordIsWrittenBeforeTheAnswer: a release that the record does not know of is told
+// to nobody: where its disk fails, the collector and the leader get no answer, and the
+// next life has the same bytes for them.
 func TestRecordIsWrittenBeforeTheAnswer(t *testing.T) {
 	for _, role := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
 		t.Run(role.String(), func(t *testing.T) {
@@ -428,8 +433,9 @@ func TestDatabaseOfALaterVersion(t *testing.T) {
 	p.onDisks(l, h)
 }
 
-// TestForgottenRelease: data and record that are put back together are a store like any other, which starts. A collector that
-// has seen a release which it has forgotten gets nothing of it, whatever it asks; the store that made it still answers.
+// TestForgottenRelease: data and record that are put back together are a store like any
+// other, which starts. A collector that has seen a release which it has forgotten gets
+// nothing of it, whatever it asks; the store that made it still answers.
 func TestForgottenRelease(t *testing.T) {
 	p := newPair(t, setup{noise: must(noise.NewDiscreteGaussian(100, 1))})
 	p.accept(p.reports(12)...)

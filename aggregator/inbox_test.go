@@ -17,7 +17,8 @@ import (
 	"github.com/starling-agg/starling/disk/disktest"
 )
 
-// unsorted is a pair whose leader stopped with one log of four requests of ten reports each, and the log.
+// unsorted is a pair whose leader stopped with one log of four requests of ten reports
+// each, and the log.
 func unsorted(t *testing.T) (p *pair, name string) {
 	t.Helper()
 	p = newPair(t, setup{})
@@ -32,8 +33,8 @@ func unsorted(t *testing.T) (p *pair, name string) {
 	return p, logs[0]
 }
 
-// TestDamagedInbox: one flipped bit in the second of four requests costs that request's reports, which are counted, told of and
-// kept, and no others.
+// TestDamagedInbox: one flipped bit in the second of four requests costs that request's
+// reports, which are counted, told of and kept, and no others.
 func TestDamagedInbox(t *testing.T) {
 	p, name := unsorted(t)
 	content := must(disk.ReadFile(p.leaderFS, name, 1<<30))
@@ -79,7 +80,8 @@ func TestDamagedInbox(t *testing.T) {
 	}
 }
 
-// TestNewerInbox: a downgrade with a full inbox refuses the start, in words, and loses nothing.
+// TestNewerInbox: a downgrade with a full inbox refuses the start, in words, and loses
+// nothing.
 func TestNewerInbox(t *testing.T) {
 	p, name := unsorted(t)
 	whole := must(disk.ReadFile(p.leaderFS, name, 1<<30))
@@ -102,8 +104,8 @@ func TestNewerInbox(t *testing.T) {
 	}
 }
 
-// TestUnreadableInbox: a collection does not freeze over reports that may be in a log that cannot be read; it says so, and
-// goes on when it can be.
+// TestUnreadableInbox: a collection does not freeze over reports that may be in a log
+// that cannot be read; it says so, and goes on when it can be.
 func TestUnreadableInbox(t *testing.T) {
 	p, name := unsorted(t)
 	p.startLeader()

@@ -38,8 +38,9 @@ func filesOf(t *testing.T, fsys disk.FS, dir string) map[string][]byte {
 // missing leaves nothing of a file.
 func missing([]byte) []byte { return nil }
 
-// unnamed is a pair whose leader acknowledged and sorted n reports that the helper did not take, and whose database's log
-// was damaged then, unnoticed: the rows are gone, the files are there. whole is the disk before that.
+// unnamed is a pair whose leader acknowledged and sorted n reports that the helper did
+// not take, and whose database's log was damaged then, unnoticed: the rows are gone, the
+// files are there. whole is the disk before that.
 func unnamed(t *testing.T, n int, s setup, damage func(wal []byte) []byte) (p *pair, whole *disktest.Mem) {
 	t.Helper()
 	p = newPair(t, s)
@@ -77,8 +78,9 @@ func unnamed(t *testing.T, n int, s setup, damage func(wal []byte) []byte) (p *p
 	return p, whole
 }
 
-// TestMissingLog: rows of acknowledged reports are lost with a database's log. Their files are kept, counted and shown,
-// and taken back as work; each report is counted once, also if it is done twice.
+// TestMissingLog: rows of acknowledged reports are lost with a database's log. Their
+// files are kept, counted and shown, and taken back as work; each report is counted once,
+// also if it is done twice.
 func TestMissingLog(t *testing.T) {
 	p, _ := unnamed(t, 12, setup{}, missing)
 	st := must(p.leader.Standing(context.Background()))
@@ -117,8 +119,8 @@ func TestMissingLog(t *testing.T) {
 	}
 }
 
-// TestDamagedDatabaseLog: in whatever way the end of a database's log is lost, what was acknowledged under it is counted
-// once in the end.
+// TestDamagedDatabaseLog: in whatever way the end of a database's log is lost, what was
+// acknowledged under it is counted once in the end.
 func TestDamagedDatabaseLog(t *testing.T) {
 	for name, damage := range map[string]func(wal []byte) []byte{
 		"missing":   missing,
@@ -143,7 +145,8 @@ func TestDamagedDatabaseLog(t *testing.T) {
 	}
 }
 
-// TestTakeBackAndCrash loses power at each step of taking lost reports back: they can be taken again, and count once.
+// TestTakeBackAndCrash loses power at each step of taking lost reports back: they can be
+// taken again, and count once.
 func TestTakeBackAndCrash(t *testing.T) {
 	for _, point := range []string{"lost.before-move", "lost.after-move", "store.take-back.before-commit", "store.take-back.after-commit"} {
 		t.Run(point, func(t *testing.T) {
@@ -174,8 +177,8 @@ func TestTakeBackAndCrash(t *testing.T) {
 	}
 }
 
-// TestRightDatabaseComesBack: what was set aside under a database that did not know it goes back to its place when one
-// names it again, without anybody's doing.
+// TestRightDatabaseComesBack: what was set aside under a database that did not know it
+// goes back to its place when one names it again, without anybody's doing.
 func TestRightDatabaseComesBack(t *testing.T) {
 	p, whole := unnamed(t, 12, setup{}, missing)
 	p.leader.Close()

@@ -391,7 +391,8 @@ func TestGiftsAreChecked(t *testing.T) {
 	}
 	full := make([]mend.Entry, mend.PageSize)
 	for i := range full {
-		full[i] = mend.Entry{ID: dap.ReportID{0, 0, 0, byte(i >> 8), byte(i)}, Marked: i > 2} // ids that nobody has aggregated
+		// ids that nobody has aggregated
+		full[i] = mend.Entry{ID: dap.ReportID{0, 0, 0, byte(i >> 8), byte(i)}, Marked: i > 2}
 	}
 	if o, next := give(full); o != mend.Go || next == n.Next {
 		t.Errorf("a page of marked ids: %v, then %x", o, next)

@@ -55,9 +55,10 @@ type Levels struct {
 	Parked     uint64        // reports that wait for the operator
 	SetAside   uint64        // reports that were set aside for good
 	Held       int           // batches with too many reports
-	KeyAge     time.Duration // of the key that clients are offered; zero where it is the operator's own
-	Peer       error         // why the helper cannot be asked; nil: it answered last
-	Store      error         // why the store cannot; nil: it did lately
+	// of the key that clients are offered; zero where it is the operator's own
+	KeyAge time.Duration
+	Peer   error // why the helper cannot be asked; nil: it answered last
+	Store  error // why the store cannot; nil: it did lately
 }
 
 // A Stage is what became of reports.

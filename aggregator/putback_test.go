@@ -151,9 +151,10 @@ func (p *pair) released(q dap.CollectionJobReq) (location string, body []byte) {
 	return location, got.body
 }
 
-// TestPutBackMeetsTheSameNoise: whatever of leader and helper is put back, to before the collection or to before the reports,
-// the same batch meets the same noise at each: the shares that the collector opens are the same bytes. With each server's own
-// noise at half of what is needed it is the leader alone, put back, that must not draw again.
+// TestPutBackMeetsTheSameNoise: whatever of leader and helper is put back, to before the
+// collection or to before the reports, the same batch meets the same noise at each: the
+// shares that the collector opens are the same bytes. With each server's own noise at
+// half of what is needed it is the leader alone, put back, that must not draw again.
 func TestPutBackMeetsTheSameNoise(t *testing.T) {
 	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -199,8 +200,9 @@ func TestPutBackMeetsTheSameNoise(t *testing.T) {
 	}
 }
 
-// TestAnotherSumMeetsOtherNoise: after both were put back, a report more, or others in the same number, meet other noise at
-// each server: what is released twice is two releases, of which neither's noise tells the other's.
+// TestAnotherSumMeetsOtherNoise: after both were put back, a report more, or others in
+// the same number, meet other noise at each server: what is released twice is two
+// releases, of which neither's noise tells the other's.
 func TestAnotherSumMeetsOtherNoise(t *testing.T) {
 	p := newKeptPair(t, setup{})
 	empty := p.save()
@@ -234,8 +236,8 @@ func TestAnotherSumMeetsOtherNoise(t *testing.T) {
 	release("the first answers in other reports", 10, func(i int) int { return i % buckets })
 }
 
-// TestPutBackSeries: where noise is correlated over rounds, rounds that come again after both were put back meet the noise
-// that they had, and the order of time is kept.
+// TestPutBackSeries: where noise is correlated over rounds, rounds that come again after
+// both were put back meet the noise that they had, and the order of time is kept.
 func TestPutBackSeries(t *testing.T) {
 	s, _ := seriesSetup(t)
 	s.noise = must(s.series.Strategy.Sampler(1<<40, 1))
@@ -282,8 +284,10 @@ func keyFiles(t *testing.T, mem *disktest.Mem) (names []string) {
 	return names
 }
 
-// TestDataKeyEnds: once a task is retired and the time of a key has been over for as long, the key is destroyed. A copy of the data from before the
-// collection then releases nothing any more, wherever the clock is put: the noise cannot be made again, and no other is drawn.
+// TestDataKeyEnds: once a task is retired and the time of a key has been over for as
+// long, the key is destroyed. A copy of the data from before the collection then releases
+// nothing any more, wherever the clock is put: the noise cannot be made again, and no
+// other is drawn.
 func TestDataKeyEnds(t *testing.T) {
 	now := must(dap.TimePrecision(precision).At(time.Now()))
 	p := newKeptPair(t, setup{interval: &dap.Interval{Start: now - 1, Duration: 3}})
@@ -293,7 +297,8 @@ func TestDataKeyEnds(t *testing.T) {
 	first := keyFiles(t, p.records[0])[0]
 	q := p.query()
 	p.released(q)
-	p.clock.advance(44 * 24 * time.Hour) // a week at most to the end of the key's time, and 30 days of retention
+	// a week at most to the end of the key's time, and 30 days of retention
+	p.clock.advance(44 * 24 * time.Hour)
 	p.step()
 	p.step()
 	for i, mem := range p.records {
@@ -331,8 +336,8 @@ func TestDataKeyEnds(t *testing.T) {
 	p.putBack(&dirs{disktest.NewMem(5), disktest.NewMem(6)}, &dirs{disktest.NewMem(7), disktest.NewMem(8)})
 }
 
-// TestDataKeyLost: without the key of its time a batch is not released, and neither side closes it; with the file put back it is, and
-// meets the noise that it was to meet.
+// TestDataKeyLost: without the key of its time a batch is not released, and neither side
+// closes it; with the file put back it is, and meets the noise that it was to meet.
 func TestDataKeyLost(t *testing.T) {
 	for i, name := range []string{"leader", "helper"} {
 		t.Run(name, func(t *testing.T) {
@@ -394,8 +399,9 @@ func TestDataKeyLost(t *testing.T) {
 	}
 }
 
-// TestDataKeysPutBack: with no key, an older copy of the place or another store's keys an aggregator does not start: it would draw noise
-// for a time that has had some. A new store takes the keys that are there.
+// TestDataKeysPutBack: with no key, an older copy of the place or another store's keys an
+// aggregator does not start: it would draw noise for a time that has had some. A new
+// store takes the keys that are there.
 func TestDataKeysPutBack(t *testing.T) {
 	p := newKeptPair(t, setup{})
 	refused := func(what string, keys *disktest.Mem) {

@@ -187,9 +187,10 @@ func TestHelperHoldsTooManyReports(t *testing.T) {
 	}
 }
 
-// TestHeldByItsFullestRound: a batch of many rounds is not measured by what an attacker stretches it to with a report at each
-// end: leader and helper, each by itself, hold it for the round that is too full. Rounds of which none is are released, however
-// many there are and however far apart.
+// TestHeldByItsFullestRound: a batch of many rounds is not measured by what an attacker
+// stretches it to with a report at each end: leader and helper, each by itself, hold it
+// for the round that is too full. Rounds of which none is are released, however many
+// there are and however far apart.
 func TestHeldByItsFullestRound(t *testing.T) {
 	const rounds, units = 12, 2
 	few := aggregator.Expectation{Reports: 5, Units: units}

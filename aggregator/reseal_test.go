@@ -22,10 +22,12 @@ func sealTo(tasks []aggregator.Task, key *sealed.KeyPair) []aggregator.Task {
 	return tasks
 }
 
-// TestShareThatNobodyOpensIsSealedAgain: an operator has given one server, or both, a key that is not the collector's. The batch
-// closes, and nobody can read its result. Once the key is right and the server started again, the same job has the same shares, sealed
-// to the collector: nothing else in the answer changes, nothing is drawn, and the ledger says it. In either batch mode, with
-// helpers that answer at once and later, and however often it is asked for.
+// TestShareThatNobodyOpensIsSealedAgain: an operator has given one server, or both, a key
+// that is not the collector's. The batch closes, and nobody can read its result. Once the
+// key is right and the server started again, the same job has the same shares, sealed to
+// the collector: nothing else in the answer changes, nothing is drawn, and the ledger
+// says it. In either batch mode, with helpers that answer at once and later, and however
+// often it is asked for.
 func TestShareThatNobodyOpensIsSealedAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		s              setup
@@ -134,7 +136,8 @@ func TestShareThatNobodyOpensIsSealedAgain(t *testing.T) {
 	}
 }
 
-// TestResealWaitsForNobody: a helper that is away, or says something else, takes nothing from an answer that is there.
+// TestResealWaitsForNobody: a helper that is away, or says something else, takes nothing
+// from an answer that is there.
 func TestResealWaitsForNobody(t *testing.T) {
 	p := newKeptPair(t, setup{})
 	p.accept(p.reports(10)...)
@@ -172,7 +175,8 @@ func TestResealWaitsForNobody(t *testing.T) {
 	p.between(nil)
 }
 
-// TestKeptShareGoes: the collector's DELETE takes the noised share with the job, at the leader; the task's retirement takes it at both.
+// TestKeptShareGoes: the collector's DELETE takes the noised share with the job, at the
+// leader; the task's retirement takes it at both.
 func TestKeptShareGoes(t *testing.T) {
 	now := must(dap.TimePrecision(precision).At(time.Now()))
 	p := newKeptPair(t, setup{interval: &dap.Interval{Start: now - 1, Duration: 3}})

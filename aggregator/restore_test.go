@@ -69,9 +69,10 @@ func newBackedUp(t *testing.T) *backedUp {
 	return b
 }
 
-// TestRestore: a leader or a helper, or both, whose data directory is lost is restored from a backup that knows of one
-// release and not of the other. The first is answered with the same bytes; the other, and all else, is refused for good, at
-// both, whichever was restored. Put back without a restore the backup does not start.
+// TestRestore: a leader or a helper, or both, whose data directory is lost is restored
+// from a backup that knows of one release and not of the other. The first is answered
+// with the same bytes; the other, and all else, is refused for good, at both, whichever
+// was restored. Put back without a restore the backup does not start.
 func TestRestore(t *testing.T) {
 	for _, x := range []struct {
 		name           string
@@ -128,8 +129,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreAgain: the same backup is restored twice, and closes what came between; with each restore the epoch rises, and a
-// store of an epoch before does not start.
+// TestRestoreAgain: the same backup is restored twice, and closes what came between; with
+// each restore the epoch rises, and a store of an epoch before does not start.
 func TestRestoreAgain(t *testing.T) {
 	b := newBackedUp(t)
 	p := b.pair
@@ -150,8 +151,9 @@ func TestRestoreAgain(t *testing.T) {
 	p.refused(p.upload(p.report(1, spoil{})), releases.ProblemClosed, http.StatusBadRequest)
 }
 
-// TestKilledRestore cuts the power at every call of a restore that writes: what is there then is refused, with the way out,
-// or is restored; and the same restore once more ends it. At no cut it starts as the store that it was.
+// TestKilledRestore cuts the power at every call of a restore that writes: what is there
+// then is refused, with the way out, or is restored; and the same restore once more ends
+// it. At no cut it starts as the store that it was.
 func TestKilledRestore(t *testing.T) {
 	b := newBackedUp(t)
 	p := b.pair

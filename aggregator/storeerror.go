@@ -15,11 +15,13 @@ type StoreError struct {
 type StoreFault uint8
 
 const (
-	// DatabaseLost: the database is gone or empty, and what lies around it is of a store that was in use.
+	// DatabaseLost: the database is gone or empty, and what lies around it is of a store
+	// that was in use.
 	DatabaseLost StoreFault = iota + 1
 	// LogLost: the database's write-ahead log is gone, and what it held with it.
 	LogLost
-	// ForeignStore: database, files and record are not of one store, or of another aggregator than is configured.
+	// ForeignStore: database, files and record are not of one store, or of another
+	// aggregator than is configured.
 	ForeignStore
 	// OlderStore: the database is older than its record says that it has been.
 	OlderStore

@@ -56,9 +56,9 @@ type sealingKey struct {
 // Refresh fetches the keys of both aggregators unless it has them and they have not
 // expired (Cache-Control, RFC 9111 section 5.2.2; an hour where the server is silent, a
 // week at most). Through a relay it fails with *[ohttp.SendingError] for a manifest by
-// which reports would come too late to be counted. Where the recipe names signing keys, it takes signed lists alone, from
-// the aggregators or from the manifest that now holds, and of another manifest it takes
-// them again.
+// which reports would come too late to be counted. Where the recipe names signing keys,
+// it takes signed lists alone, from the aggregators or from the manifest that now holds,
+// and of another manifest it takes them again.
 func (c *Client) Refresh(ctx context.Context) error {
 	if c.o.Via != nil {
 		m, err := c.o.Via.Source().Manifest(ctx)

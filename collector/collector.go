@@ -45,8 +45,9 @@ type Options struct {
 	Progress func(Progress)
 	// Save, if not nil, is handed each new State and must make it durable; its error ends the call that made the State.
 	Save func(State) error
-	// Releases is that of the newest [State] there is, whichever job it was of: the furthest that was seen of what the
-	// leader has released. A leader that has forgotten some of it then refuses. Optional.
+	// Releases is that of the newest [State] there is, whichever job it was of: the
+	// furthest that was seen of what the leader has released. A leader that has forgotten
+	// some of it then refuses. Optional.
 	Releases string
 }
 
@@ -92,8 +93,9 @@ var (
 	ErrBusy = errors.New("collector: another job of this task is not finished")
 	// ErrAnswer: the leader's answer makes no sense.
 	ErrAnswer = exchange.ErrAnswer
-	// ErrSealed: a share is sealed to another key than the collector's. Nothing is lost: where the server that sealed it
-	// is given the right key, the same job has the same share sealed to that one. It is an [ErrAnswer].
+	// ErrSealed: a share is sealed to another key than the collector's. Nothing is lost:
+	// where the server that sealed it is given the right key, the same job has the same
+	// share sealed to that one. It is an [ErrAnswer].
 	ErrSealed = fmt.Errorf("%w: not sealed to the collector's key", ErrAnswer)
 	// ErrQuery: the query does not fit the recipe; errors.As finds a *recipe.BatchError
 	// where its interval is no batch.

@@ -502,7 +502,8 @@ func TestRounds(t *testing.T) {
 	claim.Rounds = 2
 	r.Claim = claim
 	l := newLeader(t, r, [2][]int64{{1, 2, 3}, {4, 5, 6}})
-	l.change = func(resp *dap.CollectionJobResp) { resp.Interval = dap.Interval{Start: start, Duration: 1} } // as all reports say
+	// as all reports say
+	l.change = func(resp *dap.CollectionJobResp) { resp.Interval = dap.Interval{Start: start, Duration: 1} }
 	c := l.collector(r, nil)
 	at := func(unit uint64) time.Time { return time.Unix(int64(uint64(start)+unit)*3600, 0).UTC() }
 	for _, bad := range [][2]uint64{{0, 1}, {0, 48}, {1, 25}, {13, 14}} {

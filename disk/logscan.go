@@ -9,13 +9,15 @@ import (
 
 // Scan is what [ScanLog] found.
 type Scan struct {
-	ID      LogID
-	Before  Mark     // of the log before
-	Records [][]byte // payloads in order, up to the first bad frame; they alias one buffer that the caller owns
-	Valid   int64    // bytes up to the end of the last of them
-	Cut     int64    // bytes behind it, that are no records or stand behind such
-	// Damaged: a good frame behind the cut says that the bytes at the cut had been durable. Acknowledged records are
-	// lost; a mere power loss cannot do that.
+	ID     LogID
+	Before Mark // of the log before
+	// payloads in order, up to the first bad frame; they alias one buffer that the caller
+	// owns
+	Records [][]byte
+	Valid   int64 // bytes up to the end of the last of them
+	Cut     int64 // bytes behind it, that are no records or stand behind such
+	// Damaged: a good frame behind the cut says that the bytes at the cut had been
+	// durable. Acknowledged records are lost; a mere power loss cannot do that.
 	Damaged bool
 	// Behind are the payloads behind the first bad frame that are whole, in order.
 	Behind [][]byte
@@ -26,11 +28,12 @@ type Scan struct {
 // A Gap is a part of a log file that is no record.
 type Gap struct {
 	Offset, Size int64 // bytes
-	// Durable: a later record says that these bytes had been durable, and so, but for the last instant, acknowledged. Of
-	// other gaps that is not known: a loss of power leaves them, and damage may.
+	// Durable: a later record says that these bytes had been durable, and so, but for the
+	// last instant, acknowledged. Of other gaps that is not known: a loss of power leaves
+	// them, and damage may.
 	Durable bool
-	// Pieces are what is left of the payloads in it, one a record as far as the lengths can be followed; the bytes are
-	// not to be relied on.
+	// Pieces are what is left of the payloads in it, one a record as far as the lengths
+	// can be followed; the bytes are not to be relied on.
 	Pieces [][]byte
 	// Exact: the pieces fill the gap, so they are as many as the records that were in it.
 	Exact bool
@@ -48,14 +51,16 @@ func (e *DamagedError) Error() string {
 		e.Offset, e.Cut)
 }
 
-// ScanLog reads a log file that nobody writes to, into memory. A torn tail is normal and no error; see [Scan.Damaged] for
-// what is not. The error matches [ErrLogHeader] if this is no log file, of which the one gap says what it may have held, and [ErrLogVersion] if it is of a newer version. Where
-// a header is damaged and the id in it, or one that differs from it in one bit, is that of a record, the scan has that id,
-// and all else, beside the error.
+// ScanLog reads a log file that nobody writes to, into memory. A torn tail is normal and
+// no error; see [Scan.Damaged] for what is not. The error matches [ErrLogHeader] if this
+// is no log file, of which the one gap says what it may have held, and [ErrLogVersion] if
+// it is of a newer version. Where a header is damaged and the id in it, or one that
+// differs from it in one bit, is that of a record, the scan has that id, and all else,
+// beside the error.
 func ScanLog(fsys FS, name string) (Scan, error) { return ScanLogInto(fsys, name, nil) }
 
-// ScanLogInto is ScanLog into the memory of buf, from its first byte to its capacity, if the file fits in there; the
-// records then alias it.
+// ScanLogInto is ScanLog into the memory of buf, from its first byte to its capacity, if
+// the file fits in there; the records then alias it.
 func ScanLogInto(fsys FS, name string, buf []byte) (Scan, error) {
 	file, err := ReadFileInto(fsys, name, maxLogFile, buf)
 	if err != nil {

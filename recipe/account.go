@@ -355,7 +355,8 @@ func (r *Recipe) fewer() string {
 	return "fewer reports to hide among"
 }
 
-// ownNoise is what the device's own noise gives, in a number of rounds, against who reads its reports and knows whose they are.
+// ownNoise is what the device's own noise gives, in a number of rounds, against who reads
+// its reports and knows whose they are.
 func (r *Recipe) ownNoise(delta Decimal, rounds uint32) (Loss, error) {
 	local := func(epsilon0 Decimal) Loss { return Loss{outward.Above(up(epsilon0) * float64(rounds)), delta.Float()} }
 	switch z := r.Randomizer.(type) {
@@ -408,8 +409,9 @@ func (r *Recipe) LossAfter(rounds uint32) (Loss, error) {
 	})
 }
 
-// UnconditionalAfter is the like that counts on none of [Recipe.Conditions]: what the rounds cost even where it is known who
-// sent what. It is [Recipe.LossAfter] for a recipe without conditions.
+// UnconditionalAfter is the like that counts on none of [Recipe.Conditions]: what the
+// rounds cost even where it is known who sent what. It is [Recipe.LossAfter] for a recipe
+// without conditions.
 func (r *Recipe) UnconditionalAfter(rounds uint32) (Loss, error) {
 	return r.after(rounds, func(claim ApproxDP) (Loss, error) { return r.unconditional(claim, claim.Delta, rounds) })
 }

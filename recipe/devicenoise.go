@@ -222,7 +222,8 @@ func (r *Recipe) redrawn(l Loss, rounds uint32) Loss {
 	return l
 }
 
-// alone is what one report a round of a device with noise of its own gives against who reads it.
+// alone is what one report a round of a device with noise of its own gives against who
+// reads it.
 func (r *Recipe) alone(z Gaussian, delta Decimal, rounds uint32) (Loss, error) {
 	q := r.Query.(Vector)
 	odds, err := z.redraws(q)

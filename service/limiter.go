@@ -75,8 +75,9 @@ type limiter struct {
 // room is a number of places.
 type room struct {
 	places, taken int
-	fresh, kept   list.List // idle ones before and after a first request, of *conn, the longest idle in front
-	bodies        list.List // of *pacedBody that are being read, the oldest in front
+	// idle ones before and after a first request, of *conn, the longest idle in front
+	fresh, kept list.List
+	bodies      list.List // of *pacedBody that are being read, the oldest in front
 }
 
 // longest is the longest idle connection that may be dropped, or nil.

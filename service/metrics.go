@@ -99,7 +99,8 @@ func (m *Metrics) Gauge(name, help string, read func() float64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 }
 
-// Gauges registers a gauge for each of the label's values but "other", read like [Metrics.Gauge].
+// Gauges registers a gauge for each of the label's values but "other", read like
+// [Metrics.Gauge].
 func (m *Metrics) Gauges(name, help string, label Label, read func(value string) float64) {
 	for _, v := range label.Values {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(

@@ -114,7 +114,8 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 		}
 		b.end()
 	}
-	if errors.Is(err, io.EOF) { // after a failure the server drains the body, and must not wait long
+	// after a failure the server drains the body, and must not wait long
+	if errors.Is(err, io.EOF) {
 		b.mu.Lock()
 		b.control.SetReadDeadline(b.asked)
 		b.mu.Unlock()

@@ -41,7 +41,8 @@ func TestSaidOnce(t *testing.T) {
 		{statement(5, 1, 2, 7, 5), ErrSigned},
 		{statement(6, 0, 7, 14, 6), nil},
 		{statement(6, 0, 7, 14, 7), ErrSigned},
-		{statement(6, 1, 6, 14, 8), ErrSigned},                           // an emergency that reaches back into epoch 5
+		// an emergency that reaches back into epoch 5
+		{statement(6, 1, 6, 14, 8), ErrSigned},
 		{Statement{[32]byte{2}, 1, 0, day(0), day(1), [32]byte{9}}, nil}, // another deployment
 		{statement(6, 0, 7, 14, 6), nil},
 		{Statement{[32]byte{2}, 1, 0, time.Unix(-5, 0), day(1), [32]byte{9}}, ErrSigned},

@@ -309,8 +309,8 @@ func (h *Helper) retire(ctx context.Context) (more bool, err error) {
 
 // stored lists the oldest resources that wait for a worker. Those without a body do not:
 // the request that made one is working on it, or died with the process and will be sent
-// again. Nor do those that are held, or early again, or whose task waits. However many there are, they do not
-// hide the others.
+// again. Nor do those that are held, or early again, or whose task waits. However many
+// there are, they do not hide the others.
 func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource, error) {
 	for n := batchOfJobs; ; n *= 4 {
 		pending, err := h.store.PendingResources(ctx, kind, n)

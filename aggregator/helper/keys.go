@@ -30,7 +30,8 @@ func (h *Helper) needsKey(ctx context.Context, _ uint8, ended time.Time) (why st
 	return fmt.Sprintf("%d aggregation jobs that came before its end are unfinished", n), nil
 }
 
-// stepDataKeys makes data keys that are due, and destroys those of a time of which nothing can be released any more.
+// stepDataKeys makes data keys that are due, and destroys those of a time of which
+// nothing can be released any more.
 func (h *Helper) stepDataKeys(ctx context.Context) (bool, error) {
 	return h.data.Step(ctx, release.Needs(h.store, h.tasks))
 }

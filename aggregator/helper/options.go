@@ -43,8 +43,10 @@ type Options struct {
 	// FS holds the service's files, and no one else's: on a real disk the caller has taken its lock ([disk.OSFS.Lock]).
 	// Required.
 	FS disk.FS
-	// Record holds what must not go back when FS does, say to a backup: who the store is, and how many releases it has
-	// made; and the data keys, from which noise comes. It is no one else's either, and lies outside of FS, on another disk where there is one. Required.
+	// Record holds what must not go back when FS does, say to a backup: who the store is,
+	// and how many releases it has made; and the data keys, from which noise comes. It is
+	// no one else's either, and lies outside of FS, on another disk where there is one.
+	// Required.
 	Record disk.FS
 	// DataKeyPeriod is how much time a data key is of; default a week, at least an hour.
 	DataKeyPeriod time.Duration

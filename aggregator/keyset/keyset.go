@@ -40,7 +40,8 @@ type Options struct {
 	FS disk.FS
 	// Dir is the directory in it, which is the set's alone; default "keys".
 	Dir string
-	// Known says that keys were made here before: a directory without any is then damaged, and not new.
+	// Known says that keys were made here before: a directory without any is then
+	// damaged, and not new.
 	Known bool
 	// Configured are keys of the operator's own, taken but not offered. Optional.
 	Configured *sealed.Keyring

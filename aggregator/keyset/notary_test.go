@@ -34,7 +34,8 @@ func TestPromise(t *testing.T) {
 	if err := s.Promise(list, until); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Promise(list, until.Add(-time.Minute)); err != nil { // a shorter one changes nothing
+	// a shorter one changes nothing
+	if err := s.Promise(list, until.Add(-time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	for minute := 1; minute <= 45; minute++ {

@@ -27,10 +27,12 @@ type record struct {
 	id         uint8
 	suite      sealed.Suite
 	created    time.Time
-	superseded time.Time         // zero: it is the current key of its suite
-	promised   time.Time         // uploads are taken until then, if it is there: a signed list said so
-	destroyed  time.Time         // zero: it lives
-	public     [sha256.Size]byte // of the public key's bytes: ids are few, and another set has the same
+	superseded time.Time // zero: it is the current key of its suite
+	// uploads are taken until then, if it is there: a signed list said so
+	promised  time.Time
+	destroyed time.Time // zero: it lives
+	// of the public key's bytes: ids are few, and another set has the same
+	public [sha256.Size]byte
 }
 
 func (r *record) file(dir string) string {

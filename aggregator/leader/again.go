@@ -19,17 +19,19 @@ import (
 )
 
 const (
-	// askAgainEvery is how long after the helper was asked for a share that it released it is asked again: a collector that
-	// cannot open it comes again once an operator has put a key right.
+	// askAgainEvery is how long after the helper was asked for a share that it released
+	// it is asked again: a collector that cannot open it comes again once an operator has
+	// put a key right.
 	askAgainEvery = time.Minute
 	// askAgainFor is how long a collector's request waits for that.
 	askAgainFor = 10 * time.Second
 )
 
-// again brings the answer of a collection up to date: both shares sealed to the key that the collector has by now. This
-// leader's own is sealed again here; the helper is asked whether it has done so with its share, which it alone can. What
-// is released stays what it was: no aggregator draws noise for it, and a batch is closed once. A helper that does not
-// answer changes nothing.
+// again brings the answer of a collection up to date: both shares sealed to the key that
+// the collector has by now. This leader's own is sealed again here; the helper is asked
+// whether it has done so with its share, which it alone can. What is released stays what
+// it was: no aggregator draws noise for it, and a batch is closed once. A helper that
+// does not answer changes nothing.
 func (l *Leader) again(r *edge.Request, res *store.Resource) error {
 	if res.State != store.Ready {
 		return nil
@@ -114,14 +116,16 @@ func digest(c dap.HpkeCiphertext) [sha256.Size]byte {
 	return sha256.Sum256(append(b, c.Payload...))
 }
 
-// askedAgain is when, in this life of the process, the helper was last asked for shares that it had released, by the
-// resource. Safe for concurrent use; the zero value is ready.
+// askedAgain is when, in this life of the process, the helper was last asked for shares
+// that it had released, by the resource. Safe for concurrent use; the zero value is
+// ready.
 type askedAgain struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
-// due says whether the helper may be asked, which is then noted. A clock that was put back asks.
+// due says whether the helper may be asked, which is then noted. A clock that was put
+// back asks.
 func (a *askedAgain) due(id string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,12 +14,14 @@ import (
 // closedDetail says why a task is refused that a restore closed.
 const closedDetail = "the server of this task was restored from a backup and takes and releases nothing more of it; its recipe is published again under another id"
 
-// remembers refuses a collector that has seen a release which this store has not made: it was put back, and what it would
-// release now may have been released before.
+// remembers refuses a collector that has seen a release which this store has not made: it
+// was put back, and what it would release now may have been released before.
 func (l *Leader) remembers(r *edge.Request) error {
 	text := r.Header.Get(releases.Header)
 	if text == "" || l.store.ClosedIn(r.Task.ID) != 0 {
-		return nil // another's collector, or one that has nothing yet; or nothing is released any more
+		// another's collector, or one that has nothing yet; or nothing is released any
+		// more
+		return nil
 	}
 	seen, err := releases.ParseSeen(text)
 	if err != nil {

@@ -198,8 +198,9 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	return true, l.opt.Failpoints.Hit(FailAfterRelease)
 }
 
-// keyed says, before the helper closes anything, whether this leader has the data key of a frozen batch. Where that was destroyed the
-// collection ends; where it is lost, or not made yet, it waits.
+// keyed says, before the helper closes anything, whether this leader has the data key of
+// a frozen batch. Where that was destroyed the collection ends; where it is lost, or not
+// made yet, it waits.
 func (l *Leader) keyed(ctx context.Context, t *task.Task, res *store.Resource, f *store.Frozen) (done bool, _ error) {
 	key, err := release.KeyOf(ctx, l.data, t, f.Span)
 	var gone *datakey.GoneError

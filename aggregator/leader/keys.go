@@ -25,7 +25,8 @@ func (l *Leader) stepKeys(ctx context.Context) (bool, error) {
 	return worked, errors.Join(err, l.expire(ctx))
 }
 
-// stepDataKeys makes data keys that are due, and destroys those of a time of which nothing can be released any more.
+// stepDataKeys makes data keys that are due, and destroys those of a time of which
+// nothing can be released any more.
 func (l *Leader) stepDataKeys(ctx context.Context) (bool, error) {
 	return l.data.Step(ctx, release.Needs(l.store, l.tasks))
 }

@@ -304,14 +304,17 @@ func (l *Leader) Run(ctx context.Context) error {
 
 // count writes down how many uploads were refused, and tells the observer how far the reports are.
 func (l *Leader) count(ctx context.Context) error {
-	if err := l.refused.flush(ctx, l.store); err != nil && !errors.Is(err, store.ErrNoRoom) { // counted later
+	// counted later
+	if err := l.refused.flush(ctx, l.store); err != nil && !errors.Is(err, store.ErrNoRoom) {
 		return err
 	}
 	return l.readLevels(ctx)
 }
 
-// Step compares itself with its helpers where it is time to, sorts the inbox, works on every claimable segment, drives every
-// collection once and looks after the keys, and says whether it did any work. [Leader.Run] does the same at its own pace; a simulation calls Step by itself.
+// Step compares itself with its helpers where it is time to, sorts the inbox, works on
+// every claimable segment, drives every collection once and looks after the keys, and
+// says whether it did any work. [Leader.Run] does the same at its own pace; a simulation
+// calls Step by itself.
 func (l *Leader) Step(ctx context.Context) (bool, error) {
 	if _, err := l.stepMend(ctx); err != nil {
 		return false, err

@@ -33,8 +33,10 @@ type Options struct {
 	// FS holds the service's files, and no one else's: on a real disk the caller has taken its lock ([disk.OSFS.Lock]).
 	// Required.
 	FS disk.FS
-	// Record holds what must not go back when FS does, say to a backup: who the store is, and how many releases it has
-	// made; and the data keys, from which noise comes. It is no one else's either, and lies outside of FS, on another disk where there is one. Required.
+	// Record holds what must not go back when FS does, say to a backup: who the store is,
+	// and how many releases it has made; and the data keys, from which noise comes. It is
+	// no one else's either, and lies outside of FS, on another disk where there is one.
+	// Required.
 	Record disk.FS
 	// DataKeyPeriod is how much time a data key is of; default a week, at least an hour.
 	DataKeyPeriod time.Duration
@@ -53,7 +55,8 @@ type Options struct {
 	// SegmentReports and SegmentBytes bound one segment, and with it one aggregation job; defaults 4096 and 12 MiB (4 MiB where
 	// reports have 256 KiB or more).
 	SegmentReports, SegmentBytes int
-	// Agree is how often the leader compares with its helpers what they hold and have released; default 1 minute.
+	// Agree is how often the leader compares with its helpers what they hold and have
+	// released; default 1 minute.
 	Agree time.Duration
 	// Idle is how often workers look for work that nobody announced: jobs to repeat, leases run out. Default 1 s.
 	Idle time.Duration

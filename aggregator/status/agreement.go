@@ -12,7 +12,8 @@ const (
 // Stop is one reason why a task does not do something now. Nothing is lost by it: uploads
 // are answered with a problem after which clients come again, all else waits.
 type Stop struct {
-	From  string   `json:"from"`  // agreement: what was compared with the other aggregator; hold: see [FromHold]
+	// agreement: what was compared with the other aggregator; hold: see [FromHold]
+	From  string   `json:"from"`
 	Stops []string `json:"stops"` // take, verify, release
 	Why   string   `json:"why"`
 	Do    string   `json:"do"`

@@ -41,7 +41,8 @@ func (s *Status) Reasons() []Reason {
 		rs = append(rs, Reason{s.Damaged[i].Why(),
 			"find out what happened to the disk; if there is a copy of the log, see docs/recovery.md; to hear no more of it, remove it from lost/"})
 	}
-	if s.Lost != nil && s.Lost.Segments+s.Lost.Logs > len(s.Damaged) { // a damaged log is there already
+	// a damaged log is there already
+	if s.Lost != nil && s.Lost.Segments+s.Lost.Logs > len(s.Damaged) {
 		rs = append(rs, Reason{s.Lost.Why(),
 			"stop the " + s.Role + ", type starling doctor --take-back " + s.Role + ".toml and start it again; what was aggregated before counts as a replay"})
 	}

@@ -45,26 +45,30 @@ const (
 
 // Task is one task at one aggregator.
 type Task struct {
-	ID             string  `json:"id"`
-	Phase          string  `json:"phase"`
-	BatchMode      string  `json:"batch_mode"`
-	MinBatch       uint64  `json:"min_batch"`
-	TimePrecision  uint64  `json:"time_precision_seconds"`
-	Counts         Counts  `json:"counts"`
-	Batches        []Batch `json:"batches,omitempty"`
-	Collections    []Wait  `json:"collections,omitempty"` // collection jobs that wait, at the leader
-	Stuck          []Stuck `json:"stuck,omitempty"`
-	Stops          []Stop  `json:"stops,omitempty"`    // why it does not take, verify or release now
-	Held           []Held  `json:"held,omitempty"`     // an alarm: batches with too many reports to be honest
-	ReportsPerSec  float64 `json:"reports_per_second"` // verified lately
-	SecondsLeft    float64 `json:"seconds_left,omitempty"`
-	KeptShares     uint64  `json:"kept_shares,omitempty"` // noised shares of released batches, which can be sealed again
-	Resealed       uint64  `json:"resealed,omitempty"`    // how often a share was, for the collector's key was another by then
-	Done           uint64  `json:"done"`                  // reports finished here: aggregated or rejected
-	Total          uint64  `json:"total"`                 // reports known here
-	Peer           *Peer   `json:"peer,omitempty"`
-	PeerUnreadable string  `json:"peer_unreadable,omitempty"` // why the helper could not be asked
-	PeerSilent     bool    `json:"peer_silent,omitempty"`     // the helper does not report progress: it is another implementation's
+	ID            string  `json:"id"`
+	Phase         string  `json:"phase"`
+	BatchMode     string  `json:"batch_mode"`
+	MinBatch      uint64  `json:"min_batch"`
+	TimePrecision uint64  `json:"time_precision_seconds"`
+	Counts        Counts  `json:"counts"`
+	Batches       []Batch `json:"batches,omitempty"`
+	Collections   []Wait  `json:"collections,omitempty"` // collection jobs that wait, at the leader
+	Stuck         []Stuck `json:"stuck,omitempty"`
+	// why it does not take, verify or release now
+	Stops         []Stop  `json:"stops,omitempty"`
+	Held          []Held  `json:"held,omitempty"`     // an alarm: batches with too many reports to be honest
+	ReportsPerSec float64 `json:"reports_per_second"` // verified lately
+	SecondsLeft   float64 `json:"seconds_left,omitempty"`
+	// noised shares of released batches, which can be sealed again
+	KeptShares uint64 `json:"kept_shares,omitempty"`
+	// how often a share was, for the collector's key was another by then
+	Resealed uint64 `json:"resealed,omitempty"`
+	// reports finished here: aggregated or rejected
+	Done           uint64 `json:"done"`
+	Total          uint64 `json:"total"` // reports known here
+	Peer           *Peer  `json:"peer,omitempty"`
+	PeerUnreadable string `json:"peer_unreadable,omitempty"` // why the helper could not be asked
+	PeerSilent     bool   `json:"peer_silent,omitempty"`     // the helper does not report progress: it is another implementation's
 	// Damaged is replay protection that is to be mended.
 	Damaged []Damaged `json:"damaged,omitempty"`
 	// Agreement is how this aggregator stands to the other.
@@ -75,13 +79,14 @@ type Task struct {
 
 // Counts are a task's ledger of reports.
 type Counts struct {
-	Acknowledged uint64            `json:"acknowledged"`
-	Waiting      uint64            `json:"waiting"`
-	Unsorted     uint64            `json:"unsorted,omitempty"` // of those that wait: still in the inbox
-	Aggregated   uint64            `json:"aggregated"`
-	Collected    uint64            `json:"collected"`
-	Rejected     map[string]uint64 `json:"rejected,omitempty"` // after the acknowledgement, by report error
-	Refused      map[string]uint64 `json:"refused,omitempty"`  // at upload, by report error
+	Acknowledged uint64 `json:"acknowledged"`
+	Waiting      uint64 `json:"waiting"`
+	// of those that wait: still in the inbox
+	Unsorted   uint64            `json:"unsorted,omitempty"`
+	Aggregated uint64            `json:"aggregated"`
+	Collected  uint64            `json:"collected"`
+	Rejected   map[string]uint64 `json:"rejected,omitempty"` // after the acknowledgement, by report error
+	Refused    map[string]uint64 `json:"refused,omitempty"`  // at upload, by report error
 }
 
 // Batch is one batch that has reports.
@@ -112,8 +117,8 @@ type Stuck struct {
 	Next        time.Time `json:"next,omitzero"`
 }
 
-// Damaged is a file of the replay protection that cannot be read, or is not what was written. Reports whose ids may be in
-// it wait.
+// Damaged is a file of the replay protection that cannot be read, or is not what was
+// written. Reports whose ids may be in it wait.
 type Damaged struct {
 	IDs   uint64 `json:"ids"`
 	Why   string `json:"why"`
@@ -122,11 +127,12 @@ type Damaged struct {
 
 // Held is a batch that is not released because far more reports came than are expected.
 type Held struct {
-	Start    uint64  `json:"start"` // of the reports' times, in units of the time precision
-	Duration uint64  `json:"duration"`
-	Reports  uint64  `json:"reports"`
-	Expected uint64  `json:"expected"`                      // at most, in that time, dummies included
-	OneRound bool    `json:"one_round,omitempty"`           // Reports and Expected are of the fullest round of the batch
+	Start    uint64 `json:"start"` // of the reports' times, in units of the time precision
+	Duration uint64 `json:"duration"`
+	Reports  uint64 `json:"reports"`
+	Expected uint64 `json:"expected"` // at most, in that time, dummies included
+	// Reports and Expected are of the fullest round of the batch
+	OneRound bool    `json:"one_round,omitempty"`
 	Epsilon  float64 `json:"half_honest_epsilon,omitempty"` // left to the others if half of a batch is an attacker's; 0: not known
 	Delta    float64 `json:"half_honest_delta,omitempty"`
 }
@@ -149,7 +155,8 @@ type Peer struct {
 	Done  uint64 `json:"done"`
 	Total uint64 `json:"total"`
 	Held  int    `json:"held,omitempty"` // batches that it holds
-	// Damaged is how many files of its replay protection are damaged, and Giving why the leader could not mend them.
+	// Damaged is how many files of its replay protection are damaged, and Giving why the
+	// leader could not mend them.
 	Damaged int    `json:"damaged,omitempty"`
 	Giving  string `json:"giving,omitempty"`
 }
@@ -175,11 +182,12 @@ func Handler(get func(*http.Request) (*Status, error)) http.Handler {
 	})
 }
 
-// RepairPath is where a local listener is told, by POST, to mend what it can of the replay protection.
+// RepairPath is where a local listener is told, by POST, to mend what it can of the
+// replay protection.
 const RepairPath = "/repair"
 
-// Repair serves repair, and what the status is after it, for a local listener. A page in a browser cannot ask for it: the
-// media type is one that it has to ask leave for.
+// Repair serves repair, and what the status is after it, for a local listener. A page in
+// a browser cannot ask for it: the media type is one that it has to ask leave for.
 func Repair(repair func(*http.Request) (*Status, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -218,7 +226,8 @@ func Why(t *Task) []Reason {
 	var rs []Reason
 	add := func(do, format string, a ...any) { rs = append(rs, Reason{fmt.Sprintf(format, a...), do}) }
 	for _, s := range t.Stops {
-		if a := t.Agreement; s.From == FromHold || a == nil || a.State != NotCompared || a.Failed != "" { // else it will be at once
+		// else it will be at once
+		if a := t.Agreement; s.From == FromHold || a == nil || a.State != NotCompared || a.Failed != "" {
 			add(s.Do, "%s", s.Why)
 		}
 	}

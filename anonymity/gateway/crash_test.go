@@ -138,7 +138,8 @@ func killed(t *testing.T, point string, seed uint64) (hit bool) {
 	if n := s.Keys[0].Opened; n < devices {
 		t.Errorf("after a start the key has opened %d requests", n)
 	}
-	if s.Passed != devices-1 || s.Lost["dropped"] != 1 || len(s.Lost) != 1 { // over all lives, each once
+	// over all lives, each once
+	if s.Passed != devices-1 || s.Lost["dropped"] != 1 || len(s.Lost) != 1 {
 		t.Errorf("after a start %d are counted as taken, %v as lost", s.Passed, s.Lost)
 	}
 	return hit

@@ -171,7 +171,8 @@ func TestUnknownTask(t *testing.T) {
 				})
 			}
 			all.Wait()
-			time.Sleep(21 * time.Second) // no multiple of the window: who comes at a tick may be in either round
+			// no multiple of the window: who comes at a tick may be in either round
+			time.Sleep(21 * time.Second)
 		}
 		ours := func(i int) *ohttp.Request { return upload(report(t, byte(i))) }
 		theirs := func(task byte) func(i int) *ohttp.Request {
@@ -192,7 +193,8 @@ func TestUnknownTask(t *testing.T) {
 		b.stop()
 		o.FS = o.FS.(*disktest.Mem).Crash()
 		b = start(t, o)
-		together(40, func(i int) *ohttp.Request { return ours(i + 1) }) // more than strangers may hold
+		// more than strangers may hold
+		together(40, func(i int) *ohttp.Request { return ours(i + 1) })
 		together(8, theirs(99))
 		together(8, theirs(98))
 		if got := b.Status(); got.Unknown != 40+8 || got.Charged != 40+8 || got.Lost["dropped"] != 4 || len(got.Troubles()) != 2 {

@@ -8,8 +8,9 @@ import (
 	"github.com/starling-agg/starling/disk/disktest"
 )
 
-// TestMixOverStart: what was acknowledged waits for the next multiple of Mix over a start of the gateway too, or whoever makes it
-// start anew chooses who goes on together; where that time passed meanwhile it goes on at once.
+// TestMixOverStart: what was acknowledged waits for the next multiple of Mix over a start
+// of the gateway too, or whoever makes it start anew chooses who goes on together; where
+// that time passed meanwhile it goes on at once.
 func TestMixOverStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leader := &fakeLeader{}

@@ -44,7 +44,8 @@ func TestNumbersOfRounds(t *testing.T) {
 		other := upload(report(t, 1))
 		other.Path = "/v1/" + dap.CreationPath(dap.TaskID{6}, dap.ReportsResource)
 		one := func(n byte) []*ohttp.Request { return []*ohttp.Request{upload(report(t, n))} }
-		life(2*time.Minute, append(one(2), other), one(3), one(4)) // one batch of three rounds; the first stays for the other task
+		// one batch of three rounds; the first stays for the other task
+		life(2*time.Minute, append(one(2), other), one(3), one(4))
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 100*time.Millisecond)))
 		life(0, one(5), one(6)) // acknowledged, and not passed on yet
 		life(5 * time.Minute)

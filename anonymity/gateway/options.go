@@ -167,8 +167,8 @@ type Options struct {
 	// any of them goes on; default 1, at most Limits.Held.
 	MinRound int
 	// Hold is how long a round is kept for a target that is away, or for others to come,
-	// in time that the gateway runs; default 24 h, at most 30 days. It should be the time after which the target refuses
-	// a report as too old.
+	// in time that the gateway runs; default 24 h, at most 30 days. It should be the time
+	// after which the target refuses a report as too old.
 	Hold time.Duration
 	// MaxOpened is how many requests a key opens in its life; default 2,097,152, which
 	// take about 150 MB. The count survives restarts.

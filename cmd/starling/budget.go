@@ -185,7 +185,8 @@ func (b *budgetView) afford(file string) (refusal, err error) {
 	return nil, nil
 }
 
-// unconditionalCost is what deciding once more costs on none of the recipe's conditions; nil is without bound.
+// unconditionalCost is what deciding once more costs on none of the recipe's conditions;
+// nil is without bound.
 func unconditionalCost(r *recipe.Recipe, decided uint32) (*float64, error) {
 	after, err := r.UnconditionalAfter(decided + 1)
 	if err != nil || decided == 0 {

@@ -107,7 +107,8 @@ question always gets the same answer: noise is drawn once.`,
 						if err := session.Skip(ctx); err != nil {
 							return err
 						}
-						if pending && len(batches) == 0 && *from == "" { // what comes behind it was not asked for yet
+						// what comes behind it was not asked for yet
+						if pending && len(batches) == 0 && *from == "" {
 							if batches, err = questions(session, "", "", *timeout); err != nil && !errors.Is(err, deploy.ErrNothingNew) {
 								return err
 							}

@@ -55,8 +55,9 @@ type repaired struct {
 type brokenTask struct {
 	ID      string           `json:"id"`
 	Damaged []status.Damaged `json:"damaged,omitempty"`
-	Peer    int              `json:"peer_damaged,omitempty"` // files of the helper's, as the leader hears
-	Giving  string           `json:"giving,omitempty"`
+	// files of the helper's, as the leader hears
+	Peer   int    `json:"peer_damaged,omitempty"`
+	Giving string `json:"giving,omitempty"`
 }
 
 func repair(ctx context.Context, e *env, files []aggregatorFile, asJSON bool) error {

@@ -202,7 +202,8 @@ func sphere(e Event, n Neighbours) Event {
 	if g, ok := e.(DiscreteGaussian); ok && g.Contribution.anywhere() {
 		if d, err := g.dominating(n); err == nil {
 			if x, ok := d.pair.(normalPair); ok {
-				distance := outward.Widened(x.mu, certificate.Room) // which is more than the factor between them
+				// which is more than the factor between them
+				distance := outward.Widened(x.mu, certificate.Room)
 				if n == ReplaceOne {
 					distance /= 2
 				}

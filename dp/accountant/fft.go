@@ -9,9 +9,11 @@ import (
 // An fft transforms real sequences of length n = 2^k >= 4.
 type fft struct {
 	n       int
-	twiddle []complex128   // e^(-2 pi i j/n), j < n/2
-	rounds  [][]complex128 // those of each round of half from the second on, side by side: reading far apart costs more than the sums
-	order   []int32        // bit reversal of n/2
+	twiddle []complex128 // e^(-2 pi i j/n), j < n/2
+	// those of each round of half from the second on, side by side: reading far apart
+	// costs more than the sums
+	rounds [][]complex128
+	order  []int32 // bit reversal of n/2
 }
 
 var plans sync.Map // int -> *fft

@@ -47,7 +47,8 @@ func TestLowerBoundsAtTinyDeltas(t *testing.T) {
 	pair := func(epsilon float64) float64 {
 		remove, add, e := 0.0, 0.0, math.Exp(epsilon)
 		const d, s2 = 2, 289. / 1024
-		ratio := func(y int) float64 { return math.Exp((2*d*float64(y) - d*d) / (2 * s2)) } // at y, for the shift d
+		// at y, for the shift d
+		ratio := func(y int) float64 { return math.Exp((2*d*float64(y) - d*d) / (2 * s2)) }
 		for x := -mid; x <= mid; x++ {
 			for y := -mid; y <= mid; y++ {
 				q, s := noise[x+mid]*noise[y+mid], (ratio(x)+ratio(y))/2

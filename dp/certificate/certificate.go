@@ -112,8 +112,9 @@ func fail(r Reason, format string, args ...any) error { return &Error{r, fmt.Spr
 // readable without it.
 const maxTerms, maxMasses, maxPoints, maxSums, maxTables, ulp, sumSlack, tableSlack, checkInSlack, blockSlack, reuse, massSlack = 64, 1 << 14, 2048, 256, 1 << 17, 0x1p-52, 1e-12, 1e-9, 1e-7, 1e-5, 1e-4, 1e-6
 
-// MaxSize bounds the bytes of a certificate. Room is by how much, relative to itself, a claim should be above what is proved: more than
-// the rounding that Check charges to formulas. Coarse grids and blocks take more.
+// MaxSize bounds the bytes of a certificate. Room is by how much, relative to itself, a
+// claim should be above what is proved: more than the rounding that Check charges to
+// formulas. Coarse grids and blocks take more.
 const MaxSize, Room = 1 << 17, 1e-9
 
 type header struct {

@@ -78,5 +78,6 @@ func tailAbove(n float64, p probability, w float64) float64 {
 		}
 		term *= ratio
 	}
-	return min(1, outward.Widened(math.Exp(start)*sum, tailError)+outward.Underflow) // never 0 because it is too small to write
+	// never 0 because it is too small to write
+	return min(1, outward.Widened(math.Exp(start)*sum, tailError)+outward.Underflow)
 }

@@ -11,14 +11,16 @@
 // take t = sigma^2/m with the integer m = max(1, floor(sigma)). The exponent is then (|Y|-m)^2/(2 sigma^2), and for
 // sigma^2 = a/b it has the denominator 2a: one machine word, where the paper's choice needs four.
 //
-// Bits come from crypto/rand, or from a [Key] that is 32 bytes of it: noise that must not change when a server's files
-// are put back is a function of the key and of what it covers. Public calls take no other randomness; package noisetest
-// has derandomised twins for tests.
+// Bits come from crypto/rand, or from a [Key] that is 32 bytes of it: noise that must not
+// change when a server's files are put back is a function of the key and of what it
+// covers. Public calls take no other randomness; package noisetest has derandomised twins
+// for tests.
 //
 // # Timing
 //
-// Rejection sampling takes a time that depends on the values drawn (never on anybody's data, of which a Key's draws are
-// independent for all who lack the key). Release the noised result at a time that the drawing did not set, as the
-// aggregators do: they draw in a batch of work whose end nobody sees but as a poll's answer (Jin et al., "Are We There
-// Yet? Timing and Floating-Point Attacks on Differential Privacy Systems", 2022).
+// Rejection sampling takes a time that depends on the values drawn (never on anybody's
+// data, of which a Key's draws are independent for all who lack the key). Release the
+// noised result at a time that the drawing did not set, as the aggregators do: they draw
+// in a batch of work whose end nobody sees but as a poll's answer (Jin et al., "Are We
+// There Yet? Timing and Floating-Point Attacks on Differential Privacy Systems", 2022).
 package noise

@@ -24,9 +24,10 @@ func samplers(t *testing.T) map[string]Sampler {
 	return map[string]Sampler{"gaussian": g, "laplace": l}
 }
 
-// TestKeyedIsAFunction: the same key and parts give the same draws, at any time and of any length; another key, another
-// part, a byte moved over from one part to the next, or a part that is not there give others. 64 draws of deviation 4
-// agree by chance once in more than 2^190.
+// TestKeyedIsAFunction: the same key and parts give the same draws, at any time and of
+// any length; another key, another part, a byte moved over from one part to the next, or
+// a part that is not there give others. 64 draws of deviation 4 agree by chance once in
+// more than 2^190.
 func TestKeyedIsAFunction(t *testing.T) {
 	for name, s := range samplers(t) {
 		draw := func(n int, k Key, parts ...string) []int64 {
@@ -62,9 +63,9 @@ func TestKeyedIsAFunction(t *testing.T) {
 	}
 }
 
-// TestKeyedGoodnessOfFit: what a key draws follows the law that the sampler states, and so does the difference of the
-// draws for two inputs follow that of independent ones. n = 2^19 draws each, false-reject rate 1e-6 each; the keys are
-// fixed.
+// TestKeyedGoodnessOfFit: what a key draws follows the law that the sampler states, and
+// so does the difference of the draws for two inputs follow that of independent ones. n =
+// 2^19 draws each, false-reject rate 1e-6 each; the keys are fixed.
 func TestKeyedGoodnessOfFit(t *testing.T) {
 	const n = 1 << 19
 	for i, tc := range []struct {
@@ -85,8 +86,9 @@ func TestKeyedGoodnessOfFit(t *testing.T) {
 				t.Errorf("%d/%d, %s: chi-square %.1f > %.1f", tc.num, tc.den, what, stat, limit)
 			}
 		}
-		// Were the two related, their products would not average out: |sum a b| beyond 5.2 standard errors has
-		// probability below 1e-6 (normal approximation, as in TestMoments).
+		// Were the two related, their products would not average out: |sum a b| beyond
+		// 5.2 standard errors has probability below 1e-6 (normal approximation, as in
+		// TestMoments).
 		dot := 0.0
 		for j := range a {
 			dot += float64(a[j]) * float64(b[j])
@@ -106,7 +108,8 @@ func TestKeyedGoodnessOfFit(t *testing.T) {
 	}
 }
 
-// TestKeyedIsWhatIsWritten: the stream of a key is part of what a server must find again after years, so it is held here.
+// TestKeyedIsWhatIsWritten: the stream of a key is part of what a server must find again
+// after years, so it is held here.
 func TestKeyedIsWhatIsWritten(t *testing.T) {
 	var key Key
 	for i := range key {
@@ -114,7 +117,8 @@ func TestKeyedIsWhatIsWritten(t *testing.T) {
 	}
 	got := make([]byte, 16)
 	key.stream([][]byte{[]byte("a"), {}}).Read(got)
-	// HMAC-SHA256 of the domain, a zero byte and two parts, and AES-256-CTR, by another implementation.
+	// HMAC-SHA256 of the domain, a zero byte and two parts, and AES-256-CTR, by another
+	// implementation.
 	const want = "db5663326c59f0a07d1b6ea959c7c50e"
 	if hex.EncodeToString(got) != want {
 		t.Errorf("got %x, want %s", got, want)
@@ -124,7 +128,8 @@ func TestKeyedIsWhatIsWritten(t *testing.T) {
 // sourced is where a sampler is given its bits.
 var sourced = regexp.MustCompile(`\bsrc(?::| =) ([^},\n]+)`)
 
-// TestSources: in what ships bits come from crypto/rand or from a key's stream, and from a twin's reader, which package noisetest alone can give.
+// TestSources: in what ships bits come from crypto/rand or from a key's stream, and from
+// a twin's reader, which package noisetest alone can give.
 func TestSources(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -43,8 +43,9 @@ type Aggregator struct {
 	} `toml:"local"`
 	// Data is the directory of the store; made where it is missing. Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
-	// Record is the directory of what must not go back when Data does, as to a backup: who the store is, how many releases
-	// it has made, what was signed. Best on another disk. Default: Data with ".record" behind its name.
+	// Record is the directory of what must not go back when Data does, as to a backup:
+	// who the store is, how many releases it has made, what was signed. Best on another
+	// disk. Default: Data with ".record" behind its name.
 	Record service.Path `toml:"record"`
 	// HPKEKeyPeriod is how long a key is the one that clients are offered; the aggregator makes its HPKE keys by itself, in Data,
 	// of the KEMs that its recipes name, and destroys each once no report needs it. Default 24 h; left out beside HPKEKeys, the
@@ -70,8 +71,8 @@ type Aggregator struct {
 	// everything but its counts and the ledger is erased. Recipes without a window are kept. Default
 	// aggregator.DefaultRetention, 720h; negative keeps all.
 	Retention service.Duration `toml:"retention"`
-	// CompareEvery is how often a leader compares with its helpers what they hold and have released. Leaders only. Default
-	// 1 minute.
+	// CompareEvery is how often a leader compares with its helpers what they hold and
+	// have released. Leaders only. Default 1 minute.
 	CompareEvery service.Duration `toml:"compare_every"`
 	// Limits left out or zero take the defaults of aggregator.Limits.
 	Limits Limits `toml:"limits"`

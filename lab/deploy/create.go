@@ -179,7 +179,8 @@ func (w *writer) template(name, text string, fields any) {
 const leaderConfig = `# The leader: starling serve leader leader.toml
 # Clients upload to it, the collector asks it; it verifies with the helper.
 data = "leader"
-# What must not go back when data does, to a backup say: best on another disk, and in no backup.
+# What must not go back when data does, to a backup say: best on another disk, and in
+# no backup.
 record = "leader.record"
 # It makes its own HPKE keys, in data: a new one each period. An old one takes uploads for as long as clients may use the keys that
 # they have been given{{if ne .MaxAge "24h"}} or read in a manifest{{end}}, and is destroyed once no report needs it.
@@ -215,7 +216,8 @@ verify_keys = [{ id = 1, file = "secrets/verify.key" }]
 const helperConfig = `# The helper: starling serve helper helper.toml
 # It verifies with the leader and holds the other half of every sum.
 data = "helper"
-# What must not go back when data does, to a backup say: best on another disk, and in no backup.
+# What must not go back when data does, to a backup say: best on another disk, and in
+# no backup.
 record = "helper.record"
 # It makes its own HPKE keys, in data: a new one each period. An old one is destroyed after the time that clients may use the keys
 # that they have been given{{if ne .MaxAge "24h"}} or read in a manifest{{end}}, and the leader may wait before it comes with a job.

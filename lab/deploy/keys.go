@@ -52,7 +52,8 @@ func (a *Aggregator) schedule(recipes []*recipe.Recipe, signing *keyset.Signing)
 		kem   recipe.KEM
 		suite sealed.Suite
 	}{{recipe.X25519, sealed.SuiteX25519}, {recipe.XWing, sealed.SuiteXWing}} {
-		foreign := k.kem == recipe.X25519 && slices.ContainsFunc(a.Tasks, func(t Task) bool { return t.foreign() }) // DAP's own
+		// DAP's own
+		foreign := k.kem == recipe.X25519 && slices.ContainsFunc(a.Tasks, func(t Task) bool { return t.foreign() })
 		if foreign || slices.ContainsFunc(recipes, func(r *recipe.Recipe) bool { return r.KEM == k.kem }) {
 			s.Suites = append(s.Suites, k.suite)
 		}
@@ -83,8 +84,8 @@ func (a *Aggregator) readKeys() (*sealed.Keyring, error) {
 	return ring, nil
 }
 
-// offered is the list of keys that the aggregator, which is not running, will offer when it starts. It makes the store, and
-// the first keys.
+// offered is the list of keys that the aggregator, which is not running, will offer when
+// it starts. It makes the store, and the first keys.
 func (a *Aggregator) offered() (list []byte, err error) {
 	s, err := a.open(context.Background(), slog.New(slog.DiscardHandler), aggregator.Observer{})
 	if err != nil {

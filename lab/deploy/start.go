@@ -297,8 +297,8 @@ func (a *Aggregator) ConfirmClock(ctx context.Context) (t time.Time, err error) 
 	return s.ConfirmClock(ctx)
 }
 
-// Repair opens the store of an aggregator that is not running and mends what it can of its replay protection; see
-// [leader.Leader.Repair].
+// Repair opens the store of an aggregator that is not running and mends what it can of
+// its replay protection; see [leader.Leader.Repair].
 func (a *Aggregator) Repair(ctx context.Context) (standing *status.Status, err error) {
 	if _, err := os.Stat(string(a.Data)); err != nil {
 		return nil, fmt.Errorf("data: %w", err)

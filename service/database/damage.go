@@ -13,9 +13,10 @@ import (
 	"github.com/starling-agg/starling/disk"
 )
 
-// ErrDamaged: the files are not what was written to them, or hold what this program never writes. After that the database
-// answers nothing any more, in this life and in any later one, until its files are put back. Every error of it is an
-// [ErrUnknown] too once the database was open: stop.
+// ErrDamaged: the files are not what was written to them, or hold what this program never
+// writes. After that the database answers nothing any more, in this life and in any later
+// one, until its files are put back. Every error of it is an [ErrUnknown] too once the
+// database was open: stop.
 var ErrDamaged = errors.New("database: damaged")
 
 // Every page ends in a checksum over the rest of it, which the driver makes and checks. It

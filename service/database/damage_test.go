@@ -45,7 +45,8 @@ func size(t *testing.T, fsys disk.FS, name string) int64 {
 	return e.Size
 }
 
-// filled is a database of pages of every sort; closed, or with the last transactions in its log.
+// filled is a database of pages of every sort; closed, or with the last transactions in
+// its log.
 func filled(t *testing.T, closed bool) (*disktest.Mem, []string) {
 	t.Helper()
 	mem := disktest.NewMem(1)
@@ -76,14 +77,15 @@ func filled(t *testing.T, closed bool) (*disktest.Mem, []string) {
 	return mem.Crash(), all
 }
 
-// TestEveryFlipInTheFileIsSeen: whatever bit of the database turns, in tables, indexes, free pages or the header, it is not
-// opened, and the error says what cannot be read.
+// TestEveryFlipInTheFileIsSeen: whatever bit of the database turns, in tables, indexes,
+// free pages or the header, it is not opened, and the error says what cannot be read.
 func TestEveryFlipInTheFileIsSeen(t *testing.T) {
 	mem, _ := filled(t, true)
 	length := size(t, mem, "test.db")
 	rng := rand.New(rand.NewPCG(1, 2))
 	tables := 0
-	bits := []int64{20 * 8, 20*8 + 3, 28*8 + 31, 0} // the mark of checksums, the length, the first byte
+	// the mark of checksums, the length, the first byte
+	bits := []int64{20 * 8, 20*8 + 3, 28*8 + 31, 0}
 	for range 150 {
 		bits = append(bits, rng.Int64N(8*length))
 	}
@@ -94,7 +96,8 @@ func TestEveryFlipInTheFileIsSeen(t *testing.T) {
 		if err == nil {
 			db.Close()
 		}
-		if !errors.Is(err, database.ErrDamaged) && !errors.Is(err, database.ErrForeign) { // not the first bytes of any database
+		// not the first bytes of any database
+		if !errors.Is(err, database.ErrDamaged) && !errors.Is(err, database.ErrForeign) {
 			t.Errorf("bit %d of %d: %v", bit, 8*length, err)
 			continue
 		}
@@ -119,13 +122,14 @@ func TestEveryFlipInTheFileIsSeen(t *testing.T) {
 	}
 }
 
-// TestFlipsInTheLog: a bit that turns in a log that a process left is seen, or costs its last transaction at most, which
-// looks like one that a loss of power tore.
+// TestFlipsInTheLog: a bit that turns in a log that a process left is seen, or costs its
+// last transaction at most, which looks like one that a loss of power tore.
 func TestFlipsInTheLog(t *testing.T) {
 	mem, all := filled(t, false)
 	length := size(t, mem, "test.db-wal")
 	rng := rand.New(rand.NewPCG(3, 4))
-	bits := []int64{0, 8*17 + 1, 8*24 + 5, 8 * (32 + 8), 8 * (32 + 16)} // header: magic, salt, checksum; the first frame's
+	// header: magic, salt, checksum; the first frame's
+	bits := []int64{0, 8*17 + 1, 8*24 + 5, 8 * (32 + 8), 8 * (32 + 16)}
 	for range 150 {
 		bits = append(bits, rng.Int64N(8*length))
 	}
@@ -152,8 +156,8 @@ func TestFlipsInTheLog(t *testing.T) {
 	}
 }
 
-// TestDamageWhileOpen: a page that turns under an open database is never read as something else, from the file or from the
-// log, and ends the database.
+// TestDamageWhileOpen: a page that turns under an open database is never read as
+// something else, from the file or from the log, and ends the database.
 func TestDamageWhileOpen(t *testing.T) {
 	ended := func(t *testing.T, db *database.DB, err error) {
 		t.Helper()

@@ -40,8 +40,8 @@ type Options struct {
 	Migrations fs.FS   // files NNNN_name.sql in its root, numbered from 0001 without a gap
 	Statements fs.FS   // files *.sql in its root with named statements; may be nil
 
-	// ApplicationID is SQLite's application_id: a new database gets it, and one that has another is [ErrForeign]. Zero
-	// is not looked at.
+	// ApplicationID is SQLite's application_id: a new database gets it, and one that has
+	// another is [ErrForeign]. Zero is not looked at.
 	ApplicationID int32
 	// Existing has Open fail with [ErrMissing] where it would make the database.
 	Existing bool
@@ -124,7 +124,8 @@ func Open(opt Options) (_ *DB, err error) {
 	if _, err := db.conn.Config(sqlite3.DBCONFIG_ENABLE_QPSG, true); err != nil {
 		return nil, fmt.Errorf("database: %s: stable plans: %w", opt.Name, err)
 	}
-	// Closing leaves the log where it is: that it is gone is then somebody's doing. See [DB.Close].
+	// Closing leaves the log where it is: that it is gone is then somebody's doing. See
+	// [DB.Close].
 	if _, err := db.conn.Config(sqlite3.DBCONFIG_NO_CKPT_ON_CLOSE, true); err != nil {
 		return nil, fmt.Errorf("database: %s: keep the log: %w", opt.Name, err)
 	}
@@ -179,12 +180,13 @@ func Open(opt Options) (_ *DB, err error) {
 // first it is 0.
 func (db *DB) KeepFree(bytes int64) { db.floor.Store(bytes) }
 
-// Close waits for the transaction under way, moves the write-ahead log into the database and closes the file. Later calls
-// fail with [ErrClosed].
+// Close waits for the transaction under way, moves the write-ahead log into the database
+// and closes the file. Later calls fail with [ErrClosed].
 func (db *DB) Close() error { return db.CloseAfter(nil) }
 
-// CloseAfter is Close that calls fn, if it is not nil, when the write-ahead log is empty and before the file is closed.
-// After [ErrUnknown] it leaves the log as it is, and does not call fn.
+// CloseAfter is Close that calls fn, if it is not nil, when the write-ahead log is empty
+// and before the file is closed. After [ErrUnknown] it leaves the log as it is, and does
+// not call fn.
 func (db *DB) CloseAfter(fn func() error) error {
 	<-db.turn
 	defer func() { db.turn <- struct{}{} }()

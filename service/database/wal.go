@@ -36,10 +36,12 @@ func readFrame(b []byte) frame {
 	}
 }
 
-// checkLog tells damage from the end of a log. SQLite ends it at the first frame that is not
-// right, for so it looks after a loss of power; whatever stands behind would be lost in silence. But a transaction is synced
-// before the next one begins, and the header before the first: where two transactions end behind a frame that is not right,
-// it was whole once. A wrong frame of the last transaction cannot be told from one that was never written.
+// checkLog tells damage from the end of a log. SQLite ends it at the first frame that is
+// not right, for so it looks after a loss of power; whatever stands behind would be lost
+// in silence. But a transaction is synced before the next one begins, and the header
+// before the first: where two transactions end behind a frame that is not right, it was
+// whole once. A wrong frame of the last transaction cannot be told from one that was
+// never written.
 func checkLog(fsys disk.FS, name string) error {
 	f, err := fsys.Open(name + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,5 +1,6 @@
-// Command flood measures what a flood does to a leader and a helper in processes of their own: honest uploads, first alone and then
-// under idle connections from 64 addresses of this machine and junk requests. It prints what docs/bench/flood.md shows.
+// Command flood measures what a flood does to a leader and a helper in processes of their
+// own: honest uploads, first alone and then under idle connections from 64 addresses of
+// this machine and junk requests. It prints what docs/bench/flood.md shows.
 package main
 
 import (

@@ -207,7 +207,8 @@ func watched(t *testing.T, leader http.HandlerFunc, flaky func(http.Handler) htt
 	}
 	order := rand.New(rand.NewPCG(1, 2))
 	order.Shuffle(devices, func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
-	shared := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true} // connections are the lab's, not a device's
+	// connections are the lab's, not a device's
+	shared := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
 	defer shared.CloseIdleConnections()
 	via, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(m), Relay: watch{shared}})
 	if err != nil {

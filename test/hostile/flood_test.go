@@ -22,7 +22,8 @@ const liveness = 60 * time.Second
 func TestIdleConnections(t *testing.T) {
 	const places, idle = 16, 24
 	w, stop, err := beginWith(t.TempDir(), options(), nil, func(l *service.Listen) {
-		l.MaxConnections, l.ReservedConnections = places, places/2 // strangers and peers are of one address here
+		// strangers and peers are of one address here
+		l.MaxConnections, l.ReservedConnections = places, places/2
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -491,7 +491,8 @@ func TestTwoManifestsOfOneEpoch(t *testing.T) {
 		m.NotAfter = m.NotBefore.Add(m.Length)
 	})
 	if lower.Epoch == w.manifest.Epoch {
-		lower = w.changed(t, func(m *ohttp.Manifest) { // the epoch before, which must end within this one's time
+		// the epoch before, which must end within this one's time
+		lower = w.changed(t, func(m *ohttp.Manifest) {
 			m.NotBefore = time.Unix(int64(m.Epoch)*int64(m.Length/time.Second)-1, 0).UTC()
 			m.NotAfter, m.Epoch = m.NotBefore.Add(m.Length), m.Epoch-1
 		})

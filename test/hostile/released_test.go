@@ -197,7 +197,8 @@ type span struct {
 func (q *tasked) intervals(t *testing.T, p point) (take func()) {
 	u := uint64(p.units) // released together
 	unit := dap.Time(u)
-	start := q.recipe.ReportTime(q.unit(t, time.Now().Add(-30*24*time.Hour))) // over, its grace too
+	// over, its grace too
+	start := q.recipe.ReportTime(q.unit(t, time.Now().Add(-30*24*time.Hour)))
 	if uint64(start)%u != 0 {
 		t.Fatalf("%s: a round from %d on", q.name, start)
 	}

@@ -175,7 +175,8 @@ func beginWith(dir string, o recipe.Options, owners *deploy.Owners, change func(
 	if w.leader, err = deploy.LoadAggregator(filepath.Join(dir, deploy.LeaderFile), dap.RoleLeader); err != nil {
 		return nil, nil, err
 	}
-	w.leader.CompareEvery = service.Duration(time.Hour) // so that the helper hears nothing that a test does not cause
+	// so that the helper hears nothing that a test does not cause
+	w.leader.CompareEvery = service.Duration(time.Hour)
 	behind, err := gateway.Load(filepath.Join(dir, deploy.GatewayFile))
 	if err != nil {
 		return nil, nil, err

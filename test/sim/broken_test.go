@@ -141,7 +141,8 @@ func TestOracle(t *testing.T) {
 				return slices.ContainsFunc(w.oracle.violations, func(v string) bool { return strings.Contains(v, c.want) })
 			}
 			seeds := c.more
-			for seed := uint64(0); c.cfg.series && seed < 60; seed++ { // each message there is moves what a seed does
+			// each message there is moves what a seed does
+			for seed := uint64(0); c.cfg.series && seed < 60; seed++ {
 				if draw(seed).series {
 					seeds = append(seeds, seed)
 				}
@@ -162,8 +163,8 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// TestOracleSeesCalendars has leader and helper, one or both, hold to another calendar than the task's, and demands that the oracle
-// sees what comes of it.
+// TestOracleSeesCalendars has leader and helper, one or both, hold to another calendar
+// than the task's, and demands that the oracle sees what comes of it.
 func TestOracleSeesCalendars(t *testing.T) {
 	var worlds []config
 	for seed := uint64(0); len(worlds) < 12; seed++ {

@@ -13,9 +13,10 @@ import (
 	"github.com/starling-agg/starling/disk"
 )
 
-// In worlds with cfg.units the task has a calendar. Beside an honest collector there is one that asks for parts of rounds, for
-// straddles and for more than one where each is released alone, and devices that say when in its round they answered. In most of
-// them the servers' clocks differ.
+// In worlds with cfg.units the task has a calendar. Beside an honest collector there is
+// one that asks for parts of rounds, for straddles and for more than one where each is
+// released alone, and devices that say when in its round they answered. In most of them
+// the servers' clocks differ.
 
 const (
 	grace = 10 * time.Minute
@@ -63,8 +64,9 @@ func (w *world) roundEnd(n uint64) time.Time {
 	return w.due(dap.Interval{Start: w.firstOf(w.start) + dap.Time(n*w.cfg.units), Duration: dap.Duration(w.cfg.units)})
 }
 
-// untilDue fills and asks for the round that is under way, and lets time pass until everything that was reported or asked for
-// may be released. Both servers look again and again while the one may release it and the other may not.
+// untilDue fills and asks for the round that is under way, and lets time pass until
+// everything that was reported or asked for may be released. Both servers look again and
+// again while the one may release it and the other may not.
 func (w *world) untilDue() {
 	if w.cfg.units == 0 {
 		return
@@ -152,8 +154,8 @@ type released struct {
 	answer   [32]byte
 }
 
-// sawRelease judges what a server gave out: only batches of the calendar, when its own clock allows it, and no unit of
-// time in two answers.
+// sawRelease judges what a server gave out: only batches of the calendar, when its own
+// clock allows it, and no unit of time in two answers.
 func (o *oracle) sawRelease(kind dap.Collection, m *message, a *answer) {
 	if kind != dap.CollectionJobsResource && kind != dap.AggregateSharesResource {
 		return
@@ -191,7 +193,8 @@ func (o *oracle) sawRelease(kind dap.Collection, m *message, a *answer) {
 	}
 }
 
-// early says whether a message asks for a share that is not due by the clock of whoever is asked.
+// early says whether a message asks for a share that is not due by the clock of whoever
+// is asked.
 func (o *oracle) early(m *message) bool {
 	if o.w.cfg.units == 0 || !o.w.creates(m) || !strings.Contains(m.url.Path, "/"+string(dap.AggregateSharesResource)) {
 		return false

@@ -9,8 +9,9 @@ import (
 	"github.com/starling-agg/starling/disk"
 )
 
-// In worlds with cfg.damage a file of one server's replay protection is damaged once, while the server is stopped. What may be in it
-// has to wait, and it is made again from the other's ids: nothing that was acknowledged is lost, and nothing counts twice.
+// In worlds with cfg.damage a file of one server's replay protection is damaged once,
+// while the server is stopped. What may be in it has to wait, and it is made again from
+// the other's ids: nothing that was acknowledged is lost, and nothing counts twice.
 
 // damages are what happens to a file.
 var damages = []func(fsys disk.FS, name string) error{
@@ -33,7 +34,8 @@ var damages = []func(fsys disk.FS, name string) error{
 	func(fsys disk.FS, name string) error { return disk.Remove(fsys, name) },
 }
 
-// opDamage stops a server, damages a file of its replay protection, if it has one, and starts it again.
+// opDamage stops a server, damages a file of its replay protection, if it has one, and
+// starts it again.
 func (w *world) opDamage() {
 	n := w.nodes()[w.cfg.seed%2]
 	if l := n.life.Load(); w.hurt != nil || l == nil || !l.alive.Load() {
@@ -75,8 +77,8 @@ func (w *world) whole() {
 	w.oracle.check()
 }
 
-// TestDamage: worlds in which replay protection is damaged come to their right end. Where the peer gives nothing the oracle sees that
-// nothing was mended.
+// TestDamage: worlds in which replay protection is damaged come to their right end. Where
+// the peer gives nothing the oracle sees that nothing was mended.
 func TestDamage(t *testing.T) {
 	const seeds = 10
 	mended, missed := 0, 0

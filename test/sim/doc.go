@@ -27,13 +27,15 @@
 //   - at rest nothing waits, every good report that was acknowledged is in a result, or counted as rejected because its
 //     batch had been collected, and every collection has its result, its problem, or too few reports.
 //
-// In some time-interval worlds the task has a calendar and the servers' clocks differ. There the oracle demands of every share and
-// every result that it is of whole rounds, each alone where they are, and after end, grace and skew by the clock of whoever gave it out;
-// and that no report is acknowledged that says when in its round it was made. In all of them no unit of time is in two answers of one
-// server.
+// In some time-interval worlds the task has a calendar and the servers' clocks differ.
+// There the oracle demands of every share and every result that it is of whole rounds,
+// each alone where they are, and after end, grace and skew by the clock of whoever gave
+// it out; and that no report is acknowledged that says when in its round it was made. In
+// all of them no unit of time is in two answers of one server.
 //
-// In the worlds of TestDamage a file of one server's replay protection is damaged on its way. All of the above holds there, what may be in
-// the file waits, and at rest it is made again.
+// In the worlds of TestDamage a file of one server's replay protection is damaged on its
+// way. All of the above holds there, what may be in the file waits, and at rest it is
+// made again.
 //
 // In some time-interval worlds both servers add noise that is correlated over releases, from samplers whose draws the oracle repeats. It
 // sees on each disk what a server keeps of a release before the release is made, and demands that this is a draw, never one that

@@ -26,10 +26,10 @@ var failpoints = map[string][]string{
 }
 
 // unreached are the failpoints that no run without damaged files and lies can pass:
-// "store.quarantine.*", "store.park.*", "store.hold-task.*", "store.resume.*", "store.take-back.*" and
-// "store.forget-damage.*" at the leader;
-// "lost.*", which only crashes and damage lead to; "store.reseal.*", "store.end-data-key.*" and the ends of data keys, which
-// take another key of the collector's and months of time.
+// "store.quarantine.*", "store.park.*", "store.hold-task.*", "store.resume.*",
+// "store.take-back.*" and "store.forget-damage.*" at the leader; "lost.*", which only
+// crashes and damage lead to; "store.reseal.*", "store.end-data-key.*" and the ends of
+// data keys, which take another key of the collector's and months of time.
 var (
 	segmentPoints = []string{
 		"segment.before-write", "segment.after-write", "segment.before-commit", "segment.after-commit", "segment.after-remove",

@@ -59,9 +59,10 @@ type network struct {
 	rng    *rand.Rand
 	pass   atomic.Bool             // the checker speaks: no fault, no record
 	forge  func(*message, *answer) // of tests of the oracle: changes answers
-	apart  bool                    // of tests of the oracle: leader and helper do not compare themselves
-	held   []*message
-	kept   []*message
+	// of tests of the oracle: leader and helper do not compare themselves
+	apart bool
+	held  []*message
+	kept  []*message
 }
 
 const maxKept = 200

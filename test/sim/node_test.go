@@ -60,7 +60,8 @@ func (l *life) fs() disk.FS {
 	return l.disk
 }
 
-// record is where the service keeps what must not go back when its data does: on the same disk, which fails as one.
+// record is where the service keeps what must not go back when its data does: on the same
+// disk, which fails as one.
 func (l *life) record() disk.FS { return disk.Sub(l.fs(), "record") }
 
 // A life is a service from its start to its end.

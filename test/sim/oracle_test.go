@@ -31,13 +31,15 @@ type oracle struct {
 	w          *world
 	mu         sync.Mutex // guards what follows
 	violations []string
-	late       atomic.Int64            // duplicates of jobs that were deleted
-	retired    bool                    // the task, at both
-	answers    map[string][32]byte     // what a request got first, by its kind and resource
-	dropped    map[string]bool         // aggregation jobs that the helper was told to delete, by id
-	jobOf      map[string]string       // the id of the job that a request made first, by the kind and the digest of its body
-	asked      map[string]dap.Interval // of collections and shares, by their kind and id
-	released   map[*node][]released
+	late       atomic.Int64        // duplicates of jobs that were deleted
+	retired    bool                // the task, at both
+	answers    map[string][32]byte // what a request got first, by its kind and resource
+	// aggregation jobs that the helper was told to delete, by id
+	dropped map[string]bool
+	// the id of the job that a request made first, by the kind and the digest of its body
+	jobOf    map[string]string
+	asked    map[string]dap.Interval // of collections and shares, by their kind and id
+	released map[*node][]released
 
 	// The rest is known to the goroutine of the operations alone.
 	reports []*report
@@ -48,9 +50,11 @@ type oracle struct {
 
 	insideSeen   int // reports refused because of a unit within their round
 	outdatedSeen int // reports refused because of their key
-	ahead, odd   int // collections that wait for the end of their round, and those of no whole rounds that were refused
-	agreed       int // times that a server said that it agrees with the other
-	leaning      int // releases whose noise leans on others, at either server
+	// collections that wait for the end of their round, and those of no whole rounds that
+	// were refused
+	ahead, odd int
+	agreed     int // times that a server said that it agrees with the other
+	leaning    int // releases whose noise leans on others, at either server
 }
 
 // outcome is a result that the collector opened.

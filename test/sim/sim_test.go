@@ -87,11 +87,13 @@ type tally struct {
 	lives, struck                       int // beginnings of a service; failpoints that struck
 	late                                int // duplicates of aggregation jobs that were deleted
 	ended                               int // keys destroyed lately at the end
-	agreed                              int // times that a server said that it agrees with the other
-	inside, early, odd                  int // with a calendar: reports, shares and collections that were refused or made to wait
-	rounds                              int // with a calendar: releases of either server
-	leaning                             int // releases whose noise leans on others
-	trouble                             map[string]int
+	// times that a server said that it agrees with the other
+	agreed int
+	// with a calendar: reports, shares and collections that were refused or made to wait
+	inside, early, odd int
+	rounds             int // with a calendar: releases of either server
+	leaning            int // releases whose noise leans on others
+	trouble            map[string]int
 }
 
 // trouble is how the trace begins to tell of each kind.

@@ -63,9 +63,12 @@ type config struct {
 	ahead    time.Duration // of the leader's clock, and as much is the helper's behind
 	damage   bool          // one file of the replay protection of one server
 	series   bool          // both servers add noise that is correlated over releases
-	rotate   bool          // leader and helper make and destroy their keys by themselves, and clients follow them
-	tour     bool          // the fixed list of operations that passes every failpoint, on a good network
-	crashes  []*crash      // armed from the beginning until they strike
+	// leader and helper make and destroy their keys by themselves, and clients follow
+	// them
+	rotate bool
+	// the fixed list of operations that passes every failpoint, on a good network
+	tour    bool
+	crashes []*crash // armed from the beginning until they strike
 }
 
 // draw is the deployment of a seed.

@@ -46,10 +46,11 @@ type leaf struct {
 
 	mu       sync.Mutex
 	standing Standing
-	seen     uint64        // see Facts.Seen
-	missing  map[uint8]int // releases that the leader showed and this helper lacks, by part of 2^bits
-	bits     uint8
-	vouched  bool // see Pass
+	seen     uint64 // see Facts.Seen
+	// releases that the leader showed and this helper lacks, by part of 2^bits
+	missing map[uint8]int
+	bits    uint8
+	vouched bool // see Pass
 }
 
 // NewBook opens the book of a service with those tasks.
@@ -128,7 +129,8 @@ func (b *Book) Pass(id dap.TaskID, values []string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.vouched = pass
-	if pass && len(l.standing.Differences) > 0 { // they were mended since, or are another leader's
+	// they were mended since, or are another leader's
+	if pass && len(l.standing.Differences) > 0 {
 		s := l.standing
 		s.Differences, s.At = nil, time.Time{}
 		b.set(l, s)

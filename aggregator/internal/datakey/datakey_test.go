@@ -93,8 +93,9 @@ func bytesAt(t *testing.T, s *Set, at time.Time) string {
 	return fmt.Sprintf("%x", *k.Noise())
 }
 
-// TestOneKeyForEachTime: every instant has one key, in this life and any other, whatever the clock does in between: days
-// in which nobody runs, a clock that is years ahead and comes back.
+// TestOneKeyForEachTime: every instant has one key, in this life and any other, whatever
+// the clock does in between: days in which nobody runs, a clock that is years ahead and
+// comes back.
 func TestOneKeyForEachTime(t *testing.T) {
 	mem, b, clock := disktest.NewMem(1), new(book), newClock()
 	start := clock.Now()
@@ -143,8 +144,9 @@ func TestOneKeyForEachTime(t *testing.T) {
 	}
 }
 
-// TestKeysEnd: a key goes when its time has been over for long enough and nothing needs it; its secret is not on the disk
-// any more, what it sealed does not open, and its time has no key for ever.
+// TestKeysEnd: a key goes when its time has been over for long enough and nothing needs
+// it; its secret is not on the disk any more, what it sealed does not open, and its time
+// has no key for ever.
 func TestKeysEnd(t *testing.T) {
 	mem, b, clock := disktest.NewMem(1), new(book), newClock()
 	s := open(t, options(mem, b, clock))
@@ -209,8 +211,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestCrashes: the power goes at each point of a key's making and destroying, with a disk that loses what was not synced. Then no key that was
-// used is another, and none that ended is back.
+// TestCrashes: the power goes at each point of a key's making and destroying, with a disk
+// that loses what was not synced. Then no key that was used is another, and none that
+// ended is back.
 func TestCrashes(t *testing.T) {
 	for _, point := range FailpointNames() {
 		for skip := range 2 {
@@ -250,7 +253,8 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestNewestKeyMissing: without the newest key that a store has used, new ones would be made for its time.
+// TestNewestKeyMissing: without the newest key that a store has used, new ones would be
+// made for its time.
 func TestNewestKeyMissing(t *testing.T) {
 	mem, b, clock := disktest.NewMem(1), new(book), newClock()
 	open(t, options(mem, b, clock))

@@ -16,12 +16,15 @@ import (
 	"github.com/starling-agg/starling/disk"
 )
 
-// Failpoints of this package: a crash at each must neither lose a key that is needed nor bring one back.
+// Failpoints of this package: a crash at each must neither lose a key that is needed nor
+// bring one back.
 const (
-	FailAfterFile      = "datakeys.after-file"      // a new key's file is durable, the store does not know it
-	FailAfterMake      = "datakeys.after-make"      // the store knows it
-	FailBeforeDestroy  = "datakeys.before-destroy"  // nothing needs the key
-	FailAfterEnd       = "datakeys.after-end"       // the store says that it ended, the file is whole
+	// a new key's file is durable, the store does not know it
+	FailAfterFile     = "datakeys.after-file"
+	FailAfterMake     = "datakeys.after-make"     // the store knows it
+	FailBeforeDestroy = "datakeys.before-destroy" // nothing needs the key
+	// the store says that it ended, the file is whole
+	FailAfterEnd       = "datakeys.after-end"
 	FailAfterOverwrite = "datakeys.after-overwrite" // the file holds zeros
 )
 
@@ -30,8 +33,8 @@ func FailpointNames() []string {
 	return []string{FailAfterFile, FailAfterMake, FailBeforeDestroy, FailAfterEnd, FailAfterOverwrite}
 }
 
-// ErrDamaged: the keys are not those that the store has used, so that new ones would draw noise again. It is for the
-// operator.
+// ErrDamaged: the keys are not those that the store has used, so that new ones would draw
+// noise again. It is for the operator.
 var ErrDamaged = errors.New("datakey: damaged")
 
 // A GoneError says that there is no key for a time any more: nothing of it is released.
@@ -57,9 +60,11 @@ func (e *AheadError) Error() string {
 	return "by this clock the data key of " + e.At.UTC().Format(time.RFC3339) + " is not made yet"
 }
 
-// A Book is where the store remembers which keys there were. Each method is one durable transaction.
+// A Book is where the store remembers which keys there were. Each method is one durable
+// transaction.
 type Book interface {
-	// DataKeys are the keys noted, by serial, and the set that they are of; none and zero for a new store.
+	// DataKeys are the keys noted, by serial, and the set that they are of; none and zero
+	// for a new store.
 	DataKeys(ctx context.Context) (SetID, []Record, error)
 	// NoteDataKey notes a key, and with the first one the set. Again is harmless.
 	NoteDataKey(ctx context.Context, set SetID, r Record) error
@@ -81,8 +86,8 @@ type Options struct {
 	Dir string
 	// Book is the store's memory. Required.
 	Book Book
-	// Period is how much time a key is of; default [DefaultPeriod], at least an hour. A change counts for keys that
-	// are not made yet.
+	// Period is how much time a key is of; default [DefaultPeriod], at least an hour. A
+	// change counts for keys that are not made yet.
 	Period time.Duration
 	// Keep is how long after its time a key stays at least; negative: for ever.
 	Keep time.Duration
@@ -130,7 +135,8 @@ type Set struct {
 	keys  map[uint64]*file // those that are there
 }
 
-// Open reads the keys, finishes what an earlier life began to destroy, and makes those that the clock asks for.
+// Open reads the keys, finishes what an earlier life began to destroy, and makes those
+// that the clock asks for.
 func Open(ctx context.Context, opt Options) (*Set, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -160,13 +166,14 @@ func (s *Set) read(ctx context.Context) error {
 	}
 	newest := uint64(0)
 	for _, e := range entries {
-		if e.Dir || !isKeyFile(e.Name) || disk.IsTemp(e.Name) { // a half-written one was never used; see sweep
+		// a half-written one was never used; see sweep
+		if e.Dir || !isKeyFile(e.Name) || disk.IsTemp(e.Name) {
 			continue
 		}
 		f, err := s.readFile(e.Name)
 		if err != nil {
-			// What was overwritten and not yet removed is no key any more. What the store does not know of may have
-			// been used by one that is lost.
+			// What was overwritten and not yet removed is no key any more. What the store
+			// does not know of may have been used by one that is lost.
 			i := slices.IndexFunc(s.known, func(r Record) bool { return r.file(s.opt.Dir) == path.Join(s.opt.Dir, e.Name) })
 			switch {
 			case i < 0:
@@ -254,7 +261,8 @@ func (s *Set) find(serial uint64) (i int, known bool) {
 	return slices.BinarySearchFunc(s.known, serial, func(r Record, n uint64) int { return cmp.Compare(r.Serial, n) })
 }
 
-// make makes the keys of the period that runs and of the next. s.step must be held, or s not yet shared.
+// make makes the keys of the period that runs and of the next. s.step must be held, or s
+// not yet shared.
 func (s *Set) make(ctx context.Context) (worked bool, err error) {
 	for {
 		now := s.opt.Clock.Now().Round(0).UTC()
@@ -348,10 +356,12 @@ func (s *Set) copy(r *Record, at time.Time) (*Key, error) {
 // Every is how often an aggregator calls [Set.Step].
 const Every = time.Minute
 
-// Needs says what an aggregator still needs a key for, in words, or "" where it needs it no more.
+// Needs says what an aggregator still needs a key for, in words, or "" where it needs it
+// no more.
 type Needs func(ctx context.Context, r Record) (why string, err error)
 
-// Step makes the keys that the clock asks for and destroys those that nothing needs, and says whether it did either.
+// Step makes the keys that the clock asks for and destroys those that nothing needs, and
+// says whether it did either.
 func (s *Set) Step(ctx context.Context, needs Needs) (worked bool, err error) {
 	s.step.Lock()
 	defer s.step.Unlock()
@@ -434,7 +444,8 @@ func (s *Set) destroy(name string) error {
 	return nil
 }
 
-// Missing are the keys that have not ended and whose files were lost or damaged when the set was opened.
+// Missing are the keys that have not ended and whose files were lost or damaged when the
+// set was opened.
 func (s *Set) Missing() (list []status.DataKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -281,7 +281,8 @@ func (r *Request) Body(m dap.Media, limit int64) (body []byte, release func(), e
 	return r.srv.Budget.ReadBody(r.W, r.Request, limit, r.srv.Limits.BodyTimeout)
 }
 
-// Private reads a body that is ours and not the draft's, of that media type and no longer than limit.
+// Private reads a body that is ours and not the draft's, of that media type and no longer
+// than limit.
 func (r *Request) Private(media string, limit int64) (body []byte, release func(), err error) {
 	if r.Header.Get("Content-Type") != media {
 		return nil, func() {}, plain(http.StatusUnsupportedMediaType, "want "+media)

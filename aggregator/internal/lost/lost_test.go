@@ -86,7 +86,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestCrash loses power at each step of each move, in both directions: the file is whole, and at one place, in the end.
+// TestCrash loses power at each step of each move, in both directions: the file is whole,
+// and at one place, in the end.
 func TestCrash(t *testing.T) {
 	ctx := context.Background()
 	for _, point := range lost.FailpointNames() {
@@ -127,7 +128,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestEmpty: what was set aside goes when the last key that it may be sealed to has, and not before.
+// TestEmpty: what was set aside goes when the last key that it may be sealed to has, and
+// not before.
 func TestEmpty(t *testing.T) {
 	mem := disktest.NewMem(1)
 	for key := range uint64(4) {

@@ -228,8 +228,8 @@ const ProgressPath = "starling_progress"
 // ErrNoReplay: the helper has no way to mend replay protection, as no helper but ours has.
 var ErrNoReplay = errors.New("peer: the helper is another implementation's, or older, and gives no report ids")
 
-// Replay asks below [mend.Path]: what the helper lacks, with the empty sub path, or one of its requests. A Retry or a
-// Refused is of the one question.
+// Replay asks below [mend.Path]: what the helper lacks, with the empty sub path, or one
+// of its requests. A Retry or a Refused is of the one question.
 func (c *Client) Replay(ctx context.Context, t *task.Task, sub string, body []byte) ([]byte, error) {
 	path, method := "tasks/"+t.ID.Base64()+"/"+mend.Path, http.MethodGet
 	if sub != "" {

@@ -83,7 +83,8 @@ const (
 	Name = "mark"
 	// magic opens a place and holds the version of its format.
 	magic = "starling mark v1\n"
-	// place is the size of a place, in bytes: of a sector, so that a torn write of one leaves the other.
+	// place is the size of a place, in bytes: of a sector, so that a torn write of one
+	// leaves the other.
 	place = 4096
 	// maxParty bounds a party's name, in bytes.
 	maxParty = 2048

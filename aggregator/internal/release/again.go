@@ -13,8 +13,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// KeyOf is the data key of a batch whose reports have that span: of the time of the last one, in a leader-selected task of
-// the first one.
+// KeyOf is the data key of a batch whose reports have that span: of the time of the last
+// one, in a leader-selected task of the first one.
 func KeyOf(ctx context.Context, keys *datakey.Set, t *task.Task, span dap.Interval) (*datakey.Key, error) {
 	unit := span.Start
 	if end, ok := span.End(); ok && t.Mode() == dap.TimeInterval {
@@ -27,8 +27,8 @@ func KeyOf(ctx context.Context, keys *datakey.Set, t *task.Task, span dap.Interv
 	return keys.At(ctx, at)
 }
 
-// Needs says what data keys are needed for: what lies under them, and every task that is not retired and has reports of
-// their time, or may have.
+// Needs says what data keys are needed for: what lies under them, and every task that is
+// not retired and has reports of their time, or may have.
 func Needs(s store.Store, tasks map[dap.TaskID]*task.Task) datakey.Needs {
 	return func(ctx context.Context, key datakey.Record) (string, error) {
 		n, err := s.KeptUnder(ctx, key.Serial)
@@ -76,10 +76,11 @@ func boxAAD(t *task.Task, kind store.Kind, resource string) []byte {
 	return append(b, resource...)
 }
 
-// Again is the answer of a resource that was released. Where the collector's key is another by now than the one that this
-// aggregator's share is sealed to, the same share is first sealed to that one, which the ledger records; replace puts it
-// in the place of the former one. The share is as it was released: nothing is drawn, and nothing is asked of the batch.
-// A *[datakey.GoneError] means that the former answer is all there is.
+// Again is the answer of a resource that was released. Where the collector's key is
+// another by now than the one that this aggregator's share is sealed to, the same share
+// is first sealed to that one, which the ledger records; replace puts it in the place of
+// the former one. The share is as it was released: nothing is drawn, and nothing is asked
+// of the batch. A *[datakey.GoneError] means that the former answer is all there is.
 func Again(ctx context.Context, s store.Store, keys *datakey.Set, t *task.Task, role dap.Role, res *store.Resource, now time.Time,
 	replace func(response []byte, share dap.HpkeCiphertext) ([]byte, error)) (response []byte, again bool, err error) {
 	kept, err := s.Kept(ctx, res.Kind, res.Task, res.ID)

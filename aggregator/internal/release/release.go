@@ -1,17 +1,20 @@
 // Package release hands out one aggregator's share of a closed batch, once.
 //
-// Noise is expanded from the data key of the batch's time over the task, the mechanism, the span and count of the reports and
-// the bytes of the exact share (package datakey; docs/proofs/noise-keys.md): the same batch meets the same noise, whatever was put
-// back in between, and another sum meets other noise. What a batch is called goes not into it, since a leader that was put back
-// gives other names. It is added, and the sum sealed to the collector, before the transaction that closes the batch and stores
-// the answer; every later request gets those bytes. If the transaction fails nothing was released, and the next attempt draws
-// the same again.
+// Noise is expanded from the data key of the batch's time over the task, the mechanism,
+// the span and count of the reports and the bytes of the exact share (package datakey;
+// docs/proofs/noise-keys.md): the same batch meets the same noise, whatever was put back
+// in between, and another sum meets other noise. What a batch is called goes not into it,
+// since a leader that was put back gives other names. It is added, and the sum sealed to
+// the collector, before the transaction that closes the batch and stores the answer;
+// every later request gets those bytes. If the transaction fails nothing was released,
+// and the next attempt draws the same again.
 //
 // Where noise is correlated over releases the store turns the draws into it, from what it keeps of the releases before, and keeps
 // what later ones need with the answer. That depends on no data either.
 //
-// With the answer stays the noised share, under the data key, so that it can be sealed again to another key of the collector's
-// ([Again]): one that cannot be opened is not the end of the batch.
+// With the answer stays the noised share, under the data key, so that it can be sealed
+// again to another key of the collector's ([Again]): one that cannot be opened is not the
+// end of the batch.
 package release
 
 import (
@@ -145,8 +148,9 @@ func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
 	})
 }
 
-// sample fills draw with the noise for a sum. It depends on nothing that was chosen by chance or by a clock since the reports
-// came: not on the names of batch and resource, nor on which request asked.
+// sample fills draw with the noise for a sum. It depends on nothing that was chosen by
+// chance or by a clock since the reports came: not on the names of batch and resource,
+// nor on which request asked.
 func sample(key *datakey.Key, t *task.Task, sum *vdaf.AggShare, f *store.Frozen, draw []int64) {
 	share := sum.Append(nil)
 	defer clear(share)

@@ -47,8 +47,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestNoiseInputs: what the noise of a sum depends on, one by one, and nothing else of a release. Five draws of deviation 2^20 are equal
-// by chance once in 10^30.
+// TestNoiseInputs: what the noise of a sum depends on, one by one, and nothing else of a
+// release. Five draws of deviation 2^20 are equal by chance once in 10^30.
 func TestNoiseInputs(t *testing.T) {
 	ctx := context.Background()
 	keys, err := datakey.Open(ctx, datakey.Options{FS: disktest.NewMem(1), Book: noBook{}})

@@ -13,15 +13,17 @@ import (
 
 // LogDamage is what is lost of a log: acknowledged reports that no record holds any more.
 type LogDamage struct {
-	File    string         // the log's, where it was
-	Bytes   int64          // that are no record
-	Records int            // at least; a record is one request, of one report or more
-	Reports map[TaskID]int // at least, by the task that is named in what is left; it may be no task of the store's
-	Exact   bool           // the numbers are right, as far as what is left is
+	File    string // the log's, where it was
+	Bytes   int64  // that are no record
+	Records int    // at least; a record is one request, of one report or more
+	// at least, by the task that is named in what is left; it may be no task of the
+	// store's
+	Reports map[TaskID]int
+	Exact   bool // the numbers are right, as far as what is left is
 }
 
-// logDamageOf is what a scan says is lost; nil if nothing is. longer is how long the log is known
-// to have been, in bytes.
+// logDamageOf is what a scan says is lost; nil if nothing is. longer is how long the log
+// is known to have been, in bytes.
 func logDamageOf(name string, scan *disk.Scan, longer int64) *LogDamage {
 	d := &LogDamage{File: name, Reports: make(map[TaskID]int), Exact: true}
 	for _, g := range scan.Gaps {

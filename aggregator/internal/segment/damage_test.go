@@ -18,7 +18,8 @@ import (
 	"github.com/starling-agg/starling/disk/disktest"
 )
 
-// damaged is a folder with a log of four records, of one report each, whose end is told by the log after it, if followed.
+// damaged is a folder with a log of four records, of one report each, whose end is told
+// by the log after it, if followed.
 func damaged(t *testing.T, followed bool) (mem *disktest.Mem, name string, content []byte) {
 	t.Helper()
 	mem = disktest.NewMem(1)
@@ -59,8 +60,8 @@ func offset(n int) int {
 	return at
 }
 
-// TestLogDamage: each whole record of a log is committed, wherever the damage is; what was lost is counted as far as it can
-// be known, and the log is kept.
+// TestLogDamage: each whole record of a log is committed, wherever the damage is; what
+// was lost is counted as far as it can be known, and the log is kept.
 func TestLogDamage(t *testing.T) {
 	flip := func(at int) func([]byte) []byte {
 		return func(b []byte) []byte { b[at] ^= 4; return b }
@@ -157,7 +158,8 @@ func TestLogDamage(t *testing.T) {
 	}
 }
 
-// TestDamageAndCrash loses power at each step on the way of a damaged log: it is counted once, and kept.
+// TestDamageAndCrash loses power at each step on the way of a damaged log: it is counted
+// once, and kept.
 func TestDamageAndCrash(t *testing.T) {
 	points := append(slices.DeleteFunc(SegmentFailpoints(), func(p string) bool { return strings.HasPrefix(p, "log.") }), lost.FailpointNames()...)
 	for _, point := range points {
@@ -212,7 +214,8 @@ func TestNewerLog(t *testing.T) {
 	}
 }
 
-// TestOneUnreadableLog: a log that cannot be read keeps those tasks waiting whose reports may be in it, and no other.
+// TestOneUnreadableLog: a log that cannot be read keeps those tasks waiting whose reports
+// may be in it, and no other.
 func TestOneUnreadableLog(t *testing.T) {
 	mem, r := disktest.NewMem(1), newRows()
 	l := mustStart(t, mem, r, nil)
@@ -253,7 +256,8 @@ func TestOneUnreadableLog(t *testing.T) {
 	}
 }
 
-// TestNewerSegment: a segment that a newer version wrote is not taken for damage; one whose version was flipped is.
+// TestNewerSegment: a segment that a newer version wrote is not taken for damage; one
+// whose version was flipped is.
 func TestNewerSegment(t *testing.T) {
 	content, meta := encode(testEntries(0, 1))
 	meta.Name = "segment"

@@ -76,11 +76,13 @@ type Inbox struct {
 	inFlight int64               // bytes
 	unsorted int64               // bytes acknowledged and not yet sorted
 	current  int64               // bytes acknowledged since the last rotation
-	oldest   time.Time           // of the first acknowledgement since the last rotation; zero if there was none
-	broken   error               // set once: a sync failed
-	ended    bool
+	// of the first acknowledgement since the last rotation; zero if there was none
+	oldest time.Time
+	broken error // set once: a sync failed
+	ended  bool
 
-	waiting map[TaskID]uint64            // reports acknowledged and not yet in a committed segment
+	// reports acknowledged and not yet in a committed segment
+	waiting map[TaskID]uint64
 	found   map[string]map[TaskID]uint64 // what closed logs hold that were read
 
 	wake chan struct{} // something has changed for the sorter
@@ -88,11 +90,13 @@ type Inbox struct {
 
 // closedLog is a file that nobody writes to, to be sorted.
 type closedLog struct {
-	name   string
-	bytes  int64               // its share of Inbox.unsorted
-	oldest time.Time           // the first acknowledgement in it; of an earlier life's, when that was over
-	before bool                // it is of an earlier life
-	tasks  map[TaskID]struct{} // whose reports may be in it; nil of an earlier life, where any task's may
+	name  string
+	bytes int64 // its share of Inbox.unsorted
+	// the first acknowledgement in it; of an earlier life's, when that was over
+	oldest time.Time
+	before bool // it is of an earlier life
+	// whose reports may be in it; nil of an earlier life, where any task's may
+	tasks map[TaskID]struct{}
 }
 
 // OpenInbox takes over the folder, in which logs of earlier lives wait to be sorted, and begins a new log.
@@ -119,7 +123,8 @@ func OpenInbox(fsys disk.FS, opt InboxOptions) (*Inbox, error) {
 		if !isLog {
 			continue
 		}
-		seq, _ := strconv.ParseUint(strings.TrimSuffix(e.Name, logSuffix), 16, 64) // logName has read it
+		// logName has read it
+		seq, _ := strconv.ParseUint(strings.TrimSuffix(e.Name, logSuffix), 16, 64)
 		in.seq = max(in.seq, seq)
 		id, _, err := disk.ReadLogHeader(fsys, name)
 		if e.Size <= disk.LogHeaderSize && marks[id] <= disk.LogHeaderSize {
@@ -450,7 +455,8 @@ func (in *Inbox) sorted(log closedLog) {
 	in.closed = slices.DeleteFunc(in.closed, func(c closedLog) bool { return c.name == log.name })
 	in.unsorted -= log.bytes
 	delete(in.found, log.name)
-	if in.unsorted <= 0 && in.inFlight == 0 { // what was in a log and never acknowledged is forgotten
+	// what was in a log and never acknowledged is forgotten
+	if in.unsorted <= 0 && in.inFlight == 0 {
 		clear(in.waiting)
 	}
 }

@@ -84,11 +84,13 @@ func each(ids []ReportID) func() (ReportID, error) {
 	}
 }
 
-// ErrProof says that ids are not those of a run: their file would have another SHA-256 than its row.
+// ErrProof says that ids are not those of a run: their file would have another SHA-256
+// than its row.
 var ErrProof = errors.New("segment: the ids are not those of the run")
 
-// RewriteRun writes a run that was damaged or lost anew, from its ids in ascending order. Its file is a function of
-// them, so the SHA-256 in the row proves them; [ErrProof] leaves the file as it was.
+// RewriteRun writes a run that was damaged or lost anew, from its ids in ascending order.
+// Its file is a function of them, so the SHA-256 in the row proves them; [ErrProof]
+// leaves the file as it was.
 func RewriteRun(fsys disk.FS, meta RunMeta, ids []ReportID, fp *disk.Failpoints) error {
 	if int64(len(ids)) != meta.Count || runSize(meta.Count) != meta.Size {
 		return ErrProof
@@ -97,8 +99,8 @@ func RewriteRun(fsys disk.FS, meta RunMeta, ids []ReportID, fp *disk.Failpoints)
 	return err
 }
 
-// writeRun streams meta.Count ascending ids into a new file. Where meta has a Sum the file has to come to it;
-// otherwise key makes its digest.
+// writeRun streams meta.Count ascending ids into a new file. Where meta has a Sum the
+// file has to come to it; otherwise key makes its digest.
 func writeRun(fsys disk.FS, meta RunMeta, key *SetKey, fp *disk.Failpoints, next func() (ReportID, error)) (RunMeta, error) {
 	if err := fp.Hit(FailRunBeforeWrite); err != nil {
 		return RunMeta{}, err

@@ -112,8 +112,8 @@ func mergeAll(t *testing.T, mem disk.FS, r *Runs, name func() (string, error)) {
 	}
 }
 
-// checkShape demands what is said of the shape: ranges below AllIDs that cover all ids and do not overlap, ids within
-// their ranges, and no run as large as a range may be.
+// checkShape demands what is said of the shape: ranges below AllIDs that cover all ids
+// and do not overlap, ids within their ranges, and no run as large as a range may be.
 func checkShape(t *testing.T, r *Runs, limit int64) (most int) {
 	t.Helper()
 	of := make(map[Range]int)
@@ -150,8 +150,8 @@ func checkShape(t *testing.T, r *Runs, limit int64) (most int) {
 	return of[AllIDs] + deepest
 }
 
-// Random jobs against a map: replays are found whatever has been merged or divided, the number of runs stays small, and
-// so does what an id costs.
+// Random jobs against a map: replays are found whatever has been merged or divided, the
+// number of runs stays small, and so does what an id costs.
 func TestRunsAgainstMap(t *testing.T) {
 	const limit = 1 << 12
 	for name, id := range map[string]func(n int) ReportID{
@@ -227,8 +227,8 @@ func TestRunsAgainstMap(t *testing.T) {
 	}
 }
 
-// TestReads counts what a lookup reads: of each id one block of each run that may have it, which is at most MaxReads of
-// them, however many ids there are.
+// TestReads counts what a lookup reads: of each id one block of each run that may have
+// it, which is at most MaxReads of them, however many ids there are.
 func TestReads(t *testing.T) {
 	mem := disktest.NewMem(1)
 	r, err := OpenRuns(mem, nil)
@@ -390,8 +390,8 @@ func TestRunsAnswerNothingWhereDamaged(t *testing.T) {
 	}
 }
 
-// TestDamageIsOfItsRange: where one of several ranges is damaged, only its ids have no answer, new runs are taken in, and
-// the range stays as it is until it is mended.
+// TestDamageIsOfItsRange: where one of several ranges is damaged, only its ids have no
+// answer, new runs are taken in, and the range stays as it is until it is mended.
 func TestDamageIsOfItsRange(t *testing.T) {
 	const limit = 256
 	mem := disktest.NewMem(1)
@@ -481,7 +481,8 @@ func TestRunPowerLoss(t *testing.T) {
 				t.Fatalf("%s, seed %d: %v", point, seed, err)
 			}
 			r.Close()
-			if left := files(t, mem, "runs"); len(left) != len(metas) { // what is whole and was not named is kept elsewhere
+			// what is whole and was not named is kept elsewhere
+			if left := files(t, mem, "runs"); len(left) != len(metas) {
 				t.Errorf("%s, seed %d: files %v", point, seed, left)
 			}
 		}

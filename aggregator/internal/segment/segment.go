@@ -29,14 +29,15 @@ const (
 
 // Meta is what a row keeps of a segment. The row that names a segment holds all of it.
 type Meta struct {
-	Name       string // of the file, as the FS has it
-	TaskID     TaskID
-	Bucket     uint64 // DAP Time
-	Count      int    // reports in the segment, at least 1
-	Size       int64  // bytes of the file
-	Sum        Sum    // the file's trailer
-	Came       int64  // when the first report of its log was acknowledged, in Unix seconds; 0: not known
-	Duplicates int    // reports of this task and bucket left out of the log's segments because their id came before
+	Name   string // of the file, as the FS has it
+	TaskID TaskID
+	Bucket uint64 // DAP Time
+	Count  int    // reports in the segment, at least 1
+	Size   int64  // bytes of the file
+	Sum    Sum    // the file's trailer
+	// when the first report of its log was acknowledged, in Unix seconds; 0: not known
+	Came       int64
+	Duplicates int // reports of this task and bucket left out of the log's segments because their id came before
 }
 
 // Segment is an open segment, wholly in memory and immutable.
@@ -47,8 +48,9 @@ type Segment struct {
 	data  []byte // all of the file; nil once closed
 }
 
-// Open reads a segment into memory and verifies it against the row that names it, every byte. The error matches
-// [ErrCorrupt] if it differs, [ErrNewer] if a newer version wrote it, and fs.ErrNotExist if it is gone. [Segment.Close] gives the memory back.
+// Open reads a segment into memory and verifies it against the row that names it, every
+// byte. The error matches [ErrCorrupt] if it differs, [ErrNewer] if a newer version wrote
+// it, and fs.ErrNotExist if it is gone. [Segment.Close] gives the memory back.
 func Open(fsys disk.FS, meta Meta) (*Segment, error) {
 	data, err := disk.ReadFileInto(fsys, meta.Name, meta.Size, buffer.Get(int(meta.Size)))
 	if err != nil {

@@ -45,10 +45,11 @@ func RunFailpoints() []string { return []string{FailRunBeforeWrite, FailRunAfter
 type Committer interface {
 	// SegmentsOfLog reports whether the log was committed before.
 	SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, err error)
-	// CommitLog inserts rows for all segments and records the log as sorted, in one transaction. Committing a log that
-	// is recorded already changes nothing and is no error. There may be no segments. What the log lost, unless lost is
-	// nil, counts as acknowledged and dropped. The error matches ErrForeign where a segment is of a task that was never
-	// known.
+	// CommitLog inserts rows for all segments and records the log as sorted, in one
+	// transaction. Committing a log that is recorded already changes nothing and is no
+	// error. There may be no segments. What the log lost, unless lost is nil, counts as
+	// acknowledged and dropped. The error matches ErrForeign where a segment is of a task
+	// that was never known.
 	CommitLog(ctx context.Context, log disk.LogID, segments []Meta, lost *LogDamage) error
 }
 
@@ -188,8 +189,9 @@ func (s *Sorter) Run(ctx context.Context) error {
 	}
 }
 
-// Sort closes the current log and sorts every closed one, now. It returns how many logs were dealt with. One log that
-// fails does not keep the others waiting; [Blocks] says of whose reports the error leaves some behind.
+// Sort closes the current log and sorts every closed one, now. It returns how many logs
+// were dealt with. One log that fails does not keep the others waiting; [Blocks] says of
+// whose reports the error leaves some behind.
 func (s *Sorter) Sort(ctx context.Context) (logs int, err error) {
 	s.sort.Lock()
 	defer s.sort.Unlock()
@@ -239,7 +241,8 @@ func (s *Sorter) sortLog(ctx context.Context, name string, oldest time.Time, mar
 	defer buffer.Put(file)
 	scan, err := disk.ScanLogInto(s.fs, name, file)
 	switch {
-	case errors.Is(err, disk.ErrLogHeader) && scan.ID != (disk.LogID{}): // its records are bound to an id that is known
+	case errors.Is(err, disk.ErrLogHeader) && scan.ID != (disk.LogID{}):
+		// its records are bound to an id that is known
 	case errors.Is(err, disk.ErrLogHeader):
 		whole, err := disk.ReadFile(s.fs, name, entry.Size)
 		if err != nil {
@@ -256,7 +259,8 @@ func (s *Sorter) sortLog(ctx context.Context, name string, oldest time.Time, mar
 	var entries []Entry
 	for _, record := range slices.Concat(scan.Records, scan.Behind) {
 		before := len(entries)
-		if entries, err = readEntries(entries, record); err != nil { // whole, and yet no record of ours
+		// whole, and yet no record of ours
+		if entries, err = readEntries(entries, record); err != nil {
 			entries = entries[:before]
 			damage = damage.malformed(name, record)
 		}

@@ -33,7 +33,8 @@
 //
 // # Concurrency
 //
-// All methods may be called from many goroutines. Functions that the caller hands in (Fold, reply, Build) run outside of
-// database transactions but under locks of their reports, their resource or their task: they must not commit, drain,
-// freeze, release or delete.
+// All methods may be called from many goroutines. Functions that the caller hands in
+// (Fold, reply, Build) run outside of database transactions but under locks of their
+// reports, their resource or their task: they must not commit, drain, freeze, release or
+// delete.
 package store

@@ -25,9 +25,10 @@ var (
 	ErrDifferent  = errors.New("store: differs from what is recorded")  // the same thing was recorded before, otherwise; permanent
 	ErrTaken      = errors.New("store: another resource has that id")   // where the peer chooses ids
 	ErrFull       = errors.New("store: too many collections wait")      // of a task
-	ErrDamaged    = errors.New("store: replay protection is damaged")   // of these reports; it is mended from what the peer has
-	ErrNoRoom     = errors.New("store: no room on the disk")            // nothing changed; later
-	ErrUnknown    = errors.New("store: outcome unknown")                // stop, reopen, recover
+	// of these reports; it is mended from what the peer has
+	ErrDamaged = errors.New("store: replay protection is damaged")
+	ErrNoRoom  = errors.New("store: no room on the disk") // nothing changed; later
+	ErrUnknown = errors.New("store: outcome unknown")     // stop, reopen, recover
 )
 
 // MaxPending is how many collections of one task may wait: a collector may ask for rounds
@@ -88,8 +89,9 @@ type Sent struct {
 	Answers  [][]byte // the helper's, to the requests of the steps before Step
 }
 
-// A Candidate is a report whose proof held, waiting for the commit to say whether it is new: whether the task has
-// aggregated no report of that id, whatever its time (DAP-18 section 4.5.3.4).
+// A Candidate is a report whose proof held, waiting for the commit to say whether it is
+// new: whether the task has aggregated no report of that id, whatever its time (DAP-18
+// section 4.5.3.4).
 type Candidate struct {
 	ID     dap.ReportID
 	Time   dap.Time // floored to the bucket
@@ -118,8 +120,10 @@ type Commit struct {
 
 // Conduct is how the peer answered one aggregation job, report by report.
 type Conduct struct {
-	Asked   uint64 // reports that it gave a verdict of
-	Refused uint64 // of these, refused for a reason that is the peer's own, and that no stranger can make it say
+	Asked uint64 // reports that it gave a verdict of
+	// of these, refused for a reason that is the peer's own, and that no stranger can
+	// make it say
+	Refused uint64
 	Now     time.Time
 }
 
@@ -129,14 +133,16 @@ type Conduct struct {
 //   - RowTurned jobs as a whole one after the other, or
 //   - over half of a window of WindowReports reports or more, for reasons of its own.
 //
-// What strangers can bring about counts nowhere: a report that does not open or does not hold is refused alone.
+// What strangers can bring about counts nowhere: a report that does not open or does not
+// hold is refused alone.
 const (
 	FirstTurned   = 3
 	RowTurned     = 5
 	WindowReports = 100
 )
 
-// A Hold keeps a task from taking uploads and running jobs until a person lets it go on. Nothing is lost by it.
+// A Hold keeps a task from taking uploads and running jobs until a person lets it go on.
+// Nothing is lost by it.
 type Hold struct {
 	Task   dap.TaskID
 	Since  time.Time
@@ -219,13 +225,15 @@ type Frozen struct {
 	Count     uint64
 	Checksum  dap.Checksum
 	Span      dap.Interval // tight span of report times, in whole buckets
-	// Fullest is the most reports of any one bucket; 0 in leader-selected tasks, where buckets are not kept apart.
+	// Fullest is the most reports of any one bucket; 0 in leader-selected tasks, where
+	// buckets are not kept apart.
 	Fullest uint64
 }
 
-// A Release hands out one aggregate share for ever. Draw and then Build are called at most once per successful
-// transaction, with the sum of the selected batches; what Build returns (noise added, sealed) is stored as the response in
-// the transaction that closes the batch and debits the ledger, and what it keeps beside it. If the transaction fails
+// A Release hands out one aggregate share for ever. Draw and then Build are called at
+// most once per successful transaction, with the sum of the selected batches; what Build
+// returns (noise added, sealed) is stored as the response in the transaction that closes
+// the batch and debits the ledger, and what it keeps beside it. If the transaction fails
 // nothing was released and both may run again.
 type Release struct {
 	Resource  string
@@ -237,14 +245,14 @@ type Release struct {
 	Debit     string // what the ledger records: mechanism and parameters, human readable
 	// Series is this release's part in noise that is correlated over releases; nil where each has noise of its own.
 	Series *Series
-	// Draw makes the noise for the sum, which it leaves as it is: that of Series where there is one. Nil where there is
-	// nothing to draw.
+	// Draw makes the noise for the sum, which it leaves as it is: that of Series where
+	// there is one. Nil where there is nothing to draw.
 	Draw  func(sum *vdaf.AggShare, frozen Frozen) error
 	Build func(sum *vdaf.AggShare, frozen Frozen) (response []byte, kept *Kept, err error)
 }
 
-// Kept is a noised share that was released, for as long as its resource is there: it can be sealed again, equal in
-// content, to another key of the collector's.
+// Kept is a noised share that was released, for as long as its resource is there: it can
+// be sealed again, equal in content, to another key of the collector's.
 type Kept struct {
 	Key   uint64   // the data key that Box is sealed under, by its serial
 	Box   []byte   // the noised share
@@ -292,11 +300,13 @@ func (s *Series) Rounds(first, last uint64) correlated.Span {
 // A Ledger is how far the releases of a task are.
 type Ledger struct {
 	Length uint64
-	// Chain digests them in the order in which this aggregator made them, with its answers. It names one state of one
-	// store: one that was put back has forgotten it, or has another at the same length.
+	// Chain digests them in the order in which this aggregator made them, with its
+	// answers. It names one state of one store: one that was put back has forgotten it,
+	// or has another at the same length.
 	Chain releases.Digest
-	// Batches digests which batches they are, with count and checksum: the same at both aggregators, whatever the order,
-	// where both released the same. A helper is ahead by what its leader is about to release.
+	// Batches digests which batches they are, with count and checksum: the same at both
+	// aggregators, whatever the order, where both released the same. A helper is ahead by
+	// what its leader is about to release.
 	Batches releases.Digest
 }
 
@@ -327,10 +337,12 @@ type Store interface {
 
 	// --- leader: segments to jobs
 
-	// ClaimSegments leases up to n segments (oldest first) that are unclaimed, or whose lease ran out or whose
-	// back-off is over; one that ends more than Longest from now was written by another clock, and counts as over. Leader-selected: each is assigned, for good, to the oldest open batch whose verified and
-	// assigned reports are below the minimum, or to a new batch with an id from crypto/rand.
-	// Those of the tasks in except are left where they are.
+	// ClaimSegments leases up to n segments (oldest first) that are unclaimed, or whose
+	// lease ran out or whose back-off is over; one that ends more than Longest from now
+	// was written by another clock, and counts as over. Leader-selected: each is
+	// assigned, for good, to the oldest open batch whose verified and assigned reports
+	// are below the minimum, or to a new batch with an id from crypto/rand. Those of the
+	// tasks in except are left where they are.
 	ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int, except ...dap.TaskID) ([]*SegmentJob, error)
 	// SaveSent records what is about to be sent, before the first byte leaves, and extends the lease to expires if that is
 	// later. Again with the same Step and Digest is harmless, and so is the next Step with the answer to the one before;
@@ -341,8 +353,9 @@ type Store interface {
 	Shared(ctx context.Context, j *SegmentJob, location string) (bool, error)
 	// RetrySegment gives the claim back, to be claimed again after the given time.
 	RetrySegment(ctx context.Context, j *SegmentJob, after time.Time, why string) error
-	// Quarantine sets a segment aside that can neither be finished nor retried; its reports count as rejected with code.
-	// The row stays, for the operator; nothing will read its file again, which may be removed (Bury does it otherwise).
+	// Quarantine sets a segment aside that can neither be finished nor retried; its
+	// reports count as rejected with code. The row stays, for the operator; nothing will
+	// read its file again, which may be removed (Bury does it otherwise).
 	Quarantine(ctx context.Context, j *SegmentJob, code dap.ReportError, why string) error
 	// Park leaves a segment, with its file and its reports still waiting, until Resume:
 	// no worker claims it, and no leader-selected batch that has it is drained. It counts
@@ -356,29 +369,37 @@ type Store interface {
 	// ends the wait of their parked segments, of how many reports it says: they may be
 	// claimed again, or, with drop, are quarantined as report_dropped.
 	Resume(ctx context.Context, tasks []dap.TaskID, drop bool) (reports uint64, err error)
-	// CommitSegment commits and finishes the job; its file may be removed afterwards (Bury does it otherwise).
+	// CommitSegment commits and finishes the job; its file may be removed afterwards
+	// (Bury does it otherwise).
 	CommitSegment(ctx context.Context, j *SegmentJob, c *Commit) error
-	// Seen says which of the ids are already aggregated in the task (the leader must not send those).
+	// Seen says which of the ids are already aggregated in the task (the leader must not
+	// send those).
 	Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error)
 
 	// --- replay protection that was damaged
 
-	// Damaged lists the damage to a task's replay protection, files that cannot be read or are not what was written, as far as
-	// that is known. What may be in them has no answer: Seen and the commits that ask are ErrDamaged, and change nothing.
+	// Damaged lists the damage to a task's replay protection, files that cannot be read
+	// or are not what was written, as far as that is known. What may be in them has no
+	// answer: Seen and the commits that ask are ErrDamaged, and change nothing.
 	Damaged(task dap.TaskID) []Damaged
-	// CheckReplay reads a task's replay protection, every byte where it is not in use, and what was damaged once more.
+	// CheckReplay reads a task's replay protection, every byte where it is not in use,
+	// and what was damaged once more.
 	CheckReplay(ctx context.Context, task dap.TaskID) error
-	// Aggregated is Seen without what is damaged: it says which of the ids are known to be aggregated.
+	// Aggregated is Seen without what is damaged: it says which of the ids are known to
+	// be aggregated.
 	Aggregated(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error)
-	// AggregatedIDs lists the ids from low to high, both included, that are known to be aggregated, ascending, n at most.
+	// AggregatedIDs lists the ids from low to high, both included, that are known to be
+	// aggregated, ascending, n at most.
 	AggregatedIDs(ctx context.Context, task dap.TaskID, low, high dap.ReportID, n int) ([]dap.ReportID, error)
-	// Mend puts right the damage of that Sum, from the ids of its files in ascending order. ErrMismatch if they are not
-	// those, which what the rows have of the files proves; ErrNotFound if there is no such damage. The segments that wait
-	// may be claimed at once.
+	// Mend puts right the damage of that Sum, from the ids of its files in ascending
+	// order. ErrMismatch if they are not those, which what the rows have of the files
+	// proves; ErrNotFound if there is no such damage. The segments that wait may be
+	// claimed at once.
 	Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []dap.ReportID) error
 	// Hurry has the segments that wait claimable at once: what they waited for is there.
 	Hurry(ctx context.Context, task dap.TaskID) error
-	// Sent lists the segments whose reports were sent to the helper and are not committed: the helper may have them.
+	// Sent lists the segments whose reports were sent to the helper and are not
+	// committed: the helper may have them.
 	Sent(ctx context.Context, task dap.TaskID) ([]InFlight, error)
 	// Answers hands over the responses of the aggregation jobs that are answered and not deleted.
 	Answers(ctx context.Context, task dap.TaskID, fn func(response []byte) error) error
@@ -437,36 +458,40 @@ type Store interface {
 	Release(ctx context.Context, rel *Release) (response []byte, err error)
 	// Ledger says how far the releases of a task are. It outlives the task's retirement.
 	Ledger(ctx context.Context, task dap.TaskID) (Ledger, error)
-	// LedgerAt is what Ledger said of the chain after so many releases of a task, or ErrNotFound where it has fewer.
-	// Nothing was released at length 0.
+	// LedgerAt is what Ledger said of the chain after so many releases of a task, or
+	// ErrNotFound where it has fewer. Nothing was released at length 0.
 	LedgerAt(ctx context.Context, task dap.TaskID, length uint64) (releases.Digest, error)
-	// Entry is the release of a task at a length, from 1, and the chain before it; or ErrNotFound.
+	// Entry is the release of a task at a length, from 1, and the chain before it; or
+	// ErrNotFound.
 	Entry(ctx context.Context, task dap.TaskID, length uint64) (r releases.Release, before releases.Digest, err error)
-	// Released is the length of the ledger over all tasks, and its digest: a store that has the same length, or a greater
-	// one, has another digest there unless it made the same releases.
+	// Released is the length of the ledger over all tasks, and its digest: a store that
+	// has the same length, or a greater one, has another digest there unless it made the
+	// same releases.
 	Released(ctx context.Context) (length uint64, total [32]byte, err error)
 
 	// Kept is what a release left beside its resource; ErrNotFound if there is none.
 	Kept(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Kept, error)
-	// Reseal replaces the response of a Ready resource and enters that in the ledger. ErrDifferent if it is not Former any
-	// more, or its share is not sealed to From.
+	// Reseal replaces the response of a Ready resource and enters that in the ledger.
+	// ErrDifferent if it is not Former any more, or its share is not sealed to From.
 	Reseal(ctx context.Context, r *Reseal) error
 	// Shares is how many noised shares of a task are kept, and how often one was sealed again.
 	Shares(ctx context.Context, task dap.TaskID) (kept, resealed uint64, err error)
 	// KeptUnder is how many noised shares lie under a data key.
 	KeptUnder(ctx context.Context, serial uint64) (n uint64, err error)
 	datakey.Book
-	// ReleasesAfter lists the task's releases after that Seq, n at most, in the order in which this store made them.
+	// ReleasesAfter lists the task's releases after that Seq, n at most, in the order in
+	// which this store made them.
 	ReleasesAfter(ctx context.Context, task dap.TaskID, after int64, n int) ([]Released, error)
-	// Frozen lists the task's batches that are frozen and not yet released. One leaves the list only for the ledger, where
-	// the helper has released it.
+	// Frozen lists the task's batches that are frozen and not yet released. One leaves
+	// the list only for the ledger, where the helper has released it.
 	Frozen(ctx context.Context, task dap.TaskID) ([]Released, error)
 
 	// --- the store itself
 
 	// KeysWereMade says whether NoteKeys was called in an earlier life.
 	KeysWereMade() bool
-	// NoteKeys remembers that the aggregator makes its HPKE keys by itself: without them its directory is damaged.
+	// NoteKeys remembers that the aggregator makes its HPKE keys by itself: without them
+	// its directory is damaged.
 	NoteKeys(ctx context.Context) error
 
 	// --- the end of a task
@@ -496,13 +521,16 @@ type Store interface {
 	Levels(ctx context.Context) (Levels, error)
 	// LiveFiles are the names of all files that a row names.
 	LiveFiles(ctx context.Context) ([]string, error)
-	// Bury removes the files that lost their last row, in whatever life, and then forgets them. The transaction that takes
-	// a file its last row notes that it is needless, and only so does a file of the store ever go; a file that was named
-	// nowhere is not the store's to judge.
+	// Bury removes the files that lost their last row, in whatever life, and then forgets
+	// them. The transaction that takes a file its last row notes that it is needless, and
+	// only so does a file of the store ever go; a file that was named nowhere is not the
+	// store's to judge.
 	Bury(ctx context.Context) error
-	// TakeBack puts segments in as work whose rows are gone: their reports count as acknowledged, and those that were
-	// aggregated before turn out as replays. They may come for a closed batch, or a retired task, as in CommitLog. It says
-	// how many reports wait to be claimed. The files are whole and in their place; ErrNotFound if a task is not known.
+	// TakeBack puts segments in as work whose rows are gone: their reports count as
+	// acknowledged, and those that were aggregated before turn out as replays. They may
+	// come for a closed batch, or a retired task, as in CommitLog. It says how many
+	// reports wait to be claimed. The files are whole and in their place; ErrNotFound if
+	// a task is not known.
 	TakeBack(ctx context.Context, segments []segment.Meta) (waiting uint64, err error)
 	// Damages lists the logs that lost acknowledged reports, until ForgetDamage.
 	Damages(ctx context.Context) ([]Damage, error)
@@ -524,8 +552,8 @@ type Damage struct {
 	Exact   bool // else they are the least
 }
 
-// Damaged are files of the replay protection that are damaged or missing, and are mended together: several where nobody
-// knows which id was in which.
+// Damaged are files of the replay protection that are damaged or missing, and are mended
+// together: several where nobody knows which id was in which.
 type Damaged struct {
 	Files     int
 	IDs       int64        // in all of them
@@ -543,7 +571,8 @@ type InFlight struct {
 // Levels are reports at the leader, over all tasks.
 type Levels struct {
 	Failing, Parked, SetAside uint64
-	Oldest                    time.Time // the first acknowledgement of what waits in segments; zero: none, or not known
+	// the first acknowledgement of what waits in segments; zero: none, or not known
+	Oldest time.Time
 }
 
 // Stuck is one piece of work that keeps failing or was set aside.

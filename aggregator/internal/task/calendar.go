@@ -28,5 +28,6 @@ func (t *Task) Due(batch dap.Interval, skew time.Duration) time.Time {
 	if err != nil {
 		return forever
 	}
-	return at.Add(t.Calendar.Grace).Add(skew) // not their sum, which may be more than a duration holds
+	// not their sum, which may be more than a duration holds
+	return at.Add(t.Calendar.Grace).Add(skew)
 }

@@ -25,7 +25,8 @@ func (t Token) Set() bool { return t.set }
 // Bears says whether the request carries the token (RFC 6750 section 2.1). The time it takes depends on the request alone.
 func (t Token) Bears(r *http.Request) bool { return Borne(r)(t) }
 
-// Borne says of each token whether the request carries it, as [Token.Bears] does, and reads the request once for all.
+// Borne says of each token whether the request carries it, as [Token.Bears] does, and
+// reads the request once for all.
 func Borne(r *http.Request) func(Token) bool {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {

@@ -23,8 +23,8 @@ type entry struct {
 	reason dap.ReportError
 }
 
-// Tell reads the counts, passes on by how much they grew since the last call, since ever the first time, and returns how many
-// reports wait.
+// Tell reads the counts, passes on by how much they grew since the last call, since ever
+// the first time, and returns how many reports wait.
 func (l *Ledger) Tell(ctx context.Context, s store.Store, tasks map[dap.TaskID]*task.Task, o *aggregator.Observer) (waiting uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -252,7 +252,8 @@ def by_pld_accounting(sigma, slots, picks, epochs, delta):
     return out
 
 
-# The kinds of settings. Each draws one, and returns (command line, least, most, source, tight) and perhaps a list of events.
+# The kinds of settings. Each draws one, and returns (command line, least, most, source,
+# tight) and perhaps a list of events.
 
 KINDS = {}
 
@@ -493,7 +494,8 @@ def replaced_gaussian(rng):
 
 @kind(8)
 def public_count(rng):
-    # All others hold -C, the person C or -C: the sum moves by 2C with the probability of being in the sample.
+    # All others hold -C, the person C or -C: the sum moves by 2C with the probability of
+    # being in the sample.
     sigma, rate, count = log_uniform(rng, 1, 9), log_uniform(rng, 0.005, 0.5), whole(rng, 1, 300)
     question = ("delta", short(10 ** -rng.uniform(4, 8), 2))
     low, _ = by_dp_accounting(releases(pld().from_gaussian_mechanism, count, standard_deviation=sigma / 2, sampling_prob=rate,
@@ -643,7 +645,8 @@ def checked_in_averaged(rng):
 
 @kind(14)
 def checked_in(rng):
-    # In the other slots, and in the person's if she is absent, are clients who hold the opposite.
+    # In the other slots, and in the person's if she is absent, are clients who hold the
+    # opposite.
     way = rng.choice(["fixed", "sliding"])
     relation = rng.choice(["", " --neighbours add-remove", " --neighbours zero-out"])
     draw = rng.choice(["gaussian", "gaussian", "laplace", "discrete-gaussian", "discrete-laplace", "rappor"])

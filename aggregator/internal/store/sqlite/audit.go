@@ -229,7 +229,8 @@ func (a *auditor) covered(t *task, sp span, id []byte) []*auditBatch {
 	return out
 }
 
-// readReleases checks each entry of the ledger against the batches that it closed, and the chains through it.
+// readReleases checks each entry of the ledger against the batches that it closed, and
+// the chains through it.
 func (a *auditor) readReleases(tx *database.Tx) error {
 	type end struct {
 		position uint64
@@ -365,7 +366,8 @@ func (a *auditor) counts(tx *database.Tx) error {
 		if collected != c.Collected {
 			a.add("task %v: %d reports collected, its closed batches have %d", t.ID, c.Collected, collected)
 		}
-		if replay != c.Aggregated && t.closedIn == 0 { // nothing can be replayed in a task that a restore closed
+		// nothing can be replayed in a task that a restore closed
+		if replay != c.Aggregated && t.closedIn == 0 {
 			a.add("task %v: %d reports aggregated, its replay runs have %d", t.ID, c.Aggregated, replay)
 		}
 	}
@@ -457,8 +459,8 @@ func (a *auditor) checkFiles(ctx context.Context) (map[string]string, error) {
 	return broken, nil
 }
 
-// readRuns checks the runs of a task: that each is whole and none shares an id with another. It returns the checksum of
-// their ids.
+// readRuns checks the runs of a task: that each is whole and none shares an id with
+// another. It returns the checksum of their ids.
 func (a *auditor) readRuns(metas []segment.RunMeta, broken map[string]string) (sum dap.Checksum, err error) {
 	runs, err := segment.OpenRuns(a.s.opt.FS, metas)
 	if err != nil {

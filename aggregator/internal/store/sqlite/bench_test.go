@@ -100,7 +100,8 @@ func BenchmarkSeen(b *testing.B) {
 	b.ReportMetric(float64(b.N)*benchJob/b.Elapsed().Seconds(), "ids/s")
 }
 
-// BenchmarkCommitIntoMany measures commits of 4,096 new ids, merges included, into a task that has many already.
+// BenchmarkCommitIntoMany measures commits of 4,096 new ids, merges included, into a task
+// that has many already.
 func BenchmarkCommitIntoMany(b *testing.B) {
 	for _, ids := range []int{1_000_000, 10_000_000} {
 		b.Run(fmt.Sprintf("ids=%d", ids), func(b *testing.B) {

@@ -406,7 +406,8 @@ func (t *task) releasable(tx *database.Tx, r *resourceRow, rel *store.Release) (
 	return x, nil
 }
 
-// release is the transaction in which a batch closes: ledger, shares, response and counters change together.
+// release is the transaction in which a batch closes: ledger, shares, response and
+// counters change together.
 func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x selected, response []byte) error {
 	if n, err := tx.Exec("resource-ready", r.row, response, responseSum(response)); err != nil || n != 1 {
 		return errors.Join(err, missing(n))

@@ -77,8 +77,9 @@ type part struct {
 	share       *vdaf.AggShare
 }
 
-// settle is one commit: verdicts, fold, run file, transaction, in this order. between runs after the fold and outside
-// the transaction, within inside it, before anything is counted; both may be nil.
+// settle is one commit: verdicts, fold, run file, transaction, in this order. between
+// runs after the fold and outside the transaction, within inside it, before anything is
+// counted; both may be nil.
 func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commit,
 	between func(verdict []dap.ReportError) error, within func(*database.Tx, tally) error) error {
 	if err := t.checkCommit(c); err != nil {
@@ -281,7 +282,8 @@ func fold(c *store.Commit, verdict []dap.ReportError) (tally, []part, error) {
 	return total, parts, nil
 }
 
-// writeRun makes the ids that are kept durable, in one file; it has no name where there are none.
+// writeRun makes the ids that are kept durable, in one file; it has no name where there
+// are none.
 func (s *Store) writeRun(verdict []dap.ReportError, ids []segment.ReportID) (meta segment.RunMeta, err error) {
 	var kept []segment.ReportID
 	for i, id := range ids {

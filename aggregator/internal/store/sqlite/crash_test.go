@@ -102,7 +102,8 @@ func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
 	return s.audit(st, "at the end")
 }
 
-// kept demands that a crash leaves no whole segment for a person to judge: there was no other damage.
+// kept demands that a crash leaves no whole segment for a person to judge: there was no
+// other damage.
 func (s *story) kept(mem *disktest.Mem) error {
 	files, err := lost.List(mem)
 	for _, f := range files {

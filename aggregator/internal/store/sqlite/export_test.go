@@ -6,7 +6,8 @@ import (
 	"github.com/starling-agg/starling/service/database"
 )
 
-// Exchange puts the share of each of two buckets of the first task, with its hash, into the row of the other, as no code does.
+// Exchange puts the share of each of two buckets of the first task, with its hash, into
+// the row of the other, as no code does.
 func (s *Store) Exchange(ctx context.Context, a, b uint64) error {
 	return s.update(ctx, "exchange", func(tx *database.Tx) error {
 		var rows [2]batchRow

@@ -293,7 +293,8 @@ func (s *Store) mergeOnce(ctx context.Context, task int64, b *openTask, plan *se
 	})
 	if err != nil {
 		if !errors.Is(err, store.ErrUnknown) {
-			_ = segment.Remove(s.opt.FS, names(merged)...) // what stays is swept when the store is next opened
+			// what stays is swept when the store is next opened
+			_ = segment.Remove(s.opt.FS, names(merged)...)
 		}
 		s.replay.retire(task, b)
 		return err

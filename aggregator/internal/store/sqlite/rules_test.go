@@ -149,8 +149,8 @@ func TestAuditSeesWrongRows(t *testing.T) {
 	}
 }
 
-// TestChangedSumsAreRefused: what is added up for a release is held to a hash of its own, before the first use of a life,
-// whatever the pages say of themselves.
+// TestChangedSumsAreRefused: what is added up for a release is held to a hash of its own,
+// before the first use of a life, whatever the pages say of themselves.
 func TestChangedSumsAreRefused(t *testing.T) {
 	mem := lived(t)
 	for _, statement := range []string{
@@ -180,8 +180,8 @@ func TestChangedSumsAreRefused(t *testing.T) {
 	}
 }
 
-// TestExchangedShares: rows that were exchanged under an open store are seen by its audit, and at their next use, after which
-// the store answers nothing.
+// TestExchangedShares: rows that were exchanged under an open store are seen by its
+// audit, and at their next use, after which the store answers nothing.
 func TestExchangedShares(t *testing.T) {
 	ctx := t.Context()
 	st, err := sqlite.Open(ctx, options(lived(t), nil))

@@ -152,7 +152,8 @@ func (t *task) rejectLate(tx *database.Tx, sp span) error {
 	return reject(tx, t, dap.BatchCollected, late)
 }
 
-// dropListed deletes the rows that a statement lists as id and reports, and says how many rows and reports they were.
+// dropListed deletes the rows that a statement lists as id and reports, and says how many
+// rows and reports they were.
 func dropListed(tx *database.Tx, list, drop string, args ...any) (rows int, reports uint64, err error) {
 	var ids []int64
 	err = tx.Each(list, args, func(r database.Row) error {

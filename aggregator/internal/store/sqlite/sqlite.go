@@ -34,12 +34,15 @@ var files embed.FS
 type Options struct {
 	// FS is this process's alone: whoever opens it takes its lock ([disk.OSFS.Lock]) before the store.
 	FS disk.FS
-	// Record, outside of FS, knows who the store is and how far it has come; this process's alone, too.
+	// Record, outside of FS, knows who the store is and how far it has come; this
+	// process's alone, too.
 	Record disk.FS
-	// Role and Party are the aggregator's: the URL under which it is reached. A store of another is refused.
+	// Role and Party are the aggregator's: the URL under which it is reached. A store of
+	// another is refused.
 	Role  dap.Role
 	Party string
-	// Restoring, if set, ends a restore whose record was raised, in the database that was put back.
+	// Restoring, if set, ends a restore whose record was raised, in the database that was
+	// put back.
 	Restoring *Restoring
 	// File is the database; default "store.db".
 	File string
@@ -47,7 +50,8 @@ type Options struct {
 	Runs string
 	// MaxRuns is how many run files of idle tasks are kept open; default 256.
 	MaxRuns int
-	// RangeIDs is how many report ids a range has at most; default [segment.RangeIDs]. Tests take less.
+	// RangeIDs is how many report ids a range has at most; default [segment.RangeIDs].
+	// Tests take less.
 	RangeIDs int64
 	// Rand is the source of keys, lease tokens and batch ids; default [rand.Reader].
 	Rand io.Reader
@@ -55,7 +59,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Observe is told of each transaction; see [database.Options].
 	Observe func(name string, took time.Duration, err error)
-	// Clock measures what Observe is told, and how long the record is behind; default [disk.SystemClock].
+	// Clock measures what Observe is told, and how long the record is behind; default
+	// [disk.SystemClock].
 	Clock disk.Clock
 	// Failpoints is nil in production. Its names are "store.<transaction>.before-commit" and ".after-commit".
 	Failpoints *disk.Failpoints
@@ -216,9 +221,10 @@ func (t *task) getVDAF() (vdaf.VDAF, error) {
 // minimum is the least count ever released.
 func (t *task) minimum() uint64 { return max(t.MinBatch, 1) }
 
-// Open opens the store of a process and makes it if nothing of one is there. A store that does not fit its record, its
-// files or the options is an [*aggregator.StoreError]. Leases of earlier lives are void, and files that lost their rows
-// in them are removed. Those that never had one are the caller's matter.
+// Open opens the store of a process and makes it if nothing of one is there. A store that
+// does not fit its record, its files or the options is an [*aggregator.StoreError].
+// Leases of earlier lives are void, and files that lost their rows in them are removed.
+// Those that never had one are the caller's matter.
 func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -360,7 +366,8 @@ func (s *Store) KeepFree(bytes int64) { s.db.KeepFree(bytes) }
 // KeysWereMade says whether [Store.NoteKeys] was called, ever.
 func (s *Store) KeysWereMade() bool { return s.id.keys }
 
-// NoteKeys remembers that the aggregator makes its HPKE keys by itself, so that a key directory without them is damage.
+// NoteKeys remembers that the aggregator makes its HPKE keys by itself, so that a key
+// directory without them is damage.
 func (s *Store) NoteKeys(ctx context.Context) error {
 	if s.id.keys {
 		return nil
@@ -386,7 +393,8 @@ func outcome(name string, err error) error {
 		return nil
 	case errors.Is(err, database.ErrUnknown):
 		return fmt.Errorf("%w: %s: %w", store.ErrUnknown, name, err)
-	case errors.Is(err, database.ErrNoRoom), disk.IsFull(err): // of the database, of a file beside it
+	case errors.Is(err, database.ErrNoRoom), disk.IsFull(err):
+		// of the database, of a file beside it
 		return fmt.Errorf("%w: %s: %w", store.ErrNoRoom, name, err)
 	}
 	return fmt.Errorf("store: %s: %w", name, err)

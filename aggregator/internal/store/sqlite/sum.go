@@ -14,8 +14,9 @@ import (
 // domainBatch is in docs/registry.md.
 const domainBatch = "starling batch row v1"
 
-// sum is the hash beside the aggregate share in a row of the table batch. It covers all that
-// is added up with the share, and whose it is, so that a row in the place of another does not fit.
+// sum is the hash beside the aggregate share in a row of the table batch. It covers all
+// that is added up with the share, and whose it is, so that a row in the place of another
+// does not fit.
 func (t *task) sum(r *batchRow) []byte {
 	b := append([]byte(domainBatch), t.ID[:]...)
 	b = append(b, byte(t.Mode))
@@ -70,8 +71,8 @@ func (s *Store) checkBatches(tx *database.Tx) error {
 	})
 }
 
-// responseSum is the hash beside a response that was released; none beside that of an aggregation job, which nothing is
-// computed from.
+// responseSum is the hash beside a response that was released; none beside that of an
+// aggregation job, which nothing is computed from.
 func responseSum(response []byte) []byte {
 	sum := sha256.Sum256(response)
 	return sum[:]

@@ -131,7 +131,8 @@ func testDrainFreezeRelease(t *testing.T, h Harness) {
 	w.Audit()
 }
 
-// dead demands that so many segment files lost their rows since the last call, and that they are buried.
+// dead demands that so many segment files lost their rows since the last call, and that
+// they are buried.
 func (w *World) dead(want int) {
 	w.t.Helper()
 	if names := w.unnamed(); len(names) != want {

@@ -443,7 +443,8 @@ func (w *World) during(task *store.Task, c *store.Commit, other func()) (wait fu
 	return wg.Wait
 }
 
-// testOneReportInTwoJobsAtOnce: the second waits for what becomes of the first, in another bucket too.
+// testOneReportInTwoJobsAtOnce: the second waits for what becomes of the first, in
+// another bucket too.
 func testOneReportInTwoJobsAtOnce(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
@@ -469,7 +470,8 @@ func testOneReportInTwoJobsAtOnce(t *testing.T, h Harness) {
 	}
 }
 
-// testCommitsGoSideBySide: a commit is whole while another of the same bucket, of other reports, is under way.
+// testCommitsGoSideBySide: a commit is whole while another of the same bucket, of other
+// reports, is under way.
 func testCommitsGoSideBySide(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
@@ -490,8 +492,9 @@ func testCommitsGoSideBySide(t *testing.T, h Harness) {
 	w.Audit()
 }
 
-// testOneIDAtTwoTimes: a report id counts once in its task (DAP-18 section 4.5.3.4), whatever times and batches the
-// reports of that id have: in one job, in the next, after the first bucket was collected, and after a restart.
+// testOneIDAtTwoTimes: a report id counts once in its task (DAP-18 section 4.5.3.4),
+// whatever times and batches the reports of that id have: in one job, in the next, after
+// the first bucket was collected, and after a restart.
 func testOneIDAtTwoTimes(t *testing.T, h Harness) {
 	ctx := context.Background()
 	for seed, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {

@@ -115,7 +115,8 @@ func testHoldAfterRefusedReports(t *testing.T, h Harness) {
 		w.answered(task, w.segment(task, 10, at, 5), refused)
 		at += 5
 	}
-	window := func(refused ...uint64) { // jobs of which these numbers are refused, and the others whole
+	// jobs of which these numbers are refused, and the others whole
+	window := func(refused ...uint64) {
 		t.Helper()
 		for i := range uint64(store.WindowReports / 5) {
 			if w.held(task) != nil {

@@ -17,8 +17,9 @@ func init() {
 	tests["DataKeys"] = testDataKeys
 }
 
-// testKeptShares: what a release keeps is there as it was, over restarts; it is sealed again by whoever saw the answer
-// that is there, and by nobody else, and goes with the resource.
+// testKeptShares: what a release keeps is there as it was, over restarts; it is sealed
+// again by whoever saw the answer that is there, and by nobody else, and goes with the
+// resource.
 func testKeptShares(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)

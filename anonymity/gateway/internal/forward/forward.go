@@ -215,8 +215,9 @@ type batch struct {
 	credits []Credit                  // what is done with when it is
 	ends    time.Duration             // of the forwarder's passed, when it is given up
 	done    bool                      // under the forwarder's mu, as are the next two
-	gone    bool                      // all that is left of it is dropped: no target ever knew its route
-	items   int                       // that are not settled
+	// all that is left of it is dropped: no target ever knew its route
+	gone  bool
+	items int // that are not settled
 }
 
 // New takes up what a journal had under way. Nothing is sent before the first

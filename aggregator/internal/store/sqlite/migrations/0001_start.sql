@@ -1,5 +1,6 @@
--- What one aggregator keeps. Times are in units of the task's time_precision; intervals are stored by their first and
--- last unit, both included, clamped to 63 bits (a report's time always fits). Moments are Unix nanoseconds.
+-- What one aggregator keeps. Times are in units of the task's time_precision; intervals
+-- are stored by their first and last unit, both included, clamped to 63 bits (a report's
+-- time always fits). Moments are Unix nanoseconds.
 
 -- Whose store this is, and how far it has come; see aggregator/internal/record.
 CREATE TABLE identity (
@@ -37,7 +38,8 @@ CREATE TABLE task (
 CREATE TRIGGER task_closed BEFORE UPDATE ON task WHEN NEW.closed_in < OLD.closed_in
 BEGIN SELECT RAISE(ABORT, 'a task that was closed stays closed'); END;
 
--- Reports that were turned away, by dap.ReportError: stage 0 at upload, stage 1 after the acknowledgement.
+-- Reports that were turned away, by dap.ReportError: stage 0 at upload, stage 1 after the
+-- acknowledgement.
 CREATE TABLE rejection (
   task    INTEGER NOT NULL REFERENCES task (id),
   stage   INTEGER NOT NULL CHECK (stage IN (0, 1)),
@@ -112,8 +114,9 @@ CREATE INDEX segment_waiting ON segment (id) WHERE state = 0;
 CREATE INDEX segment_bucket ON segment (task, bucket);
 CREATE INDEX segment_batch ON segment (batch) WHERE batch IS NOT NULL;
 
--- Sorted files of the report ids that are aggregated: the replay protection. Its scope is the task. A file has ids of one
--- range, both ends included: all ids, as a commit writes it, or a part, once there are many; the parts do not overlap.
+-- Sorted files of the report ids that are aggregated: the replay protection. Its scope is
+-- the task. A file has ids of one range, both ends included: all ids, as a commit writes
+-- it, or a part, once there are many; the parts do not overlap.
 CREATE TABLE run (
   id   INTEGER PRIMARY KEY,
   task INTEGER NOT NULL REFERENCES task (id),
@@ -129,7 +132,8 @@ CREATE TABLE run (
 
 CREATE INDEX run_task ON run (task);
 
--- Live DAP resources. A deleted one leaves a count in generation, so that its id never comes back.
+-- Live DAP resources. A deleted one leaves a count in generation, so that its id never
+-- comes back.
 CREATE TABLE resource (
   id          INTEGER PRIMARY KEY AUTOINCREMENT,
   task        INTEGER NOT NULL REFERENCES task (id),
@@ -188,8 +192,8 @@ CREATE TRIGGER hold_disjoint BEFORE INSERT ON hold WHEN NEW.first IS NOT NULL AN
   SELECT 1 FROM hold WHERE task = NEW.task AND first <= NEW.last AND last >= NEW.first)
 BEGIN SELECT RAISE(ABORT, 'two collections hold one bucket'); END;
 
--- The ledger: one row for each aggregate share ever given out. It is also what closes batches: everything that a row
--- covers is closed, buckets without reports included.
+-- The ledger: one row for each aggregate share ever given out. It is also what closes
+-- batches: everything that a row covers is closed, buckets without reports included.
 CREATE TABLE release (
   seq         INTEGER PRIMARY KEY,
   task        INTEGER NOT NULL REFERENCES task (id),

@@ -1,5 +1,6 @@
--- A retired task ended long ago: all that was kept of it goes, but for its row with the counts, its rejections and the ledger.
--- With its replay protection gone nothing may enter it ever again, so it is never brought back.
+-- A retired task ended long ago: all that was kept of it goes, but for its row with the
+-- counts, its rejections and the ledger. With its replay protection gone nothing may
+-- enter it ever again, so it is never brought back.
 ALTER TABLE task ADD COLUMN retired INTEGER; -- the moment; NULL while it is kept
 ALTER TABLE task ADD COLUMN swept INTEGER NOT NULL DEFAULT 0 CHECK (swept = 0 OR (swept = 1 AND retired IS NOT NULL));
 

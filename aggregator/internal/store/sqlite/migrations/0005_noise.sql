@@ -1,5 +1,6 @@
--- The noise of the last releases of tasks whose noise is correlated over releases: a file each, which later releases lean on.
--- Rows come with the release that they are of, and go when no release can lean on them any more.
+-- The noise of the last releases of tasks whose noise is correlated over releases: a file
+-- each, which later releases lean on. Rows come with the release that they are of, and go
+-- when no release can lean on them any more.
 CREATE TABLE noise (
   id    INTEGER PRIMARY KEY,
   task  INTEGER NOT NULL REFERENCES task (id),
@@ -21,8 +22,9 @@ BEGIN SELECT RAISE(ABORT, 'noise is kept with its release'); END;
 CREATE TRIGGER noise_final BEFORE UPDATE ON noise
 BEGIN SELECT RAISE(ABORT, 'noise is drawn once'); END;
 
--- The data keys that this store has used, without their secrets, which lie elsewhere: a key that is missing there is lost, and one
--- that ended never comes back. Times are Unix seconds.
+-- The data keys that this store has used, without their secrets, which lie elsewhere: a
+-- key that is missing there is lost, and one that ended never comes back. Times are Unix
+-- seconds.
 CREATE TABLE data_key_set (
   only INTEGER PRIMARY KEY CHECK (only = 1),
   id   BLOB NOT NULL CHECK (length(id) = 16)
@@ -44,7 +46,8 @@ CREATE TRIGGER data_key_apart BEFORE INSERT ON data_key WHEN EXISTS (
   SELECT 1 FROM data_key WHERE serial <> NEW.serial AND first < NEW.until AND until > NEW.first)
 BEGIN SELECT RAISE(ABORT, 'two data keys are of one time'); END;
 
--- The noised share of each release, under a data key, for as long as its resource is there: it can be sealed again.
+-- The noised share of each release, under a data key, for as long as its resource is
+-- there: it can be sealed again.
 CREATE TABLE kept (
   resource  INTEGER PRIMARY KEY REFERENCES resource (id) ON DELETE CASCADE,
   data_key  INTEGER NOT NULL REFERENCES data_key (serial),

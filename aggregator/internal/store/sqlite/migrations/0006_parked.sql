@@ -1,10 +1,12 @@
--- A segment whose job ended with an answer that fits no request: it keeps its file, its reports still wait, and no worker claims
--- it until an operator has decided what becomes of it.
+-- A segment whose job ended with an answer that fits no request: it keeps its file, its
+-- reports still wait, and no worker claims it until an operator has decided what becomes
+-- of it.
 ALTER TABLE segment ADD COLUMN parked INTEGER NOT NULL DEFAULT 0
   CHECK (parked = 0 OR (parked = 1 AND state = 0 AND lease_token IS NULL));
 
--- How the peer answers the jobs of a task, since a person last let the task go on, and whether the task is held: then no
--- worker claims its segments, until a person lets it go on again.
+-- How the peer answers the jobs of a task, since a person last let the task go on, and
+-- whether the task is held: then no worker claims its segments, until a person lets it go
+-- on again.
 CREATE TABLE conduct (
   task    INTEGER PRIMARY KEY REFERENCES task (id),
   heard   INTEGER NOT NULL DEFAULT 0 CHECK (heard IN (0, 1)), -- a job was answered report by report

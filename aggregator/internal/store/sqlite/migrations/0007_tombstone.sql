@@ -1,5 +1,6 @@
--- Files that lost their last row, until their removal is durable. The triggers write the tombstone in the transaction that
--- makes a file needless, whichever that is, so that no file is ever deleted because it is unknown.
+-- Files that lost their last row, until their removal is durable. The triggers write the
+-- tombstone in the transaction that makes a file needless, whichever that is, so that no
+-- file is ever deleted because it is unknown.
 CREATE TABLE tombstone (
   name TEXT PRIMARY KEY NOT NULL
 ) STRICT, WITHOUT ROWID;

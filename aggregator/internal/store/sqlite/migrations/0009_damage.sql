@@ -1,4 +1,5 @@
--- Logs that lost acknowledged reports, while they are kept for the operator to see. The reports count as acknowledged and dropped.
+-- Logs that lost acknowledged reports, while they are kept for the operator to see. The
+-- reports count as acknowledged and dropped.
 CREATE TABLE damage (
   log_id  BLOB    PRIMARY KEY NOT NULL,
   file    TEXT    NOT NULL,
