@@ -74,19 +74,35 @@ func (c *command) run(ctx context.Context, e *env, path string, args []string) e
 		c.usage(e.stdout, path, flags)
 		return nil
 	}
+	if unknown := new(flagError); errors.As(err, &unknown) {
+		return failf(exitUsage, nearestFlag(path, flags, unknown.name), "%s %w", path, err)
+	}
 	if err != nil {
 		return failf(exitUsage, path+" --help", "%s: %w", path, err)
 	}
 	return do(ctx, e, rest)
 }
 
+// A flagError is a flag that a command does not have.
+type flagError struct{ name string }
+
+func (e *flagError) Error() string { return fmt.Sprintf("has no flag --%s", e.name) }
+
 // parse lets flags stand before, between and behind arguments; "--" ends them.
 func parse(flags *flag.FlagSet, args []string) (rest []string, err error) {
 	for {
-		if err := flags.Parse(args); err != nil {
+		err := flags.Parse(args)
+		left := flags.Args()
+		if err != nil && !errors.Is(err, flag.ErrHelp) {
+			// What was read last is at fault: a flag that there is not, or one with its value.
+			name, _, _ := strings.Cut(strings.TrimLeft(args[len(args)-len(left)-1], "-"), "=")
+			if name != "" && flags.Lookup(name) == nil && strings.HasPrefix(args[len(args)-len(left)-1], "-") {
+				return nil, &flagError{name}
+			}
+		}
+		if err != nil {
 			return nil, err
 		}
-		left := flags.Args()
 		if used := len(args) - len(left); used > 0 && args[used-1] == "--" {
 			return append(rest, left...), nil
 		}
@@ -99,16 +115,38 @@ func parse(flags *flag.FlagSet, args []string) (rest []string, err error) {
 
 // nearest names the command that a mistyped one most likely meant.
 func (c *command) nearest(path, typed string) string {
-	best, least := "", 3
-	for _, s := range c.sub {
-		if d := distance(typed, s.name); d < least {
-			best, least = s.name, d
-		}
+	names := make([]string, len(c.sub))
+	for i, s := range c.sub {
+		names[i] = s.name
 	}
+	if best := closest(typed, names); best != "" {
+		return path + " " + best
+	}
+	return path + " --help"
+}
+
+// nearestFlag names the flag that a mistyped one most likely meant, and what it takes.
+func nearestFlag(path string, flags *flag.FlagSet, typed string) string {
+	var names []string
+	flags.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	best := closest(typed, names)
 	if best == "" {
 		return path + " --help"
 	}
-	return path + " " + best
+	kind, _ := flag.UnquoteUsage(flags.Lookup(best))
+	return strings.TrimSpace(path + " --" + best + " " + kind)
+}
+
+// closest is the name that is at most two letters from what was typed, and not all of
+// them; empty if none is.
+func closest(typed string, names []string) (best string) {
+	least := min(3, len(typed))
+	for _, name := range names {
+		if d := distance(typed, name); d < least {
+			best, least = name, d
+		}
+	}
+	return best
 }
 
 // distance is the number of letters to insert, delete or replace between a and b.

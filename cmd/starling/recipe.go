@@ -15,7 +15,6 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/plan"
 )
 
 func recipeCommand() *command {
@@ -57,7 +56,7 @@ func recipeShow() *command {
 
 func recipeNew() *command {
 	return &command{
-		name: "new", args: "--name TEXT --query QUERY --leader URL --helper URL --min-batch B --epsilon E [FILE]",
+		name: "new", args: "--name TEXT --query QUERY --leader URL --helper URL --min-batch B (--epsilon E | --no-noise) [FILE]",
 		short: "Make a recipe whose guarantee is computed",
 		long: `QUERY is one of
   count             how many say yes
@@ -89,12 +88,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 			leader := flags.String("leader", "", "base `URL` of the leader")
 			helper := flags.String("helper", "", "base `URL` of the helper")
 			minBatch := flags.Uint64("min-batch", 0, "release nothing about fewer than `B` reports")
-			epsilon := flags.String("epsilon", "", "the privacy loss `E` to calibrate the noise to; without it, or with none, no noise is added")
-			delta := flags.String("delta", "0.000000001", "the probability `D` beside it")
-			kind := flags.String("noise", string(recipe.GaussianNoise), "discrete-gaussian, discrete-laplace or correlated-gaussian: `KIND`")
-			batches := flags.Uint64("correlate", 0, "with --noise correlated-gaussian: over `N` batches, in the order of time")
-			separation := flags.Uint64("separation", 0, "with --noise correlated-gaussian: people stay away `S` rounds from one answer to the next")
-			half := flags.Bool("noise-half", false, "each server draws half of the noise, and both must be honest for the guarantee")
+			noise := newNoiseFlags(flags)
 			rounds := flags.Uint("rounds", 1, "in how many batches one unit may be: `N`")
 			mode := flags.String("batches", "time-interval", "time-interval or leader-selected: `MODE`")
 			precision := flags.Duration("precision", time.Hour, "cut report times to this `DURATION`")
@@ -109,8 +103,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				if err != nil {
 					return err
 				}
-				o := recipe.Options{Name: *name, Description: *description, Leader: *leader, Helper: *helper, MinBatch: *minBatch,
-					TimePrecision: dap.TimePrecision(*precision / time.Second), Rounds: uint32(*rounds), Kind: recipe.NoiseKind(*kind)}
+				o := recipe.Options{Name: *name, Description: *description, Leader: *leader, Helper: *helper, MinBatch: *minBatch, Rounds: uint32(*rounds)}
 				if o.Query, err = parseQuery(*query); err != nil {
 					return usageOf("recipe new", err)
 				}
@@ -119,16 +112,8 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 						return usageOf("recipe new", err)
 					}
 				}
-				if (o.Kind == recipe.CorrelatedNoise) != (*batches != 0) || (*batches != 0) != (*separation != 0) {
-					return usageOf("recipe new", errors.New("--noise correlated-gaussian, --correlate and --separation go together"))
-				}
-				if *batches != 0 {
-					if o.Series, err = plan.Series(*batches, *separation); err != nil {
-						return usageOf("recipe new", err)
-					}
-				}
-				if *half {
-					o.Share, o.HonestServers = recipe.DrawsHalf, 2
+				if o.TimePrecision, err = parsePrecision(*precision); err != nil {
+					return usageOf("recipe new", err)
 				}
 				switch *mode {
 				case "time-interval":
@@ -138,14 +123,6 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				default:
 					return usageOf("recipe new", fmt.Errorf("--batches is %q, want time-interval or leader-selected", *mode))
 				}
-				if *epsilon != "" && *epsilon != "none" {
-					if o.Epsilon, err = recipe.ParseDecimal(*epsilon); err != nil {
-						return usageOf("recipe new", fmt.Errorf("--epsilon: %w", err))
-					}
-				}
-				if o.Delta, err = recipe.ParseDecimal(*delta); err != nil {
-					return usageOf("recipe new", fmt.Errorf("--delta: %w", err))
-				}
 				if o.Window, err = parseWindow(*from, *to, o.TimePrecision); err != nil {
 					return usageOf("recipe new", err)
 				}
@@ -153,6 +130,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 					return usageOf("recipe new", err)
 				}
 				if o.Unit, err = unit.unit(); err != nil {
+					return usageOf("recipe new", err)
+				}
+				if err := noise.set(&o); err != nil {
 					return usageOf("recipe new", err)
 				}
 				if err := keys.set(&o); err != nil {
@@ -166,6 +146,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				if err != nil {
 					return err
 				}
+				warnLoose(e.stderr, r)
 				if *asJSON {
 					return e.json(r)
 				}
