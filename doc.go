@@ -24,11 +24,12 @@
 //	recipe             the six choices, canonical bytes, validation, guarantee; plan works backwards to them
 //	dap                daptest; DAP drafts 18 and 19: wire messages, HPKE strings, problem documents
 //	vdaf               prio3  pine  vdaftest  internal/{field xof flp kernel}: proofs about shares
-//	dp                 noise  correlated  accountant  certificate  amplify  calculator  local  projection: what privacy costs
+//	dp                 release  noise  correlated  accountant  certificate  amplify  calculator  local  projection: what
+//	                   privacy costs
 //	service            database: configuration, logs, metrics, HTTP, start and stop
 //	internal/buffer    memory for large messages, lent and taken back
 //	internal/search    where a cost falls to a budget; internal/prose: words that fit a terminal
-//	internal/outward   rounding to the safe side, each reason said once
+//	internal/outward   rounding to the safe side, each reason said once; internal/binomial: sums over binomial laws
 //	signed             who vouches for keys: owners' Ed25519 keys, anchors, what they have signed
 //	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
 //	test docs          end to end, simulation, interoperation; the words

@@ -2,9 +2,9 @@ package participate
 
 import (
 	"crypto/rand"
+	"fmt"
 	"math/big"
 
-	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -34,11 +34,23 @@ func (s DonationSlots) Draw(uint64) (slot uint64, ok bool) {
 	return slot, ok
 }
 
+// A Window is a protocol of paper 004, which package amplify accounts for.
+type Window uint8
+
+const (
+	FixedWindow    Window = iota + 1 // a uniform slot of one run; each slot uses one of its devices
+	AveragedWindow                   // the same, and each slot uses all of its devices
+	SlidingWindow                    // a uniform slot of those that follow the device's arrival
+)
+
+// maxSlots is how many slots an accountant answers for.
+const maxSlots = 1_000_000_000_000
+
 // CheckIns is a random check-in (paper 004): with probability P0, a uniform one of Slots slots, counted from the start
 // (fixed and averaged windows) or from the device's arrival (sliding windows).
 type CheckIns struct {
-	Schedule amplify.Schedule
-	Slots    uint64
+	Window Window
+	Slots  uint64
 	// P0 is 1/1 for averaged windows.
 	P0   recipe.Rational
 	coin coin
@@ -51,19 +63,26 @@ func (s CheckIns) Draw(arrival uint64) (slot uint64, ok bool) {
 		panic("participate: internal error: crypto/rand failed: " + err.Error())
 	}
 	slot, ok = n.Uint64(), s.coin.or()(s.P0.Rat())
-	if s.Schedule == amplify.SlidingWindow {
+	if s.Window == SlidingWindow {
 		slot += arrival
 	}
 	return slot, ok
 }
 
-// Validate returns an error if a field is out of range, as the accountant sees it.
+// Validate returns an error if a field is out of range.
 func (s CheckIns) Validate() error {
-	check := amplify.CheckIn{Schedule: s.Schedule, Slots: s.Slots, P0: s.P0.Float()}
-	if s.Schedule == amplify.AveragedWindow {
-		check.Users = 1 // only the accountant needs them
+	p0 := s.P0.Float()
+	switch {
+	case s.Window < FixedWindow || s.Window > SlidingWindow:
+		return fmt.Errorf("participate: window is %d, want %d to %d", s.Window, FixedWindow, SlidingWindow)
+	case s.Slots < 1 || s.Slots > maxSlots:
+		return fmt.Errorf("participate: %d slots, want 1 to %d", s.Slots, maxSlots)
+	case !(p0 > 0 && p0 <= 1):
+		return fmt.Errorf("participate: a probability of %s, want one above 0 and at most 1", s.P0)
+	case s.Window == AveragedWindow && p0 != 1:
+		return fmt.Errorf("participate: a probability of %s, want 1 for an averaged window", s.P0)
 	}
-	return check.Validate()
+	return nil
 }
 
 func (c coin) or() coin {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // near fails unless got is in [want - tol/1000, want + tol]: answers are rounded up. Reference values are themselves
@@ -406,7 +408,7 @@ func TestNeighboursText(t *testing.T) {
 	if err := json.Unmarshal(b, &back); err != nil || back["neighbours"] != "zero-out" || back["method"] != "zcdp" {
 		t.Errorf("%s: %v", b, err)
 	}
-	if _, err := Neighbours(9).MarshalText(); !errors.Is(err, ErrParameter) {
+	if _, err := Neighbours(9).MarshalText(); !errors.Is(err, release.ErrNeighbours) {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -26,10 +27,10 @@ func (a allocationSum) delta(epsilon float64) (lower, upper float64) {
 	unit := a.t / (2 * math.Sinh(a.e0))
 	rise, fall := math.Expm1(epsilon)/a.p0, -math.Expm1(-epsilon)/a.p0
 	xi, below := unit*(base+rise), unit*(base-fall)
-	lo, hi := excess(xi, a.t, f, g, outward.Off(unit*(base+rise)))
+	lo, hi := binomial.Excess(xi, a.t, f, g, outward.Off(unit*(base+rise)))
 	lo, hi = outward.Down(lo*step), outward.Up(hi*step)
 	if below+outward.Off(unit*(base+fall)) > 0 {
-		l, h := excess(a.t-below, a.t, g, f, outward.Off(unit*(base+fall))+2e-16*a.t)
+		l, h := binomial.Excess(a.t-below, a.t, g, f, outward.Off(unit*(base+fall))+2e-16*a.t)
 		e := math.Exp(epsilon) * step
 		lo, hi = max(lo, outward.Down(l*e)), max(hi, outward.Up(h*e))
 	}

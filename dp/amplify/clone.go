@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -41,14 +42,14 @@ func newCloneSum(e0, m, p, p0 float64) *cloneSum {
 // blocks cuts the numbers of clones, all but at most miss on either side, into at most maxBlocks.
 func (s *cloneSum) blocks(miss float64) []cloneBlock {
 	mean := s.m * s.p
-	r := radius(mean*(1-s.p), miss) + 2
+	r := binomial.Radius(mean*(1-s.p), miss) + 2
 	lo, hi := max(0, math.Floor(mean-r)), min(s.m, math.Ceil(mean+r))
 	size := max(1, math.Ceil((hi-lo+1)/maxBlocks))
 	odds := s.p / (1 - s.p)
 	var out []cloneBlock
 	for from := lo; from <= hi; from += size {
 		to := min(from+size-1, hi)
-		g, rel := pmf(from, s.m, s.p, 1-s.p)
+		g, rel := binomial.PMF(from, s.m, s.p, 1-s.p)
 		mass := g
 		for c := from; c < to; c++ {
 			g *= (s.m - c) / (c + 1) * odds
@@ -71,14 +72,14 @@ func (s *cloneSum) over(blocks []cloneBlock, miss, epsilon float64) float64 {
 	th := math.Tanh(s.e0 / 2)
 	rho := math.Tanh(epsilon/2) / th
 	beta := (1 - s.p0) * s.m * s.p / (2 * s.p0)
-	var total sum
+	var total binomial.Sum
 	for _, b := range blocks {
 		// For every c of the block: A - c/2 grows with c in the convex order, and so does what it must exceed.
-		total.add(b.mass * halfExcess(b.to, rho*(b.from/2+beta)))
+		total.Add(b.mass * halfExcess(b.to, rho*(b.from/2+beta)))
 	}
 	scale := 2 * s.p0 / (s.m * s.p) * th * (1 + math.Exp(epsilon))
 	// The law with density f_P puts at most 2 miss on the numbers of clones left out.
-	return outward.Up(total.value()*scale) + 2*miss
+	return outward.Up(total.Value()*scale) + 2*miss
 }
 
 // halfExcess bounds E (A - xi)_+ from above for A ~ Bin(c, 1/2), xi = c/2 + w, w >= 0. With T = P(A >= a) and
@@ -90,15 +91,15 @@ func halfExcess(c, w float64) float64 {
 		if outward.Down(xi) > c {
 			return 0
 		}
-		g, _ := pmf(c, c, 0.5, 0.5)
+		g, _ := binomial.PMF(c, c, 0.5, 0.5)
 		return 2e-14 * xi * g
 	}
 	a := math.Floor(xi) + 1
-	g, rel := pmf(a, c, 0.5, 0.5)
+	g, rel := binomial.PMF(a, c, 0.5, 0.5)
 	if g == 0 {
 		return 1e-300
 	}
-	lo, hi := tailRatio(a, c, 0.5, 0.5)
+	lo, hi := binomial.TailRatio(a, c, 0.5, 0.5)
 	v := max(0, a/2-w*lo)
 	slip := 1e-14 * xi * (hi + a/(c-a+1)) // of xi, and of a where xi is next to a whole number
 	return g * (1 + rel) * (v + 1e-15*a + slip)

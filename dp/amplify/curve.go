@@ -6,11 +6,12 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
 // MaxCount is the largest number of users, slots or reports that is answered for.
-const MaxCount = 1_000_000_000_000
+const MaxCount = binomial.MaxCount
 
 // maxEpsilon ends the search for an epsilon.
 const maxEpsilon = 1e6

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/binomial"
 )
 
 // The tests of this file compute what is bounded from its definition, by going through all outcomes.
@@ -30,79 +31,6 @@ func bin(n, k int, p float64) float64 {
 		return 0
 	}
 	return choose(n, k) * math.Pow(p, float64(k)) * math.Pow(1-p, float64(n-k))
-}
-
-func TestBinomialAgainstRationals(t *testing.T) {
-	for _, p := range []float64{0.5, 0.25, 0.0625, 0.875} {
-		for _, n := range []int64{1, 2, 3, 17, 40, 200} {
-			num, q := new(big.Rat).SetFloat64(p), new(big.Rat).SetFloat64(1-p)
-			term := func(x int64) *big.Rat {
-				r := new(big.Rat).SetInt(new(big.Int).Binomial(n, x))
-				for range x {
-					r.Mul(r, num)
-				}
-				for range n - x {
-					r.Mul(r, q)
-				}
-				return r
-			}
-			above := new(big.Rat)
-			for x := n; x >= 0; x-- {
-				v := term(x)
-				above.Add(above, v)
-				want, _ := v.Float64()
-				g, rel := pmf(float64(x), float64(n), p, 1-p)
-				if math.Abs(g-want) > rel*want {
-					t.Fatalf("pmf(%d; %d, %v) = %g, want %g within %g", x, n, p, g, want, rel)
-				}
-				wantTail, _ := above.Float64()
-				lo, hi := tail(float64(x), float64(n), p, 1-p)
-				if !(lo <= wantTail && wantTail <= hi && hi-lo <= 1e-11*hi+4e-15) {
-					t.Fatalf("tail(%d; %d, %v) = [%g, %g], want %g", x, n, p, lo, hi, wantTail)
-				}
-			}
-			for _, xi := range []float64{-0.5, 0, 0.3, float64(n) / 3, float64(n) - 0.75, float64(n)} {
-				want := new(big.Rat)
-				for x := int64(0); x <= n; x++ {
-					d := new(big.Rat).SetFloat64(float64(x) - xi)
-					if d.Sign() > 0 {
-						want.Add(want, d.Mul(d, term(x)))
-					}
-				}
-				w, _ := want.Float64()
-				lo, hi := excess(xi, float64(n), p, 1-p, 0)
-				if !(lo <= w*(1+1e-15) && w <= hi*(1+1e-15) && hi-lo <= 1e-10*hi+1e-299) {
-					t.Fatalf("excess(%v; %d, %v) = [%g, %g], want %g", xi, n, p, lo, hi, w)
-				}
-			}
-		}
-	}
-	// The two ways of excess agree where they meet.
-	for _, z := range []float64{-3, 0, 0.5, 3, 8} {
-		n, p := 1e7, 0.25
-		xi := n*p + z*math.Sqrt(n*p*(1-p)) + 0.3
-		lo, hi := excess(xi, n, p, 1-p, 0)
-		l, h := largeExcess(xi, n, p, 1-p, 0)
-		if !(l <= hi && lo <= h && h-l <= 1e-8*h && hi-lo <= 1e-8*hi) {
-			t.Errorf("excess at %v sigma: [%g, %g] and [%g, %g]", z, lo, hi, l, h)
-		}
-	}
-	// A large law: the tail against the sum of its terms.
-	n, p := 1e9, 0.37
-	sigma := math.Sqrt(n * p * (1 - p))
-	for _, z := range []float64{0, 0.5, 3, 8, 30} {
-		from := math.Ceil(n*p + z*sigma)
-		var s sum
-		g, _ := pmf(from, n, p, 1-p)
-		for x := from; g > 0 && x < from+40*sigma; x++ {
-			s.add(g)
-			g *= (n - x) / (x + 1) * (p / (1 - p))
-		}
-		lo, hi := tail(from, n, p, 1-p)
-		if !(lo <= s.value()*(1+1e-9) && s.value() <= hi*(1+1e-9) && hi-lo < 1e-8*hi) {
-			t.Errorf("tail at %v sigma: [%g, %g], sum %g", z, lo, hi, s.value())
-		}
-	}
 }
 
 // cloneDelta is E (f_P - e^epsilon f_Q)_+ over all numbers of clones of either kind.
@@ -144,7 +72,7 @@ func TestCloneBlocksAreTight(t *testing.T) {
 	}
 	var single []cloneBlock
 	for _, b := range blocks {
-		g, _ := pmf(b.from, s.m, s.p, 1-s.p)
+		g, _ := binomial.PMF(b.from, s.m, s.p, 1-s.p)
 		for c := b.from; c <= b.to; c++ {
 			single = append(single, cloneBlock{c, c, g})
 			g *= (s.m - c) / (c + 1) * s.p / (1 - s.p)
@@ -472,7 +400,7 @@ func TestRAPPORRowsBreakTheColumnBound(t *testing.T) {
 	f := 1 / (1 + math.Exp(e0))
 	attack := 0.0
 	for x := 0.0; x < 200; x++ {
-		g := func(x float64) float64 { v, _ := pmf(x, n-1, f*f, 1-f*f); return v }
+		g := func(x float64) float64 { v, _ := binomial.PMF(x, n-1, f*f, 1-f*f); return v }
 		with, without := (1-f)*(1-f), f*(1-f)
 		attack += max(0, with*g(x-1)+(1-with)*g(x)-math.Exp(eps)*(without*g(x-1)+(1-without)*g(x)))
 	}

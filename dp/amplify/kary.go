@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -46,13 +47,13 @@ func (s *karySum) build(miss float64) []karyRow {
 	other := (s.k - 2) / (math.Exp(s.e0) + s.k - 3) // R | S
 	rest := math.Exp(s.e0) / (math.Exp(s.e0) + s.k - 3) * (1 - math.Exp(-s.e0))
 	mean := s.n * p2
-	r := radius(mean*q2, miss) + 2
+	r := binomial.Radius(mean*q2, miss) + 2
 	lo, hi := max(0, math.Floor(mean-r)), min(s.n, math.Ceil(mean+r))
 	size := max(1, math.Ceil((hi-lo+1)/maxKaryRows))
 	var rows []karyRow
 	for from := lo; from <= hi; from += size {
 		to := min(from+size-1, hi)
-		g, rel := pmf(from, s.n, p2, q2)
+		g, rel := binomial.PMF(from, s.n, p2, q2)
 		mass := g
 		for c := from; c < to; c++ {
 			g *= (s.n - c) / (c + 1) * (p2 / q2)
@@ -73,7 +74,7 @@ func (s *karySum) build(miss float64) []karyRow {
 // sum bends by about z^2/total per variance of R, z^2 = 40 say.
 func (row *karyRow) grid(n, p, q, mass, total, miss float64) {
 	sigma := math.Sqrt(n * p * q)
-	r := radius(n*p*q, miss)
+	r := binomial.Radius(n*p*q, miss)
 	lo, hi := max(0, math.Floor(n*p-r)), min(n, math.Ceil(n*p+r))
 	row.first, row.step = lo, max(1, math.Floor(sigma*math.Sqrt(3e-4*total/40)))
 	points := int(math.Ceil((hi-lo)/row.step)) + 1
@@ -84,8 +85,8 @@ func (row *karyRow) grid(n, p, q, mass, total, miss float64) {
 	}
 	// over brackets E (R - x)_+ = n p P(Bin(n-1, p) >= x) - x P(R >= x+1).
 	over := func(x float64) (float64, float64) {
-		l1, h1 := tail(x, n-1, p, q)
-		l2, h2 := tail(x+1, n, p, q)
+		l1, h1 := binomial.Tail(x, n-1, p, q)
+		l2, h2 := binomial.Tail(x+1, n, p, q)
 		return max(0, n*p*l1*(1-outward.Step)-x*h2), outward.Widened(n*p*h1, outward.Step) - x*l2
 	}
 	row.mass = make([]float64, points)
@@ -115,15 +116,15 @@ func (s *karySum) upper(epsilon float64) float64 {
 func (s *karySum) over(rows []karyRow, miss, epsilon float64) float64 {
 	th := math.Tanh(epsilon / 2)
 	unit := th / math.Expm1(s.e0)
-	var total sum
+	var total binomial.Sum
 	for _, row := range rows {
 		for j, m := range row.mass {
 			if m > 0 {
 				r := row.first + float64(j)*row.step
-				total.add(m * halfExcess(row.to, th*row.from/2+unit*(row.from+r)))
+				total.Add(m * halfExcess(row.to, th*row.from/2+unit*(row.from+r)))
 			}
 		}
 	}
 	// What lies outside the windows has, weighted with the first value, probability at most 3 miss.
-	return outward.Up(total.value()*math.Expm1(s.e0)*(1+math.Exp(epsilon))/s.n) + 3*miss
+	return outward.Up(total.Value()*math.Expm1(s.e0)*(1+math.Exp(epsilon))/s.n) + 3*miss
 }

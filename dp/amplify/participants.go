@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -22,31 +23,31 @@ func oneWay(n, q, r, epsilon float64) float64 {
 	xi := q * (n + 1) / (q + e*r)
 	first := min(n, math.Ceil(outward.Up(xi)))
 	mode := min(first, math.Floor((n+1)*q))
-	g0, rel := pmf(mode, n, q, r)
+	g0, rel := binomial.PMF(mode, n, q, r)
 	term := func(x, g float64) float64 {
 		return g * (max(0, 1-e*x*r/((n-x+1)*q)) + 1e-15*(1+e*x*r/((n-x+1)*q)))
 	}
-	var total sum
+	var total binomial.Sum
 	steps, g := 0.0, g0
 	for x := mode; x < first; steps++ {
 		g *= (n - x) / (x + 1) * q / r
 		x++
-		total.add(term(x, g))
+		total.Add(term(x, g))
 	}
 	g = g0
 	for x := mode; ; steps++ {
-		total.add(term(x, g))
+		total.Add(term(x, g))
 		if x == 0 {
 			break
 		}
-		if left := g * x; x < n*q && left < 1e-16*total.s || g == 0 {
-			total.add(left + 1e-300) // the probabilities fall below here, and each term is at most its probability
+		if left := g * x; x < n*q && left < 1e-16*total.Rough() || g == 0 {
+			total.Add(left + 1e-300) // the probabilities fall below here, and each term is at most its probability
 			break
 		}
 		g *= x / (n - x + 1) * r / q
 		x--
 	}
-	return outward.Widened(total.value(), rel+outward.Summed(steps))
+	return outward.Widened(total.Value(), rel+outward.Summed(steps))
 }
 
 func (b binomialShift) upper(epsilon float64) float64 {
@@ -114,20 +115,7 @@ func MinimumBatch(k uint64, q, delta float64) (uint64, error) {
 	if err := checkBatch(k, q, delta); err != nil {
 		return 0, err
 	}
-	n := float64(k)
-	fits := func(b float64) bool { // P(X <= b-1) <= delta
-		_, hi := tail(n-b+1, n, 1-q, q)
-		return hi <= delta
-	}
-	lo, hi := 0.0, n+1 // fits(0) is P(X < 0) = 0; P(X <= n) = 1
-	for hi-lo > 1 {
-		if m := math.Floor(lo + (hi-lo)/2); fits(m) {
-			lo = m
-		} else {
-			hi = m
-		}
-	}
-	return uint64(lo), nil
+	return binomial.Fewest(k, q, delta), nil
 }
 
 // MinimumBatchChernoff is the Chernoff bound q k - sqrt(2 q k ln(1/delta)) on MinimumBatch, rounded down, and 0 where

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/dp/projection"
 	"github.com/starling-agg/starling/internal/outward"
@@ -81,33 +80,18 @@ func NewGaussian(o GaussianOptions) (*Gaussian, error) {
 // Length returns the length of what is sent.
 func (g *Gaussian) Length() int { return g.out }
 
-// Event describes one report to the accountant; under ReplaceOne it gives the local guarantee for replacement, under
-// ZeroOut that for deletion.
-func (g *Gaussian) Event() accountant.DiscreteGaussian {
-	num, den := g.noise.Sigma2()
-	radius := math.Sqrt(float64(g.radius2))
-	contribution := accountant.Ball(uint64(g.out), radius)
+// Law returns what an accountant must know of such reports: the variance of the noise in
+// each entry, and the norm that no vector exceeds, both in steps of 1/Units. Neighbours are
+// any two vectors of that norm for replacement, and any one and none for deletion.
+func (g *Gaussian) Law() (num, den uint64, radius float64) {
+	num, den = g.noise.Sigma2()
+	radius = math.Sqrt(float64(g.radius2))
 	if g.out == 1 {
-		contribution = accountant.Signed(math.Floor(radius)) // a whole number: the exact curve applies
+		radius = math.Floor(radius)
 	} else if whole := uint64(radius); whole*whole != g.radius2 {
-		contribution = accountant.Ball(uint64(g.out), outward.Above(radius))
+		radius = outward.Above(radius)
 	}
-	return accountant.DiscreteGaussian{
-		Sigma2:       accountant.Rational{Num: num, Den: den},
-		Contribution: contribution,
-	}
-}
-
-// Epsilon returns the local guarantee of a report at delta. For deletion the reference is noise alone. Errors are
-// those of package accountant, or match ErrParameter for an unknown relation.
-func (g *Gaussian) Epsilon(about Relation, delta float64) (accountant.Guarantee, error) {
-	switch about {
-	case Replacement:
-		return accountant.Epsilon(g.Event(), delta, accountant.ReplaceOne)
-	case Deletion:
-		return accountant.Epsilon(g.Event(), delta, accountant.ZeroOut)
-	}
-	return accountant.Guarantee{}, parameter("relation", float64(about), "Replacement or Deletion")
+	return num, den, radius
 }
 
 // Randomize returns the answer for x, of the option's length, in steps of 1/Units.

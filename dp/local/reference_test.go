@@ -245,7 +245,6 @@ func TestRefusals(t *testing.T) {
 	add(n.Randomize([]float64{1, math.Inf(-1)}))
 	add(n.Randomize([]float64{1}))
 	add(n.Estimate([]int64{1}, 1))
-	add(n.Epsilon(0, 1e-6))
 	for i, err := range errs {
 		if !errors.Is(err, ErrParameter) {
 			t.Errorf("refusal %d: got %v", i, err)

@@ -1,13 +1,12 @@
-package amplify
+// Package binomial brackets sums over binomial laws: probabilities, tails and excesses, each with what
+// float64 can lose of it charged outwards. A count is a float64 that holds a whole number below 2^53.
+package binomial
 
 import (
 	"math"
 
 	"github.com/starling-agg/starling/internal/outward"
 )
-
-// Sums over binomial laws. A count is a float64 that holds a whole number below 2^53. Every result is a bracket: what
-// float64 evaluation can lose is bounded and charged outwards.
 
 // stirlingErrors[n] is ln n! - ln(sqrt(2 pi n) (n/e)^n).
 var stirlingErrors = func() (t [16]float64) {
@@ -49,8 +48,8 @@ func deviance(x, m float64) float64 {
 	}
 }
 
-// pmf returns P(X = x) for X ~ Bin(n, p), q = 1-p, and a bound on its relative error. It may underflow to 0.
-func pmf(x, n, p, q float64) (value, relative float64) {
+// PMF returns P(X = x) for X ~ Bin(n, p), q = 1-p, and a bound on its relative error. It may underflow to 0.
+func PMF(x, n, p, q float64) (value, relative float64) {
 	var ln float64
 	switch {
 	case x < 0 || x > n:
@@ -71,10 +70,10 @@ func pmf(x, n, p, q float64) (value, relative float64) {
 	return math.Exp(ln), 1e-13 + 2e-14*math.Abs(ln) + 2e-15*math.Abs(x-n*p)
 }
 
-// tailRatio brackets P(X >= t)/P(X = t) for X ~ Bin(n, p) and (n+1)p - 1 < t <= n, t >= 1. It is the continued
+// TailRatio brackets P(X >= t)/P(X = t) for X ~ Bin(n, p) and (n+1)p - 1 < t <= n, t >= 1. It is the continued
 // fraction of DiDonato and Morris ("Significant digit computation of the incomplete beta function ratios", 1992,
 // equation 9), whose elements are all positive here, so that consecutive convergents lie on either side of the limit.
-func tailRatio(t, n, p, q float64) (lower, upper float64) {
+func TailRatio(t, n, p, q float64) (lower, upper float64) {
 	b := n - t + 1
 	lambda := t*q - b*p + 1
 	f := t * lambda / (t + 1)
@@ -102,26 +101,27 @@ func tailRatio(t, n, p, q float64) (lower, upper float64) {
 	return lo * (1 - rel), hi * (1 + rel)
 }
 
-// tail brackets P(X >= t) for X ~ Bin(n, p), q = 1-p, and a whole t.
-func tail(t, n, p, q float64) (lower, upper float64) {
+// Tail brackets P(X >= t) for X ~ Bin(n, p), q = 1-p, and a whole t.
+func Tail(t, n, p, q float64) (lower, upper float64) {
 	switch {
 	case t <= 0:
 		return 1, 1
 	case t > n:
 		return 0, 0
 	case t >= (n+1)*p-0.25: // one of t and n-t+1 always is, whatever rounding does
-		g, rel := pmf(t, n, p, q)
-		lo, hi := tailRatio(t, n, p, q)
+		g, rel := PMF(t, n, p, q)
+		lo, hi := TailRatio(t, n, p, q)
 		return g * lo * (1 - rel), min(1, g*hi*(1+rel)+1e-300)
 	}
-	lo, hi := tail(n-t+1, n, q, p) // P(n-X >= n-t+1) = P(X < t)
+	lo, hi := Tail(n-t+1, n, q, p) // P(n-X >= n-t+1) = P(X < t)
 	return max(0, 1-hi-1e-15), min(1, 1-lo+1e-15)
 }
 
-// A sum adds floats with Neumaier's compensation.
-type sum struct{ s, c float64 }
+// A Sum adds floats with Neumaier's compensation.
+type Sum struct{ s, c float64 }
 
-func (a *sum) add(x float64) {
+// Add adds x.
+func (a *Sum) Add(x float64) {
 	t := a.s + x
 	if math.Abs(a.s) >= math.Abs(x) {
 		a.c += (a.s - t) + x
@@ -131,15 +131,19 @@ func (a *sum) add(x float64) {
 	a.s = t
 }
 
-func (a *sum) value() float64 { return a.s + a.c }
+// Rough returns what was added without the compensation, for deciding where to stop.
+func (a *Sum) Rough() float64 { return a.s }
 
-// excess brackets E (X - xi)_+ for X ~ Bin(n, p), q = 1-p. All terms of the sum are positive. slip bounds the error
+// Value returns what was added.
+func (a *Sum) Value() float64 { return a.s + a.c }
+
+// Excess brackets E (X - xi)_+ for X ~ Bin(n, p), q = 1-p. All terms of the sum are positive. slip bounds the error
 // of xi.
-func excess(xi, n, p, q, slip float64) (lower, upper float64) {
+func Excess(xi, n, p, q, slip float64) (lower, upper float64) {
 	first := max(0, math.Floor(xi)+1)
 	if first > n {
 		if xi-slip < n {
-			g, _ := pmf(n, n, p, q)
+			g, _ := PMF(n, n, p, q)
 			return 0, 2*g*slip + 1e-300
 		}
 		return 0, 0
@@ -149,14 +153,14 @@ func excess(xi, n, p, q, slip float64) (lower, upper float64) {
 	}
 	start := max(first, math.Floor((n+1)*p))
 	start = min(start, n)
-	g0, rel := pmf(start, n, p, q)
+	g0, rel := PMF(start, n, p, q)
 	odds := p / q
-	var total, mass sum
+	var total, mass Sum
 	rest, steps := 1e-300, 0.0
 	g := g0
 	for x := start; ; x++ {
-		total.add(g * (x - xi))
-		mass.add(g)
+		total.Add(g * (x - xi))
+		mass.Add(g)
 		steps++
 		if x >= n || g == 0 {
 			break
@@ -176,8 +180,8 @@ func excess(xi, n, p, q, slip float64) (lower, upper float64) {
 	for x := start; x > first; {
 		g *= x / (n - x + 1) / odds
 		x--
-		total.add(g * (x - xi))
-		mass.add(g)
+		total.Add(g * (x - xi))
+		mass.Add(g)
 		steps++
 		if left := g * (x - xi) * (x - first); left <= 1e-17*total.s || g == 0 {
 			rest += left
@@ -185,10 +189,10 @@ func excess(xi, n, p, q, slip float64) (lower, upper float64) {
 		}
 	}
 	// A value of xi that is off moves the sum by its tail; the term before the first may have been left out.
-	edge, _ := pmf(first-1, n, p, q)
-	off := slip * 2 * (mass.value() + edge)
+	edge, _ := PMF(first-1, n, p, q)
+	off := slip * 2 * (mass.Value() + edge)
 	rel += outward.Summed(steps)
-	v := total.value()
+	v := total.Value()
 	return max(0, v*(1-rel)-off), v*(1+rel) + off + 2*rest
 }
 
@@ -209,17 +213,39 @@ func largeExcess(xi, n, p, q, slip float64) (lower, upper float64) {
 		return max(0, mean-xi-slip+lo), mean - xi + slip + hi
 	}
 	a := math.Floor(xi) + 1
-	g, rel := pmf(a, n, p, q)
-	tl, th := tailRatio(a, n, p, q)
+	g, rel := PMF(a, n, p, q)
+	tl, th := TailRatio(a, n, p, q)
 	off := 1e-15*a*q + slip*2*(th+a*q/((n-a+1)*p))
 	lower = g * (1 - rel) * max(0, a*q-(xi-mean)*th-off)
 	upper = g*(1+rel)*(max(0, a*q-(xi-mean)*tl)+off) + 1e-300
 	return lower, upper
 }
 
-// radius returns a t such that a binomial of this variance is t or more above its mean, or below it, with probability
+// Radius returns a t such that a binomial of this variance is t or more above its mean, or below it, with probability
 // at most miss each (Bernstein's inequality).
-func radius(variance, miss float64) float64 {
+func Radius(variance, miss float64) float64 {
 	l := -math.Log(miss)
 	return math.Ceil(l/3+math.Sqrt(l*l/9+2*l*variance)) + 1
+}
+
+// MaxCount is the largest number of trials that is answered for.
+const MaxCount = 1_000_000_000_000
+
+// Fewest returns the largest b for which X ~ Bin(n, p) is below b with probability at most
+// miss, where n is at most MaxCount and p and miss lie between 0 and 1.
+func Fewest(n uint64, p, miss float64) uint64 {
+	trials := float64(n)
+	fits := func(b float64) bool { // P(X <= b-1) <= miss
+		_, hi := Tail(trials-b+1, trials, 1-p, p)
+		return hi <= miss
+	}
+	lo, hi := 0.0, trials+1 // fits(0) is P(X < 0) = 0; P(X <= n) = 1
+	for hi-lo > 1 {
+		if m := math.Floor(lo + (hi-lo)/2); fits(m) {
+			lo = m
+		} else {
+			hi = m
+		}
+	}
+	return uint64(lo)
 }
