@@ -10,13 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/uploads"
-	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -31,46 +29,16 @@ var (
 // scraped starts the four parties that have metrics and returns the lines of each.
 func scraped(t *testing.T) map[string][]string {
 	t.Helper()
-	a, err := Loopback()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	f, err := LoopbackFront()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Multihot{Length: 4, MaxWeight: 1}, Leader: a.LeaderURL(),
-		Helper: a.HelperURL(), MinBatch: 100, TimePrecision: 60, Epsilon: recipe.Decimal{Coefficient: 1},
-		Delta: recipe.Decimal{Coefficient: 1, Scale: 6}, Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 4}},
-		Rate: &recipe.Rate{Devices: 4000, Units: 1}, Relay: &recipe.Relay{URL: f.RelayURL(), Gateway: f.GatewayURL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(t.TempDir(), "deployment")
-	if err := Create(dir, r, a); err != nil {
-		t.Fatal(err)
-	}
-	if err := CreateFront(dir, r, f, time.Now(), 20*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
-	ahead, err := relay.Load(filepath.Join(dir, RelayFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	behind, err := gateway.Load(filepath.Join(dir, GatewayFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := createFront(t)
+	a, f := x.Addresses, x.Front
 	log := slog.New(slog.DiscardHandler)
-	front, err := ahead.Parts(log, relay.Listeners{Public: f.Relay, Local: f.RelayLocal})
+	front, err := x.relay.Parts(log, relay.Listeners{Public: f.Relay, Local: f.RelayLocal})
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := slices.Concat(load(t, dir, dap.RoleHelper).Parts(log, Listeners{Public: a.Helper, Local: a.HelperLocal}),
-		load(t, dir, dap.RoleLeader).Parts(log, Listeners{Public: a.Leader, Local: a.LeaderLocal}),
-		behind.Parts(log, uploads.DAP{}, gateway.Listeners{Public: f.Gateway, Local: f.GatewayLocal}), front)
+	parts := slices.Concat(load(t, x.dir, dap.RoleHelper).Parts(log, Listeners{Public: a.Helper, Local: a.HelperLocal}),
+		load(t, x.dir, dap.RoleLeader).Parts(log, Listeners{Public: a.Leader, Local: a.LeaderLocal}),
+		x.gateway.Parts(log, uploads.DAP{}, gateway.Listeners{Public: f.Gateway, Local: f.GatewayLocal}), front)
 	ctx, stop := context.WithCancel(t.Context())
 	up, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- service.Run(ctx, 0, func() { close(up) }, parts...) }()

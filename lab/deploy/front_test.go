@@ -21,42 +21,58 @@ import (
 	"github.com/starling-agg/starling/service"
 )
 
+// A fronted deployment has a relay before it; all its ports are open.
+type fronted struct {
+	*Addresses
+	*Front
+	dir     string
+	recipe  *recipe.Recipe
+	made    time.Time
+	relay   *relay.Config
+	gateway *gateway.Config
+}
+
+// createFront writes a deployment of a sampled recipe into a new directory, with a relay
+// and a gateway, and reads the files of these two.
+func createFront(t *testing.T) *fronted {
+	t.Helper()
+	x := &fronted{dir: filepath.Join(t.TempDir(), "deployment"), made: time.Now()}
+	var err error
+	if x.Addresses, err = Loopback(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Addresses.Close)
+	if x.Front, err = LoopbackFront(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Front.Close)
+	x.recipe, err = recipe.New(recipe.Options{Name: "Test", Query: recipe.Multihot{Length: 4, MaxWeight: 1}, Leader: x.LeaderURL(),
+		Helper: x.HelperURL(), MinBatch: 100, TimePrecision: 60, Epsilon: recipe.Decimal{Coefficient: 1},
+		Delta: recipe.Decimal{Coefficient: 1, Scale: 6}, Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 4}},
+		Rate: &recipe.Rate{Devices: 4000, Units: 1}, Relay: &recipe.Relay{URL: x.RelayURL(), Gateway: x.GatewayURL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(x.dir, x.recipe, x.Addresses); err != nil {
+		t.Fatal(err)
+	}
+	if err := CreateFront(x.dir, x.recipe, x.Front, x.made, 20*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if x.relay, err = relay.Load(filepath.Join(x.dir, RelayFile)); err != nil {
+		t.Fatal(err)
+	}
+	if x.gateway, err = gateway.Load(filepath.Join(x.dir, GatewayFile)); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
 // TestCreateFront: the files of relay and gateway are read by relay and gateway, the manifest says of the aggregators' keys
 // what they say themselves, and the aggregators know how many reports are too many.
 func TestCreateFront(t *testing.T) {
-	a, err := Loopback()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	f, err := LoopbackFront()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Multihot{Length: 4, MaxWeight: 1}, Leader: a.LeaderURL(),
-		Helper: a.HelperURL(), MinBatch: 100, TimePrecision: 60, Epsilon: recipe.Decimal{Coefficient: 1},
-		Delta: recipe.Decimal{Coefficient: 1, Scale: 6}, Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 4}},
-		Rate: &recipe.Rate{Devices: 4000, Units: 1}, Relay: &recipe.Relay{URL: f.RelayURL(), Gateway: f.GatewayURL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(t.TempDir(), "deployment")
-	if err := Create(dir, r, a); err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	if err := CreateFront(dir, r, f, now, 20*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
-	ahead, err := relay.Load(filepath.Join(dir, RelayFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	behind, err := gateway.Load(filepath.Join(dir, GatewayFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := createFront(t)
+	a, ahead, behind := x.Addresses, x.relay, x.gateway
 	if err := ahead.Check(); err != nil {
 		t.Error(err)
 	}
@@ -67,22 +83,22 @@ func TestCreateFront(t *testing.T) {
 		t.Error("a gateway of no parts")
 	}
 
-	leader := load(t, dir, dap.RoleLeader)
+	leader := load(t, x.dir, dap.RoleLeader)
 	m, err := leader.read()
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := r.Guarantee()
+	g, err := x.recipe.Guarantee()
 	if err != nil {
 		t.Fatal(err)
 	}
 	half, _ := g.Fallback(recipe.HalfAreDishonest)
-	_, most, _ := r.Expected(1)
+	_, most, _ := x.recipe.Expected(1)
 	if e := m.tasks[0].Expected; float64(e.Reports) < most || float64(e.Reports) > most+1 || e.Units != 1 || e.HalfHonestEpsilon != half.Loss.Epsilon {
 		t.Errorf("expected %+v; want %.1f reports a unit, and epsilon %v for half of them", e, most, half.Loss.Epsilon)
 	}
 
-	b, err := os.ReadFile(filepath.Join(dir, ManifestFile))
+	b, err := os.ReadFile(filepath.Join(x.dir, ManifestFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +106,7 @@ func TestCreateFront(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := manifest.ValidAt(now); err != nil {
+	if err := manifest.ValidAt(x.made); err != nil {
 		t.Error(err)
 	}
 	// A device takes the keys from the manifest while nothing runs, and later finds that the helper gives out the same.
@@ -98,7 +114,7 @@ func TestCreateFront(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recipeBytes, err := r.Append(nil)
+	recipeBytes, err := x.recipe.Append(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +125,7 @@ func TestCreateFront(t *testing.T) {
 	if err := c.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	helper := load(t, dir, dap.RoleHelper)
+	helper := load(t, x.dir, dap.RoleHelper)
 	ctx, cancel := context.WithCancel(t.Context())
 	up, done := make(chan struct{}), make(chan error, 1)
 	go func() {

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -87,12 +86,11 @@ func (a *Aggregator) readKeys() (*sealed.Keyring, error) {
 // offered is the list of keys that the aggregator, which is not running, will offer when
 // it starts. It makes the store, and the first keys.
 func (a *Aggregator) offered() (list []byte, err error) {
-	s, err := a.open(context.Background(), slog.New(slog.DiscardHandler), aggregator.Observer{})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.Offered(), nil
+	err = a.with(context.Background(), slog.New(slog.DiscardHandler), func(s *opened) error {
+		list = s.Offered()
+		return nil
+	})
+	return list, err
 }
 
 // ResetKeys has an aggregator that is not running, whose HPKE keys are lost for good, make

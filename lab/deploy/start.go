@@ -38,7 +38,7 @@ type aggregatorService interface {
 }
 
 // open reads what the configuration names and opens the aggregator with its store.
-func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggregator.Observer) (aggregatorService, error) {
+func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggregator.Observer) (*opened, error) {
 	m, err := a.read()
 	if err != nil {
 		return nil, err
@@ -47,23 +47,24 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	if err != nil {
 		return nil, err
 	}
-	var s aggregatorService
+	o := &opened{files: fsys}
 	if a.Role == dap.RoleLeader {
 		transport, err2 := a.Helper.transport()
 		if err2 != nil {
 			return nil, errors.Join(fmt.Errorf("helper.%w", err2), fsys.Close())
 		}
-		s, err = leader.New(ctx, leader.Options{
+		o.leader, err = leader.New(ctx, leader.Options{
 			Transport: transport,
 			Base:      m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
 			Log: log, Observe: observe, Retention: time.Duration(a.Retention), Agree: time.Duration(a.CompareEvery),
 		})
+		o.aggregatorService = o.leader
 	} else {
 		deferred := helper.Never
 		if a.Deferred {
 			deferred = helper.Always
 		}
-		s, err = helper.New(ctx, helper.Options{
+		o.aggregatorService, err = helper.New(ctx, helper.Options{
 			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
 			Log: log, Deferred: deferred, Observe: observe, Retention: time.Duration(a.Retention),
 		})
@@ -71,16 +72,18 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	if err != nil {
 		return nil, errors.Join(err, fsys.Close())
 	}
-	return &withFiles{s, fsys}, nil
+	return o, nil
 }
 
-// withFiles closes the directories after the aggregator in them.
-type withFiles struct {
+// opened is an aggregator with its directories.
+type opened struct {
 	aggregatorService
-	fsys *files
+	leader *leader.Leader // the service; nil at a helper
+	files  *files
 }
 
-func (w *withFiles) Close() error { return errors.Join(w.aggregatorService.Close(), w.fsys.Close()) }
+// Close closes the directories after the aggregator in them.
+func (o *opened) Close() error { return errors.Join(o.aggregatorService.Close(), o.files.Close()) }
 
 // Listeners are listeners that are open already; nil ones are opened at the configured addresses.
 type Listeners struct{ Public, Local, Peer net.Listener }
@@ -92,10 +95,10 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 	log = log.With(slog.String("role", name))
 	metrics := service.NewMetrics()
 	observe := observer(a.Role, metrics)
-	var running atomic.Pointer[aggregatorService]
-	current := func() (aggregatorService, error) {
+	var running atomic.Pointer[opened]
+	current := func() (*opened, error) {
 		if s := running.Load(); s != nil {
-			return *s, nil
+			return s, nil
 		}
 		return nil, errors.New("not started")
 	}
@@ -136,7 +139,7 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 			if err != nil {
 				return err
 			}
-			running.Store(&s)
+			running.Store(s)
 			ready()
 			return errors.Join(s.Run(ctx), s.Close())
 		}},
@@ -173,7 +176,7 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 	return parts
 }
 
-func readStatus(ctx context.Context, current func() (aggregatorService, error)) (*status.Status, error) {
+func readStatus(ctx context.Context, current func() (*opened, error)) (*status.Status, error) {
 	s, err := current()
 	if err != nil {
 		return nil, err
@@ -222,29 +225,22 @@ func (a *Aggregator) Inspect(ctx context.Context) (faults []string, standing *st
 	if !a.Used() {
 		return nil, nil, fmt.Errorf("data: %s: %w", a.Data, fs.ErrNotExist)
 	}
-	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if faults, err = s.Audit(ctx); err != nil {
-		return nil, nil, err
-	}
-	standing, err = s.Standing(ctx)
+	err = a.with(ctx, slog.New(slog.DiscardHandler), func(s *opened) error {
+		if faults, err = s.Audit(ctx); err == nil {
+			standing, err = s.Standing(ctx)
+		}
+		return err
+	})
 	return faults, standing, err
 }
 
 // StoppedStatus is the status of an aggregator that is not running, from its store.
 func (a *Aggregator) StoppedStatus(ctx context.Context) (s *status.Status, err error) {
-	if _, err := os.Stat(string(a.Data)); err != nil {
-		return nil, fmt.Errorf("data: %w", err)
-	}
-	opened, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, opened.Close()) }()
-	return opened.Status(ctx)
+	err = a.withStore(ctx, slog.New(slog.DiscardHandler), func(o *opened) error {
+		s, err = o.Status(ctx)
+		return err
+	})
+	return s, err
 }
 
 // HoldTask opens the store of a leader that is not running and holds tasks; see
@@ -267,51 +263,26 @@ func (a *Aggregator) Resume(ctx context.Context, drop bool, tasks ...dap.TaskID)
 	return held, reports, err
 }
 
-// withLeader opens the store of a leader that is not running, and closes it after f.
-func (a *Aggregator) withLeader(ctx context.Context, f func(*leader.Leader) error) (err error) {
-	if a.Role != dap.RoleLeader {
-		return errors.New("only a leader holds tasks: a helper keeps nothing of what it refuses")
-	}
-	if _, err := os.Stat(string(a.Data)); err != nil {
-		return fmt.Errorf("data: %w", err)
-	}
-	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return f(s.(*withFiles).aggregatorService.(*leader.Leader))
-}
-
 // ConfirmClock opens the store of an aggregator that is not running and has it take the
 // machine's clock for right.
 func (a *Aggregator) ConfirmClock(ctx context.Context) (t time.Time, err error) {
-	if _, err := os.Stat(string(a.Data)); err != nil {
-		return t, fmt.Errorf("data: %w", err)
-	}
-	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
-	if err != nil {
-		return t, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.ConfirmClock(ctx)
+	err = a.withStore(ctx, slog.New(slog.DiscardHandler), func(s *opened) error {
+		t, err = s.ConfirmClock(ctx)
+		return err
+	})
+	return t, err
 }
 
 // Repair opens the store of an aggregator that is not running and mends what it can of
 // its replay protection; see [leader.Leader.Repair].
 func (a *Aggregator) Repair(ctx context.Context) (standing *status.Status, err error) {
-	if _, err := os.Stat(string(a.Data)); err != nil {
-		return nil, fmt.Errorf("data: %w", err)
-	}
-	s, err := a.open(ctx, slog.New(slog.DiscardHandler), aggregator.Observer{})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := s.Repair(ctx); err != nil {
-		return nil, err
-	}
-	return s.Status(ctx)
+	err = a.withStore(ctx, slog.New(slog.DiscardHandler), func(s *opened) error {
+		if err = s.Repair(ctx); err == nil {
+			standing, err = s.Status(ctx)
+		}
+		return err
+	})
+	return standing, err
 }
 
 // TakeBack opens the store of a leader that is not running and puts lost reports in again;
@@ -320,13 +291,36 @@ func (a *Aggregator) TakeBack(ctx context.Context, log *slog.Logger) (files int,
 	if a.Role != dap.RoleLeader {
 		return 0, 0, errors.New("only a leader keeps acknowledged reports; a helper's lost files come back by themselves when a row names them")
 	}
-	if _, err := os.Stat(string(a.Data)); err != nil {
-		return 0, 0, fmt.Errorf("data: %w", err)
+	err = a.withStore(ctx, log, func(s *opened) error {
+		files, reports, err = s.leader.TakeBack(ctx)
+		return err
+	})
+	return files, reports, err
+}
+
+// withLeader opens the store of a leader that is not running, and closes it after f.
+func (a *Aggregator) withLeader(ctx context.Context, f func(*leader.Leader) error) error {
+	if a.Role != dap.RoleLeader {
+		return errors.New("only a leader holds tasks: a helper keeps nothing of what it refuses")
 	}
+	return a.withStore(ctx, slog.New(slog.DiscardHandler), func(s *opened) error { return f(s.leader) })
+}
+
+// withStore opens the store of an aggregator that is not running, and closes it after f.
+// It makes none where there is none.
+func (a *Aggregator) withStore(ctx context.Context, log *slog.Logger, f func(*opened) error) error {
+	if _, err := os.Stat(string(a.Data)); err != nil {
+		return fmt.Errorf("data: %w", err)
+	}
+	return a.with(ctx, log, f)
+}
+
+// with opens an aggregator that is not running, and closes it after f.
+func (a *Aggregator) with(ctx context.Context, log *slog.Logger, f func(*opened) error) (err error) {
 	s, err := a.open(ctx, log, aggregator.Observer{})
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.(*withFiles).aggregatorService.(*leader.Leader).TakeBack(ctx)
+	return f(s)
 }
