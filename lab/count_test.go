@@ -9,7 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
-	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
 )
 

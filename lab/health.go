@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/client"
-	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/vdaf"

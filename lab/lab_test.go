@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/dp/certificate"
-	"github.com/starling-agg/starling/lab/deploy"
 )
 
 const testRows = 600

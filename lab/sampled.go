@@ -10,9 +10,9 @@ import (
 	"sync"
 
 	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab/chart"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/service"
 )

@@ -18,8 +18,8 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab/chart"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 )

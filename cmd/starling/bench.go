@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab"
 	"github.com/starling-agg/starling/lab/chart"
-	"github.com/starling-agg/starling/lab/deploy"
 )
 
 func benchCommand() *command {

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
 )
 

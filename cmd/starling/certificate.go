@@ -10,8 +10,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/dp/certificate"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
 )
 

@@ -15,11 +15,11 @@ import (
 
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/lab/chart"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
 )
 

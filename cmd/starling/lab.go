@@ -6,8 +6,8 @@ import (
 	"flag"
 	"fmt"
 
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
 )
 

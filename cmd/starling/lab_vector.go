@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
 )
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/deploy"
 )
 
 func recipeAgain() *command {

@@ -22,8 +22,8 @@ import (
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/service"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/uploads"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/service"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
-	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 )

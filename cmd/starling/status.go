@@ -19,8 +19,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab/chart"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/service"
 )
 

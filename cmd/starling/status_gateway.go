@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab/chart"
-	"github.com/starling-agg/starling/lab/deploy"
 )
 
 // A gatewayFile is the configuration of a gateway.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/relay"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab/chart"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/service"
 )

@@ -9,7 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/deploy"
 )
 
 func taskCommand() *command {

@@ -21,7 +21,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/service"
 )

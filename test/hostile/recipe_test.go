@@ -15,7 +15,7 @@ import (
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/lab/deploy"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
 )
 

@@ -27,8 +27,8 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dap/daptest"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/uploads"
-	"github.com/starling-agg/starling/lab/deploy"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/service"
 )

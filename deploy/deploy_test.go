@@ -515,7 +515,7 @@ verify_keys = [{ id = 1, file = "secrets/verify.key" }]
 
 // TestOperatingDefaults: docs/operating.md states the defaults as they are.
 func TestOperatingDefaults(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operating.md")
+	page, err := os.ReadFile("../docs/operating.md")
 	if err != nil {
 		t.Fatal(err)
 	}

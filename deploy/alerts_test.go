@@ -65,7 +65,7 @@ func scraped(t *testing.T) map[string][]string {
 // docs/operating.md; every rule is tested where it fires and where it does not.
 func TestAlertsAndDashboard(t *testing.T) {
 	read := func(name string) string {
-		b, err := os.ReadFile(filepath.Join("..", "..", "docs", filepath.FromSlash(name)))
+		b, err := os.ReadFile(filepath.Join("..", "docs", filepath.FromSlash(name)))
 		if err != nil {
 			t.Fatal(err)
 		}
