@@ -11,10 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-agg/starling/anonymity/gateway"
-	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -32,13 +29,13 @@ func scraped(t *testing.T) map[string][]string {
 	x := createFront(t)
 	a, f := x.Addresses, x.Front
 	log := slog.New(slog.DiscardHandler)
-	front, err := x.relay.Parts(log, relay.Listeners{Public: f.Relay, Local: f.RelayLocal})
+	front, err := x.relay.Parts(log, Listeners{Public: f.Relay, Local: f.RelayLocal})
 	if err != nil {
 		t.Fatal(err)
 	}
 	parts := slices.Concat(load(t, x.dir, dap.RoleHelper).Parts(log, Listeners{Public: a.Helper, Local: a.HelperLocal}),
 		load(t, x.dir, dap.RoleLeader).Parts(log, Listeners{Public: a.Leader, Local: a.LeaderLocal}),
-		x.gateway.Parts(log, uploads.DAP{}, gateway.Listeners{Public: f.Gateway, Local: f.GatewayLocal}), front)
+		x.gateway.Parts(log, Listeners{Public: f.Gateway, Local: f.GatewayLocal}), front)
 	ctx, stop := context.WithCancel(t.Context())
 	up, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- service.Run(ctx, 0, func() { close(up) }, parts...) }()

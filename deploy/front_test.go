@@ -11,12 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/ohttp"
-	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/service"
 )
@@ -28,8 +25,8 @@ type fronted struct {
 	dir     string
 	recipe  *recipe.Recipe
 	made    time.Time
-	relay   *relay.Config
-	gateway *gateway.Config
+	relay   *Relay
+	gateway *Gateway
 }
 
 // createFront writes a deployment of a sampled recipe into a new directory, with a relay
@@ -59,10 +56,10 @@ func createFront(t *testing.T) *fronted {
 	if err := CreateFront(x.dir, x.recipe, x.Front, x.made, 20*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	if x.relay, err = relay.Load(filepath.Join(x.dir, RelayFile)); err != nil {
+	if x.relay, err = LoadRelay(filepath.Join(x.dir, RelayFile)); err != nil {
 		t.Fatal(err)
 	}
-	if x.gateway, err = gateway.Load(filepath.Join(x.dir, GatewayFile)); err != nil {
+	if x.gateway, err = LoadGateway(filepath.Join(x.dir, GatewayFile)); err != nil {
 		t.Fatal(err)
 	}
 	return x
@@ -79,7 +76,7 @@ func TestCreateFront(t *testing.T) {
 	if err := behind.Check(); err != nil {
 		t.Error(err)
 	}
-	if len(behind.Parts(slog.New(slog.DiscardHandler), uploads.DAP{}, gateway.Listeners{})) == 0 {
+	if len(behind.Parts(slog.New(slog.DiscardHandler), Listeners{})) == 0 {
 		t.Error("a gateway of no parts")
 	}
 

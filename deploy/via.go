@@ -33,14 +33,14 @@ func (v Via) validate() error {
 	if v.URL == "" {
 		return nil
 	}
-	u, err := url.Parse(v.URL)
-	switch {
-	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/":
+	u, err := parseURL(v.URL)
+	if err != nil || u.Path != "" && u.Path != "/" {
 		return errors.New("url: want https://host:port/")
-	case u.Scheme == "http" && service.Address(u.Host).StaysHere(), u.Scheme == "https":
-		return nil
 	}
-	return fmt.Errorf("url: %w", service.ErrPlainHTTP)
+	if err := checkPeer(v.URL); err != nil {
+		return fmt.Errorf("url: %w", err)
+	}
+	return nil
 }
 
 // transport is nil where there is nothing to do.

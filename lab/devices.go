@@ -22,7 +22,6 @@ import (
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -268,17 +267,17 @@ func (r *run) readStatus(ctx context.Context, address string, into any) error {
 
 // frontParts are relay and gateway as they start from their files.
 func (r *run) frontParts(log *slog.Logger) ([]service.Part, error) {
-	behind, err := gateway.Load(filepath.Join(r.dir, deploy.GatewayFile))
+	behind, err := deploy.LoadGateway(filepath.Join(r.dir, deploy.GatewayFile))
 	if err != nil {
 		return nil, err
 	}
-	ahead, err := relay.Load(filepath.Join(r.dir, deploy.RelayFile))
+	ahead, err := deploy.LoadRelay(filepath.Join(r.dir, deploy.RelayFile))
 	if err != nil {
 		return nil, err
 	}
-	parts, err := ahead.Parts(log, relay.Listeners{Public: r.front.Relay, Local: r.front.RelayLocal})
+	parts, err := ahead.Parts(log, deploy.Listeners{Public: r.front.Relay, Local: r.front.RelayLocal})
 	if err != nil {
 		return nil, err
 	}
-	return append(behind.Parts(log, uploads.DAP{}, gateway.Listeners{Public: r.front.Gateway, Local: r.front.GatewayLocal}), parts...), nil
+	return append(behind.Parts(log, deploy.Listeners{Public: r.front.Gateway, Local: r.front.GatewayLocal}), parts...), nil
 }

@@ -39,20 +39,6 @@ func hostOf(remote string) netip.Addr {
 	return a.Unmap().WithZone("")
 }
 
-// Network is the /24 of an IPv4 address or the /48 of an IPv6 address, given as host:port.
-func Network(remote string) (prefix [16]byte) {
-	a := hostOf(remote)
-	bits := 48
-	if a.Is4() {
-		bits = 24
-	}
-	p, err := a.Prefix(bits)
-	if err != nil || !a.IsValid() {
-		return prefix
-	}
-	return p.Addr().As16()
-}
-
 // sourceOf is what connections are counted by: an IPv4 address, or the /64 of an IPv6
 // address, of which one sender has all.
 func sourceOf(remote string) netip.Addr {

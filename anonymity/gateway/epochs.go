@@ -14,7 +14,6 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/sealed"
-	"github.com/starling-agg/starling/service"
 )
 
 // Suffixes of the files of an epoch; what stands before them is the operator's choice,
@@ -26,24 +25,34 @@ const (
 	secondSuffix = ".second"
 )
 
+// Bounds of how long a key outlives its manifest.
 const (
-	defaultOverlap = time.Hour
-	maxOverlap     = 30 * 24 * time.Hour
-	epochsPoll     = time.Second
+	DefaultOverlap = time.Hour
+	MaxOverlap     = 30 * 24 * time.Hour
 )
 
-// epochs is a directory of keys, each beside the manifest that tells devices of it. The manifest says how long devices may use
+const epochsPoll = time.Second
+
+// Epochs is a directory of keys, each beside the manifest that tells devices of it. The manifest says how long devices may use
 // a key, and so how long the gateway must: until its end and an overlap, for requests under way and clocks that are slow.
-type epochs struct {
-	dir     string
-	overlap time.Duration
-	hold    time.Duration // of the gateway's rounds
+type Epochs struct {
+	Dir     string
+	Overlap time.Duration
+	Hold    time.Duration // of the gateway's rounds
+	// Read reads the file of a key, and refuses one that others may read.
+	Read func(path string) ([]byte, error)
+}
+
+// Keys returns the keys whose time has not ended, the newest epoch first.
+func (e *Epochs) Keys(now time.Time) ([]Key, error) {
+	keys, _, err := e.read(now)
+	return keys, err
 }
 
 // read returns the keys whose time has not ended, the newest epoch first, and the files of those whose time has. A key without
 // its manifest is not there yet: starling manifest new writes it first.
-func (e *epochs) read(now time.Time) (keys []Key, past []string, err error) {
-	entries, err := os.ReadDir(e.dir)
+func (e *Epochs) read(now time.Time) (keys []Key, past []string, err error) {
+	entries, err := os.ReadDir(e.Dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("epochs: %w", err)
 	}
@@ -58,23 +67,23 @@ func (e *epochs) read(now time.Time) (keys []Key, past []string, err error) {
 			continue
 		}
 		base = strings.TrimSuffix(base, secondSuffix)
-		m, err := readManifest(filepath.Join(e.dir, base+manifestSuffix))
+		m, err := readManifest(filepath.Join(e.Dir, base+manifestSuffix))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("epochs: %s%s: %w", base, manifestSuffix, err)
 		}
-		if e.hold > m.Hold {
+		if e.Hold > m.Hold {
 			return nil, nil, fmt.Errorf("epochs: %s%s lets the gateway hold uploads for %v, for leader's and helper's keys end then; hold is %v here: "+
-				"a shorter one, or starling manifest new --hold", base, manifestSuffix, m.Hold, e.hold)
+				"a shorter one, or starling manifest new --hold", base, manifestSuffix, m.Hold, e.Hold)
 		}
-		end := m.NotAfter.Add(e.overlap)
+		end := m.NotAfter.Add(e.Overlap)
 		if !now.Before(end) {
 			past = append(past, entry.Name())
 			continue
 		}
-		b, err := service.Secret(filepath.Join(e.dir, entry.Name())).Read()
+		b, err := e.Read(filepath.Join(e.Dir, entry.Name()))
 		if err != nil {
 			return nil, nil, fmt.Errorf("epochs: %w", err)
 		}
@@ -116,7 +125,7 @@ func readManifest(path string) (*ohttp.Manifest, error) {
 
 // update has the gateway use the keys of the directory, beside those that it always has, and destroys those whose time is
 // over: first what they have opened, with a note that they may not come back, then the key's file. The manifest stays.
-func (e *epochs) update(g *Gateway, fixed []Key) error {
+func (e *Epochs) update(g *Gateway, fixed []Key) error {
 	keys, past, err := e.read(g.o.Clock.Now())
 	if err != nil {
 		return err
@@ -127,7 +136,7 @@ func (e *epochs) update(g *Gateway, fixed []Key) error {
 	if len(past) == 0 {
 		return nil
 	}
-	fsys, err := disk.OS(e.dir)
+	fsys, err := disk.OS(e.Dir)
 	if err != nil {
 		return fmt.Errorf("epochs: %w", err)
 	}
@@ -138,9 +147,10 @@ func (e *epochs) update(g *Gateway, fixed []Key) error {
 	return nil
 }
 
-// watch looks at the directory again and again until ctx ends. While it cannot be read the keys stay as they are, and end at
+// Watch looks at the directory again and again until ctx ends, and has the gateway use the keys in it before those that are
+// fixed. While it cannot be read the keys stay as they are, and end at
 // their time all the same.
-func (e *epochs) watch(ctx context.Context, g *Gateway, fixed []Key) {
+func (e *Epochs) Watch(ctx context.Context, g *Gateway, fixed []Key) {
 	last := ""
 	for {
 		timer := g.o.Clock.NewTimer(epochsPoll)

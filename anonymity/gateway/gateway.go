@@ -21,7 +21,6 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/buffer"
-	"github.com/starling-agg/starling/service"
 )
 
 // A Gateway opens encapsulated requests. It is an [http.Handler], safe for concurrent use; [Gateway.Run] must run beside
@@ -417,7 +416,7 @@ func (g *Gateway) relayOf(r *http.Request) (found *sender) {
 		}
 	}
 	if found != nil && found.Token != "" {
-		service.Known(r)
+		g.o.Known(r)
 	}
 	return found
 }

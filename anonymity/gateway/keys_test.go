@@ -122,7 +122,7 @@ func TestEpochs(t *testing.T) {
 	begin := time.Unix(1_000_000, 0).UTC()
 	clock := &fixedClock{now: begin}
 	dir := t.TempDir()
-	e := &epochs{dir, time.Hour, defaultHold}
+	e := &Epochs{dir, time.Hour, DefaultHold, os.ReadFile}
 	write := func(name string, mode os.FileMode, content []byte) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, name), content, mode); err != nil {
@@ -171,7 +171,7 @@ func TestEpochs(t *testing.T) {
 		}
 	}
 	expect("first epoch", "", door.Key)
-	longer := &epochs{dir, time.Hour, defaultHold + time.Second}
+	longer := &Epochs{dir, time.Hour, DefaultHold + time.Second, os.ReadFile}
 	if err := longer.update(b.Gateway, nil); err == nil || !strings.Contains(err.Error(), "hold uploads for 24h0m0s") {
 		t.Errorf("a hold above the manifest's: %v", err)
 	}

@@ -136,11 +136,18 @@ type Relay struct {
 
 // Bounds of the window: shorter, rounds would be of one request each; longer, devices would give up.
 const (
-	defaultWindow    = time.Second
-	minWindow        = time.Millisecond
-	maxWindow        = 20 * time.Second
-	defaultHold      = 24 * time.Hour
-	maxHold          = 30 * 24 * time.Hour
+	DefaultWindow = time.Second
+	MinWindow     = time.Millisecond
+	MaxWindow     = 20 * time.Second
+)
+
+// Bounds of Hold.
+const (
+	DefaultHold = 24 * time.Hour
+	MaxHold     = 30 * 24 * time.Hour
+)
+
+const (
 	maxHeld          = 1 << 20
 	defaultMaxOpened = 2 << 20
 	defaultPerTick   = 4096
@@ -187,6 +194,8 @@ type Options struct {
 	Failpoints *disk.Failpoints
 	// Log is told of failures of targets and of the disk, never of a request; default none.
 	Log *slog.Logger
+	// Known is told of each request of a relay that a token tells; default nobody.
+	Known func(*http.Request)
 	// Observe is told of each refusal and of what became of uploads, as the fields of
 	// [Status] count them; default nobody.
 	Observe Observer
@@ -203,8 +212,11 @@ func (o *Options) Validate() error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Known == nil {
+		o.Known = func(*http.Request) {}
+	}
 	if o.Window == 0 {
-		o.Window = defaultWindow
+		o.Window = DefaultWindow
 	}
 	if o.MinRound == 0 {
 		o.MinRound = 1
@@ -213,7 +225,7 @@ func (o *Options) Validate() error {
 		o.Mix = o.Window
 	}
 	if o.Hold == 0 {
-		o.Hold = defaultHold
+		o.Hold = DefaultHold
 	}
 	if o.MaxOpened == 0 {
 		o.MaxOpened = defaultMaxOpened
@@ -244,12 +256,12 @@ func (o *Options) Validate() error {
 		return errors.New("gateway: no protocol")
 	case o.FS == nil:
 		return errors.New("gateway: no file system")
-	case o.Window < minWindow || o.Window > maxWindow:
-		return fmt.Errorf("gateway: the window must be from %v to %v", minWindow, maxWindow)
+	case o.Window < MinWindow || o.Window > MaxWindow:
+		return fmt.Errorf("gateway: the window must be from %v to %v", MinWindow, MaxWindow)
 	case o.Mix < o.Window || o.Mix > o.Hold:
 		return errors.New("gateway: Mix must be from the window to Hold")
-	case o.Hold < o.Window || o.Hold > maxHold:
-		return fmt.Errorf("gateway: Hold must be from the window to %v", maxHold)
+	case o.Hold < o.Window || o.Hold > MaxHold:
+		return fmt.Errorf("gateway: Hold must be from the window to %v", MaxHold)
 	case o.MinRound < 0 || o.MinRound > o.Limits.Held:
 		return fmt.Errorf("gateway: a round of %d requests; at most %d are held at one time", o.MinRound, o.Limits.Held)
 	case o.MaxOpened < 0:

@@ -8,7 +8,6 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/gateway/internal/forward"
 	"github.com/starling-agg/starling/anonymity/internal/door"
-	"github.com/starling-agg/starling/service"
 )
 
 // Status is what the operator may know.
@@ -111,17 +110,11 @@ type Observer struct {
 	Uploads func(outcome string, n uint64)
 }
 
-// observer counts for metrics.
-func observer(m *service.Metrics, p Protocol) Observer {
-	refused := m.Counter("starling_gateway_refused_total", "Requests that were refused, or answered as all others and dropped.",
-		service.Label{Name: "reason", Values: door.Labels()})
-	uploads := m.Counter("starling_gateway_uploads_total", "Acknowledged uploads by what became of them.",
-		service.Label{Name: "outcome", Values: append(p.Reasons(), forward.Outcomes...)})
-	return Observer{
-		Refused: func(reason string) { refused.Add(1, reason) },
-		Uploads: func(outcome string, n uint64) { uploads.Add(n, outcome) },
-	}
-}
+// Refusals are the words of [Observer.Refused].
+func Refusals() []string { return door.Labels() }
+
+// Outcomes are the words of [Observer.Uploads].
+func Outcomes(p Protocol) []string { return append(p.Reasons(), forward.Outcomes...) }
 
 // counts are those of a life, and of all lives for what became of uploads. The maps of
 // counters do not change.

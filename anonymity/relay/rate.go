@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/starling-agg/starling/service"
 )
 
 // Rate bounds how many requests come from one part of the network in an interval. No address is kept, nor anything that
@@ -62,9 +60,7 @@ func newRate(r Rate) *rate {
 // allow counts a request from an address. Addresses that are none, as on a unix socket, are one part of the network.
 // Placed is false for those.
 func (r *rate) allow(remote string, now time.Time) (allowed, placed bool) {
-	prefix := service.Network(remote)
-	_, err := netip.ParseAddrPort(remote)
-	placed = err == nil
+	prefix, placed := network(remote)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !now.Before(r.until) {
@@ -79,4 +75,21 @@ func (r *rate) allow(remote string, now time.Time) (allowed, placed bool) {
 	}
 	*n++
 	return true, placed
+}
+
+// network is the /24 of an IPv4 address or the /48 of an IPv6 address, given as host:port.
+func network(remote string) (prefix [16]byte, ok bool) {
+	from, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return prefix, false
+	}
+	a, bits := from.Addr().Unmap().WithZone(""), 48
+	if a.Is4() {
+		bits = 24
+	}
+	p, err := a.Prefix(bits)
+	if err != nil {
+		return prefix, false
+	}
+	return p.Addr().As16(), true
 }

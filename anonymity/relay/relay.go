@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
-	"github.com/starling-agg/starling/service"
 )
 
 // Media types of RFC 9458. The relay knows no more of it.
@@ -79,10 +78,9 @@ type Options struct {
 	Token string
 	// Path is where the relay's one resource is; default "/".
 	Path string
-	// Forwarded names the header in which a proxy in front writes the address of a
-	// sender, such as X-Forwarded-For; only the proxy may be able to reach the relay
-	// then. Empty where there is none.
-	Forwarded string
+	// SenderOf is the address, as host:port, that a request comes from; default the
+	// connection's. Behind a proxy it is what the proxy says of it.
+	SenderOf func(*http.Request) string
 	// Transport carries requests to the gateway; default one of its own. It must add nothing to them.
 	Transport http.RoundTripper
 	// Limits bound what requests can do.
@@ -113,6 +111,9 @@ func (o *Options) Validate() error {
 	o.Limits = o.Limits.WithDefaults()
 	if o.Transport == nil {
 		o.Transport = defaultTransport()
+	}
+	if o.SenderOf == nil {
+		o.SenderOf = func(r *http.Request) string { return r.RemoteAddr }
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -180,22 +181,26 @@ func (r *Relay) Status() *Status {
 	return s
 }
 
-// Readiness is what the relay can do at the moment: take requests, and pass them on.
-func (r *Relay) Readiness() service.Readiness {
-	ready := service.Ready(false)
+// Trouble is why the relay cannot pass requests on at the moment, or nil.
+func (r *Relay) Trouble() error {
 	if r.silent.Load() {
-		ready.Release.Because(service.ReasonPeer, errors.New("the gateway gave no usable answer to the last request"))
+		return errors.New("the gateway gave no usable answer to the last request")
 	}
-	return ready
+	return nil
 }
 
-// outcomes are the words that requests are counted under.
-func outcomes() []string { return append(door.Labels(), forwarded) }
+// Busy answers a request for which there is no connection left.
+func Busy(w http.ResponseWriter, _ *http.Request) { door.Refuse(w, door.Rate) }
+
+// Outcomes are the words that requests are counted under: a reason of their refusal, the
+// gateway's too, or that they were forwarded.
+func Outcomes() []string { return append(door.Labels(), forwarded) }
 
 // forwarded is a request that the gateway answered, whatever it answered.
 const forwarded = "forwarded"
 
-func (r *Relay) outcome(word string) uint64 {
+// Outcome counts the requests of one of the [Outcomes] since the start.
+func (r *Relay) Outcome(word string) uint64 {
 	if word == forwarded {
 		return r.forward.Load()
 	}
@@ -234,7 +239,7 @@ func (r *Relay) serve(w http.ResponseWriter, req *http.Request) ([]byte, error) 
 		return nil, err
 	}
 	if r.rate != nil {
-		allowed, placed := r.rate.allow(service.SenderOf(req, r.o.Forwarded), r.o.Now())
+		allowed, placed := r.rate.allow(r.o.SenderOf(req), r.o.Now())
 		if !placed {
 			r.addressless()
 		}

@@ -325,7 +325,8 @@ func TestRateBehindProxy(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var logged bytes.Buffer
 	told := 0
-	relay := newRelay(t, Options{Forwarded: "X-Forwarded-For", Limits: Limits{Rate: Rate{Requests: 2}}, Now: func() time.Time { return now },
+	sender := func(r *http.Request) string { return service.SenderOf(r, "X-Forwarded-For") }
+	relay := newRelay(t, Options{SenderOf: sender, Limits: Limits{Rate: Rate{Requests: 2}}, Now: func() time.Time { return now },
 		Log: slog.New(slog.NewTextHandler(&logged, nil)), Unplaced: func() { told++ }})
 	from := func(forwarded ...string) door.Reason {
 		r := post("x")
@@ -354,45 +355,6 @@ func TestRateBehindProxy(t *testing.T) {
 	}
 }
 
-// TestConfigRate: the limit is on, off where it cannot hold, and then the log says so.
-func TestConfigRate(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		change func(*Config)
-		rate   int
-		loud   bool
-		bad    bool
-	}{
-		{"nothing said", func(*Config) {}, 0, false, false},
-		{"off", func(c *Config) { c.Limits.RequestsPerMinute = -1 }, -1, true, false},
-		{"behind a proxy", func(c *Config) { c.Public.TLSTerminatedUpstream = true }, -1, true, false},
-		{"behind a proxy that tells", func(c *Config) {
-			c.Public.TLSTerminatedUpstream, c.Public.ForwardedHeader = true, "X-Forwarded-For"
-		}, 0, false, false},
-		{"a limit behind a proxy that does not tell", func(c *Config) {
-			c.Public.TLSTerminatedUpstream, c.Limits.RequestsPerMinute = true, 5
-		}, 0, false, true},
-		{"a header without a proxy", func(c *Config) { c.Public.ForwardedHeader = "X-Forwarded-For" }, 0, false, true},
-	} {
-		config := &Config{Gateway: "https://gateway.example/", Public: service.Listen{Address: "127.0.0.1:0"}}
-		config.Local.Address = "127.0.0.1:0"
-		c.change(config)
-		if err := config.Validate(); (err != nil) != c.bad {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if c.bad {
-			continue
-		}
-		var logged bytes.Buffer
-		if _, err := config.Parts(slog.New(slog.NewTextHandler(&logged, nil)), Listeners{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := config.plain().Limits.Rate.Requests; got != c.rate || strings.Contains(logged.String(), "level=WARN") != c.loud {
-			t.Errorf("%s: a rate of %d, log %q", c.name, got, logged.String())
-		}
-	}
-}
-
 func TestOptions(t *testing.T) {
 	for _, o := range []Options{
 		{}, {Gateway: "gateway.example"}, {Gateway: "https://gateway.example/?x"}, {Gateway: "https://me@gateway.example/"},
@@ -402,5 +364,22 @@ func TestOptions(t *testing.T) {
 		if _, err := New(o); err == nil {
 			t.Errorf("%+v accepted", o)
 		}
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	of := func(remote string) [16]byte {
+		prefix, _ := network(remote)
+		return prefix
+	}
+	for a, b := range map[string]string{
+		"192.0.2.7:1": "192.0.2.255:9", "[::ffff:192.0.2.7]:1": "192.0.2.1:2", "[fe80::1%eth0]:1": "[fe80::9]:1", "@": "",
+	} {
+		if of(a) != of(b) {
+			t.Errorf("%s and %s are different parts of the network", a, b)
+		}
+	}
+	if of("192.0.2.7:1") == of("192.0.3.7:1") || of("[2001:db8:1::]:1") == of("[2001:db8:2::]:1") {
+		t.Error("all the network is one part")
 	}
 }

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
-	"github.com/starling-agg/starling/anonymity/gateway"
-	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
@@ -307,8 +305,8 @@ func TestServeExamples(t *testing.T) {
 		command *command
 		load    func(path string) error
 	}{
-		"relay":   {relayExample, serveRelay(), func(path string) error { _, err := relay.Load(path); return err }},
-		"gateway": {gatewayExample, serveGateway(), func(path string) error { _, err := gateway.Load(path); return err }},
+		"relay":   {relayExample, serveRelay(), func(path string) error { _, err := deploy.LoadRelay(path); return err }},
+		"gateway": {gatewayExample, serveGateway(), func(path string) error { _, err := deploy.LoadGateway(path); return err }},
 	} {
 		path := filepath.Join(t.TempDir(), name+".toml")
 		if err := os.WriteFile(path, []byte(c.example), 0o600); err != nil {

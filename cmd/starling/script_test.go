@@ -18,8 +18,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/starling-agg/starling/anonymity/gateway"
-	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
@@ -97,13 +95,13 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 func localAddress(path string) (service.Address, error) {
 	switch filepath.Base(path) {
 	case "relay.toml":
-		c, err := relay.Load(path)
+		c, err := deploy.LoadRelay(path)
 		if err != nil {
 			return "", err
 		}
 		return c.Local.Address, nil
 	case "gateway.toml":
-		c, err := gateway.Load(path)
+		c, err := deploy.LoadGateway(path)
 		if err != nil {
 			return "", err
 		}

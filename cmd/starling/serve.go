@@ -8,11 +8,8 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/starling-agg/starling/anonymity/gateway"
-	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -71,13 +68,13 @@ address = "127.0.0.1:9002"         # for the operator: /readyz /statusz /metrics
 func serveRelay() *command {
 	const what = "forwards sealed requests to one gateway, which then does not learn who sent them"
 	return serveParty("relay", what, relayExample, func(path string) (*server, error) {
-		config, err := relay.Load(path)
+		config, err := deploy.LoadRelay(path)
 		if err != nil {
 			return nil, err
 		}
 		return &server{
 			check: config.Check, holds: "one gateway", level: config.Log.Level,
-			parts: func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, relay.Listeners{}) },
+			parts: func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, deploy.Listeners{}) },
 		}, nil
 	})
 }
@@ -85,7 +82,7 @@ func serveRelay() *command {
 func serveGateway() *command {
 	const what = "opens what a relay forwards, keeps the uploads and passes them on to the leader, many together and in a new order"
 	return serveParty("gateway", what, gatewayExample, func(path string) (*server, error) {
-		config, err := gateway.Load(path)
+		config, err := deploy.LoadGateway(path)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +94,7 @@ func serveGateway() *command {
 			check: config.Check, holds: fmt.Sprintf("%s, %d target(s)", keys, len(config.Targets)),
 			fields: map[string]any{"keys": len(config.Keys), "targets": len(config.Targets)}, level: config.Log.Level,
 			parts: func(log *slog.Logger) ([]service.Part, error) {
-				return config.Parts(log, uploads.DAP{}, gateway.Listeners{}), nil
+				return config.Parts(log, deploy.Listeners{}), nil
 			},
 		}, nil
 	})

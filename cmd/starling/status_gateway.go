@@ -19,7 +19,7 @@ import (
 // A gatewayFile is the configuration of a gateway.
 type gatewayFile struct {
 	path   string
-	config *gateway.Config
+	config *deploy.Gateway
 }
 
 // loadParties reads the configurations named of leaders, helpers and gateways. Where none
@@ -46,7 +46,7 @@ func loadParties(command string, args []string) (aggregators []aggregatorFile, g
 		if err := notDirectory(command, path, deploy.GatewayFile); err != nil {
 			return nil, nil, err
 		}
-		config, err := gateway.Load(path)
+		config, err := deploy.LoadGateway(path)
 		if err != nil {
 			return nil, nil, ofInput(err, "starling serve gateway --help shows a configuration to begin with")
 		}

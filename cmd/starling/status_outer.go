@@ -35,7 +35,7 @@ func loadOuter(command string, args []string) (all []outer, rest []string, err e
 			if err := notDirectory(command, path, deploy.RelayFile); err != nil {
 				return nil, nil, err
 			}
-			c, err := relay.Load(path)
+			c, err := deploy.LoadRelay(path)
 			if err != nil {
 				return nil, nil, ofInput(err, "starling serve relay --help shows a configuration to begin with")
 			}
@@ -58,7 +58,7 @@ func loadOuter(command string, args []string) (all []outer, rest []string, err e
 	return all, rest, nil
 }
 
-func outerRelay(path string, c *relay.Config) outer {
+func outerRelay(path string, c *deploy.Relay) outer {
 	serve := "starling serve relay " + path
 	read := func(ctx context.Context) (*relay.Status, *service.Readiness, error) {
 		s := new(relay.Status)

@@ -23,12 +23,10 @@ import (
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/ohttp"
-	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dap/daptest"
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/service"
 )
@@ -177,11 +175,11 @@ func beginWith(dir string, o recipe.Options, owners *deploy.Owners, change func(
 	}
 	// so that the helper hears nothing that a test does not cause
 	w.leader.CompareEvery = service.Duration(time.Hour)
-	behind, err := gateway.Load(filepath.Join(dir, deploy.GatewayFile))
+	behind, err := deploy.LoadGateway(filepath.Join(dir, deploy.GatewayFile))
 	if err != nil {
 		return nil, nil, err
 	}
-	ahead, err := relay.Load(filepath.Join(dir, deploy.RelayFile))
+	ahead, err := deploy.LoadRelay(filepath.Join(dir, deploy.RelayFile))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -189,14 +187,14 @@ func beginWith(dir string, o recipe.Options, owners *deploy.Owners, change func(
 	for _, l := range []*service.Listen{&w.helper.Public, &w.leader.Public, &behind.Public, &ahead.Public} {
 		change(l)
 	}
-	front, err := ahead.Parts(logger("relay"), relay.Listeners{Public: listen("relay", f.Relay), Local: f.RelayLocal})
+	front, err := ahead.Parts(logger("relay"), deploy.Listeners{Public: listen("relay", f.Relay), Local: f.RelayLocal})
 	if err != nil {
 		return nil, nil, err
 	}
 	parts := slices.Concat(
 		w.helper.Parts(logger("helper"), deploy.Listeners{Public: listen("helper", a.Helper), Local: a.HelperLocal}),
 		w.leader.Parts(logger("leader"), deploy.Listeners{Public: listen("leader", a.Leader), Local: a.LeaderLocal}),
-		behind.Parts(logger("gateway"), uploads.DAP{}, gateway.Listeners{Public: listen("gateway", f.Gateway), Local: f.GatewayLocal}),
+		behind.Parts(logger("gateway"), deploy.Listeners{Public: listen("gateway", f.Gateway), Local: f.GatewayLocal}),
 		front)
 	ctx, cancel := context.WithCancel(context.Background())
 	up, done := make(chan struct{}), make(chan error, 1)

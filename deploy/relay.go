@@ -1,20 +1,19 @@
-package relay
+package deploy
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
-	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/service"
 )
 
-// Config is the configuration of a relay process: relay.toml.
-type Config struct {
+// A Relay is the configuration of a relay process: relay.toml.
+type Relay struct {
 	// Public is where devices come. Required.
 	Public service.Listen `toml:"public"`
 	// Local is where the operator looks. Required.
@@ -27,16 +26,14 @@ type Config struct {
 	GatewayToken service.Secret `toml:"gateway_token"`
 	// Path is where the one resource is; default "/".
 	Path string `toml:"path"`
-	// Limits left out or zero take the defaults of [Limits].
-	Limits ConfigLimits `toml:"limits"`
+	// Limits left out or zero take the defaults of relay.Limits.
+	Limits RelayLimits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
-	Log struct {
-		Level slog.Level `toml:"level"`
-	} `toml:"log"`
+	Log Log `toml:"log"`
 }
 
-// ConfigLimits are [Limits] as a file has them.
-type ConfigLimits struct {
+// RelayLimits are the ones of relay.Limits, as a file has them.
+type RelayLimits struct {
 	RequestBytes      int64            `toml:"request_bytes"`
 	AnswerBytes       int64            `toml:"answer_bytes"`
 	Requests          int              `toml:"requests"`
@@ -46,15 +43,15 @@ type ConfigLimits struct {
 	RequestsPerMinute int              `toml:"requests_per_minute"` // of one part of the network; default 600, negative: no limit
 }
 
-func (l ConfigLimits) limits() Limits {
-	return Limits{Body: l.RequestBytes, Answer: l.AnswerBytes, Requests: l.Requests, InFlight: l.InFlightBytes,
+func (l RelayLimits) limits() relay.Limits {
+	return relay.Limits{Body: l.RequestBytes, Answer: l.AnswerBytes, Requests: l.Requests, InFlight: l.InFlightBytes,
 		BodyTimeout: time.Duration(l.BodyTimeout), AnswerTimeout: time.Duration(l.AnswerTimeout),
-		Rate: Rate{Requests: l.RequestsPerMinute}}
+		Rate: relay.Rate{Requests: l.RequestsPerMinute}}
 }
 
-// Load reads and validates a configuration file, and none of the files that it names: [Config.Check] does.
-func Load(path string) (*Config, error) {
-	c := &Config{}
+// LoadRelay reads and validates relay.toml, and none of the files that it names: [Relay.Check] does.
+func LoadRelay(path string) (*Relay, error) {
+	c := &Relay{}
 	if err := service.Load(path, c); err != nil {
 		return nil, err
 	}
@@ -65,7 +62,7 @@ func Load(path string) (*Config, error) {
 }
 
 // Validate says what is wrong with the configuration by itself.
-func (c *Config) Validate() error {
+func (c *Relay) Validate() error {
 	if err := c.Public.Validate(); err != nil {
 		return fmt.Errorf("public: %w", err)
 	}
@@ -76,7 +73,7 @@ func (c *Config) Validate() error {
 	case c.Public.Proxied() && c.Public.ForwardedHeader == "" && c.Limits.RequestsPerMinute > 0:
 		return errors.New("limits.requests_per_minute: behind a proxy all requests come from its address; name its public.forwarded_header")
 	}
-	if err := door.CheckPeer(c.Gateway); err != nil {
+	if err := checkPeer(c.Gateway); err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
 	o := c.plain()
@@ -84,15 +81,16 @@ func (c *Config) Validate() error {
 }
 
 // plain are the options without what stands in files.
-func (c *Config) plain() Options {
-	o := Options{Gateway: c.Gateway, Path: c.Path, Forwarded: c.Public.ForwardedHeader, Limits: c.Limits.limits()}
+func (c *Relay) plain() relay.Options {
+	o := relay.Options{Gateway: c.Gateway, Path: c.Path, Limits: c.Limits.limits(),
+		SenderOf: func(r *http.Request) string { return service.SenderOf(r, c.Public.ForwardedHeader) }}
 	if c.Public.Proxied() && c.Public.ForwardedHeader == "" {
 		o.Limits.Rate.Requests = -1 // one counter for all would be no limit on anybody
 	}
 	return o
 }
 
-func (c *Config) options() (Options, error) {
+func (c *Relay) options() (relay.Options, error) {
 	o := c.plain()
 	if c.GatewayToken != "" {
 		var err error
@@ -104,7 +102,7 @@ func (c *Config) options() (Options, error) {
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no listener.
-func (c *Config) Check() error {
+func (c *Relay) Check() error {
 	if err := c.Public.CheckFiles(); err != nil {
 		return fmt.Errorf("public: %w", err)
 	}
@@ -112,11 +110,8 @@ func (c *Config) Check() error {
 	return err
 }
 
-// Listeners are listeners that are open already; nil ones are opened at the configured addresses.
-type Listeners struct{ Public, Local net.Listener }
-
 // Parts returns the relay as components for [service.Run], in order: the local listener, then the public one.
-func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error) {
+func (c *Relay) Parts(log *slog.Logger, open Listeners) ([]service.Part, error) {
 	log = log.With(slog.String("role", "relay"))
 	o, err := c.options()
 	if err != nil {
@@ -126,7 +121,7 @@ func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error)
 	metrics := service.NewMetrics()
 	unplaced := metrics.Counter("starling_relay_unplaced_total", "Requests whose sender's address cannot be read: they share one limit.")
 	o.Unplaced = func() { unplaced.Add(1) }
-	r, err := New(o)
+	r, err := relay.New(o)
 	if err != nil {
 		return nil, err
 	}
@@ -136,13 +131,14 @@ func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error)
 	}
 	connections := metrics.Connections("public")
 	ready := func() service.Readiness {
-		now := r.Readiness()
+		now := service.Ready(false)
+		now.Release.Because(service.ReasonPeer, r.Trouble())
 		now.Take.Because(service.ReasonConnections, connections.Full())
 		return now
 	}
 	metrics.ReadinessGauge(ready, "take", "release")
 	metrics.Counts("starling_relay_requests_total", "Requests by what became of them: a reason of their refusal, the gateway's too, or that they were forwarded.",
-		service.Label{Name: "outcome", Values: outcomes(), Only: true}, func(word string) float64 { return float64(r.outcome(word)) })
+		service.Label{Name: "outcome", Values: relay.Outcomes(), Only: true}, func(word string) float64 { return float64(r.Outcome(word)) })
 	return []service.Part{
 		service.Local{
 			Name: "relay local listener", Address: c.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
@@ -152,7 +148,7 @@ func (c *Config) Parts(log *slog.Logger, open Listeners) ([]service.Part, error)
 			Name: "relay public listener", Listen: c.Public, Log: log, Open: open.Public,
 			Handler:     service.Measure(r, log, metrics, nil),
 			Connections: connections, Label: "public",
-			Busy: func(w http.ResponseWriter, _ *http.Request) { door.Refuse(w, door.Rate) },
+			Busy: relay.Busy,
 		}.Part(),
 	}, nil
 }

@@ -1,24 +1,23 @@
-package gateway
+package deploy
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/starling-agg/starling/anonymity/internal/door"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
 )
 
-// Config is the configuration of a gateway process: gateway.toml.
-type Config struct {
+// A Gateway is the configuration of a gateway process: gateway.toml.
+type Gateway struct {
 	// Public is where the relay comes. Required.
 	Public service.Listen `toml:"public"`
 	// Local is where the operator looks. Required.
@@ -35,20 +34,20 @@ type Config struct {
 	// Overlap is how long a key of Epochs outlives its manifest; default "1h", at most 30 days.
 	Overlap service.Duration `toml:"overlap"`
 	// Keys open requests from start to stop, beside those of Epochs. There must be a key, here or there.
-	Keys []ConfigKey `toml:"keys"`
+	Keys []GatewayKey `toml:"keys"`
 	// Targets are whom uploads may be for. Required, at least one.
-	Targets []ConfigTarget `toml:"targets"`
+	Targets []GatewayTarget `toml:"targets"`
 	// RelayToken is the token that the relay must bring. Optional; it stands for one
 	// entry of Relays.
 	RelayToken service.Secret `toml:"relay_token"`
 	// Relays are the relays that may come, each with its limits. None lets anybody in.
-	Relays []ConfigRelay `toml:"relays"`
+	Relays []GatewayRelay `toml:"relays"`
 	// Window is the time between two ticks, at which what has come is kept and then
 	// answered; default "1s".
 	Window service.Duration `toml:"window"`
 	// Mix is the time at whose multiples rounds go on to their target; default Window.
 	Mix service.Duration `toml:"mix"`
-	// MinRound is how many requests of a task must have come before any goes on; default 1. See [Options].
+	// MinRound is how many requests of a task must have come before any goes on; default 1. See gateway.Options.
 	MinRound int `toml:"min_round"`
 	// Hold is how long a round is kept for a target that is away, or for others to come;
 	// default "24h". A manifest in Epochs that lets it hold for less is refused: the
@@ -58,36 +57,34 @@ type Config struct {
 	MaxOpened int `toml:"max_opened"`
 	// Path is where the one resource is; default "/".
 	Path string `toml:"path"`
-	// Limits left out or zero take the defaults of [Limits].
-	Limits ConfigLimits `toml:"limits"`
+	// Limits left out or zero take the defaults of gateway.Limits.
+	Limits GatewayLimits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
-	Log struct {
-		Level slog.Level `toml:"level"`
-	} `toml:"log"`
+	Log Log `toml:"log"`
 }
 
-// ConfigKey is a [Key] as a file has it.
-type ConfigKey struct {
+// A GatewayKey opens requests until its end.
+type GatewayKey struct {
 	File     service.Secret `toml:"file"`
 	NotAfter time.Time      `toml:"not_after"`
 }
 
-// ConfigRelay is a [Relay] as a file has it.
-type ConfigRelay struct {
+// A GatewayRelay is a relay that may come, and how often.
+type GatewayRelay struct {
 	Token           service.Secret `toml:"token"`
 	RequestsPerTick int            `toml:"requests_per_tick"`
 	OpenedPerKey    int            `toml:"opened_per_key"`
 }
 
-// ConfigTarget is a [Target] as a file has it.
-type ConfigTarget struct {
+// A GatewayTarget is a leader that uploads may go to.
+type GatewayTarget struct {
 	URL   string         `toml:"url"`
 	Via   string         `toml:"via"`
 	Token service.Secret `toml:"token"`
 }
 
-// ConfigLimits are [Limits] as a file has them.
-type ConfigLimits struct {
+// GatewayLimits are the ones of gateway.Limits, as a file has them.
+type GatewayLimits struct {
 	RequestBytes  int64            `toml:"request_bytes"`
 	Requests      int              `toml:"requests"`
 	InFlightBytes int64            `toml:"in_flight_bytes"`
@@ -101,15 +98,15 @@ type ConfigLimits struct {
 	MinFree       int64            `toml:"min_free"`
 }
 
-func (l ConfigLimits) limits() Limits {
-	return Limits{Body: l.RequestBytes, Requests: l.Requests, InFlight: l.InFlightBytes, BodyTimeout: time.Duration(l.BodyTimeout),
+func (l GatewayLimits) limits() gateway.Limits {
+	return gateway.Limits{Body: l.RequestBytes, Requests: l.Requests, InFlight: l.InFlightBytes, BodyTimeout: time.Duration(l.BodyTimeout),
 		AnswerTimeout: time.Duration(l.AnswerTimeout), Workers: l.Workers, Joined: l.Joined, JoinedBytes: l.JoinedBytes,
 		Held: l.HeldRequests, HeldBytes: l.HeldBytes, MinFree: l.MinFree}
 }
 
-// Load reads and validates a configuration file, and none of the files that it names: [Config.Check] does.
-func Load(path string) (*Config, error) {
-	c := &Config{}
+// LoadGateway reads and validates gateway.toml, and none of the files that it names: [Gateway.Check] does.
+func LoadGateway(path string) (*Gateway, error) {
+	c := &Gateway{}
 	if err := service.Load(path, c); err != nil {
 		return nil, err
 	}
@@ -120,7 +117,7 @@ func Load(path string) (*Config, error) {
 }
 
 // Validate says what is wrong with the configuration by itself.
-func (c *Config) Validate() error {
+func (c *Gateway) Validate() error {
 	if err := c.Public.Validate(); err != nil {
 		return fmt.Errorf("public: %w", err)
 	}
@@ -129,26 +126,26 @@ func (c *Config) Validate() error {
 	}
 	window, hold := time.Duration(c.Window), time.Duration(c.Hold)
 	if window == 0 {
-		window = defaultWindow
+		window = gateway.DefaultWindow
 	}
 	if hold == 0 {
-		hold = defaultHold
+		hold = gateway.DefaultHold
 	}
 	switch {
 	case c.Data == "":
 		return errors.New("data: the directory of rounds is required")
 	case len(c.Keys) == 0 && c.Epochs == "":
 		return errors.New("epochs: a directory of keys is required, or one in keys")
-	case c.Overlap < 0 || time.Duration(c.Overlap) > maxOverlap:
-		return fmt.Errorf("overlap: from 0 to %v", maxOverlap)
+	case c.Overlap < 0 || time.Duration(c.Overlap) > gateway.MaxOverlap:
+		return fmt.Errorf("overlap: from 0 to %v", gateway.MaxOverlap)
 	case c.Overlap != 0 && c.Epochs == "":
 		return errors.New("overlap: belongs to epochs")
 	case len(c.Targets) == 0:
 		return errors.New("targets: at least one is required")
-	case window < minWindow || window > maxWindow:
-		return fmt.Errorf("window: from %v to %v", minWindow, maxWindow)
-	case hold < window || hold > maxHold:
-		return fmt.Errorf("hold: from the window to %v", maxHold)
+	case window < gateway.MinWindow || window > gateway.MaxWindow:
+		return fmt.Errorf("window: from %v to %v", gateway.MinWindow, gateway.MaxWindow)
+	case hold < window || hold > gateway.MaxHold:
+		return fmt.Errorf("hold: from the window to %v", gateway.MaxHold)
 	case c.Mix != 0 && (time.Duration(c.Mix) < window || time.Duration(c.Mix) > hold):
 		return errors.New("mix: from the window to hold")
 	case c.MinRound < 0 || c.MinRound > c.Limits.limits().WithDefaults().Held:
@@ -171,14 +168,14 @@ func (c *Config) Validate() error {
 		}
 	}
 	for i, t := range c.Targets {
-		if _, err := door.ParseURL(t.URL); err != nil {
+		if _, err := parseURL(t.URL); err != nil {
 			return fmt.Errorf("targets[%d].url: %w", i, err)
 		}
 		via := t.Via
 		if via == "" {
 			via = t.URL
 		}
-		if err := door.CheckPeer(via); err != nil {
+		if err := checkPeer(via); err != nil {
 			return fmt.Errorf("targets[%d].via: %w", i, err)
 		}
 	}
@@ -189,23 +186,24 @@ func (c *Config) Validate() error {
 }
 
 // epochs is the directory of keys, or nil.
-func (c *Config) epochs() *epochs {
+func (c *Gateway) epochs() *gateway.Epochs {
 	if c.Epochs == "" {
 		return nil
 	}
-	e := &epochs{string(c.Epochs), time.Duration(c.Overlap), time.Duration(c.Hold)}
-	if e.overlap == 0 {
-		e.overlap = defaultOverlap
+	e := &gateway.Epochs{Dir: string(c.Epochs), Overlap: time.Duration(c.Overlap), Hold: time.Duration(c.Hold),
+		Read: func(path string) ([]byte, error) { return service.Secret(path).Read() }}
+	if e.Overlap == 0 {
+		e.Overlap = gateway.DefaultOverlap
 	}
-	if e.hold == 0 {
-		e.hold = defaultHold
+	if e.Hold == 0 {
+		e.Hold = gateway.DefaultHold
 	}
 	return e
 }
 
 // options reads the files that the configuration names, but for the directory.
-func (c *Config) options() (Options, error) {
-	o := Options{Window: time.Duration(c.Window), Mix: time.Duration(c.Mix), MinRound: c.MinRound, Hold: time.Duration(c.Hold),
+func (c *Gateway) options() (gateway.Options, error) {
+	o := gateway.Options{Window: time.Duration(c.Window), Mix: time.Duration(c.Mix), MinRound: c.MinRound, Hold: time.Duration(c.Hold),
 		MaxOpened: c.MaxOpened, Path: c.Path, Limits: c.Limits.limits()}
 	ids := make(map[uint8]bool)
 	for i, k := range c.Keys {
@@ -221,10 +219,10 @@ func (c *Config) options() (Options, error) {
 			return o, fmt.Errorf("keys[%d]: id %d stands twice", i, pair.ID())
 		}
 		ids[pair.ID()] = true
-		o.Keys = append(o.Keys, Key{pair, k.NotAfter})
+		o.Keys = append(o.Keys, gateway.Key{Pair: pair, NotAfter: k.NotAfter})
 	}
 	if e := c.epochs(); e != nil {
-		keys, _, err := e.read(time.Now())
+		keys, err := e.Keys(time.Now())
 		if err != nil {
 			return o, err
 		}
@@ -239,7 +237,7 @@ func (c *Config) options() (Options, error) {
 		}
 	}
 	for i, t := range c.Targets {
-		target := Target{URL: t.URL, Via: t.Via}
+		target := gateway.Target{URL: t.URL, Via: t.Via}
 		if t.Token != "" {
 			var err error
 			if target.Token, err = t.Token.Text(); err != nil {
@@ -250,20 +248,20 @@ func (c *Config) options() (Options, error) {
 	}
 	relays := c.Relays
 	if c.RelayToken != "" {
-		relays = []ConfigRelay{{Token: c.RelayToken}}
+		relays = []GatewayRelay{{Token: c.RelayToken}}
 	}
 	for i, r := range relays {
 		token, err := r.Token.Text()
 		if err != nil {
 			return o, fmt.Errorf("relays[%d]: token: %w", i, err)
 		}
-		o.Relays = append(o.Relays, Relay{token, r.RequestsPerTick, r.OpenedPerKey})
+		o.Relays = append(o.Relays, gateway.Relay{Token: token, PerTick: r.RequestsPerTick, PerKey: r.OpenedPerKey})
 	}
 	return o, nil
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no directory or listener.
-func (c *Config) Check() error {
+func (c *Gateway) Check() error {
 	if err := c.Public.CheckFiles(); err != nil {
 		return fmt.Errorf("public: %w", err)
 	}
@@ -271,16 +269,13 @@ func (c *Config) Check() error {
 	return err
 }
 
-// Listeners are listeners that are open already; nil ones are opened at the configured addresses.
-type Listeners struct{ Public, Local net.Listener }
-
 // Parts returns the gateway as components for [service.Run], in order: the gateway with
 // its directory, then the local listener, then the public one. Stopped in reverse, the
 // last round is kept and answered before the directory closes.
-func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []service.Part {
+func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 	log = log.With(slog.String("role", "gateway"))
 	metrics := service.NewMetrics()
-	var running atomic.Pointer[Gateway]
+	var running atomic.Pointer[gateway.Gateway]
 	errStopped := errors.New("not started")
 	connections := metrics.Connections("public")
 	ready := func() service.Readiness {
@@ -288,12 +283,18 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 		if g == nil {
 			return service.Unready(service.ReasonStopping, errStopped)
 		}
-		r := g.Readiness()
+		r := readiness(g.Levels())
 		r.Take.Because(service.ReasonConnections, connections.Full())
 		return r
 	}
 	metrics.ReadinessGauge(ready, "take", "release")
-	gauges(metrics, c.Limits.limits().WithDefaults(), running.Load)
+	gatewayGauges(metrics, c.Limits.limits().WithDefaults(), func() (l gateway.Levels, open bool) {
+		g := running.Load()
+		if g == nil {
+			return l, false
+		}
+		return g.Levels(), true
+	})
 	public := service.Server{
 		Name: "gateway public listener", Listen: c.Public, Log: log, Open: open.Public,
 		Handler: service.Measure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -301,10 +302,10 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 				g.ServeHTTP(w, r)
 				return
 			}
-			door.Refuse(w, door.Busy)
+			gateway.NotStarted(w, r)
 		}), log, metrics, nil),
 		Connections: connections, Label: "public",
-		Busy: func(w http.ResponseWriter, _ *http.Request) { door.Refuse(w, door.Rate) },
+		Busy: gateway.Busy,
 	}.Part()
 	serve := public.Run
 	public.Run = func(ctx context.Context, ready func()) error {
@@ -318,7 +319,7 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 	}
 	return []service.Part{
 		{Name: "gateway", Run: func(ctx context.Context, ready func()) error {
-			g, closeAll, err := c.open(log, protocol, observer(metrics, protocol))
+			g, fixed, closeAll, err := c.open(log, gatewayObserver(metrics))
 			if err != nil {
 				return err
 			}
@@ -326,8 +327,7 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 			ready()
 			var watching sync.WaitGroup
 			if e := c.epochs(); e != nil {
-				fixed := g.o.Keys[len(g.o.Keys)-len(c.Keys):]
-				watching.Go(func() { e.watch(ctx, g, fixed) })
+				watching.Go(func() { e.Watch(ctx, g, fixed) })
 			}
 			err = g.Run(ctx)
 			watching.Wait()
@@ -349,22 +349,67 @@ func (c *Config) Parts(log *slog.Logger, protocol Protocol, open Listeners) []se
 	}
 }
 
-func (c *Config) open(log *slog.Logger, protocol Protocol, observe Observer) (*Gateway, func() error, error) {
+// open opens the gateway with its directory. fixed are the keys that it always has, beside
+// those of the epochs.
+func (c *Gateway) open(log *slog.Logger, observe gateway.Observer) (g *gateway.Gateway, fixed []gateway.Key, closeAll func() error, err error) {
 	o, err := c.options()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	fsys, err := disk.OS(string(c.Data))
+	fsys, err := locked("data", string(c.Data))
 	if err != nil {
-		return nil, nil, fmt.Errorf("data: %w", err)
+		return nil, nil, nil, err
 	}
-	if err := fsys.Lock(); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("data: %s: %w", c.Data, err), fsys.Close())
+	o.FS, o.Protocol, o.Log, o.Observe, o.Known = fsys, uploads.DAP{}, log, observe, service.Known
+	if g, err = gateway.New(o); err != nil {
+		return nil, nil, nil, errors.Join(err, fsys.Close())
 	}
-	o.FS, o.Protocol, o.Log, o.Observe = fsys, protocol, log, observe
-	g, err := New(o)
-	if err != nil {
-		return nil, nil, errors.Join(err, fsys.Close())
+	return g, o.Keys[len(o.Keys)-len(c.Keys):], func() error { return errors.Join(g.Close(), fsys.Close()) }, nil
+}
+
+// readiness is what a gateway can do: take requests, and pass on what it has acknowledged.
+func readiness(l gateway.Levels) service.Readiness {
+	r := service.Ready(false)
+	if l.Store != nil {
+		r.Take.Because(service.ReasonStore, l.Store)
+		r.Release.Because(service.ReasonStore, l.Store)
+		return r
 	}
-	return g, func() error { return errors.Join(g.Close(), fsys.Close()) }, nil
+	r.Take.Because(service.ReasonKeys, l.Keys)
+	r.Take.Because(service.ReasonDisk, l.Disk)
+	r.Take.Because(service.ReasonBacklog, l.Backlog)
+	r.Release.Because(service.ReasonPeer, l.Target)
+	return r
+}
+
+// gatewayObserver registers what a gateway counts, and returns what feeds it.
+func gatewayObserver(m *service.Metrics) gateway.Observer {
+	refused := m.Counter("starling_gateway_refused_total", "Requests that were refused, or answered as all others and dropped.",
+		service.Label{Name: "reason", Values: gateway.Refusals()})
+	outcomes := m.Counter("starling_gateway_uploads_total", "Acknowledged uploads by what became of them.",
+		service.Label{Name: "outcome", Values: gateway.Outcomes(uploads.DAP{})})
+	return gateway.Observer{
+		Refused: func(reason string) { refused.Add(1, reason) },
+		Uploads: func(outcome string, n uint64) { outcomes.Add(n, outcome) },
+	}
+}
+
+// gatewayGauges registers how full a gateway is. Before it is open all are 0.
+func gatewayGauges(m *service.Metrics, limits gateway.Limits, read func() (gateway.Levels, bool)) {
+	gauge := func(name, help string, value func(l gateway.Levels) float64) {
+		m.Gauge(name, help, func() float64 {
+			l, open := read()
+			if !open {
+				return 0
+			}
+			return value(l)
+		})
+	}
+	gauge("starling_disk_free_bytes", "Room on the disk of the data directory; below 0: not known.",
+		func(l gateway.Levels) float64 { return float64(l.DiskFree) })
+	m.Gauge("starling_disk_min_free_bytes", "Room below which uploads are refused.", func() float64 { return float64(max(0, limits.MinFree)) })
+	gauge("starling_gateway_held_requests", "Requests of rounds that are not done.", func(l gateway.Levels) float64 { return float64(l.Held) })
+	m.Gauge("starling_gateway_held_max_requests", "Requests that may be held; then all are refused.", func() float64 { return float64(limits.Held) })
+	gauge("starling_gateway_oldest_seconds", "How long the oldest round has been held.", func(l gateway.Levels) float64 { return l.Oldest.Seconds() })
+	gauge("starling_gateway_keys", "Keys that devices may use.", func(l gateway.Levels) float64 { return float64(l.Usable) })
 }
