@@ -1,0 +1,161 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/permit"
+	"github.com/starling-agg/starling/aggregator/internal/rounds"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/internal/verify"
+	"github.com/starling-agg/starling/dap"
+)
+
+// A work is one claimed segment on its way through one aggregation job.
+type work struct {
+	*store.SegmentJob
+	task    *task.Task
+	segment *segment.Segment // reports and batch read it
+	reports []dap.Report
+	batch   rounds.Job
+	sent    []int    // reports in the request of the current step, ascending
+	job     string   // id of the helper's job, once it has answered; empty if it did not say
+	said    [][]byte // the helper's answers so far, where more than one may come
+	asked   [][]byte // the requests that they answer
+	conduct store.Conduct
+}
+
+// stepJob claims one segment and takes it as far as it goes. A failure of the work itself is written down with the claim
+// and is no error of the pass.
+func (l *Leader) stepJob(ctx context.Context) (bool, error) {
+	if l.room.Work() != nil {
+		return false, nil // claims, too, are written
+	}
+	if err := l.unreturned.retry(ctx); errors.Is(err, store.ErrNoRoom) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	claimed, err := l.store.ClaimSegments(ctx, l.opt.Clock.Now(), l.opt.Lease, 1, l.permits.Without(permit.Verify)...)
+	if err != nil || len(claimed) == 0 {
+		return false, err
+	}
+	w := &work{SegmentJob: claimed[0]}
+	err = l.aggregate(ctx, w)
+	if w.batch != nil {
+		w.batch.Close()
+	}
+	if w.segment != nil {
+		w.segment.Close()
+	}
+	switch {
+	case err == nil:
+		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobDone)
+		l.wakeCollect()
+		return true, nil
+	case errors.Is(err, store.ErrStaleLease):
+		return true, nil // somebody else has it
+	case errors.Is(err, store.ErrUnknown):
+		return true, err
+	}
+	return true, l.unreturned.giveBack(ctx, func(ctx context.Context) error { return l.giveBack(ctx, w, err) })
+}
+
+// aggregate takes a claimed segment through its aggregation job.
+func (l *Leader) aggregate(ctx context.Context, w *work) error {
+	if w.task = l.tasks[w.Task]; w.task == nil {
+		return fmt.Errorf("the task is not provisioned here any more")
+	}
+	if err := l.begin(ctx, w); err != nil {
+		return err
+	}
+	accepted := w.accepted()
+	for step := uint16(0); len(w.sent) > 0; step++ {
+		body, digest, err := w.framed(step)
+		if err != nil {
+			return err
+		}
+		answer, err := l.exchange(ctx, w, accepted, step, body, digest)
+		if errors.Is(err, errAhead) {
+			if err := l.yield(ctx, w); err != nil {
+				return err
+			}
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := w.take(answer); err != nil {
+			var none *keyless
+			if errors.As(err, &none) {
+				l.forget(ctx, w) // so that the same request is a new job, once the key is there
+			}
+			return err
+		}
+		if l.engine.Rounds() > 1 {
+			w.said, w.asked = append(w.said, answer), append(w.asked, body)
+		}
+	}
+	if err := l.commit(ctx, w); err != nil {
+		return err
+	}
+	l.forget(ctx, w)
+	return nil
+}
+
+// begin reads a claimed segment, opens our shares and takes the VDAF's first step on all of its reports; those that are
+// refused, or aggregated already, are left out of the job. A repetition leaves out the same ones.
+//
+// Step 8 of one report: from a claimed segment, to the leader's message to the helper.
+func (l *Leader) begin(ctx context.Context, w *work) error {
+	seg, err := segment.Open(l.opt.FS, w.Segment)
+	if errors.Is(err, segment.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
+		return &quarantine{dap.ReportDropped, "the segment file is damaged or gone"}
+	}
+	if err != nil {
+		return err
+	}
+	w.segment = seg
+	n := seg.Len()
+	w.reports = make([]dap.Report, n)
+	in := make([]verify.Report, n)
+	ids := make([]dap.ReportID, n)
+	for i := range n {
+		if w.reports[i], err = dap.ReadReport(seg.Report(i)); err != nil {
+			return &quarantine{dap.InvalidMessage, "the segment holds what is no report"}
+		}
+		in[i].Share = w.reports[i].LeaderShare()
+		ids[i] = w.reports[i].Metadata.ID
+	}
+	w.batch, err = l.engine.Begin(ctx, verify.Params{
+		Task: w.task, Role: dap.RoleLeader, KeyID: w.task.KeyID, Keys: l.keys.Keyring(),
+		Now: l.steady.Latest(), Skew: l.opt.Limits.ClockSkew,
+	}, in)
+	if err != nil {
+		return err
+	}
+	seen, err := l.store.Seen(ctx, w.Task, ids)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		switch {
+		case w.Sent != nil && bit(w.Sent.Accepted, i):
+			w.sent = append(w.sent, i) // whatever is thought of it now, the helper may have it
+		case w.Sent != nil && !seen[i]:
+			w.batch.Refuse(i, dap.ReportDropped) // no effect where it has a verdict, as it had at the first attempt
+		case seen[i]:
+			w.batch.Refuse(i, dap.ReportReplayed)
+		case w.batch.Verdicts()[i] == 0:
+			w.sent = append(w.sent, i)
+		}
+	}
+	return nil
+}
+
+func bit(b []byte, i int) bool { return i/8 < len(b) && b[i/8]>>(i%8)&1 == 1 }
