@@ -15,8 +15,8 @@ type AggregationJobInitReq struct {
 }
 
 func (r *AggregationJobInitReq) code(c *coder) {
-	code8(c, &r.VerificationKeyID, "verification_key_id")
-	c.vec32(&r.AggParam, 0, "agg_param")
+	c.Uint8(&r.VerificationKeyID, "verification_key_id")
+	c.Vec32(&r.AggParam, 0, "agg_param")
 	c.dialect.jobBatch(c, &r.Extensions)
 	c.dialect.rest(c, &r.Inits)
 }
@@ -62,7 +62,7 @@ type VerifyInit struct {
 
 func (v *VerifyInit) code(c *coder) {
 	v.ReportShare.code(c)
-	c.vec32(&v.Payload, 1, "payload")
+	c.Vec32(&v.Payload, 1, "payload")
 }
 
 // Append appends the encoding: build Inits with it.
@@ -110,18 +110,18 @@ type VerifyResp struct {
 }
 
 func (v *VerifyResp) code(c *coder) {
-	c.fixed(v.ID[:], "report id")
-	code8(c, &v.Type, "verify_resp_type")
+	c.Fixed(v.ID[:], "report id")
+	c.Uint8((*uint8)(&v.Type), "verify_resp_type")
 	switch v.Type {
 	case Continue:
-		c.vec32(&v.Payload, 1, "payload")
+		c.Vec32(&v.Payload, 1, "payload")
 	case Finish:
 	case Reject:
 		v.Error.code(c)
 	default:
-		c.fail("unknown verify_resp_type")
+		c.Fail("unknown verify_resp_type")
 	}
-	c.check((v.Type == Continue || len(v.Payload) == 0) && (v.Type == Reject || v.Error == 0),
+	c.Check((v.Type == Continue || len(v.Payload) == 0) && (v.Type == Reject || v.Error == 0),
 		"verify_resp has a field of another type")
 }
 
@@ -173,8 +173,8 @@ type AggregationJobContinueReq struct {
 }
 
 func (r *AggregationJobContinueReq) code(c *coder) {
-	code16(c, &r.Step, "step")
-	c.check(r.Step > 0, "step is zero")
+	c.Uint16(&r.Step, "step")
+	c.Check(r.Step > 0, "step is zero")
 	c.dialect.rest(c, &r.Continues)
 }
 
@@ -201,8 +201,8 @@ type VerifyContinue struct {
 }
 
 func (v *VerifyContinue) code(c *coder) {
-	c.fixed(v.ID[:], "report id")
-	c.vec32(&v.Payload, 1, "payload")
+	c.Fixed(v.ID[:], "report id")
+	c.Vec32(&v.Payload, 1, "payload")
 }
 
 // Append appends the encoding: build Continues with it.

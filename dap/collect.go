@@ -10,12 +10,12 @@ type Query struct {
 
 func (q *Query) code(c *coder) {
 	q.Mode.code(c)
-	c.nested("query config", func(c *coder) {
+	c.Nested16("query config", func() {
 		if q.Mode == TimeInterval {
 			q.Interval.code(c)
 		}
 	})
-	c.check(q.Mode == TimeInterval || q.Interval == Interval{}, "query has a field of another batch mode")
+	c.Check(q.Mode == TimeInterval || q.Interval == Interval{}, "query has a field of another batch mode")
 }
 
 // Append appends the encoding.
@@ -34,14 +34,14 @@ type BatchSelector struct {
 
 func (s *BatchSelector) code(c *coder) {
 	s.Mode.code(c)
-	c.nested("batch selector config", func(c *coder) {
+	c.Nested16("batch selector config", func() {
 		if s.Mode == TimeInterval {
 			s.Interval.code(c)
 		} else {
-			c.fixed(s.BatchID[:], "batch id")
+			c.Fixed(s.BatchID[:], "batch id")
 		}
 	})
-	c.check((s.Mode == TimeInterval || s.Interval == Interval{}) && (s.Mode == LeaderSelected || s.BatchID == BatchID{}),
+	c.Check((s.Mode == TimeInterval || s.Interval == Interval{}) && (s.Mode == LeaderSelected || s.BatchID == BatchID{}),
 		"batch selector has a field of another batch mode")
 }
 
@@ -71,9 +71,9 @@ type CollectionJobReq struct {
 }
 
 func (r *CollectionJobReq) code(c *coder) {
-	c.raw(&r.raw, func() {
+	c.Raw(&r.raw, func() {
 		r.Query.code(c)
-		c.vec32(&r.AggParam, 0, "agg_param")
+		c.Vec32(&r.AggParam, 0, "agg_param")
 		r.Extensions.code(c)
 	})
 }
@@ -96,7 +96,7 @@ type CollectionJobResp struct {
 }
 
 func (r *CollectionJobResp) code(c *coder) {
-	code64(c, &r.ReportCount, "report_count")
+	c.Uint64(&r.ReportCount, "report_count")
 	r.Interval.code(c)
 	r.Leader.code(c)
 	r.Helper.code(c)
@@ -120,8 +120,8 @@ type AggregateShareReq struct {
 func (r *AggregateShareReq) code(c *coder) {
 	r.CollectionJobReq.code(c)
 	r.BatchSelector.code(c)
-	code64(c, &r.ReportCount, "report_count")
-	c.fixed(r.Checksum[:], "checksum")
+	c.Uint64(&r.ReportCount, "report_count")
+	c.Fixed(r.Checksum[:], "checksum")
 }
 
 // Append appends the encoding.

@@ -122,16 +122,16 @@ func (e Extensions) Append(dst []byte) ([]byte, error) { return encode(dst, &e) 
 func ReadExtensions(b []byte) (Extensions, error) { return decode[Extensions](b) }
 
 func (e *Extensions) code(c *coder) {
-	c.vec16(&e.b, 0, "extensions")
-	if c.writing || c.err != nil {
+	c.Vec16(&e.b, 0, "extensions")
+	if c.Writing() || c.Err() != nil {
 		return
 	}
 	if len(e.b) == 0 {
 		e.b = nil
 	}
-	for b := e.b; len(b) > 0 && c.err == nil; {
+	for b := e.b; len(b) > 0 && c.Err() == nil; {
 		if len(b) < 4 || 4+int(binary.BigEndian.Uint16(b[2:])) > len(b) {
-			c.fail("an extension is truncated")
+			c.Fail("an extension is truncated")
 			return
 		}
 		b = b[4+int(binary.BigEndian.Uint16(b[2:])):]

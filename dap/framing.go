@@ -98,23 +98,25 @@ func (f Framing) jobBatch(c *coder, e *Extensions) {
 		return
 	}
 	mode, id := TimeInterval, BatchID{}
-	if c.writing && e.Len() > 0 {
+	if c.Writing() && e.Len() > 0 {
 		mode = LeaderSelected
 		data, ok := e.Get(ExtLeaderSelectedBatchID)
 		if !ok || e.Len() > 1 || len(data) != len(id) {
-			c.fail("extensions that this framing has no place for")
+			c.Fail("extensions that this framing has no place for")
 			return
 		}
 		id = BatchID(data)
 	}
 	mode.code(c)
-	c.nested("batch config", func(c *coder) {
+	c.Nested16("batch config", func() {
 		if mode == LeaderSelected {
-			c.fixed(id[:], "batch id")
+			c.Fixed(id[:], "batch id")
 		}
 	})
-	if !c.writing && c.err == nil && mode == LeaderSelected {
-		*e, c.err = e.WithLeaderSelectedBatch(id)
+	if !c.Writing() && c.Err() == nil && mode == LeaderSelected {
+		var err error
+		*e, err = e.WithLeaderSelectedBatch(id)
+		c.Abort(err)
 	}
 }
 
@@ -131,9 +133,9 @@ func (f Framing) jobBatchSize(e Extensions) int {
 // rest is what remains of a message: the run of its items.
 func (f Framing) rest(c *coder, items *[]byte) {
 	if f == Janus {
-		c.vec32(items, 0, "items")
+		c.Vec32(items, 0, "items")
 	} else {
-		c.rest(items)
+		c.Rest(items)
 	}
 }
 
@@ -147,9 +149,9 @@ func (f Framing) restSize() int {
 
 // appendRestSize appends what stands before n bytes of items.
 func (f Framing) appendRestSize(dst []byte, n int) ([]byte, error) {
-	c := coder{out: dst, writing: true}
+	c := writer(Dialect{}, dst)
 	if f == Janus {
-		c.length(uint64(n), f.restSize(), "items")
+		c.Length(uint64(n), f.restSize(), "items")
 	}
-	return c.out, c.err
+	return c.Bytes(), c.Err()
 }

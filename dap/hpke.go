@@ -3,6 +3,7 @@ package dap
 import (
 	"fmt"
 
+	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -28,9 +29,9 @@ type HpkeCiphertext struct {
 }
 
 func (m *HpkeCiphertext) code(c *coder) {
-	code8(c, &m.ConfigID, "config_id")
-	c.vec16(&m.Enc, 1, "enc")
-	c.vec32(&m.Payload, 1, "ciphertext")
+	c.Uint8(&m.ConfigID, "config_id")
+	c.Vec16(&m.Enc, 1, "enc")
+	c.Vec32(&m.Payload, 1, "ciphertext")
 }
 
 // Append appends the encoding.
@@ -47,11 +48,11 @@ type HpkeConfig struct {
 }
 
 func (m *HpkeConfig) code(c *coder) {
-	code8(c, &m.ID, "config id")
-	code16(c, &m.KEM, "kem_id")
-	code16(c, &m.KDF, "kdf_id")
-	code16(c, &m.AEAD, "aead_id")
-	c.vec16(&m.Key, 1, "public_key")
+	c.Uint8(&m.ID, "config id")
+	c.Uint16(&m.KEM, "kem_id")
+	c.Uint16(&m.KDF, "kdf_id")
+	c.Uint16(&m.AEAD, "aead_id")
+	c.Vec16(&m.Key, 1, "public_key")
 }
 
 // Append appends the encoding.
@@ -85,24 +86,14 @@ func Seal(cfg HpkeConfig, info, aad, plaintext []byte) (HpkeCiphertext, error) {
 type HpkeConfigList []HpkeConfig
 
 func (l *HpkeConfigList) code(c *coder) {
-	c.nested("HpkeConfigList", func(c *coder) {
+	c.Nested16("HpkeConfigList", func() {
 		var ids [256]bool
-		add := func(m *HpkeConfig) {
+		wire.Items(&c.Coder, (*[]HpkeConfig)(l), func(_ int, m *HpkeConfig) {
 			m.code(c)
-			c.check(!ids[m.ID] || c.err != nil, "two configs have one id")
+			c.Check(!ids[m.ID], "two configs have one id")
 			ids[m.ID] = true
-		}
-		if c.writing {
-			for i := range *l {
-				add(&(*l)[i])
-			}
-		}
-		for len(c.in) > 0 && c.err == nil {
-			var m HpkeConfig
-			add(&m)
-			*l = append(*l, m)
-		}
-		c.check(len(*l) > 0, "HpkeConfigList is empty")
+		})
+		c.Check(len(*l) > 0, "HpkeConfigList is empty")
 	})
 }
 
@@ -142,13 +133,13 @@ func InputShareAAD(task TaskID, config []byte, m *ReportMetadata, publicShare []
 
 // AppendInputShareAAD is [InputShareAAD] into the caller's memory.
 func AppendInputShareAAD(dst []byte, task TaskID, config []byte, m *ReportMetadata, publicShare []byte) []byte {
-	c := coder{out: append(append(dst, task[:]...), config...), writing: true}
+	c := writer(Dialect{}, append(append(dst, task[:]...), config...))
 	m.code(&c)
-	c.vec32(&publicShare, 0, "public_share")
-	if c.err != nil {
-		panic("dap: internal error: " + c.err.Error()) // only a public share of 4 GiB
+	c.Vec32(&publicShare, 0, "public_share")
+	if err := c.Err(); err != nil {
+		panic("dap: internal error: " + err.Error()) // only a public share of 4 GiB
 	}
-	return c.out
+	return c.Bytes()
 }
 
 // AggregateShareAAD is the additional data of an aggregate share: task id, configuration and the collection job request

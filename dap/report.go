@@ -14,8 +14,8 @@ type ReportMetadata struct {
 }
 
 func (m *ReportMetadata) code(c *coder) {
-	c.fixed(m.ID[:], "report id")
-	code64(c, &m.Time, "report time")
+	c.Fixed(m.ID[:], "report id")
+	c.Uint64((*uint64)(&m.Time), "report time")
 	m.PublicExtensions.code(c)
 }
 
@@ -36,9 +36,9 @@ type Report struct {
 }
 
 func (r *Report) code(c *coder) {
-	c.raw(&r.raw, func() {
+	c.Raw(&r.raw, func() {
 		r.Metadata.code(c)
-		c.vec32(&r.PublicShare, 0, "public_share")
+		c.Vec32(&r.PublicShare, 0, "public_share")
 		r.Leader.code(c)
 		r.Helper.code(c)
 	})
@@ -78,7 +78,7 @@ type ReportShare struct {
 
 func (s *ReportShare) code(c *coder) {
 	s.Metadata.code(c)
-	c.vec32(&s.PublicShare, 0, "public_share")
+	c.Vec32(&s.PublicShare, 0, "public_share")
 	s.Ciphertext.code(c)
 }
 
@@ -96,7 +96,7 @@ type PlaintextInputShare struct {
 
 func (p *PlaintextInputShare) code(c *coder) {
 	p.PrivateExtensions.code(c)
-	c.vec32(&p.Payload, 1, "input share")
+	c.Vec32(&p.Payload, 1, "input share")
 }
 
 // Append appends the encoding.

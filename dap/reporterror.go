@@ -59,15 +59,15 @@ func (e ReportError) String() string {
 func (e ReportError) Error() string { return "dap: report refused: " + e.String() }
 
 func (e *ReportError) code(c *coder) {
-	if c.writing {
+	if c.Writing() {
 		n, ok := c.dialect.Code(*e)
-		c.check(ok, "no report error of this dialect")
-		c.out = append(c.out, n)
+		c.Check(ok, "no report error of this dialect")
+		c.Uint8(&n, "report error")
 		return
 	}
 	var n uint8
-	code8(c, &n, "report error")
-	if c.check(n != 0 && n != 255, "report error that is none"); c.err == nil {
+	c.Uint8(&n, "report error")
+	if c.Check(n != 0 && n != 255, "report error that is none"); c.Err() == nil {
 		*e = c.dialect.ReportError(n)
 	}
 }

@@ -23,8 +23,8 @@ func (m BatchMode) String() string {
 }
 
 func (m *BatchMode) code(c *coder) {
-	code8(c, m, "batch_mode")
-	c.check(*m == TimeInterval || *m == LeaderSelected, "unknown batch_mode")
+	c.Uint8((*uint8)(m), "batch_mode")
+	c.Check(*m == TimeInterval || *m == LeaderSelected, "unknown batch_mode")
 }
 
 // TaskConfiguration is what all parties of a task agree on (section 4.2). It is part of the additional data of every
@@ -50,16 +50,16 @@ type TaskConfiguration struct {
 }
 
 func (t *TaskConfiguration) code(c *coder) {
-	c.vec8(&t.TaskInfo, t.Version.leastInfo(), "task_info")
-	c.vec16(&t.Leader, 1, "leader_aggregator_endpoint")
-	c.vec16(&t.Helper, 1, "helper_aggregator_endpoint")
-	c.check(ascii(t.Leader) && ascii(t.Helper), "endpoint is not ASCII")
-	code64(c, &t.TimePrecision, "time_precision")
-	code64(c, &t.MinBatchSize, "min_batch_size")
+	c.Vec8(&t.TaskInfo, t.Version.leastInfo(), "task_info")
+	c.Vec16(&t.Leader, 1, "leader_aggregator_endpoint")
+	c.Vec16(&t.Helper, 1, "helper_aggregator_endpoint")
+	c.Check(ascii(t.Leader) && ascii(t.Helper), "endpoint is not ASCII")
+	c.Uint64((*uint64)(&t.TimePrecision), "time_precision")
+	c.Uint64(&t.MinBatchSize, "min_batch_size")
 	t.BatchMode.code(c)
-	c.vec16(&t.BatchConfig, 0, "batch_config")
-	code32(c, &t.VDAFType, "vdaf_type")
-	c.vec16(&t.VDAFConfig, 0, "vdaf_configuration")
+	c.Vec16(&t.BatchConfig, 0, "batch_config")
+	c.Uint32(&t.VDAFType, "vdaf_type")
+	c.Vec16(&t.VDAFConfig, 0, "vdaf_configuration")
 	t.Extensions.code(c)
 }
 
@@ -72,7 +72,7 @@ func (t *TaskConfiguration) Append(dst []byte) ([]byte, error) { return encode(d
 func ReadTaskConfiguration(v Version, b []byte) (*TaskConfiguration, error) {
 	b = bytes.Clone(b)
 	t := &TaskConfiguration{Version: v}
-	if err := decodeInto(coder{in: b}, t); err != nil {
+	if err := decodeInto(reader(Dialect{}, b), t); err != nil {
 		return nil, err
 	}
 	t.raw = b

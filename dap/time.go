@@ -127,6 +127,6 @@ func (iv Interval) Append(dst []byte) ([]byte, error) { return encode(dst, &iv) 
 func ReadInterval(b []byte) (Interval, error) { return decode[Interval](b) }
 
 func (iv *Interval) code(c *coder) {
-	code64(c, &iv.Start, "interval start")
-	code64(c, &iv.Duration, "interval duration")
+	c.Uint64((*uint64)(&iv.Start), "interval start")
+	c.Uint64((*uint64)(&iv.Duration), "interval duration")
 }

@@ -26,7 +26,7 @@ type ReportUploadStatus struct {
 }
 
 func (s *ReportUploadStatus) code(c *coder) {
-	c.fixed(s.ID[:], "report id")
+	c.Fixed(s.ID[:], "report id")
 	s.Error.code(c)
 }
 
@@ -45,14 +45,14 @@ func (d Dialect) UploadErrors(body []byte, l *Limits) iter.Seq2[ReportUploadStat
 
 // appendAll appends messages one after another, whose encodings take n bytes together.
 func appendAll[T any, P message[T]](d Dialect, dst []byte, all []T, n int) ([]byte, error) {
-	c := coder{dialect: d, out: grow(dst, n), writing: true}
+	c := writer(d, grow(dst, n))
 	for i := range all {
 		P(&all[i]).code(&c)
 	}
-	if c.err != nil {
-		return dst, c.err
+	if err := c.Err(); err != nil {
+		return dst, err
 	}
-	return c.out, nil
+	return c.Bytes(), nil
 }
 
 // grow returns dst with room for exactly n more bytes: bodies live long enough that slack would count.

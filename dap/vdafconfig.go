@@ -83,14 +83,14 @@ type L2VecConfig struct {
 func (*CountConfig) code(*coder) {}
 
 func (v *SumConfig) code(c *coder) {
-	code64(c, &v.MaxMeasurement, "max_measurement")
-	c.check(v.MaxMeasurement > 0, "max_measurement is zero")
+	c.Uint64(&v.MaxMeasurement, "max_measurement")
+	c.Check(v.MaxMeasurement > 0, "max_measurement is zero")
 }
 
 func (v *SumVecConfig) code(c *coder) {
 	codeLength(c, &v.Length, "length")
-	code64(c, &v.MaxMeasurement, "max_measurement")
-	c.check(v.MaxMeasurement > 0, "max_measurement is zero")
+	c.Uint64(&v.MaxMeasurement, "max_measurement")
+	c.Check(v.MaxMeasurement > 0, "max_measurement is zero")
 	codeLength(c, &v.ChunkLength, "chunk_length")
 }
 
@@ -102,29 +102,29 @@ func (v *HistogramConfig) code(c *coder) {
 func (v *MultihotCountVecConfig) code(c *coder) {
 	codeLength(c, &v.Length, "length")
 	codeLength(c, &v.ChunkLength, "chunk_length")
-	code64(c, &v.MaxWeight, "max_weight")
-	c.check(v.MaxWeight > 0 && v.MaxWeight <= uint64(v.Length), "max_weight is not in 1..length")
+	c.Uint64(&v.MaxWeight, "max_weight")
+	c.Check(v.MaxWeight > 0 && v.MaxWeight <= uint64(v.Length), "max_weight is not in 1..length")
 }
 
 func (v *L1BoundSumConfig) code(c *coder) {
 	codeLength(c, &v.Length, "length")
-	code64(c, &v.MaxValue, "max_value")
-	c.check(v.MaxValue > 0, "max_value is zero")
+	c.Uint64(&v.MaxValue, "max_value")
+	c.Check(v.MaxValue > 0, "max_value is zero")
 	codeLength(c, &v.ChunkLength, "chunk_length")
 }
 
 func (v *PineConfig) code(c *coder) {
 	codeLength(c, &v.Dimension, "dimension")
-	code8(c, &v.FracBits, "frac_bits")
-	code64(c, &v.Bound, "bound")
-	c.check(v.Bound > 0, "bound is zero")
+	c.Uint8(&v.FracBits, "frac_bits")
+	c.Uint64(&v.Bound, "bound")
+	c.Check(v.Bound > 0, "bound is zero")
 }
 
 func (v *L2VecConfig) code(c *coder) { codeLength(c, &v.Length, "length") }
 
 func codeLength(c *coder, v *uint32, what string) {
-	code32(c, v, what)
-	c.check(*v > 0, what+" is zero")
+	c.Uint32(v, what)
+	c.Check(*v > 0, what+" is zero")
 }
 
 // Type is Field.
