@@ -266,7 +266,7 @@ func Why(t *Task) []Reason {
 			"the helper knows of %d finished reports, and this leader has verified %d with it: the helper's store was lost, replaced or put back", p.Done, t.Counts.Aggregated)
 	}
 	if t.PeerUnreadable != "" {
-		add("check that the helper runs and that both sides hold the same token", "the helper does not tell how far it is: %s", t.PeerUnreadable)
+		add(Reach(t.PeerUnreadable, "check that the helper runs and that both sides hold the same token"), "the helper does not tell how far it is: %s", t.PeerUnreadable)
 	}
 	rs = append(rs, mostRejected(&t.Counts)...)
 	verified := uint64(0)
@@ -363,6 +363,18 @@ func Decide(task string) string {
 		"starling task drop gives the reports up, after which their batch may differ from the helper's"
 }
 
+// Reach is what to do about a helper that cannot be reached: about certificates where why
+// speaks of them, and else otherwise.
+func Reach(why, otherwise string) string {
+	switch {
+	case strings.Contains(why, "take our certificate"):
+		return "have tls_certificate in [helper] of leader.toml be one that the helper's tls_client_ca has signed, and that has not ended"
+	case strings.Contains(why, "its certificate"):
+		return "have tls_ca in [helper] of leader.toml name who signed the helper's certificate; that one has to be for its name, and not ended"
+	}
+	return otherwise
+}
+
 // advice is what to do about a reason in the words of this package and of the leader.
 func advice(why string) string {
 	for _, a := range []struct{ has, do string }{
@@ -376,7 +388,7 @@ func advice(why string) string {
 		{"the round is not over", "wait; then it is released by itself"},
 		{"this leader was away", "wait; nothing is wrong"},
 		{"fewer than", "send more reports; what came later than the batch asked for is not in it: starling collect --restart asks for all up to now, or where rounds are released alone, starling collect --skip for the next ones"},
-		{"did not answer", "check that the helper runs and can be reached"},
+		{"did not answer", Reach(why, "check that the helper runs and can be reached")},
 		{"newer version of this program", "start the newer version, which wrote it, until nothing waits"},
 		{"until you decide", "decide: starling task resume leader.toml, or starling task drop leader.toml"},
 		{"cannot be sorted", "see to the disk: it is tried again by itself; docs/recovery.md says how to go on without the log"},

@@ -56,7 +56,9 @@ func buildAndRun(m *testing.M) int {
 // wants the exit code N; `wait-for CONFIG...` waits until the parties are ready;
 // `free-ports NAME...` sets variables to addresses; `fill FILE...` puts variables into
 // files; `decide DIR RECIPE ROUND` charges a device's ledger; `flip FILE` and `cut FILE`
-// change the last bit and drop the last byte of a file.
+// change the last bit and drop the last byte of a file. `deployment [--relay] DIR` makes a
+// deployment, `certificates DIR` certificates; `wait-metrics CONFIG REGEXP` and
+// `wait-status CONFIG REGEXP` wait until what a party shows matches.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -69,7 +71,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit": exitCode, "wait-for": waitFor, "wait-status": waitStatus, "free-ports": freePorts, "fill": fill, "decide": decide,
-			"flip": flip, "cut": cut,
+			"flip": flip, "cut": cut, "deployment": deployment, "certificates": certificates, "wait-metrics": waitMetrics,
 		},
 	})
 }

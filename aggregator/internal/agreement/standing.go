@@ -66,7 +66,7 @@ func (s Standing) Reasons(role dap.Role) (list []permit.Reason) {
 		if s.Failed != "" {
 			why += ": " + s.Failed
 		}
-		list = append(list, permit.Reason{Stops: permit.Release, Why: why, Do: waits})
+		list = append(list, permit.Reason{Stops: permit.Release, Why: why, Do: status.Reach(why, waits)})
 	}
 	return list
 }

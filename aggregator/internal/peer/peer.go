@@ -11,15 +11,20 @@ package peer
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/agreement"
@@ -345,8 +350,41 @@ func withoutURL(err error) error {
 // opaque keeps an error for [errors.Is] and prints only its kind.
 type opaque struct{ err error }
 
-func (o opaque) Error() string { return fmt.Sprintf("%T", o.err) }
+func (o opaque) Error() string { return kind(o.err) }
 func (o opaque) Unwrap() error { return o.err }
+
+// kind names an error in words of a closed set: those of our own, a system's error, a TLS
+// alert, or the error's type.
+func kind(err error) string {
+	var (
+		bad     *tls.CertificateVerificationError
+		ca      x509.UnknownAuthorityError
+		name    x509.HostnameError
+		invalid x509.CertificateInvalidError
+		op      *net.OpError
+		no      syscall.Errno
+	)
+	switch {
+	case errors.As(err, &bad):
+		switch {
+		case errors.As(err, &ca):
+			return "its certificate is signed by nobody who is known here"
+		case errors.As(err, &name):
+			return "its certificate is for another name"
+		case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+			return "its certificate has ended, or has not begun"
+		}
+		return "its certificate does not hold"
+	case errors.As(err, &op) && op.Op == "remote error": // an alert, whose name crypto/tls has
+		if alert := op.Err.Error(); strings.Contains(alert, "certificate") {
+			return "it does not take our certificate: " + alert
+		}
+		return op.Err.Error()
+	case errors.As(err, &no):
+		return no.Error()
+	}
+	return fmt.Sprintf("%T", err)
+}
 
 // problem reads a problem document, or makes one of the status. Its detail is a stranger's text: it is cut and kept for
 // the operator.

@@ -2,7 +2,11 @@ package peer
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -95,9 +99,44 @@ func TestErrorsNameNoAddress(t *testing.T) {
 	if s := err.Error(); strings.Contains(s, "127.0.0.1") || strings.Contains(s, "secret") || strings.Contains(s, "base") {
 		t.Errorf("the error tells where: %s", s)
 	}
+	if !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("the error does not tell why: %v", err)
+	}
 	secret := &Refused{&dap.Problem{Type: dap.ProblemInvalidMessage, Status: 400, Detail: "report AAAA"}}
 	if strings.Contains(secret.Error(), "AAAA") {
 		t.Errorf("the error repeats a stranger's text: %s", secret)
+	}
+}
+
+// TestCertificates: whose certificate is wrong is said, and no name or address that stands
+// in it.
+func TestCertificates(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	defer srv.Close()
+	right := srv.Client().Transport.(*http.Transport)
+	ask := func(change func(*tls.Config)) string {
+		t.Helper()
+		rt := right.Clone()
+		defer rt.CloseIdleConnections()
+		change(rt.TLSClientConfig)
+		_, err := NewClient(rt, time.Minute, 4096).Create(t.Context(), AggregateShare(testTask(t, srv.URL+"/"), ""), []byte("x"))
+		var retry *Retry
+		if !errors.As(err, &retry) || strings.Contains(err.Error(), "127.0.0.1") || strings.Contains(err.Error(), "example") {
+			t.Errorf("%v; want to come again, and no name", err)
+		}
+		return err.Error()
+	}
+	for want, change := range map[string]func(*tls.Config){
+		"signed by nobody who is known here":    func(c *tls.Config) { c.RootCAs = x509.NewCertPool() },
+		"its certificate is for another name":   func(c *tls.Config) { c.ServerName = "helper.test" },
+		"its certificate has ended, or has not": func(c *tls.Config) { c.Time = func() time.Time { return time.Unix(1<<40, 0) } },
+		"tls: protocol version not supported":   func(c *tls.Config) { c.MaxVersion, c.MinVersion = tls.VersionTLS10, tls.VersionTLS10 },
+	} {
+		if got := ask(change); !strings.Contains(got, want) {
+			t.Errorf("%q; want %q", got, want)
+		}
 	}
 }
 
