@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,15 +22,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/test/internal/parties"
 )
 
 func main() {
-	binary := flag.String("starling", "starling", "the binary that plays leader and helper")
+	binary := flag.String("starling", "", "the binary that plays leader and helper; built if not given")
 	seconds := flag.Int("seconds", 20, "of each of the two phases")
 	idle := flag.Int("idle", 10_000, "idle connections, half of them at the leader and half at the helper")
 	junk := flag.Int("junk", 5_000, "junk requests a second, half and half")
@@ -50,50 +46,22 @@ func run(binary string, seconds, idle, junk, uploads int, again time.Duration) e
 		return err
 	}
 	defer os.RemoveAll(dir)
-	a, err := deploy.Loopback()
-	if err != nil {
-		return err
-	}
-	r, err := recipe.New(recipe.Options{Name: "flood", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100,
-		Epsilon: recipe.Decimal{Coefficient: 1}})
-	if err != nil {
-		return err
-	}
-	dir = filepath.Join(dir, "deployment")
-	if err := deploy.Create(dir, r, a); err != nil {
-		return err
-	}
-	leader, helper, local := a.Leader.Addr().String(), a.Helper.Addr().String(), a.LeaderLocal.Addr().String()
-	a.Close() // the processes listen there
-	var servers []*exec.Cmd
-	for _, role := range []string{"helper", "leader"} {
-		cmd := exec.Command(binary, "serve", role, filepath.Join(dir, role+".toml"))
-		if err := cmd.Start(); err != nil {
+	if binary == "" {
+		if binary, err = parties.Build(dir); err != nil {
 			return err
 		}
-		servers = append(servers, cmd)
-		defer func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() }()
 	}
-	b, err := r.Append(nil)
+	p, err := parties.Start(binary, filepath.Join(dir, "deployment"), nil)
 	if err != nil {
 		return err
 	}
-	c, err := client.New(client.Options{Recipe: b, MaxEpsilon: 2})
-	if err != nil {
-		return err
-	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		if err = c.Refresh(context.Background()); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	return errors.Join(measure(p, seconds, idle, junk, uploads, again), p.Stop())
+}
+
+func measure(p *parties.Pair, seconds, idle, junk, uploads int, again time.Duration) error {
 	bodies := make([][]byte, 2*seconds*uploads)
 	for i := range bodies {
-		report, err := c.Prepare(client.Bool(true), time.Now())
+		report, err := p.Client.Prepare(client.Bool(true), time.Now())
 		if err != nil {
 			return err
 		}
@@ -102,15 +70,14 @@ func run(binary string, seconds, idle, junk, uploads int, again time.Duration) e
 		}
 	}
 	fmt.Printf("| phase | uploads | taken | p50 | p99 | max | verified at its end | processor s: generator, leader, helper |\n|---|---|---|---|---|---|---|---|\n")
-	url := c.UploadURL().String()
-	if err := phase("alone", bodies[:len(bodies)/2], uploads, url, local, servers); err != nil {
+	if err := phase("alone", bodies[:len(bodies)/2], uploads, p); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	f := &flood{again: again}
-	f.start(ctx, []string{leader, helper}, idle, junk)
+	f.start(ctx, []string{p.Leader.Public, p.Helper.Public}, idle, junk)
 	time.Sleep(5 * time.Second) // until all have come once
-	err = phase("flood", bodies[len(bodies)/2:], uploads, url, local, servers)
+	err := phase("flood", bodies[len(bodies)/2:], uploads, p)
 	stop()
 	f.done.Wait()
 	fmt.Printf("\n%d idle connections opened, %d of them closed by the servers; %d junk requests answered, %d failed\n", f.opened.Load(), f.shed.Load(),
@@ -120,7 +87,7 @@ func run(binary string, seconds, idle, junk, uploads int, again time.Duration) e
 	}
 	begin := time.Now()
 	for {
-		s, err := read(local)
+		s, err := p.Leader.Status()
 		if err != nil {
 			return err
 		}
@@ -136,8 +103,9 @@ func run(binary string, seconds, idle, junk, uploads int, again time.Duration) e
 }
 
 // phase uploads at a rate, each on a connection of its own, and prints a row.
-func phase(name string, bodies [][]byte, rate int, url, local string, servers []*exec.Cmd) error {
-	before := times(servers)
+func phase(name string, bodies [][]byte, rate int, p *parties.Pair) error {
+	before := times(p)
+	url := p.Client.UploadURL().String()
 	var mu sync.Mutex
 	var took []time.Duration
 	var wait sync.WaitGroup
@@ -163,47 +131,23 @@ func phase(name string, bodies [][]byte, rate int, url, local string, servers []
 		})
 	}
 	wait.Wait()
-	after := times(servers)
-	s, err := read(local)
+	after := times(p)
+	s, err := p.Leader.Status()
 	if err != nil {
 		return err
 	}
 	slices.Sort(took)
 	at := func(q float64) time.Duration { return took[int(q*float64(len(took)-1))].Round(100 * time.Microsecond) }
 	fmt.Printf("| %s | %d | %d | %v | %v | %v | %d of %d | %.1f, %.1f, %.1f |\n", name, len(bodies), taken.Load(), at(.5), at(.99), at(1),
-		s.Tasks[0].Counts.Aggregated, s.Tasks[0].Counts.Acknowledged, after[0]-before[0], after[2]-before[2], after[1]-before[1])
+		s.Tasks[0].Counts.Aggregated, s.Tasks[0].Counts.Acknowledged, after[0]-before[0], after[1]-before[1], after[2]-before[2])
 	return nil
 }
 
-// times are the processor seconds of this process and of the servers.
-func times(servers []*exec.Cmd) []float64 {
+// times are the processor seconds of this process and of the two.
+func times(p *parties.Pair) [3]float64 {
 	var u syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	all := []float64{float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9}
-	for _, s := range servers {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.Process.Pid))
-		var user, system float64
-		if _, rest, ok := strings.Cut(string(b), ") "); ok {
-			fields := strings.Fields(rest)
-			fmt.Sscan(fields[11], &user)
-			fmt.Sscan(fields[12], &system)
-		}
-		all = append(all, (user+system)/100)
-	}
-	return all
-}
-
-func read(local string) (*status.Status, error) {
-	resp, err := http.Get("http://" + local + "/statusz")
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	s := new(status.Status)
-	if err := json.NewDecoder(resp.Body).Decode(s); err != nil || len(s.Tasks) != 1 {
-		return nil, errors.Join(errors.New("no status"), err)
-	}
-	return s, nil
+	return [3]float64{float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9, p.Leader.Seconds(), p.Helper.Seconds()}
 }
 
 type flood struct {

@@ -1,0 +1,218 @@
+// Package parties runs a leader and a helper as processes of their own, for tools that
+// measure what an operator would see: uploads over HTTP, /statusz, /readyz, exit codes.
+package parties
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// A Pair is a leader and a helper that run, with one task that counts.
+type Pair struct {
+	// Dir has the configurations.
+	Dir string
+	// Client prepares reports for the task.
+	Client *client.Client
+	// Leader and Helper are the two.
+	Leader, Helper *Party
+}
+
+// A Party is one process.
+type Party struct {
+	Role   string
+	Config string // file
+	Public string // address
+	local  string // address
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	err    error // of the process; after ended
+}
+
+// Build builds the binary into a directory, and returns where it is.
+func Build(dir string) (string, error) {
+	binary := filepath.Join(dir, "starling")
+	out, err := exec.Command("go", "build", "-o", binary, "github.com/starling-agg/starling/cmd/starling").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return binary, nil
+}
+
+// Start makes a deployment in dir, which must not be there, has change look through the
+// text of each configuration, by role, and starts both. Call [Pair.Stop] in the end.
+func Start(binary, dir string, change func(role, text string) string) (_ *Pair, err error) {
+	a, err := deploy.Loopback()
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	r, err := recipe.New(recipe.Options{
+		Name: "count", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100,
+		Epsilon: recipe.Decimal{Coefficient: 1},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := deploy.Create(dir, r, a); err != nil {
+		return nil, err
+	}
+	p := &Pair{
+		Dir:    dir,
+		Leader: &Party{Role: "leader", Public: a.Leader.Addr().String(), local: a.LeaderLocal.Addr().String()},
+		Helper: &Party{Role: "helper", Public: a.Helper.Addr().String(), local: a.HelperLocal.Addr().String()},
+	}
+	a.Close() // the processes listen there
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Stop())
+		}
+	}()
+	for _, s := range p.Both() {
+		s.Config = filepath.Join(dir, s.Role+".toml")
+		text, err := os.ReadFile(s.Config)
+		if err != nil {
+			return nil, err
+		}
+		if change != nil {
+			text = []byte(change(s.Role, string(text)))
+		}
+		if err := os.WriteFile(s.Config, text, 0o600); err != nil {
+			return nil, err
+		}
+		if err := s.start(binary); err != nil {
+			return nil, err
+		}
+	}
+	bytes, err := r.Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	if p.Client, err = client.New(client.Options{Recipe: bytes, MaxEpsilon: 2}); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for {
+		if err = p.Client.Refresh(ctx); err == nil {
+			return p, nil
+		}
+		if failed := p.Failed(); failed != nil || ctx.Err() != nil {
+			return nil, errors.Join(failed, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// Both are helper and leader.
+func (p *Pair) Both() []*Party { return []*Party{p.Helper, p.Leader} }
+
+// Failed says whether one of the two has ended by itself.
+func (p *Pair) Failed() error {
+	for _, s := range p.Both() {
+		select {
+		case <-s.ended:
+			return fmt.Errorf("the %s has ended: %w", s.Role, s.err)
+		default:
+		}
+	}
+	return nil
+}
+
+// Stop stops both in order, and fails where one had ended before or does not end well.
+func (p *Pair) Stop() error {
+	return errors.Join(p.Leader.stop(), p.Helper.stop())
+}
+
+func (s *Party) start(binary string) error {
+	s.cmd = exec.Command(binary, "serve", s.Role, s.Config)
+	log, err := os.Create(s.Config + ".log")
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd.Stderr = log
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	s.ended = make(chan struct{})
+	go func() {
+		defer close(s.ended)
+		if s.err = s.cmd.Wait(); s.err == nil {
+			s.err = errors.New("exit status 0")
+		}
+	}()
+	return nil
+}
+
+func (s *Party) stop() error {
+	if s.ended == nil {
+		return nil
+	}
+	select {
+	case <-s.ended:
+		return fmt.Errorf("the %s had ended: %w", s.Role, s.err)
+	default:
+	}
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	<-s.ended
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		return fmt.Errorf("the %s ended with exit code %d: %w", s.Role, code, s.err)
+	}
+	return nil
+}
+
+// Status asks for the party's status.
+func (s *Party) Status() (*status.Status, error) {
+	_, body, err := s.Get("/statusz")
+	if err != nil {
+		return nil, err
+	}
+	out := new(status.Status)
+	if err := json.Unmarshal(body, out); err != nil || len(out.Tasks) != 1 {
+		return nil, errors.Join(fmt.Errorf("the %s has no status", s.Role), err)
+	}
+	return out, nil
+}
+
+// Get asks the party's local listener.
+func (s *Party) Get(path string) (code int, body []byte, err error) {
+	resp, err := local.Get("http://" + s.local + path)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
+}
+
+// local asks nobody in between.
+var local = &http.Client{Transport: new(http.Transport), Timeout: 10 * time.Second}
+
+// Seconds are the processor seconds of the party.
+func (s *Party) Seconds() float64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	_, rest, ok := strings.Cut(string(b), ") ")
+	if !ok {
+		return 0
+	}
+	fields := strings.Fields(rest)
+	var user, system float64
+	fmt.Sscan(fields[11], &user)
+	fmt.Sscan(fields[12], &system)
+	return (user + system) / 100 // USER_HZ
+}
