@@ -3,9 +3,10 @@ package signed
 import (
 	"bytes"
 	"crypto/ed25519"
-	"encoding/binary"
 	"fmt"
 	"time"
+
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // A Role is that of a party that signs.
@@ -69,10 +70,19 @@ func (d *Delegation) validate() error {
 	return d.Key.Validate()
 }
 
-func (d *Delegation) body() []byte {
-	b := append(bytes.Clone(d.Root[:]), d.Key[:]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(d.NotBefore.Unix()))
-	return binary.BigEndian.AppendUint64(b, uint64(d.NotAfter.Unix()))
+func (d *Delegation) body() []byte { return wire.MustAppend(nil, d.codeBody) }
+
+// codeBody reads and writes what the root signs.
+func (d *Delegation) codeBody(c *wire.Coder) {
+	c.Fixed(d.Root[:], "root")
+	c.Fixed(d.Key[:], "key")
+	c.Seconds(&d.NotBefore, "not_before")
+	c.Seconds(&d.NotAfter, "not_after")
+}
+
+func (d *Delegation) code(c *wire.Coder) {
+	d.codeBody(c)
+	c.Fixed(d.Signature[:], "the root's signature")
 }
 
 // Verify says whether that root vouches: it fails with [ErrSignature], [ErrWindow] or
@@ -96,27 +106,13 @@ func (d *Delegation) Verify(root PublicKey) error {
 // Append appends the encoding: opaque root[32], key[32]; uint64 not_before, not_after
 // (seconds since 1970); opaque signature[64], over the domain string, a zero byte and
 // what stands before it.
-func (d *Delegation) Append(dst []byte) []byte {
-	return append(append(dst, d.body()...), d.Signature[:]...)
-}
+func (d *Delegation) Append(dst []byte) []byte { return wire.MustAppend(dst, d.code) }
 
 // ReadDelegation reads exactly one delegation and does not verify it; [ErrSignature] if
 // it is none.
-func ReadDelegation(b []byte) (Delegation, error) {
-	var d Delegation
-	if len(b) != DelegationSize {
-		return d, fmt.Errorf("%w: a delegation of %d bytes, want %d", ErrSignature, len(b), DelegationSize)
-	}
-	d.Root, b = PublicKey(b[:KeySize]), b[KeySize:]
-	d.Key, b = PublicKey(b[:KeySize]), b[KeySize:]
-	var ok1, ok2 bool
-	d.NotBefore, ok1 = readTime(b)
-	d.NotAfter, ok2 = readTime(b[8:])
-	if !ok1 || !ok2 {
-		return d, fmt.Errorf("%w: a delegation's time is out of bounds", ErrSignature)
-	}
-	d.Signature = [ed25519.SignatureSize]byte(b[16:])
-	return d, nil
+func ReadDelegation(b []byte) (d Delegation, err error) {
+	err = wire.Read(b, ErrSignature, d.code)
+	return d, err
 }
 
 // MarshalFile is the file of a delegation: the domain string, a line feed, and the encoding.
@@ -136,11 +132,6 @@ func ParseDelegation(file []byte) (Delegation, error) {
 const maxTime = 1 << 40
 
 func validTime(t time.Time) bool { return t.Unix() >= 0 && t.Unix() < maxTime && t.Nanosecond() == 0 }
-
-func readTime(b []byte) (time.Time, bool) {
-	n := binary.BigEndian.Uint64(b)
-	return time.Unix(int64(n%maxTime), 0).UTC(), n < maxTime
-}
 
 // A Signer signs with an online key that its root vouches for. Safe for concurrent use.
 type Signer struct {
@@ -211,21 +202,16 @@ func (s *Signature) Verify(root PublicKey, domain string, message []byte, from, 
 }
 
 // Append appends the encoding: the delegation's, then opaque signature[64].
-func (s *Signature) Append(dst []byte) []byte {
-	return append(s.Delegation.Append(dst), s.Signature[:]...)
+func (s *Signature) Append(dst []byte) []byte { return wire.MustAppend(dst, s.code) }
+
+func (s *Signature) code(c *wire.Coder) {
+	s.Delegation.code(c)
+	c.Fixed(s.Signature[:], "signature")
 }
 
 // ReadSignature reads exactly one signature and does not verify it; [ErrSignature] if it
 // is none.
-func ReadSignature(b []byte) (Signature, error) {
-	var s Signature
-	if len(b) != SignatureSize {
-		return s, fmt.Errorf("%w: %d bytes, want %d", ErrSignature, len(b), SignatureSize)
-	}
-	var err error
-	if s.Delegation, err = ReadDelegation(b[:DelegationSize]); err != nil {
-		return s, err
-	}
-	s.Signature = [ed25519.SignatureSize]byte(b[DelegationSize:])
-	return s, nil
+func ReadSignature(b []byte) (s Signature, err error) {
+	err = wire.Read(b, ErrSignature, s.code)
+	return s, err
 }

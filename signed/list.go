@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // A List is the HPKE keys that an aggregator offers, with all that says whose they are:
@@ -53,19 +53,22 @@ func (l *List) body() ([]byte, error) {
 	case !validTime(l.NotBefore) || !validTime(l.NotAfter) || !l.NotAfter.After(l.NotBefore):
 		return nil, fmt.Errorf("%w: from %s until %s", ErrList, l.NotBefore, l.NotAfter)
 	}
-	var b cryptobyte.Builder
-	b.AddBytes(l.Deployment[:])
-	b.AddUint8(uint8(l.Role))
-	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(l.URL)) })
-	b.AddUint32(l.Epoch)
-	b.AddUint64(uint64(l.NotBefore.Unix()))
-	b.AddUint64(uint64(l.NotAfter.Unix()))
-	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(l.Body) })
-	out, err := b.Bytes()
-	if err != nil || len(out)+SignatureSize > MaxList {
-		return nil, fmt.Errorf("%w: longer than %d bytes", ErrList, MaxList)
+	b, err := wire.Append(nil, ErrList, l.code)
+	if err == nil && len(b)+SignatureSize > MaxList {
+		err = fmt.Errorf("%w: longer than %d bytes", ErrList, MaxList)
 	}
-	return out, nil
+	return b, err
+}
+
+// code reads and writes what is signed.
+func (l *List) code(c *wire.Coder) {
+	c.Fixed(l.Deployment[:], "deployment")
+	c.Uint8((*uint8)(&l.Role), "role")
+	c.Text16(&l.URL, "URL")
+	c.Uint32(&l.Epoch, "epoch")
+	c.Seconds(&l.NotBefore, "not_before")
+	c.Seconds(&l.NotAfter, "not_after")
+	c.Vec24(&l.Body, 0, "body")
 }
 
 // Sign returns the list's encoding with its owner's signature. It fails with [ErrList]
@@ -89,29 +92,17 @@ func (l *List) Sign(s *Signer) ([]byte, error) {
 // read. It fails with [ErrList].
 func ReadList(b []byte) (*List, Signature, error) {
 	var s Signature
-	cut := fmt.Errorf("%w: cut off or too long", ErrList)
 	if len(b) > MaxList || len(b) < SignatureSize {
-		return nil, s, cut
+		return nil, s, fmt.Errorf("%w: cut off or too long", ErrList)
 	}
 	var err error
 	if s, err = ReadSignature(b[len(b)-SignatureSize:]); err != nil {
 		return nil, s, fmt.Errorf("%w: %w", ErrList, err)
 	}
-	in := cryptobyte.String(bytes.Clone(b[:len(b)-SignatureSize]))
 	l := &List{}
-	var url, body cryptobyte.String
-	var from, until []byte
-	if !in.CopyBytes(l.Deployment[:]) || !in.ReadUint8((*uint8)(&l.Role)) || !in.ReadUint16LengthPrefixed(&url) ||
-		!in.ReadUint32(&l.Epoch) || !in.ReadBytes(&from, 8) || !in.ReadBytes(&until, 8) || !in.ReadUint24LengthPrefixed(&body) || !in.Empty() {
-		return nil, s, cut
+	if err := wire.Read(bytes.Clone(b[:len(b)-SignatureSize]), ErrList, l.code); err != nil {
+		return nil, s, err
 	}
-	var ok1, ok2 bool
-	l.NotBefore, ok1 = readTime(from)
-	l.NotAfter, ok2 = readTime(until)
-	if !ok1 || !ok2 {
-		return nil, s, fmt.Errorf("%w: time out of bounds", ErrList)
-	}
-	l.URL, l.Body = string(url), body
 	if _, err := l.body(); err != nil {
 		return nil, s, err
 	}

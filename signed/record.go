@@ -1,7 +1,6 @@
 package signed
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -10,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // A Statement is what a party says by signing a manifest: in this epoch of a deployment,
@@ -146,49 +144,37 @@ func (r *Record) read() ([]Statement, error) {
 	return nil, fmt.Errorf("%w: %s: %w", ErrRecord, r.name, err)
 }
 
-// appendRecord writes the magic, the statements, and the SHA-256 of all before.
-func appendRecord(list []Statement) []byte {
-	b := cryptobyte.NewBuilder([]byte(recordMagic))
-	b.AddUint16(uint16(len(list)))
-	for _, s := range list {
-		b.AddBytes(s.Deployment[:])
-		b.AddUint32(s.Epoch)
-		b.AddUint16(s.Revision)
-		b.AddUint64(uint64(s.NotBefore.Unix()))
-		b.AddUint64(uint64(s.NotAfter.Unix()))
-		b.AddBytes(s.Digest[:])
+// codeRecord reads and writes the magic, the number of statements, and the statements.
+func codeRecord(list *[]Statement) func(*wire.Coder) {
+	return func(c *wire.Coder) {
+		c.Const(recordMagic, "not a starling record of version 1")
+		n := uint16(len(*list))
+		c.Uint16(&n, "number of statements")
+		wire.Items(c, list, func(_ int, s *Statement) {
+			c.Fixed(s.Deployment[:], "deployment")
+			c.Uint32(&s.Epoch, "epoch")
+			c.Uint16(&s.Revision, "revision")
+			c.Seconds(&s.NotBefore, "not_before")
+			c.Seconds(&s.NotAfter, "not_after")
+			c.Fixed(s.Digest[:], "digest")
+		})
+		c.Check(len(*list) == int(n), "another number of statements than it says")
 	}
-	out := b.BytesOrPanic()
-	sum := sha256.Sum256(out)
-	return append(out, sum[:]...)
 }
 
-func parseRecord(file []byte) ([]Statement, error) {
-	if len(file) < sha256.Size {
-		return nil, errors.New("truncated")
+// appendRecord writes the record, and the SHA-256 of that.
+func appendRecord(list []Statement) []byte {
+	return wire.AppendSum(wire.MustAppend(nil, codeRecord(&list)), 0)
+}
+
+// errDamaged is about the bytes of a record.
+var errDamaged = errors.New("damaged")
+
+func parseRecord(file []byte) (list []Statement, err error) {
+	content, ok := wire.CutSum(file)
+	if !ok {
+		return nil, fmt.Errorf("%w: wrong checksum", errDamaged)
 	}
-	content := file[:len(file)-sha256.Size]
-	if sha256.Sum256(content) != [sha256.Size]byte(file[len(content):]) {
-		return nil, errors.New("wrong checksum")
-	}
-	rest, ok := bytes.CutPrefix(content, []byte(recordMagic))
-	in := cryptobyte.String(rest)
-	var n uint16
-	if !ok || !in.ReadUint16(&n) || len(in) != int(n)*statementSize {
-		return nil, errors.New("not a starling record of version 1")
-	}
-	list := make([]Statement, n)
-	for i := range list {
-		s := &list[i]
-		var from, until []byte
-		in.CopyBytes(s.Deployment[:])
-		in.ReadUint32(&s.Epoch)
-		in.ReadUint16(&s.Revision)
-		in.ReadBytes(&from, 8)
-		in.ReadBytes(&until, 8)
-		in.CopyBytes(s.Digest[:])
-		s.NotBefore, _ = readTime(from)
-		s.NotAfter, _ = readTime(until)
-	}
-	return list, nil
+	err = wire.Read(content, errDamaged, codeRecord(&list))
+	return list, err
 }

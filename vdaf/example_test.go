@@ -15,5 +15,5 @@ func ExampleReadPingPong() {
 	fmt.Println(err)
 	// Output:
 	// true verifier share <nil>
-	// vdaf: malformed encoding: ping-pong message of wrong length
+	// vdaf: malformed encoding: ping-pong message: trailing bytes
 }

@@ -3,7 +3,7 @@ package vdaf
 import (
 	"fmt"
 
-	"golang.org/x/crypto/cryptobyte"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // PingPongType says which message of the two-party topology a [PingPong] is (VDAF-18 section 5.7.1).
@@ -38,46 +38,33 @@ func AppendPingPongFinish(dst, msg []byte) []byte {
 	return appendItem(append(dst, byte(PingPongFinish)), msg)
 }
 
-// appendItem appends b behind its length in 4 bytes, big-endian. It panics at 4 GiB, which no instance reaches.
+// appendItem appends b behind its length in 4 bytes. It panics at 4 GiB, which no instance
+// reaches.
 func appendItem(dst, b []byte) []byte {
-	if uint64(len(b)) >= 1<<32 {
+	c := wire.Writer(dst, errPingPong)
+	if c.Vec32(&b, 0, "item"); c.Err() != nil {
 		panic("vdaf: internal error: ping-pong item too long")
 	}
-	n := uint32(len(b))
-	dst = append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-	return append(dst, b...)
+	return c.Bytes()
 }
+
+var errPingPong = fmt.Errorf("%w: ping-pong message", ErrDecode)
 
 // ReadPingPong decodes one message that fills b. Errors are [ErrDecode]. The lengths of the items are for the VDAF to
 // check; nothing is allocated for them.
 func ReadPingPong(b []byte) (PingPong, error) {
-	s := cryptobyte.String(b)
-	var t uint8
 	var m PingPong
-	ok := s.ReadUint8(&t)
-	m.Type = PingPongType(t)
-	switch {
-	case !ok:
-		return PingPong{}, fmt.Errorf("%w: empty ping-pong message", ErrDecode)
-	case m.Type > PingPongFinish:
-		return PingPong{}, fmt.Errorf("%w: ping-pong message of type %d", ErrDecode, t)
-	}
+	c := wire.Reader(b, errPingPong)
+	c.Uint8((*uint8)(&m.Type), "type")
+	c.Check(m.Type <= PingPongFinish, "unknown type")
 	if m.Type != PingPongInitialize {
-		ok = readItem(&s, &m.Message)
+		c.Vec32(&m.Message, 0, "verifier message")
 	}
-	if ok && m.Type != PingPongFinish {
-		ok = readItem(&s, &m.Share)
+	if m.Type != PingPongFinish {
+		c.Vec32(&m.Share, 0, "verifier share")
 	}
-	if !ok || !s.Empty() {
-		return PingPong{}, fmt.Errorf("%w: ping-pong message of wrong length", ErrDecode)
+	if err := c.End(); err != nil {
+		return PingPong{}, err
 	}
 	return m, nil
-}
-
-func readItem(s *cryptobyte.String, out *[]byte) bool {
-	var n uint32
-	if !s.ReadUint32(&n) || uint64(n) > uint64(len(*s)) {
-		return false
-	}
-	return s.ReadBytes(out, int(n))
 }

@@ -1,7 +1,6 @@
 package keyset
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -11,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -52,78 +50,70 @@ const (
 	maxKeyFile = 1 << 14
 )
 
-// appendState writes, in TLS syntax: the magic, the records, each
+// A keyState is the records of all keys.
+type keyState []record
+
+// errState is about the file of a keyState.
+var errState = fmt.Errorf("%w: state", ErrDamaged)
+
+// code reads and writes
 //
-//	serial u64 | id u8 | KEM, KDF, AEAD u16 | created, superseded, promised, destroyed u64 (Unix nanoseconds; 0: not yet) | SHA-256 of the public key
-//
-// and the SHA-256 of all before.
-func appendState(records []record) ([]byte, error) {
-	var b cryptobyte.Builder
-	b.AddBytes([]byte(stateMagic))
-	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
-		for i := range records {
-			r := &records[i]
-			b.AddUint64(r.serial)
-			b.AddUint8(r.id)
-			b.AddUint16(r.suite.KEM)
-			b.AddUint16(r.suite.KDF)
-			b.AddUint16(r.suite.AEAD)
-			for _, t := range []time.Time{r.created, r.superseded, r.promised, r.destroyed} {
-				nanos := uint64(0)
-				if !t.IsZero() {
-					nanos = uint64(t.UnixNano())
-				}
-				b.AddUint64(nanos)
-			}
-			b.AddBytes(r.public[:])
-		}
+//	opaque magic[22] = "starling hpke keys v3\n";
+//	struct {
+//	  uint64 serial; uint8 id; uint16 kem, kdf, aead;
+//	  uint64 created, superseded, promised, destroyed; (nanoseconds since 1970; 0: not yet)
+//	  opaque public[32]; (SHA-256 of the public key)
+//	} records<0..2^16-1>;
+func (s *keyState) code(c *wire.Coder) {
+	var taken [ids]bool
+	c.Const(stateMagic, "not a starling HPKE key state of version 3")
+	c.Nested16("records", func() {
+		wire.Items(c, (*[]record)(s), func(i int, r *record) {
+			c.Uint64(&r.serial, "serial")
+			c.Uint8(&r.id, "id")
+			c.Uint16(&r.suite.KEM, "KEM")
+			c.Uint16(&r.suite.KDF, "KDF")
+			c.Uint16(&r.suite.AEAD, "AEAD")
+			codeTime(c, &r.created)
+			codeTime(c, &r.superseded)
+			codeTime(c, &r.promised)
+			codeTime(c, &r.destroyed)
+			c.Fixed(r.public[:], "digest of the public key")
+			c.Check(!taken[r.id] && (i == 0 || (*s)[i-1].serial < r.serial), "an id is there twice, or keys are out of order")
+			taken[r.id] = true
+		})
 	})
-	out, err := b.Bytes()
-	if err != nil {
-		return nil, fmt.Errorf("keyset: state: %w", err)
+}
+
+// codeTime is a time in nanoseconds; 0 stands for none.
+func codeTime(c *wire.Coder, t *time.Time) {
+	var nanos int64
+	if c.Writing() && !t.IsZero() {
+		nanos = t.UnixNano()
 	}
-	sum := sha256.Sum256(out)
-	return append(out, sum[:]...), nil
+	if c.Int64(&nanos, "time"); !c.Writing() && nanos != 0 {
+		*t = time.Unix(0, nanos).UTC()
+	}
+}
+
+// appendState writes the records, and the SHA-256 of that.
+func appendState(records []record) ([]byte, error) {
+	b, err := wire.Append(nil, errState, (*keyState)(&records).code)
+	if err != nil {
+		return nil, err
+	}
+	return wire.AppendSum(b, 0), nil
 }
 
 // parseState reads the one encoding of a state, or fails with [ErrDamaged].
 func parseState(file []byte) ([]record, error) {
-	bad := func(what string) ([]record, error) { return nil, fmt.Errorf("%w: state: %s", ErrDamaged, what) }
-	if len(file) < sha256.Size {
-		return bad("truncated")
-	}
-	content := file[:len(file)-sha256.Size]
-	if sha256.Sum256(content) != [sha256.Size]byte(file[len(content):]) {
-		return bad("wrong checksum")
-	}
-	s, ok := bytes.CutPrefix(content, []byte(stateMagic))
+	content, ok := wire.CutSum(file)
 	if !ok {
-		return bad("not a starling HPKE key state of version 3")
+		return nil, fmt.Errorf("%w: wrong checksum", errState)
 	}
-	in, list := cryptobyte.String(s), cryptobyte.String(nil)
-	if !in.ReadUint16LengthPrefixed(&list) || !in.Empty() {
-		return bad("wrong length")
-	}
-	var records []record
-	var taken [ids]bool
-	for !list.Empty() {
-		var r record
-		var nanos [4]uint64
-		if !list.ReadUint64(&r.serial) || !list.ReadUint8(&r.id) || !list.ReadUint16(&r.suite.KEM) || !list.ReadUint16(&r.suite.KDF) ||
-			!list.ReadUint16(&r.suite.AEAD) || !list.ReadUint64(&nanos[0]) || !list.ReadUint64(&nanos[1]) || !list.ReadUint64(&nanos[2]) ||
-			!list.ReadUint64(&nanos[3]) || !list.CopyBytes(r.public[:]) {
-			return bad("truncated")
-		}
-		for i, t := range []*time.Time{&r.created, &r.superseded, &r.promised, &r.destroyed} {
-			if nanos[i] != 0 {
-				*t = time.Unix(0, int64(nanos[i])).UTC()
-			}
-		}
-		if n := len(records); taken[r.id] || (n > 0 && records[n-1].serial >= r.serial) {
-			return bad("an id is there twice, or keys are out of order")
-		}
-		taken[r.id] = true
-		records = append(records, r)
+	var records keyState
+	if err := wire.Read(content, errState, records.code); err != nil {
+		return nil, err
 	}
 	return records, nil
 }

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -53,11 +52,11 @@ func NewKeyConfig(k *sealed.KeyPair) KeyConfig {
 
 // Choose is the first suite of the configuration that we can seal to, with the key parsed; [sealed.ErrSuite] or
 // [sealed.ErrKey] if there is none.
-func (c KeyConfig) Choose() (*sealed.PublicKey, error) {
+func (k KeyConfig) Choose() (*sealed.PublicKey, error) {
 	err := fmt.Errorf("%w: no pair of algorithms", ErrKeyConfig)
-	for _, s := range c.Symmetric {
+	for _, s := range k.Symmetric {
 		var key *sealed.PublicKey
-		if key, err = sealed.NewPublicKey(sealed.Suite{KEM: c.KEM, KDF: s.KDF, AEAD: s.AEAD}, c.Key); err == nil {
+		if key, err = sealed.NewPublicKey(sealed.Suite{KEM: k.KEM, KDF: s.KDF, AEAD: s.AEAD}, k.Key); err == nil {
 			return key, nil
 		}
 	}
@@ -65,56 +64,46 @@ func (c KeyConfig) Choose() (*sealed.PublicKey, error) {
 }
 
 // Equal says whether both say the same.
-func (c KeyConfig) Equal(d KeyConfig) bool {
-	return c.ID == d.ID && c.KEM == d.KEM && bytes.Equal(c.Key, d.Key) && slices.Equal(c.Symmetric, d.Symmetric)
+func (k KeyConfig) Equal(o KeyConfig) bool {
+	return k.ID == o.ID && k.KEM == o.KEM && bytes.Equal(k.Key, o.Key) && slices.Equal(k.Symmetric, o.Symmetric)
+}
+
+// code reads and writes the configuration. The key has no length of its own: that is its
+// KEM's.
+func (k *KeyConfig) code(c *wire.Coder) {
+	c.Uint8(&k.ID, "key id")
+	c.Uint16(&k.KEM, "KEM")
+	n := keySize(k.KEM)
+	switch {
+	case c.Err() != nil:
+	case c.Writing() && (n == 0 || n != len(k.Key)):
+		c.Abort(fmt.Errorf("%w: a key of %d bytes for KEM %#04x", ErrKeyConfig, len(k.Key), k.KEM))
+	case n == 0:
+		c.Abort(fmt.Errorf("ohttp: key configuration: %w: KEM %#04x", sealed.ErrSuite, k.KEM))
+	case !c.Writing():
+		k.Key = make([]byte, n)
+	}
+	c.Fixed(k.Key, "key")
+	c.Nested16("pairs of algorithms", func() {
+		wire.Items(c, &k.Symmetric, func(_ int, s *Symmetric) {
+			c.Uint16(&s.KDF, "KDF")
+			c.Uint16(&s.AEAD, "AEAD")
+		})
+	})
+	c.Check(len(k.Symmetric) > 0, "no pair of algorithms")
 }
 
 // Append appends the encoding.
-func (c KeyConfig) Append(dst []byte) ([]byte, error) {
-	if len(c.Symmetric) < 1 || len(c.Symmetric) > 65532/4 {
-		return dst, fmt.Errorf("%w: %d pairs of algorithms", ErrKeyConfig, len(c.Symmetric))
-	}
-	if n := keySize(c.KEM); n == 0 || n != len(c.Key) {
-		return dst, fmt.Errorf("%w: a key of %d bytes for KEM %#04x", ErrKeyConfig, len(c.Key), c.KEM)
-	}
-	b := cryptobyte.NewBuilder(dst)
-	b.AddUint8(c.ID)
-	b.AddUint16(c.KEM)
-	b.AddBytes(c.Key)
-	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, s := range c.Symmetric {
-			b.AddUint16(s.KDF)
-			b.AddUint16(s.AEAD)
-		}
-	})
-	return b.Bytes()
-}
+func (k KeyConfig) Append(dst []byte) ([]byte, error) { return wire.Append(dst, ErrKeyConfig, k.code) }
 
 // ReadKeyConfig reads exactly one configuration. The key has no length of its own, so that one of an unknown KEM cannot be
 // read ([sealed.ErrSuite]). It copies what it keeps.
 func ReadKeyConfig(b []byte) (KeyConfig, error) {
-	var c KeyConfig
-	var list cryptobyte.String
-	in := cryptobyte.String(b)
-	if !in.ReadUint8(&c.ID) || !in.ReadUint16(&c.KEM) {
-		return KeyConfig{}, fmt.Errorf("%w: cut off", ErrKeyConfig)
+	var k KeyConfig
+	if err := wire.Read(b, ErrKeyConfig, k.code); err != nil {
+		return KeyConfig{}, err
 	}
-	n := keySize(c.KEM)
-	if n == 0 {
-		return KeyConfig{}, fmt.Errorf("ohttp: key configuration: %w: KEM %#04x", sealed.ErrSuite, c.KEM)
-	}
-	var key []byte
-	if !in.ReadBytes(&key, n) || !in.ReadUint16LengthPrefixed(&list) || !in.Empty() || len(list) == 0 || len(list)%4 != 0 {
-		return KeyConfig{}, fmt.Errorf("%w: cut off or too long", ErrKeyConfig)
-	}
-	c.Key = bytes.Clone(key)
-	for !list.Empty() {
-		var s Symmetric
-		list.ReadUint16(&s.KDF)
-		list.ReadUint16(&s.AEAD)
-		c.Symmetric = append(c.Symmetric, s)
-	}
-	return c, nil
+	return k, nil
 }
 
 // keySize is the length in bytes of a public key (Npk), or 0 for a KEM that we do not know.
@@ -132,31 +121,28 @@ func keySize(kem uint16) int {
 
 // AppendKeyConfigs appends a list of configurations of the media type [KeysMedia] (RFC 9458 section 3.2).
 func AppendKeyConfigs(dst []byte, list []KeyConfig) ([]byte, error) {
-	for _, c := range list {
-		one, err := c.Append(nil)
-		if err != nil {
-			return dst, err
-		}
-		dst = append(append(dst, byte(len(one)>>8), byte(len(one))), one...)
-	}
-	return dst, nil
+	return wire.Append(dst, ErrKeyConfig, func(c *wire.Coder) {
+		wire.Items(c, &list, func(_ int, k *KeyConfig) {
+			c.Nested16("key configuration", func() { k.code(c) })
+		})
+	})
 }
 
 // ReadKeyConfigs reads such a list and leaves out configurations of unknown KEMs. It fails if none is left.
 func ReadKeyConfigs(b []byte) ([]KeyConfig, error) {
 	var list []KeyConfig
-	for in := cryptobyte.String(b); !in.Empty(); {
-		var one cryptobyte.String
-		if !in.ReadUint16LengthPrefixed(&one) {
-			return nil, fmt.Errorf("%w: cut off", ErrKeyConfig)
+	for c := wire.Reader(b, ErrKeyConfig); c.More(); {
+		var one []byte
+		if c.Vec16(&one, 0, "key configuration"); c.Err() != nil {
+			return nil, c.Err()
 		}
-		c, err := ReadKeyConfig(one)
+		k, err := ReadKeyConfig(one)
 		if errors.Is(err, sealed.ErrSuite) {
 			continue
 		} else if err != nil {
 			return nil, err
 		}
-		list = append(list, c)
+		list = append(list, k)
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%w: none that can be used", ErrKeyConfig)

@@ -9,9 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -90,21 +89,29 @@ const (
 	CosignatureSize    = 1 + signed.SignatureSize
 )
 
-// Append appends the encoding: uint8 role; opaque signature[208].
-func (c *Cosignature) Append(dst []byte) []byte {
-	return c.Signature.Append(append(dst, uint8(c.Role)))
+// code reads and writes uint8 role; opaque signature[208].
+func (s *Cosignature) code(c *wire.Coder) {
+	var b [signed.SignatureSize]byte
+	if c.Writing() {
+		s.Signature.Append(b[:0])
+	}
+	c.Uint8((*uint8)(&s.Role), "role")
+	c.Fixed(b[:], "signature")
+	if !c.Writing() && c.Err() == nil {
+		var err error
+		if s.Signature, err = signed.ReadSignature(b[:]); err != nil {
+			c.Abort(fmt.Errorf("%w: %w", ErrManifest, err))
+		}
+	}
 }
 
+// Append appends the encoding: uint8 role; opaque signature[208].
+func (s *Cosignature) Append(dst []byte) []byte { return wire.MustAppend(dst, s.code) }
+
 // ReadCosignature reads exactly one ([ErrManifest]).
-func ReadCosignature(b []byte) (Cosignature, error) {
-	if len(b) != CosignatureSize {
-		return Cosignature{}, fmt.Errorf("%w: a signature of %d bytes", ErrManifest, len(b))
-	}
-	s, err := signed.ReadSignature(b[1:])
-	if err != nil {
-		return Cosignature{}, fmt.Errorf("%w: %w", ErrManifest, err)
-	}
-	return Cosignature{signed.Role(b[0]), s}, nil
+func ReadCosignature(b []byte) (s Cosignature, err error) {
+	err = wire.Read(b, ErrManifest, s.code)
+	return s, err
 }
 
 // Roots are the keys that must vouch for a manifest, as a recipe names them.
@@ -394,21 +401,17 @@ func (m *Manifest) KeyList(role signed.Role, base string, root signed.PublicKey)
 //
 // The digest is over all that stands before the signatures.
 func (m *Manifest) Append(dst []byte) ([]byte, error) {
-	body, err := m.body()
+	if err := m.Validate(); err != nil {
+		return dst, err
+	}
+	out, err := wire.Append(dst, ErrManifest, m.code)
+	if err == nil && len(out)-len(dst) > MaxManifest {
+		err = fmt.Errorf("%w: longer than %d bytes", ErrManifest, MaxManifest)
+	}
 	if err != nil {
 		return dst, err
 	}
-	b := cryptobyte.NewBuilder(body)
-	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, s := range m.Signatures {
-			b.AddBytes(s.Append(nil))
-		}
-	})
-	out, err := b.Bytes()
-	if err != nil || len(out) > MaxManifest {
-		return dst, fmt.Errorf("%w: longer than %d bytes", ErrManifest, MaxManifest)
-	}
-	return append(dst, out...), nil
+	return out, nil
 }
 
 // body is the encoding without the signatures.
@@ -416,58 +419,7 @@ func (m *Manifest) body() ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
-	var configs [][]byte
-	for _, k := range m.Gateway {
-		config, err := k.Append(nil)
-		if err != nil {
-			return nil, err
-		}
-		configs = append(configs, config)
-	}
-	b := cryptobyte.NewBuilder(nil)
-	add16 := func(b *cryptobyte.Builder, s []byte) {
-		b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(s) })
-	}
-	b.AddBytes([]byte(manifestMagic))
-	b.AddBytes(m.Deployment[:])
-	b.AddUint32(m.Epoch)
-	b.AddUint16(m.Revision)
-	b.AddUint32(uint32(m.Length / time.Second))
-	b.AddUint64(uint64(m.NotBefore.Unix()))
-	b.AddUint64(uint64(m.NotAfter.Unix()))
-	b.AddBytes(m.Previous[:])
-	add16(b, []byte(m.Relay))
-	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, config := range configs {
-			add16(b, config)
-		}
-	})
-	b.AddUint8(m.Tries)
-	b.AddUint32(uint32(m.Every / time.Second))
-	b.AddUint32(uint32(m.Hold / time.Second))
-	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, t := range m.Targets {
-			add16(b, []byte(t))
-		}
-	})
-	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, p := range m.Pinned {
-			add16(b, []byte(p.URL))
-			add16(b, []byte(p.Media))
-			b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(p.Body) })
-		}
-	})
-	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, id := range m.Recipes {
-			b.AddBytes(id[:])
-		}
-	})
-	add16(b, nil) // extensions
-	out, err := b.Bytes()
-	if err != nil {
-		return nil, fmt.Errorf("%w: longer than %d bytes", ErrManifest, MaxManifest)
-	}
-	return out, nil
+	return wire.Append(nil, ErrManifest, m.codeBody)
 }
 
 // ReadManifest reads exactly one manifest and validates it ([ErrManifest]); who signed it
@@ -476,87 +428,79 @@ func ReadManifest(b []byte) (*Manifest, error) {
 	if len(b) > MaxManifest {
 		return nil, fmt.Errorf("%w: longer than %d bytes", ErrManifest, MaxManifest)
 	}
-	s, ok := bytes.CutPrefix(bytes.Clone(b), []byte(manifestMagic))
-	if !ok {
-		return nil, fmt.Errorf("%w: not a starling manifest of version 3", ErrManifest)
-	}
-	cut := fmt.Errorf("%w: cut off or too long", ErrManifest)
-	in := cryptobyte.String(s)
 	m := &Manifest{}
-	var length, every, hold uint32
-	var from, to uint64
-	var relay, gateway, targets, pinned, recipes, extensions, signatures cryptobyte.String
-	if !in.CopyBytes(m.Deployment[:]) || !in.ReadUint32(&m.Epoch) || !in.ReadUint16(&m.Revision) || !in.ReadUint32(&length) ||
-		!in.ReadUint64(&from) || !in.ReadUint64(&to) || !in.CopyBytes(m.Previous[:]) ||
-		!in.ReadUint16LengthPrefixed(&relay) || !in.ReadUint24LengthPrefixed(&gateway) ||
-		!in.ReadUint8(&m.Tries) || !in.ReadUint32(&every) || !in.ReadUint32(&hold) || !in.ReadUint24LengthPrefixed(&targets) ||
-		!in.ReadUint24LengthPrefixed(&pinned) || !in.ReadUint24LengthPrefixed(&recipes) ||
-		!in.ReadUint16LengthPrefixed(&extensions) || !in.ReadUint16LengthPrefixed(&signatures) || !in.Empty() {
-		return nil, cut
-	}
-	if from >= 1<<40 || to >= 1<<40 {
-		return nil, fmt.Errorf("%w: time out of bounds", ErrManifest)
-	}
-	m.Length, m.Every = time.Duration(length)*time.Second, time.Duration(every)*time.Second
-	m.Hold = time.Duration(hold) * time.Second
-	m.NotBefore, m.NotAfter, m.Relay = time.Unix(int64(from), 0).UTC(), time.Unix(int64(to), 0).UTC(), string(relay)
-	for !gateway.Empty() {
-		var config cryptobyte.String
-		if !gateway.ReadUint16LengthPrefixed(&config) {
-			return nil, cut
-		}
-		k, err := ReadKeyConfig(config)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrManifest, err)
-		}
-		m.Gateway = append(m.Gateway, k)
-	}
-	for !targets.Empty() {
-		var t cryptobyte.String
-		if !targets.ReadUint16LengthPrefixed(&t) {
-			return nil, cut
-		}
-		m.Targets = append(m.Targets, string(t))
-	}
-	for !pinned.Empty() {
-		var u, media, body cryptobyte.String
-		if !pinned.ReadUint16LengthPrefixed(&u) || !pinned.ReadUint16LengthPrefixed(&media) || !pinned.ReadUint24LengthPrefixed(&body) {
-			return nil, cut
-		}
-		m.Pinned = append(m.Pinned, Pinned{string(u), string(media), body})
-	}
-	for !recipes.Empty() {
-		var id [32]byte
-		if !recipes.CopyBytes(id[:]) {
-			return nil, cut
-		}
-		m.Recipes = append(m.Recipes, id)
-	}
-	if !extensions.Empty() {
-		var kind uint16
-		if !extensions.ReadUint16(&kind) {
-			return nil, cut
-		}
-		if name := extensionNames[kind]; name != "" {
-			return nil, fmt.Errorf("%w: extension %q needs a later version of this software", ErrManifest, name)
-		}
-		return nil, fmt.Errorf("%w: unknown extension %d", ErrManifest, kind)
-	}
-	for !signatures.Empty() {
-		var one []byte
-		if !signatures.ReadBytes(&one, CosignatureSize) {
-			return nil, cut
-		}
-		c, err := ReadCosignature(one)
-		if err != nil {
-			return nil, err
-		}
-		m.Signatures = append(m.Signatures, c)
+	if err := wire.Read(bytes.Clone(b), ErrManifest, m.code); err != nil {
+		return nil, err
 	}
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+func (m *Manifest) code(c *wire.Coder) {
+	m.codeBody(c)
+	c.Nested16("signatures", func() {
+		wire.Items(c, &m.Signatures, func(_ int, s *Cosignature) { s.code(c) })
+	})
+}
+
+func (m *Manifest) codeBody(c *wire.Coder) {
+	c.Const(manifestMagic, "not a starling manifest of version 3")
+	c.Fixed(m.Deployment[:], "deployment")
+	c.Uint32(&m.Epoch, "epoch")
+	c.Uint16(&m.Revision, "revision")
+	c.Duration32(&m.Length, "length")
+	c.Seconds(&m.NotBefore, "not_before")
+	c.Seconds(&m.NotAfter, "not_after")
+	c.Fixed(m.Previous[:], "previous")
+	c.Text16(&m.Relay, "relay")
+	c.Nested24("gateway", func() {
+		wire.Items(c, &m.Gateway, func(_ int, k *KeyConfig) { codeGateway(c, k) })
+	})
+	c.Uint8(&m.Tries, "tries")
+	c.Duration32(&m.Every, "every")
+	c.Duration32(&m.Hold, "hold")
+	c.Nested24("targets", func() {
+		wire.Items(c, &m.Targets, func(_ int, t *string) { c.Text16(t, "target") })
+	})
+	c.Nested24("pinned", func() {
+		wire.Items(c, &m.Pinned, func(_ int, p *Pinned) {
+			c.Text16(&p.URL, "URL")
+			c.Text16(&p.Media, "media")
+			c.Vec24(&p.Body, 0, "body")
+		})
+	})
+	c.Nested24("recipes", func() {
+		wire.Items(c, &m.Recipes, func(_ int, id *[32]byte) { c.Fixed(id[:], "recipe") })
+	})
+	c.Nested16("extensions", func() {
+		if !c.More() {
+			return
+		}
+		var kind uint16
+		c.Uint16(&kind, "extension")
+		if name := extensionNames[kind]; name != "" {
+			c.Fail(fmt.Sprintf("extension %q needs a later version of this software", name))
+		}
+		c.Fail(fmt.Sprintf("unknown extension %d", kind))
+	})
+}
+
+// codeGateway is a key in a manifest. What is wrong with it is wrong with both.
+func codeGateway(c *wire.Coder, k *KeyConfig) {
+	var one []byte
+	var err error
+	if c.Writing() {
+		one, err = k.Append(nil)
+		c.Abort(err)
+	}
+	if c.Vec16(&one, 0, "key configuration"); c.Writing() || c.Err() != nil {
+		return
+	}
+	if *k, err = ReadKeyConfig(one); err != nil {
+		c.Abort(fmt.Errorf("%w: %w", ErrManifest, err))
+	}
 }
 
 // A Source gives the manifest of now. It is asked before every request and keeps what it has; it must be safe for

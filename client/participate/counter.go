@@ -2,12 +2,12 @@ package participate
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // A Counter is a monotone counter that lies outside of a ledger's directory and is not put
@@ -45,18 +45,29 @@ func (c FileCounter) Read() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := len(counterMagic) + 8
-	if len(b) != n+sha256.Size || string(b[:len(counterMagic)]) != counterMagic || sha256.Sum256(b[:n]) != digest(b[n:]) {
-		return 0, fmt.Errorf("%s: %w", c.Name, errRecord)
+	var n uint64
+	content, ok := wire.CutSum(b)
+	if !ok {
+		err = fmt.Errorf("%w: wrong checksum", errRecord)
+	} else {
+		err = wire.Read(content, errRecord, codeCounter(&n))
 	}
-	return binary.BigEndian.Uint64(b[len(counterMagic):]), nil
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", c.Name, err)
+	}
+	return n, nil
+}
+
+func codeCounter(n *uint64) func(*wire.Coder) {
+	return func(c *wire.Coder) {
+		c.Const(counterMagic, "not a starling counter of version 1")
+		c.Uint64(n, "value")
+	}
 }
 
 // Raise replaces the file.
 func (c FileCounter) Raise(n uint64) error {
-	b := binary.BigEndian.AppendUint64([]byte(counterMagic), n)
-	sum := sha256.Sum256(b)
-	return disk.WriteFile(c.FS, c.Name, b, sum[:])
+	return disk.WriteFile(c.FS, c.Name, wire.AppendSum(wire.MustAppend(nil, codeCounter(&n)), 0))
 }
 
 // outside holds the mark against the counter, if there is one.

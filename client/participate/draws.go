@@ -11,9 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -55,7 +54,7 @@ type draw struct {
 // slots, which one was in it.
 type salt [32]byte
 
-// appendDraws writes
+// A drawsFile is
 //
 //	struct {
 //	  opaque magic[17];          // "starling draws v2"
@@ -67,38 +66,47 @@ type salt [32]byte
 //	    uint32 slot;             // 2^32-1 is none
 //	  } draws[...];              // in rising order of recipe_id and round
 //	};
-func appendDraws(dst []byte, salt salt, draws map[drawKey]draw) ([]byte, error) {
-	b := cryptobyte.NewBuilder(append(dst, drawsMagic...))
-	b.AddBytes(salt[:])
-	for _, k := range slices.SortedFunc(maps.Keys(draws), drawKey.compare) {
-		b.AddBytes(k.recipe[:])
-		b.AddUint64(k.round)
-		b.AddUint64(uint64(draws[k].end))
-		b.AddUint32(draws[k].slot)
-	}
-	return b.Bytes()
+type drawsFile struct {
+	salt salt
+	list []keyedDraw
 }
 
-func readDraws(file []byte) (salt salt, draws map[drawKey]draw, err error) {
-	s := cryptobyte.String(file)
-	var magic []byte
-	if !s.ReadBytes(&magic, len(drawsMagic)) || string(magic) != drawsMagic || !s.CopyBytes(salt[:]) {
-		return salt, nil, errRecord
+type keyedDraw struct {
+	drawKey
+	draw
+}
+
+func (f *drawsFile) code(c *wire.Coder) {
+	c.Const(drawsMagic, "not a starling file of draws of version 2")
+	c.Fixed(f.salt[:], "salt")
+	wire.Items(c, &f.list, func(i int, d *keyedDraw) {
+		c.Fixed(d.recipe[:], "recipe id")
+		c.Uint64(&d.round, "round")
+		c.Int64(&d.end, "end")
+		c.Uint32(&d.slot, "slot")
+		c.Check(d.end >= 0 && d.end < 1<<62, "end is out of bounds")
+		c.Check(i == 0 || f.list[i-1].compare(d.drawKey) < 0, "draws are out of order")
+	})
+}
+
+func appendDraws(dst []byte, salt salt, draws map[drawKey]draw) ([]byte, error) {
+	f := drawsFile{salt: salt}
+	for _, k := range slices.SortedFunc(maps.Keys(draws), drawKey.compare) {
+		f.list = append(f.list, keyedDraw{k, draws[k]})
 	}
-	draws = make(map[drawKey]draw)
-	var last drawKey
-	for !s.Empty() {
-		var k drawKey
-		var d draw
-		var end uint64
-		if !s.CopyBytes(k.recipe[:]) || !s.ReadUint64(&k.round) || !s.ReadUint64(&end) || !s.ReadUint32(&d.slot) ||
-			end >= 1<<62 || len(draws) > 0 && last.compare(k) >= 0 {
-			return salt, nil, errRecord
-		}
-		d.end = int64(end)
-		draws[k], last = d, k
+	return wire.Append(dst, errRecord, f.code)
+}
+
+func readDraws(file []byte) (salt, map[drawKey]draw, error) {
+	var f drawsFile
+	if err := wire.Read(file, errRecord, f.code); err != nil {
+		return salt{}, nil, err
 	}
-	return salt, draws, nil
+	draws := make(map[drawKey]draw)
+	for _, d := range f.list {
+		draws[d.drawKey] = d.draw
+	}
+	return f.salt, draws, nil
 }
 
 // loadDraws reads the file, if there is one, and holds it against the mark.

@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -61,35 +60,32 @@ type mark struct {
 	changed       drawKey
 }
 
+func (m *mark) code(c *wire.Coder) {
+	c.Const(markMagic, "not a starling mark of version 1")
+	c.Uint64(&m.serial, "serial")
+	c.Uint64(&m.records, "records")
+	c.Fixed(m.chain[:], "chain")
+	c.Fixed(m.before[:], "before")
+	c.Fixed(m.after[:], "after")
+	c.Fixed(m.changed.recipe[:], "recipe id")
+	c.Uint64(&m.changed.round, "round")
+}
+
 func (m mark) append(dst []byte) ([]byte, error) {
-	start := len(dst)
-	b := cryptobyte.NewBuilder(append(dst, markMagic...))
-	b.AddUint64(m.serial)
-	b.AddUint64(m.records)
-	b.AddBytes(m.chain[:])
-	b.AddBytes(m.before[:])
-	b.AddBytes(m.after[:])
-	b.AddBytes(m.changed.recipe[:])
-	b.AddUint64(m.changed.round)
-	dst, err := b.Bytes()
+	b, err := wire.Append(dst, errRecord, m.code)
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(dst[start:])
-	return append(dst, sum[:]...), nil
+	return wire.AppendSum(b, len(dst)), nil
 }
 
 func readMark(file []byte) (m mark, err error) {
-	s := cryptobyte.String(file)
-	var magic []byte
-	var sum digest
-	ok := s.ReadBytes(&magic, len(markMagic)) && string(magic) == markMagic && s.ReadUint64(&m.serial) && s.ReadUint64(&m.records) &&
-		s.CopyBytes(m.chain[:]) && s.CopyBytes(m.before[:]) && s.CopyBytes(m.after[:]) &&
-		s.CopyBytes(m.changed.recipe[:]) && s.ReadUint64(&m.changed.round) && s.CopyBytes(sum[:]) && s.Empty()
-	if !ok || sum != sha256.Sum256(file[:len(file)-len(sum)]) {
-		return mark{}, errRecord
+	content, ok := wire.CutSum(file)
+	if !ok {
+		return mark{}, fmt.Errorf("%w: wrong checksum", errRecord)
 	}
-	return m, nil
+	err = wire.Read(content, errRecord, m.code)
+	return m, err
 }
 
 // readMarkFile reads the mark, if there is one.

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/crypto/cryptobyte"
-
+	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -49,49 +48,36 @@ type record struct {
 	charge charge
 }
 
-func (r record) append(dst []byte) ([]byte, error) {
-	b := cryptobyte.NewBuilder(dst)
-	b.AddUint8(r.kind)
-	b.AddUint32(r.day)
-	b.AddBytes(r.recipe[:])
+func (r *record) code(c *wire.Coder) {
+	c.Uint8(&r.kind, "kind")
+	c.Uint32(&r.day, "day")
+	c.Fixed(r.recipe[:], "recipe id")
 	switch r.kind {
 	case kindBegun:
 	case kindSeen:
-		b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(r.bytes) })
+		c.Vec24(&r.bytes, 0, "recipe")
+		c.Check(len(r.bytes) <= recipe.MaxSize, "recipe is too long")
 	case kindRefused:
-		b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(r.bytes[:min(len(r.bytes), maxReason)]) })
+		c.Vec16(&r.bytes, 0, "reason")
+		c.Check(len(r.bytes) <= maxReason, "reason is too long")
 	case kindCharge:
-		b.AddUint64(r.round)
-		b.AddUint64(r.charge.epsilon)
-		b.AddUint64(r.charge.delta)
+		c.Uint64(&r.round, "round")
+		c.Uint64(&r.charge.epsilon, "epsilon")
+		c.Uint64(&r.charge.delta, "delta")
 	default:
-		panic(fmt.Sprintf("participate: internal error: record kind %d", r.kind))
+		c.Fail(fmt.Sprintf("kind %d", r.kind))
 	}
-	return b.Bytes()
 }
 
-func readRecord(b []byte) (record, error) {
-	var r record
-	s := cryptobyte.String(b)
-	var bytes cryptobyte.String
-	ok := s.ReadUint8(&r.kind) && s.ReadUint32(&r.day) && s.CopyBytes(r.recipe[:])
-	if !ok {
-		return r, errRecord
+func (r record) append(dst []byte) ([]byte, error) {
+	if r.kind == kindRefused {
+		r.bytes = r.bytes[:min(len(r.bytes), maxReason)]
 	}
-	switch r.kind {
-	case kindBegun:
-	case kindSeen:
-		ok = s.ReadUint24LengthPrefixed(&bytes) && len(bytes) <= recipe.MaxSize
-	case kindRefused:
-		ok = s.ReadUint16LengthPrefixed(&bytes) && len(bytes) <= maxReason
-	case kindCharge:
-		ok = s.ReadUint64(&r.round) && s.ReadUint64(&r.charge.epsilon) && s.ReadUint64(&r.charge.delta)
-	default:
-		return r, fmt.Errorf("%w: kind %d", errRecord, r.kind)
-	}
-	if !ok || !s.Empty() {
-		return r, errRecord
-	}
-	r.bytes = slices.Clone(bytes) // a payload lives no longer than its visit
-	return r, nil
+	return wire.Append(dst, errRecord, r.code)
+}
+
+func readRecord(b []byte) (r record, err error) {
+	err = wire.Read(b, errRecord, r.code)
+	r.bytes = slices.Clone(r.bytes) // a payload lives no longer than its visit
+	return r, err
 }

@@ -17,13 +17,15 @@ package wire
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 )
 
 // A Coder walks the fields of a message in wire order and reads or writes each. The first
 // failure sticks; later calls do nothing.
 //
-// Byte strings that it reads alias the input.
+// Byte strings that it reads alias the input. While it writes it changes nothing of the
+// message, so that many may write one.
 type Coder struct {
 	b         []byte // reading: what is left; writing: what has been written
 	writing   bool
@@ -57,6 +59,18 @@ func Append(dst []byte, malformed error, table func(*Coder)) ([]byte, error) {
 	}
 	return c.b, nil
 }
+
+// MustAppend is [Append] by a table that cannot fail, such as one of fixed sizes. It panics
+// where the table does.
+func MustAppend(dst []byte, table func(*Coder)) []byte {
+	c := Writer(dst, errInternal)
+	if table(&c); c.err != nil {
+		panic(c.err.Error())
+	}
+	return c.b
+}
+
+var errInternal = errors.New("wire: internal error")
 
 // Writing says whether the coder writes.
 func (c *Coder) Writing() bool { return c.writing }
@@ -155,8 +169,9 @@ func (c *Coder) Uint64(v *uint64, what string) {
 // Int64 is a number of 64 bits in two's complement.
 func (c *Coder) Int64(v *int64, what string) {
 	n := uint64(*v)
-	c.Uint64(&n, what)
-	*v = int64(n)
+	if c.Uint64(&n, what); !c.writing {
+		*v = int64(n)
+	}
 }
 
 // Fixed is an array of bytes.
