@@ -11,8 +11,8 @@
 //
 // A table that only names fields takes exactly one encoding of a message, the one that it
 // writes: lengths have one form, and nothing may follow. What a table checks besides, such
-// as an order, holds in both directions ([Coder.Check]) or is asked when reading only
-// ([Coder.Writing]).
+// as an order, it checks in both directions ([Coder.Check]) or when it reads
+// ([Coder.CheckRead]).
 package wire
 
 import (
@@ -116,6 +116,14 @@ func (c *Coder) Check(ok bool, what string) {
 	}
 }
 
+// CheckRead refuses a message that is read, unless ok. Whoever writes is trusted to keep
+// to it.
+func (c *Coder) CheckRead(ok bool, what string) {
+	if !ok && !c.writing {
+		c.Fail(what)
+	}
+}
+
 // take reads n bytes; nil, and never otherwise, after a failure.
 func (c *Coder) take(n int, what string) []byte {
 	if c.err != nil {
@@ -136,6 +144,18 @@ func (c *Coder) Uint8(v *uint8, what string) {
 		c.b = append(c.b, *v)
 	} else if b := c.take(1, what); b != nil {
 		*v = b[0]
+	}
+}
+
+// Bool is 8 bits: 0 or 1.
+func (c *Coder) Bool(v *bool, what string) {
+	var n uint8
+	if *v {
+		n = 1
+	}
+	if c.Uint8(&n, what); !c.writing {
+		c.Check(n <= 1, what+" is neither 0 nor 1")
+		*v = n == 1
 	}
 }
 

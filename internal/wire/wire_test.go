@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 var errBad = errors.New("test: bad")
@@ -22,6 +23,9 @@ type all struct {
 	v24     []byte
 	v32     []byte
 	t8, t16 string
+	yes     bool
+	at      time.Time
+	length  time.Duration
 	list    []uint16
 	n24     uint8
 	n32     uint8
@@ -40,11 +44,15 @@ func (m *all) code(c *Coder) {
 	c.Int64(&m.e, "e")
 	c.Fixed(m.id[:], "id")
 	c.Vec8(&m.v8, 1, "v8")
+	c.CheckRead(!bytes.HasPrefix(m.v8, []byte("!")), "v8 is bad")
 	c.Vec16(&m.v16, 0, "v16")
 	c.Vec24(&m.v24, 0, "v24")
 	c.Vec32(&m.v32, 0, "v32")
 	c.Text8(&m.t8, "t8")
 	c.Text16(&m.t16, "t16")
+	c.Bool(&m.yes, "yes")
+	c.Seconds(&m.at, "at")
+	c.Duration32(&m.length, "length")
 	c.Nested16("list", func() {
 		Items(c, &m.list, func(i int, x *uint16) {
 			c.Uint16(x, "item")
@@ -58,12 +66,14 @@ func (m *all) code(c *Coder) {
 
 const encoded = "magic" + "\x01" + "\x02\x03" + "\x04\x05\x06\x07" + "\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f" +
 	"\xff\xff\xff\xff\xff\xff\xff\xfe" + "idx" + "\x02v8" + "\x00\x00" + "\x00\x00\x01x" + "\x00\x00\x00\x01y" +
-	"\x01t" + "\x00\x02tt" + "\x00\x04\x00\x01\x00\x03" + "\x00\x00\x01\x07" + "\x00\x00\x00\x01\x09" + "rest"
+	"\x01t" + "\x00\x02tt" + "\x01" + "\x00\x00\x00\x00\x65\x53\xf1\x00" + "\x00\x00\x00\x3c" +
+	"\x00\x04\x00\x01\x00\x03" + "\x00\x00\x01\x07" + "\x00\x00\x00\x01\x09" + "rest"
 
 func sample() *all {
 	return &all{
 		a: 1, b: 0x0203, c: 0x04050607, d: 0x08090a0b0c0d0e0f, e: -2, id: [3]byte([]byte("idx")),
 		v8: []byte("v8"), v24: []byte("x"), v32: []byte("y"), t8: "t", t16: "tt",
+		yes: true, at: time.Unix(1_700_000_000, 0).UTC(), length: time.Minute,
 		list: []uint16{1, 3}, n24: 7, n32: 9, rest: []byte("rest"),
 	}
 }
@@ -132,6 +142,9 @@ func TestRefused(t *testing.T) {
 		"no magic":               {"magic", "magik"},
 		"v8 is too short":        {"\x02v8", "\x00"},
 		"items do not rise":      {"\x00\x04\x00\x01\x00\x03", "\x00\x04\x00\x03\x00\x03"},
+		"yes is neither 0 nor 1": {"tt\x01", "tt\x02"},
+		"at: time out of bounds": {"\x00\x00\x00\x00\x65\x53", "\x00\x00\x01\x00\x65\x53"},
+		"v8 is bad":              {"\x02v8", "\x02!8"},
 		"item is truncated":      {"\x00\x04\x00\x01\x00\x03", "\x00\x03\x00\x01\x00"},
 		"n24 has trailing bytes": {"\x00\x00\x01\x07", "\x00\x00\x02\x07\x07"},
 		"n24 is truncated":       {"\x00\x00\x01\x07", "\x00\x00\x00"},
@@ -141,6 +154,10 @@ func TestRefused(t *testing.T) {
 		if !errors.Is(err, errBad) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
+	}
+	bad := change(func(m *all) { m.v8 = []byte("!8") })
+	if b, err := Append(nil, errBad, bad.code); err != nil || !bytes.Contains(b, bad.v8) {
+		t.Errorf("who writes is not trusted: %v", err)
 	}
 	err := Read([]byte("\x01\x02"), errBad, func(c *Coder) {
 		var n uint8
@@ -173,6 +190,19 @@ func TestFirstFailureSticks(t *testing.T) {
 	if err := c.End(); err != own || n != 0 || v != nil || c.More() {
 		t.Errorf("%v, read %d and %x", err, n, v)
 	}
+}
+
+// TestMustAppend: a table that fails after all is our own bug.
+func TestMustAppend(t *testing.T) {
+	if b := MustAppend([]byte("x"), func(c *Coder) { c.Const("y", "") }); string(b) != "xy" {
+		t.Errorf("%q", b)
+	}
+	defer func() {
+		if why, _ := recover().(string); why != "wire: internal error: no" {
+			t.Errorf("panic of %q", why)
+		}
+	}()
+	MustAppend(nil, func(c *Coder) { c.Fail("no") })
 }
 
 func TestSum(t *testing.T) {

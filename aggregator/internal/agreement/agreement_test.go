@@ -220,6 +220,7 @@ func TestMessageLimits(t *testing.T) {
 	many.Entries = many.Entries[:MaxTasks]
 	for i := range many.Entries {
 		many.Entries[i].Facts = testFacts()
+		many.Entries[i].Facts.Keys = nil
 		for id := range 256 {
 			many.Entries[i].Facts.Keys = append(many.Entries[i].Facts.Keys, VerifyKey{ID: uint8(id)})
 		}

@@ -10,12 +10,11 @@ import (
 	"math/bits"
 	"slices"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // domain opens everything that is hashed here.
@@ -108,16 +107,6 @@ func (f *Facts) key(id uint8) (Digest, bool) {
 	return Digest{}, false
 }
 
-// bound is what has to be the same at both, whatever they are asked.
-func (f *Facts) bound(b *cryptobyte.Builder) {
-	for _, d := range []Digest{f.Config, f.Collector, f.Calendar, f.Noise} {
-		b.AddBytes(d[:])
-	}
-	b.AddUint16(f.Wire)
-	b.AddUint8(uint8(f.Framing))
-	b.AddUint32(f.ClosedIn)
-}
-
 // Fence is what a request about jobs or shares carries, whose jobs use the verification key
 // of that id: equal where the two hold the same of all that can spoil a report or a batch.
 // It is false where there is no such key.
@@ -126,22 +115,16 @@ func (f *Facts) Fence(k Key, id uint8) (Digest, bool) {
 	if !ok {
 		return Digest{}, false
 	}
-	var b cryptobyte.Builder
-	f.bound(&b)
-	return k.digest("fence", b.BytesOrPanic(), []byte{id}, key[:]), true
+	return k.digest("fence", wire.MustAppend(nil, f.bound), []byte{id}, key[:]), true
 }
 
 // Digest is equal at two aggregators that need not ask one another for more.
 func (f *Facts) Digest(k Key) Digest {
-	var b cryptobyte.Builder
-	f.bound(&b)
-	for _, key := range f.Keys {
-		b.AddUint8(key.ID)
-		b.AddBytes(key.Digest[:])
-	}
-	b.AddUint64(f.Ledger.Releases)
-	b.AddBytes(f.Ledger.Sum[:])
-	return k.digest("facts", b.BytesOrPanic())
+	return k.digest("facts", wire.MustAppend(nil, func(c *wire.Coder) {
+		f.bound(c)
+		f.codeKeys(c)
+		f.Ledger.code(c)
+	}))
 }
 
 // A Print stands for one release, at both aggregators.

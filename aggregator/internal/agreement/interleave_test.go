@@ -78,15 +78,15 @@ func testBook(role dap.Role, s Store) *Book {
 	return b
 }
 
-// wire carries messages to a helper's book; at is called before and after each is taken.
-type wire struct {
+// courier carries messages to a helper's book; at is called before and after each is taken.
+type courier struct {
 	helper *Book
 	at     func()
 }
 
 var noon = time.Unix(1_800_000_000, 0)
 
-func (w *wire) Agree(ctx context.Context, body []byte) ([]byte, error) {
+func (w *courier) Agree(ctx context.Context, body []byte) ([]byte, error) {
 	w.at()
 	defer w.at()
 	in, err := ReadMessage(body)
@@ -100,7 +100,7 @@ func (w *wire) Agree(ctx context.Context, body []byte) ([]byte, error) {
 	return out.Append(nil)
 }
 
-func (w *wire) Part(ctx context.Context, id dap.TaskID, body []byte) ([]byte, error) {
+func (w *courier) Part(ctx context.Context, id dap.TaskID, body []byte) ([]byte, error) {
 	w.at()
 	defer w.at()
 	in, err := ReadPart(body)
@@ -122,7 +122,7 @@ func run(t *testing.T, l, h *Book, at func()) (leader, helper Standing) {
 	if at == nil {
 		at = func() {}
 	}
-	if _, err := l.Exchange(t.Context(), &wire{h, at}, l.Tasks(), Service{}, func() time.Time { return noon }); err != nil {
+	if _, err := l.Exchange(t.Context(), &courier{h, at}, l.Tasks(), Service{}, func() time.Time { return noon }); err != nil {
 		t.Fatal(err)
 	}
 	return l.standingOf(), h.standingOf()
@@ -313,7 +313,7 @@ func TestHealsByItself(t *testing.T) {
 		t.Errorf("a helper that lies mends a difference: %+v", s)
 	}
 	l = testBook(dap.RoleLeader, leader)
-	if freed, err := l.Exchange(t.Context(), &wire{h, func() {}}, l.Tasks(), Service{}, func() time.Time { return noon }); err != nil || freed != permit.Release {
+	if freed, err := l.Exchange(t.Context(), &courier{h, func() {}}, l.Tasks(), Service{}, func() time.Time { return noon }); err != nil || freed != permit.Release {
 		t.Errorf("mended: freed %b, %v", freed, err)
 	}
 	if one, two = l.standingOf(), h.standingOf(); one.Words()+two.Words() != "" {
@@ -366,7 +366,7 @@ func TestLies(t *testing.T) {
 		"another task": func(m *Message) { m.Root[0] ^= 1; m.Entries = []Entry{{Task: dap.TaskID{9}, Digest: Digest{1}}} },
 	} {
 		l := testBook(dap.RoleLeader, leader)
-		w := &liar{wire{testBook(dap.RoleHelper, &memory{}), func() {}}, lie}
+		w := &liar{courier{testBook(dap.RoleHelper, &memory{}), func() {}}, lie}
 		_, err := l.Exchange(t.Context(), w, l.Tasks(), Service{}, func() time.Time { return noon })
 		switch {
 		case name == "no facts" && (err == nil || l.standingOf().Known()):
@@ -378,12 +378,12 @@ func TestLies(t *testing.T) {
 }
 
 type liar struct {
-	wire
+	courier
 	lie func(*Message)
 }
 
 func (w *liar) Agree(ctx context.Context, body []byte) ([]byte, error) {
-	b, err := w.wire.Agree(ctx, body)
+	b, err := w.courier.Agree(ctx, body)
 	if err != nil {
 		return nil, err
 	}

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // Version is the first byte of every message here.
@@ -85,13 +84,13 @@ type Message struct {
 // Root is over the digests of tasks, in the order of their ids; it is no secret what is
 // under it, so it needs no key.
 func Root(entries []Entry) Digest {
-	var b cryptobyte.Builder
-	b.AddBytes([]byte("root\x00"))
-	for i := range entries {
-		b.AddBytes(entries[i].Task[:])
-		b.AddBytes(entries[i].Digest[:])
-	}
-	return Key{[]byte(domain)}.digest("root", b.BytesOrPanic())
+	return Key{[]byte(domain)}.digest("root", wire.MustAppend(nil, func(c *wire.Coder) {
+		c.Const("root\x00", "")
+		wire.Items(c, &entries, func(_ int, e *Entry) {
+			c.Fixed(e.Task[:], "task")
+			c.Fixed(e.Digest[:], "digest")
+		})
+	}))
 }
 
 // Append encodes the message.
@@ -110,124 +109,98 @@ func Root(entries []Entry) Digest {
 //	  uint64 releases; opaque sum[32];
 //	  uint64 seen;
 //	} Facts;
-func (m *Message) Append(dst []byte) ([]byte, error) {
-	if len(m.Entries) > MaxTasks {
-		return nil, fmt.Errorf("agreement: %d tasks in one message", len(m.Entries))
-	}
-	b := cryptobyte.NewBuilder(dst)
-	b.AddUint8(Version)
-	b.AddUint64(m.Service.Now)
-	b.AddUint64(uint64(m.Service.Offset))
-	b.AddUint32(m.Service.Skew)
-	b.AddUint64(m.Service.JobBytes)
-	b.AddUint32(m.Service.JobReports)
-	b.AddBytes(m.Root[:])
-	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) {
-		for i := range m.Entries {
-			e := &m.Entries[i]
-			b.AddBytes(e.Task[:])
-			b.AddUint8(uint8(e.State))
-			b.AddBytes(e.Digest[:])
-			b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
-				if e.Facts != nil {
-					e.Facts.append(b)
-				}
-			})
-		}
+func (m *Message) Append(dst []byte) ([]byte, error) { return wire.Append(dst, ErrMessage, m.code) }
+
+func (m *Message) code(c *wire.Coder) {
+	codeVersion(c)
+	c.Uint64(&m.Service.Now, "now")
+	c.Int64(&m.Service.Offset, "offset")
+	c.Uint32(&m.Service.Skew, "skew")
+	c.Uint64(&m.Service.JobBytes, "job_bytes")
+	c.Uint32(&m.Service.JobReports, "job_reports")
+	c.Fixed(m.Root[:], "root")
+	c.Nested24("entries", func() {
+		wire.Items(c, &m.Entries, func(i int, e *Entry) {
+			if i == MaxTasks {
+				c.Fail(fmt.Sprintf("more than %d tasks", MaxTasks))
+			}
+			e.code(c)
+			c.Check(i == 0 || slices.Compare(m.Entries[i-1].Task[:], e.Task[:]) < 0, "tasks are not in order")
+		})
 	})
-	return b.Bytes()
 }
 
-func (f *Facts) append(b *cryptobyte.Builder) {
-	f.bound(b)
-	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, k := range f.Keys {
-			b.AddUint8(k.ID)
-			b.AddBytes(k.Digest[:])
+func (e *Entry) code(c *wire.Coder) {
+	c.Fixed(e.Task[:], "task")
+	c.Uint8((*uint8)(&e.State), "state")
+	c.Fixed(e.Digest[:], "digest")
+	c.Nested16("facts", func() {
+		if c.More() {
+			e.Facts = new(Facts)
+		}
+		if e.Facts != nil {
+			e.Facts.code(c)
 		}
 	})
-	b.AddUint64(f.Ledger.Releases)
-	b.AddBytes(f.Ledger.Sum[:])
-	b.AddUint64(f.Seen)
+	c.Check(e.State < states, "unknown state of a task")
+	c.Check(e.State == Held || e.Digest == Digest{} && e.Facts == nil, "facts of a task that nobody holds")
+}
+
+func (f *Facts) code(c *wire.Coder) {
+	f.bound(c)
+	c.Nested16("verification keys", func() { f.codeKeys(c) })
+	c.Check(len(f.Keys) > 0, "no verification key")
+	f.Ledger.code(c)
+	c.Uint64(&f.Seen, "seen")
+}
+
+// bound is what has to be the same at both, whatever they are asked.
+func (f *Facts) bound(c *wire.Coder) {
+	c.Fixed(f.Config[:], "config")
+	c.Fixed(f.Collector[:], "collector")
+	c.Fixed(f.Calendar[:], "calendar")
+	c.Fixed(f.Noise[:], "noise")
+	c.Uint16(&f.Wire, "wire")
+	c.Uint8((*uint8)(&f.Framing), "framing")
+	c.Uint32(&f.ClosedIn, "closed_in")
+}
+
+func (f *Facts) codeKeys(c *wire.Coder) {
+	wire.Items(c, &f.Keys, func(i int, k *VerifyKey) {
+		c.Uint8(&k.ID, "id of a verification key")
+		c.Fixed(k.Digest[:], "digest of a verification key")
+		c.Check(i == 0 || f.Keys[i-1].ID < k.ID, "verification keys are not in order")
+	})
+}
+
+func (t *Tally) code(c *wire.Coder) {
+	c.Uint64(&t.Releases, "releases")
+	c.Fixed(t.Sum[:], "sum")
+}
+
+// codeVersion is the first byte of every message.
+func codeVersion(c *wire.Coder) {
+	version := uint8(Version)
+	if c.Uint8(&version, "version"); c.Err() == nil && version != Version {
+		c.Abort(&VersionError{version})
+	}
 }
 
 // ReadMessage reads exactly one message and copies what it keeps. It fails with
 // [ErrMessage] and *[VersionError].
 func ReadMessage(body []byte) (*Message, error) {
-	in, err := open(body)
-	if err != nil {
-		return nil, err
-	}
 	m := new(Message)
-	var offset uint64
-	var entries cryptobyte.String
-	if !in.ReadUint64(&m.Service.Now) || !in.ReadUint64(&offset) || !in.ReadUint32(&m.Service.Skew) || !in.ReadUint64(&m.Service.JobBytes) ||
-		!in.ReadUint32(&m.Service.JobReports) || !in.CopyBytes(m.Root[:]) || !in.ReadUint24LengthPrefixed(&entries) || !in.Empty() {
-		return nil, fmt.Errorf("%w: cut off or too long", ErrMessage)
-	}
-	m.Service.Offset = int64(offset)
-	for !entries.Empty() {
-		var e Entry
-		var facts cryptobyte.String
-		if !entries.CopyBytes(e.Task[:]) || !entries.ReadUint8((*uint8)(&e.State)) || !entries.CopyBytes(e.Digest[:]) ||
-			!entries.ReadUint16LengthPrefixed(&facts) {
-			return nil, fmt.Errorf("%w: an entry is cut off", ErrMessage)
-		}
-		if !facts.Empty() {
-			if e.Facts, err = readFacts(facts); err != nil {
-				return nil, err
-			}
-		}
-		n := len(m.Entries)
-		switch {
-		case n == MaxTasks:
-			return nil, fmt.Errorf("%w: more than %d tasks", ErrMessage, MaxTasks)
-		case n > 0 && slices.Compare(m.Entries[n-1].Task[:], e.Task[:]) >= 0:
-			return nil, fmt.Errorf("%w: tasks are not in order", ErrMessage)
-		case e.State >= states:
-			return nil, fmt.Errorf("%w: a task in state %d", ErrMessage, e.State)
-		case e.State != Held && (e.Digest != Digest{} || e.Facts != nil):
-			return nil, fmt.Errorf("%w: facts of a task that nobody holds", ErrMessage)
-		}
-		m.Entries = append(m.Entries, e)
+	if err := read(body, m.code); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
 
-func open(body []byte) (in cryptobyte.String, err error) {
-	var version uint8
-	if in = cryptobyte.String(body); len(body) > MaxMessage || !in.ReadUint8(&version) {
-		return nil, fmt.Errorf("%w: of %d bytes", ErrMessage, len(body))
+func read(body []byte, table func(*wire.Coder)) error {
+	if len(body) > MaxMessage {
+		return fmt.Errorf("%w: of %d bytes", ErrMessage, len(body))
 	}
-	if version != Version {
-		return nil, &VersionError{version}
-	}
-	return in, nil
-}
-
-func readFacts(in cryptobyte.String) (*Facts, error) {
-	f := new(Facts)
-	var keys cryptobyte.String
-	if !in.CopyBytes(f.Config[:]) || !in.CopyBytes(f.Collector[:]) || !in.CopyBytes(f.Calendar[:]) || !in.CopyBytes(f.Noise[:]) ||
-		!in.ReadUint16(&f.Wire) || !in.ReadUint8((*uint8)(&f.Framing)) || !in.ReadUint32(&f.ClosedIn) ||
-		!in.ReadUint16LengthPrefixed(&keys) ||
-		!in.ReadUint64(&f.Ledger.Releases) || !in.CopyBytes(f.Ledger.Sum[:]) || !in.ReadUint64(&f.Seen) || !in.Empty() {
-		return nil, fmt.Errorf("%w: facts are cut off or too long", ErrMessage)
-	}
-	for !keys.Empty() {
-		var k VerifyKey
-		if !keys.ReadUint8(&k.ID) || !keys.CopyBytes(k.Digest[:]) {
-			return nil, fmt.Errorf("%w: a verification key is cut off", ErrMessage)
-		}
-		if n := len(f.Keys); n > 0 && f.Keys[n-1].ID >= k.ID {
-			return nil, fmt.Errorf("%w: verification keys are not in order", ErrMessage)
-		}
-		f.Keys = append(f.Keys, k)
-	}
-	if len(f.Keys) == 0 {
-		return nil, fmt.Errorf("%w: no verification key", ErrMessage)
-	}
-	return f, nil
+	return wire.Read(body, ErrMessage, table)
 }
 
 // A Part is one of 2^Bits equal parts of a ledger: the prints whose first bits are Index,
@@ -253,49 +226,31 @@ func Parts(releases uint64) (bits uint8, ok bool) {
 // Append encodes the part.
 //
 //	struct { uint8 version = 1; uint8 bits; uint8 index; uint64 prints<0..2^24-1>; } Part;
-func (p *Part) Append(dst []byte) ([]byte, error) {
-	if len(p.Prints) > MaxPrints {
-		return nil, fmt.Errorf("agreement: %d releases in one message", len(p.Prints))
+func (p *Part) Append(dst []byte) ([]byte, error) { return wire.Append(dst, ErrMessage, p.code) }
+
+func (p *Part) code(c *wire.Coder) {
+	codeVersion(c)
+	c.Uint8(&p.Bits, "bits")
+	c.Uint8(&p.Index, "index")
+	if 1<<min(p.Bits, 9) > maxParts || int(p.Index) >= 1<<p.Bits {
+		c.Fail(fmt.Sprintf("part %d of 2^%d", p.Index, p.Bits))
 	}
-	b := cryptobyte.NewBuilder(dst)
-	b.AddUint8(Version)
-	b.AddUint8(p.Bits)
-	b.AddUint8(p.Index)
-	b.AddUint24LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, x := range p.Prints {
-			b.AddUint64(uint64(x))
-		}
+	c.Nested24("prints", func() {
+		wire.Items(c, &p.Prints, func(i int, x *Print) {
+			c.Uint64((*uint64)(x), "print")
+			c.Check(i < MaxPrints, "too many releases")
+			c.Check(i == 0 || p.Prints[i-1] < *x, "releases are not in order")
+			c.Check(p.Has(*x), "a release of another part")
+		})
 	})
-	return b.Bytes()
 }
 
 // ReadPart reads exactly one part and copies what it keeps. It fails with [ErrMessage] and
 // *[VersionError].
 func ReadPart(body []byte) (*Part, error) {
-	in, err := open(body)
-	if err != nil {
-		return nil, err
-	}
 	p := new(Part)
-	var prints cryptobyte.String
-	if !in.ReadUint8(&p.Bits) || !in.ReadUint8(&p.Index) || !in.ReadUint24LengthPrefixed(&prints) || !in.Empty() ||
-		len(prints)%8 != 0 || len(prints) > 8*MaxPrints {
-		return nil, fmt.Errorf("%w: cut off or too long", ErrMessage)
-	}
-	if 1<<min(p.Bits, 9) > maxParts || int(p.Index) >= 1<<p.Bits {
-		return nil, fmt.Errorf("%w: part %d of 2^%d", ErrMessage, p.Index, p.Bits)
-	}
-	p.Prints = make([]Print, 0, len(prints)/8)
-	for !prints.Empty() {
-		var x uint64
-		prints.ReadUint64(&x) // their length is a multiple of 8
-		if n := len(p.Prints); n > 0 && p.Prints[n-1] >= Print(x) {
-			return nil, fmt.Errorf("%w: releases are not in order", ErrMessage)
-		}
-		if !p.Has(Print(x)) {
-			return nil, fmt.Errorf("%w: a release of another part", ErrMessage)
-		}
-		p.Prints = append(p.Prints, Print(x))
+	if err := read(body, p.code); err != nil {
+		return nil, err
 	}
 	return p, nil
 }

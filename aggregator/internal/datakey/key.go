@@ -1,23 +1,20 @@
 package datakey
 
 import (
-	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"path"
 	"strings"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // What is expanded from a data key; docs/registry.md lists it.
@@ -118,39 +115,40 @@ func isKeyFile(name string) bool {
 	return path.Ext(name) == fileSuffix
 }
 
-func (f *file) append() []byte {
-	b := append(make([]byte, 0, fileSize), fileMagic...)
-	b = append(b, f.set[:]...)
-	b = binary.BigEndian.AppendUint64(b, f.Serial)
-	b = binary.BigEndian.AppendUint64(b, uint64(f.From.Unix()))
-	b = binary.BigEndian.AppendUint64(b, uint64(f.Until.Unix()))
-	b = append(b, f.secret[:]...)
-	sum := sha256.Sum256(b)
-	return append(b, sum[:]...)
+// code reads and writes a key's file up to its checksum; times are in seconds since 1970.
+func (f *file) code(c *wire.Coder) {
+	c.Const(fileMagic, "not a starling data key of version 1")
+	c.Fixed(f.set[:], "set")
+	c.Uint64(&f.Serial, "serial")
+	codeUnix(c, &f.From)
+	codeUnix(c, &f.Until)
+	c.CheckRead(f.Serial > 0 && f.From.Before(f.Until), "key of no time")
+	c.Fixed(f.secret[:], "secret")
 }
+
+func codeUnix(c *wire.Coder, t *time.Time) {
+	n := t.Unix()
+	if c.Int64(&n, "time"); !c.Writing() {
+		*t = time.Unix(n, 0).UTC()
+	}
+}
+
+func (f *file) append() []byte {
+	return wire.AppendSum(wire.MustAppend(make([]byte, 0, fileSize), f.code), 0)
+}
+
+// errFile is about the bytes of a key's file.
+var errFile = errors.New("not what was written")
 
 // parseFile reads the one encoding of a key's file.
 func parseFile(b []byte) (*file, error) {
-	if len(b) != fileSize {
-		return nil, errors.New("wrong length")
-	}
-	content := b[:len(b)-sha256.Size]
-	if sha256.Sum256(content) != [sha256.Size]byte(b[len(content):]) {
-		return nil, errors.New("wrong checksum")
-	}
-	rest, ok := bytes.CutPrefix(content, []byte(fileMagic))
+	content, ok := wire.CutSum(b)
 	if !ok {
-		return nil, errors.New("not a starling data key of version 1")
+		return nil, fmt.Errorf("%w: wrong checksum", errFile)
 	}
-	s := cryptobyte.String(rest)
 	f := new(file)
-	var from, until uint64
-	if !s.CopyBytes(f.set[:]) || !s.ReadUint64(&f.Serial) || !s.ReadUint64(&from) || !s.ReadUint64(&until) || !s.CopyBytes(f.secret[:]) {
-		panic("datakey: internal error: a file of another length")
-	}
-	f.From, f.Until = time.Unix(int64(from), 0).UTC(), time.Unix(int64(until), 0).UTC()
-	if f.Serial == 0 || !f.From.Before(f.Until) {
-		return nil, errors.New("a key of no time")
+	if err := wire.Read(content, errFile, f.code); err != nil {
+		return nil, err
 	}
 	return f, nil
 }

@@ -3,9 +3,8 @@ package mend
 import (
 	"errors"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // Path is where a helper takes part in mending, below tasks/{task}/.
@@ -46,80 +45,66 @@ type Need struct {
 
 // AppendNeeds appends at most MaxNeeds of the needs.
 func AppendNeeds(b []byte, needs []Need) []byte {
-	for _, n := range needs[:min(len(needs), MaxNeeds)] {
-		b = append(b, n.Sum[:]...)
-		b = append(b, n.Next[:]...)
-		b = append(b, n.High[:]...)
-		c := cryptobyte.NewBuilder(b)
-		c.AddUint64(n.IDs)
-		b = c.BytesOrPanic()
-	}
-	return b
+	needs = needs[:min(len(needs), MaxNeeds)]
+	return wire.MustAppend(b, codeNeeds(&needs))
 }
 
 // ReadNeeds reads all of b.
-func ReadNeeds(b []byte) ([]Need, error) {
-	if len(b) > MaxNeeds*needSize {
-		return nil, ErrMessage
+func ReadNeeds(b []byte) (needs []Need, err error) {
+	err = wire.Read(b, ErrMessage, codeNeeds(&needs))
+	return needs, err
+}
+
+func codeNeeds(needs *[]Need) func(*wire.Coder) {
+	return func(c *wire.Coder) {
+		wire.Items(c, needs, func(i int, n *Need) {
+			c.CheckRead(i < MaxNeeds, "too many needs")
+			c.Fixed(n.Sum[:], "sum")
+			c.Fixed(n.Next[:], "next id")
+			c.Fixed(n.High[:], "highest id")
+			c.Uint64(&n.IDs, "ids")
+			c.CheckRead(compare(n.Next, n.High) <= 0 && n.IDs > 0, "need of no ids")
+		})
 	}
-	var needs []Need
-	for s := cryptobyte.String(b); !s.Empty(); {
-		var n Need
-		if !s.CopyBytes(n.Sum[:]) || !s.CopyBytes(n.Next[:]) || !s.CopyBytes(n.High[:]) || !s.ReadUint64(&n.IDs) ||
-			compare(n.Next, n.High) > 0 || n.IDs == 0 {
-			return nil, ErrMessage
-		}
-		needs = append(needs, n)
-	}
-	return needs, nil
 }
 
 // AppendAsk appends the request for the ids from low to high.
 func AppendAsk(b []byte, low, high dap.ReportID) []byte {
-	return append(append(b, low[:]...), high[:]...)
+	return wire.MustAppend(b, codeAsk(&low, &high))
 }
 
 // ReadAsk reads all of b.
 func ReadAsk(b []byte) (low, high dap.ReportID, err error) {
-	s := cryptobyte.String(b)
-	if !s.CopyBytes(low[:]) || !s.CopyBytes(high[:]) || !s.Empty() || compare(low, high) > 0 {
-		return low, high, ErrMessage
+	err = wire.Read(b, ErrMessage, codeAsk(&low, &high))
+	return low, high, err
+}
+
+func codeAsk(low, high *dap.ReportID) func(*wire.Coder) {
+	return func(c *wire.Coder) {
+		c.Fixed(low[:], "lowest id")
+		c.Fixed(high[:], "highest id")
+		c.CheckRead(compare(*low, *high) <= 0, "request for no ids")
 	}
-	return low, high, nil
 }
 
 // AppendPage appends entries.
 func AppendPage(b []byte, entries []Entry) []byte {
-	for _, e := range entries {
-		b = append(b, e.ID[:]...)
-		if e.Marked {
-			b = append(b, 1)
-		} else {
-			b = append(b, 0)
-		}
-	}
-	return b
+	return wire.MustAppend(b, func(c *wire.Coder) { codePage(c, &entries) })
 }
 
 // ReadPage reads all of b: at most PageSize entries, ascending.
-func ReadPage(b []byte) ([]Entry, error) {
-	if len(b) > PageSize*entrySize || len(b)%entrySize != 0 {
-		return nil, ErrMessage
-	}
-	entries := make([]Entry, 0, len(b)/entrySize)
-	for s := cryptobyte.String(b); !s.Empty(); {
-		var e Entry
-		var mark uint8
-		if !s.CopyBytes(e.ID[:]) || !s.ReadUint8(&mark) || mark > 1 {
-			return nil, ErrMessage
-		}
-		if n := len(entries); n > 0 && compare(entries[n-1].ID, e.ID) >= 0 {
-			return nil, ErrMessage
-		}
-		e.Marked = mark == 1
-		entries = append(entries, e)
-	}
-	return entries, nil
+func ReadPage(b []byte) (entries []Entry, err error) {
+	err = wire.Read(b, ErrMessage, func(c *wire.Coder) { codePage(c, &entries) })
+	return entries, err
+}
+
+func codePage(c *wire.Coder, entries *[]Entry) {
+	wire.Items(c, entries, func(i int, e *Entry) {
+		c.CheckRead(i < PageSize, "page is too long")
+		c.Fixed(e.ID[:], "id")
+		c.Bool(&e.Marked, "mark")
+		c.CheckRead(i == 0 || compare((*entries)[i-1].ID, e.ID) < 0, "ids do not rise")
+	})
 }
 
 // A Gift is a page for the run of that SHA-256, of ids from From on.
@@ -129,18 +114,18 @@ type Gift struct {
 	Page []Entry
 }
 
-// Append appends the gift's bytes.
-func (g *Gift) Append(b []byte) []byte {
-	return AppendPage(append(append(b, g.Sum[:]...), g.From[:]...), g.Page)
+func (g *Gift) code(c *wire.Coder) {
+	c.Fixed(g.Sum[:], "sum")
+	c.Fixed(g.From[:], "first id")
+	codePage(c, &g.Page)
 }
+
+// Append appends the gift's bytes.
+func (g *Gift) Append(b []byte) []byte { return wire.MustAppend(b, g.code) }
 
 // ReadGift reads all of b.
 func ReadGift(b []byte) (g Gift, err error) {
-	s := cryptobyte.String(b)
-	if !s.CopyBytes(g.Sum[:]) || !s.CopyBytes(g.From[:]) {
-		return g, ErrMessage
-	}
-	g.Page, err = ReadPage(s)
+	err = wire.Read(b, ErrMessage, g.code)
 	return g, err
 }
 
@@ -155,14 +140,19 @@ const (
 
 // AppendOutcome appends the answer to a gift.
 func AppendOutcome(b []byte, o Outcome, next dap.ReportID) []byte {
-	return append(append(b, byte(o)), next[:]...)
+	return wire.MustAppend(b, codeOutcome(&o, &next))
 }
 
 // ReadOutcome reads all of b.
 func ReadOutcome(b []byte) (o Outcome, next dap.ReportID, err error) {
-	s := cryptobyte.String(b)
-	if !s.ReadUint8((*uint8)(&o)) || !s.CopyBytes(next[:]) || !s.Empty() || o > Unlike {
-		return o, next, ErrMessage
+	err = wire.Read(b, ErrMessage, codeOutcome(&o, &next))
+	return o, next, err
+}
+
+func codeOutcome(o *Outcome, next *dap.ReportID) func(*wire.Coder) {
+	return func(c *wire.Coder) {
+		c.Uint8((*uint8)(o), "outcome")
+		c.CheckRead(*o <= Unlike, "unknown outcome")
+		c.Fixed(next[:], "next id")
 	}
-	return o, next, nil
 }

@@ -18,10 +18,9 @@ import (
 	"io/fs"
 	"math"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // Errors to branch on with errors.Is.
@@ -174,49 +173,39 @@ func (r *Record) Raise() error {
 // Close releases the file.
 func (r *Record) Close() error { return r.file.Close() }
 
+// code reads and writes a place up to its checksum.
+func (r *Record) code(c *wire.Coder) {
+	c.Const(magic, "not a starling mark of version 1")
+	c.Uint8((*uint8)(&r.Role), "role")
+	c.Text16(&r.Party, "party")
+	c.Fixed(r.ID[:], "id")
+	c.Uint64(&r.serial, "serial")
+	c.Uint8((*uint8)(&r.State), "state")
+	c.CheckRead(r.State <= Restoring, "unknown state")
+	c.Uint32(&r.Epoch, "epoch")
+	c.Uint64(&r.Age, "age")
+	c.Uint64(&r.Releases, "releases")
+	c.Fixed(r.Total[:], "total")
+}
+
 // append writes a place: the magic; role u8, party<0..2^16-1>, id; serial u64, state u8,
 // epoch u32, age u64, releases u64, total; the SHA-256 of all before; zeros.
 func (r *Record) append(to []byte) ([]byte, error) {
 	if len(r.Party) > maxParty {
 		return nil, fmt.Errorf("record: a party's name of %d bytes, and %d are the most", len(r.Party), maxParty)
 	}
-	b := cryptobyte.NewBuilder(to)
-	b.AddBytes([]byte(magic))
-	b.AddUint8(uint8(r.Role))
-	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(r.Party)) })
-	b.AddBytes(r.ID[:])
-	b.AddUint64(r.serial)
-	b.AddUint8(uint8(r.State))
-	b.AddUint32(r.Epoch)
-	b.AddUint64(r.Age)
-	b.AddUint64(r.Releases)
-	b.AddBytes(r.Total[:])
-	out, err := b.Bytes()
-	if err != nil {
-		return nil, fmt.Errorf("record: %w", err)
-	}
-	sum := sha256.Sum256(out[len(to):])
-	out = append(out, sum[:]...)
-	return append(out, make([]byte, place-(len(out)-len(to)))...), nil
+	b := wire.AppendSum(wire.MustAppend(to, r.code), len(to))
+	return append(b, make([]byte, place-(len(b)-len(to)))...), nil
 }
 
 // parse reads the one encoding of a place, or nil.
 func parse(b []byte) *Record {
-	in, ok := bytes.CutPrefix(b, []byte(magic))
-	if !ok || len(b) != place {
-		return nil
-	}
-	s := cryptobyte.String(in)
 	r := new(Record)
-	var role, state uint8
-	var party cryptobyte.String
-	if !s.ReadUint8(&role) || !s.ReadUint16LengthPrefixed(&party) || len(party) > maxParty || !s.CopyBytes(r.ID[:]) || !s.ReadUint64(&r.serial) ||
-		!s.ReadUint8(&state) || !s.ReadUint32(&r.Epoch) || !s.ReadUint64(&r.Age) || !s.ReadUint64(&r.Releases) || !s.CopyBytes(r.Total[:]) {
+	c := wire.Reader(b, ErrDamaged)
+	if r.code(&c); c.Err() != nil {
 		return nil
 	}
-	r.Role, r.Party, r.State = dap.Role(role), string(party), State(state)
-	again, err := r.append(nil)
-	if err != nil || !bytes.Equal(again, b) || r.State > Restoring {
+	if again, err := r.append(nil); err != nil || !bytes.Equal(again, b) {
 		return nil
 	}
 	return r
