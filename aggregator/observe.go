@@ -55,10 +55,21 @@ type Levels struct {
 	Parked     uint64        // reports that wait for the operator
 	SetAside   uint64        // reports that were set aside for good
 	Held       int           // batches with too many reports
+	// tasks that take nothing until a person has acted, by who or what keeps them from it
+	HeldByHand, HeldApart, HeldRestored int
+	Files                               Files
 	// of the key that clients are offered; zero where it is the operator's own
 	KeyAge time.Duration
 	Peer   error // why the helper cannot be asked; nil: it answered last
 	Store  error // why the store cannot; nil: it did lately
+}
+
+// Files are how many of an aggregator's files are not where or what they should be.
+type Files struct {
+	// below lost/: whole, and named by nothing
+	LostSegments, LostLogs, LostRuns, LostOthers int
+	// logs that lost acknowledged reports, files of the replay protection, data keys
+	DamagedLogs, DamagedRuns, MissingDataKeys int
 }
 
 // A Stage is what became of reports.

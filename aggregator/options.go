@@ -126,6 +126,10 @@ func (t *Task) Validate(role dap.Role) error {
 	return t.Expected.Validate()
 }
 
+// MinDataKeyPeriod is the least time that a data key is of: longer than any clock skew that
+// reports are allowed.
+const MinDataKeyPeriod = time.Hour
+
 // DefaultRetention is how long after its end a task is kept where nothing else is configured.
 const DefaultRetention = 30 * 24 * time.Hour
 

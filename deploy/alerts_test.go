@@ -86,7 +86,8 @@ func TestAlertsAndDashboard(t *testing.T) {
 	}
 	for _, want := range []struct{ label, in string }{{"ability", "starling_ready"}, {"listener", "starling_connections"},
 		{"why", "starling_connections_shed_total"}, {"why", "starling_shed_total"}, {"state", "starling_stuck_reports"},
-		{"outcome", "starling_gateway_uploads_total"}, {"class", "starling_http_requests_total"}} {
+		{"why", "starling_held_tasks"},
+		{"kind", "starling_lost_files"}, {"kind", "starling_damaged_files"}, {"outcome", "starling_gateway_uploads_total"}, {"class", "starling_http_requests_total"}} {
 		if !strings.Contains(exported[want.in], want.label+"=") {
 			t.Errorf("%s has no label %s: %q", want.in, want.label, exported[want.in])
 		}
@@ -120,7 +121,7 @@ func TestAlertsAndDashboard(t *testing.T) {
 		t.Fatalf("only %d names found", named)
 	}
 	// Values of labels, too, are those of a party.
-	value := regexp.MustCompile(`\b(ability|why|state|outcome|class|listener)=~?\\?"([a-z0-9_|]+)\\?"`)
+	value := regexp.MustCompile(`\b(ability|why|state|kind|outcome|class|listener)=~?\\?"([a-z0-9_|]+)\\?"`)
 	for _, m := range value.FindAllStringSubmatch(rules+strings.Join(exprs, "\n"), -1) {
 		for v := range strings.SplitSeq(m[2], "|") {
 			if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, m[1]+`="`+v+`"`) }) {

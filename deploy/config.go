@@ -60,6 +60,9 @@ type Aggregator struct {
 	// HPKEKeys are key files of the operator's own, best first. Alone they are what clients are offered, and the operator ends
 	// them. Beside HPKEKeyPeriod they are still taken and not offered any more.
 	HPKEKeys []service.Secret `toml:"hpke_keys"`
+	// DataKeyPeriod is how much time of reports one data key is of, from which noise comes.
+	// Default a week, at least an hour; a change is for keys that are not made yet.
+	DataKeyPeriod service.Duration `toml:"data_key_period"`
 	// Signing is how the aggregator vouches for its keys. Required where a recipe names
 	// the keys that do, and only there.
 	Signing Signing `toml:"signing"`
@@ -194,6 +197,8 @@ func (a *Aggregator) Validate() error {
 		return errors.New("tasks: at least one is required")
 	case a.Deferred && a.Role != dap.RoleHelper:
 		return errors.New("deferred: only a helper answers later")
+	case a.DataKeyPeriod != 0 && time.Duration(a.DataKeyPeriod) < aggregator.MinDataKeyPeriod:
+		return fmt.Errorf("data_key_period: want %v or more", aggregator.MinDataKeyPeriod)
 	case a.CompareEvery < 0:
 		return errors.New("compare_every: negative")
 	case a.CompareEvery > 0 && a.Role != dap.RoleLeader:

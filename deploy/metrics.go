@@ -2,6 +2,8 @@ package deploy
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -104,6 +106,31 @@ func gauges(role dap.Role, m *service.Metrics, limits aggregator.Limits, read fu
 		func(l aggregator.Levels) float64 { return l.KeyAge.Seconds() })
 	gauge("starling_held_batches", "Batches with far more reports than are expected, which wait for the operator.",
 		func(l aggregator.Levels) float64 { return float64(l.Held) })
+	each := func(name, help, label string, values map[string]func(l aggregator.Levels) int) {
+		m.Gauges(name, help, service.Label{Name: label, Values: slices.Sorted(maps.Keys(values)), Only: true}, func(v string) float64 {
+			l, _ := read()
+			return float64(values[v](l))
+		})
+	}
+	each("starling_held_tasks", "Tasks that take nothing until a person has acted: held, apart from the other aggregator's, or restored.", "why",
+		map[string]func(l aggregator.Levels) int{
+			"held":     func(l aggregator.Levels) int { return l.HeldByHand },
+			"apart":    func(l aggregator.Levels) int { return l.HeldApart },
+			"restored": func(l aggregator.Levels) int { return l.HeldRestored },
+		})
+	each("starling_lost_files", "Whole files that nothing names, set aside below lost/.", "kind",
+		map[string]func(l aggregator.Levels) int{
+			"segment": func(l aggregator.Levels) int { return l.Files.LostSegments },
+			"log":     func(l aggregator.Levels) int { return l.Files.LostLogs },
+			"run":     func(l aggregator.Levels) int { return l.Files.LostRuns },
+			"other":   func(l aggregator.Levels) int { return l.Files.LostOthers },
+		})
+	each("starling_damaged_files", "Files that are missing or are not what was written: logs of reports, replay protection, data keys.", "kind",
+		map[string]func(l aggregator.Levels) int{
+			"log":      func(l aggregator.Levels) int { return l.Files.DamagedLogs },
+			"run":      func(l aggregator.Levels) int { return l.Files.DamagedRuns },
+			"data_key": func(l aggregator.Levels) int { return l.Files.MissingDataKeys },
+		})
 	if role != dap.RoleLeader {
 		return
 	}

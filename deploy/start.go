@@ -56,7 +56,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		o.leader, err = leader.New(ctx, leader.Options{
 			Transport: transport,
 			Base:      m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
-			Log: log, Observe: observe, Retention: time.Duration(a.Retention), Agree: time.Duration(a.CompareEvery),
+			Log: log, Observe: observe, Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod), Agree: time.Duration(a.CompareEvery),
 		})
 		o.aggregatorService = o.leader
 	} else {
@@ -66,7 +66,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		}
 		o.aggregatorService, err = helper.New(ctx, helper.Options{
 			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
-			Log: log, Deferred: deferred, Observe: observe, Retention: time.Duration(a.Retention),
+			Log: log, Deferred: deferred, Observe: observe, Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod),
 		})
 	}
 	if err != nil {

@@ -7,15 +7,17 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/watch"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/service"
 )
 
 // levels is how the store was when it was read last. Safe for concurrent use.
 type levels struct {
-	mu   sync.Mutex
-	err  error
-	read time.Time // by the machine's clock
+	mu    sync.Mutex
+	files aggregator.Files
+	err   error
+	read  time.Time // by the machine's clock
 }
 
 // stale is how old a reading may be before the store counts as one that does not answer.
@@ -30,6 +32,8 @@ func (h *Helper) Levels() aggregator.Levels {
 	}
 	h.levels.mu.Lock()
 	defer h.levels.mu.Unlock()
+	out.Files = h.levels.files
+	watch.Held(&out, &h.permits)
 	if out.Store = h.levels.err; out.Store == nil && time.Since(h.levels.read) > stale {
 		out.Store = fmt.Errorf("the store has not answered for %v", time.Since(h.levels.read).Round(time.Second))
 	}

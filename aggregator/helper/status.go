@@ -57,7 +57,7 @@ func (h *Helper) Standing(context.Context) (*status.Status, error) {
 		room = err.Error()
 	}
 	return &status.Status{Role: "helper", NoRoom: room, Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set, Clock: h.steady.Held(),
-		DataKeys: h.data.Missing()}, nil
+		DataKeys: h.data.Missing(), NoiseKeys: watch.DataKeys(h.data, h.tasks, h.retired, h.retiresAt)}, nil
 }
 
 // retiresAt is when a task is retired, or zero.

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/room"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/watch"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
@@ -23,6 +24,7 @@ type levels struct {
 	mu    sync.Mutex
 	store store.Levels
 	held  int
+	files aggregator.Files
 	err   error     // of the last reading
 	read  time.Time // of the last reading, by the machine's clock
 	peer  error     // why the helper did not answer last
@@ -49,6 +51,10 @@ func (l *Leader) readLevels(ctx context.Context) error {
 			held += len(p.held)
 		}
 	}
+	var files aggregator.Files
+	if err == nil {
+		files, err = watch.Files(ctx, l.opt.FS, l.store, l.tasks, len(l.data.Missing()))
+	}
 	if ctx.Err() != nil {
 		return err // whoever asked has gone; that says nothing of the store
 	}
@@ -57,7 +63,7 @@ func (l *Leader) readLevels(ctx context.Context) error {
 	defer v.mu.Unlock()
 	v.err, v.read = err, time.Now()
 	if err == nil {
-		v.store, v.held = now, held
+		v.store, v.held, v.files = now, held, files
 	}
 	return err
 }
@@ -107,8 +113,9 @@ func (l *Leader) Levels() aggregator.Levels {
 	out := aggregator.Levels{
 		Backlog: l.waiting(), InboxBytes: in.Unsorted, InFlight: l.opt.Limits.InFlight - l.srv.Budget.Free() + in.InFlight, DiskFree: -1,
 		Failing: v.store.Failing, Parked: v.store.Parked, SetAside: v.store.SetAside, Held: v.held,
-		KeyAge: edge.KeyAge(l.Keys(), l.opt.Clock.Now()), Peer: v.peer, Store: v.err,
+		KeyAge: edge.KeyAge(l.Keys(), l.opt.Clock.Now()), Peer: v.peer, Store: v.err, Files: v.files,
 	}
+	watch.Held(&out, &l.permits)
 	if v.err == nil && time.Since(v.read) > stale {
 		out.Store = fmt.Errorf("the store has not answered for %v", time.Since(v.read).Round(time.Second))
 	}

@@ -106,7 +106,7 @@ func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
 		room = err.Error()
 	}
 	return &status.Status{Role: "leader", NoRoom: room, Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Damaged: damaged, Lost: set, Clock: l.steady.Held(),
-		DataKeys: l.data.Missing()}, nil
+		DataKeys: l.data.Missing(), NoiseKeys: watch.DataKeys(l.data, l.tasks, l.retired, l.retiresAt)}, nil
 }
 
 // taskStatus is the store's, with what is acknowledged and still in the inbox.

@@ -29,6 +29,8 @@ type Status struct {
 	Lost *Lost `json:"lost,omitempty"`
 	// DataKeys are those whose files are missing.
 	DataKeys []DataKey `json:"missing_data_keys,omitempty"`
+	// NoiseKeys are the data keys that are there.
+	NoiseKeys *DataKeys `json:"data_keys,omitempty"`
 	// NoRoom is why uploads or jobs are turned away for want of room; empty while there is some.
 	NoRoom string `json:"no_room,omitempty"`
 	// Stopped says that the aggregator is not running, and that this was read of its store.

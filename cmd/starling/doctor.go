@@ -211,6 +211,9 @@ func standingFound(s *status.Status) (all []finding) {
 	for _, r := range s.Reasons() {
 		all = append(all, finding{Check: "state", Found: r.Blocks, Hint: r.Do})
 	}
+	if s.NoiseKeys != nil {
+		all = append(all, finding{Check: "data keys", OK: true, Found: s.NoiseKeys.Words()})
+	}
 	if s.Lost != nil && !s.Lost.Reports() {
 		all = append(all, finding{Check: "lost", OK: true,
 			Found: s.Lost.Why() + "; a crash leaves such files; they come back when a row names them, and go with their keys"})

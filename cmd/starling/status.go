@@ -288,6 +288,9 @@ func writeStatus(w io.Writer, s *status.Status) {
 	}
 	writeReasons(w, "requests", s.RefusedRequests)
 	writeKeys(w, s)
+	if s.NoiseKeys != nil {
+		fmt.Fprintf(w, "%s, data keys: %s\n", s.Role, s.NoiseKeys.Words())
+	}
 }
 
 // agreementLine says how leader and helper stand, where that is known.

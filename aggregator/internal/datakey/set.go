@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/disk"
 )
@@ -75,8 +76,7 @@ type Book interface {
 // DefaultPeriod is how long a key is the one of the time that runs.
 const DefaultPeriod = 7 * 24 * time.Hour
 
-// minPeriod is longer than any clock skew that reports are allowed.
-const minPeriod = time.Hour
+const minPeriod = aggregator.MinDataKeyPeriod
 
 // Options make a [Set].
 type Options struct {
@@ -455,6 +455,22 @@ func (s *Set) Missing() (list []status.DataKey) {
 		}
 	}
 	return list
+}
+
+// Kept is how many keys there are, and the ends of the times of the first and the last.
+func (s *Set) Kept() (n int, first, last time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.known {
+		if s.keys[r.Serial] == nil {
+			continue
+		}
+		if n++; n == 1 {
+			first = r.Until
+		}
+		last = r.Until
+	}
+	return n, first, last
 }
 
 // Audit lists, in words, which keys are lost or damaged; none is good.

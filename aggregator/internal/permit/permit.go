@@ -123,6 +123,21 @@ func (b *Board) May(task dap.TaskID, acts Act) error {
 	return &e
 }
 
+// Kept counts the tasks that each source keeps from an act.
+func (b *Board) Kept(act Act) map[Source]int {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	kept := make(map[Source]int)
+	for _, sources := range b.m {
+		for from, reasons := range sources {
+			if slices.ContainsFunc(reasons, func(r Reason) bool { return r.Stops&act != 0 }) {
+				kept[from]++
+			}
+		}
+	}
+	return kept
+}
+
 // Without lists the tasks that may not do any of the acts.
 func (b *Board) Without(acts Act) (tasks []dap.TaskID) {
 	b.mu.RLock()

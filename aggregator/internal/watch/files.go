@@ -1,0 +1,42 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/lost"
+	"github.com/starling-agg/starling/aggregator/internal/permit"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+)
+
+// Files counts what is lost or damaged of an aggregator's files. missing is how many data
+// keys have no file.
+func Files(ctx context.Context, fsys disk.FS, s store.Store, tasks map[dap.TaskID]*task.Task, missing int) (f aggregator.Files, err error) {
+	set, err := lost.Status(fsys)
+	if err != nil {
+		return f, fmt.Errorf("watch: %w", err)
+	}
+	if set != nil {
+		f.LostSegments, f.LostLogs, f.LostRuns = set.Segments, set.Logs, set.Runs
+		f.LostOthers = set.Files - set.Segments - set.Logs - set.Runs
+	}
+	logs, err := s.Damages(ctx)
+	if err != nil {
+		return f, fmt.Errorf("watch: %w", err)
+	}
+	f.DamagedLogs, f.MissingDataKeys = len(logs), missing
+	for id := range tasks {
+		f.DamagedRuns += len(s.Damaged(id))
+	}
+	return f, nil
+}
+
+// Held fills in which tasks take nothing until a person has acted.
+func Held(l *aggregator.Levels, b *permit.Board) {
+	kept := b.Kept(permit.Take)
+	l.HeldByHand, l.HeldApart, l.HeldRestored = kept[permit.Hold], kept[permit.Agreement], kept[permit.Restore]
+}
