@@ -84,12 +84,13 @@ type DB struct {
 	turn   chan struct{}
 	conn   *sqlite3.Conn
 	stmts  map[string]*sqlite3.Stmt
-	broken error // wraps ErrUnknown or ErrClosed; set once
-	behind bool  // what was committed is still to be erased from the log
+	text   map[string]string // of all named statements, those in stmts too
+	broken error             // wraps ErrUnknown or ErrClosed; set once
+	behind bool              // what was committed is still to be erased from the log
 }
 
-// Open opens the database, makes it if it is not there, applies the migrations it lacks, each in a transaction of its
-// own, and prepares all statements.
+// Open opens the database, makes it if it is not there, and applies the migrations it
+// lacks, each in a transaction of its own.
 func Open(opt Options) (_ *DB, err error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -103,7 +104,8 @@ func Open(opt Options) (_ *DB, err error) {
 			return nil, fmt.Errorf("database: %s: %w", opt.Name, err)
 		}
 	}
-	db := &DB{opt: opt, vfs: registerVFS(opt.FS), turn: make(chan struct{}, 1), stmts: make(map[string]*sqlite3.Stmt)}
+	db := &DB{opt: opt, vfs: registerVFS(opt.FS), turn: make(chan struct{}, 1),
+		stmts: make(map[string]*sqlite3.Stmt), text: make(map[string]string)}
 	defer func() {
 		if err != nil {
 			if damaged(err) && !errors.Is(err, ErrDamaged) {
@@ -164,7 +166,7 @@ func Open(opt Options) (_ *DB, err error) {
 	if err := db.migrate(); err != nil {
 		return nil, err
 	}
-	if err := db.prepareAll(); err != nil {
+	if err := db.readStatements(); err != nil {
 		return nil, err
 	}
 	// An earlier life may have ended between a commit that erases and the end of its log.

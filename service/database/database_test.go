@@ -243,6 +243,7 @@ func TestMigrations(t *testing.T) {
 }
 
 func TestStatementsAreChecked(t *testing.T) {
+	says := map[string]string{"wrong": `statement "a"`, "twice": "twice", "empty": "empty", "two": "more than one"}
 	for name, text := range map[string]string{
 		"wrong": "-- name: a\nSELECT nothing FROM nowhere",
 		"twice": "-- name: a\nSELECT 1\n-- name: a\nSELECT 2",
@@ -251,8 +252,46 @@ func TestStatementsAreChecked(t *testing.T) {
 	} {
 		opt := options(disktest.NewMem(1))
 		opt.Statements = fstest.MapFS{"x.sql": file(text)}
-		if _, err := database.Open(opt); err == nil {
-			t.Errorf("%s: passed", name)
+		db, err := database.Open(opt)
+		if err == nil {
+			err = errors.Join(db.Prepare(t.Context()), db.Close())
+		}
+		if err == nil || !strings.Contains(err.Error(), says[name]) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestWrongStatement: a statement that cannot be prepared fails each time, takes its
+// transaction back and leaves the rest of the database as it was.
+func TestWrongStatement(t *testing.T) {
+	for name, text := range map[string]string{
+		"wrong": "-- name: x\nINSERT INTO nowhere VALUES (1)",
+		"two":   "-- name: x\nDELETE FROM item; SELECT 2",
+	} {
+		opt := options(disktest.NewMem(1))
+		opt.Statements = fstest.MapFS{"item.sql": file(statements), "x.sql": file(text)}
+		db := open(t, opt)
+		if err := put(db, "a", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			err := db.Update(t.Context(), "half", func(tx *database.Tx) error {
+				if _, err := tx.Exec("put", "half", 1, nil); err != nil {
+					return err
+				}
+				_, err := tx.Exec("x")
+				return err
+			})
+			if err == nil || errors.Is(err, database.ErrUnknown) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := put(db, "b", 1, nil); err != nil {
+			t.Error(name, err)
+		}
+		if got := names(t, db); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("%s: items are %v", name, got)
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package database
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,8 +111,9 @@ func (db *DB) recognise() error {
 	return nil
 }
 
-// prepareAll reads the named statements: a line "-- name: x" begins the one called x, which ends at the next such line.
-func (db *DB) prepareAll() error {
+// readStatements reads the named statements: a line "-- name: x" begins the one called x,
+// which ends at the next such line. What stands around transactions is prepared.
+func (db *DB) readStatements() error {
 	for _, sql := range []string{beginView, beginUpdate, commit} {
 		stmt, _, err := db.conn.Prepare(sql)
 		if err != nil {
@@ -136,21 +139,46 @@ func (db *DB) prepareAll() error {
 			block, rest, _ = strings.Cut(rest, "\n-- name: ")
 			name, block, _ = strings.Cut(block, "\n")
 			name = strings.TrimSpace(name)
-			if db.stmts[name] != nil {
+			if _, twice := db.text[name]; twice {
 				return fmt.Errorf("database: %s: statement %q twice", file, name)
 			}
-			stmt, tail, err := db.conn.Prepare(block)
-			if err != nil {
-				return fmt.Errorf("database: %s: statement %q: %w", file, name, err)
-			}
-			if stmt == nil {
-				return fmt.Errorf("database: %s: statement %q is empty", file, name)
-			}
-			db.stmts[name] = stmt
-			if strings.TrimSpace(tail) != "" {
-				return fmt.Errorf("database: %s: more than one statement under %q", file, name)
-			}
+			db.text[name] = block
 		}
 	}
 	return nil
+}
+
+// statement returns the statement called name, prepared at its first use.
+func (db *DB) statement(name string) (*sqlite3.Stmt, error) {
+	if stmt := db.stmts[name]; stmt != nil {
+		return stmt, nil
+	}
+	text, ok := db.text[name]
+	if !ok {
+		panic(fmt.Sprintf("database: internal error: no statement %q", name))
+	}
+	stmt, tail, err := db.conn.Prepare(text)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("database: statement %q: %w", name, err)
+	case stmt == nil:
+		return nil, fmt.Errorf("database: statement %q is empty", name)
+	case strings.TrimSpace(tail) != "":
+		return nil, errors.Join(fmt.Errorf("database: more than one statement under %q", name), stmt.Close())
+	}
+	db.stmts[name] = stmt
+	return stmt, nil
+}
+
+// Prepare prepares all named statements, which else happens at the first use of each, and
+// says what is wrong with them. The tests of whoever brings statements call it.
+func (db *DB) Prepare(ctx context.Context) error {
+	return db.View(ctx, "prepare", func(*Tx) error {
+		var errs []error
+		for _, name := range slices.Sorted(maps.Keys(db.text)) {
+			_, err := db.statement(name)
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
 }

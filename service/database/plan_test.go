@@ -58,7 +58,7 @@ func (db *DB) find(i int) error {
 	})
 }
 
-// TestStatementsAreParsedOnce: SQL is parsed and planned when the database is opened and never again.
+// TestStatementsAreParsedOnce: a statement is parsed and planned at its first use and never again.
 func TestStatementsAreParsedOnce(t *testing.T) {
 	db := planned(t)
 	for i := range 32 {

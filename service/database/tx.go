@@ -70,9 +70,9 @@ func (tx *Tx) Each(name string, args []any, fn func(r Row) error) error {
 }
 
 func (tx *Tx) each(name string, args []any, fn func(r Row) error) (err error) {
-	stmt := tx.db.stmts[name]
-	if stmt == nil {
-		panic(fmt.Sprintf("database: internal error: no statement %q", name))
+	stmt, err := tx.db.statement(name)
+	if err != nil {
+		return err
 	}
 	if stmt.Busy() {
 		panic(fmt.Sprintf("database: internal error: statement %q inside itself", name))

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -34,6 +35,25 @@ func benchStore(b *testing.B) (*sqlite.Store, *store.Task) {
 		b.Fatal(err)
 	}
 	return st, task
+}
+
+// BenchmarkOpen makes a store on a simulated disk, and opens one that is there.
+func BenchmarkOpen(b *testing.B) {
+	for _, made := range []bool{false, true} {
+		b.Run(map[bool]string{false: "new", true: "made"}[made], func(b *testing.B) {
+			mem := disktest.NewMem(1)
+			for b.Loop() {
+				if !made {
+					mem = disktest.NewMem(1)
+				}
+				s, err := sqlite.Open(b.Context(), options(mem, nil))
+				if err != nil {
+					b.Fatal(err)
+				}
+				s.Close()
+			}
+		})
+	}
 }
 
 // benchCommit is the commit of job number n, whose share is that of nothing: folding is the VDAF's cost.

@@ -25,3 +25,6 @@ func (s *Store) Exchange(ctx context.Context, a, b uint64) error {
 		return nil
 	})
 }
+
+// Prepare prepares all statements.
+func (s *Store) Prepare(ctx context.Context) error { return s.db.Prepare(ctx) }

@@ -56,3 +56,13 @@ func TestConformanceFewBuckets(t *testing.T) {
 		return h
 	})
 }
+
+// TestStatements: every statement of the engine fits its schema, those too that no other
+// test comes by.
+func TestStatements(t *testing.T) {
+	s := newHarness(1).Open(t).(*sqlite.Store)
+	defer s.Close()
+	if err := s.Prepare(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -31,6 +31,8 @@ CREATE TABLE task (
   aggregated     INTEGER NOT NULL DEFAULT 0 CHECK (aggregated >= 0),
   collected      INTEGER NOT NULL DEFAULT 0 CHECK (collected >= 0),
   closed_in      INTEGER NOT NULL DEFAULT 0 CHECK (closed_in BETWEEN 0 AND 4294967295), -- the restore epoch that closed it; 0: open
+  retired        INTEGER, -- the moment; NULL while it is kept
+  swept          INTEGER NOT NULL DEFAULT 0 CHECK (swept = 0 OR (swept = 1 AND retired IS NOT NULL)),
   CHECK (collected <= aggregated AND aggregated <= acknowledged)
 ) STRICT;
 
@@ -76,8 +78,8 @@ CREATE INDEX batch_open ON batch (task, id) WHERE closed = 0;
 -- A closed batch takes nothing and never opens.
 CREATE TRIGGER batch_closed BEFORE UPDATE ON batch WHEN OLD.closed = 1
 BEGIN SELECT RAISE(ABORT, 'a closed batch cannot change'); END;
-CREATE TRIGGER batch_kept BEFORE DELETE ON batch
-BEGIN SELECT RAISE(ABORT, 'a batch is never forgotten'); END;
+CREATE TRIGGER batch_kept BEFORE DELETE ON batch WHEN (SELECT retired FROM task WHERE id = OLD.task) IS NULL
+BEGIN SELECT RAISE(ABORT, 'a batch is never forgotten while its task is kept'); END;
 
 -- Append logs that were sorted and whose file may still be there.
 CREATE TABLE log (
@@ -104,6 +106,13 @@ CREATE TABLE segment (
   sent_digest   BLOB    CHECK (length(sent_digest) = 32),
   sent_accepted BLOB,
   sent_location TEXT    NOT NULL DEFAULT '',
+  -- VDAFs of several rounds: the step of the last request of the segment's aggregation
+  -- job. It goes with that job.
+  sent_step     INTEGER NOT NULL DEFAULT 0 CHECK (sent_step BETWEEN 0 AND 65535),
+  -- The job ended with an answer that fits no request: the segment keeps its file, its
+  -- reports still wait, and no worker claims it until an operator has decided what
+  -- becomes of it.
+  parked        INTEGER NOT NULL DEFAULT 0 CHECK (parked = 0 OR (parked = 1 AND state = 0 AND lease_token IS NULL)),
   came          INTEGER NOT NULL DEFAULT 0 CHECK (came >= 0), -- when its first report was acknowledged, in seconds; 0: not known
   CHECK ((lease_token IS NULL) = (lease_expires IS NULL)),
   CHECK ((sent_digest IS NULL) = (sent_accepted IS NULL)),
@@ -113,6 +122,15 @@ CREATE TABLE segment (
 CREATE INDEX segment_waiting ON segment (id) WHERE state = 0;
 CREATE INDEX segment_bucket ON segment (task, bucket);
 CREATE INDEX segment_batch ON segment (batch) WHERE batch IS NOT NULL;
+
+-- VDAFs of several rounds: what the helper said to the requests before the last, from
+-- which that one is computed again. It goes with the segment's job.
+CREATE TABLE answer (
+  segment INTEGER NOT NULL REFERENCES segment (id) ON DELETE CASCADE,
+  step    INTEGER NOT NULL CHECK (step BETWEEN 0 AND 65535),
+  body    BLOB    NOT NULL,
+  PRIMARY KEY (segment, step)
+) STRICT;
 
 -- Sorted files of the report ids that are aggregated: the replay protection. Its scope is
 -- the task. A file has ids of one range, both ends included: all ids, as a commit writes
@@ -149,6 +167,9 @@ CREATE TABLE resource (
   answer_sum  BLOB    CHECK (length(answer_sum) = 32), -- SHA-256 of a response that was released
   problem     TEXT,
   created     INTEGER NOT NULL,
+  -- Whether what answers an aggregation job still holds its requests, and with them the
+  -- clients' sealed reports: a step may follow.
+  unfinished  INTEGER NOT NULL DEFAULT 0 CHECK (unfinished IN (0, 1)),
   UNIQUE (task, kind, digest),
   UNIQUE (task, kind, resource_id),
   CHECK ((step = 0) = (step_digest IS NULL)),
@@ -164,6 +185,10 @@ CREATE TABLE generation (
   kind    INTEGER NOT NULL CHECK (kind IN (1, 2, 3)),
   digest  BLOB    NOT NULL CHECK (length(digest) = 32),
   deleted INTEGER NOT NULL CHECK (deleted > 0),
+  -- Whether one of the deleted resources had its answer: an aggregation job of the same
+  -- bytes is then a late duplicate, and all of its reports are replays, whatever was said
+  -- of them the first time.
+  answered INTEGER NOT NULL DEFAULT 0 CHECK (answered IN (0, 1)),
   PRIMARY KEY (task, kind, digest)
 ) STRICT, WITHOUT ROWID;
 
@@ -233,3 +258,154 @@ CREATE TRIGGER release_final BEFORE UPDATE ON release
 BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER release_kept BEFORE DELETE ON release
 BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+
+-- A retired task ended long ago: all that was kept of it goes, but for its row with the
+-- counts, its rejections and the ledger. With its replay protection gone nothing may
+-- enter it ever again, so it is never brought back.
+CREATE TRIGGER task_retired BEFORE UPDATE ON task WHEN OLD.retired IS NOT NULL AND (
+  NEW.retired IS NOT OLD.retired OR NEW.aggregated <> OLD.aggregated OR NEW.collected <> OLD.collected OR NEW.swept < OLD.swept)
+BEGIN SELECT RAISE(ABORT, 'a retired task is never brought back'); END;
+CREATE TRIGGER batch_of_retired BEFORE INSERT ON batch WHEN (SELECT retired FROM task WHERE id = NEW.task) IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'the task is retired'); END;
+CREATE TRIGGER segment_of_retired BEFORE INSERT ON segment WHEN (SELECT retired FROM task WHERE id = NEW.task) IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'the task is retired'); END;
+CREATE TRIGGER run_of_retired BEFORE INSERT ON run WHEN (SELECT retired FROM task WHERE id = NEW.task) IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'the task is retired'); END;
+CREATE TRIGGER resource_of_retired BEFORE INSERT ON resource WHEN (SELECT retired FROM task WHERE id = NEW.task) IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'the task is retired'); END;
+CREATE TRIGGER release_of_retired BEFORE INSERT ON release WHEN (SELECT retired FROM task WHERE id = NEW.task) IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'the task is retired'); END;
+
+-- The noise of the last releases of tasks whose noise is correlated over releases: a file
+-- each, which later releases lean on. Rows come with the release that they are of, and go
+-- when no release can lean on them any more.
+CREATE TABLE noise (
+  id    INTEGER PRIMARY KEY,
+  task  INTEGER NOT NULL REFERENCES task (id),
+  first INTEGER NOT NULL CHECK (first >= 0), -- of the release's interval
+  last  INTEGER NOT NULL CHECK (last >= first),
+  name  TEXT    NOT NULL UNIQUE,
+  size  INTEGER NOT NULL CHECK (size > 0), -- bytes of the file
+  sum   BLOB    NOT NULL CHECK (length(sum) = 32)
+) STRICT;
+
+CREATE INDEX noise_task ON noise (task, last);
+
+CREATE TRIGGER noise_order BEFORE INSERT ON noise WHEN EXISTS (
+  SELECT 1 FROM noise WHERE task = NEW.task AND last >= NEW.first)
+BEGIN SELECT RAISE(ABORT, 'correlated noise is drawn in the order of time'); END;
+CREATE TRIGGER noise_released BEFORE INSERT ON noise WHEN NOT EXISTS (
+  SELECT 1 FROM release WHERE task = NEW.task AND first = NEW.first AND last = NEW.last)
+BEGIN SELECT RAISE(ABORT, 'noise is kept with its release'); END;
+CREATE TRIGGER noise_final BEFORE UPDATE ON noise
+BEGIN SELECT RAISE(ABORT, 'noise is drawn once'); END;
+
+-- The data keys that this store has used, without their secrets, which lie elsewhere: a
+-- key that is missing there is lost, and one that ended never comes back. Times are Unix
+-- seconds.
+CREATE TABLE data_key_set (
+  only INTEGER PRIMARY KEY CHECK (only = 1),
+  id   BLOB NOT NULL CHECK (length(id) = 16)
+) STRICT;
+
+CREATE TABLE data_key (
+  serial INTEGER PRIMARY KEY CHECK (serial > 0),
+  first  INTEGER NOT NULL,
+  until  INTEGER NOT NULL CHECK (until > first),
+  ended  INTEGER NOT NULL DEFAULT 0 CHECK (ended IN (0, 1))
+) STRICT;
+
+CREATE TRIGGER data_key_final BEFORE UPDATE ON data_key WHEN
+  NEW.serial <> OLD.serial OR NEW.first <> OLD.first OR NEW.until <> OLD.until OR NEW.ended < OLD.ended
+BEGIN SELECT RAISE(ABORT, 'a data key is of one time, and ends once'); END;
+CREATE TRIGGER data_key_kept BEFORE DELETE ON data_key
+BEGIN SELECT RAISE(ABORT, 'a data key is never forgotten'); END;
+CREATE TRIGGER data_key_apart BEFORE INSERT ON data_key WHEN EXISTS (
+  SELECT 1 FROM data_key WHERE serial <> NEW.serial AND first < NEW.until AND until > NEW.first)
+BEGIN SELECT RAISE(ABORT, 'two data keys are of one time'); END;
+
+-- The noised share of each release, under a data key, for as long as its resource is
+-- there: it can be sealed again.
+CREATE TABLE kept (
+  resource  INTEGER PRIMARY KEY REFERENCES resource (id) ON DELETE CASCADE,
+  data_key  INTEGER NOT NULL REFERENCES data_key (serial),
+  sealed_to BLOB    NOT NULL CHECK (length(sealed_to) = 32), -- SHA-256 of the collector's HPKE configuration
+  asked     BLOB    NOT NULL,
+  peer      TEXT    NOT NULL,
+  box       BLOB    NOT NULL
+) STRICT;
+
+CREATE INDEX kept_data_key ON kept (data_key);
+
+-- The ledger, continued: each time that a share which was released was sealed again.
+CREATE TABLE reseal (
+  seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+  task        INTEGER NOT NULL REFERENCES task (id),
+  kind        INTEGER NOT NULL CHECK (kind IN (2, 3)),
+  resource_id TEXT    NOT NULL,
+  whose       INTEGER NOT NULL CHECK (whose IN (0, 1)), -- store.Whose
+  former      BLOB    NOT NULL CHECK (length(former) = 32),
+  latter      BLOB    NOT NULL CHECK (length(latter) = 32),
+  at          INTEGER NOT NULL
+) STRICT;
+
+CREATE TRIGGER reseal_released BEFORE INSERT ON reseal WHEN NOT EXISTS (
+  SELECT 1 FROM release WHERE task = NEW.task AND kind = NEW.kind AND resource_id = NEW.resource_id)
+BEGIN SELECT RAISE(ABORT, 'only what was released is sealed again'); END;
+CREATE TRIGGER reseal_final BEFORE UPDATE ON reseal
+BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER reseal_kept BEFORE DELETE ON reseal
+BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+
+-- How the peer answers the jobs of a task, since a person last let the task go on, and
+-- whether the task is held: then no worker claims its segments, until a person lets it go
+-- on again.
+CREATE TABLE conduct (
+  task    INTEGER PRIMARY KEY REFERENCES task (id),
+  heard   INTEGER NOT NULL DEFAULT 0 CHECK (heard IN (0, 1)), -- a job was answered report by report
+  turned  INTEGER NOT NULL DEFAULT 0 CHECK (turned >= 0), -- jobs that were refused as a whole, in a row
+  asked   INTEGER NOT NULL DEFAULT 0, -- reports that got a verdict, in the window that runs
+  refused INTEGER NOT NULL DEFAULT 0 CHECK (refused BETWEEN 0 AND asked), -- of these, for the peer's own reasons
+  since   INTEGER, -- held since; NULL where it is not
+  person  INTEGER NOT NULL DEFAULT 0 CHECK (person IN (0, 1)), -- a person holds it
+  why     TEXT    NOT NULL DEFAULT '',
+  CHECK ((since IS NULL) = (why = '')),
+  CHECK (person = 0 OR since IS NOT NULL)
+) STRICT;
+
+-- Files that lost their last row, until their removal is durable. The triggers write the
+-- tombstone in the transaction that makes a file needless, whichever that is, so that no
+-- file is ever deleted because it is unknown.
+CREATE TABLE tombstone (
+  name TEXT PRIMARY KEY NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER segment_gone AFTER DELETE ON segment
+BEGIN INSERT OR IGNORE INTO tombstone (name) VALUES (OLD.name); END;
+CREATE TRIGGER segment_set_aside AFTER UPDATE OF state ON segment WHEN NEW.state = 1 AND OLD.state = 0
+BEGIN INSERT OR IGNORE INTO tombstone (name) VALUES (OLD.name); END;
+CREATE TRIGGER run_gone AFTER DELETE ON run
+BEGIN INSERT OR IGNORE INTO tombstone (name) VALUES (OLD.name); END;
+CREATE TRIGGER noise_gone AFTER DELETE ON noise
+BEGIN INSERT OR IGNORE INTO tombstone (name) VALUES (OLD.name); END;
+
+-- A segment that was lost and is taken back has its old name.
+CREATE TRIGGER segment_back AFTER INSERT ON segment
+BEGIN DELETE FROM tombstone WHERE name = NEW.name; END;
+
+-- The largest time at which the store was seen in use; see package steady.
+CREATE TABLE clock (
+  only INTEGER PRIMARY KEY CHECK (only = 1),
+  seen INTEGER NOT NULL
+) STRICT;
+
+-- Logs that lost acknowledged reports, while they are kept for the operator to see. The
+-- reports count as acknowledged and dropped.
+CREATE TABLE damage (
+  log_id  BLOB    PRIMARY KEY NOT NULL,
+  file    TEXT    NOT NULL,
+  bytes   INTEGER NOT NULL CHECK (bytes > 0),
+  records INTEGER NOT NULL CHECK (records > 0),
+  reports INTEGER NOT NULL CHECK (reports >= 0),
+  exact   INTEGER NOT NULL CHECK (exact IN (0, 1))
+) STRICT, WITHOUT ROWID;
