@@ -191,8 +191,8 @@ func (a *Aggregator) Validate() error {
 		return errors.New("helper: only a leader has one")
 	case a.Data == "":
 		return errors.New("data: the directory of the store is required")
-	case within(a.record(), string(a.Data)) || within(string(a.Data), a.record()):
-		return errors.New("record: it lies in data, or data in it, and would be put back together with it: give it a directory of its own")
+	case !apart(a.Data, a.Record):
+		return errRecord
 	case len(a.Tasks) == 0:
 		return errors.New("tasks: at least one is required")
 	case a.Deferred && a.Role != dap.RoleHelper:

@@ -7,14 +7,26 @@ import (
 	"strings"
 
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/service"
 )
 
 // record is the directory of what must not go back when the data does.
-func (a *Aggregator) record() string {
-	if a.Record != "" {
-		return string(a.Record)
+func (a *Aggregator) record() string { return recordOf(a.Data, a.Record) }
+
+// recordOf is the directory of a record, which may be left out.
+func recordOf(data, record service.Path) string {
+	if record != "" {
+		return string(record)
 	}
-	return strings.TrimRight(string(a.Data), string(filepath.Separator)) + ".record"
+	return strings.TrimRight(string(data), string(filepath.Separator)) + ".record"
+}
+
+var errRecord = errors.New("record: it lies in data, or data in it, and would be put back together with it: give it a directory of its own")
+
+// apart says whether neither a record lies in the data nor the data in the record.
+func apart(data, record service.Path) bool {
+	dir := recordOf(data, record)
+	return !within(dir, string(data)) && !within(string(data), dir)
 }
 
 // within says whether a path is a directory, or below it.
@@ -23,17 +35,19 @@ func within(path, dir string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
-// files are an aggregator's directories, which this process has for itself.
+// files are a party's directories, which this process has for itself.
 type files struct{ data, record *disk.OSFS }
 
 // files opens the aggregator's directories, and makes them if they are not there.
-func (a *Aggregator) files() (*files, error) {
+func (a *Aggregator) files() (*files, error) { return openFiles(a.Data, a.Record) }
+
+func openFiles(data, record service.Path) (*files, error) {
 	f := new(files)
 	var err error
-	if f.data, err = locked("data", string(a.Data)); err != nil {
+	if f.data, err = locked("data", string(data)); err != nil {
 		return nil, err
 	}
-	if f.record, err = locked("record", a.record()); err != nil {
+	if f.record, err = locked("record", recordOf(data, record)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil

@@ -27,6 +27,9 @@ type Gateway struct {
 	// Data is the directory of what was opened and of rounds that are not done; made
 	// where it is missing. Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
+	// Record is the directory of what must not go back when Data does, as to a backup: how
+	// far it has come. Best on another disk. Default: Data with ".record" behind its name.
+	Record service.Path `toml:"record"`
 	// Epochs is a directory that the gateway looks at all the time: NAME.key beside NAME.manifest, as starling manifest new
 	// makes them. A key is used from when both are there until Overlap after the manifest's end, and then destroyed, its
 	// file too.
@@ -134,6 +137,8 @@ func (c *Gateway) Validate() error {
 	switch {
 	case c.Data == "":
 		return errors.New("data: the directory of rounds is required")
+	case !apart(c.Data, c.Record):
+		return errRecord
 	case len(c.Keys) == 0 && c.Epochs == "":
 		return errors.New("epochs: a directory of keys is required, or one in keys")
 	case c.Overlap < 0 || time.Duration(c.Overlap) > gateway.MaxOverlap:
@@ -349,22 +354,22 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 	}
 }
 
-// open opens the gateway with its directory. fixed are the keys that it always has, beside
+// open opens the gateway with its directories. fixed are the keys that it always has, beside
 // those of the epochs.
 func (c *Gateway) open(log *slog.Logger, observe gateway.Observer) (g *gateway.Gateway, fixed []gateway.Key, closeAll func() error, err error) {
 	o, err := c.options()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	fsys, err := locked("data", string(c.Data))
+	f, err := openFiles(c.Data, c.Record)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	o.FS, o.Protocol, o.Log, o.Observe, o.Known = fsys, uploads.DAP{}, log, observe, service.Known
+	o.FS, o.Record, o.Protocol, o.Log, o.Observe, o.Known = f.data, f.record, uploads.DAP{}, log, observe, service.Known
 	if g, err = gateway.New(o); err != nil {
-		return nil, nil, nil, errors.Join(err, fsys.Close())
+		return nil, nil, nil, errors.Join(err, f.Close())
 	}
-	return g, o.Keys[len(o.Keys)-len(c.Keys):], func() error { return errors.Join(g.Close(), fsys.Close()) }, nil
+	return g, o.Keys[len(o.Keys)-len(c.Keys):], func() error { return errors.Join(g.Close(), f.Close()) }, nil
 }
 
 // readiness is what a gateway can do: take requests, and pass on what it has acknowledged.

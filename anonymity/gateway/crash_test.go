@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/uploads"
 )
 
 // crashPoints are all places where power can be lost.
@@ -59,13 +61,13 @@ func killed(t *testing.T, point string, seed uint64) (hit bool) {
 		return 200, nil
 	}}
 	o.Transport = l
+	b := start(t, o)
+	defer func() { b.stop() }()
 	points.Arm(point, int(seed%3), func() error {
 		hit = true
 		o.FS.(*disktest.Mem).Cut()
 		return disktest.ErrPowerLoss
 	})
-	b := start(t, o)
-	defer func() { b.stop() }()
 	taken := map[byte]bool{}
 	send := func() {
 		var all sync.WaitGroup
@@ -179,5 +181,37 @@ func TestReplayAfterPowerLoss(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestKilledAtStart: power is lost at each call of the disk from the first start to the
+// first answer. The gateway starts again, and takes what it did not take before.
+func TestKilledAtStart(t *testing.T) {
+	for at := range 40 {
+		mem, pair, n := disktest.NewMem(uint64(at)), generate(t, 1), 0
+		mem.Inject(func(disktest.Op, string) error { // under the lock of mem
+			if n++; n > at {
+				return disktest.ErrPowerLoss
+			}
+			return nil
+		})
+		o := Options{FS: mem, Record: disk.Sub(mem, "record"), Keys: []Key{{Pair: pair}}, Targets: []Target{{URL: leaderURL}},
+			Protocol: uploads.DAP{}, Window: time.Second, Transport: &fakeLeader{}}
+		if g, err := New(o); err == nil {
+			g.Close()
+		} else if !errors.Is(err, disktest.ErrPowerLoss) {
+			t.Fatalf("call %d: %v", at, err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			crashed := mem.Crash()
+			b := start(t, Options{FS: crashed, Keys: o.Keys, Window: time.Second})
+			defer b.stop()
+			if a := b.ask(t, upload(report(t, 1))); a.Status != 202 {
+				t.Errorf("call %d: status %d", at, a.Status)
+			}
+			if s := b.Status(); s.Lost["damaged"] != 0 {
+				t.Errorf("call %d: %d rounds are said to be lost", at, s.Lost["damaged"])
+			}
+		})
 	}
 }

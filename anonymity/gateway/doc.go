@@ -71,8 +71,12 @@
 // encapsulated key, which under one key belongs to one request. Two different requests
 // collide with a probability of n/2^64; the device then encapsulates anew. Memory is
 // bounded: after [Options.MaxOpened] requests a key opens no more. A key that leaves
-// takes its fingerprints with it, and a note is kept that it may never come back. Whoever
-// loses the directory must change the key.
+// takes its fingerprints with it, and a note is kept that it may never come back.
+//
+// Whoever loses the directory must change the key, and the gateway sees to it: a second
+// directory, the record, holds how far the first has come, and a note beside a key with
+// which state it was used ([Key.Note]). Directories that do not fit each other, that were
+// damaged or put back, are refused ([StateError]).
 //
 // The names of reports live as long as the fingerprints of the key under which they came:
 // a device that was not answered comes again under a fresh encapsulation, and its report

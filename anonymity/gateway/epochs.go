@@ -21,6 +21,8 @@ import (
 const (
 	keySuffix      = ".key"
 	manifestSuffix = ".manifest"
+	// noteSuffix stands behind the name of a key's file: [Key.Note].
+	noteSuffix = ".used"
 	// secondSuffix stands before keySuffix where a manifest tells devices of two keys.
 	secondSuffix = ".second"
 )
@@ -99,7 +101,8 @@ func (e *Epochs) read(now time.Time) (keys []Key, past []string, err error) {
 				return nil, nil, fmt.Errorf("epochs: %s: another key in use has its id %d", entry.Name(), pair.ID())
 			}
 		}
-		found = append(found, epoch{m.Epoch, Key{pair, end}})
+		path := filepath.Join(e.Dir, entry.Name())
+		found = append(found, epoch{m.Epoch, Key{Pair: pair, NotAfter: end, Note: path + noteSuffix}})
 	}
 	slices.SortFunc(found, func(a, b epoch) int { return int(int64(b.number) - int64(a.number)) })
 	for _, f := range found {

@@ -48,7 +48,7 @@ func Example() {
 	key, _ := sealed.Generate(1, sealed.SuiteX25519)
 	g, err := gateway.New(gateway.Options{
 		Keys: []gateway.Key{{Pair: key}}, Targets: []gateway.Target{{URL: leader.URL + "/"}}, Protocol: notes{},
-		FS: disktest.NewMem(1), Window: 50 * time.Millisecond,
+		FS: disktest.NewMem(1), Record: disktest.NewMem(2), Window: 50 * time.Millisecond,
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -2,12 +2,10 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"strings"
@@ -34,7 +32,7 @@ type Gateway struct {
 	relays  []*sender
 	targets []target
 	workers chan struct{}
-	secret  [secretSize]byte
+	secret  [32]byte
 	journal *journal.Journal
 	forward *forward.Forwarder
 	counts  *counts
@@ -70,14 +68,9 @@ type target struct {
 // that no target ever knew: anybody can make some up.
 const unknownShare = 16
 
-// secretSize is the length of the gateway's secret, in bytes.
-const (
-	secretSize = 32
-	secretFile = "secret"
-)
-
 // New reads what the keys have opened so far and what rounds are not done. It fails with
-// [ErrRetired] if a key was in use and then was not.
+// [ErrRetired] if a key was in use and then was not, and with a *[StateError] if what it
+// reads is not what this gateway wrote last.
 func New(o Options) (g *Gateway, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -102,13 +95,11 @@ func New(o Options) (g *Gateway, err error) {
 			g = nil
 		}
 	}()
-	if err := g.readSecret(); err != nil {
-		return g, err
-	}
 	var found *journal.Recovered
-	if g.journal, found, err = journal.Open(o.FS, disk.LogOptions{Clock: o.Clock, Failpoints: o.Failpoints}); err != nil {
-		return g, fmt.Errorf("gateway: %w", err)
+	if g.journal, found, err = journal.Open(o.FS, o.Record, disk.LogOptions{Clock: o.Clock, Failpoints: o.Failpoints}); err != nil {
+		return g, stateErr(err)
 	}
+	g.secret = g.journal.Secret()
 	for word, c := range found.Counts {
 		g.counts.add(word, c.N, c.Last)
 	}
@@ -139,25 +130,6 @@ func New(o Options) (g *Gateway, err error) {
 		}
 	}
 	return g, nil
-}
-
-// readSecret reads the secret under which names of reports are kept, or makes it.
-func (g *Gateway) readSecret() error {
-	b, err := disk.ReadFile(g.o.FS, secretFile, secretSize)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		rand.Read(g.secret[:])
-		if err := disk.WriteFile(g.o.FS, secretFile, g.secret[:]); err != nil {
-			return fmt.Errorf("gateway: %w", err)
-		}
-		return nil
-	case err != nil:
-		return fmt.Errorf("gateway: %w", err)
-	case len(b) != secretSize:
-		return fmt.Errorf("gateway: %s has %d bytes, want %d", secretFile, len(b), secretSize)
-	}
-	copy(g.secret[:], b)
-	return nil
 }
 
 // Close closes the logs. No request may be under way and Run must have returned.

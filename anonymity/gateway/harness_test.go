@@ -157,6 +157,9 @@ func start(t testing.TB, o Options) *bed {
 	if o.FS == nil {
 		o.FS = disktest.NewMem(1)
 	}
+	if o.Record == nil {
+		o.Record = disk.Sub(o.FS, "record")
+	}
 	if o.Keys == nil {
 		o.Keys = []Key{{Pair: generate(t, 1)}}
 	}

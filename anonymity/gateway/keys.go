@@ -42,7 +42,9 @@ func (k *key) usable(c disk.Clock) bool { return k.NotAfter.IsZero() || c.Now().
 // the new ones opens nothing more when SetKeys returns, what it has opened is forgotten, and a durable note is kept that it
 // may not come back. No key at all is allowed: every request is refused then.
 //
-// It fails with [ErrRetired] and changes nothing if a key was in use and then was not. After an error of the disk the new
+// It fails and changes nothing with [ErrRetired] if a key was in use and then was not, and
+// with a *[StateError] if a key was in use with another state, or what it has opened is not
+// there. After an error of the disk the new
 // keys may be in use, and calling it again does what is left.
 func (g *Gateway) SetKeys(keys []Key) error {
 	g.rotate.Lock()
@@ -74,7 +76,10 @@ func (g *Gateway) SetKeys(keys []Key) error {
 			name := hex.EncodeToString(raw[:])
 			o := kept[name]
 			if o == nil {
-				if o, err = openOpened(g.o.FS, name, g.o.MaxOpened, disk.LogOptions{Clock: g.o.Clock, Failpoints: g.o.Failpoints}); err != nil {
+				if err := g.note(k, raw); err != nil {
+					return err
+				}
+				if o, err = g.openOpened(raw, name); err != nil {
 					return err
 				}
 				begun = append(begun, o)

@@ -34,6 +34,9 @@ type Key struct {
 	Pair *sealed.KeyPair
 	// NotAfter ends its use. The zero value is never.
 	NotAfter time.Time
+	// Note is a file beside the key's own in which the gateway writes which state knows what
+	// the key has opened: without that state it takes the key no more. Optional.
+	Note string
 }
 
 // A Target is a leader that uploads may go to.
@@ -164,6 +167,9 @@ type Options struct {
 	// FS holds rounds that are not done and what the keys have opened, and nothing else.
 	// Required; on a real disk the caller has taken its lock ([disk.OSFS.Lock]).
 	FS disk.FS
+	// Record holds how far FS has come, so that a directory which was put back or lost is
+	// found out; required, outside of FS or in a directory of it, and locked like it.
+	Record disk.FS
 	// Window is the time between two ticks, which are its multiples; default 1 s, from 1
 	// ms to 20 s. What comes between two is one round.
 	Window time.Duration
@@ -254,8 +260,8 @@ func (o *Options) Validate() error {
 		return errors.New("gateway: no target")
 	case o.Protocol == nil:
 		return errors.New("gateway: no protocol")
-	case o.FS == nil:
-		return errors.New("gateway: no file system")
+	case o.FS == nil || o.Record == nil:
+		return errors.New("gateway: no file system, or none for the record")
 	case o.Window < MinWindow || o.Window > MaxWindow:
 		return fmt.Errorf("gateway: the window must be from %v to %v", MinWindow, MaxWindow)
 	case o.Mix < o.Window || o.Mix > o.Hold:

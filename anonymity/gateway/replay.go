@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 
@@ -52,8 +54,7 @@ func keyName(k *sealed.KeyPair) (name [journal.KeySize]byte, err error) {
 }
 
 // opened is what one key has opened: fingerprints of requests, and the names of the
-// reports in them. What is not in its log yet is in a round on the disk, or on its way
-// there.
+// reports in them. What is not in its log yet is on its way there, behind its round.
 type opened struct {
 	log *disk.Log
 	max int
@@ -62,6 +63,7 @@ type opened struct {
 	ended bool         // under using
 
 	// The rest is guarded by [Gateway.claims].
+	at     journal.Opened // the end of the log
 	seen   map[fingerprint]struct{}
 	ids    map[[journal.IDSize]byte]struct{}
 	relays map[[journal.RelaySize]byte]int // how many of seen each relay brought
@@ -71,18 +73,26 @@ type opened struct {
 // far below.
 const maxClaim = 256 << 20
 
-// openOpened reads what the key of that name has opened.
-func openOpened(fsys disk.FS, name string, limit int, options disk.LogOptions) (*opened, error) {
-	if _, err := fsys.Stat(retiredPrefix + name); err == nil {
+// openOpened reads what a key has opened. It fails with a *[StateError] where that is less
+// than the journal vouches for, or something else.
+func (g *Gateway) openOpened(raw [journal.KeySize]byte, name string) (*opened, error) {
+	if _, err := g.o.FS.Stat(retiredPrefix + name); err == nil {
 		return nil, ErrRetired
 	}
-	o := &opened{max: limit, seen: make(map[fingerprint]struct{}), ids: make(map[[journal.IDSize]byte]struct{}),
+	file := openedPrefix + name
+	vouched, known := g.journal.Opened(raw)
+	if known {
+		if err := vouches(g.o.FS, file, vouched); err != nil {
+			return nil, err
+		}
+	}
+	o := &opened{at: journal.Opened{Key: raw}, max: g.o.MaxOpened, seen: make(map[fingerprint]struct{}), ids: make(map[[journal.IDSize]byte]struct{}),
 		relays: make(map[[journal.RelaySize]byte]int)}
-	options.MaxRecord = maxClaim
-	log, _, err := disk.OpenLog(fsys, openedPrefix+name, options, func(b []byte) error {
+	log, _, err := disk.OpenLog(g.o.FS, file, disk.LogOptions{Clock: g.o.Clock, Failpoints: g.o.Failpoints, MaxRecord: maxClaim}, func(b []byte) error {
 		c, err := journal.ReadClaim(b)
 		if err == nil {
 			o.add(c)
+			o.at.Add(b)
 		}
 		return err
 	})
@@ -90,7 +100,43 @@ func openOpened(fsys disk.FS, name string, limit int, options disk.LogOptions) (
 		return nil, fmt.Errorf("gateway: opened requests: %w", err)
 	}
 	o.log = log
+	if !known { // from now on it has to be there
+		if err := g.journal.Vouch(context.Background(), o.at); err != nil {
+			return nil, errors.Join(fmt.Errorf("gateway: %w", err), log.Close())
+		}
+	}
 	return o, nil
+}
+
+// vouches holds the log of a key to what the journal says of it. Nothing is changed.
+func vouches(fsys disk.FS, file string, vouched journal.Opened) error {
+	scan, err := disk.ScanLog(fsys, file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &StateError{File: file, What: journal.IsGone}
+	case errors.Is(err, disk.ErrLogVersion):
+		return &StateError{File: file, What: journal.IsNewer, Newer: true}
+	case errors.Is(err, disk.ErrLogHeader) || err == nil && scan.Damaged:
+		return &StateError{File: file, What: journal.IsDamaged}
+	case err != nil:
+		return fmt.Errorf("gateway: opened requests: %w", err)
+	}
+	at := journal.Opened{Key: vouched.Key}
+	for _, record := range scan.Records {
+		if at == vouched {
+			return nil // what comes behind was written since
+		}
+		if at.Add(record); at.Records == vouched.Records && at.Chain != vouched.Chain {
+			return &StateError{File: file, What: journal.IsAnothers}
+		}
+	}
+	switch {
+	case at == vouched:
+		return nil
+	case scan.Cut > 0:
+		return &StateError{File: file, What: journal.IsDamaged}
+	}
+	return &StateError{File: file, What: journal.IsBack}
 }
 
 // add takes what was opened before. A claim may come twice: from a round and from the log.

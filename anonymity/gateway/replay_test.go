@@ -149,7 +149,7 @@ func TestRotation(t *testing.T) {
 		t.Errorf("under a key that left: %q", got)
 	}
 	b.stop()
-	o := Options{FS: mem, Keys: []Key{{Pair: third}, {Pair: first}}, Targets: []Target{{URL: leaderURL}}, Protocol: nothing{}}
+	o := Options{FS: mem, Record: disk.Sub(mem, "record"), Keys: []Key{{Pair: third}, {Pair: first}}, Targets: []Target{{URL: leaderURL}}, Protocol: nothing{}}
 	if _, err := New(o); !errors.Is(err, ErrRetired) {
 		t.Errorf("a key that left came back: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/gateway/internal/answer"
@@ -322,7 +323,11 @@ func (g *Gateway) close(now time.Time) {
 	g.next++
 	g.writing = append(g.writing, r)
 	g.running.Go(func() {
-		r.err = g.write(r)
+		if r.err = g.write(r); r.err != nil { // nothing of it is there, and no other has come behind it
+			g.mu.Lock()
+			g.next = r.record.Number
+			g.mu.Unlock()
+		}
 		r.leans = nil
 		close(r.written)
 	})
@@ -346,6 +351,9 @@ func (g *Gateway) write(r *round) error {
 	if err != nil && !errors.Is(err, disk.ErrStateUnknown) {
 		g.o.Log.Error("a round was refused, for it cannot be written down", slog.Any("error", err))
 		return err
+	}
+	if err == nil {
+		err = g.keep(r.record.Claims)
 	}
 	if err == nil {
 		err = g.o.Failpoints.Hit(FailAfterLog)
@@ -420,21 +428,24 @@ func (g *Gateway) retireAll(over <-chan struct{}) {
 	}
 }
 
-// retire ends a round that is done: what its keys opened in it goes where it stays as
-// long as they do, and then the round is erased.
+// retire ends a round that is done: what its keys opened in it stays in their logs for as
+// long as they do, which the journal vouches for from then on.
 func (g *Gateway) retire(r *journal.Round) error {
 	if err := g.o.Failpoints.Hit(FailBeforeRetire); err != nil {
 		return err
 	}
-	for i := range r.Claims {
-		if err := g.keep(&r.Claims[i]); err != nil {
-			return err
+	var vouched []journal.Opened
+	g.claims.Lock()
+	for _, k := range g.keys.Load().list {
+		if slices.ContainsFunc(r.Claims, func(c journal.Claim) bool { return c.Key == k.raw }) {
+			vouched = append(vouched, k.opened.at)
 		}
 	}
+	g.claims.Unlock()
 	if err := g.o.Failpoints.Hit(FailBeforeRemove); err != nil {
 		return err
 	}
-	if err := g.journal.Remove(r); err != nil {
+	if err := g.journal.Remove(r, vouched...); err != nil {
 		return err
 	}
 	g.mu.Lock()
@@ -443,20 +454,38 @@ func (g *Gateway) retire(r *journal.Round) error {
 	return nil
 }
 
-// keep writes a claim to the log of its key, unless the key is gone.
-func (g *Gateway) keep(c *journal.Claim) error {
-	for _, k := range g.keys.Load().list {
-		if k.raw != c.Key || !k.opened.enter() {
-			continue
-		}
-		defer k.opened.leave()
-		b, err := c.Append(nil)
-		if err != nil {
-			return err
-		}
-		return k.opened.log.Append(context.Background(), b)
+// keep writes the claims of a round to the logs of their keys, but for those that are
+// gone: what was opened is known then even if the round's file is damaged.
+func (g *Gateway) keep(claims []journal.Claim) error {
+	var all sync.WaitGroup
+	keys := g.keys.Load().list
+	errs := make([]error, len(keys))
+	for i, k := range keys {
+		all.Go(func() {
+			if !k.opened.enter() {
+				return
+			}
+			defer k.opened.leave()
+			for n := range claims {
+				if claims[n].Key != k.raw {
+					continue
+				}
+				b, err := claims[n].Append(nil)
+				if err == nil {
+					err = k.opened.log.Append(context.Background(), b)
+				}
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				g.claims.Lock()
+				k.opened.at.Add(b)
+				g.claims.Unlock()
+			}
+		})
 	}
-	return nil
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // unsettled are the claims of rounds on the disk for one key.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/service"
@@ -99,6 +100,7 @@ func classify(err error) (code int, hint string) {
 	var sending *ohttp.SendingError
 	var wide *disk.ModeError
 	var store *aggregator.StoreError
+	var state *gateway.StateError
 	switch {
 	case errors.As(err, &sending):
 		return exitCheck, hintOfSending(sending)
@@ -113,6 +115,10 @@ func classify(err error) (code int, hint string) {
 		return exitInput, "chmod 600 " + wide.Path
 	case errors.As(err, &store):
 		return exitFailed, store.Remedy()
+	case errors.As(err, &state):
+		return exitFailed, state.Remedy()
+	case errors.Is(err, gateway.ErrRetired):
+		return exitFailed, "a key that was in use and then was not has forgotten what it opened: take it out of the configuration, and make a new one with starling manifest new"
 	case errors.Is(err, keyset.ErrDamaged):
 		return exitFailed, "put the files of keys/ back from where they went; if they are gone for good, starling restore --keys makes new " +
 			"ones, and what was acknowledged under the old ones counts as rejected"

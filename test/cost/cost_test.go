@@ -145,7 +145,7 @@ func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.
 	net["helper.example"], net["leader.example"] = x.helper.Handler(), x.leader.Handler()
 	x.gateway = must(gateway.New(gateway.Options{
 		Keys: []gateway.Key{{Pair: x.keys[2]}}, Targets: []gateway.Target{{URL: leaderURL}}, Protocol: uploads.DAP{},
-		FS: fs(), Window: 50 * time.Millisecond, Transport: passing{net, x.took},
+		FS: fs(), Record: fs(), Window: 50 * time.Millisecond, Transport: passing{net, x.took},
 	}))
 	b.Cleanup(func() { x.gateway.Close() })
 	running, stop := context.WithCancel(ctx)

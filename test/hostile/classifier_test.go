@@ -22,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/internal/uploads"
 )
 
@@ -157,7 +158,7 @@ func watched(t *testing.T, leader http.HandlerFunc, flaky func(http.Handler) htt
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.New(gateway.Options{Keys: []gateway.Key{{Pair: keys[0]}}, FS: fsys, Protocol: uploads.DAP{},
+	g, err := gateway.New(gateway.Options{Keys: []gateway.Key{{Pair: keys[0]}}, FS: fsys, Record: disktest.NewMem(1), Protocol: uploads.DAP{},
 		Targets: []gateway.Target{{URL: "https://leader.example/", Via: behind.URL + "/"}}, Window: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

@@ -149,6 +149,7 @@ func newEdge(t *testing.T, o gateway.Options, s script) *edge {
 // live runs the gateway, and again five seconds after each of its deaths or restarts, from
 // what its disk then holds.
 func (e *edge) live() {
+	e.o.Record = disk.Sub(e.o.FS, "record")
 	g, err := gateway.New(e.o)
 	if err != nil {
 		e.t.Fatal(err)

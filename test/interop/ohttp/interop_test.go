@@ -86,7 +86,7 @@ func TestTheirDevice(t *testing.T) {
 		}
 		g, err := gateway.New(gateway.Options{
 			Keys: []gateway.Key{{Pair: pair}}, Targets: []gateway.Target{{URL: leader.URL + "/"}}, Protocol: one{},
-			FS: disktest.NewMem(1), Window: time.Millisecond, Mix: time.Millisecond, Limits: gateway.Limits{Joined: 1},
+			FS: disktest.NewMem(1), Record: disktest.NewMem(2), Window: time.Millisecond, Mix: time.Millisecond, Limits: gateway.Limits{Joined: 1},
 		})
 		if err != nil {
 			t.Fatal(err)

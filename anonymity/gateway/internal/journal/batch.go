@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"crypto/sha256"
 	"errors"
 	"math"
 	"time"
@@ -50,6 +51,8 @@ const (
 	kindPassed  = 5
 	kindTotals  = 6
 	kindKnown   = 7
+	kindEnded   = 8
+	kindOpened  = 9
 )
 
 var errRecord = errors.New("journal: malformed record")
@@ -64,10 +67,17 @@ var errRecord = errors.New("journal: malformed record")
 //	uint8 kind = 2, split;   uint64 batch; uint32 piece
 //	uint8 kind = 3, settled; uint64 batch; uint32 piece; Counts counts
 //	uint8 kind = 5, passed;  uint64 passed (nanoseconds)
-//	uint8 kind = 6, totals;  uint64 passed; Counts counts
+//	uint8 kind = 6, totals;  uint64 passed; Counts counts; uint64 next; uint64 live<0..2^32-1>
 //	uint8 kind = 7, known;   Route route
+//	uint8 kind = 8, ended;   uint64 round; Opened opened<0..2^32-1>
+//	uint8 kind = 9, opened;  Opened opened
 //
-// Counts are in counts.go. Those of a batch that was given up stand behind it.
+// with
+//
+//	struct { opaque key[16]; uint64 records; opaque chain[32]; } Opened;
+//
+// Totals say which of the rounds below next are not done; later ones are not done unless
+// they are said to have ended. Counts are in counts.go. Those of a batch that was given up stand behind it.
 func (b *Batch) append(dst []byte) ([]byte, error) {
 	w := cryptobyte.NewBuilder(dst)
 	kind := uint8(kindCut)
@@ -135,11 +145,62 @@ func appendPassed(d time.Duration) []byte {
 	return w.BytesOrPanic() // fixed sizes
 }
 
-func appendTotals(passed time.Duration, c Counts) ([]byte, error) {
+// appendTotals encodes totals; live is in rising order.
+func appendTotals(passed time.Duration, c Counts, next uint64, live []uint64) ([]byte, error) {
 	w := cryptobyte.NewBuilder([]byte{kindTotals})
 	w.AddUint64(uint64(passed))
 	c.add(w)
+	w.AddUint64(next)
+	w.AddUint32LengthPrefixed(func(w *cryptobyte.Builder) {
+		for _, n := range live {
+			w.AddUint64(n)
+		}
+	})
 	return w.Bytes()
+}
+
+func appendEnded(round uint64, opened []Opened) ([]byte, error) {
+	w := cryptobyte.NewBuilder([]byte{kindEnded})
+	w.AddUint64(round)
+	w.AddUint32LengthPrefixed(func(w *cryptobyte.Builder) {
+		for _, o := range opened {
+			o.add(w)
+		}
+	})
+	return w.Bytes()
+}
+
+func appendOpened(o Opened) []byte {
+	w := cryptobyte.NewBuilder([]byte{kindOpened})
+	o.add(w)
+	return w.BytesOrPanic() // fixed sizes
+}
+
+// Opened is how far the log of what a key has opened has come: how many records it begins
+// with, and what they chain to. The journal vouches for that log, which cannot by itself
+// tell that it was cut.
+type Opened struct {
+	Key     [KeySize]byte
+	Records uint64
+	Chain   [sha256.Size]byte
+}
+
+// Add takes a record of the log into account.
+func (o *Opened) Add(record []byte) {
+	h := sha256.New()
+	h.Write(o.Chain[:])
+	h.Write(record)
+	o.Records, o.Chain = o.Records+1, [sha256.Size]byte(h.Sum(nil))
+}
+
+func (o *Opened) add(w *cryptobyte.Builder) {
+	w.AddBytes(o.Key[:])
+	w.AddUint64(o.Records)
+	w.AddBytes(o.Chain[:])
+}
+
+func (o *Opened) read(s *cryptobyte.String) bool {
+	return s.CopyBytes(o.Key[:]) && s.ReadUint64(&o.Records) && s.CopyBytes(o.Chain[:])
 }
 
 // played is what a log says so far.
@@ -148,6 +209,29 @@ type played struct {
 	passed  time.Duration
 	counts  Counts
 	known   map[Route]bool
+	next    uint64          // of the totals
+	live    map[uint64]bool // of the rounds below next
+	ended   map[uint64]bool // since
+	opened  map[[KeySize]byte]Opened
+}
+
+func newPlayed() *played {
+	return &played{batches: make(map[uint64]*Batch), known: make(map[Route]bool), live: make(map[uint64]bool),
+		ended: make(map[uint64]bool), opened: make(map[[KeySize]byte]Opened)}
+}
+
+// lives says whether a round that was acknowledged is not done.
+func (l *played) lives(round uint64) bool {
+	return (round >= l.next || l.live[round]) && !l.ended[round]
+}
+
+// first is the lowest number that a round may have that lives.
+func (l *played) first() uint64 {
+	first := l.next
+	for n := range l.live {
+		first = min(first, n)
+	}
+	return first
 }
 
 // play applies a record. Steps of a batch that is gone are those of one that was done;
@@ -189,14 +273,32 @@ func (l *played) play(record []byte) error {
 		return nil
 	case kindPassed, kindTotals:
 		var passed uint64
-		var counts Counts
-		if !s.ReadUint64(&passed) || passed > math.MaxInt64 || kind == kindTotals && !counts.read(&s) || !s.Empty() {
+		if !s.ReadUint64(&passed) || passed > math.MaxInt64 || kind == kindTotals && !l.readTotals(&s) || !s.Empty() {
 			return errRecord
 		}
 		l.passed = max(l.passed, time.Duration(passed))
-		if kind == kindTotals { // of all that stands before
-			l.counts = counts
+		return nil
+	case kindEnded:
+		var round uint64
+		var list cryptobyte.String
+		if !s.ReadUint64(&round) || !read32(&s, &list) || !s.Empty() {
+			return errRecord
 		}
+		l.ended[round] = true
+		for !list.Empty() {
+			var o Opened
+			if !o.read(&list) {
+				return errRecord
+			}
+			l.opened[o.Key] = o
+		}
+		return nil
+	case kindOpened:
+		var o Opened
+		if !o.read(&s) || !s.Empty() {
+			return errRecord
+		}
+		l.opened[o.Key] = o
 		return nil
 	case kindKnown:
 		var r Route
@@ -207,6 +309,26 @@ func (l *played) play(record []byte) error {
 		return nil
 	}
 	return errRecord
+}
+
+// readTotals reads totals behind the time: they hold of all that stands before.
+func (l *played) readTotals(s *cryptobyte.String) bool {
+	var counts Counts
+	var next uint64
+	var list cryptobyte.String
+	if !counts.read(s) || !s.ReadUint64(&next) || !read32(s, &list) {
+		return false
+	}
+	live, last := make(map[uint64]bool), uint64(0)
+	for !list.Empty() {
+		var n uint64
+		if !list.ReadUint64(&n) || n >= next || len(live) > 0 && n <= last {
+			return false
+		}
+		live[n], last = true, n
+	}
+	l.counts, l.next, l.live, l.ended = counts, next, live, make(map[uint64]bool)
+	return true
 }
 
 // readBatch reads a batch behind its kind.

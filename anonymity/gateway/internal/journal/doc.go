@@ -6,10 +6,19 @@
 // came. Writing it is the one wait for the disk of the whole round. How far a round is on
 // its way stands in a log of small records, "forward-" and a number ([disk.Log]): how
 // rounds were cut into requests, and what became of each request. So a gateway that was
-// killed goes on with the same requests of the same bytes. When a round is done its file
-// is overwritten and removed; the log is written anew with what is still under way once
-// it has grown.
+// killed goes on with the same requests of the same bytes. When a round is done the log
+// says so, and its file is overwritten and removed; the log is written anew with what is
+// still under way once it has grown. It also says how far the logs of what keys have opened
+// have come, which are not kept here.
 //
-// A round file that is there and cannot be read is damage, since none is ever seen half
-// written: [Recovered.Damaged] counts it, and the file is kept aside.
+// # What damage does
+//
+// A round file that cannot be read is damage, since none is ever seen half written:
+// [Recovered.Damaged] counts it, and the file is kept aside. So is one that is gone and
+// that the log does not call done. What rounds there were, and how long the log was, the
+// mark says, in a directory of its own, the record: one small write for each round, before
+// it is acknowledged. So a log, or a whole directory, that was lost, cut, exchanged or put
+// back is a [*StateError]. What a log's last records said since the last round is the one
+// thing that a loss of power and damage take alike: then requests go again, or a round that
+// was done counts as lost.
 package journal

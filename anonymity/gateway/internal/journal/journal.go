@@ -21,7 +21,6 @@ import (
 const (
 	roundPrefix   = "round-"
 	forwardPrefix = "forward-"
-	donePrefix    = "done-"
 	damagedPrefix = "damaged-"
 )
 
@@ -38,10 +37,14 @@ const (
 // two for one round or batch. Errors that match [disk.ErrStateUnknown] end its use: only
 // [Open] finds out what is there.
 type Journal struct {
-	fs  disk.FS
-	log *disk.Log
+	fs     disk.FS
+	log    *disk.Log
+	secret [secretSize]byte
 
-	mu      sync.Mutex      // guards the rest, and the order of records
+	mu      sync.Mutex // guards the rest, and the order of records
+	witness *witness   // of how far it has come
+	next    uint64     // number of the next round
+	opened  map[[KeySize]byte]Opened
 	rounds  map[uint64]bool // that are on the disk
 	batches map[uint64]*Batch
 	passed  time.Duration
@@ -62,7 +65,7 @@ type Recovered struct {
 	// damaged ones too, or that a batch remembers, which would take another of that
 	// number for what it has sent.
 	Next uint64
-	// Damaged is how many rounds had been acknowledged and cannot be read.
+	// Damaged is how many rounds had been acknowledged and cannot be read, or are gone.
 	Damaged int
 	// Passed is the latest of [Journal.Passed] and of the rounds, and Counts are all that
 	// was ever counted.
@@ -85,81 +88,103 @@ func number(file, prefix string) (uint64, bool) {
 }
 
 // Open reads the directory, and writes the log anew. The directory belongs to one journal
-// at a time; names of others in it are left alone.
-func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
+// at a time; names of others in it are left alone. The record is another directory, which
+// is not put back with the first. What was damaged, exchanged or put back so that nobody
+// can tell what is lost is a [*StateError].
+func Open(fsys, record disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 	entries, err := fsys.ReadDir(".")
 	if err != nil {
 		return nil, nil, fmt.Errorf("journal: list directory: %w", err)
 	}
 	j := &Journal{fs: fsys, rounds: make(map[uint64]bool)}
-	log := &played{batches: make(map[uint64]*Batch), known: make(map[Route]bool)}
-	found := &Recovered{}
-	rounds := make(map[uint64]*Round)
-	var logs, rubbish []string
+	if j.secret, j.witness, err = openState(fsys, record, entries); err != nil {
+		return nil, nil, err
+	}
+	found, err := j.recover(entries, o)
+	if err != nil {
+		if j.log != nil {
+			err = errors.Join(err, j.log.Close())
+		}
+		return nil, nil, errors.Join(err, j.witness.out.Close())
+	}
+	return j, found, nil
+}
+
+// recover reads what the directory holds of rounds. It changes nothing before all that can
+// be refused was read.
+func (j *Journal) recover(entries []disk.Entry, o disk.LogOptions) (*Recovered, error) {
+	found := &Recovered{Next: j.witness.rounds}
+	var logs, rubbish, ended []string
+	var files, damaged []uint64 // rounds
 	for _, e := range entries {
-		switch {
-		case disk.IsTemp(e.Name):
+		if disk.IsTemp(e.Name) {
 			if strings.HasPrefix(e.Name, roundPrefix) || strings.HasPrefix(e.Name, forwardPrefix) {
 				rubbish = append(rubbish, e.Name)
 			}
 			continue
-		case strings.HasPrefix(e.Name, damagedPrefix):
-			if n, ok := number(e.Name, damagedPrefix); ok {
-				found.Next = max(found.Next, n+1)
-			}
-			found.Damaged++
-			continue
 		}
-		if _, ok := number(e.Name, donePrefix); ok {
-			if err := j.erase(e.Name); err != nil {
-				return nil, nil, err
-			}
-			continue
+		if n, ok := number(e.Name, damagedPrefix); ok {
+			found.Next = max(found.Next, n+1)
+			found.Damaged++
+			damaged = append(damaged, n)
 		}
 		if n, ok := number(e.Name, forwardPrefix); ok {
 			logs = append(logs, e.Name)
 			j.file = max(j.file, n)
 		}
-		n, ok := number(e.Name, roundPrefix)
-		if !ok {
+		if n, ok := number(e.Name, roundPrefix); ok {
+			files = append(files, n)
+		}
+	}
+	slices.Sort(logs)
+	log, err := j.play(logs)
+	if err != nil {
+		return nil, err
+	}
+	rounds := make(map[uint64]*Round)
+	var lost []uint64
+	for _, n := range files {
+		if !log.lives(n) { // the power went before it was erased, or somebody put it back
+			ended = append(ended, name(roundPrefix, n))
 			continue
 		}
 		found.Next = max(found.Next, n+1)
-		r, err := j.load(e.Name)
-		if err == nil && r.Number != n {
-			err = errRound
+		r, err := j.load(n)
+		switch {
+		case errors.Is(err, errRound):
+			lost = append(lost, n)
+		case err != nil:
+			return nil, err
+		default:
+			rounds[n] = r
 		}
-		if errors.Is(err, errRound) {
-			// Its name was durable after its content, so this had been whole. Nobody can
-			// tell what was in it; it is not in the way again.
-			if err := fsys.Rename(e.Name, name(damagedPrefix, n)); err != nil {
-				return nil, nil, fmt.Errorf("journal: set a damaged round aside: %w", err)
-			}
-			found.Damaged++
+	}
+	for _, n := range lost {
+		// Its name was durable after its content, so this had been whole. Nobody can
+		// tell what was in it; it is not in the way again.
+		if err := j.fs.Rename(name(roundPrefix, n), name(damagedPrefix, n)); err != nil {
+			return nil, fmt.Errorf("journal: set a damaged round aside: %w", err)
+		}
+		found.Damaged++
+	}
+	damaged = append(damaged, lost...)
+	for n := log.first(); n < j.witness.rounds; n++ {
+		if !log.lives(n) || rounds[n] != nil || slices.Contains(damaged, n) {
 			continue
-		} else if err != nil {
-			return nil, nil, err
 		}
-		rounds[n] = r
+		// It was acknowledged, and is gone: an empty file stands for it, to be told of
+		// as the others.
+		if err := disk.WriteFile(j.fs, name(damagedPrefix, n)); err != nil {
+			return nil, fmt.Errorf("journal: note a lost round: %w", err)
+		}
+		found.Damaged++
 	}
-	slices.Sort(logs)
-	for _, file := range logs {
-		scan, err := disk.ScanLog(fsys, file)
-		if errors.Is(err, disk.ErrLogHeader) {
-			continue // power was lost before it held anything
-		} else if err != nil {
-			return nil, nil, fmt.Errorf("journal: %w", err)
-		}
-		if err := scan.Err(file); err != nil {
-			return nil, nil, fmt.Errorf("journal: %w", err)
-		}
-		for _, record := range scan.Records {
-			if err := log.play(record); err != nil {
-				return nil, nil, fmt.Errorf("%w in %s", err, file)
-			}
+	for _, file := range ended {
+		if err := j.erase(file); err != nil {
+			return nil, err
 		}
 	}
-	j.batches, j.passed, j.counts, j.known = log.batches, log.passed, log.counts, log.known
+	j.batches, j.passed, j.counts, j.known, j.opened = log.batches, log.passed, log.counts, log.known, log.opened
 	for n, r := range rounds {
 		j.rounds[n] = true
 		j.passed = max(j.passed, r.Passed)
@@ -174,13 +199,14 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 			found.Next = max(found.Next, m.Round+1)
 		}
 	}
+	j.next = found.Next
 	j.file++
 	o.MaxRecord = maxRecord
-	if j.log, err = disk.CreateLog(fsys, name(forwardPrefix, j.file), o); err != nil {
-		return nil, nil, fmt.Errorf("journal: %w", err)
+	if j.log, err = disk.CreateLog(j.fs, name(forwardPrefix, j.file), o); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
 	}
-	if err := errors.Join(j.writeAll(), disk.Remove(fsys, append(rubbish, logs...)...)); err != nil {
-		return nil, nil, errors.Join(err, j.log.Close())
+	if err := errors.Join(j.writeAll(), disk.Remove(j.fs, append(rubbish, logs...)...)); err != nil {
+		return nil, err
 	}
 	for _, n := range slices.Sorted(maps.Keys(rounds)) {
 		found.Rounds = append(found.Rounds, rounds[n])
@@ -188,7 +214,43 @@ func Open(fsys disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 	for _, n := range slices.Sorted(maps.Keys(j.batches)) {
 		found.Batches = append(found.Batches, j.batches[n])
 	}
-	return j, found, nil
+	return found, nil
+}
+
+// play reads the log's files, in order, and holds them against the mark.
+func (j *Journal) play(logs []string) (*played, error) {
+	log, marked := newPlayed(), name(forwardPrefix, j.witness.file)
+	if j.witness.serial > 0 && !slices.Contains(logs, marked) {
+		switch {
+		case len(logs) == 0:
+			return nil, &StateError{File: marked, What: IsGone}
+		case logs[0] > marked:
+			return nil, &StateError{File: "record/" + markFile, What: "was put back: the directory has gone on since"}
+		}
+		return nil, &StateError{File: logs[len(logs)-1], What: IsBack}
+	}
+	for _, file := range logs {
+		vouched := j.witness.serial > 0 && file == marked
+		scan, err := disk.ScanLog(j.fs, file)
+		switch {
+		case errors.Is(err, disk.ErrLogVersion):
+			return nil, &StateError{File: file, What: IsNewer, Newer: true}
+		case errors.Is(err, disk.ErrLogHeader) && !vouched:
+			continue // power was lost before it held anything
+		case err != nil && !errors.Is(err, disk.ErrLogHeader):
+			return nil, fmt.Errorf("journal: %w", err)
+		case err != nil || scan.Damaged || vouched && scan.Valid < int64(j.witness.size) && scan.Cut > 0:
+			return nil, &StateError{File: file, What: IsDamaged}
+		case vouched && scan.Valid < int64(j.witness.size):
+			return nil, &StateError{File: file, What: IsBack}
+		}
+		for _, record := range scan.Records {
+			if log.play(record) != nil {
+				return nil, &StateError{File: file, What: IsDamaged}
+			}
+		}
+	}
+	return log, nil
 }
 
 // lives says whether a round of a batch is there, and leaves out what is not: of a round
@@ -206,18 +268,41 @@ func (b *Batch) lives(rounds map[uint64]*Round) bool {
 	})
 }
 
-func (j *Journal) load(file string) (*Round, error) {
+func (j *Journal) load(n uint64) (*Round, error) {
+	file := name(roundPrefix, n)
 	b, err := disk.ReadFile(j.fs, file, MaxRound)
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	return readRound(b)
+	r, err := readRound(j.witness.state, b)
+	if state := new(StateError); errors.As(err, &state) {
+		state.File = file
+	}
+	if err == nil && r.Number != n {
+		err = errRound
+	}
+	return r, err
 }
 
-// Close closes the log.
-func (j *Journal) Close() error { return j.log.Close() }
+// Close closes the log. After a close in order the record vouches for all of it.
+func (j *Journal) Close() error {
+	err := j.log.Close()
+	if j.log.Err() == nil && err == nil {
+		err = j.raise()
+	}
+	return errors.Join(err, j.witness.out.Close())
+}
 
-// Log makes a round durable, and forgets its bodies. After an error that does not match
+// raise makes the mark durable of all that the journal has come to. j.mu must be held, or
+// nobody else have the journal.
+func (j *Journal) raise() error {
+	m := j.witness.mark
+	m.rounds, m.file, m.size = j.next, j.file, uint64(j.log.State().Size)
+	return j.witness.raise(m)
+}
+
+// Log makes a round durable, has the record say so, and forgets its bodies. Its number is
+// the one after the last round that was logged. After an error that does not match
 // [disk.ErrStateUnknown] the round is not there.
 func (j *Journal) Log(r *Round) error {
 	head, err := r.head()
@@ -235,6 +320,8 @@ func (j *Journal) Log(r *Round) error {
 	}
 	err = disk.WriteStream(j.fs, name(roundPrefix, r.Number), func(w io.Writer) error {
 		sum, out := sha256.New(), bufio.NewWriterSize(w, 256<<10)
+		state := j.State()
+		sum.Write(state[:])
 		both := io.MultiWriter(sum, out)
 		both.Write(head) // bufio keeps its first error
 		for i := range r.Items {
@@ -251,8 +338,8 @@ func (j *Journal) Log(r *Round) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.rounds[r.Number] = true
-	return nil
+	j.rounds[r.Number], j.next = true, r.Number+1
+	return j.raise()
 }
 
 // Bodies reads the bodies of items of a round that was logged.
@@ -392,8 +479,8 @@ func (j *Journal) rewrite() error {
 	return disk.Remove(j.fs, old.Name)
 }
 
-// writeAll appends all that is known to the log: first the totals, which take the place
-// of what earlier files count.
+// writeAll appends all that is known to the log, and has the record vouch for it: first
+// the totals, which take the place of what earlier files count.
 func (j *Journal) writeAll() error {
 	write := func(record []byte, err error) error {
 		if err == nil {
@@ -404,8 +491,11 @@ func (j *Journal) writeAll() error {
 		}
 		return nil
 	}
-	if j.passed > 0 || len(j.counts) > 0 {
-		if err := write(appendTotals(j.passed, j.counts)); err != nil {
+	if err := write(appendTotals(j.passed, j.counts, j.next, slices.Sorted(maps.Keys(j.rounds)))); err != nil {
+		return err
+	}
+	for _, o := range j.opened {
+		if err := write(appendOpened(o), nil); err != nil {
 			return err
 		}
 	}
@@ -425,28 +515,56 @@ func (j *Journal) writeAll() error {
 		}
 	}
 	j.fresh = j.log.State().Size
-	return nil
+	return j.raise()
 }
 
-// Remove ends a round: its file is renamed, so that it is never taken for a damaged one,
-// overwritten, synced and removed.
-func (j *Journal) Remove(r *Round) error {
-	done := name(donePrefix, r.Number)
-	err := j.fs.Rename(name(roundPrefix, r.Number), done)
-	if err == nil {
-		err = j.fs.SyncDir(".")
+// Opened says how far the log of what a key has opened has come; false for a key that this
+// state has never used.
+func (j *Journal) Opened(key [KeySize]byte) (Opened, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	o, ok := j.opened[key]
+	return o, ok
+}
+
+// Vouch writes down how far the log of what a key has opened has come; that is durable.
+func (j *Journal) Vouch(ctx context.Context, o Opened) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.log.Append(ctx, appendOpened(o)); err != nil {
+		return fmt.Errorf("journal: %w", err)
 	}
+	j.opened[o.Key] = o
+	return j.rewrite()
+}
+
+// Remove ends a round: that it is done is written down, so that it is never taken for one
+// that was lost, and its file is overwritten, synced and removed. What its claims have
+// brought the logs of keys to is written down with that.
+func (j *Journal) Remove(r *Round, opened ...Opened) error {
+	record, err := appendEnded(r.Number, opened)
 	if err != nil {
-		return fmt.Errorf("journal: end a round: %w: %w", disk.ErrStateUnknown, err)
+		return fmt.Errorf("journal: encode the end of a round: %w", err)
 	}
-	if err := j.erase(done); err != nil {
+	j.mu.Lock()
+	if err = j.log.Append(context.Background(), record); err == nil {
+		delete(j.rounds, r.Number)
+		for _, o := range opened {
+			j.opened[o.Key] = o
+		}
+		err = j.rewrite()
+	}
+	j.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("journal: end a round: %w", err)
+	}
+	if err := j.erase(name(roundPrefix, r.Number)); err != nil {
 		return err
 	}
 	// A batch is remembered as long as any of its rounds, or what was sent would be held
 	// again after a start.
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	delete(j.rounds, r.Number)
 	for n, b := range j.batches {
 		if !slices.ContainsFunc(b.Members, func(m Member) bool { return j.rounds[m.Round] }) {
 			delete(j.batches, n)

@@ -14,8 +14,12 @@ func TestLargeBatch(t *testing.T) {
 	const requests, steps = 1 << 20, 50
 	fsys := disktest.NewMem(1)
 	r := &Round{Number: requests, Groups: make([]Group, 1), Items: []Item{{Body: []byte("a")}}}
-	j, _, err := Open(fsys, disk.LogOptions{})
+	j, _, err := Open(fsys, disk.Sub(fsys, "record"), disk.LogOptions{})
 	if err != nil {
+		t.Fatal(err)
+	}
+	j.next = requests
+	if err := j.writeAll(); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.Log(r); err != nil {
@@ -41,7 +45,7 @@ func TestLargeBatch(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	j, found, err := Open(fsys, disk.LogOptions{})
+	j, found, err := Open(fsys, disk.Sub(fsys, "record"), disk.LogOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ type Round struct {
 }
 
 const (
-	roundMagic = "starling round v2"
+	roundMagic = "starling round v3"
 	// MaxRound bounds a round's file, in bytes.
 	MaxRound = 2 << 30
 )
@@ -70,12 +70,13 @@ var errRound = errors.New("journal: malformed round")
 
 // head encodes all of a round but the bodies and the checksum:
 //
-//	opaque magic[17] = "starling round v2"; uint64 number, closed; (nanoseconds since 1970) uint64 passed; (nanoseconds)
+//	opaque magic[17] = "starling round v3"; uint64 number, closed; (nanoseconds since 1970) uint64 passed; (nanoseconds)
 //	{opaque target<0..2^16-1>, path<0..2^16-1>, media<0..2^16-1>; uint32 requests; uint64 bytes} groups<0..2^32-1>;
 //	{opaque key[16], relay[8]; uint64 prints<0..2^32-1>; opaque ids[16]<0..2^32-1>} claims<0..2^32-1>;
 //	{uint32 group, size} items<0..2^32-1>;
 //
-// The bodies follow, and the SHA-256 of all that.
+// The bodies follow, and the SHA-256 of the [Journal.State] of the directory and all that:
+// the round of another gateway is none here.
 func (r *Round) head() ([]byte, error) {
 	b := cryptobyte.NewBuilder([]byte(roundMagic))
 	b.AddUint64(r.Number)
@@ -104,13 +105,19 @@ func (r *Round) head() ([]byte, error) {
 
 // readRound reads the file of a round. What it returns does not alias the file; bodies
 // are left out.
-func readRound(file []byte) (*Round, error) {
+func readRound(state [32]byte, file []byte) (*Round, error) {
 	if len(file) < sha256.Size {
 		return nil, errRound
 	}
 	content, sum := file[:len(file)-sha256.Size], file[len(file)-sha256.Size:]
-	if got := sha256.Sum256(content); !bytes.Equal(got[:], sum) {
+	h := sha256.New()
+	h.Write(state[:])
+	h.Write(content)
+	if !bytes.Equal(h.Sum(nil), sum) {
 		return nil, fmt.Errorf("%w: wrong checksum", errRound)
+	}
+	if newer(content, roundMagic+"\n") {
+		return nil, &StateError{What: IsNewer, Newer: true}
 	}
 	rest, ok := bytes.CutPrefix(content, []byte(roundMagic))
 	if !ok {
