@@ -8,6 +8,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/releases"
 )
 
 // calendared is a task of rounds of four hours that are released alone, half a minute
@@ -51,6 +52,8 @@ func TestReleaseAtItsTime(t *testing.T) {
 		p.step()
 		if got := p.poll(a.header.Get("Location")); got.status != http.StatusOK || len(got.body) > 0 || got.header.Get("Retry-After") == "" {
 			t.Fatalf("at %v, due %v: status %d, %d bytes", at, due, got.status, len(got.body))
+		} else if waits := got.header.Get(releases.WaitingHeader); waits != string(releases.ForRound) {
+			t.Errorf("at %v, due %v: %s is %q", at, due, releases.WaitingHeader, waits)
 		}
 	}
 	p.accept(p.report(1, spoil{time: &start})) // the round took reports all the time

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/releases"
 )
 
 // askRaw posts any bytes as a collection request.
@@ -205,6 +208,73 @@ func TestCollectionInvalidBatchSizeWhenTaskIsOver(t *testing.T) {
 	p.refused(p.poll(loc), dap.ProblemInvalidBatchSize, 400)
 	p.refused(p.poll(loc), dap.ProblemInvalidBatchSize, 400) // it keeps answering so
 	p.refused(p.ask(q), dap.ProblemInvalidBatchSize, 400)
+}
+
+// TestCollectionSaysWhatItWaitsFor: that too few reports came, once none is on its way
+// through the servers any more, and never how many.
+func TestCollectionSaysWhatItWaitsFor(t *testing.T) {
+	p := newPair(t, setup{})
+	p.between(says(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	p.accept(p.reports(9)...)
+	a := p.ask(p.query())
+	loc := a.header.Get("Location")
+	waits := func() string { return p.poll(loc).header.Get(releases.WaitingHeader) }
+	if got := a.header.Get(releases.WaitingHeader); got != "" {
+		t.Errorf("not looked at yet: %q", got)
+	}
+	p.step()
+	if got := waits(); got != "" {
+		t.Errorf("with reports that the helper has not verified: %q", got)
+	}
+	p.between(nil)
+	p.clock.advance(2 * time.Hour)
+	p.step()
+	if got := waits(); got != string(releases.ForReports) {
+		t.Errorf("below the minimum: %q", got)
+	}
+	p.accept(p.reports(1)...)
+	if got := waits(); got != "" {
+		t.Errorf("with a report that is not verified: %q", got)
+	}
+	p.step()
+	if got := p.poll(loc); len(got.body) == 0 || got.header.Get(releases.WaitingHeader) != "" {
+		t.Errorf("released: %d bytes, %q", len(got.body), got.header.Get(releases.WaitingHeader))
+	}
+}
+
+// TestCollectionWithdrawn: a question is given up for want of an answer, and not with the
+// answer that it got meanwhile: that is never had again.
+func TestCollectionWithdrawn(t *testing.T) {
+	p := newPair(t, setup{})
+	p.accept(p.reports(9)...)
+	q := p.query()
+	withdraw := func(location string) answer {
+		t.Helper()
+		req := must(http.NewRequest("DELETE", must(url.Parse(p.leaderURL)).ResolveReference(must(url.Parse(location))).String(), nil))
+		req.Header.Set("Authorization", "Bearer "+collectorToken)
+		req.Header.Set("If-None-Match", "*")
+		resp := must(http.DefaultClient.Do(req))
+		defer resp.Body.Close()
+		return answer{resp.StatusCode, resp.Header, must(io.ReadAll(resp.Body))}
+	}
+	first := p.ask(q).header.Get("Location")
+	p.step()
+	if a := withdraw(first); a.status != http.StatusNoContent {
+		t.Fatalf("without an answer: status %d %s", a.status, a.body)
+	}
+	p.refused(p.poll(first), "", http.StatusNotFound)
+	p.accept(p.reports(1)...)
+	p.anew()
+	second := p.ask(q).header.Get("Location")
+	p.step()
+	want := p.poll(second).body
+	if len(want) == 0 {
+		t.Fatal("not ready")
+	}
+	p.refused(withdraw(second), "", http.StatusPreconditionFailed)
+	if got := p.poll(second).body; !bytes.Equal(got, want) {
+		t.Error("the answer is gone")
+	}
 }
 
 // TestCollectionFinishesAcknowledgedReports: what was acknowledged before a collection is in it.

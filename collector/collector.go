@@ -55,7 +55,21 @@ type Options struct {
 type Progress struct {
 	Polls int           // answers "not yet" so far
 	Wait  time.Duration // until the next question
+	For   Waiting       // what the leader says that it waits for
 }
+
+// Waiting is what a leader of ours says that a job waits for; empty is work of the
+// servers' own, or a leader that does not say.
+type Waiting string
+
+// What jobs wait for.
+const (
+	// ForRound: the time that was asked for, or its grace, is not over.
+	ForRound = Waiting(releases.ForRound)
+	// ForReports: it is over with fewer reports than are released about, and no more are
+	// on their way through the servers.
+	ForReports = Waiting(releases.ForReports)
+)
 
 const (
 	defaultAttempts = 5

@@ -152,7 +152,7 @@ func TestWait(t *testing.T) {
 		if err != nil || !slices.Equal(got.Raw, []int64{1, 2, 3}) {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		want := []Progress{{1, 3 * time.Second}, {2, 3 * time.Second}, {3, 3 * time.Second}}
+		want := []Progress{{1, 3 * time.Second, ""}, {2, 3 * time.Second, ""}, {3, 3 * time.Second, ForReports}}
 		if !slices.Equal(progress, want) || time.Since(begin) != 9*time.Second {
 			t.Errorf("progress %v after %v", progress, time.Since(begin))
 		}

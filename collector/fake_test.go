@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
@@ -182,6 +183,11 @@ func (l *leader) create(w http.ResponseWriter, r *http.Request) {
 func (l *leader) answer(w http.ResponseWriter, j *job) {
 	if j.asked++; j.asked <= l.defers {
 		w.Header().Set("Retry-After", "3")
+		if j.asked == l.defers {
+			w.Header().Set(releases.WaitingHeader, string(releases.ForReports))
+		} else if j.asked == 2 {
+			w.Header().Set(releases.WaitingHeader, "what nobody knows")
+		}
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}

@@ -215,7 +215,7 @@ func (j *Job) Wait(ctx context.Context) (*Result, error) {
 		}
 		wait := min(max(exchange.RetryAfter(answer.Header), c.o.Poll), c.o.MaxPoll)
 		if c.o.Progress != nil {
-			c.o.Progress(Progress{Polls: polls, Wait: wait})
+			c.o.Progress(Progress{Polls: polls, Wait: wait, For: Waiting(releases.ParseWaiting(answer.Header.Get(releases.WaitingHeader)))})
 		}
 		if err := exchange.Sleep(ctx, wait); err != nil {
 			return nil, err
@@ -240,6 +240,25 @@ func (j *Job) Delete(ctx context.Context) error {
 	}
 	c.release(j)
 	return nil
+}
+
+// Withdraw is Delete of a job that has no answer. A leader of ours keeps one that got its
+// answer meanwhile, which is never had again: then Withdraw is false, and [Job.Wait]
+// returns it. Other leaders may delete that too.
+func (j *Job) Withdraw(ctx context.Context) (bool, error) {
+	c := j.c
+	_, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
+		Method: http.MethodDelete, URL: dap.ResourceURL(c.leader, j.path()), Token: c.o.Token,
+		Header: map[string]string{"If-None-Match": "*"},
+	}, c.retry)
+	switch p, s := new(dap.Problem), new(exchange.StatusError); {
+	case errors.As(err, &p) && p.HTTPStatus() == http.StatusPreconditionFailed, errors.As(err, &s) && s.Status == http.StatusPreconditionFailed:
+		return false, nil
+	case err != nil && !gone(err):
+		return false, fmt.Errorf("collector: withdraw the collection job: %w", err)
+	}
+	c.release(j)
+	return true, nil
 }
 
 // gone says whether the leader answered that there is no such job. A task that it does not know is another matter.

@@ -131,7 +131,7 @@ func (s *Session) Interval(now time.Time, patience time.Duration) (from, to time
 	w, bounded := s.recipe.Window.(recipe.Between)
 	if from = s.state.Next; from.IsZero() {
 		if !bounded {
-			return from, to, errors.New("the recipe has no window: say from when")
+			return from, to, errors.New("the recipe has no window, and nothing of it was collected yet: say from when to when")
 		}
 		if from, err = s.recipe.TimePrecision.Begin(w.Start); err != nil {
 			return from, to, err
@@ -273,16 +273,40 @@ func (s *Session) Drop(ctx context.Context) error {
 	return s.save()
 }
 
-// Skip gives the pending question up, as [Session.Drop] does, and has [Session.Interval]
-// begin behind it: nothing of its time is released unless somebody asks for it again.
-func (s *Session) Skip(ctx context.Context) error {
+// Withdraw gives up a pending question that has no answer, so that another can be asked.
+// It is false if the answer became ready meanwhile: then the question stays, and
+// [Session.Collect] returns its answer.
+func (s *Session) Withdraw(ctx context.Context) (bool, error) {
 	if !s.Pending() {
-		return nil
+		return true, nil
 	}
+	job, err := s.collector.Resume(*s.state.Job)
+	if err != nil {
+		return false, err
+	}
+	if gone, err := job.Withdraw(ctx); !gone || err != nil {
+		return false, err
+	}
+	s.state.Done = true
+	return true, s.save()
+}
+
+// Skip withdraws the pending question, as [Session.Withdraw] does, and has
+// [Session.Interval] begin behind it: nothing of its time is released unless somebody asks
+// for it again.
+func (s *Session) Skip(ctx context.Context) (bool, error) {
+	if !s.Pending() {
+		return true, nil
+	}
+	before := s.state.Next
 	if s.state.To.After(s.state.Next) {
 		s.state.Next = s.state.To
 	}
-	return s.Drop(ctx)
+	gone, err := s.Withdraw(ctx)
+	if !gone {
+		s.state.Next = before
+	}
+	return gone, err
 }
 
 // Over says whether a round that ended at a time may be released by a clock that shows

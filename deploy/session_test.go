@@ -23,6 +23,7 @@ type fakeLeader struct {
 	problem dap.Problem
 	polled  int
 	deleted int
+	kept    bool // the job has its answer, and is withdrawn by nobody
 }
 
 func (l *fakeLeader) Do(r *http.Request) (*http.Response, error) {
@@ -31,6 +32,10 @@ func (l *fakeLeader) Do(r *http.Request) (*http.Response, error) {
 	case http.MethodPost:
 		answer.Header.Set("Location", "/"+dap.ResourcePath(l.task, dap.CollectionJobsResource, "job"))
 	case http.MethodDelete:
+		if l.kept && r.Header.Get("If-None-Match") == "*" {
+			answer.StatusCode = http.StatusPreconditionFailed
+			return answer, nil
+		}
 		l.deleted++
 		answer.StatusCode = http.StatusNoContent
 	default:
@@ -155,7 +160,16 @@ func TestSkip(t *testing.T) {
 		t.Fatalf("asked up to %v, error %v", s.Asked(), err)
 	}
 	s = open()
-	if err := s.Skip(t.Context()); err != nil || s.Pending() || leader.deleted != 1 || !s.Asked().IsZero() {
+	leader.kept = true // it has its answer
+	if gone, err := s.Skip(t.Context()); gone || err != nil || !s.Pending() || leader.deleted != 0 {
+		t.Fatalf("an answer was skipped: %v, %v, pending %v, %d deleted", gone, err, s.Pending(), leader.deleted)
+	}
+	s = open()
+	if from, _, err := s.Interval(time.Unix(1045, 0), 0); err != nil || !from.Equal(time.Unix(1000, 0)) {
+		t.Errorf("what was not skipped is passed over: from %v, %v", from, err)
+	}
+	leader.kept = false
+	if gone, err := s.Skip(t.Context()); !gone || err != nil || s.Pending() || leader.deleted != 1 || !s.Asked().IsZero() {
 		t.Fatalf("skipped: %v, pending %v, %d deleted", err, s.Pending(), leader.deleted)
 	}
 	s = open()

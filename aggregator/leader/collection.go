@@ -1,12 +1,14 @@
 package leader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/releases"
 )
@@ -99,7 +101,30 @@ func (l *Leader) answer(r *edge.Request, res *store.Resource, status int) error 
 	if n.held != nil {
 		return r.Empty(status, holdPoll)
 	}
+	waits, err := l.waitsFor(r.Context(), r.Task, &n)
+	if err != nil {
+		return err
+	}
+	if waits != "" {
+		r.W.Header().Set(releases.WaitingHeader, string(waits))
+	}
 	return r.Empty(status, min(max(n.due.Sub(l.opt.Clock.Now()), l.opt.Poll), holdPoll))
+}
+
+// waitsFor is what a collector is told that a collection waits for; empty where that is
+// work of the servers' own.
+func (l *Leader) waitsFor(ctx context.Context, t *task.Task, n *note) (releases.Waiting, error) {
+	switch {
+	case !n.due.IsZero():
+		return releases.ForRound, nil
+	case !n.few:
+		return "", nil
+	}
+	quiet, err := l.quiet(ctx, t)
+	if !quiet || err != nil {
+		return "", err
+	}
+	return releases.ForReports, nil
 }
 
 func (l *Leader) collection(r *edge.Request) (*store.Resource, error) {
@@ -128,14 +153,24 @@ func (l *Leader) getCollection(r *edge.Request) error {
 	return l.answer(r, res, http.StatusOK)
 }
 
-// deleteCollection forgets the job; what was collected stays collected. While the batch is being released the job stays:
-// the helper may have closed the batch already.
+// deleteCollection forgets the job; what was collected stays collected. While the batch is
+// being released the job stays: the helper may have closed the batch already. A collector
+// that gives up a question for want of an answer says so by If-None-Match: *, and then a
+// job that has its answer stays too.
 func (l *Leader) deleteCollection(r *edge.Request) error {
 	res, err := l.collection(r)
 	if err != nil {
 		return err
 	}
-	err = l.store.Delete(r.Context(), store.KindCollection, r.Task.ID, res.ID)
+	unanswered := r.Header.Get("If-None-Match") == "*"
+	if unanswered {
+		err = l.store.Withdraw(r.Context(), r.Task.ID, res.ID)
+	} else {
+		err = l.store.Delete(r.Context(), store.KindCollection, r.Task.ID, res.ID)
+	}
+	if errors.Is(err, store.ErrBusy) && unanswered {
+		return &edge.Error{Problem: dap.Problem{Status: http.StatusPreconditionFailed, Detail: "the job has its answer, or is about to: ask for it"}}
+	}
 	if errors.Is(err, store.ErrBusy) {
 		return edge.Later("the batch is being released; delete the job afterwards", l.opt.Poll)
 	}

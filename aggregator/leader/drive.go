@@ -55,7 +55,7 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 		if wait := n.next.Sub(l.opt.Clock.Now()); wait > 0 && (wait <= store.Longest || n.next.Equal(n.due)) {
 			continue
 		}
-		n.behind = false
+		n.behind, n.few = false, false
 		done, err := l.drive(ctx, res, &n)
 		if n.behind {
 			ahead[res.Task] = false // what holds its batch may be of the same time, and comes first
@@ -356,18 +356,23 @@ func (l *Leader) parked(ctx context.Context, t *task.Task) (n uint64, err error)
 
 // tooSmall leaves the collection waiting, unless no further report can come.
 func (l *Leader) tooSmall(ctx context.Context, t *task.Task, res *store.Resource, n *note) (*store.Frozen, bool, error) {
-	n.why = fmt.Sprintf("fewer than %d verified reports", t.Config.MinBatchSize)
+	n.why, n.few = fmt.Sprintf("fewer than %d verified reports", t.Config.MinBatchSize), true
 	if !t.Over(l.steady.Now(), l.opt.Limits.ClockSkew) {
 		return nil, false, nil
 	}
-	if s := l.inbox.Stats(); s.InFlight > 0 || s.Unsorted > 0 {
-		return nil, false, nil
-	}
-	counts, err := l.store.Counts(ctx, t.ID)
-	if err != nil || counts.Waiting > 0 {
+	if quiet, err := l.quiet(ctx, t); !quiet || err != nil {
 		return nil, false, err
 	}
 	return nil, true, l.fail(ctx, t, res, dap.ProblemInvalidBatchSize, "the task is over and the batch is below the minimum size")
+}
+
+// quiet says whether no acknowledged report of a task is still to be verified.
+func (l *Leader) quiet(ctx context.Context, t *task.Task) (bool, error) {
+	if s := l.inbox.Stats(); s.InFlight > 0 || s.Unsorted > 0 {
+		return false, nil
+	}
+	counts, err := l.store.Counts(ctx, t.ID)
+	return err == nil && counts.Waiting == 0, err
 }
 
 func (l *Leader) fail(ctx context.Context, t *task.Task, res *store.Resource, typ dap.ProblemType, detail string) error {
@@ -417,6 +422,7 @@ func (l *Leader) askHelper(ctx context.Context, t *task.Task, res *store.Resourc
 // A note is what is known, in this life of the process, of a collection that waits.
 type note struct {
 	behind   bool // another collection holds some of its batch
+	few      bool // its time is over, and too few reports of it are verified
 	why      string
 	attempts int
 	next     time.Time // not before

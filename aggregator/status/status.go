@@ -293,7 +293,7 @@ func Why(t *Task) []Reason {
 	case t.Phase == Over && verified > 0 && verified < t.MinBatch:
 		add("nothing can be released: the minimum is part of the promise to the clients",
 			"the task is over with %d verified reports, below the minimum of %d", verified, t.MinBatch)
-	case verified < t.MinBatch && t.Counts.Collected == 0:
+	case verified < t.MinBatch && (verified > 0 || t.Counts.Collected == 0):
 		do := "send more reports"
 		if len(t.Counts.Rejected) > 0 {
 			do += "; see why some were rejected: " + reasons(t.Counts.Rejected)

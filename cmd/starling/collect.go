@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
+	"net/http"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,10 +29,11 @@ func collectCommand() *command {
 		short: "Ask for a batch and print the result with its error",
 		long: `CONFIG is collector.toml by default. In a time-interval recipe the reports from the end of the last collection up to
 now are asked for, unless --from and --to say otherwise. Rounds are released whole, after their end and the recipe's grace; the
-one that runs is asked for if it ends before --timeout. Where one person may be in several rounds, or devices toss coins, each
-round is a question of its own, and all from --from to --to are asked one after the other; one in which too few reports came
-never gets ready, and --skip goes on with the next. A collection that was interrupted goes on where it was, and the same
-question always gets the same answer: noise is drawn once.`,
+one that runs is asked for if it ends before --timeout, and what could not be answered by then is not asked. Where one person
+may be in several rounds, or devices toss coins, each round is a question of its own, and all from --from to --to are asked one
+after the other. Of a time that is over with too few reports nothing will come: that is said at once, the question is withdrawn,
+and the next one asks for all that came since; rounds that are released alone are passed by --skip. A collection that was
+interrupted goes on where it was, and the same question always gets the same answer: noise is drawn once.`,
 		examples: [][2]string{
 			{"starling collect collector.toml", "what has come since the last time"},
 			{"starling collect --skip --timeout 10s", "the same, without rounds that have too few reports"},
@@ -61,147 +62,45 @@ question always gets the same answer: noise is drawn once.`,
 						return failf(exitInput, "mkdir -p "+dir, "--png %s: there is no directory %s", *picture, dir)
 					}
 				}
-				begun := time.Now()
-				line := newProgress(e)
-				defer line.end()
-				said := false
-				watch := func(p collector.Progress) {
-					if !said && !e.watched && time.Since(begun) > quiet {
-						said = true
-						fmt.Fprintf(e.stderr, "asked; waiting for the leader's answer, %v at most. What was asked is kept: stop this, and collect goes on with it later\n", *timeout)
-					}
-					line.tell(fmt.Sprintf("waiting for the leader's answer, %s so far; asked %d times", time.Since(begun).Round(time.Second), p.Polls))
-				}
-				session, err := config.Open(collector.Options{Progress: watch})
-				if err != nil {
+				a := &asking{e: e, line: newProgress(e), file: path, from: *from, to: *to, timeout: *timeout, skip: *skip, now: time.Now}
+				defer a.line.end()
+				if a.session, err = config.Open(collector.Options{Progress: a.watch}); err != nil {
 					return &failure{exitInput, fmt.Errorf("%s: %w", path, err), hintOf(err)}
 				}
 				if *restart {
-					if err := session.Drop(ctx); err != nil {
+					if err := a.session.Drop(ctx); err != nil {
 						return err
 					}
 				}
-				batches, err := questions(session, *from, *to, *timeout)
+				batches, err := a.questions()
 				switch {
-				case errors.Is(err, deploy.ErrNothingNew):
-					return &failure{exitNotYet, err, "starling send, then collect again"}
-				case errors.Is(err, deploy.ErrPending):
-					return &failure{exitUsage, err, "without --from and --to collect goes on with it; --restart gives it up"}
 				case err != nil:
-					return usageOf("collect", err)
+					return err
 				case len(batches) > 1 && *picture != "":
 					return usageOf("collect", fmt.Errorf("--png draws one round, and these are %d", len(batches)))
 				}
-				if session.Pending() {
-					fmt.Fprintln(e.stderr, "going on with the question asked before")
-				}
-				for released := 0; len(batches) > 0; {
-					b, pending := batches[0], session.Pending()
-					batches = batches[1:]
-					wait, cancel := context.WithTimeout(ctx, *timeout)
-					result, err := session.Collect(wait, b[0], b[1])
-					cancel()
-					line.end()
-					if *skip && leftOut(ctx, session, err) {
-						fmt.Fprintf(e.stderr, "left out the round up to %s: it is over, and not ready\n", session.Asked().UTC().Format(time.RFC3339))
-						if err := session.Skip(ctx); err != nil {
-							return err
-						}
-						// what comes behind it was not asked for yet
-						if pending && len(batches) == 0 && *from == "" {
-							if batches, err = questions(session, "", "", *timeout); err != nil && !errors.Is(err, deploy.ErrNothingNew) {
-								return err
-							}
-						}
-						if len(batches) == 0 && released == 0 {
-							return &failure{exitNotYet, errors.New("no round is ready"), "starling why leader.toml; starling send, then collect again"}
-						}
-						continue
-					}
-					if err != nil {
-						return collectFailure(ctx, session.Pending(), b, err)
-					}
+				released := 0
+				return a.each(ctx, batches, func(result *collector.Result) (err error) {
 					if released++; released > 1 && !*asJSON {
 						fmt.Fprintln(e.stdout)
 					}
 					if *asJSON {
 						err = e.json(result)
 					} else {
-						err = writeResult(e, session.Recipe(), result)
+						err = writeResult(e, a.session.Recipe(), result)
 					}
 					if *picture != "" && err == nil {
-						err = drawResult(*picture, session.Recipe(), result)
+						err = drawResult(*picture, a.session.Recipe(), result)
 					}
-					if err != nil {
-						return err
-					}
-				}
-				return nil
+					return err
+				})
 			}
 		},
 	}
 }
 
-// quiet is how long collect waits before it says so where no terminal shows its line.
-const quiet = 3 * time.Second
-
-// leftOut says whether --skip leaves out what was asked for last: it is over and was not
-// ready in time.
-func leftOut(ctx context.Context, s *deploy.Session, err error) bool {
-	end := s.Asked()
-	return ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !end.IsZero() && s.Over(end, time.Now())
-}
-
-// questions are what is asked for, one after the other: the ends of a time, which are
-// zero in a leader-selected recipe and where a question is pending.
-func questions(s *deploy.Session, from, to string, patience time.Duration) ([][2]time.Time, error) {
-	begin, end, err := interval(s, from, to, patience)
-	if err != nil || begin.IsZero() {
-		return [][2]time.Time{{begin, end}}, err
-	}
-	list, err := s.Batches(begin, end)
-	if err != nil {
-		return nil, err
-	}
-	if !s.Pending() {
-		return list, nil
-	}
-	for i, b := range list { // the ones before were answered
-		if err = s.PendingFor(b[0], b[1]); !errors.Is(err, deploy.ErrPending) {
-			return list[i:], err
-		}
-	}
-	return nil, deploy.ErrPending
-}
-
-// interval is the time that is asked about; both ends are zero in a leader-selected
-// recipe, and where a question is pending.
-func interval(s *deploy.Session, from, to string, patience time.Duration) (begin, end time.Time, err error) {
-	if path, ok := s.Recipe().Path.(recipe.TwoServer); ok && path.BatchMode == dap.LeaderSelected {
-		if from != "" || to != "" {
-			return begin, end, errors.New("the leader selects this recipe's batches: --from and --to do not apply")
-		}
-		return begin, end, nil
-	}
-	if from == "" && to == "" {
-		if s.Pending() {
-			return begin, end, nil // what was asked is in the state
-		}
-		return s.Interval(time.Now(), patience)
-	}
-	for _, t := range []struct {
-		text string
-		into *time.Time
-	}{{from, &begin}, {to, &end}} {
-		if *t.into, err = time.Parse(time.RFC3339, t.text); err != nil {
-			return begin, end, fmt.Errorf("%q is not a time such as 2026-01-31T00:00:00Z; --from and --to go together", t.text)
-		}
-	}
-	return begin, end, nil
-}
-
-// collectFailure tells a batch that is not ready from one that cannot be had.
-func collectFailure(ctx context.Context, pending bool, asked [2]time.Time, err error) error {
+// failure tells a batch that is not ready from one that cannot be had.
+func (a *asking) failure(ctx context.Context, pending bool, asked [2]time.Time, err error) error {
 	problem := new(dap.Problem)
 	switch {
 	case ctx.Err() != nil && pending:
@@ -210,12 +109,15 @@ func collectFailure(ctx context.Context, pending bool, asked [2]time.Time, err e
 	case ctx.Err() != nil:
 		return &failure{exitInterrupted, errors.New("interrupted before anything was asked"), "starling collect begins again"}
 	case errors.Is(err, context.DeadlineExceeded):
-		err := errors.New("the result is not ready yet")
+		err := fmt.Errorf("the result is not ready yet: %s", waitsFor(a.waits))
 		if !asked[0].IsZero() {
-			err = fmt.Errorf("the result of %s to %s is not ready yet", asked[0].Format(time.RFC3339), asked[1].Format(time.RFC3339))
+			err = fmt.Errorf("the result of %s to %s is not ready yet: %s", asked[0].Format(time.RFC3339), asked[1].Format(time.RFC3339), waitsFor(a.waits))
 		}
 		return &failure{exitNotYet, err, "starling why leader.toml says what it waits for; collect goes on, collect --skip " +
 			"goes on behind a round in which too few reports came, and --restart with --from and --to asks for other rounds"}
+	case errors.As(err, &problem) && problem.HTTPStatus() == http.StatusUnauthorized:
+		return failf(exitCheck, "give leader and collector the same file: collector_token in leader.toml, token in "+a.file+"; starling doctor "+a.file+" tries it",
+			"the leader does not take this collector's token: %w", err)
 	case errors.As(err, &problem):
 		switch problem.Type {
 		case dap.ProblemInvalidBatchSize:
@@ -293,11 +195,10 @@ func drawResult(path string, r *recipe.Recipe, x *collector.Result) error {
 	if err := h.Validate(); err != nil {
 		return fmt.Errorf("--png %s: %w", path, err)
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return ofInput(fmt.Errorf("--png: %w", err), "starling collect --help")
+	if err := chart.WriteFile(path, h.WritePNG); err != nil {
+		return ofInput(fmt.Errorf("--png: %w", err), "the result stands above and is not lost: ask again with --png FILE in a directory that can be written to")
 	}
-	return errors.Join(h.WritePNG(f), f.Close())
+	return nil
 }
 
 // shownEntries is how many entries of a vector are printed for people.

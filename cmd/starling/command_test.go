@@ -383,7 +383,7 @@ func TestCollectInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for pending, want := range map[bool]string{true: "what was asked is kept", false: "before anything was asked"} {
-		err := collectFailure(ctx, pending, [2]time.Time{}, ctx.Err())
+		err := new(asking).failure(ctx, pending, [2]time.Time{}, ctx.Err())
 		f := new(failure)
 		if !errors.As(err, &f) || f.code != exitInterrupted || !strings.Contains(f.Error(), want) || !strings.Contains(f.hint, "starling collect ") {
 			t.Errorf("pending %v: %v", pending, err)

@@ -417,6 +417,9 @@ type Store interface {
 	// goes. One that is frozen and not yet answered is ErrBusy: the helper may have closed the batch already, and without
 	// the hold reports would enter a batch that it refuses.
 	Delete(ctx context.Context, kind Kind, task dap.TaskID, id string) error
+	// Withdraw is Delete of a collection that has no answer; one that is Ready is ErrBusy
+	// too: its batch is never released again.
+	Withdraw(ctx context.Context, task dap.TaskID, id string) error
 	// PendingResources lists resources of a kind that wait for a worker, at most n: the oldest of each task, then the next
 	// of each, so that no task hides another's behind its own.
 	PendingResources(ctx context.Context, kind Kind, n int) ([]*Resource, error)

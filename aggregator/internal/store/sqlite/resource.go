@@ -290,6 +290,16 @@ func (s *Store) PendingResources(ctx context.Context, kind store.Kind, n int) (o
 
 // Delete implements [store.Store].
 func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id string) error {
+	return s.drop(ctx, kind, task, id, false)
+}
+
+// Withdraw implements [store.Store].
+func (s *Store) Withdraw(ctx context.Context, task dap.TaskID, id string) error {
+	return s.drop(ctx, store.KindCollection, task, id, true)
+}
+
+// drop is Delete, or with unanswered Withdraw.
+func (s *Store) drop(ctx context.Context, kind store.Kind, task dap.TaskID, id string, unanswered bool) error {
 	t, err := s.live(task)
 	if err != nil {
 		return err
@@ -307,6 +317,9 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 		}
 		if r.State == store.Pending && r.Frozen != nil {
 			return fmt.Errorf("%w: its batch is being released", store.ErrBusy)
+		}
+		if unanswered && r.State == store.Ready {
+			return fmt.Errorf("%w: it has its answer", store.ErrBusy)
 		}
 		row = r.row
 		if r.Body != nil || r.unfinished {

@@ -196,7 +196,7 @@ func testHoldsAreLifted(t *testing.T, h Harness) {
 	_, _, err = w.Store.Drain(ctx, b)
 	w.ok(err)
 	w.stateIs(task, 9, store.Draining)
-	w.ok(w.Store.Delete(ctx, store.KindCollection, task.ID, b.ID))
+	w.ok(w.Store.Withdraw(ctx, task.ID, b.ID))
 	w.stateIs(task, 9, store.Open)
 	w.add(task, 10, 6, 6) // open for commits, too
 	w.CountsAre(task, store.Counts{Acknowledged: 7, Aggregated: 7})

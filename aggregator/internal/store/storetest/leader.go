@@ -135,9 +135,11 @@ func testLeaderSelectedWholeWay(t *testing.T, h Harness) {
 	if same := w.Ask(task, "next", nil); same.ID != r.ID || same.State != store.Ready {
 		t.Fatalf("asked again: %+v", same)
 	}
+	w.is(w.Store.Withdraw(ctx, task.ID, r.ID), store.ErrBusy) // it has its answer
 	w.ok(w.Store.Delete(ctx, store.KindCollection, task.ID, r.ID))
 	_, err = w.Store.Resource(ctx, store.KindCollection, task.ID, r.ID)
 	w.is(err, store.ErrNotFound)
+	w.is(w.Store.Withdraw(ctx, task.ID, r.ID), store.ErrNotFound)
 	r2 := w.Ask(task, "next", nil)
 	if r2.ID == r.ID || r2.State != store.Pending {
 		t.Fatalf("asked after deletion: %+v", r2)
