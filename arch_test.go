@@ -69,6 +69,10 @@ var bans = []struct {
 		"a relay and a gateway are told what to do; no file of theirs tells it to code that sees people or reports"},
 	{[]string{"anonymity/ohttp"}, []string{"database/sql", "os/exec"}, nil,
 		"a device ships this: no server code, no database"},
+	{[]string{"dp/release"}, []string{"dp/accountant", "dp/amplify", "dp/certificate", "dp/noise", "internal/outward"}, nil,
+		"everybody who speaks of privacy takes its words from here, and a device reads them without anything else"},
+	{[]string{"dp/amplify", "dp/certificate", "dp/noise", "dp/local", "dp/correlated"}, []string{"dp/accountant", "dp/calculator"}, nil,
+		"what the accountant stands on, or what checks it, knows nothing of it"},
 	{[]string{"disk", "sealed", "signed"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
 		"the ground floor knows bytes only"},
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/draw"
 )
 
@@ -30,11 +31,11 @@ func shuffling(Options, *budget) (*output, error) {
 		exact := rings{color: u.color}
 		for i := range steps + 1 {
 			e0 := 0.1 + 0.9*float64(i)/steps
-			theorem, err := amplify.ShuffleBKMTT(amplify.LocalDP{Report: accountant.AnyReport(e0)}, u.n, shufflingDelta)
+			theorem, err := amplify.ShuffleBKMTT(amplify.LocalDP{Report: release.AnyReport(e0)}, u.n, shufflingDelta)
 			if err != nil {
 				return nil, err
 			}
-			before, err := amplify.ShuffleEFMRTT(accountant.AnyReport(e0), u.n, shufflingDelta)
+			before, err := amplify.ShuffleEFMRTT(release.AnyReport(e0), u.n, shufflingDelta)
 			if err != nil {
 				return nil, err
 			}
@@ -51,7 +52,7 @@ func shuffling(Options, *budget) (*output, error) {
 			}
 		}
 		for _, e0 := range []float64{0.25, 0.5, 0.75, 1} {
-			c, err := amplify.Shuffle(accountant.AnyReport(e0), u.n)
+			c, err := amplify.Shuffle(release.AnyReport(e0), u.n)
 			if err != nil {
 				return nil, err
 			}
@@ -110,7 +111,7 @@ type source struct {
 
 func sources() []source {
 	clones := func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
-		c, err := amplify.Shuffle(accountant.AnyReport(e0), n)
+		c, err := amplify.Shuffle(release.AnyReport(e0), n)
 		if err != nil {
 			return accountant.Guarantee{}, err
 		}
@@ -125,15 +126,15 @@ func sources() []source {
 		}, nil},
 		{"Uniform subsampling", "exp(ε_{0}) / √n", 1, subsampling, subsamplingExact},
 		{"Shuffling (EFMRTT19)", "exp(3 ε_{0}) / √n", 3, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
-			return amplify.ShuffleEFMRTT(accountant.AnyReport(e0), n, delta)
+			return amplify.ShuffleEFMRTT(release.AnyReport(e0), n, delta)
 		}, clones},
 		{"Shuffling (theorem 5.1)", "exp(2.5 ε_{0}) / √n", 2.5, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
-			return amplify.ShuffleBKMTT(amplify.LocalDP{Report: accountant.AnyReport(e0)}, n, delta)
+			return amplify.ShuffleBKMTT(amplify.LocalDP{Report: release.AnyReport(e0)}, n, delta)
 		}, clones},
 		{"Random check-ins, fixed window (theorem 3.2)", "exp(1.5 ε_{0}) / √n", 1.5, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
-			return checkIn(n).Theorem(amplify.LocalDP{Report: accountant.AnyReport(e0)}, delta, 0)
+			return checkIn(n).Theorem(amplify.LocalDP{Report: release.AnyReport(e0)}, delta, 0)
 		}, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
-			c, err := checkIn(n).Curve(accountant.AnyReport(e0), accountant.ReplaceOne)
+			c, err := checkIn(n).Curve(release.AnyReport(e0), release.ReplaceOne)
 			if err != nil {
 				return accountant.Guarantee{}, err
 			}
@@ -145,13 +146,13 @@ func sources() []source {
 // subsampling is n steps that each use one of n users: amplification to ln(1 + (e^e0 - 1)/n), then advanced composition.
 func subsampling(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
 	step := math.Log1p(math.Expm1(e0) / float64(n))
-	return accountant.AdvancedComposition(step, 0, n, delta, accountant.ReplaceOne)
+	return accountant.AdvancedComposition(step, 0, n, delta, release.ReplaceOne)
 }
 
 // subsamplingExact composes the n amplified steps exactly.
 func subsamplingExact(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
 	step := math.Log1p(math.Expm1(e0) / float64(n))
-	return accountant.Epsilon(accountant.SelfCompose{Event: accountant.ApproxDP{Epsilon: step}, Count: n}, delta, accountant.ReplaceOne)
+	return accountant.Epsilon(accountant.SelfCompose{Event: accountant.ApproxDP{Epsilon: step}, Count: n}, delta, release.ReplaceOne)
 }
 
 // amplification is table 1 of paper 004 with numbers.

@@ -18,25 +18,6 @@ const (
 	SimpleZCDP Method = "zcdp-simple" // zero-concentrated DP by the textbook's conversion, for comparison
 )
 
-// A Direction is one of the two ways in which AddRemove and ZeroOut neighbours differ.
-// What is proved for one of them alone is no differential privacy; that is the larger of
-// both.
-type Direction string
-
-const (
-	BothDirections Direction = ""
-	Remove         Direction = "remove" // results with the record, against those without it
-	Add            Direction = "add"    // results without the record, against those with it
-)
-
-// ParseDirection reads remove or add.
-func ParseDirection(s string) (Direction, error) {
-	if d := Direction(s); d == Remove || d == Add {
-		return d, nil
-	}
-	return "", fmt.Errorf("%w: direction %q, want remove or add", ErrParameter, s)
-}
-
 // Options say how to answer. The zero value is the default.
 type Options struct {
 	// Method restricts the answer to one method; the default is Auto.
@@ -206,14 +187,14 @@ func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (G
 		}
 		best.EpsilonLower, best.DeltaLower = min(low, best.Epsilon), min(lowDelta, best.Delta)
 	}
-	return best.below(most, wantEpsilon), nil
+	return below(best, most, wantEpsilon), nil
 }
 
 // settled reports whether a formula for the leaves is the best there is, even without a bound from below.
 func settled(leaves []leaf) bool {
 	switch e := leaves[0].event.(type) {
 	case DiscreteGaussian: // unsampled vectors of bounded norm, L2 or L1, stay with zCDP, which certificates prove
-		return len(leaves) == 1 && e.Contribution.anywhere()
+		return len(leaves) == 1 && e.Contribution.Anywhere()
 	case Shuffled, ApproxDP, ZCDP, Correlated:
 		return len(leaves) == 1
 	}

@@ -138,7 +138,7 @@ func TestCountAndSumAttack(t *testing.T) {
 			// Everyone takes part, and the count is public.
 			all := protocol{others: others, rate: 1, variance: variance}
 			check("everyone, zero-out", inner, ZeroOut, all.run(1, false), all.run(0, false))
-			check("everyone, replace", DiscreteGaussian{Sigma2: Rational{4, 1}, Contribution: Interval(2)}, ReplaceOne,
+			check("everyone, replace", DiscreteGaussian{Sigma2: Rational{Num: 4, Den: 1}, Contribution: Interval(2)}, ReplaceOne,
 				all.run(1, false), all.run(-1, false))
 		}
 	}

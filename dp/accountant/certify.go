@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -126,10 +128,10 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 		return t, err
 	case DiscreteLaplace:
 		s, err := x.Contribution.Sensitivity(n)
-		if err != nil || x.Contribution.kind == ball || s.Max > maxAtoms || float64(x.Scale.Den)/float64(x.Scale.Num)*s.Max > 500 {
+		if err != nil || x.Contribution.Shape == release.ShapeBall || s.Max > maxAtoms || float64(x.Scale.Den)/float64(x.Scale.Num)*s.Max > 500 {
 			break
 		}
-		if x.Contribution.kind == simplex {
+		if x.Contribution.Shape == release.ShapeSimplex {
 			t.Mechanism, t.Mu, t.Answers = certificate.RandomizedResponse, x.response(s), 2
 			t.Count *= uint64(s.L1 / s.Max)
 			return t, nil
@@ -141,7 +143,7 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 		return t, x.describe(&t, n)
 	case Shuffled:
 		p, err := x.premise(n)
-		t.Mechanism, t.Local, t.Reports, t.Chance, t.Answers = certificate.Shuffled, p.Epsilon0, min(x.N, mostReports), 1, p.K
+		t.Mechanism, t.Local, t.Reports, t.Chance, t.Answers = certificate.Shuffled, p.Epsilon0, min(x.N, amplify.MostReports), 1, p.Answers
 		return t, err
 	case Allocated:
 		if err := x.check(n); err != nil {
@@ -199,7 +201,7 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 
 // sphere returns the continuous noise that stands for discrete noise on a vector of bounded norm, where that is sampled.
 func sphere(e Event, n Neighbours) Event {
-	if g, ok := e.(DiscreteGaussian); ok && g.Contribution.anywhere() {
+	if g, ok := e.(DiscreteGaussian); ok && g.Contribution.Anywhere() {
 		if d, err := g.dominating(n); err == nil {
 			if x, ok := d.pair.(normalPair); ok {
 				// which is more than the factor between them
@@ -221,7 +223,7 @@ func (g DiscreteGaussian) describe(t *certificate.Term, n Neighbours) error {
 		return err
 	}
 	honest := max(1, g.Honest)
-	if g.Contribution.anywhere() {
+	if g.Contribution.Anywhere() {
 		t.Mechanism = certificate.ZCDP
 		t.Mu, err = g.Rho(n)
 		return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -42,7 +43,7 @@ func (c Correlated) Rho(n Neighbours) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if s.Max != math.Trunc(s.Max) && c.Contribution.kind != ball {
+	if s.Max != math.Trunc(s.Max) && c.Contribution.Shape != release.ShapeBall {
 		return 0, parameter("contribution", s.Max, "a whole number")
 	}
 	return outward.Up(c.Norm2.Float() * s.L2 * s.L2 / (2 * c.Sigma2.Float())), nil
@@ -75,7 +76,7 @@ func CalibrateCorrelated(epsilon, delta float64, norm2 Rational, c Contribution,
 		return Rational{}, Guarantee{}, parameter("number of participations", float64(count), "1 to 2*10^12")
 	}
 	at := func(r Rational) Correlated { return Correlated{Sigma2: r, Norm2: norm2, Contribution: c} }
-	one, err := at(Rational{1, 1}).Rho(n)
+	one, err := at(Rational{Num: 1, Den: 1}).Rho(n)
 	if err != nil {
 		return Rational{}, Guarantee{}, err
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/internal/binomial"
+	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -40,15 +40,15 @@ func (d DummyCount) dominating(n Neighbours) (dominance, error) {
 	}
 	never, always := 0.0, 0.0
 	if from == 0 {
-		never = binomial.PMF(m, 0, q) // nobody: the person was not there
+		never = binomial.Mass(m, 0, q) // nobody: the person was not there
 	}
 	if to == m {
-		always = binomial.PMF(m, m, q) // one more than all
+		always = binomial.Mass(m, m, q) // one more than all
 	}
 	a := &atoms{pInf: always + tail, qInf: never + tail}
-	last := binomial.PMF(m, from, q)
+	last := binomial.Mass(m, from, q)
 	for x := from + 1; x <= to; x++ {
-		w := binomial.PMF(m, x, q)
+		w := binomial.Mass(m, x, q)
 		a.loss, a.p, a.q = append(a.loss, math.Log(x*(1-q)/((m-x+1)*q))), append(a.p, last), append(a.q, w)
 		last = w
 	}

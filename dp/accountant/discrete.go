@@ -4,16 +4,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
-
-// A Rational is Num/Den.
-type Rational struct{ Num, Den uint64 }
-
-// Float returns the nearest float64.
-func (r Rational) Float() float64 { return float64(r.Num) / float64(r.Den) }
-
-func (r Rational) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
 
 // DiscreteGaussian is the release of an integer sum with noise drawn exactly from N_Z(0, Sigma2) in each coordinate,
 // as dp/noise draws it. The contribution is whole numbers.
@@ -68,7 +61,7 @@ func (g DiscreteGaussian) exact(n Neighbours, count float64) (curve, string, err
 	// zCDP holds for every shape: rho = L2^2/(2 s2) (same paper, theorem 14).
 	rho := outward.Up(count * s.L2 * s.L2 / (2 * s2))
 	zcdp := charge(func(e float64) (float64, float64) { return 0, zcdpDelta(rho, e) }, total)
-	if g.Contribution.anywhere() {
+	if g.Contribution.Anywhere() {
 		if total > maxSlop {
 			return nil, "", fmt.Errorf("%w: the noise of %v servers with sigma^2 = %v", ErrUnsupported, honest, g.Sigma2)
 		}
@@ -176,7 +169,7 @@ func CalibrateDiscreteGaussian(epsilon, delta float64, c Contribution, n Neighbo
 
 // dyadic returns num 2^exponent in lowest terms; num is at most 2^22 and exponent at most 40.
 func dyadic(num uint64, exponent int) Rational {
-	r := Rational{num, 1}
+	r := Rational{Num: num, Den: 1}
 	for ; exponent < 0; exponent++ {
 		if r.Num%2 == 0 {
 			r.Num /= 2
@@ -213,7 +206,7 @@ func (d DiscreteLaplace) exact(n Neighbours, count float64) (curve, string, erro
 	}
 	rate := float64(d.Scale.Den) / float64(d.Scale.Num)
 	k := float64(s.Coordinates) * count
-	if d.Contribution.kind == simplex {
+	if d.Contribution.Shape == release.ShapeSimplex {
 		k = s.L1 / s.Max * count
 		if s.Max > 1 {
 			rr, err := newResponses(d.response(s), k)

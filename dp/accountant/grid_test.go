@@ -71,7 +71,7 @@ func TestPublishedAccountants(t *testing.T) {
 		case "discrete-gaussian":
 			e = discrete(uint64(scale*scale), 1, Interval(1))
 		case "discrete-laplace": // scale is the rate, a decimal
-			e = DiscreteLaplace{Rational{1_000_000, uint64(math.Round(scale * 1_000_000))}, Interval(1)}
+			e = DiscreteLaplace{Rational{Num: 1_000_000, Den: uint64(math.Round(scale * 1_000_000))}, Interval(1)}
 		case "rr":
 			e = RandomizedResponse{scale, uint64(number("k"))}
 		case "allocation":

@@ -64,7 +64,7 @@ func TestHostileNumbers(t *testing.T) {
 	}
 	for _, base := range []Event{
 		gauss(2), lap(2), RandomizedResponse{1, 3}, ApproxDP{.1, 1e-9}, ZCDP{.1}, discrete(100, 1, OneHot()), SelfCompose{gauss(2), 5},
-		DiscreteGaussian{Rational{100, 1}, Interval(3), 2}, DiscreteLaplace{Rational{10, 1}, Interval(3)}, Sampled{gauss(2), .1, CountHidden},
+		DiscreteGaussian{Rational{Num: 100, Den: 1}, Interval(3), 2}, DiscreteLaplace{Rational{Num: 10, Den: 1}, Interval(3)}, Sampled{gauss(2), .1, CountHidden},
 		SelfCompose{Sampled{gauss(2), .1, CountHidden}, 5}, FixedSample{gauss(2), .1}, DummyCount{100, .5}, Allocated{gauss(2), 10, 1, CountHidden},
 		Shuffled{AnyReport(1), 100},
 	} {

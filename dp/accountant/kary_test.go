@@ -81,31 +81,6 @@ func TestKaryRoundsCoverTheMechanism(t *testing.T) {
 	}
 }
 
-// The pair's curve is that of the sum it stands for, or a little above where few sizes
-// stand for many.
-func TestKaryPairAgainstTheSum(t *testing.T) {
-	for _, c := range []struct{ e0, n, k, loose float64 }{{1, 1, 3, 0}, {1, 10, 3, 0}, {2, 3, 4, 0}, {4, 1e4, 10, .05}, {2, 2e4, 16, .005}} {
-		x, ok := newKaryPair(c.e0, c.n, c.k)
-		if !ok {
-			t.Fatalf("%+v: no pair", c)
-		}
-		sum, claimed := newBlanket(c.e0, c.n, c.k), pointsCurve(x)
-		for _, e := range []float64{0, .01, .05, .1, .2, .5, .9} {
-			e *= c.e0
-			want := sum.delta(e)
-			if want < 1e-9 {
-				continue
-			}
-			if _, most := claimed(e); most < want*(1-3e-9) || most > want*(1+c.loose+1e-8) {
-				t.Errorf("%+v, epsilon %v: %v, and the sum is %v", c, e, most, want)
-			}
-		}
-	}
-	if _, ok := newKaryPair(1, 1e9, 3); ok {
-		t.Error("a billion reports have too many outcomes")
-	}
-}
-
 // Rounds of k-ary responses were bounded by clones: 8.638 and 2.442 for the first two.
 func TestKaryRounds(t *testing.T) {
 	for _, c := range []struct {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -124,7 +125,7 @@ func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
 	if err != nil {
 		return dominance{}, err
 	}
-	if g.Contribution.anywhere() {
+	if g.Contribution.Anywhere() {
 		return g.rounded(s)
 	}
 	if s.Coordinates > 1<<20 || s.Max > 1<<30 || s.Max != math.Trunc(s.Max) {
@@ -189,10 +190,10 @@ func (d DiscreteLaplace) dominating(n Neighbours) (dominance, error) {
 	if err != nil {
 		return dominance{}, err
 	}
-	if d.Contribution.kind == simplex && s.L1 == s.Max {
+	if d.Contribution.Shape == release.ShapeSimplex && s.L1 == s.Max {
 		return dominance{pair: approxPair(d.response(s), 0), symmetric: true, theorem: simplexTheorem}, nil
 	}
-	if s.Coordinates > 1 || s.Max > maxAtoms || d.Contribution.kind == ball {
+	if s.Coordinates > 1 || s.Max > maxAtoms || d.Contribution.Shape == release.ShapeBall {
 		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for discrete Laplace noise on several coordinates", ErrUnsupported)
 	}
 	return dominance{pair: discreteLaplacePair(rate, s.Max), symmetric: true, attained: true}, nil
@@ -293,7 +294,7 @@ func (s Sampled) dominating(n Neighbours) (dominance, error) {
 		if err != nil {
 			return dominance{}, err
 		}
-		worst := g.Contribution.kind == signed || g.Contribution.kind == ball // opposite records exist
+		worst := g.Contribution.Shape == release.ShapeSigned || g.Contribution.Shape == release.ShapeBall // opposite records exist
 		return dominance{pair: normalReplace{mu, s.Rate}, symmetric: true, attained: worst, theorem: poissonTheorem}, nil
 	}
 	d, err := joint(s.Event, n)

@@ -11,10 +11,10 @@ func TestMixed(t *testing.T) {
 		dummies DummyCount
 		inner   Event
 	}{
-		{DummyCount{3000, .2}, DiscreteGaussian{Sigma2: Rational{40, 1}, Contribution: OneHot()}},
-		{DummyCount{200, .1}, DiscreteGaussian{Sigma2: Rational{900, 1}, Contribution: OneHot()}},
-		{DummyCount{900, .5}, DiscreteLaplace{Scale: Rational{7, 2}, Contribution: Signed(40)}},
-		{DummyCount{100000, .3}, DiscreteGaussian{Sigma2: Rational{3, 2}, Contribution: Signed(2)}},
+		{DummyCount{3000, .2}, DiscreteGaussian{Sigma2: Rational{Num: 40, Den: 1}, Contribution: OneHot()}},
+		{DummyCount{200, .1}, DiscreteGaussian{Sigma2: Rational{Num: 900, Den: 1}, Contribution: OneHot()}},
+		{DummyCount{900, .5}, DiscreteLaplace{Scale: Rational{Num: 7, Den: 2}, Contribution: Signed(40)}},
+		{DummyCount{100000, .3}, DiscreteGaussian{Sigma2: Rational{Num: 3, Den: 2}, Contribution: Signed(2)}},
 	} {
 		x, err := c.dummies.dominating(AddRemove)
 		if err != nil {

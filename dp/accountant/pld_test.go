@@ -86,7 +86,7 @@ func TestPLDEnclosesTheTruth(t *testing.T) {
 		SelfCompose{ApproxDP{.1, 1e-9}, 100}, Sampled{gauss(1), .01, CountHidden}, Sampled{gauss(.7), .4, CountHidden},
 		discrete(100, 1, Interval(1)), discrete(3, 2, Interval(4)), SelfCompose{discrete(100, 1, Interval(1)), 100},
 		SelfCompose{discrete(10, 1, OneHot()), 100}, discrete(1<<24, 1, Interval(1<<10)),
-		DiscreteLaplace{Rational{10, 1}, Interval(7)}, SelfCompose{DiscreteLaplace{Rational{10, 1}, Interval(1)}, 100},
+		DiscreteLaplace{Rational{Num: 10, Den: 1}, Interval(7)}, SelfCompose{DiscreteLaplace{Rational{Num: 10, Den: 1}, Interval(1)}, 100},
 	} {
 		for _, delta := range []float64{.1, 1e-5, 1e-15} {
 			want, err := Options{Method: ClosedForm}.Epsilon(e, delta, AddRemove)

@@ -129,7 +129,7 @@ func (a Allocated) ceiling(n Neighbours) float64 {
 
 // below caps an answer at the ceiling of the leaves. Truth lies below both, so lower
 // bounds stay.
-func (g Guarantee) below(most float64, wantEpsilon bool) Guarantee {
+func below(g Guarantee, most float64, wantEpsilon bool) Guarantee {
 	switch {
 	case wantEpsilon && most < g.Epsilon:
 		g.Epsilon, g.EpsilonLower = most, min(g.EpsilonLower, most)
@@ -149,7 +149,7 @@ func purely(g Guarantee, most float64, wantEpsilon bool) (Guarantee, bool) {
 	} else {
 		g.Delta = 1
 	}
-	g = g.below(most, wantEpsilon)
+	g = below(g, most, wantEpsilon)
 	return g, g.Method != "" && g.Epsilon <= maxEpsilon
 }
 

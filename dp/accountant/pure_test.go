@@ -56,7 +56,7 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 	capped := 0
 	for i := range 100 {
 		x, q, steps := uniform(1e-3, 8), uniform(1e-4, 1), uint64(uniform(1, 60))
-		scale := Rational{uint64(math.Ceil(1e6 / x)), 1_000_000}
+		scale := Rational{Num: uint64(math.Ceil(1e6 / x)), Den: 1_000_000}
 		var e Event
 		most, n := x, AddRemove
 		switch i % 10 {
@@ -111,7 +111,7 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 // Where no other method has an answer, the sum of the losses is one; not if another
 // method was asked for.
 func TestPureLossAlone(t *testing.T) {
-	vectors := DiscreteLaplace{Rational{50, 1}, MultiHot(3)}
+	vectors := DiscreteLaplace{Rational{Num: 50, Den: 1}, MultiHot(3)}
 	both := Compose{vectors, lap(2)}
 	g := epsilon(t, both, 1e-9, AddRemove)
 	near(t, "three coordinates and a number", g.Epsilon, .56, 1e-9)

@@ -40,7 +40,7 @@ func TestRoundedGaussian(t *testing.T) {
 		honest int
 		rate   float64
 	}{{8, 1, 0.3}, {25, 1, 0.05}, {100, 1, 0.5}, {9, 3, 0.3}} {
-		e := Sampled{Event: DiscreteGaussian{Sigma2: Rational{c.s2, 1}, Contribution: Ball(2, 5), Honest: c.honest}, Rate: c.rate, Count: CountHidden}
+		e := Sampled{Event: DiscreteGaussian{Sigma2: Rational{Num: c.s2, Den: 1}, Contribution: Ball(2, 5), Honest: c.honest}, Rate: c.rate, Count: CountHidden}
 		for _, epsilon := range []float64{0.2, 1} {
 			g, err := Delta(e, epsilon, AddRemove)
 			if err != nil {
@@ -62,7 +62,7 @@ func TestRoundedGaussian(t *testing.T) {
 	}
 	// With wide noise it is that of continuous noise, over rounds and beside a count of dummies too.
 	for _, rounds := range []uint64{30} {
-		whole := Sampled{Event: DiscreteGaussian{Sigma2: Rational{1 << 30, 1}, Contribution: Ball(1<<20, 1<<15)}, Rate: 0.01, Count: CountHidden}
+		whole := Sampled{Event: DiscreteGaussian{Sigma2: Rational{Num: 1 << 30, Den: 1}, Contribution: Ball(1<<20, 1<<15)}, Rate: 0.01, Count: CountHidden}
 		smooth := Sampled{Event: Gaussian{Sigma: 1, Contribution: Signed(1)}, Rate: 0.01, Count: CountHidden}
 		a, err1 := Epsilon(SelfCompose{whole, rounds}, 1e-6, AddRemove)
 		b, err2 := Epsilon(SelfCompose{smooth, rounds}, 1e-6, AddRemove)
@@ -77,15 +77,15 @@ func TestRoundedGaussian(t *testing.T) {
 		}
 		// Draws that add up to the same variance.
 		split := whole
-		split.Event = DiscreteGaussian{Sigma2: Rational{1 << 20, 1}, Contribution: Ball(1<<20, 1<<15), Honest: 1 << 10}
+		split.Event = DiscreteGaussian{Sigma2: Rational{Num: 1 << 20, Den: 1}, Contribution: Ball(1<<20, 1<<15), Honest: 1 << 10}
 		if d, err := Epsilon(SelfCompose{split, rounds}, 1e-6, AddRemove); err != nil || math.Abs(d.Epsilon/a.Epsilon-1) > 1e-6 {
 			t.Errorf("%d rounds: of many draws %v, %v", rounds, d, err)
 		}
 	}
 	for _, g := range []DiscreteGaussian{
-		{Sigma2: Rational{7, 1}, Contribution: Ball(10, 5)},                      // too narrow
-		{Sigma2: Rational{2, 1}, Contribution: Ball(1000, 5), Honest: 100},       // sums of draws that are too narrow
-		{Sigma2: Rational{4, 1}, Contribution: Ball(1_000_000, 5), Honest: 1000}, // on too many coordinates
+		{Sigma2: Rational{Num: 7, Den: 1}, Contribution: Ball(10, 5)},                      // too narrow
+		{Sigma2: Rational{Num: 2, Den: 1}, Contribution: Ball(1000, 5), Honest: 100},       // sums of draws that are too narrow
+		{Sigma2: Rational{Num: 4, Den: 1}, Contribution: Ball(1_000_000, 5), Honest: 1000}, // on too many coordinates
 	} {
 		if _, err := Epsilon(Sampled{Event: g, Rate: 0.1, Count: CountHidden}, 1e-6, AddRemove); !errors.Is(err, ErrUnsupported) && err == nil {
 			t.Errorf("%+v: no error", g)
@@ -96,9 +96,9 @@ func TestRoundedGaussian(t *testing.T) {
 	}
 	// A sample of fixed size and an allocation to random steps are those of continuous noise too.
 	for _, pair := range [][2]Event{
-		{FixedSample{Event: DiscreteGaussian{Sigma2: Rational{1 << 30, 1}, Contribution: Ball(1000, 1<<14)}, Rate: 0.05},
+		{FixedSample{Event: DiscreteGaussian{Sigma2: Rational{Num: 1 << 30, Den: 1}, Contribution: Ball(1000, 1<<14)}, Rate: 0.05},
 			FixedSample{Event: Gaussian{Sigma: 2, Contribution: Ball(1000, 1)}, Rate: 0.05}},
-		{Allocated{Event: DiscreteGaussian{Sigma2: Rational{1 << 30, 1}, Contribution: Ball(1000, 1<<15)}, Steps: 20, Picks: 1, Count: CountHidden},
+		{Allocated{Event: DiscreteGaussian{Sigma2: Rational{Num: 1 << 30, Den: 1}, Contribution: Ball(1000, 1<<15)}, Steps: 20, Picks: 1, Count: CountHidden},
 			Allocated{Event: Gaussian{Sigma: 1, Contribution: Ball(1000, 1)}, Steps: 20, Picks: 1, Count: CountHidden}},
 	} {
 		n := AddRemove
@@ -112,7 +112,7 @@ func TestRoundedGaussian(t *testing.T) {
 		}
 	}
 	// Unsampled vectors stay with zCDP, which certificates prove.
-	if g, err := Epsilon(DiscreteGaussian{Sigma2: Rational{1 << 20, 1}, Contribution: Ball(10, 1000)}, 1e-6, ReplaceOne); err != nil || g.Theorem != zcdpTheorem {
+	if g, err := Epsilon(DiscreteGaussian{Sigma2: Rational{Num: 1 << 20, Den: 1}, Contribution: Ball(10, 1000)}, 1e-6, ReplaceOne); err != nil || g.Theorem != zcdpTheorem {
 		t.Errorf("%v, %v", g, err)
 	}
 }

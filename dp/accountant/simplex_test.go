@@ -57,7 +57,7 @@ func shifted(mass func(int) float64, reach int, u [3]int, epsilon float64) float
 // says, and none loses more under discrete Laplace or Gaussian noise than what is proved;
 // the worst for the norms is among them.
 func TestSimplex(t *testing.T) {
-	laplace, variance := Rational{3, 2}, Rational{9, 1}
+	laplace, variance := Rational{Num: 3, Den: 2}, Rational{Num: 9, Den: 1}
 	lap := func(z int) float64 {
 		a := math.Exp(-1 / laplace.Float())
 		return (1 - a) / (1 + a) * math.Exp(-math.Abs(float64(z))/laplace.Float())
@@ -139,21 +139,21 @@ func TestSimplexInUse(t *testing.T) {
 	if err != nil || math.Abs(v.Float()/ball.Float()-1) > 1e-5 || g.Epsilon > 1 {
 		t.Errorf("variance %v, a ball of the same distance needs %v; %v", v.Float(), ball.Float(), err)
 	}
-	lap := DiscreteLaplace{Scale: Rational{20, 1}, Contribution: k}
+	lap := DiscreteLaplace{Scale: Rational{Num: 20, Den: 1}, Contribution: k}
 	for n, want := range map[Neighbours]float64{ReplaceOne: 1, AddRemove: 0.5, ZeroOut: 0.5} {
 		g, err := Epsilon(lap, 1e-300, n)
 		if err != nil || g.Epsilon < want || g.Epsilon > want*(1+1e-9) {
 			t.Errorf("%v: epsilon %v, %v; want %v", n, g.Epsilon, err, want)
 		}
-		one, err := Epsilon(DiscreteLaplace{Scale: Rational{20, 1}, Contribution: Simplex(1, c)}, 1e-300, n)
+		one, err := Epsilon(DiscreteLaplace{Scale: Rational{Num: 20, Den: 1}, Contribution: Simplex(1, c)}, 1e-300, n)
 		if err != nil || one.Epsilon > 0.5*(1+1e-9) {
 			t.Errorf("one entry, %v: epsilon %v, %v; want 0.5", n, one.Epsilon, err)
 		}
 	}
 	// Secret samples, and certificates of all.
 	for name, e := range map[string]Event{
-		"gaussian": DiscreteGaussian{Sigma2: Rational{400, 1}, Contribution: k}, "laplace": lap,
-		"sampled gaussian": Sampled{DiscreteGaussian{Sigma2: Rational{400, 1}, Contribution: k}, 0.1, CountHidden},
+		"gaussian": DiscreteGaussian{Sigma2: Rational{Num: 400, Den: 1}, Contribution: k}, "laplace": lap,
+		"sampled gaussian": Sampled{DiscreteGaussian{Sigma2: Rational{Num: 400, Den: 1}, Contribution: k}, 0.1, CountHidden},
 		"sampled laplace":  Sampled{lap, 0.1, CountHidden},
 	} {
 		for _, n := range []Neighbours{AddRemove, ReplaceOne} {

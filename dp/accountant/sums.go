@@ -99,7 +99,7 @@ func (d DiscreteLaplaceSum) dominating(n Neighbours) (dominance, error) {
 	if err != nil {
 		return dominance{}, err
 	}
-	if d.Contribution.anywhere() || s.Coordinates > 1<<20 || 2*discreteLaplaceReach/rate+s.Max > maxAtoms {
+	if d.Contribution.Anywhere() || s.Coordinates > 1<<20 || 2*discreteLaplaceReach/rate+s.Max > maxAtoms {
 		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for this use of the sum of discrete Laplace noise", ErrUnsupported)
 	}
 	one := discreteLaplaceSumPair(rate, s.Max)

@@ -51,12 +51,12 @@ func TestSumsOfTwoServers(t *testing.T) {
 		reach int
 		d     int
 	}{
-		{DiscreteLaplaceSum{Rational{3, 1}, Signed(1)}, twice(laplace(3), 150), 150, 1},
-		{DiscreteLaplaceSum{Rational{5, 2}, Signed(4)}, twice(laplace(2.5), 150), 150, 4},
-		{DiscreteLaplaceSum{Rational{1, 2}, Signed(1)}, twice(laplace(.5), 60), 60, 1},
-		{DiscreteGaussian{Sigma2: Rational{1, 2}, Contribution: Signed(1), Honest: 2}, twice(gauss(.5), 30), 30, 1},
-		{DiscreteGaussian{Sigma2: Rational{2, 1}, Contribution: Signed(3), Honest: 2}, twice(gauss(2), 60), 60, 3},
-		{DiscreteGaussian{Sigma2: Rational{9, 1}, Contribution: Signed(1), Honest: 2}, twice(gauss(9), 120), 120, 1},
+		{DiscreteLaplaceSum{Rational{Num: 3, Den: 1}, Signed(1)}, twice(laplace(3), 150), 150, 1},
+		{DiscreteLaplaceSum{Rational{Num: 5, Den: 2}, Signed(4)}, twice(laplace(2.5), 150), 150, 4},
+		{DiscreteLaplaceSum{Rational{Num: 1, Den: 2}, Signed(1)}, twice(laplace(.5), 60), 60, 1},
+		{DiscreteGaussian{Sigma2: Rational{Num: 1, Den: 2}, Contribution: Signed(1), Honest: 2}, twice(gauss(.5), 30), 30, 1},
+		{DiscreteGaussian{Sigma2: Rational{Num: 2, Den: 1}, Contribution: Signed(3), Honest: 2}, twice(gauss(2), 60), 60, 3},
+		{DiscreteGaussian{Sigma2: Rational{Num: 9, Den: 1}, Contribution: Signed(1), Honest: 2}, twice(gauss(9), 120), 120, 1},
 	} {
 		for _, rate := range []float64{1, .1} {
 			for _, e := range []float64{.05, .2, .6, 1.1} {
@@ -114,14 +114,14 @@ func TestContinuousSum(t *testing.T) {
 // Several coordinates are at most as telling as they are one after the other, and not much less.
 func TestSumOnCoordinates(t *testing.T) {
 	for _, k := range []uint64{2, 5} {
-		all := epsilon(t, Sampled{DiscreteLaplaceSum{Rational{6, 1}, MultiHot(k)}, .1, CountHidden}, 1e-6, AddRemove)
-		one := epsilon(t, Sampled{DiscreteLaplace{Rational{6, 1}, Signed(float64(k))}, .1, CountHidden}, 1e-6, AddRemove)
+		all := epsilon(t, Sampled{DiscreteLaplaceSum{Rational{Num: 6, Den: 1}, MultiHot(k)}, .1, CountHidden}, 1e-6, AddRemove)
+		one := epsilon(t, Sampled{DiscreteLaplace{Rational{Num: 6, Den: 1}, Signed(float64(k))}, .1, CountHidden}, 1e-6, AddRemove)
 		if !(all.Epsilon > 0 && all.Epsilon < one.Epsilon) {
 			t.Errorf("%d coordinates: %v with two servers, one shift as far with one %v", k, all.Epsilon, one.Epsilon)
 		}
 	}
-	plain := epsilon(t, DiscreteLaplaceSum{Rational{6, 1}, MultiHot(3)}, 1e-6, AddRemove)
-	steps := epsilon(t, SelfCompose{DiscreteLaplaceSum{Rational{6, 1}, OneHot()}, 3}, 1e-6, AddRemove)
+	plain := epsilon(t, DiscreteLaplaceSum{Rational{Num: 6, Den: 1}, MultiHot(3)}, 1e-6, AddRemove)
+	steps := epsilon(t, SelfCompose{DiscreteLaplaceSum{Rational{Num: 6, Den: 1}, OneHot()}, 3}, 1e-6, AddRemove)
 	if math.Abs(plain.Epsilon/steps.Epsilon-1) > 1e-3 {
 		t.Errorf("three coordinates cost %v, three releases %v", plain.Epsilon, steps.Epsilon)
 	}

@@ -59,7 +59,7 @@ func TestLowerBoundsAtTinyDeltas(t *testing.T) {
 		return max(remove, add)
 	}
 	for _, delta := range []float64{1e-6, 1e-12, 1e-16} {
-		g, err := Epsilon(Allocated{DiscreteGaussian{Sigma2: Rational{289, 1024}, Contribution: Signed(2)}, 2, 1, CountHidden}, delta, AddRemove)
+		g, err := Epsilon(Allocated{DiscreteGaussian{Sigma2: Rational{Num: 289, Den: 1024}, Contribution: Signed(2)}, 2, 1, CountHidden}, delta, AddRemove)
 		if err != nil {
 			t.Errorf("two wide releases at %v: %v", delta, err)
 			continue

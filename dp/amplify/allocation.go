@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
@@ -69,7 +69,7 @@ const allocationTheorem = "exact 1-of-%d allocation of an e0-LDP step (docs/proo
 // schedule whose slot probabilities are at most p0/t each, as are donation times (paper
 // 000, appendix A). The relation is AddRemove; what the person does not send must not
 // show in a count.
-func Allocation(step accountant.Presence, t uint64, p0 float64) (*Curve, error) {
+func Allocation(step release.Presence, t uint64, p0 float64) (*Curve, error) {
 	epsilon0, err := step.Epsilon()
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func Allocation(step accountant.Presence, t uint64, p0 float64) (*Curve, error) 
 	}
 	a := allocationSum{epsilon0, float64(t), p0}
 	return &Curve{
-		neighbours: accountant.AddRemove,
+		neighbours: release.AddRemove,
 		theorem:    fmt.Sprintf(allocationTheorem, t),
 		upper:      a.upper,
 		lower:      a.lower,

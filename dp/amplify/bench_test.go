@@ -3,7 +3,7 @@ package amplify
 import (
 	"testing"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func benchmark(b *testing.B, delta float64, make func() (*Curve, error)) {
@@ -17,15 +17,15 @@ func benchmark(b *testing.B, delta float64, make func() (*Curve, error)) {
 }
 
 func BenchmarkShuffle1e4(b *testing.B) {
-	benchmark(b, 1e-8, func() (*Curve, error) { return Shuffle(accountant.AnyReport(4), 1e4) })
+	benchmark(b, 1e-8, func() (*Curve, error) { return Shuffle(release.AnyReport(4), 1e4) })
 }
 
 func BenchmarkShuffle1e6(b *testing.B) {
-	benchmark(b, 1e-8, func() (*Curve, error) { return Shuffle(accountant.AnyReport(1), 1e6) })
+	benchmark(b, 1e-8, func() (*Curve, error) { return Shuffle(release.AnyReport(1), 1e6) })
 }
 
 func BenchmarkShuffle1e9(b *testing.B) {
-	benchmark(b, 1e-12, func() (*Curve, error) { return Shuffle(accountant.AnyReport(1), 1e9) })
+	benchmark(b, 1e-12, func() (*Curve, error) { return Shuffle(release.AnyReport(1), 1e9) })
 }
 
 func BenchmarkKary2e4(b *testing.B) {
@@ -38,10 +38,10 @@ func BenchmarkKary1e9(b *testing.B) {
 
 func BenchmarkCheckIn1e9(b *testing.B) {
 	benchmark(b, 1e-12, func() (*Curve, error) {
-		return CheckIn{Schedule: FixedWindow, Slots: 1e9, P0: .01}.Curve(accountant.AnyReport(1), accountant.ReplaceOne)
+		return CheckIn{Schedule: FixedWindow, Slots: 1e9, P0: .01}.Curve(release.AnyReport(1), release.ReplaceOne)
 	})
 }
 
 func BenchmarkAllocation1e9(b *testing.B) {
-	benchmark(b, 1e-12, func() (*Curve, error) { return Allocation(accountant.AnyPresence(1), 1e9, 1) })
+	benchmark(b, 1e-12, func() (*Curve, error) { return Allocation(release.AnyPresence(1), 1e9, 1) })
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // What shuffling, allocation and check-ins give is proved to a checker that shares nothing with this package.
@@ -16,16 +16,16 @@ func TestCertify(t *testing.T) {
 		return c
 	}
 	for name, c := range map[string]*Curve{
-		"any randomizer":       curve(Shuffle(accountant.AnyReport(2), 5000)),
+		"any randomizer":       curve(Shuffle(release.AnyReport(2), 5000)),
 		"binary":               curve(Shuffle(kary(2)(1), 1e6)),
 		"answers":              curve(Shuffle(kary(20)(3), 4000)),
 		"many answers of many": curve(Shuffle(kary(1000)(4), 1e8)),
 		"rappor":               curve(Shuffle(columns(4), 1e5)),
-		"allocation":           curve(Allocation(accountant.AnyPresence(1), 300, .7)),
-		"fixed":                curve(CheckIn{Schedule: FixedWindow, Slots: 1000, P0: .1}.Curve(accountant.AnyReport(1), accountant.AddRemove)),
-		"fixed, replaced":      curve(CheckIn{Schedule: FixedWindow, Slots: 1000, P0: .1}.Curve(accountant.AnyReport(1), accountant.ReplaceOne)),
-		"sliding":              curve(CheckIn{Schedule: SlidingWindow, Slots: 400, P0: 1}.Curve(accountant.AnyReport(.5), accountant.ZeroOut)),
-		"averaged":             curve(CheckIn{Schedule: AveragedWindow, Slots: 100, P0: 1, Users: 1e4}.Curve(accountant.AnyReport(.5), accountant.ReplaceOne)),
+		"allocation":           curve(Allocation(release.AnyPresence(1), 300, .7)),
+		"fixed":                curve(CheckIn{Schedule: FixedWindow, Slots: 1000, P0: .1}.Curve(release.AnyReport(1), release.AddRemove)),
+		"fixed, replaced":      curve(CheckIn{Schedule: FixedWindow, Slots: 1000, P0: .1}.Curve(release.AnyReport(1), release.ReplaceOne)),
+		"sliding":              curve(CheckIn{Schedule: SlidingWindow, Slots: 400, P0: 1}.Curve(release.AnyReport(.5), release.ZeroOut)),
+		"averaged":             curve(CheckIn{Schedule: AveragedWindow, Slots: 100, P0: 1, Users: 1e4}.Curve(release.AnyReport(.5), release.ReplaceOne)),
 	} {
 		for _, delta := range []float64{1e-8} {
 			want, err := c.Epsilon(delta)
@@ -46,9 +46,9 @@ func TestCertify(t *testing.T) {
 			}
 		}
 	}
-	pure := curve(PureDP(1, accountant.AddRemove))
-	for _, c := range []*Curve{pure, curve(Shuffle(accountant.AnyReport(40), 1e9)), curve(Shuffle(kary(1<<30)(1), 1e4))} {
-		if _, err := c.Certify(1e-6); !errors.Is(err, accountant.ErrUnsupported) {
+	pure := curve(PureDP(1, release.AddRemove))
+	for _, c := range []*Curve{pure, curve(Shuffle(release.AnyReport(40), 1e9)), curve(Shuffle(kary(1<<30)(1), 1e4))} {
+		if _, err := c.Certify(1e-6); !errors.Is(err, release.ErrUnsupported) {
 			t.Error(err)
 		}
 	}

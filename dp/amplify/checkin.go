@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -43,7 +43,7 @@ func ParseSchedule(s string) (Schedule, error) {
 			return v, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: schedule %q, want fixed, averaged or sliding", accountant.ErrParameter, s)
+	return 0, fmt.Errorf("%w: schedule %q, want fixed, averaged or sliding", release.ErrParameter, s)
 }
 
 // CheckIn describes a random check-in protocol. The server is trusted with who came when; what it publishes is every
@@ -58,7 +58,7 @@ type CheckIn struct {
 	Users uint64
 }
 
-// Validate returns an error that matches accountant.ErrParameter if a field is out of its range.
+// Validate returns an error that matches release.ErrParameter if a field is out of its range.
 func (c CheckIn) Validate() error {
 	if c.Schedule < FixedWindow || c.Schedule > SlidingWindow {
 		return parameter("schedule", float64(c.Schedule), "FixedWindow, AveragedWindow or SlidingWindow")
@@ -95,7 +95,7 @@ const (
 //
 // ReplaceOne: a client's data change. AddRemove and ZeroOut: the client never checks in; this is not offered for
 // AveragedWindow, where an empty place shows. Fixed windows are bounded exactly under AddRemove and ZeroOut.
-func (c CheckIn) Curve(r accountant.Report, n accountant.Neighbours) (*Curve, error) {
+func (c CheckIn) Curve(r release.Report, n release.Neighbours) (*Curve, error) {
 	is, err := r.Premise()
 	if err != nil {
 		return nil, err
@@ -104,12 +104,12 @@ func (c CheckIn) Curve(r accountant.Report, n accountant.Neighbours) (*Curve, er
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if n < accountant.AddRemove || n > accountant.ZeroOut {
+	if n < release.AddRemove || n > release.ZeroOut {
 		return nil, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
 	}
 	if c.Schedule == AveragedWindow {
-		if n != accountant.ReplaceOne {
-			return nil, fmt.Errorf("%w: an averaged window under %v", accountant.ErrUnsupported, n)
+		if n != release.ReplaceOne {
+			return nil, fmt.Errorf("%w: an averaged window under %v", release.ErrUnsupported, n)
 		}
 		out, err := Shuffle(r.Any(), c.Users)
 		if err != nil {
@@ -126,7 +126,7 @@ func (c CheckIn) Curve(r accountant.Report, n accountant.Neighbours) (*Curve, er
 		// A lone client of randomized response, and for ReplaceOne one of whose values is the dummy's, attains it.
 		out.lower = exact.lower
 	}
-	if n != accountant.ReplaceOne {
+	if n != release.ReplaceOne {
 		out.theorem = zeroCheckTheorem
 		out.upper = exact.upper
 		return out, nil
@@ -144,7 +144,7 @@ func (c CheckIn) Curve(r accountant.Report, n accountant.Neighbours) (*Curve, er
 // paper 004 pay Slack (delta_1 there) for replacing it by a pure one of 8 epsilon0, and
 // need delta0 <= MaxLocalDelta(epsilon0, Slack).
 type LocalDP struct {
-	Report accountant.Report
+	Report release.Report
 	Slack  float64
 }
 
@@ -162,27 +162,27 @@ func MaxLocalDelta(epsilon0, slack float64) (float64, error) {
 }
 
 // answer is the guarantee by a formula.
-func (l LocalDP) answer(formula func(e0 float64) float64, delta, steps float64, theorem string) (accountant.Guarantee, error) {
+func (l LocalDP) answer(formula func(e0 float64) float64, delta, steps float64, theorem string) (release.Guarantee, error) {
 	is, delta0, err := l.Report.Approx()
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if delta0 == 0 {
 		return closedForm(outward.Up(formula(is.Epsilon0)), is, delta, theorem), nil
 	}
 	most, err := MaxLocalDelta(is.Epsilon0, l.Slack)
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if !(delta0 <= most) {
-		return accountant.Guarantee{}, parameter("local delta", delta0, fmt.Sprintf("0 to %v for this slack", most))
+		return release.Guarantee{}, parameter("local delta", delta0, fmt.Sprintf("0 to %v for this slack", most))
 	}
 	eps := outward.Up(formula(8 * is.Epsilon0))
 	delta = outward.Up(delta + steps*(math.Exp(eps)+1)*l.Slack)
 	if !(delta < 1) || math.IsInf(eps, 0) {
-		return accountant.Guarantee{}, accountant.ErrNoGuarantee
+		return release.Guarantee{}, release.ErrNoGuarantee
 	}
-	return accountant.Guarantee{Epsilon: eps, Delta: delta, Neighbours: accountant.ReplaceOne, Method: "closed-form",
+	return release.Guarantee{Epsilon: eps, Delta: delta, Neighbours: release.ReplaceOne, Method: "closed-form",
 		Theorem: theorem + ", approximate-DP version"}, nil
 }
 
@@ -200,18 +200,18 @@ func averagedE1(n, m, delta2 float64) float64 {
 // Theorem is the bound that paper 004 states: theorem 3.2 for fixed, 4.1 for averaged and 4.3 for sliding windows,
 // which is for P0 = 1. delta2 is spent on the sizes of the slots of an averaged window and ignored by the others. Curve
 // is tighter for pure local DP. The theorems are about ReplaceOne.
-func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (accountant.Guarantee, error) {
+func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (release.Guarantee, error) {
 	if err := c.Validate(); err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if err := checkDelta("delta", delta); err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	m := float64(c.Slots)
 	switch c.Schedule {
 	case AveragedWindow:
 		if err := checkDelta("delta2", delta2); err != nil {
-			return accountant.Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 		return l.answer(func(e0 float64) float64 {
 			e1, x := averagedE1(float64(c.Users), m, delta2), math.Expm1(e0)
@@ -219,7 +219,7 @@ func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (accountant.Guarantee
 		}, delta+delta2, m, "averaged random check-ins (Balle et al. 2020, theorem 4.1)")
 	case SlidingWindow:
 		if c.P0 != 1 {
-			return accountant.Guarantee{}, parameter("check-in probability", c.P0, "1 for theorem 4.3")
+			return release.Guarantee{}, parameter("check-in probability", c.P0, "1 for theorem 4.3")
 		}
 		return l.answer(func(e0 float64) float64 { return fixedFormula(e0, m, 1, delta) }, delta, m,
 			"sliding random check-ins (Balle et al. 2020, theorem 4.3)")
@@ -229,12 +229,12 @@ func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (accountant.Guarantee
 }
 
 // ShuffleBKMTT is the bound of paper 004, theorem 5.1, for the adaptive shuffling of n users.
-func ShuffleBKMTT(l LocalDP, n uint64, delta float64) (accountant.Guarantee, error) {
+func ShuffleBKMTT(l LocalDP, n uint64, delta float64) (release.Guarantee, error) {
 	if err := checkCount("number of users", n); err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if err := checkDelta("delta", delta); err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	users := float64(n)
 	return l.answer(func(e0 float64) float64 {

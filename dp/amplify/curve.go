@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
@@ -24,7 +24,7 @@ const largeEpsilon = 100
 const leastNormal = 0x1p-1022
 
 func parameter(name string, value float64, want string) error {
-	return &accountant.ParameterError{Parameter: name, Value: value, Want: want}
+	return &release.ParameterError{Parameter: name, Value: value, Want: want}
 }
 
 func checkLocal(epsilon0 float64) error {
@@ -57,7 +57,7 @@ func checkRate(name string, p float64) error {
 
 // A Curve is a proved bound on delta as a function of epsilon. Curves are immutable and may be shared.
 type Curve struct {
-	neighbours accountant.Neighbours
+	neighbours release.Neighbours
 	theorem    string
 	// upper bounds delta(epsilon) from above, for every mechanism that the theorem is about. It never rises.
 	upper func(epsilon float64) float64
@@ -70,38 +70,35 @@ type Curve struct {
 }
 
 // Neighbours is the relation that the curve is about.
-func (c *Curve) Neighbours() accountant.Neighbours { return c.neighbours }
+func (c *Curve) Neighbours() release.Neighbours { return c.neighbours }
 
 // Theorem names the result behind the curve.
 func (c *Curve) Theorem() string { return c.theorem }
 
 // Delta returns a delta that is proved at epsilon, rounded up. DeltaLower says that some mechanism the theorem covers
 // has no smaller one.
-func (c *Curve) Delta(epsilon float64) (accountant.Guarantee, error) {
+func (c *Curve) Delta(epsilon float64) (release.Guarantee, error) {
 	if !(epsilon >= 0 && epsilon <= maxEpsilon) {
-		return accountant.Guarantee{}, parameter("epsilon", epsilon, "0 to 10^6")
+		return release.Guarantee{}, parameter("epsilon", epsilon, "0 to 10^6")
 	}
 	g := c.guarantee()
 	g.Epsilon = epsilon
-	g.Delta = c.at(epsilon)
-	if c.lower != nil {
-		g.DeltaLower = min(g.Delta, c.lower(epsilon))
-	}
+	g.DeltaLower, g.Delta = c.Bounds(epsilon)
 	return g, nil
 }
 
 // Epsilon returns the least epsilon that is proved at delta, rounded up by less than one part in 10^9. EpsilonLower
-// says that some mechanism the theorem covers has no smaller one. It returns accountant.ErrNoGuarantee if there is no
+// says that some mechanism the theorem covers has no smaller one. It returns release.ErrNoGuarantee if there is no
 // finite epsilon.
-func (c *Curve) Epsilon(delta float64) (accountant.Guarantee, error) {
+func (c *Curve) Epsilon(delta float64) (release.Guarantee, error) {
 	if err := checkDelta("delta", delta); err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	g := c.guarantee()
 	g.Delta = delta
 	_, hi, err := crossing(c.at, delta, c.end)
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	g.Epsilon = hi
 	if c.lower != nil {
@@ -113,7 +110,7 @@ func (c *Curve) Epsilon(delta float64) (accountant.Guarantee, error) {
 }
 
 // Certify returns a certificate of what Epsilon proves at delta, within one part in a thousand, for package certificate to check. It
-// returns accountant.ErrUnsupported for curves other than those of Shuffle, Allocation and CheckIn, for local epsilons outside 0.01
+// returns release.ErrUnsupported for curves other than those of Shuffle, Allocation and CheckIn, for local epsilons outside 0.01
 // to 32, and for more than 2^20 answers.
 func (c *Curve) Certify(delta float64) (*certificate.Certificate, error) {
 	g, err := c.Epsilon(delta)
@@ -131,7 +128,17 @@ func (c *Curve) Certify(delta float64) (*certificate.Certificate, error) {
 			return proof, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: no certificate was found: %w", accountant.ErrUnsupported, err)
+	return nil, fmt.Errorf("%w: no certificate was found: %w", release.ErrUnsupported, err)
+}
+
+// Bounds brackets delta at an epsilon from 0 on; lower is 0 where nothing is known, and
+// else attained by some mechanism that the theorem covers.
+func (c *Curve) Bounds(epsilon float64) (lower, upper float64) {
+	upper = c.at(epsilon)
+	if c.lower != nil {
+		lower = min(upper, c.lower(epsilon))
+	}
+	return lower, upper
 }
 
 func (c *Curve) at(epsilon float64) float64 {
@@ -141,8 +148,8 @@ func (c *Curve) at(epsilon float64) float64 {
 	return min(1, c.upper(epsilon))
 }
 
-func (c *Curve) guarantee() accountant.Guarantee {
-	return accountant.Guarantee{Neighbours: c.neighbours, Method: "closed-form", Theorem: c.theorem}
+func (c *Curve) guarantee() release.Guarantee {
+	return release.Guarantee{Neighbours: c.neighbours, Method: "closed-form", Theorem: c.theorem}
 }
 
 // crossing brackets where f falls to delta or below: f(lo) > delta (or lo = 0) and f(hi) <= delta. f(end) <= delta is
@@ -166,7 +173,7 @@ func crossing(f func(float64) float64, delta, end float64) (lo, hi float64, err 
 				break
 			}
 			if lo, glo = hi, ghi; hi > maxEpsilon {
-				return 0, 0, accountant.ErrNoGuarantee
+				return 0, 0, release.ErrNoGuarantee
 			}
 		}
 	}
@@ -200,39 +207,12 @@ func crossing(f func(float64) float64, delta, end float64) (lo, hi float64, err 
 	return lo, hi, nil
 }
 
-// FromEvent returns the curve of an event of package accountant.
-func FromEvent(e accountant.Event, n accountant.Neighbours) (*Curve, error) {
-	g, err := accountant.Delta(e, 1, n) // validates
-	if err != nil {
-		return nil, err
-	}
-	return &Curve{
-		neighbours: n,
-		theorem:    g.Theorem,
-		end:        math.Inf(1),
-		upper: func(epsilon float64) float64 {
-			g, err := accountant.Delta(e, min(epsilon, maxEpsilon), n)
-			if err != nil {
-				return 1
-			}
-			return g.Delta
-		},
-		lower: func(epsilon float64) float64 {
-			g, err := accountant.Delta(e, min(epsilon, maxEpsilon), n)
-			if err != nil {
-				return 0
-			}
-			return g.DeltaLower
-		},
-	}, nil
-}
-
 // PureDP is the curve of any epsilon-DP mechanism for the relation n: that of binary randomized response.
-func PureDP(epsilon float64, n accountant.Neighbours) (*Curve, error) {
+func PureDP(epsilon float64, n release.Neighbours) (*Curve, error) {
 	if err := checkLocal(epsilon); err != nil {
 		return nil, err
 	}
-	if n < accountant.AddRemove || n > accountant.ZeroOut {
+	if n < release.AddRemove || n > release.ZeroOut {
 		return nil, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
 	}
 	// (e^e0 - e^e)/(1 + e^e0)

@@ -4,22 +4,22 @@
 // # Curves
 //
 // An exact bound is a [Curve], delta as a function of epsilon, that answers Epsilon and Delta questions with the
-// Guarantee of package accountant: rounded up, naming its theorem and the neighbouring relation. EpsilonLower and
+// Guarantee of package release: rounded up, naming its theorem and the neighbouring relation. EpsilonLower and
 // DeltaLower, where they are not 0, are attained by one mechanism that the theorem is about, usually binary randomized
 // response; so they say how much the theorem could be improved, not that a given mechanism is as bad. Theorems that
 // papers state as formulas are functions that return a Guarantee; the curves are tighter.
 //
 // # Which bound for shuffling
 //
-// [Shuffle] takes an accountant.Message, which says of which randomizer it is. Of any,
+// [Shuffle] takes an release.Message, which says of which randomizer it is. Of any,
 // the clone bound holds. The stronger clone bound was withdrawn in general, so only the
 // two for which docs/proofs/shuffling.md proves it directly have it.
 //
 // # Premises
 //
 // No theorem takes a local epsilon as a number. Those in which another's input may stand
-// in place of a person's take an accountant.Report, which is about replacing an input;
-// those about a step that a person takes or does not, an accountant.Presence. A curve
+// in place of a person's take an release.Report, which is about replacing an input;
+// those about a step that a person takes or does not, an release.Presence. A curve
 // carries its relation, and sampling refuses one that is about another.
 //
 // # How sums are evaluated
@@ -29,6 +29,6 @@
 // function, whose convergents bracket it. Numbers of clones beyond some thousands are taken in blocks, each counted at
 // its worst member, so 10^12 users take well under a second. The error of float64 evaluation is bounded and added.
 //
-// Parameters out of range, NaN and infinities among them, give an error that matches accountant.ErrParameter;
-// questions no theorem covers one that matches accountant.ErrUnsupported; both are never a number.
+// Parameters out of range, NaN and infinities among them, give an error that matches release.ErrParameter;
+// questions no theorem covers one that matches release.ErrUnsupported; both are never a number.
 package amplify

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/binomial"
 )
 
@@ -102,7 +102,7 @@ func TestAllocationAgainstAllOutcomes(t *testing.T) {
 			for _, p0 := range []float64{1, 0.5, 0.01} {
 				for _, r := range []float64{0.01, 0.1, 0.5, 0.9} {
 					eps := r * sampledPure(e0, p0)
-					c := must(Allocation(accountant.AnyPresence(e0), uint64(m), p0))(t)
+					c := must(Allocation(release.AnyPresence(e0), uint64(m), p0))(t)
 					g := must(c.Delta(eps))(t)
 					want := allocationDelta(e0, p0, m, eps)
 					if !(g.DeltaLower <= want+1e-14 && g.Delta >= want-1e-14 && g.Delta-g.DeltaLower <= 1e-9*want+1e-15) {
@@ -323,8 +323,8 @@ func TestCheckInsCoverTheProtocol(t *testing.T) {
 						zero = max(zero, hockey(held1, absent, eps), hockey(held0, absent, eps))
 						replace = max(replace, hockey(held0, held1, eps))
 					}
-					z := must(must(c.Curve(accountant.AnyReport(e0), accountant.ZeroOut))(t).Delta(eps))(t)
-					r := must(must(c.Curve(accountant.AnyReport(e0), accountant.ReplaceOne))(t).Delta(eps))(t)
+					z := must(must(c.Curve(release.AnyReport(e0), release.ZeroOut))(t).Delta(eps))(t)
+					r := must(must(c.Curve(release.AnyReport(e0), release.ReplaceOne))(t).Delta(eps))(t)
 					if zero > z.Delta+1e-15 || replace > r.Delta+1e-15 || zero == 0 && eps < e0/10 {
 						t.Errorf("%v p0=%v e0=%v eps=%v: protocol (%g, %g), bounds (%g, %g)",
 							tc.schedule, p0, e0, eps, zero, replace, z.Delta, r.Delta)
@@ -361,7 +361,7 @@ func TestAveragedCheckInsCoverTheProtocol(t *testing.T) {
 			}
 			return out
 		}
-		c := must(CheckIn{AveragedWindow, slots, 1, n}.Curve(accountant.AnyReport(e0), accountant.ReplaceOne))(t)
+		c := must(CheckIn{AveragedWindow, slots, 1, n}.Curve(release.AnyReport(e0), release.ReplaceOne))(t)
 		for _, r := range []float64{0.05, 0.3, 0.8} {
 			worst := 0.0
 			for others := range 4 {
@@ -405,7 +405,7 @@ func TestRAPPORRowsBreakTheColumnBound(t *testing.T) {
 		attack += max(0, with*g(x-1)+(1-with)*g(x)-math.Exp(eps)*(without*g(x-1)+(1-without)*g(x)))
 	}
 	columns := must(must(Shuffle(columns(e0), n))(t).Delta(eps))(t)
-	rows := must(must(Shuffle(accountant.AnyReport(2*e0), n))(t).Delta(eps))(t)
+	rows := must(must(Shuffle(release.AnyReport(2*e0), n))(t).Delta(eps))(t)
 	if !(attack > 0.01 && columns.Delta < 1e-9 && rows.Delta >= attack) {
 		t.Errorf("attack %g, column bound %g, row bound %g", attack, columns.Delta, rows.Delta)
 	}

@@ -3,13 +3,13 @@ package amplify_test
 import (
 	"fmt"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Ten thousand people each send one answer of a 4-LDP randomizer through a shuffler.
 func ExampleShuffle() {
-	c, err := amplify.Shuffle(accountant.AnyReport(4), 10_000)
+	c, err := amplify.Shuffle(release.AnyReport(4), 10_000)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -27,12 +27,12 @@ func ExampleShuffle() {
 // A client checks in at one of a thousand slots; its update is 1-LDP. What the paper states, and what holds.
 func ExampleCheckIn() {
 	c := amplify.CheckIn{Schedule: amplify.FixedWindow, Slots: 1000, P0: 1}
-	paper, err := c.Theorem(amplify.LocalDP{Report: accountant.AnyReport(1)}, 1e-6, 0)
+	paper, err := c.Theorem(amplify.LocalDP{Report: release.AnyReport(1)}, 1e-6, 0)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	curve, err := c.Curve(accountant.AnyReport(1), accountant.ReplaceOne)
+	curve, err := c.Curve(release.AnyReport(1), release.ReplaceOne)
 	if err != nil {
 		fmt.Println(err)
 		return

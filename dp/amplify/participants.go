@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-func relationError(what string, n accountant.Neighbours) error {
-	return fmt.Errorf("%w: %s under %v neighbours", accountant.ErrUnsupported, what, n)
+func relationError(what string, n release.Neighbours) error {
+	return fmt.Errorf("%w: %s under %v neighbours", release.ErrUnsupported, what, n)
 }
 
 // A binomialShift is Bin(n, q) against Bin(n, q) + 1.
@@ -68,7 +68,7 @@ func DummyReports(n uint64, q float64) (*Curve, error) {
 		return nil, parameter("dummy probability", q, "between 0 and 1, both excluded")
 	}
 	return &Curve{
-		neighbours: accountant.AddRemove,
+		neighbours: release.AddRemove,
 		theorem:    dummyTheorem,
 		upper:      binomialShift{float64(n), q}.upper,
 		end:        math.Inf(1),
@@ -76,21 +76,21 @@ func DummyReports(n uint64, q float64) (*Curve, error) {
 }
 
 // DummyProbability returns the least q, rounded up by less than one part in 10^9, at which DummyReports is
-// (epsilon, delta)-DP, or accountant.ErrNoGuarantee if none up to 1/2 is.
-func DummyProbability(n uint64, epsilon, delta float64) (float64, accountant.Guarantee, error) {
+// (epsilon, delta)-DP, or release.ErrNoGuarantee if none up to 1/2 is.
+func DummyProbability(n uint64, epsilon, delta float64) (float64, release.Guarantee, error) {
 	if err := checkCount("number of devices", n); err != nil {
-		return 0, accountant.Guarantee{}, err
+		return 0, release.Guarantee{}, err
 	}
 	if !(epsilon > 0 && epsilon <= maxEpsilon) {
-		return 0, accountant.Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
+		return 0, release.Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
 	}
 	if err := checkDelta("delta", delta); err != nil {
-		return 0, accountant.Guarantee{}, err
+		return 0, release.Guarantee{}, err
 	}
 	holds := func(q float64) bool { return binomialShift{float64(n), q}.upper(epsilon) <= delta }
 	hi := 0.5
 	if !holds(hi) {
-		return 0, accountant.Guarantee{}, accountant.ErrNoGuarantee
+		return 0, release.Guarantee{}, release.ErrNoGuarantee
 	}
 	lo := hi / 2
 	for ; holds(lo); lo /= 2 {
@@ -105,7 +105,7 @@ func DummyProbability(n uint64, epsilon, delta float64) (float64, accountant.Gua
 			lo = m
 		}
 	}
-	return hi, accountant.Guarantee{Epsilon: epsilon, Delta: delta, Neighbours: accountant.AddRemove,
+	return hi, release.Guarantee{Epsilon: epsilon, Delta: delta, Neighbours: release.AddRemove,
 		Method: "closed-form", Theorem: dummyTheorem}, nil
 }
 
@@ -148,23 +148,23 @@ func donation(epsilon, m, delta float64) float64 {
 // of m rounds to rounds that are (epsilon, delta)-DP each, epsilon bounding the person's
 // presence: at most epsilon, and ((m+1) delta) otherwise. Allocation is tighter for pure
 // rounds, and the accountant's allocation for Gaussian ones. The relation is AddRemove.
-func DonationTime(round accountant.Presence, m uint64, delta float64) (accountant.Guarantee, error) {
+func DonationTime(round release.Presence, m uint64, delta float64) (release.Guarantee, error) {
 	epsilon, err := round.Epsilon()
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if err := checkCount("number of rounds", m); err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if err := checkDelta("delta", delta); err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
-	g := closedForm(donation(epsilon, float64(m), delta), accountant.Premise{Epsilon0: epsilon, Neighbours: accountant.AddRemove}, outward.Up((float64(m)+1)*delta),
+	g := closedForm(donation(epsilon, float64(m), delta), release.Premise{Epsilon0: epsilon, Neighbours: release.AddRemove}, outward.Up((float64(m)+1)*delta),
 		"randomized donation time (paper 000, appendix A)")
 	if g.Epsilon == epsilon {
 		g.Delta = delta // whichever round it is
 	} else if g.Delta >= 1 {
-		return accountant.Guarantee{}, accountant.ErrNoGuarantee
+		return release.Guarantee{}, release.ErrNoGuarantee
 	}
 	return g, nil
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func TestShuffleProperties(t *testing.T) {
@@ -23,24 +23,24 @@ func TestShuffleProperties(t *testing.T) {
 		}
 	}
 	// One user alone has the local guarantee.
-	g := epsilon(t, must(Shuffle(accountant.AnyReport(1.5), 1))(t), 1e-12)
+	g := epsilon(t, must(Shuffle(release.AnyReport(1.5), 1))(t), 1e-12)
 	near(t, "n=1", g.Epsilon, 1.5, 1e-10)
 	// The general bound is above the special one, which is above the attack of one known instance.
 	for _, n := range []uint64{1, 50, 5000, 200_000} {
-		general := epsilon(t, must(Shuffle(accountant.AnyReport(2), n))(t), 1e-6)
+		general := epsilon(t, must(Shuffle(release.AnyReport(2), n))(t), 1e-6)
 		special := epsilon(t, must(Shuffle(kary(2)(2), n))(t), 1e-6)
 		if !(general.Epsilon >= special.Epsilon && special.Epsilon >= special.EpsilonLower && special.EpsilonLower > 0) {
 			t.Errorf("n=%d: %v, %v", n, general, special)
 		}
-		five := must(ShuffleBKMTT(LocalDP{Report: accountant.AnyReport(2)}, n, 1e-6))(t)
-		focs := must(ShuffleFOCS(accountant.AnyReport(2), n, 1e-6))(t)
-		old := must(ShuffleEFMRTT(accountant.AnyReport(2), n, 1e-6))(t)
+		five := must(ShuffleBKMTT(LocalDP{Report: release.AnyReport(2)}, n, 1e-6))(t)
+		focs := must(ShuffleFOCS(release.AnyReport(2), n, 1e-6))(t)
+		old := must(ShuffleEFMRTT(release.AnyReport(2), n, 1e-6))(t)
 		if !(general.Epsilon <= min(five.Epsilon, focs.Epsilon) && five.Epsilon <= old.Epsilon) {
 			t.Errorf("n=%d: exact %v, theorem 5.1 %v, closed form %v, 2019 %v", n, general.Epsilon, five.Epsilon, focs.Epsilon, old.Epsilon)
 		}
 	}
 	// Falling in epsilon, and never NaN.
-	c := must(Shuffle(accountant.AnyReport(3), 2000))(t)
+	c := must(Shuffle(release.AnyReport(3), 2000))(t)
 	last := 1.0
 	for e := 0.0; e < 3.2; e += 0.01 {
 		g := must(c.Delta(e))(t)
@@ -57,15 +57,15 @@ func TestClosedFormsCoverTheSums(t *testing.T) {
 	for _, e0 := range []float64{.1, 1, 3} {
 		for _, n := range []uint64{1000, 200_000} {
 			for _, delta := range []float64{1e-9, 1e-4} {
-				any := epsilon(t, must(Shuffle(accountant.AnyReport(e0), n))(t), delta).Epsilon
+				any := epsilon(t, must(Shuffle(release.AnyReport(e0), n))(t), delta).Epsilon
 				binary := epsilon(t, must(Shuffle(kary(2)(e0), n))(t), delta).Epsilon
 				for _, r := range []struct {
-					g   accountant.Guarantee
+					g   release.Guarantee
 					sum float64
 				}{
-					{must(ShuffleFOCS(accountant.AnyReport(e0), n, delta))(t), any},
-					{must(ShuffleBKMTT(LocalDP{Report: accountant.AnyReport(e0)}, n, delta))(t), any},
-					{must(ShuffleEFMRTT(accountant.AnyReport(e0), n, delta))(t), any},
+					{must(ShuffleFOCS(release.AnyReport(e0), n, delta))(t), any},
+					{must(ShuffleBKMTT(LocalDP{Report: release.AnyReport(e0)}, n, delta))(t), any},
+					{must(ShuffleEFMRTT(release.AnyReport(e0), n, delta))(t), any},
 					{must(ShuffleSODA(kary(2)(e0), n, delta))(t), binary},
 				} {
 					if r.g.Epsilon < r.sum {
@@ -85,16 +85,16 @@ func TestClosedFormsCoverTheSums(t *testing.T) {
 
 func TestAllocationProperties(t *testing.T) {
 	// One slot is no amplification.
-	near(t, "t=1", epsilon(t, must(Allocation(accountant.AnyPresence(1), 1, 1))(t), 1e-14).Epsilon, 1, 1e-12)
+	near(t, "t=1", epsilon(t, must(Allocation(release.AnyPresence(1), 1, 1))(t), 1e-14).Epsilon, 1, 1e-12)
 	last := 1.0
 	for _, slots := range []uint64{1, 2, 10, 100, 10_000, 1_000_000, MaxCount} {
-		c := must(Allocation(accountant.AnyPresence(1), slots, 1))(t)
+		c := must(Allocation(release.AnyPresence(1), slots, 1))(t)
 		g := epsilon(t, c, 1e-6)
 		if !(g.Epsilon <= last && g.Epsilon-g.EpsilonLower <= 1e-6*g.Epsilon) {
 			t.Errorf("t=%d: %+v after %v", slots, g, last)
 		}
 		last = g.Epsilon
-		half := epsilon(t, must(Allocation(accountant.AnyPresence(1), slots, .5))(t), 1e-6)
+		half := epsilon(t, must(Allocation(release.AnyPresence(1), slots, .5))(t), 1e-6)
 		if g.Epsilon > 0 && half.Epsilon >= g.Epsilon {
 			t.Errorf("t=%d: halving the chance gives %v after %v", slots, half.Epsilon, g.Epsilon)
 		}
@@ -109,8 +109,8 @@ func TestAllocationProperties(t *testing.T) {
 func TestCheckInProperties(t *testing.T) {
 	for _, s := range []Schedule{FixedWindow, AveragedWindow, SlidingWindow} {
 		c := CheckIn{Schedule: s, Slots: 2000, P0: 1, Users: 10_000}
-		exact := epsilon(t, must(c.Curve(accountant.AnyReport(.5), accountant.ReplaceOne))(t), 1e-6)
-		theorem := must(c.Theorem(LocalDP{Report: accountant.AnyReport(.5)}, 5e-7, 5e-7))(t)
+		exact := epsilon(t, must(c.Curve(release.AnyReport(.5), release.ReplaceOne))(t), 1e-6)
+		theorem := must(c.Theorem(LocalDP{Report: release.AnyReport(.5)}, 5e-7, 5e-7))(t)
 		if !(exact.Epsilon < theorem.Epsilon) {
 			t.Errorf("%v: %v, theorem %v", s, exact.Epsilon, theorem.Epsilon)
 		}
@@ -119,18 +119,26 @@ func TestCheckInProperties(t *testing.T) {
 		}
 	}
 	fixed := CheckIn{Schedule: FixedWindow, Slots: 2000, P0: .3}
-	z := epsilon(t, must(fixed.Curve(accountant.AnyReport(1), accountant.ZeroOut))(t), 1e-6)
-	r := epsilon(t, must(fixed.Curve(accountant.AnyReport(1), accountant.ReplaceOne))(t), 1e-6)
+	z := epsilon(t, must(fixed.Curve(release.AnyReport(1), release.ZeroOut))(t), 1e-6)
+	r := epsilon(t, must(fixed.Curve(release.AnyReport(1), release.ReplaceOne))(t), 1e-6)
 	if !(z.Epsilon < r.Epsilon && r.EpsilonLower <= z.Epsilon) {
 		t.Errorf("zero-out %v, replace %v", z, r)
 	}
-	whole := epsilon(t, must(Shuffle(accountant.AnyReport(1), 2000))(t), 1e-6)
-	slots := epsilon(t, must(CheckIn{Schedule: FixedWindow, Slots: 2000, P0: 1}.Curve(accountant.AnyReport(1), accountant.ReplaceOne))(t), 1e-6)
+	whole := epsilon(t, must(Shuffle(release.AnyReport(1), 2000))(t), 1e-6)
+	slots := epsilon(t, must(CheckIn{Schedule: FixedWindow, Slots: 2000, P0: 1}.Curve(release.AnyReport(1), release.ReplaceOne))(t), 1e-6)
 	near(t, "m slots as m users", slots.Epsilon, whole.Epsilon, 1e-9)
 }
 
+// gaussian is the curve of Gaussian noise at a distance of mu of its deviations.
+func gaussian(mu float64, n release.Neighbours) *Curve {
+	tail := func(x float64) float64 { return math.Erfc(x/math.Sqrt2) / 2 }
+	return &Curve{neighbours: n, theorem: "the normal law", end: math.Inf(1), upper: func(e float64) float64 {
+		return tail(e/mu-mu/2) - math.Exp(e)*tail(e/mu+mu/2)
+	}}
+}
+
 func TestSampling(t *testing.T) {
-	base := must(PureDP(1, accountant.AddRemove))(t)
+	base := must(PureDP(1, release.AddRemove))(t)
 	all := must(Poisson(base, 1))(t)
 	near(t, "q=1", epsilon(t, all, 1e-6).Epsilon, epsilon(t, base, 1e-6).Epsilon, 1e-9)
 	// Randomized response of a sampled bit is randomized response with a smaller epsilon; the curve covers both ways.
@@ -145,19 +153,19 @@ func TestSampling(t *testing.T) {
 			t.Errorf("at %v: %v, exact %v", e, g.Delta, exact)
 		}
 	}
-	gauss := must(FromEvent(accountant.Gaussian{Sigma: 1, Contribution: accountant.Signed(1)}, accountant.AddRemove))(t)
+	gauss := gaussian(1, release.AddRemove)
 	// Row 20 of the reference values: one step of the sampled Gaussian.
 	sampled := must(Poisson(gauss, .01))(t)
 	near(t, "row 20", must(sampled.Delta(.5))(t).Delta, 2.214519e-7, 1e-12)
-	replace := must(FromEvent(accountant.Gaussian{Sigma: 2, Contribution: accountant.Signed(1)}, accountant.ReplaceOne))(t)
+	replace := gaussian(1, release.ReplaceOne)
 	subset := epsilon(t, must(WithoutReplacement(replace, 100, 10_000))(t), 1e-6)
 	if whole := epsilon(t, replace, 1e-6); !(subset.Epsilon < whole.Epsilon/10) {
 		t.Errorf("a hundredth of the records: %v of %v", subset.Epsilon, whole.Epsilon)
 	}
-	if _, err := Poisson(replace, .1); !errors.Is(err, accountant.ErrUnsupported) {
+	if _, err := Poisson(replace, .1); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
-	if _, err := WithoutReplacement(gauss, 1, 2); !errors.Is(err, accountant.ErrUnsupported) {
+	if _, err := WithoutReplacement(gauss, 1, 2); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 }
@@ -174,7 +182,7 @@ func TestParticipants(t *testing.T) {
 		}
 		last = q
 	}
-	if _, _, err := DummyProbability(3, .1, 1e-9); !errors.Is(err, accountant.ErrNoGuarantee) {
+	if _, _, err := DummyProbability(3, .1, 1e-9); !errors.Is(err, release.ErrNoGuarantee) {
 		t.Error(err)
 	}
 	for _, k := range []uint64{1, 10, 1e6, 1e9, MaxCount} {
@@ -192,8 +200,8 @@ func TestExtremes(t *testing.T) {
 		for _, n := range []uint64{1, 1e5} {
 			for _, delta := range []float64{1e-300, .5} {
 				for _, p0 := range []float64{1e-12, 1} {
-					curves := []*Curve{must(Allocation(accountant.AnyPresence(e0), n, p0))(t), must(Shuffle(accountant.AnyReport(e0), n))(t),
-						must(CheckIn{Schedule: FixedWindow, Slots: n, P0: p0}.Curve(accountant.AnyReport(e0), accountant.ReplaceOne))(t)}
+					curves := []*Curve{must(Allocation(release.AnyPresence(e0), n, p0))(t), must(Shuffle(release.AnyReport(e0), n))(t),
+						must(CheckIn{Schedule: FixedWindow, Slots: n, P0: p0}.Curve(release.AnyReport(e0), release.ReplaceOne))(t)}
 					for _, c := range curves {
 						g := epsilon(t, c, delta)
 						if !(g.Epsilon >= 0 && g.Epsilon <= e0) {
@@ -209,40 +217,40 @@ func TestExtremes(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	ok := CheckIn{Schedule: FixedWindow, Slots: 10, P0: 1, Users: 10}
-	base := must(PureDP(1, accountant.AddRemove))(t)
-	_, theorem := ok.Theorem(LocalDP{accountant.ApproxReport(1, .1), 1e-9}, 1e-6, 0)
-	_, noSlack := ok.Theorem(LocalDP{Report: accountant.ApproxReport(1, 1e-20)}, 1e-6, 0)
-	_, sliding := CheckIn{Schedule: SlidingWindow, Slots: 10, P0: .5}.Theorem(LocalDP{Report: accountant.AnyReport(1)}, 1e-6, 0)
+	base := must(PureDP(1, release.AddRemove))(t)
+	_, theorem := ok.Theorem(LocalDP{release.ApproxReport(1, .1), 1e-9}, 1e-6, 0)
+	_, noSlack := ok.Theorem(LocalDP{Report: release.ApproxReport(1, 1e-20)}, 1e-6, 0)
+	_, sliding := CheckIn{Schedule: SlidingWindow, Slots: 10, P0: .5}.Theorem(LocalDP{Report: release.AnyReport(1)}, 1e-6, 0)
 	refused := []error{theorem, noSlack, sliding}
 	for _, x := range []float64{nan, inf, -inf, -1, 0, 1e7} {
-		_, e1 := Shuffle(accountant.AnyReport(x), 10)
-		_, e2 := Allocation(accountant.AnyPresence(x), 10, 1)
-		_, e3 := ok.Curve(accountant.AnyReport(x), accountant.ReplaceOne)
-		_, e4 := PureDP(x, accountant.ZeroOut)
-		_, e5 := ShuffleFOCS(accountant.AnyReport(x), 10, .1)
-		_, e6 := DonationTime(accountant.AnyPresence(x), 10, .1)
+		_, e1 := Shuffle(release.AnyReport(x), 10)
+		_, e2 := Allocation(release.AnyPresence(x), 10, 1)
+		_, e3 := ok.Curve(release.AnyReport(x), release.ReplaceOne)
+		_, e4 := PureDP(x, release.ZeroOut)
+		_, e5 := ShuffleFOCS(release.AnyReport(x), 10, .1)
+		_, e6 := DonationTime(release.AnyPresence(x), 10, .1)
 		_, _, e7 := DummyProbability(10, x, .1)
 		_, e8 := MaxLocalDelta(x, .1)
 		refused = append(refused, e1, e2, e3, e4, e5, e6, e7, e8)
 	}
 	for _, x := range []float64{nan, inf, -1, 0, 1.0001} {
-		_, e1 := Allocation(accountant.AnyPresence(1), 10, x)
+		_, e1 := Allocation(release.AnyPresence(1), 10, x)
 		_, e2 := Poisson(base, x)
 		_, e3 := DummyReports(10, x)
 		_, e4 := MinimumBatch(10, x, .1)
 		_, e5 := base.Epsilon(x)
-		_, e6 := ShuffleEFMRTT(accountant.AnyReport(1), 10, x)
+		_, e6 := ShuffleEFMRTT(release.AnyReport(1), 10, x)
 		_, e7 := MinimumBatch(10, .1, x)
 		e8 := CheckIn{Schedule: FixedWindow, Slots: 1, P0: x}.Validate()
-		_, e9 := ok.Theorem(LocalDP{Report: accountant.AnyReport(1)}, x, 0)
-		_, e10 := CheckIn{Schedule: AveragedWindow, Slots: 1, P0: 1, Users: 1}.Theorem(LocalDP{Report: accountant.AnyReport(1)}, .1, x)
+		_, e9 := ok.Theorem(LocalDP{Report: release.AnyReport(1)}, x, 0)
+		_, e10 := CheckIn{Schedule: AveragedWindow, Slots: 1, P0: 1, Users: 1}.Theorem(LocalDP{Report: release.AnyReport(1)}, .1, x)
 		refused = append(refused, e1, e2, e3, e4, e5, e6, e7, e8, e9, e10)
 	}
 	for _, n := range []uint64{0, MaxCount + 1, math.MaxUint64} {
-		_, e1 := Shuffle(accountant.AnyReport(1), n)
-		_, e2 := Allocation(accountant.AnyPresence(1), n, 1)
+		_, e1 := Shuffle(release.AnyReport(1), n)
+		_, e2 := Allocation(release.AnyPresence(1), n, 1)
 		_, e3 := DummyReports(n, .1)
-		_, e4 := ShuffleBKMTT(LocalDP{Report: accountant.AnyReport(1)}, n, .1)
+		_, e4 := ShuffleBKMTT(LocalDP{Report: release.AnyReport(1)}, n, .1)
 		e5 := CheckIn{Schedule: FixedWindow, Slots: n, P0: 1}.Validate()
 		_, e6 := MinimumBatch(n, .1, .1)
 		_, e7 := WithoutReplacement(base, n, 10)
@@ -254,22 +262,22 @@ func TestRefusals(t *testing.T) {
 	_, e3 := Shuffle(nil, 10)
 	_, e4 := Shuffle(kary(1)(1), 10)
 	_, e5 := PureDP(1, 9)
-	_, e6 := ok.Curve(accountant.AnyReport(1), 0)
+	_, e6 := ok.Curve(release.AnyReport(1), 0)
 	_, e7 := ParseSchedule("often")
 	_, e8 := CheckIn{Schedule: SlidingWindow, Slots: 10, P0: 1, Users: 5}.DummyUpdates()
 	e9 := CheckIn{Schedule: AveragedWindow, Slots: 10, P0: .5, Users: 5}.Validate()
 	refused = append(refused, e1, e2, e3, e4, e5, e6, e7, e8, e9, CheckIn{}.Validate())
 	for i, err := range refused {
-		if !errors.Is(err, accountant.ErrParameter) {
+		if !errors.Is(err, release.ErrParameter) {
 			t.Errorf("refusal %d: got %v", i, err)
 		}
 	}
 	for _, c := range []class{anyReport, kary(4)} {
-		if _, err := ShuffleSODA(c(1), 1000, 1e-6); !errors.Is(err, accountant.ErrUnsupported) {
+		if _, err := ShuffleSODA(c(1), 1000, 1e-6); !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%+v: the withdrawn bound answers %v", c, err)
 		}
 	}
-	if _, err := (CheckIn{AveragedWindow, 10, 1, 10}).Curve(accountant.AnyReport(1), accountant.AddRemove); !errors.Is(err, accountant.ErrUnsupported) {
+	if _, err := (CheckIn{AveragedWindow, 10, 1, 10}).Curve(release.AnyReport(1), release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 }
@@ -277,7 +285,7 @@ func TestRefusals(t *testing.T) {
 // TestSamplingAtTinyRates: e^epsilon/q overflows a float64, and the curve is still that
 // of q delta(ln(1 + (e^epsilon-1)/q)).
 func TestSamplingAtTinyRates(t *testing.T) {
-	base, err := PureDP(2000, accountant.AddRemove)
+	base, err := PureDP(2000, release.AddRemove)
 	if err != nil {
 		t.Fatal(err)
 	}

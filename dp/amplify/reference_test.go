@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func near(t *testing.T, name string, got, want, tol float64) {
@@ -24,7 +24,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-func epsilon(t testing.TB, c *Curve, delta float64) accountant.Guarantee {
+func epsilon(t testing.TB, c *Curve, delta float64) release.Guarantee {
 	t.Helper()
 	g, err := c.Epsilon(delta)
 	if err != nil {
@@ -60,7 +60,7 @@ func TestReferenceShuffling(t *testing.T) {
 		c := must(Shuffle(r.class(r.e0), r.n))(t)
 		near(t, "row "+r.row, epsilon(t, c, r.delta).Epsilon, r.want, 1e-6)
 	}
-	g := must(ShuffleFOCS(accountant.AnyReport(1), 1e5, 1e-6))(t)
+	g := must(ShuffleFOCS(release.AnyReport(1), 1e5, 1e-6))(t)
 	near(t, "row 34, FOCS", g.Epsilon, .0725549, 1e-7)
 	g = must(ShuffleSODA(kary(2)(1), 1e5, 1e-6))(t)
 	near(t, "row 34, SODA", g.Epsilon, .0603605, 1e-7)
@@ -71,10 +71,10 @@ func TestReferenceShuffling(t *testing.T) {
 		n        uint64
 		five, ef float64
 	}{{1, 1e3, 1.3097238, 4.8740247}, {.25, 1e3, .0687790, .1565576}, {1, 1e4, .4077596, 1.3993487}} {
-		g := must(ShuffleBKMTT(LocalDP{Report: accountant.AnyReport(r.e0)}, r.n, 1e-6))(t)
+		g := must(ShuffleBKMTT(LocalDP{Report: release.AnyReport(r.e0)}, r.n, 1e-6))(t)
 		near(t, "row 36, theorem 5.1", g.Epsilon, min(r.five, r.e0), 1e-6)
 		near(t, "row 36, EFMRTT19", efmrtt(r.e0, float64(r.n), 1e-6), r.ef, 1e-6)
-		g = must(ShuffleEFMRTT(accountant.AnyReport(r.e0), r.n, 1e-6))(t)
+		g = must(ShuffleEFMRTT(release.AnyReport(r.e0), r.n, 1e-6))(t)
 		near(t, "row 36, EFMRTT19, capped", g.Epsilon, min(r.ef, r.e0), 1e-6)
 	}
 }
@@ -91,24 +91,24 @@ func TestReferenceCheckIns(t *testing.T) {
 		{fixed(1e4, .5), .5, 1e-8, .0252882},
 		{CheckIn{Schedule: SlidingWindow, Slots: 100, P0: 1}, .5, 1e-6, .4413241},
 	} {
-		g := must(r.c.Theorem(LocalDP{Report: accountant.AnyReport(r.e0)}, r.delta, 0))(t)
+		g := must(r.c.Theorem(LocalDP{Report: release.AnyReport(r.e0)}, r.delta, 0))(t)
 		near(t, "rows 37 and 38", g.Epsilon, r.want, 1e-6)
 	}
 	d0 := must(MaxLocalDelta(1, 1e-10))(t)
 	near(t, "row 38, largest d0", d0, 1.65614e-15, 1e-20)
 	slack := 1e-14
-	g := must(fixed(1e5, 1).Theorem(LocalDP{accountant.ApproxReport(.1, must(MaxLocalDelta(.1, slack))(t)), slack}, 1e-6, 0))(t)
+	g := must(fixed(1e5, 1).Theorem(LocalDP{release.ApproxReport(.1, must(MaxLocalDelta(.1, slack))(t)), slack}, 1e-6, 0))(t)
 	near(t, "row 38, approximate", g.Epsilon, .0304076, 1e-6*.03+5e-8)
 	near(t, "row 38, approximate, delta", g.Delta, 1e-6+1e5*(math.Exp(g.Epsilon)+1)*slack, 1e-15)
 
 	averaged := CheckIn{Schedule: AveragedWindow, Slots: 1e3, P0: 1, Users: 1e4}
 	near(t, "row 39, e1", averagedE1(1e4, 1e3, 1e-6), .0703355, 1e-6)
 	// The theorem's .6596585 is above e0 = .5, so the formula is looked at below e0 too.
-	g = must(averaged.Theorem(LocalDP{Report: accountant.AnyReport(.5)}, 1e-6, 1e-6))(t)
+	g = must(averaged.Theorem(LocalDP{Report: release.AnyReport(.5)}, 1e-6, 1e-6))(t)
 	near(t, "row 39, capped", g.Epsilon, .5, 1e-12)
 	x, e1 := math.Expm1(.5), averagedE1(1e4, 1e3, 1e-6)
 	near(t, "row 39, formula", math.Exp(2)*x*x*e1*e1/2+math.E*x*e1*math.Sqrt(2*math.Log(1e6)), .6596585, 1e-6)
-	near(t, "row 39, shuffle of n", epsilon(t, must(averaged.Curve(accountant.AnyReport(.5), accountant.ReplaceOne))(t), 1e-6).Epsilon, .0204015, 1e-6)
+	near(t, "row 39, shuffle of n", epsilon(t, must(averaged.Curve(release.AnyReport(.5), release.ReplaceOne))(t), 1e-6).Epsilon, .0204015, 1e-6)
 
 	for _, r := range []struct {
 		m             uint64
@@ -117,12 +117,12 @@ func TestReferenceCheckIns(t *testing.T) {
 	}{{1e3, 1, .1266145, .1824123}, {1e3, .1, .0102265, .0152674}, {1e4, 1, .0356588, .0530053}} {
 		for _, s := range []Schedule{FixedWindow, SlidingWindow} {
 			c := CheckIn{Schedule: s, Slots: r.m, P0: r.p0}
-			z := epsilon(t, must(c.Curve(accountant.AnyReport(1), accountant.ZeroOut))(t), 1e-6)
+			z := epsilon(t, must(c.Curve(release.AnyReport(1), release.ZeroOut))(t), 1e-6)
 			near(t, "row 41", z.Epsilon, r.zero, 1e-6)
 			if s == FixedWindow {
 				near(t, "row 41, lower", z.EpsilonLower, r.zero, 1e-6)
 			}
-			near(t, "row 42", epsilon(t, must(c.Curve(accountant.AnyReport(1), accountant.ReplaceOne))(t), 1e-6).Epsilon, r.replace, 2e-6)
+			near(t, "row 42", epsilon(t, must(c.Curve(release.AnyReport(1), release.ReplaceOne))(t), 1e-6).Epsilon, r.replace, 2e-6)
 		}
 	}
 	near(t, "row 40, 3.4", must(CheckIn{FixedWindow, 1000, .5, 4000}.DummyUpdates())(t), 135.26761, 1e-4)
@@ -132,14 +132,14 @@ func TestReferenceCheckIns(t *testing.T) {
 func TestReferenceParticipants(t *testing.T) {
 	for _, r := range []struct{ e, want float64 }{{1, .0337883}, {.61, .0166689}} {
 		// Theorem 4 of paper 000 is one point of the sampled curve: (e, 1e-8) goes to (want, 2e-10).
-		base := must(PureDP(r.e, accountant.AddRemove))(t)
+		base := must(PureDP(r.e, release.AddRemove))(t)
 		near(t, "row 27", epsilon(t, must(Poisson(base, .02))(t), 1e-300).Epsilon, r.want, 1e-7)
 	}
 	near(t, "row 46", donation(1, 100, 1e-8), 1.0486007, 1e-6)
-	g := must(DonationTime(accountant.AnyPresence(1), 100, 1e-8))(t)
+	g := must(DonationTime(release.AnyPresence(1), 100, 1e-8))(t)
 	near(t, "row 46, capped", g.Epsilon, 1, 0)
 	near(t, "row 46, capped, delta", g.Delta, 1e-8, 0)
-	g = must(DonationTime(accountant.AnyPresence(2), 1000, 1e-9))(t)
+	g = must(DonationTime(release.AnyPresence(2), 1000, 1e-9))(t)
 	near(t, "row 46", g.Epsilon, 1.3168538, 1e-6)
 	near(t, "row 46, delta", g.Delta, 1001e-9, 1e-15)
 	for _, r := range []struct{ e, want float64 }{{1, 34.0680}, {.5, 90.1618}, {.1, 1426.456}} {

@@ -3,7 +3,7 @@ package amplify
 import (
 	"math"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -29,19 +29,19 @@ func sampled(base *Curve, q float64, theorem string) *Curve {
 
 // Poisson is the whole curve of a mechanism each of whose records is kept with probability q, independently and
 // secretly: delta'(ln(1 + q (e^epsilon - 1))) = q delta(epsilon). The base must be under AddRemove neighbours; for
-// others it answers accountant.ErrUnsupported. Who can count the records kept sees more, and this does not hold.
+// others it answers release.ErrUnsupported. Who can count the records kept sees more, and this does not hold.
 func Poisson(base *Curve, q float64) (*Curve, error) {
 	if err := checkRate("sampling rate", q); err != nil {
 		return nil, err
 	}
-	if base.neighbours != accountant.AddRemove {
+	if base.neighbours != release.AddRemove {
 		return nil, relationError("Poisson sampling", base.neighbours)
 	}
 	return sampled(base, q, "amplification by Poisson sampling (Balle, Barthe and Gaboardi 2018, theorem 8)"), nil
 }
 
 // WithoutReplacement is the whole curve of a mechanism run on a secret uniform subset of size kept out of total records.
-// The base must be under ReplaceOne neighbours; for others it answers accountant.ErrUnsupported. The size may be public.
+// The base must be under ReplaceOne neighbours; for others it answers release.ErrUnsupported. The size may be public.
 func WithoutReplacement(base *Curve, kept, total uint64) (*Curve, error) {
 	if err := checkCount("number of records", total); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func WithoutReplacement(base *Curve, kept, total uint64) (*Curve, error) {
 	if kept == 0 || kept > total {
 		return nil, parameter("number of records kept", float64(kept), "1 to the number of records")
 	}
-	if base.neighbours != accountant.ReplaceOne {
+	if base.neighbours != release.ReplaceOne {
 		return nil, relationError("sampling without replacement", base.neighbours)
 	}
 	q := math.Min(1, outward.Above(float64(kept)/float64(total)))

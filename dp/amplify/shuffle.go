@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -17,7 +17,7 @@ const (
 )
 
 // Shuffle is the curve of n users who each send one message, uniformly shuffled, for the
-// relation that the message's premise is about: ReplaceOne for an accountant.Report,
+// relation that the message's premise is about: ReplaceOne for an release.Report,
 // ZeroOut for accountant.Columns (the reference is the report of the zero vector). A
 // report of a stated mechanism has the bound that is proved for it; one of which nothing
 // but its epsilon is known, and each user's may depend on those shuffled before, the
@@ -29,7 +29,7 @@ const (
 // randomized response and for columns. Whole rows of RAPPOR are reports at twice its
 // epsilon: their other bits tell whose they may be, and the bound for columns would be
 // wrong (docs/proofs/shuffling.md).
-func Shuffle(m accountant.Message, n uint64) (*Curve, error) {
+func Shuffle(m release.Message, n uint64) (*Curve, error) {
 	is, err := premise(m)
 	if err != nil {
 		return nil, err
@@ -42,24 +42,23 @@ func Shuffle(m accountant.Message, n uint64) (*Curve, error) {
 		neighbours: is.Neighbours,
 		lower:      allocationSum{epsilon0, users, 1}.lower,
 		end:        epsilon0,
-		term:       certificate.Term{Mechanism: certificate.Shuffled, Local: epsilon0, Reports: n, Answers: is.K, Chance: 1},
+		term:       certificate.Term{Mechanism: certificate.Shuffled, Local: epsilon0, Reports: n, Answers: is.Answers, Chance: 1},
 	}
-	switch is.Randomizer {
-	case accountant.AnyRandomizer:
+	switch {
+	case is.Answers == 0:
 		out.theorem = cloneTheorem
 		out.upper = newCloneSum(epsilon0, users, clones(epsilon0), 1).upper
-	case accountant.BinaryResponse:
-		out.theorem = strongTheorem
+	case is.Answers == 2:
+		if out.theorem = strongTheorem; is.Neighbours == release.ZeroOut {
+			out.theorem = columnTheorem
+		}
 		out.upper = newCloneSum(epsilon0, users, blanket(epsilon0), 1).upper
-	case accountant.DeletionRAPPOR:
-		out.theorem = columnTheorem
-		out.upper = newCloneSum(epsilon0, users, blanket(epsilon0), 1).upper
-	case accountant.KaryResponse:
-		out.theorem = fmt.Sprintf(karyTheorem, is.K)
+	case is.Answers > 2:
+		out.theorem = fmt.Sprintf(karyTheorem, is.Answers)
 		out.lower = nil
-		out.upper = newKarySum(epsilon0, users, float64(is.K)).upper
+		out.upper = newKarySum(epsilon0, users, float64(is.Answers)).upper
 	default:
-		return nil, fmt.Errorf("%w: shuffling of an unknown randomizer", accountant.ErrUnsupported)
+		return nil, fmt.Errorf("%w: shuffling of one answer", release.ErrUnsupported)
 	}
 	if epsilon0 > largeEpsilon {
 		out.upper = func(float64) float64 { return 1 }
@@ -68,22 +67,22 @@ func Shuffle(m accountant.Message, n uint64) (*Curve, error) {
 }
 
 // premise is that of a message; nil is none.
-func premise(m accountant.Message) (accountant.Premise, error) {
+func premise(m release.Message) (release.Premise, error) {
 	if m == nil {
-		return accountant.Premise{}, fmt.Errorf("%w: the messages are not stated", accountant.ErrParameter)
+		return release.Premise{}, fmt.Errorf("%w: the messages are not stated", release.ErrParameter)
 	}
 	return m.Premise()
 }
 
 // closedForm is (epsilon, delta) by a formula, or epsilon0 where that is no better.
-func closedForm(epsilon float64, is accountant.Premise, delta float64, theorem string) accountant.Guarantee {
+func closedForm(epsilon float64, is release.Premise, delta float64, theorem string) release.Guarantee {
 	if epsilon = outward.Up(epsilon); !(epsilon < is.Epsilon0) {
 		epsilon, theorem = is.Epsilon0, "no amplification: the local guarantee"
 	}
-	return accountant.Guarantee{Epsilon: epsilon, Delta: delta, Neighbours: is.Neighbours, Method: "closed-form", Theorem: theorem}
+	return release.Guarantee{Epsilon: epsilon, Delta: delta, Neighbours: is.Neighbours, Method: "closed-form", Theorem: theorem}
 }
 
-func checkShuffle(m accountant.Message, n uint64, delta float64) (accountant.Premise, error) {
+func checkShuffle(m release.Message, n uint64, delta float64) (release.Premise, error) {
 	is, err := premise(m)
 	if err == nil {
 		err = checkCount("number of users", n)
@@ -97,10 +96,10 @@ func checkShuffle(m accountant.Message, n uint64, delta float64) (accountant.Pre
 // ShuffleFOCS is the closed form of the clone bound for any message (Feldman, McMillan
 // and Talwar, FOCS 2021, theorem 3.1). Outside its range, epsilon0 <= ln(n/(16
 // ln(2/delta))), it answers epsilon0. Shuffle is much tighter.
-func ShuffleFOCS(m accountant.Message, n uint64, delta float64) (accountant.Guarantee, error) {
+func ShuffleFOCS(m release.Message, n uint64, delta float64) (release.Guarantee, error) {
 	is, err := checkShuffle(m, n, delta)
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	epsilon0, users := is.Epsilon0, float64(n)
 	eps := math.Inf(1)
@@ -114,16 +113,16 @@ func ShuffleFOCS(m accountant.Message, n uint64, delta float64) (accountant.Guar
 
 // ShuffleSODA is the closed form of the stronger clone bound (Feldman, McMillan and
 // Talwar, SODA 2023, theorem 3.2). It takes only the messages for which Shuffle uses that
-// bound and answers accountant.ErrUnsupported for others. Outside its range, epsilon0 <=
+// bound and answers release.ErrUnsupported for others. Outside its range, epsilon0 <=
 // ln(n/(8 ln(2/delta)) - 1), it answers epsilon0.
-func ShuffleSODA(m accountant.Message, n uint64, delta float64) (accountant.Guarantee, error) {
+func ShuffleSODA(m release.Message, n uint64, delta float64) (release.Guarantee, error) {
 	is, err := checkShuffle(m, n, delta)
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
-	if is.Randomizer != accountant.BinaryResponse && is.Randomizer != accountant.DeletionRAPPOR {
-		return accountant.Guarantee{}, fmt.Errorf("%w: the stronger clone bound, withdrawn for this randomizer by its erratum",
-			accountant.ErrUnsupported)
+	if is.Answers != 2 {
+		return release.Guarantee{}, fmt.Errorf("%w: the stronger clone bound, withdrawn for this randomizer by its erratum",
+			release.ErrUnsupported)
 	}
 	epsilon0, users := is.Epsilon0, float64(n)
 	eps := math.Inf(1)
@@ -137,10 +136,10 @@ func ShuffleSODA(m accountant.Message, n uint64, delta float64) (accountant.Guar
 
 // ShuffleEFMRTT is the bound of Erlingsson, Feldman, Mironov, Raghunathan, Talwar and Thakurta (SODA 2019, theorem 7),
 // with which paper 004 compares its own.
-func ShuffleEFMRTT(m accountant.Message, n uint64, delta float64) (accountant.Guarantee, error) {
+func ShuffleEFMRTT(m release.Message, n uint64, delta float64) (release.Guarantee, error) {
 	is, err := checkShuffle(m, n, delta)
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	return closedForm(efmrtt(is.Epsilon0, float64(n), delta), is, delta,
 		"amplification by shuffling (Erlingsson et al. 2019, theorem 7)"), nil

@@ -324,7 +324,7 @@ func (q *Question) message() (accountant.Message, error) {
 	}
 	r, err := q.report()
 	if q.Method == Clones {
-		r = r.Any()
+		return r.Any(), err
 	}
 	return r, err
 }
@@ -524,9 +524,9 @@ func (q *Question) oneStep() (points, error) {
 			if q.Neighbours != accountant.ReplaceOne {
 				return accountant.Guarantee{}, refuse("--neighbours replace, or --method auto", "the theorems of paper 004 are about replace-one neighbours")
 			}
-			return in.Theorem(amplify.LocalDP{Report: report}, share*delta, share*delta)
+			return in.Theorem(amplify.LocalDP{Report: report.Report}, share*delta, share*delta)
 		}
-		c, err = in.Curve(report, q.Neighbours)
+		c, err = in.Curve(report.Report, q.Neighbours)
 		if err != nil {
 			return points{}, err
 		}
@@ -565,7 +565,7 @@ func (q *Question) shuffled() (*amplify.Curve, func(float64) (accountant.Guarant
 		case q.Method == EFMRTT:
 			return amplify.ShuffleEFMRTT(m, q.ShuffleN, delta)
 		case q.Method == BKMTT && rows:
-			return amplify.ShuffleBKMTT(amplify.LocalDP{Report: r}, q.ShuffleN, delta)
+			return amplify.ShuffleBKMTT(amplify.LocalDP{Report: r.Report}, q.ShuffleN, delta)
 		}
 		g, err := amplify.ShuffleFOCS(m, q.ShuffleN, delta)
 		// The stronger closed form where it is proved.

@@ -106,15 +106,8 @@ func TestPublicCount(t *testing.T) {
 	const q, delta = 0.02, 1e-8
 	r := gauss(5.1)
 	r.Sampling = q
-	base, err := amplify.FromEvent(accountant.Gaussian{Sigma: 5.1, Contribution: accountant.Signed(1)}, accountant.ReplaceOne)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exact, err := amplify.WithoutReplacement(base, 2, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := exact.Epsilon(delta)
+	sure := accountant.FixedSample{Event: accountant.Gaussian{Sigma: 5.1, Contribution: accountant.Signed(1)}, Rate: q}
+	want, err := accountant.Epsilon(sure, delta, accountant.ReplaceOne)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,15 +1,11 @@
 // Package release holds the words in which a release is described to everybody who speaks
-// of its privacy: recipes, the accountant and the checker of certificates. It imports
-// nothing of this module.
+// of its privacy: recipes, the accountant and the checker of certificates. What one person
+// can change ([Contribution], [Neighbours], [Sensitivity]), what each sends ([Message],
+// [Premise], [Presence]), what is proved ([Guarantee]), and why nothing is
+// ([ErrParameter], [ErrUnsupported], [ErrNoGuarantee]). It imports nothing of this module.
 package release
 
-import (
-	"errors"
-	"fmt"
-)
-
-// ErrNeighbours is what every error about a name or a number of [Neighbours] matches.
-var ErrNeighbours = errors.New("release: no relation of neighbours")
+import "fmt"
 
 // Neighbours says which two data sets a guarantee makes hard to tell apart.
 type Neighbours uint8
@@ -40,7 +36,7 @@ func (n Neighbours) String() string {
 // MarshalText writes add-remove, replace or zero-out.
 func (n Neighbours) MarshalText() ([]byte, error) {
 	if n < AddRemove || n > ZeroOut {
-		return nil, fmt.Errorf("%w: %d, want AddRemove, ReplaceOne or ZeroOut", ErrNeighbours, uint8(n))
+		return nil, &ParameterError{"neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut"}
 	}
 	return []byte(n.String()), nil
 }
@@ -52,5 +48,5 @@ func ParseNeighbours(s string) (Neighbours, error) {
 			return n, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %q, want add-remove, replace or zero-out", ErrNeighbours, s)
+	return 0, fmt.Errorf("%w: neighbours %q, want add-remove, replace or zero-out", ErrParameter, s)
 }

@@ -1,23 +1,20 @@
-// Package binomial has binomial probabilities to nearly full precision.
 package binomial
 
 import "math"
 
-// stirlingError returns ln(n!) - [ln sqrt(2 pi n) + n ln n - n].
-func stirlingError(n float64) float64 {
+// stirlingSeries is stirlingError in the order of operations that Mass was tested in to
+// its last digit.
+func stirlingSeries(n float64) float64 {
 	if n < 16 {
 		l, _ := math.Lgamma(n + 1)
-		if n == 0 {
-			return 0 // never used: the formula below is not taken at 0
-		}
 		return l - (0.5*math.Log(2*math.Pi*n) + n*math.Log(n) - n)
 	}
 	x := 1 / (n * n)
 	return (1./12 - x*(1./360-x*(1./1260-x*(1./1680-x/1188)))) / n
 }
 
-// deviance returns x ln(x/m) + m - x without cancellation, d being x - m: the difference is known better than m.
-func deviance(x, m, d float64) float64 {
+// offset is deviance(x, m) where the difference d = x - m is known better than m.
+func offset(x, m, d float64) float64 {
 	if math.Abs(d) < 0.5*(x+m) {
 		// With v = (x-m)/(x+m): x ln((1+v)/(1-v)) - (x-m) = (x-m) v + 2 x (v^3/3 + v^5/5 + ...).
 		v := d / (x + m)
@@ -34,9 +31,9 @@ func deviance(x, m, d float64) float64 {
 	return x*math.Log1p(d/m) - d
 }
 
-// PMF returns P(Bin(n, p) = k), n up to 2^52, to a relative error below 1e-13 where it is above 1e-40 (Loader 2000, "Fast and Accurate
+// Mass returns P(Bin(n, p) = k), n up to 2^52, to a relative error below 1e-13 where it is above 1e-40 (Loader 2000, "Fast and Accurate
 // Computation of Binomial Probabilities").
-func PMF(n, k, p float64) float64 {
+func Mass(n, k, p float64) float64 {
 	switch {
 	case k < 0 || k > n:
 		return 0
@@ -53,7 +50,7 @@ func PMF(n, k, p float64) float64 {
 	// A rounding of n p is nothing to n p, but may be to k - n p.
 	m := n * p
 	d := k - m - math.FMA(n, p, -m)
-	l := stirlingError(n) - stirlingError(k) - stirlingError(n-k) - deviance(k, m, d) - deviance(n-k, n*(1-p), -d)
+	l := stirlingSeries(n) - stirlingSeries(k) - stirlingSeries(n-k) - offset(k, m, d) - offset(n-k, n*(1-p), -d)
 	return math.Exp(l) * math.Sqrt(n/(2*math.Pi*k*(n-k)))
 }
 
