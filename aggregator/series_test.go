@@ -104,8 +104,8 @@ func TestCorrelatedNoise(t *testing.T) {
 		lean := min(round, 2) // of two earlier releases, three bands; all are near enough
 		for name, mem := range map[string]*disktest.Mem{"leader": p.leaderFS, "helper": p.helperFS} {
 			w := fresh(t, before[name], noiseOf(t, mem, "runs"))
-			back := make([]int64, len(w))
-			if err := s.series.Strategy.Next(back, past[name][:lean]...); err != nil {
+			back, err := s.series.Strategy.Next(past[name][:lean], make([]int64, len(w)))
+			if err != nil {
 				t.Fatal(err)
 			}
 			rounded := make([]int64, len(w))

@@ -90,8 +90,8 @@ func TestReleasedIsComputedFromNoisedStrategy(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The server.
-			w := []int64{z[m]}
-			if err := s.Next(w, past[:lean]...); err != nil {
+			w, err := s.Next(past[:lean], z[m:m+1])
+			if err != nil {
 				t.Fatal(err)
 			}
 			past = slices.Insert(past, 0, slices.Clone(w))
@@ -384,11 +384,11 @@ func TestRefusals(t *testing.T) {
 	if num, den := g.Sigma2(); num != 3<<14 || den != 1 {
 		t.Errorf("variance %d/%d in units, want %d", num, den, 3<<14)
 	}
-	if err := s.Next(make([]int64, 2), make([]int64, 3)); !errors.Is(err, ErrStrategy) {
-		t.Error(err)
+	if w, err := s.Next([][]int64{make([]int64, 3)}, make([]int64, 2)); !errors.Is(err, ErrStrategy) || w != nil {
+		t.Error(w, err)
 	}
-	if err := s.Next([]int64{1}, []int64{1}, []int64{1}); !errors.Is(err, ErrStrategy) {
-		t.Error(err)
+	if w, err := s.Next([][]int64{{1}, {1}}, []int64{1}); !errors.Is(err, ErrStrategy) || w != nil {
+		t.Error(w, err)
 	}
 }
 
@@ -415,11 +415,15 @@ func TestNextIsExact(t *testing.T) {
 		z := []int64{rng.Int64N(1 << 47)}
 		want := halfUp(new(big.Rat).SetFrac(sum, big.NewInt(1<<bits)))
 		want.Sub(big.NewInt(z[0]), want)
-		err := s.Next(z, past...)
+		drawn := z[0]
+		w, err := s.Next(past, z)
 		if fits := want.CmpAbs(big.NewInt(1<<62)) < 0; fits != (err == nil) {
 			t.Fatalf("%v: %v", want, err)
-		} else if fits && want.Cmp(big.NewInt(z[0])) != 0 {
-			t.Fatalf("%d, want %v", z[0], want)
+		} else if fits && want.Cmp(big.NewInt(w[0])) != 0 {
+			t.Fatalf("%d, want %v", w[0], want)
+		}
+		if z[0] != drawn {
+			t.Fatal("the draws have changed")
 		}
 	}
 }
@@ -429,8 +433,8 @@ func TestNextRefusesToWrapAround(t *testing.T) {
 	s := must(t)(New(0, []int32{-1, -1, -1, -1}))
 	for _, w := range []int64{1<<62 - 1, -1<<62 + 1} {
 		z := []int64{5}
-		if err := s.Next(z, []int64{w}, []int64{w}, []int64{w}, []int64{w}); !errors.Is(err, ErrStrategy) {
-			t.Errorf("four rounds of %d: noise of %d, %v", w, z[0], err)
+		if next, err := s.Next([][]int64{{w}, {w}, {w}, {w}}, z); !errors.Is(err, ErrStrategy) {
+			t.Errorf("four rounds of %d: noise of %d, %v", w, next[0], err)
 		}
 	}
 }
@@ -467,12 +471,13 @@ func distance(t *testing.T, drawn, s Strategy, n, rounds int) float64 {
 	for range rounds {
 		z := make([]int64, n)
 		seeded.Sample(z)
-		if err := drawn.Next(z, past[:min(len(past), drawn.Bands()-1)]...); err != nil {
+		next, err := drawn.Next(past[:min(len(past), drawn.Bands()-1)], z)
+		if err != nil {
 			t.Fatal(err)
 		}
-		past = slices.Insert(past, 0, z)
+		past = slices.Insert(past, 0, next)
 		w := make([]int64, n)
-		drawn.Round(w, z)
+		drawn.Round(w, next)
 		out = append(out, w)
 	}
 	inv := invert(matrix(s, consecutive(rounds), uint64(s.Bands())), s.Bits())
@@ -524,8 +529,7 @@ func BenchmarkNext(b *testing.B) {
 	}
 	z := make([]int64, 1<<18)
 	for b.Loop() {
-		clear(z)
-		if err := s.Next(z, past...); err != nil {
+		if _, err := s.Next(past, z); err != nil {
 			b.Fatal(err)
 		}
 	}

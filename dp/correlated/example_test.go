@@ -34,9 +34,10 @@ func ExampleStrategy_Next() {
 	var past [][]int64
 	total := 0
 	for range 5 {
-		w := make([]int64, 3) // a round of three numbers
-		g.Sample(w)
-		if err := s.Next(w, past[:min(len(past), s.Bands()-1)]...); err != nil {
+		z := make([]int64, 3) // a round of three numbers
+		g.Sample(z)
+		w, err := s.Next(past[:min(len(past), s.Bands()-1)], z)
+		if err != nil {
 			fmt.Println(err)
 			return
 		}

@@ -139,39 +139,40 @@ func (s Strategy) Sampler(num, den uint64) (*noise.DiscreteGaussian, error) {
 	return noise.NewDiscreteGaussian(num<<shift, den)
 }
 
-// Next turns the draws z of one round into its w, in place: entry by entry w = z - R(c_1 history[0] + c_2 history[1] + ...), all
-// in units of 2^-k. history holds the w of the rounds before, the latest first; at most b-1 of them, each as long as z. It
-// fails, leaving z in an unusable state, if there are too many or an entry is beyond 2^62, which what [Series.Validate] accepts
+// Next computes the noise w of one round from its draws z: entry by entry
+// w = z - R(c_1 past[0] + c_2 past[1] + ...), all in units of 2^-k. past holds the w of the
+// rounds before, the latest first; at most b-1 of them, each as long as z. It fails if
+// there are too many or an entry is beyond 2^62, which what [Series.Validate] accepts
 // cannot reach.
-func (s Strategy) Next(z []int64, history ...[]int64) error {
-	if len(history) >= s.Bands() {
-		return fmt.Errorf("%w: %d earlier rounds for %d bands", ErrStrategy, len(history), s.bands)
+func (s Strategy) Next(past [][]int64, z []int64) ([]int64, error) {
+	if len(past) >= s.Bands() {
+		return nil, fmt.Errorf("%w: %d earlier rounds for %d bands", ErrStrategy, len(past), s.bands)
 	}
-	for _, h := range history {
-		if len(h) != len(z) {
-			return fmt.Errorf("%w: an earlier round of %d entries for one of %d", ErrStrategy, len(h), len(z))
+	for _, p := range past {
+		if len(p) != len(z) {
+			return nil, fmt.Errorf("%w: an earlier round of %d entries for one of %d", ErrStrategy, len(p), len(z))
 		}
 	}
 	const mask = 1<<32 - 1
 	half := int64(1) << s.bits >> 1
+	w := make([]int64, len(z))
 	for i := range z {
 		// The sum is high 2^32 + low. |c| <= 2^16 and |w| < 2^62, so that |high| < 2^52 and |low| < 2^54.
 		high, low := int64(0), half
-		for j, h := range history {
+		for j, p := range past {
 			c := int64(s.c[j+1])
-			high += c * (h[i] >> 32)
-			low += c * (h[i] & mask)
+			high += c * (p[i] >> 32)
+			low += c * (p[i] & mask)
 		}
 		high += low >> 32
-		if limit := int64(3) << (29 + s.bits); high >= limit || high < -limit { // the sum itself must not wrap around
-			return fmt.Errorf("%w: noise beyond 62 bits", ErrStrategy)
-		}
-		z[i] -= high<<(32-s.bits) + low&mask>>s.bits
-		if z[i] >= 1<<62 || z[i] <= -1<<62 {
-			return fmt.Errorf("%w: noise beyond 62 bits", ErrStrategy)
+		limit := int64(3) << (29 + s.bits) // the sum itself must not wrap around
+		w[i] = z[i] - (high<<(32-s.bits) + low&mask>>s.bits)
+		if high >= limit || high < -limit || w[i] >= 1<<62 || w[i] <= -1<<62 {
+			clear(w)
+			return nil, fmt.Errorf("%w: noise beyond 62 bits", ErrStrategy)
 		}
 	}
-	return nil
+	return w, nil
 }
 
 // Round writes into dst what is added to the sum: w rounded half up to whole numbers. dst and w may be one slice.

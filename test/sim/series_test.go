@@ -142,8 +142,7 @@ func (b *ledger) judge(k *noised) {
 		for _, before := range slices.Backward(b.kept[len(b.kept)-lean:]) {
 			history = append(history, before.noise)
 		}
-		z := make([]int64, length)
-		must(0, b.series.Strategy.Next(z, history...)) // what a draw of zeros would have become
+		z := must(b.series.Strategy.Next(history, make([]int64, length))) // what a draw of zeros would have become
 		for i := range z {
 			z[i] = k.noise[i] - z[i]
 		}

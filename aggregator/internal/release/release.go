@@ -55,11 +55,11 @@ type Request struct {
 }
 
 // Series is what the store needs for correlated noise, or nil.
-func Series(t *task.Task, draw []int64) *store.Series {
+func Series(t *task.Task) *store.Series {
 	if t.Series == nil {
 		return nil
 	}
-	return &store.Series{Rule: t.Series.Series, Units: t.Series.Units, Noise: draw}
+	return &store.Series{Rule: t.Series.Series, Units: t.Series.Units}
 }
 
 // Order is nil unless the task's noise is correlated and the store would refuse to draw it for the selection.
@@ -67,7 +67,7 @@ func Order(ctx context.Context, s store.Store, t *task.Task, sel store.Selection
 	if t.Series == nil {
 		return nil
 	}
-	return s.Order(ctx, t.ID, Series(t, nil), sel)
+	return s.Order(ctx, t.ID, Series(t), sel)
 }
 
 // Early is a batch of which nothing may be released yet: asked for again, at or after At,
@@ -104,8 +104,6 @@ func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
 	if err := Allowed(r.Task, r.Selection, r.Now, r.Skew); err != nil {
 		return nil, err
 	}
-	draw := make([]int64, r.Task.VDAF.Sizes().OutLen)
-	defer clear(draw)
 	var key *datakey.Key
 	defer func() {
 		if key != nil {
@@ -115,22 +113,23 @@ func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
 	return s.Release(ctx, &store.Release{
 		Resource: r.Resource, Task: r.Task.ID, Kind: r.Kind,
 		Selection: r.Selection, Count: r.Count, Checksum: r.Checksum,
-		Debit: Mechanism(r.Task), Series: Series(r.Task, draw),
-		Draw: func(sum *vdaf.AggShare, frozen store.Frozen) (err error) {
+		Debit: Mechanism(r.Task), Series: Series(r.Task),
+		Draw: func(sum *vdaf.AggShare, frozen store.Frozen) (_ []int64, err error) {
 			if held := Holds(r.Task, &frozen); held != nil {
-				return held
+				return nil, held
 			}
 			if key, err = KeyOf(ctx, r.Keys, r.Task, frozen.Span); err != nil {
-				return err
+				return nil, err
 			}
+			draw := make([]int64, r.Task.VDAF.Sizes().OutLen)
 			sample(key, r.Task, sum, &frozen, draw)
-			return nil
+			return draw, nil
 		},
-		Build: func(sum *vdaf.AggShare, frozen store.Frozen) ([]byte, *store.Kept, error) {
+		Build: func(sum *vdaf.AggShare, frozen store.Frozen, noise []int64) ([]byte, *store.Kept, error) {
 			if r.Task.Series != nil {
-				r.Task.Series.Strategy.Round(draw, draw) // the store has correlated it
+				r.Task.Series.Strategy.Round(noise, noise)
 			}
-			if err := sum.AddSigned(draw); err != nil {
+			if err := sum.AddSigned(noise); err != nil {
 				return nil, nil, fmt.Errorf("release: add noise: %w", err)
 			}
 			share := sum.Append(nil)

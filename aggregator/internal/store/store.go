@@ -245,10 +245,12 @@ type Release struct {
 	Debit     string // what the ledger records: mechanism and parameters, human readable
 	// Series is this release's part in noise that is correlated over releases; nil where each has noise of its own.
 	Series *Series
-	// Draw makes the noise for the sum, which it leaves as it is: that of Series where
-	// there is one. Nil where there is nothing to draw.
-	Draw  func(sum *vdaf.AggShare, frozen Frozen) error
-	Build func(sum *vdaf.AggShare, frozen Frozen) (response []byte, kept *Kept, err error)
+	// Draw returns the noise of this release alone for the sum, which it leaves as it is.
+	// Nil where there is nothing to draw.
+	Draw func(sum *vdaf.AggShare, frozen Frozen) (noise []int64, err error)
+	// Build is given the noise that was drawn, or what became of it in Series. It does not
+	// keep it.
+	Build func(sum *vdaf.AggShare, frozen Frozen, noise []int64) (response []byte, kept *Kept, err error)
 }
 
 // Kept is a noised share that was released, for as long as its resource is there: it can
@@ -281,15 +283,13 @@ const (
 	Peers              // leader: the helper's
 )
 
-// Series is correlated noise in the making, of a time-interval task. Release keeps what later releases need in the transaction that
-// closes the batch, and refuses with a *[correlated.OrderError] what may not be drawn.
+// Series is how the noise of a time-interval task's releases is correlated. Draws are then in units of 2^-k, one for each element.
+// Release keeps what later releases need in the transaction that closes the batch, and refuses with a *[correlated.OrderError] what
+// may not be drawn.
 type Series struct {
 	Rule correlated.Series
 	// Units is the length of a round in units of time_precision, 1 or more.
 	Units uint64
-	// Noise holds this release's independent draws, one for each element, in units of 2^-k. Before Build is called they have become
-	// its correlated noise. After an error they are spoiled.
-	Noise []int64
 }
 
 // Rounds are those of a run of time units, both ends included.

@@ -308,7 +308,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 	defer t.gate.Unlock()
 	var r *resourceRow
 	var x selected
-	var noise series
+	var part series
 	err = s.view(ctx, "release-read", func(tx *database.Tx) (err error) {
 		if r, err = mustResource(tx, t, rel.Kind, rel.Resource); err != nil || r.State != store.Pending {
 			return err
@@ -316,7 +316,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 		if x, err = t.releasable(tx, r, rel); err != nil || rel.Series == nil {
 			return err
 		}
-		noise, err = t.next(tx, rel.Series, rel.Selection)
+		part, err = t.next(tx, rel.Series, rel.Selection)
 		return err
 	})
 	if err != nil {
@@ -336,22 +336,25 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 	if err != nil {
 		return nil, fmt.Errorf("store: release: %w", err)
 	}
+	var noise []int64
 	if rel.Draw != nil {
-		if err := rel.Draw(sum, *fr); err != nil {
+		if noise, err = rel.Draw(sum, *fr); err != nil {
 			return nil, fmt.Errorf("store: release: draw: %w", err)
 		}
+		defer clear(noise)
 	}
 	if rel.Series != nil {
 		defer func() {
-			if err != nil && !errors.Is(err, store.ErrUnknown) && noise.written != nil {
-				s.dropNoise(ctx, *noise.written)
+			if err != nil && !errors.Is(err, store.ErrUnknown) && part.written != nil {
+				s.dropNoise(ctx, *part.written)
 			}
 		}()
-		if err := s.draw(rel.Series, &noise); err != nil {
+		if noise, err = s.correlate(rel.Series, &part, noise); err != nil {
 			return nil, fmt.Errorf("store: release: %w", err)
 		}
+		defer clear(noise)
 	}
-	built, kept, err := rel.Build(sum, *fr)
+	built, kept, err := rel.Build(sum, *fr, noise)
 	if err != nil {
 		return nil, fmt.Errorf("store: release: build: %w", err)
 	}
@@ -361,7 +364,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 		if err := t.release(tx, r, rel, x, response); err != nil {
 			return err
 		}
-		if err := errors.Join(keep(tx, r, kept), noise.save(tx, t)); err != nil {
+		if err := errors.Join(keep(tx, r, kept), part.save(tx, t)); err != nil {
 			return err
 		}
 		return s.grow(tx, true) // before the answer leaves
@@ -369,8 +372,8 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 	if err != nil {
 		return nil, err
 	}
-	if len(noise.spent) > 0 {
-		s.dropNoise(ctx, noise.spent...)
+	if len(part.spent) > 0 {
+		s.dropNoise(ctx, part.spent...)
 	}
 	t.dropHold(r.row)
 	if t.Mode == dap.TimeInterval {

@@ -234,15 +234,15 @@ func (s *story) help(ctx context.Context, st store.Store) error {
 }
 
 func (s *story) release(ctx context.Context, st store.Store, who string, task *store.Task, rel *store.Release) error {
-	var z []int64
-	if rel.Series != nil {
-		z = slices.Clone(rel.Series.Noise)
-	}
-	rel.Build = func(sum *vdaf.AggShare, _ store.Frozen) ([]byte, *store.Kept, error) {
+	rel.Build = func(sum *vdaf.AggShare, _ store.Frozen, noise []int64) ([]byte, *store.Kept, error) {
 		s.draws++
 		response := fmt.Sprintf("draw %d", s.draws)
 		if rel.Series != nil {
-			s.noise[response] = [2][]int64{z, slices.Clone(rel.Series.Noise)}
+			z, err := rel.Draw(nil, store.Frozen{}) // again: of a series it depends on nothing
+			if err != nil {
+				return nil, nil, err
+			}
+			s.noise[response] = [2][]int64{z, slices.Clone(noise)}
 		}
 		values, err := task.VDAF.Unshard([]*vdaf.AggShare{sum, task.VDAF.NewAggShare()})
 		s.drawn[response] = values
@@ -293,7 +293,8 @@ func (s *story) correlate(ctx context.Context, st store.Store) error {
 		}
 		rel := &store.Release{
 			Resource: share.ID, Task: s.series.ID, Kind: store.KindShare, Selection: *sel, Count: 5, Checksum: sum, Debit: "none",
-			Series: &store.Series{Rule: s.rule(), Units: 1, Noise: draws},
+			Series: &store.Series{Rule: s.rule(), Units: 1},
+			Draw:   func(*vdaf.AggShare, store.Frozen) ([]int64, error) { return slices.Clone(draws), nil },
 		}
 		if err := s.release(ctx, st, name, s.series, rel); err != nil {
 			return err
@@ -336,8 +337,8 @@ func (s *story) leans() {
 		if !ok {
 			s.t.Fatalf("round %d was answered without a draw: %q", round, s.answers[fmt.Sprintf("round %d", round)])
 		}
-		w := made[0]
-		if err := s.rule().Strategy.Next(w, past[:min(len(past), 2)]...); err != nil {
+		w, err := s.rule().Strategy.Next(past[:min(len(past), 2)], made[0])
+		if err != nil {
 			s.t.Fatal(err)
 		}
 		if !slices.Equal(w, made[1]) {

@@ -104,8 +104,9 @@ func (s *Store) Order(ctx context.Context, id dap.TaskID, ser *store.Series, sel
 	})
 }
 
-// draw turns the draws in s into correlated noise, and keeps that in a file. Memory beyond s.Noise is a chunk of each file.
-func (s *Store) draw(ser *store.Series, x *series) (err error) {
+// correlate makes correlated noise of the draws of a release, and keeps it in a file.
+// Memory beyond the two is a chunk of each file.
+func (s *Store) correlate(ser *store.Series, x *series, drawn []int64) (_ []int64, err error) {
 	past := make([]*noiseReader, len(x.lean))
 	defer func() {
 		for _, r := range past {
@@ -115,15 +116,21 @@ func (s *Store) draw(ser *store.Series, x *series) (err error) {
 		}
 	}()
 	for i, row := range x.lean {
-		if past[i], err = s.openNoise(row, len(ser.Noise)); err != nil {
-			return fmt.Errorf("store: noise of an earlier release: %w", err)
+		if past[i], err = s.openNoise(row, len(drawn)); err != nil {
+			return nil, fmt.Errorf("store: noise of an earlier release: %w", err)
 		}
 	}
+	noise := make([]int64, 0, len(drawn)) // grown it would leave copies behind, and so would out
+	defer func() {
+		if err != nil {
+			clear(noise[:cap(noise)])
+		}
+	}()
 	step := func(w io.Writer) error {
 		chunks := make([][]int64, len(past))
-		out := make([]byte, 0, 8*min(noiseChunk, len(ser.Noise))) // grown it would leave copies behind
+		out := make([]byte, 0, 8*min(noiseChunk, len(drawn)))
 		defer func() { clear(out[:cap(out)]) }()
-		for left := ser.Noise; len(left) > 0; {
+		for left := drawn; len(left) > 0; {
 			now := left[:min(len(left), noiseChunk)]
 			left = left[len(now):]
 			for i, r := range past {
@@ -131,13 +138,16 @@ func (s *Store) draw(ser *store.Series, x *series) (err error) {
 					return err
 				}
 			}
-			if err := ser.Rule.Strategy.Next(now, chunks...); err != nil {
+			next, err := ser.Rule.Strategy.Next(chunks, now)
+			if err != nil {
 				return err
 			}
+			noise = append(noise, next...)
 			out = out[:0]
-			for _, v := range now {
+			for _, v := range next {
 				out = binary.BigEndian.AppendUint64(out, uint64(v))
 			}
+			clear(next)
 			if _, err := w.Write(out); err != nil {
 				return err
 			}
@@ -150,18 +160,19 @@ func (s *Store) draw(ser *store.Series, x *series) (err error) {
 		return nil
 	}
 	if x.written == nil {
-		return step(io.Discard)
+		err := step(io.Discard)
+		return noise, err
 	}
 	random, err := s.random(16)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	x.written.name = path.Join(s.opt.Runs, hex.EncodeToString(random)+".noise")
-	x.written.size = int64(noiseHeader + 8*len(ser.Noise))
+	x.written.size = int64(noiseHeader + 8*len(drawn))
 	err = disk.WriteStream(s.opt.FS, x.written.name, func(f io.Writer) error {
 		hash := sha256.New()
 		w := io.MultiWriter(f, hash)
-		if _, err := w.Write(appendNoiseHeader(nil, len(ser.Noise))); err != nil {
+		if _, err := w.Write(appendNoiseHeader(nil, len(drawn))); err != nil {
 			return err
 		}
 		err := step(w)
@@ -169,9 +180,9 @@ func (s *Store) draw(ser *store.Series, x *series) (err error) {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("store: write noise: %w", err)
+		return nil, fmt.Errorf("store: write noise: %w", err)
 	}
-	return s.opt.Failpoints.Hit(FailNoiseAfterWrite)
+	return noise, s.opt.Failpoints.Hit(FailNoiseAfterWrite)
 }
 
 func appendNoiseHeader(b []byte, entries int) []byte {

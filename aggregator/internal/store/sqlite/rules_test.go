@@ -208,7 +208,7 @@ func TestExchangedShares(t *testing.T) {
 	for range 2 {
 		_, err := st.Release(ctx, &store.Release{
 			Task: task.ID, Kind: store.KindCollection, Resource: pending[0].ID, Selection: f.Selection, Count: f.Count, Checksum: f.Checksum,
-			Build: func(*vdaf.AggShare, store.Frozen) ([]byte, *store.Kept, error) {
+			Build: func(*vdaf.AggShare, store.Frozen, []int64) ([]byte, *store.Kept, error) {
 				t.Error("a share that is another batch's is released")
 				return nil, nil, nil
 			},

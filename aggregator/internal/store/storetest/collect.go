@@ -327,7 +327,7 @@ func testReleaseOnce(t *testing.T, h Harness) {
 	}
 	boom := errors.New("boom")
 	wrong = *rel
-	wrong.Build = func(*vdaf.AggShare, store.Frozen) ([]byte, *store.Kept, error) { return nil, nil, boom }
+	wrong.Build = func(*vdaf.AggShare, store.Frozen, []int64) ([]byte, *store.Kept, error) { return nil, nil, boom }
 	_, err = w.Store.Release(ctx, &wrong)
 	w.is(err, boom)
 	if got != nil {
@@ -338,9 +338,9 @@ func testReleaseOnce(t *testing.T, h Harness) {
 
 	calls := 0
 	build := rel.Build
-	rel.Build = func(sum *vdaf.AggShare, f store.Frozen) ([]byte, *store.Kept, error) {
+	rel.Build = func(sum *vdaf.AggShare, f store.Frozen, noise []int64) ([]byte, *store.Kept, error) {
 		calls++
-		return build(sum, f)
+		return build(sum, f, noise)
 	}
 	first, err := w.Store.Release(ctx, rel)
 	w.ok(err)

@@ -34,8 +34,8 @@ func testKeptShares(t *testing.T, h Harness) {
 	rel := w.ReleaseOf(task, r, w.Hold(r), new([]int64))
 	kept := &store.Kept{Key: 4, Box: []byte("sealed"), To: [32]byte{1}, Asked: []byte("asked"), Peer: "theirs"}
 	build := rel.Build
-	rel.Build = func(sum *vdaf.AggShare, f store.Frozen) ([]byte, *store.Kept, error) {
-		response, _, err := build(sum, f)
+	rel.Build = func(sum *vdaf.AggShare, f store.Frozen, noise []int64) ([]byte, *store.Kept, error) {
+		response, _, err := build(sum, f, noise)
 		return response, kept, err
 	}
 	response, err := w.Store.Release(ctx, rel)

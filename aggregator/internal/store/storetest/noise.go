@@ -24,19 +24,24 @@ func init() {
 }
 
 // series has three bands over rounds of two buckets, for devices that stay away four rounds.
-func (w *World) series(rounds uint64, draw int64) *store.Series {
+func (w *World) series(rounds uint64) *store.Series {
 	w.t.Helper()
 	strategy, err := correlated.SquareRoot(3, 4)
 	w.ok(err)
-	s := &store.Series{Rule: correlated.Series{Strategy: strategy, Separation: 4, Rounds: rounds}, Units: 2, Noise: make([]int64, Elements)}
-	for i := range s.Noise {
-		s.Noise[i] = draw * int64(i-100)
+	return &store.Series{Rule: correlated.Series{Strategy: strategy, Separation: 4, Rounds: rounds}, Units: 2}
+}
+
+// drawn is a draw for each element.
+func drawn(factor int64) []int64 {
+	z := make([]int64, Elements)
+	for i := range z {
+		z[i] = factor * int64(i-100)
 	}
-	return s
+	return z
 }
 
 // correlate releases the five reports from first on, in the last of the buckets, as a helper does; made is the noise that Build saw.
-func (w *World) correlate(task *store.Task, buckets *store.Selection, first int, s *store.Series) (made []int64, response string, err error) {
+func (w *World) correlate(task *store.Task, buckets *store.Selection, first int, s *store.Series, factor int64) (made []int64, response string, err error) {
 	w.t.Helper()
 	ctx := context.Background()
 	at := buckets.Interval.Start + dap.Time(buckets.Interval.Duration) - 1
@@ -52,8 +57,9 @@ func (w *World) correlate(task *store.Task, buckets *store.Selection, first int,
 	out, err := w.Store.Release(ctx, &store.Release{
 		Resource: share.ID, Task: task.ID, Kind: store.KindShare, Selection: *buckets, Count: 5, Checksum: checksum(first, first+4),
 		Debit: "none", Series: s,
-		Build: func(*vdaf.AggShare, store.Frozen) ([]byte, *store.Kept, error) {
-			made = slices.Clone(s.Noise)
+		Draw: func(*vdaf.AggShare, store.Frozen) ([]int64, error) { return drawn(factor), nil },
+		Build: func(_ *vdaf.AggShare, _ store.Frozen, noise []int64) ([]byte, *store.Kept, error) {
+			made = slices.Clone(noise)
 			return fmt.Appendf(nil, "noise %d", made[0]), nil, nil
 		},
 	})
@@ -81,11 +87,11 @@ func testCorrelatedNoise(t *testing.T, h Harness) {
 	var past [][]int64
 	step := func(buckets *store.Selection, first int, draw int64, lean int) {
 		t.Helper()
-		s := w.series(5, draw)
-		want := slices.Clone(s.Noise)
-		w.ok(s.Rule.Strategy.Next(want, past[:lean]...))
+		s := w.series(5)
+		want, err := s.Rule.Strategy.Next(past[:lean], drawn(draw))
+		w.ok(err)
 		w.ok(w.Store.Order(context.Background(), task.ID, s, *buckets))
-		made, _, err := w.correlate(task, buckets, first, s)
+		made, _, err := w.correlate(task, buckets, first, s, draw)
 		w.ok(err)
 		if !slices.Equal(made, want) {
 			t.Fatalf("%+v: noise %v..., want %v...", buckets, made[:4], want[:4])
@@ -96,8 +102,8 @@ func testCorrelatedNoise(t *testing.T, h Harness) {
 	}
 	refused := func(buckets *store.Selection, first int, want correlated.OrderError) {
 		t.Helper()
-		made, _, err := w.correlate(task, buckets, first, w.series(5, 1))
-		if asked := w.Store.Order(context.Background(), task.ID, w.series(5, 1), *buckets); asked == nil {
+		made, _, err := w.correlate(task, buckets, first, w.series(5), 1)
+		if asked := w.Store.Order(context.Background(), task.ID, w.series(5), *buckets); asked == nil {
 			t.Fatalf("%+v is in order", buckets)
 		}
 		var order *correlated.OrderError
@@ -134,9 +140,9 @@ func testCorrelatedNoiseIsKept(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
 	w := NewWorld(t, h, task)
-	made, first, err := w.correlate(task, Interval(20, 2), 0, w.series(9, 7))
+	made, first, err := w.correlate(task, Interval(20, 2), 0, w.series(9), 7)
 	w.ok(err)
-	again, second, err := w.correlate(task, Interval(20, 2), 0, w.series(9, 8))
+	again, second, err := w.correlate(task, Interval(20, 2), 0, w.series(9), 8)
 	w.ok(err)
 	if again != nil || first != second || made == nil {
 		t.Fatalf("answered %q, then %q", first, second)
@@ -145,7 +151,7 @@ func testCorrelatedNoiseIsKept(t *testing.T, h Harness) {
 	boom := errors.New("boom")
 	for _, at := range []string{"store.noise.after-write", "store.release.before-commit"} {
 		h.Failpoints().Arm(at, 0, func() error { return boom })
-		_, _, err := w.correlate(task, Interval(22, 2), 10, w.series(9, 1))
+		_, _, err := w.correlate(task, Interval(22, 2), 10, w.series(9), 1)
 		h.Failpoints().Disarm(at)
 		w.is(err, boom)
 		if now := w.noiseFiles(); !slices.Equal(now, files) {
@@ -167,12 +173,12 @@ func testCorrelatedNoiseIsKept(t *testing.T, h Harness) {
 	w.ok(err)
 	content[len(content)-1] ^= 1
 	w.ok(disk.WriteFile(h.FS(), files[0], content))
-	if _, _, err = w.correlate(task, Interval(22, 2), 10, w.series(9, 1)); err == nil {
+	if _, _, err = w.correlate(task, Interval(22, 2), 10, w.series(9), 1); err == nil {
 		t.Fatal("leaned on a file that changed")
 	}
 	content[len(content)-1] ^= 1
 	w.ok(disk.WriteFile(h.FS(), files[0], content))
-	_, _, err = w.correlate(task, Interval(22, 2), 10, w.series(9, 1))
+	_, _, err = w.correlate(task, Interval(22, 2), 10, w.series(9), 1)
 	w.ok(err)
 	w.ok(h.FS().Remove(files[0]))
 	problems, err := w.Store.Audit(ctx)
@@ -189,7 +195,7 @@ func testCorrelatedNoiseIsSwept(t *testing.T, h Harness) {
 	task.End = Epoch.Add(24 * time.Hour)
 	w := NewWorld(t, h, task, other)
 	for i, of := range []*store.Task{task, other, task} {
-		_, _, err := w.correlate(of, Interval(dap.Time(20+2*i), 2), 10*i, w.series(9, 7))
+		_, _, err := w.correlate(of, Interval(dap.Time(20+2*i), 2), 10*i, w.series(9), 7)
 		w.ok(err)
 	}
 	if n := len(w.noiseFiles()); n != 3 {
@@ -218,7 +224,7 @@ func testCorrelatedNoiseIsSwept(t *testing.T, h Harness) {
 func testCorrelatedNoiseOfBatchIDs(t *testing.T, h Harness) {
 	task := Task(t, dap.LeaderSelected, 1)
 	w := NewWorld(t, h, task)
-	err := w.Store.Order(context.Background(), task.ID, w.series(5, 1), store.Selection{ID: dap.BatchID{1}})
+	err := w.Store.Order(context.Background(), task.ID, w.series(5), store.Selection{ID: dap.BatchID{1}})
 	if err == nil || errors.Is(err, store.ErrNotFound) {
 		t.Errorf("correlated noise for a leader-selected batch: %v", err)
 	}

@@ -305,7 +305,7 @@ func (w *World) Hold(r *store.Resource) *store.Frozen {
 func (w *World) ReleaseOf(task *store.Task, r *store.Resource, f *store.Frozen, got *[]int64) *store.Release {
 	return &store.Release{
 		Resource: r.ID, Task: task.ID, Kind: r.Kind, Selection: f.Selection, Count: f.Count, Checksum: f.Checksum, Debit: "none",
-		Build: func(sum *vdaf.AggShare, frozen store.Frozen) ([]byte, *store.Kept, error) {
+		Build: func(sum *vdaf.AggShare, frozen store.Frozen, _ []int64) ([]byte, *store.Kept, error) {
 			want := *f
 			if r.Kind == store.KindShare {
 				want.Fullest = frozen.Fullest // the leader, whose batch f is, does not say it
