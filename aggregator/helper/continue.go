@@ -9,6 +9,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -20,49 +21,66 @@ func (h *Helper) continueJob(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := r.Task.Dialect.ReadAggregationJobContinueReq(body)
+	req, continues, err := h.readContinue(r.Task, body)
 	if err != nil {
-		return edge.Malformed(err)
-	}
-	limits := dap.DefaultLimits()
-	limits.MaxReports = h.opt.Limits.JobReports
-	continues, err := dap.Collect(req.VerifyContinues(limits))
-	if err != nil {
-		return edge.Malformed(err)
-	}
-	if len(continues) == 0 { // its answer would be empty, which means deferred
-		return edge.Refuse(dap.ProblemInvalidMessage, "a step without reports")
+		return err
 	}
 	res, err := h.resource(r, store.KindAggregation)
 	if err != nil {
 		return err
 	}
 	digest := sha256.Sum256(body)
-	mismatch := edge.Refuse(dap.ProblemStepMismatch, "the job is at another step")
 	switch {
 	case res.State == store.Failed:
 		return res.Problem
 	case res.State == store.Pending:
-		return mismatch
+		return outOfStep()
 	case req.Step == res.Step:
 		// The same bytes get the same answer; the store compares and does nothing.
-		if _, err := h.store.Advance(r.Context(), res, req.Step, digest, nil, nil); errors.Is(err, store.ErrStep) {
-			return mismatch
-		} else if err != nil {
-			return err
-		}
-		return h.answerJob(r, res, http.StatusOK)
-	case int(req.Step) != int(res.Step)+1:
-		return mismatch
-	case int(req.Step) >= h.engine.Rounds():
-		return mismatch // all rounds are done
+		_, err = h.store.Advance(r.Context(), res, req.Step, digest, nil, nil)
+	case int(req.Step) != int(res.Step)+1, int(req.Step) >= h.engine.Rounds(): // not the next, or all rounds are done
+		return outOfStep()
+	default:
+		err = h.advance(r, res, req.Step, digest, body, continues)
 	}
+	if errors.Is(err, store.ErrStep) { // other bytes, or another request was first
+		return outOfStep()
+	}
+	if err != nil {
+		return err
+	}
+	return h.answerJob(r, res, http.StatusOK)
+}
+
+func outOfStep() error {
+	return edge.Refuse(dap.ProblemStepMismatch, "the job is at another step")
+}
+
+func (h *Helper) readContinue(t *task.Task, body []byte) (dap.AggregationJobContinueReq, []dap.VerifyContinue, error) {
+	req, err := t.Dialect.ReadAggregationJobContinueReq(body)
+	if err != nil {
+		return req, nil, edge.Malformed(err)
+	}
+	limits := dap.DefaultLimits()
+	limits.MaxReports = h.opt.Limits.JobReports
+	continues, err := dap.Collect(req.VerifyContinues(limits))
+	if err != nil {
+		return req, nil, edge.Malformed(err)
+	}
+	if len(continues) == 0 { // its answer would be empty, which means deferred
+		return req, nil, edge.Refuse(dap.ProblemInvalidMessage, "a step without reports")
+	}
+	return req, continues, nil
+}
+
+// advance computes the next step of a job from all that was said so far, and stores it with its answer.
+func (h *Helper) advance(r *edge.Request, res *store.Resource, step uint16, digest [32]byte, body []byte, continues []dap.VerifyContinue) error {
 	requests, last, err := splitRounds(res.Response)
 	if err != nil {
 		return err
 	}
 	if len(requests) == 0 {
-		return mismatch // the job was over before its last round
+		return outOfStep() // the job was over before its last round
 	}
 	j, err := h.readJob(r.Task, requests[0])
 	if err != nil {
@@ -101,19 +119,16 @@ func (h *Helper) continueJob(r *edge.Request) error {
 	if err := h.opt.Failpoints.Hit(FailBeforeCommit); err != nil {
 		return err
 	}
-	res.Response, err = h.store.Advance(r.Context(), res, req.Step, digest, commit, withRequests(requests, reply))
+	res.Response, err = h.store.Advance(r.Context(), res, step, digest, commit, withRequests(requests, reply))
 	if errors.Is(err, store.ErrStep) {
-		return mismatch // another request was first
+		return err
 	}
 	if err != nil {
 		return h.meanwhile(r, err)
 	}
 	h.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobDone)
-	if err := h.opt.Failpoints.Hit(FailAfterCommit); err != nil {
-		return err
-	}
-	res.Step = req.Step
-	return h.answerJob(r, res, http.StatusOK)
+	res.Step = step
+	return h.opt.Failpoints.Hit(FailAfterCommit)
 }
 
 // replay takes a job that has just begun through the continuations that came since, the newest of which is last.

@@ -13,28 +13,37 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// accepted is the bitmap of the reports in the request.
-func (w *work) accepted() []byte {
-	b := make([]byte, (len(w.reports)+7)/8)
-	for _, i := range w.sent {
-		b[i/8] |= 1 << (i % 8)
+// ask sends the helper the request of a step and takes in the answer.
+func (l *Leader) ask(ctx context.Context, w *work, step uint16) error {
+	body, digest, err := w.framed(step)
+	if err != nil {
+		return err
 	}
-	return b
+	answer, err := l.exchange(ctx, w, step, body, digest)
+	if errors.Is(err, errAhead) {
+		return l.yield(ctx, w)
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.take(answer); err != nil {
+		var none *keyless
+		if errors.As(err, &none) {
+			l.forget(ctx, w) // so that the same request is a new job, once the key is there
+		}
+		return err
+	}
+	if l.engine.Rounds() > 1 {
+		w.past = append(w.past, exchange{body, answer})
+	}
+	return nil
 }
 
 // request is the request of a step in a dialect. The same segment, reports and answers of
 // the helper give the same bytes.
 func (w *work) request(d dap.Dialect, step uint16) ([]byte, error) {
 	if step > 0 {
-		req := dap.AggregationJobContinueReq{Step: step}
-		var err error
-		for _, i := range w.sent {
-			c := dap.VerifyContinue{ID: w.reports[i].Metadata.ID, Payload: w.batch.Message(i)}
-			if req.Continues, err = c.Append(req.Continues); err != nil {
-				return nil, err
-			}
-		}
-		return d.AppendAggregationJobContinueReq(nil, &req)
+		return w.continuation(d, step)
 	}
 	req := dap.AggregationJobInitReq{VerificationKeyID: w.task.KeyID}
 	var err error
@@ -69,12 +78,12 @@ func (w *work) framed(step uint16) (body []byte, digest [sha256.Size]byte, err e
 
 // exchange gets the helper's answer to the request of a step: the stored one, where a later request was computed from it and
 // may have been sent, or the helper's own.
-func (l *Leader) exchange(ctx context.Context, w *work, accepted []byte, step uint16, body []byte, digest [32]byte) ([]byte, error) {
+func (l *Leader) exchange(ctx context.Context, w *work, step uint16, body []byte, digest [32]byte) ([]byte, error) {
 	if w.Sent != nil && step < w.Sent.Step {
 		w.job = w.Sent.Location
 		return w.Sent.Answers[step], nil
 	}
-	sent := &store.Sent{Accepted: accepted, Step: step, Digest: digest, Location: w.job, Answers: w.said}
+	sent := &store.Sent{Accepted: w.accepted, Step: step, Digest: digest, Location: w.job, Answers: w.answers()}
 	known := w.Sent != nil && w.Sent.Step == step
 	if known {
 		if w.Sent.Digest != sent.Digest {
@@ -92,11 +101,11 @@ func (l *Leader) exchange(ctx context.Context, w *work, accepted []byte, step ui
 		return nil, err
 	}
 	answer, err := l.send(ctx, w, sent, body)
-	var refused *peer.Refused
-	if errors.As(err, &refused) && step == 0 && refused.Problem.Type == dap.ProblemStepMismatch {
+	if isAhead(err, step) {
 		w.job = sent.Location
 		return nil, errAhead
 	}
+	var refused *peer.Refused
 	if errors.As(err, &refused) && refused.Definite() {
 		return nil, &parked{refused.Error()}
 	}
@@ -109,13 +118,7 @@ func (l *Leader) exchange(ctx context.Context, w *work, accepted []byte, step ui
 // send asks the helper and waits for the answer.
 func (l *Leader) send(ctx context.Context, w *work, sent *store.Sent, body []byte) ([]byte, error) {
 	resource := peer.AggregationJob(w.task, w.Segment.Name)
-	var reply *peer.Reply
-	var err error
-	if sent.Step == 0 {
-		reply, err = l.helper.Ask(ctx, resource, sent.Location, body)
-	} else if reply, err = l.advance(ctx, w, sent, body); err != nil {
-		return nil, err
-	}
+	reply, err := l.post(ctx, w, sent, body)
 	until := l.opt.Clock.Now().Add(l.opt.Patience)
 	for err == nil && reply.Body == nil {
 		if sent.Location != reply.ID {

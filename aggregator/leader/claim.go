@@ -19,15 +19,15 @@ import (
 // A work is one claimed segment on its way through one aggregation job.
 type work struct {
 	*store.SegmentJob
-	task    *task.Task
-	segment *segment.Segment // reports and batch read it
-	reports []dap.Report
-	batch   rounds.Job
-	sent    []int    // reports in the request of the current step, ascending
-	job     string   // id of the helper's job, once it has answered; empty if it did not say
-	said    [][]byte // the helper's answers so far, where more than one may come
-	asked   [][]byte // the requests that they answer
-	conduct store.Conduct
+	task     *task.Task
+	segment  *segment.Segment // reports and batch read it
+	reports  []dap.Report
+	batch    rounds.Job
+	sent     []int  // reports in the request of the current step, ascending
+	accepted []byte // bitmap of those in the first
+	job      string // id of the helper's job, once it has answered; empty if it did not say
+	conduct  store.Conduct
+	past     []exchange // so far, where the VDAF takes several rounds
 }
 
 // stepJob claims one segment and takes it as far as it goes. A failure of the work itself is written down with the claim
@@ -58,8 +58,8 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobDone)
 		l.wakeCollect()
 		return true, nil
-	case errors.Is(err, store.ErrStaleLease):
-		return true, nil // somebody else has it
+	case errors.Is(err, store.ErrStaleLease), errors.Is(err, errCommitted):
+		return true, nil // somebody else has it, or it is done: nothing to give back
 	case errors.Is(err, store.ErrUnknown):
 		return true, err
 	}
@@ -74,31 +74,9 @@ func (l *Leader) aggregate(ctx context.Context, w *work) error {
 	if err := l.begin(ctx, w); err != nil {
 		return err
 	}
-	accepted := w.accepted()
-	for step := uint16(0); len(w.sent) > 0; step++ {
-		body, digest, err := w.framed(step)
-		if err != nil {
+	for step := uint16(0); len(w.sent) > 0; step++ { // once, but for VDAFs of several rounds
+		if err := l.ask(ctx, w, step); err != nil {
 			return err
-		}
-		answer, err := l.exchange(ctx, w, accepted, step, body, digest)
-		if errors.Is(err, errAhead) {
-			if err := l.yield(ctx, w); err != nil {
-				return err
-			}
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if err := w.take(answer); err != nil {
-			var none *keyless
-			if errors.As(err, &none) {
-				l.forget(ctx, w) // so that the same request is a new job, once the key is there
-			}
-			return err
-		}
-		if l.engine.Rounds() > 1 {
-			w.said, w.asked = append(w.said, answer), append(w.asked, body)
 		}
 	}
 	if err := l.commit(ctx, w); err != nil {
@@ -155,7 +133,17 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 			w.sent = append(w.sent, i)
 		}
 	}
+	w.accepted = bitmap(w.sent, n)
 	return nil
+}
+
+// bitmap has a bit for each of n reports, set for those that are listed.
+func bitmap(list []int, n int) []byte {
+	b := make([]byte, (n+7)/8)
+	for _, i := range list {
+		b[i/8] |= 1 << (i % 8)
+	}
+	return b
 }
 
 func bit(b []byte, i int) bool { return i/8 < len(b) && b[i/8]>>(i%8)&1 == 1 }

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -40,7 +41,7 @@ func (l *Leader) commit(ctx context.Context, w *work) error {
 	l.backlog.segments.Add(-int64(len(w.reports)))
 	l.rates.add(w.Task, uint64(len(w.reports)), l.opt.Clock.Now())
 	if err := l.opt.Failpoints.Hit(FailAfterCommit); err != nil {
-		return fmt.Errorf("%w: %w", store.ErrStaleLease, err) // committed: nothing to give back
+		return fmt.Errorf("%w: %w", errCommitted, err)
 	}
 	l.removeFile(w)
 	if w.conduct.Refused > 0 {
@@ -48,6 +49,9 @@ func (l *Leader) commit(ctx context.Context, w *work) error {
 	}
 	return nil
 }
+
+// errCommitted: what failed came after the commit, and a restart makes up for it.
+var errCommitted = errors.New("leader: the job is committed")
 
 // removeFile removes the sealed shares of a segment that is finished or set aside.
 func (l *Leader) removeFile(w *work) {

@@ -10,9 +10,43 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
+// Prio3 and PINE take one round: what is here is for VDAFs of several. With them leader and
+// helper keep what they have said to each other until the job is over; see package rounds.
+
+// An exchange is a request and its answer.
+type exchange struct{ asked, said []byte }
+
+// answers are the helper's so far.
+func (w *work) answers() [][]byte {
+	var all [][]byte
+	for _, x := range w.past {
+		all = append(all, x.said)
+	}
+	return all
+}
+
+// continuation is the request of a step after the first.
+func (w *work) continuation(d dap.Dialect, step uint16) ([]byte, error) {
+	req := dap.AggregationJobContinueReq{Step: step}
+	var err error
+	for _, i := range w.sent {
+		c := dap.VerifyContinue{ID: w.reports[i].Metadata.ID, Payload: w.batch.Message(i)}
+		if req.Continues, err = c.Append(req.Continues); err != nil {
+			return nil, err
+		}
+	}
+	return d.AppendAggregationJobContinueReq(nil, &req)
+}
+
 // errAhead: the job that the first request makes is at a later step. A client has sent the same reports twice, alone, so that another
 // segment makes the same job, and went on with it.
 var errAhead = errors.New("the helper's job is at a later step")
+
+// isAhead says whether the helper has refused a first request with that.
+func isAhead(err error, step uint16) bool {
+	var refused *peer.Refused
+	return step == 0 && errors.As(err, &refused) && refused.Problem.Type == dap.ProblemStepMismatch
+}
 
 // yield leaves the job to the other segment: this one waits until that has come to its end, and finds its reports aggregated then.
 func (l *Leader) yield(ctx context.Context, w *work) error {
@@ -43,6 +77,14 @@ func (l *Leader) yield(ctx context.Context, w *work) error {
 	return nil
 }
 
+// post sends the request of a step. The first makes the job.
+func (l *Leader) post(ctx context.Context, w *work, sent *store.Sent, body []byte) (*peer.Reply, error) {
+	if sent.Step > 0 {
+		return l.advance(ctx, w, sent, body)
+	}
+	return l.helper.Ask(ctx, peer.AggregationJob(w.task, w.Segment.Name), sent.Location, body)
+}
+
 // advance posts a later step. A helper that has lost the job, or steps of it, is told it again from the beginning; where it then
 // says anything else than it did, the two sides can agree no more.
 func (l *Leader) advance(ctx context.Context, w *work, sent *store.Sent, body []byte) (*peer.Reply, error) {
@@ -56,18 +98,18 @@ func (l *Leader) advance(ctx context.Context, w *work, sent *store.Sent, body []
 		return reply, err
 	}
 	id := ""
-	for step, request := range w.asked {
+	for step, x := range w.past {
 		if step == 0 {
-			reply, err = l.helper.Create(ctx, resource, request)
+			reply, err = l.helper.Create(ctx, resource, x.asked)
 		} else {
-			reply, err = l.helper.Continue(ctx, resource, id, request)
+			reply, err = l.helper.Continue(ctx, resource, id, x.asked)
 		}
 		switch {
 		case err != nil:
 			return nil, err
 		case reply.Body == nil:
 			return nil, &deferred{max(reply.RetryAfter, l.opt.Poll)}
-		case !bytes.Equal(reply.Body, w.said[step]):
+		case !bytes.Equal(reply.Body, x.said):
 			return nil, &parked{"the helper is out of step and answers otherwise than it did"}
 		}
 		id = reply.ID
