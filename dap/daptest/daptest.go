@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,7 +19,7 @@ import (
 )
 
 // A Plan says which tests of a package run in which dialects: those that it does not
-// name, in all.
+// name, in all where CI=true, else each in one.
 type Plan struct {
 	Dialects []dap.Dialect
 	// Only are tests about one dialect, by its index.
@@ -33,9 +34,11 @@ type Plan struct {
 const Turn = "STARLING_TURN"
 
 // Run runs the tests of m once in each dialect, as the plan says, and returns the exit
-// code of them all. pass is told which one it is, and calls run. With -short, where a run
-// under the race detector asks about goroutines and not about messages, every test runs
-// in one dialect. Fuzz targets, benchmarks and lists are run once.
+// code of them all. pass is told which one it is, and calls run. Every test runs in one
+// dialect, and each dialect has a share of the tests, where CI is not true, so that
+// nobody waits for all of them at every change; and with -short, where a run under the
+// race detector asks about goroutines and not about messages. Fuzz targets, benchmarks
+// and lists are run once.
 func Run(m *testing.M, p Plan, pass func(d dap.Dialect, run func() int) int) int {
 	flag.Parse()
 	for _, f := range []string{"test.fuzz", "test.bench", "test.list"} {
@@ -49,18 +52,21 @@ func Run(m *testing.M, p Plan, pass func(d dap.Dialect, run func() int) int) int
 	}
 	turn := 0
 	if v := os.Getenv(Turn); err == nil && v != "" {
-		turn, err = strconv.Atoi(v)
+		if turn, err = strconv.Atoi(v); err == nil && turn < 0 {
+			err = fmt.Errorf("%s=%d is negative", Turn, turn)
+		}
 	}
 	if err != nil {
 		fmt.Println("FAIL:", err)
 		return 1
 	}
+	all := os.Getenv("CI") == "true" && !testing.Short()
 	code, skip := 0, flag.Lookup("test.skip").Value
 	given := skip.String()
 	for i, d := range p.Dialects {
 		var elsewhere []string
 		for _, name := range tests {
-			if !p.runs(name, i, turn) {
+			if !p.runs(name, i, turn, all) {
 				elsewhere = append(elsewhere, "^"+name+"$")
 			}
 		}
@@ -78,15 +84,20 @@ func Run(m *testing.M, p Plan, pass func(d dap.Dialect, run func() int) int) int
 	return code
 }
 
-// runs says whether a test runs in the dialect of an index, where it is that turn.
-func (p *Plan) runs(name string, dialect, turn int) bool {
+// runs says whether a test runs in the dialect of an index, where it is that turn, and
+// tests that the plan does not name run in all or take turns, too.
+func (p *Plan) runs(name string, dialect, turn int, all bool) bool {
 	if at, ok := p.Only[name]; ok {
 		return at == dialect
 	}
-	if at := slices.Index(p.InTurn, name); at >= 0 {
-		return (at+turn)%len(p.Dialects) == dialect
+	at := slices.Index(p.InTurn, name)
+	if at < 0 {
+		if all {
+			return true
+		}
+		at = int(crc32.ChecksumIEEE([]byte(name)) % uint32(len(p.Dialects)))
 	}
-	return dialect == 0 || !testing.Short()
+	return (at+turn)%len(p.Dialects) == dialect
 }
 
 var test = regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
@@ -113,7 +124,7 @@ func names() (names []string, err error) {
 func (p *Plan) check(tests []string) error {
 	var errs []error
 	for name, at := range p.Only {
-		if at >= len(p.Dialects) || !slices.Contains(tests, name) {
+		if at < 0 || at >= len(p.Dialects) || !slices.Contains(tests, name) {
 			errs = append(errs, fmt.Errorf("%s is no test, or runs in no dialect", name))
 		}
 	}
