@@ -22,7 +22,8 @@
 //	                   rounds release datakey record retire lost mend steady agreement permit room peer task edge
 //	                   watch}: a batch of reports, verified and released
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
-//	recipe             the six choices, canonical bytes, validation, guarantee; plan works backwards to them
+//	recipe             the six choices, canonical bytes, validation; account computes the guarantee, plan works
+//	                   backwards from it
 //	dap                daptest; DAP drafts 18 and 19: wire messages, HPKE strings, problem documents
 //	vdaf               prio3  pine  vdaftest  internal/{field xof flp kernel}: proofs about shares
 //	dp                 release  noise  correlated  accountant  certificate  amplify  calculator  local  projection: what

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -170,13 +171,13 @@ func New(o Options) (*Client, error) {
 	} else if err != nil {
 		return nil, &RefusedError{ReasonMalformed, err}
 	}
-	if err := r.Validate(); err != nil {
+	if err := account.Validate(r); err != nil {
 		if claim := new(recipe.ClaimError); errors.As(err, &claim) {
 			return nil, &RefusedError{ReasonClaim, err}
 		}
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		return nil, &RefusedError{ReasonClaim, err}
 	}

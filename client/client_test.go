@@ -19,6 +19,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -71,7 +72,7 @@ func TestNewRefuses(t *testing.T) {
 	unknown := slices.Clone(bytes)
 	unknown[0] = 2
 	certify := func(r *recipe.Recipe) []byte {
-		b, err := r.Certify()
+		b, err := account.Certify(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -48,7 +49,7 @@ func Example() {
 	defer leader.Close()
 	defer helper.Close()
 	epsilon, _ := recipe.ParseDecimal("1")
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name: "Doctor visits", Query: recipe.Histogram{Length: 21}, MinBatch: 1000, Epsilon: epsilon,
 		Leader: leader.URL, Helper: helper.URL,
 	})

@@ -9,12 +9,13 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // noisyRecipe is a recipe of vectors whose devices add noise.
 func noisyRecipe(t *testing.T, dim uint32, p recipe.VectorProof, clip uint64, variance recipe.Rational) *recipe.Recipe {
 	t.Helper()
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		DAP:  speaks,
 		Name: "Gradients", Query: recipe.Vector{Dimension: dim, Bound: clip, FracBits: 10, Proof: p},
 		Randomizer: recipe.Gaussian{Variance: variance}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},

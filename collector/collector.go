@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 )
@@ -146,7 +147,7 @@ func New(o Options) (*Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("collector: %w", err)
 	}
-	if err := r.Validate(); err != nil {
+	if err := account.Validate(r); err != nil {
 		return nil, fmt.Errorf("collector: %w", err)
 	}
 	path, ok := r.Path.(recipe.TwoServer)
@@ -184,7 +185,7 @@ func (c *Collector) derive() (err error) {
 	if c.id, err = c.recipe.ID(); err != nil {
 		return err
 	}
-	if c.guarantee, err = c.recipe.Guarantee(); err != nil {
+	if c.guarantee, err = account.Guarantee(c.recipe); err != nil {
 		return err
 	}
 	if c.task, err = c.recipe.Task(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -57,7 +58,7 @@ func Example() {
 	l := new(leader)
 	server := httptest.NewServer(l)
 	defer server.Close()
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name: "Left-handedness", Query: recipe.Count{}, MinBatch: 500, Leader: server.URL, Helper: "https://helper.example/",
 		Noise: recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 50, Den: 1}, Share: recipe.DrawsAll},
 	})

@@ -8,12 +8,13 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // coinRecipe has dummies, and a relay that no test here goes through.
-func coinRecipe(t *testing.T, q recipe.Query, change func(*recipe.Options)) *recipe.Recipe {
+func coinRecipe(t *testing.T, q recipe.Query, change func(*account.Options)) *recipe.Recipe {
 	t.Helper()
-	o := recipe.Options{
+	o := account.Options{
 		DAP:  speaks,
 		Name: "test", Query: q, MinBatch: 20, TimePrecision: 3600,
 		Leader: "https://leader.example/v1/", Helper: "https://helper.example/",
@@ -27,7 +28,7 @@ func coinRecipe(t *testing.T, q recipe.Query, change func(*recipe.Options)) *rec
 	if change != nil {
 		change(&o)
 	}
-	r, err := recipe.New(o)
+	r, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,16 +106,16 @@ func TestIntervalsOfCoins(t *testing.T) {
 		most               float64
 	}{
 		{"bernoulli", coinRecipe(t, hot, nil), shares, 1, math.Sqrt(18), 0, 0.985},
-		{"needles", coinRecipe(t, hot, func(o *recipe.Options) {
+		{"needles", coinRecipe(t, hot, func(o *account.Options) {
 			o.Participation = recipe.Importance{Default: recipe.Rational{Num: 1, Den: 10}, Other: recipe.Rational{Num: 1, Den: 2}}
 		}), []float64{0.02, 0.01, 0}, 1, math.Sqrt(18), 0, 0.985},
-		{"laplace", coinRecipe(t, hot, func(o *recipe.Options) {
+		{"laplace", coinRecipe(t, hot, func(o *account.Options) {
 			o.Noise = recipe.DiscreteLaplace{Scale: recipe.Rational{Num: 20, Den: 1}}
 		}), shares, 1, 0, 20, 0.985},
-		{"rappor", coinRecipe(t, recipe.Multihot{Length: 3, MaxWeight: 3}, func(o *recipe.Options) {
+		{"rappor", coinRecipe(t, recipe.Multihot{Length: 3, MaxWeight: 3}, func(o *account.Options) {
 			o.Randomizer, o.Noise = recipe.RAPPOR{Epsilon0: recipe.Decimal{Coefficient: 2}}, nil
 		}), shares, 1, 0, 0, 0.985},
-		{"no noise", coinRecipe(t, hot, func(o *recipe.Options) {
+		{"no noise", coinRecipe(t, hot, func(o *account.Options) {
 			o.Noise, o.Relay, o.Delta = recipe.NoNoise{}, nil, recipe.Decimal{}
 		}), []float64{0.3, 0.01, 0.001}, 1, 0, 0, 1},
 		{"mean", coinRecipe(t, recipe.Mean{Max: 7}, nil), []float64{0.4}, 7, math.Sqrt(18), 0, 1},

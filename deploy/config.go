@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
 	"github.com/starling-agg/starling/vdaf"
@@ -403,7 +404,7 @@ func stated(r *recipe.Recipe) aggregator.Expectation {
 // dummies or other people's answers hide a person, the recipe's own fallback says it, over all rounds. Where nothing but the
 // servers' noise protects, it does not matter who else takes part: all that one batch promises is left. Zero: not known.
 func halfHonest(r *recipe.Recipe) (recipe.Loss, error) {
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		return recipe.Loss{}, err
 	}
@@ -429,7 +430,7 @@ func ReadRecipe(path string) (*recipe.Recipe, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := r.Validate(); err != nil {
+	if err := account.Validate(r); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return r, b, nil

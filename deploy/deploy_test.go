@@ -21,6 +21,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
 )
@@ -34,7 +35,7 @@ func create(t testing.TB, mode dap.BatchMode) (dir string, a *Addresses) {
 	}
 	t.Cleanup(a.Close)
 	first := dap.Time(time.Now().Unix() / 60)
-	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(),
+	r, err := account.New(account.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(),
 		MinBatch: 100, BatchMode: mode, TimePrecision: 60, Window: recipe.Between{Start: first, End: first + 60},
 		Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6}})
 	if err != nil {
@@ -255,7 +256,7 @@ func TestExpected(t *testing.T) {
 		if m, err = load(t, dir, role).read(); err != nil {
 			t.Fatal(err)
 		}
-		g, err := m.recipes[0].Guarantee()
+		g, err := account.Guarantee(m.recipes[0])
 		if err != nil || !g.Finite() {
 			t.Fatalf("the recipe gives %v, %v", g, err)
 		}
@@ -305,25 +306,25 @@ func TestRetention(t *testing.T) {
 // whatever it is.
 func TestCalendarByRecipe(t *testing.T) {
 	_, a := create(t, dap.TimeInterval)
-	coins := recipe.Options{Query: recipe.Count{}, MinBatch: 500, Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},
+	coins := account.Options{Query: recipe.Count{}, MinBatch: 500, Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},
 		Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 10}}, Rate: &recipe.Rate{Devices: 60000, Units: 24},
 		Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: a.LeaderURL() + "gateway"}}
 	slots := coins
 	slots.Participation, slots.Rate = recipe.DonationTime{Rate: recipe.Rational{Num: 1, Den: 10}, Slots: 4, Length: 6}, &recipe.Rate{Devices: 200000, Units: 24}
-	twice := recipe.Options{Query: recipe.Count{}, MinBatch: 500, Epsilon: recipe.Decimal{Coefficient: 1}, Rounds: 2, RoundUnits: 7, Grace: time.Minute}
-	selected := recipe.Options{Query: recipe.Count{}, MinBatch: 500, BatchMode: dap.LeaderSelected, RoundUnits: 3}
+	twice := account.Options{Query: recipe.Count{}, MinBatch: 500, Epsilon: recipe.Decimal{Coefficient: 1}, Rounds: 2, RoundUnits: 7, Grace: time.Minute}
+	selected := account.Options{Query: recipe.Count{}, MinBatch: 500, BatchMode: dap.LeaderSelected, RoundUnits: 3}
 	for name, c := range map[string]struct {
-		o    recipe.Options
+		o    account.Options
 		want aggregator.Calendar
 	}{
 		"coins":           {coins, aggregator.Calendar{Units: 24, Alone: true, Grace: recipe.DefaultGrace}},
 		"slots":           {slots, aggregator.Calendar{Units: 6, Alone: true, Grace: recipe.DefaultGrace}},
 		"two rounds":      {twice, aggregator.Calendar{Units: 7, Alone: true, Grace: time.Minute}},
-		"nothing at all":  {recipe.Options{Query: recipe.Count{}, MinBatch: 500}, aggregator.Calendar{Units: 1}},
+		"nothing at all":  {account.Options{Query: recipe.Count{}, MinBatch: 500}, aggregator.Calendar{Units: 1}},
 		"leader-selected": {selected, aggregator.Calendar{Units: 3}},
 	} {
 		c.o.Name, c.o.Leader, c.o.Helper = name, a.LeaderURL(), a.HelperURL()
-		r, err := recipe.New(c.o)
+		r, err := account.New(c.o)
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -347,7 +348,7 @@ func TestCalendarByRecipe(t *testing.T) {
 // and the alarm of a sampled recipe says what half the dummies leave.
 func TestExpectedByRecipe(t *testing.T) {
 	_, a := create(t, dap.TimeInterval)
-	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Multihot{Length: 8, MaxWeight: 1, Chunk: 3}, Leader: a.LeaderURL(), Helper: a.HelperURL(),
+	r, err := account.New(account.Options{Name: "Test", Query: recipe.Multihot{Length: 8, MaxWeight: 1, Chunk: 3}, Leader: a.LeaderURL(), Helper: a.HelperURL(),
 		MinBatch: 500, BatchMode: dap.TimeInterval, TimePrecision: 3600, Window: recipe.NoWindow{},
 		Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},
 		Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 10}}, Rate: &recipe.Rate{Devices: 60000, Units: 24},
@@ -359,7 +360,7 @@ func TestExpectedByRecipe(t *testing.T) {
 	if err := Create(dir, r, a); err != nil {
 		t.Fatal(err)
 	}
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -467,7 +468,7 @@ func TestKeySchedule(t *testing.T) {
 		}
 	}
 	// A second recipe, which wants to be safe from later machines.
-	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(),
+	r, err := account.New(account.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(),
 		MinBatch: 100, KEM: recipe.XWing, Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6}})
 	if err != nil {
 		t.Fatal(err)
@@ -655,7 +656,7 @@ func Example() {
 		return
 	}
 	defer addresses.Close()
-	r, err := recipe.New(recipe.Options{Name: "Do you like birds?", Query: recipe.Count{}, MinBatch: 100,
+	r, err := account.New(account.Options{Name: "Do you like birds?", Query: recipe.Count{}, MinBatch: 100,
 		Leader: addresses.LeaderURL(), Helper: addresses.HelperURL()})
 	if err != nil {
 		fmt.Println(err)

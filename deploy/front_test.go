@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -43,7 +44,7 @@ func createFront(t *testing.T) *fronted {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.Front.Close)
-	x.recipe, err = recipe.New(recipe.Options{Name: "Test", Query: recipe.Multihot{Length: 4, MaxWeight: 1}, Leader: x.LeaderURL(),
+	x.recipe, err = account.New(account.Options{Name: "Test", Query: recipe.Multihot{Length: 4, MaxWeight: 1}, Leader: x.LeaderURL(),
 		Helper: x.HelperURL(), MinBatch: 100, TimePrecision: 60, Epsilon: recipe.Decimal{Coefficient: 1},
 		Delta: recipe.Decimal{Coefficient: 1, Scale: 6}, Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 4}},
 		Rate: &recipe.Rate{Devices: 4000, Units: 1}, Relay: &recipe.Relay{URL: x.RelayURL(), Gateway: x.GatewayURL()}})
@@ -85,7 +86,7 @@ func TestCreateFront(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := x.recipe.Guarantee()
+	g, err := account.Guarantee(x.recipe)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -27,7 +28,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer addresses.Close()
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name: "metrics", Query: recipe.Count{}, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(), MinBatch: 100,
 		Epsilon: recipe.Decimal{Coefficient: 1},
 	})

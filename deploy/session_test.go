@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -59,9 +60,9 @@ func TestSessionDeletesOnlyWhatHasFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer addresses.Close()
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name: "a test", Query: recipe.Histogram{Length: 4}, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(),
-		BatchMode: dap.TimeInterval, MinBatch: 10, TimePrecision: 10, Kind: recipe.GaussianNoise,
+		BatchMode: dap.TimeInterval, MinBatch: 10, TimePrecision: 10, Kind: account.GaussianNoise,
 		Window: recipe.Between{Start: 100, End: 200}, Epsilon: decimal(t, "1"), Delta: decimal(t, "0.000001"),
 	})
 	if err != nil {
@@ -130,7 +131,7 @@ func TestSkip(t *testing.T) {
 		t.Fatal(err)
 	}
 	addresses.Close()
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name: "skip", Query: recipe.Count{}, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(), MinBatch: 20, TimePrecision: 10,
 		Window: recipe.Between{Start: 100, End: 200}, Epsilon: decimal(t, "1"), Delta: decimal(t, "0.000001"), Rounds: 2,
 		Grace: 3 * time.Second,

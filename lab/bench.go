@@ -19,6 +19,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // BenchOptions say what is measured: leader and helper together, from the upload to both having verified.
@@ -122,10 +123,10 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name: "Benchmark", Query: query, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(),
 		BatchMode: dap.TimeInterval, MinBatch: 1000, TimePrecision: 3600,
-		Kind: recipe.GaussianNoise, Epsilon: decimal("1"), Delta: decimal("0.000001"),
+		Kind: account.GaussianNoise, Epsilon: decimal("1"), Delta: decimal("0.000001"),
 	})
 	if err != nil {
 		return nil, err

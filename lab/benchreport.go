@@ -18,6 +18,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 )
@@ -158,7 +159,7 @@ func newReportBench(o *BenchReportOptions) (*reportBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name: "Benchmark", Query: q, Projection: projection, Oversized: true, MinBatch: recipe.MinBatchFloor, Leader: "https://leader.example/", Helper: "https://helper.example/",
 	})
 	if err != nil {

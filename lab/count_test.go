@@ -11,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // normalNever is what a standard normal variable exceeds, to either side, once in 10^6.
@@ -95,7 +96,7 @@ func TestCountAttack(t *testing.T) {
 	// The same recipe without dummies.
 	r.Dummies = nil
 	var invalid *recipe.InvalidError
-	if err := r.Validate(); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "dummies") {
+	if err := account.Validate(r); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "dummies") {
 		t.Errorf("without dummies: %v", err)
 	}
 	b, err := r.Append(nil)

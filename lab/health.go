@@ -7,6 +7,7 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
@@ -65,7 +66,7 @@ func (r *run) newHealthRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	o.Description = fmt.Sprintf("How many times did you see a doctor in the past year, %d at most, and do you rate your health excellent, good, fair or poor?",
 		mostVisits)
 	o.Query = recipe.L1BoundSum{Length: uint32(len(randhie.HealthLabels)), Max: mostVisits}
-	return recipe.New(o)
+	return account.New(o)
 }
 
 // healthForger shards what a forger asks for as an answer of the lab that asks for health.

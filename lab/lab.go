@@ -20,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/service"
 	"github.com/starling-agg/starling/signed"
 )
@@ -421,7 +422,7 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	if r.anchors, err = deploy.ReadAnchors(filepath.Join(r.dir, deploy.AnchorsFile)); err != nil {
 		return nil, ctx, errors.Join(err, stop())
 	}
-	certificate, err := r.recipe.Certify()
+	certificate, err := account.Certify(r.recipe)
 	if err != nil && !errors.Is(err, recipe.ErrNoCertificate) {
 		return nil, ctx, errors.Join(err, stop())
 	}
@@ -483,17 +484,17 @@ func (r *run) newRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	o.Name = "Visits to a doctor in a year"
 	o.Description = "How many times did you see a doctor in the past year: 0, 1, ..., 19, or 20 and more?"
 	o.Query = recipe.Histogram{Length: randhie.Buckets}
-	return recipe.New(o)
+	return account.New(o)
 }
 
 // plainOptions are those of a recipe that every row answers, but for what is asked.
-func (r *run) plainOptions(a *deploy.Addresses) (o recipe.Options, err error) {
+func (r *run) plainOptions(a *deploy.Addresses) (o account.Options, err error) {
 	precision := dap.TimePrecision(r.o.Precision / time.Second)
 	first, err := precision.At(r.asked)
 	if err != nil {
 		return o, err
 	}
-	return recipe.Options{
+	return account.Options{
 		Population: &recipe.Population{
 			Statement: "the participants of the RAND Health Insurance Experiment, 1974 to 1982",
 			Expected:  uint64(r.o.Rows),
@@ -504,7 +505,7 @@ func (r *run) plainOptions(a *deploy.Addresses) (o recipe.Options, err error) {
 		MinBatch:      uint64(r.o.Rows / 2),
 		TimePrecision: precision,
 		Window:        recipe.Between{Start: first, End: first + dap.Time(openFor/r.o.Precision)},
-		Kind:          recipe.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
+		Kind:          account.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
 	}, nil
 }
 

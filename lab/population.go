@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // Names of the questions that a lab asks of a population.
@@ -198,7 +199,7 @@ func (r *run) newSampledRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		return nil, err
 	}
 	q := r.o.question()
-	o := recipe.Options{
+	o := account.Options{
 		Name: q.name, Description: q.description,
 		Population: &recipe.Population{
 			Statement: "devices made up from the participants of the RAND Health Insurance Experiment, 1974 to 1982",
@@ -208,13 +209,13 @@ func (r *run) newSampledRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		Leader: a.LeaderURL(), Helper: a.HelperURL(),
 		BatchMode: dap.TimeInterval, TimePrecision: precision,
 		Window: recipe.Between{Start: last - dap.Time(r.o.Rounds-1), End: last + dap.Time(openFor/r.o.Precision)},
-		Kind:   recipe.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta, Rounds: r.o.lifetime(),
+		Kind:   account.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta, Rounds: r.o.lifetime(),
 		Relay: &recipe.Relay{URL: r.front.RelayURL(), Gateway: r.front.GatewayURL()}, Grace: grace,
 	}
 	if r.o.KnownSample {
 		o.MinBatch = uint64(r.o.sample() / 2)
 		o.Rate = &recipe.Rate{Devices: uint64(r.o.sample()), Units: 1}
-		return recipe.New(o)
+		return account.New(o)
 	}
 	other, usual, err := r.o.rates()
 	if err != nil {
@@ -254,9 +255,9 @@ func atMost(mean, miss float64) uint64 {
 }
 
 // withDummies makes the recipe with as large a least batch as leaves room for its dummies and for chance.
-func (r *run) withDummies(o recipe.Options, usual recipe.Rational) (*recipe.Recipe, error) {
+func (r *run) withDummies(o account.Options, usual recipe.Rational) (*recipe.Recipe, error) {
 	o.MinBatch = recipe.SampledBatchFloor
-	draft, err := recipe.New(o) // neither noise nor dummies depend on the batch
+	draft, err := account.New(o) // neither noise nor dummies depend on the batch
 	if err != nil {
 		return nil, err
 	}
@@ -267,5 +268,5 @@ func (r *run) withDummies(o recipe.Options, usual recipe.Rational) (*recipe.Reci
 		return nil, fmt.Errorf("too few answers to hide: %d dummies may be among %.0f reports", draft.Dummies.Allowance, expected)
 	}
 	o.MinBatch, o.Noise, o.Dummies = uint64(b), draft.Noise, draft.Dummies
-	return recipe.New(o)
+	return account.New(o)
 }

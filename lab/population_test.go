@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // TestPopulation plays devices with coins, relay, gateway, both servers and the collector, for each question.
@@ -120,7 +121,7 @@ func checkLedgers(t *testing.T, keep string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	price, err := r.LossAfter(1)
+	price, err := account.LossAfter(r, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // SeriesOptions say how a lab of correlated noise runs. The zero value is the whole demonstration.
@@ -239,7 +240,7 @@ func (r *run) newSeriesRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		return nil, err
 	}
 	each := o.Devices / o.Separation
-	return recipe.New(recipe.Options{
+	return account.New(account.Options{
 		Name:        "What use of health care looks like, round by round",
 		Description: "Random Fourier features of your years in the study, of which only sums over many people are released.",
 		Population: &recipe.Population{
@@ -252,7 +253,7 @@ func (r *run) newSeriesRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		MinBatch:      uint64(max(recipe.MinBatchFloor, each/2)),
 		TimePrecision: precision,
 		Window:        recipe.Between{Start: last - dap.Time(o.Rounds-1), End: last + dap.Time(openFor/r.o.Precision)},
-		Kind:          recipe.CorrelatedNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta, Rounds: uint32(o.participations()),
+		Kind:          account.CorrelatedNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta, Rounds: uint32(o.participations()),
 		Series: correlated.Series{Strategy: strategy, Separation: uint64(o.Separation), Rounds: uint64(o.Rounds)},
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // Vectors is the name of the recipe of [RunVectors].
@@ -369,7 +370,7 @@ func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := recipe.Options{
+	options := account.Options{
 		Name:        "What use of health care looks like",
 		Description: "Random Fourier features of your years in the study, of which only the mean over all people is released.",
 		Population: &recipe.Population{
@@ -382,7 +383,7 @@ func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		MinBatch:      uint64(o.Devices / 2),
 		TimePrecision: precision,
 		Window:        recipe.Between{Start: first, End: first + dap.Time(openFor/r.o.Precision)},
-		Kind:          recipe.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
+		Kind:          account.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
 	}
 	if o.Device {
 		options.Randomizer = recipe.Gaussian{}
@@ -391,7 +392,7 @@ func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	if o.Half {
 		options.Share, options.HonestServers = recipe.DrawsHalf, 2
 	}
-	return recipe.New(options)
+	return account.New(options)
 }
 
 // uploadVectors plays the devices. They make their vectors one at a time; only the sums stay.
@@ -545,7 +546,7 @@ func (r *run) describeVectors(out *VectorReport) {
 	out.Proof, out.FracBits = q.Proof.String(), int(q.FracBits)
 	out.Influence = q.Norm() / float64(out.Accepted)
 	out.MovedAtMost = float64(out.Attackers) * out.Influence
-	if b, ok := r.recipe.ProvedBound(); ok {
+	if b, ok := account.ProvedBound(r.recipe); ok {
 		out.Proved = &b
 		if f, ok := g.Fallback(recipe.ServersCollude); ok && f.Loss.Finite() {
 			out.Alone = &f.Loss.Epsilon
@@ -563,7 +564,7 @@ func (r *run) describeVectors(out *VectorReport) {
 		words += fmt.Sprintf(", even where it is known who sent what; %s, holds if %s", g.Loss, strings.Join(g.Conditions, ", and "))
 	}
 	out.Guarantee = fmt.Sprintf("Guarantee: %s; computed from the recipe. Noise: %s.%s", words, r.noiseWords(), r.certified)
-	if both, ok := r.recipe.BothHonest(); ok {
+	if both, ok := account.BothHonest(r.recipe); ok {
 		out.BothHonest = &both.Epsilon
 	}
 	if f, ok := g.Fallback(recipe.OneServerFails); ok && f.Loss.Finite() {

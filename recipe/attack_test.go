@@ -1,10 +1,13 @@
-package recipe
+package recipe_test
 
 import (
 	"math"
 	"testing"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // countAttack is delta(epsilon) of one person's answer x against none, for an adversary who sees the exact number of reports
@@ -66,7 +69,7 @@ func TestCountAttack(t *testing.T) {
 	for _, dummies := range []Rational{{1, 2}, {1, 3}} {
 		r.Dummies = &Dummies{Rate: dummies, Senders: n + 1}
 		for _, delta := range []Decimal{{1, 1}, {3, 2}, {1, 2}} {
-			l, _, err := r.proved(situation{servers: 1, hidden: true}, delta, 1, accountant.AddRemove)
+			l, _, err := account.LossIn(r, account.Situation{Servers: 1, Hidden: true}, delta, 1, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +80,7 @@ func TestCountAttack(t *testing.T) {
 			}
 		}
 	}
-	naive, _, err := r.proved(situation{servers: 1, hidden: true, free: true}, Decimal{3, 2}, 1, accountant.AddRemove)
+	naive, _, err := account.LossIn(r, account.Situation{Servers: 1, Hidden: true, Free: true}, Decimal{3, 2}, 1, release.AddRemove)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +89,7 @@ func TestCountAttack(t *testing.T) {
 	}
 	r = needles()
 	r.Dummies = nil
-	if err := r.Validate(); !invalidAt(err, "dummies") {
+	if err := account.Validate(r); !invalidAt(err, "dummies") {
 		t.Errorf("a recipe without dummies: %v", err)
 	}
 }

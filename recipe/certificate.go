@@ -6,9 +6,8 @@ import (
 	"math"
 	"math/big"
 
-	"github.com/starling-agg/starling/dp/accountant"
-	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -19,6 +18,12 @@ const CertificateRoom = 1e-3
 
 // ErrNoCertificate: no certificate can be made for a recipe of this kind, although its guarantee is computed and holds.
 var ErrNoCertificate = errors.New("recipe: no certificate")
+
+// The shares of delta that are kept for what events leave out, or passed on to a randomizer's shuffling.
+const (
+	MissShare    = 1e-3
+	ShuffleShare = 0.25
+)
 
 // A CertificateError is why a certificate does not prove what a recipe claims.
 type CertificateError struct {
@@ -38,86 +43,12 @@ func (e *CertificateError) Error() string {
 // Unwrap returns Err.
 func (e *CertificateError) Unwrap() error { return e.Err }
 
-// Certify returns a certificate of the recipe's claim, for [Recipe.CheckCertificate], in the encoding of package certificate. It
-// travels beside the recipe and is no part of it. For a recipe that claims nothing, and where no proof is found within
-// [CertificateRoom] of the claim, it returns an error that matches [ErrNoCertificate].
-func (r *Recipe) Certify() ([]byte, error) {
-	want, err := r.certifiable()
-	if err != nil {
-		return nil, err
-	}
-	claim := r.Claim.(ApproxDP)
-	c := certificate.Certificate{
-		Claim: certificate.Claim{Delta: outward.Down(claim.Delta.FloatDown() - want.spent()), Neighbours: certificate.Neighbours(r.Neighbours())},
-		Terms: []certificate.Term{want.Term},
-	}
-	t := &c.Terms[0]
-	if want.rho != nil {
-		t.Mu = ratUp(want.rho)
-	} else if want.square != nil {
-		f, _ := want.square.Float64()
-		t.Mu = outward.Above(math.Sqrt(f))
-	}
-	if t.DummyRate > 0 {
-		// As many as are free but for the miss, by the accountant's quantile or a little less.
-		if t.Dummies, err = amplify.MinimumBatch(want.others, want.free, want.miss); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNoCertificate, err)
-		}
-		for range 10 {
-			if t.Dummies > 1 && certificate.Fewer(t.Dummies, want.others, want.free) > want.miss {
-				t.Dummies--
-			}
-		}
-	}
-	if t.Mechanism == certificate.Shuffled {
-		// The checker's bound on one round is a little above the accountant's.
-		fail := claim.Delta.FloatDown() / float64(claim.Rounds) * shuffleShare
-		e, err := r.shuffled(situation{}, fail)
-		if err != nil {
-			return nil, err
-		}
-		t.Mu, fail = e.(accountant.ApproxDP).Epsilon, e.(accountant.ApproxDP).Delta
-		bad := new(certificate.Error)
-		for slack := 1e-3; slack < 0.1; slack *= 3 {
-			c.Epsilon, t.Fail = 0, fail*(1+slack)
-			if errors.As(c.Check(), &bad) && bad.Reason != certificate.BadTerm {
-				break
-			}
-		}
-	}
-	// The claim itself, and if rounding is in the way a little more.
-	if c.Epsilon = claim.Epsilon.FloatDown() - want.more; accountant.Prove(&c) != nil {
-		c.Epsilon += claim.Epsilon.FloatDown() * CertificateRoom * (1 - certificate.Room)
-		if err := accountant.Prove(&c); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNoCertificate, err)
-		}
-	}
-	if low := 0.0; len(c.Laws) == 0 && t.Mechanism != certificate.Shuffled { // a formula may prove more than is claimed
-		for high := c.Epsilon; high-low > 1e-4*high; {
-			if c.Epsilon = (low + high) / 2; c.Check() == nil {
-				high = c.Epsilon
-			} else {
-				low = c.Epsilon
-			}
-			c.Epsilon = high
-		}
-	}
-	b, err := c.MarshalBinary()
-	if err != nil {
-		return nil, fmt.Errorf("recipe: certify: %w", err)
-	}
-	if _, err := r.CheckCertificate(b); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoCertificate, err)
-	}
-	return b, nil
-}
-
 // CheckCertificate returns what b proves if it is a certificate of the recipe's claim: about the recipe's noise, coins, dummies,
 // contributions and rounds for its neighbours, no weaker than what is claimed but for [CertificateRoom], and with a proof that holds.
 // It does not ask the accountant. The error is a *[CertificateError], or matches [ErrNoCertificate] where the recipe is of a kind that
 // has none.
 func (r *Recipe) CheckCertificate(b []byte) (Loss, error) {
-	want, err := r.certifiable()
+	want, err := r.Certifiable()
 	if err != nil {
 		return NoPrivacy, err
 	}
@@ -128,8 +59,8 @@ func (r *Recipe) CheckCertificate(b []byte) (Loss, error) {
 	claim := r.Claim.(ApproxDP)
 	most := new(big.Rat).SetFloat64(CertificateRoom)
 	most.Mul(most.Add(most, big.NewRat(1, 1)), claim.Epsilon.Rat())
-	most.Sub(most, new(big.Rat).SetFloat64(want.more))
-	left := new(big.Rat).Sub(claim.Delta.Rat(), new(big.Rat).SetFloat64(want.spent()))
+	most.Sub(most, new(big.Rat).SetFloat64(want.More))
+	left := new(big.Rat).Sub(claim.Delta.Rat(), new(big.Rat).SetFloat64(want.Spent()))
 	switch {
 	case c.Neighbours != certificate.Neighbours(r.Neighbours()):
 		return NoPrivacy, &CertificateError{"is about other neighbours", nil}
@@ -144,7 +75,7 @@ func (r *Recipe) CheckCertificate(b []byte) (Loss, error) {
 	if err := c.Check(); err != nil {
 		return NoPrivacy, &CertificateError{"does not hold", err}
 	}
-	return Loss{c.Epsilon + want.more, claim.Delta.Float()}, nil
+	return Loss{c.Epsilon + want.More, claim.Delta.Float()}, nil
 }
 
 // atMost says whether x is a number and not above bound, exactly.
@@ -152,40 +83,40 @@ func atMost(x float64, bound *big.Rat) bool {
 	return !math.IsNaN(x) && !math.IsInf(x, 0) && new(big.Rat).SetFloat64(x).Cmp(bound) <= 0
 }
 
-// A release is what a certificate of a recipe must be about.
-type release struct {
+// A Release is what a certificate of a recipe must be about.
+type Release struct {
 	certificate.Term
 	// Where rho is not nil the term's Mu, a rho of zCDP or a response's loss, may be any
 	// that is not below it. Mu and Fail of a shuffled release are the certificate's own,
 	// and so is Dummies where DummyRate is not 0: the number of devices that are sure to
 	// be free to send a dummy, but for the miss in each round, when each of the others is
 	// with probability free.
-	rho        *big.Rat
-	others     uint64
-	free, miss float64
+	Rho        *big.Rat
+	Others     uint64
+	Free, Miss float64
 	// square is, where it is not nil, what the square of the term's Mu must not be below: of noise on vectors as rounded Gaussian
 	// noise (docs/proofs/rounded-gaussians.md).
-	square *big.Rat
+	Square *big.Rat
 	// redrawn is what a round spends of delta on reports that a device draws again, more what all rounds add to epsilon for it.
-	redrawn, more float64
-	rounds        uint32
+	Redrawn, More float64
+	Rounds        uint32
 }
 
-// spent is what all rounds cost of delta beside what the certificate proves.
-func (w release) spent() float64 { return outward.Up((w.miss + w.redrawn) * float64(w.rounds)) }
+// Spent is what all rounds cost of delta beside what the certificate proves.
+func (w Release) Spent() float64 { return outward.Up((w.Miss + w.Redrawn) * float64(w.Rounds)) }
 
-func (w release) matches(t certificate.Term) bool {
-	if w.rho != nil {
-		if math.IsNaN(t.Mu) || math.IsInf(t.Mu, 0) || new(big.Rat).SetFloat64(t.Mu).Cmp(w.rho) < 0 {
+func (w Release) matches(t certificate.Term) bool {
+	if w.Rho != nil {
+		if math.IsNaN(t.Mu) || math.IsInf(t.Mu, 0) || new(big.Rat).SetFloat64(t.Mu).Cmp(w.Rho) < 0 {
 			return false
 		}
 		t.Mu = 0
 	}
-	if w.square != nil {
+	if w.Square != nil {
 		if !(t.Mu > 0) || math.IsInf(t.Mu, 0) {
 			return false
 		}
-		if mu := new(big.Rat).SetFloat64(t.Mu); mu.Mul(mu, mu).Cmp(w.square) < 0 {
+		if mu := new(big.Rat).SetFloat64(t.Mu); mu.Mul(mu, mu).Cmp(w.Square) < 0 {
 			return false
 		}
 		t.Mu = 0
@@ -194,7 +125,7 @@ func (w release) matches(t certificate.Term) bool {
 		t.Mu, t.Fail = 0, 0
 	}
 	if w.DummyRate > 0 {
-		if t.Dummies == 0 || !(certificate.Fewer(t.Dummies, w.others, w.free) <= w.miss) {
+		if t.Dummies == 0 || !(certificate.Fewer(t.Dummies, w.Others, w.Free) <= w.Miss) {
 			return false
 		}
 		t.Dummies = 0
@@ -202,32 +133,32 @@ func (w release) matches(t certificate.Term) bool {
 	return t == w.Term
 }
 
-// certifiable describes the recipe's releases to the checker, from the recipe alone.
-func (r *Recipe) certifiable() (release, error) {
+// Certifiable describes the recipe's releases to the checker, from the recipe alone.
+func (r *Recipe) Certifiable() (Release, error) {
 	claim, ok := r.Claim.(ApproxDP)
-	if !ok || r.exact() {
-		return release{}, fmt.Errorf("%w: nothing is claimed", ErrNoCertificate)
+	if !ok || r.Exact() {
+		return Release{}, fmt.Errorf("%w: nothing is claimed", ErrNoCertificate)
 	}
-	w := release{Term: certificate.Term{Count: uint64(claim.Rounds), Rate: 1}, rounds: claim.Rounds}
+	w := Release{Term: certificate.Term{Count: uint64(claim.Rounds), Rate: 1}, Rounds: claim.Rounds}
 	if r.Randomizer != (NoRandomizer{}) {
 		if err := w.randomized(r, claim); err != nil {
 			return w, err
 		}
-	} else if err := w.noisy(r, r.honest(claim)); err != nil {
+	} else if err := w.noisy(r, r.HonestServers(claim)); err != nil {
 		return w, err
 	}
 	switch _, importance := r.Participation.(Importance); {
-	case r.amplified():
-		miss := claim.Delta.FloatDown() / float64(claim.Rounds) * missShare
-		c, free, err := r.coinRates()
+	case r.Amplified():
+		miss := claim.Delta.FloatDown() / float64(claim.Rounds) * MissShare
+		c, err := r.CoinRates()
 		if err != nil {
 			return w, fmt.Errorf("%w: %w", ErrNoCertificate, err)
 		}
 		if w.Count != uint64(claim.Rounds) || w.Mechanism == certificate.ZCDP {
 			return w, fmt.Errorf("%w of a sample with this noise", ErrNoCertificate)
 		}
-		w.Sampling, w.Rate, w.DummyRate = certificate.PoissonSample, c.rate, c.dummy
-		w.others, w.free, w.miss = r.Dummies.Senders-1, free, miss
+		w.Sampling, w.Rate, w.DummyRate = certificate.PoissonSample, c.Rate, c.Dummy
+		w.Others, w.Free, w.Miss = r.Dummies.Senders-1, c.Free, miss
 	case importance:
 		return w, fmt.Errorf("%w of importance sampling that anybody may watch", ErrNoCertificate)
 	}
@@ -235,27 +166,26 @@ func (r *Recipe) certifiable() (release, error) {
 }
 
 // randomized describes reports that devices randomize.
-func (w *release) randomized(r *Recipe, claim ApproxDP) error {
+func (w *Release) randomized(r *Recipe, claim ApproxDP) error {
 	w.Mechanism, w.Reports, w.Chance = certificate.Shuffled, r.MinBatch, 1
 	switch z := r.Randomizer.(type) {
 	case KRR:
-		w.Answers, w.Local = uint64(r.Query.(Histogram).Length), up(z.Epsilon0)
+		w.Answers, w.Local = uint64(r.Query.(Histogram).Length), z.Epsilon0.FloatUp()
 	case RAPPOR:
 		q := r.Query.(Multihot)
-		odds, err := z.overweight(q.Length, q.MaxWeight)
+		odds, err := z.Overweight(q.Length, q.MaxWeight)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
 		}
-		w.Answers, w.Local, w.Redraw = 2, up(z.Epsilon0), odds
+		w.Answers, w.Local, w.Redraw = 2, z.Epsilon0.FloatUp(), odds
 	case Gaussian:
-		s := situation{hidden: r.amplified()}
-		cost, err := r.tail(z, r.Query.(Vector), s, claim.Delta.FloatDown())
+		cost, err := r.DeviceTail(z, r.Query.(Vector), r.Amplified(), false, claim.Delta.FloatDown())
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
 		}
-		w.redrawn, w.more = cost.spent, redrawing(float64(claim.Rounds)*-math.Log1p(-cost.odds))
+		w.Redrawn, w.More = cost.Spent, RedrawCost(float64(claim.Rounds)*-math.Log1p(-cost.Odds))
 		w.Mechanism, w.Reports, w.Chance = certificate.Gaussian, 0, 0
-		return w.rounded(r, z.Clip, z.Variance.Rat(), r.draws(s))
+		return w.rounded(r, z.Clip, z.Variance.Rat(), r.Draws(false))
 	default:
 		return fmt.Errorf("%w of this randomizer", ErrNoCertificate)
 	}
@@ -264,17 +194,17 @@ func (w *release) randomized(r *Recipe, claim ApproxDP) error {
 
 // rounded describes noise of so many draws on vectors of bounded norm as continuous noise of 4 less in variance. That differs by a
 // factor of at most e^(1e-17), for which the square of the distance is a little larger.
-func (w *release) rounded(r *Recipe, bound uint64, variance *big.Rat, draws uint64) error {
+func (w *Release) rounded(r *Recipe, bound uint64, variance *big.Rat, draws uint64) error {
 	if variance.Cmp(big.NewRat(8, 1)) < 0 || draws > 1<<32 {
 		return fmt.Errorf("%w of this little noise on vectors", ErrNoCertificate)
 	}
 	distance := new(big.Rat).SetInt(new(big.Int).SetUint64(bound))
-	if r.Neighbours() == accountant.ReplaceOne {
+	if r.Neighbours() == release.ReplaceOne {
 		distance.Mul(distance, big.NewRat(2, 1))
 	}
 	all := new(big.Rat).Mul(variance, new(big.Rat).SetInt(new(big.Int).SetUint64(draws)))
-	w.square = new(big.Rat).Quo(distance.Mul(distance, distance), all.Sub(all, big.NewRat(4, 1)))
-	w.square.Mul(w.square, big.NewRat(1_000_000_001, 1_000_000_000))
+	w.Square = new(big.Rat).Quo(distance.Mul(distance, distance), all.Sub(all, big.NewRat(4, 1)))
+	w.Square.Mul(w.Square, big.NewRat(1_000_000_001, 1_000_000_000))
 	w.Mechanism = certificate.Gaussian
 	return nil
 }
@@ -287,11 +217,11 @@ func squared(shift, coordinates uint64) *big.Rat {
 }
 
 // noisy describes the servers' noise.
-func (w *release) noisy(r *Recipe, honest int) error {
+func (w *Release) noisy(r *Recipe, honest int) error {
 	// By how much a report moves the sum: coordinates, each by at most shift. One report that replaces another moves twice as many
 	// ones as one that comes or goes, and a vector twice as far.
 	t, times := &w.Term, uint64(2)
-	if r.Neighbours() != accountant.ReplaceOne {
+	if r.Neighbours() != release.ReplaceOne {
 		times = 1
 	}
 	coordinates, shift, ball, l1 := uint64(1), uint64(1), false, false
@@ -321,7 +251,7 @@ func (w *release) noisy(r *Recipe, honest int) error {
 	switch n := r.Noise.(type) {
 	case DiscreteLaplace:
 		if l1 { // a response's loss, Max/Scale
-			w.rho = new(big.Rat).Quo(new(big.Rat).SetInt(new(big.Int).SetUint64(shift)), n.Scale.Rat())
+			w.Rho = new(big.Rat).Quo(new(big.Rat).SetInt(new(big.Int).SetUint64(shift)), n.Scale.Rat())
 			t.Mechanism, t.Answers = certificate.RandomizedResponse, 2
 			t.Count *= coordinates
 			break
@@ -332,16 +262,16 @@ func (w *release) noisy(r *Recipe, honest int) error {
 		t.Mechanism, t.Num, t.Den, t.Shift = certificate.DiscreteLaplace, n.Scale.Num, n.Scale.Den, shift
 		t.Count *= coordinates
 	case DiscreteGaussian:
-		v, err := n.perServer()
+		v, err := n.PerServer()
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
 		}
 		variance := new(big.Rat).SetFrac(new(big.Int).SetUint64(v.Num), new(big.Int).SetUint64(v.Den))
-		if ball && r.amplified() {
+		if ball && r.Amplified() {
 			return w.rounded(r, shift, variance, uint64(honest))
 		}
 		if ball { // rho = distance^2/(2 variance)
-			w.rho = new(big.Rat).Quo(squared(shift, coordinates), variance.Mul(variance, big.NewRat(2*int64(honest), 1)))
+			w.Rho = new(big.Rat).Quo(squared(shift, coordinates), variance.Mul(variance, big.NewRat(2*int64(honest), 1)))
 			t.Mechanism = certificate.ZCDP
 			break
 		}
@@ -351,9 +281,9 @@ func (w *release) noisy(r *Recipe, honest int) error {
 			t.Count, t.Coordinates = t.Count*coordinates, 1
 		}
 	case CorrelatedGaussian: // rho = distance^2 |c|^2/(2 variance): docs/proofs/correlated-noise.md
-		norm := n.norm2()
-		w.rho = new(big.Rat).Mul(squared(shift, coordinates), Rational(norm).Rat())
-		w.rho.Quo(w.rho, new(big.Rat).Mul(n.Variance.Rat(), big.NewRat(2, 1)))
+		norm := n.Norm2()
+		w.Rho = new(big.Rat).Mul(squared(shift, coordinates), norm.Rat())
+		w.Rho.Quo(w.Rho, new(big.Rat).Mul(n.Variance.Rat(), big.NewRat(2, 1)))
 		t.Mechanism = certificate.ZCDP
 	default:
 		return fmt.Errorf("%w of this noise", ErrNoCertificate)

@@ -1,9 +1,12 @@
-package recipe
+package recipe_test
 
 import (
 	"bytes"
 	"errors"
 	"testing"
+
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 
 	"github.com/starling-agg/starling/dp/certificate"
 )
@@ -12,8 +15,8 @@ import (
 func TestCertify(t *testing.T) {
 	made, stolen := 0, mustCertify(t, doctor())
 	for name, r := range variants() {
-		b, err := r.Certify()
-		if r.exact() {
+		b, err := account.Certify(r)
+		if r.Exact() {
 			if !errors.Is(err, ErrNoCertificate) || !errors.Is(check(r, stolen), ErrNoCertificate) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -45,7 +48,7 @@ func check(r *Recipe, b []byte) error {
 
 func mustCertify(t *testing.T, r *Recipe) []byte {
 	t.Helper()
-	b, err := r.Certify()
+	b, err := account.Certify(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +115,7 @@ func TestCheckCertificateRefuses(t *testing.T) {
 	}
 	vector := doctor()
 	vector.Query = vectorVariants()["vector pine32"].Query
-	noise, err := Calibrate(vector.Query, GaussianNoise, Decimal{1, 0}, Decimal{1, 9}, 1)
+	noise, err := account.Calibrate(vector.Query, account.GaussianNoise, Decimal{1, 0}, Decimal{1, 9}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,15 +200,15 @@ func TestCheckCertificateRefusesOtherCoins(t *testing.T) {
 	}
 }
 
-// Recipes as New makes them, and those of several rounds.
+// Recipes as account.New makes them, and those of several rounds.
 func TestSampledRecipesHaveCertificates(t *testing.T) {
-	o := Options{
+	o := account.Options{
 		Name: "Coins", Query: Multihot{Length: 12, MaxWeight: 1}, Leader: "https://leader.example/", Helper: "https://helper.example/",
 		MinBatch: 500, Epsilon: Decimal{1, 0}, Delta: Decimal{1, 7}, Rate: &Rate{Devices: 200000, Units: 10},
 		Participation: Importance{Rational{1, 100}, Rational{1, 2}},
 		Relay:         &Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
 	}
-	calibrated, err := New(o)
+	calibrated, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +235,7 @@ func TestSampledRecipesHaveCertificates(t *testing.T) {
 	several("sample with noise", 1, Decimal{4, 0})
 	for _, name := range []string{"calibrated", "bernoulli", "krr", "rappor", "krr of all", "donation time", "bernoulli with some cover",
 		"vector with noise", "sample with noise"} {
-		b, err := list[name].Certify()
+		b, err := account.Certify(list[name])
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -245,7 +248,7 @@ func TestSampledRecipesHaveCertificates(t *testing.T) {
 			t.Errorf("%s: %v for a claim of 0.01", name, err)
 		}
 		if claim.Rounds == 1 {
-			if b, err := list[name].Certify(); !errors.Is(err, ErrNoCertificate) {
+			if b, err := account.Certify(list[name]); !errors.Is(err, ErrNoCertificate) {
 				t.Errorf("%s: %d bytes, %v for a claim of 0.01", name, len(b), err)
 			}
 		}
@@ -254,26 +257,26 @@ func TestSampledRecipesHaveCertificates(t *testing.T) {
 
 // Noise that is calibrated to a claim leaves enough of it for a certificate.
 func TestCalibratedNoiseHasACertificate(t *testing.T) {
-	for _, kind := range []NoiseKind{GaussianNoise, LaplaceNoise} {
+	for _, kind := range []account.NoiseKind{account.GaussianNoise, account.LaplaceNoise} {
 		for _, q := range []Query{Count{}, Sum{Max: 1000}, Histogram{Length: 21}, Multihot{Length: 40, MaxWeight: 3}, SumVec{Length: 100, Max: 255},
 			L1BoundSum{Length: 30, Max: 15}, L1BoundSum{Length: 1, Max: 3}} {
 			for _, epsilon := range []Decimal{{1, 1}, {1, 0}, {4, 0}} {
-				if _, sum := q.(SumVec); sum && kind == LaplaceNoise {
+				if _, sum := q.(SumVec); sum && kind == account.LaplaceNoise {
 					continue
 				}
 				r := doctor()
-				noise, err := Calibrate(q, kind, epsilon, Decimal{1, 9}, 1)
+				noise, err := account.Calibrate(q, kind, epsilon, Decimal{1, 9}, 1)
 				if err != nil {
 					t.Fatal(err)
 				}
 				r.Query, r.Noise, r.Claim = q, noise, ApproxDP{Epsilon: epsilon, Delta: Decimal{1, 9}, Rounds: 1, HonestServers: 1}
-				_, err = r.Certify()
+				_, err = account.Certify(r)
 				// Several coordinates of Laplace noise need laws on a grid, which is coarser than the calibration.
 				_, one := q.(Count)
 				_, other := q.(Sum)
 				_, response := q.(L1BoundSum) // one or two
 				other = other || response
-				if err != nil && (kind == GaussianNoise || one || other) || err != nil && !errors.Is(err, ErrNoCertificate) {
+				if err != nil && (kind == account.GaussianNoise || one || other) || err != nil && !errors.Is(err, ErrNoCertificate) {
 					t.Errorf("%v of %v at epsilon %v: %v", kind, q, epsilon, err)
 				}
 			}

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/correlated"
 )
 
@@ -25,9 +24,6 @@ type CorrelatedGaussian struct {
 	Series correlated.Series
 }
 
-// CorrelatedNoise is the kind of [CorrelatedGaussian], for [Options].
-const CorrelatedNoise NoiseKind = "correlated-gaussian"
-
 func (CorrelatedGaussian) noise() uint8 { return tagCorrelatedGaussian }
 
 func (n CorrelatedGaussian) String() string {
@@ -36,14 +32,10 @@ func (n CorrelatedGaussian) String() string {
 		n.Series.Strategy.Bands(), n.Series.Rounds)
 }
 
-// norm2 is the squared norm of a column of the strategy.
-func (n CorrelatedGaussian) norm2() accountant.Rational {
+// Norm2 is the squared norm of a column of the strategy.
+func (n CorrelatedGaussian) Norm2() Rational {
 	num, den := n.Series.Strategy.Norm2()
-	return accountant.Rational{Num: num, Den: den}
-}
-
-func (n CorrelatedGaussian) event(c accountant.Contribution) accountant.Event {
-	return accountant.Correlated{Sigma2: accountant.Rational(n.Variance), Norm2: n.norm2(), Contribution: c}
+	return Rational{Num: num, Den: den}
 }
 
 // Errors are the variances of what one server adds, to each of the first rounds and to their sums, in squared units of the
@@ -62,7 +54,7 @@ func (n CorrelatedGaussian) worst() float64 {
 }
 
 // Independent is the variance that each server would draw for each batch alone, for the same guarantee by the same accounting.
-func (n CorrelatedGaussian) Independent() float64 { return n.Variance.Float() / n.norm2().Float() }
+func (n CorrelatedGaussian) Independent() float64 { return n.Variance.Float() / n.Norm2().Float() }
 
 // A DeviceRule is what a device's ledger holds it to in one recipe.
 type DeviceRule struct {
@@ -81,36 +73,13 @@ func (r *Recipe) DeviceRule() DeviceRule {
 	return rule
 }
 
-// CalibrateCorrelated is [Calibrate] for correlated noise: rounds are those that one device takes part in.
-func CalibrateCorrelated(q Query, s correlated.Series, epsilon, delta Decimal, rounds uint32) (CorrelatedGaussian, error) {
-	none := CorrelatedGaussian{}
-	eps, dlt := epsilon.FloatDown(), delta.FloatDown()
-	if !(eps > 0) || !(dlt > 0 && dlt < 1) || rounds == 0 {
-		return none, &InvalidError{"claim", "needs epsilon above 0, delta between 0 and 1, and at least 1 round"}
-	}
-	if err := s.Validate(); err != nil {
-		return none, &InvalidError{"noise", fmt.Sprintf("cannot be drawn: %v", err)}
-	}
-	c, err := Contribution(q)
-	if err != nil {
-		return none, err
-	}
-	n := CorrelatedGaussian{Series: s}
-	v, _, err := accountant.CalibrateCorrelated(eps, dlt, n.norm2(), c, accountant.ReplaceOne, uint64(rounds))
-	if err != nil {
-		return none, fmt.Errorf("recipe: calibrate: %w", err)
-	}
-	n.Variance = Rational(v)
-	return n, nil
-}
-
 // correlated checks the noise, and the choices that go with it.
 func (v *validator) correlated(r *Recipe) {
 	n, ok := r.Noise.(CorrelatedGaussian)
 	if !ok {
 		return
 	}
-	if !n.Variance.valid() {
+	if !n.Variance.Valid() {
 		v.add("noise.variance", "is not a positive fraction in lowest terms")
 	} else if _, err := n.Series.Strategy.Sampler(n.Variance.Num, n.Variance.Den); err != nil {
 		v.add("noise", "cannot be drawn: %v", err)
@@ -125,7 +94,7 @@ func (v *validator) correlated(r *Recipe) {
 	if p, ok := r.Path.(TwoServer); ok && p.BatchMode != dap.TimeInterval {
 		v.add("path.batch_mode", "is not time-interval: correlated noise follows the calendar by which devices keep their distance")
 	}
-	if r.sampled() {
+	if r.Sampled() {
 		v.add("participation", "by coins does not go with correlated noise, whose guarantee does not use them; let every device take part")
 	}
 	if c, ok := r.Claim.(ApproxDP); ok && c.HonestServers != 1 {

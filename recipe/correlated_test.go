@@ -1,4 +1,4 @@
-package recipe
+package recipe_test
 
 import (
 	"encoding/hex"
@@ -8,9 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func mustSeries(t testing.TB, bands int, separation, rounds uint64) correlated.Series {
@@ -34,7 +38,7 @@ func running(t testing.TB) *Recipe {
 
 func TestCorrelatedBytes(t *testing.T) {
 	r := running(t)
-	if err := r.Validate(); err != nil {
+	if err := account.Validate(r); err != nil {
 		t.Fatal(err)
 	}
 	b := mustAppend(t, r)
@@ -112,12 +116,12 @@ func TestCorrelatedRefuses(t *testing.T) {
 		c.change(r, &n)
 		r.Noise = n
 		var found bool
-		for _, err := range unjoin(r.Validate()) {
+		for _, err := range unjoin(account.Validate(r)) {
 			var invalid *InvalidError
 			found = found || errors.As(err, &invalid) && invalid.Field == c.field
 		}
 		if !found {
-			t.Errorf("%s: %v, want %s", c.name, r.Validate(), c.field)
+			t.Errorf("%s: %v, want %s", c.name, account.Validate(r), c.field)
 		}
 	}
 }
@@ -132,17 +136,17 @@ func unjoin(err error) []error {
 // The guarantee is that of the event worked out by hand, whatever the number of batches; the claim is held to it.
 func TestCorrelatedGuarantee(t *testing.T) {
 	r := running(t)
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// One bucket of a histogram for another moves the sum by sqrt 2; |c|^2 = 1 + 1/4 + 9/64 + 25/256.
 	norm := 1 + 1.0/4 + 9.0/64 + 25.0/256
-	want, err := accountant.Epsilon(accountant.ZCDP{Rho: 4 * norm * 2 / (2 * 400)}, 1e-9, accountant.ReplaceOne)
+	want, err := accountant.Epsilon(accountant.ZCDP{Rho: 4 * norm * 2 / (2 * 400)}, 1e-9, release.ReplaceOne)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if math.Abs(g.Epsilon-want.Epsilon) > 1e-9 || g.Rounds != 4 || g.Neighbours != accountant.ReplaceOne {
+	if math.Abs(g.Epsilon-want.Epsilon) > 1e-9 || g.Rounds != 4 || g.Neighbours != release.ReplaceOne {
 		t.Errorf("%+v, want epsilon %v", g, want.Epsilon)
 	}
 	text := strings.Join(g.Assumptions, "\n")
@@ -151,7 +155,7 @@ func TestCorrelatedGuarantee(t *testing.T) {
 			t.Errorf("assumptions %q do not say %q", text, words)
 		}
 	}
-	if _, ok := r.BothHonest(); ok {
+	if _, ok := account.BothHonest(r); ok {
 		t.Error("two honest servers are counted")
 	}
 	if f, ok := g.Fallback(ServersCollude); !ok || f.Loss.Finite() {
@@ -159,7 +163,7 @@ func TestCorrelatedGuarantee(t *testing.T) {
 	}
 	last := 0.0
 	for k := uint32(1); k <= 4; k++ {
-		l, err := r.LossAfter(k)
+		l, err := account.LossAfter(r, k)
 		if err != nil || !(l.Epsilon > last) {
 			t.Fatalf("after %d rounds: %v, %v", k, l, err)
 		}
@@ -178,24 +182,24 @@ func TestCorrelatedGuarantee(t *testing.T) {
 	c.Epsilon = Decimal{1, 1}
 	r.Claim = c
 	var claim *ClaimError
-	if err := r.Validate(); !errors.As(err, &claim) {
+	if err := account.Validate(r); !errors.As(err, &claim) {
 		t.Errorf("a claim of 0.1: %v", err)
 	}
 }
 
-// New calibrates: within the claim, and a hair less noise is not. Vectors and their room as well.
+// account.New calibrates: within the claim, and a hair less noise is not. Vectors and their room as well.
 func TestNewCorrelated(t *testing.T) {
 	for name, q := range map[string]Query{"histogram": Histogram{Length: 21}, "vector": Vector{Dimension: 1000, Bound: 1 << 12, FracBits: 12}} {
-		o := Options{
+		o := account.Options{
 			Name: "Running means", Query: q, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 1000,
-			Epsilon: Decimal{2, 0}, Delta: Decimal{1, 8}, Rounds: 3, Kind: CorrelatedNoise, Series: mustSeries(t, 8, 10, 100),
+			Epsilon: Decimal{2, 0}, Delta: Decimal{1, 8}, Rounds: 3, Kind: account.CorrelatedNoise, Series: mustSeries(t, 8, 10, 100),
 		}
-		r, err := New(o)
+		r, err := account.New(o)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		n := r.Noise.(CorrelatedGaussian)
-		g, err := r.Guarantee()
+		g, err := account.Guarantee(r)
 		if err != nil || g.Epsilon > 2 || g.Epsilon < 1.999 || n.Series != o.Series {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}
@@ -211,7 +215,7 @@ func TestNewCorrelated(t *testing.T) {
 		}
 		o.Series.Separation = 7
 		var invalid *InvalidError
-		if _, err := New(o); !errors.As(err, &invalid) || invalid.Field != "noise" {
+		if _, err := account.New(o); !errors.As(err, &invalid) || invalid.Field != "noise" {
 			t.Errorf("%s: too close: %v", name, err)
 		}
 	}
@@ -220,7 +224,7 @@ func TestNewCorrelated(t *testing.T) {
 func TestCorrelatedDescribed(t *testing.T) {
 	r := running(t)
 	var b strings.Builder
-	if err := r.Describe(&b); err != nil {
+	if err := describe(r, &b); err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(b.String()), " ")
@@ -233,7 +237,7 @@ func TestCorrelatedDescribed(t *testing.T) {
 			t.Errorf("%s\ndoes not say %q", b.String(), words)
 		}
 	}
-	raw, err := json.Marshal(r)
+	raw, err := marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,11 +259,11 @@ func TestCorrelatedDescribed(t *testing.T) {
 		t.Errorf("JSON %+v", out)
 	}
 	for units, want := range map[uint64]string{1: "60 minutes", 2: "2 hours", 50: "2.083 days"} {
-		if got := duration(units, 3600); got != want {
+		if got := Duration(units, 3600); got != want {
 			t.Errorf("%d hours are written %q", units, got)
 		}
 	}
-	if got := duration(30, 1); got != "30 seconds" {
+	if got := Duration(30, 1); got != "30 seconds" {
 		t.Errorf("30 seconds are written %q", got)
 	}
 }

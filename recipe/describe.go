@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/prose"
 )
@@ -97,17 +97,26 @@ func (r *Recipe) views() [][2]string {
 	}
 }
 
+// Particulars are what has been computed about a recipe, for whoever shows it.
+type Particulars struct {
+	// Guarantee is required.
+	Guarantee *Guarantee
+	// Refused is why the claim does not hold; nil if it does.
+	Refused error
+	// BothHonest is the loss where both servers are honest although the claim needs one;
+	// nil where no more is known of it.
+	BothHonest *Loss
+	// ProvedBound is what devices that randomize prove; nil for others.
+	ProvedBound *ProvedBound
+}
+
 // Describe writes the recipe for people: what is asked, of whom, who sees what, the guarantee and what is left of it
 // when an assumption fails. A recipe whose claim does not hold is described as such. It fails when the recipe has no
-// bytes or its guarantee cannot be computed, and with w's errors.
-func (r *Recipe) Describe(w io.Writer) error {
+// bytes, and with w's errors.
+func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	id, err := r.ID()
 	if err != nil {
 		return err
-	}
-	g, refused := r.Guarantee()
-	if g == nil {
-		return refused
 	}
 	var b strings.Builder
 	line := func(label, format string, args ...any) {
@@ -130,18 +139,18 @@ func (r *Recipe) Describe(w io.Writer) error {
 		line("", "%s", text)
 	}
 	line("Protects", "%s", r.PrivacyUnit())
-	if p := r.Population; p != nil {
-		line("Of whom", "%s", p.Statement)
-		if p.Expected > 0 {
-			line("", "about %s expected", count(p.Expected, "person", "people"))
+	if whom := r.Population; whom != nil {
+		line("Of whom", "%s", whom.Statement)
+		if whom.Expected > 0 {
+			line("", "about %s expected", count(whom.Expected, "person", "people"))
 		}
 	}
 	line("When", "%s; report times are cut to %s", r.when(), time.Duration(r.BatchUnits())*time.Duration(r.TimePrecision)*time.Second)
 	line("Rounds", "%s", r.describeRounds())
 	line("Taking part", "%s", r.Participation)
 	line("On the device", "%s", r.Randomizer)
-	if b, ok := r.ProvedBound(); ok {
-		line("", "%s", r.describeBound(b))
+	if b := p.ProvedBound; b != nil {
+		line("", "%s", r.describeBound(*b))
 	}
 	if s := r.Targeting; s != nil {
 		line("", "%s", s)
@@ -199,7 +208,7 @@ func (r *Recipe) Describe(w io.Writer) error {
 		n.describe(line)
 	}
 	b.WriteByte('\n')
-	r.describeGuarantee(g, refused, line)
+	r.describeGuarantee(p, line)
 	_, err = io.WriteString(w, b.String())
 	return err
 }
@@ -217,7 +226,8 @@ func (r *Recipe) describeBound(b ProvedBound) string {
 	return text
 }
 
-func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string, string, ...any)) {
+func (r *Recipe) describeGuarantee(p Particulars, line func(string, string, ...any)) {
+	g := p.Guarantee
 	if !g.Finite() {
 		line("Guarantee", "none by differential privacy: the result is not blurred, and someone who knows the other "+
 			"answers can work out the last one. What protects a person is that only sums of %d or more are released.", r.MinBatch)
@@ -227,12 +237,12 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 			over = n.over(g.Rounds)
 		}
 		g.Describe(line, over)
-		if both, ok := r.BothHonest(); ok {
+		if both := p.BothHonest; both != nil {
 			too := ""
 			if len(g.Conditions) > 0 {
 				too = " and the conditions hold"
 			}
-			line("", "If both servers add their noise and keep it to themselves%s: %s", too, both)
+			line("", "If both servers add their noise and keep it to themselves%s: %s", too, *both)
 		}
 	}
 	for i, a := range g.Assumptions {
@@ -254,8 +264,8 @@ func (r *Recipe) describeGuarantee(g *Guarantee, refused error, line func(string
 		holds = ", and what the author says is true"
 	}
 	line("Claim", "%s%s", r.Claim, holds)
-	if refused != nil {
-		line("REFUSE", "%s", strings.TrimPrefix(refused.Error(), "recipe: "))
+	if p.Refused != nil {
+		line("REFUSE", "%s", strings.TrimPrefix(p.Refused.Error(), "recipe: "))
 	}
 }
 
@@ -287,16 +297,16 @@ type tagged struct {
 }
 
 type claimParams struct {
-	Epsilon       string                `json:"epsilon"`
-	Delta         string                `json:"delta"`
-	Neighbours    accountant.Neighbours `json:"neighbours"`
-	HonestServers uint8                 `json:"honest_servers"`
-	Rounds        uint32                `json:"rounds"`
+	Epsilon       string             `json:"epsilon"`
+	Delta         string             `json:"delta"`
+	Neighbours    release.Neighbours `json:"neighbours"`
+	HonestServers uint8              `json:"honest_servers"`
+	Rounds        uint32             `json:"rounds"`
 }
 
-// MarshalJSON writes the recipe for programs that show it: its id and task, the choices by name, and the computed
-// guarantee. The bytes, not this, are the recipe; there is no way back. It fails when there is no guarantee to write.
-func (r *Recipe) MarshalJSON() ([]byte, error) {
+// JSON writes the recipe for programs that show it: its id and task, the choices by name, and the computed
+// guarantee. The bytes, not this, are the recipe; there is no way back.
+func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 	id, err := r.ID()
 	if err != nil {
 		return nil, err
@@ -304,10 +314,6 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 	task, err := r.Task()
 	if err != nil {
 		return nil, err
-	}
-	g, refused := r.Guarantee()
-	if g == nil {
-		return nil, refused
 	}
 	p := r.Path.(TwoServer)
 	choice := func(registry string, tag uint8, params any, text fmt.Stringer) tagged {
@@ -372,18 +378,12 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 		Noise:    choice("noise", r.Noise.noise(), noise, r.Noise),
 		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),
 		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision), Epoch: r.Epoch,
-		Guarantee: g, ServerKeys: r.ServerKeys, Unit: r.PrivacyUnit(),
+		Guarantee: said.Guarantee, BothHonest: said.BothHonest, ProvedBound: said.ProvedBound, ServerKeys: r.ServerKeys, Unit: r.PrivacyUnit(),
 	}
 	if w, ok := r.Window.(Between); ok {
 		out.Window = &[2]uint64{uint64(w.Start), uint64(w.End)}
 	}
-	if both, ok := r.BothHonest(); ok {
-		out.BothHonest = &both
-	}
 	out.MostReports, _ = r.MostReports()
-	if b, ok := r.ProvedBound(); ok {
-		out.ProvedBound = &b
-	}
 	if p := r.Projection; p != nil {
 		out.Query.Text = r.asked()
 		out.Projection = map[string]any{"entries": p.Entries, "seed": hex.EncodeToString(p.Seed[:])}
@@ -400,8 +400,8 @@ func (r *Recipe) MarshalJSON() ([]byte, error) {
 			Expected  uint64 `json:"expected"`
 		}{r.Population.Statement, r.Population.Expected}
 	}
-	if refused != nil {
-		out.Refused = refused.Error()
+	if said.Refused != nil {
+		out.Refused = said.Refused.Error()
 	}
 	return json.Marshal(out)
 }

@@ -1,4 +1,4 @@
-package recipe
+package recipe_test
 
 import (
 	"bytes"
@@ -9,12 +9,16 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/vdaf/pine"
 )
 
-func noisyOptions(dim uint32, frac uint8) Options {
-	return Options{
+func noisyOptions(dim uint32, frac uint8) account.Options {
+	return account.Options{
 		Name: "Gradients", Query: Vector{Dimension: dim, Bound: 1 << frac, FracBits: frac}, Randomizer: Gaussian{},
 		Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 2000, Epsilon: Decimal{4, 0}, Delta: Decimal{1, 6},
 	}
@@ -35,18 +39,18 @@ func TestDeviceNoiseBytes(t *testing.T) {
 	}
 }
 
-// New calibrates the noise to the sum of what B-1 devices draw, proves the least bound, and charges redraws to delta. The loss is
+// account.New calibrates the noise to the sum of what B-1 devices draw, proves the least bound, and charges redraws to delta. The loss is
 // computed here on its own.
 func TestDeviceNoise(t *testing.T) {
 	for _, rounds := range []uint32{1, 20} {
 		o := noisyOptions(5000, 14)
 		o.Rounds = rounds
-		r, err := New(o)
+		r, err := account.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		q, z := r.Query.(Vector), r.Randomizer.(Gaussian)
-		if z.Clip != 1<<14 || r.Noise != (NoNoise{}) || r.Claim.(ApproxDP).Neighbours != accountant.ReplaceOne {
+		if z.Clip != 1<<14 || r.Noise != (NoNoise{}) || r.Claim.(ApproxDP).Neighbours != release.ReplaceOne {
 			t.Fatalf("%+v, %+v, %+v", q, z, r.Claim)
 		}
 		least, err := pine.NoisyBound(1<<14, 5000, math.Sqrt(z.Variance.Float()), TailBits)
@@ -61,7 +65,7 @@ func TestDeviceNoise(t *testing.T) {
 			for a := 1.001; a < 5000; a *= 1.001 {
 				best = min(best, math.Exp((a-1)*(a*rho-4)+(a-1)*math.Log1p(-1/a))/a)
 			}
-			return best + 2000*float64(rounds)*math.Exp2(-TailBits)/1e9 // of which New makes redraws cost a hundredth at most
+			return best + 2000*float64(rounds)*math.Exp2(-TailBits)/1e9 // of which account.New makes redraws cost a hundredth at most
 		}
 		if d := delta(z.Variance.Float()); d > 1e-6 {
 			t.Errorf("%d rounds: delta %g", rounds, d)
@@ -69,11 +73,11 @@ func TestDeviceNoise(t *testing.T) {
 		if d := delta(z.Variance.Float() * 0.98); d <= 1e-6 {
 			t.Errorf("%d rounds: more noise than is needed", rounds)
 		}
-		g, err := r.Guarantee()
+		g, err := account.Guarantee(r)
 		if err != nil || g.Epsilon > 4 || g.Epsilon < 3.9 {
 			t.Fatalf("%v, %v", g, err)
 		}
-		b, ok := r.ProvedBound()
+		b, ok := account.ProvedBound(r)
 		if !ok || b.Bound != q.Bound || b.Answer != z.Clip || b.Ratio != float64(q.Bound)/(1<<14) || b.Redraw > math.Exp2(-TailBits) || !(b.Redraw > 0) ||
 			!(b.Delta >= 1999*b.Redraw) || b.Delta*float64(rounds) > 1e-6/50 {
 			t.Errorf("%d rounds: %+v", rounds, b)
@@ -86,7 +90,7 @@ func TestDeviceNoise(t *testing.T) {
 		if !ok || !(alone.Loss.Epsilon > 100*g.Epsilon) || !alone.Loss.Finite() {
 			t.Errorf("alone: %+v", alone)
 		}
-		if last, err := r.LossAfter(rounds); err != nil || last != g.Loss {
+		if last, err := account.LossAfter(r, rounds); err != nil || last != g.Loss {
 			t.Errorf("the last round costs %v, %v", last, err)
 		}
 	}
@@ -140,7 +144,7 @@ func TestDeviceNoiseHolds(t *testing.T) {
 		r.Randomizer, r.Noise, r.MinBatch = Gaussian{Rational{c.sigma2, 1}, c.clip}, NoNoise{}, c.batch
 		finite := 0
 		for _, delta := range []Decimal{{3, 1}, {1, 1}, {3, 2}, {1, 2}} {
-			l, _, err := r.proved(situation{servers: 1}, delta, 1, accountant.ReplaceOne)
+			l, _, err := account.LossIn(r, account.Situation{Servers: 1}, delta, 1, release.ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +157,10 @@ func TestDeviceNoiseHolds(t *testing.T) {
 			if got > delta.Float() {
 				t.Errorf("%+v: delta %v at %v", c, got, l)
 			}
-			one, err := r.alone(r.Randomizer.(Gaussian), delta, 1)
+			claim := r.Claim.(ApproxDP)
+			claim.Delta = delta
+			r.Claim = claim
+			one, err := account.UnconditionalAfter(r, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +192,7 @@ func TestDeviceNoiseCharges(t *testing.T) {
 			t.Fatal(err)
 		}
 		delta := Decimal{1, 1}
-		l, _, err := r.proved(situation{servers: 1}, delta, 1, accountant.ReplaceOne)
+		l, _, err := account.LossIn(r, account.Situation{Servers: 1}, delta, 1, release.ReplaceOne)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,16 +201,13 @@ func TestDeviceNoiseCharges(t *testing.T) {
 		} else if l.Finite() {
 			// No more is charged than two fifths over n times the odds: for delta, and for inputs that are moved by their n-th part.
 			e := accountant.DiscreteGaussian{Sigma2: accountant.Rational(z.Variance), Contribution: accountant.Ball(1000, float64(z.Clip)), Honest: n}
-			least, err1 := accountant.Epsilon(e, 0.1-spent, accountant.ReplaceOne)
-			most, err2 := accountant.Epsilon(e, 0.1-spent*1.4, accountant.ReplaceOne)
+			least, err1 := accountant.Epsilon(e, 0.1-spent, release.ReplaceOne)
+			most, err2 := accountant.Epsilon(e, 0.1-spent*1.4, release.ReplaceOne)
 			own := -math.Log1p(-odds)
 			if err1 != nil || err2 != nil || l.Epsilon < least.Epsilon+own || l.Epsilon > most.Epsilon+own*1.01 || l.Epsilon <= last {
 				t.Errorf("%d bits: %v, want %v to %v and %v more", bits, l, least.Epsilon, most.Epsilon, own)
 			}
 			last = l.Epsilon
-			if got := r.redrawn(Loss{0, 0.1}, 3).Epsilon; got < 3*own || got > 3*own*1.01 {
-				t.Errorf("%d bits: redraws of three rounds cost %v of epsilon, want %v", bits, got, 3*own)
-			}
 		}
 	}
 }
@@ -228,34 +232,34 @@ func TestDeviceNoiseRefuses(t *testing.T) {
 			q.Bound--
 			r.Query = q
 		}, "query.bound"},
-		{"neighbours", func(r *Recipe) { c := r.Claim.(ApproxDP); c.Neighbours = accountant.ZeroOut; r.Claim = c }, "claim.neighbours"},
+		{"neighbours", func(r *Recipe) { c := r.Claim.(ApproxDP); c.Neighbours = release.ZeroOut; r.Claim = c }, "claim.neighbours"},
 		{"no claim", func(r *Recipe) { r.Claim = NoClaim{} }, "claim"},
 		{"room", func(r *Recipe) { q := r.Query.(Vector); q.Proof, r.Population.Expected = Pine32, 1<<20; r.Query = q }, "query.proof"},
 	} {
 		r := vectorVariants()["vector with noise"]
-		if err := r.Validate(); err != nil {
+		if err := account.Validate(r); err != nil {
 			t.Fatal(err)
 		}
 		c.change(r)
 		var invalid *InvalidError
-		if err := r.Validate(); !errors.As(err, &invalid) || invalid.Field != c.field {
+		if err := account.Validate(r); !errors.As(err, &invalid) || invalid.Field != c.field {
 			t.Errorf("%s: %v, want %s", c.name, err, c.field)
 		}
 	}
 	r := vectorVariants()["vector with noise"]
-	r.Claim = ApproxDP{Decimal{1, 1}, Decimal{1, 6}, accountant.ReplaceOne, 1, 1}
+	r.Claim = ApproxDP{Decimal{1, 1}, Decimal{1, 6}, release.ReplaceOne, 1, 1}
 	var claim *ClaimError
-	if err := r.Validate(); !errors.As(err, &claim) {
+	if err := account.Validate(r); !errors.As(err, &claim) {
 		t.Errorf("epsilon 0.1: %v", err)
 	}
 	o := noisyOptions(10, 14)
 	o.Epsilon = Decimal{}
 	var invalid *InvalidError
-	if _, err := New(o); !errors.As(err, &invalid) || invalid.Field != "randomizer.variance" {
+	if _, err := account.New(o); !errors.As(err, &invalid) || invalid.Field != "randomizer.variance" {
 		t.Errorf("neither noise nor epsilon: %v", err)
 	}
 	// Short vectors of many devices need less noise than can be accounted for: they get the least that can.
-	if r, err := New(noisyOptions(10, 2)); err != nil || r.Randomizer.(Gaussian).Variance != (Rational{MinDeviceVariance, 1}) {
+	if r, err := account.New(noisyOptions(10, 2)); err != nil || r.Randomizer.(Gaussian).Variance != (Rational{MinDeviceVariance, 1}) {
 		t.Errorf("%v", err)
 	}
 }
@@ -273,12 +277,12 @@ func TestDeviceNoiseRoom(t *testing.T) {
 }
 
 func TestDeviceNoiseDescribed(t *testing.T) {
-	r, err := New(noisyOptions(10000, 12))
+	r, err := account.New(noisyOptions(10000, 12))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := r.Describe(&b); err != nil {
+	if err := describe(r, &b); err != nil {
 		t.Fatal(err)
 	}
 	words := strings.Join(strings.Fields(b.String()), " ")
@@ -291,7 +295,7 @@ func TestDeviceNoiseDescribed(t *testing.T) {
 			t.Errorf("the description does not say %q:\n%s", want, &b)
 		}
 	}
-	j, err := json.Marshal(r)
+	j, err := marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,83 +312,12 @@ func TestDeviceNoiseDescribed(t *testing.T) {
 	if err := json.Unmarshal(j, &got); err != nil {
 		t.Fatal(err)
 	}
-	if want, _ := r.ProvedBound(); got.Randomizer.Type != "gaussian" || got.Randomizer.Params.Clip != 4096 || got.Proved != want || want.Ratio < 1 {
+	if want, _ := account.ProvedBound(r); got.Randomizer.Type != "gaussian" || got.Randomizer.Params.Clip != 4096 || got.Proved != want || want.Ratio < 1 {
 		t.Errorf("%s", j)
 	}
 }
 
-// RAPPOR's redraws are paid for: with weights so low that they are common, the exact curve of the columns' sums stays below what a
-// batch is said to give. The weights are lower than any valid recipe's.
-func TestRAPPORRedraws(t *testing.T) {
-	const length = 3
-	for _, c := range []struct {
-		batch, weight uint64
-		epsilon0      Decimal
-	}{{4, 2, Decimal{2, 0}}, {6, 2, Decimal{1, 0}}, {3, 1, Decimal{3, 0}}, {5, 2, Decimal{3, 0}}} {
-		r := targeted()
-		r.Query, r.Randomizer, r.Noise, r.MinBatch = Multihot{length, c.weight, 2}, RAPPOR{c.epsilon0}, NoNoise{}, c.batch
-		flip := flip(c.epsilon0)
-		size := int(c.batch) + 1
-		device := func(x int) []float64 { // over the answers, as sums in base size
-			law, total := make([]float64, size*size*size), 0.0
-			for bits := range 1 << length {
-				p, ones, at, unit := 1.0, uint64(0), 0, 1
-				for j := range length {
-					one := bits>>j&1 == 1
-					if one {
-						ones++
-						at += unit
-					}
-					if one == (j == x) {
-						p *= 1 - flip
-					} else {
-						p *= flip
-					}
-					unit *= size
-				}
-				if ones <= c.weight {
-					law[at] = p
-					total += p
-				}
-			}
-			for i := range law {
-				law[i] /= total
-			}
-			return law
-		}
-		batch := func(x int) []float64 {
-			law, other := device(x), device(1)
-			for range c.batch - 1 {
-				next := make([]float64, len(law))
-				for i, p := range law {
-					for j, q := range other {
-						if p*q > 0 {
-							next[i+j] += p * q // sums stay below size, so no digit carries
-						}
-					}
-				}
-				law = next
-			}
-			return law
-		}
-		with, without := batch(0), batch(-1)
-		for _, delta := range []float64{0.2, 0.05, 0.01} {
-			e, err := r.shuffled(situation{servers: 1}, delta)
-			if err != nil {
-				continue // so many redraws that nothing is left
-			}
-			said := e.(accountant.ApproxDP)
-			if said.Delta <= delta {
-				t.Errorf("%+v: redraws cost nothing", c)
-			}
-			if got := hockey(with, without, said.Epsilon); got > said.Delta {
-				t.Errorf("%+v: delta %v at %+v", c, got, said)
-			}
-		}
-	}
-}
-
-// The least weight is exceeded with probability 2^-40, recipes of less are refused, New and large batches take more bits, and what is
+// The least weight is exceeded with probability 2^-40, recipes of less are refused, account.New and large batches take more bits, and what is
 // drawn again is charged and printed.
 func TestRAPPORWeight(t *testing.T) {
 	for _, c := range []struct {
@@ -396,7 +329,7 @@ func TestRAPPORWeight(t *testing.T) {
 			t.Fatal(err)
 		}
 		tail := func(w uint64) float64 { // P(Bernoulli(1-f) + Bin(length-1, f) > w), f = 1/(e^epsilon0 + 1)
-			f, total := flip(c.epsilon0), 0.0
+			f, total := Flip(c.epsilon0), 0.0
 			n := int(c.length) - 1
 			for ones := range 2 {
 				p := f
@@ -416,11 +349,11 @@ func TestRAPPORWeight(t *testing.T) {
 			t.Errorf("%+v: weight %d, exceeded with probability %v, the one below with %v", c, got, tail(got), tail(got-1))
 		}
 	}
-	o := Options{
+	o := account.Options{
 		Name: "x", Query: Multihot{Length: 64}, Randomizer: RAPPOR{Decimal{3, 0}}, Leader: "https://l.example/", Helper: "https://h.example/",
 		MinBatch: 5000, Delta: Decimal{1, 5},
 	}
-	r, err := New(o)
+	r, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -428,27 +361,27 @@ func TestRAPPORWeight(t *testing.T) {
 	if err != nil || r.Query.(Multihot).MaxWeight != least {
 		t.Errorf("weight %d, want %d", r.Query.(Multihot).MaxWeight, least)
 	}
-	b, ok := r.ProvedBound()
+	b, ok := account.ProvedBound(r)
 	if !ok || b.Bound != least || b.Answer != 1 || b.Ratio != float64(least) || b.Redraw > math.Exp2(-TailBits) || b.Delta < 5000*b.Redraw ||
 		b.Delta > 5000*b.Redraw*math.E {
 		t.Errorf("%+v", b)
 	}
 	var text strings.Builder
-	if err := r.Describe(&text); err != nil || !strings.Contains(text.String(), "of delta in each") {
+	if err := describe(r, &text); err != nil || !strings.Contains(text.String(), "of delta in each") {
 		t.Errorf("%v\n%s", err, &text)
 	}
 	q := r.Query.(Multihot)
 	q.MaxWeight--
 	r.Query = q
 	var invalid *InvalidError
-	if err := r.Validate(); !errors.As(err, &invalid) || invalid.Field != "query.max_weight" {
+	if err := account.Validate(r); !errors.As(err, &invalid) || invalid.Field != "query.max_weight" {
 		t.Errorf("one less: %v", err)
 	}
 	o.Delta = Decimal{1, 9} // of which 5000 redraws at 2^-40 would be more than all
-	if r, err = New(o); err != nil {
+	if r, err = account.New(o); err != nil {
 		t.Fatal(err)
 	}
-	if b, _ := r.ProvedBound(); b.Bound <= least || b.Delta > 1e-11 {
+	if b, _ := account.ProvedBound(r); b.Bound <= least || b.Delta > 1e-11 {
 		t.Errorf("%+v", b)
 	}
 }

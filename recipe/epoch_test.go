@@ -1,10 +1,13 @@
-package recipe
+package recipe_test
 
 import (
 	"bytes"
 	"errors"
 	"strings"
 	"testing"
+
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // A recipe that is published again has an id and a task of its own and the same guarantee;
@@ -29,7 +32,7 @@ func TestEpoch(t *testing.T) {
 	if err != nil || again.Epoch != 1 {
 		t.Fatalf("%+v, %v", again, err)
 	}
-	if err := again.Validate(); err != nil {
+	if err := account.Validate(again); err != nil {
 		t.Error(err)
 	}
 	one, err1 := first.Task()
@@ -37,16 +40,16 @@ func TestEpoch(t *testing.T) {
 	if err := errors.Join(err1, err2); err != nil || one.TaskID() == two.TaskID() {
 		t.Errorf("two epochs are one task, %v", err)
 	}
-	g, err1 := first.Guarantee()
-	h, err2 := again.Guarantee()
+	g, err1 := account.Guarantee(first)
+	h, err2 := account.Guarantee(again)
 	if err := errors.Join(err1, err2); err != nil || g.Epsilon != h.Epsilon || g.Delta != h.Delta {
 		t.Errorf("the guarantees are %+v and %+v, %v", g, h, err)
 	}
 	var said strings.Builder
-	if err := again.Describe(&said); err != nil || !strings.Contains(said.String(), "epoch 1") {
+	if err := account.Describe(again, &said); err != nil || !strings.Contains(said.String(), "epoch 1") {
 		t.Errorf("%s, %v", said.String(), err)
 	}
-	if j, err := again.MarshalJSON(); err != nil || !bytes.Contains(j, []byte(`"epoch":1`)) {
+	if j, err := marshal(again); err != nil || !bytes.Contains(j, []byte(`"epoch":1`)) {
 		t.Errorf("%s, %v", j, err)
 	}
 	at := bytes.Index(b, ext)

@@ -109,8 +109,8 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 func (r *Recipe) ForecastError(shares []float64, devices uint64, finite bool) float64 {
 	p := r.probabilities()
 	d := float64(devices)
-	_, _, any := slotWeights(r.slots())
-	d *= any / float64(r.slots()) // on average over slots
+	_, _, any := slotWeights(r.Slots())
+	d *= any / float64(r.Slots()) // on average over slots
 	reports, answers := d*p.upload, d*p.report
 	total := 0.0
 	for _, share := range shares {

@@ -5,12 +5,13 @@ import (
 	"os"
 
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // A recipe is made once, written down, and read by everyone who is asked to agree to it.
 func Example() {
 	epsilon, _ := recipe.ParseDecimal("1")
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name:        "Doctor visits",
 		Description: "How often people saw a doctor in a year.",
 		Population:  &recipe.Population{Statement: "Everyone in the survey.", Expected: 20190},
@@ -36,7 +37,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	if err := read.Validate(); err != nil {
+	if err := account.Validate(read); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -49,7 +50,7 @@ func Example() {
 
 // Without noise there is no differential privacy, and the description says so.
 func ExampleRecipe_Describe() {
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name: "Left-handedness", Query: recipe.Count{}, MinBatch: 500,
 		Leader: "https://leader.example/", Helper: "https://helper.example/",
 	})
@@ -57,7 +58,7 @@ func ExampleRecipe_Describe() {
 		fmt.Println(err)
 		return
 	}
-	if err := r.Describe(os.Stdout); err != nil {
+	if err := account.Describe(r, os.Stdout); err != nil {
 		fmt.Println(err)
 	}
 	// Output:

@@ -2,13 +2,11 @@ package recipe
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
-	"math/big"
 	"strconv"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // A Loss is a proved (Epsilon, Delta). Epsilon is +Inf, written null in JSON, where nothing is proved.
@@ -80,7 +78,7 @@ type Guarantee struct {
 	Rounds uint32
 	// Neighbours is the relation that the loss is about, between one unit's reports; 0 if
 	// there is no loss to speak of.
-	Neighbours accountant.Neighbours
+	Neighbours release.Neighbours
 	// Theorem names the result the loss rests on.
 	Theorem string
 	// Assumptions must hold for the loss to be true.
@@ -93,7 +91,7 @@ type Guarantee struct {
 	// UnconditionalNeighbours the relation that it is about: Loss and Neighbours, where
 	// there are no conditions.
 	Unconditional           Loss
-	UnconditionalNeighbours accountant.Neighbours
+	UnconditionalNeighbours release.Neighbours
 	// Unit is whose data this is about. PerPerson is how many of them a person is said to
 	// have, 0 if that is not said, and Person what such a person has on none of
 	// Conditions, over all rounds: see [Group].
@@ -172,121 +170,37 @@ func (e *ClaimError) Error() string {
 		e.Claimed.Epsilon, e.Claimed.Delta, e.Computed)
 }
 
-// Contribution is what one report can add to the aggregate.
-func Contribution(q Query) (accountant.Contribution, error) {
-	switch q := q.(type) {
-	case Count:
-		return accountant.Interval(1), nil
-	case Sum:
-		return accountant.Interval(float64(q.Max)), nil
-	case Mean:
-		return accountant.Interval(float64(q.Max)), nil
-	case Histogram:
-		return accountant.OneHot(), nil
-	case Multihot:
-		if 2*q.MaxWeight >= uint64(q.Length) {
-			return accountant.Vector(uint64(q.Length), 1), nil
-		}
-		return accountant.MultiHot(q.MaxWeight), nil
-	case SumVec:
-		return accountant.Vector(uint64(q.Length), float64(q.Max)), nil
-	case L1BoundSum:
-		return accountant.Simplex(uint64(q.Length), float64(q.Max)), nil
-	case Vector:
-		return accountant.Ball(uint64(q.Dimension), float64(q.Bound)), nil
-	}
-	return accountant.Contribution{}, errors.New("recipe: the query is missing")
-}
-
-// event is one release with the noise of the given number of honest servers.
-func event(q Query, n Noise, honest int) (accountant.Event, error) {
-	c, err := Contribution(q)
-	if err != nil {
-		return nil, err
-	}
-	switch n := n.(type) {
-	case DiscreteGaussian:
-		v, err := n.perServer()
-		if err != nil {
-			return nil, err
-		}
-		return accountant.DiscreteGaussian{Sigma2: accountant.Rational(v), Contribution: c, Honest: honest}, nil
-	case DiscreteLaplace:
-		if honest > 1 {
-			return accountant.DiscreteLaplaceSum{Scale: accountant.Rational(n.Scale), Contribution: c}, nil
-		}
-		return accountant.DiscreteLaplace{Scale: accountant.Rational(n.Scale), Contribution: c}, nil
-	case CorrelatedGaussian:
-		return n.event(c), nil
-	}
-	return nil, errors.New("recipe: no noise to account for")
-}
-
-// loss is the proved loss of a number of rounds at the delta, of which spent is charged for what the event leaves out. The
-// accountant is asked about a float64 below, and what it proves holds for the delta itself, which is reported.
-func loss(e accountant.Event, rounds uint32, delta Decimal, spent float64, n accountant.Neighbours) (Loss, string, error) {
-	rest := delta.FloatDown() - spent
-	if !(rest > 0) {
-		return NoPrivacy, "", nil
-	}
-	g, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: uint64(rounds)}, rest, n)
-	if errors.Is(err, accountant.ErrNoGuarantee) {
-		return NoPrivacy, "", nil
-	}
-	if err != nil {
-		return Loss{}, "", &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
-	}
-	return Loss{g.Epsilon, delta.Float()}, g.Theorem, nil
-}
-
 // Neighbours is the relation that a claim about the recipe is about. Where coins count, it is AddRemove, about answers: a
 // device's answer against the same device without one, which still tosses and may send a dummy. Otherwise the number of
 // reports is public: ReplaceOne, and ZeroOut for RAPPOR.
-func (r *Recipe) Neighbours() accountant.Neighbours {
-	if r.amplified() {
-		return accountant.AddRemove
+func (r *Recipe) Neighbours() release.Neighbours {
+	if r.Amplified() {
+		return release.AddRemove
 	}
-	return r.knownNeighbours()
+	return r.KnownNeighbours()
 }
 
-// knownNeighbours is the relation where it is known who takes part.
-func (r *Recipe) knownNeighbours() accountant.Neighbours {
+// KnownNeighbours is the relation where it is known who takes part.
+func (r *Recipe) KnownNeighbours() release.Neighbours {
 	if _, ok := r.Randomizer.(RAPPOR); ok {
-		return accountant.ZeroOut
+		return release.ZeroOut
 	}
-	return accountant.ReplaceOne
+	return release.ReplaceOne
 }
 
-// exact says whether results carry no noise at all.
-func (r *Recipe) exact() bool { return r.Noise == NoNoise{} && r.Randomizer == NoRandomizer{} }
+// Exact says whether results carry no noise at all.
+func (r *Recipe) Exact() bool { return r.Noise == NoNoise{} && r.Randomizer == NoRandomizer{} }
 
-// Guarantee computes what the recipe's choices give, at the delta of its claim, for the neighbours of [Recipe.Neighbours]
-// (leader, helper and collector all see the number of reports). It returns a *[ClaimError], beside the guarantee, if the
-// claim is better than that. A recipe without noise has no guarantee and may claim none.
-func (r *Recipe) Guarantee() (*Guarantee, error) {
-	claim, claimed := r.Claim.(ApproxDP)
-	if r.exact() {
-		g := withoutNoise()
-		g.Unit, g.PerPerson, g.Person = r.PrivacyUnit().Name, r.PrivacyUnit().PerPerson, NoPrivacy
-		if claimed {
-			return g, &ClaimError{claim, NoPrivacy}
-		}
-		return g, nil
+// HonestServers is how many servers' noise counts for the claim.
+func (r *Recipe) HonestServers(claim ApproxDP) int {
+	if gauss, ok := r.Noise.(DiscreteGaussian); !ok || gauss.Share == DrawsAll {
+		return 1 // one server's draw is all that is stated; the other's is post-processing
 	}
-	if !claimed {
-		return nil, &InvalidError{"claim", "is missing although noise is added: state epsilon and delta"}
-	}
-	g, err := r.compute(claim)
-	if err != nil {
-		return nil, err
-	}
-	if !g.Finite() || new(big.Rat).SetFloat64(g.Epsilon).Cmp(claim.Epsilon.Rat()) > 0 {
-		return g, &ClaimError{claim, g.Loss}
-	}
-	return g, nil
+	return int(claim.HonestServers)
 }
 
-func withoutNoise() *Guarantee {
+// WithoutNoise is the guarantee of a recipe that adds no noise.
+func WithoutNoise() *Guarantee {
 	return &Guarantee{
 		Loss:          NoPrivacy,
 		Unconditional: NoPrivacy,
@@ -302,76 +216,6 @@ func withoutNoise() *Guarantee {
 			Note: "they can read every answer",
 		}},
 	}
-}
-
-// A NoiseKind names a family of server noise for [Calibrate].
-type NoiseKind string
-
-const (
-	GaussianNoise NoiseKind = "discrete-gaussian"
-	LaplaceNoise  NoiseKind = "discrete-laplace"
-)
-
-// Calibrate returns the least noise of a kind, rounded up, under which rounds releases of the query are (epsilon,
-// delta)-differentially private for replace-one neighbours when one server is honest. Each server draws all of it.
-func Calibrate(q Query, kind NoiseKind, epsilon, delta Decimal, rounds uint32) (Noise, error) {
-	eps, dlt := epsilon.FloatDown(), delta.FloatDown()
-	if !(eps > 0) || !(dlt > 0 && dlt < 1) || rounds == 0 {
-		return nil, &InvalidError{"claim", "needs epsilon above 0, delta between 0 and 1, and at least 1 round"}
-	}
-	c, err := Contribution(q)
-	if err != nil {
-		return nil, err
-	}
-	switch kind {
-	case GaussianNoise:
-		v, _, err := accountant.CalibrateDiscreteGaussian(eps, dlt, c, accountant.ReplaceOne, uint64(rounds))
-		if err != nil {
-			return nil, fmt.Errorf("recipe: calibrate: %w", err)
-		}
-		return DiscreteGaussian{Variance: Rational(v), Share: DrawsAll}, nil
-	case LaplaceNoise:
-		return calibrateLaplace(c, eps, delta, rounds)
-	}
-	return nil, &InvalidError{"noise", fmt.Sprintf("kind %q is not %q or %q", kind, GaussianNoise, LaplaceNoise)}
-}
-
-// calibrateLaplace searches the scale in units of 2^-16, between a scale that surely fails or is the least, and one that
-// surely holds.
-func calibrateLaplace(c accountant.Contribution, epsilon float64, delta Decimal, rounds uint32) (Noise, error) {
-	const unit = 1 << 16
-	var failure error
-	holds := func(units uint64) bool {
-		e := accountant.DiscreteLaplace{Scale: accountant.Rational{Num: units, Den: unit}, Contribution: c}
-		l, _, err := loss(e, rounds, delta, 0, accountant.ReplaceOne)
-		if err != nil {
-			failure = err
-			return false
-		}
-		return l.Epsilon <= epsilon
-	}
-	low, high := uint64(0), uint64(unit)
-	for !holds(high) {
-		if failure != nil {
-			return nil, failure
-		}
-		if low, high = high, 2*high; high > 1<<56 {
-			return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
-		}
-	}
-	for high-low > 1 {
-		mid := low + (high-low)/2
-		if holds(mid) {
-			high = mid
-		} else {
-			low = mid
-		}
-	}
-	if failure != nil {
-		return nil, failure
-	}
-	scale, err := NewRational(high, unit)
-	return DiscreteLaplace{scale}, err
 }
 
 // count writes a number with its noun.

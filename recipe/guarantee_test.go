@@ -1,4 +1,4 @@
-package recipe
+package recipe_test
 
 import (
 	"errors"
@@ -7,8 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func TestValidateRefuses(t *testing.T) {
@@ -70,7 +74,7 @@ func TestValidateRefuses(t *testing.T) {
 		{"no epsilon", claim(func(c *ApproxDP) { c.Epsilon = Decimal{} }), []string{"claim.epsilon"}},
 		{"no delta", claim(func(c *ApproxDP) { c.Delta = Decimal{} }), []string{"claim.delta"}},
 		{"delta of one", claim(func(c *ApproxDP) { c.Delta = Decimal{1, 0} }), []string{"claim.delta"}},
-		{"neighbours", claim(func(c *ApproxDP) { c.Neighbours = accountant.AddRemove }), []string{"claim.neighbours"}},
+		{"neighbours", claim(func(c *ApproxDP) { c.Neighbours = release.AddRemove }), []string{"claim.neighbours"}},
 		{"no honest server", claim(func(c *ApproxDP) { c.HonestServers = 0 }), []string{"claim.honest_servers"}},
 		{"no round", claim(func(c *ApproxDP) { c.Rounds = 0 }), []string{"claim.rounds"}},
 		{"batch of one", func(r *Recipe) { r.MinBatch = 1 }, []string{"min_batch"}},
@@ -87,7 +91,7 @@ func TestValidateRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := doctor()
 			c.change(r)
-			err := r.Validate()
+			err := account.Validate(r)
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -116,7 +120,7 @@ func TestLoopbackMayBePlain(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "localhost", "[::1]"} {
 		r := doctor()
 		r.Path = TwoServer{"http://" + host + ":8080/", "http://" + host + ":8081/", dap.TimeInterval}
-		if err := r.Validate(); err != nil {
+		if err := account.Validate(r); err != nil {
 			t.Errorf("%s: %v", host, err)
 		}
 	}
@@ -125,7 +129,7 @@ func TestLoopbackMayBePlain(t *testing.T) {
 // A claim holds from the computed epsilon on, and not below it.
 func TestClaim(t *testing.T) {
 	r := doctor()
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +138,7 @@ func TestClaim(t *testing.T) {
 	if simple, _ := accountant.SimpleZCDPEpsilon(0.02, 1e-9); !(g.Epsilon > 1 && g.Epsilon < simple) {
 		t.Errorf("epsilon is %v, want between 1 and the textbook bound %v", g.Epsilon, simple)
 	}
-	if g.Theorem == "" || g.Neighbours != accountant.ReplaceOne || g.Rounds != 1 || g.PerRound != g.Loss || g.Delta != 1e-9 {
+	if g.Theorem == "" || g.Neighbours != release.ReplaceOne || g.Rounds != 1 || g.PerRound != g.Loss || g.Delta != 1e-9 {
 		t.Errorf("guarantee %+v", g)
 	}
 	least, err := DecimalAbove(g.Epsilon, 6)
@@ -144,7 +148,7 @@ func TestClaim(t *testing.T) {
 	claim := r.Claim.(ApproxDP)
 	claim.Epsilon = least
 	r.Claim = claim
-	if err := r.Validate(); err != nil {
+	if err := account.Validate(r); err != nil {
 		t.Errorf("the computed epsilon, rounded up, is refused: %v", err)
 	}
 	below, err := DecimalAbove(g.Epsilon*0.999, 6)
@@ -154,7 +158,7 @@ func TestClaim(t *testing.T) {
 	claim.Epsilon = below
 	r.Claim = claim
 	var refused *ClaimError
-	if err := r.Validate(); !errors.As(err, &refused) || refused.Computed != g.Loss {
+	if err := account.Validate(r); !errors.As(err, &refused) || refused.Computed != g.Loss {
 		t.Errorf("a claim of %s below %v: %v", below, g.Epsilon, err)
 	}
 }
@@ -163,11 +167,11 @@ func TestClaimWithoutNoise(t *testing.T) {
 	r := doctor()
 	r.Noise = NoNoise{}
 	var refused *ClaimError
-	if err := r.Validate(); !errors.As(err, &refused) || refused.Computed != NoPrivacy {
+	if err := account.Validate(r); !errors.As(err, &refused) || refused.Computed != NoPrivacy {
 		t.Errorf("a claim without noise: %v", err)
 	}
 	r.Claim = NoClaim{}
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil || g.Finite() {
 		t.Errorf("guarantee without noise: %+v, %v", g, err)
 	}
@@ -176,9 +180,9 @@ func TestClaimWithoutNoise(t *testing.T) {
 func TestGuaranteeOrder(t *testing.T) {
 	epsilon := func(change func(*Recipe)) float64 {
 		r := doctor()
-		r.Claim = ApproxDP{Decimal{1000, 0}, Decimal{1, 9}, accountant.ReplaceOne, 1, 1}
+		r.Claim = ApproxDP{Decimal{1000, 0}, Decimal{1, 9}, release.ReplaceOne, 1, 1}
 		change(r)
-		g, err := r.Guarantee()
+		g, err := account.Guarantee(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,43 +230,43 @@ func TestGuaranteeOrder(t *testing.T) {
 // answers gives, of which it is one, nor worse than C at one place and at another.
 func TestL1BoundGuarantee(t *testing.T) {
 	const most = 10
-	calibrated := func(q Query, kind NoiseKind) float64 {
-		n, err := Calibrate(q, kind, Decimal{1, 0}, Decimal{1, 9}, 1)
+	calibrated := func(q Query, kind account.NoiseKind) float64 {
+		n, err := account.Calibrate(q, kind, Decimal{1, 0}, Decimal{1, 9}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return (&Recipe{Noise: n}).noiseVariance()
+		return (&Recipe{Noise: n}).NoiseVariance()
 	}
-	few, many := calibrated(L1BoundSum{Length: 2, Max: most}, GaussianNoise), calibrated(L1BoundSum{Length: 1000, Max: most}, GaussianNoise)
-	ball := calibrated(SumVec{Length: 2, Max: most}, GaussianNoise) // two places of a sumvec: sqrt(2)*10 apart, by the exact law
+	few, many := calibrated(L1BoundSum{Length: 2, Max: most}, account.GaussianNoise), calibrated(L1BoundSum{Length: 1000, Max: most}, account.GaussianNoise)
+	ball := calibrated(SumVec{Length: 2, Max: most}, account.GaussianNoise) // two places of a sumvec: sqrt(2)*10 apart, by the exact law
 	if few != many || few < ball*(1-1e-5) || few > ball*1.3 {
 		t.Errorf("variance %v for 2 places, %v for 1000; two places of a sumvec need %v", few, many, ball)
 	}
-	if vec := calibrated(SumVec{Length: 1000, Max: most}, GaussianNoise); vec < 300*many {
+	if vec := calibrated(SumVec{Length: 1000, Max: most}, account.GaussianNoise); vec < 300*many {
 		t.Errorf("variance %v; a sumvec of 1000 places needs %v", many, vec)
 	}
 	// Replaced, 2C over the scale; the scale of epsilon 1 is 20.
-	n, err := Calibrate(L1BoundSum{Length: 50, Max: most}, LaplaceNoise, Decimal{1, 0}, Decimal{1, 9}, 1)
+	n, err := account.Calibrate(L1BoundSum{Length: 50, Max: most}, account.LaplaceNoise, Decimal{1, 0}, Decimal{1, 9}, 1)
 	if err != nil || math.Abs(n.(DiscreteLaplace).Scale.Float()-20) > 0.01 {
 		t.Errorf("%v, %v; want a scale of 20", n, err)
 	}
 	// Behind secret coins neighbours are C apart, and the count is hidden at their scale.
-	o := Options{
+	o := account.Options{
 		Name: "Credit", Query: L1BoundSum{Length: 8, Max: most}, Leader: "https://leader.example/", Helper: "https://helper.example/",
 		MinBatch: 500, Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}, Participation: Bernoulli{Rational{1, 10}},
 		Rate: &Rate{Devices: 60000, Units: 24}, Relay: &Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
 	}
-	for _, kind := range []NoiseKind{GaussianNoise, LaplaceNoise} {
+	for _, kind := range []account.NoiseKind{account.GaussianNoise, account.LaplaceNoise} {
 		o.Kind = kind
-		r, err := New(o)
+		r, err := account.New(o)
 		if err != nil {
 			t.Fatalf("%s: %v", kind, err)
 		}
-		g, err := r.Guarantee()
-		if err != nil || g.Epsilon > 1 || g.Epsilon < 0.98 || g.Neighbours != accountant.AddRemove {
+		g, err := account.Guarantee(r)
+		if err != nil || g.Epsilon > 1 || g.Epsilon < 0.98 || g.Neighbours != release.AddRemove {
 			t.Errorf("%s: %+v, %v", kind, g, err)
 		}
-		b, err := r.Certify()
+		b, err := account.Certify(r)
 		if err != nil {
 			t.Fatalf("%s: %v", kind, err)
 		}
@@ -272,7 +276,7 @@ func TestL1BoundGuarantee(t *testing.T) {
 		// The certificate of this bound is none for a larger one.
 		q := r.Query.(L1BoundSum)
 		q.Max++
-		r.Query = withChunk(L1BoundSum{Length: q.Length, Max: q.Max})
+		r.Query = WithChunk(L1BoundSum{Length: q.Length, Max: q.Max})
 		if _, err := r.CheckCertificate(b); !errors.As(err, new(*CertificateError)) {
 			t.Errorf("%s: a larger bound passes: %v", kind, err)
 		}
@@ -281,7 +285,7 @@ func TestL1BoundGuarantee(t *testing.T) {
 
 func TestFallbacks(t *testing.T) {
 	r := variants()["both honest"]
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,27 +297,28 @@ func TestFallbacks(t *testing.T) {
 func TestCalibrate(t *testing.T) {
 	for _, c := range []struct {
 		q       Query
-		kind    NoiseKind
+		kind    account.NoiseKind
 		epsilon string
-		rounds  uint32
+		Rounds  uint32
 	}{
-		{Histogram{21, 7}, GaussianNoise, "1", 1},
-		{Histogram{21, 7}, GaussianNoise, "0.25", 4},
-		{Count{}, GaussianNoise, "2", 1},
-		{Histogram{21, 7}, LaplaceNoise, "1", 1},
-		{Sum{10}, LaplaceNoise, "0.5", 3},
+		{Histogram{21, 7}, account.GaussianNoise, "1", 1},
+		{Histogram{21, 7}, account.GaussianNoise, "0.25", 4},
+		{Count{}, account.GaussianNoise, "2", 1},
+		{Histogram{21, 7}, account.LaplaceNoise, "1", 1},
+		{Sum{10}, account.LaplaceNoise, "0.5", 3},
 	} {
 		eps, err := ParseDecimal(c.epsilon)
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, err := Calibrate(c.q, c.kind, eps, Decimal{1, 9}, c.rounds)
+		n, err := account.Calibrate(c.q, c.kind, eps, Decimal{1, 9}, c.Rounds)
 		if err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
 		r := doctor()
 		r.Query, r.Noise = c.q, n
-		g, err := r.compute(ApproxDP{Delta: Decimal{1, 9}, HonestServers: 1, Rounds: c.rounds})
+		r.Claim = ApproxDP{Epsilon: Decimal{1000, 0}, Delta: Decimal{1, 9}, HonestServers: 1, Rounds: c.Rounds}
+		g, err := account.Guarantee(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,29 +327,29 @@ func TestCalibrate(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		kind    NoiseKind
+		kind    account.NoiseKind
 		epsilon Decimal
 		delta   Decimal
-		rounds  uint32
+		Rounds  uint32
 	}{
 		{"uniform", Decimal{1, 0}, Decimal{1, 9}, 1},
-		{GaussianNoise, Decimal{}, Decimal{1, 9}, 1},
-		{GaussianNoise, Decimal{1, 0}, Decimal{}, 1},
-		{LaplaceNoise, Decimal{1, 0}, Decimal{1, 0}, 1},
-		{LaplaceNoise, Decimal{1, 0}, Decimal{1, 9}, 0},
+		{account.GaussianNoise, Decimal{}, Decimal{1, 9}, 1},
+		{account.GaussianNoise, Decimal{1, 0}, Decimal{}, 1},
+		{account.LaplaceNoise, Decimal{1, 0}, Decimal{1, 0}, 1},
+		{account.LaplaceNoise, Decimal{1, 0}, Decimal{1, 9}, 0},
 	} {
 		var invalid *InvalidError
-		if _, err := Calibrate(Count{}, c.kind, c.epsilon, c.delta, c.rounds); !errors.As(err, &invalid) {
+		if _, err := account.Calibrate(Count{}, c.kind, c.epsilon, c.delta, c.Rounds); !errors.As(err, &invalid) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }
 
 func TestNew(t *testing.T) {
-	base := Options{
+	base := account.Options{
 		Name: "n", Query: Histogram{Length: 21}, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 100,
 	}
-	r, err := New(base)
+	r, err := account.New(base)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,32 +358,36 @@ func TestNew(t *testing.T) {
 	}
 	o := base
 	o.Epsilon = Decimal{1, 0}
-	if r, err = New(o); err != nil {
+	if r, err = account.New(o); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := r.Guarantee(); err != nil || g.Epsilon > 1 || g.Epsilon < 0.99 {
+	if g, err := account.Guarantee(r); err != nil || g.Epsilon > 1 || g.Epsilon < 0.99 {
 		t.Errorf("calibrated to 1: %+v, %v", g, err)
 	}
 	o = base
 	o.Noise = DiscreteGaussian{Rational{50, 1}, DrawsAll}
-	if r, err = New(o); err != nil {
+	if r, err = account.New(o); err != nil {
 		t.Fatal(err)
 	}
 	claim := r.Claim.(ApproxDP)
-	if g, err := r.Guarantee(); err != nil || claim.Epsilon.FloatDown() > g.Epsilon*1.001 {
+	if g, err := account.Guarantee(r); err != nil || claim.Epsilon.FloatDown() > g.Epsilon*1.001 {
 		t.Errorf("claim %s for %+v, %v", claim.Epsilon, g, err)
 	}
-	for name, change := range map[string]func(*Options){
-		"nothing":            func(o *Options) { *o = Options{} },
-		"no query":           func(o *Options) { o.Query = nil },
-		"exact with epsilon": func(o *Options) { o.Noise, o.Epsilon = NoNoise{}, Decimal{1, 0} },
-		"claim below noise":  func(o *Options) { o.Noise, o.Epsilon = DiscreteGaussian{Rational{50, 1}, DrawsAll}, Decimal{1, 1} },
-		"unknown kind":       func(o *Options) { o.Kind, o.Epsilon = "x", Decimal{1, 0} },
-		"bad delta":          func(o *Options) { o.Noise, o.Delta = DiscreteGaussian{Rational{50, 1}, DrawsAll}, Decimal{2, 0} },
+	for name, change := range map[string]func(*account.Options){
+		"nothing":            func(o *account.Options) { *o = account.Options{} },
+		"no query":           func(o *account.Options) { o.Query = nil },
+		"exact with epsilon": func(o *account.Options) { o.Noise, o.Epsilon = NoNoise{}, Decimal{1, 0} },
+		"claim below noise": func(o *account.Options) {
+			o.Noise, o.Epsilon = DiscreteGaussian{Rational{50, 1}, DrawsAll}, Decimal{1, 1}
+		},
+		"unknown kind": func(o *account.Options) { o.Kind, o.Epsilon = "x", Decimal{1, 0} },
+		"bad delta": func(o *account.Options) {
+			o.Noise, o.Delta = DiscreteGaussian{Rational{50, 1}, DrawsAll}, Decimal{2, 0}
+		},
 	} {
 		o := base
 		change(&o)
-		if r, err := New(o); err == nil {
+		if r, err := account.New(o); err == nil {
 			t.Errorf("%s: made %+v", name, r)
 		}
 	}

@@ -1,4 +1,4 @@
-package recipe
+package recipe_test
 
 import (
 	"bytes"
@@ -8,14 +8,17 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+
 	"github.com/starling-agg/starling/signed"
 )
 
 // keyed are options of a recipe whose servers sign, with the keys.
-func keyed(t testing.TB) (Options, *ServerKeys) {
+func keyed(t testing.TB) (account.Options, *ServerKeys) {
 	t.Helper()
 	k := &ServerKeys{Leader: signed.Generate().Public(), Helper: signed.Generate().Public(), Collector: Hash{1}, EpochLength: DefaultEpochLength}
-	return Options{
+	return account.Options{
 		Name: "keyed", Query: Count{}, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 10, ServerKeys: k,
 	}, k
 }
@@ -27,7 +30,7 @@ func TestServerKeys(t *testing.T) {
 			o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://gateway.leader.example/"}
 			k.Gateway = signed.Generate().Public()
 		}
-		r, err := New(o)
+		r, err := account.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +43,7 @@ func TestServerKeys(t *testing.T) {
 			t.Fatalf("%+v, %v", again, err)
 		}
 		var text strings.Builder
-		if err := r.Describe(&text); err != nil {
+		if err := describe(r, &text); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{k.Leader.Fingerprint(), k.Helper.Fingerprint(), "holds if leader's and helper's are two owners' keys", hex.EncodeToString(k.Collector[:8])} {
@@ -50,12 +53,12 @@ func TestServerKeys(t *testing.T) {
 		}
 	}
 	o.ServerKeys = nil
-	r, err := New(o)
+	r, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	if err := r.Describe(&text); err != nil || !strings.Contains(text.String(), "read every answer") {
+	if err := describe(r, &text); err != nil || !strings.Contains(text.String(), "read every answer") {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 	if _, err := r.Deployment(); !errors.Is(err, ErrNoServerKeys) {
@@ -70,23 +73,23 @@ func TestServerKeysRefused(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		field  string
-		change func(*Options)
+		change func(*account.Options)
 	}{
-		"one key in two roles":   {"server_keys.helper", func(o *Options) { o.ServerKeys.Helper = o.ServerKeys.Leader }},
-		"the leader's gateway":   {"server_keys.gateway", func(o *Options) { o.ServerKeys.Gateway = o.ServerKeys.Leader }},
-		"no leader":              {"server_keys.leader", func(o *Options) { o.ServerKeys.Leader = signed.PublicKey{} }},
-		"no gateway":             {"server_keys.gateway", func(o *Options) { o.ServerKeys.Gateway = signed.PublicKey{} }},
-		"small order":            {"server_keys.helper", func(o *Options) { o.ServerKeys.Helper = signed.PublicKey(small) }},
-		"a gateway and no relay": {"server_keys.gateway", func(o *Options) { o.Relay = nil }},
-		"no collector":           {"server_keys.collector", func(o *Options) { o.ServerKeys.Collector = Hash{} }},
-		"a short epoch":          {"server_keys.epoch_length", func(o *Options) { o.ServerKeys.EpochLength = MinEpochLength - 1 }},
-		"a long epoch":           {"server_keys.epoch_length", func(o *Options) { o.ServerKeys.EpochLength = MaxEpochLength + 1 }},
+		"one key in two roles":   {"server_keys.helper", func(o *account.Options) { o.ServerKeys.Helper = o.ServerKeys.Leader }},
+		"the leader's gateway":   {"server_keys.gateway", func(o *account.Options) { o.ServerKeys.Gateway = o.ServerKeys.Leader }},
+		"no leader":              {"server_keys.leader", func(o *account.Options) { o.ServerKeys.Leader = signed.PublicKey{} }},
+		"no gateway":             {"server_keys.gateway", func(o *account.Options) { o.ServerKeys.Gateway = signed.PublicKey{} }},
+		"small order":            {"server_keys.helper", func(o *account.Options) { o.ServerKeys.Helper = signed.PublicKey(small) }},
+		"a gateway and no relay": {"server_keys.gateway", func(o *account.Options) { o.Relay = nil }},
+		"no collector":           {"server_keys.collector", func(o *account.Options) { o.ServerKeys.Collector = Hash{} }},
+		"a short epoch":          {"server_keys.epoch_length", func(o *account.Options) { o.ServerKeys.EpochLength = MinEpochLength - 1 }},
+		"a long epoch":           {"server_keys.epoch_length", func(o *account.Options) { o.ServerKeys.EpochLength = MaxEpochLength + 1 }},
 	} {
 		o, k := keyed(t)
 		o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://gateway.leader.example/"}
 		k.Gateway = signed.Generate().Public()
 		c.change(&o)
-		_, err := New(o)
+		_, err := account.New(o)
 		var bad *InvalidError
 		if !errors.As(err, &bad) || bad.Field != c.field {
 			t.Errorf("%s: %v", name, err)
@@ -99,7 +102,7 @@ func TestServerKeysHaveOneEncoding(t *testing.T) {
 	o, k := keyed(t)
 	o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://gateway.leader.example/"}
 	k.Gateway = signed.Generate().Public()
-	r, err := New(o)
+	r, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,13 +121,13 @@ func TestDeployment(t *testing.T) {
 	o, k := keyed(t)
 	o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://gateway.leader.example/"}
 	k.Gateway = signed.Generate().Public()
-	id := func(change func(*Options)) [32]byte {
+	id := func(change func(*account.Options)) [32]byte {
 		t.Helper()
 		x := o
 		keys, relay := *k, *o.Relay
 		x.ServerKeys, x.Relay = &keys, &relay
 		change(&x)
-		r, err := New(x)
+		r, err := account.New(x)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,20 +137,20 @@ func TestDeployment(t *testing.T) {
 		}
 		return d
 	}
-	seen := map[[32]byte]string{id(func(*Options) {}): "as it was"}
-	if _, same := seen[id(func(o *Options) { o.Query, o.MinBatch, o.ServerKeys.Collector = Sum{7}, 20, Hash{2} })]; !same {
+	seen := map[[32]byte]string{id(func(*account.Options) {}): "as it was"}
+	if _, same := seen[id(func(o *account.Options) { o.Query, o.MinBatch, o.ServerKeys.Collector = Sum{7}, 20, Hash{2} })]; !same {
 		t.Error("another question is another deployment")
 	}
-	for name, change := range map[string]func(*Options){
-		"leader":     func(o *Options) { o.Leader = "https://leader.example/v2" },
-		"helper":     func(o *Options) { o.Helper = "https://helper.example/v2" },
-		"relay":      func(o *Options) { o.Relay.URL = "https://relay.example/v2" },
-		"no relay":   func(o *Options) { o.Relay, o.ServerKeys.Gateway = nil, signed.PublicKey{} },
-		"leader key": func(o *Options) { o.ServerKeys.Leader = signed.Generate().Public() },
-		"helper key": func(o *Options) { o.ServerKeys.Helper = signed.Generate().Public() },
-		"gateway":    func(o *Options) { o.ServerKeys.Gateway = signed.Generate().Public() },
-		"exchanged":  func(o *Options) { k := o.ServerKeys; k.Leader, k.Helper = k.Helper, k.Leader },
-		"epoch":      func(o *Options) { o.ServerKeys.EpochLength++ },
+	for name, change := range map[string]func(*account.Options){
+		"leader":     func(o *account.Options) { o.Leader = "https://leader.example/v2" },
+		"helper":     func(o *account.Options) { o.Helper = "https://helper.example/v2" },
+		"relay":      func(o *account.Options) { o.Relay.URL = "https://relay.example/v2" },
+		"no relay":   func(o *account.Options) { o.Relay, o.ServerKeys.Gateway = nil, signed.PublicKey{} },
+		"leader key": func(o *account.Options) { o.ServerKeys.Leader = signed.Generate().Public() },
+		"helper key": func(o *account.Options) { o.ServerKeys.Helper = signed.Generate().Public() },
+		"gateway":    func(o *account.Options) { o.ServerKeys.Gateway = signed.Generate().Public() },
+		"exchanged":  func(o *account.Options) { k := o.ServerKeys; k.Leader, k.Helper = k.Helper, k.Leader },
+		"epoch":      func(o *account.Options) { o.ServerKeys.EpochLength++ },
 	} {
 		d := id(change)
 		if other := seen[d]; other != "" {
@@ -161,7 +164,7 @@ func TestCheckAnchors(t *testing.T) {
 	o, k := keyed(t)
 	o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://gateway.leader.example/"}
 	k.Gateway = signed.Generate().Public()
-	r, err := New(o)
+	r, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

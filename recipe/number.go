@@ -6,6 +6,8 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A Rational is a positive fraction in lowest terms; the zero value is not one.
@@ -40,7 +42,8 @@ func ParseRational(s string) (Rational, error) {
 	return NewRational(d.Coefficient, pow10(d.Scale))
 }
 
-func (r Rational) valid() bool { return r.Num > 0 && r.Den > 0 && gcd(r.Num, r.Den) == 1 }
+// Valid says whether the fraction is positive and in lowest terms.
+func (r Rational) Valid() bool { return r.Num > 0 && r.Den > 0 && gcd(r.Num, r.Den) == 1 }
 
 // Rat returns the exact value; 0 for the zero value and whatever has no denominator.
 func (r Rational) Rat() *big.Rat {
@@ -144,7 +147,8 @@ func DecimalAbove(x float64, digits int) (Decimal, error) {
 	return ParseDecimal(fmt.Sprintf("%de%d", c+1, e-digits+1))
 }
 
-func (d Decimal) valid() bool {
+// Valid says whether the decimal is in its shortest form.
+func (d Decimal) Valid() bool {
 	return d.Scale <= MaxScale && (d.Scale == 0 || d.Coefficient%10 != 0)
 }
 
@@ -212,3 +216,6 @@ func (r Rational) floatDown() float64 {
 	}
 	return f
 }
+
+// FloatUp is the least float64 that is not below.
+func (d Decimal) FloatUp() float64 { return outward.Rat(d.Rat()) }

@@ -1,10 +1,12 @@
-package recipe
+package recipe_test
 
 import (
 	"math"
 	"math/big"
 	"math/rand/v2"
 	"testing"
+
+	. "github.com/starling-agg/starling/recipe"
 )
 
 func TestDecimal(t *testing.T) {

@@ -1,9 +1,12 @@
-package recipe
+package recipe_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 
 	"github.com/starling-agg/starling/dap"
 )
@@ -15,7 +18,7 @@ func owned(t *testing.T, leader, helper, relay, gateway string) (refused string)
 	r := needles()
 	r.Path = TwoServer{Leader: leader, Helper: helper, BatchMode: dap.TimeInterval}
 	r.Relay = &Relay{URL: relay, Gateway: gateway}
-	err := r.Validate()
+	err := account.Validate(r)
 	if invalid := new(InvalidError); errors.As(err, &invalid) {
 		return invalid.Field
 	}
@@ -88,8 +91,8 @@ func TestHostsAreSpelledOut(t *testing.T) {
 		"a%2eexample", "a.example.0", strings.Repeat("a", 64) + ".example"} {
 		r := needles()
 		r.Relay.URL = "https://" + host + "/"
-		if invalid := new(InvalidError); !errors.As(r.Validate(), &invalid) || invalid.Field != "relay.url" {
-			t.Errorf("%s: %v", host, r.Validate())
+		if invalid := new(InvalidError); !errors.As(account.Validate(r), &invalid) || invalid.Field != "relay.url" {
+			t.Errorf("%s: %v", host, account.Validate(r))
 		}
 	}
 }

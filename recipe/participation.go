@@ -5,7 +5,8 @@ import (
 	"math"
 	"math/big"
 
-	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/internal/binomial"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // Bernoulli: each device decides by a secret coin of its own, the same for every answer.
@@ -104,8 +105,8 @@ func (k KEM) String() string {
 	return nameOf("kem", uint16(k))
 }
 
-// sampled says whether devices decide by coins.
-func (r *Recipe) sampled() bool {
+// Sampled says whether devices decide by coins.
+func (r *Recipe) Sampled() bool {
 	switch r.Participation.(type) {
 	case nil, Always:
 		return false
@@ -113,8 +114,8 @@ func (r *Recipe) sampled() bool {
 	return true
 }
 
-// amplified says whether sampling counts for the guarantee: who receives a report must not see who sent it.
-func (r *Recipe) amplified() bool { return r.sampled() && r.Relay != nil }
+// Amplified says whether sampling counts for the guarantee: who receives a report must not see who sent it.
+func (r *Recipe) Amplified() bool { return r.Sampled() && r.Relay != nil }
 
 // reportRates returns the least and the largest probability, over all answers, of reporting once a slot has come.
 func (r *Recipe) reportRates() (least, most *big.Rat) {
@@ -129,8 +130,8 @@ func (r *Recipe) reportRates() (least, most *big.Rat) {
 	return big.NewRat(1, 1), big.NewRat(1, 1)
 }
 
-// slots is the number of slots of a round.
-func (r *Recipe) slots() uint32 {
+// Slots is the number of slots of a round.
+func (r *Recipe) Slots() uint32 {
 	if p, ok := r.Participation.(DonationTime); ok {
 		return p.Slots
 	}
@@ -212,7 +213,7 @@ func (r *Recipe) Expected(units uint64) (least, most float64, ok bool) {
 		return 0, 0, false
 	}
 	low, high := r.reportRates()
-	_, _, any := slotWeights(r.slots())
+	_, _, any := slotWeights(r.Slots())
 	n := float64(r.Rate.Devices) * float64(units) / float64(r.Rate.Units) * any
 	return n * r.uploaded(low), n * r.uploaded(high), true
 }
@@ -224,7 +225,7 @@ func (r *Recipe) MostExpected() (float64, bool) {
 		return 0, false
 	}
 	_, high := r.reportRates()
-	likely, _, _ := slotWeights(r.slots())
+	likely, _, _ := slotWeights(r.Slots())
 	return float64(r.Rate.Devices) * likely * r.uploaded(high), true
 }
 
@@ -239,9 +240,47 @@ func (r *Recipe) Threshold() uint64 {
 // MaxSlots bounds [DonationTime].
 const MaxSlots = 4096
 
+// Watched is what a device's reporting, or not, tells about its answer: 0 for nothing.
+func (r *Recipe) Watched(p Importance) float64 {
+	rare, usual := r.uploaded(p.Other.Rat()), r.uploaded(p.Default.Rat())
+	if seen := math.Max(math.Log(rare/usual), math.Log((1-usual)/(1-rare))); seen > 0 {
+		return outward.Up(seen) + outward.Underflow
+	}
+	return 0
+}
+
+// Coins are a round's coins as a guarantee takes them, rounded to the side that protects less.
+type Coins struct {
+	Rate  float64 // with which an answer is reported, to who knows the cover coins
+	Dummy float64 // with which each device that is free to sends a dummy
+	Free  float64 // the probability with which another device is free to, in a slot
+}
+
+// CoinRates returns the coins of a recipe that devices decide by.
+func (r *Recipe) CoinRates() (Coins, error) {
+	_, most := r.reportRates()
+	c := Coins{Rate: outward.Rat(new(big.Rat).Quo(most, r.coverRate())), Dummy: r.Dummies.Rate.floatDown()}
+	if !(c.Rate < 1) {
+		return c, &InvalidError{"participation.rate", "reports every answer that is covered, so that no coin hides it"}
+	}
+	_, unlikely, _ := slotWeights(r.Slots())
+	covered, _ := r.coverRate().Float64()
+	c.Free = outward.Down(covered * unlikely * (1 - c.Rate))
+	return c, nil
+}
+
+// DummyAllowance is an upper quantile of the dummies of a batch when all devices of the stated rate decide.
+func (r *Recipe) DummyAllowance() (uint64, error) {
+	least, _ := r.reportRates()
+	c, _ := r.coverRate().Float64()
+	s, _ := least.Float64()
+	likely, _, _ := slotWeights(r.Slots())
+	return upperQuantile(r.Rate.Devices, min(1, outward.Up(likely*(c-s)*r.Dummies.Rate.Float())), DummyMiss)
+}
+
 func (v *validator) participation(r *Recipe) {
 	chance := func(field string, x Rational, most *big.Rat, what string) {
-		if !x.valid() {
+		if !x.Valid() {
 			v.add(field, "is not a positive fraction in lowest terms")
 		} else if x.Rat().Cmp(most) >= 0 {
 			v.add(field, "is %s, want %s", x, what)
@@ -254,7 +293,7 @@ func (v *validator) participation(r *Recipe) {
 	case Importance:
 		chance("participation.default", p.Default, one, "below 1")
 		chance("participation.other", p.Other, one, "below 1: a person whose answer is always reported hides behind no coin")
-		if p.Default.valid() && p.Other.valid() && p.Default.Rat().Cmp(p.Other.Rat()) > 0 {
+		if p.Default.Valid() && p.Other.Valid() && p.Default.Rat().Cmp(p.Other.Rat()) > 0 {
 			v.add("participation.default", "is above that of other answers")
 		}
 		if q, ok := r.Query.(Multihot); !ok || q.MaxWeight != 1 {
@@ -279,10 +318,10 @@ func (v *validator) participation(r *Recipe) {
 		v.add("dap", "is no draft that is spoken")
 	}
 	if rate := r.Rate; rate != nil {
-		v.between("rate.devices", rate.Devices, 1, amplify.MaxCount)
+		v.between("rate.devices", rate.Devices, 1, binomial.MaxCount)
 		v.between("rate.units", rate.Units, 1, 1<<32)
 	}
-	if !r.sampled() {
+	if !r.Sampled() {
 		if r.Dummies != nil {
 			v.add("dummies", "make no sense where every device reports")
 		}
@@ -319,7 +358,7 @@ func (v *validator) sampling(r *Recipe) {
 	}
 	_, most := r.reportRates()
 	if c := r.Cover; c != nil {
-		if !c.Rate.valid() || c.Rate.Rat().Cmp(big.NewRat(1, 1)) > 0 {
+		if !c.Rate.Valid() || c.Rate.Rat().Cmp(big.NewRat(1, 1)) > 0 {
 			v.add("cover.rate", "is not a probability in lowest terms")
 		} else if c.Rate.Rat().Cmp(most) < 0 {
 			v.add("cover.rate", "is below a rate of reporting")
@@ -333,10 +372,10 @@ func (v *validator) sampling(r *Recipe) {
 		v.add("dummies", "are missing: without them the number of reports tells whether one more person answered")
 		return
 	}
-	if !d.Rate.valid() || d.Rate.Rat().Cmp(big.NewRat(1, 2)) > 0 {
+	if !d.Rate.Valid() || d.Rate.Rat().Cmp(big.NewRat(1, 2)) > 0 {
 		v.add("dummies.rate", "is not a fraction in lowest terms, above 0 and at most 1/2")
 	}
-	v.between("dummies.senders", d.Senders, 1, amplify.MaxCount)
+	v.between("dummies.senders", d.Senders, 1, binomial.MaxCount)
 	v.between("dummies.allowance", d.Allowance, 0, MaxMinBatch)
 	if len(v.errs) > 0 {
 		return
@@ -347,14 +386,14 @@ func (v *validator) sampling(r *Recipe) {
 	if p := r.Population; p != nil && p.Expected > 0 && d.Senders > p.Expected {
 		v.add("dummies.senders", "is %d, but only %d people are expected", d.Senders, p.Expected)
 	}
-	allowance, err := dummyAllowance(r)
+	allowance, err := r.DummyAllowance()
 	if err != nil {
 		v.add("dummies.allowance", "cannot be computed: %v", err)
 	} else if d.Allowance < allowance {
 		v.add("dummies.allowance", "is %d, but a batch may hold %d dummies", d.Allowance, allowance)
 	}
 	low, _, _ := r.Expected(r.Rate.Units)
-	if per := low / float64(r.slots()); float64(r.Threshold()) > per {
+	if per := low / float64(r.Slots()); float64(r.Threshold()) > per {
 		v.add("min_batch", "and the dummies' allowance are %d, but only about %.0f reports are expected", r.Threshold(), per)
 	}
 }

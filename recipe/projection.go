@@ -53,7 +53,7 @@ func (f VectorForecast) Of(length float64) float64 { return math.Hypot(f.Noise, 
 // Forecast is the expected error of the mean of so many vectors. It is false for other queries, and where devices toss coins.
 func (r *Recipe) Forecast(reports uint64) (VectorForecast, bool) {
 	q, ok := r.Query.(Vector)
-	if !ok || r.sampled() || reports == 0 {
+	if !ok || r.Sampled() || reports == 0 {
 		return VectorForecast{}, false
 	}
 	// A column of the map has length 1: noise in what was sent is as much in each number of the result.

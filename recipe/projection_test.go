@@ -1,4 +1,4 @@
-package recipe
+package recipe_test
 
 import (
 	"bytes"
@@ -8,6 +8,9 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 
 	"github.com/starling-agg/starling/dp/projection"
 )
@@ -60,7 +63,7 @@ func TestProjectionRefused(t *testing.T) {
 		r := projected()
 		c.change(r)
 		var invalid *InvalidError
-		if err := r.Validate(); !errors.As(err, &invalid) || invalid.Field != c.field {
+		if err := account.Validate(r); !errors.As(err, &invalid) || invalid.Field != c.field {
 			t.Errorf("%s: %v, want one about %s", name, err, c.field)
 		}
 	}
@@ -69,17 +72,17 @@ func TestProjectionRefused(t *testing.T) {
 // A projection changes what is sent and how far off the mean is, not the noise, and no guarantee.
 func TestProjectionForecast(t *testing.T) {
 	o := vectorOptions(mustVector(t, 1000, 1, 10, 0))
-	whole, err := New(o)
+	whole, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Projection = &Projection{Entries: 5000, Seed: [32]byte{7}}
-	r, err := New(o)
+	r, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g1, _ := whole.Guarantee()
-	g2, _ := r.Guarantee()
+	g1, _ := account.Guarantee(whole)
+	g2, _ := account.Guarantee(r)
 	if whole.Noise != r.Noise || g1.Loss != g2.Loss {
 		t.Errorf("noise %v and %v, loss %v and %v", whole.Noise, r.Noise, g1.Loss, g2.Loss)
 	}
@@ -96,7 +99,7 @@ func TestProjectionForecast(t *testing.T) {
 	}
 	noisy := vectorVariants()["vector with noise"]
 	noisy.Projection = &Projection{Entries: 4000, Seed: [32]byte{7}}
-	if err := noisy.Validate(); err != nil {
+	if err := account.Validate(noisy); err != nil {
 		t.Error(err)
 	}
 	// Devices' own noise, 35001/2 in each of 1,500 vectors.
@@ -107,7 +110,7 @@ func TestProjectionForecast(t *testing.T) {
 		t.Error("a histogram has the forecast of a vector")
 	}
 	var text strings.Builder
-	if err := r.Describe(&text); err != nil {
+	if err := describe(r, &text); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []string{"a vector of 5000 numbers", "estimated from the 1000 numbers", "times its own length for the projection", "a report has about"} {
@@ -115,7 +118,7 @@ func TestProjectionForecast(t *testing.T) {
 			t.Errorf("%q is not in\n%s", s, &text)
 		}
 	}
-	b, err := json.Marshal(r)
+	b, err := marshal(r)
 	var back struct {
 		Projection struct {
 			Entries uint32

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/local"
+	"github.com/starling-agg/starling/internal/binomial"
 )
 
 // KRR is k-ary randomized response on the bucket of a [Histogram]: what is sent is one-hot, which Prio3Histogram proves.
@@ -54,8 +54,8 @@ func (z RAPPOR) local(length uint32) (*local.RAPPOR, error) {
 	return local.NewRAPPOR(int(min(length, MaxElements+1)), z.Epsilon0.FloatDown(), local.Deletion, local.Symmetric)
 }
 
-// overweight bounds the probability that an answer has more ones than weight.
-func (z RAPPOR) overweight(length uint32, weight uint64) (float64, error) {
+// Overweight bounds the probability that an answer has more ones than weight.
+func (z RAPPOR) Overweight(length uint32, weight uint64) (float64, error) {
 	l, err := z.local(length)
 	if err != nil {
 		return 0, err
@@ -77,11 +77,10 @@ func upperQuantile(n uint64, p, miss float64) (uint64, error) {
 	if p >= 1 {
 		return n, nil
 	}
-	b, err := amplify.MinimumBatch(n, 1-p, miss) // P(n - X < b) <= miss
-	if err != nil {
-		return 0, err
+	if n > binomial.MaxCount || !(miss > 0 && miss < 1) {
+		return 0, fmt.Errorf("of %d devices with a miss of %v", n, miss)
 	}
-	return n - b, nil
+	return n - binomial.Fewest(n, 1-p, miss), nil // P(n - X < b) <= miss
 }
 
 func (v *validator) randomizer(r *Recipe) {
@@ -106,7 +105,7 @@ func (v *validator) randomizer(r *Recipe) {
 			v.add("query", "is not multihot, which RAPPOR needs")
 		}
 	}
-	if epsilon.Coefficient == 0 || !epsilon.valid() || epsilon.FloatDown() > maxEpsilon0 {
+	if epsilon.Coefficient == 0 || !epsilon.Valid() || epsilon.FloatDown() > maxEpsilon0 {
 		v.add("randomizer.epsilon0", "is not a decimal above 0, at most %d, in its shortest form", maxEpsilon0)
 		return
 	}

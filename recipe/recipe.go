@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // A Recipe is one agreement. It is a value to build, check with [Recipe.Validate], write with [Recipe.Append] and
@@ -192,7 +192,7 @@ type ApproxDP struct {
 	// Delta is in (0, 1).
 	Delta Decimal
 	// Neighbours is the relation that the claim is about; it must be [Recipe.Neighbours].
-	Neighbours accountant.Neighbours
+	Neighbours release.Neighbours
 	// HonestServers is how many of the two the claim needs to be honest, 1 or 2.
 	HonestServers uint8
 	// Rounds is the number of rounds in which one unit may have a report, one in each; at

@@ -1,4 +1,4 @@
-package recipe
+package recipe_test
 
 import (
 	"bytes"
@@ -9,9 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func doctor() *Recipe {
@@ -24,7 +27,7 @@ func doctor() *Recipe {
 		Path:          TwoServer{Leader: "https://leader.example/", Helper: "https://helper.example/a", BatchMode: dap.TimeInterval},
 		Noise:         DiscreteGaussian{Variance: Rational{50, 1}, Share: DrawsAll},
 		Claim: ApproxDP{
-			Epsilon: Decimal{2, 0}, Delta: Decimal{1, 9}, Neighbours: accountant.ReplaceOne, HonestServers: 1, Rounds: 1,
+			Epsilon: Decimal{2, 0}, Delta: Decimal{1, 9}, Neighbours: release.ReplaceOne, HonestServers: 1, Rounds: 1,
 		},
 		MinBatch:      1000,
 		TimePrecision: 3600,
@@ -146,7 +149,7 @@ func TestRoundTrip(t *testing.T) {
 	ids := map[ID]string{}
 	for name, r := range variants() {
 		t.Run(name, func(t *testing.T) {
-			if err := r.Validate(); err != nil {
+			if err := account.Validate(r); err != nil {
 				t.Fatalf("a recipe that should hold is refused: %v", err)
 			}
 			b := mustAppend(t, r)
@@ -291,12 +294,7 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("a second encoding (%v):\n read %x\nwrote %x", err, b, again)
 		}
 		// Validation takes whatever reads; the accountant may take long over odd but valid settings.
-		v := validator{}
-		v.query(r.Query)
-		v.noise(r.Noise)
-		v.correlated(r)
-		v.path(r.Path)
-		v.window(r.Window, r.TimePrecision)
+		r.Apart()
 	})
 }
 
@@ -344,7 +342,7 @@ func TestTask(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	for name, r := range variants() {
 		var b strings.Builder
-		if err := r.Describe(&b); err != nil {
+		if err := describe(r, &b); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		text := strings.Join(strings.Fields(b.String()), " ")
@@ -357,7 +355,7 @@ func TestDescribe(t *testing.T) {
 			}
 		}
 		exact := strings.Contains(text, "none by differential privacy")
-		if exact != r.exact() {
+		if exact != r.Exact() {
 			t.Errorf("%s: says that there is no privacy: %v", name, exact)
 		}
 		for _, line := range strings.Split(b.String(), "\n") {
@@ -371,14 +369,14 @@ func TestDescribe(t *testing.T) {
 	c.Epsilon = Decimal{1, 1}
 	r.Claim = c
 	var b strings.Builder
-	if err := r.Describe(&b); err != nil || !strings.Contains(b.String(), "REFUSE") {
+	if err := describe(r, &b); err != nil || !strings.Contains(b.String(), "REFUSE") {
 		t.Errorf("a false claim is described without a warning (%v):\n%s", err, b.String())
 	}
 }
 
 func TestJSON(t *testing.T) {
 	for name, r := range variants() {
-		b, err := json.Marshal(r)
+		b, err := marshal(r)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -405,7 +403,7 @@ func TestJSON(t *testing.T) {
 		if got.ID != id.String() || len(got.TaskID) != 43 || len(got.Guarantee.Fallbacks) == 0 {
 			t.Errorf("%s: %s", name, b)
 		}
-		if exact := got.Guarantee.Epsilon == nil; exact != r.exact() {
+		if exact := got.Guarantee.Epsilon == nil; exact != r.Exact() {
 			t.Errorf("%s: epsilon is null: %v", name, exact)
 		}
 		last := got.Guarantee.Fallbacks[len(got.Guarantee.Fallbacks)-1]

@@ -2,7 +2,7 @@ package recipe
 
 import (
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Domain strings. Each begins with "starling " and appears in docs/registry.md; a test compares the two.
@@ -125,9 +125,9 @@ var codepoints = []Codepoint{
 	{"window", tagWindowNone, "none", true},
 	{"window", tagWindowInterval, "interval", true},
 
-	{"neighbours", uint16(accountant.AddRemove), "add-remove", true},
-	{"neighbours", uint16(accountant.ReplaceOne), "replace", true},
-	{"neighbours", uint16(accountant.ZeroOut), "zero-out", true},
+	{"neighbours", uint16(release.AddRemove), "add-remove", true},
+	{"neighbours", uint16(release.ReplaceOne), "replace", true},
+	{"neighbours", uint16(release.ZeroOut), "zero-out", true},
 
 	{"batch-mode", uint16(dap.TimeInterval), "time-interval", true},
 	{"batch-mode", uint16(dap.LeaderSelected), "leader-selected", true},

@@ -1,4 +1,4 @@
-package recipe
+package recipe_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	. "github.com/starling-agg/starling/recipe"
 )
 
 // docs/registry.md lists every domain string and codepoint of this package, and no other under its heading.
@@ -82,7 +84,7 @@ func TestDataModelDocument(t *testing.T) {
 	if want := "struct {\n" + strings.ReplaceAll(shown, "//\t", "") + "} Recipe;\n"; !strings.Contains(string(document), want) {
 		t.Errorf("docs/data-model.md does not show\n%s", want)
 	}
-	for _, c := range codepoints {
+	for _, c := range AllTags {
 		if !c.Known || c.Registry != "query" && c.Registry != "noise" && c.Registry != "extension" {
 			continue
 		}

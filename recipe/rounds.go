@@ -21,7 +21,7 @@ type Rounds struct {
 	Grace uint32 `json:"grace"`
 }
 
-// Bounds of [Rounds], and what [New] takes.
+// Bounds of [Rounds], and what account.New takes.
 const (
 	MaxRoundUnits = 1 << 32
 	// MaxRound is 100 years, in seconds: what is never over is never released.
@@ -82,7 +82,15 @@ func (r *Recipe) MaxSending() time.Duration {
 // Alone says that each round is released alone, for [DonationTime] each slot: a person
 // may be in more than one, or devices toss coins, whose dummies are counted for one. Else
 // a batch may be any number of whole rounds, as a person is in one.
-func (r *Recipe) Alone() bool { return r.sampled() || r.DecisionRounds() > 1 }
+func (r *Recipe) Alone() bool { return r.Sampled() || r.DecisionRounds() > 1 }
+
+// DecisionRounds is how often a device may decide: the claim's rounds, or 1 where nothing is claimed.
+func (r *Recipe) DecisionRounds() uint32 {
+	if claim, ok := r.Claim.(ApproxDP); ok {
+		return claim.Rounds
+	}
+	return 1
+}
 
 // A BatchError is an interval of which leader and helper release nothing, and what they would.
 type BatchError struct {
@@ -205,7 +213,7 @@ func (r *Recipe) describeRounds() string {
 
 // once is the assumption about how often one unit is reported of, where it is known who does.
 func (r *Recipe) once(rounds uint32) string {
-	if rounds == 1 && !r.sampled() {
+	if rounds == 1 && !r.Sampled() {
 		return fmt.Sprintf("one %s has one report at most, in one round", r.PrivacyUnit().Name)
 	}
 	text := fmt.Sprintf("one %s has one report in each of at most %s", r.PrivacyUnit().Name, count(uint64(rounds), "round", "rounds"))

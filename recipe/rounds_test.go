@@ -1,11 +1,13 @@
-package recipe
+package recipe_test
 
 import (
 	"encoding/hex"
 	"errors"
 	"strings"
 	"testing"
-	"time"
+
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 
 	"github.com/starling-agg/starling/dap"
 )
@@ -49,36 +51,12 @@ func TestRoundsRefuses(t *testing.T) {
 		"leader-selected, slots":           {donating, leaderSelected, "path.batch_mode"},
 	} {
 		r := c.of()
-		if err := r.Validate(); err != nil {
+		if err := account.Validate(r); err != nil {
 			t.Fatalf("%s: refused before the change: %v", name, err)
 		}
 		c.change(r)
-		if err := r.Validate(); !invalidAt(err, c.field) {
+		if err := account.Validate(r); !invalidAt(err, c.field) {
 			t.Errorf("%s: %v, want one about %s", name, err, c.field)
-		}
-	}
-}
-
-// TestRoundsOfOptions: New fills in the round that rate or slots say, and the grace that
-// a relay needs.
-func TestRoundsOfOptions(t *testing.T) {
-	for name, c := range map[string]struct {
-		o    Options
-		want *Rounds
-	}{
-		"nothing said":   {Options{}, nil},
-		"a day":          {Options{RoundUnits: 24}, &Rounds{24, 0}},
-		"grace":          {Options{Grace: time.Minute}, &Rounds{1, 60}},
-		"rate":           {Options{Rate: &Rate{1000, 24}}, &Rounds{24, 0}},
-		"relay":          {Options{Relay: &Relay{}}, &Rounds{1, 300}},
-		"relay, little":  {Options{Relay: &Relay{}, Grace: 2 * time.Second}, &Rounds{1, 2}},
-		"relay, none":    {Options{Relay: &Relay{}, Grace: -1}, nil},
-		"slots":          {Options{Participation: DonationTime{Slots: 8, Length: 3}}, &Rounds{24, 0}},
-		"slots and rate": {Options{Participation: DonationTime{Slots: 8, Length: 3}, Rate: &Rate{1000, 7}}, &Rounds{24, 0}},
-	} {
-		got := c.o.rounds()
-		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -119,7 +97,7 @@ func TestCheckBatch(t *testing.T) {
 		"slots":                  {donating, 3, true},
 	} {
 		r := c.of()
-		if err := r.Validate(); err != nil {
+		if err := account.Validate(r); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if r.BatchUnits() != c.units || r.Alone() != c.alone {
@@ -185,7 +163,7 @@ func TestShowRounds(t *testing.T) {
 		"leader":     {variants()["leader selected"], []string{"the leader releases reports of any rounds together"}},
 	} {
 		var b strings.Builder
-		if err := c.of.Describe(&b); err != nil {
+		if err := account.Describe(c.of, &b); err != nil {
 			t.Fatal(err)
 		}
 		text := strings.Join(strings.Fields(b.String()), " ")

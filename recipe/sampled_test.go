@@ -1,4 +1,4 @@
-package recipe
+package recipe_test
 
 import (
 	"encoding/hex"
@@ -11,8 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // needles counts rare answers among 60,000 devices, with all that goes with coins.
@@ -25,7 +28,7 @@ func needles() *Recipe {
 		Path:          TwoServer{Leader: "https://leader.example/", Helper: "https://helper.example/", BatchMode: dap.TimeInterval},
 		Noise:         DiscreteGaussian{Variance: Rational{9, 1}, Share: DrawsAll},
 		Claim: ApproxDP{
-			Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}, Neighbours: accountant.AddRemove, HonestServers: 1, Rounds: 1,
+			Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}, Neighbours: release.AddRemove, HonestServers: 1, Rounds: 1,
 		},
 		MinBatch:      100,
 		TimePrecision: 3600,
@@ -65,7 +68,7 @@ func sampledVariants() map[string]*Recipe {
 	with("direct", func(r *Recipe) {
 		r.Relay = nil
 		c := r.Claim.(ApproxDP)
-		c.Neighbours, c.Epsilon = accountant.ReplaceOne, Decimal{3, 0}
+		c.Neighbours, c.Epsilon = release.ReplaceOne, Decimal{3, 0}
 		r.Claim = c
 	})
 	with("krr", func(r *Recipe) {
@@ -79,7 +82,7 @@ func sampledVariants() map[string]*Recipe {
 		r.Participation, r.Dummies, r.MinBatch = Always{}, nil, 300
 		r.Relay = nil
 		c := r.Claim.(ApproxDP)
-		c.Neighbours = accountant.ReplaceOne
+		c.Neighbours = release.ReplaceOne
 		r.Claim = c
 	})
 	return list
@@ -128,7 +131,7 @@ func TestSampledRefuses(t *testing.T) {
 			t.Run(name, func(t *testing.T) { // TestRoundTrip validates what is changed here
 				r := make()
 				c.change(r)
-				err := r.Validate()
+				err := account.Validate(r)
 				if !invalidAt(err, c.field) {
 					t.Errorf("%v, want one about %s", err, c.field)
 				}
@@ -159,7 +162,7 @@ func TestSampledRefuses(t *testing.T) {
 		"allowance too small":        {func(r *Recipe) { r.Dummies.Allowance = 500 }, "dummies.allowance"},
 		"batch below its floor":      {func(r *Recipe) { r.MinBatch = SampledBatchFloor - 1 }, "min_batch"},
 		"batch that never fills":     {func(r *Recipe) { r.MinBatch = 1000 }, "min_batch"},
-		"replace neighbours":         {func(r *Recipe) { claim(r, func(c *ApproxDP) { c.Neighbours = accountant.ReplaceOne }) }, "claim.neighbours"},
+		"replace neighbours":         {func(r *Recipe) { claim(r, func(c *ApproxDP) { c.Neighbours = release.ReplaceOne }) }, "claim.neighbours"},
 		"unknown KEM":                {func(r *Recipe) { r.KEM = 0x20 }, "hpke_suite"},
 		"histogram that has no zero": {func(r *Recipe) { r.Query, r.Participation = Histogram{12, 4}, Bernoulli{Rational{1, 10}} }, "query"},
 		"noise of both":              {func(r *Recipe) { r.Randomizer = RAPPOR{Decimal{4, 0}} }, "noise"},
@@ -211,13 +214,13 @@ func TestSampledRefuses(t *testing.T) {
 	r := needles()
 	claim(r, func(c *ApproxDP) { c.Epsilon = Decimal{5, 1} })
 	var refused *ClaimError
-	if err := r.Validate(); !errors.As(err, &refused) {
+	if err := account.Validate(r); !errors.As(err, &refused) {
 		t.Errorf("an epsilon that the rate does not bear out: %v", err)
 	}
 	r = needles()
 	r.Participation = Importance{Rational{1, 100}, Rational{9, 10}} // more people, same claim
 	r.Dummies.Allowance, r.Participation = 700, Importance{Rational{1, 50}, Rational{9, 10}}
-	if err := r.Validate(); !errors.As(err, &refused) {
+	if err := account.Validate(r); !errors.As(err, &refused) {
 		t.Errorf("a rate that the epsilon does not bear out: %v", err)
 	}
 }
@@ -326,7 +329,7 @@ func TestSampledGuaranteeHolds(t *testing.T) {
 		}
 		p, q := joint(chance(answer)), joint(chance(none))
 		for _, delta := range []Decimal{{1, 1}, {1, 2}, {1, 4}} {
-			l, _, err := r.proved(situation{servers: 1, hidden: true}, delta, 1, accountant.AddRemove)
+			l, _, err := account.LossIn(r, account.Situation{Servers: 1, Hidden: true}, delta, 1, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -346,7 +349,7 @@ func TestSampledGuaranteeHolds(t *testing.T) {
 }
 
 // Paper 000, example 6: RAPPOR at 4 of 10,000 reports, sampled at 0.02 of a million. Hiding the count costs a little over
-// the paper's 0.02. The dummies are those that New chooses, which takes twice as long as the rest of the test.
+// the paper's 0.02. The dummies are those that account.New chooses, which takes twice as long as the rest of the test.
 func TestExampleSix(t *testing.T) {
 	r := targeted()
 	r.Targeting, r.Noise = nil, NoNoise{}
@@ -354,9 +357,9 @@ func TestExampleSix(t *testing.T) {
 	r.Participation, r.Rate = Bernoulli{Rational{1, 50}}, &Rate{1000000, 1}
 	r.Dummies = &Dummies{Rate: Rational{41, 16384}, Senders: 1000000, Allowance: 2755}
 	r.Claim = ApproxDP{
-		Epsilon: Decimal{3, 2}, Delta: Decimal{1, 10}, Neighbours: accountant.AddRemove, HonestServers: 1, Rounds: 1,
+		Epsilon: Decimal{3, 2}, Delta: Decimal{1, 10}, Neighbours: release.AddRemove, HonestServers: 1, Rounds: 1,
 	}
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,24 +378,24 @@ func TestExampleSix(t *testing.T) {
 	}
 }
 
-// New chooses noise and dummies such that the claim holds and is not idle.
+// account.New chooses noise and dummies such that the claim holds and is not idle.
 func TestNewSampled(t *testing.T) {
-	base := Options{
+	base := account.Options{
 		Name: "x", Query: Multihot{Length: 12, MaxWeight: 1}, Leader: "https://l.example/", Helper: "https://h.example/", MinBatch: 50,
 		Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}, Rate: &Rate{20000, 1}, Relay: &Relay{"https://r.example/", "https://g.example/"},
 	}
 	for _, p := range []Participation{Bernoulli{Rational{1, 10}}, Importance{Rational{1, 100}, Rational{1, 2}}} {
 		o := base
 		o.Participation = p
-		r, err := New(o)
+		r, err := account.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := r.Guarantee()
+		g, err := account.Guarantee(r)
 		if err != nil || g.Epsilon < 0.99 {
 			t.Errorf("%v: %v, %v", p, g.Loss, err)
 		}
-		alone, _, err := r.proved(situation{servers: 1, hidden: true, free: true}, o.Delta, 1, r.Neighbours())
+		alone, _, err := account.LossIn(r, account.Situation{Servers: 1, Hidden: true, Free: true}, o.Delta, 1, r.Neighbours())
 		if err != nil || alone.Epsilon < 0.95*g.Epsilon {
 			t.Errorf("%v: the hidden count costs %v of %v", p, g.Epsilon-alone.Epsilon, g.Epsilon)
 		}
@@ -400,7 +403,7 @@ func TestNewSampled(t *testing.T) {
 	for _, p := range []Participation{Bernoulli{}, Importance{}, DonationTime{}} {
 		o := base
 		o.Participation = p
-		if _, err := New(o); !invalidAt(err, "participation.rate") && !invalidAt(err, "participation.default") {
+		if _, err := account.New(o); !invalidAt(err, "participation.rate") && !invalidAt(err, "participation.default") {
 			t.Errorf("%T without a rate: %v", p, err)
 		}
 	}
@@ -409,12 +412,12 @@ func TestNewSampled(t *testing.T) {
 func TestSampledFallbacks(t *testing.T) {
 	for _, name := range []string{"needles", "bernoulli with some cover", "donation time", "direct"} {
 		r := sampledVariants()[name]
-		g, err := r.Guarantee()
+		g, err := account.Guarantee(r)
 		if err != nil {
 			t.Fatal(name, err)
 		}
 		relay, ok := g.Fallback(RelayColludes)
-		if ok != r.amplified() {
+		if ok != r.Amplified() {
 			t.Errorf("%s: a fallback for the relay: %v", name, ok)
 		}
 		if !ok {
@@ -499,7 +502,7 @@ func simulate(rng *rand.Rand, r *Recipe, shares []float64, devices int) (sums []
 	n := r.Query.Aggregates()
 	sums = make([]int64, n)
 	coin := func(p float64) bool { return rng.Float64() < p }
-	p := r.probabilities()
+	p := r.Probabilities()
 	var chances [3][3]float64
 	for kind := range chances {
 		c := r.Chances(Answer(kind))
@@ -541,19 +544,19 @@ func simulate(rng *rand.Rand, r *Recipe, shares []float64, devices int) (sums []
 			}
 		case RAPPOR:
 			for j := range sums {
-				if (j == place) != coin(p.lie) {
+				if (j == place) != coin(p.Lie()) {
 					sums[j]++
 				}
 			}
 		case KRR:
-			if place < 0 || !coin(p.keep-p.lie) {
+			if place < 0 || !coin(p.Keep()-p.Lie()) {
 				place = rng.IntN(n)
 			}
 			sums[place]++
 		}
 	}
 	for j := range sums {
-		if sd := math.Sqrt(r.noiseVariance()); sd > 0 {
+		if sd := math.Sqrt(r.NoiseVariance()); sd > 0 {
 			sums[j] += int64(math.Round(sd * rng.NormFloat64()))
 		}
 	}

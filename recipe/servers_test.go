@@ -1,6 +1,11 @@
-package recipe
+package recipe_test
 
-import "testing"
+import (
+	"testing"
+
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+)
 
 // With coins too, the noise of two honest servers counts: half shares for the claim, Laplace noise for the second guarantee.
 func TestTwoServersAndCoins(t *testing.T) {
@@ -14,7 +19,7 @@ func TestTwoServersAndCoins(t *testing.T) {
 	}
 	guarantee := func(r *Recipe) *Guarantee {
 		t.Helper()
-		g, err := r.Guarantee()
+		g, err := account.Guarantee(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +40,7 @@ func TestTwoServersAndCoins(t *testing.T) {
 	}
 	for _, r := range []*Recipe{make(DiscreteLaplace{Rational{4, 1}}, 1), make(DiscreteGaussian{Rational{16, 1}, DrawsAll}, 1)} {
 		one := guarantee(r)
-		both, ok := r.BothHonest()
+		both, ok := account.BothHonest(r)
 		if !ok || !(both.Epsilon < one.Epsilon*0.9 && both.Epsilon > one.Epsilon*0.4) {
 			t.Errorf("%v: %v with both servers honest, %v with one", r.Noise, both, one.Loss)
 		}
@@ -48,16 +53,16 @@ func TestTwoHonestServersAreNoWorse(t *testing.T) {
 	said := 0
 	for _, q := range []Query{Count{}, Sum{Max: 5}, Histogram{Length: 4}, SumVec{Length: 2, Max: 3}, L1BoundSum{Length: 4, Max: 10}, L1BoundSum{Length: 1, Max: 10}} {
 		for _, rounds := range []uint32{1, 3} {
-			r, err := New(Options{Name: "Two", Query: q, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 100,
-				Kind: LaplaceNoise, Epsilon: Decimal{1, 0}, Rounds: rounds})
+			r, err := account.New(account.Options{Name: "Two", Query: q, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 100,
+				Kind: account.LaplaceNoise, Epsilon: Decimal{1, 0}, Rounds: rounds})
 			if err != nil {
 				t.Fatal(err)
 			}
-			g, err := r.Guarantee()
+			g, err := account.Guarantee(r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			both, ok := r.BothHonest()
+			both, ok := account.BothHonest(r)
 			if ok && !(both.Epsilon < g.Epsilon) {
 				t.Errorf("%v, %d rounds: %v with one honest server, %v with two", q, rounds, g.Loss, both)
 			}

@@ -1,12 +1,15 @@
-package recipe
+package recipe_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
-// A report that no aggregator takes is refused by New, with what would do instead; to be measured it is made all the same.
+// A report that no aggregator takes is refused by account.New, with what would do instead; to be measured it is made all the same.
 func TestTooLarge(t *testing.T) {
 	for _, c := range []struct {
 		q    Query
@@ -22,7 +25,7 @@ func TestTooLarge(t *testing.T) {
 	} {
 		o := vectorOptions(Vector{})
 		o.Query, o.Epsilon = c.q, Decimal{}
-		r, err := New(o)
+		r, err := account.New(o)
 		var large *TooLargeError
 		if c.hint == "" {
 			if err != nil {
@@ -38,7 +41,7 @@ func TestTooLarge(t *testing.T) {
 			t.Errorf("%v: %v, want a TooLargeError with %q", c.q, err, c.hint)
 		}
 		o.Oversized = true
-		if r, err := New(o); err != nil {
+		if r, err := account.New(o); err != nil {
 			t.Errorf("%v: %v", c.q, err)
 		} else if n, err := r.UploadBytes(); n < 1<<24 || !errors.As(err, &large) {
 			t.Errorf("%v: %d bytes, %v", c.q, n, err)

@@ -145,7 +145,7 @@ func (v *validator) targeting(r *Recipe) {
 	if c.LowerBound <= c.MinPopulation {
 		v.add("targeting.lower_bound", "is %d, not above the minimum population of %d", c.LowerBound, c.MinPopulation)
 	}
-	if _, most := r.reportRates(); !r.sampled() || most.Cmp(MaxTargetedRate.Rat()) > 0 {
+	if _, most := r.reportRates(); !r.Sampled() || most.Cmp(MaxTargetedRate.Rat()) > 0 {
 		v.add("participation.rate", "is above %s in a targeted recipe", MaxTargetedRate)
 	}
 	if r.Relay == nil {

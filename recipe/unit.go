@@ -175,7 +175,7 @@ func Group(k uint32, delta Decimal, at func(Decimal) (Loss, error)) (Loss, error
 	want := delta.FloatDown()
 	link, d := one, delta
 	for range 8 {
-		sum := ratUp(d.Rat()) * links(k, link.Epsilon)
+		sum := outward.Rat(d.Rat()) * links(k, link.Epsilon)
 		if sum <= want {
 			return Loss{kTimes(k, link.Epsilon), delta.Float()}, nil
 		}
@@ -187,7 +187,7 @@ func Group(k uint32, delta Decimal, at func(Decimal) (Loss, error)) (Loss, error
 			break // no theorem answers at so small a delta
 		}
 	}
-	if sum := ratUp(delta.Rat()) * links(k, one.Epsilon); sum < 1 {
+	if sum := outward.Rat(delta.Rat()) * links(k, one.Epsilon); sum < 1 {
 		return Loss{kTimes(k, one.Epsilon), sum}, nil
 	}
 	return NoPrivacy, nil

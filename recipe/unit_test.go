@@ -1,4 +1,4 @@
-package recipe
+package recipe_test
 
 import (
 	"bytes"
@@ -9,7 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // visits protects visits, of which a person has at most four.
@@ -41,16 +45,15 @@ func TestUnitRefused(t *testing.T) {
 	} {
 		r := doctor()
 		r.Query, r.Unit = Sum{Max: 5}, &c.unit
-		v := validator{}
-		v.unit(r)
-		if invalid := new(InvalidError); len(v.errs) != 1 || !errors.As(v.errs[0], &invalid) || invalid.Field != c.field {
-			t.Errorf("%s: %v, want %s alone", name, v.errs, c.field)
+		errs := r.UnitErrors()
+		if invalid := new(InvalidError); len(errs) != 1 || !errors.As(errs[0], &invalid) || invalid.Field != c.field {
+			t.Errorf("%s: %v, want %s alone", name, errs, c.field)
 		}
 	}
 	r := doctor() // a histogram
 	r.Unit = &Unit{UnitPerson, 3, ClippedSum, 0}
-	if invalid := new(InvalidError); !errors.As(r.Validate(), &invalid) || invalid.Field != "unit.reduce" {
-		t.Errorf("a sum of buckets: %v", r.Validate())
+	if invalid := new(InvalidError); !errors.As(account.Validate(r), &invalid) || invalid.Field != "unit.reduce" {
+		t.Errorf("a sum of buckets: %v", account.Validate(r))
 	}
 }
 
@@ -72,7 +75,7 @@ func TestUnitIsBound(t *testing.T) {
 		if err != nil || (again.Unit == nil) != (u == nil) || u != nil && *again.Unit != *u {
 			t.Errorf("%s: read as %+v, %v", name, again.Unit, err)
 		}
-		if err := r.Validate(); err != nil {
+		if err := account.Validate(r); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		id, _ := r.ID()
@@ -88,7 +91,7 @@ func TestUnitIsBound(t *testing.T) {
 func TestUnitIsPrinted(t *testing.T) {
 	show := func(r *Recipe) string {
 		var b bytes.Buffer
-		if err := r.Describe(&b); err != nil {
+		if err := describe(r, &b); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Join(strings.Fields(b.String()), " ")
@@ -100,7 +103,7 @@ func TestUnitIsPrinted(t *testing.T) {
 		}
 	}
 	r := visits()
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +119,7 @@ func TestUnitIsPrinted(t *testing.T) {
 	if strings.Contains(text, "whatever one person") || strings.Contains(text, "one person's") {
 		t.Errorf("a person is promised what one visit has:\n%s", text)
 	}
-	b, err := r.MarshalJSON()
+	b, err := marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,17 +149,13 @@ func TestUnitIsPrinted(t *testing.T) {
 func TestPersonIsNotOptimistic(t *testing.T) {
 	delta := Decimal{1, 6}
 	for _, sigma2 := range []uint64{100, 400, 2500} {
-		gauss := DiscreteGaussian{Variance: Rational{sigma2, 1}, Share: DrawsAll}
 		at := func(max uint64, d Decimal) Loss {
-			e, err := event(Sum{Max: max}, gauss, 1)
+			e := accountant.DiscreteGaussian{Sigma2: accountant.Rational{Num: sigma2, Den: 1}, Contribution: accountant.Interval(float64(max))}
+			g, err := accountant.Epsilon(e, d.FloatDown(), release.ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, _, err := loss(e, 1, d, 0, accountant.ReplaceOne)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l
+			return Loss{Epsilon: g.Epsilon, Delta: d.Float()}
 		}
 		for _, k := range []uint32{1, 2, 3, 5, 8} {
 			got, err := Group(k, delta, func(d Decimal) (Loss, error) { return at(3, d), nil })

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Bounds that [Recipe.Validate] holds a recipe to.
@@ -41,13 +41,11 @@ type InvalidError struct {
 
 func (e *InvalidError) Error() string { return "recipe: " + e.Field + " " + e.Problem }
 
-// Validate returns every reason to refuse the recipe, joined: *[InvalidError] for what is out of bounds, and, once the
-// rest is in order, *[ClaimError] for a privacy claim that the choices do not bear out.
+// Validate returns every reason to refuse the recipe, joined: *[InvalidError] for what is out of bounds. What the
+// choices guarantee, and whether that bears out the claim, is for a [Prover] to say.
 func (r *Recipe) Validate() error {
-	v := validator{}
-	v.all(r)
-	if len(v.errs) > 0 {
-		return errors.Join(v.errs...)
+	if err := r.Sound(true); err != nil {
+		return err
 	}
 	task, err := r.Task()
 	if err != nil {
@@ -56,8 +54,15 @@ func (r *Recipe) Validate() error {
 	if _, err := task.VDAF(); err != nil {
 		return &InvalidError{"query", fmt.Sprintf("has no VDAF: %v", err)}
 	}
-	_, err = r.Guarantee()
-	return err
+	return nil
+}
+
+// Sound says whether the choices are in bounds and go together; where settled is false,
+// while dummies and claim have not been chosen yet.
+func (r *Recipe) Sound(settled bool) error {
+	v := validator{early: !settled}
+	v.all(r)
+	return errors.Join(v.errs...)
 }
 
 // all checks the fields, and those that go together.
@@ -241,18 +246,18 @@ func (v *validator) noise(n Noise) {
 
 // Sampler draws what one server adds to each coordinate: Variance, or half of it under [DrawsHalf].
 func (n DiscreteGaussian) Sampler() (*noise.DiscreteGaussian, error) {
-	if !n.Variance.valid() {
+	if !n.Variance.Valid() {
 		return nil, errors.New("recipe: the variance is not a positive fraction in lowest terms")
 	}
-	per, err := n.perServer()
+	per, err := n.PerServer()
 	if err != nil {
 		return nil, err
 	}
 	return noise.NewDiscreteGaussian(per.Num, per.Den)
 }
 
-// perServer is the variance of one server's draw.
-func (n DiscreteGaussian) perServer() (Rational, error) {
+// PerServer is the variance of one server's draw.
+func (n DiscreteGaussian) PerServer() (Rational, error) {
 	if n.Share != DrawsHalf {
 		return n.Variance, nil
 	}
@@ -267,7 +272,7 @@ func (n DiscreteGaussian) perServer() (Rational, error) {
 
 // Sampler draws what one server adds to each coordinate.
 func (n DiscreteLaplace) Sampler() (*noise.DiscreteLaplace, error) {
-	if !n.Scale.valid() {
+	if !n.Scale.Valid() {
 		return nil, errors.New("recipe: the scale is not a positive fraction in lowest terms")
 	}
 	return noise.NewDiscreteLaplace(n.Scale.Num, n.Scale.Den)
@@ -294,19 +299,19 @@ func (v *validator) claim(r *Recipe) {
 	case nil:
 		v.add("claim", "is missing")
 	case NoClaim:
-		if !v.early && r.Noise != nil && r.Randomizer != nil && !r.exact() {
+		if !v.early && r.Noise != nil && r.Randomizer != nil && !r.Exact() {
 			v.add("claim", "is missing although noise is added: state epsilon and delta")
 		}
 	case ApproxDP:
-		if c.Epsilon.Coefficient == 0 || !c.Epsilon.valid() {
+		if c.Epsilon.Coefficient == 0 || !c.Epsilon.Valid() {
 			v.add("claim.epsilon", "is not a decimal above 0 in its shortest form")
 		}
-		if c.Delta.Coefficient == 0 || !c.Delta.valid() || c.Delta.FloatDown() >= 1 {
+		if c.Delta.Coefficient == 0 || !c.Delta.Valid() || c.Delta.FloatDown() >= 1 {
 			v.add("claim.delta", "is not a decimal between 0 and 1 in its shortest form")
 		}
 		if want := r.Neighbours(); c.Neighbours != want {
 			why := "everyone sees the count"
-			if want == accountant.AddRemove {
+			if want == release.AddRemove {
 				why = "coins and dummies hide who answers"
 			}
 			v.add("claim.neighbours", "are %v, want %v: %s", c.Neighbours, want, why)

@@ -18,9 +18,9 @@ type Vector struct {
 	Dimension uint32 // entries, 1 to MaxElements
 	Bound     uint64 // B, in units of 2^-FracBits
 	FracBits  uint8  // 0 to pine.MaxFracBits
-	// Proof is how the bound is proved, and in which field. [New] takes the smallest field with room where it is zero.
+	// Proof is how the bound is proved, and in which field. account.New takes the smallest field with room where it is zero.
 	Proof VectorProof
-	// Rounding is how entries become multiples of 2^-FracBits. [New] takes the one that goes with Proof where it is zero.
+	// Rounding is how entries become multiples of 2^-FracBits. account.New takes the one that goes with Proof where it is zero.
 	Rounding Rounding
 }
 
@@ -86,7 +86,7 @@ const (
 func (r Rounding) String() string { return nameOf("rounding", uint16(r)) }
 
 // NewVector returns the query for vectors of the given norm, rounded down to a multiple of 2^-fracBits. A proof of zero is left
-// for [New] to choose. It fails with an [InvalidError] where the norm is no positive number or makes no 64-bit bound.
+// for account.New to choose. It fails with an [InvalidError] where the norm is no positive number or makes no 64-bit bound.
 func NewVector(dimension uint32, norm float64, fracBits uint8, proof VectorProof) (Vector, error) {
 	b := math.Floor(math.Ldexp(norm, int(fracBits)))
 	if !(b >= 1 && b <= 1<<62) {
@@ -210,10 +210,10 @@ func (v *validator) vectorRoom(r *Recipe) {
 		if r.Rate != nil {
 			people = max(people, r.Rate.Devices)
 		}
-		if r.sampled() && r.Rate != nil && r.Dummies != nil {
+		if r.Sampled() && r.Rate != nil && r.Dummies != nil {
 			// Not all that decide report. A batch of more than twice as many as are expected to is held back by the servers.
 			_, most, _ := r.Expected(r.Rate.Units)
-			people = min(people, uint64(math.Ceil(2*most/float64(r.slots()))))
+			people = min(people, uint64(math.Ceil(2*most/float64(r.Slots()))))
 		}
 		wanted = max(wanted, people)
 	}
@@ -223,8 +223,8 @@ func (v *validator) vectorRoom(r *Recipe) {
 	}
 }
 
-// withProof chooses the smallest field of package pine in which make finds a recipe for the query.
-func withProof(q Vector, make func(Query) (*Recipe, error)) (*Recipe, error) {
+// WithProof chooses the smallest field of package pine in which make finds a recipe for the query.
+func WithProof(q Vector, make func(Query) (*Recipe, error)) (*Recipe, error) {
 	if q.Rounding == 0 {
 		q.Rounding = RoundNearest
 		if q.Proof.fixed() > 0 {

@@ -1,4 +1,4 @@
-package recipe
+package recipe_test
 
 import (
 	"bytes"
@@ -9,14 +9,18 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/pine"
 )
 
-func vectorOptions(q Vector) Options {
-	return Options{
+func vectorOptions(q Vector) account.Options {
+	return account.Options{
 		Name: "Gradients", Query: q, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 1000,
 		Epsilon: Decimal{2, 0}, Delta: Decimal{1, 6},
 	}
@@ -49,7 +53,7 @@ func vectorVariants() map[string]*Recipe {
 	r := doctor()
 	r.Query = Vector{Dimension: 1000, Bound: 5100, FracBits: 10, Proof: Pine40, Rounding: RoundRandomly}
 	r.Randomizer, r.Noise, r.MinBatch = Gaussian{Rational{35001, 2}, 1 << 10}, NoNoise{}, 1500
-	r.Claim = ApproxDP{Decimal{2, 0}, Decimal{1, 6}, accountant.ReplaceOne, 1, 1}
+	r.Claim = ApproxDP{Decimal{2, 0}, Decimal{1, 6}, release.ReplaceOne, 1, 1}
 	list["vector with noise"] = r
 	shorter := *list["vector pine32"]
 	shorter.Projection = &Projection{Entries: 1001, Seed: [32]byte{1}}
@@ -114,7 +118,7 @@ func TestVectorNoise(t *testing.T) {
 		for _, bound := range []uint64{1 << 10, 12345} {
 			o := vectorOptions(Vector{Dimension: 5000, Bound: bound, FracBits: 10, Proof: Pine64})
 			o.Rounds = rounds
-			r, err := New(o)
+			r, err := account.New(o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,18 +140,18 @@ func TestVectorNoise(t *testing.T) {
 			if d := delta(2*float64(bound), noise.Variance.Float()*0.98); d <= 1e-6 {
 				t.Errorf("rounds %d, bound %d: more noise than is needed", rounds, bound)
 			}
-			g, err := r.Guarantee()
+			g, err := account.Guarantee(r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if both, ok := r.BothHonest(); !ok || !(both.Epsilon < g.Epsilon*0.8) {
+			if both, ok := account.BothHonest(r); !ok || !(both.Epsilon < g.Epsilon*0.8) {
 				t.Errorf("with both servers honest %v, with one %v", both, g.Loss)
 			}
-			c, err := Contribution(r.Query)
+			c, err := account.Contribution(r.Query)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for n, want := range map[accountant.Neighbours]float64{accountant.AddRemove: 1, accountant.ReplaceOne: 2} {
+			for n, want := range map[release.Neighbours]float64{release.AddRemove: 1, release.ReplaceOne: 2} {
 				if s, err := c.Sensitivity(n); err != nil || s.L2 != want*float64(bound) {
 					t.Errorf("%v: sensitivity %v, %v", n, s.L2, err)
 				}
@@ -159,35 +163,35 @@ func TestVectorNoise(t *testing.T) {
 // Each server draws half: results have half the variance, and one dishonest server leaves a weaker guarantee, which is shown.
 func TestVectorHalf(t *testing.T) {
 	q := Vector{Dimension: 5000, Bound: 1 << 10, FracBits: 10, Proof: Pine64}
-	all, err := New(vectorOptions(q))
+	all, err := account.New(vectorOptions(q))
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := vectorOptions(q)
 	o.Share, o.HonestServers = DrawsHalf, 2
-	half, err := New(o)
+	half, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x := half.noiseVariance() / all.noiseVariance(); math.Abs(x-0.5) > 1e-3 {
+	if x := half.NoiseVariance() / all.NoiseVariance(); math.Abs(x-0.5) > 1e-3 {
 		t.Errorf("the variance is %v of that of drawing all, want half", x)
 	}
-	g, err := half.Guarantee()
+	g, err := account.Guarantee(half)
 	if err != nil || g.Epsilon > 2 {
 		t.Fatalf("%v, %v", g, err)
 	}
 	if f, ok := g.Fallback(OneServerFails); !ok || !(f.Loss.Epsilon > 2.5 && f.Loss.Epsilon < 4) {
 		t.Errorf("with one server: %+v", f)
 	}
-	if _, ok := half.BothHonest(); ok {
+	if _, ok := account.BothHonest(half); ok {
 		t.Error("two guarantees for both honest")
 	}
 	o.HonestServers = 1 // each half must be enough by itself
-	one, err := New(o)
+	one, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x := one.noiseVariance() / all.noiseVariance(); math.Abs(x-1) > 1e-9 {
+	if x := one.NoiseVariance() / all.NoiseVariance(); math.Abs(x-1) > 1e-9 {
 		t.Errorf("the variance is %v of that of drawing all, want the same", x)
 	}
 }
@@ -229,7 +233,7 @@ func TestVectorRefuses(t *testing.T) {
 			r.Claim = doctor().Claim
 		}
 		var invalid *InvalidError
-		if err := r.Validate(); !errors.As(err, &invalid) || invalid.Field != c.field {
+		if err := account.Validate(r); !errors.As(err, &invalid) || invalid.Field != c.field {
 			t.Errorf("%s: %v, want %s", c.name, err, c.field)
 		}
 	}
@@ -261,10 +265,8 @@ func TestVectorRoom(t *testing.T) {
 		}
 		for n, fits := range map[uint64]bool{most: true, most + 1: false} {
 			r.Population.Expected = n
-			v := validator{}
-			v.vectorRoom(r)
-			if (len(v.errs) == 0) != fits {
-				t.Errorf("%v: %d reports: %v", c.noise, n, v.errs)
+			if errs := r.RoomErrors(); (len(errs) == 0) != fits {
+				t.Errorf("%v: %d reports: %v", c.noise, n, errs)
 			}
 		}
 	}
@@ -280,7 +282,7 @@ func TestVectorRoom(t *testing.T) {
 	}
 }
 
-// New takes the smallest field in which sums have room, and says why where none has.
+// account.New takes the smallest field in which sums have room, and says why where none has.
 func TestVectorChoosesField(t *testing.T) {
 	for _, c := range []struct {
 		frac     uint8
@@ -291,7 +293,7 @@ func TestVectorChoosesField(t *testing.T) {
 	} {
 		o := vectorOptions(mustVector(t, 10000, 1, c.frac, 0))
 		o.Population = &Population{Statement: "All.", Expected: c.expected}
-		r, err := New(o)
+		r, err := account.New(o)
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
 		} else if q := r.Query.(Vector); q.Proof != c.want || q.Rounding != RoundNearest {
@@ -301,10 +303,10 @@ func TestVectorChoosesField(t *testing.T) {
 	// Field32 with 15 bits and 2^16 clients has no room.
 	o := vectorOptions(mustVector(t, 262144, 1, 15, Pine32))
 	o.Population = &Population{Statement: "All.", Expected: 1 << 16}
-	if _, err := New(o); err == nil || !strings.Contains(err.Error(), "has room for") {
+	if _, err := account.New(o); err == nil || !strings.Contains(err.Error(), "has room for") {
 		t.Errorf("%v, want a reason", err)
 	}
-	q, err := New(vectorOptions(mustVector(t, 100, 1, 15, L2Fixed16)))
+	q, err := account.New(vectorOptions(mustVector(t, 100, 1, 15, L2Fixed16)))
 	if err != nil || q.Query.(Vector).Rounding != RoundTowardsZero {
 		t.Errorf("%v", err)
 	}
@@ -318,18 +320,18 @@ func TestVectorCoins(t *testing.T) {
 		if noisy {
 			o.Randomizer = Gaussian{}
 		}
-		whole, err := New(o)
+		whole, err := account.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		o.Participation, o.Rate, o.Rounds = Bernoulli{Rational{1, 20}}, &Rate{Devices: 100000, Units: 1}, 2
 		o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"}
-		r, err := New(o)
+		r, err := account.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := r.Guarantee()
-		if err != nil || g.Epsilon > 2 || g.Epsilon < 1.9 || g.Neighbours != accountant.AddRemove || !strings.Contains(g.Theorem, "rounded Gaussian") {
+		g, err := account.Guarantee(r)
+		if err != nil || g.Epsilon > 2 || g.Epsilon < 1.9 || g.Neighbours != release.AddRemove || !strings.Contains(g.Theorem, "rounded Gaussian") {
 			t.Errorf("noisy devices %v: %+v, %v", noisy, g, err)
 		}
 		variance := func(r *Recipe) float64 {
@@ -347,7 +349,7 @@ func TestVectorCoins(t *testing.T) {
 			sigma *= math.Sqrt(999)
 		}
 		smooth := accountant.Sampled{Event: accountant.Gaussian{Sigma: sigma / (1 << 14), Contribution: accountant.Signed(1)}, Rate: 1. / 20, Count: accountant.CountHidden}
-		want, err := accountant.Epsilon(accountant.SelfCompose{Event: smooth, Count: 2}, 1e-6, accountant.AddRemove)
+		want, err := accountant.Epsilon(accountant.SelfCompose{Event: smooth, Count: 2}, 1e-6, release.AddRemove)
 		if err != nil || g.Epsilon < want.EpsilonLower || g.Epsilon > want.Epsilon*1.03 {
 			t.Errorf("noisy devices %v: %v, continuous noise %v, %v", noisy, g.Loss, want, err)
 		}
@@ -366,19 +368,19 @@ func TestVectorCoins(t *testing.T) {
 			t.Errorf("%+v, %v", e, err)
 		}
 		o.Relay = nil
-		if _, err := New(o); err != nil {
+		if _, err := account.New(o); err != nil {
 			t.Errorf("coins that save work: %v", err)
 		}
 	}
 }
 
 func TestVectorDescribed(t *testing.T) {
-	r, err := New(vectorOptions(mustVector(t, 10000, 2.5, 10, Pine40)))
+	r, err := account.New(vectorOptions(mustVector(t, 10000, 2.5, 10, Pine40)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := r.Describe(&b); err != nil {
+	if err := describe(r, &b); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"10000 numbers", "length (L2 norm) at most 2.5", "If both servers add their noise", "has room for"} {
@@ -386,7 +388,7 @@ func TestVectorDescribed(t *testing.T) {
 			t.Errorf("the description does not say %q:\n%s", want, &b)
 		}
 	}
-	j, err := json.Marshal(r)
+	j, err := marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,13 @@
-package recipe
+package recipe_test
 
 import (
 	"bytes"
 	"errors"
 	"strings"
 	"testing"
+
+	. "github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 
 	"github.com/starling-agg/starling/dap"
 )
@@ -31,7 +34,7 @@ func TestWireVersion(t *testing.T) {
 	if err != nil || again.DAP != dap.Draft19 {
 		t.Fatalf("%+v, %v", again, err)
 	}
-	if err := again.Validate(); err != nil {
+	if err := account.Validate(again); err != nil {
 		t.Error(err)
 	}
 	for _, r := range []*Recipe{old, again} {
@@ -47,7 +50,7 @@ func TestWireVersion(t *testing.T) {
 	}
 
 	var said strings.Builder
-	if err := again.Describe(&said); err != nil || !strings.Contains(said.String(), "dap-19") {
+	if err := account.Describe(again, &said); err != nil || !strings.Contains(said.String(), "dap-19") {
 		t.Errorf("%s, %v", said.String(), err)
 	}
 	for _, number := range []byte{0, 17, 18, 20} { // 18 too: it has one spelling
@@ -62,7 +65,7 @@ func TestWireVersion(t *testing.T) {
 	if _, err := r.Append(nil); !errors.As(err, &invalid) {
 		t.Errorf("a recipe of no draft has bytes: %v", err)
 	}
-	if err := r.Validate(); !errors.As(err, &invalid) || invalid.Field != "dap" {
+	if err := account.Validate(r); !errors.As(err, &invalid) || invalid.Field != "dap" {
 		t.Errorf("a recipe of no draft is valid: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // MaxSize bounds the bytes of a recipe.
@@ -200,7 +200,7 @@ func addWindow(b *cryptobyte.Builder, w Window) {
 }
 
 func addRational(b *cryptobyte.Builder, r Rational) {
-	if !r.valid() {
+	if !r.Valid() {
 		b.SetError(fmt.Errorf("%s is not a positive fraction in lowest terms", r))
 	}
 	b.AddUint64(r.Num)
@@ -208,7 +208,7 @@ func addRational(b *cryptobyte.Builder, r Rational) {
 }
 
 func addDecimal(b *cryptobyte.Builder, d Decimal) {
-	if !d.valid() {
+	if !d.Valid() {
 		b.SetError(fmt.Errorf("%d*10^-%d is not a decimal in its shortest form", d.Coefficient, d.Scale))
 	}
 	b.AddUint64(d.Coefficient)
@@ -354,7 +354,7 @@ func readClaim(tag uint8, d *decoder) (Claim, bool) {
 		return ApproxDP{
 			Epsilon:       d.decimal("epsilon"),
 			Delta:         d.decimal("delta"),
-			Neighbours:    accountant.Neighbours(d.known("neighbours")),
+			Neighbours:    release.Neighbours(d.known("neighbours")),
 			HonestServers: d.u8("honest_servers"),
 			Rounds:        d.u32("rounds"),
 		}, true
@@ -437,7 +437,7 @@ func (d *decoder) bytes16(name string) (v cryptobyte.String) {
 
 func (d *decoder) rational(name string) Rational {
 	r := Rational{Num: d.u64(name), Den: d.u64(name)}
-	if d.err == nil && !r.valid() {
+	if d.err == nil && !r.Valid() {
 		d.fail(name + " is not a positive fraction in lowest terms")
 	}
 	return r
@@ -445,7 +445,7 @@ func (d *decoder) rational(name string) Rational {
 
 func (d *decoder) decimal(name string) Decimal {
 	v := Decimal{Coefficient: d.u64(name), Scale: d.u8(name)}
-	if d.err == nil && !v.valid() {
+	if d.err == nil && !v.Valid() {
 		d.fail(name + " is not a decimal in its shortest form")
 	}
 	return v

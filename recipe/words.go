@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Conditions are what the guarantee counts on and only the author of the recipe says:
@@ -19,7 +19,7 @@ func (r *Recipe) Conditions() []string {
 		reports = []string{fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe, and all but one of those keep "+
 			"their noise to themselves", r.MinBatch)}
 	}
-	if !r.amplified() || r.Dummies == nil || r.Rate == nil {
+	if !r.Amplified() || r.Dummies == nil || r.Rate == nil {
 		return reports
 	}
 	list := []string{fmt.Sprintf("at least %d devices that follow the recipe decide in each round, with answers or without", r.Dummies.Senders)}
@@ -33,6 +33,35 @@ func (r *Recipe) Conditions() []string {
 			t.Certificate.LowerBound, t.Certificate.Entry[:4]))
 	}
 	return list
+}
+
+// Assumptions are those of the guarantee that counts on so many honest servers.
+func (r *Recipe) Assumptions(honest int, rounds uint32) []string {
+	var list []string
+	if r.Amplified() {
+		list = append(list,
+			fmt.Sprintf("one device decides in at most %s, once in each; each round is released alone, after its end, which leader "+
+				"and helper each see to", count(uint64(rounds), "round", "rounds")),
+			"the relay keeps from the gateway and the servers who sent what and when, and nobody watches devices' networks")
+		if name := r.PrivacyUnit().Name; name != UnitDevice {
+			list[0] += fmt.Sprintf(", and no two devices answer for one %s", name)
+		}
+		if r.Cover != nil {
+			list[len(list)-1] = "the relay keeps from the gateway and the servers who sent what and when"
+		}
+	} else {
+		list = append(list,
+			"it need not be hidden that a person takes part, only what they answer",
+			r.once(rounds))
+	}
+	if r.Randomizer != (NoRandomizer{}) {
+		return append(list, "the leader and the helper do not put their shares together")
+	}
+	if honest == 1 {
+		return append(list,
+			"one of the leader and the helper, whichever it is, adds its noise and keeps its share and its noise to itself")
+	}
+	return append(list, "the leader and the helper both add their noise and keep their shares and their noise to themselves")
 }
 
 // Summary is the guarantee in one line, what counts on nobody's word first.
@@ -74,9 +103,9 @@ func (g *Guarantee) Describe(line func(label, format string, args ...any), over 
 }
 
 // inWords says what a loss means to one unit.
-func (g *Guarantee) inWords(l Loss, n accountant.Neighbours) string {
+func (g *Guarantee) inWords(l Loss, n release.Neighbours) string {
 	against := "with any other answer for it"
-	if n != accountant.ReplaceOne {
+	if n != release.ReplaceOne {
 		against = "without an answer for it, or the other way round"
 	}
 	return fmt.Sprintf("In words: whatever is answered for one %s, any result is at most %s times as likely as %s, except with probability %s.",

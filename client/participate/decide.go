@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // Errors to branch on with errors.Is.
@@ -123,7 +124,7 @@ func (p *Plan) price(rounds uint32) (recipe.Loss, error) {
 	if l, ok := p.prices[rounds]; ok {
 		return l, nil
 	}
-	l, err := p.recipe.LossAfter(rounds)
+	l, err := account.LossAfter(p.recipe, rounds)
 	if err == nil {
 		p.prices[rounds] = l
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // within6 says whether a count of n trials lies within 6 standard deviations of its mean: a false alarm once in 5e8.
@@ -32,7 +33,7 @@ func TestOutcomes(t *testing.T) {
 	needles.Participation = recipe.Importance{Default: recipe.Rational{Num: 1, Den: 10}, Other: recipe.Rational{Num: 1, Den: 2}}
 	for _, c := range []struct {
 		name                 string
-		o                    recipe.Options
+		o                    account.Options
 		v                    client.Value
 		report, dummy, noOps float64
 	}{
@@ -149,7 +150,7 @@ func TestChargedBeforeTossed(t *testing.T) {
 	if got := l.Spent(); got.Epsilon < price.Epsilon || got.Epsilon > price.Epsilon*1.001 {
 		t.Errorf("tails cost %v, want %v", got, price)
 	}
-	if full, _ := p.recipe.Guarantee(); price.Epsilon > full.Epsilon {
+	if full, _ := account.Guarantee(p.recipe); price.Epsilon > full.Epsilon {
 		t.Errorf("one round costs %v of %v", price, full.Loss)
 	}
 	// A second coin in the same round is not tossed; the next round's is, up to the recipe's rounds.
@@ -163,7 +164,7 @@ func TestChargedBeforeTossed(t *testing.T) {
 			t.Errorf("day %d: %v", i, err)
 		}
 	}
-	if full, _ := p.recipe.Guarantee(); math.Abs(l.Spent().Epsilon-full.Epsilon) > 1e-3*full.Epsilon {
+	if full, _ := account.Guarantee(p.recipe); math.Abs(l.Spent().Epsilon-full.Epsilon) > 1e-3*full.Epsilon {
 		t.Errorf("three rounds cost %v, the recipe's guarantee is %v", l.Spent(), full.Loss)
 	}
 	// Whoever would overspend tosses nothing.

@@ -14,12 +14,13 @@ import (
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 const donationSlots = 4
 
 // donations has rounds of a day, with slots of six hours; its next round begins at donationStart.
-func donations() recipe.Options {
+func donations() account.Options {
 	o := options()
 	o.Participation = recipe.DonationTime{Rate: recipe.Rational{Num: 1, Den: 2}, Slots: donationSlots, Length: 6}
 	o.Dummies = &recipe.Dummies{Rate: recipe.Rational{Num: 1, Den: 2}, Senders: 5000, Allowance: 500}

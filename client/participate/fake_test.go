@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -79,8 +80,8 @@ func (s *servers) Do(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-func options() recipe.Options {
-	return recipe.Options{
+func options() account.Options {
+	return account.Options{
 		Name: "test", Query: recipe.Multihot{Length: 4, MaxWeight: 1}, MinBatch: 20,
 		Leader: "https://leader.example/v1", Helper: "https://helper.example/",
 		Noise:         recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 16, Den: 1}, Share: recipe.DrawsAll},
@@ -105,10 +106,10 @@ func manifest() *ohttp.Manifest {
 // made holds the bytes of recipes by their options: half of these tests' time would go into making the same ones again.
 var made sync.Map
 
-func makeRecipe(t testing.TB, o recipe.Options) []byte {
+func makeRecipe(t testing.TB, o account.Options) []byte {
 	t.Helper()
 	key, err := json.Marshal(struct {
-		recipe.Options
+		account.Options
 		Kind string // of the participation
 	}{o, fmt.Sprintf("%T", o.Participation)})
 	if err != nil {
@@ -117,7 +118,7 @@ func makeRecipe(t testing.TB, o recipe.Options) []byte {
 	if b, ok := made.Load(string(key)); ok {
 		return bytes.Clone(b.([]byte))
 	}
-	r, err := recipe.New(o)
+	r, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func makeRecipe(t testing.TB, o recipe.Options) []byte {
 	return b
 }
 
-func (s *servers) plan(o recipe.Options) *Plan {
+func (s *servers) plan(o account.Options) *Plan {
 	s.t.Helper()
 	c, err := client.New(client.Options{AnyKeys: true, Recipe: makeRecipe(s.t, o), HTTP: s, Now: func() time.Time { return now }, Attempts: 1})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // LedgerFile is the name of the ledger in its directory.
@@ -321,7 +322,7 @@ func Unconditional(entries []Entry) Spent {
 		loss := e.Loss
 		r, err := recipe.Read(e.Bytes)
 		if err == nil && len(e.Conditions) > 0 {
-			loss, err = r.UnconditionalAfter(e.Rounds)
+			loss, err = account.UnconditionalAfter(r, e.Rounds)
 		}
 		if err != nil {
 			loss = recipe.NoPrivacy

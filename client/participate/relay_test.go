@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -23,7 +24,7 @@ func TestManifestPointsElsewhere(t *testing.T) {
 	strong.KEM = recipe.XWing
 	for _, c := range []struct {
 		name   string
-		o      recipe.Options
+		o      account.Options
 		change func(*ohttp.Manifest)
 	}{
 		{"another relay", options(), func(m *ohttp.Manifest) { m.Relay = "https://relay.example.evil/" }},

@@ -9,10 +9,11 @@ import (
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // running is a recipe with correlated noise over rounds of one hour: a device at most three times, every fifth hour.
-func running(t testing.TB) recipe.Options {
+func running(t testing.TB) account.Options {
 	s, err := correlated.SquareRoot(4, 8)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 func budgetCommand() *command {
@@ -162,7 +163,7 @@ func (b *budgetView) afford(file string) (refusal, err error) {
 		n.Why = fmt.Sprintf("it has decided in all %d rounds of this recipe", n.Most)
 		return failf(exitCheck, "nothing more can be asked under this recipe; a new one has a new id", "%s: %s", n.Name, n.Why), nil
 	}
-	if n.After, err = r.LossAfter(n.Rounds + 1); err != nil {
+	if n.After, err = account.LossAfter(r, n.Rounds+1); err != nil {
 		return nil, err
 	}
 	n.Costs = finite(n.After.Epsilon - before.Epsilon)
@@ -188,11 +189,11 @@ func (b *budgetView) afford(file string) (refusal, err error) {
 // unconditionalCost is what deciding once more costs on none of the recipe's conditions;
 // nil is without bound.
 func unconditionalCost(r *recipe.Recipe, decided uint32) (*float64, error) {
-	after, err := r.UnconditionalAfter(decided + 1)
+	after, err := account.UnconditionalAfter(r, decided+1)
 	if err != nil || decided == 0 {
 		return finite(after.Epsilon), err
 	}
-	before, err := r.UnconditionalAfter(decided)
+	before, err := account.UnconditionalAfter(r, decided)
 	if err != nil || !after.Finite() || !before.Finite() {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // certificateSuffix is added to a recipe's file for its certificate.
@@ -63,7 +64,7 @@ func recipeCertificate() *command {
 				}
 				made := b == nil
 				if made {
-					if b, err = r.Certify(); err != nil {
+					if b, err = account.Certify(r); err != nil {
 						return &failure{exitCheck, err, "every device computes the guarantee all the same: starling recipe show " + path}
 					}
 				}
@@ -76,7 +77,7 @@ func recipeCertificate() *command {
 						return ofInput(err, "name a file in a directory that can be written to")
 					}
 				}
-				g, err := r.Guarantee()
+				g, err := account.Guarantee(r)
 				if err != nil {
 					return &failure{exitCheck, err, "starling recipe show " + path}
 				}

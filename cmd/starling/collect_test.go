@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // waitingLeader answers every question with what it waits for.
@@ -48,7 +49,7 @@ func hourly(t *testing.T, leader *waitingLeader, rounds uint32, from, to string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name: "hourly", Query: recipe.Count{}, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(), MinBatch: 20,
 		Epsilon: epsilon, Rounds: rounds,
 	})

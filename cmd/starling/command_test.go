@@ -22,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 func TestParse(t *testing.T) {
@@ -223,7 +224,7 @@ func TestKeptReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100})
+	r, err := account.New(account.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,12 +262,12 @@ func TestKeptReadme(t *testing.T) {
 
 // TestDrawResult: a picture of what has numbers to draw; where it cannot be written the error says so.
 func TestDrawResult(t *testing.T) {
-	r, err := recipe.New(recipe.Options{Name: "Birds", Query: recipe.Histogram{Length: 3}, Leader: "https://leader.example/",
+	r, err := account.New(account.Options{Name: "Birds", Query: recipe.Histogram{Length: 3}, Leader: "https://leader.example/",
 		Helper: "https://helper.example/", MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	guarantee, err := r.Guarantee()
+	guarantee, err := account.Guarantee(r)
 	if err != nil {
 		t.Fatal(err)
 	}

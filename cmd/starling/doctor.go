@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // maxSkew is how far two clocks may be apart before it is a fault: half of what uploads may be early by default.
@@ -188,7 +189,7 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 	}
 	asked := map[string]bool{}
 	for _, r := range recipes {
-		g, err := r.Guarantee()
+		g, err := account.Guarantee(r)
 		if !add("guarantee", err, "", "make the recipe anew: starling recipe new") {
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
 	"github.com/starling-agg/starling/signed"
@@ -258,7 +259,7 @@ func newKeyFlags(flags *flag.FlagSet) *keyFlags {
 }
 
 // set fills in the options' keys.
-func (f *keyFlags) set(o *recipe.Options) error {
+func (f *keyFlags) set(o *account.Options) error {
 	if *f.leader == "" && *f.helper == "" && *f.gateway == "" && *f.collector == "" {
 		return nil
 	}

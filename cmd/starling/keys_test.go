@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -89,7 +90,7 @@ func TestManifestEndsWithItsKeys(t *testing.T) {
 		{"no-cache", "max-age=86400", "", 0},
 		{"no-cache", "no-cache", "1", 24 * time.Hour},
 	} {
-		r, err := recipe.New(recipe.Options{Name: "Test", Query: recipe.Count{}, Leader: serve(c.leader), Helper: serve(c.helper),
+		r, err := account.New(account.Options{Name: "Test", Query: recipe.Count{}, Leader: serve(c.leader), Helper: serve(c.helper),
 			MinBatch: 100, Grace: recipe.DefaultGrace,
 			Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6}})
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/recipe/plan"
 	"github.com/starling-agg/starling/vdaf/pine"
 )
@@ -112,7 +113,7 @@ answer every --separation rounds or less often.
 					if (*relay == "") != (*gateway == "") {
 						return usageOf("recipe plan", errors.New("--relay and --gateway go together"))
 					}
-					o := recipe.Options{Name: *name, Leader: *leader, Helper: *helper, BatchMode: dap.TimeInterval}
+					o := account.Options{Name: *name, Leader: *leader, Helper: *helper, BatchMode: dap.TimeInterval}
 					if *relay != "" {
 						o.Relay = &recipe.Relay{URL: *relay, Gateway: *gateway}
 					}
@@ -146,7 +147,7 @@ answer every --separation rounds or less often.
 }
 
 // writePlan writes the recipe of a plan to a new file.
-func writePlan(p *plan.Plan, o recipe.Options, path string) (*recipe.Recipe, error) {
+func writePlan(p *plan.Plan, o account.Options, path string) (*recipe.Recipe, error) {
 	r, err := p.Recipe(o)
 	if unsaid := new(plan.NotExpressibleError); errors.As(err, &unsaid) {
 		if unsaid.Hint == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 func recipeCommand() *command {
@@ -23,6 +24,22 @@ func recipeCommand() *command {
 		short: "Make or read a recipe: what is asked, how, and what it guarantees",
 		sub:   []*command{recipePlan(), recipeNew(), recipeAgain(), recipeShow(), recipeCertificate()},
 	}
+}
+
+// showRecipe writes what a recipe asks and guarantees, for people or for programs.
+func (e *env) showRecipe(r *recipe.Recipe, asJSON bool) error {
+	if !asJSON {
+		return account.Describe(r, e.stdout)
+	}
+	said, err := account.Of(r)
+	if err != nil {
+		return err
+	}
+	b, err := r.JSON(said)
+	if err != nil {
+		return err
+	}
+	return e.json(b)
 }
 
 func recipeShow() *command {
@@ -45,10 +62,7 @@ func recipeShow() *command {
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
-				if *asJSON {
-					return e.json(r)
-				}
-				return r.Describe(e.stdout)
+				return e.showRecipe(r, *asJSON)
 			}
 		},
 	}
@@ -103,7 +117,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				if err != nil {
 					return err
 				}
-				o := recipe.Options{Name: *name, Description: *description, Leader: *leader, Helper: *helper, MinBatch: *minBatch, Rounds: uint32(*rounds)}
+				o := account.Options{Name: *name, Description: *description, Leader: *leader, Helper: *helper, MinBatch: *minBatch, Rounds: uint32(*rounds)}
 				if o.Query, err = parseQuery(*query); err != nil {
 					return usageOf("recipe new", err)
 				}
@@ -138,7 +152,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				if err := keys.set(&o); err != nil {
 					return err
 				}
-				r, err := recipe.New(o)
+				r, err := account.New(o)
 				if err != nil {
 					return usageOf("recipe new", err)
 				}
@@ -148,9 +162,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				}
 				warnLoose(e.stderr, r)
 				if *asJSON {
-					return e.json(r)
+					return e.showRecipe(r, true)
 				}
-				err = r.Describe(e.stdout)
+				err = e.showRecipe(r, false)
 				fmt.Fprintf(e.stderr, "wrote %s, %d bytes\n", path, size)
 				warnKeyless(e, r)
 				return err

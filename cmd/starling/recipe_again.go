@@ -39,7 +39,7 @@ their budgets as before, and that under NEW beside it. NEW must not exist.`,
 					return err
 				}
 				if *asJSON {
-					return e.json(r)
+					return e.showRecipe(r, true)
 				}
 				id, err := r.ID()
 				if err != nil {

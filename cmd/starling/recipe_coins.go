@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // coinFlags are the flags of `recipe new` about who takes part, and how that is hidden.
@@ -59,7 +60,7 @@ func newRoundFlags(flags *flag.FlagSet) roundFlags {
 }
 
 // set fills in the length of a round and the grace, once the participation is known.
-func (f roundFlags) set(o *recipe.Options) error {
+func (f roundFlags) set(o *account.Options) error {
 	o.RoundUnits = max(1, *f.round)
 	if p, ok := o.Participation.(recipe.DonationTime); ok {
 		slots := uint64(p.Slots) * uint64(p.Length)
@@ -82,7 +83,7 @@ func (f roundFlags) set(o *recipe.Options) error {
 }
 
 // set fills in the options.
-func (f *coinFlags) set(o *recipe.Options) (err error) {
+func (f *coinFlags) set(o *account.Options) (err error) {
 	if o.Participation, err = f.participation(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/recipe/plan"
 )
 
@@ -24,7 +25,7 @@ func newNoiseFlags(flags *flag.FlagSet) *noiseFlags {
 	return &noiseFlags{
 		epsilon:   flags.String("epsilon", "", "the privacy loss `E` to calibrate the noise to, above 0"),
 		delta:     flags.String("delta", "0.000000001", "the probability `D` beside it, above 0"),
-		kind:      flags.String("noise", string(recipe.GaussianNoise), "discrete-gaussian, discrete-laplace or correlated-gaussian: `KIND`"),
+		kind:      flags.String("noise", string(account.GaussianNoise), "discrete-gaussian, discrete-laplace or correlated-gaussian: `KIND`"),
 		correlate: flags.Uint64("correlate", 0, "with --noise correlated-gaussian: over `N` batches, in the order of time"),
 		apart:     flags.Uint64("separation", 0, "with --noise correlated-gaussian: people stay away `S` rounds from one answer to the next"),
 		half:      flags.Bool("noise-half", false, "each server draws half of the noise, and both must be honest for the guarantee"),
@@ -34,15 +35,15 @@ func newNoiseFlags(flags *flag.FlagSet) *noiseFlags {
 
 // set fills in the options, once the randomizer is known: one that says how much it
 // blurs needs no epsilon beside it.
-func (f *noiseFlags) set(o *recipe.Options) (err error) {
-	o.Kind = recipe.NoiseKind(*f.kind)
+func (f *noiseFlags) set(o *account.Options) (err error) {
+	o.Kind = account.NoiseKind(*f.kind)
 	if o.Delta, err = recipe.ParseDecimal(*f.delta); err != nil {
 		return fmt.Errorf("--delta: %w", err)
 	}
 	if o.Delta == (recipe.Decimal{}) {
 		return errors.New("--delta is 0, and a recipe states one above 0: leave it out for the default, a chance of 0.000000001")
 	}
-	series := o.Kind == recipe.CorrelatedNoise
+	series := o.Kind == account.CorrelatedNoise
 	if series != (*f.correlate != 0) || series != (*f.apart != 0) {
 		return errors.New("--noise correlated-gaussian, --correlate and --separation go together")
 	}
@@ -89,7 +90,7 @@ const loose = 1.5
 // would use up a person's budget for nothing.
 func warnLoose(w io.Writer, r *recipe.Recipe) {
 	claim, ok := r.Claim.(recipe.ApproxDP)
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if !ok || err != nil || !g.Finite() || claim.Epsilon.FloatDown() <= loose*g.Epsilon {
 		return
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // deployment makes a deployment that counts, as starling lab --keep does, and runs nothing.
@@ -30,7 +31,7 @@ func deployment(ts *testscript.TestScript, neg bool, args []string) {
 	a, err := deploy.Loopback()
 	ts.Check(err)
 	defer a.Close()
-	o := recipe.Options{Name: "count", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100,
+	o := account.Options{Name: "count", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100,
 		Epsilon: recipe.Decimal{Coefficient: 1}}
 	var f *deploy.Front
 	if front {
@@ -39,7 +40,7 @@ func deployment(ts *testscript.TestScript, neg bool, args []string) {
 		defer f.Close()
 		o.Relay = &recipe.Relay{URL: f.RelayURL(), Gateway: f.GatewayURL()}
 	}
-	r, err := recipe.New(o)
+	r, err := account.New(o)
 	ts.Check(err)
 	ts.Check(deploy.Create(dir, r, a))
 	if front {

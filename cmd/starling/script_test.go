@@ -22,6 +22,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -205,7 +207,9 @@ func decide(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	ts.Check(l.See(context.Background(), id, b, now))
-	ts.Check(l.Charge(context.Background(), id, round, r.DeviceRule(), now, r.LossAfter))
+	ts.Check(l.Charge(context.Background(), id, round, r.DeviceRule(), now, func(rounds uint32) (recipe.Loss, error) {
+		return account.LossAfter(r, rounds)
+	}))
 	ts.Check(l.Close())
 }
 

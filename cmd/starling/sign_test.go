@@ -11,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -33,13 +34,13 @@ func TestSignOwnKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	o := recipe.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100,
+	o := account.Options{Name: "Test", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100,
 		Relay:   &recipe.Relay{URL: f.RelayURL(), Gateway: f.GatewayURL()},
 		Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6}}
 	if o.ServerKeys, err = owners.ServerKeys(true); err != nil {
 		t.Fatal(err)
 	}
-	r, err := recipe.New(o)
+	r, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,10 @@
 // without the rest of this module.
 package outward
 
-import "math"
+import (
+	"math"
+	"math/big"
+)
 
 const (
 	// Formula bounds the relative error of a formula: a hundred operations and functions
@@ -66,4 +69,13 @@ func Widened(x, relative float64) float64 { return x * (1 + relative) }
 // at most relative and an absolute one of at most absolute beside it.
 func Padded(p, relative, absolute float64) (lower, upper float64) {
 	return max(0, p*(1-relative)-absolute), min(1, Widened(p, relative)+absolute)
+}
+
+// Rat returns the least float64 that is not below a rational number.
+func Rat(x *big.Rat) float64 {
+	f, _ := x.Float64()
+	if new(big.Rat).SetFloat64(f).Cmp(x) < 0 {
+		f = math.Nextafter(f, math.Inf(1))
+	}
+	return f
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/vdaf/pine"
 )
 
@@ -116,7 +117,7 @@ func (g *Goal) Validate() error {
 		return err
 	}
 	// What is wrong with a query, a recipe that asks it says.
-	_, err := recipe.New(recipe.Options{Name: "plan", Query: g.Query, Leader: "https://leader.example/", Helper: "https://helper.example/",
+	_, err := account.New(account.Options{Name: "plan", Query: g.Query, Leader: "https://leader.example/", Helper: "https://helper.example/",
 		MinBatch: recipe.MinBatchFloor, Unit: g.Unit})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrGoal, err)
@@ -207,6 +208,6 @@ func (g *Goal) sampleVariance(n float64) float64 {
 }
 
 func (g *Goal) contribution() accountant.Contribution {
-	c, _ := recipe.Contribution(g.Query) // Validate has seen it
+	c, _ := account.Contribution(g.Query) // Validate has seen it
 	return c
 }

@@ -9,11 +9,12 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // Plans of devices' noise meet a loss and an accuracy, say what neither reaches, and are what devices compute from their recipes.
 func TestNoisy(t *testing.T) {
-	o := recipe.Options{Name: "n", Leader: "https://leader.example/", Helper: "https://helper.example/"}
+	o := account.Options{Name: "n", Leader: "https://leader.example/", Helper: "https://helper.example/"}
 	noisy := func(change func(*Goal)) *Plan {
 		g := vectors(5000, 0)
 		g.Randomizer = Noisy
@@ -31,8 +32,8 @@ func TestNoisy(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got, err := r.Guarantee()
-		b, _ := r.ProvedBound()
+		got, err := account.Guarantee(r)
+		b, _ := account.ProvedBound(r)
 		if err != nil || !p.Fits || got.Loss != p.Loss || !reflect.DeepEqual(got.Fallbacks, p.Fallbacks) || p.Proved == nil || b != *p.Proved || b.Ratio <= 1 {
 			t.Errorf("%s: %+v, the recipe gives %v, %v", name, p, got, err)
 		}

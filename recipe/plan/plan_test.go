@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 func histogram(people uint64) Goal { return Goal{Query: recipe.Histogram{Length: 21}, People: people} }
@@ -181,7 +182,7 @@ func TestDevices(t *testing.T) {
 
 // TestRecipe: what a plan promises is what devices compute from its recipe.
 func TestRecipe(t *testing.T) {
-	o := recipe.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/"}
+	o := account.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/"}
 	for _, q := range []recipe.Query{recipe.Count{}, recipe.Histogram{Length: 21}, recipe.Sum{Max: 100}, recipe.Mean{Max: 100},
 		recipe.Multihot{Length: 8, MaxWeight: 3}, recipe.SumVec{Length: 4, Max: 15},
 		recipe.L1BoundSum{Length: 8, Max: 10}} {
@@ -190,7 +191,7 @@ func TestRecipe(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", q, err)
 		}
-		g, err := r.Guarantee()
+		g, err := account.Guarantee(r)
 		if err != nil || g.Epsilon != p.Loss.Epsilon || g.Rounds != 3 || r.MinBatch != 10000 {
 			t.Errorf("%v: planned %v, the recipe gives %v, %v", q, p.Loss, g.Loss, err)
 		}
@@ -199,7 +200,7 @@ func TestRecipe(t *testing.T) {
 
 // TestRecipeOfCoinsAndBlur: so they are where devices toss coins or blur their answers, from an accuracy and from a loss.
 func TestRecipeOfCoinsAndBlur(t *testing.T) {
-	o := recipe.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/",
+	o := account.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/",
 		Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"}}
 	hide := func(q recipe.Query) Goal {
 		return Goal{Query: q, People: 2000, Population: 20_000, HideCount: true, Within: 0.05}
@@ -223,7 +224,7 @@ func TestRecipeOfCoinsAndBlur(t *testing.T) {
 			t.Errorf("%+v: %v", g, err)
 			continue
 		}
-		got, err := r.Guarantee()
+		got, err := account.Guarantee(r)
 		if err != nil || got.Loss != p.Loss || got.Rounds != p.Goal.Rounds || got.Neighbours != p.Neighbours ||
 			!reflect.DeepEqual(got.Fallbacks, p.Fallbacks) || r.Threshold() != p.MinBatch+p.Allowance {
 			t.Errorf("%+v: planned %v, the recipe gives %v, %v", g, p.Loss, got, err)
@@ -236,7 +237,7 @@ func TestRecipeOfCoinsAndBlur(t *testing.T) {
 
 // TestNoRecipe: what no recipe says is refused with the reason.
 func TestNoRecipe(t *testing.T) {
-	o := recipe.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/"}
+	o := account.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/"}
 	public := histogram(20000)
 	public.Within, public.Population = 0.01, 100000
 	unseen := Goal{Query: recipe.Count{}, People: 2000, Population: 20_000, HideCount: true, Within: 0.05}

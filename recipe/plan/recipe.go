@@ -8,6 +8,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // A NotExpressibleError says why a plan cannot be written as a recipe.
@@ -26,7 +27,7 @@ func (p *Plan) query() recipe.Query {
 	case g.Randomizer == RR:
 		return recipe.Histogram{Length: n}
 	case g.Randomizer == RAPPOR:
-		// Where the weight cannot be computed, RAPPOR has no recipe at all, and recipe.New says why.
+		// Where the weight cannot be computed, RAPPOR has no recipe at all, and account.New says why.
 		weight, _ := recipe.RAPPORWeight(n, p.perBit, recipe.TailOdds(p.MinBatch, g.Rounds, g.Delta))
 		return recipe.Multihot{Length: n, MaxWeight: weight}
 	case g.HideCount:
@@ -38,13 +39,13 @@ func (p *Plan) query() recipe.Query {
 }
 
 // parties stand for those whom a plan does not know; a guarantee does not depend on their names.
-var parties = recipe.Options{
+var parties = account.Options{
 	Name: "plan", Leader: "https://leader.example/", Helper: "https://helper.example/",
 	Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
 }
 
 // choose fills in all of the options that the guarantee depends on, but for what hides the count and for the noise.
-func (p *Plan) choose(o recipe.Options) (recipe.Options, error) {
+func (p *Plan) choose(o account.Options) (account.Options, error) {
 	g := &p.Goal
 	delta, err := recipe.ParseDecimal(strconv.FormatFloat(g.Delta, 'g', -1, 64))
 	if err != nil {
@@ -117,8 +118,8 @@ func (p *Plan) hide(noise recipe.Noise) error {
 }
 
 // follow takes the loss, the noise and the dummies from the recipe of the options, with its words about them.
-func (p *Plan) follow(o recipe.Options) error {
-	r, err := recipe.New(o)
+func (p *Plan) follow(o account.Options) error {
+	r, err := account.New(o)
 	if invalid := new(recipe.InvalidError); errors.As(err, &invalid) {
 		if v := p.Variance; p.Goal.HideCount && invalid.Field == "guarantee" && v.Den != 0 {
 			return p.Goal.unsampled(accountant.Rational(v), accountant.ErrUnsupported)
@@ -127,7 +128,7 @@ func (p *Plan) follow(o recipe.Options) error {
 	} else if err != nil {
 		return err
 	}
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func (p *Plan) follow(o recipe.Options) error {
 	if z, ok := r.Randomizer.(recipe.Gaussian); ok {
 		p.Variance = z.Variance
 	}
-	if b, ok := r.ProvedBound(); ok {
+	if b, ok := account.ProvedBound(r); ok {
 		p.Proved = &b
 	}
 	if d := r.Dummies; d != nil {
@@ -152,8 +153,8 @@ func (p *Plan) follow(o recipe.Options) error {
 // Recipe makes the recipe of the plan, whose guarantee is the plan's loss. Of the options
 // it takes the words, the parties' addresses, the batch mode, the rounds, the window and
 // the KEM; coins need a Relay. It fails with a *[NotExpressibleError] for plans of whose
-// choices no recipe is made, and as [recipe.New] does.
-func (p *Plan) Recipe(o recipe.Options) (*recipe.Recipe, error) {
+// choices no recipe is made, and as [account.New] does.
+func (p *Plan) Recipe(o account.Options) (*recipe.Recipe, error) {
 	g := &p.Goal
 	switch {
 	case !p.Fits:
@@ -178,5 +179,5 @@ func (p *Plan) Recipe(o recipe.Options) (*recipe.Recipe, error) {
 	if o.Epsilon, err = recipe.DecimalAbove(p.Loss.Epsilon, 4); err != nil {
 		return nil, err
 	}
-	return recipe.New(o)
+	return account.New(o)
 }

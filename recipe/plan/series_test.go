@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 func seriesGoal() Goal {
@@ -30,11 +31,11 @@ func TestSeriesPlan(t *testing.T) {
 		if err != nil || !p.Fits || p.Loss.Epsilon > g.Epsilon || p.Loss.Epsilon < 0.999*g.Epsilon {
 			t.Fatalf("%s: %+v, %v", name, p, err)
 		}
-		r, err := p.Recipe(recipe.Options{Name: "Daily", Leader: "https://leader.example/", Helper: "https://helper.example/"})
+		r, err := p.Recipe(account.Options{Name: "Daily", Leader: "https://leader.example/", Helper: "https://helper.example/"})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		loss, err := r.Guarantee()
+		loss, err := account.Guarantee(r)
 		if err != nil || loss.Epsilon != p.Loss.Epsilon || loss.Rounds != 6 {
 			t.Errorf("%s: the recipe has %+v, the plan %v (%v)", name, loss, p.Loss, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/projection"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/vdaf/pine"
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
@@ -128,9 +129,9 @@ func (p *Plan) proofs() []Proof {
 				continue
 			}
 		}
-		o := recipe.Options{Name: "plan", Query: c, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: recipe.MinBatchFloor,
+		o := account.Options{Name: "plan", Query: c, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: recipe.MinBatchFloor,
 			Oversized: true}
-		r, err := recipe.New(o)
+		r, err := account.New(o)
 		if err != nil {
 			continue
 		}

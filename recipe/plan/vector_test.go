@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/vdaf/pine"
 )
 
@@ -106,7 +107,7 @@ func TestVectorsWithoutRoom(t *testing.T) {
 	if list := p.proofs(); list[0].Fits || !list[1].Fits {
 		t.Errorf("%+v", list)
 	}
-	r, err := p.Recipe(recipe.Options{Name: "n", Leader: "https://leader.example/", Helper: "https://helper.example/"})
+	r, err := p.Recipe(account.Options{Name: "n", Leader: "https://leader.example/", Helper: "https://helper.example/"})
 	if err != nil {
 		t.Fatal(err)
 	}

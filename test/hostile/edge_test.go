@@ -26,6 +26,7 @@ import (
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -73,7 +74,7 @@ var edgeRecipe = sync.OnceValues(func() ([]byte, error) {
 	o.Cover, o.Grace = &recipe.Cover{Rate: recipe.Rational{Num: 1, Den: 1}}, recipe.DefaultGrace
 	o.Leader, o.Helper = "https://leader.example/", "https://helper.example/"
 	o.Relay = &recipe.Relay{URL: "https://relay.example/", Gateway: "https://gateway.leader.example/"}
-	r, err := recipe.New(o)
+	r, err := account.New(o)
 	if err != nil {
 		return nil, err
 	}

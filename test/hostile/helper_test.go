@@ -22,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -60,7 +61,7 @@ func TestLyingHelper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := recipe.New(recipe.Options{Name: "lies", DAP: speaks, Query: recipe.L1BoundSum{Length: 3, Max: 4}, BatchMode: dap.TimeInterval,
+	r, err := account.New(account.Options{Name: "lies", DAP: speaks, Query: recipe.L1BoundSum{Length: 3, Max: 4}, BatchMode: dap.TimeInterval,
 		MinBatch: 5, Epsilon: recipe.Decimal{Coefficient: 1}, TimePrecision: 3600, Leader: a.LeaderURL(), Helper: a.HelperURL()})
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // changed is the world's recipe as a hostile author writes it: the encoder takes it, whatever it says.
@@ -204,7 +205,7 @@ func shown(t *testing.T, b []byte) string {
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	if err := r.Describe(&text); err != nil {
+	if err := account.Describe(r, &text); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Join(strings.Fields(text.String()), " ")
@@ -222,7 +223,7 @@ func TestRecipeOnTheAuthorsWord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +248,11 @@ func TestRecipeOnTheAuthorsWord(t *testing.T) {
 			Unconditional recipe.Loss
 		}
 	}
-	if b, err = r.MarshalJSON(); err == nil {
+	said, err := account.Of(r)
+	if err == nil {
+		b, err = r.JSON(said)
+	}
+	if err == nil {
 		err = json.Unmarshal(b, &out)
 	}
 	if err != nil || out.Guarantee.Epsilon != g.Epsilon || out.Guarantee.Unconditional != relayed.Loss || len(out.Guarantee.Conditions) != 1 {
@@ -268,12 +273,12 @@ func TestRecipeOnOthersHonesty(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := recipe.New(recipe.Options{Name: "Honest crowds", Query: recipe.Histogram{Length: 5}, Leader: "https://leader.example/", Helper: "https://helper.example/",
+	r, err := account.New(account.Options{Name: "Honest crowds", Query: recipe.Histogram{Length: 5}, Leader: "https://leader.example/", Helper: "https://helper.example/",
 		MinBatch: 100_000, BatchMode: dap.TimeInterval, TimePrecision: 3600, Rounds: 1, Randomizer: recipe.KRR{Epsilon0: epsilon0}, Epsilon: epsilon0, Delta: delta})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := r.Guarantee()
+	g, err := account.Guarantee(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +286,7 @@ func TestRecipeOnOthersHonesty(t *testing.T) {
 		t.Fatalf("%v among honest reports, %v without: the recipe shows nothing", g.Loss, g.Unconditional)
 	}
 	var out strings.Builder
-	if err := r.Describe(&out); err != nil {
+	if err := account.Describe(r, &out); err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(out.String()), " ")
@@ -295,7 +300,7 @@ func TestRecipeOnOthersHonesty(t *testing.T) {
 	if g.Person.Epsilon < g.Unconditional.Epsilon {
 		t.Errorf("a person has %v, one unit of theirs %v", g.Person, g.Unconditional)
 	}
-	if paid, err := r.UnconditionalAfter(1); err != nil || paid != g.Unconditional {
+	if paid, err := account.UnconditionalAfter(r, 1); err != nil || paid != g.Unconditional {
 		t.Errorf("a round costs %v, %v", paid, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // longGrace is a grace in which what ended half a day ago is over, and not to be released yet.
@@ -73,8 +74,8 @@ func (p point) sampled() bool { return p.participation != "always" }
 func (p point) alone() bool { return p.sampled() || p.rounds > 1 && p.noise != "none" }
 
 // options of the recipe at a point; i picks its query.
-func (p point) options(t *testing.T, i int) recipe.Options {
-	o := recipe.Options{Name: p.String(), DAP: speaks, BatchMode: p.mode, MinBatch: 20, Rounds: p.rounds, RoundUnits: uint64(p.units),
+func (p point) options(t *testing.T, i int) account.Options {
+	o := account.Options{Name: p.String(), DAP: speaks, BatchMode: p.mode, MinBatch: 20, Rounds: p.rounds, RoundUnits: uint64(p.units),
 		Delta: recipe.Decimal{Coefficient: 1, Scale: 6}}
 	if p.relay {
 		o.Relay = &recipe.Relay{URL: "https://relay.example/", Gateway: "https://gateway.example/"}
@@ -138,7 +139,7 @@ func TestReleases(t *testing.T) {
 		for i, p := range space() {
 			options := p.options(t, i)
 			options.Leader, options.Helper = leader, helper
-			r, err := recipe.New(options)
+			r, err := account.New(options)
 			if p.mode == dap.LeaderSelected && p.alone() {
 				if !refusedAt(err, "path.batch_mode") {
 					t.Errorf("%v: %v", p, err)

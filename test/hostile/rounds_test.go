@@ -9,11 +9,12 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // sampledHourly is a recipe of coins: a tenth of 20,000 devices report in each round, in
 // 50 rounds.
-func sampledHourly(t *testing.T, leader, helper string, units uint64, o recipe.Options) *recipe.Recipe {
+func sampledHourly(t *testing.T, leader, helper string, units uint64, o account.Options) *recipe.Recipe {
 	t.Helper()
 	o.Name, o.DAP, o.Leader, o.Helper, o.BatchMode = "coins", speaks, leader, helper, dap.TimeInterval
 	o.Relay, o.Grace = &recipe.Relay{URL: "https://relay.example/", Gateway: "https://gateway.example/"}, -1
@@ -21,7 +22,7 @@ func sampledHourly(t *testing.T, leader, helper string, units uint64, o recipe.O
 	o.Noise = recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 100, Den: 1}, Share: recipe.DrawsAll}
 	o.Participation, o.Rate = recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 2}}, &recipe.Rate{Devices: 400, Units: units}
 	o.Dummies = &recipe.Dummies{Rate: recipe.Rational{Num: 1, Den: 4}, Senders: 300, Allowance: 100}
-	r, err := recipe.New(o)
+	r, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,13 +37,13 @@ func sampledHourly(t *testing.T, leader, helper string, units uint64, o recipe.O
 func TestManyRoundsUnderOneDraw(t *testing.T) {
 	const rounds = 30
 	o := openOffice(t, func(leader, helper string) map[string]*recipe.Recipe {
-		plain, err := recipe.New(recipe.Options{Name: "plain", DAP: speaks, Query: recipe.Sum{Max: 100}, Leader: leader, Helper: helper, MinBatch: 20,
+		plain, err := account.New(account.Options{Name: "plain", DAP: speaks, Query: recipe.Sum{Max: 100}, Leader: leader, Helper: helper, MinBatch: 20,
 			BatchMode: dap.TimeInterval, Epsilon: recipe.Decimal{Coefficient: 1}, Rounds: rounds})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return map[string]*recipe.Recipe{"plain": plain,
-			"coins": sampledHourly(t, leader, helper, 1, recipe.Options{Query: recipe.Sum{Max: 100}, MinBatch: 20, Rounds: 50})}
+			"coins": sampledHourly(t, leader, helper, 1, account.Options{Query: recipe.Sum{Max: 100}, MinBatch: 20, Rounds: 50})}
 	})
 	for _, q := range o.tasks {
 		start := q.unit(t, time.Now().Add(-10*24*time.Hour))
@@ -82,7 +83,7 @@ func TestManyRoundsUnderOneDraw(t *testing.T) {
 func TestUnitOfARound(t *testing.T) {
 	const day = 24
 	o := openOffice(t, func(leader, helper string) map[string]*recipe.Recipe {
-		return map[string]*recipe.Recipe{"coins": sampledHourly(t, leader, helper, day, recipe.Options{Query: recipe.Count{}, MinBatch: 20, Rounds: 1})}
+		return map[string]*recipe.Recipe{"coins": sampledHourly(t, leader, helper, day, account.Options{Query: recipe.Count{}, MinBatch: 20, Rounds: 1})}
 	})
 	q := o.tasks[0]
 	start := q.unit(t, time.Now().Add(-10*24*time.Hour))
@@ -119,7 +120,7 @@ func TestUnitOfARound(t *testing.T) {
 // question about the round.
 func TestRoundBeforeItsEnd(t *testing.T) {
 	o := openOffice(t, func(leader, helper string) map[string]*recipe.Recipe {
-		return map[string]*recipe.Recipe{"coins": sampledHourly(t, leader, helper, 24*366, recipe.Options{Query: recipe.Count{}, MinBatch: 20, Rounds: 1})}
+		return map[string]*recipe.Recipe{"coins": sampledHourly(t, leader, helper, 24*366, account.Options{Query: recipe.Count{}, MinBatch: 20, Rounds: 1})}
 	})
 	q := o.tasks[0]
 	start := q.recipe.ReportTime(q.unit(t, time.Now()))

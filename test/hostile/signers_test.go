@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -168,7 +169,7 @@ func TestRecipeOfStrangers(t *testing.T) {
 	bare := options()
 	bare.Leader, bare.Helper = "https://leader.example/", "https://helper.example/"
 	bare.Relay = &recipe.Relay{URL: "https://relay.example/", Gateway: "https://gateway.example/"}
-	r, err := recipe.New(bare)
+	r, err := account.New(bare)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +211,7 @@ func TestImpostor(t *testing.T) {
 	path := w.recipe.Path.(recipe.TwoServer)
 	o.Leader, o.Helper, o.ServerKeys = path.Leader, path.Helper, &keys
 	o.Participation, o.Rate, o.Dummies = nil, nil, nil
-	made, err := recipe.New(o)
+	made, err := account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

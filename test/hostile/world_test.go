@@ -28,6 +28,7 @@ import (
 	"github.com/starling-agg/starling/dap/daptest"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -96,8 +97,8 @@ func (c earConn) Read(p []byte) (int, error) {
 }
 
 // options are a recipe of coins that needs few devices. Leader and Relay are filled in.
-func options() recipe.Options {
-	return recipe.Options{
+func options() account.Options {
+	return account.Options{
 		Name: "hostile", DAP: speaks, Query: recipe.Multihot{Length: 3, MaxWeight: 1}, BatchMode: dap.TimeInterval, MinBatch: 20, Grace: time.Second,
 		Noise:         recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 9, Den: 1}, Share: recipe.DrawsAll},
 		Delta:         recipe.Decimal{Coefficient: 1, Scale: 6},
@@ -110,17 +111,17 @@ func options() recipe.Options {
 
 // begin starts a world in a directory, whose recipe names no signing keys: what a device
 // would refuse by them goes further.
-func begin(dir string, o recipe.Options) (w *world, stop func() error, err error) {
+func begin(dir string, o account.Options) (w *world, stop func() error, err error) {
 	return beginFor(dir, o, nil)
 }
 
 // beginFor starts a world whose recipe names the keys of owners, if there are any.
-func beginFor(dir string, o recipe.Options, owners *deploy.Owners) (w *world, stop func() error, err error) {
+func beginFor(dir string, o account.Options, owners *deploy.Owners) (w *world, stop func() error, err error) {
 	return beginWith(dir, o, owners, func(*service.Listen) {})
 }
 
 // beginWith starts a world whose public listeners are changed first.
-func beginWith(dir string, o recipe.Options, owners *deploy.Owners, change func(*service.Listen)) (w *world, stop func() error, err error) {
+func beginWith(dir string, o account.Options, owners *deploy.Owners, change func(*service.Listen)) (w *world, stop func() error, err error) {
 	w = &world{dir: dir, heard: map[string]*record{}, logs: map[string]*record{}}
 	a, err := deploy.Loopback()
 	if err != nil {
@@ -137,7 +138,7 @@ func beginWith(dir string, o recipe.Options, owners *deploy.Owners, change func(
 			return nil, nil, err
 		}
 	}
-	if w.recipe, err = recipe.New(o); err != nil {
+	if w.recipe, err = account.New(o); err != nil {
 		return nil, nil, err
 	}
 	if w.bytes, err = w.recipe.Append(nil); err != nil {

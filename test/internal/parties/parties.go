@@ -20,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // A Pair is a leader and a helper that run, with one task that counts.
@@ -61,7 +62,7 @@ func Start(binary, dir string, change func(role, text string) string) (_ *Pair, 
 		return nil, err
 	}
 	defer a.Close()
-	r, err := recipe.New(recipe.Options{
+	r, err := account.New(account.Options{
 		Name: "count", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100,
 		Epsilon: recipe.Decimal{Coefficient: 1},
 	})

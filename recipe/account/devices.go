@@ -1,0 +1,206 @@
+package account
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
+	"github.com/starling-agg/starling/internal/search"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// deviceSum is one release of the sum of noisy vectors, with the noise of the given number of devices.
+func deviceSum(z recipe.Gaussian, q recipe.Vector, draws uint64) accountant.Event {
+	return accountant.DiscreteGaussian{
+		Sigma2: accountant.Rational(z.Variance), Contribution: accountant.Ball(uint64(q.Dimension), float64(z.Clip)), Honest: int(draws),
+	}
+}
+
+// noisySum is one round of a recipe with noise of the devices' own in a situation, and the delta that it costs beside.
+func (r subject) noisySum(z recipe.Gaussian, s Situation, delta float64) (accountant.Event, float64, error) {
+	q, ok := r.Query.(recipe.Vector)
+	if !ok {
+		return nil, 0, &recipe.InvalidError{Field: "query", Problem: "is not vector"}
+	}
+	c, err := r.DeviceTail(z, q, s.Hidden, s.Half, delta)
+	if err != nil {
+		return nil, 0, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
+	}
+	return deviceSum(z, q, r.Draws(s.Half)), c.Spent, nil
+}
+
+// redrawn adds to a loss of so many rounds what the devices' redraws do to epsilon: laws given events of probability 1-b differ by a
+// factor of at most 1/(1-b) more.
+func (r subject) redrawn(l recipe.Loss, rounds uint32) recipe.Loss {
+	z, ok := r.Randomizer.(recipe.Gaussian)
+	if !ok || !l.Finite() {
+		return l
+	}
+	odds, err := z.Redraws(r.Query.(recipe.Vector))
+	if err != nil || odds >= 1 {
+		return recipe.NoPrivacy
+	}
+	l.Epsilon += recipe.RedrawCost(float64(rounds) * -math.Log1p(-odds))
+	return l
+}
+
+// alone is what one report a round of a device with noise of its own gives against who
+// reads it.
+func (r subject) alone(z recipe.Gaussian, delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
+	q := r.Query.(recipe.Vector)
+	odds, err := z.Redraws(q)
+	if err != nil {
+		return recipe.Loss{}, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
+	}
+	// Who sees the report sees that it is within the bound: delta is divided by (1-b)^rounds, and nothing is added.
+	spent := recipe.RedrawCost(delta.FloatDown() * float64(rounds) * odds)
+	l, _, err := loss(deviceSum(z, q, 1), rounds, delta, spent, release.ReplaceOne)
+	return r.redrawn(l, rounds), err
+}
+
+// provedBound is false for recipes without [Gaussian] and [RAPPOR], and for those that are not valid.
+func (r subject) provedBound() (recipe.ProvedBound, bool) {
+	var b recipe.ProvedBound
+	s := Situation{Servers: 1, Hidden: r.Amplified()}
+	switch z := r.Randomizer.(type) {
+	case recipe.Gaussian:
+		q, ok := r.Query.(recipe.Vector)
+		if !ok {
+			return b, false
+		}
+		delta := 0.0
+		if claim, ok := r.Claim.(recipe.ApproxDP); ok {
+			delta = claim.Delta.FloatDown()
+		}
+		c, err := r.DeviceTail(z, q, s.Hidden, s.Half, delta)
+		if err != nil {
+			return b, false
+		}
+		b = recipe.ProvedBound{Bound: q.Bound, Answer: z.Clip, Redraw: c.Odds, Delta: c.Spent}
+	case recipe.RAPPOR:
+		q, ok := r.Query.(recipe.Multihot)
+		if !ok {
+			return b, false
+		}
+		odds, err := z.Overweight(q.Length, q.MaxWeight)
+		if err != nil {
+			return b, false
+		}
+		b = recipe.ProvedBound{Bound: q.MaxWeight, Answer: 1, Redraw: odds}
+		if claim, ok := r.Claim.(recipe.ApproxDP); ok {
+			of := claim.Delta.FloatDown() / float64(max(1, claim.Rounds)) * recipe.ShuffleShare
+			if e, err := r.shuffled(s, of); err == nil {
+				b.Delta = e.(accountant.ApproxDP).Delta - of
+			}
+		}
+	default:
+		return b, false
+	}
+	b.Ratio = float64(b.Bound) / float64(b.Answer)
+	return b, true
+}
+
+// withDeviceNoise fills in what Options leave to [New] about noise of the devices' own: the clip, the variance and what is proved.
+func withDeviceNoise(o *Options) error {
+	if z, ok := o.Randomizer.(recipe.RAPPOR); ok {
+		if q, ok := o.Query.(recipe.Multihot); ok && q.MaxWeight == 0 {
+			// Where it cannot be computed, Validate says why.
+			q.MaxWeight, _ = recipe.RAPPORWeight(q.Length, z.Epsilon0, recipe.TailOdds(o.MinBatch, o.Rounds, o.delta().FloatDown()))
+			o.Query = q
+		}
+		return nil
+	}
+	z, ok := o.Randomizer.(recipe.Gaussian)
+	q, vector := o.Query.(recipe.Vector)
+	if !ok || !vector || z.Clip != 0 {
+		return nil
+	}
+	z.Clip = q.Bound
+	if z.Variance == (recipe.Rational{}) {
+		return calibrateDevices(o, q, z)
+	}
+	return boundFor(o, q, z)
+}
+
+// boundFor sets randomizer and query with the least bound for the noise. Where a batch is so large, or delta so small, that redraws
+// would cost more than a hundredth of delta, they are made rarer.
+func boundFor(o *Options, q recipe.Vector, z recipe.Gaussian) error {
+	if !z.Variance.Valid() || z.Variance.Float() < recipe.MinDeviceVariance || q.Dimension < 1 || q.Dimension > recipe.MaxElements {
+		o.Randomizer = z // for Validate to say why
+		return nil
+	}
+	bits := math.Ceil(-math.Log2(recipe.TailOdds(o.MinBatch, o.Rounds, o.delta().FloatDown())))
+	bound, err := z.NoisyBound(q.Dimension, int(min(bits, 900)))
+	if err != nil {
+		return &recipe.InvalidError{Field: "randomizer.variance", Problem: fmt.Sprintf("is so large that no bound can be proved: %v", err)}
+	}
+	q.Bound = bound
+	o.Query, o.Randomizer = q, z
+	return nil
+}
+
+// calibrateDevices finds the least variance of a device at which the claim holds.
+func calibrateDevices(o *Options, q recipe.Vector, z recipe.Gaussian) error {
+	if o.Epsilon == (recipe.Decimal{}) {
+		return &recipe.InvalidError{Field: "randomizer.variance", Problem: "is missing, and there is no epsilon to calibrate it to"}
+	}
+	const digits = 1 << 6
+	set := func(x float64) (*Options, error) {
+		t := *o
+		v, err := recipe.NewRational(uint64(math.Ceil(x*digits)), digits)
+		if err != nil {
+			return nil, err
+		}
+		z.Variance = v
+		return &t, boundFor(&t, q, z)
+	}
+	clip := float64(z.Clip)
+	draws := float64(max(o.MinBatch, 2) - 1)
+	x, ok, err := search.Least(search.Options{
+		Guess: math.Max(recipe.MinDeviceVariance, clip*clip/draws), Low: recipe.MinDeviceVariance, High: 1 << 52, Precision: 1e-3, Budget: o.Epsilon.FloatDown(),
+	}, func(x float64) (float64, error) {
+		t, err := set(x)
+		if err != nil {
+			return 0, err
+		}
+		return t.deviceLoss()
+	})
+	if err != nil {
+		return fmt.Errorf("recipe: calibrate: %w", err)
+	}
+	if !ok {
+		return fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
+	}
+	t, err := set(x)
+	if err == nil {
+		o.Query, o.Randomizer = t.Query, t.Randomizer
+	}
+	return err
+}
+
+// deviceLoss is epsilon of the options' recipe while it is calibrated.
+func (o *Options) deviceLoss() (float64, error) {
+	r := subject{&recipe.Recipe{
+		Query: o.Query, Randomizer: o.Randomizer, Participation: o.Participation, Noise: recipe.NoNoise{}, MinBatch: o.MinBatch,
+		Rate: o.Rate, Dummies: o.Dummies, Cover: o.Cover, Relay: o.Relay, Targeting: o.Targeting,
+	}}
+	if r.Participation == nil {
+		r.Participation = recipe.Always{}
+	}
+	s := Situation{Servers: 1, Hidden: r.Amplified()}
+	if s.Hidden && r.Dummies == nil {
+		// Those that New chooses for this noise.
+		if r.Rate == nil {
+			return 0, &recipe.InvalidError{Field: "rate", Problem: "is missing: sampled recipes say how many devices decide"}
+		}
+		if err := r.defaultDummies(recipe.Rational{Num: 1, Den: 2}); err != nil {
+			return 0, err
+		}
+		if err := r.settleDummies(nil); err != nil {
+			return 0, err
+		}
+	}
+	l, _, err := r.proved(s, o.delta(), max(1, o.Rounds), r.Neighbours())
+	return l.Epsilon, err
+}

@@ -1,0 +1,81 @@
+package account
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// Contribution is what one report can add to the aggregate.
+func Contribution(q recipe.Query) (accountant.Contribution, error) {
+	switch q := q.(type) {
+	case recipe.Count:
+		return accountant.Interval(1), nil
+	case recipe.Sum:
+		return accountant.Interval(float64(q.Max)), nil
+	case recipe.Mean:
+		return accountant.Interval(float64(q.Max)), nil
+	case recipe.Histogram:
+		return accountant.OneHot(), nil
+	case recipe.Multihot:
+		if 2*q.MaxWeight >= uint64(q.Length) {
+			return accountant.Vector(uint64(q.Length), 1), nil
+		}
+		return accountant.MultiHot(q.MaxWeight), nil
+	case recipe.SumVec:
+		return accountant.Vector(uint64(q.Length), float64(q.Max)), nil
+	case recipe.L1BoundSum:
+		return accountant.Simplex(uint64(q.Length), float64(q.Max)), nil
+	case recipe.Vector:
+		return accountant.Ball(uint64(q.Dimension), float64(q.Bound)), nil
+	}
+	return accountant.Contribution{}, errors.New("recipe: the query is missing")
+}
+
+// event is one release with the noise of the given number of honest servers.
+func event(q recipe.Query, n recipe.Noise, honest int) (accountant.Event, error) {
+	c, err := Contribution(q)
+	if err != nil {
+		return nil, err
+	}
+	switch n := n.(type) {
+	case recipe.DiscreteGaussian:
+		v, err := n.PerServer()
+		if err != nil {
+			return nil, err
+		}
+		return accountant.DiscreteGaussian{Sigma2: accountant.Rational(v), Contribution: c, Honest: honest}, nil
+	case recipe.DiscreteLaplace:
+		if honest > 1 {
+			return accountant.DiscreteLaplaceSum{Scale: accountant.Rational(n.Scale), Contribution: c}, nil
+		}
+		return accountant.DiscreteLaplace{Scale: accountant.Rational(n.Scale), Contribution: c}, nil
+	case recipe.CorrelatedGaussian:
+		return correlatedEvent(n, c), nil
+	}
+	return nil, errors.New("recipe: no noise to account for")
+}
+
+func correlatedEvent(n recipe.CorrelatedGaussian, c accountant.Contribution) accountant.Event {
+	return accountant.Correlated{Sigma2: accountant.Rational(n.Variance), Norm2: accountant.Rational(n.Norm2()), Contribution: c}
+}
+
+// loss is the proved loss of a number of rounds at the delta, of which spent is charged for what the event leaves out. The
+// accountant is asked about a float64 below, and what it proves holds for the delta itself, which is reported.
+func loss(e accountant.Event, rounds uint32, delta recipe.Decimal, spent float64, n release.Neighbours) (recipe.Loss, string, error) {
+	rest := delta.FloatDown() - spent
+	if !(rest > 0) {
+		return recipe.NoPrivacy, "", nil
+	}
+	g, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: uint64(rounds)}, rest, n)
+	if errors.Is(err, accountant.ErrNoGuarantee) {
+		return recipe.NoPrivacy, "", nil
+	}
+	if err != nil {
+		return recipe.Loss{}, "", &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
+	}
+	return recipe.Loss{Epsilon: g.Epsilon, Delta: delta.Float()}, g.Theorem, nil
+}

@@ -1,0 +1,37 @@
+package recipe
+
+// What tests of this package see of its inside.
+var (
+	Flip     = flip
+	Duration = duration
+	AllTags  = codepoints
+)
+
+func (p probabilities) Keep() float64 { return p.keep }
+func (p probabilities) Lie() float64  { return p.lie }
+
+func (r *Recipe) Probabilities() probabilities { return r.probabilities() }
+
+// Apart checks what can be checked of a recipe's parts, each by itself.
+func (r *Recipe) Apart() {
+	v := validator{}
+	v.query(r.Query)
+	v.noise(r.Noise)
+	v.correlated(r)
+	v.path(r.Path)
+	v.window(r.Window, r.TimePrecision)
+}
+
+// UnitErrors are the reasons to refuse the unit, RoomErrors those to refuse a vector for
+// what its field has room for.
+func (r *Recipe) UnitErrors() []error {
+	v := validator{}
+	v.unit(r)
+	return v.errs
+}
+
+func (r *Recipe) RoomErrors() []error {
+	v := validator{}
+	v.vectorRoom(r)
+	return v.errs
+}
