@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -127,6 +128,43 @@ func TestDiskOverwhelmed(t *testing.T) {
 	p.step() // gives back the last claim, which there was no room to do
 	p.clock.advance(p.leaderOpt.MaxBackOff)
 	p.settled(uint64(good), nil)
+}
+
+// TestBusyHelper: a helper that puts off one job after the other, for want of room say, is
+// asked about a few of the segments that wait and not about each of them, again and again;
+// once it has room all go on.
+func TestBusyHelper(t *testing.T) {
+	p := newPair(t, setup{})
+	asked := 0
+	p.between(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.Contains(r.URL.Path, "aggregation_jobs") {
+				next.ServeHTTP(w, r)
+				return
+			}
+			asked++
+			w.Header().Set("Retry-After", "5")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
+	})
+	for range 12 {
+		p.accept(p.reports(1)...)
+		p.step()
+	}
+	if asked != 4 {
+		t.Errorf("the helper was asked %d times, want 4", asked)
+	}
+	for range 10 {
+		p.clock.advance(p.leaderOpt.MaxBackOff)
+		p.step()
+	}
+	if asked != 4+10 {
+		t.Errorf("the helper was asked %d times; want once more each time", asked)
+	}
+	p.between(nil)
+	p.clock.advance(p.leaderOpt.MaxBackOff)
+	p.step()
+	p.settled(12, nil)
 }
 
 // TestBacklog: with the helper away the leader takes as many reports as may wait, says so

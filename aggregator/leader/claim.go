@@ -41,12 +41,15 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	} else if err != nil {
 		return false, err
 	}
-	claimed, err := l.store.ClaimSegments(ctx, l.opt.Clock.Now(), l.opt.Lease, 1, l.permits.Without(permit.Verify)...)
+	now := l.opt.Clock.Now()
+	waits := append(l.permits.Without(permit.Verify), l.busy.tasks(now)...)
+	claimed, err := l.store.ClaimSegments(ctx, now, l.opt.Lease, 1, waits...)
 	if err != nil || len(claimed) == 0 {
 		return false, err
 	}
 	w := &work{SegmentJob: claimed[0]}
 	err = l.aggregate(ctx, w)
+	l.busy.heard(w.Task, err, l.opt.Clock.Now())
 	if w.batch != nil {
 		w.batch.Close()
 	}

@@ -89,6 +89,7 @@ type Leader struct {
 	room       room.Room
 	backlog    backlog
 	unreturned unreturned
+	busy       busy
 	levels     levels
 	rates      rates
 	sealed     sealedTo
