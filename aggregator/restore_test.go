@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"strings"
@@ -47,17 +48,22 @@ type backedUp struct {
 	forgotten                  dap.CollectionJobReq // the one after it
 }
 
-func newBackedUp(t *testing.T) *backedUp {
+func newBackedUp(t *testing.T, running bool) *backedUp {
 	t.Helper()
 	b := &backedUp{pair: newScheduledPair(t, setup{noise: must(noise.NewDiscreteGaussian(100, 1))}), leaderBackup: disktest.NewMem(8), helperBackup: disktest.NewMem(9)}
 	p := b.pair
 	p.accept(p.reports(12)...)
 	p.step()
 	b.old, b.released = p.released(p.query())
-	l, h := p.stopped()
-	must(backup.Make(context.Background(), p.backupOf(dap.RoleLeader, l), b.leaderBackup))
-	must(backup.Make(context.Background(), p.backupOf(dap.RoleHelper, h), b.helperBackup))
-	p.onDisks(l, h)
+	if running {
+		received(t, p.leader.Backup, b.leaderBackup)
+		received(t, p.helper.Backup, b.helperBackup)
+	} else {
+		l, h := p.stopped()
+		must(backup.Make(context.Background(), p.backupOf(dap.RoleLeader, l), b.leaderBackup))
+		must(backup.Make(context.Background(), p.backupOf(dap.RoleHelper, h), b.helperBackup))
+		p.onDisks(l, h)
+	}
 	p.clock.advance(6 * time.Hour)
 	p.accept(p.reports(12)...)
 	p.step()
@@ -69,6 +75,18 @@ func newBackedUp(t *testing.T) *backedUp {
 	return b
 }
 
+// received has a party that runs make a backup.
+func received(t *testing.T, send func(context.Context, io.Writer) error, to disk.FS) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := send(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Receive(&b, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestRestore: a leader or a helper, or both, whose data directory is lost is restored
 // from a backup that knows of one release and not of the other. The first is answered
 // with the same bytes; the other, and all else, is refused for good, at both, whichever
@@ -77,9 +95,13 @@ func TestRestore(t *testing.T) {
 	for _, x := range []struct {
 		name           string
 		leader, helper bool
-	}{{"leader", true, false}, {"helper", false, true}, {"both", true, true}} {
+		running        bool // when the backups were made
+	}{
+		{"leader", true, false, false}, {"helper", false, true, false}, {"both", true, true, false},
+		{"leader/running", true, false, true}, {"helper/running", false, true, true}, {"both/running", true, true, true},
+	} {
 		t.Run(x.name, func(t *testing.T) {
-			b := newBackedUp(t)
+			b := newBackedUp(t, x.running)
 			p := b.pair
 			l, h := b.leaderDisk, b.helperDisk
 			if x.leader {
@@ -132,7 +154,7 @@ func TestRestore(t *testing.T) {
 // TestRestoreAgain: the same backup is restored twice, and closes what came between; with
 // each restore the epoch rises, and a store of an epoch before does not start.
 func TestRestoreAgain(t *testing.T) {
-	b := newBackedUp(t)
+	b := newBackedUp(t, false)
 	p := b.pair
 	l := diskOf(t, recordOf(t, b.leaderDisk))
 	restore(t, p.backupOf(dap.RoleLeader, l), b.leaderBackup)
@@ -155,7 +177,7 @@ func TestRestoreAgain(t *testing.T) {
 // then is refused, with the way out, or is restored; and the same restore once more ends
 // it. At no cut it starts as the store that it was.
 func TestKilledRestore(t *testing.T) {
-	b := newBackedUp(t)
+	b := newBackedUp(t, false)
 	p := b.pair
 	lost := tree(content(t, b.leaderDisk, "."))
 	delete(lost, "store.db")
@@ -211,7 +233,7 @@ func TestKilledRestore(t *testing.T) {
 
 // TestRestoreRefuses damaged backups, and those of others, before anything is changed.
 func TestRestoreRefuses(t *testing.T) {
-	b := newBackedUp(t)
+	b := newBackedUp(t, false)
 	p := b.pair
 	good := tree(content(t, b.leaderBackup, "."))
 	with := func(name string, data []byte) *disktest.Mem {
@@ -264,4 +286,112 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Errorf("a backup is written over: %v", err)
 	}
 	p.onDisks(b.leaderDisk, b.helperDisk)
+}
+
+// TestBackupRunning: a backup of a leader that runs is the store as it was between two
+// transactions, with what was only in the log; it is the same file that a stop just then
+// would have left, and leaves nothing beside the database. One that is cut or changed on
+// its way is none, and what a killed life left goes at the next start.
+func TestBackupRunning(t *testing.T) {
+	p := newScheduledPair(t, setup{})
+	p.accept(p.reports(12)...)
+	p.step()
+	p.released(p.query())
+	p.clock.advance(6 * time.Hour)
+	p.accept(p.reports(12)...)
+	p.step()
+	var sent bytes.Buffer
+	if err := p.leader.Backup(t.Context(), &sent); err != nil {
+		t.Fatal(err)
+	}
+	to := disktest.NewMem(8)
+	m := must(backup.Receive(bytes.NewReader(sent.Bytes()), to))
+	if m.Role != "leader" || m.Releases != 1 || m.Epoch != 0 {
+		t.Errorf("the manifest says %+v", m)
+	}
+	if _, err := backup.Receive(bytes.NewReader(sent.Bytes()), to); !errors.Is(err, backup.ErrExists) {
+		t.Errorf("a backup is written over: %v", err)
+	}
+	l, h := p.stopped()
+	if _, beside := content(t, l, ".")["backup.db"]; beside {
+		t.Error("the copy is still there")
+	}
+	for name, damaged := range map[string][]byte{
+		"cut":     sent.Bytes()[:sent.Len()-1],
+		"empty":   nil,
+		"head":    sent.Bytes()[:100],
+		"changed": append(bytes.Clone(sent.Bytes()[:sent.Len()-1]), sent.Bytes()[sent.Len()-1]^1),
+	} {
+		to := disktest.NewMem(9)
+		if _, err := backup.Receive(bytes.NewReader(damaged), to); !errors.Is(err, backup.ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := backup.Read(to); !errors.Is(err, backup.ErrDamaged) {
+			t.Errorf("%s: what came is taken for a backup: %v", name, err)
+		}
+	}
+	if err := disk.WriteFile(l, "backup.db", []byte("half")); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Sweep(l); err != nil {
+		t.Fatal(err)
+	}
+	if _, beside := content(t, l, ".")["backup.db"]; beside {
+		t.Error("what a life left stays")
+	}
+	restored := diskOf(t, recordOf(t, l))
+	restore(t, p.backupOf(dap.RoleLeader, restored), to)
+	p.onDisks(restored, h)
+	if got := p.leaderTask().Counts; got.Aggregated != 24 {
+		t.Errorf("the backup has %d reports aggregated, want 24", got.Aggregated)
+	}
+}
+
+// TestBackupUnderWork: backups that are made while reports come, are verified and are
+// released are each of one moment, and each can be restored.
+func TestBackupUnderWork(t *testing.T) {
+	p := newScheduledPair(t, setup{})
+	var backups []*disktest.Mem
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			to := disktest.NewMem(uint64(20 + len(backups)))
+			received(t, p.leader.Backup, to)
+			backups = append(backups, to)
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	for range 6 {
+		p.accept(p.reports(12)...)
+		p.step()
+		p.released(p.query())
+		p.clock.advance(6 * time.Hour)
+	}
+	close(stop)
+	<-done
+	backups = append(backups, disktest.NewMem(19))
+	received(t, p.leader.Backup, backups[len(backups)-1])
+	l, h := p.stopped()
+	last := uint64(0)
+	for _, from := range backups[max(0, len(backups)-12):] {
+		m := must(backup.Read(from))
+		if m.Releases < last {
+			t.Errorf("%d releases after %d", m.Releases, last)
+		}
+		last = m.Releases
+		restored := diskOf(t, recordOf(t, l))
+		restore(t, p.backupOf(dap.RoleLeader, restored), from)
+		if err := p.starts(dap.RoleLeader, restored); err != nil {
+			t.Error(err)
+		}
+	}
+	if last != 6 {
+		t.Errorf("the last backup knows of %d releases", last)
+	}
+	p.onDisks(l, h)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 
@@ -43,6 +44,17 @@ func (a *Aggregator) Backup(ctx context.Context, dir string) (m *backup.Manifest
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	return backup.Make(ctx, o, to)
+}
+
+// ReceiveBackup reads a backup that the running aggregator sends into a directory that is
+// empty or not there.
+func (a *Aggregator) ReceiveBackup(from io.Reader, dir string) (m *backup.Manifest, err error) {
+	to, err := disk.OS(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	return backup.Receive(from, to)
 }
 
 // Restore looks at a backup for an aggregator that is not running, and puts it back if goOn

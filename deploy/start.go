@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/backup"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/leader"
@@ -33,6 +35,7 @@ type aggregatorService interface {
 	Notary() *keyset.Notary
 	Status(context.Context) (*status.Status, error)
 	Repair(context.Context) error
+	Backup(context.Context, io.Writer) error
 	Levels() aggregator.Levels
 	Readiness() service.Readiness
 }
@@ -46,6 +49,9 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	fsys, err := a.files()
 	if err != nil {
 		return nil, err
+	}
+	if err := backup.Sweep(fsys.data); err != nil {
+		return nil, errors.Join(err, fsys.Close())
 	}
 	o := &opened{files: fsys}
 	if a.Role == dap.RoleLeader {
@@ -80,6 +86,7 @@ type opened struct {
 	aggregatorService
 	leader *leader.Leader // the service; nil at a helper
 	files  *files
+	token  string // of the operator, while it runs; else empty
 }
 
 // Close closes the directories after the aggregator in them.
@@ -139,9 +146,12 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 			if err != nil {
 				return err
 			}
+			if s.token, err = newOperatorToken(s.files.data); err != nil {
+				return errors.Join(err, s.Close())
+			}
 			running.Store(s)
 			ready()
-			return errors.Join(s.Run(ctx), s.Close())
+			return errors.Join(s.Run(ctx), removeOperatorToken(s.files.data), s.Close())
 		}},
 		service.Local{
 			Name: name + " local listener", Address: a.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
@@ -151,16 +161,7 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 					return readStatus(ctx, current)
 				},
 			},
-			Extra: status.Repair(func(r *http.Request) (*status.Status, error) {
-				s, err := current()
-				if err == nil {
-					err = s.Repair(r.Context())
-				}
-				if err != nil {
-					return nil, err
-				}
-				return s.Status(r.Context())
-			}),
+			Extra: operations(current),
 		}.Part(),
 		service.Server{
 			Name: name + " public listener", Listen: a.Public, Log: log, Open: open.Public,
@@ -301,7 +302,7 @@ func (a *Aggregator) TakeBack(ctx context.Context, log *slog.Logger) (files int,
 // withLeader opens the store of a leader that is not running, and closes it after f.
 func (a *Aggregator) withLeader(ctx context.Context, f func(*leader.Leader) error) error {
 	if a.Role != dap.RoleLeader {
-		return errors.New("only a leader holds tasks: a helper keeps nothing of what it refuses")
+		return errNotLeader
 	}
 	return a.withStore(ctx, slog.New(slog.DiscardHandler), func(s *opened) error { return f(s.leader) })
 }

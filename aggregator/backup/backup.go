@@ -43,8 +43,8 @@ func (o *Options) open(ctx context.Context, r *sqlite.Restoring) error {
 // Make makes a backup. It fails with [ErrExists], and with an [*aggregator.StoreError]
 // where the store would not start.
 func Make(ctx context.Context, o Options, to disk.FS) (*Manifest, error) {
-	if entries, err := to.ReadDir("."); err == nil && len(entries) > 0 {
-		return nil, fmt.Errorf("%w, or other files", ErrExists)
+	if err := checkEmpty(to); err != nil {
+		return nil, err
 	}
 	if err := o.open(ctx, nil); err != nil { // closed in order, it has no write-ahead log
 		return nil, err
@@ -77,6 +77,13 @@ func Make(ctx context.Context, o Options, to disk.FS) (*Manifest, error) {
 		return nil, err
 	}
 	return m2, nil
+}
+
+func checkEmpty(to disk.FS) error {
+	if entries, err := to.ReadDir("."); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%w, or other files", ErrExists)
+	}
+	return nil
 }
 
 // A Plan is a restore that was looked at and can be done.

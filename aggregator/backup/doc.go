@@ -1,5 +1,7 @@
-// Package backup copies the store of a leader or a helper that is stopped, and puts such a
-// copy back when the store is lost.
+// Package backup copies the store of a leader or a helper, and puts such a copy back when
+// the store is lost. [Make] is for one that is stopped, [Send] and [Receive] for one that
+// runs: what they copy is the store between two transactions, which a stop just then would
+// have left as well.
 //
 // # What a backup has
 //

@@ -66,6 +66,15 @@ func Read(from disk.FS) (*Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
+	m, err := parse(b)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.copy(from, io.Discard)
+}
+
+// parse reads the bytes of a manifest. It fails with [ErrDamaged].
+func parse(b []byte) (*Manifest, error) {
 	text, ok := bytes.CutPrefix(b, []byte(magic))
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	m := new(Manifest)
@@ -75,7 +84,7 @@ func Read(from disk.FS) (*Manifest, error) {
 	if again, err := m.encode(); err != nil || !bytes.Equal(again, b) {
 		return nil, fmt.Errorf("%w: %s does not fit its checksum", ErrDamaged, ManifestFile)
 	}
-	return m, m.copy(from, io.Discard)
+	return m, nil
 }
 
 // copy copies the database of a backup and fails where it is not that of the manifest.

@@ -184,36 +184,6 @@ func Handler(get func(*http.Request) (*Status, error)) http.Handler {
 	})
 }
 
-// RepairPath is where a local listener is told, by POST, to mend what it can of the
-// replay protection.
-const RepairPath = "/repair"
-
-// Repair serves repair, and what the status is after it, for a local listener. A page in
-// a browser cannot ask for it: the media type is one that it has to ask leave for.
-func Repair(repair func(*http.Request) (*Status, error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path != RepairPath:
-			http.NotFound(w, r)
-			return
-		case r.Method != http.MethodPost:
-			w.Header().Set("Allow", http.MethodPost)
-			http.Error(w, "only POST", http.StatusMethodNotAllowed)
-			return
-		case r.Header.Get("Content-Type") != "application/json":
-			http.Error(w, "want application/json", http.StatusUnsupportedMediaType)
-			return
-		}
-		s, err := repair(r)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(s) // an error means that the operator has gone
-	})
-}
-
 // A Reason is one thing that blocks a task, and what to do about it.
 type Reason struct {
 	Blocks string `json:"blocks"`
@@ -360,8 +330,8 @@ func kept(t *Task) (rs []Reason) {
 
 // Decide is what a person does about a task whose helper has refused whole jobs.
 func Decide(task string) string {
-	return "have the two operators find out which side is wrong (starling doctor at each) and mend it; then stop this leader, " +
-		"starling task resume leader.toml --task " + task + ", and start it again: the same requests are sent. " +
+	return "have the two operators find out which side is wrong (starling doctor at each) and mend it; then " +
+		"starling task resume --task " + task + " leader.toml: the same requests are sent. " +
 		"starling task drop gives the reports up, after which their batch may differ from the helper's"
 }
 

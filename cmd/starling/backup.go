@@ -8,17 +8,19 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/backup"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/deploy"
 )
 
 func backupCommand() *command {
 	return &command{
 		name: "backup", args: "--out DIR [--json] CONFIG",
-		short: "Copy the store of a leader or helper that is stopped",
-		long: `DIR must be empty or not there. The backup has counts, the ledger of releases, the results, and this server's share of the sums of
+		short: "Copy the store of a leader or helper, which may run",
+		long: `DIR must be empty or not there. One that runs goes on meanwhile, and its backup is of one moment. The backup has counts, the ledger of releases, the results, and this server's share of the sums of
 open batches: keep those of leader and helper apart, as the servers are. It has no keys, and no reports that wait. What a restore costs
 says starling restore --help.`,
 		examples: [][2]string{
-			{"starling backup --out /backups/leader leader.toml", "a backup of a leader that is not running"},
+			{"starling backup --out /backups/leader leader.toml", "a backup of the leader as it is now"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			out := flags.String("out", "", "the directory of the backup: `DIR`")
@@ -31,7 +33,10 @@ says starling restore --help.`,
 				if err != nil {
 					return err
 				}
-				m, err := files[0].config.Backup(ctx, *out)
+				m, err := backupRunning(ctx, files[0].config, *out)
+				if errors.Is(err, errStopped) {
+					m, err = files[0].config.Backup(ctx, *out)
+				}
 				if errors.Is(err, backup.ErrExists) {
 					return failf(exitInput, "name another directory; a backup is never written over", "%s: %w", *out, err)
 				}
@@ -46,6 +51,16 @@ says starling restore --help.`,
 			}
 		},
 	}
+}
+
+// backupRunning makes a backup of an aggregator that runs.
+func backupRunning(ctx context.Context, c *deploy.Aggregator, out string) (*backup.Manifest, error) {
+	resp, err := operate(ctx, c, status.BackupPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return c.ReceiveBackup(resp.Body, out)
 }
 
 func restoreBackup(ctx context.Context, e *env, f *aggregatorFile, from string, yes, asJSON bool) error {

@@ -1,20 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"strings"
-	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
-	"github.com/starling-agg/starling/service"
 )
 
 func repairCommand() *command {
@@ -64,7 +57,8 @@ func repair(ctx context.Context, e *env, files []aggregatorFile, asJSON bool) er
 	var all []repaired
 	left := 0
 	for _, f := range files {
-		s, err := repairRunning(ctx, f.config.Local.Address)
+		s := new(status.Status)
+		err := operateJSON(ctx, f.config, status.RepairPath, nil, s)
 		if errors.Is(err, errStopped) {
 			s, err = f.config.Repair(ctx)
 		}
@@ -115,35 +109,4 @@ func (r *repaired) print(w io.Writer) {
 			fmt.Fprintf(w, "%s: task %s: the helper lacks %s of report ids: %s\n", r.Config, t.ID, counted(t.Peer, "file", "files"), why)
 		}
 	}
-}
-
-// repairRunning has an aggregator that runs repair what it can.
-func repairRunning(ctx context.Context, a service.Address) (*status.Status, error) {
-	host := string(a)
-	if a.IsUnix() {
-		host = "local"
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+host+status.RepairPath, bytes.NewReader(nil))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	client := localClient(a)
-	client.Timeout = 10 * time.Minute
-	resp, err := client.Do(req)
-	if op := new(net.OpError); errors.As(err, &op) && op.Op == "dial" {
-		return nil, errStopped
-	} else if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers with status %d: %s", resp.StatusCode, strings.TrimSpace(string(b)))
-	}
-	s := new(status.Status)
-	return s, json.Unmarshal(b, s)
 }

@@ -182,6 +182,9 @@ func Open(opt Options) (_ *DB, err error) {
 // first it is 0.
 func (db *DB) KeepFree(bytes int64) { db.floor.Store(bytes) }
 
+// Kept is what KeepFree was given last.
+func (db *DB) Kept() int64 { return db.floor.Load() }
+
 // Close waits for the transaction under way, moves the write-ahead log into the database
 // and closes the file. Later calls fail with [ErrClosed].
 func (db *DB) Close() error { return db.CloseAfter(nil) }
@@ -223,15 +226,16 @@ func (db *DB) shut() error {
 // Update runs fn in the write transaction called name and commits it if fn returns nil. On any error but [ErrUnknown]
 // nothing changed. fn must not keep tx or call Update or View. ctx ends the wait for other transactions, not fn.
 func (db *DB) Update(ctx context.Context, name string, fn func(tx *Tx) error) error {
-	return db.run(ctx, name, true, fn)
+	return db.run(ctx, name, true, fn, nil)
 }
 
 // View runs fn in the read transaction called name: fn sees one state of the database, and writes fail.
 func (db *DB) View(ctx context.Context, name string, fn func(tx *Tx) error) error {
-	return db.run(ctx, name, false, fn)
+	return db.run(ctx, name, false, fn, nil)
 }
 
-func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) error) (err error) {
+// run runs fn in a transaction, and before, where it is not nil, outside of it.
+func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) error, before func() error) (err error) {
 	select {
 	case <-db.turn:
 	case <-ctx.Done():
@@ -253,6 +257,14 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 			err = fmt.Errorf("database: %s: %w", name, db.damage(err))
 		}
 	}()
+	if before != nil {
+		switch err := before(); {
+		case err != nil && !full(err):
+			return db.unknown(name, err)
+		case err != nil:
+			return fmt.Errorf("%w: %s: %w", ErrNoRoom, name, err)
+		}
+	}
 	begin := beginView
 	if write {
 		begin = beginUpdate
@@ -313,6 +325,19 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 	}
 	db.behind = db.behind || tx.erase
 	return db.catchUp(name)
+}
+
+// Snapshot runs fn between two transactions, which wait meanwhile: the write-ahead log is
+// empty, and file has the whole database. tx, in which nothing can be written, sees the
+// same.
+func (db *DB) Snapshot(ctx context.Context, name string, fn func(tx *Tx, file disk.File) error) (err error) {
+	return db.run(ctx, name, false, func(tx *Tx) error {
+		f, err := db.opt.FS.Open(db.opt.Name)
+		if err != nil {
+			return fmt.Errorf("database: %w", err)
+		}
+		return errors.Join(fn(tx, f), f.Close())
+	}, db.emptyLog)
 }
 
 // catchUp erases what committed transactions want erased. Where the disk has no room for

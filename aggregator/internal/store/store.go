@@ -541,6 +541,9 @@ type Store interface {
 	// SeenTime is the time that SaveTime saved last; zero if it never did.
 	SeenTime(ctx context.Context) (time.Time, error)
 	SaveTime(ctx context.Context, t time.Time) error
+	// Copy copies the database between two transactions into a file beside it, whole and
+	// by itself, and says of what. Transactions wait meanwhile.
+	Copy(ctx context.Context, to string) (Copied, error)
 	// Audit checks every invariant it knows and lists the violations, in words.
 	Audit(ctx context.Context) ([]string, error)
 	Close() error
@@ -576,6 +579,15 @@ type Levels struct {
 	Failing, Parked, SetAside uint64
 	// the first acknowledgement of what waits in segments; zero: none, or not known
 	Oldest time.Time
+}
+
+// Copied says of what a copy is: whose store, and how far it had come.
+type Copied struct {
+	Role     dap.Role
+	Party    string
+	ID       string // in hexadecimal digits
+	Epoch    uint32
+	Releases uint64
 }
 
 // Stuck is one piece of work that keeps failing or was set aside.

@@ -386,6 +386,10 @@ func (s *Store) view(ctx context.Context, name string, fn func(tx *database.Tx) 
 	return outcome(name, s.db.View(ctx, name, fn))
 }
 
+func (s *Store) snapshot(ctx context.Context, name string, fn func(tx *database.Tx, file disk.File) error) error {
+	return outcome(name, s.db.Snapshot(ctx, name, fn))
+}
+
 // outcome names the operation and turns the database's unknown into the store's.
 func outcome(name string, err error) error {
 	switch {
