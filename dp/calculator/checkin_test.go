@@ -129,7 +129,8 @@ func merge(p, q []float64, n int) (a, b []float64) {
 
 // TestCheckInsReplaceInputs: whoever does not check in leaves the slot to another's input
 // or to a dummy's, which may be twice the sensitivity away. The claim was made for once
-// the sensitivity, and all of these were wrong.
+// the sensitivity, and all of these were wrong. Where CI is not true, the first window of
+// each mechanism is asked.
 func TestCheckInsReplaceInputs(t *testing.T) {
 	for _, tc := range []struct {
 		r       Release
@@ -147,7 +148,10 @@ func TestCheckInsReplaceInputs(t *testing.T) {
 		{Release{Mechanism: RAPPOR, Epsilon0: 3, K: 2}, []uint64{1, 10}},
 	} {
 		one, other := slotLaws(tc.r)
-		for _, m := range tc.windows {
+		for i, m := range tc.windows {
+			if i > 0 && !patient() {
+				continue
+			}
 			for _, n := range []accountant.Neighbours{accountant.AddRemove, accountant.ZeroOut} {
 				for _, how := range []amplify.Schedule{amplify.FixedWindow, amplify.SlidingWindow} {
 					const delta = 1e-6

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,12 +132,20 @@ func (p point) options(t *testing.T, i int) account.Options {
 // wire, for all that is not the event its guarantee accounts for (docs/released.md);
 // every question is refused with its reason, or left waiting where it is early; then the
 // true batch is released, and asked for again. Recipes of leader-selected batches in
-// which a person may be twice do not exist.
+// which a person may be twice do not exist. Where CI is not true it visits every third
+// point.
 func TestReleases(t *testing.T) {
+	stride := 3 // no choice has three values that take turns, so each value comes up
+	if os.Getenv("CI") == "true" {
+		stride = 1
+	}
 	points := make(map[string]point)
 	o := openOffice(t, func(leader, helper string) map[string]*recipe.Recipe {
 		recipes := make(map[string]*recipe.Recipe)
 		for i, p := range space() {
+			if i%stride != 0 {
+				continue
+			}
 			options := p.options(t, i)
 			options.Leader, options.Helper = leader, helper
 			r, err := account.New(options)
@@ -153,7 +162,7 @@ func TestReleases(t *testing.T) {
 		}
 		return recipes
 	})
-	if len(o.tasks) < 60 {
+	if len(o.tasks) < 60/stride {
 		t.Errorf("only %d recipes", len(o.tasks))
 	}
 	var take []func() // what may be had, once all have been asked for it
