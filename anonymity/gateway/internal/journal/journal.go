@@ -360,73 +360,55 @@ func (j *Journal) Bodies(r *Round, items []int) ([][]byte, error) {
 	return bodies, nil
 }
 
-// Cut makes a new batch durable. The journal keeps it.
-func (j *Journal) Cut(ctx context.Context, b *Batch) error {
-	record, err := b.append(nil)
+// note writes a record down and then changes the state by it, in one step for whoever
+// looks. err is that of encoding the record.
+func (j *Journal) note(ctx context.Context, record []byte, err error, change func()) error {
 	if err != nil {
-		return fmt.Errorf("journal: encode a batch: %w", err)
+		return fmt.Errorf("journal: encode a record: %w", err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.log.Append(ctx, record); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	j.batches[b.Number] = b
+	change()
 	return j.rewrite()
+}
+
+// Cut makes a new batch durable. The journal keeps it.
+func (j *Journal) Cut(ctx context.Context, b *Batch) error {
+	record, err := b.append(nil)
+	return j.note(ctx, record, err, func() { j.batches[b.Number] = b })
 }
 
 // GiveUp makes a batch durable of which nothing is sent any more, and what that counts.
 func (j *Journal) GiveUp(ctx context.Context, b *Batch, c Counts) error {
 	b.GivenUp = true
 	record, err := appendGivenUp(b, c)
-	if err != nil {
-		return fmt.Errorf("journal: encode a batch: %w", err)
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err := j.log.Append(ctx, record); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	j.batches[b.Number] = b
-	j.counts.Add(c)
-	return j.rewrite()
+	return j.note(ctx, record, err, func() {
+		j.batches[b.Number] = b
+		j.counts.Add(c)
+	})
 }
 
 // Split halves a piece of a batch, durably, and returns the number of its second half.
-func (j *Journal) Split(ctx context.Context, b *Batch, piece int) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err := j.log.Append(ctx, appendSplit(b.Number, piece)); err != nil {
-		return 0, fmt.Errorf("journal: %w", err)
-	}
-	return b.Split(piece), j.rewrite()
+func (j *Journal) Split(ctx context.Context, b *Batch, piece int) (second int, err error) {
+	err = j.note(ctx, appendSplit(b.Number, piece), nil, func() { second = b.Split(piece) })
+	return second, err
 }
 
 // Settle writes down that nothing more is to be done about a piece, and what that counts.
 func (j *Journal) Settle(ctx context.Context, b *Batch, piece int, c Counts) error {
 	record, err := appendSettle(b.Number, piece, c)
-	if err != nil {
-		return fmt.Errorf("journal: encode counts: %w", err)
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err := j.log.Append(ctx, record); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	b.Pieces[piece] = nil
-	j.counts.Add(c)
-	return j.rewrite()
+	return j.note(ctx, record, err, func() {
+		b.Pieces[piece] = nil
+		j.counts.Add(c)
+	})
 }
 
 // Passed writes down how much time its user has seen pass, in all of its lives.
 func (j *Journal) Passed(ctx context.Context, d time.Duration) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err := j.log.Append(ctx, appendPassed(d)); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	j.passed = max(j.passed, d)
-	return j.rewrite()
+	return j.note(ctx, appendPassed(d), nil, func() { j.passed = max(j.passed, d) })
 }
 
 // Pieces are those of a batch that are not settled, and how many there are in all.
@@ -451,16 +433,7 @@ func (j *Journal) Piece(b *Batch, piece int) []Ref {
 // Know writes down that a target has taken something by a route.
 func (j *Journal) Know(ctx context.Context, r Route) error {
 	record, err := appendKnown(r)
-	if err != nil {
-		return fmt.Errorf("journal: encode a route: %w", err)
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err := j.log.Append(ctx, record); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	j.known[r] = true
-	return j.rewrite()
+	return j.note(ctx, record, err, func() { j.known[r] = true })
 }
 
 // rewrite begins the log anew where it has grown. j.mu must be held.
@@ -529,13 +502,7 @@ func (j *Journal) Opened(key [KeySize]byte) (Opened, bool) {
 
 // Vouch writes down how far the log of what a key has opened has come; that is durable.
 func (j *Journal) Vouch(ctx context.Context, o Opened) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err := j.log.Append(ctx, appendOpened(o)); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	j.opened[o.Key] = o
-	return j.rewrite()
+	return j.note(ctx, appendOpened(o), nil, func() { j.opened[o.Key] = o })
 }
 
 // Remove ends a round: that it is done is written down, so that it is never taken for one
@@ -543,20 +510,14 @@ func (j *Journal) Vouch(ctx context.Context, o Opened) error {
 // brought the logs of keys to is written down with that.
 func (j *Journal) Remove(r *Round, opened ...Opened) error {
 	record, err := appendEnded(r.Number, opened)
-	if err != nil {
-		return fmt.Errorf("journal: encode the end of a round: %w", err)
-	}
-	j.mu.Lock()
-	if err = j.log.Append(context.Background(), record); err == nil {
+	err = j.note(context.Background(), record, err, func() {
 		delete(j.rounds, r.Number)
 		for _, o := range opened {
 			j.opened[o.Key] = o
 		}
-		err = j.rewrite()
-	}
-	j.mu.Unlock()
+	})
 	if err != nil {
-		return fmt.Errorf("journal: end a round: %w", err)
+		return err
 	}
 	if err := j.erase(name(roundPrefix, r.Number)); err != nil {
 		return err
