@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"path"
 )
 
@@ -194,6 +195,32 @@ func Remove(fsys FS, names ...string) error {
 		}
 	}
 	return nil
+}
+
+// Files lists the files in a directory and in all below it, each directory sorted by name;
+// the Name of an entry is its whole name in fsys. A directory that is not there has none.
+// After an error, which comes with no entry, it ends.
+func Files(fsys FS, dir string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) { files(fsys, dir, yield) }
+}
+
+// files is Files, and says whether to go on.
+func files(fsys FS, dir string, yield func(Entry, error) bool) bool {
+	entries, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	if err != nil {
+		yield(Entry{}, fmt.Errorf("disk: list %s: %w", dir, err))
+		return false
+	}
+	for _, e := range entries {
+		e.Name = path.Join(dir, e.Name)
+		if e.Dir && !files(fsys, e.Name, yield) || !e.Dir && !yield(e, nil) {
+			return false
+		}
+	}
+	return true
 }
 
 // MakeDirs makes a directory and its parents, durably.

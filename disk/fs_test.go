@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
 	"testing"
 
 	"github.com/starling-agg/starling/disk"
@@ -185,6 +186,65 @@ func TestWriteFileIsAtomic(t *testing.T) {
 				}
 				break
 			}
+		}
+	}
+}
+
+// unreadable is a disk of which one directory cannot be listed.
+type unreadable struct {
+	disk.FS
+	dir string
+}
+
+var errUnreadable = errors.New("unreadable")
+
+func (u unreadable) ReadDir(dir string) ([]disk.Entry, error) {
+	if dir == u.dir {
+		return nil, errUnreadable
+	}
+	return u.FS.ReadDir(dir)
+}
+
+// TestFiles: all files below a directory are listed with their whole names, until the loop
+// ends or a directory cannot be read; one that is not there has none.
+func TestFiles(t *testing.T) {
+	mem := disktest.NewMem(1)
+	for name, content := range map[string]string{"x": "", "top/b": "12", "top/a/f": "123", "top/a/deep/g": "", "top/c": "1"} {
+		if err := errors.Join(disk.MakeDirs(mem, path.Dir(name)), disk.WriteFile(mem, name, []byte(content))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := disk.MakeDirs(mem, "top/empty"); err != nil {
+		t.Fatal(err)
+	}
+	list := func(fsys disk.FS, dir string, most int) (all []string, err error) {
+		for f, err := range disk.Files(fsys, dir) {
+			if err != nil {
+				return all, err
+			}
+			if all = append(all, fmt.Sprint(f.Name, " ", f.Size)); len(all) == most {
+				break
+			}
+		}
+		return all, nil
+	}
+	for _, tc := range []struct {
+		fsys disk.FS
+		dir  string
+		most int
+		want string
+		err  error
+	}{
+		{mem, "top", 9, "[top/a/deep/g 0 top/a/f 3 top/b 2 top/c 1]", nil},
+		{mem, ".", 9, "[top/a/deep/g 0 top/a/f 3 top/b 2 top/c 1 x 0]", nil},
+		{mem, "top", 1, "[top/a/deep/g 0]", nil},
+		{mem, "nowhere", 9, "[]", nil},
+		{unreadable{mem, "top/a/deep"}, "top", 9, "[]", errUnreadable},
+		{unreadable{mem, "top/empty"}, ".", 9, "[top/a/deep/g 0 top/a/f 3 top/b 2 top/c 1]", errUnreadable},
+	} {
+		got, err := list(tc.fsys, tc.dir, tc.most)
+		if fmt.Sprint(got) != tc.want || !errors.Is(err, tc.err) {
+			t.Errorf("%s, at most %d: %v, %v; want %s, %v", tc.dir, tc.most, got, err, tc.want, tc.err)
 		}
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"path"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/record"
@@ -171,23 +169,12 @@ func (p *Plan) Restore(ctx context.Context) error {
 }
 
 func removeFiles(fsys disk.FS, dir string) error {
-	entries, err := fsys.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	var names []string
-	for _, e := range entries {
-		name := path.Join(dir, e.Name)
-		if e.Dir {
-			if err := removeFiles(fsys, name); err != nil {
-				return err
-			}
-			continue
+	for f, err := range disk.Files(fsys, dir) {
+		if err != nil {
+			return err
 		}
-		names = append(names, name)
+		names = append(names, f.Name)
 	}
 	return disk.Remove(fsys, names...)
 }

@@ -34,7 +34,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -111,25 +110,28 @@ func (r *Room) Sweep(ctx context.Context, named []string, dirs ...string) (m Mov
 	}
 	var rubbish []string
 	for _, dir := range dirs {
-		files, err := walk(r.FS, dir)
-		if err != nil {
-			return m, err
-		}
-		for _, f := range files {
-			if live[f.Path] {
-				continue
+		// Taking one moves it out of the directory: all are listed first.
+		var unnamed []disk.Entry
+		for f, err := range disk.Files(r.FS, dir) {
+			if err != nil {
+				return m, fmt.Errorf("lost: %w", err)
 			}
-			again := disk.IsTemp(f.Path)
+			if !live[f.Name] {
+				unnamed = append(unnamed, f)
+			}
+		}
+		for _, f := range unnamed {
+			again := disk.IsTemp(f.Name)
 			if !again && r.Again != nil {
-				if again, err = r.Again(ctx, f.Path); err != nil {
+				if again, err = r.Again(ctx, f.Name); err != nil {
 					return m, err
 				}
 			}
 			if again {
-				rubbish = append(rubbish, f.Path)
+				rubbish = append(rubbish, f.Name)
 				continue
 			}
-			set, err := r.Take(f.Path)
+			set, err := r.Take(f.Name)
 			if err != nil {
 				return m, err
 			}
@@ -244,40 +246,13 @@ func List(fsys disk.FS) (files []File, err error) {
 			continue // not ours
 		}
 		root := path.Join(Dir, folder.Name)
-		in, err := walk(fsys, root)
-		if err != nil {
-			return nil, err
+		for f, err := range disk.Files(fsys, root) {
+			if err != nil {
+				return nil, fmt.Errorf("lost: %w", err)
+			}
+			name := strings.TrimRight(strings.TrimPrefix(f.Name, root+"/"), again)
+			files = append(files, File{Name: name, Path: f.Name, Size: f.Size, Key: serial})
 		}
-		for _, f := range in {
-			f.Key = serial
-			f.Name = strings.TrimRight(strings.TrimPrefix(f.Path, root+"/"), again)
-			files = append(files, f)
-		}
-	}
-	return files, nil
-}
-
-// walk lists the files below a directory, with their path and size; one that does not
-// exist has none.
-func walk(fsys disk.FS, dir string) (files []File, err error) {
-	entries, err := fsys.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lost: %w", err)
-	}
-	for _, e := range entries {
-		name := path.Join(dir, e.Name)
-		if !e.Dir {
-			files = append(files, File{Path: name, Size: e.Size})
-			continue
-		}
-		below, err := walk(fsys, name)
-		if err != nil {
-			return nil, err
-		}
-		files = slices.Concat(files, below)
 	}
 	return files, nil
 }

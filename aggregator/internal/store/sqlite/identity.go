@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"path"
 	"strings"
 	"time"
 
@@ -161,30 +160,14 @@ var companions = []string{"keys", "runs", "segments", "inbox"}
 // strayFiles names a directory beside the database that has files, or "".
 func (s *Store) strayFiles() (string, error) {
 	for _, dir := range companions {
-		if has, err := hasFiles(s.opt.FS, dir); err != nil || has {
-			return dir, err
+		for _, err := range disk.Files(s.opt.FS, dir) {
+			if err != nil {
+				return "", fmt.Errorf("store: %w", err)
+			}
+			return dir, nil
 		}
 	}
 	return "", nil
-}
-
-func hasFiles(fsys disk.FS, dir string) (bool, error) {
-	entries, err := fsys.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("store: %w", err)
-	}
-	for _, e := range entries {
-		if !e.Dir {
-			return true, nil
-		}
-		if has, err := hasFiles(fsys, path.Join(dir, e.Name)); err != nil || has {
-			return has, err
-		}
-	}
-	return false, nil
 }
 
 // identify holds the database to the record, inside the transaction of Open, and takes
