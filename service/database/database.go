@@ -373,6 +373,7 @@ const (
 	beginView   = " BEGIN DEFERRED"
 	beginUpdate = " BEGIN IMMEDIATE"
 	commit      = " COMMIT"
+	rollback    = " ROLLBACK" // which ends views, too
 )
 
 // control runs one of the statements above.
@@ -395,7 +396,7 @@ func (db *DB) rollback() {
 	if db.conn.GetAutocommit() {
 		return // SQLite has rolled back by itself
 	}
-	if err := db.conn.Exec("ROLLBACK"); err != nil && db.broken == nil {
+	if err := db.control(rollback); err != nil && db.broken == nil {
 		db.broken = fmt.Errorf("%w: rollback: %w", ErrUnknown, err)
 	}
 }

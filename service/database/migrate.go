@@ -46,6 +46,8 @@ func (db *DB) migrate() error {
 	return nil
 }
 
+// apply runs a migration. If it fails, Open closes the connection, which takes back what
+// the migration did.
 func (db *DB) apply(script string, number int) error {
 	if err := db.conn.Exec("BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -59,9 +61,6 @@ func (db *DB) apply(script string, number int) error {
 	}
 	if err == nil {
 		err = db.conn.Exec("COMMIT")
-	}
-	if err != nil {
-		db.rollback()
 	}
 	return err
 }
@@ -114,7 +113,7 @@ func (db *DB) recognise() error {
 // readStatements reads the named statements: a line "-- name: x" begins the one called x,
 // which ends at the next such line. What stands around transactions is prepared.
 func (db *DB) readStatements() error {
-	for _, sql := range []string{beginView, beginUpdate, commit} {
+	for _, sql := range []string{beginView, beginUpdate, commit, rollback} {
 		stmt, _, err := db.conn.Prepare(sql)
 		if err != nil {
 			return fmt.Errorf("database: prepare%s: %w", sql, err)
