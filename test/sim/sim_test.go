@@ -14,7 +14,7 @@ import (
 var (
 	seeds  = flag.Int("seeds", 14, "how many seeds TestSeeds runs")
 	disks  = flag.Int("disks", 6, "at how many calls of the disk TestDiskCalls fails")
-	every  = flag.Int("every", 4, "TestFailpoints crashes at one failpoint of so many")
+	every  = flag.Int("every", 8, "TestFailpoints crashes at one failpoint of so many")
 	lively = flag.Int("lively", 3, "how many seeds TestLively runs")
 	seed   = flag.Int64("seed", -1, "run this seed alone")
 )
