@@ -35,6 +35,24 @@ var floors = [][]string{
 	{"cmd", "test"},
 }
 
+// stories are the floors inside a wing, where it has many rooms: a package there may import
+// those of its own room and of lower stories.
+var stories = map[string][][]string{
+	"aggregator/internal": {
+		{"datakey", "lost", "permit", "record", "room", "steady"},
+		{"segment"},
+		{"store"},
+		{"lease", "mend", "task"},
+		{"release", "retire", "verify", "watch"},
+		{"agreement", "rounds"},
+		{"peer"},
+		{"edge"},
+	},
+	"anonymity":                  {{"internal"}, {"ohttp"}, {"relay", "gateway"}},
+	"anonymity/gateway/internal": {{"answer", "journal"}, {"forward"}},
+	"vdaf/internal":              {{"kernel"}, {"field", "derand"}, {"flp", "xof"}},
+}
+
 // parties meet only in bytes; deploy, lab, cmd and tests alone know more than one.
 var parties = []string{"client", "collector", "aggregator/leader", "aggregator/helper", "anonymity/relay", "anonymity/gateway"}
 
@@ -75,6 +93,10 @@ var bans = []struct {
 		"everybody who speaks of privacy takes its words from here, and a device reads them without anything else"},
 	{[]string{"dp/amplify", "dp/certificate", "dp/noise", "dp/local", "dp/correlated"}, []string{"dp/accountant", "dp/calculator"}, nil,
 		"what the accountant stands on, or what checks it, knows nothing of it"},
+	{[]string{"dp/certificate"}, []string{"dp/amplify"}, nil,
+		"a certificate is checked without what made it: an error there is found here"},
+	{[]string{"aggregator/internal"}, []string{"aggregator/leader", "aggregator/helper", "aggregator/backup"}, nil,
+		"what both parties stand on knows neither"},
 	{[]string{"disk", "sealed", "signed"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
 		"the ground floor knows bytes only"},
 }
@@ -148,12 +170,58 @@ func TestImportsGoDown(t *testing.T) {
 			if !ok {
 				continue
 			}
-			wing, _, _ := strings.Cut(from, "/")
-			if within(to, []string{wing}) {
+			if within(to, []string{wingOf(from, floors[level])}) {
 				continue
 			}
 			if floorOf(to) >= level {
 				t.Errorf("%s imports %s, which is not on a lower floor", from, to)
+			}
+		}
+	}
+}
+
+// wingOf is the one of the roots that a package is in.
+func wingOf(name string, roots []string) string {
+	return roots[slices.IndexFunc(roots, func(r string) bool { return within(name, []string{r}) })]
+}
+
+// TestImportsGoDownInside is TestImportsGoDown for the stories of a wing.
+func TestImportsGoDownInside(t *testing.T) {
+	all := packages(t)
+	for wing, rooms := range stories {
+		full := slices.Clone(rooms)
+		for i := range full {
+			full[i] = slices.Clone(full[i])
+			for j, room := range full[i] {
+				full[i][j] = wing + "/" + room
+			}
+		}
+		storyOf := func(name string) int {
+			return slices.IndexFunc(full, func(f []string) bool { return within(name, f) })
+		}
+		used := map[string]bool{}
+		for _, p := range all {
+			from := p.name()
+			if !strings.HasPrefix(from, wing+"/") {
+				continue
+			}
+			level := storyOf(from)
+			if level < 0 {
+				t.Errorf("%s stands on no story of %s: add it here", from, wing)
+				continue
+			}
+			room := wingOf(from, full[level])
+			used[room] = true
+			for _, path := range p.Imports {
+				to, ok := ours(path)
+				if ok && strings.HasPrefix(to, wing+"/") && !within(to, []string{room}) && storyOf(to) >= level {
+					t.Errorf("%s imports %s, which is not on a lower story", from, to)
+				}
+			}
+		}
+		for _, room := range slices.Concat(full...) {
+			if !used[room] {
+				t.Errorf("no package is in %s", room)
 			}
 		}
 	}
