@@ -47,6 +47,7 @@ var stories = map[string][][]string{
 		{"agreement", "rounds"},
 		{"peer"},
 		{"edge"},
+		{"party"},
 	},
 	"anonymity":                  {{"internal"}, {"ohttp"}, {"relay", "gateway"}},
 	"anonymity/gateway/internal": {{"answer", "journal"}, {"forward"}},

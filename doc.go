@@ -20,7 +20,7 @@
 //	internal/releases  digests of what was released of a task
 //	aggregator         leader  helper  keyset  backup  status  aggregatortest  internal/{segment store lease verify
 //	                   rounds release datakey record retire lost mend steady agreement permit room peer task edge
-//	                   watch}: a batch of reports, verified and released
+//	                   watch party}: a batch of reports, verified and released
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation; account computes the guarantee, plan works
 //	                   backwards from it

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/mend"
+	"github.com/starling-agg/starling/aggregator/internal/party"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/release"
@@ -79,70 +80,32 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	base, err := edge.BasePath(opt.Base)
-	if err != nil {
-		return nil, fmt.Errorf("helper: %w", err)
+	h := &Helper{
+		opt: opt, gate: edge.NewGate(opt.Limits.Jobs, opt.Limits.Queue),
+		engine: rounds.Prio3(verify.NewPool(opt.Limits.Workers)),
 	}
-	h := &Helper{opt: opt, gate: edge.NewGate(opt.Limits.Jobs, opt.Limits.Queue)}
-	if h.tasks, err = task.Set(opt.Tasks, dap.RoleHelper); err != nil {
-		return nil, fmt.Errorf("helper: %w", err)
-	}
-	h.wake, h.wakeUp = lease.Signal()
-	if h.engine = rounds.Prio3(verify.NewPool(opt.Limits.Workers)); opt.Rounds != nil {
+	if opt.Rounds != nil {
 		h.engine = opt.Rounds(h.engine)
 	}
-	h.srv = &edge.Server{
-		Base: base, Tasks: h.tasks, Limits: opt.Limits,
-		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: h.closed.Load,
-	}
-	engine, err := sqlite.Open(ctx, sqlite.Options{
-		FS: opt.FS, Record: opt.Record, Role: dap.RoleHelper, Party: opt.Base,
-		Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
+	h.wake, h.wakeUp = lease.Signal()
+	p, err := party.Open(ctx, party.Options{
+		Role: dap.RoleHelper, Base: opt.Base, Tasks: opt.Tasks,
+		Keys: opt.Keys, KeySchedule: opt.KeySchedule, Signing: opt.Signing,
+		FS: opt.FS, Record: opt.Record, DataKeyPeriod: opt.DataKeyPeriod, Retention: opt.Retention, Absence: opt.Absence,
+		Limits: opt.Limits, Clock: opt.Clock, Failpoints: opt.Failpoints, Log: opt.Log, Observe: opt.Observe,
+		Permits: &h.permits, Closed: h.closed.Load,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
-	h.store = engine
-	h.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree)}
-	for _, t := range h.tasks {
-		if err := h.store.PutTask(ctx, t.Stored(opt.Limits.ClockSkew)); err != nil {
-			return nil, errors.Join(fmt.Errorf("helper: provision: %w", err), h.store.Close())
-		}
-	}
-	h.steady, err = steady.Open(ctx, steady.Options{Keeper: h.store, Clock: opt.Clock, Absence: opt.Absence, Log: opt.Log})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
-	}
-	if h.book, err = agreement.NewBook(dap.RoleHelper, h.tasks, h.store, &h.permits, opt.Log); err != nil {
-		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
-	}
+	h.tasks, h.store, h.steady, h.book, h.keys, h.data, h.srv = p.Tasks, p.Store, p.Steady, p.Book, p.Keys, p.Data, p.Server
 	h.routes()
-	h.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
-		FS: opt.FS, Known: h.store.KeysWereMade(), Configured: opt.Keys, Clock: h.steady, Failpoints: opt.Failpoints, Log: opt.Log,
-	})
-	if err == nil && opt.KeySchedule != nil {
-		err = h.store.NoteKeys(ctx)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
-	}
+	h.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree)}
 	h.lost = &lost.Room{FS: opt.FS, Newest: h.keys.Newest, Failpoints: opt.Failpoints}
 	if err := h.lost.Open(ctx, h.store, opt.Log, "runs"); err != nil {
 		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 	}
-	h.data, err = datakey.Open(ctx, datakey.Options{
-		FS: opt.Record, Book: h.store, Period: opt.DataKeyPeriod, Keep: opt.Retention, Clock: h.steady, Failpoints: opt.Failpoints, Log: opt.Log,
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
-	}
-	h.srv.Keys = h.keys
-	if opt.Signing != nil {
-		if h.srv.Notary, err = keyset.NewNotary(h.keys, *opt.Signing, opt.Record); err != nil {
-			return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
-		}
-	}
-	engine.KeepFree(h.room.Floor())
+	p.Store.KeepFree(h.room.Floor())
 	return h, h.count(ctx)
 }
 

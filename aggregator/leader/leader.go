@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/lost"
+	"github.com/starling-agg/starling/aggregator/internal/party"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
@@ -103,10 +104,6 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	base, err := edge.BasePath(opt.Base)
-	if err != nil {
-		return nil, fmt.Errorf("leader: %w", err)
-	}
 	l := &Leader{
 		opt:    opt,
 		engine: rounds.Prio3(verify.NewPool(opt.Limits.Workers)),
@@ -116,76 +113,39 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	if opt.Rounds != nil {
 		l.engine = opt.Rounds(l.engine)
 	}
-	if l.tasks, err = task.Set(opt.Tasks, dap.RoleLeader); err != nil {
-		return nil, fmt.Errorf("leader: %w", err)
-	}
 	l.jobs, l.wakeJobs = lease.Signal()
 	l.collections, l.wakeCollect = lease.Signal()
 	l.uploads.wake = l.wakeCollect
-	l.srv = &edge.Server{
-		Base: base, Tasks: l.tasks, Limits: opt.Limits,
-		Budget: edge.NewBudget(opt.Limits.InFlight), Log: opt.Log, Closed: l.closed.Load,
-	}
-	l.routes()
-	engine, err := sqlite.Open(ctx, sqlite.Options{
-		FS: opt.FS, Record: opt.Record, Role: dap.RoleLeader, Party: opt.Base,
-		Clock: opt.Clock, Failpoints: opt.Failpoints, Logger: opt.Log, Observe: opt.Observe.Transaction,
+	p, err := party.Open(ctx, party.Options{
+		Role: dap.RoleLeader, Base: opt.Base, Tasks: opt.Tasks,
+		Keys: opt.Keys, KeySchedule: opt.KeySchedule, Signing: opt.Signing,
+		FS: opt.FS, Record: opt.Record, DataKeyPeriod: opt.DataKeyPeriod, Retention: opt.Retention, Absence: opt.Absence,
+		Limits: opt.Limits, Clock: opt.Clock, Failpoints: opt.Failpoints, Log: opt.Log, Observe: opt.Observe,
+		Permits: &l.permits, Closed: l.closed.Load,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
-	l.store = engine
-	l.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree), Backlog: uint64(max(0, opt.Limits.MaxBacklog))}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.store.Close())
+			err = errors.Join(err, p.Store.Close())
 		}
 	}()
-	for _, t := range l.tasks {
-		if err := l.store.PutTask(ctx, t.Stored(opt.Limits.ClockSkew)); err != nil {
-			return nil, fmt.Errorf("leader: provision: %w", err)
-		}
-	}
-	l.steady, err = steady.Open(ctx, steady.Options{Keeper: l.store, Clock: opt.Clock, Absence: opt.Absence, Log: opt.Log})
-	if err != nil {
-		return nil, fmt.Errorf("leader: %w", err)
-	}
+	l.tasks, l.store, l.steady, l.book, l.keys, l.data, l.srv = p.Tasks, p.Store, p.Steady, p.Book, p.Keys, p.Data, p.Server
+	l.routes()
 	l.begun = l.steady.Now()
-	if l.book, err = agreement.NewBook(dap.RoleLeader, l.tasks, l.store, &l.permits, opt.Log); err != nil {
-		return nil, fmt.Errorf("leader: %w", err)
-	}
+	l.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree), Backlog: uint64(max(0, opt.Limits.MaxBacklog))}
 	for id, t := range l.tasks {
 		t.Fence = l.book.Fence(id)
 	}
 	l.newPartners()
-	l.keys, err = keyset.New(opt.KeySchedule, keyset.Options{
-		FS: opt.FS, Known: l.store.KeysWereMade(), Configured: opt.Keys, Clock: l.steady, Failpoints: opt.Failpoints, Log: opt.Log,
-	})
-	if err == nil && opt.KeySchedule != nil {
-		err = l.store.NoteKeys(ctx)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("leader: %w", err)
-	}
-	l.data, err = datakey.Open(ctx, datakey.Options{
-		FS: opt.Record, Book: l.store, Period: opt.DataKeyPeriod, Keep: opt.Retention, Clock: l.steady, Failpoints: opt.Failpoints, Log: opt.Log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("leader: %w", err)
-	}
-	l.srv.Keys = l.keys
-	if opt.Signing != nil {
-		if l.srv.Notary, err = keyset.NewNotary(l.keys, *opt.Signing, opt.Record); err != nil {
-			return nil, fmt.Errorf("leader: %w", err)
-		}
-	}
 	if err := l.readHolds(ctx); err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
 	if err := l.openFiles(ctx); err != nil {
-		return l, err
+		return nil, err
 	}
-	engine.KeepFree(l.room.Floor())
+	p.Store.KeepFree(l.room.Floor())
 	return l, l.readLevels(ctx)
 }
 

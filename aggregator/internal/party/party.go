@@ -1,0 +1,127 @@
+// Package party opens what leader and helper both stand on: their tasks, the store, the
+// clock, what they agree on with one another, and their keys.
+//
+// The order is the one in which it can be opened. The store is first, for it refuses to be
+// another aggregator's, or one that was put back. The clock continues from the time that
+// the store was last seen at. Keys come last: their schedules and the periods of data keys
+// follow that clock, and the store knows whether there were any.
+package party
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/agreement"
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
+	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/permit"
+	"github.com/starling-agg/starling/aggregator/internal/steady"
+	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/sealed"
+)
+
+// Options are those that leader and helper share; their own types explain them.
+type Options struct {
+	Role          dap.Role
+	Base          string
+	Tasks         []aggregator.Task
+	Keys          *sealed.Keyring
+	KeySchedule   *keyset.Schedule
+	Signing       *keyset.Signing
+	FS, Record    disk.FS
+	DataKeyPeriod time.Duration
+	Retention     time.Duration
+	Absence       time.Duration
+	Limits        aggregator.Limits
+	Clock         disk.Clock
+	Failpoints    *disk.Failpoints
+	Log           *slog.Logger
+	Observe       aggregator.Observer
+	// Permits say what the aggregator may do, and Closed whether it has been closed. They
+	// are the caller's.
+	Permits *permit.Board
+	Closed  func() bool
+}
+
+// A Party is what was opened. The caller closes the store.
+type Party struct {
+	Tasks  map[dap.TaskID]*task.Task
+	Server *edge.Server // without routes
+	Store  *sqlite.Store
+	Steady *steady.Clock
+	Book   *agreement.Book
+	Keys   *keyset.Set
+	Data   *datakey.Set
+}
+
+// Open opens all of it, or nothing.
+func Open(ctx context.Context, o Options) (_ *Party, err error) {
+	base, err := edge.BasePath(o.Base)
+	if err != nil {
+		return nil, err
+	}
+	p := new(Party)
+	if p.Tasks, err = task.Set(o.Tasks, o.Role); err != nil {
+		return nil, err
+	}
+	p.Server = &edge.Server{
+		Base: base, Tasks: p.Tasks, Limits: o.Limits,
+		Budget: edge.NewBudget(o.Limits.InFlight), Log: o.Log, Closed: o.Closed,
+	}
+	p.Store, err = sqlite.Open(ctx, sqlite.Options{
+		FS: o.FS, Record: o.Record, Role: o.Role, Party: o.Base,
+		Clock: o.Clock, Failpoints: o.Failpoints, Logger: o.Log, Observe: o.Observe.Transaction,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Store.Close())
+		}
+	}()
+	for _, t := range p.Tasks {
+		if err := p.Store.PutTask(ctx, t.Stored(o.Limits.ClockSkew)); err != nil {
+			return nil, fmt.Errorf("provision: %w", err)
+		}
+	}
+	p.Steady, err = steady.Open(ctx, steady.Options{Keeper: p.Store, Clock: o.Clock, Absence: o.Absence, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	if p.Book, err = agreement.NewBook(o.Role, p.Tasks, p.Store, o.Permits, o.Log); err != nil {
+		return nil, err
+	}
+	return p, p.openKeys(ctx, &o)
+}
+
+func (p *Party) openKeys(ctx context.Context, o *Options) (err error) {
+	p.Keys, err = keyset.New(o.KeySchedule, keyset.Options{
+		FS: o.FS, Known: p.Store.KeysWereMade(), Configured: o.Keys, Clock: p.Steady, Failpoints: o.Failpoints, Log: o.Log,
+	})
+	if err == nil && o.KeySchedule != nil {
+		err = p.Store.NoteKeys(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	p.Data, err = datakey.Open(ctx, datakey.Options{
+		FS: o.Record, Book: p.Store, Period: o.DataKeyPeriod, Keep: o.Retention, Clock: p.Steady, Failpoints: o.Failpoints, Log: o.Log,
+	})
+	if err != nil {
+		return err
+	}
+	p.Server.Keys = p.Keys
+	if o.Signing != nil {
+		p.Server.Notary, err = keyset.NewNotary(p.Keys, *o.Signing, o.Record)
+	}
+	return err
+}
