@@ -3,10 +3,10 @@ package journal
 import (
 	"crypto/sha256"
 	"errors"
-	"math"
+	"fmt"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // A Member is a round's group in a batch.
@@ -57,15 +57,13 @@ const (
 
 var errRecord = errors.New("journal: malformed record")
 
-// append encodes a batch as a record:
+// A step is a record of the log:
 //
-//	uint8 kind = 1; uint64 batch; Route route; {uint64 round; uint32 group} members<0..2^32-1>;
-//	{ {uint64 round; uint32 item} piece<0..2^32-1> } pieces<0..2^32-1>
-//
-// One that was given up has kind 4, and no pieces. The other records are
-//
+//	uint8 kind = 1, cut;     uint64 batch; Route route; {uint64 round; uint32 group} members<0..2^32-1>;
+//	                         { {uint64 round; uint32 item} piece<0..2^32-1> } pieces<0..2^32-1>
 //	uint8 kind = 2, split;   uint64 batch; uint32 piece
 //	uint8 kind = 3, settled; uint64 batch; uint32 piece; Counts counts
+//	uint8 kind = 4, given up; as cut, without pieces; Counts counts
 //	uint8 kind = 5, passed;  uint64 passed (nanoseconds)
 //	uint8 kind = 6, totals;  uint64 passed; Counts counts; uint64 next; uint64 live<0..2^32-1>
 //	uint8 kind = 7, known;   Route route
@@ -77,103 +75,118 @@ var errRecord = errors.New("journal: malformed record")
 //	struct { opaque key[16]; uint64 records; opaque chain[32]; } Opened;
 //
 // Totals say which of the rounds below next are not done; later ones are not done unless
-// they are said to have ended. Counts are in counts.go. Those of a batch that was given up stand behind it.
-func (b *Batch) append(dst []byte) ([]byte, error) {
-	w := cryptobyte.NewBuilder(dst)
-	kind := uint8(kindCut)
-	if b.GivenUp {
-		kind = kindGivenUp
-	}
-	w.AddUint8(kind)
-	w.AddUint64(b.Number)
-	addRoute(w, b.Route)
-	w.AddUint32LengthPrefixed(func(w *cryptobyte.Builder) {
-		for _, m := range b.Members {
-			w.AddUint64(m.Round)
-			w.AddUint32(uint32(m.Group))
+// they are said to have ended. Counts are in counts.go.
+type step struct {
+	kind   uint8
+	batch  Batch
+	number uint64 // of a batch, or of a round that ended
+	piece  int
+	counts Counts
+	passed time.Duration
+	next   uint64
+	live   []uint64 // rising
+	route  Route
+	opened []Opened
+}
+
+func (s *step) code(c *wire.Coder) {
+	c.Uint8(&s.kind, "kind")
+	switch s.kind {
+	case kindCut:
+		s.batch.code(c)
+	case kindGivenUp:
+		s.batch.code(c)
+		c.CheckRead(len(s.batch.Pieces) == 0, "pieces of a batch that was given up")
+		s.counts.code(c)
+	case kindSplit, kindSettle:
+		c.Uint64(&s.number, "batch")
+		codeInt(c, &s.piece, "piece")
+		if s.kind == kindSettle {
+			s.counts.code(c)
 		}
-	})
-	w.AddUint32LengthPrefixed(func(w *cryptobyte.Builder) {
-		for _, p := range b.Pieces {
-			w.AddUint32LengthPrefixed(func(w *cryptobyte.Builder) {
-				for _, r := range p {
-					w.AddUint64(r.Round)
-					w.AddUint32(uint32(r.Item))
-				}
+	case kindPassed:
+		codePassed(c, &s.passed)
+	case kindTotals:
+		codePassed(c, &s.passed)
+		s.counts.code(c)
+		c.Uint64(&s.next, "next round")
+		c.Nested32("live rounds", func() {
+			wire.Items(c, &s.live, func(i int, n *uint64) {
+				c.Uint64(n, "live round")
+				c.CheckRead(*n < s.next && (i == 0 || s.live[i-1] < *n), "live rounds do not rise to the next")
 			})
-		}
+		})
+	case kindKnown:
+		s.route.code(c)
+	case kindEnded:
+		c.Uint64(&s.number, "round")
+		c.Nested32("opened", func() {
+			wire.Items(c, &s.opened, func(_ int, o *Opened) { o.code(c) })
+		})
+	case kindOpened:
+		wire.Items(c, &s.opened, func(_ int, o *Opened) { o.code(c) })
+		c.Check(len(s.opened) == 1, "not one key")
+	default:
+		c.Fail("unknown kind")
+	}
+}
+
+func (b *Batch) code(c *wire.Coder) {
+	c.Uint64(&b.Number, "batch")
+	b.Route.code(c)
+	c.Nested32("members", func() {
+		wire.Items(c, &b.Members, func(_ int, m *Member) {
+			c.Uint64(&m.Round, "round")
+			codeInt(c, &m.Group, "group")
+		})
 	})
-	return w.Bytes()
+	c.Nested32("pieces", func() {
+		wire.Items(c, &b.Pieces, func(_ int, piece *[]Ref) {
+			c.Nested32("piece", func() {
+				wire.Items(c, piece, func(_ int, r *Ref) {
+					c.Uint64(&r.Round, "round")
+					codeInt(c, &r.Item, "item")
+				})
+			})
+		})
+	})
+}
+
+func (b *Batch) append(dst []byte) ([]byte, error) {
+	return wire.Append(dst, errRecord, (&step{kind: kindCut, batch: *b}).code)
 }
 
 func appendSplit(batch uint64, piece int) []byte {
-	w := cryptobyte.NewBuilder(nil)
-	w.AddUint8(kindSplit)
-	w.AddUint64(batch)
-	w.AddUint32(uint32(piece))
-	return w.BytesOrPanic() // fixed sizes
+	return wire.MustAppend(nil, (&step{kind: kindSplit, number: batch, piece: piece}).code)
 }
 
-func appendSettle(batch uint64, piece int, c Counts) ([]byte, error) {
-	w := cryptobyte.NewBuilder(nil)
-	w.AddUint8(kindSettle)
-	w.AddUint64(batch)
-	w.AddUint32(uint32(piece))
-	c.add(w)
-	return w.Bytes()
+func appendSettle(batch uint64, piece int, counts Counts) ([]byte, error) {
+	return wire.Append(nil, errRecord, (&step{kind: kindSettle, number: batch, piece: piece, counts: counts}).code)
 }
 
-func appendGivenUp(b *Batch, c Counts) ([]byte, error) {
-	record, err := b.append(nil)
-	if err != nil {
-		return nil, err
-	}
-	w := cryptobyte.NewBuilder(record)
-	c.add(w)
-	return w.Bytes()
+func appendGivenUp(b *Batch, counts Counts) ([]byte, error) {
+	return wire.Append(nil, errRecord, (&step{kind: kindGivenUp, batch: *b, counts: counts}).code)
 }
 
 func appendKnown(r Route) ([]byte, error) {
-	w := cryptobyte.NewBuilder([]byte{kindKnown})
-	addRoute(w, r)
-	return w.Bytes()
+	return wire.Append(nil, errRecord, (&step{kind: kindKnown, route: r}).code)
 }
 
 func appendPassed(d time.Duration) []byte {
-	w := cryptobyte.NewBuilder([]byte{kindPassed})
-	w.AddUint64(uint64(d))
-	return w.BytesOrPanic() // fixed sizes
+	return wire.MustAppend(nil, (&step{kind: kindPassed, passed: d}).code)
 }
 
 // appendTotals encodes totals; live is in rising order.
-func appendTotals(passed time.Duration, c Counts, next uint64, live []uint64) ([]byte, error) {
-	w := cryptobyte.NewBuilder([]byte{kindTotals})
-	w.AddUint64(uint64(passed))
-	c.add(w)
-	w.AddUint64(next)
-	w.AddUint32LengthPrefixed(func(w *cryptobyte.Builder) {
-		for _, n := range live {
-			w.AddUint64(n)
-		}
-	})
-	return w.Bytes()
+func appendTotals(passed time.Duration, counts Counts, next uint64, live []uint64) ([]byte, error) {
+	return wire.Append(nil, errRecord, (&step{kind: kindTotals, passed: passed, counts: counts, next: next, live: live}).code)
 }
 
 func appendEnded(round uint64, opened []Opened) ([]byte, error) {
-	w := cryptobyte.NewBuilder([]byte{kindEnded})
-	w.AddUint64(round)
-	w.AddUint32LengthPrefixed(func(w *cryptobyte.Builder) {
-		for _, o := range opened {
-			o.add(w)
-		}
-	})
-	return w.Bytes()
+	return wire.Append(nil, errRecord, (&step{kind: kindEnded, number: round, opened: opened}).code)
 }
 
 func appendOpened(o Opened) []byte {
-	w := cryptobyte.NewBuilder([]byte{kindOpened})
-	o.add(w)
-	return w.BytesOrPanic() // fixed sizes
+	return wire.MustAppend(nil, (&step{kind: kindOpened, opened: []Opened{o}}).code)
 }
 
 // Opened is how far the log of what a key has opened has come: how many records it begins
@@ -193,14 +206,10 @@ func (o *Opened) Add(record []byte) {
 	o.Records, o.Chain = o.Records+1, [sha256.Size]byte(h.Sum(nil))
 }
 
-func (o *Opened) add(w *cryptobyte.Builder) {
-	w.AddBytes(o.Key[:])
-	w.AddUint64(o.Records)
-	w.AddBytes(o.Chain[:])
-}
-
-func (o *Opened) read(s *cryptobyte.String) bool {
-	return s.CopyBytes(o.Key[:]) && s.ReadUint64(&o.Records) && s.CopyBytes(o.Chain[:])
+func (o *Opened) code(c *wire.Coder) {
+	c.Fixed(o.Key[:], "key")
+	c.Uint64(&o.Records, "records")
+	c.Fixed(o.Chain[:], "chain")
 }
 
 // played is what a log says so far.
@@ -237,133 +246,43 @@ func (l *played) first() uint64 {
 // play applies a record. Steps of a batch that is gone are those of one that was done;
 // what they counted counts.
 func (l *played) play(record []byte) error {
-	s := cryptobyte.String(record)
-	var kind uint8
-	if !s.ReadUint8(&kind) {
-		return errRecord
+	var s step
+	if err := wire.Read(record, errRecord, s.code); err != nil {
+		return err
 	}
-	switch kind {
+	l.counts.Add(s.counts)
+	switch s.kind {
 	case kindCut, kindGivenUp:
-		b, c, err := readBatch(&s, kind == kindGivenUp)
-		if err != nil {
-			return err
-		}
-		l.batches[b.Number] = b
-		l.counts.Add(c)
-		return nil
+		s.batch.GivenUp = s.kind == kindGivenUp
+		l.batches[s.batch.Number] = &s.batch
 	case kindSplit, kindSettle:
-		var number uint64
-		var piece uint32
-		var counts Counts
-		if !s.ReadUint64(&number) || !s.ReadUint32(&piece) || kind == kindSettle && !counts.read(&s) || !s.Empty() {
-			return errRecord
-		}
-		b := l.batches[number]
-		if b != nil && int(piece) >= len(b.Pieces) {
-			return errRecord
-		}
-		l.counts.Add(counts)
+		b := l.batches[s.number]
 		switch {
 		case b == nil:
-		case kind == kindSplit:
-			b.Split(int(piece))
+		case s.piece >= len(b.Pieces):
+			return fmt.Errorf("%w: no such piece", errRecord)
+		case s.kind == kindSplit:
+			b.Split(s.piece)
 		default:
-			b.Pieces[piece] = nil
+			b.Pieces[s.piece] = nil
 		}
-		return nil
-	case kindPassed, kindTotals:
-		var passed uint64
-		if !s.ReadUint64(&passed) || passed > math.MaxInt64 || kind == kindTotals && !l.readTotals(&s) || !s.Empty() {
-			return errRecord
+	case kindPassed:
+		l.passed = max(l.passed, s.passed)
+	case kindTotals: // of all that stands before
+		l.passed = max(l.passed, s.passed)
+		l.counts, l.next, l.live, l.ended = s.counts, s.next, make(map[uint64]bool), make(map[uint64]bool)
+		for _, n := range s.live {
+			l.live[n] = true
 		}
-		l.passed = max(l.passed, time.Duration(passed))
-		return nil
-	case kindEnded:
-		var round uint64
-		var list cryptobyte.String
-		if !s.ReadUint64(&round) || !read32(&s, &list) || !s.Empty() {
-			return errRecord
+	case kindKnown:
+		l.known[s.route] = true
+	case kindEnded, kindOpened:
+		if s.kind == kindEnded {
+			l.ended[s.number] = true
 		}
-		l.ended[round] = true
-		for !list.Empty() {
-			var o Opened
-			if !o.read(&list) {
-				return errRecord
-			}
+		for _, o := range s.opened {
 			l.opened[o.Key] = o
 		}
-		return nil
-	case kindOpened:
-		var o Opened
-		if !o.read(&s) || !s.Empty() {
-			return errRecord
-		}
-		l.opened[o.Key] = o
-		return nil
-	case kindKnown:
-		var r Route
-		if !readRoute(&s, &r) || !s.Empty() {
-			return errRecord
-		}
-		l.known[r] = true
-		return nil
 	}
-	return errRecord
-}
-
-// readTotals reads totals behind the time: they hold of all that stands before.
-func (l *played) readTotals(s *cryptobyte.String) bool {
-	var counts Counts
-	var next uint64
-	var list cryptobyte.String
-	if !counts.read(s) || !s.ReadUint64(&next) || !read32(s, &list) {
-		return false
-	}
-	live, last := make(map[uint64]bool), uint64(0)
-	for !list.Empty() {
-		var n uint64
-		if !list.ReadUint64(&n) || n >= next || len(live) > 0 && n <= last {
-			return false
-		}
-		live[n], last = true, n
-	}
-	l.counts, l.next, l.live, l.ended = counts, next, live, make(map[uint64]bool)
-	return true
-}
-
-// readBatch reads a batch behind its kind.
-func readBatch(s *cryptobyte.String, givenUp bool) (b *Batch, c Counts, err error) {
-	b = &Batch{GivenUp: givenUp}
-	var members, pieces cryptobyte.String
-	if !s.ReadUint64(&b.Number) || !readRoute(s, &b.Route) || !read32(s, &members) || !read32(s, &pieces) ||
-		givenUp && (!pieces.Empty() || !c.read(s)) || !s.Empty() {
-		return nil, nil, errRecord
-	}
-	for !members.Empty() {
-		var m Member
-		var group uint32
-		if !members.ReadUint64(&m.Round) || !members.ReadUint32(&group) {
-			return nil, nil, errRecord
-		}
-		m.Group = int(group)
-		b.Members = append(b.Members, m)
-	}
-	for !pieces.Empty() {
-		var p cryptobyte.String
-		if !read32(&pieces, &p) {
-			return nil, nil, errRecord
-		}
-		var piece []Ref
-		for !p.Empty() {
-			var r Ref
-			var item uint32
-			if !p.ReadUint64(&r.Round) || !p.ReadUint32(&item) {
-				return nil, nil, errRecord
-			}
-			r.Item = int(item)
-			piece = append(piece, r)
-		}
-		b.Pieces = append(b.Pieces, piece)
-	}
-	return b, c, nil
+	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // A Count is how many uploads came to one end, and when the last of them did.
@@ -44,34 +44,31 @@ func (c *Counts) Add(more Counts) {
 	}
 }
 
-// add encodes them, words rising:
+// code reads and writes them, words rising:
 //
 //	{opaque word<1..255>; uint64 n, last; (seconds since 1970)} counts<0..2^16-1>
-func (c Counts) add(b *cryptobyte.Builder) {
-	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, word := range slices.Sorted(maps.Keys(c)) {
-			b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(word)) })
-			b.AddUint64(c[word].N)
-			b.AddUint64(uint64(c[word].Last.Unix()))
-		}
+func (c *Counts) code(w *wire.Coder) {
+	type entry struct {
+		word string
+		Count
+	}
+	var list []entry
+	for _, word := range slices.Sorted(maps.Keys(*c)) {
+		list = append(list, entry{word, (*c)[word]})
+	}
+	w.Nested16("counts", func() {
+		wire.Items(w, &list, func(i int, e *entry) {
+			w.Text8(&e.word, "word")
+			w.Uint64(&e.N, "count")
+			w.Seconds(&e.Last, "time of a count")
+			w.CheckRead(e.word != "" && (i == 0 || list[i-1].word < e.word), "words do not rise")
+		})
 	})
-}
-
-func (c *Counts) read(s *cryptobyte.String) bool {
-	var list cryptobyte.String
-	if !s.ReadUint16LengthPrefixed(&list) {
-		return false
+	if w.Writing() || w.Err() != nil {
+		return
 	}
 	*c = make(Counts)
-	last := ""
-	for !list.Empty() {
-		var word cryptobyte.String
-		var n, at uint64
-		if !list.ReadUint8LengthPrefixed(&word) || !list.ReadUint64(&n) || !list.ReadUint64(&at) || string(word) <= last || at >= 1<<40 {
-			return false
-		}
-		last = string(word)
-		(*c)[last] = Count{n, time.Unix(int64(at), 0).UTC()}
+	for _, e := range list {
+		(*c)[e.word] = e.Count
 	}
-	return true
 }

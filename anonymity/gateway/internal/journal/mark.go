@@ -9,9 +9,8 @@ import (
 	"io/fs"
 	"strings"
 
-	"golang.org/x/crypto/cryptobyte"
-
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // A StateError is a directory that is not used as it is: it was damaged, exchanged, put
@@ -113,27 +112,28 @@ type mark struct {
 	size   uint64   // bytes of it that were durable, at least
 }
 
+func (m *mark) code(c *wire.Coder) {
+	c.Const(markMagic, "wrong magic")
+	c.Fixed(m.state[:], "state")
+	c.Uint64(&m.serial, "serial")
+	c.Uint64(&m.rounds, "rounds")
+	c.Uint64(&m.file, "file")
+	c.Uint64(&m.size, "size")
+}
+
 // append writes a place: the magic; state, serial, rounds, file, size; the SHA-256 of all
 // before; zeros.
 func (m mark) append(dst []byte) []byte {
 	start := len(dst)
-	b := cryptobyte.NewBuilder(append(dst, markMagic...))
-	b.AddBytes(m.state[:])
-	for _, n := range []uint64{m.serial, m.rounds, m.file, m.size} {
-		b.AddUint64(n)
-	}
-	dst = b.BytesOrPanic() // fixed sizes
-	sum := sha256.Sum256(dst[start:])
-	dst = append(dst, sum[:]...)
+	dst = wire.AppendSum(wire.MustAppend(dst, m.code), start)
 	return append(dst, make([]byte, place-(len(dst)-start))...)
 }
 
 // readPlace reads the one encoding of a place.
 func readPlace(b []byte) (m mark, ok bool) {
-	s := cryptobyte.String(b)
-	ok = s.Skip(len(markMagic)) && s.CopyBytes(m.state[:]) && s.ReadUint64(&m.serial) && s.ReadUint64(&m.rounds) &&
-		s.ReadUint64(&m.file) && s.ReadUint64(&m.size) && bytes.Equal(m.append(nil), b)
-	return m, ok
+	c := wire.Reader(b, errRecord)
+	m.code(&c)
+	return m, c.Err() == nil && bytes.Equal(m.append(nil), b)
 }
 
 // witness keeps the mark: two places that are written in turn, each with one small write

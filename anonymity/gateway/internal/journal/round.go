@@ -5,10 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
-	"golang.org/x/crypto/cryptobyte"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // Sizes in bytes of what names things.
@@ -77,30 +76,49 @@ var errRound = errors.New("journal: malformed round")
 //
 // The bodies follow, and the SHA-256 of the [Journal.State] of the directory and all that:
 // the round of another gateway is none here.
-func (r *Round) head() ([]byte, error) {
-	b := cryptobyte.NewBuilder([]byte(roundMagic))
-	b.AddUint64(r.Number)
-	b.AddUint64(uint64(r.Closed.UnixNano()))
-	b.AddUint64(uint64(r.Passed))
-	b.AddUint32LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, g := range r.Groups {
-			addRoute(b, g.Route)
-			b.AddUint32(g.Requests)
-			b.AddUint64(g.Bytes)
-		}
+func (r *Round) head() ([]byte, error) { return wire.Append(nil, errRound, r.code) }
+
+func (r *Round) code(c *wire.Coder) {
+	c.Const(roundMagic, "wrong magic")
+	c.Uint64(&r.Number, "number")
+	closed := r.Closed.UnixNano()
+	if c.Int64(&closed, "closed"); !c.Writing() {
+		r.Closed = time.Unix(0, closed)
+	}
+	codePassed(c, &r.Passed)
+	c.Nested32("groups", func() {
+		wire.Items(c, &r.Groups, func(_ int, g *Group) {
+			g.Route.code(c)
+			c.Uint32(&g.Requests, "requests")
+			c.Uint64(&g.Bytes, "bytes")
+		})
 	})
-	b.AddUint32LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, c := range r.Claims {
-			c.add(b)
-		}
+	c.Nested32("claims", func() {
+		wire.Items(c, &r.Claims, func(_ int, x *Claim) { x.code(c) })
 	})
-	b.AddUint32LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, it := range r.Items {
-			b.AddUint32(uint32(it.Group))
-			b.AddUint32(uint32(len(it.Body)))
-		}
+	c.Nested32("items", func() {
+		wire.Items(c, &r.Items, func(_ int, it *Item) {
+			codeInt(c, &it.Group, "group")
+			size := uint32(len(it.Body))
+			if c.Uint32(&size, "size"); !c.Writing() {
+				it.size = int64(size)
+			}
+		})
 	})
-	return b.Bytes()
+}
+
+// codeInt is a number of 32 bits that is an index here.
+func codeInt(c *wire.Coder, v *int, what string) {
+	n := uint32(*v)
+	if c.Uint32(&n, what); !c.Writing() {
+		*v = int(n)
+	}
+}
+
+// codePassed is a time that has passed, in nanoseconds.
+func codePassed(c *wire.Coder, d *time.Duration) {
+	c.Int64((*int64)(d), "passed")
+	c.CheckRead(*d >= 0, "passed is out of bounds")
 }
 
 // readRound reads the file of a round. What it returns does not alias the file; bodies
@@ -119,122 +137,55 @@ func readRound(state [32]byte, file []byte) (*Round, error) {
 	if newer(content, roundMagic+"\n") {
 		return nil, &StateError{What: IsNewer, Newer: true}
 	}
-	rest, ok := bytes.CutPrefix(content, []byte(roundMagic))
-	if !ok {
-		return nil, fmt.Errorf("%w: wrong magic", errRound)
-	}
 	r := &Round{}
-	s := cryptobyte.String(rest)
-	var closed, passed uint64
-	var groups, claims, items cryptobyte.String
-	if !s.ReadUint64(&r.Number) || !s.ReadUint64(&closed) || !s.ReadUint64(&passed) || passed > math.MaxInt64 ||
-		!read32(&s, &groups) || !read32(&s, &claims) || !read32(&s, &items) {
-		return nil, errRound
+	c := wire.Reader(content, errRound)
+	if r.code(&c); c.Err() != nil {
+		return nil, c.Err()
 	}
-	r.Closed, r.Passed = time.Unix(0, int64(closed)), time.Duration(passed)
-	for !groups.Empty() {
-		var g Group
-		if !readRoute(&groups, &g.Route) || !groups.ReadUint32(&g.Requests) || !groups.ReadUint64(&g.Bytes) {
-			return nil, errRound
+	at, end := int64(len(content)-len(c.Bytes())), int64(len(content))
+	for i := range r.Items {
+		it := &r.Items[i]
+		if it.Group >= len(r.Groups) || it.size > end-at {
+			return nil, fmt.Errorf("%w: an item of no group, or cut off", errRound)
 		}
-		r.Groups = append(r.Groups, g)
-	}
-	for !claims.Empty() {
-		var c Claim
-		if !c.read(&claims) {
-			return nil, errRound
-		}
-		r.Claims = append(r.Claims, c)
-	}
-	at, end := int64(len(content)-len(s)), int64(len(content))
-	for !items.Empty() {
-		var group, size uint32
-		if !items.ReadUint32(&group) || !items.ReadUint32(&size) || int(group) >= len(r.Groups) || int64(size) > end-at {
-			return nil, errRound
-		}
-		r.Items = append(r.Items, Item{Group: int(group), offset: at, size: int64(size)})
-		at += int64(size)
+		it.offset = at
+		at += it.size
 	}
 	if at != end {
-		return nil, errRound
+		return nil, fmt.Errorf("%w: trailing bytes", errRound)
 	}
 	return r, nil
 }
 
-func addRoute(b *cryptobyte.Builder, r Route) {
-	for _, s := range []string{r.Target, r.Path, r.Media} {
-		b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(s)) })
-	}
+func (r *Route) code(c *wire.Coder) {
+	c.Text16(&r.Target, "target")
+	c.Text16(&r.Path, "path")
+	c.Text16(&r.Media, "media")
 }
 
-func readRoute(s *cryptobyte.String, r *Route) bool {
-	for _, to := range []*string{&r.Target, &r.Path, &r.Media} {
-		var v cryptobyte.String
-		if !s.ReadUint16LengthPrefixed(&v) {
-			return false
-		}
-		*to = string(v)
-	}
-	return true
-}
-
-func (c *Claim) add(b *cryptobyte.Builder) {
-	b.AddBytes(c.Key[:])
-	b.AddBytes(c.Relay[:])
-	b.AddUint32LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, p := range c.Prints {
-			b.AddUint64(p)
-		}
+func (x *Claim) code(c *wire.Coder) {
+	c.Fixed(x.Key[:], "key")
+	c.Fixed(x.Relay[:], "relay")
+	c.Nested32("prints", func() {
+		wire.Items(c, &x.Prints, func(_ int, p *uint64) { c.Uint64(p, "print") })
 	})
-	b.AddUint32LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, id := range c.IDs {
-			b.AddBytes(id[:])
-		}
+	c.Nested32("ids", func() {
+		wire.Items(c, &x.IDs, func(_ int, id *[IDSize]byte) { c.Fixed(id[:], "id") })
 	})
-}
-
-func (c *Claim) read(s *cryptobyte.String) bool {
-	var prints, ids cryptobyte.String
-	if !s.CopyBytes(c.Key[:]) || !s.CopyBytes(c.Relay[:]) || !read32(s, &prints) || !read32(s, &ids) {
-		return false
-	}
-	for !prints.Empty() {
-		var p uint64
-		if !prints.ReadUint64(&p) {
-			return false
-		}
-		c.Prints = append(c.Prints, p)
-	}
-	for !ids.Empty() {
-		var id [IDSize]byte
-		if !ids.CopyBytes(id[:]) {
-			return false
-		}
-		c.IDs = append(c.IDs, id)
-	}
-	return true
 }
 
 // Append encodes a claim as one record of a log.
-func (c *Claim) Append(dst []byte) ([]byte, error) {
-	b := cryptobyte.NewBuilder(dst)
-	c.add(b)
-	return b.Bytes()
-}
+func (x *Claim) Append(dst []byte) ([]byte, error) { return wire.Append(dst, errClaim, x.code) }
+
+var errClaim = errors.New("journal: malformed claim")
 
 // ReadClaim reads what Append wrote.
 func ReadClaim(b []byte) (*Claim, error) {
-	s, c := cryptobyte.String(b), &Claim{}
-	if !c.read(&s) || !s.Empty() {
-		return nil, errors.New("journal: malformed claim")
+	x := &Claim{}
+	if err := wire.Read(b, errClaim, x.code); err != nil {
+		return nil, err
 	}
-	return c, nil
-}
-
-// read32 reads a string behind a length of 32 bits, for which cryptobyte has a writer only.
-func read32(s, out *cryptobyte.String) bool {
-	var n uint32
-	return s.ReadUint32(&n) && uint64(n) <= uint64(len(*s)) && s.ReadBytes((*[]byte)(out), int(n))
+	return x, nil
 }
 
 // Size is the length of the body, in bytes.
