@@ -25,7 +25,10 @@ type Doer interface {
 
 // Options configure a [Client].
 type Options struct {
-	// Recipe is the recipe's bytes; required.
+	// Checked is the recipe, which nobody checks again; required, or Recipe.
+	Checked *recipe.Checked
+	// Recipe is the recipe's bytes, which [New] opens by the accountant, where there is no
+	// Checked.
 	Recipe []byte
 	// Certificate, if not empty, came beside the recipe as the proof of its guarantee: [New] checks it without the accountant
 	// and refuses a recipe that it does not prove.
@@ -73,8 +76,8 @@ const (
 // Validate says whether a client can be made: what the recipe itself says is for [New].
 func (o *Options) Validate() error {
 	switch {
-	case len(o.Recipe) == 0:
-		return errors.New("client: no recipe")
+	case (len(o.Recipe) == 0) == (o.Checked == nil):
+		return errors.New("client: no recipe, or one twice: set Checked or Recipe")
 	case !(o.MaxEpsilon >= 0):
 		return fmt.Errorf("client: MaxEpsilon is %v, want 0 or more", o.MaxEpsilon)
 	case o.HTTP != nil && o.Via != nil:
@@ -128,10 +131,9 @@ const (
 // A Client answers one recipe. Its methods may be called concurrently.
 type Client struct {
 	o         Options
-	recipe    *recipe.Recipe
-	id        recipe.ID
-	guarantee *recipe.Guarantee
-	certified recipe.Loss // recipe.NoPrivacy without a certificate
+	checked   *recipe.Checked
+	recipe    *recipe.Recipe // that was checked
+	certified recipe.Loss    // recipe.NoPrivacy without a certificate
 	task      *dap.TaskConfiguration
 	taskID    dap.TaskID
 	context   []byte // of the VDAF
@@ -160,31 +162,40 @@ type aggregator struct {
 	key   *sealingKey // nil until fetched; replaced, never changed
 }
 
-// New reads and checks a recipe. It fails with *[RefusedError] if the device should not take part.
+// open reads and checks the recipe of the options, unless that is done.
+func (o *Options) open() (*recipe.Checked, error) {
+	if o.Checked != nil {
+		return o.Checked, nil
+	}
+	c, err := recipe.Open(o.Recipe, account.Prover)
+	reason := ReasonMalformed
+	switch {
+	case err == nil:
+		return c, nil
+	case errors.As(err, new(*recipe.UnknownError)):
+		reason = ReasonUnknown
+	case errors.As(err, new(*recipe.ClaimError)):
+		reason = ReasonClaim
+	case !errors.Is(err, recipe.ErrMalformed):
+		reason = ReasonInvalid
+	}
+	return nil, &RefusedError{reason, err}
+}
+
+// New makes a client for a recipe. It fails with *[RefusedError] if the device should not take part.
 func New(o Options) (*Client, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	r, err := recipe.Read(o.Recipe)
-	if unknown := new(recipe.UnknownError); errors.As(err, &unknown) {
-		return nil, &RefusedError{ReasonUnknown, err}
-	} else if err != nil {
-		return nil, &RefusedError{ReasonMalformed, err}
-	}
-	if err := account.Validate(r); err != nil {
-		if claim := new(recipe.ClaimError); errors.As(err, &claim) {
-			return nil, &RefusedError{ReasonClaim, err}
-		}
-		return nil, &RefusedError{ReasonInvalid, err}
-	}
-	g, err := account.Guarantee(r)
+	checked, err := o.open()
 	if err != nil {
-		return nil, &RefusedError{ReasonClaim, err}
-	}
-	if err := agree(&o, r, g); err != nil {
 		return nil, err
 	}
-	c := &Client{o: o, recipe: r, guarantee: g, certified: recipe.NoPrivacy}
+	r := checked.Recipe()
+	if err := agree(&o, r, checked.Guarantee()); err != nil {
+		return nil, err
+	}
+	c := &Client{o: o, checked: checked, recipe: r, certified: recipe.NoPrivacy}
 	if len(o.Certificate) > 0 {
 		if c.certified, err = r.CheckCertificate(o.Certificate); err != nil {
 			return nil, &RefusedError{ReasonCertificate, err}
@@ -209,13 +220,7 @@ func New(o Options) (*Client, error) {
 		c.o.MaxRequest = defaultMaxRequest
 	}
 	c.retry = exchange.Retry{Attempts: c.o.Attempts, First: firstWait, Longest: longestWait}
-	if c.id, err = r.ID(); err != nil {
-		return nil, &RefusedError{ReasonInvalid, err}
-	}
-	if c.task, err = r.Task(); err != nil {
-		return nil, &RefusedError{ReasonInvalid, err}
-	}
-	c.taskID = c.task.TaskID()
+	c.taskID, c.task = checked.Task()
 	c.context = c.task.Version.VDAFContext(c.taskID)
 	if c.shard, err = newSharder(r.Query); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
@@ -293,14 +298,17 @@ func (c *Client) Source() ohttp.Source {
 	return c.o.Via.Source()
 }
 
+// Checked is the recipe that is answered, with what was proved of it.
+func (c *Client) Checked() *recipe.Checked { return c.checked }
+
 // Recipe is the recipe that is answered; not to be changed.
 func (c *Client) Recipe() *recipe.Recipe { return c.recipe }
 
 // RecipeID names it.
-func (c *Client) RecipeID() recipe.ID { return c.id }
+func (c *Client) RecipeID() recipe.ID { return c.checked.ID() }
 
 // Guarantee is what was computed from it.
-func (c *Client) Guarantee() *recipe.Guarantee { return c.guarantee }
+func (c *Client) Guarantee() *recipe.Guarantee { return c.checked.Guarantee() }
 
 // Certified is what the recipe's certificate proves, checked without the accountant; ok is false if there was none.
 func (c *Client) Certified() (loss recipe.Loss, ok bool) {

@@ -68,7 +68,7 @@ func (c *Client) Refresh(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("client: manifest: %w", err)
 		}
-		if c.recipe.ServerKeys != nil && !m.Live(c.id) {
+		if c.recipe.ServerKeys != nil && !m.Live(c.RecipeID()) {
 			return fmt.Errorf("%w: the recipe is not live", ohttp.ErrManifest)
 		}
 		if c.recipe.ServerKeys != nil && c.under.Swap(m) != m {

@@ -28,6 +28,9 @@ type Doer interface {
 type Options struct {
 	// Recipe is the recipe's bytes; required. It must hold.
 	Recipe []byte
+	// Checked, where it is not nil, is the recipe, which nobody checks again; it stands in
+	// place of Recipe.
+	Checked *recipe.Checked
 	// Token proves to the leader who asks; required.
 	Token string
 	// Key opens the aggregate shares; required. Its public half is what leader and helper were given.
@@ -83,7 +86,7 @@ const (
 // Validate says whether a collector can be made; what the recipe itself says is for [New].
 func (o *Options) Validate() error {
 	switch {
-	case len(o.Recipe) == 0:
+	case (len(o.Recipe) == 0) == (o.Checked == nil):
 		return errors.New("collector: no recipe")
 	case o.Token == "":
 		return errors.New("collector: no token")
@@ -121,17 +124,17 @@ var (
 
 // A Collector asks for the results of one recipe. Its methods may be called concurrently.
 type Collector struct {
-	o         Options
-	recipe    *recipe.Recipe
-	id        recipe.ID
-	guarantee *recipe.Guarantee
-	task      *dap.TaskConfiguration
-	taskID    dap.TaskID
-	vdaf      vdaf.VDAF
-	noise     noise.Sampler // of one server; only its law is used
-	mode      dap.BatchMode
-	leader    *url.URL
-	retry     exchange.Retry
+	o       Options
+	checked *recipe.Checked
+	recipe  *recipe.Recipe // that was checked
+	id      recipe.ID
+	task    *dap.TaskConfiguration
+	taskID  dap.TaskID
+	vdaf    vdaf.VDAF
+	noise   noise.Sampler // of one server; only its law is used
+	mode    dap.BatchMode
+	leader  *url.URL
+	retry   exchange.Retry
 
 	mu   sync.Mutex
 	live *Job // leader-selected: the job that is not deleted yet
@@ -143,18 +146,19 @@ func New(o Options) (*Collector, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	r, err := recipe.Read(o.Recipe)
-	if err != nil {
-		return nil, fmt.Errorf("collector: %w", err)
+	checked := o.Checked
+	if checked == nil {
+		var err error
+		if checked, err = recipe.Open(o.Recipe, account.Prover); err != nil {
+			return nil, fmt.Errorf("collector: %w", err)
+		}
 	}
-	if err := account.Validate(r); err != nil {
-		return nil, fmt.Errorf("collector: %w", err)
-	}
+	r := checked.Recipe()
 	path, ok := r.Path.(recipe.TwoServer)
 	if !ok {
 		return nil, fmt.Errorf("collector: no leader on path %v", r.Path)
 	}
-	c := &Collector{o: o, recipe: r, mode: path.BatchMode}
+	c := &Collector{o: o, checked: checked, recipe: r, id: checked.ID(), mode: path.BatchMode}
 	if c.o.HTTP == nil {
 		c.o.HTTP = exchange.DefaultDoer(requestTimeout)
 	}
@@ -182,19 +186,10 @@ func New(o Options) (*Collector, error) {
 
 // derive fills in what follows from the recipe.
 func (c *Collector) derive() (err error) {
-	if c.id, err = c.recipe.ID(); err != nil {
-		return err
-	}
-	if c.guarantee, err = account.Guarantee(c.recipe); err != nil {
-		return err
-	}
-	if c.task, err = c.recipe.Task(); err != nil {
-		return err
-	}
+	c.taskID, c.task = c.checked.Task()
 	if err := (dap.Dialect{Version: c.task.Version, Framing: c.o.Framing}).Validate(); err != nil {
 		return err
 	}
-	c.taskID = c.task.TaskID()
 	if c.vdaf, err = c.task.VDAF(); err != nil {
 		return err
 	}

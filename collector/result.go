@@ -112,7 +112,7 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 	}
 	r := &Result{
 		RecipeID: c.id, TaskID: c.taskID, ReportCount: resp.ReportCount, Interval: resp.Interval, From: from, To: to,
-		Raw: raw, Guarantee: c.guarantee,
+		Raw: raw, Guarantee: c.checked.Guarantee(),
 	}
 	r.Estimate = make([]float64, len(raw))
 	r.Stderr = make([]float64, len(raw))

@@ -236,9 +236,10 @@ type material struct {
 	keys    *sealed.Keyring  // the operator's
 	epochs  *keyset.Schedule // nil: the operator's are all
 	tasks   []aggregator.Task
-	recipes []*recipe.Recipe
-	signing *keyset.Signing // nil: no recipe names keys
-	base    string          // the URL of this aggregator
+	recipes []*recipe.Recipe  // those of checked
+	checked []*recipe.Checked // of the tasks that have one
+	signing *keyset.Signing   // nil: no recipe names keys
+	base    string            // the URL of this aggregator
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no store or listener.
@@ -259,12 +260,12 @@ func (a *Aggregator) Check() error {
 }
 
 // Recipes reads the recipes of the tasks, in their order.
-func (a *Aggregator) Recipes() ([]*recipe.Recipe, error) {
+func (a *Aggregator) Recipes() ([]*recipe.Checked, error) {
 	m, err := a.read()
 	if err != nil {
 		return nil, err
 	}
-	return m.recipes, nil
+	return m.checked, nil
 }
 
 func (a *Aggregator) read() (*material, error) {
@@ -274,7 +275,7 @@ func (a *Aggregator) read() (*material, error) {
 		return nil, err
 	}
 	for i := range a.Tasks {
-		t, r, err := a.Tasks[i].read(a.Role)
+		t, c, err := a.Tasks[i].read(a.Role)
 		if err != nil {
 			return nil, fmt.Errorf("tasks[%d]: %w", i, err)
 		}
@@ -286,8 +287,8 @@ func (a *Aggregator) read() (*material, error) {
 			return nil, fmt.Errorf("tasks[%d]: its recipe calls this %v %q, and another's calls it %q", i, a.Role, base, m.base)
 		}
 		m.base, m.tasks = base, append(m.tasks, t)
-		if r != nil {
-			m.recipes = append(m.recipes, r)
+		if c != nil {
+			m.recipes, m.checked = append(m.recipes, c.Recipe()), append(m.checked, c)
 		}
 	}
 	if m.signing, err = a.signing(m.recipes); err != nil {
@@ -300,11 +301,11 @@ func (a *Aggregator) read() (*material, error) {
 }
 
 // read reads the files of a task; its recipe is nil where it has none.
-func (t *Task) read(role dap.Role) (out aggregator.Task, r *recipe.Recipe, err error) {
+func (t *Task) read(role dap.Role) (out aggregator.Task, c *recipe.Checked, err error) {
 	if t.foreign() {
 		out, err = t.readForeign()
-	} else if r, _, err = ReadRecipe(string(t.Recipe)); err == nil {
-		out, err = t.ofRecipe(r)
+	} else if c, err = OpenRecipe(string(t.Recipe)); err == nil {
+		out, err = t.ofRecipe(c)
 	}
 	if err != nil {
 		return out, nil, err
@@ -340,27 +341,25 @@ func (t *Task) read(role dap.Role) (out aggregator.Task, r *recipe.Recipe, err e
 	if out.CollectorHPKE, err = dap.ReadHpkeConfig(b); err != nil {
 		return out, nil, fmt.Errorf("collector_hpke: %w", err)
 	}
-	if r != nil {
-		if err := collectorBound(r, b); err != nil {
+	if c != nil {
+		if err := collectorBound(c.Recipe(), b); err != nil {
 			return out, nil, fmt.Errorf("collector_hpke: %w", err)
 		}
 	}
 	if err := out.Validate(role); err != nil {
 		return out, nil, err
 	}
-	return out, r, nil
+	return out, c, nil
 }
 
 // ofRecipe is what the task's recipe says of it.
-func (t *Task) ofRecipe(r *recipe.Recipe) (out aggregator.Task, err error) {
+func (t *Task) ofRecipe(c *recipe.Checked) (out aggregator.Task, err error) {
+	r := c.Recipe()
 	if _, ok := r.Path.(recipe.TwoServer); !ok {
 		return out, errors.New("the recipe does not go through a leader and a helper")
 	}
-	config, err := r.Task()
-	if err != nil {
-		return out, fmt.Errorf("recipe: %w", err)
-	}
-	out.Config, out.Version, out.ID = config.Bytes(), config.Version, config.TaskID()
+	id, config := c.Task()
+	out.Config, out.Version, out.ID = config.Bytes(), config.Version, id
 	if out.Noise, err = recipe.Sampler(r.Noise); err != nil {
 		return out, fmt.Errorf("recipe: noise: %w", err)
 	}
@@ -372,10 +371,7 @@ func (t *Task) ofRecipe(r *recipe.Recipe) (out aggregator.Task, err error) {
 		out.Expected = stated(r)
 	}
 	if out.Expected.Reports > 0 {
-		half, err := halfHonest(r)
-		if err != nil {
-			return out, fmt.Errorf("recipe: %w", err)
-		}
+		half := halfHonest(c)
 		out.Expected.HalfHonestEpsilon, out.Expected.HalfHonestDelta = half.Epsilon, half.Delta
 	}
 	return out, nil
@@ -403,37 +399,31 @@ func stated(r *recipe.Recipe) aggregator.Expectation {
 // halfHonest is what is left to an honest person if an attacker sent half of the reports that the guarantee counts on. Where
 // dummies or other people's answers hide a person, the recipe's own fallback says it, over all rounds. Where nothing but the
 // servers' noise protects, it does not matter who else takes part: all that one batch promises is left. Zero: not known.
-func halfHonest(r *recipe.Recipe) (recipe.Loss, error) {
-	g, err := account.Guarantee(r)
-	if err != nil {
-		return recipe.Loss{}, err
-	}
+func halfHonest(c *recipe.Checked) recipe.Loss {
+	g := c.Guarantee()
 	left := g.PerRound
 	if f, ok := g.Fallback(recipe.HalfAreDishonest); ok {
 		left = f.Loss
-	} else if _, raw := r.Randomizer.(recipe.NoRandomizer); !raw {
-		return recipe.Loss{}, nil
+	} else if _, raw := c.Recipe().Randomizer.(recipe.NoRandomizer); !raw {
+		return recipe.Loss{}
 	}
 	if !left.Finite() {
-		return recipe.Loss{}, nil
+		return recipe.Loss{}
 	}
-	return left, nil
+	return left
 }
 
-// ReadRecipe reads and validates a recipe file, and returns its bytes too. Its guarantee holds, or it is an error.
-func ReadRecipe(path string) (*recipe.Recipe, []byte, error) {
+// OpenRecipe reads and checks a recipe file, once. Its guarantee holds, or it is an error.
+func OpenRecipe(path string) (*recipe.Checked, error) {
 	b, err := readFile(path, maxRecipeFile)
 	if err != nil {
-		return nil, nil, fmt.Errorf("recipe: %w", err)
+		return nil, fmt.Errorf("recipe: %w", err)
 	}
-	r, err := recipe.Read(b)
+	c, err := recipe.Open(b, account.Prover)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := account.Validate(r); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return r, b, nil
+	return c, nil
 }
 
 func readKeyPair(file service.Secret) (*sealed.KeyPair, error) {
@@ -495,8 +485,8 @@ func LoadCollector(path string) (*Collector, error) {
 }
 
 // Read reads the files that the configuration names.
-func (c *Collector) Read() (recipeBytes []byte, token string, key *sealed.KeyPair, err error) {
-	r, recipeBytes, err := ReadRecipe(string(c.Recipe))
+func (c *Collector) Read() (checked *recipe.Checked, token string, key *sealed.KeyPair, err error) {
+	checked, err = OpenRecipe(string(c.Recipe))
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -508,10 +498,10 @@ func (c *Collector) Read() (recipeBytes []byte, token string, key *sealed.KeyPai
 	}
 	config, err := dap.NewHpkeConfig(key).Append(nil)
 	if err == nil {
-		err = collectorBound(r, config)
+		err = collectorBound(checked.Recipe(), config)
 	}
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("hpke_key: %w", err)
 	}
-	return recipeBytes, token, key, nil
+	return checked, token, key, nil
 }

@@ -100,10 +100,11 @@ func TestCreate(t *testing.T) {
 			}
 		}
 	}
-	r, _, err := ReadRecipe(filepath.Join(dir, RecipeFile))
+	checked, err := OpenRecipe(filepath.Join(dir, RecipeFile))
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := checked.Recipe()
 	if err := Create(dir, r, a); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("a second deployment in the same directory: %v", err)
 	}
@@ -294,7 +295,7 @@ func TestRetention(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			end := time.Unix(60*int64(recipes[0].Window.(recipe.Between).End), 0).Add(time.Second) // the clock skew of a lab
+			end := time.Unix(60*int64(recipes[0].Recipe().Window.(recipe.Between).End), 0).Add(time.Second) // the clock skew of a lab
 			if got := st.Tasks[0].RetiresAt; c.kept < 0 && !got.IsZero() || c.kept >= 0 && !got.Equal(end.Add(c.kept)) {
 				t.Errorf("%v, %s: kept until %v, the window ends at %v", role, c.config, got, end)
 			}

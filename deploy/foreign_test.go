@@ -111,10 +111,11 @@ verify_keys = [{ id = 0, file = "secrets/verify.key" }]
 // release it with no noise and at any time. It is refused, under any id.
 func TestRecipeAsForeignTask(t *testing.T) {
 	dir, _ := create(t, dap.TimeInterval)
-	r, _, err := ReadRecipe(filepath.Join(dir, "recipe.starling"))
+	checked, err := OpenRecipe(filepath.Join(dir, "recipe.starling"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := checked.Recipe()
 	config, err := r.Task()
 	if err != nil {
 		t.Fatal(err)

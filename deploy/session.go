@@ -40,12 +40,12 @@ type sessionState struct {
 // maxState bounds a state file: two sealed shares in base64, and room for what is around them.
 const maxState = 1 << 30
 
-// Open reads the collector's files. Its HTTP client, polling and progress come from o; Recipe, Token, Key and Save are
+// Open reads the collector's files. Its HTTP client, polling and progress come from o; Checked, Token, Key and Save are
 // filled in.
 func (c *Collector) Open(o collector.Options) (*Session, error) {
 	s := &Session{config: c}
 	var err error
-	if o.Recipe, o.Token, o.Key, err = c.Read(); err != nil {
+	if o.Checked, o.Token, o.Key, err = c.Read(); err != nil {
 		return nil, err
 	}
 	o.Framing = c.Framing

@@ -52,10 +52,11 @@ func TestCountAttack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, _, err := deploy.ReadRecipe(filepath.Join(o.Keep, deploy.RecipeFile))
+	checked, err := deploy.OpenRecipe(filepath.Join(o.Keep, deploy.RecipeFile))
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := checked.Recipe()
 	g := result.Guarantee
 	if g.Epsilon > 6 || !(g.PerRound.Epsilon < g.Epsilon) {
 		t.Fatalf("guarantee %v, %v a round", g.Loss, g.PerRound)

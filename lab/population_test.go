@@ -117,10 +117,11 @@ func checkSampledJSON(t *testing.T, r *Report) {
 // checkLedgers: the devices whose ledger is durable have paid for one round each.
 func checkLedgers(t *testing.T, keep string) {
 	t.Helper()
-	r, _, err := deploy.ReadRecipe(filepath.Join(keep, deploy.RecipeFile))
+	checked, err := deploy.OpenRecipe(filepath.Join(keep, deploy.RecipeFile))
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := checked.Recipe()
 	price, err := account.LossAfter(r, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -351,7 +351,7 @@ func (r *run) uploadSeries(ctx context.Context, out *SeriesReport) ([][]float64,
 func (r *run) startRounds(ctx context.Context, config *deploy.Collector, rounds int) ([]*collector.Job, error) {
 	o := collector.Options{HTTP: r.http, Poll: 20 * time.Millisecond, MaxPoll: 200 * time.Millisecond}
 	var err error
-	if o.Recipe, o.Token, o.Key, err = config.Read(); err != nil {
+	if o.Checked, o.Token, o.Key, err = config.Read(); err != nil {
 		return nil, err
 	}
 	c, err := collector.New(o)

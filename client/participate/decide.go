@@ -14,7 +14,6 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 )
 
 // Errors to branch on with errors.Is.
@@ -84,12 +83,9 @@ type chances = recipe.Chances
 // A Plan is what all devices that are asked by one recipe have in common. It is safe for concurrent use.
 type Plan struct {
 	o       PlanOptions
-	recipe  *recipe.Recipe
-	bytes   []byte // of the recipe
+	checked *recipe.Checked
+	recipe  *recipe.Recipe // that was checked
 	chances [recipe.OtherAnswer + 1]chances
-
-	mu     sync.Mutex
-	prices map[uint32]recipe.Loss
 }
 
 // NewPlan makes a plan. It fails with [ErrCertificate] for a targeted recipe whose certificate is not verified.
@@ -106,29 +102,11 @@ func NewPlan(o PlanOptions) (*Plan, error) {
 			return nil, fmt.Errorf("%w: %w", ErrCertificate, err)
 		}
 	}
-	b, err := r.Append(nil)
-	if err != nil {
-		return nil, fmt.Errorf("participate: %w", err)
-	}
-	p := &Plan{o: o, recipe: r, bytes: b, prices: make(map[uint32]recipe.Loss)}
+	p := &Plan{o: o, checked: o.Client.Checked(), recipe: r}
 	for kind := range p.chances {
 		p.chances[kind] = r.Chances(recipe.Answer(kind))
 	}
 	return p, nil
-}
-
-// price is the loss after so many rounds, computed once.
-func (p *Plan) price(rounds uint32) (recipe.Loss, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if l, ok := p.prices[rounds]; ok {
-		return l, nil
-	}
-	l, err := account.LossAfter(p.recipe, rounds)
-	if err == nil {
-		p.prices[rounds] = l
-	}
-	return l, err
 }
 
 // A Device takes part in recipes.
@@ -147,7 +125,11 @@ type Device struct {
 // the recipe was seen and, when it is refused, why. Bytes that are no recipe are not recorded.
 func (d *Device) Consider(ctx context.Context, o client.Options, now time.Time) (*client.Client, error) {
 	c, err := client.New(o)
-	id := recipe.ID(sha256.Sum256(append([]byte(recipe.IDDomain), o.Recipe...)))
+	b := o.Recipe
+	if o.Checked != nil {
+		b = o.Checked.Bytes()
+	}
+	id := recipe.ID(sha256.Sum256(append([]byte(recipe.IDDomain), b...)))
 	if err == nil && d.Log != nil {
 		if logged := d.Log(id); logged != nil {
 			err = &client.RefusedError{Reason: client.ReasonNotLogged, Err: logged}
@@ -157,7 +139,7 @@ func (d *Device) Consider(ctx context.Context, o client.Options, now time.Time) 
 	if err != nil && (!errors.As(err, &refused) || refused.Reason == client.ReasonMalformed) {
 		return nil, err
 	}
-	if seen := d.Ledger.See(ctx, id, o.Recipe, now); seen != nil {
+	if seen := d.Ledger.See(ctx, id, b, now); seen != nil {
 		return nil, seen
 	}
 	if err != nil {
@@ -255,10 +237,10 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	if err := p.fetch(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.Ledger.See(ctx, c.RecipeID(), p.bytes, t); err != nil {
+	if err := d.Ledger.See(ctx, c.RecipeID(), p.checked.Bytes(), t); err != nil {
 		return nil, err
 	}
-	if err := d.Ledger.Charge(ctx, c.RecipeID(), round, r.DeviceRule(), t, p.price); err != nil {
+	if err := d.Ledger.Charge(ctx, c.RecipeID(), round, r.DeviceRule(), t, p.checked.LossAfter); err != nil {
 		return nil, err
 	}
 	if donates {

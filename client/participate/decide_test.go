@@ -143,7 +143,7 @@ func TestChargedBeforeTossed(t *testing.T) {
 	if _, err := d.Decide(t.Context(), p, one(1), now); err != nil {
 		t.Fatal(err)
 	}
-	price, err := p.price(1)
+	price, err := p.checked.LossAfter(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 )
 
 func budgetCommand() *command {
@@ -143,14 +142,12 @@ func finite(x float64) *float64 {
 
 // afford works out the next round of a recipe. The first error says why the device would not decide.
 func (b *budgetView) afford(file string) (refusal, err error) {
-	r, _, err := deploy.ReadRecipe(file)
+	checked, err := deploy.OpenRecipe(file)
 	if err != nil {
 		return nil, &failure{exitInput, err, ""}
 	}
-	id, err := r.ID()
-	if err != nil {
-		return nil, err
-	}
+	r := checked.Recipe()
+	id := checked.ID()
 	n := &nextRound{Recipe: id, Name: r.Name, Most: r.DecisionRounds()}
 	b.Next = n
 	var before recipe.Loss
@@ -163,12 +160,12 @@ func (b *budgetView) afford(file string) (refusal, err error) {
 		n.Why = fmt.Sprintf("it has decided in all %d rounds of this recipe", n.Most)
 		return failf(exitCheck, "nothing more can be asked under this recipe; a new one has a new id", "%s: %s", n.Name, n.Why), nil
 	}
-	if n.After, err = account.LossAfter(r, n.Rounds+1); err != nil {
+	if n.After, err = checked.LossAfter(n.Rounds + 1); err != nil {
 		return nil, err
 	}
 	n.Costs = finite(n.After.Epsilon - before.Epsilon)
 	n.Conditions = append([]string{}, r.Conditions()...)
-	if n.Anyway, err = unconditionalCost(r, n.Rounds); err != nil {
+	if n.Anyway, err = unconditionalCost(checked, n.Rounds); err != nil {
 		return nil, err
 	}
 	switch {
@@ -188,12 +185,12 @@ func (b *budgetView) afford(file string) (refusal, err error) {
 
 // unconditionalCost is what deciding once more costs on none of the recipe's conditions;
 // nil is without bound.
-func unconditionalCost(r *recipe.Recipe, decided uint32) (*float64, error) {
-	after, err := account.UnconditionalAfter(r, decided+1)
+func unconditionalCost(c *recipe.Checked, decided uint32) (*float64, error) {
+	after, err := c.UnconditionalAfter(decided + 1)
 	if err != nil || decided == 0 {
 		return finite(after.Epsilon), err
 	}
-	before, err := account.UnconditionalAfter(r, decided)
+	before, err := c.UnconditionalAfter(decided)
 	if err != nil || !after.Finite() || !before.Finite() {
 		return nil, err
 	}

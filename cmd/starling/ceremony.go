@@ -75,10 +75,11 @@ type manifestFiles struct {
 func deploymentOf(paths []string) (*keyset.Deployment, error) {
 	var d *keyset.Deployment
 	for _, path := range paths {
-		r, _, err := deploy.ReadRecipe(path)
+		checked, err := deploy.OpenRecipe(path)
 		if err != nil {
 			return nil, ofInput(err, noRecipe)
 		}
+		r := checked.Recipe()
 		one, err := deploy.DeploymentOf(r)
 		switch {
 		case err != nil:
@@ -456,10 +457,11 @@ and leader's and helper's key lists are their own. A manifest of the next epoch 
 				if err != nil {
 					return err
 				}
-				r, _, err := deploy.ReadRecipe(args[1])
+				checked, err := deploy.OpenRecipe(args[1])
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
+				r := checked.Recipe()
 				anchors, err := readAnchors(*anchorsFile)
 				if err != nil {
 					return err

@@ -54,10 +54,11 @@ func recipeCertificate() *command {
 				if err != nil {
 					return err
 				}
-				r, _, err := deploy.ReadRecipe(path)
+				checked, err := deploy.OpenRecipe(path)
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
+				r := checked.Recipe()
 				b, err := readCertificate(path)
 				if err != nil {
 					return ofInput(err, "move the file away to make it anew")
@@ -77,10 +78,7 @@ func recipeCertificate() *command {
 						return ofInput(err, "name a file in a directory that can be written to")
 					}
 				}
-				g, err := account.Guarantee(r)
-				if err != nil {
-					return &failure{exitCheck, err, "starling recipe show " + path}
-				}
+				g := checked.Guarantee()
 				if *asJSON {
 					return e.json(struct {
 						Proved        recipe.Loss `json:"proved"`

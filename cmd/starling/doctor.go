@@ -17,7 +17,6 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 )
 
 // maxSkew is how far two clocks may be apart before it is a fault: half of what uploads may be early by default.
@@ -188,12 +187,9 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 		}
 	}
 	asked := map[string]bool{}
-	for _, r := range recipes {
-		g, err := account.Guarantee(r)
-		if !add("guarantee", err, "", "make the recipe anew: starling recipe new") {
-			continue
-		}
-		all[len(all)-1].Found = fmt.Sprintf("%q gives %s", r.Name, g.Summary())
+	for _, checked := range recipes {
+		r := checked.Recipe()
+		add("guarantee", nil, fmt.Sprintf("%q gives %s", r.Name, checked.Guarantee().Summary()), "")
 		path := r.Path.(recipe.TwoServer) // Recipes has read it as one
 		for _, peer := range []struct{ role, url string }{{"leader", path.Leader}, {"helper", path.Helper}} {
 			if asked[peer.url] || (stopped && peer.role == f.config.Role.String()) {

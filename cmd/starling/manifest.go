@@ -75,10 +75,11 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 				case *id > 255 || *days > 7:
 					return usageOf("manifest new", errors.New("--id wants 0 to 255, --days 1 to 7"))
 				}
-				r, _, err := deploy.ReadRecipe(args[0])
+				checked, err := deploy.OpenRecipe(args[0])
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
+				r := checked.Recipe()
 				pace := &ohttp.Manifest{Tries: uint8(*ceremony.tries), Every: *every}
 				if err := pace.CheckSending(r.MaxSending()); err != nil {
 					return &failure{exitCheck, fmt.Errorf("%s: %w", args[0], err), hintOf(err)}

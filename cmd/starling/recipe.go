@@ -28,12 +28,17 @@ func recipeCommand() *command {
 
 // showRecipe writes what a recipe asks and guarantees, for people or for programs.
 func (e *env) showRecipe(r *recipe.Recipe, asJSON bool) error {
-	if !asJSON {
-		return account.Describe(r, e.stdout)
-	}
 	said, err := account.Of(r)
 	if err != nil {
 		return err
+	}
+	return e.show(r, said, asJSON)
+}
+
+// show writes what a recipe asks, and what was computed about it.
+func (e *env) show(r *recipe.Recipe, said recipe.Particulars, asJSON bool) error {
+	if !asJSON {
+		return r.Describe(e.stdout, said)
 	}
 	b, err := r.JSON(said)
 	if err != nil {
@@ -58,11 +63,11 @@ func recipeShow() *command {
 				if err != nil {
 					return err
 				}
-				r, _, err := deploy.ReadRecipe(path)
+				checked, err := deploy.OpenRecipe(path)
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
-				return e.showRecipe(r, *asJSON)
+				return e.show(checked.Recipe(), account.About(checked), *asJSON)
 			}
 		},
 	}

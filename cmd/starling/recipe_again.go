@@ -26,10 +26,12 @@ their budgets as before, and that under NEW beside it. NEW must not exist.`,
 				if len(args) != 2 {
 					return usageOf("recipe again", errors.New("name a recipe, and the file to make"))
 				}
-				r, _, err := deploy.ReadRecipe(args[0])
+				checked, err := deploy.OpenRecipe(args[0])
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
+				again := *checked.Recipe()
+				r := &again
 				if r.Epoch == math.MaxUint32 {
 					return failf(exitInput, "starling recipe new --help", "%s: its epoch is the last one", args[0])
 				}

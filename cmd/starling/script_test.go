@@ -194,8 +194,9 @@ func decide(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: decide DIR RECIPE ROUND")
 	}
-	r, b, err := deploy.ReadRecipe(ts.MkAbs(args[1]))
+	checked, err := deploy.OpenRecipe(ts.MkAbs(args[1]))
 	ts.Check(err)
+	r, b := checked.Recipe(), checked.Bytes()
 	id, err := r.ID()
 	ts.Check(err)
 	round, err := strconv.ParseUint(args[2], 10, 64)

@@ -68,10 +68,11 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				if len(args) == 0 {
 					return usageOf("send", errors.New("starling send needs a recipe file"))
 				}
-				r, recipeBytes, err := deploy.ReadRecipe(args[0])
+				checked, err := deploy.OpenRecipe(args[0])
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
+				r := checked.Recipe()
 				table.file, table.column = *file, *column
 				if err := table.validate(r); err != nil {
 					return err
@@ -92,7 +93,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				} else if err != nil {
 					return err
 				}
-				o := client.Options{Recipe: recipeBytes, MaxEpsilon: *most, AnyKeys: *anyKeys}
+				o := client.Options{Checked: checked, MaxEpsilon: *most, AnyKeys: *anyKeys}
 				if r.ServerKeys != nil {
 					if o.Anchors, err = readAnchors(*anchors); err != nil {
 						return err

@@ -103,7 +103,7 @@ func outerCollector(path string, c *deploy.Collector) outer {
 		}
 		return s, func(w io.Writer) { fmt.Fprintf(w, "collector\n  %s\n", collectorLine(s)) }, nil
 	}, func(ctx context.Context) []finding {
-		b, _, _, err := c.Read()
+		checked, _, _, err := c.Read()
 		if err != nil {
 			return []finding{{Check: "files", Found: err.Error(), Hint: hintOf(err)}}
 		}
@@ -114,11 +114,7 @@ func outerCollector(path string, c *deploy.Collector) outer {
 				Hint: "keep the file aside and ask again from when the last result ended: starling collect --from"})
 		}
 		all = append(all, finding{Check: "state", OK: true, Found: collectorLine(s)})
-		r, err := recipe.Read(b)
-		if err != nil {
-			return append(all, finding{Check: "recipe", Found: err.Error()})
-		}
-		two, ok := r.Path.(recipe.TwoServer)
+		two, ok := checked.Recipe().Path.(recipe.TwoServer)
 		if !ok {
 			return all
 		}

@@ -4,7 +4,7 @@
 // reaches package accountant: who makes, serves or shows recipes imports it, and a device
 // does not.
 //
-// [Guarantee] recomputes a claim from the recipe's other choices. [New] makes a recipe whose
+// [Prover] opens recipes by the accountant. [Guarantee] recomputes a claim from the recipe's other choices. [New] makes a recipe whose
 // claim is computed, and calibrates its noise. [Certify] proves the claim.
 package account
 
@@ -77,6 +77,15 @@ func Of(r *recipe.Recipe) (recipe.Particulars, error) {
 	if g == nil {
 		return recipe.Particulars{}, refused
 	}
+	return particulars(r, g, refused), nil
+}
+
+// About returns what the accountant says of a recipe that was checked.
+func About(c *recipe.Checked) recipe.Particulars {
+	return particulars(c.Recipe(), c.Guarantee(), nil)
+}
+
+func particulars(r *recipe.Recipe, g *recipe.Guarantee, refused error) recipe.Particulars {
 	p := recipe.Particulars{Guarantee: g, Refused: refused}
 	if l, ok := BothHonest(r); ok {
 		p.BothHonest = &l
@@ -84,7 +93,7 @@ func Of(r *recipe.Recipe) (recipe.Particulars, error) {
 	if b, ok := ProvedBound(r); ok {
 		p.ProvedBound = &b
 	}
-	return p, nil
+	return p
 }
 
 // Describe writes the recipe for people, as [recipe.Recipe.Describe] does.
