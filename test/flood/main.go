@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -16,7 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,6 +28,9 @@ import (
 	"github.com/starling-agg/starling/test/internal/parties"
 )
 
+// profiles is where profiles go; empty: nowhere.
+var profiles string
+
 func main() {
 	binary := flag.String("starling", "", "the binary that plays leader and helper; built if not given")
 	seconds := flag.Int("seconds", 20, "of each of the two phases")
@@ -34,6 +38,7 @@ func main() {
 	junk := flag.Int("junk", 5_000, "junk requests a second, half and half")
 	uploads := flag.Int("uploads", 100, "honest uploads a second, of one report each")
 	again := flag.Duration("again", 10*time.Second, "after which an idle connection that was closed is opened again")
+	flag.StringVar(&profiles, "profiles", "", "a directory for the processor profiles of both under the flood")
 	flag.Parse()
 	if err := run(*binary, *seconds, *idle, *junk, *uploads, *again); err != nil {
 		log.Fatal(err)
@@ -77,7 +82,12 @@ func measure(p *parties.Pair, seconds, idle, junk, uploads int, again time.Durat
 	f := &flood{again: again}
 	f.start(ctx, []string{p.Leader.Public, p.Helper.Public}, idle, junk)
 	time.Sleep(5 * time.Second) // until all have come once
-	err := phase("flood", bodies[len(bodies)/2:], uploads, p)
+	profiled := make(chan error, 1)
+	if profiled <- nil; profiles != "" {
+		<-profiled
+		go func() { profiled <- profile(p, profiles, max(1, seconds-2)) }()
+	}
+	err := errors.Join(phase("flood", bodies[len(bodies)/2:], uploads, p), <-profiled)
 	stop()
 	f.done.Wait()
 	fmt.Printf("\n%d idle connections opened, %d of them closed by the servers; %d junk requests answered, %d failed\n", f.opened.Load(), f.shed.Load(),
@@ -194,9 +204,20 @@ func (f *flood) idle(ctx context.Context, d *net.Dialer, target string, first ti
 	}
 }
 
-// junk sends requests that are refused, at a rate, over kept connections.
+// junk sends requests that are refused, at a rate, over a kept connection, as plainly as
+// one can: the generator's share of the machine is not the server's.
 func (f *flood) junk(ctx context.Context, target string, rate int) {
-	hc := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}
+	var requests [][]byte
+	for _, path := range []string{"/", "/tasks/x/reports", "/tasks/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA/aggregation_jobs"} {
+		requests = append(requests, fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\njunk", path, target))
+	}
+	var c net.Conn
+	var answers *bufio.Reader
+	defer func() {
+		if c != nil {
+			c.Close()
+		}
+	}()
 	ticker := time.NewTicker(time.Second / time.Duration(rate))
 	defer ticker.Stop()
 	for i := 0; ; i++ {
@@ -205,14 +226,67 @@ func (f *flood) junk(ctx context.Context, target string, rate int) {
 		case <-ctx.Done():
 			return
 		}
-		path := []string{"/", "/tasks/x/reports", "/tasks/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA/aggregation_jobs"}[i%3]
-		resp, err := hc.Post("http://"+target+path, "text/plain", strings.NewReader("junk"))
+		if c == nil {
+			var err error
+			if c, err = net.DialTimeout("tcp", target, 10*time.Second); err != nil {
+				f.failed.Add(1)
+				continue
+			}
+			answers = bufio.NewReader(c)
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		_, err := c.Write(requests[i%len(requests)])
+		if err == nil {
+			err = answered(answers)
+		}
 		if err != nil {
 			f.failed.Add(1)
+			c.Close()
+			c = nil
 			continue
 		}
-		io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
 		f.answered.Add(1)
 	}
+}
+
+// answered reads one answer that says how long it is.
+func answered(r *bufio.Reader) error {
+	length := -1
+	for first := true; ; first = false {
+		line, err := r.ReadSlice('\n')
+		switch {
+		case err != nil:
+			return err
+		case first && !bytes.HasPrefix(line, []byte("HTTP/1.1 4")):
+			return fmt.Errorf("junk was answered %q", line)
+		case len(line) == 2:
+			if length < 0 {
+				return errors.New("an answer of no length")
+			}
+			_, err := r.Discard(length)
+			return err
+		}
+		if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// profile keeps the processor profiles of both while a phase runs.
+func profile(p *parties.Pair, dir string, seconds int) error {
+	var wait sync.WaitGroup
+	var errs [2]error
+	for i, s := range p.Both() {
+		wait.Go(func() {
+			b, err := s.Profile(seconds)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, s.Role+".cpu"), b, 0o600)
+			}
+			errs[i] = err
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs[:]...)
 }

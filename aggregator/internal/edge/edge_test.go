@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -174,5 +175,42 @@ func TestRefusedAreCounted(t *testing.T) {
 	s.ServeHTTP(w, httptest.NewRequest("POST", "/tasks/x/reports", http.NoBody))
 	if got := s.Refused(); w.Code != 404 || got["unrecognizedTask"] != 1 {
 		t.Errorf("status %d, counted %v", w.Code, got)
+	}
+}
+
+// TestQuiet: of a flood of refused requests the log has some of each second, and how many
+// it has not; refusals are counted all the same.
+func TestQuiet(t *testing.T) {
+	var q quiet
+	at := time.Unix(1000, 0)
+	told := 0
+	for range 5000 {
+		if yes, untold := q.tell(at); yes {
+			if told++; untold != 0 {
+				t.Errorf("%d are untold before the limit", untold)
+			}
+		}
+	}
+	if yes, untold := q.tell(at.Add(time.Second)); told != mostRefusals || !yes || untold != 5000-mostRefusals {
+		t.Errorf("%d events in a second, and then %v and %d untold", told, yes, untold)
+	}
+
+	var log bytes.Buffer
+	s := &Server{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	s.handle("GET", "/odd", "GET odd", func(http.ResponseWriter, *http.Request) (*dap.TaskID, error) { return nil, TooLarge() })
+	for i := range 2000 {
+		path := []string{"/odd", "/none"}[i%2]
+		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
+	}
+	// Under 40 s, for one second more or less.
+	if n := bytes.Count(log.Bytes(), []byte("\n")); n < mostRefusals || n >= 2000 {
+		t.Errorf("%d events of 2000 refused requests", n)
+	}
+	refused := uint64(0)
+	for _, n := range s.Refused() {
+		refused += n
+	}
+	if refused != 2000 {
+		t.Errorf("%d of 2000 were counted", refused)
 	}
 }

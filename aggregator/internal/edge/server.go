@@ -39,6 +39,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	refused map[string]uint64 // requests answered with a problem, by label
+
+	quiet quiet
 }
 
 // Refused counts the requests answered with a problem since the start, by problem type or HTTP status.
@@ -188,6 +190,14 @@ func (s *Server) handle(method, path, name string, f func(http.ResponseWriter, *
 			if e.down || e.Problem.HTTPStatus() == http.StatusInternalServerError {
 				level = slog.LevelError
 				attrs = append(attrs, slog.String("error", err.Error()))
+			} else if e.Problem.HTTPStatus() < 500 {
+				tell, untold := s.quiet.tell(start)
+				if !tell {
+					return
+				}
+				if untold > 0 {
+					attrs = append(attrs, slog.Uint64("untold", untold))
+				}
 			}
 		}
 		if id != nil {
@@ -238,10 +248,10 @@ func (s *Server) HandleHpkeConfig() {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	status := http.StatusNotFound
-	if _, pattern := s.mux.Handler(r); pattern == "" {
+	if refuse, pattern := s.mux.Handler(r); pattern == "" {
 		// Unknown paths and methods get a problem document too; the mux knows which of the two it is.
 		probe := &discard{header: make(http.Header)}
-		s.mux.ServeHTTP(probe, r)
+		refuse.ServeHTTP(probe, r)
 		if allow := probe.header.Get("Allow"); allow != "" {
 			w.Header().Set("Allow", allow)
 		}
@@ -256,8 +266,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	WriteProblem(w, e, nil)
 	label := problemLabel(&e.Problem)
 	s.count(label)
-	s.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("request", "other"), slog.String("problem", label),
-		slog.Int("status", status), slog.Duration("took", time.Since(start)))
+	if tell, untold := s.quiet.tell(start); tell {
+		attrs := []slog.Attr{slog.String("request", "other"), slog.String("problem", label), slog.Int("status", status),
+			slog.Duration("took", time.Since(start))}
+		if untold > 0 {
+			attrs = append(attrs, slog.Uint64("untold", untold))
+		}
+		s.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+	}
 }
 
 // Body reads a request's message: its media type is checked, its bytes are paid for until release is called. A body that is

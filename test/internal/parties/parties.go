@@ -201,6 +201,20 @@ func (s *Party) Get(path string) (code int, body []byte, err error) {
 	return resp.StatusCode, body, err
 }
 
+// Profile is the party's processor profile over so many seconds.
+func (s *Party) Profile(seconds int) ([]byte, error) {
+	slow := &http.Client{Transport: local.Transport, Timeout: time.Duration(seconds+30) * time.Second}
+	resp, err := slow.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", s.local, seconds))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the %s gives no profile: status %d", s.Role, resp.StatusCode)
+	}
+	return io.ReadAll(resp.Body)
+}
+
 // local asks nobody in between.
 var local = &http.Client{Transport: new(http.Transport), Timeout: 10 * time.Second}
 
