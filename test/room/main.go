@@ -2,9 +2,10 @@
 
 // Command room measures what a full disk does to a leader and a helper in processes of
 // their own, each on a file system of its own: uploads at a steady rate, the disk of one
-// or of both filled to the last block and kept full, and room again. It prints a table,
-// and fails where a party ends, an acknowledged report is not aggregated by both in the
-// end, a store is not sound, or the parties need more than ten seconds to go on.
+// or of both filled to the last block and kept full, and room again. It prints the
+// table of docs/bench/room.md, and fails where a party ends, an acknowledged report is not
+// aggregated by both in the end, a store is not sound, or the parties need more than ten
+// seconds to go on.
 //
 //	go run ./test/room
 package main
