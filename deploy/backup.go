@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/starling-agg/starling/aggregator/backup"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/disk"
 )
 
@@ -55,6 +56,24 @@ func (a *Aggregator) ReceiveBackup(from io.Reader, dir string) (m *backup.Manife
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	return backup.Receive(from, to)
+}
+
+// LostDataKeys says which data keys of an aggregator that is not running are lost, and with
+// giveUp ends them; see [backup.LostDataKeys].
+func (a *Aggregator) LostDataKeys(ctx context.Context, giveUp bool) (lost []status.DataKey, err error) {
+	if !a.Used() {
+		return nil, fmt.Errorf("data: %s: %w", a.Data, fs.ErrNotExist)
+	}
+	f, err := a.files()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	o, err := a.backupOptions(f)
+	if err != nil {
+		return nil, err
+	}
+	return backup.LostDataKeys(ctx, o, giveUp)
 }
 
 // Restore looks at a backup for an aggregator that is not running, and puts it back if goOn

@@ -185,6 +185,9 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 	case c.t.Mode() != dap.TimeInterval:
 		return 0, nil
 	}
+	if at, err := c.t.Precision().Begin(m.Time); err == nil && c.l.data.Over(at) {
+		return dap.ReportDropped, nil // it would never be released
+	}
 	collected, known := c.collected[m.Time]
 	if !known {
 		state, err := c.l.store.BatchState(r.Context(), c.t.ID, store.Batch{Start: m.Time})

@@ -23,6 +23,9 @@ type DataKeys struct {
 
 // Words say how the keys stand.
 func (k *DataKeys) Words() string {
+	if k.Kept == 0 { // all were given up
+		return "none is there; the clock makes the next"
+	}
 	words := fmt.Sprintf("%d kept, for reports up to %s", k.Kept, k.Newest.UTC().Format(time.RFC3339))
 	switch k.Endless {
 	case 0:

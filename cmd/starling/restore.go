@@ -4,19 +4,24 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/status"
 )
 
 func restoreCommand() *command {
 	return &command{
-		name: "restore", args: "--keys | --from DIR [--yes] [--json] CONFIG",
+		name: "restore", args: "--keys | --data-keys [--yes] | --from DIR [--yes] [--json] CONFIG",
 		short: "Go on where files of a leader or helper are lost for good",
 		long: `An aggregator whose files do not fit one another does not start, and says which. Put the files back from where they went,
 if they are anywhere. With --keys, HPKE keys that are lost for good are replaced: what lies in the directory of keys is destroyed, the next
 start makes new ones, clients come back with them, and what was acknowledged under the old ones and not yet folded counts as rejected.
-With --from, a store that is lost is replaced by a backup (starling backup). A backup has forgotten what was released after it, so all
+With --data-keys, data keys whose files are lost for good are given up: nothing of their time is ever released by this server, which starts
+again where its newest key is among them. With --from, a store that is lost is replaced by a backup (starling backup). A backup has forgotten what was released after it, so all
 tasks of the backup and of CONFIG are closed for good: results that the backup has can still be asked for, nothing else is taken or released, HPKE
-keys are destroyed, and reports that waited are lost. Publish each recipe again: starling recipe again. Without --yes it says what it would
-do. Where it is interrupted the aggregator does not start until the same command has ended.`,
+keys are destroyed, and reports that waited are lost. Publish each recipe again: starling recipe again. Without --yes the two say what they
+would do. Where it is interrupted the aggregator does not start until the same command has ended.`,
 		examples: [][2]string{
 			{"starling restore --from /backups/leader leader.toml", "say what putting that backup back would do"},
 			{"starling restore --from /backups/leader --yes leader.toml", "do it"},
@@ -24,8 +29,9 @@ do. Where it is interrupted the aggregator does not start until the same command
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			keys := flags.Bool("keys", false, "replace HPKE keys that are lost for good")
+			data := flags.Bool("data-keys", false, "give up data keys that are lost for good")
 			from := flags.String("from", "", "put the backup in `DIR` back")
-			yes := flags.Bool("yes", false, "with --from: do it, all tasks close for good")
+			yes := flags.Bool("yes", false, "with --from and --data-keys: do it, for good")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) error {
 				if len(args) != 1 {
@@ -35,8 +41,11 @@ do. Where it is interrupted the aggregator does not start until the same command
 				if err != nil {
 					return err
 				}
-				if *keys && *from != "" {
-					return failf(exitUsage, "starling restore --help", "restore keys or a backup, one of the two")
+				if *keys && (*data || *from != "") || *data && *from != "" {
+					return failf(exitUsage, "starling restore --help", "restore keys, data keys or a backup, one of the three")
+				}
+				if *data {
+					return giveUpDataKeys(ctx, e, &files[0], *yes, *asJSON)
 				}
 				if *from != "" {
 					return restoreBackup(ctx, e, &files[0], *from, *yes, *asJSON)
@@ -55,4 +64,53 @@ do. Where it is interrupted the aggregator does not start until the same command
 			}
 		},
 	}
+}
+
+// giveUpDataKeys ends data keys that are lost, and says what depended on them.
+func giveUpDataKeys(ctx context.Context, e *env, f *aggregatorFile, yes, asJSON bool) error {
+	lost, err := f.config.LostDataKeys(ctx, yes)
+	if err != nil {
+		return stoppedFirst(err)
+	}
+	reports := uint64(0)
+	if yes && len(lost) > 0 {
+		s, err := f.config.StoppedStatus(ctx)
+		if err != nil {
+			return stoppedFirst(err)
+		}
+		reports = unreleased(s, lost)
+	}
+	if asJSON {
+		if err := e.json(map[string]any{"lost_data_keys": lost, "given_up": yes, "reports": reports}); err != nil {
+			return err
+		}
+	} else {
+		for _, k := range lost {
+			fmt.Fprintf(e.stdout, "%s: of reports from %s to %s\n", k.File, k.From.Format(time.RFC3339), k.Until.Format(time.RFC3339))
+		}
+	}
+	switch {
+	case len(lost) == 0 && !asJSON:
+		fmt.Fprintln(e.stdout, "no data key is lost")
+	case len(lost) > 0 && !yes:
+		return failf(exitUsage, "put the files back, or starling restore --data-keys --yes "+f.path, "nothing was done: nothing of that time could ever be released")
+	case !asJSON && yes:
+		fmt.Fprintf(e.stdout, "given up, with %s of that time that were not released; start it with starling serve %v %s\n",
+			counted(int(reports), "report", "reports"), f.config.Role, f.path)
+	}
+	return nil
+}
+
+// unreleased counts the reports of batches of the keys' times that are not released. A
+// batch that is asked for in one with a later one has that one's key.
+func unreleased(s *status.Status, lost []status.DataKey) (reports uint64) {
+	for _, t := range s.Tasks {
+		for _, b := range t.Batches {
+			at := time.Unix(int64(b.Start*t.TimePrecision), 0)
+			if b.State != "closed" && slices.ContainsFunc(lost, func(k status.DataKey) bool { return !at.Before(k.From) && at.Before(k.Until) }) {
+				reports += b.Verified + b.Waiting
+			}
+		}
+	}
+	return reports
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/backup"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/ohttp"
@@ -119,6 +120,8 @@ func classify(err error) (code int, hint string) {
 		return exitFailed, state.Remedy()
 	case errors.Is(err, gateway.ErrRetired):
 		return exitFailed, "a key that was in use and then was not has forgotten what it opened: take it out of the configuration, and make a new one with starling manifest new"
+	case errors.Is(err, backup.ErrDataKeys):
+		return exitFailed, "put data-keys in the record back as it was last; where keys are gone for good: starling restore --data-keys leader.toml, or helper.toml"
 	case errors.Is(err, keyset.ErrDamaged):
 		return exitFailed, "put the files of keys/ back from where they went; if they are gone for good, starling restore --keys makes new " +
 			"ones, and what was acknowledged under the old ones counts as rejected"

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"path"
 	"slices"
@@ -51,7 +52,7 @@ func (e *GoneError) Error() string {
 		return "the file of the data key of " + at + " is lost or damaged, or was destroyed after this copy of the data was made, " +
 			"and noise is never drawn with another: put the file back"
 	}
-	return "the data key of " + at + " has been destroyed, as nothing of that time was to be released any more"
+	return "the data key of " + at + " has been destroyed, as nothing of that time was to be released any more, or was given up"
 }
 
 // An AheadError says that the key of a time is not made yet: the clock will make it.
@@ -198,7 +199,10 @@ func (s *Set) read(ctx context.Context) error {
 	}
 	seen := uint64(0) // the newest that the store has used, or may have
 	for _, r := range s.known {
-		if seen = r.Serial; s.keys[r.Serial] == nil && !r.Ended {
+		if r.Ended {
+			continue // or was given up
+		}
+		if seen = r.Serial; s.keys[r.Serial] == nil {
 			s.opt.Log.Error("a data key is lost: nothing of its time is released until its file is put back", "serial", r.Serial,
 				"from", r.From, "until", r.Until)
 		}
@@ -455,6 +459,56 @@ func (s *Set) Missing() (list []status.DataKey) {
 		}
 	}
 	return list
+}
+
+// GiveUp ends the keys whose files are lost or damaged, with giveUp, and says which they
+// are. Nothing of their time is released any more; the set can be opened again where the
+// newest is among them. No other process may use the set.
+func GiveUp(ctx context.Context, opt Options, giveUp bool) (lost []status.DataKey, err error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Set{opt: opt}
+	if s.id, s.known, err = opt.Book.DataKeys(ctx); err != nil {
+		return nil, fmt.Errorf("datakey: %w", err)
+	}
+	for _, r := range s.known {
+		name := r.file(opt.Dir)
+		if r.Ended {
+			continue
+		}
+		// Of one that is of another store nothing is known: that is for a person to put right.
+		f, err := s.readFile(path.Base(name))
+		if err == nil && f.set != s.id {
+			return nil, fmt.Errorf("%w: %s is of another store; put the keys of this one there", ErrDamaged, name)
+		}
+		if err == nil {
+			continue
+		}
+		lost = append(lost, status.DataKey{File: name, From: r.From, Until: r.Until})
+		if !giveUp {
+			continue
+		}
+		if err := opt.Book.EndDataKey(ctx, r.Serial); err != nil {
+			return nil, fmt.Errorf("datakey: give a key up: %w", err)
+		}
+		if err := s.shred(&r); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return lost, nil
+}
+
+// Over says whether the key of a time has ended: nothing of it is released any more.
+func (s *Set) Over(at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.known {
+		if r := &s.known[i]; r.holds(at) {
+			return r.Ended
+		}
+	}
+	return false
 }
 
 // Kept is how many keys there are, and the ends of the times of the first and the last.
