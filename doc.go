@@ -33,7 +33,7 @@
 //	internal/search    where a cost falls to a budget; internal/prose: words that fit a terminal
 //	internal/outward   rounding to the safe side, each reason said once; internal/binomial: sums over binomial laws
 //	internal/wire      messages in TLS syntax, read and written from one table of fields
-//	signed             who vouches for keys: owners' Ed25519 keys, anchors, what they have signed
+//	signed             signedtest; who vouches for keys: owners' Ed25519 keys, anchors, what they have signed
 //	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
 //	test docs          end to end, simulation, interoperation; the words
 //

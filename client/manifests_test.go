@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/signed"
+	"github.com/starling-agg/starling/signed/signedtest"
 )
 
 // A trio is leader, helper and gateway, who sign.
@@ -31,14 +32,8 @@ func newTrio(t *testing.T, r *recipe.Recipe) *trio {
 	x := &trio{t: t, recipe: r, signers: make(map[signed.Role]*signed.Signer)}
 	var anchors []signed.Anchor
 	for _, role := range trioRoles {
-		root, online := signed.Generate(), signed.Generate()
-		d, err := signed.Delegate(root, online.Public(), now.AddDate(0, 0, -30), now.AddDate(0, 0, 60))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if x.signers[role], err = signed.NewSigner(online, d); err != nil {
-			t.Fatal(err)
-		}
+		root := signed.Generate()
+		x.signers[role] = signedtest.Signer(t, root, now.AddDate(0, 0, -30), 90*24*time.Hour)
 		domain := map[signed.Role]string{signed.Leader: "leader.example", signed.Helper: "helper.example", signed.Gateway: "leader.example"}[role]
 		anchors = append(anchors, signed.Anchor{Name: role.String(), Domain: domain, Key: root.Public(), Owner: domain})
 	}

@@ -11,21 +11,14 @@ import (
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/signed"
+	"github.com/starling-agg/starling/signed/signedtest"
 )
 
 // TestSayAtOnce: commands that sign beside one another with one record sign one digest of
 // an epoch between them.
 func TestSayAtOnce(t *testing.T) {
-	root, online := signed.Generate(), signed.Generate()
 	now := time.Now().UTC().Truncate(time.Second)
-	d, err := signed.Delegate(root, online.Public(), now.Add(-time.Hour), now.Add(48*time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := signed.NewSigner(online, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := signedtest.Signer(t, signed.Generate(), now.Add(-time.Hour), 49*time.Hour)
 	pair, err := sealed.Generate(1, sealed.SuiteX25519)
 	if err != nil {
 		t.Fatal(err)

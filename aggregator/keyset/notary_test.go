@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/signed"
+	"github.com/starling-agg/starling/signed/signedtest"
 )
 
 // promising is short with lists that reach an hour ahead.
@@ -176,16 +177,7 @@ func TestPromiseAtFailingDisk(t *testing.T) {
 func notaryOf(t *testing.T, clock disk.Clock, fsys disk.FS, now time.Time) (*Notary, *Set, *Deployment) {
 	t.Helper()
 	signer := func() *signed.Signer {
-		root, online := signed.Generate(), signed.Generate()
-		d, err := signed.Delegate(root, online.Public(), now.Add(-time.Hour), now.Add(24*time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := signed.NewSigner(online, d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return signedtest.Signer(t, signed.Generate(), now.Add(-time.Hour), 25*time.Hour)
 	}
 	s := signer()
 	d := Deployment{ID: [32]byte{3}, Epoch: 10 * time.Minute, Leader: "https://leader.example/", Helper: "https://helper.example/", Relay: "https://relay.example/",

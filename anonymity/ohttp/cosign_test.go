@@ -8,20 +8,14 @@ import (
 
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/signed"
+	"github.com/starling-agg/starling/signed/signedtest"
 )
 
 // party makes an owner whose online key signs in the time of testManifest.
 func party(t testing.TB) (root signed.PublicKey, s *signed.Signer) {
 	t.Helper()
-	offline, online := signed.Generate(), signed.Generate()
-	d, err := signed.Delegate(offline, online.Public(), time.Unix(500, 0), time.Unix(2500, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s, err = signed.NewSigner(online, d); err != nil {
-		t.Fatal(err)
-	}
-	return offline.Public(), s
+	offline := signed.Generate()
+	return offline.Public(), signedtest.Signer(t, offline, time.Unix(500, 0), 2000*time.Second)
 }
 
 var roles = []signed.Role{signed.Leader, signed.Helper, signed.Gateway}

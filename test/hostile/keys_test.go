@@ -22,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
 	"github.com/starling-agg/starling/signed"
+	"github.com/starling-agg/starling/signed/signedtest"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -136,17 +137,7 @@ func (w *vouched) ownList(t *testing.T, role signed.Role, s *signed.Signer, chan
 // stranger is an owner whom nobody knows.
 func stranger(t *testing.T) *signed.Signer {
 	t.Helper()
-	root, online := signed.Generate(), signed.Generate()
-	from := time.Now().Add(-time.Hour).Truncate(time.Second)
-	d, err := signed.Delegate(root, online.Public(), from, from.Add(signed.MaxOnline))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := signed.NewSigner(online, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return signedtest.Signer(t, signed.Generate(), time.Now().Add(-time.Hour).Truncate(time.Second), signed.MaxOnline)
 }
 
 // handed gives a manifest to a device with that memory, and says what it says.

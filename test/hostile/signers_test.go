@@ -19,23 +19,14 @@ import (
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/signed"
+	"github.com/starling-agg/starling/signed/signedtest"
 )
 
 // signerFrom is an online key of one of the owners that may have signed two weeks ago.
 func signerFrom(t *testing.T, w *vouched, role signed.Role) *signed.Signer {
 	t.Helper()
 	root := map[signed.Role]*signed.PrivateKey{signed.Leader: w.owners.Leader, signed.Helper: w.owners.Helper, signed.Gateway: w.owners.Gateway}[role]
-	online := signed.Generate()
-	from := time.Now().Add(-30 * 24 * time.Hour)
-	d, err := signed.Delegate(root, online.Public(), from, from.Add(signed.MaxOnline))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := signed.NewSigner(online, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return signedtest.Signer(t, root, time.Now().Add(-30*24*time.Hour), signed.MaxOnline)
 }
 
 // TestSignerAskedTwice: leader and helper are asked, by who has the token, to sign
