@@ -28,6 +28,19 @@ import (
 
 var errCut = errors.New("the power is gone")
 
+// cutAfter cuts a disk's power after so many calls that change something.
+func cutAfter(mem *disktest.Mem, calls int) {
+	mem.Inject(func(op disktest.Op, _ string) error {
+		if op == disktest.OpRead || op == disktest.OpOpen {
+			return nil
+		}
+		if calls--; calls < 0 {
+			return errCut
+		}
+		return nil
+	})
+}
+
 // A tree is what a disk holds, by name.
 type tree map[string][]byte
 
@@ -332,16 +345,7 @@ func TestKilledFirstStart(t *testing.T) {
 		}
 		mem := disktest.NewMem(uint64(100 + at))
 		recordOn(mem)
-		left := at
-		mem.Inject(func(op disktest.Op, _ string) error {
-			if op == disktest.OpRead || op == disktest.OpOpen {
-				return nil
-			}
-			if left--; left < 0 {
-				return errCut
-			}
-			return nil
-		})
+		cutAfter(mem, at)
 		if l, err := begin(mem); err == nil {
 			l.Close()
 		}

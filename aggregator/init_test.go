@@ -416,31 +416,6 @@ func TestHelperInitIdempotent(t *testing.T) {
 	}
 }
 
-// TestHelperReplayAcrossRacingJobs: one report in two jobs at once counts once.
-func TestHelperReplayAcrossRacingJobs(t *testing.T) {
-	p := newPair(t, setup{})
-	shared := p.report(4, spoil{})
-	var wg sync.WaitGroup
-	answers := make([]answer, 4)
-	for i := range answers {
-		body := p.initReq(p.inits(p.report(0, spoil{}), shared), nil)
-		wg.Go(func() { answers[i] = p.postInit(body) })
-	}
-	wg.Wait()
-	kept := 0
-	for _, a := range answers {
-		switch resp := p.resps(a)[1]; {
-		case resp.Type == dap.Continue:
-			kept++
-		case resp.Error != dap.ReportReplayed:
-			t.Errorf("%v %v", resp.Type, resp.Error)
-		}
-	}
-	if kept != 1 {
-		t.Errorf("the report was kept by %d jobs", kept)
-	}
-}
-
 // TestHelperDeletedIsNotForgotten: a duplicate that comes after the job was answered and deleted adds nothing.
 func TestHelperDeletedIsNotForgotten(t *testing.T) {
 	p := newPair(t, setup{})

@@ -39,29 +39,39 @@ func TestOneIDAtTwoTimes(t *testing.T) {
 	}
 }
 
-// TestOneIDAtTwoTimesInRacingJobs: the same of a leader that sends the jobs at once.
-func TestOneIDAtTwoTimesInRacingJobs(t *testing.T) {
-	p := newPair(t, setup{})
-	shared := p.report(4, spoil{})
-	var wg sync.WaitGroup
-	answers := make([]answer, 4)
-	for i := range answers {
-		then := p.now() - dap.Time(i)
-		other := p.report(4, spoil{id: &shared.Metadata.ID, time: &then})
-		body := p.initReq(p.inits(p.report(0, spoil{}), other), nil)
-		wg.Go(func() { answers[i] = p.postInit(body) })
-	}
-	wg.Wait()
-	kept := 0
-	for _, a := range answers {
-		switch resp := p.resps(a)[1]; {
-		case resp.Type == dap.Continue:
-			kept++
-		case resp.Error != dap.ReportReplayed:
-			t.Errorf("%v %v", resp.Type, resp.Error)
-		}
-	}
-	if c := p.helperCounts(); kept != 1 || c.Aggregated != 5 {
-		t.Errorf("the id was kept by %d jobs, %d reports in all", kept, c.Aggregated)
+// TestOneIDInRacingJobs: one report id in jobs that a leader sends at once counts once,
+// whether it is one report in all of them or a report of another time in each.
+func TestOneIDInRacingJobs(t *testing.T) {
+	for times, at := range map[string]func(now dap.Time, i int) dap.Time{
+		"one time":      func(now dap.Time, _ int) dap.Time { return now },
+		"several times": func(now dap.Time, i int) dap.Time { return now - dap.Time(i) },
+	} {
+		t.Run(times, func(t *testing.T) {
+			p := newPair(t, setup{})
+			shared := p.report(4, spoil{})
+			var wg sync.WaitGroup
+			answers := make([]answer, 4)
+			for i := range answers {
+				report := shared
+				if then := at(p.now(), i); then != p.now() {
+					report = p.report(4, spoil{id: &shared.Metadata.ID, time: &then})
+				}
+				body := p.initReq(p.inits(p.report(0, spoil{}), report), nil)
+				wg.Go(func() { answers[i] = p.postInit(body) })
+			}
+			wg.Wait()
+			kept := 0
+			for _, a := range answers {
+				switch resp := p.resps(a)[1]; {
+				case resp.Type == dap.Continue:
+					kept++
+				case resp.Error != dap.ReportReplayed:
+					t.Errorf("%v %v", resp.Type, resp.Error)
+				}
+			}
+			if c := p.helperCounts(); kept != 1 || c.Aggregated != 5 {
+				t.Errorf("the id was kept by %d jobs, %d reports in all", kept, c.Aggregated)
+			}
+		})
 	}
 }

@@ -197,16 +197,7 @@ func TestKilledRestore(t *testing.T) {
 		mem := diskOf(t, lost)
 		o := p.backupOf(dap.RoleLeader, mem)
 		plan := must(backup.Look(o, b.leaderBackup))
-		left := at
-		mem.Inject(func(op disktest.Op, _ string) error {
-			if op == disktest.OpRead || op == disktest.OpOpen {
-				return nil
-			}
-			if left--; left < 0 {
-				return errCut
-			}
-			return nil
-		})
+		cutAfter(mem, at)
 		if plan.Restore(context.Background()) == nil {
 			continue // the rest was not needed
 		}
