@@ -3,7 +3,6 @@ package client
 import (
 	"fmt"
 
-	"github.com/starling-agg/starling/dp/local"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -42,7 +41,7 @@ func (c *Client) check(v Value) error {
 		return wanted(v.kind == isBucket && v.number < uint64(q.Length), "a bucket from 0 to %d", q.Length-1)
 	case recipe.Multihot:
 		weight := q.MaxWeight
-		if _, ok := c.recipe.Randomizer.(recipe.RAPPOR); ok {
+		if c.recipe.Randomized() {
 			weight = 1 // what the randomizer is about; MaxWeight bounds what it makes
 		}
 		var ones uint64
@@ -75,22 +74,20 @@ func wanted(ok bool, format string, args ...any) error {
 // no dummies.
 func newBlur(r *recipe.Recipe) (func(Value) (Value, error), error) {
 	switch z := r.Randomizer.(type) {
-	case recipe.KRR:
-		response, err := local.NewResponse(int(r.Query.(recipe.Histogram).Length), z.Epsilon0.FloatDown())
-		return func(v Value) (Value, error) {
-			x := local.NoValue
-			if v.kind == isBucket {
-				x = int(v.number)
-			}
-			y, err := response.Randomize(x)
-			return Bucket(uint32(y)), err
-		}, err
 	case recipe.Gaussian:
 		return newNoisyVector(r.Query.(recipe.Vector), z)
-	case recipe.RAPPOR:
-		q := r.Query.(recipe.Multihot)
-		rappor, err := local.NewRAPPOR(int(q.Length), z.Epsilon0.FloatDown(), local.Deletion, local.Symmetric)
-		return func(v Value) (Value, error) { return flipBits(rappor, q, v) }, err
+	case recipe.LocalRandomizer:
+		blur, err := z.Blur(r.Query)
+		return func(v Value) (Value, error) {
+			y, err := blur(place(v))
+			if err != nil {
+				return Value{}, err
+			}
+			if _, bucket := r.Query.(recipe.Histogram); bucket {
+				return Bucket(uint32(y[0])), nil
+			}
+			return Vector(y), nil
+		}, err
 	}
 	if r.Dummies == nil {
 		return nil, nil
@@ -103,31 +100,16 @@ func newBlur(r *recipe.Recipe) (func(Value) (Value, error), error) {
 	}, nil
 }
 
-// flipBits is RAPPOR of a vector with at most one bit. What the proof would refuse, with probability 2^-recipe.TailBits
-// at most, is drawn again.
-func flipBits(rappor *local.RAPPOR, q recipe.Multihot, v Value) (Value, error) {
-	x := local.NoValue
+// place is the bucket, or which bit of at most one is set, of a checked value.
+func place(v Value) int {
+	if v.kind == isBucket {
+		return int(v.number)
+	}
+	x := recipe.NoPlace
 	for i, bit := range v.vector {
-		x += int(bit) * (i + 1) // NoValue is -1
+		x += int(bit) * (i + 1) // NoPlace is -1
 	}
-	flags := make([]bool, q.Length)
-	out := make([]uint64, q.Length)
-	for {
-		if err := rappor.Randomize(flags, x); err != nil {
-			return Value{}, err
-		}
-		var weight uint64
-		for i, set := range flags {
-			out[i] = 0
-			if set {
-				out[i] = 1
-			}
-			weight += out[i]
-		}
-		if weight <= q.MaxWeight {
-			return Vector(out), nil
-		}
-	}
+	return x
 }
 
 // zero is the answer that adds nothing.

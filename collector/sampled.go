@@ -28,7 +28,7 @@ type Sampled struct {
 
 // decides says whether what devices send differs from what they would answer.
 func decides(r *recipe.Recipe) bool {
-	return r.Participation != (recipe.Always{}) || r.Randomizer != (recipe.NoRandomizer{})
+	return r.Participation != (recipe.Always{}) || r.Randomized()
 }
 
 // estimate fills in a result of a recipe whose devices toss coins or randomize.

@@ -404,7 +404,7 @@ func halfHonest(c *recipe.Checked) recipe.Loss {
 	left := g.PerRound
 	if f, ok := g.Fallback(recipe.HalfAreDishonest); ok {
 		left = f.Loss
-	} else if _, raw := c.Recipe().Randomizer.(recipe.NoRandomizer); !raw {
+	} else if c.Recipe().Randomized() {
 		return recipe.Loss{}
 	}
 	if !left.Finite() {

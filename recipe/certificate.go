@@ -140,7 +140,7 @@ func (r *Recipe) Certifiable() (Release, error) {
 		return Release{}, fmt.Errorf("%w: nothing is claimed", ErrNoCertificate)
 	}
 	w := Release{Term: certificate.Term{Count: uint64(claim.Rounds), Rate: 1}, Rounds: claim.Rounds}
-	if r.Randomizer != (NoRandomizer{}) {
+	if r.Randomized() {
 		if err := w.randomized(r, claim); err != nil {
 			return w, err
 		}
@@ -169,15 +169,16 @@ func (r *Recipe) Certifiable() (Release, error) {
 func (w *Release) randomized(r *Recipe, claim ApproxDP) error {
 	w.Mechanism, w.Reports, w.Chance = certificate.Shuffled, r.MinBatch, 1
 	switch z := r.Randomizer.(type) {
-	case KRR:
-		w.Answers, w.Local = uint64(r.Query.(Histogram).Length), z.Epsilon0.FloatUp()
-	case RAPPOR:
-		q := r.Query.(Multihot)
-		odds, err := z.Overweight(q.Length, q.MaxWeight)
+	case LocalRandomizer:
+		m, redraw, err := z.Local(r.Query)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
 		}
-		w.Answers, w.Local, w.Redraw = 2, z.Epsilon0.FloatUp(), odds
+		is, err := m.Premise()
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
+		}
+		w.Answers, w.Local, w.Redraw = is.Answers, is.Epsilon0, redraw
 	case Gaussian:
 		cost, err := r.DeviceTail(z, r.Query.(Vector), r.Amplified(), false, claim.Delta.FloatDown())
 		if err != nil {

@@ -41,8 +41,7 @@ func (q L1BoundSum) String() string {
 		count(uint64(q.Length), "whole number", "whole numbers"), q.Max)
 }
 
-func (NoRandomizer) String() string { return "the device sends its true answer, split in shares" }
-func (Always) String() string       { return "every device that is asked answers" }
+func (Always) String() string { return "every device that is asked answers" }
 
 func (p TwoServer) String() string {
 	mode := "the collector names the time interval of each batch"
@@ -199,7 +198,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	if most, ok := r.MostReports(); ok {
 		line("", "a sum has room for %d reports; one of more is refused by who reads it", most)
 	}
-	if r.Randomizer != (NoRandomizer{}) {
+	if r.Randomized() {
 		line("Noise", "none from the servers; the devices' own is in every result")
 	} else {
 		line("Noise", "%s", r.Noise)
@@ -368,7 +367,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 	}{
 		ID: id, TaskID: task.TaskID(), Name: r.Name, Description: r.Description,
 		Query:         choice("query", r.Query.query(), queryParams(r.Query), r.Query),
-		Randomizer:    choice("randomizer", r.Randomizer.randomizer(), randomizerParams(r.Randomizer), r.Randomizer),
+		Randomizer:    choice("randomizer", r.Randomizer.randomizer(), r.Randomizer.params(), r.Randomizer),
 		Participation: choice("participation", r.Participation.participation(), participationParams(r.Participation), r.Participation),
 		Path: choice("path", p.path(), map[string]string{
 			"leader": p.Leader, "helper": p.Helper, "batch_mode": nameOf("batch-mode", uint16(p.BatchMode)),
@@ -404,18 +403,6 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		out.Refused = said.Refused.Error()
 	}
 	return json.Marshal(out)
-}
-
-func randomizerParams(z Randomizer) any {
-	switch z := z.(type) {
-	case Gaussian:
-		return map[string]any{"variance": z.Variance.String(), "clip": z.Clip}
-	case KRR:
-		return map[string]string{"epsilon0": z.Epsilon0.String()}
-	case RAPPOR:
-		return map[string]string{"epsilon0": z.Epsilon0.String()}
-	}
-	return nil
 }
 
 func participationParams(p Participation) any {

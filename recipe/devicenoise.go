@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"golang.org/x/crypto/cryptobyte"
+
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/vdaf/pine"
@@ -32,6 +34,35 @@ const MinDeviceVariance = 8
 
 func (Gaussian) randomizer() uint8 { return tagDeviceGaussian }
 
+func (z Gaussian) append(b *cryptobyte.Builder) {
+	addRational(b, z.Variance)
+	b.AddUint64(z.Clip)
+}
+
+func readGaussian(d *decoder) Randomizer {
+	return Gaussian{Variance: d.rational("variance"), Clip: d.u64("clip")}
+}
+
+// parseGaussian reads a variance; nothing is one that account.New calibrates.
+func parseGaussian(s string) (Randomizer, error) {
+	if s == "" {
+		return Gaussian{}, nil
+	}
+	v, err := ParseRational(s)
+	return Gaussian{Variance: v}, err
+}
+
+func (z Gaussian) params() any {
+	return map[string]any{"variance": z.Variance.String(), "clip": z.Clip}
+}
+
+func (Gaussian) conditions(r *Recipe) []string {
+	return []string{fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe, and all but one of those keep "+
+		"their noise to themselves", r.MinBatch)}
+}
+
+func (z Gaussian) blurs(p *probabilities, _ Query) { p.added = z.Variance.Float() }
+
 func (z Gaussian) String() string {
 	return fmt.Sprintf("the device scales its vector to a length of at most %d units and adds whole-number Gaussian noise of standard "+
 		"deviation %.4g units (variance %s) to each number", z.Clip, math.Sqrt(z.Variance.Float()), z.Variance)
@@ -55,7 +86,7 @@ func (z Gaussian) Redraws(q Vector) (float64, error) {
 	return pine.NoisyOdds(z.Clip, int(q.Dimension), math.Sqrt(z.Variance.Float()), q.Bound)
 }
 
-func (v *validator) deviceNoise(r *Recipe, z Gaussian) {
+func (z Gaussian) validate(v *validator, r *Recipe) {
 	q, ok := r.Query.(Vector)
 	if !ok {
 		v.add("query", "is not vector, which noise of the devices' own needs: proofs of other queries leave no room for numbers below 0")

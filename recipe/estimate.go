@@ -140,16 +140,8 @@ func (r *Recipe) probabilities() probabilities {
 	p.report, _ = most.Float64()
 	p.upload = r.uploaded(most)
 	p.answers = p.report / p.upload
-	switch z := r.Randomizer.(type) {
-	case Gaussian:
-		p.added = z.Variance.Float()
-	case KRR:
-		k := float64(r.Query.(Histogram).Length)
-		p.lie = 1 / (k - 1 + math.Exp(z.Epsilon0.FloatDown()))
-		p.keep, p.none = 1-(k-1)*p.lie, 1/k
-	case RAPPOR:
-		p.lie = flip(z.Epsilon0)
-		p.keep, p.none = 1-p.lie, p.lie
+	if r.Randomizer != nil {
+		r.Randomizer.blurs(&p, r.Query)
 	}
 	p.scale = p.keep - p.lie
 	return p

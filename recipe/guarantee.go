@@ -182,14 +182,18 @@ func (r *Recipe) Neighbours() release.Neighbours {
 
 // KnownNeighbours is the relation where it is known who takes part.
 func (r *Recipe) KnownNeighbours() release.Neighbours {
-	if _, ok := r.Randomizer.(RAPPOR); ok {
-		return release.ZeroOut
+	if z, ok := r.Randomizer.(LocalRandomizer); ok {
+		if m, _, err := z.Local(r.Query); err == nil {
+			if is, err := m.Premise(); err == nil {
+				return is.Neighbours
+			}
+		}
 	}
 	return release.ReplaceOne
 }
 
 // Exact says whether results carry no noise at all.
-func (r *Recipe) Exact() bool { return r.Noise == NoNoise{} && r.Randomizer == NoRandomizer{} }
+func (r *Recipe) Exact() bool { return r.Noise == NoNoise{} && !r.Randomized() }
 
 // HonestServers is how many servers' noise counts for the claim.
 func (r *Recipe) HonestServers(claim ApproxDP) int {

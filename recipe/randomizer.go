@@ -2,65 +2,137 @@ package recipe
 
 import (
 	"fmt"
-	"math"
+	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/starling-agg/starling/dp/local"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/binomial"
 )
 
-// KRR is k-ary randomized response on the bucket of a [Histogram]: what is sent is one-hot, which Prio3Histogram proves.
-// A device without an answer sends a uniform bucket.
-type KRR struct {
-	// Epsilon0 is the local epsilon for replacement.
-	Epsilon0 Decimal
+// A Randomizer is what the device does to its answer before anyone sees it. Each has a file
+// of its own, with all that there is to say of it: [NoRandomizer], [Gaussian], and those that
+// are a [LocalRandomizer], [KRR] and [RAPPOR].
+type Randomizer interface {
+	fmt.Stringer
+	randomizer() uint8
+	append(b *cryptobyte.Builder)
+	// params are those of the JSON form, nil for none.
+	params() any
+	validate(v *validator, r *Recipe)
+	// conditions are those of [Recipe.Conditions] about reports.
+	conditions(r *Recipe) []string
+	// blurs completes p by what an estimate has to undo.
+	blurs(p *probabilities, q Query)
 }
 
-// RAPPOR is symmetric unary encoding of the bit set in a [Multihot] of weight 1 or none: each bit is flipped with
-// probability 1/(e^Epsilon0 + 1). What is sent has at most the query's MaxWeight ones, which Prio3MultihotCountVec proves: a
-// device draws again while there are more, with a probability of at most 2^-[TailBits]. A device without an answer
-// randomizes the zero vector.
-type RAPPOR struct {
-	// Epsilon0 is the local epsilon for deletion: any answer against none.
-	Epsilon0 Decimal
+// A LocalRandomizer makes of each answer a message that is private by itself. Servers add no
+// noise to sums of them.
+type LocalRandomizer interface {
+	Randomizer
+	// Local returns what one message is proved to be, and a bound on the probability that a
+	// device draws again.
+	Local(q Query) (m release.Message, redraw float64, err error)
+	// Blur returns the randomizer of a place: of the bucket of a [Histogram], for which it
+	// returns a bucket, or of the one that is set of a [Multihot], for which it returns zeros
+	// and ones; [NoPlace] for neither. It does not branch on the place.
+	Blur(q Query) (func(place int) ([]uint64, error), error)
+	// Fit returns the query with what it leaves open chosen, for redraws that are as rare as
+	// odds.
+	Fit(q Query, odds float64) Query
+}
+
+// NoPlace is that of a device without an answer.
+const NoPlace = local.NoValue
+
+// Randomized says whether devices blur their answers.
+func (r *Recipe) Randomized() bool { return r.Randomizer != NoRandomizer{} }
+
+// randomizers are those that this version knows, with how each is read from its bytes and,
+// behind its name, from a flag; in the order of their numbers.
+var randomizers = []struct {
+	tag   uint8
+	read  func(d *decoder) Randomizer
+	parse func(s string) (Randomizer, error)
+}{
+	{tagRandomizerNone, func(*decoder) Randomizer { return NoRandomizer{} }, nil},
+	{tagDeviceGaussian, readGaussian, parseGaussian},
+	{tagKRR, func(d *decoder) Randomizer { return KRR{d.decimal("epsilon0")} },
+		func(s string) (Randomizer, error) { e, err := ParseDecimal(s); return KRR{e}, err }},
+	{tagRAPPOR, func(d *decoder) Randomizer { return RAPPOR{d.decimal("epsilon0")} },
+		func(s string) (Randomizer, error) { e, err := ParseDecimal(s); return RAPPOR{e}, err }},
+}
+
+func readRandomizer(tag uint8, d *decoder) (Randomizer, bool) {
+	for _, z := range randomizers {
+		if z.tag == tag {
+			return z.read(d), true
+		}
+	}
+	return nil, false
+}
+
+// ParseRandomizer reads a name with its parameter, as in gaussian, gaussian:VARIANCE,
+// krr:EPSILON and rappor:EPSILON.
+func ParseRandomizer(s string) (Randomizer, error) {
+	name, param, _ := strings.Cut(s, ":")
+	var names []string
+	for _, z := range randomizers {
+		known := nameOf("randomizer", uint16(z.tag))
+		if z.parse == nil {
+			continue
+		}
+		if known == name {
+			return z.parse(param)
+		}
+		names = append(names, known)
+	}
+	last := len(names) - 1
+	return nil, fmt.Errorf("%q is not %s or %s", name, strings.Join(names[:last], ", "), names[last])
+}
+
+// NoRandomizer sends the true answer, in shares.
+type NoRandomizer struct{}
+
+func (NoRandomizer) String() string {
+	return "the device sends its true answer, split in shares"
+}
+
+func (NoRandomizer) randomizer() uint8            { return tagRandomizerNone }
+func (NoRandomizer) append(*cryptobyte.Builder)   {}
+func (NoRandomizer) params() any                  { return nil }
+func (NoRandomizer) validate(*validator, *Recipe) {}
+func (NoRandomizer) conditions(*Recipe) []string  { return nil }
+func (NoRandomizer) blurs(*probabilities, Query)  {}
+
+func (v *validator) randomizer(r *Recipe) {
+	if r.Randomizer == nil {
+		v.add("randomizer", "is missing")
+		return
+	}
+	r.Randomizer.validate(v, r)
 }
 
 // maxEpsilon0 is where a local randomizer no longer blurs.
 const maxEpsilon0 = 32
 
-func (KRR) randomizer() uint8    { return tagKRR }
-func (RAPPOR) randomizer() uint8 { return tagRAPPOR }
-
-func (z KRR) String() string {
-	return fmt.Sprintf("the device names a random bucket instead of the true one with some probability (randomized response, epsilon %s)", z.Epsilon0)
-}
-func (z RAPPOR) String() string {
-	return fmt.Sprintf("the device flips each bit of its answer with probability %.4g (RAPPOR, epsilon %s)", flip(z.Epsilon0), z.Epsilon0)
-}
-
-// flip is 1/(e^epsilon + 1).
-func flip(epsilon Decimal) float64 { return 1 / (math.Exp(epsilon.FloatDown()) + 1) }
-
-// RAPPORWeight is the least MaxWeight that RAPPOR of so many bits exceeds with the given probability at most; see [TailOdds].
-func RAPPORWeight(length uint32, epsilon0 Decimal, odds float64) (uint64, error) {
-	z, err := RAPPOR{epsilon0}.local(length)
-	if err != nil {
-		return 0, err
+// local checks what all local randomizers have in common; false means that the epsilon is
+// none, and nothing more can be said.
+func (v *validator) local(r *Recipe, epsilon Decimal) bool {
+	if epsilon.Coefficient == 0 || !epsilon.Valid() || epsilon.FloatDown() > maxEpsilon0 {
+		v.add("randomizer.epsilon0", "is not a decimal above 0, at most %d, in its shortest form", maxEpsilon0)
+		return false
 	}
-	return uint64(z.WeightBound(odds)), nil
-}
-
-// local is the randomizer as devices draw it.
-func (z RAPPOR) local(length uint32) (*local.RAPPOR, error) {
-	return local.NewRAPPOR(int(min(length, MaxElements+1)), z.Epsilon0.FloatDown(), local.Deletion, local.Symmetric)
-}
-
-// Overweight bounds the probability that an answer has more ones than weight.
-func (z RAPPOR) Overweight(length uint32, weight uint64) (float64, error) {
-	l, err := z.local(length)
-	if err != nil {
-		return 0, err
+	if r.Noise != (NoNoise{}) {
+		v.add("noise", "is added by devices and servers; choose one")
 	}
-	return l.WeightOdds(int(min(weight, uint64(length)))), nil
+	return true
+}
+
+// honestReports is the condition of messages that hide among one another.
+func honestReports(r *Recipe) []string {
+	return []string{fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe", r.MinBatch)}
 }
 
 // TailOdds is how rare redraws have to be in batches of so many reports: 2^-TailBits, and less where a batch is so large, or delta
@@ -81,40 +153,4 @@ func upperQuantile(n uint64, p, miss float64) (uint64, error) {
 		return 0, fmt.Errorf("of %d devices with a miss of %v", n, miss)
 	}
 	return n - binomial.Fewest(n, 1-p, miss), nil // P(n - X < b) <= miss
-}
-
-func (v *validator) randomizer(r *Recipe) {
-	var epsilon Decimal
-	switch z := r.Randomizer.(type) {
-	case nil:
-		v.add("randomizer", "is missing")
-		return
-	case NoRandomizer:
-		return
-	case Gaussian:
-		v.deviceNoise(r, z)
-		return
-	case KRR:
-		epsilon = z.Epsilon0
-		if q, ok := r.Query.(Histogram); !ok || q.Length < 2 {
-			v.add("query", "is no histogram of 2 or more buckets, which randomized response needs")
-		}
-	case RAPPOR:
-		epsilon = z.Epsilon0
-		if _, ok := r.Query.(Multihot); !ok {
-			v.add("query", "is not multihot, which RAPPOR needs")
-		}
-	}
-	if epsilon.Coefficient == 0 || !epsilon.Valid() || epsilon.FloatDown() > maxEpsilon0 {
-		v.add("randomizer.epsilon0", "is not a decimal above 0, at most %d, in its shortest form", maxEpsilon0)
-		return
-	}
-	if r.Noise != (NoNoise{}) {
-		v.add("noise", "is added by devices and servers; choose one")
-	}
-	if q, ok := r.Query.(Multihot); ok && q.Length >= 1 && q.Length <= MaxElements {
-		if least, err := RAPPORWeight(q.Length, epsilon, 1./(1<<TailBits)); err != nil || q.MaxWeight < least {
-			v.add("query.max_weight", "is %d, which RAPPOR exceeds more often than 2^-%d; want at least %d", q.MaxWeight, TailBits, least)
-		}
-	}
 }

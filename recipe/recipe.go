@@ -111,15 +111,6 @@ type L1BoundSum struct {
 	Chunk  uint32 // of the proof, 1 to (Length+1)*bits(Max)
 }
 
-// A Randomizer is what the device does to its answer before anyone sees it: one of [NoRandomizer], [Gaussian], [KRR] and [RAPPOR].
-type Randomizer interface {
-	randomizer() uint8
-	fmt.Stringer
-}
-
-// NoRandomizer sends the true answer, in shares.
-type NoRandomizer struct{}
-
 // Participation is how a device decides whether to answer: one of [Always], [Bernoulli], [Importance] and [DonationTime].
 type Participation interface {
 	participation() uint8
@@ -251,16 +242,15 @@ func (q SumVec) Aggregates() int { return int(q.Length) }
 // Aggregates is the length of the vector.
 func (q L1BoundSum) Aggregates() int { return int(q.Length) }
 
-func (NoRandomizer) randomizer() uint8 { return tagRandomizerNone }
-func (Always) participation() uint8    { return tagAlways }
-func (TwoServer) path() uint8          { return tagTwoServer }
-func (NoNoise) noise() uint8           { return tagNoiseNone }
-func (DiscreteGaussian) noise() uint8  { return tagDiscreteGaussian }
-func (DiscreteLaplace) noise() uint8   { return tagDiscreteLaplace }
-func (NoClaim) claim() uint8           { return tagClaimNone }
-func (ApproxDP) claim() uint8          { return tagApproxDP }
-func (NoWindow) window() uint8         { return tagWindowNone }
-func (Between) window() uint8          { return tagWindowInterval }
+func (Always) participation() uint8   { return tagAlways }
+func (TwoServer) path() uint8         { return tagTwoServer }
+func (NoNoise) noise() uint8          { return tagNoiseNone }
+func (DiscreteGaussian) noise() uint8 { return tagDiscreteGaussian }
+func (DiscreteLaplace) noise() uint8  { return tagDiscreteLaplace }
+func (NoClaim) claim() uint8          { return tagClaimNone }
+func (ApproxDP) claim() uint8         { return tagApproxDP }
+func (NoWindow) window() uint8        { return tagWindowNone }
+func (Between) window() uint8         { return tagWindowInterval }
 
 // ID is the SHA-256 that names a recipe, and the task_info of its DAP task.
 type ID [sha256.Size]byte

@@ -407,7 +407,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: epsilon is null: %v", name, exact)
 		}
 		last := got.Guarantee.Fallbacks[len(got.Guarantee.Fallbacks)-1]
-		if blurred := r.Randomizer != (NoRandomizer{}); (last.Loss != NoPrivacy) != blurred {
+		if blurred := r.Randomized(); (last.Loss != NoPrivacy) != blurred {
 			t.Errorf("%s: collusion leaves %v", name, last.Loss)
 		}
 	}

@@ -55,7 +55,7 @@ func (r *Recipe) Append(dst []byte) ([]byte, error) {
 	b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(r.Name)) })
 	addBytes16(b, r.Description)
 	addChoice(b, r.Query.query(), func(b *cryptobyte.Builder) { addQuery(b, r.Query) })
-	addChoice(b, r.Randomizer.randomizer(), func(b *cryptobyte.Builder) { addRandomizer(b, r.Randomizer) })
+	addChoice(b, r.Randomizer.randomizer(), r.Randomizer.append)
 	addChoice(b, r.Participation.participation(), func(b *cryptobyte.Builder) { addParticipation(b, r.Participation) })
 	addChoice(b, r.Path.path(), func(b *cryptobyte.Builder) { addPath(b, r.Path) })
 	addChoice(b, r.Noise.noise(), func(b *cryptobyte.Builder) { addNoise(b, r.Noise) })
@@ -113,21 +113,6 @@ func addQuery(b *cryptobyte.Builder, q Query) {
 		b.AddUint8(uint8(q.Rounding))
 	default:
 		panic(fmt.Sprintf("recipe: internal error: no encoding for query %T", q))
-	}
-}
-
-func addRandomizer(b *cryptobyte.Builder, z Randomizer) {
-	switch z := z.(type) {
-	case NoRandomizer:
-	case Gaussian:
-		addRational(b, z.Variance)
-		b.AddUint64(z.Clip)
-	case KRR:
-		addDecimal(b, z.Epsilon0)
-	case RAPPOR:
-		addDecimal(b, z.Epsilon0)
-	default:
-		panic(fmt.Sprintf("recipe: internal error: no encoding for randomizer %T", z))
 	}
 }
 
@@ -291,20 +276,6 @@ func readQuery(tag uint8, d *decoder) (Query, bool) {
 			Dimension: d.u32("dimension"), Bound: d.u64("bound"), FracBits: d.u8("frac_bits"),
 			Proof: VectorProof(d.known("vector-proof")), Rounding: Rounding(d.known("rounding")),
 		}, true
-	}
-	return nil, false
-}
-
-func readRandomizer(tag uint8, d *decoder) (Randomizer, bool) {
-	switch tag {
-	case tagRandomizerNone:
-		return NoRandomizer{}, true
-	case tagDeviceGaussian:
-		return Gaussian{Variance: d.rational("variance"), Clip: d.u64("clip")}, true
-	case tagKRR:
-		return KRR{d.decimal("epsilon0")}, true
-	case tagRAPPOR:
-		return RAPPOR{d.decimal("epsilon0")}, true
 	}
 	return nil, false
 }

@@ -12,12 +12,8 @@ import (
 // ours counts the one or looks up the other. A recipe that is not valid may lack some.
 func (r *Recipe) Conditions() []string {
 	var reports []string
-	switch r.Randomizer.(type) {
-	case KRR, RAPPOR:
-		reports = []string{fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe", r.MinBatch)}
-	case Gaussian:
-		reports = []string{fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe, and all but one of those keep "+
-			"their noise to themselves", r.MinBatch)}
+	if r.Randomizer != nil {
+		reports = r.Randomizer.conditions(r)
 	}
 	if !r.Amplified() || r.Dummies == nil || r.Rate == nil {
 		return reports
@@ -54,7 +50,7 @@ func (r *Recipe) Assumptions(honest int, rounds uint32) []string {
 			"it need not be hidden that a person takes part, only what they answer",
 			r.once(rounds))
 	}
-	if r.Randomizer != (NoRandomizer{}) {
+	if r.Randomized() {
 		return append(list, "the leader and the helper do not put their shares together")
 	}
 	if honest == 1 {

@@ -258,7 +258,7 @@ func (d *Device) ready(p *Plan, v client.Value) (recipe.Answer, error) {
 		return 0, ErrNotAsked
 	}
 	kind, err := p.o.Client.Kind(v)
-	if err == nil && kind == recipe.NoAnswer && r.Dummies == nil && r.Randomizer == (recipe.NoRandomizer{}) {
+	if err == nil && kind == recipe.NoAnswer && r.Dummies == nil && !r.Randomized() {
 		err = &client.ValueError{Want: "an answer: this recipe has no dummies"}
 	}
 	return kind, err

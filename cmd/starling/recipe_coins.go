@@ -194,28 +194,11 @@ func parseRandomizer(s string) (recipe.Randomizer, error) {
 	if s == "" {
 		return nil, nil
 	}
-	name, epsilon, _ := strings.Cut(s, ":")
-	if name == "gaussian" {
-		if epsilon == "" {
-			return recipe.Gaussian{}, nil
-		}
-		v, err := recipe.ParseRational(epsilon)
-		if err != nil {
-			return nil, fmt.Errorf("--randomizer: %w", err)
-		}
-		return recipe.Gaussian{Variance: v}, nil
-	}
-	e, err := recipe.ParseDecimal(epsilon)
+	z, err := recipe.ParseRandomizer(s)
 	if err != nil {
 		return nil, fmt.Errorf("--randomizer: %w", err)
 	}
-	switch name {
-	case "krr":
-		return recipe.KRR{Epsilon0: e}, nil
-	case "rappor":
-		return recipe.RAPPOR{Epsilon0: e}, nil
-	}
-	return nil, fmt.Errorf("--randomizer: %q is not gaussian, krr or rappor", name)
+	return z, nil
 }
 
 func parseTargeting(who, certificate string) (*recipe.Targeting, error) {

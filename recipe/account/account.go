@@ -133,20 +133,13 @@ func (r subject) shuffled(s Situation, delta float64) (accountant.Event, error) 
 	if s.Half {
 		n = max(1, n/2)
 	}
-	var message accountant.Message
-	var odds float64
-	switch z := r.Randomizer.(type) {
-	case recipe.KRR:
-		message = accountant.ReportOf(accountant.RandomizedResponse{Epsilon0: z.Epsilon0.FloatUp(), K: uint64(r.Query.(recipe.Histogram).Length)})
-	case recipe.RAPPOR:
-		message = accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: z.Epsilon0.FloatUp()})
-		var err error
-		q := r.Query.(recipe.Multihot)
-		if odds, err = z.Overweight(q.Length, q.MaxWeight); err != nil {
-			return nil, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
-		}
-	default:
+	z, ok := r.Randomizer.(recipe.LocalRandomizer)
+	if !ok {
 		return nil, &recipe.InvalidError{Field: "randomizer", Problem: "has no bound"}
+	}
+	message, odds, err := z.Local(r.Query)
+	if err != nil {
+		return nil, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
 	}
 	curve, err := amplify.Shuffle(message, n)
 	if err != nil {
@@ -215,7 +208,7 @@ func (r subject) proved(s Situation, delta recipe.Decimal, rounds uint32, n rele
 // [Recipe.Conditions], for neighbours of whom it is known who sent what: where devices blur
 // their answers it is what one report gives by itself, whoever else reports.
 func (r subject) unconditional(claim recipe.ApproxDP, delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
-	if r.Randomizer == (recipe.NoRandomizer{}) {
+	if !r.Randomized() {
 		l, _, err := r.proved(Situation{Servers: r.HonestServers(claim)}, delta, rounds, r.KnownNeighbours())
 		return l, err
 	}
@@ -262,7 +255,7 @@ func (r subject) fallbacks(s Situation, claim recipe.ApproxDP) ([]recipe.Fallbac
 			"fewer dummies hide the number of answers"); err != nil {
 			return nil, err
 		}
-	} else if r.Randomizer != (recipe.NoRandomizer{}) {
+	} else if r.Randomized() {
 		half := s
 		half.Half = true
 		if err := add(recipe.HalfAreDishonest, half, r.Neighbours(), "half of the devices are dishonest", r.fewer()); err != nil {
@@ -283,7 +276,7 @@ func (r subject) fallbacks(s Situation, claim recipe.ApproxDP) ([]recipe.Fallbac
 		Loss: recipe.NoPrivacy,
 		Note: "they can read every answer, because devices add no noise of their own",
 	}
-	if r.Randomizer != (recipe.NoRandomizer{}) {
+	if r.Randomized() {
 		together.Note = fmt.Sprintf("the device's own noise is left, for %v neighbours who take part", r.KnownNeighbours())
 		var err error
 		if together.Loss, err = r.ownNoise(claim.Delta, claim.Rounds); err != nil {
@@ -304,21 +297,21 @@ func (r subject) fewer() string {
 // ownNoise is what the device's own noise gives, in a number of rounds, against who reads
 // its reports and knows whose they are.
 func (r subject) ownNoise(delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
-	local := func(epsilon0 recipe.Decimal) recipe.Loss {
-		return recipe.Loss{Epsilon: outward.Above(epsilon0.FloatUp() * float64(rounds)), Delta: delta.Float()}
-	}
 	switch z := r.Randomizer.(type) {
 	case recipe.Gaussian:
 		return r.alone(z, delta, rounds)
-	case recipe.KRR:
-		return local(z.Epsilon0), nil
-	case recipe.RAPPOR:
+	case recipe.LocalRandomizer:
+		m, odds, err := z.Local(r.Query)
+		if err != nil {
+			return recipe.NoPrivacy, err
+		}
+		is, err := m.Premise()
+		if err != nil {
+			return recipe.NoPrivacy, err
+		}
 		// What is drawn again is that under every value, but less often under none.
-		q := r.Query.(recipe.Multihot)
-		odds, err := z.Overweight(q.Length, q.MaxWeight)
-		l := local(z.Epsilon0)
-		l.Epsilon += 2 * odds * float64(rounds)
-		return l, err
+		epsilon := outward.Above(is.Epsilon0*float64(rounds)) + 2*odds*float64(rounds)
+		return recipe.Loss{Epsilon: epsilon, Delta: delta.Float()}, nil
 	}
 	return recipe.NoPrivacy, nil
 }

@@ -78,12 +78,12 @@ func (r subject) provedBound() (recipe.ProvedBound, bool) {
 			return b, false
 		}
 		b = recipe.ProvedBound{Bound: q.Bound, Answer: z.Clip, Redraw: c.Odds, Delta: c.Spent}
-	case recipe.RAPPOR:
+	case recipe.LocalRandomizer:
 		q, ok := r.Query.(recipe.Multihot)
 		if !ok {
 			return b, false
 		}
-		odds, err := z.Overweight(q.Length, q.MaxWeight)
+		_, odds, err := z.Local(q)
 		if err != nil {
 			return b, false
 		}
@@ -103,12 +103,8 @@ func (r subject) provedBound() (recipe.ProvedBound, bool) {
 
 // withDeviceNoise fills in what Options leave to [New] about noise of the devices' own: the clip, the variance and what is proved.
 func withDeviceNoise(o *Options) error {
-	if z, ok := o.Randomizer.(recipe.RAPPOR); ok {
-		if q, ok := o.Query.(recipe.Multihot); ok && q.MaxWeight == 0 {
-			// Where it cannot be computed, Validate says why.
-			q.MaxWeight, _ = recipe.RAPPORWeight(q.Length, z.Epsilon0, recipe.TailOdds(o.MinBatch, o.Rounds, o.delta().FloatDown()))
-			o.Query = q
-		}
+	if z, ok := o.Randomizer.(recipe.LocalRandomizer); ok {
+		o.Query = z.Fit(o.Query, recipe.TailOdds(o.MinBatch, o.Rounds, o.delta().FloatDown()))
 		return nil
 	}
 	z, ok := o.Randomizer.(recipe.Gaussian)

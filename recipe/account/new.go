@@ -243,7 +243,7 @@ func (r subject) fill(o *Options) error {
 		return r.Sound(true)
 	}
 	noise, settle := o.Noise, o.Dummies == nil && r.Dummies != nil
-	wanted := noise == nil && o.Epsilon != (recipe.Decimal{}) && r.Randomizer == (recipe.NoRandomizer{})
+	wanted := noise == nil && o.Epsilon != (recipe.Decimal{}) && !r.Randomized()
 	if settle {
 		if wanted && r.Amplified() {
 			// How many dummies are enough depends on the noise, which they change by about one per cent.

@@ -28,8 +28,7 @@ func (p *Plan) query() recipe.Query {
 		return recipe.Histogram{Length: n}
 	case g.Randomizer == RAPPOR:
 		// Where the weight cannot be computed, RAPPOR has no recipe at all, and account.New says why.
-		weight, _ := recipe.RAPPORWeight(n, p.perBit, recipe.TailOdds(p.MinBatch, g.Rounds, g.Delta))
-		return recipe.Multihot{Length: n, MaxWeight: weight}
+		return recipe.RAPPOR{Epsilon0: p.perBit}.Fit(recipe.Multihot{Length: n}, recipe.TailOdds(p.MinBatch, g.Rounds, g.Delta))
 	case g.HideCount:
 		if q, ok := g.Query.(recipe.Histogram); ok {
 			return recipe.Multihot{Length: q.Length, MaxWeight: 1}
