@@ -118,6 +118,9 @@ func operations(current func() (*opened, error)) http.Handler {
 		})
 	}
 	decide(status.HoldPath, func(ctx context.Context, l *leader.Leader, d status.Decision, tasks []dap.TaskID) (status.Decided, error) {
+		if d.Reason == "" {
+			return status.Decided{}, &status.BadRequest{Err: errors.New("a hold needs a reason")}
+		}
 		n, err := l.HoldTask(ctx, d.Reason, tasks...)
 		return status.Decided{Tasks: n}, err
 	})
