@@ -28,7 +28,9 @@ const (
 
 // An Aggregator is the configuration of a leader or a helper: leader.toml or helper.toml.
 type Aggregator struct {
-	// Role is set by [LoadAggregator].
+	// Party is "leader" or "helper". Required.
+	Party Role `toml:"role"`
+	// Role is the same for DAP, set by [LoadAggregator].
 	Role dap.Role `toml:"-"`
 	// Public is where clients, peer and collector come. Required.
 	Public service.Listen `toml:"public"`
@@ -159,7 +161,7 @@ type Log struct {
 // does.
 func LoadAggregator(path string, role dap.Role) (*Aggregator, error) {
 	a := &Aggregator{Role: role}
-	if err := service.Load(path, a); err != nil {
+	if err := loadAs(path, Role(role.String()), a); err != nil {
 		return nil, err
 	}
 	if err := a.Validate(); err != nil {
@@ -456,6 +458,8 @@ func readFile(path string, limit int64) ([]byte, error) {
 
 // A Collector is the configuration of a collector: collector.toml.
 type Collector struct {
+	// Party is "collector". Required.
+	Party Role `toml:"role"`
 	// Recipe is the recipe file. Required.
 	Recipe service.Path `toml:"recipe"`
 	// Token is what the leader knows the collector by. Required.
@@ -471,7 +475,7 @@ type Collector struct {
 // LoadCollector reads and validates collector.toml.
 func LoadCollector(path string) (*Collector, error) {
 	c := &Collector{}
-	if err := service.Load(path, c); err != nil {
+	if err := loadAs(path, CollectorRole, c); err != nil {
 		return nil, err
 	}
 	for _, f := range []struct{ key, value string }{

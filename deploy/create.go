@@ -178,6 +178,7 @@ func (w *writer) template(name, text string, fields any) {
 
 const leaderConfig = `# The leader: starling serve leader leader.toml
 # Clients upload to it, the collector asks it; it verifies with the helper.
+role = "leader"
 data = "leader"
 # What must not go back when data does, to a backup say: best on another disk, and in
 # no backup.
@@ -215,6 +216,7 @@ verify_keys = [{ id = 1, file = "secrets/verify.key" }]
 
 const helperConfig = `# The helper: starling serve helper helper.toml
 # It verifies with the leader and holds the other half of every sum.
+role = "helper"
 data = "helper"
 # What must not go back when data does, to a backup say: best on another disk, and in
 # no backup.
@@ -251,6 +253,7 @@ verify_keys = [{ id = 1, file = "secrets/verify.key" }]
 `
 
 const collectorConfig = `# The collector: starling collect collector.toml
+role = "collector"
 recipe = "recipe.starling"
 token = "secrets/collector.token"
 hpke_key = "secrets/collector.hpke"

@@ -169,6 +169,7 @@ func (a *Aggregator) pinned(base string) (ohttp.Pinned, error) {
 
 const relayConfig = `# The relay: starling serve relay relay.toml
 # It sees who sends and not what. It must not be run by the owner of any other party.
+role = "relay"
 gateway = "{{.GatewayURL}}"
 gateway_token = "secrets/relay.token"
 
@@ -185,6 +186,7 @@ requests_per_minute = -1
 
 const gatewayConfig = `# The gateway: starling serve gateway gateway.toml
 # It sees what is sent and not by whom, and passes it on to the leader.
+role = "gateway"
 data = "gateway"
 relay_token = "secrets/relay.token"
 keys = [{ file = "secrets/gateway.hpke" }]

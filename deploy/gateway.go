@@ -18,6 +18,8 @@ import (
 
 // A Gateway is the configuration of a gateway process: gateway.toml.
 type Gateway struct {
+	// Party is "gateway". Required.
+	Party Role `toml:"role"`
 	// Public is where the relay comes. Required.
 	Public service.Listen `toml:"public"`
 	// Local is where the operator looks. Required.
@@ -110,7 +112,7 @@ func (l GatewayLimits) limits() gateway.Limits {
 // LoadGateway reads and validates gateway.toml, and none of the files that it names: [Gateway.Check] does.
 func LoadGateway(path string) (*Gateway, error) {
 	c := &Gateway{}
-	if err := service.Load(path, c); err != nil {
+	if err := loadAs(path, GatewayRole, c); err != nil {
 		return nil, err
 	}
 	if err := c.Validate(); err != nil {

@@ -14,6 +14,8 @@ import (
 
 // A Relay is the configuration of a relay process: relay.toml.
 type Relay struct {
+	// Party is "relay". Required.
+	Party Role `toml:"role"`
 	// Public is where devices come. Required.
 	Public service.Listen `toml:"public"`
 	// Local is where the operator looks. Required.
@@ -52,7 +54,7 @@ func (l RelayLimits) limits() relay.Limits {
 // LoadRelay reads and validates relay.toml, and none of the files that it names: [Relay.Check] does.
 func LoadRelay(path string) (*Relay, error) {
 	c := &Relay{}
-	if err := service.Load(path, c); err != nil {
+	if err := loadAs(path, RelayRole, c); err != nil {
 		return nil, err
 	}
 	if err := c.Validate(); err != nil {

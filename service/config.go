@@ -48,17 +48,9 @@ func (e *ConfigError) Error() string {
 // keys, repeated keys and values of the wrong type are a [*ConfigError]. Every field of type [Path] or [Secret] that
 // is relative is made relative to the file's directory. Load does not validate: the caller's Validate does.
 func Load(path string, into any) error {
-	f, err := os.Open(path)
+	text, err := readConfig(path)
 	if err != nil {
-		return fmt.Errorf("service: open configuration: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
-	if err != nil {
-		return fmt.Errorf("service: read configuration: %w", err)
-	}
-	if len(text) > maxConfigBytes {
-		return &ConfigError{File: path, Reason: fmt.Sprintf("larger than %d bytes", maxConfigBytes)}
+		return err
 	}
 	d := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
@@ -66,6 +58,36 @@ func Load(path string, into any) error {
 	}
 	resolve(reflect.ValueOf(into), filepath.Dir(path))
 	return nil
+}
+
+// LoadKnown is Load for a reader that does not know yet what file it has: keys that into
+// has no field for are passed over.
+func LoadKnown(path string, into any) error {
+	text, err := readConfig(path)
+	if err != nil {
+		return err
+	}
+	if err := toml.Unmarshal(text, into); err != nil {
+		return configError(path, err)
+	}
+	resolve(reflect.ValueOf(into), filepath.Dir(path))
+	return nil
+}
+
+func readConfig(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("service: open configuration: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("service: read configuration: %w", err)
+	}
+	if len(text) > maxConfigBytes {
+		return nil, &ConfigError{File: path, Reason: fmt.Sprintf("larger than %d bytes", maxConfigBytes)}
+	}
+	return text, nil
 }
 
 // configError turns the decoder's errors into ours.

@@ -50,13 +50,15 @@ func serveRole(role dap.Role) *command {
 
 // The least that a relay and a gateway behind it are told; a test reads both. No deployment of the lab has these files.
 const (
-	relayExample = `gateway = "http://127.0.0.1:8002/" # https, where it is on another machine
+	relayExample = `role = "relay"
+gateway = "http://127.0.0.1:8002/" # https, where it is on another machine
 [public]
 address = "127.0.0.1:8001"         # where devices come
 [local]
 address = "127.0.0.1:9001"         # for the operator: /readyz /statusz /metrics`
 
-	gatewayExample = `data = "gateway"                   # directory of what was opened before
+	gatewayExample = `role = "gateway"
+data = "gateway"                   # directory of what was opened before
 epochs = "epochs"                  # directory; starling manifest new --key epochs/1.key --out epochs/1.manifest
 targets = [{ url = "http://127.0.0.1:8000/" }] # the leader, as starling manifest show names it
 [public]

@@ -30,8 +30,19 @@ type aggregatorFile struct {
 	config *deploy.Aggregator
 }
 
-// loadAggregators reads the configurations named, or those in the working directory. The role is what the file's name
-// begins with.
+// roleOf is whose configuration a file of a command line is, as the file says.
+func roleOf(command, path string) (deploy.Role, error) {
+	if err := notDirectory(command, path, deploy.LeaderFile, deploy.HelperFile, deploy.GatewayFile, deploy.RelayFile, deploy.CollectorFile); err != nil {
+		return "", err
+	}
+	role, err := deploy.RoleOf(path)
+	if err != nil {
+		return "", ofInput(err, noDeployment)
+	}
+	return role, nil
+}
+
+// loadAggregators reads the configurations named, or those in the working directory.
 func loadAggregators(command string, args []string) ([]aggregatorFile, error) {
 	if len(args) == 0 {
 		for _, name := range []string{deploy.LeaderFile, deploy.HelperFile} {
@@ -46,19 +57,21 @@ func loadAggregators(command string, args []string) ([]aggregatorFile, error) {
 	}
 	var files []aggregatorFile
 	for _, path := range args {
-		if err := notDirectory(command, path, deploy.LeaderFile, deploy.HelperFile); err != nil {
+		is, err := roleOf(command, path)
+		if err != nil {
 			return nil, err
 		}
 		role := dap.RoleLeader
-		switch base := filepath.Base(path); {
-		case strings.HasPrefix(base, "helper"):
+		switch is {
+		case deploy.LeaderRole:
+		case deploy.HelperRole:
 			role = dap.RoleHelper
-		case strings.HasPrefix(base, "relay"):
+		case deploy.RelayRole:
 			return nil, failf(exitUsage, "it answers on its local listener: curl http://ADDRESS/statusz, the address of [local] in "+path+
 				"; for a result that is late: starling "+command+" "+filepath.Join(filepath.Dir(path), deploy.GatewayFile),
 				"%s: a relay keeps nothing that a result could wait for", path)
-		case !strings.HasPrefix(base, "leader"):
-			return nil, failf(exitUsage, "name it leader.toml, helper.toml or gateway.toml", "%s: the file's name does not tell the role", path)
+		default:
+			return nil, failf(exitUsage, "starling "+command+" leader.toml", "%s is a %s's configuration; a leader's or a helper's is wanted", path, is)
 		}
 		config, err := deploy.LoadAggregator(path, role)
 		if err != nil {

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/gateway"
@@ -39,12 +37,13 @@ func loadParties(command string, args []string) (aggregators []aggregatorFile, g
 	}
 	var rest []string
 	for _, path := range args {
-		if !strings.HasPrefix(filepath.Base(path), "gateway") {
+		role, err := roleOf(command, path)
+		if err != nil {
+			return nil, nil, err
+		}
+		if role != deploy.GatewayRole {
 			rest = append(rest, path)
 			continue
-		}
-		if err := notDirectory(command, path, deploy.GatewayFile); err != nil {
-			return nil, nil, err
 		}
 		config, err := deploy.LoadGateway(path)
 		if err != nil {

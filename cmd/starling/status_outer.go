@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,21 +28,19 @@ type outer struct {
 // loadOuter takes the configurations of relays and collectors out of the arguments.
 func loadOuter(command string, args []string) (all []outer, rest []string, err error) {
 	for _, path := range args {
+		role, err := roleOf(command, path)
+		if err != nil {
+			return nil, nil, err
+		}
 		var o outer
-		switch base := filepath.Base(path); {
-		case strings.HasPrefix(base, "relay"):
-			if err := notDirectory(command, path, deploy.RelayFile); err != nil {
-				return nil, nil, err
-			}
+		switch role {
+		case deploy.RelayRole:
 			c, err := deploy.LoadRelay(path)
 			if err != nil {
 				return nil, nil, ofInput(err, "starling serve relay --help shows a configuration to begin with")
 			}
 			o = outerRelay(path, c)
-		case strings.HasPrefix(base, "collector"):
-			if err := notDirectory(command, path, deploy.CollectorFile); err != nil {
-				return nil, nil, err
-			}
+		case deploy.CollectorRole:
 			c, err := deploy.LoadCollector(path)
 			if err != nil {
 				return nil, nil, ofInput(err, noDeployment)

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/service"
 )
@@ -102,7 +103,10 @@ func classify(err error) (code int, hint string) {
 	var wide *disk.ModeError
 	var store *aggregator.StoreError
 	var state *gateway.StateError
+	var role *deploy.RoleError
 	switch {
+	case errors.As(err, &role):
+		return exitInput, fmt.Sprintf("name the %s's file; starling doctor %s looks at this one", role.Want, role.File)
 	case errors.As(err, &sending):
 		return exitCheck, hintOfSending(sending)
 	case errors.As(err, &config):

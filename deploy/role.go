@@ -1,0 +1,63 @@
+package deploy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/starling-agg/starling/service"
+)
+
+// A Role is the party that a configuration file is for; each file says its own.
+type Role string
+
+// The roles that have a configuration file.
+const (
+	LeaderRole    Role = "leader"
+	HelperRole    Role = "helper"
+	CollectorRole Role = "collector"
+	RelayRole     Role = "relay"
+	GatewayRole   Role = "gateway"
+)
+
+// Roles are all of them, in the order in which a report meets them, the collector last.
+var Roles = []Role{RelayRole, GatewayRole, LeaderRole, HelperRole, CollectorRole}
+
+// A RoleError is the configuration of one party given to another.
+type RoleError struct {
+	File string
+	Role Role // that it is of
+	Want Role
+}
+
+func (e *RoleError) Error() string {
+	return fmt.Sprintf("%s: role: it is the %s's configuration, and the %s's is wanted", e.File, e.Role, e.Want)
+}
+
+// RoleOf reads whose configuration a file is, and nothing else of it.
+func RoleOf(path string) (Role, error) {
+	var said struct {
+		Role Role `toml:"role"`
+	}
+	if err := service.LoadKnown(path, &said); err != nil {
+		return "", err
+	}
+	switch {
+	case said.Role == "":
+		return "", &service.ConfigError{File: path, Key: "role", Reason: `required, first in the file, such as role = "leader"`}
+	case !slices.Contains(Roles, said.Role):
+		return "", &service.ConfigError{File: path, Key: "role", Reason: fmt.Sprintf("%q is none of %v", said.Role, Roles)}
+	}
+	return said.Role, nil
+}
+
+// loadAs reads the configuration of one role.
+func loadAs(path string, role Role, into any) error {
+	said, err := RoleOf(path)
+	if err != nil {
+		return err
+	}
+	if said != role {
+		return &RoleError{path, said, role}
+	}
+	return service.Load(path, into)
+}
