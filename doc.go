@@ -12,7 +12,7 @@
 //
 //	cmd/starling       the commands; wiring only
 //	lab                chart: every party on loopback in one process: demo, tutorial, test bed
-//	deploy             the configuration files of every party, and how it starts from them
+//	deploy             invitation: the configuration files of every party, how it starts from them, how two owners agree
 //	figures            what the papers claim by formula, drawn from dp; internal/draw is its pen
 //	client collector   the people's side; client/participate: secret coins and the account of what they cost
 //	internal/exchange  one DAP request and its answer, as client and collector make it
