@@ -1,18 +1,21 @@
 package deploy
 
 import (
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math"
+	"net/http"
 	"os"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy/invitation"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
@@ -41,9 +44,7 @@ type Aggregator struct {
 	// Helper says how a leader reaches the helper where that is not simply its URL. Optional.
 	Helper Via `toml:"helper"`
 	// Local is where the operator looks. Required.
-	Local struct {
-		Address service.Address `toml:"address"`
-	} `toml:"local"`
+	Local Local `toml:"local"`
 	// Data is the directory of the store; made where it is missing. Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
 	// Record is the directory of what must not go back when Data does, as to a backup:
@@ -69,6 +70,8 @@ type Aggregator struct {
 	// Signing is how the aggregator vouches for its keys. Required where a recipe names
 	// the keys that do, and only there.
 	Signing Signing `toml:"signing"`
+	// Agreement is where the tasks' keys and tokens come from that have no files of their own. Optional.
+	Agreement Agreement `toml:"agreement"`
 	// Tasks are what this aggregator takes part in. Required, at least one.
 	Tasks []Task `toml:"tasks"`
 	// Deferred makes a helper answer aggregation jobs later instead of at once. Helpers only.
@@ -80,7 +83,7 @@ type Aggregator struct {
 	// CompareEvery is how often a leader compares with its helpers what they hold and
 	// have released. Leaders only. Default 1 minute.
 	CompareEvery service.Duration `toml:"compare_every"`
-	// Limits left out or zero take the defaults of aggregator.Limits.
+	// Limits left out or zero take their defaults.
 	Limits Limits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
 	Log Log `toml:"log"`
@@ -99,7 +102,7 @@ type Task struct {
 	ID string `toml:"id"`
 	// DAP is the draft that such a task speaks, "dap-18" or "dap-19". Default "dap-18".
 	DAP dap.Version `toml:"dap"`
-	// VerifyKeys are what leader and helper share. Required, at least one.
+	// VerifyKeys are what leader and helper share. Required, at least one, unless there is an Agreement; so is what follows.
 	VerifyKeys []VerifyKey `toml:"verify_keys"`
 	// PeerToken is the token with which the leader comes to the helper. Required.
 	PeerToken service.Secret `toml:"peer_token"`
@@ -127,28 +130,46 @@ type Expected struct {
 
 // A VerifyKey is a file of 64 hexadecimal digits and the id under which both aggregators know it.
 type VerifyKey struct {
-	ID   uint8          `toml:"id"`
+	// ID is the same at both aggregators. Required.
+	ID uint8 `toml:"id"`
+	// File holds the key. Required.
 	File service.Secret `toml:"file"`
 }
 
 // Limits are the ones of aggregator.Limits that operators change.
 type Limits struct {
-	UploadBytes   int64            `toml:"upload_bytes"`
-	UploadReports int              `toml:"upload_reports"`
-	JobBytes      int64            `toml:"job_bytes"`
-	InFlightBytes int64            `toml:"in_flight_bytes"`
-	Workers       int              `toml:"workers"`
-	Jobs          int              `toml:"jobs"`
-	ClockSkew     service.Duration `toml:"clock_skew"`
-	MaxAge        service.Duration `toml:"max_age"`
-	MaxBacklog    int64            `toml:"max_backlog"` // reports; negative: no bound
-	MinFree       int64            `toml:"min_free"`    // bytes; negative: no bound
+	// UploadBytes is the largest upload request. Default 8 MiB, or one report of the largest task if that is more.
+	UploadBytes int64 `toml:"upload_bytes"`
+	// UploadReports is the largest number of reports in an upload request. Default 10,000.
+	UploadReports int `toml:"upload_reports"`
+	// JobBytes is the largest request or answer between leader and helper. Default 64 MiB.
+	JobBytes int64 `toml:"job_bytes"`
+	// InFlightBytes bounds the bytes of all request bodies held at one time. Default 128 MiB.
+	InFlightBytes int64 `toml:"in_flight_bytes"`
+	// Workers is how many processors open shares and check proofs. Default all.
+	Workers int `toml:"workers"`
+	// Jobs is how many aggregation jobs are worked on at one time. Default 2.
+	Jobs int `toml:"jobs"`
+	// ClockSkew is how far in the future a report's time may lie, and how much later than its grace a round is released. Default 5m.
+	ClockSkew service.Duration `toml:"clock_skew"`
+	// MaxAge is how old a report may be when it is uploaded, in whole units of the task. Default no bound.
+	MaxAge service.Duration `toml:"max_age"`
+	// MaxBacklog is how many acknowledged reports may wait at the leader to be verified. Default 5,000,000; negative: no bound.
+	MaxBacklog int64 `toml:"max_backlog"`
+	// MinFree is how many bytes are to be left free on the disk; below it uploads are refused. Default 256 MiB; negative: no bound.
+	MinFree int64 `toml:"min_free"`
 }
 
 func (l Limits) options() aggregator.Limits {
 	return aggregator.Limits{UploadBody: l.UploadBytes, UploadReports: l.UploadReports, JobBody: l.JobBytes,
 		InFlight: l.InFlightBytes, Workers: l.Workers, Jobs: l.Jobs, ClockSkew: time.Duration(l.ClockSkew), MaxAge: time.Duration(l.MaxAge),
 		MaxBacklog: l.MaxBacklog, MinFree: l.MinFree}
+}
+
+// Local is the operator's listener.
+type Local struct {
+	// Address is on this machine, or a unix socket. Required.
+	Address service.Address `toml:"address"`
 }
 
 // Log is how much is logged.
@@ -164,8 +185,8 @@ func LoadAggregator(path string, role dap.Role) (*Aggregator, error) {
 	if err := loadAs(path, Role(role.String()), a); err != nil {
 		return nil, err
 	}
-	if err := a.Validate(); err != nil {
-		return nil, &service.ConfigError{File: path, Reason: err.Error()}
+	if err := invalid(path, a.Validate()); err != nil {
+		return nil, err
 	}
 	return a, nil
 }
@@ -175,62 +196,61 @@ func (a *Aggregator) Validate() error {
 	if a.Role != dap.RoleLeader && a.Role != dap.RoleHelper {
 		return fmt.Errorf("deploy: internal error: role %v is no aggregator", a.Role)
 	}
-	if err := a.Public.Validate(); err != nil {
-		return fmt.Errorf("public: %w", err)
-	}
+	var f Faults
+	f.add("public: ", a.Public.Validate())
 	if a.Peer != (service.Listen{}) {
-		if err := a.Peer.Validate(); err != nil {
-			return fmt.Errorf("peer: %w", err)
+		f.add("peer: ", a.Peer.Validate())
+	}
+	f.add("helper.", a.Helper.validate())
+	f.add("local.address: ", service.Local{Address: a.Local.Address}.Validate())
+	for _, rule := range []struct {
+		broken bool
+		what   string
+	}{
+		{a.Helper != (Via{}) && a.Role != dap.RoleLeader, "helper: only a leader has one"},
+		{a.Data == "", "data: the directory of the store is required"},
+		{a.Data != "" && !apart(a.Data, a.Record), errRecord.Error()},
+		{len(a.Tasks) == 0, "tasks: at least one is required"},
+		{a.Deferred && a.Role != dap.RoleHelper, "deferred: only a helper answers later"},
+		{a.DataKeyPeriod != 0 && time.Duration(a.DataKeyPeriod) < aggregator.MinDataKeyPeriod,
+			fmt.Sprintf("data_key_period: want %v or more", aggregator.MinDataKeyPeriod)},
+		{a.CompareEvery < 0, "compare_every: negative"},
+		{a.CompareEvery > 0 && a.Role != dap.RoleLeader, "compare_every: the leader asks, a helper answers"},
+	} {
+		if rule.broken {
+			f.add("", errors.New(rule.what))
 		}
 	}
-	if err := a.Helper.validate(); err != nil {
-		return fmt.Errorf("helper.%w", err)
-	}
-	if err := (service.Local{Address: a.Local.Address}).Validate(); err != nil {
-		return fmt.Errorf("local.address: %w", err)
-	}
-	switch {
-	case a.Helper != (Via{}) && a.Role != dap.RoleLeader:
-		return errors.New("helper: only a leader has one")
-	case a.Data == "":
-		return errors.New("data: the directory of the store is required")
-	case !apart(a.Data, a.Record):
-		return errRecord
-	case len(a.Tasks) == 0:
-		return errors.New("tasks: at least one is required")
-	case a.Deferred && a.Role != dap.RoleHelper:
-		return errors.New("deferred: only a helper answers later")
-	case a.DataKeyPeriod != 0 && time.Duration(a.DataKeyPeriod) < aggregator.MinDataKeyPeriod:
-		return fmt.Errorf("data_key_period: want %v or more", aggregator.MinDataKeyPeriod)
-	case a.CompareEvery < 0:
-		return errors.New("compare_every: negative")
-	case a.CompareEvery > 0 && a.Role != dap.RoleLeader:
-		return errors.New("compare_every: the leader asks, a helper answers")
-	}
-	if err := a.Limits.options().Validate(); err != nil {
-		return fmt.Errorf("limits: %w", err)
-	}
-	if err := a.validateKeys(); err != nil {
-		return err
-	}
-	for i, t := range a.Tasks {
-		if err := t.validateSource(); err != nil {
-			return fmt.Errorf("tasks[%d].%w", i, err)
-		}
-		switch {
-		case len(t.VerifyKeys) == 0:
-			return fmt.Errorf("tasks[%d].verify_keys: at least one is required", i)
-		case t.PeerToken == "":
-			return fmt.Errorf("tasks[%d].peer_token: required", i)
-		case t.CollectorToken == "" && a.Role == dap.RoleLeader:
-			return fmt.Errorf("tasks[%d].collector_token: required at the leader", i)
-		case t.Expected.Units > 0 && t.Expected.Reports == 0:
-			return fmt.Errorf("tasks[%d].expected.units: means nothing without expected.reports", i)
-		case t.CollectorHPKE == "":
-			return fmt.Errorf("tasks[%d].collector_hpke: required", i)
+	f.add("limits: ", a.Limits.options().Validate())
+	f.add("", a.validateKeys())
+	f.add("", a.Agreement.validate())
+	for i := range a.Tasks {
+		for _, err := range a.Tasks[i].validate(a.Role, a.Agreement.used()) {
+			f.add(fmt.Sprintf("tasks[%d].", i), err)
 		}
 	}
-	return nil
+	return f.all()
+}
+
+// validate says what is wrong with a task by itself; agreed says that there is an
+// agreement from which its keys and tokens follow.
+func (t *Task) validate(role dap.Role, agreed bool) (f Faults) {
+	f.add("", t.validateSource())
+	for _, rule := range []struct {
+		broken bool
+		what   string
+	}{
+		{len(t.VerifyKeys) == 0 && !agreed, "verify_keys: at least one is required"},
+		{t.PeerToken == "" && !agreed, "peer_token: required"},
+		{t.CollectorToken == "" && role == dap.RoleLeader && !agreed, "collector_token: required at the leader"},
+		{t.Expected.Units > 0 && t.Expected.Reports == 0, "expected.units: means nothing without expected.reports"},
+		{t.CollectorHPKE == "" && !agreed, "collector_hpke: required"},
+	} {
+		if rule.broken {
+			f.add("", errors.New(rule.what))
+		}
+	}
+	return f
 }
 
 // material is what the configuration's files hold.
@@ -238,27 +258,28 @@ type material struct {
 	keys    *sealed.Keyring  // the operator's
 	epochs  *keyset.Schedule // nil: the operator's are all
 	tasks   []aggregator.Task
-	recipes []*recipe.Recipe  // those of checked
-	checked []*recipe.Checked // of the tasks that have one
-	signing *keyset.Signing   // nil: no recipe names keys
-	base    string            // the URL of this aggregator
+	recipes []*recipe.Recipe       // those of checked
+	checked []*recipe.Checked      // of the tasks that have one
+	signing *keyset.Signing        // nil: no recipe names keys
+	base    string                 // the URL of this aggregator
+	helper  *invitation.Invitation // at a leader with an agreement
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no store or listener.
 func (a *Aggregator) Check() error {
-	if err := a.Public.CheckFiles(); err != nil {
-		return err
-	}
+	var f Faults
+	f.add("", a.Public.CheckFiles())
 	if a.Peer.Address != "" {
-		if err := a.Peer.CheckFiles(); err != nil {
-			return fmt.Errorf("peer: %w", err)
-		}
+		f.add("peer: ", a.Peer.CheckFiles())
 	}
-	if _, err := a.Helper.transport(); err != nil {
-		return fmt.Errorf("helper.%w", err)
+	m, err := a.read()
+	if err != nil {
+		f.add("", err)
+		return f
 	}
-	_, err := a.read()
-	return err
+	_, err = a.Helper.transport(m.helper)
+	f.add("helper.", err)
+	return f.all()
 }
 
 // Recipes reads the recipes of the tasks, in their order.
@@ -276,8 +297,15 @@ func (a *Aggregator) read() (*material, error) {
 	if m.keys, err = a.readKeys(); err != nil {
 		return nil, err
 	}
+	agreed, err := a.agreed()
+	if err != nil {
+		return nil, err
+	}
+	if agreed != nil && a.Role == dap.RoleLeader {
+		m.helper = agreed.other
+	}
 	for i := range a.Tasks {
-		t, c, err := a.Tasks[i].read(a.Role)
+		t, c, err := a.Tasks[i].read(a.Role, agreed)
 		if err != nil {
 			return nil, fmt.Errorf("tasks[%d]: %w", i, err)
 		}
@@ -303,7 +331,7 @@ func (a *Aggregator) read() (*material, error) {
 }
 
 // read reads the files of a task; its recipe is nil where it has none.
-func (t *Task) read(role dap.Role) (out aggregator.Task, c *recipe.Checked, err error) {
+func (t *Task) read(role dap.Role, agreed *shared) (out aggregator.Task, c *recipe.Checked, err error) {
 	if t.foreign() {
 		out, err = t.readForeign()
 	} else if c, err = OpenRecipe(string(t.Recipe)); err == nil {
@@ -328,16 +356,23 @@ func (t *Task) read(role dap.Role) (out aggregator.Task, c *recipe.Checked, err 
 		}
 		out.VerifyKeys[k.ID] = [vdaf.VerifyKeySize]byte(b)
 	}
-	if out.PeerToken, err = t.PeerToken.Text(); err != nil {
-		return out, nil, fmt.Errorf("peer_token: %w", err)
+	if err := agreed.fill(t, &out, role); err != nil {
+		return out, nil, err
 	}
-	if role == dap.RoleLeader {
+	if t.PeerToken != "" {
+		if out.PeerToken, err = t.PeerToken.Text(); err != nil {
+			return out, nil, fmt.Errorf("peer_token: %w", err)
+		}
+	}
+	if role == dap.RoleLeader && t.CollectorToken != "" {
 		if out.CollectorToken, err = t.CollectorToken.Text(); err != nil {
 			return out, nil, fmt.Errorf("collector_token: %w", err)
 		}
 	}
-	b, err := readFile(string(t.CollectorHPKE), maxPublicKey)
-	if err != nil {
+	var b []byte
+	if t.CollectorHPKE == "" && agreed != nil {
+		b = agreed.collectorConfig
+	} else if b, err = readFile(string(t.CollectorHPKE), maxPublicKey); err != nil {
 		return out, nil, fmt.Errorf("collector_hpke: %w", err)
 	}
 	if out.CollectorHPKE, err = dap.ReadHpkeConfig(b); err != nil {
@@ -462,10 +497,12 @@ type Collector struct {
 	Party Role `toml:"role"`
 	// Recipe is the recipe file. Required.
 	Recipe service.Path `toml:"recipe"`
-	// Token is what the leader knows the collector by. Required.
+	// Token is what the leader knows the collector by. Required, unless there is an Agreement.
 	Token service.Secret `toml:"token"`
 	// HPKEKey opens the aggregate shares. Required.
 	HPKEKey service.Secret `toml:"hpke_key"`
+	// Agreement is where the token comes from where it has no file. Optional.
+	Agreement Agreement `toml:"agreement"`
 	// State is where a collection under way is kept, so that one that stopped goes on. Required.
 	State service.Path `toml:"state"`
 	// Framing is "janus" where the leader frames its messages as Janus does. Default "standard".
@@ -478,12 +515,17 @@ func LoadCollector(path string) (*Collector, error) {
 	if err := loadAs(path, CollectorRole, c); err != nil {
 		return nil, err
 	}
-	for _, f := range []struct{ key, value string }{
-		{"recipe", string(c.Recipe)}, {"token", string(c.Token)}, {"hpke_key", string(c.HPKEKey)}, {"state", string(c.State)},
+	var f Faults
+	f.add("", c.Agreement.validate())
+	for _, x := range []struct{ key, value string }{
+		{"recipe", string(c.Recipe)}, {"token", string(c.Token) + string(c.Agreement.Key)}, {"hpke_key", string(c.HPKEKey)}, {"state", string(c.State)},
 	} {
-		if f.value == "" {
-			return nil, &service.ConfigError{File: path, Key: f.key, Reason: "required"}
+		if x.value == "" {
+			f.add(x.key+": ", errors.New("required"))
 		}
+	}
+	if err := invalid(path, f.all()); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -494,8 +536,12 @@ func (c *Collector) Read() (checked *recipe.Checked, token string, key *sealed.K
 	if err != nil {
 		return nil, "", nil, err
 	}
-	if token, err = c.Token.Text(); err != nil {
-		return nil, "", nil, fmt.Errorf("token: %w", err)
+	if c.Token != "" {
+		if token, err = c.Token.Text(); err != nil {
+			return nil, "", nil, fmt.Errorf("token: %w", err)
+		}
+	} else if token, err = c.agreedToken(checked.Recipe()); err != nil {
+		return nil, "", nil, err
 	}
 	if key, err = readKeyPair(c.HPKEKey); err != nil {
 		return nil, "", nil, fmt.Errorf("hpke_key: %w", err)
@@ -508,4 +554,38 @@ func (c *Collector) Read() (checked *recipe.Checked, token string, key *sealed.K
 		return nil, "", nil, fmt.Errorf("hpke_key: %w", err)
 	}
 	return checked, token, key, nil
+}
+
+// agreedToken is the token that follows of the agreement with the leader.
+func (c *Collector) agreedToken(r *recipe.Recipe) (string, error) {
+	s, leader, err := c.Agreement.with(CollectorRole, LeaderRole)
+	if err != nil {
+		return "", err
+	}
+	task, err := r.Task()
+	if err != nil {
+		return "", fmt.Errorf("recipe: %w", err)
+	}
+	if string(task.Leader) != leader.URL {
+		return "", fmt.Errorf("recipe: its leader is %q, and the leader's invitation is of %q", task.Leader, leader.URL)
+	}
+	return s.Token(task.TaskID())
+}
+
+// client is how the leader is reached: nil where nothing is said of that.
+func (c *Collector) client() (*http.Client, error) {
+	if !c.Agreement.used() {
+		return nil, nil
+	}
+	leader, err := c.Agreement.invited(LeaderRole)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := trusts(leader)
+	if err != nil || pool == nil {
+		return nil, err
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool}
+	return &http.Client{Transport: t, Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }

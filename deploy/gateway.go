@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
@@ -23,9 +24,7 @@ type Gateway struct {
 	// Public is where the relay comes. Required.
 	Public service.Listen `toml:"public"`
 	// Local is where the operator looks. Required.
-	Local struct {
-		Address service.Address `toml:"address"`
-	} `toml:"local"`
+	Local Local `toml:"local"`
 	// Data is the directory of what was opened and of rounds that are not done; made
 	// where it is missing. Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
@@ -40,19 +39,21 @@ type Gateway struct {
 	Overlap service.Duration `toml:"overlap"`
 	// Keys open requests from start to stop, beside those of Epochs. There must be a key, here or there.
 	Keys []GatewayKey `toml:"keys"`
-	// Targets are whom uploads may be for. Required, at least one.
+	// Targets are whom uploads may be for. Required, at least one, unless there is an Agreement: then it is the leader.
 	Targets []GatewayTarget `toml:"targets"`
 	// RelayToken is the token that the relay must bring. Optional; it stands for one
 	// entry of Relays.
 	RelayToken service.Secret `toml:"relay_token"`
 	// Relays are the relays that may come, each with its limits. None lets anybody in.
 	Relays []GatewayRelay `toml:"relays"`
+	// Agreement is where the leader's URL and the relay's token come from that do not stand here. Optional.
+	Agreement Agreement `toml:"agreement"`
 	// Window is the time between two ticks, at which what has come is kept and then
 	// answered; default "1s".
 	Window service.Duration `toml:"window"`
 	// Mix is the time at whose multiples rounds go on to their target; default Window.
 	Mix service.Duration `toml:"mix"`
-	// MinRound is how many requests of a task must have come before any goes on; default 1. See gateway.Options.
+	// MinRound is how many requests of a task must have come before any goes on; default 1. A task's uploads then wait for each other, up to Hold.
 	MinRound int `toml:"min_round"`
 	// Hold is how long a round is kept for a target that is away, or for others to come;
 	// default "24h". A manifest in Epochs that lets it hold for less is refused: the
@@ -62,7 +63,7 @@ type Gateway struct {
 	MaxOpened int `toml:"max_opened"`
 	// Path is where the one resource is; default "/".
 	Path string `toml:"path"`
-	// Limits left out or zero take the defaults of gateway.Limits.
+	// Limits left out or zero take their defaults.
 	Limits GatewayLimits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
 	Log Log `toml:"log"`
@@ -70,37 +71,56 @@ type Gateway struct {
 
 // A GatewayKey opens requests until its end.
 type GatewayKey struct {
-	File     service.Secret `toml:"file"`
-	NotAfter time.Time      `toml:"not_after"`
+	// File holds the key. Required.
+	File service.Secret `toml:"file"`
+	// NotAfter ends its use. Default never.
+	NotAfter time.Time `toml:"not_after"`
 }
 
 // A GatewayRelay is a relay that may come, and how often.
 type GatewayRelay struct {
-	Token           service.Secret `toml:"token"`
-	RequestsPerTick int            `toml:"requests_per_tick"`
-	OpenedPerKey    int            `toml:"opened_per_key"`
+	// Token is what the relay brings. Required.
+	Token service.Secret `toml:"token"`
+	// RequestsPerTick are let in between two ticks. Default 4096.
+	RequestsPerTick int `toml:"requests_per_tick"`
+	// OpenedPerKey is how many of its requests one key opens. Default as many as the key opens at all.
+	OpenedPerKey int `toml:"opened_per_key"`
 }
 
 // A GatewayTarget is a leader that uploads may go to.
 type GatewayTarget struct {
-	URL   string         `toml:"url"`
-	Via   string         `toml:"via"`
+	// URL is the base URL by which recipes and manifests name the leader. Required.
+	URL string `toml:"url"`
+	// Via is the base URL under which the gateway reaches it. Default url.
+	Via string `toml:"via"`
+	// Token is a bearer token for uploads. Optional.
 	Token service.Secret `toml:"token"`
 }
 
 // GatewayLimits are the ones of gateway.Limits, as a file has them.
 type GatewayLimits struct {
-	RequestBytes  int64            `toml:"request_bytes"`
-	Requests      int              `toml:"requests"`
-	InFlightBytes int64            `toml:"in_flight_bytes"`
-	BodyTimeout   service.Duration `toml:"body_timeout"`
+	// RequestBytes is the largest encapsulated request. Default 8 MiB.
+	RequestBytes int64 `toml:"request_bytes"`
+	// Requests are worked on or waiting for their answer at one time. Default 8192.
+	Requests int `toml:"requests"`
+	// InFlightBytes bounds the bytes of all request bodies held at one time. Default 256 MiB.
+	InFlightBytes int64 `toml:"in_flight_bytes"`
+	// BodyTimeout is how long the relay may take over a request's body. Default 15s.
+	BodyTimeout service.Duration `toml:"body_timeout"`
+	// AnswerTimeout is how long a target may take. Default 30s.
 	AnswerTimeout service.Duration `toml:"answer_timeout"`
-	Workers       int              `toml:"workers"`
-	Joined        int              `toml:"joined"`
-	JoinedBytes   int              `toml:"joined_bytes"`
-	HeldRequests  int              `toml:"held_requests"`
-	HeldBytes     int64            `toml:"held_bytes"`
-	MinFree       int64            `toml:"min_free"`
+	// Workers open requests at one time. Default as many as there are processors.
+	Workers int `toml:"workers"`
+	// Joined is how many uploads at most become one request to a target. Default 256.
+	Joined int `toml:"joined"`
+	// JoinedBytes is how many bytes of uploads at most become one request to a target. Default 1 MiB.
+	JoinedBytes int `toml:"joined_bytes"`
+	// HeldRequests are at most in rounds that are not done, covers included. Default 262,144.
+	HeldRequests int `toml:"held_requests"`
+	// HeldBytes are at most in rounds that are not done, on the disk. Default 1 GiB.
+	HeldBytes int64 `toml:"held_bytes"`
+	// MinFree is how many bytes are to be left free on the disk; below it everybody is refused. Default 256 MiB; negative: no bound.
+	MinFree int64 `toml:"min_free"`
 }
 
 func (l GatewayLimits) limits() gateway.Limits {
@@ -115,8 +135,8 @@ func LoadGateway(path string) (*Gateway, error) {
 	if err := loadAs(path, GatewayRole, c); err != nil {
 		return nil, err
 	}
-	if err := c.Validate(); err != nil {
-		return nil, &service.ConfigError{File: path, Reason: err.Error()}
+	if err := invalid(path, c.Validate()); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -147,7 +167,7 @@ func (c *Gateway) Validate() error {
 		return fmt.Errorf("overlap: from 0 to %v", gateway.MaxOverlap)
 	case c.Overlap != 0 && c.Epochs == "":
 		return errors.New("overlap: belongs to epochs")
-	case len(c.Targets) == 0:
+	case len(c.Targets) == 0 && !c.Agreement.used():
 		return errors.New("targets: at least one is required")
 	case window < gateway.MinWindow || window > gateway.MaxWindow:
 		return fmt.Errorf("window: from %v to %v", gateway.MinWindow, gateway.MaxWindow)
@@ -163,6 +183,9 @@ func (c *Gateway) Validate() error {
 		return errors.New("max_opened: negative")
 	case c.Path != "" && c.Path[0] != '/':
 		return errors.New("path: must begin with a slash")
+	}
+	if err := c.Agreement.validate(); err != nil {
+		return err
 	}
 	for i, k := range c.Keys {
 		if k.File == "" {
@@ -253,6 +276,11 @@ func (c *Gateway) options() (gateway.Options, error) {
 		}
 		o.Targets = append(o.Targets, target)
 	}
+	if c.Agreement.used() {
+		if err := c.agreed(&o); err != nil {
+			return o, err
+		}
+	}
 	relays := c.Relays
 	if c.RelayToken != "" {
 		relays = []GatewayRelay{{Token: c.RelayToken}}
@@ -265,6 +293,31 @@ func (c *Gateway) options() (gateway.Options, error) {
 		o.Relays = append(o.Relays, gateway.Relay{Token: token, PerTick: r.RequestsPerTick, PerKey: r.OpenedPerKey})
 	}
 	return o, nil
+}
+
+// agreed gives the gateway the leader and the relay of its agreement, where the
+// configuration names none.
+func (c *Gateway) agreed(o *gateway.Options) error {
+	leader, err := c.Agreement.invited(LeaderRole)
+	if err != nil {
+		return err
+	}
+	if len(o.Targets) == 0 {
+		o.Targets = []gateway.Target{{URL: leader.URL}}
+	}
+	if o.Transport, err = onward(leader); err != nil {
+		return err
+	}
+	if c.RelayToken != "" || len(c.Relays) > 0 {
+		return nil
+	}
+	s, _, err := c.Agreement.with(GatewayRole, RelayRole)
+	if err != nil {
+		return err
+	}
+	token, err := s.Token(dap.TaskID{})
+	o.Relays = []gateway.Relay{{Token: token}}
+	return err
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no directory or listener.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/relay"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -19,16 +20,16 @@ type Relay struct {
 	// Public is where devices come. Required.
 	Public service.Listen `toml:"public"`
 	// Local is where the operator looks. Required.
-	Local struct {
-		Address service.Address `toml:"address"`
-	} `toml:"local"`
-	// Gateway is the URL of the one gateway. Required; https unless it stays on this machine.
+	Local Local `toml:"local"`
+	// Gateway is the URL of the one gateway. Required, unless there is an Agreement; https unless it stays on this machine.
 	Gateway string `toml:"gateway"`
 	// GatewayToken is the token that the gateway knows this relay by. Optional.
 	GatewayToken service.Secret `toml:"gateway_token"`
+	// Agreement is where the gateway's URL and token come from that do not stand here. Optional.
+	Agreement Agreement `toml:"agreement"`
 	// Path is where the one resource is; default "/".
 	Path string `toml:"path"`
-	// Limits left out or zero take the defaults of relay.Limits.
+	// Limits left out or zero take their defaults.
 	Limits RelayLimits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
 	Log Log `toml:"log"`
@@ -36,13 +37,20 @@ type Relay struct {
 
 // RelayLimits are the ones of relay.Limits, as a file has them.
 type RelayLimits struct {
-	RequestBytes      int64            `toml:"request_bytes"`
-	AnswerBytes       int64            `toml:"answer_bytes"`
-	Requests          int              `toml:"requests"`
-	InFlightBytes     int64            `toml:"in_flight_bytes"`
-	BodyTimeout       service.Duration `toml:"body_timeout"`
-	AnswerTimeout     service.Duration `toml:"answer_timeout"`
-	RequestsPerMinute int              `toml:"requests_per_minute"` // of one part of the network; default 600, negative: no limit
+	// RequestBytes is the largest encapsulated request. Default 8 MiB.
+	RequestBytes int64 `toml:"request_bytes"`
+	// AnswerBytes is the largest encapsulated answer. Default 1 MiB.
+	AnswerBytes int64 `toml:"answer_bytes"`
+	// Requests are worked on at one time, those that wait for the gateway included. Default 4096.
+	Requests int `toml:"requests"`
+	// InFlightBytes bounds the bytes of all request bodies held at one time. Default 128 MiB.
+	InFlightBytes int64 `toml:"in_flight_bytes"`
+	// BodyTimeout is how long a device may take over a request's body. Default 15s.
+	BodyTimeout service.Duration `toml:"body_timeout"`
+	// AnswerTimeout is how long the gateway may take; it must be longer than twice the gateway's window. Default 1m.
+	AnswerTimeout service.Duration `toml:"answer_timeout"`
+	// RequestsPerMinute come at most from one part of the network. Default 600; negative: no limit.
+	RequestsPerMinute int `toml:"requests_per_minute"`
 }
 
 func (l RelayLimits) limits() relay.Limits {
@@ -57,8 +65,8 @@ func LoadRelay(path string) (*Relay, error) {
 	if err := loadAs(path, RelayRole, c); err != nil {
 		return nil, err
 	}
-	if err := c.Validate(); err != nil {
-		return nil, &service.ConfigError{File: path, Reason: err.Error()}
+	if err := invalid(path, c.Validate()); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -75,10 +83,16 @@ func (c *Relay) Validate() error {
 	case c.Public.Proxied() && c.Public.ForwardedHeader == "" && c.Limits.RequestsPerMinute > 0:
 		return errors.New("limits.requests_per_minute: behind a proxy all requests come from its address; name its public.forwarded_header")
 	}
+	if err := c.Agreement.validate(); err != nil {
+		return err
+	}
+	o := c.plain()
+	if c.Gateway == "" && c.Agreement.used() {
+		return o.Limits.Validate() // the rest when its invitation is read
+	}
 	if err := checkPeer(c.Gateway); err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
-	o := c.plain()
 	return o.Validate()
 }
 
@@ -94,6 +108,21 @@ func (c *Relay) plain() relay.Options {
 
 func (c *Relay) options() (relay.Options, error) {
 	o := c.plain()
+	if c.Agreement.used() {
+		s, gateway, err := c.Agreement.with(RelayRole, GatewayRole)
+		if err != nil {
+			return o, err
+		}
+		if o.Token, err = s.Token(dap.TaskID{}); err != nil {
+			return o, err
+		}
+		if o.Gateway == "" {
+			o.Gateway = gateway.URL
+		}
+		if o.Transport, err = onward(gateway); err != nil {
+			return o, err
+		}
+	}
 	if c.GatewayToken != "" {
 		var err error
 		if o.Token, err = c.GatewayToken.Text(); err != nil {

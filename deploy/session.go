@@ -49,6 +49,11 @@ func (c *Collector) Open(o collector.Options) (*Session, error) {
 		return nil, err
 	}
 	o.Framing = c.Framing
+	if client, err := c.client(); err != nil {
+		return nil, err
+	} else if client != nil && o.HTTP == nil {
+		o.HTTP = client
+	}
 	b, err := readFile(string(c.State), maxState)
 	if err == nil {
 		err = json.Unmarshal(b, &s.state)

@@ -30,10 +30,10 @@ const AnchorsFile = "anchors.starling"
 
 // Signing is how an aggregator vouches for its keys, as a file has it.
 type Signing struct {
-	// Key is the file of the online key, and Delegation that of the word of its owner's
-	// root. Required where a recipe names signing keys.
-	Key        service.Secret `toml:"key"`
-	Delegation service.Path   `toml:"delegation"`
+	// Key is the file of the online key. Required where a recipe names signing keys.
+	Key service.Secret `toml:"key"`
+	// Delegation is the word of the owner's root for the key. Required together with it.
+	Delegation service.Path `toml:"delegation"`
 	// Token is the token with which who makes manifests comes. Optional; without it no
 	// manifest is signed here.
 	Token service.Secret `toml:"token"`

@@ -55,7 +55,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	}
 	o := &opened{files: fsys}
 	if a.Role == dap.RoleLeader {
-		transport, err2 := a.Helper.transport()
+		transport, err2 := a.Helper.transport(m.helper)
 		if err2 != nil {
 			return nil, errors.Join(fmt.Errorf("helper.%w", err2), fsys.Close())
 		}

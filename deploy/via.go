@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 
+	"github.com/starling-agg/starling/deploy/invitation"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -17,10 +18,11 @@ type Via struct {
 	// URL is where its requests go instead; the path stays that of the party's URL.
 	// Optional; https unless it stays on this machine.
 	URL string `toml:"url"`
-	// TLSCertificate and TLSKey, PEM files, are shown to a listener that asks for one. Both
+	// TLSCertificate is a PEM file, shown to a listener that asks for one. Both it and TLSKey,
 	// or none.
-	TLSCertificate service.Path   `toml:"tls_certificate"`
-	TLSKey         service.Secret `toml:"tls_key"`
+	TLSCertificate service.Path `toml:"tls_certificate"`
+	// TLSKey is the certificate's key, a PEM file.
+	TLSKey service.Secret `toml:"tls_key"`
 	// TLSCA are the certificates, in a PEM file, of those who sign the listener's. Optional;
 	// the machine's if not given.
 	TLSCA service.Path `toml:"tls_ca"`
@@ -43,13 +45,18 @@ func (v Via) validate() error {
 	return nil
 }
 
-// transport is nil where there is nothing to do.
-func (v Via) transport() (http.RoundTripper, error) {
-	if v == (Via{}) {
+// transport is nil where there is nothing to do. The party's invitation, which may be nil,
+// says which certificate is its own.
+func (v Via) transport(party *invitation.Invitation) (http.RoundTripper, error) {
+	pool, err := trusts(party)
+	if err != nil {
+		return nil, err
+	}
+	if v == (Via{}) && pool == nil {
 		return nil, nil
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13}
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool}
 	if v.TLSCertificate != "" {
 		key, err := v.TLSKey.Read()
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -48,8 +49,12 @@ func (a Address) Validate() error {
 		}
 		return nil
 	}
-	if _, _, err := net.SplitHostPort(string(a)); err != nil {
+	_, port, err := net.SplitHostPort(string(a))
+	if err != nil {
 		return fmt.Errorf("%q is neither host:port nor unix:PATH", string(a))
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q: the port is not a number from 0 to 65535", string(a))
 	}
 	return nil
 }
@@ -79,11 +84,12 @@ func (a Address) listen(ctx context.Context) (net.Listener, error) {
 
 // Listen is the public listener's part of a configuration file.
 type Listen struct {
-	// Address is required.
+	// Address is host:port, or unix:PATH. Required.
 	Address Address `toml:"address"`
-	// TLSCertificate and TLSKey are PEM files, read anew when they change. Both or none.
-	TLSCertificate Path   `toml:"tls_certificate"`
-	TLSKey         Secret `toml:"tls_key"`
+	// TLSCertificate is a PEM file, read anew when it changes, and so is TLSKey. Both or none.
+	TLSCertificate Path `toml:"tls_certificate"`
+	// TLSKey is the certificate's key, a PEM file.
+	TLSKey Secret `toml:"tls_key"`
 	// TLSTerminatedUpstream says that a proxy in front speaks TLS; it permits plain HTTP on any address.
 	TLSTerminatedUpstream bool `toml:"tls_terminated_upstream"`
 	// ForwardedHeader names the header in which the proxy in front writes whom a request

@@ -125,6 +125,11 @@ backup
 restore
 doctor
 doctor none.toml
+init
+init leader
+init --join none.invitation
+check
+check none.toml
 serve
 serve leader
 serve helper none.toml

@@ -53,7 +53,7 @@ What comes out is a histogram, a count or a sum with its error and a guarantee t
 			{"starling lab --keep DIR", "the same, and leave the deployment in DIR for the other commands"},
 		},
 		sub: []*command{
-			labCommand(), serveCommand(), recipeCommand(), keyCommand(), manifestCommand(), sendCommand(), budgetCommand(), statusCommand(), whyCommand(), taskCommand(), repairCommand(), backupCommand(), restoreCommand(), collectCommand(), doctorCommand(), benchCommand(),
+			labCommand(), initCommand(), serveCommand(), recipeCommand(), keyCommand(), manifestCommand(), sendCommand(), budgetCommand(), statusCommand(), whyCommand(), taskCommand(), repairCommand(), backupCommand(), restoreCommand(), collectCommand(), checkCommand(), doctorCommand(), benchCommand(),
 			accountCommand(), figuresCommand(),
 			versionCommand(), licensesCommand(),
 		},

@@ -104,7 +104,10 @@ func classify(err error) (code int, hint string) {
 	var store *aggregator.StoreError
 	var state *gateway.StateError
 	var role *deploy.RoleError
+	var missing *deploy.NotJoinedError
 	switch {
+	case errors.As(err, &missing):
+		return exitInput, fmt.Sprintf("starling init --join %s%s --fingerprint F %s", missing.Role, deploy.InvitationSuffix, missing.Dir)
 	case errors.As(err, &role):
 		return exitInput, fmt.Sprintf("name the %s's file; starling doctor %s looks at this one", role.Want, role.File)
 	case errors.As(err, &sending):

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+
+	"github.com/starling-agg/starling/deploy"
+)
+
+func checkCommand() *command {
+	return &command{
+		name: "check", args: "[--json] FILE...",
+		short: "Say all that is wrong with configurations, recipes, invitations and manifests",
+		long: `Each FILE is taken for what it says that it is. Of a configuration the files that it names are read too, as starting would; nothing
+is started or changed. Of an invitation it shows the fingerprint, for its owner to read out.`,
+		examples: [][2]string{
+			{"starling check leader.toml recipe.starling", "one line for each fault; exit code 6 where there is one"},
+			{"starling check invitations/leader.invitation", "whose it is, and its fingerprint"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(_ context.Context, e *env, args []string) error {
+				if len(args) == 0 {
+					return usageOf("check", errors.New("starling check needs files"))
+				}
+				var all []*deploy.Checked
+				faults := 0
+				for _, path := range args {
+					c := deploy.CheckFile(path)
+					all = append(all, c)
+					faults += len(c.Faults)
+					if *asJSON {
+						continue
+					}
+					for _, fault := range c.Faults {
+						fmt.Fprintf(e.stdout, "FAULT %s: %s\n", path, strings.TrimPrefix(fault, path+": "))
+					}
+					if len(c.Faults) == 0 {
+						fmt.Fprintf(e.stdout, "ok    %s: %s: %s\n", path, c.Kind, c.Found)
+					}
+				}
+				if *asJSON {
+					if err := e.json(map[string]any{"files": all, "faults": faults}); err != nil {
+						return err
+					}
+				}
+				if faults > 0 {
+					return failf(exitCheck, "correct them, and starling check again", "%s found", counted(faults, "fault", "faults"))
+				}
+				return nil
+			}
+		},
+	}
+}

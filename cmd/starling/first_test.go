@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/service"
+)
+
+// mostCommands is how many a newcomer may need from the sources to a first result.
+const mostCommands = 12
+
+// TestFirstDeployment types every command of docs/first-deployment.md as it stands, but
+// for ports, in an empty directory: two people come to a result with nothing else.
+func TestFirstDeployment(t *testing.T) {
+	page, err := os.ReadFile("../../docs/first-deployment.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commands []string
+	for line := range strings.Lines(string(page)) {
+		if command, ok := strings.CutPrefix(line, "$ "); ok {
+			commands = append(commands, strings.TrimSpace(command))
+		}
+	}
+	if n := len(commands); n > mostCommands || n < 8 || !strings.HasPrefix(commands[0], "git clone ") || commands[1] != "go install ./cmd/starling" {
+		t.Fatalf("%d commands, want at most %d, the first two to get and to build the program: %q", n, mostCommands, commands)
+	}
+	dir := t.TempDir()
+	ports := strings.NewReplacer("8443", freePair(t), "8444", freePair(t))
+	printed := regexp.MustCompile(`(?m)^fingerprint +(\S+)$`)
+	heard := map[string]string{} // what one has read to the other, by role
+	var last string
+	for _, command := range commands[2:] {
+		command = ports.Replace(command)
+		for role, fingerprint := range heard {
+			command = strings.ReplaceAll(command, strings.ToUpper(role)+"-FINGERPRINT", fingerprint)
+		}
+		words := strings.Fields(command)
+		if strings.HasPrefix(command, "starling serve ") {
+			serveUntilEnd(t, dir, words)
+			continue
+		}
+		c := exec.CommandContext(t.Context(), "sh", "-c", command)
+		c.Dir = dir
+		c.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "LC_ALL=C.UTF-8", "NO_PROXY=localhost")
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		if m := printed.FindSubmatch(out); m != nil && words[1] == "init" {
+			heard[words[2]] = string(m[1])
+		}
+		last = string(out)
+	}
+	if !strings.Contains(last, "130 reports") || !strings.Contains(last, "epsilon 1") {
+		t.Errorf("the last command prints no result:\n%s", last)
+	}
+	for _, role := range []string{"leader", "helper", "collector"} {
+		if heard[role] == "" {
+			t.Errorf("nobody has read the fingerprint of the %s", role)
+		}
+	}
+}
+
+// freePair is a port that nobody listened on a moment ago, nor on the one 1000 above it,
+// which is the operator's by default.
+func freePair(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		port := l.Addr().(*net.TCPAddr).Port
+		if above, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1000)); err == nil {
+			defer above.Close()
+			return fmt.Sprint(port)
+		}
+	}
+	t.Fatal("no two ports are free")
+	return ""
+}
+
+// serveUntilEnd runs a party until the test ends, and returns when it is ready.
+func serveUntilEnd(t *testing.T, dir string, words []string) {
+	t.Helper()
+	c := exec.Command(filepath.Join(bin, words[0]), words[1:]...)
+	c.Dir, c.Env = dir, append(os.Environ(), "NO_PROXY=localhost")
+	var log bytes.Buffer
+	c.Stderr = &log
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	t.Cleanup(func() {
+		c.Process.Signal(os.Interrupt)
+		if err := <-ended; err != nil {
+			t.Errorf("%q: %v\n%s", words, err, log.Bytes())
+		}
+	})
+	local, err := localAddress(filepath.Join(dir, words[len(words)-1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for !answers(ctx, local) {
+		select {
+		case <-ticker.C:
+		case err := <-ended:
+			ended <- nil
+			t.Fatalf("%q: %v\n%s", words, err, log.Bytes())
+		case <-ctx.Done():
+			t.Fatalf("%q is not ready", words)
+		}
+	}
+}
+
+// answers says whether a party listens and takes what comes.
+func answers(ctx context.Context, local service.Address) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(local)+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// TestInitAndCheck: the two commands, as people type them, with what may be wrong.
+func TestInitAndCheck(t *testing.T) {
+	dir := t.TempDir()
+	run := func(args ...string) (string, int) {
+		t.Helper()
+		var out, messages strings.Builder
+		e := &env{stdin: strings.NewReader(""), stdout: &out, stderr: &messages}
+		code := say(&messages, root().run(t.Context(), e, "", args))
+		return out.String() + messages.String(), code
+	}
+	ada, ben := filepath.Join(dir, "ada"), filepath.Join(dir, "ben")
+	leader := filepath.Join(ada, "invitations", "leader.invitation")
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"init"}, exitUsage, "needs a role, or --join"},
+		{[]string{"init", "leader", ada}, exitUsage, "--owner"},
+		{[]string{"init", "leader", "--owner", "Ada", ada}, exitInput, "url: required"},
+		{[]string{"init", "collector", "--owner", "Ada", ada}, exitDone, "Still to be joined: the invitation of the leader"},
+		{[]string{"init", "leader", "--owner", "Ada", "--url", "https://leader.example/", ada}, exitDone, "fingerprint  "},
+		{[]string{"init", "leader", "--owner", "Ada", "--url", "https://leader.example/", ada}, exitInput, "hint: name another directory"},
+		{[]string{"init", "--join", leader, ada}, exitInput, "hint: send it to the owner of the other party"},
+		{[]string{"init", "helper", "--owner", "Ben", "--url", "https://helper.example/", "--join", leader, ben}, exitInput, "hint: call the owner"},
+		{[]string{"init", "helper", "--owner", "Ben", "--url", "https://helper.example/", "--join", leader, "--fingerprint", exampleFingerprint, ben}, exitInput, "differs"},
+		{[]string{"check", leader}, exitDone, "of the leader of Ada https://leader.example/; fingerprint "},
+		{[]string{"check", leader, filepath.Join(ada, "nothing")}, exitCheck, "1 fault found"},
+		{[]string{"check"}, exitUsage, "needs files"},
+		{[]string{"check", "--json", filepath.Join(ada, "leader.toml")}, exitCheck, `"kind": "leader's configuration"`},
+		{[]string{"serve", "helper", filepath.Join(ada, "leader.toml")}, exitInput, "it is the leader's configuration, and the helper's is wanted"},
+		{[]string{"serve", "leader", filepath.Join(ada, "leader.toml")}, exitInput, "hint: starling init --join helper.invitation"},
+	} {
+		if out, code := run(c.args...); code != c.code || !strings.Contains(out, c.says) {
+			t.Errorf("starling %s: exit code %d, want %d and %q:\n%s", strings.Join(c.args, " "), code, c.code, c.says, out)
+		}
+	}
+	if entries, err := os.ReadDir(ben); err == nil {
+		t.Errorf("a refused init left %v", entries)
+	}
+}

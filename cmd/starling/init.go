@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/deploy"
+)
+
+// several is a flag that may be given more than once.
+type several []string
+
+func (s *several) String() string { return strings.Join(*s, " ") }
+
+func (s *several) Set(v string) error {
+	*s = append(*s, v)
+	return nil
+}
+
+func initCommand() *command {
+	return &command{
+		name: "init", args: "[--join FILE --fingerprint F]... [ROLE --owner NAME [--url URL]] [DIR]",
+		short: "Make a party of your own, or join the invitation of another",
+		long: `ROLE is leader, helper, collector, relay or gateway. In DIR, . by default, init makes the party's keys, a commented ROLE.toml, and
+invitations/ROLE.invitation, which is public: send it to the owners of the other parties. Private keys never leave DIR.
+
+With --join it takes the invitation of another party, whose owner reads the fingerprint to you first, on the phone say: --fingerprint.
+With a ROLE the new party's invitation answers those that are joined. Parties in one DIR are of one owner and know each other.
+
+When both have joined each other's, tokens and verification keys of every task follow from the two keys; nothing secret is ever sent.
+
+With an https URL and neither --certificate nor --behind-proxy the party makes a certificate for itself, which the others trust by the
+invitation; devices want one of an authority, or DIR/` + deploy.CertificatesFile + `.`,
+		examples: [][2]string{
+			{"starling init collector --owner Ada ada", "who asks, in the directory ada"},
+			{"starling init leader --owner Ada --url https://leader.example/ ada", "her leader"},
+			{"starling init helper --owner Ben --url https://helper.example/ --join leader.invitation --fingerprint " + exampleFingerprint + " ben",
+				"his helper, in answer to hers"},
+			{"starling init --join helper.invitation --fingerprint " + exampleFingerprint + " ada", "she takes his answer"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			owner := flags.String("owner", "", "who runs the party, in words: `NAME`")
+			at := flags.String("url", "", "where others reach the party: `URL`")
+			listen := flags.String("listen", "", "listen on this `ADDRESS`; by default the URL's port, on this machine alone if the URL is")
+			local := flags.String("local", "", "listen for the operator on this `ADDRESS`; by default on this machine, 1000 ports above")
+			certificate := flags.String("certificate", "", "the party's certificate, a PEM `FILE`")
+			key := flags.String("certificate-key", "", "its key, a PEM `FILE`")
+			proxied := flags.Bool("behind-proxy", false, "a proxy in front speaks TLS")
+			recipe := flags.String("recipe", "", "the recipe's `FILE`, as the configuration names it (default "+deploy.RecipeFile+")")
+			var join, fingerprints several
+			flags.Var(&join, "join", "take the invitation in this `FILE`; may be given several times")
+			flags.Var(&fingerprints, "fingerprint", "what its owner has read out to you: `F`; one for each --join")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(_ context.Context, e *env, args []string) error {
+				o := deploy.InitOptions{Dir: ".", Owner: *owner, URL: *at, Listen: *listen, Local: *local, Certificate: *certificate, TLSKey: *key,
+					Proxied: *proxied, Recipe: *recipe, Join: join, Fingerprints: fingerprints, Now: time.Now()}
+				for i, role := range deploy.Roles {
+					if len(args) > 0 && args[0] == string(role) {
+						o.Role, args = deploy.Roles[i], args[1:]
+						break
+					}
+				}
+				switch {
+				case len(args) > 1:
+					return usageOf("init", fmt.Errorf("%q: want a role, then a directory", args))
+				case len(args) == 1:
+					o.Dir = args[0]
+				}
+				if o.Role == "" && len(join) == 0 {
+					return usageOf("init", errors.New("starling init needs a role, or --join"))
+				}
+				if o.Role != "" && o.Owner == "" {
+					return usageOf("init", errors.New("starling init needs --owner: who runs the party"))
+				}
+				made, err := deploy.Init(o)
+				if err != nil {
+					return initFailure(o, err)
+				}
+				if *asJSON {
+					return e.json(made)
+				}
+				return writeMade(e, o, made)
+			}
+		},
+	}
+}
+
+// exampleFingerprint is what one looks like.
+const exampleFingerprint = "c706-b247-c105-2726-d51d-bd1a-ff6d-058c"
+
+// initFailure says what to do about an init that did nothing.
+func initFailure(o deploy.InitOptions, err error) error {
+	hint := "starling init --help"
+	var of *deploy.InvitationError
+	switch {
+	case errors.Is(err, deploy.ErrFingerprint):
+		hint = "call the owner, who sees it with: starling check " + filepath.Base(fileOf(err)) + "; then give it as --fingerprint"
+	case errors.Is(err, deploy.ErrOwnInvitation):
+		hint = "send it to the owner of the other party, who joins it"
+	case errors.Is(err, deploy.ErrJoined):
+		hint = "nothing is left to do if it is the right one; else begin anew in another directory: its keys follow from it"
+	case errors.Is(err, deploy.ErrExists):
+		hint = "name another directory, or --join alone"
+	case errors.Is(err, deploy.ErrStranger):
+		hint = "name the directory of the party that it is for"
+	case errors.As(err, &of) && !errors.Is(err, fs.ErrNotExist):
+		hint = "ask its owner to send it again, as an attachment"
+	}
+	return &failure{exitInput, err, hint}
+}
+
+func fileOf(err error) string {
+	of := new(deploy.InvitationError)
+	if errors.As(err, &of) {
+		return of.File
+	}
+	return ""
+}
+
+// writeMade says what was made, and what is next.
+func writeMade(e *env, o deploy.InitOptions, made *deploy.Made) error {
+	var b strings.Builder
+	for _, j := range made.Joined {
+		fmt.Fprintf(&b, "joined       the %s of %s %s\n", j.Role, j.Owner, j.URL)
+	}
+	if made.Config != "" {
+		fmt.Fprintf(&b, "%-12s %s\ninvitation   %s\nfingerprint  %s\n", o.Role, made.Config, made.Invitation, made.Fingerprint)
+		if !made.Until.IsZero() {
+			fmt.Fprintf(&b, "certificate  its own, until %s\n", made.Until.Format(time.DateOnly))
+		}
+		fmt.Fprintf(&b, "\nSend the invitation to the owners of the other parties, and read the fingerprint to each.\n")
+	}
+	for _, role := range made.Missing {
+		fmt.Fprintf(&b, "Still to be joined: the invitation of the %s: starling init --join %s%s --fingerprint F %s\n", role, role, deploy.InvitationSuffix, o.Dir)
+	}
+	if len(made.Missing) == 0 {
+		b.WriteString("Nothing is left to be joined. ")
+		switch {
+		case made.Config == "":
+			b.WriteString("With the recipe in place: starling serve\n")
+		case o.Role == deploy.CollectorRole:
+			fmt.Fprintf(&b, "With the recipe in place: starling collect %s\n", made.Config)
+		default:
+			fmt.Fprintf(&b, "With the recipe in place: starling serve %s %s\n", o.Role, made.Config)
+		}
+	}
+	_, err := e.stdout.Write([]byte(b.String()))
+	return err
+}

@@ -1,0 +1,199 @@
+package deploy
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy/invitation"
+	"github.com/starling-agg/starling/service"
+)
+
+// An Agreement is where a party takes from what it shares with others, in place of files of
+// tokens and keys: its own long-term key, and the invitations of those it works with.
+type Agreement struct {
+	// Key is the party's long-term key, as starling init makes it. Required together with Invitations.
+	Key service.Secret `toml:"key"`
+	// Invitations is the directory of the invitations that were joined, each ROLE.invitation; starling init --join puts them there.
+	Invitations service.Path `toml:"invitations"`
+}
+
+// NotJoinedError: the invitation of a party that is worked with is not there yet.
+type NotJoinedError struct {
+	Role Role   // whose it is
+	Dir  string // of the configuration
+}
+
+func (e *NotJoinedError) Error() string {
+	return fmt.Sprintf("agreement: there is no invitation of the %s yet", e.Role)
+}
+
+// works says with whom a role works, and so whose invitations it needs.
+var works = map[Role][]Role{
+	LeaderRole: {HelperRole, CollectorRole}, HelperRole: {LeaderRole, CollectorRole}, CollectorRole: {LeaderRole},
+	RelayRole: {GatewayRole}, GatewayRole: {RelayRole, LeaderRole},
+}
+
+// used says whether there is an agreement.
+func (a Agreement) used() bool { return a != Agreement{} }
+
+func (a Agreement) validate() error {
+	if a.used() && (a.Key == "" || a.Invitations == "") {
+		return errors.New("agreement: key goes together with invitations")
+	}
+	return nil
+}
+
+// invited reads the invitation of a role.
+func (a Agreement) invited(role Role) (*invitation.Invitation, error) {
+	v, err := readInvitation(filepath.Join(string(a.Invitations), string(role)+InvitationSuffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &NotJoinedError{role, filepath.Dir(string(a.Invitations))}
+	}
+	if err == nil && v.Role != string(role) {
+		err = fmt.Errorf("it is the %s's", v.Role)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("agreement: the %s's invitation: %w", role, err)
+	}
+	return v, nil
+}
+
+// key reads the party's own key.
+func (a Agreement) key() (*invitation.Key, error) {
+	b, err := a.Key.Read()
+	if err != nil {
+		return nil, fmt.Errorf("agreement.key: %w", err)
+	}
+	k, err := invitation.ParseKey(b)
+	if err != nil {
+		return nil, fmt.Errorf("agreement.key: %s: %w", a.Key, err)
+	}
+	return k, nil
+}
+
+// with is what a party of a role shares with another.
+func (a Agreement) with(mine, other Role) (*invitation.Secret, *invitation.Invitation, error) {
+	k, err := a.key()
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := a.invited(other)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := k.Agree(string(mine), v)
+	if err != nil {
+		return nil, nil, fmt.Errorf("agreement: with the %s: %w", other, err)
+	}
+	return s, v, nil
+}
+
+// trusts are whom a party trusts to be another: its own certificate where the invitation
+// has one; nil where the machine's authorities vouch for it.
+func trusts(v *invitation.Invitation) (*x509.CertPool, error) {
+	if v == nil || len(v.Certificate) == 0 {
+		return nil, nil
+	}
+	c, err := x509.ParseCertificate(v.Certificate)
+	if err != nil {
+		return nil, fmt.Errorf("agreement: the %s's certificate: %w", v.Role, err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(c)
+	return pool, nil
+}
+
+// onward carries requests to a party that has a certificate of its own; nil where the
+// machine's authorities vouch for it. It adds nothing to a request.
+func onward(v *invitation.Invitation) (http.RoundTripper, error) {
+	pool, err := trusts(v)
+	if err != nil || pool == nil {
+		return nil, err
+	}
+	return &http.Transport{
+		DisableCompression: true, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
+		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool},
+	}, nil
+}
+
+// shared is what an aggregator has of its agreement.
+type shared struct {
+	peer, results   *invitation.Secret // with the other aggregator; at the leader, with the collector
+	other           *invitation.Invitation
+	collectorConfig []byte
+}
+
+// agreed is nil where there is no agreement.
+func (a *Aggregator) agreed() (*shared, error) {
+	if !a.Agreement.used() {
+		return nil, nil
+	}
+	mine, peer := Role(a.Role.String()), HelperRole
+	if a.Role == dap.RoleHelper {
+		peer = LeaderRole
+	}
+	s := new(shared)
+	var err error
+	if s.peer, s.other, err = a.Agreement.with(mine, peer); err != nil {
+		return nil, err
+	}
+	collector, err := a.Agreement.invited(CollectorRole)
+	if err != nil {
+		return nil, err
+	}
+	if a.Role == dap.RoleLeader {
+		if s.results, _, err = a.Agreement.with(mine, CollectorRole); err != nil {
+			return nil, err
+		}
+	}
+	s.collectorConfig = collector.HPKE
+	return s, nil
+}
+
+// verifyKeyID is what both aggregators call the verification key that follows of their
+// agreement.
+const verifyKeyID = 1
+
+// fill gives a task what the configuration has no file of.
+func (s *shared) fill(t *Task, out *aggregator.Task, role dap.Role) error {
+	if s == nil {
+		return nil
+	}
+	config, err := dap.ReadTaskConfiguration(out.Version, out.Config)
+	if err != nil {
+		return err
+	}
+	peer := string(config.Helper)
+	if role == dap.RoleHelper {
+		peer = string(config.Leader)
+	}
+	if peer != s.other.URL {
+		return fmt.Errorf("the task's %s is %q, and the invitation is that of %q", s.other.Role, peer, s.other.URL)
+	}
+	if len(t.VerifyKeys) == 0 {
+		key, err := s.peer.VerifyKey(out.ID)
+		if err != nil {
+			return err
+		}
+		out.VerifyKeys[verifyKeyID] = key
+	}
+	if t.PeerToken == "" {
+		if out.PeerToken, err = s.peer.Token(out.ID); err != nil {
+			return err
+		}
+	}
+	if t.CollectorToken == "" && role == dap.RoleLeader {
+		if out.CollectorToken, err = s.results.Token(out.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
