@@ -16,12 +16,14 @@ import (
 	"github.com/starling-agg/starling/service"
 )
 
-// An Agreement is where a party takes from what it shares with others, in place of files of
-// tokens and keys: its own long-term key, and the invitations of those it works with.
+// An Agreement is where a party takes from what it shares with others, in place of files
+// of tokens and keys: its own long-term key, and the invitations of those it works with.
 type Agreement struct {
-	// Key is the party's long-term key, as starling init makes it. Required together with Invitations.
+	// Key is the party's long-term key, as starling init makes it. Required together with
+	// Invitations.
 	Key service.Secret `toml:"key"`
-	// Invitations is the directory of the invitations that were joined, each ROLE.invitation; starling init --join puts them there.
+	// Invitations is the directory of the invitations that were joined, each
+	// ROLE.invitation; starling init --join puts them there.
 	Invitations service.Path `toml:"invitations"`
 }
 

@@ -38,47 +38,58 @@ type Aggregator struct {
 	// Public is where clients, peer and collector come. Required.
 	Public service.Listen `toml:"public"`
 	// Peer is a second listener with places of its own, for the other aggregator and the
-	// collector alone: on an address that only they reach, or with tls_client_ca. Optional;
-	// what comes there is served as at Public.
+	// collector alone: on an address that only they reach, or with tls_client_ca.
+	// Optional; what comes there is served as at Public.
 	Peer service.Listen `toml:"peer"`
-	// Helper says how a leader reaches the helper where that is not simply its URL. Optional.
+	// Helper says how a leader reaches the helper where that is not simply its URL.
+	// Optional.
 	Helper Via `toml:"helper"`
 	// Local is where the operator looks. Required.
 	Local Local `toml:"local"`
-	// Data is the directory of the store; made where it is missing. Required, and used by one process at a time.
+	// Data is the directory of the store; made where it is missing. Required, and used by
+	// one process at a time.
 	Data service.Path `toml:"data"`
 	// Record is the directory of what must not go back when Data does, as to a backup:
 	// who the store is, how many releases it has made, what was signed. Best on another
 	// disk. Default: Data with ".record" behind its name.
 	Record service.Path `toml:"record"`
-	// HPKEKeyPeriod is how long a key is the one that clients are offered; the aggregator makes its HPKE keys by itself, in Data,
-	// of the KEMs that its recipes name, and destroys each once no report needs it. Default 24 h; left out beside HPKEKeys, the
+	// HPKEKeyPeriod is how long a key is the one that clients are offered; the aggregator
+	// makes its HPKE keys by itself, in Data, of the KEMs that its recipes name, and
+	// destroys each once no report needs it. Default 24 h; left out beside HPKEKeys, the
 	// aggregator makes none.
 	HPKEKeyPeriod service.Duration `toml:"hpke_key_period"`
-	// HPKEKeyMaxAge is how long clients may use the keys that they were given, and manifests pin them. Default 24 h.
+	// HPKEKeyMaxAge is how long clients may use the keys that they were given, and
+	// manifests pin them. Default 24 h.
 	HPKEKeyMaxAge service.Duration `toml:"hpke_key_max_age"`
-	// HPKEKeyOverlap is how much longer a key takes uploads, for clocks that differ and reports under way. Default 1 h.
+	// HPKEKeyOverlap is how much longer a key takes uploads, for clocks that differ and
+	// reports under way. Default 1 h.
 	HPKEKeyOverlap service.Duration `toml:"hpke_key_overlap"`
-	// HPKEKeyDelay is how long after that the leader may come with a job. Helpers only. Default 72 h.
+	// HPKEKeyDelay is how long after that the leader may come with a job. Helpers only.
+	// Default 72 h.
 	HPKEKeyDelay service.Duration `toml:"hpke_key_delay"`
-	// HPKEKeys are key files of the operator's own, best first. Alone they are what clients are offered, and the operator ends
-	// them. Beside HPKEKeyPeriod they are still taken and not offered any more.
+	// HPKEKeys are key files of the operator's own, best first. Alone they are what
+	// clients are offered, and the operator ends them. Beside HPKEKeyPeriod they are
+	// still taken and not offered any more.
 	HPKEKeys []service.Secret `toml:"hpke_keys"`
-	// DataKeyPeriod is how much time of reports one data key is of, from which noise comes.
-	// Default a week, at least an hour; a change is for keys that are not made yet.
+	// DataKeyPeriod is how much time of reports one data key is of, from which noise
+	// comes. Default a week, at least an hour; a change is for keys that are not made
+	// yet.
 	DataKeyPeriod service.Duration `toml:"data_key_period"`
 	// Signing is how the aggregator vouches for its keys. Required where a recipe names
 	// the keys that do, and only there.
 	Signing Signing `toml:"signing"`
-	// Agreement is where the tasks' keys and tokens come from that have no files of their own. Optional.
+	// Agreement is where the tasks' keys and tokens come from that have no files of their
+	// own. Optional.
 	Agreement Agreement `toml:"agreement"`
 	// Tasks are what this aggregator takes part in. Required, at least one.
 	Tasks []Task `toml:"tasks"`
-	// Deferred makes a helper answer aggregation jobs later instead of at once. Helpers only.
+	// Deferred makes a helper answer aggregation jobs later instead of at once. Helpers
+	// only.
 	Deferred bool `toml:"deferred"`
-	// Retention is how long a task is kept after the end of its recipe's window, so that results can be asked for again; then
-	// everything but its counts and the ledger is erased. Recipes without a window are kept. Default
-	// aggregator.DefaultRetention, 720h; negative keeps all.
+	// Retention is how long a task is kept after the end of its recipe's window, so that
+	// results can be asked for again; then everything but its counts and the ledger is
+	// erased. Recipes without a window are kept. Default aggregator.DefaultRetention,
+	// 720h; negative keeps all.
 	Retention service.Duration `toml:"retention"`
 	// CompareEvery is how often a leader compares with its helpers what they hold and
 	// have released. Leaders only. Default 1 minute.
@@ -102,33 +113,37 @@ type Task struct {
 	ID string `toml:"id"`
 	// DAP is the draft that such a task speaks, "dap-18" or "dap-19". Default "dap-18".
 	DAP dap.Version `toml:"dap"`
-	// VerifyKeys are what leader and helper share. Required, at least one, unless there is an Agreement; so is what follows.
+	// VerifyKeys are what leader and helper share. Required, at least one, unless there
+	// is an Agreement; so is what follows.
 	VerifyKeys []VerifyKey `toml:"verify_keys"`
 	// PeerToken is the token with which the leader comes to the helper. Required.
 	PeerToken service.Secret `toml:"peer_token"`
-	// CollectorToken is the token with which the collector comes to the leader. Required at the leader.
+	// CollectorToken is the token with which the collector comes to the leader. Required
+	// at the leader.
 	CollectorToken service.Secret `toml:"collector_token"`
 	// CollectorHPKE is the collector's public key. Required.
 	CollectorHPKE service.Path `toml:"collector_hpke"`
 	// Framing is "janus" where the other aggregator and the collector frame what they say
 	// as Janus does, whoever they are. Default "standard", as DAP's drafts have it.
 	Framing dap.Framing `toml:"framing"`
-	// Expected is how many reports may come; batches with more than twice as many are held. Default: the recipe's rate, as
-	// far as it states one.
+	// Expected is how many reports may come; batches with more than twice as many are
+	// held. Default: the recipe's rate, as far as it states one.
 	Expected Expected `toml:"expected"`
 }
 
-// Expected is aggregator.Expectation as an operator writes it. It is each aggregator's own: the recipe does not bind it, so
-// that raising it can release a batch.
+// Expected is aggregator.Expectation as an operator writes it. It is each aggregator's
+// own: the recipe does not bind it, so that raising it can release a batch.
 type Expected struct {
-	// Reports come at most in each Units of the recipe's time precision, dummies included. Zero takes what the recipe
-	// expects; where it states no rate, no batch is held.
+	// Reports come at most in each Units of the recipe's time precision, dummies
+	// included. Zero takes what the recipe expects; where it states no rate, no batch is
+	// held.
 	Reports uint64 `toml:"reports"`
 	// Units zero means that each batch may have Reports, whatever time it spans.
 	Units uint64 `toml:"units"`
 }
 
-// A VerifyKey is a file of 64 hexadecimal digits and the id under which both aggregators know it.
+// A VerifyKey is a file of 64 hexadecimal digits and the id under which both aggregators
+// know it.
 type VerifyKey struct {
 	// ID is the same at both aggregators. Required.
 	ID uint8 `toml:"id"`
@@ -138,25 +153,33 @@ type VerifyKey struct {
 
 // Limits are the ones of aggregator.Limits that operators change.
 type Limits struct {
-	// UploadBytes is the largest upload request. Default 8 MiB, or one report of the largest task if that is more.
+	// UploadBytes is the largest upload request. Default 8 MiB, or one report of the
+	// largest task if that is more.
 	UploadBytes int64 `toml:"upload_bytes"`
-	// UploadReports is the largest number of reports in an upload request. Default 10,000.
+	// UploadReports is the largest number of reports in an upload request. Default
+	// 10,000.
 	UploadReports int `toml:"upload_reports"`
-	// JobBytes is the largest request or answer between leader and helper. Default 64 MiB.
+	// JobBytes is the largest request or answer between leader and helper. Default 64
+	// MiB.
 	JobBytes int64 `toml:"job_bytes"`
-	// InFlightBytes bounds the bytes of all request bodies held at one time. Default 128 MiB.
+	// InFlightBytes bounds the bytes of all request bodies held at one time. Default 128
+	// MiB.
 	InFlightBytes int64 `toml:"in_flight_bytes"`
 	// Workers is how many processors open shares and check proofs. Default all.
 	Workers int `toml:"workers"`
 	// Jobs is how many aggregation jobs are worked on at one time. Default 2.
 	Jobs int `toml:"jobs"`
-	// ClockSkew is how far in the future a report's time may lie, and how much later than its grace a round is released. Default 5m.
+	// ClockSkew is how far in the future a report's time may lie, and how much later than
+	// its grace a round is released. Default 5m.
 	ClockSkew service.Duration `toml:"clock_skew"`
-	// MaxAge is how old a report may be when it is uploaded, in whole units of the task. Default no bound.
+	// MaxAge is how old a report may be when it is uploaded, in whole units of the task.
+	// Default no bound.
 	MaxAge service.Duration `toml:"max_age"`
-	// MaxBacklog is how many acknowledged reports may wait at the leader to be verified. Default 5,000,000; negative: no bound.
+	// MaxBacklog is how many acknowledged reports may wait at the leader to be verified.
+	// Default 5,000,000; negative: no bound.
 	MaxBacklog int64 `toml:"max_backlog"`
-	// MinFree is how many bytes are to be left free on the disk; below it uploads are refused. Default 256 MiB; negative: no bound.
+	// MinFree is how many bytes are to be left free on the disk; below it uploads are
+	// refused. Default 256 MiB; negative: no bound.
 	MinFree int64 `toml:"min_free"`
 }
 
@@ -178,8 +201,8 @@ type Log struct {
 	Level slog.Level `toml:"level"`
 }
 
-// LoadAggregator reads and validates a configuration file. It reads none of the files that it names: [Aggregator.Check]
-// does.
+// LoadAggregator reads and validates a configuration file. It reads none of the files
+// that it names: [Aggregator.Check] does.
 func LoadAggregator(path string, role dap.Role) (*Aggregator, error) {
 	a := &Aggregator{Role: role}
 	if err := loadAs(path, Role(role.String()), a); err != nil {
@@ -265,7 +288,8 @@ type material struct {
 	helper  *invitation.Invitation // at a leader with an agreement
 }
 
-// Check reads every file that the configuration names, as starting would, and opens no store or listener.
+// Check reads every file that the configuration names, as starting would, and opens no
+// store or listener.
 func (a *Aggregator) Check() error {
 	var f Faults
 	f.add("", a.Public.CheckFiles())
@@ -433,9 +457,11 @@ func stated(r *recipe.Recipe) aggregator.Expectation {
 	return e
 }
 
-// halfHonest is what is left to an honest person if an attacker sent half of the reports that the guarantee counts on. Where
-// dummies or other people's answers hide a person, the recipe's own fallback says it, over all rounds. Where nothing but the
-// servers' noise protects, it does not matter who else takes part: all that one batch promises is left. Zero: not known.
+// halfHonest is what is left to an honest person if an attacker sent half of the reports
+// that the guarantee counts on. Where dummies or other people's answers hide a person,
+// the recipe's own fallback says it, over all rounds. Where nothing but the servers'
+// noise protects, it does not matter who else takes part: all that one batch promises is
+// left. Zero: not known.
 func halfHonest(c *recipe.Checked) recipe.Loss {
 	g := c.Guarantee()
 	left := g.PerRound
@@ -450,7 +476,8 @@ func halfHonest(c *recipe.Checked) recipe.Loss {
 	return left
 }
 
-// OpenRecipe reads and checks a recipe file, once. Its guarantee holds, or it is an error.
+// OpenRecipe reads and checks a recipe file, once. Its guarantee holds, or it is an
+// error.
 func OpenRecipe(path string) (*recipe.Checked, error) {
 	b, err := readFile(path, maxRecipeFile)
 	if err != nil {
@@ -497,15 +524,18 @@ type Collector struct {
 	Party Role `toml:"role"`
 	// Recipe is the recipe file. Required.
 	Recipe service.Path `toml:"recipe"`
-	// Token is what the leader knows the collector by. Required, unless there is an Agreement.
+	// Token is what the leader knows the collector by. Required, unless there is an
+	// Agreement.
 	Token service.Secret `toml:"token"`
 	// HPKEKey opens the aggregate shares. Required.
 	HPKEKey service.Secret `toml:"hpke_key"`
 	// Agreement is where the token comes from where it has no file. Optional.
 	Agreement Agreement `toml:"agreement"`
-	// State is where a collection under way is kept, so that one that stopped goes on. Required.
+	// State is where a collection under way is kept, so that one that stopped goes on.
+	// Required.
 	State service.Path `toml:"state"`
-	// Framing is "janus" where the leader frames its messages as Janus does. Default "standard".
+	// Framing is "janus" where the leader frames its messages as Janus does. Default
+	// "standard".
 	Framing dap.Framing `toml:"framing"`
 }
 

@@ -15,7 +15,8 @@ import (
 
 var configurationUpdate = flag.Bool("configuration.update", false, "write docs/configuration.md anew from the comments")
 
-// comments are those of the fields of all structs of a directory, by "package.Type.Field".
+// comments are those of the fields of all structs of a directory, by
+// "package.Type.Field".
 func comments(t *testing.T, into map[string]string, dir string) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))

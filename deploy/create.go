@@ -27,7 +27,8 @@ const (
 	secretsDir    = "secrets"
 )
 
-// Addresses are four listeners on loopback, open so that no one else takes their ports before the parties do.
+// Addresses are four listeners on loopback, open so that no one else takes their ports
+// before the parties do.
 type Addresses struct {
 	Leader, LeaderLocal, Helper, HelperLocal net.Listener
 }

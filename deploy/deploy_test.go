@@ -242,7 +242,8 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestExpected: an aggregator holds batches by its own configuration, and knows what is left of the recipe's guarantee.
+// TestExpected: an aggregator holds batches by its own configuration, and knows what is
+// left of the recipe's guarantee.
 func TestExpected(t *testing.T) {
 	for _, role := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
 		dir, _ := create(t, dap.TimeInterval)
@@ -270,7 +271,8 @@ func TestExpected(t *testing.T) {
 	}
 }
 
-// TestRetention: an aggregator keeps a task for 30 days after the recipe's window, or for as long as its operator says.
+// TestRetention: an aggregator keeps a task for 30 days after the recipe's window, or for
+// as long as its operator says.
 func TestRetention(t *testing.T) {
 	for _, role := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
 		for _, c := range []struct {
@@ -345,8 +347,9 @@ func TestCalendarByRecipe(t *testing.T) {
 	}
 }
 
-// TestExpectedByRecipe: a recipe that says how many devices decide needs no word from the operator, whose word counts more;
-// and the alarm of a sampled recipe says what half the dummies leave.
+// TestExpectedByRecipe: a recipe that says how many devices decide needs no word from the
+// operator, whose word counts more; and the alarm of a sampled recipe says what half the
+// dummies leave.
 func TestExpectedByRecipe(t *testing.T) {
 	_, a := create(t, dap.TimeInterval)
 	r, err := account.New(account.Options{Name: "Test", Query: recipe.Multihot{Length: 8, MaxWeight: 1, Chunk: 3}, Leader: a.LeaderURL(), Helper: a.HelperURL(),
@@ -393,7 +396,8 @@ func TestExpectedByRecipe(t *testing.T) {
 	}
 }
 
-// TestParts starts both aggregators, looks at their listeners, stops them, and audits and locks their stores.
+// TestParts starts both aggregators, looks at their listeners, stops them, and audits and
+// locks their stores.
 func TestParts(t *testing.T) {
 	dir, a := create(t, dap.TimeInterval)
 	leader, helper := load(t, dir, dap.RoleLeader), load(t, dir, dap.RoleHelper)
@@ -450,7 +454,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestKeySchedule: the recipes choose the KEM, the configuration the times; keys of the operator's own alone are not touched.
+// TestKeySchedule: the recipes choose the KEM, the configuration the times; keys of the
+// operator's own alone are not touched.
 func TestKeySchedule(t *testing.T) {
 	dir, a := create(t, dap.TimeInterval)
 	read := func(role dap.Role) *material {
@@ -534,7 +539,8 @@ func TestOperatingDefaults(t *testing.T) {
 	}
 }
 
-// A task's framing is the operator's to choose; the draft's own unless something else is said.
+// A task's framing is the operator's to choose; the draft's own unless something else is
+// said.
 func TestFraming(t *testing.T) {
 	dir, _ := create(t, dap.TimeInterval)
 	for file, role := range map[string]dap.Role{LeaderFile: dap.RoleLeader, HelperFile: dap.RoleHelper} {

@@ -1,5 +1,6 @@
-// Package deploy turns a directory of configuration into running parties. `starling serve` and the lab both start
-// through it, so a deployment that the lab leaves behind is a valid one of two processes.
+// Package deploy turns a directory of configuration into running parties. `starling
+// serve` and the lab both start through it, so a deployment that the lab leaves behind is
+// a valid one of two processes.
 //
 // A deployment is a directory (see [Create]):
 //
@@ -11,6 +12,7 @@
 //	leader.record/ helper.record/
 //	                       what must not go back when that store does; elsewhere in earnest
 //
-// In earnest leader, helper and collector are three organisations, and each holds only its own configuration and its
-// own secrets; peer.token and verify.key are what leader and helper share.
+// In earnest leader, helper and collector are three organisations, and each holds only
+// its own configuration and its own secrets; peer.token and verify.key are what leader
+// and helper share.
 package deploy

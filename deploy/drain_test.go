@@ -18,8 +18,8 @@ import (
 	"github.com/starling-agg/starling/service"
 )
 
-// TestGatewayDrains: a gateway process that is told to stop keeps and answers what waits for
-// its tick, and does not cut the connection.
+// TestGatewayDrains: a gateway process that is told to stop keeps and answers what waits
+// for its tick, and does not cut the connection.
 func TestGatewayDrains(t *testing.T) {
 	dir := t.TempDir()
 	k, err := sealed.Generate(1, sealed.SuiteX25519)

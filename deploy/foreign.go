@@ -41,9 +41,9 @@ func (t *Task) readForeign() (out aggregator.Task, err error) {
 	if err := config.Validate(); err != nil {
 		return out, fmt.Errorf("configuration: %w", err)
 	}
-	// Of a recipe nothing but its id stands in the configuration of its task. Whoever makes
-	// an operator take one for a task without a recipe has its noise and rounds left out,
-	// on which devices count.
+	// Of a recipe nothing but its id stands in the configuration of its task. Whoever
+	// makes an operator take one for a task without a recipe has its noise and rounds
+	// left out, on which devices count.
 	if len(config.TaskInfo) == len(recipe.ID{}) {
 		return out, fmt.Errorf("configuration: its task_info has %d bytes, as that of a recipe's task, which is named by the recipe", len(config.TaskInfo))
 	}

@@ -21,7 +21,8 @@ const (
 	ManifestFile = "manifest.starling"
 )
 
-// A Front is four listeners on loopback for a relay and a gateway, as [Addresses] are for the servers.
+// A Front is four listeners on loopback for a relay and a gateway, as [Addresses] are for
+// the servers.
 type Front struct {
 	Relay, RelayLocal, Gateway, GatewayLocal net.Listener
 }
@@ -57,7 +58,8 @@ func (f *Front) GatewayURL() string { return "http://" + f.Gateway.Addr().String
 // manifestLife is how long devices may use the manifest of a new deployment.
 const manifestLife = ohttp.DefaultEpoch
 
-// labEvery is how long a lab's devices wait between two tries at most: a lab is in a hurry.
+// labEvery is how long a lab's devices wait between two tries at most: a lab is in a
+// hurry.
 const labEvery = 10 * time.Second
 
 // pace is how often devices try, and how long they wait in between, so that the last of
@@ -68,8 +70,9 @@ func pace(r *recipe.Recipe) (tries uint8, every time.Duration) {
 	return uint8(min(ohttp.DefaultTries, max(1, most/every))), every
 }
 
-// CreateFront adds relay and gateway to a deployment that [Create] has written: two configurations, the gateway's key, the
-// token between the two and the manifest, valid for a week from now. Window is the gateway's.
+// CreateFront adds relay and gateway to a deployment that [Create] has written: two
+// configurations, the gateway's key, the token between the two and the manifest, valid
+// for a week from now. Window is the gateway's.
 func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window time.Duration) error {
 	path, ok := r.Path.(recipe.TwoServer)
 	if !ok {
@@ -130,7 +133,8 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 	return w.err
 }
 
-// unsigned is the manifest for a recipe that names no keys: nobody vouches for those in it.
+// unsigned is the manifest for a recipe that names no keys: nobody vouches for those in
+// it.
 func unsigned(dir, relay string, path recipe.TwoServer, gateway []ohttp.KeyConfig, now time.Time) (*ohttp.Manifest, error) {
 	m := &ohttp.Manifest{
 		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(manifestLife), Relay: relay,

@@ -66,8 +66,9 @@ func createFront(t *testing.T) *fronted {
 	return x
 }
 
-// TestCreateFront: the files of relay and gateway are read by relay and gateway, the manifest says of the aggregators' keys
-// what they say themselves, and the aggregators know how many reports are too many.
+// TestCreateFront: the files of relay and gateway are read by relay and gateway, the
+// manifest says of the aggregators' keys what they say themselves, and the aggregators
+// know how many reports are too many.
 func TestCreateFront(t *testing.T) {
 	x := createFront(t)
 	a, ahead, behind := x.Addresses, x.relay, x.gateway
@@ -107,7 +108,8 @@ func TestCreateFront(t *testing.T) {
 	if err := manifest.ValidAt(x.made); err != nil {
 		t.Error(err)
 	}
-	// A device takes the keys from the manifest while nothing runs, and later finds that the helper gives out the same.
+	// A device takes the keys from the manifest while nothing runs, and later finds that
+	// the helper gives out the same.
 	via, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(manifest)})
 	if err != nil {
 		t.Fatal(err)

@@ -28,32 +28,38 @@ type Gateway struct {
 	// Data is the directory of what was opened and of rounds that are not done; made
 	// where it is missing. Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
-	// Record is the directory of what must not go back when Data does, as to a backup: how
-	// far it has come. Best on another disk. Default: Data with ".record" behind its name.
+	// Record is the directory of what must not go back when Data does, as to a backup:
+	// how far it has come. Best on another disk. Default: Data with ".record" behind its
+	// name.
 	Record service.Path `toml:"record"`
-	// Epochs is a directory that the gateway looks at all the time: NAME.key beside NAME.manifest, as starling manifest new
-	// makes them. A key is used from when both are there until Overlap after the manifest's end, and then destroyed, its
-	// file too.
+	// Epochs is a directory that the gateway looks at all the time: NAME.key beside
+	// NAME.manifest, as starling manifest new makes them. A key is used from when both
+	// are there until Overlap after the manifest's end, and then destroyed, its file too.
 	Epochs service.Path `toml:"epochs"`
-	// Overlap is how long a key of Epochs outlives its manifest; default "1h", at most 30 days.
+	// Overlap is how long a key of Epochs outlives its manifest; default "1h", at most 30
+	// days.
 	Overlap service.Duration `toml:"overlap"`
-	// Keys open requests from start to stop, beside those of Epochs. There must be a key, here or there.
+	// Keys open requests from start to stop, beside those of Epochs. There must be a key,
+	// here or there.
 	Keys []GatewayKey `toml:"keys"`
-	// Targets are whom uploads may be for. Required, at least one, unless there is an Agreement: then it is the leader.
+	// Targets are whom uploads may be for. Required, at least one, unless there is an
+	// Agreement: then it is the leader.
 	Targets []GatewayTarget `toml:"targets"`
 	// RelayToken is the token that the relay must bring. Optional; it stands for one
 	// entry of Relays.
 	RelayToken service.Secret `toml:"relay_token"`
 	// Relays are the relays that may come, each with its limits. None lets anybody in.
 	Relays []GatewayRelay `toml:"relays"`
-	// Agreement is where the leader's URL and the relay's token come from that do not stand here. Optional.
+	// Agreement is where the leader's URL and the relay's token come from that do not
+	// stand here. Optional.
 	Agreement Agreement `toml:"agreement"`
 	// Window is the time between two ticks, at which what has come is kept and then
 	// answered; default "1s".
 	Window service.Duration `toml:"window"`
 	// Mix is the time at whose multiples rounds go on to their target; default Window.
 	Mix service.Duration `toml:"mix"`
-	// MinRound is how many requests of a task must have come before any goes on; default 1. A task's uploads then wait for each other, up to Hold.
+	// MinRound is how many requests of a task must have come before any goes on; default
+	// 1. A task's uploads then wait for each other, up to Hold.
 	MinRound int `toml:"min_round"`
 	// Hold is how long a round is kept for a target that is away, or for others to come;
 	// default "24h". A manifest in Epochs that lets it hold for less is refused: the
@@ -83,7 +89,8 @@ type GatewayRelay struct {
 	Token service.Secret `toml:"token"`
 	// RequestsPerTick are let in between two ticks. Default 4096.
 	RequestsPerTick int `toml:"requests_per_tick"`
-	// OpenedPerKey is how many of its requests one key opens. Default as many as the key opens at all.
+	// OpenedPerKey is how many of its requests one key opens. Default as many as the key
+	// opens at all.
 	OpenedPerKey int `toml:"opened_per_key"`
 }
 
@@ -103,7 +110,8 @@ type GatewayLimits struct {
 	RequestBytes int64 `toml:"request_bytes"`
 	// Requests are worked on or waiting for their answer at one time. Default 8192.
 	Requests int `toml:"requests"`
-	// InFlightBytes bounds the bytes of all request bodies held at one time. Default 256 MiB.
+	// InFlightBytes bounds the bytes of all request bodies held at one time. Default 256
+	// MiB.
 	InFlightBytes int64 `toml:"in_flight_bytes"`
 	// BodyTimeout is how long the relay may take over a request's body. Default 15s.
 	BodyTimeout service.Duration `toml:"body_timeout"`
@@ -113,13 +121,16 @@ type GatewayLimits struct {
 	Workers int `toml:"workers"`
 	// Joined is how many uploads at most become one request to a target. Default 256.
 	Joined int `toml:"joined"`
-	// JoinedBytes is how many bytes of uploads at most become one request to a target. Default 1 MiB.
+	// JoinedBytes is how many bytes of uploads at most become one request to a target.
+	// Default 1 MiB.
 	JoinedBytes int `toml:"joined_bytes"`
-	// HeldRequests are at most in rounds that are not done, covers included. Default 262,144.
+	// HeldRequests are at most in rounds that are not done, covers included. Default
+	// 262,144.
 	HeldRequests int `toml:"held_requests"`
 	// HeldBytes are at most in rounds that are not done, on the disk. Default 1 GiB.
 	HeldBytes int64 `toml:"held_bytes"`
-	// MinFree is how many bytes are to be left free on the disk; below it everybody is refused. Default 256 MiB; negative: no bound.
+	// MinFree is how many bytes are to be left free on the disk; below it everybody is
+	// refused. Default 256 MiB; negative: no bound.
 	MinFree int64 `toml:"min_free"`
 }
 
@@ -129,7 +140,8 @@ func (l GatewayLimits) limits() gateway.Limits {
 		Held: l.HeldRequests, HeldBytes: l.HeldBytes, MinFree: l.MinFree}
 }
 
-// LoadGateway reads and validates gateway.toml, and none of the files that it names: [Gateway.Check] does.
+// LoadGateway reads and validates gateway.toml, and none of the files that it names:
+// [Gateway.Check] does.
 func LoadGateway(path string) (*Gateway, error) {
 	c := &Gateway{}
 	if err := loadAs(path, GatewayRole, c); err != nil {
@@ -320,7 +332,8 @@ func (c *Gateway) agreed(o *gateway.Options) error {
 	return err
 }
 
-// Check reads every file that the configuration names, as starting would, and opens no directory or listener.
+// Check reads every file that the configuration names, as starting would, and opens no
+// directory or listener.
 func (c *Gateway) Check() error {
 	if err := c.Public.CheckFiles(); err != nil {
 		return fmt.Errorf("public: %w", err)
@@ -369,7 +382,8 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 	}.Part()
 	serve := public.Run
 	public.Run = func(ctx context.Context, ready func()) error {
-		// Who waits for a round is answered while the listener drains, and not cut off at the end of that.
+		// Who waits for a round is answered while the listener drains, and not cut off at
+		// the end of that.
 		defer context.AfterFunc(ctx, func() {
 			if g := running.Load(); g != nil {
 				g.Drain()
@@ -409,8 +423,8 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 	}
 }
 
-// open opens the gateway with its directories. fixed are the keys that it always has, beside
-// those of the epochs.
+// open opens the gateway with its directories. fixed are the keys that it always has,
+// beside those of the epochs.
 func (c *Gateway) open(log *slog.Logger, observe gateway.Observer) (g *gateway.Gateway, fixed []gateway.Key, closeAll func() error, err error) {
 	o, err := c.options()
 	if err != nil {
@@ -427,7 +441,8 @@ func (c *Gateway) open(log *slog.Logger, observe gateway.Observer) (g *gateway.G
 	return g, o.Keys[len(o.Keys)-len(c.Keys):], func() error { return errors.Join(g.Close(), f.Close()) }, nil
 }
 
-// readiness is what a gateway can do: take requests, and pass on what it has acknowledged.
+// readiness is what a gateway can do: take requests, and pass on what it has
+// acknowledged.
 func readiness(l gateway.Levels) service.Readiness {
 	r := service.Ready(false)
 	if l.Store != nil {

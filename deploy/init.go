@@ -31,7 +31,8 @@ import (
 const (
 	// InvitationSuffix stands behind a role in the name of an invitation.
 	InvitationSuffix = ".invitation"
-	// CertificatesFile holds the certificates of all parties that vouch for themselves, PEM, for devices and people to try with.
+	// CertificatesFile holds the certificates of all parties that vouch for themselves,
+	// PEM, for devices and people to try with.
 	CertificatesFile = "certificates.pem"
 
 	invitationsDir = "invitations"
@@ -47,20 +48,22 @@ type InitOptions struct {
 	Role Role
 	// Owner is who runs the party, in words. Required with Role.
 	Owner string
-	// URL is where others reach the party, https unless it stays on this machine. Required
-	// with Role but for a collector.
+	// URL is where others reach the party, https unless it stays on this machine.
+	// Required with Role but for a collector.
 	URL string
-	// Listen is the address of the public listener, and Local that of the operator's. Default:
-	// the URL's port, of this machine alone where the URL is; and the port 1000 above it.
+	// Listen is the address of the public listener, and Local that of the operator's.
+	// Default: the URL's port, of this machine alone where the URL is; and the port 1000
+	// above it.
 	Listen, Local string
 	// Certificate and TLSKey are PEM files of the owner's own. Without them, and without
-	// Proxied, which says that a proxy in front speaks TLS, the party makes a certificate for
-	// itself, which stands in its invitation.
+	// Proxied, which says that a proxy in front speaks TLS, the party makes a certificate
+	// for itself, which stands in its invitation.
 	Certificate, TLSKey string
 	Proxied             bool
 	// Recipe is the recipe's file, in Dir. Default RecipeFile.
 	Recipe string
-	// Join are files of invitations, and Fingerprints those that their owners have read out.
+	// Join are files of invitations, and Fingerprints those that their owners have read
+	// out.
 	Join, Fingerprints []string
 	// Now is the time at which a certificate begins.
 	Now time.Time
@@ -168,7 +171,8 @@ func Init(o InitOptions) (*Made, error) {
 	return made, home.certificates()
 }
 
-// A home is the directory of one owner: the invitations that it holds, its own among them.
+// A home is the directory of one owner: the invitations that it holds, its own among
+// them.
 type home struct {
 	dir   string
 	known map[Role]*invitation.Invitation

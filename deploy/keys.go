@@ -34,7 +34,8 @@ func (a *Aggregator) validateKeys() error {
 	return err
 }
 
-// schedule says when keys are made and end; nil where that is the operator's business. Without recipes it has one suite.
+// schedule says when keys are made and end; nil where that is the operator's business.
+// Without recipes it has one suite.
 func (a *Aggregator) schedule(recipes []*recipe.Recipe, signing *keyset.Signing) (*keyset.Schedule, error) {
 	if !a.makesKeys() {
 		return nil, nil
@@ -93,8 +94,8 @@ func (a *Aggregator) offered() (list []byte, err error) {
 	return list, err
 }
 
-// ResetKeys has an aggregator that is not running, whose HPKE keys are lost for good, make
-// new ones at its next start.
+// ResetKeys has an aggregator that is not running, whose HPKE keys are lost for good,
+// make new ones at its next start.
 func (a *Aggregator) ResetKeys() (err error) {
 	if !a.makesKeys() {
 		return errors.New("hpke_keys: its keys are files of your own, and made by nobody else")

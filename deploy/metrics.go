@@ -14,7 +14,8 @@ import (
 	"github.com/starling-agg/starling/service/database"
 )
 
-// Results of a transaction. One that was rolled back changed nothing; many of those are everyday refusals.
+// Results of a transaction. One that was rolled back changed nothing; many of those are
+// everyday refusals.
 const (
 	committed  = "committed"
 	rolledBack = "rolled_back"
@@ -28,8 +29,8 @@ const (
 	otherReason = "other"
 )
 
-// observer registers an aggregator's own metrics and returns what feeds them. No label says more of a task than that
-// there is one.
+// observer registers an aggregator's own metrics and returns what feeds them. No label
+// says more of a task than that there is one.
 func observer(role dap.Role, m *service.Metrics) aggregator.Observer {
 	names := helper.TransactionNames()
 	if role == dap.RoleLeader {

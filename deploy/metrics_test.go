@@ -21,7 +21,8 @@ import (
 	"github.com/starling-agg/starling/service"
 )
 
-// TestMetrics runs a deployment, lets it aggregate, refuse and reject reports, and reads what /metrics shows of that.
+// TestMetrics runs a deployment, lets it aggregate, refuse and reject reports, and reads
+// what /metrics shows of that.
 func TestMetrics(t *testing.T) {
 	addresses, err := Loopback()
 	if err != nil {
@@ -95,7 +96,8 @@ func TestMetrics(t *testing.T) {
 	if n := value(leader, `starling_store_transactions_total{result="committed",tx="commit-segment"}`); n < "1" {
 		t.Errorf("commits of segments: %q", n)
 	}
-	// Labels are from closed sets: nothing was counted under a name that they lack, and none names the task.
+	// Labels are from closed sets: nothing was counted under a name that they lack, and
+	// none names the task.
 	for _, line := range slices.Concat(leader, helper) {
 		if regexp.MustCompile(`="other"[,}].* [^0]`).MatchString(line) && !strings.HasPrefix(line, "starling_http") &&
 			strings.HasPrefix(line, "starling_") {
@@ -170,7 +172,8 @@ func waitFor(t *testing.T, base string, enough func(*status.Status) bool) {
 	t.Fatalf("never came about: %s", last)
 }
 
-// metricsWith are the lines of /metrics, after a status, which brings the counts up to date, once a series is at least 1.
+// metricsWith are the lines of /metrics, after a status, which brings the counts up to
+// date, once a series is at least 1.
 func metricsWith(t *testing.T, base, series string) []string {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {

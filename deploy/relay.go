@@ -21,11 +21,13 @@ type Relay struct {
 	Public service.Listen `toml:"public"`
 	// Local is where the operator looks. Required.
 	Local Local `toml:"local"`
-	// Gateway is the URL of the one gateway. Required, unless there is an Agreement; https unless it stays on this machine.
+	// Gateway is the URL of the one gateway. Required, unless there is an Agreement;
+	// https unless it stays on this machine.
 	Gateway string `toml:"gateway"`
 	// GatewayToken is the token that the gateway knows this relay by. Optional.
 	GatewayToken service.Secret `toml:"gateway_token"`
-	// Agreement is where the gateway's URL and token come from that do not stand here. Optional.
+	// Agreement is where the gateway's URL and token come from that do not stand here.
+	// Optional.
 	Agreement Agreement `toml:"agreement"`
 	// Path is where the one resource is; default "/".
 	Path string `toml:"path"`
@@ -41,15 +43,19 @@ type RelayLimits struct {
 	RequestBytes int64 `toml:"request_bytes"`
 	// AnswerBytes is the largest encapsulated answer. Default 1 MiB.
 	AnswerBytes int64 `toml:"answer_bytes"`
-	// Requests are worked on at one time, those that wait for the gateway included. Default 4096.
+	// Requests are worked on at one time, those that wait for the gateway included.
+	// Default 4096.
 	Requests int `toml:"requests"`
-	// InFlightBytes bounds the bytes of all request bodies held at one time. Default 128 MiB.
+	// InFlightBytes bounds the bytes of all request bodies held at one time. Default 128
+	// MiB.
 	InFlightBytes int64 `toml:"in_flight_bytes"`
 	// BodyTimeout is how long a device may take over a request's body. Default 15s.
 	BodyTimeout service.Duration `toml:"body_timeout"`
-	// AnswerTimeout is how long the gateway may take; it must be longer than twice the gateway's window. Default 1m.
+	// AnswerTimeout is how long the gateway may take; it must be longer than twice the
+	// gateway's window. Default 1m.
 	AnswerTimeout service.Duration `toml:"answer_timeout"`
-	// RequestsPerMinute come at most from one part of the network. Default 600; negative: no limit.
+	// RequestsPerMinute come at most from one part of the network. Default 600; negative:
+	// no limit.
 	RequestsPerMinute int `toml:"requests_per_minute"`
 }
 
@@ -59,7 +65,8 @@ func (l RelayLimits) limits() relay.Limits {
 		Rate: relay.Rate{Requests: l.RequestsPerMinute}}
 }
 
-// LoadRelay reads and validates relay.toml, and none of the files that it names: [Relay.Check] does.
+// LoadRelay reads and validates relay.toml, and none of the files that it names:
+// [Relay.Check] does.
 func LoadRelay(path string) (*Relay, error) {
 	c := &Relay{}
 	if err := loadAs(path, RelayRole, c); err != nil {
@@ -132,7 +139,8 @@ func (c *Relay) options() (relay.Options, error) {
 	return o, nil
 }
 
-// Check reads every file that the configuration names, as starting would, and opens no listener.
+// Check reads every file that the configuration names, as starting would, and opens no
+// listener.
 func (c *Relay) Check() error {
 	if err := c.Public.CheckFiles(); err != nil {
 		return fmt.Errorf("public: %w", err)
@@ -141,7 +149,8 @@ func (c *Relay) Check() error {
 	return err
 }
 
-// Parts returns the relay as components for [service.Run], in order: the local listener, then the public one.
+// Parts returns the relay as components for [service.Run], in order: the local listener,
+// then the public one.
 func (c *Relay) Parts(log *slog.Logger, open Listeners) ([]service.Part, error) {
 	log = log.With(slog.String("role", "relay"))
 	o, err := c.options()

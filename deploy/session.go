@@ -25,23 +25,26 @@ type Session struct {
 	state     sessionState
 }
 
-// sessionState is the content of the state file. It holds no secret: answers in it are sealed to the collector's key.
+// sessionState is the content of the state file. It holds no secret: answers in it are
+// sealed to the collector's key.
 type sessionState struct {
 	// Job is a collection under way or the last one.
 	Job *collector.State `json:"job,omitempty"`
 	// Done says that Job's answer has been read.
 	Done bool `json:"done"`
-	// Next is the end of the last interval collected: the next one begins there. Time-interval recipes only.
+	// Next is the end of the last interval collected: the next one begins there.
+	// Time-interval recipes only.
 	Next time.Time `json:"next,omitzero"`
 	// To is the end of the interval that Job asks for.
 	To time.Time `json:"to,omitzero"`
 }
 
-// maxState bounds a state file: two sealed shares in base64, and room for what is around them.
+// maxState bounds a state file: two sealed shares in base64, and room for what is around
+// them.
 const maxState = 1 << 30
 
-// Open reads the collector's files. Its HTTP client, polling and progress come from o; Checked, Token, Key and Save are
-// filled in.
+// Open reads the collector's files. Its HTTP client, polling and progress come from o;
+// Checked, Token, Key and Save are filled in.
 func (c *Collector) Open(o collector.Options) (*Session, error) {
 	s := &Session{config: c}
 	var err error
@@ -172,9 +175,10 @@ func (s *Session) Interval(now time.Time, patience time.Duration) (from, to time
 	return from, to, nil
 }
 
-// Collect goes on with a collection that was interrupted, or begins one: of the reports from one time up to another in a
-// time-interval recipe, of the next batch in a leader-selected one, where the times are not looked at. It waits for the
-// answer and remembers it.
+// Collect goes on with a collection that was interrupted, or begins one: of the reports
+// from one time up to another in a time-interval recipe, of the next batch in a
+// leader-selected one, where the times are not looked at. It waits for the answer and
+// remembers it.
 func (s *Session) Collect(ctx context.Context, from, to time.Time) (*collector.Result, error) {
 	var job *collector.Job
 	var err error
@@ -199,7 +203,8 @@ func (s *Session) Collect(ctx context.Context, from, to time.Time) (*collector.R
 	}
 	result, err := job.Wait(ctx)
 	if ended(err) {
-		// The leader has ended the job for good; the same question may be asked anew once what it lacked is there.
+		// The leader has ended the job for good; the same question may be asked anew once
+		// what it lacked is there.
 		s.state.Done = true
 		return nil, errors.Join(err, job.Delete(ctx), s.save())
 	}
@@ -217,8 +222,9 @@ func (s *Session) Collect(ctx context.Context, from, to time.Time) (*collector.R
 	return result, s.save()
 }
 
-// ended says whether the leader answered that the job itself has failed, or that there is none. All else may pass: the
-// leader may be busy, it or a proxy may not know our token, and a job that is deleted then takes its answer with it.
+// ended says whether the leader answered that the job itself has failed, or that there is
+// none. All else may pass: the leader may be busy, it or a proxy may not know our token,
+// and a job that is deleted then takes its answer with it.
 func ended(err error) bool {
 	var passing *collector.UnavailableError
 	var p *dap.Problem
@@ -236,13 +242,15 @@ func (s *Session) leaderSelected() bool {
 	return ok && path.BatchMode == dap.LeaderSelected
 }
 
-// Pending says whether a question has been asked whose answer has not been read; Collect goes on with it.
+// Pending says whether a question has been asked whose answer has not been read; Collect
+// goes on with it.
 func (s *Session) Pending() bool { return s.state.Job != nil && !s.state.Done }
 
 // ErrPending: another question is pending, which [Session.Collect] would go on with.
 var ErrPending = errors.New("another question is pending")
 
-// PendingFor returns [ErrPending] if a question is pending and it is another than for the reports from one time up to another.
+// PendingFor returns [ErrPending] if a question is pending and it is another than for the
+// reports from one time up to another.
 func (s *Session) PendingFor(from, to time.Time) error {
 	if !s.Pending() {
 		return nil
@@ -261,8 +269,8 @@ func (s *Session) PendingFor(from, to time.Time) error {
 	return nil
 }
 
-// Drop gives up the pending question, if there is one, at the leader too. If the answer became ready meanwhile, it is lost:
-// its reports are never released again.
+// Drop gives up the pending question, if there is one, at the leader too. If the answer
+// became ready meanwhile, it is lost: its reports are never released again.
 func (s *Session) Drop(ctx context.Context) error {
 	if !s.Pending() {
 		return nil
@@ -297,8 +305,8 @@ func (s *Session) Withdraw(ctx context.Context) (bool, error) {
 }
 
 // Skip withdraws the pending question, as [Session.Withdraw] does, and has
-// [Session.Interval] begin behind it: nothing of its time is released unless somebody asks
-// for it again.
+// [Session.Interval] begin behind it: nothing of its time is released unless somebody
+// asks for it again.
 func (s *Session) Skip(ctx context.Context) (bool, error) {
 	if !s.Pending() {
 		return true, nil

@@ -52,8 +52,8 @@ func (l *fakeLeader) Do(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// A job whose answer cannot be had at the moment must stay: to delete it would lose a batch that the leader may have ready,
-// and that it never releases again.
+// A job whose answer cannot be had at the moment must stay: to delete it would lose a
+// batch that the leader may have ready, and that it never releases again.
 func TestSessionDeletesOnlyWhatHasFailed(t *testing.T) {
 	addresses, err := Loopback()
 	if err != nil {

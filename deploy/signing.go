@@ -164,7 +164,8 @@ func ReadSigner(key service.Secret, delegation string) (*signed.Signer, error) {
 	return nil, fmt.Errorf("delegation: %s: %w", delegation, err)
 }
 
-// SigningUntil is the end of the aggregator's online key, and false where it signs nothing.
+// SigningUntil is the end of the aggregator's online key, and false where it signs
+// nothing.
 func (a *Aggregator) SigningUntil() (until time.Time, ok bool, err error) {
 	m, err := a.read()
 	if err != nil || m.signing == nil {

@@ -92,11 +92,13 @@ type opened struct {
 // Close closes the directories after the aggregator in them.
 func (o *opened) Close() error { return errors.Join(o.aggregatorService.Close(), o.files.Close()) }
 
-// Listeners are listeners that are open already; nil ones are opened at the configured addresses.
+// Listeners are listeners that are open already; nil ones are opened at the configured
+// addresses.
 type Listeners struct{ Public, Local, Peer net.Listener }
 
-// Parts returns the aggregator as components for [service.Run], in order: the aggregator with its store, then the local
-// listener, then the public one. Stopped in reverse, the last requests are answered before the store closes.
+// Parts returns the aggregator as components for [service.Run], in order: the aggregator
+// with its store, then the local listener, then the public one. Stopped in reverse, the
+// last requests are answered before the store closes.
 func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 	name := a.Role.String()
 	log = log.With(slog.String("role", name))
@@ -205,13 +207,15 @@ func routes(role dap.Role) []string {
 	}
 }
 
-// Audit opens the store of an aggregator that is not running and lists the violations of its invariants, in words.
+// Audit opens the store of an aggregator that is not running and lists the violations of
+// its invariants, in words.
 func (a *Aggregator) Audit(ctx context.Context) (faults []string, err error) {
 	faults, _, err = a.Inspect(ctx)
 	return faults, err
 }
 
-// Used says whether there are directories of the aggregator: its data, or the record of it.
+// Used says whether there are directories of the aggregator: its data, or the record of
+// it.
 func (a *Aggregator) Used() bool {
 	for _, dir := range []string{string(a.Data), a.record()} {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -286,8 +290,8 @@ func (a *Aggregator) Repair(ctx context.Context) (standing *status.Status, err e
 	return standing, err
 }
 
-// TakeBack opens the store of a leader that is not running and puts lost reports in again;
-// see [leader.Leader.TakeBack]. log is told of files that stay where they are.
+// TakeBack opens the store of a leader that is not running and puts lost reports in
+// again; see [leader.Leader.TakeBack]. log is told of files that stay where they are.
 func (a *Aggregator) TakeBack(ctx context.Context, log *slog.Logger) (files int, reports uint64, err error) {
 	if a.Role != dap.RoleLeader {
 		return 0, 0, errors.New("only a leader keeps acknowledged reports; a helper's lost files come back by themselves when a row names them")

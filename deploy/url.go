@@ -10,7 +10,8 @@ import (
 // maxURL bounds URLs in configurations, in bytes.
 const maxURL = 2 << 10
 
-// parseURL parses an absolute http or https URL with a host and neither user, query nor fragment.
+// parseURL parses an absolute http or https URL with a host and neither user, query nor
+// fragment.
 func parseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	switch {
@@ -26,7 +27,8 @@ func parseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkPeer is parseURL for the next hop of a server, which is reached by plain HTTP on this machine only.
+// checkPeer is parseURL for the next hop of a server, which is reached by plain HTTP on
+// this machine only.
 func checkPeer(s string) error {
 	u, err := parseURL(s)
 	if err != nil {

@@ -13,18 +13,19 @@ import (
 	"github.com/starling-agg/starling/service"
 )
 
-// Via is another way to a party than its URL, such as a listener that is its peer's alone.
+// Via is another way to a party than its URL, such as a listener that is its peer's
+// alone.
 type Via struct {
 	// URL is where its requests go instead; the path stays that of the party's URL.
 	// Optional; https unless it stays on this machine.
 	URL string `toml:"url"`
-	// TLSCertificate is a PEM file, shown to a listener that asks for one. Both it and TLSKey,
-	// or none.
+	// TLSCertificate is a PEM file, shown to a listener that asks for one. Both it and
+	// TLSKey, or none.
 	TLSCertificate service.Path `toml:"tls_certificate"`
 	// TLSKey is the certificate's key, a PEM file.
 	TLSKey service.Secret `toml:"tls_key"`
-	// TLSCA are the certificates, in a PEM file, of those who sign the listener's. Optional;
-	// the machine's if not given.
+	// TLSCA are the certificates, in a PEM file, of those who sign the listener's.
+	// Optional; the machine's if not given.
 	TLSCA service.Path `toml:"tls_ca"`
 }
 
@@ -45,8 +46,8 @@ func (v Via) validate() error {
 	return nil
 }
 
-// transport is nil where there is nothing to do. The party's invitation, which may be nil,
-// says which certificate is its own.
+// transport is nil where there is nothing to do. The party's invitation, which may be
+// nil, says which certificate is its own.
 func (v Via) transport(party *invitation.Invitation) (http.RoundTripper, error) {
 	pool, err := trusts(party)
 	if err != nil {

@@ -22,7 +22,8 @@ const (
 	maxSecretBytes = 64 << 10
 )
 
-// A ConfigError says where a configuration file is wrong. Line and Column count from 1 and are 0 where unknown.
+// A ConfigError says where a configuration file is wrong. Line and Column count from 1
+// and are 0 where unknown.
 type ConfigError struct {
 	File         string
 	Line, Column int
@@ -44,9 +45,10 @@ func (e *ConfigError) Error() string {
 	return b.String()
 }
 
-// Load reads the TOML file at path into the struct that into points to, over the defaults it already holds. Unknown
-// keys, repeated keys and values of the wrong type are a [*ConfigError]. Every field of type [Path] or [Secret] that
-// is relative is made relative to the file's directory. Load does not validate: the caller's Validate does.
+// Load reads the TOML file at path into the struct that into points to, over the defaults
+// it already holds. Unknown keys, repeated keys and values of the wrong type are a
+// [*ConfigError]. Every field of type [Path] or [Secret] that is relative is made
+// relative to the file's directory. Load does not validate: the caller's Validate does.
 func Load(path string, into any) error {
 	text, err := readConfig(path)
 	if err != nil {
@@ -132,13 +134,16 @@ func resolve(v reflect.Value, dir string) {
 	}
 }
 
-// A Path is a file or directory named in a configuration file, absolute or relative to that file.
+// A Path is a file or directory named in a configuration file, absolute or relative to
+// that file.
 type Path string
 
-// A Secret is the path of a file that holds a secret, absolute or relative to the configuration file that names it.
+// A Secret is the path of a file that holds a secret, absolute or relative to the
+// configuration file that names it.
 type Secret string
 
-// Text returns what a file of text holds, without a final newline. It refuses what Read refuses.
+// Text returns what a file of text holds, without a final newline. It refuses what Read
+// refuses.
 func (s Secret) Text() (string, error) {
 	b, err := s.Read()
 	if err != nil {
@@ -151,8 +156,8 @@ func (s Secret) Text() (string, error) {
 	return string(b), nil
 }
 
-// Read returns what the file holds, byte for byte. A file that others than its owner may read or write is refused with
-// an error that says how to mend it.
+// Read returns what the file holds, byte for byte. A file that others than its owner may
+// read or write is refused with an error that says how to mend it.
 func (s Secret) Read() ([]byte, error) {
 	if s == "" {
 		return nil, errors.New("service: no path to a secret given")

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// An Address is where a service listens: "host:port", or "unix:" and the path of a socket. The path is relative to
-// the working directory.
+// An Address is where a service listens: "host:port", or "unix:" and the path of a
+// socket. The path is relative to the working directory.
 type Address string
 
 const unixPrefix = "unix:"
@@ -24,8 +24,9 @@ const unixPrefix = "unix:"
 // IsUnix reports whether a is a unix socket.
 func (a Address) IsUnix() bool { return strings.HasPrefix(string(a), unixPrefix) }
 
-// StaysHere reports whether nothing but this machine can reach a: a loopback address or a unix socket. A host name
-// other than localhost does not count, for it may come to mean another address.
+// StaysHere reports whether nothing but this machine can reach a: a loopback address or a
+// unix socket. A host name other than localhost does not count, for it may come to mean
+// another address.
 func (a Address) StaysHere() bool {
 	if a.IsUnix() {
 		return true
@@ -59,7 +60,8 @@ func (a Address) Validate() error {
 	return nil
 }
 
-// listen opens the address. A socket file that a stopped process left behind is replaced; one that answers is not.
+// listen opens the address. A socket file that a stopped process left behind is replaced;
+// one that answers is not.
 func (a Address) listen(ctx context.Context) (net.Listener, error) {
 	var lc net.ListenConfig
 	if !a.IsUnix() {
@@ -86,41 +88,44 @@ func (a Address) listen(ctx context.Context) (net.Listener, error) {
 type Listen struct {
 	// Address is host:port, or unix:PATH. Required.
 	Address Address `toml:"address"`
-	// TLSCertificate is a PEM file, read anew when it changes, and so is TLSKey. Both or none.
+	// TLSCertificate is a PEM file, read anew when it changes, and so is TLSKey. Both or
+	// none.
 	TLSCertificate Path `toml:"tls_certificate"`
 	// TLSKey is the certificate's key, a PEM file.
 	TLSKey Secret `toml:"tls_key"`
-	// TLSTerminatedUpstream says that a proxy in front speaks TLS; it permits plain HTTP on any address.
+	// TLSTerminatedUpstream says that a proxy in front speaks TLS; it permits plain HTTP
+	// on any address.
 	TLSTerminatedUpstream bool `toml:"tls_terminated_upstream"`
 	// ForwardedHeader names the header in which the proxy in front writes whom a request
 	// is from, such as "X-Forwarded-For"; its last entry counts. It goes with
 	// TLSTerminatedUpstream or a unix socket: who can reach the listener around the proxy
-	// could write it too. Without it there is no limit per address behind a proxy, and the
-	// log says so at each start.
+	// could write it too. Without it there is no limit per address behind a proxy, and
+	// the log says so at each start.
 	ForwardedHeader string `toml:"forwarded_header"`
 	// TLSClientCA are the certificates, in a PEM file, of those who may come at all: each
 	// has to show one that they signed. Optional; it goes with TLSCertificate.
 	TLSClientCA Path `toml:"tls_client_ca"`
-	// MaxConnections are open at once. For a further one the longest idle makes place; where
-	// all send requests that make progress it waits. Default 1024.
+	// MaxConnections are open at once. For a further one the longest idle makes place;
+	// where all send requests that make progress it waits. Default 1024.
 	MaxConnections int `toml:"max_connections"`
 	// ReservedConnections are places, beside MaxConnections, for connections that have
 	// shown a valid token, and for later ones from their address. Default 64.
 	ReservedConnections int `toml:"reserved_connections"`
 	// MaxPerAddress are open at once of one IPv4 address, or of one /64 of IPv6; behind a
-	// proxy it bounds the requests under way of one. Addresses that have shown a valid token
-	// have no limit. Default an eighth of MaxConnections, and no limit on loopback or where
-	// no header names the sender; negative: no limit.
+	// proxy it bounds the requests under way of one. Addresses that have shown a valid
+	// token have no limit. Default an eighth of MaxConnections, and no limit on loopback
+	// or where no header names the sender; negative: no limit.
 	MaxPerAddress int `toml:"max_per_address"`
 	// MinRate is how many bytes a second of a request's body have to come, on average,
 	// after its first five seconds. Default 1024.
 	MinRate int `toml:"min_rate"`
 	// HeaderTimeout bounds reading a request's head. Default 10s.
 	HeaderTimeout Duration `toml:"header_timeout"`
-	// RequestTimeout bounds reading a whole request and, separately, writing its answer. Default 60s.
+	// RequestTimeout bounds reading a whole request and, separately, writing its answer.
+	// Default 60s.
 	RequestTimeout Duration `toml:"request_timeout"`
-	// IdleTimeout closes a kept connection without requests; the more places are taken, the
-	// sooner. Default 2m.
+	// IdleTimeout closes a kept connection without requests; the more places are taken,
+	// the sooner. Default 2m.
 	IdleTimeout Duration `toml:"idle_timeout"`
 }
 
@@ -134,7 +139,8 @@ func (l Listen) NoLimitPerAddress() bool {
 	return l.Proxied() && l.ForwardedHeader == "" || l.withDefaults().MaxPerAddress < 0 && !l.Address.StaysHere()
 }
 
-// Limits of a listener; the upper bounds keep a slip of the pen from switching a limit off.
+// Limits of a listener; the upper bounds keep a slip of the pen from switching a limit
+// off.
 const (
 	defaultMaxConnections = 1024
 	maxMaxConnections     = 1 << 20

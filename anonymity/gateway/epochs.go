@@ -35,8 +35,9 @@ const (
 
 const epochsPoll = time.Second
 
-// Epochs is a directory of keys, each beside the manifest that tells devices of it. The manifest says how long devices may use
-// a key, and so how long the gateway must: until its end and an overlap, for requests under way and clocks that are slow.
+// Epochs is a directory of keys, each beside the manifest that tells devices of it. The
+// manifest says how long devices may use a key, and so how long the gateway must: until
+// its end and an overlap, for requests under way and clocks that are slow.
 type Epochs struct {
 	Dir     string
 	Overlap time.Duration
@@ -51,8 +52,9 @@ func (e *Epochs) Keys(now time.Time) ([]Key, error) {
 	return keys, err
 }
 
-// read returns the keys whose time has not ended, the newest epoch first, and the files of those whose time has. A key without
-// its manifest is not there yet: starling manifest new writes it first.
+// read returns the keys whose time has not ended, the newest epoch first, and the files
+// of those whose time has. A key without its manifest is not there yet: starling manifest
+// new writes it first.
 func (e *Epochs) read(now time.Time) (keys []Key, past []string, err error) {
 	entries, err := os.ReadDir(e.Dir)
 	if err != nil {
@@ -126,8 +128,9 @@ func readManifest(path string) (*ohttp.Manifest, error) {
 	return ohttp.ReadManifest(b)
 }
 
-// update has the gateway use the keys of the directory, beside those that it always has, and destroys those whose time is
-// over: first what they have opened, with a note that they may not come back, then the key's file. The manifest stays.
+// update has the gateway use the keys of the directory, beside those that it always has,
+// and destroys those whose time is over: first what they have opened, with a note that
+// they may not come back, then the key's file. The manifest stays.
 func (e *Epochs) update(g *Gateway, fixed []Key) error {
 	keys, past, err := e.read(g.o.Clock.Now())
 	if err != nil {
@@ -150,9 +153,9 @@ func (e *Epochs) update(g *Gateway, fixed []Key) error {
 	return nil
 }
 
-// Watch looks at the directory again and again until ctx ends, and has the gateway use the keys in it before those that are
-// fixed. While it cannot be read the keys stay as they are, and end at
-// their time all the same.
+// Watch looks at the directory again and again until ctx ends, and has the gateway use
+// the keys in it before those that are fixed. While it cannot be read the keys stay as
+// they are, and end at their time all the same.
 func (e *Epochs) Watch(ctx context.Context, g *Gateway, fixed []Key) {
 	last := ""
 	for {

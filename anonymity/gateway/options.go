@@ -15,8 +15,9 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// A Protocol is what the gateway must know of the requests that it passes on. It is safe for concurrent use and keeps no
-// reference to what it is given. Its errors are for nobody's eyes but the log's, where they must tell nothing of a report.
+// A Protocol is what the gateway must know of the requests that it passes on. It is safe
+// for concurrent use and keeps no reference to what it is given. Its errors are for
+// nobody's eyes but the log's, where they must tell nothing of a report.
 type Protocol interface {
 	// Route says whether the path, below a target's base and without a slash at its
 	// start, and the media type are those of an upload, and returns the media type as the
@@ -34,8 +35,8 @@ type Key struct {
 	Pair *sealed.KeyPair
 	// NotAfter ends its use. The zero value is never.
 	NotAfter time.Time
-	// Note is a file beside the key's own in which the gateway writes which state knows what
-	// the key has opened: without that state it takes the key no more. Optional.
+	// Note is a file beside the key's own in which the gateway writes which state knows
+	// what the key has opened: without that state it takes the key no more. Optional.
 	Note string
 }
 
@@ -49,7 +50,8 @@ type Target struct {
 	Token string
 }
 
-// Limits bound what strangers can make a gateway hold or do. Zero fields take the defaults.
+// Limits bound what strangers can make a gateway hold or do. Zero fields take the
+// defaults.
 type Limits struct {
 	// Body is the largest encapsulated request, in bytes; default 8 MiB.
 	Body int64
@@ -76,8 +78,8 @@ type Limits struct {
 	Workers int
 	// Senders are requests to targets at one time; default 4.
 	Senders int
-	// Joined is how many uploads at most, and JoinedBytes how many bytes, become one request to a target; default 256
-	// and 1 MiB. A larger upload goes alone.
+	// Joined is how many uploads at most, and JoinedBytes how many bytes, become one
+	// request to a target; default 256 and 1 MiB. A larger upload goes alone.
 	Joined      int
 	JoinedBytes int
 }
@@ -126,18 +128,21 @@ func (l Limits) Validate() error {
 	return nil
 }
 
-// A Relay brings requests. A gateway that knows none by a token lets anybody in, as one relay.
+// A Relay brings requests. A gateway that knows none by a token lets anybody in, as one
+// relay.
 type Relay struct {
 	// Token is the bearer token that it brings. Empty for the one relay of a gateway that
 	// asks for none.
 	Token string
 	// PerTick is how many of its requests are let in between two ticks; default 4096.
 	PerTick int
-	// PerKey is how many of its requests one key opens; default as many as the key opens at all.
+	// PerKey is how many of its requests one key opens; default as many as the key opens
+	// at all.
 	PerKey int
 }
 
-// Bounds of the window: shorter, rounds would be of one request each; longer, devices would give up.
+// Bounds of the window: shorter, rounds would be of one request each; longer, devices
+// would give up.
 const (
 	DefaultWindow = time.Second
 	MinWindow     = time.Millisecond
@@ -190,7 +195,8 @@ type Options struct {
 	Path string
 	// Relays may bring requests. None lets anybody in.
 	Relays []Relay
-	// Transport carries requests to targets; default one of its own. It must add nothing to them.
+	// Transport carries requests to targets; default one of its own. It must add nothing
+	// to them.
 	Transport http.RoundTripper
 	// Limits bound what requests can do.
 	Limits Limits
@@ -198,7 +204,8 @@ type Options struct {
 	Clock disk.Clock
 	// Failpoints is nil in production.
 	Failpoints *disk.Failpoints
-	// Log is told of failures of targets and of the disk, never of a request; default none.
+	// Log is told of failures of targets and of the disk, never of a request; default
+	// none.
 	Log *slog.Logger
 	// Known is told of each request of a relay that a token tells; default nobody.
 	Known func(*http.Request)

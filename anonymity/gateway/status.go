@@ -12,10 +12,12 @@ import (
 
 // Status is what the operator may know.
 type Status struct {
-	// Passed uploads were taken by a target; Requests are those to targets that were answered.
+	// Passed uploads were taken by a target; Requests are those to targets that were
+	// answered.
 	Passed   uint64 `json:"passed"`
 	Requests uint64 `json:"requests"`
-	// Covers and reports that had come before were answered as all others and went nowhere.
+	// Covers and reports that had come before were answered as all others and went
+	// nowhere.
 	Covers uint64 `json:"covers"`
 	Known  uint64 `json:"known"`
 	// Refused requests by reason: those that were told so, and those that were answered
@@ -25,14 +27,15 @@ type Status struct {
 	Verdicts map[string]uint64 `json:"verdicts"`
 	// Lost are acknowledged uploads that no target will take: dropped, refused when sent
 	// alone; expired, not taken within Hold; few, held back for too few others came
-	// within Hold; damaged, counted in rounds, by the disk. LastLost is when the last was.
+	// within Hold; damaged, counted in rounds, by the disk. LastLost is when the last
+	// was.
 	Lost     map[string]uint64    `json:"lost"`
 	LastLost map[string]time.Time `json:"last_lost"`
 	// Held uploads are on the disk, to be passed on; of Charged requests, covers among
 	// them, the rounds are not done, and Waiting ones wait for MinRound; of Unknown ones
-	// their target says that it has no such task. Oldest is when the first of their rounds
-	// was closed, if there is one, and HeldSeconds for how long it is held, by a count
-	// that neither a clock that is set nor a stop moves.
+	// their target says that it has no such task. Oldest is when the first of their
+	// rounds was closed, if there is one, and HeldSeconds for how long it is held, by a
+	// count that neither a clock that is set nor a stop moves.
 	Held        int        `json:"held"`
 	Charged     int        `json:"charged"`
 	Waiting     uint64     `json:"waiting"`

@@ -10,11 +10,13 @@ import (
 	"time"
 )
 
-// Rate bounds how many requests come from one part of the network in an interval. No address is kept, nor anything that
-// one could be found by: the /24 or /48 of an address picks one of a few counters by a hash whose key is new in every
-// interval and is never stored. Others who fall on the same counter share its fate until the next interval.
+// Rate bounds how many requests come from one part of the network in an interval. No
+// address is kept, nor anything that one could be found by: the /24 or /48 of an address
+// picks one of a few counters by a hash whose key is new in every interval and is never
+// stored. Others who fall on the same counter share its fate until the next interval.
 type Rate struct {
-	// Requests a counter allows in an interval; default 600. A negative number means no limit.
+	// Requests a counter allows in an interval; default 600. A negative number means no
+	// limit.
 	Requests int
 	// Interval is how long counts last; default 1 minute.
 	Interval time.Duration
@@ -57,8 +59,8 @@ func newRate(r Rate) *rate {
 	return &rate{limit: r.Requests, interval: r.Interval, counts: make([]int, r.Counters)}
 }
 
-// allow counts a request from an address. Addresses that are none, as on a unix socket, are one part of the network.
-// Placed is false for those.
+// allow counts a request from an address. Addresses that are none, as on a unix socket,
+// are one part of the network. Placed is false for those.
 func (r *rate) allow(remote string, now time.Time) (allowed, placed bool) {
 	prefix, placed := network(remote)
 	r.mu.Lock()
@@ -77,7 +79,8 @@ func (r *rate) allow(remote string, now time.Time) (allowed, placed bool) {
 	return true, placed
 }
 
-// network is the /24 of an IPv4 address or the /48 of an IPv6 address, given as host:port.
+// network is the /24 of an IPv4 address or the /48 of an IPv6 address, given as
+// host:port.
 func network(remote string) (prefix [16]byte, ok bool) {
 	from, err := netip.ParseAddrPort(remote)
 	if err != nil {

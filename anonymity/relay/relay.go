@@ -25,13 +25,15 @@ type Limits struct {
 	Body int64
 	// Answer is the largest encapsulated answer, in bytes; default 1 MiB.
 	Answer int64
-	// Requests are worked on at one time, those that wait for the gateway included; default 4096.
+	// Requests are worked on at one time, those that wait for the gateway included;
+	// default 4096.
 	Requests int
 	// InFlight bounds the bytes of all request bodies held at one time; default 128 MiB.
 	InFlight int64
 	// BodyTimeout is how long a device may take over a request's body; default 15 s.
 	BodyTimeout time.Duration
-	// AnswerTimeout is how long the gateway may take; default 60 s. It must be longer than twice the gateway's window.
+	// AnswerTimeout is how long the gateway may take; default 60 s. It must be longer
+	// than twice the gateway's window.
 	AnswerTimeout time.Duration
 	// Rate bounds the requests of one part of the network.
 	Rate Rate
@@ -81,7 +83,8 @@ type Options struct {
 	// SenderOf is the address, as host:port, that a request comes from; default the
 	// connection's. Behind a proxy it is what the proxy says of it.
 	SenderOf func(*http.Request) string
-	// Transport carries requests to the gateway; default one of its own. It must add nothing to them.
+	// Transport carries requests to the gateway; default one of its own. It must add
+	// nothing to them.
 	Transport http.RoundTripper
 	// Limits bound what requests can do.
 	Limits Limits
@@ -131,7 +134,8 @@ func defaultTransport() http.RoundTripper {
 	}
 }
 
-// A Relay forwards encapsulated requests. It is an [http.Handler] and safe for concurrent use.
+// A Relay forwards encapsulated requests. It is an [http.Handler] and safe for concurrent
+// use.
 type Relay struct {
 	o       Options
 	door    *door.Door
@@ -207,11 +211,14 @@ func (r *Relay) Outcome(word string) uint64 {
 	return r.counts[door.Reason(word)].Load()
 }
 
-// ServeHTTP forwards the body of a request to the gateway, and the gateway's answer back, both whole and unread. Of the
-// request's head nothing goes on: neither the sender's address, under any name, nor cookies, nor what the sender's software
-// calls itself. Refusals are of one size and say only a reason from a closed set, also where the gateway said more.
+// ServeHTTP forwards the body of a request to the gateway, and the gateway's answer back,
+// both whole and unread. Of the request's head nothing goes on: neither the sender's
+// address, under any name, nor cookies, nor what the sender's software calls itself.
+// Refusals are of one size and say only a reason from a closed set, also where the
+// gateway said more.
 //
-// Step 5 of one report: from an encapsulated request with an address, to the same bytes without one.
+// Step 5 of one report: from an encapsulated request with an address, to the same bytes
+// without one.
 func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	answer, err := r.serve(w, req)
 	if err != nil {
@@ -252,7 +259,8 @@ func (r *Relay) serve(w http.ResponseWriter, req *http.Request) ([]byte, error) 
 		return nil, err
 	}
 	defer leave()
-	// The whole body first: the gateway never waits for a slow device, nor sees the rhythm in which one sends.
+	// The whole body first: the gateway never waits for a slow device, nor sees the
+	// rhythm in which one sends.
 	body, release, err := r.door.ReadBody(w, req)
 	defer release()
 	if err != nil {
@@ -284,7 +292,8 @@ func (r *Relay) ask(ctx context.Context, body []byte) ([]byte, error) {
 	if r.o.Token != "" {
 		out.Header.Set("Authorization", "Bearer "+r.o.Token)
 	}
-	// A RoundTripper follows no redirect: the gateway cannot point the relay elsewhere either.
+	// A RoundTripper follows no redirect: the gateway cannot point the relay elsewhere
+	// either.
 	resp, err := r.o.Transport.RoundTrip(out)
 	if err != nil {
 		return nil, err

@@ -77,8 +77,9 @@ func serve(r *Relay, req *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// TestStrips runs relay and gateway as servers: of what a device sends, the gateway gets the body and nothing else, on a
-// connection that is the relay's; of what a gateway sends, the device gets the body and nothing else.
+// TestStrips runs relay and gateway as servers: of what a device sends, the gateway gets
+// the body and nothing else, on a connection that is the relay's; of what a gateway
+// sends, the device gets the body and nothing else.
 func TestStrips(t *testing.T) {
 	var got *http.Request
 	var body []byte
@@ -197,7 +198,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("connection reset") }
 
-// TestGatewayAnswers: a device gets an encapsulated answer or a reason from the closed set, whatever the gateway says.
+// TestGatewayAnswers: a device gets an encapsulated answer or a reason from the closed
+// set, whatever the gateway says.
 func TestGatewayAnswers(t *testing.T) {
 	replayed := string(door.Document(door.Replayed))
 	for name, c := range map[string]struct {
@@ -349,7 +351,8 @@ func TestRateBehindProxy(t *testing.T) {
 			t.Errorf("request %d: %d without an address", i, relay.Status().Unplaced)
 		}
 	}
-	// That is loud, once, and counted: a proxy that writes nothing has all share one limit.
+	// That is loud, once, and counted: a proxy that writes nothing has all share one
+	// limit.
 	if n := strings.Count(logged.String(), "level=WARN"); n != 1 || relay.Status().Unplaced != 3 || told != 3 || strings.Contains(logged.String(), "unknown") {
 		t.Errorf("%d without an address, told %d, log %q", relay.Status().Unplaced, told, logged.String())
 	}

@@ -48,7 +48,8 @@ func serveRole(role dap.Role) *command {
 	})
 }
 
-// The least that a relay and a gateway behind it are told; a test reads both. No deployment of the lab has these files.
+// The least that a relay and a gateway behind it are told; a test reads both. No
+// deployment of the lab has these files.
 const (
 	relayExample = `role = "relay"
 gateway = "http://127.0.0.1:8002/" # https, where it is on another machine
@@ -102,7 +103,8 @@ func serveGateway() *command {
 	})
 }
 
-// serveParty is the command that runs one party. example is a configuration; without one, the lab makes it.
+// serveParty is the command that runs one party. example is a configuration; without one,
+// the lab makes it.
 func serveParty(name, what, example string, load func(path string) (*server, error)) *command {
 	hint, shown := noDeployment, "\n\nstarling lab --keep DIR writes one to begin with; docs/operating.md says more."
 	if example != "" {

@@ -135,8 +135,8 @@ func readLocal(ctx context.Context, a service.Address, into any) error {
 	return nil
 }
 
-// readAll reads the status of every aggregator; the first failure ends it. The store of one
-// that is stopped is read where that is asked for and there is one.
+// readAll reads the status of every aggregator; the first failure ends it. The store of
+// one that is stopped is read where that is asked for and there is one.
 func readAll(ctx context.Context, files []aggregatorFile, stopped bool) ([]*status.Status, error) {
 	var all []*status.Status
 	for _, f := range files {
@@ -333,7 +333,8 @@ func agreementLine(t *status.Task, now time.Time) string {
 	return line
 }
 
-// writeKeys tells how the keys stand; that the older ones end as they should is worth a line, and is seen in their number.
+// writeKeys tells how the keys stand; that the older ones end as they should is worth a
+// line, and is seen in their number.
 func writeKeys(w io.Writer, s *status.Status) {
 	if len(s.Keys) == 0 {
 		return

@@ -13,6 +13,6 @@
 // ([dap.DeriveVerifyKey]). Two who hold each other's true invitation hold the same of
 // all of it; nothing else is left to be compared.
 //
-// What an invitation says of addresses and certificates does not enter the secret, so that
-// a new certificate changes no key.
+// What an invitation says of addresses and certificates does not enter the secret, so
+// that a new certificate changes no key.
 package invitation

@@ -75,8 +75,8 @@ type Invitation struct {
 	Key [32]byte
 	// HPKE is the collector's HpkeConfig; others have none.
 	HPKE []byte
-	// Certificate is the party's own, DER, where nobody else vouches for it: who joins trusts
-	// this one and no other for the URL. Optional.
+	// Certificate is the party's own, DER, where nobody else vouches for it: who joins
+	// trusts this one and no other for the URL. Optional.
 	Certificate []byte
 	// Answers are the invitations that this one was made in answer to.
 	Answers []ID
@@ -176,8 +176,8 @@ func Is(file []byte) bool {
 	return bytes.HasPrefix(file, []byte(strings.TrimRight(domain, "0123456789")))
 }
 
-// Read reads the file of an invitation, all of it, and takes no second spelling of one. It
-// fails with [ErrVersion], [ErrFormat] or [ErrDamaged].
+// Read reads the file of an invitation, all of it, and takes no second spelling of one.
+// It fails with [ErrVersion], [ErrFormat] or [ErrDamaged].
 func Read(file []byte) (*Invitation, error) {
 	if len(file) > MaxFile {
 		return nil, fmt.Errorf("%w: longer than %d bytes", ErrFormat, MaxFile)

@@ -141,8 +141,8 @@ func TestFixed(t *testing.T) {
 	}
 }
 
-// TestRead: an invitation is read back as it was written, and no file that differs from it
-// in one byte, or is cut anywhere, is taken.
+// TestRead: an invitation is read back as it was written, and no file that differs from
+// it in one byte, or is cut anywhere, is taken.
 func TestRead(t *testing.T) {
 	_, first := party(t, "leader")
 	for _, role := range Roles {
