@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -27,6 +28,7 @@ func ExampleTask() {
 		VerifyKeys:    map[uint8][32]byte{0: {}}, // both aggregators hold the same secret key
 		PeerToken:     "a long random token",
 		CollectorHPKE: dap.NewHpkeConfig(collector),
+		Noise:         noise.Zero{}, // no recipe says how much
 	}
 	fmt.Println("helper:", task.Validate(dap.RoleHelper))
 	fmt.Println("leader:", task.Validate(dap.RoleLeader))

@@ -134,6 +134,9 @@ func newPair(t testing.TB, s setup) *pair {
 	if s.dialect == nil {
 		s.dialect = &speaks
 	}
+	if s.noise == nil {
+		s.noise = noise.Zero{}
+	}
 	p := &pair{t: t, apart: s.apart, dialect: *s.dialect, clock: &clock{}, log: &syncBuffer{}}
 	serve := func(h *atomic.Pointer[http.Handler]) string {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }))

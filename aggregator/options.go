@@ -35,7 +35,8 @@ type Task struct {
 	UploadToken string
 	// CollectorHPKE is the key to which aggregate shares are sealed. Required.
 	CollectorHPKE dap.HpkeConfig
-	// Noise is what this aggregator adds to every element of a share before it releases it. Optional; nil adds none.
+	// Noise is what this aggregator adds to every element of a share before it releases it.
+	// Required: where there is to be none, noise.Zero says so. [TaskOf] takes a recipe's.
 	Noise noise.Sampler
 	// Series correlates the noise over releases: Noise is then a *noise.DiscreteGaussian that draws in units of 2^-k (package
 	// correlated), and the task's batches are released in the order of time. Optional, for time-interval tasks; nil adds what Noise
@@ -104,6 +105,9 @@ func (t *Task) Validate(role dap.Role) error {
 	}
 	if _, err := t.CollectorHPKE.PublicKey(); err != nil {
 		return fmt.Errorf("aggregator: task: collector's HPKE config: %w", err)
+	}
+	if t.Noise == nil {
+		return errors.New("aggregator: task: no noise is given; noise.Zero says that there is to be none")
 	}
 	if t.Series != nil {
 		if err := t.Series.Validate(cfg, t.Noise); err != nil {

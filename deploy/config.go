@@ -416,18 +416,9 @@ func (t *Task) read(role dap.Role, agreed *shared) (out aggregator.Task, c *reci
 // ofRecipe is what the task's recipe says of it.
 func (t *Task) ofRecipe(c *recipe.Checked) (out aggregator.Task, err error) {
 	r := c.Recipe()
-	if _, ok := r.Path.(recipe.TwoServer); !ok {
-		return out, errors.New("the recipe does not go through a leader and a helper")
+	if out, err = aggregator.TaskOf(c, aggregator.Secrets{}); err != nil {
+		return out, err
 	}
-	id, config := c.Task()
-	out.Config, out.Version, out.ID = config.Bytes(), config.Version, id
-	if out.Noise, err = recipe.Sampler(r.Noise); err != nil {
-		return out, fmt.Errorf("recipe: noise: %w", err)
-	}
-	if n, ok := r.Noise.(recipe.CorrelatedGaussian); ok {
-		out.Series = &aggregator.Series{Series: n.Series, Units: r.RoundUnits()}
-	}
-	out.Calendar = &aggregator.Calendar{Units: r.BatchUnits(), Alone: r.Alone(), Grace: r.Grace()}
 	if out.Expected = t.expectation(); t.Expected.Reports == 0 && r.Rate != nil {
 		out.Expected = stated(r)
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/recipe"
 )
 
 // maxConfiguration bounds a task configuration in bytes.
@@ -28,26 +27,15 @@ func (t *Task) validateSource() error {
 	return nil
 }
 
-// readForeign reads a task of others: its configuration is bound as it is, and nothing is
-// known of rounds, noise or a guarantee.
+// readForeign reads a task of others.
 func (t *Task) readForeign() (out aggregator.Task, err error) {
 	if out.Config, err = readFile(string(t.Configuration), maxConfiguration); err != nil {
 		return out, fmt.Errorf("configuration: %w", err)
 	}
-	config, err := dap.ReadTaskConfiguration(t.DAP, out.Config)
-	if err != nil {
-		return out, fmt.Errorf("configuration: %s is no TaskConfiguration of %v: %w", t.Configuration, t.DAP, err)
+	if out, err = aggregator.ForeignTask(t.DAP, out.Config, aggregator.Secrets{}); err != nil {
+		return out, fmt.Errorf("configuration: %s: %w", t.Configuration, err)
 	}
-	if err := config.Validate(); err != nil {
-		return out, fmt.Errorf("configuration: %w", err)
-	}
-	// Of a recipe nothing but its id stands in the configuration of its task. Whoever
-	// makes an operator take one for a task without a recipe has its noise and rounds
-	// left out, on which devices count.
-	if len(config.TaskInfo) == len(recipe.ID{}) {
-		return out, fmt.Errorf("configuration: its task_info has %d bytes, as that of a recipe's task, which is named by the recipe", len(config.TaskInfo))
-	}
-	out.Version, out.ID, out.Expected = t.DAP, config.TaskID(), t.expectation()
+	out.Expected = t.expectation()
 	if t.ID != "" {
 		if out.ID, err = dap.ParseTaskID(t.ID); err != nil {
 			return out, fmt.Errorf("id: %w", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
@@ -66,7 +67,7 @@ verify_keys = [{ id = 0, file = "secrets/verify.key" }]
 		}
 		got := m.tasks[1]
 		if len(m.tasks) != 2 || len(m.recipes) != 1 || got.ID != id || got.Version != dap.Draft19 || string(got.Config) != string(config.Bytes()) ||
-			got.Noise != nil || got.Calendar != nil || got.Series != nil || got.Expected.Reports != 0 {
+			got.Noise != (noise.Zero{}) || got.Calendar != nil || got.Series != nil || got.Expected.Reports != 0 {
 			t.Errorf("%v: %+v of %d tasks and %d recipes", role, got.ID, len(m.tasks), len(m.recipes))
 		}
 		if m, err = load(role, strings.ReplaceAll(source, `id = "`+id.Base64()+`"`, "")); err != nil || m.tasks[1].ID != config.TaskID() {

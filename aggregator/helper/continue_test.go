@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/verify"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -95,7 +96,7 @@ func newRigWith(t *testing.T, change func(*Options)) *rig {
 		Base: "https://helper.example/", FS: disktest.NewMem(1), Record: disktest.NewMem(2), Keys: check[*sealed.Keyring](t)(sealed.NewKeyring(r.key)),
 		Tasks: []aggregator.Task{{
 			Config: r.cfg.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: r.vk}, PeerToken: testToken,
-			CollectorHPKE: dap.NewHpkeConfig(collector),
+			CollectorHPKE: dap.NewHpkeConfig(collector), Noise: noise.Zero{},
 		}},
 	}
 	change(&o)

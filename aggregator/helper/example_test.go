@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -50,7 +51,7 @@ func Example() {
 		Base: "https://helper.example/dap/", FS: files, Record: record, Keys: keys,
 		Tasks: []aggregator.Task{{
 			Config: cfg.Bytes(), VerifyKeys: map[uint8][32]byte{0: {}}, PeerToken: "a long random token",
-			CollectorHPKE: dap.NewHpkeConfig(key),
+			CollectorHPKE: dap.NewHpkeConfig(key), Noise: noise.Zero{},
 		}},
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -43,7 +44,7 @@ func TestReportsInTheLogKeepTheirKey(t *testing.T) {
 		Base: "https://leader.example/", FS: mem, Record: disktest.NewMem(2), Clock: clock, KeySchedule: &keyset.Schedule{Period: time.Hour, MaxAge: time.Hour},
 		Tasks: []aggregator.Task{{
 			Config: cfg.Bytes(), VerifyKeys: map[uint8][32]byte{0: {}}, PeerToken: "the leader at the helper",
-			CollectorToken: "the collector at the leader", CollectorHPKE: dap.NewHpkeConfig(collector),
+			CollectorToken: "the collector at the leader", CollectorHPKE: dap.NewHpkeConfig(collector), Noise: noise.Zero{},
 		}},
 	}
 	begin := func() *Leader {

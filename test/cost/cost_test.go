@@ -25,6 +25,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
@@ -125,7 +126,7 @@ func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.
 	x.task = aggregator.Task{
 		Config: conf.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: verifyKey},
 		PeerToken: "the leader at the helper", CollectorToken: "the collector at the leader",
-		CollectorHPKE: dap.NewHpkeConfig(must(sealed.Generate(9, sealed.SuiteX25519))),
+		CollectorHPKE: dap.NewHpkeConfig(must(sealed.Generate(9, sealed.SuiteX25519))), Noise: noise.Zero{},
 	}
 	ctx := context.Background()
 	fs := func() disk.FS {

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
@@ -184,7 +185,7 @@ func newWorld(cfg config) *world {
 	w.vdaf = must(prio3.NewHistogram(2, length, int(chunk)))
 	w.task = aggregator.Task{
 		Config: w.conf.Bytes(), Version: cfg.version, Framing: cfg.framing, VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: {1, 2, 3}}, PeerToken: peerToken,
-		CollectorToken: collectorToken, CollectorHPKE: dap.NewHpkeConfig(w.collectorKey), Calendar: w.calendar(),
+		CollectorToken: collectorToken, CollectorHPKE: dap.NewHpkeConfig(w.collectorKey), Noise: noise.Zero{}, Calendar: w.calendar(),
 	}
 	w.client = must(client.New(client.Options{
 		Recipe: w.recipe, MaxEpsilon: math.Inf(1), HTTP: &port{network: w.net}, Attempts: 1,

@@ -91,9 +91,6 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 		CollectorID: t.CollectorHPKE.ID, CollectorKey: key, SealedTo: sha256.Sum256(collector),
 		Noise: t.Noise, Series: t.Series, Calendar: t.Calendar, Helper: helper, Expected: t.Expected,
 	}
-	if w.Noise == nil {
-		w.Noise = noise.Zero{}
-	}
 	var ids []uint8
 	for id, k := range t.VerifyKeys {
 		w.Keys[id] = &k
