@@ -73,9 +73,6 @@ func (v *VerifyInit) Size() int {
 	return headSize(&v.Metadata, v.PublicShare) + ciphertextSize(&v.Ciphertext) + 4 + len(v.Payload)
 }
 
-// ReadVerifyInit reads exactly one; it aliases b.
-func ReadVerifyInit(b []byte) (VerifyInit, error) { return decode[VerifyInit](b) }
-
 // AppendVerifyInits appends the run of a whole job with room made once.
 func AppendVerifyInits(dst []byte, inits []VerifyInit) ([]byte, error) {
 	n := 0
@@ -207,6 +204,3 @@ func (v *VerifyContinue) code(c *coder) {
 
 // Append appends the encoding: build Continues with it.
 func (v *VerifyContinue) Append(dst []byte) ([]byte, error) { return encode(dst, v) }
-
-// ReadVerifyContinue reads exactly one; it aliases b.
-func ReadVerifyContinue(b []byte) (VerifyContinue, error) { return decode[VerifyContinue](b) }

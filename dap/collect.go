@@ -21,9 +21,6 @@ func (q *Query) code(c *coder) {
 // Append appends the encoding.
 func (q Query) Append(dst []byte) ([]byte, error) { return encode(dst, &q) }
 
-// ReadQuery reads exactly one query.
-func ReadQuery(b []byte) (Query, error) { return decode[Query](b) }
-
 // BatchSelector is what the leader tells the helper to aggregate (section 4.6.4): Interval in time-interval tasks, BatchID
 // in leader-selected ones; the other is zero.
 type BatchSelector struct {
@@ -47,9 +44,6 @@ func (s *BatchSelector) code(c *coder) {
 
 // Append appends the encoding.
 func (s BatchSelector) Append(dst []byte) ([]byte, error) { return encode(dst, &s) }
-
-// ReadBatchSelector reads exactly one selector.
-func ReadBatchSelector(b []byte) (BatchSelector, error) { return decode[BatchSelector](b) }
 
 // Consistent says whether the selector is an answer to q: of its mode and, in time-interval tasks, of an interval within
 // q's, which may be narrower. If not, or if an interval is not Valid, the answer is batchInvalid.

@@ -37,9 +37,6 @@ func (m *HpkeCiphertext) code(c *coder) {
 // Append appends the encoding.
 func (m HpkeCiphertext) Append(dst []byte) ([]byte, error) { return encode(dst, &m) }
 
-// ReadHpkeCiphertext reads exactly one; it aliases b.
-func ReadHpkeCiphertext(b []byte) (HpkeCiphertext, error) { return decode[HpkeCiphertext](b) }
-
 // HpkeConfig is a public key that a party advertises (section 4.4.1).
 type HpkeConfig struct {
 	ID             uint8

@@ -22,9 +22,6 @@ func (m *ReportMetadata) code(c *coder) {
 // Append appends the encoding.
 func (m ReportMetadata) Append(dst []byte) ([]byte, error) { return encode(dst, &m) }
 
-// ReadReportMetadata reads exactly one; it aliases b.
-func ReadReportMetadata(b []byte) (ReportMetadata, error) { return decode[ReportMetadata](b) }
-
 // Report is what a client uploads: one measurement, shared and sealed.
 type Report struct {
 	Metadata    ReportMetadata
@@ -84,9 +81,6 @@ func (s *ReportShare) code(c *coder) {
 
 // Append appends the encoding.
 func (s *ReportShare) Append(dst []byte) ([]byte, error) { return encode(dst, s) }
-
-// ReadReportShare reads exactly one; it aliases b.
-func ReadReportShare(b []byte) (ReportShare, error) { return decode[ReportShare](b) }
 
 // PlaintextInputShare is what a client seals to one aggregator.
 type PlaintextInputShare struct {

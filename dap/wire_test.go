@@ -78,7 +78,7 @@ var commonKinds = []kind{
 			{"0008" + "00020000" + "00020000", Extensions{unhex("0002000000020000")}, 0}},
 		bad: []bad{{"inner length runs over", "0004" + "00020001"}, {"inner header is cut", "0003" + "000200"}},
 	}, {
-		name: "HpkeCiphertext", read: codec(ReadHpkeCiphertext),
+		name: "HpkeCiphertext", read: codec(decode[HpkeCiphertext]),
 		good: []golden{{hexCt, ct, 0}, {hexCt2, ct2, 0}},
 		bad: []bad{{"empty enc", "05" + "0000" + "00000001" + "c1"}, {"empty payload", "05" + "0001" + "e1" + "00000000"},
 			{"length of 4 GiB", "05" + "0001" + "e1" + "ffffffff" + "c1"}},
@@ -132,13 +132,13 @@ var commonKinds = []kind{
 		good: []golden{{"00002710", L2VecConfig{TypeL2Vec16, 10000}, 0}},
 		bad:  []bad{{"no length", "00000000"}},
 	}, {
-		name: "ReportMetadata", read: codec(ReadReportMetadata),
+		name: "ReportMetadata", read: codec(decode[ReportMetadata]),
 		good: []golden{{hexMeta, meta, 0}, {hexID + "0000000000000000" + "0000", ReportMetadata{ID: id1}, 0}},
 	}, {
 		name: "Report", read: codec(ReadReport),
 		good: []golden{{hexMeta + hexPub + hexCt + hexCt2, report, 0}},
 	}, {
-		name: "ReportShare", read: codec(ReadReportShare),
+		name: "ReportShare", read: codec(decode[ReportShare]),
 		good: []golden{{hexShare, share, 0}},
 	}, {
 		name: "PlaintextInputShare", read: codec(ReadPlaintextInputShare),
@@ -151,20 +151,20 @@ var commonKinds = []kind{
 		bad: []bad{{"second has an empty enc", hexMeta + hexPub + hexCt + hexCt2 +
 			hexMeta + hexPub + "05" + "0000" + "00000001" + "c1" + hexCt2}},
 	}, {
-		name: "VerifyInit", read: codec(ReadVerifyInit),
+		name: "VerifyInit", read: codec(decode[VerifyInit]),
 		good: []golden{{hexInit, vinit, 0}},
 		bad:  []bad{{"empty payload", hexShare + "00000000"}},
 	}, {
-		name: "VerifyContinue", read: codec(ReadVerifyContinue),
+		name: "VerifyContinue", read: codec(decode[VerifyContinue]),
 		good: []golden{{hexID + "00000001" + "07", VerifyContinue{id1, unhex("07")}, 0}},
 		bad:  []bad{{"empty payload", hexID + "00000000"}},
 	}, {
-		name: "Query", read: codec(ReadQuery),
+		name: "Query", read: codec(decode[Query]),
 		good: []golden{{hexQuery, query, 0}, {"02" + "0000", Query{Mode: LeaderSelected}, 0}},
 		bad: []bad{{"mode 0", "00" + "0000"}, {"mode 3", "03" + "0000"}, {"no interval", "01" + "0000"},
 			{"long interval", "01" + "0011" + hexIv + "00"}, {"leader-selected with an interval", "02" + "0010" + hexIv}},
 	}, {
-		name: "BatchSelector", read: codec(ReadBatchSelector),
+		name: "BatchSelector", read: codec(decode[BatchSelector]),
 		good: []golden{{hexQuery, BatchSelector{Mode: TimeInterval, Interval: Interval{7, 3}}, 0},
 			{"02" + "0020" + hexBatch, BatchSelector{Mode: LeaderSelected, BatchID: batch}, 0}},
 		bad: []bad{{"mode 0", "00" + "0000"}, {"no batch id", "02" + "0000"}, {"short batch id", "02" + "001f" + hexBatch[2:]},

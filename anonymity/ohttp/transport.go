@@ -25,27 +25,15 @@ const MethodCover = "NOOP"
 // Reason is why relay or gateway refused a request; a closed set, fit for a metrics label.
 type Reason = door.Reason
 
-// The reasons.
+// The reasons that somebody tells apart; package door has them all.
 const (
 	ReasonPath         = door.Path
-	ReasonMethod       = door.Method
-	ReasonMedia        = door.Media
 	ReasonOversized    = door.Oversized
-	ReasonSlow         = door.Slow
-	ReasonBroken       = door.Broken
-	ReasonBusy         = door.Busy
-	ReasonRate         = door.Rate
 	ReasonUnreachable  = door.Unreachable
 	ReasonUnauthorized = door.Unauthorized
-	ReasonTruncated    = door.Truncated
 	ReasonKey          = door.Key
 	ReasonSealed       = door.Sealed
 	ReasonReplayed     = door.Replayed
-	ReasonFull         = door.Full
-	ReasonSpent        = door.Spent
-	ReasonMessage      = door.Message
-	ReasonTarget       = door.Target
-	ReasonUpload       = door.Upload
 )
 
 // ReasonOf is the reason that a problem type stands for, and whether it stands for one.
