@@ -21,7 +21,8 @@ const module = "github.com/starling-agg/starling"
 
 // floors, from the ground up: a package may import packages of its own wing and of lower floors.
 var floors = [][]string{
-	{"disk", "sealed", "internal/prose", "internal/outward", "internal/wire"},
+	{"internal/wire"},
+	{"disk", "sealed", "internal/prose", "internal/outward"},
 	{"service", "signed", "internal/binomial", "internal/buffer", "internal/draw", "internal/search"},
 	{"anonymity"},
 	{"dp"},

@@ -7,7 +7,7 @@ import (
 	"io"
 	"log/slog"
 
-	"golang.org/x/crypto/cryptobyte"
+	"github.com/starling-agg/starling/internal/wire"
 )
 
 // KeyPair is a private key, its suite and the id by which senders name it. It is immutable and safe for concurrent use.
@@ -78,41 +78,43 @@ func (k *KeyPair) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sealed: marshal key: %w", err)
 	}
-	var b cryptobyte.Builder
-	b.AddBytes([]byte(fileMagic))
-	b.AddUint8(k.id)
-	b.AddUint16(k.public.suite.KEM)
-	b.AddUint16(k.public.suite.KDF)
-	b.AddUint16(k.public.suite.AEAD)
-	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(private) })
-	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(k.public.Bytes()) })
-	return b.Bytes()
+	f := keyFile{k.id, k.public.suite, private, k.public.Bytes()}
+	return wire.Append(nil, ErrKey, f.code)
+}
+
+// A keyFile is what is in one.
+type keyFile struct {
+	id              uint8
+	suite           Suite
+	private, public []byte
+}
+
+func (f *keyFile) code(c *wire.Coder) {
+	c.Const(fileMagic, "not a starling HPKE key file of version 1")
+	c.Uint8(&f.id, "id")
+	c.Uint16(&f.suite.KEM, "KEM")
+	c.Uint16(&f.suite.KDF, "KDF")
+	c.Uint16(&f.suite.AEAD, "AEAD")
+	c.Vec16(&f.private, 0, "private key")
+	c.Vec16(&f.public, 0, "public key")
 }
 
 // ParseKeyPair reads a key file, all of it, and checks that the two halves belong together. It fails with [ErrKey] or
 // [ErrSuite].
 func ParseKeyPair(file []byte) (*KeyPair, error) {
-	s, ok := bytes.CutPrefix(file, []byte(fileMagic))
-	if !ok {
-		return nil, fmt.Errorf("%w: not a starling HPKE key file of version 1", ErrKey)
+	var f keyFile
+	if err := wire.Read(file, ErrKey, f.code); err != nil {
+		return nil, err
 	}
-	var id uint8
-	var suite Suite
-	var private, public cryptobyte.String
-	in := cryptobyte.String(s)
-	if !in.ReadUint8(&id) || !in.ReadUint16(&suite.KEM) || !in.ReadUint16(&suite.KDF) || !in.ReadUint16(&suite.AEAD) ||
-		!in.ReadUint16LengthPrefixed(&private) || !in.ReadUint16LengthPrefixed(&public) || !in.Empty() {
-		return nil, fmt.Errorf("%w: key file is truncated or too long", ErrKey)
-	}
-	kem, _, _, err := suite.algorithms()
+	kem, _, _, err := f.suite.algorithms()
 	if err != nil {
 		return nil, err
 	}
-	key, err := kem.NewPrivateKey(private)
+	key, err := kem.NewPrivateKey(f.private)
 	if err != nil {
 		return nil, fmt.Errorf("%w: private key", ErrKey) // the cause might quote it
 	}
-	k, err := newKeyPair(id, suite, key)
+	k, err := newKeyPair(f.id, f.suite, key)
 	if err != nil {
 		return nil, err
 	}
