@@ -69,6 +69,8 @@ var bans = []struct {
 		"pure: what is proved about them must not depend on a network, a database or a process"},
 	{[]string{"vdaf", "dp"}, []string{"log", "log/slog"}, nil,
 		"pure: code that handles shares and noise has no way to print them"},
+	{[]string{"client"}, []string{"dp/accountant", "dp/amplify", "dp/calculator", "recipe/account"}, nil,
+		"a device takes what a prover says of a recipe, and ships no accountant that it does not ask"},
 	{[]string{"recipe"}, []string{"dp/accountant", "dp/amplify", "dp/calculator"}, []string{"recipe/account", "recipe/plan"},
 		"who reads a recipe needs no accountant; recipe/account asks it"},
 	{[]string{"client"}, []string{"aggregator", "service", "database/sql", "github.com/ncruces/go-sqlite3"}, nil,

@@ -14,7 +14,6 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -27,9 +26,11 @@ type Doer interface {
 type Options struct {
 	// Checked is the recipe, which nobody checks again; required, or Recipe.
 	Checked *recipe.Checked
-	// Recipe is the recipe's bytes, which [New] opens by the accountant, where there is no
-	// Checked.
+	// Recipe is the recipe's bytes, which [New] opens where there is no Checked.
 	Recipe []byte
+	// Prover says what the recipe guarantees; required beside Recipe. This package has
+	// none of its own, so that a device links the one that it trusts.
+	Prover recipe.Prover
 	// Certificate, if not empty, came beside the recipe as the proof of its guarantee: [New] checks it without the accountant
 	// and refuses a recipe that it does not prove.
 	Certificate []byte
@@ -78,6 +79,8 @@ func (o *Options) Validate() error {
 	switch {
 	case (len(o.Recipe) == 0) == (o.Checked == nil):
 		return errors.New("client: no recipe, or one twice: set Checked or Recipe")
+	case (len(o.Recipe) == 0) != (o.Prover == nil):
+		return errors.New("client: Recipe and Prover go together")
 	case !(o.MaxEpsilon >= 0):
 		return fmt.Errorf("client: MaxEpsilon is %v, want 0 or more", o.MaxEpsilon)
 	case o.HTTP != nil && o.Via != nil:
@@ -167,7 +170,7 @@ func (o *Options) open() (*recipe.Checked, error) {
 	if o.Checked != nil {
 		return o.Checked, nil
 	}
-	c, err := recipe.Open(o.Recipe, account.Prover)
+	c, err := recipe.Open(o.Recipe, o.Prover)
 	reason := ReasonMalformed
 	switch {
 	case err == nil:

@@ -91,37 +91,37 @@ func TestNewRefuses(t *testing.T) {
 		o      Options
 		reason Reason
 	}{
-		{"no recipe at all", Options{Recipe: []byte("hello")}, ReasonUnknown},
-		{"a cut recipe", Options{Recipe: bytes[:20]}, ReasonMalformed},
-		{"another version", Options{Recipe: unknown}, ReasonUnknown},
-		{"out of bounds", Options{Recipe: encode(t, func() *recipe.Recipe {
+		{"no recipe at all", Options{Prover: account.Prover, Recipe: []byte("hello")}, ReasonUnknown},
+		{"a cut recipe", Options{Prover: account.Prover, Recipe: bytes[:20]}, ReasonMalformed},
+		{"another version", Options{Prover: account.Prover, Recipe: unknown}, ReasonUnknown},
+		{"out of bounds", Options{Prover: account.Prover, Recipe: encode(t, func() *recipe.Recipe {
 			r := testRecipe(recipe.Histogram{Length: 4, Chunk: 2})
 			r.MinBatch = 1
 			return r
 		}())}, ReasonInvalid},
-		{"a false claim", Options{Recipe: encode(t, noisy(testRecipe(recipe.Histogram{Length: 4, Chunk: 2}), "0.5"))}, ReasonClaim},
-		{"no privacy", Options{Recipe: encode(t, testRecipe(recipe.Count{}))}, ReasonEpsilon},
-		{"no privacy, a bound", Options{Recipe: encode(t, testRecipe(recipe.Count{})), MaxEpsilon: 1e6}, ReasonEpsilon},
-		{"coins without dummies", Options{Recipe: encode(t, change(func(r *recipe.Recipe) { r.Dummies = nil }))}, ReasonInvalid},
-		{"a sample of a few", Options{Recipe: encode(t, change(func(r *recipe.Recipe) { r.MinBatch = 5 }))}, ReasonInvalid},
-		{"the leader's own relay", Options{Recipe: encode(t, change(func(r *recipe.Recipe) {
+		{"a false claim", Options{Prover: account.Prover, Recipe: encode(t, noisy(testRecipe(recipe.Histogram{Length: 4, Chunk: 2}), "0.5"))}, ReasonClaim},
+		{"no privacy", Options{Prover: account.Prover, Recipe: encode(t, testRecipe(recipe.Count{}))}, ReasonEpsilon},
+		{"no privacy, a bound", Options{Prover: account.Prover, Recipe: encode(t, testRecipe(recipe.Count{})), MaxEpsilon: 1e6}, ReasonEpsilon},
+		{"coins without dummies", Options{Prover: account.Prover, Recipe: encode(t, change(func(r *recipe.Recipe) { r.Dummies = nil }))}, ReasonInvalid},
+		{"a sample of a few", Options{Prover: account.Prover, Recipe: encode(t, change(func(r *recipe.Recipe) { r.MinBatch = 5 }))}, ReasonInvalid},
+		{"the leader's own relay", Options{Prover: account.Prover, Recipe: encode(t, change(func(r *recipe.Recipe) {
 			r.Relay.URL = "https://leader.example/relay"
 		}))}, ReasonInvalid},
-		{"aimed at one person", Options{Recipe: encode(t, change(func(r *recipe.Recipe) {
+		{"aimed at one person", Options{Prover: account.Prover, Recipe: encode(t, change(func(r *recipe.Recipe) {
 			r.Targeting = &recipe.Targeting{
 				Clauses:     []recipe.Clause{{Attribute: recipe.AppVersion, Values: []string{"9.9-for-alice"}}},
 				Certificate: recipe.Certificate{Recipe: recipe.ID{1}, Entry: recipe.Hash{1}, LowerBound: 1},
 			}
 		}))}, ReasonInvalid},
-		{"an epsilon that the rate does not bear out", Options{Recipe: encode(t, change(func(r *recipe.Recipe) {
+		{"an epsilon that the rate does not bear out", Options{Prover: account.Prover, Recipe: encode(t, change(func(r *recipe.Recipe) {
 			r.Participation, r.Dummies.Allowance = recipe.Bernoulli{Rate: recipe.Rational{Num: 9, Den: 10}}, 260
 			r.Noise = recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 5, Den: 1}, Share: recipe.DrawsAll}
 		}))}, ReasonClaim},
-		{"too little privacy", Options{Recipe: bytes, MaxEpsilon: 1}, ReasonEpsilon},
-		{"small batches", Options{Recipe: bytes, MinBatch: 3}, ReasonBatch},
-		{"no certificate at all", Options{Recipe: bytes, Certificate: []byte("true")}, ReasonCertificate},
-		{"a certificate of more noise", Options{Recipe: bytes, Certificate: stronger}, ReasonCertificate},
-		{"a certificate beside a recipe that has none", Options{Recipe: bare, Certificate: certified, MaxEpsilon: inf}, ReasonCertificate},
+		{"too little privacy", Options{Prover: account.Prover, Recipe: bytes, MaxEpsilon: 1}, ReasonEpsilon},
+		{"small batches", Options{Prover: account.Prover, Recipe: bytes, MinBatch: 3}, ReasonBatch},
+		{"no certificate at all", Options{Prover: account.Prover, Recipe: bytes, Certificate: []byte("true")}, ReasonCertificate},
+		{"a certificate of more noise", Options{Prover: account.Prover, Recipe: bytes, Certificate: stronger}, ReasonCertificate},
+		{"a certificate beside a recipe that has none", Options{Prover: account.Prover, Recipe: bare, Certificate: certified, MaxEpsilon: inf}, ReasonCertificate},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := New(c.o)
@@ -131,23 +131,23 @@ func TestNewRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := New(Options{AnyKeys: true, Recipe: bytes}); err != nil {
+	if _, err := New(Options{AnyKeys: true, Prover: account.Prover, Recipe: bytes}); err != nil {
 		t.Errorf("a finite guarantee is refused: %v", err)
 	}
-	c, err := New(Options{AnyKeys: true, Recipe: bytes, Certificate: certified})
+	c, err := New(Options{AnyKeys: true, Prover: account.Prover, Recipe: bytes, Certificate: certified})
 	if err != nil {
 		t.Fatalf("the recipe's own certificate is refused: %v", err)
 	}
 	if proved, ok := c.Certified(); !ok || !(proved.Epsilon > 1 && proved.Epsilon < 1.2) {
 		t.Errorf("certified %v, %v", proved, ok)
 	}
-	if c, err := New(Options{AnyKeys: true, Recipe: bytes, MaxEpsilon: 1.2, MinBatch: 2}); err != nil {
+	if c, err := New(Options{AnyKeys: true, Prover: account.Prover, Recipe: bytes, MaxEpsilon: 1.2, MinBatch: 2}); err != nil {
 		t.Errorf("a recipe within bounds is refused: %v", err)
 	} else if g := c.Guarantee(); !(g.Epsilon > 1 && g.Epsilon < 1.2) {
 		t.Errorf("guarantee %v", g.Loss)
 	}
 	for _, o := range []Options{
-		{}, {Recipe: bytes, MaxEpsilon: -1}, {Recipe: bytes, MaxEpsilon: math.NaN()}, {Recipe: bytes, Attempts: -1},
+		{}, {Prover: account.Prover, Recipe: bytes, MaxEpsilon: -1}, {Recipe: bytes, MaxEpsilon: math.NaN()}, {Recipe: bytes, Attempts: -1},
 		{Recipe: bytes, MaxRequest: -1},
 	} {
 		if _, err := New(o); err == nil {
@@ -631,5 +631,47 @@ func BenchmarkPrepare(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// refusing is a prover that no claim satisfies.
+type refusing struct{}
+
+func (refusing) Prove(*recipe.Recipe) (recipe.Proof, error) { return nil, &recipe.ClaimError{} }
+
+// A client has no accountant of its own: without a prover it takes no bytes, and what the
+// prover refuses it refuses.
+func TestProver(t *testing.T) {
+	r, err := account.New(account.Options{
+		Name: "Test", Query: recipe.Count{}, Leader: "http://127.0.0.1:1/", Helper: "http://127.0.0.1:2/", MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := r.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, err := recipe.Open(b, account.Prover)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := new(RefusedError)
+	for name, o := range map[string]Options{
+		"nothing":                {},
+		"bytes without a prover": {Recipe: b},
+		"a prover alone":         {Prover: account.Prover},
+		"the recipe twice":       {Recipe: b, Prover: account.Prover, Checked: checked},
+	} {
+		if _, err := New(o); err == nil || errors.As(err, &refused) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New(Options{Recipe: b, Prover: refusing{}}); !errors.As(err, &refused) || refused.Reason != ReasonClaim {
+		t.Errorf("a claim that was refused: %v", err)
+	}
+	c, err := New(Options{Checked: checked})
+	if err != nil || c.Checked() != checked || c.Guarantee() != checked.Guarantee() {
+		t.Errorf("a recipe that was checked: %v", err)
 	}
 }

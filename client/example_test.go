@@ -64,7 +64,7 @@ func Example() {
 	}
 
 	// On the device: agree to the recipe, or not.
-	c, err := client.New(client.Options{AnyKeys: true, Recipe: b, MaxEpsilon: 1.5, MinBatch: 100})
+	c, err := client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: b, MaxEpsilon: 1.5, MinBatch: 100})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -75,7 +75,7 @@ func Example() {
 	}
 	fmt.Println(accepted, "report accepted; epsilon", c.Guarantee().Epsilon <= 1)
 
-	_, err = client.New(client.Options{AnyKeys: true, Recipe: b, MaxEpsilon: 0.1})
+	_, err = client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: b, MaxEpsilon: 0.1})
 	fmt.Println(strings.Split(err.Error(), ":")[1])
 	// Output:
 	// 1 report accepted; epsilon true

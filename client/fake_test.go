@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 )
@@ -236,7 +237,7 @@ func (s *servers) sums() []int64 {
 
 func (s *servers) client(change func(*Options)) *Client {
 	s.t.Helper()
-	o := Options{AnyKeys: true, Recipe: encode(s.t, s.recipe), MaxEpsilon: inf, HTTP: s, Now: func() time.Time { return now }}
+	o := Options{AnyKeys: true, Prover: account.Prover, Recipe: encode(s.t, s.recipe), MaxEpsilon: inf, HTTP: s, Now: func() time.Time { return now }}
 	if change != nil {
 		change(&o)
 	}

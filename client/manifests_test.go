@@ -11,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/signed"
 	"github.com/starling-agg/starling/signed/signedtest"
@@ -165,7 +166,7 @@ func TestPinnedKeysEndWithTheirManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Recipe: encode(t, r), Anchors: x.anchors, MaxEpsilon: inf, Via: via, Now: func() time.Time { return clock }}
+	o := Options{Prover: account.Prover, Recipe: encode(t, r), Anchors: x.anchors, MaxEpsilon: inf, Via: via, Now: func() time.Time { return clock }}
 	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -105,7 +106,7 @@ func TestVia(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{AnyKeys: true, Recipe: encode(t, s.recipe), MaxEpsilon: inf, Via: via, Now: func() time.Time { return now }}
+	o := Options{AnyKeys: true, Prover: account.Prover, Recipe: encode(t, s.recipe), MaxEpsilon: inf, Via: via, Now: func() time.Time { return now }}
 	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func TestCreateFront(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{Recipe: recipeBytes, HTTP: via})
+	c, err := client.New(client.Options{Prover: account.Prover, Recipe: recipeBytes, HTTP: via})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func send(t *testing.T, r *recipe.Recipe) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{Recipe: b, MaxEpsilon: 2})
+	c, err := client.New(client.Options{Prover: account.Prover, Recipe: b, MaxEpsilon: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -204,7 +204,7 @@ func (b *bench) measure(ctx context.Context, dir string, r *recipe.Recipe, answe
 	if err != nil {
 		return err
 	}
-	c, err := client.New(client.Options{Recipe: recipeBytes, HTTP: b.http, MaxRequest: 8 << 20})
+	c, err := client.New(client.Options{Prover: account.Prover, Recipe: recipeBytes, HTTP: b.http, MaxRequest: 8 << 20})
 	if err != nil {
 		return err
 	}

@@ -175,7 +175,7 @@ func newReportBench(o *BenchReportOptions) (*reportBench, error) {
 			return nil, err
 		}
 	}
-	if b.client, err = client.New(client.Options{AnyKeys: true, Recipe: recipeBytes, HTTP: keyServer{b.keys}, MaxEpsilon: math.Inf(1)}); err != nil {
+	if b.client, err = client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: recipeBytes, HTTP: keyServer{b.keys}, MaxEpsilon: math.Inf(1)}); err != nil {
 		return nil, err
 	}
 	id, task := b.client.Task()

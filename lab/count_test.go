@@ -105,7 +105,7 @@ func TestCountAttack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *client.RefusedError
-	if _, err := client.New(client.Options{AnyKeys: true, Recipe: b}); !errors.As(err, &refused) {
+	if _, err := client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: b}); !errors.As(err, &refused) {
 		t.Errorf("a device met a recipe without dummies: %v", err)
 	}
 }

@@ -426,7 +426,7 @@ func (r *run) start(ctx context.Context) (stop func() error, _ context.Context, 
 	if err != nil && !errors.Is(err, recipe.ErrNoCertificate) {
 		return nil, ctx, errors.Join(err, stop())
 	}
-	o := client.Options{Recipe: r.bytes, Certificate: certificate, Anchors: r.anchors, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01}
+	o := client.Options{Prover: account.Prover, Recipe: r.bytes, Certificate: certificate, Anchors: r.anchors, HTTP: r.http, MaxEpsilon: r.o.Epsilon.FloatDown() * 1.01}
 	if r.front != nil {
 		if err := r.relayed(); err != nil {
 			return nil, ctx, errors.Join(err, stop())

@@ -96,8 +96,11 @@ func (c *Checked) Guarantee() *Guarantee { return c.proof.Guarantee() }
 // for a recipe without noise.
 func (c *Checked) LossAfter(rounds uint32) (Loss, error) {
 	g := c.Guarantee()
-	if rounds == g.Rounds {
+	switch rounds {
+	case g.Rounds:
 		return g.Loss, nil
+	case 1:
+		return g.PerRound, nil
 	}
 	return c.once(c.after, rounds, c.proof.After)
 }

@@ -76,7 +76,7 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s: asked again about what was proved: %+v", name, asked)
 		}
 		for n := uint32(1); n < want.Rounds; n++ {
-			if asked.rounds[n] != 1 || asked.open[n] > 1 {
+			if most := min(1, int(n-1)); asked.rounds[n] != most || asked.open[n] > 1 { // PerRound is the first
 				t.Errorf("%s: asked %d and %d times about %d rounds", name, asked.rounds[n], asked.open[n], n)
 			}
 		}
@@ -138,5 +138,27 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	if _, err := Open([]byte{1, 2}, account.Prover); !errors.Is(err, ErrMalformed) {
 		t.Errorf("no recipe: %v", err)
+	}
+}
+
+// BenchmarkOpen opens recipes by the accountant, as send does once, and asks what the first
+// round costs, as its ledger does.
+func BenchmarkOpen(b *testing.B) {
+	for name, r := range map[string]*Recipe{"formula": doctor(), "coins": ofRounds(needles(), 10)} {
+		b.Run(name, func(b *testing.B) {
+			text, err := r.Append(nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				c, err := Open(text, account.Prover)
+				if err == nil {
+					_, err = c.LossAfter(1)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

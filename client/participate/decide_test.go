@@ -211,7 +211,7 @@ func TestDecideRefuses(t *testing.T) {
 			t.Errorf("%s: charged", c.name)
 		}
 	}
-	c, err := client.New(client.Options{AnyKeys: true, Recipe: makeRecipe(t, targeted), HTTP: s})
+	c, err := client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: makeRecipe(t, targeted), HTTP: s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,20 +272,20 @@ func TestSchedules(t *testing.T) {
 func TestConsider(t *testing.T) {
 	d := Device{Ledger: memory(t)}
 	good := makeRecipe(t, options())
-	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Recipe: good}, now); err != nil {
+	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Prover: account.Prover, Recipe: good}, now); err != nil {
 		t.Fatal(err)
 	}
 	var refused *client.RefusedError
-	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Recipe: good, MaxEpsilon: 1e-3}, now); !errors.As(err, &refused) ||
+	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Prover: account.Prover, Recipe: good, MaxEpsilon: 1e-3}, now); !errors.As(err, &refused) ||
 		refused.Reason != client.ReasonEpsilon {
 		t.Error(err)
 	}
 	later := slices.Clone(good)
 	later[0] = 2
-	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Recipe: later}, now); !errors.As(err, &refused) {
+	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Prover: account.Prover, Recipe: later}, now); !errors.As(err, &refused) {
 		t.Error(err)
 	}
-	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Recipe: good[:40]}, now); err == nil {
+	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Prover: account.Prover, Recipe: good[:40]}, now); err == nil {
 		t.Error("cut bytes")
 	}
 	list := d.Ledger.Entries()
@@ -293,7 +293,7 @@ func TestConsider(t *testing.T) {
 		t.Errorf("entries %+v", list)
 	}
 	d.Log = func(recipe.ID) error { return errors.New("no inclusion proof") }
-	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Recipe: good}, now); !errors.As(err, &refused) || refused.Reason != client.ReasonNotLogged {
+	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Prover: account.Prover, Recipe: good}, now); !errors.As(err, &refused) || refused.Reason != client.ReasonNotLogged {
 		t.Error(err)
 	}
 }

@@ -132,7 +132,7 @@ func makeRecipe(t testing.TB, o account.Options) []byte {
 
 func (s *servers) plan(o account.Options) *Plan {
 	s.t.Helper()
-	c, err := client.New(client.Options{AnyKeys: true, Recipe: makeRecipe(s.t, o), HTTP: s, Now: func() time.Time { return now }, Attempts: 1})
+	c, err := client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: makeRecipe(s.t, o), HTTP: s, Now: func() time.Time { return now }, Attempts: 1})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 )
 
 // LedgerFile is the name of the ledger in its directory.
@@ -311,9 +310,10 @@ func (l *Ledger) Refuse(ctx context.Context, id recipe.ID, reason string, now ti
 }
 
 // Unconditional is what the rounds that were decided have cost where none of the entries'
-// Conditions are counted on. A recipe that can no longer be read, or whose loss cannot be
+// Conditions are counted on, as after says of each recipe that has some: package account's
+// UnconditionalAfter does. A recipe that can no longer be read, or whose loss cannot be
 // computed, counts as one without differential privacy.
-func Unconditional(entries []Entry) Spent {
+func Unconditional(entries []Entry, after func(r *recipe.Recipe, rounds uint32) (recipe.Loss, error)) Spent {
 	var s sum
 	for _, e := range entries {
 		if e.Rounds == 0 {
@@ -322,7 +322,7 @@ func Unconditional(entries []Entry) Spent {
 		loss := e.Loss
 		r, err := recipe.Read(e.Bytes)
 		if err == nil && len(e.Conditions) > 0 {
-			loss, err = account.UnconditionalAfter(r, e.Rounds)
+			loss, err = after(r, e.Rounds)
 		}
 		if err != nil {
 			loss = recipe.NoPrivacy

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 func budgetCommand() *command {
@@ -116,7 +117,7 @@ func readBudget(dir string, most float64) (*budgetView, error) {
 		return nil, err
 	}
 	b := &budgetView{Epsilon: finite(spent.Epsilon), Delta: spent.Delta, Conditions: spentConditions(entries),
-		Anyway: recipe.Loss(participate.Unconditional(entries)), Limit: most, Recipes: entries}
+		Anyway: recipe.Loss(participate.Unconditional(entries, account.UnconditionalAfter)), Limit: most, Recipes: entries}
 	if most > 0 {
 		b.Left = finite(max(0, most-spent.Epsilon))
 	}
@@ -262,6 +263,6 @@ func lossOf(entry *participate.Entry) string {
 	if len(entry.Conditions) == 0 {
 		return entry.Loss.String()
 	}
-	anyway := recipe.Loss(participate.Unconditional([]participate.Entry{*entry}))
+	anyway := recipe.Loss(participate.Unconditional([]participate.Entry{*entry}, account.UnconditionalAfter))
 	return fmt.Sprintf("%s%s; %s, holds if %s", anyway, anyhow, entry.Loss, strings.Join(entry.Conditions, ", and "))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 const sendCoinsHelp = `
@@ -330,7 +331,7 @@ func (c *coinDevice) report(e *env, ledger *participate.Ledger, d *participate.D
 func (c *coinDevice) paid(ledger *participate.Ledger, outcome string) map[string]any {
 	spent, entries := ledger.Spent(), ledger.Entries()
 	out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(*c.flags.budget),
-		"conditions": spentConditions(entries), "unconditional": recipe.Loss(participate.Unconditional(entries))}
+		"conditions": spentConditions(entries), "unconditional": recipe.Loss(participate.Unconditional(entries, account.UnconditionalAfter))}
 	if outcome != "" {
 		out["coin"] = outcome
 	}
@@ -355,7 +356,7 @@ func (c *coinDevice) printPaid(e *env, ledger *participate.Ledger) {
 		fmt.Fprintf(e.stdout, "decided and paid for: %s is spent\n", charged)
 		return
 	}
-	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %s is spent%s; %s, holds if %s\n", above(participate.Unconditional(entries).Epsilon), anyhow,
+	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %s is spent%s; %s, holds if %s\n", above(participate.Unconditional(entries, account.UnconditionalAfter).Epsilon), anyhow,
 		charged, word)
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -153,7 +154,7 @@ func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.
 	var done sync.WaitGroup
 	done.Go(func() { x.gateway.Run(running) })
 	b.Cleanup(func() { stop(); done.Wait() })
-	x.client = must(client.New(client.Options{AnyKeys: true, Recipe: must(r.Append(nil)), MaxEpsilon: math.Inf(1), HTTP: net}))
+	x.client = must(client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: must(r.Append(nil)), MaxEpsilon: math.Inf(1), HTTP: net}))
 	if err := x.client.Refresh(ctx); err != nil {
 		b.Fatal(err)
 	}

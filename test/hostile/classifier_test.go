@@ -24,6 +24,7 @@ import (
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/internal/uploads"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // classified is how many devices TestClassifier has: docs/bench/ohttp.md has what 2,000 gave.
@@ -215,7 +216,7 @@ func watched(t *testing.T, leader http.HandlerFunc, flaky func(http.Handler) htt
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{Recipe: recipeBytes, Via: via, AnyKeys: true})
+	c, err := client.New(client.Options{Prover: account.Prover, Recipe: recipeBytes, Via: via, AnyKeys: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func newEdge(t *testing.T, o gateway.Options, s script) *edge {
 	if e.via, err = ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(e.m), Relay: tap{e, "", e.relayEnd}}); err != nil {
 		t.Fatal(err)
 	}
-	if e.client, err = client.New(client.Options{Recipe: recipeBytes, Via: e.via, AnyKeys: true}); err != nil {
+	if e.client, err = client.New(client.Options{Prover: account.Prover, Recipe: recipeBytes, Via: e.via, AnyKeys: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.client.Refresh(t.Context()); err != nil {

@@ -150,7 +150,7 @@ func TestLyingHelper(t *testing.T) {
 			}
 		}
 	}
-	c, err := client.New(client.Options{Recipe: b})
+	c, err := client.New(client.Options{Prover: account.Prover, Recipe: b})
 	if err != nil {
 		t.Fatal(err)
 	}

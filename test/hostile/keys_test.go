@@ -19,6 +19,7 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
 	"github.com/starling-agg/starling/signed"
@@ -179,7 +180,7 @@ func (w *vouched) decides(t *testing.T, m *ohttp.Manifest) (paid, sent int, err 
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{Recipe: w.bytes, Anchors: w.anchors, Via: via, Tries: tries})
+	c, err := client.New(client.Options{Prover: account.Prover, Recipe: w.bytes, Anchors: w.anchors, Via: via, Tries: tries})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // uploads counts what a device sends through the relay.
@@ -43,7 +44,7 @@ func (w *world) device(t *testing.T, dir string, m *ohttp.Manifest, wire http.Ro
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{Recipe: w.bytes, Via: via, Attempts: 1})
+	c, err := client.New(client.Options{Prover: account.Prover, Recipe: w.bytes, Via: via, Attempts: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -35,7 +36,7 @@ func TestListOfOneDevice(t *testing.T) {
 	}
 	plan := func(o client.Options) error {
 		t.Helper()
-		o.Recipe, o.Anchors = w.bytes, w.anchors
+		o.Recipe, o.Prover, o.Anchors = w.bytes, account.Prover, w.anchors
 		c, err := client.New(o)
 		if err != nil {
 			t.Fatal(err)

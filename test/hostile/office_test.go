@@ -23,6 +23,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -129,7 +130,7 @@ func openOffice(t *testing.T, pose func(leader, helper string) map[string]*recip
 			t.Fatal(err)
 		}
 		q.id = config.TaskID()
-		if q.client, err = client.New(client.Options{AnyKeys: true, Recipe: b, HTTP: http.DefaultClient, MaxEpsilon: math.Inf(1), Attempts: 1}); err != nil {
+		if q.client, err = client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: b, HTTP: http.DefaultClient, MaxEpsilon: math.Inf(1), Attempts: 1}); err != nil {
 			t.Fatal(name, err)
 		}
 		o.tasks = append(o.tasks, q)

@@ -44,7 +44,7 @@ func everybody(t *testing.T, b []byte) (others map[string]error, device error) {
 		t.Fatal(err)
 	}
 	d := participate.Device{Ledger: ledger}
-	_, device = d.Consider(t.Context(), client.Options{AnyKeys: true, Recipe: b}, time.Now())
+	_, device = d.Consider(t.Context(), client.Options{AnyKeys: true, Prover: account.Prover, Recipe: b}, time.Now())
 	if entries := ledger.Entries(); device != nil && (len(entries) != 1 || entries[0].Refused == "" || entries[0].Rounds != 0) {
 		t.Errorf("the device's ledger says %+v", entries)
 	}
@@ -183,7 +183,7 @@ func TestRecipeAimedAtOnePerson(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{AnyKeys: true, Recipe: b, Via: via})
+	c, err := client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: b, Via: via})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +405,7 @@ func swapped(t *testing.T, agreed []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{AnyKeys: true, Recipe: agreed, Via: via, Tries: tries})
+	c, err := client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: agreed, Via: via, Tries: tries})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func TestRecipeOfStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := participate.Device{Ledger: ledger}
-		_, err = d.Consider(t.Context(), client.Options{Recipe: w.bytes, Anchors: a, AnyKeys: true}, time.Now())
+		_, err = d.Consider(t.Context(), client.Options{Prover: account.Prover, Recipe: w.bytes, Anchors: a, AnyKeys: true}, time.Now())
 		if entries := ledger.Entries(); err != nil && (len(entries) != 1 || entries[0].Refused == "") {
 			t.Errorf("the ledger does not keep why: %+v", entries)
 		}
@@ -169,7 +169,7 @@ func TestRecipeOfStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *client.RefusedError
-	if _, err := client.New(client.Options{Recipe: b}); !errors.As(err, &refused) || refused.Reason != client.ReasonKeys {
+	if _, err := client.New(client.Options{Prover: account.Prover, Recipe: b}); !errors.As(err, &refused) || refused.Reason != client.ReasonKeys {
 		t.Errorf("a recipe that names no keys: %v", err)
 	}
 }
@@ -241,7 +241,7 @@ func TestImpostor(t *testing.T) {
 			}
 			return helperList
 		}}
-		c, err := client.New(client.Options{Recipe: b, Anchors: w.anchors, HTTP: both, Attempts: 1})
+		c, err := client.New(client.Options{Prover: account.Prover, Recipe: b, Anchors: w.anchors, HTTP: both, Attempts: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // servers are those who must not be able to tell a device that takes no part from one that is not there.
@@ -76,7 +77,7 @@ func TestSilentDevices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cl, err := client.New(client.Options{Recipe: w.bytes, Via: via, Tries: tries})
+			cl, err := client.New(client.Options{Prover: account.Prover, Recipe: w.bytes, Via: via, Tries: tries})
 			if err != nil {
 				t.Fatal(err)
 			}

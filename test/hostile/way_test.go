@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -322,7 +323,7 @@ func TestTriesPastTheGrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{Recipe: shared.bytes, Via: via})
+	c, err := client.New(client.Options{Prover: account.Prover, Recipe: shared.bytes, Via: via})
 	if err != nil {
 		t.Fatal(err)
 	}

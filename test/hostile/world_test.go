@@ -404,7 +404,7 @@ func (w *world) client(t *testing.T, m *ohttp.Manifest, relay http.RoundTripper)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(client.Options{Recipe: w.bytes, Via: via, Tries: tries})
+	c, err := client.New(client.Options{Prover: account.Prover, Recipe: w.bytes, Via: via, Tries: tries})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -188,7 +189,7 @@ func newWorld(cfg config) *world {
 		CollectorToken: collectorToken, CollectorHPKE: dap.NewHpkeConfig(w.collectorKey), Noise: noise.Zero{}, Calendar: w.calendar(),
 	}
 	w.client = must(client.New(client.Options{
-		Recipe: w.recipe, MaxEpsilon: math.Inf(1), HTTP: &port{network: w.net}, Attempts: 1,
+		Prover: account.Prover, Recipe: w.recipe, MaxEpsilon: math.Inf(1), HTTP: &port{network: w.net}, Attempts: 1,
 	}))
 	w.leader = &node{w: w, name: "leader", disk: disktest.NewMem(2 * cfg.seed)}
 	w.helper = &node{w: w, name: "helper", disk: disktest.NewMem(2*cfg.seed + 1)}

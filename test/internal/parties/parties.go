@@ -103,7 +103,7 @@ func Start(binary, dir string, change func(role, text string) string) (_ *Pair, 
 	if err != nil {
 		return nil, err
 	}
-	if p.Client, err = client.New(client.Options{Recipe: bytes, MaxEpsilon: 2}); err != nil {
+	if p.Client, err = client.New(client.Options{Prover: account.Prover, Recipe: bytes, MaxEpsilon: 2}); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
