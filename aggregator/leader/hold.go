@@ -56,7 +56,7 @@ func reason(h store.Hold) permit.Reason {
 	since := h.Since.Format(time.RFC3339)
 	if h.Person {
 		return permit.Reason{Stops: permit.All, Why: "a person holds the task since " + since + ": " + h.Why,
-			Do: "when it may go on: starling task resume --task " + h.Task.Base64() + " leader.toml"}
+			Do: "when it may go on: starling task resume leader.toml --task " + h.Task.Base64()}
 	}
 	return permit.Reason{Stops: permit.Take | permit.Verify, Why: "the task is held since " + since + " until you decide: " + h.Why,
 		Do: status.Decide(h.Task.Base64())}

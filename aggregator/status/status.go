@@ -331,7 +331,7 @@ func kept(t *Task) (rs []Reason) {
 // Decide is what a person does about a task whose helper has refused whole jobs.
 func Decide(task string) string {
 	return "have the two operators find out which side is wrong (starling doctor at each) and mend it; then " +
-		"starling task resume --task " + task + " leader.toml: the same requests are sent. " +
+		"starling task resume leader.toml --task " + task + ": the same requests are sent. " +
 		"starling task drop gives the reports up, after which their batch may differ from the helper's"
 }
 
