@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -50,7 +52,7 @@ const MemoryDir = "manifests"
 
 const (
 	clockFile      = "clock"
-	clockMagic     = "starling clock v1\n"
+	clockMagic     = "starling clock v2\n"
 	evidenceSuffix = ".evidence"
 	maxEvidence    = 16 // files, over all deployments
 	maxSeen        = 64 // deployments
@@ -60,25 +62,44 @@ const (
 // that contradict one, and the largest time seen. Safe for concurrent use; the directory
 // is one process's, as the ledger beside it.
 //
-//	manifests/clock                     "starling clock v1\n", uint64 seconds since 1970, SHA-256 of both
+//	manifests/clock                     below
 //	manifests/<deployment>              the last manifest, as it was given
 //	manifests/<deployment>-<digest>.evidence   one that contradicts it
+//
+// The clock vouches for the manifests, so that one that is gone or was put back is found
+// out:
+//
+//	struct {
+//	  opaque magic[18];          // "starling clock v2\n"
+//	  uint64 latest;             // seconds since 1970
+//	  struct {
+//	    opaque deployment[32];
+//	    opaque before[32];       // SHA-256 of its file, as it was; zero is none
+//	    opaque after[32];        // the same, once the change under way is done
+//	  } manifests[...];          // deployments rising
+//	  opaque checksum[32];       // SHA-256 of all before it
+//	};
 type Memory struct {
 	fsys disk.FS // nil: nothing outlives the process
 
 	mu     sync.Mutex
 	latest int64 // seconds since 1970
 	seen   map[[32]byte]*ohttp.Manifest
+	files  map[[32]byte]change // by deployment
 }
+
+// A change is of a manifest's file: the digests of what it was and is to be.
+type change struct{ before, after [32]byte }
 
 // OpenMemory reads what is remembered in a file system, and makes the directory if there
 // is none. It fails with [ErrMemory].
 func OpenMemory(fsys disk.FS) (*Memory, error) {
-	m := &Memory{fsys: fsys, seen: make(map[[32]byte]*ohttp.Manifest)}
+	m := &Memory{fsys: fsys, seen: make(map[[32]byte]*ohttp.Manifest), files: make(map[[32]byte]change)}
 	if err := disk.MakeDirs(fsys, MemoryDir); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
 	}
-	if err := m.readClock(); err != nil {
+	there, err := m.readClock()
+	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrMemory, clockFile, err)
 	}
 	entries, err := fsys.ReadDir(MemoryDir)
@@ -90,12 +111,25 @@ func OpenMemory(fsys disk.FS) (*Memory, error) {
 		if err != nil || len(id) != 32 || e.Dir {
 			continue
 		}
+		if !there {
+			return nil, fmt.Errorf("%w: %s is gone, and manifests were seen", ErrMemory, clockFile)
+		}
 		b, err := disk.ReadFile(fsys, path.Join(MemoryDir, e.Name), ohttp.MaxManifest)
+		c := m.files[[32]byte(id)]
+		if sum := sha256.Sum256(b); err == nil && sum != c.after && sum != c.before {
+			err = errors.New("is not the manifest that was seen last")
+		}
 		if err == nil {
 			m.seen[[32]byte(id)], err = ohttp.ReadManifest(b)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrMemory, e.Name, err)
+		}
+		m.files[[32]byte(id)] = change{sha256.Sum256(b), c.after}
+	}
+	for id, c := range m.files {
+		if m.seen[id] == nil && c.before != ([32]byte{}) {
+			return nil, fmt.Errorf("%w: %x is gone, and it was seen", ErrMemory, id)
 		}
 	}
 	return m, nil
@@ -103,21 +137,48 @@ func OpenMemory(fsys disk.FS) (*Memory, error) {
 
 // Forgetful is a memory that ends with the process: of a device that is made up, or has
 // no directory of its own.
-func Forgetful() *Memory { return &Memory{seen: make(map[[32]byte]*ohttp.Manifest)} }
+func Forgetful() *Memory {
+	return &Memory{seen: make(map[[32]byte]*ohttp.Manifest), files: make(map[[32]byte]change)}
+}
 
-func (m *Memory) readClock() error {
-	b, err := disk.ReadFile(m.fsys, path.Join(MemoryDir, clockFile), int64(len(clockMagic)+8+sha256.Size))
+// readClock reads the clock, if there is one.
+func (m *Memory) readClock() (there bool, err error) {
+	const head, entry = len(clockMagic) + 8, 3 * 32
+	b, err := disk.ReadFile(m.fsys, path.Join(MemoryDir, clockFile), int64(head+maxSeen*entry+sha256.Size))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	n := len(clockMagic) + 8
-	if len(b) != n+sha256.Size || !bytes.HasPrefix(b, []byte(clockMagic)) || sha256.Sum256(b[:n]) != [32]byte(b[n:]) {
-		return errors.New("damaged")
+	n := len(b) - sha256.Size
+	if n < head || sha256.Sum256(b[:n]) != [32]byte(b[n:]) {
+		return false, errors.New("is not what was written")
 	}
-	m.latest = int64(binary.BigEndian.Uint64(b[len(clockMagic):n]))
+	if !bytes.HasPrefix(b, []byte(clockMagic)) || (n-head)%entry != 0 {
+		return false, errors.New("is of a newer version of this program, or is no clock")
+	}
+	m.latest = int64(binary.BigEndian.Uint64(b[len(clockMagic):head]))
+	for list := b[head:n]; len(list) > 0; list = list[entry:] {
+		m.files[[32]byte(list)] = change{[32]byte(list[32:]), [32]byte(list[64:])}
+	}
+	return true, nil
+}
+
+// writeClock makes the time, and what the files are to be, durable.
+func (m *Memory) writeClock() error {
+	if m.fsys == nil {
+		return nil
+	}
+	b := binary.BigEndian.AppendUint64([]byte(clockMagic), uint64(m.latest))
+	for _, id := range slices.SortedFunc(maps.Keys(m.files), func(x, y [32]byte) int { return bytes.Compare(x[:], y[:]) }) {
+		c := m.files[id]
+		b = append(append(append(b, id[:]...), c.before[:]...), c.after[:]...)
+	}
+	sum := sha256.Sum256(b)
+	if err := disk.WriteFile(m.fsys, path.Join(MemoryDir, clockFile), b, sum[:]); err != nil {
+		return fmt.Errorf("%w: %w", ErrMemory, err)
+	}
 	return nil
 }
 
@@ -133,14 +194,12 @@ func (m *Memory) tick(now time.Time) error {
 	case unix == m.latest:
 		return nil
 	}
-	if m.fsys != nil {
-		b := binary.BigEndian.AppendUint64([]byte(clockMagic), uint64(unix))
-		sum := sha256.Sum256(b)
-		if err := disk.WriteFile(m.fsys, path.Join(MemoryDir, clockFile), b, sum[:]); err != nil {
-			return fmt.Errorf("%w: %w", ErrMemory, err)
-		}
-	}
+	seen := m.latest
 	m.latest = unix
+	if err := m.writeClock(); err != nil {
+		m.latest = seen
+		return err
+	}
 	return nil
 }
 
@@ -183,11 +242,30 @@ func (m *Memory) accept(x *ohttp.Manifest, roots ohttp.Roots) error {
 	} else if len(m.seen) >= maxSeen {
 		return fmt.Errorf("%w: more than %d deployments", ErrMemory, maxSeen)
 	}
-	if err := m.write(hex.EncodeToString(x.Deployment[:]), x); err != nil {
+	if err := m.replace(x); err != nil {
 		return err
 	}
 	m.seen[x.Deployment] = x
 	return nil
+}
+
+// replace writes the last manifest of a deployment: the clock names it before it is there,
+// and alone once it is.
+func (m *Memory) replace(x *ohttp.Manifest) error {
+	b, err := x.Append(nil)
+	if err != nil {
+		return err
+	}
+	c := change{m.files[x.Deployment].before, sha256.Sum256(b)}
+	m.files[x.Deployment] = c
+	if err := m.writeClock(); err != nil {
+		return err
+	}
+	if err := m.write(hex.EncodeToString(x.Deployment[:]), x); err != nil {
+		return err
+	}
+	m.files[x.Deployment] = change{c.after, c.after}
+	return m.writeClock()
 }
 
 // keep writes evidence. The manifest that it contradicts stays the last.

@@ -261,7 +261,7 @@ func (c *Gateway) options() (gateway.Options, error) {
 			return o, fmt.Errorf("keys[%d]: id %d stands twice", i, pair.ID())
 		}
 		ids[pair.ID()] = true
-		o.Keys = append(o.Keys, gateway.Key{Pair: pair, NotAfter: k.NotAfter})
+		o.Keys = append(o.Keys, gateway.Key{Pair: pair, NotAfter: k.NotAfter, Note: string(k.File) + gateway.NoteSuffix})
 	}
 	if e := c.epochs(); e != nil {
 		keys, err := e.Keys(time.Now())

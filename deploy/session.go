@@ -3,12 +3,9 @@ package deploy
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
-	"os"
 	"slices"
 	"time"
 
@@ -22,26 +19,11 @@ type Session struct {
 	config    *Collector
 	collector *collector.Collector
 	recipe    *recipe.Recipe
+	file      stateFile
 	state     sessionState
+	fresh     bool // there was no state, and nothing was heard of the leader's releases yet
+	notice    string
 }
-
-// sessionState is the content of the state file. It holds no secret: answers in it are
-// sealed to the collector's key.
-type sessionState struct {
-	// Job is a collection under way or the last one.
-	Job *collector.State `json:"job,omitempty"`
-	// Done says that Job's answer has been read.
-	Done bool `json:"done"`
-	// Next is the end of the last interval collected: the next one begins there.
-	// Time-interval recipes only.
-	Next time.Time `json:"next,omitzero"`
-	// To is the end of the interval that Job asks for.
-	To time.Time `json:"to,omitzero"`
-}
-
-// maxState bounds a state file: two sealed shares in base64, and room for what is around
-// them.
-const maxState = 1 << 30
 
 // Open reads the collector's files. Its HTTP client, polling and progress come from o;
 // Checked, Token, Key and Save are filled in.
@@ -57,15 +39,27 @@ func (c *Collector) Open(o collector.Options) (*Session, error) {
 	} else if client != nil && o.HTTP == nil {
 		o.HTTP = client
 	}
-	b, err := readFile(string(c.State), maxState)
-	if err == nil {
-		err = json.Unmarshal(b, &s.state)
+	s.file.path = string(c.State)
+	if err := s.file.read(&s.state); err != nil {
+		return nil, err
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("state: %s: %w", c.State, err)
+	public, err := dap.NewHpkeConfig(o.Key).Append(nil)
+	if err != nil {
+		return nil, fmt.Errorf("hpke_key: %w", err)
+	}
+	key := digestOf(public)
+	s.notice, s.fresh = s.file.notice, s.file.now == ""
+	if s.Pending() && s.state.Key != key {
+		s.notice = fmt.Sprintf("hpke_key is another than the one with which the pending question of %s was asked: an answer that is sealed to that one does not open", c.State)
 	}
 	o.Save = func(job collector.State) error {
-		s.state.Job, s.state.Done = &job, false
+		if s.fresh && !job.Unsure {
+			s.fresh = false
+			if job.Releases != "" {
+				s.notice = fmt.Sprintf("%s is new, and the leader has released results of this task before: if the file was lost, what this collector had seen of them is not known here", c.State)
+			}
+		}
+		s.state.Job, s.state.Done, s.state.Key = &job, false, key
 		return s.save()
 	}
 	if s.state.Job != nil {
@@ -90,12 +84,8 @@ type CollectorStanding struct {
 // Standing reads the state file alone.
 func (c *Collector) Standing() (*CollectorStanding, error) {
 	var s sessionState
-	b, err := readFile(string(c.State), maxState)
-	if err == nil {
-		err = json.Unmarshal(b, &s)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("state: %s: %w", c.State, err)
+	if err := (&stateFile{path: string(c.State)}).read(&s); err != nil {
+		return nil, err
 	}
 	return &CollectorStanding{Pending: s.Job != nil && !s.Done, Done: s.Done, To: s.To, Next: s.Next}, nil
 }
@@ -336,25 +326,12 @@ func (s *Session) Asked() (end time.Time) {
 	return end
 }
 
-// save replaces the state file in one step.
-func (s *Session) save() error {
-	b, err := json.MarshalIndent(&s.state, "", "  ")
-	if err != nil {
-		return err
-	}
-	path := string(s.config.State)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("state: %w", err)
-	}
-	if _, err = f.Write(append(b, '\n')); err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		return fmt.Errorf("state: %w", err)
-	}
-	return nil
+// Notice is what a person should know of the state file and is no error, once; "" is
+// nothing.
+func (s *Session) Notice() string {
+	defer func() { s.notice = "" }()
+	return s.notice
 }
+
+// save replaces the state file in one step.
+func (s *Session) save() error { return s.file.write(&s.state) }

@@ -21,11 +21,12 @@ import (
 const (
 	keySuffix      = ".key"
 	manifestSuffix = ".manifest"
-	// noteSuffix stands behind the name of a key's file: [Key.Note].
-	noteSuffix = ".used"
 	// secondSuffix stands before keySuffix where a manifest tells devices of two keys.
 	secondSuffix = ".second"
 )
+
+// NoteSuffix stands behind the name of a key's file in that of its note: [Key.Note].
+const NoteSuffix = ".used"
 
 // Bounds of how long a key outlives its manifest.
 const (
@@ -104,7 +105,7 @@ func (e *Epochs) read(now time.Time) (keys []Key, past []string, err error) {
 			}
 		}
 		path := filepath.Join(e.Dir, entry.Name())
-		found = append(found, epoch{m.Epoch, Key{Pair: pair, NotAfter: end, Note: path + noteSuffix}})
+		found = append(found, epoch{m.Epoch, Key{Pair: pair, NotAfter: end, Note: path + NoteSuffix}})
 	}
 	slices.SortFunc(found, func(a, b epoch) int { return int(int64(b.number) - int64(a.number)) })
 	for _, f := range found {

@@ -83,8 +83,8 @@ func (g *Gateway) note(k Key, raw [journal.KeySize]byte) (err error) {
 			g.o.Log.Warn("the note beside a key was not what was written; it is written anew", slog.String("file", file))
 		}
 	}
-	if err := disk.WriteFile(fsys, file, want); err != nil {
-		return fmt.Errorf("gateway: note of a key: %w", err)
+	if err := disk.WriteFile(fsys, file, want); err != nil { // keys may lie where nothing is written
+		g.o.Log.Warn("the note beside a key cannot be written: the key would be taken again if data and record were lost", slog.String("file", file), slog.Any("error", err))
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (s *Status) Troubles() (all []Trouble) {
 		when := last.UTC().Format(time.RFC3339)
 		switch outcome {
 		case forward.Damaged:
-			add(true, "look after the disk; the files damaged-* are kept, empty ones for rounds that are gone, and what was in them is lost", "%d rounds of acknowledged uploads cannot be read, or are gone", n)
+			add(true, "look after the disk; the files damaged-* are kept, and what was in them is lost", "%d rounds of acknowledged uploads cannot be read, or are gone", n)
 		case forward.Expired:
 			add(true, "find out why the leader did not answer; a longer hold keeps more, if the leader's max_age is as long", "%d uploads were given up, for the leader took none of them in time; the last at %s", n, when)
 		case forward.Few:

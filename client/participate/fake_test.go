@@ -132,7 +132,12 @@ func makeRecipe(t testing.TB, o account.Options) []byte {
 
 func (s *servers) plan(o account.Options) *Plan {
 	s.t.Helper()
-	c, err := client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: makeRecipe(s.t, o), HTTP: s, Now: func() time.Time { return now }, Attempts: 1})
+	return s.planOf(makeRecipe(s.t, o))
+}
+
+func (s *servers) planOf(recipeBytes []byte) *Plan {
+	s.t.Helper()
+	c, err := client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: recipeBytes, HTTP: s, Now: func() time.Time { return now }, Attempts: 1})
 	if err != nil {
 		s.t.Fatal(err)
 	}

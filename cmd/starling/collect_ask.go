@@ -80,15 +80,24 @@ func (a *asking) ask(ctx context.Context, b [2]time.Time) (*collector.Result, er
 	a.begun, a.few, a.waits = time.Now(), 0, ""
 	result, err := a.session.Collect(wait, b[0], b[1])
 	a.line.end()
+	a.notice()
 	if err != nil && errors.Is(context.Cause(ctx), errTooFew) {
 		return nil, errTooFew
 	}
 	return result, err
 }
 
+// notice tells what a person should know of the collector's state file.
+func (a *asking) notice() {
+	if words := a.session.Notice(); words != "" {
+		fmt.Fprintf(a.e.stderr, "starling: warning: %s\n", words)
+	}
+}
+
 // each asks one question after the other and hands out the results.
 func (a *asking) each(ctx context.Context, batches [][2]time.Time, show func(*collector.Result) error) error {
 	released, passed := 0, false
+	a.notice()
 	if a.session.Pending() {
 		fmt.Fprintln(a.e.stderr, "going on with the question asked before")
 	}

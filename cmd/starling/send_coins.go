@@ -257,13 +257,15 @@ func (c *coinDevice) refusal(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return &failure{exitInterrupted, err, ""}
 	case errors.Is(err, client.ErrMemory):
-		return &failure{exitCheck, err, "do not delete it: a device that forgot can be given another manifest"}
+		return &failure{exitCheck, err, "do not delete it: a device that forgot can be given another manifest. Put the newest copy of " +
+			filepath.Join(*c.flags.ledger, client.MemoryDir) + " back, all of it of one time (docs/recovery.md)"}
 	case errors.Is(err, client.ErrClock):
 		return &failure{exitNotYet, err, "set the clock right"}
 	case errors.Is(err, client.ErrConflict):
 		return &failure{exitCheck, err, "leader, helper and gateway have signed both; show them to others: " + filepath.Join(*c.flags.ledger, client.MemoryDir)}
 	case errors.Is(err, participate.ErrLedger):
-		return &failure{exitCheck, err, "do not delete it: an empty ledger would forget what is spent"}
+		return &failure{exitCheck, err, "do not delete it: an empty ledger would forget what is spent. Put the newest copies of ledger, charged and draws back into " +
+			*c.flags.ledger + ", all of one time; if they are gone for good, this device sends nothing any more under the recipes that it knew (docs/recovery.md)"}
 	case errors.Is(err, participate.ErrDecided):
 		return &failure{exitNotYet, err, "a round is decided once; send again in the next: starling budget --recipe " + c.file + " " + *c.flags.ledger}
 	case errors.Is(err, participate.ErrTooSoon):

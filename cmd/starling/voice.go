@@ -105,6 +105,7 @@ func classify(err error) (code int, hint string) {
 	var state *gateway.StateError
 	var role *deploy.RoleError
 	var missing *deploy.NotJoinedError
+	var asked *deploy.StateError
 	switch {
 	case errors.As(err, &missing):
 		return exitInput, fmt.Sprintf("starling init --join %s%s --fingerprint F %s", missing.Role, deploy.InvitationSuffix, missing.Dir)
@@ -125,6 +126,8 @@ func classify(err error) (code int, hint string) {
 		return exitFailed, store.Remedy()
 	case errors.As(err, &state):
 		return exitFailed, state.Remedy()
+	case errors.As(err, &asked):
+		return exitFailed, asked.Remedy()
 	case errors.Is(err, gateway.ErrRetired):
 		return exitFailed, "a key that was in use and then was not has forgotten what it opened: take it out of the configuration, and make a new one with starling manifest new"
 	case errors.Is(err, backup.ErrDataKeys):

@@ -73,7 +73,8 @@ type Matrix struct {
 	Kind func(name string) string
 	// Newer is a file as a later version of the program would write it, or nil.
 	Newer func(name string, b []byte) []byte
-	// Dirs are directories that are damaged as wholes, some together: beginnings of kinds.
+	// Dirs are directories, or files of one stem, that are damaged as wholes, some together:
+	// beginnings of kinds.
 	Dirs [][]string
 	// Unseen are cells that are not played, "ROW, DAMAGE", since nobody can tell.
 	Unseen []string
@@ -183,7 +184,11 @@ func (m *Matrix) Run(t *testing.T) (table string, cells int) {
 		in := func(name string) bool {
 			return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(m.Kind(name), dir) })
 		}
-		row(strings.Join(dirs, "` and `"), func(i int) (f Files, applies bool) {
+		title := strings.Join(dirs, "` and `")
+		if len(dirs) == 1 && !strings.HasSuffix(title, "/") {
+			title += "*"
+		}
+		row(title, func(i int) (f Files, applies bool) {
 			var instead Files
 			switch damages[i].name {
 			case "missing":

@@ -65,7 +65,8 @@ type Recovered struct {
 	// damaged ones too, or that a batch remembers, which would take another of that
 	// number for what it has sent.
 	Next uint64
-	// Damaged is how many rounds had been acknowledged and cannot be read, or are gone.
+	// Damaged is how many rounds had been acknowledged and cannot be read, or are gone by
+	// what an operator says.
 	Damaged int
 	// Passed is the latest of [Journal.Passed] and of the rounds, and Counts are all that
 	// was ever counted.
@@ -159,23 +160,19 @@ func (j *Journal) recover(entries []disk.Entry, o disk.LogOptions) (*Recovered, 
 			rounds[n] = r
 		}
 	}
+	damaged = append(damaged, lost...)
+	for n := log.first(); n < j.witness.rounds; n++ {
+		// It was acknowledged, and is gone: with it the whole directory may have been put
+		// back, and what was opened since be forgotten.
+		if log.lives(n) && rounds[n] == nil && !slices.Contains(damaged, n) {
+			return nil, &StateError{File: name(roundPrefix, n), What: fmt.Sprintf(missingRound, name(damagedPrefix, n))}
+		}
+	}
 	for _, n := range lost {
 		// Its name was durable after its content, so this had been whole. Nobody can
 		// tell what was in it; it is not in the way again.
 		if err := j.fs.Rename(name(roundPrefix, n), name(damagedPrefix, n)); err != nil {
 			return nil, fmt.Errorf("journal: set a damaged round aside: %w", err)
-		}
-		found.Damaged++
-	}
-	damaged = append(damaged, lost...)
-	for n := log.first(); n < j.witness.rounds; n++ {
-		if !log.lives(n) || rounds[n] != nil || slices.Contains(damaged, n) {
-			continue
-		}
-		// It was acknowledged, and is gone: an empty file stands for it, to be told of
-		// as the others.
-		if err := disk.WriteFile(j.fs, name(damagedPrefix, n)); err != nil {
-			return nil, fmt.Errorf("journal: note a lost round: %w", err)
 		}
 		found.Damaged++
 	}

@@ -122,7 +122,8 @@ func TestBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 { // each start writes the log anew
-		_, found := open(t, mem)
+		var found *Recovered
+		j, found = open(t, mem)
 		want := [][]Ref{{{7, 0}}, nil, {{8, 2}, {8, 0}}}
 		if len(found.Batches) != 1 || len(found.Batches[0].Pieces) != 3 {
 			t.Fatalf("%+v", found.Batches)
@@ -136,7 +137,8 @@ func TestBatch(t *testing.T) {
 	if err := j.Remove(first); err != nil {
 		t.Fatal(err)
 	}
-	if _, found := open(t, mem); len(found.Batches) != 1 || len(found.Batches[0].Pieces[0]) != 0 || len(found.Batches[0].Pieces[2]) != 2 {
+	j, found := open(t, mem)
+	if len(found.Batches) != 1 || len(found.Batches[0].Pieces[0]) != 0 || len(found.Batches[0].Pieces[2]) != 2 {
 		t.Errorf("without its first round: %+v", found.Batches)
 	}
 	if err := j.Remove(second); err != nil {

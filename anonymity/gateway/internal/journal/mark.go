@@ -42,6 +42,8 @@ const (
 	IsAnothers = "is another gateway's, or the record is"
 	IsNewer    = "is of a newer version of this program"
 	IsBack     = "was put back: it is older than the record says that it has been"
+
+	missingRound = "is gone, and its uploads were acknowledged; an empty file %s in its place says that they are lost, and all else is what it was last"
 )
 
 // Names of the files that say whose state a directory is, and how far it has come.
