@@ -43,7 +43,7 @@ func TestReleaseAtItsTime(t *testing.T) {
 	q := p.query()
 	q.Query.Interval = dap.Interval{Start: start, Duration: units}
 	due := must(dap.TimePrecision(precision).Begin(start + units)).Add(grace + skew)
-	set := func(c *clock, at time.Time) { c.shift.Store(int64(time.Until(at))) }
+	set := func(c *clock, at time.Time) { c.shift.Store(int64(at.Sub(today()))) }
 
 	a := p.ask(q)
 	for _, at := range []time.Time{p.clock.Now(), due.Add(-grace - skew), due.Add(-skew), due.Add(-time.Minute)} {
@@ -200,7 +200,7 @@ func TestCollectionsAheadHideNoOther(t *testing.T) {
 // kept.
 func TestSelectedWaitsForGateway(t *testing.T) {
 	const grace = 3 * time.Hour
-	now := must(dap.TimePrecision(precision).At(time.Now()))
+	now := must(dap.TimePrecision(precision).At(today()))
 	p := newPair(t, setup{mode: dap.LeaderSelected, interval: &dap.Interval{Start: now, Duration: 1},
 		calendar: &aggregator.Calendar{Units: 1, Grace: grace}})
 	p.accept(p.reports(9)...)

@@ -18,7 +18,7 @@ import (
 // clocks; else they follow them.
 func leaps(t *testing.T, steady bool) *pair {
 	t.Helper()
-	at := must(dap.TimePrecision(precision).At(time.Now()))
+	at := must(dap.TimePrecision(precision).At(today()))
 	p := newScheduledPair(t, setup{
 		interval: &dap.Interval{Start: at - 1, Duration: 20},
 		leader: func(o *leader.Options) {

@@ -194,7 +194,7 @@ func TestCollectionWaitsForMinimum(t *testing.T) {
 }
 
 func TestCollectionInvalidBatchSizeWhenTaskIsOver(t *testing.T) {
-	now := must(dap.TimePrecision(precision).At(time.Now()))
+	now := must(dap.TimePrecision(precision).At(today()))
 	p := newPair(t, setup{interval: &dap.Interval{Start: now, Duration: 1}})
 	p.accept(p.reports(9)...)
 	q := p.query()

@@ -34,10 +34,18 @@ const (
 	precision      = 3600
 )
 
-// clock is the machine's clock, shifted: timers are real, dates are the test's.
+// back is how far the machine's clock was beyond ten minutes past its hour when the tests
+// began.
+var back = time.Now().Sub(time.Now().Truncate(time.Hour)) - 10*time.Minute
+
+// today is the machine's time, moved to ten minutes past its hour when the tests
+// began: no unit of a task ends in the middle of a test.
+func today() time.Time { return time.Now().Add(-back) }
+
+// clock is [today], shifted: timers are real, dates are the test's.
 type clock struct{ shift atomic.Int64 }
 
-func (c *clock) Now() time.Time                      { return time.Now().Add(time.Duration(c.shift.Load())) }
+func (c *clock) Now() time.Time                      { return today().Add(time.Duration(c.shift.Load())) }
 func (c *clock) NewTimer(d time.Duration) disk.Timer { return disk.SystemClock.NewTimer(d) }
 func (c *clock) advance(d time.Duration)             { c.shift.Add(int64(d)) }
 

@@ -318,7 +318,7 @@ func TestHelperReportTooEarly(t *testing.T) {
 }
 
 func TestHelperReportTaskInterval(t *testing.T) {
-	now := must(dap.TimePrecision(precision).At(time.Now()))
+	now := must(dap.TimePrecision(precision).At(today()))
 	p := newPair(t, setup{interval: &dap.Interval{Start: now - 5, Duration: 20}})
 	before := now - 6
 	p.perReport(p.report(0, spoil{time: &before}), dap.TaskNotStarted, nil)

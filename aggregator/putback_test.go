@@ -289,7 +289,7 @@ func keyFiles(t *testing.T, mem *disktest.Mem) (names []string) {
 // nothing any more, wherever the clock is put: the noise cannot be made again, and no
 // other is drawn.
 func TestDataKeyEnds(t *testing.T) {
-	now := must(dap.TimePrecision(precision).At(time.Now()))
+	now := must(dap.TimePrecision(precision).At(today()))
 	p := newKeptPair(t, setup{interval: &dap.Interval{Start: now - 1, Duration: 3}})
 	p.accept(p.reports(10)...)
 	p.step()

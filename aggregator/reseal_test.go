@@ -178,7 +178,7 @@ func TestResealWaitsForNobody(t *testing.T) {
 // TestKeptShareGoes: the collector's DELETE takes the noised share with the job, at the
 // leader; the task's retirement takes it at both.
 func TestKeptShareGoes(t *testing.T) {
-	now := must(dap.TimePrecision(precision).At(time.Now()))
+	now := must(dap.TimePrecision(precision).At(today()))
 	p := newKeptPair(t, setup{interval: &dap.Interval{Start: now - 1, Duration: 3}})
 	p.accept(p.reports(10)...)
 	kept := func() (leader, helper uint64) {

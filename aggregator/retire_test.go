@@ -18,7 +18,7 @@ import (
 
 // ending is a pair whose task ends with the hour after this one. retired says when both are to forget it.
 func ending(t *testing.T, mode dap.BatchMode, change func(*setup)) (p *pair, retired time.Time) {
-	now := must(dap.TimePrecision(precision).At(time.Now()))
+	now := must(dap.TimePrecision(precision).At(today()))
 	s := setup{mode: mode, interval: &dap.Interval{Start: now - 1, Duration: 3}}
 	if change != nil {
 		change(&s)

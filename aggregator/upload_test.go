@@ -155,7 +155,7 @@ func TestUploadOutdatedConfig(t *testing.T) {
 }
 
 func TestUploadOutsideTaskInterval(t *testing.T) {
-	now := must(dap.TimePrecision(precision).At(time.Now()))
+	now := must(dap.TimePrecision(precision).At(today()))
 	p := newPair(t, setup{interval: &dap.Interval{Start: now - 3, Duration: 3}})
 	before, first, last, end := now-4, now-3, now-1, now
 	p.refusedAtUpload(p.report(0, spoil{time: &before}), dap.ReportDropped)
