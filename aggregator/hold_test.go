@@ -83,7 +83,7 @@ func TestWrongKeyIDHoldsTask(t *testing.T) {
 			}
 			why := status.Why(s)
 			if held := heldBy(s); !strings.Contains(held, "first 3 jobs") || !strings.Contains(held, "invalidMessage") || why[0].Blocks != held ||
-				!strings.Contains(why[0].Do, "starling task resume --task "+p.id.Base64()+" leader.toml") ||
+				!strings.Contains(why[0].Do, "starling task resume leader.toml --task "+p.id.Base64()) ||
 				!strings.Contains(why[1].Blocks, "30 acknowledged reports of 3 jobs are kept") {
 				t.Fatalf("held %q, why %+v", held, why)
 			}

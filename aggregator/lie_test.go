@@ -351,7 +351,7 @@ func TestHelperOfOtherReports(t *testing.T) {
 				if len(s.Stuck) != 1 || !s.Stuck[0].Parked || s.Stuck[0].Quarantined || s.Stuck[0].Reports != 12 {
 					t.Fatalf("stuck: %+v", s.Stuck)
 				}
-				if why := status.Why(s); !strings.Contains(why[0].Blocks, "12 acknowledged reports") || !strings.Contains(why[0].Do, "starling task resume --task "+s.ID+" leader.toml") {
+				if why := status.Why(s); !strings.Contains(why[0].Blocks, "12 acknowledged reports") || !strings.Contains(why[0].Do, "starling task resume leader.toml") {
 					t.Errorf("why: %+v", why[0])
 				}
 				if n := p.resume(drop); n != 12 {
