@@ -41,6 +41,8 @@ type Result struct {
 	SamplingStderr []float64
 	// Sampled is what was undone to get there; nil where devices neither toss coins nor randomize.
 	Sampled *Sampled
+	// Labels are the names of a histogram's buckets; nil where the recipe gives none.
+	Labels []string
 	// Guarantee is what the people in the batch have.
 	Guarantee *recipe.Guarantee
 }
@@ -112,7 +114,7 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 	}
 	r := &Result{
 		RecipeID: c.id, TaskID: c.taskID, ReportCount: resp.ReportCount, Interval: resp.Interval, From: from, To: to,
-		Raw: raw, Guarantee: c.checked.Guarantee(),
+		Raw: raw, Labels: c.recipe.Labels, Guarantee: c.checked.Guarantee(),
 	}
 	r.Estimate = make([]float64, len(raw))
 	r.Stderr = make([]float64, len(raw))
@@ -238,6 +240,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 		Interval       [2]uint64         `json:"interval_units"`
 		From           time.Time         `json:"from"`
 		To             time.Time         `json:"to"`
+		Labels         []string          `json:"buckets,omitempty"`
 		Raw            []int64           `json:"raw"`
 		Estimate       []float64         `json:"estimate"`
 		Stderr         []float64         `json:"stderr"`
@@ -248,6 +251,6 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	}{
 		r.RecipeID, r.TaskID, r.ReportCount,
 		[2]uint64{uint64(r.Interval.Start), uint64(r.Interval.Start) + uint64(r.Interval.Duration)}, r.From, r.To,
-		r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Guarantee,
+		r.Labels, r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Guarantee,
 	})
 }

@@ -483,7 +483,7 @@ func (r *run) newRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	}
 	o.Name = "Visits to a doctor in a year"
 	o.Description = "How many times did you see a doctor in the past year: 0, 1, ..., 19, or 20 and more?"
-	o.Query = recipe.Histogram{Length: randhie.Buckets}
+	o.Query, o.Labels = recipe.Histogram{Length: randhie.Buckets}, randhie.Labels()
 	return account.New(o)
 }
 

@@ -134,6 +134,9 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	b.WriteByte('\n')
 	line("Recipe", "%s", id)
 	line("Asked", "%s", r.asked())
+	if text := r.describeLabels(); text != "" {
+		line("", "%s", text)
+	}
 	if text, err := r.expected(); err == nil && text != "" {
 		line("", "%s", text)
 	}
@@ -362,6 +365,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		Projection    any          `json:"projection,omitempty"`
 		ServerKeys    *ServerKeys  `json:"server_keys"`
 		Unit          Unit         `json:"unit"`
+		Labels        []string     `json:"labels,omitempty"`
 		Forecast      any          `json:"forecast,omitempty"`
 		Refused       string       `json:"refused,omitempty"`
 	}{
@@ -377,7 +381,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		Noise:    choice("noise", r.Noise.noise(), noise, r.Noise),
 		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),
 		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision), Epoch: r.Epoch,
-		Guarantee: said.Guarantee, BothHonest: said.BothHonest, ProvedBound: said.ProvedBound, ServerKeys: r.ServerKeys, Unit: r.PrivacyUnit(),
+		Guarantee: said.Guarantee, BothHonest: said.BothHonest, ProvedBound: said.ProvedBound, ServerKeys: r.ServerKeys, Unit: r.PrivacyUnit(), Labels: r.Labels,
 	}
 	if w, ok := r.Window.(Between); ok {
 		out.Window = &[2]uint64{uint64(w.Start), uint64(w.End)}

@@ -25,6 +25,7 @@ import (
 //	unit         struct { opaque name<1..2^8-1>; uint32 records; uint8 reduction; uint32 per_person; }, never that of DefaultUnit
 //	server-keys  struct { opaque leader[32], helper[32], gateway<0..2^8-1>, collector[32]; uint32 epoch_length; }
 //	wire-version uint16 draft of DAP, never 18
+//	labels       Label labels[], to the end of the extension; Label: opaque<1..2^8-1>
 func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 	add := func(typ uint16, present bool, data cryptobyte.BuilderContinuation) {
 		if present {
@@ -70,6 +71,7 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 		}
 		b.AddUint16(r.DAP.Number())
 	})
+	add(extLabels, r.Labels != nil, func(b *cryptobyte.Builder) { addLabels(b, r.Labels) })
 }
 
 func addTargeting(b *cryptobyte.Builder, t *Targeting) {
@@ -139,6 +141,8 @@ func (r *Recipe) readExtensions(d *decoder) {
 			} else if data.err == nil {
 				r.DAP, data.err = dap.ParseVersion(draft)
 			}
+		case extLabels:
+			r.Labels = readLabels(&data)
 		default:
 			d.err = &UnknownError{"extension", typ}
 			return

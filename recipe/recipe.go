@@ -60,6 +60,9 @@ type Recipe struct {
 	ServerKeys *ServerKeys
 	// DAP is the draft of DAP that the recipe's task speaks; 18 when zero.
 	DAP dap.Version
+	// Labels name the buckets of a [Histogram], one each, in UTF-8 in normal form NFC, 1 to
+	// MaxLabel bytes, at most MaxLabels of them; nil leaves them their numbers.
+	Labels []string
 }
 
 // A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot],
@@ -251,6 +254,12 @@ func (NoClaim) claim() uint8          { return tagClaimNone }
 func (ApproxDP) claim() uint8         { return tagApproxDP }
 func (NoWindow) window() uint8        { return tagWindowNone }
 func (Between) window() uint8         { return tagWindowInterval }
+
+// buckets is how many a [Histogram] has; false for other queries.
+func (r *Recipe) buckets() (uint32, bool) {
+	q, ok := r.Query.(Histogram)
+	return q.Length, ok
+}
 
 // ID is the SHA-256 that names a recipe, and the task_info of its DAP task.
 type ID [sha256.Size]byte

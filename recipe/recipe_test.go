@@ -44,6 +44,9 @@ func variants() map[string]*Recipe {
 		change(r)
 		list[name] = r
 	}
+	with("labels", func(r *Recipe) {
+		r.Query, r.Labels = Histogram{Length: 3, Chunk: 2}, []string{"walk", "bike", "bus, or tram"}
+	})
 	with("count", func(r *Recipe) { r.Query = Count{} })
 	with("sum", func(r *Recipe) { r.Query = Sum{Max: 1} })
 	with("mean", func(r *Recipe) { r.Query = Mean{Max: 1} })

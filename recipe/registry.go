@@ -65,6 +65,7 @@ const (
 	extUnit       = 14
 	extServerKeys = 15
 	extVersion    = 16
+	extLabels     = 17
 )
 
 // A Codepoint is one number of the recipe's wire format.
@@ -162,7 +163,7 @@ var codepoints = []Codepoint{
 	{"extension", extUnit, "unit", true},
 	{"extension", extServerKeys, "server-keys", true},
 	{"extension", extVersion, "wire-version", true},
-	{"extension", 17, "labels", false},
+	{"extension", extLabels, "labels", true},
 	{"extension", 18, "views", false},
 
 	{"reduction", uint16(FirstRecord), "first", true},

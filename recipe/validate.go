@@ -93,6 +93,7 @@ func (v *validator) all(r *Recipe) {
 	v.projection(r)
 	v.vectorRoom(r)
 	v.serverKeys(r)
+	v.labels(r)
 }
 
 type validator struct {

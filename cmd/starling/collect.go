@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"flag"
 	"fmt"
@@ -25,7 +26,7 @@ import (
 
 func collectCommand() *command {
 	return &command{
-		name: "collect", args: "[--from TIME --to TIME] [--timeout D] [--skip] [--restart] [--png FILE] [--json] [CONFIG]",
+		name: "collect", args: "[--from TIME --to TIME] [--timeout D] [--skip] [--restart] [--png FILE] [--csv FILE] [--json] [CONFIG]",
 		short: "Ask for a batch and print the result with its error",
 		long: `CONFIG is collector.toml by default. In a time-interval recipe the reports from the end of the last collection up to
 now are asked for, unless --from and --to say otherwise. Rounds are released whole, after their end and the recipe's grace; the
@@ -47,6 +48,7 @@ interrupted goes on where it was, and the same question always gets the same ans
 			skip := flags.Bool("skip", false, "leave out a round that is over and is not ready by --timeout, and go on with the next")
 			restart := flags.Bool("restart", false, "give up a pending question and ask anew; an answer that is just ready is lost")
 			picture := flags.String("png", "", "draw a histogram into this `FILE`")
+			table := flags.String("csv", "", "write a row for each number of the result into this `FILE`")
 			return func(ctx context.Context, e *env, args []string) error {
 				path, err := oneFile("collect", args, deploy.CollectorFile)
 				if err != nil {
@@ -57,9 +59,9 @@ interrupted goes on where it was, and the same question always gets the same ans
 					return ofInput(err, noDeployment)
 				}
 				// A result comes once: what cannot be written is found out before it is asked for.
-				if *picture != "" {
-					if dir := filepath.Dir(*picture); !exists(dir) {
-						return failf(exitInput, "mkdir -p "+dir, "--png %s: there is no directory %s", *picture, dir)
+				for _, out := range []struct{ flag, file string }{{"--png", *picture}, {"--csv", *table}} {
+					if dir := filepath.Dir(out.file); out.file != "" && !exists(dir) {
+						return failf(exitInput, "mkdir -p "+dir, "%s %s: there is no directory %s", out.flag, out.file, dir)
 					}
 				}
 				a := &asking{e: e, line: newProgress(e), file: path, from: *from, to: *to, timeout: *timeout, skip: *skip, now: time.Now}
@@ -78,6 +80,8 @@ interrupted goes on where it was, and the same question always gets the same ans
 					return err
 				case len(batches) > 1 && *picture != "":
 					return usageOf("collect", fmt.Errorf("--png draws one round, and these are %d", len(batches)))
+				case len(batches) > 1 && *table != "":
+					return usageOf("collect", fmt.Errorf("--csv writes one round, and these are %d", len(batches)))
 				}
 				released := 0
 				return a.each(ctx, batches, func(result *collector.Result) (err error) {
@@ -91,6 +95,9 @@ interrupted goes on where it was, and the same question always gets the same ans
 					}
 					if *picture != "" && err == nil {
 						err = drawResult(*picture, a.session.Recipe(), result)
+					}
+					if *table != "" {
+						err = errors.Join(err, writeTable(*table, a.session.Recipe(), result))
 					}
 					return err
 				})
@@ -152,7 +159,7 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 		h.Caption += " " + sampledWords(x)
 	}
 	for i := range x.Estimate {
-		h.Labels = append(h.Labels, strconv.Itoa(i))
+		h.Labels = append(h.Labels, r.Label(i))
 	}
 	return h
 }
@@ -201,6 +208,20 @@ func drawResult(path string, r *recipe.Recipe, x *collector.Result) error {
 	return nil
 }
 
+// writeTable writes a line for each number of a result: its name, the estimate with its
+// standard error, and the 95 % interval.
+func writeTable(path string, r *recipe.Recipe, x *collector.Result) error {
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	rows := [][]string{{"bucket", "estimate", "stderr", "low95", "high95"}}
+	for i, v := range x.Estimate {
+		rows = append(rows, []string{r.Label(i), number(v), number(x.Stderr[i]), number(x.Interval95[i][0]), number(x.Interval95[i][1])})
+	}
+	if err := chart.WriteFile(path, func(w io.Writer) error { return csv.NewWriter(w).WriteAll(rows) }); err != nil {
+		return ofInput(fmt.Errorf("--csv: %w", err), "the result stands above and is not lost: ask again with --csv FILE in a directory that can be written to")
+	}
+	return nil
+}
+
 // shownEntries is how many entries of a vector are printed for people.
 const shownEntries = 20
 
@@ -227,7 +248,7 @@ func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 		}
 	} else {
 		for i, v := range x.Estimate {
-			fmt.Fprintf(e.stdout, "%6d  %.6g  (95 %% interval %.6g to %.6g)\n", i, v, x.Interval95[i][0], x.Interval95[i][1])
+			fmt.Fprintf(e.stdout, "%6s  %.6g  (95 %% interval %.6g to %.6g)\n", r.Label(i), v, x.Interval95[i][0], x.Interval95[i][1])
 		}
 	}
 	_, err := io.WriteString(e.stdout, "\n"+strings.Join(prose.Wrap(h.Caption, min(e.columns(), 100)), "\n")+"\n")

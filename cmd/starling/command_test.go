@@ -197,7 +197,7 @@ func TestParseValue(t *testing.T) {
 		{recipe.Vector{Dimension: 2}, "-0.5, 1e-3", client.Reals([]float64{-0.5, 0.001})},
 		{recipe.Sum{Max: 9}, " 7 ", client.Number(7)}, {histogram, "2", client.Bucket(2)},
 	} {
-		if got, ok := parseValue(c.q, c.text); !ok || !reflect.DeepEqual(got, c.want) {
+		if got, ok := parseValue(&recipe.Recipe{Query: c.q}, c.text); !ok || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%v, %q: not read", c.q, c.text)
 		}
 	}
@@ -208,11 +208,11 @@ func TestParseValue(t *testing.T) {
 		{recipe.Count{}, "maybe"}, {recipe.Sum{Max: 9}, "-1"}, {recipe.Sum{Max: 9}, "1.5"}, {histogram, "3"}, {histogram, ""},
 		{vector, "1"}, {vector, "1,2,3"}, {vector, "1,x"},
 	} {
-		if _, ok := parseValue(c.q, c.text); ok {
+		if _, ok := parseValue(&recipe.Recipe{Query: c.q}, c.text); ok {
 			t.Errorf("%v, %q: accepted", c.q, c.text)
 		}
 	}
-	if _, ok := parseValue(vector, "1, 2"); !ok {
+	if _, ok := parseValue(&recipe.Recipe{Query: vector}, "1, 2"); !ok {
 		t.Error("a vector is not read")
 	}
 }

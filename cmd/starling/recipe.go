@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/csv"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
@@ -95,6 +98,8 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 		examples: [][2]string{
 			{"starling recipe new --name 'Favourite bird' --query histogram:12 --leader https://leader.example/ " +
 				"--helper https://helper.example/ --min-batch 1000 --epsilon 1", "a histogram with epsilon 1"},
+			{"starling recipe new --name 'Way to work' --query histogram:3 --names walk,bike,bus --leader https://leader.example/ " +
+				"--helper https://helper.example/ --min-batch 1000 --epsilon 1", "the same of answers that have names: starling send FILE bike"},
 			{"starling recipe new --name Crashes --query multihot:40:1 --needles 1/100:1/2 --devices 60000 --relay https://relay.example/ " +
 				"--gateway https://leader.example/gateway --leader https://leader.example/ --helper https://helper.example/ --min-batch 100 " +
 				"--epsilon 1", "rare errors, reported by half of those who have one, in secret"},
@@ -104,6 +109,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 			name := flags.String("name", "", "what is asked, in a few words: `TEXT`")
 			description := flags.String("description", "", "what is asked and why: `TEXT`")
 			query := flags.String("query", "", "what is computed: `QUERY`")
+			names := flags.String("names", "", "name the buckets of a histogram, from 0 on: `WORDS` with commas between them, as walk,bike,bus")
 			leader := flags.String("leader", "", "base `URL` of the leader")
 			helper := flags.String("helper", "", "base `URL` of the helper")
 			minBatch := flags.Uint64("min-batch", 0, "release nothing about fewer than `B` reports")
@@ -124,6 +130,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				}
 				o := account.Options{Name: *name, Description: *description, Leader: *leader, Helper: *helper, MinBatch: *minBatch, Rounds: uint32(*rounds)}
 				if o.Query, err = parseQuery(*query); err != nil {
+					return usageOf("recipe new", err)
+				}
+				if o.Labels, err = parseNames(*names); err != nil {
 					return usageOf("recipe new", err)
 				}
 				if *projection > 0 {
@@ -253,6 +262,24 @@ func parseQuery(s string) (recipe.Query, error) {
 	default:
 		return recipe.SumVec{Length: uint32(n[0]), Max: n[1]}, nil
 	}
+}
+
+// parseNames reads a list with commas between its words; one in double quotes may hold
+// commas of its own. It is nil where nothing was typed.
+func parseNames(s string) ([]string, error) {
+	if s == "" {
+		return nil, nil
+	}
+	list := csv.NewReader(strings.NewReader(s))
+	list.TrimLeadingSpace = true
+	names, err := list.Read()
+	if err != nil {
+		return nil, fmt.Errorf("--names: %w", err)
+	}
+	for i := range names {
+		names[i] = norm.NFC.String(strings.TrimSpace(names[i]))
+	}
+	return names, nil
 }
 
 // parseVector reads what follows "vector:".

@@ -35,7 +35,7 @@ func sendCommand() *command {
 		name: "send", args: "[--csv FILE --column NAME [--unit COLUMN] | --stdin | --simulate N | --no-answer] [--manifest FILE] [--ledger DIR --budget E] [--json] RECIPE [VALUE...]",
 		short: "Answer a recipe as devices do: split, seal and upload",
 		long: `Each value becomes one report of its own. A value is yes or no for a count, a number for a sum or a mean, a bucket
-from 0 for a histogram, and numbers with commas between them for vectors.
+for a histogram, by its name or from 0, and numbers with commas between them for vectors.
 Rows of a CSV file with the same value in --unit's column are records of one unit of the recipe, and become one report, as the
 recipe says; with --unit - each row is a unit. --person names the column of persons: one with more units than the recipe says is refused.
 With --manifest everything goes through the relay that the manifest names, each report by itself. The gateway behind it
@@ -86,7 +86,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				} else if table.unit != "" && len(args) == 1 && !*stdin && *simulate == 0 {
 					values, units, err = table.read(r)
 				} else {
-					values, err = readValues(e.stdin, r.Given(), args[1:], *file, *column, *stdin, *simulate)
+					values, err = readValues(e.stdin, r, args[1:], *file, *column, *stdin, *simulate)
 				}
 				if bad := new(valueError); errors.As(err, &bad) {
 					return &failure{exitInput, err, "starling recipe show " + args[0]}
@@ -203,7 +203,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 // A valueError names the first value that does not answer the recipe, by its place; what it says stays unsaid.
 type valueError struct {
 	place, of int // from 1
-	query     recipe.Query
+	recipe    *recipe.Recipe
 }
 
 func (e *valueError) Error() string {
@@ -211,11 +211,28 @@ func (e *valueError) Error() string {
 	if e.of > 1 {
 		which = fmt.Sprintf("number %d of the %d values", e.place, e.of)
 	}
-	return fmt.Sprintf("%s does not answer the recipe: %s; nothing was sent", which, e.query)
+	return fmt.Sprintf("%s does not answer the recipe: %s; want %s; nothing was sent", which, e.recipe.Given(), wanted(e.recipe))
+}
+
+// wanted says what is typed to answer a recipe.
+func wanted(r *recipe.Recipe) string {
+	switch q := r.Given().(type) {
+	case recipe.Count:
+		return "yes or no"
+	case recipe.Sum, recipe.Mean:
+		return "a whole number"
+	case recipe.Histogram:
+		numbers := fmt.Sprintf("a number from 0 to %d", q.Length-1)
+		if len(r.Labels) == 0 {
+			return numbers
+		}
+		return strings.Join(r.Labels, ", ") + ", or " + numbers
+	}
+	return fmt.Sprintf("%d numbers with commas between them", r.Entries())
 }
 
 // readValues gathers the values from exactly one source.
-func readValues(in io.Reader, q recipe.Query, args []string, file, column string, stdin bool, simulate int) ([]client.Value, error) {
+func readValues(in io.Reader, r *recipe.Recipe, args []string, file, column string, stdin bool, simulate int) ([]client.Value, error) {
 	sources := 0
 	for _, given := range []bool{len(args) > 0, file != "", stdin, simulate != 0} {
 		if given {
@@ -232,7 +249,7 @@ func readValues(in io.Reader, q recipe.Query, args []string, file, column string
 		}
 		values := make([]client.Value, simulate)
 		for i := range values {
-			values[i] = made(q)
+			values[i] = made(r.Given())
 		}
 		return values, nil
 	case file != "":
@@ -258,9 +275,9 @@ func readValues(in io.Reader, q recipe.Query, args []string, file, column string
 	}
 	values := make([]client.Value, len(args))
 	for i, text := range args {
-		v, ok := parseValue(q, text)
+		v, ok := parseValue(r, text)
 		if !ok {
-			return nil, &valueError{i + 1, len(args), q}
+			return nil, &valueError{i + 1, len(args), r}
 		}
 		values[i] = v
 	}
@@ -295,9 +312,10 @@ func readColumn(in io.Reader, column string) ([]string, error) {
 }
 
 // parseValue reads one answer. Whether it is in range is for the client to say, which never repeats it.
-func parseValue(q recipe.Query, text string) (client.Value, bool) {
+func parseValue(r *recipe.Recipe, text string) (client.Value, bool) {
 	text = strings.TrimSpace(text)
-	switch q := q.(type) {
+	q := r.Given()
+	switch q.(type) {
 	case recipe.Count:
 		switch strings.ToLower(text) {
 		case "yes", "true", "1":
@@ -310,8 +328,8 @@ func parseValue(q recipe.Query, text string) (client.Value, bool) {
 		n, err := strconv.ParseUint(text, 10, 64)
 		return client.Number(n), err == nil
 	case recipe.Histogram:
-		n, err := strconv.ParseUint(text, 10, 32)
-		return client.Bucket(uint32(n)), err == nil && n < uint64(q.Length)
+		n, ok := r.Bucket(text)
+		return client.Bucket(n), ok
 	}
 	parts := strings.Split(text, ",")
 	if q, ok := q.(recipe.Vector); ok {

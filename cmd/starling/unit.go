@@ -114,19 +114,19 @@ func (x *unitTable) records(in io.Reader, r *recipe.Recipe) ([][]client.Value, e
 		return nil, failf(exitInput, "", "%s: its first line: %w", x.file, err)
 	}
 	at := map[string]int{}
-	wanted := []string{x.column}
+	columns := []string{x.column}
 	if x.unit != eachRow {
-		wanted = append(wanted, x.unit)
+		columns = append(columns, x.unit)
 	}
 	if x.person != "" {
-		wanted = append(wanted, x.person)
+		columns = append(columns, x.person)
 	}
-	for _, name := range wanted {
+	for _, name := range columns {
 		if at[name] = slices.Index(head, name); at[name] < 0 {
 			return nil, failf(exitInput, "starling send --help", "%s: no column %q; it has %s", x.file, name, strings.Join(head, ", "))
 		}
 	}
-	u, query := r.PrivacyUnit(), r.Given()
+	u := r.PrivacyUnit()
 	var units [][]client.Value
 	place := map[string]int{}      // of a unit
 	belongs := map[int]string{}    // a unit to a person
@@ -140,9 +140,9 @@ func (x *unitTable) records(in io.Reader, r *recipe.Recipe) ([][]client.Value, e
 			return nil, failf(exitInput, "", "%s: %w", x.file, err)
 		}
 		line, _ := rows.FieldPos(0)
-		v, ok := parseValue(query, row[at[x.column]])
+		v, ok := parseValue(r, row[at[x.column]])
 		if !ok {
-			return nil, failf(exitInput, "starling recipe show", "%s:%d: no answer to the recipe: %s; nothing was sent", x.file, line, query)
+			return nil, failf(exitInput, "starling recipe show", "%s:%d: no answer to the recipe: %s; want %s; nothing was sent", x.file, line, r.Given(), wanted(r))
 		}
 		i := len(units)
 		if x.unit != eachRow {

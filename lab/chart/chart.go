@@ -102,6 +102,18 @@ func Count(x float64) string {
 	return b.String()
 }
 
+// fit cuts a label that is too long, by a measure of text, and puts more behind it.
+func fit(label, more string, width float64, measure func(string) float64) string {
+	if measure(label) <= width {
+		return label
+	}
+	letters := []rune(label)
+	for len(letters) > 1 && measure(string(letters)+more) > width {
+		letters = letters[:len(letters)-1]
+	}
+	return strings.TrimSpace(string(letters)) + more
+}
+
 // drawn is Count with a true minus, as pictures have it.
 func drawn(x float64) string { return strings.Replace(Count(x), "-", "\u2212", 1) }
 

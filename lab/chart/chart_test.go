@@ -135,7 +135,7 @@ func TestDrawBar(t *testing.T) {
 		want             string
 	}{
 		{0, 0, 0, ""}, {1, 1, 1, "██████████"}, {0.55, 0.55, 0.55, "█████▌"}, {-0.3, -0.4, -0.2, ""},
-		{0.5, 0.3, 0.7, "█████──┤"}, {2, 2, 2, "██████████"}, {-0.1, -0.5, 0.3, "───┤"}, {0.97, 0.5, 1.5, "█████████─┤"},
+		{0.5, 0.3, 0.7, "█████──┤"}, {2, 2, 2, "██████████"}, {-0.1, -0.5, 0.3, "───┤"}, {0.97, 0.5, 1.5, "█████████┤"},
 	} {
 		if got := strings.TrimRight(drawBar(c.value, c.low, c.high, 10, false), " "); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c, got, c.want)
@@ -203,5 +203,32 @@ func TestMinus(t *testing.T) {
 		if got := [2]string{drawn(x), signed(x)}; got != want {
 			t.Errorf("%v is drawn as %q, want %q", x, got, want)
 		}
+	}
+}
+
+// Names of any length leave room for the numbers and bars beside them.
+func TestLongLabels(t *testing.T) {
+	long := "a bucket with a name of the greatest length that there may be at all"
+	h := &Histogram{Title: "t", XLabel: "bucket", YLabel: "reports", Labels: []string{long, "short", "鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥鳥"},
+		Estimate: []float64{10, 20, 30}, Interval: [][2]float64{{5, 15}, {15, 25}, {25, 35}}}
+	for _, plain := range []bool{false, true} {
+		var b strings.Builder
+		if err := h.WriteText(&b, 60, plain); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 60 {
+				t.Errorf("%d columns: %s", n, line)
+			}
+		}
+		if more := map[bool]string{false: "a bucket with a n…", true: "a bucket with a..."}[plain]; !strings.Contains(b.String(), more) || !strings.Contains(b.String(), " short ") {
+			t.Errorf("no %q in\n%s", more, b.String())
+		}
+	}
+	if got := fit(long, "…", 100, small.Width); small.Width(got) > 100 || !strings.HasSuffix(got, "…") || len(got) < 10 {
+		t.Errorf("in 100 points: %q, %.1f wide", got, small.Width(got))
+	}
+	if err := h.WritePNG(io.Discard); err != nil {
+		t.Error(err)
 	}
 }

@@ -16,6 +16,7 @@ const (
 	deltaHeight  = 120
 	marginLeft   = 66
 	marginRight  = 18
+	barPart      = 0.72 // of a bucket's place
 )
 
 // small is the type of numbers and notes, plain that of axes.
@@ -139,7 +140,7 @@ func (p pen) axis(s scale, at []float64, label string, write func(float64) strin
 // centre is the middle of bucket i, and half the width of its bar.
 func (h *Histogram) centre(i int) (x, half float64) {
 	slot := float64(pictureWidth-marginLeft-marginRight) / float64(len(h.Labels))
-	return marginLeft + slot*(float64(i)+0.5), slot * 0.36
+	return marginLeft + slot*(float64(i)+0.5), slot * barPart / 2
 }
 
 // counts draws the upper panel: bars, whiskers, truth.
@@ -175,7 +176,7 @@ func (h *Histogram) counts(p pen, bottom, top float64) {
 		if len(h.Labels) <= 24 {
 			p.text(x, s.at(max(mark, 0))+4, draw.Middle, draw.Face{Size: 8.5}, draw.Ink, drawn(est))
 		}
-		p.text(x, bottom-13, draw.Middle, small, draw.Ink, label)
+		p.text(x, bottom-13, draw.Middle, small, draw.Ink, fit(label, "…", 2*half/barPart-2, small.Width))
 	}
 	p.line(marginLeft, s.at(0), pictureWidth-marginRight, s.at(0), 1, draw.Ink)
 	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-28, draw.Middle, plain, draw.Grey, h.XLabel)

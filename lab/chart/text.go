@@ -27,9 +27,13 @@ func (h *Histogram) WriteText(w io.Writer, width int, plain bool) error {
 	if h.Truth != nil {
 		rows[0] = append(rows[0], "truth")
 	}
-	most := 1.0
+	most, more := 1.0, "…"
+	if plain {
+		more = "..."
+	}
 	for i, label := range h.Labels {
 		low, high := h.interval(i)
+		label = fit(label, more, float64((width-6)/3), func(s string) float64 { return float64(utf8.RuneCountInString(s)) })
 		row := []string{label, Count(h.Estimate[i]), Count(low) + " to " + Count(high)}
 		if h.Truth != nil {
 			row = append(row, Count(h.Truth[i]))
@@ -65,9 +69,10 @@ func (h *Histogram) WriteText(w io.Writer, width int, plain bool) error {
 	return err
 }
 
-// drawBar draws a bar of bar columns for a value, with the whisker from low to high, all as parts of the whole width.
+// drawBar draws a bar of at most bar columns for a value, with the whisker from low to
+// high, all as parts of the whole width.
 func drawBar(value, low, high float64, bar int, plain bool) string {
-	cells := make([]rune, bar+1)
+	cells := make([]rune, bar)
 	for i := range cells {
 		cells[i] = ' '
 	}
@@ -84,7 +89,7 @@ func drawBar(value, low, high float64, bar int, plain bool) string {
 		cells[full] = eighths[part-1]
 	}
 	from, to := int(math.Round(max(0, low)*float64(bar))), int(math.Round(max(0, high)*float64(bar)))
-	to = min(to, bar)
+	to = min(to, bar-1)
 	if to-from >= 2 {
 		line, end := '─', '┤'
 		if plain {

@@ -82,6 +82,8 @@ type Options struct {
 	Projection *recipe.Projection
 	// ServerKeys are none when nil.
 	ServerKeys *recipe.ServerKeys
+	// Labels name the buckets of a Histogram; none when nil.
+	Labels []string
 }
 
 // New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does, or with *[TooLargeError] that nobody would
@@ -155,6 +157,7 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 		Projection:    o.Projection,
 		Unit:          o.unit(),
 		ServerKeys:    o.ServerKeys,
+		Labels:        o.Labels,
 	}}
 	if _, ok := r.Participation.(recipe.Importance); ok && r.Cover == nil {
 		r.Cover = &recipe.Cover{Rate: recipe.Rational{Num: 1, Den: 1}}
