@@ -39,13 +39,18 @@ func pages(t *testing.T) []string {
 	return found
 }
 
-// TestCommands: a newcomer needs the README's two commands.
+// TestCommands: a newcomer types the README's commands as they stand, and knows before how
+// long they take.
 func TestCommands(t *testing.T) {
 	readme := read(t, "README.md")
-	for _, command := range []string{"\ngo run ./cmd/starling lab\n", "\ngo test ./...\n"} {
+	for _, command := range []string{"\ngit clone https://github.com/starling-agg/starling && cd starling\ngo build -v -o starling ./cmd/starling\n./starling lab\n",
+		"\ngo test ./...\n"} {
 		if strings.Count(readme, command) != 1 {
 			t.Errorf("README.md must show %q once", strings.TrimSpace(command))
 		}
+	}
+	if said, shown := strings.Index(readme, "The first build takes"), strings.Index(readme, "]("+"docs/lab.png)"); said < 0 || said > shown {
+		t.Error("README.md must say how long the first build takes before it shows what comes of it")
 	}
 }
 

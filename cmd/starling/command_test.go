@@ -20,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/lab"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -79,7 +80,10 @@ func TestExitCodes(t *testing.T) {
 		want string
 	}{
 		{nil, 0, ""},
-		{errors.New("a cause"), exitFailed, "starling: error: a cause\n"},
+		{errors.New("a cause"), exitFailed, "starling: error: a cause\nstarling: hint: " + whereToLook + "\n"},
+		{failf(exitFailed, "", "a cause"), exitFailed, "starling: error: a cause\nstarling: hint: " + whereToLook + "\n"},
+		{fmt.Errorf("store: %w", disk.ErrLocked), exitFailed, "starling: error: store: disk: directory is in use by another process\n" +
+			"starling: hint: a directory is for one process: stop the other one, which starling status finds\n"},
 		{context.Canceled, exitInterrupted, "starling: error: context canceled\n"},
 		{fmt.Errorf("read: %w", os.ErrNotExist), exitInput, "starling: error: read: file does not exist\n"},
 		{failf(exitNotYet, "wait", "too few"), exitNotYet, "starling: error: too few\nstarling: hint: wait\n"},
@@ -142,8 +146,15 @@ func TestProgress(t *testing.T) {
 	s := lab.Progress{Phase: 3, Phases: 5, Name: "verify", Rate: 1234.5, Left: 3200 * time.Millisecond,
 		Counts: []lab.Count{{Party: "leader", Done: 1000, Total: 20190}, {Party: "helper", Done: 900, Total: 20190}}}
 	const want = "[3/5] verify  leader 1,000/20,190  helper 900/20,190  1,235/s  3s left"
-	if got := progressLine(s); got != want {
-		t.Errorf("got %q, want %q", got, want)
+	for width, want := range map[int]string{
+		0: want, 80: want, len(want): want,
+		60: "[3/5] verify  leader 1,000/20,190  1,235/s  3s left",
+		40: "[3/5] verify  1,235/s  3s left",
+		10: "[3/5] verify  1,235/s  3s left", // whoever draws it cuts it
+	} {
+		if got := progressLine(s, width); got != want {
+			t.Errorf("in %d columns: got %q, want %q", width, got, want)
+		}
 	}
 	var quiet, watched strings.Builder
 	over := lab.Progress{Phase: 3, Phases: 5, Name: "verify", Over: true, Took: 1500 * time.Millisecond}
@@ -153,7 +164,7 @@ func TestProgress(t *testing.T) {
 		out  *strings.Builder
 	}{
 		{&env{stderr: &quiet}, "[3/5] verify 1.5 s\n", &quiet},
-		{&env{stderr: &watched, watched: true, width: 21}, "[3/5] verify  leader\r                    \r[3/5] verify 1.5 s\n", &watched},
+		{&env{stderr: &watched, watched: true, width: 21}, "[3/5] verify  1,235/\r                    \r[3/5] verify 1.5 s\n", &watched},
 	} {
 		p := newProgress(c.e)
 		p.show(s)

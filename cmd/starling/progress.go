@@ -32,7 +32,11 @@ func newProgress(e *env) *progress { return &progress{e: e} }
 func (p *progress) show(s lab.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if line := progressLine(s); s.Over {
+	width := 0
+	if p.e.watched {
+		width = p.e.columns() - 1
+	}
+	if line := progressLine(s, width); s.Over {
 		p.clear()
 		fmt.Fprintln(p.e.stderr, line)
 	} else {
@@ -73,8 +77,19 @@ func (p *progress) clear() {
 	}
 }
 
-// progressLine says the five facts: phase of phases, done of total for each party, rate, time left.
-func progressLine(s lab.Progress) string {
+// progressLine says the five facts: phase of phases, done of total for each party, rate,
+// time left. Where that is wider than width, and width is not 0, the last parties go first.
+func progressLine(s lab.Progress, width int) string {
+	for {
+		line := wholeLine(s)
+		if width == 0 || utf8.RuneCountInString(line) <= width || len(s.Counts) == 0 {
+			return line
+		}
+		s.Counts = s.Counts[:len(s.Counts)-1]
+	}
+}
+
+func wholeLine(s lab.Progress) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%d/%d] %s", s.Phase, s.Phases, s.Name)
 	if s.Over {

@@ -137,6 +137,12 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				} else if err != nil {
 					return usageOf("send", err)
 				}
+				if *simulate == 0 {
+					if _, claimed := r.Claim.(recipe.ApproxDP); claimed {
+						fmt.Fprintf(e.stderr, "no ledger is kept here, so the same can be sent again, and the guarantee is for a %s of whom that is not done: "+
+							"--ledger DIR --budget E remembers\n", r.PrivacyUnit().Name)
+					}
+				}
 				sent, rejected := 0, map[string]int{}
 				for chunk := range slices.Chunk(values, sendChunk) {
 					refused, err := c.Send(ctx, chunk)

@@ -311,6 +311,9 @@ func hintOfTrust(err error) string {
 
 // report says what was paid, and with --tell what for.
 func (c *coinDevice) report(e *env, ledger *participate.Ledger, d *participate.Decision, sent error, asJSON bool) error {
+	if c.recipe.Participation == (recipe.Always{}) {
+		return c.certain(e, ledger, sent, asJSON)
+	}
 	outcome := ""
 	if *c.flags.tell {
 		outcome = tell(d)
@@ -326,6 +329,26 @@ func (c *coinDevice) report(e *env, ledger *participate.Ledger, d *participate.D
 		outcome = "it is not told here, nor whether anything was sent or arrived; --tell tells you"
 	}
 	_, err := fmt.Fprintf(e.stdout, "the coin: %s\n", outcome)
+	return err
+}
+
+// certain is report where everybody who is asked reports, so that there is no coin, and
+// nothing to hide, in whether a report arrived.
+func (c *coinDevice) certain(e *env, ledger *participate.Ledger, sent error, asJSON bool) error {
+	out := c.paid(ledger, "")
+	if out["report"] = "arrived"; sent != nil {
+		out["report"] = "did not arrive"
+	}
+	var err error
+	if asJSON {
+		err = e.json(out)
+	} else {
+		c.printPaid(e, ledger)
+		_, err = fmt.Fprintf(e.stdout, "the report: it %s\n", out["report"])
+	}
+	if sent != nil && err == nil {
+		return failf(exitUnreachable, hintOfAnswer(sent), "the report did not arrive, and its round is paid for: answer again in the next one: %w", sent)
+	}
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -88,11 +89,32 @@ func say(w io.Writer, err error) int {
 	if !errors.As(err, &f) {
 		f.code, f.hint = classify(err)
 	}
+	if f.code == exitFailed && f.hint == "" {
+		f.hint = lastHint(err)
+	}
 	fmt.Fprintf(w, "starling: error: %v\n", err)
 	if f.hint != "" {
 		fmt.Fprintf(w, "starling: hint: %s\n", f.hint)
 	}
 	return f.code
+}
+
+// whereToLook is the hint for failures of which nothing more is known.
+const whereToLook = "starling doctor looks a deployment over; docs/operating.md and docs/recovery.md say what refusals mean"
+
+// lastHint is for failures that nobody above had a hint for: none is without a next step.
+func lastHint(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "another process listens there (ss -ltnp names it): stop it, or change `address` in the configuration's [public], [local] or [peer], whichever the error names"
+	case errors.Is(err, disk.ErrLocked):
+		return "a directory is for one process: stop the other one, which starling status finds"
+	case errors.Is(err, syscall.ENOSPC):
+		return "make room (df -h) and type it again; what was acknowledged is kept"
+	case errors.Is(err, fs.ErrPermission):
+		return "ls -l shows whose the file is: run as its owner, or name another"
+	}
+	return whereToLook
 }
 
 // classify gives a code to errors that no command has classified.
