@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -66,6 +68,12 @@ type Options struct {
 	// Progress is told how far the lab is, several times a second, by one goroutine at a time. Optional.
 	Progress func(Progress)
 }
+
+// What a lab writes into [Options.Out], in the place of what an earlier one wrote.
+const (
+	PictureFile = "starling-lab.png"
+	TableFile   = "starling-lab.csv"
+)
 
 // Bounds of Options.
 const (
@@ -205,6 +213,8 @@ type run struct {
 	via     *ohttp.Transport       // of all devices
 	report  *Report
 	phase   int
+	// unwritten is why picture or table could not be written.
+	unwritten error
 	// certified says what the devices' certificate proves; empty where none can be made.
 	certified string
 
@@ -212,10 +222,12 @@ type run struct {
 	series  *SeriesOptions // nil but in a lab of correlated noise
 }
 
-// ErrOut: the picture and the table cannot be written to [Options.Out]. Nothing has been started.
+// ErrOut: the picture or the table cannot be written to [Options.Out]. Without a report
+// beside it nothing has been started.
 var ErrOut = errors.New("lab: no place for picture and table")
 
 // Run plays one private histogram from the devices to the picture. It ends early with ctx.
+// Where only picture or table could not be written, the report comes beside the error.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r, err := newRun(&o)
 	if err != nil {
@@ -245,7 +257,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	s := r.report.SecondsByStep
 	r.report.ReportsPerSecond = float64(r.report.Sent) / (s["upload"] + s["verify"] + s["collect"])
 	r.report.Kept = o.Keep
-	return r.report, nil
+	return r.report, r.unwritten
 }
 
 // newRun prepares a lab, of which nothing has started yet.
@@ -270,6 +282,13 @@ type act struct {
 // play starts the servers, plays the acts and stops the servers.
 func (r *run) play(ctx context.Context, acts ...act) (err error) {
 	r.dir = r.o.Keep
+	if stopped := ctx; r.dir != "" && vacant(r.dir) {
+		defer func() { // half of a deployment is no use, and would be in the way of the next
+			if err != nil && stopped.Err() != nil {
+				err = errors.Join(fmt.Errorf("%w; %s was taken away again", err, r.dir), os.RemoveAll(r.dir))
+			}
+		}()
+	}
 	if r.dir == "" {
 		if r.dir, err = os.MkdirTemp("", "starling-lab-"); err != nil {
 			return fmt.Errorf("lab: %w", err)
@@ -542,10 +561,30 @@ func (r *run) collect(ctx context.Context) error {
 }
 
 // draw writes the picture and the table.
-func (r *run) draw(context.Context) (err error) {
-	r.report.Picture = filepath.Join(r.o.Out, "starling-lab.png")
-	r.report.Table, err = r.table(r.report.WriteCSV)
-	return errors.Join(writeFile(r.report.Picture, r.report.Chart().WritePNG), err)
+func (r *run) draw(context.Context) error {
+	r.report.Table = r.table(r.report.WriteCSV)
+	r.report.Picture = r.write(PictureFile, r.report.Chart().WritePNG)
+	return nil
+}
+
+// table writes the lab's CSV and says where it is.
+func (r *run) table(write func(io.Writer) error) string { return r.write(TableFile, write) }
+
+// write writes a file of the results and says where it is. What cannot be written is noted:
+// the results are there all the same.
+func (r *run) write(name string, write func(io.Writer) error) string {
+	path := filepath.Join(r.o.Out, name)
+	if err := chart.WriteFile(path, write); err != nil {
+		r.unwritten = errors.Join(r.unwritten, fmt.Errorf("%w: %w", ErrOut, err))
+		return ""
+	}
+	return path
+}
+
+// vacant says whether a directory is empty or not there.
+func vacant(dir string) bool {
+	list, err := os.ReadDir(dir)
+	return len(list) == 0 && (err == nil || errors.Is(err, fs.ErrNotExist))
 }
 
 // writable makes a directory where it is missing and tries to write there.
@@ -558,18 +597,4 @@ func writable(dir string) error {
 		return err
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
-// table writes the lab's CSV and says where it is.
-func (r *run) table(write func(io.Writer) error) (path string, err error) {
-	path = filepath.Join(r.o.Out, "starling-lab.csv")
-	return path, writeFile(path, write)
-}
-
-func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
 }

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"image/png"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/dp/certificate"
@@ -165,17 +167,85 @@ func TestRunRefuses(t *testing.T) {
 // TestRunStops: the context ends the lab, the servers stop, and nothing is left in the temporary directory.
 func TestRunStops(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Run(ctx, Options{Out: t.TempDir(), Progress: func(p Progress) {
-		if p.Name == "upload" {
-			cancel()
+	for _, keep := range []string{"", filepath.Join(os.TempDir(), "kept")} { // half of a deployment is not kept
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := Run(ctx, Options{Out: t.TempDir(), Keep: keep, Progress: func(p Progress) {
+			if p.Name == "upload" {
+				cancel()
+			}
+		}})
+		if !errors.Is(err, context.Canceled) || keep != "" && !strings.Contains(err.Error(), keep+" was taken away again") {
+			t.Errorf("keep %q: got %v", keep, err)
+		}
+		if left, _ := os.ReadDir(os.TempDir()); len(left) > 0 {
+			t.Errorf("keep %q: left behind: %v", keep, left)
+		}
+	}
+}
+
+// TestRunUnwritten: results come although there is no place any more for picture and
+// table, and neither is half there.
+func TestRunUnwritten(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	r, err := Run(t.Context(), Options{Rows: MinRows, Out: out, Progress: func(p Progress) {
+		if p.Name == "draw" && !p.Over {
+			if err := os.RemoveAll(out); err != nil {
+				t.Error(err)
+			}
 		}
 	}})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+	if !errors.Is(err, ErrOut) || r == nil {
+		t.Fatalf("%v, %v", r, err)
 	}
-	if left, _ := os.ReadDir(os.TempDir()); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	if err := r.Check(); err != nil || r.Picture != "" || r.Table != "" {
+		t.Errorf("picture %q, table %q: %v", r.Picture, r.Table, err)
+	}
+	var text strings.Builder
+	if err := r.WriteText(&text, 100, false); err != nil || strings.Contains(text.String(), "Picture") || !strings.Contains(text.String(), "95 % interval") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: %v", out, err)
+	}
+}
+
+// TestNarrow: a report fits a terminal of 60 columns, and says why a count is below zero.
+func TestNarrow(t *testing.T) {
+	r := &Report{Labels: []string{"0", "1"}, Estimate: []float64{200, -20}, Truth: []int64{198, 0}, Stderr: []float64{10, 10},
+		Interval95: [][2]float64{{180, 220}, {-40, 0}}, Accepted: 198, Guarantee: "Guarantee: " + sure(8, "device"), SecondsByStep: map[string]float64{},
+		SecondsTotal: 12.3, ReportsPerSecond: 2345, Picture: PictureFile, Table: TableFile,
+		Sampled: &Sampled{Population: 2000, Rounds: 1, Question: Visits, SquaredError: 2e-4, SquaredErrorForecast: 1e-4, SquaredErrorInterval: [2]float64{1e-5, 1e-3}}}
+	var text strings.Builder
+	if err := r.WriteText(&text, 60, false); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 60 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	flat := strings.Join(strings.Fields(text.String()), " ")
+	for _, want := range []string{"An estimate may be below zero", "a proportion is about 1 % of the devices off", "e^epsilon = 2981 times as sure about any one device"} {
+		if !strings.Contains(flat, want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+	if strings.Contains(flat, "shares") {
+		t.Errorf("proportions are called shares:\n%s", &text)
+	}
+	r.Estimate[1] = 0
+	text.Reset()
+	if err := r.WriteText(&text, 60, false); err != nil || strings.Contains(text.String(), "below zero") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+// TestUsualWorst: half of all largest errors of that many are below.
+func TestUsualWorst(t *testing.T) {
+	for n, want := range map[int]float64{1: 0.6745, 2000: 3.58, 10000: 3.98} {
+		if got := usualWorst(n); math.Abs(got-want) > 0.01 {
+			t.Errorf("of %d: %.4f, want %.2f", n, got, want)
+		}
 	}
 }
 

@@ -87,13 +87,21 @@ func guaranteeWords(g *recipe.Guarantee, r *recipe.Recipe) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Guarantee: %s, for replacing the report of any one %s by any other, computed from the recipe and not typed in. ",
 		g.Loss, g.Unit)
-	fmt.Fprintf(&b, "Whoever sees the result, and knows all other reports, can be at most e^epsilon = %s times as sure about "+
-		"any one %s as before, up to delta. ", recipe.Above(outward.Up(math.Exp(g.Epsilon))), g.Unit)
+	fmt.Fprintf(&b, "%s ", sure(g.Epsilon, g.Unit))
 	if g.PerPerson > 1 {
 		fmt.Fprintf(&b, "A person with at most %d of them has %s. ", g.PerPerson, g.Person)
 	}
 	fmt.Fprintf(&b, "It holds if at least one of the two servers is honest. Noise on servers: %s.", r.Noise)
 	return b.String()
+}
+
+// sure says an epsilon in words.
+func sure(epsilon float64, unit string) string {
+	times := "e^epsilon"
+	if epsilon <= 30 {
+		times += " = " + recipe.Above(outward.Up(math.Exp(epsilon)))
+	}
+	return fmt.Sprintf("Whoever sees the result, and knows all other reports, can be at most %s times as sure about any one %s as before, up to delta.", times, unit)
 }
 
 // certifiedWords says what a certificate of so many bytes proves, as a sentence that follows another.
@@ -107,8 +115,16 @@ func wrapped(text string, width int) string {
 }
 
 // ending says where the time went and where the table is.
-func ending(steps map[string]float64, total float64, table string) string {
-	return fmt.Sprintf("\nSeconds: %s; %.1f in all\nTable:   %s\n", stepSeconds(steps), total, table)
+func ending(steps map[string]float64, total float64, table string, width int) string {
+	return wrapped(fmt.Sprintf("\nSeconds: %s; %.1f in all", stepSeconds(steps), total), width) + "\n" + place("Table:   ", table)
+}
+
+// place is a line that says where a file is; none where it could not be written.
+func place(what, path string) string {
+	if path == "" {
+		return ""
+	}
+	return what + path + "\n"
 }
 
 // stepSeconds are the seconds of each step of a lab, in order.
@@ -222,9 +238,12 @@ var because = map[string]string{
 // WriteText writes the report for people, at most width columns wide; plain keeps to ASCII.
 func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	h := r.Chart()
-	fmt.Fprintf(w, "%s\n%s\n\n", h.Title, h.Subtitle)
+	fmt.Fprintf(w, "%s\n%s\n\n", h.Title, wrapped(h.Subtitle, width))
 	if err := h.WriteText(w, width, plain); err != nil {
 		return err
+	}
+	if note := h.BelowZero(); note != "" {
+		fmt.Fprintf(w, "\n%s\n", wrapped(note, width))
 	}
 	fmt.Fprintf(w, "\n%s\n", wrapped(r.Guarantee, width))
 	if r.Sampled != nil {
@@ -249,8 +268,8 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 		fmt.Fprintf(w, "  %s were malicious; the worst bucket is %.1f standard errors from the truth, as if they had stayed away\n",
 			chart.Count(float64(r.Malicious)), r.WorstError())
 	}
-	fmt.Fprintf(w, "\nSeconds: %s; %.1f in all, %s reports a second from device to result\n", stepSeconds(r.SecondsByStep), r.SecondsTotal,
-		chart.Count(r.ReportsPerSecond))
-	fmt.Fprintf(w, "Picture: %s\nTable:   %s\n", r.Picture, r.Table)
-	return nil
+	fmt.Fprintln(w, wrapped(fmt.Sprintf("\nSeconds: %s; %.1f in all, %s reports a second from device to result", stepSeconds(r.SecondsByStep), r.SecondsTotal,
+		chart.Count(r.ReportsPerSecond)), width))
+	_, err := io.WriteString(w, place("Picture: ", r.Picture)+place("Table:   ", r.Table))
+	return err
 }

@@ -282,8 +282,11 @@ func (r *Report) writeSampled(w io.Writer, width int) {
 	if s.Rounds > 1 {
 		collections = fmt.Sprintf("the mean of %d collections", s.Rounds)
 	}
-	fmt.Fprintf(w, "\nError of %s, squared and added up over all %d shares\n", collections, len(r.Estimate))
-	item("measured", fmt.Sprintf("%.4g", s.SquaredError))
+	places := float64(len(r.Estimate))
+	fmt.Fprintln(w, strings.Join(prose.Wrap(fmt.Sprintf("\nError of %s: of the proportions of the devices at all %d places, squared and added up", collections,
+		len(r.Estimate)), width), "\n"))
+	item("measured", fmt.Sprintf("%.4g: a proportion is about %.2g %% of the devices off (the root of the mean)", s.SquaredError,
+		100*math.Sqrt(s.SquaredError/places)))
 	item("forecast", fmt.Sprintf("%.4g, and between %.4g and %.4g in 999 labs of 1,000", s.SquaredErrorForecast,
 		s.SquaredErrorInterval[0], s.SquaredErrorInterval[1]))
 

@@ -189,13 +189,14 @@ Reports: %s accepted of %s
 
 %s
 %s`, r.Gain, r.GainForecast, chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), wrapped(r.Guarantee, width),
-		ending(r.SecondsByStep, r.SecondsTotal, r.Table))
+		ending(r.SecondsByStep, r.SecondsTotal, r.Table, width))
 	return err
 }
 
 // RunSeries releases sums of vectors round after round through the same services as [RunVectors], with noise that is correlated over
 // rounds, and shows how far the running sums are off. Devices answer through their ledgers, which hold them to their distance; each
-// is also asked one round too soon, and must refuse. It ends early with ctx.
+// is also asked one round too soon, and must refuse. It ends early with ctx. As in [Run], a
+// report may come beside an error.
 func RunSeries(ctx context.Context, o SeriesOptions) (*SeriesReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -211,17 +212,17 @@ func RunSeries(ctx context.Context, o SeriesOptions) (*SeriesReport, error) {
 		act{"upload", func(ctx context.Context) (err error) { truth, err = r.uploadSeries(ctx, out); return err }},
 		act{"verify", r.verify},
 		act{"collect", func(ctx context.Context) error { return r.collectSeries(ctx, out, truth) }},
-		act{"draw", func(context.Context) (err error) { out.Table, err = r.table(out.writeCSV); return err }})
+		act{"draw", func(context.Context) error { out.Table = r.table(out.writeCSV); return nil }})
 	if err != nil {
 		return nil, err
 	}
 	g := r.client.Guarantee()
 	out.Rejected, out.SecondsByStep, out.Epsilon, out.Delta, out.RecipeID = r.report.Rejected, r.report.SecondsByStep, g.Epsilon, g.Delta, r.report.RecipeID
 	out.Conditions = append([]string{}, g.Conditions...)
-	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. Noise: %s.%s", g.Loss,
-		r.recipe.Noise, r.certified)
+	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. %s Noise: %s.%s", g.Loss,
+		sure(g.Epsilon, g.Unit), r.recipe.Noise, r.certified)
 	out.SecondsTotal, out.Kept = r.report.SecondsTotal, r.o.Keep
-	return out, nil
+	return out, r.unwritten
 }
 
 func (r *run) newSeriesRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {

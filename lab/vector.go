@@ -210,6 +210,12 @@ func (r *VectorReport) rejected() (n uint64) {
 	return n
 }
 
+// usualWorst is the median of the largest of n errors, in standard errors, where each is
+// normal: what half of all labs stay below.
+func usualWorst(n int) float64 {
+	return math.Sqrt2 * math.Erfinv(math.Exp2(-1/float64(n)))
+}
+
 // WriteText writes the report for people, prose in it at most width columns wide.
 func (r *VectorReport) WriteText(w io.Writer, width int) error {
 	whose := "servers'"
@@ -241,21 +247,21 @@ func (r *VectorReport) WriteText(w io.Writer, width int) error {
 			r.Proved.Ratio, 1/r.Proved.Redraw, r.Proved.Delta)
 	}
 	if r.Attackers > 0 {
-		more += fmt.Sprintf("%-29s %.4f, noise included, and can by %.4f; their %d reports over the bound were rejected\n",
-			fmt.Sprintf("%d attackers moved it by", r.Attackers), r.Moved, r.MovedAtMost, r.rejected())
+		more += fmt.Sprintf("%-29s %.4f: at most %.4f by what they prove, and noise makes the rest, %+.4f;\n%-29s their %d reports over the bound were rejected\n",
+			fmt.Sprintf("%d attackers moved it by", r.Attackers), r.Moved, r.MovedAtMost, r.Moved-r.MovedAtMost, "", r.rejected())
 	}
 	_, err := fmt.Fprintf(w, `The mean of %s vectors of %s numbers, which no server ever saw
 Length of the exact mean      %.4f
 Error of the released mean    %.4f, %s
-Standard error of an entry    %.2g; the worst of them is %.1f standard errors off
+Standard error of an entry    %.2g; the worst of %s is %.1f standard errors off, where %.1f is usual
 One device moves the mean by  at most %.2g, which its proof (%s) shows
 %s
 Reports: %s accepted of %s; %s bytes each, %.2f times 4 bytes an entry
 
 %s
-%s`, chart.Count(float64(r.Devices)), chart.Count(float64(r.Dimension)), r.MeanNorm, r.Error, what, r.Stderr, r.WorstError, r.Influence, r.Proof, more,
+%s`, chart.Count(float64(r.Devices)), chart.Count(float64(r.Dimension)), r.MeanNorm, r.Error, what, r.Stderr, chart.Count(float64(r.Dimension)), r.WorstError, usualWorst(r.Dimension), r.Influence, r.Proof, more,
 		chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), chart.Count(r.UploadBytes), r.Ratio,
-		wrapped(guarantee, width), ending(r.SecondsByStep, r.SecondsTotal, r.Table))
+		wrapped(guarantee, width), ending(r.SecondsByStep, r.SecondsTotal, r.Table, width))
 	return err
 }
 
@@ -340,12 +346,12 @@ func RunVectors(ctx context.Context, o VectorOptions) (*VectorReport, error) {
 		act{"upload", func(ctx context.Context) error { return r.uploadVectors(ctx, out) }},
 		act{"verify", r.verify},
 		act{"collect", func(ctx context.Context) error { return r.collectVectors(ctx, out) }},
-		act{"draw", func(context.Context) (err error) { out.Table, err = r.table(out.writeCSV); return err }})
+		act{"draw", func(context.Context) error { out.Table = r.table(out.writeCSV); return nil }})
 	if err != nil {
 		return nil, err
 	}
 	r.describeVectors(out)
-	return out, nil
+	return out, r.unwritten
 }
 
 // projected is how many numbers devices send of vectors of d, and by which projection: all of them by none where to is 0.
@@ -563,7 +569,7 @@ func (r *run) describeVectors(out *VectorReport) {
 	if len(g.Conditions) > 0 {
 		words += fmt.Sprintf(", even where it is known who sent what; %s, holds if %s", g.Loss, strings.Join(g.Conditions, ", and "))
 	}
-	out.Guarantee = fmt.Sprintf("Guarantee: %s; computed from the recipe. Noise: %s.%s", words, r.noiseWords(), r.certified)
+	out.Guarantee = fmt.Sprintf("Guarantee: %s; computed from the recipe. %s Noise: %s.%s", words, sure(g.Unconditional.Epsilon, g.Unit), r.noiseWords(), r.certified)
 	if both, ok := account.BothHonest(r.recipe); ok {
 		out.BothHonest = &both.Epsilon
 	}

@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"encoding/csv"
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -143,7 +144,9 @@ func TestVectorAttackers(t *testing.T) {
 			t.Errorf("passed: %+v", bad)
 		}
 		var text strings.Builder
-		if err := r.WriteText(&text, 100); err != nil || !strings.Contains(text.String(), "10 attackers moved it by") {
+		if err := r.WriteText(&text, 100); err != nil || !strings.Contains(text.String(), "10 attackers moved it by") ||
+			!strings.Contains(text.String(), fmt.Sprintf("at most %.4f by what they prove, and noise makes the rest, %+.4f", r.MovedAtMost, r.Moved-r.MovedAtMost)) ||
+			!strings.Contains(text.String(), "the worst of 50 is") || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), "times as sure about any one device") {
 			t.Errorf("%v\n%s", err, &text)
 		}
 	}

@@ -246,6 +246,9 @@ func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 		if err := h.WriteText(e.stdout, e.columns(), e.plain); err != nil {
 			return err
 		}
+		if note := h.BelowZero(); note != "" {
+			fmt.Fprintf(e.stdout, "\n%s\n", strings.Join(prose.Wrap(note, min(e.columns(), 100)), "\n"))
+		}
 	} else {
 		for i, v := range x.Estimate {
 			fmt.Fprintf(e.stdout, "%6s  %.6g  (95 %% interval %.6g to %.6g)\n", r.Label(i), v, x.Interval95[i][0], x.Interval95[i][1])

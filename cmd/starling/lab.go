@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 
-	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -98,31 +97,17 @@ error of the running sums is printed beside its forecast.`,
 				if err := o.Validate(); err != nil {
 					return &failure{exitUsage, err, "starling lab --help"}
 				}
+				older := olderLab(o.Out)
 				report, err := lab.Run(ctx, o)
 				watch.end()
-				switch {
-				case errors.Is(err, lab.ErrOut):
-					return &failure{exitInput, err, "--out DIR names a directory that can be written to"}
-				case errors.Is(err, deploy.ErrNotEmpty), errors.Is(err, deploy.ErrDirectory):
-					return &failure{exitInput, err, "--keep DIR names a directory that does not exist yet"}
+				if report == nil {
+					return labFailure(err)
 				}
-				if err != nil {
-					return err
-				}
+				show := func() error { return report.WriteText(e.stdout, e.columns(), e.plain) }
 				if *asJSON {
-					err = e.json(report)
-				} else {
-					if err = report.WriteText(e.stdout, e.columns(), e.plain); err == nil {
-						sayKept(e, *keep)
-					}
+					show = func() error { return e.json(report) }
 				}
-				if err != nil {
-					return err
-				}
-				if err := report.Check(); err != nil {
-					return &failure{exitCheck, err, ""}
-				}
-				return nil
+				return errors.Join(labFailure(err), labShow(e, show, report.Check, *keep, older, *asJSON))
 			}
 		},
 	}

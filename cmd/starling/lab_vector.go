@@ -5,7 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab"
@@ -67,9 +68,17 @@ func labVectors(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, 
 	if err := o.Validate(); err != nil {
 		return usageOf("lab", err)
 	}
+	older := olderLab(o.Out)
 	report, err := lab.RunVectors(ctx, o)
 	watch.end()
-	return labShow(e, report, err, base.Keep, asJSON)
+	if report == nil {
+		return labFailure(err)
+	}
+	show := func() error { return report.WriteText(e.stdout, e.columns()) }
+	if asJSON {
+		show = func() error { return e.json(report) }
+	}
+	return errors.Join(labFailure(err), labShow(e, show, report.Check, base.Keep, older, asJSON))
 }
 
 // labSeries runs the lab of correlated noise.
@@ -86,9 +95,17 @@ func labSeries(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, a
 	if err := o.Validate(); err != nil {
 		return usageOf("lab", err)
 	}
+	older := olderLab(o.Out)
 	report, err := lab.RunSeries(ctx, o)
 	watch.end()
-	return labShow(e, report, err, base.Keep, asJSON)
+	if report == nil {
+		return labFailure(err)
+	}
+	show := func() error { return report.WriteText(e.stdout, e.columns()) }
+	if asJSON {
+		show = func() error { return e.json(report) }
+	}
+	return errors.Join(labFailure(err), labShow(e, show, report.Check, base.Keep, older, asJSON))
 }
 
 // sayKept says where the deployment was left behind, if it was.
@@ -98,33 +115,39 @@ func sayKept(e *env, dir string) {
 	}
 }
 
-// A labReport is what any lab of vectors found.
-type labReport interface {
-	WriteText(w io.Writer, width int) error
-	Check() error
-}
-
-// labShow prints a report, or says why there is none.
-func labShow(e *env, report labReport, err error, keep string, asJSON bool) error {
+// labFailure is why a lab has no report, or no files of its results.
+func labFailure(err error) error {
 	switch {
 	case errors.Is(err, lab.ErrOut):
-		return &failure{exitInput, err, "--out DIR names a directory that can be written to"}
+		return &failure{exitInput, err, "--out DIR names a directory that can be written to and has room"}
 	case errors.Is(err, deploy.ErrNotEmpty), errors.Is(err, deploy.ErrDirectory):
 		return &failure{exitInput, err, "--keep DIR names a directory that does not exist yet"}
-	case err != nil:
-		return err
 	}
-	if asJSON {
-		err = e.json(report)
-	} else {
-		if err = report.WriteText(e.stdout, e.columns()); err == nil {
-			sayKept(e, keep)
+	return err
+}
+
+// olderLab names the files of an earlier lab that a new one takes the place of.
+func olderLab(dir string) (names []string) {
+	for _, name := range []string{lab.PictureFile, lab.TableFile} {
+		if path := filepath.Join(dir, name); exists(path) {
+			names = append(names, path)
 		}
 	}
-	if err != nil {
+	return names
+}
+
+// labShow prints a report, checks it, and says which files of an older lab are gone.
+func labShow(e *env, show, check func() error, keep string, older []string, asJSON bool) error {
+	if err := show(); err != nil {
 		return err
 	}
-	if err := report.Check(); err != nil {
+	if !asJSON {
+		sayKept(e, keep)
+	}
+	if len(older) > 0 {
+		fmt.Fprintf(e.stderr, "in the place of an earlier lab's: %s\n", strings.Join(older, ", "))
+	}
+	if err := check(); err != nil {
 		return &failure{exitCheck, err, ""}
 	}
 	return nil

@@ -57,6 +57,16 @@ func (h *Histogram) Validate() error {
 	return nil
 }
 
+// BelowZero says why an estimate of a count is below zero; empty where none is.
+func (h *Histogram) BelowZero() string {
+	for _, v := range h.Estimate {
+		if math.Round(v) < 0 {
+			return "An estimate may be below zero where few or none are: noise goes both ways, and cutting it off would make every sum of estimates too large."
+		}
+	}
+	return ""
+}
+
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // interval returns the bounds of bucket i's 95 % interval.
