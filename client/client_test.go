@@ -91,7 +91,7 @@ func TestNewRefuses(t *testing.T) {
 		o      Options
 		reason Reason
 	}{
-		{"no recipe at all", Options{Prover: account.Prover, Recipe: []byte("hello")}, ReasonUnknown},
+		{"no recipe at all", Options{Prover: account.Prover, Recipe: []byte("hello")}, ReasonMalformed},
 		{"a cut recipe", Options{Prover: account.Prover, Recipe: bytes[:20]}, ReasonMalformed},
 		{"another version", Options{Prover: account.Prover, Recipe: unknown}, ReasonUnknown},
 		{"out of bounds", Options{Prover: account.Prover, Recipe: encode(t, func() *recipe.Recipe {

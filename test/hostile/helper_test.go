@@ -182,7 +182,7 @@ func TestLyingHelper(t *testing.T) {
 	if x := s.Stuck[0]; !x.Parked || x.Reports != 6 || s.Counts.Waiting != 6 || len(s.Counts.Rejected) > 0 {
 		t.Errorf("%+v, %+v", x, s.Counts)
 	}
-	if why := status.Why(s)[0]; !strings.Contains(why.Do, "starling task resume --task "+s.ID+" leader.toml") {
+	if why := status.Why(s)[0]; !strings.Contains(why.Do, "starling task resume leader.toml --task "+s.ID) {
 		t.Errorf("why: %+v", why)
 	}
 	lie.Store(nil)
@@ -230,7 +230,7 @@ func TestLyingHelper(t *testing.T) {
 	if s.Counts.Waiting != 10 || s.Counts.Rejected["report_dropped"] != 0 {
 		t.Errorf("%+v", s.Counts)
 	}
-	if why := status.Why(s)[0]; !strings.Contains(why.Blocks, "5 jobs in a row") || !strings.Contains(why.Do, "starling task resume --task "+s.ID+" leader.toml") {
+	if why := status.Why(s)[0]; !strings.Contains(why.Blocks, "5 jobs in a row") || !strings.Contains(why.Do, "starling task resume leader.toml --task "+s.ID) {
 		t.Errorf("why: %+v", why)
 	}
 	resp, err := http.Post(a.LeaderURL()+"tasks/"+s.ID+"/reports", dap.ContentType(dap.MediaUploadReq), nil)

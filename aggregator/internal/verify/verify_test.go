@@ -11,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -39,7 +40,7 @@ func newFixture(n, k int) *fixture {
 	f := &fixture{keys: [2]*sealed.KeyPair{must(sealed.Generate(1, sealed.SuiteX25519)), must(sealed.Generate(2, sealed.SuiteX25519))}}
 	opt := aggregator.Task{
 		Config: cfg.Bytes(), VerifyKeys: map[uint8][32]byte{3: {1}}, PeerToken: "0123456789abcdef", CollectorToken: "0123456789abcdef",
-		CollectorHPKE: dap.NewHpkeConfig(f.keys[0]),
+		CollectorHPKE: dap.NewHpkeConfig(f.keys[0]), Noise: noise.Zero{},
 	}
 	f.tasks = [2]*task.Task{must(task.New(&opt, dap.RoleLeader)), must(task.New(&opt, dap.RoleHelper))}
 	count := must(prio3.NewCount(2))
