@@ -130,6 +130,9 @@ func (l *Ledger) load(fsys disk.FS) error {
 	if !marked && errors.Is(err, fs.ErrNotExist) {
 		return nil // new
 	}
+	if marked && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is gone, and %s has been used", LedgerFile, MarkFile)
+	}
 	if !marked && errors.Is(err, disk.ErrLogHeader) {
 		if file, stat := fsys.Stat(LedgerFile); stat == nil && file.Size <= disk.LogHeaderSize {
 			return nil // torn when it was made
