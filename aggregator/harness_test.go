@@ -36,7 +36,7 @@ const (
 
 // back is how far the machine's clock was beyond ten minutes past its hour when the tests
 // began.
-var back = time.Now().Sub(time.Now().Truncate(time.Hour)) - 10*time.Minute
+var back = time.Since(time.Now().Truncate(time.Hour)) - 10*time.Minute
 
 // today is the machine's time, moved to ten minutes past its hour when the tests
 // began: no unit of a task ends in the middle of a test.
