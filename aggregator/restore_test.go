@@ -311,6 +311,7 @@ func TestBackupRunning(t *testing.T) {
 		"cut":     sent.Bytes()[:sent.Len()-1],
 		"empty":   nil,
 		"head":    sent.Bytes()[:100],
+		"longer":  append(bytes.Clone(sent.Bytes()), 0),
 		"changed": append(bytes.Clone(sent.Bytes()[:sent.Len()-1]), sent.Bytes()[sent.Len()-1]^1),
 	} {
 		to := disktest.NewMem(9)

@@ -47,9 +47,17 @@ func (a *Aggregator) Backup(ctx context.Context, dir string) (m *backup.Manifest
 	return backup.Make(ctx, o, to)
 }
 
-// ReceiveBackup reads a backup that the running aggregator sends into a directory that is
-// empty or not there.
-func (a *Aggregator) ReceiveBackup(from io.Reader, dir string) (m *backup.Manifest, err error) {
+// ReceiveBackup asks the running aggregator for a backup, and reads it into a directory that
+// is empty or not there.
+func (a *Aggregator) ReceiveBackup(ask func() (io.ReadCloser, error), dir string) (m *backup.Manifest, err error) {
+	if there, err := os.ReadDir(dir); err == nil && len(there) > 0 {
+		return nil, fmt.Errorf("%w, or other files", backup.ErrExists)
+	}
+	from, err := ask()
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
 	to, err := disk.OS(dir)
 	if err != nil {
 		return nil, err

@@ -57,8 +57,8 @@ func Sweep(data disk.FS) error {
 }
 
 // Receive reads what [Send] writes, and makes the backup of it in a directory that is
-// empty. It fails with [ErrExists] and, where the stream is cut or damaged,
-// [ErrDamaged].
+// empty. It reads to the end, which comes when the sender has removed its copy. It fails
+// with [ErrExists] and, where the stream is cut or damaged, [ErrDamaged].
 func Receive(from io.Reader, to disk.FS) (*Manifest, error) {
 	if err := checkEmpty(to); err != nil {
 		return nil, err
@@ -77,10 +77,19 @@ func Receive(from io.Reader, to disk.FS) (*Manifest, error) {
 		return nil, err
 	}
 	err = disk.WriteStream(to, DatabaseFile, func(w io.Writer) error {
-		_, err := io.CopyN(w, r, m.Size)
-		return err
+		if _, err := io.CopyN(w, r, m.Size); err != nil {
+			return err
+		}
+		switch _, err := r.ReadByte(); err {
+		case io.EOF:
+			return nil
+		case nil:
+			return fmt.Errorf("%w: more came than the manifest says", ErrDamaged)
+		default:
+			return err
+		}
 	})
-	if errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, fmt.Errorf("%w: it was cut on its way", ErrDamaged)
 	}
 	if err == nil {

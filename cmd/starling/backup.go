@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/backup"
@@ -55,12 +56,13 @@ says starling restore --help.`,
 
 // backupRunning makes a backup of an aggregator that runs.
 func backupRunning(ctx context.Context, c *deploy.Aggregator, out string) (*backup.Manifest, error) {
-	resp, err := operate(ctx, c, status.BackupPath, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return c.ReceiveBackup(resp.Body, out)
+	return c.ReceiveBackup(func() (io.ReadCloser, error) {
+		resp, err := operate(ctx, c, status.BackupPath, nil)
+		if err != nil {
+			return nil, err
+		}
+		return resp.Body, nil
+	}, out)
 }
 
 func restoreBackup(ctx context.Context, e *env, f *aggregatorFile, from string, yes, asJSON bool) error {
