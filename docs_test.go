@@ -43,7 +43,7 @@ func pages(t *testing.T) []string {
 // long they take.
 func TestCommands(t *testing.T) {
 	readme := read(t, "README.md")
-	for _, command := range []string{"\ngit clone https://github.com/starling-agg/starling && cd starling\ngo build -v -o starling ./cmd/starling && ./starling lab\n",
+	for _, command := range []string{"\ngit clone https://github.com/starling-agg/starling && cd starling\ngo run ./cmd/starling lab\n",
 		"\ngo test ./...\n"} {
 		if strings.Count(readme, command) != 1 {
 			t.Errorf("README.md must show %q once", strings.TrimSpace(command))
