@@ -185,7 +185,8 @@ func (o *Options) open() (*recipe.Checked, error) {
 	return nil, &RefusedError{reason, err}
 }
 
-// New makes a client for a recipe. It fails with *[RefusedError] if the device should not take part.
+// New makes a client for a recipe. It fails with *[RefusedError] if the device should not
+// take part.
 func New(o Options) (*Client, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -14,18 +14,21 @@ import (
 	"github.com/starling-agg/starling/disk"
 )
 
-// sessionState is the content of the state file. It holds no secret: answers in it are sealed to the collector's key.
+// sessionState is the content of the state file. It holds no secret: answers in it are
+// sealed to the collector's key.
 type sessionState struct {
 	Version int `json:"version"` // stateVersion
 	// Job is a collection under way or the last one.
 	Job *collector.State `json:"job,omitempty"`
 	// Done says that Job's answer has been read.
 	Done bool `json:"done"`
-	// Next is the end of the last interval collected: the next one begins there. Time-interval recipes only.
+	// Next is the end of the last interval collected: the next one begins there.
+	// Time-interval recipes only.
 	Next time.Time `json:"next,omitzero"`
 	// To is the end of the interval that Job asks for.
 	To time.Time `json:"to,omitzero"`
-	// Key is the SHA-256 of the public half of the key with which Job was asked, in hexadecimal digits.
+	// Key is the SHA-256 of the public half of the key with which Job was asked, in
+	// hexadecimal digits.
 	Key string `json:"key,omitempty"`
 }
 
@@ -41,7 +44,8 @@ type stateMark struct {
 
 const (
 	stateVersion = 1
-	// maxState bounds a state file: two sealed shares in base64, and room for what is around them.
+	// maxState bounds a state file: two sealed shares in base64, and room for what is
+	// around them.
 	maxState = 1 << 30
 	// markSuffix stands behind the name of the state file in that of its mark.
 	markSuffix = ".mark"

@@ -19,7 +19,8 @@ const CertificateRoom = 1e-3
 // ErrNoCertificate: no certificate can be made for a recipe of this kind, although its guarantee is computed and holds.
 var ErrNoCertificate = errors.New("recipe: no certificate")
 
-// The shares of delta that are kept for what events leave out, or passed on to a randomizer's shuffling.
+// The shares of delta that are kept for what events leave out, or passed on to a
+// randomizer's shuffling.
 const (
 	MissShare    = 1e-3
 	ShuffleShare = 0.25

@@ -187,7 +187,8 @@ func TestCorrelatedGuarantee(t *testing.T) {
 	}
 }
 
-// account.New calibrates: within the claim, and a hair less noise is not. Vectors and their room as well.
+// account.New calibrates: within the claim, and a hair less noise is not. Vectors and
+// their room as well.
 func TestNewCorrelated(t *testing.T) {
 	for name, q := range map[string]Query{"histogram": Histogram{Length: 21}, "vector": Vector{Dimension: 1000, Bound: 1 << 12, FracBits: 12}} {
 		o := account.Options{

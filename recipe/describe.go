@@ -306,8 +306,8 @@ type claimParams struct {
 	Rounds        uint32             `json:"rounds"`
 }
 
-// JSON writes the recipe for programs that show it: its id and task, the choices by name, and the computed
-// guarantee. The bytes, not this, are the recipe; there is no way back.
+// JSON writes the recipe for programs that show it: its id and task, the choices by name,
+// and the computed guarantee. The bytes, not this, are the recipe; there is no way back.
 func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 	id, err := r.ID()
 	if err != nil {

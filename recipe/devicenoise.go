@@ -17,11 +17,14 @@ import (
 // noise of all honest devices adds up in the sum, and each report carries its own wherever it is read. A device without an answer
 // sends noise alone. See docs/proofs/device-noise.md.
 type Gaussian struct {
-	// Variance of one device's noise in each entry, in squared units of 2^-FracBits; at least MinDeviceVariance. account.New calibrates it
-	// to Options.Epsilon where it is zero.
+	// Variance of one device's noise in each entry, in squared units of 2^-FracBits; at
+	// least MinDeviceVariance. account.New calibrates it to Options.Epsilon where it is
+	// zero.
 	Variance Rational
-	// Clip is the norm before the noise, in units: the sensitivity, and twice it where one vector replaces another. Where it is zero
-	// account.New takes the query's Bound for it, and makes Bound the least that vector and noise exceed with probability 2^-TailBits.
+	// Clip is the norm before the noise, in units: the sensitivity, and twice it where
+	// one vector replaces another. Where it is zero account.New takes the query's Bound
+	// for it, and makes Bound the least that vector and noise exceed with probability
+	// 2^-TailBits.
 	Clip uint64
 }
 
@@ -129,8 +132,8 @@ type ProvedBound struct {
 	Delta float64 `json:"delta"`
 }
 
-// Draws is how many devices' noise counts in a sum: of those that follow the recipe, all but one who takes part, sees the result and
-// knows their own.
+// Draws is how many devices' noise counts in a sum: of those that follow the recipe, all
+// but one who takes part, sees the result and knows their own.
 func (r *Recipe) Draws(half bool) uint64 {
 	n := r.MinBatch
 	if half {
@@ -152,9 +155,9 @@ const redrawError = 1e-9
 // RedrawCost rounds up what redraws cost.
 func RedrawCost(cost float64) float64 { return outward.Widened(cost, redrawError) }
 
-// DeviceTail is theorem 1 of docs/proofs/device-noise.md, for one of the rounds that share delta:
-// hidden says whether it is not known who reports, and half that half of the devices which
-// the guarantee counts on are dishonest.
+// DeviceTail is theorem 1 of docs/proofs/device-noise.md, for one of the rounds that
+// share delta: hidden says whether it is not known who reports, and half that half of the
+// devices which the guarantee counts on are dishonest.
 func (r *Recipe) DeviceTail(z Gaussian, q Vector, hidden, half bool, delta float64) (TailCost, error) {
 	n := r.Draws(half)
 	odds, err := z.Redraws(q)

@@ -39,8 +39,8 @@ func TestDeviceNoiseBytes(t *testing.T) {
 	}
 }
 
-// account.New calibrates the noise to the sum of what B-1 devices draw, proves the least bound, and charges redraws to delta. The loss is
-// computed here on its own.
+// account.New calibrates the noise to the sum of what B-1 devices draw, proves the least
+// bound, and charges redraws to delta. The loss is computed here on its own.
 func TestDeviceNoise(t *testing.T) {
 	for _, rounds := range []uint32{1, 20} {
 		o := noisyOptions(5000, 14)
@@ -317,8 +317,9 @@ func TestDeviceNoiseDescribed(t *testing.T) {
 	}
 }
 
-// The least weight is exceeded with probability 2^-40, recipes of less are refused, account.New and large batches take more bits, and what is
-// drawn again is charged and printed.
+// The least weight is exceeded with probability 2^-40, recipes of less are refused,
+// account.New and large batches take more bits, and what is drawn again is charged and
+// printed.
 func TestRAPPORWeight(t *testing.T) {
 	for _, c := range []struct {
 		length   uint32

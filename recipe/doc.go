@@ -1,11 +1,12 @@
 // Package recipe holds version 1 of the recipe: the public, immutable unit of agreement between the people who are
 // asked, the organisation that asks, and the parties in between.
 //
-// A recipe is six choices, each a tagged union: the [Query], the [Randomizer] on the device, the [Participation] of
-// devices, the [Path] that reports take, the [Noise] that servers add, and the [Claim] that the author makes about
-// privacy. The claim is never believed: package account recomputes it from the other five, and a certificate proves it
-// to whoever is asked to take part. [Open] checks a recipe once, with a [Prover], and makes a [Checked] of it, which
-// everybody downstream takes as it is.
+// A recipe is six choices, each a tagged union: the [Query], the [Randomizer] on the
+// device, the [Participation] of devices, the [Path] that reports take, the [Noise] that
+// servers add, and the [Claim] that the author makes about privacy. The claim is never
+// believed: package account recomputes it from the other five, and a certificate proves
+// it to whoever is asked to take part. [Open] checks a recipe once, with a [Prover], and
+// makes a [Checked] of it, which everybody downstream takes as it is.
 //
 // # Whose data
 //

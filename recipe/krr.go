@@ -11,8 +11,9 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// KRR is k-ary randomized response on the bucket of a [Histogram]: what is sent is one-hot, which Prio3Histogram proves.
-// A device without an answer sends a uniform bucket.
+// KRR is k-ary randomized response on the bucket of a [Histogram]: what is sent is
+// one-hot, which Prio3Histogram proves. A device without an answer sends a uniform
+// bucket.
 type KRR struct {
 	// Epsilon0 is the local epsilon for replacement.
 	Epsilon0 Decimal

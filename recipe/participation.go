@@ -114,7 +114,8 @@ func (r *Recipe) Sampled() bool {
 	return true
 }
 
-// Amplified says whether sampling counts for the guarantee: who receives a report must not see who sent it.
+// Amplified says whether sampling counts for the guarantee: who receives a report must
+// not see who sent it.
 func (r *Recipe) Amplified() bool { return r.Sampled() && r.Relay != nil }
 
 // reportRates returns the least and the largest probability, over all answers, of reporting once a slot has come.
@@ -269,7 +270,8 @@ func (r *Recipe) CoinRates() (Coins, error) {
 	return c, nil
 }
 
-// DummyAllowance is an upper quantile of the dummies of a batch when all devices of the stated rate decide.
+// DummyAllowance is an upper quantile of the dummies of a batch when all devices of the
+// stated rate decide.
 func (r *Recipe) DummyAllowance() (uint64, error) {
 	least, _ := r.reportRates()
 	c, _ := r.coverRate().Float64()

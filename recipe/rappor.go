@@ -11,9 +11,10 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// RAPPOR is symmetric unary encoding of the bit set in a [Multihot] of weight 1 or none: each bit is flipped with
-// probability 1/(e^Epsilon0 + 1). What is sent has at most the query's MaxWeight ones, which Prio3MultihotCountVec proves: a
-// device draws again while there are more, with a probability of at most 2^-[TailBits]. A device without an answer
+// RAPPOR is symmetric unary encoding of the bit set in a [Multihot] of weight 1 or none:
+// each bit is flipped with probability 1/(e^Epsilon0 + 1). What is sent has at most the
+// query's MaxWeight ones, which Prio3MultihotCountVec proves: a device draws again while
+// there are more, with a probability of at most 2^-[TailBits]. A device without an answer
 // randomizes the zero vector.
 type RAPPOR struct {
 	// Epsilon0 is the local epsilon for deletion: any answer against none.

@@ -84,7 +84,8 @@ func (r *Recipe) MaxSending() time.Duration {
 // a batch may be any number of whole rounds, as a person is in one.
 func (r *Recipe) Alone() bool { return r.Sampled() || r.DecisionRounds() > 1 }
 
-// DecisionRounds is how often a device may decide: the claim's rounds, or 1 where nothing is claimed.
+// DecisionRounds is how often a device may decide: the claim's rounds, or 1 where nothing
+// is claimed.
 func (r *Recipe) DecisionRounds() uint32 {
 	if claim, ok := r.Claim.(ApproxDP); ok {
 		return claim.Rounds

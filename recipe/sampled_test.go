@@ -348,8 +348,9 @@ func TestSampledGuaranteeHolds(t *testing.T) {
 	}
 }
 
-// Paper 000, example 6: RAPPOR at 4 of 10,000 reports, sampled at 0.02 of a million. Hiding the count costs a little over
-// the paper's 0.02. The dummies are those that account.New chooses, which takes twice as long as the rest of the test.
+// Paper 000, example 6: RAPPOR at 4 of 10,000 reports, sampled at 0.02 of a million.
+// Hiding the count costs a little over the paper's 0.02. The dummies are those that
+// account.New chooses, which takes twice as long as the rest of the test.
 func TestExampleSix(t *testing.T) {
 	r := targeted()
 	r.Targeting, r.Noise = nil, NoNoise{}

@@ -9,7 +9,8 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// A report that no aggregator takes is refused by account.New, with what would do instead; to be measured it is made all the same.
+// A report that no aggregator takes is refused by account.New, with what would do
+// instead; to be measured it is made all the same.
 func TestTooLarge(t *testing.T) {
 	for _, c := range []struct {
 		q    Query

@@ -18,9 +18,11 @@ type Vector struct {
 	Dimension uint32 // entries, 1 to MaxElements
 	Bound     uint64 // B, in units of 2^-FracBits
 	FracBits  uint8  // 0 to pine.MaxFracBits
-	// Proof is how the bound is proved, and in which field. account.New takes the smallest field with room where it is zero.
+	// Proof is how the bound is proved, and in which field. account.New takes the
+	// smallest field with room where it is zero.
 	Proof VectorProof
-	// Rounding is how entries become multiples of 2^-FracBits. account.New takes the one that goes with Proof where it is zero.
+	// Rounding is how entries become multiples of 2^-FracBits. account.New takes the one
+	// that goes with Proof where it is zero.
 	Rounding Rounding
 }
 
@@ -85,8 +87,9 @@ const (
 
 func (r Rounding) String() string { return nameOf("rounding", uint16(r)) }
 
-// NewVector returns the query for vectors of the given norm, rounded down to a multiple of 2^-fracBits. A proof of zero is left
-// for account.New to choose. It fails with an [InvalidError] where the norm is no positive number or makes no 64-bit bound.
+// NewVector returns the query for vectors of the given norm, rounded down to a multiple
+// of 2^-fracBits. A proof of zero is left for account.New to choose. It fails with an
+// [InvalidError] where the norm is no positive number or makes no 64-bit bound.
 func NewVector(dimension uint32, norm float64, fracBits uint8, proof VectorProof) (Vector, error) {
 	b := math.Floor(math.Ldexp(norm, int(fracBits)))
 	if !(b >= 1 && b <= 1<<62) {
@@ -223,7 +226,8 @@ func (v *validator) vectorRoom(r *Recipe) {
 	}
 }
 
-// WithProof chooses the smallest field of package pine in which make finds a recipe for the query.
+// WithProof chooses the smallest field of package pine in which make finds a recipe for
+// the query.
 func WithProof(q Vector, make func(Query) (*Recipe, error)) (*Recipe, error) {
 	if q.Rounding == 0 {
 		q.Rounding = RoundNearest

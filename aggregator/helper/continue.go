@@ -73,7 +73,8 @@ func (h *Helper) readContinue(t *task.Task, body []byte) (dap.AggregationJobCont
 	return req, continues, nil
 }
 
-// advance computes the next step of a job from all that was said so far, and stores it with its answer.
+// advance computes the next step of a job from all that was said so far, and stores it
+// with its answer.
 func (h *Helper) advance(r *edge.Request, res *store.Resource, step uint16, digest [32]byte, body []byte, continues []dap.VerifyContinue) error {
 	requests, last, err := splitRounds(res.Response)
 	if err != nil {

@@ -76,8 +76,8 @@ func (w *work) framed(step uint16) (body []byte, digest [sha256.Size]byte, err e
 	return body, sha256.Sum256(plain), err
 }
 
-// exchange gets the helper's answer to the request of a step: the stored one, where a later request was computed from it and
-// may have been sent, or the helper's own.
+// exchange gets the helper's answer to the request of a step: the stored one, where a
+// later request was computed from it and may have been sent, or the helper's own.
 func (l *Leader) exchange(ctx context.Context, w *work, step uint16, body []byte, digest [32]byte) ([]byte, error) {
 	if w.Sent != nil && step < w.Sent.Step {
 		w.job = w.Sent.Location
@@ -212,8 +212,8 @@ func (w *work) take(body []byte) error {
 	return nil
 }
 
-// forget has the helper drop its answer, which we shall not ask for again. Where that fails it keeps the answer for ever,
-// which costs it space and nothing else.
+// forget has the helper drop its answer, which we shall not ask for again. Where that
+// fails it keeps the answer for ever, which costs it space and nothing else.
 func (l *Leader) forget(ctx context.Context, w *work) {
 	if w.job == "" {
 		return

@@ -30,8 +30,8 @@ type work struct {
 	past     []exchange // so far, where the VDAF takes several rounds
 }
 
-// stepJob claims one segment and takes it as far as it goes. A failure of the work itself is written down with the claim
-// and is no error of the pass.
+// stepJob claims one segment and takes it as far as it goes. A failure of the work itself
+// is written down with the claim and is no error of the pass.
 func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	if l.room.Work() != nil {
 		return false, nil // claims, too, are written
@@ -89,8 +89,9 @@ func (l *Leader) aggregate(ctx context.Context, w *work) error {
 	return nil
 }
 
-// begin reads a claimed segment, opens our shares and takes the VDAF's first step on all of its reports; those that are
-// refused, or aggregated already, are left out of the job. A repetition leaves out the same ones.
+// begin reads a claimed segment, opens our shares and takes the VDAF's first step on all
+// of its reports; those that are refused, or aggregated already, are left out of the job.
+// A repetition leaves out the same ones.
 //
 // Step 8 of one report: from a claimed segment, to the leader's message to the helper.
 func (l *Leader) begin(ctx context.Context, w *work) error {

@@ -11,9 +11,11 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// commit adds what both aggregators verified to its batch, once, and removes the segment's file, in that order.
+// commit adds what both aggregators verified to its batch, once, and removes the
+// segment's file, in that order.
 //
-// Step 10 of one report: from the helper's answer, to the leader's batch, its sealed shares gone.
+// Step 10 of one report: from the helper's answer, to the leader's batch, its sealed
+// shares gone.
 func (l *Leader) commit(ctx context.Context, w *work) error {
 	w.conduct.Now = l.opt.Clock.Now()
 	c := &store.Commit{Task: w.Task, Batches: []store.Batch{w.Batch}, Rejected: make(map[dap.ReportError]uint64), Conduct: &w.conduct}

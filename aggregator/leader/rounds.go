@@ -38,8 +38,9 @@ func (w *work) continuation(d dap.Dialect, step uint16) ([]byte, error) {
 	return d.AppendAggregationJobContinueReq(nil, &req)
 }
 
-// errAhead: the job that the first request makes is at a later step. A client has sent the same reports twice, alone, so that another
-// segment makes the same job, and went on with it.
+// errAhead: the job that the first request makes is at a later step. A client has sent
+// the same reports twice, alone, so that another segment makes the same job, and went on
+// with it.
 var errAhead = errors.New("the helper's job is at a later step")
 
 // isAhead says whether the helper has refused a first request with that.
@@ -48,7 +49,8 @@ func isAhead(err error, step uint16) bool {
 	return step == 0 && errors.As(err, &refused) && refused.Problem.Type == dap.ProblemStepMismatch
 }
 
-// yield leaves the job to the other segment: this one waits until that has come to its end, and finds its reports aggregated then.
+// yield leaves the job to the other segment: this one waits until that has come to its
+// end, and finds its reports aggregated then.
 func (l *Leader) yield(ctx context.Context, w *work) error {
 	id := w.job
 	w.job = "" // not ours to delete
@@ -85,8 +87,9 @@ func (l *Leader) post(ctx context.Context, w *work, sent *store.Sent, body []byt
 	return l.helper.Ask(ctx, peer.AggregationJob(w.task, w.Segment.Name), sent.Location, body)
 }
 
-// advance posts a later step. A helper that has lost the job, or steps of it, is told it again from the beginning; where it then
-// says anything else than it did, the two sides can agree no more.
+// advance posts a later step. A helper that has lost the job, or steps of it, is told it
+// again from the beginning; where it then says anything else than it did, the two sides
+// can agree no more.
 func (l *Leader) advance(ctx context.Context, w *work, sent *store.Sent, body []byte) (*peer.Reply, error) {
 	resource := peer.AggregationJob(w.task, w.Segment.Name)
 	if sent.Location == "" {

@@ -87,9 +87,9 @@ func (c *Curve) Delta(epsilon float64) (release.Guarantee, error) {
 	return g, nil
 }
 
-// Epsilon returns the least epsilon that is proved at delta, rounded up by less than one part in 10^9. EpsilonLower
-// says that some mechanism the theorem covers has no smaller one. It returns release.ErrNoGuarantee if there is no
-// finite epsilon.
+// Epsilon returns the least epsilon that is proved at delta, rounded up by less than one
+// part in 10^9. EpsilonLower says that some mechanism the theorem covers has no smaller
+// one. It returns release.ErrNoGuarantee if there is no finite epsilon.
 func (c *Curve) Epsilon(delta float64) (release.Guarantee, error) {
 	if err := checkDelta("delta", delta); err != nil {
 		return release.Guarantee{}, err
@@ -109,9 +109,10 @@ func (c *Curve) Epsilon(delta float64) (release.Guarantee, error) {
 	return g, nil
 }
 
-// Certify returns a certificate of what Epsilon proves at delta, within one part in a thousand, for package certificate to check. It
-// returns release.ErrUnsupported for curves other than those of Shuffle, Allocation and CheckIn, for local epsilons outside 0.01
-// to 32, and for more than 2^20 answers.
+// Certify returns a certificate of what Epsilon proves at delta, within one part in a
+// thousand, for package certificate to check. It returns release.ErrUnsupported for
+// curves other than those of Shuffle, Allocation and CheckIn, for local epsilons outside
+// 0.01 to 32, and for more than 2^20 answers.
 func (c *Curve) Certify(delta float64) (*certificate.Certificate, error) {
 	g, err := c.Epsilon(delta)
 	if err != nil {

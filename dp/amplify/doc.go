@@ -3,11 +3,13 @@
 //
 // # Curves
 //
-// An exact bound is a [Curve], delta as a function of epsilon, that answers Epsilon and Delta questions with the
-// Guarantee of package release: rounded up, naming its theorem and the neighbouring relation. EpsilonLower and
-// DeltaLower, where they are not 0, are attained by one mechanism that the theorem is about, usually binary randomized
-// response; so they say how much the theorem could be improved, not that a given mechanism is as bad. Theorems that
-// papers state as formulas are functions that return a Guarantee; the curves are tighter.
+// An exact bound is a [Curve], delta as a function of epsilon, that answers Epsilon and
+// Delta questions with the Guarantee of package release: rounded up, naming its theorem
+// and the neighbouring relation. EpsilonLower and DeltaLower, where they are not 0, are
+// attained by one mechanism that the theorem is about, usually binary randomized
+// response; so they say how much the theorem could be improved, not that a given
+// mechanism is as bad. Theorems that papers state as formulas are functions that return a
+// Guarantee; the curves are tighter.
 //
 // # Which bound for shuffling
 //
@@ -29,6 +31,7 @@
 // function, whose convergents bracket it. Numbers of clones beyond some thousands are taken in blocks, each counted at
 // its worst member, so 10^12 users take well under a second. The error of float64 evaluation is bounded and added.
 //
-// Parameters out of range, NaN and infinities among them, give an error that matches release.ErrParameter;
-// questions no theorem covers one that matches release.ErrUnsupported; both are never a number.
+// Parameters out of range, NaN and infinities among them, give an error that matches
+// release.ErrParameter; questions no theorem covers one that matches
+// release.ErrUnsupported; both are never a number.
 package amplify

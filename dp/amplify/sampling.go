@@ -27,9 +27,11 @@ func sampled(base *Curve, q float64, theorem string) *Curve {
 	}
 }
 
-// Poisson is the whole curve of a mechanism each of whose records is kept with probability q, independently and
-// secretly: delta'(ln(1 + q (e^epsilon - 1))) = q delta(epsilon). The base must be under AddRemove neighbours; for
-// others it answers release.ErrUnsupported. Who can count the records kept sees more, and this does not hold.
+// Poisson is the whole curve of a mechanism each of whose records is kept with
+// probability q, independently and secretly: delta'(ln(1 + q (e^epsilon - 1))) = q
+// delta(epsilon). The base must be under AddRemove neighbours; for others it answers
+// release.ErrUnsupported. Who can count the records kept sees more, and this does not
+// hold.
 func Poisson(base *Curve, q float64) (*Curve, error) {
 	if err := checkRate("sampling rate", q); err != nil {
 		return nil, err
@@ -40,8 +42,9 @@ func Poisson(base *Curve, q float64) (*Curve, error) {
 	return sampled(base, q, "amplification by Poisson sampling (Balle, Barthe and Gaboardi 2018, theorem 8)"), nil
 }
 
-// WithoutReplacement is the whole curve of a mechanism run on a secret uniform subset of size kept out of total records.
-// The base must be under ReplaceOne neighbours; for others it answers release.ErrUnsupported. The size may be public.
+// WithoutReplacement is the whole curve of a mechanism run on a secret uniform subset of
+// size kept out of total records. The base must be under ReplaceOne neighbours; for
+// others it answers release.ErrUnsupported. The size may be public.
 func WithoutReplacement(base *Curve, kept, total uint64) (*Curve, error) {
 	if err := checkCount("number of records", total); err != nil {
 		return nil, err

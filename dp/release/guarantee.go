@@ -8,7 +8,8 @@ import (
 // ErrParameter is what every *ParameterError matches.
 var ErrParameter = errors.New("accountant: parameter out of range")
 
-// ErrNoGuarantee says that no epsilon up to 10^6 is proved at the wanted delta: beyond, nothing is protected.
+// ErrNoGuarantee says that no epsilon up to 10^6 is proved at the wanted delta: beyond,
+// nothing is protected.
 var ErrNoGuarantee = errors.New("accountant: no epsilon up to 10^6 is proved at this delta")
 
 // ErrUnsupported says that no theorem known here covers the question.
@@ -55,7 +56,8 @@ type Guarantee struct {
 	EpsilonLower float64 `json:"epsilon_lower"`
 	// Delta is rounded up.
 	Delta float64 `json:"delta"`
-	// DeltaLower: no delta below it holds at Epsilon. 0 if nothing is known or epsilon was asked for.
+	// DeltaLower: no delta below it holds at Epsilon. 0 if nothing is known or epsilon
+	// was asked for.
 	DeltaLower float64 `json:"delta_lower,omitempty"`
 	// Neighbours is the relation that the guarantee is about.
 	Neighbours Neighbours `json:"neighbours"`

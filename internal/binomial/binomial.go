@@ -1,5 +1,6 @@
-// Package binomial brackets sums over binomial laws: probabilities, tails and excesses, each with what
-// float64 can lose of it charged outwards. A count is a float64 that holds a whole number below 2^53.
+// Package binomial brackets sums over binomial laws: probabilities, tails and excesses,
+// each with what float64 can lose of it charged outwards. A count is a float64 that holds
+// a whole number below 2^53.
 package binomial
 
 import (
@@ -48,7 +49,8 @@ func deviance(x, m float64) float64 {
 	}
 }
 
-// PMF returns P(X = x) for X ~ Bin(n, p), q = 1-p, and a bound on its relative error. It may underflow to 0.
+// PMF returns P(X = x) for X ~ Bin(n, p), q = 1-p, and a bound on its relative error. It
+// may underflow to 0.
 func PMF(x, n, p, q float64) (value, relative float64) {
 	var ln float64
 	switch {
@@ -137,8 +139,8 @@ func (a *Sum) Rough() float64 { return a.s }
 // Value returns what was added.
 func (a *Sum) Value() float64 { return a.s + a.c }
 
-// Excess brackets E (X - xi)_+ for X ~ Bin(n, p), q = 1-p. All terms of the sum are positive. slip bounds the error
-// of xi.
+// Excess brackets E (X - xi)_+ for X ~ Bin(n, p), q = 1-p. All terms of the sum are
+// positive. slip bounds the error of xi.
 func Excess(xi, n, p, q, slip float64) (lower, upper float64) {
 	first := max(0, math.Floor(xi)+1)
 	if first > n {
@@ -221,8 +223,8 @@ func largeExcess(xi, n, p, q, slip float64) (lower, upper float64) {
 	return lower, upper
 }
 
-// Radius returns a t such that a binomial of this variance is t or more above its mean, or below it, with probability
-// at most miss each (Bernstein's inequality).
+// Radius returns a t such that a binomial of this variance is t or more above its mean,
+// or below it, with probability at most miss each (Bernstein's inequality).
 func Radius(variance, miss float64) float64 {
 	l := -math.Log(miss)
 	return math.Ceil(l/3+math.Sqrt(l*l/9+2*l*variance)) + 1

@@ -31,8 +31,9 @@ func offset(x, m, d float64) float64 {
 	return x*math.Log1p(d/m) - d
 }
 
-// Mass returns P(Bin(n, p) = k), n up to 2^52, to a relative error below 1e-13 where it is above 1e-40 (Loader 2000, "Fast and Accurate
-// Computation of Binomial Probabilities").
+// Mass returns P(Bin(n, p) = k), n up to 2^52, to a relative error below 1e-13 where it
+// is above 1e-40 (Loader 2000, "Fast and Accurate Computation of Binomial
+// Probabilities").
 func Mass(n, k, p float64) float64 {
 	switch {
 	case k < 0 || k > n:

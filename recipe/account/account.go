@@ -20,9 +20,10 @@ type Situation struct {
 	Free    bool // the number of reports tells nothing: no guarantee, but where to begin to look for one
 }
 
-// guarantee computes what the recipe's choices give, at the delta of its claim, for the neighbours of [Recipe.Neighbours]
-// (leader, helper and collector all see the number of reports). It returns a *[ClaimError], beside the guarantee, if the
-// claim is better than that. A recipe without noise has no guarantee and may claim none.
+// guarantee computes what the recipe's choices give, at the delta of its claim, for the
+// neighbours of [Recipe.Neighbours] (leader, helper and collector all see the number of
+// reports). It returns a *[ClaimError], beside the guarantee, if the claim is better than
+// that. A recipe without noise has no guarantee and may claim none.
 func (r subject) guarantee() (*recipe.Guarantee, error) {
 	claim, claimed := r.Claim.(recipe.ApproxDP)
 	if r.Exact() {
@@ -104,8 +105,8 @@ func (r subject) release(s Situation, delta recipe.Decimal, rounds uint32, n rel
 	}
 	if !s.Hidden {
 		if p, ok := r.Participation.(recipe.Importance); ok {
-			// Who sees that a device reports, and cannot tell reports from dummies, sees a randomized response to
-			// whether its answer is the default.
+			// Who sees that a device reports, and cannot tell reports from dummies, sees
+			// a randomized response to whether its answer is the default.
 			if seen := r.Watched(p); seen > 0 {
 				e = accountant.Compose{accountant.ApproxDP{Epsilon: seen}, e}
 			}
@@ -126,8 +127,9 @@ func (r subject) release(s Situation, delta recipe.Decimal, rounds uint32, n rel
 	}, spent + per*recipe.MissShare, nil
 }
 
-// shuffled is what the sum of locally randomized reports gives with nothing from the servers: each sum is a function of
-// the shuffled reports of MinBatch honest devices. Delta is that of the theorem; what redraws cost is added to it.
+// shuffled is what the sum of locally randomized reports gives with nothing from the
+// servers: each sum is a function of the shuffled reports of MinBatch honest devices.
+// Delta is that of the theorem; what redraws cost is added to it.
 func (r subject) shuffled(s Situation, delta float64) (accountant.Event, error) {
 	n := r.MinBatch
 	if s.Half {
@@ -168,8 +170,9 @@ type coins struct {
 	senders uint64
 }
 
-// coins counts those of the other honest devices whose coins leave them free to send a dummy. Who covers and in which slot
-// is taken as known, for these coins depend on no answer: see docs/proofs/coins.md.
+// coins counts those of the other honest devices whose coins leave them free to send a
+// dummy. Who covers and in which slot is taken as known, for these coins depend on no
+// answer: see docs/proofs/coins.md.
 func (r subject) coins(s Situation, miss float64) (coins, error) {
 	rates, err := r.CoinRates()
 	c := coins{Coins: rates}
@@ -316,9 +319,10 @@ func (r subject) ownNoise(delta recipe.Decimal, rounds uint32) (recipe.Loss, err
 	return recipe.NoPrivacy, nil
 }
 
-// bothHonest is the loss where both servers add their noise and keep it to themselves, although the claim needs one of them
-// only: the stronger of the two guarantees of [DrawsAll]. For [DrawsHalf] it is the claim's own, and [OneServerFails] the other.
-// It is false where there is no such second guarantee, or none that the accountant knows.
+// bothHonest is the loss where both servers add their noise and keep it to themselves,
+// although the claim needs one of them only: the stronger of the two guarantees of
+// [DrawsAll]. For [DrawsHalf] it is the claim's own, and [OneServerFails] the other. It
+// is false where there is no such second guarantee, or none that the accountant knows.
 func (r subject) bothHonest() (recipe.Loss, bool) {
 	claim, ok := r.Claim.(recipe.ApproxDP)
 	gauss, isGauss := r.Noise.(recipe.DiscreteGaussian)
@@ -341,8 +345,9 @@ func (r subject) bothHonest() (recipe.Loss, bool) {
 	return l, true
 }
 
-// lossAfter is the loss of the first rounds, 1 up to the claim's, in which a device decides: what its ledger charges in all
-// once it has decided so often. It is NoPrivacy for a recipe without noise.
+// lossAfter is the loss of the first rounds, 1 up to the claim's, in which a device
+// decides: what its ledger charges in all once it has decided so often. It is NoPrivacy
+// for a recipe without noise.
 func (r subject) lossAfter(rounds uint32) (recipe.Loss, error) {
 	return r.after(rounds, func(claim recipe.ApproxDP) (recipe.Loss, error) {
 		l, _, err := r.proved(Situation{Servers: r.HonestServers(claim), Hidden: r.Amplified()}, claim.Delta, rounds, r.Neighbours())

@@ -22,8 +22,9 @@ const (
 // CorrelatedNoise is the kind of [CorrelatedGaussian], for [Options].
 const CorrelatedNoise NoiseKind = "correlated-gaussian"
 
-// Calibrate returns the least noise of a kind, rounded up, under which rounds releases of the query are (epsilon,
-// delta)-differentially private for replace-one neighbours when one server is honest. Each server draws all of it.
+// Calibrate returns the least noise of a kind, rounded up, under which rounds releases of
+// the query are (epsilon, delta)-differentially private for replace-one neighbours when
+// one server is honest. Each server draws all of it.
 func Calibrate(q recipe.Query, kind NoiseKind, epsilon, delta recipe.Decimal, rounds uint32) (recipe.Noise, error) {
 	eps, dlt := epsilon.FloatDown(), delta.FloatDown()
 	if !(eps > 0) || !(dlt > 0 && dlt < 1) || rounds == 0 {
@@ -46,8 +47,8 @@ func Calibrate(q recipe.Query, kind NoiseKind, epsilon, delta recipe.Decimal, ro
 	return nil, &recipe.InvalidError{Field: "noise", Problem: fmt.Sprintf("kind %q is not %q or %q", kind, GaussianNoise, LaplaceNoise)}
 }
 
-// calibrateLaplace searches the scale in units of 2^-16, between a scale that surely fails or is the least, and one that
-// surely holds.
+// calibrateLaplace searches the scale in units of 2^-16, between a scale that surely
+// fails or is the least, and one that surely holds.
 func calibrateLaplace(c accountant.Contribution, epsilon float64, delta recipe.Decimal, rounds uint32) (recipe.Noise, error) {
 	const unit = 1 << 16
 	var failure error
@@ -84,7 +85,8 @@ func calibrateLaplace(c accountant.Contribution, epsilon float64, delta recipe.D
 	return recipe.DiscreteLaplace{Scale: scale}, err
 }
 
-// CalibrateCorrelated is [Calibrate] for correlated noise: rounds are those that one device takes part in.
+// CalibrateCorrelated is [Calibrate] for correlated noise: rounds are those that one
+// device takes part in.
 func CalibrateCorrelated(q recipe.Query, s correlated.Series, epsilon, delta recipe.Decimal, rounds uint32) (recipe.CorrelatedGaussian, error) {
 	none := recipe.CorrelatedGaussian{}
 	eps, dlt := epsilon.FloatDown(), delta.FloatDown()
@@ -107,8 +109,8 @@ func CalibrateCorrelated(q recipe.Query, s correlated.Series, epsilon, delta rec
 	return n, nil
 }
 
-// calibrate is [Calibrate] for the recipe as it stands, with the noise divided as the options say. free is that of a
-// [situation].
+// calibrate is [Calibrate] for the recipe as it stands, with the noise divided as the
+// options say. free is that of a [situation].
 func (r subject) calibrate(o *Options, claim recipe.ApproxDP, free bool) (recipe.Noise, error) {
 	if o.Share == recipe.DrawsHalf && o.Kind != GaussianNoise {
 		return nil, &recipe.InvalidError{Field: "noise.share", Problem: "is half, which is for discrete-gaussian noise"}
@@ -182,9 +184,10 @@ func (r subject) calibrate(o *Options, claim recipe.ApproxDP, free bool) (recipe
 	return make(uint64(math.Ceil(x * float64(unit))))
 }
 
-// divide turns noise of which each server draws all into noise of which each draws half, as strong for the servers that the
-// claim needs honest: one honest server draws the stated variance, or two draw it together, but that their sum is no discrete
-// Gaussian to the last digit.
+// divide turns noise of which each server draws all into noise of which each draws half,
+// as strong for the servers that the claim needs honest: one honest server draws the
+// stated variance, or two draw it together, but that their sum is no discrete Gaussian to
+// the last digit.
 func divide(n recipe.DiscreteGaussian, claim recipe.ApproxDP, loss func(recipe.Noise) (recipe.Loss, error)) (recipe.Noise, error) {
 	n.Share = recipe.DrawsHalf
 	if claim.HonestServers < 2 {

@@ -12,9 +12,10 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// certify returns a certificate of the recipe's claim, for [Recipe.CheckCertificate], in the encoding of package certificate. It
-// travels beside the recipe and is no part of it. For a recipe that claims nothing, and where no proof is found within
-// [CertificateRoom] of the claim, it returns an error that matches [ErrNoCertificate].
+// certify returns a certificate of the recipe's claim, for [Recipe.CheckCertificate], in
+// the encoding of package certificate. It travels beside the recipe and is no part of it.
+// For a recipe that claims nothing, and where no proof is found within [CertificateRoom]
+// of the claim, it returns an error that matches [ErrNoCertificate].
 func (r subject) certify() ([]byte, error) {
 	want, err := r.Certifiable()
 	if err != nil {

@@ -10,14 +10,16 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// deviceSum is one release of the sum of noisy vectors, with the noise of the given number of devices.
+// deviceSum is one release of the sum of noisy vectors, with the noise of the given
+// number of devices.
 func deviceSum(z recipe.Gaussian, q recipe.Vector, draws uint64) accountant.Event {
 	return accountant.DiscreteGaussian{
 		Sigma2: accountant.Rational(z.Variance), Contribution: accountant.Ball(uint64(q.Dimension), float64(z.Clip)), Honest: int(draws),
 	}
 }
 
-// noisySum is one round of a recipe with noise of the devices' own in a situation, and the delta that it costs beside.
+// noisySum is one round of a recipe with noise of the devices' own in a situation, and
+// the delta that it costs beside.
 func (r subject) noisySum(z recipe.Gaussian, s Situation, delta float64) (accountant.Event, float64, error) {
 	q, ok := r.Query.(recipe.Vector)
 	if !ok {
@@ -30,8 +32,8 @@ func (r subject) noisySum(z recipe.Gaussian, s Situation, delta float64) (accoun
 	return deviceSum(z, q, r.Draws(s.Half)), c.Spent, nil
 }
 
-// redrawn adds to a loss of so many rounds what the devices' redraws do to epsilon: laws given events of probability 1-b differ by a
-// factor of at most 1/(1-b) more.
+// redrawn adds to a loss of so many rounds what the devices' redraws do to epsilon: laws
+// given events of probability 1-b differ by a factor of at most 1/(1-b) more.
 func (r subject) redrawn(l recipe.Loss, rounds uint32) recipe.Loss {
 	z, ok := r.Randomizer.(recipe.Gaussian)
 	if !ok || !l.Finite() {
@@ -53,13 +55,15 @@ func (r subject) alone(z recipe.Gaussian, delta recipe.Decimal, rounds uint32) (
 	if err != nil {
 		return recipe.Loss{}, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
 	}
-	// Who sees the report sees that it is within the bound: delta is divided by (1-b)^rounds, and nothing is added.
+	// Who sees the report sees that it is within the bound: delta is divided by
+	// (1-b)^rounds, and nothing is added.
 	spent := recipe.RedrawCost(delta.FloatDown() * float64(rounds) * odds)
 	l, _, err := loss(deviceSum(z, q, 1), rounds, delta, spent, release.ReplaceOne)
 	return r.redrawn(l, rounds), err
 }
 
-// provedBound is false for recipes without [Gaussian] and [RAPPOR], and for those that are not valid.
+// provedBound is false for recipes without [Gaussian] and [RAPPOR], and for those that
+// are not valid.
 func (r subject) provedBound() (recipe.ProvedBound, bool) {
 	var b recipe.ProvedBound
 	s := Situation{Servers: 1, Hidden: r.Amplified()}
@@ -101,7 +105,8 @@ func (r subject) provedBound() (recipe.ProvedBound, bool) {
 	return b, true
 }
 
-// withDeviceNoise fills in what Options leave to [New] about noise of the devices' own: the clip, the variance and what is proved.
+// withDeviceNoise fills in what Options leave to [New] about noise of the devices' own:
+// the clip, the variance and what is proved.
 func withDeviceNoise(o *Options) error {
 	if z, ok := o.Randomizer.(recipe.LocalRandomizer); ok {
 		o.Query = z.Fit(o.Query, recipe.TailOdds(o.MinBatch, o.Rounds, o.delta().FloatDown()))
@@ -119,8 +124,9 @@ func withDeviceNoise(o *Options) error {
 	return boundFor(o, q, z)
 }
 
-// boundFor sets randomizer and query with the least bound for the noise. Where a batch is so large, or delta so small, that redraws
-// would cost more than a hundredth of delta, they are made rarer.
+// boundFor sets randomizer and query with the least bound for the noise. Where a batch is
+// so large, or delta so small, that redraws would cost more than a hundredth of delta,
+// they are made rarer.
 func boundFor(o *Options, q recipe.Vector, z recipe.Gaussian) error {
 	if !z.Variance.Valid() || z.Variance.Float() < recipe.MinDeviceVariance || q.Dimension < 1 || q.Dimension > recipe.MaxElements {
 		o.Randomizer = z // for Validate to say why

@@ -20,8 +20,9 @@ func hockey(p, q []float64, epsilon float64) float64 {
 	return max(a, b)
 }
 
-// RAPPOR's redraws are paid for: with weights so low that they are common, the exact curve of the columns' sums stays below what a
-// batch is said to give. The weights are lower than any valid recipe's.
+// RAPPOR's redraws are paid for: with weights so low that they are common, the exact
+// curve of the columns' sums stays below what a batch is said to give. The weights are
+// lower than any valid recipe's.
 func TestRAPPORRedraws(t *testing.T) {
 	const length = 3
 	for _, c := range []struct {

@@ -4,8 +4,9 @@
 // reaches package accountant: who makes, serves or shows recipes imports it, and a device
 // does not.
 //
-// [Prover] opens recipes by the accountant. [Guarantee] recomputes a claim from the recipe's other choices. [New] makes a recipe whose
-// claim is computed, and calibrates its noise. [Certify] proves the claim.
+// [Prover] opens recipes by the accountant. [Guarantee] recomputes a claim from the
+// recipe's other choices. [New] makes a recipe whose claim is computed, and calibrates
+// its noise. [Certify] proves the claim.
 package account
 
 import (

@@ -63,8 +63,9 @@ func correlatedEvent(n recipe.CorrelatedGaussian, c accountant.Contribution) acc
 	return accountant.Correlated{Sigma2: accountant.Rational(n.Variance), Norm2: accountant.Rational(n.Norm2()), Contribution: c}
 }
 
-// loss is the proved loss of a number of rounds at the delta, of which spent is charged for what the event leaves out. The
-// accountant is asked about a float64 below, and what it proves holds for the delta itself, which is reported.
+// loss is the proved loss of a number of rounds at the delta, of which spent is charged
+// for what the event leaves out. The accountant is asked about a float64 below, and what
+// it proves holds for the delta itself, which is reported.
 func loss(e accountant.Event, rounds uint32, delta recipe.Decimal, spent float64, n release.Neighbours) (recipe.Loss, string, error) {
 	rest := delta.FloatDown() - spent
 	if !(rest > 0) {

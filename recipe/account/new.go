@@ -17,8 +17,9 @@ type Options struct {
 	Name, Description string
 	// Population says who is asked; optional.
 	Population *recipe.Population
-	// Query is required. A zero chunk length becomes the one that makes reports shortest, and a MaxWeight of zero under
-	// RAPPOR the least that RAPPOR keeps to; see [Gaussian] for what noise of the devices' own makes of a Vector.
+	// Query is required. A zero chunk length becomes the one that makes reports shortest,
+	// and a MaxWeight of zero under RAPPOR the least that RAPPOR keeps to; see [Gaussian]
+	// for what noise of the devices' own makes of a Vector.
 	Query recipe.Query
 	// Leader and Helper are base URLs; required.
 	Leader, Helper string
@@ -37,18 +38,19 @@ type Options struct {
 	// Window is no limit when nil. It is of whole rounds.
 	Window recipe.Window
 
-	// Noise is what the servers add. When nil, it is calibrated to Epsilon and Kind, or there is none if Epsilon is
-	// zero too.
+	// Noise is what the servers add. When nil, it is calibrated to Epsilon and Kind, or
+	// there is none if Epsilon is zero too.
 	Noise recipe.Noise
-	// Epsilon is the wanted total loss when Noise is nil, and otherwise the claim; when it is zero the claim is what is
-	// computed, rounded up to four digits.
+	// Epsilon is the wanted total loss when Noise is nil, and otherwise the claim; when
+	// it is zero the claim is what is computed, rounded up to four digits.
 	Epsilon recipe.Decimal
 	// Kind of calibrated noise; GaussianNoise when empty.
 	Kind NoiseKind
 	// Series is how noise of kind CorrelatedNoise is correlated; required for that kind.
 	Series correlated.Series
-	// Share of calibrated Gaussian noise that each server draws; DrawsAll when zero. With DrawsHalf and HonestServers 2 there is
-	// half the variance in results, and one dishonest server leaves half the noise.
+	// Share of calibrated Gaussian noise that each server draws; DrawsAll when zero. With
+	// DrawsHalf and HonestServers 2 there is half the variance in results, and one
+	// dishonest server leaves half the noise.
 	Share recipe.NoiseShare
 	// Delta of the claim; 10^-9 when zero.
 	Delta recipe.Decimal
@@ -58,15 +60,16 @@ type Options struct {
 	// HonestServers that the claim needs; 1 when zero.
 	HonestServers uint8
 
-	// Randomizer is none when nil. With one, servers add no noise, and Epsilon is only a claim unless a [Gaussian] of no
-	// variance is to be calibrated to it.
+	// Randomizer is none when nil. With one, servers add no noise, and Epsilon is only a
+	// claim unless a [Gaussian] of no variance is to be calibrated to it.
 	Randomizer recipe.Randomizer
 	// Participation is Always when nil. All others need Rate, and amplify only with Relay.
 	Participation recipe.Participation
 	Rate          *recipe.Rate
 	Relay         *recipe.Relay
-	// Dummies of a sampled recipe; when nil, all of Rate.Devices are counted on as senders, at the least rate that hides
-	// the count at about one per cent of epsilon, or 1/2.
+	// Dummies of a sampled recipe; when nil, all of Rate.Devices are counted on as
+	// senders, at the least rate that hides the count at about one per cent of epsilon,
+	// or 1/2.
 	Dummies *recipe.Dummies
 	// Cover is none when nil, and every device for [Importance].
 	Cover     *recipe.Cover
@@ -74,7 +77,8 @@ type Options struct {
 	KEM       recipe.KEM
 	// DAP is the draft of DAP that the task speaks; 18 when zero.
 	DAP dap.Version
-	// Oversized lets reports be larger than aggregators take, to measure them; else they are a *[TooLargeError].
+	// Oversized lets reports be larger than aggregators take, to measure them; else they
+	// are a *[TooLargeError].
 	Oversized bool
 	// Unit is whose data the guarantee protects; DefaultUnit when nil.
 	Unit *recipe.Unit
@@ -86,8 +90,8 @@ type Options struct {
 	Labels []string
 }
 
-// New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does, or with *[TooLargeError] that nobody would
-// take its reports.
+// New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does,
+// or with *[TooLargeError] that nobody would take its reports.
 func New(o Options) (*recipe.Recipe, error) {
 	if err := withDeviceNoise(&o); err != nil {
 		return nil, err
@@ -249,7 +253,8 @@ func (r subject) fill(o *Options) error {
 	wanted := noise == nil && o.Epsilon != (recipe.Decimal{}) && !r.Randomized()
 	if settle {
 		if wanted && r.Amplified() {
-			// How many dummies are enough depends on the noise, which they change by about one per cent.
+			// How many dummies are enough depends on the noise, which they change by
+			// about one per cent.
 			n, err := r.calibrate(o, claim, true)
 			if err != nil {
 				return err
@@ -295,8 +300,9 @@ func (r subject) fill(o *Options) error {
 	return nil
 }
 
-// settleDummies chooses the rate of dummies: a count of 50 times the variance of the noise, per squared contribution,
-// costs about one per cent of epsilon. Beside a randomizer, whose noise is the other reports', a variance of 2500 does.
+// settleDummies chooses the rate of dummies: a count of 50 times the variance of the
+// noise, per squared contribution, costs about one per cent of epsilon. Beside a
+// randomizer, whose noise is the other reports', a variance of 2500 does.
 func (r subject) settleDummies(noise recipe.Noise) error {
 	c, err := Contribution(r.Query)
 	if err != nil {

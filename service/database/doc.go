@@ -36,8 +36,9 @@
 // # Names
 //
 // SQL lives in .sql files. A line "-- name: claim" begins a statement that the code calls
-// "claim". A statement is prepared at its first use and kept, since a start would else pay
-// for all of them; so whoever brings statements has a test that calls [DB.Prepare], where
-// a wrong one fails. Each transaction has a name too, from which come its metric and its failpoints: "<prefix>.<name>.before-commit" and "<prefix>.<name>.after-commit", the latter being
-// a commit that is done but reported failed.
+// "claim". A statement is prepared at its first use and kept, since a start would else
+// pay for all of them; so whoever brings statements has a test that calls [DB.Prepare],
+// where a wrong one fails. Each transaction has a name too, from which come its metric
+// and its failpoints: "<prefix>.<name>.before-commit" and "<prefix>.<name>.after-commit",
+// the latter being a commit that is done but reported failed.
 package database

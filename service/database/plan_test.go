@@ -58,7 +58,8 @@ func (db *DB) find(i int) error {
 	})
 }
 
-// TestStatementsAreParsedOnce: a statement is parsed and planned at its first use and never again.
+// TestStatementsAreParsedOnce: a statement is parsed and planned at its first use and
+// never again.
 func TestStatementsAreParsedOnce(t *testing.T) {
 	db := planned(t)
 	for i := range 32 {

@@ -283,8 +283,9 @@ const (
 	Peers              // leader: the helper's
 )
 
-// Series is how the noise of a time-interval task's releases is correlated. Draws are then in units of 2^-k, one for each element.
-// Release keeps what later releases need in the transaction that closes the batch, and refuses with a *[correlated.OrderError] what
+// Series is how the noise of a time-interval task's releases is correlated. Draws are
+// then in units of 2^-k, one for each element. Release keeps what later releases need in
+// the transaction that closes the batch, and refuses with a *[correlated.OrderError] what
 // may not be drawn.
 type Series struct {
 	Rule correlated.Series
