@@ -11,29 +11,34 @@
 // Imports go down only.
 //
 //	cmd/starling       the commands; wiring only
-//	lab                chart: every party on loopback in one process: demo, tutorial, test bed
-//	deploy             invitation: the configuration files of every party, how it starts from them, how two owners agree
+//	lab                chart: every party on loopback in one process: demo, tutorial,
+//	                   test bed
+//	deploy             invitation: the configuration files of every party, how it starts
+//	                   from them, how two owners agree
 //	figures            what the papers claim by formula, drawn from dp; internal/draw is its pen
 //	client collector   the people's side; client/participate: secret coins and the account of what they cost
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
 //	internal/releases  digests of what was released of a task
-//	aggregator         leader  helper  keyset  backup  status  aggregatortest  internal/{segment store lease verify
-//	                   rounds release datakey record retire lost mend steady agreement permit room peer task edge
-//	                   watch party}: a batch of reports, verified and released
+//	aggregator         leader  helper  keyset  backup  status  aggregatortest
+//	                   internal/{segment store lease verify rounds release datakey record
+//	                   retire lost mend steady agreement permit room peer task edge watch
+//	                   party}: a batch of reports, verified and released
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
-//	recipe             the six choices, canonical bytes, validation; account computes the guarantee, plan works
-//	                   backwards from it
+//	recipe             the six choices, canonical bytes, validation; account computes the
+//	                   guarantee, plan works backwards from it
 //	dap                daptest; DAP drafts 18 and 19: wire messages, HPKE strings, problem documents
 //	vdaf               prio3  pine  vdaftest  internal/{field xof flp kernel}: proofs about shares
-//	dp                 release  noise  correlated  accountant  certificate  amplify  calculator  local  projection: what
-//	                   privacy costs
+//	dp                 release  noise  correlated  accountant  certificate  amplify
+//	                   calculator  local  projection: what privacy costs
 //	service            database: configuration, logs, metrics, HTTP, start and stop
 //	internal/buffer    memory for large messages, lent and taken back
 //	internal/search    where a cost falls to a budget; internal/prose: words that fit a terminal
-//	internal/outward   rounding to the safe side, each reason said once; internal/binomial: sums over binomial laws
+//	internal/outward   rounding to the safe side, each reason said once
+//	internal/binomial  sums over binomial laws
 //	internal/wire      messages in TLS syntax, read and written from one table of fields
-//	signed             signedtest; who vouches for keys: owners' Ed25519 keys, anchors, what they have signed
+//	signed             signedtest; who vouches for keys: owners' Ed25519 keys, anchors,
+//	                   what they have signed
 //	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
 //	test docs          end to end, simulation, interoperation; the words
 //

@@ -128,7 +128,8 @@ func onward(v *invitation.Invitation) (http.RoundTripper, error) {
 
 // shared is what an aggregator has of its agreement.
 type shared struct {
-	peer, results   *invitation.Secret // with the other aggregator; at the leader, with the collector
+	// with the other aggregator; at the leader, with the collector
+	peer, results   *invitation.Secret
 	other           *invitation.Invitation
 	collectorConfig []byte
 }

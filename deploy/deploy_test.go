@@ -297,7 +297,8 @@ func TestRetention(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			end := time.Unix(60*int64(recipes[0].Recipe().Window.(recipe.Between).End), 0).Add(time.Second) // the clock skew of a lab
+			// the clock skew of a lab
+			end := time.Unix(60*int64(recipes[0].Recipe().Window.(recipe.Between).End), 0).Add(time.Second)
 			if got := st.Tasks[0].RetiresAt; c.kept < 0 && !got.IsZero() || c.kept >= 0 && !got.Equal(end.Add(c.kept)) {
 				t.Errorf("%v, %s: kept until %v, the window ends at %v", role, c.config, got, end)
 			}

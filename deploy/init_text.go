@@ -37,30 +37,35 @@ hpke_key_max_age = "24h"
 // initTexts are templates by role.
 var initTexts = map[Role]string{
 	LeaderRole: `# The leader of {{.Owner}}: starling serve leader {{.Role}}.toml
-# Clients upload to it, the collector asks it; it verifies with the helper. docs/configuration.md has every key.
+# Clients upload to it, the collector asks it; it verifies with the helper.
+# docs/configuration.md has every key.
 role = "leader"
 data = "leader"
 ` + initKeys + initPublic + initAgreement + initTask,
 	HelperRole: `# The helper of {{.Owner}}: starling serve helper {{.Role}}.toml
-# It verifies with the leader and holds the other half of every sum. docs/configuration.md has every key.
+# It verifies with the leader and holds the other half of every sum.
+# docs/configuration.md has every key.
 role = "helper"
 data = "helper"
 ` + initKeys + `# How long after that the leader may come with a job.
 hpke_key_delay = "72h"
 ` + initPublic + initAgreement + initTask,
 	CollectorRole: `# The collector of {{.Owner}}: starling collect {{.Role}}.toml
-# It asks the leader, and alone can open what leader and helper release. docs/configuration.md has every key.
+# It asks the leader, and alone can open what leader and helper release.
+# docs/configuration.md has every key.
 role = "collector"
 recipe = "{{.Recipe}}"
 hpke_key = "secrets/collector.hpke"
 state = "collector.state"
 ` + initAgreement,
 	RelayRole: `# The relay of {{.Owner}}: starling serve relay {{.Role}}.toml
-# It sees who sends and not what. It must not be run by the owner of any other party. docs/configuration.md has every key.
+# It sees who sends and not what. It must not be run by the owner of any other party.
+# docs/configuration.md has every key.
 role = "relay"
 ` + initPublic + initAgreement,
 	GatewayRole: `# The gateway of {{.Owner}}: starling serve gateway {{.Role}}.toml
-# It sees what is sent and not by whom, and passes it on to the leader. docs/configuration.md has every key.
+# It sees what is sent and not by whom, and passes it on to the leader.
+# docs/configuration.md has every key.
 role = "gateway"
 data = "gateway"
 epochs = "epochs" # starling manifest new --key epochs/1.key --out epochs/1.manifest

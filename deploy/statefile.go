@@ -37,9 +37,10 @@ type sessionState struct {
 // is gone, damaged or put back is found out, and one whose change did not get to the disk
 // is not.
 type stateMark struct {
-	Version int    `json:"version"`          // stateVersion
-	Before  string `json:"before,omitempty"` // SHA-256 of the file, in hexadecimal digits; none where there was no file
-	After   string `json:"after"`
+	Version int `json:"version"` // stateVersion
+	// SHA-256 of the file, in hexadecimal digits; none where there was no file
+	Before string `json:"before,omitempty"`
+	After  string `json:"after"`
 }
 
 const (

@@ -167,7 +167,8 @@ func TestRunRefuses(t *testing.T) {
 // TestRunStops: the context ends the lab, the servers stop, and nothing is left in the temporary directory.
 func TestRunStops(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	for _, keep := range []string{"", filepath.Join(os.TempDir(), "kept")} { // half of a deployment is not kept
+	// half of a deployment is not kept
+	for _, keep := range []string{"", filepath.Join(os.TempDir(), "kept")} {
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := Run(ctx, Options{Out: t.TempDir(), Keep: keep, Progress: func(p Progress) {
 			if p.Name == "upload" {

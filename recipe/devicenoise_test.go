@@ -65,7 +65,8 @@ func TestDeviceNoise(t *testing.T) {
 			for a := 1.001; a < 5000; a *= 1.001 {
 				best = min(best, math.Exp((a-1)*(a*rho-4)+(a-1)*math.Log1p(-1/a))/a)
 			}
-			return best + 2000*float64(rounds)*math.Exp2(-TailBits)/1e9 // of which account.New makes redraws cost a hundredth at most
+			// of which account.New makes redraws cost a hundredth at most
+			return best + 2000*float64(rounds)*math.Exp2(-TailBits)/1e9
 		}
 		if d := delta(z.Variance.Float()); d > 1e-6 {
 			t.Errorf("%d rounds: delta %g", rounds, d)

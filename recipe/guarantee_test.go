@@ -238,7 +238,8 @@ func TestL1BoundGuarantee(t *testing.T) {
 		return (&Recipe{Noise: n}).NoiseVariance()
 	}
 	few, many := calibrated(L1BoundSum{Length: 2, Max: most}, account.GaussianNoise), calibrated(L1BoundSum{Length: 1000, Max: most}, account.GaussianNoise)
-	ball := calibrated(SumVec{Length: 2, Max: most}, account.GaussianNoise) // two places of a sumvec: sqrt(2)*10 apart, by the exact law
+	// two places of a sumvec: sqrt(2)*10 apart, by the exact law
+	ball := calibrated(SumVec{Length: 2, Max: most}, account.GaussianNoise)
 	if few != many || few < ball*(1-1e-5) || few > ball*1.3 {
 		t.Errorf("variance %v for 2 places, %v for 1000; two places of a sumvec need %v", few, many, ball)
 	}

@@ -76,7 +76,8 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s: asked again about what was proved: %+v", name, asked)
 		}
 		for n := uint32(1); n < want.Rounds; n++ {
-			if most := min(1, int(n-1)); asked.rounds[n] != most || asked.open[n] > 1 { // PerRound is the first
+			// PerRound is the first
+			if most := min(1, int(n-1)); asked.rounds[n] != most || asked.open[n] > 1 {
 				t.Errorf("%s: asked %d and %d times about %d rounds", name, asked.rounds[n], asked.open[n], n)
 			}
 		}

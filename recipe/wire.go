@@ -208,7 +208,8 @@ func Read(b []byte) (*Recipe, error) {
 		return nil, fmt.Errorf("%w: longer than %d bytes", ErrMalformed, MaxSize)
 	}
 	d := decoder{s: b}
-	if v := d.u8("version"); d.err == nil && v >= ' ' { // text, which no version will ever begin with
+	// text, which no version will ever begin with
+	if v := d.u8("version"); d.err == nil && v >= ' ' {
 		return nil, fmt.Errorf("%w: these are not the bytes of a recipe", ErrMalformed)
 	} else if d.err == nil && v != Version {
 		return nil, &UnknownError{"version", uint16(v)}

@@ -38,7 +38,8 @@ func (h *Helper) continueJob(r *edge.Request) error {
 	case req.Step == res.Step:
 		// The same bytes get the same answer; the store compares and does nothing.
 		_, err = h.store.Advance(r.Context(), res, req.Step, digest, nil, nil)
-	case int(req.Step) != int(res.Step)+1, int(req.Step) >= h.engine.Rounds(): // not the next, or all rounds are done
+	case int(req.Step) != int(res.Step)+1, int(req.Step) >= h.engine.Rounds():
+		// not the next, or all rounds are done
 		return outOfStep()
 	default:
 		err = h.advance(r, res, req.Step, digest, body, continues)

@@ -174,7 +174,8 @@ func (w *work) take(body []byte) error {
 		w.conduct.Asked = uint64(len(w.sent))
 	}
 	limits := dap.DefaultLimits()
-	limits.MaxReports = max(limits.MaxReports, len(w.sent)+1) // too many are a mismatch, and the body is bounded
+	// too many are a mismatch, and the body is bounded
+	limits.MaxReports = max(limits.MaxReports, len(w.sent)+1)
 	resps, err := dap.Collect(w.task.Dialect.VerifyResps(body, limits))
 	if err != nil {
 		return &peer.Retry{Err: errors.New("the answer is malformed")}

@@ -130,7 +130,8 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 		case w.Sent != nil && bit(w.Sent.Accepted, i):
 			w.sent = append(w.sent, i) // whatever is thought of it now, the helper may have it
 		case w.Sent != nil && !seen[i]:
-			w.batch.Refuse(i, dap.ReportDropped) // no effect where it has a verdict, as it had at the first attempt
+			// no effect where it has a verdict, as it had at the first attempt
+			w.batch.Refuse(i, dap.ReportDropped)
 		case seen[i]:
 			w.batch.Refuse(i, dap.ReportReplayed)
 		case w.batch.Verdicts()[i] == 0:

@@ -54,11 +54,13 @@ type Task struct {
 	TimePrecision uint64  `json:"time_precision_seconds"`
 	Counts        Counts  `json:"counts"`
 	Batches       []Batch `json:"batches,omitempty"`
-	Collections   []Wait  `json:"collections,omitempty"` // collection jobs that wait, at the leader
-	Stuck         []Stuck `json:"stuck,omitempty"`
+	// collection jobs that wait, at the leader
+	Collections []Wait  `json:"collections,omitempty"`
+	Stuck       []Stuck `json:"stuck,omitempty"`
 	// why it does not take, verify or release now
-	Stops         []Stop  `json:"stops,omitempty"`
-	Held          []Held  `json:"held,omitempty"`     // an alarm: batches with too many reports to be honest
+	Stops []Stop `json:"stops,omitempty"`
+	// an alarm: batches with too many reports to be honest
+	Held          []Held  `json:"held,omitempty"`
 	ReportsPerSec float64 `json:"reports_per_second"` // verified lately
 	SecondsLeft   float64 `json:"seconds_left,omitempty"`
 	// noised shares of released batches, which can be sealed again
@@ -70,7 +72,8 @@ type Task struct {
 	Total          uint64 `json:"total"` // reports known here
 	Peer           *Peer  `json:"peer,omitempty"`
 	PeerUnreadable string `json:"peer_unreadable,omitempty"` // why the helper could not be asked
-	PeerSilent     bool   `json:"peer_silent,omitempty"`     // the helper does not report progress: it is another implementation's
+	// the helper does not report progress: it is another implementation's
+	PeerSilent bool `json:"peer_silent,omitempty"`
 	// Damaged is replay protection that is to be mended.
 	Damaged []Damaged `json:"damaged,omitempty"`
 	// Agreement is how this aggregator stands to the other.
@@ -84,11 +87,12 @@ type Counts struct {
 	Acknowledged uint64 `json:"acknowledged"`
 	Waiting      uint64 `json:"waiting"`
 	// of those that wait: still in the inbox
-	Unsorted   uint64            `json:"unsorted,omitempty"`
-	Aggregated uint64            `json:"aggregated"`
-	Collected  uint64            `json:"collected"`
-	Rejected   map[string]uint64 `json:"rejected,omitempty"` // after the acknowledgement, by report error
-	Refused    map[string]uint64 `json:"refused,omitempty"`  // at upload, by report error
+	Unsorted   uint64 `json:"unsorted,omitempty"`
+	Aggregated uint64 `json:"aggregated"`
+	Collected  uint64 `json:"collected"`
+	// after the acknowledgement, by report error
+	Rejected map[string]uint64 `json:"rejected,omitempty"`
+	Refused  map[string]uint64 `json:"refused,omitempty"` // at upload, by report error
 }
 
 // Batch is one batch that has reports.

@@ -323,7 +323,8 @@ func (g *Gateway) close(now time.Time) {
 	g.next++
 	g.writing = append(g.writing, r)
 	g.running.Go(func() {
-		if r.err = g.write(r); r.err != nil { // nothing of it is there, and no other has come behind it
+		// nothing of it is there, and no other has come behind it
+		if r.err = g.write(r); r.err != nil {
 			g.mu.Lock()
 			g.next = r.record.Number
 			g.mu.Unlock()

@@ -29,7 +29,8 @@ func stateErr(err error) error {
 // noteText is what stands beside a key's file:
 //
 //	starling gateway note v1
-//	key NAME     in hexadecimal digits: the key that was used, for the file's name may be used again
+//	key NAME     in hexadecimal digits: the key that was used, for the file's name may
+//	             be used again
 //	state STATE  with which
 //	check SUM    the SHA-256 of the lines before
 func noteText(key [journal.KeySize]byte, state [32]byte) []byte {
@@ -83,7 +84,8 @@ func (g *Gateway) note(k Key, raw [journal.KeySize]byte) (err error) {
 			g.o.Log.Warn("the note beside a key was not what was written; it is written anew", slog.String("file", file))
 		}
 	}
-	if err := disk.WriteFile(fsys, file, want); err != nil { // keys may lie where nothing is written
+	// keys may lie where nothing is written
+	if err := disk.WriteFile(fsys, file, want); err != nil {
 		g.o.Log.Warn("the note beside a key cannot be written: the key would be taken again if data and record were lost", slog.String("file", file), slog.Any("error", err))
 	}
 	return nil

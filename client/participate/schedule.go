@@ -38,9 +38,10 @@ func (s DonationSlots) Draw(uint64) (slot uint64, ok bool) {
 type Window uint8
 
 const (
-	FixedWindow    Window = iota + 1 // a uniform slot of one run; each slot uses one of its devices
-	AveragedWindow                   // the same, and each slot uses all of its devices
-	SlidingWindow                    // a uniform slot of those that follow the device's arrival
+	// a uniform slot of one run; each slot uses one of its devices
+	FixedWindow    Window = iota + 1
+	AveragedWindow        // the same, and each slot uses all of its devices
+	SlidingWindow         // a uniform slot of those that follow the device's arrival
 )
 
 // maxSlots is how many slots an accountant answers for.

@@ -125,7 +125,8 @@ func (a *asking) each(ctx context.Context, batches [][2]time.Time, show func(*co
 			}
 			fmt.Fprintf(a.e.stderr, "left out the round up to %s: it is over, and not ready\n", end.UTC().Format(time.RFC3339))
 			batches, passed = batches[1:], true
-			if pending && len(batches) == 0 && a.from == "" { // what comes behind it was not asked for yet
+			// what comes behind it was not asked for yet
+			if pending && len(batches) == 0 && a.from == "" {
 				if batches, err = a.questions(); err != nil && !errors.Is(err, deploy.ErrNothingNew) {
 					return err
 				}

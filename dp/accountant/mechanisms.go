@@ -294,7 +294,8 @@ func (s Sampled) dominating(n Neighbours) (dominance, error) {
 		if err != nil {
 			return dominance{}, err
 		}
-		worst := g.Contribution.Shape == release.ShapeSigned || g.Contribution.Shape == release.ShapeBall // opposite records exist
+		// opposite records exist
+		worst := g.Contribution.Shape == release.ShapeSigned || g.Contribution.Shape == release.ShapeBall
 		return dominance{pair: normalReplace{mu, s.Rate}, symmetric: true, attained: worst, theorem: poissonTheorem}, nil
 	}
 	d, err := joint(s.Event, n)

@@ -41,7 +41,8 @@ func oneWay(n, q, r, epsilon float64) float64 {
 			break
 		}
 		if left := g * x; x < n*q && left < 1e-16*total.Rough() || g == 0 {
-			total.Add(left + 1e-300) // the probabilities fall below here, and each term is at most its probability
+			// the probabilities fall below here, and each term is at most its probability
+			total.Add(left + 1e-300)
 			break
 		}
 		g *= x / (n - x + 1) * r / q

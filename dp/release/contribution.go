@@ -10,11 +10,12 @@ type Shape uint8
 
 // The shapes. The zero value is none of them.
 const (
-	ShapeOnes    Shape = iota + 1 // Max in at most Coordinates, of any number of them
-	ShapeBox                      // each of Coordinates in [0, Max]
-	ShapeSigned                   // one number in [-Max, Max]
-	ShapeBall                     // Coordinates of Euclidean norm at most Max
-	ShapeSimplex                  // Coordinates that are whole, from 0 on, and add up to at most Max
+	ShapeOnes   Shape = iota + 1 // Max in at most Coordinates, of any number of them
+	ShapeBox                     // each of Coordinates in [0, Max]
+	ShapeSigned                  // one number in [-Max, Max]
+	ShapeBall                    // Coordinates of Euclidean norm at most Max
+	// Coordinates that are whole, from 0 on, and add up to at most Max
+	ShapeSimplex
 )
 
 // A Contribution bounds what one person's record adds to the sum that is released. Make

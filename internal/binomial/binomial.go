@@ -72,9 +72,10 @@ func PMF(x, n, p, q float64) (value, relative float64) {
 	return math.Exp(ln), 1e-13 + 2e-14*math.Abs(ln) + 2e-15*math.Abs(x-n*p)
 }
 
-// TailRatio brackets P(X >= t)/P(X = t) for X ~ Bin(n, p) and (n+1)p - 1 < t <= n, t >= 1. It is the continued
-// fraction of DiDonato and Morris ("Significant digit computation of the incomplete beta function ratios", 1992,
-// equation 9), whose elements are all positive here, so that consecutive convergents lie on either side of the limit.
+// TailRatio brackets P(X >= t)/P(X = t) for X ~ Bin(n, p) and (n+1)p - 1 < t <= n, t >= 1.
+// It is the continued fraction of DiDonato and Morris ("Significant digit computation of
+// the incomplete beta function ratios", 1992, equation 9), whose elements are all positive
+// here, so that consecutive convergents lie on either side of the limit.
 func TailRatio(t, n, p, q float64) (lower, upper float64) {
 	b := n - t + 1
 	lambda := t*q - b*p + 1

@@ -2,7 +2,9 @@
 // from one table of fields per message. A table is a function that names the fields in
 // their order to a [Coder]; it serves both directions, so that the two cannot disagree:
 //
-//	// struct { uint8 config_id; opaque enc<1..2^16-1>; opaque payload<1..2^32-1>; } HpkeCiphertext;
+//	// struct {
+//	//     uint8 config_id; opaque enc<1..2^16-1>; opaque payload<1..2^32-1>;
+//	// } HpkeCiphertext;
 //	func (m *HpkeCiphertext) code(c *wire.Coder) {
 //		c.Uint8(&m.ConfigID, "config_id")
 //		c.Vec16(&m.Enc, 1, "enc")

@@ -17,7 +17,9 @@ type Situation struct {
 	Servers int  // that keep their noise to themselves; 1 or 2
 	Hidden  bool // who reports
 	Half    bool // half of the devices that the guarantee counts on are dishonest
-	Free    bool // the number of reports tells nothing: no guarantee, but where to begin to look for one
+	// the number of reports tells nothing: no guarantee, but where to begin to look for
+	// one
+	Free bool
 }
 
 // guarantee computes what the recipe's choices give, at the delta of its claim, for the

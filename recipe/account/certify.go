@@ -67,7 +67,8 @@ func (r subject) certify() ([]byte, error) {
 			return nil, fmt.Errorf("%w: %w", recipe.ErrNoCertificate, err)
 		}
 	}
-	if low := 0.0; len(c.Laws) == 0 && t.Mechanism != certificate.Shuffled { // a formula may prove more than is claimed
+	// a formula may prove more than is claimed
+	if low := 0.0; len(c.Laws) == 0 && t.Mechanism != certificate.Shuffled {
 		for high := c.Epsilon; high-low > 1e-4*high; {
 			if c.Epsilon = (low + high) / 2; c.Check() == nil {
 				high = c.Epsilon

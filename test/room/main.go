@@ -171,8 +171,9 @@ type measure struct {
 
 	taken, refused, unknown atomic.Int64
 	mu                      sync.Mutex
-	first, last             time.Time // of the uploads taken, and refused, since there is room again
-	room                    time.Time
+	// of the uploads taken, and refused, since there is room again
+	first, last time.Time
+	room        time.Time
 }
 
 func (m *measure) run() error {

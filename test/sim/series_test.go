@@ -142,7 +142,8 @@ func (b *ledger) judge(k *noised) {
 		for _, before := range slices.Backward(b.kept[len(b.kept)-lean:]) {
 			history = append(history, before.noise)
 		}
-		z := must(b.series.Strategy.Next(history, make([]int64, length))) // what a draw of zeros would have become
+		// what a draw of zeros would have become
+		z := must(b.series.Strategy.Next(history, make([]int64, length)))
 		for i := range z {
 			z[i] = k.noise[i] - z[i]
 		}

@@ -36,8 +36,10 @@ type Meta struct {
 	Size   int64  // bytes of the file
 	Sum    Sum    // the file's trailer
 	// when the first report of its log was acknowledged, in Unix seconds; 0: not known
-	Came       int64
-	Duplicates int // reports of this task and bucket left out of the log's segments because their id came before
+	Came int64
+	// reports of this task and bucket left out of the log's segments because their id
+	// came before
+	Duplicates int
 }
 
 // Segment is an open segment, wholly in memory and immutable.

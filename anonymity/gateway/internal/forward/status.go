@@ -8,10 +8,11 @@ import (
 
 // Status is how far a forwarder is.
 type Status struct {
-	Held     int       // uploads that are not done with
-	Waiting  uint64    // requests that wait for others to come, covers counted
-	Requests uint64    // answered by targets since the start
-	Oldest   time.Time // when the oldest round that is not done with was closed; zero if there is none
+	Held     int    // uploads that are not done with
+	Waiting  uint64 // requests that wait for others to come, covers counted
+	Requests uint64 // answered by targets since the start
+	// when the oldest round that is not done with was closed; zero if there is none
+	Oldest time.Time
 	// Age is for how long that is held, in time that was seen to pass.
 	Age time.Duration
 	// Unknown are requests of routes of which their target says that it knows nothing.

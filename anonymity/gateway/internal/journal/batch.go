@@ -59,13 +59,16 @@ var errRecord = errors.New("journal: malformed record")
 
 // A step is a record of the log:
 //
-//	uint8 kind = 1, cut;     uint64 batch; Route route; {uint64 round; uint32 group} members<0..2^32-1>;
-//	                         { {uint64 round; uint32 item} piece<0..2^32-1> } pieces<0..2^32-1>
+//	uint8 kind = 1, cut;     uint64 batch; Route route;
+//	                         {uint64 round; uint32 group} members<0..2^32-1>;
+//	                         { {uint64 round; uint32 item} piece<0..2^32-1> }
+//	                         pieces<0..2^32-1>
 //	uint8 kind = 2, split;   uint64 batch; uint32 piece
 //	uint8 kind = 3, settled; uint64 batch; uint32 piece; Counts counts
 //	uint8 kind = 4, given up; as cut, without pieces; Counts counts
 //	uint8 kind = 5, passed;  uint64 passed (nanoseconds)
-//	uint8 kind = 6, totals;  uint64 passed; Counts counts; uint64 next; uint64 live<0..2^32-1>
+//	uint8 kind = 6, totals;  uint64 passed; Counts counts; uint64 next;
+//	                         uint64 live<0..2^32-1>
 //	uint8 kind = 7, known;   Route route
 //	uint8 kind = 8, ended;   uint64 round; Opened opened<0..2^32-1>
 //	uint8 kind = 9, opened;  Opened opened

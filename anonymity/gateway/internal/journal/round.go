@@ -69,9 +69,12 @@ var errRound = errors.New("journal: malformed round")
 
 // head encodes all of a round but the bodies and the checksum:
 //
-//	opaque magic[17] = "starling round v3"; uint64 number, closed; (nanoseconds since 1970) uint64 passed; (nanoseconds)
-//	{opaque target<0..2^16-1>, path<0..2^16-1>, media<0..2^16-1>; uint32 requests; uint64 bytes} groups<0..2^32-1>;
-//	{opaque key[16], relay[8]; uint64 prints<0..2^32-1>; opaque ids[16]<0..2^32-1>} claims<0..2^32-1>;
+//	opaque magic[17] = "starling round v3";
+//	uint64 number, closed; (nanoseconds since 1970) uint64 passed; (nanoseconds)
+//	{opaque target<0..2^16-1>, path<0..2^16-1>, media<0..2^16-1>; uint32 requests;
+//	 uint64 bytes} groups<0..2^32-1>;
+//	{opaque key[16], relay[8]; uint64 prints<0..2^32-1>; opaque ids[16]<0..2^32-1>}
+//	 claims<0..2^32-1>;
 //	{uint32 group, size} items<0..2^32-1>;
 //
 // The bodies follow, and the SHA-256 of the [Journal.State] of the directory and all that:
