@@ -480,19 +480,26 @@ func TestFloors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := map[string]string{} // the line of a wing by its name
+	plan := map[string]string{} // the lines of a wing by its name
+	var names []string          // of the wings that the last line began
 	for line := range strings.Lines(string(house)) {
 		wings, found := strings.CutPrefix(line, "//\t")
 		if !found {
+			continue
+		}
+		if wings[0] == ' ' { // goes on with what the line before began
+			for _, name := range names {
+				plan[name] += wings
+			}
 			continue
 		}
 		first := strings.Fields(wings)[0]
 		if plan[first] != "" {
 			t.Errorf("doc.go has two lines of %s", first)
 		}
-		plan[first] = wings
-		for _, wing := range strings.Fields(strings.TrimSpace(wings[:min(19, len(wings))])) {
-			plan[wing] = wings // two wings may share a line
+		names = strings.Fields(wings[:min(19, len(wings))]) // two wings may share a line
+		for _, name := range names {
+			plan[name] = wings
 		}
 	}
 	named := 0
@@ -503,7 +510,7 @@ func TestFloors(t *testing.T) {
 			continue
 		}
 		named++
-		if !strings.Contains(" "+strings.NewReplacer(":", " ", ",", " ", ";", " ", "/", " ").Replace(plan[wing])+" ", " "+filepath.Base(rest)+" ") {
+		if !strings.Contains(" "+strings.NewReplacer(":", " ", ",", " ", ";", " ", "/", " ", "\n", " ").Replace(plan[wing])+" ", " "+filepath.Base(rest)+" ") {
 			t.Errorf("doc.go does not name %s", path)
 		}
 	}
