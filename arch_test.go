@@ -22,7 +22,7 @@ const module = "github.com/starling-agg/starling"
 // floors, from the ground up: a package may import packages of its own wing and of lower floors.
 var floors = [][]string{
 	{"internal/wire"},
-	{"disk", "sealed", "internal/prose", "internal/outward"},
+	{"disk", "sealed", "internal/endpoint", "internal/prose", "internal/outward"},
 	{"service", "signed", "internal/binomial", "internal/buffer", "internal/draw", "internal/search"},
 	{"anonymity"},
 	{"dp"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
@@ -210,14 +211,14 @@ func (c *Gateway) Validate() error {
 		}
 	}
 	for i, t := range c.Targets {
-		if _, err := parseURL(t.URL); err != nil {
+		if _, err := endpoint.Parse(t.URL); err != nil {
 			return fmt.Errorf("targets[%d].url: %w", i, err)
 		}
 		via := t.Via
 		if via == "" {
 			via = t.URL
 		}
-		if err := checkPeer(via); err != nil {
+		if err := endpoint.CheckPeer(via); err != nil {
 			return fmt.Errorf("targets[%d].via: %w", i, err)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy/invitation"
+	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/service"
 )
@@ -303,7 +304,7 @@ func (h *home) listen(o InitOptions, v *invitation.Invitation, f *initFields, w 
 	if o.URL == "" {
 		return errors.New("url: required: where others reach the " + string(o.Role) + ", such as https://" + string(o.Role) + ".example/")
 	}
-	if err := checkPeer(o.URL); err != nil {
+	if err := endpoint.CheckPeer(o.URL); err != nil {
 		return fmt.Errorf("url: %w", err)
 	}
 	u, err := url.Parse(o.URL)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -97,7 +98,7 @@ func (c *Relay) Validate() error {
 	if c.Gateway == "" && c.Agreement.used() {
 		return o.Limits.Validate() // the rest when its invitation is read
 	}
-	if err := checkPeer(c.Gateway); err != nil {
+	if err := endpoint.CheckPeer(c.Gateway); err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
 	return o.Validate()

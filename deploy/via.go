@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/starling-agg/starling/deploy/invitation"
+	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/service"
 )
 
@@ -36,11 +37,11 @@ func (v Via) validate() error {
 	if v.URL == "" {
 		return nil
 	}
-	u, err := parseURL(v.URL)
+	u, err := endpoint.Parse(v.URL)
 	if err != nil || u.Path != "" && u.Path != "/" {
 		return errors.New("url: want https://host:port/")
 	}
-	if err := checkPeer(v.URL); err != nil {
+	if err := endpoint.CheckPeer(v.URL); err != nil {
 		return fmt.Errorf("url: %w", err)
 	}
 	return nil

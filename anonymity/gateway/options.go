@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/gateway/internal/forward"
-	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -308,7 +308,7 @@ func (o *Options) Validate() error {
 			t.Via = t.URL
 		}
 		for _, u := range []string{t.URL, t.Via} {
-			if _, err := door.ParseURL(u); err != nil {
+			if _, err := endpoint.Parse(u); err != nil {
 				return fmt.Errorf("gateway: target: %w", err)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/signed"
 )
@@ -212,7 +212,7 @@ func (m *Manifest) Validate() error {
 	if len(m.Gateway) == 2 && (m.Gateway[0].ID == m.Gateway[1].ID || bytes.Equal(m.Gateway[0].Key, m.Gateway[1].Key)) {
 		return bad("the gateway's keys are one key, or have one id")
 	}
-	if _, err := door.ParseURL(m.Relay); err != nil {
+	if _, err := endpoint.Parse(m.Relay); err != nil {
 		return bad("relay: %v", err)
 	}
 	if len(m.Targets) == 0 {
@@ -220,7 +220,7 @@ func (m *Manifest) Validate() error {
 	}
 	seen := make(map[string]bool)
 	for _, t := range m.Targets {
-		if _, err := door.ParseURL(t); err != nil {
+		if _, err := endpoint.Parse(t); err != nil {
 			return bad("target: %v", err)
 		}
 		if seen[t] {
@@ -230,7 +230,7 @@ func (m *Manifest) Validate() error {
 	}
 	clear(seen)
 	for _, p := range m.Pinned {
-		if _, err := door.ParseURL(p.URL); err != nil {
+		if _, err := endpoint.Parse(p.URL); err != nil {
 			return bad("pinned: %v", err)
 		}
 		if seen[p.URL] || p.Media == "" || len(p.Body) == 0 {

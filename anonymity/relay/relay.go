@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
+	"github.com/starling-agg/starling/internal/endpoint"
 )
 
 // Media types of RFC 9458. The relay knows no more of it.
@@ -99,7 +100,7 @@ type Options struct {
 
 // Validate fills in defaults and reports what is missing.
 func (o *Options) Validate() error {
-	if _, err := door.ParseURL(o.Gateway); err != nil {
+	if _, err := endpoint.Parse(o.Gateway); err != nil {
 		return fmt.Errorf("relay: Gateway: %w", err)
 	}
 	if o.Path == "" {

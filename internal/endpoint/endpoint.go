@@ -1,4 +1,6 @@
-package deploy
+// Package endpoint reads the URLs at which parties are reached: of configurations, recipes'
+// relays and manifests.
+package endpoint
 
 import (
 	"errors"
@@ -7,12 +9,12 @@ import (
 	"net/url"
 )
 
-// maxURL bounds URLs in configurations, in bytes.
+// maxURL bounds URLs in configurations and manifests, in bytes.
 const maxURL = 2 << 10
 
-// parseURL parses an absolute http or https URL with a host and neither user, query nor
+// Parse parses an absolute http or https URL with a host and neither user, query nor
 // fragment.
-func parseURL(s string) (*url.URL, error) {
+func Parse(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
@@ -27,10 +29,10 @@ func parseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkPeer is parseURL for the next hop of a server, which is reached by plain HTTP on
-// this machine only.
-func checkPeer(s string) error {
-	u, err := parseURL(s)
+// CheckPeer is [Parse] for the next hop of a server, which is reached by plain HTTP on this
+// machine only.
+func CheckPeer(s string) error {
+	u, err := Parse(s)
 	if err != nil {
 		return err
 	}
