@@ -24,27 +24,36 @@ func (a *Aggregator) backupOptions(f *files) (o backup.Options, err error) {
 	}, nil
 }
 
+// stopped hands what a backup is made of, of an aggregator that is not running, to do.
+func (a *Aggregator) stopped(do func(backup.Options) error) (err error) {
+	f, err := a.files()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	o, err := a.backupOptions(f)
+	if err != nil {
+		return err
+	}
+	return do(o)
+}
+
 // Backup makes a backup of an aggregator that is not running in a directory that is empty
 // or not there.
 func (a *Aggregator) Backup(ctx context.Context, dir string) (m *backup.Manifest, err error) {
 	if !a.Used() {
 		return nil, fmt.Errorf("data: %s: %w", a.Data, fs.ErrNotExist)
 	}
-	f, err := a.files()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	o, err := a.backupOptions(f)
-	if err != nil {
-		return nil, err
-	}
-	to, err := disk.OS(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, to.Close()) }()
-	return backup.Make(ctx, o, to)
+	err = a.stopped(func(o backup.Options) (err error) {
+		to, err := disk.OS(dir)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, to.Close()) }()
+		m, err = backup.Make(ctx, o, to)
+		return err
+	})
+	return m, err
 }
 
 // ReceiveBackup asks the running aggregator for a backup, and reads it into a directory that
@@ -72,16 +81,11 @@ func (a *Aggregator) LostDataKeys(ctx context.Context, giveUp bool) (lost []stat
 	if !a.Used() {
 		return nil, fmt.Errorf("data: %s: %w", a.Data, fs.ErrNotExist)
 	}
-	f, err := a.files()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	o, err := a.backupOptions(f)
-	if err != nil {
-		return nil, err
-	}
-	return backup.LostDataKeys(ctx, o, giveUp)
+	err = a.stopped(func(o backup.Options) error {
+		lost, err = backup.LostDataKeys(ctx, o, giveUp)
+		return err
+	})
+	return lost, err
 }
 
 // Restore looks at a backup for an aggregator that is not running, and puts it back if goOn
@@ -98,21 +102,14 @@ func (a *Aggregator) Restore(ctx context.Context, dir string, goOn func(*backup.
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	f, err := a.files()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	o, err := a.backupOptions(f)
-	if err != nil {
-		return err
-	}
-	p, err := backup.Look(o, from)
-	if err != nil {
-		return err
-	}
-	if err := goOn(p); err != nil {
-		return err
-	}
-	return p.Restore(ctx)
+	return a.stopped(func(o backup.Options) error {
+		p, err := backup.Look(o, from)
+		if err != nil {
+			return err
+		}
+		if err := goOn(p); err != nil {
+			return err
+		}
+		return p.Restore(ctx)
+	})
 }

@@ -333,7 +333,7 @@ func (a *Aggregator) read() (*material, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tasks[%d]: %w", i, err)
 		}
-		base, err := endpoint(&t, a.Role)
+		base, err := baseOf(&t, a.Role)
 		if err != nil {
 			return nil, fmt.Errorf("tasks[%d]: %w", i, err)
 		}

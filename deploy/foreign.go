@@ -44,8 +44,8 @@ func (t *Task) readForeign() (out aggregator.Task, err error) {
 	return out, nil
 }
 
-// endpoint is what a task calls the aggregator of that role.
-func endpoint(t *aggregator.Task, role dap.Role) (string, error) {
+// baseOf is the base URL by which a task knows the aggregator of that role.
+func baseOf(t *aggregator.Task, role dap.Role) (string, error) {
 	config, err := dap.ReadTaskConfiguration(t.Version, t.Config)
 	if err != nil {
 		return "", err

@@ -239,7 +239,8 @@ func TestFrozenKeys(t *testing.T) {
 		}
 		files = append(files, f)
 	}
-	info := &types.Info{Types: make(map[ast.Expr]types.TypeAndValue), Uses: make(map[*ast.Ident]types.Object)}
+	info := &types.Info{Types: make(map[ast.Expr]types.TypeAndValue), Uses: make(map[*ast.Ident]types.Object),
+		Instances: make(map[*ast.Ident]types.Instance)}
 	config := types.Config{Importer: importer.ForCompiler(fset, "gc", exportData(t))}
 	if _, err := config.Check("main", fset, files, info); err != nil {
 		t.Fatal(err)
@@ -255,8 +256,10 @@ func TestFrozenKeys(t *testing.T) {
 				switch n := n.(type) {
 				case *ast.CallExpr:
 					if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "json" && len(n.Args) == 1 {
-						for _, key := range shapeOf(info.Types[n.Args[0]].Type) {
-							printed[key] = true
+						for _, t := range typesOf(info, info.Types[n.Args[0]].Type) {
+							for _, key := range shapeOf(t) {
+								printed[key] = true
+							}
 						}
 					}
 				case *ast.CompositeLit: // the keys of an object that is put together
@@ -285,6 +288,28 @@ func TestFrozenKeys(t *testing.T) {
 	}
 	slices.Sort(list)
 	frozen(t, "keys.txt", strings.Join(list, "\n")+"\n")
+}
+
+// typesOf is t itself or, of a parameter of a generic function, what the calls have in its
+// place.
+func typesOf(info *types.Info, t types.Type) (list []types.Type) {
+	parameter, ok := t.(*types.TypeParam)
+	if !ok {
+		return []types.Type{t}
+	}
+	for id, made := range info.Instances {
+		f, ok := info.Uses[id].(*types.Func)
+		if !ok {
+			continue
+		}
+		of := f.Signature().TypeParams()
+		for i := range of.Len() {
+			if of.At(i) == parameter {
+				list = append(list, made.TypeArgs.At(i))
+			}
+		}
+	}
+	return list
 }
 
 // exportData opens what the compiler left of a package.

@@ -97,17 +97,8 @@ error of the running sums is printed beside its forecast.`,
 				if err := o.Validate(); err != nil {
 					return &failure{exitUsage, err, "starling lab --help"}
 				}
-				older := olderLab(o.Out)
-				report, err := lab.Run(ctx, o)
-				watch.end()
-				if report == nil {
-					return labFailure(err)
-				}
-				show := func() error { return report.WriteText(e.stdout, e.columns(), e.plain) }
-				if *asJSON {
-					show = func() error { return e.json(report) }
-				}
-				return errors.Join(labFailure(err), labShow(e, show, report.Check, *keep, older, *asJSON))
+				return labPlay(e, o.Out, *keep, *asJSON, watch, func() (*lab.Report, error) { return lab.Run(ctx, o) },
+					func(r *lab.Report) error { return r.WriteText(e.stdout, e.columns(), e.plain) })
 			}
 		},
 	}

@@ -68,17 +68,8 @@ func labVectors(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, 
 	if err := o.Validate(); err != nil {
 		return usageOf("lab", err)
 	}
-	older := olderLab(o.Out)
-	report, err := lab.RunVectors(ctx, o)
-	watch.end()
-	if report == nil {
-		return labFailure(err)
-	}
-	show := func() error { return report.WriteText(e.stdout, e.columns()) }
-	if asJSON {
-		show = func() error { return e.json(report) }
-	}
-	return errors.Join(labFailure(err), labShow(e, show, report.Check, base.Keep, older, asJSON))
+	return labPlay(e, o.Out, base.Keep, asJSON, watch, func() (*lab.VectorReport, error) { return lab.RunVectors(ctx, o) },
+		func(r *lab.VectorReport) error { return r.WriteText(e.stdout, e.columns()) })
 }
 
 // labSeries runs the lab of correlated noise.
@@ -95,17 +86,8 @@ func labSeries(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, a
 	if err := o.Validate(); err != nil {
 		return usageOf("lab", err)
 	}
-	older := olderLab(o.Out)
-	report, err := lab.RunSeries(ctx, o)
-	watch.end()
-	if report == nil {
-		return labFailure(err)
-	}
-	show := func() error { return report.WriteText(e.stdout, e.columns()) }
-	if asJSON {
-		show = func() error { return e.json(report) }
-	}
-	return errors.Join(labFailure(err), labShow(e, show, report.Check, base.Keep, older, asJSON))
+	return labPlay(e, o.Out, base.Keep, asJSON, watch, func() (*lab.SeriesReport, error) { return lab.RunSeries(ctx, o) },
+		func(r *lab.SeriesReport) error { return r.WriteText(e.stdout, e.columns()) })
 }
 
 // sayKept says where the deployment was left behind, if it was.
@@ -136,19 +118,37 @@ func olderLab(dir string) (names []string) {
 	return names
 }
 
-// labShow prints a report, checks it, and says which files of an older lab are gone.
-func labShow(e *env, show, check func() error, keep string, older []string, asJSON bool) error {
-	if err := show(); err != nil {
-		return err
+// labReport is what a lab ends in.
+type labReport[T any] interface {
+	*T
+	Check() error
+}
+
+// labPlay runs a lab, prints its report, also one of a lab that could not write its files,
+// checks it, and says which files of an older lab are gone.
+func labPlay[T any, R labReport[T]](e *env, out, keep string, asJSON bool, watch *progress, run func() (R, error), text func(R) error) error {
+	older := olderLab(out)
+	report, failed := run()
+	watch.end()
+	if report == nil {
+		return labFailure(failed)
 	}
-	if !asJSON {
+	failed = labFailure(failed)
+	if asJSON {
+		if err := e.json(report); err != nil {
+			return errors.Join(failed, err)
+		}
+	} else {
+		if err := text(report); err != nil {
+			return errors.Join(failed, err)
+		}
 		sayKept(e, keep)
 	}
 	if len(older) > 0 {
 		fmt.Fprintf(e.stderr, "in the place of an earlier lab's: %s\n", strings.Join(older, ", "))
 	}
-	if err := check(); err != nil {
-		return &failure{exitCheck, err, ""}
+	if err := report.Check(); err != nil {
+		return errors.Join(failed, &failure{exitCheck, err, ""})
 	}
-	return nil
+	return failed
 }
