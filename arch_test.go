@@ -22,8 +22,8 @@ const module = "github.com/starling-agg/starling"
 // floors, from the ground up: a package may import packages of its own wing and of lower floors.
 var floors = [][]string{
 	{"internal/wire"},
-	{"disk", "sealed", "internal/endpoint", "internal/prose", "internal/outward"},
-	{"service", "signed", "internal/binomial", "internal/buffer", "internal/draw", "internal/search"},
+	{"internal/disk", "sealed", "internal/endpoint", "internal/prose", "internal/outward"},
+	{"internal/service", "signed", "internal/binomial", "internal/buffer", "internal/draw", "internal/search"},
 	{"anonymity"},
 	{"dp"},
 	{"vdaf"},
@@ -73,7 +73,7 @@ var bans = []struct {
 		"a device takes what a prover says of a recipe, and ships no accountant that it does not ask"},
 	{[]string{"recipe"}, []string{"dp/accountant", "dp/amplify", "dp/calculator"}, []string{"recipe/account", "recipe/plan"},
 		"who reads a recipe needs no accountant; recipe/account asks it"},
-	{[]string{"client"}, []string{"aggregator", "service", "database/sql", "github.com/ncruces/go-sqlite3"}, nil,
+	{[]string{"client"}, []string{"aggregator", "internal/service", "database/sql", "github.com/ncruces/go-sqlite3"}, nil,
 		"a device ships this: no server code, no database"},
 	{[]string{"collector"}, []string{"aggregator", "database/sql"}, nil,
 		"who may see only sums cannot read an aggregator's store"},
@@ -81,7 +81,7 @@ var bans = []struct {
 		"who must not make or open reports in the clear cannot call the code that does"},
 	{[]string{"anonymity"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
 		"who must not link people to reports cannot even parse them"},
-	{[]string{"anonymity/relay"}, []string{"anonymity/ohttp", "anonymity/gateway", "sealed", "signed", "disk"}, nil,
+	{[]string{"anonymity/relay"}, []string{"anonymity/ohttp", "anonymity/gateway", "sealed", "signed", "internal/disk"}, nil,
 		"who sees addresses has no code that opens a message, and none that stores anything"},
 	{[]string{"anonymity/gateway/internal/forward", "anonymity/gateway/internal/journal"},
 		[]string{"anonymity/ohttp", "sealed", "anonymity/gateway/internal/answer"}, nil,
@@ -89,7 +89,7 @@ var bans = []struct {
 	{[]string{"anonymity/gateway/internal/answer"},
 		[]string{"anonymity/gateway/internal/forward", "anonymity/gateway/internal/journal"}, nil,
 		"what answers devices knows nothing of the leader, nor of what is kept for it"},
-	{[]string{"anonymity"}, []string{"service", "deploy"}, nil,
+	{[]string{"anonymity"}, []string{"internal/service", "deploy"}, nil,
 		"a relay and a gateway are told what to do; no file of theirs tells it to code that sees people or reports"},
 	{[]string{"anonymity/ohttp"}, []string{"database/sql", "os/exec"}, nil,
 		"a device ships this: no server code, no database"},
@@ -101,7 +101,7 @@ var bans = []struct {
 		"a certificate is checked without what made it: an error there is found here"},
 	{[]string{"aggregator/internal"}, []string{"aggregator/leader", "aggregator/helper", "aggregator/backup"}, nil,
 		"what both parties stand on knows neither"},
-	{[]string{"disk", "sealed", "signed"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
+	{[]string{"internal/disk", "sealed", "signed"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
 		"the ground floor knows bytes only"},
 }
 

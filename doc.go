@@ -8,7 +8,8 @@
 //
 // # The house
 //
-// Imports go down only.
+// Imports go down only. What is at the root is there for whoever imports this module, or reads
+// about a party; what no outsider has a use for is in internal.
 //
 //	cmd/starling       the commands; wiring only
 //	lab                chart: every party on loopback in one process: demo, tutorial,
@@ -31,7 +32,7 @@
 //	vdaf               prio3  pine  vdaftest  internal/{field xof flp kernel}: proofs about shares
 //	dp                 release  noise  correlated  accountant  certificate  amplify
 //	                   calculator  local  projection: what privacy costs
-//	service            database: configuration, logs, metrics, HTTP, start and stop
+//	internal/service   database: configuration, logs, metrics, HTTP, start and stop
 //	internal/buffer    memory for large messages, lent and taken back
 //	internal/search    where a cost falls to a budget; internal/prose: words that fit a terminal
 //	internal/outward   rounding to the safe side, each reason said once
@@ -40,7 +41,8 @@
 //	internal/wire      messages in TLS syntax, read and written from one table of fields
 //	signed             signedtest; who vouches for keys: owners' Ed25519 keys, anchors,
 //	                   what they have signed
-//	disk sealed        append log, atomic replace, power-loss simulation; HPKE opening
+//	internal/disk      append log, atomic replace, power-loss simulation
+//	sealed             HPKE opening
 //	test docs          end to end, simulation, interoperation; the words
 //
 // Who must not see a thing cannot import the package that parses it: arch_test.go holds the floors and the bans, each

@@ -11,8 +11,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // TestCrashAtEveryFailpoint loses power once at each named place of leader and helper, brings the service back on what the

@@ -24,7 +24,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 var (

@@ -22,7 +22,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // raw sends bytes as they are to an aggregator and reads one response; nil where the server closes without one.

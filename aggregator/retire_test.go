@@ -13,7 +13,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // ending is a pair whose task ends with the hour after this one. retired says when both are to forget it.

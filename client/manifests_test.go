@@ -9,7 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Errors of a device's memory, to branch on with errors.Is.

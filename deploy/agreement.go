@@ -13,7 +13,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy/invitation"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // An Agreement is where a party takes from what it shares with others, in place of files

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // mostSeries is how many series of its own a party may have; they do not depend on tasks.

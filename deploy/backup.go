@@ -10,7 +10,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/backup"
 	"github.com/starling-agg/starling/aggregator/status"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // backupOptions are those of the aggregator in its directories.

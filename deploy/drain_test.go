@@ -14,8 +14,8 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/sealed"
-	"github.com/starling-agg/starling/service"
 )
 
 // TestGatewayDrains: a gateway process that is told to stop keeps and answers what waits

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // record is the directory of what must not go back when the data does.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
-	"github.com/starling-agg/starling/service"
 )
 
 // A task that has no recipe is provisioned by the configuration that its parties agreed

@@ -14,9 +14,9 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
-	"github.com/starling-agg/starling/service"
 )
 
 // A fronted deployment has a relay before it; all its ports are open.

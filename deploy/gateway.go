@@ -13,9 +13,9 @@ import (
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/endpoint"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/sealed"
-	"github.com/starling-agg/starling/service"
 )
 
 // A Gateway is the configuration of a gateway process: gateway.toml.

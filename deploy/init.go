@@ -25,8 +25,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy/invitation"
 	"github.com/starling-agg/starling/internal/endpoint"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/sealed"
-	"github.com/starling-agg/starling/service"
 )
 
 const (

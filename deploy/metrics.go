@@ -10,8 +10,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/service"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // Results of a transaction. One that was rolled back changed nothing; many of those are

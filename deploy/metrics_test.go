@@ -16,9 +16,9 @@ import (
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
-	"github.com/starling-agg/starling/service"
 )
 
 // TestMetrics runs a deployment, lets it aggregate, refuse and reject reports, and reads

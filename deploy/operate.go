@@ -15,8 +15,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // errNotLeader: a helper was told to hold tasks.

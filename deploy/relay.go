@@ -11,7 +11,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/endpoint"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // A Relay is the configuration of a relay process: relay.toml.

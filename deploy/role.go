@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // A Role is the party that a configuration file is for; each file says its own.

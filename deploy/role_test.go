@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // TestRoles: a file is whose it says, under whatever name, and no party takes another's.

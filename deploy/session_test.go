@@ -12,9 +12,9 @@ import (
 
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
-	"github.com/starling-agg/starling/service"
 )
 
 // fakeLeader stands in for one that answers polls with one document.

@@ -18,10 +18,10 @@ import (
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
-	"github.com/starling-agg/starling/service"
 	"github.com/starling-agg/starling/signed"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/signed"
 	"github.com/starling-agg/starling/signed/signedtest"

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/collector"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // sessionState is the content of the state file. It holds no secret: answers in it are

@@ -11,7 +11,7 @@ import (
 
 	"github.com/starling-agg/starling/deploy/invitation"
 	"github.com/starling-agg/starling/internal/endpoint"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // Via is another way to a party than its URL, such as a listener that is its peer's

@@ -21,8 +21,8 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 const (

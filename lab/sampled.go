@@ -12,9 +12,9 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/prose"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/service"
 )
 
 // Sampled is what a lab with a population reports beside the rest of [Report]. There, Estimate and Truth are of the whole

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 func statement(epoch uint32, revision uint16, from, until int, digest byte) Statement {

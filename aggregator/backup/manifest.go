@@ -10,7 +10,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Names of the files of a backup.

@@ -10,7 +10,7 @@ import (
 	"io/fs"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // copyFileName is where the database of an aggregator that runs is copied to, beside it.

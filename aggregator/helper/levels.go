@@ -8,8 +8,8 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/watch"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // levels is how the store was when it was read last. Safe for concurrent use.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/keyset"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // A clock that is always a day on.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/signed"
 )
 

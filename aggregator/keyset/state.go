@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/sealed"
 )

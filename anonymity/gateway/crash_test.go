@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/internal/uploads"
 )
 

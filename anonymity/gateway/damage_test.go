@@ -19,8 +19,8 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/anonymity/ohttp"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/sealed"
 )

@@ -17,8 +17,8 @@ import (
 	"github.com/starling-agg/starling/anonymity/gateway/internal/journal"
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/anonymity/ohttp"
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/buffer"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // A Gateway opens encapsulated requests. It is an [http.Handler], safe for concurrent use; [Gateway.Run] must run beside

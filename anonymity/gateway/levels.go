@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // errDisk: the disk is nearly full.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // TestNumbersOfRounds: a batch is remembered as long as any of its rounds, and a round as

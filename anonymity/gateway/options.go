@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/gateway/internal/forward"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/sealed"
 )

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // fixedClock has a time that stands still and the system's timers.

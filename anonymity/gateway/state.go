@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/starling-agg/starling/anonymity/gateway/internal/journal"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // A StateError is a directory, or its record, that is not used as it is: it was damaged,

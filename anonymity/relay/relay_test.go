@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 type roundTrip func(*http.Request) (*http.Response, error)

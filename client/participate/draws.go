@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/recipe"
 )

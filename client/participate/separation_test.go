@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // mostCommands is how many a newcomer may need from the sources to a first result.

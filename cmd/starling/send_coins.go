@@ -17,7 +17,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )

@@ -20,8 +20,8 @@ import (
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/lab/chart"
-	"github.com/starling-agg/starling/service"
 )
 
 // An aggregatorFile is a configuration and the role it was loaded for.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/service"
 )
 
 // An outer is a relay or a collector, as status and doctor look at it.

@@ -17,8 +17,8 @@ import (
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // Exit codes, stable; docs/compatibility.md explains them to users and a test holds the two together.

@@ -21,8 +21,8 @@ import (
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/recipe/account"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-agg/starling/service"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // liveness bounds what would wait for an idle connection's two minutes.

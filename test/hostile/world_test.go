@@ -27,9 +27,9 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dap/daptest"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
-	"github.com/starling-agg/starling/service"
 )
 
 // A world is a deployment of one recipe whose four services run, with an ear on all that reaches each of them.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/dp/noise/noisetest"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // TestOracle breaks the system in one way after the other, from outside, and demands that the oracle sees it.

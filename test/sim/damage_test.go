@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // In worlds with cfg.damage a file of one server's replay protection is damaged once,

@@ -11,10 +11,10 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/dp/noise/noisetest"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // In worlds with cfg.series both servers add correlated noise. The oracle looks over the shoulder of each node's disk, where the

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/wire"
 )
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Backoff is how long to wait after so many failed attempts (1 or more): it doubles from base up to limit, and half of it

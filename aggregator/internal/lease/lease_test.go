@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 func TestBackoff(t *testing.T) {

@@ -37,7 +37,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Dir is where lost files lie, in an aggregator's directory.

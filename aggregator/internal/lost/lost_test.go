@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // put writes files, each with its name in it.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/starling-agg/starling/aggregator/status"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Status counts what is lost, for the operator; nil if nothing is.

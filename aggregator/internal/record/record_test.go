@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 var someone = Identity{Role: dap.RoleHelper, Party: "https://helper.example/x y\"", ID: [16]byte{1, 2, 15: 3}}

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Errors to branch on.

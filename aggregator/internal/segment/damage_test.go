@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // damaged is a folder with a log of four records, of one report each, whose end is told

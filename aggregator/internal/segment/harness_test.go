@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 var errInjected = errors.New("injected")

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // InboxOptions tune an [Inbox]. The zero value is good.

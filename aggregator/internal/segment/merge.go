@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // A Plan is a merge that is due: Runs become one run of each range of Into. Where that is

@@ -3,7 +3,7 @@ package segment
 import (
 	"fmt"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Peek reads a segment without the row that names it, for those who only wish to know what is in it. The error matches [ErrCorrupt]

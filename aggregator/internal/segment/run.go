@@ -12,7 +12,7 @@ import (
 	"sort"
 	"sync/atomic"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // A run file, big-endian:

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 func sumOf(b []byte) []byte { s := sha256.Sum256(b); return s[:] }

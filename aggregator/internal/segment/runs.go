@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // The shape of a set of runs. A commit writes a run of [AllIDs]. Runs of one range that

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/buffer"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // A segment file, big-endian:

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 func TestSortCutsByTaskBucketAndSize(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/internal/buffer"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Failpoints of this package, beside those of the log.

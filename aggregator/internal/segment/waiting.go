@@ -10,7 +10,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Waiting knows the logs that wait to be sorted, at a start, before any is. It tells the

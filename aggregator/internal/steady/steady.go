@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // DefaultAbsence outlasts a long holiday of the machine.

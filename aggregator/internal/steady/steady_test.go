@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/steady"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // keeper is a store of one time.

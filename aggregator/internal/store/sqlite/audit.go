@@ -13,7 +13,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/releases"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // auditor collects violations. It names tasks, batches and files, never reports.

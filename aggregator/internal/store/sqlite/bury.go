@@ -8,8 +8,8 @@ import (
 	"path"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // FailBuryAfterRemove is the failpoint between the end of files and that of their

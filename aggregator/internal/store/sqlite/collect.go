@@ -8,7 +8,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/service/database"
 	"github.com/starling-agg/starling/vdaf"
 )
 

@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // Exchange puts the share of each of two buckets of the first task, with its hash, into

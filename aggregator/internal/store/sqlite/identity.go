@@ -11,8 +11,8 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/record"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // applicationID is what `file` and every SQLite program can tell our databases by: "Strl".

@@ -15,9 +15,9 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/dp/correlated"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // FailNoiseAfterWrite is the failpoint between the file of a release's noise and the transaction that names it.

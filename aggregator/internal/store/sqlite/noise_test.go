@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/disk"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // BenchmarkDraw correlates the noise of a release with that of 15 earlier ones, on the disk that the temporary directory is on.

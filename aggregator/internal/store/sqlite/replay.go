@@ -13,7 +13,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // replay keeps the run files of recently used tasks open, by the tasks' rows. The zero

@@ -13,9 +13,9 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // ended is the task of the tests here, as it is provisioned once it is over.

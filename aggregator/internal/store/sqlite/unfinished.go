@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // UnfinishedJobs implements [store.Store].

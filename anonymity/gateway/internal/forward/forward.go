@@ -49,7 +49,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/gateway/internal/journal"
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // A Protocol is what a forwarder must know of uploads.

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Names of files: these and a number in sixteen hexadecimal digits.

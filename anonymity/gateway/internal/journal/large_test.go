@@ -3,8 +3,8 @@ package journal
 import (
 	"testing"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // TestLargeBatch: the largest batch that a gateway may hold, each request in a round and

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // TestCheckPrivate: a file that anybody but its owner may touch is refused, with the

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // planned opens a database whose statement's plan could depend on the value bound: one of a partial index and a range.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/starling-agg/starling/disk/disktest"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // TestFullDisk fills a disk at every place of a transaction's writes: what was refused is

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // flip turns one bit of a file.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // A record that was acknowledged survives a loss of power.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 func TestLockKeepsOthersOut(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-agg/starling/disk"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Files are the content of files, by their names.

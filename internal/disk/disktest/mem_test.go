@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // outcomes runs change on a disk where the file "d/f" holds "old" durably, for many seeds, and collects what a loss of

@@ -13,9 +13,9 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
-	"github.com/starling-agg/starling/service/database"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 const first = `CREATE TABLE item (name TEXT PRIMARY KEY, number INTEGER CHECK (number >= 0), data BLOB) STRICT;`

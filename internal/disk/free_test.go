@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // TestFree: file systems that know their room say it, and others that they do not.

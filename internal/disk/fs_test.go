@@ -9,8 +9,8 @@ import (
 	"path"
 	"testing"
 
-	"github.com/starling-agg/starling/disk"
-	"github.com/starling-agg/starling/disk/disktest"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // The simulated disk and the real one answer alike.
