@@ -34,6 +34,7 @@
 //	                   calculator  local  projection: what privacy costs
 //	internal/service   database: configuration, logs, metrics, HTTP, start and stop
 //	internal/buffer    memory for large messages, lent and taken back
+//	internal/body      bodies of requests from strangers, within a budget of memory
 //	internal/search    where a cost falls to a budget; internal/prose: words that fit a terminal
 //	internal/outward   rounding to the safe side, each reason said once
 //	internal/binomial  sums over binomial laws

@@ -10,74 +10,50 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/body"
 )
 
-func TestBudgetIsGivenBack(t *testing.T) {
-	b := NewBudget(200 << 10)
-	r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", 150<<10)))
-	body, release, err := b.ReadBody(httptest.NewRecorder(), r, 160<<10, time.Minute)
-	if err != nil || len(body) != 150<<10 || b.Free() >= 60<<10 {
-		t.Fatalf("%d bytes, %v, %d free", len(body), err, b.Free())
+// TestRefusedBodies: a body that is refused is answered with its own status, whose peer
+// may come again only where the trouble is the server's.
+func TestRefusedBodies(t *testing.T) {
+	post := func(body io.Reader, declared int64) *http.Request {
+		r := httptest.NewRequest("POST", "/", body)
+		r.ContentLength = declared
+		return r
 	}
-	r = httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", 100<<10)))
-	_, none, err := b.ReadBody(httptest.NewRecorder(), r, 160<<10, time.Minute)
-	var e *Error
-	if !errors.As(err, &e) || e.Problem.Status != 503 || e.RetryAfter == 0 {
-		t.Errorf("over budget: %v", err)
-	}
-	none()
-	release()
-	release()
-	if b.Free() != 200<<10 {
-		t.Errorf("%d bytes free at the end", b.Free())
-	}
-}
-
-// TestBudgetTrustsNoLength: a declared length reserves nothing by itself.
-func TestBudgetTrustsNoLength(t *testing.T) {
-	b := NewBudget(1 << 20)
-	pr, pw := io.Pipe()
-	r := httptest.NewRequest("POST", "/", pr)
-	r.ContentLength = 1 << 20
-	done := make(chan error, 1)
-	go func() {
-		_, release, err := b.ReadBody(httptest.NewRecorder(), r, 1<<20, time.Minute)
+	for name, c := range map[string]struct {
+		r      *http.Request
+		budget int64
+		status int
+		again  bool
+	}{
+		"larger than the limit":  {post(strings.NewReader(strings.Repeat("x", 1001)), -1), 2000, 413, false},
+		"declared larger":        {post(strings.NewReader("x"), 1001), 2000, 413, false},
+		"above the budget":       {post(strings.NewReader(strings.Repeat("x", 600)), 600), 500, 503, true},
+		"broken off":             {post(iotest.ErrReader(io.ErrUnexpectedEOF), 5), 2000, 400, false},
+		"not there at its time":  {post(iotest.ErrReader(os.ErrDeadlineExceeded), 5), 2000, 408, false},
+		"as it should be, small": {post(strings.NewReader("x"), 1), 2000, 0, false},
+	} {
+		s := &Server{Budget: body.NewBudget(c.budget), Limits: aggregator.Limits{BodyTimeout: time.Minute}}
+		_, release, err := s.read(httptest.NewRecorder(), c.r, 1000)
+		var e *Error
+		switch {
+		case c.status == 0 && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case c.status != 0 && (!errors.As(err, &e) || e.Problem.Status != c.status || (e.RetryAfter > 0) != c.again):
+			t.Errorf("%s: %v, want status %d", name, err, c.status)
+		}
 		release()
-		done <- err
-	}()
-	pw.Write([]byte("x")) // returns when it has been read
-	if free := b.Free(); free < 1<<20-2*chunk {
-		t.Errorf("one byte reserved %d", 1<<20-free)
-	}
-	pw.CloseWithError(io.ErrUnexpectedEOF)
-	var e *Error
-	if err := <-done; !errors.As(err, &e) || e.Problem.Status != 400 {
-		t.Errorf("broken body: %v", err)
-	}
-}
-
-func TestReadBodyLimit(t *testing.T) {
-	for _, declared := range []int64{11, -1} {
-		b := NewBudget(1 << 20)
-		for n, want := range map[int]int{10: 0, 11: 413} {
-			r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n)))
-			if declared < 0 {
-				r.ContentLength = -1
-			}
-			body, release, err := b.ReadBody(httptest.NewRecorder(), r, 10, time.Minute)
-			release()
-			var e *Error
-			switch {
-			case want == 0 && (err != nil || len(body) != n):
-				t.Errorf("%d bytes: %v", n, err)
-			case want != 0 && (!errors.As(err, &e) || e.Problem.Status != want):
-				t.Errorf("%d bytes: %v", n, err)
-			}
+		if free := s.Budget.Free(); free != c.budget {
+			t.Errorf("%s: %d bytes are left of the budget", name, free)
 		}
 	}
 }
@@ -169,7 +145,7 @@ func TestBasePath(t *testing.T) {
 }
 
 func TestRefusedAreCounted(t *testing.T) {
-	s := &Server{Budget: NewBudget(1), Log: slog.New(slog.DiscardHandler)}
+	s := &Server{Budget: body.NewBudget(1), Log: slog.New(slog.DiscardHandler)}
 	s.Handle("POST", "reports", nil, func(*Request) error { return nil })
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest("POST", "/tasks/x/reports", http.NoBody))

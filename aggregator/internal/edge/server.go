@@ -18,6 +18,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/internal/service"
 )
 
@@ -28,7 +29,7 @@ type Server struct {
 	Tasks  map[dap.TaskID]*task.Task
 	Keys   *keyset.Set
 	Limits aggregator.Limits
-	Budget *Budget
+	Budget *body.Budget
 	// Notary vouches for the keys; nil where no recipe names keys that do.
 	Notary *keyset.Notary
 	Log    *slog.Logger
@@ -294,7 +295,24 @@ func (r *Request) Body(m dap.Media, limit int64) (body []byte, release func(), e
 		e.Problem.Status = http.StatusUnsupportedMediaType
 		return nil, func() {}, e
 	}
-	return r.srv.Budget.ReadBody(r.W, r.Request, limit, r.srv.Limits.BodyTimeout)
+	return r.srv.read(r.W, r.Request, limit)
+}
+
+// read reads a body within the server's budget.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, limit int64) (b []byte, release func(), err error) {
+	b, release, err = s.Budget.Read(w, r, limit, s.Limits.BodyTimeout)
+	switch {
+	case err == nil:
+	case errors.Is(err, body.ErrLarge):
+		err = TooLarge()
+	case errors.Is(err, body.ErrSlow):
+		err = TooSlow()
+	case errors.Is(err, body.ErrFull):
+		err = Overloaded(http.StatusServiceUnavailable)
+	default:
+		err = Broken(err)
+	}
+	return b, release, err
 }
 
 // Private reads a body that is ours and not the draft's, of that media type and no longer
@@ -303,7 +321,7 @@ func (r *Request) Private(media string, limit int64) (body []byte, release func(
 	if r.Header.Get("Content-Type") != media {
 		return nil, func() {}, plain(http.StatusUnsupportedMediaType, "want "+media)
 	}
-	return r.srv.Budget.ReadBody(r.W, r.Request, limit, r.srv.Limits.BodyTimeout)
+	return r.srv.read(r.W, r.Request, limit)
 }
 
 // ReplyPrivate answers with such a body.

@@ -45,7 +45,7 @@ func (s *Server) HandleVouched() {
 			if !task.NewToken(s.Notary.Token()).Bears(r) {
 				return nil, Unauthorized()
 			}
-			body, release, err := s.Budget.ReadBody(w, r, limit, s.Limits.BodyTimeout)
+			body, release, err := s.read(w, r, limit)
 			defer release()
 			if err != nil {
 				return nil, err

@@ -24,6 +24,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/sealed"
 )
@@ -74,7 +75,7 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 	}
 	p.Server = &edge.Server{
 		Base: base, Tasks: p.Tasks, Limits: o.Limits,
-		Budget: edge.NewBudget(o.Limits.InFlight), Log: o.Log, Closed: o.Closed,
+		Budget: body.NewBudget(o.Limits.InFlight), Log: o.Log, Closed: o.Closed,
 	}
 	p.Store, err = sqlite.Open(ctx, sqlite.Options{
 		FS: o.FS, Record: o.Record, Role: o.Role, Party: o.Base,

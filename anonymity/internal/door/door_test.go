@@ -63,8 +63,8 @@ func TestBudget(t *testing.T) {
 			t.Errorf("%d bytes, %d declared: %d bytes, %v", c.n, c.declared, len(body), err)
 		}
 		release()
-		if d.bytes != 40_000 {
-			t.Fatalf("%d bytes, %d declared: %d are left of the budget", c.n, c.declared, d.bytes)
+		if d.bytes.Free() != 40_000 {
+			t.Fatalf("%d bytes, %d declared: %d are left of the budget", c.n, c.declared, d.bytes.Free())
 		}
 	}
 	_, first, err := read(30_000, 30_000)
@@ -77,7 +77,7 @@ func TestBudget(t *testing.T) {
 	}
 	first()
 	second()
-	if d.bytes != 40_000 {
-		t.Errorf("%d bytes are left of the budget", d.bytes)
+	if d.bytes.Free() != 40_000 {
+		t.Errorf("%d bytes are left of the budget", d.bytes.Free())
 	}
 }
