@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 )
@@ -32,7 +32,7 @@ func sampled(q recipe.Query) *recipe.Recipe {
 	r.Noise = recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 500, Den: 1}, Share: recipe.DrawsAll}
 	r.Claim = recipe.ApproxDP{
 		Epsilon: recipe.Decimal{Coefficient: 2, Scale: 0}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},
-		Neighbours: accountant.AddRemove, HonestServers: 1, Rounds: 1,
+		Neighbours: release.AddRemove, HonestServers: 1, Rounds: 1,
 	}
 	return r
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
@@ -63,7 +63,7 @@ func noisy(r *recipe.Recipe, epsilon string) *recipe.Recipe {
 	}
 	r.Noise = recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 50, Den: 1}, Share: recipe.DrawsAll}
 	r.Claim = recipe.ApproxDP{
-		Epsilon: eps, Delta: recipe.Decimal{Coefficient: 1, Scale: 9}, Neighbours: accountant.ReplaceOne, HonestServers: 1, Rounds: 1,
+		Epsilon: eps, Delta: recipe.Decimal{Coefficient: 1, Scale: 9}, Neighbours: release.ReplaceOne, HonestServers: 1, Rounds: 1,
 	}
 	return r
 }

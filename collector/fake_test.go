@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
@@ -60,7 +60,7 @@ func testRecipe(q recipe.Query, n recipe.Noise, mode dap.BatchMode) *recipe.Reci
 	if n != (recipe.NoNoise{}) {
 		r.Claim = recipe.ApproxDP{
 			Epsilon: recipe.Decimal{Coefficient: 1000}, Delta: recipe.Decimal{Coefficient: 1, Scale: 9},
-			Neighbours: accountant.ReplaceOne, HonestServers: 1, Rounds: 1,
+			Neighbours: release.ReplaceOne, HonestServers: 1, Rounds: 1,
 		}
 	}
 	return r

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/draw"
 	"github.com/starling-agg/starling/lab"
 )
@@ -417,8 +418,8 @@ func TestDocsNumbers(t *testing.T) {
 
 	// Example 5 is the paper's one number that cannot be had: what a proof must exceed is above 0.8.
 	g, err := accountant.Options{Method: accountant.PLD}.Epsilon(accountant.SelfCompose{Event: accountant.Sampled{
-		Event: accountant.Gaussian{Sigma: 5.1, Contribution: accountant.OneHot()}, Rate: 0.02, Count: accountant.CountHidden,
-	}, Count: 2500}, 1e-8, accountant.AddRemove)
+		Event: accountant.Gaussian{Sigma: 5.1, Contribution: release.OneHot()}, Rate: 0.02, Count: accountant.CountHidden,
+	}, Count: 2500}, 1e-8, release.AddRemove)
 	if err != nil || g.EpsilonLower <= 0.8 || g.Epsilon > 1.001*g.EpsilonLower {
 		t.Errorf("2,500 rounds: %v to %v, %v", g.EpsilonLower, g.Epsilon, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/search"
 )
@@ -41,7 +42,7 @@ type budget struct {
 }
 
 func newBudget(epsilon, delta float64) (*budget, error) {
-	one, _, err := accountant.CalibrateGaussian(epsilon, delta, accountant.OneHot(), accountant.AddRemove, 1)
+	one, _, err := accountant.CalibrateGaussian(epsilon, delta, release.OneHot(), release.AddRemove, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (b *budget) solve(n need, guess float64) (float64, error) {
 		sigma, _, err = search.Least(search.Options{Guess: guess, Low: 1e-3, High: sigma, Precision: n.precision(), Budget: b.epsilon},
 			func(sigma float64) (float64, error) {
 				e, err := b.cost(n, sigma)
-				if errors.Is(err, accountant.ErrNoGuarantee) {
+				if errors.Is(err, release.ErrNoGuarantee) {
 					return math.Inf(1), nil
 				}
 				return e, err
@@ -97,10 +98,10 @@ var orders = sync.OnceValue(func() []float64 {
 
 // cost is the epsilon of a sigma.
 func (b *budget) cost(n need, sigma float64) (float64, error) {
-	release := accountant.Gaussian{Sigma: sigma, Contribution: accountant.OneHot()}
+	one := accountant.Gaussian{Sigma: sigma, Contribution: release.OneHot()}
 	event := accountant.SelfCompose{Count: n.tasks,
-		Event: accountant.Sampled{Event: release, Rate: n.rate, Count: accountant.CountHidden}}
-	g, err := accountant.Options{Method: n.method, Tolerance: n.precision() / 2, Orders: orders()}.Epsilon(event, b.delta, accountant.AddRemove)
+		Event: accountant.Sampled{Event: one, Rate: n.rate, Count: accountant.CountHidden}}
+	g, err := accountant.Options{Method: n.method, Tolerance: n.precision() / 2, Orders: orders()}.Epsilon(event, b.delta, release.AddRemove)
 	return g.Epsilon, err
 }
 

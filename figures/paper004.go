@@ -42,7 +42,7 @@ func shuffling(Options, *budget) (*output, error) {
 			for _, l := range []struct {
 				c    *curve
 				name string
-				g    accountant.Guarantee
+				g    release.Guarantee
 			}{{&ours, "Theorem 5.1", theorem}, {&old, "EFMRTT19", before}} {
 				out.rows = append(out.rows, []string{strconv.FormatUint(u.n, 10), number(e0), l.name, number(l.g.Epsilon)})
 				// A bound that is not below epsilon0 says nothing; the paper cuts the curve there.
@@ -104,16 +104,16 @@ type source struct {
 	// exponent is k in e^(k epsilon0), the growth that the paper states.
 	exponent float64
 	// bound is epsilon at delta for n one-user updates; +Inf where it does not apply.
-	bound func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error)
+	bound func(e0 float64, n uint64, delta float64) (release.Guarantee, error)
 	// tight is the best that Starling proves for the same; nil if that is bound itself.
-	tight func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error)
+	tight func(e0 float64, n uint64, delta float64) (release.Guarantee, error)
 }
 
 func sources() []source {
-	clones := func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
+	clones := func(e0 float64, n uint64, delta float64) (release.Guarantee, error) {
 		c, err := amplify.Shuffle(release.AnyReport(e0), n)
 		if err != nil {
-			return accountant.Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 		return c.Epsilon(delta)
 	}
@@ -121,22 +121,22 @@ func sources() []source {
 		return amplify.CheckIn{Schedule: amplify.FixedWindow, Slots: n, P0: 1}
 	}
 	return []source{
-		{"None", "ε_{0}", 0, func(e0 float64, _ uint64, delta float64) (accountant.Guarantee, error) {
-			return accountant.Guarantee{Epsilon: e0}, nil
+		{"None", "ε_{0}", 0, func(e0 float64, _ uint64, delta float64) (release.Guarantee, error) {
+			return release.Guarantee{Epsilon: e0}, nil
 		}, nil},
 		{"Uniform subsampling", "exp(ε_{0}) / √n", 1, subsampling, subsamplingExact},
-		{"Shuffling (EFMRTT19)", "exp(3 ε_{0}) / √n", 3, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
+		{"Shuffling (EFMRTT19)", "exp(3 ε_{0}) / √n", 3, func(e0 float64, n uint64, delta float64) (release.Guarantee, error) {
 			return amplify.ShuffleEFMRTT(release.AnyReport(e0), n, delta)
 		}, clones},
-		{"Shuffling (theorem 5.1)", "exp(2.5 ε_{0}) / √n", 2.5, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
+		{"Shuffling (theorem 5.1)", "exp(2.5 ε_{0}) / √n", 2.5, func(e0 float64, n uint64, delta float64) (release.Guarantee, error) {
 			return amplify.ShuffleBKMTT(amplify.LocalDP{Report: release.AnyReport(e0)}, n, delta)
 		}, clones},
-		{"Random check-ins, fixed window (theorem 3.2)", "exp(1.5 ε_{0}) / √n", 1.5, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
+		{"Random check-ins, fixed window (theorem 3.2)", "exp(1.5 ε_{0}) / √n", 1.5, func(e0 float64, n uint64, delta float64) (release.Guarantee, error) {
 			return checkIn(n).Theorem(amplify.LocalDP{Report: release.AnyReport(e0)}, delta, 0)
-		}, func(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
+		}, func(e0 float64, n uint64, delta float64) (release.Guarantee, error) {
 			c, err := checkIn(n).Curve(release.AnyReport(e0), release.ReplaceOne)
 			if err != nil {
-				return accountant.Guarantee{}, err
+				return release.Guarantee{}, err
 			}
 			return c.Epsilon(delta)
 		}},
@@ -144,13 +144,13 @@ func sources() []source {
 }
 
 // subsampling is n steps that each use one of n users: amplification to ln(1 + (e^e0 - 1)/n), then advanced composition.
-func subsampling(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
+func subsampling(e0 float64, n uint64, delta float64) (release.Guarantee, error) {
 	step := math.Log1p(math.Expm1(e0) / float64(n))
 	return accountant.AdvancedComposition(step, 0, n, delta, release.ReplaceOne)
 }
 
 // subsamplingExact composes the n amplified steps exactly.
-func subsamplingExact(e0 float64, n uint64, delta float64) (accountant.Guarantee, error) {
+func subsamplingExact(e0 float64, n uint64, delta float64) (release.Guarantee, error) {
 	step := math.Log1p(math.Expm1(e0) / float64(n))
 	return accountant.Epsilon(accountant.SelfCompose{Event: accountant.ApproxDP{Epsilon: step}, Count: n}, delta, release.ReplaceOne)
 }
@@ -174,7 +174,7 @@ func amplification(Options, *budget) (*output, error) {
 	}
 	for _, s := range sources() {
 		var problem error
-		at := func(bound func(float64, uint64, float64) (accountant.Guarantee, error), e0 float64, n uint64) float64 {
+		at := func(bound func(float64, uint64, float64) (release.Guarantee, error), e0 float64, n uint64) float64 {
 			g, err := bound(e0, n, shufflingDelta)
 			if err != nil && problem == nil {
 				problem = fmt.Errorf("%s: %w", s.name, err)

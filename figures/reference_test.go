@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Reference values of the error curves: sigma and error of each model, at N = 10^6 people and K = 1000 values. sigma of
@@ -102,8 +103,8 @@ func TestExamples(t *testing.T) {
 	}
 	// "0.8 is not reached by any accounting".
 	e := accountant.SelfCompose{Count: 2500, Event: accountant.Sampled{Rate: 0.02, Count: accountant.CountHidden,
-		Event: accountant.Gaussian{Sigma: 5.1, Contribution: accountant.OneHot()}}}
-	if g, err := accountant.Epsilon(e, 1e-8, accountant.AddRemove); err != nil || g.EpsilonLower < 0.999*g.Epsilon {
+		Event: accountant.Gaussian{Sigma: 5.1, Contribution: release.OneHot()}}}
+	if g, err := accountant.Epsilon(e, 1e-8, release.AddRemove); err != nil || g.EpsilonLower < 0.999*g.Epsilon {
 		t.Errorf("example 5: between %v and %v, %v", g.EpsilonLower, g.Epsilon, err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -228,7 +228,7 @@ func (r *run) newSampledRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	o.Rate = &recipe.Rate{Devices: uint64(r.o.Population), Units: 1}
 	made, err := r.withDummies(o, usual)
 	for _, fewer := range fewerDummies {
-		if err == nil || errors.Is(err, accountant.ErrNoGuarantee) {
+		if err == nil || errors.Is(err, release.ErrNoGuarantee) {
 			break
 		}
 		rate, fault := recipe.NewRational(uint64(fewer), uint64(r.o.Population))

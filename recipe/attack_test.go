@@ -64,9 +64,9 @@ func countAttack(n int, s, d, sigma2 float64, x int, epsilon float64) float64 {
 func TestCountAttack(t *testing.T) {
 	const n, sigma2 = 60, 4
 	r := needles()
-	r.Query, r.Participation, r.Cover = Count{}, Bernoulli{Rational{1, 5}}, nil
-	r.Noise = DiscreteGaussian{Rational{sigma2, 1}, DrawsAll}
-	for _, dummies := range []Rational{{1, 2}, {1, 3}} {
+	r.Query, r.Participation, r.Cover = Count{}, Bernoulli{Rational{Num: 1, Den: 5}}, nil
+	r.Noise = DiscreteGaussian{Rational{Num: sigma2, Den: 1}, DrawsAll}
+	for _, dummies := range []Rational{{Num: 1, Den: 2}, {Num: 1, Den: 3}} {
 		r.Dummies = &Dummies{Rate: dummies, Senders: n + 1}
 		for _, delta := range []Decimal{{1, 1}, {3, 2}, {1, 2}} {
 			l, _, err := account.LossIn(r, account.Situation{Servers: 1, Hidden: true}, delta, 1, release.AddRemove)

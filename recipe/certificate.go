@@ -63,7 +63,7 @@ func (r *Recipe) CheckCertificate(b []byte) (Loss, error) {
 	most.Sub(most, new(big.Rat).SetFloat64(want.More))
 	left := new(big.Rat).Sub(claim.Delta.Rat(), new(big.Rat).SetFloat64(want.Spent()))
 	switch {
-	case c.Neighbours != certificate.Neighbours(r.Neighbours()):
+	case c.Neighbours != r.Neighbours():
 		return NoPrivacy, &CertificateError{"is about other neighbours", nil}
 	case len(c.Terms) != 1:
 		return NoPrivacy, &CertificateError{fmt.Sprintf("is about %d kinds of release, not 1", len(c.Terms)), nil}
@@ -86,7 +86,7 @@ func atMost(x float64, bound *big.Rat) bool {
 
 // A Release is what a certificate of a recipe must be about.
 type Release struct {
-	certificate.Term
+	release.Term
 	// Where rho is not nil the term's Mu, a rho of zCDP or a response's loss, may be any
 	// that is not below it. Mu and Fail of a shuffled release are the certificate's own,
 	// and so is Dummies where DummyRate is not 0: the number of devices that are sure to
@@ -106,7 +106,7 @@ type Release struct {
 // Spent is what all rounds cost of delta beside what the certificate proves.
 func (w Release) Spent() float64 { return outward.Up((w.Miss + w.Redrawn) * float64(w.Rounds)) }
 
-func (w Release) matches(t certificate.Term) bool {
+func (w Release) matches(t release.Term) bool {
 	if w.Rho != nil {
 		if math.IsNaN(t.Mu) || math.IsInf(t.Mu, 0) || new(big.Rat).SetFloat64(t.Mu).Cmp(w.Rho) < 0 {
 			return false
@@ -122,7 +122,7 @@ func (w Release) matches(t certificate.Term) bool {
 		}
 		t.Mu = 0
 	}
-	if w.Mechanism == certificate.Shuffled {
+	if w.Family == release.FamilyShuffled {
 		t.Mu, t.Fail = 0, 0
 	}
 	if w.DummyRate > 0 {
@@ -140,7 +140,7 @@ func (r *Recipe) Certifiable() (Release, error) {
 	if !ok || r.Exact() {
 		return Release{}, fmt.Errorf("%w: nothing is claimed", ErrNoCertificate)
 	}
-	w := Release{Term: certificate.Term{Count: uint64(claim.Rounds), Rate: 1}, Rounds: claim.Rounds}
+	w := Release{Term: release.Term{Count: uint64(claim.Rounds), Rate: 1}, Rounds: claim.Rounds}
 	if r.Randomized() {
 		if err := w.randomized(r, claim); err != nil {
 			return w, err
@@ -155,10 +155,10 @@ func (r *Recipe) Certifiable() (Release, error) {
 		if err != nil {
 			return w, fmt.Errorf("%w: %w", ErrNoCertificate, err)
 		}
-		if w.Count != uint64(claim.Rounds) || w.Mechanism == certificate.ZCDP {
+		if w.Count != uint64(claim.Rounds) || w.Family == release.FamilyZCDP {
 			return w, fmt.Errorf("%w of a sample with this noise", ErrNoCertificate)
 		}
-		w.Sampling, w.Rate, w.DummyRate = certificate.PoissonSample, c.Rate, c.Dummy
+		w.Sample, w.Rate, w.DummyRate = release.SamplePoisson, c.Rate, c.Dummy
 		w.Others, w.Free, w.Miss = r.Dummies.Senders-1, c.Free, miss
 	case importance:
 		return w, fmt.Errorf("%w of importance sampling that anybody may watch", ErrNoCertificate)
@@ -168,7 +168,7 @@ func (r *Recipe) Certifiable() (Release, error) {
 
 // randomized describes reports that devices randomize.
 func (w *Release) randomized(r *Recipe, claim ApproxDP) error {
-	w.Mechanism, w.Reports, w.Chance = certificate.Shuffled, r.MinBatch, 1
+	w.Family, w.Reports, w.Chance = release.FamilyShuffled, r.MinBatch, 1
 	switch z := r.Randomizer.(type) {
 	case LocalRandomizer:
 		m, redraw, err := z.Local(r.Query)
@@ -186,7 +186,7 @@ func (w *Release) randomized(r *Recipe, claim ApproxDP) error {
 			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
 		}
 		w.Redrawn, w.More = cost.Spent, RedrawCost(float64(claim.Rounds)*-math.Log1p(-cost.Odds))
-		w.Mechanism, w.Reports, w.Chance = certificate.Gaussian, 0, 0
+		w.Family, w.Reports, w.Chance = release.FamilyGaussian, 0, 0
 		return w.rounded(r, z.Clip, z.Variance.Rat(), r.Draws(false))
 	default:
 		return fmt.Errorf("%w of this randomizer", ErrNoCertificate)
@@ -207,7 +207,7 @@ func (w *Release) rounded(r *Recipe, bound uint64, variance *big.Rat, draws uint
 	all := new(big.Rat).Mul(variance, new(big.Rat).SetInt(new(big.Int).SetUint64(draws)))
 	w.Square = new(big.Rat).Quo(distance.Mul(distance, distance), all.Sub(all, big.NewRat(4, 1)))
 	w.Square.Mul(w.Square, big.NewRat(1_000_000_001, 1_000_000_000))
-	w.Mechanism = certificate.Gaussian
+	w.Family = release.FamilyGaussian
 	return nil
 }
 
@@ -254,14 +254,14 @@ func (w *Release) noisy(r *Recipe, honest int) error {
 	case DiscreteLaplace:
 		if l1 { // a response's loss, Max/Scale
 			w.Rho = new(big.Rat).Quo(new(big.Rat).SetInt(new(big.Int).SetUint64(shift)), n.Scale.Rat())
-			t.Mechanism, t.Answers = certificate.RandomizedResponse, 2
+			t.Family, t.Answers = release.FamilyResponse, 2
 			t.Count *= coordinates
 			break
 		}
 		if ball {
 			return fmt.Errorf("%w of Laplace noise on vectors of bounded norm", ErrNoCertificate)
 		}
-		t.Mechanism, t.Num, t.Den, t.Shift = certificate.DiscreteLaplace, n.Scale.Num, n.Scale.Den, shift
+		t.Family, t.Num, t.Den, t.Shift = release.FamilyDiscreteLaplace, n.Scale.Num, n.Scale.Den, shift
 		t.Count *= coordinates
 	case DiscreteGaussian:
 		v, err := n.PerServer()
@@ -274,10 +274,10 @@ func (w *Release) noisy(r *Recipe, honest int) error {
 		}
 		if ball { // rho = distance^2/(2 variance)
 			w.Rho = new(big.Rat).Quo(squared(shift, coordinates), variance.Mul(variance, big.NewRat(2*int64(honest), 1)))
-			t.Mechanism = certificate.ZCDP
+			t.Family = release.FamilyZCDP
 			break
 		}
-		t.Mechanism, t.Num, t.Den, t.Shift = certificate.DiscreteGaussian, v.Num, v.Den, shift
+		t.Family, t.Num, t.Den, t.Shift = release.FamilyDiscreteGaussian, v.Num, v.Den, shift
 		t.Coordinates, t.Honest = coordinates, uint8(honest)
 		if variance.Cmp(big.NewRat(1, 1)) < 0 { // the checker counts coordinates as releases
 			t.Count, t.Coordinates = t.Count*coordinates, 1
@@ -286,7 +286,7 @@ func (w *Release) noisy(r *Recipe, honest int) error {
 		norm := n.Norm2()
 		w.Rho = new(big.Rat).Mul(squared(shift, coordinates), norm.Rat())
 		w.Rho.Quo(w.Rho, new(big.Rat).Mul(n.Variance.Rat(), big.NewRat(2, 1)))
-		t.Mechanism = certificate.ZCDP
+		t.Family = release.FamilyZCDP
 	default:
 		return fmt.Errorf("%w of this noise", ErrNoCertificate)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/starling-agg/starling/dp/release"
 	. "github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 
@@ -71,7 +72,7 @@ func TestCheckCertificateRefuses(t *testing.T) {
 		}
 		return b
 	}
-	term := func(change func(*certificate.Term)) []byte {
+	term := func(change func(*release.Term)) []byte {
 		return changed(func(c *certificate.Certificate) { change(&c.Terms[0]) })
 	}
 	for name, tc := range map[string]struct {
@@ -84,15 +85,15 @@ func TestCheckCertificateRefuses(t *testing.T) {
 		"a smaller delta":  {changed(func(c *certificate.Certificate) { c.Delta *= 1e-25 }), true},
 		"a larger epsilon": {changed(func(c *certificate.Certificate) { c.Epsilon *= 3 }), false},
 		"a larger delta":   {changed(func(c *certificate.Certificate) { c.Delta *= 2 }), false},
-		"zero-out":         {changed(func(c *certificate.Certificate) { c.Neighbours = certificate.ZeroOut }), false},
+		"zero-out":         {changed(func(c *certificate.Certificate) { c.Neighbours = release.ZeroOut }), false},
 		"no term":          {changed(func(c *certificate.Certificate) { c.Terms = nil }), false},
 		"a term more":      {changed(func(c *certificate.Certificate) { c.Terms = append(c.Terms, c.Terms[0]) }), false},
-		"more noise":       {term(func(t *certificate.Term) { t.Num *= 2 }), false},
-		"two servers":      {term(func(t *certificate.Term) { t.Honest = 2 }), false},
-		"one coordinate":   {term(func(t *certificate.Term) { t.Coordinates = 1 }), false},
-		"a sample":         {term(func(t *certificate.Term) { t.Sampling, t.Rate = certificate.FixedSample, .01 }), false},
-		"another noise":    {term(func(t *certificate.Term) { t.Mechanism = certificate.DiscreteLaplace }), false},
-		"no round":         {term(func(t *certificate.Term) { t.Count = 0 }), false},
+		"more noise":       {term(func(t *release.Term) { t.Num *= 2 }), false},
+		"two servers":      {term(func(t *release.Term) { t.Honest = 2 }), false},
+		"one coordinate":   {term(func(t *release.Term) { t.Coordinates = 1 }), false},
+		"a sample":         {term(func(t *release.Term) { t.Sample, t.Rate = release.SampleFixed, .01 }), false},
+		"another noise":    {term(func(t *release.Term) { t.Family = release.FamilyDiscreteLaplace }), false},
+		"no round":         {term(func(t *release.Term) { t.Count = 0 }), false},
 	} {
 		err := check(r, tc.b)
 		var refused *CertificateError
@@ -135,27 +136,27 @@ func TestCheckCertificateRefusesOtherCoins(t *testing.T) {
 		"a smaller claim":         func(c *certificate.Certificate) { c.Epsilon *= .01 },
 		"a delta with the misses": func(c *certificate.Certificate) { c.Delta *= 1.01 },
 		"a rarer coin":            func(c *certificate.Certificate) { c.Terms[0].Rate *= .99 },
-		"no coin":                 func(c *certificate.Certificate) { c.Terms[0].Sampling, c.Terms[0].Rate = certificate.Everyone, 1 },
+		"no coin":                 func(c *certificate.Certificate) { c.Terms[0].Sample, c.Terms[0].Rate = release.SampleEveryone, 1 },
 		"more senders of dummies": func(c *certificate.Certificate) { c.Terms[0].Dummies += c.Terms[0].Dummies / 20 },
 		"more dummies":            func(c *certificate.Certificate) { c.Terms[0].DummyRate *= 1.01 },
 		"no dummies":              func(c *certificate.Certificate) { c.Terms[0].Dummies = 0 },
 		"a hidden count":          func(c *certificate.Certificate) { c.Terms[0].Dummies, c.Terms[0].DummyRate = 0, 0 },
-		"replace-one":             func(c *certificate.Certificate) { c.Neighbours = certificate.Replace },
+		"replace-one":             func(c *certificate.Certificate) { c.Neighbours = release.ReplaceOne },
 		"more reports":            func(c *certificate.Certificate) { c.Terms[0].Reports++ },
 		"a more private report":   func(c *certificate.Certificate) { c.Terms[0].Local *= .99 },
 		"fewer answers":           func(c *certificate.Certificate) { c.Terms[0].Answers ^= 1 },
 		"shuffling that does more": func(c *certificate.Certificate) {
-			if c.Terms[0].Mechanism != certificate.Shuffled {
+			if c.Terms[0].Family != release.FamilyShuffled {
 				c.Terms = nil
 			} else {
 				c.Terms[0].Mu *= .8
 			}
 		},
-		"a check-in":        func(c *certificate.Certificate) { c.Terms[0].Mechanism = certificate.CheckedIn },
+		"a check-in":        func(c *certificate.Certificate) { c.Terms[0].Family = release.FamilyCheckedIn },
 		"more noise":        func(c *certificate.Certificate) { c.Terms[0].Num++ },
 		"fewer drawn again": func(c *certificate.Certificate) { c.Terms[0].Redraw /= 2 },
 		"a shorter distance": func(c *certificate.Certificate) {
-			if c.Terms[0].Mechanism == certificate.Gaussian {
+			if c.Terms[0].Family == release.FamilyGaussian {
 				c.Terms[0].Mu *= 1 - 1e-8
 			}
 		},
@@ -184,10 +185,10 @@ func TestCheckCertificateRefusesOtherCoins(t *testing.T) {
 	good := mustCertify(t, needles())
 	for name, change := range map[string]func(*Recipe){
 		"fewer senders":     func(r *Recipe) { r.Dummies.Senders -= 5000 },
-		"a larger rate":     func(r *Recipe) { r.Participation = Importance{Rational{1, 100}, Rational{51, 100}} },
-		"fewer dummies":     func(r *Recipe) { r.Dummies.Rate = Rational{1, 130} },
-		"some cover":        func(r *Recipe) { r.Cover.Rate = Rational{9, 10} },
-		"less noise":        func(r *Recipe) { r.Noise = DiscreteGaussian{Variance: Rational{17, 2}, Share: DrawsAll} },
+		"a larger rate":     func(r *Recipe) { r.Participation = Importance{Rational{Num: 1, Den: 100}, Rational{Num: 51, Den: 100}} },
+		"fewer dummies":     func(r *Recipe) { r.Dummies.Rate = Rational{Num: 1, Den: 130} },
+		"some cover":        func(r *Recipe) { r.Cover.Rate = Rational{Num: 9, Den: 10} },
+		"less noise":        func(r *Recipe) { r.Noise = DiscreteGaussian{Variance: Rational{Num: 17, Den: 2}, Share: DrawsAll} },
 		"another round":     func(r *Recipe) { c := r.Claim.(ApproxDP); c.Rounds++; r.Claim = c },
 		"a stronger claim":  func(r *Recipe) { c := r.Claim.(ApproxDP); c.Epsilon = Decimal{9, 1}; r.Claim = c },
 		"everybody's noise": func(r *Recipe) { r.Randomizer, r.Noise = RAPPOR{Decimal{1, 0}}, NoNoise{} },
@@ -205,7 +206,7 @@ func TestSampledRecipesHaveCertificates(t *testing.T) {
 	o := account.Options{
 		Name: "Coins", Query: Multihot{Length: 12, MaxWeight: 1}, Leader: "https://leader.example/", Helper: "https://helper.example/",
 		MinBatch: 500, Epsilon: Decimal{1, 0}, Delta: Decimal{1, 7}, Rate: &Rate{Devices: 200000, Units: 10},
-		Participation: Importance{Rational{1, 100}, Rational{1, 2}},
+		Participation: Importance{Rational{Num: 1, Den: 100}, Rational{Num: 1, Den: 2}},
 		Relay:         &Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
 	}
 	calibrated, err := account.New(o)
@@ -223,10 +224,10 @@ func TestSampledRecipesHaveCertificates(t *testing.T) {
 	several("krr", 2, Decimal{2, 0})
 	several("rappor", 3, Decimal{5, 1})
 	several("krr of all", 3, Decimal{3, 0})
-	list["donation time"].Noise = DiscreteLaplace{Rational{3, 1}}
+	list["donation time"].Noise = DiscreteLaplace{Rational{Num: 3, Den: 1}}
 	// Vectors: the servers' noise on a sample of them, and the devices' own, of all and of a sample.
 	vector, own := list["bernoulli with some cover"], variants()["vector with noise"]
-	vector.Query, vector.Noise = vectorVariants()["vector pine32"].Query, DiscreteGaussian{Variance: Rational{1 << 24, 1}, Share: DrawsAll}
+	vector.Query, vector.Noise = vectorVariants()["vector pine32"].Query, DiscreteGaussian{Variance: Rational{Num: 1 << 24, Den: 1}, Share: DrawsAll}
 	several("bernoulli with some cover", 2, Decimal{4, 0})
 	list["vector with noise"] = own
 	sample := *list["targeted"]

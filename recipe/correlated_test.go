@@ -29,7 +29,7 @@ func mustSeries(t testing.TB, bands int, separation, rounds uint64) correlated.S
 // running is a recipe with correlated noise: a histogram every hour, a device at most four times and every fifth hour.
 func running(t testing.TB) *Recipe {
 	r := doctor()
-	r.Noise = CorrelatedGaussian{Variance: Rational{400, 1}, Series: mustSeries(t, 4, 5, 24)}
+	r.Noise = CorrelatedGaussian{Variance: Rational{Num: 400, Den: 1}, Series: mustSeries(t, 4, 5, 24)}
 	c := r.Claim.(ApproxDP)
 	c.Rounds = 4
 	r.Claim = c
@@ -56,7 +56,7 @@ func TestCorrelatedBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	negative.Noise = CorrelatedGaussian{Variance: Rational{400, 1}, Series: correlated.Series{Strategy: s, Separation: 5, Rounds: 24}}
+	negative.Noise = CorrelatedGaussian{Variance: Rational{Num: 400, Den: 1}, Series: correlated.Series{Strategy: s, Separation: 5, Rounds: 24}}
 	if got, err := Read(mustAppend(t, negative)); err != nil || got.Noise != negative.Noise {
 		t.Errorf("negative coefficients: %+v, %v", got, err)
 	}
@@ -76,11 +76,11 @@ func TestCorrelatedBytes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	r.Noise = CorrelatedGaussian{Variance: Rational{400, 1}, Series: mustSeries(t, 4, 1<<32, 24)}
+	r.Noise = CorrelatedGaussian{Variance: Rational{Num: 400, Den: 1}, Series: mustSeries(t, 4, 1<<32, 24)}
 	if _, err := r.Append(nil); err == nil {
 		t.Error("a separation of 2^32 was written")
 	}
-	r.Noise = CorrelatedGaussian{Variance: Rational{400, 1}}
+	r.Noise = CorrelatedGaussian{Variance: Rational{Num: 400, Den: 1}}
 	if _, err := r.Append(nil); err == nil {
 		t.Error("noise without a strategy was written")
 	}
@@ -93,8 +93,8 @@ func TestCorrelatedRefuses(t *testing.T) {
 		field  string
 	}{
 		{"no variance", func(_ *Recipe, n *CorrelatedGaussian) { n.Variance = Rational{} }, "noise.variance"},
-		{"little variance", func(_ *Recipe, n *CorrelatedGaussian) { n.Variance = Rational{1, 1 << 19} }, "noise"},
-		{"much variance", func(_ *Recipe, n *CorrelatedGaussian) { n.Variance = Rational{1 << 50, 1} }, "noise"},
+		{"little variance", func(_ *Recipe, n *CorrelatedGaussian) { n.Variance = Rational{Num: 1, Den: 1 << 19} }, "noise"},
+		{"much variance", func(_ *Recipe, n *CorrelatedGaussian) { n.Variance = Rational{Num: 1 << 50, Den: 1} }, "noise"},
 		{"close rounds", func(_ *Recipe, n *CorrelatedGaussian) { n.Series.Separation = 3 }, "noise"},
 		{"no batches", func(_ *Recipe, n *CorrelatedGaussian) { n.Series.Rounds = 0 }, "noise"},
 		{"independent", func(_ *Recipe, n *CorrelatedGaussian) { n.Series = mustSeries(t, 1, 5, 24) }, "noise.coefficients"},
@@ -103,7 +103,7 @@ func TestCorrelatedRefuses(t *testing.T) {
 			p.BatchMode = dap.LeaderSelected
 			r.Path = p
 		}, "path.batch_mode"},
-		{"coins", func(r *Recipe, _ *CorrelatedGaussian) { r.Participation = Bernoulli{Rational{1, 2}} }, "participation"},
+		{"coins", func(r *Recipe, _ *CorrelatedGaussian) { r.Participation = Bernoulli{Rational{Num: 1, Den: 2}} }, "participation"},
 		{"both servers", func(r *Recipe, _ *CorrelatedGaussian) {
 			c := r.Claim.(ApproxDP)
 			c.HonestServers = 2

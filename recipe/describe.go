@@ -167,7 +167,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	}
 	if s := r.Cover; s != nil {
 		who := "each device uploads"
-		if s.Rate != (Rational{1, 1}) {
+		if s.Rate != (Rational{Num: 1, Den: 1}) {
 			who = fmt.Sprintf("%s of all devices upload", s.Rate)
 		}
 		line("", "%s one request of one size, a report or a no-op: watching a device's network tells nothing", who)

@@ -142,7 +142,7 @@ func TestDeviceNoiseHolds(t *testing.T) {
 	}{{5, 2, 13, 8}, {5, 4, 17, 9}, {9, 2, 14, 8}, {3, 1, 12, 8}, {2, 2, 12, 8}, {7, 6, 20, 8}} {
 		r := doctor()
 		r.Query = Vector{Dimension: 1, Bound: c.bound, FracBits: 0, Proof: Pine40, Rounding: RoundNearest}
-		r.Randomizer, r.Noise, r.MinBatch = Gaussian{Rational{c.sigma2, 1}, c.clip}, NoNoise{}, c.batch
+		r.Randomizer, r.Noise, r.MinBatch = Gaussian{Rational{Num: c.sigma2, Den: 1}, c.clip}, NoNoise{}, c.batch
 		finite := 0
 		for _, delta := range []Decimal{{3, 1}, {1, 1}, {3, 2}, {1, 2}} {
 			l, _, err := account.LossIn(r, account.Situation{Servers: 1}, delta, 1, release.ReplaceOne)
@@ -201,7 +201,7 @@ func TestDeviceNoiseCharges(t *testing.T) {
 			t.Errorf("%d bits: %v where redraws cost %v", bits, l, spent)
 		} else if l.Finite() {
 			// No more is charged than two fifths over n times the odds: for delta, and for inputs that are moved by their n-th part.
-			e := accountant.DiscreteGaussian{Sigma2: accountant.Rational(z.Variance), Contribution: accountant.Ball(1000, float64(z.Clip)), Honest: n}
+			e := accountant.DiscreteGaussian{Sigma2: release.Rational(z.Variance), Contribution: release.Ball(1000, float64(z.Clip)), Honest: n}
 			least, err1 := accountant.Epsilon(e, 0.1-spent, release.ReplaceOne)
 			most, err2 := accountant.Epsilon(e, 0.1-spent*1.4, release.ReplaceOne)
 			own := -math.Log1p(-odds)
@@ -221,11 +221,11 @@ func TestDeviceNoiseRefuses(t *testing.T) {
 	}{
 		{"of a sum", func(r *Recipe) { r.Query = Sum{10} }, "query"},
 		{"of real numbers", func(r *Recipe) { r.Query = Vector{10, 1 << 15, 15, L2Fixed16, RoundTowardsZero} }, "query.proof"},
-		{"of both", func(r *Recipe) { r.Noise = DiscreteGaussian{Rational{1000, 1}, DrawsAll} }, "noise"},
+		{"of both", func(r *Recipe) { r.Noise = DiscreteGaussian{Rational{Num: 1000, Den: 1}, DrawsAll} }, "noise"},
 		{"none", func(r *Recipe) { r.Randomizer = Gaussian{Clip: 1 << 10} }, "randomizer.variance"},
-		{"narrow", func(r *Recipe) { r.Randomizer = Gaussian{Rational{15, 2}, 1 << 10} }, "randomizer.variance"},
-		{"wide", func(r *Recipe) { r.Randomizer = Gaussian{Rational{1 << 63, 1}, 1 << 10} }, "randomizer.variance"},
-		{"no clip", func(r *Recipe) { r.Randomizer = Gaussian{Rational{35001, 2}, 0} }, "randomizer.clip"},
+		{"narrow", func(r *Recipe) { r.Randomizer = Gaussian{Rational{Num: 15, Den: 2}, 1 << 10} }, "randomizer.variance"},
+		{"wide", func(r *Recipe) { r.Randomizer = Gaussian{Rational{Num: 1 << 63, Den: 1}, 1 << 10} }, "randomizer.variance"},
+		{"no clip", func(r *Recipe) { r.Randomizer = Gaussian{Rational{Num: 35001, Den: 2}, 0} }, "randomizer.clip"},
 		{"low bound", func(r *Recipe) { q := r.Query.(Vector); q.Bound = 1 << 10; r.Query = q }, "query.bound"},
 		{"low by one", func(r *Recipe) {
 			q := r.Query.(Vector)
@@ -260,7 +260,7 @@ func TestDeviceNoiseRefuses(t *testing.T) {
 		t.Errorf("neither noise nor epsilon: %v", err)
 	}
 	// Short vectors of many devices need less noise than can be accounted for: they get the least that can.
-	if r, err := account.New(noisyOptions(10, 2)); err != nil || r.Randomizer.(Gaussian).Variance != (Rational{MinDeviceVariance, 1}) {
+	if r, err := account.New(noisyOptions(10, 2)); err != nil || r.Randomizer.(Gaussian).Variance != (Rational{Num: MinDeviceVariance, Den: 1}) {
 		t.Errorf("%v", err)
 	}
 }

@@ -66,10 +66,10 @@ func TestValidateRefuses(t *testing.T) {
 		{"http to a name like loopback", path("http://127.0.0.1.example/", helper), []string{"path.leader"}},
 		{"one server twice", path(helper, helper), []string{"path.helper"}},
 		{"batch mode", func(r *Recipe) { r.Path = TwoServer{"https://leader.example/", helper, 3} }, []string{"path.batch_mode"}},
-		{"no noise share", func(r *Recipe) { r.Noise = DiscreteGaussian{Variance: Rational{50, 1}} }, []string{"noise.share"}},
-		{"tiny noise", func(r *Recipe) { r.Noise = DiscreteGaussian{Rational{1, 5}, DrawsAll} }, []string{"noise"}},
-		{"unreduced noise", func(r *Recipe) { r.Noise = DiscreteGaussian{Rational{100, 2}, DrawsAll} }, []string{"noise"}},
-		{"huge noise", func(r *Recipe) { r.Noise = DiscreteLaplace{Rational{1 << 41, 1}} }, []string{"noise"}},
+		{"no noise share", func(r *Recipe) { r.Noise = DiscreteGaussian{Variance: Rational{Num: 50, Den: 1}} }, []string{"noise.share"}},
+		{"tiny noise", func(r *Recipe) { r.Noise = DiscreteGaussian{Rational{Num: 1, Den: 5}, DrawsAll} }, []string{"noise"}},
+		{"unreduced noise", func(r *Recipe) { r.Noise = DiscreteGaussian{Rational{Num: 100, Den: 2}, DrawsAll} }, []string{"noise"}},
+		{"huge noise", func(r *Recipe) { r.Noise = DiscreteLaplace{Rational{Num: 1 << 41, Den: 1}} }, []string{"noise"}},
 		{"noise without claim", func(r *Recipe) { r.Claim = NoClaim{} }, []string{"claim"}},
 		{"no epsilon", claim(func(c *ApproxDP) { c.Epsilon = Decimal{} }), []string{"claim.epsilon"}},
 		{"no delta", claim(func(c *ApproxDP) { c.Delta = Decimal{} }), []string{"claim.delta"}},
@@ -83,7 +83,7 @@ func TestValidateRefuses(t *testing.T) {
 		{"empty window", func(r *Recipe) { r.Window = Between{5, 5} }, []string{"window.end"}},
 		{"window beyond time", func(r *Recipe) { r.Window = Between{5, math.MaxUint64} }, []string{"window.end"}},
 		{"more than can be accounted for", func(r *Recipe) {
-			r.Noise, r.Query = DiscreteLaplace{Rational{1, 1}}, Multihot{1000, 500, 40}
+			r.Noise, r.Query = DiscreteLaplace{Rational{Num: 1, Den: 1}}, Multihot{1000, 500, 40}
 			claim(func(c *ApproxDP) { c.Rounds = MaxRounds })(r)
 		}, []string{"guarantee"}},
 		{"empty population", func(r *Recipe) { r.Population = &Population{} }, []string{"population.statement"}},
@@ -196,7 +196,7 @@ func TestGuaranteeOrder(t *testing.T) {
 			c := r.Claim.(ApproxDP)
 			c.HonestServers = n
 			r.Claim = c
-			r.Noise = DiscreteGaussian{Rational{100, 1}, DrawsHalf}
+			r.Noise = DiscreteGaussian{Rational{Num: 100, Den: 1}, DrawsHalf}
 		}
 	}
 	all := epsilon(func(*Recipe) {})
@@ -254,7 +254,7 @@ func TestL1BoundGuarantee(t *testing.T) {
 	// Behind secret coins neighbours are C apart, and the count is hidden at their scale.
 	o := account.Options{
 		Name: "Credit", Query: L1BoundSum{Length: 8, Max: most}, Leader: "https://leader.example/", Helper: "https://helper.example/",
-		MinBatch: 500, Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}, Participation: Bernoulli{Rational{1, 10}},
+		MinBatch: 500, Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}, Participation: Bernoulli{Rational{Num: 1, Den: 10}},
 		Rate: &Rate{Devices: 60000, Units: 24}, Relay: &Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
 	}
 	for _, kind := range []account.NoiseKind{account.GaussianNoise, account.LaplaceNoise} {
@@ -366,7 +366,7 @@ func TestNew(t *testing.T) {
 		t.Errorf("calibrated to 1: %+v, %v", g, err)
 	}
 	o = base
-	o.Noise = DiscreteGaussian{Rational{50, 1}, DrawsAll}
+	o.Noise = DiscreteGaussian{Rational{Num: 50, Den: 1}, DrawsAll}
 	if r, err = account.New(o); err != nil {
 		t.Fatal(err)
 	}
@@ -379,11 +379,11 @@ func TestNew(t *testing.T) {
 		"no query":           func(o *account.Options) { o.Query = nil },
 		"exact with epsilon": func(o *account.Options) { o.Noise, o.Epsilon = NoNoise{}, Decimal{1, 0} },
 		"claim below noise": func(o *account.Options) {
-			o.Noise, o.Epsilon = DiscreteGaussian{Rational{50, 1}, DrawsAll}, Decimal{1, 1}
+			o.Noise, o.Epsilon = DiscreteGaussian{Rational{Num: 50, Den: 1}, DrawsAll}, Decimal{1, 1}
 		},
 		"unknown kind": func(o *account.Options) { o.Kind, o.Epsilon = "x", Decimal{1, 0} },
 		"bad delta": func(o *account.Options) {
-			o.Noise, o.Delta = DiscreteGaussian{Rational{50, 1}, DrawsAll}, Decimal{2, 0}
+			o.Noise, o.Delta = DiscreteGaussian{Rational{Num: 50, Den: 1}, DrawsAll}, Decimal{2, 0}
 		},
 	} {
 		o := base

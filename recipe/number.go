@@ -7,19 +7,20 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A Rational is a positive fraction in lowest terms; the zero value is not one.
-type Rational struct{ Num, Den uint64 }
+type Rational = release.Rational
 
 // NewRational returns num/den in lowest terms. It refuses zero in either place.
 func NewRational(num, den uint64) (Rational, error) {
-	if num == 0 || den == 0 {
-		return Rational{}, fmt.Errorf("recipe: %d/%d is not a positive fraction", num, den)
+	r, err := release.NewRational(num, den)
+	if err != nil {
+		return r, fmt.Errorf("recipe: %d/%d is not a positive fraction", num, den)
 	}
-	g := gcd(num, den)
-	return Rational{num / g, den / g}, nil
+	return r, nil
 }
 
 // ParseRational reads "26.01", "2601/100" or "5".
@@ -40,33 +41,6 @@ func ParseRational(s string) (Rational, error) {
 		return Rational{}, fmt.Errorf("recipe: %q has more than 19 decimal places", s)
 	}
 	return NewRational(d.Coefficient, pow10(d.Scale))
-}
-
-// Valid says whether the fraction is positive and in lowest terms.
-func (r Rational) Valid() bool { return r.Num > 0 && r.Den > 0 && gcd(r.Num, r.Den) == 1 }
-
-// Rat returns the exact value; 0 for the zero value and whatever has no denominator.
-func (r Rational) Rat() *big.Rat {
-	if r.Den == 0 {
-		return new(big.Rat)
-	}
-	return new(big.Rat).SetFrac(new(big.Int).SetUint64(r.Num), new(big.Int).SetUint64(r.Den))
-}
-
-// Float returns the nearest float64, for display and for accuracy, never for a privacy bound.
-func (r Rational) Float() float64 {
-	f, _ := r.Rat().Float64()
-	return f
-}
-
-// MarshalText is String.
-func (r Rational) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-func (r Rational) String() string {
-	if r.Den == 1 {
-		return strconv.FormatUint(r.Num, 10)
-	}
-	return fmt.Sprintf("%d/%d", r.Num, r.Den)
 }
 
 // A Decimal is Coefficient * 10^-Scale, with Scale as small as it can be: the one encoding of its value.
@@ -192,13 +166,6 @@ func (d Decimal) String() string {
 	}
 }
 
-func gcd(a, b uint64) uint64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}
-
 // pow10 returns 10^n for n <= 19.
 func pow10(n uint8) uint64 {
 	p := uint64(1)
@@ -206,15 +173,6 @@ func pow10(n uint8) uint64 {
 		p *= 10
 	}
 	return p
-}
-
-// floatDown returns the greatest float64 that is not above the exact value.
-func (r Rational) floatDown() float64 {
-	f := r.Float()
-	if new(big.Rat).SetFloat64(f).Cmp(r.Rat()) > 0 {
-		f = math.Nextafter(f, 0)
-	}
-	return f
 }
 
 // FloatUp is the least float64 that is not below.

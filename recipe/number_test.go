@@ -75,7 +75,7 @@ func TestDecimalAbove(t *testing.T) {
 
 func TestRational(t *testing.T) {
 	for in, want := range map[string]Rational{
-		"5": {5, 1}, "26.01": {2601, 100}, "10/4": {5, 2}, "0.25": {1, 4}, "2.5e1": {25, 1},
+		"5": {Num: 5, Den: 1}, "26.01": {Num: 2601, Den: 100}, "10/4": {Num: 5, Den: 2}, "0.25": {Num: 1, Den: 4}, "2.5e1": {Num: 25, Den: 1},
 	} {
 		if got, err := ParseRational(in); err != nil || got != want {
 			t.Errorf("ParseRational(%q) = %v, %v; want %v", in, got, err, want)
@@ -86,7 +86,7 @@ func TestRational(t *testing.T) {
 			t.Errorf("ParseRational(%q) = %v", s, got)
 		}
 	}
-	if s := (Rational{5, 2}).String(); s != "5/2" {
+	if s := (Rational{Num: 5, Den: 2}).String(); s != "5/2" {
 		t.Error(s)
 	}
 }

@@ -260,7 +260,7 @@ type Coins struct {
 // CoinRates returns the coins of a recipe that devices decide by.
 func (r *Recipe) CoinRates() (Coins, error) {
 	_, most := r.reportRates()
-	c := Coins{Rate: outward.Rat(new(big.Rat).Quo(most, r.coverRate())), Dummy: r.Dummies.Rate.floatDown()}
+	c := Coins{Rate: outward.Rat(new(big.Rat).Quo(most, r.coverRate())), Dummy: r.Dummies.Rate.FloatDown()}
 	if !(c.Rate < 1) {
 		return c, &InvalidError{"participation.rate", "reports every answer that is covered, so that no coin hides it"}
 	}

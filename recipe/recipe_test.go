@@ -25,7 +25,7 @@ func doctor() *Recipe {
 		Randomizer:    NoRandomizer{},
 		Participation: Always{},
 		Path:          TwoServer{Leader: "https://leader.example/", Helper: "https://helper.example/a", BatchMode: dap.TimeInterval},
-		Noise:         DiscreteGaussian{Variance: Rational{50, 1}, Share: DrawsAll},
+		Noise:         DiscreteGaussian{Variance: Rational{Num: 50, Den: 1}, Share: DrawsAll},
 		Claim: ApproxDP{
 			Epsilon: Decimal{2, 0}, Delta: Decimal{1, 9}, Neighbours: release.ReplaceOne, HonestServers: 1, Rounds: 1,
 		},
@@ -53,21 +53,21 @@ func variants() map[string]*Recipe {
 	with("multihot", func(r *Recipe) { r.Query = Multihot{Length: 30, MaxWeight: 2, Chunk: 6} })
 	with("sumvec", func(r *Recipe) { r.Query = SumVec{Length: 3, Max: 1, Chunk: 3} })
 	with("l1 bound", func(r *Recipe) {
-		r.Query, r.Noise = L1BoundSum{Length: 12, Max: 10, Chunk: 7}, DiscreteGaussian{Variance: Rational{2500, 1}, Share: DrawsAll}
+		r.Query, r.Noise = L1BoundSum{Length: 12, Max: 10, Chunk: 7}, DiscreteGaussian{Variance: Rational{Num: 2500, Den: 1}, Share: DrawsAll}
 	})
 	with("l1 bound with laplace", func(r *Recipe) {
-		r.Query, r.Noise = L1BoundSum{Length: 12, Max: 10, Chunk: 7}, DiscreteLaplace{Scale: Rational{15, 1}}
+		r.Query, r.Noise = L1BoundSum{Length: 12, Max: 10, Chunk: 7}, DiscreteLaplace{Scale: Rational{Num: 15, Den: 1}}
 	})
 	with("half", func(r *Recipe) {
-		r.Noise = DiscreteGaussian{Variance: Rational{201, 2}, Share: DrawsHalf}
+		r.Noise = DiscreteGaussian{Variance: Rational{Num: 201, Den: 2}, Share: DrawsHalf}
 	})
 	with("both honest", func(r *Recipe) {
-		r.Noise = DiscreteGaussian{Variance: Rational{100, 1}, Share: DrawsHalf}
+		r.Noise = DiscreteGaussian{Variance: Rational{Num: 100, Den: 1}, Share: DrawsHalf}
 		c := r.Claim.(ApproxDP)
 		c.HonestServers = 2
 		r.Claim = c
 	})
-	with("laplace", func(r *Recipe) { r.Noise = DiscreteLaplace{Scale: Rational{5, 2}} })
+	with("laplace", func(r *Recipe) { r.Noise = DiscreteLaplace{Scale: Rational{Num: 5, Den: 2}} })
 	with("exact", func(r *Recipe) { r.Noise, r.Claim = NoNoise{}, NoClaim{} })
 	with("no window", func(r *Recipe) { r.Window = NoWindow{} })
 	with("no population", func(r *Recipe) { r.Population = nil })
@@ -92,7 +92,7 @@ func variants() map[string]*Recipe {
 		if err != nil {
 			panic(err)
 		}
-		r.Noise = CorrelatedGaussian{Variance: Rational{400, 1}, Series: correlated.Series{Strategy: s, Separation: 5, Rounds: 24}}
+		r.Noise = CorrelatedGaussian{Variance: Rational{Num: 400, Den: 1}, Series: correlated.Series{Strategy: s, Separation: 5, Rounds: 24}}
 	})
 	with("bare description", func(r *Recipe) { r.Description = "" })
 	with("two lines", func(r *Recipe) { r.Description = "One.\nTwo: \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645." })
@@ -261,7 +261,7 @@ func TestAppendRefuses(t *testing.T) {
 		"long name":          func(r *Recipe) { r.Name = strings.Repeat("a", 256) },
 		"long description":   func(r *Recipe) { r.Description = strings.Repeat("a", 1<<16) },
 		"longer than any":    func(r *Recipe) { r.Description = strings.Repeat("a", 1<<16-1) },
-		"unreduced variance": func(r *Recipe) { r.Noise = DiscreteGaussian{Variance: Rational{2, 2}} },
+		"unreduced variance": func(r *Recipe) { r.Noise = DiscreteGaussian{Variance: Rational{Num: 2, Den: 2}} },
 		"loose decimal":      func(r *Recipe) { r.Claim = ApproxDP{Epsilon: Decimal{10, 1}} },
 	} {
 		r := doctor()

@@ -43,7 +43,7 @@ func TestRoundsRefuses(t *testing.T) {
 		"what its absence says":            {doctor, func(r *Recipe) { r.Rounds = &Rounds{Units: 1} }, "round"},
 		"rate of a day, rounds of an hour": {needles, func(r *Recipe) { r.Rounds = nil }, "rate.units"},
 		"rate of an hour":                  {needles, func(r *Recipe) { r.Rate.Units = 1 }, "rate.units"},
-		"slots of an hour":                 {donating, func(r *Recipe) { r.Participation = DonationTime{Rational{1, 4}, 8, 1} }, "round.units"},
+		"slots of an hour":                 {donating, func(r *Recipe) { r.Participation = DonationTime{Rational{Num: 1, Den: 4}, 8, 1} }, "round.units"},
 		"a window that begins in a round":  {doctor, func(r *Recipe) { r.Rounds = &Rounds{Units: 48} }, "window"},
 		"a window that ends in a round":    {doctor, func(r *Recipe) { r.Rounds, r.Window = &Rounds{Units: 5}, Between{480000, 480024} }, "window"},
 		"leader-selected, two rounds":      {func() *Recipe { return variants()["two rounds"] }, leaderSelected, "path.batch_mode"},

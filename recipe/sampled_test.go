@@ -24,9 +24,9 @@ func needles() *Recipe {
 		Name:          "Needles",
 		Query:         Multihot{Length: 12, MaxWeight: 1, Chunk: 4},
 		Randomizer:    NoRandomizer{},
-		Participation: Importance{Default: Rational{1, 100}, Other: Rational{1, 2}},
+		Participation: Importance{Default: Rational{Num: 1, Den: 100}, Other: Rational{Num: 1, Den: 2}},
 		Path:          TwoServer{Leader: "https://leader.example/", Helper: "https://helper.example/", BatchMode: dap.TimeInterval},
-		Noise:         DiscreteGaussian{Variance: Rational{9, 1}, Share: DrawsAll},
+		Noise:         DiscreteGaussian{Variance: Rational{Num: 9, Den: 1}, Share: DrawsAll},
 		Claim: ApproxDP{
 			Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}, Neighbours: release.AddRemove, HonestServers: 1, Rounds: 1,
 		},
@@ -35,8 +35,8 @@ func needles() *Recipe {
 		Window:        NoWindow{},
 		Rounds:        &Rounds{Units: 24, Grace: 300},
 		Rate:          &Rate{Devices: 60000, Units: 24},
-		Dummies:       &Dummies{Rate: Rational{1, 128}, Senders: 50000, Allowance: 700},
-		Cover:         &Cover{Rational{1, 1}},
+		Dummies:       &Dummies{Rate: Rational{Num: 1, Den: 128}, Senders: 50000, Allowance: 700},
+		Cover:         &Cover{Rational{Num: 1, Den: 1}},
 		KEM:           XWing,
 		Relay:         &Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
 	}
@@ -44,7 +44,7 @@ func needles() *Recipe {
 
 func targeted() *Recipe {
 	r := needles()
-	r.Participation, r.Cover, r.KEM = Bernoulli{Rational{1, 10}}, nil, X25519
+	r.Participation, r.Cover, r.KEM = Bernoulli{Rational{Num: 1, Den: 10}}, nil, X25519
 	r.Targeting = &Targeting{
 		Clauses: []Clause{{Platform, []string{"ios", "linux"}}, {Language, []string{"de"}}},
 		Certificate: Certificate{
@@ -63,8 +63,8 @@ func sampledVariants() map[string]*Recipe {
 		list[name] = r
 	}
 	with("bernoulli", func(r *Recipe) {})
-	with("bernoulli with some cover", func(r *Recipe) { r.Cover = &Cover{Rational{1, 2}} })
-	with("donation time", func(r *Recipe) { r.Participation = DonationTime{Rational{1, 4}, 8, 3} })
+	with("bernoulli with some cover", func(r *Recipe) { r.Cover = &Cover{Rational{Num: 1, Den: 2}} })
+	with("donation time", func(r *Recipe) { r.Participation = DonationTime{Rational{Num: 1, Den: 4}, 8, 3} })
 	with("direct", func(r *Recipe) {
 		r.Relay = nil
 		c := r.Claim.(ApproxDP)
@@ -146,16 +146,16 @@ func TestSampledRefuses(t *testing.T) {
 		"relay at the leader":        {func(r *Recipe) { r.Relay.URL = "https://leader.example/relay" }, "relay.url"},
 		"relay at the helper":        {func(r *Recipe) { r.Relay.URL = "https://helper.example:444/" }, "relay.url"},
 		"relay in the clear":         {func(r *Recipe) { r.Relay.URL = "http://relay.example/" }, "relay.url"},
-		"importance always":          {func(r *Recipe) { r.Participation = Importance{Rational{1, 100}, Rational{1, 1}} }, "participation.other"},
-		"importance upside down":     {func(r *Recipe) { r.Participation = Importance{Rational{1, 2}, Rational{1, 3}} }, "participation.default"},
-		"importance never":           {func(r *Recipe) { r.Participation = Importance{Rational{}, Rational{1, 3}} }, "participation.default"},
+		"importance always":          {func(r *Recipe) { r.Participation = Importance{Rational{Num: 1, Den: 100}, Rational{Num: 1, Den: 1}} }, "participation.other"},
+		"importance upside down":     {func(r *Recipe) { r.Participation = Importance{Rational{Num: 1, Den: 2}, Rational{Num: 1, Den: 3}} }, "participation.default"},
+		"importance never":           {func(r *Recipe) { r.Participation = Importance{Rational{}, Rational{Num: 1, Den: 3}} }, "participation.default"},
 		"importance of two":          {func(r *Recipe) { r.Query = Multihot{12, 2, 4} }, "participation"},
-		"cover too rare":             {func(r *Recipe) { r.Cover.Rate = Rational{1, 3} }, "cover.rate"},
-		"cover above one":            {func(r *Recipe) { r.Cover.Rate = Rational{3, 2} }, "cover.rate"},
-		"cover that leaves no coin":  {func(r *Recipe) { r.Cover.Rate = Rational{1, 2} }, "participation.rate"},
+		"cover too rare":             {func(r *Recipe) { r.Cover.Rate = Rational{Num: 1, Den: 3} }, "cover.rate"},
+		"cover above one":            {func(r *Recipe) { r.Cover.Rate = Rational{Num: 3, Den: 2} }, "cover.rate"},
+		"cover that leaves no coin":  {func(r *Recipe) { r.Cover.Rate = Rational{Num: 1, Den: 2} }, "participation.rate"},
 		"no rate":                    {func(r *Recipe) { r.Rate = nil }, "rate"},
-		"few dummies":                {func(r *Recipe) { r.Dummies.Rate = Rational{0, 1} }, "dummies.rate"},
-		"dummies for all":            {func(r *Recipe) { r.Dummies.Rate = Rational{3, 4} }, "dummies.rate"},
+		"few dummies":                {func(r *Recipe) { r.Dummies.Rate = Rational{Num: 0, Den: 1} }, "dummies.rate"},
+		"dummies for all":            {func(r *Recipe) { r.Dummies.Rate = Rational{Num: 3, Den: 4} }, "dummies.rate"},
 		"more senders than devices":  {func(r *Recipe) { r.Dummies.Senders = 60001 }, "dummies.senders"},
 		"more senders than people":   {func(r *Recipe) { r.Population = &Population{"We.", 1000} }, "dummies.senders"},
 		"nobody to hide behind":      {func(r *Recipe) { r.Dummies.Senders = 1 }, "dummies.senders"},
@@ -164,15 +164,15 @@ func TestSampledRefuses(t *testing.T) {
 		"batch that never fills":     {func(r *Recipe) { r.MinBatch = 1000 }, "min_batch"},
 		"replace neighbours":         {func(r *Recipe) { claim(r, func(c *ApproxDP) { c.Neighbours = release.ReplaceOne }) }, "claim.neighbours"},
 		"unknown KEM":                {func(r *Recipe) { r.KEM = 0x20 }, "hpke_suite"},
-		"histogram that has no zero": {func(r *Recipe) { r.Query, r.Participation = Histogram{12, 4}, Bernoulli{Rational{1, 10}} }, "query"},
+		"histogram that has no zero": {func(r *Recipe) { r.Query, r.Participation = Histogram{12, 4}, Bernoulli{Rational{Num: 1, Den: 10}} }, "query"},
 		"noise of both":              {func(r *Recipe) { r.Randomizer = RAPPOR{Decimal{4, 0}} }, "noise"},
-		"everybody":                  {func(r *Recipe) { r.Participation = Bernoulli{Rational{1, 1}} }, "participation.rate"},
+		"everybody":                  {func(r *Recipe) { r.Participation = Bernoulli{Rational{Num: 1, Den: 1}} }, "participation.rate"},
 	})
 	check(func() *Recipe { return sampledVariants()["donation time"] }, changes{
-		"one slot":       {func(r *Recipe) { r.Participation = DonationTime{Rational{1, 2}, 1, 3} }, "participation.slots"},
-		"too many slots": {func(r *Recipe) { r.Participation = DonationTime{Rational{1, 2}, MaxSlots + 1, 3} }, "participation.slots"},
-		"no length":      {func(r *Recipe) { r.Participation = DonationTime{Rational{1, 2}, 8, 0} }, "participation.length"},
-		"above one":      {func(r *Recipe) { r.Participation = DonationTime{Rational{3, 2}, 8, 3} }, "participation.rate"},
+		"one slot":       {func(r *Recipe) { r.Participation = DonationTime{Rational{Num: 1, Den: 2}, 1, 3} }, "participation.slots"},
+		"too many slots": {func(r *Recipe) { r.Participation = DonationTime{Rational{Num: 1, Den: 2}, MaxSlots + 1, 3} }, "participation.slots"},
+		"no length":      {func(r *Recipe) { r.Participation = DonationTime{Rational{Num: 1, Den: 2}, 8, 0} }, "participation.length"},
+		"above one":      {func(r *Recipe) { r.Participation = DonationTime{Rational{Num: 3, Den: 2}, 8, 3} }, "participation.rate"},
 	})
 	check(func() *Recipe { return sampledVariants()["rappor"] }, changes{
 		"weight bound too small": {func(r *Recipe) { r.Query = Multihot{12, 5, 4} }, "query.max_weight"},
@@ -204,7 +204,7 @@ func TestSampledRefuses(t *testing.T) {
 		"no values":             {clauses(Clause{Platform, nil}), "targeting.values"},
 		"values that hide text": {clauses(Clause{Platform, []string{"a\u202e"}}), "targeting.values"},
 		"no coin":               {func(r *Recipe) { r.Participation = Bernoulli{} }, "participation.rate"},
-		"rate near one":         {func(r *Recipe) { r.Participation = Bernoulli{Rational{2, 3}} }, "participation.rate"},
+		"rate near one":         {func(r *Recipe) { r.Participation = Bernoulli{Rational{Num: 2, Den: 3}} }, "participation.rate"},
 		"everybody who fits":    {func(r *Recipe) { r.Participation, r.Dummies = Always{}, nil }, "participation.rate"},
 		"in the open":           {func(r *Recipe) { r.Relay = nil }, "relay"},
 		"senders do not fit":    {func(r *Recipe) { r.Dummies.Senders = 50002 }, "dummies.senders"},
@@ -218,8 +218,8 @@ func TestSampledRefuses(t *testing.T) {
 		t.Errorf("an epsilon that the rate does not bear out: %v", err)
 	}
 	r = needles()
-	r.Participation = Importance{Rational{1, 100}, Rational{9, 10}} // more people, same claim
-	r.Dummies.Allowance, r.Participation = 700, Importance{Rational{1, 50}, Rational{9, 10}}
+	r.Participation = Importance{Rational{Num: 1, Den: 100}, Rational{Num: 9, Den: 10}} // more people, same claim
+	r.Dummies.Allowance, r.Participation = 700, Importance{Rational{Num: 1, Den: 50}, Rational{Num: 9, Den: 10}}
 	if err := account.Validate(r); !errors.As(err, &refused) {
 		t.Errorf("a rate that the epsilon does not bear out: %v", err)
 	}
@@ -279,17 +279,17 @@ func TestSampledGuaranteeHolds(t *testing.T) {
 		cover   float64
 		dummies Rational
 	}{
-		{Bernoulli{Rational{1, 5}}, 1, Rational{1, 2}},
-		{Bernoulli{Rational{1, 5}}, 1, Rational{1, 10}},
-		{Bernoulli{Rational{1, 5}}, 0.5, Rational{1, 3}},
-		{Importance{Rational{1, 10}, Rational{2, 5}}, 1, Rational{1, 3}},
+		{Bernoulli{Rational{Num: 1, Den: 5}}, 1, Rational{Num: 1, Den: 2}},
+		{Bernoulli{Rational{Num: 1, Den: 5}}, 1, Rational{Num: 1, Den: 10}},
+		{Bernoulli{Rational{Num: 1, Den: 5}}, 0.5, Rational{Num: 1, Den: 3}},
+		{Importance{Rational{Num: 1, Den: 10}, Rational{Num: 2, Den: 5}}, 1, Rational{Num: 1, Den: 3}},
 	} {
 		r := needles()
-		r.Query, r.Participation, r.Noise = Count{}, c.p, DiscreteGaussian{Rational{sigma2, 1}, DrawsAll}
+		r.Query, r.Participation, r.Noise = Count{}, c.p, DiscreteGaussian{Rational{Num: sigma2, Den: 1}, DrawsAll}
 		r.Dummies = &Dummies{Rate: c.dummies, Senders: senders}
-		r.Cover = &Cover{Rational{1, 1}}
+		r.Cover = &Cover{Rational{Num: 1, Den: 1}}
 		if c.cover != 1 {
-			r.Cover = &Cover{Rational{1, 2}}
+			r.Cover = &Cover{Rational{Num: 1, Den: 2}}
 		}
 		answer, none := r.Chances(OtherAnswer), r.Chances(NoAnswer)
 		others := r.Chances(DefaultAnswer)
@@ -355,8 +355,8 @@ func TestExampleSix(t *testing.T) {
 	r := targeted()
 	r.Targeting, r.Noise = nil, NoNoise{}
 	r.Query, r.Randomizer, r.MinBatch = Multihot{Length: 32, MaxWeight: 16, Chunk: 6}, RAPPOR{Decimal{4, 0}}, 10000
-	r.Participation, r.Rate = Bernoulli{Rational{1, 50}}, &Rate{1000000, 1}
-	r.Dummies = &Dummies{Rate: Rational{41, 16384}, Senders: 1000000, Allowance: 2755}
+	r.Participation, r.Rate = Bernoulli{Rational{Num: 1, Den: 50}}, &Rate{1000000, 1}
+	r.Dummies = &Dummies{Rate: Rational{Num: 41, Den: 16384}, Senders: 1000000, Allowance: 2755}
 	r.Claim = ApproxDP{
 		Epsilon: Decimal{3, 2}, Delta: Decimal{1, 10}, Neighbours: release.AddRemove, HonestServers: 1, Rounds: 1,
 	}
@@ -385,7 +385,7 @@ func TestNewSampled(t *testing.T) {
 		Name: "x", Query: Multihot{Length: 12, MaxWeight: 1}, Leader: "https://l.example/", Helper: "https://h.example/", MinBatch: 50,
 		Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}, Rate: &Rate{20000, 1}, Relay: &Relay{"https://r.example/", "https://g.example/"},
 	}
-	for _, p := range []Participation{Bernoulli{Rational{1, 10}}, Importance{Rational{1, 100}, Rational{1, 2}}} {
+	for _, p := range []Participation{Bernoulli{Rational{Num: 1, Den: 10}}, Importance{Rational{Num: 1, Den: 100}, Rational{Num: 1, Den: 2}}} {
 		o := base
 		o.Participation = p
 		r, err := account.New(o)

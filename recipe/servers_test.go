@@ -26,7 +26,7 @@ func TestTwoServersAndCoins(t *testing.T) {
 		return g
 	}
 	// Two draws of variance 9 are one of 18, as nearly as the accountant computes.
-	whole, half := guarantee(make(DiscreteGaussian{Rational{18, 1}, DrawsAll}, 1)), guarantee(make(DiscreteGaussian{Rational{18, 1}, DrawsHalf}, 2))
+	whole, half := guarantee(make(DiscreteGaussian{Rational{Num: 18, Den: 1}, DrawsAll}, 1)), guarantee(make(DiscreteGaussian{Rational{Num: 18, Den: 1}, DrawsHalf}, 2))
 	if d := half.Epsilon/whole.Epsilon - 1; d > 1e-3 || d < -1e-3 {
 		t.Errorf("half shares give %v, one whole share %v", half.Epsilon, whole.Epsilon)
 	}
@@ -34,11 +34,11 @@ func TestTwoServersAndCoins(t *testing.T) {
 		t.Errorf("if one server fails: %v, with both %v", f.Loss, half.Loss)
 	}
 	// Narrow halves are no discrete Gaussian together.
-	narrow := guarantee(make(DiscreteGaussian{Rational{2, 1}, DrawsHalf}, 2))
-	if alone := guarantee(make(DiscreteGaussian{Rational{1, 1}, DrawsAll}, 1)); !(narrow.Epsilon < alone.Epsilon) {
+	narrow := guarantee(make(DiscreteGaussian{Rational{Num: 2, Den: 1}, DrawsHalf}, 2))
+	if alone := guarantee(make(DiscreteGaussian{Rational{Num: 1, Den: 1}, DrawsAll}, 1)); !(narrow.Epsilon < alone.Epsilon) {
 		t.Errorf("two narrow halves give %v, one of them %v", narrow.Epsilon, alone.Epsilon)
 	}
-	for _, r := range []*Recipe{make(DiscreteLaplace{Rational{4, 1}}, 1), make(DiscreteGaussian{Rational{16, 1}, DrawsAll}, 1)} {
+	for _, r := range []*Recipe{make(DiscreteLaplace{Rational{Num: 4, Den: 1}}, 1), make(DiscreteGaussian{Rational{Num: 16, Den: 1}, DrawsAll}, 1)} {
 		one := guarantee(r)
 		both, ok := account.BothHonest(r)
 		if !ok || !(both.Epsilon < one.Epsilon*0.9 && both.Epsilon > one.Epsilon*0.4) {

@@ -88,7 +88,7 @@ const (
 
 // MaxTargetedRate is the largest probability of reporting in a targeted recipe: nobody who fits the predicate is sure to
 // be in the result.
-var MaxTargetedRate = Rational{1, 2}
+var MaxTargetedRate = Rational{Num: 1, Den: 2}
 
 func (t *Targeting) String() string {
 	var parts []string

@@ -264,12 +264,12 @@ func (n DiscreteGaussian) PerServer() (Rational, error) {
 		return n.Variance, nil
 	}
 	if n.Variance.Num%2 == 0 {
-		return Rational{n.Variance.Num / 2, n.Variance.Den}, nil
+		return Rational{Num: n.Variance.Num / 2, Den: n.Variance.Den}, nil
 	}
 	if n.Variance.Den > math.MaxUint64/2 {
 		return Rational{}, errors.New("recipe: half the variance has no 64-bit denominator")
 	}
-	return Rational{n.Variance.Num, n.Variance.Den * 2}, nil
+	return Rational{Num: n.Variance.Num, Den: n.Variance.Den * 2}, nil
 }
 
 // Sampler draws what one server adds to each coordinate.

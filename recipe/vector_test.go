@@ -52,7 +52,7 @@ func vectorVariants() map[string]*Recipe {
 	}
 	r := doctor()
 	r.Query = Vector{Dimension: 1000, Bound: 5100, FracBits: 10, Proof: Pine40, Rounding: RoundRandomly}
-	r.Randomizer, r.Noise, r.MinBatch = Gaussian{Rational{35001, 2}, 1 << 10}, NoNoise{}, 1500
+	r.Randomizer, r.Noise, r.MinBatch = Gaussian{Rational{Num: 35001, Den: 2}, 1 << 10}, NoNoise{}, 1500
 	r.Claim = ApproxDP{Decimal{2, 0}, Decimal{1, 6}, release.ReplaceOne, 1, 1}
 	list["vector with noise"] = r
 	shorter := *list["vector pine32"]
@@ -221,7 +221,7 @@ func TestVectorRefuses(t *testing.T) {
 		{"fixed length", func(_ *Recipe, q *Vector) {
 			*q = Vector{Dimension: 1 << 20, Bound: 1 << 15, FracBits: 15, Proof: L2Fixed16, Rounding: RoundTowardsZero}
 		}, "query"},
-		{"laplace", func(r *Recipe, _ *Vector) { r.Noise = DiscreteLaplace{Rational{1 << 20, 1}} }, "noise"},
+		{"laplace", func(r *Recipe, _ *Vector) { r.Noise = DiscreteLaplace{Rational{Num: 1 << 20, Den: 1}} }, "noise"},
 		{"people", func(r *Recipe, q *Vector) { q.Bound, q.Proof, r.Population.Expected = 1<<14, Pine32, 1<<17 }, "query.proof"},
 	} {
 		r := doctor()
@@ -251,8 +251,8 @@ func TestVectorRoom(t *testing.T) {
 		variance float64 // of both servers' noise
 	}{
 		{NoNoise{}, 0},
-		{DiscreteGaussian{Rational{1 << 40, 1}, DrawsAll}, 1 << 41},
-		{DiscreteGaussian{Rational{1 << 40, 1}, DrawsHalf}, 1 << 40},
+		{DiscreteGaussian{Rational{Num: 1 << 40, Den: 1}, DrawsAll}, 1 << 41},
+		{DiscreteGaussian{Rational{Num: 1 << 40, Den: 1}, DrawsHalf}, 1 << 40},
 	} {
 		r := doctor()
 		r.Query = Vector{Dimension: 10, Bound: 1 << 14, FracBits: 15, Proof: Pine32, Rounding: RoundNearest}
@@ -273,7 +273,7 @@ func TestVectorRoom(t *testing.T) {
 	// Noise that alone is too wide leaves room for nobody.
 	r := doctor()
 	r.Query = Vector{Dimension: 10, Bound: 1, FracBits: 0, Proof: Pine32, Rounding: RoundNearest}
-	r.Noise = DiscreteGaussian{Rational{1 << 60, 1}, DrawsAll}
+	r.Noise = DiscreteGaussian{Rational{Num: 1 << 60, Den: 1}, DrawsAll}
 	if most, ok := r.MostReports(); !ok || most != 0 {
 		t.Errorf("room for %d, %v", most, ok)
 	}
@@ -324,7 +324,7 @@ func TestVectorCoins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Participation, o.Rate, o.Rounds = Bernoulli{Rational{1, 20}}, &Rate{Devices: 100000, Units: 1}, 2
+		o.Participation, o.Rate, o.Rounds = Bernoulli{Rational{Num: 1, Den: 20}}, &Rate{Devices: 100000, Units: 1}, 2
 		o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"}
 		r, err := account.New(o)
 		if err != nil {
@@ -348,7 +348,7 @@ func TestVectorCoins(t *testing.T) {
 		if noisy {
 			sigma *= math.Sqrt(999)
 		}
-		smooth := accountant.Sampled{Event: accountant.Gaussian{Sigma: sigma / (1 << 14), Contribution: accountant.Signed(1)}, Rate: 1. / 20, Count: accountant.CountHidden}
+		smooth := accountant.Sampled{Event: accountant.Gaussian{Sigma: sigma / (1 << 14), Contribution: release.Signed(1)}, Rate: 1. / 20, Count: accountant.CountHidden}
 		want, err := accountant.Epsilon(accountant.SelfCompose{Event: smooth, Count: 2}, 1e-6, release.AddRemove)
 		if err != nil || g.Epsilon < want.EpsilonLower || g.Epsilon > want.Epsilon*1.03 {
 			t.Errorf("noisy devices %v: %v, continuous noise %v, %v", noisy, g.Loss, want, err)
@@ -429,7 +429,7 @@ func TestVectorEstimate(t *testing.T) {
 	q := r.Query.(Vector)
 	q.Dimension = 2
 	r.Query = q
-	r.Noise = DiscreteGaussian{Rational{1 << 19, 1}, DrawsAll}
+	r.Noise = DiscreteGaussian{Rational{Num: 1 << 19, Den: 1}, DrawsAll}
 	e, err := r.Estimate([]int64{-512, 2048}, 1000)
 	if err != nil {
 		t.Fatal(err)

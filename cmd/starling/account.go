@@ -8,9 +8,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/calculator"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func accountCommand() *command {
@@ -113,7 +113,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 			}
 		}
 		if *neighbours != "" {
-			if q.Neighbours, err = accountant.ParseNeighbours(*neighbours); err != nil {
+			if q.Neighbours, err = release.ParseNeighbours(*neighbours); err != nil {
 				return failf(exitUsage, "--neighbours add-remove, replace or zero-out", "--neighbours is %q", *neighbours)
 			}
 		}
@@ -126,7 +126,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 			}
 		}
 		if *direction != "" {
-			if q.Direction, err = accountant.ParseDirection(*direction); err != nil {
+			if q.Direction, err = release.ParseDirection(*direction); err != nil {
 				return failf(exitUsage, "--direction remove or add; without it the larger of both is answered", "--direction is %q", *direction)
 			}
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/lab/chart"
@@ -166,10 +166,10 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 
 // guaranteeOf says what the people in a batch have, what counts on nobody's word first.
 func guaranteeOf(g *recipe.Guarantee) string {
-	about := map[accountant.Neighbours]string{
-		accountant.ReplaceOne: "replacing the report of any one " + g.Unit,
-		accountant.AddRemove:  "any one " + g.Unit + "'s answer against no answer",
-		accountant.ZeroOut:    "the report of any one " + g.Unit + " against that of no answer",
+	about := map[release.Neighbours]string{
+		release.ReplaceOne: "replacing the report of any one " + g.Unit,
+		release.AddRemove:  "any one " + g.Unit + "'s answer against no answer",
+		release.ZeroOut:    "the report of any one " + g.Unit + " against that of no answer",
 	}
 	words := fmt.Sprintf("%s, for %s", g.Unconditional, about[g.UnconditionalNeighbours])
 	if g.PerPerson > 1 {

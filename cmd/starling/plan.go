@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/recipe/plan"
@@ -101,7 +101,7 @@ answer every --separation rounds or less often.
 				switch {
 				case errors.Is(err, plan.ErrGoal):
 					return usageOf("recipe plan", err)
-				case errors.Is(err, accountant.ErrUnsupported):
+				case errors.Is(err, release.ErrUnsupported):
 					return failf(exitFailed, "plan without --population or --dummies", "%w", err)
 				case err != nil:
 					return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -27,18 +28,18 @@ const (
 	maxSteps          = 1 << 30
 )
 
-func (a Allocated) check(n Neighbours) error {
+func (a Allocated) check(n release.Neighbours) error {
 	if a.Steps == 0 || a.Steps > maxSteps {
 		return parameter("number of steps", float64(a.Steps), "1 to 2^30")
 	}
 	if a.Picks == 0 || a.Picks > a.Steps {
 		return parameter("number of picks", float64(a.Picks), "1 up to the number of steps")
 	}
-	if n == ReplaceOne {
-		return fmt.Errorf("%w: random allocation for replace-one neighbours", ErrUnsupported)
+	if n == release.ReplaceOne {
+		return fmt.Errorf("%w: random allocation for replace-one neighbours", release.ErrUnsupported)
 	}
 	if a.Count != CountHidden {
-		return fmt.Errorf("%w: random allocation while the count of each step is public", ErrUnsupported)
+		return fmt.Errorf("%w: random allocation while the count of each step is public", release.ErrUnsupported)
 	}
 	return nil
 }
@@ -59,13 +60,13 @@ func picksMany(e Event) bool {
 	return false
 }
 
-func (a Allocated) dominating(n Neighbours) (dominance, error) {
+func (a Allocated) dominating(n release.Neighbours) (dominance, error) {
 	if err := a.check(n); err != nil {
 		return dominance{}, err
 	}
 	inner, ok := a.Event.(dominated)
 	if !ok {
-		return dominance{}, fmt.Errorf("%w: allocation of %T", ErrUnsupported, a.Event)
+		return dominance{}, fmt.Errorf("%w: allocation of %T", release.ErrUnsupported, a.Event)
 	}
 	d, err := inner.dominating(n)
 	if err != nil {
@@ -86,7 +87,7 @@ func (d dominance) allocated(steps uint64) (dominance, error) {
 		return d, nil
 	}
 	if !d.symmetric || d.below != nil {
-		return dominance{}, fmt.Errorf("%w: random allocation where the two directions differ", ErrUnsupported)
+		return dominance{}, fmt.Errorf("%w: random allocation where the two directions differ", release.ErrUnsupported)
 	}
 	if e0, ok := binary(d.pair); ok {
 		exact := responseAllocation(e0, float64(steps))
@@ -173,7 +174,7 @@ func allocate(x pair, t uint64) (above, below *atoms, err error) {
 	lo, hi := x.reach(spreadTail)
 	h := (hi - lo) / (maxSpread - 2)
 	if !(hi-lo < 1400 && hi < 700 && hi-lo > 1e-9) {
-		return nil, nil, fmt.Errorf("%w: allocation of steps whose losses spread this widely or this little", ErrUnsupported)
+		return nil, nil, fmt.Errorf("%w: allocation of steps whose losses spread this widely or this little", release.ErrUnsupported)
 	}
 	h = math.Exp2(math.Floor(math.Log2(h)) + 1)
 	first := int(math.Floor(lo / h))

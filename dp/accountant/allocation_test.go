@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func allocated(sigma float64, picks, steps uint64) Event {
@@ -37,7 +39,7 @@ func TestReferenceAllocation(t *testing.T) {
 		if i%3 != 0 && !patient() {
 			continue
 		}
-		g := epsilon(t, r.event, r.delta, ZeroOut)
+		g := epsilon(t, r.event, r.delta, release.ZeroOut)
 		least := r.want * (1 - 1e-3)
 		if a, ok := r.event.(Allocated); ok && a.Picks > 1 {
 			least = r.want * (1 - 2e-2) // merged into few values
@@ -53,7 +55,7 @@ func TestReferenceAllocationDirections(t *testing.T) {
 	for _, r := range []struct{ sigma, remove, add float64 }{
 		{1, .857986, .486425}, {2, .204930, .200679}, {4, .091754, .091562},
 	} {
-		d, err := allocated(r.sigma, 1, 100).(Allocated).dominating(AddRemove)
+		d, err := allocated(r.sigma, 1, 100).(Allocated).dominating(release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +89,7 @@ func TestAllocationAgainstBruteForce(t *testing.T) {
 	}
 	p := func(y int) float64 { return math.Exp(-float64(y*y)/(2*s2)) / total }
 	for _, steps := range []int{2, 3} {
-		event := Allocated{discrete(2, 1, Interval(1)), uint64(steps), 1, CountHidden}
+		event := Allocated{discrete(2, 1, release.Interval(1)), uint64(steps), 1, CountHidden}
 		for _, e := range []float64{0, .1, .5, 1, 1.7} {
 			remove, add := 0.0, 0.0
 			var walk func(k int, present, absent float64)
@@ -106,7 +108,7 @@ func TestAllocationAgainstBruteForce(t *testing.T) {
 			}
 			walk(steps, 0, 1)
 			want := max(remove, add)
-			g, err := Delta(event, e, AddRemove)
+			g, err := Delta(event, e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,30 +127,30 @@ func TestAllocationProperties(t *testing.T) {
 		if tc.steps > 10 && !patient() {
 			continue
 		}
-		a := epsilon(t, allocated(tc.sigma, 1, tc.steps), 1e-6, AddRemove)
-		p := epsilon(t, sampled(tc.sigma, 1/float64(tc.steps), tc.steps), 1e-6, AddRemove)
+		a := epsilon(t, allocated(tc.sigma, 1, tc.steps), 1e-6, release.AddRemove)
+		p := epsilon(t, sampled(tc.sigma, 1/float64(tc.steps), tc.steps), 1e-6, release.AddRemove)
 		if a.Epsilon > p.Epsilon {
 			t.Errorf("%+v: allocation %v is above Poisson sampling %v", tc, a.Epsilon, p.Epsilon)
 		}
-		more := epsilon(t, allocated(tc.sigma, 1, 2*tc.steps), 1e-6, AddRemove)
+		more := epsilon(t, allocated(tc.sigma, 1, 2*tc.steps), 1e-6, release.AddRemove)
 		if more.Epsilon >= a.Epsilon {
 			t.Errorf("%+v: twice the steps give %v, not below %v", tc, more.Epsilon, a.Epsilon)
 		}
 	}
-	near(t, "one step", epsilon(t, allocated(1, 1, 1), 1e-6, AddRemove).Epsilon, epsilon(t, gauss(1), 1e-6, AddRemove).Epsilon, 1e-3)
+	near(t, "one step", epsilon(t, allocated(1, 1, 1), 1e-6, release.AddRemove).Epsilon, epsilon(t, gauss(1), 1e-6, release.AddRemove).Epsilon, 1e-3)
 	rr := Allocated{RandomizedResponse{.7, 2}, 1, 1, CountHidden}
-	near(t, "one response", epsilon(t, rr, 1e-12, AddRemove).Epsilon, .7, 1e-6)
+	near(t, "one response", epsilon(t, rr, 1e-12, release.AddRemove).Epsilon, .7, 1e-6)
 	for _, e := range []Allocated{{gauss(1), 0, 1, CountHidden}, {gauss(1), 5, 0, CountHidden}, {gauss(1), 5, 6, CountHidden}} {
-		if _, err := Epsilon(e, 1e-6, AddRemove); !errors.Is(err, ErrParameter) {
+		if _, err := Epsilon(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
 	for _, e := range []Event{Allocated{gauss(1), 5, 1, CountPublic}, Allocated{ZCDP{1}, 5, 1, CountHidden}, Allocated{nil, 5, 1, CountHidden}} {
-		if _, err := Epsilon(e, 1e-6, AddRemove); !errors.Is(err, ErrUnsupported) {
+		if _, err := Epsilon(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	if _, err := Epsilon(allocated(1, 1, 5), 1e-6, ReplaceOne); !errors.Is(err, ErrUnsupported) {
+	if _, err := Epsilon(allocated(1, 1, 5), 1e-6, release.ReplaceOne); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 }

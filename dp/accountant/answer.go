@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // A Method is a way to an answer.
@@ -29,7 +31,7 @@ type Options struct {
 	Orders []float64
 	// Direction restricts the answer to one direction; the default is the larger of both.
 	// Where they differ, PLD alone knows them apart.
-	Direction Direction
+	Direction release.Direction
 }
 
 func (o *Options) validate() error {
@@ -39,8 +41,8 @@ func (o *Options) validate() error {
 	if !(o.Tolerance >= 1e-7 && o.Tolerance <= 1) {
 		return parameter("tolerance", o.Tolerance, "1e-7 to 1")
 	}
-	if o.Direction != BothDirections {
-		if _, err := ParseDirection(string(o.Direction)); err != nil {
+	if o.Direction != release.BothDirections {
+		if _, err := release.ParseDirection(string(o.Direction)); err != nil {
 			return err
 		}
 	}
@@ -48,16 +50,16 @@ func (o *Options) validate() error {
 	case Auto, ClosedForm, PLD, RDP, ZCDPMethod, SimpleZCDP:
 		return nil
 	}
-	return fmt.Errorf("%w: method %q", ErrParameter, o.Method)
+	return fmt.Errorf("%w: method %q", release.ErrParameter, o.Method)
 }
 
 // apart reports whether the two directions of some leaf are told apart, which PLD alone does.
-func (o *Options) apart(leaves []leaf, n Neighbours) (bool, error) {
-	if o.Direction == BothDirections {
+func (o *Options) apart(leaves []leaf, n release.Neighbours) (bool, error) {
+	if o.Direction == release.BothDirections {
 		return false, nil
 	}
-	if n == ReplaceOne {
-		return false, fmt.Errorf("%w: a direction of replace-one neighbours", ErrUnsupported)
+	if n == release.ReplaceOne {
+		return false, fmt.Errorf("%w: a direction of replace-one neighbours", release.ErrUnsupported)
 	}
 	for _, l := range leaves {
 		e, ok := l.event.(dominated)
@@ -68,7 +70,7 @@ func (o *Options) apart(leaves []leaf, n Neighbours) (bool, error) {
 			continue
 		}
 		if o.Method != Auto && o.Method != PLD {
-			return false, fmt.Errorf("%w: the directions apart by method %q; ask for pld", ErrUnsupported, o.Method)
+			return false, fmt.Errorf("%w: the directions apart by method %q; ask for pld", release.ErrUnsupported, o.Method)
 		}
 		return true, nil
 	}
@@ -76,21 +78,21 @@ func (o *Options) apart(leaves []leaf, n Neighbours) (bool, error) {
 }
 
 // Epsilon returns the least epsilon that is proved for the event at delta.
-func Epsilon(e Event, delta float64, n Neighbours) (Guarantee, error) {
+func Epsilon(e Event, delta float64, n release.Neighbours) (release.Guarantee, error) {
 	return Options{}.Epsilon(e, delta, n)
 }
 
 // Delta returns the least delta that is proved for the event at epsilon.
-func Delta(e Event, epsilon float64, n Neighbours) (Guarantee, error) {
+func Delta(e Event, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
 	return Options{}.Delta(e, epsilon, n)
 }
 
 // Epsilon returns the least epsilon that is proved for the event at delta.
-func (o Options) Epsilon(e Event, delta float64, n Neighbours) (Guarantee, error) {
+func (o Options) Epsilon(e Event, delta float64, n release.Neighbours) (release.Guarantee, error) {
 	if err := checkDelta(delta); err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
-	g, err := o.answer(e, n, Guarantee{Delta: delta}, true)
+	g, err := o.answer(e, n, release.Guarantee{Delta: delta}, true)
 	if picksMany(e) {
 		g.EpsilonLower = 0
 	}
@@ -98,11 +100,11 @@ func (o Options) Epsilon(e Event, delta float64, n Neighbours) (Guarantee, error
 }
 
 // Delta returns the least delta that is proved for the event at epsilon.
-func (o Options) Delta(e Event, epsilon float64, n Neighbours) (Guarantee, error) {
+func (o Options) Delta(e Event, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
 	if err := checkEpsilon(epsilon); err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
-	g, err := o.answer(e, n, Guarantee{Epsilon: epsilon}, false)
+	g, err := o.answer(e, n, release.Guarantee{Epsilon: epsilon}, false)
 	if picksMany(e) {
 		g.DeltaLower = 0
 	}
@@ -110,73 +112,73 @@ func (o Options) Delta(e Event, epsilon float64, n Neighbours) (Guarantee, error
 }
 
 // answer completes g, which holds the question: epsilon at g.Delta, or delta at g.Epsilon.
-func (o Options) answer(e Event, n Neighbours, g Guarantee, wantEpsilon bool) (Guarantee, error) {
+func (o Options) answer(e Event, n release.Neighbours, g release.Guarantee, wantEpsilon bool) (release.Guarantee, error) {
 	if err := o.validate(); err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
-	if n < AddRemove || n > ZeroOut {
-		return Guarantee{}, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
+	if n < release.AddRemove || n > release.ZeroOut {
+		return release.Guarantee{}, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
 	}
 	leaves, err := flatten(nil, e, 1)
 	if err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	total := 0.0
 	for _, l := range leaves {
 		total += float64(l.count)
 	}
 	if total > maxCount {
-		return Guarantee{}, parameter("number of releases", total, "at most 2*10^12")
+		return release.Guarantee{}, parameter("number of releases", total, "at most 2*10^12")
 	}
 	g.Neighbours, g.Direction = n, o.Direction
 	apart, err := o.apart(leaves, n)
 	if err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
-	var found []Guarantee
+	var found []release.Guarantee
 	var problem error // the most telling reason why a method failed
-	try := func(m Method, f func() (Guarantee, error)) {
+	try := func(m Method, f func() (release.Guarantee, error)) {
 		if o.Method != Auto && o.Method != m || apart && m != PLD {
 			return
 		}
 		r, err := f()
 		if err == nil && !(r.Epsilon >= 0 && r.Delta >= 0) {
-			err = fmt.Errorf("%w: the parameters are too extreme for float64", ErrUnsupported)
+			err = fmt.Errorf("%w: the parameters are too extreme for float64", release.ErrUnsupported)
 		}
 		switch {
 		case err == nil:
 			found = append(found, r)
-		case problem == nil || errors.Is(problem, ErrUnsupported):
+		case problem == nil || errors.Is(problem, release.ErrUnsupported):
 			problem = err
 		}
 	}
-	try(ClosedForm, func() (Guarantee, error) { return closedForm(leaves, g, wantEpsilon) })
-	if errors.Is(problem, ErrParameter) {
-		return Guarantee{}, problem
+	try(ClosedForm, func() (release.Guarantee, error) { return closedForm(leaves, g, wantEpsilon) })
+	if errors.Is(problem, release.ErrParameter) {
+		return release.Guarantee{}, problem
 	}
 	if len(found) == 0 || lower(found[0], wantEpsilon) == 0 && !settled(leaves) {
-		try(PLD, func() (Guarantee, error) { return o.pld(leaves, g, wantEpsilon) })
+		try(PLD, func() (release.Guarantee, error) { return o.pld(leaves, g, wantEpsilon) })
 	}
-	if errors.Is(problem, ErrParameter) {
-		return Guarantee{}, problem
+	if errors.Is(problem, release.ErrParameter) {
+		return release.Guarantee{}, problem
 	}
 	if len(found) == 0 {
-		try(RDP, func() (Guarantee, error) { return o.rdp(leaves, g, wantEpsilon) })
+		try(RDP, func() (release.Guarantee, error) { return o.rdp(leaves, g, wantEpsilon) })
 	}
 	if o.Method == ZCDPMethod || o.Method == SimpleZCDP {
-		try(o.Method, func() (Guarantee, error) { return zcdp(leaves, g, wantEpsilon, o.Method) })
+		try(o.Method, func() (release.Guarantee, error) { return zcdp(leaves, g, wantEpsilon, o.Method) })
 	}
 	most := ceiling(leaves, n)
 	if len(found) == 0 {
 		if problem == nil {
-			problem = ErrUnsupported
+			problem = release.ErrUnsupported
 		}
-		if o.Method == Auto || errors.Is(problem, ErrNoGuarantee) {
+		if o.Method == Auto || errors.Is(problem, release.ErrNoGuarantee) {
 			if pure, ok := purely(g, most, wantEpsilon); ok {
 				return pure, nil
 			}
 		}
-		return Guarantee{}, problem
+		return release.Guarantee{}, problem
 	}
 	best := found[0]
 	for _, r := range found[1:] {
@@ -201,7 +203,7 @@ func settled(leaves []leaf) bool {
 	return false
 }
 
-func lower(g Guarantee, wantEpsilon bool) float64 {
+func lower(g release.Guarantee, wantEpsilon bool) float64 {
 	if wantEpsilon {
 		return g.EpsilonLower
 	}
@@ -209,10 +211,10 @@ func lower(g Guarantee, wantEpsilon bool) float64 {
 }
 
 // closedForm answers by a formula, if there is one leaf that has it or there are only Gaussians.
-func closedForm(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, error) {
+func closedForm(leaves []leaf, g release.Guarantee, wantEpsilon bool) (release.Guarantee, error) {
 	f, theorem, err := formula(leaves, g.Neighbours)
 	if err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	g.Theorem, g.Method = theorem, string(ClosedForm)
 	if theorem == zcdpTheorem || theorem == correlatedTheorem {
@@ -226,19 +228,19 @@ func closedForm(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, error)
 	return g, err
 }
 
-func formula(leaves []leaf, n Neighbours) (curve, string, error) {
+func formula(leaves []leaf, n release.Neighbours) (curve, string, error) {
 	if len(leaves) == 1 {
 		if c, ok := leaves[0].event.(closed); ok {
 			return c.exact(n, float64(leaves[0].count))
 		}
-		return nil, "", fmt.Errorf("%w: no formula for %T", ErrUnsupported, leaves[0].event)
+		return nil, "", fmt.Errorf("%w: no formula for %T", release.ErrUnsupported, leaves[0].event)
 	}
 	// Gaussians, whatever their sizes, are one Gaussian.
 	sum := 0.0
 	for _, l := range leaves {
 		x, ok := l.event.(Gaussian)
 		if !ok {
-			return nil, "", fmt.Errorf("%w: no formula for a mixed composition", ErrUnsupported)
+			return nil, "", fmt.Errorf("%w: no formula for a mixed composition", release.ErrUnsupported)
 		}
 		mu, err := x.mu(n, float64(l.count))
 		if err != nil {
@@ -246,5 +248,5 @@ func formula(leaves []leaf, n Neighbours) (curve, string, error) {
 		}
 		sum += mu * mu
 	}
-	return Gaussian{1 / math.Sqrt(sum), Signed(1)}.exact(AddRemove, 1)
+	return Gaussian{1 / math.Sqrt(sum), release.Signed(1)}.exact(release.AddRemove, 1)
 }

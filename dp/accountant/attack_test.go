@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // A view is what leader, helper and collector see of one round, as a law: the pair (count, sum), with dummies in the count and
@@ -94,13 +96,13 @@ func isolate(v view) view {
 // enumerating the protocol on few people. A claim of Poisson amplification without dummies would be beaten, and is not made.
 func TestCountAndSumAttack(t *testing.T) {
 	const variance = 4.0
-	inner := discrete(4, 1, Interval(1)) // distance 1 for the sum alone, as if the count said nothing
+	inner := discrete(4, 1, release.Interval(1)) // distance 1 for the sum alone, as if the count said nothing
 	hidden := func(p protocol) Event {
 		return Sampled{Compose{DummyCount{uint64(p.dummies), p.dummyRate}, inner}, p.rate, CountHidden}
 	}
 	held, tight := 0, false
-	claimed := map[string]Guarantee{} // what is claimed does not depend on what the others hold
-	check := func(name string, claim Event, n Neighbours, p, q view) {
+	claimed := map[string]release.Guarantee{} // what is claimed does not depend on what the others hold
+	check := func(name string, claim Event, n release.Neighbours, p, q view) {
 		t.Helper()
 		for _, epsilon := range []float64{.1, .3, 1} {
 			key := fmt.Sprintf("%+v %v %v", claim, epsilon, n)
@@ -131,14 +133,14 @@ func TestCountAndSumAttack(t *testing.T) {
 			// Dummies hide the count: one person is there or not.
 			p := protocol{others: others, rate: rate, dummies: 12, dummyRate: .5, variance: variance}
 			name := fmt.Sprintf("dummies, rate %v, %d others", rate, others)
-			check(name, hidden(p), AddRemove, p.run(1, false), p.run(1, true))
+			check(name, hidden(p), release.AddRemove, p.run(1, false), p.run(1, true))
 			// What hides only that a person's value is zero needs no dummies for the count, which does not change; but the
 			// amplification does: without them the victim's being kept shows.
-			check(name+", zero-out", hidden(p), ZeroOut, p.run(1, false), p.run(0, false))
+			check(name+", zero-out", hidden(p), release.ZeroOut, p.run(1, false), p.run(0, false))
 			// Everyone takes part, and the count is public.
 			all := protocol{others: others, rate: 1, variance: variance}
-			check("everyone, zero-out", inner, ZeroOut, all.run(1, false), all.run(0, false))
-			check("everyone, replace", DiscreteGaussian{Sigma2: Rational{Num: 4, Den: 1}, Contribution: Interval(2)}, ReplaceOne,
+			check("everyone, zero-out", inner, release.ZeroOut, all.run(1, false), all.run(0, false))
+			check("everyone, replace", DiscreteGaussian{Sigma2: release.Rational{Num: 4, Den: 1}, Contribution: release.Interval(2)}, release.ReplaceOne,
 				all.run(1, false), all.run(-1, false))
 		}
 	}
@@ -147,8 +149,8 @@ func TestCountAndSumAttack(t *testing.T) {
 		total := others + 1
 		for kept := 1; kept < total; kept += 2 {
 			p := protocol{others: others, kept: kept, variance: variance}
-			claim := FixedSample{discrete(4, 1, Interval(2)), float64(kept) / float64(total)}
-			check(fmt.Sprintf("%d of %d", kept, total), claim, ReplaceOne, p.run(1, false), p.run(-1, false))
+			claim := FixedSample{discrete(4, 1, release.Interval(2)), float64(kept) / float64(total)}
+			check(fmt.Sprintf("%d of %d", kept, total), claim, release.ReplaceOne, p.run(1, false), p.run(-1, false))
 		}
 	}
 	if held < 50 || !tight {
@@ -159,13 +161,13 @@ func TestCountAndSumAttack(t *testing.T) {
 // Without dummies the attack wins against what Poisson sampling would have claimed for the sum alone; so the test above can fail,
 // and no such claim is to be had.
 func TestUnhiddenCountWouldBeBroken(t *testing.T) {
-	inner := discrete(4, 1, Interval(1))
+	inner := discrete(4, 1, release.Interval(1))
 	broken := 0
 	for _, rate := range []float64{.02, .1, .5} {
 		p := protocol{others: 12, rate: rate, variance: 4}
 		with, without := p.run(1, false), p.run(1, true)
 		for _, epsilon := range []float64{.1, .3, 1} {
-			naive, err := Delta(Sampled{inner, rate, CountHidden}, epsilon, AddRemove)
+			naive, err := Delta(Sampled{inner, rate, CountHidden}, epsilon, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -180,9 +182,9 @@ func TestUnhiddenCountWouldBeBroken(t *testing.T) {
 			if full := max(advantage(with, zero, epsilon), advantage(zero, with, epsilon)); byHand > full+1e-12 {
 				t.Errorf("by hand %v, at best %v", byHand, full)
 			}
-			for _, n := range []Neighbours{AddRemove, ZeroOut, ReplaceOne} {
+			for _, n := range []release.Neighbours{release.AddRemove, release.ZeroOut, release.ReplaceOne} {
 				for _, claim := range []Event{Sampled{inner, rate, CountPublic}, Allocated{gauss(2), 10, 1, CountPublic}} {
-					if g, err := Delta(claim, epsilon, n); !errors.Is(err, ErrUnsupported) {
+					if g, err := Delta(claim, epsilon, n); !errors.Is(err, release.ErrUnsupported) {
 						t.Errorf("%+v, %v: claimed %v, %v", claim, n, g, err)
 					}
 				}

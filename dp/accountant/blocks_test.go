@@ -3,6 +3,8 @@ package accountant
 import (
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Very many plain Gaussian releases, which a formula knows too.
@@ -16,15 +18,15 @@ func TestBlocksOfGaussians(t *testing.T) {
 			continue
 		}
 		e := SelfCompose{gauss(c.sigma), c.n}
-		exact := epsilon(t, e, c.delta, AddRemove)
-		g, err := Options{Method: PLD}.Epsilon(e, c.delta, AddRemove)
+		exact := epsilon(t, e, c.delta, release.AddRemove)
+		g, err := Options{Method: PLD}.Epsilon(e, c.delta, release.AddRemove)
 		if err != nil || exact.Method != string(ClosedForm) {
 			t.Fatal(err, exact.Method)
 		}
 		if g.Epsilon < exact.EpsilonLower || g.EpsilonLower > exact.Epsilon || g.Epsilon > exact.Epsilon*(1+1e-3) || g.EpsilonLower < exact.Epsilon*(1-1e-3) {
 			t.Errorf("%+v: %v to %v, by formula %v", c, g.EpsilonLower, g.Epsilon, exact.Epsilon)
 		}
-		d, err := Options{Method: PLD}.Delta(e, exact.Epsilon, AddRemove)
+		d, err := Options{Method: PLD}.Delta(e, exact.Epsilon, release.AddRemove)
 		if err != nil || d.Delta < c.delta*(1-1e-6) || d.DeltaLower > c.delta*(1+1e-6) || d.Delta > c.delta*1.05 {
 			t.Errorf("%+v: delta %v to %v, %v", c, d.DeltaLower, d.Delta, err)
 		}
@@ -34,7 +36,7 @@ func TestBlocksOfGaussians(t *testing.T) {
 // Where rare losses are far larger than the rest, blocks would be of no use. The limits are a little above the epsilon that one
 // fine grid proves.
 func TestNoBlocksOfRareLosses(t *testing.T) {
-	g := epsilon(t, sampled(.7, 1e-5, 4*manyReleases), 1e-8, AddRemove)
+	g := epsilon(t, sampled(.7, 1e-5, 4*manyReleases), 1e-8, release.AddRemove)
 	if !(g.Epsilon > 0.1 && g.Epsilon < 0.15) {
 		t.Errorf("epsilon %v", g.Epsilon)
 	}
@@ -51,11 +53,11 @@ func TestBlocksAndOneGrid(t *testing.T) {
 		{Sampled{RandomizedResponse{1, 2}, .001, CountHidden}, 400_000, 1e-9},
 		{Sampled{lap(30), .01, CountHidden}, 500_000, 1e-7},
 	} {
-		d, err := c.e.(dominated).dominating(AddRemove)
+		d, err := c.e.(dominated).dominating(release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := question{g: Guarantee{Delta: c.delta}, wantEpsilon: true, tail: c.delta * 1e-9 / float64(c.n), slop: 2 * massError * float64(c.n)}
+		q := question{g: release.Guarantee{Delta: c.delta}, wantEpsilon: true, tail: c.delta * 1e-9 / float64(c.n), slop: 2 * massError * float64(c.n)}
 		for i, x := range []pair{d.pair, swapped{d.pair}} {
 			terms := []term{{dominance{pair: x}, c.n}}
 			q.blocks = false

@@ -18,7 +18,7 @@ const roomy = 1e-3
 // Certify returns a certificate, for package certificate to check on the device, of an epsilon at delta that is close to (within
 // 1 % of) that of Epsilon. ErrUnsupported is the answer to allocations of what is not pure DP, several rounds of shuffling, continuous
 // Laplace noise on several coordinates, sums of Laplace noise, Poisson samples for ReplaceOne, and mixtures with zCDP.
-func Certify(e Event, delta float64, n Neighbours) (*certificate.Certificate, error) {
+func Certify(e Event, delta float64, n release.Neighbours) (*certificate.Certificate, error) {
 	g, err := Epsilon(e, delta, n)
 	if err != nil {
 		return nil, err
@@ -27,25 +27,25 @@ func Certify(e Event, delta float64, n Neighbours) (*certificate.Certificate, er
 	if err != nil {
 		return nil, err
 	}
-	c := &certificate.Certificate{Claim: certificate.Claim{Delta: delta, Neighbours: certificate.Neighbours(n)}}
+	c := &certificate.Certificate{Claim: certificate.Claim{Delta: delta, Neighbours: n}}
 	rho, concentrated := 0.0, true
 	for _, l := range leaves {
 		t, err := describe(l, n)
 		if err != nil {
 			return nil, err
 		}
-		if t.Mechanism >= certificate.Shuffled {
+		if t.Family >= release.FamilyShuffled {
 			if len(leaves) > 1 || l.count > 1 {
-				return nil, fmt.Errorf("%w: no certificate for a composition with %T", ErrUnsupported, l.event)
+				return nil, fmt.Errorf("%w: no certificate for a composition with %T", release.ErrUnsupported, l.event)
 			}
 			t.Mu, t.Fail = (outward.Widened(g.Epsilon, roomy)+certificate.Room)*(1-certificate.Room)-1e-14, delta*(1-certificate.Room)
 		}
 		c.Terms = append(c.Terms, t)
-		concentrated = concentrated && t.Mechanism == certificate.ZCDP
+		concentrated = concentrated && t.Family == release.FamilyZCDP
 		rho += t.Mu * float64(t.Count)
 	}
 	if concentrated && len(c.Terms) > 1 {
-		c.Terms = []certificate.Term{{Mechanism: certificate.ZCDP, Count: 1, Mu: outward.Up(rho), Rate: 1}}
+		c.Terms = []release.Term{{Family: release.FamilyZCDP, Count: 1, Mu: outward.Up(rho), Rate: 1}}
 	}
 	for _, room := range []float64{certificate.Room, 1e-7, 1e-5, roomy, 3e-3, 1e-2} {
 		if room < roomy && !formulaic(c) {
@@ -68,7 +68,7 @@ func Prove(c *certificate.Certificate) error {
 	}
 	if err != nil {
 		c.Step, c.Laws, c.Masses = 0, nil, nil
-		return fmt.Errorf("%w: no certificate was found: %w", ErrUnsupported, err)
+		return fmt.Errorf("%w: no certificate was found: %w", release.ErrUnsupported, err)
 	}
 	return nil
 }
@@ -79,14 +79,14 @@ func formulaic(c *certificate.Certificate) bool {
 }
 
 // folded is the number of releases after the checker has added up what adds up.
-func folded(t certificate.Term) uint64 {
-	if t.Sampling != certificate.Everyone {
+func folded(t release.Term) uint64 {
+	if t.Sample != release.SampleEveryone {
 		return t.Count
 	}
-	switch t.Mechanism {
-	case certificate.Gaussian, certificate.ZCDP:
+	switch t.Family {
+	case release.FamilyGaussian, release.FamilyZCDP:
 		return 1
-	case certificate.DiscreteGaussian:
+	case release.FamilyDiscreteGaussian:
 		if float64(t.Num)/float64(t.Den) >= minSmoothVariance {
 			return 1
 		}
@@ -95,35 +95,35 @@ func folded(t certificate.Term) uint64 {
 }
 
 // describe says to the checker what a leaf is.
-func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
+func describe(l leaf, n release.Neighbours) (t release.Term, err error) {
 	t.Count, t.Rate = l.count, 1
 	switch x := l.event.(type) {
 	case Gaussian:
-		t.Mechanism = certificate.Gaussian
+		t.Family = release.FamilyGaussian
 		t.Mu, err = x.mu(n, 1)
 		return t, err
 	case Laplace:
 		if s, err := x.Contribution.Sensitivity(n); err != nil || s.Coordinates > 1 {
 			break
 		}
-		t.Mechanism = certificate.Laplace
+		t.Family = release.FamilyLaplace
 		t.Mu, err = x.mu(n)
 		return t, err
 	case RandomizedResponse:
-		t.Mechanism, t.Mu, t.Answers = certificate.RandomizedResponse, x.Epsilon0, x.answers(n)
+		t.Family, t.Mu, t.Answers = release.FamilyResponse, x.Epsilon0, x.answers(n)
 		return t, x.check()
 	case RAPPOR:
-		t.Mechanism, t.Mu, t.Answers = certificate.RandomizedResponse, x.Epsilon0, 2
+		t.Family, t.Mu, t.Answers = release.FamilyResponse, x.Epsilon0, 2
 		t.Count *= x.bits(n)
 		return t, x.check()
 	case ApproxDP:
-		t.Mechanism, t.Mu, t.Fail, t.Answers = certificate.RandomizedResponse, max(x.Epsilon, 1e-9), x.Delta, 2
+		t.Family, t.Mu, t.Fail, t.Answers = release.FamilyResponse, max(x.Epsilon, 1e-9), x.Delta, 2
 		return t, nil
 	case ZCDP:
-		t.Mechanism, t.Mu = certificate.ZCDP, x.Rho
+		t.Family, t.Mu = release.FamilyZCDP, x.Rho
 		return t, nil
 	case Correlated:
-		t.Mechanism = certificate.ZCDP
+		t.Family = release.FamilyZCDP
 		t.Mu, err = x.Rho(n)
 		return t, err
 	case DiscreteLaplace:
@@ -132,18 +132,18 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 			break
 		}
 		if x.Contribution.Shape == release.ShapeSimplex {
-			t.Mechanism, t.Mu, t.Answers = certificate.RandomizedResponse, x.response(s), 2
+			t.Family, t.Mu, t.Answers = release.FamilyResponse, x.response(s), 2
 			t.Count *= uint64(s.L1 / s.Max)
 			return t, nil
 		}
-		t.Mechanism, t.Num, t.Den, t.Shift = certificate.DiscreteLaplace, x.Scale.Num, x.Scale.Den, uint64(s.Max)
+		t.Family, t.Num, t.Den, t.Shift = release.FamilyDiscreteLaplace, x.Scale.Num, x.Scale.Den, uint64(s.Max)
 		t.Count *= s.Coordinates
 		return t, nil
 	case DiscreteGaussian:
 		return t, x.describe(&t, n)
 	case Shuffled:
 		p, err := x.premise(n)
-		t.Mechanism, t.Local, t.Reports, t.Chance, t.Answers = certificate.Shuffled, p.Epsilon0, min(x.N, amplify.MostReports), 1, p.Answers
+		t.Family, t.Local, t.Reports, t.Chance, t.Answers = release.FamilyShuffled, p.Epsilon0, min(x.N, amplify.MostReports), 1, p.Answers
 		return t, err
 	case Allocated:
 		if err := x.check(n); err != nil {
@@ -155,7 +155,7 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 				return t, err
 			}
 			if e0, ok := binary(d.pair); ok {
-				t.Mechanism, t.Local, t.Reports, t.Chance = certificate.CheckedIn, e0, x.Steps, 1
+				t.Family, t.Local, t.Reports, t.Chance = release.FamilyCheckedIn, e0, x.Steps, 1
 				return t, nil
 			}
 		}
@@ -164,14 +164,14 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 			return t, err
 		}
 		if p, err := x.Report.Premise(); err == nil {
-			t.Mechanism, t.Local, t.Reports, t.Chance = certificate.CheckedIn, p.Epsilon0, x.Slots, x.Rate
-			if n == ReplaceOne {
-				t.Mechanism = certificate.Shuffled
+			t.Family, t.Local, t.Reports, t.Chance = release.FamilyCheckedIn, p.Epsilon0, x.Slots, x.Rate
+			if n == release.ReplaceOne {
+				t.Family = release.FamilyShuffled
 			}
 			return t, nil
 		}
 	case Sampled:
-		if n == ReplaceOne || x.Count != CountHidden {
+		if n == release.ReplaceOne || x.Count != CountHidden {
 			break
 		}
 		event, count := x.Event, DummyCount{}
@@ -182,34 +182,34 @@ func describe(l leaf, n Neighbours) (t certificate.Term, err error) {
 				}
 			}
 		}
-		if t, err = describe(leaf{sphere(event, n), 1}, n); err == nil && t.Count == 1 && t.Mechanism < certificate.ZCDP && t.Sampling == certificate.Everyone {
-			t.Count, t.Sampling, t.Rate = l.count, certificate.PoissonSample, x.Rate
+		if t, err = describe(leaf{sphere(event, n), 1}, n); err == nil && t.Count == 1 && t.Family < release.FamilyZCDP && t.Sample == release.SampleEveryone {
+			t.Count, t.Sample, t.Rate = l.count, release.SamplePoisson, x.Rate
 			t.Dummies, t.DummyRate = count.N, count.Rate
 			return t, nil
 		}
 	case FixedSample:
-		if n != ReplaceOne || !(x.Rate < 1) {
+		if n != release.ReplaceOne || !(x.Rate < 1) {
 			break
 		}
-		if t, err = describe(leaf{sphere(x.Event, n), 1}, n); err == nil && t.Count == 1 && t.Mechanism < certificate.ZCDP && t.Sampling == certificate.Everyone {
-			t.Count, t.Sampling, t.Rate = l.count, certificate.FixedSample, x.Rate
+		if t, err = describe(leaf{sphere(x.Event, n), 1}, n); err == nil && t.Count == 1 && t.Family < release.FamilyZCDP && t.Sample == release.SampleEveryone {
+			t.Count, t.Sample, t.Rate = l.count, release.SampleFixed, x.Rate
 			return t, nil
 		}
 	}
-	return t, fmt.Errorf("%w: no certificate for %T and %v neighbours", ErrUnsupported, l.event, n)
+	return t, fmt.Errorf("%w: no certificate for %T and %v neighbours", release.ErrUnsupported, l.event, n)
 }
 
 // sphere returns the continuous noise that stands for discrete noise on a vector of bounded norm, where that is sampled.
-func sphere(e Event, n Neighbours) Event {
+func sphere(e Event, n release.Neighbours) Event {
 	if g, ok := e.(DiscreteGaussian); ok && g.Contribution.Anywhere() {
 		if d, err := g.dominating(n); err == nil {
 			if x, ok := d.pair.(normalPair); ok {
 				// which is more than the factor between them
 				distance := outward.Widened(x.mu, certificate.Room)
-				if n == ReplaceOne {
+				if n == release.ReplaceOne {
 					distance /= 2
 				}
-				return Gaussian{Sigma: 1, Contribution: Signed(distance)}
+				return Gaussian{Sigma: 1, Contribution: release.Signed(distance)}
 			}
 		}
 	}
@@ -217,22 +217,22 @@ func sphere(e Event, n Neighbours) Event {
 }
 
 // describe says what discrete Gaussian noise is. Where it is narrow, each coordinate is a release.
-func (g DiscreteGaussian) describe(t *certificate.Term, n Neighbours) error {
+func (g DiscreteGaussian) describe(t *release.Term, n release.Neighbours) error {
 	s, err := g.Contribution.Sensitivity(n)
 	if err != nil {
 		return err
 	}
 	honest := max(1, g.Honest)
 	if g.Contribution.Anywhere() {
-		t.Mechanism = certificate.ZCDP
+		t.Family = release.FamilyZCDP
 		t.Mu, err = g.Rho(n)
 		return err
 	}
 	v := g.Sigma2.Float()
 	if s.Max > 1<<40 || honest > 255 || honest > 1 && v < minSmoothVariance || s.Coordinates > maxCount/t.Count {
-		return fmt.Errorf("%w: no certificate for this use of discrete Gaussian noise", ErrUnsupported)
+		return fmt.Errorf("%w: no certificate for this use of discrete Gaussian noise", release.ErrUnsupported)
 	}
-	t.Mechanism, t.Num, t.Den, t.Shift = certificate.DiscreteGaussian, g.Sigma2.Num, g.Sigma2.Den, uint64(s.Max)
+	t.Family, t.Num, t.Den, t.Shift = release.FamilyDiscreteGaussian, g.Sigma2.Num, g.Sigma2.Den, uint64(s.Max)
 	t.Coordinates, t.Honest = s.Coordinates, uint8(honest)
 	if v < 1 {
 		t.Count, t.Coordinates = t.Count*s.Coordinates, 1
@@ -241,25 +241,25 @@ func (g DiscreteGaussian) describe(t *certificate.Term, n Neighbours) error {
 }
 
 // pairOf returns the pair of one release of a term, of all of them where they are folded into one.
-func pairOf(t certificate.Term) (pair, error) {
+func pairOf(t release.Term) (pair, error) {
 	var x pair
 	e0 := t.Mu
-	switch t.Mechanism {
-	case certificate.Gaussian:
-		if t.Sampling == certificate.Everyone {
+	switch t.Family {
+	case release.FamilyGaussian:
+		if t.Sample == release.SampleEveryone {
 			e0 *= math.Sqrt(float64(t.Count))
 		}
 		x = normalPair{e0}
-	case certificate.Laplace:
+	case release.FamilyLaplace:
 		x = laplacePair{e0}
-	case certificate.RandomizedResponse:
+	case release.FamilyResponse:
 		x = responsePair(e0, float64(t.Answers))
 		if t.Answers == 2 {
 			x = approxPair(e0, t.Fail)
 		}
-	case certificate.DiscreteLaplace:
+	case release.FamilyDiscreteLaplace:
 		x = discreteLaplacePair(float64(t.Den)/float64(t.Num), float64(t.Shift))
-	case certificate.DiscreteGaussian:
+	case release.FamilyDiscreteGaussian:
 		k, v, s := float64(t.Coordinates), float64(t.Num)/float64(t.Den), float64(t.Shift)
 		if folded(t) < t.Count {
 			k *= float64(t.Count)
@@ -271,14 +271,14 @@ func pairOf(t certificate.Term) (pair, error) {
 			}
 			x = l.pair()
 		}
-	case certificate.Shuffled, certificate.CheckedIn:
+	case release.FamilyShuffled, release.FamilyCheckedIn:
 		x = approxPair(e0, t.Fail)
 	}
 	if x == nil {
-		return nil, fmt.Errorf("%w: no laws for this use of the mechanism", ErrUnsupported)
+		return nil, fmt.Errorf("%w: no laws for this use of the mechanism", release.ErrUnsupported)
 	}
 	if t.Dummies > 0 {
-		count, err := DummyCount{t.Dummies, t.DummyRate}.dominating(AddRemove)
+		count, err := DummyCount{t.Dummies, t.DummyRate}.dominating(release.AddRemove)
 		if err != nil {
 			return nil, err
 		}
@@ -286,10 +286,10 @@ func pairOf(t certificate.Term) (pair, error) {
 			return nil, err
 		}
 	}
-	switch t.Sampling {
-	case certificate.PoissonSample:
+	switch t.Sample {
+	case release.SamplePoisson:
 		x = poisson{x, t.Rate}
-	case certificate.FixedSample:
+	case release.SampleFixed:
 		x = newFixed(x, t.Rate)
 	}
 	return x, nil
@@ -306,7 +306,7 @@ func prove(c *certificate.Certificate) error {
 		}
 		terms[i] = term{dominance{pair: x}, folded(t)}
 		count += float64(terms[i].count)
-		if t.Sampling == certificate.PoissonSample {
+		if t.Sample == release.SamplePoisson {
 			ways = []bool{false, true}
 		}
 	}
@@ -348,7 +348,7 @@ func discretise(terms []term, c *certificate.Certificate, tail float64, added bo
 		}
 		b, ok := bin(x, c.Step, tail)
 		if !ok {
-			return fmt.Errorf("%w: the losses spread too widely for a certificate", ErrUnsupported)
+			return fmt.Errorf("%w: the losses spread too widely for a certificate", release.ErrUnsupported)
 		}
 		g := b.upper()
 		// Losses far below zero hardly matter; without them the curve stays clear of 1, and a small shift of the losses lifts it.

@@ -1,6 +1,10 @@
 package accountant
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/starling-agg/starling/dp/release"
+)
 
 // CheckedIn is a run of random check-ins (Balle, Kairouz, McMahan, Thakkar and Thakurta
 // 2020): a person is there, with probability Rate, at one of Slots slots, uniform and
@@ -22,25 +26,25 @@ const (
 
 func (CheckedIn) event() {}
 
-func (c CheckedIn) check(n Neighbours) error {
+func (c CheckedIn) check(n release.Neighbours) error {
 	if c.Slots == 0 || c.Slots > maxSteps {
 		return parameter("number of slots", float64(c.Slots), "1 to 2^30")
 	}
 	if err := checkSampling(c.Rate); err != nil {
 		return err
 	}
-	if n == ReplaceOne && c.Rate < 1 {
-		return fmt.Errorf("%w: a privacy loss distribution of check-ins that may be left out, for replace-one neighbours", ErrUnsupported)
+	if n == release.ReplaceOne && c.Rate < 1 {
+		return fmt.Errorf("%w: a privacy loss distribution of check-ins that may be left out, for replace-one neighbours", release.ErrUnsupported)
 	}
 	return nil
 }
 
-func (c CheckedIn) dominating(n Neighbours) (dominance, error) {
+func (c CheckedIn) dominating(n release.Neighbours) (dominance, error) {
 	if err := c.check(n); err != nil {
 		return dominance{}, err
 	}
-	if n == ReplaceOne {
-		d, err := Shuffled{c.Report.Any(), c.Slots}.dominating(ReplaceOne)
+	if n == release.ReplaceOne {
+		d, err := Shuffled{c.Report.Any(), c.Slots}.dominating(release.ReplaceOne)
 		d.theorem = clonedTheorem
 		return d, err
 	}

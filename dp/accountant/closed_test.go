@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // near fails unless got is in [want - tol/1000, want + tol]: answers are rounded up. Reference values are themselves
@@ -16,7 +18,7 @@ func near(t *testing.T, name string, got, want, tol float64) {
 	}
 }
 
-func epsilon(t *testing.T, e Event, delta float64, n Neighbours) Guarantee {
+func epsilon(t *testing.T, e Event, delta float64, n release.Neighbours) release.Guarantee {
 	t.Helper()
 	g, err := Epsilon(e, delta, n)
 	if err != nil {
@@ -28,10 +30,10 @@ func epsilon(t *testing.T, e Event, delta float64, n Neighbours) Guarantee {
 	return g
 }
 
-func gauss(sigma float64) Event { return Gaussian{sigma, Signed(1)} }
+func gauss(sigma float64) Event { return Gaussian{sigma, release.Signed(1)} }
 
-func discrete(num, den uint64, c Contribution) Event {
-	return DiscreteGaussian{Sigma2: Rational{Num: num, Den: den}, Contribution: c}
+func discrete(num, den uint64, c release.Contribution) Event {
+	return DiscreteGaussian{Sigma2: release.Rational{Num: num, Den: den}, Contribution: c}
 }
 
 // Reference values: dp.md, section 3; the numbers are its row numbers.
@@ -49,12 +51,12 @@ func TestReferenceClosedForms(t *testing.T) {
 		{"3c", gauss(10), 1e-12, .6470081, 1e-6},
 		{"6a", SelfCompose{gauss(5.1), 2500}, 1e-8, 102.288362, 1e-5},
 		{"6b", SelfCompose{gauss(5.1), 50}, 1e-8, 8.3433101, 1e-5},
-		{"28a", discrete(100, 1, Interval(1)), 1e-6, .3967901, 1e-6},
-		{"28b", discrete(4, 1, Interval(1)), 1e-6, 2.2757932, 1e-6},
-		{"28c", discrete(1, 2, Interval(1)), 1e-5, 6.8458786, 1e-6},
-		{"28d", discrete(400, 1, Interval(10)), 1e-6, 2.2539608, 1e-6},
-		{"29a", SelfCompose{discrete(100, 1, Interval(1)), 100}, 1e-6, 4.88672, 2e-4},
-		{"29b", SelfCompose{DiscreteLaplace{Rational{Num: 10, Den: 1}, Interval(1)}, 100}, 1e-6, 4.774568, 2e-4},
+		{"28a", discrete(100, 1, release.Interval(1)), 1e-6, .3967901, 1e-6},
+		{"28b", discrete(4, 1, release.Interval(1)), 1e-6, 2.2757932, 1e-6},
+		{"28c", discrete(1, 2, release.Interval(1)), 1e-5, 6.8458786, 1e-6},
+		{"28d", discrete(400, 1, release.Interval(10)), 1e-6, 2.2539608, 1e-6},
+		{"29a", SelfCompose{discrete(100, 1, release.Interval(1)), 100}, 1e-6, 4.88672, 2e-4},
+		{"29b", SelfCompose{DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(1)}, 100}, 1e-6, 4.774568, 2e-4},
 		{"30a", ZCDP{.1}, 1e-6, 2.1419389, 1e-6},
 		{"30b", ZCDP{1}, 1e-6, 7.7662166, 1e-6},
 		{"30c", ZCDP{.005}, 1e-8, .5235561, 1e-6},
@@ -67,9 +69,9 @@ func TestReferenceClosedForms(t *testing.T) {
 		{"25b", SelfCompose{ApproxDP{.5, 1e-9}, 30}, 1e-6, 13.9545509, 1e-6},
 		{"26b", SelfCompose{ApproxDP{.1, 0}, 100}, 1e-6, 4.7745676, 1e-6},
 	} {
-		near(t, "row "+r.name, epsilon(t, r.event, r.delta, AddRemove).Epsilon, r.want, r.tol)
+		near(t, "row "+r.name, epsilon(t, r.event, r.delta, release.AddRemove).Epsilon, r.want, r.tol)
 	}
-	g, err := Delta(gauss(1), 1, AddRemove)
+	g, err := Delta(gauss(1), 1, release.AddRemove)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +80,7 @@ func TestReferenceClosedForms(t *testing.T) {
 	for _, r := range []struct{ epsilon, delta, want float64 }{ // rows 2 and 5
 		{1, 1e-8, 5.1003088}, {1, 1e-6, 4.2246789}, {.1, 1e-6, 36.3046904}, {8, 1e-5, .6002291}, {3, 1e-10, 2.0622532},
 	} {
-		sigma, g, err := CalibrateGaussian(r.epsilon, r.delta, Signed(1), AddRemove, 1)
+		sigma, g, err := CalibrateGaussian(r.epsilon, r.delta, release.Signed(1), release.AddRemove, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +108,7 @@ func TestReferenceClosedForms(t *testing.T) {
 	}
 	near(t, "row 30, simple", simple, 2.4507880, 1e-6)
 	near(t, "row 31, sigma", math.Pow(2, 16)/math.Sqrt(2*.005), 655360, 1e-6)
-	rho, err := DiscreteGaussian{Sigma2: Rational{Num: 655360 * 655360, Den: 1}, Contribution: Ball(1000, 65536)}.Rho(ZeroOut)
+	rho, err := DiscreteGaussian{Sigma2: release.Rational{Num: 655360 * 655360, Den: 1}, Contribution: release.Ball(1000, 65536)}.Rho(release.ZeroOut)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,20 +157,20 @@ func bruteDelta(p func(y int) float64, r, d, k int, epsilon float64) float64 {
 
 func TestDiscreteAgainstBruteForce(t *testing.T) {
 	for _, tc := range []struct {
-		s2   Rational
-		c    Contribution
-		n    Neighbours
+		s2   release.Rational
+		c    release.Contribution
+		n    release.Neighbours
 		k, d int
 		r    int
 	}{
-		{Rational{Num: 1, Den: 2}, OneHot(), AddRemove, 1, 1, 40},
-		{Rational{Num: 1, Den: 2}, OneHot(), ReplaceOne, 2, 1, 40},
-		{Rational{Num: 9, Den: 4}, OneHot(), ReplaceOne, 2, 1, 60},
-		{Rational{Num: 9, Den: 1}, OneHot(), ReplaceOne, 2, 1, 100},
-		{Rational{Num: 30, Den: 1}, Interval(3), ReplaceOne, 1, 3, 200},
-		{Rational{Num: 30, Den: 1}, Signed(3), ReplaceOne, 1, 6, 200},
-		{Rational{Num: 3, Den: 1}, Vector(2, 2), ZeroOut, 2, 2, 60},
-		{Rational{Num: 1, Den: 1}, Vector(3, 1), ZeroOut, 3, 1, 14},
+		{release.Rational{Num: 1, Den: 2}, release.OneHot(), release.AddRemove, 1, 1, 40},
+		{release.Rational{Num: 1, Den: 2}, release.OneHot(), release.ReplaceOne, 2, 1, 40},
+		{release.Rational{Num: 9, Den: 4}, release.OneHot(), release.ReplaceOne, 2, 1, 60},
+		{release.Rational{Num: 9, Den: 1}, release.OneHot(), release.ReplaceOne, 2, 1, 100},
+		{release.Rational{Num: 30, Den: 1}, release.Interval(3), release.ReplaceOne, 1, 3, 200},
+		{release.Rational{Num: 30, Den: 1}, release.Signed(3), release.ReplaceOne, 1, 6, 200},
+		{release.Rational{Num: 3, Den: 1}, release.Vector(2, 2), release.ZeroOut, 2, 2, 60},
+		{release.Rational{Num: 1, Den: 1}, release.Vector(3, 1), release.ZeroOut, 3, 1, 14},
 	} {
 		s2 := tc.s2.Float()
 		total := 0.0
@@ -187,7 +189,7 @@ func TestDiscreteAgainstBruteForce(t *testing.T) {
 			}
 		}
 	}
-	for _, tc := range []struct{ c Contribution }{{Interval(1)}, {Interval(4)}, {Interval(5)}} {
+	for _, tc := range []struct{ c release.Contribution }{{release.Interval(1)}, {release.Interval(4)}, {release.Interval(5)}} {
 		d := int(tc.c.Max)
 		total := 0.0
 		for y := -400; y <= 400; y++ {
@@ -195,7 +197,7 @@ func TestDiscreteAgainstBruteForce(t *testing.T) {
 		}
 		p := func(y int) float64 { return math.Exp(-math.Abs(float64(y))/2.5) / total }
 		for _, e := range []float64{0, .1, .39, .5, 1, 1.5, 1.99} {
-			g, err := Delta(DiscreteLaplace{Rational{Num: 5, Den: 2}, tc.c}, e, AddRemove)
+			g, err := Delta(DiscreteLaplace{release.Rational{Num: 5, Den: 2}, tc.c}, e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -218,7 +220,7 @@ func TestDiscreteAgainstBruteForce(t *testing.T) {
 		return p2[y+r]
 	}
 	for _, e := range []float64{0, .1, .5, 1, 2} {
-		g, err := Delta(DiscreteGaussian{Sigma2: Rational{Num: 5, Den: 2}, Contribution: OneHot(), Honest: 2}, e, ZeroOut)
+		g, err := Delta(DiscreteGaussian{Sigma2: release.Rational{Num: 5, Den: 2}, Contribution: release.OneHot(), Honest: 2}, e, release.ZeroOut)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,8 +247,8 @@ func TestLatticeEngines(t *testing.T) {
 	}
 	// A wide discrete Gaussian is a Gaussian.
 	for _, r := range []struct{ num, d uint64 }{{1 << 40, 1 << 20}, {655360 * 655360, 65536}, {1 << 62, 1 << 30}, {1 << 40, 1}} {
-		d := epsilon(t, discrete(r.num, 1, Interval(float64(r.d))), 1e-9, AddRemove)
-		g := epsilon(t, gauss(math.Sqrt(float64(r.num))/float64(r.d)), 1e-9, AddRemove)
+		d := epsilon(t, discrete(r.num, 1, release.Interval(float64(r.d))), 1e-9, release.AddRemove)
+		g := epsilon(t, gauss(math.Sqrt(float64(r.num))/float64(r.d)), 1e-9, release.AddRemove)
 		if math.Abs(d.Epsilon/g.Epsilon-1) > 1e-6 || d.Epsilon-d.EpsilonLower > 1e-6*d.Epsilon {
 			t.Errorf("%+v: discrete [%v, %v], Gaussian %v", r, d.EpsilonLower, d.Epsilon, g.Epsilon)
 		}
@@ -284,9 +286,9 @@ func TestMills(t *testing.T) {
 func TestMonotone(t *testing.T) {
 	last := math.Inf(1)
 	for _, num := range []uint64{1, 2, 3, 4, 5, 8, 16, 64, 100, 1000, 1 << 14, 1<<14 + 1, 1 << 15, 1 << 20, 1 << 40} {
-		for _, n := range []Neighbours{AddRemove, ReplaceOne, ZeroOut} {
-			e := epsilon(t, discrete(num, 1, OneHot()), 1e-6, n)
-			if n == ReplaceOne {
+		for _, n := range []release.Neighbours{release.AddRemove, release.ReplaceOne, release.ZeroOut} {
+			e := epsilon(t, discrete(num, 1, release.OneHot()), 1e-6, n)
+			if n == release.ReplaceOne {
 				if e.Epsilon >= last {
 					t.Errorf("epsilon %v at sigma^2 = %d is not below %v", e.Epsilon, num, last)
 				}
@@ -300,7 +302,7 @@ func TestMonotone(t *testing.T) {
 	}
 	last = 0
 	for _, count := range []uint64{1, 2, 3, 10, 100, 1e4, 1e6, 1e9} {
-		e := epsilon(t, SelfCompose{discrete(1<<30, 1, OneHot()), count}, 1e-8, ReplaceOne)
+		e := epsilon(t, SelfCompose{discrete(1<<30, 1, release.OneHot()), count}, 1e-8, release.ReplaceOne)
 		if e.Epsilon <= last {
 			t.Errorf("epsilon %v after %d releases is not above %v", e.Epsilon, count, last)
 		}
@@ -309,10 +311,10 @@ func TestMonotone(t *testing.T) {
 }
 
 func TestCalibrateDiscreteGaussian(t *testing.T) {
-	for _, c := range []Contribution{OneHot(), MultiHot(5), Interval(1000), Vector(10, 255), Ball(100, 65536)} {
+	for _, c := range []release.Contribution{release.OneHot(), release.MultiHot(5), release.Interval(1000), release.Vector(10, 255), release.Ball(100, 65536)} {
 		for _, eps := range []float64{.1, 1, 5} {
 			for _, count := range []uint64{1, 50} {
-				r, g, err := CalibrateDiscreteGaussian(eps, 1e-8, c, ReplaceOne, count)
+				r, g, err := CalibrateDiscreteGaussian(eps, 1e-8, c, release.ReplaceOne, count)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -323,10 +325,10 @@ func TestCalibrateDiscreteGaussian(t *testing.T) {
 		}
 	}
 	// Noise that is always enough: the least that the sampler draws.
-	if r, _, err := CalibrateDiscreteGaussian(100, 1e-3, OneHot(), ZeroOut, 1); err != nil || r.Float() != .25 {
+	if r, _, err := CalibrateDiscreteGaussian(100, 1e-3, release.OneHot(), release.ZeroOut, 1); err != nil || r.Float() != .25 {
 		t.Errorf("%v, %v", r, err)
 	}
-	if _, _, err := CalibrateDiscreteGaussian(.001, 1e-8, Interval(1<<40), ZeroOut, 1); !errors.Is(err, ErrNoGuarantee) {
+	if _, _, err := CalibrateDiscreteGaussian(.001, 1e-8, release.Interval(1<<40), release.ZeroOut, 1); !errors.Is(err, release.ErrNoGuarantee) {
 		t.Errorf("noise beyond 2^62: %v", err)
 	}
 }
@@ -334,71 +336,71 @@ func TestCalibrateDiscreteGaussian(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, delta := range []float64{0, 1, -1, 2, nan, inf, -inf} {
-		if _, err := Epsilon(gauss(1), delta, AddRemove); !errors.Is(err, ErrParameter) {
+		if _, err := Epsilon(gauss(1), delta, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("delta %v: %v", delta, err)
 		}
-		if _, _, err := CalibrateDiscreteGaussian(1, delta, OneHot(), AddRemove, 1); !errors.Is(err, ErrParameter) {
+		if _, _, err := CalibrateDiscreteGaussian(1, delta, release.OneHot(), release.AddRemove, 1); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("calibrate at delta %v: %v", delta, err)
 		}
-		if _, _, err := CalibrateGaussian(1, delta, OneHot(), AddRemove, 1); !errors.Is(err, ErrParameter) {
+		if _, _, err := CalibrateGaussian(1, delta, release.OneHot(), release.AddRemove, 1); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("calibrate at delta %v: %v", delta, err)
 		}
 	}
 	for _, e := range []Event{
-		nil, gauss(0), gauss(nan), gauss(inf), gauss(-1), Gaussian{1, Contribution{}}, Gaussian{1, Signed(nan)},
-		Gaussian{1, Signed(-1)}, Gaussian{1, Ball(3, inf)}, Gaussian{1, Ball(0, 1)}, Gaussian{1e-310, Signed(1e300)},
+		nil, gauss(0), gauss(nan), gauss(inf), gauss(-1), Gaussian{1, release.Contribution{}}, Gaussian{1, release.Signed(nan)},
+		Gaussian{1, release.Signed(-1)}, Gaussian{1, release.Ball(3, inf)}, Gaussian{1, release.Ball(0, 1)}, Gaussian{1e-310, release.Signed(1e300)},
 		SelfCompose{gauss(1), 0}, SelfCompose{nil, 1}, SelfCompose{gauss(1), 1 << 60}, ZCDP{nan}, ZCDP{-1}, ZCDP{inf},
 		ApproxDP{nan, 0}, ApproxDP{1, 1}, ApproxDP{1, nan}, ApproxDP{-1, 0}, ApproxDP{inf, 0},
 		SelfCompose{SelfCompose{gauss(1), 1e9}, 1e9}, SelfCompose{ApproxDP{1, 0}, 1e9},
-		discrete(0, 1, OneHot()), discrete(1, 0, OneHot()), discrete(1, 5, OneHot()), discrete(1<<63, 1, OneHot()),
-		discrete(1, 1, Interval(.5)), discrete(1, 1, Contribution{}), DiscreteGaussian{Rational{Num: 1, Den: 1}, OneHot(), -1},
-		DiscreteLaplace{Rational{Num: 0, Den: 1}, OneHot()}, DiscreteLaplace{Rational{Num: 1, Den: 1}, Interval(1.5)},
+		discrete(0, 1, release.OneHot()), discrete(1, 0, release.OneHot()), discrete(1, 5, release.OneHot()), discrete(1<<63, 1, release.OneHot()),
+		discrete(1, 1, release.Interval(.5)), discrete(1, 1, release.Contribution{}), DiscreteGaussian{release.Rational{Num: 1, Den: 1}, release.OneHot(), -1},
+		DiscreteLaplace{release.Rational{Num: 0, Den: 1}, release.OneHot()}, DiscreteLaplace{release.Rational{Num: 1, Den: 1}, release.Interval(1.5)},
 	} {
-		if _, err := Epsilon(e, 1e-6, AddRemove); !errors.Is(err, ErrParameter) {
+		if _, err := Epsilon(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	for _, n := range []Neighbours{0, 4, 255} {
-		if _, err := Epsilon(gauss(1), 1e-6, n); !errors.Is(err, ErrParameter) {
+	for _, n := range []release.Neighbours{0, 4, 255} {
+		if _, err := Epsilon(gauss(1), 1e-6, n); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("neighbours %d: %v", n, err)
 		}
 	}
 	for _, e := range []float64{-1, nan, inf} {
-		if _, err := Delta(gauss(1), e, AddRemove); !errors.Is(err, ErrParameter) {
+		if _, err := Delta(gauss(1), e, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("epsilon %v: %v", e, err)
 		}
-		if _, err := PoissonSampledApproxDP(e, .1, .1); !errors.Is(err, ErrParameter) {
+		if _, err := PoissonSampledApproxDP(e, .1, .1); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("epsilon %v: %v", e, err)
 		}
 	}
 	for _, q := range []float64{0, -1, nan, 1.5} {
-		if _, err := PoissonSampledApproxDP(1, .1, q); !errors.Is(err, ErrParameter) {
+		if _, err := PoissonSampledApproxDP(1, .1, q); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("q %v: %v", q, err)
 		}
 	}
-	if _, err := Epsilon(ApproxDP{1, 1e-3}, 1e-6, AddRemove); !errors.Is(err, ErrNoGuarantee) {
+	if _, err := Epsilon(ApproxDP{1, 1e-3}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrNoGuarantee) {
 		t.Errorf("delta below the event's: %v", err)
 	}
 	// Very weak protection is an honest large number or an error, never a small one.
-	if g, err := Epsilon(SelfCompose{gauss(.01), 1e6}, 1e-6, AddRemove); err == nil && g.Epsilon < 1e6 {
+	if g, err := Epsilon(SelfCompose{gauss(.01), 1e6}, 1e-6, release.AddRemove); err == nil && g.Epsilon < 1e6 {
 		t.Errorf("no noise to speak of: %+v", g)
 	}
-	var p *ParameterError
-	if _, err := Epsilon(gauss(1), 2, AddRemove); !errors.As(err, &p) || p.Parameter != "delta" {
+	var p *release.ParameterError
+	if _, err := Epsilon(gauss(1), 2, release.AddRemove); !errors.As(err, &p) || p.Parameter != "delta" {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestNeighboursText(t *testing.T) {
-	for n := AddRemove; n <= ZeroOut; n++ {
-		if m, err := ParseNeighbours(n.String()); err != nil || m != n {
+	for n := release.AddRemove; n <= release.ZeroOut; n++ {
+		if m, err := release.ParseNeighbours(n.String()); err != nil || m != n {
 			t.Errorf("%v: %v, %v", n, m, err)
 		}
 	}
-	if _, err := ParseNeighbours("both"); !errors.Is(err, ErrParameter) {
+	if _, err := release.ParseNeighbours("both"); !errors.Is(err, release.ErrParameter) {
 		t.Error(err)
 	}
-	b, err := json.Marshal(epsilon(t, ZCDP{.1}, 1e-6, ZeroOut))
+	b, err := json.Marshal(epsilon(t, ZCDP{.1}, 1e-6, release.ZeroOut))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +408,7 @@ func TestNeighboursText(t *testing.T) {
 	if err := json.Unmarshal(b, &back); err != nil || back["neighbours"] != "zero-out" || back["method"] != "zcdp" {
 		t.Errorf("%s: %v", b, err)
 	}
-	if _, err := Neighbours(9).MarshalText(); !errors.Is(err, ErrParameter) {
+	if _, err := release.Neighbours(9).MarshalText(); !errors.Is(err, release.ErrParameter) {
 		t.Error(err)
 	}
 }

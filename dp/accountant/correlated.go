@@ -14,11 +14,11 @@ import (
 // others take part, does not matter.
 type Correlated struct {
 	// Sigma2 is the variance parameter of the independent draws behind the noise, in squared units of the sum.
-	Sigma2 Rational
+	Sigma2 release.Rational
 	// Norm2 is the squared norm of a column of the strategy, 1 or more (correlated.Strategy.Norm2).
-	Norm2 Rational
+	Norm2 release.Rational
 	// Contribution is whole numbers.
-	Contribution Contribution
+	Contribution release.Contribution
 }
 
 const correlatedTheorem = "zCDP of banded correlated noise (docs/proofs/correlated-noise.md), to approximate DP (Canonne, Kamath and Steinke 2020, " +
@@ -27,10 +27,10 @@ const correlatedTheorem = "zCDP of banded correlated noise (docs/proofs/correlat
 func (Correlated) event() {}
 
 // Rho returns the zCDP parameter of one participation, Norm2 L2^2/(2 Sigma2), rounded up.
-func (c Correlated) Rho(n Neighbours) (float64, error) {
-	for _, x := range []Rational{c.Sigma2, c.Norm2} {
+func (c Correlated) Rho(n release.Neighbours) (float64, error) {
+	for _, x := range []release.Rational{c.Sigma2, c.Norm2} {
 		if x.Num == 0 || x.Den == 0 {
-			return 0, fmt.Errorf("%w: sigma^2 is %v and the squared norm %v, want positive fractions", ErrParameter, c.Sigma2, c.Norm2)
+			return 0, fmt.Errorf("%w: sigma^2 is %v and the squared norm %v, want positive fractions", release.ErrParameter, c.Sigma2, c.Norm2)
 		}
 	}
 	if s2 := c.Sigma2.Float(); s2 < 0x1p-34 || s2 > 1<<62 {
@@ -49,7 +49,7 @@ func (c Correlated) Rho(n Neighbours) (float64, error) {
 	return outward.Up(c.Norm2.Float() * s.L2 * s.L2 / (2 * c.Sigma2.Float())), nil
 }
 
-func (c Correlated) exact(n Neighbours, count float64) (curve, string, error) {
+func (c Correlated) exact(n release.Neighbours, count float64) (curve, string, error) {
 	rho, err := c.Rho(n)
 	if err != nil {
 		return nil, "", err
@@ -58,38 +58,38 @@ func (c Correlated) exact(n Neighbours, count float64) (curve, string, error) {
 	return f, correlatedTheorem, err
 }
 
-func (c Correlated) divergence(n Neighbours) (func(float64) float64, error) {
+func (c Correlated) divergence(n release.Neighbours) (func(float64) float64, error) {
 	rho, err := c.Rho(n)
 	return func(a float64) float64 { return a * rho }, err
 }
 
 // CalibrateCorrelated returns the least Sigma2, rounded up by less than one part in 2^20, at which count participations
 // are (epsilon, delta)-DP, and the guarantee that it gives.
-func CalibrateCorrelated(epsilon, delta float64, norm2 Rational, c Contribution, n Neighbours, count uint64) (Rational, Guarantee, error) {
+func CalibrateCorrelated(epsilon, delta float64, norm2 release.Rational, c release.Contribution, n release.Neighbours, count uint64) (release.Rational, release.Guarantee, error) {
 	if err := checkDelta(delta); err != nil {
-		return Rational{}, Guarantee{}, err
+		return release.Rational{}, release.Guarantee{}, err
 	}
 	if !(epsilon > 0 && epsilon <= maxEpsilon) {
-		return Rational{}, Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
+		return release.Rational{}, release.Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
 	}
 	if count == 0 || count > maxCount {
-		return Rational{}, Guarantee{}, parameter("number of participations", float64(count), "1 to 2*10^12")
+		return release.Rational{}, release.Guarantee{}, parameter("number of participations", float64(count), "1 to 2*10^12")
 	}
-	at := func(r Rational) Correlated { return Correlated{Sigma2: r, Norm2: norm2, Contribution: c} }
-	one, err := at(Rational{Num: 1, Den: 1}).Rho(n)
+	at := func(r release.Rational) Correlated { return Correlated{Sigma2: r, Norm2: norm2, Contribution: c} }
+	one, err := at(release.Rational{Num: 1, Den: 1}).Rho(n)
 	if err != nil {
-		return Rational{}, Guarantee{}, err
+		return release.Rational{}, release.Guarantee{}, err
 	}
 	// Every rho falls as 1/sigma^2; the least sigma^2 is one/rho for the largest rho that holds.
 	sigma, err := leastSigma(func(sigma float64) bool {
 		return zcdpDelta(outward.Up(one*float64(count)/(sigma*sigma)), epsilon) <= delta
 	})
 	if err != nil {
-		return Rational{}, Guarantee{}, err
+		return release.Rational{}, release.Guarantee{}, err
 	}
 	frac, exponent := math.Frexp(outward.Up(sigma * sigma))
 	if exponent > 60 || exponent < -16 {
-		return Rational{}, Guarantee{}, ErrNoGuarantee
+		return release.Rational{}, release.Guarantee{}, release.ErrNoGuarantee
 	}
 	r := dyadic(uint64(math.Ceil(frac*(1<<21))), exponent-21)
 	g, err := Epsilon(SelfCompose{at(r), count}, delta, n)

@@ -13,17 +13,17 @@ import (
 func TestCorrelated(t *testing.T) {
 	for _, tc := range []struct {
 		e     Correlated
-		n     Neighbours
+		n     release.Neighbours
 		count uint64
 		delta float64
 		want  float64
 	}{
-		{Correlated{Rational{Num: 10, Den: 1}, Rational{Num: 2, Den: 1}, Interval(1)}, ReplaceOne, 1, 1e-6, 2.1419389},            // rho 0.1
-		{Correlated{Rational{Num: 40, Den: 1}, Rational{Num: 3, Den: 2}, Ball(1000, 2)}, ZeroOut, 4, 1e-6, 0},                     // rho 0.3
-		{Correlated{Rational{Num: 40, Den: 1}, Rational{Num: 5, Den: 4}, Ball(1000, 4)}, AddRemove, 4, 1e-6, 7.7662166},           // rho 1
-		{Correlated{Rational{Num: 40, Den: 1}, Rational{Num: 5, Den: 4}, Ball(1000, 2)}, ReplaceOne, 4, 1e-6, 7.7662166},          // rho 1
-		{Correlated{Rational{Num: 400, Den: 1}, Rational{Num: 2, Den: 1}, OneHot()}, ReplaceOne, 1, 1e-8, 0.5235561},              // rho 0.005
-		{Correlated{Rational{Num: 1 << 20, Den: 1}, Rational{Num: 4, Den: 1}, Ball(1<<20, 512)}, ReplaceOne, 1, 1e-5, 10.7248241}, // rho 2
+		{Correlated{release.Rational{Num: 10, Den: 1}, release.Rational{Num: 2, Den: 1}, release.Interval(1)}, release.ReplaceOne, 1, 1e-6, 2.1419389},            // rho 0.1
+		{Correlated{release.Rational{Num: 40, Den: 1}, release.Rational{Num: 3, Den: 2}, release.Ball(1000, 2)}, release.ZeroOut, 4, 1e-6, 0},                     // rho 0.3
+		{Correlated{release.Rational{Num: 40, Den: 1}, release.Rational{Num: 5, Den: 4}, release.Ball(1000, 4)}, release.AddRemove, 4, 1e-6, 7.7662166},           // rho 1
+		{Correlated{release.Rational{Num: 40, Den: 1}, release.Rational{Num: 5, Den: 4}, release.Ball(1000, 2)}, release.ReplaceOne, 4, 1e-6, 7.7662166},          // rho 1
+		{Correlated{release.Rational{Num: 400, Den: 1}, release.Rational{Num: 2, Den: 1}, release.OneHot()}, release.ReplaceOne, 1, 1e-8, 0.5235561},              // rho 0.005
+		{Correlated{release.Rational{Num: 1 << 20, Den: 1}, release.Rational{Num: 4, Den: 1}, release.Ball(1<<20, 512)}, release.ReplaceOne, 1, 1e-5, 10.7248241}, // rho 2
 	} {
 		g, err := Epsilon(SelfCompose{tc.e, tc.count}, tc.delta, tc.n)
 		if err != nil {
@@ -54,12 +54,12 @@ func TestCorrelated(t *testing.T) {
 
 // With one band it is never better than what is known of independent noise, and equal where that is zCDP too.
 func TestCorrelatedOfOneBand(t *testing.T) {
-	for _, c := range []Contribution{Interval(3), OneHot(), Ball(50, 9)} {
+	for _, c := range []release.Contribution{release.Interval(3), release.OneHot(), release.Ball(50, 9)} {
 		for _, count := range []uint64{1, 7} {
-			one := Correlated{Rational{Num: 225, Den: 1}, Rational{Num: 1, Den: 1}, c}
-			own := DiscreteGaussian{Sigma2: Rational{Num: 225, Den: 1}, Contribution: c}
-			a, err1 := Epsilon(SelfCompose{one, count}, 1e-7, ReplaceOne)
-			b, err2 := Epsilon(SelfCompose{own, count}, 1e-7, ReplaceOne)
+			one := Correlated{release.Rational{Num: 225, Den: 1}, release.Rational{Num: 1, Den: 1}, c}
+			own := DiscreteGaussian{Sigma2: release.Rational{Num: 225, Den: 1}, Contribution: c}
+			a, err1 := Epsilon(SelfCompose{one, count}, 1e-7, release.ReplaceOne)
+			b, err2 := Epsilon(SelfCompose{own, count}, 1e-7, release.ReplaceOne)
 			if err1 != nil || err2 != nil || a.Epsilon < b.Epsilon*(1-1e-9) || c.Shape == release.ShapeBall && a.Epsilon > b.Epsilon*(1+1e-9) {
 				t.Errorf("%+v times %d: %v, %v; independent %v, %v", c, count, a.Epsilon, err1, b.Epsilon, err2)
 			}
@@ -70,20 +70,20 @@ func TestCorrelatedOfOneBand(t *testing.T) {
 func TestCalibrateCorrelated(t *testing.T) {
 	for _, tc := range []struct {
 		epsilon, delta float64
-		norm           Rational
-		c              Contribution
+		norm           release.Rational
+		c              release.Contribution
 		count          uint64
 	}{
-		{1, 1e-9, Rational{Num: 157, Den: 100}, Ball(1000, 1<<15), 4}, {0.1, 1e-6, Rational{Num: 1, Den: 1}, OneHot(), 1}, {8, 1e-5, Rational{Num: 9, Den: 2}, Interval(1), 2},
-		{50, 1e-5, Rational{Num: 1, Den: 1}, Interval(1), 1},
+		{1, 1e-9, release.Rational{Num: 157, Den: 100}, release.Ball(1000, 1<<15), 4}, {0.1, 1e-6, release.Rational{Num: 1, Den: 1}, release.OneHot(), 1}, {8, 1e-5, release.Rational{Num: 9, Den: 2}, release.Interval(1), 2},
+		{50, 1e-5, release.Rational{Num: 1, Den: 1}, release.Interval(1), 1},
 	} {
-		v, g, err := CalibrateCorrelated(tc.epsilon, tc.delta, tc.norm, tc.c, ReplaceOne, tc.count)
+		v, g, err := CalibrateCorrelated(tc.epsilon, tc.delta, tc.norm, tc.c, release.ReplaceOne, tc.count)
 		if err != nil {
 			t.Fatal(err)
 		}
 		at := func(f float64) float64 {
-			less := Rational{Num: uint64(float64(v.Num) * f * 1024), Den: v.Den * 1024}
-			g, err := Epsilon(SelfCompose{Correlated{less, tc.norm, tc.c}, tc.count}, tc.delta, ReplaceOne)
+			less := release.Rational{Num: uint64(float64(v.Num) * f * 1024), Den: v.Den * 1024}
+			g, err := Epsilon(SelfCompose{Correlated{less, tc.norm, tc.c}, tc.count}, tc.delta, release.ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,17 +97,17 @@ func TestCalibrateCorrelated(t *testing.T) {
 
 func TestCorrelatedRefusals(t *testing.T) {
 	for _, e := range []Correlated{
-		{}, {Sigma2: Rational{Num: 1, Den: 1}, Contribution: OneHot()}, {Rational{Num: 1, Den: 1}, Rational{Num: 1, Den: 2}, OneHot()},
-		{Rational{Num: 1, Den: 1}, Rational{Num: 1, Den: 1}, Interval(0.5)}, {Rational{Num: 1, Den: 1 << 40}, Rational{Num: 1, Den: 1}, OneHot()},
+		{}, {Sigma2: release.Rational{Num: 1, Den: 1}, Contribution: release.OneHot()}, {release.Rational{Num: 1, Den: 1}, release.Rational{Num: 1, Den: 2}, release.OneHot()},
+		{release.Rational{Num: 1, Den: 1}, release.Rational{Num: 1, Den: 1}, release.Interval(0.5)}, {release.Rational{Num: 1, Den: 1 << 40}, release.Rational{Num: 1, Den: 1}, release.OneHot()},
 	} {
-		if _, err := Epsilon(e, 1e-6, ReplaceOne); !errors.Is(err, ErrParameter) {
+		if _, err := Epsilon(e, 1e-6, release.ReplaceOne); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	if _, _, err := CalibrateCorrelated(1, 1e-6, Rational{Num: 1, Den: 1}, OneHot(), ReplaceOne, 0); !errors.Is(err, ErrParameter) {
+	if _, _, err := CalibrateCorrelated(1, 1e-6, release.Rational{Num: 1, Den: 1}, release.OneHot(), release.ReplaceOne, 0); !errors.Is(err, release.ErrParameter) {
 		t.Error(err)
 	}
-	if _, _, err := CalibrateCorrelated(0, 1e-6, Rational{Num: 1, Den: 1}, OneHot(), ReplaceOne, 1); !errors.Is(err, ErrParameter) {
+	if _, _, err := CalibrateCorrelated(0, 1e-6, release.Rational{Num: 1, Den: 1}, release.OneHot(), release.ReplaceOne, 1); !errors.Is(err, release.ErrParameter) {
 		t.Error(err)
 	}
 }

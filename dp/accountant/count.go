@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
@@ -22,21 +23,21 @@ type DummyCount struct {
 	Rate float64
 }
 
-func (d DummyCount) dominating(n Neighbours) (dominance, error) {
+func (d DummyCount) dominating(n release.Neighbours) (dominance, error) {
 	if d.N == 0 || d.N > 1<<40 {
 		return dominance{}, parameter("number of senders of dummies", float64(d.N), "1 to 2^40")
 	}
 	if !(d.Rate > 0 && d.Rate < 1) {
 		return dominance{}, parameter("rate of dummies", d.Rate, "between 0 and 1, both excluded")
 	}
-	if n == ReplaceOne {
-		return dominance{}, fmt.Errorf("%w: a count does not change for replace-one neighbours", ErrUnsupported)
+	if n == release.ReplaceOne {
+		return dominance{}, fmt.Errorf("%w: a count does not change for replace-one neighbours", release.ErrUnsupported)
 	}
 	const tail = 1e-30
 	m, q := float64(d.N), d.Rate
 	from, to := binomial.Window(m, q, tail)
 	if to-from > 4*maxAtoms {
-		return dominance{}, fmt.Errorf("%w: a count of this many dummies", ErrUnsupported)
+		return dominance{}, fmt.Errorf("%w: a count of this many dummies", release.ErrUnsupported)
 	}
 	never, always := 0.0, 0.0
 	if from == 0 {
@@ -79,12 +80,12 @@ func mixed(x *atoms, y pair) (*atoms, error) {
 	yLow, yHigh := y.reach(mixedTail)
 	h := math.Hypot(xHigh-xLow, yHigh-yLow) / mixedSteps
 	if !(h > 0) || math.IsInf(h, 0) {
-		return nil, fmt.Errorf("%w: the losses of one release spread too widely", ErrUnsupported)
+		return nil, fmt.Errorf("%w: the losses of one release spread too widely", release.ErrUnsupported)
 	}
 	a, ok := bin(x, mixedCoarse*h, mixedTail)
 	b, ok2 := bin(y, h, mixedTail)
 	if !ok || !ok2 {
-		return nil, fmt.Errorf("%w: the losses of one release are too far from zero", ErrUnsupported)
+		return nil, fmt.Errorf("%w: the losses of one release are too far from zero", release.ErrUnsupported)
 	}
 	f, g := a.upper(), b.upper()
 	p := make([]float64, mixedCoarse*(len(f.p)-1)+len(g.p))
@@ -122,7 +123,7 @@ func (a *atoms) times(b *atoms) *atoms {
 }
 
 // joint returns the pair of a single event, or of a count of dummies together with another event.
-func joint(e Event, n Neighbours) (dominance, error) {
+func joint(e Event, n release.Neighbours) (dominance, error) {
 	if c, ok := e.(Compose); ok && len(c) == 2 {
 		for i := range c {
 			count, ok := c[i].(DummyCount)
@@ -152,7 +153,7 @@ func joint(e Event, n Neighbours) (dominance, error) {
 	}
 	d, ok := e.(dominated)
 	if !ok {
-		return dominance{}, fmt.Errorf("%w: sampling of %T", ErrUnsupported, e)
+		return dominance{}, fmt.Errorf("%w: sampling of %T", release.ErrUnsupported, e)
 	}
 	return d.dominating(n)
 }
@@ -167,23 +168,23 @@ type FixedSample struct {
 
 const fixedTheorem = "sampling without replacement (Balle, Barthe and Gaboardi 2018, theorem 10; Zhu, Dong and Wang 2022, proposition 30)"
 
-func (s FixedSample) dominating(n Neighbours) (dominance, error) {
+func (s FixedSample) dominating(n release.Neighbours) (dominance, error) {
 	if err := checkSampling(s.Rate); err != nil {
 		return dominance{}, err
 	}
-	if n != ReplaceOne {
-		return dominance{}, fmt.Errorf("%w: sampling without replacement for %v neighbours", ErrUnsupported, n)
+	if n != release.ReplaceOne {
+		return dominance{}, fmt.Errorf("%w: sampling without replacement for %v neighbours", release.ErrUnsupported, n)
 	}
 	inner, ok := s.Event.(dominated)
 	if !ok {
-		return dominance{}, fmt.Errorf("%w: sampling of %T", ErrUnsupported, s.Event)
+		return dominance{}, fmt.Errorf("%w: sampling of %T", release.ErrUnsupported, s.Event)
 	}
 	d, err := inner.dominating(n)
 	if err != nil || s.Rate == 1 {
 		return d, err
 	}
 	if !d.symmetric {
-		return dominance{}, fmt.Errorf("%w: sampling without replacement of %T", ErrUnsupported, s.Event)
+		return dominance{}, fmt.Errorf("%w: sampling without replacement of %T", release.ErrUnsupported, s.Event)
 	}
 	return dominance{pair: newFixed(d.pair, s.Rate), symmetric: true, slop: d.slop, theorem: fixedTheorem}, nil
 }

@@ -11,8 +11,8 @@ import (
 // DiscreteGaussian is the release of an integer sum with noise drawn exactly from N_Z(0, Sigma2) in each coordinate,
 // as dp/noise draws it. The contribution is whole numbers.
 type DiscreteGaussian struct {
-	Sigma2       Rational
-	Contribution Contribution
+	Sigma2       release.Rational
+	Contribution release.Contribution
 	// Honest is how many servers, or devices, each add such noise and keep it to themselves: 1 (also if 0) unless more are
 	// trusted to. At most MaxHonest. The noise of the others is post-processing.
 	Honest int
@@ -28,7 +28,7 @@ const (
 
 func (g DiscreteGaussian) check() error {
 	if g.Sigma2.Num == 0 || g.Sigma2.Den == 0 {
-		return fmt.Errorf("%w: sigma^2 is %v, want a positive fraction", ErrParameter, g.Sigma2)
+		return fmt.Errorf("%w: sigma^2 is %v, want a positive fraction", release.ErrParameter, g.Sigma2)
 	}
 	if s2 := g.Sigma2.Float(); s2 < 0.25 || s2 > 1<<62 {
 		return parameter("sigma^2", s2, "1/4 to 2^62")
@@ -39,7 +39,7 @@ func (g DiscreteGaussian) check() error {
 	return nil
 }
 
-func (g DiscreteGaussian) exact(n Neighbours, count float64) (curve, string, error) {
+func (g DiscreteGaussian) exact(n release.Neighbours, count float64) (curve, string, error) {
 	if err := g.check(); err != nil {
 		return nil, "", err
 	}
@@ -63,7 +63,7 @@ func (g DiscreteGaussian) exact(n Neighbours, count float64) (curve, string, err
 	zcdp := charge(func(e float64) (float64, float64) { return 0, zcdpDelta(rho, e) }, total)
 	if g.Contribution.Anywhere() {
 		if total > maxSlop {
-			return nil, "", fmt.Errorf("%w: the noise of %v servers with sigma^2 = %v", ErrUnsupported, honest, g.Sigma2)
+			return nil, "", fmt.Errorf("%w: the noise of %v servers with sigma^2 = %v", release.ErrUnsupported, honest, g.Sigma2)
 		}
 		return zcdp, zcdpTheorem, nil
 	}
@@ -78,7 +78,7 @@ func (g DiscreteGaussian) exact(n Neighbours, count float64) (curve, string, err
 	if l.slop+total > maxSlop {
 		// Narrow noise on very many coordinates: the smooth law is no good approximation there.
 		if total > maxSlop {
-			return nil, "", fmt.Errorf("%w: the noise of %v servers with sigma^2 = %v", ErrUnsupported, honest, g.Sigma2)
+			return nil, "", fmt.Errorf("%w: the noise of %v servers with sigma^2 = %v", release.ErrUnsupported, honest, g.Sigma2)
 		}
 		return zcdp, zcdpTheorem, nil
 	}
@@ -103,12 +103,12 @@ func charge(c curve, total float64) curve {
 }
 
 // Rho returns the zCDP parameter of one release, rounded up. It is defined for one honest server.
-func (g DiscreteGaussian) Rho(n Neighbours) (float64, error) {
+func (g DiscreteGaussian) Rho(n release.Neighbours) (float64, error) {
 	if err := g.check(); err != nil {
 		return 0, err
 	}
 	if g.Honest > 1 {
-		return 0, fmt.Errorf("%w: zCDP of a sum of discrete Gaussians", ErrUnsupported)
+		return 0, fmt.Errorf("%w: zCDP of a sum of discrete Gaussians", release.ErrUnsupported)
 	}
 	s, err := g.Contribution.Sensitivity(n)
 	if err != nil {
@@ -119,19 +119,21 @@ func (g DiscreteGaussian) Rho(n Neighbours) (float64, error) {
 
 // CalibrateDiscreteGaussian returns the least sigma^2, rounded up by less than one part in 2^20, at which count
 // releases are (epsilon, delta)-DP with the noise of one honest server, and the guarantee that it gives.
-func CalibrateDiscreteGaussian(epsilon, delta float64, c Contribution, n Neighbours, count uint64) (Rational, Guarantee, error) {
+func CalibrateDiscreteGaussian(epsilon, delta float64, c release.Contribution, n release.Neighbours, count uint64) (release.Rational, release.Guarantee, error) {
 	if err := checkDelta(delta); err != nil {
-		return Rational{}, Guarantee{}, err
+		return release.Rational{}, release.Guarantee{}, err
 	}
 	if !(epsilon > 0 && epsilon <= maxEpsilon) {
-		return Rational{}, Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
+		return release.Rational{}, release.Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
 	}
 	if _, err := c.Sensitivity(n); err != nil {
-		return Rational{}, Guarantee{}, err
+		return release.Rational{}, release.Guarantee{}, err
 	}
-	event := func(r Rational) Event { return SelfCompose{DiscreteGaussian{Sigma2: r, Contribution: c}, count} }
+	event := func(r release.Rational) Event {
+		return SelfCompose{DiscreteGaussian{Sigma2: r, Contribution: c}, count}
+	}
 	var failure error
-	holds := func(r Rational) bool {
+	holds := func(r release.Rational) bool {
 		f, _, err := DiscreteGaussian{Sigma2: r, Contribution: c}.exact(n, float64(count))
 		if err != nil {
 			failure = err
@@ -144,10 +146,10 @@ func CalibrateDiscreteGaussian(epsilon, delta float64, c Contribution, n Neighbo
 	power := -2
 	for ; !holds(dyadic(1<<22, power-22)); power++ {
 		if failure != nil {
-			return Rational{}, Guarantee{}, failure
+			return release.Rational{}, release.Guarantee{}, failure
 		}
 		if power == 61 {
-			return Rational{}, Guarantee{}, ErrNoGuarantee
+			return release.Rational{}, release.Guarantee{}, release.ErrNoGuarantee
 		}
 	}
 	r := dyadic(1<<22, power-22)
@@ -168,8 +170,8 @@ func CalibrateDiscreteGaussian(epsilon, delta float64, c Contribution, n Neighbo
 }
 
 // dyadic returns num 2^exponent in lowest terms; num is at most 2^22 and exponent at most 40.
-func dyadic(num uint64, exponent int) Rational {
-	r := Rational{Num: num, Den: 1}
+func dyadic(num uint64, exponent int) release.Rational {
+	r := release.Rational{Num: num, Den: 1}
 	for ; exponent < 0; exponent++ {
 		if r.Num%2 == 0 {
 			r.Num /= 2
@@ -184,8 +186,8 @@ func dyadic(num uint64, exponent int) Rational {
 // DiscreteLaplace is the release of an integer sum with noise of probability proportional to exp(-|y|/Scale) in each
 // coordinate, as dp/noise draws it. The contribution is whole numbers.
 type DiscreteLaplace struct {
-	Scale        Rational
-	Contribution Contribution
+	Scale        release.Rational
+	Contribution release.Contribution
 }
 
 const (
@@ -193,9 +195,9 @@ const (
 	responsesTheorem = "exact product of randomized responses, which the discrete Laplace mechanism is at distance 1"
 )
 
-func (d DiscreteLaplace) exact(n Neighbours, count float64) (curve, string, error) {
+func (d DiscreteLaplace) exact(n release.Neighbours, count float64) (curve, string, error) {
 	if d.Scale.Num == 0 || d.Scale.Den == 0 {
-		return nil, "", fmt.Errorf("%w: scale is %v, want a positive fraction", ErrParameter, d.Scale)
+		return nil, "", fmt.Errorf("%w: scale is %v, want a positive fraction", release.ErrParameter, d.Scale)
 	}
 	s, err := d.Contribution.Sensitivity(n)
 	if err != nil {
@@ -233,7 +235,7 @@ const simplexTheorem = "Laplace noise on what adds up to a bound, as randomized 
 
 // response is the loss of the randomized response that is at least as bad as this noise
 // on a vector that adds up to Max.
-func (d DiscreteLaplace) response(s Sensitivity) float64 {
+func (d DiscreteLaplace) response(s release.Sensitivity) float64 {
 	return outward.Above(s.Max * float64(d.Scale.Den) / float64(d.Scale.Num))
 }
 

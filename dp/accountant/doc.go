@@ -4,17 +4,17 @@
 // # Events and questions
 //
 // An [Event] describes releases; it says nothing about who is hidden from whom. A question puts an event together
-// with a [Neighbours] relation, which is a parameter of every call and never implied:
+// with a relation of neighbours ([release.Neighbours]), which is a parameter of every call and never implied:
 //
-//	g, err := accountant.Epsilon(event, 1e-8, accountant.ReplaceOne)
+//	g, err := accountant.Epsilon(event, 1e-8, release.ReplaceOne)
 //
-// What one person can change follows from what one person may contribute (a [Contribution]: one bucket of a
+// What one person can change follows from what one person may contribute (a [release.Contribution]: one bucket of a
 // histogram, a number of an interval, a vector of bounded norm) and from the relation. Where the number of reports
 // is public, as it is between two aggregators, ReplaceOne is the relation to ask about.
 //
 // # Rounding
 //
-// Every answer is a [Guarantee] that brackets the truth: Epsilon and Delta are rounded up, EpsilonLower and
+// Every answer is a [release.Guarantee] that brackets the truth: Epsilon and Delta are rounded up, EpsilonLower and
 // DeltaLower down. Expressions are evaluated in float64 with a stated bound on their error, which is then added to
 // the answer; a bound that does not exist is 0 below and an error above, never an optimistic number. Theorem names
 // the result that the answer rests on.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -14,13 +15,13 @@ type Event interface{ event() }
 // A closed event has bounds on delta(epsilon) of count releases by a formula.
 type closed interface {
 	Event
-	exact(n Neighbours, count float64) (curve, string, error)
+	exact(n release.Neighbours, count float64) (curve, string, error)
 }
 
 // A dominated event has a pair of laws that no neighbours exceed.
 type dominated interface {
 	Event
-	dominating(n Neighbours) (dominance, error)
+	dominating(n release.Neighbours) (dominance, error)
 }
 
 // A dominance is the pair for the direction in which a record is removed (or the one way in which it is replaced).
@@ -68,7 +69,7 @@ type leaf struct {
 func flatten(leaves []leaf, e Event, count uint64) ([]leaf, error) {
 	switch e := e.(type) {
 	case nil:
-		return nil, fmt.Errorf("%w: no event", ErrParameter)
+		return nil, fmt.Errorf("%w: no event", release.ErrParameter)
 	case SelfCompose:
 		if e.Count == 0 || e.Count > maxCount || float64(e.Count)*float64(count) > maxCount {
 			return nil, parameter("number of releases", float64(e.Count)*float64(count), "1 to 2*10^12")
@@ -94,7 +95,7 @@ func flatten(leaves []leaf, e Event, count uint64) ([]leaf, error) {
 		}
 	case Compose:
 		if len(e) == 0 {
-			return nil, fmt.Errorf("%w: a composition of nothing", ErrParameter)
+			return nil, fmt.Errorf("%w: a composition of nothing", release.ErrParameter)
 		}
 		for _, x := range e {
 			var err error
@@ -115,7 +116,7 @@ func flatten(leaves []leaf, e Event, count uint64) ([]leaf, error) {
 
 const kovTheorem = "optimal composition of (epsilon, delta)-DP (Kairouz, Oh and Viswanath 2015, theorem 3.3)"
 
-func (a ApproxDP) exact(_ Neighbours, count float64) (curve, string, error) {
+func (a ApproxDP) exact(_ release.Neighbours, count float64) (curve, string, error) {
 	if err := checkEpsilon(a.Epsilon); err != nil {
 		return nil, "", err
 	}
@@ -139,20 +140,20 @@ func (a ApproxDP) exact(_ Neighbours, count float64) (curve, string, error) {
 // PoissonSampledApproxDP returns what (epsilon, delta)-DP becomes when each record is kept with probability q,
 // secretly: (ln(1 + q (e^epsilon - 1)), q delta), rounded up, for AddRemove neighbours (Li, Qardaji and Su 2012;
 // Balle, Barthe and Gaboardi 2018, theorem 8).
-func PoissonSampledApproxDP(epsilon, delta, q float64) (Guarantee, error) {
+func PoissonSampledApproxDP(epsilon, delta, q float64) (release.Guarantee, error) {
 	if err := checkEpsilon(epsilon); err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if !(delta >= 0 && delta < 1) {
-		return Guarantee{}, parameter("delta", delta, "0 or more and below 1")
+		return release.Guarantee{}, parameter("delta", delta, "0 or more and below 1")
 	}
 	if err := checkSampling(q); err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	e := sampledLoss(epsilon, q)
 	if epsilon > maxExp { // and may cancel against ln q
 		e += outward.Off(epsilon, math.Log(q))
 	}
-	return Guarantee{Epsilon: min(outward.Up(e)+outward.Underflow, epsilon), Delta: outward.Up(q * delta), Neighbours: AddRemove, Method: "closed-form",
+	return release.Guarantee{Epsilon: min(outward.Up(e)+outward.Underflow, epsilon), Delta: outward.Up(q * delta), Neighbours: release.AddRemove, Method: "closed-form",
 		Theorem: "amplification by Poisson sampling (Balle, Barthe and Gaboardi 2018, theorem 8)"}, nil
 }

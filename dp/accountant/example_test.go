@@ -4,11 +4,12 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // A histogram to which each person adds one, released with the noise of one honest server.
 func ExampleCalibrateDiscreteGaussian() {
-	sigma2, g, err := accountant.CalibrateDiscreteGaussian(1, 1e-8, accountant.OneHot(), accountant.ReplaceOne, 1)
+	sigma2, g, err := accountant.CalibrateDiscreteGaussian(1, 1e-8, release.OneHot(), release.ReplaceOne, 1)
 	if err != nil {
 		fmt.Println(err)
 		return

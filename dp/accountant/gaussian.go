@@ -3,19 +3,20 @@ package accountant
 import (
 	"math"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
 // Gaussian is the release of a sum with normal noise of standard deviation Sigma in each coordinate.
 type Gaussian struct {
 	Sigma        float64
-	Contribution Contribution
+	Contribution release.Contribution
 }
 
 const gaussianTheorem = "analytic Gaussian mechanism (Balle and Wang 2018, theorem 8)"
 
 // mu is the distance of neighbours in units of Sigma, rounded up, after count releases.
-func (g Gaussian) mu(n Neighbours, count float64) (float64, error) {
+func (g Gaussian) mu(n release.Neighbours, count float64) (float64, error) {
 	if !finite(g.Sigma) {
 		return 0, parameter("sigma", g.Sigma, "a positive number")
 	}
@@ -30,7 +31,7 @@ func (g Gaussian) mu(n Neighbours, count float64) (float64, error) {
 	return mu, nil
 }
 
-func (g Gaussian) exact(n Neighbours, count float64) (curve, string, error) {
+func (g Gaussian) exact(n release.Neighbours, count float64) (curve, string, error) {
 	mu, err := g.mu(n, count)
 	if err != nil {
 		return nil, "", err
@@ -43,18 +44,18 @@ func (g Gaussian) exact(n Neighbours, count float64) (curve, string, error) {
 }
 
 // CalibrateGaussian returns the least Sigma, rounded up, at which count releases are (epsilon, delta)-DP.
-func CalibrateGaussian(epsilon, delta float64, c Contribution, n Neighbours, count uint64) (float64, Guarantee, error) {
+func CalibrateGaussian(epsilon, delta float64, c release.Contribution, n release.Neighbours, count uint64) (float64, release.Guarantee, error) {
 	if err := checkDelta(delta); err != nil {
-		return 0, Guarantee{}, err
+		return 0, release.Guarantee{}, err
 	}
 	if err := checkEpsilon(epsilon); err != nil {
-		return 0, Guarantee{}, err
+		return 0, release.Guarantee{}, err
 	}
 	if count == 0 || count > maxCount {
-		return 0, Guarantee{}, parameter("number of releases", float64(count), "1 to 2*10^12")
+		return 0, release.Guarantee{}, parameter("number of releases", float64(count), "1 to 2*10^12")
 	}
 	if _, err := c.Sensitivity(n); err != nil {
-		return 0, Guarantee{}, err
+		return 0, release.Guarantee{}, err
 	}
 	sigma, err := leastSigma(func(s float64) bool {
 		f, _, err := Gaussian{s, c}.exact(n, float64(count))
@@ -65,7 +66,7 @@ func CalibrateGaussian(epsilon, delta float64, c Contribution, n Neighbours, cou
 		return hi <= delta
 	})
 	if err != nil {
-		return 0, Guarantee{}, err
+		return 0, release.Guarantee{}, err
 	}
 	g, err := Epsilon(SelfCompose{Gaussian{sigma, c}, count}, delta, n)
 	g.Epsilon = min(g.Epsilon, epsilon) // proved just now
@@ -86,7 +87,7 @@ func ClassicalGaussianSigma(epsilon, delta, sensitivity float64) (float64, error
 	}
 	sigma := outward.Up(math.Sqrt(2*(math.Log(1.25)-math.Log(delta))) * sensitivity / epsilon)
 	if !finite(sigma) {
-		return 0, ErrNoGuarantee
+		return 0, release.ErrNoGuarantee
 	}
 	return sigma, nil
 }

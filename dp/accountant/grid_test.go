@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // patient says whether tests ask all that they have to ask, as CI does, or a part that was picked to take seconds.
@@ -57,7 +59,7 @@ func TestPublishedAccountants(t *testing.T) {
 			text("neighbours") == "replace" && number("sampling") < .01 && number("steps") < 3 && !patient() {
 			continue
 		}
-		n, err := ParseNeighbours(text("neighbours"))
+		n, err := release.ParseNeighbours(text("neighbours"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,9 +71,9 @@ func TestPublishedAccountants(t *testing.T) {
 		case "laplace", "sampled-laplace":
 			e = lap(scale)
 		case "discrete-gaussian":
-			e = discrete(uint64(scale*scale), 1, Interval(1))
+			e = discrete(uint64(scale*scale), 1, release.Interval(1))
 		case "discrete-laplace": // scale is the rate, a decimal
-			e = DiscreteLaplace{Rational{Num: 1_000_000, Den: uint64(math.Round(scale * 1_000_000))}, Interval(1)}
+			e = DiscreteLaplace{release.Rational{Num: 1_000_000, Den: uint64(math.Round(scale * 1_000_000))}, release.Interval(1)}
 		case "rr":
 			e = RandomizedResponse{scale, uint64(number("k"))}
 		case "allocation":

@@ -1,6 +1,10 @@
 package accountant
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/dp/release"
+)
 
 // maxCount bounds compositions and coordinates, so that sums and products of two fit in a float64 exactly.
 const maxCount = 2_000_000_000_000
@@ -70,7 +74,7 @@ func crossing(f func(float64) float64, delta float64) (a, b float64, err error) 
 	fb := f(b)
 	for fb > delta {
 		if b == maxEpsilon {
-			return 0, 0, ErrNoGuarantee
+			return 0, 0, release.ErrNoGuarantee
 		}
 		a, fa, b = b, fb, min(2*b, maxEpsilon)
 		fb = f(b)
@@ -108,7 +112,7 @@ func leastSigma(holds func(float64) bool) (float64, error) {
 	a, b := 1.0, 1.0
 	for !holds(b) {
 		if a, b = b, 2*b; b > 1e15 {
-			return 0, ErrNoGuarantee
+			return 0, release.ErrNoGuarantee
 		}
 	}
 	for a == b || holds(a) {
@@ -132,3 +136,7 @@ func leastSigma(holds func(float64) bool) (float64, error) {
 
 // finite reports whether x is a positive finite number.
 func finite(x float64) bool { return x > 0 && !math.IsInf(x, 1) }
+
+func parameter(name string, value float64, want string) error {
+	return &release.ParameterError{Parameter: name, Value: value, Want: want}
+}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"reflect"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // hostile calls f with copies of e, each with one number in it replaced by an odd one.
@@ -47,9 +49,9 @@ func hostile(e Event, f func(Event)) {
 // but where CI=true.
 func TestHostileNumbers(t *testing.T) {
 	typed := func(err error) bool {
-		return errors.Is(err, ErrParameter) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrNoGuarantee)
+		return errors.Is(err, release.ErrParameter) || errors.Is(err, release.ErrUnsupported) || errors.Is(err, release.ErrNoGuarantee)
 	}
-	sane := func(what any, g Guarantee, err error) {
+	sane := func(what any, g release.Guarantee, err error) {
 		t.Helper()
 		switch {
 		case err != nil && !typed(err):
@@ -63,8 +65,8 @@ func TestHostileNumbers(t *testing.T) {
 		stride = 1
 	}
 	for _, base := range []Event{
-		gauss(2), lap(2), RandomizedResponse{1, 3}, ApproxDP{.1, 1e-9}, ZCDP{.1}, discrete(100, 1, OneHot()), SelfCompose{gauss(2), 5},
-		DiscreteGaussian{Rational{Num: 100, Den: 1}, Interval(3), 2}, DiscreteLaplace{Rational{Num: 10, Den: 1}, Interval(3)}, Sampled{gauss(2), .1, CountHidden},
+		gauss(2), lap(2), RandomizedResponse{1, 3}, ApproxDP{.1, 1e-9}, ZCDP{.1}, discrete(100, 1, release.OneHot()), SelfCompose{gauss(2), 5},
+		DiscreteGaussian{release.Rational{Num: 100, Den: 1}, release.Interval(3), 2}, DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(3)}, Sampled{gauss(2), .1, CountHidden},
 		SelfCompose{Sampled{gauss(2), .1, CountHidden}, 5}, FixedSample{gauss(2), .1}, DummyCount{100, .5}, Allocated{gauss(2), 10, 1, CountHidden},
 		Shuffled{AnyReport(1), 100},
 	} {
@@ -72,11 +74,11 @@ func TestHostileNumbers(t *testing.T) {
 			if asked++; asked%stride != 0 {
 				return
 			}
-			g, err := Options{Tolerance: .1}.Epsilon(e, 1e-6, AddRemove)
+			g, err := Options{Tolerance: .1}.Epsilon(e, 1e-6, release.AddRemove)
 			sane(e, g, err)
-			g, err = Options{Tolerance: .1}.Delta(e, 1, AddRemove)
+			g, err = Options{Tolerance: .1}.Delta(e, 1, release.AddRemove)
 			sane(e, g, err)
-			g, err = Options{Tolerance: .1}.Epsilon(e, 1e-6, ReplaceOne)
+			g, err = Options{Tolerance: .1}.Epsilon(e, 1e-6, release.ReplaceOne)
 			sane(e, g, err)
 		})
 	}
@@ -92,7 +94,7 @@ func TestHostileNumbers(t *testing.T) {
 					t.Errorf("%s(%v, %v): %v, %v", what, x, y, v, err)
 				}
 			}
-			g, err := AdvancedComposition(x, y, 10, .1, AddRemove)
+			g, err := AdvancedComposition(x, y, 10, .1, release.AddRemove)
 			sane("advanced composition", g, err)
 			g, err = PoissonSampledApproxDP(x, y, .1)
 			sane("sampled", g, err)
@@ -102,14 +104,14 @@ func TestHostileNumbers(t *testing.T) {
 			number("classical sigma", s, err)
 			s, err = SimpleZCDPEpsilon(x, y)
 			number("simple zCDP", s, err)
-			s, g, err = CalibrateGaussian(x, y, Signed(1), AddRemove, 1)
+			s, g, err = CalibrateGaussian(x, y, release.Signed(1), release.AddRemove, 1)
 			number("calibrated sigma", s, err)
 			sane("calibrated", g, err)
-			_, g, err = CalibrateDiscreteGaussian(x, y, OneHot(), ReplaceOne, 1)
+			_, g, err = CalibrateDiscreteGaussian(x, y, release.OneHot(), release.ReplaceOne, 1)
 			sane("calibrated", g, err)
-			s, err = RenyiDivergence(Gaussian{x, Signed(1)}, y, AddRemove)
+			s, err = RenyiDivergence(Gaussian{x, release.Signed(1)}, y, release.AddRemove)
 			number("Renyi divergence", s, err)
-			if _, err := Certify(Gaussian{x, Signed(1)}, y, AddRemove); err != nil && !typed(err) {
+			if _, err := Certify(Gaussian{x, release.Signed(1)}, y, release.AddRemove); err != nil && !typed(err) {
 				t.Errorf("certificate of sigma %v at %v: %v", x, y, err)
 			}
 		}

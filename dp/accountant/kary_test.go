@@ -3,6 +3,8 @@ package accountant
 import (
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // histograms returns the laws of the histogram of n k-ary responses, if the person holds
@@ -70,7 +72,7 @@ func TestKaryRoundsCoverTheMechanism(t *testing.T) {
 					most = max(most, sum)
 				}
 			}
-			g, err := Delta(event, e, ReplaceOne)
+			g, err := Delta(event, e, release.ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,8 +92,8 @@ func TestKaryRounds(t *testing.T) {
 		most   float64
 	}{{4, 10, 100, 5.48}, {4, 10, 10, 1.58}, {2, 3, 100, 1.543}, {6, 50, 10, 4.97}} {
 		report := ReportOf(RandomizedResponse{c.e0, c.k})
-		g := epsilon(t, SelfCompose{Shuffled{report, 10000}, c.rounds}, 1e-8, ReplaceOne)
-		clones := epsilon(t, SelfCompose{Shuffled{report.Any(), 10000}, c.rounds}, 1e-8, ReplaceOne)
+		g := epsilon(t, SelfCompose{Shuffled{report, 10000}, c.rounds}, 1e-8, release.ReplaceOne)
+		clones := epsilon(t, SelfCompose{Shuffled{report.Any(), 10000}, c.rounds}, 1e-8, release.ReplaceOne)
 		if g.Epsilon > c.most || g.Epsilon > .75*clones.Epsilon {
 			t.Errorf("%+v: %v, and %v by clones", c, g.Epsilon, clones.Epsilon)
 		}

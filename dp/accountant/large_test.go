@@ -6,6 +6,8 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // bigPrecision is of the reference below, in bits: delta may be the difference of two
@@ -105,15 +107,15 @@ func TestLargeLossesAreBracketed(t *testing.T) {
 		mu := new(big.Float).Sqrt(bigFloat(float64(r.steps)))
 		mu.Quo(mu, bigFloat(r.sigma))
 		for _, m := range []Method{Auto, PLD} {
-			e := SelfCompose{Gaussian{r.sigma, Signed(1)}, r.steps}
-			g, err := Options{Method: m}.Epsilon(e, r.delta, AddRemove)
-			if errors.Is(err, ErrNoGuarantee) {
+			e := SelfCompose{Gaussian{r.sigma, release.Signed(1)}, r.steps}
+			g, err := Options{Method: m}.Epsilon(e, r.delta, release.AddRemove)
+			if errors.Is(err, release.ErrNoGuarantee) {
 				if bigGaussianDelta(mu, 0.99*maxEpsilon).Cmp(bigFloat(r.delta)) <= 0 {
 					t.Errorf("%+v by %q: %v, but there is one", r, m, err)
 				}
 				continue
 			}
-			if m == PLD && errors.Is(err, ErrUnsupported) {
+			if m == PLD && errors.Is(err, release.ErrUnsupported) {
 				continue // losses that spread over more than 10^6
 			}
 			if err != nil {
@@ -173,12 +175,12 @@ func TestSampledLossAtAnyRate(t *testing.T) {
 func TestSubnormalNumbersAreRefused(t *testing.T) {
 	const tiny = 5e-324
 	_, simple := SimpleZCDPEpsilon(0.1, tiny)
-	_, renyi := Options{Method: RDP}.Epsilon(Gaussian{1, Signed(1)}, tiny, AddRemove)
+	_, renyi := Options{Method: RDP}.Epsilon(Gaussian{1, release.Signed(1)}, tiny, release.AddRemove)
 	_, poisson := PoissonSampledApproxDP(740, 0, tiny)
-	_, sampled := Epsilon(Sampled{Gaussian{1, Signed(1)}, tiny, CountHidden}, 1e-9, AddRemove)
-	_, fixed := Epsilon(FixedSample{Laplace{1, Signed(1)}, tiny}, 1e-9, ReplaceOne)
+	_, sampled := Epsilon(Sampled{Gaussian{1, release.Signed(1)}, tiny, CountHidden}, 1e-9, release.AddRemove)
+	_, fixed := Epsilon(FixedSample{Laplace{1, release.Signed(1)}, tiny}, 1e-9, release.ReplaceOne)
 	for name, err := range map[string]error{"zCDP": simple, "Renyi": renyi, "Poisson": poisson, "sample": sampled, "fixed sample": fixed} {
-		if !errors.Is(err, ErrParameter) {
+		if !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%s: %v, want ErrParameter", name, err)
 		}
 	}

@@ -15,10 +15,10 @@ func (Sampled) event()            {}
 // Laplace is the release of one number with Laplace noise of scale Scale.
 type Laplace struct {
 	Scale        float64
-	Contribution Contribution
+	Contribution release.Contribution
 }
 
-func (l Laplace) mu(n Neighbours) (float64, error) {
+func (l Laplace) mu(n release.Neighbours) (float64, error) {
 	if !finite(l.Scale) {
 		return 0, parameter("scale", l.Scale, "a positive number")
 	}
@@ -32,13 +32,13 @@ func (l Laplace) mu(n Neighbours) (float64, error) {
 	return 0, parameter("scale", l.Scale, "at least 1/500 of the contribution")
 }
 
-func (l Laplace) dominating(n Neighbours) (dominance, error) {
+func (l Laplace) dominating(n release.Neighbours) (dominance, error) {
 	mu, err := l.mu(n)
 	if err != nil {
 		return dominance{}, err
 	}
 	if s, _ := l.Contribution.Sensitivity(n); s.Coordinates > 1 {
-		return dominance{}, fmt.Errorf("%w: continuous Laplace noise on several coordinates; use DiscreteLaplace", ErrUnsupported)
+		return dominance{}, fmt.Errorf("%w: continuous Laplace noise on several coordinates; use DiscreteLaplace", release.ErrUnsupported)
 	}
 	return dominance{pair: laplacePair{mu}, symmetric: true, attained: true}, nil
 }
@@ -62,19 +62,19 @@ func (r RandomizedResponse) check() error {
 }
 
 // answers is how many there are, in the worst pair of the relation.
-func (r RandomizedResponse) answers(n Neighbours) uint64 {
-	if n == ReplaceOne {
+func (r RandomizedResponse) answers(n release.Neighbours) uint64 {
+	if n == release.ReplaceOne {
 		return r.K
 	}
 	return 2
 }
 
-func (r RandomizedResponse) exact(n Neighbours, count float64) (curve, string, error) {
+func (r RandomizedResponse) exact(n release.Neighbours, count float64) (curve, string, error) {
 	if err := r.check(); err != nil {
 		return nil, "", err
 	}
 	if r.answers(n) > 2 {
-		return nil, "", fmt.Errorf("%w: no formula for answers out of more than two", ErrUnsupported)
+		return nil, "", fmt.Errorf("%w: no formula for answers out of more than two", release.ErrUnsupported)
 	}
 	rr, err := newResponses(r.Epsilon0, count)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r RandomizedResponse) exact(n Neighbours, count float64) (curve, string, e
 	return rr.delta, "exact product of randomized responses", nil
 }
 
-func (r RandomizedResponse) dominating(n Neighbours) (dominance, error) {
+func (r RandomizedResponse) dominating(n release.Neighbours) (dominance, error) {
 	if err := r.check(); err != nil {
 		return dominance{}, err
 	}
@@ -91,7 +91,7 @@ func (r RandomizedResponse) dominating(n Neighbours) (dominance, error) {
 	return dominance{pair: responsePair(r.Epsilon0, float64(k)), symmetric: true, attained: k == r.K}, nil
 }
 
-func (a ApproxDP) dominating(Neighbours) (dominance, error) {
+func (a ApproxDP) dominating(release.Neighbours) (dominance, error) {
 	if !(a.Epsilon >= 0 && a.Epsilon <= 500) {
 		return dominance{}, parameter("epsilon", a.Epsilon, "0 to 500")
 	}
@@ -101,7 +101,7 @@ func (a ApproxDP) dominating(Neighbours) (dominance, error) {
 	return dominance{pair: approxPair(a.Epsilon, a.Delta), symmetric: true, theorem: kovTheorem}, nil
 }
 
-func (g Gaussian) dominating(n Neighbours) (dominance, error) {
+func (g Gaussian) dominating(n release.Neighbours) (dominance, error) {
 	mu, err := g.mu(n, 1)
 	if err != nil {
 		return dominance{}, err
@@ -117,7 +117,7 @@ const (
 
 const summedTheorem = "law of the servers' discrete Gaussian noise, convolved"
 
-func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
+func (g DiscreteGaussian) dominating(n release.Neighbours) (dominance, error) {
 	if err := g.check(); err != nil {
 		return dominance{}, err
 	}
@@ -129,7 +129,7 @@ func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
 		return g.rounded(s)
 	}
 	if s.Coordinates > 1<<20 || s.Max > 1<<30 || s.Max != math.Trunc(s.Max) {
-		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for this use of discrete Gaussian noise", ErrUnsupported)
+		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for this use of discrete Gaussian noise", release.ErrUnsupported)
 	}
 	k := float64(s.Coordinates)
 	s2 := g.Sigma2.Float()
@@ -139,17 +139,17 @@ func (g DiscreteGaussian) dominating(n Neighbours) (dominance, error) {
 			if k == 1 && 80*math.Sqrt(s2)*float64(g.Honest) <= maxSummed {
 				return dominance{pair: summedPair(s2, g.Honest, s.Max), symmetric: true, attained: true, theorem: summedTheorem}, nil
 			}
-			return dominance{}, fmt.Errorf("%w: the noise of %d servers with sigma^2 = %v", ErrUnsupported, g.Honest, g.Sigma2)
+			return dominance{}, fmt.Errorf("%w: the noise of %d servers with sigma^2 = %v", release.ErrUnsupported, g.Honest, g.Sigma2)
 		}
 		s2 *= float64(g.Honest)
 	}
 	v := k * s2
 	if 30*math.Sqrt(v)+2*k*s.Max > maxAtoms {
-		return dominance{}, fmt.Errorf("%w: discrete Gaussian noise of this width has too many outcomes", ErrUnsupported)
+		return dominance{}, fmt.Errorf("%w: discrete Gaussian noise of this width has too many outcomes", release.ErrUnsupported)
 	}
 	l := newLattice(k, s.Max, s2)
 	if l.slop > massError/2 {
-		return dominance{}, fmt.Errorf("%w: narrow discrete Gaussian noise on many coordinates", ErrUnsupported)
+		return dominance{}, fmt.Errorf("%w: narrow discrete Gaussian noise on many coordinates", release.ErrUnsupported)
 	}
 	if l.pmf == nil {
 		l.pmf = gaussianPMF(v)
@@ -168,11 +168,11 @@ const (
 
 // rounded is the pair of a vector of bounded norm: that of continuous Gaussian noise of a little less variance, which knows no
 // direction, at the largest distance.
-func (g DiscreteGaussian) rounded(s Sensitivity) (dominance, error) {
+func (g DiscreteGaussian) rounded(s release.Sensitivity) (dominance, error) {
 	honest, per := float64(max(1, g.Honest)), g.Sigma2.Float()
 	v := honest*per - roundingVariance
 	if !(v >= roundingVariance) {
-		return dominance{}, fmt.Errorf("%w: rounding of noise with sigma^2 = %v", ErrUnsupported, g.Sigma2)
+		return dominance{}, fmt.Errorf("%w: rounding of noise with sigma^2 = %v", release.ErrUnsupported, g.Sigma2)
 	}
 	slop := roundingSlop
 	if honest > 1 {
@@ -180,12 +180,12 @@ func (g DiscreteGaussian) rounded(s Sensitivity) (dominance, error) {
 	}
 	// Computed laws may be off by twice massError. Half of that is taken, and not more even if an allocation has all steps.
 	if !(float64(s.Coordinates)*slop <= massError/2/maxSteps) {
-		return dominance{}, fmt.Errorf("%w: a sum of %v draws with sigma^2 = %v on %d coordinates", ErrUnsupported, honest, g.Sigma2, s.Coordinates)
+		return dominance{}, fmt.Errorf("%w: a sum of %v draws with sigma^2 = %v on %d coordinates", release.ErrUnsupported, honest, g.Sigma2, s.Coordinates)
 	}
 	return dominance{pair: normalPair{outward.Up(s.L2 / math.Sqrt(v))}, symmetric: true, theorem: roundedTheorem}, nil
 }
 
-func (d DiscreteLaplace) dominating(n Neighbours) (dominance, error) {
+func (d DiscreteLaplace) dominating(n release.Neighbours) (dominance, error) {
 	rate, s, err := laplaceRate(d.Scale, d.Contribution, n)
 	if err != nil {
 		return dominance{}, err
@@ -194,15 +194,15 @@ func (d DiscreteLaplace) dominating(n Neighbours) (dominance, error) {
 		return dominance{pair: approxPair(d.response(s), 0), symmetric: true, theorem: simplexTheorem}, nil
 	}
 	if s.Coordinates > 1 || s.Max > maxAtoms || d.Contribution.Shape == release.ShapeBall {
-		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for discrete Laplace noise on several coordinates", ErrUnsupported)
+		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for discrete Laplace noise on several coordinates", release.ErrUnsupported)
 	}
 	return dominance{pair: discreteLaplacePair(rate, s.Max), symmetric: true, attained: true}, nil
 }
 
 // laplaceRate is one over the scale of discrete Laplace noise, beside what it has to hide.
-func laplaceRate(scale Rational, c Contribution, n Neighbours) (rate float64, s Sensitivity, err error) {
+func laplaceRate(scale release.Rational, c release.Contribution, n release.Neighbours) (rate float64, s release.Sensitivity, err error) {
 	if scale.Num == 0 || scale.Den == 0 {
-		return 0, s, fmt.Errorf("%w: scale is %v, want a positive fraction", ErrParameter, scale)
+		return 0, s, fmt.Errorf("%w: scale is %v, want a positive fraction", release.ErrParameter, scale)
 	}
 	if s, err = c.Sensitivity(n); err != nil {
 		return 0, s, err
@@ -242,17 +242,17 @@ const poissonTheorem = "Poisson sampling (Zhu, Dong and Wang 2022, theorem 11)"
 //	(1 - a (1-r)) D(ln(a r/(1 - a (1-r)))), a = e^epsilon,   when it is added (0 once a (1-r) >= 1),
 //
 // by putting the mixture into the hockey-stick divergence.
-func (s Sampled) exact(n Neighbours, count float64) (curve, string, error) {
+func (s Sampled) exact(n release.Neighbours, count float64) (curve, string, error) {
 	d, err := s.dominating(n)
 	if err != nil {
 		return nil, "", err
 	}
 	if g, several := s.Event.(DiscreteGaussian); several && g.Honest > 1 {
-		return nil, "", fmt.Errorf("%w: no formula as good as the law of several servers' noise", ErrUnsupported)
+		return nil, "", fmt.Errorf("%w: no formula as good as the law of several servers' noise", release.ErrUnsupported)
 	}
 	inner, ok := s.Event.(closed)
 	if p, mixed := d.pair.(poisson); count != 1 || !ok || !mixed || p.rate != s.Rate {
-		return nil, "", fmt.Errorf("%w: no formula for this sampled release", ErrUnsupported)
+		return nil, "", fmt.Errorf("%w: no formula for this sampled release", release.ErrUnsupported)
 	}
 	c, theorem, err := inner.exact(n, 1)
 	if err != nil {
@@ -278,19 +278,19 @@ func (s Sampled) exact(n Neighbours, count float64) (curve, string, error) {
 	}, poissonTheorem + "; " + theorem, nil
 }
 
-func (s Sampled) dominating(n Neighbours) (dominance, error) {
+func (s Sampled) dominating(n release.Neighbours) (dominance, error) {
 	if err := checkSampling(s.Rate); err != nil {
 		return dominance{}, err
 	}
 	if s.Count != CountHidden {
-		return dominance{}, fmt.Errorf("%w: Poisson sampling while the count is public", ErrUnsupported)
+		return dominance{}, fmt.Errorf("%w: Poisson sampling while the count is public", release.ErrUnsupported)
 	}
-	if n == ReplaceOne {
+	if n == release.ReplaceOne {
 		g, ok := s.Event.(Gaussian)
 		if !ok {
-			return dominance{}, fmt.Errorf("%w: Poisson sampling of %T for replace-one neighbours", ErrUnsupported, s.Event)
+			return dominance{}, fmt.Errorf("%w: Poisson sampling of %T for replace-one neighbours", release.ErrUnsupported, s.Event)
 		}
-		mu, err := g.mu(AddRemove, 1)
+		mu, err := g.mu(release.AddRemove, 1)
 		if err != nil {
 			return dominance{}, err
 		}

@@ -3,6 +3,8 @@ package accountant
 import (
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // A release about one person in a million, a million times: each loses less than any grid
@@ -17,7 +19,7 @@ func TestMillionsOfRareReleases(t *testing.T) {
 		if c.delta != 1e-8 && !patient() {
 			continue
 		}
-		g := epsilon(t, sampled(c.sigma, c.rate, c.steps), c.delta, AddRemove)
+		g := epsilon(t, sampled(c.sigma, c.rate, c.steps), c.delta, release.AddRemove)
 		if g.Epsilon > c.most || g.EpsilonLower < .98*g.Epsilon || g.EpsilonLower > g.Epsilon {
 			t.Errorf("%+v: [%v, %v]", c, g.EpsilonLower, g.Epsilon)
 		}
@@ -29,11 +31,11 @@ func TestMillionsOfRareReleases(t *testing.T) {
 func TestMergedIsBelow(t *testing.T) {
 	for _, c := range []struct{ sigma, rate, h float64 }{{.5, 1e-6, 4e-5}, {.5, 1e-6, 1e-4}, {1, 1e-5, 1e-4}, {2, 1e-4, 1e-3}} {
 		event := Sampled{gauss(c.sigma), c.rate, CountHidden}
-		exact, _, err := event.exact(AddRemove, 1)
+		exact, _, err := event.exact(release.AddRemove, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := event.dominating(AddRemove)
+		d, err := event.dominating(release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,8 @@ package accountant
 import (
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // The pair of a hidden count and a release lies above the exact product of the two, and hardly above it.
@@ -11,16 +13,16 @@ func TestMixed(t *testing.T) {
 		dummies DummyCount
 		inner   Event
 	}{
-		{DummyCount{3000, .2}, DiscreteGaussian{Sigma2: Rational{Num: 40, Den: 1}, Contribution: OneHot()}},
-		{DummyCount{200, .1}, DiscreteGaussian{Sigma2: Rational{Num: 900, Den: 1}, Contribution: OneHot()}},
-		{DummyCount{900, .5}, DiscreteLaplace{Scale: Rational{Num: 7, Den: 2}, Contribution: Signed(40)}},
-		{DummyCount{100000, .3}, DiscreteGaussian{Sigma2: Rational{Num: 3, Den: 2}, Contribution: Signed(2)}},
+		{DummyCount{3000, .2}, DiscreteGaussian{Sigma2: release.Rational{Num: 40, Den: 1}, Contribution: release.OneHot()}},
+		{DummyCount{200, .1}, DiscreteGaussian{Sigma2: release.Rational{Num: 900, Den: 1}, Contribution: release.OneHot()}},
+		{DummyCount{900, .5}, DiscreteLaplace{Scale: release.Rational{Num: 7, Den: 2}, Contribution: release.Signed(40)}},
+		{DummyCount{100000, .3}, DiscreteGaussian{Sigma2: release.Rational{Num: 3, Den: 2}, Contribution: release.Signed(2)}},
 	} {
-		x, err := c.dummies.dominating(AddRemove)
+		x, err := c.dummies.dominating(release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
-		y, err := c.inner.(dominated).dominating(AddRemove)
+		y, err := c.inner.(dominated).dominating(release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}

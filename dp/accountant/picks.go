@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -35,9 +36,9 @@ func (a Allocated) blocks() (long, short Allocated, longs, shorts uint64) {
 }
 
 // several returns the pair of several picks, whose step is x.
-func (a Allocated) several(x dominance, n Neighbours) (dominance, error) {
+func (a Allocated) several(x dominance, n release.Neighbours) (dominance, error) {
 	if a.Picks > maxPicked {
-		return dominance{}, fmt.Errorf("%w: sampling of an allocation of more than %d picks", ErrUnsupported, maxPicked)
+		return dominance{}, fmt.Errorf("%w: sampling of an allocation of more than %d picks", release.ErrUnsupported, maxPicked)
 	}
 	long, short, longs, shorts := a.blocks()
 	var above *atoms
@@ -116,7 +117,7 @@ func pickedBelow(x pair, t uint64, k int) (*atoms, error) {
 	lo, hi := x.reach(spreadTail)
 	h := (hi - lo) / float64(size)
 	if !(hi-lo < 1400 && h > 1e-12) {
-		return nil, fmt.Errorf("%w: allocation of steps whose losses spread this widely or this little", ErrUnsupported)
+		return nil, fmt.Errorf("%w: allocation of steps whose losses spread this widely or this little", release.ErrUnsupported)
 	}
 	b, err := spreadBins(x, h, int(math.Floor(lo/h)), size+1)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // choose is C(n, k).
@@ -45,8 +47,8 @@ func TestSeveralPicksExactly(t *testing.T) {
 				if rate < 1 {
 					event = Sampled{event, rate, CountHidden}
 				}
-				g, err := Delta(event, e, ZeroOut)
-				if errors.Is(err, ErrUnsupported) && c.k == c.t && rate < 1 {
+				g, err := Delta(event, e, release.ZeroOut)
+				if errors.Is(err, release.ErrUnsupported) && c.k == c.t && rate < 1 {
 					continue // a composition
 				}
 				if err != nil {
@@ -69,7 +71,7 @@ func TestSeveralPicksOfDiscreteGaussians(t *testing.T) {
 	}
 	p := func(y int) float64 { return math.Exp(-float64(y*y)/(2*s2)) / total }
 	ratio := func(y int) float64 { return p(y-1) / p(y) }
-	event := Allocated{discrete(2, 1, Interval(1)), 3, 2, CountHidden}
+	event := Allocated{discrete(2, 1, release.Interval(1)), 3, 2, CountHidden}
 	for _, e := range []float64{0, .3, .8, 1.6, 2.5} {
 		up, down := 0.0, 0.0
 		for x := -r; x <= r; x++ {
@@ -83,7 +85,7 @@ func TestSeveralPicksOfDiscreteGaussians(t *testing.T) {
 			}
 		}
 		want := max(up, down)
-		g, err := Delta(event, e, AddRemove)
+		g, err := Delta(event, e, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,16 +111,16 @@ func TestSeveralPicksOfGaussians(t *testing.T) {
 		{5, 50, 100, 1, 1e-6, 4.886, 4.92}, // below: the sum of the steps
 		{1, 2, 100, 1, 1e-6, 1.51, 1.556},
 	} {
-		g := epsilon(t, SelfCompose{allocated(c.sigma, c.picks, c.of), c.runs}, c.delta, AddRemove)
+		g := epsilon(t, SelfCompose{allocated(c.sigma, c.picks, c.of), c.runs}, c.delta, release.AddRemove)
 		if g.EpsilonLower < c.least || g.Epsilon > c.most || g.EpsilonLower > g.Epsilon {
 			t.Errorf("%+v: [%v, %v]", c, g.EpsilonLower, g.Epsilon)
 		}
 	}
 	// So many picks are accounted for from above only.
-	g := epsilon(t, allocated(10, 100, 2050), 1e-6, AddRemove)
+	g := epsilon(t, allocated(10, 100, 2050), 1e-6, release.AddRemove)
 	long := Allocated{gauss(10), 21, 1, CountHidden}
 	short := Allocated{gauss(10), 20, 1, CountHidden}
-	blocks := epsilon(t, Compose{SelfCompose{long, 50}, SelfCompose{short, 50}}, 1e-6, AddRemove)
+	blocks := epsilon(t, Compose{SelfCompose{long, 50}, SelfCompose{short, 50}}, 1e-6, release.AddRemove)
 	if g.Epsilon != blocks.Epsilon || g.EpsilonLower != 0 {
 		t.Errorf("100 of 2050: [%v, %v], blocks %v", g.EpsilonLower, g.Epsilon, blocks.Epsilon)
 	}

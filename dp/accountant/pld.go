@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -17,17 +18,17 @@ type term struct {
 const pldTheorem = "privacy loss distributions, connect-the-dots above and below (docs/proofs/pld-bounds.md)"
 
 // pld answers by composing privacy loss distributions on a grid, refined until the two bounds meet the tolerance.
-func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, error) {
+func (o Options) pld(leaves []leaf, g release.Guarantee, wantEpsilon bool) (release.Guarantee, error) {
 	terms := make([]term, len(leaves))
 	attained, symmetric := true, true
 	for i, l := range leaves {
 		d, ok := l.event.(dominated)
 		if !ok {
-			return Guarantee{}, fmt.Errorf("%w: no privacy loss distribution for %T", ErrUnsupported, l.event)
+			return release.Guarantee{}, fmt.Errorf("%w: no privacy loss distribution for %T", release.ErrUnsupported, l.event)
 		}
 		dom, err := d.dominating(g.Neighbours)
 		if err != nil {
-			return Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 		terms[i] = term{dom, l.count}
 		attained = attained && dom.attained
@@ -70,9 +71,9 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 				}
 			}
 		}
-		if ways = append(ways, back); o.Direction == Remove {
+		if ways = append(ways, back); o.Direction == release.Remove {
 			ways = ways[:1]
-		} else if o.Direction == Add {
+		} else if o.Direction == release.Add {
 			ways = ways[1:]
 		}
 	}
@@ -84,7 +85,7 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 			b, err = q.bracket(w, o.Tolerance, attained, best)
 		}
 		if err != nil {
-			return Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 		if i == 0 || b.upper > best.upper {
 			best.upper = b.upper
@@ -94,7 +95,7 @@ func (o Options) pld(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 	if wantEpsilon {
 		g.Epsilon, g.EpsilonLower = best.upper, min(best.lower, best.upper)
 		if g.Epsilon > maxEpsilon {
-			return Guarantee{}, ErrNoGuarantee
+			return release.Guarantee{}, release.ErrNoGuarantee
 		}
 		return g, nil
 	}
@@ -110,7 +111,7 @@ type bounds struct {
 
 // A question is an epsilon at a delta or the reverse.
 type question struct {
-	g           Guarantee
+	g           release.Guarantee
 	wantEpsilon bool
 	tail        float64
 	slop        float64 // ln of the factor by which computed laws may be off, each way
@@ -200,7 +201,7 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 			case good > 0:
 				return result.claim(attained), nil
 			}
-			return bounds{}, fmt.Errorf("%w: the losses spread too widely", ErrUnsupported)
+			return bounds{}, fmt.Errorf("%w: the losses spread too widely", release.ErrUnsupported)
 		}
 		if err != nil {
 			return bounds{}, err
@@ -277,12 +278,12 @@ func (q question) firstStep(terms []term) (float64, error) {
 	for _, t := range terms {
 		lo, hi := t.pair.reach(q.tail)
 		if !(hi-lo < 1e6) || math.IsNaN(hi-lo) {
-			return 0, fmt.Errorf("%w: the losses of one release spread too widely", ErrUnsupported)
+			return 0, fmt.Errorf("%w: the losses of one release spread too widely", release.ErrUnsupported)
 		}
 		h := max((hi-lo)/coarse, 1e-12*(math.Abs(lo)+math.Abs(hi)), 1e-300)
 		b, ok := bin(t.pair, h, q.tail)
 		if !ok {
-			return 0, fmt.Errorf("%w: the losses of one release are too far from zero", ErrUnsupported)
+			return 0, fmt.Errorf("%w: the losses of one release are too far from zero", release.ErrUnsupported)
 		}
 		_, _, v := b.upper().tilt(0)
 		variance += float64(t.count) * v

@@ -5,13 +5,15 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func sampled(sigma, q float64, count uint64) Event {
 	return SelfCompose{Sampled{gauss(sigma), q, CountHidden}, count}
 }
 
-func lap(b float64) Event { return Laplace{b, Signed(1)} }
+func lap(b float64) Event { return Laplace{b, release.Signed(1)} }
 
 // Reference values: dp.md, section 3, PLD rows. An upper bound lies in [value - 1e-5, value + tol], a lower bound is
 // at most the value.
@@ -19,27 +21,27 @@ func TestReferencePLD(t *testing.T) {
 	for _, r := range []struct {
 		name  string
 		event Event
-		n     Neighbours
+		n     release.Neighbours
 		delta float64
 		want  float64
 		tol   float64
 	}{
-		{"14a", sampled(5.1, .02, 2500), AddRemove, 1e-8, 1.02040, 5e-4},
-		{"14b", sampled(5.1, .02, 2500), AddRemove, 1e-6, .83182, 5e-4},
-		{"15", sampled(1.1, 256./60000, 14062), AddRemove, 1e-5, 2.38160, 5e-4},
-		{"16a", sampled(1, .01, 1000), AddRemove, 1e-5, 1.82824, 5e-4},
-		{"16b", sampled(1, .5, 10), AddRemove, 1e-6, 11.79878, 5e-4},
-		{"17", sampled(4, .01, 1e4), AddRemove, 1e-5, .94687, 3e-4},
-		{"18", sampled(.8, .001, 1e4), AddRemove, 1e-6, .94720, 5e-4},
-		{"19a", sampled(4, .01, 1e4), ReplaceOne, 1e-5, 1.99312, 5e-4},
-		{"19b", sampled(1, .01, 1000), ReplaceOne, 1e-5, 2.84344, 5e-4},
-		{"19c", sampled(5.1, .02, 2500), ReplaceOne, 1e-8, 2.08593, 5e-4},
-		{"46", sampled(5.1, .01, 100), AddRemove, 1e-8, .094955, 5e-5},
-		{"22a", SelfCompose{lap(1), 10}, AddRemove, 1e-6, 9.998978, 2e-4},
-		{"22b", SelfCompose{lap(10), 100}, AddRemove, 1e-6, 4.692667, 2e-4},
-		{"22c", SelfCompose{lap(20), 1000}, AddRemove, 1e-5, 7.421273, 2e-4},
-		{"23a", SelfCompose{Sampled{lap(1), .1, CountHidden}, 50}, AddRemove, 1e-6, 3.201904, 2e-4},
-		{"23b", SelfCompose{Sampled{lap(.5), .01, CountHidden}, 1000}, AddRemove, 1e-5, 2.682924, 2e-4},
+		{"14a", sampled(5.1, .02, 2500), release.AddRemove, 1e-8, 1.02040, 5e-4},
+		{"14b", sampled(5.1, .02, 2500), release.AddRemove, 1e-6, .83182, 5e-4},
+		{"15", sampled(1.1, 256./60000, 14062), release.AddRemove, 1e-5, 2.38160, 5e-4},
+		{"16a", sampled(1, .01, 1000), release.AddRemove, 1e-5, 1.82824, 5e-4},
+		{"16b", sampled(1, .5, 10), release.AddRemove, 1e-6, 11.79878, 5e-4},
+		{"17", sampled(4, .01, 1e4), release.AddRemove, 1e-5, .94687, 3e-4},
+		{"18", sampled(.8, .001, 1e4), release.AddRemove, 1e-6, .94720, 5e-4},
+		{"19a", sampled(4, .01, 1e4), release.ReplaceOne, 1e-5, 1.99312, 5e-4},
+		{"19b", sampled(1, .01, 1000), release.ReplaceOne, 1e-5, 2.84344, 5e-4},
+		{"19c", sampled(5.1, .02, 2500), release.ReplaceOne, 1e-8, 2.08593, 5e-4},
+		{"46", sampled(5.1, .01, 100), release.AddRemove, 1e-8, .094955, 5e-5},
+		{"22a", SelfCompose{lap(1), 10}, release.AddRemove, 1e-6, 9.998978, 2e-4},
+		{"22b", SelfCompose{lap(10), 100}, release.AddRemove, 1e-6, 4.692667, 2e-4},
+		{"22c", SelfCompose{lap(20), 1000}, release.AddRemove, 1e-5, 7.421273, 2e-4},
+		{"23a", SelfCompose{Sampled{lap(1), .1, CountHidden}, 50}, release.AddRemove, 1e-6, 3.201904, 2e-4},
+		{"23b", SelfCompose{Sampled{lap(.5), .01, CountHidden}, 1000}, release.AddRemove, 1e-5, 2.682924, 2e-4},
 	} {
 		g := epsilon(t, r.event, r.delta, r.n)
 		if g.Epsilon < r.want-1e-5 || g.Epsilon > r.want+r.tol || g.EpsilonLower > r.want+1e-5 || g.EpsilonLower < r.want*(1-1e-3) {
@@ -49,7 +51,7 @@ func TestReferencePLD(t *testing.T) {
 	for _, r := range []struct{ sigma, q, epsilon, want float64 }{ // row 20
 		{1, .01, .5, 2.214519e-7}, {2, .1, .2, 2.885711e-4}, {.8, .5, 1, .06590701},
 	} {
-		g, err := Delta(sampled(r.sigma, r.q, 1), r.epsilon, AddRemove)
+		g, err := Delta(sampled(r.sigma, r.q, 1), r.epsilon, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +59,7 @@ func TestReferencePLD(t *testing.T) {
 			t.Errorf("row 20: [%.9g, %.9g], want %.7g", g.DeltaLower, g.Delta, r.want)
 		}
 	}
-	g, err := Delta(sampled(4, .01, 1e4), 1, AddRemove)
+	g, err := Delta(sampled(4, .01, 1e4), 1, release.AddRemove)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,7 @@ func TestReferencePLD(t *testing.T) {
 	}
 }
 
-func byPLD(t *testing.T, e Event, delta float64, n Neighbours) Guarantee {
+func byPLD(t *testing.T, e Event, delta float64, n release.Neighbours) release.Guarantee {
 	t.Helper()
 	g, err := Options{Method: PLD}.Epsilon(e, delta, n)
 	if err != nil {
@@ -84,19 +86,19 @@ func TestPLDEnclosesTheTruth(t *testing.T) {
 		gauss(1), gauss(.3), gauss(20), SelfCompose{gauss(5), 100}, SelfCompose{gauss(300), 1e5},
 		SelfCompose{RandomizedResponse{.1, 2}, 1000}, SelfCompose{RandomizedResponse{.5, 2}, 50}, RandomizedResponse{3, 2},
 		SelfCompose{ApproxDP{.1, 1e-9}, 100}, Sampled{gauss(1), .01, CountHidden}, Sampled{gauss(.7), .4, CountHidden},
-		discrete(100, 1, Interval(1)), discrete(3, 2, Interval(4)), SelfCompose{discrete(100, 1, Interval(1)), 100},
-		SelfCompose{discrete(10, 1, OneHot()), 100}, discrete(1<<24, 1, Interval(1<<10)),
-		DiscreteLaplace{Rational{Num: 10, Den: 1}, Interval(7)}, SelfCompose{DiscreteLaplace{Rational{Num: 10, Den: 1}, Interval(1)}, 100},
+		discrete(100, 1, release.Interval(1)), discrete(3, 2, release.Interval(4)), SelfCompose{discrete(100, 1, release.Interval(1)), 100},
+		SelfCompose{discrete(10, 1, release.OneHot()), 100}, discrete(1<<24, 1, release.Interval(1<<10)),
+		DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(7)}, SelfCompose{DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(1)}, 100},
 	} {
 		for _, delta := range []float64{.1, 1e-5, 1e-15} {
-			want, err := Options{Method: ClosedForm}.Epsilon(e, delta, AddRemove)
+			want, err := Options{Method: ClosedForm}.Epsilon(e, delta, release.AddRemove)
 			if err != nil {
 				if delta > 1e-9 {
 					t.Errorf("%+v at %v: %v", e, delta, err)
 				}
 				continue
 			}
-			got, err := Options{Method: PLD}.Epsilon(e, delta, AddRemove)
+			got, err := Options{Method: PLD}.Epsilon(e, delta, release.AddRemove)
 			if err != nil {
 				t.Errorf("%+v at %v: %v", e, delta, err)
 				continue
@@ -110,9 +112,9 @@ func TestPLDEnclosesTheTruth(t *testing.T) {
 
 func TestComposeInAnyOrder(t *testing.T) {
 	a, b, c := sampled(1.5, .01, 100), SelfCompose{lap(20), 30}, SelfCompose{RandomizedResponse{.05, 2}, 7}
-	d := discrete(400, 1, Interval(1))
-	one := epsilon(t, Compose{a, b, c, d}, 1e-7, AddRemove)
-	two := epsilon(t, Compose{d, Compose{c, SelfCompose{Compose{lap(20)}, 30}}, a}, 1e-7, AddRemove)
+	d := discrete(400, 1, release.Interval(1))
+	one := epsilon(t, Compose{a, b, c, d}, 1e-7, release.AddRemove)
+	two := epsilon(t, Compose{d, Compose{c, SelfCompose{Compose{lap(20)}, 30}}, a}, 1e-7, release.AddRemove)
 	if math.Abs(one.Epsilon-two.Epsilon) > 2e-4*one.Epsilon {
 		t.Errorf("%v and %v", one, two)
 	}
@@ -121,19 +123,19 @@ func TestComposeInAnyOrder(t *testing.T) {
 	}
 	alone := 0.0
 	for _, e := range []Event{a, b, c, d} {
-		alone = max(alone, epsilon(t, e, 1e-7, AddRemove).Epsilon)
+		alone = max(alone, epsilon(t, e, 1e-7, release.AddRemove).Epsilon)
 	}
 	if one.Epsilon <= alone {
 		t.Errorf("the composition %v is not above its largest part %v", one.Epsilon, alone)
 	}
 	// Gaussians of all sizes are one Gaussian.
-	near(t, "two Gaussians", epsilon(t, Compose{gauss(3), gauss(4)}, 1e-6, AddRemove).Epsilon,
-		epsilon(t, gauss(2.4), 1e-6, AddRemove).Epsilon, 1e-9)
+	near(t, "two Gaussians", epsilon(t, Compose{gauss(3), gauss(4)}, 1e-6, release.AddRemove).Epsilon,
+		epsilon(t, gauss(2.4), 1e-6, release.AddRemove).Epsilon, 1e-9)
 }
 
 func TestPLDMonotone(t *testing.T) {
 	eps := func(sigma, q float64, count uint64, delta float64) float64 {
-		return epsilon(t, sampled(sigma, q, count), delta, AddRemove).Epsilon
+		return epsilon(t, sampled(sigma, q, count), delta, release.AddRemove).Epsilon
 	}
 	last := 0.0
 	rates, counts := []float64{1e-4, .01, .1, .5, .999, 1}, []uint64{1, 10, 1000, 1e5, 1e6}
@@ -147,7 +149,7 @@ func TestPLDMonotone(t *testing.T) {
 			last = e
 		}
 	}
-	near(t, "rate 1", last, epsilon(t, SelfCompose{gauss(2), 50}, 1e-6, AddRemove).Epsilon, 1e-9)
+	near(t, "rate 1", last, epsilon(t, SelfCompose{gauss(2), 50}, 1e-6, release.AddRemove).Epsilon, 1e-9)
 	last = 0
 	for _, count := range counts {
 		if e := eps(20, .001, count, 1e-6); e < last {
@@ -165,9 +167,9 @@ func TestPLDMonotone(t *testing.T) {
 		}
 	}
 	// Refining narrows the bracket and never moves it outside the wider one.
-	var prev Guarantee
+	var prev release.Guarantee
 	for i, tol := range []float64{1e-1, 1e-3, 1e-5} {
-		g, err := Options{Method: PLD, Tolerance: tol}.Epsilon(sampled(5.1, .02, 2500), 1e-8, AddRemove)
+		g, err := Options{Method: PLD, Tolerance: tol}.Epsilon(sampled(5.1, .02, 2500), 1e-8, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,22 +184,22 @@ func TestPLDMonotone(t *testing.T) {
 }
 
 func TestSampledNeedsAHiddenCount(t *testing.T) {
-	for _, n := range []Neighbours{AddRemove, ReplaceOne, ZeroOut} {
-		if _, err := Epsilon(Sampled{gauss(1), .01, CountPublic}, 1e-6, n); !errors.Is(err, ErrUnsupported) {
+	for _, n := range []release.Neighbours{release.AddRemove, release.ReplaceOne, release.ZeroOut} {
+		if _, err := Epsilon(Sampled{gauss(1), .01, CountPublic}, 1e-6, n); !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%v: %v", n, err)
 		}
 	}
 	for _, e := range []Event{Sampled{gauss(1), 0, CountHidden}, Sampled{gauss(1), 2, CountHidden}, Sampled{gauss(1), math.NaN(), CountHidden},
-		RandomizedResponse{0, 2}, RandomizedResponse{1, 1}, RandomizedResponse{math.Inf(1), 2}, Laplace{0, Signed(1)}, Laplace{1, Contribution{}},
-		Laplace{1e-9, Signed(1)}, Compose{}} {
-		if _, err := Epsilon(e, 1e-6, AddRemove); !errors.Is(err, ErrParameter) {
+		RandomizedResponse{0, 2}, RandomizedResponse{1, 1}, RandomizedResponse{math.Inf(1), 2}, Laplace{0, release.Signed(1)}, Laplace{1, release.Contribution{}},
+		Laplace{1e-9, release.Signed(1)}, Compose{}} {
+		if _, err := Epsilon(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	if _, err := (Options{Method: "guess"}).Epsilon(gauss(1), 1e-6, AddRemove); !errors.Is(err, ErrParameter) {
+	if _, err := (Options{Method: "guess"}).Epsilon(gauss(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 		t.Error(err)
 	}
-	if _, err := (Options{Tolerance: -1}).Epsilon(gauss(1), 1e-6, AddRemove); !errors.Is(err, ErrParameter) {
+	if _, err := (Options{Tolerance: -1}).Epsilon(gauss(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 		t.Error(err)
 	}
 }
@@ -234,7 +236,7 @@ func TestFFT(t *testing.T) {
 
 func BenchmarkSampledGaussian(b *testing.B) {
 	for b.Loop() {
-		if _, err := Epsilon(sampled(5.1, .02, 2500), 1e-8, AddRemove); err != nil {
+		if _, err := Epsilon(sampled(5.1, .02, 2500), 1e-8, release.AddRemove); err != nil {
 			b.Fatal(err)
 		}
 	}

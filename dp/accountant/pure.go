@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -15,13 +16,13 @@ type ceiled interface {
 	// ceiling returns the largest loss there is between neighbours, rounded up; +infinity
 	// where no bound is known. The event is one that some method has accepted, so its
 	// parameters are in range.
-	ceiling(n Neighbours) float64
+	ceiling(n release.Neighbours) float64
 }
 
 const ceilingTheorem = "pure differential privacy of every release, added up (Dwork and Roth 2014, theorem 3.16)"
 
 // ceiling adds the leaves up.
-func ceiling(leaves []leaf, n Neighbours) float64 {
+func ceiling(leaves []leaf, n release.Neighbours) float64 {
 	sum := 0.0
 	for _, l := range leaves {
 		sum += float64(l.count) * ceilingOf(l.event, n)
@@ -29,7 +30,7 @@ func ceiling(leaves []leaf, n Neighbours) float64 {
 	return outward.Up(sum)
 }
 
-func ceilingOf(e Event, n Neighbours) float64 {
+func ceilingOf(e Event, n release.Neighbours) float64 {
 	if c, ok := e.(ceiled); ok {
 		return c.ceiling(n)
 	}
@@ -38,7 +39,7 @@ func ceilingOf(e Event, n Neighbours) float64 {
 
 // laplaceCeiling is the L1 distance of neighbours in scales. More noise on top of one
 // draw is post-processing.
-func laplaceCeiling(scale float64, c Contribution, n Neighbours) float64 {
+func laplaceCeiling(scale float64, c release.Contribution, n release.Neighbours) float64 {
 	s, err := c.Sensitivity(n)
 	if err != nil {
 		return math.Inf(1)
@@ -46,23 +47,25 @@ func laplaceCeiling(scale float64, c Contribution, n Neighbours) float64 {
 	return outward.Up(s.L1 / scale)
 }
 
-func (l Laplace) ceiling(n Neighbours) float64 { return laplaceCeiling(l.Scale, l.Contribution, n) }
-
-func (l LaplaceSum) ceiling(n Neighbours) float64 {
+func (l Laplace) ceiling(n release.Neighbours) float64 {
 	return laplaceCeiling(l.Scale, l.Contribution, n)
 }
 
-func (d DiscreteLaplace) ceiling(n Neighbours) float64 {
+func (l LaplaceSum) ceiling(n release.Neighbours) float64 {
+	return laplaceCeiling(l.Scale, l.Contribution, n)
+}
+
+func (d DiscreteLaplace) ceiling(n release.Neighbours) float64 {
 	return laplaceCeiling(d.Scale.Float(), d.Contribution, n)
 }
 
-func (d DiscreteLaplaceSum) ceiling(n Neighbours) float64 {
+func (d DiscreteLaplaceSum) ceiling(n release.Neighbours) float64 {
 	return laplaceCeiling(d.Scale.Float(), d.Contribution, n)
 }
 
-func (r RandomizedResponse) ceiling(Neighbours) float64 { return r.Epsilon0 }
+func (r RandomizedResponse) ceiling(release.Neighbours) float64 { return r.Epsilon0 }
 
-func (a ApproxDP) ceiling(Neighbours) float64 {
+func (a ApproxDP) ceiling(release.Neighbours) float64 {
 	if a.Delta > 0 {
 		return math.Inf(1)
 	}
@@ -70,7 +73,7 @@ func (a ApproxDP) ceiling(Neighbours) float64 {
 }
 
 // To hide who sent which report is post-processing.
-func (s Shuffled) ceiling(n Neighbours) float64 {
+func (s Shuffled) ceiling(n release.Neighbours) float64 {
 	p, err := s.premise(n)
 	if err != nil {
 		return math.Inf(1)
@@ -79,7 +82,7 @@ func (s Shuffled) ceiling(n Neighbours) float64 {
 }
 
 // Where a person is there at all, one slot is another's report.
-func (c CheckedIn) ceiling(n Neighbours) float64 {
+func (c CheckedIn) ceiling(n release.Neighbours) float64 {
 	p, err := c.Report.Premise()
 	if err != nil {
 		return math.Inf(1)
@@ -87,13 +90,13 @@ func (c CheckedIn) ceiling(n Neighbours) float64 {
 	return sampledCeiling(p.Epsilon0, c.Rate)
 }
 
-func (r RAPPOR) ceiling(n Neighbours) float64 { return float64(r.bits(n)) * r.Epsilon0 }
+func (r RAPPOR) ceiling(n release.Neighbours) float64 { return float64(r.bits(n)) * r.Epsilon0 }
 
-func (s SelfCompose) ceiling(n Neighbours) float64 {
+func (s SelfCompose) ceiling(n release.Neighbours) float64 {
 	return float64(s.Count) * ceilingOf(s.Event, n)
 }
 
-func (c Compose) ceiling(n Neighbours) float64 {
+func (c Compose) ceiling(n release.Neighbours) float64 {
 	sum := 0.0
 	for _, e := range c {
 		sum += ceilingOf(e, n)
@@ -103,14 +106,14 @@ func (c Compose) ceiling(n Neighbours) float64 {
 
 // The sampled pair is ((1-r) Q + r P, Q), whose ratio is at most 1 - r + r e^x one way
 // and, since (1-r+r e^x)(1-r+r e^-x) >= 1, no more the other way.
-func (s Sampled) ceiling(n Neighbours) float64 {
-	if s.Count != CountHidden || n == ReplaceOne {
+func (s Sampled) ceiling(n release.Neighbours) float64 {
+	if s.Count != CountHidden || n == release.ReplaceOne {
 		return math.Inf(1)
 	}
 	return sampledCeiling(ceilingOf(s.Event, n), s.Rate)
 }
 
-func (s FixedSample) ceiling(n Neighbours) float64 {
+func (s FixedSample) ceiling(n release.Neighbours) float64 {
 	return sampledCeiling(ceilingOf(s.Event, n), s.Rate)
 }
 
@@ -123,13 +126,13 @@ func sampledCeiling(x, rate float64) float64 {
 
 // The likelihood ratio is a mean over subsets of slots, each of Picks factors between
 // e^-x and e^x.
-func (a Allocated) ceiling(n Neighbours) float64 {
+func (a Allocated) ceiling(n release.Neighbours) float64 {
 	return float64(a.Picks) * ceilingOf(a.Event, n)
 }
 
 // below caps an answer at the ceiling of the leaves. Truth lies below both, so lower
 // bounds stay.
-func below(g Guarantee, most float64, wantEpsilon bool) Guarantee {
+func below(g release.Guarantee, most float64, wantEpsilon bool) release.Guarantee {
 	switch {
 	case wantEpsilon && most < g.Epsilon:
 		g.Epsilon, g.EpsilonLower = most, min(g.EpsilonLower, most)
@@ -143,7 +146,7 @@ func below(g Guarantee, most float64, wantEpsilon bool) Guarantee {
 }
 
 // purely is the answer by the ceiling alone, where there is one.
-func purely(g Guarantee, most float64, wantEpsilon bool) (Guarantee, bool) {
+func purely(g release.Guarantee, most float64, wantEpsilon bool) (release.Guarantee, bool) {
 	if wantEpsilon {
 		g.Epsilon = math.Inf(1)
 	} else {
@@ -159,12 +162,12 @@ const laplaceCurve = "exact Laplace curve (Balle, Barthe and Gaboardi 2018, sect
 // epsilon < mu
 //
 //	delta = P(x < (mu - epsilon)/2) - e^epsilon Q(the same) = 1 - e^((epsilon - mu)/2).
-func (l Laplace) exact(n Neighbours, count float64) (curve, string, error) {
+func (l Laplace) exact(n release.Neighbours, count float64) (curve, string, error) {
 	if _, err := l.dominating(n); err != nil {
 		return nil, "", err
 	}
 	if count != 1 {
-		return nil, "", fmt.Errorf("%w: no formula for several Laplace releases", ErrUnsupported)
+		return nil, "", fmt.Errorf("%w: no formula for several Laplace releases", release.ErrUnsupported)
 	}
 	mu, err := l.mu(n)
 	if err != nil {

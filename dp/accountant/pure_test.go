@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Laplace noise of scale b loses at most 1/b a release. At these settings the grid's ends
@@ -16,7 +18,7 @@ func TestLaplaceAtItsEnd(t *testing.T) {
 	} {
 		want := 1/c.scale + 2*math.Log1p(-c.delta)
 		for _, m := range []Method{Auto, PLD} {
-			g, err := Options{Method: m}.Epsilon(lap(c.scale), c.delta, AddRemove)
+			g, err := Options{Method: m}.Epsilon(lap(c.scale), c.delta, release.AddRemove)
 			if err != nil {
 				t.Errorf("%+v by %q: %v", c, m, err)
 				continue
@@ -37,7 +39,7 @@ func TestLaplaceCurve(t *testing.T) {
 				p, q := math.Exp(-math.Abs(x+h/2))/2, math.Exp(-math.Abs(x+h/2-mu))/2
 				want += h * max(0, p-math.Exp(e)*q)
 			}
-			g, err := Options{Method: ClosedForm}.Delta(lap(1/mu), e, AddRemove)
+			g, err := Options{Method: ClosedForm}.Delta(lap(1/mu), e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,31 +61,31 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 	}
 	for i := range events {
 		x, q, steps := uniform(1e-3, 8), uniform(1e-4, 1), uint64(uniform(1, 60))
-		scale := Rational{Num: uint64(math.Ceil(1e6 / x)), Den: 1_000_000}
+		scale := release.Rational{Num: uint64(math.Ceil(1e6 / x)), Den: 1_000_000}
 		var e Event
-		most, n := x, AddRemove
+		most, n := x, release.AddRemove
 		switch i % 10 {
 		case 0:
 			e = lap(1 / x)
 		case 1:
-			e, most = DiscreteLaplace{scale, Interval(1)}, 1/scale.Float()
+			e, most = DiscreteLaplace{scale, release.Interval(1)}, 1/scale.Float()
 		case 2:
-			e, n = RandomizedResponse{x, 2 + uint64(rng.IntN(9))}, ReplaceOne
+			e, n = RandomizedResponse{x, 2 + uint64(rng.IntN(9))}, release.ReplaceOne
 		case 3:
-			e, most, n = SelfCompose{RandomizedResponse{x, 2}, 2}, 2*x, ReplaceOne // RAPPOR: two bits change
+			e, most, n = SelfCompose{RandomizedResponse{x, 2}, 2}, 2*x, release.ReplaceOne // RAPPOR: two bits change
 		case 4:
 			e, most = Sampled{lap(1 / x), q, CountHidden}, math.Log1p(q*math.Expm1(x))
 		case 5:
-			e, most = Sampled{DiscreteLaplace{scale, Interval(1)}, q, CountHidden}, math.Log1p(q*math.Expm1(1/scale.Float()))
+			e, most = Sampled{DiscreteLaplace{scale, release.Interval(1)}, q, CountHidden}, math.Log1p(q*math.Expm1(1/scale.Float()))
 		case 6:
 			e = Allocated{lap(1 / x), 2 + uint64(rng.IntN(9)), 1, CountHidden}
 		case 7:
-			e, most, n = FixedSample{RandomizedResponse{x, 2}, q}, math.Log1p(q*math.Expm1(x)), ReplaceOne
+			e, most, n = FixedSample{RandomizedResponse{x, 2}, q}, math.Log1p(q*math.Expm1(x)), release.ReplaceOne
 		case 8:
-			e, n = Shuffled{AnyReport(min(x, 4)), 1 + uint64(rng.IntN(50))}, ReplaceOne
+			e, n = Shuffled{AnyReport(min(x, 4)), 1 + uint64(rng.IntN(50))}, release.ReplaceOne
 			most = min(x, 4)
 		case 9:
-			e = LaplaceSum{1 / x, Interval(1)}
+			e = LaplaceSum{1 / x, release.Interval(1)}
 		}
 		if i%10 == 6 || i%10 == 8 {
 			steps = min(steps, 4) // each takes a while
@@ -114,14 +116,14 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 // Where no other method has an answer, the sum of the losses is one; not if another
 // method was asked for.
 func TestPureLossAlone(t *testing.T) {
-	vectors := DiscreteLaplace{Rational{Num: 50, Den: 1}, MultiHot(3)}
+	vectors := DiscreteLaplace{release.Rational{Num: 50, Den: 1}, release.MultiHot(3)}
 	both := Compose{vectors, lap(2)}
-	g := epsilon(t, both, 1e-9, AddRemove)
+	g := epsilon(t, both, 1e-9, release.AddRemove)
 	near(t, "three coordinates and a number", g.Epsilon, .56, 1e-9)
-	if _, err := (Options{Method: RDP}).Epsilon(both, 1e-9, AddRemove); !errors.Is(err, ErrUnsupported) {
+	if _, err := (Options{Method: RDP}).Epsilon(both, 1e-9, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
-	if _, err := Epsilon(Compose{vectors, ZCDP{1}}, 1e-9, AddRemove); !errors.Is(err, ErrUnsupported) {
+	if _, err := Epsilon(Compose{vectors, ZCDP{1}}, 1e-9, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 }
@@ -140,7 +142,7 @@ func TestGaussianUpToAMillion(t *testing.T) {
 		{0.000978, 1, 0.5, 522746.89750827514},
 		{0.5, 490000, 1e-05, 985969.84863174959},
 	} {
-		g, err := Options{Method: ClosedForm}.Epsilon(SelfCompose{gauss(c.sigma), c.steps}, c.delta, AddRemove)
+		g, err := Options{Method: ClosedForm}.Epsilon(SelfCompose{gauss(c.sigma), c.steps}, c.delta, release.AddRemove)
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
 			continue
@@ -149,7 +151,7 @@ func TestGaussianUpToAMillion(t *testing.T) {
 			t.Errorf("%+v: [%v, %v]", c, g.EpsilonLower, g.Epsilon)
 		}
 	}
-	if _, err := Epsilon(gauss(.000707), .01, AddRemove); !errors.Is(err, ErrNoGuarantee) {
+	if _, err := Epsilon(gauss(.000707), .01, release.AddRemove); !errors.Is(err, release.ErrNoGuarantee) {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -11,7 +12,7 @@ import (
 type renyi interface {
 	Event
 	// divergence returns a function that bounds D_a(P||Q) for neighbours P and Q, either way round, a > 1.
-	divergence(n Neighbours) (func(a float64) float64, error)
+	divergence(n release.Neighbours) (func(a float64) float64, error)
 }
 
 const (
@@ -43,24 +44,24 @@ func IntegerOrders() []float64 {
 	return orders
 }
 
-func (g Gaussian) divergence(n Neighbours) (func(float64) float64, error) {
+func (g Gaussian) divergence(n release.Neighbours) (func(float64) float64, error) {
 	mu, err := g.mu(n, 1)
 	return func(a float64) float64 { return a * mu * mu / 2 }, err
 }
 
-func (z ZCDP) divergence(Neighbours) (func(float64) float64, error) {
+func (z ZCDP) divergence(release.Neighbours) (func(float64) float64, error) {
 	if !(z.Rho >= 0) || math.IsInf(z.Rho, 1) {
 		return nil, parameter("rho", z.Rho, "a number >= 0")
 	}
 	return func(a float64) float64 { return a * z.Rho }, nil
 }
 
-func (g DiscreteGaussian) divergence(n Neighbours) (func(float64) float64, error) {
+func (g DiscreteGaussian) divergence(n release.Neighbours) (func(float64) float64, error) {
 	rho, err := g.Rho(n)
 	return func(a float64) float64 { return a * rho }, err
 }
 
-func (l Laplace) divergence(n Neighbours) (func(float64) float64, error) {
+func (l Laplace) divergence(n release.Neighbours) (func(float64) float64, error) {
 	d, err := l.dominating(n) // for its checks
 	if err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (l Laplace) divergence(n Neighbours) (func(float64) float64, error) {
 	}, nil
 }
 
-func (r RandomizedResponse) divergence(n Neighbours) (func(float64) float64, error) {
+func (r RandomizedResponse) divergence(n release.Neighbours) (func(float64) float64, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
@@ -92,20 +93,20 @@ func responseDivergence(e0, k float64) func(float64) float64 {
 	}
 }
 
-func (a ApproxDP) divergence(Neighbours) (func(float64) float64, error) {
+func (a ApproxDP) divergence(release.Neighbours) (func(float64) float64, error) {
 	if !(a.Epsilon >= 0 && a.Epsilon <= 500) {
 		return nil, parameter("epsilon", a.Epsilon, "0 to 500")
 	}
 	if a.Delta != 0 {
-		return nil, fmt.Errorf("%w: Renyi divergence of approximate DP", ErrUnsupported)
+		return nil, fmt.Errorf("%w: Renyi divergence of approximate DP", release.ErrUnsupported)
 	}
 	return responseDivergence(a.Epsilon, 2), nil
 }
 
-func (s Sampled) divergence(n Neighbours) (func(float64) float64, error) {
+func (s Sampled) divergence(n release.Neighbours) (func(float64) float64, error) {
 	g, ok := s.Event.(Gaussian)
-	if !ok || n == ReplaceOne {
-		return nil, fmt.Errorf("%w: Renyi divergence of a sampled %T for %v neighbours", ErrUnsupported, s.Event, n)
+	if !ok || n == release.ReplaceOne {
+		return nil, fmt.Errorf("%w: Renyi divergence of a sampled %T for %v neighbours", release.ErrUnsupported, s.Event, n)
 	}
 	if _, err := s.dominating(n); err != nil {
 		return nil, err
@@ -195,7 +196,7 @@ func logAdd(x, y float64) float64 {
 }
 
 // RenyiDivergence bounds the Renyi divergence of the given order > 1 between the releases on neighbours, rounded up.
-func RenyiDivergence(e Event, order float64, n Neighbours) (float64, error) {
+func RenyiDivergence(e Event, order float64, n release.Neighbours) (float64, error) {
 	if !(order > 1 && order <= 1e6) {
 		return 0, parameter("order", order, "above 1 and at most 10^6")
 	}
@@ -211,8 +212,8 @@ func RenyiDivergence(e Event, order float64, n Neighbours) (float64, error) {
 }
 
 // divergences adds the leaves up, order by order.
-func divergences(leaves []leaf, orders []float64, n Neighbours) (sums []float64, theorem string, err error) {
-	if n < AddRemove || n > ZeroOut {
+func divergences(leaves []leaf, orders []float64, n release.Neighbours) (sums []float64, theorem string, err error) {
+	if n < release.AddRemove || n > release.ZeroOut {
 		return nil, "", parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
 	}
 	theorem = rdpTheorem
@@ -220,7 +221,7 @@ func divergences(leaves []leaf, orders []float64, n Neighbours) (sums []float64,
 	for _, l := range leaves {
 		r, ok := l.event.(renyi)
 		if !ok {
-			return nil, "", fmt.Errorf("%w: no Renyi divergence for %T", ErrUnsupported, l.event)
+			return nil, "", fmt.Errorf("%w: no Renyi divergence for %T", release.ErrUnsupported, l.event)
 		}
 		f, err := r.divergence(n)
 		if err != nil {
@@ -245,14 +246,14 @@ func divergences(leaves []leaf, orders []float64, n Neighbours) (sums []float64,
 }
 
 // rdp answers by Renyi divergences at the given orders.
-func (o Options) rdp(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, error) {
+func (o Options) rdp(leaves []leaf, g release.Guarantee, wantEpsilon bool) (release.Guarantee, error) {
 	orders := o.Orders
 	if len(orders) == 0 {
 		orders = DefaultOrders()
 	}
 	sums, theorem, err := divergences(leaves, orders, g.Neighbours)
 	if err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	g.Method, g.Theorem = string(RDP), theorem
 	best := math.Inf(1)
@@ -267,7 +268,7 @@ func (o Options) rdp(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 	}
 	if wantEpsilon {
 		if g.Epsilon = best; !(best <= maxEpsilon) {
-			return Guarantee{}, ErrNoGuarantee
+			return release.Guarantee{}, release.ErrNoGuarantee
 		}
 		return g, nil
 	}
@@ -276,7 +277,7 @@ func (o Options) rdp(leaves []leaf, g Guarantee, wantEpsilon bool) (Guarantee, e
 }
 
 // zcdp answers by the sum of the zCDP parameters, converted as the method says.
-func zcdp(leaves []leaf, g Guarantee, wantEpsilon bool, m Method) (Guarantee, error) {
+func zcdp(leaves []leaf, g release.Guarantee, wantEpsilon bool, m Method) (release.Guarantee, error) {
 	rho := 0.0
 	for _, l := range leaves {
 		var r float64
@@ -297,15 +298,15 @@ func zcdp(leaves []leaf, g Guarantee, wantEpsilon bool, m Method) (Guarantee, er
 			r, err = e.Rho(g.Neighbours)
 		case ApproxDP:
 			if r = e.Epsilon * e.Epsilon / 2; e.Delta != 0 {
-				err = fmt.Errorf("%w: zCDP of approximate DP", ErrUnsupported)
+				err = fmt.Errorf("%w: zCDP of approximate DP", release.ErrUnsupported)
 			} else {
 				err = checkEpsilon(e.Epsilon)
 			}
 		default:
-			err = fmt.Errorf("%w: no zCDP parameter for %T", ErrUnsupported, l.event)
+			err = fmt.Errorf("%w: no zCDP parameter for %T", release.ErrUnsupported, l.event)
 		}
 		if err != nil {
-			return Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 		rho += float64(l.count) * outward.Up(r)
 	}
@@ -316,7 +317,7 @@ func zcdp(leaves []leaf, g Guarantee, wantEpsilon bool, m Method) (Guarantee, er
 	}
 	f, _, err := ZCDP{outward.Up(rho)}.exact(g.Neighbours, 1)
 	if err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if !wantEpsilon {
 		_, g.Delta = f(g.Epsilon)
@@ -329,24 +330,24 @@ func zcdp(leaves []leaf, g Guarantee, wantEpsilon bool, m Method) (Guarantee, er
 // AdvancedComposition returns the textbook bound for count (epsilon, delta)-DP releases (Dwork, Rothblum and Vadhan
 // 2010): (epsilon sqrt(2 count ln(1/slack)) + count epsilon (e^epsilon - 1), count delta + slack), rounded up. Epsilon of
 // SelfCompose{ApproxDP{epsilon, delta}, count} is optimal and never larger at the same delta.
-func AdvancedComposition(epsilon, delta float64, count uint64, slack float64, n Neighbours) (Guarantee, error) {
+func AdvancedComposition(epsilon, delta float64, count uint64, slack float64, n release.Neighbours) (release.Guarantee, error) {
 	if err := checkEpsilon(epsilon); err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if err := checkDelta(slack); err != nil {
-		return Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if !(delta >= 0 && delta < 1) {
-		return Guarantee{}, parameter("delta", delta, "0 or more and below 1")
+		return release.Guarantee{}, parameter("delta", delta, "0 or more and below 1")
 	}
 	if count == 0 || count > maxCount {
-		return Guarantee{}, parameter("number of releases", float64(count), "1 to 2*10^12")
+		return release.Guarantee{}, parameter("number of releases", float64(count), "1 to 2*10^12")
 	}
 	t := float64(count)
 	e := outward.Up(epsilon*math.Sqrt(2*t*math.Log(1/slack)) + t*epsilon*math.Expm1(epsilon))
 	if !(e <= maxEpsilon) {
-		return Guarantee{}, ErrNoGuarantee
+		return release.Guarantee{}, release.ErrNoGuarantee
 	}
-	return Guarantee{Epsilon: e, Delta: min(1, outward.Up(t*delta+slack)), Neighbours: n, Method: string(ClosedForm),
+	return release.Guarantee{Epsilon: e, Delta: min(1, outward.Up(t*delta+slack)), Neighbours: n, Method: string(ClosedForm),
 		Theorem: "advanced composition (Dwork, Rothblum and Vadhan 2010, theorem III.3)"}, nil
 }

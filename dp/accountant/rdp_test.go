@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func integerOrders() []float64 {
@@ -14,9 +16,9 @@ func integerOrders() []float64 {
 	return orders
 }
 
-func byRDP(t *testing.T, e Event, delta float64, orders []float64) Guarantee {
+func byRDP(t *testing.T, e Event, delta float64, orders []float64) release.Guarantee {
 	t.Helper()
-	g, err := Options{Method: RDP, Orders: orders}.Epsilon(e, delta, AddRemove)
+	g, err := Options{Method: RDP, Orders: orders}.Epsilon(e, delta, release.AddRemove)
 	if err != nil {
 		t.Fatalf("%+v: %v", e, err)
 	}
@@ -32,7 +34,7 @@ func TestReferenceRDP(t *testing.T) {
 		{2, 1.7181342e-4, 1e-7}, {8, 8.9364391e-4, 1e-7}, {32, 11.2462759, 1e-7},
 		{1.5, 1.272537433e-4, 1e-8}, {2.5, 2.175753323e-4, 1e-8}, {16.5, 3.347741618, 1e-8},
 	} {
-		got, err := RenyiDivergence(sampled(1, .01, 1), r.order, AddRemove)
+		got, err := RenyiDivergence(sampled(1, .01, 1), r.order, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +55,7 @@ func TestReferenceRDP(t *testing.T) {
 		near(t, "rows 10 to 12", byRDP(t, r.event, r.delta, integerOrders()).Epsilon, r.want, 1e-6)
 	}
 	near(t, "row 13", byRDP(t, ZCDP{.05}, 1e-6, []float64{10}).Epsilon, 1.6738534, 1e-7)
-	g, err := AdvancedComposition(.1, 0, 100, 1e-6, ReplaceOne)
+	g, err := AdvancedComposition(.1, 0, 100, 1e-6, release.ReplaceOne)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +91,7 @@ func TestSampledDivergence(t *testing.T) {
 // The other divergences against the discretised pairs, which dominate them closely.
 func TestDivergences(t *testing.T) {
 	for _, e := range []Event{gauss(2), lap(1.5), RandomizedResponse{1, 2}, RandomizedResponse{2, 7}, ApproxDP{.4, 0}} {
-		d, err := e.(dominated).dominating(AddRemove)
+		d, err := e.(dominated).dominating(release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +104,7 @@ func TestDivergences(t *testing.T) {
 		g := bins.upper()
 		for _, order := range []float64{1.1, 2, 3.5, 20} {
 			want := g.logMoment(order-1) / (order - 1)
-			got, err := RenyiDivergence(e, order, AddRemove)
+			got, err := RenyiDivergence(e, order, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,30 +118,30 @@ func TestDivergences(t *testing.T) {
 func TestMethodsAgree(t *testing.T) {
 	for _, e := range []Event{
 		sampled(5.1, .02, 2500), sampled(1, .1, 30), SelfCompose{lap(5), 20}, SelfCompose{RandomizedResponse{.3, 5}, 40},
-		Compose{gauss(3), SelfCompose{lap(10), 5}, ApproxDP{.2, 0}}, SelfCompose{discrete(50, 1, OneHot()), 9},
+		Compose{gauss(3), SelfCompose{lap(10), 5}, ApproxDP{.2, 0}}, SelfCompose{discrete(50, 1, release.OneHot()), 9},
 	} {
-		pld, rdp := byPLD(t, e, 1e-7, AddRemove), byRDP(t, e, 1e-7, nil)
+		pld, rdp := byPLD(t, e, 1e-7, release.AddRemove), byRDP(t, e, 1e-7, nil)
 		if pld.Epsilon > rdp.Epsilon || rdp.Epsilon > 2*pld.Epsilon {
 			t.Errorf("%+v: pld %v, rdp %v", e, pld.Epsilon, rdp.Epsilon)
 		}
-		d, err := Options{Method: RDP}.Delta(e, rdp.Epsilon, AddRemove)
+		d, err := Options{Method: RDP}.Delta(e, rdp.Epsilon, release.AddRemove)
 		if err != nil || math.Abs(d.Delta/1e-7-1) > 1e-6 {
 			t.Errorf("%+v: delta at %v is %v, %v", e, rdp.Epsilon, d.Delta, err)
 		}
 	}
 	// What has no privacy loss distribution falls back to Renyi divergences, and says so.
-	if g := epsilon(t, Compose{sampled(5, .01, 100), ZCDP{.01}}, 1e-6, AddRemove); g.Method != "rdp" {
+	if g := epsilon(t, Compose{sampled(5, .01, 100), ZCDP{.01}}, 1e-6, release.AddRemove); g.Method != "rdp" {
 		t.Errorf("%+v", g)
 	}
-	z, err := Options{Method: ZCDPMethod}.Epsilon(Compose{gauss(3), ZCDP{.01}, discrete(400, 1, Interval(1))}, 1e-6, AddRemove)
-	if err != nil || z.Method != "zcdp" || z.Epsilon < epsilon(t, gauss(3), 1e-6, AddRemove).Epsilon {
+	z, err := Options{Method: ZCDPMethod}.Epsilon(Compose{gauss(3), ZCDP{.01}, discrete(400, 1, release.Interval(1))}, 1e-6, release.AddRemove)
+	if err != nil || z.Method != "zcdp" || z.Epsilon < epsilon(t, gauss(3), 1e-6, release.AddRemove).Epsilon {
 		t.Errorf("%+v, %v", z, err)
 	}
-	if _, err := (Options{Method: ZCDPMethod}).Epsilon(lap(1), 1e-6, AddRemove); !errors.Is(err, ErrUnsupported) {
+	if _, err := (Options{Method: ZCDPMethod}).Epsilon(lap(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 	for _, order := range []float64{1, .5, math.NaN(), math.Inf(1)} {
-		if _, err := RenyiDivergence(gauss(1), order, AddRemove); !errors.Is(err, ErrParameter) {
+		if _, err := RenyiDivergence(gauss(1), order, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("order %v: %v", order, err)
 		}
 	}
@@ -148,8 +150,8 @@ func TestMethodsAgree(t *testing.T) {
 	if patient() {
 		count = 1e12
 	}
-	many := epsilon(t, sampled(50, 1e-6, count), 1e-6, AddRemove)
-	if few := epsilon(t, sampled(50, 1e-6, 1e6), 1e-6, AddRemove); many.Epsilon < few.Epsilon {
+	many := epsilon(t, sampled(50, 1e-6, count), 1e-6, release.AddRemove)
+	if few := epsilon(t, sampled(50, 1e-6, 1e6), 1e-6, release.AddRemove); many.Epsilon < few.Epsilon {
 		t.Errorf("%v after %d, %v after 1e6", many, count, few)
 	}
 }

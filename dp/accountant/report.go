@@ -39,15 +39,15 @@ func ReportOf(e Event) Report {
 		}
 		r.Report = release.AnyReport(2 * e.Epsilon0)
 	case Laplace, LaplaceSum, DiscreteLaplace, DiscreteLaplaceSum:
-		x := ceilingOf(e, ReplaceOne)
+		x := ceilingOf(e, release.ReplaceOne)
 		if math.IsInf(x, 1) {
-			return Report{Report: release.NoReport(fmt.Errorf("%w: the scale or the contribution of %+v", ErrParameter, e))}
+			return Report{Report: release.NoReport(fmt.Errorf("%w: the scale or the contribution of %+v", release.ErrParameter, e))}
 		}
 		r.Report = release.AnyReport(x)
 	case Gaussian, DiscreteGaussian:
-		r.Report = release.NoReport(fmt.Errorf("%w: reports of %T, which have no pure local privacy", ErrUnsupported, e))
+		r.Report = release.NoReport(fmt.Errorf("%w: reports of %T, which have no pure local privacy", release.ErrUnsupported, e))
 	default:
-		return Report{Report: release.NoReport(fmt.Errorf("%w: %T as a report about one input", ErrUnsupported, e))}
+		return Report{Report: release.NoReport(fmt.Errorf("%w: %T as a report about one input", release.ErrUnsupported, e))}
 	}
 	return r
 }
@@ -59,7 +59,7 @@ func (r Report) replacing() (dominance, error) {
 		_, _, err := r.Approx()
 		return dominance{}, err
 	}
-	return d.dominating(ReplaceOne)
+	return d.dominating(release.ReplaceOne)
 }
 
 // ColumnsOf is the columns of r's vectors.
@@ -75,23 +75,23 @@ func (RAPPOR) event() {}
 func (r RAPPOR) check() error { return RandomizedResponse{r.Epsilon0, 2}.check() }
 
 // bits is how many of them differ.
-func (RAPPOR) bits(n Neighbours) uint64 {
-	if n == ReplaceOne {
+func (RAPPOR) bits(n release.Neighbours) uint64 {
+	if n == release.ReplaceOne {
 		return 2
 	}
 	return 1
 }
 
-func (r RAPPOR) exact(n Neighbours, count float64) (curve, string, error) {
+func (r RAPPOR) exact(n release.Neighbours, count float64) (curve, string, error) {
 	return RandomizedResponse{r.Epsilon0, 2}.exact(n, count*float64(r.bits(n)))
 }
 
-func (r RAPPOR) dominating(n Neighbours) (dominance, error) {
+func (r RAPPOR) dominating(n release.Neighbours) (dominance, error) {
 	if err := r.check(); err != nil {
 		return dominance{}, err
 	}
 	bit := responsePair(r.Epsilon0, 2)
-	if n != ReplaceOne {
+	if n != release.ReplaceOne {
 		return dominance{pair: bit, symmetric: true, attained: true}, nil
 	}
 	both := bit.times(bit)
@@ -99,7 +99,7 @@ func (r RAPPOR) dominating(n Neighbours) (dominance, error) {
 	return dominance{pair: both, symmetric: true, attained: true}, nil
 }
 
-func (r RAPPOR) divergence(n Neighbours) (func(float64) float64, error) {
+func (r RAPPOR) divergence(n release.Neighbours) (func(float64) float64, error) {
 	f, err := RandomizedResponse{r.Epsilon0, 2}.divergence(n)
 	return func(a float64) float64 { return float64(r.bits(n)) * f(a) }, err
 }

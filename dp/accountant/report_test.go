@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // TestPremisesKnowTheirDistance: a report is about replacing an input, a presence about
@@ -14,25 +16,25 @@ func TestPremisesKnowTheirDistance(t *testing.T) {
 		e                 Event
 		replace, presence float64
 	}{
-		"signed":       {Laplace{2, Signed(3)}, 3, 1.5},
-		"interval":     {Laplace{2, Interval(3)}, 1.5, 1.5},
-		"whole":        {DiscreteLaplace{Rational{Num: 2, Den: 1}, Signed(3)}, 3, 1.5},
-		"one-hot":      {DiscreteLaplace{Rational{Num: 1, Den: 1}, OneHot()}, 2, 1},
+		"signed":       {Laplace{2, release.Signed(3)}, 3, 1.5},
+		"interval":     {Laplace{2, release.Interval(3)}, 1.5, 1.5},
+		"whole":        {DiscreteLaplace{release.Rational{Num: 2, Den: 1}, release.Signed(3)}, 3, 1.5},
+		"one-hot":      {DiscreteLaplace{release.Rational{Num: 1, Den: 1}, release.OneHot()}, 2, 1},
 		"two answers":  {RandomizedResponse{1.5, 2}, 1.5, 1.5},
 		"nine answers": {RandomizedResponse{1.5, 9}, 1.5, 1.5},
 		"bits":         {RAPPOR{1.5}, 3, 1.5},
 	} {
 		p, err := ReportOf(tc.e).Premise()
-		if err != nil || math.Abs(p.Epsilon0-tc.replace) > 1e-9 || p.Neighbours != ReplaceOne {
+		if err != nil || math.Abs(p.Epsilon0-tc.replace) > 1e-9 || p.Neighbours != release.ReplaceOne {
 			t.Errorf("%s: a report is %+v (%v), want epsilon %v", name, p, err, tc.replace)
 		}
-		if e := ceilingOf(tc.e, AddRemove); math.Abs(e-tc.presence) > 1e-9 {
+		if e := ceilingOf(tc.e, release.AddRemove); math.Abs(e-tc.presence) > 1e-9 {
 			t.Errorf("%s: presence is %v, want %v", name, e, tc.presence)
 		}
 		// The pairs' largest losses say the same.
-		for n, want := range map[Neighbours]float64{ReplaceOne: tc.replace, AddRemove: tc.presence} {
+		for n, want := range map[release.Neighbours]float64{release.ReplaceOne: tc.replace, release.AddRemove: tc.presence} {
 			d, err := tc.e.(dominated).dominating(n)
-			if errors.Is(err, ErrUnsupported) && name == "one-hot" {
+			if errors.Is(err, release.ErrUnsupported) && name == "one-hot" {
 				continue
 			}
 			if err != nil {
@@ -43,18 +45,18 @@ func TestPremisesKnowTheirDistance(t *testing.T) {
 			}
 		}
 	}
-	for name, m := range map[string]Message{
+	for name, m := range map[string]release.Message{
 		"nothing":    Report{},
-		"gaussian":   ReportOf(Gaussian{1, Signed(1)}),
+		"gaussian":   ReportOf(Gaussian{1, release.Signed(1)}),
 		"of what":    ReportOf(ApproxDP{1, 0}),
 		"of nothing": ReportOf(nil),
 		"approx":     ApproxReport(1, 1e-9),
 		"negative":   AnyReport(-1),
 		"columns":    ColumnsOf(RAPPOR{}),
-		"no scale":   ReportOf(Laplace{0, Signed(1)}),
+		"no scale":   ReportOf(Laplace{0, release.Signed(1)}),
 		"any of bad": ReportOf(RandomizedResponse{1, 1}).Any(),
 	} {
-		if p, err := m.Premise(); !errors.Is(err, ErrParameter) && !errors.Is(err, ErrUnsupported) {
+		if p, err := m.Premise(); !errors.Is(err, release.ErrParameter) && !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 	}
@@ -64,28 +66,28 @@ func TestPremisesKnowTheirDistance(t *testing.T) {
 // sums, and has certificates.
 func TestCheckedIn(t *testing.T) {
 	response := ReportOf(RandomizedResponse{1, 2})
-	near(t, "row 41", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, ZeroOut).Epsilon, .1266145, 2e-5)
-	near(t, "row 41, seldom", byPLD(t, CheckedIn{response, 1000, .1}, 1e-6, AddRemove).Epsilon, .0102265, 2e-5)
-	near(t, "row 42", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, ReplaceOne).Epsilon, .1824123, 1e-4)
+	near(t, "row 41", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, release.ZeroOut).Epsilon, .1266145, 2e-5)
+	near(t, "row 41, seldom", byPLD(t, CheckedIn{response, 1000, .1}, 1e-6, release.AddRemove).Epsilon, .0102265, 2e-5)
+	near(t, "row 42", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, release.ReplaceOne).Epsilon, .1824123, 1e-4)
 	for _, tc := range []struct {
 		c    CheckedIn
-		n    Neighbours
+		n    release.Neighbours
 		want error
 	}{
-		{CheckedIn{response, 0, 1}, AddRemove, ErrParameter},
-		{CheckedIn{response, 1 << 31, 1}, AddRemove, ErrParameter},
-		{CheckedIn{response, 10, 0}, AddRemove, ErrParameter},
-		{CheckedIn{response, 10, math.NaN()}, AddRemove, ErrParameter},
-		{CheckedIn{response, 10, .5}, ReplaceOne, ErrUnsupported},
-		{CheckedIn{Report{}, 10, 1}, AddRemove, ErrParameter},
-		{CheckedIn{ReportOf(Gaussian{1, Signed(1)}), 10, 1}, ReplaceOne, ErrUnsupported},
-		{CheckedIn{ReportOf(Gaussian{0, Signed(1)}), 10, 1}, AddRemove, ErrParameter},
+		{CheckedIn{response, 0, 1}, release.AddRemove, release.ErrParameter},
+		{CheckedIn{response, 1 << 31, 1}, release.AddRemove, release.ErrParameter},
+		{CheckedIn{response, 10, 0}, release.AddRemove, release.ErrParameter},
+		{CheckedIn{response, 10, math.NaN()}, release.AddRemove, release.ErrParameter},
+		{CheckedIn{response, 10, .5}, release.ReplaceOne, release.ErrUnsupported},
+		{CheckedIn{Report{}, 10, 1}, release.AddRemove, release.ErrParameter},
+		{CheckedIn{ReportOf(Gaussian{1, release.Signed(1)}), 10, 1}, release.ReplaceOne, release.ErrUnsupported},
+		{CheckedIn{ReportOf(Gaussian{0, release.Signed(1)}), 10, 1}, release.AddRemove, release.ErrParameter},
 	} {
 		if g, err := (Options{Method: PLD}).Epsilon(tc.c, 1e-6, tc.n); !errors.Is(err, tc.want) {
 			t.Errorf("%+v, %v: %v, %v, want %v", tc.c, tc.n, g, err, tc.want)
 		}
 	}
-	for _, n := range []Neighbours{AddRemove, ReplaceOne} {
+	for _, n := range []release.Neighbours{release.AddRemove, release.ReplaceOne} {
 		c, err := Certify(CheckedIn{response, 1000, 1}, 1e-6, n)
 		if err != nil {
 			t.Errorf("%v: %v", n, err)

@@ -11,16 +11,16 @@ import (
 // hides. N counts honest messages, the person's own included. Package amplify has the
 // theorems.
 type Shuffled struct {
-	Message Message
+	Message release.Message
 	N       uint64
 }
 
 func (Shuffled) event() {}
 
 // premise returns what is known of one message, for a relation that it is about.
-func (s Shuffled) premise(n Neighbours) (release.Premise, error) {
+func (s Shuffled) premise(n release.Neighbours) (release.Premise, error) {
 	if s.Message == nil {
-		return release.Premise{}, fmt.Errorf("%w: the messages are not stated", ErrParameter)
+		return release.Premise{}, fmt.Errorf("%w: the messages are not stated", release.ErrParameter)
 	}
 	p, err := s.Message.Premise()
 	if err != nil {
@@ -33,25 +33,25 @@ func (s Shuffled) premise(n Neighbours) (release.Premise, error) {
 		return release.Premise{}, parameter("number of reports", float64(s.N), "1 to 2*10^12")
 	}
 	if n != p.Neighbours {
-		return release.Premise{}, fmt.Errorf("%w: shuffled reports of this randomizer for %v neighbours; ask about %v", ErrUnsupported, n, p.Neighbours)
+		return release.Premise{}, fmt.Errorf("%w: shuffled reports of this randomizer for %v neighbours; ask about %v", release.ErrUnsupported, n, p.Neighbours)
 	}
 	return p, nil
 }
 
 // exact is the curve of one round.
-func (s Shuffled) exact(n Neighbours, count float64) (curve, string, error) {
+func (s Shuffled) exact(n release.Neighbours, count float64) (curve, string, error) {
 	p, err := s.premise(n)
 	if err != nil {
 		return nil, "", err
 	}
 	if count != 1 {
-		return nil, "", fmt.Errorf("%w: no formula for several shuffled rounds", ErrUnsupported)
+		return nil, "", fmt.Errorf("%w: no formula for several shuffled rounds", release.ErrUnsupported)
 	}
 	c, err := amplify.Shuffle(s.Message, s.N)
 	if err != nil {
 		return nil, "", err
 	}
-	attained := p.Answers == 2 && n == ReplaceOne // the lower bound is that of binary responses
+	attained := p.Answers == 2 && n == release.ReplaceOne // the lower bound is that of binary responses
 	return func(e float64) (lower, upper float64) {
 		lower, upper = c.Bounds(e)
 		if !attained {
@@ -61,7 +61,7 @@ func (s Shuffled) exact(n Neighbours, count float64) (curve, string, error) {
 	}, c.Theorem(), nil
 }
 
-func (s Shuffled) dominating(n Neighbours) (dominance, error) {
+func (s Shuffled) dominating(n release.Neighbours) (dominance, error) {
 	p, err := s.premise(n)
 	if err != nil {
 		return dominance{}, err

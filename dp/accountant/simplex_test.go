@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // simplexRecords are all vectors of length 3 that add up to at most c.
@@ -57,7 +57,7 @@ func shifted(mass func(int) float64, reach int, u [3]int, epsilon float64) float
 // says, and none loses more under discrete Laplace or Gaussian noise than what is proved;
 // the worst for the norms is among them.
 func TestSimplex(t *testing.T) {
-	laplace, variance := Rational{Num: 3, Den: 2}, Rational{Num: 9, Den: 1}
+	laplace, variance := release.Rational{Num: 3, Den: 2}, release.Rational{Num: 9, Den: 1}
 	lap := func(z int) float64 {
 		a := math.Exp(-1 / laplace.Float())
 		return (1 - a) / (1 + a) * math.Exp(-math.Abs(float64(z))/laplace.Float())
@@ -70,8 +70,8 @@ func TestSimplex(t *testing.T) {
 	}
 	theta = sum
 	for c := 1; c <= 3; c++ {
-		for _, n := range []Neighbours{AddRemove, ZeroOut, ReplaceOne} {
-			k := Simplex(3, float64(c))
+		for _, n := range []release.Neighbours{release.AddRemove, release.ZeroOut, release.ReplaceOne} {
+			k := release.Simplex(3, float64(c))
 			s, err := k.Sensitivity(n)
 			if err != nil {
 				t.Fatal(err)
@@ -81,7 +81,7 @@ func TestSimplex(t *testing.T) {
 			seen := map[string]bool{}
 			for _, x := range simplexRecords(c) {
 				others := simplexRecords(c)
-				if n != ReplaceOne {
+				if n != release.ReplaceOne {
 					others = [][3]int{{}}
 				}
 				for _, y := range others {
@@ -92,7 +92,7 @@ func TestSimplex(t *testing.T) {
 						two += float64(d * d)
 					}
 					l1, l2 = max(l1, one), max(l2, math.Sqrt(two))
-					if key := fmt.Sprint(u); c > 2 && n == ReplaceOne || seen[key] {
+					if key := fmt.Sprint(u); c > 2 && n == release.ReplaceOne || seen[key] {
 						continue // three places at once are many outcomes
 					} else {
 						seen[key] = true
@@ -130,34 +130,34 @@ func TestSimplex(t *testing.T) {
 // taken at sqrt(2) C, C, and two responses of C scales, and one entry is an interval.
 func TestSimplexInUse(t *testing.T) {
 	const c, delta = 10, 1e-6
-	k := Simplex(50, c)
-	v, g, err := CalibrateDiscreteGaussian(1, delta, k, ReplaceOne, 1)
+	k := release.Simplex(50, c)
+	v, g, err := CalibrateDiscreteGaussian(1, delta, k, release.ReplaceOne, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ball, _, err := CalibrateDiscreteGaussian(1, delta, Ball(50, c/math.Sqrt2), ReplaceOne, 1) // 2 C/sqrt(2) apart
+	ball, _, err := CalibrateDiscreteGaussian(1, delta, release.Ball(50, c/math.Sqrt2), release.ReplaceOne, 1) // 2 C/sqrt(2) apart
 	if err != nil || math.Abs(v.Float()/ball.Float()-1) > 1e-5 || g.Epsilon > 1 {
 		t.Errorf("variance %v, a ball of the same distance needs %v; %v", v.Float(), ball.Float(), err)
 	}
-	lap := DiscreteLaplace{Scale: Rational{Num: 20, Den: 1}, Contribution: k}
-	for n, want := range map[Neighbours]float64{ReplaceOne: 1, AddRemove: 0.5, ZeroOut: 0.5} {
+	lap := DiscreteLaplace{Scale: release.Rational{Num: 20, Den: 1}, Contribution: k}
+	for n, want := range map[release.Neighbours]float64{release.ReplaceOne: 1, release.AddRemove: 0.5, release.ZeroOut: 0.5} {
 		g, err := Epsilon(lap, 1e-300, n)
 		if err != nil || g.Epsilon < want || g.Epsilon > want*(1+1e-9) {
 			t.Errorf("%v: epsilon %v, %v; want %v", n, g.Epsilon, err, want)
 		}
-		one, err := Epsilon(DiscreteLaplace{Scale: Rational{Num: 20, Den: 1}, Contribution: Simplex(1, c)}, 1e-300, n)
+		one, err := Epsilon(DiscreteLaplace{Scale: release.Rational{Num: 20, Den: 1}, Contribution: release.Simplex(1, c)}, 1e-300, n)
 		if err != nil || one.Epsilon > 0.5*(1+1e-9) {
 			t.Errorf("one entry, %v: epsilon %v, %v; want 0.5", n, one.Epsilon, err)
 		}
 	}
 	// Secret samples, and certificates of all.
 	for name, e := range map[string]Event{
-		"gaussian": DiscreteGaussian{Sigma2: Rational{Num: 400, Den: 1}, Contribution: k}, "laplace": lap,
-		"sampled gaussian": Sampled{DiscreteGaussian{Sigma2: Rational{Num: 400, Den: 1}, Contribution: k}, 0.1, CountHidden},
+		"gaussian": DiscreteGaussian{Sigma2: release.Rational{Num: 400, Den: 1}, Contribution: k}, "laplace": lap,
+		"sampled gaussian": Sampled{DiscreteGaussian{Sigma2: release.Rational{Num: 400, Den: 1}, Contribution: k}, 0.1, CountHidden},
 		"sampled laplace":  Sampled{lap, 0.1, CountHidden},
 	} {
-		for _, n := range []Neighbours{AddRemove, ReplaceOne} {
-			if _, sampled := e.(Sampled); sampled && n == ReplaceOne {
+		for _, n := range []release.Neighbours{release.AddRemove, release.ReplaceOne} {
+			if _, sampled := e.(Sampled); sampled && n == release.ReplaceOne {
 				continue
 			}
 			g, err := Epsilon(SelfCompose{e, 4}, delta, n)
@@ -170,7 +170,7 @@ func TestSimplexInUse(t *testing.T) {
 				t.Errorf("%s, %v: %v", name, n, err)
 				continue
 			}
-			if err := b.Check(); err != nil || b.Neighbours != certificate.Neighbours(n) || b.Epsilon < g.EpsilonLower || b.Epsilon > g.Epsilon*1.05+1e-9 {
+			if err := b.Check(); err != nil || b.Neighbours != release.Neighbours(n) || b.Epsilon < g.EpsilonLower || b.Epsilon > g.Epsilon*1.05+1e-9 {
 				t.Errorf("%s, %v: certificate of %v, %v; the accountant says %v", name, n, b.Epsilon, err, g.Epsilon)
 			}
 		}

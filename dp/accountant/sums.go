@@ -3,6 +3,8 @@ package accountant
 import (
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func (LaplaceSum) event()         {}
@@ -12,24 +14,24 @@ func (DiscreteLaplaceSum) event() {}
 // of scale Scale each.
 type LaplaceSum struct {
 	Scale        float64
-	Contribution Contribution
+	Contribution release.Contribution
 }
 
 // DiscreteLaplaceSum is [DiscreteLaplace] with the noise of two servers, both honest, each of scale Scale.
 type DiscreteLaplaceSum struct {
-	Scale        Rational
-	Contribution Contribution
+	Scale        release.Rational
+	Contribution release.Contribution
 }
 
 const laplaceSumTheorem = "exact law of two servers' Laplace noise (docs/proofs/laplace-sums.md)"
 
-func (l LaplaceSum) dominating(n Neighbours) (dominance, error) {
+func (l LaplaceSum) dominating(n release.Neighbours) (dominance, error) {
 	mu, err := Laplace(l).mu(n)
 	if err != nil {
 		return dominance{}, err
 	}
 	if s, _ := l.Contribution.Sensitivity(n); s.Coordinates > 1 {
-		return dominance{}, fmt.Errorf("%w: continuous Laplace noise on several coordinates; use DiscreteLaplaceSum", ErrUnsupported)
+		return dominance{}, fmt.Errorf("%w: continuous Laplace noise on several coordinates; use DiscreteLaplaceSum", release.ErrUnsupported)
 	}
 	return dominance{pair: laplaceSumPair{mu}, symmetric: true, attained: true, theorem: laplaceSumTheorem}, nil
 }
@@ -94,13 +96,13 @@ func (g laplaceSumPair) reach(float64) (lo, hi float64) { return -g.mu, g.mu }
 
 func (laplaceSumPair) anchors() (a, b float64) { return 0, 0 }
 
-func (d DiscreteLaplaceSum) dominating(n Neighbours) (dominance, error) {
+func (d DiscreteLaplaceSum) dominating(n release.Neighbours) (dominance, error) {
 	rate, s, err := laplaceRate(d.Scale, d.Contribution, n)
 	if err != nil {
 		return dominance{}, err
 	}
 	if d.Contribution.Anywhere() || s.Coordinates > 1<<20 || 2*discreteLaplaceReach/rate+s.Max > maxAtoms {
-		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for this use of the sum of discrete Laplace noise", ErrUnsupported)
+		return dominance{}, fmt.Errorf("%w: no privacy loss distribution for this use of the sum of discrete Laplace noise", release.ErrUnsupported)
 	}
 	one := discreteLaplaceSumPair(rate, s.Max)
 	if s.Coordinates == 1 {

@@ -3,6 +3,8 @@ package accountant
 import (
 	"math"
 	"testing"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // sumDelta is delta(epsilon) of noise of the given law, shifted by d, with each record kept with probability rate: the larger
@@ -51,12 +53,12 @@ func TestSumsOfTwoServers(t *testing.T) {
 		reach int
 		d     int
 	}{
-		{DiscreteLaplaceSum{Rational{Num: 3, Den: 1}, Signed(1)}, twice(laplace(3), 150), 150, 1},
-		{DiscreteLaplaceSum{Rational{Num: 5, Den: 2}, Signed(4)}, twice(laplace(2.5), 150), 150, 4},
-		{DiscreteLaplaceSum{Rational{Num: 1, Den: 2}, Signed(1)}, twice(laplace(.5), 60), 60, 1},
-		{DiscreteGaussian{Sigma2: Rational{Num: 1, Den: 2}, Contribution: Signed(1), Honest: 2}, twice(gauss(.5), 30), 30, 1},
-		{DiscreteGaussian{Sigma2: Rational{Num: 2, Den: 1}, Contribution: Signed(3), Honest: 2}, twice(gauss(2), 60), 60, 3},
-		{DiscreteGaussian{Sigma2: Rational{Num: 9, Den: 1}, Contribution: Signed(1), Honest: 2}, twice(gauss(9), 120), 120, 1},
+		{DiscreteLaplaceSum{release.Rational{Num: 3, Den: 1}, release.Signed(1)}, twice(laplace(3), 150), 150, 1},
+		{DiscreteLaplaceSum{release.Rational{Num: 5, Den: 2}, release.Signed(4)}, twice(laplace(2.5), 150), 150, 4},
+		{DiscreteLaplaceSum{release.Rational{Num: 1, Den: 2}, release.Signed(1)}, twice(laplace(.5), 60), 60, 1},
+		{DiscreteGaussian{Sigma2: release.Rational{Num: 1, Den: 2}, Contribution: release.Signed(1), Honest: 2}, twice(gauss(.5), 30), 30, 1},
+		{DiscreteGaussian{Sigma2: release.Rational{Num: 2, Den: 1}, Contribution: release.Signed(3), Honest: 2}, twice(gauss(2), 60), 60, 3},
+		{DiscreteGaussian{Sigma2: release.Rational{Num: 9, Den: 1}, Contribution: release.Signed(1), Honest: 2}, twice(gauss(9), 120), 120, 1},
 	} {
 		for _, rate := range []float64{1, .1} {
 			for _, e := range []float64{.05, .2, .6, 1.1} {
@@ -64,7 +66,7 @@ func TestSumsOfTwoServers(t *testing.T) {
 				if want < 1e-12 {
 					continue
 				}
-				g, err := Options{Method: PLD}.Delta(Sampled{c.e, rate, CountHidden}, e, AddRemove)
+				g, err := Options{Method: PLD}.Delta(Sampled{c.e, rate, CountHidden}, e, release.AddRemove)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -99,7 +101,7 @@ func TestContinuousSum(t *testing.T) {
 			}
 			for i, e := range epsilons {
 				want := max(up[i], down[i])
-				got, err := Delta(Sampled{LaplaceSum{1 / mu, Signed(1)}, rate, CountHidden}, e, AddRemove)
+				got, err := Delta(Sampled{LaplaceSum{1 / mu, release.Signed(1)}, rate, CountHidden}, e, release.AddRemove)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,14 +116,14 @@ func TestContinuousSum(t *testing.T) {
 // Several coordinates are at most as telling as they are one after the other, and not much less.
 func TestSumOnCoordinates(t *testing.T) {
 	for _, k := range []uint64{2, 5} {
-		all := epsilon(t, Sampled{DiscreteLaplaceSum{Rational{Num: 6, Den: 1}, MultiHot(k)}, .1, CountHidden}, 1e-6, AddRemove)
-		one := epsilon(t, Sampled{DiscreteLaplace{Rational{Num: 6, Den: 1}, Signed(float64(k))}, .1, CountHidden}, 1e-6, AddRemove)
+		all := epsilon(t, Sampled{DiscreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.MultiHot(k)}, .1, CountHidden}, 1e-6, release.AddRemove)
+		one := epsilon(t, Sampled{DiscreteLaplace{release.Rational{Num: 6, Den: 1}, release.Signed(float64(k))}, .1, CountHidden}, 1e-6, release.AddRemove)
 		if !(all.Epsilon > 0 && all.Epsilon < one.Epsilon) {
 			t.Errorf("%d coordinates: %v with two servers, one shift as far with one %v", k, all.Epsilon, one.Epsilon)
 		}
 	}
-	plain := epsilon(t, DiscreteLaplaceSum{Rational{Num: 6, Den: 1}, MultiHot(3)}, 1e-6, AddRemove)
-	steps := epsilon(t, SelfCompose{DiscreteLaplaceSum{Rational{Num: 6, Den: 1}, OneHot()}, 3}, 1e-6, AddRemove)
+	plain := epsilon(t, DiscreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.MultiHot(3)}, 1e-6, release.AddRemove)
+	steps := epsilon(t, SelfCompose{DiscreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.OneHot()}, 3}, 1e-6, release.AddRemove)
 	if math.Abs(plain.Epsilon/steps.Epsilon-1) > 1e-3 {
 		t.Errorf("three coordinates cost %v, three releases %v", plain.Epsilon, steps.Epsilon)
 	}

@@ -3,6 +3,7 @@ package accountant
 import (
 	"math"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -11,7 +12,7 @@ type ZCDP struct{ Rho float64 }
 
 const zcdpTheorem = "zCDP to approximate DP (Canonne, Kamath and Steinke 2020, proposition 12)"
 
-func (z ZCDP) exact(_ Neighbours, count float64) (curve, string, error) {
+func (z ZCDP) exact(_ release.Neighbours, count float64) (curve, string, error) {
 	if !(z.Rho >= 0) || math.IsInf(z.Rho, 1) {
 		return nil, "", parameter("rho", z.Rho, "a number >= 0")
 	}
@@ -62,7 +63,7 @@ const simpleTheorem = "zCDP to approximate DP by the textbook's conversion (Bun 
 
 // simpleZCDP answers by rho + 2 sqrt(rho ln(1/delta)) or, the other way round,
 // exp(-(epsilon - rho)^2/(4 rho)).
-func simpleZCDP(rho float64, g Guarantee, wantEpsilon bool) (Guarantee, error) {
+func simpleZCDP(rho float64, g release.Guarantee, wantEpsilon bool) (release.Guarantee, error) {
 	if wantEpsilon {
 		var err error
 		g.Epsilon, err = SimpleZCDPEpsilon(rho, g.Delta)
@@ -91,7 +92,7 @@ func SimpleZCDPEpsilon(rho, delta float64) (float64, error) {
 	}
 	epsilon := outward.Up(rho + 2*math.Sqrt(rho*-math.Log(delta)))
 	if epsilon > maxEpsilon {
-		return 0, ErrNoGuarantee
+		return 0, release.ErrNoGuarantee
 	}
 	return epsilon, nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
@@ -87,6 +86,6 @@ func Allocation(step release.Presence, t uint64, p0 float64) (*Curve, error) {
 		upper:      a.upper,
 		lower:      a.lower,
 		end:        sampledPure(epsilon0, p0),
-		term:       certificate.Term{Mechanism: certificate.CheckedIn, Local: epsilon0, Reports: t, Chance: p0},
+		term:       release.Term{Family: release.FamilyCheckedIn, Local: epsilon0, Reports: t, Chance: p0},
 	}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
@@ -121,7 +120,7 @@ func (c CheckIn) Curve(r release.Report, n release.Neighbours) (*Curve, error) {
 	}
 	exact := allocationSum{epsilon0, float64(c.Slots), c.P0}
 	out := &Curve{neighbours: n, end: sampledPure(epsilon0, c.P0)}
-	out.term = certificate.Term{Mechanism: certificate.CheckedIn, Local: epsilon0, Reports: c.Slots, Chance: c.P0}
+	out.term = release.Term{Family: release.FamilyCheckedIn, Local: epsilon0, Reports: c.Slots, Chance: c.P0}
 	if c.Schedule == FixedWindow {
 		// A lone client of randomized response, and for ReplaceOne one of whose values is the dummy's, attains it.
 		out.lower = exact.lower
@@ -132,7 +131,7 @@ func (c CheckIn) Curve(r release.Report, n release.Neighbours) (*Curve, error) {
 		return out, nil
 	}
 	out.theorem = checkInTheorem
-	out.term.Mechanism = certificate.Shuffled
+	out.term.Family = release.FamilyShuffled
 	out.upper = newCloneSum(epsilon0, exact.t, clones(epsilon0), c.P0).upper
 	if epsilon0 > largeEpsilon {
 		out.upper = func(float64) float64 { return 1 }

@@ -65,8 +65,8 @@ type Curve struct {
 	lower func(epsilon float64) float64
 	// end is an epsilon that holds with delta = 0; +Inf if none does.
 	end float64
-	// term says to package certificate what the curve is of; its Mechanism is 0 if that has no word for it.
-	term certificate.Term
+	// term says to package certificate what the curve is of; its Family is 0 if that has no word for it.
+	term release.Term
 }
 
 // Neighbours is the relation that the curve is about.
@@ -121,10 +121,10 @@ func (c *Curve) Certify(delta float64) (*certificate.Certificate, error) {
 	t := c.term
 	t.Count, t.Rate = 1, 1
 	t.Reports = min(t.Reports, 1<<32) // fewer prove less
-	proof := &certificate.Certificate{Claim: certificate.Claim{Delta: delta, Neighbours: certificate.Neighbours(c.neighbours)}}
+	proof := &certificate.Certificate{Claim: certificate.Claim{Delta: delta, Neighbours: release.Neighbours(c.neighbours)}}
 	for _, room := range []float64{3e-4, 1e-3} { // the checker counts in blocks
 		t.Mu, t.Fail = outward.Widened(g.Epsilon, room)+certificate.Room, delta*(1-certificate.Room)
-		proof.Epsilon, proof.Terms = outward.Widened(t.Mu, certificate.Room)+outward.Rounding, []certificate.Term{t}
+		proof.Epsilon, proof.Terms = outward.Widened(t.Mu, certificate.Room)+outward.Rounding, []release.Term{t}
 		if err = proof.Check(); err == nil {
 			return proof, nil
 		}

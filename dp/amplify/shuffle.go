@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
@@ -42,7 +41,7 @@ func Shuffle(m release.Message, n uint64) (*Curve, error) {
 		neighbours: is.Neighbours,
 		lower:      allocationSum{epsilon0, users, 1}.lower,
 		end:        epsilon0,
-		term:       certificate.Term{Mechanism: certificate.Shuffled, Local: epsilon0, Reports: n, Answers: is.Answers, Chance: 1},
+		term:       release.Term{Family: release.FamilyShuffled, Local: epsilon0, Reports: n, Answers: is.Answers, Chance: 1},
 	}
 	switch {
 	case is.Answers == 0:

@@ -8,12 +8,13 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
 // An Answer is a guarantee with what was asked for.
 type Answer struct {
-	accountant.Guarantee
+	release.Guarantee
 	// Question is as it was understood, with what followed from the rest filled in, and the answer to Solve.
 	Question Question
 	// Assumptions must hold for the guarantee to be true.
@@ -26,7 +27,7 @@ func (q Question) Answer() (*Answer, error) {
 	if err := q.settle(); err != nil {
 		return nil, explain(err)
 	}
-	var g accountant.Guarantee
+	var g release.Guarantee
 	var err error
 	if q.Solve != "" {
 		g, err = q.solve()
@@ -40,27 +41,27 @@ func (q Question) Answer() (*Answer, error) {
 }
 
 // guarantee is epsilon at q.Delta or, if that is zero, delta at q.Epsilon. The question is settled.
-func (q *Question) guarantee() (accountant.Guarantee, error) {
+func (q *Question) guarantee() (release.Guarantee, error) {
 	switch {
-	case q.ShuffleN != 0 || q.Direction == accountant.BothDirections && q.Mechanism.local() && (q.CheckIn != 0 || q.Of != 0 && q.Neighbours == accountant.ReplaceOne):
+	case q.ShuffleN != 0 || q.Direction == release.BothDirections && q.Mechanism.local() && (q.CheckIn != 0 || q.Of != 0 && q.Neighbours == release.ReplaceOne):
 		return q.byPoints()
 	case q.Population != 0:
 		return q.ofPopulation()
 	}
 	e, err := q.event()
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	return q.account(e)
 }
 
 // account asks the accountant what the question asks.
-func (q *Question) account(e accountant.Event) (accountant.Guarantee, error) {
+func (q *Question) account(e accountant.Event) (release.Guarantee, error) {
 	o := accountant.Options{Method: q.Method, Tolerance: q.tolerance, Orders: q.Orders, Direction: q.Direction}
 	if q.Method == Clones {
 		o.Method = accountant.Auto // on another message
 	}
-	var g accountant.Guarantee
+	var g release.Guarantee
 	var err error
 	cost, epsilon, delta := q.nearly()
 	switch {
@@ -71,7 +72,7 @@ func (q *Question) account(e accountant.Event) (accountant.Guarantee, error) {
 		g, err = o.Epsilon(e, q.Delta/delta, q.Neighbours)
 		g.Epsilon, g.Delta = g.Epsilon+epsilon, q.Delta
 	}
-	if errors.Is(err, accountant.ErrUnsupported) && q.Mechanism == DiscreteGaussian && q.mixes() && q.Sigma > 1e4 {
+	if errors.Is(err, release.ErrUnsupported) && q.Mechanism == DiscreteGaussian && q.mixes() && q.Sigma > 1e4 {
 		err = refuse("--mechanism gaussian for the idealised noise, or coarser units of the sum",
 			"discrete Gaussian noise of sigma %v has too many outcomes for a privacy loss distribution", q.Sigma)
 	}
@@ -115,18 +116,18 @@ func (q *Question) mixes() bool {
 
 // ofPopulation answers for samples by a coin each out of a population, whose sizes show: sampling without replacement at
 // the upper quantile of the sizes.
-func (q *Question) ofPopulation() (accountant.Guarantee, error) {
+func (q *Question) ofPopulation() (release.Guarantee, error) {
 	whole := q.Delta
 	if whole == 0 {
 		all := *q
 		all.Population = 0
 		g, err := all.guarantee()
 		if err != nil {
-			return accountant.Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 		whole = min(max(g.Delta, 1e-98), 1)
 	}
-	var best accountant.Guarantee
+	var best release.Guarantee
 	found := false
 	var problem error
 	// What is spent on larger samples is not left for the releases; a wide range of it does nearly as well.
@@ -146,10 +147,10 @@ func (q *Question) ofPopulation() (accountant.Guarantee, error) {
 }
 
 // ofSample is ofPopulation where any sample is larger than accounted for with probability at most miss.
-func (q *Question) ofSample(miss float64) (accountant.Guarantee, error) {
+func (q *Question) ofSample(miss float64) (release.Guarantee, error) {
 	kept, err := q.quantile(miss / float64(q.Steps))
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	all := *q
 	all.Population = 0
@@ -160,7 +161,7 @@ func (q *Question) ofSample(miss float64) (accountant.Guarantee, error) {
 	}
 	g, err := all.guarantee()
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	g.EpsilonLower, g.DeltaLower = 0, 0
 	g.Delta = min(1, g.Delta+miss)
@@ -197,7 +198,7 @@ func (q *Question) event() (accountant.Event, error) {
 // event is one release as the accountant knows it, with everything around it but shuffling.
 func (r *Release) event(q *Question) (accountant.Event, error) {
 	sampled := r.Sampling > 0
-	if sampled && q.Neighbours == accountant.ReplaceOne && (q.Count == CountPublic || r.Mechanism != Gaussian) {
+	if sampled && q.Neighbours == release.ReplaceOne && (q.Count == CountPublic || r.Mechanism != Gaussian) {
 		// Without replacement, if the count shows. If not, a coin each is no worse (docs/accounting.md).
 		e, err := r.dominant(q)
 		return accountant.SelfCompose{Event: accountant.FixedSample{Event: e, Rate: r.Sampling}, Count: r.Steps}, err
@@ -237,7 +238,7 @@ func (r *Release) dominant(q *Question) (accountant.Event, error) {
 // once is the mechanism by itself.
 func (r *Release) once(q *Question) (accountant.Event, error) {
 	// A record may be anything from -C to C, so replacing one moves the sum by 2C.
-	c := accountant.Signed(r.Sensitivity)
+	c := release.Signed(r.Sensitivity)
 	switch r.Mechanism {
 	case Gaussian:
 		sigma := r.Sigma
@@ -287,13 +288,13 @@ func (r *Release) once(q *Question) (accountant.Event, error) {
 const seriesBits = 8
 
 // participation is one round of a person in a series of correlated noise.
-func (r *Release) participation(c accountant.Contribution) (accountant.Event, error) {
+func (r *Release) participation(c release.Contribution) (accountant.Event, error) {
 	variance, err := squareBelow(r.Sigma)
 	if err != nil {
 		return nil, err
 	}
 	num, den := r.series.Norm2()
-	return accountant.Correlated{Sigma2: variance, Norm2: accountant.Rational{Num: num, Den: den}, Contribution: c}, nil
+	return accountant.Correlated{Sigma2: variance, Norm2: release.Rational{Num: num, Den: den}, Contribution: c}, nil
 }
 
 // report is the mechanism as it is run on one person's input.
@@ -307,15 +308,15 @@ func (q *Question) report() (accountant.Report, error) {
 
 // columns reports whether only the sums of RAPPOR's columns are released, through a shuffler.
 func (q *Question) columns() bool {
-	return q.ShuffleN != 0 && q.CheckIn == 0 && q.Mechanism == RAPPOR && q.Neighbours == accountant.ZeroOut
+	return q.ShuffleN != 0 && q.CheckIn == 0 && q.Mechanism == RAPPOR && q.Neighbours == release.ZeroOut
 }
 
 // message is what is shuffled.
-func (q *Question) message() (accountant.Message, error) {
+func (q *Question) message() (release.Message, error) {
 	if q.columns() {
 		return accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: q.Epsilon0}), nil
 	}
-	if q.Neighbours != accountant.ReplaceOne {
+	if q.Neighbours != release.ReplaceOne {
 		hint := "--neighbours replace"
 		if q.Mechanism == RAPPOR {
 			hint += ", or zero-out for the sums of the columns"
@@ -331,19 +332,19 @@ func (q *Question) message() (accountant.Message, error) {
 
 // byPoints answers by a curve of package amplify. Curves do not compose, so several steps are the better of the optimal
 // composition of points (epsilon, delta) of one, and of the privacy loss distribution behind the curve where there is one.
-func (q *Question) byPoints() (accountant.Guarantee, error) {
+func (q *Question) byPoints() (release.Guarantee, error) {
 	switch q.Method {
 	case accountant.Auto, accountant.PLD, accountant.ClosedForm, Clones, BKMTT, EFMRTT:
 	default:
-		return accountant.Guarantee{}, refuse("--method auto, pld or closed-form, or for what is shuffled clones, bkmtt or efmrtt",
+		return release.Guarantee{}, refuse("--method auto, pld or closed-form, or for what is shuffled clones, bkmtt or efmrtt",
 			"%s does not cover shuffling, check-ins or the allocation of local reports", q.Method)
 	}
-	var best accountant.Guarantee
+	var best release.Guarantee
 	found := false
 	var problem error
-	try := func(g accountant.Guarantee, err error) {
+	try := func(g release.Guarantee, err error) {
 		switch {
-		case err != nil && (problem == nil || !errors.Is(err, accountant.ErrUnsupported)):
+		case err != nil && (problem == nil || !errors.Is(err, release.ErrUnsupported)):
 			problem = err
 		case err == nil && (!found || g.Epsilon < best.Epsilon || g.Delta < best.Delta):
 			best, found = g, true
@@ -352,7 +353,7 @@ func (q *Question) byPoints() (accountant.Guarantee, error) {
 	if q.Method != accountant.PLD {
 		one, err := q.onePoints()
 		if err != nil {
-			return accountant.Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 		if q.Steps == 1 {
 			return q.read(one)
@@ -384,7 +385,7 @@ func (q *Question) formulaic() bool {
 }
 
 // read asks one step's curve. Its lower bound is of binary randomized response, so it says nothing about other reports.
-func (q *Question) read(one points) (g accountant.Guarantee, err error) {
+func (q *Question) read(one points) (g release.Guarantee, err error) {
 	if q.Delta == 0 {
 		g, err = one.delta(q.Epsilon)
 	} else {
@@ -397,38 +398,38 @@ func (q *Question) read(one points) (g accountant.Guarantee, err error) {
 }
 
 // byDistribution composes the pair of laws that dominates one step.
-func (q *Question) byDistribution() (accountant.Guarantee, error) {
+func (q *Question) byDistribution() (release.Guarantee, error) {
 	theorem := ""
 	report, err := q.report()
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	var e accountant.Event
 	switch {
 	case q.CheckIn == 0 && q.ShuffleN != 0:
 		m, err := q.message()
 		if err != nil {
-			return accountant.Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 		e = accountant.Shuffled{Message: m, N: q.ShuffleN}
 		if q.Sampling > 0 {
 			kept, total, err := q.sampledFrom()
 			if err != nil {
-				return accountant.Guarantee{}, err
+				return release.Guarantee{}, err
 			}
 			e = accountant.FixedSample{Event: e, Rate: min(1, outward.Above(float64(kept)/float64(total)))}
 		}
 	case q.CheckIn == amplify.AveragedWindow:
 		theorem = "averaged check-ins as an adaptive shuffle of all users (docs/proofs/check-ins.md, theorem 3); "
 		e = accountant.Shuffled{Message: report.Any(), N: q.ShuffleN}
-	case q.CheckIn == 0 && q.Neighbours == accountant.ReplaceOne:
+	case q.CheckIn == 0 && q.Neighbours == release.ReplaceOne:
 		theorem = "clone bound on the steps of an allocation (docs/proofs/check-ins.md, theorem 2); "
 		e = accountant.Shuffled{Message: report.Any(), N: q.Of}
-	case q.Neighbours == accountant.ReplaceOne && q.P0 < 1:
-		return accountant.Guarantee{}, refuse("--method auto, or --p0 1", "there is no privacy loss distribution for check-ins that may be left out")
+	case q.Neighbours == release.ReplaceOne && q.P0 < 1:
+		return release.Guarantee{}, refuse("--method auto, or --p0 1", "there is no privacy loss distribution for check-ins that may be left out")
 	default:
 		if e, err = q.event(); err != nil {
-			return accountant.Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 		return q.account(e)
 	}
@@ -440,7 +441,7 @@ func (q *Question) byDistribution() (accountant.Guarantee, error) {
 
 // points are proved (epsilon, delta) of one step.
 type points struct {
-	epsilon, delta func(float64) (accountant.Guarantee, error)
+	epsilon, delta func(float64) (release.Guarantee, error)
 	ladder         *ladder // nil where delta is not known
 }
 
@@ -459,8 +460,8 @@ func (q *Question) onePoints() (points, error) {
 // A ladder is a curve at the epsilons rung^i, each computed once: the composition of many steps asks for points again and
 // again, and where exactly they lie hardly matters.
 type ladder struct {
-	delta func(epsilon float64) (accountant.Guarantee, error)
-	known map[int]accountant.Guarantee
+	delta func(epsilon float64) (release.Guarantee, error)
+	known map[int]release.Guarantee
 }
 
 const (
@@ -469,7 +470,7 @@ const (
 	leastRung, mostRung = -41458, 27640
 )
 
-func (l *ladder) at(i int) (accountant.Guarantee, error) {
+func (l *ladder) at(i int) (release.Guarantee, error) {
 	if g, ok := l.known[i]; ok {
 		return g, nil
 	}
@@ -481,15 +482,15 @@ func (l *ladder) at(i int) (accountant.Guarantee, error) {
 }
 
 // epsilon is the lowest point whose delta is at most this one. It looks at the same points first, whatever delta is.
-func (l *ladder) epsilon(delta float64) (accountant.Guarantee, error) {
+func (l *ladder) epsilon(delta float64) (release.Guarantee, error) {
 	low, high := leastRung, mostRung
 	best, err := l.at(high)
 	if err == nil && best.Delta > delta {
-		err = accountant.ErrNoGuarantee
+		err = release.ErrNoGuarantee
 	}
 	for err == nil && high-low > 1 {
 		i := low + (high-low)/2
-		var g accountant.Guarantee
+		var g release.Guarantee
 		if g, err = l.at(i); g.Delta <= delta {
 			best, high = g, i
 		} else {
@@ -504,7 +505,7 @@ var errNoFormula = refuse("--delta asks for epsilon; or --method auto", "the clo
 // oneStep is what is known about one step.
 func (q *Question) oneStep() (points, error) {
 	var c *amplify.Curve
-	var formula func(delta float64) (accountant.Guarantee, error)
+	var formula func(delta float64) (release.Guarantee, error)
 	var err error
 	if q.CheckIn != 0 || q.Of != 0 {
 		report, err := q.report()
@@ -520,9 +521,9 @@ func (q *Question) oneStep() (points, error) {
 			in.Users = q.ShuffleN
 			share = 0.5 // half of delta for the sizes of the slots
 		}
-		formula = func(delta float64) (accountant.Guarantee, error) {
-			if q.Neighbours != accountant.ReplaceOne {
-				return accountant.Guarantee{}, refuse("--neighbours replace, or --method auto", "the theorems of paper 004 are about replace-one neighbours")
+		formula = func(delta float64) (release.Guarantee, error) {
+			if q.Neighbours != release.ReplaceOne {
+				return release.Guarantee{}, refuse("--neighbours replace, or --method auto", "the theorems of paper 004 are about replace-one neighbours")
 			}
 			return in.Theorem(amplify.LocalDP{Report: report.Report}, share*delta, share*delta)
 		}
@@ -548,19 +549,19 @@ func (q *Question) oneStep() (points, error) {
 			return points{}, err
 		}
 	} else if q.formulaic() {
-		return points{epsilon: formula, delta: func(float64) (accountant.Guarantee, error) { return accountant.Guarantee{}, errNoFormula }}, nil
+		return points{epsilon: formula, delta: func(float64) (release.Guarantee, error) { return release.Guarantee{}, errNoFormula }}, nil
 	}
-	return points{c.Epsilon, c.Delta, &ladder{c.Delta, map[int]accountant.Guarantee{}}}, nil
+	return points{c.Epsilon, c.Delta, &ladder{c.Delta, map[int]release.Guarantee{}}}, nil
 }
 
 // shuffled is the curve of one batch through the shuffler, and its closed form.
-func (q *Question) shuffled() (*amplify.Curve, func(float64) (accountant.Guarantee, error), error) {
+func (q *Question) shuffled() (*amplify.Curve, func(float64) (release.Guarantee, error), error) {
 	m, err := q.message()
 	if err != nil {
 		return nil, nil, err
 	}
 	c, err := amplify.Shuffle(m, q.ShuffleN)
-	return c, func(delta float64) (accountant.Guarantee, error) {
+	return c, func(delta float64) (release.Guarantee, error) {
 		switch r, rows := m.(accountant.Report); {
 		case q.Method == EFMRTT:
 			return amplify.ShuffleEFMRTT(m, q.ShuffleN, delta)
@@ -586,18 +587,18 @@ func (q *Question) sampledFrom() (kept, total uint64, err error) {
 }
 
 // composePoints is the optimal composition of q.Steps steps of one point, the best of some points.
-func (q *Question) composePoints(p points) (accountant.Guarantee, error) {
+func (q *Question) composePoints(p points) (release.Guarantee, error) {
 	steps := float64(q.Steps)
-	var best accountant.Guarantee
+	var best release.Guarantee
 	found := false
 	var problem error
-	try := func(one accountant.Guarantee, err error) {
+	try := func(one release.Guarantee, err error) {
 		if err != nil {
 			problem = err
 			return
 		}
 		whole := accountant.SelfCompose{Event: accountant.ApproxDP{Epsilon: one.Epsilon, Delta: one.Delta}, Count: q.Steps}
-		var g accountant.Guarantee
+		var g release.Guarantee
 		if q.Delta == 0 {
 			g, err = accountant.Delta(whole, q.Epsilon, q.Neighbours)
 		} else {
@@ -629,9 +630,9 @@ func (q *Question) composePoints(p points) (accountant.Guarantee, error) {
 	}
 	if !found {
 		if problem == nil {
-			problem = accountant.ErrNoGuarantee
+			problem = release.ErrNoGuarantee
 		}
-		return accountant.Guarantee{}, problem
+		return release.Guarantee{}, problem
 	}
 	return best, nil
 }
@@ -661,7 +662,7 @@ func (q *Question) assumptions() []string {
 	}
 	if q.ShuffleN != 0 && q.CheckIn == 0 {
 		add("the %d people whose reports are shuffled are honest, and nobody links a report to its sender", q.ShuffleN)
-		if q.Mechanism == RAPPOR && q.Neighbours == accountant.ZeroOut {
+		if q.Mechanism == RAPPOR && q.Neighbours == release.ZeroOut {
 			add("only the sums of the columns are released, never whole rows")
 		}
 	}
@@ -688,17 +689,17 @@ func (q *Question) assumptions() []string {
 }
 
 // squareBelow is sigma^2 as a fraction, rounded down by less than one part in 2^40.
-func squareBelow(sigma float64) (accountant.Rational, error) {
+func squareBelow(sigma float64) (release.Rational, error) {
 	if !(sigma >= 0.5 && sigma <= 1<<30) {
-		return accountant.Rational{}, &accountant.ParameterError{Parameter: "sigma of discrete Gaussian noise", Value: sigma, Want: "0.5 to 2^30"}
+		return release.Rational{}, &release.ParameterError{Parameter: "sigma of discrete Gaussian noise", Value: sigma, Want: "0.5 to 2^30"}
 	}
 	return below(sigma, 2), nil
 }
 
 // rationalBelow is x as a fraction, rounded down by less than one part in 2^40.
-func rationalBelow(x float64) (accountant.Rational, error) {
+func rationalBelow(x float64) (release.Rational, error) {
 	if !(x >= 1e-3 && x <= 1<<40) {
-		return accountant.Rational{}, &accountant.ParameterError{Parameter: "scale of discrete Laplace noise", Value: x, Want: "0.001 to 2^40"}
+		return release.Rational{}, &release.ParameterError{Parameter: "scale of discrete Laplace noise", Value: x, Want: "0.001 to 2^40"}
 	}
 	return below(x, 1), nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func gauss(sigma float64) Release { return Release{Mechanism: Gaussian, Sigma: sigma} }
@@ -43,18 +44,18 @@ func TestRefusals(t *testing.T) {
 		"half a count":          {Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 3, Sensitivity: 0.5}, Delta: 1e-6}, "whole numbers"},
 		"rate above one":        {Question{Release: Release{Mechanism: Gaussian, Sigma: 1, Sampling: 1.5}, Delta: 1e-6}, "sampling rate"},
 		"allocation":            {Question{Release: Release{Mechanism: Gaussian, Sigma: 1, Picks: 3, Of: 2}, Delta: 1e-6}, "3 of 2"},
-		"public zero-out":       {Question{Release: sampled, Count: CountPublic, Neighbours: accountant.ZeroOut, Delta: 1e-6}, "single that person out"},
-		"public check-in":       {Question{Release: gauss(5), CheckIn: amplify.FixedWindow, Window: 9, Neighbours: accountant.ReplaceOne, Delta: 1e-6}, "presence only"},
+		"public zero-out":       {Question{Release: sampled, Count: CountPublic, Neighbours: release.ZeroOut, Delta: 1e-6}, "single that person out"},
+		"public check-in":       {Question{Release: gauss(5), CheckIn: amplify.FixedWindow, Window: 9, Neighbours: release.ReplaceOne, Delta: 1e-6}, "presence only"},
 		"too many outcomes":     {Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 1e6, Sampling: 0.1}, Delta: 1e-6}, "too many outcomes"},
 		"public allocation":     {Question{Release: allocated, Count: CountPublic, Delta: 1e-6}, "single that person out"},
-		"public add-remove":     {Question{Release: gauss(1), Count: CountPublic, Neighbours: accountant.AddRemove, Delta: 1e-6}, "differ in the count"},
+		"public add-remove":     {Question{Release: gauss(1), Count: CountPublic, Neighbours: release.AddRemove, Delta: 1e-6}, "differ in the count"},
 		"public list":           {Question{Events: []Release{allocated}, Count: CountPublic, Delta: 1e-6}, "while the count"},
 		"hidden population":     {Question{Release: gauss(1), Population: 5, Delta: 1e-6}, "population"},
 		"unknown count":         {Question{Release: gauss(1), Count: "vague", Delta: 1e-6}, "the count is"},
-		"replaced allocation":   {Question{Release: allocated, Neighbours: accountant.ReplaceOne, Delta: 1e-6}, "allocation"},
+		"replaced allocation":   {Question{Release: allocated, Neighbours: release.ReplaceOne, Delta: 1e-6}, "allocation"},
 		"replaced, at a rate":   {Question{Release: Release{Mechanism: RR, Epsilon0: 1, Sampling: 0.1, Picks: 1, Of: 9}, Delta: 1e-6}, "presence only"},
 		"shuffled gaussian":     {Question{Release: gauss(1), ShuffleN: 100, Delta: 1e-6}, "pure local privacy"},
-		"shuffled zero-out":     {Question{Release: rr, ShuffleN: 100, Neighbours: accountant.ZeroOut, Delta: 1e-6}, "no shuffling theorem"},
+		"shuffled zero-out":     {Question{Release: rr, ShuffleN: 100, Neighbours: release.ZeroOut, Delta: 1e-6}, "no shuffling theorem"},
 		"shuffled by rdp":       {Question{Release: rr, ShuffleN: 100, Method: accountant.RDP, Delta: 1e-6}, "does not cover"},
 		"formula for delta":     {Question{Release: rr, ShuffleN: 100, Method: accountant.ClosedForm, Epsilon: 0.5}, "epsilon at a delta"},
 		"sampled and shuffled":  {Question{Release: Release{Mechanism: RR, Epsilon0: 1, Sampling: 0.1}, ShuffleN: 100, Delta: 1e-6}, "their number shows"},
@@ -64,7 +65,7 @@ func TestRefusals(t *testing.T) {
 		"averaged gaussian":     {Question{Release: gauss(1), CheckIn: amplify.AveragedWindow, Window: 5, ShuffleN: 9, Delta: 1e-6}, "pure local privacy"},
 		"check-in and sample":   {Question{Release: sampled, CheckIn: amplify.FixedWindow, Window: 5, Delta: 1e-6}, "do not combine"},
 		"ldp of servers":        {Question{Release: gauss(1), LDP: Deletion, Delta: 1e-6}, "no report of a device"},
-		"ldp against relation":  {Question{Release: rr, LDP: Deletion, Neighbours: accountant.ReplaceOne, Delta: 1e-6}, "contradict"},
+		"ldp against relation":  {Question{Release: rr, LDP: Deletion, Neighbours: release.ReplaceOne, Delta: 1e-6}, "contradict"},
 		"servers of devices":    {Question{Release: rr, Honest: 2, Delta: 1e-6}, "two servers add noise to sums"},
 		"three honest servers":  {Question{Release: gauss(1), Honest: 3, Delta: 1e-6}, "honest servers"},
 		"solve for nothing":     {Question{Release: gauss(1), Solve: "wisdom", Epsilon: 1, Delta: 1e-6}, "cannot solve"},
@@ -106,15 +107,15 @@ func TestPublicCount(t *testing.T) {
 	const q, delta = 0.02, 1e-8
 	r := gauss(5.1)
 	r.Sampling = q
-	sure := accountant.FixedSample{Event: accountant.Gaussian{Sigma: 5.1, Contribution: accountant.Signed(1)}, Rate: q}
-	want, err := accountant.Epsilon(sure, delta, accountant.ReplaceOne)
+	sure := accountant.FixedSample{Event: accountant.Gaussian{Sigma: 5.1, Contribution: release.Signed(1)}, Rate: q}
+	want, err := accountant.Epsilon(sure, delta, release.ReplaceOne)
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := math.Inf(1)
 	for _, people := range []uint64{1e4, 1e6, 1e9} {
 		a := answer(t, Question{Release: r, Count: CountPublic, Population: people, Delta: delta})
-		if a.Neighbours != accountant.ReplaceOne || a.Epsilon < want.EpsilonLower || a.Epsilon > last {
+		if a.Neighbours != release.ReplaceOne || a.Epsilon < want.EpsilonLower || a.Epsilon > last {
 			t.Errorf("%d people: %v; a sure size gives %v", people, a.Guarantee, want.Epsilon)
 		}
 		last = a.Epsilon
@@ -167,7 +168,7 @@ func TestMonotone(t *testing.T) {
 		"sampling":    more(func(q *Question) { q.Sampling = 0.11 }),
 		"delta":       more(func(q *Question) { q.Delta = 5e-7 }),
 		"sensitivity": more(func(q *Question) { q.Sensitivity = 1.05 }),
-		"relation":    more(func(q *Question) { q.Neighbours = accountant.ReplaceOne }),
+		"relation":    more(func(q *Question) { q.Neighbours = release.ReplaceOne }),
 		"rdp":         more(func(q *Question) { q.Method = accountant.RDP }),
 	} {
 		if a := answer(t, q); a.Epsilon < epsilon*(1+1e-3) {
@@ -195,7 +196,7 @@ func TestRAPPOR(t *testing.T) {
 	if math.Abs(deletion.Epsilon-1.5) > 1e-9 || math.Abs(replacement.Epsilon-3) > 1e-9 || implied.Guarantee != replacement.Guarantee {
 		t.Errorf("deletion %v, replacement %v, by default %v", deletion.Guarantee, replacement.Guarantee, implied.Guarantee)
 	}
-	if deletion.Neighbours != accountant.ZeroOut || replacement.Neighbours != accountant.ReplaceOne {
+	if deletion.Neighbours != release.ZeroOut || replacement.Neighbours != release.ReplaceOne {
 		t.Errorf("deletion is about %v, replacement about %v", deletion.Neighbours, replacement.Neighbours)
 	}
 }
@@ -210,7 +211,7 @@ func TestSolutions(t *testing.T) {
 			func(q *Question) { q.Sigma *= 0.998 }},
 		"discrete sigma": {Question{Release: Release{Mechanism: DiscreteGaussian, Steps: 7}, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
 			func(q *Question) { q.Sigma *= 0.9999 }},
-		"replaced sigma": {Question{Release: Release{Mechanism: Gaussian}, Neighbours: accountant.ReplaceOne, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
+		"replaced sigma": {Question{Release: Release{Mechanism: Gaussian}, Neighbours: release.ReplaceOne, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
 			func(q *Question) { q.Sigma *= 0.9999 }},
 		"scale": {Question{Release: Release{Mechanism: DiscreteLaplace, Steps: 3}, Solve: SolveScale, Epsilon: 0.5, Delta: 1e-7},
 			func(q *Question) { q.Scale *= 0.998 }},
@@ -324,7 +325,7 @@ func TestRationals(t *testing.T) {
 			}
 		}
 	}
-	if got := below(10, 2); got != (accountant.Rational{Num: 100, Den: 1}) {
+	if got := below(10, 2); got != (release.Rational{Num: 100, Den: 1}) {
 		t.Errorf("10^2 is %v", got)
 	}
 }
@@ -347,9 +348,9 @@ func TestSixDigits(t *testing.T) {
 // curves are slow. What is found holds.
 func TestLadder(t *testing.T) {
 	asked := map[float64]int{}
-	l := &ladder{known: map[int]accountant.Guarantee{}, delta: func(e float64) (accountant.Guarantee, error) {
+	l := &ladder{known: map[int]release.Guarantee{}, delta: func(e float64) (release.Guarantee, error) {
 		asked[e]++
-		return accountant.Guarantee{Epsilon: e, Delta: math.Exp(-e * e * 1e4)}, nil
+		return release.Guarantee{Epsilon: e, Delta: math.Exp(-e * e * 1e4)}, nil
 	}}
 	for i := range 200 {
 		delta := 1e-8 / (1e4 * (1 + 1e-7*float64(i)))
@@ -367,7 +368,7 @@ func TestLadder(t *testing.T) {
 			t.Errorf("%d times at %v", n, e)
 		}
 	}
-	if g, err := l.epsilon(0); err != nil && !errors.Is(err, accountant.ErrNoGuarantee) || err == nil && g.Delta > 0 {
+	if g, err := l.epsilon(0); err != nil && !errors.Is(err, release.ErrNoGuarantee) || err == nil && g.Delta > 0 {
 		t.Errorf("at delta 0: %v, %v", g, err)
 	}
 }

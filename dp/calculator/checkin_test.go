@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // slotLaws are the laws of what one slot publishes about the input C = 1 and about the
@@ -152,7 +153,7 @@ func TestCheckInsReplaceInputs(t *testing.T) {
 			if i > 0 && !patient() {
 				continue
 			}
-			for _, n := range []accountant.Neighbours{accountant.AddRemove, accountant.ZeroOut} {
+			for _, n := range []release.Neighbours{release.AddRemove, release.ZeroOut} {
 				for _, how := range []amplify.Schedule{amplify.FixedWindow, amplify.SlidingWindow} {
 					const delta = 1e-6
 					name := fmt.Sprintf("%s, %v window of %d, %v", tc.r.Mechanism, how, m, n)
@@ -184,7 +185,7 @@ func TestCheckInsReplaceInputs(t *testing.T) {
 // on the slots.
 func TestCheckInsForReplacedAnswers(t *testing.T) {
 	ask := func(r Release) float64 {
-		a, err := Question{Release: r, CheckIn: amplify.FixedWindow, Window: 500, Neighbours: accountant.ReplaceOne, Method: accountant.PLD, Delta: 1e-6}.Answer()
+		a, err := Question{Release: r, CheckIn: amplify.FixedWindow, Window: 500, Neighbours: release.ReplaceOne, Method: accountant.PLD, Delta: 1e-6}.Answer()
 		if err != nil {
 			t.Fatal(err)
 		}

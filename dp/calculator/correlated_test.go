@@ -8,6 +8,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func series(sigma float64) Release {
@@ -21,7 +22,7 @@ func TestCorrelatedGaussian(t *testing.T) {
 		t.Fatal(err)
 	}
 	num, den := s.Norm2()
-	for n, l2 := range map[accountant.Neighbours]float64{accountant.AddRemove: 1, accountant.ReplaceOne: 2} {
+	for n, l2 := range map[release.Neighbours]float64{release.AddRemove: 1, release.ReplaceOne: 2} {
 		want, err := accountant.Epsilon(accountant.ZCDP{Rho: 4 * float64(num) / float64(den) * l2 * l2 / (2 * 900)}, 1e-9, n)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // A law is the probabilities of all outcomes of a release, in the same order for the laws
@@ -156,16 +157,16 @@ func unordered(x, y law) law {
 }
 
 // divergence is delta(epsilon) in the direction, or the larger of both.
-func divergence(p, q law, epsilon float64, d accountant.Direction) float64 {
+func divergence(p, q law, epsilon float64, d release.Direction) float64 {
 	remove, add, e := 0.0, 0.0, math.Exp(epsilon)
 	for i := range p {
 		remove += max(0, p[i]-e*q[i])
 		add += max(0, q[i]-e*p[i])
 	}
 	switch d {
-	case accountant.Remove:
+	case release.Remove:
 		return remove
-	case accountant.Add:
+	case release.Add:
 		return add
 	}
 	return max(remove, add)
@@ -227,7 +228,7 @@ func TestAnswersAgainstEnumeration(t *testing.T) {
 	}
 }
 
-var bothWays = []accountant.Direction{accountant.BothDirections, accountant.Remove, accountant.Add}
+var bothWays = []release.Direction{release.BothDirections, release.Remove, release.Add}
 
 // noise draws a mechanism with noise of the servers, and ways of taking part.
 func (t *enumeration) noise(rng *rand.Rand) {
@@ -249,7 +250,7 @@ func (t *enumeration) noise(rng *rand.Rand) {
 		t.check("coins twice", Question{Release: coins, Direction: d}, sampled, rounds(away, 2), true)
 	}
 	coins.Steps = 1 + uint64(rng.IntN(2))
-	t.check("coins, replaced", Question{Release: coins, Neighbours: accountant.ReplaceOne},
+	t.check("coins, replaced", Question{Release: coins, Neighbours: release.ReplaceOne},
 		rounds(mix(rate, here, away), coins.Steps), rounds(mix(rate, opposite, away), coins.Steps), false)
 	u, v := twoServers(weight, c), twoServers(weight, 0)
 	t.check("coins, two servers", Question{Release: coins, Honest: 2}, rounds(mix(rate, u, v), coins.Steps), rounds(v, coins.Steps), true)
@@ -300,7 +301,7 @@ func (t *enumeration) reports(rng *rand.Rand) {
 	one, other := about(0), about(1)
 	noise := around(func(z float64) float64 { return math.Exp(-math.Abs(z) / 2) }, 1, 60)
 	away := around(func(z float64) float64 { return math.Exp(-math.Abs(z) / 2) }, -1, 60)
-	t.check("mixed", Question{Events: []Release{r, {Mechanism: DiscreteLaplace, Scale: 2}}, Neighbours: accountant.ReplaceOne}, times(one, noise), times(other, away), true)
+	t.check("mixed", Question{Events: []Release{r, {Mechanism: DiscreteLaplace, Scale: 2}}, Neighbours: release.ReplaceOne}, times(one, noise), times(other, away), true)
 
 	n := 2 + rng.IntN(2)
 	total := n + rng.IntN(4)
@@ -321,20 +322,20 @@ func (t *enumeration) reports(rng *rand.Rand) {
 
 	// By a coin that nobody sees; who is not there is as another answer.
 	r.Steps, r.Sampling = 1, rate
-	t.check("answers by a coin", Question{Release: r, Neighbours: accountant.ReplaceOne}, mix(rate, one, rest), mix(rate, other, rest), false)
+	t.check("answers by a coin", Question{Release: r, Neighbours: release.ReplaceOne}, mix(rate, one, rest), mix(rate, other, rest), false)
 	bits := Release{Mechanism: RAPPOR, Epsilon0: r.Epsilon0, Sampling: rate}
 	on, off := response(r.Epsilon0, 2, 0), response(r.Epsilon0, 2, 1)
 	first, second, none := times(on, off), times(off, on), times(off, off)
-	t.check("bits by a coin", Question{Release: bits, Neighbours: accountant.ReplaceOne}, mix(rate, first, none), mix(rate, second, none), false)
+	t.check("bits by a coin", Question{Release: bits, Neighbours: release.ReplaceOne}, mix(rate, first, none), mix(rate, second, none), false)
 	bits.Sampling, bits.Steps = 0, 2
-	t.check("bits", Question{Release: bits, Neighbours: accountant.ReplaceOne}, rounds(first, 2), rounds(second, 2), true)
+	t.check("bits", Question{Release: bits, Neighbours: release.ReplaceOne}, rounds(first, 2), rounds(second, 2), true)
 	bits.Steps = 1
-	t.check("check-ins of bits", Question{Release: bits, CheckIn: amplify.FixedWindow, Window: 2, P0: rate, Neighbours: accountant.ZeroOut},
+	t.check("check-ins of bits", Question{Release: bits, CheckIn: amplify.FixedWindow, Window: 2, P0: rate, Neighbours: release.ZeroOut},
 		mix(rate, someOf(first, second, 2, 1), someOf(first, second, 2, 0)), someOf(first, second, 2, 0), false)
 
 	r.Sampling, r.Steps = 0, 2
 	m := 2 + rng.IntN(2)
 	p, q := someOf(one, other, m, 1), someOf(one, other, m, 0)
-	t.check("check-ins twice", Question{Release: r, CheckIn: amplify.FixedWindow, Window: uint64(m), P0: rate, Neighbours: accountant.AddRemove},
+	t.check("check-ins twice", Question{Release: r, CheckIn: amplify.FixedWindow, Window: uint64(m), P0: rate, Neighbours: release.AddRemove},
 		rounds(mix(rate, p, q), 2), rounds(q, 2), true)
 }

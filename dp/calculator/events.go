@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Bounds on a list of events.
@@ -99,7 +99,7 @@ func (q *Question) settleEvents() error {
 		local = local && r.Mechanism.local() && r.Sampling == 0 && r.Of == 0
 	}
 	if local && q.Neighbours == 0 {
-		q.Neighbours = accountant.ReplaceOne
+		q.Neighbours = release.ReplaceOne
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // A Mechanism is a way to blur a release.
@@ -113,7 +114,7 @@ type Question struct {
 	P0      float64 // 1 if zero
 
 	// Neighbours, Count and LDP: see the package comment for what follows if they are zero.
-	Neighbours accountant.Neighbours
+	Neighbours release.Neighbours
 	Count      Count
 	LDP        LDP
 	// Honest is how many of two servers add the noise and keep it to themselves, 1 (also if zero) or 2.
@@ -123,7 +124,7 @@ type Question struct {
 	Orders []float64
 	// Direction, if not zero, asks about one direction only in which add-remove or
 	// zero-out neighbours differ.
-	Direction accountant.Direction
+	Direction release.Direction
 
 	Epsilon, Delta float64
 	Solve          Parameter
@@ -164,11 +165,11 @@ func explain(err error) error {
 	switch {
 	case err == nil || errors.As(err, &known):
 		return err
-	case errors.Is(err, accountant.ErrNoGuarantee):
+	case errors.Is(err, release.ErrNoGuarantee):
 		return &Error{Err: err, Hint: "more noise, a larger --delta or fewer --steps"}
-	case errors.Is(err, accountant.ErrUnsupported):
+	case errors.Is(err, release.ErrUnsupported):
 		return &Error{Err: err, Hint: "--method auto, or --neighbours add-remove, zero-out or replace"}
-	case errors.Is(err, accountant.ErrParameter):
+	case errors.Is(err, release.ErrParameter):
 		return &Error{Err: err, Hint: "a number in that range"}
 	}
 	return &Error{Err: err, Hint: "ask a smaller question"}
@@ -270,13 +271,13 @@ func (q *Question) settleMethod() error {
 	if len(q.Orders) > 0 && q.Method != accountant.RDP {
 		return refuse("--method rdp", "the orders are those of Renyi divergences")
 	}
-	if q.Direction == accountant.BothDirections {
+	if q.Direction == release.BothDirections {
 		return nil
 	}
 	switch {
 	case q.Solve != "":
 		return refuse("leave --direction or --solve out", "what one direction takes is no guarantee")
-	case q.Neighbours == accountant.ReplaceOne:
+	case q.Neighbours == release.ReplaceOne:
 		return refuse("--neighbours add-remove or zero-out, or leave --direction out", "replaced records are neither removed nor added")
 	case shuffled:
 		return refuse("leave --direction out", "the bounds on what is shuffled are the same in both directions")
@@ -479,19 +480,19 @@ func (q *Question) settleRelation() error {
 	if q.LDP != "" && !local {
 		return refuse("leave --ldp out", "%s is no report of a device", q.nameOfMechanism())
 	}
-	if n := q.Neighbours; n != 0 && q.LDP != "" && (n == accountant.ReplaceOne) != (q.LDP == Replacement) {
+	if n := q.Neighbours; n != 0 && q.LDP != "" && (n == release.ReplaceOne) != (q.LDP == Replacement) {
 		return refuse("leave one out", "%v neighbours and local privacy of %s contradict each other", n, q.LDP)
 	}
 	if q.Neighbours == 0 {
 		switch {
 		case q.LDP == Deletion && (sampled || q.Of != 0):
-			q.Neighbours = accountant.AddRemove
+			q.Neighbours = release.AddRemove
 		case q.LDP == Deletion:
-			q.Neighbours = accountant.ZeroOut
+			q.Neighbours = release.ZeroOut
 		case q.LDP == Replacement, q.Count == CountPublic, shuffled, local:
-			q.Neighbours = accountant.ReplaceOne
+			q.Neighbours = release.ReplaceOne
 		default:
-			q.Neighbours = accountant.AddRemove
+			q.Neighbours = release.AddRemove
 		}
 	}
 	if q.Count == CountPublic {
@@ -499,7 +500,7 @@ func (q *Question) settleRelation() error {
 			return err
 		}
 	}
-	if q.Neighbours == accountant.ReplaceOne {
+	if q.Neighbours == release.ReplaceOne {
 		return q.replaced()
 	}
 	return nil
@@ -540,11 +541,11 @@ func (q *Question) publicCount(sampled bool) error {
 	case allocated:
 		return &Error{Problem: "random allocation is not claimed while the count of each release is public: if all others hold -C and one " +
 			"person C, the sum and the count together single that person out", Hint: hide, Err: nil}
-	case q.Neighbours == accountant.AddRemove:
+	case q.Neighbours == release.AddRemove:
 		return refuse("--neighbours replace or zero-out", "add-remove neighbours differ in the count, which is public")
 	case !sampled:
 		return nil
-	case q.Neighbours != accountant.ReplaceOne:
+	case q.Neighbours != release.ReplaceOne:
 		return refuse("--neighbours replace, or "+hide, "while the count is public a sample does not amplify as Poisson sampling does: if all "+
 			"others hold -C and one person C, the sum and the count together single that person out; what is left is proved for replace-one "+
 			"neighbours")

@@ -3,12 +3,12 @@ package calculator
 import (
 	"math/big"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // below is x^power as a fraction of 64-bit numbers, rounded down by less than one part in 2^40. x^power is between 2^-10
 // and 2^60.
-func below(x float64, power int) accountant.Rational {
+func below(x float64, power int) release.Rational {
 	v := new(big.Rat).SetFloat64(x)
 	exact := new(big.Rat).Set(v)
 	for range power - 1 {
@@ -23,5 +23,5 @@ func below(x float64, power int) accountant.Rational {
 	num := new(big.Int).Lsh(exact.Num(), shift)
 	num.Quo(num, exact.Denom())
 	r := new(big.Rat).SetFrac(num, new(big.Int).Lsh(big.NewInt(1), shift))
-	return accountant.Rational{Num: r.Num().Uint64(), Den: r.Denom().Uint64()}
+	return release.Rational{Num: r.Num().Uint64(), Den: r.Denom().Uint64()}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // The values were computed by independent codes: closed forms, 30-digit quadrature, dp_accounting 0.6.0, PLD_accounting.
@@ -18,7 +19,7 @@ func TestReferenceEpsilons(t *testing.T) {
 	}
 	rr := func(e0 float64) Release { return Release{Mechanism: RR, Epsilon0: e0} }
 	kary := func(e0 float64, k uint64) Release { return Release{Mechanism: RR, Epsilon0: e0, K: k} }
-	checkIn := func(e0 float64, m uint64, p0, delta float64, n accountant.Neighbours) Question {
+	checkIn := func(e0 float64, m uint64, p0, delta float64, n release.Neighbours) Question {
 		return Question{Release: rr(e0), CheckIn: amplify.FixedWindow, Window: m, P0: p0, Delta: delta, Neighbours: n}
 	}
 	allocated := func(sigma float64, k, of, runs uint64, delta float64) Question {
@@ -28,7 +29,7 @@ func TestReferenceEpsilons(t *testing.T) {
 		q             Question
 		want          float64
 		below, above  float64
-		neighbours    accountant.Neighbours
+		neighbours    release.Neighbours
 		noLowerWanted bool
 	}{
 		{q: Question{Release: gaussian(5.1, 0, 0), Delta: 1e-8}, want: 1.0000638, above: tight},
@@ -45,13 +46,13 @@ func TestReferenceEpsilons(t *testing.T) {
 		{q: Question{Release: gaussian(1, 0.5, 10), Delta: 1e-6}, want: 11.79878, above: 1.5e-3},
 		{q: Question{Release: gaussian(4, 0.01, 10000), Delta: 1e-5}, want: 0.94687, above: 3e-4},
 		{q: Question{Release: gaussian(0.8, 0.001, 10000), Delta: 1e-6}, want: 0.94720, above: 5e-4},
-		{q: Question{Release: gaussian(4, 0.01, 10000), Delta: 1e-5, Neighbours: accountant.ReplaceOne}, want: 1.99312, above: 5e-4},
-		{q: Question{Release: gaussian(1, 0.01, 1000), Delta: 1e-5, Neighbours: accountant.ReplaceOne}, want: 2.84344, above: 5e-4},
+		{q: Question{Release: gaussian(4, 0.01, 10000), Delta: 1e-5, Neighbours: release.ReplaceOne}, want: 1.99312, above: 5e-4},
+		{q: Question{Release: gaussian(1, 0.01, 1000), Delta: 1e-5, Neighbours: release.ReplaceOne}, want: 2.84344, above: 5e-4},
 		{q: Question{Release: Release{Mechanism: Laplace, Scale: 1, Steps: 10}, Delta: 1e-6}, want: 9.998978, above: 1e-3},
 		{q: Question{Release: Release{Mechanism: Laplace, Scale: 10, Steps: 100}, Delta: 1e-6}, want: 4.692667, above: 5e-4},
 		{q: Question{Release: Release{Mechanism: Laplace, Scale: 1, Sampling: 0.1, Steps: 50}, Delta: 1e-6}, want: 3.201904, above: 4e-4},
 		{q: Question{Release: Release{Mechanism: RR, Epsilon0: 0.1, Steps: 1000}, Delta: 1e-6}, want: 19.3446714, above: tight,
-			neighbours: accountant.ReplaceOne},
+			neighbours: release.ReplaceOne},
 		{q: Question{Release: Release{Mechanism: RR, Epsilon0: 0.5, Steps: 50}, Delta: 1e-5}, want: 18.9332833, above: tight},
 		{q: Question{Events: []Release{{Mechanism: ApproxDP, Epsilon: 0.1, Delta: 1e-8, Steps: 100}}, Delta: 1e-5}, want: 4.3296367,
 			above: tight, noLowerWanted: true},
@@ -64,18 +65,18 @@ func TestReferenceEpsilons(t *testing.T) {
 		{q: Question{Events: []Release{{Mechanism: ZCDP, Rho: 0.1}}, Delta: 1e-6}, want: 2.1419389, above: tight, noLowerWanted: true},
 		// Two servers' worth of noise is sqrt 2 as wide: paper 003's 100 rounds, by the exact curve and by zCDP.
 		{q: Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 655360, Sensitivity: 65536, Steps: 100}, Delta: 1e-6,
-			Neighbours: accountant.ZeroOut, Method: accountant.ZCDPMethod}, want: 5.2215344, above: tight, noLowerWanted: true},
+			Neighbours: release.ZeroOut, Method: accountant.ZCDPMethod}, want: 5.2215344, above: tight, noLowerWanted: true},
 		{q: Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 655360, Sensitivity: 65536, Steps: 100}, Delta: 1e-6,
-			Neighbours: accountant.ZeroOut, Method: accountant.ZCDPMethod, Honest: 2}, want: 3.5422913, above: tight, noLowerWanted: true},
+			Neighbours: release.ZeroOut, Method: accountant.ZCDPMethod, Honest: 2}, want: 3.5422913, above: tight, noLowerWanted: true},
 		// What is known to be (1, 1e-8)-DP is that at this very delta.
 		{q: Question{Events: []Release{{Mechanism: ApproxDP, Epsilon: 1, Delta: 1e-8}}, Delta: 1e-8}, want: 1, above: tight, noLowerWanted: true},
 
-		{q: Question{Release: kary(4, 2), ShuffleN: 10000, Delta: 1e-10}, want: 0.6052560, above: tight, neighbours: accountant.ReplaceOne},
+		{q: Question{Release: kary(4, 2), ShuffleN: 10000, Delta: 1e-10}, want: 0.6052560, above: tight, neighbours: release.ReplaceOne},
 		{q: Question{Release: kary(1, 2), ShuffleN: 1000, Delta: 1e-6}, want: 0.1486706, above: tight},
 		{q: Question{Release: Release{Mechanism: RAPPOR, Epsilon0: 1, K: 16}, ShuffleN: 100000, Delta: 1e-6, LDP: Deletion}, want: 0.0124299, above: tight,
-			neighbours: accountant.ZeroOut},
+			neighbours: release.ZeroOut},
 		{q: Question{Release: Release{Mechanism: RAPPOR, Epsilon0: 0.5}, ShuffleN: 1000, Delta: 1e-6}, want: 0.1824123, above: tight,
-			neighbours: accountant.ReplaceOne},
+			neighbours: release.ReplaceOne},
 		{q: Question{Release: Release{Mechanism: Laplace, Scale: 0.5}, ShuffleN: 10000, Delta: 1e-10}, want: 0.8939133, above: tight},
 		{q: Question{Release: kary(1, 3), ShuffleN: 100000, Delta: 1e-6, Method: accountant.ClosedForm}, want: 0.0725549, above: tight,
 			noLowerWanted: true},
@@ -89,10 +90,10 @@ func TestReferenceEpsilons(t *testing.T) {
 			q.Method = accountant.ClosedForm
 			return q
 		}(), want: 0.4749252, above: tight, noLowerWanted: true},
-		{q: checkIn(1, 1000, 1, 1e-6, accountant.ZeroOut), want: 0.1266145, above: tight},
-		{q: checkIn(1, 1000, 0.1, 1e-6, accountant.AddRemove), want: 0.0102265, above: tight},
-		{q: checkIn(1, 10000, 0, 1e-6, accountant.ZeroOut), want: 0.0356588, above: tight},
-		{q: checkIn(1, 1000, 1, 1e-6, 0), want: 0.1824123, above: tight, neighbours: accountant.ReplaceOne},
+		{q: checkIn(1, 1000, 1, 1e-6, release.ZeroOut), want: 0.1266145, above: tight},
+		{q: checkIn(1, 1000, 0.1, 1e-6, release.AddRemove), want: 0.0102265, above: tight},
+		{q: checkIn(1, 10000, 0, 1e-6, release.ZeroOut), want: 0.0356588, above: tight},
+		{q: checkIn(1, 1000, 1, 1e-6, 0), want: 0.1824123, above: tight, neighbours: release.ReplaceOne},
 		{q: checkIn(1, 1000, 0.1, 1e-6, 0), want: 0.0152674, above: tight},
 		{q: checkIn(1, 10000, 1, 1e-6, 0), want: 0.0530053, above: tight},
 		{q: Question{Release: rr(0.5), CheckIn: amplify.AveragedWindow, Window: 1000, ShuffleN: 10000, Delta: 1e-6}, want: 0.0204015,
@@ -107,10 +108,10 @@ func TestReferenceEpsilons(t *testing.T) {
 		{q: allocated(2, 1, 100, 10, 1e-6), want: 0.69590, above: 5e-4},
 		{q: allocated(3, 10, 100, 1, 1e-6), want: 1.49203, above: 5e-4},
 		{q: allocated(5.1, 1, 100, 1, 1e-8), want: 0.090599, above: 1e-4},
-		{q: Question{Release: Release{Mechanism: RR, Epsilon0: 1, Picks: 1, Of: 1000}, Delta: 1e-6, Neighbours: accountant.AddRemove},
+		{q: Question{Release: Release{Mechanism: RR, Epsilon0: 1, Picks: 1, Of: 1000}, Delta: 1e-6, Neighbours: release.AddRemove},
 			want: 0.1266145, above: tight},
 		{q: Question{Release: Release{Mechanism: RR, Epsilon0: 1, Picks: 1, Of: 1000}, Delta: 1e-6}, want: 0.1824123, above: tight,
-			neighbours: accountant.ReplaceOne},
+			neighbours: release.ReplaceOne},
 		// A check-in with Gaussian noise is an allocation.
 		{q: Question{Release: Release{Mechanism: Gaussian, Sigma: 5.1, Picks: 1, Of: 100}, Delta: 1e-8}, want: 0.090599, above: 1e-4},
 	} {

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"math"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // solve finds the value of q.Solve, on the safe side, puts it into q and returns the guarantee that it gives.
-func (q *Question) solve() (accountant.Guarantee, error) {
+func (q *Question) solve() (release.Guarantee, error) {
 	switch q.Solve {
 	case SolveSigma, SolveScale:
 		return q.solveNoise()
@@ -21,7 +21,7 @@ func (q *Question) solve() (accountant.Guarantee, error) {
 // A trial is the guarantee at one value, and ln(epsilon/wanted), at most 0 if it holds.
 type trial struct {
 	at, excess float64
-	g          accountant.Guarantee
+	g          release.Guarantee
 }
 
 // try answers the question as it stands. More loss than can be accounted for counts as too much, and so does noise so
@@ -31,8 +31,8 @@ func (q *Question) try(at float64) (trial, error) {
 	q.tolerance = 0.05
 	g, err := q.guarantee()
 	switch {
-	case errors.Is(err, accountant.ErrNoGuarantee),
-		(q.Solve == SolveSigma || q.Solve == SolveScale) && (errors.Is(err, accountant.ErrUnsupported) || errors.Is(err, accountant.ErrParameter)):
+	case errors.Is(err, release.ErrNoGuarantee),
+		(q.Solve == SolveSigma || q.Solve == SolveScale) && (errors.Is(err, release.ErrUnsupported) || errors.Is(err, release.ErrParameter)):
 		return trial{at: at, excess: math.Inf(1)}, nil
 	case err != nil:
 		return trial{}, err
@@ -99,7 +99,7 @@ func (q *Question) precision() float64 {
 }
 
 // solveNoise finds the least sigma or scale, rounded up.
-func (q *Question) solveNoise() (accountant.Guarantee, error) {
+func (q *Question) solveNoise() (release.Guarantee, error) {
 	p := &q.Sigma
 	least, most := 1e-3*q.Sensitivity, 1e12*q.Sensitivity
 	if q.Solve == SolveScale {
@@ -118,27 +118,27 @@ func (q *Question) solveNoise() (accountant.Guarantee, error) {
 	// Start at what one plain release might take, and walk by doubling.
 	x, err := f(min(max(q.Sensitivity*max(1, 4/q.Epsilon), least), most))
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	s := search{good: x, bad: x}
 	for s.good.excess > 0 {
 		if s.bad = s.good; s.bad.at >= most {
-			return accountant.Guarantee{}, refuse("a larger --epsilon, or less of what costs it", "no %s up to %.3g is enough for epsilon %v", q.Solve, most, q.Epsilon)
+			return release.Guarantee{}, refuse("a larger --epsilon, or less of what costs it", "no %s up to %.3g is enough for epsilon %v", q.Solve, most, q.Epsilon)
 		}
 		if s.good, err = f(min(2*s.bad.at, most)); err != nil {
-			return accountant.Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 	}
 	for s.bad.excess <= 0 && s.good.at > least {
 		s.good = s.bad
 		if s.bad, err = f(max(s.good.at/2, least)); err != nil {
-			return accountant.Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 	}
 	if s.bad.excess <= 0 {
 		s.good = s.bad
 	} else if err := s.narrow(q.precision(), f); err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	*p = s.good.at
 	return s.good.g, nil
@@ -148,7 +148,7 @@ func (q *Question) solveNoise() (accountant.Guarantee, error) {
 const leastRate = 1e-9
 
 // solveSampling finds the largest rate, rounded down.
-func (q *Question) solveSampling() (accountant.Guarantee, error) {
+func (q *Question) solveSampling() (release.Guarantee, error) {
 	f := func(at float64) (trial, error) {
 		q.Sampling = min(at, 1)
 		if q.Sampling == 1 {
@@ -160,7 +160,7 @@ func (q *Question) solveSampling() (accountant.Guarantee, error) {
 	s := search{}
 	var err error
 	if s.bad, err = f(1); err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if s.bad.excess <= 0 {
 		return s.bad.g, nil
@@ -168,7 +168,7 @@ func (q *Question) solveSampling() (accountant.Guarantee, error) {
 	s.good, err = f(0.01)
 	for err == nil && s.good.excess > 0 {
 		if s.bad = s.good; s.bad.at <= leastRate {
-			return accountant.Guarantee{}, refuse("more noise, fewer --steps or a larger --epsilon", "no sampling rate down to %.0e is enough for epsilon %v", leastRate, q.Epsilon)
+			return release.Guarantee{}, refuse("more noise, fewer --steps or a larger --epsilon", "no sampling rate down to %.0e is enough for epsilon %v", leastRate, q.Epsilon)
 		}
 		s.good, err = f(max(s.bad.at/8, leastRate))
 	}
@@ -176,7 +176,7 @@ func (q *Question) solveSampling() (accountant.Guarantee, error) {
 		err = s.narrow(3e-5, f)
 	}
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	q.Sampling = s.good.at
 	return s.good.g, nil
@@ -186,7 +186,7 @@ func (q *Question) solveSampling() (accountant.Guarantee, error) {
 const mostSteps = 1_000_000_000
 
 // solveSteps finds the largest number of steps; above a million, to one part in a million.
-func (q *Question) solveSteps() (accountant.Guarantee, error) {
+func (q *Question) solveSteps() (release.Guarantee, error) {
 	f := func(at float64) (trial, error) {
 		at = math.Round(at)
 		q.Steps = uint64(at)
@@ -194,10 +194,10 @@ func (q *Question) solveSteps() (accountant.Guarantee, error) {
 	}
 	good, err := f(1)
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	if good.excess > 0 {
-		return accountant.Guarantee{}, refuse("more noise or a larger --epsilon", "one step alone costs epsilon %.6g", good.g.Epsilon)
+		return release.Guarantee{}, refuse("more noise or a larger --epsilon", "one step alone costs epsilon %.6g", good.g.Epsilon)
 	}
 	s := search{good: good, bad: good}
 	for s.bad.excess <= 0 {
@@ -205,13 +205,13 @@ func (q *Question) solveSteps() (accountant.Guarantee, error) {
 			return s.good.g, nil
 		}
 		if s.bad, err = f(min(8*s.good.at, mostSteps)); err != nil {
-			return accountant.Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 	}
 	for s.bad.at-s.good.at > max(1, 1e-6*s.good.at) {
 		x, err := f(min(max(math.Round(s.next()), s.good.at+1), s.bad.at-1))
 		if err != nil {
-			return accountant.Guarantee{}, err
+			return release.Guarantee{}, err
 		}
 		s.put(x)
 	}

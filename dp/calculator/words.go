@@ -7,8 +7,8 @@ import (
 	"math"
 	"strings"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/prose"
 )
@@ -17,7 +17,7 @@ import (
 // method, theorem, assumptions, and the parameter that was solved for under its name.
 func (a *Answer) MarshalJSON() ([]byte, error) {
 	out := struct {
-		accountant.Guarantee
+		release.Guarantee
 		Sigma       float64  `json:"sigma,omitempty"`
 		Scale       float64  `json:"scale,omitempty"`
 		Sampling    float64  `json:"sampling,omitempty"`
@@ -48,7 +48,7 @@ func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 	} else {
 		b.WriteString(title(q.released()))
 	}
-	if a.Direction == accountant.BothDirections {
+	if a.Direction == release.BothDirections {
 		fmt.Fprintf(&b, " (%s, %s)-differentially private. Whether %s, any result is at most %s times as likely, except with probability %s.",
 			above(a.Epsilon), above(a.Delta), relation(a.Neighbours), factor(a.Epsilon), above(a.Delta))
 	} else {
@@ -79,7 +79,7 @@ func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 		line(string(q.Solve), "%s", a.solved())
 	}
 	line("neighbours", "%s", a.Neighbours)
-	if a.Direction != accountant.BothDirections {
+	if a.Direction != release.BothDirections {
 		line("direction", "%s only", a.Direction)
 	}
 	line("count", "%s", q.Count)
@@ -197,24 +197,24 @@ func (r *Release) words(q *Question, counted bool) string {
 }
 
 // relation completes "whether ..." .
-func relation(n accountant.Neighbours) string {
+func relation(n release.Neighbours) string {
 	switch n {
-	case accountant.AddRemove:
+	case release.AddRemove:
 		return "a person takes part or not"
-	case accountant.ZeroOut:
+	case release.ZeroOut:
 		return "a person's record counts or counts as nothing"
 	}
 	return "a person's record says one thing or any other"
 }
 
 // oneWay says which results are compared with which.
-func oneWay(n accountant.Neighbours, d accountant.Direction) (one, other string) {
+func oneWay(n release.Neighbours, d release.Direction) (one, other string) {
 	switch {
-	case n == accountant.ZeroOut && d == accountant.Add:
+	case n == release.ZeroOut && d == release.Add:
 		return "if a person's record counts as nothing", "if it counts"
-	case n == accountant.ZeroOut:
+	case n == release.ZeroOut:
 		return "if a person's record counts", "if it counts as nothing"
-	case d == accountant.Add:
+	case d == release.Add:
 		return "if a person takes no part", "if they do"
 	}
 	return "if a person takes part", "if they do not"

@@ -8,8 +8,9 @@
 //   - the laws' composition has delta(Epsilon) <= Delta, by sums of products of probabilities, in which nothing cancels.
 //
 // The argument, with the bound on every rounding, is docs/proofs/certificates.md. That Terms (which are comparable) are the releases
-// agreed to is for the caller to compare. A formula takes some 160 bytes, laws 4 for each mass. This package imports nothing of this
-// module, least of all the accountant whose work it checks, and has fewer than 500 lines of code.
+// agreed to is for the caller to compare. A formula takes some 160 bytes, laws 4 for each mass. Of this module the package
+// imports dp/release alone, the words in which a term is stated, and least of all the accountant whose work it checks; it has fewer
+// than 500 lines of code.
 package certificate
 
 import (
@@ -18,45 +19,9 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+
+	"github.com/starling-agg/starling/dp/release"
 )
-
-// A Mechanism is a way to add noise to a release.
-type Mechanism uint8
-
-const (
-	Gaussian           Mechanism = iota + 1 // Mu: distance of neighbours over the noise's standard deviation
-	Laplace                                 // Mu: distance over the scale
-	DiscreteGaussian                        // variance Num/Den from each of Honest servers; each of Coordinates moves by Shift
-	DiscreteLaplace                         // scale Num/Den, one coordinate, moved by Shift
-	RandomizedResponse                      // Mu: epsilon0, of Answers; 2 Answers: any (Mu, Fail)-DP release
-	ZCDP                                    // Mu: rho
-	// Reports shuffled: of any Local-DP randomizer, or of response among Answers, 2 also for sums of RAPPOR. Chance: 1, or for check-ins
-	// of any randomizer among Reports slots that of taking part. Redraw: with which a RAPPOR is drawn again (docs/proofs/device-noise.md,
-	// theorem 2). Of the curve the point (Mu, Fail) counts.
-	Shuffled
-	CheckedIn // the like for check-ins, present against absent
-)
-
-// A Sampling says how records are kept, each with probability Rate, in secret: a PoissonSample independently, while the count is secret
-// too, for add-remove and zero-out neighbours; a FixedSample as a uniform subset of public size, for replace neighbours.
-type Sampling uint8
-
-const Everyone, PoissonSample, FixedSample Sampling = 0, 1, 2
-
-// Neighbours says which data sets are hard to tell apart; Terms already account for it in their distances.
-type Neighbours uint8
-
-const AddRemove, Replace, ZeroOut Neighbours = 1, 2, 3
-
-// A Term is Count releases by one mechanism. Fields that the mechanism does not name are 0; Rate is 1 for Everyone. If Dummies is not 0,
-// a PoissonSample's count is published: of what is sampled, and of what Dummies others send of nobody, each with DummyRate.
-type Term struct {
-	Mechanism                                                      Mechanism
-	Sampling                                                       Sampling
-	Honest                                                         uint8
-	Count, Num, Den, Shift, Coordinates, Answers, Reports, Dummies uint64
-	Mu, Fail, Rate, Local, Chance, Redraw, DummyRate               float64
-}
 
 // A Law is a discretised privacy loss: of the next Size of the certificate's masses the i-th is at Origin + i Step, Infinite beyond.
 type Law struct {
@@ -67,7 +32,7 @@ type Law struct {
 // A Claim is what a certificate proves.
 type Claim struct {
 	Epsilon, Delta float64
-	Neighbours     Neighbours
+	Neighbours     release.Neighbours
 }
 
 // A Certificate is a claim with its proof: a law for each term, for the record removed or replaced, and again, where anything is Poisson
@@ -75,7 +40,7 @@ type Claim struct {
 type Certificate struct {
 	Claim
 	Step   float64
-	Terms  []Term
+	Terms  []release.Term
 	Laws   []Law
 	Masses []float32
 }
@@ -140,10 +105,10 @@ func (c *Certificate) MarshalBinary() (b []byte, err error) {
 func (c *Certificate) UnmarshalBinary(b []byte) error {
 	h, r := header{}, bytes.NewReader(b)
 	if binary.Read(r, binary.BigEndian, &h) != nil || h.Magic != magic || h.Terms > maxTerms || h.Masses > maxMasses ||
-		r.Len() != int(h.Terms)*binary.Size(Term{})+int(h.Laws)*binary.Size(Law{})+4*int(h.Masses) {
+		r.Len() != int(h.Terms)*binary.Size(release.Term{})+int(h.Laws)*binary.Size(Law{})+4*int(h.Masses) {
 		return fail(Malformed, "%d bytes are no certificate", len(b))
 	}
-	*c = Certificate{h.Claim, h.Step, make([]Term, h.Terms), make([]Law, h.Laws), make([]float32, h.Masses)}
+	*c = Certificate{h.Claim, h.Step, make([]release.Term, h.Terms), make([]Law, h.Laws), make([]float32, h.Masses)}
 	for _, v := range []any{c.Terms, c.Laws, c.Masses} {
 		binary.Read(r, binary.BigEndian, v) // of the length that is there
 	}
@@ -154,18 +119,18 @@ func within(x, lo, hi float64) bool { return x >= lo && x <= hi } // false for N
 
 // Check returns nil if the certificate proves its claim, or an *Error. It takes some milliseconds, and a few seconds at most.
 func (c *Certificate) Check() error {
-	if !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-40, 1) || c.Delta == 1 || c.Neighbours < AddRemove || c.Neighbours > ZeroOut {
+	if !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-40, 1) || c.Delta == 1 || c.Neighbours < release.AddRemove || c.Neighbours > release.ZeroOut {
 		return fail(BadClaim, "the claim %+v is out of range", c.Claim)
 	}
 	ways, sums, count, tables, left := 1, 0, 0.0, 0.0, len(c.Masses)
-	terms := make([]Term, len(c.Terms))
+	terms := make([]term, len(c.Terms))
 	for i, t := range c.Terms {
-		if t.Sampling == PoissonSample { // all else is its own mirror image
+		if t.Sample == release.SamplePoisson { // all else is its own mirror image
 			ways = 2
 		}
-		terms[i] = t.fold()
-		if (t.Sampling == PoissonSample) == (c.Neighbours == Replace) && t.Sampling != Everyone || !terms[i].valid(len(terms) == 1) {
-			return fail(BadTerm, "term %d, %+v, is not for neighbours %d or out of range", i, t, c.Neighbours)
+		terms[i] = term{t}.fold()
+		if (t.Sample == release.SamplePoisson) == (c.Neighbours == release.ReplaceOne) && t.Sample != release.SampleEveryone || !terms[i].valid(len(terms) == 1) {
+			return fail(BadTerm, "term %d, %+v, is not for %v neighbours or out of range", i, t, c.Neighbours)
 		}
 		sums, count = sums+2*bits.Len64(terms[i].Count), count+float64(terms[i].Count)
 		tables += math.Sqrt(float64(t.Dummies) * t.DummyRate) // with which the length of a table grows

@@ -12,9 +12,10 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	. "github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
 )
 
-func certify(t testing.TB, e accountant.Event, delta float64, n accountant.Neighbours) *Certificate {
+func certify(t testing.TB, e accountant.Event, delta float64, n release.Neighbours) *Certificate {
 	t.Helper()
 	c, err := accountant.Certify(e, delta, n)
 	if err != nil {
@@ -27,7 +28,7 @@ func certify(t testing.TB, e accountant.Event, delta float64, n accountant.Neigh
 }
 
 func gauss(sigma float64) accountant.Event {
-	return accountant.Gaussian{Sigma: sigma, Contribution: accountant.Signed(1)}
+	return accountant.Gaussian{Sigma: sigma, Contribution: release.Signed(1)}
 }
 
 func sampled(sigma, q float64, count uint64) accountant.Event {
@@ -54,9 +55,9 @@ func honestBytes(t testing.TB) [2][]byte {
 	t.Helper()
 	if kept[0] == nil {
 		kept = [2][]byte{
-			encode(t, certify(t, accountant.SelfCompose{Event: gauss(5), Count: 40}, 1e-9, accountant.AddRemove)),
+			encode(t, certify(t, accountant.SelfCompose{Event: gauss(5), Count: 40}, 1e-9, release.AddRemove)),
 			encode(t, certify(t, accountant.Compose{sampled(2, .05, 50), accountant.ApproxDP{Epsilon: .1, Delta: 1e-9}},
-				1e-7, accountant.AddRemove)),
+				1e-7, release.AddRemove)),
 		}
 	}
 	return kept
@@ -84,7 +85,7 @@ func TestTampered(t *testing.T) {
 		{"no releases", func(c *Certificate) { c.Terms[0].Count = 0 }, BadTerm},
 		{"mu NaN", func(c *Certificate) { c.Terms[0].Mu = nan }, BadTerm},
 		{"mu infinite", func(c *Certificate) { c.Terms[0].Mu = inf }, BadTerm},
-		{"an unknown mechanism", func(c *Certificate) { c.Terms[0].Mechanism = 99 }, BadTerm},
+		{"an unknown mechanism", func(c *Certificate) { c.Terms[0].Family = 99 }, BadTerm},
 		{"a parameter of another mechanism", func(c *Certificate) { c.Terms[0].Shift = 1 }, BadTerm},
 		{"a rate NaN", func(c *Certificate) { c.Terms[0].Rate = nan }, BadTerm},
 		{"a rate above 1", func(c *Certificate) { c.Terms[0].Rate = 1.5 }, BadTerm},
@@ -102,7 +103,7 @@ func TestTampered(t *testing.T) {
 		{"less distance than there is", func(c *Certificate) { c.Terms[0].Mu *= 1.01 }, Unproved},
 		{"laws beside a formula", func(c *Certificate) { c.Step, c.Laws = 1, make([]Law, 1) }, BadLaw},
 		{"masses beside a formula", func(c *Certificate) { c.Masses = make([]float32, 1) }, Malformed},
-		{"Laplace, said to be Gaussian", func(c *Certificate) { c.Terms[0].Mechanism = Laplace }, Malformed},
+		{"Laplace, said to be Gaussian", func(c *Certificate) { c.Terms[0].Family = release.FamilyLaplace }, Malformed},
 	} {
 		c, _ := honest(t)
 		refused(t, tc.name, c, tc.lie, tc.reason)
@@ -177,10 +178,12 @@ func TestTampered(t *testing.T) {
 				c.Laws = append(c.Laws, Law{})
 			}
 		}, Malformed},
-		{"replace-one", func(c *Certificate) { c.Neighbours = Replace }, BadTerm},
-		{"a fixed sample", func(c *Certificate) { c.Terms[0].Sampling = FixedSample }, BadTerm},
-		{"everyone at a rate", func(c *Certificate) { c.Terms[0].Sampling = Everyone }, BadTerm},
-		{"rho beside laws", func(c *Certificate) { c.Terms[1] = Term{Mechanism: ZCDP, Count: 1, Mu: 1e-3, Rate: .5} }, BadTerm},
+		{"replace-one", func(c *Certificate) { c.Neighbours = release.ReplaceOne }, BadTerm},
+		{"a fixed sample", func(c *Certificate) { c.Terms[0].Sample = release.SampleFixed }, BadTerm},
+		{"everyone at a rate", func(c *Certificate) { c.Terms[0].Sample = release.SampleEveryone }, BadTerm},
+		{"rho beside laws", func(c *Certificate) {
+			c.Terms[1] = release.Term{Family: release.FamilyZCDP, Count: 1, Mu: 1e-3, Rate: .5}
+		}, BadTerm},
 	} {
 		_, c := honest(t)
 		refused(t, tc.name, c, tc.lie, tc.reason)
@@ -231,30 +234,30 @@ func TestFormulas(t *testing.T) {
 		}
 		return sum
 	}
-	dg := func(num, den, shift uint64) Term {
-		return Term{Mechanism: DiscreteGaussian, Honest: 1, Count: 1, Num: num, Den: den, Shift: shift, Coordinates: 1, Rate: 1}
+	dg := func(num, den, shift uint64) release.Term {
+		return release.Term{Family: release.FamilyDiscreteGaussian, Honest: 1, Count: 1, Num: num, Den: den, Shift: shift, Coordinates: 1, Rate: 1}
 	}
-	dl := func(num, den, shift uint64) Term {
-		return Term{Mechanism: DiscreteLaplace, Count: 1, Num: num, Den: den, Shift: shift, Rate: 1}
+	dl := func(num, den, shift uint64) release.Term {
+		return release.Term{Family: release.FamilyDiscreteLaplace, Count: 1, Num: num, Den: den, Shift: shift, Rate: 1}
 	}
 	for _, tc := range []struct {
-		term Term
+		term release.Term
 		pmf  func(int) float64
 	}{
 		{dg(1, 2, 1), gaussian(.5)}, {dg(100, 1, 7), gaussian(100)}, {dg(2500, 1, 3), gaussian(2500)},
 		{dl(5, 2, 1), laplace(2.5)}, {dl(5, 2, 6), laplace(2.5)}, {dl(20, 1, 9), laplace(20)},
 	} {
 		for _, rate := range []float64{1, .5, .02} {
-			term, n := tc.term, AddRemove
+			term, n := tc.term, release.AddRemove
 			if term.Rate = rate; rate < 1 {
-				term.Sampling = PoissonSample
+				term.Sample = release.SamplePoisson
 			}
 			for _, l := range []float64{0, .01, .1, .4, 1, 1.7} {
 				want := max(brute(tc.pmf, int(term.Shift), rate, l, false), brute(tc.pmf, int(term.Shift), rate, l, true))
 				if want < 1e-15 {
 					continue
 				}
-				c := Certificate{Claim: Claim{l, want*(1+1e-9) + 1e-12, n}, Terms: []Term{term}}
+				c := Certificate{Claim: Claim{l, want*(1+1e-9) + 1e-12, n}, Terms: []release.Term{term}}
 				if err := c.Check(); err != nil {
 					t.Errorf("%+v at %v: %v", term, l, err)
 				}
@@ -266,12 +269,12 @@ func TestFormulas(t *testing.T) {
 	}
 	// Where sums give way to integrals, and for two coordinates and two servers: against the sum over the sum of draws.
 	for _, tc := range []struct {
-		term Term
+		term release.Term
 		v    float64
 		tol  float64
 	}{
-		{Term{Mechanism: DiscreteGaussian, Honest: 1, Count: 1, Num: 1<<18 + 1, Den: 1, Shift: 1 << 9, Coordinates: 1, Rate: 1}, 1<<18 + 1, 1e-3},
-		{Term{Mechanism: DiscreteGaussian, Honest: 2, Count: 1, Num: 8, Den: 1, Shift: 3, Coordinates: 1, Rate: 1}, 16, 1e-9},
+		{release.Term{Family: release.FamilyDiscreteGaussian, Honest: 1, Count: 1, Num: 1<<18 + 1, Den: 1, Shift: 1 << 9, Coordinates: 1, Rate: 1}, 1<<18 + 1, 1e-3},
+		{release.Term{Family: release.FamilyDiscreteGaussian, Honest: 2, Count: 1, Num: 8, Den: 1, Shift: 3, Coordinates: 1, Rate: 1}, 16, 1e-9},
 	} {
 		sigma, s := math.Sqrt(tc.v), float64(tc.term.Shift)
 		for _, l := range []float64{0, .5, 2} {
@@ -281,7 +284,7 @@ func TestFormulas(t *testing.T) {
 				theta += p
 				sum += max(0, math.Exp(-(z-s)*(z-s)/(2*tc.v))-math.Exp(l)*p)
 			}
-			c := Certificate{Claim: Claim{l, sum / theta * (1 + tc.tol), AddRemove}, Terms: []Term{tc.term}}
+			c := Certificate{Claim: Claim{l, sum / theta * (1 + tc.tol), release.AddRemove}, Terms: []release.Term{tc.term}}
 			if err := c.Check(); err != nil {
 				t.Errorf("%+v at %v: %v", tc.term, l, err)
 			}
@@ -292,12 +295,12 @@ func TestFormulas(t *testing.T) {
 	}
 	// Narrow noise of many servers on many coordinates is a discrete Gaussian but for a factor of e^(+-6.7): the proof asks for e^6.7
 	// times the curve at a loss of 13.4 less.
-	narrow := Term{Mechanism: DiscreteGaussian, Honest: 255, Count: 1, Num: 1, Den: 1, Shift: 1, Coordinates: 1e4, Rate: 1}
-	refused(t, "narrow noise", &Certificate{Claim: Claim{53.4, .1, AddRemove}, Terms: []Term{narrow}}, func(*Certificate) {}, Unproved)
+	narrow := release.Term{Family: release.FamilyDiscreteGaussian, Honest: 255, Count: 1, Num: 1, Den: 1, Shift: 1, Coordinates: 1e4, Rate: 1}
+	refused(t, "narrow noise", &Certificate{Claim: Claim{53.4, .1, release.AddRemove}, Terms: []release.Term{narrow}}, func(*Certificate) {}, Unproved)
 	// zCDP: reference values of the notes' row 30.
 	for _, r := range []struct{ rho, delta, want float64 }{{.1, 1e-6, 2.1419389}, {1, 1e-6, 7.7662166}, {.005, 1e-8, .5235561}} {
-		c := Certificate{Claim: Claim{r.want * (1 + 1e-5), r.delta, Replace},
-			Terms: []Term{{Mechanism: ZCDP, Count: 1, Mu: r.rho, Rate: 1}}}
+		c := Certificate{Claim: Claim{r.want * (1 + 1e-5), r.delta, release.ReplaceOne},
+			Terms: []release.Term{{Family: release.FamilyZCDP, Count: 1, Mu: r.rho, Rate: 1}}}
 		if err := c.Check(); err != nil {
 			t.Error(err)
 		}
@@ -342,7 +345,7 @@ func TestDummies(t *testing.T) {
 			if want < 1e-12 {
 				continue
 			}
-			c := Certificate{Claim: Claim{l, want*(1+2e-3) + 1e-15, AddRemove}, Terms: []Term{{Mechanism: DiscreteGaussian, Sampling: PoissonSample,
+			c := Certificate{Claim: Claim{l, want*(1+2e-3) + 1e-15, release.AddRemove}, Terms: []release.Term{{Family: release.FamilyDiscreteGaussian, Sample: release.SamplePoisson,
 				Honest: 1, Count: 1, Num: uint64(tc.v), Den: 1, Shift: uint64(tc.shift), Coordinates: 1, Rate: tc.rate, Dummies: tc.n, DummyRate: tc.q}}}
 			if err := c.Check(); err != nil {
 				t.Errorf("%+v at %v: %v, the truth is %v", tc, l, err, want)
@@ -427,23 +430,23 @@ func TestShuffled(t *testing.T) {
 		for _, e0 := range []float64{.5, 1, 2.5} {
 			for _, n := range []int{1, 2, 7, 30} {
 				for _, tc := range []struct {
-					term Term
+					term release.Term
 					want float64
 				}{
-					{Term{Mechanism: Shuffled, Chance: 1}, clones(e0, math.Exp(-e0), 1, n, l)},
-					{Term{Mechanism: Shuffled, Chance: .3}, clones(e0, math.Exp(-e0), .3, n, l)},
-					{Term{Mechanism: Shuffled, Chance: 1, Answers: 2}, clones(e0, 2/(math.Exp(e0)+1), 1, n, l)},
-					{Term{Mechanism: Shuffled, Chance: 1, Answers: 3}, answers(e0, 3, n, l)},
-					{Term{Mechanism: Shuffled, Chance: 1, Answers: 10}, answers(e0, 10, n, l)},
-					{Term{Mechanism: CheckedIn, Chance: 1}, checkedIn(e0, 1, n, l)},
-					{Term{Mechanism: CheckedIn, Chance: .2}, checkedIn(e0, .2, n, l)},
+					{release.Term{Family: release.FamilyShuffled, Chance: 1}, clones(e0, math.Exp(-e0), 1, n, l)},
+					{release.Term{Family: release.FamilyShuffled, Chance: .3}, clones(e0, math.Exp(-e0), .3, n, l)},
+					{release.Term{Family: release.FamilyShuffled, Chance: 1, Answers: 2}, clones(e0, 2/(math.Exp(e0)+1), 1, n, l)},
+					{release.Term{Family: release.FamilyShuffled, Chance: 1, Answers: 3}, answers(e0, 3, n, l)},
+					{release.Term{Family: release.FamilyShuffled, Chance: 1, Answers: 10}, answers(e0, 10, n, l)},
+					{release.Term{Family: release.FamilyCheckedIn, Chance: 1}, checkedIn(e0, 1, n, l)},
+					{release.Term{Family: release.FamilyCheckedIn, Chance: .2}, checkedIn(e0, .2, n, l)},
 				} {
 					if tc.want < 1e-13 {
 						continue
 					}
 					tc.term.Count, tc.term.Rate, tc.term.Mu, tc.term.Local, tc.term.Reports = 1, 1, l, e0, uint64(n)
 					tc.term.Fail = tc.want * (1 + 2e-5)
-					c := Certificate{Claim: Claim{l * (1 + 1e-12), tc.term.Fail * (1 + 1e-9), Replace}, Terms: []Term{tc.term}}
+					c := Certificate{Claim: Claim{l * (1 + 1e-12), tc.term.Fail * (1 + 1e-9), release.ReplaceOne}, Terms: []release.Term{tc.term}}
 					if err := c.Check(); err != nil {
 						t.Errorf("%+v: %v, the truth is %v", tc.term, err, tc.want)
 					}
@@ -455,23 +458,23 @@ func TestShuffled(t *testing.T) {
 	}
 	// References of the notes, rows 32, 33, 35 and 41.
 	for _, tc := range []struct {
-		term    Term
+		term    release.Term
 		epsilon float64
 		delta   float64
 	}{
-		{Term{Mechanism: Shuffled, Local: 4, Reports: 1e4}, .8939133, 1e-10},
-		{Term{Mechanism: Shuffled, Local: 1, Reports: 1e5, Answers: 2}, .0124299, 1e-6},
-		{Term{Mechanism: Shuffled, Local: 4, Reports: 1e6, Answers: 2}, .0540172, 1e-10},
-		{Term{Mechanism: Shuffled, Local: 4, Reports: 1e4, Answers: 10}, .5588605, 1e-10},
-		{Term{Mechanism: Shuffled, Local: 2, Reports: 2e4, Answers: 16}, .0606437, 1e-8},
-		{Term{Mechanism: CheckedIn, Local: 1, Reports: 1e3, Chance: .1}, .0102265, 1e-6},
-		{Term{Mechanism: Shuffled, Local: 1, Reports: 1e3, Chance: .1}, .0152674, 1e-6},
+		{release.Term{Family: release.FamilyShuffled, Local: 4, Reports: 1e4}, .8939133, 1e-10},
+		{release.Term{Family: release.FamilyShuffled, Local: 1, Reports: 1e5, Answers: 2}, .0124299, 1e-6},
+		{release.Term{Family: release.FamilyShuffled, Local: 4, Reports: 1e6, Answers: 2}, .0540172, 1e-10},
+		{release.Term{Family: release.FamilyShuffled, Local: 4, Reports: 1e4, Answers: 10}, .5588605, 1e-10},
+		{release.Term{Family: release.FamilyShuffled, Local: 2, Reports: 2e4, Answers: 16}, .0606437, 1e-8},
+		{release.Term{Family: release.FamilyCheckedIn, Local: 1, Reports: 1e3, Chance: .1}, .0102265, 1e-6},
+		{release.Term{Family: release.FamilyShuffled, Local: 1, Reports: 1e3, Chance: .1}, .0152674, 1e-6},
 	} {
 		tc.term.Count, tc.term.Rate, tc.term.Mu, tc.term.Fail = 1, 1, tc.epsilon*(1+5e-4), tc.delta
 		if tc.term.Chance == 0 {
 			tc.term.Chance = 1
 		}
-		c := Certificate{Claim: Claim{tc.term.Mu * (1 + 1e-9), tc.delta * (1 + 1e-9), Replace}, Terms: []Term{tc.term}}
+		c := Certificate{Claim: Claim{tc.term.Mu * (1 + 1e-9), tc.delta * (1 + 1e-9), release.ReplaceOne}, Terms: []release.Term{tc.term}}
 		if err := c.Check(); err != nil {
 			t.Errorf("%+v: %v", tc.term, err)
 		}
@@ -483,61 +486,61 @@ func TestShuffled(t *testing.T) {
 func TestTamperedCoins(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	sampled := accountant.Sampled{Rate: .1, Count: accountant.CountHidden, Event: accountant.Compose{accountant.DummyCount{N: 5000, Rate: .1},
-		accountant.DiscreteGaussian{Sigma2: accountant.Rational{Num: 9, Den: 1}, Contribution: accountant.Interval(1)}}}
-	coins := encode(t, certify(t, sampled, 1e-6, accountant.AddRemove))
-	rounds := encode(t, certify(t, accountant.SelfCompose{Event: sampled, Count: 5}, 1e-6, accountant.AddRemove))
-	shuffled := encode(t, certify(t, accountant.Shuffled{Message: accountant.ReportOf(accountant.RandomizedResponse{Epsilon0: 2, K: 5}), N: 3000}, 1e-6, accountant.ReplaceOne))
-	rappor := encode(t, certify(t, accountant.Shuffled{Message: accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: 2}), N: 3000}, 1e-6, accountant.ZeroOut))
+		accountant.DiscreteGaussian{Sigma2: release.Rational{Num: 9, Den: 1}, Contribution: release.Interval(1)}}}
+	coins := encode(t, certify(t, sampled, 1e-6, release.AddRemove))
+	rounds := encode(t, certify(t, accountant.SelfCompose{Event: sampled, Count: 5}, 1e-6, release.AddRemove))
+	shuffled := encode(t, certify(t, accountant.Shuffled{Message: accountant.ReportOf(accountant.RandomizedResponse{Epsilon0: 2, K: 5}), N: 3000}, 1e-6, release.ReplaceOne))
+	rappor := encode(t, certify(t, accountant.Shuffled{Message: accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: 2}), N: 3000}, 1e-6, release.ZeroOut))
 	for _, tc := range []struct {
 		name   string
 		of     [][]byte
-		lie    func(t *Term)
+		lie    func(t *release.Term)
 		reason Reason
 	}{
-		{"a larger rate", [][]byte{coins}, func(t *Term) { t.Rate *= 1.05 }, Unproved},
-		{"a larger rate", [][]byte{rounds}, func(t *Term) { t.Rate *= 1.05 }, NotDominating},
-		{"less noise", [][]byte{coins}, func(t *Term) { t.Num-- }, Unproved},
-		{"less noise", [][]byte{rounds}, func(t *Term) { t.Num-- }, NotDominating},
-		{"far fewer dummies", [][]byte{coins}, func(t *Term) { t.Dummies = 100 }, Unproved},
-		{"fewer dummies", [][]byte{rounds}, func(t *Term) { t.Dummies -= 500 }, NotDominating},
-		{"far rarer dummies", [][]byte{coins}, func(t *Term) { t.DummyRate = .001 }, Unproved},
-		{"one dummy", [][]byte{rounds}, func(t *Term) { t.Dummies = 1 }, NotDominating},
-		{"no dummies at a rate", [][]byte{coins, rounds}, func(t *Term) { t.Dummies = 0 }, BadTerm},
-		{"dummies at no rate", [][]byte{coins, rounds}, func(t *Term) { t.DummyRate = 0 }, BadTerm},
-		{"a rate of dummies NaN", [][]byte{coins, rounds}, func(t *Term) { t.DummyRate = nan }, BadTerm},
-		{"a rate of dummies infinite", [][]byte{coins, rounds}, func(t *Term) { t.DummyRate = inf }, BadTerm},
-		{"a negative rate of dummies", [][]byte{coins, rounds}, func(t *Term) { t.DummyRate = -.1 }, BadTerm},
-		{"everybody a dummy", [][]byte{coins, rounds}, func(t *Term) { t.DummyRate = 1 }, BadTerm},
-		{"dummies beyond counting", [][]byte{coins, rounds}, func(t *Term) { t.Dummies = 1 << 60 }, BadTerm},
-		{"dummies of everyone", [][]byte{coins, rounds}, func(t *Term) { t.Sampling, t.Rate = Everyone, 1 }, BadTerm},
-		{"reports of noise", [][]byte{coins, rounds}, func(t *Term) { t.Reports = 10 }, BadTerm},
-		{"a chance of noise", [][]byte{coins, rounds}, func(t *Term) { t.Chance = 1 }, BadTerm},
-		{"an epsilon of noise", [][]byte{coins, rounds}, func(t *Term) { t.Local = 1 }, BadTerm},
-		{"fewer reports", [][]byte{shuffled}, func(t *Term) { t.Reports -= 100 }, BadTerm},
-		{"a louder report", [][]byte{shuffled}, func(t *Term) { t.Local *= 1.02 }, BadTerm},
-		{"fewer answers", [][]byte{shuffled}, func(t *Term) { t.Answers = 2 }, 0},
-		{"one answer", [][]byte{shuffled}, func(t *Term) { t.Answers = 1 }, BadTerm},
-		{"any randomizer", [][]byte{shuffled}, func(t *Term) { t.Answers = 0 }, BadTerm},
-		{"endless answers", [][]byte{shuffled}, func(t *Term) { t.Answers = 1 << 40 }, BadTerm},
-		{"no reports", [][]byte{shuffled}, func(t *Term) { t.Reports = 0 }, BadTerm},
-		{"reports beyond counting", [][]byte{shuffled}, func(t *Term) { t.Reports = 1 << 40 }, BadTerm},
-		{"a report NaN", [][]byte{shuffled}, func(t *Term) { t.Local = nan }, BadTerm},
-		{"a report in the clear", [][]byte{shuffled}, func(t *Term) { t.Local = inf }, BadTerm},
-		{"a chance of answers", [][]byte{shuffled}, func(t *Term) { t.Chance = .5 }, BadTerm},
-		{"no chance", [][]byte{shuffled}, func(t *Term) { t.Chance = 0 }, BadTerm},
-		{"a chance NaN", [][]byte{shuffled}, func(t *Term) { t.Chance = nan }, BadTerm},
-		{"a smaller epsilon than shuffling gives", [][]byte{shuffled}, func(t *Term) { t.Mu *= .99 }, BadTerm},
-		{"a smaller failure", [][]byte{shuffled}, func(t *Term) { t.Fail *= .9 }, BadTerm},
-		{"no failure", [][]byte{shuffled}, func(t *Term) { t.Fail = 0 }, BadTerm},
-		{"a failure NaN", [][]byte{shuffled}, func(t *Term) { t.Fail = nan }, BadTerm},
-		{"answers drawn again", [][]byte{shuffled}, func(t *Term) { t.Redraw = 1e-12 }, BadTerm},
-		{"RAPPOR drawn again", [][]byte{rappor}, func(t *Term) { t.Redraw = 1e-6 }, BadTerm},
-		{"RAPPOR drawn for ever", [][]byte{rappor}, func(t *Term) { t.Redraw = inf }, BadTerm},
-		{"RAPPOR drawn again NaN", [][]byte{rappor}, func(t *Term) { t.Redraw = nan }, BadTerm},
-		{"RAPPOR drawn less than never", [][]byte{rappor}, func(t *Term) { t.Redraw = -1e-9 }, BadTerm},
-		{"noise drawn again", [][]byte{coins, rounds}, func(t *Term) { t.Redraw = 1e-9 }, BadTerm},
-		{"check-ins", [][]byte{shuffled}, func(t *Term) { t.Mechanism = CheckedIn }, BadTerm},
-		{"two rounds", [][]byte{coins, shuffled}, func(t *Term) { t.Count = 2 }, Malformed},
+		{"a larger rate", [][]byte{coins}, func(t *release.Term) { t.Rate *= 1.05 }, Unproved},
+		{"a larger rate", [][]byte{rounds}, func(t *release.Term) { t.Rate *= 1.05 }, NotDominating},
+		{"less noise", [][]byte{coins}, func(t *release.Term) { t.Num-- }, Unproved},
+		{"less noise", [][]byte{rounds}, func(t *release.Term) { t.Num-- }, NotDominating},
+		{"far fewer dummies", [][]byte{coins}, func(t *release.Term) { t.Dummies = 100 }, Unproved},
+		{"fewer dummies", [][]byte{rounds}, func(t *release.Term) { t.Dummies -= 500 }, NotDominating},
+		{"far rarer dummies", [][]byte{coins}, func(t *release.Term) { t.DummyRate = .001 }, Unproved},
+		{"one dummy", [][]byte{rounds}, func(t *release.Term) { t.Dummies = 1 }, NotDominating},
+		{"no dummies at a rate", [][]byte{coins, rounds}, func(t *release.Term) { t.Dummies = 0 }, BadTerm},
+		{"dummies at no rate", [][]byte{coins, rounds}, func(t *release.Term) { t.DummyRate = 0 }, BadTerm},
+		{"a rate of dummies NaN", [][]byte{coins, rounds}, func(t *release.Term) { t.DummyRate = nan }, BadTerm},
+		{"a rate of dummies infinite", [][]byte{coins, rounds}, func(t *release.Term) { t.DummyRate = inf }, BadTerm},
+		{"a negative rate of dummies", [][]byte{coins, rounds}, func(t *release.Term) { t.DummyRate = -.1 }, BadTerm},
+		{"everybody a dummy", [][]byte{coins, rounds}, func(t *release.Term) { t.DummyRate = 1 }, BadTerm},
+		{"dummies beyond counting", [][]byte{coins, rounds}, func(t *release.Term) { t.Dummies = 1 << 60 }, BadTerm},
+		{"dummies of everyone", [][]byte{coins, rounds}, func(t *release.Term) { t.Sample, t.Rate = release.SampleEveryone, 1 }, BadTerm},
+		{"reports of noise", [][]byte{coins, rounds}, func(t *release.Term) { t.Reports = 10 }, BadTerm},
+		{"a chance of noise", [][]byte{coins, rounds}, func(t *release.Term) { t.Chance = 1 }, BadTerm},
+		{"an epsilon of noise", [][]byte{coins, rounds}, func(t *release.Term) { t.Local = 1 }, BadTerm},
+		{"fewer reports", [][]byte{shuffled}, func(t *release.Term) { t.Reports -= 100 }, BadTerm},
+		{"a louder report", [][]byte{shuffled}, func(t *release.Term) { t.Local *= 1.02 }, BadTerm},
+		{"fewer answers", [][]byte{shuffled}, func(t *release.Term) { t.Answers = 2 }, 0},
+		{"one answer", [][]byte{shuffled}, func(t *release.Term) { t.Answers = 1 }, BadTerm},
+		{"any randomizer", [][]byte{shuffled}, func(t *release.Term) { t.Answers = 0 }, BadTerm},
+		{"endless answers", [][]byte{shuffled}, func(t *release.Term) { t.Answers = 1 << 40 }, BadTerm},
+		{"no reports", [][]byte{shuffled}, func(t *release.Term) { t.Reports = 0 }, BadTerm},
+		{"reports beyond counting", [][]byte{shuffled}, func(t *release.Term) { t.Reports = 1 << 40 }, BadTerm},
+		{"a report NaN", [][]byte{shuffled}, func(t *release.Term) { t.Local = nan }, BadTerm},
+		{"a report in the clear", [][]byte{shuffled}, func(t *release.Term) { t.Local = inf }, BadTerm},
+		{"a chance of answers", [][]byte{shuffled}, func(t *release.Term) { t.Chance = .5 }, BadTerm},
+		{"no chance", [][]byte{shuffled}, func(t *release.Term) { t.Chance = 0 }, BadTerm},
+		{"a chance NaN", [][]byte{shuffled}, func(t *release.Term) { t.Chance = nan }, BadTerm},
+		{"a smaller epsilon than shuffling gives", [][]byte{shuffled}, func(t *release.Term) { t.Mu *= .99 }, BadTerm},
+		{"a smaller failure", [][]byte{shuffled}, func(t *release.Term) { t.Fail *= .9 }, BadTerm},
+		{"no failure", [][]byte{shuffled}, func(t *release.Term) { t.Fail = 0 }, BadTerm},
+		{"a failure NaN", [][]byte{shuffled}, func(t *release.Term) { t.Fail = nan }, BadTerm},
+		{"answers drawn again", [][]byte{shuffled}, func(t *release.Term) { t.Redraw = 1e-12 }, BadTerm},
+		{"RAPPOR drawn again", [][]byte{rappor}, func(t *release.Term) { t.Redraw = 1e-6 }, BadTerm},
+		{"RAPPOR drawn for ever", [][]byte{rappor}, func(t *release.Term) { t.Redraw = inf }, BadTerm},
+		{"RAPPOR drawn again NaN", [][]byte{rappor}, func(t *release.Term) { t.Redraw = nan }, BadTerm},
+		{"RAPPOR drawn less than never", [][]byte{rappor}, func(t *release.Term) { t.Redraw = -1e-9 }, BadTerm},
+		{"noise drawn again", [][]byte{coins, rounds}, func(t *release.Term) { t.Redraw = 1e-9 }, BadTerm},
+		{"check-ins", [][]byte{shuffled}, func(t *release.Term) { t.Family = release.FamilyCheckedIn }, BadTerm},
+		{"two rounds", [][]byte{coins, shuffled}, func(t *release.Term) { t.Count = 2 }, Malformed},
 	} {
 		for _, b := range tc.of {
 			var c Certificate
@@ -551,9 +554,9 @@ func TestTamperedCoins(t *testing.T) {
 
 // Tables of dummies are long; a certificate may not ask for very many of them.
 func TestLongTables(t *testing.T) {
-	c := Certificate{Claim: Claim{1, 1e-6, AddRemove}, Step: .01}
+	c := Certificate{Claim: Claim{1, 1e-6, release.AddRemove}, Step: .01}
 	for range 64 {
-		c.Terms = append(c.Terms, Term{Mechanism: RandomizedResponse, Sampling: PoissonSample, Count: 1, Answers: 2, Mu: 1, Rate: .1, Dummies: 1 << 31, DummyRate: .5})
+		c.Terms = append(c.Terms, release.Term{Family: release.FamilyResponse, Sample: release.SamplePoisson, Count: 1, Answers: 2, Mu: 1, Rate: .1, Dummies: 1 << 31, DummyRate: .5})
 		c.Laws = append(c.Laws, Law{0, 1, 1}, Law{0, 1, 1})
 		c.Masses = append(c.Masses, 1e-7, 1e-7)
 	}
@@ -561,18 +564,19 @@ func TestLongTables(t *testing.T) {
 	refused(t, "4 tables", &c, func(c *Certificate) { c.Terms, c.Laws, c.Masses = c.Terms[:4], c.Laws[:8], c.Masses[:8] }, Unproved)
 }
 
-// The checker stands alone.
+// The checker stands on the words of package release alone.
 func TestStandsAlone(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Fields(string(out)); len(got) != 1 || !strings.HasSuffix(got[0], "/dp/certificate") {
+	if got := strings.Fields(string(out)); len(got) != 2 || !strings.HasSuffix(got[0], "/dp/release") || !strings.HasSuffix(got[1], "/dp/certificate") {
 		t.Errorf("it depends on %v", got)
 	}
 }
 
-// The checker is small enough to be read: fewer than 500 lines of code, and nothing of this module beneath it.
+// The checker is small enough to be read: fewer than 500 lines of code, and no name of this module
+// but of the words in which terms are stated.
 func TestCheckerIsSmall(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	if err != nil {
@@ -587,7 +591,7 @@ func TestCheckerIsSmall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(text), "starling-agg") {
+		if strings.Contains(strings.ReplaceAll(string(text), "starling-agg/starling/dp/release\"", ""), "starling-agg") {
 			t.Errorf("%s imports or names this module", name)
 		}
 		for line := range strings.Lines(string(text)) {

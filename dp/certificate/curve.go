@@ -3,20 +3,25 @@ package certificate
 import (
 	"math"
 	"slices"
+
+	"github.com/starling-agg/starling/dp/release"
 )
+
+// A term is a release.Term with what the checker asks of it.
+type term struct{ release.Term }
 
 // A curve is a bound from above on the most of P(S) - e^l Q(S), at any loss l.
 type curve func(l float64) float64
 
 // fold turns many releases into one where they add up exactly, so that one formula answers.
-func (t Term) fold() Term {
-	if n := float64(t.Count); t.Sampling == Everyone && within(n, 1, 1<<40) {
+func (t term) fold() term {
+	if n := float64(t.Count); t.Sample == release.SampleEveryone && within(n, 1, 1<<40) {
 		switch {
-		case t.Mechanism == Gaussian:
+		case t.Family == release.FamilyGaussian:
 			t.Mu, t.Count = t.Mu*math.Sqrt(n)*(1+4*ulp), 1
-		case t.Mechanism == ZCDP:
+		case t.Family == release.FamilyZCDP:
 			t.Mu, t.Count = t.Mu*n*(1+4*ulp), 1
-		case t.Mechanism == DiscreteGaussian && t.ratio() >= 4 && t.Coordinates <= 1<<40/t.Count:
+		case t.Family == release.FamilyDiscreteGaussian && t.ratio() >= 4 && t.Coordinates <= 1<<40/t.Count:
 			t.Coordinates, t.Count = t.Coordinates*t.Count, 1
 		}
 	}
@@ -24,49 +29,49 @@ func (t Term) fold() Term {
 }
 
 // valid reports whether the parameters of a folded term are in range, and those of other mechanisms 0.
-func (t Term) valid(alone bool) bool {
-	own := Term{Mechanism: t.Mechanism, Sampling: t.Sampling, Count: t.Count, Rate: t.Rate}
+func (t term) valid(alone bool) bool {
+	own := release.Term{Family: t.Family, Sample: t.Sample, Count: t.Count, Rate: t.Rate}
 	mu, k, v, n, s := within(t.Mu, 1e-9, 100), float64(t.Coordinates), t.ratio(), float64(t.Reports), float64(t.Shift)
-	ok := within(float64(t.Count), 1, 1<<40) && within(t.Rate, 1e-12, 1) && (t.Rate == 1) == (t.Sampling == Everyone) && t.Sampling <= FixedSample
-	switch t.Mechanism {
-	case Gaussian, Laplace, ZCDP:
-		own.Mu, ok = t.Mu, ok && mu && (t.Mechanism != ZCDP || alone && t.Count == 1 && t.Sampling == Everyone)
-	case RandomizedResponse:
+	ok := within(float64(t.Count), 1, 1<<40) && within(t.Rate, 1e-12, 1) && (t.Rate == 1) == (t.Sample == release.SampleEveryone) && t.Sample <= release.SampleFixed
+	switch t.Family {
+	case release.FamilyGaussian, release.FamilyLaplace, release.FamilyZCDP:
+		own.Mu, ok = t.Mu, ok && mu && (t.Family != release.FamilyZCDP || alone && t.Count == 1 && t.Sample == release.SampleEveryone)
+	case release.FamilyResponse:
 		own.Mu, own.Fail, own.Answers, ok = t.Mu, t.Fail, t.Answers, ok && mu && within(t.Fail, 0, 0.999) && t.Answers >= 2 && t.Answers <= 1<<32
-	case DiscreteLaplace:
+	case release.FamilyDiscreteLaplace:
 		own.Num, own.Den, own.Shift, ok = t.Num, t.Den, t.Shift, ok && s <= 1<<40 && within(s/v, 1e-9, 100)
-	case DiscreteGaussian:
+	case release.FamilyDiscreteGaussian:
 		own.Num, own.Den, own.Shift, own.Coordinates, own.Honest = t.Num, t.Den, t.Shift, t.Coordinates, t.Honest
 		ok = ok && t.Honest > 0 && within(v, 0.25, 1<<62) && s <= 1<<40 && within(k, 1, 1<<40) && (v >= 1 || k == 1 && t.Honest == 1) &&
 			within(s*math.Sqrt(k/v), 1e-9, 100)
-	case Shuffled, CheckedIn:
+	case release.FamilyShuffled, release.FamilyCheckedIn:
 		own.Mu, own.Fail, own.Answers, own.Reports, own.Local, own.Chance, own.Redraw = t.Mu, t.Fail, t.Answers, t.Reports, t.Local, t.Chance, t.Redraw
 		ok = ok && alone && within(n, 1, 1<<32) && within(t.Local, 0.01, 32) && within(t.Chance, 1e-9, 1) && t.Answers <= 1<<20 && t.Answers != 1 &&
-			(t.Answers == 0 || t.Mechanism == Shuffled && t.Chance == 1) && mu && within(t.Fail, 1e-25, 0.999) &&
+			(t.Answers == 0 || t.Family == release.FamilyShuffled && t.Chance == 1) && mu && within(t.Fail, 1e-25, 0.999) &&
 			within(n*t.Redraw, 0, 0.5) && (t.Answers == 2 && 2*t.Redraw < t.Mu || t.Redraw == 0) &&
 			(t.shuffled(t.Mu-2*t.Redraw)+n*t.Redraw*math.Exp(t.Mu))/(1-n*t.Redraw)*(1+8*ulp) <= t.Fail
 	}
-	if m, q := float64(t.Dummies), t.DummyRate; t.Sampling == PoissonSample && within(q, 1e-9, 0.999) && within(m, 1, 1<<40) && m*q <= 1<<30 {
+	if m, q := float64(t.Dummies), t.DummyRate; t.Sample == release.SamplePoisson && within(q, 1e-9, 0.999) && within(m, 1, 1<<40) && m*q <= 1<<30 {
 		own.Dummies, own.DummyRate = t.Dummies, t.DummyRate
 	}
-	return ok && t == own && t.Mechanism >= Gaussian && t.Mechanism <= CheckedIn
+	return ok && t.Term == own && t.Family >= release.FamilyGaussian && t.Family <= release.FamilyCheckedIn
 }
 
-func (t Term) ratio() float64 { return float64(t.Num) / float64(t.Den) }
+func (t term) ratio() float64 { return float64(t.Num) / float64(t.Den) }
 
 // lower returns a number below x by its rounding, and that of numbers up to y.
 func lower(x, y float64) float64 { return x - 8*ulp*(1+math.Abs(x)+math.Abs(y)) }
 
 // curve returns the curve of one release of a folded term.
-func (t Term) curve(added bool) curve {
+func (t term) curve(added bool) curve {
 	d, r, rest := t.everyone(), t.Rate, math.Log1p(-t.Rate)
 	if t.Dummies > 0 {
 		d = d.counted(float64(t.Dummies), t.DummyRate, added)
 	}
 	switch {
-	case t.Sampling == FixedSample: // r D(ln(1 + (e^l - 1)/r)) for l >= 0, and its mirror image
+	case t.Sample == release.SampleFixed: // r D(ln(1 + (e^l - 1)/r)) for l >= 0, and its mirror image
 		return mirrored(func(l float64) float64 { return r * d(lower(math.Log1p(math.Expm1(l)/r), 0)) * (1 + ulp) })
-	case t.Sampling == PoissonSample && !added: // (1-r) Q + r P against Q: r D(ln(1 + (e^l - 1)/r)), or 1 - e^l
+	case t.Sample == release.SamplePoisson && !added: // (1-r) Q + r P against Q: r D(ln(1 + (e^l - 1)/r)), or 1 - e^l
 		return func(l float64) float64 {
 			y := math.Expm1(l) / r
 			if y <= -1 {
@@ -76,7 +81,7 @@ func (t Term) curve(added bool) curve {
 			}
 			return r * d(lower(math.Log1p(y), 0)) * (1 + ulp)
 		}
-	case t.Sampling == PoissonSample: // Q against (1-r) Q + r P: f D(ln(e^l r/f)), f = 1 - e^l (1-r), or 0; it grows with f
+	case t.Sample == release.SamplePoisson: // Q against (1-r) Q + r P: f D(ln(e^l r/f)), f = 1 - e^l (1-r), or 0; it grows with f
 		return func(l float64) float64 {
 			f := -lower(math.Expm1(l+rest), math.Abs(l)-rest)
 			if f <= 0 {
@@ -135,16 +140,16 @@ func mirrored(above curve) curve {
 }
 
 // everyone is the curve without sampling.
-func (t Term) everyone() curve {
+func (t term) everyone() curve {
 	mu, failed, answers := t.Mu, t.Fail, float64(t.Answers)
-	switch t.Mechanism {
-	case Gaussian:
+	switch t.Family {
+	case release.FamilyGaussian:
 		return mirrored(func(l float64) float64 {
 			a := l/mu - mu/2
 			p, q := math.Erfc(a/math.Sqrt2)/2, math.Exp(min(l, 700))*math.Erfc((a+mu)/math.Sqrt2)/2
 			return max(0, p-q) + (p+q)*16*ulp*(1+a*a+mu*mu+l) + 1e-300
 		})
-	case ZCDP: // whatever a > 1 (Canonne, Kamath and Steinke 2020, proposition 12)
+	case release.FamilyZCDP: // whatever a > 1 (Canonne, Kamath and Steinke 2020, proposition 12)
 		return mirrored(func(l float64) float64 {
 			best := 0.0 // ln delta
 			for i := -3000; i <= 2000; i++ {
@@ -154,9 +159,9 @@ func (t Term) everyone() curve {
 			}
 			return math.Exp(best)
 		})
-	case Laplace:
+	case release.FamilyLaplace:
 		return mirrored(func(l float64) float64 { return max(0, -math.Expm1((l-mu)/2)+4*ulp*(1+mu)) })
-	case DiscreteLaplace: // outcomes y <= j have the loss (shift - 2y)/scale > l
+	case release.FamilyDiscreteLaplace: // outcomes y <= j have the loss (shift - 2y)/scale > l
 		rate, s := 1/t.ratio(), float64(t.Shift)
 		return mirrored(func(l float64) float64 {
 			if l >= rate*s*(1+8*ulp) {
@@ -165,9 +170,9 @@ func (t Term) everyone() curve {
 			j, z := min(max(math.Ceil((s-l/rate)/2)-1, 0), s-1), 1+math.Exp(-rate)
 			return 1 - math.Exp(-rate*(j+1))/z - math.Exp(l-rate*(s-j))/z + 16*ulp*(1+l+rate*s)
 		})
-	case DiscreteGaussian:
+	case release.FamilyDiscreteGaussian:
 		return t.lattice()
-	case Shuffled, CheckedIn:
+	case release.FamilyShuffled, release.FamilyCheckedIn:
 		answers = 2
 	}
 	return mirrored(func(l float64) float64 { // p (e^mu - e^l) with p = 1/(e^mu + answers - 1)
@@ -178,7 +183,7 @@ func (t Term) everyone() curve {
 // lattice is the curve of discrete Gaussian noise in k coordinates, each moved by s: the loss depends on the sum z of the noise,
 // (k s^2 + 2 s z)/(2v), so with n the first z whose loss exceeds l it is P[Z >= n] - e^l P[Z >= n + k s]. The sum is itself a
 // discrete Gaussian up to a factor e^(+-slop).
-func (t Term) lattice() curve {
+func (t term) lattice() curve {
 	k, s, h, v := float64(t.Coordinates), float64(t.Shift), float64(t.Honest), t.ratio()*float64(t.Honest)
 	of := func(n, v float64) float64 { // draws of variance v
 		return 4.5 * min(n-1, 1) * (math.Exp(-math.Pi*math.Pi*v) + math.Exp(-math.Pi*math.Pi*v*4/3) + n*math.Exp(-math.Pi*math.Pi*v*3/2))
@@ -259,9 +264,9 @@ func Fewer(k, n uint64, q float64) float64 {
 }
 
 // shuffled bounds delta at epsilon l >= 0 of shuffled reports and of check-ins: docs/proofs/shuffling.md and check-ins.md.
-func (t Term) shuffled(l float64) float64 {
+func (t term) shuffled(l float64) float64 {
 	n, e0, e, chance, total := float64(t.Reports), t.Local, math.Exp(l), t.Chance, 0.0
-	if t.Mechanism == CheckedIn { // the likelihood ratio s is a function of a binomial number
+	if t.Family == release.FamilyCheckedIn { // the likelihood ratio s is a function of a binomial number
 		added := 0.0
 		for first, p := binomial(n, 1/(1+math.Exp(e0))); len(p) > 0; first, p = first+1, p[1:] {
 			s := 1 - chance + chance/n*(first*math.Exp(e0)+(n-first)*math.Exp(-e0))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	. "github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 func encode(t testing.TB, c *Certificate) []byte {
@@ -59,7 +60,7 @@ func TestBytes(t *testing.T) {
 	if err := c.UnmarshalBinary(huge); err == nil && c.Check() == nil {
 		t.Errorf("masses that are NaN")
 	}
-	if _, err := (&Certificate{Terms: make([]Term, 65)}).MarshalBinary(); !errors.As(err, new(*Error)) {
+	if _, err := (&Certificate{Terms: make([]release.Term, 65)}).MarshalBinary(); !errors.As(err, new(*Error)) {
 		t.Errorf("65 terms: %v", err)
 	}
 }
@@ -112,7 +113,7 @@ func FuzzCertificate(f *testing.F) {
 
 func Example() {
 	// The analyst has the accountant prove what 2,500 sampled Gaussian releases leak.
-	c, err := accountant.Certify(sampled(5.1, .02, 2500), 1e-8, accountant.AddRemove)
+	c, err := accountant.Certify(sampled(5.1, .02, 2500), 1e-8, release.AddRemove)
 	if err != nil {
 		panic(err)
 	}
@@ -125,7 +126,7 @@ func Example() {
 	if err := got.UnmarshalBinary(b); err != nil {
 		panic(err)
 	}
-	agreed := Term{Mechanism: Gaussian, Sampling: PoissonSample, Count: 2500, Mu: got.Terms[0].Mu, Rate: .02}
+	agreed := release.Term{Family: release.FamilyGaussian, Sample: release.SamplePoisson, Count: 2500, Mu: got.Terms[0].Mu, Rate: .02}
 	fmt.Println(len(got.Terms) == 1 && got.Terms[0] == agreed && agreed.Mu >= 1/5.1 && got.Epsilon < 1.03 && got.Delta == 1e-8)
 	fmt.Println(got.Check())
 	got.Epsilon = 1
@@ -137,7 +138,7 @@ func Example() {
 }
 
 func BenchmarkCheck(b *testing.B) {
-	c := certify(b, sampled(5.1, .02, 2500), 1e-8, accountant.AddRemove)
+	c := certify(b, sampled(5.1, .02, 2500), 1e-8, release.AddRemove)
 	b.ReportMetric(float64(len(encode(b, c))), "bytes")
 	for b.Loop() {
 		if err := c.Check(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // What is sent before noise never leaves the ball, whatever the vector: fill decides in integers, and Randomize ends.
@@ -66,21 +67,21 @@ func TestGaussianKeepsData(t *testing.T) {
 }
 
 // guarantee is that of a report whose law the accountant is told.
-func guarantee(g *Gaussian, about accountant.Neighbours) (accountant.Guarantee, error) {
+func guarantee(g *Gaussian, about release.Neighbours) (release.Guarantee, error) {
 	num, den, radius := g.Law()
-	contribution := accountant.Ball(uint64(g.Length()), radius)
+	contribution := release.Ball(uint64(g.Length()), radius)
 	if g.Length() == 1 {
-		contribution = accountant.Signed(radius) // a whole number: the exact curve applies
+		contribution = release.Signed(radius) // a whole number: the exact curve applies
 	}
-	return accountant.Epsilon(accountant.DiscreteGaussian{Sigma2: accountant.Rational{Num: num, Den: den}, Contribution: contribution}, 1e-6, about)
+	return accountant.Epsilon(accountant.DiscreteGaussian{Sigma2: release.Rational{Num: num, Den: den}, Contribution: contribution}, 1e-6, about)
 }
 
 // Reference rows 28 of the accounting: the local guarantee is that of the discrete Gaussian at the right distance.
 func TestGaussianGuarantee(t *testing.T) {
 	one := must(NewGaussian(GaussianOptions{Length: 1, ClipNorm: 1, Units: 1, Sigma2Num: 100, Sigma2Den: 1}))(t)
-	near(t, "row 28a", must(guarantee(one, accountant.ZeroOut))(t).Epsilon, .3967901, 1e-6)
+	near(t, "row 28a", must(guarantee(one, release.ZeroOut))(t).Epsilon, .3967901, 1e-6)
 	five := must(NewGaussian(GaussianOptions{Length: 1, ClipNorm: 5, Units: 1, Sigma2Num: 400, Sigma2Den: 1}))(t)
-	near(t, "row 28d", must(guarantee(five, accountant.ReplaceOne))(t).Epsilon, 2.2539608, 1e-6)
+	near(t, "row 28d", must(guarantee(five, release.ReplaceOne))(t).Epsilon, 2.2539608, 1e-6)
 	// A radius that is not whole is rounded up to the square root of what fill allows.
 	odd := must(NewGaussian(GaussianOptions{Length: 2, ClipNorm: 1.9, Units: 1, Sigma2Num: 100, Sigma2Den: 1}))(t)
 	if _, _, radius := odd.Law(); odd.radius2 != 3 || radius < math.Sqrt(3) || radius > math.Sqrt(3)*(1+1e-12) {

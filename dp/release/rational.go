@@ -30,12 +30,14 @@ func (r Rational) Rat() *big.Rat {
 	return new(big.Rat).SetFrac(new(big.Int).SetUint64(r.Num), new(big.Int).SetUint64(r.Den))
 }
 
-// Float returns a float64 next to the value: the nearest, where both parts are below 2^53.
+// Float returns the nearest float64; 0 for the zero value.
 func (r Rational) Float() float64 {
-	if r.Den == 0 {
-		return 0
+	const exact = 1 << 53 // up to which a division of two float64s is the nearest
+	if r.Den != 0 && r.Num <= exact && r.Den <= exact {
+		return float64(r.Num) / float64(r.Den)
 	}
-	return float64(r.Num) / float64(r.Den)
+	x, _ := r.Rat().Float64()
+	return x
 }
 
 // FloatDown returns the greatest float64 that is not above the exact value.

@@ -40,7 +40,7 @@ func Calibrate(q recipe.Query, kind NoiseKind, epsilon, delta recipe.Decimal, ro
 		if err != nil {
 			return nil, fmt.Errorf("recipe: calibrate: %w", err)
 		}
-		return recipe.DiscreteGaussian{Variance: recipe.Rational(v), Share: recipe.DrawsAll}, nil
+		return recipe.DiscreteGaussian{Variance: v, Share: recipe.DrawsAll}, nil
 	case LaplaceNoise:
 		return calibrateLaplace(c, eps, delta, rounds)
 	}
@@ -49,11 +49,11 @@ func Calibrate(q recipe.Query, kind NoiseKind, epsilon, delta recipe.Decimal, ro
 
 // calibrateLaplace searches the scale in units of 2^-16, between a scale that surely
 // fails or is the least, and one that surely holds.
-func calibrateLaplace(c accountant.Contribution, epsilon float64, delta recipe.Decimal, rounds uint32) (recipe.Noise, error) {
+func calibrateLaplace(c release.Contribution, epsilon float64, delta recipe.Decimal, rounds uint32) (recipe.Noise, error) {
 	const unit = 1 << 16
 	var failure error
 	holds := func(units uint64) bool {
-		e := accountant.DiscreteLaplace{Scale: accountant.Rational{Num: units, Den: unit}, Contribution: c}
+		e := accountant.DiscreteLaplace{Scale: release.Rational{Num: units, Den: unit}, Contribution: c}
 		l, _, err := loss(e, rounds, delta, 0, release.ReplaceOne)
 		if err != nil {
 			failure = err
@@ -67,7 +67,7 @@ func calibrateLaplace(c accountant.Contribution, epsilon float64, delta recipe.D
 			return nil, failure
 		}
 		if low, high = high, 2*high; high > 1<<56 {
-			return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
+			return nil, fmt.Errorf("recipe: calibrate: %w", release.ErrNoGuarantee)
 		}
 	}
 	for high-low > 1 {
@@ -101,11 +101,11 @@ func CalibrateCorrelated(q recipe.Query, s correlated.Series, epsilon, delta rec
 		return none, err
 	}
 	n := recipe.CorrelatedGaussian{Series: s}
-	v, _, err := accountant.CalibrateCorrelated(eps, dlt, accountant.Rational(n.Norm2()), c, release.ReplaceOne, uint64(rounds))
+	v, _, err := accountant.CalibrateCorrelated(eps, dlt, n.Norm2(), c, release.ReplaceOne, uint64(rounds))
 	if err != nil {
 		return none, fmt.Errorf("recipe: calibrate: %w", err)
 	}
-	n.Variance = recipe.Rational(v)
+	n.Variance = v
 	return n, nil
 }
 
@@ -180,7 +180,7 @@ func (r subject) calibrate(o *Options, claim recipe.ApproxDP, free bool) (recipe
 		return nil, fmt.Errorf("recipe: calibrate: %w", err)
 	}
 	if !ok {
-		return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
+		return nil, fmt.Errorf("recipe: calibrate: %w", release.ErrNoGuarantee)
 	}
 	return make(uint64(math.Ceil(x * float64(unit))))
 }
@@ -199,7 +199,7 @@ func divide(n recipe.DiscreteGaussian, claim recipe.ApproxDP, loss func(recipe.N
 		if v.Den%2 == 0 {
 			v.Den /= 2
 		} else if v.Num *= 2; v.Num < n.Variance.Num {
-			return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
+			return nil, fmt.Errorf("recipe: calibrate: %w", release.ErrNoGuarantee)
 		}
 		n.Variance = v
 		return n, nil
@@ -214,5 +214,5 @@ func divide(n recipe.DiscreteGaussian, claim recipe.ApproxDP, loss func(recipe.N
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
+	return nil, fmt.Errorf("recipe: calibrate: %w", release.ErrNoGuarantee)
 }

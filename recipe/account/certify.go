@@ -8,6 +8,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -23,8 +24,8 @@ func (r subject) certify() ([]byte, error) {
 	}
 	claim := r.Claim.(recipe.ApproxDP)
 	c := certificate.Certificate{
-		Claim: certificate.Claim{Delta: outward.Down(claim.Delta.FloatDown() - want.Spent()), Neighbours: certificate.Neighbours(r.Neighbours())},
-		Terms: []certificate.Term{want.Term},
+		Claim: certificate.Claim{Delta: outward.Down(claim.Delta.FloatDown() - want.Spent()), Neighbours: r.Neighbours()},
+		Terms: []release.Term{want.Term},
 	}
 	t := &c.Terms[0]
 	if want.Rho != nil {
@@ -44,7 +45,7 @@ func (r subject) certify() ([]byte, error) {
 			}
 		}
 	}
-	if t.Mechanism == certificate.Shuffled {
+	if t.Family == release.FamilyShuffled {
 		// The checker's bound on one round is a little above the accountant's.
 		fail := claim.Delta.FloatDown() / float64(claim.Rounds) * recipe.ShuffleShare
 		e, err := r.shuffled(Situation{}, fail)
@@ -68,7 +69,7 @@ func (r subject) certify() ([]byte, error) {
 		}
 	}
 	// a formula may prove more than is claimed
-	if low := 0.0; len(c.Laws) == 0 && t.Mechanism != certificate.Shuffled {
+	if low := 0.0; len(c.Laws) == 0 && t.Family != release.FamilyShuffled {
 		for high := c.Epsilon; high-low > 1e-4*high; {
 			if c.Epsilon = (low + high) / 2; c.Check() == nil {
 				high = c.Epsilon

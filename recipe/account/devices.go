@@ -14,7 +14,7 @@ import (
 // number of devices.
 func deviceSum(z recipe.Gaussian, q recipe.Vector, draws uint64) accountant.Event {
 	return accountant.DiscreteGaussian{
-		Sigma2: accountant.Rational(z.Variance), Contribution: accountant.Ball(uint64(q.Dimension), float64(z.Clip)), Honest: int(draws),
+		Sigma2: z.Variance, Contribution: release.Ball(uint64(q.Dimension), float64(z.Clip)), Honest: int(draws),
 	}
 }
 
@@ -172,7 +172,7 @@ func calibrateDevices(o *Options, q recipe.Vector, z recipe.Gaussian) error {
 		return fmt.Errorf("recipe: calibrate: %w", err)
 	}
 	if !ok {
-		return fmt.Errorf("recipe: calibrate: %w", accountant.ErrNoGuarantee)
+		return fmt.Errorf("recipe: calibrate: %w", release.ErrNoGuarantee)
 	}
 	t, err := set(x)
 	if err == nil {

@@ -10,29 +10,29 @@ import (
 )
 
 // Contribution is what one report can add to the aggregate.
-func Contribution(q recipe.Query) (accountant.Contribution, error) {
+func Contribution(q recipe.Query) (release.Contribution, error) {
 	switch q := q.(type) {
 	case recipe.Count:
-		return accountant.Interval(1), nil
+		return release.Interval(1), nil
 	case recipe.Sum:
-		return accountant.Interval(float64(q.Max)), nil
+		return release.Interval(float64(q.Max)), nil
 	case recipe.Mean:
-		return accountant.Interval(float64(q.Max)), nil
+		return release.Interval(float64(q.Max)), nil
 	case recipe.Histogram:
-		return accountant.OneHot(), nil
+		return release.OneHot(), nil
 	case recipe.Multihot:
 		if 2*q.MaxWeight >= uint64(q.Length) {
-			return accountant.Vector(uint64(q.Length), 1), nil
+			return release.Vector(uint64(q.Length), 1), nil
 		}
-		return accountant.MultiHot(q.MaxWeight), nil
+		return release.MultiHot(q.MaxWeight), nil
 	case recipe.SumVec:
-		return accountant.Vector(uint64(q.Length), float64(q.Max)), nil
+		return release.Vector(uint64(q.Length), float64(q.Max)), nil
 	case recipe.L1BoundSum:
-		return accountant.Simplex(uint64(q.Length), float64(q.Max)), nil
+		return release.Simplex(uint64(q.Length), float64(q.Max)), nil
 	case recipe.Vector:
-		return accountant.Ball(uint64(q.Dimension), float64(q.Bound)), nil
+		return release.Ball(uint64(q.Dimension), float64(q.Bound)), nil
 	}
-	return accountant.Contribution{}, errors.New("recipe: the query is missing")
+	return release.Contribution{}, errors.New("recipe: the query is missing")
 }
 
 // event is one release with the noise of the given number of honest servers.
@@ -47,20 +47,20 @@ func event(q recipe.Query, n recipe.Noise, honest int) (accountant.Event, error)
 		if err != nil {
 			return nil, err
 		}
-		return accountant.DiscreteGaussian{Sigma2: accountant.Rational(v), Contribution: c, Honest: honest}, nil
+		return accountant.DiscreteGaussian{Sigma2: v, Contribution: c, Honest: honest}, nil
 	case recipe.DiscreteLaplace:
 		if honest > 1 {
-			return accountant.DiscreteLaplaceSum{Scale: accountant.Rational(n.Scale), Contribution: c}, nil
+			return accountant.DiscreteLaplaceSum{Scale: n.Scale, Contribution: c}, nil
 		}
-		return accountant.DiscreteLaplace{Scale: accountant.Rational(n.Scale), Contribution: c}, nil
+		return accountant.DiscreteLaplace{Scale: n.Scale, Contribution: c}, nil
 	case recipe.CorrelatedGaussian:
 		return correlatedEvent(n, c), nil
 	}
 	return nil, errors.New("recipe: no noise to account for")
 }
 
-func correlatedEvent(n recipe.CorrelatedGaussian, c accountant.Contribution) accountant.Event {
-	return accountant.Correlated{Sigma2: accountant.Rational(n.Variance), Norm2: accountant.Rational(n.Norm2()), Contribution: c}
+func correlatedEvent(n recipe.CorrelatedGaussian, c release.Contribution) accountant.Event {
+	return accountant.Correlated{Sigma2: n.Variance, Norm2: n.Norm2(), Contribution: c}
 }
 
 // loss is the proved loss of a number of rounds at the delta, of which spent is charged
@@ -72,7 +72,7 @@ func loss(e accountant.Event, rounds uint32, delta recipe.Decimal, spent float64
 		return recipe.NoPrivacy, "", nil
 	}
 	g, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: uint64(rounds)}, rest, n)
-	if errors.Is(err, accountant.ErrNoGuarantee) {
+	if errors.Is(err, release.ErrNoGuarantee) {
 		return recipe.NoPrivacy, "", nil
 	}
 	if err != nil {

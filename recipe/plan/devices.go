@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/search"
 	"github.com/starling-agg/starling/recipe"
@@ -69,8 +70,8 @@ func (p *Plan) byDevices() error {
 	// The largest loss of one report within the budget.
 	x, ok, err := search.Least(search.Options{Guess: 1 / g.Epsilon, Low: 1 / float64(mostLocal), High: 1 / leastLocal, Precision: 1e-6, Budget: g.Epsilon},
 		func(x float64) (float64, error) {
-			out, err := accountant.Epsilon(g.event(1/x), g.Delta, accountant.ReplaceOne)
-			if errors.Is(err, accountant.ErrNoGuarantee) {
+			out, err := accountant.Epsilon(g.event(1/x), g.Delta, release.ReplaceOne)
+			if errors.Is(err, release.ErrNoGuarantee) {
 				return math.Inf(1), nil
 			}
 			return out.Epsilon, err
@@ -79,7 +80,7 @@ func (p *Plan) byDevices() error {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("%w: even a report that says next to nothing costs more over %d rounds", accountant.ErrNoGuarantee, g.Rounds)
+		return fmt.Errorf("%w: even a report that says next to nothing costs more over %d rounds", release.ErrNoGuarantee, g.Rounds)
 	}
 	if err := p.randomize(1/x, false); err != nil {
 		return err
@@ -105,7 +106,7 @@ func (p *Plan) randomize(e float64, atLeast bool) error {
 		return err
 	}
 	p.Epsilon0 = math.Nextafter(bits*p.perBit.Float(), math.Inf(1))
-	out, err := accountant.Epsilon(g.event(p.Epsilon0), g.Delta, accountant.ReplaceOne)
+	out, err := accountant.Epsilon(g.event(p.Epsilon0), g.Delta, release.ReplaceOne)
 	if err != nil {
 		return err
 	}

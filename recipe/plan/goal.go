@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/vdaf/pine"
@@ -207,7 +207,7 @@ func (g *Goal) sampleVariance(n float64) float64 {
 	return n * (1 - g.rate()) * spread * g.largest() * g.largest()
 }
 
-func (g *Goal) contribution() accountant.Contribution {
+func (g *Goal) contribution() release.Contribution {
 	c, _ := account.Contribution(g.Query) // Validate has seen it
 	return c
 }

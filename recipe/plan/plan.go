@@ -8,6 +8,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/search"
 	"github.com/starling-agg/starling/recipe"
@@ -60,7 +61,7 @@ type Plan struct {
 	// Local is the loss over all rounds, for replacing one person's answers, if nobody is to be trusted: what Goal.Epsilon
 	// bounds if devices randomize. NoPrivacy if they do not.
 	Local      recipe.Loss
-	Neighbours accountant.Neighbours
+	Neighbours release.Neighbours
 	Theorem    string
 	Error      Error
 	// Assumptions must hold for the loss to be true; Fallbacks say what is left when one does not.
@@ -69,7 +70,7 @@ type Plan struct {
 	// Unconditional. See [recipe.Guarantee].
 	Conditions              []string
 	Unconditional           recipe.Loss
-	UnconditionalNeighbours accountant.Neighbours
+	UnconditionalNeighbours release.Neighbours
 	// Person is what a person with as many units as Goal.Unit says has on none of Conditions.
 	Person    recipe.Loss
 	Fallbacks []recipe.Fallback
@@ -176,7 +177,7 @@ func (p *Plan) byServers() error {
 		if p.Variance, err = below(room); err != nil {
 			return err
 		}
-		if err := p.lose(); err != nil && !errors.Is(err, accountant.ErrNoGuarantee) {
+		if err := p.lose(); err != nil && !errors.Is(err, release.ErrNoGuarantee) {
 			return err
 		}
 		if g.Epsilon == 0 || p.Loss.Epsilon <= g.Epsilon {
@@ -268,7 +269,7 @@ func (p *Plan) lose() error {
 	if p.Goal.HideCount {
 		return p.hide(recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll})
 	}
-	g, err := p.guarantee(accountant.Rational(p.Variance), 1)
+	g, err := p.guarantee(release.Rational(p.Variance), 1)
 	if err != nil {
 		p.Loss = recipe.NoPrivacy
 		return err
@@ -284,14 +285,14 @@ func (p *Plan) calibrate() error {
 		return p.hide(nil)
 	}
 	if g.Batches > 0 {
-		v, _, err := accountant.CalibrateCorrelated(g.Epsilon, g.Delta, p.norm2(), g.contribution(), accountant.ReplaceOne, uint64(g.Rounds))
+		v, _, err := accountant.CalibrateCorrelated(g.Epsilon, g.Delta, p.norm2(), g.contribution(), release.ReplaceOne, uint64(g.Rounds))
 		if err != nil {
 			return err
 		}
 		p.Variance = recipe.Rational(v)
 		return p.lose()
 	}
-	v, _, err := accountant.CalibrateDiscreteGaussian(g.Epsilon, g.Delta, g.contribution(), accountant.ReplaceOne, uint64(g.Rounds))
+	v, _, err := accountant.CalibrateDiscreteGaussian(g.Epsilon, g.Delta, g.contribution(), release.ReplaceOne, uint64(g.Rounds))
 	if err != nil {
 		return err
 	}
@@ -305,7 +306,7 @@ func (p *Plan) calibrate() error {
 				return 0, err
 			}
 			out, err := p.guarantee(r, 1)
-			if errors.Is(err, accountant.ErrNoGuarantee) {
+			if errors.Is(err, release.ErrNoGuarantee) {
 				return math.Inf(1), nil
 			}
 			return out.Epsilon, err
@@ -324,36 +325,36 @@ func (p *Plan) calibrate() error {
 }
 
 // upward writes a variance with six digits, rounded up.
-func upward(v float64) (accountant.Rational, error) {
+func upward(v float64) (release.Rational, error) {
 	den := math.Pow(10, math.Max(0, math.Min(6, 5-math.Floor(math.Log10(v)))))
 	r, err := recipe.NewRational(uint64(math.Ceil(v*den)), uint64(den))
-	return accountant.Rational(r), err
+	return release.Rational(r), err
 }
 
 // miss is the part of delta that is spent on samples larger than accounted for.
 const miss = 0.01
 
 // guarantee is the loss of the noise over all rounds, if everyone sees the count and the honest people are one in crowd.
-func (p *Plan) guarantee(v accountant.Rational, crowd float64) (accountant.Guarantee, error) {
+func (p *Plan) guarantee(v release.Rational, crowd float64) (release.Guarantee, error) {
 	g := &p.Goal
 	noise := accountant.DiscreteGaussian{Sigma2: v, Contribution: g.contribution()}
 	rounds := uint64(g.Rounds)
 	if g.Batches > 0 {
 		e := accountant.Correlated{Sigma2: v, Norm2: p.norm2(), Contribution: g.contribution()}
-		return accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta, accountant.ReplaceOne)
+		return accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta, release.ReplaceOne)
 	}
 	if g.Population == 0 {
-		return accountant.Epsilon(accountant.SelfCompose{Event: noise, Count: rounds}, g.Delta, accountant.ReplaceOne)
+		return accountant.Epsilon(accountant.SelfCompose{Event: noise, Count: rounds}, g.Delta, release.ReplaceOne)
 	}
 	spent := g.Delta * miss
 	rest, err := amplify.MinimumBatch(g.Population, 1-g.rate(), spent/float64(rounds))
 	if err != nil {
-		return accountant.Guarantee{}, err
+		return release.Guarantee{}, err
 	}
 	most := float64(g.Population - rest)
 	rate := math.Min(1, outward.Up(most*crowd/float64(g.Population)))
 	e := accountant.FixedSample{Event: noise, Rate: rate}
-	out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-outward.Up(spent), accountant.ReplaceOne)
+	out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-outward.Up(spent), release.ReplaceOne)
 	out.Delta = g.Delta
 	out.Theorem += "; exact binomial quantile of the number drawn"
 	return out, g.unsampled(v, err)
@@ -361,10 +362,10 @@ func (p *Plan) guarantee(v accountant.Rational, crowd float64) (accountant.Guara
 
 // unsampled says in words why a secret sample has no answer: one is found only by a distribution of losses, which lists
 // the outcomes of the noise.
-func (g *Goal) unsampled(v accountant.Rational, err error) error {
-	if !errors.Is(err, accountant.ErrUnsupported) {
+func (g *Goal) unsampled(v release.Rational, err error) error {
+	if !errors.Is(err, release.ErrUnsupported) {
 		return err
 	}
 	return fmt.Errorf("%w: a secret sample of numbers up to %.6g with noise of standard deviation %.6g, which spreads too widely to be summed",
-		accountant.ErrUnsupported, g.largest(), math.Sqrt(v.Float()))
+		release.ErrUnsupported, g.largest(), math.Sqrt(v.Float()))
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -120,7 +120,7 @@ func TestSamples(t *testing.T) {
 	all := mustMake(t, g)
 	g.Population = 1_000_000
 	p := mustMake(t, g)
-	if p.MinBatch != 19166 || p.Neighbours != accountant.ReplaceOne || p.Loss.Epsilon > all.Loss.Epsilon/10 {
+	if p.MinBatch != 19166 || p.Neighbours != release.ReplaceOne || p.Loss.Epsilon > all.Loss.Epsilon/10 {
 		t.Errorf("a sample costs %v, everybody %v; B is %d", p.Loss, all.Loss, p.MinBatch)
 	}
 	var watched, half recipe.Loss
@@ -144,7 +144,7 @@ func TestSamples(t *testing.T) {
 	}
 	g.Population, g.HideCount = 1_000_000, true
 	hidden := mustMake(t, g)
-	if hidden.Neighbours != accountant.AddRemove || hidden.MinBatch < recipe.SampledBatchFloor || hidden.Dummies <= 0 || hidden.Loss.Epsilon > 0.05 || hidden.Variance.Float() > least.Variance.Float() {
+	if hidden.Neighbours != release.AddRemove || hidden.MinBatch < recipe.SampledBatchFloor || hidden.Dummies <= 0 || hidden.Loss.Epsilon > 0.05 || hidden.Variance.Float() > least.Variance.Float() {
 		t.Errorf("with a hidden count sigma^2 is %v, with a public one %v: %+v", hidden.Variance, least.Variance, hidden)
 	}
 }
@@ -309,7 +309,7 @@ func TestUnsampled(t *testing.T) {
 		g := Goal{Query: recipe.Sum{Max: 1_000_000}, People: 100_000, Population: 1_000_000, HideCount: hide}
 		g.Within, g.Rounds = 0.01, 50
 		_, err := Make(g)
-		if !errors.Is(err, accountant.ErrUnsupported) || !strings.Contains(err.Error(), "a secret sample of numbers up to 1e+06") {
+		if !errors.Is(err, release.ErrUnsupported) || !strings.Contains(err.Error(), "a secret sample of numbers up to 1e+06") {
 			t.Errorf("hidden count %v: %v", hide, err)
 		}
 	}

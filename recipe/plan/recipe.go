@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -122,7 +122,7 @@ func (p *Plan) follow(o account.Options) error {
 	r, err := account.New(o)
 	if invalid := new(recipe.InvalidError); errors.As(err, &invalid) {
 		if v := p.Variance; p.Goal.HideCount && invalid.Field == "guarantee" && v.Den != 0 {
-			return p.Goal.unsampled(accountant.Rational(v), accountant.ErrUnsupported)
+			return p.Goal.unsampled(release.Rational(v), release.ErrUnsupported)
 		}
 		return fmt.Errorf("%w: %w", ErrGoal, err)
 	} else if err != nil {

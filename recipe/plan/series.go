@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -81,9 +82,9 @@ func (p *Plan) noise() recipe.Noise {
 }
 
 // norm2 is the squared norm of the strategy's columns.
-func (p *Plan) norm2() accountant.Rational {
+func (p *Plan) norm2() release.Rational {
 	num, den := p.Series.Strategy.Norm2()
-	return accountant.Rational{Num: num, Den: den}
+	return release.Rational{Num: num, Den: den}
 }
 
 // A SeriesError is what correlated noise does, in units of the result, with the goal's confidence; [Plan.Error] is of the mean of
@@ -109,7 +110,7 @@ func (p *Plan) series() *SeriesError {
 	own := p.Variance.Float() / p.norm2().Float()
 	if p.Loss.Epsilon > 0 && p.Loss.Finite() {
 		// Independent noise of some queries has a better accounting than correlated noise.
-		v, _, err := accountant.CalibrateDiscreteGaussian(p.Loss.Epsilon, g.Delta, g.contribution(), accountant.ReplaceOne, uint64(g.Rounds))
+		v, _, err := accountant.CalibrateDiscreteGaussian(p.Loss.Epsilon, g.Delta, g.contribution(), release.ReplaceOne, uint64(g.Rounds))
 		if err == nil {
 			own = min(own, v.Float())
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -51,7 +52,7 @@ func TestSeriesPlan(t *testing.T) {
 			unit = q.Unit()
 		}
 		e, s := n.Errors(90), p.series()
-		own, _, err := accountant.CalibrateDiscreteGaussian(p.Loss.Epsilon, 1e-9, g.contribution(), accountant.ReplaceOne, 6)
+		own, _, err := accountant.CalibrateDiscreteGaussian(p.Loss.Epsilon, 1e-9, g.contribution(), release.ReplaceOne, 6)
 		if err != nil || own.Float() > n.Independent()*1.0001 {
 			t.Fatalf("%s: independent noise of variance %v, by the accounting of correlated noise %v (%v)", name, own, n.Independent(), err)
 		}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/recipe"
@@ -66,7 +66,7 @@ func (p *Plan) explainServers() error {
 		if err != nil {
 			return err
 		}
-		p.Unconditional, p.UnconditionalNeighbours = l, accountant.ReplaceOne
+		p.Unconditional, p.UnconditionalNeighbours = l, release.ReplaceOne
 		p.fallBack("somebody watches the network or the relay and learns who takes part", l, "being drawn no longer hides anybody, so every batch is counted in full")
 		if l, err = p.crowded(2); err != nil {
 			return err
@@ -104,9 +104,9 @@ func (p *Plan) persons() error {
 
 // openLoss is the loss where it is known who takes part.
 func openLoss(p *Plan) (recipe.Loss, error) {
-	out, err := p.guarantee(accountant.Rational(p.Variance), 1)
+	out, err := p.guarantee(release.Rational(p.Variance), 1)
 	switch {
-	case errors.Is(err, accountant.ErrNoGuarantee):
+	case errors.Is(err, release.ErrNoGuarantee):
 		return recipe.NoPrivacy, nil
 	case err != nil:
 		return recipe.NoPrivacy, err
@@ -116,8 +116,8 @@ func openLoss(p *Plan) (recipe.Loss, error) {
 
 // crowded is the loss where one person in crowd is honest.
 func (p *Plan) crowded(crowd float64) (recipe.Loss, error) {
-	out, err := p.guarantee(accountant.Rational(p.Variance), crowd)
-	if errors.Is(err, accountant.ErrNoGuarantee) || errors.Is(err, accountant.ErrParameter) {
+	out, err := p.guarantee(release.Rational(p.Variance), crowd)
+	if errors.Is(err, release.ErrNoGuarantee) || errors.Is(err, release.ErrParameter) {
 		return recipe.NoPrivacy, nil
 	}
 	return recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}, err
