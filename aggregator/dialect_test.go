@@ -20,7 +20,6 @@ import (
 var speaks dap.Dialect
 
 // plan has the tests of this package run in the drafts of DAP, and framed as Janus frames.
-// What takes turns asks about stores and crashes more than about messages.
 var plan = daptest.Plan{
 	Dialects: []dap.Dialect{{}, {Version: dap.Draft19}, {Framing: dap.Janus}},
 	Only: map[string]int{
@@ -32,26 +31,6 @@ var plan = daptest.Plan{
 		"TestLeaderWithoutACommonKey": 1,
 		"TestConformanceTable":        0,
 		"TestWrongKeyIDHoldsTask":     0,
-	},
-	InTurn: []string{
-		"TestBitFlips", "TestCollectionsAheadHideNoOther", "TestCorrelatedNoise",
-		"TestCorrelatedNoiseCovariance", "TestCrashAtEveryFailpoint", "TestDamageMatrix",
-		"TestDamagedDatabaseLog", "TestDamagedRunIsMended", "TestDatabaseOfALaterVersion",
-		"TestFlippedShare", "TestForgottenRelease", "TestForkedStore", "TestGiftsAreChecked",
-		"TestHelperGoesWrong", "TestHelperHoldsTooManyReports", "TestHelperOfOtherReports",
-		"TestHelperOfOtherReportsElsewhere", "TestHelperRefusesForItself",
-		"TestHelperWithoutProgress", "TestHostileComparison", "TestHostileHelper",
-		"TestHostileHelperText", "TestHostileLeader", "TestHostileRequests",
-		"TestKeysTurnUnderLoad", "TestKeysWithoutState", "TestKilledFirstStart",
-		"TestLeaderReplaysSameBytes", "TestLeaderWaitsForGateway", "TestLostLog",
-		"TestLyingPeerMendsNothing", "TestMendedWithJobsInFlight", "TestPersonHoldsTask",
-		"TestRawSharesGoAsTheyAreFolded", "TestRecordIsOlder",
-		"TestRecordIsWrittenBeforeTheAnswer", "TestRefusedShareRequestsLeaveNothing",
-		"TestReleaseAtItsTime", "TestReportsEndWithTheirKey", "TestRetiredTask", "TestRounds",
-		"TestRoundsCrash", "TestRoundsLaterRejection", "TestRoundsOutOfStep",
-		"TestRoundsReplaysSameBytes", "TestRoundsTwins", "TestRunningServices",
-		"TestStoresPutBack", "TestStrangersHoldNoTask", "TestTakeBackAndCrash", "TestUploadSlow",
-		"TestVectorAttackersAreBounded", "TestVectorNoiseFits", "TestWhyInEachSituation",
 	},
 }
 

@@ -14,7 +14,6 @@ var speaks dap.Version
 func TestMain(m *testing.M) {
 	plan := daptest.Plan{
 		Dialects: []dap.Dialect{{Version: dap.Draft18}, {Version: dap.Draft19}},
-		InTurn:   []string{"TestBlurredReports"},
 	}
 	os.Exit(daptest.Run(m, plan, func(d dap.Dialect, run func() int) int {
 		speaks = d.Version

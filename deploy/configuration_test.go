@@ -109,7 +109,7 @@ test holds the two together.
 func TestConfigurationPage(t *testing.T) {
 	all := map[string]string{}
 	comments(t, all, ".")
-	comments(t, all, "../service")
+	comments(t, all, "../internal/service")
 	var b strings.Builder
 	b.WriteString(configurationHead)
 	n := 0

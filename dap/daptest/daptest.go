@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -24,14 +23,7 @@ type Plan struct {
 	Dialects []dap.Dialect
 	// Only are tests about one dialect, by its index.
 	Only map[string]int
-	// InTurn are tests that take long and ask more about other things than about
-	// messages. Each runs in one dialect, the next one where [Turn] is the next number.
-	InTurn []string
 }
-
-// Turn names the environment variable that says which dialects have their turn, a number;
-// 0 without it. The gate derives it from the commit.
-const Turn = "STARLING_TURN"
 
 // Run runs the tests of m once in each dialect, as the plan says, and returns the exit
 // code of them all. pass is told which one it is, and calls run. Every test runs in one
@@ -50,12 +42,6 @@ func Run(m *testing.M, p Plan, pass func(d dap.Dialect, run func() int) int) int
 	if err == nil {
 		err = p.check(tests)
 	}
-	turn := 0
-	if v := os.Getenv(Turn); err == nil && v != "" {
-		if turn, err = strconv.Atoi(v); err == nil && turn < 0 {
-			err = fmt.Errorf("%s=%d is negative", Turn, turn)
-		}
-	}
 	if err != nil {
 		fmt.Println("FAIL:", err)
 		return 1
@@ -66,7 +52,7 @@ func Run(m *testing.M, p Plan, pass func(d dap.Dialect, run func() int) int) int
 	for i, d := range p.Dialects {
 		var elsewhere []string
 		for _, name := range tests {
-			if !p.runs(name, i, turn, all) {
+			if !p.runs(name, i, all) {
 				elsewhere = append(elsewhere, "^"+name+"$")
 			}
 		}
@@ -77,27 +63,20 @@ func Run(m *testing.M, p Plan, pass func(d dap.Dialect, run func() int) int) int
 			panic("daptest: internal error: " + err.Error())
 		}
 		if failed := pass(d, m.Run); failed != 0 {
-			fmt.Printf("that was in %v, framing %v, %s=%d\n", d.Version, d.Framing, Turn, turn)
+			fmt.Printf("that was in %v, framing %v\n", d.Version, d.Framing)
 			code = failed
 		}
 	}
 	return code
 }
 
-// runs says whether a test runs in the dialect of an index, where it is that turn, and
-// tests that the plan does not name run in all or take turns, too.
-func (p *Plan) runs(name string, dialect, turn int, all bool) bool {
+// runs says whether a test runs in the dialect of an index, where tests that the plan does
+// not name run in all, or are shared out.
+func (p *Plan) runs(name string, dialect int, all bool) bool {
 	if at, ok := p.Only[name]; ok {
 		return at == dialect
 	}
-	at := slices.Index(p.InTurn, name)
-	if at < 0 {
-		if all {
-			return true
-		}
-		at = int(crc32.ChecksumIEEE([]byte(name)) % uint32(len(p.Dialects)))
-	}
-	return (at+turn)%len(p.Dialects) == dialect
+	return all || int(crc32.ChecksumIEEE([]byte(name))%uint32(len(p.Dialects))) == dialect
 }
 
 var test = regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
@@ -126,11 +105,6 @@ func (p *Plan) check(tests []string) error {
 	for name, at := range p.Only {
 		if at < 0 || at >= len(p.Dialects) || !slices.Contains(tests, name) {
 			errs = append(errs, fmt.Errorf("%s is no test, or runs in no dialect", name))
-		}
-	}
-	for _, name := range p.InTurn {
-		if _, only := p.Only[name]; only || !slices.Contains(tests, name) {
-			errs = append(errs, fmt.Errorf("%s is no test, or has its dialect", name))
 		}
 	}
 	return errors.Join(errs...)
