@@ -36,10 +36,10 @@ func TaskOf(c *recipe.Checked, s Secrets) (t Task, err error) {
 	}
 	id, config := c.Task()
 	t.Config, t.Version, t.ID = config.Bytes(), config.Version, id
-	if t.Noise, err = recipe.Sampler(r.Noise); err != nil {
+	if t.Noise, err = r.Noise.Sampler(); err != nil {
 		return t, fmt.Errorf("aggregator: recipe: noise: %w", err)
 	}
-	if n, ok := r.Noise.(recipe.CorrelatedGaussian); ok {
+	if n, ok := r.Correlated(); ok {
 		t.Series = &Series{Series: n.Series, Units: r.RoundUnits()}
 	}
 	t.Calendar = &Calendar{Units: r.BatchUnits(), Alone: r.Alone(), Grace: r.Grace()}

@@ -25,7 +25,7 @@ func TestTaskOf(t *testing.T) {
 	if err := task.Validate(dap.RoleLeader); err != nil {
 		t.Fatal(err)
 	}
-	want := must(recipe.Sampler(r.Noise)).Variance()
+	want := must(r.Noise.Sampler()).Variance()
 	if task.Noise.Variance() != want || !(want > 1) {
 		t.Errorf("noise of variance %v, want the recipe's, %v", task.Noise.Variance(), want)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
@@ -131,7 +130,6 @@ type Collector struct {
 	task    *dap.TaskConfiguration
 	taskID  dap.TaskID
 	vdaf    vdaf.VDAF
-	noise   noise.Sampler // of one server; only its law is used
 	mode    dap.BatchMode
 	leader  *url.URL
 	retry   exchange.Retry
@@ -191,9 +189,6 @@ func (c *Collector) derive() (err error) {
 		return err
 	}
 	if c.vdaf, err = c.task.VDAF(); err != nil {
-		return err
-	}
-	if c.noise, err = recipe.Sampler(c.recipe.Noise); err != nil {
 		return err
 	}
 	c.leader, err = dap.BaseURL(c.task.Leader)

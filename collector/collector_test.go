@@ -119,11 +119,7 @@ func TestIntervalCovers(t *testing.T) {
 		s2 := v.Float()
 		p := law(func(y float64) float64 { return math.Exp(-y * y / (2 * s2)) }, int(10*math.Sqrt(s2))+10)
 		n := recipe.DiscreteGaussian{Variance: v, Share: recipe.DrawsAll}
-		sampler, err := n.Sampler()
-		if err != nil {
-			t.Fatal(err)
-		}
-		reach := math.Ceil(reach95(n, math.Sqrt(2*sampler.Variance())))
+		reach := math.Ceil(n.Spread().Reach95)
 		if got := covered(p, reach); got < 0.95 || s2 > 100 && got > 0.96 {
 			t.Errorf("Gaussian of variance %v: within %v with probability %v", s2, reach, got)
 		}
@@ -132,7 +128,7 @@ func TestIntervalCovers(t *testing.T) {
 		if len(p) > 5000 {
 			continue
 		}
-		reach = math.Ceil(reach95(scale, 0))
+		reach = math.Ceil(scale.Spread().Reach95)
 		if got := covered(p, reach); got < 0.95 || s2 > 10 && got > 0.97 {
 			t.Errorf("Laplace of scale %v: within %v with probability %v", s2, reach, got)
 		}

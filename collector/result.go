@@ -133,12 +133,12 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 	if q, ok := c.recipe.Query.(recipe.Vector); ok {
 		unit = q.Unit()
 	}
-	deviation := c.deviation()
-	reach := math.Ceil(reach95(c.recipe.Noise, deviation))
+	noise := c.recipe.Noise.Spread()
+	reach := math.Ceil(noise.Reach95)
 	for i, x := range raw {
 		v := float64(x)
 		r.Estimate[i] = v * unit
-		r.Stderr[i] = deviation * unit
+		r.Stderr[i] = noise.Deviation * unit
 		r.Interval95[i] = [2]float64{(v - reach) * unit, (v + reach) * unit}
 	}
 	r.SamplingStderr = samplingStderr(c.recipe.Query, r.Estimate, n)
@@ -166,21 +166,10 @@ func (c *Collector) lengthen(r *Result) error {
 	r.Stderr, r.Interval95 = make([]float64, p.From()), make([][2]float64, p.From())
 	for i, x := range r.Estimate {
 		r.Stderr[i] = deviation
-		r.Interval95[i] = [2]float64{x - normal95*deviation, x + normal95*deviation}
+		r.Interval95[i] = [2]float64{x - recipe.Normal95*deviation, x + recipe.Normal95*deviation}
 	}
 	return nil
 }
-
-// deviation is of the noise in one released number: both servers add theirs, independently, whoever of them the guarantee
-// rests on.
-func (c *Collector) deviation() float64 {
-	if _, ok := c.recipe.Noise.(recipe.CorrelatedGaussian); ok {
-		return math.Sqrt(c.recipe.NoiseVariance())
-	}
-	return math.Sqrt(2 * c.noise.Variance())
-}
-
-const normal95 = 1.959964 // standard deviations
 
 // Mean is the estimate over the number of reports, with its standard error: for a vector the mean of the batch's vectors.
 // With Sampled it is over the estimated number of devices, and the standard error is an upper bound.
@@ -194,26 +183,6 @@ func (r *Result) Mean() (mean, stderr []float64) {
 		mean[i], stderr[i] = r.Estimate[i]/n, r.Stderr[i]/n
 	}
 	return mean, stderr
-}
-
-// reach95 is a distance that the sum of both servers' noise stays within with probability 95 % or more. For Gaussian noise
-// it is the normal quantile. For Laplace noise of scale b it solves P(|X+Y| > x) = (1 + x/(2b)) exp(-x/b) = 5 %, the law
-// of the sum of two continuous ones. Rounded up to a whole number, as the noise is whole.
-func reach95(n recipe.Noise, deviation float64) float64 {
-	laplace, ok := n.(recipe.DiscreteLaplace)
-	if !ok {
-		return normal95 * deviation
-	}
-	b := laplace.Scale.Float()
-	low, high := 0.0, 10.0 // of x/b
-	for range 60 {
-		if mid := (low + high) / 2; (1+mid/2)*math.Exp(-mid) > 0.05 {
-			low = mid
-		} else {
-			high = mid
-		}
-	}
-	return high * b
 }
 
 // samplingStderr is sqrt(n p (1-p)) for queries that count who has a property, p the share that was found.

@@ -42,9 +42,9 @@ func (c *Collector) estimate(r *Result) error {
 		// The number of reports goes up and down with the sum, so that the quotient is surer than the sum is.
 		unit = 1 / e.Devices
 	}
-	z := normal95
-	if deviation := c.deviation(); deviation > 0 {
-		z = max(z, reach95(c.recipe.Noise, deviation)/deviation) // for noise that strays further than a normal law
+	z := recipe.Normal95
+	if noise := c.recipe.Noise.Spread(); noise.Deviation > 0 {
+		z = max(z, noise.Reach95/noise.Deviation) // for noise that strays further than a normal law
 	}
 	r.Sampled = &Sampled{
 		Devices: e.Devices, Answers: e.Answers, Dummies: math.Max(0, float64(r.ReportCount)-e.Answers),

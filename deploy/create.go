@@ -120,7 +120,7 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 		}
 	}
 	_, isHistogram := r.Query.(recipe.Histogram)
-	_, correlated := r.Noise.(recipe.CorrelatedGaussian)
+	_, correlated := r.Correlated()
 	fields := struct {
 		*Addresses
 		MinBatch, Enough uint64

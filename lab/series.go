@@ -390,7 +390,10 @@ func (r *run) collectSeries(ctx context.Context, out *SeriesReport, truth [][]fl
 	if err != nil {
 		return err
 	}
-	n := r.recipe.Noise.(recipe.CorrelatedGaussian)
+	n, ok := r.recipe.Correlated()
+	if !ok {
+		return errors.New("lab: internal error: the noise is not correlated")
+	}
 	unit := r.recipe.Query.(recipe.Vector).Unit()
 	forecast := n.Errors(len(truth))
 	deviation := func(variance float64) float64 { return unit * math.Sqrt(2*variance) } // of both servers

@@ -218,77 +218,45 @@ func squared(shift, coordinates uint64) *big.Rat {
 	return new(big.Rat).SetInt(d.Mul(d, new(big.Int).SetUint64(coordinates)))
 }
 
+// A movement is by how much a report moves the sum: some coordinates, each by at most shift;
+// with ball together by no more than shift, if the squared distance is shift^2 coordinates.
+// l1: the numbers of a report add up to at most shift.
+type movement struct {
+	coordinates, shift uint64
+	ball, l1           bool
+}
+
 // noisy describes the servers' noise.
 func (w *Release) noisy(r *Recipe, honest int) error {
 	// By how much a report moves the sum: coordinates, each by at most shift. One report that replaces another moves twice as many
 	// ones as one that comes or goes, and a vector twice as far.
-	t, times := &w.Term, uint64(2)
+	times := uint64(2)
 	if r.Neighbours() != release.ReplaceOne {
 		times = 1
 	}
-	coordinates, shift, ball, l1 := uint64(1), uint64(1), false, false
+	m := movement{coordinates: 1, shift: 1}
 	switch q := r.Query.(type) {
 	case Count:
 	case Sum:
-		shift = q.Max
+		m.shift = q.Max
 	case Mean:
-		shift = q.Max
+		m.shift = q.Max
 	case Histogram:
-		coordinates = times
+		m.coordinates = times
 	case Multihot:
-		coordinates = min(times*q.MaxWeight, uint64(q.Length))
+		m.coordinates = min(times*q.MaxWeight, uint64(q.Length))
 	case SumVec:
-		coordinates, shift = uint64(q.Length), q.Max
+		m.coordinates, m.shift = uint64(q.Length), q.Max
 	case Vector:
-		shift, ball = q.Bound, true
-		coordinates = times * times // of the squared distance, (times Bound)^2
+		m.shift, m.ball = q.Bound, true
+		m.coordinates = times * times // of the squared distance, (times Bound)^2
 	case L1BoundSum: // (1 or sqrt(2) Max)^2, and 1 or 2 responses: docs/proofs/bounded-totals.md
-		shift, ball, l1 = q.Max, true, true
-		if coordinates = times; q.Length == 1 {
-			coordinates = 1
+		m.shift, m.ball, m.l1 = q.Max, true, true
+		if m.coordinates = times; q.Length == 1 {
+			m.coordinates = 1
 		}
 	default:
 		return fmt.Errorf("%w of this query", ErrNoCertificate)
 	}
-	switch n := r.Noise.(type) {
-	case DiscreteLaplace:
-		if l1 { // a response's loss, Max/Scale
-			w.Rho = new(big.Rat).Quo(new(big.Rat).SetInt(new(big.Int).SetUint64(shift)), n.Scale.Rat())
-			t.Family, t.Answers = release.FamilyResponse, 2
-			t.Count *= coordinates
-			break
-		}
-		if ball {
-			return fmt.Errorf("%w of Laplace noise on vectors of bounded norm", ErrNoCertificate)
-		}
-		t.Family, t.Num, t.Den, t.Shift = release.FamilyDiscreteLaplace, n.Scale.Num, n.Scale.Den, shift
-		t.Count *= coordinates
-	case DiscreteGaussian:
-		v, err := n.PerServer()
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
-		}
-		variance := new(big.Rat).SetFrac(new(big.Int).SetUint64(v.Num), new(big.Int).SetUint64(v.Den))
-		if ball && r.Amplified() {
-			return w.rounded(r, shift, variance, uint64(honest))
-		}
-		if ball { // rho = distance^2/(2 variance)
-			w.Rho = new(big.Rat).Quo(squared(shift, coordinates), variance.Mul(variance, big.NewRat(2*int64(honest), 1)))
-			t.Family = release.FamilyZCDP
-			break
-		}
-		t.Family, t.Num, t.Den, t.Shift = release.FamilyDiscreteGaussian, v.Num, v.Den, shift
-		t.Coordinates, t.Honest = coordinates, uint8(honest)
-		if variance.Cmp(big.NewRat(1, 1)) < 0 { // the checker counts coordinates as releases
-			t.Count, t.Coordinates = t.Count*coordinates, 1
-		}
-	case CorrelatedGaussian: // rho = distance^2 |c|^2/(2 variance): docs/proofs/correlated-noise.md
-		norm := n.Norm2()
-		w.Rho = new(big.Rat).Mul(squared(shift, coordinates), norm.Rat())
-		w.Rho.Quo(w.Rho, new(big.Rat).Mul(n.Variance.Rat(), big.NewRat(2, 1)))
-		t.Family = release.FamilyZCDP
-	default:
-		return fmt.Errorf("%w of this noise", ErrNoCertificate)
-	}
-	return nil
+	return r.Noise.certify(w, r, m, honest)
 }

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
 
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // CorrelatedGaussian: each server adds whole-number Gaussian noise that cancels over rounds, each of its own on its share, so that
@@ -44,13 +47,40 @@ func (n CorrelatedGaussian) Errors(rounds int) correlated.Errors {
 	return n.Series.Strategy.Forecast(n.Variance.Float(), rounds)
 }
 
-// worst is the variance of what one server adds to the last batch, which is the largest.
-func (n CorrelatedGaussian) worst() float64 {
+// variance is that of the last batch, which is the largest.
+func (n CorrelatedGaussian) variance() float64 {
 	if n.Series.Validate() != nil {
 		return math.Inf(1)
 	}
 	e := n.Errors(int(n.Series.Rounds))
-	return e.Round[len(e.Round)-1]
+	return 2 * e.Round[len(e.Round)-1]
+}
+
+// Spread is that of the last batch, which strays most.
+func (n CorrelatedGaussian) Spread() Spread { return normalSpread(math.Sqrt(n.variance())) }
+
+// Sampler draws what the noise is made of (package correlated), in units of 2^-k.
+func (n CorrelatedGaussian) Sampler() (noise.Sampler, error) {
+	return n.Series.Strategy.Sampler(n.Variance.Num, n.Variance.Den)
+}
+
+func (CorrelatedGaussian) gaussian() Rational { return Rational{} }
+func (CorrelatedGaussian) divided() bool      { return false }
+func (CorrelatedGaussian) norm() int          { return 2 }
+
+// certify is rho = distance^2 |c|^2/(2 variance): docs/proofs/correlated-noise.md.
+func (n CorrelatedGaussian) certify(w *Release, _ *Recipe, m movement, _ int) error {
+	norm := n.Norm2()
+	w.Rho = new(big.Rat).Mul(squared(m.shift, m.coordinates), norm.Rat())
+	w.Rho.Quo(w.Rho, new(big.Rat).Mul(n.Variance.Rat(), big.NewRat(2, 1)))
+	w.Family = release.FamilyZCDP
+	return nil
+}
+
+// Correlated returns the recipe's noise if it is correlated over rounds.
+func (r *Recipe) Correlated() (CorrelatedGaussian, bool) {
+	n, ok := r.Noise.(CorrelatedGaussian)
+	return n, ok
 }
 
 // Independent is the variance that each server would draw for each batch alone, for the same guarantee by the same accounting.
@@ -67,18 +97,14 @@ type DeviceRule struct {
 // DeviceRule is what the guarantee counts on devices for.
 func (r *Recipe) DeviceRule() DeviceRule {
 	rule := DeviceRule{Rounds: r.DecisionRounds(), Separation: 1}
-	if n, ok := r.Noise.(CorrelatedGaussian); ok {
+	if n, ok := r.Correlated(); ok {
 		rule.Separation = n.Series.Separation
 	}
 	return rule
 }
 
-// correlated checks the noise, and the choices that go with it.
-func (v *validator) correlated(r *Recipe) {
-	n, ok := r.Noise.(CorrelatedGaussian)
-	if !ok {
-		return
-	}
+// validate checks the noise, and the choices that go with it.
+func (n CorrelatedGaussian) validate(v *validator, r *Recipe) {
 	if !n.Variance.Valid() {
 		v.add("noise.variance", "is not a positive fraction in lowest terms")
 	} else if _, err := n.Series.Strategy.Sampler(n.Variance.Num, n.Variance.Den); err != nil {
@@ -102,7 +128,7 @@ func (v *validator) correlated(r *Recipe) {
 	}
 }
 
-func addCorrelated(b *cryptobyte.Builder, n CorrelatedGaussian) {
+func (n CorrelatedGaussian) append(b *cryptobyte.Builder) {
 	s := n.Series
 	if s.Separation > math.MaxUint32 || s.Rounds > correlated.MaxRounds || s.Strategy.Bands() == 0 {
 		b.SetError(errors.New("correlated noise without a strategy, or of a separation or a number of batches that no field holds"))
@@ -127,7 +153,7 @@ func addCorrelated(b *cryptobyte.Builder, n CorrelatedGaussian) {
 //	  uint8 bits;
 //	  int32 coefficients<4..252>;   // c_1, c_2, ... in units of 2^-bits, the last not 0
 //	}
-func readCorrelated(d *decoder) CorrelatedGaussian {
+func readCorrelated(d *decoder) Noise {
 	n := CorrelatedGaussian{Variance: d.rational("variance")}
 	n.Series.Separation = uint64(d.u32("separation"))
 	n.Series.Rounds = uint64(d.u32("rounds"))

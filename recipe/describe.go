@@ -51,20 +51,6 @@ func (p TwoServer) String() string {
 	return fmt.Sprintf("two servers, leader %s and helper %s; %s", p.Leader, p.Helper, mode)
 }
 
-func (NoNoise) String() string { return "none: results are exact" }
-func (n DiscreteGaussian) String() string {
-	who := "each server adds"
-	if n.Share == DrawsHalf {
-		who = "the two servers together add"
-	}
-	return fmt.Sprintf("%s whole-number Gaussian noise of standard deviation %.4g (variance %s) to every number released",
-		who, math.Sqrt(n.Variance.Float()), n.Variance)
-}
-func (n DiscreteLaplace) String() string {
-	return fmt.Sprintf("each server adds whole-number Laplace noise of scale %.4g (%s) to every number released",
-		n.Scale.Float(), n.Scale)
-}
-
 func (NoClaim) String() string { return "no differential privacy is claimed" }
 func (c ApproxDP) String() string {
 	return fmt.Sprintf("epsilon %s at delta %s, %v neighbours, over %s, if %s honest", c.Epsilon, c.Delta, c.Neighbours,
@@ -206,7 +192,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	} else {
 		line("Noise", "%s", r.Noise)
 	}
-	if n, ok := r.Noise.(CorrelatedGaussian); ok {
+	if n, ok := r.Correlated(); ok {
 		n.describe(line)
 	}
 	b.WriteByte('\n')
@@ -235,7 +221,7 @@ func (r *Recipe) describeGuarantee(p Particulars, line func(string, string, ...a
 			"answers can work out the last one. What protects a person is that only sums of %d or more are released.", r.MinBatch)
 	} else {
 		over := count(uint64(g.Rounds), "round", "rounds")
-		if n, ok := r.Noise.(CorrelatedGaussian); ok {
+		if n, ok := r.Correlated(); ok {
 			over = n.over(g.Rounds)
 		}
 		g.Describe(line, over)
@@ -321,15 +307,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 	choice := func(registry string, tag uint8, params any, text fmt.Stringer) tagged {
 		return tagged{nameOf(registry, uint16(tag)), params, text.String()}
 	}
-	var noise, claim any
-	switch n := r.Noise.(type) {
-	case DiscreteGaussian:
-		noise = map[string]string{"variance": n.Variance.String(), "share": nameOf("noise-share", uint16(n.Share))}
-	case DiscreteLaplace:
-		noise = map[string]string{"scale": n.Scale.String()}
-	case CorrelatedGaussian:
-		noise = n.params()
-	}
+	var claim any
 	if c, ok := r.Claim.(ApproxDP); ok {
 		claim = claimParams{c.Epsilon.String(), c.Delta.String(), c.Neighbours, c.HonestServers, c.Rounds}
 	}
@@ -378,7 +356,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		}, p),
 		Targeting: r.Targeting, Rate: r.Rate, Dummies: r.Dummies, Cover: r.Cover, Relay: r.Relay, KEM: r.KEM.String(), DAP: r.DAP.String(),
 		Threshold: r.Threshold(), Round: Rounds{Units: r.RoundUnits(), Grace: uint32(r.Grace() / time.Second)},
-		Noise:    choice("noise", r.Noise.noise(), noise, r.Noise),
+		Noise:    choice("noise", r.Noise.noise(), r.Noise.params(), r.Noise),
 		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),
 		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision), Epoch: r.Epoch,
 		Guarantee: said.Guarantee, BothHonest: said.BothHonest, ProvedBound: said.ProvedBound, ServerKeys: r.ServerKeys, Unit: r.PrivacyUnit(), Labels: r.Labels,

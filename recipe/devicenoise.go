@@ -64,6 +64,8 @@ func (Gaussian) conditions(r *Recipe) []string {
 		"their noise to themselves", r.MinBatch)}
 }
 
+func (z Gaussian) gaussian() Rational { return z.Variance }
+
 func (z Gaussian) blurs(p *probabilities, _ Query) { p.added = z.Variance.Float() }
 
 func (z Gaussian) String() string {
@@ -98,7 +100,7 @@ func (z Gaussian) validate(v *validator, r *Recipe) {
 	if pineTypes[q.Proof] == 0 {
 		v.add("query.proof", "of %v proves norm 1 of real numbers; with noise of the devices' own take a proof of package pine", q.Proof)
 	}
-	if r.Noise != (NoNoise{}) {
+	if r.Noisy() {
 		v.add("noise", "is added by devices and servers; choose one")
 	}
 	if _, err := z.Sampler(); err != nil {

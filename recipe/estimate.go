@@ -170,21 +170,7 @@ func (p probabilities) blurVariance(answers, n, x float64) float64 {
 // has the most.
 func (r *Recipe) NoiseVariance() float64 { return r.noiseVariance() }
 
-func (r *Recipe) noiseVariance() float64 {
-	switch n := r.Noise.(type) {
-	case DiscreteGaussian:
-		if n.Share == DrawsHalf {
-			return n.Variance.Float()
-		}
-		return 2 * n.Variance.Float()
-	case DiscreteLaplace:
-		q := math.Exp(-1 / n.Scale.Float())
-		return 2 * 2 * q / ((1 - q) * (1 - q))
-	case CorrelatedGaussian:
-		return 2 * n.worst()
-	}
-	return 0
-}
+func (r *Recipe) noiseVariance() float64 { return r.Noise.variance() }
 
 func maxElement(q Query) float64 {
 	switch q := q.(type) {

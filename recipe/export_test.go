@@ -16,8 +16,7 @@ func (r *Recipe) Probabilities() probabilities { return r.probabilities() }
 func (r *Recipe) Apart() {
 	v := validator{}
 	v.query(r.Query)
-	v.noise(r.Noise)
-	v.correlated(r)
+	v.noise(r)
 	v.path(r.Path)
 	v.window(r.Window, r.TimePrecision)
 }

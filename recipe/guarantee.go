@@ -193,14 +193,14 @@ func (r *Recipe) KnownNeighbours() release.Neighbours {
 }
 
 // Exact says whether results carry no noise at all.
-func (r *Recipe) Exact() bool { return r.Noise == NoNoise{} && !r.Randomized() }
+func (r *Recipe) Exact() bool { return !r.Noisy() && !r.Randomized() }
 
 // HonestServers is how many servers' noise counts for the claim.
 func (r *Recipe) HonestServers(claim ApproxDP) int {
-	if gauss, ok := r.Noise.(DiscreteGaussian); !ok || gauss.Share == DrawsAll {
-		return 1 // one server's draw is all that is stated; the other's is post-processing
+	if r.Noise.divided() {
+		return int(claim.HonestServers)
 	}
-	return int(claim.HonestServers)
+	return 1 // one server's draw is all that is stated; the other's is post-processing
 }
 
 // WithoutNoise is the guarantee of a recipe that adds no noise.

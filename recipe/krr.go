@@ -35,6 +35,8 @@ func (z KRR) validate(v *validator, r *Recipe) {
 	v.local(r, z.Epsilon0)
 }
 
+func (KRR) gaussian() Rational { return Rational{} }
+
 func (KRR) conditions(r *Recipe) []string { return honestReports(r) }
 
 // Local is randomized response of as many answers as there are buckets.

@@ -23,6 +23,8 @@ type Randomizer interface {
 	validate(v *validator, r *Recipe)
 	// conditions are those of [Recipe.Conditions] about reports.
 	conditions(r *Recipe) []string
+	// gaussian is the variance of Gaussian noise of one device, 0/0 for none.
+	gaussian() Rational
 	// blurs completes p by what an estimate has to undo.
 	blurs(p *probabilities, q Query)
 }
@@ -104,6 +106,7 @@ func (NoRandomizer) append(*cryptobyte.Builder)   {}
 func (NoRandomizer) params() any                  { return nil }
 func (NoRandomizer) validate(*validator, *Recipe) {}
 func (NoRandomizer) conditions(*Recipe) []string  { return nil }
+func (NoRandomizer) gaussian() Rational           { return Rational{} }
 func (NoRandomizer) blurs(*probabilities, Query)  {}
 
 func (v *validator) randomizer(r *Recipe) {
@@ -124,7 +127,7 @@ func (v *validator) local(r *Recipe, epsilon Decimal) bool {
 		v.add("randomizer.epsilon0", "is not a decimal above 0, at most %d, in its shortest form", maxEpsilon0)
 		return false
 	}
-	if r.Noise != (NoNoise{}) {
+	if r.Noisy() {
 		v.add("noise", "is added by devices and servers; choose one")
 	}
 	return true

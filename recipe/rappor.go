@@ -61,6 +61,8 @@ func (z RAPPOR) validate(v *validator, r *Recipe) {
 	}
 }
 
+func (RAPPOR) gaussian() Rational { return Rational{} }
+
 func (RAPPOR) conditions(r *Recipe) []string { return honestReports(r) }
 
 // Local is one column, with the odds of more ones than MaxWeight.

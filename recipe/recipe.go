@@ -138,38 +138,6 @@ type TwoServer struct {
 	BatchMode dap.BatchMode
 }
 
-// Noise is what the servers add before they release: one of [NoNoise], [DiscreteGaussian], [DiscreteLaplace] and
-// [CorrelatedGaussian].
-type Noise interface {
-	noise() uint8
-	fmt.Stringer
-}
-
-// NoNoise releases exact results: there is no differential privacy.
-type NoNoise struct{}
-
-// DiscreteGaussian: each server adds an independent discrete Gaussian to each coordinate of its aggregate share.
-type DiscreteGaussian struct {
-	// Variance is sigma^2, in squared units of the aggregate.
-	Variance Rational
-	// Share says whether each server draws this variance or half of it.
-	Share NoiseShare
-}
-
-// DiscreteLaplace: each server adds independent discrete Laplace noise to each coordinate of its aggregate share;
-// P(y) is proportional to exp(-|y|/Scale).
-type DiscreteLaplace struct{ Scale Rational }
-
-// NoiseShare is how the stated noise is divided between the servers.
-type NoiseShare uint8
-
-const (
-	// DrawsAll: each server draws all of it, so that one honest server is enough.
-	DrawsAll NoiseShare = 1
-	// DrawsHalf: each server draws half the variance; the stated noise needs both servers honest.
-	DrawsHalf NoiseShare = 2
-)
-
 // A Claim is what the author says about privacy: one of [NoClaim] and [ApproxDP]. Nobody needs to believe it.
 type Claim interface {
 	claim() uint8
@@ -245,15 +213,12 @@ func (q SumVec) Aggregates() int { return int(q.Length) }
 // Aggregates is the length of the vector.
 func (q L1BoundSum) Aggregates() int { return int(q.Length) }
 
-func (Always) participation() uint8   { return tagAlways }
-func (TwoServer) path() uint8         { return tagTwoServer }
-func (NoNoise) noise() uint8          { return tagNoiseNone }
-func (DiscreteGaussian) noise() uint8 { return tagDiscreteGaussian }
-func (DiscreteLaplace) noise() uint8  { return tagDiscreteLaplace }
-func (NoClaim) claim() uint8          { return tagClaimNone }
-func (ApproxDP) claim() uint8         { return tagApproxDP }
-func (NoWindow) window() uint8        { return tagWindowNone }
-func (Between) window() uint8         { return tagWindowInterval }
+func (Always) participation() uint8 { return tagAlways }
+func (TwoServer) path() uint8       { return tagTwoServer }
+func (NoClaim) claim() uint8        { return tagClaimNone }
+func (ApproxDP) claim() uint8       { return tagApproxDP }
+func (NoWindow) window() uint8      { return tagWindowNone }
+func (Between) window() uint8       { return tagWindowInterval }
 
 // buckets is how many a [Histogram] has; false for other queries.
 func (r *Recipe) buckets() (uint32, bool) {

@@ -218,7 +218,7 @@ func (r *Recipe) once(rounds uint32) string {
 		return fmt.Sprintf("one %s has one report at most, in one round", r.PrivacyUnit().Name)
 	}
 	text := fmt.Sprintf("one %s has one report in each of at most %s", r.PrivacyUnit().Name, count(uint64(rounds), "round", "rounds"))
-	if n, ok := r.Noise.(CorrelatedGaussian); ok {
+	if n, ok := r.Correlated(); ok {
 		text += fmt.Sprintf(", any two of these at least %s apart (%s), which the device itself sees to",
 			count(n.Series.Separation, "round", "rounds"), duration(n.Series.Separation*r.RoundUnits(), r.TimePrecision))
 	}

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/dp/release"
 )
 
@@ -76,8 +75,7 @@ func (v *validator) all(r *Recipe) {
 		v.add("participation", "is missing")
 	}
 	v.path(r.Path)
-	v.noise(r.Noise)
-	v.correlated(r)
+	v.noise(r)
 	v.claim(r)
 	v.between("min_batch", r.MinBatch, MinBatchFloor, MaxMinBatch)
 	v.between("time_precision", uint64(r.TimePrecision), 1, MaxTimePrecision)
@@ -226,74 +224,6 @@ func (v *validator) url(field, s string) {
 func loopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()
-}
-
-func (v *validator) noise(n Noise) {
-	var err error
-	switch n := n.(type) {
-	case nil:
-		v.add("noise", "is missing")
-	case DiscreteGaussian:
-		_, err = n.Sampler()
-		if n.Share != DrawsAll && n.Share != DrawsHalf {
-			v.add("noise.share", "is %d, want %d or %d", n.Share, DrawsAll, DrawsHalf)
-		}
-	case DiscreteLaplace:
-		_, err = n.Sampler()
-	}
-	if err != nil {
-		v.add("noise", "cannot be drawn: %v", err)
-	}
-}
-
-// Sampler draws what one server adds to each coordinate: Variance, or half of it under [DrawsHalf].
-func (n DiscreteGaussian) Sampler() (*noise.DiscreteGaussian, error) {
-	if !n.Variance.Valid() {
-		return nil, errors.New("recipe: the variance is not a positive fraction in lowest terms")
-	}
-	per, err := n.PerServer()
-	if err != nil {
-		return nil, err
-	}
-	return noise.NewDiscreteGaussian(per.Num, per.Den)
-}
-
-// PerServer is the variance of one server's draw.
-func (n DiscreteGaussian) PerServer() (Rational, error) {
-	if n.Share != DrawsHalf {
-		return n.Variance, nil
-	}
-	if n.Variance.Num%2 == 0 {
-		return Rational{Num: n.Variance.Num / 2, Den: n.Variance.Den}, nil
-	}
-	if n.Variance.Den > math.MaxUint64/2 {
-		return Rational{}, errors.New("recipe: half the variance has no 64-bit denominator")
-	}
-	return Rational{Num: n.Variance.Num, Den: n.Variance.Den * 2}, nil
-}
-
-// Sampler draws what one server adds to each coordinate.
-func (n DiscreteLaplace) Sampler() (*noise.DiscreteLaplace, error) {
-	if !n.Scale.Valid() {
-		return nil, errors.New("recipe: the scale is not a positive fraction in lowest terms")
-	}
-	return noise.NewDiscreteLaplace(n.Scale.Num, n.Scale.Den)
-}
-
-// Sampler draws what one server adds to each coordinate of its aggregate share: noise.Zero for [NoNoise]. For [CorrelatedGaussian]
-// it draws what the noise is made of (package correlated), in units of 2^-k.
-func Sampler(n Noise) (noise.Sampler, error) {
-	switch n := n.(type) {
-	case NoNoise:
-		return noise.Zero{}, nil
-	case DiscreteGaussian:
-		return n.Sampler()
-	case DiscreteLaplace:
-		return n.Sampler()
-	case CorrelatedGaussian:
-		return n.Series.Strategy.Sampler(n.Variance.Num, n.Variance.Den)
-	}
-	return nil, errors.New("recipe: the noise is missing")
 }
 
 func (v *validator) claim(r *Recipe) {

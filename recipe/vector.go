@@ -198,7 +198,7 @@ func (v *validator) vectorRoom(r *Recipe) {
 	if !ok || len(v.errs) > 0 {
 		return
 	}
-	if _, laplace := r.Noise.(DiscreteLaplace); laplace {
+	if r.Noise.norm() == 1 {
 		v.add("noise", "of a vector with bounded L2 norm is discrete-gaussian: discrete-laplace would need a bound of the L1 norm")
 		return
 	}

@@ -58,7 +58,7 @@ func (r *Recipe) Append(dst []byte) ([]byte, error) {
 	addChoice(b, r.Randomizer.randomizer(), r.Randomizer.append)
 	addChoice(b, r.Participation.participation(), func(b *cryptobyte.Builder) { addParticipation(b, r.Participation) })
 	addChoice(b, r.Path.path(), func(b *cryptobyte.Builder) { addPath(b, r.Path) })
-	addChoice(b, r.Noise.noise(), func(b *cryptobyte.Builder) { addNoise(b, r.Noise) })
+	addChoice(b, r.Noise.noise(), r.Noise.append)
 	addChoice(b, r.Claim.claim(), func(b *cryptobyte.Builder) { addClaim(b, r.Claim) })
 	b.AddUint64(r.MinBatch)
 	b.AddUint64(uint64(r.TimePrecision))
@@ -141,21 +141,6 @@ func addPath(b *cryptobyte.Builder, p Path) {
 		b.AddUint8(uint8(p.BatchMode))
 	default:
 		panic(fmt.Sprintf("recipe: internal error: no encoding for path %T", p))
-	}
-}
-
-func addNoise(b *cryptobyte.Builder, n Noise) {
-	switch n := n.(type) {
-	case NoNoise:
-	case DiscreteGaussian:
-		addRational(b, n.Variance)
-		b.AddUint8(uint8(n.Share))
-	case DiscreteLaplace:
-		addRational(b, n.Scale)
-	case CorrelatedGaussian:
-		addCorrelated(b, n)
-	default:
-		panic(fmt.Sprintf("recipe: internal error: no encoding for noise %T", n))
 	}
 }
 
@@ -304,20 +289,6 @@ func readPath(tag uint8, d *decoder) (Path, bool) {
 	p := TwoServer{Leader: string(d.bytes16("leader")), Helper: string(d.bytes16("helper"))}
 	p.BatchMode = dap.BatchMode(d.known("batch-mode"))
 	return p, true
-}
-
-func readNoise(tag uint8, d *decoder) (Noise, bool) {
-	switch tag {
-	case tagNoiseNone:
-		return NoNoise{}, true
-	case tagDiscreteGaussian:
-		return DiscreteGaussian{Variance: d.rational("variance"), Share: NoiseShare(d.known("noise-share"))}, true
-	case tagDiscreteLaplace:
-		return DiscreteLaplace{Scale: d.rational("scale")}, true
-	case tagCorrelatedGaussian:
-		return readCorrelated(d), true
-	}
-	return nil, false
 }
 
 func readClaim(tag uint8, d *decoder) (Claim, bool) {

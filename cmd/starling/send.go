@@ -124,7 +124,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 					}
 					return device.send(ctx, e, values[0], *asJSON)
 				}
-				if _, ok := r.Noise.(recipe.CorrelatedGaussian); ok && len(values) == 1 && *simulate == 0 {
+				if _, ok := r.Correlated(); ok && len(values) == 1 && *simulate == 0 {
 					return failf(exitUsage, "--ledger DIR --budget E", "this recipe counts on each device to keep its answers %d rounds apart, which only its ledger can",
 						r.DeviceRule().Separation)
 				}

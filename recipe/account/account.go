@@ -327,9 +327,7 @@ func (r subject) ownNoise(delta recipe.Decimal, rounds uint32) (recipe.Loss, err
 // is false where there is no such second guarantee, or none that the accountant knows.
 func (r subject) bothHonest() (recipe.Loss, bool) {
 	claim, ok := r.Claim.(recipe.ApproxDP)
-	gauss, isGauss := r.Noise.(recipe.DiscreteGaussian)
-	_, isLaplace := r.Noise.(recipe.DiscreteLaplace)
-	if !ok || !isGauss && !isLaplace || gauss.Share == recipe.DrawsHalf && claim.HonestServers > 1 {
+	if _, correlated := r.Correlated(); !ok || !r.Noisy() || correlated || r.HonestServers(claim) > 1 {
 		return recipe.Loss{}, false
 	}
 	both := Situation{Servers: 2, Hidden: r.Amplified()}
@@ -337,7 +335,7 @@ func (r subject) bothHonest() (recipe.Loss, bool) {
 	if err != nil || !l.Finite() {
 		return l, false
 	}
-	if isLaplace { // of a sum of two such draws less may be known than of one
+	if !adds(r.Noise) {
 		one := both
 		one.Servers = 1
 		if alone, _, err := r.proved(one, claim.Delta, claim.Rounds, r.Neighbours()); err == nil && l.Epsilon >= alone.Epsilon {

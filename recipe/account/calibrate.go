@@ -40,7 +40,7 @@ func Calibrate(q recipe.Query, kind NoiseKind, epsilon, delta recipe.Decimal, ro
 		if err != nil {
 			return nil, fmt.Errorf("recipe: calibrate: %w", err)
 		}
-		return recipe.DiscreteGaussian{Variance: v, Share: recipe.DrawsAll}, nil
+		return recipe.EachDraws(v), nil
 	case LaplaceNoise:
 		return calibrateLaplace(c, eps, delta, rounds)
 	}

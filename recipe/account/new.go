@@ -319,11 +319,8 @@ func (r subject) settleDummies(noise recipe.Noise) error {
 	if z, ok := r.Randomizer.(recipe.Gaussian); ok {
 		variance = z.Variance.Float() * float64(r.Draws(false))
 	}
-	switch n := noise.(type) {
-	case recipe.DiscreteGaussian:
-		variance = n.Variance.Float()
-	case recipe.DiscreteLaplace:
-		variance = 2 * n.Scale.Float() * n.Scale.Float()
+	if v := alone(noise); v != 0 {
+		variance = v
 	}
 	want := 50 * variance / (sensitivity.L2 * sensitivity.L2)
 	const unit = 1 << 16

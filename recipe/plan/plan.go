@@ -267,7 +267,7 @@ func (p *Plan) people() uint64 {
 // lose computes the loss of the noise as it is.
 func (p *Plan) lose() error {
 	if p.Goal.HideCount {
-		return p.hide(recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll})
+		return p.hide(recipe.EachDraws(p.Variance))
 	}
 	g, err := p.guarantee(release.Rational(p.Variance), 1)
 	if err != nil {

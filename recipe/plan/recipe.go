@@ -135,11 +135,8 @@ func (p *Plan) follow(o account.Options) error {
 	p.Loss, p.Neighbours, p.Theorem = g.Loss, g.Neighbours, g.Theorem
 	p.Assumptions, p.Fallbacks = g.Assumptions, g.Fallbacks
 	p.Conditions, p.Unconditional, p.UnconditionalNeighbours, p.Person = g.Conditions, g.Unconditional, g.UnconditionalNeighbours, g.Person
-	if n, ok := r.Noise.(recipe.DiscreteGaussian); ok {
-		p.Variance = n.Variance
-	}
-	if z, ok := r.Randomizer.(recipe.Gaussian); ok {
-		p.Variance = z.Variance
+	if v, ok := r.GaussianVariance(); ok {
+		p.Variance = v
 	}
 	if b, ok := account.ProvedBound(r); ok {
 		p.Proved = &b

@@ -78,7 +78,7 @@ func (p *Plan) noise() recipe.Noise {
 	if p.Goal.Batches > 0 {
 		return recipe.CorrelatedGaussian{Variance: p.Variance, Series: p.Series}
 	}
-	return recipe.DiscreteGaussian{Variance: p.Variance, Share: recipe.DrawsAll}
+	return recipe.EachDraws(p.Variance)
 }
 
 // norm2 is the squared norm of the strategy's columns.

@@ -1,0 +1,83 @@
+package recipe
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/dp/release"
+)
+
+// DiscreteLaplace: each server adds independent discrete Laplace noise to each coordinate of its aggregate share;
+// P(y) is proportional to exp(-|y|/Scale).
+type DiscreteLaplace struct{ Scale Rational }
+
+func (n DiscreteLaplace) String() string {
+	return fmt.Sprintf("each server adds whole-number Laplace noise of scale %.4g (%s) to every number released",
+		n.Scale.Float(), n.Scale)
+}
+
+func (DiscreteLaplace) noise() uint8 { return tagDiscreteLaplace }
+
+func (n DiscreteLaplace) append(b *cryptobyte.Builder) { addRational(b, n.Scale) }
+
+func readDiscreteLaplace(d *decoder) Noise { return DiscreteLaplace{Scale: d.rational("scale")} }
+
+func (n DiscreteLaplace) params() any { return map[string]string{"scale": n.Scale.String()} }
+
+func (n DiscreteLaplace) validate(v *validator, _ *Recipe) {
+	if _, err := n.Sampler(); err != nil {
+		v.add("noise", "cannot be drawn: %v", err)
+	}
+}
+
+// Sampler draws what one server adds to each coordinate.
+func (n DiscreteLaplace) Sampler() (noise.Sampler, error) {
+	if !n.Scale.Valid() {
+		return nil, errors.New("recipe: the scale is not a positive fraction in lowest terms")
+	}
+	return noise.NewDiscreteLaplace(n.Scale.Num, n.Scale.Den)
+}
+
+// Spread solves P(|X+Y| > x) = (1 + x/(2b)) exp(-x/b) = 5 % for the reach: the distribution
+// of the sum of two continuous Laplace variables of scale b.
+func (n DiscreteLaplace) Spread() Spread {
+	return drawn(n, func(deviation float64) Spread {
+		low, high := 0.0, 10.0 // of x/b
+		for range 60 {
+			if mid := (low + high) / 2; (1+mid/2)*math.Exp(-mid) > 0.05 {
+				low = mid
+			} else {
+				high = mid
+			}
+		}
+		return Spread{deviation, high * n.Scale.Float()}
+	})
+}
+
+func (n DiscreteLaplace) variance() float64 {
+	q := math.Exp(-1 / n.Scale.Float())
+	return 2 * 2 * q / ((1 - q) * (1 - q))
+}
+
+func (DiscreteLaplace) gaussian() Rational { return Rational{} }
+func (DiscreteLaplace) divided() bool      { return false }
+func (DiscreteLaplace) norm() int          { return 1 }
+
+func (n DiscreteLaplace) certify(w *Release, _ *Recipe, m movement, _ int) error {
+	switch {
+	case m.l1: // a response's loss, Max/Scale
+		w.Rho = new(big.Rat).Quo(new(big.Rat).SetInt(new(big.Int).SetUint64(m.shift)), n.Scale.Rat())
+		w.Family, w.Answers = release.FamilyResponse, 2
+	case m.ball:
+		return fmt.Errorf("%w of Laplace noise on vectors of bounded norm", ErrNoCertificate)
+	default:
+		w.Family, w.Num, w.Den, w.Shift = release.FamilyDiscreteLaplace, n.Scale.Num, n.Scale.Den, m.shift
+	}
+	w.Count *= m.coordinates
+	return nil
+}

@@ -1,0 +1,121 @@
+package recipe
+
+import (
+	"fmt"
+	"math"
+
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/dp/noise"
+)
+
+// Noise is what the servers add before they release. Each has a file of its own, with all
+// that there is to say of it: [NoNoise], [DiscreteGaussian], [DiscreteLaplace] and
+// [CorrelatedGaussian].
+type Noise interface {
+	fmt.Stringer
+	// Sampler draws what one server adds to each coordinate of its aggregate share.
+	Sampler() (noise.Sampler, error)
+	// Spread is how far what both servers add to one released number strays.
+	Spread() Spread
+	noise() uint8
+	append(b *cryptobyte.Builder)
+	// params are those of the JSON form, nil for none.
+	params() any
+	validate(v *validator, r *Recipe)
+	// variance is that of what both servers add to one released number.
+	variance() float64
+	// gaussian is the variance stated of Gaussian noise for each round alone, 0/0 for other.
+	gaussian() Rational
+	// divided says whether each server draws a part of the stated noise only.
+	divided() bool
+	// norm is that of a difference between results which the noise hides, 1 or 2; 0 for no
+	// noise.
+	norm() int
+	// certify describes the noise of so many honest servers to the checker.
+	certify(w *Release, r *Recipe, m movement, honest int) error
+}
+
+// A Spread is how far noise strays.
+type Spread struct {
+	Deviation float64 // the standard deviation
+	// Reach95 is a distance that it stays within with probability 95 % or more, once it is
+	// rounded up to a whole number, as the noise is whole.
+	Reach95 float64
+}
+
+// Normal95 is how many standard deviations a normal variable stays within with probability
+// 95 %.
+const Normal95 = 1.959964
+
+func normalSpread(deviation float64) Spread { return Spread{deviation, Normal95 * deviation} }
+
+// noises are those that this version knows, with how each is read from its bytes; in the
+// order of their numbers.
+var noises = []struct {
+	tag  uint8
+	read func(d *decoder) Noise
+}{
+	{tagNoiseNone, func(*decoder) Noise { return NoNoise{} }},
+	{tagDiscreteGaussian, readDiscreteGaussian},
+	{tagDiscreteLaplace, readDiscreteLaplace},
+	{tagCorrelatedGaussian, readCorrelated},
+}
+
+func readNoise(tag uint8, d *decoder) (Noise, bool) {
+	for _, n := range noises {
+		if n.tag == tag {
+			return n.read(d), true
+		}
+	}
+	return nil, false
+}
+
+func (v *validator) noise(r *Recipe) {
+	if r.Noise == nil {
+		v.add("noise", "is missing")
+		return
+	}
+	r.Noise.validate(v, r)
+}
+
+// Noisy says whether the servers add noise.
+func (r *Recipe) Noisy() bool { return r.Noise != NoNoise{} }
+
+// NoNoise releases exact results: there is no differential privacy.
+type NoNoise struct{}
+
+func (NoNoise) String() string                  { return "none: results are exact" }
+func (NoNoise) Sampler() (noise.Sampler, error) { return noise.Zero{}, nil }
+func (NoNoise) Spread() Spread                  { return Spread{} }
+func (NoNoise) noise() uint8                    { return tagNoiseNone }
+func (NoNoise) append(*cryptobyte.Builder)      {}
+func (NoNoise) params() any                     { return nil }
+func (NoNoise) validate(*validator, *Recipe)    {}
+func (NoNoise) variance() float64               { return 0 }
+func (NoNoise) gaussian() Rational              { return Rational{} }
+func (NoNoise) divided() bool                   { return false }
+func (NoNoise) norm() int                       { return 0 }
+
+func (NoNoise) certify(*Release, *Recipe, movement, int) error {
+	return fmt.Errorf("%w of this noise", ErrNoCertificate)
+}
+
+// GaussianVariance returns the variance of Gaussian noise as the recipe states it: that of
+// the servers, or that of one device.
+func (r *Recipe) GaussianVariance() (Rational, bool) {
+	if v := r.Randomizer.gaussian(); v.Valid() {
+		return v, true
+	}
+	v := r.Noise.gaussian()
+	return v, v.Valid()
+}
+
+// drawn is the spread of two draws of one server's noise each.
+func drawn(n Noise, spread func(deviation float64) Spread) Spread {
+	s, err := n.Sampler()
+	if err != nil {
+		return spread(math.Inf(1))
+	}
+	return spread(math.Sqrt(2 * s.Variance()))
+}
