@@ -65,13 +65,13 @@ func TestOutcomes(t *testing.T) {
 			within6(t, "reports", count[report], n, c.report)
 			within6(t, "dummies", count[dummy], n, c.dummy)
 			within6(t, "no-ops", count[noOp], n, c.noOps)
-			if s.reports != count[report]+count[dummy] || s.noOps != count[noOp] {
-				t.Errorf("uploaded %d and %d, decided %v", s.reports, s.noOps, count)
+			if s.Counts().Reports != count[report]+count[dummy] || s.Counts().NoOps != count[noOp] {
+				t.Errorf("uploaded %d and %d, decided %v", s.Counts().Reports, s.Counts().NoOps, count)
 			}
-			if len(s.sizes) != 1 {
-				t.Errorf("units of several sizes: %v", s.sizes)
+			if len(s.Counts().Sizes) != 1 {
+				t.Errorf("units of several sizes: %v", s.Counts().Sizes)
 			}
-			if slices.Contains(s.asked[2:], "GET /v1/hpke_config") {
+			if slices.Contains(s.Counts().Asked[2:], "GET /v1/hpke_config") {
 				t.Error("keys are fetched again where nothing is known to the servers of who decides")
 			}
 		})
@@ -119,7 +119,7 @@ func TestOutcomeShowsNowhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		traces = append(traces, fmt.Sprint(s.asked, decision, string(j), string(entries)))
+		traces = append(traces, fmt.Sprint(s.Counts().Asked, decision, string(j), string(entries)))
 	}
 	if traces[0] != traces[1] || traces[0] != traces[2] {
 		t.Errorf("the outcome shows:\n%s\n%s\n%s", traces[0], traces[1], traces[2])

@@ -156,8 +156,8 @@ func TestDonationResume(t *testing.T) {
 	if err != nil || !decision.At().Equal(inside) || !decision.Uploads() || tosses != 0 {
 		t.Fatal(decision.At(), tosses, err)
 	}
-	if err := decision.Send(ctx); err != nil || s.reports != 1 {
-		t.Fatalf("%d reports, %v", s.reports, err)
+	if err := decision.Send(ctx); err != nil || s.Counts().Reports != 1 {
+		t.Fatalf("%d reports, %v", s.Counts().Reports, err)
 	}
 	if unit, err := twin.Unit(); unit != nil || err != nil {
 		t.Error("one slot is taken twice", err)
@@ -167,8 +167,8 @@ func TestDonationResume(t *testing.T) {
 	if err != nil || decision.Uploads() {
 		t.Fatal("the slot is there after it was taken", err)
 	}
-	if err := decision.Send(ctx); err != nil || s.reports != 1 {
-		t.Errorf("%d reports, %v", s.reports, err)
+	if err := decision.Send(ctx); err != nil || s.Counts().Reports != 1 {
+		t.Errorf("%d reports, %v", s.Counts().Reports, err)
 	}
 	if spent := d.Ledger.Spent(); spent != paid {
 		t.Errorf("spent %v, then %v", paid, spent)

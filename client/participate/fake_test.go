@@ -4,80 +4,29 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
-	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/client/clienttest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
-	"github.com/starling-agg/starling/sealed"
 )
 
 var now = time.Date(2026, 11, 21, 12, 34, 56, 0, time.UTC)
 
-// servers hands out keys and keeps what is uploaded.
+// servers are what devices of a test talk to.
 type servers struct {
-	t    testing.TB
-	keys []byte
-
-	mu      sync.Mutex
-	asked   []string // method and path of each request
-	reports int
-	noOps   int
-	sizes   map[[2]int]int // length of method and path, and of body
+	*clienttest.Servers
+	t testing.TB
 }
 
 func newServers(t testing.TB) *servers {
 	t.Helper()
-	a, err := sealed.Generate(1, sealed.SuiteX25519)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := sealed.Generate(2, sealed.SuiteXWing)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := dap.HpkeConfigList{dap.NewHpkeConfig(a), dap.NewHpkeConfig(b)}.Append(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &servers{t: t, keys: keys, sizes: map[[2]int]int{}}
-}
-
-func (s *servers) Do(r *http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
-	if strings.HasSuffix(r.URL.Path, "/hpke_config") {
-		w.Header().Set("Content-Type", dap.ContentType(dap.MediaHpkeConfigList))
-		w.Write(s.keys)
-		return w.Result(), nil
-	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		s.t.Error(err)
-	}
-	s.sizes[[2]int{len(r.Method) + len(r.URL.RequestURI()), len(body)}]++
-	if r.Method == ohttp.MethodCover {
-		s.noOps++
-		return w.Result(), nil
-	}
-	for _, err := range dap.Reports(body, nil) {
-		if err != nil {
-			s.t.Error(err)
-		}
-		s.reports++
-	}
-	return w.Result(), nil
+	return &servers{clienttest.New(t), t}
 }
 
 func options() account.Options {

@@ -50,8 +50,8 @@ func TestSeparation(t *testing.T) {
 			t.Errorf("hour %d: %v, want %v", tc.hour, err, tc.want)
 		}
 	}
-	if s.reports != 3 {
-		t.Errorf("%d reports were sent, want 3", s.reports)
+	if s.Counts().Reports != 3 {
+		t.Errorf("%d reports were sent, want 3", s.Counts().Reports)
 	}
 	var soon *SeparationError
 	d = Device{Ledger: memory(t)}

@@ -9,14 +9,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
-	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
@@ -197,37 +195,6 @@ func TestParseQuery(t *testing.T) {
 	}
 }
 
-func TestParseValue(t *testing.T) {
-	histogram, vector := recipe.Histogram{Length: 3}, recipe.SumVec{Length: 2, Max: 9}
-	for _, c := range []struct {
-		q    recipe.Query
-		text string
-		want client.Value
-	}{
-		{recipe.Count{}, "Yes", client.Bool(true)}, {recipe.Count{}, "0", client.Bool(false)},
-		{recipe.Vector{Dimension: 2}, "-0.5, 1e-3", client.Reals([]float64{-0.5, 0.001})},
-		{recipe.Sum{Max: 9}, " 7 ", client.Number(7)}, {histogram, "2", client.Bucket(2)},
-	} {
-		if got, ok := parseValue(&recipe.Recipe{Query: c.q}, c.text); !ok || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%v, %q: not read", c.q, c.text)
-		}
-	}
-	for _, c := range []struct {
-		q    recipe.Query
-		text string
-	}{
-		{recipe.Count{}, "maybe"}, {recipe.Sum{Max: 9}, "-1"}, {recipe.Sum{Max: 9}, "1.5"}, {histogram, "3"}, {histogram, ""},
-		{vector, "1"}, {vector, "1,2,3"}, {vector, "1,x"},
-	} {
-		if _, ok := parseValue(&recipe.Recipe{Query: c.q}, c.text); ok {
-			t.Errorf("%v, %q: accepted", c.q, c.text)
-		}
-	}
-	if _, ok := parseValue(&recipe.Recipe{Query: vector}, "1, 2"); !ok {
-		t.Error("a vector is not read")
-	}
-}
-
 // TestKeptReadme holds the commands that a kept deployment's README.txt shows to those there are.
 func TestKeptReadme(t *testing.T) {
 	a, err := deploy.Loopback()
@@ -354,7 +321,7 @@ func TestComputeStopsWhenAsked(t *testing.T) {
 
 // TestRefusedReports: a leader that refuses a made-up device's report is there; the hint is about the report.
 func TestRefusedReports(t *testing.T) {
-	c := &coinDevice{file: "recipe.starling"}
+	c := &sending{file: "recipe.starling"}
 	for _, x := range []struct {
 		err  error
 		code int

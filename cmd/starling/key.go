@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/starling-agg/starling/anonymity/ohttp"
-	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/service"
@@ -303,13 +301,4 @@ func (f *keyFlags) set(o *account.Options) error {
 	}
 	o.ServerKeys = k
 	return nil
-}
-
-// sourceOf is where a device takes manifests from: one file, held against the recipe's
-// keys, the anchors and what was seen.
-func sourceOf(m ohttp.Source, r *recipe.Recipe, anchors *signed.Anchors, memory *client.Memory) (ohttp.Source, error) {
-	if r.ServerKeys == nil || r.Relay == nil {
-		return m, nil
-	}
-	return client.NewManifests(client.ManifestsOptions{Recipe: r, Anchors: anchors, Source: m, Memory: memory})
 }

@@ -1,34 +1,25 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"encoding/csv"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
-	"math"
-	"math/bits"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/answer"
+	"github.com/starling-agg/starling/client/sender"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
 )
-
-// sendChunk is how many reports are made before they are uploaded.
-const sendChunk = 500
 
 func sendCommand() *command {
 	return &command{
@@ -54,9 +45,9 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			file := flags.String("csv", "", "read values from a column of this `FILE`")
 			column := flags.String("column", "", "the column's `NAME` in its first line")
-			var table unitTable
-			flags.StringVar(&table.unit, "unit", "", "rows with the same value in this `COLUMN` are of one unit of the recipe; - for none")
-			flags.StringVar(&table.person, "person", "", "rows with the same value in this `COLUMN` are of one person")
+			var table answer.Table
+			flags.StringVar(&table.Unit, "unit", "", "rows with the same value in this `COLUMN` are of one unit of the recipe; - for none")
+			flags.StringVar(&table.Person, "person", "", "rows with the same value in this `COLUMN` are of one person")
 			stdin := flags.Bool("stdin", false, "read values from standard input, one a line")
 			simulate := flags.Int("simulate", 0, "make up `N` values, small ones more often")
 			most := flags.Float64("max-epsilon", 0, "refuse a recipe with a larger epsilon than `E`; 0 takes any that is finite")
@@ -73,22 +64,22 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 					return ofInput(err, noRecipe)
 				}
 				r := checked.Recipe()
-				table.file, table.column = *file, *column
-				if err := table.validate(r); err != nil {
+				table.File, table.Column = *file, *column
+				if err := checkTable(&table, r); err != nil {
 					return err
 				}
 				var values []client.Value
-				var units unitTally
+				var units answer.Tally
 				if *coins.noAnswer && len(args) == 1 && *file == "" && !*stdin && *simulate == 0 {
 					values = []client.Value{client.NoValue()}
 				} else if *coins.noAnswer {
 					return usageOf("send", errors.New("--no-answer goes with no values"))
-				} else if table.unit != "" && len(args) == 1 && !*stdin && *simulate == 0 {
-					values, units, err = table.read(r)
+				} else if table.Unit != "" && len(args) == 1 && !*stdin && *simulate == 0 {
+					values, units, err = readTable(&table, r)
 				} else {
 					values, err = readValues(e.stdin, r, args[1:], *file, *column, *stdin, *simulate)
 				}
-				if bad := new(valueError); errors.As(err, &bad) {
+				if bad := new(answer.ValueError); errors.As(err, &bad) {
 					return &failure{exitInput, err, "starling recipe show " + args[0]}
 				} else if err != nil {
 					return err
@@ -109,132 +100,158 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 					}
 					values = []client.Value{one}
 				}
-				device := &coinDevice{flags: coins, file: args[0], recipe: r, options: o}
+				x := &sending{flags: coins, file: args[0], recipe: r, options: sender.Options{Client: o}, asJSON: *asJSON}
 				if *manifest != "" {
-					if device.manifest, err = readManifest(*manifest); err != nil {
+					m, err := readManifest(*manifest)
+					if err != nil {
 						return err
 					}
+					x.options.Manifest = ohttp.Pin(m)
 				}
 				if r.Participation != (recipe.Always{}) || coins.given() {
-					if err := device.validate(len(values), *simulate != 0); err != nil {
+					if err := x.validate(len(values), *simulate != 0); err != nil {
 						return err
 					}
 					if *simulate != 0 {
-						return device.simulate(ctx, e, values, *asJSON)
+						return x.simulate(ctx, e, values)
 					}
-					return device.send(ctx, e, values[0], *asJSON)
+					return x.person(ctx, e, values[0])
 				}
 				if _, ok := r.Correlated(); ok && len(values) == 1 && *simulate == 0 {
 					return failf(exitUsage, "--ledger DIR --budget E", "this recipe counts on each device to keep its answers %d rounds apart, which only its ledger can",
 						r.DeviceRule().Separation)
 				}
-				if err := device.way(client.Forgetful()); err != nil {
-					return &failure{exitCheck, err, cmp.Or(hintOfTrust(err), "starling recipe show "+args[0])}
+				var tally *answer.Tally
+				if table.Unit != "" {
+					tally = &units
 				}
-				c, err := client.New(device.options)
-				if refused := new(client.RefusedError); errors.As(err, &refused) {
-					return &failure{exitCheck, err, cmp.Or(hintOfTrust(err), "starling recipe show "+args[0])}
-				} else if err != nil {
-					return usageOf("send", err)
-				}
-				if *simulate == 0 {
-					if _, claimed := r.Claim.(recipe.ApproxDP); claimed {
-						fmt.Fprintf(e.stderr, "no ledger is kept here, so the same can be sent again, and the guarantee is for a %s of whom that is not done: "+
-							"--ledger DIR --budget E remembers\n", r.PrivacyUnit().Name)
-					}
-				}
-				sent, rejected := 0, map[string]int{}
-				for chunk := range slices.Chunk(values, sendChunk) {
-					refused, err := c.Send(ctx, chunk)
-					if err != nil {
-						code, hint := exitUnreachable, hintOfAnswer(err)
-						if ctx.Err() != nil {
-							code, hint = exitInterrupted, ""
-						} else if distrusted(err) {
-							code, hint = exitCheck, cmp.Or(hintOfTrust(err), "starling recipe show "+args[0])
-						} else if errors.As(err, new(*client.ValueError)) {
-							code, hint = exitInput, "starling recipe show "+args[0]
-						}
-						if sent > 0 {
-							err = fmt.Errorf("after the first %d values, which have been sent: %w", sent, err)
-						}
-						return &failure{code, err, hint}
-					}
-					sent += len(chunk)
-					for _, x := range refused {
-						rejected[x.Reason.String()]++
-					}
-				}
-				refused := 0
-				for _, n := range rejected {
-					refused += n
-				}
-				out := map[string]any{"reports_sent": sent}
-				if table.unit != "" {
-					out["unit"], out["records"], out["units"], out["records_left_out"] = r.PrivacyUnit().Name, units.Records, units.Units, units.LeftOut
-					if !*asJSON {
-						fmt.Fprintf(e.stdout, "%s records, each %s's made one; %s left out\n", chart.Count(float64(units.Records)), r.PrivacyUnit().Name,
-							chart.Count(float64(units.LeftOut)))
-					}
-				}
-				switch {
-				case device.upload != nil && *asJSON:
-					out["reports_taken"] = sent
-					err = e.json(out)
-				case device.upload != nil:
-					// What the leader says of a report is told to nobody, or it could tell who sent one.
-					fmt.Fprintf(e.stdout, "%s sent, %s taken by the gateway, which passes them on\n", chart.Count(float64(sent)), chart.Count(float64(sent)))
-				case *asJSON:
-					out["reports_acknowledged"], out["reports_refused"] = sent-refused, rejected
-					err = e.json(out)
-				default:
-					fmt.Fprintf(e.stdout, "%s sent, %s acknowledged\n", chart.Count(float64(sent)), chart.Count(float64(sent-refused)))
-					for _, reason := range slices.Sorted(maps.Keys(rejected)) {
-						fmt.Fprintf(e.stdout, "%s refused: %s\n", chart.Count(float64(rejected[reason])), reason)
-					}
-				}
-				if err == nil && refused == sent {
-					hint := "starling why leader.toml"
-					if rejected[dap.BatchCollected.String()] > 0 {
-						hint = fmt.Sprintf("this round has been collected; send again when the next begins, within %d s", r.BatchUnits()*uint64(r.TimePrecision))
-					}
-					return failf(exitCheck, hint, "the leader refused every report")
-				}
-				return err
+				return x.many(ctx, e, values, tally, *simulate == 0)
 			}
 		},
 	}
 }
 
-// A valueError names the first value that does not answer the recipe, by its place; what it says stays unsaid.
-type valueError struct {
-	place, of int // from 1
-	recipe    *recipe.Recipe
+// A sending is one run of starling send, once its command line was read.
+type sending struct {
+	flags   *coinSend
+	options sender.Options
+	file    string
+	recipe  *recipe.Recipe
+	asJSON  bool
 }
 
-func (e *valueError) Error() string {
-	which := "the value"
-	if e.of > 1 {
-		which = fmt.Sprintf("number %d of the %d values", e.place, e.of)
+// many sends answers of people of whom nothing is remembered here. Units is what became
+// of a table's records, if there was one; people are warned unless they are made up.
+func (x *sending) many(ctx context.Context, e *env, values []client.Value, units *answer.Tally, people bool) error {
+	s, err := sender.New(x.options)
+	if refused := new(client.RefusedError); errors.As(err, &refused) || distrusted(err) {
+		return &failure{exitCheck, err, cmp.Or(hintOfTrust(err), "starling recipe show "+x.file)}
+	} else if err != nil {
+		return usageOf("send", err)
 	}
-	return fmt.Sprintf("%s does not answer the recipe: %s; want %s; nothing was sent", which, e.recipe.Given(), wanted(e.recipe))
-}
-
-// wanted says what is typed to answer a recipe.
-func wanted(r *recipe.Recipe) string {
-	switch q := r.Given().(type) {
-	case recipe.Count:
-		return "yes or no"
-	case recipe.Sum, recipe.Mean:
-		return "a whole number"
-	case recipe.Histogram:
-		numbers := fmt.Sprintf("a number from 0 to %d", q.Length-1)
-		if len(r.Labels) == 0 {
-			return numbers
+	if _, claimed := x.recipe.Claim.(recipe.ApproxDP); claimed && people {
+		fmt.Fprintf(e.stderr, "no ledger is kept here, so the same can be sent again, and the guarantee is for a %s of whom that is not done: "+
+			"--ledger DIR --budget E remembers\n", x.recipe.PrivacyUnit().Name)
+	}
+	sent, err := s.Send(ctx, values)
+	if err != nil {
+		code, hint := exitUnreachable, hintOfAnswer(err)
+		if ctx.Err() != nil {
+			code, hint = exitInterrupted, ""
+		} else if distrusted(err) {
+			code, hint = exitCheck, cmp.Or(hintOfTrust(err), "starling recipe show "+x.file)
+		} else if errors.As(err, new(*client.ValueError)) {
+			code, hint = exitInput, "starling recipe show "+x.file
 		}
-		return strings.Join(r.Labels, ", ") + ", or " + numbers
+		return &failure{code, err, hint}
 	}
-	return fmt.Sprintf("%d numbers with commas between them", r.Entries())
+	return x.printSent(e, sent, units)
+}
+
+// printSent says what became of answers of many people.
+func (x *sending) printSent(e *env, sent *sender.Sent, units *answer.Tally) error {
+	refused, rejected := sent.RefusedReports(), map[string]int{}
+	for reason, n := range sent.Refused {
+		rejected[reason.String()] = n
+	}
+	out := map[string]any{"reports_sent": sent.Values}
+	if units != nil {
+		unit := x.recipe.PrivacyUnit().Name
+		out["unit"], out["records"], out["units"], out["records_left_out"] = unit, units.Records, units.Units, units.LeftOut
+		if !x.asJSON {
+			fmt.Fprintf(e.stdout, "%s records, each %s's made one; %s left out\n", chart.Count(float64(units.Records)), unit, chart.Count(float64(units.LeftOut)))
+		}
+	}
+	all := chart.Count(float64(sent.Values))
+	var err error
+	switch relayed := x.options.Manifest != nil; {
+	case relayed && x.asJSON:
+		out["reports_taken"] = sent.Values
+		err = e.json(out)
+	case relayed:
+		// What the leader says of a report is told to nobody, or it could tell who sent one.
+		fmt.Fprintf(e.stdout, "%s sent, %s taken by the gateway, which passes them on\n", all, all)
+	case x.asJSON:
+		out["reports_acknowledged"], out["reports_refused"] = sent.Values-refused, rejected
+		err = e.json(out)
+	default:
+		fmt.Fprintf(e.stdout, "%s sent, %s acknowledged\n", all, chart.Count(float64(sent.Values-refused)))
+		for _, reason := range slices.Sorted(maps.Keys(rejected)) {
+			fmt.Fprintf(e.stdout, "%s refused: %s\n", chart.Count(float64(rejected[reason])), reason)
+		}
+	}
+	if err == nil && refused == sent.Values {
+		hint := "starling why leader.toml"
+		if sent.Refused[dap.BatchCollected] > 0 {
+			hint = fmt.Sprintf("this round has been collected; send again when the next begins, within %d s", x.recipe.BatchUnits()*uint64(x.recipe.TimePrecision))
+		}
+		return failf(exitCheck, hint, "the leader refused every report")
+	}
+	return err
+}
+
+// checkTable says which of a recipe and of flags do not go together.
+func checkTable(x *answer.Table, r *recipe.Recipe) error {
+	u := r.PrivacyUnit()
+	switch {
+	case x.File == "" && (x.Unit != "" || x.Person != ""):
+		return usageOf("send", errors.New("--unit and --person name columns of the --csv file"))
+	case x.File != "" && x.Column == "":
+		return usageOf("send", errors.New("--csv needs --column, the name of a column in the file's first line"))
+	case x.File != "" && x.Unit == "" && r.Unit != nil:
+		return failf(exitUsage, "--unit COLUMN says whose each row is, --unit "+answer.EachRow+" that each is of another "+u.Name,
+			"this recipe protects one %s, whatever the number of its rows, and --unit is missing", u.Name)
+	case x.Person != "" && u.PerPerson == 0:
+		return usageOf("send", fmt.Errorf("the recipe says nothing of how many of its unit, %s, a person has: --person has nothing to hold", u.Name))
+	}
+	return nil
+}
+
+// readTable reads a table of records by unit.
+func readTable(x *answer.Table, r *recipe.Recipe) ([]client.Value, answer.Tally, error) {
+	f, err := os.Open(x.File)
+	if err != nil {
+		return nil, answer.Tally{}, ofInput(err, "starling send --help")
+	}
+	defer f.Close()
+	values, tally, err := x.Read(f, r)
+	if bad := new(answer.TableError); errors.As(err, &bad) {
+		code, hint := exitInput, ""
+		switch bad.Fault {
+		case answer.FaultColumn, answer.FaultEmpty:
+			hint = "starling send --help"
+		case answer.FaultValue, answer.FaultReduce:
+			hint = "starling recipe show"
+		case answer.FaultUnnamed:
+			hint = "every row names its unit, or --unit " + answer.EachRow + " says that each is one"
+		case answer.FaultPerson:
+			code, hint = exitCheck, "what a person with more would have, nobody has computed"
+		case answer.FaultRecords:
+			hint = "a recipe says which by starling recipe new --unit " + r.PrivacyUnit().Name + " --reduce first"
+		}
+		err = &failure{code, err, hint}
+	}
+	return values, tally, err
 }
 
 // readValues gathers the values from exactly one source.
@@ -255,7 +272,7 @@ func readValues(in io.Reader, r *recipe.Recipe, args []string, file, column stri
 		}
 		values := make([]client.Value, simulate)
 		for i := range values {
-			values[i] = made(r.Given())
+			values[i] = answer.MadeUp(r)
 		}
 		return values, nil
 	case file != "":
@@ -264,147 +281,20 @@ func readValues(in io.Reader, r *recipe.Recipe, args []string, file, column stri
 			return nil, ofInput(err, "starling send --help")
 		}
 		defer f.Close()
-		if args, err = readColumn(f, column); err != nil {
+		if args, err = answer.Column(f, column); err != nil {
 			return nil, failf(exitInput, "starling send --help", "%s: %w", file, err)
 		}
 	case stdin:
-		s := bufio.NewScanner(in)
-		s.Buffer(nil, 1<<20)
-		for s.Scan() {
-			if line := strings.TrimSpace(s.Text()); line != "" {
-				args = append(args, line)
-			}
-		}
-		if err := s.Err(); err != nil {
+		var err error
+		if args, err = answer.Lines(in); err != nil {
 			return nil, failf(exitInput, "", "standard input: %w", err)
 		}
 	}
-	values := make([]client.Value, len(args))
-	for i, text := range args {
-		v, ok := parseValue(r, text)
-		if !ok {
-			return nil, &valueError{i + 1, len(args), r}
-		}
-		values[i] = v
+	values, err := answer.Typed(r, args)
+	if err == nil && len(values) == 0 {
+		err = failf(exitInput, "starling send --help", "there are no values")
 	}
-	if len(values) == 0 {
-		return nil, failf(exitInput, "starling send --help", "there are no values")
-	}
-	return values, nil
-}
-
-func readColumn(in io.Reader, column string) ([]string, error) {
-	r := csv.NewReader(bufio.NewReader(in))
-	r.ReuseRecord = true
-	head, err := r.Read()
-	if err != nil {
-		return nil, fmt.Errorf("its first line: %w", err)
-	}
-	at := slices.Index(head, column)
-	if at < 0 {
-		return nil, fmt.Errorf("no column %q; it has %s", column, strings.Join(head, ", "))
-	}
-	var values []string
-	for {
-		row, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return values, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		values = append(values, strings.Clone(row[at]))
-	}
-}
-
-// parseValue reads one answer. Whether it is in range is for the client to say, which never repeats it.
-func parseValue(r *recipe.Recipe, text string) (client.Value, bool) {
-	text = strings.TrimSpace(text)
-	q := r.Given()
-	switch q.(type) {
-	case recipe.Count:
-		switch strings.ToLower(text) {
-		case "yes", "true", "1":
-			return client.Bool(true), true
-		case "no", "false", "0":
-			return client.Bool(false), true
-		}
-		return client.Value{}, false
-	case recipe.Sum, recipe.Mean:
-		n, err := strconv.ParseUint(text, 10, 64)
-		return client.Number(n), err == nil
-	case recipe.Histogram:
-		n, ok := r.Bucket(text)
-		return client.Bucket(n), ok
-	}
-	parts := strings.Split(text, ",")
-	if q, ok := q.(recipe.Vector); ok {
-		v := make([]float64, len(parts))
-		for i, part := range parts {
-			var err error
-			if v[i], err = strconv.ParseFloat(strings.TrimSpace(part), 64); err != nil {
-				return client.Value{}, false
-			}
-		}
-		return client.Reals(v), len(v) == q.Aggregates()
-	}
-	v := make([]uint64, len(parts))
-	for i, part := range parts {
-		n, err := strconv.ParseUint(strings.TrimSpace(part), 10, 64)
-		if err != nil {
-			return client.Value{}, false
-		}
-		v[i] = n
-	}
-	return client.Vector(v), len(v) == q.Aggregates()
-}
-
-// made makes up an answer: each value twice as likely as the next, up to the largest.
-func made(q recipe.Query) client.Value {
-	n := coins()
-	switch q := q.(type) {
-	case recipe.Count:
-		return client.Bool(n == 0)
-	case recipe.Sum:
-		return client.Number(min(n, q.Max))
-	case recipe.Mean:
-		return client.Number(min(n, q.Max))
-	case recipe.Histogram:
-		return client.Bucket(uint32(min(n, uint64(q.Length)-1)))
-	case recipe.Multihot:
-		v := make([]uint64, q.Length)
-		for range min(n, q.MaxWeight) {
-			v[min(coins(), uint64(q.Length)-1)] = 1
-		}
-		return client.Vector(v)
-	case recipe.SumVec:
-		v := make([]uint64, q.Length)
-		for i := range v {
-			v[i] = min(coins(), q.Max)
-		}
-		return client.Vector(v)
-	case recipe.L1BoundSum:
-		v := make([]uint64, q.Length)
-		for range min(coins(), q.Max) {
-			v[min(coins(), uint64(q.Length)-1)]++
-		}
-		return client.Vector(v)
-	case recipe.Vector:
-		// Each entry has about the part of the norm that a long vector's entries have, and every second one is below zero.
-		v := make([]float64, q.Dimension)
-		for i := range v {
-			v[i] = q.Norm() / math.Sqrt(float64(q.Dimension)) * (1 - float64(coins()))
-		}
-		return client.Reals(v)
-	}
-	return client.Value{}
-}
-
-// coins counts the tails before the first head, at most 63.
-func coins() uint64 {
-	var b [8]byte
-	rand.Read(b[:])
-	return uint64(bits.TrailingZeros64(binary.LittleEndian.Uint64(b[:])&math.MaxInt64 | 1<<63))
+	return values, err
 }
 
 // hintOfAnswer says what to look at where an upload was not answered as it should be.

@@ -11,13 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/client/sender"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -116,56 +115,15 @@ func (s *coinSend) certified() (func(*recipe.Targeting) error, error) {
 	}, nil
 }
 
-// coinDevice is what send needs to take part in a recipe by participate.
-type coinDevice struct {
-	flags    *coinSend
-	options  client.Options
-	file     string
-	recipe   *recipe.Recipe
-	manifest *ohttp.Manifest  // nil: devices go directly
-	upload   *ohttp.Transport // the way that it opens
-	source   ohttp.Source
-}
-
-// way opens the way through the relay, if there is a manifest. The memory is what the
-// device has seen of manifests.
-func (c *coinDevice) way(memory *client.Memory) (err error) {
-	if c.manifest == nil {
-		return nil
-	}
-	if c.source, err = sourceOf(ohttp.Pin(c.manifest), c.recipe, c.options.Anchors, memory); err != nil {
-		return err
-	}
-	c.upload, err = ohttp.NewTransport(ohttp.TransportOptions{Source: c.source})
-	c.options.Via = c.upload
-	return err
-}
-
-// plan holds the recipe against what the device agrees to. The device writes down that it saw the recipe.
-func (c *coinDevice) plan(ctx context.Context, d *participate.Device) (*participate.Plan, error) {
-	made, err := d.Consider(ctx, c.options, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	o := participate.PlanOptions{Client: made}
-	if c.upload != nil {
-		o.Upload, o.Manifest = c.upload, c.source
-	}
-	if o.Certificate, err = c.flags.certified(); err != nil {
-		return nil, err
-	}
-	return participate.NewPlan(o)
-}
-
 // validate refuses combinations of flags before anything is opened.
-func (c *coinDevice) validate(values int, simulated bool) error {
-	f := c.flags
-	_, donates := c.recipe.Participation.(recipe.DonationTime)
+func (x *sending) validate(values int, simulated bool) error {
+	f := x.flags
+	_, donates := x.recipe.Participation.(recipe.DonationTime)
 	switch {
 	case *f.wait && !donates:
 		return usageOf("send", errors.New("--wait is for recipes whose devices donate at a random time, and this one asks at once"))
-	case c.recipe.Relay != nil && c.manifest == nil:
-		return failf(exitUsage, "starling send --manifest manifest.starling ...", "%s goes through a relay: --manifest is missing", c.file)
+	case x.recipe.Relay != nil && x.options.Manifest == nil:
+		return failf(exitUsage, "starling send --manifest manifest.starling ...", "%s goes through a relay: --manifest is missing", x.file)
 	case simulated && (*f.ledger != "" || *f.tell):
 		return usageOf("send", errors.New("devices that are made up have no ledger and no coin to tell: --ledger, --tell and --simulate exclude each other"))
 	case simulated && donates && !*f.wait:
@@ -173,7 +131,7 @@ func (c *coinDevice) validate(values int, simulated bool) error {
 	case simulated:
 		return nil
 	case *f.ledger == "":
-		return failf(exitUsage, "starling send --ledger DIR --budget E ...", "%s is decided by a coin, which a person pays for: --ledger is missing", c.file)
+		return failf(exitUsage, "starling send --ledger DIR --budget E ...", "%s is decided by a coin, which a person pays for: --ledger is missing", x.file)
 	case !(*f.budget > 0) || !(*f.budgetDelta > 0 && *f.budgetDelta <= 1):
 		return usageOf("send", errors.New("--ledger needs --budget above 0, and a --budget-delta above 0 and at most 1"))
 	case *f.counter != "" && inside(*f.counter, *f.ledger):
@@ -190,88 +148,71 @@ func inside(file, dir string) bool {
 	return err == nil && filepath.IsLocal(path)
 }
 
-// send decides one round for one person.
-func (c *coinDevice) send(ctx context.Context, e *env, v client.Value, asJSON bool) (err error) {
-	attributes, err := readAttributes(*c.flags.attributes)
-	if err != nil {
+// open says how a recipe with coins is answered, as far as files and flags say it.
+func (x *sending) open() (err error) {
+	if x.options.Attributes, err = readAttributes(*x.flags.attributes); err == nil {
+		x.options.Certificate, err = x.flags.certified()
+	}
+	return err
+}
+
+// person decides one round for one person.
+func (x *sending) person(ctx context.Context, e *env, v client.Value) (err error) {
+	if err := x.open(); err != nil {
 		return err
 	}
-	fsys, err := disk.OS(*c.flags.ledger)
+	home := sender.Home{Dir: *x.flags.ledger, Counter: *x.flags.counter, Limits: x.flags.limits()}
+	p, err := sender.OpenPerson(ctx, x.options, home)
 	if err != nil {
-		return &failure{exitInput, err, ""}
+		return x.refusal(ctx, err)
 	}
-	defer func() { err = errors.Join(err, fsys.Close()) }()
-	if err := fsys.Lock(); err != nil {
-		return failf(exitFailed, "wait for the other starling send to end", "%s: %w", *c.flags.ledger, err)
-	}
-	limits := c.flags.limits()
-	if path := *c.flags.counter; path != "" {
-		outside, fault := disk.OS(filepath.Dir(path))
-		if fault != nil {
-			return &failure{exitInput, fault, ""}
-		}
-		defer func() { err = errors.Join(err, outside.Close()) }()
-		limits.Counter = participate.FileCounter{FS: outside, Name: filepath.Base(path)}
-	}
-	ledger, err := participate.OpenLedger(fsys, limits)
+	defer func() { err = errors.Join(err, p.Close()) }()
+	decision, err := p.Decide(ctx, v)
 	if err != nil {
-		return c.refusal(ctx, err)
+		return x.refusal(ctx, err)
 	}
-	defer func() { err = errors.Join(err, ledger.Close()) }()
-	memory, err := client.OpenMemory(fsys)
-	if err != nil {
-		return c.refusal(ctx, err)
+	if _, donates := x.recipe.Participation.(recipe.DonationTime); donates {
+		return x.donate(ctx, e, p, decision)
 	}
-	if err := c.way(memory); err != nil {
-		return c.refusal(ctx, err)
-	}
-	device := &participate.Device{Ledger: ledger, Attributes: attributes}
-	plan, err := c.plan(ctx, device)
-	if err != nil {
-		return c.refusal(ctx, err)
-	}
-	if _, donates := c.recipe.Participation.(recipe.DonationTime); donates {
-		return c.donate(ctx, e, device, plan, v, asJSON)
-	}
-	decision, err := device.Decide(ctx, plan, v, time.Now())
-	if err != nil {
-		return c.refusal(ctx, err)
-	}
-	// From here on nothing but --tell says what was decided: not an exit code, not an error. An upload that fails says that
-	// there was one.
+	// From here on nothing but --tell says what was decided: not an exit code, not an
+	// error. An upload that fails says that there was one.
 	sent := decision.Send(ctx)
-	return c.report(e, ledger, decision, sent, asJSON)
+	return x.report(e, p.Ledger(), decision, sent)
 }
 
 // refusal gives errors from before the coin their exit codes.
-func (c *coinDevice) refusal(ctx context.Context, err error) error {
-	hint := "starling recipe show " + c.file
+func (x *sending) refusal(ctx context.Context, err error) error {
+	hint := "starling recipe show " + x.file
 	manifest, refused, value := new(participate.ManifestError), new(client.RefusedError), new(client.ValueError)
-	known, answer := new(failure), dap.ReportError(0)
+	dir, busy, waited, answer := new(sender.DirError), new(sender.BusyError), new(sender.WaitError), dap.ReportError(0)
 	if more := hintOfTrust(err); more != "" {
 		hint = more
 	}
 	switch {
-	case errors.As(err, &known):
-		return err
+	case errors.As(err, &dir):
+		return &failure{exitInput, err, ""}
+	case errors.As(err, &busy):
+		return &failure{exitFailed, err, "wait for the other starling send to end"}
+	case errors.As(err, &waited):
+		return &failure{exitInterrupted, err, "the time that was drawn is kept: run this again"}
 	case ctx.Err() != nil:
 		return &failure{exitInterrupted, err, ""}
 	case errors.Is(err, client.ErrMemory):
 		return &failure{exitCheck, err, "do not delete it: a device that forgot can be given another manifest. Put the newest copy of " +
-			filepath.Join(*c.flags.ledger, client.MemoryDir) + " back, all of it of one time (docs/recovery.md)"}
+			filepath.Join(*x.flags.ledger, client.MemoryDir) + " back, all of it of one time (docs/recovery.md)"}
 	case errors.Is(err, client.ErrClock):
 		return &failure{exitNotYet, err, "set the clock right"}
 	case errors.Is(err, client.ErrConflict):
-		return &failure{exitCheck, err, "leader, helper and gateway have signed both; show them to others: " + filepath.Join(*c.flags.ledger, client.MemoryDir)}
+		return &failure{exitCheck, err, "leader, helper and gateway have signed both; show them to others: " + filepath.Join(*x.flags.ledger, client.MemoryDir)}
 	case errors.Is(err, participate.ErrLedger):
 		return &failure{exitCheck, err, "do not delete it: an empty ledger would forget what is spent. Put the newest copies of ledger, charged and draws back into " +
-			*c.flags.ledger + ", all of one time; if they are gone for good, this device sends nothing any more under the recipes that it knew (docs/recovery.md)"}
+			*x.flags.ledger + ", all of one time; if they are gone for good, this device sends nothing any more under the recipes that it knew (docs/recovery.md)"}
 	case errors.Is(err, participate.ErrDecided):
-		return &failure{exitNotYet, err, "a round is decided once; send again in the next: starling budget --recipe " + c.file + " " + *c.flags.ledger}
+		return &failure{exitNotYet, err, "a round is decided once; send again in the next: starling budget --recipe " + x.file + " " + *x.flags.ledger}
 	case errors.Is(err, participate.ErrTooSoon):
 		return &failure{exitNotYet, err, "send again in that round; what the recipe says of it: " + hint}
 	case errors.Is(err, participate.ErrBudget):
-		return &failure{exitCheck, err, "starling budget " + *c.flags.ledger}
+		return &failure{exitCheck, err, "starling budget " + *x.flags.ledger}
 	case errors.As(err, &value):
 		return &failure{exitInput, err, hint}
 	case errors.As(err, &manifest), errors.As(err, &refused), errors.Is(err, participate.ErrNotAsked),
@@ -310,21 +251,21 @@ func hintOfTrust(err error) string {
 }
 
 // report says what was paid, and with --tell what for.
-func (c *coinDevice) report(e *env, ledger *participate.Ledger, d *participate.Decision, sent error, asJSON bool) error {
-	if c.recipe.Participation == (recipe.Always{}) {
-		return c.certain(e, ledger, sent, asJSON)
+func (x *sending) report(e *env, ledger *participate.Ledger, d *participate.Decision, sent error) error {
+	if x.recipe.Participation == (recipe.Always{}) {
+		return x.certain(e, ledger, sent)
 	}
 	outcome := ""
-	if *c.flags.tell {
+	if *x.flags.tell {
 		outcome = tell(d)
 		if sent != nil {
 			outcome += ", which did not arrive: " + sent.Error()
 		}
 	}
-	if asJSON {
-		return e.json(c.paid(ledger, outcome))
+	if x.asJSON {
+		return e.json(x.paid(ledger, outcome))
 	}
-	c.printPaid(e, ledger)
+	x.printPaid(e, ledger)
 	if outcome == "" {
 		outcome = "it is not told here, nor whether anything was sent or arrived; --tell tells you"
 	}
@@ -334,16 +275,16 @@ func (c *coinDevice) report(e *env, ledger *participate.Ledger, d *participate.D
 
 // certain is report where everybody who is asked reports, so that there is no coin, and
 // nothing to hide, in whether a report arrived.
-func (c *coinDevice) certain(e *env, ledger *participate.Ledger, sent error, asJSON bool) error {
-	out := c.paid(ledger, "")
+func (x *sending) certain(e *env, ledger *participate.Ledger, sent error) error {
+	out := x.paid(ledger, "")
 	if out["report"] = "arrived"; sent != nil {
 		out["report"] = "did not arrive"
 	}
 	var err error
-	if asJSON {
+	if x.asJSON {
 		err = e.json(out)
 	} else {
-		c.printPaid(e, ledger)
+		x.printPaid(e, ledger)
 		_, err = fmt.Fprintf(e.stdout, "the report: it %s\n", out["report"])
 	}
 	if sent != nil && err == nil {
@@ -353,9 +294,9 @@ func (c *coinDevice) certain(e *env, ledger *participate.Ledger, sent error, asJ
 }
 
 // paid is what --json says of every decision; outcome is empty but with --tell.
-func (c *coinDevice) paid(ledger *participate.Ledger, outcome string) map[string]any {
+func (x *sending) paid(ledger *participate.Ledger, outcome string) map[string]any {
 	spent, entries := ledger.Spent(), ledger.Entries()
-	out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(*c.flags.budget),
+	out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(*x.flags.budget),
 		"conditions": spentConditions(entries), "unconditional": recipe.Loss(participate.Unconditional(entries, account.UnconditionalAfter))}
 	if outcome != "" {
 		out["coin"] = outcome
@@ -365,18 +306,18 @@ func (c *coinDevice) paid(ledger *participate.Ledger, outcome string) map[string
 
 // printPaid says what is spent: first what counts on nobody's word, and behind it what the
 // budget is charged, with whose word that holds on.
-func (c *coinDevice) printPaid(e *env, ledger *participate.Ledger) {
-	spent, entries, most := ledger.Spent(), ledger.Entries(), *c.flags.budget
+func (x *sending) printPaid(e *env, ledger *participate.Ledger) {
+	spent, entries, most := ledger.Spent(), ledger.Entries(), *x.flags.budget
 	charged := "epsilon " + above(spent.Epsilon)
 	if !math.IsInf(most, 1) {
 		charged += fmt.Sprintf(" of %.4g", most)
 	}
 	word := ""
 	switch conditions := spentConditions(entries); {
-	case len(c.recipe.Conditions()) > 0:
-		word = "what the recipe's author says is true: starling recipe show " + c.file
+	case len(x.recipe.Conditions()) > 0:
+		word = "what the recipe's author says is true: starling recipe show " + x.file
 	case len(conditions) > 0:
-		word = "what the authors of earlier recipes say is true: starling budget --log " + *c.flags.ledger
+		word = "what the authors of earlier recipes say is true: starling budget --log " + *x.flags.ledger
 	default:
 		fmt.Fprintf(e.stdout, "decided and paid for: %s is spent\n", charged)
 		return

@@ -1,0 +1,151 @@
+package answer
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// A ValueError names the first value that does not answer the recipe, by its place; what
+// it says stays unsaid.
+type ValueError struct {
+	Place, Of int // from 1
+	recipe    *recipe.Recipe
+}
+
+func (e *ValueError) Error() string {
+	which := "the value"
+	if e.Of > 1 {
+		which = fmt.Sprintf("number %d of the %d values", e.Place, e.Of)
+	}
+	return fmt.Sprintf("%s does not answer the recipe: %s; want %s; nothing was sent", which, e.recipe.Given(), Wanted(e.recipe))
+}
+
+// Wanted says what is typed to answer a recipe.
+func Wanted(r *recipe.Recipe) string {
+	switch q := r.Given().(type) {
+	case recipe.Count:
+		return "yes or no"
+	case recipe.Sum, recipe.Mean:
+		return "a whole number"
+	case recipe.Histogram:
+		numbers := fmt.Sprintf("a number from 0 to %d", q.Length-1)
+		if len(r.Labels) == 0 {
+			return numbers
+		}
+		return strings.Join(r.Labels, ", ") + ", or " + numbers
+	}
+	return fmt.Sprintf("%d numbers with commas between them", r.Entries())
+}
+
+// Typed reads one answer of each text. It fails with *[ValueError].
+func Typed(r *recipe.Recipe, texts []string) ([]client.Value, error) {
+	values := make([]client.Value, len(texts))
+	for i, text := range texts {
+		v, ok := Parse(r, text)
+		if !ok {
+			return nil, &ValueError{i + 1, len(texts), r}
+		}
+		values[i] = v
+	}
+	return values, nil
+}
+
+// Parse reads one answer.
+func Parse(r *recipe.Recipe, text string) (client.Value, bool) {
+	text = strings.TrimSpace(text)
+	q := r.Given()
+	switch q.(type) {
+	case recipe.Count:
+		switch strings.ToLower(text) {
+		case "yes", "true", "1":
+			return client.Bool(true), true
+		case "no", "false", "0":
+			return client.Bool(false), true
+		}
+		return client.Value{}, false
+	case recipe.Sum, recipe.Mean:
+		n, err := strconv.ParseUint(text, 10, 64)
+		return client.Number(n), err == nil
+	case recipe.Histogram:
+		n, ok := r.Bucket(text)
+		return client.Bucket(n), ok
+	}
+	parts := strings.Split(text, ",")
+	if q, ok := q.(recipe.Vector); ok {
+		v := make([]float64, len(parts))
+		for i, part := range parts {
+			var err error
+			if v[i], err = strconv.ParseFloat(strings.TrimSpace(part), 64); err != nil {
+				return client.Value{}, false
+			}
+		}
+		return client.Reals(v), len(v) == q.Aggregates()
+	}
+	v := make([]uint64, len(parts))
+	for i, part := range parts {
+		n, err := strconv.ParseUint(strings.TrimSpace(part), 10, 64)
+		if err != nil {
+			return client.Value{}, false
+		}
+		v[i] = n
+	}
+	return client.Vector(v), len(v) == q.Aggregates()
+}
+
+// MadeUp makes up an answer to a recipe: each value twice as likely as the next, up to the
+// largest.
+func MadeUp(r *recipe.Recipe) client.Value {
+	n := coins()
+	switch q := r.Given().(type) {
+	case recipe.Count:
+		return client.Bool(n == 0)
+	case recipe.Sum:
+		return client.Number(min(n, q.Max))
+	case recipe.Mean:
+		return client.Number(min(n, q.Max))
+	case recipe.Histogram:
+		return client.Bucket(uint32(min(n, uint64(q.Length)-1)))
+	case recipe.Multihot:
+		v := make([]uint64, q.Length)
+		for range min(n, q.MaxWeight) {
+			v[min(coins(), uint64(q.Length)-1)] = 1
+		}
+		return client.Vector(v)
+	case recipe.SumVec:
+		v := make([]uint64, q.Length)
+		for i := range v {
+			v[i] = min(coins(), q.Max)
+		}
+		return client.Vector(v)
+	case recipe.L1BoundSum:
+		v := make([]uint64, q.Length)
+		for range min(coins(), q.Max) {
+			v[min(coins(), uint64(q.Length)-1)]++
+		}
+		return client.Vector(v)
+	case recipe.Vector:
+		// Each entry has about the part of the norm that an entry of a long vector has, and
+		// every second one is below zero.
+		v := make([]float64, q.Dimension)
+		for i := range v {
+			v[i] = q.Norm() / math.Sqrt(float64(q.Dimension)) * (1 - float64(coins()))
+		}
+		return client.Reals(v)
+	}
+	return client.Value{}
+}
+
+// coins counts the tails before the first head, at most 63.
+func coins() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return uint64(bits.TrailingZeros64(binary.LittleEndian.Uint64(b[:])&math.MaxInt64 | 1<<63))
+}

@@ -1,0 +1,169 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/internal/disk"
+)
+
+// A Home is where a person's device keeps what it must not forget.
+type Home struct {
+	// Dir holds the ledger and the memory of manifests; made where there is none. Required.
+	Dir string
+	// Counter is a file outside of Dir, which is not put back with it: a ledger that was
+	// put back as a whole is found out. Optional.
+	Counter string
+	// Limits bound what all recipes together may cost; required.
+	Limits participate.LedgerOptions
+}
+
+// A DirError: a directory of a person's device cannot be opened.
+type DirError struct{ Err error }
+
+func (e *DirError) Error() string { return e.Err.Error() }
+func (e *DirError) Unwrap() error { return e.Err }
+
+// A BusyError: another process answers out of the directory.
+type BusyError struct {
+	Dir string
+	Err error
+}
+
+func (e *BusyError) Error() string { return fmt.Sprintf("%s: %v", e.Dir, e.Err) }
+func (e *BusyError) Unwrap() error { return e.Err }
+
+// A Person answers one recipe, round after round. It holds the home's lock.
+type Person struct {
+	device  *participate.Device
+	plan    *participate.Plan
+	donates bool
+	opened  []func() error
+}
+
+// OpenPerson opens a person's home and holds the recipe and the manifest against what is
+// known there. It fails with *[DirError], *[BusyError], and as participate.OpenLedger,
+// client.OpenMemory, client.NewManifests, participate.Device.Consider and
+// participate.NewPlan do.
+func OpenPerson(ctx context.Context, o Options, h Home) (_ *Person, err error) {
+	p := &Person{donates: o.donates()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	fsys, err := disk.OS(h.Dir)
+	if err != nil {
+		return nil, &DirError{err}
+	}
+	p.opened = append(p.opened, fsys.Close)
+	if err := fsys.Lock(); err != nil {
+		return nil, &BusyError{h.Dir, err}
+	}
+	if h.Counter != "" {
+		outside, err := disk.OS(filepath.Dir(h.Counter))
+		if err != nil {
+			return nil, &DirError{err}
+		}
+		p.opened = append(p.opened, outside.Close)
+		h.Limits.Counter = participate.FileCounter{FS: outside, Name: filepath.Base(h.Counter)}
+	}
+	ledger, err := participate.OpenLedger(fsys, h.Limits)
+	if err != nil {
+		return nil, err
+	}
+	p.opened = append(p.opened, ledger.Close)
+	memory, err := client.OpenMemory(fsys)
+	if err != nil {
+		return nil, err
+	}
+	w, err := o.way(memory)
+	if err != nil {
+		return nil, err
+	}
+	p.device = &participate.Device{Ledger: ledger, Attributes: o.Attributes}
+	p.plan, err = o.plan(ctx, w, p.device)
+	return p, err
+}
+
+// Close ends the ledger and leaves the directory to others.
+func (p *Person) Close() error {
+	var err error
+	for i := len(p.opened) - 1; i >= 0; i-- {
+		err = errors.Join(err, p.opened[i]())
+	}
+	return err
+}
+
+// Ledger is the person's.
+func (p *Person) Ledger() *participate.Ledger { return p.device.Ledger }
+
+// Decide decides the round that runs, or where devices donate at a random time, goes on
+// with the time that was drawn, or draws one of the next round. It fails as
+// participate.Device.Decide does, always before a coin is tossed.
+func (p *Person) Decide(ctx context.Context, v client.Value) (*participate.Decision, error) {
+	if p.donates {
+		decision, err := p.device.Resume(ctx, p.plan, v, time.Now())
+		if !errors.Is(err, participate.ErrNoDraw) {
+			return decision, err
+		}
+	}
+	return p.device.Decide(ctx, p.plan, v, time.Now())
+}
+
+// SendDue sends a decision if its slot is now. Due says whether it is, and the error what
+// sending said.
+func (p *Person) SendDue(ctx context.Context, d *participate.Decision) (due bool, sent error) {
+	from, to, ok := d.Slot()
+	if now := time.Now(); !ok || now.Before(from) || !now.Before(to) {
+		return false, nil
+	}
+	return true, d.Send(ctx)
+}
+
+// SendInTime waits for a decision's time and sends it then. Where it is hidden whether
+// there was a slot, and when, it returns at the end of the round whatever was drawn. Sent
+// is what sending said; err is *[WaitError] if the wait was ended.
+func (p *Person) SendInTime(ctx context.Context, d *participate.Decision, hidden bool) (sent, err error) {
+	if err := sleepUntil(ctx, d.At()); err != nil {
+		return nil, err
+	}
+	// A computer whose lid was closed may have slept through the slot, and has missed it.
+	if _, to, ok := d.Slot(); !ok || time.Now().Before(to) {
+		sent = d.Send(ctx)
+	}
+	if hidden {
+		_, end := d.Round()
+		err = sleepUntil(ctx, end)
+	}
+	return sent, err
+}
+
+// A WaitError: the wait for a time that was drawn was ended early; the time is kept.
+type WaitError struct{ Err error }
+
+func (e *WaitError) Error() string { return e.Err.Error() }
+func (e *WaitError) Unwrap() error { return e.Err }
+
+// sleepUntil waits by the clock on the wall, which goes on while the computer sleeps.
+func sleepUntil(ctx context.Context, t time.Time) error {
+	const look = time.Minute
+	for {
+		left := time.Until(t.Round(0))
+		if left <= 0 {
+			return nil
+		}
+		timer := time.NewTimer(min(left, look))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return &WaitError{ctx.Err()}
+		}
+	}
+}

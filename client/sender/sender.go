@@ -1,0 +1,140 @@
+package sender
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// chunk is how many reports are made before they are uploaded.
+const chunk = 500
+
+// Options say which recipe is answered, and by which way.
+type Options struct {
+	// Client says what the device agrees to; its Checked is required. Via is made here.
+	Client client.Options
+	// Manifest names the relay that everything goes through, and vouches for keys; nil is
+	// the way to the leader without a relay.
+	Manifest ohttp.Source
+	// Attributes are what the devices declare to targeted recipes.
+	Attributes map[recipe.Attribute]string
+	// Certificate verifies the evidence of a targeted recipe; nil refuses all of them.
+	Certificate func(*recipe.Targeting) error
+}
+
+// A way is how a device's requests reach the servers.
+type way struct {
+	client   client.Options
+	upload   *ohttp.Transport // nil: directly
+	manifest ohttp.Source
+}
+
+// way opens the way through the relay, where there is a manifest: held against the
+// recipe's keys and the anchors where it names keys, and against what memory has seen.
+func (o *Options) way(memory *client.Memory) (way, error) {
+	w := way{client: o.Client}
+	if o.Manifest == nil {
+		return w, nil
+	}
+	w.manifest = o.Manifest
+	if r := o.Client.Checked.Recipe(); r.ServerKeys != nil && r.Relay != nil {
+		m, err := client.NewManifests(client.ManifestsOptions{Recipe: r, Anchors: o.Client.Anchors, Source: o.Manifest, Memory: memory})
+		if err != nil {
+			return w, err
+		}
+		w.manifest = m
+	}
+	var err error
+	w.upload, err = ohttp.NewTransport(ohttp.TransportOptions{Source: w.manifest})
+	w.client.Via = w.upload
+	return w, err
+}
+
+// plan holds the recipe against what the device agrees to; the device's ledger records
+// that the recipe was seen.
+func (o *Options) plan(ctx context.Context, w way, d *participate.Device) (*participate.Plan, error) {
+	c, err := d.Consider(ctx, w.client, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	p := participate.PlanOptions{Client: c, Certificate: o.Certificate}
+	if w.upload != nil {
+		p.Upload, p.Manifest = w.upload, w.manifest
+	}
+	return participate.NewPlan(p)
+}
+
+// donates says whether devices draw a time of their own.
+func (o *Options) donates() bool {
+	_, ok := o.Client.Checked.Recipe().Participation.(recipe.DonationTime)
+	return ok
+}
+
+// A Sender sends answers of many people, of whom it remembers nothing.
+type Sender struct{ client *client.Client }
+
+// New makes a sender. It fails with *[client.RefusedError] where a device would not take
+// part, and as [client.NewManifests] does.
+func New(o Options) (*Sender, error) {
+	w, err := o.way(client.Forgetful())
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(w.client)
+	if err != nil {
+		return nil, err
+	}
+	return &Sender{c}, nil
+}
+
+// Sent says what became of answers.
+type Sent struct {
+	Values  int
+	Refused map[dap.ReportError]int // by the leader, where no relay hides it
+}
+
+// RefusedReports is how many reports the leader refused, for whatever reason.
+func (s *Sent) RefusedReports() (n int) {
+	for _, some := range s.Refused {
+		n += some
+	}
+	return n
+}
+
+// A PartError: the servers could not be reached after the first answers, which were sent.
+type PartError struct {
+	Sent int
+	Err  error
+}
+
+func (e *PartError) Error() string {
+	return fmt.Sprintf("after the first %d values, which have been sent: %v", e.Sent, e.Err)
+}
+func (e *PartError) Unwrap() error { return e.Err }
+
+// Send makes one report of each value and uploads it. It fails as [client.Client.Send],
+// with a *[PartError] around that where some values were sent before.
+func (s *Sender) Send(ctx context.Context, values []client.Value) (*Sent, error) {
+	sent := &Sent{Refused: map[dap.ReportError]int{}}
+	for some := range slices.Chunk(values, chunk) {
+		refused, err := s.client.Send(ctx, some)
+		if err != nil && sent.Values > 0 {
+			err = &PartError{sent.Values, err}
+		}
+		if err != nil {
+			return nil, err
+		}
+		sent.Values += len(some)
+		for _, x := range refused {
+			sent.Refused[x.Reason]++
+		}
+	}
+	return sent, nil
+}
