@@ -676,6 +676,12 @@ func TestClosedServicesRefuse(t *testing.T) {
 	}
 }
 
+// unnoted notes no log that was begun.
+type unnoted struct{ segment.Committer }
+
+func (unnoted) BeginLogs(context.Context, []segment.Begun) error            { return nil }
+func (unnoted) BegunLogs(context.Context) (none []segment.Begun, err error) { return nil, nil }
+
 // TestLateSegmentsLeaveNoFiles: reports that were acknowledged and come out of the log only after their batch is frozen or
 // closed count as batch_collected, and their files go without a restart.
 func TestLateSegmentsLeaveNoFiles(t *testing.T) {
@@ -686,7 +692,7 @@ func TestLateSegmentsLeaveNoFiles(t *testing.T) {
 		if err := p.leader.Close(); err != nil {
 			t.Fatal(err)
 		}
-		inbox := must(segment.OpenInbox(p.leaderFS, segment.InboxOptions{}))
+		inbox := must(segment.OpenInbox(t.Context(), p.leaderFS, unnoted{}, segment.InboxOptions{}))
 		var entries []segment.Entry
 		for _, r := range p.reports(n) {
 			entries = append(entries, segment.Entry{

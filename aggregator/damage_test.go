@@ -513,10 +513,6 @@ func TestDamageMatrix(t *testing.T) {
 					row += " |"
 					continue
 				}
-				if kind == "inbox/*" && (d.name == "missing" || d.name == "empty") {
-					row += " unseen |" // see docs/recovery.md, "What cannot be known"
-					continue
-				}
 				f := u.play(disks)
 				role := []string{"leader", "helper", "both"}[who]
 				t.Logf("%s of %s, %s: %s: %s", kind, role, d.name, f.class, f.words)

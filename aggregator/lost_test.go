@@ -2,6 +2,7 @@ package aggregator_test
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"path"
 	"strings"
@@ -169,7 +170,10 @@ func TestTakeBackAndCrash(t *testing.T) {
 			if c := p.counts(); c.Acknowledged != 12 || c.Aggregated != 12 {
 				t.Errorf("counts %+v", c)
 			}
-			if left := filesOf(t, p.leaderFS, "lost"); len(left) != 0 {
+			// An older database also misses the log of its own time, which was empty.
+			left := filesOf(t, p.leaderFS, "lost")
+			maps.DeleteFunc(left, func(name string, _ []byte) bool { return strings.Contains(name, "/inbox/") })
+			if len(left) != 0 {
 				t.Errorf("%d files are still lost", len(left))
 			}
 			p.audit()

@@ -158,18 +158,27 @@ func (l *Leader) openFiles(ctx context.Context) (err error) {
 	if err := l.lost.Open(ctx, l.store, l.opt.Log, segments, runs); err != nil {
 		return fmt.Errorf("leader: %w", err)
 	}
-	l.inbox, err = segment.OpenInbox(l.opt.FS, segment.InboxOptions{
-		Dir: inboxDir, MaxReport: int(l.opt.Limits.UploadBody), MaxInFlight: l.opt.Limits.InFlight,
+	aside, err := lost.List(l.opt.FS)
+	if err != nil {
+		return fmt.Errorf("leader: %w", err)
+	}
+	unnamed := make([]string, len(aside))
+	for i, f := range aside {
+		unnamed[i] = f.Name
+	}
+	counted := committer{l.store, func(reports int64) {
+		l.backlog.segments.Add(reports)
+		l.wakeJobs()
+	}}
+	l.inbox, err = segment.OpenInbox(ctx, l.opt.FS, counted, segment.InboxOptions{
+		Dir: inboxDir, Unnamed: unnamed, MaxReport: int(l.opt.Limits.UploadBody), MaxInFlight: l.opt.Limits.InFlight,
 		Log: disk.LogOptions{Clock: l.opt.Clock, Failpoints: l.opt.Failpoints, MaxRecord: 2 * int(l.opt.Limits.UploadBody)},
 	})
 	if err != nil {
 		return fmt.Errorf("leader: %w", err)
 	}
 	l.sorter, err = segment.NewSorter(l.inbox, segment.SorterOptions{
-		Dir: segments, Lost: l.lost, Committer: committer{l.store, func(reports int64) {
-			l.backlog.segments.Add(reports)
-			l.wakeJobs()
-		}}, Latency: l.opt.Latency, Logger: l.opt.Log,
+		Dir: segments, Lost: l.lost, Latency: l.opt.Latency, Logger: l.opt.Log,
 		MaxReports: l.opt.SegmentReports, MaxBytes: l.opt.SegmentBytes, Failpoints: l.opt.Failpoints,
 	})
 	if err != nil {
@@ -188,8 +197,8 @@ type committer struct {
 	after func(reports int64)
 }
 
-func (c committer) CommitLog(ctx context.Context, log disk.LogID, s []segment.Meta, lost *segment.LogDamage) error {
-	err := c.Store.CommitLog(ctx, log, s, lost)
+func (c committer) CommitLog(ctx context.Context, log disk.LogID, s []segment.Meta, lost *segment.LogDamage, others []segment.Begun) error {
+	err := c.Store.CommitLog(ctx, log, s, lost, others)
 	if err == nil {
 		reports := int64(0)
 		for i := range s {

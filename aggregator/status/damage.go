@@ -13,6 +13,9 @@ type Damage struct {
 
 // Why is what was lost, in words.
 func (d *Damage) Why() string {
+	if d.Records == 0 {
+		return fmt.Sprintf("a log of acknowledged reports, which %s stands for, is gone or was emptied: how many reports are lost nobody can tell", d.File)
+	}
 	least := ""
 	if !d.Exact {
 		least = "at least "

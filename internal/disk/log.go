@@ -129,6 +129,12 @@ func CreateLog(fsys FS, name string, opt LogOptions) (*Log, error) {
 	return startLog(fsys, opt, f, name, id, LogHeaderSize, 0), nil
 }
 
+// WriteLogHeader writes a log file that holds nothing, in the place of what was there: its
+// id, and what it says of the log before it.
+func WriteLogHeader(fsys FS, name string, id LogID, before Mark) error {
+	return WriteFile(fsys, name, appendLogHeader(nil, id, before))
+}
+
 // OpenLog reads the log file name, hands each record to visit in order, and appends to it from then on; it makes the
 // file if there is none. What was read is first written to a fresh file that atomically replaces the old one: after a
 // failed sync the old file's bytes may be in memory only, and its torn tail goes with it. A payload is only valid

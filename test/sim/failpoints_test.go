@@ -17,7 +17,7 @@ import (
 // written down here; TestFailpoints fails if these lists and what its tours pass differ.
 var failpoints = map[string][]string{
 	"leader": slices.Concat(leader.FailpointNames(), disk.LogFailpoints(), segmentPoints, runPoints, transactions(
-		"open", "put-task", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
+		"open", "put-task", "begin-logs", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
 		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused",
 		"note-data-key", "retire-task", "sweep-task", "drop-tombstones", "save-time", "note-keys"), noisePoints, buryPoints),
 	"helper": slices.Concat(helper.FailpointNames(), runPoints, transactions(

@@ -31,7 +31,7 @@ func benchEntry(n uint64) Entry {
 func BenchmarkPut(b *testing.B) {
 	for _, callers := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			in, err := OpenInbox(benchOS(b), InboxOptions{MaxUnsorted: 1 << 40})
+			in, err := OpenInbox(b.Context(), benchOS(b), newRows(), InboxOptions{MaxUnsorted: 1 << 40})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -58,12 +58,12 @@ func BenchmarkPut(b *testing.B) {
 
 // BenchmarkSort cuts logs of 8 MiB into segments and removes them; the rows cost nothing here.
 func BenchmarkSort(b *testing.B) {
-	in, err := OpenInbox(benchOS(b), InboxOptions{RotateBytes: 1 << 40})
+	in, err := OpenInbox(b.Context(), benchOS(b), newRows(), InboxOptions{RotateBytes: 1 << 40})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer in.Close()
-	s, err := NewSorter(in, SorterOptions{Committer: newRows()})
+	s, err := NewSorter(in, SorterOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}

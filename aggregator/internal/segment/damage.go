@@ -45,6 +45,19 @@ func logDamageOf(name string, scan *disk.Scan, longer int64) *LogDamage {
 	return d
 }
 
+// standIn writes a file for a log that was noted and is missing or emptied, for the sorter
+// to count and to set aside: a log whose header names itself as the one before it. longer is
+// how long the log is known to have been, in bytes; whether a report was in it nobody can
+// tell, unless that says so.
+func standIn(fsys disk.FS, log Begun, longer int64) error {
+	return disk.WriteLogHeader(fsys, log.File, log.ID, disk.Mark{ID: log.ID, Size: max(longer, disk.LogHeaderSize)})
+}
+
+func isStandIn(fsys disk.FS, name string) bool {
+	id, before, err := disk.ReadLogHeader(fsys, name)
+	return err == nil && before.ID == id
+}
+
 // add counts what a gap held.
 func (d *LogDamage) add(g *disk.Gap) {
 	d.Bytes += g.Size
@@ -126,7 +139,7 @@ func (in *Inbox) marks() (map[disk.LogID]int64, error) {
 			continue
 		}
 		if _, before, err := disk.ReadLogHeader(in.fs, name); err == nil && before.Size > 0 {
-			marks[before.ID] = before.Size
+			marks[before.ID] = max(marks[before.ID], before.Size)
 		}
 	}
 	return marks, nil
@@ -139,7 +152,11 @@ func (s *Sorter) setAside(ctx context.Context, d *LogDamage) error {
 		return err
 	}
 	s.count(func(st *SorterStats) { st.Damaged++; st.Dropped += int64(d.sum()) })
-	s.opt.Logger.LogAttrs(ctx, slog.LevelError, "acknowledged reports are lost: a log is damaged and was set aside",
+	what := "acknowledged reports are lost: a log is damaged and was set aside"
+	if isStandIn(s.fs, to.Path) {
+		what = "acknowledged reports may be lost: a log is gone or was emptied, and another was set aside in its place"
+	}
+	s.opt.Logger.LogAttrs(ctx, slog.LevelError, what,
 		slog.String("file", to.Path), slog.Int64("bytes", d.Bytes), slog.Int("records", d.Records), slog.Int("reports", d.sum()),
 		slog.Bool("exact", d.Exact))
 	return nil

@@ -20,10 +20,10 @@ import (
 
 // damaged is a folder with a log of four records, of one report each, whose end is told
 // by the log after it, if followed.
-func damaged(t *testing.T, followed bool) (mem *disktest.Mem, name string, content []byte) {
+func damaged(t *testing.T, r *rows, followed bool) (mem *disktest.Mem, name string, content []byte) {
 	t.Helper()
 	mem = disktest.NewMem(1)
-	in, err := OpenInbox(mem, InboxOptions{})
+	in, err := OpenInbox(t.Context(), mem, r, InboxOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,20 +95,20 @@ func TestLogDamage(t *testing.T) {
 		{"no header", false, func(b []byte) []byte { clear(b[:disk.LogHeaderSize]); return b }, []int{}, 4, 4, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			mem, name, content := damaged(t, c.followed)
+			r := newRows()
+			mem, name, content := damaged(t, r, c.followed)
 			if err := disk.WriteFile(mem, name, c.change(content)); err != nil {
 				t.Fatal(err)
 			}
 			var logged bytes.Buffer
-			r := newRows()
 			sorted := func() *Sorter {
 				t.Helper()
-				in, err := OpenInbox(mem, InboxOptions{})
+				in, err := OpenInbox(t.Context(), mem, r, InboxOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { in.Close() })
-				s, err := NewSorter(in, SorterOptions{Committer: r, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+				s, err := NewSorter(in, SorterOptions{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -163,22 +163,22 @@ func TestLogDamage(t *testing.T) {
 func TestDamageAndCrash(t *testing.T) {
 	points := append(slices.DeleteFunc(SegmentFailpoints(), func(p string) bool { return strings.HasPrefix(p, "log.") }), lost.FailpointNames()...)
 	for _, point := range points {
-		mem, name, content := damaged(t, false)
+		r, struck := newRows(), false
+		mem, name, content := damaged(t, r, false)
 		content[offset(1)-1] ^= 1
 		if err := disk.WriteFile(mem, name, content); err != nil {
 			t.Fatal(err)
 		}
-		r, struck := newRows(), false
 		for life := range 2 {
 			fp := new(disk.Failpoints)
 			if life == 0 {
 				fp.Arm(point, 0, func() error { struck = true; mem.Cut(); return disktest.ErrPowerLoss })
 			}
-			in, err := OpenInbox(mem, InboxOptions{})
+			in, err := OpenInbox(t.Context(), mem, r, InboxOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := NewSorter(in, SorterOptions{Committer: r, Failpoints: fp,
+			s, err := NewSorter(in, SorterOptions{Failpoints: fp,
 				Lost: &lost.Room{FS: mem, Newest: func() uint64 { return 3 }, Failpoints: fp}})
 			if err != nil {
 				t.Fatal(err)
@@ -196,16 +196,140 @@ func TestDamageAndCrash(t *testing.T) {
 	}
 }
 
+// TestGoneLog takes a log away between two lives: that it is gone is told and counted once,
+// wherever the power is lost, and an empty file is kept in its place.
+func TestGoneLog(t *testing.T) {
+	points := append([]string{""}, slices.DeleteFunc(SegmentFailpoints(), func(p string) bool {
+		return strings.HasPrefix(p, "log.")
+	})...)
+	points = append(points, lost.FailpointNames()...)
+	for _, c := range []struct {
+		name     string
+		followed bool // by a log of one report
+		noted    bool // only the sort of an earlier log has noted it
+		change   func(t *testing.T, mem *disktest.Mem, name string)
+	}{
+		{"missing", false, false, func(t *testing.T, mem *disktest.Mem, name string) {
+			if err := disk.Remove(mem, name); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"missing, noted by a sort", false, true, func(t *testing.T, mem *disktest.Mem, name string) {
+			if err := disk.Remove(mem, name); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"missing before another", true, false, func(t *testing.T, mem *disktest.Mem, name string) {
+			if err := disk.Remove(mem, name); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"emptied", false, false, func(t *testing.T, mem *disktest.Mem, name string) {
+			if err := disk.WriteFile(mem, name, nil); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"cut in its header", false, false, func(t *testing.T, mem *disktest.Mem, name string) {
+			b, err := disk.ReadFile(mem, name, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := disk.WriteFile(mem, name, b[:20]); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"another log's in its place", false, false, func(t *testing.T, mem *disktest.Mem, name string) {
+			_, _, other := damaged(t, newRows(), false)
+			if err := disk.WriteFile(mem, name, other); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		for _, point := range points {
+			t.Run(c.name+"/"+point, func(t *testing.T) {
+				r := newRows()
+				mem, name, _ := damaged(t, r, c.followed)
+				want := 0
+				if c.noted {
+					l := mustStart(t, mem, r, nil)
+					mustSort(t, l)
+					mustPut(t, l, testEntry(7))
+					mustSort(t, l) // notes the next
+					mustPut(t, l, testEntry(8))
+					name = l.inbox.log.State().Name
+					l.inbox.Close()
+					want = 5
+				}
+				c.change(t, mem, name)
+				switch {
+				case c.followed:
+					want = 1
+				case strings.HasPrefix(c.name, "another"):
+					want = 4
+				}
+				for life := range 3 {
+					fp, struck := new(disk.Failpoints), point == ""
+					if life == 0 && point != "" {
+						fp.Arm(point, 0, func() error { struck = true; mem.Cut(); return disktest.ErrPowerLoss })
+					}
+					in, err := OpenInbox(t.Context(), mem, r, InboxOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					s, err := NewSorter(in, SorterOptions{Failpoints: fp,
+						Lost: &lost.Room{FS: mem, Newest: func() uint64 { return 3 }, Failpoints: fp}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := s.Sort(t.Context()); life > 0 && err != nil {
+						t.Fatal(err)
+					}
+					in.Close()
+					if life == 0 {
+						if !struck && point != FailSegmentAfterWrite && point != FailSegmentAfterRemove {
+							t.Fatalf("%s was not come by", point)
+						}
+						mem = mem.Crash()
+					}
+				}
+				files, err := lost.List(mem)
+				if err != nil || len(files) != 1 || len(r.lost) != 1 || len(r.kept(t, mem)) != want {
+					t.Fatalf("files %v, lost %+v, %d reports kept, %v", files, r.lost, len(r.kept(t, mem)), err)
+				}
+				d := r.lost[0]
+				if d.Exact || d.Bytes < disk.LogHeaderSize || len(d.Reports) != 0 || d.File != files[0].Name || (d.Records > 0) != c.followed {
+					t.Errorf("lost %+v, files %v", d, files)
+				}
+			})
+		}
+	}
+}
+
+// TestEmptyLogIsNoLoss: a log that took nothing goes, and is not missed.
+func TestEmptyLogIsNoLoss(t *testing.T) {
+	mem, r := disktest.NewMem(1), newRows()
+	for range 3 {
+		l := mustStart(t, mem, r, nil)
+		mustSort(t, l)
+		l.inbox.Close()
+		mem = mem.Crash()
+	}
+	if len(r.lost) != 0 || len(r.begun) != 1 || len(files(t, mem, "inbox")) != 1 {
+		t.Errorf("lost %+v, noted %v, files %v", r.lost, r.begun, files(t, mem, "inbox"))
+	}
+}
+
 // TestNewerLog: a log that a newer version wrote refuses the start and stays as it is.
 func TestNewerLog(t *testing.T) {
-	mem, name, content := damaged(t, false)
+	r := newRows()
+	mem, name, content := damaged(t, r, false)
 	binary.BigEndian.PutUint32(content[16:], 99)
 	sum := crc32.Checksum(content[:disk.LogHeaderSize-4], crc32.MakeTable(crc32.Castagnoli))
 	binary.BigEndian.PutUint32(content[disk.LogHeaderSize-4:], sum)
 	if err := disk.WriteFile(mem, name, content); err != nil {
 		t.Fatal(err)
 	}
-	_, err := OpenInbox(mem, InboxOptions{})
+	_, err := OpenInbox(t.Context(), mem, r, InboxOptions{})
 	if !errors.Is(err, disk.ErrLogVersion) || !strings.Contains(fmt.Sprint(err), "start that one") {
 		t.Fatalf("opened: %v", err)
 	}

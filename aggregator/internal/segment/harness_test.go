@@ -24,12 +24,15 @@ var errInjected = errors.New("injected")
 type rows struct {
 	mu       sync.Mutex
 	logs     map[disk.LogID]bool
+	begun    map[disk.LogID]string // and not sorted
 	segments map[string]Meta
 	lost     []*LogDamage
 	fail     func(after bool) error // of CommitLog; nil never fails
 }
 
-func newRows() *rows { return &rows{logs: make(map[disk.LogID]bool), segments: make(map[string]Meta)} }
+func newRows() *rows {
+	return &rows{logs: make(map[disk.LogID]bool), begun: make(map[disk.LogID]string), segments: make(map[string]Meta)}
+}
 
 func (r *rows) SegmentsOfLog(_ context.Context, log disk.LogID) (bool, error) {
 	r.mu.Lock()
@@ -37,7 +40,7 @@ func (r *rows) SegmentsOfLog(_ context.Context, log disk.LogID) (bool, error) {
 	return r.logs[log], nil
 }
 
-func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta, lost *LogDamage) error {
+func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta, lost *LogDamage, others []Begun) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fail != nil {
@@ -49,6 +52,8 @@ func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta, lost *
 		panic("a log that is recorded as sorted was sorted again")
 	}
 	r.logs[log] = true
+	delete(r.begun, log)
+	r.begin(others)
 	if lost != nil {
 		r.lost = append(r.lost, lost)
 	}
@@ -62,6 +67,30 @@ func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta, lost *
 		return r.fail(true)
 	}
 	return nil
+}
+
+func (r *rows) begin(logs []Begun) {
+	for _, b := range logs {
+		if !r.logs[b.ID] {
+			r.begun[b.ID] = b.File
+		}
+	}
+}
+
+func (r *rows) BeginLogs(_ context.Context, logs []Begun) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begin(logs)
+	return nil
+}
+
+func (r *rows) BegunLogs(context.Context) (logs []Begun, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, file := range r.begun {
+		logs = append(logs, Begun{id, file})
+	}
+	return logs, nil
 }
 
 func (r *rows) ForgetLog(_ context.Context, log disk.LogID) error {
@@ -131,11 +160,11 @@ func start(fsys disk.FS, r *rows, fp *disk.Failpoints) (*life, error) {
 	if _, err := room.Sweep(context.Background(), r.live(), "segments"); err != nil {
 		return nil, err
 	}
-	in, err := OpenInbox(fsys, InboxOptions{RotateBytes: 2000, Log: disk.LogOptions{Failpoints: fp}})
+	in, err := OpenInbox(context.Background(), fsys, r, InboxOptions{RotateBytes: 2000, Log: disk.LogOptions{Failpoints: fp}})
 	if err != nil {
 		return nil, err
 	}
-	s, err := NewSorter(in, SorterOptions{Committer: r, MaxReports: 3, MaxBytes: 600, Failpoints: fp})
+	s, err := NewSorter(in, SorterOptions{MaxReports: 3, MaxBytes: 600, Failpoints: fp})
 	if err != nil {
 		in.Close()
 		return nil, err

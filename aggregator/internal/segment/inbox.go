@@ -28,6 +28,9 @@ type InboxOptions struct {
 	MaxUnsorted int64
 	// RotateBytes closes a log file and hands it to the sorter once it holds so much; default 8 MiB.
 	RotateBytes int64
+	// Unnamed are segment files that no row names: a log that was noted, and from which one
+	// of them was cut, was sorted, and the row went back.
+	Unnamed []string
 	// Log tunes the group commit; its clock and failpoints are the inbox's too.
 	Log disk.LogOptions
 }
@@ -63,8 +66,9 @@ func (o *InboxOptions) Validate() error {
 
 // Inbox is where uploads become durable. The caller must Close it.
 type Inbox struct {
-	fs  disk.FS
-	opt InboxOptions
+	fs        disk.FS
+	opt       InboxOptions
+	committer Committer
 
 	rotate sync.Mutex // held while files are exchanged; taken before mu
 
@@ -91,7 +95,8 @@ type Inbox struct {
 // closedLog is a file that nobody writes to, to be sorted.
 type closedLog struct {
 	name  string
-	bytes int64 // its share of Inbox.unsorted
+	id    disk.LogID // zero where its header does not say, and nobody noted it
+	bytes int64      // its share of Inbox.unsorted
 	// the first acknowledgement in it; of an earlier life's, when that was over
 	oldest time.Time
 	before bool // it is of an earlier life
@@ -99,25 +104,47 @@ type closedLog struct {
 	tasks map[TaskID]struct{}
 }
 
-// OpenInbox takes over the folder, in which logs of earlier lives wait to be sorted, and begins a new log.
-func OpenInbox(fsys disk.FS, opt InboxOptions) (*Inbox, error) {
+// OpenInbox takes over the folder, in which logs of earlier lives wait to be sorted, and
+// begins a new log, which the committer has noted before the first upload comes. A log that
+// was noted and is gone waits to be sorted too: as one of which all is lost.
+func OpenInbox(ctx context.Context, fsys disk.FS, committer Committer, opt InboxOptions) (*Inbox, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
 	if err := disk.MakeDirs(fsys, opt.Dir); err != nil {
 		return nil, err
 	}
-	entries, err := fsys.ReadDir(opt.Dir)
-	if err != nil {
+	in := &Inbox{fs: fsys, opt: opt, committer: committer, wake: make(chan struct{}, 1), waiting: make(map[TaskID]uint64),
+		found: make(map[string]map[TaskID]uint64)}
+	if err := in.takeOver(ctx); err != nil {
 		return nil, fmt.Errorf("segment: open inbox: %w", err)
 	}
-	in := &Inbox{fs: fsys, opt: opt, wake: make(chan struct{}, 1), waiting: make(map[TaskID]uint64),
-		found: make(map[string]map[TaskID]uint64)}
+	if err := in.begin(); err != nil {
+		return nil, err
+	}
+	if err := committer.BeginLogs(ctx, in.begun(disk.LogID{})); err != nil {
+		return nil, errors.Join(fmt.Errorf("segment: open inbox: %w", err), in.log.Close())
+	}
+	return in, nil
+}
+
+// takeOver hands the logs of earlier lives to the sorter. A crash may leave a file without
+// a header, which nobody has noted; it goes at once.
+func (in *Inbox) takeOver(ctx context.Context) error {
+	noted, err := in.committer.BegunLogs(ctx)
+	if err != nil {
+		return err
+	}
+	entries, err := in.fs.ReadDir(in.opt.Dir)
+	if err != nil {
+		return err
+	}
 	marks, err := in.marks()
 	if err != nil {
-		return nil, fmt.Errorf("segment: open inbox: %w", err)
+		return err
 	}
-	var empty []string
+	there := make(map[disk.LogID]bool)
+	headless := make(map[string]int64) // bytes, by name, of files that no header names
 	for _, e := range entries {
 		name, isLog := in.logName(e)
 		if !isLog {
@@ -126,24 +153,74 @@ func OpenInbox(fsys disk.FS, opt InboxOptions) (*Inbox, error) {
 		// logName has read it
 		seq, _ := strconv.ParseUint(strings.TrimSuffix(e.Name, logSuffix), 16, 64)
 		in.seq = max(in.seq, seq)
-		id, _, err := disk.ReadLogHeader(fsys, name)
-		if e.Size <= disk.LogHeaderSize && marks[id] <= disk.LogHeaderSize {
-			empty = append(empty, name)
-			continue
-		}
-		if errors.Is(err, disk.ErrLogVersion) {
-			return nil, fmt.Errorf("segment: a log of acknowledged reports is of a newer version of this program: "+
+		id, _, err := disk.ReadLogHeader(in.fs, name)
+		isEmpty := e.Size <= disk.LogHeaderSize && marks[id] <= disk.LogHeaderSize
+		switch {
+		case errors.Is(err, disk.ErrLogVersion) && !isEmpty:
+			return fmt.Errorf("a log of acknowledged reports is of a newer version of this program: "+
 				"start that one and let it sort what waits, before you go back to this: %w", err)
+		case err != nil:
+			headless[name] = e.Size
+		default:
+			there[id] = true
+			in.retire(closedLog{name: name, id: id, bytes: e.Size})
 		}
-		in.retire(name, e.Size)
 	}
-	if err := disk.Remove(fsys, empty...); err != nil {
-		return nil, err
+	cut := make(map[disk.LogID]bool)
+	for _, name := range in.opt.Unnamed {
+		if id, ok := logOf(name); ok {
+			cut[id] = true
+		}
 	}
-	if err := in.begin(); err != nil {
-		return nil, err
+	for _, log := range noted {
+		size, isHeadless := headless[log.File]
+		switch {
+		case there[log.ID]:
+			continue
+		case !isHeadless && cut[log.ID]:
+			if err := in.committer.CommitLog(ctx, log.ID, nil, nil, nil); err != nil {
+				return err
+			}
+			continue
+		case isHeadless:
+			delete(headless, log.File)
+		default:
+			in.seq++
+			log.File = in.fileName(in.seq)
+		}
+		if size <= disk.LogHeaderSize {
+			if err := standIn(in.fs, log, marks[log.ID]); err != nil {
+				return err
+			}
+		}
+		in.retire(closedLog{name: log.File, id: log.ID, bytes: size})
 	}
-	return in, nil
+	for _, name := range slices.Sorted(maps.Keys(headless)) {
+		if size := headless[name]; size > disk.LogHeaderSize {
+			in.retire(closedLog{name: name, bytes: size})
+		} else if err := disk.Remove(in.fs, name); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(in.closed, func(a, b closedLog) int { return strings.Compare(a.name, b.name) })
+	return nil
+}
+
+// begun are the logs that have a file, but for one that is being sorted.
+func (in *Inbox) begun(but disk.LogID) (logs []Begun) {
+	in.mu.Lock()
+	log := in.log
+	for _, c := range in.closed {
+		if c.id != but && c.id != (disk.LogID{}) {
+			logs = append(logs, Begun{c.id, c.name})
+		}
+	}
+	in.mu.Unlock()
+	if log != nil {
+		state := log.State()
+		logs = append(logs, Begun{state.ID, state.Name})
+	}
+	return logs
 }
 
 const logSuffix = ".log"
@@ -159,10 +236,11 @@ func (in *Inbox) fileName(seq uint64) string {
 	return path.Join(in.opt.Dir, fmt.Sprintf("%016x%s", seq, logSuffix))
 }
 
-// retire hands a file to the sorter. in.mu must be held, or in not yet shared.
-func (in *Inbox) retire(name string, bytes int64) {
-	in.closed = append(in.closed, closedLog{name: name, bytes: bytes, oldest: in.opt.Log.Clock.Now(), before: true})
-	in.unsorted += bytes
+// retire hands the log of an earlier life to the sorter. in must not be shared yet.
+func (in *Inbox) retire(log closedLog) {
+	log.oldest, log.before = in.opt.Log.Clock.Now(), true
+	in.closed = append(in.closed, log)
+	in.unsorted += log.bytes
 }
 
 // begin makes a new log where there is none. in.rotate must be held, or in not yet shared.
@@ -344,7 +422,7 @@ func (in *Inbox) abandonLocked(log *disk.Log) {
 
 // handOver moves what the current file holds to the sorter. in.mu must be held.
 func (in *Inbox) handOver(state disk.LogState, oldest time.Time) {
-	in.closed = append(in.closed, closedLog{state.Name, state.Payload(), oldest, false, in.tasks})
+	in.closed = append(in.closed, closedLog{name: state.Name, id: state.ID, bytes: state.Payload(), oldest: oldest, tasks: in.tasks})
 	in.tasks = nil
 	signal(in.wake)
 }

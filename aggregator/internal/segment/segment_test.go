@@ -343,7 +343,7 @@ func TestPutLimits(t *testing.T) {
 			}
 			return nil
 		})
-		in, err := OpenInbox(mem, InboxOptions{MaxReport: 1000, MaxInFlight: 1500, MaxUnsorted: 3000})
+		in, err := OpenInbox(t.Context(), mem, newRows(), InboxOptions{MaxReport: 1000, MaxInFlight: 1500, MaxUnsorted: 3000})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,12 +379,12 @@ func TestPutLimits(t *testing.T) {
 // One call may be larger than a log record.
 func TestPutSplitsLargeCalls(t *testing.T) {
 	mem, r := disktest.NewMem(1), newRows()
-	in, err := OpenInbox(mem, InboxOptions{MaxReport: 400, Log: disk.LogOptions{MaxRecord: 500}})
+	in, err := OpenInbox(t.Context(), mem, r, InboxOptions{MaxReport: 400, Log: disk.LogOptions{MaxRecord: 500}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	s, err := NewSorter(in, SorterOptions{Committer: r})
+	s, err := NewSorter(in, SorterOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,11 +402,11 @@ func TestPutSplitsLargeCalls(t *testing.T) {
 func TestRunSortsWithinLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, r := disktest.NewMem(1), newRows()
-		in, err := OpenInbox(mem, InboxOptions{})
+		in, err := OpenInbox(t.Context(), mem, r, InboxOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := NewSorter(in, SorterOptions{Committer: r})
+		s, err := NewSorter(in, SorterOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,9 +48,22 @@ type Committer interface {
 	// CommitLog inserts rows for all segments and records the log as sorted, in one
 	// transaction. Committing a log that is recorded already changes nothing and is no
 	// error. There may be no segments. What the log lost, unless lost is nil, counts as
-	// acknowledged and dropped. The error matches ErrForeign where a segment is of a task
-	// that was never known.
-	CommitLog(ctx context.Context, log disk.LogID, segments []Meta, lost *LogDamage) error
+	// acknowledged and dropped. Others are the logs that take uploads or wait, noted as
+	// BeginLogs does. The error matches ErrForeign where a segment is of a task that was
+	// never known.
+	CommitLog(ctx context.Context, log disk.LogID, segments []Meta, lost *LogDamage, others []Begun) error
+	// BeginLogs notes logs that take uploads; those that are noted or sorted stay as they
+	// are.
+	BeginLogs(ctx context.Context, logs []Begun) error
+	// BegunLogs lists the logs that were noted and are not recorded as sorted: each of them
+	// has a file, unless somebody took it away.
+	BegunLogs(ctx context.Context) ([]Begun, error)
+}
+
+// Begun is a log that was durable, with its header, when it was noted.
+type Begun struct {
+	ID   disk.LogID
+	File string
 }
 
 // Forgetter may be implemented by a [Committer]. ForgetLog is called after the log file is gone for good: its record
@@ -65,8 +78,6 @@ type SorterOptions struct {
 	Dir string
 	// Lost is where damaged logs go; default one in the same file system.
 	Lost *lost.Room
-	// Committer names the segments; required.
-	Committer Committer
 	// Latency is how long an acknowledged report may wait for company before its log is sorted; default 250 ms.
 	Latency time.Duration
 	// MaxBytes bounds the reports of one segment, in bytes; default 12 MiB, at most 1 GiB. A larger report is alone. Where it
@@ -104,8 +115,6 @@ func (o *SorterOptions) Validate() error {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	switch {
-	case o.Committer == nil:
-		return errors.New("segment: no Committer")
 	case o.Latency < 0 || o.Retry < 0:
 		return errors.New("segment: negative duration")
 	case o.MaxBytes < 0 || o.MaxBytes > 1<<30:
@@ -211,7 +220,7 @@ func (s *Sorter) Sort(ctx context.Context) (logs int, err error) {
 		if err := ctx.Err(); err != nil {
 			return logs, err
 		}
-		if err := s.sortLog(ctx, log.name, log.oldest, marks); err != nil {
+		if err := s.sortLog(ctx, log, marks); err != nil {
 			errs = append(errs, &LogError{Name: log.name, Err: err, tasks: log.tasks})
 			s.count(func(st *SorterStats) { st.Failures++ })
 			continue
@@ -229,7 +238,8 @@ func (s *Sorter) count(f func(*SorterStats)) {
 }
 
 // sortLog takes one closed log from whatever point an earlier attempt reached to its end: committed and gone.
-func (s *Sorter) sortLog(ctx context.Context, name string, oldest time.Time, marks map[disk.LogID]int64) error {
+func (s *Sorter) sortLog(ctx context.Context, log closedLog, marks map[disk.LogID]int64) error {
+	name := log.name
 	entry, err := s.fs.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // an earlier attempt removed it
@@ -249,10 +259,16 @@ func (s *Sorter) sortLog(ctx context.Context, name string, oldest time.Time, mar
 			return err
 		}
 		salvage(whole, &scan)
+		if log.id != (disk.LogID{}) {
+			scan.ID = log.id
+		}
 	case err != nil:
 		return err
 	}
 	damage := logDamageOf(name, &scan, marks[scan.ID])
+	if damage == nil && isStandIn(s.fs, name) {
+		damage = &LogDamage{File: name, Bytes: disk.LogHeaderSize, Reports: make(map[TaskID]int)}
+	}
 	if damage == nil {
 		s.tellTorn(ctx, name, &scan)
 	}
@@ -265,13 +281,13 @@ func (s *Sorter) sortLog(ctx context.Context, name string, oldest time.Time, mar
 			damage = damage.malformed(name, record)
 		}
 	}
-	done, err := s.opt.Committer.SegmentsOfLog(ctx, scan.ID)
+	done, err := s.inbox.committer.SegmentsOfLog(ctx, scan.ID)
 	if err != nil {
 		return err
 	}
 	if !done {
 		s.inbox.read(name, entries)
-		if err := s.commit(ctx, scan.ID, entries, damage, oldest); errors.Is(err, ErrForeign) {
+		if err := s.commit(ctx, scan.ID, entries, damage, log.oldest); errors.Is(err, ErrForeign) {
 			return s.takeForeign(ctx, name, err)
 		} else if err != nil {
 			return err
@@ -293,7 +309,7 @@ func (s *Sorter) sortLog(ctx context.Context, name string, oldest time.Time, mar
 		return err
 	}
 	s.count(func(st *SorterStats) { st.Logs++ })
-	if f, ok := s.opt.Committer.(Forgetter); ok {
+	if f, ok := s.inbox.committer.(Forgetter); ok {
 		return f.ForgetLog(ctx, scan.ID)
 	}
 	return nil
@@ -348,7 +364,7 @@ func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry, da
 	if err := s.opt.Failpoints.Hit(FailSegmentBeforeCommit); err != nil {
 		return err
 	}
-	if err := s.opt.Committer.CommitLog(ctx, log, metas, damage); err != nil {
+	if err := s.inbox.committer.CommitLog(ctx, log, metas, damage, s.inbox.begun(log)); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	s.count(func(st *SorterStats) {

@@ -149,5 +149,8 @@ func ReadLog(fsys disk.FS, name string) ([]Entry, error) {
 	if err := scan.Err(name); err != nil {
 		return nil, err
 	}
+	if isStandIn(fsys, name) {
+		return nil, fmt.Errorf("segment: %s stands for a log that is gone", name)
+	}
 	return decode(scan.Records)
 }

@@ -78,12 +78,12 @@ func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
 	if err := s.kept(mem); err != nil {
 		return err
 	}
-	inbox, err := segment.OpenInbox(mem, segment.InboxOptions{})
+	inbox, err := segment.OpenInbox(context.Background(), mem, st, segment.InboxOptions{})
 	if err != nil {
 		return err
 	}
 	defer inbox.Close()
-	sorter, err := segment.NewSorter(inbox, segment.SorterOptions{Committer: st})
+	sorter, err := segment.NewSorter(inbox, segment.SorterOptions{})
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ package sqlite
 // failpoints are named after.
 func TransactionNames() []string {
 	return []string{
-		"add-refused", "advance-job", "answers-of-task", "audit", "backup", "batch-state", "batches", "claim-segments", "commit-job",
+		"add-refused", "advance-job", "answers-of-task", "audit", "backup", "batch-state", "batches", "begin-logs", "begun-logs", "claim-segments", "commit-job",
 		"commit-log", "commit-segment", "counts", "create-resource", "damages", "data-keys", "delete-resource", "drain",
 		"drop-tombstones", "end-data-key", "fail-resource", "fence", "forget-damage", "forget-log", "freeze", "frozen", "hold-task", "holds", "hurry",
 		"kept", "kept-under", "ledger", "ledger-entry", "levels", "live-files", "merge-runs", "note-data-key", "note-keys", "open", "order",

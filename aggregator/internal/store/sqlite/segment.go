@@ -32,13 +32,16 @@ func (s *Store) SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, e
 
 // CommitLog implements [segment.Committer]: the reports of the log are acknowledged for good and wait to be claimed.
 // Duplicates that the sorter left out count as replays.
-func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segment.Meta, lost *segment.LogDamage) error {
+func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segment.Meta, lost *segment.LogDamage, others []segment.Begun) error {
 	return s.update(ctx, "commit-log", func(tx *database.Tx) error {
 		var one int
 		if done, err := tx.One("find-log", []any{log[:]}, &one); err != nil || done {
 			return err
 		}
 		if _, err := tx.Exec("put-log", log[:]); err != nil {
+			return err
+		}
+		if err := beginLogs(tx, others); err != nil {
 			return err
 		}
 		if err := s.grow(tx, false); err != nil {
@@ -70,6 +73,38 @@ func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segmen
 		}
 		return s.countDamage(tx, log, lost)
 	})
+}
+
+func beginLogs(tx *database.Tx, logs []segment.Begun) error {
+	for _, log := range logs {
+		if _, err := tx.Exec("begin-log", log.ID[:], log.File); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// BeginLogs implements [segment.Committer].
+func (s *Store) BeginLogs(ctx context.Context, logs []segment.Begun) error {
+	return s.update(ctx, "begin-logs", func(tx *database.Tx) error { return beginLogs(tx, logs) })
+}
+
+// BegunLogs implements [segment.Committer].
+func (s *Store) BegunLogs(ctx context.Context) (logs []segment.Begun, err error) {
+	err = s.view(ctx, "begun-logs", func(tx *database.Tx) error {
+		logs = nil
+		return tx.Each("begun-logs", nil, func(r database.Row) error {
+			var id []byte
+			var log segment.Begun
+			if err := r.Scan(&id, &log.File); err != nil {
+				return err
+			}
+			log.ID = disk.LogID(id)
+			logs = append(logs, log)
+			return nil
+		})
+	})
+	return logs, err
 }
 
 // putSegment queues a segment, unless its bucket was closed, or its task retired, while the reports were in the log.

@@ -189,8 +189,28 @@ func testLogsCommitOnce(t *testing.T, h Harness) {
 		t.Fatal("a log is done before it came")
 	}
 	metas := []segment.Meta{{Name: "segments/a.seg", TaskID: task.ID, Bucket: 3, Count: 4, Size: 100, Duplicates: 2}}
-	w.ok(w.Store.CommitLog(ctx, log, metas, nil))
-	w.ok(w.Store.CommitLog(ctx, log, metas, nil))
+	begun := func(want ...segment.Begun) {
+		t.Helper()
+		logs, err := w.Store.BegunLogs(ctx)
+		w.ok(err)
+		logs = slices.DeleteFunc(logs, func(b segment.Begun) bool { return b.ID[0] == 0 || b.ID[0] > 3 }) // the world's own
+		if !slices.Equal(logs, want) {
+			t.Fatalf("begun are %v, want %v", logs, want)
+		}
+	}
+	first, next := segment.Begun{ID: log, File: "inbox/1.log"}, segment.Begun{ID: disk.LogID{3}, File: "inbox/3.log"}
+	begun()
+	w.ok(w.Store.BeginLogs(ctx, []segment.Begun{first}))
+	w.ok(w.Store.BeginLogs(ctx, []segment.Begun{first}))
+	begun(first)
+	if done, err = w.Store.SegmentsOfLog(ctx, log); err != nil || done {
+		t.Fatal("a log that takes uploads counts as done", err)
+	}
+	w.ok(w.Store.CommitLog(ctx, log, metas, nil, []segment.Begun{next}))
+	begun(next)
+	w.ok(w.Store.CommitLog(ctx, log, metas, nil, nil))
+	w.ok(w.Store.BeginLogs(ctx, []segment.Begun{first}))
+	begun(next) // what is sorted is not begun again
 	if done, err = w.Store.SegmentsOfLog(ctx, log); err != nil || !done {
 		t.Fatal(done, err)
 	}
@@ -210,7 +230,7 @@ func testLogsCommitOnce(t *testing.T, h Harness) {
 	if len(problems) != 1 {
 		t.Fatalf("one file is missing, but the audit says %q", problems)
 	}
-	err = w.Store.CommitLog(ctx, disk.LogID{2}, []segment.Meta{{Name: "x", TaskID: dap.TaskID{9}, Count: 1, Size: 1}}, nil)
+	err = w.Store.CommitLog(ctx, disk.LogID{2}, []segment.Meta{{Name: "x", TaskID: dap.TaskID{9}, Count: 1, Size: 1}}, nil, nil)
 	w.is(err, store.ErrNotFound)
 	if done, err = w.Store.SegmentsOfLog(ctx, disk.LogID{2}); err != nil || done {
 		t.Fatal("a log that failed counts as done", err)

@@ -107,9 +107,9 @@ func (w *World) open(t *testing.T) {
 	}
 	w.ok(w.Store.Bury(ctx))
 	var err error
-	w.inbox, err = segment.OpenInbox(w.h.FS(), segment.InboxOptions{})
+	w.inbox, err = segment.OpenInbox(ctx, w.h.FS(), w.Store, segment.InboxOptions{})
 	w.ok(err)
-	w.sorter, err = segment.NewSorter(w.inbox, segment.SorterOptions{Committer: w.Store, MaxReports: 8})
+	w.sorter, err = segment.NewSorter(w.inbox, segment.SorterOptions{MaxReports: 8})
 	w.ok(err)
 }
 

@@ -81,9 +81,13 @@ BEGIN SELECT RAISE(ABORT, 'a closed batch cannot change'); END;
 CREATE TRIGGER batch_kept BEFORE DELETE ON batch WHEN (SELECT retired FROM task WHERE id = OLD.task) IS NULL
 BEGIN SELECT RAISE(ABORT, 'a batch is never forgotten while its task is kept'); END;
 
--- Append logs that were sorted and whose file may still be there.
+-- Append logs that take uploads or wait to be sorted, whose files must be there, and those
+-- that were sorted and whose files may still be there.
 CREATE TABLE log (
-  log_id BLOB PRIMARY KEY NOT NULL
+  log_id BLOB    PRIMARY KEY NOT NULL,
+  file   TEXT, -- of one that is to be sorted
+  sorted INTEGER NOT NULL CHECK (sorted IN (0, 1)),
+  CHECK (sorted = 1 OR file IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
 
 -- Segments that wait (state 0) or were set aside (state 1). A finished segment has no row.
@@ -405,7 +409,7 @@ CREATE TABLE damage (
   log_id  BLOB    PRIMARY KEY NOT NULL,
   file    TEXT    NOT NULL,
   bytes   INTEGER NOT NULL CHECK (bytes > 0),
-  records INTEGER NOT NULL CHECK (records > 0),
+  records INTEGER NOT NULL CHECK (records >= 0), -- none where the file is gone
   reports INTEGER NOT NULL CHECK (reports >= 0),
   exact   INTEGER NOT NULL CHECK (exact IN (0, 1))
 ) STRICT, WITHOUT ROWID;

@@ -2,10 +2,20 @@
 UPDATE segment SET lease_token = NULL, lease_expires = NULL WHERE lease_token IS NOT NULL
 
 -- name: find-log
-SELECT 1 FROM log WHERE log_id = ?1
+SELECT 1 FROM log WHERE log_id = ?1 AND sorted = 1
 
 -- name: put-log
-INSERT INTO log (log_id) VALUES (?1)
+INSERT INTO log (log_id, sorted) VALUES (?1, 1)
+ON CONFLICT (log_id) DO UPDATE SET sorted = 1, file = NULL
+
+-- name: begin-log
+INSERT INTO log (log_id, file, sorted) VALUES (?1, ?2, 0) ON CONFLICT (log_id) DO NOTHING
+
+-- name: begun-logs
+SELECT log_id, file FROM log WHERE sorted = 0 ORDER BY file, log_id
+
+-- name: forget-begun
+DELETE FROM log WHERE sorted = 0
 
 -- name: forget-log
 DELETE FROM log WHERE log_id = ?1
