@@ -89,10 +89,13 @@ func (b *Budget) Read(w http.ResponseWriter, r *http.Request, limit int64, timeo
 	if r.ContentLength > limit {
 		return nil, release, ErrLarge
 	}
+	if r.ContentLength >= 0 {
+		limit = r.ContentLength
+	}
 	src := http.MaxBytesReader(w, r.Body, limit)
+	var end [1]byte
 	for {
-		if len(body) == cap(body) {
-			size := grown(int64(len(body)), r.ContentLength, limit)
+		if size := grown(int64(len(body)), limit); len(body) == cap(body) && size > int64(len(body)) {
 			more := int64(buffer.Size(int(size))) - held
 			if !b.take(more) {
 				return nil, release, ErrFull
@@ -102,7 +105,11 @@ func (b *Budget) Read(w http.ResponseWriter, r *http.Request, limit int64, timeo
 			buffer.Put(body)
 			body = larger
 		}
-		n, err := src.Read(body[len(body):cap(body)])
+		room := body[len(body):cap(body)]
+		if len(room) == 0 {
+			room = end[:] // all that may come is there; src hands out no more
+		}
+		n, err := src.Read(room)
 		body = body[:len(body)+n]
 		if err != nil {
 			if errors.Is(err, io.EOF) {
@@ -113,16 +120,9 @@ func (b *Budget) Read(w http.ResponseWriter, r *http.Request, limit int64, timeo
 	}
 }
 
-// grown is the size that a body of n bytes which is not at its end grows to: fourfold,
-// and one byte past what was declared (negative: nothing) or is allowed, to see the end.
-// A declared length reserves nothing by itself.
-func grown(n, declared, limit int64) int64 {
-	most := limit
-	if declared >= n {
-		most = min(most, declared)
-	}
-	return min(max(n+step, 4*n), max(n, most)+1)
-}
+// grown is the size to which a full body of n bytes grows: fourfold, and not past the
+// most that may come. What was declared reserves nothing by itself.
+func grown(n, most int64) int64 { return min(max(n+step, 4*n), most) }
 
 // failure is why the rest of a body could not be read.
 func failure(err error) error {

@@ -30,7 +30,7 @@ func TestLimit(t *testing.T) {
 		declared int64
 		want     error
 	}{
-		{0, 0, nil}, {0, -1, nil}, {1, 1, nil}, {step, -1, nil}, {step + 1, step, nil}, {limit, limit, nil}, {limit, -1, nil}, {limit, 1, nil},
+		{0, 0, nil}, {0, -1, nil}, {1, 1, nil}, {step, -1, nil}, {step + 1, -1, nil}, {limit, limit, nil}, {limit, -1, nil}, {limit, limit - 1, ErrLarge},
 		{limit + 1, -1, ErrLarge}, {limit + 1, 7, ErrLarge}, {1, limit + 1, ErrLarge},
 	} {
 		body, release, closed, err := read(b, c.n, c.declared, limit)
@@ -63,6 +63,18 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestWholeBudget: a body of the size of the budget fits into it, declared or not.
+func TestWholeBudget(t *testing.T) {
+	for _, declared := range []int64{256 << 10, -1} {
+		b := NewBudget(256 << 10)
+		body, release, _, err := read(b, 256<<10, declared, 256<<10)
+		if err != nil || len(body) != 256<<10 || b.Free() != 0 {
+			t.Errorf("%d declared: %d bytes, %v, %d free", declared, len(body), err, b.Free())
+		}
+		release()
+	}
+}
+
 // TestNoTrustInLengths: a declared length reserves nothing by itself, and a body whose
 // sender goes away gives everything back.
 func TestNoTrustInLengths(t *testing.T) {
@@ -73,6 +85,7 @@ func TestNoTrustInLengths(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		_, release, err := b.Read(httptest.NewRecorder(), r, 1<<20, time.Minute)
+		pr.Close()
 		release()
 		done <- err
 	}()
