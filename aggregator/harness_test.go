@@ -181,14 +181,12 @@ func newPair(t testing.TB, s setup) *pair {
 	}
 	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p.leaderFS, p.helperFS = disktest.NewMem(1), disktest.NewMem(2)
-	p.leaderOpt = leader.Options{
-		Base: p.leaderURL, Tasks: []aggregator.Task{p.task}, Keys: must(sealed.NewKeyring(p.leaderKey)), FS: p.leaderFS,
-		Clock: p.clock, Absence: -1, Log: log, Patience: -1, BackOff: time.Minute, MaxBackOff: time.Hour,
+	both := func(base string, key *sealed.KeyPair, fsys disk.FS) aggregator.Options {
+		return aggregator.Options{Base: base, Tasks: []aggregator.Task{p.task}, Keys: must(sealed.NewKeyring(key)), FS: fsys,
+			Clock: p.clock, Absence: -1, Log: log}
 	}
-	p.helperOpt = helper.Options{
-		Base: p.helperURL, Tasks: []aggregator.Task{p.task}, Keys: must(sealed.NewKeyring(p.helperKey)), FS: p.helperFS,
-		Clock: p.clock, Absence: -1, Log: log,
-	}
+	p.leaderOpt = leader.Options{Options: both(p.leaderURL, p.leaderKey, p.leaderFS), Patience: -1, BackOff: time.Minute, MaxBackOff: time.Hour}
+	p.helperOpt = helper.Options{Options: both(p.helperURL, p.helperKey, p.helperFS)}
 	if s.leader != nil {
 		s.leader(&p.leaderOpt)
 	}

@@ -3,12 +3,16 @@ package aggregator
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -136,6 +140,103 @@ const MinDataKeyPeriod = time.Hour
 
 // DefaultRetention is how long after its end a task is kept where nothing else is configured.
 const DefaultRetention = 30 * 24 * time.Hour
+
+// Options are those that leader and helper share; each has more of its own.
+type Options struct {
+	// Base is the URL under which the service's Handler is reached; it may have a path.
+	// Required.
+	Base string
+	// Tasks are the provisioned tasks. Required, at least one.
+	Tasks []Task
+	// Keys are HPKE keys of the operator's own. Without KeySchedule they are what clients
+	// seal to, best first, and at least one is required; with it they are taken beside the
+	// service's own keys and not offered, so that a service can pass from the one to the
+	// other.
+	Keys *sealed.Keyring
+	// KeySchedule has the service make, offer and destroy HPKE keys by itself, in FS under
+	// "keys". Optional. Its Delay is how long after the last upload the leader may come to
+	// a helper with a job; at a leader, which knows what it has not folded, it is zero.
+	KeySchedule *keyset.Schedule
+	// Signing has the service vouch for its HPKE keys, in lists and manifests, for
+	// recipes that name signing keys. Optional.
+	Signing *keyset.Signing
+	// FS holds the service's files, and no one else's: on a real disk the caller has taken
+	// its lock ([disk.OSFS.Lock]). Required.
+	FS disk.FS
+	// Record holds what must not go back when FS does, say to a backup: who the store is,
+	// and how many releases it has made; and the data keys, from which noise comes. It is
+	// no one else's either, and lies outside of FS, on another disk where there is one.
+	// Required.
+	Record disk.FS
+	// DataKeyPeriod is how much time a data key is of; default a week, at least
+	// [MinDataKeyPeriod].
+	DataKeyPeriod time.Duration
+	// Poll is the Retry-After of answers that are not ready, collections at a leader and
+	// jobs at a helper; default 1 s.
+	Poll time.Duration
+	// Idle is how often workers look for work that nobody announced, such as jobs to
+	// repeat; default 1 s. New work wakes them.
+	Idle time.Duration
+	// Retention is how long a task is kept after its interval and the clock skew allowed:
+	// until then results can be asked for again. After it everything but the counts and
+	// the ledger is erased, and the task takes nothing ever again. Tasks without an
+	// interval are kept. Default [DefaultRetention]; negative keeps all tasks.
+	Retention time.Duration
+	// Absence is how far ahead of the time that the store was last seen at the clock may
+	// be; beyond it no task is retired and no key ends until a person says that the clock
+	// is right. Default 7 days, negative for any.
+	Absence time.Duration
+	// Limits bound what requests can do. Zero fields take the defaults.
+	Limits Limits
+	// Clock is the time; default the system's.
+	Clock disk.Clock
+	// Failpoints is nil in production.
+	Failpoints *disk.Failpoints
+	// Log gets one event a request and one a failed attempt; default none.
+	Log *slog.Logger
+	// Observe is told what happens, for metrics. Optional.
+	Observe Observer
+}
+
+// Validate fills in defaults and says what is missing or cannot be.
+func (o *Options) Validate() error {
+	if o.Clock == nil {
+		o.Clock = disk.SystemClock
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{{&o.Poll, time.Second}, {&o.Idle, time.Second}, {&o.Retention, DefaultRetention}} {
+		if *d.v == 0 {
+			*d.v = d.def
+		}
+	}
+	switch {
+	case len(o.Tasks) == 0:
+		return errors.New("no task")
+	case o.KeySchedule == nil && (o.Keys == nil || len(o.Keys.Keys()) == 0):
+		return errors.New("no HPKE key")
+	case o.FS == nil:
+		return errors.New("no file system")
+	case o.Record == nil:
+		return errors.New("no file system for the record")
+	case o.Poll < 0 || o.Idle < 0:
+		return errors.New("negative duration")
+	}
+	if o.KeySchedule != nil {
+		if err := o.KeySchedule.Validate(); err != nil {
+			return err
+		}
+	}
+	if err := o.Limits.Validate(); err != nil {
+		return err
+	}
+	o.Limits = o.Limits.WithDefaults()
+	return nil
+}
 
 // Limits bound what strangers and peers can make an aggregator hold or do. Zero fields take the defaults.
 type Limits struct {

@@ -43,8 +43,11 @@ func Example_library() {
 	rand.Read(verify[:])
 	shared := aggregator.Secrets{VerifyKeys: map[uint8][32]byte{1: verify}, PeerToken: rand.Text(), CollectorToken: rand.Text(), CollectorHPKE: dap.NewHpkeConfig(key)}
 	tasks := []aggregator.Task{must(aggregator.TaskOf(asked, shared))}
-	l := must(leader.New(ctx, leader.Options{Base: url(first), Tasks: tasks, KeySchedule: &keyset.Schedule{}, FS: disktest.NewMem(1), Record: disktest.NewMem(2)}))
-	h := must(helper.New(ctx, helper.Options{Base: url(second), Tasks: tasks, KeySchedule: &keyset.Schedule{}, FS: disktest.NewMem(3), Record: disktest.NewMem(4)}))
+	at := func(base string, seed uint64) aggregator.Options {
+		return aggregator.Options{Base: base, Tasks: tasks, KeySchedule: &keyset.Schedule{}, FS: disktest.NewMem(seed), Record: disktest.NewMem(seed + 1)}
+	}
+	l := must(leader.New(ctx, leader.Options{Options: at(url(first), 1)}))
+	h := must(helper.New(ctx, helper.Options{Options: at(url(second), 3)}))
 	first.Config.Handler, second.Config.Handler = l.Handler(), h.Handler()
 	first.Start()
 	second.Start()

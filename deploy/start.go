@@ -54,26 +54,23 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		return nil, errors.Join(err, fsys.Close())
 	}
 	o := &opened{files: fsys}
+	shared := aggregator.Options{
+		Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record,
+		Limits: a.Limits.options(), Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod), Log: log, Observe: observe,
+	}
 	if a.Role == dap.RoleLeader {
 		transport, err2 := a.Helper.transport(m.helper)
 		if err2 != nil {
 			return nil, errors.Join(fmt.Errorf("helper.%w", err2), fsys.Close())
 		}
-		o.leader, err = leader.New(ctx, leader.Options{
-			Transport: transport,
-			Base:      m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
-			Log: log, Observe: observe, Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod), Agree: time.Duration(a.CompareEvery),
-		})
+		o.leader, err = leader.New(ctx, leader.Options{Options: shared, Transport: transport, Agree: time.Duration(a.CompareEvery)})
 		o.aggregatorService = o.leader
 	} else {
 		deferred := helper.Never
 		if a.Deferred {
 			deferred = helper.Always
 		}
-		o.aggregatorService, err = helper.New(ctx, helper.Options{
-			Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record, Limits: a.Limits.options(),
-			Log: log, Deferred: deferred, Observe: observe, Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod),
-		})
+		o.aggregatorService, err = helper.New(ctx, helper.Options{Options: shared, Deferred: deferred})
 	}
 	if err != nil {
 		return nil, errors.Join(err, fsys.Close())

@@ -92,13 +92,13 @@ func newRigWith(t *testing.T, change func(*Options)) *rig {
 	}))
 	rand.Read(r.vk[:])
 	collector := check[*sealed.KeyPair](t)(sealed.Generate(9, sealed.SuiteX25519))
-	o := Options{
+	o := Options{Options: aggregator.Options{
 		Base: "https://helper.example/", FS: disktest.NewMem(1), Record: disktest.NewMem(2), Keys: check[*sealed.Keyring](t)(sealed.NewKeyring(r.key)),
 		Tasks: []aggregator.Task{{
 			Config: r.cfg.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: r.vk}, PeerToken: testToken,
 			CollectorHPKE: dap.NewHpkeConfig(collector), Noise: noise.Zero{},
 		}},
-	}
+	}}
 	change(&o)
 	h, err := New(context.Background(), o)
 	if err != nil {

@@ -47,13 +47,13 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	h, err := helper.New(context.Background(), helper.Options{
+	h, err := helper.New(context.Background(), helper.Options{Options: aggregator.Options{
 		Base: "https://helper.example/dap/", FS: files, Record: record, Keys: keys,
 		Tasks: []aggregator.Task{{
 			Config: cfg.Bytes(), VerifyKeys: map[uint8][32]byte{0: {}}, PeerToken: "a long random token",
 			CollectorHPKE: dap.NewHpkeConfig(key), Noise: noise.Zero{},
 		}},
-	})
+	}})
 	if err != nil {
 		log.Fatal(err)
 	}

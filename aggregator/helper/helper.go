@@ -88,13 +88,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		h.engine = opt.Rounds(h.engine)
 	}
 	h.wake, h.wakeUp = lease.Signal()
-	p, err := party.Open(ctx, party.Options{
-		Role: dap.RoleHelper, Base: opt.Base, Tasks: opt.Tasks,
-		Keys: opt.Keys, KeySchedule: opt.KeySchedule, Signing: opt.Signing,
-		FS: opt.FS, Record: opt.Record, DataKeyPeriod: opt.DataKeyPeriod, Retention: opt.Retention, Absence: opt.Absence,
-		Limits: opt.Limits, Clock: opt.Clock, Failpoints: opt.Failpoints, Log: opt.Log, Observe: opt.Observe,
-		Permits: &h.permits, Closed: h.closed.Load,
-	})
+	p, err := party.Open(ctx, party.Options{Options: opt.Options, Role: dap.RoleHelper, Permits: &h.permits, Closed: h.closed.Load})
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
 	}

@@ -47,13 +47,13 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	l, err := leader.New(context.Background(), leader.Options{
+	l, err := leader.New(context.Background(), leader.Options{Options: aggregator.Options{
 		Base: "https://leader.example/dap/", FS: files, Record: record, Keys: keys,
 		Tasks: []aggregator.Task{{
 			Config: cfg.Bytes(), VerifyKeys: map[uint8][32]byte{0: {}}, PeerToken: "a long random token",
 			CollectorToken: "another long random token", CollectorHPKE: dap.NewHpkeConfig(key), Noise: noise.Zero{},
 		}},
-	})
+	}})
 	if err != nil {
 		log.Fatal(err)
 	}

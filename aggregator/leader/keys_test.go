@@ -40,13 +40,13 @@ func TestReportsInTheLogKeepTheirKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock, mem := new(ahead), disktest.NewMem(1)
-	o := Options{
+	o := Options{Options: aggregator.Options{
 		Base: "https://leader.example/", FS: mem, Record: disktest.NewMem(2), Clock: clock, KeySchedule: &keyset.Schedule{Period: time.Hour, MaxAge: time.Hour},
 		Tasks: []aggregator.Task{{
 			Config: cfg.Bytes(), VerifyKeys: map[uint8][32]byte{0: {}}, PeerToken: "the leader at the helper",
 			CollectorToken: "the collector at the leader", CollectorHPKE: dap.NewHpkeConfig(collector), Noise: noise.Zero{},
 		}},
-	}
+	}}
 	begin := func() *Leader {
 		t.Helper()
 		l, err := New(t.Context(), o)

@@ -116,13 +116,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	l.jobs, l.wakeJobs = lease.Signal()
 	l.collections, l.wakeCollect = lease.Signal()
 	l.uploads.wake = l.wakeCollect
-	p, err := party.Open(ctx, party.Options{
-		Role: dap.RoleLeader, Base: opt.Base, Tasks: opt.Tasks,
-		Keys: opt.Keys, KeySchedule: opt.KeySchedule, Signing: opt.Signing,
-		FS: opt.FS, Record: opt.Record, DataKeyPeriod: opt.DataKeyPeriod, Retention: opt.Retention, Absence: opt.Absence,
-		Limits: opt.Limits, Clock: opt.Clock, Failpoints: opt.Failpoints, Log: opt.Log, Observe: opt.Observe,
-		Permits: &l.permits, Closed: l.closed.Load,
-	})
+	p, err := party.Open(ctx, party.Options{Options: opt.Options, Role: dap.RoleLeader, Permits: &l.permits, Closed: l.closed.Load})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}

@@ -136,13 +136,13 @@ func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.
 		return f
 	}
 	net := local{}
-	x.helper = must(helper.New(ctx, helper.Options{
+	x.helper = must(helper.New(ctx, helper.Options{Options: aggregator.Options{
 		Base: helperURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[1])), FS: fs(), Record: fs(),
-	}))
+	}}))
 	b.Cleanup(func() { x.helper.Close() })
-	x.leader = must(leader.New(ctx, leader.Options{
-		Base: leaderURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[0])), FS: fs(), Record: fs(), Transport: net,
-	}))
+	x.leader = must(leader.New(ctx, leader.Options{Options: aggregator.Options{
+		Base: leaderURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[0])), FS: fs(), Record: fs(),
+	}, Transport: net}))
 	b.Cleanup(func() { x.leader.Close() })
 	net["helper.example"], net["leader.example"] = x.helper.Handler(), x.leader.Handler()
 	x.gateway = must(gateway.New(gateway.Options{

@@ -286,11 +286,12 @@ func (n *node) step() (worked bool) {
 
 func (w *world) newLeader(l *life) (service, error) {
 	opt := leader.Options{
-		Base: leaderURL, Tasks: []aggregator.Task{w.leader.task()}, Keys: w.leaderKeys, FS: l.fs(), Record: l.record(), Transport: &port{w.net, l},
-		Clock:         l.clock,
-		KeySchedule:   w.schedule(0),
-		HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment, Idle: idle,
-		BackOff: time.Second, MaxBackOff: maxBackOff, Limits: limits, Failpoints: l.fail, Retention: retention,
+		Options: aggregator.Options{
+			Base: leaderURL, Tasks: []aggregator.Task{w.leader.task()}, Keys: w.leaderKeys, KeySchedule: w.schedule(0), FS: l.fs(), Record: l.record(),
+			Clock: l.clock, Idle: idle, Limits: limits, Failpoints: l.fail, Retention: retention,
+		},
+		Transport: &port{w.net, l}, HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment,
+		BackOff: time.Second, MaxBackOff: maxBackOff,
 	}
 	if w.cfg.rounds > 0 {
 		opt.Rounds = aggregatortest.Rounds(w.cfg.rounds, nil)
@@ -304,8 +305,11 @@ func (w *world) newLeader(l *life) (service, error) {
 
 func (w *world) newHelper(l *life) (service, error) {
 	opt := helper.Options{
-		Base: helperURL, Tasks: []aggregator.Task{w.helper.task()}, Keys: w.helperKeys, FS: l.fs(), Record: l.record(), Deferred: w.cfg.deferred, Idle: idle, Limits: limits,
-		Clock: l.clock, Failpoints: l.fail, KeySchedule: w.schedule(keyDelay), Retention: retention,
+		Options: aggregator.Options{
+			Base: helperURL, Tasks: []aggregator.Task{w.helper.task()}, Keys: w.helperKeys, KeySchedule: w.schedule(keyDelay), FS: l.fs(), Record: l.record(),
+			Clock: l.clock, Idle: idle, Limits: limits, Failpoints: l.fail, Retention: retention,
+		},
+		Deferred: w.cfg.deferred,
 	}
 	if w.cfg.rounds > 0 {
 		opt.Rounds = aggregatortest.Rounds(w.cfg.rounds, nil)

@@ -11,8 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/agreement"
@@ -25,27 +23,12 @@ import (
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/body"
-	"github.com/starling-agg/starling/internal/disk"
-	"github.com/starling-agg/starling/sealed"
 )
 
-// Options are those that leader and helper share; their own types explain them.
+// Options are those that leader and helper share, and what their services add.
 type Options struct {
-	Role          dap.Role
-	Base          string
-	Tasks         []aggregator.Task
-	Keys          *sealed.Keyring
-	KeySchedule   *keyset.Schedule
-	Signing       *keyset.Signing
-	FS, Record    disk.FS
-	DataKeyPeriod time.Duration
-	Retention     time.Duration
-	Absence       time.Duration
-	Limits        aggregator.Limits
-	Clock         disk.Clock
-	Failpoints    *disk.Failpoints
-	Log           *slog.Logger
-	Observe       aggregator.Observer
+	aggregator.Options
+	Role dap.Role
 	// Permits say what the aggregator may do, and Closed whether it has been closed. They
 	// are the caller's.
 	Permits *permit.Board
