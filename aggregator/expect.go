@@ -9,7 +9,7 @@ import (
 )
 
 // An Expectation is how many reports may come if nobody cheats. A batch with more than
-// [HoldFactor] times as many, in all or in one round of it, is held: it is not released,
+// [holdFactor] times as many, in all or in one round of it, is held: it is not released,
 // an alarm says so, and whoever asks for it is told to ask later, since DAP has no error
 // for it. Raising the expectation and starting the aggregator again releases it. The zero
 // value expects nothing and holds nothing. (Feldman et al., Samplable Anonymous
@@ -26,9 +26,9 @@ type Expectation struct {
 	HalfHonestEpsilon, HalfHonestDelta float64
 }
 
-// HoldFactor is how many times the expected number of reports a batch may have. Two leaves at least half of a batch to
+// holdFactor is how many times the expected number of reports a batch may have. Two leaves at least half of a batch to
 // honest people, while as many of them come as are expected.
-const HoldFactor = 2
+const holdFactor = 2
 
 // Validate refuses what nobody can mean.
 func (e Expectation) Validate() error {
@@ -60,12 +60,12 @@ func (e Expectation) Of(span dap.Interval) uint64 {
 // have, however many the batch spans. Else whoever floods one round, and puts a report
 // into another far away, would have the batch measured by all rounds between.
 func (e Expectation) HoldsRound(reports uint64) bool {
-	return e.Reports > 0 && reports > saturated(e.Reports, HoldFactor)
+	return e.Reports > 0 && reports > saturated(e.Reports, holdFactor)
 }
 
 // Holds says whether a batch of that many reports is held.
 func (e Expectation) Holds(reports uint64, span dap.Interval) bool {
-	return e.Reports > 0 && reports > saturated(e.Of(span), HoldFactor)
+	return e.Reports > 0 && reports > saturated(e.Of(span), holdFactor)
 }
 
 func saturated(a, b uint64) uint64 {

@@ -17,19 +17,19 @@ import (
 
 // Failpoints of this package: a crash at each must neither lose a key that is needed nor bring one back.
 const (
-	FailBeforeMake     = "keys.before-make"
-	FailAfterFile      = "keys.after-file"      // a new key's file is durable, no state names it
-	FailAfterMake      = "keys.after-make"      // the state names it
-	FailBeforeDestroy  = "keys.before-destroy"  // nothing needs the key, the state says that it lives
-	FailAfterDestroy   = "keys.after-destroy"   // the state says that it is destroyed, the file is whole
-	FailAfterOverwrite = "keys.after-overwrite" // the file holds zeros
-	FailAfterRemove    = "keys.after-remove"
+	failBeforeMake     = "keys.before-make"
+	failAfterFile      = "keys.after-file"      // a new key's file is durable, no state names it
+	failAfterMake      = "keys.after-make"      // the state names it
+	failBeforeDestroy  = "keys.before-destroy"  // nothing needs the key, the state says that it lives
+	failAfterDestroy   = "keys.after-destroy"   // the state says that it is destroyed, the file is whole
+	failAfterOverwrite = "keys.after-overwrite" // the file holds zeros
+	failAfterRemove    = "keys.after-remove"
 )
 
 // FailpointNames lists the failpoints of this package.
 func FailpointNames() []string {
 	return []string{
-		FailBeforeMake, FailAfterFile, FailAfterMake, FailBeforeDestroy, FailAfterDestroy, FailAfterOverwrite, FailAfterRemove,
+		failBeforeMake, failAfterFile, failAfterMake, failBeforeDestroy, failAfterDestroy, failAfterOverwrite, failAfterRemove,
 	}
 }
 
@@ -370,7 +370,7 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 		if i >= 0 && !due(&records[i]) {
 			continue
 		}
-		if err := s.opt.Failpoints.Hit(FailBeforeMake); err != nil {
+		if err := s.opt.Failpoints.Hit(failBeforeMake); err != nil {
 			return false, err
 		}
 		id, err := s.nextID(records)
@@ -383,7 +383,7 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 		if pairs[r.serial], err = s.makePair(&r); err != nil {
 			return false, err
 		}
-		if err := s.opt.Failpoints.Hit(FailAfterFile); err != nil {
+		if err := s.opt.Failpoints.Hit(failAfterFile); err != nil {
 			return false, err
 		}
 		if i >= 0 {
@@ -399,7 +399,7 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 	}
 	s.adopt(records, pairs)
 	if len(records) > made {
-		if err := s.opt.Failpoints.Hit(FailAfterMake); err != nil {
+		if err := s.opt.Failpoints.Hit(failAfterMake); err != nil {
 			return true, err
 		}
 	}

@@ -559,7 +559,7 @@ func TestHoldOrEnd(t *testing.T) {
 	lost := errors.New("power lost")
 	var h *Hold
 	begin := func() error { h = s.Opening(came); return nil }
-	fail.Arm(FailBeforeDestroy, 0, func() error { begin(); return lost })
+	fail.Arm(failBeforeDestroy, 0, func() error { begin(); return lost })
 	if _, err := s.Step(t.Context(), unneeded); !errors.Is(err, lost) || h == nil {
 		t.Fatal(err)
 	}
@@ -571,7 +571,7 @@ func TestHoldOrEnd(t *testing.T) {
 	if begin(); !h.Has(id) || !l.opens(h.Keyring()) {
 		t.Error("the key is lost, and still there")
 	}
-	if fail.Disarm(FailBeforeDestroy); step(t, s, unneeded) || state(s, id) != status.KeyRetiring {
+	if fail.Disarm(failBeforeDestroy); step(t, s, unneeded) || state(s, id) != status.KeyRetiring {
 		t.Error("a key is destroyed under a job")
 	}
 	h.Release()

@@ -29,12 +29,12 @@ type Signing struct {
 	Revisions uint16
 	// Held is the longest time for which a gateway may hold an upload that it has taken,
 	// which a manifest states ([ohttp.Manifest].Hold): keys take uploads for as long after
-	// a manifest's last try. Default [DefaultHeld].
+	// a manifest's last try. Default [defaultHeld].
 	Held time.Duration
 }
 
-// DefaultHeld is the default of Signing.Held.
-const DefaultHeld = ohttp.DefaultHold
+// defaultHeld is the default of Signing.Held.
+const defaultHeld = ohttp.DefaultHold
 
 // A Deployment is what an aggregator knows of one from its recipes.
 type Deployment struct {
@@ -66,7 +66,7 @@ func (s *Signing) PromiseFor(overlap time.Duration) time.Duration {
 
 func (s *Signing) held() time.Duration {
 	if s.Held == 0 {
-		return DefaultHeld
+		return defaultHeld
 	}
 	return s.Held
 }
@@ -80,9 +80,9 @@ var (
 	ErrRefused = errors.New("keyset: not signed")
 )
 
-// RecordName is the file, beside the directory of keys, that remembers which manifests
+// recordName is the file, beside the directory of keys, that remembers which manifests
 // were signed.
-const RecordName = "signed"
+const recordName = "signed"
 
 // A Notary signs what one aggregator says of its keys: lists for devices that come
 // directly, lists for manifests, and manifests, one an epoch, that hold nothing of it but
@@ -131,7 +131,7 @@ func NewNotary(s *Set, o Signing, fsys disk.FS) (*Notary, error) {
 			return nil, err
 		}
 	}
-	record, err := signed.OpenRecord(fsys, RecordName)
+	record, err := signed.OpenRecord(fsys, recordName)
 	if err != nil {
 		return nil, fmt.Errorf("keyset: %w", err)
 	}
@@ -208,7 +208,7 @@ func (n *Notary) ListFor(deployment [32]byte, from, until time.Time) ([]byte, er
 		return nil, fmt.Errorf("%w: neither of this epoch nor of the next", ErrRefused)
 	}
 	body, _ := n.set.List()
-	if err := n.set.Promise(body, until.Add(n.set.opt.Overlap+n.o.held())); err != nil {
+	if err := n.set.promise(body, until.Add(n.set.opt.Overlap+n.o.held())); err != nil {
 		return nil, err
 	}
 	l := signed.List{Deployment: d.ID, Role: n.o.Role, URL: n.base(d), Epoch: ohttp.EpochAt(from, d.Epoch), NotBefore: from, NotAfter: until, Body: body}
@@ -259,7 +259,7 @@ func (n *Notary) acceptable(m *ohttp.Manifest) error {
 	if n.o.Role == signed.Helper {
 		ours = helper
 	}
-	return n.set.Promise(ours.Body, m.NotAfter.Add(m.Sending()+n.set.opt.Overlap+m.Hold))
+	return n.set.promise(ours.Body, m.NotAfter.Add(m.Sending()+n.set.opt.Overlap+m.Hold))
 }
 
 // Check says whether a manifest says of the deployment what its recipes do, is of this

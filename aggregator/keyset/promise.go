@@ -14,11 +14,11 @@ import (
 // of one KEM, or for too long.
 var ErrPromise = errors.New("keyset: no promise about these keys")
 
-// Promise has the keys of an encoded HpkeConfigList take uploads until a time, whatever
-// follows them; it is durable when Promise returns. Each must be one that takes uploads
+// promise has the keys of an encoded HpkeConfigList take uploads until a time, whatever
+// follows them; it is durable when promise returns. Each must be one that takes uploads
 // now, and no two are of one KEM: which of them a device uses is not to tell devices
 // apart. It fails with [ErrPromise] and with the disk's errors.
-func (s *Set) Promise(list []byte, until time.Time) error {
+func (s *Set) promise(list []byte, until time.Time) error {
 	configs, err := onePerKEM(list)
 	if err != nil {
 		return err

@@ -249,13 +249,13 @@ func (s *Set) shred(name string) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := s.opt.Failpoints.Hit(FailAfterOverwrite); err != nil {
+	if err := s.opt.Failpoints.Hit(failAfterOverwrite); err != nil {
 		return err
 	}
 	if err := disk.Remove(s.opt.FS, name); err != nil {
 		return err
 	}
-	return s.opt.Failpoints.Hit(FailAfterRemove)
+	return s.opt.Failpoints.Hit(failAfterRemove)
 }
 
 // Reset makes the directory of a set whose keys are lost that of one that never had any,

@@ -72,7 +72,7 @@ func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (dest
 		defer s.mu.Unlock()
 		k.ending = false
 	}()
-	if err := s.opt.Failpoints.Hit(FailBeforeDestroy); err != nil {
+	if err := s.opt.Failpoints.Hit(failBeforeDestroy); err != nil {
 		return false, err
 	}
 	records := s.records()
@@ -83,7 +83,7 @@ func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (dest
 	}
 	s.dirty = true
 	s.adopt(records, nil)
-	if err := s.opt.Failpoints.Hit(FailAfterDestroy); err != nil {
+	if err := s.opt.Failpoints.Hit(failAfterDestroy); err != nil {
 		return false, err
 	}
 	if err := s.clean(); err != nil {

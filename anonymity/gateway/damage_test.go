@@ -183,7 +183,7 @@ func (u *usedGateway) play(t *testing.T, f disktest.Files) (class, words string)
 			}
 		}
 		state := new(StateError)
-		if err := b.SetKeys(append(slices.Clone(keys), Key{Pair: u.first})); !errors.Is(err, ErrRetired) && !errors.As(err, &state) {
+		if err := b.setKeys(append(slices.Clone(keys), Key{Pair: u.first})); !errors.Is(err, ErrRetired) && !errors.As(err, &state) {
 			class, words = "fails", "a key that had left came back"
 			return
 		}

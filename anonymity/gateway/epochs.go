@@ -137,7 +137,7 @@ func (e *Epochs) update(g *Gateway, fixed []Key) error {
 	if err != nil {
 		return err
 	}
-	if err := g.SetKeys(append(keys, fixed...)); err != nil {
+	if err := g.setKeys(append(keys, fixed...)); err != nil {
 		return err
 	}
 	if len(past) == 0 {

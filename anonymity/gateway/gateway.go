@@ -111,7 +111,7 @@ func New(o Options) (g *Gateway, err error) {
 			g.room.charge(int(r.Groups[i].Requests), int64(r.Groups[i].Bytes))
 		}
 	}
-	if err := g.SetKeys(o.Keys); err != nil {
+	if err := g.setKeys(o.Keys); err != nil {
 		return g, err
 	}
 	targets := make(map[string]forward.Target)

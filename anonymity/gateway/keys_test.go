@@ -35,7 +35,7 @@ func TestSetKeys(t *testing.T) {
 	if got := refusedAs(t, b.bring(request)); got != "" {
 		t.Fatal(got)
 	}
-	if err := b.SetKeys([]Key{{Pair: second}, {Pair: first}}); err != nil {
+	if err := b.setKeys([]Key{{Pair: second}, {Pair: first}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := refusedAs(t, b.bring(request)); got != door.Replayed {
@@ -44,7 +44,7 @@ func TestSetKeys(t *testing.T) {
 	if a, b, c := bring(second), bring(first), bring(third); a != "" || b != "" || c != door.Key {
 		t.Errorf("in the overlap: new %q, old %q, unknown %q", a, b, c)
 	}
-	if err := b.SetKeys([]Key{{Pair: third}, {Pair: second}}); err != nil {
+	if err := b.setKeys([]Key{{Pair: third}, {Pair: second}}); err != nil {
 		t.Fatal(err)
 	}
 	stale, _ := sealTo(t, first, m)
@@ -58,14 +58,14 @@ func TestSetKeys(t *testing.T) {
 	for name, keys := range map[string][]Key{
 		"a key that left": {{Pair: third}, {Pair: first}}, "two of one id": {{Pair: third}, {Pair: generate(t, 3)}},
 	} {
-		if err := b.SetKeys(keys); err == nil || (name == "a key that left") != errors.Is(err, ErrRetired) {
+		if err := b.setKeys(keys); err == nil || (name == "a key that left") != errors.Is(err, ErrRetired) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if a, b := bring(third), bring(second); a != "" || b != "" {
 			t.Errorf("%s: afterwards %q and %q", name, a, b)
 		}
 	}
-	if err := b.SetKeys(nil); err != nil || bring(third) != door.Key || b.Ready() == nil {
+	if err := b.setKeys(nil); err != nil || bring(third) != door.Key || b.Ready() == nil {
 		t.Errorf("without a key: %v", err)
 	}
 	entries, err := mem.ReadDir(".")
@@ -104,7 +104,7 @@ func TestSetKeysUnderLoad(t *testing.T) {
 		}
 	}
 	for i := range pairs[1:] {
-		if err := b.SetKeys([]Key{{Pair: pairs[i+1]}, {Pair: pairs[i]}}); err != nil {
+		if err := b.setKeys([]Key{{Pair: pairs[i+1]}, {Pair: pairs[i]}}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,15 +1,15 @@
 package disk
 
-// Sized may be implemented by an [FS] that knows how much room is left. Who writes much
+// sized may be implemented by an [FS] that knows how much room is left. Who writes much
 // asks before the disk is full, while all that is under way can still be finished.
-type Sized interface {
+type sized interface {
 	// Free is how many bytes may still be written, at the moment.
 	Free() (bytes int64, err error)
 }
 
 // Free is how many bytes may still be written to an FS, and false where it does not know.
 func Free(fsys FS) (bytes int64, known bool) {
-	s, ok := fsys.(Sized)
+	s, ok := fsys.(sized)
 	if !ok {
 		return 0, false
 	}

@@ -24,15 +24,15 @@ var (
 
 // Failpoints of the log.
 const (
-	FailLogBeforeAppend = "log.before-append"
-	FailLogBeforeSync   = "log.after-append-before-sync"
-	FailLogBeforeAck    = "log.after-sync-before-ack"
-	FailLogBeforeRotate = "log.after-create-before-rotate"
+	failLogBeforeAppend = "log.before-append"
+	failLogBeforeSync   = "log.after-append-before-sync"
+	failLogBeforeAck    = "log.after-sync-before-ack"
+	failLogBeforeRotate = "log.after-create-before-rotate"
 )
 
 // LogFailpoints lists the failpoints of the log.
 func LogFailpoints() []string {
-	return []string{FailLogBeforeAppend, FailLogBeforeSync, FailLogBeforeAck, FailLogBeforeRotate}
+	return []string{failLogBeforeAppend, failLogBeforeSync, failLogBeforeAck, failLogBeforeRotate}
 }
 
 // LogOptions tune a [Log]. The zero value is good.
@@ -293,7 +293,7 @@ func (l *Log) Rotate(name string) (LogState, error) {
 		_ = l.fs.Remove(name) // best effort: it holds no record
 		return LogState{}, err
 	}
-	if err := l.opt.Failpoints.Hit(FailLogBeforeRotate); err != nil {
+	if err := l.opt.Failpoints.Hit(failLogBeforeRotate); err != nil {
 		return abandon(err)
 	}
 	l.io.Lock()
@@ -437,7 +437,7 @@ func (l *Log) commit(group []*appendRequest) error {
 		l.mu.Unlock()
 		return err
 	}
-	if err := l.opt.Failpoints.Hit(FailLogBeforeAppend); err != nil {
+	if err := l.opt.Failpoints.Hit(failLogBeforeAppend); err != nil {
 		return unknown("append to", err)
 	}
 	l.buf = l.buf[:0]
@@ -452,7 +452,7 @@ func (l *Log) commit(group []*appendRequest) error {
 	if err != nil {
 		return unknown("append to", err)
 	}
-	if err := l.opt.Failpoints.Hit(FailLogBeforeSync); err != nil {
+	if err := l.opt.Failpoints.Hit(failLogBeforeSync); err != nil {
 		return unknown("append to", err)
 	}
 	if err := l.file.Sync(); err != nil {
@@ -460,7 +460,7 @@ func (l *Log) commit(group []*appendRequest) error {
 	}
 	l.durable += size
 	l.records += int64(len(group))
-	if err := l.opt.Failpoints.Hit(FailLogBeforeAck); err != nil {
+	if err := l.opt.Failpoints.Hit(failLogBeforeAck); err != nil {
 		return unknown("append to", err)
 	}
 	return nil

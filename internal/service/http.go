@@ -60,7 +60,7 @@ func (s Server) run(ctx context.Context, ready func()) error {
 	if s.Connections != nil {
 		guarded.shed = s.Connections.of(s.Label, guarded)
 	}
-	if s.Listen.NoLimitPerAddress() {
+	if s.Listen.noLimitPerAddress() {
 		s.Log.Warn("no limit on the connections and requests of one address: any one can take all places; see max_per_address and forwarded_header",
 			slog.String("listener", s.Name))
 	}
@@ -119,7 +119,7 @@ func serve(ctx context.Context, server *http.Server, listener net.Listener, secu
 		return fmt.Errorf("service: serve: %w", err)
 	case <-ctx.Done():
 	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultDrain*3/4)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultDrain*3/4)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {
 		server.Close() // requests that outlive the drain are cut; their clients retry

@@ -133,9 +133,9 @@ type Listen struct {
 // nothing of who sends a request.
 func (l Listen) Proxied() bool { return l.TLSTerminatedUpstream || l.Address.IsUnix() }
 
-// NoLimitPerAddress says that anybody may have all places, because nothing tells one
+// noLimitPerAddress says that anybody may have all places, because nothing tells one
 // sender from another.
-func (l Listen) NoLimitPerAddress() bool {
+func (l Listen) noLimitPerAddress() bool {
 	return l.Proxied() && l.ForwardedHeader == "" || l.withDefaults().MaxPerAddress < 0 && !l.Address.StaysHere()
 }
 

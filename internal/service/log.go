@@ -13,14 +13,13 @@ import (
 // NewLogger returns the logger of a service: one JSON object a line on w, guarded as the package comment says.
 // Attributes that are public by design keep long opaque values: "task", "recipe", "version" and "commit".
 func NewLogger(w io.Writer, level slog.Level) *slog.Logger {
-	return slog.New(Guard(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})))
+	return slog.New(guard{slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})})
 }
 
-// Guard returns a handler that passes to next only what may be written: it cuts addresses and long opaque strings
-// (report ids, tokens, shares, keys) out of messages, strings and error texts, and withholds values of types whose
-// text it cannot judge. It is the last line of defence; callers still log nothing of the kind.
-func Guard(next slog.Handler) slog.Handler { return guard{next} }
-
+// A guard passes on only what may be written: it cuts addresses and long opaque strings
+// (report ids, tokens, shares, keys) out of messages, strings and error texts, and withholds
+// values of types whose text it cannot judge. It is the last line of defence; callers still
+// log nothing of the kind.
 type guard struct{ next slog.Handler }
 
 func (g guard) Enabled(ctx context.Context, level slog.Level) bool { return g.next.Enabled(ctx, level) }

@@ -59,8 +59,8 @@ func (r *Readiness) settle() {
 	}
 }
 
-// Can says whether an ability is there, by its name in /readyz.
-func (r Readiness) Can(ability string) bool {
+// can says whether an ability is there, by its name in /readyz.
+func (r Readiness) can(ability string) bool {
 	switch ability {
 	case "take":
 		return len(r.Take.Reasons) == 0
@@ -120,7 +120,7 @@ func Unready(code string, err error) Readiness {
 func (m *Metrics) ReadinessGauge(read func() Readiness, abilities ...string) {
 	m.Gauges("starling_ready", "Whether the party can take what is sent, verify it and release results: 1 or 0.",
 		Label{Name: "ability", Values: slices.Clone(abilities), Only: true}, func(ability string) float64 {
-			if read().Can(ability) {
+			if read().can(ability) {
 				return 1
 			}
 			return 0

@@ -100,7 +100,7 @@ func TestRunDrainLimit(t *testing.T) {
 }
 
 func TestStopSignals(t *testing.T) {
-	ctx, cancel := StopSignals(t.Context())
+	ctx, cancel := stopSignals(t.Context())
 	defer cancel()
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -53,8 +53,8 @@ func TestCompare(t *testing.T) {
 		}
 		// What makes a difference to a report or a batch makes one to the fence.
 		k := NewKey("a token between the two", dap.TaskID{1})
-		one, ok1 := l.Fence(k, 1)
-		two, ok2 := h.Fence(k, 1)
+		one, ok1 := l.fence(k, 1)
+		two, ok2 := h.fence(k, 1)
 		if same := ok1 && ok2 && one == two; same != (c.want == "" || c.want == "verification key 2") {
 			t.Errorf("%s: the fences are the same: %v", name, same)
 		}
@@ -68,7 +68,7 @@ func TestCompareServices(t *testing.T) {
 		l, h := Service{Skew: 300, JobBytes: 10, JobReports: 5}, Service{Skew: 60, JobBytes: 10, JobReports: 5}
 		change(&l, &h)
 		var what []string
-		for _, d := range CompareServices(&l, &h) {
+		for _, d := range compareServices(&l, &h) {
 			what = append(what, d.What+": "+d.Leader)
 		}
 		return strings.Join(what, "; ")
@@ -113,16 +113,16 @@ func TestDigestsHideAndBind(t *testing.T) {
 		t.Error("a digest that is another task's or token's")
 	}
 	r := store.Released{Batch: []byte("0123456789abcdef"), Count: 7}
-	prints := map[Print]bool{a.Print(&r): true, c.Print(&r): true}
+	prints := map[Print]bool{a.print(&r): true, c.print(&r): true}
 	for _, change := range []func(*store.Released){
 		func(r *store.Released) { r.Count++ }, func(r *store.Released) { r.Checksum[31] = 1 }, func(r *store.Released) { r.Batch = []byte("0123456789abcdeF") },
 		func(r *store.Released) { r.Batch = r.Batch[:8] },
 	} {
 		other := r
 		change(&other)
-		prints[a.Print(&other)] = true
+		prints[a.print(&other)] = true
 	}
-	if other := r; a.Print(&other) != a.Print(&r) || len(prints) != 6 {
+	if other := r; a.print(&other) != a.print(&r) || len(prints) != 6 {
 		t.Errorf("%d prints of 6 releases", len(prints))
 	}
 	var x, y Tally
@@ -143,13 +143,13 @@ func TestDigestsHideAndBind(t *testing.T) {
 func TestFenceValue(t *testing.T) {
 	for _, id := range []uint8{0, 7, 255} {
 		d := Digest{1, 2, 15: 255}
-		if got, fence, err := ReadFence(FenceValue(id, d)); err != nil || got != id || fence != d {
+		if got, fence, err := readFence(fenceValue(id, d)); err != nil || got != id || fence != d {
 			t.Errorf("%d: %d %v %v", id, got, fence, err)
 		}
 	}
-	good := FenceValue(7, Digest{9})
+	good := fenceValue(7, Digest{9})
 	for _, s := range []string{"", "7", "256" + good[1:], "07" + good[1:], " " + good, good + " ", good + "00", good[:len(good)-1], strings.ToUpper(good[:4] + "AB" + good[6:]), strings.Repeat("a", 1<<16)} {
-		if _, _, err := ReadFence(s); !errors.Is(err, ErrMessage) {
+		if _, _, err := readFence(s); !errors.Is(err, ErrMessage) {
 			t.Errorf("%.60q: %v", s, err)
 		}
 	}

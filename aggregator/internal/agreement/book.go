@@ -111,8 +111,8 @@ func (b *Book) Status(id dap.TaskID) *status.Agreement {
 func (b *Book) Fence(id dap.TaskID) string {
 	l := b.pages[id]
 	first := l.static.Keys[0].ID
-	fence, _ := l.static.Fence(l.key, first) // it has that key
-	return FenceValue(first, fence)
+	fence, _ := l.static.fence(l.key, first) // it has that key
+	return fenceValue(first, fence)
 }
 
 // Pass says whether a helper may look into a request about jobs or shares that came with
@@ -122,8 +122,8 @@ func (b *Book) Pass(id dap.TaskID, values []string) bool {
 	l := b.pages[id]
 	pass := len(values) == 0
 	if len(values) == 1 {
-		key, fence, err := ReadFence(values[0])
-		own, ok := l.static.Fence(l.key, key)
+		key, fence, err := readFence(values[0])
+		own, ok := l.static.fence(l.key, key)
 		pass = err == nil && ok && hmac.Equal(own[:], fence[:])
 	}
 	l.mu.Lock()
@@ -200,7 +200,7 @@ func (b *Book) Answer(ctx context.Context, ids []dap.TaskID, in *Message, own Se
 	if err != nil {
 		return nil, err
 	}
-	services := CompareServices(&in.Service, &own)
+	services := compareServices(&in.Service, &own)
 	out := &Message{Service: own, Root: Root(entries)}
 	if len(in.Entries) == 0 {
 		if in.Root == out.Root {
@@ -258,7 +258,7 @@ func (b *Book) Part(ctx context.Context, id dap.TaskID, in *Part) (*Part, error)
 	l := b.pages[id]
 	out := &Part{Bits: in.Bits, Index: in.Index}
 	var err error
-	if out.Prints, err = Prints(ctx, b.store, id, l.key, false, out); err != nil {
+	if out.Prints, err = printsIn(ctx, b.store, id, l.key, false, out); err != nil {
 		return nil, fmt.Errorf("agreement: read the ledger: %w", err)
 	}
 	l.mu.Lock()
@@ -341,7 +341,7 @@ func (x *exchange) ask(ctx context.Context, entries []Entry) (*Message, error) {
 		return nil, err
 	}
 	x.own.Offset = Offset(begin, x.clock(), m.Service.Now)
-	x.services = CompareServices(&x.own, &m.Service)
+	x.services = compareServices(&x.own, &m.Service)
 	return m, nil
 }
 
@@ -429,7 +429,7 @@ func (x *exchange) ledgers(ctx context.Context, l *leaf, releases uint64) (behin
 	}
 	for i := range 1 << bits {
 		ours := &Part{Bits: bits, Index: uint8(i)}
-		if ours.Prints, err = Prints(ctx, x.store, l.id, l.key, false, ours); err != nil {
+		if ours.Prints, err = printsIn(ctx, x.store, l.id, l.key, false, ours); err != nil {
 			return 0, 0, fmt.Errorf("agreement: read the ledger: %w", err)
 		}
 		body, err := ours.Append(nil)
@@ -447,7 +447,7 @@ func (x *exchange) ledgers(ctx context.Context, l *leaf, releases uint64) (behin
 		if theirs.Bits != ours.Bits || theirs.Index != ours.Index {
 			return 0, 0, fmt.Errorf("%w: another part of the ledger than was asked for", ErrMessage)
 		}
-		known, err := Prints(ctx, x.store, l.id, l.key, true, ours)
+		known, err := printsIn(ctx, x.store, l.id, l.key, true, ours)
 		if err != nil {
 			return 0, 0, fmt.Errorf("agreement: read the ledger: %w", err)
 		}

@@ -29,7 +29,7 @@ func TestBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := NewKey("token", dap.TaskID{1})
-	fence, ok := f.Fence(key, 8)
+	fence, ok := f.fence(key, 8)
 	if !ok {
 		t.Fatal("no fence")
 	}

@@ -72,8 +72,8 @@ func framing(f *Facts) string {
 	return string(text)
 }
 
-// CompareServices lists in what the services do not fit, whatever the task.
-func CompareServices(leader, helper *Service) (list []status.Difference) {
+// compareServices lists in what the services do not fit, whatever the task.
+func compareServices(leader, helper *Service) (list []status.Difference) {
 	if off, skew := span(leader.Offset), time.Duration(min(leader.Skew, helper.Skew))*time.Second; off > skew {
 		ahead, behind := off.Round(time.Second).String()+" ahead of the other", off.Round(time.Second).String()+" behind the other"
 		d := status.Difference{What: "the clock", Leader: ahead, Helper: behind, Do: fmt.Sprintf("set the one that is wrong right; a difference of %s is allowed", skew)}

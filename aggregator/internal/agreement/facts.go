@@ -107,10 +107,10 @@ func (f *Facts) key(id uint8) (Digest, bool) {
 	return Digest{}, false
 }
 
-// Fence is what a request about jobs or shares carries, whose jobs use the verification key
+// fence is what a request about jobs or shares carries, whose jobs use the verification key
 // of that id: equal where the two hold the same of all that can spoil a report or a batch.
 // It is false where there is no such key.
-func (f *Facts) Fence(k Key, id uint8) (Digest, bool) {
+func (f *Facts) fence(k Key, id uint8) (Digest, bool) {
 	key, ok := f.key(id)
 	if !ok {
 		return Digest{}, false
@@ -144,8 +144,8 @@ func (k Key) hash(r *store.Released) []byte {
 	return mac(k.secret, []byte("release\x00"), []byte{byte(len(r.Batch))}, r.Batch, n[:], r.Checksum[:])
 }
 
-// Print is of one release.
-func (k Key) Print(r *store.Released) Print { return Print(binary.BigEndian.Uint64(k.hash(r))) }
+// print is of one release.
+func (k Key) print(r *store.Released) Print { return Print(binary.BigEndian.Uint64(k.hash(r))) }
 
 // Add counts one release.
 func (t *Tally) Add(k Key, r *store.Released) {

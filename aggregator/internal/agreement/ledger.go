@@ -48,12 +48,12 @@ func (l *Ledger) Tally(ctx context.Context, s Store, id dap.TaskID, k Key) (Tall
 	return l.tally, err
 }
 
-// Prints lists the releases that a part of the ledger has, rising, and those of frozen
+// printsIn lists the releases that a part of the ledger has, rising, and those of frozen
 // batches that were asked for: in this order of reading, nothing that was frozen before is
 // missed.
-func Prints(ctx context.Context, s Store, id dap.TaskID, k Key, frozen bool, p *Part) (list []Print, err error) {
+func printsIn(ctx context.Context, s Store, id dap.TaskID, k Key, frozen bool, p *Part) (list []Print, err error) {
 	add := func(r *store.Released) {
-		if x := k.Print(r); p.Has(x) {
+		if x := k.print(r); p.Has(x) {
 			list = append(list, x)
 		}
 	}

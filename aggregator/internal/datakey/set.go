@@ -22,17 +22,17 @@ import (
 // bring one back.
 const (
 	// a new key's file is durable, the store does not know it
-	FailAfterFile     = "datakeys.after-file"
-	FailAfterMake     = "datakeys.after-make"     // the store knows it
-	FailBeforeDestroy = "datakeys.before-destroy" // nothing needs the key
+	failAfterFile     = "datakeys.after-file"
+	failAfterMake     = "datakeys.after-make"     // the store knows it
+	failBeforeDestroy = "datakeys.before-destroy" // nothing needs the key
 	// the store says that it ended, the file is whole
-	FailAfterEnd       = "datakeys.after-end"
-	FailAfterOverwrite = "datakeys.after-overwrite" // the file holds zeros
+	failAfterEnd       = "datakeys.after-end"
+	failAfterOverwrite = "datakeys.after-overwrite" // the file holds zeros
 )
 
 // FailpointNames lists the failpoints of this package.
 func FailpointNames() []string {
-	return []string{FailAfterFile, FailAfterMake, FailBeforeDestroy, FailAfterEnd, FailAfterOverwrite}
+	return []string{failAfterFile, failAfterMake, failBeforeDestroy, failAfterEnd, failAfterOverwrite}
 }
 
 // ErrDamaged: the keys are not those that the store has used, so that new ones would draw
@@ -297,7 +297,7 @@ func (s *Set) make(ctx context.Context) (worked bool, err error) {
 		err := disk.WriteFile(s.opt.FS, r.file(s.opt.Dir), b)
 		clear(b)
 		if err == nil {
-			err = s.opt.Failpoints.Hit(FailAfterFile)
+			err = s.opt.Failpoints.Hit(failAfterFile)
 		}
 		if err == nil {
 			err = s.opt.Book.NoteDataKey(ctx, s.id, r)
@@ -310,7 +310,7 @@ func (s *Set) make(ctx context.Context) (worked bool, err error) {
 		s.mu.Unlock()
 		worked = true
 		s.opt.Log.Info("data key made", "serial", r.Serial, "from", r.From, "until", r.Until)
-		if err := s.opt.Failpoints.Hit(FailAfterMake); err != nil {
+		if err := s.opt.Failpoints.Hit(failAfterMake); err != nil {
 			return worked, err
 		}
 	}
@@ -399,13 +399,13 @@ func (s *Set) Step(ctx context.Context, needs Needs) (worked bool, err error) {
 
 // end destroys a key. Repeating it is harmless.
 func (s *Set) end(ctx context.Context, r *Record) error {
-	if err := s.opt.Failpoints.Hit(FailBeforeDestroy); err != nil {
+	if err := s.opt.Failpoints.Hit(failBeforeDestroy); err != nil {
 		return err
 	}
 	if err := s.opt.Book.EndDataKey(ctx, r.Serial); err != nil {
 		return fmt.Errorf("datakey: end a key: %w", err)
 	}
-	if err := s.opt.Failpoints.Hit(FailAfterEnd); err != nil {
+	if err := s.opt.Failpoints.Hit(failAfterEnd); err != nil {
 		return err
 	}
 	if err := s.shred(r); err != nil {
@@ -437,7 +437,7 @@ func (s *Set) destroy(name string) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = s.opt.Failpoints.Hit(FailAfterOverwrite)
+		err = s.opt.Failpoints.Hit(failAfterOverwrite)
 	}
 	if err == nil {
 		err = disk.Remove(s.opt.FS, name)

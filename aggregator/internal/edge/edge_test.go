@@ -115,7 +115,7 @@ func TestOneProblemForEachError(t *testing.T) {
 		{Unauthorized(), 401, "", false},
 	} {
 		w := httptest.NewRecorder()
-		WriteProblem(w, toError(c.err), &dap.TaskID{1})
+		writeProblem(w, toError(c.err), &dap.TaskID{1})
 		var p dap.Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != c.status || p.Type != c.typ || p.TaskID == nil {
 			t.Errorf("%v: %d %s", c.err, w.Code, w.Body)

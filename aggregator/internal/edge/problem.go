@@ -61,8 +61,8 @@ func TooLarge() *Error {
 	return plain(http.StatusRequestEntityTooLarge, "the body is larger than this server takes")
 }
 
-// TooSlow answers 408.
-func TooSlow() *Error { return plain(http.StatusRequestTimeout, "the body came too slowly") }
+// tooSlow answers 408.
+func tooSlow() *Error { return plain(http.StatusRequestTimeout, "the body came too slowly") }
 
 // Broken answers 400 to a body that ended early.
 func Broken(err error) *Error {
@@ -127,8 +127,8 @@ func toError(err error) *Error {
 	return &Error{Problem: dap.Problem{Status: http.StatusInternalServerError}, cause: err}
 }
 
-// WriteProblem answers with the document of e.
-func WriteProblem(w http.ResponseWriter, e *Error, task *dap.TaskID) {
+// writeProblem answers with the document of e.
+func writeProblem(w http.ResponseWriter, e *Error, task *dap.TaskID) {
 	p := e.Problem
 	if p.TaskID == nil {
 		p.TaskID = task
@@ -144,13 +144,13 @@ func WriteProblem(w http.ResponseWriter, e *Error, task *dap.TaskID) {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	if e.RetryAfter > 0 {
-		SetRetryAfter(w, e.RetryAfter)
+		setRetryAfter(w, e.RetryAfter)
 	}
 	w.WriteHeader(p.HTTPStatus())
 	w.Write(body)
 }
 
-// SetRetryAfter rounds up to whole seconds, at least one.
-func SetRetryAfter(w http.ResponseWriter, d time.Duration) {
+// setRetryAfter rounds up to whole seconds, at least one.
+func setRetryAfter(w http.ResponseWriter, d time.Duration) {
 	w.Header().Set("Retry-After", strconv.FormatInt(max(1, int64((d+time.Second-1)/time.Second)), 10))
 }

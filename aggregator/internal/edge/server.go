@@ -183,7 +183,7 @@ func (s *Server) handle(method, path, name string, f func(http.ResponseWriter, *
 		if err != nil {
 			e := toError(err)
 			if w.status == 0 {
-				WriteProblem(w, e, id)
+				writeProblem(w, e, id)
 			}
 			label := problemLabel(&e.Problem)
 			s.count(label)
@@ -264,7 +264,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	} // else the mux would redirect to the clean path; no client of ours asks for such a one
 	e := plain(status, "")
-	WriteProblem(w, e, nil)
+	writeProblem(w, e, nil)
 	label := problemLabel(&e.Problem)
 	s.count(label)
 	if tell, untold := s.quiet.tell(start); tell {
@@ -306,7 +306,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, limit int64) (b []
 	case errors.Is(err, body.ErrLarge):
 		err = TooLarge()
 	case errors.Is(err, body.ErrSlow):
-		err = TooSlow()
+		err = tooSlow()
 	case errors.Is(err, body.ErrFull):
 		err = Overloaded(http.StatusServiceUnavailable)
 	default:
@@ -350,7 +350,7 @@ func (r *Request) Empty(status int, retryAfter time.Duration) error {
 	r.W.Header().Set("Cache-Control", "no-store")
 	r.W.Header().Set("Content-Length", "0")
 	if retryAfter > 0 {
-		SetRetryAfter(r.W, retryAfter)
+		setRetryAfter(r.W, retryAfter)
 	}
 	r.W.WriteHeader(status)
 	return nil

@@ -46,12 +46,12 @@ const Dir = "lost"
 // Failpoints of this package: a crash at each must neither lose a file nor bring one back
 // that was to go.
 const (
-	FailBeforeMove = "lost.before-move"
-	FailAfterMove  = "lost.after-move"
+	failBeforeMove = "lost.before-move"
+	failAfterMove  = "lost.after-move"
 )
 
 // FailpointNames lists the failpoints of this package.
-func FailpointNames() []string { return []string{FailBeforeMove, FailAfterMove} }
+func FailpointNames() []string { return []string{failBeforeMove, failAfterMove} }
 
 // A Room is the folder of lost files of one aggregator, which owns it alone.
 type Room struct {
@@ -197,7 +197,7 @@ func (r *Room) Return(f File) error { return r.move(f.Path, f.Name) }
 
 // move renames a file durably.
 func (r *Room) move(from, to string) error {
-	if err := r.Failpoints.Hit(FailBeforeMove); err != nil {
+	if err := r.Failpoints.Hit(failBeforeMove); err != nil {
 		return err
 	}
 	if err := disk.MakeDirs(r.FS, path.Dir(to)); err != nil {
@@ -212,7 +212,7 @@ func (r *Room) move(from, to string) error {
 			return fmt.Errorf("lost: move %s: %w", from, err)
 		}
 	}
-	return r.Failpoints.Hit(FailAfterMove)
+	return r.Failpoints.Hit(failAfterMove)
 }
 
 // Empty removes for good what was set aside before the key of serial oldest was made: every

@@ -17,11 +17,11 @@ var (
 	ErrMany  = errors.New("the peer holds more report ids than the file had, and which are of the file cannot be proved; it is tried again, since jobs may be under way")
 	ErrFew   = errors.New("the peer does not hold all report ids of the file: its replay protection is damaged too, or it is another peer")
 	ErrProof = errors.New("the report ids that the peer gives are not those of the file: their SHA-256 is another")
-	ErrLarge = fmt.Errorf("more than %d report ids are lost at once, more than are mended", MaxIDs)
+	ErrLarge = fmt.Errorf("more than %d report ids are lost at once, more than are mended", maxIDs)
 )
 
-// MaxIDs is how many report ids are mended at once: they are in memory, 16 bytes each.
-const MaxIDs = 4 * segment.RangeIDs
+// maxIDs is how many report ids are mended at once: they are in memory, 16 bytes each.
+const maxIDs = 4 * segment.RangeIDs
 
 func compare(a, b dap.ReportID) int { return bytes.Compare(a[:], b[:]) }
 
@@ -57,7 +57,7 @@ func (r *Run) High() dap.ReportID { return r.damaged.High }
 // run is whole now. After an error that matches none of this package's the same page may
 // be taken again; after one that does the run has to be begun anew.
 func (r *Run) Take(ctx context.Context, page []Entry, uncommitted Uncommitted) (whole bool, err error) {
-	if r.damaged.IDs > MaxIDs {
+	if r.damaged.IDs > maxIDs {
 		return false, ErrLarge
 	}
 	var all, marked []dap.ReportID
@@ -96,7 +96,7 @@ func (r *Run) Take(ctx context.Context, page []Entry, uncommitted Uncommitted) (
 			r.ids = append(r.ids, id)
 		}
 	}
-	if int64(len(r.ids)) > r.damaged.IDs || r.skipped > MaxIDs {
+	if int64(len(r.ids)) > r.damaged.IDs || r.skipped > maxIDs {
 		return false, ErrMany
 	}
 	end := len(page) < PageSize

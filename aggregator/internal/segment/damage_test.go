@@ -161,7 +161,7 @@ func TestLogDamage(t *testing.T) {
 // TestDamageAndCrash loses power at each step on the way of a damaged log: it is counted
 // once, and kept.
 func TestDamageAndCrash(t *testing.T) {
-	points := append(slices.DeleteFunc(SegmentFailpoints(), func(p string) bool { return strings.HasPrefix(p, "log.") }), lost.FailpointNames()...)
+	points := append(slices.DeleteFunc(segmentFailpoints(), func(p string) bool { return strings.HasPrefix(p, "log.") }), lost.FailpointNames()...)
 	for _, point := range points {
 		r, struck := newRows(), false
 		mem, name, content := damaged(t, r, false)
@@ -199,7 +199,7 @@ func TestDamageAndCrash(t *testing.T) {
 // TestGoneLog takes a log away between two lives: that it is gone is told and counted once,
 // wherever the power is lost, and an empty file is kept in its place.
 func TestGoneLog(t *testing.T) {
-	points := append([]string{""}, slices.DeleteFunc(SegmentFailpoints(), func(p string) bool {
+	points := append([]string{""}, slices.DeleteFunc(segmentFailpoints(), func(p string) bool {
 		return strings.HasPrefix(p, "log.")
 	})...)
 	points = append(points, lost.FailpointNames()...)

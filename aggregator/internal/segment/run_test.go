@@ -200,7 +200,7 @@ func TestRunsAgainstMap(t *testing.T) {
 				most = max(most, checkShape(t, r, limit))
 			}
 			total := int64(0)
-			for _, m := range r.Metas() {
+			for _, m := range r.metas() {
 				total += m.Count
 			}
 			if total != int64(len(known)) || len(known) < 5000 {
@@ -209,7 +209,7 @@ func TestRunsAgainstMap(t *testing.T) {
 			if most > MaxReads {
 				t.Errorf("a lookup read up to %d runs, want at most %d", most, MaxReads)
 			}
-			again, err := OpenRuns(mem.Crash(), r.Metas())
+			again, err := OpenRuns(mem.Crash(), r.metas())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,17 +244,17 @@ func TestReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		mergeAll(t, mem, r, next)
-		before := r.Reads()
+		before := r.blockReads()
 		if ok, err := r.Contains(idOf(-1 - job)); ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		worst = max(worst, r.Reads()-before)
+		worst = max(worst, r.blockReads()-before)
 	}
 	if worst > MaxReads || worst < 6 {
 		t.Errorf("a lookup read up to %d blocks, want at most %d", worst, MaxReads)
 	}
 	ranges := make(map[Range]bool)
-	for _, m := range r.Metas() {
+	for _, m := range r.metas() {
 		ranges[m.Range] = true
 	}
 	if len(ranges) < 5 {
@@ -360,7 +360,7 @@ func TestRunsAnswerNothingWhereDamaged(t *testing.T) {
 	if _, err := r.Contains(first); !errors.As(err, &damaged) {
 		t.Errorf("lookup in a rotten block: %v", err)
 	}
-	if len(r.Damaged()) != 1 || len(r.Metas()) != 0 {
+	if len(r.Damaged()) != 1 || len(r.metas()) != 0 {
 		t.Error("a rotten run is still taken for whole")
 	}
 	if seen, err := r.Known([]ReportID{first}); err != nil || seen[0] {
@@ -407,9 +407,9 @@ func TestDamageIsOfItsRange(t *testing.T) {
 		}
 		mergeAll(t, mem, r, next)
 	}
-	i := slices.IndexFunc(r.Metas(), func(m RunMeta) bool { return m.Range != AllIDs })
-	bad := r.Metas()[i]
-	metas := r.Metas()
+	i := slices.IndexFunc(r.metas(), func(m RunMeta) bool { return m.Range != AllIDs })
+	bad := r.metas()[i]
+	metas := r.metas()
 	r.Close()
 	if err := mem.Remove(bad.Name); err != nil {
 		t.Fatal(err)
@@ -451,7 +451,7 @@ func TestDamageIsOfItsRange(t *testing.T) {
 
 // A run that was reported written is whole after a power loss; one that was not is swept, and a row never names it.
 func TestRunPowerLoss(t *testing.T) {
-	for _, point := range append(RunFailpoints(), "none") {
+	for _, point := range append(runFailpoints(), "none") {
 		for seed := range uint64(40) {
 			mem := disktest.NewMem(seed)
 			if err := disk.MakeDirs(mem, "runs"); err != nil {

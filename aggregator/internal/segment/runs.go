@@ -322,8 +322,8 @@ func (r *Runs) Each(fn func(ReportID)) error {
 	}
 }
 
-// Metas lists the runs that are whole, in no order.
-func (r *Runs) Metas() []RunMeta {
+// metas lists the runs that are whole, in no order.
+func (r *Runs) metas() []RunMeta {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	metas := make([]RunMeta, len(r.runs))
@@ -340,8 +340,8 @@ func (r *Runs) Len() int {
 	return len(r.runs)
 }
 
-// Reads counts the blocks that lookups have read of the runs that are here now.
-func (r *Runs) Reads() (n int64) {
+// blockReads counts the blocks that lookups have read of the runs that are here now.
+func (r *Runs) blockReads() (n int64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, x := range r.runs {
@@ -360,7 +360,7 @@ func (r *Runs) MergePlan() *Plan {
 	}
 	r.mu.RUnlock()
 	groups := make(map[Range][]RunMeta)
-	for _, m := range r.Metas() {
+	for _, m := range r.metas() {
 		groups[m.Range] = append(groups[m.Range], m)
 	}
 	var parts []Range // those below AllIDs

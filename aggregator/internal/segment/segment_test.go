@@ -88,7 +88,7 @@ func TestDuplicatesInOneLogAreCounted(t *testing.T) {
 // The power fails at every place between durable steps, at each of its first passes, with many outcomes; the next life
 // may lose power too. In the end each acknowledged report is in exactly one segment and nothing is in two.
 func TestPowerLossAtEveryFailpoint(t *testing.T) {
-	for _, point := range SegmentFailpoints() {
+	for _, point := range segmentFailpoints() {
 		t.Run(point, func(t *testing.T) {
 			reached := 0
 			for seed := range uint64(48) {

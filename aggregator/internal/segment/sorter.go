@@ -29,14 +29,14 @@ const (
 	FailRunAfterWrite       = "run.after-write"
 )
 
-// SegmentFailpoints lists the failpoints on the way from an upload to a committed segment, those of the log included.
-func SegmentFailpoints() []string {
+// segmentFailpoints lists the failpoints on the way from an upload to a committed segment, those of the log included.
+func segmentFailpoints() []string {
 	return append(disk.LogFailpoints(), FailSegmentBeforeWrite, FailSegmentAfterWrite, FailSegmentBeforeCommit,
 		FailSegmentAfterCommit, FailSegmentAfterRemove)
 }
 
-// RunFailpoints lists the failpoints of replay runs.
-func RunFailpoints() []string { return []string{FailRunBeforeWrite, FailRunAfterWrite} }
+// runFailpoints lists the failpoints of replay runs.
+func runFailpoints() []string { return []string{FailRunBeforeWrite, FailRunAfterWrite} }
 
 // Committer is the database that names segments. It is called by one goroutine at a time.
 //

@@ -28,10 +28,10 @@ import "math/bits"
 type ID uint8
 
 const (
-	ID64  ID = 1 // 2^64 - 2^32 + 1
-	ID128 ID = 2 // 2^128 - 7*2^66 + 1
-	ID32  ID = 3 // 2^32 - 2^20 + 1
-	ID40  ID = 4 // 2^40 - 21*2^20 + 1
+	id64  ID = 1 // 2^64 - 2^32 + 1
+	id128 ID = 2 // 2^128 - 7*2^66 + 1
+	id32  ID = 3 // 2^32 - 2^20 + 1
+	id40  ID = 4 // 2^40 - 21*2^20 + 1
 )
 
 // Elem is one element of any field here of at most 128 bits, least significant limb first; unused limbs are zero.
@@ -116,13 +116,13 @@ type Field interface {
 // ByID returns the field, or nil.
 func ByID(id ID) Field {
 	switch id {
-	case ID64:
+	case id64:
 		return Field64{}
-	case ID128:
+	case id128:
 		return Field128{}
-	case ID32:
+	case id32:
 		return Field32
-	case ID40:
+	case id40:
 		return Field40
 	}
 	return nil

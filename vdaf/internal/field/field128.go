@@ -13,7 +13,7 @@ const (
 // Field128 is GF(2^128 - 7*2^66 + 1). Weights are Montgomery forms.
 type Field128 struct{}
 
-func (Field128) ID() ID      { return ID128 }
+func (Field128) ID() ID      { return id128 }
 func (Field128) Limbs() int  { return 2 }
 func (Field128) Size() int   { return 16 }
 func (Field128) MaxLog() int { return 66 }

@@ -13,7 +13,7 @@ const (
 // Field64 is GF(2^64 - 2^32 + 1). Raw elements and weights coincide.
 type Field64 struct{}
 
-func (Field64) ID() ID      { return ID64 }
+func (Field64) ID() ID      { return id64 }
 func (Field64) Limbs() int  { return 1 }
 func (Field64) Size() int   { return 8 }
 func (Field64) MaxLog() int { return 32 }

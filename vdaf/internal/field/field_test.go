@@ -13,13 +13,13 @@ var fields = []Field{Field64{}, Field128{}, Field32, Field40}
 
 // moduli are from VDAF-18 section 6.1.2 and draft-chen-cfrg-vdaf-pine-02.
 var moduli = map[ID]string{
-	ID32:  "4293918721",
-	ID40:  "1099489607681",
-	ID64:  "18446744069414584321",
-	ID128: "340282366920938462946865773367900766209",
+	id32:  "4293918721",
+	id40:  "1099489607681",
+	id64:  "18446744069414584321",
+	id128: "340282366920938462946865773367900766209",
 }
 
-var names = map[ID]string{ID32: "Field32", ID40: "Field40", ID64: "Field64", ID128: "Field128"}
+var names = map[ID]string{id32: "Field32", id40: "Field40", id64: "Field64", id128: "Field128"}
 
 func modulus(f Field) *big.Int {
 	p, ok := new(big.Int).SetString(moduli[f.ID()], 10)
@@ -30,7 +30,7 @@ func modulus(f Field) *big.Int {
 }
 
 func montR(f Field) *big.Int {
-	if f.ID() != ID128 {
+	if f.ID() != id128 {
 		return big.NewInt(1)
 	}
 	return new(big.Int).Lsh(big.NewInt(1), 128)

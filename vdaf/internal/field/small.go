@@ -20,9 +20,9 @@ type Small struct {
 // The small fields of PINE (draft-chen-cfrg-vdaf-pine-02, poc/field.py).
 var (
 	// Field32 is GF(2^32 - 2^20 + 1).
-	Field32 = &Small{ID32, 4, 1<<32 - 1<<20 + 1, 0x8008007F87F07E88, 31, 3925978153}
+	Field32 = &Small{id32, 4, 1<<32 - 1<<20 + 1, 0x8008007F87F07E88, 31, 3925978153}
 	// Field40 is GF(2^40 - 21*2^20 + 1).
-	Field40 = &Small{ID40, 5, 1<<40 - 21<<20 + 1, 0x8000A800DC012019, 39, 395974995317}
+	Field40 = &Small{id40, 5, 1<<40 - 21<<20 + 1, 0x8000A800DC012019, 39, 395974995317}
 )
 
 // reduceSmall returns x = hi*2^64 + lo reduced, for x below 2^(63+k). With y = floor(x/2^k) the quotient is y*m/2^64 less

@@ -12,9 +12,9 @@ import (
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
-// FailBuryAfterRemove is the failpoint between the end of files and that of their
+// failBuryAfterRemove is the failpoint between the end of files and that of their
 // tombstones.
-const FailBuryAfterRemove = "store.bury.after-remove"
+const failBuryAfterRemove = "store.bury.after-remove"
 
 // buried is how many files go at one time.
 const buried = 512
@@ -40,7 +40,7 @@ func (s *Store) Bury(ctx context.Context) error {
 		if err := s.removeAll(names); err != nil {
 			return fmt.Errorf("store: bury: %w", err)
 		}
-		if err := s.opt.Failpoints.Hit(FailBuryAfterRemove); err != nil {
+		if err := s.opt.Failpoints.Hit(failBuryAfterRemove); err != nil {
 			return err
 		}
 		err = s.update(ctx, "drop-tombstones", func(tx *database.Tx) error {

@@ -57,7 +57,7 @@ func (f *Forwarder) piece(q *queue, b *batch, n int) error {
 	durably := context.WithoutCancel(f.ctx)
 	refs := f.o.Journal.Piece(b.Batch, n)
 	settle := func(outcome string, refused map[string]uint64) error {
-		if err := f.o.Failpoints.Hit(FailAfterAnswer); err != nil {
+		if err := f.o.Failpoints.Hit(failAfterAnswer); err != nil {
 			return err
 		}
 		ends := map[string]uint64{outcome: uint64(len(refs))}
@@ -73,7 +73,7 @@ func (f *Forwarder) piece(q *queue, b *batch, n int) error {
 		b.items -= len(refs)
 		f.mu.Unlock()
 		f.count(ends)
-		return f.o.Failpoints.Hit(FailAfterSettle)
+		return f.o.Failpoints.Hit(failAfterSettle)
 	}
 	verdict, refused, err := f.deliver(q, b, refs)
 	switch {

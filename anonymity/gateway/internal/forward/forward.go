@@ -122,15 +122,15 @@ var Outcomes = []string{Taken, Refused, Dropped, Expired, Few, Damaged}
 
 // Failpoints of the way to a target.
 const (
-	FailBeforeCut   = "forward.before-cut"
-	FailAfterCut    = "forward.after-cut"
-	FailAfterAnswer = "forward.after-answer-before-settle"
-	FailAfterSettle = "forward.after-settle"
+	failBeforeCut   = "forward.before-cut"
+	failAfterCut    = "forward.after-cut"
+	failAfterAnswer = "forward.after-answer-before-settle"
+	failAfterSettle = "forward.after-settle"
 )
 
 // Failpoints lists them.
 func Failpoints() []string {
-	return []string{FailBeforeCut, FailAfterCut, FailAfterAnswer, FailAfterSettle}
+	return []string{failBeforeCut, failAfterCut, failAfterAnswer, failAfterSettle}
 }
 
 // Bounds of the count of time: a step from one tick to the next counts as longestStep at

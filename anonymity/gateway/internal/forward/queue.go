@@ -190,7 +190,7 @@ func (f *Forwarder) cut(route journal.Route, q *queue) {
 	q.batches = append(q.batches, b)
 	q.active++
 	f.start(q, b, func() error {
-		if err := f.o.Failpoints.Hit(FailBeforeCut); err != nil {
+		if err := f.o.Failpoints.Hit(failBeforeCut); err != nil {
 			return err
 		}
 		// Nothing of the batch leaves before it is written down; one without an upload
@@ -200,7 +200,7 @@ func (f *Forwarder) cut(route journal.Route, q *queue) {
 				return err
 			}
 		}
-		return f.o.Failpoints.Hit(FailAfterCut)
+		return f.o.Failpoints.Hit(failAfterCut)
 	})
 }
 

@@ -267,7 +267,7 @@ func (b *Batch) lives(rounds map[uint64]*Round) bool {
 
 func (j *Journal) load(n uint64) (*Round, error) {
 	file := name(roundPrefix, n)
-	b, err := disk.ReadFile(j.fs, file, MaxRound)
+	b, err := disk.ReadFile(j.fs, file, maxRound)
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
@@ -312,7 +312,7 @@ func (j *Journal) Log(r *Round) error {
 		it.offset, it.size = at, int64(len(it.Body))
 		at += it.size
 	}
-	if at > MaxRound-sha256.Size {
+	if at > maxRound-sha256.Size {
 		return fmt.Errorf("journal: a round of %d bytes", at)
 	}
 	err = disk.WriteStream(j.fs, name(roundPrefix, r.Number), func(w io.Writer) error {

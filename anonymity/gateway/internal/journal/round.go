@@ -61,8 +61,8 @@ type Round struct {
 
 const (
 	roundMagic = "starling round v3"
-	// MaxRound bounds a round's file, in bytes.
-	MaxRound = 2 << 30
+	// maxRound bounds a round's file, in bytes.
+	maxRound = 2 << 30
 )
 
 var errRound = errors.New("journal: malformed round")
