@@ -14,7 +14,7 @@
 //	cmd/starling       the commands; wiring only
 //	lab                chart: every party on loopback in one process: demo, tutorial,
 //	                   test bed
-//	deploy             invitation: the configuration files of every party, how it starts
+//	deploy             invitation  question: the configuration files of every party, how it starts
 //	                   from them, how two owners agree
 //	figures            what the papers claim by formula, drawn from dp; internal/draw is its pen
 //	client collector   the people's side; client/participate: secret coins and the account of

@@ -8,18 +8,15 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/http"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/starling-agg/starling/collector"
-	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/prose"
-	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -66,85 +63,45 @@ interrupted goes on where it was, and the same question always gets the same ans
 				}
 				a := &asking{e: e, line: newProgress(e), file: path, from: *from, to: *to, timeout: *timeout, skip: *skip, now: time.Now}
 				defer a.line.end()
-				if a.session, err = config.Open(collector.Options{Progress: a.watch}); err != nil {
-					return &failure{exitInput, fmt.Errorf("%s: %w", path, err), hintOf(err)}
+				if err := a.open(config, collector.Options{}); err != nil {
+					return err
 				}
 				if *restart {
-					if err := a.session.Drop(ctx); err != nil {
+					if err := a.run.Session().Drop(ctx); err != nil {
 						return err
 					}
 				}
-				batches, err := a.questions()
+				spans, err := a.questions()
 				switch {
 				case err != nil:
 					return err
-				case len(batches) > 1 && *picture != "":
-					return usageOf("collect", fmt.Errorf("--png draws one round, and these are %d", len(batches)))
-				case len(batches) > 1 && *table != "":
-					return usageOf("collect", fmt.Errorf("--csv writes one round, and these are %d", len(batches)))
+				case len(spans) > 1 && *picture != "":
+					return usageOf("collect", fmt.Errorf("--png draws one round, and these are %d", len(spans)))
+				case len(spans) > 1 && *table != "":
+					return usageOf("collect", fmt.Errorf("--csv writes one round, and these are %d", len(spans)))
 				}
 				released := 0
-				return a.each(ctx, batches, func(result *collector.Result) (err error) {
+				err = a.run.Ask(ctx, spans, func(result *collector.Result) (err error) {
 					if released++; released > 1 && !*asJSON {
 						fmt.Fprintln(e.stdout)
 					}
 					if *asJSON {
 						err = e.json(result)
 					} else {
-						err = writeResult(e, a.session.Recipe(), result)
+						err = writeResult(e, a.recipe(), result)
 					}
 					if *picture != "" && err == nil {
-						err = drawResult(*picture, a.session.Recipe(), result)
+						err = drawResult(*picture, a.recipe(), result)
 					}
 					if *table != "" {
-						err = errors.Join(err, writeTable(*table, a.session.Recipe(), result))
+						err = errors.Join(err, writeTable(*table, a.recipe(), result))
 					}
 					return err
 				})
+				return a.failure(ctx, err)
 			}
 		},
 	}
-}
-
-// failure tells a batch that is not ready from one that cannot be had.
-func (a *asking) failure(ctx context.Context, pending bool, asked [2]time.Time, err error) error {
-	problem := new(dap.Problem)
-	switch {
-	case ctx.Err() != nil && pending:
-		return &failure{exitInterrupted, errors.New("interrupted; what was asked is kept, and the leader goes on with it"),
-			"starling collect goes on waiting for the same answer; starling why leader.toml says what it waits for"}
-	case ctx.Err() != nil:
-		return &failure{exitInterrupted, errors.New("interrupted before anything was asked"), "starling collect begins again"}
-	case errors.Is(err, context.DeadlineExceeded):
-		err := fmt.Errorf("the result is not ready yet: %s", waitsFor(a.waits))
-		if !asked[0].IsZero() {
-			err = fmt.Errorf("the result of %s to %s is not ready yet: %s", asked[0].Format(time.RFC3339), asked[1].Format(time.RFC3339), waitsFor(a.waits))
-		}
-		return &failure{exitNotYet, err, "starling why leader.toml says what it waits for; collect goes on, collect --skip " +
-			"goes on behind a round in which too few reports came, and --restart with --from and --to asks for other rounds"}
-	case errors.As(err, &problem) && problem.HTTPStatus() == http.StatusUnauthorized:
-		return failf(exitCheck, "give leader and collector the same file: collector_token in leader.toml, token in "+a.file+"; starling doctor "+a.file+" tries it",
-			"the leader does not take this collector's token: %w", err)
-	case errors.As(err, &problem):
-		switch problem.Type {
-		case dap.ProblemInvalidBatchSize:
-			return &failure{exitNotYet, err, "starling why leader.toml"}
-		case releases.ProblemForgotten:
-			return &failure{exitCheck, err, "ask who runs the leader: its store was put back, and has to be exchanged for the newest files " +
-				"(\"When a store is refused\" in docs/operating.md); collector.state is what noticed, keep it"}
-		case dap.ProblemBatchOverlap:
-			return &failure{exitCheck, err, "give --from the end of what was collected: starling status leader.toml"}
-		}
-		return err
-	case errors.Is(err, collector.ErrQuery):
-		return usageOf("collect", err)
-	case errors.Is(err, collector.ErrSealed):
-		return &failure{exitCheck, err, "nothing is lost: have that server's collector_hpke be the public half of this collector's hpke_key, " +
-			"which starling key collector wrote, and the server started again; then, a minute later, starling collect. Not --restart, which gives the result up"}
-	case errors.Is(err, collector.ErrAnswer), errors.Is(err, collector.ErrState):
-		return err
-	}
-	return &failure{exitUnreachable, err, "starling status"}
 }
 
 // resultChart is a result as a histogram, where it has few enough numbers to be drawn.

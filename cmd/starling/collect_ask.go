@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -11,52 +12,101 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/deploy/question"
+	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
 )
 
-// An asking is one run of starling collect, from what was typed to its results.
+// An asking is one run of starling collect, as it speaks to people.
 type asking struct {
 	e        *env
 	line     *progress
-	session  *deploy.Session
 	file     string // the configuration
 	from, to string // as typed; empty is what has come since the last time
 	timeout  time.Duration
 	skip     bool
 	now      func() time.Time
-
-	begun time.Time // of the question under way
-	said  bool      // that it waits
-	waits collector.Waiting
-	few   int // answers in a row that too few reports came
-	stop  context.CancelCauseFunc
+	run      *question.Run
+	said     bool // that it waits
 }
 
 // quiet is how long collect waits before it says so where no terminal shows its line.
 const quiet = 3 * time.Second
 
-// fewTwice is how many answers in a row have to say that too few reports came: the first
-// may be older than a report that was verified since.
-const fewTwice = 2
+// open opens the collector's session.
+func (a *asking) open(config *deploy.Collector, c collector.Options) (err error) {
+	a.run, err = question.Open(config, c, question.Options{Timeout: a.timeout, Skip: a.skip, Now: a.now, Listener: a})
+	if err != nil {
+		return &failure{exitInput, fmt.Errorf("%s: %w", a.file, err), hintOf(err)}
+	}
+	return nil
+}
 
-// errTooFew: the time that was asked for is over, and too few reports of it came.
-var errTooFew = errors.New("too few reports")
+// questions are what is asked for, by what was typed.
+func (a *asking) questions() ([]question.Span, error) {
+	s, err := a.typed(a.recipe())
+	if err != nil {
+		return nil, err
+	}
+	a.run.About(s)
+	spans, err := a.run.Questions()
+	if err != nil {
+		err = a.unasked(err)
+	}
+	return spans, err
+}
 
-// watch tells what a question waits for, and ends one that can never be answered.
-func (a *asking) watch(p collector.Progress) {
-	a.waits = p.For
-	if !a.said && !a.e.watched && time.Since(a.begun) > quiet {
-		a.said = true
-		fmt.Fprintf(a.e.stderr, "asked; waiting for the leader's answer, %v at most. What was asked is kept: stop this, and collect goes on with it later\n", a.timeout)
+// recipe is what is collected.
+func (a *asking) recipe() *recipe.Recipe { return a.run.Session().Recipe() }
+
+// typed reads --from and --to.
+func (a *asking) typed(r *recipe.Recipe) (s question.Span, err error) {
+	if a.from == "" && a.to == "" {
+		return s, nil
 	}
-	a.line.tell(fmt.Sprintf("waiting %s: %s; asked %d times", time.Since(a.begun).Round(time.Second), waitsFor(p.For), p.Polls))
-	if end := a.session.Asked(); p.For != collector.ForReports || end.IsZero() || !a.session.Over(end, a.now()) {
-		a.few = 0
-		return
+	if question.LeaderSelects(r) {
+		return s, failf(exitUsage, a.command(s), "the leader selects this recipe's batches: --from and --to do not apply")
 	}
-	if a.few++; a.few >= fewTwice {
-		a.stop(errTooFew)
+	now := a.now()
+	lately := a.instead(question.Lately(r, now))
+	for _, t := range []struct {
+		flag, text string
+		into       *time.Time
+	}{{"--from", a.from, &s.From}, {"--to", a.to, &s.To}} {
+		if t.text == "" {
+			continue
+		}
+		if *t.into, err = time.Parse(time.RFC3339, t.text); err != nil {
+			return s, failf(exitUsage, lately, "%s: %q is not a time such as 2026-01-31T00:00:00Z", t.flag, t.text)
+		}
 	}
+	if a.from != "" && a.to != "" {
+		return s, nil
+	}
+	hint := lately
+	if around, odd := question.Around(r, s.From, now); a.to == "" && odd == nil {
+		hint = a.command(around)
+	}
+	return s, failf(exitUsage, hint, "--from and --to go together")
+}
+
+// command is what to type to ask for a time; a zero span is what has come since the last
+// time.
+func (a *asking) command(s question.Span) string {
+	words := []string{"starling collect"}
+	if !s.From.IsZero() {
+		words = append(words, "--from", clock(s.From), "--to", clock(s.To))
+	}
+	words = slices.DeleteFunc(append(words, a.file), func(w string) bool { return w == deploy.CollectorFile })
+	return strings.Join(words, " ")
+}
+
+// instead is the command that asks for whole rounds, where there are any.
+func (a *asking) instead(s question.Span, err error) string {
+	if err != nil || s.IsZero() {
+		return "starling collect --help"
+	}
+	return a.command(s)
 }
 
 // waitsFor says what the leader waits for, as far as it tells.
@@ -70,278 +120,118 @@ func waitsFor(w collector.Waiting) string {
 	return "the servers are still at work on it"
 }
 
-// ask asks one question, or goes on with the pending one, for at most the timeout. The
-// error is errTooFew where it can never be answered.
-func (a *asking) ask(ctx context.Context, b [2]time.Time) (*collector.Result, error) {
-	ctx, a.stop = context.WithCancelCause(ctx)
-	defer a.stop(nil)
-	wait, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	a.begun, a.few, a.waits = time.Now(), 0, ""
-	result, err := a.session.Collect(wait, b[0], b[1])
-	a.line.end()
-	a.notice()
-	if err != nil && errors.Is(context.Cause(ctx), errTooFew) {
-		return nil, errTooFew
+// Resumed implements question.Listener.
+func (a *asking) Resumed() { fmt.Fprintln(a.e.stderr, "going on with the question asked before") }
+
+// Waits implements question.Listener.
+func (a *asking) Waits(asked time.Duration, p collector.Progress) {
+	if !a.said && !a.e.watched && asked > quiet {
+		a.said = true
+		fmt.Fprintf(a.e.stderr, "asked; waiting for the leader's answer, %v at most. What was asked is kept: stop this, and collect goes on with it later\n", a.timeout)
 	}
-	return result, err
+	a.line.tell(fmt.Sprintf("waiting %s: %s; asked %d times", asked.Round(time.Second), waitsFor(p.For), p.Polls))
 }
 
-// notice tells what a person should know of the collector's state file.
-func (a *asking) notice() {
-	if words := a.session.Notice(); words != "" {
-		fmt.Fprintf(a.e.stderr, "starling: warning: %s\n", words)
-	}
+// Waited implements question.Listener.
+func (a *asking) Waited() { a.line.end() }
+
+// LeftOut implements question.Listener.
+func (a *asking) LeftOut(end time.Time) {
+	fmt.Fprintf(a.e.stderr, "left out the round up to %s: it is over, and not ready\n", clock(end))
 }
 
-// each asks one question after the other and hands out the results.
-func (a *asking) each(ctx context.Context, batches [][2]time.Time, show func(*collector.Result) error) error {
-	released, passed := 0, false
-	a.notice()
-	if a.session.Pending() {
-		fmt.Fprintln(a.e.stderr, "going on with the question asked before")
-	}
-	for len(batches) > 0 {
-		b, pending := batches[0], a.session.Pending()
-		if !pending {
-			if err := a.early(b, a.now()); err != nil {
-				return err
-			}
-		}
-		result, err := a.ask(ctx, b)
-		end := a.session.Asked()
-		switch {
-		case err == nil:
-			batches, released = batches[1:], released+1
-			if err := show(result); err != nil {
-				return err
-			}
-		case a.skip && (errors.Is(err, errTooFew) || ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !end.IsZero() && a.session.Over(end, a.now())):
-			gone, err := a.session.Skip(ctx)
-			if err != nil {
-				return a.failure(ctx, a.session.Pending(), b, err)
-			} else if !gone {
-				continue // its answer is there
-			}
-			fmt.Fprintf(a.e.stderr, "left out the round up to %s: it is over, and not ready\n", end.UTC().Format(time.RFC3339))
-			batches, passed = batches[1:], true
-			// what comes behind it was not asked for yet
-			if pending && len(batches) == 0 && a.from == "" {
-				if batches, err = a.questions(); err != nil && !errors.Is(err, deploy.ErrNothingNew) {
-					return err
-				}
-			}
-		case errors.Is(err, errTooFew):
-			gone, err := a.session.Withdraw(ctx)
-			if err != nil {
-				return a.failure(ctx, a.session.Pending(), b, err)
-			} else if !gone {
-				continue
-			}
-			if !pending {
-				return a.tooFew(b, end)
-			}
-			later, err := a.later(end) // this one was asked earlier
-			if err != nil {
-				return a.tooFew(b, end)
-			}
-			fmt.Fprintf(a.e.stderr, "too few reports came up to %s: asking for those up to %s\n", end.UTC().Format(time.RFC3339), later[1].UTC().Format(time.RFC3339))
-			batches = [][2]time.Time{later}
-		default:
-			return a.failure(ctx, a.session.Pending(), b, err)
-		}
-	}
-	if released == 0 && passed {
-		return &failure{exitNotYet, errors.New("no round is ready"), "starling why leader.toml; starling send, then collect again"}
-	}
-	return nil
+// Widened implements question.Listener.
+func (a *asking) Widened(end, later time.Time) {
+	fmt.Fprintf(a.e.stderr, "too few reports came up to %s: asking for those up to %s\n", clock(end), clock(later))
 }
 
-// later is what to ask for in the place of a time in which too few reports came: the same
-// and what came since, where several rounds are released together.
-func (a *asking) later(end time.Time) ([2]time.Time, error) {
-	if a.from != "" || a.session.Recipe().Alone() {
-		return [2]time.Time{}, errTooFew
-	}
-	list, err := a.questions()
-	if err == nil && (len(list) != 1 || !list[0][1].After(end) || a.early(list[0], a.now()) != nil) {
-		err = errTooFew
-	}
-	if err != nil {
-		return [2]time.Time{}, err
-	}
-	return list[0], nil
-}
+// Notice implements question.Listener.
+func (a *asking) Notice(words string) { fmt.Fprintf(a.e.stderr, "starling: warning: %s\n", words) }
 
-// tooFew says that a question can never be answered, and which one may be.
-func (a *asking) tooFew(b [2]time.Time, end time.Time) error {
-	what := "up to " + end.UTC().Format(time.RFC3339)
-	if !b[0].IsZero() {
-		what = fmt.Sprintf("from %s to %s", b[0].Format(time.RFC3339), b[1].Format(time.RFC3339))
-	}
-	hint := "starling send, and when more have answered " + a.command(time.Time{}, time.Time{}) + ": it asks for all up to then"
-	if a.session.Recipe().Alone() {
-		hint = a.command(time.Time{}, time.Time{}) + " --skip goes on with the round behind it"
-	} else if a.from != "" {
-		if _, next, err := a.rounds(b[0], a.now()); err == nil && next.After(end) {
-			hint = "when more have answered, after the end of their round: " + a.command(b[0], next)
-		}
-	}
-	return failf(exitNotYet, hint, "fewer than the %d reports that are released about came %s, and that time is over: nothing more will come of it",
-		a.session.Recipe().Threshold(), what)
-}
-
-// early refuses a question that could not be answered before the timeout: it would keep
-// later ones waiting.
-func (a *asking) early(b [2]time.Time, now time.Time) error {
-	if b[1].IsZero() {
-		return nil // the leader selects
-	}
-	r := a.session.Recipe()
-	if w, bounded := r.Window.(recipe.Between); bounded {
-		first, err1 := r.TimePrecision.Begin(w.Start)
-		last, err2 := r.TimePrecision.Begin(w.End)
-		if err := errors.Join(err1, err2); err != nil {
-			return err
-		}
-		if !b[0].Before(last) || !first.Before(b[1]) {
-			return failf(exitUsage, "starling collect "+a.file, "the recipe takes reports from %s to %s, and none of %s to %s",
-				first.Format(time.RFC3339), last.Format(time.RFC3339), b[0].Format(time.RFC3339), b[1].Format(time.RFC3339))
-		}
-	}
-	switch due := b[1].Add(r.Grace()); {
-	case b[0].After(now.Add(a.timeout)):
-		return failf(exitUsage, a.lately(now), "the time from %s on has not begun, so nothing has been reported of it", b[0].Format(time.RFC3339))
-	case due.After(now.Add(a.timeout)):
-		wait := due.Sub(now).Round(time.Second) + time.Minute
+// unasked gives exit codes and hints to what keeps a question from being asked.
+func (a *asking) unasked(err error) error {
+	span, future, early := new(question.SpanError), new(question.FutureError), new(question.EarlyError)
+	switch {
+	case errors.Is(err, deploy.ErrNothingNew):
+		return &failure{exitNotYet, err, "starling send, then collect again"}
+	case errors.Is(err, deploy.ErrPending):
+		return &failure{exitUsage, err, a.command(question.Span{}) + ", without --from and --to, goes on with it; --restart gives it up"}
+	case errors.As(err, &span):
+		return &failure{exitUsage, err, a.instead(span.Around, nil)}
+	case errors.As(err, new(*question.WindowError)):
+		return &failure{exitUsage, err, "starling collect " + a.file}
+	case errors.As(err, &future):
+		return &failure{exitUsage, err, a.instead(future.Lately, nil)}
+	case errors.As(err, &early):
+		wait := early.Wait.Round(time.Second) + time.Minute
 		return failf(exitNotYet, fmt.Sprintf("the same after that time, or with --timeout %v now", wait),
-			"nothing of %s to %s is released before %s, which is past --timeout %v: nothing was asked", b[0].Format(time.RFC3339), b[1].Format(time.RFC3339),
-			due.Format(time.RFC3339), a.timeout)
+			"nothing of %s to %s is released before %s, which is past --timeout %v: nothing was asked", clock(early.Asked.From), clock(early.Asked.To),
+			clock(early.Due), a.timeout)
 	}
-	return nil
+	return usageOf("collect", err)
 }
 
-// questions are what is asked for, one after the other: the ends of a time, which are
-// zero in a leader-selected recipe and where a question is pending.
-func (a *asking) questions() ([][2]time.Time, error) {
-	begin, end, err := a.interval(a.now())
-	if err != nil {
-		return nil, err
-	}
-	if begin.IsZero() {
-		return [][2]time.Time{{begin, end}}, nil
-	}
-	list, err := a.session.Batches(begin, end)
-	if err != nil {
-		hint := "starling collect --help"
-		if from, to, odd := a.rounds(begin, end); odd == nil {
-			hint = a.command(from, to)
+// failure gives exit codes and hints to what ends a run.
+func (a *asking) failure(ctx context.Context, err error) error {
+	few, asked := new(question.TooFewError), new(question.AskError)
+	switch {
+	case errors.As(err, &few):
+		hint := "starling send, and when more have answered " + a.command(question.Span{}) + ": it asks for all up to then"
+		if few.Alone {
+			hint = a.command(question.Span{}) + " --skip goes on with the round behind it"
+		} else if !few.Wider.IsZero() {
+			hint = "when more have answered, after the end of their round: " + a.command(few.Wider)
 		}
-		return nil, &failure{exitUsage, err, hint}
+		return &failure{exitNotYet, err, hint}
+	case errors.Is(err, question.ErrNoneReady):
+		return &failure{exitNotYet, err, "starling why leader.toml; starling send, then collect again"}
+	case errors.As(err, &asked):
+		return a.unanswered(ctx, asked)
+	case errors.As(err, new(*question.SpanError)), errors.As(err, new(*question.WindowError)), errors.As(err, new(*question.FutureError)),
+		errors.As(err, new(*question.EarlyError)), errors.Is(err, deploy.ErrPending):
+		return a.unasked(err)
 	}
-	if !a.session.Pending() {
-		return list, nil
-	}
-	for i, b := range list { // the ones before were answered
-		if err = a.session.PendingFor(b[0], b[1]); err == nil {
-			return list[i:], nil
-		} else if !errors.Is(err, deploy.ErrPending) {
-			return nil, usageOf("collect", err)
-		}
-	}
-	return nil, &failure{exitUsage, deploy.ErrPending, a.command(time.Time{}, time.Time{}) + ", without --from and --to, goes on with it; --restart gives it up"}
+	return err
 }
 
-// interval is the time that is asked about; both ends are zero in a leader-selected
-// recipe, and where a question is pending.
-func (a *asking) interval(now time.Time) (begin, end time.Time, err error) {
-	if path, ok := a.session.Recipe().Path.(recipe.TwoServer); ok && path.BatchMode == dap.LeaderSelected {
-		if a.from != "" || a.to != "" {
-			return begin, end, failf(exitUsage, a.command(begin, end), "the leader selects this recipe's batches: --from and --to do not apply")
+// unanswered tells a batch that is not ready from one that cannot be had.
+func (a *asking) unanswered(ctx context.Context, asked *question.AskError) error {
+	problem, err := new(dap.Problem), asked.Err
+	switch {
+	case ctx.Err() != nil && asked.Pending:
+		return &failure{exitInterrupted, errors.New("interrupted; what was asked is kept, and the leader goes on with it"),
+			"starling collect goes on waiting for the same answer; starling why leader.toml says what it waits for"}
+	case ctx.Err() != nil:
+		return &failure{exitInterrupted, errors.New("interrupted before anything was asked"), "starling collect begins again"}
+	case errors.Is(err, context.DeadlineExceeded):
+		what := "the result"
+		if s := asked.Asked; !s.From.IsZero() {
+			what = fmt.Sprintf("the result of %s to %s", clock(s.From), clock(s.To))
 		}
-		return begin, end, nil
-	}
-	if a.from == "" && a.to == "" {
-		if a.session.Pending() {
-			return begin, end, nil // what was asked is in the state
+		return failf(exitNotYet, "starling why leader.toml says what it waits for; collect goes on, collect --skip "+
+			"goes on behind a round in which too few reports came, and --restart with --from and --to asks for other rounds",
+			"%s is not ready yet: %s", what, waitsFor(asked.Waits))
+	case errors.As(err, &problem) && problem.HTTPStatus() == http.StatusUnauthorized:
+		return failf(exitCheck, "give leader and collector the same file: collector_token in leader.toml, token in "+a.file+"; starling doctor "+a.file+" tries it",
+			"the leader does not take this collector's token: %w", err)
+	case errors.As(err, &problem):
+		switch problem.Type {
+		case dap.ProblemInvalidBatchSize:
+			return &failure{exitNotYet, err, "starling why leader.toml"}
+		case releases.ProblemForgotten:
+			return &failure{exitCheck, err, "ask who runs the leader: its store was put back, and has to be exchanged for the newest files " +
+				"(\"When a store is refused\" in docs/operating.md); collector.state is what noticed, keep it"}
+		case dap.ProblemBatchOverlap:
+			return &failure{exitCheck, err, "give --from the end of what was collected: starling status leader.toml"}
 		}
-		begin, end, err = a.session.Interval(now, a.timeout)
-		switch {
-		case errors.Is(err, deploy.ErrNothingNew):
-			return begin, end, &failure{exitNotYet, err, "starling send, then collect again"}
-		case err != nil:
-			return begin, end, &failure{exitUsage, err, a.lately(now)}
-		}
-		return begin, end, nil
+		return err
+	case errors.Is(err, collector.ErrQuery):
+		return usageOf("collect", err)
+	case errors.Is(err, collector.ErrSealed):
+		return &failure{exitCheck, err, "nothing is lost: have that server's collector_hpke be the public half of this collector's hpke_key, " +
+			"which starling key collector wrote, and the server started again; then, a minute later, starling collect. Not --restart, which gives the result up"}
+	case errors.Is(err, collector.ErrAnswer), errors.Is(err, collector.ErrState):
+		return err
 	}
-	for _, t := range []struct {
-		flag, text string
-		into       *time.Time
-	}{{"--from", a.from, &begin}, {"--to", a.to, &end}} {
-		if t.text == "" {
-			continue
-		}
-		if *t.into, err = time.Parse(time.RFC3339, t.text); err != nil {
-			return begin, end, failf(exitUsage, a.lately(now), "%s: %q is not a time such as 2026-01-31T00:00:00Z", t.flag, t.text)
-		}
-	}
-	if a.from != "" && a.to != "" {
-		return begin, end, nil
-	}
-	hint := a.lately(now)
-	if from, to, odd := a.rounds(begin, now); a.to == "" && odd == nil && from.Before(to) {
-		hint = a.command(from, to)
-	}
-	return begin, end, failf(exitUsage, hint, "--from and --to go together")
-}
-
-// rounds is the least run of whole rounds, or slots, around a time.
-func (a *asking) rounds(from, to time.Time) (time.Time, time.Time, error) {
-	r := a.session.Recipe()
-	edge := func(t time.Time, up bool) (time.Time, error) {
-		unit, err := r.TimePrecision.At(t)
-		if err != nil {
-			return t, err
-		}
-		first := r.ReportTime(unit)
-		begin, err := r.TimePrecision.Begin(first)
-		if err != nil || !up || begin.Equal(t) {
-			return begin, err
-		}
-		return r.TimePrecision.Begin(first + dap.Time(r.BatchUnits()))
-	}
-	begin, err1 := edge(from, false)
-	end, err2 := edge(to, true)
-	if err := errors.Join(err1, err2); err != nil {
-		return from, to, err
-	}
-	if !begin.Before(end) {
-		return from, to, errors.New("the time is empty")
-	}
-	return begin, end, nil
-}
-
-// lately is the command that asks for the rounds of the last day that are over.
-func (a *asking) lately(now time.Time) string {
-	r := a.session.Recipe()
-	unit, err := r.TimePrecision.At(now)
-	if err != nil {
-		return "starling collect --help"
-	}
-	end, err1 := r.TimePrecision.Begin(r.ReportTime(unit))
-	begin, _, err2 := a.rounds(end.Add(-24*time.Hour), end)
-	if errors.Join(err1, err2) != nil {
-		return "starling collect --help"
-	}
-	return a.command(begin, end)
-}
-
-// command is what to type to ask for a time; zero ends are what has come since the last time.
-func (a *asking) command(from, to time.Time) string {
-	words := []string{"starling collect"}
-	if !from.IsZero() {
-		words = append(words, "--from", from.UTC().Format(time.RFC3339), "--to", to.UTC().Format(time.RFC3339))
-	}
-	words = slices.DeleteFunc(append(words, a.file), func(w string) bool { return w == deploy.CollectorFile })
-	return strings.Join(words, " ")
+	return &failure{exitUnreachable, err, "starling status"}
 }

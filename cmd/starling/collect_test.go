@@ -1,9 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,186 +11,92 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/internal/releases"
+	"github.com/starling-agg/starling/deploy/question"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 )
-
-// waitingLeader answers every question with what it waits for.
-type waitingLeader struct {
-	task     dap.TaskID
-	waits    releases.Waiting
-	asked    int // questions
-	withdraw int // answers to withdrawals
-}
-
-func (l *waitingLeader) Do(r *http.Request) (*http.Response, error) {
-	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{releases.WaitingHeader: {string(l.waits)}}, Body: http.NoBody, Request: r}
-	switch r.Method {
-	case http.MethodPost:
-		l.asked++
-		answer.StatusCode = http.StatusCreated
-		answer.Header.Set("Location", "/"+dap.ResourcePath(l.task, dap.CollectionJobsResource, "job"))
-	case http.MethodDelete:
-		answer.StatusCode = l.withdraw
-	}
-	return answer, nil
-}
-
-// hourly is an asking of a recipe with rounds of an hour, of which devices are in so many.
-func hourly(t *testing.T, leader *waitingLeader, rounds uint32, from, to string) *asking {
-	t.Helper()
-	addresses, err := deploy.Loopback()
-	if err != nil {
-		t.Fatal(err)
-	}
-	addresses.Close()
-	epsilon, err := recipe.ParseDecimal("1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := account.New(account.Options{
-		Name: "hourly", Query: recipe.Count{}, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(), MinBatch: 20,
-		Epsilon: epsilon, Rounds: rounds,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(t.TempDir(), "d")
-	if err := deploy.Create(dir, r, addresses); err != nil {
-		t.Fatal(err)
-	}
-	config, err := deploy.LoadCollector(filepath.Join(dir, deploy.CollectorFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &env{stdout: new(strings.Builder), stderr: new(strings.Builder)}
-	a := &asking{e: e, line: newProgress(e), file: deploy.CollectorFile, from: from, to: to, timeout: 10 * time.Second, now: func() time.Time { return noon }}
-	if a.session, err = config.Open(collector.Options{HTTP: leader, Progress: a.watch, Poll: time.Millisecond, MaxPoll: time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
-	task, err := r.Task()
-	if err != nil {
-		t.Fatal(err)
-	}
-	leader.task = task.TaskID()
-	return a
-}
-
-// collects asks what was typed; nothing ever comes.
-func (a *asking) collects(t *testing.T) *failure {
-	t.Helper()
-	batches, err := a.questions()
-	if err == nil {
-		err = a.each(t.Context(), batches, func(*collector.Result) error { return errors.New("a result") })
-	}
-	f := new(failure)
-	if !errors.As(err, &f) {
-		t.Fatalf("no failure: %v", err)
-	}
-	return f
-}
 
 // noon is when it is asked, a little after.
 var noon = time.Date(2026, 1, 31, 12, 20, 0, 0, time.UTC)
 
-// at is so many hours from noon.
-func at(hours int) string {
-	return noon.Truncate(time.Hour).Add(time.Duration(hours) * time.Hour).Format(time.RFC3339)
+// hour is a time so many hours from noon, and at how it is typed.
+func hour(n int) time.Time { return noon.Truncate(time.Hour).Add(time.Duration(n) * time.Hour) }
+func at(n int) string      { return hour(n).Format(time.RFC3339) }
+
+// hours is a span of time.
+func hours(from, to int) question.Span { return question.Span{From: hour(from), To: hour(to)} }
+
+// collecting is an asking at noon.
+func collecting(from, to string) *asking {
+	return &asking{file: deploy.CollectorFile, from: from, to: to, timeout: 10 * time.Second, now: func() time.Time { return noon }}
 }
 
-// TestCollectNeverFills: a question whose time is over with too few reports is ended at
-// once, does not stay in the way of later ones, and comes with one that can be answered.
-func TestCollectNeverFills(t *testing.T) {
+// TestCollectTyped: the hint of each odd time is a command that asks for whole rounds.
+func TestCollectTyped(t *testing.T) {
+	hourly := &recipe.Recipe{Path: recipe.TwoServer{BatchMode: dap.TimeInterval}, TimePrecision: 3600, Window: recipe.NoWindow{}}
+	selected := &recipe.Recipe{Path: recipe.TwoServer{BatchMode: dap.LeaderSelected}, TimePrecision: 3600}
 	for name, c := range map[string]struct {
-		rounds   uint32
-		from, to string
-		hint     string
-	}{
-		"several rounds together": {1, at(-5), at(-3), "starling collect --from " + at(-5) + " --to " + at(1)},
-		"each round alone":        {2, at(-5), at(-4), "starling collect --skip goes on with the round behind it"},
-	} {
-		leader := &waitingLeader{waits: releases.ForReports, withdraw: http.StatusNoContent}
-		a := hourly(t, leader, c.rounds, c.from, c.to)
-		f := a.collects(t)
-		if f.code != exitNotYet || !strings.Contains(f.Error(), "fewer than the 20 reports") || !strings.Contains(f.Error(), c.from) || !strings.Contains(f.hint, c.hint) {
-			t.Errorf("%s: exit %d, %v; hint %s, want %s", name, f.code, f, f.hint, c.hint)
-		}
-		if leader.asked != 1 || a.session.Pending() {
-			t.Errorf("%s: asked %d times, pending %v", name, leader.asked, a.session.Pending())
-		}
-	}
-}
-
-// TestCollectTooEarlyBefore: a question that was asked before there were enough reports does
-// not pin what a later one gets: that is asked for all that has come since.
-func TestCollectTooEarlyBefore(t *testing.T) {
-	leader := &waitingLeader{withdraw: http.StatusNoContent}
-	a := hourly(t, leader, 1, "", "")
-	now := noon.Add(-3 * time.Hour)
-	a.now, a.timeout = func() time.Time { return now }, 50*time.Millisecond
-	hours := uint64(noon.Unix() / 3600)
-	a.session.Recipe().Window = recipe.Between{Start: dap.Time(hours - 5), End: dap.Time(hours + 24)}
-	if f := a.collects(t); f.code != exitNotYet || !a.session.Pending() {
-		t.Fatalf("exit %d, %v", f.code, f)
-	}
-	now, leader.waits, a.timeout = noon, releases.ForReports, 10*time.Second
-	f := a.collects(t)
-	if f.code != exitNotYet || leader.asked != 2 || a.session.Pending() {
-		t.Errorf("exit %d, %v; asked %d times, pending %v", f.code, f, leader.asked, a.session.Pending())
-	}
-	if said := a.e.stderr.(*strings.Builder).String(); !strings.Contains(said, "too few reports came up to "+at(-3)+": asking for those up to "+at(0)) {
-		t.Errorf("said %s", said)
-	}
-}
-
-// TestCollectGivesNothingUp: a question that waits for something else, or that has its
-// answer when it is to be withdrawn, stays.
-func TestCollectGivesNothingUp(t *testing.T) {
-	leader := &waitingLeader{withdraw: http.StatusNoContent}
-	a := hourly(t, leader, 1, at(-5), at(-3))
-	a.timeout = 50 * time.Millisecond
-	if f := a.collects(t); f.code != exitNotYet || !strings.Contains(f.Error(), "still at work") || !a.session.Pending() {
-		t.Errorf("at work: exit %d, %v, pending %v", f.code, f, a.session.Pending())
-	}
-	leader.waits, leader.withdraw = releases.ForReports, http.StatusPreconditionFailed
-	if gone, err := a.session.Withdraw(t.Context()); gone || err != nil || !a.session.Pending() {
-		t.Errorf("withdrawn with its answer: %v, %v", gone, err)
-	}
-}
-
-// TestCollectTooEarly: what cannot be answered in time is not asked, and so keeps nothing
-// waiting; the hint of each odd time is a command that asks for whole rounds.
-func TestCollectTooEarly(t *testing.T) {
-	for name, c := range map[string]struct {
+		recipe     *recipe.Recipe
 		from, to   string
+		says, hint string
+	}{
+		"no end":       {hourly, at(-3), "", "--from and --to go together", "starling collect --from " + at(-3) + " --to " + at(1)},
+		"no beginning": {hourly, "", at(-3), "--from and --to go together", "starling collect --from " + at(-24) + " --to " + at(0)},
+		"no time":      {hourly, "yesterday", "today", `--from: "yesterday" is not a time`, "starling collect --from " + at(-24)},
+		"selected":     {selected, at(-3), at(-2), "--from and --to do not apply", "starling collect"},
+	} {
+		_, err := collecting(c.from, c.to).typed(c.recipe)
+		f := new(failure)
+		if !errors.As(err, &f) || f.code != exitUsage || !strings.Contains(f.Error(), c.says) || !strings.HasPrefix(f.hint, c.hint) {
+			t.Errorf("%s: %+v; want %s; hint %s", name, f, c.says, c.hint)
+		}
+	}
+	if s, err := collecting(at(-3), at(-2)).typed(hourly); err != nil || s != hours(-3, -2) {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
+// TestCollectFailures: what ends a collection has its exit code, and a hint that can be typed.
+func TestCollectFailures(t *testing.T) {
+	few := question.TooFewError{Threshold: 20, Asked: hours(-5, -3), End: hour(-3)}
+	alone, wider := few, few
+	alone.Alone, wider.Wider = true, hours(-5, 1)
+	odd := errors.New("not a multiple of 3600 seconds")
+	for _, c := range []struct {
+		err        error
 		code       int
 		says, hint string
 	}{
-		"the round that runs":    {at(0), at(1), exitNotYet, "nothing was asked", "--timeout"},
-		"the far future":         {"2136-01-01T00:00:00Z", "2136-01-02T00:00:00Z", exitUsage, "has not begun", "starling collect --from " + at(-24) + " --to " + at(0)},
-		"no end":                 {at(-3), "", exitUsage, "--from and --to go together", "starling collect --from " + at(-3) + " --to " + at(1)},
-		"no beginning":           {"", at(-3), exitUsage, "--from and --to go together", "starling collect --from " + at(-24) + " --to " + at(0)},
-		"no time":                {"yesterday", "today", exitUsage, `--from: "yesterday" is not a time`, "starling collect --from " + at(-24)},
-		"no window":              {"", "", exitUsage, "has no window", "starling collect --from " + at(-24) + " --to " + at(0)},
-		"no multiple of an hour": {at(-4)[:14] + "30:00Z", at(-2), exitUsage, "not a multiple of 3600 seconds", "starling collect --from " + at(-4) + " --to " + at(-2)},
-		"nothing":                {at(-2), at(-2), exitUsage, "empty", "starling collect --help"},
+		{&few, exitNotYet, "fewer than the 20 reports", "when more have answered starling collect: it asks for all"},
+		{&alone, exitNotYet, "from " + at(-5), "starling collect --skip goes on with the round behind it"},
+		{&wider, exitNotYet, "to " + at(-3), "starling collect --from " + at(-5) + " --to " + at(1)},
+		{question.ErrNoneReady, exitNotYet, "no round is ready", "starling why leader.toml"},
+		{&question.EarlyError{Asked: hours(0, 1), Due: hour(1), Wait: 40 * time.Minute}, exitNotYet, "which is past --timeout 10s: nothing was asked", "--timeout 41m0s"},
+		{&question.FutureError{From: hour(24), Lately: hours(-24, 0)}, exitUsage, "has not begun", "starling collect --from " + at(-24) + " --to " + at(0)},
+		{&question.WindowError{Window: hours(-9, -6), Asked: hours(-5, -3)}, exitUsage, "none of " + at(-5), "starling collect collector.toml"},
+		{&question.SpanError{Err: odd, Around: hours(-4, -2)}, exitUsage, odd.Error(), "starling collect --from " + at(-4) + " --to " + at(-2)},
+		{&question.SpanError{Err: odd}, exitUsage, odd.Error(), "starling collect --help"},
+		{deploy.ErrPending, exitUsage, "pending", "starling collect, without --from and --to"},
+		{&question.AskError{Err: context.DeadlineExceeded, Waits: collector.ForReports}, exitNotYet, "the result is not ready yet: fewer reports came", "collect goes on"},
+		{&question.AskError{Err: context.DeadlineExceeded, Asked: hours(-5, -3)}, exitNotYet, "the result of " + at(-5) + " to " + at(-3), "collect goes on"},
+		{&question.AskError{Err: &dap.Problem{Type: dap.ProblemBatchOverlap}}, exitCheck, "", "starling status leader.toml"},
+		{&question.AskError{Err: errors.New("no line")}, exitUnreachable, "no line", "starling status"},
 	} {
-		leader := &waitingLeader{}
-		a := hourly(t, leader, 1, c.from, c.to)
-		f := a.collects(t)
-		if f.code != c.code || !strings.Contains(f.Error(), c.says) || !strings.Contains(f.hint, c.hint) {
-			t.Errorf("%s: exit %d, %v; hint %s; want exit %d, %s; hint %s", name, f.code, f, f.hint, c.code, c.says, c.hint)
+		f := new(failure)
+		if err := collecting("", "").failure(t.Context(), c.err); !errors.As(err, &f) || f.code != c.code || !strings.Contains(f.Error(), c.says) || !strings.Contains(f.hint, c.hint) {
+			t.Errorf("%v: %+v; want exit %d, %s; hint %s", c.err, f, c.code, c.says, c.hint)
 		}
-		if leader.asked != 0 || a.session.Pending() {
-			t.Errorf("%s: asked %d times", name, leader.asked)
-		}
+	}
+	if err := collecting("", "").failure(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	if err := collecting("", "").unasked(deploy.ErrNothingNew); say(new(strings.Builder), err) != exitNotYet {
+		t.Error(err)
 	}
 }
 
 // TestCollectWrongToken: a collector that the leader does not know is told what to compare.
 func TestCollectWrongToken(t *testing.T) {
-	err := (&asking{file: "collector.toml"}).failure(t.Context(), false, [2]time.Time{}, &dap.Problem{Status: http.StatusUnauthorized})
+	err := collecting("", "").failure(t.Context(), &question.AskError{Err: &dap.Problem{Status: http.StatusUnauthorized}})
 	f := new(failure)
 	if !errors.As(err, &f) || f.code != exitCheck || !strings.Contains(f.Error(), "does not take this collector's token") || !strings.Contains(f.hint, "starling doctor collector.toml") {
 		t.Errorf("%v", err)

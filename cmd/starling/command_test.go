@@ -18,6 +18,7 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/deploy/question"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/lab"
 	"github.com/starling-agg/starling/recipe"
@@ -362,7 +363,7 @@ func TestCollectInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for pending, want := range map[bool]string{true: "what was asked is kept", false: "before anything was asked"} {
-		err := new(asking).failure(ctx, pending, [2]time.Time{}, ctx.Err())
+		err := new(asking).failure(ctx, &question.AskError{Err: ctx.Err(), Pending: pending})
 		f := new(failure)
 		if !errors.As(err, &f) || f.code != exitInterrupted || !strings.Contains(f.Error(), want) || !strings.Contains(f.hint, "starling collect ") {
 			t.Errorf("pending %v: %v", pending, err)
