@@ -1,10 +1,6 @@
 package client
 
-import (
-	"fmt"
-
-	"github.com/starling-agg/starling/recipe"
-)
+import "github.com/starling-agg/starling/recipe"
 
 // NoValue is no answer: a dummy of a recipe that has dummies, or of a device's own randomizer. It adds zero to the sum, or
 // what the randomizer makes of nothing. It takes the same coins, time and size as an answer.
@@ -30,52 +26,36 @@ func (c *Client) Kind(v Value) (recipe.Answer, error) {
 
 // check says whether v answers the query, before any randomizer.
 func (c *Client) check(v Value) error {
-	switch q := c.recipe.Query.(type) {
-	case recipe.Count:
-		return wanted(v.kind == isBool, "yes or no")
-	case recipe.Sum:
-		return wanted(v.kind == isNumber && v.number <= q.Max, "a number from 0 to %d", q.Max)
-	case recipe.Mean:
-		return wanted(v.kind == isNumber && v.number <= q.Max, "a number from 0 to %d", q.Max)
-	case recipe.Histogram:
-		return wanted(v.kind == isBucket && v.number < uint64(q.Length), "a bucket from 0 to %d", q.Length-1)
-	case recipe.Multihot:
-		weight := q.MaxWeight
-		if c.recipe.Randomized() {
-			weight = 1 // what the randomizer is about; MaxWeight bounds what it makes
-		}
-		var ones uint64
-		for _, x := range v.vector {
-			ones += x & 1
-		}
-		ok := v.kind == isVector && len(v.vector) == int(q.Length) && !v.over(1) && ones <= weight
-		return wanted(ok, "a vector of %d zeros and ones, at most %d of them ones", q.Length, weight)
-	case recipe.SumVec:
-		ok := v.kind == isVector && len(v.vector) == int(q.Length) && !v.over(q.Max)
-		return wanted(ok, "a vector of %d numbers from 0 to %d", q.Length, q.Max)
-	case recipe.L1BoundSum:
-		ok := v.kind == isVector && len(v.vector) == int(q.Length) && v.sumWithin(q.Max)
-		return wanted(ok, l1Words, q.Length, q.Max)
-	case recipe.Vector:
-		ok := v.kind == isReals && len(v.reals) == c.recipe.Entries() && v.finite()
-		return wanted(ok, "a vector of %d finite numbers", c.recipe.Entries())
+	q := c.recipe.Given()
+	ok := v.kind == q.Form()
+	if v.kind == isReals {
+		ok = ok && len(v.reals) == q.Aggregates() && v.finite()
+	} else {
+		ok = ok && q.Holds(v.numbers())
 	}
-	return fmt.Errorf("client: no measurement for query %T", c.recipe.Query)
-}
-
-func wanted(ok bool, format string, args ...any) error {
-	if ok {
-		return nil
+	if !ok {
+		return &ValueError{q.Wanted()}
 	}
-	return &ValueError{fmt.Sprintf(format, args...)}
+	return nil
 }
 
 // newBlur returns what the device does to a checked value, or to none, before it is shared; nil if it does nothing and has
 // no dummies.
 func newBlur(r *recipe.Recipe) (func(Value) (Value, error), error) {
 	switch z := r.Randomizer.(type) {
-	case recipe.Gaussian:
-		return newNoisyVector(r.Query.(recipe.Vector), z)
+	case recipe.VectorRandomizer:
+		noised, err := z.Noised(r.Query)
+		return func(v Value) (Value, error) {
+			if v.kind == isNothing {
+				v = Reals(make([]float64, r.Query.Aggregates()))
+			}
+			units, err := noised(v.reals)
+			if err != nil {
+				return Value{}, &ValueError{r.Query.Wanted()}
+			}
+			v.units = units
+			return v, nil
+		}, err
 	case recipe.LocalRandomizer:
 		blur, err := z.Blur(r.Query)
 		return func(v Value) (Value, error) {
@@ -83,10 +63,7 @@ func newBlur(r *recipe.Recipe) (func(Value) (Value, error), error) {
 			if err != nil {
 				return Value{}, err
 			}
-			if _, bucket := r.Query.(recipe.Histogram); bucket {
-				return Bucket(uint32(y[0])), nil
-			}
-			return Vector(y), nil
+			return ValueOf(r.Query.Form(), y), nil
 		}, err
 	}
 	if r.Dummies == nil {
@@ -114,19 +91,12 @@ func place(v Value) int {
 
 // zero is the answer that adds nothing.
 func zero(q recipe.Query) (Value, error) {
-	switch q := q.(type) {
-	case recipe.Count:
-		return Bool(false), nil
-	case recipe.Sum, recipe.Mean:
-		return Number(0), nil
-	case recipe.Multihot:
-		return Vector(make([]uint64, q.Length)), nil
-	case recipe.SumVec:
-		return Vector(make([]uint64, q.Length)), nil
-	case recipe.L1BoundSum:
-		return Vector(make([]uint64, q.Length)), nil
-	case recipe.Vector:
-		return Reals(make([]float64, q.Dimension)), nil
+	switch form := q.Form(); form {
+	case isBucket:
+		return Value{}, &ValueError{"an answer; this query has no zero"}
+	case isReals:
+		return Reals(make([]float64, q.Aggregates())), nil
+	default:
+		return ValueOf(form, make([]uint64, q.Aggregates())), nil
 	}
-	return Value{}, &ValueError{"an answer; this query has no zero"}
 }

@@ -226,7 +226,7 @@ func New(o Options) (*Client, error) {
 	c.retry = exchange.Retry{Attempts: c.o.Attempts, First: firstWait, Longest: longestWait}
 	c.taskID, c.task = checked.Task()
 	c.context = c.task.Version.VDAFContext(c.taskID)
-	if c.shard, err = newSharder(r.Query); err != nil {
+	if c.shard, err = newSharder(r); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
 	if c.project, err = newProject(r); err != nil {

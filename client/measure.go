@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/bits"
 
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -22,18 +22,18 @@ type Value struct {
 	units  []int64 // what the device's own noise made of reals; nil before
 }
 
-type kind uint8
+type kind = recipe.Form
 
 const (
-	isBool kind = iota + 1
-	isNumber
-	isBucket
-	isVector
-	isReals
-	isNothing
+	isBool    = recipe.YesOrNo
+	isNumber  = recipe.Number
+	isBucket  = recipe.Bucket
+	isVector  = recipe.Numbers
+	isReals   = recipe.Reals
+	isNothing = recipe.Reals + 1
 )
 
-// Bool answers a [recipe.Count].
+// Bool answers yes or no.
 func Bool(yes bool) Value {
 	v := Value{kind: isBool}
 	if yes {
@@ -42,10 +42,10 @@ func Bool(yes bool) Value {
 	return v
 }
 
-// Number answers a [recipe.Sum] or a [recipe.Mean].
+// Number answers with a whole number.
 func Number(n uint64) Value { return Value{kind: isNumber, number: n} }
 
-// Bucket answers a [recipe.Histogram]; buckets count from 0.
+// Bucket answers with a bucket; they count from 0.
 func Bucket(i uint32) Value { return Value{kind: isBucket, number: uint64(i)} }
 
 // Vector answers a [recipe.Multihot], with zeros and ones, a [recipe.SumVec] or a
@@ -69,76 +69,86 @@ func (e *ValueError) Error() string {
 // A sharder checks a value against the query and splits it into input shares for two aggregators.
 type sharder func(ctx []byte, v Value, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error)
 
-// newSharder returns the sharder of a query that has been validated.
-func newSharder(q recipe.Query) (sharder, error) {
-	const aggregators = 2
-	switch q := q.(type) {
-	case recipe.Count:
-		c, err := prio3.NewCount(aggregators)
-		return measured(c, isBool, "yes or no", func(v Value) bool { return v.number == 1 }), err
-	case recipe.Sum:
-		c, err := prio3.NewSum(aggregators, q.Max)
-		return measured(c, isNumber, fmt.Sprintf("a number from 0 to %d", q.Max), Value.uint64), err
-	case recipe.Mean:
-		c, err := prio3.NewSum(aggregators, q.Max)
-		return measured(c, isNumber, fmt.Sprintf("a number from 0 to %d", q.Max), Value.uint64), err
-	case recipe.Histogram:
-		c, err := prio3.NewHistogram(aggregators, int(q.Length), int(q.Chunk))
-		return measured(c, isBucket, fmt.Sprintf("a bucket from 0 to %d", q.Length-1),
-			func(v Value) int { return int(v.number) }), err
-	case recipe.Multihot:
-		c, err := prio3.NewMultihotCountVec(aggregators, int(q.Length), int(q.MaxWeight), int(q.Chunk))
-		want := fmt.Sprintf("a vector of %d zeros and ones, at most %d of them ones", q.Length, q.MaxWeight)
-		shard := measured(c, isVector, want, Value.flags)
-		return func(ctx []byte, v Value, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
-			if v.over(1) {
-				return nil, &ValueError{want}
-			}
-			return shard(ctx, v, nonce)
-		}, err
-	case recipe.SumVec:
-		c, err := prio3.NewSumVec(aggregators, int(q.Length), q.Max, int(q.Chunk))
-		return measured(c, isVector, fmt.Sprintf("a vector of %d numbers from 0 to %d", q.Length, q.Max),
-			func(v Value) []uint64 { return v.vector }), err
-	case recipe.L1BoundSum:
-		c, err := prio3.NewL1BoundSum(aggregators, int(q.Length), q.Max, int(q.Chunk))
-		return measured(c, isVector, fmt.Sprintf(l1Words, q.Length, q.Max), func(v Value) []uint64 { return v.vector }), err
-	case recipe.Vector:
-		shard, err := newVectorSharder(q, q.VDAFConfig())
-		if err != nil {
-			return nil, err
-		}
-		return valued(isReals, vectorWords(q), shard), nil
+// newSharder returns the sharder of a recipe's query that has been validated.
+func newSharder(r *recipe.Recipe) (sharder, error) {
+	shard, err := shardOf(r)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("client: no measurement for query %T", q)
+	return valued(r.Query, shard), nil
 }
 
-// l1Words say what answers an L1BoundSum.
-const l1Words = "a vector of %d numbers from 0 on that add up to at most %d"
-
-// measured returns a sharder of values of one kind, which get gives as the VDAF takes them. What the VDAF refuses is a
-// [ValueError] too.
-func measured[M any](c vdaf.Client[M], k kind, want string, get func(Value) M) sharder {
-	return valued(k, want, func(ctx []byte, v Value, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
-		return c.Shard(ctx, get(v), nonce)
-	})
+// shardOf returns what splits a value that is of the query's form, by the VDAF of the recipe.
+func shardOf(r *recipe.Recipe) (sharder, error) {
+	const aggregators = 2
+	config, err := r.VDAFConfig()
+	if err != nil {
+		return nil, err
+	}
+	switch c := config.(type) {
+	case dap.CountConfig:
+		v, err := prio3.NewCount(aggregators)
+		return measured(v, func(x Value) bool { return x.number == 1 }), err
+	case dap.SumConfig:
+		v, err := prio3.NewSum(aggregators, c.MaxMeasurement)
+		return measured(v, func(x Value) uint64 { return x.number }), err
+	case dap.HistogramConfig:
+		v, err := prio3.NewHistogram(aggregators, int(c.Length), int(c.ChunkLength))
+		return measured(v, func(x Value) int { return int(x.number) }), err
+	case dap.MultihotCountVecConfig:
+		v, err := prio3.NewMultihotCountVec(aggregators, int(c.Length), int(c.MaxWeight), int(c.ChunkLength))
+		return measured(v, Value.flags), err
+	case dap.SumVecConfig:
+		v, err := prio3.NewSumVec(aggregators, int(c.Length), c.MaxMeasurement, int(c.ChunkLength))
+		return measured(v, func(x Value) []uint64 { return x.vector }), err
+	case dap.L1BoundSumConfig:
+		v, err := prio3.NewL1BoundSum(aggregators, int(c.Length), c.MaxValue, int(c.ChunkLength))
+		return measured(v, func(x Value) []uint64 { return x.vector }), err
+	}
+	if q, ok := r.Vector(); ok {
+		return newVectorSharder(config, q.Encoding())
+	}
+	return nil, fmt.Errorf("client: no measurement for %T", config)
 }
 
-// valued refuses values of another kind, and turns what the VDAF refuses into a [ValueError].
-func valued(k kind, want string, shard sharder) sharder {
+// measured returns a sharder of values that get gives as the VDAF takes them.
+func measured[M any](c vdaf.Client[M], get func(Value) M) sharder {
 	return func(ctx []byte, v Value, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
-		if v.kind != k {
-			return nil, &ValueError{want}
+		return c.Shard(ctx, get(v), nonce)
+	}
+}
+
+// valued refuses values that are no answer, and turns what the VDAF refuses into a
+// [ValueError].
+func valued(q recipe.Query, shard sharder) sharder {
+	return func(ctx []byte, v Value, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+		if v.kind != q.Form() || v.kind != isReals && !q.Holds(v.numbers()) {
+			return nil, &ValueError{q.Wanted()}
 		}
 		s, err := shard(ctx, v, nonce)
 		if errors.Is(err, vdaf.ErrMeasurement) {
-			return nil, &ValueError{want}
+			return nil, &ValueError{q.Wanted()}
 		}
 		return s, err
 	}
 }
 
-func (v Value) uint64() uint64 { return v.number }
+// numbers are those of an answer that is not of real numbers.
+func (v Value) numbers() []uint64 {
+	if v.kind == isVector {
+		return v.vector
+	}
+	return []uint64{v.number}
+}
+
+// ValueOf answers a query of that form, but for [recipe.Reals], with so many numbers as it
+// takes: one, or for [recipe.Numbers] one for each place.
+func ValueOf(form recipe.Form, numbers []uint64) Value {
+	if form == isVector {
+		return Vector(numbers)
+	}
+	return Value{kind: form, number: numbers[0]}
+}
 
 func (v Value) flags() []bool {
 	flags := make([]bool, len(v.vector))
@@ -146,26 +156,4 @@ func (v Value) flags() []bool {
 		flags[i] = x == 1
 	}
 	return flags
-}
-
-// over says whether an element is above max, in time that does not depend on which.
-func (v Value) over(max uint64) bool {
-	var over uint64
-	for _, x := range v.vector {
-		_, b := bits.Sub64(max, x, 0)
-		over |= b
-	}
-	return over != 0
-}
-
-// sumWithin says whether the elements add up to at most max, in time that does not depend
-// on them.
-func (v Value) sumWithin(max uint64) bool {
-	var sum, over, carry uint64
-	for _, x := range v.vector {
-		sum, carry = bits.Add64(sum, x, 0)
-		over |= carry
-	}
-	_, carry = bits.Sub64(max, sum, 0)
-	return over|carry == 0
 }

@@ -3,7 +3,6 @@ package client
 import (
 	"fmt"
 	"math"
-	"math/bits"
 
 	"github.com/starling-agg/starling/recipe"
 )
@@ -32,15 +31,18 @@ func Reduce(r *recipe.Recipe, records []Value) (Value, error) {
 	if len(records) > int(u.Records) {
 		records = records[:u.Records]
 	}
-	sum, err := noRecords(r.Given())
-	for i := 0; i < len(records) && err == nil; i++ {
-		err = sum.add(r.Given(), records[i])
-	}
+	q := r.Given()
+	sum, err := zero(q)
 	if err != nil {
-		return Value{}, err
+		return Value{}, fmt.Errorf("client: records of query %T have no sum", q)
 	}
-	if q, ok := r.Given().(recipe.Vector); ok {
-		shorten(sum.reals, q.Norm())
+	for _, record := range records {
+		if err := sum.add(q, record); err != nil {
+			return Value{}, err
+		}
+	}
+	if q.Form() == isReals {
+		shorten(sum.reals, q.Largest()*q.Unit())
 	}
 	return sum, nil
 }
@@ -56,21 +58,6 @@ func (e *RecordsError) Error() string {
 	return fmt.Sprintf("client: %d records of one %s, and the recipe takes one and does not say which", e.Records, e.Unit)
 }
 
-// noRecords is the sum of none.
-func noRecords(q recipe.Query) (Value, error) {
-	switch q := q.(type) {
-	case recipe.Count:
-		return Bool(false), nil
-	case recipe.Sum, recipe.Mean:
-		return Number(0), nil
-	case recipe.Multihot, recipe.SumVec, recipe.L1BoundSum:
-		return Vector(make([]uint64, q.Aggregates())), nil
-	case recipe.Vector:
-		return Reals(make([]float64, q.Dimension)), nil
-	}
-	return Value{}, fmt.Errorf("client: records of query %T have no sum", q)
-}
-
 // add adds a record to a sum, which stays an answer: yes if any is, numbers up to the
 // largest, and of marks as many as may be set, the first first, and so of what is spread
 // over places. Real vectors are cut at the end.
@@ -78,52 +65,19 @@ func (v *Value) add(q recipe.Query, record Value) error {
 	if record.kind != v.kind || len(record.vector) != len(v.vector) || len(record.reals) != len(v.reals) || !record.finite() {
 		return &ValueError{fmt.Sprintf("records that each answer: %s", q)}
 	}
-	switch q := q.(type) {
-	case recipe.Count:
-		v.number |= record.number
-	case recipe.Sum:
-		v.number = clippedSum(v.number, record.number, q.Max)
-	case recipe.Mean:
-		v.number = clippedSum(v.number, record.number, q.Max)
-	case recipe.SumVec:
-		for i, x := range record.vector {
-			v.vector[i] = clippedSum(v.vector[i], x, q.Max)
-		}
-	case recipe.Multihot:
-		left := q.MaxWeight
-		for _, x := range v.vector {
-			left -= x
-		}
-		for i, x := range record.vector {
-			set := min(x, 1) &^ v.vector[i] & min(left, 1)
-			v.vector[i] |= set
-			left -= set
-		}
-	case recipe.L1BoundSum:
-		left := q.Max
-		for _, x := range v.vector {
-			left -= x
-		}
-		for i, x := range record.vector {
-			x = min(x, left)
-			v.vector[i] += x
-			left -= x
-		}
-	case recipe.Vector:
-		for i, x := range record.reals {
-			v.reals[i] += x
-		}
-		if !v.finite() {
-			return &ValueError{"records whose sum is finite"}
-		}
+	if v.kind != isReals {
+		numbers := v.numbers()
+		q.Add(numbers, record.numbers())
+		*v = ValueOf(v.kind, numbers)
+		return nil
+	}
+	for i, x := range record.reals {
+		v.reals[i] += x
+	}
+	if !v.finite() {
+		return &ValueError{"records whose sum is finite"}
 	}
 	return nil
-}
-
-// clippedSum is x + y, at most most.
-func clippedSum(x, y, most uint64) uint64 {
-	sum, carry := bits.Add64(x, y, 0)
-	return min(sum|-carry, most)
 }
 
 // shorten scales a vector down to a length, if it is longer.

@@ -1,9 +1,9 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -15,11 +15,6 @@ import (
 // Reals answers a [recipe.Vector]: one finite number for each place. A vector longer than the recipe's norm is scaled down to it.
 // It keeps v, which must not change until the report is made.
 func Reals(v []float64) Value { return Value{kind: isReals, reals: v} }
-
-// vectorWords are what a [recipe.Vector] asks for.
-func vectorWords(q recipe.Vector) string {
-	return fmt.Sprintf("a vector of %d finite numbers", q.Dimension)
-}
 
 // finite says whether all numbers are, in time that does not depend on which is not.
 func (v Value) finite() bool {
@@ -35,7 +30,11 @@ func newProject(r *recipe.Recipe) (func(Value) Value, error) {
 	if r.Projection == nil {
 		return nil, nil
 	}
-	p, err := r.Projection.Map(r.Query.(recipe.Vector))
+	q, ok := r.Vector()
+	if !ok {
+		return nil, errors.New("client: a projection of no vector")
+	}
+	p, err := r.Projection.Map(q)
 	if err != nil {
 		return nil, err
 	}
@@ -57,14 +56,13 @@ func newProject(r *recipe.Recipe) (func(Value) Value, error) {
 }
 
 // newVectorSharder returns the sharder of a vector of bounded norm, which clips.
-func newVectorSharder(q recipe.Vector, config dap.VDAFConfig) (sharder, error) {
+func newVectorSharder(config dap.VDAFConfig, encoding pine.Encoding) (sharder, error) {
 	switch c := config.(type) {
 	case dap.PineConfig:
 		v, err := pine.New(c.PineParams())
 		if err != nil {
 			return nil, err
 		}
-		encoding := pine.Encoding{Clip: true, Randomized: q.Rounding == recipe.RoundRandomly}
 		return func(ctx []byte, x Value, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 			if x.units != nil {
 				defer clear(x.units)
@@ -89,67 +87,6 @@ func newVectorSharder(q recipe.Vector, config dap.VDAFConfig) (sharder, error) {
 		}, nil
 	}
 	return nil, fmt.Errorf("client: no vector of %T", config)
-}
-
-// newNoisyVector returns the randomizer of a vector: it clips, adds the device's noise, and draws again while the sum is longer than
-// what is proved.
-func newNoisyVector(q recipe.Vector, z recipe.Gaussian) (func(Value) (Value, error), error) {
-	sampler, err := z.Sampler()
-	if err != nil {
-		return nil, err
-	}
-	proved, ok := q.VDAFConfig().(dap.PineConfig)
-	if !ok {
-		return nil, fmt.Errorf("client: no noise on vectors of %v", q.Proof)
-	}
-	proved.Bound = z.Clip
-	clipped, err := pine.New(proved.PineParams())
-	if err != nil {
-		return nil, err
-	}
-	encoding := pine.Encoding{Clip: true, Randomized: q.Rounding == recipe.RoundRandomly}
-	return func(v Value) (Value, error) {
-		if v.kind == isNothing {
-			v = Reals(make([]float64, q.Dimension))
-		}
-		e, err := pine.Encode(clipped, v.reals, encoding)
-		if err != nil {
-			return Value{}, &ValueError{vectorWords(q)}
-		}
-		v.units = make([]int64, len(e))
-		for range maxRedraws {
-			sampler.Sample(v.units)
-			for i, x := range e {
-				v.units[i] += x
-			}
-			if within(v.units, q.Bound) {
-				clear(e)
-				return v, nil
-			}
-		}
-		panic("client: internal error: the source of random bits is stuck")
-	}, nil
-}
-
-// maxRedraws ends a loop where only a stuck source of bits can be: it is passed with probability 2^-2560.
-const maxRedraws = 64
-
-// within says whether the norm of e is at most bound, below 2^50, in time that depends on the length alone. Entries are below
-// 2^63 in absolute value.
-func within(e []int64, bound uint64) bool {
-	var hi, lo, over uint64
-	for _, x := range e {
-		y := uint64((x ^ x>>63) - x>>63)
-		var h, l, c uint64
-		h, l = bits.Mul64(y, y)
-		lo, c = bits.Add64(lo, l, 0)
-		hi, c = bits.Add64(hi, h, c)
-		over |= c
-	}
-	h, l := bits.Mul64(bound, bound)
-	_, b := bits.Sub64(l, lo, 0)
-	_, b = bits.Sub64(h, hi, b)
-	return b|over == 0
 }
 
 // clipBelowOne returns a copy that is scaled to norm 1 - 2^-30 if it is longer. Floating point is wrong by less than 2^-30 for any

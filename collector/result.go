@@ -2,6 +2,7 @@ package collector
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -126,12 +127,9 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 		return r, c.lengthen(r)
 	}
 	n := float64(resp.ReportCount)
-	unit := 1.0 // of an estimate, in those of the sum
-	if _, ok := c.recipe.Query.(recipe.Mean); ok {
-		unit = 1 / n
-	}
-	if q, ok := c.recipe.Query.(recipe.Vector); ok {
-		unit = q.Unit()
+	unit := c.recipe.Query.Unit() // of an estimate, in those of the sum
+	if c.recipe.Query.Averages() {
+		unit /= n
 	}
 	noise := c.recipe.Noise.Spread()
 	reach := math.Ceil(noise.Reach95)
@@ -151,7 +149,11 @@ func (c *Collector) lengthen(r *Result) error {
 	if c.recipe.Projection == nil {
 		return nil
 	}
-	p, err := c.recipe.Projection.Map(c.recipe.Query.(recipe.Vector))
+	q, ok := c.recipe.Vector()
+	if !ok {
+		return errors.New("collector: internal error: a projection of no vector")
+	}
+	p, err := c.recipe.Projection.Map(q)
 	if err != nil {
 		return fmt.Errorf("collector: %w", err)
 	}
@@ -187,9 +189,7 @@ func (r *Result) Mean() (mean, stderr []float64) {
 
 // samplingStderr is sqrt(n p (1-p)) for queries that count who has a property, p the share that was found.
 func samplingStderr(q recipe.Query, estimate []float64, n float64) []float64 {
-	switch q.(type) {
-	case recipe.Count, recipe.Histogram, recipe.Multihot:
-	default:
+	if !q.Counts() {
 		return nil
 	}
 	out := make([]float64, len(estimate))

@@ -38,7 +38,7 @@ func (c *Collector) estimate(r *Result) error {
 		return fmt.Errorf("collector: %w", err)
 	}
 	unit := 1.0 // of an estimate, in those of the sum
-	if _, ok := c.recipe.Query.(recipe.Mean); ok {
+	if c.recipe.Query.Averages() {
 		// The number of reports goes up and down with the sum, so that the quotient is surer than the sum is.
 		unit = 1 / e.Devices
 	}

@@ -119,7 +119,6 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 			return err
 		}
 	}
-	_, isHistogram := r.Query.(recipe.Histogram)
 	_, correlated := r.Correlated()
 	fields := struct {
 		*Addresses
@@ -129,7 +128,7 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 		Round, Wait      string // as "10 seconds" and "1 second more"
 		MaxAge           string // of HPKE keys
 		Keyed            bool   // the recipe names signing keys
-	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Aggregates() == 1 || isHistogram, correlated,
+	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Form() < recipe.Numbers, correlated,
 		seconds(r.BatchUnits()*uint64(r.TimePrecision), ""), seconds(uint64((r.Grace()+time.Second)/time.Second), " more"), "24h", keyed}
 	if r.Relay != nil && !keyed {
 		fields.MaxAge = fmt.Sprintf("%.0fh", manifestLife.Hours())

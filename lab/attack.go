@@ -14,7 +14,6 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/lab/internal/randhie"
-	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -40,11 +39,11 @@ func newForger(ctx context.Context, r *run) (*forger, error) {
 		return f, nil
 	}
 	var err error
-	switch q := r.recipe.Query.(type) {
-	case recipe.L1BoundSum:
-		f.shard, err = newHealthForger(q)
-	case recipe.Histogram:
-		f.shard, err = prio3.NewHistogram(2, int(q.Length), int(q.Chunk))
+	switch c := r.recipe.Query.VDAFConfig().(type) {
+	case dap.L1BoundSumConfig:
+		f.shard, err = newHealthForger(c)
+	case dap.HistogramConfig:
+		f.shard, err = prio3.NewHistogram(2, int(c.Length), int(c.ChunkLength))
 	}
 	if err != nil {
 		return nil, err

@@ -280,7 +280,7 @@ func (b *reportBench) check(reports int) error {
 		return err
 	}
 	r := b.client.Recipe()
-	q := r.Query.(recipe.Vector)
+	q, _ := r.Vector()
 	vector := b.vector
 	if r.Projection != nil {
 		p, err := r.Projection.Map(q)

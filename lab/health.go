@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
@@ -72,8 +73,8 @@ func (r *run) newHealthRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 // healthForger shards what a forger asks for as an answer of the lab that asks for health.
 type healthForger struct{ *prio3.L1BoundSum }
 
-func newHealthForger(q recipe.L1BoundSum) (vdaf.Client[int], error) {
-	v, err := prio3.NewL1BoundSum(2, int(q.Length), q.Max, int(q.Chunk))
+func newHealthForger(c dap.L1BoundSumConfig) (vdaf.Client[int], error) {
+	v, err := prio3.NewL1BoundSum(2, int(c.Length), c.MaxValue, int(c.ChunkLength))
 	return healthForger{v}, err
 }
 

@@ -394,7 +394,7 @@ func (r *run) collectSeries(ctx context.Context, out *SeriesReport, truth [][]fl
 	if !ok {
 		return errors.New("lab: internal error: the noise is not correlated")
 	}
-	unit := r.recipe.Query.(recipe.Vector).Unit()
+	unit := r.recipe.Query.Unit()
 	forecast := n.Errors(len(truth))
 	deviation := func(variance float64) float64 { return unit * math.Sqrt(2*variance) } // of both servers
 	out.Bands = n.Series.Strategy.Bands()

@@ -392,7 +392,9 @@ func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		Kind:          account.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
 	}
 	if o.Device {
-		options.Randomizer = recipe.Gaussian{}
+		if options.Randomizer, err = recipe.ParseRandomizer("gaussian"); err != nil {
+			return nil, err
+		}
 	}
 	options.Population.Expected += uint64(o.Malicious) // the field has room for them
 	if o.Half {
@@ -529,7 +531,7 @@ func (r *run) collectVectors(ctx context.Context, out *VectorReport) error {
 
 // project fills in what the projection did.
 func (r *VectorReport) project(rec *recipe.Recipe, result *collector.Result, forecast recipe.VectorForecast) error {
-	q := rec.Query.(recipe.Vector)
+	q, _ := rec.Vector()
 	p, err := rec.Projection.Map(q)
 	if err != nil {
 		return err
@@ -547,7 +549,7 @@ func (r *VectorReport) project(rec *recipe.Recipe, result *collector.Result, for
 
 // describeVectors fills in what is known from the recipe and from the run.
 func (r *run) describeVectors(out *VectorReport) {
-	q := r.recipe.Query.(recipe.Vector)
+	q, _ := r.recipe.Vector()
 	g := r.client.Guarantee()
 	out.Proof, out.FracBits = q.Proof.String(), int(q.FracBits)
 	out.Influence = q.Norm() / float64(out.Accepted)

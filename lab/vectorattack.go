@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/pine"
 )
@@ -15,7 +14,7 @@ import (
 // through: all of the proved bound in one direction, the first entry, and no noise. The second is one hundredth over it there. It
 // returns what the first kind adds to the sum of the first entry, in units of the entries.
 func (r *run) attackVectors(ctx context.Context) (float64, error) {
-	q := r.recipe.Query.(recipe.Vector)
+	q, _ := r.recipe.Vector()
 	config, ok := q.VDAFConfig().(dap.PineConfig)
 	if !ok {
 		return 0, errors.New("attackers know the proofs of package pine only")

@@ -142,7 +142,7 @@ func (r *Recipe) Certifiable() (Release, error) {
 	}
 	w := Release{Term: release.Term{Count: uint64(claim.Rounds), Rate: 1}, Rounds: claim.Rounds}
 	if r.Randomized() {
-		if err := w.randomized(r, claim); err != nil {
+		if err := r.Randomizer.certify(&w, r, claim); err != nil {
 			return w, err
 		}
 	} else if err := w.noisy(r, r.HonestServers(claim)); err != nil {
@@ -164,34 +164,6 @@ func (r *Recipe) Certifiable() (Release, error) {
 		return w, fmt.Errorf("%w of importance sampling that anybody may watch", ErrNoCertificate)
 	}
 	return w, nil
-}
-
-// randomized describes reports that devices randomize.
-func (w *Release) randomized(r *Recipe, claim ApproxDP) error {
-	w.Family, w.Reports, w.Chance = release.FamilyShuffled, r.MinBatch, 1
-	switch z := r.Randomizer.(type) {
-	case LocalRandomizer:
-		m, redraw, err := z.Local(r.Query)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
-		}
-		is, err := m.Premise()
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
-		}
-		w.Answers, w.Local, w.Redraw = is.Answers, is.Epsilon0, redraw
-	case Gaussian:
-		cost, err := r.DeviceTail(z, r.Query.(Vector), r.Amplified(), false, claim.Delta.FloatDown())
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrNoCertificate, err)
-		}
-		w.Redrawn, w.More = cost.Spent, RedrawCost(float64(claim.Rounds)*-math.Log1p(-cost.Odds))
-		w.Family, w.Reports, w.Chance = release.FamilyGaussian, 0, 0
-		return w.rounded(r, z.Clip, z.Variance.Rat(), r.Draws(false))
-	default:
-		return fmt.Errorf("%w of this randomizer", ErrNoCertificate)
-	}
-	return nil
 }
 
 // rounded describes noise of so many draws on vectors of bounded norm as continuous noise of 4 less in variance. That differs by a
@@ -218,14 +190,6 @@ func squared(shift, coordinates uint64) *big.Rat {
 	return new(big.Rat).SetInt(d.Mul(d, new(big.Int).SetUint64(coordinates)))
 }
 
-// A movement is by how much a report moves the sum: some coordinates, each by at most shift;
-// with ball together by no more than shift, if the squared distance is shift^2 coordinates.
-// l1: the numbers of a report add up to at most shift.
-type movement struct {
-	coordinates, shift uint64
-	ball, l1           bool
-}
-
 // noisy describes the servers' noise.
 func (w *Release) noisy(r *Recipe, honest int) error {
 	// By how much a report moves the sum: coordinates, each by at most shift. One report that replaces another moves twice as many
@@ -234,29 +198,5 @@ func (w *Release) noisy(r *Recipe, honest int) error {
 	if r.Neighbours() != release.ReplaceOne {
 		times = 1
 	}
-	m := movement{coordinates: 1, shift: 1}
-	switch q := r.Query.(type) {
-	case Count:
-	case Sum:
-		m.shift = q.Max
-	case Mean:
-		m.shift = q.Max
-	case Histogram:
-		m.coordinates = times
-	case Multihot:
-		m.coordinates = min(times*q.MaxWeight, uint64(q.Length))
-	case SumVec:
-		m.coordinates, m.shift = uint64(q.Length), q.Max
-	case Vector:
-		m.shift, m.ball = q.Bound, true
-		m.coordinates = times * times // of the squared distance, (times Bound)^2
-	case L1BoundSum: // (1 or sqrt(2) Max)^2, and 1 or 2 responses: docs/proofs/bounded-totals.md
-		m.shift, m.ball, m.l1 = q.Max, true, true
-		if m.coordinates = times; q.Length == 1 {
-			m.coordinates = 1
-		}
-	default:
-		return fmt.Errorf("%w of this query", ErrNoCertificate)
-	}
-	return r.Noise.certify(w, r, m, honest)
+	return r.Noise.certify(w, r, r.Query.moved(times), honest)
 }

@@ -15,32 +15,6 @@ import (
 	"github.com/starling-agg/starling/internal/prose"
 )
 
-func (Count) String() string {
-	return "each device answers yes or no; the result is how many answered yes"
-}
-func (q Sum) String() string {
-	return fmt.Sprintf("each device gives a whole number from 0 to %d; the result is their sum", q.Max)
-}
-func (q Mean) String() string {
-	return fmt.Sprintf("each device gives a whole number from 0 to %d; the result is their mean", q.Max)
-}
-func (q Histogram) String() string {
-	return fmt.Sprintf("each device names one of %s; the result is how many devices named each",
-		count(uint64(q.Length), "bucket", "buckets"))
-}
-func (q Multihot) String() string {
-	return fmt.Sprintf("each device marks at most %d of %s; the result is how many devices marked each",
-		q.MaxWeight, count(uint64(q.Length), "item", "items"))
-}
-func (q SumVec) String() string {
-	return fmt.Sprintf("each device gives %s from 0 to %d; the result is the sum at each place",
-		count(uint64(q.Length), "whole number", "whole numbers"), q.Max)
-}
-func (q L1BoundSum) String() string {
-	return fmt.Sprintf("each device gives %s from 0 on that add up to at most %d, which it proves; the result is the sum at each place",
-		count(uint64(q.Length), "whole number", "whole numbers"), q.Max)
-}
-
 func (Always) String() string { return "every device that is asked answers" }
 
 func (p TwoServer) String() string {
@@ -145,7 +119,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	}
 	if s := r.Dummies; s != nil {
 		adds := "nothing"
-		if _, ok := r.Randomizer.(Gaussian); ok {
+		if _, ok := r.Randomizer.(VectorRandomizer); ok {
 			adds = "noise alone"
 		}
 		line("", "of the others, %s send a dummy, which adds %s, so that the count tells nothing if at least %d devices decide",
@@ -204,7 +178,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 // describeBound says what devices prove about what they send, and what it costs.
 func (r *Recipe) describeBound(b ProvedBound) string {
 	what := fmt.Sprintf("at most %s", count(b.Bound, "one", "ones"))
-	if q, ok := r.Query.(Vector); ok {
+	if q, ok := r.Vector(); ok {
 		what = fmt.Sprintf("a length of at most %.6g (%d units), where its vector has %.6g", q.Real(int64(b.Bound)), b.Bound, q.Real(int64(b.Answer)))
 	}
 	text := fmt.Sprintf("and proves %s: %.4g times an answer's.", what, b.Ratio)
@@ -348,7 +322,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		Refused       string       `json:"refused,omitempty"`
 	}{
 		ID: id, TaskID: task.TaskID(), Name: r.Name, Description: r.Description,
-		Query:         choice("query", r.Query.query(), queryParams(r.Query), r.Query),
+		Query:         choice("query", r.Query.query(), r.Query.params(), r.Query),
 		Randomizer:    choice("randomizer", r.Randomizer.randomizer(), r.Randomizer.params(), r.Randomizer),
 		Participation: choice("participation", r.Participation.participation(), participationParams(r.Participation), r.Participation),
 		Path: choice("path", p.path(), map[string]string{
@@ -395,27 +369,6 @@ func participationParams(p Participation) any {
 		return map[string]string{"default": p.Default.String(), "other": p.Other.String()}
 	case DonationTime:
 		return map[string]any{"rate": p.Rate.String(), "slots": p.Slots, "length": p.Length}
-	}
-	return nil
-}
-
-func queryParams(q Query) any {
-	switch q := q.(type) {
-	case Sum:
-		return map[string]uint64{"max": q.Max}
-	case Mean:
-		return map[string]uint64{"max": q.Max}
-	case Histogram:
-		return map[string]uint64{"length": uint64(q.Length), "chunk": uint64(q.Chunk)}
-	case Multihot:
-		return map[string]uint64{"length": uint64(q.Length), "max_weight": q.MaxWeight, "chunk": uint64(q.Chunk)}
-	case SumVec:
-		return map[string]uint64{"length": uint64(q.Length), "max": q.Max, "chunk": uint64(q.Chunk)}
-	case L1BoundSum:
-		return map[string]uint64{"length": uint64(q.Length), "max": q.Max, "chunk": uint64(q.Chunk)}
-	case Vector:
-		return map[string]any{"dimension": q.Dimension, "bound": q.Bound, "frac_bits": q.FracBits, "norm": q.Norm(),
-			"proof": q.Proof.String(), "rounding": q.Rounding.String()}
 	}
 	return nil
 }

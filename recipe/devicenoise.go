@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"golang.org/x/crypto/cryptobyte"
 
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/vdaf/pine"
@@ -62,6 +64,96 @@ func (z Gaussian) params() any {
 func (Gaussian) conditions(r *Recipe) []string {
 	return []string{fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe, and all but one of those keep "+
 		"their noise to themselves", r.MinBatch)}
+}
+
+// given is of norm Clip.
+func (z Gaussian) given(q Query) Query {
+	if v, ok := q.(Vector); ok {
+		v.Bound = z.Clip
+		return v
+	}
+	return q
+}
+
+// Proves is Bound, of Clip.
+func (z Gaussian) Proves(q Query) (bound, answer uint64, ok bool) {
+	v, ok := q.(Vector)
+	return v.Bound, z.Clip, ok
+}
+
+func (z Gaussian) certify(w *Release, r *Recipe, claim ApproxDP) error {
+	q, ok := r.Query.(Vector)
+	if !ok {
+		return fmt.Errorf("%w of this randomizer", ErrNoCertificate)
+	}
+	cost, err := r.DeviceTail(z, q, r.Amplified(), false, claim.Delta.FloatDown())
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoCertificate, err)
+	}
+	w.Redrawn, w.More = cost.Spent, RedrawCost(float64(claim.Rounds)*-math.Log1p(-cost.Odds))
+	return w.rounded(r, z.Clip, z.Variance.Rat(), r.Draws(false))
+}
+
+// Noised clips, adds the device's noise, and draws again while the sum is longer than what is
+// proved.
+func (z Gaussian) Noised(q Query) (func(x []float64) ([]int64, error), error) {
+	v, ok := q.(Vector)
+	if !ok {
+		return nil, errors.New("recipe: noise on no vector")
+	}
+	sampler, err := z.Sampler()
+	if err != nil {
+		return nil, err
+	}
+	proved, ok := v.VDAFConfig().(dap.PineConfig)
+	if !ok {
+		return nil, fmt.Errorf("recipe: no noise on vectors of %v", v.Proof)
+	}
+	proved.Bound = z.Clip
+	clipped, err := pine.New(proved.PineParams())
+	if err != nil {
+		return nil, err
+	}
+	return func(x []float64) ([]int64, error) {
+		e, err := pine.Encode(clipped, x, v.Encoding())
+		if err != nil {
+			return nil, err
+		}
+		defer clear(e)
+		units := make([]int64, len(e))
+		for range maxRedraws {
+			sampler.Sample(units)
+			for i, x := range e {
+				units[i] += x
+			}
+			if normWithin(units, v.Bound) {
+				return units, nil
+			}
+		}
+		panic("recipe: internal error: the source of random bits is stuck")
+	}, nil
+}
+
+// maxRedraws ends a loop where only a stuck source of bits can be: it is passed with
+// probability 2^-2560.
+const maxRedraws = 64
+
+// normWithin says whether the norm of e is at most bound, below 2^50, in time that depends on
+// the length alone. Entries are below 2^63 in absolute value.
+func normWithin(e []int64, bound uint64) bool {
+	var hi, lo, over uint64
+	for _, x := range e {
+		y := uint64((x ^ x>>63) - x>>63)
+		var h, l, c uint64
+		h, l = bits.Mul64(y, y)
+		lo, c = bits.Add64(lo, l, 0)
+		hi, c = bits.Add64(hi, h, c)
+		over |= c
+	}
+	h, l := bits.Mul64(bound, bound)
+	_, b := bits.Sub64(l, lo, 0)
+	_, b = bits.Sub64(h, hi, b)
+	return b|over == 0
 }
 
 func (z Gaussian) gaussian() Rational { return z.Variance }

@@ -79,16 +79,10 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 		e.Devices, e.Answers = n/p.upload, n*p.report/p.upload
 	}
 	noise := r.noiseVariance() / (p.scale * p.scale)
-	max := maxElement(r.Query)
-	unit, spread := 1.0, func(x float64) float64 { return x * max }
-	if v, ok := r.Query.(Vector); ok {
-		// Numbers of both signs: a sum says nothing of their sizes.
-		unit = v.Unit()
-		spread = func(float64) float64 { return e.Answers * float64(v.Bound) * float64(v.Bound) }
-	}
+	unit := r.Query.Unit()
 	e.Baseline, e.Weight = p.baseline(n), unit/(p.scale*p.report)
 	variance := func(x float64) float64 {
-		return (noise + p.blurVariance(e.Answers, n, x) + spread(x)*(1-p.report)) / (p.report * p.report) * unit * unit
+		return (noise + p.blurVariance(e.Answers, n, x) + r.Query.spread(x, e.Answers)*(1-p.report)) / (p.report * p.report) * unit * unit
 	}
 	e.still = variance(0)
 	e.perUnit = make([]float64, len(sums))
@@ -96,7 +90,7 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 		e.Values[i] = x / p.report * unit
 		e.StdDev[i] = math.Sqrt(variance(math.Max(0, x)))
 		// The variance is linear in what a place can hold.
-		if most := math.Min(e.Answers, n) * max; most > 0 {
+		if most := math.Min(e.Answers, n) * r.Query.Largest(); most > 0 {
 			e.perUnit[i] = math.Max(0, (variance(most)-e.still)*p.report/most)
 		}
 	}
@@ -171,17 +165,3 @@ func (p probabilities) blurVariance(answers, n, x float64) float64 {
 func (r *Recipe) NoiseVariance() float64 { return r.noiseVariance() }
 
 func (r *Recipe) noiseVariance() float64 { return r.Noise.variance() }
-
-func maxElement(q Query) float64 {
-	switch q := q.(type) {
-	case Sum:
-		return float64(q.Max)
-	case Mean:
-		return float64(q.Max)
-	case SumVec:
-		return float64(q.Max)
-	case L1BoundSum:
-		return float64(q.Max)
-	}
-	return 1
-}

@@ -29,11 +29,18 @@ func (z KRR) append(b *cryptobyte.Builder) { addDecimal(b, z.Epsilon0) }
 func (z KRR) params() any { return map[string]string{"epsilon0": z.Epsilon0.String()} }
 
 func (z KRR) validate(v *validator, r *Recipe) {
-	if q, ok := r.Query.(Histogram); !ok || q.Length < 2 {
+	if q := r.Query; q != nil && (q.Form() != Bucket || q.Aggregates() < 2) {
 		v.add("query", "is no histogram of 2 or more buckets, which randomized response needs")
 	}
 	v.local(r, z.Epsilon0)
 }
+
+func (KRR) given(q Query) Query { return q }
+
+// Proves is false: a report is a bucket, as an answer is.
+func (KRR) Proves(Query) (bound, answer uint64, ok bool) { return 0, 0, false }
+
+func (z KRR) certify(w *Release, r *Recipe, _ ApproxDP) error { return w.shuffled(z, r) }
 
 func (KRR) gaussian() Rational { return Rational{} }
 
@@ -41,20 +48,18 @@ func (KRR) conditions(r *Recipe) []string { return honestReports(r) }
 
 // Local is randomized response of as many answers as there are buckets.
 func (z KRR) Local(q Query) (release.Message, float64, error) {
-	h, ok := q.(Histogram)
-	if !ok {
+	if q.Form() != Bucket {
 		return nil, 0, errors.New("recipe: randomized response of no histogram")
 	}
-	return release.ResponseReport(z.Epsilon0.FloatUp(), uint64(h.Length)), 0, nil
+	return release.ResponseReport(z.Epsilon0.FloatUp(), uint64(q.Aggregates())), 0, nil
 }
 
 // Blur returns another bucket now and then.
 func (z KRR) Blur(q Query) (func(place int) ([]uint64, error), error) {
-	h, ok := q.(Histogram)
-	if !ok {
+	if q.Form() != Bucket {
 		return nil, errors.New("recipe: randomized response of no histogram")
 	}
-	response, err := local.NewResponse(int(h.Length), z.Epsilon0.FloatDown())
+	response, err := local.NewResponse(q.Aggregates(), z.Epsilon0.FloatDown())
 	return func(place int) ([]uint64, error) {
 		y, err := response.Randomize(place)
 		return []uint64{uint64(y)}, err
@@ -65,7 +70,7 @@ func (z KRR) Blur(q Query) (func(place int) ([]uint64, error), error) {
 func (KRR) Fit(q Query, _ float64) Query { return q }
 
 func (z KRR) blurs(p *probabilities, q Query) {
-	k := float64(q.(Histogram).Length)
+	k := float64(q.Aggregates())
 	p.lie = 1 / (k - 1 + math.Exp(z.Epsilon0.FloatDown()))
 	p.keep, p.none = 1-(k-1)*p.lie, 1/k
 }

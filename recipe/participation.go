@@ -352,7 +352,7 @@ func (v *validator) sampling(r *Recipe) {
 	} else if p, ok := r.Participation.(DonationTime); ok && r.Rate.Units != uint64(p.Slots)*uint64(p.Length) {
 		v.add("rate.units", "is %d, want the %d slots of %d units", r.Rate.Units, p.Slots, p.Length)
 	}
-	if _, histogram := r.Query.(Histogram); histogram && !r.Randomized() {
+	if r.Query.Form() == Bucket && !r.Randomized() {
 		v.add("query", "cannot be zero, so that no dummy can be sent; use a multihot query of weight 1")
 	}
 	if r.MinBatch < SampledBatchFloor {

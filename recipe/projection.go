@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -18,6 +19,21 @@ type Projection struct {
 	Seed [32]byte
 }
 
+// NewProjection returns the query for vectors of which that many numbers are sent, and the
+// projection to them, whose seed is left to draw.
+func NewProjection(of Query, numbers uint) (Query, *Projection, error) {
+	q, ok := of.(Vector)
+	if !ok {
+		return nil, nil, errors.New("goes with a query of vectors, as vector:N:NORM:BITS")
+	}
+	if numbers >= uint(q.Dimension) {
+		return nil, nil, fmt.Errorf("is %d, want less than the %d numbers of a vector", numbers, q.Dimension)
+	}
+	p := &Projection{Entries: q.Dimension}
+	q.Dimension = uint32(numbers)
+	return q, p, nil
+}
+
 // Map is the map that the seed stands for, to vectors of the query's length. It takes time and memory of the order of Entries.
 func (p *Projection) Map(q Vector) (*projection.Projection, error) {
 	return projection.New(int(p.Entries), int(q.Dimension), p.Seed)
@@ -27,14 +43,19 @@ func (p *Projection) Map(q Vector) (*projection.Projection, error) {
 // starts from. For other queries it is Aggregates.
 func (r *Recipe) Entries() int { return r.Given().Aggregates() }
 
-// Given is the query as people answer it: that of the recipe, but for a projection, which sends fewer numbers than it is given.
+// Given is the query as people answer it: that of the recipe, but for a projection, which
+// sends fewer numbers than it is given, and for randomizers, of which more may be proved than
+// an answer is.
 func (r *Recipe) Given() Query {
-	q, ok := r.Query.(Vector)
-	if ok && r.Projection != nil {
-		q.Dimension = r.Projection.Entries
-		return q
+	q := r.Query
+	if r.Randomizer != nil {
+		q = r.Randomizer.given(q)
 	}
-	return r.Query
+	if v, ok := q.(Vector); ok && r.Projection != nil {
+		v.Dimension = r.Projection.Entries
+		return v
+	}
+	return q
 }
 
 // A VectorForecast is the expected error of a mean of vectors: the root of the mean squared Euclidean distance from the exact mean.
@@ -52,7 +73,7 @@ func (f VectorForecast) Of(length float64) float64 { return math.Hypot(f.Noise, 
 
 // Forecast is the expected error of the mean of so many vectors. It is false for other queries, and where devices toss coins.
 func (r *Recipe) Forecast(reports uint64) (VectorForecast, bool) {
-	q, ok := r.Query.(Vector)
+	q, ok := r.Vector()
 	if !ok || r.Sampled() || reports == 0 {
 		return VectorForecast{}, false
 	}
@@ -70,7 +91,7 @@ func (v *validator) projection(r *Recipe) {
 	if p == nil {
 		return
 	}
-	q, ok := r.Query.(Vector)
+	q, ok := r.Vector()
 	if !ok {
 		v.add("projection", "goes with a vector")
 		return
@@ -85,17 +106,14 @@ func (v *validator) projection(r *Recipe) {
 
 // asked says what devices give and what comes out.
 func (r *Recipe) asked() string {
-	q, ok := r.Given().(Vector)
+	sent, ok := r.Vector()
 	if !ok {
 		return r.Query.String()
 	}
-	if z, noisy := r.Randomizer.(Gaussian); noisy {
-		q.Bound = z.Clip // what is proved is more, and said elsewhere
-	}
+	q := r.Given()
 	if r.Projection == nil {
 		return q.String()
 	}
-	sent := r.Query.(Vector)
 	return fmt.Sprintf("%v, estimated from the %s that a public random projection makes of a vector and that are sent", q,
 		count(uint64(sent.Dimension), "number", "numbers"))
 }
@@ -110,7 +128,7 @@ func (r *Recipe) usual() uint64 {
 
 // expected says how long a report of a vector is and how far off the mean will be; it is empty for other queries.
 func (r *Recipe) expected() (string, error) {
-	if _, ok := r.Query.(Vector); !ok {
+	if _, ok := r.Vector(); !ok {
 		return "", nil
 	}
 	size, err := r.UploadBytes()

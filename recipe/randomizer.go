@@ -23,6 +23,14 @@ type Randomizer interface {
 	validate(v *validator, r *Recipe)
 	// conditions are those of [Recipe.Conditions] about reports.
 	conditions(r *Recipe) []string
+	// given is the query as people answer it, of which q is what they send.
+	given(q Query) Query
+	// Proves returns what devices prove about what they send, a norm or a number of ones,
+	// and the most that an answer has of it before it is randomized; false where these are
+	// the same.
+	Proves(q Query) (bound, answer uint64, ok bool)
+	// certify describes the reports to the checker.
+	certify(w *Release, r *Recipe, claim ApproxDP) error
 	// gaussian is the variance of Gaussian noise of one device, 0/0 for none.
 	gaussian() Rational
 	// blurs completes p by what an estimate has to undo.
@@ -43,6 +51,15 @@ type LocalRandomizer interface {
 	// Fit returns the query with what it leaves open chosen, for redraws that are as rare as
 	// odds.
 	Fit(q Query, odds float64) Query
+}
+
+// A VectorRandomizer adds noise to the vector of each device, which the sum over all devices
+// has enough of.
+type VectorRandomizer interface {
+	Randomizer
+	// Noised returns what makes of a vector of the query's length whole numbers with noise, in
+	// the query's units.
+	Noised(q Query) (func(x []float64) ([]int64, error), error)
 }
 
 // NoPlace is that of a device without an answer.
@@ -101,13 +118,20 @@ func (NoRandomizer) String() string {
 	return "the device sends its true answer, split in shares"
 }
 
-func (NoRandomizer) randomizer() uint8            { return tagRandomizerNone }
-func (NoRandomizer) append(*cryptobyte.Builder)   {}
-func (NoRandomizer) params() any                  { return nil }
-func (NoRandomizer) validate(*validator, *Recipe) {}
-func (NoRandomizer) conditions(*Recipe) []string  { return nil }
-func (NoRandomizer) gaussian() Rational           { return Rational{} }
-func (NoRandomizer) blurs(*probabilities, Query)  {}
+func (NoRandomizer) randomizer() uint8                            { return tagRandomizerNone }
+func (NoRandomizer) append(*cryptobyte.Builder)                   {}
+func (NoRandomizer) params() any                                  { return nil }
+func (NoRandomizer) validate(*validator, *Recipe)                 {}
+func (NoRandomizer) conditions(*Recipe) []string                  { return nil }
+func (NoRandomizer) gaussian() Rational                           { return Rational{} }
+func (NoRandomizer) given(q Query) Query                          { return q }
+func (NoRandomizer) Proves(Query) (bound, answer uint64, ok bool) { return 0, 0, false }
+
+func (NoRandomizer) certify(*Release, *Recipe, ApproxDP) error {
+	return fmt.Errorf("%w of this randomizer", ErrNoCertificate)
+}
+
+func (NoRandomizer) blurs(*probabilities, Query) {}
 
 func (v *validator) randomizer(r *Recipe) {
 	if r.Randomizer == nil {
@@ -115,6 +139,21 @@ func (v *validator) randomizer(r *Recipe) {
 		return
 	}
 	r.Randomizer.validate(v, r)
+}
+
+// shuffled describes messages that are private by themselves to the checker.
+func (w *Release) shuffled(z LocalRandomizer, r *Recipe) error {
+	m, redraw, err := z.Local(r.Query)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoCertificate, err)
+	}
+	is, err := m.Premise()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoCertificate, err)
+	}
+	w.Family, w.Reports, w.Chance = release.FamilyShuffled, r.MinBatch, 1
+	w.Answers, w.Local, w.Redraw = is.Answers, is.Epsilon0, redraw
+	return nil
 }
 
 // maxEpsilon0 is where a local randomizer no longer blurs.

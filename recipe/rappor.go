@@ -61,6 +61,23 @@ func (z RAPPOR) validate(v *validator, r *Recipe) {
 	}
 }
 
+// given has weight 1: MaxWeight bounds what the randomizer makes of it.
+func (RAPPOR) given(q Query) Query {
+	if m, ok := q.(Multihot); ok {
+		m.MaxWeight = 1
+		return m
+	}
+	return q
+}
+
+// Proves is MaxWeight, of one.
+func (RAPPOR) Proves(q Query) (bound, answer uint64, ok bool) {
+	m, ok := q.(Multihot)
+	return m.MaxWeight, 1, ok
+}
+
+func (z RAPPOR) certify(w *Release, r *Recipe, _ ApproxDP) error { return w.shuffled(z, r) }
+
 func (RAPPOR) gaussian() Rational { return Rational{} }
 
 func (RAPPOR) conditions(r *Recipe) []string { return honestReports(r) }

@@ -65,55 +65,6 @@ type Recipe struct {
 	Labels []string
 }
 
-// A Query says what is computed: one of [Count], [Sum], [Mean], [Histogram], [Multihot],
-// [SumVec], [L1BoundSum] and [Vector].
-type Query interface {
-	query() uint8
-	// Aggregates is the number of integers that a collection returns, before noise is accounted for.
-	Aggregates() int
-	fmt.Stringer
-}
-
-// Count asks each device yes or no; the answer is how many said yes (Prio3Count).
-type Count struct{}
-
-// Sum asks each device for an integer in [0, Max]; the answer is their sum (Prio3Sum).
-type Sum struct{ Max uint64 }
-
-// Mean asks each device for an integer in [0, Max]; the answer is their mean: the sum over the public count (Prio3Sum).
-type Mean struct{ Max uint64 }
-
-// Histogram asks each device for a bucket in [0, Length); the answer is how many devices named each (Prio3Histogram).
-type Histogram struct {
-	Length uint32 // buckets
-	Chunk  uint32 // of the proof, 1 to Length; see prio3.OptimalChunk
-}
-
-// Multihot asks each device for a vector of Length zeros and ones, at most MaxWeight of them ones; the answer is their
-// sum (Prio3MultihotCountVec).
-type Multihot struct {
-	Length    uint32
-	MaxWeight uint64 // 1 to Length
-	Chunk     uint32 // of the proof, 1 to Length + bits(MaxWeight)
-}
-
-// SumVec asks each device for a vector of Length integers in [0, Max]; the answer is their sum (Prio3SumVec).
-type SumVec struct {
-	Length uint32
-	Max    uint64
-	Chunk  uint32 // of the proof, 1 to Length*bits(Max)
-}
-
-// L1BoundSum asks each device for a vector of Length integers from 0 on that add up to at
-// most Max; the answer is their sum (Prio3L1BoundSum). Where a device has a budget to
-// spread over places, it hides behind less noise than a [SumVec] of that Max needs, which
-// may have Max at every place.
-type L1BoundSum struct {
-	Length uint32
-	Max    uint64 // of the sum of a vector
-	Chunk  uint32 // of the proof, 1 to (Length+1)*bits(Max)
-}
-
 // Participation is how a device decides whether to answer: one of [Always], [Bernoulli], [Importance] and [DonationTime].
 type Participation interface {
 	participation() uint8
@@ -183,36 +134,6 @@ type Population struct {
 	Expected uint64
 }
 
-func (Count) query() uint8     { return tagCount }
-func (Sum) query() uint8       { return tagSum }
-func (Mean) query() uint8      { return tagMean }
-func (Histogram) query() uint8 { return tagHistogram }
-func (Multihot) query() uint8  { return tagMultihot }
-func (SumVec) query() uint8    { return tagSumVec }
-
-func (L1BoundSum) query() uint8 { return tagL1BoundSum }
-
-// Aggregates is 1.
-func (Count) Aggregates() int { return 1 }
-
-// Aggregates is 1.
-func (Sum) Aggregates() int { return 1 }
-
-// Aggregates is 1.
-func (Mean) Aggregates() int { return 1 }
-
-// Aggregates is the number of buckets.
-func (q Histogram) Aggregates() int { return int(q.Length) }
-
-// Aggregates is the length of the vector.
-func (q Multihot) Aggregates() int { return int(q.Length) }
-
-// Aggregates is the length of the vector.
-func (q SumVec) Aggregates() int { return int(q.Length) }
-
-// Aggregates is the length of the vector.
-func (q L1BoundSum) Aggregates() int { return int(q.Length) }
-
 func (Always) participation() uint8 { return tagAlways }
 func (TwoServer) path() uint8       { return tagTwoServer }
 func (NoClaim) claim() uint8        { return tagClaimNone }
@@ -220,10 +141,13 @@ func (ApproxDP) claim() uint8       { return tagApproxDP }
 func (NoWindow) window() uint8      { return tagWindowNone }
 func (Between) window() uint8       { return tagWindowInterval }
 
-// buckets is how many a [Histogram] has; false for other queries.
+// buckets is how many an answer names one of; false for other queries.
 func (r *Recipe) buckets() (uint32, bool) {
-	q, ok := r.Query.(Histogram)
-	return q.Length, ok
+	if r.Query == nil {
+		return 0, false
+	}
+	q := r.Given()
+	return uint32(q.Aggregates()), q.Form() == Bucket
 }
 
 // ID is the SHA-256 that names a recipe, and the task_info of its DAP task.

@@ -51,7 +51,7 @@ func (r *Recipe) UploadBytes() (int, error) {
 
 // smaller says how the query could be asked in reports of at most so many bytes.
 func (r *Recipe) smaller(most int) string {
-	q, ok := r.Query.(Vector)
+	q, ok := r.Vector()
 	if !ok {
 		return "ask for fewer elements"
 	}

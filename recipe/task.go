@@ -53,26 +53,3 @@ func (r *Recipe) Task() (*dap.TaskConfiguration, error) {
 	}
 	return task, nil
 }
-
-// VDAFConfig returns the configuration of the verifiable aggregation function that computes the query.
-func (r *Recipe) VDAFConfig() (dap.VDAFConfig, error) {
-	switch q := r.Query.(type) {
-	case Count:
-		return dap.CountConfig{}, nil
-	case Sum:
-		return dap.SumConfig{MaxMeasurement: q.Max}, nil
-	case Mean:
-		return dap.SumConfig{MaxMeasurement: q.Max}, nil
-	case Histogram:
-		return dap.HistogramConfig{Length: q.Length, ChunkLength: q.Chunk}, nil
-	case Multihot:
-		return dap.MultihotCountVecConfig{Length: q.Length, MaxWeight: q.MaxWeight, ChunkLength: q.Chunk}, nil
-	case SumVec:
-		return dap.SumVecConfig{Length: q.Length, MaxMeasurement: q.Max, ChunkLength: q.Chunk}, nil
-	case L1BoundSum:
-		return dap.L1BoundSumConfig{Length: q.Length, MaxValue: q.Max, ChunkLength: q.Chunk}, nil
-	case Vector:
-		return q.VDAFConfig(), nil
-	}
-	return nil, errors.New("recipe: the query is missing")
-}

@@ -107,15 +107,6 @@ func (u Unit) String() string {
 	return text + fmt.Sprintf("; a person is said to have at most %d", u.PerPerson)
 }
 
-// sums says whether records of the query's answers can be added up.
-func sums(q Query) bool {
-	switch q.(type) {
-	case Count, Sum, Mean, Multihot, SumVec, L1BoundSum, Vector:
-		return true
-	}
-	return false
-}
-
 func (v *validator) unit(r *Recipe) {
 	u := r.Unit
 	if u == nil {
@@ -138,7 +129,7 @@ func (v *validator) unit(r *Recipe) {
 		v.between("unit.records", uint64(u.Records), 1, 1)
 	case ClippedSum:
 		v.between("unit.records", uint64(u.Records), 2, MaxUnitRecords)
-		if r.Query != nil && !sums(r.Query) {
+		if r.Query != nil && r.Query.Form() == Bucket {
 			v.add("unit.reduce", "adds records up, and answers to this query have no sum")
 		}
 	default:

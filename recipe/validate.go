@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"net/netip"
 	"strings"
 	"unicode"
@@ -134,55 +133,6 @@ func (v *validator) text(field, s string, least, most int, lines bool) {
 		v.add(field, "begins or ends with white space")
 	}
 }
-
-func (v *validator) query(q Query) {
-	switch q := q.(type) {
-	case nil:
-		v.add("query", "is missing")
-	case Count:
-	case Sum:
-		v.between("query.max", q.Max, 1, MaxMeasurement)
-	case Mean:
-		v.between("query.max", q.Max, 1, MaxMeasurement)
-	case Histogram:
-		if v.between("query.length", uint64(q.Length), 1, MaxElements) {
-			v.between("query.chunk", uint64(q.Chunk), 1, uint64(q.Length))
-		}
-	case Multihot:
-		if v.between("query.length", uint64(q.Length), 1, MaxElements) && v.between("query.max_weight", q.MaxWeight, 1, uint64(q.Length)) {
-			v.between("query.chunk", uint64(q.Chunk), 1, q.elements())
-		}
-	case SumVec:
-		max, length := v.between("query.max", q.Max, 1, MaxMeasurement), v.between("query.length", uint64(q.Length), 1, MaxElements)
-		switch elements := q.elements(); {
-		case !max || !length: // the rest follows from it
-		case elements > MaxElements:
-			v.add("query.length", "times the bits of max is %d field elements, want at most %d", elements, MaxElements)
-		default:
-			v.between("query.chunk", uint64(q.Chunk), 1, elements)
-		}
-	case L1BoundSum:
-		max, length := v.between("query.max", q.Max, 1, MaxMeasurement), v.between("query.length", uint64(q.Length), 1, MaxElements)
-		switch elements := q.elements(); {
-		case !max || !length: // the rest follows from it
-		case elements > MaxElements:
-			v.add("query.length", "and one more, times the bits of max, is %d field elements, want at most %d", elements, MaxElements)
-		default:
-			v.between("query.chunk", uint64(q.Chunk), 1, elements)
-		}
-	case Vector:
-		v.vector(q)
-	}
-}
-
-// elements is the number of field elements that encode one answer.
-func (q Multihot) elements() uint64 { return uint64(q.Length) + uint64(bits.Len64(q.MaxWeight)) }
-
-// elements is the number of field elements that encode one answer.
-func (q SumVec) elements() uint64 { return uint64(q.Length) * uint64(bits.Len64(q.Max)) }
-
-// elements is the number of field elements that encode one answer, its total among them.
-func (q L1BoundSum) elements() uint64 { return (uint64(q.Length) + 1) * uint64(bits.Len64(q.Max)) }
 
 func (v *validator) path(p Path) {
 	switch p := p.(type) {

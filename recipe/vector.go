@@ -4,8 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/vdaf/pine"
 )
 
@@ -99,7 +104,102 @@ func NewVector(dimension uint32, norm float64, fracBits uint8, proof VectorProof
 	return Vector{Dimension: dimension, Bound: uint64(b), FracBits: fracBits, Proof: proof}, nil
 }
 
+// Vector returns the recipe's query if it is a [Vector].
+func (r *Recipe) Vector() (Vector, bool) {
+	q, ok := r.Query.(Vector)
+	return q, ok
+}
+
+// Form is [Reals].
+func (Vector) Form() Form       { return Reals }
+func (q Vector) Wanted() string { return fmt.Sprintf("a vector of %d finite numbers", q.Dimension) }
+
+// Holds is false: answers are no whole numbers.
+func (Vector) Holds([]uint64) bool { return false }
+
+// Add leaves the sum as it is: real numbers are added, and cut at the end, by those that
+// have them.
+func (Vector) Add(_, _ []uint64) {}
+
+// MadeUp is nil.
+func (Vector) MadeUp(func() uint64) []uint64 { return nil }
+
+// Contribution is a vector of norm Bound at most.
+func (q Vector) Contribution() release.Contribution {
+	return release.Ball(uint64(q.Dimension), float64(q.Bound))
+}
+
+func (q Vector) Largest() float64 { return float64(q.Bound) }
+func (Vector) Averages() bool     { return false }
+func (Vector) Counts() bool       { return false }
+func (Vector) Choices() uint64    { return 0 }
+func (Vector) Part() string       { return "each number" }
+
 func (Vector) query() uint8 { return tagVector }
+
+func (q Vector) append(b *cryptobyte.Builder) {
+	b.AddUint32(q.Dimension)
+	b.AddUint64(q.Bound)
+	b.AddUint8(q.FracBits)
+	b.AddUint8(uint8(q.Proof))
+	b.AddUint8(uint8(q.Rounding))
+}
+
+func readVector(d *decoder) Query {
+	return Vector{
+		Dimension: d.u32("dimension"), Bound: d.u64("bound"), FracBits: d.u8("frac_bits"),
+		Proof: VectorProof(d.known("vector-proof")), Rounding: Rounding(d.known("rounding")),
+	}
+}
+
+func (q Vector) params() any {
+	return map[string]any{"dimension": q.Dimension, "bound": q.Bound, "frac_bits": q.FracBits, "norm": q.Norm(),
+		"proof": q.Proof.String(), "rounding": q.Rounding.String()}
+}
+
+func (q Vector) withChunk() Query { return q }
+
+// moved is by the squared distance, (times Bound)^2.
+func (q Vector) moved(times uint64) movement {
+	return movement{coordinates: times * times, shift: q.Bound, ball: true}
+}
+
+// spread is that of numbers of both signs: a sum says nothing of their sizes.
+func (q Vector) spread(_, answers float64) float64 {
+	return answers * float64(q.Bound) * float64(q.Bound)
+}
+
+// parseVector reads a length, a norm and binary places, and a proof where one is named.
+func parseVector(s string) (Query, error) {
+	parts := strings.Split(s, ":")
+	if len(parts) != 3 && len(parts) != 4 {
+		return nil, errors.New(`vector takes a length, a norm and binary places, as in "vector:10000:1.5:15"`)
+	}
+	n, err1 := strconv.ParseUint(parts[0], 10, 31)
+	norm, err2 := strconv.ParseFloat(parts[1], 64)
+	places, err3 := strconv.ParseUint(parts[2], 10, 8)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	var proof VectorProof
+	if len(parts) == 4 {
+		var err error
+		if proof, err = ParseVectorProof(parts[3]); err != nil {
+			return nil, err
+		}
+	}
+	q, err := NewVector(uint32(n), norm, uint8(places), proof)
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// Encoding is how a device makes whole numbers of an answer: scaled down where it is too
+// long, and rounded.
+func (q Vector) Encoding() pine.Encoding {
+	return pine.Encoding{Clip: true, Randomized: q.Rounding == RoundRandomly}
+}
 
 // Aggregates is the dimension.
 func (q Vector) Aggregates() int { return int(q.Dimension) }
@@ -149,7 +249,7 @@ const tails = 12
 // both servers add. A sum of more could wrap around its field, and whoever reads it could not tell. It is false for other
 // queries, whose bounds leave room for more reports than [MaxMinBatch].
 func (r *Recipe) MostReports() (uint64, bool) {
-	q, ok := r.Query.(Vector)
+	q, ok := r.Vector()
 	if !ok {
 		return 0, false
 	}
@@ -161,7 +261,7 @@ func (r *Recipe) MostReports() (uint64, bool) {
 	return (room - uint64(noise)) / q.Bound, true
 }
 
-func (v *validator) vector(q Vector) {
+func (q Vector) validate(v *validator) {
 	v.between("query.dimension", uint64(q.Dimension), 1, MaxElements)
 	v.between("query.frac_bits", uint64(q.FracBits), 0, pine.MaxFracBits)
 	if !isKnown("rounding", uint16(q.Rounding)) {
@@ -194,7 +294,7 @@ func (v *validator) vector(q Vector) {
 
 // vectorRoom holds a recipe of vectors to what its field has room for, and to noise that the accountant knows there.
 func (v *validator) vectorRoom(r *Recipe) {
-	q, ok := r.Query.(Vector)
+	q, ok := r.Vector()
 	if !ok || len(v.errs) > 0 {
 		return
 	}
@@ -226,9 +326,13 @@ func (v *validator) vectorRoom(r *Recipe) {
 	}
 }
 
-// WithProof chooses the smallest field of package pine in which make finds a recipe for
-// the query.
-func WithProof(q Vector, make func(Query) (*Recipe, error)) (*Recipe, error) {
+// WithProof chooses the smallest field of package pine in which make finds a recipe for a
+// [Vector]. Other queries it hands on as they are.
+func WithProof(of Query, make func(Query) (*Recipe, error)) (*Recipe, error) {
+	q, ok := of.(Vector)
+	if !ok {
+		return make(of)
+	}
 	if q.Rounding == 0 {
 		q.Rounding = RoundNearest
 		if q.Proof.fixed() > 0 {

@@ -54,7 +54,7 @@ func (r *Recipe) Append(dst []byte) ([]byte, error) {
 	b.AddUint8(Version)
 	b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(r.Name)) })
 	addBytes16(b, r.Description)
-	addChoice(b, r.Query.query(), func(b *cryptobyte.Builder) { addQuery(b, r.Query) })
+	addChoice(b, r.Query.query(), r.Query.append)
 	addChoice(b, r.Randomizer.randomizer(), r.Randomizer.append)
 	addChoice(b, r.Participation.participation(), func(b *cryptobyte.Builder) { addParticipation(b, r.Participation) })
 	addChoice(b, r.Path.path(), func(b *cryptobyte.Builder) { addPath(b, r.Path) })
@@ -81,39 +81,6 @@ func addBytes16(b *cryptobyte.Builder, s string) {
 func addChoice(b *cryptobyte.Builder, tag uint8, config cryptobyte.BuilderContinuation) {
 	b.AddUint8(tag)
 	b.AddUint16LengthPrefixed(config)
-}
-
-func addQuery(b *cryptobyte.Builder, q Query) {
-	switch q := q.(type) {
-	case Count:
-	case Sum:
-		b.AddUint64(q.Max)
-	case Mean:
-		b.AddUint64(q.Max)
-	case Histogram:
-		b.AddUint32(q.Length)
-		b.AddUint32(q.Chunk)
-	case Multihot:
-		b.AddUint32(q.Length)
-		b.AddUint64(q.MaxWeight)
-		b.AddUint32(q.Chunk)
-	case SumVec:
-		b.AddUint32(q.Length)
-		b.AddUint64(q.Max)
-		b.AddUint32(q.Chunk)
-	case L1BoundSum:
-		b.AddUint32(q.Length)
-		b.AddUint64(q.Max)
-		b.AddUint32(q.Chunk)
-	case Vector:
-		b.AddUint32(q.Dimension)
-		b.AddUint64(q.Bound)
-		b.AddUint8(q.FracBits)
-		b.AddUint8(uint8(q.Proof))
-		b.AddUint8(uint8(q.Rounding))
-	default:
-		panic(fmt.Sprintf("recipe: internal error: no encoding for query %T", q))
-	}
 }
 
 func addParticipation(b *cryptobyte.Builder, p Participation) {
@@ -241,31 +208,6 @@ func readChoice[T any](d *decoder, registry string, read func(tag uint8, config 
 		return none
 	}
 	return v
-}
-
-func readQuery(tag uint8, d *decoder) (Query, bool) {
-	switch tag {
-	case tagCount:
-		return Count{}, true
-	case tagSum:
-		return Sum{d.u64("max")}, true
-	case tagMean:
-		return Mean{d.u64("max")}, true
-	case tagHistogram:
-		return Histogram{Length: d.u32("length"), Chunk: d.u32("chunk")}, true
-	case tagMultihot:
-		return Multihot{Length: d.u32("length"), MaxWeight: d.u64("max_weight"), Chunk: d.u32("chunk")}, true
-	case tagSumVec:
-		return SumVec{Length: d.u32("length"), Max: d.u64("max"), Chunk: d.u32("chunk")}, true
-	case tagL1BoundSum:
-		return L1BoundSum{Length: d.u32("length"), Max: d.u64("max"), Chunk: d.u32("chunk")}, true
-	case tagVector:
-		return Vector{
-			Dimension: d.u32("dimension"), Bound: d.u64("bound"), FracBits: d.u8("frac_bits"),
-			Proof: VectorProof(d.known("vector-proof")), Rounding: Rounding(d.known("rounding")),
-		}, true
-	}
-	return nil, false
 }
 
 func readParticipation(tag uint8, d *decoder) (Participation, bool) {

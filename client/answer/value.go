@@ -30,13 +30,13 @@ func (e *ValueError) Error() string {
 
 // Wanted says what is typed to answer a recipe.
 func Wanted(r *recipe.Recipe) string {
-	switch q := r.Given().(type) {
-	case recipe.Count:
-		return "yes or no"
-	case recipe.Sum, recipe.Mean:
+	switch q := r.Given(); q.Form() {
+	case recipe.YesOrNo:
+		return q.Wanted()
+	case recipe.Number:
 		return "a whole number"
-	case recipe.Histogram:
-		numbers := fmt.Sprintf("a number from 0 to %d", q.Length-1)
+	case recipe.Bucket:
+		numbers := fmt.Sprintf("a number from 0 to %d", q.Aggregates()-1)
 		if len(r.Labels) == 0 {
 			return numbers
 		}
@@ -62,8 +62,8 @@ func Typed(r *recipe.Recipe, texts []string) ([]client.Value, error) {
 func Parse(r *recipe.Recipe, text string) (client.Value, bool) {
 	text = strings.TrimSpace(text)
 	q := r.Given()
-	switch q.(type) {
-	case recipe.Count:
+	switch q.Form() {
+	case recipe.YesOrNo:
 		switch strings.ToLower(text) {
 		case "yes", "true", "1":
 			return client.Bool(true), true
@@ -71,15 +71,15 @@ func Parse(r *recipe.Recipe, text string) (client.Value, bool) {
 			return client.Bool(false), true
 		}
 		return client.Value{}, false
-	case recipe.Sum, recipe.Mean:
+	case recipe.Number:
 		n, err := strconv.ParseUint(text, 10, 64)
 		return client.Number(n), err == nil
-	case recipe.Histogram:
+	case recipe.Bucket:
 		n, ok := r.Bucket(text)
 		return client.Bucket(n), ok
 	}
 	parts := strings.Split(text, ",")
-	if q, ok := q.(recipe.Vector); ok {
+	if q.Form() == recipe.Reals {
 		v := make([]float64, len(parts))
 		for i, part := range parts {
 			var err error
@@ -103,44 +103,17 @@ func Parse(r *recipe.Recipe, text string) (client.Value, bool) {
 // MadeUp makes up an answer to a recipe: each value twice as likely as the next, up to the
 // largest.
 func MadeUp(r *recipe.Recipe) client.Value {
-	n := coins()
-	switch q := r.Given().(type) {
-	case recipe.Count:
-		return client.Bool(n == 0)
-	case recipe.Sum:
-		return client.Number(min(n, q.Max))
-	case recipe.Mean:
-		return client.Number(min(n, q.Max))
-	case recipe.Histogram:
-		return client.Bucket(uint32(min(n, uint64(q.Length)-1)))
-	case recipe.Multihot:
-		v := make([]uint64, q.Length)
-		for range min(n, q.MaxWeight) {
-			v[min(coins(), uint64(q.Length)-1)] = 1
-		}
-		return client.Vector(v)
-	case recipe.SumVec:
-		v := make([]uint64, q.Length)
-		for i := range v {
-			v[i] = min(coins(), q.Max)
-		}
-		return client.Vector(v)
-	case recipe.L1BoundSum:
-		v := make([]uint64, q.Length)
-		for range min(coins(), q.Max) {
-			v[min(coins(), uint64(q.Length)-1)]++
-		}
-		return client.Vector(v)
-	case recipe.Vector:
-		// Each entry has about the part of the norm that an entry of a long vector has, and
-		// every second one is below zero.
-		v := make([]float64, q.Dimension)
-		for i := range v {
-			v[i] = q.Norm() / math.Sqrt(float64(q.Dimension)) * (1 - float64(coins()))
-		}
-		return client.Reals(v)
+	q := r.Given()
+	if q.Form() != recipe.Reals {
+		return client.ValueOf(q.Form(), q.MadeUp(coins))
 	}
-	return client.Value{}
+	// Each entry has about the part of the norm that an entry of a long vector has, and every
+	// second one is below zero.
+	v := make([]float64, q.Aggregates())
+	for i := range v {
+		v[i] = q.Largest() * q.Unit() / math.Sqrt(float64(len(v))) * (1 - float64(coins()))
+	}
+	return client.Reals(v)
 }
 
 // coins counts the tails before the first head, at most 63.

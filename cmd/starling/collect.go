@@ -197,7 +197,7 @@ func writeVector(w io.Writer, x *collector.Result) {
 func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 	h := resultChart(r, x)
 	fmt.Fprintf(e.stdout, "%s\n%s\n\n", h.Title, h.Subtitle)
-	if _, vector := r.Query.(recipe.Vector); vector {
+	if r.Query.Form() == recipe.Reals {
 		writeVector(e.stdout, x)
 	} else if h.Validate() == nil && len(x.Estimate) > 1 {
 		if err := h.WriteText(e.stdout, e.columns(), e.plain); err != nil {

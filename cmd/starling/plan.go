@@ -90,7 +90,7 @@ answer every --separation rounds or less often.
 				if g.Confidence, err = parsePart("confidence", *confidence); err != nil {
 					return err
 				}
-				if _, vector := g.Query.(recipe.Vector); vector {
+				if g.Query.Form() == recipe.Reals {
 					begun := time.Now()
 					if g.Speed, err = pine.Calibrate(func() time.Duration { return time.Since(begun) }); err != nil {
 						return err

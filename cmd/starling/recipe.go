@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -217,51 +216,14 @@ func usageOf(path string, err error) error {
 
 // parseQuery reads a query as the usage of `recipe new` describes it.
 func parseQuery(s string) (recipe.Query, error) {
-	name, rest, _ := strings.Cut(s, ":")
 	if s == "" {
 		return nil, errors.New("--query is missing: what is computed, as histogram:21")
 	}
-	if name == "vector" {
-		return parseVector(rest)
+	q, err := recipe.ParseQuery(s)
+	if err != nil {
+		return nil, fmt.Errorf("--query: %w", err)
 	}
-	var n []uint64
-	for _, part := range strings.Split(rest, ":") {
-		if part == "" && rest == "" {
-			break
-		}
-		v, err := strconv.ParseUint(part, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("--query: %q is not a number", part)
-		}
-		n = append(n, v)
-	}
-	want := map[string]int{"count": 0, "sum": 1, "mean": 1, "histogram": 1, "multihot": 2, "sumvec": 2, "l1": 2}
-	args, ok := want[name]
-	if !ok {
-		return nil, fmt.Errorf("--query: %q is not a query; want count, sum, mean, histogram, multihot, sumvec, l1 or vector", s)
-	}
-	if len(n) != args {
-		return nil, fmt.Errorf("--query: %s takes %d numbers, as in %q", name, args, name+strings.Repeat(":8", args))
-	}
-	if args > 0 && name != "sum" && name != "mean" && n[0] > 1<<31 {
-		return nil, fmt.Errorf("--query: %d is too long", n[0])
-	}
-	switch name {
-	case "count":
-		return recipe.Count{}, nil
-	case "sum":
-		return recipe.Sum{Max: n[0]}, nil
-	case "mean":
-		return recipe.Mean{Max: n[0]}, nil
-	case "histogram":
-		return recipe.Histogram{Length: uint32(n[0])}, nil
-	case "multihot":
-		return recipe.Multihot{Length: uint32(n[0]), MaxWeight: n[1]}, nil
-	case "l1":
-		return recipe.L1BoundSum{Length: uint32(n[0]), Max: n[1]}, nil
-	default:
-		return recipe.SumVec{Length: uint32(n[0]), Max: n[1]}, nil
-	}
+	return q, nil
 }
 
 // parseNames reads a list with commas between its words; one in double quotes may hold
@@ -282,44 +244,13 @@ func parseNames(s string) ([]string, error) {
 	return names, nil
 }
 
-// parseVector reads what follows "vector:".
-func parseVector(s string) (recipe.Query, error) {
-	parts := strings.Split(s, ":")
-	if len(parts) != 3 && len(parts) != 4 {
-		return nil, errors.New(`--query: vector takes a length, a norm and binary places, as in "vector:10000:1.5:15"`)
-	}
-	n, err1 := strconv.ParseUint(parts[0], 10, 31)
-	norm, err2 := strconv.ParseFloat(parts[1], 64)
-	places, err3 := strconv.ParseUint(parts[2], 10, 8)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, fmt.Errorf("--query: %w", err)
-	}
-	var proof recipe.VectorProof
-	if len(parts) == 4 {
-		var err error
-		if proof, err = recipe.ParseVectorProof(parts[3]); err != nil {
-			return nil, fmt.Errorf("--query: %w", err)
-		}
-	}
-	q, err := recipe.NewVector(uint32(n), norm, uint8(places), proof)
-	if err != nil {
-		return nil, fmt.Errorf("--query: %w", err)
-	}
-	return q, nil
-}
-
 // projected is the query for vectors of which m numbers are sent, by a projection of a seed that nobody chose.
 func projected(q recipe.Query, m uint) (recipe.Query, *recipe.Projection, error) {
-	v, ok := q.(recipe.Vector)
-	if !ok {
-		return nil, nil, errors.New("--projection goes with --query vector:N:NORM:BITS")
+	v, p, err := recipe.NewProjection(q, m)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--projection %w", err)
 	}
-	if m >= uint(v.Dimension) {
-		return nil, nil, fmt.Errorf("--projection is %d, want less than the %d numbers of a vector", m, v.Dimension)
-	}
-	p := &recipe.Projection{Entries: v.Dimension}
 	rand.Read(p.Seed[:])
-	v.Dimension = uint32(m)
 	return v, p, nil
 }
 

@@ -91,11 +91,11 @@ func (r subject) release(s Situation, delta recipe.Decimal, rounds uint32, n rel
 	var e accountant.Event
 	var spent float64
 	var err error
-	switch z := r.Randomizer.(type) {
-	case recipe.NoRandomizer:
+	switch z, q, noisy := r.noisyVectors(); {
+	case !r.Randomized():
 		e, err = event(r.Query, r.Noise, s.Servers)
-	case recipe.Gaussian:
-		e, spent, err = r.noisySum(z, s, delta.FloatDown())
+	case noisy:
+		e, spent, err = r.noisySum(z, q, s, delta.FloatDown())
 	default:
 		e, err = r.shuffled(s, per*recipe.ShuffleShare)
 	}
@@ -293,7 +293,7 @@ func (r subject) fallbacks(s Situation, claim recipe.ApproxDP) ([]recipe.Fallbac
 
 // fewer says what dishonest devices take away.
 func (r subject) fewer() string {
-	if _, ok := r.Randomizer.(recipe.Gaussian); ok {
+	if _, _, noisy := r.noisyVectors(); noisy {
 		return "there is less noise in the sum"
 	}
 	return "fewer reports to hide among"
@@ -302,10 +302,10 @@ func (r subject) fewer() string {
 // ownNoise is what the device's own noise gives, in a number of rounds, against who reads
 // its reports and knows whose they are.
 func (r subject) ownNoise(delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
-	switch z := r.Randomizer.(type) {
-	case recipe.Gaussian:
-		return r.alone(z, delta, rounds)
-	case recipe.LocalRandomizer:
+	if z, q, ok := r.noisyVectors(); ok {
+		return r.alone(z, q, delta, rounds)
+	}
+	if z, ok := r.Randomizer.(recipe.LocalRandomizer); ok {
 		m, odds, err := z.Local(r.Query)
 		if err != nil {
 			return recipe.NoPrivacy, err

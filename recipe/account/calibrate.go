@@ -142,9 +142,8 @@ func (r subject) calibrate(o *Options, claim recipe.ApproxDP, free bool) (recipe
 		return nil, err
 	}
 	unit, size, lowest, highest := uint64(1<<10), 1.0, 0.3, float64(1<<32)
-	_, l1 := r.Query.(recipe.L1BoundSum)
 	// whose bound may be any, and whose accounting needs some noise to round
-	if _, ok := r.Query.(recipe.Vector); ok || l1 && o.Kind == GaussianNoise {
+	if c.Shape == release.ShapeBall || c.Shape == release.ShapeSimplex && o.Kind == GaussianNoise {
 		size, lowest = sensitivity.L2*sensitivity.L2, 16
 		highest = min(highest*size, 1<<60)
 		if highest > 1<<52 {

@@ -18,13 +18,17 @@ func deviceSum(z recipe.Gaussian, q recipe.Vector, draws uint64) accountant.Even
 	}
 }
 
+// noisyVectors returns what devices add to what, if they add noise of their own to vectors.
+func (r subject) noisyVectors() (z recipe.Gaussian, q recipe.Vector, ok bool) {
+	if z, ok = r.Randomizer.(recipe.Gaussian); ok {
+		q, ok = r.Vector()
+	}
+	return z, q, ok
+}
+
 // noisySum is one round of a recipe with noise of the devices' own in a situation, and
 // the delta that it costs beside.
-func (r subject) noisySum(z recipe.Gaussian, s Situation, delta float64) (accountant.Event, float64, error) {
-	q, ok := r.Query.(recipe.Vector)
-	if !ok {
-		return nil, 0, &recipe.InvalidError{Field: "query", Problem: "is not vector"}
-	}
+func (r subject) noisySum(z recipe.Gaussian, q recipe.Vector, s Situation, delta float64) (accountant.Event, float64, error) {
 	c, err := r.DeviceTail(z, q, s.Hidden, s.Half, delta)
 	if err != nil {
 		return nil, 0, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
@@ -35,11 +39,11 @@ func (r subject) noisySum(z recipe.Gaussian, s Situation, delta float64) (accoun
 // redrawn adds to a loss of so many rounds what the devices' redraws do to epsilon: laws
 // given events of probability 1-b differ by a factor of at most 1/(1-b) more.
 func (r subject) redrawn(l recipe.Loss, rounds uint32) recipe.Loss {
-	z, ok := r.Randomizer.(recipe.Gaussian)
+	z, q, ok := r.noisyVectors()
 	if !ok || !l.Finite() {
 		return l
 	}
-	odds, err := z.Redraws(r.Query.(recipe.Vector))
+	odds, err := z.Redraws(q)
 	if err != nil || odds >= 1 {
 		return recipe.NoPrivacy
 	}
@@ -49,8 +53,7 @@ func (r subject) redrawn(l recipe.Loss, rounds uint32) recipe.Loss {
 
 // alone is what one report a round of a device with noise of its own gives against who
 // reads it.
-func (r subject) alone(z recipe.Gaussian, delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
-	q := r.Query.(recipe.Vector)
+func (r subject) alone(z recipe.Gaussian, q recipe.Vector, delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
 	odds, err := z.Redraws(q)
 	if err != nil {
 		return recipe.Loss{}, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
@@ -62,47 +65,37 @@ func (r subject) alone(z recipe.Gaussian, delta recipe.Decimal, rounds uint32) (
 	return r.redrawn(l, rounds), err
 }
 
-// provedBound is false for recipes without [Gaussian] and [RAPPOR], and for those that
-// are not valid.
+// provedBound is false for recipes of which as much is proved as is answered, and for those
+// that are not valid.
 func (r subject) provedBound() (recipe.ProvedBound, bool) {
-	var b recipe.ProvedBound
+	bound, answer, ok := r.Randomizer.Proves(r.Query)
+	if !ok {
+		return recipe.ProvedBound{}, false
+	}
+	b := recipe.ProvedBound{Bound: bound, Answer: answer, Ratio: float64(bound) / float64(answer)}
+	claim, claimed := r.Claim.(recipe.ApproxDP)
+	delta := 0.0
+	if claimed {
+		delta = claim.Delta.FloatDown()
+	}
 	s := Situation{Servers: 1, Hidden: r.Amplified()}
-	switch z := r.Randomizer.(type) {
-	case recipe.Gaussian:
-		q, ok := r.Query.(recipe.Vector)
-		if !ok {
-			return b, false
-		}
-		delta := 0.0
-		if claim, ok := r.Claim.(recipe.ApproxDP); ok {
-			delta = claim.Delta.FloatDown()
-		}
+	if z, q, ok := r.noisyVectors(); ok {
 		c, err := r.DeviceTail(z, q, s.Hidden, s.Half, delta)
-		if err != nil {
-			return b, false
-		}
-		b = recipe.ProvedBound{Bound: q.Bound, Answer: z.Clip, Redraw: c.Odds, Delta: c.Spent}
-	case recipe.LocalRandomizer:
-		q, ok := r.Query.(recipe.Multihot)
-		if !ok {
-			return b, false
-		}
-		_, odds, err := z.Local(q)
-		if err != nil {
-			return b, false
-		}
-		b = recipe.ProvedBound{Bound: q.MaxWeight, Answer: 1, Redraw: odds}
-		if claim, ok := r.Claim.(recipe.ApproxDP); ok {
-			of := claim.Delta.FloatDown() / float64(max(1, claim.Rounds)) * recipe.ShuffleShare
-			if e, err := r.shuffled(s, of); err == nil {
-				b.Delta = e.(accountant.ApproxDP).Delta - of
-			}
-		}
-	default:
+		b.Redraw, b.Delta = c.Odds, c.Spent
+		return b, err == nil
+	}
+	z, ok := r.Randomizer.(recipe.LocalRandomizer)
+	if !ok {
 		return b, false
 	}
-	b.Ratio = float64(b.Bound) / float64(b.Answer)
-	return b, true
+	_, odds, err := z.Local(r.Query)
+	if b.Redraw = odds; err == nil && claimed {
+		of := delta / float64(max(1, claim.Rounds)) * recipe.ShuffleShare
+		if e, err := r.shuffled(s, of); err == nil {
+			b.Delta = e.(accountant.ApproxDP).Delta - of
+		}
+	}
+	return b, err == nil
 }
 
 // withDeviceNoise fills in what Options leave to [New] about noise of the devices' own:

@@ -11,28 +11,10 @@ import (
 
 // Contribution is what one report can add to the aggregate.
 func Contribution(q recipe.Query) (release.Contribution, error) {
-	switch q := q.(type) {
-	case recipe.Count:
-		return release.Interval(1), nil
-	case recipe.Sum:
-		return release.Interval(float64(q.Max)), nil
-	case recipe.Mean:
-		return release.Interval(float64(q.Max)), nil
-	case recipe.Histogram:
-		return release.OneHot(), nil
-	case recipe.Multihot:
-		if 2*q.MaxWeight >= uint64(q.Length) {
-			return release.Vector(uint64(q.Length), 1), nil
-		}
-		return release.MultiHot(q.MaxWeight), nil
-	case recipe.SumVec:
-		return release.Vector(uint64(q.Length), float64(q.Max)), nil
-	case recipe.L1BoundSum:
-		return release.Simplex(uint64(q.Length), float64(q.Max)), nil
-	case recipe.Vector:
-		return release.Ball(uint64(q.Dimension), float64(q.Bound)), nil
+	if q == nil {
+		return release.Contribution{}, errors.New("recipe: the query is missing")
 	}
-	return release.Contribution{}, errors.New("recipe: the query is missing")
+	return q.Contribution(), nil
 }
 
 // event is one release with the noise of the given number of honest servers.

@@ -96,14 +96,11 @@ func New(o Options) (*recipe.Recipe, error) {
 	if err := withDeviceNoise(&o); err != nil {
 		return nil, err
 	}
-	if q, ok := o.Query.(recipe.Vector); ok {
-		return recipe.WithProof(q, func(q recipe.Query) (*recipe.Recipe, error) {
-			o := o
-			o.Query = q
-			return newRecipe(o)
-		})
-	}
-	return newRecipe(o)
+	return recipe.WithProof(o.Query, func(q recipe.Query) (*recipe.Recipe, error) {
+		o := o
+		o.Query = q
+		return newRecipe(o)
+	})
 }
 
 func newRecipe(o Options) (*recipe.Recipe, error) {
@@ -312,11 +309,9 @@ func (r subject) settleDummies(noise recipe.Noise) error {
 	if err != nil {
 		return err
 	}
-	if z, ok := r.Randomizer.(recipe.Gaussian); ok {
-		sensitivity.L2 = float64(z.Clip)
-	}
 	variance := 50 * sensitivity.L2 * sensitivity.L2
-	if z, ok := r.Randomizer.(recipe.Gaussian); ok {
+	if z, _, ok := r.noisyVectors(); ok {
+		sensitivity.L2 = float64(z.Clip)
 		variance = z.Variance.Float() * float64(r.Draws(false))
 	}
 	if v := alone(noise); v != 0 {

@@ -25,7 +25,7 @@ const (
 
 // A Goal is what is wanted.
 type Goal struct {
-	// Query is required. RR and RAPPOR know recipe.Count and recipe.Histogram, Noisy knows recipe.Vector.
+	// Query is required. RR and RAPPOR know counts and histograms, Noisy knows vectors.
 	Query recipe.Query
 	// People is how many reports a batch is expected to hold; required, 2 to 10^9.
 	People uint64
@@ -97,7 +97,7 @@ func (g *Goal) Validate() error {
 	switch g.Randomizer {
 	case "", Servers:
 	case Noisy:
-		if q, ok := g.Query.(recipe.Vector); !ok || q.Proof == recipe.L2Fixed16 || q.Proof == recipe.L2Fixed32 {
+		if !g.hasRoomForNoise() {
 			return wrong("noise of the devices' own is for vectors with a proof of package pine")
 		}
 		if g.Population != 0 {
@@ -145,15 +145,7 @@ func (g *Goal) settle() {
 }
 
 // buckets is how many answers there are to choose one from; 0 if that is not what is asked.
-func (g *Goal) buckets() uint64 {
-	switch q := g.Query.(type) {
-	case recipe.Count:
-		return 2
-	case recipe.Histogram:
-		return uint64(q.Length)
-	}
-	return 0
-}
+func (g *Goal) buckets() uint64 { return g.Query.Choices() }
 
 // unit is whose data is protected.
 func (g *Goal) unit() recipe.Unit {
@@ -164,21 +156,7 @@ func (g *Goal) unit() recipe.Unit {
 }
 
 // largest is the most that one person can add to one number of the result.
-func (g *Goal) largest() float64 {
-	switch q := g.Query.(type) {
-	case recipe.Sum:
-		return float64(q.Max)
-	case recipe.Mean:
-		return float64(q.Max)
-	case recipe.SumVec:
-		return float64(q.Max)
-	case recipe.L1BoundSum:
-		return float64(q.Max)
-	case recipe.Vector:
-		return float64(q.Bound)
-	}
-	return 1
-}
+func (g *Goal) largest() float64 { return g.Query.Largest() }
 
 // full is the largest result that n people can give, in the units of a sum.
 func (g *Goal) full(n float64) float64 { return n * g.largest() }

@@ -244,14 +244,12 @@ func (p *Plan) spread(deviation float64) {
 	k := float64(g.Query.Aggregates())
 	each := z(g.Confidence) * deviation
 	p.Error = Error{Each: each, All: z(1-(1-g.Confidence)/k) * deviation, Part: each / g.full(float64(g.People))}
-	if _, mean := g.Query.(recipe.Mean); mean {
+	if g.Query.Averages() {
 		p.Error.Each /= float64(g.People)
 		p.Error.All /= float64(g.People)
 	}
-	if q, ok := g.Query.(recipe.Vector); ok {
-		p.Error.Each *= q.Unit()
-		p.Error.All *= q.Unit()
-	}
+	p.Error.Each *= g.Query.Unit()
+	p.Error.All *= g.Query.Unit()
 }
 
 // people is how many reports the accuracy takes with the noise as it is and the same rate of sampling: the root of

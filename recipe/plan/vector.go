@@ -44,6 +44,12 @@ type Shorter struct {
 	Lost float64 `json:"lost_by_projection"`
 }
 
+// hasRoomForNoise says whether the query's proof leaves room for noise of the devices' own.
+func (g *Goal) hasRoomForNoise() bool {
+	q, ok := g.Query.(recipe.Vector)
+	return ok && q.Proof != recipe.L2Fixed16 && q.Proof != recipe.L2Fixed32
+}
+
 // leastProjection is the shortest projection that is offered: errors of shorter ones stray far from what is expected.
 const leastProjection = 64
 

@@ -77,7 +77,7 @@ func (p *Plan) explainServers() error {
 		p.fallBack("all other people are invented or work together against one", p.Loss, "nothing changes: the guarantee supposes it")
 	}
 	missing := fmt.Sprintf("nothing changes for a person; the error stays %s, which is %s of what is left", atMost(p.Error.Each), percent(2*p.Error.Part))
-	if _, mean := g.Query.(recipe.Mean); mean {
+	if g.Query.Averages() {
 		missing = fmt.Sprintf("nothing changes for a person; the error doubles to %s", atMost(2*p.Error.Each))
 	}
 	if g.People/2 < p.MinBatch {
@@ -345,18 +345,9 @@ func (p *Plan) wanted() string {
 	g := &p.Goal
 	var parts []string
 	if g.Within != 0 {
-		what, full := "each number", g.full(float64(g.People))
-		switch q := g.Query.(type) {
-		case recipe.Histogram:
-			what = fmt.Sprintf("each of %d buckets", g.buckets())
-		case recipe.Count:
-			what = "the count"
-		case recipe.Sum:
-			what = "the sum"
-		case recipe.Mean:
-			what, full = "the mean", g.largest()
-		case recipe.Vector:
-			full *= q.Unit()
+		what, full := g.Query.Part(), g.full(float64(g.People))*g.Query.Unit()
+		if g.Query.Averages() {
+			full = g.largest()
 		}
 		if g.Batches > 0 {
 			what += fmt.Sprintf(", in the mean of %d batches,", g.Batches)

@@ -1,0 +1,183 @@
+package recipe
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/release"
+)
+
+// A Query says what is computed. Each has a file of its own, with all that there is to say
+// of it: [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec], [L1BoundSum] and [Vector].
+type Query interface {
+	fmt.Stringer
+
+	// Form is how an answer is given.
+	Form() Form
+	// Wanted says what is an answer, as "a number from 0 to 5".
+	Wanted() string
+	// Holds says whether these are the numbers of an answer, of every form but [Reals], in
+	// time that depends on how many there are alone.
+	Holds(numbers []uint64) bool
+	// Add adds the numbers of a record to those of a sum, which stays an answer, in time that
+	// depends on how many there are alone. It leaves [Bucket] and [Reals] as they are.
+	Add(sum, record []uint64)
+	// MadeUp makes up the numbers of an answer, each value twice as likely as the next, up to
+	// the largest: coins returns how many tails came before the first head. It is nil for
+	// [Reals].
+	MadeUp(coins func() uint64) []uint64
+
+	// Aggregates is the number of integers that a collection returns, before noise is accounted for.
+	Aggregates() int
+	// VDAFConfig is the configuration of the verifiable aggregation function that computes it.
+	VDAFConfig() dap.VDAFConfig
+	// Contribution is what one report can add to the aggregate.
+	Contribution() release.Contribution
+
+	// Largest is the most that one report can add to one number of the aggregate.
+	Largest() float64
+	// Unit is what 1 of the aggregate stands for in the result.
+	Unit() float64
+	// Averages says that the result is a mean: the sum over the number of reports.
+	Averages() bool
+	// Counts says that each number of the result is how many have a property.
+	Counts() bool
+	// Choices is how many answers there are of which each device gives one, in counts of
+	// answers; 0 for other queries.
+	Choices() uint64
+	// Part says what one number of the result is, as "the sum".
+	Part() string
+
+	query() uint8
+	append(b *cryptobyte.Builder)
+	// params are those of the JSON form, nil for none.
+	params() any
+	validate(v *validator)
+	// withChunk fills in the chunk length of the proof that makes reports shortest.
+	withChunk() Query
+	// moved is by how much one report moves the sum that comes or goes, times 1, or replaces
+	// another, times 2.
+	moved(times uint64) movement
+	// spread bounds the variance that answers whose sum is x have beside their number.
+	spread(x, answers float64) float64
+}
+
+// A Form is how the answer to a query is given: as one number, but for [Numbers] and [Reals],
+// of which there are as many as the query has places.
+type Form uint8
+
+const (
+	YesOrNo Form = iota + 1 // 1 or 0
+	Number
+	Bucket // from 0 on
+	Numbers
+	Reals // finite numbers that need not be whole
+)
+
+// A queryKind is how a query is read from its bytes and, behind the name that is typed, made
+// of its numbers; make is nil for what is typed otherwise.
+type queryKind struct {
+	tag     uint8
+	read    func(d *decoder) Query
+	typed   string
+	numbers int
+	make    func(n []uint64) Query
+}
+
+// queries are those that this version knows.
+var queries = []queryKind{
+	{tagCount, func(*decoder) Query { return Count{} }, "count", 0, func([]uint64) Query { return Count{} }},
+	{tagSum, func(d *decoder) Query { return Sum{d.u64("max")} }, "sum", 1, func(n []uint64) Query { return Sum{n[0]} }},
+	{tagMean, func(d *decoder) Query { return Mean{d.u64("max")} }, "mean", 1, func(n []uint64) Query { return Mean{n[0]} }},
+	{tagHistogram, readHistogram, "histogram", 1, func(n []uint64) Query { return Histogram{Length: uint32(n[0])} }},
+	{tagMultihot, readMultihot, "multihot", 2, func(n []uint64) Query { return Multihot{Length: uint32(n[0]), MaxWeight: n[1]} }},
+	{tagSumVec, readSumVec, "sumvec", 2, func(n []uint64) Query { return SumVec{Length: uint32(n[0]), Max: n[1]} }},
+	{tagL1BoundSum, readL1BoundSum, "l1", 2, func(n []uint64) Query { return L1BoundSum{Length: uint32(n[0]), Max: n[1]} }},
+	{tagVector, readVector, "vector", 0, nil},
+}
+
+func readQuery(tag uint8, d *decoder) (Query, bool) {
+	for _, q := range queries {
+		if q.tag == tag {
+			return q.read(d), true
+		}
+	}
+	return nil, false
+}
+
+// maxTyped keeps lengths that are typed where the numbers of a recipe hold them.
+const maxTyped = 1 << 31
+
+// ParseQuery reads a name with its numbers, as in count, sum:MAX, mean:MAX,
+// histogram:LENGTH, multihot:LENGTH:WEIGHT, sumvec:LENGTH:MAX, l1:LENGTH:MAX and
+// vector:LENGTH:NORM:BITS or vector:LENGTH:NORM:BITS:PROOF. The lengths of chunks are left
+// to [WithChunk].
+func ParseQuery(s string) (Query, error) {
+	name, rest, _ := strings.Cut(s, ":")
+	i := slices.IndexFunc(queries, func(q queryKind) bool { return q.typed == name })
+	if i >= 0 && queries[i].make == nil {
+		return parseVector(rest)
+	}
+	var n []uint64
+	for _, part := range strings.Split(rest, ":") {
+		if part == "" && rest == "" {
+			break
+		}
+		v, err := strconv.ParseUint(part, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a number", part)
+		}
+		n = append(n, v)
+	}
+	if i < 0 {
+		return nil, fmt.Errorf("%q is not a query; want count, sum, mean, histogram, multihot, sumvec, l1 or vector", s)
+	}
+	q := queries[i]
+	if len(n) != q.numbers {
+		return nil, fmt.Errorf("%s takes %d numbers, as in %q", name, q.numbers, name+strings.Repeat(":8", q.numbers))
+	}
+	made := q.make(n)
+	if form := made.Form(); form != YesOrNo && form != Number && n[0] > maxTyped {
+		return nil, fmt.Errorf("%d is too long", n[0])
+	}
+	return made, nil
+}
+
+// WithChunk fills in the chunk length that makes reports shortest.
+func WithChunk(q Query) Query {
+	if q == nil {
+		return nil
+	}
+	return q.withChunk()
+}
+
+func (v *validator) query(q Query) {
+	if q == nil {
+		v.add("query", "is missing")
+		return
+	}
+	q.validate(v)
+}
+
+// VDAFConfig returns the configuration of the verifiable aggregation function that computes
+// the query.
+func (r *Recipe) VDAFConfig() (dap.VDAFConfig, error) {
+	if r.Query == nil {
+		return nil, errors.New("recipe: the query is missing")
+	}
+	return r.Query.VDAFConfig(), nil
+}
+
+// A movement is by how much a report moves the sum: some coordinates, each by at most shift;
+// with ball together by no more than shift, if the squared distance is shift^2 coordinates.
+// l1: the numbers of a report add up to at most shift.
+type movement struct {
+	coordinates, shift uint64
+	ball, l1           bool
+}
