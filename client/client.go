@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -20,6 +21,16 @@ import (
 // A Doer sends one HTTP request; *http.Client is one. It must be safe for concurrent use, and should follow no redirects.
 type Doer interface {
 	Do(*http.Request) (*http.Response, error)
+}
+
+// A Way leads requests through a relay and a gateway; *ohttp.Transport is one. It must be
+// safe for concurrent use.
+type Way interface {
+	Doer
+	// Source is where the manifests come from by which requests find their way.
+	Source() ohttp.Source
+	// Pace is how often at most, and at which distance, a device tries to send.
+	Pace(context.Context) (tries int, every time.Duration, err error)
 }
 
 // Options configure a [Client].
@@ -54,7 +65,7 @@ type Options struct {
 	// recipe names signing keys, its source must be [*Manifests] of the recipe's
 	// deployment. Each report then goes alone, for reports that come together are one
 	// device's. It stands in place of HTTP.
-	Via *ohttp.Transport
+	Via Way
 	// Now is the device's clock; nil is time.Now.
 	Now func() time.Time
 	// Attempts bounds how often one request is sent while failures look temporary; zero

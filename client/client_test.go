@@ -422,9 +422,8 @@ func TestOutdatedConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.leader, s.helper = generate(t, 8), generate(t, 10)
-	refused, err := c.Send(t.Context(), []Value{Bool(true), Bool(false), Bool(true)})
-	if err != nil || len(refused) != 0 {
-		t.Fatalf("%v, %v", refused, err)
+	if err := c.Report(t.Context(), Bool(true), Bool(false), Bool(true)); err != nil {
+		t.Fatal(err)
 	}
 	if s.sums()[0] != 3 || s.uploads != 3 || s.fetches[dap.RoleLeader] != 2 || s.fetches[dap.RoleHelper] != 2 {
 		t.Errorf("sum %d, %d uploads, fetches %v", s.sums()[0], s.uploads, s.fetches)
@@ -440,7 +439,7 @@ func TestOutdatedConfig(t *testing.T) {
 		return b
 	}
 	s.leader, s.uploads = generate(t, 12), 0
-	if err := c.Report(t.Context(), Bool(true)); err != (dap.Dialect{Version: speaks}).Said(dap.OutdatedConfig) || s.uploads != 2 {
+	if err := c.Report(t.Context(), Bool(true)); !errors.Is(err, (dap.Dialect{Version: speaks}).Said(dap.OutdatedConfig)) || s.uploads != 2 {
 		t.Errorf("%v after %d uploads", err, s.uploads)
 	}
 }
@@ -505,6 +504,39 @@ func TestRefusedReport(t *testing.T) {
 	}
 	if err := s.client(nil).Report(t.Context(), Bool(true)); !errors.Is(err, &dap.Problem{Type: dap.ProblemInvalidMessage}) {
 		t.Error(err)
+	}
+}
+
+// TestRefusals: of many answers those that the leader refuses are named by their places;
+// the others are acknowledged.
+func TestRefusals(t *testing.T) {
+	s := newServers(t, testRecipe(recipe.Count{}))
+	s.intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+		if !isUpload(r) {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		n := 0
+		for report, err := range dap.Reports(body, nil) {
+			if err != nil {
+				t.Error(err)
+			}
+			if n++; n == 2 || n == 4 {
+				s.refuse[report.Metadata.ID] = dap.ReportTooEarly
+			}
+		}
+		return false
+	}
+	err, refused := s.client(nil).Report(t.Context(), Bool(true), Bool(true), Bool(false), Bool(true)), new(RefusalsError)
+	if want := []Refusal{{1, dap.ReportTooEarly}, {3, dap.ReportTooEarly}}; !errors.As(err, &refused) || !slices.Equal(refused.Refused, want) {
+		t.Errorf("refused %v, want %v; %v", refused.Refused, want, err)
+	}
+	if !errors.Is(err, dap.ReportTooEarly) || !strings.Contains(err.Error(), "refused 2 reports") || s.sums()[0] != 1 {
+		t.Errorf("%v; sum %d", err, s.sums()[0])
 	}
 }
 

@@ -3,7 +3,7 @@
 // [New] takes a recipe that was opened (recipe.Open), or opens one with a prover of the
 // caller's, and refuses what does not hold or is weaker than the caller agrees to. The
 // package reaches no accountant of its own: package recipe/account has the one that
-// servers and commands use. [Client.Report] then takes one answer, splits it into two
+// servers and commands use. [Client.Report] then takes answers, splits each into two
 // shares (vdaf), seals one to the leader and one to the helper (sealed), and uploads both
 // to the leader. Neither server can read the answer; the leader learns the network
 // address of whoever uploads and, to the recipe's time precision, when.

@@ -133,32 +133,35 @@ func (c *Client) seal(m *made) error {
 	return nil
 }
 
-// Report sends one answer, given now. A report that was sealed to an outdated key is sealed anew, once: it stays the same report,
-// of the same shares and noise, so that a leader that only says so has nothing that counts twice. It fails with
-// [dap.ReportError] if the leader refuses the report, and as [Client.Prepare], [Client.Refresh] and [Client.Upload] do.
-func (c *Client) Report(ctx context.Context, v Value) error {
-	refused, err := c.Send(ctx, []Value{v})
-	if err != nil {
-		return err
-	}
-	if len(refused) > 0 {
-		return refused[0].Reason
-	}
-	return nil
-}
-
-// A Refusal says which value of a [Client.Send] the leader refused, and why.
+// A Refusal says which value of a [Client.Report] the leader refused, and why.
 type Refusal struct {
 	Index  int
 	Reason dap.ReportError
 }
 
-// Send sends many answers, all given now, as [Client.Report] sends one. It returns those that the leader refused; all
-// others it has acknowledged. After an error some may have been acknowledged, and it cannot be said which. It fails with
-// [ErrCoins] for a recipe of coins. It holds about 16 MiB of reports in memory, and their shares.
-func (c *Client) Send(ctx context.Context, values []Value) ([]Refusal, error) {
+// RefusalsError: the leader refused some of the reports that it was sent; all others it
+// has acknowledged. It wraps the reason of the first.
+type RefusalsError struct{ Refused []Refusal } // at least one
+
+func (e *RefusalsError) Error() string {
+	if len(e.Refused) == 1 {
+		return "client: the leader refused the report: " + e.Refused[0].Reason.String()
+	}
+	return fmt.Sprintf("client: the leader refused %d reports, the first because of %v", len(e.Refused), e.Refused[0].Reason)
+}
+func (e *RefusalsError) Unwrap() error { return e.Refused[0].Reason }
+
+// Report sends answers, all given now, each as one report. A report that was sealed to an
+// outdated key is sealed anew, once: it stays the same report, of the same shares and
+// noise, so that a leader that only says so has nothing that counts twice. It holds about
+// 16 MiB of reports in memory, and their shares.
+//
+// It fails with *[RefusalsError] where the leader refuses reports. After any other error
+// some may have been acknowledged, and it cannot be said which: those are [ErrCoins], for
+// a recipe of coins, and as of [Client.Prepare], [Client.Refresh] and [Client.Upload].
+func (c *Client) Report(ctx context.Context, values ...Value) error {
 	if c.recipe.Participation != (recipe.Always{}) {
-		return nil, ErrCoins
+		return ErrCoins
 	}
 	now := c.o.Now()
 	indices := make([]int, len(values))
@@ -169,11 +172,14 @@ func (c *Client) Send(ctx context.Context, values []Value) ([]Refusal, error) {
 	for len(indices) > 0 {
 		n, some, err := c.sendSome(ctx, values, indices, now)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		refused, indices = append(refused, some...), indices[n:]
 	}
-	return refused, nil
+	if len(refused) > 0 {
+		return &RefusalsError{refused}
+	}
+	return nil
 }
 
 // sendSome makes and uploads as many reports as fill a few requests, and returns how many of the indices that were. Those that
@@ -236,5 +242,5 @@ func (c *Client) sendSome(ctx context.Context, values []Value, indices []int, no
 	return len(all), final, nil
 }
 
-// sendBytes bounds the reports that Send holds at a time.
+// sendBytes bounds the reports that Report holds at a time.
 const sendBytes = 16 << 20

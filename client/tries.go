@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
@@ -62,18 +61,6 @@ func (t Tries) or(count int, every time.Duration) Tries {
 	return t
 }
 
-// tries are those that a way wants, if it is one of a manifest.
-func (c *Client) tries(ctx context.Context, d Doer) (Tries, error) {
-	way, ok := d.(interface {
-		Pace(context.Context) (int, time.Duration, error)
-	})
-	if !ok {
-		return c.o.Tries.or(ohttp.DefaultTries, ohttp.DefaultEvery), nil
-	}
-	count, every, err := way.Pace(ctx)
-	return c.o.Tries.or(count, every), err
-}
-
 // ErrMisdirected: the gateway does not serve the recipe's leader.
 var ErrMisdirected = errors.New("client: the gateway serves another leader")
 
@@ -88,20 +75,21 @@ func (c *Client) Lasts(m *ohttp.Manifest) error {
 	return m.ValidAt(now.Add(m.Sending() + clockSkew))
 }
 
-// deliver sends a request through d to a gateway, by [Tries]. An error says that no
-// answer came that the gateway sealed, or is [ErrMisdirected].
-func (c *Client) deliver(ctx context.Context, d Doer, method string, to *url.URL, body []byte) error {
+// deliver sends a request through the relay to the gateway, by [Tries]. An error says
+// that no answer came that the gateway sealed, or is [ErrMisdirected].
+func (c *Client) deliver(ctx context.Context, method string, body []byte) error {
 	begin := time.Now()
-	tries, err := c.tries(ctx, d)
+	count, every, err := c.o.Via.Pace(ctx)
 	if err != nil {
 		return err
 	}
+	tries := c.o.Tries.or(count, every)
 	var last error
 	for k := range tries.Count {
 		if err := exchange.Sleep(ctx, time.Until(begin.Add(time.Duration(k)*tries.Every))); err != nil {
 			return err
 		}
-		status, err := c.try(ohttp.WithTry(ctx, k), d, method, to, body, tries.Timeout)
+		status, err := c.try(ohttp.WithTry(ctx, k), method, body, tries.Timeout)
 		direct := new(ohttp.DirectError)
 		switch {
 		case err == nil && status/100 == 2:
@@ -119,15 +107,15 @@ func (c *Client) deliver(ctx context.Context, d Doer, method string, to *url.URL
 }
 
 // try sends a request once and returns the status of the answer that the gateway sealed.
-func (c *Client) try(ctx context.Context, d Doer, method string, to *url.URL, body []byte, timeout time.Duration) (int, error) {
+func (c *Client) try(ctx context.Context, method string, body []byte, timeout time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, to.String(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, c.UploadURL().String(), bytes.NewReader(body))
 	if err != nil {
 		return 0, fmt.Errorf("client: %w", err)
 	}
 	r.Header.Set("Content-Type", dap.ContentType(dap.MediaUploadReq))
-	resp, err := d.Do(r)
+	resp, err := c.o.Via.Do(r)
 	if err != nil {
 		return 0, err
 	}

@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/recipe"
@@ -41,7 +43,7 @@ func (c *Client) Upload(ctx context.Context, reports []dap.Report) ([]dap.Report
 		}
 	}
 	if c.o.Via != nil {
-		return nil, c.uploadVia(ctx, reports)
+		return nil, c.relay(ctx, reports)
 	}
 	for done := 0; done < len(reports); {
 		n := c.fit(reports[done:])
@@ -111,12 +113,12 @@ func refusals(d dap.Dialect, body []byte, reports []dap.Report) ([]dap.ReportUpl
 	return list, nil
 }
 
-// uploadVia sends reports through the relay, one after the other.
-func (c *Client) uploadVia(ctx context.Context, reports []dap.Report) error {
+// relay sends reports through the relay, one after the other.
+func (c *Client) relay(ctx context.Context, reports []dap.Report) error {
 	for i := range reports {
 		body, err := dap.AppendUploadRequest(nil, reports[i:i+1])
 		if err == nil {
-			err = c.deliver(ctx, c.o.Via, http.MethodPost, c.UploadURL(), body)
+			err = c.deliver(ctx, http.MethodPost, body)
 		}
 		if err != nil {
 			return &UploadError{i, err}
@@ -125,32 +127,20 @@ func (c *Client) uploadVia(ctx context.Context, reports []dap.Report) error {
 	return nil
 }
 
-// Forward sends the body of an upload request, one report long, made by [Client.Prepare].
-// Through d, which leads to a relay, or through [Options.Via], it is sent as [Tries]
-// says, whatever its method is, and nothing more is known than that the gateway has it.
-// With neither it goes to the leader, with the repeats that the client allows; then it
-// fails with dap.ReportError if the answer refuses the report.
-func (c *Client) Forward(ctx context.Context, d Doer, method string, to *url.URL, body []byte) error {
-	if d == nil && c.o.Via != nil {
-		d = c.o.Via
+// ErrNoRelay: cover hides a device from who watches its network, and there is something
+// to hide behind only on the way through a relay ([Options.Via]).
+var ErrNoRelay = errors.New("client: no relay to send cover through")
+
+// Cover sends, in place of a report, a request that nobody but the gateway can tell from
+// the upload of one, and that the gateway drops. The report is only measured: it may hold
+// any answer, as [Client.Prepare] makes it, and none of its bytes are sent. Errors are
+// those of [Client.Upload].
+func (c *Client) Cover(ctx context.Context, like *dap.Report) error {
+	if c.o.Via == nil {
+		return ErrNoRelay
 	}
-	if d != nil {
-		return c.deliver(ctx, d, method, to, body)
-	}
-	answer, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
-		Method: method, URL: to, Media: dap.MediaUploadReq, Body: body,
-		Want: dap.MediaUploadErrors, MaxBody: uploadStatusSize,
-	}, c.retry)
-	if err != nil {
-		return err
-	}
-	limits := dap.DefaultLimits()
-	limits.MaxReports = 1
-	for status, err := range (dap.Dialect{Version: c.task.Version}).UploadErrors(answer.Body, limits) {
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrAnswer, err)
-		}
-		return status.Error
+	if err := c.deliver(ctx, ohttp.MethodCover, make([]byte, like.Size())); err != nil {
+		return &UploadError{0, err}
 	}
 	return nil
 }

@@ -111,9 +111,8 @@ func TestVia(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused, err := c.Send(context.Background(), []Value{Bucket(1), Bucket(2), Bucket(2)})
-	if err != nil || len(refused) != 0 {
-		t.Fatal(refused, err)
+	if err := c.Report(context.Background(), Bucket(1), Bucket(2), Bucket(2)); err != nil {
+		t.Fatal(err)
 	}
 	like, err := c.Prepare(Bucket(0), now)
 	if err != nil {

@@ -54,10 +54,11 @@ func (r *run) manifest() (ohttp.Source, error) {
 
 // relayed makes the devices' way through the relay; they share connections.
 func (r *run) relayed() (err error) {
-	if r.source, err = r.manifest(); err != nil {
+	source, err := r.manifest()
+	if err != nil {
 		return err
 	}
-	r.via, err = ohttp.NewTransport(ohttp.TransportOptions{Source: r.source, Relay: r.http.Transport})
+	r.via, err = ohttp.NewTransport(ohttp.TransportOptions{Source: source, Relay: r.http.Transport})
 	return err
 }
 
@@ -88,7 +89,7 @@ func (r *run) survey(ctx context.Context) error {
 	}
 	s := &survey{run: r, asked: r.o.asked(), cpu: make(chan struct{}, r.o.Workers)}
 	s.budget = participate.LedgerOptions{MaxEpsilon: r.report.Epsilon * ledgerRoom, MaxDelta: min(1, r.report.Delta*ledgerRoom)}
-	if s.plan, err = participate.NewPlan(participate.PlanOptions{Client: r.client, Upload: r.via, Manifest: r.source}); err != nil {
+	if s.plan, err = participate.NewPlan(participate.PlanOptions{Client: r.client}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

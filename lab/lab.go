@@ -209,7 +209,6 @@ type run struct {
 	value   func(int) client.Value // of a row; nil is its bucket
 	anchors *signed.Anchors        // that come with the devices' software
 	front   *deploy.Front          // relay and gateway, where there is a population
-	source  ohttp.Source           // of the devices' manifest
 	via     *ohttp.Transport       // of all devices
 	report  *Report
 	phase   int

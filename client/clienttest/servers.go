@@ -54,6 +54,16 @@ func New(t testing.TB) *Servers {
 	return &Servers{t: t, keys: keys, counts: Counts{Sizes: map[[2]int]int{}}}
 }
 
+// Pinned are the keys as a manifest has them, for aggregators at these URLs, each with a
+// slash at its end.
+func (s *Servers) Pinned(aggregators ...string) []ohttp.Pinned {
+	var list []ohttp.Pinned
+	for _, url := range aggregators {
+		list = append(list, ohttp.Pinned{URL: url + "hpke_config", Media: dap.ContentType(dap.MediaHpkeConfigList), Body: s.keys})
+	}
+	return list
+}
+
 // Counts returns what came up to now.
 func (s *Servers) Counts() Counts {
 	s.mu.Lock()

@@ -5,12 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
-	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -29,16 +26,11 @@ var (
 // PlanOptions say how decisions about one recipe are carried out.
 type PlanOptions struct {
 	// Client answers the recipe; required. It fetches keys, for every device alike. Where
-	// the recipe names a relay and signing keys it must take them from Manifest: a leader
-	// that is asked can give each device a list of its own, tell by it who reports, and
-	// sees who asks.
-	Client *client.Client
-	// Upload sends units; required where the recipe names a relay, to which it must encapsulate them (RFC 9458). Nil posts
-	// them to the leader.
-	Upload client.Doer
-	// Manifest is where the relay's clients find their way; required where the recipe names a relay. It is held against the
+	// the recipe names a relay it must go through it ([client.Options.Via]), for keys too:
+	// a leader that is asked can give each device a list of its own, tell by it who
+	// reports, and sees who asks. The manifest that shows the way is held against the
 	// recipe before each decision.
-	Manifest ohttp.Source
+	Client *client.Client
 	// Certificate verifies the evidence of a targeted recipe: that the log holds the entry and that its result has the lower
 	// bound. Nil refuses all targeted recipes.
 	Certificate func(*recipe.Targeting) error
@@ -49,30 +41,8 @@ func (o *PlanOptions) Validate() error {
 	switch {
 	case o.Client == nil:
 		return errors.New("participate: no client")
-	case o.Client.Recipe().Relay != nil && (o.Upload == nil || o.Manifest == nil):
-		return errors.New("participate: the recipe names a relay, and Upload or Manifest is missing")
-	case o.Client.Recipe().Relay != nil && o.Client.Recipe().ServerKeys != nil:
-		return o.vouched()
-	}
-	return nil
-}
-
-// vouched says whether units go by manifests that were checked, for a recipe that names
-// the keys which vouch for them.
-func (o *PlanOptions) vouched() error {
-	deployment, err := o.Client.Recipe().Deployment()
-	if err != nil {
-		return fmt.Errorf("participate: %w", err)
-	}
-	m, ok := o.Manifest.(*client.Manifests)
-	if !ok || m.Deployment() != deployment {
-		return errors.New("participate: the recipe names signing keys, and Manifest is no client.Manifests of its deployment")
-	}
-	if o.Client.Source() != ohttp.Source(m) {
-		return errors.New("participate: Client takes the servers' keys from somewhere else than Manifest")
-	}
-	if t, ok := o.Upload.(*ohttp.Transport); ok && t.Source() != ohttp.Source(m) {
-		return errors.New("participate: Upload takes its manifests from somewhere else than Manifest")
+	case o.Client.Recipe().Relay != nil && o.Client.Source() == nil:
+		return errors.New("participate: the recipe names a relay, and Client goes through none")
 	}
 	return nil
 }
@@ -158,7 +128,7 @@ type Decision struct {
 	mu    sync.Mutex
 	what  outcome
 	value client.Value // of what is still to be made; none once it is
-	unit  *Unit
+	unit  *unit
 	sent  bool
 }
 
@@ -267,7 +237,7 @@ func (d *Device) ready(p *Plan, v client.Value) (recipe.Answer, error) {
 // fetch holds the relay's manifest against the recipe, and fetches the keys of both aggregators.
 func (p *Plan) fetch(ctx context.Context) error {
 	if p.recipe.Relay != nil {
-		m, err := p.o.Manifest.Manifest(ctx)
+		m, err := p.o.Client.Source().Manifest(ctx)
 		if err != nil {
 			return fmt.Errorf("participate: manifest: %w", err)
 		}
@@ -291,20 +261,27 @@ func (d *Decision) decide(what outcome, v client.Value) {
 
 // prepare makes the unit; a decision that sends none makes one all the same and drops it.
 func (d *Decision) prepare(t time.Time) error {
-	made, err := d.plan.unit(d.value, t, d.what == noOp)
+	made, err := d.plan.o.Client.Prepare(d.value, t)
 	if err != nil {
 		return err
 	}
 	d.value = client.Value{}
 	if d.what != nothing {
-		d.unit = made
+		d.unit = &unit{made, d.what == noOp}
 	}
 	return nil
 }
 
-// Unit returns what to upload, once, or nil if there is nothing. For donation times it takes the slot durably, and only then
-// tosses its coins: after a restart nothing is tossed again.
-func (d *Decision) Unit() (*Unit, error) {
+// A unit is the one request of a device: a report, or a no-op in place of it.
+type unit struct {
+	report dap.Report
+	noOp   bool
+}
+
+// take returns what to upload, once, or nil if there is nothing. For donation times it
+// takes the slot durably, and only then tosses its coins: after a restart nothing is
+// tossed again.
+func (d *Decision) take() (*unit, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.sent {
@@ -322,42 +299,27 @@ func (d *Decision) Unit() (*Unit, error) {
 // Send uploads the unit, if there is one: through a relay as [client.Tries] says, alike
 // for units of all kinds, and to a leader with the repeats that the client allows. A
 // report is known by its id and counts once. Send does not wait until [Decision.At]; for
-// donation times it fetches keys anew that have expired until then. It fails with
-// [ErrSent], with dap.ReportError if a leader that was asked without a relay refuses the
-// report, and as [client.Client.Refresh] and [client.Client.Forward].
+// donation times it takes the slot durably before it tosses the slot's coins, and fetches
+// keys anew that have expired until then. It fails with [ErrSent], with dap.ReportError
+// if a leader that was asked without a relay refuses the report, and as
+// [client.Client.Refresh], [client.Client.Upload] and [client.Client.Cover].
 func (d *Decision) Send(ctx context.Context) error {
+	c := d.plan.o.Client
 	if d.appointment != nil {
-		if err := d.plan.o.Client.Refresh(ctx); err != nil {
+		if err := c.Refresh(ctx); err != nil {
 			return err
 		}
 	}
-	unit, err := d.Unit()
-	if unit == nil || err != nil {
+	u, err := d.take()
+	switch {
+	case u == nil || err != nil:
 		return err
+	case u.noOp:
+		return c.Cover(ctx, &u.report)
 	}
-	return d.plan.o.Client.Forward(ctx, d.plan.o.Upload, unit.Method, unit.URL, unit.Body)
-}
-
-// A Unit is the one request of a device, with the media type of DAP's upload requests. See the package comment.
-type Unit struct {
-	Method string // POST, or ohttp.MethodCover for a no-op
-	URL    *url.URL
-	Body   []byte
-}
-
-// unit makes a report of v, or a no-op of its size.
-func (p *Plan) unit(v client.Value, t time.Time, drop bool) (*Unit, error) {
-	made, err := p.o.Client.Prepare(v, t)
-	if err != nil {
-		return nil, err
+	refused, err := c.Upload(ctx, []dap.Report{u.report})
+	if err == nil && len(refused) > 0 {
+		err = refused[0].Error
 	}
-	body, err := dap.AppendUploadRequest(nil, []dap.Report{made})
-	if err != nil {
-		return nil, err
-	}
-	u := &Unit{Method: http.MethodPost, URL: p.o.Client.UploadURL(), Body: body}
-	if drop {
-		u.Method, u.Body = ohttp.MethodCover, make([]byte, len(body))
-	}
-	return u, nil
+	return err
 }

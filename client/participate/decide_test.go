@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -211,23 +210,20 @@ func TestDecideRefuses(t *testing.T) {
 			t.Errorf("%s: charged", c.name)
 		}
 	}
-	c, err := client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: makeRecipe(t, targeted), HTTP: s})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := NewPlan(PlanOptions{Client: c, Upload: s, Manifest: ohttp.Pin(manifest())}); !errors.Is(err, ErrCertificate) {
+	c := s.client(makeRecipe(t, targeted), s)
+	if _, err := NewPlan(PlanOptions{Client: c}); !errors.Is(err, ErrCertificate) {
 		t.Error("a targeted recipe without a check of its certificate", err)
 	}
 	forged := errors.New("no such entry")
-	_, err = NewPlan(PlanOptions{Client: c, Upload: s, Manifest: ohttp.Pin(manifest()), Certificate: func(*recipe.Targeting) error { return forged }})
+	_, err := NewPlan(PlanOptions{Client: c, Certificate: func(*recipe.Targeting) error { return forged }})
 	if !errors.Is(err, ErrCertificate) || !errors.Is(err, forged) {
 		t.Error("a forged certificate", err)
 	}
-	if _, err := NewPlan(PlanOptions{Client: c, Manifest: ohttp.Pin(manifest())}); err == nil {
-		t.Error("a plan that would send past the relay")
+	if c, err = client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: makeRecipe(t, options()), HTTP: s}); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := NewPlan(PlanOptions{Client: c, Upload: s}); err == nil {
-		t.Error("a plan without a manifest")
+	if _, err := NewPlan(PlanOptions{Client: c}); err == nil {
+		t.Error("a plan that would send past the relay")
 	}
 	if _, err := NewPlan(PlanOptions{}); err == nil {
 		t.Error("a plan without a client")

@@ -12,9 +12,10 @@
 //  3. tosses all coins of the round from crypto/rand, exactly, whether or not they matter;
 //  4. makes a report whatever they say: of the answer, or of no answer.
 //
-// With donation times, 3 draws the slot and writes it down, and the rest waits for the slot: [Decision.Unit] ends the slot
-// durably, tosses its coins, and makes the report. A device that starts again goes on with the slot by [Device.Resume]; it
-// draws no second one, and no coin is tossed twice.
+// With donation times, 3 draws the slot and writes it down, and the rest waits for the
+// slot: [Decision.Send] ends the slot durably, tosses its coins, and makes the report. A
+// device that starts again goes on with the slot by [Device.Resume]; it draws no second
+// one, and no coin is tossed twice.
 //
 // The outcome stays in the [Decision]; nothing on the disk tells it (of a slot, until it is taken or over, that it was
 // drawn), no log line, and no request but one: a report, a dummy or, with cover, a no-op. After a crash between 2 and the
@@ -26,7 +27,7 @@
 //
 // # The unit that is uploaded
 //
-// A [Unit] is one HTTP request to the leader's reports resource. A report or a dummy is
+// A unit is one HTTP request to the leader's reports resource. A report or a dummy is
 // DAP's upload request of one report, by POST. A no-op is a request by ohttp.MethodCover
 // to the same URL, with the same media type and a body of as many zeros: once encrypted
 // for the gateway, which drops it, it cannot be told from a report. All three are sent

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/client"
-	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/recipe"
@@ -56,15 +55,14 @@ func TestDonation(t *testing.T) {
 			t.Fatalf("no slot, and woken at %v", at)
 		}
 		slots[slot]++
-		unit, err := decision.Unit()
+		unit, err := decision.take()
 		if err != nil || (unit != nil) != decision.Uploads() {
 			t.Fatal(unit, err)
 		}
 		if unit != nil {
-			for r, err := range dap.Reports(unit.Body, nil) {
-				if begin, _ := p.recipe.TimePrecision.Begin(r.Metadata.Time); err != nil || !begin.Equal(donationStart.Add(time.Duration(slot)*6*time.Hour)) {
-					t.Fatalf("a report of slot %d says %v, %v", slot, begin, err)
-				}
+			at := unit.report.Metadata.Time
+			if begin, _ := p.recipe.TimePrecision.Begin(at); !begin.Equal(donationStart.Add(time.Duration(slot) * 6 * time.Hour)) {
+				t.Fatalf("a report of slot %d says %v", slot, begin)
 			}
 		}
 		if unit == nil {
@@ -159,7 +157,7 @@ func TestDonationResume(t *testing.T) {
 	if err := decision.Send(ctx); err != nil || s.Counts().Reports != 1 {
 		t.Fatalf("%d reports, %v", s.Counts().Reports, err)
 	}
-	if unit, err := twin.Unit(); unit != nil || err != nil {
+	if unit, err := twin.take(); unit != nil || err != nil {
 		t.Error("one slot is taken twice", err)
 	}
 	d = life(func(*big.Rat) bool { return true })
@@ -206,7 +204,7 @@ func TestDrawsTellNothing(t *testing.T) {
 		defer l.Close()
 		decision, err := (&Device{Ledger: l, coin: fixed(slot)}).Decide(t.Context(), p, one(1), now)
 		if err == nil && take {
-			_, err = decision.Unit()
+			_, err = decision.take()
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package participate
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -18,15 +19,25 @@ import (
 
 var now = time.Date(2026, 11, 21, 12, 34, 56, 0, time.UTC)
 
-// servers are what devices of a test talk to.
+// servers are what devices of a test talk to, and the relay before them, which leads to
+// them by a manifest without hiding anything.
 type servers struct {
 	*clienttest.Servers
-	t testing.TB
+	t        testing.TB
+	manifest *ohttp.Manifest
 }
 
 func newServers(t testing.TB) *servers {
 	t.Helper()
-	return &servers{clienttest.New(t), t}
+	return &servers{clienttest.New(t), t, manifest()}
+}
+
+// Source implements [client.Way].
+func (s *servers) Source() ohttp.Source { return ohttp.Pin(s.manifest) }
+
+// Pace implements [client.Way].
+func (s *servers) Pace(context.Context) (int, time.Duration, error) {
+	return 1, ohttp.DefaultEvery, nil
 }
 
 func options() account.Options {
@@ -86,15 +97,32 @@ func (s *servers) plan(o account.Options) *Plan {
 
 func (s *servers) planOf(recipeBytes []byte) *Plan {
 	s.t.Helper()
-	c, err := client.New(client.Options{AnyKeys: true, Prover: account.Prover, Recipe: recipeBytes, HTTP: s, Now: func() time.Time { return now }, Attempts: 1})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	p, err := NewPlan(PlanOptions{Client: c, Upload: s, Manifest: ohttp.Pin(manifest()), Certificate: func(*recipe.Targeting) error { return nil }})
+	return s.planVia(recipeBytes, s)
+}
+
+// planVia goes through a relay if the recipe names one.
+func (s *servers) planVia(recipeBytes []byte, via client.Way) *Plan {
+	s.t.Helper()
+	p, err := NewPlan(PlanOptions{Client: s.client(recipeBytes, via), Certificate: func(*recipe.Targeting) error { return nil }})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return p
+}
+
+func (s *servers) client(recipeBytes []byte, via client.Way) *client.Client {
+	s.t.Helper()
+	o := client.Options{AnyKeys: true, Prover: account.Prover, Recipe: recipeBytes, Now: func() time.Time { return now }, Attempts: 1}
+	if r, err := recipe.Read(recipeBytes); err == nil && r.Relay != nil {
+		o.Via = via
+	} else {
+		o.HTTP = s
+	}
+	c, err := client.New(o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
 }
 
 func memory(t testing.TB) *Ledger {

@@ -33,9 +33,8 @@ func TestManifestPointsElsewhere(t *testing.T) {
 		{"a weaker key", strong, func(m *ohttp.Manifest) { m.Gateway = []ohttp.KeyConfig{{KEM: sealed.KEMX25519}} }},
 	} {
 		p := s.plan(c.o)
-		m := manifest()
-		c.change(m)
-		p.o.Manifest = ohttp.Pin(m)
+		s.manifest = manifest()
+		c.change(s.manifest)
 		d := Device{Ledger: memory(t), coin: func(*big.Rat) bool { t.Errorf("%s: tossed", c.name); return false }}
 		var refused *ManifestError
 		if _, err := d.Decide(t.Context(), p, one(1), now); !errors.Is(err, ErrManifest) || !errors.As(err, &refused) {
@@ -100,15 +99,15 @@ func TestUnitsThroughTheRelay(t *testing.T) {
 	}
 	g := &gateway{t: t, keys: keys, sizes: map[int]int{}}
 	m := manifest()
-	m.Gateway = keys.Configs()
+	servers := newServers(t)
+	m.Gateway, m.Pinned = keys.Configs(), servers.Pinned("https://leader.example/v1/", "https://helper.example/")
 	transport, err := ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(m), Relay: g, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := options()
 	o.KEM, o.Cover = recipe.XWing, &recipe.Cover{Rate: recipe.Rational{Num: 1, Den: 1}}
-	p := newServers(t).plan(o)
-	p.o.Upload, p.o.Manifest = transport, ohttp.Pin(m)
+	p := servers.planVia(makeRecipe(t, o), transport)
 	for _, c := range []struct {
 		what outcome
 		v    client.Value

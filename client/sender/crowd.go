@@ -21,7 +21,7 @@ func Crowd(ctx context.Context, o Options, values []client.Value) error {
 		ledger, err := participate.MemoryLedger(unlimited)
 		return &participate.Device{Ledger: ledger, Attributes: o.Attributes}, err
 	}
-	w, err := o.way(client.Forgetful())
+	answering, err := o.client(client.Forgetful())
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func Crowd(ctx context.Context, o Options, values []client.Value) error {
 	if err != nil {
 		return err
 	}
-	plan, err := o.plan(ctx, w, first)
+	plan, err := o.plan(ctx, answering, first)
 	if err != nil {
 		return err
 	}

@@ -82,12 +82,12 @@ func OpenPerson(ctx context.Context, o Options, h Home) (_ *Person, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := o.way(memory)
+	answering, err := o.client(memory)
 	if err != nil {
 		return nil, err
 	}
 	p.device = &participate.Device{Ledger: ledger, Attributes: o.Attributes}
-	p.plan, err = o.plan(ctx, w, p.device)
+	p.plan, err = o.plan(ctx, answering, p.device)
 	return p, err
 }
 

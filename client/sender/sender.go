@@ -2,6 +2,7 @@ package sender
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -29,46 +30,35 @@ type Options struct {
 	Certificate func(*recipe.Targeting) error
 }
 
-// A way is how a device's requests reach the servers.
-type way struct {
-	client   client.Options
-	upload   *ohttp.Transport // nil: directly
-	manifest ohttp.Source
-}
-
-// way opens the way through the relay, where there is a manifest: held against the
-// recipe's keys and the anchors where it names keys, and against what memory has seen.
-func (o *Options) way(memory *client.Memory) (way, error) {
-	w := way{client: o.Client}
+// client says how devices answer: through the relay, where there is a manifest. The
+// manifest is held against the recipe's keys and the anchors where the recipe names keys,
+// and against what memory has seen.
+func (o *Options) client(memory *client.Memory) (client.Options, error) {
+	made := o.Client
 	if o.Manifest == nil {
-		return w, nil
+		return made, nil
 	}
-	w.manifest = o.Manifest
-	if r := o.Client.Checked.Recipe(); r.ServerKeys != nil && r.Relay != nil {
-		m, err := client.NewManifests(client.ManifestsOptions{Recipe: r, Anchors: o.Client.Anchors, Source: o.Manifest, Memory: memory})
+	source := o.Manifest
+	if r := made.Checked.Recipe(); r.ServerKeys != nil && r.Relay != nil {
+		m, err := client.NewManifests(client.ManifestsOptions{Recipe: r, Anchors: made.Anchors, Source: source, Memory: memory})
 		if err != nil {
-			return w, err
+			return made, err
 		}
-		w.manifest = m
+		source = m
 	}
-	var err error
-	w.upload, err = ohttp.NewTransport(ohttp.TransportOptions{Source: w.manifest})
-	w.client.Via = w.upload
-	return w, err
+	via, err := ohttp.NewTransport(ohttp.TransportOptions{Source: source})
+	made.Via = via
+	return made, err
 }
 
 // plan holds the recipe against what the device agrees to; the device's ledger records
 // that the recipe was seen.
-func (o *Options) plan(ctx context.Context, w way, d *participate.Device) (*participate.Plan, error) {
-	c, err := d.Consider(ctx, w.client, time.Now())
+func (o *Options) plan(ctx context.Context, answering client.Options, d *participate.Device) (*participate.Plan, error) {
+	c, err := d.Consider(ctx, answering, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	p := participate.PlanOptions{Client: c, Certificate: o.Certificate}
-	if w.upload != nil {
-		p.Upload, p.Manifest = w.upload, w.manifest
-	}
-	return participate.NewPlan(p)
+	return participate.NewPlan(participate.PlanOptions{Client: c, Certificate: o.Certificate})
 }
 
 // donates says whether devices draw a time of their own.
@@ -83,11 +73,11 @@ type Sender struct{ client *client.Client }
 // New makes a sender. It fails with *[client.RefusedError] where a device would not take
 // part, and as [client.NewManifests] does.
 func New(o Options) (*Sender, error) {
-	w, err := o.way(client.Forgetful())
+	answering, err := o.client(client.Forgetful())
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(w.client)
+	c, err := client.New(answering)
 	if err != nil {
 		return nil, err
 	}
@@ -119,22 +109,22 @@ func (e *PartError) Error() string {
 }
 func (e *PartError) Unwrap() error { return e.Err }
 
-// Send makes one report of each value and uploads it. It fails as [client.Client.Send],
-// with a *[PartError] around that where some values were sent before.
+// Send makes one report of each value and uploads it. It fails as [client.Client.Report]
+// but for refusals, with a *[PartError] around that where some values were sent before.
 func (s *Sender) Send(ctx context.Context, values []client.Value) (*Sent, error) {
 	sent := &Sent{Refused: map[dap.ReportError]int{}}
 	for some := range slices.Chunk(values, chunk) {
-		refused, err := s.client.Send(ctx, some)
-		if err != nil && sent.Values > 0 {
-			err = &PartError{sent.Values, err}
-		}
-		if err != nil {
+		err, refused := s.client.Report(ctx, some...), new(client.RefusalsError)
+		if errors.As(err, &refused) {
+			for _, x := range refused.Refused {
+				sent.Refused[x.Reason]++
+			}
+		} else if err != nil && sent.Values > 0 {
+			return nil, &PartError{sent.Values, err}
+		} else if err != nil {
 			return nil, err
 		}
 		sent.Values += len(some)
-		for _, x := range refused {
-			sent.Refused[x.Reason]++
-		}
 	}
 	return sent, nil
 }

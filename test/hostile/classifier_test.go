@@ -256,19 +256,11 @@ func (x *trace) send(ctx context.Context, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	body, err := dap.AppendUploadRequest(nil, []dap.Report{made})
-	if err != nil {
-		return err
-	}
-	method := http.MethodPost
-	if x.kind == isNoOp {
-		method, body = ohttp.MethodCover, make([]byte, len(body))
-	}
 	begin := time.Now()
-	if x.kind == isCover {
+	if x.kind == isCover || x.kind == isNoOp {
 		err = c.Cover(ctx, &made)
 	} else {
-		err = c.Forward(ctx, nil, method, c.UploadURL(), body)
+		_, err = c.Upload(ctx, []dap.Report{made})
 	}
 	x.took = time.Since(begin)
 	if gone := new(client.UnavailableError); errors.As(err, &gone) {

@@ -137,7 +137,7 @@ func newEdge(t *testing.T, o gateway.Options, s script) *edge {
 	if err := e.client.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	e.plan, err = participate.NewPlan(participate.PlanOptions{Client: e.client, Upload: e.via, Manifest: ohttp.Pin(e.m)})
+	e.plan, err = participate.NewPlan(participate.PlanOptions{Client: e.client})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -184,7 +184,7 @@ func (w *vouched) decides(t *testing.T, m *ohttp.Manifest) (paid, sent int, err 
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := participate.NewPlan(participate.PlanOptions{Client: c, Upload: via, Manifest: source})
+	plan, err := participate.NewPlan(participate.PlanOptions{Client: c})
 	if err != nil {
 		t.Fatal(err)
 	}

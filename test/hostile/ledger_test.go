@@ -48,7 +48,7 @@ func (w *world) device(t *testing.T, dir string, m *ohttp.Manifest, wire http.Ro
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := participate.NewPlan(participate.PlanOptions{Client: c, Upload: via, Manifest: ohttp.Pin(m)})
+	plan, err := participate.NewPlan(participate.PlanOptions{Client: c})
 	if err != nil {
 		t.Fatal(err)
 	}

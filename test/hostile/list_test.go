@@ -44,7 +44,7 @@ func TestListOfOneDevice(t *testing.T) {
 		if err := c.Refresh(t.Context()); err != nil {
 			t.Fatal(err) // its owner has signed the list
 		}
-		_, err = participate.NewPlan(participate.PlanOptions{Client: c, Upload: via, Manifest: source})
+		_, err = participate.NewPlan(participate.PlanOptions{Client: c})
 		return err
 	}
 	if err := plan(client.Options{Via: via}); err != nil {

@@ -187,7 +187,7 @@ func TestRecipeAimedAtOnePerson(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := participate.PlanOptions{Client: c, Upload: via, Manifest: ohttp.Pin(shared.manifest)}
+	o := participate.PlanOptions{Client: c}
 	if _, err := participate.NewPlan(o); !errors.Is(err, participate.ErrCertificate) {
 		t.Errorf("nobody looks: %v", err)
 	}

@@ -81,7 +81,7 @@ func TestSilentDevices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := participate.NewPlan(participate.PlanOptions{Client: cl, Upload: via, Manifest: ohttp.Pin(w.manifest)})
+			plan, err := participate.NewPlan(participate.PlanOptions{Client: cl})
 			if err != nil {
 				t.Fatal(err)
 			}
