@@ -43,17 +43,17 @@ func claims() ([]claim, error) {
 		return func(delta float64) float64 { return must(c.Epsilon(delta)).Epsilon }
 	}
 	const sigma, rate, rounds, delta = 5.1, 0.02, 2500, 1e-8
-	sum := accountant.Gaussian{Sigma: sigma, Contribution: release.OneHot()}
-	sampled := accountant.Sampled{Event: sum, Rate: rate, Count: accountant.CountHidden}
-	epsilon := func(m accountant.Method, e accountant.Event, count uint64, delta float64) float64 {
-		return must(accountant.Options{Method: m}.Epsilon(accountant.SelfCompose{Event: e, Count: count}, delta, release.AddRemove)).Epsilon
+	sum := release.One(release.Gaussian{Sigma: sigma, Contribution: release.OneHot()})
+	sampled := sum.Sampled(release.Poisson{Rate: rate})
+	epsilon := func(m accountant.Method, r release.Release, count uint64, delta float64) float64 {
+		return must(accountant.Options{Method: m}.Epsilon(release.Repeated([]release.Release{r}, count), delta, release.AddRemove)).Epsilon
 	}
 	calibrated, _, err := accountant.CalibrateGaussian(1, delta, release.OneHot(), release.AddRemove, 1)
 	must(release.Guarantee{}, err)
 	const local, batch, shuffleDelta = 4, 10_000, 1e-10
-	general := curve(amplify.Shuffle(accountant.AnyReport(local), batch))(shuffleDelta)
-	stronger := curve(amplify.Shuffle(accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: local}), batch))(shuffleDelta)
-	closed := must(amplify.ShuffleSODA(accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: local}), batch, shuffleDelta)).Epsilon
+	general := curve(amplify.Shuffle(release.AnyReport(local), batch))(shuffleDelta)
+	stronger := curve(amplify.Shuffle(release.ColumnsOf(local), batch))(shuffleDelta)
+	closed := must(amplify.ShuffleSODA(release.ColumnsOf(local), batch, shuffleDelta)).Epsilon
 	amplified := func(e float64) float64 { return must(accountant.PoissonSampledApproxDP(e, shuffleDelta, rate)).Epsilon }
 	all := []claim{
 		{"3", "σ for (1, 10^{−8}), textbook formula", "7", value(accountant.ClassicalGaussianSigma(1, delta, 1)),
@@ -77,7 +77,7 @@ func claims() ([]claim, error) {
 			"0.8 is what moments give at 10^{−5}"},
 		{"5", "the same, by moments, at 10^{−5}", "", epsilon(accountant.RDP, sampled, rounds, 1e-5), "rdp", "so the paper's δ is a slip"},
 		{"5", "δ of 2,500 rounds at ε = 0.8", "10^{−8}", must(accountant.Options{Method: accountant.PLD}.Delta(
-			accountant.SelfCompose{Event: sampled, Count: rounds}, 0.8, release.AddRemove)).Delta, "pld", "as above"},
+			release.Repeated([]release.Release{sampled}, rounds), 0.8, release.AddRemove)).Delta, "pld", "as above"},
 		{"5", "2,500 rounds without amplification", "above 100", epsilon(accountant.Auto, sum, rounds, delta), "analytic Gaussian", ""},
 		{"5", "each in 50 known rounds", "8.3", epsilon(accountant.Auto, sum, 50, delta), "analytic Gaussian", "8.3 is rounded down"},
 		{"6", "q = 0.02 of example 4's 0.61, at 2 · 10^{−12}", "below 0.02", amplified(0.61), "closed form", ""},

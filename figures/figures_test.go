@@ -417,9 +417,9 @@ func TestDocsNumbers(t *testing.T) {
 	}
 
 	// Example 5 is the paper's one number that cannot be had: what a proof must exceed is above 0.8.
-	g, err := accountant.Options{Method: accountant.PLD}.Epsilon(accountant.SelfCompose{Event: accountant.Sampled{
-		Event: accountant.Gaussian{Sigma: 5.1, Contribution: release.OneHot()}, Rate: 0.02, Count: accountant.CountHidden,
-	}, Count: 2500}, 1e-8, release.AddRemove)
+	g, err := accountant.Options{Method: accountant.PLD}.Epsilon([]release.Release{
+		release.Times(2500, release.Gaussian{Sigma: 5.1, Contribution: release.OneHot()}).Sampled(release.Poisson{Rate: 0.02}),
+	}, 1e-8, release.AddRemove)
 	if err != nil || g.EpsilonLower <= 0.8 || g.Epsilon > 1.001*g.EpsilonLower {
 		t.Errorf("2,500 rounds: %v to %v, %v", g.EpsilonLower, g.Epsilon, err)
 	}

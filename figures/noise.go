@@ -98,10 +98,9 @@ var orders = sync.OnceValue(func() []float64 {
 
 // cost is the epsilon of a sigma.
 func (b *budget) cost(n need, sigma float64) (float64, error) {
-	one := accountant.Gaussian{Sigma: sigma, Contribution: release.OneHot()}
-	event := accountant.SelfCompose{Count: n.tasks,
-		Event: accountant.Sampled{Event: one, Rate: n.rate, Count: accountant.CountHidden}}
-	g, err := accountant.Options{Method: n.method, Tolerance: n.precision() / 2, Orders: orders()}.Epsilon(event, b.delta, release.AddRemove)
+	noise := release.Gaussian{Sigma: sigma, Contribution: release.OneHot()}
+	all := []release.Release{release.Times(n.tasks, noise).Sampled(release.Poisson{Rate: n.rate})}
+	g, err := accountant.Options{Method: n.method, Tolerance: n.precision() / 2, Orders: orders()}.Epsilon(all, b.delta, release.AddRemove)
 	return g.Epsilon, err
 }
 

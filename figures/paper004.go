@@ -152,7 +152,7 @@ func subsampling(e0 float64, n uint64, delta float64) (release.Guarantee, error)
 // subsamplingExact composes the n amplified steps exactly.
 func subsamplingExact(e0 float64, n uint64, delta float64) (release.Guarantee, error) {
 	step := math.Log1p(math.Expm1(e0) / float64(n))
-	return accountant.Epsilon(accountant.SelfCompose{Event: accountant.ApproxDP{Epsilon: step}, Count: n}, delta, release.ReplaceOne)
+	return accountant.Epsilon([]release.Release{release.Times(n, release.ApproxDP{Epsilon: step})}, delta, release.ReplaceOne)
 }
 
 // amplification is table 1 of paper 004 with numbers.

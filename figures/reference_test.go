@@ -102,9 +102,8 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	// "0.8 is not reached by any accounting".
-	e := accountant.SelfCompose{Count: 2500, Event: accountant.Sampled{Rate: 0.02, Count: accountant.CountHidden,
-		Event: accountant.Gaussian{Sigma: 5.1, Contribution: release.OneHot()}}}
-	if g, err := accountant.Epsilon(e, 1e-8, release.AddRemove); err != nil || g.EpsilonLower < 0.999*g.Epsilon {
+	together := []release.Release{release.Times(2500, release.Gaussian{Sigma: 5.1, Contribution: release.OneHot()}).Sampled(release.Poisson{Rate: 0.02})}
+	if g, err := accountant.Epsilon(together, 1e-8, release.AddRemove); err != nil || g.EpsilonLower < 0.999*g.Epsilon {
 		t.Errorf("example 5: between %v and %v, %v", g.EpsilonLower, g.Epsilon, err)
 	}
 }

@@ -142,7 +142,7 @@ func TestCorrelatedGuarantee(t *testing.T) {
 	}
 	// One bucket of a histogram for another moves the sum by sqrt 2; |c|^2 = 1 + 1/4 + 9/64 + 25/256.
 	norm := 1 + 1.0/4 + 9.0/64 + 25.0/256
-	want, err := accountant.Epsilon(accountant.ZCDP{Rho: 4 * norm * 2 / (2 * 400)}, 1e-9, release.ReplaceOne)
+	want, err := accountant.Epsilon([]release.Release{release.One(release.ZCDP{Rho: 4 * norm * 2 / (2 * 400)})}, 1e-9, release.ReplaceOne)
 	if err != nil {
 		t.Fatal(err)
 	}

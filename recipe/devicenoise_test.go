@@ -201,9 +201,10 @@ func TestDeviceNoiseCharges(t *testing.T) {
 			t.Errorf("%d bits: %v where redraws cost %v", bits, l, spent)
 		} else if l.Finite() {
 			// No more is charged than two fifths over n times the odds: for delta, and for inputs that are moved by their n-th part.
-			e := accountant.DiscreteGaussian{Sigma2: release.Rational(z.Variance), Contribution: release.Ball(1000, float64(z.Clip)), Honest: n}
-			least, err1 := accountant.Epsilon(e, 0.1-spent, release.ReplaceOne)
-			most, err2 := accountant.Epsilon(e, 0.1-spent*1.4, release.ReplaceOne)
+			m := release.DiscreteGaussian{Variance: z.Variance, Contribution: release.Ball(1000, float64(z.Clip)), Honest: n}
+			one := []release.Release{release.One(m)}
+			least, err1 := accountant.Epsilon(one, 0.1-spent, release.ReplaceOne)
+			most, err2 := accountant.Epsilon(one, 0.1-spent*1.4, release.ReplaceOne)
 			own := -math.Log1p(-odds)
 			if err1 != nil || err2 != nil || l.Epsilon < least.Epsilon+own || l.Epsilon > most.Epsilon+own*1.01 || l.Epsilon <= last {
 				t.Errorf("%d bits: %v, want %v to %v and %v more", bits, l, least.Epsilon, most.Epsilon, own)

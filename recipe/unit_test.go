@@ -150,8 +150,8 @@ func TestPersonIsNotOptimistic(t *testing.T) {
 	delta := Decimal{1, 6}
 	for _, sigma2 := range []uint64{100, 400, 2500} {
 		at := func(max uint64, d Decimal) Loss {
-			e := accountant.DiscreteGaussian{Sigma2: release.Rational{Num: sigma2, Den: 1}, Contribution: release.Interval(float64(max))}
-			g, err := accountant.Epsilon(e, d.FloatDown(), release.ReplaceOne)
+			m := release.DiscreteGaussian{Variance: release.Rational{Num: sigma2, Den: 1}, Contribution: release.Interval(float64(max))}
+			g, err := accountant.Epsilon([]release.Release{release.One(m)}, d.FloatDown(), release.ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}

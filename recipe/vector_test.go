@@ -348,8 +348,8 @@ func TestVectorCoins(t *testing.T) {
 		if noisy {
 			sigma *= math.Sqrt(999)
 		}
-		smooth := accountant.Sampled{Event: accountant.Gaussian{Sigma: sigma / (1 << 14), Contribution: release.Signed(1)}, Rate: 1. / 20, Count: accountant.CountHidden}
-		want, err := accountant.Epsilon(accountant.SelfCompose{Event: smooth, Count: 2}, 1e-6, release.AddRemove)
+		smooth := release.Times(2, release.Gaussian{Sigma: sigma / (1 << 14), Contribution: release.Signed(1)}).Sampled(release.Poisson{Rate: 1. / 20})
+		want, err := accountant.Epsilon([]release.Release{smooth}, 1e-6, release.AddRemove)
 		if err != nil || g.Epsilon < want.EpsilonLower || g.Epsilon > want.Epsilon*1.03 {
 			t.Errorf("noisy devices %v: %v, continuous noise %v, %v", noisy, g.Loss, want, err)
 		}

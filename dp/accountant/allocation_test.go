@@ -108,7 +108,7 @@ func TestAllocationAgainstBruteForce(t *testing.T) {
 			}
 			walk(steps, 0, 1)
 			want := max(remove, add)
-			g, err := Delta(event, e, release.AddRemove)
+			g, err := deltaOf(event, e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,16 +141,16 @@ func TestAllocationProperties(t *testing.T) {
 	rr := Allocated{RandomizedResponse{.7, 2}, 1, 1, CountHidden}
 	near(t, "one response", epsilon(t, rr, 1e-12, release.AddRemove).Epsilon, .7, 1e-6)
 	for _, e := range []Allocated{{gauss(1), 0, 1, CountHidden}, {gauss(1), 5, 0, CountHidden}, {gauss(1), 5, 6, CountHidden}} {
-		if _, err := Epsilon(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
+		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
 	for _, e := range []Event{Allocated{gauss(1), 5, 1, CountPublic}, Allocated{ZCDP{1}, 5, 1, CountHidden}, Allocated{nil, 5, 1, CountHidden}} {
-		if _, err := Epsilon(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
+		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	if _, err := Epsilon(allocated(1, 1, 5), 1e-6, release.ReplaceOne); !errors.Is(err, release.ErrUnsupported) {
+	if _, err := epsilonOf(allocated(1, 1, 5), 1e-6, release.ReplaceOne); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 }

@@ -77,18 +77,35 @@ func (o *Options) apart(leaves []leaf, n release.Neighbours) (bool, error) {
 	return false, nil
 }
 
-// Epsilon returns the least epsilon that is proved for the event at delta.
-func Epsilon(e Event, delta float64, n release.Neighbours) (release.Guarantee, error) {
-	return Options{}.Epsilon(e, delta, n)
+// Epsilon returns the least epsilon that is proved for the releases at delta.
+func Epsilon(list []release.Release, delta float64, n release.Neighbours) (release.Guarantee, error) {
+	return Options{}.Epsilon(list, delta, n)
 }
 
-// Delta returns the least delta that is proved for the event at epsilon.
-func Delta(e Event, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
-	return Options{}.Delta(e, epsilon, n)
+// Delta returns the least delta that is proved for the releases at epsilon.
+func Delta(list []release.Release, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
+	return Options{}.Delta(list, epsilon, n)
 }
 
-// Epsilon returns the least epsilon that is proved for the event at delta.
-func (o Options) Epsilon(e Event, delta float64, n release.Neighbours) (release.Guarantee, error) {
+// Epsilon returns the least epsilon that is proved for the releases at delta.
+func (o Options) Epsilon(list []release.Release, delta float64, n release.Neighbours) (release.Guarantee, error) {
+	e, err := eventOf(list)
+	if err != nil {
+		return release.Guarantee{}, err
+	}
+	return o.epsilon(e, delta, n)
+}
+
+// Delta returns the least delta that is proved for the releases at epsilon.
+func (o Options) Delta(list []release.Release, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
+	e, err := eventOf(list)
+	if err != nil {
+		return release.Guarantee{}, err
+	}
+	return o.delta(e, epsilon, n)
+}
+
+func (o Options) epsilon(e Event, delta float64, n release.Neighbours) (release.Guarantee, error) {
 	if err := checkDelta(delta); err != nil {
 		return release.Guarantee{}, err
 	}
@@ -99,8 +116,7 @@ func (o Options) Epsilon(e Event, delta float64, n release.Neighbours) (release.
 	return g, err
 }
 
-// Delta returns the least delta that is proved for the event at epsilon.
-func (o Options) Delta(e Event, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
+func (o Options) delta(e Event, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
 	if err := checkEpsilon(epsilon); err != nil {
 		return release.Guarantee{}, err
 	}

@@ -109,7 +109,7 @@ func TestCountAndSumAttack(t *testing.T) {
 			g, ok := claimed[key]
 			if !ok {
 				var err error
-				if g, err = Delta(claim, epsilon, n); err != nil {
+				if g, err = deltaOf(claim, epsilon, n); err != nil {
 					t.Errorf("%s: %v", name, err)
 					return
 				}
@@ -167,7 +167,7 @@ func TestUnhiddenCountWouldBeBroken(t *testing.T) {
 		p := protocol{others: 12, rate: rate, variance: 4}
 		with, without := p.run(1, false), p.run(1, true)
 		for _, epsilon := range []float64{.1, .3, 1} {
-			naive, err := Delta(Sampled{inner, rate, CountHidden}, epsilon, release.AddRemove)
+			naive, err := deltaOf(Sampled{inner, rate, CountHidden}, epsilon, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -184,7 +184,7 @@ func TestUnhiddenCountWouldBeBroken(t *testing.T) {
 			}
 			for _, n := range []release.Neighbours{release.AddRemove, release.ZeroOut, release.ReplaceOne} {
 				for _, claim := range []Event{Sampled{inner, rate, CountPublic}, Allocated{gauss(2), 10, 1, CountPublic}} {
-					if g, err := Delta(claim, epsilon, n); !errors.Is(err, release.ErrUnsupported) {
+					if g, err := deltaOf(claim, epsilon, n); !errors.Is(err, release.ErrUnsupported) {
 						t.Errorf("%+v, %v: claimed %v, %v", claim, n, g, err)
 					}
 				}

@@ -19,14 +19,14 @@ func TestBlocksOfGaussians(t *testing.T) {
 		}
 		e := SelfCompose{gauss(c.sigma), c.n}
 		exact := epsilon(t, e, c.delta, release.AddRemove)
-		g, err := Options{Method: PLD}.Epsilon(e, c.delta, release.AddRemove)
+		g, err := Options{Method: PLD}.epsilon(e, c.delta, release.AddRemove)
 		if err != nil || exact.Method != string(ClosedForm) {
 			t.Fatal(err, exact.Method)
 		}
 		if g.Epsilon < exact.EpsilonLower || g.EpsilonLower > exact.Epsilon || g.Epsilon > exact.Epsilon*(1+1e-3) || g.EpsilonLower < exact.Epsilon*(1-1e-3) {
 			t.Errorf("%+v: %v to %v, by formula %v", c, g.EpsilonLower, g.Epsilon, exact.Epsilon)
 		}
-		d, err := Options{Method: PLD}.Delta(e, exact.Epsilon, release.AddRemove)
+		d, err := Options{Method: PLD}.delta(e, exact.Epsilon, release.AddRemove)
 		if err != nil || d.Delta < c.delta*(1-1e-6) || d.DeltaLower > c.delta*(1+1e-6) || d.Delta > c.delta*1.05 {
 			t.Errorf("%+v: delta %v to %v, %v", c, d.DeltaLower, d.Delta, err)
 		}

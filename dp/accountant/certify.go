@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
@@ -15,32 +14,27 @@ import (
 // where the checker works on a coarse grid.
 const roomy = 1e-3
 
-// Certify returns a certificate, for package certificate to check on the device, of an epsilon at delta that is close to (within
-// 1 % of) that of Epsilon. ErrUnsupported is the answer to allocations of what is not pure DP, several rounds of shuffling, continuous
-// Laplace noise on several coordinates, sums of Laplace noise, Poisson samples for ReplaceOne, and mixtures with zCDP.
-func Certify(e Event, delta float64, n release.Neighbours) (*certificate.Certificate, error) {
-	g, err := Epsilon(e, delta, n)
-	if err != nil {
-		return nil, err
-	}
-	leaves, err := flatten(nil, e, 1)
+// Certify returns a certificate, for package certificate to check on the device, of an epsilon of the releases at delta that is close
+// to (within 1 % of) that of Epsilon. ErrUnsupported is the answer to allocations of what is not pure DP, several rounds of shuffling,
+// continuous Laplace noise on several coordinates, sums of Laplace noise, Poisson samples for ReplaceOne, and mixtures with zCDP.
+func Certify(list []release.Release, delta float64, n release.Neighbours) (*certificate.Certificate, error) {
+	g, err := Epsilon(list, delta, n)
 	if err != nil {
 		return nil, err
 	}
 	c := &certificate.Certificate{Claim: certificate.Claim{Delta: delta, Neighbours: n}}
+	if c.Terms, err = release.Terms(list, n); err != nil {
+		return nil, err
+	}
 	rho, concentrated := 0.0, true
-	for _, l := range leaves {
-		t, err := describe(l, n)
-		if err != nil {
-			return nil, err
-		}
+	for i := range c.Terms {
+		t := &c.Terms[i]
 		if t.Family >= release.FamilyShuffled {
-			if len(leaves) > 1 || l.count > 1 {
-				return nil, fmt.Errorf("%w: no certificate for a composition with %T", release.ErrUnsupported, l.event)
+			if len(c.Terms) > 1 {
+				return nil, fmt.Errorf("%w: no certificate for a composition with what is %v", release.ErrUnsupported, t.Family)
 			}
 			t.Mu, t.Fail = (outward.Widened(g.Epsilon, roomy)+certificate.Room)*(1-certificate.Room)-1e-14, delta*(1-certificate.Room)
 		}
-		c.Terms = append(c.Terms, t)
 		concentrated = concentrated && t.Family == release.FamilyZCDP
 		rho += t.Mu * float64(t.Count)
 	}
@@ -92,152 +86,6 @@ func folded(t release.Term) uint64 {
 		}
 	}
 	return t.Count
-}
-
-// describe says to the checker what a leaf is.
-func describe(l leaf, n release.Neighbours) (t release.Term, err error) {
-	t.Count, t.Rate = l.count, 1
-	switch x := l.event.(type) {
-	case Gaussian:
-		t.Family = release.FamilyGaussian
-		t.Mu, err = x.mu(n, 1)
-		return t, err
-	case Laplace:
-		if s, err := x.Contribution.Sensitivity(n); err != nil || s.Coordinates > 1 {
-			break
-		}
-		t.Family = release.FamilyLaplace
-		t.Mu, err = x.mu(n)
-		return t, err
-	case RandomizedResponse:
-		t.Family, t.Mu, t.Answers = release.FamilyResponse, x.Epsilon0, x.answers(n)
-		return t, x.check()
-	case RAPPOR:
-		t.Family, t.Mu, t.Answers = release.FamilyResponse, x.Epsilon0, 2
-		t.Count *= x.bits(n)
-		return t, x.check()
-	case ApproxDP:
-		t.Family, t.Mu, t.Fail, t.Answers = release.FamilyResponse, max(x.Epsilon, 1e-9), x.Delta, 2
-		return t, nil
-	case ZCDP:
-		t.Family, t.Mu = release.FamilyZCDP, x.Rho
-		return t, nil
-	case Correlated:
-		t.Family = release.FamilyZCDP
-		t.Mu, err = x.Rho(n)
-		return t, err
-	case DiscreteLaplace:
-		s, err := x.Contribution.Sensitivity(n)
-		if err != nil || x.Contribution.Shape == release.ShapeBall || s.Max > maxAtoms || float64(x.Scale.Den)/float64(x.Scale.Num)*s.Max > 500 {
-			break
-		}
-		if x.Contribution.Shape == release.ShapeSimplex {
-			t.Family, t.Mu, t.Answers = release.FamilyResponse, x.response(s), 2
-			t.Count *= uint64(s.L1 / s.Max)
-			return t, nil
-		}
-		t.Family, t.Num, t.Den, t.Shift = release.FamilyDiscreteLaplace, x.Scale.Num, x.Scale.Den, uint64(s.Max)
-		t.Count *= s.Coordinates
-		return t, nil
-	case DiscreteGaussian:
-		return t, x.describe(&t, n)
-	case Shuffled:
-		p, err := x.premise(n)
-		t.Family, t.Local, t.Reports, t.Chance, t.Answers = release.FamilyShuffled, p.Epsilon0, min(x.N, amplify.MostReports), 1, p.Answers
-		return t, err
-	case Allocated:
-		if err := x.check(n); err != nil {
-			return t, err
-		}
-		if e, ok := x.Event.(dominated); ok && x.Picks == 1 {
-			d, err := e.dominating(n)
-			if err != nil {
-				return t, err
-			}
-			if e0, ok := binary(d.pair); ok {
-				t.Family, t.Local, t.Reports, t.Chance = release.FamilyCheckedIn, e0, x.Steps, 1
-				return t, nil
-			}
-		}
-	case CheckedIn:
-		if err := x.check(n); err != nil {
-			return t, err
-		}
-		if p, err := x.Report.Premise(); err == nil {
-			t.Family, t.Local, t.Reports, t.Chance = release.FamilyCheckedIn, p.Epsilon0, x.Slots, x.Rate
-			if n == release.ReplaceOne {
-				t.Family = release.FamilyShuffled
-			}
-			return t, nil
-		}
-	case Sampled:
-		if n == release.ReplaceOne || x.Count != CountHidden {
-			break
-		}
-		event, count := x.Event, DummyCount{}
-		if pair, ok := event.(Compose); ok && len(pair) == 2 {
-			for i := range pair {
-				if d, ok := pair[i].(DummyCount); ok {
-					event, count = pair[1-i], d
-				}
-			}
-		}
-		if t, err = describe(leaf{sphere(event, n), 1}, n); err == nil && t.Count == 1 && t.Family < release.FamilyZCDP && t.Sample == release.SampleEveryone {
-			t.Count, t.Sample, t.Rate = l.count, release.SamplePoisson, x.Rate
-			t.Dummies, t.DummyRate = count.N, count.Rate
-			return t, nil
-		}
-	case FixedSample:
-		if n != release.ReplaceOne || !(x.Rate < 1) {
-			break
-		}
-		if t, err = describe(leaf{sphere(x.Event, n), 1}, n); err == nil && t.Count == 1 && t.Family < release.FamilyZCDP && t.Sample == release.SampleEveryone {
-			t.Count, t.Sample, t.Rate = l.count, release.SampleFixed, x.Rate
-			return t, nil
-		}
-	}
-	return t, fmt.Errorf("%w: no certificate for %T and %v neighbours", release.ErrUnsupported, l.event, n)
-}
-
-// sphere returns the continuous noise that stands for discrete noise on a vector of bounded norm, where that is sampled.
-func sphere(e Event, n release.Neighbours) Event {
-	if g, ok := e.(DiscreteGaussian); ok && g.Contribution.Anywhere() {
-		if d, err := g.dominating(n); err == nil {
-			if x, ok := d.pair.(normalPair); ok {
-				// which is more than the factor between them
-				distance := outward.Widened(x.mu, certificate.Room)
-				if n == release.ReplaceOne {
-					distance /= 2
-				}
-				return Gaussian{Sigma: 1, Contribution: release.Signed(distance)}
-			}
-		}
-	}
-	return e
-}
-
-// describe says what discrete Gaussian noise is. Where it is narrow, each coordinate is a release.
-func (g DiscreteGaussian) describe(t *release.Term, n release.Neighbours) error {
-	s, err := g.Contribution.Sensitivity(n)
-	if err != nil {
-		return err
-	}
-	honest := max(1, g.Honest)
-	if g.Contribution.Anywhere() {
-		t.Family = release.FamilyZCDP
-		t.Mu, err = g.Rho(n)
-		return err
-	}
-	v := g.Sigma2.Float()
-	if s.Max > 1<<40 || honest > 255 || honest > 1 && v < minSmoothVariance || s.Coordinates > maxCount/t.Count {
-		return fmt.Errorf("%w: no certificate for this use of discrete Gaussian noise", release.ErrUnsupported)
-	}
-	t.Family, t.Num, t.Den, t.Shift = release.FamilyDiscreteGaussian, g.Sigma2.Num, g.Sigma2.Den, uint64(s.Max)
-	t.Coordinates, t.Honest = s.Coordinates, uint8(honest)
-	if v < 1 {
-		t.Count, t.Coordinates = t.Count*s.Coordinates, 1
-	}
-	return nil
 }
 
 // pairOf returns the pair of one release of a term, of all of them where they are folded into one.

@@ -14,7 +14,7 @@ import (
 // about are. AddRemove and ZeroOut: the person never checks in. ReplaceOne: the person's
 // input is another, which needs a pure report and Rate 1.
 type CheckedIn struct {
-	Report Report
+	Report release.Report
 	Slots  uint64
 	Rate   float64
 }
@@ -48,7 +48,7 @@ func (c CheckedIn) dominating(n release.Neighbours) (dominance, error) {
 		d.theorem = clonedTheorem
 		return d, err
 	}
-	d, err := c.Report.replacing()
+	d, err := replacing(c.Report)
 	if err != nil {
 		return dominance{}, err
 	}

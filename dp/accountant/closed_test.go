@@ -20,7 +20,7 @@ func near(t *testing.T, name string, got, want, tol float64) {
 
 func epsilon(t *testing.T, e Event, delta float64, n release.Neighbours) release.Guarantee {
 	t.Helper()
-	g, err := Epsilon(e, delta, n)
+	g, err := epsilonOf(e, delta, n)
 	if err != nil {
 		t.Fatalf("%+v at %v: %v", e, delta, err)
 	}
@@ -28,6 +28,35 @@ func epsilon(t *testing.T, e Event, delta float64, n release.Neighbours) release
 		t.Fatalf("%+v at %v: inconsistent %+v", e, delta, g)
 	}
 	return g
+}
+
+// epsilonOf is Options.epsilon by default.
+func epsilonOf(e Event, delta float64, n release.Neighbours) (release.Guarantee, error) {
+	return Options{}.epsilon(e, delta, n)
+}
+
+// deltaOf is Options.delta by default.
+func deltaOf(e Event, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
+	return Options{}.delta(e, epsilon, n)
+}
+
+// reportOf is the report of an event that is a mechanism.
+func reportOf(e Event) release.Report {
+	switch e := e.(type) {
+	case Gaussian:
+		return release.ReportOf(release.Gaussian{Sigma: e.Sigma, Contribution: e.Contribution})
+	case Laplace:
+		return release.ReportOf(release.Laplace{Scale: e.Scale, Contribution: e.Contribution})
+	case DiscreteLaplace:
+		return release.ReportOf(release.DiscreteLaplace{Scale: e.Scale, Contribution: e.Contribution})
+	case RandomizedResponse:
+		return release.ReportOf(release.Response{Epsilon0: e.Epsilon0, Answers: e.K})
+	case RAPPOR:
+		return release.ReportOf(release.RAPPOR{Epsilon0: e.Epsilon0, Answers: 2})
+	case ApproxDP:
+		return release.ReportOf(release.ApproxDP{Epsilon: e.Epsilon, Delta: e.Delta})
+	}
+	return release.ReportOf(nil)
 }
 
 func gauss(sigma float64) Event { return Gaussian{sigma, release.Signed(1)} }
@@ -71,7 +100,7 @@ func TestReferenceClosedForms(t *testing.T) {
 	} {
 		near(t, "row "+r.name, epsilon(t, r.event, r.delta, release.AddRemove).Epsilon, r.want, r.tol)
 	}
-	g, err := Delta(gauss(1), 1, release.AddRemove)
+	g, err := deltaOf(gauss(1), 1, release.AddRemove)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +208,7 @@ func TestDiscreteAgainstBruteForce(t *testing.T) {
 		}
 		p := func(y int) float64 { return math.Exp(-float64(y*y)/(2*s2)) / total }
 		for _, e := range []float64{0, .1, .5, 1, 2, 3.3} {
-			g, err := Delta(DiscreteGaussian{Sigma2: tc.s2, Contribution: tc.c}, e, tc.n)
+			g, err := deltaOf(DiscreteGaussian{Sigma2: tc.s2, Contribution: tc.c}, e, tc.n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +226,7 @@ func TestDiscreteAgainstBruteForce(t *testing.T) {
 		}
 		p := func(y int) float64 { return math.Exp(-math.Abs(float64(y))/2.5) / total }
 		for _, e := range []float64{0, .1, .39, .5, 1, 1.5, 1.99} {
-			g, err := Delta(DiscreteLaplace{release.Rational{Num: 5, Den: 2}, tc.c}, e, release.AddRemove)
+			g, err := deltaOf(DiscreteLaplace{release.Rational{Num: 5, Den: 2}, tc.c}, e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +249,7 @@ func TestDiscreteAgainstBruteForce(t *testing.T) {
 		return p2[y+r]
 	}
 	for _, e := range []float64{0, .1, .5, 1, 2} {
-		g, err := Delta(DiscreteGaussian{Sigma2: release.Rational{Num: 5, Den: 2}, Contribution: release.OneHot(), Honest: 2}, e, release.ZeroOut)
+		g, err := deltaOf(DiscreteGaussian{Sigma2: release.Rational{Num: 5, Den: 2}, Contribution: release.OneHot(), Honest: 2}, e, release.ZeroOut)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +365,7 @@ func TestCalibrateDiscreteGaussian(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, delta := range []float64{0, 1, -1, 2, nan, inf, -inf} {
-		if _, err := Epsilon(gauss(1), delta, release.AddRemove); !errors.Is(err, release.ErrParameter) {
+		if _, err := epsilonOf(gauss(1), delta, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("delta %v: %v", delta, err)
 		}
 		if _, _, err := CalibrateDiscreteGaussian(1, delta, release.OneHot(), release.AddRemove, 1); !errors.Is(err, release.ErrParameter) {
@@ -356,17 +385,17 @@ func TestBadInput(t *testing.T) {
 		discrete(1, 1, release.Interval(.5)), discrete(1, 1, release.Contribution{}), DiscreteGaussian{release.Rational{Num: 1, Den: 1}, release.OneHot(), -1},
 		DiscreteLaplace{release.Rational{Num: 0, Den: 1}, release.OneHot()}, DiscreteLaplace{release.Rational{Num: 1, Den: 1}, release.Interval(1.5)},
 	} {
-		if _, err := Epsilon(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
+		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
 	for _, n := range []release.Neighbours{0, 4, 255} {
-		if _, err := Epsilon(gauss(1), 1e-6, n); !errors.Is(err, release.ErrParameter) {
+		if _, err := epsilonOf(gauss(1), 1e-6, n); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("neighbours %d: %v", n, err)
 		}
 	}
 	for _, e := range []float64{-1, nan, inf} {
-		if _, err := Delta(gauss(1), e, release.AddRemove); !errors.Is(err, release.ErrParameter) {
+		if _, err := deltaOf(gauss(1), e, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("epsilon %v: %v", e, err)
 		}
 		if _, err := PoissonSampledApproxDP(e, .1, .1); !errors.Is(err, release.ErrParameter) {
@@ -378,15 +407,15 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("q %v: %v", q, err)
 		}
 	}
-	if _, err := Epsilon(ApproxDP{1, 1e-3}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrNoGuarantee) {
+	if _, err := epsilonOf(ApproxDP{1, 1e-3}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrNoGuarantee) {
 		t.Errorf("delta below the event's: %v", err)
 	}
 	// Very weak protection is an honest large number or an error, never a small one.
-	if g, err := Epsilon(SelfCompose{gauss(.01), 1e6}, 1e-6, release.AddRemove); err == nil && g.Epsilon < 1e6 {
+	if g, err := epsilonOf(SelfCompose{gauss(.01), 1e6}, 1e-6, release.AddRemove); err == nil && g.Epsilon < 1e6 {
 		t.Errorf("no noise to speak of: %+v", g)
 	}
 	var p *release.ParameterError
-	if _, err := Epsilon(gauss(1), 2, release.AddRemove); !errors.As(err, &p) || p.Parameter != "delta" {
+	if _, err := epsilonOf(gauss(1), 2, release.AddRemove); !errors.As(err, &p) || p.Parameter != "delta" {
 		t.Errorf("%v", err)
 	}
 }

@@ -92,7 +92,7 @@ func CalibrateCorrelated(epsilon, delta float64, norm2 release.Rational, c relea
 		return release.Rational{}, release.Guarantee{}, release.ErrNoGuarantee
 	}
 	r := dyadic(uint64(math.Ceil(frac*(1<<21))), exponent-21)
-	g, err := Epsilon(SelfCompose{at(r), count}, delta, n)
+	g, err := Options{}.epsilon(SelfCompose{at(r), count}, delta, n)
 	g.Epsilon = min(g.Epsilon, epsilon) // proved just now
 	return r, g, err
 }

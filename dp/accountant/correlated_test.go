@@ -25,13 +25,13 @@ func TestCorrelated(t *testing.T) {
 		{Correlated{release.Rational{Num: 400, Den: 1}, release.Rational{Num: 2, Den: 1}, release.OneHot()}, release.ReplaceOne, 1, 1e-8, 0.5235561},              // rho 0.005
 		{Correlated{release.Rational{Num: 1 << 20, Den: 1}, release.Rational{Num: 4, Den: 1}, release.Ball(1<<20, 512)}, release.ReplaceOne, 1, 1e-5, 10.7248241}, // rho 2
 	} {
-		g, err := Epsilon(SelfCompose{tc.e, tc.count}, tc.delta, tc.n)
+		g, err := epsilonOf(SelfCompose{tc.e, tc.count}, tc.delta, tc.n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := tc.want
 		if want == 0 {
-			z, err := Epsilon(ZCDP{0.3}, tc.delta, tc.n)
+			z, err := epsilonOf(ZCDP{0.3}, tc.delta, tc.n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,13 +40,14 @@ func TestCorrelated(t *testing.T) {
 		if math.Abs(g.Epsilon-want) > 2e-6 || g.Theorem != correlatedTheorem || g.Method != "zcdp" || g.EpsilonLower != 0 {
 			t.Errorf("%+v: %+v, want epsilon %v", tc.e, g, want)
 		}
-		if z, err := (Options{Method: ZCDPMethod}).Epsilon(SelfCompose{tc.e, tc.count}, tc.delta, tc.n); err != nil || math.Abs(z.Epsilon-want) > 2e-6 {
+		if z, err := (Options{Method: ZCDPMethod}).epsilon(SelfCompose{tc.e, tc.count}, tc.delta, tc.n); err != nil || math.Abs(z.Epsilon-want) > 2e-6 {
 			t.Errorf("%+v by the sum of rhos: %v, %v", tc.e, z.Epsilon, err)
 		}
-		if r, err := (Options{Method: RDP}).Epsilon(SelfCompose{tc.e, tc.count}, tc.delta, tc.n); err != nil || r.Epsilon < want-1e-6 || r.Epsilon > want*1.01 {
+		if r, err := (Options{Method: RDP}).epsilon(SelfCompose{tc.e, tc.count}, tc.delta, tc.n); err != nil || r.Epsilon < want-1e-6 || r.Epsilon > want*1.01 {
 			t.Errorf("%+v by Renyi divergences: %v, %v", tc.e, r.Epsilon, err)
 		}
-		if c, err := Certify(SelfCompose{tc.e, tc.count}, tc.delta, tc.n); err != nil || c.Check() != nil {
+		list := []release.Release{release.Times(tc.count, release.CorrelatedGaussian{Variance: tc.e.Sigma2, Norm2: tc.e.Norm2, Contribution: tc.e.Contribution})}
+		if c, err := Certify(list, tc.delta, tc.n); err != nil || c.Check() != nil {
 			t.Errorf("%+v has no certificate: %v", tc.e, err)
 		}
 	}
@@ -58,8 +59,8 @@ func TestCorrelatedOfOneBand(t *testing.T) {
 		for _, count := range []uint64{1, 7} {
 			one := Correlated{release.Rational{Num: 225, Den: 1}, release.Rational{Num: 1, Den: 1}, c}
 			own := DiscreteGaussian{Sigma2: release.Rational{Num: 225, Den: 1}, Contribution: c}
-			a, err1 := Epsilon(SelfCompose{one, count}, 1e-7, release.ReplaceOne)
-			b, err2 := Epsilon(SelfCompose{own, count}, 1e-7, release.ReplaceOne)
+			a, err1 := epsilonOf(SelfCompose{one, count}, 1e-7, release.ReplaceOne)
+			b, err2 := epsilonOf(SelfCompose{own, count}, 1e-7, release.ReplaceOne)
 			if err1 != nil || err2 != nil || a.Epsilon < b.Epsilon*(1-1e-9) || c.Shape == release.ShapeBall && a.Epsilon > b.Epsilon*(1+1e-9) {
 				t.Errorf("%+v times %d: %v, %v; independent %v, %v", c, count, a.Epsilon, err1, b.Epsilon, err2)
 			}
@@ -83,7 +84,7 @@ func TestCalibrateCorrelated(t *testing.T) {
 		}
 		at := func(f float64) float64 {
 			less := release.Rational{Num: uint64(float64(v.Num) * f * 1024), Den: v.Den * 1024}
-			g, err := Epsilon(SelfCompose{Correlated{less, tc.norm, tc.c}, tc.count}, tc.delta, release.ReplaceOne)
+			g, err := epsilonOf(SelfCompose{Correlated{less, tc.norm, tc.c}, tc.count}, tc.delta, release.ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +101,7 @@ func TestCorrelatedRefusals(t *testing.T) {
 		{}, {Sigma2: release.Rational{Num: 1, Den: 1}, Contribution: release.OneHot()}, {release.Rational{Num: 1, Den: 1}, release.Rational{Num: 1, Den: 2}, release.OneHot()},
 		{release.Rational{Num: 1, Den: 1}, release.Rational{Num: 1, Den: 1}, release.Interval(0.5)}, {release.Rational{Num: 1, Den: 1 << 40}, release.Rational{Num: 1, Den: 1}, release.OneHot()},
 	} {
-		if _, err := Epsilon(e, 1e-6, release.ReplaceOne); !errors.Is(err, release.ErrParameter) {
+		if _, err := epsilonOf(e, 1e-6, release.ReplaceOne); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}

@@ -45,7 +45,7 @@ func TestCountAttack(t *testing.T) {
 	const sigma, rate = 1.0, .1
 	inner := Gaussian{sigma, release.Signed(1)}
 	for _, e := range []float64{.3, 1.5} {
-		naive, err := Delta(Sampled{inner, rate, CountHidden}, e, release.AddRemove)
+		naive, err := deltaOf(Sampled{inner, rate, CountHidden}, e, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestCountAttack(t *testing.T) {
 		}
 		for _, n := range []release.Neighbours{release.AddRemove, release.ZeroOut, release.ReplaceOne} {
 			for _, claim := range []Event{Sampled{inner, rate, CountPublic}, Allocated{inner, 10, 1, CountPublic}} {
-				if _, err := Delta(claim, e, n); !errors.Is(err, release.ErrUnsupported) {
+				if _, err := deltaOf(claim, e, n); !errors.Is(err, release.ErrUnsupported) {
 					t.Errorf("%+v, %v: claimed, %v", claim, n, err)
 				}
 			}
@@ -64,7 +64,7 @@ func TestCountAttack(t *testing.T) {
 			rate float64
 		}{{30, .5}, {100, .3}} {
 			joint := Sampled{Compose{DummyCount{dummies.n, dummies.rate}, inner}, rate, CountHidden}
-			g, err := Delta(joint, e, release.AddRemove)
+			g, err := deltaOf(joint, e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func TestCountAttack(t *testing.T) {
 			}
 		}
 		// A public count with sampling without replacement: the person is kept or not and then holds +C or -C.
-		fixed, err := Delta(FixedSample{inner, rate}, e, release.ReplaceOne)
+		fixed, err := deltaOf(FixedSample{inner, rate}, e, release.ReplaceOne)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestCountAttack(t *testing.T) {
 		if won > fixed.Delta*(1+1e-6) {
 			t.Errorf("epsilon %v: the attack reaches %v, claimed %v", e, won, fixed.Delta)
 		}
-		two, err := Delta(Gaussian{sigma, release.Signed(1)}, math.Log1p(math.Expm1(e)/rate), release.ReplaceOne)
+		two, err := deltaOf(Gaussian{sigma, release.Signed(1)}, math.Log1p(math.Expm1(e)/rate), release.ReplaceOne)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestDummyCount(t *testing.T) {
 				up += max(0, pmf(x-1)-math.Exp(e)*pmf(x))
 				down += max(0, pmf(x)-math.Exp(e)*pmf(x-1))
 			}
-			g, err := Delta(DummyCount{tc.n, tc.q}, e, release.AddRemove)
+			g, err := deltaOf(DummyCount{tc.n, tc.q}, e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,16 +141,16 @@ func TestDummyCount(t *testing.T) {
 		}
 	}
 	for _, d := range []DummyCount{{0, .5}, {10, 0}, {10, 1}, {10, math.NaN()}} {
-		if _, err := Epsilon(d, 1e-3, release.AddRemove); !errors.Is(err, release.ErrParameter) {
+		if _, err := epsilonOf(d, 1e-3, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", d, err)
 		}
 	}
 	for _, r := range []float64{0, 1.5, math.NaN()} {
-		if _, err := Epsilon(FixedSample{gauss(1), r}, 1e-3, release.ReplaceOne); !errors.Is(err, release.ErrParameter) {
+		if _, err := epsilonOf(FixedSample{gauss(1), r}, 1e-3, release.ReplaceOne); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("rate %v: %v", r, err)
 		}
 	}
-	if _, err := Epsilon(FixedSample{gauss(1), .1}, 1e-3, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
+	if _, err := epsilonOf(FixedSample{gauss(1), .1}, 1e-3, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 func TestDirectionsApart(t *testing.T) {
 	one := func(e Event, d release.Direction, n release.Neighbours) release.Guarantee {
 		t.Helper()
-		g, err := Options{Direction: d}.Epsilon(e, 1e-6, n)
+		g, err := Options{Direction: d}.epsilon(e, 1e-6, n)
 		if err != nil {
 			t.Fatalf("%+v, %s: %v", e, d, err)
 		}
@@ -38,14 +38,14 @@ func TestDirectionsApart(t *testing.T) {
 		Sampled{Gaussian{1, release.Signed(1)}, .1, CountHidden}, // which has a formula for both
 		Compose{sampled(2, .3, 5), lap(3)},
 		Gaussian{1, release.Signed(1)},
-		CheckedIn{ReportOf(Laplace{2, release.Signed(1)}), 10, .5},
+		CheckedIn{reportOf(Laplace{2, release.Signed(1)}), 10, .5},
 		DummyCount{1000, .02},
 	} {
 		both, remove, add := one(e, release.BothDirections, release.ZeroOut), one(e, release.Remove, release.ZeroOut), one(e, release.Add, release.ZeroOut)
 		if worst := max(remove.Epsilon, add.Epsilon); math.Abs(both.Epsilon-worst) > 3e-4*worst {
 			t.Errorf("%+v: %v in all, %v and %v apart", e, both.Epsilon, remove.Epsilon, add.Epsilon)
 		}
-		d, err := Options{Direction: release.Add}.Delta(e, add.Epsilon, release.ZeroOut)
+		d, err := Options{Direction: release.Add}.delta(e, add.Epsilon, release.ZeroOut)
 		if err != nil || math.Abs(math.Log(d.Delta/1e-6)) > 0.01 {
 			t.Errorf("%+v: delta is %v (%v) where epsilon was asked at 1e-6", e, d.Delta, err)
 		}
@@ -59,7 +59,7 @@ func TestDirectionsApart(t *testing.T) {
 		{Options{Direction: release.Add, Method: RDP}, release.AddRemove, release.ErrUnsupported},
 		{Options{Direction: "up"}, release.AddRemove, release.ErrParameter},
 	} {
-		if g, err := tc.o.Epsilon(sampled(1, .1, 20), 1e-6, tc.n); !errors.Is(err, tc.want) {
+		if g, err := tc.o.epsilon(sampled(1, .1, 20), 1e-6, tc.n); !errors.Is(err, tc.want) {
 			t.Errorf("%+v: %v, %v", tc.o, g, err)
 		}
 	}
@@ -69,24 +69,24 @@ func TestDirectionsApart(t *testing.T) {
 func TestTextbookConversions(t *testing.T) {
 	for _, tc := range []struct{ rho, delta, want float64 }{{.1, 1e-6, 2.4507880}, {1, 1e-6, 1 + 2*math.Sqrt(6*math.Ln10)}, {.005, 1e-8, .005 + 2*math.Sqrt(.005*8*math.Ln10)}} {
 		for _, e := range []Event{ZCDP{tc.rho}, Gaussian{1 / math.Sqrt(2*tc.rho), release.Signed(1)}, SelfCompose{ZCDP{tc.rho / 4}, 4}} {
-			g, err := Options{Method: SimpleZCDP}.Epsilon(e, tc.delta, release.AddRemove)
+			g, err := Options{Method: SimpleZCDP}.epsilon(e, tc.delta, release.AddRemove)
 			if err != nil || math.Abs(g.Epsilon-tc.want) > 1e-6 || g.Method != string(SimpleZCDP) {
 				t.Errorf("%+v: %v (%v), want %v", e, g, err, tc.want)
 			}
-			back, err := Options{Method: SimpleZCDP}.Delta(e, g.Epsilon, release.AddRemove)
+			back, err := Options{Method: SimpleZCDP}.delta(e, g.Epsilon, release.AddRemove)
 			if err != nil || back.Delta > tc.delta*(1+1e-9) || back.Delta < tc.delta*(1-1e-6) {
 				t.Errorf("%+v: delta(%v) is %v (%v), want %v", e, g.Epsilon, back.Delta, err, tc.delta)
 			}
-			best, err := Options{Method: ZCDPMethod}.Epsilon(e, tc.delta, release.AddRemove)
+			best, err := Options{Method: ZCDPMethod}.epsilon(e, tc.delta, release.AddRemove)
 			if err != nil || !(best.Epsilon < g.Epsilon) {
 				t.Errorf("%+v: the best conversion gives %v (%v), the simple one %v", e, best.Epsilon, err, g.Epsilon)
 			}
 		}
 	}
-	if g, err := (Options{Method: SimpleZCDP}).Delta(ZCDP{1}, .5, release.AddRemove); err != nil || g.Delta != 1 {
+	if g, err := (Options{Method: SimpleZCDP}).delta(ZCDP{1}, .5, release.AddRemove); err != nil || g.Delta != 1 {
 		t.Errorf("below rho delta is %v (%v), want 1", g.Delta, err)
 	}
-	if g, err := (Options{Method: SimpleZCDP}).Epsilon(lap(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
+	if g, err := (Options{Method: SimpleZCDP}).epsilon(lap(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Errorf("%v, %v", g, err)
 	}
 	orders := IntegerOrders()
@@ -94,7 +94,7 @@ func TestTextbookConversions(t *testing.T) {
 		t.Errorf("%d orders from %v to %v", len(orders), orders[0], orders[len(orders)-1])
 	}
 	e := sampled(5.1, .02, 2500)
-	whole, err := Options{Method: RDP, Orders: orders}.Epsilon(e, 1e-8, release.AddRemove)
+	whole, err := Options{Method: RDP, Orders: orders}.epsilon(e, 1e-8, release.AddRemove)
 	if err != nil || math.Abs(whole.Epsilon-1.0826008) > 1e-6 {
 		t.Errorf("row 10: %v, %v", whole, err)
 	}

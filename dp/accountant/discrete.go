@@ -164,7 +164,7 @@ func CalibrateDiscreteGaussian(epsilon, delta float64, c release.Contribution, n
 		}
 		r = dyadic(b, power-22)
 	}
-	g, err := Epsilon(event(r), delta, n)
+	g, err := Options{}.epsilon(event(r), delta, n)
 	g.Epsilon = min(g.Epsilon, epsilon) // proved just now
 	return r, g, err
 }

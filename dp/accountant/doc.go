@@ -1,12 +1,15 @@
-// Package accountant computes differential-privacy guarantees: from an event, which says what was released and with
-// what noise, to (epsilon, delta), and back to the noise that a wanted guarantee takes.
+// Package accountant computes differential-privacy guarantees: from a list of releases, which says what was told
+// and with what noise, to (epsilon, delta), and back to the noise that a wanted guarantee takes.
 //
-// # Events and questions
+// # Releases and questions
 //
-// An [Event] describes releases; it says nothing about who is hidden from whom. A question puts an event together
-// with a relation of neighbours ([release.Neighbours]), which is a parameter of every call and never implied:
+// A [release.Release] says nothing about who is hidden from whom. A question puts a list of them together with a
+// relation of neighbours ([release.Neighbours]), which is a parameter of every call and never implied:
 //
-//	g, err := accountant.Epsilon(event, 1e-8, release.ReplaceOne)
+//	g, err := accountant.Epsilon(list, 1e-8, release.ReplaceOne)
+//
+// [Certify] makes a certificate of the same list. Inside, each release becomes an [Event] (releases.go), an event a
+// closed formula, a Renyi divergence or a dominating pair of distributions (pair.go), and pairs are composed.
 //
 // What one person can change follows from what one person may contribute (a [release.Contribution]: one bucket of a
 // histogram, a number of an interval, a vector of bounded norm) and from the relation. Where the number of reports
@@ -22,6 +25,6 @@
 // # Two servers
 //
 // Each aggregator adds noise of its own. The guarantee stands on the noise of one honest server: what the other adds
-// is post-processing, whoever plays it. Honest = 2 in [DiscreteGaussian] claims the noise of both, as
-// [LaplaceSum] and [DiscreteLaplaceSum] do.
+// is post-processing, whoever plays it. Honest = 2 in [release.DiscreteGaussian] and its siblings claims the noise of
+// both.
 package accountant

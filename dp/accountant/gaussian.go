@@ -68,7 +68,7 @@ func CalibrateGaussian(epsilon, delta float64, c release.Contribution, n release
 	if err != nil {
 		return 0, release.Guarantee{}, err
 	}
-	g, err := Epsilon(SelfCompose{Gaussian{sigma, c}, count}, delta, n)
+	g, err := Options{}.epsilon(SelfCompose{Gaussian{sigma, c}, count}, delta, n)
 	g.Epsilon = min(g.Epsilon, epsilon) // proved just now
 	return sigma, g, err
 }

@@ -84,7 +84,7 @@ func TestPublishedAccountants(t *testing.T) {
 		if q := number("sampling"); q != 1 {
 			e = Sampled{e, q, CountHidden}
 		}
-		g, err := Options{Method: Method(text("method"))}.Epsilon(SelfCompose{e, uint64(number("steps"))}, number("delta"), n)
+		g, err := Options{Method: Method(text("method"))}.epsilon(SelfCompose{e, uint64(number("steps"))}, number("delta"), n)
 		if err != nil {
 			t.Errorf("row %d (%v): %v", i, row, err)
 			continue

@@ -68,17 +68,17 @@ func TestHostileNumbers(t *testing.T) {
 		gauss(2), lap(2), RandomizedResponse{1, 3}, ApproxDP{.1, 1e-9}, ZCDP{.1}, discrete(100, 1, release.OneHot()), SelfCompose{gauss(2), 5},
 		DiscreteGaussian{release.Rational{Num: 100, Den: 1}, release.Interval(3), 2}, DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(3)}, Sampled{gauss(2), .1, CountHidden},
 		SelfCompose{Sampled{gauss(2), .1, CountHidden}, 5}, FixedSample{gauss(2), .1}, DummyCount{100, .5}, Allocated{gauss(2), 10, 1, CountHidden},
-		Shuffled{AnyReport(1), 100},
+		Shuffled{release.AnyReport(1), 100},
 	} {
 		hostile(base, func(e Event) {
 			if asked++; asked%stride != 0 {
 				return
 			}
-			g, err := Options{Tolerance: .1}.Epsilon(e, 1e-6, release.AddRemove)
+			g, err := Options{Tolerance: .1}.epsilon(e, 1e-6, release.AddRemove)
 			sane(e, g, err)
-			g, err = Options{Tolerance: .1}.Delta(e, 1, release.AddRemove)
+			g, err = Options{Tolerance: .1}.delta(e, 1, release.AddRemove)
 			sane(e, g, err)
-			g, err = Options{Tolerance: .1}.Epsilon(e, 1e-6, release.ReplaceOne)
+			g, err = Options{Tolerance: .1}.epsilon(e, 1e-6, release.ReplaceOne)
 			sane(e, g, err)
 		})
 	}
@@ -111,7 +111,7 @@ func TestHostileNumbers(t *testing.T) {
 			sane("calibrated", g, err)
 			s, err = RenyiDivergence(Gaussian{x, release.Signed(1)}, y, release.AddRemove)
 			number("Renyi divergence", s, err)
-			if _, err := Certify(Gaussian{x, release.Signed(1)}, y, release.AddRemove); err != nil && !typed(err) {
+			if _, err := Certify([]release.Release{release.One(release.Gaussian{Sigma: x, Contribution: release.Signed(1)})}, y, release.AddRemove); err != nil && !typed(err) {
 				t.Errorf("certificate of sigma %v at %v: %v", x, y, err)
 			}
 		}

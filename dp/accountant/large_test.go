@@ -108,7 +108,7 @@ func TestLargeLossesAreBracketed(t *testing.T) {
 		mu.Quo(mu, bigFloat(r.sigma))
 		for _, m := range []Method{Auto, PLD} {
 			e := SelfCompose{Gaussian{r.sigma, release.Signed(1)}, r.steps}
-			g, err := Options{Method: m}.Epsilon(e, r.delta, release.AddRemove)
+			g, err := Options{Method: m}.epsilon(e, r.delta, release.AddRemove)
 			if errors.Is(err, release.ErrNoGuarantee) {
 				if bigGaussianDelta(mu, 0.99*maxEpsilon).Cmp(bigFloat(r.delta)) <= 0 {
 					t.Errorf("%+v by %q: %v, but there is one", r, m, err)
@@ -175,10 +175,10 @@ func TestSampledLossAtAnyRate(t *testing.T) {
 func TestSubnormalNumbersAreRefused(t *testing.T) {
 	const tiny = 5e-324
 	_, simple := SimpleZCDPEpsilon(0.1, tiny)
-	_, renyi := Options{Method: RDP}.Epsilon(Gaussian{1, release.Signed(1)}, tiny, release.AddRemove)
+	_, renyi := Options{Method: RDP}.epsilon(Gaussian{1, release.Signed(1)}, tiny, release.AddRemove)
 	_, poisson := PoissonSampledApproxDP(740, 0, tiny)
-	_, sampled := Epsilon(Sampled{Gaussian{1, release.Signed(1)}, tiny, CountHidden}, 1e-9, release.AddRemove)
-	_, fixed := Epsilon(FixedSample{Laplace{1, release.Signed(1)}, tiny}, 1e-9, release.ReplaceOne)
+	_, sampled := epsilonOf(Sampled{Gaussian{1, release.Signed(1)}, tiny, CountHidden}, 1e-9, release.AddRemove)
+	_, fixed := epsilonOf(FixedSample{Laplace{1, release.Signed(1)}, tiny}, 1e-9, release.ReplaceOne)
 	for name, err := range map[string]error{"zCDP": simple, "Renyi": renyi, "Poisson": poisson, "sample": sampled, "fixed sample": fixed} {
 		if !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%s: %v, want ErrParameter", name, err)

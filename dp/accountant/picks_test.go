@@ -47,7 +47,7 @@ func TestSeveralPicksExactly(t *testing.T) {
 				if rate < 1 {
 					event = Sampled{event, rate, CountHidden}
 				}
-				g, err := Delta(event, e, release.ZeroOut)
+				g, err := deltaOf(event, e, release.ZeroOut)
 				if errors.Is(err, release.ErrUnsupported) && c.k == c.t && rate < 1 {
 					continue // a composition
 				}
@@ -85,7 +85,7 @@ func TestSeveralPicksOfDiscreteGaussians(t *testing.T) {
 			}
 		}
 		want := max(up, down)
-		g, err := Delta(event, e, release.AddRemove)
+		g, err := deltaOf(event, e, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,7 +51,7 @@ func TestReferencePLD(t *testing.T) {
 	for _, r := range []struct{ sigma, q, epsilon, want float64 }{ // row 20
 		{1, .01, .5, 2.214519e-7}, {2, .1, .2, 2.885711e-4}, {.8, .5, 1, .06590701},
 	} {
-		g, err := Delta(sampled(r.sigma, r.q, 1), r.epsilon, release.AddRemove)
+		g, err := deltaOf(sampled(r.sigma, r.q, 1), r.epsilon, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestReferencePLD(t *testing.T) {
 			t.Errorf("row 20: [%.9g, %.9g], want %.7g", g.DeltaLower, g.Delta, r.want)
 		}
 	}
-	g, err := Delta(sampled(4, .01, 1e4), 1, release.AddRemove)
+	g, err := deltaOf(sampled(4, .01, 1e4), 1, release.AddRemove)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestReferencePLD(t *testing.T) {
 
 func byPLD(t *testing.T, e Event, delta float64, n release.Neighbours) release.Guarantee {
 	t.Helper()
-	g, err := Options{Method: PLD}.Epsilon(e, delta, n)
+	g, err := Options{Method: PLD}.epsilon(e, delta, n)
 	if err != nil {
 		t.Fatalf("%+v: %v", e, err)
 	}
@@ -91,14 +91,14 @@ func TestPLDEnclosesTheTruth(t *testing.T) {
 		DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(7)}, SelfCompose{DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(1)}, 100},
 	} {
 		for _, delta := range []float64{.1, 1e-5, 1e-15} {
-			want, err := Options{Method: ClosedForm}.Epsilon(e, delta, release.AddRemove)
+			want, err := Options{Method: ClosedForm}.epsilon(e, delta, release.AddRemove)
 			if err != nil {
 				if delta > 1e-9 {
 					t.Errorf("%+v at %v: %v", e, delta, err)
 				}
 				continue
 			}
-			got, err := Options{Method: PLD}.Epsilon(e, delta, release.AddRemove)
+			got, err := Options{Method: PLD}.epsilon(e, delta, release.AddRemove)
 			if err != nil {
 				t.Errorf("%+v at %v: %v", e, delta, err)
 				continue
@@ -169,7 +169,7 @@ func TestPLDMonotone(t *testing.T) {
 	// Refining narrows the bracket and never moves it outside the wider one.
 	var prev release.Guarantee
 	for i, tol := range []float64{1e-1, 1e-3, 1e-5} {
-		g, err := Options{Method: PLD, Tolerance: tol}.Epsilon(sampled(5.1, .02, 2500), 1e-8, release.AddRemove)
+		g, err := Options{Method: PLD, Tolerance: tol}.epsilon(sampled(5.1, .02, 2500), 1e-8, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,21 +185,21 @@ func TestPLDMonotone(t *testing.T) {
 
 func TestSampledNeedsAHiddenCount(t *testing.T) {
 	for _, n := range []release.Neighbours{release.AddRemove, release.ReplaceOne, release.ZeroOut} {
-		if _, err := Epsilon(Sampled{gauss(1), .01, CountPublic}, 1e-6, n); !errors.Is(err, release.ErrUnsupported) {
+		if _, err := epsilonOf(Sampled{gauss(1), .01, CountPublic}, 1e-6, n); !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%v: %v", n, err)
 		}
 	}
 	for _, e := range []Event{Sampled{gauss(1), 0, CountHidden}, Sampled{gauss(1), 2, CountHidden}, Sampled{gauss(1), math.NaN(), CountHidden},
 		RandomizedResponse{0, 2}, RandomizedResponse{1, 1}, RandomizedResponse{math.Inf(1), 2}, Laplace{0, release.Signed(1)}, Laplace{1, release.Contribution{}},
 		Laplace{1e-9, release.Signed(1)}, Compose{}} {
-		if _, err := Epsilon(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
+		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	if _, err := (Options{Method: "guess"}).Epsilon(gauss(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
+	if _, err := (Options{Method: "guess"}).epsilon(gauss(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 		t.Error(err)
 	}
-	if _, err := (Options{Tolerance: -1}).Epsilon(gauss(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
+	if _, err := (Options{Tolerance: -1}).epsilon(gauss(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 		t.Error(err)
 	}
 }
@@ -236,7 +236,7 @@ func TestFFT(t *testing.T) {
 
 func BenchmarkSampledGaussian(b *testing.B) {
 	for b.Loop() {
-		if _, err := Epsilon(sampled(5.1, .02, 2500), 1e-8, release.AddRemove); err != nil {
+		if _, err := epsilonOf(sampled(5.1, .02, 2500), 1e-8, release.AddRemove); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -18,7 +18,7 @@ func TestLaplaceAtItsEnd(t *testing.T) {
 	} {
 		want := 1/c.scale + 2*math.Log1p(-c.delta)
 		for _, m := range []Method{Auto, PLD} {
-			g, err := Options{Method: m}.Epsilon(lap(c.scale), c.delta, release.AddRemove)
+			g, err := Options{Method: m}.epsilon(lap(c.scale), c.delta, release.AddRemove)
 			if err != nil {
 				t.Errorf("%+v by %q: %v", c, m, err)
 				continue
@@ -39,7 +39,7 @@ func TestLaplaceCurve(t *testing.T) {
 				p, q := math.Exp(-math.Abs(x+h/2))/2, math.Exp(-math.Abs(x+h/2-mu))/2
 				want += h * max(0, p-math.Exp(e)*q)
 			}
-			g, err := Options{Method: ClosedForm}.Delta(lap(1/mu), e, release.AddRemove)
+			g, err := Options{Method: ClosedForm}.delta(lap(1/mu), e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +82,7 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 		case 7:
 			e, most, n = FixedSample{RandomizedResponse{x, 2}, q}, math.Log1p(q*math.Expm1(x)), release.ReplaceOne
 		case 8:
-			e, n = Shuffled{AnyReport(min(x, 4)), 1 + uint64(rng.IntN(50))}, release.ReplaceOne
+			e, n = Shuffled{release.AnyReport(min(x, 4)), 1 + uint64(rng.IntN(50))}, release.ReplaceOne
 			most = min(x, 4)
 		case 9:
 			e = LaplaceSum{1 / x, release.Interval(1)}
@@ -93,7 +93,7 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 		delta := math.Pow(10, -3-25*rng.Float64())
 		whole := SelfCompose{e, steps}
 		most *= float64(steps) * (1 + 1e-11)
-		g, err := Epsilon(whole, delta, n)
+		g, err := epsilonOf(whole, delta, n)
 		if err != nil {
 			t.Errorf("%+v at %v: %v", whole, delta, err)
 			continue
@@ -104,7 +104,7 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 		if g.Epsilon > most || g.EpsilonLower > g.Epsilon {
 			t.Errorf("%+v at %v: [%v, %v], and no loss is above %v", whole, delta, g.EpsilonLower, g.Epsilon, most)
 		}
-		if g, err = Delta(whole, most, n); err != nil || g.Delta != 0 || g.DeltaLower != 0 {
+		if g, err = deltaOf(whole, most, n); err != nil || g.Delta != 0 || g.DeltaLower != 0 {
 			t.Errorf("%+v at epsilon %v: delta %v, %v", whole, most, g.Delta, err)
 		}
 	}
@@ -120,10 +120,10 @@ func TestPureLossAlone(t *testing.T) {
 	both := Compose{vectors, lap(2)}
 	g := epsilon(t, both, 1e-9, release.AddRemove)
 	near(t, "three coordinates and a number", g.Epsilon, .56, 1e-9)
-	if _, err := (Options{Method: RDP}).Epsilon(both, 1e-9, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
+	if _, err := (Options{Method: RDP}).epsilon(both, 1e-9, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
-	if _, err := Epsilon(Compose{vectors, ZCDP{1}}, 1e-9, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
+	if _, err := epsilonOf(Compose{vectors, ZCDP{1}}, 1e-9, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 }
@@ -142,7 +142,7 @@ func TestGaussianUpToAMillion(t *testing.T) {
 		{0.000978, 1, 0.5, 522746.89750827514},
 		{0.5, 490000, 1e-05, 985969.84863174959},
 	} {
-		g, err := Options{Method: ClosedForm}.Epsilon(SelfCompose{gauss(c.sigma), c.steps}, c.delta, release.AddRemove)
+		g, err := Options{Method: ClosedForm}.epsilon(SelfCompose{gauss(c.sigma), c.steps}, c.delta, release.AddRemove)
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
 			continue
@@ -151,7 +151,7 @@ func TestGaussianUpToAMillion(t *testing.T) {
 			t.Errorf("%+v: [%v, %v]", c, g.EpsilonLower, g.Epsilon)
 		}
 	}
-	if _, err := Epsilon(gauss(.000707), .01, release.AddRemove); !errors.Is(err, release.ErrNoGuarantee) {
+	if _, err := epsilonOf(gauss(.000707), .01, release.AddRemove); !errors.Is(err, release.ErrNoGuarantee) {
 		t.Error(err)
 	}
 }

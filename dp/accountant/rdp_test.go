@@ -18,7 +18,7 @@ func integerOrders() []float64 {
 
 func byRDP(t *testing.T, e Event, delta float64, orders []float64) release.Guarantee {
 	t.Helper()
-	g, err := Options{Method: RDP, Orders: orders}.Epsilon(e, delta, release.AddRemove)
+	g, err := Options{Method: RDP, Orders: orders}.epsilon(e, delta, release.AddRemove)
 	if err != nil {
 		t.Fatalf("%+v: %v", e, err)
 	}
@@ -124,7 +124,7 @@ func TestMethodsAgree(t *testing.T) {
 		if pld.Epsilon > rdp.Epsilon || rdp.Epsilon > 2*pld.Epsilon {
 			t.Errorf("%+v: pld %v, rdp %v", e, pld.Epsilon, rdp.Epsilon)
 		}
-		d, err := Options{Method: RDP}.Delta(e, rdp.Epsilon, release.AddRemove)
+		d, err := Options{Method: RDP}.delta(e, rdp.Epsilon, release.AddRemove)
 		if err != nil || math.Abs(d.Delta/1e-7-1) > 1e-6 {
 			t.Errorf("%+v: delta at %v is %v, %v", e, rdp.Epsilon, d.Delta, err)
 		}
@@ -133,11 +133,11 @@ func TestMethodsAgree(t *testing.T) {
 	if g := epsilon(t, Compose{sampled(5, .01, 100), ZCDP{.01}}, 1e-6, release.AddRemove); g.Method != "rdp" {
 		t.Errorf("%+v", g)
 	}
-	z, err := Options{Method: ZCDPMethod}.Epsilon(Compose{gauss(3), ZCDP{.01}, discrete(400, 1, release.Interval(1))}, 1e-6, release.AddRemove)
+	z, err := Options{Method: ZCDPMethod}.epsilon(Compose{gauss(3), ZCDP{.01}, discrete(400, 1, release.Interval(1))}, 1e-6, release.AddRemove)
 	if err != nil || z.Method != "zcdp" || z.Epsilon < epsilon(t, gauss(3), 1e-6, release.AddRemove).Epsilon {
 		t.Errorf("%+v, %v", z, err)
 	}
-	if _, err := (Options{Method: ZCDPMethod}).Epsilon(lap(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
+	if _, err := (Options{Method: ZCDPMethod}).epsilon(lap(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 	for _, order := range []float64{1, .5, math.NaN(), math.Inf(1)} {

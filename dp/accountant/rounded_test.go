@@ -44,7 +44,7 @@ func TestRoundedGaussian(t *testing.T) {
 	}{{8, 1, 0.3}, {25, 1, 0.05}, {100, 1, 0.5}, {9, 3, 0.3}} {
 		e := Sampled{Event: DiscreteGaussian{Sigma2: release.Rational{Num: c.s2, Den: 1}, Contribution: release.Ball(2, 5), Honest: c.honest}, Rate: c.rate, Count: CountHidden}
 		for _, epsilon := range []float64{0.2, 1} {
-			g, err := Delta(e, epsilon, release.AddRemove)
+			g, err := deltaOf(e, epsilon, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,21 +66,21 @@ func TestRoundedGaussian(t *testing.T) {
 	for _, rounds := range []uint64{30} {
 		whole := Sampled{Event: DiscreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1<<20, 1<<15)}, Rate: 0.01, Count: CountHidden}
 		smooth := Sampled{Event: Gaussian{Sigma: 1, Contribution: release.Signed(1)}, Rate: 0.01, Count: CountHidden}
-		a, err1 := Epsilon(SelfCompose{whole, rounds}, 1e-6, release.AddRemove)
-		b, err2 := Epsilon(SelfCompose{smooth, rounds}, 1e-6, release.AddRemove)
+		a, err1 := epsilonOf(SelfCompose{whole, rounds}, 1e-6, release.AddRemove)
+		b, err2 := epsilonOf(SelfCompose{smooth, rounds}, 1e-6, release.AddRemove)
 		if err1 != nil || err2 != nil || a.Epsilon < b.EpsilonLower || a.Epsilon > b.Epsilon*1.0002 || a.EpsilonLower != 0 {
 			t.Errorf("%d rounds: whole numbers %v, %v; real ones %v, %v", rounds, a, err1, b, err2)
 		}
 		counted := whole
 		counted.Event = Compose{DummyCount{N: 100000, Rate: 0.1}, whole.Event}
-		c, err := Epsilon(SelfCompose{counted, rounds}, 1e-6, release.AddRemove)
+		c, err := epsilonOf(SelfCompose{counted, rounds}, 1e-6, release.AddRemove)
 		if err != nil || c.Epsilon < a.EpsilonLower || c.Epsilon > a.Epsilon*1.02 || !strings.Contains(c.Theorem, roundedTheorem) {
 			t.Errorf("%d rounds: with the count %v, %v; without %v", rounds, c, err, a)
 		}
 		// Draws that add up to the same variance.
 		split := whole
 		split.Event = DiscreteGaussian{Sigma2: release.Rational{Num: 1 << 20, Den: 1}, Contribution: release.Ball(1<<20, 1<<15), Honest: 1 << 10}
-		if d, err := Epsilon(SelfCompose{split, rounds}, 1e-6, release.AddRemove); err != nil || math.Abs(d.Epsilon/a.Epsilon-1) > 1e-6 {
+		if d, err := epsilonOf(SelfCompose{split, rounds}, 1e-6, release.AddRemove); err != nil || math.Abs(d.Epsilon/a.Epsilon-1) > 1e-6 {
 			t.Errorf("%d rounds: of many draws %v, %v", rounds, d, err)
 		}
 	}
@@ -89,7 +89,7 @@ func TestRoundedGaussian(t *testing.T) {
 		{Sigma2: release.Rational{Num: 2, Den: 1}, Contribution: release.Ball(1000, 5), Honest: 100},       // sums of draws that are too narrow
 		{Sigma2: release.Rational{Num: 4, Den: 1}, Contribution: release.Ball(1_000_000, 5), Honest: 1000}, // on too many coordinates
 	} {
-		if _, err := Epsilon(Sampled{Event: g, Rate: 0.1, Count: CountHidden}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) && err == nil {
+		if _, err := epsilonOf(Sampled{Event: g, Rate: 0.1, Count: CountHidden}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) && err == nil {
 			t.Errorf("%+v: no error", g)
 		}
 		if _, err := g.dominating(release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
@@ -107,14 +107,14 @@ func TestRoundedGaussian(t *testing.T) {
 		if _, fixed := pair[0].(FixedSample); fixed {
 			n = release.ReplaceOne
 		}
-		a, err1 := Epsilon(pair[0], 1e-6, n)
-		b, err2 := Epsilon(pair[1], 1e-6, n)
+		a, err1 := epsilonOf(pair[0], 1e-6, n)
+		b, err2 := epsilonOf(pair[1], 1e-6, n)
 		if err1 != nil || err2 != nil || a.Epsilon < b.EpsilonLower || a.Epsilon > b.Epsilon*1.001 {
 			t.Errorf("%T: whole numbers %v, %v; real ones %v, %v", pair[0], a, err1, b, err2)
 		}
 	}
 	// Unsampled vectors stay with zCDP, which certificates prove.
-	if g, err := Epsilon(DiscreteGaussian{Sigma2: release.Rational{Num: 1 << 20, Den: 1}, Contribution: release.Ball(10, 1000)}, 1e-6, release.ReplaceOne); err != nil || g.Theorem != zcdpTheorem {
+	if g, err := epsilonOf(DiscreteGaussian{Sigma2: release.Rational{Num: 1 << 20, Den: 1}, Contribution: release.Ball(10, 1000)}, 1e-6, release.ReplaceOne); err != nil || g.Theorem != zcdpTheorem {
 		t.Errorf("%v, %v", g, err)
 	}
 }

@@ -110,7 +110,7 @@ func TestSimplex(t *testing.T) {
 				"laplace": DiscreteLaplace{Scale: laplace, Contribution: k}, "gauss": DiscreteGaussian{Sigma2: variance, Contribution: k},
 			} {
 				for e, delta := range worst[name] {
-					g, err := Delta(event, e, n)
+					g, err := deltaOf(event, e, n)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -141,36 +141,38 @@ func TestSimplexInUse(t *testing.T) {
 	}
 	lap := DiscreteLaplace{Scale: release.Rational{Num: 20, Den: 1}, Contribution: k}
 	for n, want := range map[release.Neighbours]float64{release.ReplaceOne: 1, release.AddRemove: 0.5, release.ZeroOut: 0.5} {
-		g, err := Epsilon(lap, 1e-300, n)
+		g, err := epsilonOf(lap, 1e-300, n)
 		if err != nil || g.Epsilon < want || g.Epsilon > want*(1+1e-9) {
 			t.Errorf("%v: epsilon %v, %v; want %v", n, g.Epsilon, err, want)
 		}
-		one, err := Epsilon(DiscreteLaplace{Scale: release.Rational{Num: 20, Den: 1}, Contribution: release.Simplex(1, c)}, 1e-300, n)
+		one, err := epsilonOf(DiscreteLaplace{Scale: release.Rational{Num: 20, Den: 1}, Contribution: release.Simplex(1, c)}, 1e-300, n)
 		if err != nil || one.Epsilon > 0.5*(1+1e-9) {
 			t.Errorf("one entry, %v: epsilon %v, %v; want 0.5", n, one.Epsilon, err)
 		}
 	}
 	// Secret samples, and certificates of all.
-	for name, e := range map[string]Event{
-		"gaussian": DiscreteGaussian{Sigma2: release.Rational{Num: 400, Den: 1}, Contribution: k}, "laplace": lap,
-		"sampled gaussian": Sampled{DiscreteGaussian{Sigma2: release.Rational{Num: 400, Den: 1}, Contribution: k}, 0.1, CountHidden},
-		"sampled laplace":  Sampled{lap, 0.1, CountHidden},
+	gaussian := release.DiscreteGaussian{Variance: release.Rational{Num: 400, Den: 1}, Contribution: k}
+	laplace := release.DiscreteLaplace{Scale: lap.Scale, Contribution: lap.Contribution}
+	for name, r := range map[string]release.Release{
+		"gaussian": release.Times(4, gaussian), "laplace": release.Times(4, laplace),
+		"sampled gaussian": {Mechanism: gaussian, Sampling: coin(0.1, 0, 0), Count: 4},
+		"sampled laplace":  {Mechanism: laplace, Sampling: coin(0.1, 0, 0), Count: 4},
 	} {
 		for _, n := range []release.Neighbours{release.AddRemove, release.ReplaceOne} {
-			if _, sampled := e.(Sampled); sampled && n == release.ReplaceOne {
+			if r.Sampling != nil && n == release.ReplaceOne {
 				continue
 			}
-			g, err := Epsilon(SelfCompose{e, 4}, delta, n)
+			g, err := Epsilon([]release.Release{r}, delta, n)
 			if err != nil {
 				t.Errorf("%s, %v: %v", name, n, err)
 				continue
 			}
-			b, err := Certify(SelfCompose{e, 4}, delta, n)
+			b, err := Certify([]release.Release{r}, delta, n)
 			if err != nil {
 				t.Errorf("%s, %v: %v", name, n, err)
 				continue
 			}
-			if err := b.Check(); err != nil || b.Neighbours != release.Neighbours(n) || b.Epsilon < g.EpsilonLower || b.Epsilon > g.Epsilon*1.05+1e-9 {
+			if err := b.Check(); err != nil || b.Neighbours != n || b.Epsilon < g.EpsilonLower || b.Epsilon > g.Epsilon*1.05+1e-9 {
 				t.Errorf("%s, %v: certificate of %v, %v; the accountant says %v", name, n, b.Epsilon, err, g.Epsilon)
 			}
 		}

@@ -66,7 +66,7 @@ func TestSumsOfTwoServers(t *testing.T) {
 				if want < 1e-12 {
 					continue
 				}
-				g, err := Options{Method: PLD}.Delta(Sampled{c.e, rate, CountHidden}, e, release.AddRemove)
+				g, err := Options{Method: PLD}.delta(Sampled{c.e, rate, CountHidden}, e, release.AddRemove)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -101,7 +101,7 @@ func TestContinuousSum(t *testing.T) {
 			}
 			for i, e := range epsilons {
 				want := max(up[i], down[i])
-				got, err := Delta(Sampled{LaplaceSum{1 / mu, release.Signed(1)}, rate, CountHidden}, e, release.AddRemove)
+				got, err := deltaOf(Sampled{LaplaceSum{1 / mu, release.Signed(1)}, rate, CountHidden}, e, release.AddRemove)
 				if err != nil {
 					t.Fatal(err)
 				}

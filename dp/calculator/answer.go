@@ -48,15 +48,15 @@ func (q *Question) guarantee() (release.Guarantee, error) {
 	case q.Population != 0:
 		return q.ofPopulation()
 	}
-	e, err := q.event()
+	list, err := q.releases()
 	if err != nil {
 		return release.Guarantee{}, err
 	}
-	return q.account(e)
+	return q.account(list)
 }
 
 // account asks the accountant what the question asks.
-func (q *Question) account(e accountant.Event) (release.Guarantee, error) {
+func (q *Question) account(list []release.Release) (release.Guarantee, error) {
 	o := accountant.Options{Method: q.Method, Tolerance: q.tolerance, Orders: q.Orders, Direction: q.Direction}
 	if q.Method == Clones {
 		o.Method = accountant.Auto // on another message
@@ -66,10 +66,10 @@ func (q *Question) account(e accountant.Event) (release.Guarantee, error) {
 	cost, epsilon, delta := q.nearly()
 	switch {
 	case q.Delta == 0:
-		g, err = o.Delta(e, max(0, q.Epsilon-epsilon), q.Neighbours)
+		g, err = o.Delta(list, max(0, q.Epsilon-epsilon), q.Neighbours)
 		g.Epsilon, g.Delta = q.Epsilon, min(1, g.Delta*delta)
 	default:
-		g, err = o.Epsilon(e, q.Delta/delta, q.Neighbours)
+		g, err = o.Epsilon(list, q.Delta/delta, q.Neighbours)
 		g.Epsilon, g.Delta = g.Epsilon+epsilon, q.Delta
 	}
 	if errors.Is(err, release.ErrUnsupported) && q.Mechanism == DiscreteGaussian && q.mixes() && q.Sigma > 1e4 {
@@ -179,73 +179,57 @@ func (q *Question) quantile(miss float64) (uint64, error) {
 	return q.Population - rest, err
 }
 
-// event is everything that is released.
-func (q *Question) event() (accountant.Event, error) {
+// releases is everything that is released.
+func (q *Question) releases() ([]release.Release, error) {
 	if len(q.Events) == 0 {
-		return q.Release.event(q)
+		r, err := q.Release.stated(q)
+		return []release.Release{r}, err
 	}
-	all := make(accountant.Compose, len(q.Events))
+	all := make([]release.Release, len(q.Events))
 	for i := range q.Events {
-		e, err := q.Events[i].event(q)
-		if err != nil {
+		var err error
+		if all[i], err = q.Events[i].stated(q); err != nil {
 			return nil, fmt.Errorf("event %d: %w", i+1, err)
 		}
-		all[i] = e
 	}
 	return all, nil
 }
 
-// event is one release as the accountant knows it, with everything around it but shuffling.
-func (r *Release) event(q *Question) (accountant.Event, error) {
+// stated is one release as the accountant knows it, with everything around it but
+// shuffling.
+func (r *Release) stated(q *Question) (release.Release, error) {
+	m, err := r.once(q)
+	out := release.Times(r.Steps, m)
 	sampled := r.Sampling > 0
-	if sampled && q.Neighbours == release.ReplaceOne && (q.Count == CountPublic || r.Mechanism != Gaussian) {
+	switch {
+	case err != nil:
+		return out, err
+	case sampled && q.Neighbours == release.ReplaceOne && (q.Count == CountPublic || r.Mechanism != Gaussian):
 		// Without replacement, if the count shows. If not, a coin each is no worse (docs/accounting.md).
-		e, err := r.dominant(q)
-		return accountant.SelfCompose{Event: accountant.FixedSample{Event: e, Rate: r.Sampling}, Count: r.Steps}, err
-	}
-	e, err := r.once(q)
-	if err != nil {
-		return nil, err
-	}
-	if r.Of > 0 {
-		e = accountant.Allocated{Event: e, Steps: r.Of, Picks: r.Picks, Count: accountant.CountHidden}
-	}
-	if sampled { // a coin for each run of r.Of releases
-		e = accountant.Sampled{Event: e, Rate: r.Sampling, Count: accountant.CountHidden}
-	}
-	if q.CheckIn != 0 {
+		return out.Sampled(release.Fixed{Rate: r.Sampling}), nil
+	case r.Of > 0 && sampled:
+		return out.Sampled(release.Allocation{Picks: r.Picks, Of: r.Of, Rate: r.Sampling}), nil
+	case r.Of > 0:
+		return out.Sampled(release.Allocation{Picks: r.Picks, Of: r.Of, Rate: 1}), nil
+	case q.CheckIn == amplify.AveragedWindow:
+		return out, refuse("--mechanism rr or rappor", "averaged check-ins are accounted for with pure local privacy only")
+	case q.CheckIn != 0:
 		// Windows that are cut short or a server that chooses among the clients of a slot
 		// only post-process (docs/proofs/check-ins.md).
-		if q.CheckIn == amplify.AveragedWindow {
-			return nil, refuse("--mechanism rr or rappor", "averaged check-ins are accounted for with pure local privacy only")
-		}
-		e = accountant.CheckedIn{Report: accountant.ReportOf(e), Slots: q.Window, Rate: q.P0}
+		return out.Sampled(release.CheckIns{Slots: q.Window, Rate: q.P0}), nil
+	case sampled:
+		return out.Sampled(release.Poisson{Rate: r.Sampling}), nil
 	}
-	return accountant.SelfCompose{Event: e, Count: r.Steps}, nil
-}
-
-// dominant is once, for local reports with the worst pair that is as private: among the alternatives is to send nothing.
-func (r *Release) dominant(q *Question) (accountant.Event, error) {
-	switch r.Mechanism {
-	case RR:
-		return accountant.RandomizedResponse{Epsilon0: r.Epsilon0, K: 2}, nil
-	case RAPPOR:
-		return accountant.RandomizedResponse{Epsilon0: 2 * r.Epsilon0, K: 2}, nil
-	}
-	return r.once(q)
+	return out, nil
 }
 
 // once is the mechanism by itself.
-func (r *Release) once(q *Question) (accountant.Event, error) {
+func (r *Release) once(q *Question) (release.Mechanism, error) {
 	// A record may be anything from -C to C, so replacing one moves the sum by 2C.
 	c := release.Signed(r.Sensitivity)
 	switch r.Mechanism {
 	case Gaussian:
-		sigma := r.Sigma
-		if q.Honest == 2 {
-			sigma = outward.Beneath(sigma * math.Sqrt2)
-		}
-		return accountant.Gaussian{Sigma: sigma, Contribution: c}, nil
+		return release.Gaussian{Sigma: r.Sigma, Contribution: c, Honest: q.Honest}, nil
 	case DiscreteGaussian:
 		variance, err := squareBelow(r.Sigma)
 		if err != nil {
@@ -255,31 +239,27 @@ func (r *Release) once(q *Question) (accountant.Event, error) {
 		if q.smooth(r.Sigma) {
 			variance.Num, honest = 2*variance.Num, 1 // see nearly
 		}
-		return accountant.DiscreteGaussian{Sigma2: variance, Contribution: c, Honest: honest}, nil
+		return release.DiscreteGaussian{Variance: variance, Contribution: c, Honest: honest}, nil
 	case CorrelatedGaussian:
-		return r.participation(c)
-	case Laplace:
-		if q.Honest == 2 {
-			return accountant.LaplaceSum{Scale: r.Scale, Contribution: c}, nil
-		}
-		return accountant.Laplace{Scale: r.Scale, Contribution: c}, nil
-	case DiscreteLaplace:
-		scale, err := rationalBelow(r.Scale)
+		variance, err := squareBelow(r.Sigma)
 		if err != nil {
 			return nil, err
 		}
-		if q.Honest == 2 {
-			return accountant.DiscreteLaplaceSum{Scale: scale, Contribution: c}, nil
-		}
-		return accountant.DiscreteLaplace{Scale: scale, Contribution: c}, nil
+		num, den := r.series.Norm2()
+		return release.CorrelatedGaussian{Variance: variance, Norm2: release.Rational{Num: num, Den: den}, Contribution: c, Bands: r.Bands, Rounds: r.Rounds}, nil
+	case Laplace:
+		return release.Laplace{Scale: r.Scale, Contribution: c, Honest: q.Honest}, nil
+	case DiscreteLaplace:
+		scale, err := rationalBelow(r.Scale)
+		return release.DiscreteLaplace{Scale: scale, Contribution: c, Honest: q.Honest}, err
 	case RR:
-		return accountant.RandomizedResponse{Epsilon0: r.Epsilon0, K: r.K}, nil
+		return release.Response{Epsilon0: r.Epsilon0, Answers: r.K}, nil
 	case RAPPOR:
-		return accountant.RAPPOR{Epsilon0: r.Epsilon0}, nil
+		return release.RAPPOR{Epsilon0: r.Epsilon0, Answers: r.K}, nil
 	case ApproxDP:
-		return accountant.ApproxDP{Epsilon: r.Epsilon, Delta: r.Delta}, nil
+		return release.ApproxDP{Epsilon: r.Epsilon, Delta: r.Delta}, nil
 	case ZCDP:
-		return accountant.ZCDP{Rho: r.Rho}, nil
+		return release.ZCDP{Rho: r.Rho}, nil
 	}
 	return nil, refuse("one of "+mechanismNames, "there is no mechanism %q", r.Mechanism)
 }
@@ -287,23 +267,13 @@ func (r *Release) once(q *Question) (accountant.Event, error) {
 // seriesBits are the fractional bits of a strategy, as the planner takes them.
 const seriesBits = 8
 
-// participation is one round of a person in a series of correlated noise.
-func (r *Release) participation(c release.Contribution) (accountant.Event, error) {
-	variance, err := squareBelow(r.Sigma)
-	if err != nil {
-		return nil, err
-	}
-	num, den := r.series.Norm2()
-	return accountant.Correlated{Sigma2: variance, Norm2: release.Rational{Num: num, Den: den}, Contribution: c}, nil
-}
-
 // report is the mechanism as it is run on one person's input.
-func (q *Question) report() (accountant.Report, error) {
-	e, err := q.once(q)
+func (q *Question) report() (release.Report, error) {
+	m, err := q.once(q)
 	if err != nil {
-		return accountant.Report{}, err
+		return release.Report{}, err
 	}
-	return accountant.ReportOf(e), nil
+	return release.ReportOf(m), nil
 }
 
 // columns reports whether only the sums of RAPPOR's columns are released, through a shuffler.
@@ -314,7 +284,7 @@ func (q *Question) columns() bool {
 // message is what is shuffled.
 func (q *Question) message() (release.Message, error) {
 	if q.columns() {
-		return accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: q.Epsilon0}), nil
+		return release.ColumnsOf(q.Epsilon0), nil
 	}
 	if q.Neighbours != release.ReplaceOne {
 		hint := "--neighbours replace"
@@ -367,8 +337,8 @@ func (q *Question) byPoints() (release.Guarantee, error) {
 		// Without all this the releases are no worse protected; with many steps that bound can be the better one.
 		plain := *q
 		plain.ShuffleN, plain.CheckIn, plain.Sampling, plain.Picks, plain.Of = 0, 0, 0, 0, 0
-		if e, err := plain.event(); err == nil {
-			g, err := plain.account(e)
+		if list, err := plain.releases(); err == nil {
+			g, err := plain.account(list)
 			g.EpsilonLower, g.DeltaLower = 0, 0
 			try(g, err)
 		}
@@ -400,40 +370,49 @@ func (q *Question) read(one points) (g release.Guarantee, err error) {
 // byDistribution composes the pair of laws that dominates one step.
 func (q *Question) byDistribution() (release.Guarantee, error) {
 	theorem := ""
-	report, err := q.report()
+	m, err := q.once(q)
 	if err != nil {
 		return release.Guarantee{}, err
 	}
-	var e accountant.Event
+	is, err := release.ReportOf(m).Premise()
+	anything := release.Times(q.Steps, release.LocalDP{Epsilon0: is.Epsilon0})
+	var r release.Release
 	switch {
 	case q.CheckIn == 0 && q.ShuffleN != 0:
-		m, err := q.message()
-		if err != nil {
+		if _, err := q.message(); err != nil { // which knows why not
 			return release.Guarantee{}, err
 		}
-		e = accountant.Shuffled{Message: m, N: q.ShuffleN}
+		if r = release.Times(q.Steps, m); q.Method == Clones {
+			r = anything
+		}
+		s := release.Shuffle{People: q.ShuffleN, Rate: 1, Columns: q.columns()}
 		if q.Sampling > 0 {
 			kept, total, err := q.sampledFrom()
 			if err != nil {
 				return release.Guarantee{}, err
 			}
-			e = accountant.FixedSample{Event: e, Rate: min(1, outward.Above(float64(kept)/float64(total)))}
+			s.Rate = min(1, outward.Above(float64(kept)/float64(total)))
 		}
+		r.Sampling = s
 	case q.CheckIn == amplify.AveragedWindow:
 		theorem = "averaged check-ins as an adaptive shuffle of all users (docs/proofs/check-ins.md, theorem 3); "
-		e = accountant.Shuffled{Message: report.Any(), N: q.ShuffleN}
+		r = anything.Sampled(release.Shuffle{People: q.ShuffleN, Rate: 1})
 	case q.CheckIn == 0 && q.Neighbours == release.ReplaceOne:
 		theorem = "clone bound on the steps of an allocation (docs/proofs/check-ins.md, theorem 2); "
-		e = accountant.Shuffled{Message: report.Any(), N: q.Of}
+		r = anything.Sampled(release.Shuffle{People: q.Of, Rate: 1})
 	case q.Neighbours == release.ReplaceOne && q.P0 < 1:
 		return release.Guarantee{}, refuse("--method auto, or --p0 1", "there is no privacy loss distribution for check-ins that may be left out")
 	default:
-		if e, err = q.event(); err != nil {
+		list, err := q.releases()
+		if err != nil {
 			return release.Guarantee{}, err
 		}
-		return q.account(e)
+		return q.account(list)
 	}
-	g, err := q.account(accountant.SelfCompose{Event: e, Count: q.Steps})
+	if err != nil { // of the report
+		return release.Guarantee{}, err
+	}
+	g, err := q.account([]release.Release{r})
 	g.EpsilonLower, g.DeltaLower = 0, 0
 	g.Theorem = theorem + g.Theorem
 	return g, err
@@ -525,9 +504,9 @@ func (q *Question) oneStep() (points, error) {
 			if q.Neighbours != release.ReplaceOne {
 				return release.Guarantee{}, refuse("--neighbours replace, or --method auto", "the theorems of paper 004 are about replace-one neighbours")
 			}
-			return in.Theorem(amplify.LocalDP{Report: report.Report}, share*delta, share*delta)
+			return in.Theorem(amplify.LocalDP{Report: report}, share*delta, share*delta)
 		}
-		c, err = in.Curve(report.Report, q.Neighbours)
+		c, err = in.Curve(report, q.Neighbours)
 		if err != nil {
 			return points{}, err
 		}
@@ -562,11 +541,11 @@ func (q *Question) shuffled() (*amplify.Curve, func(float64) (release.Guarantee,
 	}
 	c, err := amplify.Shuffle(m, q.ShuffleN)
 	return c, func(delta float64) (release.Guarantee, error) {
-		switch r, rows := m.(accountant.Report); {
+		switch r, rows := m.(release.Report); {
 		case q.Method == EFMRTT:
 			return amplify.ShuffleEFMRTT(m, q.ShuffleN, delta)
 		case q.Method == BKMTT && rows:
-			return amplify.ShuffleBKMTT(amplify.LocalDP{Report: r.Report}, q.ShuffleN, delta)
+			return amplify.ShuffleBKMTT(amplify.LocalDP{Report: r}, q.ShuffleN, delta)
 		}
 		g, err := amplify.ShuffleFOCS(m, q.ShuffleN, delta)
 		// The stronger closed form where it is proved.
@@ -597,7 +576,7 @@ func (q *Question) composePoints(p points) (release.Guarantee, error) {
 			problem = err
 			return
 		}
-		whole := accountant.SelfCompose{Event: accountant.ApproxDP{Epsilon: one.Epsilon, Delta: one.Delta}, Count: q.Steps}
+		whole := []release.Release{release.Times(q.Steps, release.ApproxDP{Epsilon: one.Epsilon, Delta: one.Delta})}
 		var g release.Guarantee
 		if q.Delta == 0 {
 			g, err = accountant.Delta(whole, q.Epsilon, q.Neighbours)

@@ -107,8 +107,8 @@ func TestPublicCount(t *testing.T) {
 	const q, delta = 0.02, 1e-8
 	r := gauss(5.1)
 	r.Sampling = q
-	sure := accountant.FixedSample{Event: accountant.Gaussian{Sigma: 5.1, Contribution: release.Signed(1)}, Rate: q}
-	want, err := accountant.Epsilon(sure, delta, release.ReplaceOne)
+	sure := release.One(release.Gaussian{Sigma: 5.1, Contribution: release.Signed(1)}).Sampled(release.Fixed{Rate: q})
+	want, err := accountant.Epsilon([]release.Release{sure}, delta, release.ReplaceOne)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestCorrelatedGaussian(t *testing.T) {
 	}
 	num, den := s.Norm2()
 	for n, l2 := range map[release.Neighbours]float64{release.AddRemove: 1, release.ReplaceOne: 2} {
-		want, err := accountant.Epsilon(accountant.ZCDP{Rho: 4 * float64(num) / float64(den) * l2 * l2 / (2 * 900)}, 1e-9, n)
+		want, err := accountant.Epsilon([]release.Release{release.One(release.ZCDP{Rho: 4 * float64(num) / float64(den) * l2 * l2 / (2 * 900)})}, 1e-9, n)
 		if err != nil {
 			t.Fatal(err)
 		}

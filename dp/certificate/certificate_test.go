@@ -15,9 +15,9 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-func certify(t testing.TB, e accountant.Event, delta float64, n release.Neighbours) *Certificate {
+func certify(t testing.TB, list []release.Release, delta float64, n release.Neighbours) *Certificate {
 	t.Helper()
-	c, err := accountant.Certify(e, delta, n)
+	c, err := accountant.Certify(list, delta, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,13 +27,12 @@ func certify(t testing.TB, e accountant.Event, delta float64, n release.Neighbou
 	return c
 }
 
-func gauss(sigma float64) accountant.Event {
-	return accountant.Gaussian{Sigma: sigma, Contribution: release.Signed(1)}
+func gauss(sigma float64, count uint64) release.Release {
+	return release.Times(count, release.Gaussian{Sigma: sigma, Contribution: release.Signed(1)})
 }
 
-func sampled(sigma, q float64, count uint64) accountant.Event {
-	return accountant.SelfCompose{
-		Event: accountant.Sampled{Event: gauss(sigma), Rate: q, Count: accountant.CountHidden}, Count: count}
+func sampled(sigma, q float64, count uint64) []release.Release {
+	return []release.Release{gauss(sigma, count).Sampled(release.Poisson{Rate: q})}
 }
 
 // honest returns one certificate by a formula and one with laws.
@@ -55,8 +54,8 @@ func honestBytes(t testing.TB) [2][]byte {
 	t.Helper()
 	if kept[0] == nil {
 		kept = [2][]byte{
-			encode(t, certify(t, accountant.SelfCompose{Event: gauss(5), Count: 40}, 1e-9, release.AddRemove)),
-			encode(t, certify(t, accountant.Compose{sampled(2, .05, 50), accountant.ApproxDP{Epsilon: .1, Delta: 1e-9}},
+			encode(t, certify(t, []release.Release{gauss(5, 40)}, 1e-9, release.AddRemove)),
+			encode(t, certify(t, append(sampled(2, .05, 50), release.One(release.ApproxDP{Epsilon: .1, Delta: 1e-9})),
 				1e-7, release.AddRemove)),
 		}
 	}
@@ -485,12 +484,14 @@ func TestShuffled(t *testing.T) {
 // Lies about what the certificate of coins, dummies and shuffled reports is about.
 func TestTamperedCoins(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
-	sampled := accountant.Sampled{Rate: .1, Count: accountant.CountHidden, Event: accountant.Compose{accountant.DummyCount{N: 5000, Rate: .1},
-		accountant.DiscreteGaussian{Sigma2: release.Rational{Num: 9, Den: 1}, Contribution: release.Interval(1)}}}
+	noise := release.DiscreteGaussian{Variance: release.Rational{Num: 9, Den: 1}, Contribution: release.Interval(1)}
+	sampled := []release.Release{release.One(noise).Sampled(release.Poisson{Rate: .1, Dummies: 5000, DummyRate: .1})}
+	people := release.Shuffle{People: 3000, Rate: 1}
 	coins := encode(t, certify(t, sampled, 1e-6, release.AddRemove))
-	rounds := encode(t, certify(t, accountant.SelfCompose{Event: sampled, Count: 5}, 1e-6, release.AddRemove))
-	shuffled := encode(t, certify(t, accountant.Shuffled{Message: accountant.ReportOf(accountant.RandomizedResponse{Epsilon0: 2, K: 5}), N: 3000}, 1e-6, release.ReplaceOne))
-	rappor := encode(t, certify(t, accountant.Shuffled{Message: accountant.ColumnsOf(accountant.RAPPOR{Epsilon0: 2}), N: 3000}, 1e-6, release.ZeroOut))
+	rounds := encode(t, certify(t, release.Repeated(sampled, 5), 1e-6, release.AddRemove))
+	shuffled := encode(t, certify(t, []release.Release{release.One(release.Response{Epsilon0: 2, Answers: 5}).Sampled(people)}, 1e-6, release.ReplaceOne))
+	people.Columns = true
+	rappor := encode(t, certify(t, []release.Release{release.One(release.RAPPOR{Epsilon0: 2, Answers: 2}).Sampled(people)}, 1e-6, release.ZeroOut))
 	for _, tc := range []struct {
 		name   string
 		of     [][]byte

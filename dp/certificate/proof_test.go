@@ -15,17 +15,17 @@ func TestProofOfFewerReleases(t *testing.T) {
 	const all, delta = 12, 1e-7
 	one := release.Interval(1)
 	for name, c := range map[string]struct {
-		event      accountant.Event
+		release    release.Release
 		neighbours release.Neighbours
 		room       float64
 	}{
-		"a formula":            {accountant.Gaussian{Sigma: 5, Contribution: one}, release.ReplaceOne, 1e-4},
-		"rounded noise":        {accountant.DiscreteGaussian{Sigma2: release.Rational{Num: 30, Den: 1}, Contribution: one}, release.ReplaceOne, 1e-4},
-		"laws":                 {accountant.DiscreteLaplace{Scale: release.Rational{Num: 7, Den: 1}, Contribution: one}, release.ReplaceOne, 5e-3},
-		"laws of two ways":     {accountant.Sampled{Event: accountant.Gaussian{Sigma: 2, Contribution: one}, Rate: 0.1, Count: accountant.CountHidden}, release.AddRemove, 5e-3},
-		"randomized responses": {accountant.RandomizedResponse{Epsilon0: 0.5, K: 4}, release.ReplaceOne, 5e-3},
+		"a formula":            {release.One(release.Gaussian{Sigma: 5, Contribution: one}), release.ReplaceOne, 1e-4},
+		"rounded noise":        {release.One(release.DiscreteGaussian{Variance: release.Rational{Num: 30, Den: 1}, Contribution: one}), release.ReplaceOne, 1e-4},
+		"laws":                 {release.One(release.DiscreteLaplace{Scale: release.Rational{Num: 7, Den: 1}, Contribution: one}), release.ReplaceOne, 5e-3},
+		"laws of two ways":     {release.One(release.Gaussian{Sigma: 2, Contribution: one}).Sampled(release.Poisson{Rate: 0.1}), release.AddRemove, 5e-3},
+		"randomized responses": {release.One(release.Response{Epsilon0: 0.5, Answers: 4}), release.ReplaceOne, 5e-3},
 	} {
-		made, err := accountant.Certify(accountant.SelfCompose{Event: c.event, Count: all}, delta, c.neighbours)
+		made, err := accountant.Certify(release.Repeated([]release.Release{c.release}, all), delta, c.neighbours)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -34,7 +34,7 @@ func TestProofOfFewerReleases(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for part := uint64(1); part <= all; part++ {
-			want, err := accountant.Epsilon(accountant.SelfCompose{Event: c.event, Count: part}, delta, c.neighbours)
+			want, err := accountant.Epsilon(release.Repeated([]release.Release{c.release}, part), delta, c.neighbours)
 			if err != nil {
 				t.Fatal(err)
 			}

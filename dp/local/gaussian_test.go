@@ -73,7 +73,7 @@ func guarantee(g *Gaussian, about release.Neighbours) (release.Guarantee, error)
 	if g.Length() == 1 {
 		contribution = release.Signed(radius) // a whole number: the exact curve applies
 	}
-	return accountant.Epsilon(accountant.DiscreteGaussian{Sigma2: release.Rational{Num: num, Den: den}, Contribution: contribution}, 1e-6, about)
+	return accountant.Epsilon([]release.Release{release.One(release.DiscreteGaussian{Variance: release.Rational{Num: num, Den: den}, Contribution: contribution})}, 1e-6, about)
 }
 
 // Reference rows 28 of the accounting: the local guarantee is that of the discrete Gaussian at the right distance.

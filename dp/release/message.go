@@ -33,11 +33,12 @@ type Message interface {
 }
 
 // A Report is a message about one input, and how hard it is to tell any two inputs apart
-// by it. Make one with AnyReport, ApproxReport or ResponseReport, or package accountant's
-// ReportOf of a mechanism; the zero value is refused.
+// by it. Make one with AnyReport, ApproxReport, ResponseReport or ReportOf; the zero value
+// is refused.
 type Report struct {
 	premise Premise
 	delta   float64
+	of      Mechanism // nil for the zero value
 	err     error
 }
 
@@ -47,7 +48,7 @@ func AnyReport(epsilon0 float64) Report { return ApproxReport(epsilon0, 0) }
 // ApproxReport is the report of any randomizer that is (epsilon0, delta0)-DP for
 // replacing its input.
 func ApproxReport(epsilon0, delta0 float64) Report {
-	r := Report{premise: Premise{Epsilon0: epsilon0, Neighbours: ReplaceOne}, delta: delta0}
+	r := Report{premise: Premise{Epsilon0: epsilon0, Neighbours: ReplaceOne}, delta: delta0, of: LocalDP{epsilon0, delta0}}
 	switch {
 	case !(epsilon0 > 0 && epsilon0 <= MaxEpsilon):
 		r.err = &ParameterError{"local epsilon", epsilon0, "above 0 and at most 10^6"}
@@ -60,7 +61,7 @@ func ApproxReport(epsilon0, delta0 float64) Report {
 // ResponseReport is one answer out of so many by randomized response, the true one
 // e^epsilon0 times as likely as each other.
 func ResponseReport(epsilon0 float64, answers uint64) Report {
-	return Report{premise: Premise{epsilon0, answers, ReplaceOne}, err: checkResponse(epsilon0, answers)}
+	return Report{premise: Premise{epsilon0, answers, ReplaceOne}, of: Response{epsilon0, answers}, err: checkResponse(epsilon0, answers)}
 }
 
 // checkResponse returns an error for parameters of no randomized response.
@@ -76,6 +77,56 @@ func checkResponse(epsilon0 float64, answers uint64) error {
 
 // NoReport is a report that nothing can be said of, for the reason given.
 func NoReport(err error) Report { return Report{err: err} }
+
+// ReportOf is the report of a mechanism that is run on one person's input: how hard any
+// two inputs are to tell apart by it. RAPPOR's rows are whole.
+func ReportOf(m Mechanism) Report {
+	r := reportOf(m)
+	switch m.(type) {
+	case Gaussian, DiscreteGaussian: // not pure, and yet known
+		r.of = m
+	default:
+		if r.err == nil {
+			r.of = m
+		}
+	}
+	return r
+}
+
+func reportOf(m Mechanism) Report {
+	pure := func(scale float64, c Contribution) Report {
+		s, err := c.Sensitivity(ReplaceOne)
+		if err == nil {
+			err = positive("scale", scale)
+		}
+		if err != nil {
+			return NoReport(err)
+		}
+		return AnyReport(up(s.L1 / scale))
+	}
+	switch m := m.(type) {
+	case Response:
+		return ResponseReport(m.Epsilon0, m.Answers)
+	case RAPPOR:
+		if err := checkResponse(m.Epsilon0, 2); err != nil {
+			return NoReport(err)
+		}
+		return AnyReport(2 * m.Epsilon0)
+	case LocalDP:
+		return ApproxReport(m.Epsilon0, m.Delta0)
+	case Laplace: // more noise on top of one draw is post-processing
+		return pure(m.Scale, m.Contribution)
+	case DiscreteLaplace:
+		return pure(m.Scale.Float(), m.Contribution)
+	case Gaussian, DiscreteGaussian:
+		return NoReport(fmt.Errorf("%w: reports of %T, which have no pure local privacy", ErrUnsupported, m))
+	}
+	return NoReport(fmt.Errorf("%w: %T as a report about one input", ErrUnsupported, m))
+}
+
+// Mechanism returns what the report is of, for accounting that knows more of it than its
+// epsilon; nil for the zero value and where nothing can be said.
+func (r Report) Mechanism() Mechanism { return r.of }
 
 // Any is the report without what is known of its randomizer beyond its epsilon.
 func (r Report) Any() Report {

@@ -1,8 +1,3 @@
-// Package release holds the words in which a release is described to everybody who speaks
-// of its privacy: recipes, the accountant and the checker of certificates. What one person
-// can change ([Contribution], [Neighbours], [Sensitivity]), what each sends ([Message],
-// [Premise], [Presence]), what is proved ([Guarantee]), and why nothing is
-// ([ErrParameter], [ErrUnsupported], [ErrNoGuarantee]). It imports nothing of this module.
 package release
 
 import "fmt"

@@ -65,3 +65,6 @@ func gcd(a, b uint64) uint64 {
 	}
 	return a
 }
+
+// root is the square root, for words.
+func (r Rational) root() float64 { return math.Sqrt(r.Float()) }

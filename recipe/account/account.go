@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/big"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
@@ -85,84 +84,83 @@ func (r subject) compute(claim recipe.ApproxDP) (*recipe.Guarantee, error) {
 	return g, err
 }
 
-// release is one round in a situation, and the delta that it costs beside.
-func (r subject) release(s Situation, delta recipe.Decimal, rounds uint32, n release.Neighbours) (accountant.Event, float64, error) {
+// releases returns what one round releases in a situation, and the delta that it costs
+// beside.
+func (r subject) releases(s Situation, delta recipe.Decimal, rounds uint32) ([]release.Release, float64, error) {
 	per := delta.FloatDown() / float64(rounds)
-	var e accountant.Event
+	var m release.Mechanism
 	var spent float64
 	var err error
 	switch z, q, noisy := r.noisyVectors(); {
 	case !r.Randomized():
-		e, err = event(r.Query, r.Noise, s.Servers)
+		m, err = mechanism(r.Query, r.Noise, s.Servers)
 	case noisy:
-		e, spent, err = r.noisySum(z, q, s, delta.FloatDown())
+		m, spent, err = r.noisySum(z, q, s, delta.FloatDown())
 	default:
-		e, err = r.shuffled(s, per*recipe.ShuffleShare)
+		m, err = r.shuffled(s, per*recipe.ShuffleShare)
 	}
 	if err != nil {
 		return nil, 0, err
 	}
+	one := release.One(m)
 	if !r.Sampled() {
-		return e, spent, nil
+		return []release.Release{one}, spent, nil
 	}
 	if !s.Hidden {
 		if p, ok := r.Participation.(recipe.Importance); ok {
 			// Who sees that a device reports, and cannot tell reports from dummies, sees
 			// a randomized response to whether its answer is the default.
 			if seen := r.Watched(p); seen > 0 {
-				e = accountant.Compose{accountant.ApproxDP{Epsilon: seen}, e}
+				return []release.Release{release.One(release.ApproxDP{Epsilon: seen}), one}, spent, nil
 			}
 		}
-		return e, spent, nil
+		return []release.Release{one}, spent, nil
 	}
 	c, err := r.coins(s, per*recipe.MissShare)
 	if err != nil {
 		return nil, 0, err
 	}
 	if s.Free {
-		return accountant.Sampled{Event: e, Rate: c.Rate, Count: accountant.CountHidden}, spent, nil
+		return []release.Release{one.Sampled(release.Poisson{Rate: c.Rate})}, spent, nil
 	}
-	return accountant.Sampled{
-		Event: accountant.Compose{accountant.DummyCount{N: c.senders, Rate: c.Dummy}, e},
-		Rate:  c.Rate,
-		Count: accountant.CountHidden,
-	}, spent + per*recipe.MissShare, nil
+	return []release.Release{one.Sampled(release.Poisson{Rate: c.Rate, Dummies: c.senders, DummyRate: c.Dummy})}, spent + per*recipe.MissShare, nil
 }
 
 // shuffled is what the sum of locally randomized reports gives with nothing from the
 // servers: each sum is a function of the shuffled reports of MinBatch honest devices.
 // Delta is that of the theorem; what redraws cost is added to it.
-func (r subject) shuffled(s Situation, delta float64) (accountant.Event, error) {
+func (r subject) shuffled(s Situation, delta float64) (release.ApproxDP, error) {
+	var none release.ApproxDP
 	n := r.MinBatch
 	if s.Half {
 		n = max(1, n/2)
 	}
 	z, ok := r.Randomizer.(recipe.LocalRandomizer)
 	if !ok {
-		return nil, &recipe.InvalidError{Field: "randomizer", Problem: "has no bound"}
+		return none, &recipe.InvalidError{Field: "randomizer", Problem: "has no bound"}
 	}
 	message, odds, err := z.Local(r.Query)
 	if err != nil {
-		return nil, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
+		return none, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
 	}
 	curve, err := amplify.Shuffle(message, n)
 	if err != nil {
-		return nil, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
+		return none, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
 	}
 	g, err := curve.Epsilon(delta)
 	if err != nil {
-		return nil, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
+		return none, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
 	}
 	if odds == 0 {
-		return accountant.ApproxDP{Epsilon: g.Epsilon, Delta: delta}, nil
+		return release.ApproxDP{Epsilon: g.Epsilon, Delta: delta}, nil
 	}
 	// Theorem 2 of docs/proofs/device-noise.md.
 	again := float64(n) * odds
 	total := outward.Up((delta + again*math.Exp(g.Epsilon)) / (1 - again))
 	if !(again < 0.5 && total < 1) {
-		return nil, &recipe.InvalidError{Field: "guarantee", Problem: "is lost to reports that are drawn again"}
+		return none, &recipe.InvalidError{Field: "guarantee", Problem: "is lost to reports that are drawn again"}
 	}
-	return accountant.ApproxDP{Epsilon: g.Epsilon + 2*odds, Delta: total}, nil
+	return release.ApproxDP{Epsilon: g.Epsilon + 2*odds, Delta: total}, nil
 }
 
 // coins are a round's coins as the accountant takes them, and of the other honest devices that
@@ -201,11 +199,11 @@ func (r subject) coins(s Situation, miss float64) (coins, error) {
 
 // proved is the loss of all rounds in a situation.
 func (r subject) proved(s Situation, delta recipe.Decimal, rounds uint32, n release.Neighbours) (recipe.Loss, string, error) {
-	e, spent, err := r.release(s, delta, rounds, n)
+	list, spent, err := r.releases(s, delta, rounds)
 	if err != nil {
 		return recipe.Loss{}, "", err
 	}
-	l, theorem, err := loss(e, rounds, delta, spent*float64(rounds), n)
+	l, theorem, err := loss(list, rounds, delta, spent*float64(rounds), n)
 	return r.redrawn(l, rounds), theorem, err
 }
 

@@ -53,8 +53,8 @@ func calibrateLaplace(c release.Contribution, epsilon float64, delta recipe.Deci
 	const unit = 1 << 16
 	var failure error
 	holds := func(units uint64) bool {
-		e := accountant.DiscreteLaplace{Scale: release.Rational{Num: units, Den: unit}, Contribution: c}
-		l, _, err := loss(e, rounds, delta, 0, release.ReplaceOne)
+		m := release.DiscreteLaplace{Scale: release.Rational{Num: units, Den: unit}, Contribution: c}
+		l, _, err := loss([]release.Release{release.One(m)}, rounds, delta, 0, release.ReplaceOne)
 		if err != nil {
 			failure = err
 			return false

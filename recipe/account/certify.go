@@ -52,7 +52,7 @@ func (r subject) certify() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.Mu, fail = e.(accountant.ApproxDP).Epsilon, e.(accountant.ApproxDP).Delta
+		t.Mu, fail = e.Epsilon, e.Delta
 		bad := new(certificate.Error)
 		for slack := 1e-3; slack < 0.1; slack *= 3 {
 			c.Epsilon, t.Fail = 0, fail*(1+slack)

@@ -4,17 +4,15 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/search"
 	"github.com/starling-agg/starling/recipe"
 )
 
-// deviceSum is one release of the sum of noisy vectors, with the noise of the given
-// number of devices.
-func deviceSum(z recipe.Gaussian, q recipe.Vector, draws uint64) accountant.Event {
-	return accountant.DiscreteGaussian{
-		Sigma2: z.Variance, Contribution: release.Ball(uint64(q.Dimension), float64(z.Clip)), Honest: int(draws),
+// deviceSum is the sum of noisy vectors, with the noise of the given number of devices.
+func deviceSum(z recipe.Gaussian, q recipe.Vector, draws uint64) release.Mechanism {
+	return release.DiscreteGaussian{
+		Variance: z.Variance, Contribution: release.Ball(uint64(q.Dimension), float64(z.Clip)), Honest: int(draws),
 	}
 }
 
@@ -26,9 +24,9 @@ func (r subject) noisyVectors() (z recipe.Gaussian, q recipe.Vector, ok bool) {
 	return z, q, ok
 }
 
-// noisySum is one round of a recipe with noise of the devices' own in a situation, and
-// the delta that it costs beside.
-func (r subject) noisySum(z recipe.Gaussian, q recipe.Vector, s Situation, delta float64) (accountant.Event, float64, error) {
+// noisySum is the noise in one round of a recipe with noise of the devices' own in a
+// situation, and the delta that it costs beside.
+func (r subject) noisySum(z recipe.Gaussian, q recipe.Vector, s Situation, delta float64) (release.Mechanism, float64, error) {
 	c, err := r.DeviceTail(z, q, s.Hidden, s.Half, delta)
 	if err != nil {
 		return nil, 0, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
@@ -61,7 +59,7 @@ func (r subject) alone(z recipe.Gaussian, q recipe.Vector, delta recipe.Decimal,
 	// Who sees the report sees that it is within the bound: delta is divided by
 	// (1-b)^rounds, and nothing is added.
 	spent := recipe.RedrawCost(delta.FloatDown() * float64(rounds) * odds)
-	l, _, err := loss(deviceSum(z, q, 1), rounds, delta, spent, release.ReplaceOne)
+	l, _, err := loss([]release.Release{release.One(deviceSum(z, q, 1))}, rounds, delta, spent, release.ReplaceOne)
 	return r.redrawn(l, rounds), err
 }
 
@@ -92,7 +90,7 @@ func (r subject) provedBound() (recipe.ProvedBound, bool) {
 	if b.Redraw = odds; err == nil && claimed {
 		of := delta / float64(max(1, claim.Rounds)) * recipe.ShuffleShare
 		if e, err := r.shuffled(s, of); err == nil {
-			b.Delta = e.(accountant.ApproxDP).Delta - of
+			b.Delta = e.Delta - of
 		}
 	}
 	return b, err == nil

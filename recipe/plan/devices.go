@@ -26,12 +26,12 @@ func (g *Goal) deviation(n, e float64) float64 {
 	return math.Sqrt(n*math.Max(right*(1-right), wrong*(1-wrong))) / (right - wrong)
 }
 
-// event is one report, over all rounds.
-func (g *Goal) event(e float64) accountant.Event {
-	if g.Randomizer == RAPPOR {
-		return accountant.SelfCompose{Event: accountant.RandomizedResponse{Epsilon0: e / 2, K: 2}, Count: 2 * uint64(g.Rounds)}
+// reports are those of one device, over all rounds.
+func (g *Goal) reports(e float64) []release.Release {
+	if g.Randomizer == RAPPOR { // two bits of each differ
+		return []release.Release{release.Times(2*uint64(g.Rounds), release.Response{Epsilon0: e / 2, Answers: 2})}
 	}
-	return accountant.SelfCompose{Event: accountant.RandomizedResponse{Epsilon0: e, K: g.buckets()}, Count: uint64(g.Rounds)}
+	return []release.Release{release.Times(uint64(g.Rounds), release.Response{Epsilon0: e, Answers: g.buckets()})}
 }
 
 // leastLocal and mostLocal bound the loss of one report that is planned.
@@ -70,7 +70,7 @@ func (p *Plan) byDevices() error {
 	// The largest loss of one report within the budget.
 	x, ok, err := search.Least(search.Options{Guess: 1 / g.Epsilon, Low: 1 / float64(mostLocal), High: 1 / leastLocal, Precision: 1e-6, Budget: g.Epsilon},
 		func(x float64) (float64, error) {
-			out, err := accountant.Epsilon(g.event(1/x), g.Delta, release.ReplaceOne)
+			out, err := accountant.Epsilon(g.reports(1/x), g.Delta, release.ReplaceOne)
 			if errors.Is(err, release.ErrNoGuarantee) {
 				return math.Inf(1), nil
 			}
@@ -106,7 +106,7 @@ func (p *Plan) randomize(e float64, atLeast bool) error {
 		return err
 	}
 	p.Epsilon0 = math.Nextafter(bits*p.perBit.Float(), math.Inf(1))
-	out, err := accountant.Epsilon(g.event(p.Epsilon0), g.Delta, release.ReplaceOne)
+	out, err := accountant.Epsilon(g.reports(p.Epsilon0), g.Delta, release.ReplaceOne)
 	if err != nil {
 		return err
 	}

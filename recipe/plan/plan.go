@@ -335,14 +335,14 @@ const miss = 0.01
 // guarantee is the loss of the noise over all rounds, if everyone sees the count and the honest people are one in crowd.
 func (p *Plan) guarantee(v release.Rational, crowd float64) (release.Guarantee, error) {
 	g := &p.Goal
-	noise := accountant.DiscreteGaussian{Sigma2: v, Contribution: g.contribution()}
 	rounds := uint64(g.Rounds)
+	noise := release.Times(rounds, release.DiscreteGaussian{Variance: v, Contribution: g.contribution()})
 	if g.Batches > 0 {
-		e := accountant.Correlated{Sigma2: v, Norm2: p.norm2(), Contribution: g.contribution()}
-		return accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta, release.ReplaceOne)
+		noise.Mechanism = release.CorrelatedGaussian{Variance: v, Norm2: p.norm2(), Contribution: g.contribution()}
+		return accountant.Epsilon([]release.Release{noise}, g.Delta, release.ReplaceOne)
 	}
 	if g.Population == 0 {
-		return accountant.Epsilon(accountant.SelfCompose{Event: noise, Count: rounds}, g.Delta, release.ReplaceOne)
+		return accountant.Epsilon([]release.Release{noise}, g.Delta, release.ReplaceOne)
 	}
 	spent := g.Delta * miss
 	rest, err := amplify.MinimumBatch(g.Population, 1-g.rate(), spent/float64(rounds))
@@ -351,8 +351,8 @@ func (p *Plan) guarantee(v release.Rational, crowd float64) (release.Guarantee, 
 	}
 	most := float64(g.Population - rest)
 	rate := math.Min(1, outward.Up(most*crowd/float64(g.Population)))
-	e := accountant.FixedSample{Event: noise, Rate: rate}
-	out, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: rounds}, g.Delta-outward.Up(spent), release.ReplaceOne)
+	drawn := noise.Sampled(release.Fixed{Rate: rate})
+	out, err := accountant.Epsilon([]release.Release{drawn}, g.Delta-outward.Up(spent), release.ReplaceOne)
 	out.Delta = g.Delta
 	out.Theorem += "; exact binomial quantile of the number drawn"
 	return out, g.unsampled(v, err)

@@ -17,8 +17,8 @@ func Contribution(q recipe.Query) (release.Contribution, error) {
 	return q.Contribution(), nil
 }
 
-// event is one release with the noise of the given number of honest servers.
-func event(q recipe.Query, n recipe.Noise, honest int) (accountant.Event, error) {
+// mechanism is the noise of the given number of honest servers on the answers to a query.
+func mechanism(q recipe.Query, n recipe.Noise, honest int) (release.Mechanism, error) {
 	c, err := Contribution(q)
 	if err != nil {
 		return nil, err
@@ -29,20 +29,13 @@ func event(q recipe.Query, n recipe.Noise, honest int) (accountant.Event, error)
 		if err != nil {
 			return nil, err
 		}
-		return accountant.DiscreteGaussian{Sigma2: v, Contribution: c, Honest: honest}, nil
+		return release.DiscreteGaussian{Variance: v, Contribution: c, Honest: honest}, nil
 	case recipe.DiscreteLaplace:
-		if honest > 1 {
-			return accountant.DiscreteLaplaceSum{Scale: n.Scale, Contribution: c}, nil
-		}
-		return accountant.DiscreteLaplace{Scale: n.Scale, Contribution: c}, nil
+		return release.DiscreteLaplace{Scale: n.Scale, Contribution: c, Honest: honest}, nil
 	case recipe.CorrelatedGaussian:
-		return correlatedEvent(n, c), nil
+		return release.CorrelatedGaussian{Variance: n.Variance, Norm2: n.Norm2(), Contribution: c}, nil
 	}
 	return nil, errors.New("recipe: no noise to account for")
-}
-
-func correlatedEvent(n recipe.CorrelatedGaussian, c release.Contribution) accountant.Event {
-	return accountant.Correlated{Sigma2: n.Variance, Norm2: n.Norm2(), Contribution: c}
 }
 
 // adds says whether as much is known of the sum of two servers' draws as of one; of two
@@ -65,14 +58,14 @@ func alone(n recipe.Noise) float64 {
 }
 
 // loss is the proved loss of a number of rounds at the delta, of which spent is charged
-// for what the event leaves out. The accountant is asked about a float64 below, and what
-// it proves holds for the delta itself, which is reported.
-func loss(e accountant.Event, rounds uint32, delta recipe.Decimal, spent float64, n release.Neighbours) (recipe.Loss, string, error) {
+// for what the releases of one round leave out. The accountant is asked about a float64
+// below, and what it proves holds for the delta itself, which is reported.
+func loss(list []release.Release, rounds uint32, delta recipe.Decimal, spent float64, n release.Neighbours) (recipe.Loss, string, error) {
 	rest := delta.FloatDown() - spent
 	if !(rest > 0) {
 		return recipe.NoPrivacy, "", nil
 	}
-	g, err := accountant.Epsilon(accountant.SelfCompose{Event: e, Count: uint64(rounds)}, rest, n)
+	g, err := accountant.Epsilon(release.Repeated(list, uint64(rounds)), rest, n)
 	if errors.Is(err, release.ErrNoGuarantee) {
 		return recipe.NoPrivacy, "", nil
 	}

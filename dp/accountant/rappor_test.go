@@ -24,7 +24,7 @@ func TestPremisesKnowTheirDistance(t *testing.T) {
 		"nine answers": {RandomizedResponse{1.5, 9}, 1.5, 1.5},
 		"bits":         {RAPPOR{1.5}, 3, 1.5},
 	} {
-		p, err := ReportOf(tc.e).Premise()
+		p, err := reportOf(tc.e).Premise()
 		if err != nil || math.Abs(p.Epsilon0-tc.replace) > 1e-9 || p.Neighbours != release.ReplaceOne {
 			t.Errorf("%s: a report is %+v (%v), want epsilon %v", name, p, err, tc.replace)
 		}
@@ -46,15 +46,15 @@ func TestPremisesKnowTheirDistance(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]release.Message{
-		"nothing":    Report{},
-		"gaussian":   ReportOf(Gaussian{1, release.Signed(1)}),
-		"of what":    ReportOf(ApproxDP{1, 0}),
-		"of nothing": ReportOf(nil),
-		"approx":     ApproxReport(1, 1e-9),
-		"negative":   AnyReport(-1),
-		"columns":    ColumnsOf(RAPPOR{}),
-		"no scale":   ReportOf(Laplace{0, release.Signed(1)}),
-		"any of bad": ReportOf(RandomizedResponse{1, 1}).Any(),
+		"nothing":    release.Report{},
+		"gaussian":   reportOf(Gaussian{1, release.Signed(1)}),
+		"of what":    reportOf(ApproxDP{1, 0}),
+		"of nothing": reportOf(nil),
+		"approx":     release.ApproxReport(1, 1e-9),
+		"negative":   release.AnyReport(-1),
+		"columns":    release.ColumnsOf(0),
+		"no scale":   reportOf(Laplace{0, release.Signed(1)}),
+		"any of bad": reportOf(RandomizedResponse{1, 1}).Any(),
 	} {
 		if p, err := m.Premise(); !errors.Is(err, release.ErrParameter) && !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%s: %+v, %v", name, p, err)
@@ -65,7 +65,7 @@ func TestPremisesKnowTheirDistance(t *testing.T) {
 // TestCheckedIn: the event refuses what it has no theorem for, agrees with the exact
 // sums, and has certificates.
 func TestCheckedIn(t *testing.T) {
-	response := ReportOf(RandomizedResponse{1, 2})
+	response := reportOf(RandomizedResponse{1, 2})
 	near(t, "row 41", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, release.ZeroOut).Epsilon, .1266145, 2e-5)
 	near(t, "row 41, seldom", byPLD(t, CheckedIn{response, 1000, .1}, 1e-6, release.AddRemove).Epsilon, .0102265, 2e-5)
 	near(t, "row 42", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, release.ReplaceOne).Epsilon, .1824123, 1e-4)
@@ -79,16 +79,17 @@ func TestCheckedIn(t *testing.T) {
 		{CheckedIn{response, 10, 0}, release.AddRemove, release.ErrParameter},
 		{CheckedIn{response, 10, math.NaN()}, release.AddRemove, release.ErrParameter},
 		{CheckedIn{response, 10, .5}, release.ReplaceOne, release.ErrUnsupported},
-		{CheckedIn{Report{}, 10, 1}, release.AddRemove, release.ErrParameter},
-		{CheckedIn{ReportOf(Gaussian{1, release.Signed(1)}), 10, 1}, release.ReplaceOne, release.ErrUnsupported},
-		{CheckedIn{ReportOf(Gaussian{0, release.Signed(1)}), 10, 1}, release.AddRemove, release.ErrParameter},
+		{CheckedIn{release.Report{}, 10, 1}, release.AddRemove, release.ErrParameter},
+		{CheckedIn{reportOf(Gaussian{1, release.Signed(1)}), 10, 1}, release.ReplaceOne, release.ErrUnsupported},
+		{CheckedIn{reportOf(Gaussian{0, release.Signed(1)}), 10, 1}, release.AddRemove, release.ErrParameter},
 	} {
-		if g, err := (Options{Method: PLD}).Epsilon(tc.c, 1e-6, tc.n); !errors.Is(err, tc.want) {
+		if g, err := (Options{Method: PLD}).epsilon(tc.c, 1e-6, tc.n); !errors.Is(err, tc.want) {
 			t.Errorf("%+v, %v: %v, %v, want %v", tc.c, tc.n, g, err, tc.want)
 		}
 	}
 	for _, n := range []release.Neighbours{release.AddRemove, release.ReplaceOne} {
-		c, err := Certify(CheckedIn{response, 1000, 1}, 1e-6, n)
+		slots := release.Release{Mechanism: response.Mechanism(), Sampling: release.CheckIns{Slots: 1000, Rate: 1}, Count: 1}
+		c, err := Certify([]release.Release{slots}, 1e-6, n)
 		if err != nil {
 			t.Errorf("%v: %v", n, err)
 			continue

@@ -1,0 +1,133 @@
+package accountant
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/release"
+	"github.com/starling-agg/starling/internal/outward"
+)
+
+// eventOf returns a list of releases as the event of which losses are computed.
+func eventOf(list []release.Release) (Event, error) {
+	all := make(Compose, len(list))
+	for i, r := range list {
+		e, err := oneOf(r)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = SelfCompose{e, r.Count}
+	}
+	return all, nil
+}
+
+// oneOf returns one of the results of a release.
+func oneOf(r release.Release) (Event, error) {
+	switch s := r.Sampling.(type) {
+	case release.CheckIns:
+		return CheckedIn{release.ReportOf(r.Mechanism), s.Slots, s.Rate}, nil
+	case release.Shuffle:
+		m, err := s.Message(r.Mechanism)
+		if err != nil {
+			return nil, err
+		}
+		e := Shuffled{m, s.People}
+		if s.Rate == 1 {
+			return e, nil
+		}
+		return FixedSample{e, s.Rate}, nil
+	case release.Fixed:
+		e, err := mechanism(worstReport(r.Mechanism))
+		return FixedSample{e, s.Rate}, err
+	}
+	e, err := mechanism(r.Mechanism)
+	if err != nil {
+		return nil, err
+	}
+	switch s := r.Sampling.(type) {
+	case nil:
+		return e, nil
+	case release.Poisson:
+		if s.Dummies > 0 {
+			e = Compose{DummyCount{s.Dummies, s.DummyRate}, e}
+		}
+		return Sampled{e, s.Rate, CountHidden}, nil
+	case release.Allocation:
+		e = Allocated{e, s.Of, s.Picks, CountHidden}
+		if s.Rate == 1 {
+			return e, nil
+		}
+		return Sampled{e, s.Rate, CountHidden}, nil // a coin for each run
+	}
+	return nil, fmt.Errorf("%w: a sample whose size is random and public (%T)", release.ErrUnsupported, r.Sampling)
+}
+
+// worstReport returns what dominates a report that is sampled from: among the alternatives
+// to an answer is to send nothing.
+func worstReport(m release.Mechanism) release.Mechanism {
+	switch m := m.(type) {
+	case release.Response:
+		return release.Response{Epsilon0: m.Epsilon0, Answers: 2}
+	case release.RAPPOR:
+		return release.Response{Epsilon0: 2 * m.Epsilon0, Answers: 2}
+	}
+	return m
+}
+
+// mechanism returns one result about everybody.
+func mechanism(m release.Mechanism) (Event, error) {
+	if h := release.HonestDraws(m); h > 2 {
+		if _, ok := m.(release.DiscreteGaussian); !ok {
+			return nil, parameter("number of honest draws", float64(h), "1 or 2")
+		}
+	}
+	switch m := m.(type) {
+	case release.Gaussian:
+		if m.Honest > 1 {
+			m.Sigma = outward.Beneath(m.Sigma * math.Sqrt(float64(m.Honest)))
+		}
+		return Gaussian{m.Sigma, m.Contribution}, nil
+	case release.DiscreteGaussian:
+		return DiscreteGaussian{m.Variance, m.Contribution, m.Honest}, nil
+	case release.CorrelatedGaussian:
+		return Correlated{m.Variance, m.Norm2, m.Contribution}, nil
+	case release.Laplace:
+		if m.Honest > 1 {
+			return LaplaceSum{m.Scale, m.Contribution}, nil
+		}
+		return Laplace{m.Scale, m.Contribution}, nil
+	case release.DiscreteLaplace:
+		if m.Honest > 1 {
+			return DiscreteLaplaceSum{m.Scale, m.Contribution}, nil
+		}
+		return DiscreteLaplace{m.Scale, m.Contribution}, nil
+	case release.Response:
+		return RandomizedResponse{m.Epsilon0, m.Answers}, nil
+	case release.RAPPOR:
+		return RAPPOR{m.Epsilon0}, nil
+	case release.ApproxDP:
+		return ApproxDP{m.Epsilon, m.Delta}, nil
+	case release.ZCDP:
+		return ZCDP{m.Rho}, nil
+	}
+	return nil, fmt.Errorf("%w: %T by itself", release.ErrUnsupported, m)
+}
+
+// replacing returns the pair of any two inputs of a report.
+func replacing(r release.Report) (dominance, error) {
+	if _, _, err := r.Approx(); err != nil && r.Mechanism() == nil {
+		return dominance{}, err
+	}
+	e, err := mechanism(r.Mechanism())
+	if local, ok := r.Mechanism().(release.LocalDP); ok {
+		e, err = ApproxDP{local.Epsilon0, local.Delta0}, nil
+	}
+	if err != nil {
+		return dominance{}, err
+	}
+	d, ok := e.(dominated)
+	if !ok {
+		return dominance{}, fmt.Errorf("%w: a distribution of losses of %T", release.ErrUnsupported, e)
+	}
+	return d.dominating(release.ReplaceOne)
+}

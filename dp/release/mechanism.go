@@ -1,0 +1,192 @@
+package release
+
+import "fmt"
+
+// A Mechanism is what blurs a release, with its parameters: noise on a sum, a report that
+// a device randomizes, or anything of which a bound is proved. The mechanisms of this
+// package are the only ones.
+type Mechanism interface {
+	// Name is what flags and lists of releases call the mechanism.
+	Name() string
+	// String describes it in words that follow "a release".
+	String() string
+
+	mechanism()
+}
+
+// Names of mechanisms.
+const (
+	NameGaussian           = "gaussian"
+	NameDiscreteGaussian   = "discrete-gaussian"
+	NameCorrelatedGaussian = "correlated-gaussian"
+	NameLaplace            = "laplace"
+	NameDiscreteLaplace    = "discrete-laplace"
+	NameResponse           = "rr"
+	NameRAPPOR             = "rappor"
+	NameApproxDP           = "approx-dp"
+	NameZCDP               = "zcdp"
+	NameLocalDP            = "local-dp"
+)
+
+// Noise on sums is drawn by each of two servers, or by each of many devices. Honest is how
+// many of the draws nobody else knows: 1, also if 0, unless more of who draws are trusted.
+// What the others add is post-processing.
+
+// Gaussian is normal noise of standard deviation Sigma in each coordinate.
+type Gaussian struct {
+	Sigma        float64
+	Contribution Contribution
+	Honest       int
+}
+
+// DiscreteGaussian is whole-number noise of parameter Variance, drawn as dp/noise draws it.
+// The contribution is whole numbers.
+type DiscreteGaussian struct {
+	Variance     Rational
+	Contribution Contribution
+	Honest       int
+}
+
+// CorrelatedGaussian is whole-number noise that cancels over rounds, as dp/correlated draws
+// it. A release is one participation of a person: everything that all rounds tell about
+// that one contribution.
+type CorrelatedGaussian struct {
+	// Variance is that of the independent draws behind the noise.
+	Variance Rational
+	// Norm2 is the squared norm of a column of the strategy, 1 or more.
+	Norm2        Rational
+	Contribution Contribution
+	// Bands and Rounds are the strategy's, for words. A person's rounds are at least Bands
+	// apart.
+	Bands, Rounds int
+}
+
+// Laplace is Laplace noise of scale Scale on one number.
+type Laplace struct {
+	Scale        float64
+	Contribution Contribution
+	Honest       int
+}
+
+// DiscreteLaplace is whole-number Laplace noise of scale Scale in each coordinate.
+type DiscreteLaplace struct {
+	Scale        Rational
+	Contribution Contribution
+	Honest       int
+}
+
+// Response is k-ary randomized response: one answer of Answers, the true one e^Epsilon0
+// times as likely as each other.
+type Response struct {
+	Epsilon0 float64
+	Answers  uint64
+}
+
+// RAPPOR is a vector of Answers bits, one of which is set, each flipped with probability
+// 1/(e^Epsilon0 + 1). Saying nothing is the vector in which none is set, one bit away;
+// saying another thing is two bits away.
+type RAPPOR struct {
+	Epsilon0 float64
+	Answers  uint64
+}
+
+// ApproxDP is anything that is (Epsilon, Delta)-DP for the relation asked about.
+type ApproxDP struct{ Epsilon, Delta float64 }
+
+// ZCDP is anything that is Rho-zCDP for the relation asked about.
+type ZCDP struct{ Rho float64 }
+
+// LocalDP is a report of any randomizer that is (Epsilon0, Delta0)-DP for replacing its
+// input. It says nothing of sending none.
+type LocalDP struct{ Epsilon0, Delta0 float64 }
+
+func (Gaussian) mechanism()           {}
+func (DiscreteGaussian) mechanism()   {}
+func (CorrelatedGaussian) mechanism() {}
+func (Laplace) mechanism()            {}
+func (DiscreteLaplace) mechanism()    {}
+func (Response) mechanism()           {}
+func (RAPPOR) mechanism()             {}
+func (ApproxDP) mechanism()           {}
+func (ZCDP) mechanism()               {}
+func (LocalDP) mechanism()            {}
+
+// Name implements [Mechanism], as do its siblings.
+func (Gaussian) Name() string           { return NameGaussian }
+func (DiscreteGaussian) Name() string   { return NameDiscreteGaussian }
+func (CorrelatedGaussian) Name() string { return NameCorrelatedGaussian }
+func (Laplace) Name() string            { return NameLaplace }
+func (DiscreteLaplace) Name() string    { return NameDiscreteLaplace }
+func (Response) Name() string           { return NameResponse }
+func (RAPPOR) Name() string             { return NameRAPPOR }
+func (ApproxDP) Name() string           { return NameApproxDP }
+func (ZCDP) Name() string               { return NameZCDP }
+func (LocalDP) Name() string            { return NameLocalDP }
+
+// on says what noise is added to.
+func on(c Contribution) string {
+	return fmt.Sprintf(" on a sum to which each person adds at most %.6g", c.Max)
+}
+
+func (m Gaussian) String() string {
+	return fmt.Sprintf("with Gaussian noise of standard deviation %.6g%s", m.Sigma, on(m.Contribution))
+}
+
+func (m DiscreteGaussian) String() string {
+	return fmt.Sprintf("with whole-number Gaussian noise of sigma %.6g%s", m.Variance.root(), on(m.Contribution))
+}
+
+func (m CorrelatedGaussian) String() string {
+	return fmt.Sprintf("with whole-number Gaussian noise of sigma %.6g that cancels over rounds in %d bands%s", m.Variance.root(), m.Bands, on(m.Contribution))
+}
+
+func (m Laplace) String() string {
+	return fmt.Sprintf("with Laplace noise of scale %.6g%s", m.Scale, on(m.Contribution))
+}
+
+func (m DiscreteLaplace) String() string {
+	return fmt.Sprintf("with whole-number Laplace noise of scale %.6g%s", m.Scale.Float(), on(m.Contribution))
+}
+
+func (m Response) String() string {
+	return fmt.Sprintf("of randomized response over %d answers at local epsilon %.6g", m.Answers, m.Epsilon0)
+}
+
+func (m RAPPOR) String() string {
+	return fmt.Sprintf("of RAPPOR over %d answers at deletion epsilon %.6g", m.Answers, m.Epsilon0)
+}
+
+func (m ApproxDP) String() string {
+	return fmt.Sprintf("known to be (%.6g, %.3g)-differentially private", m.Epsilon, m.Delta)
+}
+
+func (m ZCDP) String() string { return fmt.Sprintf("known to be %.6g-zCDP", m.Rho) }
+
+func (m LocalDP) String() string {
+	return fmt.Sprintf("of any report that is (%.6g, %.3g)-differentially private for replacing an answer", m.Epsilon0, m.Delta0)
+}
+
+// Local reports whether a mechanism runs on a device, on one person's answer.
+func Local(m Mechanism) bool {
+	switch m.(type) {
+	case Response, RAPPOR, LocalDP:
+		return true
+	}
+	return false
+}
+
+// HonestDraws returns how many draws of a mechanism's noise nobody else knows: 1 or more,
+// and 0 for a mechanism that draws no noise on sums, or correlated noise.
+func HonestDraws(m Mechanism) int {
+	switch m := m.(type) {
+	case Gaussian:
+		return max(1, m.Honest)
+	case DiscreteGaussian:
+		return max(1, m.Honest)
+	case Laplace:
+		return max(1, m.Honest)
+	case DiscreteLaplace:
+		return max(1, m.Honest)
+	}
+	return 0
+}
