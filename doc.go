@@ -35,6 +35,7 @@
 //	dp                 release  noise  correlated  accountant  certificate  amplify
 //	                   calculator  local  projection: what privacy costs
 //	internal/service   database: configuration, logs, metrics, HTTP, start and stop
+//	internal/faults    all that is wrong with a file, at once
 //	internal/buffer    memory for large messages, lent and taken back
 //	internal/body      bodies of requests from strangers, within a budget of memory
 //	internal/search    where a cost falls to a budget; internal/prose: words that fit a terminal

@@ -143,19 +143,22 @@ func (a *Aggregator) agreed() (*shared, error) {
 	if a.Role == dap.RoleHelper {
 		peer = LeaderRole
 	}
+	if _, err := a.Agreement.key(); err != nil {
+		return nil, err
+	}
 	s := new(shared)
+	var f Faults
 	var err error
-	if s.peer, s.other, err = a.Agreement.with(mine, peer); err != nil {
-		return nil, err
-	}
+	s.peer, s.other, err = a.Agreement.with(mine, peer)
+	f.Add("", err)
 	collector, err := a.Agreement.invited(CollectorRole)
-	if err != nil {
-		return nil, err
+	f.Add("", err)
+	if a.Role == dap.RoleLeader && err == nil {
+		s.results, _, err = a.Agreement.with(mine, CollectorRole)
+		f.Add("", err)
 	}
-	if a.Role == dap.RoleLeader {
-		if s.results, _, err = a.Agreement.with(mine, CollectorRole); err != nil {
-			return nil, err
-		}
+	if err := f.All(); err != nil {
+		return nil, err
 	}
 	s.collectorConfig = collector.HPKE
 	return s, nil

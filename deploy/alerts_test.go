@@ -26,7 +26,7 @@ var (
 // scraped starts the four parties that have metrics and returns the lines of each.
 func scraped(t *testing.T) map[string][]string {
 	t.Helper()
-	x := createFront(t)
+	x := createFront(t, counted)
 	a, f := x.Addresses, x.Front
 	log := slog.New(slog.DiscardHandler)
 	front, err := x.relay.Parts(log, Listeners{Public: f.Relay, Local: f.RelayLocal})

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy/invitation"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -36,14 +40,15 @@ func (c *Checked) fault(err error) {
 		for _, e := range all {
 			c.fault(e)
 		}
-	} else if err != nil {
+	} else if err != nil && !slices.Contains(c.Faults, err.Error()) {
 		c.Faults = append(c.Faults, err.Error())
 	}
 }
 
 // CheckFile looks at a file of any kind that there is: a configuration and all that it
-// names, a recipe, an invitation or a manifest. It finds all that it can tell at once.
-func CheckFile(path string) *Checked {
+// names, a recipe, an invitation or a manifest. It finds all that it can tell at once, at
+// a time at which certificates and manifests should hold.
+func CheckFile(path string, now time.Time) *Checked {
 	c := &Checked{File: path, Faults: []string{}}
 	b, err := readFile(path, maxChecked)
 	if err != nil {
@@ -60,8 +65,8 @@ func CheckFile(path string) *Checked {
 	case bytes.HasPrefix(b, []byte(strings.TrimRight(manifestMagic, "0123456789"))):
 		c.Kind = "manifest"
 		m, err := ohttp.ReadManifest(b)
-		if err == nil {
-			err = m.Validate()
+		if err == nil && !now.Before(m.NotAfter) {
+			err = fmt.Errorf("its time ended at %s; starling manifest new makes the next", m.NotAfter.UTC().Format(time.DateTime))
 		}
 		if c.fault(err); err == nil {
 			c.Found = fmt.Sprintf("of epoch %d, until %s", m.Epoch, m.NotAfter.UTC().Format("2006-01-02 15:04"))
@@ -70,7 +75,7 @@ func CheckFile(path string) *Checked {
 		c.Kind = "recipe"
 		c.checkRecipe(path, b)
 	default:
-		c.checkConfiguration(path)
+		c.checkConfiguration(path, now)
 	}
 	return c
 }
@@ -106,39 +111,83 @@ func (c *Checked) checkRecipe(path string, b []byte) {
 	c.Found += ", which its certificate proves"
 }
 
-func (c *Checked) checkConfiguration(path string) {
+// A configuration is that of one party.
+type configuration interface {
+	Validate() error // what is wrong with it by itself
+	Check() error    // what is wrong with the files that it names
+	// shown is the listener that others come to, the party's agreement, and its base URL
+	// where that does not follow from an invitation.
+	shown() (service.Listen, Agreement, string)
+}
+
+func (a *Aggregator) shown() (service.Listen, Agreement, string) {
+	base := ""
+	if m, err := a.read(); err == nil {
+		base = m.base
+	}
+	return a.Public, a.Agreement, base
+}
+func (c *Collector) shown() (service.Listen, Agreement, string) {
+	return service.Listen{}, c.Agreement, ""
+}
+func (c *Relay) shown() (service.Listen, Agreement, string)   { return c.Public, c.Agreement, "" }
+func (c *Gateway) shown() (service.Listen, Agreement, string) { return c.Public, c.Agreement, "" }
+
+// configurationOf is an empty one of a role.
+func configurationOf(role Role) configuration {
+	switch role {
+	case LeaderRole:
+		return &Aggregator{Role: dap.RoleLeader}
+	case HelperRole:
+		return &Aggregator{Role: dap.RoleHelper}
+	case CollectorRole:
+		return &Collector{}
+	case RelayRole:
+		return &Relay{}
+	}
+	return &Gateway{}
+}
+
+func (c *Checked) checkConfiguration(path string, now time.Time) {
 	role, err := RoleOf(path)
 	if err != nil {
 		c.fault(err)
 		return
 	}
 	c.Kind = string(role) + "'s configuration"
-	var check func() error
-	switch role {
-	case LeaderRole, HelperRole:
-		var a *Aggregator
-		if a, err = LoadAggregator(path, map[Role]dap.Role{LeaderRole: dap.RoleLeader, HelperRole: dap.RoleHelper}[role]); err == nil {
-			check = a.Check
-		}
-	case CollectorRole:
-		var k *Collector
-		if k, err = LoadCollector(path); err == nil {
-			check = func() error { _, _, _, err := k.Read(); return err }
-		}
-	case RelayRole:
-		var r *Relay
-		if r, err = LoadRelay(path); err == nil {
-			check = r.Check
-		}
-	case GatewayRole:
-		var g *Gateway
-		if g, err = LoadGateway(path); err == nil {
-			check = g.Check
-		}
-	}
-	if err == nil {
-		err = check()
-	}
 	c.Found = "all that it names can be read"
-	c.fault(err)
+	config := configurationOf(role)
+	if err := loadAs(path, role, config, config.Validate); err != nil {
+		c.fault(err)
+		if _, read := err.(Faults); !read {
+			return
+		}
+	}
+	c.fault(config.Check())
+	c.fault(checkCertificate(role, config, now))
+}
+
+// checkCertificate says whether those who come to a party will take its certificate: it
+// holds at that time, for the party's own URL, and is the one in its invitation, which
+// whoever has joined it trusts and no other.
+func checkCertificate(role Role, config configuration, now time.Time) error {
+	listen, agreement, base := config.shown()
+	shown, err := listen.Certificate()
+	if shown == nil || err != nil {
+		return nil // what cannot be read has been told
+	}
+	var f Faults
+	f.If(now.Before(shown.NotBefore), "public.tls_certificate: it holds from %s on", shown.NotBefore.UTC().Format(time.DateTime))
+	f.If(now.After(shown.NotAfter), "public.tls_certificate: it has ended at %s", shown.NotAfter.UTC().Format(time.DateTime))
+	if agreement.used() {
+		if own, err := agreement.invited(role); err == nil {
+			base = own.URL
+			f.If(len(own.Certificate) > 0 && !bytes.Equal(own.Certificate, shown.Raw),
+				"public.tls_certificate: the party's invitation has another, and whoever joined it trusts no other")
+		}
+	}
+	if u, err := url.Parse(base); err == nil && u.Scheme == "https" {
+		f.Add("public.tls_certificate: ", shown.VerifyHostname(u.Hostname()))
+	}
+	return f.All()
 }

@@ -3,7 +3,6 @@ package deploy
 import (
 	"crypto/tls"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -205,10 +204,7 @@ type Log struct {
 // that it names: [Aggregator.Check] does.
 func LoadAggregator(path string, role dap.Role) (*Aggregator, error) {
 	a := &Aggregator{Role: role}
-	if err := loadAs(path, Role(role.String()), a); err != nil {
-		return nil, err
-	}
-	if err := invalid(path, a.Validate()); err != nil {
+	if err := loadAs(path, Role(role.String()), a, a.Validate); err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -220,60 +216,44 @@ func (a *Aggregator) Validate() error {
 		return fmt.Errorf("deploy: internal error: role %v is no aggregator", a.Role)
 	}
 	var f Faults
-	f.add("public: ", a.Public.Validate())
+	f.Add("public: ", a.Public.Validate())
 	if a.Peer != (service.Listen{}) {
-		f.add("peer: ", a.Peer.Validate())
+		f.Add("peer: ", a.Peer.Validate())
 	}
-	f.add("helper.", a.Helper.validate())
-	f.add("local.address: ", service.Local{Address: a.Local.Address}.Validate())
-	for _, rule := range []struct {
-		broken bool
-		what   string
-	}{
-		{a.Helper != (Via{}) && a.Role != dap.RoleLeader, "helper: only a leader has one"},
-		{a.Data == "", "data: the directory of the store is required"},
-		{a.Data != "" && !apart(a.Data, a.Record), errRecord.Error()},
-		{len(a.Tasks) == 0, "tasks: at least one is required"},
-		{a.Deferred && a.Role != dap.RoleHelper, "deferred: only a helper answers later"},
-		{a.DataKeyPeriod != 0 && time.Duration(a.DataKeyPeriod) < aggregator.MinDataKeyPeriod,
-			fmt.Sprintf("data_key_period: want %v or more", aggregator.MinDataKeyPeriod)},
-		{a.CompareEvery < 0, "compare_every: negative"},
-		{a.CompareEvery > 0 && a.Role != dap.RoleLeader, "compare_every: the leader asks, a helper answers"},
-	} {
-		if rule.broken {
-			f.add("", errors.New(rule.what))
-		}
+	f.Add("helper.", a.Helper.validate())
+	f.Add("local.address: ", service.Local{Address: a.Local.Address}.Validate())
+	f.If(a.Helper != (Via{}) && a.Role != dap.RoleLeader, "helper: only a leader has one")
+	f.If(a.Data == "", "data: the directory of the store is required")
+	f.If(a.Data != "" && !apart(a.Data, a.Record), "%w", errRecord)
+	f.If(len(a.Tasks) == 0, "tasks: at least one is required")
+	f.If(a.Deferred && a.Role != dap.RoleHelper, "deferred: only a helper answers later")
+	f.If(a.DataKeyPeriod != 0 && time.Duration(a.DataKeyPeriod) < aggregator.MinDataKeyPeriod, "data_key_period: want %v or more", aggregator.MinDataKeyPeriod)
+	f.If(a.CompareEvery < 0, "compare_every: negative")
+	f.If(a.CompareEvery > 0 && a.Role != dap.RoleLeader, "compare_every: the leader asks, a helper answers")
+	if low := negatives(a.Limits, "max_backlog", "min_free"); low != nil {
+		f.Add("limits.", low)
+	} else if a.Limits.options().Validate() != nil {
+		f.If(true, "limits.in_flight_bytes: smaller than upload_bytes or job_bytes, which are one body")
 	}
-	f.add("limits: ", a.Limits.options().Validate())
-	f.add("", a.validateKeys())
-	f.add("", a.Agreement.validate())
+	f.Add("", a.validateKeys())
+	f.Add("", a.Agreement.validate())
 	for i := range a.Tasks {
-		for _, err := range a.Tasks[i].validate(a.Role, a.Agreement.used()) {
-			f.add(fmt.Sprintf("tasks[%d].", i), err)
-		}
+		f.Add(fmt.Sprintf("tasks[%d].", i), a.Tasks[i].validate(a.Role, a.Agreement.used()))
 	}
-	return f.all()
+	return f.All()
 }
 
 // validate says what is wrong with a task by itself; agreed says that there is an
 // agreement from which its keys and tokens follow.
-func (t *Task) validate(role dap.Role, agreed bool) (f Faults) {
-	f.add("", t.validateSource())
-	for _, rule := range []struct {
-		broken bool
-		what   string
-	}{
-		{len(t.VerifyKeys) == 0 && !agreed, "verify_keys: at least one is required"},
-		{t.PeerToken == "" && !agreed, "peer_token: required"},
-		{t.CollectorToken == "" && role == dap.RoleLeader && !agreed, "collector_token: required at the leader"},
-		{t.Expected.Units > 0 && t.Expected.Reports == 0, "expected.units: means nothing without expected.reports"},
-		{t.CollectorHPKE == "" && !agreed, "collector_hpke: required"},
-	} {
-		if rule.broken {
-			f.add("", errors.New(rule.what))
-		}
-	}
-	return f
+func (t *Task) validate(role dap.Role, agreed bool) error {
+	var f Faults
+	f.Add("", t.validateSource())
+	f.If(len(t.VerifyKeys) == 0 && !agreed, "verify_keys: at least one is required")
+	f.If(t.PeerToken == "" && !agreed, "peer_token: required")
+	f.If(t.CollectorToken == "" && role == dap.RoleLeader && !agreed, "collector_token: required at the leader")
+	f.If(t.Expected.Units > 0 && t.Expected.Reports == 0, "expected.units: means nothing without expected.reports")
+	f.If(t.CollectorHPKE == "" && !agreed, "collector_hpke: required")
+	return f.All()
 }
 
 // material is what the configuration's files hold.
@@ -292,18 +272,17 @@ type material struct {
 // store or listener.
 func (a *Aggregator) Check() error {
 	var f Faults
-	f.add("", a.Public.CheckFiles())
+	f.Add("public: ", a.Public.CheckFiles())
 	if a.Peer.Address != "" {
-		f.add("peer: ", a.Peer.CheckFiles())
+		f.Add("peer: ", a.Peer.CheckFiles())
 	}
 	m, err := a.read()
-	if err != nil {
-		f.add("", err)
-		return f
+	f.Add("", err)
+	if err == nil {
+		_, err = a.Helper.transport(m.helper)
+		f.Add("helper.", err)
 	}
-	_, err = a.Helper.transport(m.helper)
-	f.add("helper.", err)
-	return f.all()
+	return f.All()
 }
 
 // Recipes reads the recipes of the tasks, in their order.
@@ -315,102 +294,125 @@ func (a *Aggregator) Recipes() ([]*recipe.Checked, error) {
 	return m.checked, nil
 }
 
+// read reads every file that the configuration names but those of the listeners, and says
+// all that is wrong with them.
 func (a *Aggregator) read() (*material, error) {
 	m := &material{}
+	var f Faults
 	var err error
-	if m.keys, err = a.readKeys(); err != nil {
-		return nil, err
-	}
+	m.keys, err = a.readKeys()
+	f.Add("", err)
 	agreed, err := a.agreed()
-	if err != nil {
-		return nil, err
-	}
+	f.Add("", err)
 	if agreed != nil && a.Role == dap.RoleLeader {
 		m.helper = agreed.other
 	}
 	for i := range a.Tasks {
+		if a.Tasks[i].validate(a.Role, a.Agreement.used()) != nil {
+			continue // was told when the configuration was read
+		}
+		place := fmt.Sprintf("tasks[%d]: ", i)
 		t, c, err := a.Tasks[i].read(a.Role, agreed)
 		if err != nil {
-			return nil, fmt.Errorf("tasks[%d]: %w", i, err)
+			f.Add(place, err)
+			continue
 		}
 		base, err := baseOf(&t, a.Role)
-		if err != nil {
-			return nil, fmt.Errorf("tasks[%d]: %w", i, err)
-		}
-		if m.base != "" && m.base != base {
-			return nil, fmt.Errorf("tasks[%d]: its recipe calls this %v %q, and another's calls it %q", i, a.Role, base, m.base)
-		}
+		f.Add(place, err)
+		f.If(err == nil && m.base != "" && m.base != base, "%sits recipe calls this %v %q, and another's calls it %q", place, a.Role, base, m.base)
 		m.base, m.tasks = base, append(m.tasks, t)
 		if c != nil {
 			m.recipes, m.checked = append(m.recipes, c.Recipe()), append(m.checked, c)
 		}
 	}
-	if m.signing, err = a.signing(m.recipes); err != nil {
-		return nil, err
+	if len(m.tasks) < len(a.Tasks) { // what follows is of all recipes
+		return nil, f
 	}
-	if m.epochs, err = a.schedule(m.recipes, m.signing); err != nil {
+	m.signing, err = a.signing(m.recipes)
+	f.Add("", err)
+	m.epochs, err = a.schedule(m.recipes, m.signing)
+	f.Add("", err)
+	if err := f.All(); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// read reads the files of a task; its recipe is nil where it has none.
+// read reads the files of a task, and says all that is wrong with them; its recipe is nil
+// where it has none.
 func (t *Task) read(role dap.Role, agreed *shared) (out aggregator.Task, c *recipe.Checked, err error) {
+	var f Faults
 	if t.foreign() {
 		out, err = t.readForeign()
 	} else if c, err = OpenRecipe(string(t.Recipe)); err == nil {
 		out, err = t.ofRecipe(c)
 	}
-	if err != nil {
-		return out, nil, err
-	}
+	known := err == nil // which task it is
+	f.Add("", err)
 	out.Framing = t.Framing
-	out.VerifyKeys = make(map[uint8][vdaf.VerifyKeySize]byte)
-	for _, k := range t.VerifyKeys {
+	out.VerifyKeys, err = readVerifyKeys(t.VerifyKeys)
+	f.Add("verify_keys: ", err)
+	if known {
+		f.Add("", agreed.fill(t, &out, role))
+	}
+	token := func(name string, file service.Secret, into *string) {
+		if file != "" {
+			*into, err = file.Text()
+			f.Add(name+": ", err)
+		}
+	}
+	token("peer_token", t.PeerToken, &out.PeerToken)
+	if role == dap.RoleLeader {
+		token("collector_token", t.CollectorToken, &out.CollectorToken)
+	}
+	if t.CollectorHPKE != "" || agreed != nil {
+		out.CollectorHPKE, err = t.readCollector(c, agreed)
+		f.Add("collector_hpke: ", err)
+	}
+	if len(f) == 0 {
+		f.Add("", out.Validate(role))
+	}
+	return out, c, f.All()
+}
+
+// readVerifyKeys reads verification keys by their ids.
+func readVerifyKeys(keys []VerifyKey) (map[uint8][vdaf.VerifyKeySize]byte, error) {
+	all := make(map[uint8][vdaf.VerifyKeySize]byte)
+	var f Faults
+	for _, k := range keys {
 		text, err := k.File.Text()
 		if err != nil {
-			return out, nil, fmt.Errorf("verify_keys: %w", err)
+			f.Add("", err)
+			continue
 		}
 		b, err := hex.DecodeString(text)
 		if err != nil || len(b) != vdaf.VerifyKeySize {
-			return out, nil, fmt.Errorf("verify_keys: %s does not hold %d hexadecimal digits", k.File, 2*vdaf.VerifyKeySize)
+			f.If(true, "%s does not hold %d hexadecimal digits", k.File, 2*vdaf.VerifyKeySize)
+			continue
 		}
-		if _, twice := out.VerifyKeys[k.ID]; twice {
-			return out, nil, fmt.Errorf("verify_keys: id %d stands twice", k.ID)
-		}
-		out.VerifyKeys[k.ID] = [vdaf.VerifyKeySize]byte(b)
+		_, twice := all[k.ID]
+		f.If(twice, "id %d stands twice", k.ID)
+		all[k.ID] = [vdaf.VerifyKeySize]byte(b)
 	}
-	if err := agreed.fill(t, &out, role); err != nil {
-		return out, nil, err
-	}
-	if t.PeerToken != "" {
-		if out.PeerToken, err = t.PeerToken.Text(); err != nil {
-			return out, nil, fmt.Errorf("peer_token: %w", err)
-		}
-	}
-	if role == dap.RoleLeader && t.CollectorToken != "" {
-		if out.CollectorToken, err = t.CollectorToken.Text(); err != nil {
-			return out, nil, fmt.Errorf("collector_token: %w", err)
-		}
-	}
+	return all, f.All()
+}
+
+// readCollector reads the collector's public key, and holds it to the recipe, which may
+// be nil.
+func (t *Task) readCollector(c *recipe.Checked, agreed *shared) (config dap.HpkeConfig, err error) {
 	var b []byte
-	if t.CollectorHPKE == "" && agreed != nil {
+	if t.CollectorHPKE == "" {
 		b = agreed.collectorConfig
 	} else if b, err = readFile(string(t.CollectorHPKE), maxPublicKey); err != nil {
-		return out, nil, fmt.Errorf("collector_hpke: %w", err)
+		return config, err
 	}
-	if out.CollectorHPKE, err = dap.ReadHpkeConfig(b); err != nil {
-		return out, nil, fmt.Errorf("collector_hpke: %w", err)
+	if config, err = dap.ReadHpkeConfig(b); err != nil {
+		return config, err
 	}
 	if c != nil {
-		if err := collectorBound(c.Recipe(), b); err != nil {
-			return out, nil, fmt.Errorf("collector_hpke: %w", err)
-		}
+		err = collectorBound(c.Recipe(), b)
 	}
-	if err := out.Validate(role); err != nil {
-		return out, nil, err
-	}
-	return out, c, nil
+	return config, err
 }
 
 // ofRecipe is what the task's recipe says of it.
@@ -533,46 +535,58 @@ type Collector struct {
 // LoadCollector reads and validates collector.toml.
 func LoadCollector(path string) (*Collector, error) {
 	c := &Collector{}
-	if err := loadAs(path, CollectorRole, c); err != nil {
-		return nil, err
-	}
-	var f Faults
-	f.add("", c.Agreement.validate())
-	for _, x := range []struct{ key, value string }{
-		{"recipe", string(c.Recipe)}, {"token", string(c.Token) + string(c.Agreement.Key)}, {"hpke_key", string(c.HPKEKey)}, {"state", string(c.State)},
-	} {
-		if x.value == "" {
-			f.add(x.key+": ", errors.New("required"))
-		}
-	}
-	if err := invalid(path, f.all()); err != nil {
+	if err := loadAs(path, CollectorRole, c, c.Validate); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// Read reads the files that the configuration names.
+// Validate says what is wrong with the configuration by itself.
+func (c *Collector) Validate() error {
+	var f Faults
+	f.Add("", c.Agreement.validate())
+	for _, x := range []struct{ key, value string }{
+		{"recipe", string(c.Recipe)}, {"token", string(c.Token) + string(c.Agreement.Key)}, {"hpke_key", string(c.HPKEKey)}, {"state", string(c.State)},
+	} {
+		f.If(x.value == "", "%s: required", x.key)
+	}
+	return f.All()
+}
+
+// Check reads every file that the configuration names, and asks nobody.
+func (c *Collector) Check() error {
+	_, _, _, err := c.Read()
+	return err
+}
+
+// Read reads the files that the configuration names, and says all that is wrong with
+// them.
 func (c *Collector) Read() (checked *recipe.Checked, token string, key *sealed.KeyPair, err error) {
-	checked, err = OpenRecipe(string(c.Recipe))
-	if err != nil {
-		return nil, "", nil, err
+	var f Faults
+	if c.Recipe != "" {
+		checked, err = OpenRecipe(string(c.Recipe))
+		f.Add("", err)
 	}
 	if c.Token != "" {
-		if token, err = c.Token.Text(); err != nil {
-			return nil, "", nil, fmt.Errorf("token: %w", err)
+		token, err = c.Token.Text()
+		f.Add("token: ", err)
+	} else if checked != nil {
+		token, err = c.agreedToken(checked.Recipe())
+		f.Add("", err)
+	}
+	if c.HPKEKey != "" {
+		key, err = readKeyPair(c.HPKEKey)
+		f.Add("hpke_key: ", err)
+	}
+	if checked != nil && key != nil {
+		config, err := dap.NewHpkeConfig(key).Append(nil)
+		if err == nil {
+			err = collectorBound(checked.Recipe(), config)
 		}
-	} else if token, err = c.agreedToken(checked.Recipe()); err != nil {
+		f.Add("hpke_key: ", err)
+	}
+	if err := f.All(); err != nil {
 		return nil, "", nil, err
-	}
-	if key, err = readKeyPair(c.HPKEKey); err != nil {
-		return nil, "", nil, fmt.Errorf("hpke_key: %w", err)
-	}
-	config, err := dap.NewHpkeConfig(key).Append(nil)
-	if err == nil {
-		err = collectorBound(checked.Recipe(), config)
-	}
-	if err != nil {
-		return nil, "", nil, fmt.Errorf("hpke_key: %w", err)
 	}
 	return checked, token, key, nil
 }

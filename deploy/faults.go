@@ -2,60 +2,37 @@ package deploy
 
 import (
 	"fmt"
-	"strings"
+	"reflect"
+	"slices"
 
+	"github.com/starling-agg/starling/internal/faults"
 	"github.com/starling-agg/starling/internal/service"
 )
 
 // Faults are all that is wrong with a file, in its order.
-type Faults []error
+type Faults = faults.List
 
-func (f Faults) Error() string {
-	lines := make([]string, len(f))
-	for i, err := range f {
-		lines[i] = err.Error()
-	}
-	return strings.Join(lines, "\n")
-}
-
-// Unwrap has errors.Is and errors.As look at each.
-func (f Faults) Unwrap() []error { return f }
-
-// add adds what is wrong, where something is: name says where, unless it is empty.
-func (f *Faults) add(name string, err error) {
-	if err == nil {
-		return
-	}
-	if name != "" {
-		err = fmt.Errorf("%s%w", name, err)
-	}
-	*f = append(*f, err)
-}
-
-// all is the error of all, nil of none.
-func (f Faults) all() error {
-	if len(f) == 0 {
-		return nil
-	}
-	return f
-}
-
-// of is the error of a configuration file: each fault with the file's name.
-func (f Faults) of(path string) error {
+// ofFile is the error of a configuration file: each fault with the file's name.
+func ofFile(path string, f Faults) error {
 	var named Faults
 	for _, err := range f {
-		named = append(named, &service.ConfigError{File: path, Reason: err.Error()})
+		if _, ok := err.(*service.ConfigError); !ok {
+			err = &service.ConfigError{File: path, Reason: err.Error()}
+		}
+		named = append(named, err)
 	}
-	return named.all()
+	return named.All()
 }
 
-// invalid is what is wrong with a configuration that was read from a file.
-func invalid(path string, err error) error {
-	if err == nil {
-		return nil
+// negatives are the keys of a table whose numbers are below zero, but for those in which
+// that has a meaning.
+func negatives(table any, meant ...string) (f Faults) {
+	t := reflect.ValueOf(table)
+	for i := range t.NumField() {
+		key := t.Type().Field(i).Tag.Get("toml")
+		if v := t.Field(i); v.CanInt() && v.Int() < 0 && !slices.Contains(meant, key) {
+			f = append(f, fmt.Errorf("%s: negative", key))
+		}
 	}
-	if all, ok := err.(Faults); ok {
-		return all.of(path)
-	}
-	return Faults{err}.of(path)
+	return f
 }

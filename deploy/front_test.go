@@ -30,9 +30,17 @@ type fronted struct {
 	gateway *Gateway
 }
 
-// createFront writes a deployment of a sampled recipe into a new directory, with a relay
-// and a gateway, and reads the files of these two.
-func createFront(t *testing.T) *fronted {
+// sampled is a recipe whose devices decide by coins.
+var sampled = account.Options{Name: "Test", Query: recipe.Multihot{Length: 4, MaxWeight: 1}, MinBatch: 100, TimePrecision: 60,
+	Epsilon: recipe.Decimal{Coefficient: 1}, Delta: recipe.Decimal{Coefficient: 1, Scale: 6},
+	Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 4}}, Rate: &recipe.Rate{Devices: 4000, Units: 1}}
+
+// counted is a recipe whose guarantee is soon computed.
+var counted = account.Options{Name: "Test", Query: recipe.Count{}, MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: 1}}
+
+// createFront writes a deployment of a recipe into a new directory, with a relay and a
+// gateway, and reads the files of these two.
+func createFront(t *testing.T, o account.Options) *fronted {
 	t.Helper()
 	x := &fronted{dir: filepath.Join(t.TempDir(), "deployment"), made: time.Now()}
 	var err error
@@ -44,10 +52,8 @@ func createFront(t *testing.T) *fronted {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.Front.Close)
-	x.recipe, err = account.New(account.Options{Name: "Test", Query: recipe.Multihot{Length: 4, MaxWeight: 1}, Leader: x.LeaderURL(),
-		Helper: x.HelperURL(), MinBatch: 100, TimePrecision: 60, Epsilon: recipe.Decimal{Coefficient: 1},
-		Delta: recipe.Decimal{Coefficient: 1, Scale: 6}, Participation: recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 4}},
-		Rate: &recipe.Rate{Devices: 4000, Units: 1}, Relay: &recipe.Relay{URL: x.RelayURL(), Gateway: x.GatewayURL()}})
+	o.Leader, o.Helper, o.Relay = x.LeaderURL(), x.HelperURL(), &recipe.Relay{URL: x.RelayURL(), Gateway: x.GatewayURL()}
+	x.recipe, err = account.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +76,7 @@ func createFront(t *testing.T) *fronted {
 // manifest says of the aggregators' keys what they say themselves, and the aggregators
 // know how many reports are too many.
 func TestCreateFront(t *testing.T) {
-	x := createFront(t)
+	x := createFront(t, sampled)
 	a, ahead, behind := x.Addresses, x.relay, x.gateway
 	if err := ahead.Check(); err != nil {
 		t.Error(err)

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/internal/uploads"
-	"github.com/starling-agg/starling/sealed"
 )
 
 // A Gateway is the configuration of a gateway process: gateway.toml.
@@ -145,10 +145,7 @@ func (l GatewayLimits) limits() gateway.Limits {
 // [Gateway.Check] does.
 func LoadGateway(path string) (*Gateway, error) {
 	c := &Gateway{}
-	if err := loadAs(path, GatewayRole, c); err != nil {
-		return nil, err
-	}
-	if err := invalid(path, c.Validate()); err != nil {
+	if err := loadAs(path, GatewayRole, c, c.Validate); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -156,76 +153,48 @@ func LoadGateway(path string) (*Gateway, error) {
 
 // Validate says what is wrong with the configuration by itself.
 func (c *Gateway) Validate() error {
-	if err := c.Public.Validate(); err != nil {
-		return fmt.Errorf("public: %w", err)
-	}
-	if err := (service.Local{Address: c.Local.Address}).Validate(); err != nil {
-		return fmt.Errorf("local.address: %w", err)
-	}
-	window, hold := time.Duration(c.Window), time.Duration(c.Hold)
-	if window == 0 {
-		window = gateway.DefaultWindow
-	}
-	if hold == 0 {
-		hold = gateway.DefaultHold
-	}
-	switch {
-	case c.Data == "":
-		return errors.New("data: the directory of rounds is required")
-	case !apart(c.Data, c.Record):
-		return errRecord
-	case len(c.Keys) == 0 && c.Epochs == "":
-		return errors.New("epochs: a directory of keys is required, or one in keys")
-	case c.Overlap < 0 || time.Duration(c.Overlap) > gateway.MaxOverlap:
-		return fmt.Errorf("overlap: from 0 to %v", gateway.MaxOverlap)
-	case c.Overlap != 0 && c.Epochs == "":
-		return errors.New("overlap: belongs to epochs")
-	case len(c.Targets) == 0 && !c.Agreement.used():
-		return errors.New("targets: at least one is required")
-	case window < gateway.MinWindow || window > gateway.MaxWindow:
-		return fmt.Errorf("window: from %v to %v", gateway.MinWindow, gateway.MaxWindow)
-	case hold < window || hold > gateway.MaxHold:
-		return fmt.Errorf("hold: from the window to %v", gateway.MaxHold)
-	case c.Mix != 0 && (time.Duration(c.Mix) < window || time.Duration(c.Mix) > hold):
-		return errors.New("mix: from the window to hold")
-	case c.MinRound < 0 || c.MinRound > c.Limits.limits().WithDefaults().Held:
-		return errors.New("min_round: negative, or more than limits.held_requests")
-	case c.RelayToken != "" && len(c.Relays) > 0:
-		return errors.New("relay_token: stands for an entry of relays; name it there")
-	case c.MaxOpened < 0:
-		return errors.New("max_opened: negative")
-	case c.Path != "" && c.Path[0] != '/':
-		return errors.New("path: must begin with a slash")
-	}
-	if err := c.Agreement.validate(); err != nil {
-		return err
-	}
+	var f Faults
+	f.Add("public: ", c.Public.Validate())
+	f.Add("local.address: ", service.Local{Address: c.Local.Address}.Validate())
+	window := cmp.Or(time.Duration(c.Window), gateway.DefaultWindow)
+	hold := cmp.Or(time.Duration(c.Hold), gateway.DefaultHold)
+	f.If(c.Data == "", "data: the directory of rounds is required")
+	f.If(c.Data != "" && !apart(c.Data, c.Record), "%w", errRecord)
+	f.If(len(c.Keys) == 0 && c.Epochs == "", "epochs: a directory of keys is required, or one in keys")
+	f.If(c.Overlap < 0 || time.Duration(c.Overlap) > gateway.MaxOverlap, "overlap: from 0 to %v", gateway.MaxOverlap)
+	f.If(c.Overlap != 0 && c.Epochs == "", "overlap: belongs to epochs")
+	f.If(len(c.Targets) == 0 && !c.Agreement.used(), "targets: at least one is required")
+	f.If(window < gateway.MinWindow || window > gateway.MaxWindow, "window: from %v to %v", gateway.MinWindow, gateway.MaxWindow)
+	f.If(hold < window || hold > gateway.MaxHold, "hold: from the window to %v", gateway.MaxHold)
+	f.If(c.Mix != 0 && (time.Duration(c.Mix) < window || time.Duration(c.Mix) > hold), "mix: from the window to hold")
+	f.If(c.MinRound < 0 || c.MinRound > c.Limits.limits().WithDefaults().Held, "min_round: negative, or more than limits.held_requests")
+	f.If(c.RelayToken != "" && len(c.Relays) > 0, "relay_token: stands for an entry of relays; name it there")
+	f.If(c.MaxOpened < 0, "max_opened: negative")
+	f.If(c.Path != "" && c.Path[0] != '/', "path: must begin with a slash")
+	f.Add("", c.Agreement.validate())
 	for i, k := range c.Keys {
-		if k.File == "" {
-			return fmt.Errorf("keys[%d].file: required", i)
-		}
+		f.If(k.File == "", "keys[%d].file: required", i)
 	}
 	for i, r := range c.Relays {
-		if r.Token == "" || r.RequestsPerTick < 0 || r.OpenedPerKey < 0 {
-			return fmt.Errorf("relays[%d]: token is required, and limits are not negative", i)
-		}
+		f.If(r.Token == "", "relays[%d].token: required", i)
+		f.Add(fmt.Sprintf("relays[%d].", i), negatives(r).All())
 	}
+	named := make(map[string]bool)
 	for i, t := range c.Targets {
-		if _, err := endpoint.Parse(t.URL); err != nil {
-			return fmt.Errorf("targets[%d].url: %w", i, err)
-		}
-		via := t.Via
-		if via == "" {
-			via = t.URL
-		}
-		if err := endpoint.CheckPeer(via); err != nil {
-			return fmt.Errorf("targets[%d].via: %w", i, err)
+		_, err := endpoint.Parse(t.URL)
+		f.Add(fmt.Sprintf("targets[%d].url: ", i), err)
+		f.If(named[t.URL], "targets[%d].url: %s stands twice", i, t.URL)
+		named[t.URL] = true
+		if via := cmp.Or(t.Via, t.URL); err == nil || t.Via != "" {
+			f.Add(fmt.Sprintf("targets[%d].via: ", i), endpoint.CheckPeer(via))
 		}
 	}
-	if err := c.Limits.limits().Validate(); err != nil {
-		return fmt.Errorf("limits: %w", err)
+	if low := negatives(c.Limits, "min_free"); low != nil {
+		f.Add("limits.", low)
+	} else {
+		f.Add("limits: ", c.Limits.limits().Validate())
 	}
-	return nil
+	return f.All()
 }
 
 // epochs is the directory of keys, or nil.
@@ -244,103 +213,129 @@ func (c *Gateway) epochs() *gateway.Epochs {
 	return e
 }
 
-// options reads the files that the configuration names, but for the directory.
+// options reads the files that the configuration names, but for the directories of its
+// own, and says all that is wrong with them.
 func (c *Gateway) options() (gateway.Options, error) {
 	o := gateway.Options{Window: time.Duration(c.Window), Mix: time.Duration(c.Mix), MinRound: c.MinRound, Hold: time.Duration(c.Hold),
 		MaxOpened: c.MaxOpened, Path: c.Path, Limits: c.Limits.limits()}
+	var f Faults
+	var err error
+	o.Keys, err = c.readKeys()
+	f.Add("", err)
+	o.Targets, err = c.readTargets()
+	f.Add("", err)
+	o.Relays, err = c.readRelays()
+	f.Add("", err)
+	if c.Agreement.used() {
+		f.Add("", c.agreed(&o))
+	}
+	return o, f.All()
+}
+
+// readKeys reads the keys of the directory, the newest first, and then those that stand in
+// the configuration.
+func (c *Gateway) readKeys() (keys []gateway.Key, err error) {
+	var f Faults
 	ids := make(map[uint8]bool)
 	for i, k := range c.Keys {
-		b, err := k.File.Read()
+		if k.File == "" {
+			continue // was told when the configuration was read
+		}
+		pair, err := readKeyPair(k.File)
 		if err != nil {
-			return o, fmt.Errorf("keys[%d]: %w", i, err)
+			f.Add(fmt.Sprintf("keys[%d]: ", i), err)
+			continue
 		}
-		pair, err := sealed.ParseKeyPair(b)
-		if err != nil {
-			return o, fmt.Errorf("keys[%d]: %s: %w", i, k.File, err)
-		}
-		if ids[pair.ID()] {
-			return o, fmt.Errorf("keys[%d]: id %d stands twice", i, pair.ID())
-		}
+		f.If(ids[pair.ID()], "keys[%d]: id %d stands twice", i, pair.ID())
 		ids[pair.ID()] = true
-		o.Keys = append(o.Keys, gateway.Key{Pair: pair, NotAfter: k.NotAfter, Note: string(k.File) + gateway.NoteSuffix})
+		keys = append(keys, gateway.Key{Pair: pair, NotAfter: k.NotAfter, Note: string(k.File) + gateway.NoteSuffix})
 	}
 	if e := c.epochs(); e != nil {
-		keys, err := e.Keys(time.Now())
-		if err != nil {
-			return o, err
+		dated, err := e.Keys(time.Now())
+		f.Add("", err)
+		for _, k := range dated {
+			f.If(ids[k.Pair.ID()], "epochs: a key has the id %d, as one in keys", k.Pair.ID())
 		}
-		for _, k := range keys {
-			if ids[k.Pair.ID()] {
-				return o, fmt.Errorf("epochs: a key has the id %d, as one in keys", k.Pair.ID())
-			}
-		}
-		o.Keys = append(keys, o.Keys...)
-		if len(o.Keys) == 0 {
-			return o, errors.New("epochs: no key whose time is not over; starling manifest new makes one with its manifest")
-		}
+		keys = append(dated, keys...)
+		f.If(err == nil && len(keys) == 0 && len(c.Keys) == 0, "epochs: no key whose time is not over; starling manifest new makes one with its manifest")
 	}
+	return keys, f.All()
+}
+
+// readTargets reads the leaders that the configuration names.
+func (c *Gateway) readTargets() (targets []gateway.Target, err error) {
+	var f Faults
 	for i, t := range c.Targets {
 		target := gateway.Target{URL: t.URL, Via: t.Via}
 		if t.Token != "" {
-			var err error
-			if target.Token, err = t.Token.Text(); err != nil {
-				return o, fmt.Errorf("targets[%d].token: %w", i, err)
-			}
+			target.Token, err = t.Token.Text()
+			f.Add(fmt.Sprintf("targets[%d].token: ", i), err)
 		}
-		o.Targets = append(o.Targets, target)
+		targets = append(targets, target)
 	}
-	if c.Agreement.used() {
-		if err := c.agreed(&o); err != nil {
-			return o, err
-		}
-	}
-	relays := c.Relays
+	return targets, f.All()
+}
+
+// readRelays reads the relays that the configuration names.
+func (c *Gateway) readRelays() (relays []gateway.Relay, err error) {
+	named, place := c.Relays, func(i int) string { return fmt.Sprintf("relays[%d].token", i) }
 	if c.RelayToken != "" {
-		relays = []GatewayRelay{{Token: c.RelayToken}}
+		named, place = []GatewayRelay{{Token: c.RelayToken}}, func(int) string { return "relay_token" }
 	}
-	for i, r := range relays {
+	var f Faults
+	first := make(map[string]int)
+	for i, r := range named {
+		if r.Token == "" {
+			continue // was told when the configuration was read
+		}
 		token, err := r.Token.Text()
 		if err != nil {
-			return o, fmt.Errorf("relays[%d]: token: %w", i, err)
+			f.Add(place(i)+": ", err)
+			continue
 		}
-		o.Relays = append(o.Relays, gateway.Relay{Token: token, PerTick: r.RequestsPerTick, PerKey: r.OpenedPerKey})
+		f.If(len(token) < gateway.MinToken, "%s: %s has %d bytes, want %d or more; starling key token makes one", place(i), r.Token, len(token), gateway.MinToken)
+		if other, twice := first[token]; twice {
+			f.If(true, "%s: it is that of relays[%d]", place(i), other)
+		}
+		first[token] = i
+		relays = append(relays, gateway.Relay{Token: token, PerTick: r.RequestsPerTick, PerKey: r.OpenedPerKey})
 	}
-	return o, nil
+	return relays, f.All()
 }
 
 // agreed gives the gateway the leader and the relay of its agreement, where the
 // configuration names none.
 func (c *Gateway) agreed(o *gateway.Options) error {
+	var f Faults
 	leader, err := c.Agreement.invited(LeaderRole)
-	if err != nil {
-		return err
+	f.Add("", err)
+	if err == nil {
+		if len(o.Targets) == 0 {
+			o.Targets = []gateway.Target{{URL: leader.URL}}
+		}
+		o.Transport, err = onward(leader)
+		f.Add("", err)
 	}
-	if len(o.Targets) == 0 {
-		o.Targets = []gateway.Target{{URL: leader.URL}}
+	if c.RelayToken == "" && len(c.Relays) == 0 {
+		s, _, err := c.Agreement.with(GatewayRole, RelayRole)
+		f.Add("", err)
+		if err == nil {
+			token, err := s.Token(dap.TaskID{})
+			f.Add("", err)
+			o.Relays = []gateway.Relay{{Token: token}}
+		}
 	}
-	if o.Transport, err = onward(leader); err != nil {
-		return err
-	}
-	if c.RelayToken != "" || len(c.Relays) > 0 {
-		return nil
-	}
-	s, _, err := c.Agreement.with(GatewayRole, RelayRole)
-	if err != nil {
-		return err
-	}
-	token, err := s.Token(dap.TaskID{})
-	o.Relays = []gateway.Relay{{Token: token}}
-	return err
+	return f.All()
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no
 // directory or listener.
 func (c *Gateway) Check() error {
-	if err := c.Public.CheckFiles(); err != nil {
-		return fmt.Errorf("public: %w", err)
-	}
+	var f Faults
+	f.Add("public: ", c.Public.CheckFiles())
 	_, err := c.options()
-	return err
+	f.Add("", err)
+	return f.All()
 }
 
 // Parts returns the gateway as components for [service.Run], in order: the gateway with

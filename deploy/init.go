@@ -158,6 +158,7 @@ func Init(o InitOptions) (*Made, error) {
 	if err := home.apart(); err != nil {
 		return nil, err
 	}
+	w.replace(CertificatesFile, home.certificates())
 	if err := w.write(); err != nil {
 		return nil, err
 	}
@@ -169,7 +170,7 @@ func Init(o InitOptions) (*Made, error) {
 		}
 	}
 	slices.Sort(made.Missing)
-	return made, home.certificates()
+	return made, nil
 }
 
 // A home is the directory of one owner: the invitations that it holds, its own among
@@ -351,28 +352,22 @@ func (h *home) listen(o InitOptions, v *invitation.Invitation, f *initFields, w 
 	return nil
 }
 
-// certificates writes the certificates of all who vouch for themselves.
-func (h *home) certificates() error {
+// certificates are those of all who vouch for themselves, PEM.
+func (h *home) certificates() []byte {
 	var all bytes.Buffer
 	for _, role := range Roles {
 		if v := h.known[role]; v != nil && len(v.Certificate) > 0 {
 			pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: v.Certificate})
 		}
 	}
-	if all.Len() == 0 {
-		return nil
-	}
-	path := filepath.Join(h.dir, CertificatesFile)
-	if err := os.WriteFile(path+".new", all.Bytes(), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return all.Bytes()
 }
 
 // newFiles are files that are to be written all, or not at all.
 type newFiles struct {
-	dir   string
-	files []newFile
+	dir      string
+	files    []newFile
+	replaced []newFile // may be there already
 }
 
 type newFile struct {
@@ -383,6 +378,13 @@ type newFile struct {
 
 func (w *newFiles) add(name string, mode fs.FileMode, text []byte) {
 	w.files = append(w.files, newFile{name, mode, text})
+}
+
+// replace adds a public file that takes the place of one that is there. Empty is none.
+func (w *newFiles) replace(name string, text []byte) {
+	if len(text) > 0 {
+		w.replaced = append(w.replaced, newFile{name, 0o644, text})
+	}
 }
 
 func (w *newFiles) invitation(v *invitation.Invitation) error {
@@ -439,18 +441,18 @@ func (w *newFiles) certificate(host, certFile, keyFile string, from, until time.
 	return der, nil
 }
 
-// write writes all files, none of which may be there. After an error those that it has
-// written are gone again.
+// write writes all files, of which none may be there but those that are replaced. After an
+// error everything is as it was.
 func (w *newFiles) write() (err error) {
 	for _, f := range w.files {
 		if _, err := os.Lstat(filepath.Join(w.dir, f.name)); !errors.Is(err, fs.ErrNotExist) {
 			return errors.Join(fmt.Errorf("%s: %w", filepath.Join(w.dir, f.name), ErrExists), err)
 		}
 	}
-	var done []string
+	var made []string
 	defer func() {
 		if err != nil {
-			for _, path := range done {
+			for _, path := range slices.Backward(made) {
 				err = errors.Join(err, os.Remove(path))
 			}
 		}
@@ -459,24 +461,72 @@ func (w *newFiles) write() (err error) {
 		name string
 		mode fs.FileMode
 	}{{"", 0o755}, {secretsDir, 0o700}, {invitationsDir, 0o755}} {
-		if err := os.MkdirAll(filepath.Join(w.dir, dir.name), dir.mode); err != nil {
+		if err := makeDir(filepath.Join(w.dir, dir.name), dir.mode, &made); err != nil {
 			return err
 		}
 	}
 	for _, f := range w.files {
-		path := filepath.Join(w.dir, f.name)
-		out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, f.mode)
-		if err != nil {
-			return err
-		}
-		done = append(done, path)
-		_, err = out.Write(f.text)
-		if err == nil {
-			err = out.Sync()
-		}
-		if err = errors.Join(err, out.Close()); err != nil {
+		if err := createFile(filepath.Join(w.dir, f.name), f, &made); err != nil {
 			return err
 		}
 	}
+	// What is replaced lies whole beside its place first, and takes it last.
+	const beside = ".new"
+	for _, f := range w.replaced {
+		path := filepath.Join(w.dir, f.name)
+		if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is no file", path)
+		}
+		if err := os.Remove(path + beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := createFile(path+beside, f, &made); err != nil {
+			return err
+		}
+	}
+	for _, f := range w.replaced {
+		path := filepath.Join(w.dir, f.name)
+		if err := os.Rename(path+beside, path); err != nil {
+			return err
+		}
+		made = slices.DeleteFunc(made, func(m string) bool { return m == path+beside })
+	}
 	return nil
+}
+
+// makeDir makes a directory and those above it, and notes which were not there.
+func makeDir(path string, mode fs.FileMode, made *[]string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s is no directory", path)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if above := filepath.Dir(path); above != path {
+		if err := makeDir(above, 0o755, made); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, mode); err != nil {
+		return err
+	}
+	*made = append(*made, path)
+	return nil
+}
+
+// createFile writes a file that is not there, durably, and notes it.
+func createFile(path string, f newFile, made *[]string) error {
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, f.mode)
+	if err != nil {
+		return err
+	}
+	*made = append(*made, path)
+	_, err = out.Write(f.text)
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
 }

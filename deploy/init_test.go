@@ -36,7 +36,8 @@ func mustInit(t *testing.T, o InitOptions) *Made {
 	return made
 }
 
-// snapshot is all that a directory holds.
+// snapshot is all that a directory holds, byte for byte: files and directories with what
+// they are and who may read them. Of a directory that is not there it is empty.
 func snapshot(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -44,11 +45,17 @@ func snapshot(t *testing.T, dir string) map[string]string {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
 		if err != nil || d.IsDir() {
+			all[path+"/"] = info.Mode().String()
 			return err
 		}
 		b, err := os.ReadFile(path)
 		all[path] = string(b)
+		all[path+" mode"] = info.Mode().String()
 		return err
 	})
 	if err != nil {
@@ -139,7 +146,7 @@ func TestInit(t *testing.T) {
 	hers, his := snapshot(t, ada), snapshot(t, ben)
 	secrets := 0
 	for path, text := range hers {
-		if !strings.Contains(path, secretsDir) {
+		if !strings.Contains(path, secretsDir) || strings.HasSuffix(path, "/") || strings.HasSuffix(path, " mode") {
 			continue
 		}
 		secrets++
@@ -161,7 +168,7 @@ func TestInit(t *testing.T) {
 		t.Errorf("%d secrets of a collector and a leader", secrets)
 	}
 	for _, path := range []string{filepath.Join(ada, LeaderFile), filepath.Join(ada, CollectorFile), filepath.Join(ben, HelperFile), invitationOf(ada, LeaderRole), filepath.Join(ada, RecipeFile)} {
-		if c := CheckFile(path); len(c.Faults) > 0 {
+		if c := CheckFile(path, initNow()); len(c.Faults) > 0 {
 			t.Errorf("%s: %q", path, c.Faults)
 		}
 	}
@@ -320,6 +327,103 @@ func TestInitRefuses(t *testing.T) {
 	}
 }
 
+// TestInitSpoilt: an invitation that lost its end, wherever, or one bit anywhere, is
+// refused with the file's name, for whoever has read the right fingerprint too; and the
+// directory stays as it is.
+func TestInitSpoilt(t *testing.T) {
+	ada, _, _ := couple(t)
+	// One behind a proxy has no certificate of its own in it, so there is less to spoil.
+	ben := filepath.Join(t.TempDir(), "ben too")
+	helper := mustInit(t, InitOptions{Dir: ben, Role: HelperRole, Owner: "Ben", URL: "https://helper.example/", Proxied: true})
+	text, err := os.ReadFile(invitationOf(ben, HelperRole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "helper.invitation")
+	before, refused := snapshot(t, ada), 0
+	refuse := func(what string, n int, spoilt []byte) {
+		if err := os.WriteFile(path, spoilt, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Init(InitOptions{Dir: ada, Join: []string{path}, Fingerprints: []string{helper.Fingerprint}, Now: initNow()})
+		of := new(InvitationError)
+		if !errors.As(err, &of) || of.File != path || !errors.Is(err, invitation.ErrFormat) && !errors.Is(err, invitation.ErrDamaged) && !errors.Is(err, invitation.ErrVersion) {
+			t.Errorf("%s %d: %v", what, n, err)
+		}
+		if !maps.Equal(snapshot(t, ada), before) {
+			t.Fatalf("%s %d: the directory is not as it was", what, n)
+		}
+		refused++
+	}
+	for n := range text {
+		refuse("cut at", n, text[:n])
+		changed := slices.Clone(text)
+		changed[n] ^= 1 << (n % 8)
+		refuse("changed at", n, changed)
+	}
+	if refused != 2*len(text) || refused < 400 {
+		t.Errorf("%d spoilt files of %d bytes", refused, len(text))
+	}
+	mustInit(t, InitOptions{Dir: ada, Join: []string{invitationOf(ben, HelperRole)}, Fingerprints: []string{helper.Fingerprint}})
+	// One that is spoilt after it was joined is told of by whatever reads it.
+	joined := invitationOf(ada, HelperRole)
+	if err := os.WriteFile(joined, text[:len(text)/2], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before = snapshot(t, ada)
+	if _, err := Init(InitOptions{Dir: ada, Role: GatewayRole, Owner: "Ada", URL: "https://gateway.example/", Now: initNow()}); err == nil || !strings.Contains(err.Error(), joined) {
+		t.Errorf("another party beside a spoilt invitation: %v", err)
+	}
+	if c := CheckFile(filepath.Join(ada, LeaderFile), initNow()); !slices.ContainsFunc(c.Faults, func(f string) bool { return strings.Contains(f, "the helper's invitation: ") }) {
+		t.Errorf("the leader's configuration with a spoilt invitation: %q", c.Faults)
+	}
+	if !maps.Equal(snapshot(t, ada), before) {
+		t.Error("the directory is not as it was")
+	}
+}
+
+// TestInitWritesAllOrNothing: where one file cannot be written none is.
+func TestInitWritesAllOrNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		there func(dir string) error
+		says  string
+	}{
+		"invitations is a file":        {func(dir string) error { return os.WriteFile(filepath.Join(dir, invitationsDir), nil, 0o644) }, "invitations"},
+		"the certificates' is no file": {func(dir string) error { return os.Mkdir(filepath.Join(dir, CertificatesFile), 0o755) }, "is no file"},
+		"a file of the same name":      {func(dir string) error { return os.WriteFile(filepath.Join(dir, LeaderFile), []byte("mine"), 0o644) }, "it is there already"},
+		"a link of the same name":      {func(dir string) error { return os.Symlink("elsewhere", filepath.Join(dir, LeaderFile)) }, "it is there already"},
+	} {
+		dir := filepath.Join(t.TempDir(), "ada")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.there(dir); err != nil {
+			t.Fatal(err)
+		}
+		list := func() (all []string) {
+			if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { all = append(all, path); return err }); err != nil {
+				t.Fatal(err)
+			}
+			return all
+		}
+		before := list()
+		_, err := Init(InitOptions{Dir: dir, Role: LeaderRole, Owner: "Ada", URL: "https://leader.example/", Now: initNow()})
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after := list(); !slices.Equal(after, before) {
+			t.Errorf("%s: there was %q, now %q", name, before, after)
+		}
+	}
+	deep := filepath.Join(t.TempDir(), "a", "b")
+	if err := os.WriteFile(filepath.Dir(deep), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Init(InitOptions{Dir: deep, Role: LeaderRole, Owner: "Ada", URL: "https://leader.example/", Now: initNow()}); err == nil {
+		t.Error("a directory below a file was made")
+	}
+}
+
 // TestAgreementMistakes: a configuration whose agreement does not fit its task or its
 // role starts nothing, and says what is missing.
 func TestAgreementMistakes(t *testing.T) {
@@ -397,7 +501,7 @@ func TestCheckFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c := CheckFile(path)
+	c := CheckFile(path, initNow())
 	all := strings.Join(c.Faults, "\n")
 	for _, want := range []string{"public: address", "local.address", "data: ", "tasks[0].verify_keys", "tasks[0].peer_token"} {
 		if !strings.Contains(all, want) {
@@ -412,7 +516,7 @@ func TestCheckFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if c := CheckFile(path); len(c.Faults) != 1 {
+		if c := CheckFile(path, initNow()); len(c.Faults) != 1 {
 			t.Errorf("%s: %q", name, c.Faults)
 		}
 	}
@@ -442,7 +546,7 @@ func TestCheckCertificate(t *testing.T) {
 	}
 	path, proof := made(1)
 	_, others := made(2)
-	if c := CheckFile(path); len(c.Faults) > 0 || strings.Contains(c.Found, "certificate") {
+	if c := CheckFile(path, initNow()); len(c.Faults) > 0 || strings.Contains(c.Found, "certificate") {
 		t.Errorf("without a certificate: %+v", c)
 	}
 	for name, c := range map[string]struct {
@@ -452,7 +556,7 @@ func TestCheckCertificate(t *testing.T) {
 		if err := os.WriteFile(path+CertificateSuffix, c.proof, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := CheckFile(path); len(got.Faults) != c.faults || strings.Contains(got.Found, "proves") != (c.faults == 0) {
+		if got := CheckFile(path, initNow()); len(got.Faults) != c.faults || strings.Contains(got.Found, "proves") != (c.faults == 0) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -70,12 +70,14 @@ func (a *Aggregator) schedule(recipes []*recipe.Recipe, signing *keyset.Signing)
 // readKeys reads the operator's key files.
 func (a *Aggregator) readKeys() (*sealed.Keyring, error) {
 	var pairs []*sealed.KeyPair
+	var f Faults
 	for _, file := range a.HPKEKeys {
 		k, err := readKeyPair(file)
-		if err != nil {
-			return nil, err
-		}
+		f.Add("hpke_keys: ", err)
 		pairs = append(pairs, k)
+	}
+	if err := f.All(); err != nil {
+		return nil, err
 	}
 	ring, err := sealed.NewKeyring(pairs...)
 	if err != nil {

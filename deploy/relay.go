@@ -2,8 +2,6 @@ package deploy
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -70,10 +68,7 @@ func (l RelayLimits) limits() relay.Limits {
 // [Relay.Check] does.
 func LoadRelay(path string) (*Relay, error) {
 	c := &Relay{}
-	if err := loadAs(path, RelayRole, c); err != nil {
-		return nil, err
-	}
-	if err := invalid(path, c.Validate()); err != nil {
+	if err := loadAs(path, RelayRole, c, c.Validate); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -81,27 +76,25 @@ func LoadRelay(path string) (*Relay, error) {
 
 // Validate says what is wrong with the configuration by itself.
 func (c *Relay) Validate() error {
-	if err := c.Public.Validate(); err != nil {
-		return fmt.Errorf("public: %w", err)
-	}
-	if err := (service.Local{Address: c.Local.Address}).Validate(); err != nil {
-		return fmt.Errorf("local.address: %w", err)
-	}
+	var f Faults
+	f.Add("public: ", c.Public.Validate())
+	f.Add("local.address: ", service.Local{Address: c.Local.Address}.Validate())
 	switch {
-	case c.Public.Proxied() && c.Public.ForwardedHeader == "" && c.Limits.RequestsPerMinute > 0:
-		return errors.New("limits.requests_per_minute: behind a proxy all requests come from its address; name its public.forwarded_header")
+	case c.Gateway != "":
+		f.Add("gateway: ", endpoint.CheckPeer(c.Gateway))
+	case !c.Agreement.used():
+		f.If(true, "gateway: required, or an agreement with one")
 	}
-	if err := c.Agreement.validate(); err != nil {
-		return err
+	f.Add("", c.Agreement.validate())
+	f.If(c.Path != "" && c.Path[0] != '/', "path: must begin with a slash")
+	f.If(c.Public.Proxied() && c.Public.ForwardedHeader == "" && c.Limits.RequestsPerMinute > 0,
+		"limits.requests_per_minute: behind a proxy all requests come from its address; name its public.forwarded_header")
+	if low := negatives(c.Limits, "requests_per_minute"); low != nil {
+		f.Add("limits.", low)
+	} else {
+		f.Add("limits: ", c.Limits.limits().Validate())
 	}
-	o := c.plain()
-	if c.Gateway == "" && c.Agreement.used() {
-		return o.Limits.Validate() // the rest when its invitation is read
-	}
-	if err := endpoint.CheckPeer(c.Gateway); err != nil {
-		return fmt.Errorf("gateway: %w", err)
-	}
-	return o.Validate()
+	return f.All()
 }
 
 // plain are the options without what stands in files.
@@ -114,40 +107,46 @@ func (c *Relay) plain() relay.Options {
 	return o
 }
 
+// options reads the files that the configuration names, and says all that is wrong with
+// them.
 func (c *Relay) options() (relay.Options, error) {
 	o := c.plain()
+	var f Faults
 	if c.Agreement.used() {
-		s, gateway, err := c.Agreement.with(RelayRole, GatewayRole)
-		if err != nil {
-			return o, err
-		}
-		if o.Token, err = s.Token(dap.TaskID{}); err != nil {
-			return o, err
-		}
-		if o.Gateway == "" {
-			o.Gateway = gateway.URL
-		}
-		if o.Transport, err = onward(gateway); err != nil {
-			return o, err
-		}
+		f.Add("", c.agreed(&o))
 	}
 	if c.GatewayToken != "" {
 		var err error
-		if o.Token, err = c.GatewayToken.Text(); err != nil {
-			return o, fmt.Errorf("gateway_token: %w", err)
-		}
+		o.Token, err = c.GatewayToken.Text()
+		f.Add("gateway_token: ", err)
 	}
-	return o, nil
+	return o, f.All()
+}
+
+// agreed gives the relay the gateway of its agreement, where the configuration names none.
+func (c *Relay) agreed(o *relay.Options) error {
+	s, gateway, err := c.Agreement.with(RelayRole, GatewayRole)
+	if err != nil {
+		return err
+	}
+	if o.Token, err = s.Token(dap.TaskID{}); err != nil {
+		return err
+	}
+	if o.Gateway == "" {
+		o.Gateway = gateway.URL
+	}
+	o.Transport, err = onward(gateway)
+	return err
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no
 // listener.
 func (c *Relay) Check() error {
-	if err := c.Public.CheckFiles(); err != nil {
-		return fmt.Errorf("public: %w", err)
-	}
+	var f Faults
+	f.Add("public: ", c.Public.CheckFiles())
 	_, err := c.options()
-	return err
+	f.Add("", err)
+	return f.All()
 }
 
 // Parts returns the relay as components for [service.Run], in order: the local listener,

@@ -50,8 +50,9 @@ func RoleOf(path string) (Role, error) {
 	return said.Role, nil
 }
 
-// loadAs reads the configuration of one role.
-func loadAs(path string, role Role, into any) error {
+// loadAs reads the configuration of one role, and says all that is wrong with it by
+// itself, as validate does: keys that nobody knows do not hide the rest.
+func loadAs(path string, role Role, into any, validate func() error) error {
 	said, err := RoleOf(path)
 	if err != nil {
 		return err
@@ -59,5 +60,14 @@ func loadAs(path string, role Role, into any) error {
 	if said != role {
 		return &RoleError{path, said, role}
 	}
-	return service.Load(path, into)
+	var f Faults
+	if err := service.Load(path, into); err != nil {
+		unknown, ok := err.(Faults)
+		if !ok {
+			return err
+		}
+		f = unknown
+	}
+	f.Add("", validate())
+	return ofFile(path, f)
 }

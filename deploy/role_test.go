@@ -13,7 +13,7 @@ import (
 
 // TestRoles: a file is whose it says, under whatever name, and no party takes another's.
 func TestRoles(t *testing.T) {
-	x := createFront(t)
+	x := createFront(t, counted)
 	loads := map[Role]func(string) error{
 		LeaderRole:    func(path string) error { _, err := LoadAggregator(path, dap.RoleLeader); return err },
 		HelperRole:    func(path string) error { _, err := LoadAggregator(path, dap.RoleHelper); return err },

@@ -214,8 +214,8 @@ type Options struct {
 	Observe Observer
 }
 
-// minToken is the length in bytes below which a bearer token is taken for a mistake.
-const minToken = 16
+// MinToken is the length in bytes below which a bearer token is taken for a mistake.
+const MinToken = 16
 
 // Validate fills in defaults and reports what is missing.
 func (o *Options) Validate() error {
@@ -296,8 +296,8 @@ func (o *Options) Validate() error {
 			return errors.New("gateway: a relay's limit is negative")
 		case r.Token == "" && len(o.Relays) > 1 || tokens[r.Token]:
 			return errors.New("gateway: two relays with one token, or one of several without")
-		case r.Token != "" && len(r.Token) < minToken:
-			return fmt.Errorf("gateway: the relay's token needs %d bytes or more", minToken)
+		case r.Token != "" && len(r.Token) < MinToken:
+			return fmt.Errorf("gateway: the relay's token needs %d bytes or more", MinToken)
 		}
 		tokens[r.Token] = true
 	}

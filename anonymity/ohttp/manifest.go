@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/internal/endpoint"
+	"github.com/starling-agg/starling/internal/faults"
 	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/signed"
 )
@@ -178,75 +179,59 @@ const (
 
 var extensionNames = map[uint16]string{extensionIssuers: "issuers", extensionWitnesses: "witnesses"}
 
-// Validate says what is wrong with the manifest itself, whatever the time is and whoever
-// signed it.
+// Validate says all that is wrong with the manifest itself, as a [faults.List], whatever
+// the time is and whoever signed it.
 func (m *Manifest) Validate() error {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrManifest, fmt.Sprintf(format, args...))
+	var f faults.List
+	bad := func(broken bool, format string, args ...any) {
+		if broken {
+			f.Add("", fmt.Errorf("%w: %s", ErrManifest, fmt.Sprintf(format, args...)))
+		}
 	}
 	whole := func(d time.Duration) bool { return d%time.Second == 0 }
-	switch {
-	case m.Length < MinEpoch || m.Length > MaxEpoch || !whole(m.Length):
-		return bad("an epoch of %v, want whole seconds from %v to %v", m.Length, MinEpoch, MaxEpoch)
-	case !m.NotAfter.After(m.NotBefore) || m.NotBefore.Unix() < 0 || m.NotBefore.Nanosecond() != 0 || m.NotAfter.Nanosecond() != 0:
-		return bad("NotAfter must lie behind NotBefore, both in whole seconds")
-	case m.NotAfter.Sub(m.NotBefore) > m.Length:
-		return bad("valid for %v, longer than an epoch", m.NotAfter.Sub(m.NotBefore))
-	case m.NotBefore.Unix()/int64(m.Length/time.Second) != int64(m.Epoch):
-		return bad("epoch %d begins at another time", m.Epoch)
-	case m.Tries < 1 || m.Tries > MaxTries || m.Every < time.Second || m.Every > maxEvery || !whole(m.Every):
-		return bad("%d tries every %v, want 1 to %d, and whole seconds from 1s to %v", m.Tries, m.Every, MaxTries, maxEvery)
-	case m.Sending() > m.Length:
-		return bad("tries over %v, longer than an epoch", m.Sending())
-	case m.Hold < time.Second || m.Hold > MaxHold || !whole(m.Hold):
-		return bad("the gateway holds uploads for %v, want whole seconds from 1s to %v", m.Hold, MaxHold)
+	epoch := m.Length >= MinEpoch && m.Length <= MaxEpoch && whole(m.Length)
+	bad(!epoch, "an epoch of %v, want whole seconds from %v to %v", m.Length, MinEpoch, MaxEpoch)
+	bad(!m.NotAfter.After(m.NotBefore) || m.NotBefore.Unix() < 0 || m.NotBefore.Nanosecond() != 0 || m.NotAfter.Nanosecond() != 0,
+		"NotAfter must lie behind NotBefore, both in whole seconds")
+	if epoch {
+		bad(m.NotAfter.Sub(m.NotBefore) > m.Length, "valid for %v, longer than an epoch", m.NotAfter.Sub(m.NotBefore))
+		bad(m.NotBefore.Unix()/int64(m.Length/time.Second) != int64(m.Epoch), "epoch %d begins at another time", m.Epoch)
+		bad(m.Sending() > m.Length, "tries over %v, longer than an epoch", m.Sending())
 	}
-	if len(m.Gateway) < 1 || len(m.Gateway) > 2 {
-		return bad("%d keys of the gateway, want one or two", len(m.Gateway))
-	}
+	bad(m.Tries < 1 || m.Tries > MaxTries || m.Every < time.Second || m.Every > maxEvery || !whole(m.Every),
+		"%d tries every %v, want 1 to %d, and whole seconds from 1s to %v", m.Tries, m.Every, MaxTries, maxEvery)
+	bad(m.Hold < time.Second || m.Hold > MaxHold || !whole(m.Hold),
+		"the gateway holds uploads for %v, want whole seconds from 1s to %v", m.Hold, MaxHold)
+	bad(len(m.Gateway) < 1 || len(m.Gateway) > 2, "%d keys of the gateway, want one or two", len(m.Gateway))
 	for _, k := range m.Gateway {
-		if _, err := k.Choose(); err != nil {
-			return bad("the gateway's key: %v", err)
-		}
+		_, err := k.Choose()
+		bad(err != nil, "the gateway's key: %v", err)
 	}
-	if len(m.Gateway) == 2 && (m.Gateway[0].ID == m.Gateway[1].ID || bytes.Equal(m.Gateway[0].Key, m.Gateway[1].Key)) {
-		return bad("the gateway's keys are one key, or have one id")
-	}
-	if _, err := endpoint.Parse(m.Relay); err != nil {
-		return bad("relay: %v", err)
-	}
-	if len(m.Targets) == 0 {
-		return bad("no target")
-	}
+	bad(len(m.Gateway) == 2 && (m.Gateway[0].ID == m.Gateway[1].ID || bytes.Equal(m.Gateway[0].Key, m.Gateway[1].Key)),
+		"the gateway's keys are one key, or have one id")
+	_, err := endpoint.Parse(m.Relay)
+	bad(err != nil, "relay: %v", err)
+	bad(len(m.Targets) == 0, "no target")
 	seen := make(map[string]bool)
 	for _, t := range m.Targets {
-		if _, err := endpoint.Parse(t); err != nil {
-			return bad("target: %v", err)
-		}
-		if seen[t] {
-			return bad("target %q stands twice", t)
-		}
+		_, err := endpoint.Parse(t)
+		bad(err != nil, "target: %v", err)
+		bad(seen[t], "target %q stands twice", t)
 		seen[t] = true
 	}
 	clear(seen)
 	for _, p := range m.Pinned {
-		if _, err := endpoint.Parse(p.URL); err != nil {
-			return bad("pinned: %v", err)
-		}
-		if seen[p.URL] || p.Media == "" || len(p.Body) == 0 {
-			return bad("pinned %q stands twice or is empty", p.URL)
-		}
+		_, err := endpoint.Parse(p.URL)
+		bad(err != nil, "pinned: %v", err)
+		bad(seen[p.URL] || p.Media == "" || len(p.Body) == 0, "pinned %q stands twice or is empty", p.URL)
 		seen[p.URL] = true
 	}
-	if len(m.Recipes) > MaxRecipes || !rising(m.Recipes) {
-		return bad("recipes do not rise, or are more than %d", MaxRecipes)
-	}
+	bad(len(m.Recipes) > MaxRecipes || !rising(m.Recipes), "recipes do not rise, or are more than %d", MaxRecipes)
 	for i, s := range m.Signatures {
-		if s.Role < signed.Leader || s.Role > signed.Gateway || i > 0 && s.Role <= m.Signatures[i-1].Role {
-			return bad("signatures of other roles, or not in their order")
-		}
+		bad(s.Role < signed.Leader || s.Role > signed.Gateway || i > 0 && s.Role <= m.Signatures[i-1].Role,
+			"signatures of other roles, or not in their order")
 	}
-	return nil
+	return f.All()
 }
 
 func rising(ids [][32]byte) bool {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/starling-agg/starling/deploy"
 )
@@ -29,14 +30,17 @@ is started or changed. Of an invitation it shows the fingerprint, for its owner 
 				var all []*deploy.Checked
 				faults := 0
 				for _, path := range args {
-					c := deploy.CheckFile(path)
+					c := deploy.CheckFile(path, time.Now())
 					all = append(all, c)
 					faults += len(c.Faults)
 					if *asJSON {
 						continue
 					}
 					for _, fault := range c.Faults {
-						fmt.Fprintf(e.stdout, "FAULT %s: %s\n", path, strings.TrimPrefix(fault, path+": "))
+						if !strings.HasPrefix(fault, path+":") { // else with its line
+							fault = path + ": " + fault
+						}
+						fmt.Fprintln(e.stdout, "FAULT "+fault)
 					}
 					if len(c.Faults) == 0 {
 						fmt.Fprintf(e.stdout, "ok    %s: %s: %s\n", path, c.Kind, c.Found)

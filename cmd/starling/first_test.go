@@ -4,16 +4,19 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/service"
 )
 
@@ -184,5 +187,68 @@ func TestInitAndCheck(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(ben); err == nil {
 		t.Errorf("a refused init left %v", entries)
+	}
+}
+
+// TestEveryPartysFile: the configuration of one party is refused by every other, under
+// whatever name, with the party that it is of; and starts nothing.
+func TestEveryPartysFile(t *testing.T) {
+	dir := t.TempDir()
+	run := func(args ...string) (string, int) {
+		t.Helper()
+		var out strings.Builder
+		e := &env{stdin: strings.NewReader(""), stdout: &out, stderr: &out}
+		code := say(&out, root().run(t.Context(), e, "", args))
+		return out.String(), code
+	}
+	for _, role := range deploy.Roles {
+		args := []string{"init", string(role), "--owner", "Ada"}
+		if role != deploy.CollectorRole {
+			args = append(args, "--url", "https://"+string(role)+".example/")
+		}
+		if out, code := run(append(args, dir)...); code != exitDone {
+			t.Fatalf("init %s: %s", role, out)
+		}
+	}
+	entries := func() (names []string) {
+		if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error { names = append(names, path); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	before := entries()
+	for _, is := range deploy.Roles {
+		for _, wanted := range deploy.Roles {
+			if is == wanted {
+				continue
+			}
+			args := []string{"serve", string(wanted)}
+			if wanted == deploy.CollectorRole {
+				args = []string{"collect"}
+			}
+			out, code := run(append(args, filepath.Join(dir, string(is)+".toml"))...)
+			says := fmt.Sprintf("it is the %s's configuration, and the %s's is wanted", is, wanted)
+			if code != exitInput || !strings.Contains(out, says) || !strings.Contains(out, "hint: ") {
+				t.Errorf("%s given the %s's: exit code %d, want %d and %q:\n%s", wanted, is, code, exitInput, says, out)
+			}
+		}
+	}
+	if after := entries(); !slices.Equal(after, before) {
+		t.Errorf("refusing has left %q of %q", after, before)
+	}
+	bad := filepath.Join(dir, "bad.toml")
+	for _, text := range []string{"", "role = \"attester\"\n", "role = 7\n", "role\n"} {
+		if err := os.WriteFile(bad, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"serve", "leader", bad}, {"serve", "relay", bad}, {"collect", bad}, {"check", bad}} {
+			says := "role"
+			if text == "role\n" {
+				says = "bad.toml:1: "
+			}
+			if out, code := run(args...); code != exitInput && code != exitCheck || !strings.Contains(out, says) || !strings.Contains(out, "hint: ") {
+				t.Errorf("starling %s of %q: exit code %d\n%s", strings.Join(args, " "), text, code, out)
+			}
+		}
 	}
 }

@@ -136,10 +136,10 @@ func classify(err error) (code int, hint string) {
 	case errors.As(err, &sending):
 		return exitCheck, hintOfSending(sending)
 	case errors.As(err, &config):
-		if config.Reason == "unknown key" {
+		if config.Reason == service.ReasonUnknown {
 			return exitInput, "remove the line or correct the key's name; no key is ever ignored"
 		}
-		return exitInput, ""
+		return exitInput, "docs/configuration.md says what each key means; starling check " + config.File + " looks at it, and starts nothing"
 	case errors.As(err, &mode):
 		return exitInput, "chmod 600 " + mode.Path
 	case errors.As(err, &wide):

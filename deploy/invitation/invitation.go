@@ -11,10 +11,12 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/faults"
 )
 
 // MaxFile bounds the file of an invitation in bytes.
@@ -82,44 +84,39 @@ type Invitation struct {
 	Answers []ID
 }
 
-// Validate says what is wrong with the invitation.
+// Validate says all that is wrong with the invitation, as a [faults.List] of [ErrFormat].
 func (v *Invitation) Validate() error {
-	switch {
-	case !slices.Contains(Roles, v.Role):
-		return fmt.Errorf("%w: role %q is none of %v", ErrFormat, v.Role, Roles)
-	case v.Owner == "" || len(v.Owner) > maxOwner || !utf8.ValidString(v.Owner) || strings.TrimSpace(v.Owner) != v.Owner ||
+	var f faults.List
+	bad := func(broken bool, format string, args ...any) {
+		if broken {
+			f.Add("", fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, args...)))
+		}
+	}
+	collects := v.Role == "collector"
+	bad(!slices.Contains(Roles, v.Role), "role %q is none of %v", v.Role, Roles)
+	bad(v.Owner == "" || len(v.Owner) > maxOwner || !utf8.ValidString(v.Owner) || strings.TrimSpace(v.Owner) != v.Owner ||
 		strings.ContainsFunc(v.Owner, func(r rune) bool {
 			return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\u2028' || r == '\u2029'
-		}):
-		return fmt.Errorf("%w: owner: want 1 to %d bytes of text on one line", ErrFormat, maxOwner)
-	case len(v.Certificate) > maxCertificate || len(v.Answers) > maxAnswers || len(v.HPKE) > maxHPKE:
-		return fmt.Errorf("%w: too long", ErrFormat)
-	case (v.Role == "collector") != (len(v.HPKE) > 0):
-		return fmt.Errorf("%w: hpke: a collector has one, and nobody else", ErrFormat)
-	case (v.Role == "collector") != (v.URL == ""):
-		return fmt.Errorf("%w: url: all have one but a collector", ErrFormat)
-	case v.Role == "collector" && len(v.Certificate) > 0:
-		return fmt.Errorf("%w: certificate: a collector serves nobody", ErrFormat)
+		}), "owner: want 1 to %d bytes of text on one line", maxOwner)
+	bad(collects != (v.URL == ""), "url: all have one but a collector")
+	if v.URL != "" {
+		err := checkURL(v.URL)
+		bad(err != nil, "url: %v", err)
 	}
-	if _, err := ecdh.X25519().NewPublicKey(v.Key[:]); err != nil || v.Key == [32]byte{} {
-		return fmt.Errorf("%w: key", ErrFormat)
-	}
+	_, err := ecdh.X25519().NewPublicKey(v.Key[:])
+	bad(err != nil || v.Key == [32]byte{}, "key: there is none, or it is not one of X25519")
+	bad(collects != (len(v.HPKE) > 0), "hpke: a collector has one, and nobody else")
 	if len(v.HPKE) > 0 {
-		if _, err := dap.ReadHpkeConfig(v.HPKE); err != nil {
-			return fmt.Errorf("%w: hpke: %w", ErrFormat, err)
-		}
+		_, err := dap.ReadHpkeConfig(v.HPKE)
+		bad(err != nil || len(v.HPKE) > maxHPKE, "hpke: not an HpkeConfig of at most %d bytes", maxHPKE)
 	}
+	bad(collects && len(v.Certificate) > 0, "certificate: a collector serves nobody")
 	if len(v.Certificate) > 0 {
-		if _, err := x509.ParseCertificate(v.Certificate); err != nil {
-			return fmt.Errorf("%w: certificate", ErrFormat)
-		}
+		_, err := x509.ParseCertificate(v.Certificate)
+		bad(err != nil || len(v.Certificate) > maxCertificate, "certificate: not an X.509 certificate of at most %d bytes", maxCertificate)
 	}
-	if v.Role != "collector" {
-		if err := checkURL(v.URL); err != nil {
-			return fmt.Errorf("%w: url: %w", ErrFormat, err)
-		}
-	}
-	return nil
+	bad(len(v.Answers) > maxAnswers, "answers: more than %d", maxAnswers)
+	return f.All()
 }
 
 // checkURL wants a base URL as recipes name it.
@@ -127,6 +124,11 @@ func checkURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || len(s) > maxURL || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return errors.New("not a URL of printable ASCII")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return fmt.Errorf("%q: the port is not a number from 1 to 65535", s)
+		}
 	}
 	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
 		!strings.HasSuffix(u.Path, "/") {
@@ -177,7 +179,8 @@ func Is(file []byte) bool {
 }
 
 // Read reads the file of an invitation, all of it, and takes no second spelling of one.
-// It fails with [ErrVersion], [ErrFormat] or [ErrDamaged].
+// It fails with [ErrVersion], [ErrFormat] or [ErrDamaged], and where more than one thing
+// is wrong with a [faults.List] of all.
 func Read(file []byte) (*Invitation, error) {
 	if len(file) > MaxFile {
 		return nil, fmt.Errorf("%w: longer than %d bytes", ErrFormat, MaxFile)
@@ -197,17 +200,17 @@ func Read(file []byte) (*Invitation, error) {
 		return nil, fmt.Errorf("%w: its end is missing", ErrFormat)
 	}
 	v := new(Invitation)
+	var f faults.List
 	for line := range strings.Lines(rest[:cut]) {
 		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 		if !ok {
-			return nil, fmt.Errorf("%w: line %.40q", ErrFormat, line)
+			f.If(true, "%w: line %.40q", ErrFormat, line)
+			continue
 		}
-		if err := v.set(key, value); err != nil {
-			return nil, err
-		}
+		f.Add("", v.set(key, value))
 	}
-	if err := v.Validate(); err != nil {
-		return nil, err
+	if f.Add("", v.Validate()); len(f) > 0 {
+		return nil, f
 	}
 	again, err := v.Append(nil)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"strconv"
+	"strings"
 )
 
 // maxURL bounds URLs in configurations and manifests, in bytes.
@@ -25,6 +27,11 @@ func Parse(s string) (*url.URL, error) {
 		return nil, fmt.Errorf("%q is not an absolute http or https URL", s)
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, fmt.Errorf("%q has a user, a query or a fragment", s)
+	}
+	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, fmt.Errorf("%q: the port is not a number from 1 to 65535", s)
+		}
 	}
 	return u, nil
 }

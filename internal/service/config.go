@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/starling-agg/starling/internal/faults"
 )
 
 // Limits on the files an operator hands us.
@@ -47,19 +49,27 @@ func (e *ConfigError) Error() string {
 
 // Load reads the TOML file at path into the struct that into points to, over the defaults
 // it already holds. Unknown keys, repeated keys and values of the wrong type are a
-// [*ConfigError]. Every field of type [Path] or [Secret] that is relative is made
+// [*ConfigError]; unknown keys are a [faults.List] of one for each, and the rest is read
+// all the same. Every field of type [Path] or [Secret] that is relative is made
 // relative to the file's directory. Load does not validate: the caller's Validate does.
 func Load(path string, into any) error {
 	text, err := readConfig(path)
 	if err != nil {
 		return err
 	}
-	d := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return configError(path, err)
+	var unknown faults.List
+	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(into); err != nil {
+		strict := new(toml.StrictMissingError)
+		if !errors.As(err, &strict) {
+			return configError(path, err)
+		}
+		for i := range strict.Errors {
+			line, column := strict.Errors[i].Position()
+			unknown.Add("", &ConfigError{path, line, column, strings.Join(strict.Errors[i].Key(), "."), ReasonUnknown})
+		}
 	}
 	resolve(reflect.ValueOf(into), filepath.Dir(path))
-	return nil
+	return unknown.All()
 }
 
 // LoadKnown is Load for a reader that does not know yet what file it has: keys that into
@@ -92,14 +102,11 @@ func readConfig(path string) ([]byte, error) {
 	return text, nil
 }
 
+// ReasonUnknown is the Reason of a key that nobody knows.
+const ReasonUnknown = "unknown key"
+
 // configError turns the decoder's errors into ours.
 func configError(path string, err error) error {
-	var strict *toml.StrictMissingError
-	if errors.As(err, &strict) && len(strict.Errors) > 0 {
-		first := &strict.Errors[0]
-		line, column := first.Position()
-		return &ConfigError{path, line, column, strings.Join(first.Key(), "."), "unknown key"}
-	}
 	var syntax *toml.DecodeError
 	if errors.As(err, &syntax) {
 		line, column := syntax.Position()

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/starling-agg/starling/internal/faults"
 )
 
 // An Address is where a service listens: "host:port", or "unix:" and the path of a
@@ -187,58 +189,58 @@ func (l Listen) withDefaults() Listen {
 var ErrPlainHTTP = errors.New("plain HTTP would leave this machine: give tls_certificate and tls_key, " +
 	"listen on loopback or a unix socket, or set tls_terminated_upstream = true where a proxy speaks TLS")
 
-// Validate says what is wrong with the listener. It touches no file.
+// Validate says all that is wrong with the listener, as a [faults.List]. It touches no
+// file.
 func (l Listen) Validate() error {
-	if err := l.Address.Validate(); err != nil {
-		return fmt.Errorf("address: %w", err)
+	var f faults.List
+	address := l.Address.Validate()
+	if f.Add("address: ", address); address == nil && l.TLSCertificate == "" && !l.TLSTerminatedUpstream && !l.Address.StaysHere() {
+		f.Add("address: ", ErrPlainHTTP)
 	}
-	if (l.TLSCertificate == "") != (l.TLSKey == "") {
-		return errors.New("tls_certificate and tls_key go together")
-	}
-	if l.TLSCertificate == "" && !l.TLSTerminatedUpstream && !l.Address.StaysHere() {
-		return fmt.Errorf("address: %w", ErrPlainHTTP)
-	}
-	switch {
-	case l.ForwardedHeader != "" && !l.Proxied():
-		return errors.New("forwarded_header: goes with tls_terminated_upstream or a unix socket; anybody could write it else")
-	case l.Proxied() && l.ForwardedHeader == "" && l.MaxPerAddress > 0:
-		return errors.New("max_per_address: behind a proxy all requests come from its address; name its forwarded_header")
-	case l.TLSClientCA != "" && l.TLSCertificate == "":
-		return errors.New("tls_client_ca: goes with tls_certificate")
-	}
+	f.If((l.TLSCertificate == "") != (l.TLSKey == ""), "tls_certificate and tls_key go together")
+	f.If(l.ForwardedHeader != "" && !l.Proxied(),
+		"forwarded_header: goes with tls_terminated_upstream or a unix socket; anybody could write it else")
+	f.If(l.Proxied() && l.ForwardedHeader == "" && l.MaxPerAddress > 0,
+		"max_per_address: behind a proxy all requests come from its address; name its forwarded_header")
+	f.If(l.TLSClientCA != "" && l.TLSCertificate == "", "tls_client_ca: goes with tls_certificate")
 	l = l.withDefaults()
-	if l.ReservedConnections < 0 || l.ReservedConnections > maxMaxConnections {
-		return fmt.Errorf("reserved_connections: want at most %d", maxMaxConnections)
-	}
-	if l.MinRate < 1 || l.MinRate > maxMinRate {
-		return fmt.Errorf("min_rate: want 1 to %d bytes a second", maxMinRate)
-	}
-	if l.MaxConnections < 1 || l.MaxConnections > maxMaxConnections {
-		return fmt.Errorf("max_connections: want 1 to %d", maxMaxConnections)
-	}
+	f.If(l.ReservedConnections < 0 || l.ReservedConnections > maxMaxConnections, "reserved_connections: want at most %d", maxMaxConnections)
+	f.If(l.MinRate < 1 || l.MinRate > maxMinRate, "min_rate: want 1 to %d bytes a second", maxMinRate)
+	f.If(l.MaxConnections < 1 || l.MaxConnections > maxMaxConnections, "max_connections: want 1 to %d", maxMaxConnections)
 	for _, t := range []struct {
 		key string
 		d   Duration
 	}{
 		{"header_timeout", l.HeaderTimeout}, {"request_timeout", l.RequestTimeout}, {"idle_timeout", l.IdleTimeout},
 	} {
-		if t.d <= 0 || t.d > maxTimeout {
-			return fmt.Errorf("%s: want above 0 and at most %v", t.key, time.Duration(maxTimeout))
-		}
+		f.If(t.d <= 0 || t.d > maxTimeout, "%s: want above 0 and at most %v", t.key, time.Duration(maxTimeout))
 	}
-	return nil
+	return f.All()
 }
 
-// CheckFiles reads what the listener names, as starting it would.
+// CheckFiles reads what the listener names, as starting it would, and says all that is
+// wrong with it, as a [faults.List].
 func (l Listen) CheckFiles() error {
+	var f faults.List
+	if l.TLSCertificate != "" {
+		_, err := l.clients()
+		f.Add("", err)
+		_, err = l.Certificate()
+		f.Add("", err)
+	}
+	return f.All()
+}
+
+// Certificate reads the certificate that the listener shows; nil where it speaks no TLS.
+func (l Listen) Certificate() (*x509.Certificate, error) {
 	if l.TLSCertificate == "" {
-		return nil
+		return nil, nil
 	}
-	if _, err := l.clients(); err != nil {
-		return err
+	pair, err := (&certificate{cert: l.TLSCertificate, key: l.TLSKey}).get(nil)
+	if err != nil {
+		return nil, err
 	}
-	_, err := (&certificate{cert: l.TLSCertificate, key: l.TLSKey}).get(nil)
-	return err
+	return pair.Leaf, nil
 }
 
 // clients are those who may sign the certificates of clients; nil: clients need none.

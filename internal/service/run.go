@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -61,7 +62,7 @@ func Run(ctx context.Context, drain time.Duration, started func(), parts ...Part
 			err = errEarly
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", up[i].name, err))
+			errs = append(errs, ofPart(up[i].name, err))
 		}
 		up[i].cancel()
 		up[i].done = nil
@@ -109,12 +110,20 @@ start:
 		select {
 		case err := <-up[i].done:
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", up[i].name, err))
+				errs = append(errs, ofPart(up[i].name, err))
 			}
 		case <-late.C:
-			errs = append(errs, fmt.Errorf("%s: %w", up[i].name, ErrDrain))
+			errs = append(errs, ofPart(up[i].name, ErrDrain))
 		}
 		late.Stop()
 	}
 	return errors.Join(errs...)
+}
+
+// ofPart says which part an error is of, unless it says so itself.
+func ofPart(name string, err error) error {
+	if strings.HasPrefix(err.Error(), name+": ") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }

@@ -107,3 +107,16 @@ func TestStopSignals(t *testing.T) {
 	}
 	<-ctx.Done()
 }
+
+// TestErrorsNameThePartOnce: an error says which part it is of, and not twice.
+func TestErrorsNameThePartOnce(t *testing.T) {
+	for text, want := range map[string]string{
+		"state: gone": "gateway: state: gone", "gateway: state: gone": "gateway: state: gone", "gateways: many": "gateway: gateways: many",
+	} {
+		cause := errors.New(text)
+		err := Run(t.Context(), 0, nil, Part{"gateway", func(context.Context, func()) error { return cause }})
+		if !errors.Is(err, cause) || err.Error() != want {
+			t.Errorf("%q is told as %q, want %q", text, err, want)
+		}
+	}
+}
