@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	flips    = flag.Int("flips", 100, "how many bits TestBitFlips turns")
+	flips    = flag.Int("flips", flipsOf(os.Getenv("CI") == "true"), "how many bits TestBitFlips turns")
 	flipSeed = flag.Uint64("flip-seed", 1, "the seed that says which")
 )
 
@@ -298,6 +298,14 @@ func kindOf(name string) string {
 		return top + "/*"
 	}
 	return name
+}
+
+// flipsOf is how many bits TestBitFlips turns unless told: fewer where a person waits.
+func flipsOf(ci bool) int {
+	if ci {
+		return 100
+	}
+	return 40
 }
 
 // TestBitFlips turns single bits in the files of leader and helper, in use and killed:

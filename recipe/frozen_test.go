@@ -31,7 +31,7 @@ import (
 // CI is true; -frozen.all computes each.
 const (
 	frozenRecipes  = 2000
-	frozenSample   = 100
+	frozenSample   = 200
 	frozenSampleCI = 16
 )
 

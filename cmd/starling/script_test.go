@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -54,6 +55,12 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
+// patient are the scripts that run where CI is true, as in the gate, and that nobody waits
+// for at every change, with the reason.
+var patient = map[string]string{
+	"lab.txt": "nine labs, each of which the tests of package lab play too",
+}
+
 // TestScripts runs the files in testdata/script on the real binary. `exit N command...`
 // wants the exit code N; `wait-for CONFIG...` waits until the parties are ready;
 // `free-ports NAME...` sets variables to addresses; `fill FILE...` puts variables into
@@ -62,8 +69,20 @@ func buildAndRun(m *testing.M) int {
 // deployment, `certificates DIR` certificates; `wait-metrics CONFIG REGEXP` and
 // `wait-status CONFIG REGEXP` wait until what a party shows matches.
 func TestScripts(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "script", "*.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range patient {
+		if !slices.Contains(files, filepath.Join("testdata", "script", name)) {
+			t.Errorf("%s is no script", name)
+		}
+	}
+	if os.Getenv("CI") != "true" {
+		files = slices.DeleteFunc(files, func(name string) bool { return patient[filepath.Base(name)] != "" })
+	}
 	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", "script"),
+		Files: files,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("LC_ALL", "C.UTF-8")

@@ -40,7 +40,7 @@ func TestSettings(t *testing.T) {
 	if rows = rows[1:]; len(rows) != 300 {
 		t.Fatalf("%d rows", len(rows))
 	}
-	stride := 10
+	stride := 20
 	if os.Getenv("CI") == "true" {
 		stride = 1
 	}

@@ -40,7 +40,7 @@ func TestCertify(t *testing.T) {
 		return release.Times(count, m).Sampled(s)
 	}
 	type list = []release.Release
-	for _, tc := range []struct {
+	for i, tc := range []struct {
 		list  list
 		delta float64
 		n     release.Neighbours
@@ -97,6 +97,9 @@ func TestCertify(t *testing.T) {
 		{list{of(approx(1, 0), one(1000), 1)}, 1e-6, release.AddRemove},
 		{list{of(answer(.5, 2), one(100), 1)}, 1e-6, release.ZeroOut},
 	} {
+		if i%3 != 0 && !patient() {
+			continue
+		}
 		c, err := Certify(tc.list, tc.delta, tc.n)
 		if err != nil {
 			t.Errorf("%+v: %v", tc.list, err)

@@ -33,7 +33,7 @@ func TestDirectionsApart(t *testing.T) {
 		near(t, "row 43, remove", one(e, release.Remove, release.AddRemove).Epsilon, tc.remove, 5e-5)
 		near(t, "row 43, add", one(e, release.Add, release.AddRemove).Epsilon, tc.add, 5e-5)
 	}
-	for _, e := range []Event{
+	for i, e := range []Event{
 		sampled(1, .1, 20),
 		Sampled{Gaussian{1, release.Signed(1)}, .1, CountHidden}, // which has a formula for both
 		Compose{sampled(2, .3, 5), lap(3)},
@@ -41,6 +41,9 @@ func TestDirectionsApart(t *testing.T) {
 		CheckedIn{reportOf(Laplace{2, release.Signed(1)}), 10, .5},
 		DummyCount{1000, .02},
 	} {
+		if i%2 == 1 && !patient() {
+			continue
+		}
 		both, remove, add := one(e, release.BothDirections, release.ZeroOut), one(e, release.Remove, release.ZeroOut), one(e, release.Add, release.ZeroOut)
 		if worst := max(remove.Epsilon, add.Epsilon); math.Abs(both.Epsilon-worst) > 3e-4*worst {
 			t.Errorf("%+v: %v in all, %v and %v apart", e, both.Epsilon, remove.Epsilon, add.Epsilon)

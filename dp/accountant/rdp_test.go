@@ -116,10 +116,13 @@ func TestDivergences(t *testing.T) {
 }
 
 func TestMethodsAgree(t *testing.T) {
-	for _, e := range []Event{
+	for i, e := range []Event{
 		sampled(5.1, .02, 2500), sampled(1, .1, 30), SelfCompose{lap(5), 20}, SelfCompose{RandomizedResponse{.3, 5}, 40},
 		Compose{gauss(3), SelfCompose{lap(10), 5}, ApproxDP{.2, 0}}, SelfCompose{discrete(50, 1, release.OneHot()), 9},
 	} {
+		if i%2 == 1 && !patient() {
+			continue
+		}
 		pld, rdp := byPLD(t, e, 1e-7, release.AddRemove), byRDP(t, e, 1e-7, nil)
 		if pld.Epsilon > rdp.Epsilon || rdp.Epsilon > 2*pld.Epsilon {
 			t.Errorf("%+v: pld %v, rdp %v", e, pld.Epsilon, rdp.Epsilon)
