@@ -61,6 +61,7 @@ answer every --separation rounds or less often.
 			flags.Uint64Var(&g.MinBatch, "min-batch", 0, "release nothing about fewer than `B` reports; chosen if not given")
 			out := flags.String("out", "", "write the recipe to `FILE`, which must not exist")
 			name := flags.String("name", "", "of the recipe: what is asked, in a few words: `TEXT`")
+			names := flags.String("names", "", "of the recipe: names of a histogram's buckets, as for recipe new: `WORDS`")
 			leader := flags.String("leader", "", "of the recipe: base `URL` of the leader")
 			helper := flags.String("helper", "", "of the recipe: base `URL` of the helper")
 			unit := newUnitFlags(flags)
@@ -75,6 +76,13 @@ answer every --separation rounds or less often.
 				var err error
 				if g.Query, err = parseQuery(*query); err != nil {
 					return usageOf("recipe plan", err)
+				}
+				labels, err := parseNames(*names)
+				switch {
+				case err != nil:
+					return usageOf("recipe plan", err)
+				case labels != nil && *out == "":
+					return usageOf("recipe plan", errors.New("--names go into the recipe that --out writes"))
 				}
 				if g.Unit, err = unit.unit(); err != nil {
 					return usageOf("recipe plan", err)
@@ -113,7 +121,7 @@ answer every --separation rounds or less often.
 					if (*relay == "") != (*gateway == "") {
 						return usageOf("recipe plan", errors.New("--relay and --gateway go together"))
 					}
-					o := account.Options{Name: *name, Leader: *leader, Helper: *helper, BatchMode: dap.TimeInterval}
+					o := account.Options{Name: *name, Leader: *leader, Helper: *helper, BatchMode: dap.TimeInterval, Labels: labels}
 					if *relay != "" {
 						o.Relay = &recipe.Relay{URL: *relay, Gateway: *gateway}
 					}
