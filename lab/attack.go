@@ -21,7 +21,8 @@ import (
 
 // A forger sends what no honest client sends. It knows all that a client may know, and the wire format.
 type forger struct {
-	run            *run
+	frame          *frame
+	count          int // of malicious reports
 	task           dap.TaskID
 	config         *dap.TaskConfiguration
 	leader, helper dap.HpkeConfig
@@ -32,14 +33,14 @@ type forger struct {
 // maxKeys bounds an aggregator's list of keys in bytes.
 const maxKeys = 64 << 10
 
-func newForger(ctx context.Context, r *run) (*forger, error) {
-	f := &forger{run: r}
-	f.task, f.config = r.client.Task()
-	if r.o.Malicious == 0 {
+func newForger(ctx context.Context, among *frame, count int) (*forger, error) {
+	f := &forger{frame: among, count: count}
+	f.task, f.config = among.client.Task()
+	if count == 0 {
 		return f, nil
 	}
 	var err error
-	switch c := r.recipe.Query.VDAFConfig().(type) {
+	switch c := among.recipe.Query.VDAFConfig().(type) {
 	case dap.L1BoundSumConfig:
 		f.shard, err = newHealthForger(c)
 	case dap.HistogramConfig:
@@ -96,10 +97,10 @@ type attack struct {
 // attacks are tried in turn.
 var attacks = []attack{
 	{name: "a proof of something else", make: func(f *forger, _ int) (dap.Report, error) {
-		return f.forge(f.run.asked, 3, func(s *vdaf.Shares) { s.Inputs[0][len(s.Inputs[0])-vdaf.SeedSize-1] ^= 1 })
+		return f.forge(f.frame.asked, 3, func(s *vdaf.Shares) { s.Inputs[0][len(s.Inputs[0])-vdaf.SeedSize-1] ^= 1 })
 	}},
 	{name: "two buckets at once", make: func(f *forger, i int) (dap.Report, error) {
-		return f.forge(f.run.asked, i%10, func(s *vdaf.Shares) { addOne(s.Inputs[0], 10+i%11) })
+		return f.forge(f.frame.asked, i%10, func(s *vdaf.Shares) { addOne(s.Inputs[0], 10+i%11) })
 	}},
 	{name: "sealed to another key", make: func(f *forger, _ int) (dap.Report, error) {
 		stranger, err := sealed.Generate(f.leader.ID, sealed.SuiteX25519)
@@ -108,10 +109,10 @@ var attacks = []attack{
 		}
 		g := *f
 		g.leader = dap.NewHpkeConfig(stranger)
-		return g.forge(f.run.asked, 3, nil)
+		return g.forge(f.frame.asked, 3, nil)
 	}},
 	{name: "a garbled ciphertext", make: func(f *forger, i int) (dap.Report, error) {
-		r, err := f.forge(f.run.asked, 3, nil)
+		r, err := f.forge(f.frame.asked, 3, nil)
 		if err == nil {
 			r.Helper.Payload[i%len(r.Helper.Payload)] ^= 0x40
 		}
@@ -119,10 +120,10 @@ var attacks = []attack{
 	}},
 	{name: "a report sent twice"}, // made from an honest one
 	{name: "a time outside the recipe's window", make: func(f *forger, _ int) (dap.Report, error) {
-		return f.forge(f.run.asked.Add(-2*f.run.o.Precision), 3, nil)
+		return f.forge(f.frame.asked.Add(-2*f.frame.o.Precision), 3, nil)
 	}},
 	{name: "another task", make: func(f *forger, _ int) (dap.Report, error) {
-		return f.forge(f.run.asked, 3, nil)
+		return f.forge(f.frame.asked, 3, nil)
 	}, send: func(f *forger, body []byte) (*url.URL, []byte, error) {
 		other := f.task
 		other[0] ^= 1
@@ -130,7 +131,7 @@ var attacks = []attack{
 		return uploadsOf(base, other), body, err
 	}},
 	{name: "cut off in the middle", make: func(f *forger, _ int) (dap.Report, error) {
-		return f.forge(f.run.asked, 3, nil)
+		return f.forge(f.frame.asked, 3, nil)
 	}, send: func(f *forger, body []byte) (*url.URL, []byte, error) {
 		return f.reports, body[:len(body)/2], nil
 	}},
@@ -139,7 +140,7 @@ var attacks = []attack{
 // attack sends the lab's malicious reports, each in a request of its own, and counts what is refused on the spot.
 // honest are reports that have been acknowledged.
 func (f *forger) attack(ctx context.Context, honest []dap.Report) error {
-	for i := range f.run.o.Malicious {
+	for i := range f.count {
 		a := attacks[i%len(attacks)]
 		var r dap.Report
 		var err error
@@ -162,7 +163,6 @@ func (f *forger) attack(ctx context.Context, honest []dap.Report) error {
 			return fmt.Errorf("send %s: %w", a.name, err)
 		}
 	}
-	f.run.report.Malicious = uint64(f.run.o.Malicious)
 	return nil
 }
 
@@ -173,9 +173,9 @@ func (f *forger) upload(ctx context.Context, to *url.URL, body []byte) error {
 	if err != nil {
 		return err
 	}
-	f.run.report.Sent++
+	f.frame.sent++
 	if problem != "" {
-		f.run.report.Rejected[problem]++
+		f.frame.rejected[problem]++
 		return nil
 	}
 	limits := dap.DefaultLimits()
@@ -185,7 +185,7 @@ func (f *forger) upload(ctx context.Context, to *url.URL, body []byte) error {
 		}
 		return nil // one report, refused by name
 	}
-	f.run.report.acknowledged++
+	f.frame.acknowledged++
 	return nil
 }
 
@@ -198,7 +198,7 @@ func (f *forger) do(ctx context.Context, method string, to *url.URL, media strin
 	if media != "" {
 		req.Header.Set("Content-Type", media)
 	}
-	resp, err := f.run.http.Do(req)
+	resp, err := f.frame.http.Do(req)
 	if err != nil {
 		return nil, "", err
 	}
@@ -229,11 +229,11 @@ func (f *forger) forge(t time.Time, bucket int, spoil func(*vdaf.Shares)) (dap.R
 
 // seal is forge for any shares.
 func (f *forger) seal(t time.Time, make split, spoil func(*vdaf.Shares)) (dap.Report, error) {
-	unit, err := f.run.recipe.TimePrecision.At(t)
+	unit, err := f.frame.recipe.TimePrecision.At(t)
 	if err != nil {
 		return dap.Report{}, err
 	}
-	r := dap.Report{Metadata: dap.ReportMetadata{Time: f.run.recipe.ReportTime(unit)}}
+	r := dap.Report{Metadata: dap.ReportMetadata{Time: f.frame.recipe.ReportTime(unit)}}
 	rand.Read(r.Metadata.ID[:])
 	shares, err := make(f.config.Version.VDAFContext(f.task), (*[vdaf.NonceSize]byte)(&r.Metadata.ID))
 	if err != nil {

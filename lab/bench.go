@@ -51,8 +51,8 @@ const (
 	benchPhases     = 4
 )
 
-// Validate fills in defaults and says what is wrong.
-func (o *BenchOptions) Validate() error {
+// WithDefaults fills in what is not said.
+func (o BenchOptions) WithDefaults() BenchOptions {
 	if o.Seconds == 0 {
 		o.Seconds = 10
 	}
@@ -62,6 +62,12 @@ func (o *BenchOptions) Validate() error {
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
+	return o
+}
+
+// Validate says what is wrong, once defaults are filled in.
+func (o BenchOptions) Validate() error {
+	o = o.WithDefaults()
 	_, vectorErr := recipe.ParseVectorProof(o.VDAF)
 	switch {
 	case o.VDAF != "count" && o.VDAF != "histogram" && vectorErr != nil:
@@ -109,6 +115,7 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	o = o.WithDefaults()
 	dir, err := os.MkdirTemp("", "starling-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("lab: %w", err)

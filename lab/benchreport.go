@@ -43,13 +43,9 @@ var benchFracBits = map[recipe.VectorProof]int{
 	recipe.Pine32: 15, recipe.Pine40: 19, recipe.Pine64: 24, recipe.Pine128: 24, recipe.L2Fixed16: 15, recipe.L2Fixed32: 31,
 }
 
-// Validate fills in defaults and says what is wrong.
-func (o *BenchReportOptions) Validate() error {
-	proof, err := recipe.ParseVectorProof(o.VDAF)
-	if err != nil {
-		return err
-	}
-	if o.FracBits == 0 {
+// WithDefaults fills in what is not said.
+func (o BenchReportOptions) WithDefaults() BenchReportOptions {
+	if proof, err := recipe.ParseVectorProof(o.VDAF); err == nil && o.FracBits == 0 {
 		o.FracBits = benchFracBits[proof]
 	}
 	if o.Reports == 0 {
@@ -57,6 +53,15 @@ func (o *BenchReportOptions) Validate() error {
 	}
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
+	}
+	return o
+}
+
+// Validate says what is wrong, once defaults are filled in.
+func (o BenchReportOptions) Validate() error {
+	o = o.WithDefaults()
+	if _, err := recipe.ParseVectorProof(o.VDAF); err != nil {
+		return err
 	}
 	switch {
 	case o.Dimension < 1 || o.Dimension > recipe.MaxElements:
@@ -100,6 +105,7 @@ func MeasureReport(ctx context.Context, o BenchReportOptions) (*ReportCost, erro
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	o = o.WithDefaults()
 	b, err := newReportBench(&o)
 	if err != nil {
 		return nil, err

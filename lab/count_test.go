@@ -28,8 +28,8 @@ const normalNever = 4.891638
 func TestCountAttack(t *testing.T) {
 	t.Parallel() // it waits for rounds more than it computes
 	const devices, rounds = 400, 8
-	o := Options{Population: devices, Sampling: recipe.Rational{Num: 1, Den: 2}, Rounds: rounds, Epsilon: decimal("6"),
-		Delta: decimal("0.00000001"), Out: t.TempDir()}
+	o := Options{Population: devices, Sampling: recipe.Rational{Num: 1, Den: 2}, Rounds: rounds,
+		Frame: Frame{Epsilon: decimal("6"), Delta: decimal("0.00000001"), Out: t.TempDir()}}
 	has := func(round int) bool { return round%2 == 1 }
 	q := o.question()
 	o.answer = func(device, round int) client.Value {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -32,23 +31,24 @@ func healthVector(answer int) []uint64 {
 	return v
 }
 
-// askHealth takes down what each of the first rows would answer.
-func (r *run) askHealth(rows int) error {
-	visits, health, err := randhie.Health()
+// askHealth takes down what each row would answer.
+func (h *histogram) askHealth() error {
+	visits, ratings, err := randhie.Health()
 	if err != nil {
 		return err
 	}
-	r.report.Labels = randhie.HealthLabels
-	r.report.Truth = make([]int64, len(r.report.Labels))
-	for i := range rows {
-		a := healthAnswer(health[i], visits[i])
-		r.values = append(r.values, a)
+	h.found.Labels = randhie.HealthLabels
+	h.found.Truth = make([]int64, len(h.found.Labels))
+	for i := range h.o.Rows {
+		a := healthAnswer(ratings[i], visits[i])
+		h.values = append(h.values, a)
 		for place, n := range healthVector(a) {
-			r.report.Truth[place] += int64(n)
+			h.found.Truth[place] += int64(n)
 		}
 	}
-	r.value = func(a int) client.Value { return client.Vector(healthVector(a)) }
-	r.report.words = chartWords{
+	h.value = func(a int) client.Value { return client.Vector(healthVector(a)) }
+	h.query = healthRecipe
+	h.found.words = chartWords{
 		title:  "Visits to a doctor in a year, by how people rate their health",
 		x:      "health, as people rate theirs",
 		y:      "visits",
@@ -57,17 +57,12 @@ func (r *run) askHealth(rows int) error {
 	return nil
 }
 
-// newHealthRecipe makes the recipe.
-func (r *run) newHealthRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
-	o, err := r.plainOptions(a)
-	if err != nil {
-		return nil, err
-	}
+// healthRecipe asks for visits under a rating.
+func healthRecipe(o *account.Options) {
 	o.Name = "Visits to a doctor by health"
 	o.Description = fmt.Sprintf("How many times did you see a doctor in the past year, %d at most, and do you rate your health excellent, good, fair or poor?",
 		mostVisits)
 	o.Query = recipe.L1BoundSum{Length: uint32(len(randhie.HealthLabels)), Max: mostVisits}
-	return account.New(o)
 }
 
 // healthForger shards what a forger asks for as an answer of the lab that asks for health.

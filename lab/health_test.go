@@ -13,7 +13,7 @@ import (
 // more than was proved is refused like all of them.
 func TestHealth(t *testing.T) {
 	n := 2 * len(attacks)
-	r, err := Run(t.Context(), Options{Rows: testRows, Recipe: Health, Malicious: n, Out: t.TempDir()})
+	r, err := Run(t.Context(), Options{Rows: testRows, Recipe: Health, Malicious: n, Frame: Frame{Out: t.TempDir()}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,12 +28,12 @@ func TestRun(t *testing.T) {
 	var log bytes.Buffer
 	var seen []string
 	n := 2 * len(attacks)
-	r, err := Run(t.Context(), Options{Rows: testRows, Malicious: n, Out: out, Keep: keep, Log: &log,
+	r, err := Run(t.Context(), Options{Rows: testRows, Malicious: n, Frame: Frame{Out: out, Keep: keep, Log: &log,
 		Progress: func(p Progress) {
 			if p.Over {
 				seen = append(seen, fmt.Sprintf("%d/%d %s", p.Phase, p.Phases, p.Name))
 			}
-		}})
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func checkLog(t *testing.T, log, keep string) {
 func TestRunRefuses(t *testing.T) {
 	for name, o := range map[string]Options{
 		"few rows": {Rows: MinRows - 1}, "many rows": {Rows: 20191}, "negative attack": {Malicious: -1},
-		"large attack": {Malicious: MaxMalicious + 1}, "workers": {Workers: -1}, "precision": {Precision: 1500},
+		"large attack": {Malicious: MaxMalicious + 1}, "workers": {Frame: Frame{Workers: -1}}, "precision": {Frame: Frame{Precision: 1500}},
 	} {
 		if _, err := Run(t.Context(), o); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -159,7 +159,7 @@ func TestRunRefuses(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), Options{Rows: testRows, Keep: dir, Out: t.TempDir()}); !errors.Is(err, deploy.ErrNotEmpty) {
+	if _, err := Run(t.Context(), Options{Rows: testRows, Frame: Frame{Keep: dir, Out: t.TempDir()}}); !errors.Is(err, deploy.ErrNotEmpty) {
 		t.Errorf("a directory in use: %v", err)
 	}
 }
@@ -170,11 +170,11 @@ func TestRunStops(t *testing.T) {
 	// half of a deployment is not kept
 	for _, keep := range []string{"", filepath.Join(os.TempDir(), "kept")} {
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := Run(ctx, Options{Out: t.TempDir(), Keep: keep, Progress: func(p Progress) {
+		_, err := Run(ctx, Options{Frame: Frame{Out: t.TempDir(), Keep: keep, Progress: func(p Progress) {
 			if p.Name == "upload" {
 				cancel()
 			}
-		}})
+		}}})
 		if !errors.Is(err, context.Canceled) || keep != "" && !strings.Contains(err.Error(), keep+" was taken away again") {
 			t.Errorf("keep %q: got %v", keep, err)
 		}
@@ -188,13 +188,13 @@ func TestRunStops(t *testing.T) {
 // table, and neither is half there.
 func TestRunUnwritten(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
-	r, err := Run(t.Context(), Options{Rows: MinRows, Out: out, Progress: func(p Progress) {
+	r, err := Run(t.Context(), Options{Rows: MinRows, Frame: Frame{Out: out, Progress: func(p Progress) {
 		if p.Name == "draw" && !p.Over {
 			if err := os.RemoveAll(out); err != nil {
 				t.Error(err)
 			}
 		}
-	}})
+	}}})
 	if !errors.Is(err, ErrOut) || r == nil {
 		t.Fatalf("%v, %v", r, err)
 	}
@@ -276,7 +276,7 @@ func TestCheck(t *testing.T) {
 func Example() {
 	out, _ := os.MkdirTemp("", "starling")
 	defer os.RemoveAll(out)
-	report, err := Run(context.Background(), Options{Rows: 400, Malicious: 8, Out: out})
+	report, err := Run(context.Background(), Options{Rows: 400, Malicious: 8, Frame: Frame{Out: out}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -180,7 +180,7 @@ const fewDeviations = 5.5
 // in a batch at least once in 10^9.
 const leastDummies, leastAllowance = 15, 40
 
-// roomForAnswers refuses what [run.withDummies] is sure to, before anything is computed.
+// roomForAnswers refuses what [population.withDummies] is sure to, before anything is computed.
 func (o *Options) roomForAnswers(usual recipe.Rational) error {
 	n, u := float64(o.Population), usual.Float()
 	expected := n*u + leastDummies*(1-u)
@@ -191,55 +191,53 @@ func (o *Options) roomForAnswers(usual recipe.Rational) error {
 	return nil
 }
 
-// newSampledRecipe makes the recipe of a population.
-func (r *run) newSampledRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
-	precision := dap.TimePrecision(r.o.Precision / time.Second)
-	last, err := precision.At(r.asked)
+// pose implements scenario.
+func (p *population) pose(f *frame, a *deploy.Addresses) (*recipe.Recipe, error) {
+	window, err := f.window(p.o.Rounds)
 	if err != nil {
 		return nil, err
 	}
-	q := r.o.question()
+	q := p.o.question()
 	o := account.Options{
 		Name: q.name, Description: q.description,
 		Population: &recipe.Population{
 			Statement: "devices made up from the participants of the RAND Health Insurance Experiment, 1974 to 1982",
-			Expected:  uint64(r.o.Population),
+			Expected:  uint64(p.o.Population),
 		},
 		Query:  recipe.Multihot{Length: uint32(len(q.labels())), MaxWeight: 1},
 		Leader: a.LeaderURL(), Helper: a.HelperURL(),
-		BatchMode: dap.TimeInterval, TimePrecision: precision,
-		Window: recipe.Between{Start: last - dap.Time(r.o.Rounds-1), End: last + dap.Time(openFor/r.o.Precision)},
-		Kind:   account.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta, Rounds: r.o.lifetime(),
-		Relay: &recipe.Relay{URL: r.front.RelayURL(), Gateway: r.front.GatewayURL()}, Grace: grace,
+		BatchMode: dap.TimeInterval, TimePrecision: dap.TimePrecision(f.o.Precision / time.Second), Window: window,
+		Kind: account.GaussianNoise, Epsilon: f.o.Epsilon, Delta: f.o.Delta, Rounds: p.o.lifetime(),
+		Relay: &recipe.Relay{URL: f.front.RelayURL(), Gateway: f.front.GatewayURL()}, Grace: grace,
 	}
-	if r.o.KnownSample {
-		o.MinBatch = uint64(r.o.sample() / 2)
-		o.Rate = &recipe.Rate{Devices: uint64(r.o.sample()), Units: 1}
+	if p.o.KnownSample {
+		o.MinBatch = uint64(p.o.sample() / 2)
+		o.Rate = &recipe.Rate{Devices: uint64(p.o.sample()), Units: 1}
 		return account.New(o)
 	}
-	other, usual, err := r.o.rates()
+	other, usual, err := p.o.rates()
 	if err != nil {
 		return nil, err
 	}
 	o.Participation = recipe.Bernoulli{Rate: other}
-	if r.o.Recipe == Needles {
+	if p.o.Recipe == Needles {
 		o.Participation = recipe.Importance{Default: usual, Other: other}
 	}
-	o.Rate = &recipe.Rate{Devices: uint64(r.o.Population), Units: 1}
-	made, err := r.withDummies(o, usual)
+	o.Rate = &recipe.Rate{Devices: uint64(p.o.Population), Units: 1}
+	made, err := p.withDummies(o, usual)
 	for _, fewer := range fewerDummies {
 		if err == nil || errors.Is(err, release.ErrNoGuarantee) {
 			break
 		}
-		rate, fault := recipe.NewRational(uint64(fewer), uint64(r.o.Population))
+		rate, fault := recipe.NewRational(uint64(fewer), uint64(p.o.Population))
 		if fault != nil {
 			return nil, fault
 		}
-		o.Dummies = &recipe.Dummies{Rate: rate, Senders: uint64(r.o.Population), Allowance: atMost(float64(fewer), recipe.DummyMiss)}
-		made, err = r.withDummies(o, usual)
+		o.Dummies = &recipe.Dummies{Rate: rate, Senders: uint64(p.o.Population), Allowance: atMost(float64(fewer), recipe.DummyMiss)}
+		made, err = p.withDummies(o, usual)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lab: %d devices at sampling %s: %w", r.o.Population, r.o.Sampling, err)
+		return nil, fmt.Errorf("lab: %d devices at sampling %s: %w", p.o.Population, p.o.Sampling, err)
 	}
 	return made, nil
 }
@@ -255,14 +253,14 @@ func atMost(mean, miss float64) uint64 {
 }
 
 // withDummies makes the recipe with as large a least batch as leaves room for its dummies and for chance.
-func (r *run) withDummies(o account.Options, usual recipe.Rational) (*recipe.Recipe, error) {
+func (p *population) withDummies(o account.Options, usual recipe.Rational) (*recipe.Recipe, error) {
 	o.MinBatch = recipe.SampledBatchFloor
 	draft, err := account.New(o) // neither noise nor dummies depend on the batch
 	if err != nil {
 		return nil, err
 	}
 	expected, _, _ := draft.Expected(1)
-	b := min(float64(r.o.Population)*usual.Float()/2,
+	b := min(float64(p.o.Population)*usual.Float()/2,
 		expected-fewDeviations*math.Sqrt(expected)-float64(draft.Dummies.Allowance))
 	if b < recipe.SampledBatchFloor {
 		return nil, fmt.Errorf("too few answers to hide: %d dummies may be among %.0f reports", draft.Dummies.Allowance, expected)

@@ -24,7 +24,7 @@ func TestPopulation(t *testing.T) {
 	t.Parallel() // it waits for rounds more than it computes
 	for question, o := range map[string]Options{
 		Visits:  {Population: 2000},
-		Needles: {Population: 3000, Recipe: Needles, Epsilon: decimal("4")}, // needles hide among fewer
+		Needles: {Population: 3000, Recipe: Needles, Frame: Frame{Epsilon: decimal("4")}}, // needles hide among fewer
 	} {
 		t.Run(question, func(t *testing.T) {
 			t.Parallel()
@@ -150,7 +150,7 @@ func TestRounds(t *testing.T) {
 	var errors [2]float64
 	for i, known := range []bool{false, true} {
 		r, err := Run(t.Context(), Options{Population: devices, Sampling: recipe.Rational{Num: 1, Den: 4}, Rounds: rounds,
-			KnownSample: known, Out: t.TempDir()})
+			KnownSample: known, Frame: Frame{Out: t.TempDir()}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +192,7 @@ func TestPopulationRefuses(t *testing.T) {
 		}
 	}
 	// Where the dummies would outnumber what may be sent, there is no recipe.
-	if _, err := Run(t.Context(), Options{Population: 1000, Sampling: recipe.Rational{Num: 1, Den: 40}, Out: t.TempDir()}); err == nil {
+	if _, err := Run(t.Context(), Options{Population: 1000, Sampling: recipe.Rational{Num: 1, Den: 40}, Frame: Frame{Out: t.TempDir()}}); err == nil {
 		t.Error("25 answers among 50 dummies: accepted")
 	}
 }
@@ -232,7 +232,7 @@ func TestResample(t *testing.T) {
 
 // TestAsked: a known sample takes every device equally often, and none more often than the recipe says.
 func TestAsked(t *testing.T) {
-	o := Options{Population: 1050, Sampling: recipe.Rational{Num: 1, Den: 10}, Rounds: 25, KnownSample: true}
+	o := Options{Population: 1050, Sampling: recipe.Rational{Num: 1, Den: 10}, Rounds: 25, KnownSample: true}.WithDefaults()
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}

@@ -85,24 +85,24 @@ func serverCounts(t *status.Task, total uint64) []Count {
 }
 
 // verify waits until every acknowledged report is verified or rejected, and takes down the rejections.
-func (r *run) verify(ctx context.Context) error {
+func (f *frame) verify(ctx context.Context) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		st, err := r.status.read(ctx)
+		st, err := f.status.read(ctx)
 		if err != nil {
 			return err
 		}
 		t := &st.Tasks[0]
-		p := Progress{Phase: r.phase, Phases: phases, Name: "verify", Rate: t.ReportsPerSec,
-			Left: time.Duration(t.SecondsLeft * float64(time.Second)), Counts: serverCounts(t, r.report.acknowledged)}
-		r.o.Progress(p)
-		if t.Counts.Acknowledged >= r.report.acknowledged && t.Counts.Waiting == 0 {
+		p := Progress{Phase: f.phase, Phases: phases, Name: "verify", Rate: t.ReportsPerSec,
+			Left: time.Duration(t.SecondsLeft * float64(time.Second)), Counts: serverCounts(t, f.acknowledged)}
+		f.o.Progress(p)
+		if t.Counts.Acknowledged >= f.acknowledged && t.Counts.Waiting == 0 {
 			for reason, n := range t.Counts.Rejected {
-				r.report.Rejected[reason] += n
+				f.rejected[reason] += n
 			}
 			for reason, n := range t.Counts.Refused {
-				r.report.Rejected[reason] += n
+				f.rejected[reason] += n
 			}
 			return nil
 		}

@@ -68,8 +68,7 @@ type Report struct {
 
 	*Sampled // nil without a population
 
-	acknowledged uint64 // by the leader, malicious ones included
-	words        chartWords
+	words chartWords
 }
 
 // chartWords are those of the picture of a lab that asks for something else than visits

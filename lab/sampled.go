@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/starling-agg/starling/collector"
-	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/lab/chart"
@@ -60,12 +58,14 @@ type Sampled struct {
 	resampled         string
 }
 
-// describePopulation takes down what the recipe promises.
-func (r *run) describePopulation(g *recipe.Guarantee) {
+// promise takes down what the recipe promises.
+func (p *population) promise(f *frame) {
+	p.histogram.promise(f)
+	g := f.client.Guarantee()
 	s := &Sampled{
-		Population: r.o.Population, Sampling: r.o.Sampling.Float(), Question: r.o.Recipe, Rounds: r.o.Rounds, KnownSample: r.o.KnownSample,
-		Fallbacks: g.Fallbacks, Neighbours: g.Neighbours.String(), MinBatch: r.recipe.MinBatch,
-		DurableLedgers: min(durableDevices, r.o.Population),
+		Population: p.o.Population, Sampling: p.o.Sampling.Float(), Question: p.o.Recipe, Rounds: p.o.Rounds, KnownSample: p.o.KnownSample,
+		Fallbacks: g.Fallbacks, Neighbours: g.Neighbours.String(), MinBatch: f.recipe.MinBatch,
+		DurableLedgers: min(durableDevices, p.o.Population),
 	}
 	for _, to := range []struct {
 		kind recipe.FallbackKind
@@ -79,19 +79,19 @@ func (r *run) describePopulation(g *recipe.Guarantee) {
 			*to.into = &loss.Epsilon
 		}
 	}
-	rows := r.o.Rows
-	each, more := r.o.Population/rows, r.o.Population%rows
-	s.resampled = fmt.Sprintf("%s devices made of the %s rows: each row %s", chart.Count(float64(r.o.Population)),
+	rows := p.o.Rows
+	each, more := p.o.Population/rows, p.o.Population%rows
+	s.resampled = fmt.Sprintf("%s devices made of the %s rows: each row %s", chart.Count(float64(p.o.Population)),
 		chart.Count(float64(rows)), times(each))
 	switch {
 	case each == 0:
 		s.resampled = fmt.Sprintf("%s devices, each with one of the %s rows, drawn by a fixed seed",
-			chart.Count(float64(r.o.Population)), chart.Count(float64(rows)))
+			chart.Count(float64(p.o.Population)), chart.Count(float64(rows)))
 	case more > 0:
 		s.resampled += fmt.Sprintf(", and %s of them, drawn by a fixed seed, once more", chart.Count(float64(more)))
 	}
-	r.report.Sampled = s
-	r.report.Guarantee = sampledWords(g, r.recipe, r.o.Rounds)
+	p.found.Sampled = s
+	p.found.Guarantee = sampledWords(g, f.recipe, p.o.Rounds) + f.certified
 }
 
 func times(n int) string {
@@ -128,99 +128,78 @@ func sampledWords(g *recipe.Guarantee, r *recipe.Recipe, rounds int) string {
 const collecting = 8
 
 // askRounds asks for every round, each with a state file of its own.
-func (r *run) askRounds(ctx context.Context, config *deploy.Collector, o collector.Options) ([]*collector.Result, error) {
-	results, errs := make([]*collector.Result, r.o.Rounds), make([]error, r.o.Rounds)
+func (p *population) askRounds(ctx context.Context, f *frame) ([]*collector.Result, error) {
+	config, err := f.collector()
+	if err != nil {
+		return nil, err
+	}
+	results := make([]*collector.Result, p.o.Rounds)
 	var done uint64   // under mu
 	var mu sync.Mutex // Progress is told by one at a time
-	var all sync.WaitGroup
-	places := make(chan struct{}, collecting)
-	for round := range r.o.Rounds {
-		places <- struct{}{}
-		all.Go(func() {
-			defer func() { <-places }()
-			results[round], errs[round] = r.askRound(ctx, *config, o, round)
-			mu.Lock()
-			defer mu.Unlock()
-			done++
-			r.o.Progress(Progress{Phase: r.phase, Phases: phases, Name: "collect",
-				Counts: []Count{{"collections", done, uint64(r.o.Rounds)}}})
-		})
-	}
-	all.Wait()
-	return results, errors.Join(errs...)
+	return results, crowd(ctx, p.o.Rounds, collecting, func(ctx context.Context, round int) (err error) {
+		own := *config
+		if round < p.o.Rounds-1 { // the last leaves its state to who goes on with a kept deployment
+			own.State += service.Path(fmt.Sprintf(".%d", round+1))
+		}
+		if results[round], err = f.collect(ctx, &own, f.roundTime(round, p.o.Rounds)); err != nil {
+			return fmt.Errorf("round %d: %w", round+1, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		f.o.Progress(Progress{Phase: f.phase, Phases: phases, Name: "collect", Counts: []Count{{"collections", done, uint64(p.o.Rounds)}}})
+		return nil
+	})
 }
 
-func (r *run) askRound(ctx context.Context, config deploy.Collector, o collector.Options, round int) (*collector.Result, error) {
-	if round < r.o.Rounds-1 { // the last leaves its state to who goes on with a kept deployment
-		config.State += service.Path(fmt.Sprintf(".%d", round+1))
-	}
-	session, err := config.Open(o)
-	if err != nil {
-		return nil, err
-	}
-	unit, err := r.recipe.TimePrecision.At(r.time(round))
-	if err != nil {
-		return nil, err
-	}
-	from, err := r.recipe.TimePrecision.Begin(unit)
-	if err != nil {
-		return nil, err
-	}
-	result, err := session.Collect(ctx, from, from.Add(r.o.Precision))
-	if err != nil {
-		return nil, fmt.Errorf("round %d: %w", round+1, err)
-	}
-	return result, nil
-}
-
-// collectRounds asks for all rounds and adds up the errors of what the collector makes of them.
-func (r *run) collectRounds(ctx context.Context, config *deploy.Collector, o collector.Options) error {
-	s, n := r.report.Sampled, float64(r.o.Population)
-	f := r.forecast()
-	results, err := r.askRounds(ctx, config, o)
+// compare implements scenario: it adds up the errors of what the collector makes of all
+// rounds.
+func (p *population) compare(ctx context.Context, f *frame) error {
+	found, n := p.found, float64(p.o.Population)
+	s, expected := found.Sampled, p.forecast(f.recipe)
+	results, err := p.askRounds(ctx, f)
 	if err != nil {
 		return err
 	}
-	r.report.Estimate = make([]float64, len(r.report.Truth))
+	found.Estimate = make([]float64, len(found.Truth))
 	for round, result := range results {
-		r.report.Accepted += result.ReportCount
-		if r.o.seen != nil {
-			r.o.seen(round, result)
+		found.Accepted += result.ReportCount
+		if p.o.seen != nil {
+			p.o.seen(round, result)
 		}
 		scale := 1.0
-		if r.o.KnownSample {
-			scale = n / float64(r.o.sample())
+		if p.o.KnownSample {
+			scale = n / float64(p.o.sample())
 		}
 		squared := 0.0
 		for i, v := range result.Estimate {
 			v *= scale
-			r.report.Estimate[i] += v / float64(r.o.Rounds)
-			squared += math.Pow((v-float64(r.report.Truth[i]))/n, 2)
+			found.Estimate[i] += v / float64(p.o.Rounds)
+			squared += math.Pow((v-float64(found.Truth[i]))/n, 2)
 		}
 		s.SquaredErrorRounds = append(s.SquaredErrorRounds, squared)
-		s.SquaredError += squared / float64(r.o.Rounds)
+		s.SquaredError += squared / float64(p.o.Rounds)
 	}
-	s.SquaredErrorForecast = f.mean
-	s.SquaredErrorInterval[0], s.SquaredErrorInterval[1] = f.interval(r.o.Rounds, outside999)
-	s.limits[0], s.limits[1] = f.interval(r.o.Rounds, outsideNever)
-	for i, v := range f.each {
-		deviation := n * math.Sqrt(v/float64(r.o.Rounds))
-		r.report.Stderr = append(r.report.Stderr, deviation)
-		r.report.Interval95 = append(r.report.Interval95,
-			[2]float64{r.report.Estimate[i] - chart.Z*deviation, r.report.Estimate[i] + chart.Z*deviation})
+	s.SquaredErrorForecast = expected.mean
+	s.SquaredErrorInterval[0], s.SquaredErrorInterval[1] = expected.interval(p.o.Rounds, outside999)
+	s.limits[0], s.limits[1] = expected.interval(p.o.Rounds, outsideNever)
+	for i, v := range expected.each {
+		deviation := n * math.Sqrt(v/float64(p.o.Rounds))
+		found.Stderr = append(found.Stderr, deviation)
+		found.Interval95 = append(found.Interval95, [2]float64{found.Estimate[i] - chart.Z*deviation, found.Estimate[i] + chart.Z*deviation})
 	}
-	if r.o.Rounds == 1 && !r.o.KnownSample {
-		r.report.Interval95 = results[0].Interval95 // as who does not know the counts has them
+	if p.o.Rounds == 1 && !p.o.KnownSample {
+		found.Interval95 = results[0].Interval95 // as who does not know the counts has them
 	}
-	r.report.seeSampled(r.recipe)
+	found.seeSampled(f.recipe)
 	return nil
 }
 
-func (r *run) forecast() *forecast {
-	if r.o.KnownSample {
-		return newKnownForecast(r.recipe, r.report.Truth, uint64(r.o.Population), uint64(r.o.sample()))
+func (p *population) forecast(r *recipe.Recipe) *forecast {
+	if p.o.KnownSample {
+		return newKnownForecast(r, p.found.Truth, uint64(p.o.Population), uint64(p.o.sample()))
 	}
-	return newForecast(r.recipe, r.report.Truth, uint64(r.o.Population))
+	return newForecast(r, p.found.Truth, uint64(p.o.Population))
 }
 
 // seeSampled fills in what each party saw.

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/client"
@@ -24,14 +22,10 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// SeriesOptions say how a lab of correlated noise runs. The zero value is the whole demonstration.
+// SeriesOptions say how a lab of correlated noise runs, in which no picture is drawn.
+// Epsilon is over all rounds. The zero value is the whole demonstration.
 type SeriesOptions struct {
-	// Keep, Out, Workers, Precision, Log and Progress are as in [Options], but that no picture is drawn.
-	Keep, Out string
-	Workers   int
-	Precision time.Duration
-	Log       io.Writer
-	Progress  func(Progress)
+	Frame
 	// Rounds is how many batches are released, 2 to 100; default 32. Each is one unit of time, in the past.
 	Rounds int
 	// Devices take part, 100 to 2,019; default 200. Device i answers in the rounds that leave the remainder i over Separation.
@@ -41,8 +35,6 @@ type SeriesOptions struct {
 	Separation int
 	// Dimension of a vector, 2 to 100,000 and even; default 1,000.
 	Dimension int
-	// Epsilon and Delta are what the noise is calibrated to, over all rounds; defaults 8 and 10^-6.
-	Epsilon, Delta recipe.Decimal
 }
 
 const (
@@ -52,13 +44,9 @@ const (
 	seriesBits      = 8
 )
 
-func (o *SeriesOptions) base() *Options {
-	return &Options{Keep: o.Keep, Out: o.Out, Workers: o.Workers, Precision: o.Precision, Log: o.Log, Progress: o.Progress, Epsilon: o.Epsilon,
-		Delta: o.Delta}
-}
-
-// Validate fills in defaults and says what is wrong.
-func (o *SeriesOptions) Validate() error {
+// WithDefaults fills in what is not said. Epsilon is 8.
+func (o SeriesOptions) WithDefaults() SeriesOptions {
+	o.Frame = o.Frame.withDefaults("8")
 	if o.Rounds == 0 {
 		o.Rounds = 32
 	}
@@ -71,9 +59,12 @@ func (o *SeriesOptions) Validate() error {
 	if o.Dimension == 0 {
 		o.Dimension = 1000
 	}
-	if o.Epsilon == (recipe.Decimal{}) {
-		o.Epsilon = decimal("8")
-	}
+	return o
+}
+
+// Validate says what is wrong, once defaults are filled in.
+func (o SeriesOptions) Validate() error {
+	o = o.WithDefaults()
 	switch {
 	case o.Rounds < 2 || o.Rounds > maxSeriesRounds:
 		return fmt.Errorf("lab: %d rounds; want 2 to %d", o.Rounds, maxSeriesRounds)
@@ -84,7 +75,7 @@ func (o *SeriesOptions) Validate() error {
 	case o.Dimension < 2 || o.Dimension > maxVectorDim || o.Dimension%2 != 0:
 		return fmt.Errorf("lab: dimension %d; want an even number from 2 to %d", o.Dimension, maxVectorDim)
 	}
-	return o.base().Validate()
+	return o.Frame.validate()
 }
 
 // participations is how often the busiest device answers.
@@ -201,34 +192,22 @@ func RunSeries(ctx context.Context, o SeriesOptions) (*SeriesReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	r, err := newRun(o.base())
-	if err != nil {
-		return nil, err
-	}
-	r.series, r.pose = &o, r.newSeriesRecipe
-	out := &SeriesReport{Devices: o.Devices, Dimension: o.Dimension, Separation: o.Separation, Participations: o.participations()}
-	var truth [][]float64 // of each round
-	err = r.play(ctx,
-		act{"upload", func(ctx context.Context) (err error) { truth, err = r.uploadSeries(ctx, out); return err }},
-		act{"verify", r.verify},
-		act{"collect", func(ctx context.Context) error { return r.collectSeries(ctx, out, truth) }},
-		act{"draw", func(context.Context) error { out.Table = r.table(out.writeCSV); return nil }})
-	if err != nil {
-		return nil, err
-	}
-	g := r.client.Guarantee()
-	out.Rejected, out.SecondsByStep, out.Epsilon, out.Delta, out.RecipeID = r.report.Rejected, r.report.SecondsByStep, g.Epsilon, g.Delta, r.report.RecipeID
-	out.Conditions = append([]string{}, g.Conditions...)
-	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. %s Noise: %s.%s", g.Loss,
-		sure(g.Epsilon, g.Unit), r.recipe.Noise, r.certified)
-	out.SecondsTotal, out.Kept = r.report.SecondsTotal, r.o.Keep
-	return out, r.unwritten
+	o = o.WithDefaults()
+	return play(ctx, o.Frame, &series{o: o, found: &SeriesReport{Devices: o.Devices, Dimension: o.Dimension, Separation: o.Separation,
+		Participations: o.participations()}})
 }
 
-func (r *run) newSeriesRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
-	o := r.series
-	precision := dap.TimePrecision(r.o.Precision / time.Second)
-	last, err := precision.At(r.asked)
+// series is the scenario of many sums.
+type series struct {
+	o     SeriesOptions
+	truth [][]float64 // the exact sum of each round
+	found *SeriesReport
+}
+
+// pose implements scenario.
+func (s *series) pose(f *frame, a *deploy.Addresses) (*recipe.Recipe, error) {
+	o := &s.o
+	window, err := f.window(o.Rounds)
 	if err != nil {
 		return nil, err
 	}
@@ -252,105 +231,79 @@ func (r *run) newSeriesRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		Leader: a.LeaderURL(), Helper: a.HelperURL(),
 		BatchMode:     dap.TimeInterval,
 		MinBatch:      uint64(max(recipe.MinBatchFloor, each/2)),
-		TimePrecision: precision,
-		Window:        recipe.Between{Start: last - dap.Time(o.Rounds-1), End: last + dap.Time(openFor/r.o.Precision)},
-		Kind:          account.CorrelatedNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta, Rounds: uint32(o.participations()),
+		TimePrecision: dap.TimePrecision(f.o.Precision / time.Second),
+		Window:        window,
+		Kind:          account.CorrelatedNoise, Epsilon: f.o.Epsilon, Delta: f.o.Delta, Rounds: uint32(o.participations()),
 		Series: correlated.Series{Strategy: strategy, Separation: uint64(o.Separation), Rounds: uint64(o.Rounds)},
 	})
 }
 
-// roundTime is when the reports of a round are made.
-func (r *run) roundTime(round int) time.Time {
-	return r.asked.Add(-time.Duration(r.series.Rounds-1-round) * r.o.Precision)
-}
-
-// uploadSeries plays the devices, each through all of its rounds, and returns the exact sum of each round.
-func (r *run) uploadSeries(ctx context.Context, out *SeriesReport) ([][]float64, error) {
-	o := r.series
-	if err := r.client.Refresh(ctx); err != nil {
-		return nil, err
+// answer implements scenario: each device goes through all of its rounds.
+func (s *series) answer(ctx context.Context, f *frame) error {
+	o := &s.o
+	if err := f.client.Refresh(ctx); err != nil {
+		return err
 	}
-	f, err := newFeatures(o.Devices, o.Dimension)
+	x, err := newFeatures(o.Devices, o.Dimension)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	plan, err := participate.NewPlan(participate.PlanOptions{Client: r.client})
+	plan, err := participate.NewPlan(participate.PlanOptions{Client: f.client})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var next atomic.Int64
-	var sent, early, refused atomic.Uint64
-	r.values = make([]int, o.Devices*o.Rounds/o.Separation) // for the progress
-	stop := r.watchUpload(ctx, &sent)
+	s.truth = make([][]float64, o.Rounds)
+	for t := range s.truth {
+		s.truth[t] = make([]float64, o.Dimension)
+	}
+	g := &gauge{total: uint64(o.Devices * o.Rounds / o.Separation)}
+	stop := f.watch(ctx, g)
 	defer stop()
-	truth := make([][]float64, o.Rounds)
-	for t := range truth {
-		truth[t] = make([]float64, o.Dimension)
-	}
-	var mu sync.Mutex // guards truth and errs
-	var errs []error
-	play := func(i int) error {
+	var mu sync.Mutex // guards the truth, Early and Refused
+	err = crowd(ctx, o.Devices, f.o.Workers, func(ctx context.Context, i int) error {
 		ledger, err := participate.MemoryLedger(participate.LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: 1})
 		if err != nil {
 			return err
 		}
-		device, x := participate.Device{Ledger: ledger}, f.of(i)
+		device, x := participate.Device{Ledger: ledger}, x.of(i)
 		for t := i % o.Separation; t < o.Rounds; t += o.Separation {
 			if t >= o.Separation { // the round before, in which its last answer still counts
-				early.Add(1)
-				if _, err := device.Decide(ctx, plan, client.Reals(x), r.roundTime(t-1)); errors.Is(err, participate.ErrTooSoon) ||
-					o.Separation == 2 && errors.Is(err, participate.ErrDecided) {
-					refused.Add(1)
-				} else if err != nil {
+				_, err := device.Decide(ctx, plan, client.Reals(x), f.roundTime(t-1, o.Rounds))
+				refused := errors.Is(err, participate.ErrTooSoon) || o.Separation == 2 && errors.Is(err, participate.ErrDecided)
+				if err != nil && !refused {
 					return err
 				}
+				mu.Lock()
+				s.found.Early++
+				if refused {
+					s.found.Refused++
+				}
+				mu.Unlock()
 			}
-			decision, err := device.Decide(ctx, plan, client.Reals(x), r.roundTime(t))
+			decision, err := device.Decide(ctx, plan, client.Reals(x), f.roundTime(t, o.Rounds))
 			if err != nil {
 				return err
 			}
 			if err := decision.Send(ctx); err != nil {
 				return err
 			}
-			sent.Add(1)
+			g.done.Add(1)
 			mu.Lock()
 			for j, v := range x {
-				truth[t][j] += v
+				s.truth[t][j] += v
 			}
 			mu.Unlock()
 		}
 		return nil
-	}
-	var devices sync.WaitGroup
-	for range r.o.Workers {
-		devices.Go(func() {
-			for i := int(next.Add(1)) - 1; i < o.Devices && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				if err := play(i); err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-					cancel()
-				}
-			}
-		})
-	}
-	devices.Wait()
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	out.Sent, out.Early, out.Refused = sent.Load(), early.Load(), refused.Load()
-	r.report.Sent, r.report.acknowledged = out.Sent, out.Sent
-	return truth, nil
+	})
+	f.sent = g.done.Load()
+	f.acknowledged, s.found.Sent = f.sent, f.sent
+	return err
 }
 
-// startRounds asks for all rounds; the leader releases them in the order of time.
-func (r *run) startRounds(ctx context.Context, config *deploy.Collector, rounds int) ([]*collector.Job, error) {
-	o := collector.Options{HTTP: r.http, Poll: 20 * time.Millisecond, MaxPoll: 200 * time.Millisecond}
+// start asks for all rounds; the leader releases them in the order of time.
+func (s *series) start(ctx context.Context, f *frame, config *deploy.Collector) ([]*collector.Job, error) {
+	o := collector.Options{HTTP: f.http, Poll: 20 * time.Millisecond, MaxPoll: 200 * time.Millisecond}
 	var err error
 	if o.Checked, o.Token, o.Key, err = config.Read(); err != nil {
 		return nil, err
@@ -359,17 +312,13 @@ func (r *run) startRounds(ctx context.Context, config *deploy.Collector, rounds 
 	if err != nil {
 		return nil, err
 	}
-	jobs := make([]*collector.Job, rounds)
+	jobs := make([]*collector.Job, s.o.Rounds)
 	for t := range jobs {
-		at, err := r.recipe.TimePrecision.At(r.roundTime(t))
+		from, to, err := f.interval(f.roundTime(t, s.o.Rounds))
 		if err != nil {
 			return nil, err
 		}
-		from, err := r.recipe.TimePrecision.Begin(at)
-		if err != nil {
-			return nil, err
-		}
-		query, err := c.Interval(from, from.Add(r.o.Precision))
+		query, err := c.Interval(from, to)
 		if err != nil {
 			return nil, err
 		}
@@ -380,21 +329,22 @@ func (r *run) startRounds(ctx context.Context, config *deploy.Collector, rounds 
 	return jobs, nil
 }
 
-// collectSeries compares the sums with the exact ones, round by round.
-func (r *run) collectSeries(ctx context.Context, out *SeriesReport, truth [][]float64) error {
-	config, err := deploy.LoadCollector(filepath.Join(r.dir, deploy.CollectorFile))
+// compare implements scenario: it compares the sums with the exact ones, round by round.
+func (s *series) compare(ctx context.Context, f *frame) error {
+	config, err := f.collector()
 	if err != nil {
 		return err
 	}
-	jobs, err := r.startRounds(ctx, config, len(truth))
+	jobs, err := s.start(ctx, f, config)
 	if err != nil {
 		return err
 	}
-	n, ok := r.recipe.Correlated()
+	out, truth := s.found, s.truth
+	n, ok := f.recipe.Correlated()
 	if !ok {
 		return errors.New("lab: internal error: the noise is not correlated")
 	}
-	unit := r.recipe.Query.Unit()
+	unit := f.recipe.Query.Unit()
 	forecast := n.Errors(len(truth))
 	deviation := func(variance float64) float64 { return unit * math.Sqrt(2*variance) } // of both servers
 	out.Bands = n.Series.Strategy.Bands()
@@ -424,6 +374,20 @@ func (r *run) collectSeries(ctx context.Context, out *SeriesReport, truth [][]fl
 	}
 	out.Gain, out.GainForecast = math.Sqrt(independent/measured), math.Sqrt(independent/expected)
 	return nil
+}
+
+// draw implements scenario; there is no picture.
+func (s *series) draw(f *frame) { s.found.Table = f.table(s.found.writeCSV) }
+
+// report implements scenario.
+func (s *series) report(f *frame) *SeriesReport {
+	g, out := f.client.Guarantee(), s.found
+	out.Rejected, out.SecondsByStep, out.Epsilon, out.Delta, out.RecipeID = f.rejected, f.seconds, g.Epsilon, g.Delta, f.client.RecipeID().String()
+	out.Conditions = append([]string{}, g.Conditions...)
+	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. %s Noise: %s.%s", g.Loss,
+		sure(g.Epsilon, g.Unit), f.recipe.Noise, f.certified)
+	out.SecondsTotal, out.Kept = f.total, f.o.Keep
+	return out
 }
 
 // writeCSV writes a line for each round.

@@ -11,7 +11,7 @@ import (
 // The whole demonstration, small: every answer a round too soon is refused, every report counts once, and each round's and each
 // running sum's error is what the forecast says. Check rejects an honest run once in 10^8.
 func TestRunSeries(t *testing.T) {
-	o := SeriesOptions{Out: t.TempDir(), Rounds: 7, Devices: 100, Separation: 3, Dimension: 64}
+	o := SeriesOptions{Frame: Frame{Out: t.TempDir()}, Rounds: 7, Devices: 100, Separation: 3, Dimension: 64}
 	r, err := RunSeries(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestRunSeries(t *testing.T) {
 }
 
 func TestSeriesOptions(t *testing.T) {
-	var o SeriesOptions
+	o := SeriesOptions{}.WithDefaults()
 	if err := o.Validate(); err != nil || o.Rounds != 32 || o.Devices != 200 || o.Separation != 8 || o.participations() != 4 {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -78,7 +78,7 @@ func TestSeriesOptions(t *testing.T) {
 		"small rounds":   {Devices: 100, Separation: 6},
 		"odd dimension":  {Dimension: 3},
 		"huge dimension": {Dimension: 1 << 20},
-		"precision":      {Precision: math.MaxInt64},
+		"precision":      {Frame: Frame{Precision: math.MaxInt64}},
 	} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%s: taken", name)

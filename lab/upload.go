@@ -2,91 +2,74 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 )
 
 // uploadBatch is how many devices' reports travel in one request, as a relay in front of the leader would gather them.
 const uploadBatch = 200
 
-// upload plays the devices: one report for each row, through the client library.
-func (r *run) upload(ctx context.Context) error {
-	if err := r.client.Refresh(ctx); err != nil {
+// answer implements scenario: one report for each row, through the client library.
+func (h *histogram) answer(ctx context.Context, f *frame) error {
+	h.promise(f)
+	if err := f.client.Refresh(ctx); err != nil {
 		return err
 	}
-	forger, err := newForger(ctx, r)
+	forger, err := newForger(ctx, f, h.o.Malicious)
 	if err != nil {
 		return err
 	}
-	chunks := slices.Collect(slices.Chunk(r.values, uploadBatch))
-	var next, done, sentBytes, helperBytes atomic.Uint64
-	var mu sync.Mutex // guards errs and replayable
-	var errs []error
+	chunks := slices.Collect(slices.Chunk(h.values, uploadBatch))
+	g := &gauge{total: uint64(len(h.values))}
+	var sentBytes, helperBytes atomic.Uint64
+	var mu sync.Mutex // guards replayable
 	var replayable []dap.Report
-
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := r.watchUpload(ctx, &done)
+	stop := f.watch(ctx, g)
 	defer stop()
-	var devices sync.WaitGroup
-	for range r.o.Workers {
-		devices.Go(func() {
-			for {
-				i := next.Add(1) - 1
-				if i >= uint64(len(chunks)) || ctx.Err() != nil {
-					return
-				}
-				reports, err := r.uploadValues(ctx, chunks[i])
-				mu.Lock()
-				if err != nil {
-					errs = append(errs, err)
-					cancel()
-				} else if len(replayable) < r.o.Malicious {
-					replayable = append(replayable, reports...)
-				}
-				mu.Unlock()
-				for j := range reports {
-					sentBytes.Add(uint64(reports[j].Size()))
-					helperBytes.Add(uint64(len(reports[j].Helper.Enc) + len(reports[j].Helper.Payload) + len(reports[j].PublicShare)))
-				}
-				done.Add(uint64(len(reports)))
-			}
-		})
-	}
-	devices.Wait()
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
-	if err := ctx.Err(); err != nil {
+	err = crowd(ctx, len(chunks), f.o.Workers, func(ctx context.Context, i int) error {
+		reports, err := h.upload(ctx, f, chunks[i])
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		if len(replayable) < h.o.Malicious {
+			replayable = append(replayable, reports...)
+		}
+		mu.Unlock()
+		for j := range reports {
+			sentBytes.Add(uint64(reports[j].Size()))
+			helperBytes.Add(uint64(len(reports[j].Helper.Enc) + len(reports[j].Helper.Payload) + len(reports[j].PublicShare)))
+		}
+		g.done.Add(uint64(len(reports)))
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	rows := uint64(len(r.values))
-	r.report.Sent, r.report.acknowledged = rows, rows
-	r.report.LeaderBytes, r.report.HelperBytes = sentBytes.Load(), helperBytes.Load()
-	return forger.attack(ctx, replayable)
+	f.sent, f.acknowledged = g.total, g.total
+	h.found.LeaderBytes, h.found.HelperBytes = sentBytes.Load(), helperBytes.Load()
+	if err := forger.attack(ctx, replayable); err != nil {
+		return err
+	}
+	h.found.Sent, h.found.Malicious = f.sent, uint64(h.o.Malicious)
+	return nil
 }
 
-// uploadValues makes and uploads the reports of some rows. All must be acknowledged: they are honest.
-func (r *run) uploadValues(ctx context.Context, values []int) ([]dap.Report, error) {
+// upload makes and uploads the reports of some rows. All must be acknowledged: they are honest.
+func (h *histogram) upload(ctx context.Context, f *frame, values []int) ([]dap.Report, error) {
 	reports := make([]dap.Report, len(values))
 	for i, v := range values {
-		answer := client.Bucket(uint32(v))
-		if r.value != nil {
-			answer = r.value(v)
-		}
 		var err error
-		if reports[i], err = r.client.Prepare(answer, r.asked); err != nil {
+		if reports[i], err = f.client.Prepare(h.value(v), f.asked); err != nil {
 			return nil, err
 		}
 	}
-	refused, err := r.client.Upload(ctx, reports)
+	refused, err := f.client.Upload(ctx, reports)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +79,19 @@ func (r *run) uploadValues(ctx context.Context, values []int) ([]dap.Report, err
 	return reports, nil
 }
 
-// watchUpload tells how far the devices, and behind them the servers, are until stop is called.
-func (r *run) watchUpload(ctx context.Context, done *atomic.Uint64) (stop func()) {
+// A gauge says how far devices are.
+type gauge struct {
+	total uint64        // of answers
+	done  atomic.Uint64 // of them
+	// behind, if not nil, is what else is counted on the way, and how many reports the
+	// servers will get; by default all that are answered.
+	behind func() (counts []Count, reports uint64)
+}
+
+// watch tells how far the devices, and behind them the servers, are until stop is called.
+func (f *frame) watch(ctx context.Context, g *gauge) (stop func()) {
 	over, gone := make(chan struct{}), make(chan struct{})
-	begin, total := time.Now(), uint64(len(r.values))
+	begin := time.Now()
 	go func() {
 		defer close(gone)
 		ticker := time.NewTicker(every)
@@ -110,17 +102,22 @@ func (r *run) watchUpload(ctx context.Context, done *atomic.Uint64) (stop func()
 				return
 			case <-ticker.C:
 			}
-			n := done.Load()
-			p := Progress{Phase: r.phase, Phases: phases, Name: "upload", Counts: []Count{{"devices", n, total}},
+			n, reports := g.done.Load(), g.total
+			p := Progress{Phase: f.phase, Phases: phases, Name: "upload", Counts: []Count{{"devices", n, g.total}},
 				Rate: float64(n) / time.Since(begin).Seconds()}
 			if p.Rate > 0 {
-				p.Left = time.Duration(float64(total-n) / p.Rate * float64(time.Second))
+				p.Left = time.Duration(float64(g.total-n) / p.Rate * float64(time.Second))
+			}
+			if g.behind != nil {
+				var more []Count
+				more, reports = g.behind()
+				p.Counts = append(p.Counts, more...)
 			}
 			// The servers verify while devices still send; a status that cannot be had now is not missed.
-			if st, err := r.status.read(ctx); err == nil {
-				p.Counts = append(p.Counts, serverCounts(&st.Tasks[0], total)...)
+			if st, err := f.status.read(ctx); err == nil {
+				p.Counts = append(p.Counts, serverCounts(&st.Tasks[0], reports)...)
 			}
-			r.o.Progress(p)
+			f.o.Progress(p)
 		}
 	}()
 	return sync.OnceFunc(func() { close(over); <-gone })

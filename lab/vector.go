@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/client"
@@ -28,14 +26,10 @@ import (
 // Vectors is the name of the recipe of [RunVectors].
 const Vectors = "vector"
 
-// VectorOptions say how a lab of vectors runs. The zero value is the whole demonstration.
+// VectorOptions say how a lab of vectors runs, in which no picture is drawn. The zero
+// value is the whole demonstration.
 type VectorOptions struct {
-	// Keep, Out, Workers, Precision, Log and Progress are as in [Options], but that no picture is drawn.
-	Keep, Out string
-	Workers   int
-	Precision time.Duration
-	Log       io.Writer
-	Progress  func(Progress)
+	Frame
 	// Devices is how many vectors are averaged, 100 to 2,019; default 2,000. Each is made of ten rows of the table.
 	Devices int
 	// Dimension of a vector, 2 to 100,000 and even; default 10,000.
@@ -44,9 +38,6 @@ type VectorOptions struct {
 	FracBits int
 	// Proof is how the norm is proved; the smallest field of package pine with room if zero.
 	Proof recipe.VectorProof
-	// Epsilon and Delta are what the noise is calibrated to; defaults 8 and 10^-6. The noise of ten thousand numbers is
-	// that of one: with two thousand devices, epsilon 1 would leave little of the mean.
-	Epsilon, Delta recipe.Decimal
 	// Half has each server draw half of the noise: both must be honest for the guarantee.
 	Half bool
 	// Projection is how many numbers of a random projection devices send instead of their vectors, 64 or more and less than
@@ -68,14 +59,10 @@ const (
 	maxPushes     = 1000
 )
 
-// base are the options that the two labs share, with their defaults.
-func (o *VectorOptions) base() *Options {
-	return &Options{Keep: o.Keep, Out: o.Out, Workers: o.Workers, Precision: o.Precision, Log: o.Log, Progress: o.Progress, Epsilon: o.Epsilon,
-		Delta: o.Delta, Malicious: o.Malicious}
-}
-
-// Validate fills in defaults and says what is wrong.
-func (o *VectorOptions) Validate() error {
+// WithDefaults fills in what is not said. Epsilon is 8: the noise of ten thousand numbers
+// is that of one, and with two thousand devices epsilon 1 would leave little of the mean.
+func (o VectorOptions) WithDefaults() VectorOptions {
+	o.Frame = o.Frame.withDefaults("8")
 	if o.Devices == 0 {
 		o.Devices = 2000
 	}
@@ -88,9 +75,12 @@ func (o *VectorOptions) Validate() error {
 			o.FracBits = b
 		}
 	}
-	if o.Epsilon == (recipe.Decimal{}) {
-		o.Epsilon = decimal("8")
-	}
+	return o
+}
+
+// Validate says what is wrong, once defaults are filled in.
+func (o VectorOptions) Validate() error {
+	o = o.WithDefaults()
 	switch {
 	case o.Devices < minVectors || o.Devices > maxVectors:
 		return fmt.Errorf("lab: %d vectors; want %d to %d", o.Devices, minVectors, maxVectors)
@@ -109,7 +99,7 @@ func (o *VectorOptions) Validate() error {
 	case (o.Device || o.Malicious > 0) && (o.Proof == recipe.L2Fixed16 || o.Proof == recipe.L2Fixed32):
 		return fmt.Errorf("lab: noise of devices and attackers go with proofs of package pine, not %v", o.Proof)
 	}
-	return o.base().Validate()
+	return o.Frame.validate()
 }
 
 // A VectorReport is what a lab of vectors found. Its JSON keys are only added to. Errors are Euclidean distances of means, in
@@ -336,22 +326,14 @@ func RunVectors(ctx context.Context, o VectorOptions) (*VectorReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	r, err := newRun(o.base())
-	if err != nil {
-		return nil, err
-	}
-	r.vectors, r.pose = &o, r.newVectorRecipe
-	out := &VectorReport{Devices: o.Devices, Dimension: o.Dimension}
-	err = r.play(ctx,
-		act{"upload", func(ctx context.Context) error { return r.uploadVectors(ctx, out) }},
-		act{"verify", r.verify},
-		act{"collect", func(ctx context.Context) error { return r.collectVectors(ctx, out) }},
-		act{"draw", func(context.Context) error { out.Table = r.table(out.writeCSV); return nil }})
-	if err != nil {
-		return nil, err
-	}
-	r.describeVectors(out)
-	return out, r.unwritten
+	o = o.WithDefaults()
+	return play(ctx, o.Frame, &vectors{o, &VectorReport{Devices: o.Devices, Dimension: o.Dimension}})
+}
+
+// vectors is the scenario of one mean.
+type vectors struct {
+	o     VectorOptions
+	found *VectorReport
 }
 
 // projected is how many numbers devices send of vectors of d, and by which projection: all of them by none where to is 0.
@@ -364,10 +346,10 @@ func projected(d, to int) (sent int, p *recipe.Projection) {
 	return to, p
 }
 
-func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
-	o := r.vectors
-	precision := dap.TimePrecision(r.o.Precision / time.Second)
-	first, err := precision.At(r.asked)
+// pose implements scenario.
+func (v *vectors) pose(f *frame, a *deploy.Addresses) (*recipe.Recipe, error) {
+	o := &v.o
+	window, err := f.window(1)
 	if err != nil {
 		return nil, err
 	}
@@ -387,9 +369,9 @@ func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 		Leader: a.LeaderURL(), Helper: a.HelperURL(),
 		BatchMode:     dap.TimeInterval,
 		MinBatch:      uint64(o.Devices / 2),
-		TimePrecision: precision,
-		Window:        recipe.Between{Start: first, End: first + dap.Time(openFor/r.o.Precision)},
-		Kind:          account.GaussianNoise, Epsilon: r.o.Epsilon, Delta: r.o.Delta,
+		TimePrecision: dap.TimePrecision(f.o.Precision / time.Second),
+		Window:        window,
+		Kind:          account.GaussianNoise, Epsilon: f.o.Epsilon, Delta: f.o.Delta,
 	}
 	if o.Device {
 		if options.Randomizer, err = recipe.ParseRandomizer("gaussian"); err != nil {
@@ -403,112 +385,84 @@ func (r *run) newVectorRecipe(a *deploy.Addresses) (*recipe.Recipe, error) {
 	return account.New(options)
 }
 
-// uploadVectors plays the devices. They make their vectors one at a time; only the sums stay.
-func (r *run) uploadVectors(ctx context.Context, out *VectorReport) error {
-	if err := r.client.Refresh(ctx); err != nil {
+// answer implements scenario. Devices make their vectors one at a time; only the sums stay.
+func (v *vectors) answer(ctx context.Context, f *frame) error {
+	found := v.found
+	if err := f.client.Refresh(ctx); err != nil {
 		return err
 	}
-	f, err := newFeatures(out.Devices, out.Dimension)
+	x, err := newFeatures(found.Devices, found.Dimension)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r.values = make([]int, out.Devices) // for the progress
-	var next atomic.Int64
-	var done, size atomic.Uint64
-	stop := r.watchUpload(ctx, &done)
+	g := &gauge{total: uint64(found.Devices)}
+	stop := f.watch(ctx, g)
 	defer stop()
 	var mu sync.Mutex // guards the rest
-	var errs []error
-	truth := make([]float64, out.Dimension)
-	var devices sync.WaitGroup
-	for range r.o.Workers {
-		devices.Go(func() {
-			sum := make([]float64, out.Dimension)
-			var err error
-			for i := int(next.Add(1)) - 1; err == nil && i < out.Devices && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				var bytes int
-				bytes, err = r.uploadVector(ctx, f.of(i), sum)
-				size.Add(uint64(bytes))
-				done.Add(1)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, err)
-				cancel()
-			}
-			for j, x := range sum {
-				truth[j] += x
-			}
-		})
-	}
-	devices.Wait()
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
-	if err := ctx.Err(); err != nil {
+	truth, size := make([]float64, found.Dimension), 0
+	err = crowd(ctx, found.Devices, f.o.Workers, func(ctx context.Context, i int) error {
+		vector := x.of(i)
+		bytes, err := uploadVector(ctx, f, vector)
+		if err != nil {
+			return err
+		}
+		g.done.Add(1)
+		mu.Lock()
+		defer mu.Unlock()
+		size += bytes
+		for j, x := range vector {
+			truth[j] += x
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	r.report.Sent, r.report.acknowledged = done.Load(), done.Load()
-	out.UploadBytes, out.honest = float64(size.Load())/float64(out.Devices), truth[0]
-	if r.o.Malicious > 0 {
-		pushed, err := r.attackVectors(ctx)
+	f.sent, f.acknowledged = g.total, g.total
+	found.UploadBytes, found.honest = float64(size)/float64(found.Devices), truth[0]
+	if v.o.Malicious > 0 {
+		pushed, err := v.attack(ctx, f)
 		if err != nil {
 			return err
 		}
 		truth[0] += pushed
 	}
-	out.Sent, out.Attackers = r.report.Sent, r.o.Malicious
+	found.Sent, found.Attackers = f.sent, v.o.Malicious
 	for j := range truth {
-		truth[j] /= float64(out.Devices + out.Attackers)
+		truth[j] /= float64(found.Devices + found.Attackers)
 	}
-	out.truth = truth
+	found.truth = truth
 	return nil
 }
 
-// uploadVector sends one device's report and adds its vector to sum.
-func (r *run) uploadVector(ctx context.Context, x, sum []float64) (int, error) {
-	report, err := r.client.Prepare(client.Reals(x), r.asked)
+// uploadVector sends one device's report and returns its size.
+func uploadVector(ctx context.Context, f *frame, x []float64) (int, error) {
+	report, err := f.client.Prepare(client.Reals(x), f.asked)
 	if err != nil {
 		return 0, err
 	}
-	refused, err := r.client.Upload(ctx, []dap.Report{report})
+	refused, err := f.client.Upload(ctx, []dap.Report{report})
 	if err != nil {
 		return 0, err
 	}
 	if len(refused) > 0 {
 		return 0, fmt.Errorf("an honest report was refused because of %v", refused[0].Error)
 	}
-	for j, v := range x {
-		sum[j] += v
-	}
 	return report.Size(), nil
 }
 
-// collectVectors asks for the batch and compares its mean with the exact one.
-func (r *run) collectVectors(ctx context.Context, out *VectorReport) error {
-	config, err := deploy.LoadCollector(filepath.Join(r.dir, deploy.CollectorFile))
+// compare implements scenario: it asks for the batch and compares its mean with the exact
+// one.
+func (v *vectors) compare(ctx context.Context, f *frame) error {
+	config, err := f.collector()
 	if err != nil {
 		return err
 	}
-	session, err := config.Open(collector.Options{HTTP: r.http, Poll: 100 * time.Millisecond, MaxPoll: time.Second})
+	result, err := f.collect(ctx, config, f.asked)
 	if err != nil {
 		return err
 	}
-	unit, err := r.recipe.TimePrecision.At(r.asked)
-	if err != nil {
-		return err
-	}
-	from, err := r.recipe.TimePrecision.Begin(unit)
-	if err != nil {
-		return err
-	}
-	result, err := session.Collect(ctx, from, from.Add(r.o.Precision))
-	if err != nil {
-		return err
-	}
+	out := v.found
 	mean, stderr := result.Mean()
 	out.Accepted, out.mean, out.Stderr = result.ReportCount, mean, stderr[0]
 	if out.Attackers > 0 {
@@ -521,10 +475,10 @@ func (r *run) collectVectors(ctx context.Context, out *VectorReport) error {
 		out.WorstError = max(out.WorstError, math.Abs(d)/stderr[j])
 	}
 	out.Error, out.MeanNorm = math.Sqrt(out.Error), math.Sqrt(out.MeanNorm)
-	forecast, _ := r.recipe.Forecast(result.ReportCount)
+	forecast, _ := f.recipe.Forecast(result.ReportCount)
 	out.Forecast = forecast.Of(out.MeanNorm)
-	if r.recipe.Projection != nil {
-		return out.project(r.recipe, result, forecast)
+	if f.recipe.Projection != nil {
+		return out.project(f.recipe, result, forecast)
 	}
 	return nil
 }
@@ -547,14 +501,18 @@ func (r *VectorReport) project(rec *recipe.Recipe, result *collector.Result, for
 	return nil
 }
 
-// describeVectors fills in what is known from the recipe and from the run.
-func (r *run) describeVectors(out *VectorReport) {
-	q, _ := r.recipe.Vector()
-	g := r.client.Guarantee()
+// draw implements scenario; there is no picture.
+func (v *vectors) draw(f *frame) { v.found.Table = f.table(v.found.writeCSV) }
+
+// report implements scenario: it fills in what is known from the recipe and from the run.
+func (v *vectors) report(f *frame) *VectorReport {
+	out := v.found
+	q, _ := f.recipe.Vector()
+	g := f.client.Guarantee()
 	out.Proof, out.FracBits = q.Proof.String(), int(q.FracBits)
 	out.Influence = q.Norm() / float64(out.Accepted)
 	out.MovedAtMost = float64(out.Attackers) * out.Influence
-	if b, ok := account.ProvedBound(r.recipe); ok {
+	if b, ok := account.ProvedBound(f.recipe); ok {
 		out.Proved = &b
 		if f, ok := g.Fallback(recipe.ServersCollude); ok && f.Loss.Finite() {
 			out.Alone = &f.Loss.Epsilon
@@ -564,29 +522,30 @@ func (r *run) describeVectors(out *VectorReport) {
 		}
 	}
 	out.Ratio = out.UploadBytes / (4 * float64(out.Dimension))
-	out.Rejected, out.SecondsByStep = r.report.Rejected, r.report.SecondsByStep
-	out.Epsilon, out.Delta, out.RecipeID = g.Epsilon, g.Delta, r.report.RecipeID
+	out.Rejected, out.SecondsByStep = f.rejected, f.seconds
+	out.Epsilon, out.Delta, out.RecipeID = g.Epsilon, g.Delta, f.client.RecipeID().String()
 	out.Conditions = append([]string{}, g.Conditions...)
 	words := fmt.Sprintf("%s, for replacing any one vector by any other", g.Unconditional)
 	if len(g.Conditions) > 0 {
 		words += fmt.Sprintf(", even where it is known who sent what; %s, holds if %s", g.Loss, strings.Join(g.Conditions, ", and "))
 	}
-	out.Guarantee = fmt.Sprintf("Guarantee: %s; computed from the recipe. %s Noise: %s.%s", words, sure(g.Unconditional.Epsilon, g.Unit), r.noiseWords(), r.certified)
-	if both, ok := account.BothHonest(r.recipe); ok {
+	out.Guarantee = fmt.Sprintf("Guarantee: %s; computed from the recipe. %s Noise: %s.%s", words, sure(g.Unconditional.Epsilon, g.Unit), v.noiseWords(f.recipe), f.certified)
+	if both, ok := account.BothHonest(f.recipe); ok {
 		out.BothHonest = &both.Epsilon
 	}
 	if f, ok := g.Fallback(recipe.OneServerFails); ok && f.Loss.Finite() {
 		out.OneHonest = &f.Loss.Epsilon
 	}
-	out.SecondsTotal, out.Kept = r.report.SecondsTotal, r.o.Keep
+	out.SecondsTotal, out.Kept = f.total, f.o.Keep
+	return out
 }
 
 // noiseWords says whose noise is in results.
-func (r *run) noiseWords() string {
-	if r.vectors.Device {
-		return r.recipe.Randomizer.String()
+func (v *vectors) noiseWords(r *recipe.Recipe) string {
+	if v.o.Device {
+		return r.Randomizer.String()
 	}
-	return r.recipe.Noise.String()
+	return r.Noise.String()
 }
 
 // writeCSV writes a line for each entry: its number, the released mean, its standard error and the exact mean.

@@ -104,14 +104,14 @@ func TestRunVectors(t *testing.T) {
 func TestVectorOptionsRefuse(t *testing.T) {
 	for _, o := range []VectorOptions{
 		{Malicious: 1, Projection: 100}, {Malicious: -1}, {Malicious: 1001}, {Device: true, Half: true}, {Device: true, Proof: recipe.L2Fixed16}, {Malicious: 1, Proof: recipe.L2Fixed32},
-		{Devices: 99}, {Devices: 2020}, {Dimension: 3}, {Dimension: maxVectorDim + 2}, {FracBits: 32}, {FracBits: -1}, {Workers: -1},
+		{Devices: 99}, {Devices: 2020}, {Dimension: 3}, {Dimension: maxVectorDim + 2}, {FracBits: 32}, {FracBits: -1}, {Frame: Frame{Workers: -1}},
 		{Dimension: 200, Projection: 200}, {Projection: 63}, {Projection: -1},
 	} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%+v", o)
 		}
 	}
-	o := VectorOptions{Proof: recipe.L2Fixed32}
+	o := VectorOptions{Proof: recipe.L2Fixed32}.WithDefaults()
 	if err := o.Validate(); err != nil || o.FracBits != 31 || o.Devices != 2000 || o.Dimension != 10_000 {
 		t.Errorf("%+v, %v", o, err)
 	}

@@ -5,8 +5,9 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/participate"
@@ -56,29 +57,19 @@ func Crowd(ctx context.Context, o Options, values []client.Value) error {
 	})
 }
 
+// crowded is how many devices are at work at a time: they wait for the gateway, which
+// gathers.
+const crowded = 32
+
 // atOnce does work for each of n devices, in order and some at once, until one fails.
 func atOnce(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
-	const most = 32 // devices wait for the gateway, which gathers
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan int)
-	var devices sync.WaitGroup
-	for range min(most, n) {
-		devices.Go(func() {
-			for i := range next {
-				if err := work(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
+	devices, inside := errgroup.WithContext(ctx)
+	devices.SetLimit(crowded)
+	for i := 0; i < n && inside.Err() == nil; i++ {
+		devices.Go(func() error { return work(inside, i) })
 	}
-	for i := 0; i < n && ctx.Err() == nil; i++ {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-		}
+	if err := devices.Wait(); err != nil {
+		return err
 	}
-	close(next)
-	devices.Wait()
 	return context.Cause(ctx)
 }

@@ -69,8 +69,10 @@ error of the running sums is printed beside its forecast.`,
 					return none
 				}
 				watch := newProgress(e)
-				o := lab.Options{Keep: *keep, Out: *out, Malicious: *malicious, Rows: *rows, Precision: *precision, Progress: watch.show,
-					Population: *population, Recipe: *question, Rounds: *rounds, KnownSample: *known}
+				o := lab.Options{
+					Frame:     lab.Frame{Keep: *keep, Out: *out, Precision: *precision, Progress: watch.show},
+					Malicious: *malicious, Rows: *rows, Population: *population, Recipe: *question, Rounds: *rounds, KnownSample: *known,
+				}
 				if *epsilon != "" {
 					var err error
 					if o.Epsilon, err = recipe.ParseDecimal(*epsilon); err != nil {
@@ -86,7 +88,7 @@ error of the running sums is printed beside its forecast.`,
 				switch *question {
 				case "", lab.Visits, lab.Health, lab.Needles:
 				case lab.Vectors:
-					return labVectors(ctx, e, &o, vectors, *asJSON)
+					return labVectors(ctx, e, watch, &o, vectors, *asJSON)
 				default:
 					return usageOf("lab", fmt.Errorf("--recipe: no %q; want %s, %s, %s or %s", *question, lab.Visits, lab.Health, lab.Needles, lab.Vectors))
 				}
@@ -97,7 +99,7 @@ error of the running sums is printed beside its forecast.`,
 				if err := o.Validate(); err != nil {
 					return &failure{exitUsage, err, "starling lab --help"}
 				}
-				return labPlay(e, o.Out, *keep, *asJSON, watch, func() (*lab.Report, error) { return lab.Run(ctx, o) },
+				return labPlay(e, o.Frame, *asJSON, watch, func() (*lab.Report, error) { return lab.Run(ctx, o) },
 					func(r *lab.Report) error { return r.WriteText(e.stdout, e.columns(), e.plain) })
 			}
 		},

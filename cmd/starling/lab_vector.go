@@ -42,9 +42,9 @@ func (f *vectorFlags) given() bool {
 }
 
 // labVectors runs the lab of vectors with what base says beside them.
-func labVectors(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, asJSON bool) error {
+func labVectors(ctx context.Context, e *env, watch *progress, base *lab.Options, f *vectorFlags, asJSON bool) error {
 	if *f.correlated {
-		return labSeries(ctx, e, base, f, asJSON)
+		return labSeries(ctx, e, watch, base, f, asJSON)
 	}
 	if *f.separation != 0 {
 		return usageOf("lab", errors.New("--separation goes with --correlated"))
@@ -53,9 +53,8 @@ func labVectors(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, 
 		return usageOf("lab", errors.New("--recipe vector goes with --devices, --dimension, --proof, --projection, --noise-half, --noise-device, "+
 			"--malicious and --epsilon"))
 	}
-	watch := newProgress(e)
 	o := lab.VectorOptions{
-		Keep: base.Keep, Out: base.Out, Precision: base.Precision, Epsilon: base.Epsilon, Progress: watch.show,
+		Frame:   base.Frame,
 		Devices: *f.devices, Dimension: *f.dimension, Half: *f.half, Device: *f.device, Malicious: base.Malicious,
 		Projection: *f.projection,
 	}
@@ -68,25 +67,24 @@ func labVectors(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, 
 	if err := o.Validate(); err != nil {
 		return usageOf("lab", err)
 	}
-	return labPlay(e, o.Out, base.Keep, asJSON, watch, func() (*lab.VectorReport, error) { return lab.RunVectors(ctx, o) },
+	return labPlay(e, o.Frame, asJSON, watch, func() (*lab.VectorReport, error) { return lab.RunVectors(ctx, o) },
 		func(r *lab.VectorReport) error { return r.WriteText(e.stdout, e.columns()) })
 }
 
 // labSeries runs the lab of correlated noise.
-func labSeries(ctx context.Context, e *env, base *lab.Options, f *vectorFlags, asJSON bool) error {
+func labSeries(ctx context.Context, e *env, watch *progress, base *lab.Options, f *vectorFlags, asJSON bool) error {
 	if base.Rows != 0 || base.Population != 0 || base.KnownSample || base.Sampling != (recipe.Rational{}) || base.Malicious != 0 || *f.proof != "" ||
 		*f.half || *f.device || *f.projection != 0 {
 		return usageOf("lab", errors.New("--correlated goes with --rounds, --separation, --devices, --dimension and --epsilon"))
 	}
-	watch := newProgress(e)
 	o := lab.SeriesOptions{
-		Keep: base.Keep, Out: base.Out, Precision: base.Precision, Epsilon: base.Epsilon, Progress: watch.show,
+		Frame:  base.Frame,
 		Rounds: base.Rounds, Devices: *f.devices, Separation: *f.separation, Dimension: *f.dimension,
 	}
 	if err := o.Validate(); err != nil {
 		return usageOf("lab", err)
 	}
-	return labPlay(e, o.Out, base.Keep, asJSON, watch, func() (*lab.SeriesReport, error) { return lab.RunSeries(ctx, o) },
+	return labPlay(e, o.Frame, asJSON, watch, func() (*lab.SeriesReport, error) { return lab.RunSeries(ctx, o) },
 		func(r *lab.SeriesReport) error { return r.WriteText(e.stdout, e.columns()) })
 }
 
@@ -126,8 +124,8 @@ type labReport[T any] interface {
 
 // labPlay runs a lab, prints its report, also one of a lab that could not write its files,
 // checks it, and says which files of an older lab are gone.
-func labPlay[T any, R labReport[T]](e *env, out, keep string, asJSON bool, watch *progress, run func() (R, error), text func(R) error) error {
-	older := olderLab(out)
+func labPlay[T any, R labReport[T]](e *env, frame lab.Frame, asJSON bool, watch *progress, run func() (R, error), text func(R) error) error {
+	older := olderLab(frame.Out)
 	report, failed := run()
 	watch.end()
 	if report == nil {
@@ -142,7 +140,7 @@ func labPlay[T any, R labReport[T]](e *env, out, keep string, asJSON bool, watch
 		if err := text(report); err != nil {
 			return errors.Join(failed, err)
 		}
-		sayKept(e, keep)
+		sayKept(e, frame.Keep)
 	}
 	if len(older) > 0 {
 		fmt.Fprintf(e.stderr, "in the place of an earlier lab's: %s\n", strings.Join(older, ", "))

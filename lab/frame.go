@@ -1,0 +1,475 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+	"github.com/starling-agg/starling/signed"
+)
+
+// A Frame says what all labs have in common: where their files go, how many devices work
+// at a time, how long a round is, and how private it is.
+type Frame struct {
+	// Keep is a directory, new or empty, in which the deployment is left behind. Empty uses a temporary one.
+	Keep string
+	// Out is the directory for starling-lab.png and starling-lab.csv; made where it is missing. Default ".".
+	Out string
+	// Workers is how many goroutines play devices, or in a population how many devices compute at a time. Default GOMAXPROCS.
+	Workers int
+	// Epsilon and Delta are what the recipe's noise is calibrated to; the report says what
+	// it then computes to. Delta is 10^-6 by default; Epsilon's default is the lab's.
+	Epsilon, Delta recipe.Decimal
+	// Precision is what report times are cut to, and the length of a round: whole
+	// seconds, at most an hour. The lab's own rounds are the last that are over when it
+	// begins, so a kept deployment takes new reports at once. Default 10s.
+	Precision time.Duration
+	// Log gets what both servers log. Default: lab.log in Keep, else nothing.
+	Log io.Writer
+	// Progress is told how far the lab is, several times a second, by one goroutine at a time. Optional.
+	Progress func(Progress)
+
+	relay bool // devices go through a relay and a gateway
+}
+
+// What a lab writes into [Frame.Out], in the place of what an earlier one wrote.
+const (
+	PictureFile = "starling-lab.png"
+	TableFile   = "starling-lab.csv"
+)
+
+const (
+	maxWorkers = 256
+
+	defaultPrecision = 10 * time.Second
+	// openFor is how long the recipe takes reports.
+	openFor = 24 * time.Hour
+	// grace of recipes with a relay, in which devices have two tries: all is on one
+	// machine, and nobody tries again after a minute.
+	grace = 2 * time.Second
+	// settled is how long after its end a round may be released: grace, and the clock
+	// skew of deploy.Create. So that a lab need not wait for it, its devices report of
+	// rounds that are over.
+	settled = grace + time.Second
+)
+
+// labTries are more patient than a manifest may say: a lab's devices report of rounds
+// that are over, and it collects when they are done, on a machine that may be busy.
+var labTries = client.Tries{Count: 3, Every: 10 * time.Second}
+
+// withDefaults fills in what is not said; epsilon is the lab's.
+func (o Frame) withDefaults(epsilon string) Frame {
+	if o.Out == "" {
+		o.Out = "."
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Epsilon == (recipe.Decimal{}) {
+		o.Epsilon = decimal(epsilon)
+	}
+	if o.Delta == (recipe.Decimal{}) {
+		o.Delta = decimal("0.000001")
+	}
+	if o.Precision == 0 {
+		o.Precision = defaultPrecision
+	}
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
+	}
+	return o
+}
+
+// validate says what is wrong with a frame that is filled in.
+func (o *Frame) validate() error {
+	switch {
+	case o.Precision < time.Second || o.Precision > time.Hour || o.Precision%time.Second != 0:
+		return fmt.Errorf("lab: precision %v; want whole seconds up to an hour", o.Precision)
+	case o.Workers < 1 || o.Workers > maxWorkers:
+		return fmt.Errorf("lab: %d workers; want 1 to %d", o.Workers, maxWorkers)
+	}
+	return nil
+}
+
+// decimal reads a constant of this package.
+func decimal(s string) recipe.Decimal {
+	d, err := recipe.ParseDecimal(s)
+	if err != nil {
+		panic("lab: internal error: " + err.Error())
+	}
+	return d
+}
+
+// A scenario is one lab: what is asked, how devices answer it, and how what is released
+// compares with the truth, which a lab knows. The frame plays it to its report.
+type scenario[R any] interface {
+	// pose makes the recipe.
+	pose(*frame, *deploy.Addresses) (*recipe.Recipe, error)
+	// answer has every device make its value and send it, and notes the truth.
+	answer(context.Context, *frame) error
+	// compare asks for what is released, and holds it to the truth and to what the recipe
+	// has one expect.
+	compare(context.Context, *frame) error
+	// draw writes the results into files.
+	draw(*frame)
+	// report says what was found, once the servers have stopped.
+	report(*frame) *R
+}
+
+// poser is what the frame needs to begin.
+type poser func(*frame, *deploy.Addresses) (*recipe.Recipe, error)
+
+// A frame is one lab under way.
+type frame struct {
+	o       Frame
+	dir     string
+	http    *http.Client
+	recipe  *recipe.Recipe
+	bytes   []byte // of the recipe
+	client  *client.Client
+	config  *deploy.Aggregator // the leader's
+	status  statusReader
+	begun   time.Time
+	asked   time.Time        // when the reports of the last round are made: it is over when the lab begins
+	anchors *signed.Anchors  // that come with the devices' software
+	front   *deploy.Front    // relay and gateway, where there are any
+	via     *ohttp.Transport // of all devices
+	phase   int
+	// certificate was checked by every device, and certified says what it proves; both are
+	// empty where none can be made.
+	certificate []byte
+	certified   string
+
+	sent         uint64 // reports, malicious ones included
+	acknowledged uint64 // of them, by the leader
+	rejected     map[string]uint64
+	seconds      map[string]float64 // by step
+	total        float64            // seconds
+	unwritten    error              // why picture or table could not be written
+}
+
+// ErrOut: the picture or the table cannot be written to [Frame.Out]. Without a report
+// beside it nothing has been started.
+var ErrOut = errors.New("lab: no place for picture and table")
+
+// play plays a scenario from the start of the servers to its report. It ends early with
+// ctx. Where only picture or table could not be written, the report comes beside the
+// error.
+func play[R any](ctx context.Context, o Frame, s scenario[R]) (*R, error) {
+	if err := writable(o.Out); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOut, err)
+	}
+	begun := time.Now()
+	f := &frame{o: o, begun: begun, asked: begun.Add(-o.Precision - settled), rejected: map[string]uint64{}, seconds: map[string]float64{}}
+	err := f.run(ctx, s.pose,
+		act{"upload", func(ctx context.Context) error { return s.answer(ctx, f) }},
+		act{"verify", f.verify},
+		act{"collect", func(ctx context.Context) error { return s.compare(ctx, f) }},
+		act{"draw", func(context.Context) error { s.draw(f); return nil }})
+	if err != nil {
+		return nil, err
+	}
+	return s.report(f), f.unwritten
+}
+
+// An act is a step of a lab while the servers run.
+type act struct {
+	name string
+	do   func(context.Context) error
+}
+
+// run starts the servers, plays the acts and stops the servers.
+func (f *frame) run(ctx context.Context, pose poser, acts ...act) (err error) {
+	f.dir = f.o.Keep
+	if stopped := ctx; f.dir != "" && vacant(f.dir) {
+		defer func() { // half of a deployment is no use, and would be in the way of the next
+			if err != nil && stopped.Err() != nil {
+				err = errors.Join(fmt.Errorf("%w; %s was taken away again", err, f.dir), os.RemoveAll(f.dir))
+			}
+		}()
+	}
+	if f.dir == "" {
+		if f.dir, err = os.MkdirTemp("", "starling-lab-"); err != nil {
+			return fmt.Errorf("lab: %w", err)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(f.dir)) }()
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, f.o.Workers+4+inFlight
+	transport.Proxy = nil // loopback only
+	defer transport.CloseIdleConnections()
+	f.http = &http.Client{Transport: transport, Timeout: time.Minute}
+
+	var stop func() error
+	if err := f.step("start", func() (err error) { stop, ctx, err = f.start(ctx, pose); return err }); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	for _, a := range acts {
+		if err := f.step(a.name, func() error { return a.do(ctx) }); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause // a server's failure explains what the clients met
+			}
+			return fmt.Errorf("lab: %s: %w", a.name, err)
+		}
+	}
+	f.total = time.Since(f.begun).Seconds()
+	return nil
+}
+
+// step runs one phase and notes how long it took.
+func (f *frame) step(name string, do func() error) error {
+	f.phase++
+	f.o.Progress(Progress{Phase: f.phase, Phases: phases, Name: name})
+	begin := time.Now()
+	err := do()
+	f.seconds[name] = time.Since(begin).Seconds()
+	if err == nil {
+		f.o.Progress(Progress{Phase: f.phase, Phases: phases, Name: name, Over: true, Took: time.Since(begin)})
+	}
+	return err
+}
+
+// start writes the deployment and starts leader and helper. The returned context ends when either of them fails, with
+// that as its cause; stop stops them in order.
+func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ context.Context, err error) {
+	addresses, err := deploy.Loopback()
+	if err != nil {
+		return nil, ctx, err
+	}
+	defer func() {
+		if err != nil {
+			addresses.Close()
+			if f.front != nil {
+				f.front.Close()
+			}
+		}
+	}()
+	if f.o.relay {
+		if f.front, err = deploy.LoopbackFront(); err != nil {
+			return nil, ctx, err
+		}
+	}
+	if f.recipe, err = pose(f, addresses); err != nil {
+		return nil, ctx, err
+	}
+	owners, err := deploy.NewOwners()
+	if err != nil {
+		return nil, ctx, err
+	}
+	if f.recipe.ServerKeys, err = owners.ServerKeys(f.recipe.Relay != nil); err != nil {
+		return nil, ctx, err
+	}
+	if f.bytes, err = f.recipe.Append(nil); err != nil {
+		return nil, ctx, err
+	}
+	if err := deploy.CreateFor(f.dir, f.recipe, addresses, owners); err != nil {
+		return nil, ctx, err
+	}
+	if f.front != nil {
+		if err := deploy.CreateFront(f.dir, f.recipe, f.front, f.begun, frontWindow); err != nil {
+			return nil, ctx, err
+		}
+	}
+	log, closeLog, err := f.logger()
+	if err != nil {
+		return nil, ctx, err
+	}
+	helper, err := deploy.LoadAggregator(filepath.Join(f.dir, deploy.HelperFile), dap.RoleHelper)
+	if err != nil {
+		return nil, ctx, err
+	}
+	if f.config, err = deploy.LoadAggregator(filepath.Join(f.dir, deploy.LeaderFile), dap.RoleLeader); err != nil {
+		return nil, ctx, err
+	}
+	f.status = statusReader{f.http, "http://" + string(f.config.Local.Address)}
+	parts := slices.Concat(
+		helper.Parts(log, deploy.Listeners{Public: addresses.Helper, Local: addresses.HelperLocal}),
+		f.config.Parts(log, deploy.Listeners{Public: addresses.Leader, Local: addresses.LeaderLocal}))
+	if f.front != nil {
+		more, err := f.frontParts(log)
+		if err != nil {
+			return nil, ctx, err
+		}
+		parts = append(parts, more...)
+	}
+
+	// The servers outlive the caller's context by as long as it takes to stop them in order.
+	servers, stopServers := context.WithCancel(context.WithoutCancel(ctx))
+	work, fail := context.WithCancelCause(ctx)
+	up, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		err := service.Run(servers, 0, func() { close(up) }, parts...)
+		if err != nil {
+			fail(fmt.Errorf("a server failed: %w", err))
+		}
+		done <- err
+	}()
+	stop = func() error {
+		f.http.CloseIdleConnections()
+		stopServers()
+		err := <-done
+		fail(context.Canceled)
+		return errors.Join(err, closeLog())
+	}
+	select {
+	case <-up:
+	case err := <-done:
+		stopServers()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx) // it was stopped; what that interrupted says no more
+		}
+		return nil, ctx, errors.Join(err, closeLog())
+	case <-ctx.Done():
+		stop()
+		return nil, ctx, context.Cause(ctx)
+	}
+	if f.anchors, err = deploy.ReadAnchors(filepath.Join(f.dir, deploy.AnchorsFile)); err != nil {
+		return nil, ctx, errors.Join(err, stop())
+	}
+	certificate, err := account.Certify(f.recipe)
+	if err != nil && !errors.Is(err, recipe.ErrNoCertificate) {
+		return nil, ctx, errors.Join(err, stop())
+	}
+	o := client.Options{Prover: account.Prover, Recipe: f.bytes, Certificate: certificate, Anchors: f.anchors, HTTP: f.http, MaxEpsilon: f.o.Epsilon.FloatDown() * 1.01}
+	if f.front != nil {
+		if err := f.relayed(); err != nil {
+			return nil, ctx, errors.Join(err, stop())
+		}
+		o.HTTP, o.Via = nil, f.via // keys come from the manifest
+		o.Tries = labTries
+	}
+	if f.client, err = client.New(o); err != nil {
+		return nil, ctx, errors.Join(err, stop())
+	}
+	if proved, ok := f.client.Certified(); ok {
+		f.certificate, f.certified = certificate, certifiedWords(len(certificate), proved)
+	}
+	return stop, work, nil
+}
+
+// logger returns the servers' logger and what closes its file.
+func (f *frame) logger() (*slog.Logger, func() error, error) {
+	nothing := func() error { return nil }
+	switch {
+	case f.o.Log != nil:
+		return service.NewLogger(f.o.Log, slog.LevelInfo), nothing, nil
+	case f.o.Keep == "":
+		return slog.New(slog.DiscardHandler), nothing, nil
+	}
+	file, err := os.Create(filepath.Join(f.dir, "lab.log"))
+	if err != nil {
+		return nil, nothing, fmt.Errorf("lab: %w", err)
+	}
+	return service.NewLogger(file, slog.LevelInfo), file.Close, nil
+}
+
+// at is the unit of the recipe's time in which a time lies.
+func (f *frame) at(t time.Time) (dap.Time, error) {
+	return dap.TimePrecision(f.o.Precision / time.Second).At(t)
+}
+
+// roundTime is when the reports of one of so many rounds are made: each has a unit of
+// time of its own, and the last is over when the lab begins.
+func (f *frame) roundTime(round, rounds int) time.Time {
+	return f.asked.Add(-time.Duration(rounds-1-round) * f.o.Precision)
+}
+
+// window is the time in which the recipe takes reports, from the first of its rounds on.
+func (f *frame) window(rounds int) (recipe.Between, error) {
+	last, err := f.at(f.asked)
+	return recipe.Between{Start: last - dap.Time(rounds-1), End: last + dap.Time(openFor/f.o.Precision)}, err
+}
+
+// collector is the configuration of the party that asks.
+func (f *frame) collector() (*deploy.Collector, error) {
+	return deploy.LoadCollector(filepath.Join(f.dir, deploy.CollectorFile))
+}
+
+// interval is the round in which reports of a time are released.
+func (f *frame) interval(t time.Time) (from, to time.Time, err error) {
+	unit, err := f.at(t)
+	if err == nil {
+		from, err = f.recipe.TimePrecision.Begin(unit)
+	}
+	return from, from.Add(f.o.Precision), err
+}
+
+// collect asks for the round of a time and opens the answer.
+func (f *frame) collect(ctx context.Context, config *deploy.Collector, t time.Time) (*collector.Result, error) {
+	session, err := config.Open(collector.Options{HTTP: f.http, Poll: 100 * time.Millisecond, MaxPoll: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	from, to, err := f.interval(t)
+	if err != nil {
+		return nil, err
+	}
+	return session.Collect(ctx, from, to)
+}
+
+// crowd does work for each of n devices, in order and at most so many at a time, until
+// one fails.
+func crowd(ctx context.Context, n, atOnce int, work func(ctx context.Context, i int) error) error {
+	group, inside := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i := 0; i < n && inside.Err() == nil; i++ {
+		group.Go(func() error { return work(inside, i) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// table writes the lab's CSV and says where it is.
+func (f *frame) table(write func(io.Writer) error) string { return f.write(TableFile, write) }
+
+// write writes a file of the results and says where it is. What cannot be written is noted:
+// the results are there all the same.
+func (f *frame) write(name string, write func(io.Writer) error) string {
+	path := filepath.Join(f.o.Out, name)
+	if err := chart.WriteFile(path, write); err != nil {
+		f.unwritten = errors.Join(f.unwritten, fmt.Errorf("%w: %w", ErrOut, err))
+		return ""
+	}
+	return path
+}
+
+// vacant says whether a directory is empty or not there.
+func vacant(dir string) bool {
+	list, err := os.ReadDir(dir)
+	return len(list) == 0 && (err == nil || errors.Is(err, fs.ErrNotExist))
+}
+
+// writable makes a directory where it is missing and tries to write there.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".starling-lab-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
