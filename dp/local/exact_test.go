@@ -366,29 +366,27 @@ func TestProjectiveLaw(t *testing.T) {
 func checkProjective(t *testing.T, p *Projective, e float64) {
 	t.Helper()
 	name := fmt.Sprintf("projective response over %d in %d dimensions at %v", p.q, p.t, e)
-	// Two scripts, each conditioned on a vector that is not zero: in the hyperplane a zero is drawn again.
-	tail := make([]draw, p.t)
-	for i := range tail {
-		tail[i] = die(int(p.q))
+	uniform := big.NewRat(int64(p.points-p.meet), int64(p.points)) // of a point outside
+	if off := new(big.Rat).Sub(exact(p.anywhere), uniform); off.Abs(off).Cmp(big.NewRat(1, 1<<62)) > 0 {
+		t.Errorf("%s: a uniform point lies outside with probability %v", name, exact(p.anywhere))
 	}
-	hidden := make([]uint64, p.t)
-	laws := map[int]law{NoValue: {}}
-	for x := range p.k {
-		p.vector(hidden, uint64(x))
+	laws := map[int]law{}
+	for x := NoValue; x < p.k; x++ {
 		l := law{}
 		for _, outside := range []bool{false, true} {
 			side, word := exact(p.outside), uint64(0)
+			if x == NoValue {
+				side.Set(uniform)
+			}
 			if !outside {
 				side.Sub(big.NewRat(1, 1), side)
 				word = math.MaxUint64
 			}
-			// The retry reads on behind the script, where zeros would end in the same retry; so it is told by the failure.
-			part := lawOf(t, p, append([]draw{die(int(p.q - 1))}, tail...), func(p *Projective) (answer any) {
-				defer func() {
-					if recover() != nil {
-						answer = nil
-					}
-				}()
+			free := int(p.powers[p.t-1]) // vectors, of which the hyperplane has no use for zero
+			if !outside {
+				free--
+			}
+			part := lawOf(t, p, []draw{die(int(p.q - 1)), die(free)}, func(p *Projective) any {
 				s := p.src.(*scripted)
 				c := *p
 				c.src = &scripted{words: append([]uint64{word}, s.words...)}
@@ -404,7 +402,9 @@ func checkProjective(t *testing.T, p *Projective, e float64) {
 		laws[x] = l
 	}
 	for y := range p.points {
-		laws[NoValue][fmt.Sprint(y)] = big.NewRat(1, int64(p.points))
+		if got := laws[NoValue][fmt.Sprint(y)]; got == nil || got.Cmp(big.NewRat(1, int64(p.points))) != 0 {
+			t.Errorf("%s: no value gives point %d with probability %v", name, y, got)
+		}
 	}
 	alpha, beta, _, _ := p.weights()
 	for x := range p.k {

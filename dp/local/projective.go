@@ -29,6 +29,7 @@ type Projective struct {
 	inverse  []uint64 // in the field
 	reciproc uint64   // floor(2^64/q) + 1
 	outside  probability
+	anywhere probability // of a uniform point to lie outside of a hyperplane, to 2^-64
 	epsilon  float64
 	prime    uint64 // of the exact Fourier transform; q divides prime-1
 	rotation []uint64
@@ -90,6 +91,8 @@ func NewProjectiveOver(k int, epsilon float64, q, t uint64) (*Projective, error)
 		p.inverse[a] = powerMod(a, q-2, q)
 	}
 	p.outside = lie(math.Exp(epsilon)*float64(p.meet), float64(p.points-p.meet))
+	anywhere, _ := bits.Div64(p.points-p.meet, 0, p.points)
+	p.anywhere = probability(anywhere)
 	p.transformOver()
 	return p, nil
 }
@@ -142,6 +145,9 @@ func (p *Projective) transformOver() {
 
 // Values returns the number of values.
 func (p *Projective) Values() int { return p.k }
+
+// Space returns the size of the field and the dimension.
+func (p *Projective) Space() (q, t uint64) { return p.q, p.t }
 
 // Answers returns the number of possible answers, K.
 func (p *Projective) Answers() int { return int(p.points) }
@@ -209,46 +215,45 @@ func (p *Projective) point(v []uint64) uint64 {
 	return base + index
 }
 
-// Randomize returns the answer, 0..Answers()-1, for x in 0..k-1.
+// Randomize returns the answer, 0..Answers()-1, for x in 0..k-1 or NoValue, for which it is
+// uniform.
 func (p *Projective) Randomize(x int) (int, error) {
-	if x < 0 || x >= p.k {
-		return 0, parameter("value", float64(x), "0 to the number of values less one")
+	if x < NoValue || x >= p.k {
+		return 0, parameter("value", float64(x), "NoValue, or 0 to the number of values less one")
 	}
-	s := newSource(p.src, int(p.t)+2)
+	s := newSource(p.src, 3)
 	defer s.wipe()
 	hidden, y := make([]uint64, p.t), make([]uint64, p.t)
 	defer clear(hidden)
-	lead := p.vector(hidden, uint64(x))
-	// The product is zero in the hyperplane, and a uniform other element outside. All elements of y but the one that
-	// meets the leading one of x are uniform, and that one makes the product what it must be. The zero vector, of
-	// probability below q^(1-t), is drawn again.
-	outside := s.below(p.outside)
+	none := equal(uint64(x+1), 0)
+	lead := p.vector(hidden, choose(none, 0, uint64(x)))
+	// The product is zero in the hyperplane, and a uniform other element outside; without a
+	// value, the side is that of a uniform point and any hyperplane, here the first point's.
+	// All elements of y but the one that meets the leading one of x are uniform, not all zero in
+	// the hyperplane, and that one makes the product what it must be.
+	outside := s.below(probability(choose(none, uint64(p.anywhere), uint64(p.outside))))
 	product := choose(outside, 1+s.uniform(p.q-1), 0)
-	for {
-		dot := uint64(0)
-		for i := range y {
-			y[i] = s.uniform(p.q)
-			dot += hidden[i] * y[i] & (equal(uint64(i), lead) - 1) // below 24 * 2^24
-		}
-		_, dot = p.divide(dot)
-		_, fill := p.divide(product + p.q - dot)
-		zero := uint64(0)
-		for i := range y {
-			y[i] = choose(equal(uint64(i), lead), fill, y[i])
-			zero |= y[i]
-		}
-		if zero != 0 {
-			return int(p.point(y)), nil
-		}
+	inside := 1 ^ outside
+	rest, dot := inside+s.uniform(p.powers[p.t-1]-inside), uint64(0)
+	for i := range y {
+		filled := equal(uint64(i), lead)
+		next, e := p.divide(rest)
+		rest, y[i] = choose(filled, rest, next), choose(filled, 0, e)
+		dot += hidden[i] * y[i] // in all below 24 * 2^24
 	}
+	_, dot = p.divide(dot)
+	_, fill := p.divide(product + p.q - dot)
+	for i := range y {
+		y[i] |= fill & -equal(uint64(i), lead)
+	}
+	return int(p.point(y)), nil
 }
 
 // weights returns alpha and beta of the estimator, sum of alpha [y in H(x)] + beta, and the variances that a report
 // adds for a device with another value and one with the value.
 func (p *Projective) weights() (alpha, beta, other, own float64) {
-	in := p.outside.not()
 	perIn, perOut := p.rates()
-	miss := perIn*float64(p.both) + perOut*float64(p.meet-p.both) // of another value's answer in H(x)
+	in, miss, _ := p.Meets()
 	alpha = 1 / ((perIn - perOut) * float64(p.meet-p.both))
 	return alpha, -alpha * miss, alpha * alpha * miss * (1 - miss), alpha * alpha * in * p.outside.float()
 }
@@ -264,13 +269,44 @@ func (p *Projective) Variance(held float64) float64 {
 // over all multiples of each point, its Fourier transform at x is q N(x) - n, where N(x) counts the answers in the
 // hyperplane of x. It is taken exactly, modulo a prime, in about K q log_q K multiplications and q^t words of memory.
 func (p *Projective) Estimate(answers []uint64) ([]Estimate, error) {
-	if uint64(len(answers)) != p.points {
-		return nil, parameter("number of counts", float64(len(answers)), "the number of answers")
+	meeting, total, err := p.meeting(answers)
+	if err != nil {
+		return nil, err
 	}
-	total := uint64(0)
+	alpha, beta, other, own := p.weights()
+	out := make([]Estimate, p.k)
+	n := float64(total)
+	for x := range out {
+		value := alpha*float64(meeting[x]) + beta*n
+		held := min(n, max(0, value))
+		out[x] = Estimate{value, held*own + (n-held)*other}
+	}
+	return out, nil
+}
+
+// Meeting returns, from how many answers were each point, how many lie in the hyperplane of
+// each value.
+func (p *Projective) Meeting(answers []uint64) ([]uint64, error) {
+	meeting, _, err := p.meeting(answers)
+	return meeting, err
+}
+
+// Meets returns the probabilities that an answer lies in the hyperplane of a value: that of a
+// device with the value, with another one, and with none.
+func (p *Projective) Meets() (own, other, none float64) {
+	perIn, perOut := p.rates()
+	other = perIn*float64(p.both) + perOut*float64(p.meet-p.both)
+	return p.outside.not(), other, float64(p.meet) / float64(p.points)
+}
+
+// meeting is Meeting, with the number of answers.
+func (p *Projective) meeting(answers []uint64) (meeting []uint64, total uint64, err error) {
+	if uint64(len(answers)) != p.points {
+		return nil, 0, parameter("number of counts", float64(len(answers)), "the number of answers")
+	}
 	for _, c := range answers {
 		if total += c; c > 1<<40 || total > 1<<40 {
-			return nil, parameter("number of answers", float64(total), "at most 2^40")
+			return nil, 0, parameter("number of answers", float64(total), "at most 2^40")
 		}
 	}
 	table := make([]uint64, p.powers[p.t])
@@ -290,21 +326,16 @@ func (p *Projective) Estimate(answers []uint64) ([]Estimate, error) {
 		}
 	}
 	p.transform(table)
-	alpha, beta, other, own := p.weights()
-	out := make([]Estimate, p.k)
-	n := float64(total)
-	for x := range out {
+	meeting = make([]uint64, p.k)
+	for x := range meeting {
 		p.vector(v, uint64(x))
 		at := uint64(0)
 		for _, e := range v {
 			at = at*p.q + e
 		}
-		meeting := (table[at] + total) % p.prime / p.q // exact: q N(x)
-		value := alpha*float64(meeting) + beta*n
-		held := min(n, max(0, value))
-		out[x] = Estimate{value, held*own + (n-held)*other}
+		meeting[x] = (table[at] + total) % p.prime / p.q // exact: q N(x)
 	}
-	return out, nil
+	return meeting, total, nil
 }
 
 // transform replaces the table, which is the same at all multiples of a vector, by its Fourier transform over the
