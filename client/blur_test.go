@@ -264,3 +264,46 @@ func TestRecipeIsBoundIntoShares(t *testing.T) {
 		}
 	}
 }
+
+// What projective geometry response makes passes the proof of one point of all, and debiases
+// to the buckets that went in: each estimate lies within 6 of its standard deviations (a false
+// alarm once in 5e8). A dummy passes too.
+func TestProjectiveReports(t *testing.T) {
+	const n, k = 600, 4
+	r := blurred(recipe.Histogram{Length: 57, Chunk: 8}, recipe.PGR{Epsilon0: recipe.Decimal{Coefficient: 2}, Values: k, Field: 7, Dimension: 3})
+	s := newServers(t, r)
+	cl := s.client(nil)
+	for i := range n {
+		if err := cl.Report(t.Context(), Bucket(uint32(1+2*(i%2)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	points := func() (total int64) {
+		for _, x := range s.sums() {
+			total += x
+		}
+		return total
+	}
+	if got := points(); got != n {
+		t.Errorf("%d ones in %d one-hot reports", got, n)
+	}
+	e, err := r.Estimate(s.sums(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range e.Values {
+		want := float64(i%2) * n / 2
+		if math.Abs(v-want) > 6*e.StdDev[i] || len(e.Values) != k {
+			t.Errorf("bucket %d: %v +- %v, want %v", i, v, e.StdDev[i], want)
+		}
+	}
+	if err := cl.Report(t.Context(), NoValue()); err != nil || points() != n+1 {
+		t.Errorf("a dummy: %v, %d reports", err, points())
+	}
+	var bad *ValueError
+	for _, v := range []Value{Bool(true), Bucket(k), Bucket(56), Number(1), Vector([]uint64{1})} {
+		if err := cl.Report(t.Context(), v); !errors.As(err, &bad) {
+			t.Errorf("a bad value gives %v", err)
+		}
+	}
+}

@@ -117,15 +117,15 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 		RecipeID: c.id, TaskID: c.taskID, ReportCount: resp.ReportCount, Interval: resp.Interval, From: from, To: to,
 		Raw: raw, Labels: c.recipe.Labels, Guarantee: c.checked.Guarantee(),
 	}
-	r.Estimate = make([]float64, len(raw))
-	r.Stderr = make([]float64, len(raw))
-	r.Interval95 = make([][2]float64, len(raw))
 	if decides(c.recipe) {
 		if err := c.estimate(r); err != nil {
 			return nil, err
 		}
 		return r, c.lengthen(r)
 	}
+	r.Estimate = make([]float64, len(raw))
+	r.Stderr = make([]float64, len(raw))
+	r.Interval95 = make([][2]float64, len(raw))
 	n := float64(resp.ReportCount)
 	unit := c.recipe.Query.Unit() // of an estimate, in those of the sum
 	if c.recipe.Query.Averages() {

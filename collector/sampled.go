@@ -51,6 +51,8 @@ func (c *Collector) estimate(r *Result) error {
 		Threshold: c.recipe.Threshold(), MinBatch: c.recipe.MinBatch, DummiesAllowed: c.recipe.Threshold() - c.recipe.MinBatch,
 		Baseline: e.Baseline, Weight: e.Weight,
 	}
+	n := len(e.Values) // of which there may be fewer than of sums
+	r.Estimate, r.Stderr, r.Interval95 = make([]float64, n), make([]float64, n), make([][2]float64, n)
 	for i, v := range e.Values {
 		in := e.Interval(i, z)
 		r.Estimate[i], r.Stderr[i] = v*unit, e.StdDev[i]*unit

@@ -338,9 +338,9 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 	if w, ok := r.Window.(Between); ok {
 		out.Window = &[2]uint64{uint64(w.Start), uint64(w.End)}
 	}
+	out.Query.Text = r.asked()
 	out.MostReports, _ = r.MostReports()
 	if p := r.Projection; p != nil {
-		out.Query.Text = r.asked()
 		out.Projection = map[string]any{"entries": p.Entries, "seed": hex.EncodeToString(p.Seed[:])}
 	}
 	if f, ok := r.Forecast(r.usual()); ok {

@@ -156,7 +156,8 @@ func normWithin(e []int64, bound uint64) bool {
 	return b|over == 0
 }
 
-func (z Gaussian) gaussian() Rational { return z.Variance }
+func (Gaussian) counts(sums []int64) ([]int64, error) { return sums, nil }
+func (z Gaussian) gaussian() Rational                 { return z.Variance }
 
 func (z Gaussian) blurs(p *probabilities, _ Query) { p.added = z.Variance.Float() }
 

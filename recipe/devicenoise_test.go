@@ -327,7 +327,8 @@ func TestRAPPORWeight(t *testing.T) {
 		length   uint32
 		epsilon0 Decimal
 	}{{1, Decimal{1, 0}}, {32, Decimal{4, 0}}, {1000, Decimal{2, 0}}} {
-		got := RAPPOR{c.epsilon0}.Fit(Multihot{Length: c.length}, math.Exp2(-TailBits)).(Multihot).MaxWeight
+		_, fit := RAPPOR{c.epsilon0}.Fit(Multihot{Length: c.length}, math.Exp2(-TailBits))
+		got := fit.(Multihot).MaxWeight
 		tail := func(w uint64) float64 { // P(Bernoulli(1-f) + Bin(length-1, f) > w), f = 1/(e^epsilon0 + 1)
 			f, total := Flip(c.epsilon0), 0.0
 			n := int(c.length) - 1
@@ -357,7 +358,8 @@ func TestRAPPORWeight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	least := RAPPOR{Decimal{3, 0}}.Fit(Multihot{Length: 64}, math.Exp2(-TailBits)).(Multihot).MaxWeight
+	_, fit := RAPPOR{Decimal{3, 0}}.Fit(Multihot{Length: 64}, math.Exp2(-TailBits))
+	least := fit.(Multihot).MaxWeight
 	if r.Query.(Multihot).MaxWeight != least {
 		t.Errorf("weight %d, want %d", r.Query.(Multihot).MaxWeight, least)
 	}

@@ -8,8 +8,9 @@ import (
 
 // Estimates are what a released batch says about all devices that decided, reporting or not.
 type Estimates struct {
-	// Values are unbiased estimates of the sums over all devices that decided, one for each place of the aggregate; counts,
-	// where the query counts; in units of the entries for a [Vector].
+	// Values are unbiased estimates of the sums over all devices that decided, one for each
+	// place of an answer ([Recipe.Given]); counts, where the query counts; in units of the
+	// entries for a [Vector].
 	Values []float64
 	// StdDev are their standard deviations: noise, randomizers and the sampling of answers. They are upper bounds for sums of
 	// numbers above 1, whose spread is not known.
@@ -45,7 +46,7 @@ func (e *Estimates) Interval(place int, z float64) [2]float64 {
 }
 
 // Estimate undoes the recipe's coins, dummies and randomizer in a batch of reports, dummies among them: sums are the
-// released integers. Everybody who decided is taken to have an answer; the estimates of Answers and Devices need that.
+// released integers, one for each place of the query. Everybody who decided is taken to have an answer; the estimates of Answers and Devices need that.
 // Under [DonationTime] the batch is one slot, and Devices are those whose slot it was.
 //
 //   - Coins: a sum over reported answers, over the rate s of reporting (Horvitz and Thompson 1952; for [Importance] the rate
@@ -61,9 +62,16 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 	}
 	p := r.probabilities()
 	n := float64(reports)
-	e := &Estimates{Values: make([]float64, len(sums)), StdDev: make([]float64, len(sums))}
-	unblurred := make([]float64, len(sums)) // sums over reported answers
-	for i, s := range sums {
+	counts := sums
+	if r.Randomizer != nil {
+		var err error
+		if counts, err = r.Randomizer.counts(sums); err != nil {
+			return nil, fmt.Errorf("recipe: estimate: %w", err)
+		}
+	}
+	e := &Estimates{Values: make([]float64, len(counts)), StdDev: make([]float64, len(counts))}
+	unblurred := make([]float64, len(counts)) // sums over reported answers
+	for i, s := range counts {
 		unblurred[i] = p.unblur(float64(s), n)
 	}
 	if imp, ok := r.Participation.(Importance); ok {
@@ -85,7 +93,7 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 		return (noise + p.blurVariance(e.Answers, n, x) + r.Query.spread(x, e.Answers)*(1-p.report)) / (p.report * p.report) * unit * unit
 	}
 	e.still = variance(0)
-	e.perUnit = make([]float64, len(sums))
+	e.perUnit = make([]float64, len(counts))
 	for i, x := range unblurred {
 		e.Values[i] = x / p.report * unit
 		e.StdDev[i] = math.Sqrt(variance(math.Max(0, x)))

@@ -42,7 +42,8 @@ func (KRR) Proves(Query) (bound, answer uint64, ok bool) { return 0, 0, false }
 
 func (z KRR) certify(w *Release, r *Recipe, _ ApproxDP) error { return w.shuffled(z, r) }
 
-func (KRR) gaussian() Rational { return Rational{} }
+func (KRR) counts(sums []int64) ([]int64, error) { return sums, nil }
+func (KRR) gaussian() Rational                   { return Rational{} }
 
 func (KRR) conditions(r *Recipe) []string { return honestReports(r) }
 
@@ -66,8 +67,8 @@ func (z KRR) Blur(q Query) (func(place int) ([]uint64, error), error) {
 	}, err
 }
 
-// Fit returns the query as it is.
-func (KRR) Fit(q Query, _ float64) Query { return q }
+// Fit returns both as they are.
+func (z KRR) Fit(q Query, _ float64) (LocalRandomizer, Query) { return z, q }
 
 func (z KRR) blurs(p *probabilities, q Query) {
 	k := float64(q.Aggregates())

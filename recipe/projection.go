@@ -107,10 +107,10 @@ func (v *validator) projection(r *Recipe) {
 // asked says what devices give and what comes out.
 func (r *Recipe) asked() string {
 	sent, ok := r.Vector()
-	if !ok {
-		return r.Query.String()
-	}
 	q := r.Given()
+	if !ok {
+		return q.String()
+	}
 	if r.Projection == nil {
 		return q.String()
 	}

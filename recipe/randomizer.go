@@ -13,7 +13,7 @@ import (
 
 // A Randomizer is what the device does to its answer before anyone sees it. Each has a file
 // of its own, with all that there is to say of it: [NoRandomizer], [Gaussian], and those that
-// are a [LocalRandomizer], [KRR] and [RAPPOR].
+// are a [LocalRandomizer], [KRR], [RAPPOR] and [PGR].
 type Randomizer interface {
 	fmt.Stringer
 	randomizer() uint8
@@ -33,6 +33,8 @@ type Randomizer interface {
 	certify(w *Release, r *Recipe, claim ApproxDP) error
 	// gaussian is the variance of Gaussian noise of one device, 0/0 for none.
 	gaussian() Rational
+	// counts turns sums of what was sent into one for each place of an answer.
+	counts(sums []int64) ([]int64, error)
 	// blurs completes p by what an estimate has to undo.
 	blurs(p *probabilities, q Query)
 }
@@ -48,9 +50,9 @@ type LocalRandomizer interface {
 	// returns a bucket, or of the one that is set of a [Multihot], for which it returns zeros
 	// and ones; [NoPlace] for neither. It does not branch on the place.
 	Blur(q Query) (func(place int) ([]uint64, error), error)
-	// Fit returns the query with what it leaves open chosen, for redraws that are as rare as
-	// odds.
-	Fit(q Query, odds float64) Query
+	// Fit returns randomizer and query with what they leave open chosen, for redraws that are
+	// as rare as odds.
+	Fit(q Query, odds float64) (LocalRandomizer, Query)
 }
 
 // A VectorRandomizer adds noise to the vector of each device, which the sum over all devices
@@ -81,6 +83,7 @@ var randomizers = []struct {
 		func(s string) (Randomizer, error) { e, err := ParseDecimal(s); return KRR{e}, err }},
 	{tagRAPPOR, func(d *decoder) Randomizer { return RAPPOR{d.decimal("epsilon0")} },
 		func(s string) (Randomizer, error) { e, err := ParseDecimal(s); return RAPPOR{e}, err }},
+	{tagPGR, readPGR, parsePGR},
 }
 
 func readRandomizer(tag uint8, d *decoder) (Randomizer, bool) {
@@ -93,7 +96,7 @@ func readRandomizer(tag uint8, d *decoder) (Randomizer, bool) {
 }
 
 // ParseRandomizer reads a name with its parameter, as in gaussian, gaussian:VARIANCE,
-// krr:EPSILON and rappor:EPSILON.
+// krr:EPSILON, rappor:EPSILON and pgr:EPSILON.
 func ParseRandomizer(s string) (Randomizer, error) {
 	name, param, _ := strings.Cut(s, ":")
 	var names []string
@@ -123,6 +126,7 @@ func (NoRandomizer) append(*cryptobyte.Builder)                   {}
 func (NoRandomizer) params() any                                  { return nil }
 func (NoRandomizer) validate(*validator, *Recipe)                 {}
 func (NoRandomizer) conditions(*Recipe) []string                  { return nil }
+func (NoRandomizer) counts(sums []int64) ([]int64, error)         { return sums, nil }
 func (NoRandomizer) gaussian() Rational                           { return Rational{} }
 func (NoRandomizer) given(q Query) Query                          { return q }
 func (NoRandomizer) Proves(Query) (bound, answer uint64, ok bool) { return 0, 0, false }

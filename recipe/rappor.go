@@ -78,7 +78,8 @@ func (RAPPOR) Proves(q Query) (bound, answer uint64, ok bool) {
 
 func (z RAPPOR) certify(w *Release, r *Recipe, _ ApproxDP) error { return w.shuffled(z, r) }
 
-func (RAPPOR) gaussian() Rational { return Rational{} }
+func (RAPPOR) counts(sums []int64) ([]int64, error) { return sums, nil }
+func (RAPPOR) gaussian() Rational                   { return Rational{} }
 
 func (RAPPOR) conditions(r *Recipe) []string { return honestReports(r) }
 
@@ -128,12 +129,12 @@ func (z RAPPOR) Blur(q Query) (func(place int) ([]uint64, error), error) {
 }
 
 // Fit chooses the least MaxWeight. Where that cannot be computed, Validate says why.
-func (z RAPPOR) Fit(q Query, odds float64) Query {
+func (z RAPPOR) Fit(q Query, odds float64) (LocalRandomizer, Query) {
 	if m, ok := q.(Multihot); ok && m.MaxWeight == 0 {
 		m.MaxWeight, _ = z.weight(m.Length, odds)
-		return m
+		return z, m
 	}
-	return q
+	return z, q
 }
 
 func (z RAPPOR) blurs(p *probabilities, _ Query) {

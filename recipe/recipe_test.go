@@ -233,7 +233,7 @@ func TestReadRefuses(t *testing.T) {
 		{replace(0, "02"), UnknownError{"version", 2}, "does not know version 2"},
 		{replace(3, "000000"), UnknownError{"query", 0}, "does not know query 0"},
 		{replace(3, "080000"), UnknownError{"query", 8}, "does not know query 8 (group-sums)"},
-		{replace(4, "050000"), UnknownError{"randomizer", 5}, "does not know randomizer 5 (pgr)"},
+		{replace(4, "060000"), UnknownError{"randomizer", 6}, "does not know randomizer 6 (qa)"},
 		{replace(5, "040000"), UnknownError{"participation", 4}, "does not know participation 4 (checkin-fixed)"},
 		{replace(6, "020000"), UnknownError{"path", 2}, "does not know path 2 (shuffled)"},
 		{replace(7, "ff0000"), UnknownError{"noise", 255}, "does not know noise 255"},

@@ -30,6 +30,7 @@ const (
 	tagDeviceGaussian = 2
 	tagKRR            = 3
 	tagRAPPOR         = 4
+	tagPGR            = 5
 
 	tagAlways       = 1
 	tagBernoulli    = 2
@@ -98,7 +99,7 @@ var codepoints = []Codepoint{
 	{"randomizer", tagDeviceGaussian, "gaussian", true},
 	{"randomizer", tagKRR, "krr", true},
 	{"randomizer", tagRAPPOR, "rappor", true},
-	{"randomizer", 5, "pgr", false},
+	{"randomizer", tagPGR, "pgr", true},
 	{"randomizer", 6, "qa", false},
 	{"randomizer", 7, "randomized-group", false},
 	{"randomizer", 8, "cloak", false},

@@ -100,7 +100,7 @@ func (r subject) provedBound() (recipe.ProvedBound, bool) {
 // the clip, the variance and what is proved.
 func withDeviceNoise(o *Options) error {
 	if z, ok := o.Randomizer.(recipe.LocalRandomizer); ok {
-		o.Query = z.Fit(o.Query, recipe.TailOdds(o.MinBatch, o.Rounds, o.delta().FloatDown()))
+		o.Randomizer, o.Query = z.Fit(o.Query, recipe.TailOdds(o.MinBatch, o.Rounds, o.delta().FloatDown()))
 		return nil
 	}
 	z, ok := o.Randomizer.(recipe.Gaussian)

@@ -29,7 +29,8 @@ func (p *Plan) query() recipe.Query {
 	case g.Randomizer == RAPPOR:
 		// Where the weight cannot be computed, RAPPOR has no recipe at all, and
 		// account.New says why.
-		return recipe.RAPPOR{Epsilon0: p.perBit}.Fit(recipe.Multihot{Length: n}, recipe.TailOdds(p.MinBatch, g.Rounds, g.Delta))
+		_, q := recipe.RAPPOR{Epsilon0: p.perBit}.Fit(recipe.Multihot{Length: n}, recipe.TailOdds(p.MinBatch, g.Rounds, g.Delta))
+		return q
 	case g.HideCount:
 		if q, ok := g.Query.(recipe.Histogram); ok {
 			return recipe.Multihot{Length: q.Length, MaxWeight: 1}
