@@ -37,6 +37,7 @@ const (
 	CertificatesFile = "certificates.pem"
 
 	invitationsDir = "invitations"
+	epochsDir      = "epochs" // of a gateway's keys and manifests
 	// selfSigned is how long a certificate that a party makes for itself is valid.
 	selfSigned = 365 * 24 * time.Hour
 )
@@ -137,7 +138,7 @@ func Init(o InitOptions) (*Made, error) {
 		return nil, err
 	}
 	made := &Made{Joined: []Joined{}, Missing: []Role{}}
-	w := &newFiles{dir: o.Dir}
+	w := &newFiles{dir: o.Dir, dirs: []newDir{{"", 0o755}, {secretsDir, 0o700}, {invitationsDir, 0o755}}}
 	var joined []*invitation.Invitation
 	for _, file := range o.Join {
 		v, err := home.join(file, o)
@@ -283,6 +284,9 @@ func (h *home) make(o InitOptions, joined []*invitation.Invitation, w *newFiles,
 	if err := template.Must(template.New("").Parse(initTexts[o.Role])).Execute(&text, f); err != nil {
 		return err
 	}
+	if o.Role == GatewayRole {
+		w.dirs = append(w.dirs, newDir{epochsDir, 0o700})
+	}
 	config := string(o.Role) + ".toml"
 	w.add(config, 0o644, text.Bytes())
 	h.known[o.Role], h.own[o.Role] = v, true
@@ -366,8 +370,14 @@ func (h *home) certificates() []byte {
 // newFiles are files that are to be written all, or not at all.
 type newFiles struct {
 	dir      string
+	dirs     []newDir // may be there already
 	files    []newFile
 	replaced []newFile // may be there already
+}
+
+type newDir struct {
+	name string
+	mode fs.FileMode
 }
 
 type newFile struct {
@@ -457,10 +467,7 @@ func (w *newFiles) write() (err error) {
 			}
 		}
 	}()
-	for _, dir := range []struct {
-		name string
-		mode fs.FileMode
-	}{{"", 0o755}, {secretsDir, 0o700}, {invitationsDir, 0o755}} {
+	for _, dir := range w.dirs {
 		if err := makeDir(filepath.Join(w.dir, dir.name), dir.mode, &made); err != nil {
 			return err
 		}

@@ -200,9 +200,6 @@ func TestInitFront(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(ada, "epochs"), 0o700); err != nil {
-		t.Fatal(err)
-	}
 	key := filepath.Join(t.TempDir(), "key")
 	pair, err := sealed.Generate(1, sealed.SuiteX25519)
 	if err != nil {

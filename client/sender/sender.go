@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
@@ -68,7 +69,10 @@ func (o *Options) donates() bool {
 }
 
 // A Sender sends answers of many people, of whom it remembers nothing.
-type Sender struct{ client *client.Client }
+type Sender struct {
+	client  *client.Client
+	relayed bool
+}
 
 // New makes a sender. It fails with *[client.RefusedError] where a device would not take
 // part, and as [client.NewManifests] does.
@@ -81,7 +85,7 @@ func New(o Options) (*Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sender{c}, nil
+	return &Sender{c, answering.Via != nil}, nil
 }
 
 // Sent says what became of answers.
@@ -109,9 +113,13 @@ func (e *PartError) Error() string {
 }
 func (e *PartError) Unwrap() error { return e.Err }
 
-// Send makes one report of each value and uploads it. It fails as [client.Client.Report]
-// but for refusals, with a *[PartError] around that where some values were sent before.
+// Send makes one report of each value and uploads it; through a relay some at one time, as
+// devices of their own would. It fails as [client.Client.Report] but for refusals, with a
+// *[PartError] around that where some values were sent before.
 func (s *Sender) Send(ctx context.Context, values []client.Value) (*Sent, error) {
+	if s.relayed {
+		return s.sendEach(ctx, values)
+	}
 	sent := &Sent{Refused: map[dap.ReportError]int{}}
 	for some := range slices.Chunk(values, chunk) {
 		err, refused := s.client.Report(ctx, some...), new(client.RefusalsError)
@@ -119,12 +127,37 @@ func (s *Sender) Send(ctx context.Context, values []client.Value) (*Sent, error)
 			for _, x := range refused.Refused {
 				sent.Refused[x.Reason]++
 			}
-		} else if err != nil && sent.Values > 0 {
-			return nil, &PartError{sent.Values, err}
 		} else if err != nil {
-			return nil, err
+			return nil, after(sent.Values, err)
 		}
 		sent.Values += len(some)
 	}
 	return sent, nil
+}
+
+// sendEach sends through a relay. The gateway answers all of a window at its end, so who
+// sends one report after the other waits out a window for each.
+func (s *Sender) sendEach(ctx context.Context, values []client.Value) (*Sent, error) {
+	taken := make([]atomic.Bool, len(values))
+	err := atOnce(ctx, len(values), func(ctx context.Context, i int) error {
+		err := s.client.Report(ctx, values[i])
+		taken[i].Store(err == nil)
+		return err
+	})
+	if err != nil {
+		first := 0
+		for first < len(taken) && taken[first].Load() {
+			first++
+		}
+		return nil, after(first, err)
+	}
+	return &Sent{Values: len(values)}, nil
+}
+
+// after is an error before which some values were sent.
+func after(sent int, err error) error {
+	if sent == 0 {
+		return err
+	}
+	return &PartError{sent, err}
 }

@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/clienttest"
 	"github.com/starling-agg/starling/client/participate"
@@ -236,6 +238,65 @@ func TestPersonInTime(t *testing.T) {
 			t.Errorf("%d reports of %d slots in %v", n, drawn, time.Since(begun))
 		}
 	})
+}
+
+// gathering is a way through a relay whose gateway answers no upload before a number of
+// them have come, as a window does that has not ended.
+type gathering struct {
+	*clienttest.Servers
+	together int
+	fail     int // the upload, counted from 1, that breaks off
+
+	mu   sync.Mutex
+	came int
+	full chan struct{}
+}
+
+func (g *gathering) Source() ohttp.Source {
+	return ohttp.Pin(new(ohttp.Manifest))
+}
+
+func (g *gathering) Pace(context.Context) (int, time.Duration, error) { return 1, time.Second, nil }
+
+func (g *gathering) Do(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost {
+		g.mu.Lock()
+		g.came++
+		n := g.came
+		if n == g.together {
+			close(g.full)
+		}
+		g.mu.Unlock()
+		select {
+		case <-g.full:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+		if n == g.fail {
+			return nil, errors.New("the connection broke")
+		}
+	}
+	return g.Servers.Do(r)
+}
+
+// TestSendThroughRelay: answers of many people wait together for the gateway, which
+// answers at the end of its window, and not one after the other; the first that fails
+// ends it.
+func TestSendThroughRelay(t *testing.T) {
+	const n, together = 50, 30
+	for _, fail := range []int{0, together} {
+		servers := clienttest.New(t)
+		o := options(t, recipe.Always{}, nil)
+		o.Client.HTTP, o.Client.Via = nil, &gathering{Servers: servers, together: together, fail: fail, full: make(chan struct{})}
+		s, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, err := s.Send(t.Context(), answers(n))
+		if got := servers.Counts().Reports; fail == 0 && (err != nil || sent.Values != n || got != n) || fail != 0 && (err == nil || got >= n) {
+			t.Errorf("upload %d breaks off: %+v, %d reports, %v", fail, sent, got, err)
+		}
+	}
 }
 
 // TestCrowd: each made-up device decides by its own coin, and the first that fails ends it.

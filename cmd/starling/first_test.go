@@ -23,57 +23,98 @@ import (
 // mostCommands is how many a newcomer may need from the sources to a first result.
 const mostCommands = 12
 
-// TestFirstDeployment types every command of docs/first-deployment.md as it stands, but
-// for ports, in an empty directory: two people come to a result with nothing else.
-func TestFirstDeployment(t *testing.T) {
-	page, err := os.ReadFile("../../docs/first-deployment.md")
+// beyond is the heading of the page below which there is more than two parties need.
+const beyond = "## Through a relay"
+
+// commandsOf are the commands that a page has people type, those above a heading and those
+// below it.
+func commandsOf(t *testing.T, page, heading string) (first, rest []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var commands []string
-	for line := range strings.Lines(string(page)) {
-		if command, ok := strings.CutPrefix(line, "$ "); ok {
-			commands = append(commands, strings.TrimSpace(command))
+	into, found := &first, false
+	for line := range strings.Lines(string(text)) {
+		if strings.TrimSpace(line) == heading {
+			into, found = &rest, true
+		} else if command, ok := strings.CutPrefix(line, "$ "); ok {
+			*into = append(*into, strings.TrimSpace(command))
 		}
 	}
-	if n := len(commands); n > mostCommands || n < 8 || !strings.HasPrefix(commands[0], "git clone ") || commands[1] != "go install ./cmd/starling" {
-		t.Fatalf("%d commands, want at most %d, the first two to get and to build the program: %q", n, mostCommands, commands)
+	if !found {
+		t.Fatalf("%s has no %q", page, heading)
 	}
-	dir := t.TempDir()
-	ports := strings.NewReplacer("8443", freePair(t), "8444", freePair(t))
-	printed := regexp.MustCompile(`(?m)^fingerprint +(\S+)$`)
-	heard := map[string]string{} // what one has read to the other, by role
-	var last string
-	for _, command := range commands[2:] {
-		command = ports.Replace(command)
-		for role, fingerprint := range heard {
+	return first, rest
+}
+
+// TestFirstDeployment types every command of docs/first-deployment.md as it stands, but
+// for ports, in an empty directory: two people come to a result with nothing else, and
+// with a third to one through a relay.
+func TestFirstDeployment(t *testing.T) {
+	first, rest := commandsOf(t, "../../docs/first-deployment.md", beyond)
+	if n := len(first); n > mostCommands || n < 8 || !strings.HasPrefix(first[0], "git clone ") || first[1] != "go install ./cmd/starling" {
+		t.Fatalf("%d commands, want at most %d, the first two to get and to build the program: %q", n, mostCommands, first)
+	}
+	p := &people{t: t, dir: t.TempDir(), heard: map[string]string{},
+		ports: strings.NewReplacer("8443", freePair(t), "8444", freePair(t), "8445", freePair(t), "8446", freePair(t))}
+	said := p.types(first[2:])
+	if result := said[len(said)-1]; !strings.Contains(result, "130 reports") || !strings.Contains(result, "epsilon 1") {
+		t.Errorf("the last command prints no result:\n%s", result)
+	}
+	said = p.types(rest)
+	// The gateway may hold some yet when the leader has enough.
+	enough := regexp.MustCompile(`(?m)^1[0-3][0-9] reports from `)
+	if n := len(said); n < 3 || !strings.Contains(said[n-3], "130 taken by the gateway") || !enough.MatchString(said[n-2]) ||
+		!strings.Contains(said[n-1], "taken by the leader") || !strings.Contains(said[n-1], "130 answered by the gateway") {
+		t.Errorf("no result came through the relay:\n%s", strings.Join(said, "\n"))
+	}
+	for _, role := range deploy.Roles {
+		if p.heard[string(role)] == "" {
+			t.Errorf("nobody has read the fingerprint of the %s", role)
+		}
+	}
+}
+
+// people are those who type the commands of a page.
+type people struct {
+	t     *testing.T
+	dir   string
+	ports *strings.Replacer
+	heard map[string]string // what one has read to the other, by role
+}
+
+// printedFingerprint is the line that an owner reads from.
+var printedFingerprint = regexp.MustCompile(`(?m)^fingerprint +(\S+)$`)
+
+// types types commands one after the other, and returns what each has printed; a party
+// runs on until the test ends.
+func (p *people) types(commands []string) (said []string) {
+	p.t.Helper()
+	for _, command := range commands {
+		command = p.ports.Replace(command)
+		for role, fingerprint := range p.heard {
 			command = strings.ReplaceAll(command, strings.ToUpper(role)+"-FINGERPRINT", fingerprint)
 		}
 		words := strings.Fields(command)
 		if strings.HasPrefix(command, "starling serve ") {
-			serveUntilEnd(t, dir, words)
+			serveUntilEnd(p.t, p.dir, words)
+			said = append(said, "")
 			continue
 		}
-		c := exec.CommandContext(t.Context(), "sh", "-c", command)
-		c.Dir = dir
+		c := exec.CommandContext(p.t.Context(), "sh", "-c", command)
+		c.Dir = p.dir
 		c.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "LC_ALL=C.UTF-8", "NO_PROXY=localhost")
 		out, err := c.CombinedOutput()
 		if err != nil {
-			t.Fatalf("%s: %v\n%s", command, err, out)
+			p.t.Fatalf("%s: %v\n%s", command, err, out)
 		}
-		if m := printed.FindSubmatch(out); m != nil && words[1] == "init" {
-			heard[words[2]] = string(m[1])
+		if m := printedFingerprint.FindSubmatch(out); m != nil && words[1] == "init" {
+			p.heard[words[2]] = string(m[1])
 		}
-		last = string(out)
+		said = append(said, string(out))
 	}
-	if !strings.Contains(last, "130 reports") || !strings.Contains(last, "epsilon 1") {
-		t.Errorf("the last command prints no result:\n%s", last)
-	}
-	for _, role := range []string{"leader", "helper", "collector"} {
-		if heard[role] == "" {
-			t.Errorf("nobody has read the fingerprint of the %s", role)
-		}
-	}
+	return said
 }
 
 // freePair is a port that nobody listened on a moment ago, nor on the one 1000 above it,
