@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/calculator"
 	"github.com/starling-agg/starling/dp/release"
 )
@@ -56,7 +55,7 @@ Every answer is rounded up and names the theorem it rests on (docs/accounting.md
 }
 
 func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) error {
-	var q calculator.Question
+	var q calculator.Ask
 	asJSON := flags.Bool("json", false, "print one JSON object")
 	mechanism := flags.String("mechanism", "", "what blurs the release: `NAME`")
 	flags.Float64Var(&q.Sigma, "sigma", 0, "standard deviation of Gaussian noise: `S`")
@@ -99,7 +98,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 		if zero != nil {
 			return zero
 		}
-		q.Mechanism, q.Count, q.LDP = calculator.Mechanism(*mechanism), calculator.Count(*count), calculator.LDP(*ldp)
+		q.Mechanism, q.Count, q.LDP = *mechanism, calculator.Count(*count), calculator.LDP(*ldp)
 		q.Solve = calculator.Parameter(*solve)
 		var err error
 		if *allocation != "" {
@@ -108,7 +107,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 			}
 		}
 		if *checkin != "" {
-			if q.CheckIn, err = amplify.ParseSchedule(*checkin); err != nil {
+			if q.CheckIn, err = release.ParseSchedule(*checkin); err != nil {
 				return failf(exitUsage, "--checkin fixed, averaged or sliding", "--checkin is %q", *checkin)
 			}
 		}
@@ -131,7 +130,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 			}
 		}
 		if *events != "" {
-			if q.Events, err = readEvents(e, *events); err != nil {
+			if q.Lines, err = readEvents(e, *events); err != nil {
 				return err
 			}
 		}
@@ -152,7 +151,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 }
 
 // readEvents reads a list of events from a file or from standard input.
-func readEvents(e *env, path string) ([]calculator.Release, error) {
+func readEvents(e *env, path string) ([]calculator.Line, error) {
 	in := e.stdin
 	if path != "-" {
 		f, err := os.Open(path)

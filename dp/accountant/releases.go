@@ -25,6 +25,9 @@ func eventOf(list []release.Release) (Event, error) {
 func oneOf(r release.Release) (Event, error) {
 	switch s := r.Sampling.(type) {
 	case release.CheckIns:
+		if s.Schedule == release.AveragedWindow {
+			return nil, fmt.Errorf("%w: averaged check-ins by a distribution of losses", release.ErrUnsupported)
+		}
 		return CheckedIn{release.ReportOf(r.Mechanism), s.Slots, s.Rate}, nil
 	case release.Shuffle:
 		m, err := s.Message(r.Mechanism)

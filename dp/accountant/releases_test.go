@@ -68,6 +68,7 @@ func TestReleasesWithoutTheorem(t *testing.T) {
 		"any report by itself":    release.One(release.LocalDP{Epsilon0: 1}),
 		"a public random size":    {Mechanism: release.Gaussian{Sigma: 1, Contribution: c}, Sampling: release.CountedPoisson{Rate: .1, People: 100}, Count: 1},
 		"columns of other things": {Mechanism: release.Response{Epsilon0: 1, Answers: 2}, Sampling: release.Shuffle{People: 9, Rate: 1, Columns: true}, Count: 1},
+		"averaged check-ins":      {Mechanism: release.Response{Epsilon0: 1, Answers: 2}, Sampling: release.CheckIns{Schedule: release.AveragedWindow, Slots: 9, Rate: 1, People: 9}, Count: 1},
 		"a sample of any report":  {Mechanism: release.LocalDP{Epsilon0: 1}, Sampling: release.Poisson{Rate: .1}, Count: 1},
 		"check-ins of approx-dp":  {Mechanism: release.ApproxDP{Epsilon: 1}, Sampling: release.CheckIns{Slots: 9, Rate: 1}, Count: 1},
 	} {

@@ -8,47 +8,10 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// A Schedule is a protocol of paper 004 (Balle, Kairouz, McMahan, Thakkar and Thakurta, "Privacy Amplification via
-// Random Check-Ins", 2020).
-type Schedule uint8
-
-const (
-	// FixedWindow: a client checks in, with probability P0, at a uniform one of Slots slots; each slot uses one of its
-	// clients, or a dummy update (algorithm 1).
-	FixedWindow Schedule = iota + 1
-	// AveragedWindow: every client checks in at a uniform slot, and each slot uses all of its clients (algorithm 2).
-	AveragedWindow
-	// SlidingWindow: client j checks in, with probability P0, at a uniform slot of j..j+Slots-1; each slot uses one of
-	// its clients, or a dummy update (section 4.2).
-	SlidingWindow
-)
-
-func (s Schedule) String() string {
-	switch s {
-	case FixedWindow:
-		return "fixed"
-	case AveragedWindow:
-		return "averaged"
-	case SlidingWindow:
-		return "sliding"
-	}
-	return fmt.Sprintf("Schedule(%d)", uint8(s))
-}
-
-// ParseSchedule reads fixed, averaged or sliding.
-func ParseSchedule(s string) (Schedule, error) {
-	for v := FixedWindow; v <= SlidingWindow; v++ {
-		if s == v.String() {
-			return v, nil
-		}
-	}
-	return 0, fmt.Errorf("%w: schedule %q, want fixed, averaged or sliding", release.ErrParameter, s)
-}
-
 // CheckIn describes a random check-in protocol. The server is trusted with who came when; what it publishes is every
 // model.
 type CheckIn struct {
-	Schedule Schedule
+	Schedule release.Schedule
 	// Slots is m: the slots of a fixed or averaged run, or the length of a client's sliding window. 1 to MaxCount.
 	Slots uint64
 	// P0 is the probability with which a client checks in at all, above 0 and at most 1; 1 for AveragedWindow.
@@ -59,7 +22,7 @@ type CheckIn struct {
 
 // Validate returns an error that matches release.ErrParameter if a field is out of its range.
 func (c CheckIn) Validate() error {
-	if c.Schedule < FixedWindow || c.Schedule > SlidingWindow {
+	if c.Schedule < release.FixedWindow || c.Schedule > release.SlidingWindow {
 		return parameter("schedule", float64(c.Schedule), "FixedWindow, AveragedWindow or SlidingWindow")
 	}
 	if err := checkCount("number of slots", c.Slots); err != nil {
@@ -68,7 +31,7 @@ func (c CheckIn) Validate() error {
 	if err := checkRate("check-in probability", c.P0); err != nil {
 		return err
 	}
-	if c.Schedule == AveragedWindow {
+	if c.Schedule == release.AveragedWindow {
 		if c.P0 != 1 {
 			return parameter("check-in probability", c.P0, "1 for an averaged window")
 		}
@@ -106,7 +69,7 @@ func (c CheckIn) Curve(r release.Report, n release.Neighbours) (*Curve, error) {
 	if n < release.AddRemove || n > release.ZeroOut {
 		return nil, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
 	}
-	if c.Schedule == AveragedWindow {
+	if c.Schedule == release.AveragedWindow {
 		if n != release.ReplaceOne {
 			return nil, fmt.Errorf("%w: an averaged window under %v", release.ErrUnsupported, n)
 		}
@@ -121,7 +84,7 @@ func (c CheckIn) Curve(r release.Report, n release.Neighbours) (*Curve, error) {
 	exact := allocationSum{epsilon0, float64(c.Slots), c.P0}
 	out := &Curve{neighbours: n, end: sampledPure(epsilon0, c.P0)}
 	out.term = release.Term{Family: release.FamilyCheckedIn, Local: epsilon0, Reports: c.Slots, Chance: c.P0}
-	if c.Schedule == FixedWindow {
+	if c.Schedule == release.FixedWindow {
 		// A lone client of randomized response, and for ReplaceOne one of whose values is the dummy's, attains it.
 		out.lower = exact.lower
 	}
@@ -208,7 +171,7 @@ func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (release.Guarantee, e
 	}
 	m := float64(c.Slots)
 	switch c.Schedule {
-	case AveragedWindow:
+	case release.AveragedWindow:
 		if err := checkDelta("delta2", delta2); err != nil {
 			return release.Guarantee{}, err
 		}
@@ -216,7 +179,7 @@ func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (release.Guarantee, e
 			e1, x := averagedE1(float64(c.Users), m, delta2), math.Expm1(e0)
 			return math.Exp(4*e0)*x*x*e1*e1/2 + math.Exp(2*e0)*x*e1*math.Sqrt(2*math.Log(1/delta))
 		}, delta+delta2, m, "averaged random check-ins (Balle et al. 2020, theorem 4.1)")
-	case SlidingWindow:
+	case release.SlidingWindow:
 		if c.P0 != 1 {
 			return release.Guarantee{}, parameter("check-in probability", c.P0, "1 for theorem 4.3")
 		}
@@ -254,9 +217,9 @@ func (c CheckIn) DummyUpdates() (float64, error) {
 	}
 	m, n := float64(c.Slots), float64(c.Users)
 	switch c.Schedule {
-	case AveragedWindow:
+	case release.AveragedWindow:
 		return 0, nil
-	case SlidingWindow:
+	case release.SlidingWindow:
 		if c.Users < c.Slots {
 			return 0, parameter("number of users", n, "at least the length of the window")
 		}

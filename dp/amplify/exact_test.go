@@ -306,9 +306,9 @@ func TestCheckInsCoverTheProtocol(t *testing.T) {
 			even := []float64{p0 / slots, p0 / slots, p0 / slots}
 			late := []float64{0, p0 / slots, p0 / slots} // a window that has begun before the run
 			for _, tc := range []struct {
-				schedule Schedule
+				schedule release.Schedule
 				w        [][]float64
-			}{{FixedWindow, [][]float64{even}}, {FixedWindow, [][]float64{even, even, even}}, {SlidingWindow, [][]float64{late, even, late}}} {
+			}{{release.FixedWindow, [][]float64{even}}, {release.FixedWindow, [][]float64{even, even, even}}, {release.SlidingWindow, [][]float64{late, even, late}}} {
 				c := CheckIn{Schedule: tc.schedule, Slots: slots, P0: p0}
 				for _, eps := range []float64{0.02, 0.2, 0.5} {
 					eps *= e0
@@ -361,7 +361,7 @@ func TestAveragedCheckInsCoverTheProtocol(t *testing.T) {
 			}
 			return out
 		}
-		c := must(CheckIn{AveragedWindow, slots, 1, n}.Curve(release.AnyReport(e0), release.ReplaceOne))(t)
+		c := must(CheckIn{release.AveragedWindow, slots, 1, n}.Curve(release.AnyReport(e0), release.ReplaceOne))(t)
 		for _, r := range []float64{0.05, 0.3, 0.8} {
 			worst := 0.0
 			for others := range 4 {

@@ -8,11 +8,10 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dp/accountant"
-	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/release"
 )
 
-func gauss(sigma float64) Release { return Release{Mechanism: Gaussian, Sigma: sigma} }
+func gauss(sigma float64) Line { return Line{Mechanism: release.NameGaussian, Sigma: sigma} }
 
 // TestRefusals: what has no answer is refused, with the reason and what to ask instead.
 func TestRefusals(t *testing.T) {
@@ -20,64 +19,65 @@ func TestRefusals(t *testing.T) {
 	sampled.Sampling = 0.1
 	allocated := gauss(5)
 	allocated.Picks, allocated.Of = 1, 10
-	rr := Release{Mechanism: RR, Epsilon0: 1}
+	rr := Line{Mechanism: release.NameResponse, Epsilon0: 1}
 	for name, c := range map[string]struct {
-		q    Question
+		q    Ask
 		want string // in the problem
 	}{
-		"nothing":               {Question{}, "neither delta nor epsilon"},
-		"no mechanism":          {Question{Delta: 1e-6}, "no mechanism"},
-		"unknown mechanism":     {Question{Release: Release{Mechanism: "magic"}, Delta: 1e-6}, "no mechanism"},
-		"only in lists":         {Question{Release: Release{Mechanism: ZCDP}, Delta: 1e-6}, "needs rho"},
-		"both":                  {Question{Release: gauss(1), Delta: 1e-6, Epsilon: 1}, "nothing is asked"},
-		"delta of one":          {Question{Release: gauss(1), Delta: 1}, "delta is 1"},
-		"negative delta":        {Question{Release: gauss(1), Delta: -0.5}, "delta is -0.5"},
-		"NaN delta":             {Question{Release: gauss(1), Delta: math.NaN()}, "delta is NaN"},
-		"NaN epsilon":           {Question{Release: gauss(1), Epsilon: math.NaN()}, "epsilon is NaN"},
-		"no sigma":              {Question{Release: Release{Mechanism: Gaussian}, Delta: 1e-6}, "needs sigma"},
-		"negative sigma":        {Question{Release: gauss(-1), Delta: 1e-6}, "sigma is -1"},
-		"infinite sigma":        {Question{Release: gauss(math.Inf(1)), Delta: 1e-6}, "sigma is +Inf"},
-		"sigma of laplace":      {Question{Release: Release{Mechanism: Laplace, Sigma: 1, Scale: 1}, Delta: 1e-6}, "takes no sigma"},
-		"k of gaussian":         {Question{Release: Release{Mechanism: Gaussian, Sigma: 1, K: 3}, Delta: 1e-6}, "number of answers"},
-		"one answer":            {Question{Release: Release{Mechanism: RR, Epsilon0: 1, K: 1}, Delta: 1e-6}, "says nothing"},
-		"sensitivity of rr":     {Question{Release: Release{Mechanism: RR, Epsilon0: 1, Sensitivity: 2}, Delta: 1e-6}, "no sensitivity"},
-		"half a count":          {Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 3, Sensitivity: 0.5}, Delta: 1e-6}, "whole numbers"},
-		"rate above one":        {Question{Release: Release{Mechanism: Gaussian, Sigma: 1, Sampling: 1.5}, Delta: 1e-6}, "sampling rate"},
-		"allocation":            {Question{Release: Release{Mechanism: Gaussian, Sigma: 1, Picks: 3, Of: 2}, Delta: 1e-6}, "3 of 2"},
-		"public zero-out":       {Question{Release: sampled, Count: CountPublic, Neighbours: release.ZeroOut, Delta: 1e-6}, "single that person out"},
-		"public check-in":       {Question{Release: gauss(5), CheckIn: amplify.FixedWindow, Window: 9, Neighbours: release.ReplaceOne, Delta: 1e-6}, "presence only"},
-		"too many outcomes":     {Question{Release: Release{Mechanism: DiscreteGaussian, Sigma: 1e6, Sampling: 0.1}, Delta: 1e-6}, "too many outcomes"},
-		"public allocation":     {Question{Release: allocated, Count: CountPublic, Delta: 1e-6}, "single that person out"},
-		"public add-remove":     {Question{Release: gauss(1), Count: CountPublic, Neighbours: release.AddRemove, Delta: 1e-6}, "differ in the count"},
-		"public list":           {Question{Events: []Release{allocated}, Count: CountPublic, Delta: 1e-6}, "while the count"},
-		"hidden population":     {Question{Release: gauss(1), Population: 5, Delta: 1e-6}, "population"},
-		"unknown count":         {Question{Release: gauss(1), Count: "vague", Delta: 1e-6}, "the count is"},
-		"replaced allocation":   {Question{Release: allocated, Neighbours: release.ReplaceOne, Delta: 1e-6}, "allocation"},
-		"replaced, at a rate":   {Question{Release: Release{Mechanism: RR, Epsilon0: 1, Sampling: 0.1, Picks: 1, Of: 9}, Delta: 1e-6}, "presence only"},
-		"shuffled gaussian":     {Question{Release: gauss(1), ShuffleN: 100, Delta: 1e-6}, "pure local privacy"},
-		"shuffled zero-out":     {Question{Release: rr, ShuffleN: 100, Neighbours: release.ZeroOut, Delta: 1e-6}, "no shuffling theorem"},
-		"shuffled by rdp":       {Question{Release: rr, ShuffleN: 100, Method: accountant.RDP, Delta: 1e-6}, "does not cover"},
-		"formula for delta":     {Question{Release: rr, ShuffleN: 100, Method: accountant.ClosedForm, Epsilon: 0.5}, "epsilon at a delta"},
-		"sampled and shuffled":  {Question{Release: Release{Mechanism: RR, Epsilon0: 1, Sampling: 0.1}, ShuffleN: 100, Delta: 1e-6}, "their number shows"},
-		"check-in of nothing":   {Question{Release: rr, CheckIn: amplify.FixedWindow, Delta: 1e-6}, "number of slots"},
-		"window alone":          {Question{Release: rr, Window: 5, Delta: 1e-6}, "for check-ins"},
-		"average of whom":       {Question{Release: rr, CheckIn: amplify.AveragedWindow, Window: 5, Delta: 1e-6}, "number of people"},
-		"averaged gaussian":     {Question{Release: gauss(1), CheckIn: amplify.AveragedWindow, Window: 5, ShuffleN: 9, Delta: 1e-6}, "pure local privacy"},
-		"check-in and sample":   {Question{Release: sampled, CheckIn: amplify.FixedWindow, Window: 5, Delta: 1e-6}, "do not combine"},
-		"ldp of servers":        {Question{Release: gauss(1), LDP: Deletion, Delta: 1e-6}, "no report of a device"},
-		"ldp against relation":  {Question{Release: rr, LDP: Deletion, Neighbours: release.ReplaceOne, Delta: 1e-6}, "contradict"},
-		"servers of devices":    {Question{Release: rr, Honest: 2, Delta: 1e-6}, "two servers add noise to sums"},
-		"three honest servers":  {Question{Release: gauss(1), Honest: 3, Delta: 1e-6}, "honest servers"},
-		"solve for nothing":     {Question{Release: gauss(1), Solve: "wisdom", Epsilon: 1, Delta: 1e-6}, "cannot solve"},
-		"solve without epsilon": {Question{Release: gauss(0), Solve: SolveSigma, Delta: 1e-6}, "needs epsilon and delta"},
-		"solve what is given":   {Question{Release: gauss(1), Solve: SolveSigma, Epsilon: 1, Delta: 1e-6}, "both given"},
-		"sigma of rr":           {Question{Release: rr, Solve: SolveSigma, Epsilon: 1, Delta: 1e-6}, "takes no sigma"},
-		"no step is enough":     {Question{Release: gauss(1), Solve: SolveSteps, Epsilon: 0.1, Delta: 1e-6}, "one step alone"},
-		"no rate is enough":     {Question{Release: gauss(0.5), Solve: SolveSampling, Epsilon: 1e-6, Delta: 1e-12}, "no sampling rate"},
-		"beside a list":         {Question{Release: rr, Events: []Release{rr}, Delta: 1e-6}, "beside a list"},
-		"shuffled list":         {Question{Events: []Release{rr}, ShuffleN: 5, Delta: 1e-6}, "do not go with"},
-		"bad list":              {Question{Events: []Release{{Mechanism: Gaussian}}, Delta: 1e-6}, "event 1: gaussian needs sigma"},
-		"zcdp by rr":            {Question{Release: rr, Method: "guess", Delta: 1e-6}, "guess"},
+		"nothing":               {Ask{}, "neither delta nor epsilon"},
+		"no mechanism":          {Ask{Delta: 1e-6}, "no mechanism"},
+		"unknown mechanism":     {Ask{Line: Line{Mechanism: "magic"}, Delta: 1e-6}, "no mechanism"},
+		"only in lists":         {Ask{Line: Line{Mechanism: release.NameZCDP}, Delta: 1e-6}, "needs rho"},
+		"both":                  {Ask{Line: gauss(1), Delta: 1e-6, Epsilon: 1}, "nothing is asked"},
+		"delta of one":          {Ask{Line: gauss(1), Delta: 1}, "delta is 1"},
+		"negative delta":        {Ask{Line: gauss(1), Delta: -0.5}, "delta is -0.5"},
+		"NaN delta":             {Ask{Line: gauss(1), Delta: math.NaN()}, "delta is NaN"},
+		"NaN epsilon":           {Ask{Line: gauss(1), Epsilon: math.NaN()}, "epsilon is NaN"},
+		"no sigma":              {Ask{Line: Line{Mechanism: release.NameGaussian}, Delta: 1e-6}, "needs sigma"},
+		"negative sigma":        {Ask{Line: gauss(-1), Delta: 1e-6}, "sigma is -1"},
+		"infinite sigma":        {Ask{Line: gauss(math.Inf(1)), Delta: 1e-6}, "sigma is +Inf"},
+		"sigma of laplace":      {Ask{Line: Line{Mechanism: release.NameLaplace, Sigma: 1, Scale: 1}, Delta: 1e-6}, "takes no sigma"},
+		"k of gaussian":         {Ask{Line: Line{Mechanism: release.NameGaussian, Sigma: 1, K: 3}, Delta: 1e-6}, "number of answers"},
+		"one answer":            {Ask{Line: Line{Mechanism: release.NameResponse, Epsilon0: 1, K: 1}, Delta: 1e-6}, "says nothing"},
+		"sensitivity of rr":     {Ask{Line: Line{Mechanism: release.NameResponse, Epsilon0: 1, Sensitivity: 2}, Delta: 1e-6}, "no sensitivity"},
+		"half a count":          {Ask{Line: Line{Mechanism: release.NameDiscreteGaussian, Sigma: 3, Sensitivity: 0.5}, Delta: 1e-6}, "whole numbers"},
+		"rate above one":        {Ask{Line: Line{Mechanism: release.NameGaussian, Sigma: 1, Sampling: 1.5}, Delta: 1e-6}, "sampling rate"},
+		"allocation":            {Ask{Line: Line{Mechanism: release.NameGaussian, Sigma: 1, Picks: 3, Of: 2}, Delta: 1e-6}, "3 of 2"},
+		"public zero-out":       {Ask{Line: sampled, Count: CountPublic, Neighbours: release.ZeroOut, Delta: 1e-6}, "single that person out"},
+		"public check-in":       {Ask{Line: gauss(5), CheckIn: release.FixedWindow, Window: 9, Neighbours: release.ReplaceOne, Delta: 1e-6}, "presence only"},
+		"too many outcomes":     {Ask{Line: Line{Mechanism: release.NameDiscreteGaussian, Sigma: 1e6, Sampling: 0.1}, Delta: 1e-6}, "too many outcomes"},
+		"public allocation":     {Ask{Line: allocated, Count: CountPublic, Delta: 1e-6}, "single that person out"},
+		"public add-remove":     {Ask{Line: gauss(1), Count: CountPublic, Neighbours: release.AddRemove, Delta: 1e-6}, "differ in the count"},
+		"public list":           {Ask{Lines: []Line{allocated}, Count: CountPublic, Delta: 1e-6}, "while the count"},
+		"hidden population":     {Ask{Line: gauss(1), Population: 5, Delta: 1e-6}, "population"},
+		"sampled, and hidden":   {Ask{Line: sampled, Population: 5, Delta: 1e-6}, "while the count is public"},
+		"unknown count":         {Ask{Line: gauss(1), Count: "vague", Delta: 1e-6}, "the count is"},
+		"replaced allocation":   {Ask{Line: allocated, Neighbours: release.ReplaceOne, Delta: 1e-6}, "allocation"},
+		"replaced, at a rate":   {Ask{Line: Line{Mechanism: release.NameResponse, Epsilon0: 1, Sampling: 0.1, Picks: 1, Of: 9}, Delta: 1e-6}, "presence only"},
+		"shuffled gaussian":     {Ask{Line: gauss(1), ShuffleN: 100, Delta: 1e-6}, "pure local privacy"},
+		"shuffled zero-out":     {Ask{Line: rr, ShuffleN: 100, Neighbours: release.ZeroOut, Delta: 1e-6}, "no shuffling theorem"},
+		"shuffled by rdp":       {Ask{Line: rr, ShuffleN: 100, Method: accountant.RDP, Delta: 1e-6}, "does not cover"},
+		"formula for delta":     {Ask{Line: rr, ShuffleN: 100, Method: accountant.ClosedForm, Epsilon: 0.5}, "epsilon at a delta"},
+		"sampled and shuffled":  {Ask{Line: Line{Mechanism: release.NameResponse, Epsilon0: 1, Sampling: 0.1}, ShuffleN: 100, Delta: 1e-6}, "their number shows"},
+		"check-in of nothing":   {Ask{Line: rr, CheckIn: release.FixedWindow, Delta: 1e-6}, "number of slots"},
+		"window alone":          {Ask{Line: rr, Window: 5, Delta: 1e-6}, "for check-ins"},
+		"average of whom":       {Ask{Line: rr, CheckIn: release.AveragedWindow, Window: 5, Delta: 1e-6}, "number of people"},
+		"averaged gaussian":     {Ask{Line: gauss(1), CheckIn: release.AveragedWindow, Window: 5, ShuffleN: 9, Delta: 1e-6}, "pure local privacy"},
+		"check-in and sample":   {Ask{Line: sampled, CheckIn: release.FixedWindow, Window: 5, Delta: 1e-6}, "do not combine"},
+		"ldp of servers":        {Ask{Line: gauss(1), LDP: Deletion, Delta: 1e-6}, "no report of a device"},
+		"ldp against relation":  {Ask{Line: rr, LDP: Deletion, Neighbours: release.ReplaceOne, Delta: 1e-6}, "contradict"},
+		"servers of devices":    {Ask{Line: rr, Honest: 2, Delta: 1e-6}, "two servers add noise to sums"},
+		"three honest servers":  {Ask{Line: gauss(1), Honest: 3, Delta: 1e-6}, "honest servers"},
+		"solve for nothing":     {Ask{Line: gauss(1), Solve: "wisdom", Epsilon: 1, Delta: 1e-6}, "cannot solve"},
+		"solve without epsilon": {Ask{Line: gauss(0), Solve: SolveSigma, Delta: 1e-6}, "needs epsilon and delta"},
+		"solve what is given":   {Ask{Line: gauss(1), Solve: SolveSigma, Epsilon: 1, Delta: 1e-6}, "both given"},
+		"sigma of rr":           {Ask{Line: rr, Solve: SolveSigma, Epsilon: 1, Delta: 1e-6}, "takes no sigma"},
+		"no step is enough":     {Ask{Line: gauss(1), Solve: SolveSteps, Epsilon: 0.1, Delta: 1e-6}, "one step alone"},
+		"no rate is enough":     {Ask{Line: gauss(0.5), Solve: SolveSampling, Epsilon: 1e-6, Delta: 1e-12}, "no sampling rate"},
+		"beside a list":         {Ask{Line: rr, Lines: []Line{rr}, Delta: 1e-6}, "beside a list"},
+		"shuffled list":         {Ask{Lines: []Line{rr}, ShuffleN: 5, Delta: 1e-6}, "do not go with"},
+		"bad list":              {Ask{Lines: []Line{{Mechanism: release.NameGaussian}}, Delta: 1e-6}, "event 1: gaussian needs sigma"},
+		"zcdp by rr":            {Ask{Line: rr, Method: "guess", Delta: 1e-6}, "guess"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := c.q.Answer()
@@ -92,7 +92,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func answer(t *testing.T, q Question) *Answer {
+func answer(t *testing.T, q Ask) *Answer {
 	t.Helper()
 	a, err := q.Answer()
 	if err != nil {
@@ -114,13 +114,13 @@ func TestPublicCount(t *testing.T) {
 	}
 	last := math.Inf(1)
 	for _, people := range []uint64{1e4, 1e6, 1e9} {
-		a := answer(t, Question{Release: r, Count: CountPublic, Population: people, Delta: delta})
+		a := answer(t, Ask{Line: r, Count: CountPublic, Population: people, Delta: delta})
 		if a.Neighbours != release.ReplaceOne || a.Epsilon < want.EpsilonLower || a.Epsilon > last {
 			t.Errorf("%d people: %v; a sure size gives %v", people, a.Guarantee, want.Epsilon)
 		}
 		last = a.Epsilon
 		// Asked the other way round.
-		b := answer(t, Question{Release: r, Count: CountPublic, Population: people, Epsilon: a.Epsilon})
+		b := answer(t, Ask{Line: r, Count: CountPublic, Population: people, Epsilon: a.Epsilon})
 		if b.Delta < 0.9*delta || b.Delta > 1.5*delta {
 			t.Errorf("%d people: delta %v at epsilon %v, want about %v", people, b.Delta, a.Epsilon, delta)
 		}
@@ -128,14 +128,14 @@ func TestPublicCount(t *testing.T) {
 	if last > 1.01*want.Epsilon {
 		t.Errorf("a thousand million people give %v, a sure size %v", last, want.Epsilon)
 	}
-	hidden := answer(t, Question{Release: r, Delta: delta})
+	hidden := answer(t, Ask{Line: r, Delta: delta})
 	if hidden.Epsilon >= want.Epsilon {
 		t.Errorf("hiding the count gives %v, no better than showing it: %v", hidden.Epsilon, want.Epsilon)
 	}
-	plain := answer(t, Question{Release: gauss(5.1), Count: CountPublic, Delta: delta})
+	plain := answer(t, Ask{Line: gauss(5.1), Count: CountPublic, Delta: delta})
 	r.Steps = 100
-	many := answer(t, Question{Release: r, Count: CountPublic, Population: 1e6, Delta: delta})
-	plain100 := answer(t, Question{Release: Release{Mechanism: Gaussian, Sigma: 5.1, Steps: 100}, Count: CountPublic, Delta: delta})
+	many := answer(t, Ask{Line: r, Count: CountPublic, Population: 1e6, Delta: delta})
+	plain100 := answer(t, Ask{Line: Line{Mechanism: release.NameGaussian, Sigma: 5.1, Steps: 100}, Count: CountPublic, Delta: delta})
 	if plain.Epsilon < want.Epsilon || many.Epsilon > plain100.Epsilon || many.Epsilon < last {
 		t.Errorf("one release of all %v, of a sample %v; a hundred %v and %v", plain.Epsilon, last, plain100.Epsilon, many.Epsilon)
 	}
@@ -143,10 +143,10 @@ func TestPublicCount(t *testing.T) {
 
 // TestShuffledSamples is example 6 of paper 000, as far as a public count allows it.
 func TestShuffledSamples(t *testing.T) {
-	r := Release{Mechanism: RR, Epsilon0: 4}
-	one := answer(t, Question{Release: r, ShuffleN: 10000, Delta: 1e-10})
+	r := Line{Mechanism: release.NameResponse, Epsilon0: 4}
+	one := answer(t, Ask{Line: r, ShuffleN: 10000, Delta: 1e-10})
 	r.Sampling = 0.02
-	a := answer(t, Question{Release: r, ShuffleN: 10000, Count: CountPublic, Delta: 0.02 * 1e-10})
+	a := answer(t, Ask{Line: r, ShuffleN: 10000, Count: CountPublic, Delta: 0.02 * 1e-10})
 	// 10,000 of 500,000, less one for the arithmetic.
 	if want := math.Log1p(0.02 * math.Expm1(one.Epsilon)); a.Epsilon > want*(1+1e-5) || a.Epsilon < 0.9*want {
 		t.Errorf("epsilon %v, want at most and nearly %v", a.Epsilon, want)
@@ -155,32 +155,32 @@ func TestShuffledSamples(t *testing.T) {
 
 // TestMonotone: less noise, more steps, a larger sample and a smaller delta never help.
 func TestMonotone(t *testing.T) {
-	base := Release{Mechanism: Gaussian, Sigma: 2, Sampling: 0.1, Steps: 10}
-	more := func(change func(*Question)) Question {
-		q := Question{Release: base, Delta: 1e-6}
+	base := Line{Mechanism: release.NameGaussian, Sigma: 2, Sampling: 0.1, Steps: 10}
+	more := func(change func(*Ask)) Ask {
+		q := Ask{Line: base, Delta: 1e-6}
 		change(&q)
 		return q
 	}
-	epsilon := answer(t, Question{Release: base, Delta: 1e-6}).Epsilon
-	for name, q := range map[string]Question{
-		"noise":       more(func(q *Question) { q.Sigma = 1.9 }),
-		"steps":       more(func(q *Question) { q.Steps = 11 }),
-		"sampling":    more(func(q *Question) { q.Sampling = 0.11 }),
-		"delta":       more(func(q *Question) { q.Delta = 5e-7 }),
-		"sensitivity": more(func(q *Question) { q.Sensitivity = 1.05 }),
-		"relation":    more(func(q *Question) { q.Neighbours = release.ReplaceOne }),
-		"rdp":         more(func(q *Question) { q.Method = accountant.RDP }),
+	epsilon := answer(t, Ask{Line: base, Delta: 1e-6}).Epsilon
+	for name, q := range map[string]Ask{
+		"noise":       more(func(q *Ask) { q.Sigma = 1.9 }),
+		"steps":       more(func(q *Ask) { q.Steps = 11 }),
+		"sampling":    more(func(q *Ask) { q.Sampling = 0.11 }),
+		"delta":       more(func(q *Ask) { q.Delta = 5e-7 }),
+		"sensitivity": more(func(q *Ask) { q.Sensitivity = 1.05 }),
+		"relation":    more(func(q *Ask) { q.Neighbours = release.ReplaceOne }),
+		"rdp":         more(func(q *Ask) { q.Method = accountant.RDP }),
 	} {
 		if a := answer(t, q); a.Epsilon < epsilon*(1+1e-3) {
 			t.Errorf("%s: epsilon %v, and %v without", name, a.Epsilon, epsilon)
 		}
 	}
-	if two := answer(t, more(func(q *Question) { q.Honest = 2 })); two.Epsilon > epsilon {
+	if two := answer(t, more(func(q *Ask) { q.Honest = 2 })); two.Epsilon > epsilon {
 		t.Errorf("two honest servers give %v, one %v", two.Epsilon, epsilon)
 	}
 	// A sample of everybody is no sample.
-	all := answer(t, more(func(q *Question) { q.Sampling = 1 }))
-	none := answer(t, more(func(q *Question) { q.Sampling = 0 }))
+	all := answer(t, more(func(q *Ask) { q.Sampling = 1 }))
+	none := answer(t, more(func(q *Ask) { q.Sampling = 0 }))
 	if all.Guarantee != none.Guarantee || len(all.Assumptions) != 1 {
 		t.Errorf("a sample of all gives %v under %v, everybody %v", all.Guarantee, all.Assumptions, none.Guarantee)
 	}
@@ -188,11 +188,11 @@ func TestMonotone(t *testing.T) {
 
 // TestRAPPOR: flipping with probability 1/(e^e0+1) costs twice as much under replacement.
 func TestRAPPOR(t *testing.T) {
-	r := Release{Mechanism: RAPPOR, Epsilon0: 1.5, K: 100}
+	r := Line{Mechanism: release.NameRAPPOR, Epsilon0: 1.5, K: 100}
 	const none = 1e-300
-	deletion := answer(t, Question{Release: r, LDP: Deletion, Delta: none})
-	replacement := answer(t, Question{Release: r, LDP: Replacement, Delta: none})
-	implied := answer(t, Question{Release: r, Delta: none})
+	deletion := answer(t, Ask{Line: r, LDP: Deletion, Delta: none})
+	replacement := answer(t, Ask{Line: r, LDP: Replacement, Delta: none})
+	implied := answer(t, Ask{Line: r, Delta: none})
 	if math.Abs(deletion.Epsilon-1.5) > 1e-9 || math.Abs(replacement.Epsilon-3) > 1e-9 || implied.Guarantee != replacement.Guarantee {
 		t.Errorf("deletion %v, replacement %v, by default %v", deletion.Guarantee, replacement.Guarantee, implied.Guarantee)
 	}
@@ -201,30 +201,46 @@ func TestRAPPOR(t *testing.T) {
 	}
 }
 
+// with puts a value in the place of what is asked for.
+func (a Ask) with(p Parameter, x float64) Ask {
+	switch p {
+	case SolveSigma:
+		a.Sigma = x
+	case SolveScale:
+		a.Scale = x
+	case SolveSampling:
+		a.Sampling = x
+	case SolveSteps:
+		a.Steps = uint64(x)
+	}
+	a.Solve, a.Epsilon = "", 0
+	return a
+}
+
 // TestSolutions: what is solved for holds, and a little less does not.
 func TestSolutions(t *testing.T) {
 	for name, c := range map[string]struct {
-		q     Question
-		worse func(*Question)
+		q     Ask
+		worse func(x float64) float64
 	}{
-		"sigma": {Question{Release: Release{Mechanism: Gaussian, Sampling: 0.05, Steps: 50}, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
-			func(q *Question) { q.Sigma *= 0.998 }},
-		"discrete sigma": {Question{Release: Release{Mechanism: DiscreteGaussian, Steps: 7}, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
-			func(q *Question) { q.Sigma *= 0.9999 }},
-		"replaced sigma": {Question{Release: Release{Mechanism: Gaussian}, Neighbours: release.ReplaceOne, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
-			func(q *Question) { q.Sigma *= 0.9999 }},
-		"scale": {Question{Release: Release{Mechanism: DiscreteLaplace, Steps: 3}, Solve: SolveScale, Epsilon: 0.5, Delta: 1e-7},
-			func(q *Question) { q.Scale *= 0.998 }},
-		"sampling": {Question{Release: Release{Mechanism: Gaussian, Sigma: 4, Steps: 100}, Solve: SolveSampling, Epsilon: 0.5, Delta: 1e-7},
-			func(q *Question) { q.Sampling *= 1.002 }},
-		"public sampling": {Question{Release: gauss(4), Count: CountPublic, Solve: SolveSampling, Epsilon: 0.5, Delta: 1e-7},
-			func(q *Question) { q.Sampling *= 1.002 }},
-		"steps": {Question{Release: Release{Mechanism: Gaussian, Sigma: 40}, Solve: SolveSteps, Epsilon: 1, Delta: 1e-7},
-			func(q *Question) { q.Steps++ }},
-		"shuffled steps": {Question{Release: Release{Mechanism: RR, Epsilon0: 1}, ShuffleN: 10000, Solve: SolveSteps, Epsilon: 0.5, Delta: 1e-7},
-			func(q *Question) { q.Steps++ }},
-		"allocated steps": {Question{Release: Release{Mechanism: Gaussian, Sigma: 2, Picks: 1, Of: 20}, Solve: SolveSteps, Epsilon: 2, Delta: 1e-6},
-			func(q *Question) { q.Steps++ }},
+		"sigma": {Ask{Line: Line{Mechanism: release.NameGaussian, Sampling: 0.05, Steps: 50}, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
+			func(x float64) float64 { return x * 0.998 }},
+		"discrete sigma": {Ask{Line: Line{Mechanism: release.NameDiscreteGaussian, Steps: 7}, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
+			func(x float64) float64 { return x * 0.9999 }},
+		"replaced sigma": {Ask{Line: Line{Mechanism: release.NameGaussian}, Neighbours: release.ReplaceOne, Solve: SolveSigma, Epsilon: 0.5, Delta: 1e-7},
+			func(x float64) float64 { return x * 0.9999 }},
+		"scale": {Ask{Line: Line{Mechanism: release.NameDiscreteLaplace, Steps: 3}, Solve: SolveScale, Epsilon: 0.5, Delta: 1e-7},
+			func(x float64) float64 { return x * 0.998 }},
+		"sampling": {Ask{Line: Line{Mechanism: release.NameGaussian, Sigma: 4, Steps: 100}, Solve: SolveSampling, Epsilon: 0.5, Delta: 1e-7},
+			func(x float64) float64 { return x * 1.002 }},
+		"public sampling": {Ask{Line: gauss(4), Count: CountPublic, Solve: SolveSampling, Epsilon: 0.5, Delta: 1e-7},
+			func(x float64) float64 { return x * 1.002 }},
+		"steps": {Ask{Line: Line{Mechanism: release.NameGaussian, Sigma: 40}, Solve: SolveSteps, Epsilon: 1, Delta: 1e-7},
+			func(x float64) float64 { return x + 1 }},
+		"shuffled steps": {Ask{Line: Line{Mechanism: release.NameResponse, Epsilon0: 1}, ShuffleN: 10000, Solve: SolveSteps, Epsilon: 0.5, Delta: 1e-7},
+			func(x float64) float64 { return x + 1 }},
+		"allocated steps": {Ask{Line: Line{Mechanism: release.NameGaussian, Sigma: 2, Picks: 1, Of: 20}, Solve: SolveSteps, Epsilon: 2, Delta: 1e-6},
+			func(x float64) float64 { return x + 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -232,14 +248,17 @@ func TestSolutions(t *testing.T) {
 			if a.Epsilon > c.q.Epsilon || a.Delta > c.q.Delta {
 				t.Fatalf("the answer gives %v", a.Guarantee)
 			}
-			again := a.Question
-			again.Solve, again.Epsilon, again.tolerance = "", 0, 0
-			if b := answer(t, again); b.Epsilon > c.q.Epsilon*(1+1e-9) {
+			if b := answer(t, c.q.with(c.q.Solve, a.Solved)); b.Epsilon > c.q.Epsilon*(1+1e-9) {
 				t.Errorf("asked again, the answer gives %v", b.Guarantee)
 			}
-			c.worse(&again)
-			if b := answer(t, again); b.Epsilon <= c.q.Epsilon {
-				t.Errorf("%+v would have done: %v", again.Release, b.Guarantee)
+			// The answer's own question, asked for epsilon, is the same.
+			again := a.Question
+			again.Solve, again.Epsilon = "", 0
+			if b, err := again.Answer(); err != nil || b.Epsilon > c.q.Epsilon*(1+1e-9) {
+				t.Errorf("the answered question gives %v, %v", b, err)
+			}
+			if b := answer(t, c.q.with(c.q.Solve, c.worse(a.Solved))); b.Epsilon <= c.q.Epsilon {
+				t.Errorf("%v would have done: %v", c.worse(a.Solved), b.Guarantee)
 			}
 		})
 	}
@@ -257,13 +276,13 @@ func TestEvents(t *testing.T) {
 	if list[0].Steps != 2500 || list[1].Steps != 6 || list[2].Of != 10 || list[3].Epsilon != 0.1 {
 		t.Fatalf("read %+v", list)
 	}
-	a := answer(t, Question{Events: list, Delta: 1e-8})
-	first := answer(t, Question{Release: list[0], Delta: 1e-8})
+	a := answer(t, Ask{Lines: list, Delta: 1e-8})
+	first := answer(t, Ask{Line: list[0], Delta: 1e-8})
 	if a.Epsilon < first.Epsilon+0.1 || a.EpsilonLower > a.Epsilon || a.Method != "pld" {
 		t.Errorf("all events give %v, the first alone %v", a.Guarantee, first.Guarantee)
 	}
 	// One kind of event in a list is that event, and the order does not matter.
-	same := answer(t, Question{Events: list[:1], Delta: 1e-8})
+	same := answer(t, Ask{Lines: list[:1], Delta: 1e-8})
 	if same.Guarantee != first.Guarantee {
 		t.Errorf("in a list %v, by itself %v", same.Guarantee, first.Guarantee)
 	}
@@ -290,7 +309,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestJSON(t *testing.T) {
-	b, err := json.Marshal(answer(t, Question{Release: gauss(5.1), Delta: 1e-8}))
+	b, err := json.Marshal(answer(t, Ask{Line: gauss(5.1), Delta: 1e-8}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +328,7 @@ func TestJSON(t *testing.T) {
 	if got["theorem"] == "" || got["sigma"] != nil {
 		t.Errorf("%s", b)
 	}
-	b, err = json.Marshal(answer(t, Question{Solve: SolveSigma, Release: Release{Mechanism: Gaussian}, Epsilon: 1, Delta: 1e-8}))
+	b, err = json.Marshal(answer(t, Ask{Solve: SolveSigma, Line: Line{Mechanism: release.NameGaussian}, Epsilon: 1, Delta: 1e-8}))
 	if err != nil || !strings.Contains(string(b), `"sigma":5.1003`) {
 		t.Errorf("%s, %v: want sigma", b, err)
 	}
@@ -375,15 +394,15 @@ func TestLadder(t *testing.T) {
 
 // The noise of both servers, whatever its law, is worth more than one's, and no more than the better of two guesses.
 func TestTwoServers(t *testing.T) {
-	for name, r := range map[string]Release{
-		"laplace": {Mechanism: Laplace, Scale: 4}, "discrete laplace": {Mechanism: DiscreteLaplace, Scale: 3},
-		"narrow": {Mechanism: DiscreteGaussian, Sigma: 0.8}, "wide": {Mechanism: DiscreteGaussian, Sigma: 5}, "gaussian": {Mechanism: Gaussian, Sigma: 2},
+	for name, r := range map[string]Line{
+		"laplace": {Mechanism: release.NameLaplace, Scale: 4}, "discrete laplace": {Mechanism: release.NameDiscreteLaplace, Scale: 3},
+		"narrow": {Mechanism: release.NameDiscreteGaussian, Sigma: 0.8}, "wide": {Mechanism: release.NameDiscreteGaussian, Sigma: 5}, "gaussian": {Mechanism: release.NameGaussian, Sigma: 2},
 	} {
 		for _, rate := range []float64{0, 0.05} {
 			for _, steps := range []uint64{1, 20} {
 				r.Sampling, r.Steps = rate, steps
-				one := answer(t, Question{Release: r, Delta: 1e-6})
-				two := answer(t, Question{Release: r, Delta: 1e-6, Honest: 2})
+				one := answer(t, Ask{Line: r, Delta: 1e-6})
+				two := answer(t, Ask{Line: r, Delta: 1e-6, Honest: 2})
 				if !(two.Epsilon < one.Epsilon && two.Epsilon > one.Epsilon/3 && two.EpsilonLower > two.Epsilon*0.99) {
 					t.Errorf("%s at rate %v, %d steps: %v to %v for two, %v for one", name, rate, steps, two.EpsilonLower, two.Epsilon, one.Epsilon)
 				}

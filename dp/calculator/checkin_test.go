@@ -6,14 +6,13 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dp/accountant"
-	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/release"
 )
 
 // slotLaws are the laws of what one slot publishes about the input C = 1 and about the
 // input -1, on the same outcomes. Continuous ones are put into bins, which is
 // post-processing.
-func slotLaws(r Release) (one, other []float64) {
+func slotLaws(r Line) (one, other []float64) {
 	bins := func(cdf func(x float64) float64, reach float64) {
 		between := func(a, b float64) float64 { // by the tail that is small
 			if a > 0 {
@@ -36,9 +35,9 @@ func slotLaws(r Release) (one, other []float64) {
 		}
 	}
 	switch r.Mechanism {
-	case Gaussian:
+	case release.NameGaussian:
 		bins(func(x float64) float64 { return math.Erfc(-x/r.Sigma/math.Sqrt2) / 2 }, 8*r.Sigma+2)
-	case Laplace:
+	case release.NameLaplace:
 		bins(func(x float64) float64 {
 			tail := math.Exp(-math.Abs(x)/r.Scale) / 2
 			if x > 0 {
@@ -46,11 +45,11 @@ func slotLaws(r Release) (one, other []float64) {
 			}
 			return tail
 		}, 20*r.Scale+2)
-	case DiscreteGaussian:
+	case release.NameDiscreteGaussian:
 		masses(func(z float64) float64 { return math.Exp(-z * z / (2 * r.Sigma * r.Sigma)) }, math.Ceil(12*r.Sigma))
-	case DiscreteLaplace:
+	case release.NameDiscreteLaplace:
 		masses(func(z float64) float64 { return math.Exp(-math.Abs(z) / r.Scale) }, math.Ceil(40*r.Scale))
-	case RAPPOR:
+	case release.NameRAPPOR:
 		stay := 1 / (1 + math.Exp(-r.Epsilon0))
 		for _, bits := range [][2]bool{{true, false}, {false, true}, {true, true}, {false, false}} {
 			p, q := 1.0, 1.0
@@ -134,19 +133,19 @@ func merge(p, q []float64, n int) (a, b []float64) {
 // each mechanism is asked.
 func TestCheckInsReplaceInputs(t *testing.T) {
 	for _, tc := range []struct {
-		r       Release
+		r       Line
 		windows []uint64
 	}{
-		{Release{Mechanism: Gaussian, Sigma: 1}, []uint64{1, 2, 100}},
-		{Release{Mechanism: Gaussian, Sigma: 0.5}, []uint64{1}},
-		{Release{Mechanism: DiscreteGaussian, Sigma: 1}, []uint64{1, 2, 50}},
-		{Release{Mechanism: DiscreteGaussian, Sigma: 2}, []uint64{2}},
-		{Release{Mechanism: Laplace, Scale: 1}, []uint64{1, 2}},
-		{Release{Mechanism: Laplace, Scale: 0.5}, []uint64{20}},
-		{Release{Mechanism: DiscreteLaplace, Scale: 1}, []uint64{1, 2}},
-		{Release{Mechanism: DiscreteLaplace, Scale: 0.5}, []uint64{20}},
-		{Release{Mechanism: RAPPOR, Epsilon0: 1, K: 2}, []uint64{1, 2}},
-		{Release{Mechanism: RAPPOR, Epsilon0: 3, K: 2}, []uint64{1, 10}},
+		{Line{Mechanism: release.NameGaussian, Sigma: 1}, []uint64{1, 2, 100}},
+		{Line{Mechanism: release.NameGaussian, Sigma: 0.5}, []uint64{1}},
+		{Line{Mechanism: release.NameDiscreteGaussian, Sigma: 1}, []uint64{1, 2, 50}},
+		{Line{Mechanism: release.NameDiscreteGaussian, Sigma: 2}, []uint64{2}},
+		{Line{Mechanism: release.NameLaplace, Scale: 1}, []uint64{1, 2}},
+		{Line{Mechanism: release.NameLaplace, Scale: 0.5}, []uint64{20}},
+		{Line{Mechanism: release.NameDiscreteLaplace, Scale: 1}, []uint64{1, 2}},
+		{Line{Mechanism: release.NameDiscreteLaplace, Scale: 0.5}, []uint64{20}},
+		{Line{Mechanism: release.NameRAPPOR, Epsilon0: 1, K: 2}, []uint64{1, 2}},
+		{Line{Mechanism: release.NameRAPPOR, Epsilon0: 3, K: 2}, []uint64{1, 10}},
 	} {
 		one, other := slotLaws(tc.r)
 		for i, m := range tc.windows {
@@ -154,10 +153,10 @@ func TestCheckInsReplaceInputs(t *testing.T) {
 				continue
 			}
 			for _, n := range []release.Neighbours{release.AddRemove, release.ZeroOut} {
-				for _, how := range []amplify.Schedule{amplify.FixedWindow, amplify.SlidingWindow} {
+				for _, how := range []release.Schedule{release.FixedWindow, release.SlidingWindow} {
 					const delta = 1e-6
 					name := fmt.Sprintf("%s, %v window of %d, %v", tc.r.Mechanism, how, m, n)
-					a, err := Question{Release: tc.r, CheckIn: how, Window: m, Neighbours: n, Delta: delta}.Answer()
+					a, err := Ask{Line: tc.r, CheckIn: how, Window: m, Neighbours: n, Delta: delta}.Answer()
 					if err != nil {
 						t.Errorf("%s: %v", name, err)
 						continue
@@ -184,15 +183,15 @@ func TestCheckInsReplaceInputs(t *testing.T) {
 // TestCheckInsForReplacedAnswers: pure noise on the device is covered by the clone bound
 // on the slots.
 func TestCheckInsForReplacedAnswers(t *testing.T) {
-	ask := func(r Release) float64 {
-		a, err := Question{Release: r, CheckIn: amplify.FixedWindow, Window: 500, Neighbours: release.ReplaceOne, Method: accountant.PLD, Delta: 1e-6}.Answer()
+	ask := func(r Line) float64 {
+		a, err := Ask{Line: r, CheckIn: release.FixedWindow, Window: 500, Neighbours: release.ReplaceOne, Method: accountant.PLD, Delta: 1e-6}.Answer()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a.Epsilon
 	}
-	laplace := ask(Release{Mechanism: Laplace, Scale: 2})
-	if any := ask(Release{Mechanism: RR, Epsilon0: 1, K: 9}); math.Abs(laplace-any) > 1e-6 {
+	laplace := ask(Line{Mechanism: release.NameLaplace, Scale: 2})
+	if any := ask(Line{Mechanism: release.NameResponse, Epsilon0: 1, K: 9}); math.Abs(laplace-any) > 1e-6 {
 		t.Errorf("Laplace noise at distance 2 of scale 2 costs %v, a report at epsilon 1 %v", laplace, any)
 	}
 }

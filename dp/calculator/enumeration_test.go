@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dp/accountant"
-	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/release"
 )
 
@@ -181,24 +180,24 @@ type enumeration struct {
 
 // check asks the question, whose neighbours lead to the laws p and q. If they are the
 // worst there are, the lower bound must be below what they need.
-func (t *enumeration) check(what string, question Question, p, q law, worst bool) {
+func (t *enumeration) check(what string, question Ask, p, q law, worst bool) {
 	t.Helper()
 	question.Delta = t.delta
 	a, err := question.Answer()
 	if err != nil {
-		t.Errorf("%s, %+v: %v", what, question.Release, err)
+		t.Errorf("%s, %+v: %v", what, question.Line, err)
 		return
 	}
 	t.rows++
 	const rounding, beyond = 1e-6, 1e-13 // of sums, and of what around puts into one outcome
 	if d := divergence(p, q, a.Epsilon, question.Direction); d > t.delta*(1+rounding)+beyond {
-		t.Errorf("%s, %+v: epsilon %v is claimed at %v, and delta is %v there: %s", what, question.Release, a.Epsilon, t.delta, d, a.Theorem)
+		t.Errorf("%s, %+v: epsilon %v is claimed at %v, and delta is %v there: %s", what, question.Line, a.Epsilon, t.delta, d, a.Theorem)
 	}
 	if !worst || a.EpsilonLower == 0 {
 		return
 	}
 	if d := divergence(p, q, a.EpsilonLower, question.Direction); d < t.delta*(1-rounding)-beyond {
-		t.Errorf("%s, %+v: nothing below %v is said to hold at %v, and delta is %v there: %s", what, question.Release, a.EpsilonLower, t.delta, d, a.Theorem)
+		t.Errorf("%s, %+v: nothing below %v is said to hold at %v, and delta is %v there: %s", what, question.Line, a.EpsilonLower, t.delta, d, a.Theorem)
 	}
 }
 
@@ -234,10 +233,10 @@ var bothWays = []release.Direction{release.BothDirections, release.Remove, relea
 func (t *enumeration) noise(rng *rand.Rand) {
 	const wide, small = 60, 8
 	scale := math.Round((0.5+2*rng.Float64())*64) / 64
-	r := Release{Mechanism: DiscreteLaplace, Scale: scale, Sensitivity: float64(1 + rng.IntN(2))}
+	r := Line{Mechanism: release.NameDiscreteLaplace, Scale: scale, Sensitivity: float64(1 + rng.IntN(2))}
 	weight := func(z float64) float64 { return math.Exp(-math.Abs(z) / scale) }
 	if rng.IntN(2) == 0 {
-		r.Mechanism, r.Sigma, r.Scale = DiscreteGaussian, scale, 0
+		r.Mechanism, r.Sigma, r.Scale = release.NameDiscreteGaussian, scale, 0
 		weight = func(z float64) float64 { return math.Exp(-z * z / (2 * scale * scale)) }
 	}
 	c, rate := int(r.Sensitivity), 0.05+0.9*rng.Float64()
@@ -247,18 +246,18 @@ func (t *enumeration) noise(rng *rand.Rand) {
 	coins.Sampling, coins.Steps = rate, 2
 	sampled := rounds(mix(rate, here, away), 2)
 	for _, d := range bothWays {
-		t.check("coins twice", Question{Release: coins, Direction: d}, sampled, rounds(away, 2), true)
+		t.check("coins twice", Ask{Line: coins, Direction: d}, sampled, rounds(away, 2), true)
 	}
 	coins.Steps = 1 + uint64(rng.IntN(2))
-	t.check("coins, replaced", Question{Release: coins, Neighbours: release.ReplaceOne},
+	t.check("coins, replaced", Ask{Line: coins, Neighbours: release.ReplaceOne},
 		rounds(mix(rate, here, away), coins.Steps), rounds(mix(rate, opposite, away), coins.Steps), false)
 	u, v := twoServers(weight, c), twoServers(weight, 0)
-	t.check("coins, two servers", Question{Release: coins, Honest: 2}, rounds(mix(rate, u, v), coins.Steps), rounds(v, coins.Steps), true)
+	t.check("coins, two servers", Ask{Line: coins, Honest: 2}, rounds(mix(rate, u, v), coins.Steps), rounds(v, coins.Steps), true)
 
 	// The count is public and all others hold -C: the noise is around -C for each who was
 	// kept, which is known.
 	coins.Steps = 1
-	t.check("public sample", Question{Release: coins, Count: CountPublic}, mix(rate, here, opposite), opposite, false)
+	t.check("public sample", Ask{Line: coins, Count: CountPublic}, mix(rate, here, opposite), opposite, false)
 	n := 20 + rng.IntN(20)
 	var p, q law
 	chance := math.Pow(1-rate, float64(n)) // of a sample of x
@@ -269,7 +268,7 @@ func (t *enumeration) noise(rng *rand.Rand) {
 		}
 		chance *= float64(n-x) / float64(x+1) * rate / (1 - rate)
 	}
-	t.check(fmt.Sprintf("coins of %d people", n), Question{Release: coins, Count: CountPublic, Population: uint64(n)}, p, q, false)
+	t.check(fmt.Sprintf("coins of %d people", n), Ask{Line: coins, Count: CountPublic, Population: uint64(n)}, p, q, false)
 
 	// Longer products of outcomes: fewer of them.
 	here, away, opposite = around(weight, c, small), around(weight, 0, small), around(weight, -c, small)
@@ -278,30 +277,30 @@ func (t *enumeration) noise(rng *rand.Rand) {
 	some := r
 	some.Picks, some.Of = uint64(picks), uint64(steps)
 	p, q = someOf(here, away, steps, picks), someOf(here, away, steps, 0)
-	t.check("allocation", Question{Release: some}, p, q, false)
+	t.check("allocation", Ask{Line: some}, p, q, false)
 	some.Sampling = rate
 	for _, d := range bothWays {
-		t.check("allocation by a coin", Question{Release: some, Direction: d}, mix(rate, p, q), q, false)
+		t.check("allocation by a coin", Ask{Line: some, Direction: d}, mix(rate, p, q), q, false)
 	}
 	p, q = someOf(here, opposite, 2, 1), someOf(here, opposite, 2, 0)
 	for _, d := range bothWays {
-		t.check("check-ins", Question{Release: r, CheckIn: amplify.SlidingWindow, Window: 2, P0: rate, Direction: d}, mix(rate, p, q), q, false)
+		t.check("check-ins", Ask{Line: r, CheckIn: release.SlidingWindow, Window: 2, P0: rate, Direction: d}, mix(rate, p, q), q, false)
 	}
-	if r.Mechanism == DiscreteLaplace {
+	if r.Mechanism == release.NameDiscreteLaplace {
 		another := around(weight, []int{-c, 0, c}[rng.IntN(3)], small)
-		t.check("shuffled noise", Question{Release: r, ShuffleN: 2}, unordered(here, another), unordered(opposite, another), false)
+		t.check("shuffled noise", Ask{Line: r, ShuffleN: 2}, unordered(here, another), unordered(opposite, another), false)
 	}
 }
 
 // reports draws reports of devices, and ways of taking part.
 func (t *enumeration) reports(rng *rand.Rand) {
-	r := Release{Mechanism: RR, Epsilon0: 0.3 + 3*rng.Float64(), K: 2 + uint64(rng.IntN(2))}
+	r := Line{Mechanism: release.NameResponse, Epsilon0: 0.3 + 3*rng.Float64(), K: 2 + uint64(rng.IntN(2))}
 	k := int(r.K)
 	about := func(x int) law { return response(r.Epsilon0, k, x) }
 	one, other := about(0), about(1)
 	noise := around(func(z float64) float64 { return math.Exp(-math.Abs(z) / 2) }, 1, 60)
 	away := around(func(z float64) float64 { return math.Exp(-math.Abs(z) / 2) }, -1, 60)
-	t.check("mixed", Question{Events: []Release{r, {Mechanism: DiscreteLaplace, Scale: 2}}, Neighbours: release.ReplaceOne}, times(one, noise), times(other, away), true)
+	t.check("mixed", Ask{Lines: []Line{r, {Mechanism: release.NameDiscreteLaplace, Scale: 2}}, Neighbours: release.ReplaceOne}, times(one, noise), times(other, away), true)
 
 	n := 2 + rng.IntN(2)
 	total := n + rng.IntN(4)
@@ -314,7 +313,7 @@ func (t *enumeration) reports(rng *rand.Rand) {
 		for _, m := range []accountant.Method{accountant.Auto, accountant.PLD, Clones} {
 			for _, r.Steps = range []uint64{1, 2} {
 				r.Sampling = rate
-				t.check(fmt.Sprintf("shuffled sample of %d in %d by %q", n, total, m), Question{Release: r, ShuffleN: uint64(n), Count: CountPublic, Method: m},
+				t.check(fmt.Sprintf("shuffled sample of %d in %d by %q", n, total, m), Ask{Line: r, ShuffleN: uint64(n), Count: CountPublic, Method: m},
 					rounds(p, r.Steps), rounds(q, r.Steps), false)
 			}
 		}
@@ -322,20 +321,20 @@ func (t *enumeration) reports(rng *rand.Rand) {
 
 	// By a coin that nobody sees; who is not there is as another answer.
 	r.Steps, r.Sampling = 1, rate
-	t.check("answers by a coin", Question{Release: r, Neighbours: release.ReplaceOne}, mix(rate, one, rest), mix(rate, other, rest), false)
-	bits := Release{Mechanism: RAPPOR, Epsilon0: r.Epsilon0, Sampling: rate}
+	t.check("answers by a coin", Ask{Line: r, Neighbours: release.ReplaceOne}, mix(rate, one, rest), mix(rate, other, rest), false)
+	bits := Line{Mechanism: release.NameRAPPOR, Epsilon0: r.Epsilon0, Sampling: rate}
 	on, off := response(r.Epsilon0, 2, 0), response(r.Epsilon0, 2, 1)
 	first, second, none := times(on, off), times(off, on), times(off, off)
-	t.check("bits by a coin", Question{Release: bits, Neighbours: release.ReplaceOne}, mix(rate, first, none), mix(rate, second, none), false)
+	t.check("bits by a coin", Ask{Line: bits, Neighbours: release.ReplaceOne}, mix(rate, first, none), mix(rate, second, none), false)
 	bits.Sampling, bits.Steps = 0, 2
-	t.check("bits", Question{Release: bits, Neighbours: release.ReplaceOne}, rounds(first, 2), rounds(second, 2), true)
+	t.check("bits", Ask{Line: bits, Neighbours: release.ReplaceOne}, rounds(first, 2), rounds(second, 2), true)
 	bits.Steps = 1
-	t.check("check-ins of bits", Question{Release: bits, CheckIn: amplify.FixedWindow, Window: 2, P0: rate, Neighbours: release.ZeroOut},
+	t.check("check-ins of bits", Ask{Line: bits, CheckIn: release.FixedWindow, Window: 2, P0: rate, Neighbours: release.ZeroOut},
 		mix(rate, someOf(first, second, 2, 1), someOf(first, second, 2, 0)), someOf(first, second, 2, 0), false)
 
 	r.Sampling, r.Steps = 0, 2
 	m := 2 + rng.IntN(2)
 	p, q := someOf(one, other, m, 1), someOf(one, other, m, 0)
-	t.check("check-ins twice", Question{Release: r, CheckIn: amplify.FixedWindow, Window: uint64(m), P0: rate, Neighbours: release.AddRemove},
+	t.check("check-ins twice", Ask{Line: r, CheckIn: release.FixedWindow, Window: uint64(m), P0: rate, Neighbours: release.AddRemove},
 		rounds(mix(rate, p, q), 2), rounds(q, 2), true)
 }

@@ -6,8 +6,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-
-	"github.com/starling-agg/starling/dp/release"
 )
 
 // Bounds on a list of events.
@@ -16,9 +14,9 @@ const (
 	MaxEvents      = 1000
 )
 
-// An item is a Release as a list of events writes it.
+// An item is a Line as a list of events writes it.
 type item struct {
-	Release
+	Line
 	Allocation string  `json:"allocation"` // "1/100"
 	Count      *uint64 `json:"count"`      // how many of this; 1 if left out
 }
@@ -31,7 +29,7 @@ type item struct {
 //	 {"mechanism": "approx-dp", "epsilon": 0.1, "delta": 1e-10}]
 //
 // An unknown key is refused. Its errors are *[Error].
-func ReadEvents(r io.Reader) ([]Release, error) {
+func ReadEvents(r io.Reader) ([]Line, error) {
 	const hint = `[{"mechanism": "gaussian", "sigma": 5.1, "sampling": 0.02, "count": 2500}] is such a list`
 	limited := &io.LimitedReader{R: r, N: MaxEventsBytes + 1}
 	dec := json.NewDecoder(limited)
@@ -49,9 +47,9 @@ func ReadEvents(r io.Reader) ([]Release, error) {
 	if len(items) == 0 || len(items) > MaxEvents {
 		return nil, refuse(hint, "the list has %d events, want 1 to %d", len(items), MaxEvents)
 	}
-	out := make([]Release, len(items))
+	out := make([]Line, len(items))
 	for i, x := range items {
-		out[i] = x.Release
+		out[i] = x.Line
 		if x.Allocation != "" {
 			var err error
 			if out[i].Picks, out[i].Of, err = ParseAllocation(x.Allocation); err != nil {
@@ -79,27 +77,4 @@ func ParseAllocation(s string) (picks, of uint64, err error) {
 		return 0, 0, refuse("--allocation 1/100: each record is in one of every 100 releases", "allocation %q is not k/t with 1 <= k <= t", s)
 	}
 	return picks, of, nil
-}
-
-// settleEvents checks a mixed composition.
-func (q *Question) settleEvents() error {
-	if q.Release != (Release{}) {
-		return refuse("put everything into the file, or leave --events out", "a mechanism is given beside a list of events")
-	}
-	if q.ShuffleN != 0 || q.CheckIn != 0 || q.Population != 0 {
-		return refuse("ask about them one by one, and put the results into the list as approx-dp",
-			"shuffling, check-ins and populations do not go with a list of events")
-	}
-	local := true
-	for i := range q.Events {
-		r := &q.Events[i]
-		if err := r.settle(""); err != nil {
-			return &Error{Problem: fmt.Sprintf("event %d", i+1), Hint: err.(*Error).Hint, Err: err, Event: i + 1}
-		}
-		local = local && r.Mechanism.local() && r.Sampling == 0 && r.Of == 0
-	}
-	if local && q.Neighbours == 0 {
-		q.Neighbours = release.ReplaceOne
-	}
-	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/internal/prose"
@@ -27,13 +26,13 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 	}{Guarantee: a.Guarantee, Count: a.Question.Count, Assumptions: append([]string{}, a.Assumptions...)}
 	switch a.Question.Solve {
 	case SolveSigma:
-		out.Sigma = a.Question.Sigma
+		out.Sigma = a.Solved
 	case SolveScale:
-		out.Scale = a.Question.Scale
+		out.Scale = a.Solved
 	case SolveSampling:
-		out.Sampling = a.Question.Sampling
+		out.Sampling = a.Solved
 	case SolveSteps:
-		out.Steps = a.Question.Steps
+		out.Steps = uint64(a.Solved)
 	}
 	return json.Marshal(out)
 }
@@ -98,16 +97,13 @@ func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 
 // solved is the value that was solved for, on its safe side.
 func (a *Answer) solved() string {
-	q := &a.Question
-	switch q.Solve {
-	case SolveSigma:
-		return above(q.Sigma)
-	case SolveScale:
-		return above(q.Scale)
+	switch a.Question.Solve {
+	case SolveSigma, SolveScale:
+		return above(a.Solved)
 	case SolveSampling:
-		return below6(q.Sampling)
+		return below6(a.Solved)
 	}
-	return fmt.Sprint(q.Steps)
+	return fmt.Sprint(uint64(a.Solved))
 }
 
 func solvedWord(p Parameter) string {
@@ -119,81 +115,14 @@ func solvedWord(p Parameter) string {
 
 // released says what is released: "2500 releases of ... are together", or "... is".
 func (q *Question) released() string {
-	if len(q.Events) > 0 {
-		var parts []string
-		for i := range q.Events {
-			parts = append(parts, q.Events[i].words(q, true))
-		}
-		return strings.Join(parts, ", and ") + ", are together"
+	if len(q.Releases) == 1 && q.Releases[0].Count == 1 {
+		return q.Releases[0].String() + ", is"
 	}
-	if q.Steps == 1 {
-		return q.words(q, false) + ", is"
+	var parts []string
+	for _, r := range q.Releases {
+		parts = append(parts, r.String())
 	}
-	return q.words(q, false) + ", are together"
-}
-
-// words describes a release.
-func (r *Release) words(q *Question, counted bool) string {
-	var b strings.Builder
-	switch {
-	case r.Mechanism == CorrelatedGaussian && r.Steps == 1:
-		b.WriteString("one person's round")
-	case r.Mechanism == CorrelatedGaussian:
-		fmt.Fprintf(&b, "%d of one person's rounds", r.Steps)
-	case r.Steps == 1:
-		b.WriteString("one release")
-	default:
-		fmt.Fprintf(&b, "%d releases", r.Steps)
-	}
-	if r.Of > 0 {
-		if r.Steps == 1 {
-			fmt.Fprintf(&b, " in %d steps", r.Of)
-		} else {
-			fmt.Fprintf(&b, " in %d steps each", r.Of)
-		}
-	}
-	on := fmt.Sprintf(" on a sum to which each person adds at most %.6g", r.Sensitivity)
-	switch r.Mechanism {
-	case Gaussian:
-		fmt.Fprintf(&b, " with Gaussian noise of standard deviation %.6g%s", r.Sigma, on)
-	case DiscreteGaussian:
-		fmt.Fprintf(&b, " with whole-number Gaussian noise of sigma %.6g%s", r.Sigma, on)
-	case CorrelatedGaussian:
-		fmt.Fprintf(&b, " of %d with whole-number Gaussian noise of sigma %.6g that cancels over rounds in %d bands (sums over rounds have %.3g times "+
-			"smaller errors than with independent noise of the same guarantee)%s", r.Rounds, r.Sigma, r.Bands, r.series.Improvement(r.Rounds), on)
-	case Laplace:
-		fmt.Fprintf(&b, " with Laplace noise of scale %.6g%s", r.Scale, on)
-	case DiscreteLaplace:
-		fmt.Fprintf(&b, " with whole-number Laplace noise of scale %.6g%s", r.Scale, on)
-	case RR:
-		fmt.Fprintf(&b, " of randomized response over %d answers at local epsilon %.6g", r.K, r.Epsilon0)
-	case RAPPOR:
-		fmt.Fprintf(&b, " of RAPPOR over %d answers at deletion epsilon %.6g", r.K, r.Epsilon0)
-	case ApproxDP:
-		fmt.Fprintf(&b, " known to be (%.6g, %.3g)-differentially private", r.Epsilon, r.Delta)
-	case ZCDP:
-		fmt.Fprintf(&b, " known to be %.6g-zCDP", r.Rho)
-	}
-	switch sampled := r.Sampling > 0 && r.Sampling < 1; {
-	case sampled && r.Of > 0 && r.Steps > 1:
-		fmt.Fprintf(&b, ", each time about a secret random sample of %.6g %% of the people", 100*r.Sampling)
-	case sampled:
-		fmt.Fprintf(&b, ", about a secret random sample of %.6g %% of the people", 100*r.Sampling)
-	}
-	if r.Of > 0 {
-		fmt.Fprintf(&b, ", each person in %d of the %d, at random and in secret", r.Picks, r.Of)
-	}
-	if !counted {
-		switch {
-		case q.CheckIn == amplify.AveragedWindow:
-			fmt.Fprintf(&b, ", by %d people who check in at random slots of %d, averaged", q.ShuffleN, q.Window)
-		case q.CheckIn != 0:
-			fmt.Fprintf(&b, ", by people who check in with probability %.6g at a random slot of a %v window of %d", q.P0, q.CheckIn, q.Window)
-		case q.ShuffleN > 0:
-			fmt.Fprintf(&b, ", shuffled among %d people", q.ShuffleN)
-		}
-	}
-	return b.String()
+	return strings.Join(parts, ", and ") + ", are together"
 }
 
 // relation completes "whether ..." .

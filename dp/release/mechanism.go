@@ -56,9 +56,11 @@ type CorrelatedGaussian struct {
 	// Norm2 is the squared norm of a column of the strategy, 1 or more.
 	Norm2        Rational
 	Contribution Contribution
-	// Bands and Rounds are the strategy's, for words. A person's rounds are at least Bands
-	// apart.
+	// Bands and Rounds are the strategy's. A person's rounds are at least Bands apart.
 	Bands, Rounds int
+	// Improvement is how many times smaller the errors of sums over rounds are than with
+	// independent noise of the same guarantee; for words, and 0 where it is not known.
+	Improvement float64
 }
 
 // Laplace is Laplace noise of scale Scale on one number.
@@ -137,7 +139,12 @@ func (m DiscreteGaussian) String() string {
 }
 
 func (m CorrelatedGaussian) String() string {
-	return fmt.Sprintf("with whole-number Gaussian noise of sigma %.6g that cancels over rounds in %d bands%s", m.Variance.root(), m.Bands, on(m.Contribution))
+	better := ""
+	if m.Improvement != 0 {
+		better = fmt.Sprintf(" (sums over rounds have %.3g times smaller errors than with independent noise of the same guarantee)", m.Improvement)
+	}
+	return fmt.Sprintf("of %d with whole-number Gaussian noise of sigma %.6g that cancels over rounds in %d bands%s%s",
+		m.Rounds, m.Variance.root(), m.Bands, better, on(m.Contribution))
 }
 
 func (m Laplace) String() string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"strings"
 )
 
 // A Release is Count results by one mechanism, each with noise of its own, about those of
@@ -23,6 +24,37 @@ func One(m Mechanism) Release { return Release{Mechanism: m, Count: 1} }
 
 // Times is count releases about everybody.
 func Times(count uint64, m Mechanism) Release { return Release{Mechanism: m, Count: count} }
+
+// String describes the release in words that begin a sentence.
+func (r Release) String() string {
+	var b strings.Builder
+	_, series := r.Mechanism.(CorrelatedGaussian)
+	switch {
+	case series && r.Count == 1:
+		b.WriteString("one person's round")
+	case series:
+		fmt.Fprintf(&b, "%d of one person's rounds", r.Count)
+	case r.Count == 1:
+		b.WriteString("one release")
+	default:
+		fmt.Fprintf(&b, "%d releases", r.Count)
+	}
+	runs, run := r.Sampling.(Allocation)
+	if run {
+		fmt.Fprintf(&b, " in %d steps", runs.Of)
+		if r.Count > 1 {
+			b.WriteString(" each")
+		}
+	}
+	fmt.Fprintf(&b, " %v", r.Mechanism)
+	if run && r.Count > 1 && runs.Rate != 1 {
+		b.WriteString(", each time")
+		fmt.Fprint(&b, strings.TrimPrefix(runs.String(), ","))
+	} else if r.Sampling != nil {
+		b.WriteString(r.Sampling.String())
+	}
+	return b.String()
+}
 
 // Sampled is the release about those records that s takes, as it is where they took part
 // all before.
@@ -81,12 +113,15 @@ type Allocation struct {
 	Rate      float64
 }
 
-// CheckIns are random check-ins (Balle, Kairouz, McMahan, Thakkar and Thakurta 2020): a
-// person is there, with probability Rate, at one of Slots slots, uniform and in secret,
-// and each slot publishes the report of one of those who are there, or of a dummy.
+// CheckIns are random check-ins: a person is there, with probability Rate, at one of Slots
+// slots, uniform and in secret, and each slot publishes the report of one of those who are
+// there, or of a dummy, or of all of them as the schedule says. People is how many honest
+// people check in where all of a slot are averaged.
 type CheckIns struct {
-	Slots uint64
-	Rate  float64
+	Schedule Schedule
+	Slots    uint64
+	Rate     float64
+	People   uint64
 }
 
 // Shuffle hides the origins of the reports of People honest people, the person's own
@@ -122,7 +157,10 @@ func (s Allocation) String() string {
 }
 
 func (s CheckIns) String() string {
-	return fmt.Sprintf(", by people who check in with probability %.6g at a random slot of %d", s.Rate, s.Slots)
+	if s.Schedule == AveragedWindow {
+		return fmt.Sprintf(", by %d people who check in at random slots of %d, averaged", s.People, s.Slots)
+	}
+	return fmt.Sprintf(", by people who check in with probability %.6g at a random slot of a %v window of %d", s.Rate, s.Schedule, s.Slots)
 }
 
 func (s Shuffle) String() string {

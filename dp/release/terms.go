@@ -271,7 +271,7 @@ func (t *Term) checkedIn(r Release, s CheckIns, n Neighbours) error {
 	if err != nil {
 		return err
 	}
-	if r.Count != 1 || n == ReplaceOne && s.Rate != 1 || s.Slots == 0 {
+	if r.Count != 1 || n == ReplaceOne && s.Rate != 1 || s.Slots == 0 || s.Schedule == AveragedWindow {
 		return r.unsupported(n)
 	}
 	t.Family, t.Local, t.Reports, t.Chance = FamilyCheckedIn, p.Epsilon0, s.Slots, s.Rate

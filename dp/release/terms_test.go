@@ -119,12 +119,13 @@ func TestReleasesWithoutTerm(t *testing.T) {
 		"all of a fixed sample":    {One(noise).Sampled(Fixed{1}), ReplaceOne, ErrUnsupported},
 		"a public random size":     {One(noise).Sampled(CountedPoisson{0.5, 100}), ReplaceOne, ErrUnsupported},
 		"noise, allocated":         {One(noise).Sampled(Allocation{1, 10, 1}), AddRemove, ErrUnsupported},
+		"averaged check-ins":       {One(Response{1, 2}).Sampled(CheckIns{AveragedWindow, 10, 1, 99}), ReplaceOne, ErrUnsupported},
 		"two picks":                {One(Response{1, 2}).Sampled(Allocation{2, 10, 1}), AddRemove, ErrUnsupported},
 		"two runs":                 {Times(2, Response{1, 2}).Sampled(Allocation{1, 10, 1}), AddRemove, ErrUnsupported},
 		"an allocation, replaced":  {One(Response{1, 2}).Sampled(Allocation{1, 10, 1}), ReplaceOne, ErrUnsupported},
-		"check-ins of noise":       {One(noise).Sampled(CheckIns{10, 1}), AddRemove, ErrUnsupported},
-		"check-ins of approx-dp":   {One(ApproxDP{1, 0}).Sampled(CheckIns{10, 1}), AddRemove, ErrUnsupported},
-		"perhaps, and replaced":    {One(Response{1, 2}).Sampled(CheckIns{10, 0.5}), ReplaceOne, ErrUnsupported},
+		"check-ins of noise":       {One(noise).Sampled(CheckIns{FixedWindow, 10, 1, 0}), AddRemove, ErrUnsupported},
+		"check-ins of approx-dp":   {One(ApproxDP{1, 0}).Sampled(CheckIns{FixedWindow, 10, 1, 0}), AddRemove, ErrUnsupported},
+		"perhaps, and replaced":    {One(Response{1, 2}).Sampled(CheckIns{FixedWindow, 10, 0.5, 0}), ReplaceOne, ErrUnsupported},
 		"shuffled twice":           {Times(2, Response{1, 2}).Sampled(Shuffle{People: 10, Rate: 1}), ReplaceOne, ErrUnsupported},
 		"shuffled, added":          {One(Response{1, 2}).Sampled(Shuffle{People: 10, Rate: 1}), AddRemove, ErrUnsupported},
 		"a sample, shuffled":       {One(Response{1, 2}).Sampled(Shuffle{People: 10, Rate: 0.5}), ReplaceOne, ErrUnsupported},
@@ -154,7 +155,7 @@ func TestMechanisms(t *testing.T) {
 	}{
 		{Gaussian{Sigma: 5.1, Contribution: Signed(3)}, 1, false, "Gaussian noise of standard deviation 5.1 on a sum"},
 		{DiscreteGaussian{Variance: Rational{9, 4}, Contribution: Signed(3), Honest: 2}, 2, false, "sigma 1.5 on a sum to which each person adds at most 3"},
-		{CorrelatedGaussian{Variance: Rational{9, 4}, Norm2: Rational{1, 1}, Contribution: Signed(3), Bands: 8}, 0, false, "cancels over rounds in 8 bands"},
+		{CorrelatedGaussian{Variance: Rational{9, 4}, Norm2: Rational{1, 1}, Contribution: Signed(3), Bands: 8, Rounds: 100, Improvement: 2}, 0, false, "of 100 with whole-number Gaussian noise of sigma 1.5 that cancels over rounds in 8 bands (sums over rounds have 2 times smaller"},
 		{Laplace{Scale: 7, Contribution: Signed(3), Honest: 1}, 1, false, "Laplace noise of scale 7"},
 		{DiscreteLaplace{Scale: Rational{5, 2}, Contribution: Signed(3)}, 1, false, "whole-number Laplace noise of scale 2.5"},
 		{Response{2, 9}, 0, true, "randomized response over 9 answers at local epsilon 2"},
@@ -170,5 +171,40 @@ func TestMechanisms(t *testing.T) {
 		if HonestDraws(tc.m) != tc.honest || Local(tc.m) != tc.local {
 			t.Errorf("%T: %d honest draws, local %v", tc.m, HonestDraws(tc.m), Local(tc.m))
 		}
+	}
+}
+
+// TestWordsOfReleases: counts, samples and runs in a sentence.
+func TestWordsOfReleases(t *testing.T) {
+	answer := Response{2, 9}
+	const of = "of randomized response over 9 answers at local epsilon 2"
+	for want, r := range map[string]Release{
+		"one release " + of:                  One(answer),
+		"50 releases " + of:                  Times(50, answer),
+		"one person's round":                 One(CorrelatedGaussian{Variance: Rational{9, 1}, Contribution: Signed(1), Bands: 2, Rounds: 9}),
+		"4 of one person's rounds of 9 with": Times(4, CorrelatedGaussian{Variance: Rational{9, 1}, Contribution: Signed(1), Bands: 2, Rounds: 9}),
+		"one release " + of + ", about a secret random sample of 2 % of the people":                                              One(answer).Sampled(Poisson{Rate: 0.02}),
+		"3 releases " + of + ", about a secret random sample of 50 % of the people":                                              Times(3, answer).Sampled(Fixed{0.5}),
+		"one release " + of + ", about a secret random sample of 5 % of the people":                                              One(answer).Sampled(CountedPoisson{0.05, 100}),
+		"one release in 9 steps " + of + ", each person in 2 of the 9, at random and in secret":                                  One(answer).Sampled(Allocation{2, 9, 1}),
+		"3 releases in 9 steps each " + of + ", each person in 2 of the 9, at random":                                            Times(3, answer).Sampled(Allocation{2, 9, 1}),
+		"one release in 9 steps " + of + ", about a secret random sample of 50 % of the people, each person in 2 of the 9":       One(answer).Sampled(Allocation{2, 9, 0.5}),
+		"3 releases in 9 steps each " + of + ", each time about a secret random sample of 50 % of the people, each person in 2 ": Times(3, answer).Sampled(Allocation{2, 9, 0.5}),
+		"one release " + of + ", shuffled among 70 people":                                                                       One(answer).Sampled(Shuffle{People: 70, Rate: 1}),
+		"one release " + of + ", about a secret random sample of 50 % of the people, shuffled among 70 people":                   One(answer).Sampled(Shuffle{People: 70, Rate: 0.5}),
+		"one release " + of + ", by people who check in with probability 0.5 at a random slot of a sliding window of 9":          One(answer).Sampled(CheckIns{SlidingWindow, 9, 0.5, 0}),
+		"one release " + of + ", by 70 people who check in at random slots of 9, averaged":                                       One(answer).Sampled(CheckIns{AveragedWindow, 9, 1, 70}),
+	} {
+		if got := r.String(); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for s := FixedWindow; s <= SlidingWindow; s++ {
+		if got, err := ParseSchedule(s.String()); err != nil || got != s {
+			t.Errorf("%v is read as %v, %v", s, got, err)
+		}
+	}
+	if _, err := ParseSchedule("weekly"); !errors.Is(err, ErrParameter) {
+		t.Errorf("a weekly schedule: %v", err)
 	}
 }
