@@ -14,7 +14,7 @@ func (c *Client) Kind(v Value) (recipe.Answer, error) {
 	if err := c.check(v); err != nil {
 		return 0, err
 	}
-	if _, ok := c.recipe.Participation.(recipe.Importance); !ok {
+	if !c.recipe.ByAnswer() {
 		return recipe.OtherAnswer, nil
 	}
 	var any uint64

@@ -160,7 +160,7 @@ func (e *RefusalsError) Unwrap() error { return e.Refused[0].Reason }
 // some may have been acknowledged, and it cannot be said which: those are [ErrCoins], for
 // a recipe of coins, and as of [Client.Prepare], [Client.Refresh] and [Client.Upload].
 func (c *Client) Report(ctx context.Context, values ...Value) error {
-	if c.recipe.Participation != (recipe.Always{}) {
+	if c.recipe.Sampled() {
 		return ErrCoins
 	}
 	now := c.o.Now()

@@ -28,7 +28,7 @@ type Sampled struct {
 
 // decides says whether what devices send differs from what they would answer.
 func decides(r *recipe.Recipe) bool {
-	return r.Participation != (recipe.Always{}) || r.Randomized()
+	return r.Sampled() || r.Randomized()
 }
 
 // estimate fills in a result of a recipe whose devices toss coins or randomize.

@@ -148,7 +148,7 @@ func (r *Recipe) Certifiable() (Release, error) {
 	} else if err := w.noisy(r, r.HonestServers(claim)); err != nil {
 		return w, err
 	}
-	switch _, importance := r.Participation.(Importance); {
+	switch {
 	case r.Amplified():
 		miss := claim.Delta.FloatDown() / float64(claim.Rounds) * MissShare
 		c, err := r.CoinRates()
@@ -160,7 +160,7 @@ func (r *Recipe) Certifiable() (Release, error) {
 		}
 		w.Sample, w.Rate, w.DummyRate = release.SamplePoisson, c.Rate, c.Dummy
 		w.Others, w.Free, w.Miss = r.Dummies.Senders-1, c.Free, miss
-	case importance:
+	case r.ByAnswer():
 		return w, fmt.Errorf("%w of importance sampling that anybody may watch", ErrNoCertificate)
 	}
 	return w, nil

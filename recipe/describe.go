@@ -15,8 +15,6 @@ import (
 	"github.com/starling-agg/starling/internal/prose"
 )
 
-func (Always) String() string { return "every device that is asked answers" }
-
 func (p TwoServer) String() string {
 	mode := "the collector names the time interval of each batch"
 	if p.BatchMode == dap.LeaderSelected {
@@ -324,7 +322,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		ID: id, TaskID: task.TaskID(), Name: r.Name, Description: r.Description,
 		Query:         choice("query", r.Query.query(), r.Query.params(), r.Query),
 		Randomizer:    choice("randomizer", r.Randomizer.randomizer(), r.Randomizer.params(), r.Randomizer),
-		Participation: choice("participation", r.Participation.participation(), participationParams(r.Participation), r.Participation),
+		Participation: choice("participation", r.Participation.participation(), r.Participation.params(), r.Participation),
 		Path: choice("path", p.path(), map[string]string{
 			"leader": p.Leader, "helper": p.Helper, "batch_mode": nameOf("batch-mode", uint16(p.BatchMode)),
 		}, p),
@@ -359,16 +357,4 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		out.Refused = said.Refused.Error()
 	}
 	return json.Marshal(out)
-}
-
-func participationParams(p Participation) any {
-	switch p := p.(type) {
-	case Bernoulli:
-		return map[string]string{"rate": p.Rate.String()}
-	case Importance:
-		return map[string]string{"default": p.Default.String(), "other": p.Other.String()}
-	case DonationTime:
-		return map[string]any{"rate": p.Rate.String(), "slots": p.Slots, "length": p.Length}
-	}
-	return nil
 }

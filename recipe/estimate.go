@@ -74,15 +74,17 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 	for i, s := range counts {
 		unblurred[i] = p.unblur(float64(s), n)
 	}
-	if imp, ok := r.Participation.(Importance); ok {
+	if r.ByAnswer() {
 		// n = rare t_rare + usual t_usual, and the sums tell the rare ones.
+		least, _ := r.reportRates()
+		share, _ := least.Float64()
 		rare := 0.0
 		for _, x := range unblurred {
 			rare += x / p.report
 		}
-		usual := max(0, n-rare*p.upload) / r.uploaded(imp.Default.Rat())
+		usual := max(0, n-rare*p.upload) / r.uploaded(least)
 		e.Devices = rare + usual
-		e.Answers = rare*p.report + usual*imp.Default.Float()
+		e.Answers = rare*p.report + usual*share
 	} else {
 		e.Devices, e.Answers = n/p.upload, n*p.report/p.upload
 	}

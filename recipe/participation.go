@@ -5,49 +5,63 @@ import (
 	"math"
 	"math/big"
 
+	"golang.org/x/crypto/cryptobyte"
+
 	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// Bernoulli: each device decides by a secret coin of its own, the same for every answer.
-type Bernoulli struct {
-	// Rate is the probability of reporting, below 1.
-	Rate Rational
+// Participation is how a device decides whether to answer. Each has a file of its own, with
+// all that there is to say of it: [Always], [Bernoulli], [Importance] and [DonationTime].
+type Participation interface {
+	fmt.Stringer
+	// Units is the length of a round in units of the recipe's TimePrecision, where the
+	// participation fixes it; else 0.
+	Units() uint64
+	participation() uint8
+	append(b *cryptobyte.Builder)
+	// params are those of the JSON form, nil for none.
+	params() any
+	validate(v *validator, r *Recipe)
+	// rates are the least and the largest probability, over all answers, of reporting once a
+	// slot has come.
+	rates() (least, most *big.Rat)
+	// byAnswer says that these differ.
+	byAnswer() bool
 }
 
-// Importance: each device decides by a secret coin whose bias depends on its answer, so that the rare answers are the
-// better sampled ("counting needles", paper 000 section 3.1). The default answer is the zero vector of a [Multihot] of
-// weight 1. Who sees a device upload learns about its answer, so [Cover] and [Dummies] go with it.
-type Importance struct {
-	// Default is the probability of reporting the zero vector; Other that of any other answer, not below it. Below 1.
-	Default, Other Rational
+// participations are those that this version knows, with how each is read from its bytes; in
+// the order of their numbers.
+var participations = []struct {
+	tag  uint8
+	read func(d *decoder) Participation
+}{
+	{tagAlways, func(*decoder) Participation { return Always{} }},
+	{tagBernoulli, readBernoulli},
+	{tagImportance, readImportance},
+	{tagDonationTime, readDonationTime},
 }
 
-// DonationTime: each device waits for a random slot, and decides by a coin when it comes (paper 000, appendix A). Slot i of
-// 0..Slots-1 has probability (1-1/Slots)^i / Slots; with the rest a device leaves out the whole round.
-type DonationTime struct {
-	// Rate is the probability of reporting in the slot, below 1.
-	Rate Rational
-	// Slots is 2 to MaxSlots. Each is a batch of its own.
-	Slots uint32
-	// Length of a slot in units of the recipe's TimePrecision, 1 or more.
-	Length uint32
+func readParticipation(tag uint8, d *decoder) (Participation, bool) {
+	for _, p := range participations {
+		if p.tag == tag {
+			return p.read(d), true
+		}
+	}
+	return nil, false
 }
 
-func (Bernoulli) participation() uint8    { return tagBernoulli }
-func (Importance) participation() uint8   { return tagImportance }
-func (DonationTime) participation() uint8 { return tagDonationTime }
+// Always answers whenever it is asked.
+type Always struct{}
 
-func (p Bernoulli) String() string {
-	return fmt.Sprintf("each device decides by a secret coin; %s of them report", p.Rate)
-}
-func (p Importance) String() string {
-	return fmt.Sprintf("each device decides by a secret coin; %s of those with nothing to tell report, and %s of the others", p.Default, p.Other)
-}
-func (p DonationTime) String() string {
-	return fmt.Sprintf("each device waits for a random one of %d slots, if it draws one, and then decides by a secret coin; %s report",
-		p.Slots, p.Rate)
-}
+func (Always) String() string                { return "every device that is asked answers" }
+func (Always) Units() uint64                 { return 0 }
+func (Always) participation() uint8          { return tagAlways }
+func (Always) append(*cryptobyte.Builder)    {}
+func (Always) params() any                   { return nil }
+func (Always) validate(*validator, *Recipe)  {}
+func (Always) rates() (least, most *big.Rat) { return big.NewRat(1, 1), big.NewRat(1, 1) }
+func (Always) byAnswer() bool                { return false }
 
 // Dummies are reports of no answer, sent by devices whose coin said not to report: without them the number of reports
 // would tell whether one more person answered.
@@ -106,13 +120,10 @@ func (k KEM) String() string {
 }
 
 // Sampled says whether devices decide by coins.
-func (r *Recipe) Sampled() bool {
-	switch r.Participation.(type) {
-	case nil, Always:
-		return false
-	}
-	return true
-}
+func (r *Recipe) Sampled() bool { return r.Participation != nil && r.Participation != Always{} }
+
+// ByAnswer says whether a device's coin depends on its answer.
+func (r *Recipe) ByAnswer() bool { return r.Participation != nil && r.Participation.byAnswer() }
 
 // Amplified says whether sampling counts for the guarantee: who receives a report must
 // not see who sent it.
@@ -120,20 +131,15 @@ func (r *Recipe) Amplified() bool { return r.Sampled() && r.Relay != nil }
 
 // reportRates returns the least and the largest probability, over all answers, of reporting once a slot has come.
 func (r *Recipe) reportRates() (least, most *big.Rat) {
-	switch p := r.Participation.(type) {
-	case Bernoulli:
-		return p.Rate.Rat(), p.Rate.Rat()
-	case Importance:
-		return p.Default.Rat(), p.Other.Rat()
-	case DonationTime:
-		return p.Rate.Rat(), p.Rate.Rat()
+	if r.Participation == nil {
+		return Always{}.rates()
 	}
-	return big.NewRat(1, 1), big.NewRat(1, 1)
+	return r.Participation.rates()
 }
 
 // Slots is the number of slots of a round.
 func (r *Recipe) Slots() uint32 {
-	if p, ok := r.Participation.(DonationTime); ok {
+	if p, ok := r.DonationTime(); ok {
 		return p.Slots
 	}
 	return 1
@@ -238,18 +244,6 @@ func (r *Recipe) Threshold() uint64 {
 	return r.MinBatch + r.Dummies.Allowance
 }
 
-// MaxSlots bounds [DonationTime].
-const MaxSlots = 4096
-
-// Watched is what a device's reporting, or not, tells about its answer: 0 for nothing.
-func (r *Recipe) Watched(p Importance) float64 {
-	rare, usual := r.uploaded(p.Other.Rat()), r.uploaded(p.Default.Rat())
-	if seen := math.Max(math.Log(rare/usual), math.Log((1-usual)/(1-rare))); seen > 0 {
-		return outward.Up(seen) + outward.Underflow
-	}
-	return 0
-}
-
 // Coins are a round's coins as a guarantee takes them, rounded to the side that protects less.
 type Coins struct {
 	Rate  float64 // with which an answer is reported, to who knows the cover coins
@@ -280,37 +274,18 @@ func (r *Recipe) DummyAllowance() (uint64, error) {
 	return upperQuantile(r.Rate.Devices, min(1, outward.Up(likely*(c-s)*r.Dummies.Rate.Float())), DummyMiss)
 }
 
-func (v *validator) participation(r *Recipe) {
-	chance := func(field string, x Rational, most *big.Rat, what string) {
-		if !x.Valid() {
-			v.add(field, "is not a positive fraction in lowest terms")
-		} else if x.Rat().Cmp(most) >= 0 {
-			v.add(field, "is %s, want %s", x, what)
-		}
+// chance refuses what is no probability below 1, as want says.
+func (v *validator) chance(field string, x Rational, want string) {
+	if !x.Valid() {
+		v.add(field, "is not a positive fraction in lowest terms")
+	} else if x.Rat().Cmp(big.NewRat(1, 1)) >= 0 {
+		v.add(field, "is %s, want %s", x, want)
 	}
-	one := big.NewRat(1, 1)
-	switch p := r.Participation.(type) {
-	case Bernoulli:
-		chance("participation.rate", p.Rate, one, "below 1")
-	case Importance:
-		chance("participation.default", p.Default, one, "below 1")
-		chance("participation.other", p.Other, one, "below 1: a person whose answer is always reported hides behind no coin")
-		if p.Default.Valid() && p.Other.Valid() && p.Default.Rat().Cmp(p.Other.Rat()) > 0 {
-			v.add("participation.default", "is above that of other answers")
-		}
-		if q, ok := r.Query.(Multihot); !ok || q.MaxWeight != 1 {
-			v.add("participation", "by the answer's importance needs a multihot query of weight 1, whose zero vector is the default")
-		}
-		if r.Cover == nil {
-			v.add("cover", "is missing: under importance sampling, who sees a device upload learns about its answer")
-		}
-		if r.Relay == nil {
-			v.add("relay", "is missing: under importance sampling, who knows the sender of a report learns about the answer")
-		}
-	case DonationTime:
-		chance("participation.rate", p.Rate, one, "below 1")
-		v.between("participation.slots", uint64(p.Slots), 2, MaxSlots)
-		v.between("participation.length", uint64(p.Length), 1, 1<<20)
+}
+
+func (v *validator) participation(r *Recipe) {
+	if r.Participation != nil {
+		r.Participation.validate(v, r)
 	}
 	v.relay(r)
 	if r.KEM != X25519 && !isKnown("kem", uint16(r.KEM)) {
@@ -349,7 +324,7 @@ func (v *validator) relay(r *Recipe) {
 func (v *validator) sampling(r *Recipe) {
 	if r.Rate == nil {
 		v.add("rate", "is missing: sampled recipes say how many devices decide")
-	} else if p, ok := r.Participation.(DonationTime); ok && r.Rate.Units != uint64(p.Slots)*uint64(p.Length) {
+	} else if p, ok := r.DonationTime(); ok && r.Rate.Units != p.Units() {
 		v.add("rate.units", "is %d, want the %d slots of %d units", r.Rate.Units, p.Slots, p.Length)
 	}
 	if r.Query.Form() == Bucket && !r.Randomized() {

@@ -65,15 +65,6 @@ type Recipe struct {
 	Labels []string
 }
 
-// Participation is how a device decides whether to answer: one of [Always], [Bernoulli], [Importance] and [DonationTime].
-type Participation interface {
-	participation() uint8
-	fmt.Stringer
-}
-
-// Always answers whenever it is asked.
-type Always struct{}
-
 // A Path is how reports travel: only [TwoServer] in this version.
 type Path interface {
 	path() uint8
@@ -134,12 +125,11 @@ type Population struct {
 	Expected uint64
 }
 
-func (Always) participation() uint8 { return tagAlways }
-func (TwoServer) path() uint8       { return tagTwoServer }
-func (NoClaim) claim() uint8        { return tagClaimNone }
-func (ApproxDP) claim() uint8       { return tagApproxDP }
-func (NoWindow) window() uint8      { return tagWindowNone }
-func (Between) window() uint8       { return tagWindowInterval }
+func (TwoServer) path() uint8  { return tagTwoServer }
+func (NoClaim) claim() uint8   { return tagClaimNone }
+func (ApproxDP) claim() uint8  { return tagApproxDP }
+func (NoWindow) window() uint8 { return tagWindowNone }
+func (Between) window() uint8  { return tagWindowInterval }
 
 // buckets is how many an answer names one of; false for other queries.
 func (r *Recipe) buckets() (uint32, bool) {

@@ -50,7 +50,7 @@ func (r *Recipe) RoundUnits() uint64 {
 // BatchUnits is the length, in units of TimePrecision, of what is released together at
 // least: a round, or a slot for [DonationTime]. Report times are multiples of it.
 func (r *Recipe) BatchUnits() uint64 {
-	if p, ok := r.Participation.(DonationTime); ok {
+	if p, ok := r.DonationTime(); ok {
 		return max(1, uint64(p.Length))
 	}
 	return r.RoundUnits()
@@ -155,7 +155,7 @@ func (r *Recipe) CheckBatch(asked dap.Interval) error {
 		return nil
 	}
 	e := &BatchError{Asked: asked, Alone: r.Alone(), what: "round", unit: r.TimePrecision}
-	if _, ok := r.Participation.(DonationTime); ok {
+	if _, ok := r.DonationTime(); ok {
 		e.what = "slot"
 	}
 	end, _ := asked.End()
@@ -180,7 +180,7 @@ func (v *validator) rounds(r *Recipe) {
 	if rate := r.Rate; rate != nil && rate.Units != units {
 		v.add("rate.units", "is %d, but a round has %d", rate.Units, units)
 	}
-	if p, ok := r.Participation.(DonationTime); ok && uint64(p.Slots)*uint64(p.Length) != units {
+	if p, ok := r.DonationTime(); ok && p.Units() != units {
 		v.add("round.units", "is %d, want the %d slots of %d units", units, p.Slots, p.Length)
 	}
 	if w, ok := r.Window.(Between); ok && (uint64(w.Start)%units != 0 || uint64(w.End)%units != 0) {
@@ -196,7 +196,7 @@ func (v *validator) rounds(r *Recipe) {
 func (r *Recipe) describeRounds() string {
 	length := duration(r.BatchUnits(), r.TimePrecision)
 	what := "a round is " + length
-	if p, ok := r.Participation.(DonationTime); ok {
+	if p, ok := r.DonationTime(); ok {
 		what = fmt.Sprintf("a round is %s, %d slots of %s", duration(r.RoundUnits(), r.TimePrecision), p.Slots, length)
 	}
 	if p, ok := r.Path.(TwoServer); ok && p.BatchMode == dap.LeaderSelected {

@@ -56,7 +56,7 @@ func (r *Recipe) Append(dst []byte) ([]byte, error) {
 	addBytes16(b, r.Description)
 	addChoice(b, r.Query.query(), r.Query.append)
 	addChoice(b, r.Randomizer.randomizer(), r.Randomizer.append)
-	addChoice(b, r.Participation.participation(), func(b *cryptobyte.Builder) { addParticipation(b, r.Participation) })
+	addChoice(b, r.Participation.participation(), r.Participation.append)
 	addChoice(b, r.Path.path(), func(b *cryptobyte.Builder) { addPath(b, r.Path) })
 	addChoice(b, r.Noise.noise(), r.Noise.append)
 	addChoice(b, r.Claim.claim(), func(b *cryptobyte.Builder) { addClaim(b, r.Claim) })
@@ -81,23 +81,6 @@ func addBytes16(b *cryptobyte.Builder, s string) {
 func addChoice(b *cryptobyte.Builder, tag uint8, config cryptobyte.BuilderContinuation) {
 	b.AddUint8(tag)
 	b.AddUint16LengthPrefixed(config)
-}
-
-func addParticipation(b *cryptobyte.Builder, p Participation) {
-	switch p := p.(type) {
-	case Always:
-	case Bernoulli:
-		addRational(b, p.Rate)
-	case Importance:
-		addRational(b, p.Default)
-		addRational(b, p.Other)
-	case DonationTime:
-		addRational(b, p.Rate)
-		b.AddUint32(p.Slots)
-		b.AddUint32(p.Length)
-	default:
-		panic(fmt.Sprintf("recipe: internal error: no encoding for participation %T", p))
-	}
 }
 
 func addPath(b *cryptobyte.Builder, p Path) {
@@ -208,20 +191,6 @@ func readChoice[T any](d *decoder, registry string, read func(tag uint8, config 
 		return none
 	}
 	return v
-}
-
-func readParticipation(tag uint8, d *decoder) (Participation, bool) {
-	switch tag {
-	case tagAlways:
-		return Always{}, true
-	case tagBernoulli:
-		return Bernoulli{d.rational("rate")}, true
-	case tagImportance:
-		return Importance{Default: d.rational("default"), Other: d.rational("other")}, true
-	case tagDonationTime:
-		return DonationTime{Rate: d.rational("rate"), Slots: d.u32("slots"), Length: d.u32("length")}, true
-	}
-	return nil, false
 }
 
 func readPath(tag uint8, d *decoder) (Path, bool) {

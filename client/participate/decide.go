@@ -195,7 +195,7 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 		return nil, fmt.Errorf("participate: time of the decision: %w", err)
 	}
 	round, last := r.Round(unit), unit
-	_, donates := r.Participation.(recipe.DonationTime)
+	_, donates := r.DonationTime()
 	if donates {
 		round++
 		unit = dap.Time(round * r.RoundUnits())

@@ -15,7 +15,7 @@ import (
 // draw draws the slot of a round that was paid for, and writes it down before anything rests on it. After a crash in between
 // the device sits the round out.
 func (d *Device) draw(p *Plan, v client.Value, kind recipe.Answer, round uint64, now time.Time) (*Decision, error) {
-	donation := p.recipe.Participation.(recipe.DonationTime)
+	donation, _ := p.recipe.DonationTime()
 	slot, ok := DonationSlots{Slots: donation.Slots, coin: d.coin}.Draw(0)
 	drawn := draw{slot: noSlot}
 	if ok {
@@ -44,7 +44,7 @@ func (d *Device) Resume(ctx context.Context, p *Plan, v client.Value, t time.Tim
 		return nil, err
 	}
 	key, drawn, ok := d.Ledger.drawn(p.o.Client.RecipeID(), t)
-	if _, donates := p.recipe.Participation.(recipe.DonationTime); !ok || !donates {
+	if _, donates := p.recipe.DonationTime(); !ok || !donates {
 		return nil, ErrNoDraw
 	}
 	if err := p.fetch(ctx); err != nil {
@@ -55,7 +55,7 @@ func (d *Device) Resume(ctx context.Context, p *Plan, v client.Value, t time.Tim
 
 // appoint makes the decision that waits for a slot.
 func (d *Device) appoint(p *Plan, v client.Value, kind recipe.Answer, key drawKey, drawn draw, now time.Time) (*Decision, error) {
-	donation := p.recipe.Participation.(recipe.DonationTime)
+	donation, _ := p.recipe.DonationTime()
 	a := &appointment{ledger: d.Ledger, key: key, kind: kind, coin: d.coin.or()}
 	first := dap.Time(key.round * p.recipe.RoundUnits())
 	var err error

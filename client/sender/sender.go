@@ -64,7 +64,7 @@ func (o *Options) plan(ctx context.Context, answering client.Options, d *partici
 
 // donates says whether devices draw a time of their own.
 func (o *Options) donates() bool {
-	_, ok := o.Client.Checked.Recipe().Participation.(recipe.DonationTime)
+	_, ok := o.Client.Checked.Recipe().DonationTime()
 	return ok
 }
 

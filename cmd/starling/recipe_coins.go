@@ -62,8 +62,8 @@ func newRoundFlags(flags *flag.FlagSet) roundFlags {
 // set fills in the length of a round and the grace, once the participation is known.
 func (f roundFlags) set(o *account.Options) error {
 	o.RoundUnits = max(1, *f.round)
-	if p, ok := o.Participation.(recipe.DonationTime); ok {
-		slots := uint64(p.Slots) * uint64(p.Length)
+	if o.Participation != nil && o.Participation.Units() != 0 {
+		slots := o.Participation.Units()
 		if *f.round != 0 && *f.round != slots {
 			return fmt.Errorf("--round is %d, but the slots of --donate are %d units", *f.round, slots)
 		}

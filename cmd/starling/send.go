@@ -108,7 +108,7 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 					}
 					x.options.Manifest = ohttp.Pin(m)
 				}
-				if r.Participation != (recipe.Always{}) || coins.given() {
+				if r.Sampled() || coins.given() {
 					if err := x.validate(len(values), *simulate != 0); err != nil {
 						return err
 					}

@@ -118,7 +118,7 @@ func (s *coinSend) certified() (func(*recipe.Targeting) error, error) {
 // validate refuses combinations of flags before anything is opened.
 func (x *sending) validate(values int, simulated bool) error {
 	f := x.flags
-	_, donates := x.recipe.Participation.(recipe.DonationTime)
+	_, donates := x.recipe.DonationTime()
 	switch {
 	case *f.wait && !donates:
 		return usageOf("send", errors.New("--wait is for recipes whose devices donate at a random time, and this one asks at once"))
@@ -171,7 +171,7 @@ func (x *sending) person(ctx context.Context, e *env, v client.Value) (err error
 	if err != nil {
 		return x.refusal(ctx, err)
 	}
-	if _, donates := x.recipe.Participation.(recipe.DonationTime); donates {
+	if _, donates := x.recipe.DonationTime(); donates {
 		return x.donate(ctx, e, p, decision)
 	}
 	// From here on nothing but --tell says what was decided: not an exit code, not an
@@ -252,7 +252,7 @@ func hintOfTrust(err error) string {
 
 // report says what was paid, and with --tell what for.
 func (x *sending) report(e *env, ledger *participate.Ledger, d *participate.Decision, sent error) error {
-	if x.recipe.Participation == (recipe.Always{}) {
+	if !x.recipe.Sampled() {
 		return x.certain(e, ledger, sent)
 	}
 	outcome := ""

@@ -107,12 +107,10 @@ func (r subject) releases(s Situation, delta recipe.Decimal, rounds uint32) ([]r
 		return []release.Release{one}, spent, nil
 	}
 	if !s.Hidden {
-		if p, ok := r.Participation.(recipe.Importance); ok {
-			// Who sees that a device reports, and cannot tell reports from dummies, sees
-			// a randomized response to whether its answer is the default.
-			if seen := r.Watched(p); seen > 0 {
-				return []release.Release{release.One(release.ApproxDP{Epsilon: seen}), one}, spent, nil
-			}
+		// Who sees that a device reports, and cannot tell reports from dummies, may see a
+		// randomized response to whether its answer is the default.
+		if seen := r.Watched(); seen > 0 {
+			return []release.Release{release.One(release.ApproxDP{Epsilon: seen}), one}, spent, nil
 		}
 		return []release.Release{one}, spent, nil
 	}
@@ -216,8 +214,8 @@ func (r subject) unconditional(claim recipe.ApproxDP, delta recipe.Decimal, roun
 		return l, err
 	}
 	l, err := r.ownNoise(delta, rounds)
-	if p, ok := r.Participation.(recipe.Importance); ok && err == nil {
-		l.Epsilon = outward.Above(l.Epsilon + float64(rounds)*r.Watched(p))
+	if err == nil && r.ByAnswer() {
+		l.Epsilon = outward.Above(l.Epsilon + float64(rounds)*r.Watched())
 	}
 	return l, err
 }
@@ -235,7 +233,7 @@ func (r subject) fallbacks(s Situation, claim recipe.ApproxDP) ([]recipe.Fallbac
 		seen := s
 		seen.Hidden = false
 		note := fmt.Sprintf("sampling counts for nothing: for %v neighbours", r.KnownNeighbours())
-		if _, ok := r.Participation.(recipe.Importance); ok {
+		if r.ByAnswer() {
 			note += ", with what the device's reporting tells about its answer"
 		}
 		err := add(recipe.RelayColludes, seen, r.KnownNeighbours(),

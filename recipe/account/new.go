@@ -160,7 +160,7 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 		ServerKeys:    o.ServerKeys,
 		Labels:        o.Labels,
 	}}
-	if _, ok := r.Participation.(recipe.Importance); ok && r.Cover == nil {
+	if r.ByAnswer() && r.Cover == nil {
 		r.Cover = &recipe.Cover{Rate: recipe.Rational{Num: 1, Den: 1}}
 	}
 	// The accountant is asked only about a recipe that is sound as it stands.
@@ -187,9 +187,10 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 // rounds are those of the options, nil where they are one unit without grace.
 func (o *Options) rounds() *recipe.Rounds {
 	s := recipe.Rounds{Units: o.RoundUnits}
-	if p, ok := o.Participation.(recipe.DonationTime); ok && s.Units == 0 {
-		s.Units = uint64(p.Slots) * uint64(p.Length)
-	} else if o.Rate != nil && s.Units == 0 {
+	if o.Participation != nil && s.Units == 0 {
+		s.Units = o.Participation.Units()
+	}
+	if o.Rate != nil && s.Units == 0 {
 		s.Units = o.Rate.Units
 	}
 	s.Units = max(1, s.Units)
