@@ -40,7 +40,7 @@
 //	internal/body      bodies of requests from strangers, within a budget of memory
 //	internal/search    where a cost falls to a budget; internal/prose: words that fit a terminal
 //	internal/outward   rounding to the safe side, each reason said once
-//	internal/binomial  sums over binomial laws
+//	internal/binomial  sums over binomial distributions
 //	internal/endpoint  the URLs at which parties are reached
 //	internal/wire      messages in TLS syntax, read and written from one table of fields
 //	signed             signedtest; who vouches for keys: owners' Ed25519 keys, anchors,

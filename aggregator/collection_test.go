@@ -240,6 +240,13 @@ func TestCollectionSaysWhatItWaitsFor(t *testing.T) {
 	if got := p.poll(loc); len(got.body) == 0 || got.header.Get(releases.WaitingHeader) != "" {
 		t.Errorf("released: %d bytes, %q", len(got.body), got.header.Get(releases.WaitingHeader))
 	}
+	// Nor of a batch whose reports were all verified before it was asked for, and do.
+	full := newPair(t, setup{})
+	full.accept(full.reports(10)...)
+	full.step()
+	if got := full.ask(full.query()).header.Get(releases.WaitingHeader); got != "" {
+		t.Errorf("with enough reports: %q", got)
+	}
 }
 
 // TestCollectionWithdrawn: a question is given up for want of an answer, and not with the

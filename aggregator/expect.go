@@ -63,7 +63,7 @@ func (e Expectation) HoldsRound(reports uint64) bool {
 	return e.Reports > 0 && reports > saturated(e.Reports, holdFactor)
 }
 
-// Holds says whether a batch of that many reports is held.
+// Holds says whether a batch of a number of reports is held.
 func (e Expectation) Holds(reports uint64, span dap.Interval) bool {
 	return e.Reports > 0 && reports > saturated(e.Of(span), holdFactor)
 }

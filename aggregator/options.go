@@ -270,7 +270,7 @@ type Limits struct {
 	ClockSkew time.Duration
 	// MaxAge is how old a report may be when it is uploaded, in whole units of the task,
 	// or whole rounds where it has a calendar; older ones are report_dropped. It bounds
-	// how many buckets of time strangers can open where a task has no interval: each
+	// how many batch buckets strangers can open where a task has no interval: each
 	// costs the leader a job and files of its own. Default 0, no bound.
 	MaxAge time.Duration
 }

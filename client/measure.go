@@ -141,7 +141,7 @@ func (v Value) numbers() []uint64 {
 	return []uint64{v.number}
 }
 
-// ValueOf answers a query of that form, but for [recipe.Reals], with so many numbers as it
+// ValueOf answers a query of that form, but for [recipe.Reals], with as many numbers as it
 // takes: one, or for [recipe.Numbers] one for each place.
 func ValueOf(form recipe.Form, numbers []uint64) Value {
 	if form == isVector {

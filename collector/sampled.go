@@ -44,7 +44,7 @@ func (c *Collector) estimate(r *Result) error {
 	}
 	z := recipe.Normal95
 	if noise := c.recipe.Noise.Spread(); noise.Deviation > 0 {
-		z = max(z, noise.Reach95/noise.Deviation) // for noise that strays further than a normal law
+		z = max(z, noise.Reach95/noise.Deviation) // for noise that strays further than a normal distribution
 	}
 	r.Sampled = &Sampled{
 		Devices: e.Devices, Answers: e.Answers, Dummies: math.Max(0, float64(r.ReportCount)-e.Answers),

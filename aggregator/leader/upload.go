@@ -17,9 +17,10 @@ import (
 	"github.com/starling-agg/starling/internal/releases"
 )
 
-// postReports takes an upload request (DAP-18 section 4.4.3). It opens nothing: size, encoding, time, extensions, the id of
-// the key and the state of the bucket are all that it looks at. The answer comes after the reports are durable, and names
-// only those that were refused, in the order of the request.
+// postReports takes an upload request (DAP-18 section 4.4.3). It opens nothing: size,
+// encoding, time, extensions, the id of the key and the state of the batch bucket are all
+// that it looks at. The answer comes after the reports are durable, and names only those
+// that were refused, in the order of the request.
 //
 // Step 7 of one report: from an upload of sealed shares, to an acknowledged entry in the log.
 func (l *Leader) postReports(r *edge.Request) error {

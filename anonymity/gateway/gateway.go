@@ -64,7 +64,7 @@ type target struct {
 	path string // of base, with a slash at its end
 }
 
-// unknownShare is the part of the room, one in so many, that requests may take of tasks
+// unknownShare is the part of the room, one in unknownShare, that requests may take of tasks
 // that no target ever knew: anybody can make some up.
 const unknownShare = 16
 

@@ -276,20 +276,20 @@ func TestVarint(t *testing.T) {
 func TestBucket(t *testing.T) {
 	last := 0
 	for n := range 1 << 20 {
-		b := Bucket(n, MinRequest)
+		b := PaddedSize(n, MinRequest)
 		switch {
 		case b < n || b < last:
 			t.Fatalf("%d in a bucket of %d", n, b)
 		case n > powersUpTo && float64(b) > 1.04*float64(n):
 			t.Fatalf("%d padded to %d, more than 4 %%", n, b)
-		case Bucket(b, MinRequest) != b:
-			t.Fatalf("bucket %d goes into %d", b, Bucket(b, MinRequest))
+		case PaddedSize(b, MinRequest) != b:
+			t.Fatalf("bucket %d goes into %d", b, PaddedSize(b, MinRequest))
 		}
 		last = b
 	}
 	for n, want := range map[int]int{0: 4096, 4096: 4096, 4097: 8192, 33000: 65536, 65536: 65536, 65537: 67584} {
-		if got := Bucket(n, MinRequest); got != want {
-			t.Errorf("Bucket(%d) = %d, want %d", n, got, want)
+		if got := PaddedSize(n, MinRequest); got != want {
+			t.Errorf("PaddedSize(%d) = %d, want %d", n, got, want)
 		}
 	}
 }

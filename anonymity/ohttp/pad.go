@@ -2,21 +2,23 @@ package ohttp
 
 import "math/bits"
 
-// The buckets of padding, shared by all recipes: a recipe is not known by the size of its reports.
+// The padded sizes are shared by all recipes: a recipe is not known by the size of its
+// reports.
 const (
 	// MinRequest is the smallest padded request, in bytes.
 	MinRequest = 4 << 10
 	// MinResponse is the smallest padded response, in bytes. What a leader has to say about one report fits in.
 	MinResponse = 1 << 10
-	// powersUpTo is the largest bucket that is a power of two; above it they are Padmé's.
+	// powersUpTo is the largest padded size that is a power of two; above it they are Padmé's.
 	powersUpTo = 64 << 10
 )
 
-// Bucket is the least bucket of n bytes or more: smallest, the powers of two above it up to 64 KiB, and above that the
-// numbers that Padmé allows, whose leading bits hold about as many digits as their length has, so that padding adds at
-// most 4 % there and a size tells O(log log) bits ("Reducing Metadata Leakage from Encrypted Files and Communication with
-// PURBs", PoPETs 2019, section 4).
-func Bucket(n, smallest int) int {
+// PaddedSize is the least padded size of n bytes or more: smallest, the powers of two
+// above it up to 64 KiB, and above that the numbers that Padmé allows, whose leading bits
+// hold about as many digits as their length has, so that padding adds at most 4 % there
+// and a size tells O(log log) bits ("Reducing Metadata Leakage from Encrypted Files and
+// Communication with PURBs", PoPETs 2019, section 4).
+func PaddedSize(n, smallest int) int {
 	if n <= smallest {
 		return smallest
 	}
@@ -29,7 +31,7 @@ func Bucket(n, smallest int) int {
 	return (n + mask) &^ mask
 }
 
-// Pad appends zeros up to the bucket; binary HTTP takes them for padding (RFC 9292 section 3.8).
+// Pad appends zeros up to the padded size; binary HTTP takes them for padding (RFC 9292 section 3.8).
 func Pad(message []byte, smallest int) []byte {
-	return append(message, make([]byte, Bucket(len(message), smallest)-len(message))...)
+	return append(message, make([]byte, PaddedSize(len(message), smallest)-len(message))...)
 }

@@ -12,6 +12,6 @@
 // [Config] is a relay process: a TOML file, and its parts for the service frame.
 //
 // A relay that works with the gateway can undo all of this, so their owners must differ.
-// Alone it still sees when a device sends, and the size bucket; cover requests are
+// Alone it still sees when a device sends, and the padded size; cover requests are
 // against that.
 package relay

@@ -1,5 +1,5 @@
 // Package participate decides, on the device and in secret, whether and when it takes part in a recipe, and keeps the
-// account of what that costs (paper 000, sections 3 and 4.1).
+// ledger of what that costs (paper 000, sections 3 and 4.1).
 //
 // # One decision
 //

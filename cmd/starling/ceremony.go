@@ -51,7 +51,7 @@ func newCeremony(flags *flag.FlagSet) *ceremony {
 		previous: flags.String("previous", "", "the manifest before, a `FILE`"),
 		revision: flags.Uint("revision", 0, "another manifest of --previous's epoch, the `N`th, in an emergency"),
 		tries:    flags.Uint("tries", ohttp.DefaultTries, "devices try `N` times at most"),
-		hold:     flags.Duration("hold", ohttp.DefaultHold, "the gateway keeps uploads for so much `TIME` at most, as hold in gateway.toml: leader's and helper's keys live as long"),
+		hold:     flags.Duration("hold", ohttp.DefaultHold, "the gateway keeps uploads for a `TIME` at most, as hold in gateway.toml: leader's and helper's keys live as long"),
 		sign:     newSignFlags(flags, "the gateway's"),
 	}
 }

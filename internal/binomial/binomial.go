@@ -1,4 +1,4 @@
-// Package binomial brackets sums over binomial laws: probabilities, tails and excesses,
+// Package binomial brackets sums over binomial distributions: probabilities, tails and excesses,
 // each with what float64 can lose of it charged outwards. A count is a float64 that holds
 // a whole number below 2^53.
 package binomial

@@ -251,7 +251,7 @@ func NewL1BoundSum(shares, length int, bound uint64, chunk int) (*L1BoundSum, er
 	if err := checkChunk((length+1)*len(w), chunk, 1); err != nil {
 		return nil, err
 	}
-	// No sum of that many elements below 2^64 wraps around the field, so that the
+	// No sum of as many elements below 2^64 wraps around the field, so that the
 	// equation holds over the integers.
 	c := flp.NewTotalled(field.Field128{}, length, w, chunk)
 	return &L1BoundSum{newCore(IDL1BoundSum, shares, 1, c, length, w), bound}, nil

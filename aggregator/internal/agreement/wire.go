@@ -214,8 +214,8 @@ type Part struct {
 // Has says whether a print belongs to the part.
 func (p *Part) Has(x Print) bool { return uint64(x)>>(64-p.Bits) == uint64(p.Index) }
 
-// Parts is into how many bits' worth of parts ledgers of so many releases are cut, and false
-// where they are too long to be compared.
+// Parts returns by how many bits ledgers of a number of releases are cut into parts, and
+// false where they are too long to be compared.
 func Parts(releases uint64) (bits uint8, ok bool) {
 	for releases > MaxPrints/2 { // hashes do not fall evenly
 		releases, bits = (releases+1)/2, bits+1

@@ -11,7 +11,7 @@ type Gate struct {
 	queue chan struct{}
 }
 
-// NewGate returns a gate for that many working and waiting callers.
+// NewGate returns a gate for a number of working and one of waiting callers.
 func NewGate(working, waiting int) *Gate {
 	return &Gate{make(chan struct{}, working), make(chan struct{}, working+waiting)}
 }

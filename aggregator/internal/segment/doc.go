@@ -7,8 +7,9 @@
 //	segments/..      segments: immutable runs of reports of one task and one bucket ([Sorter], [Segment])
 //	runs/..          sorted runs of report ids already aggregated in a task, for replay ([Runs])
 //
-// The folders are the caller's choice; each has to be this package's alone. A bucket is a multiple of the task's
-// time_precision: the Time of the report as DAP writes it.
+// The folders are the caller's choice; each has to be this package's alone. A batch
+// bucket is a multiple of the task's time_precision: the Time of the report as DAP writes
+// it.
 //
 // # Durability: files before rows
 //
@@ -25,10 +26,10 @@
 // log's id, so that sorting again overwrites what a crash left. A report that was not acknowledged appears at most once
 // per upload.
 //
-// Duplicates: of several reports with one id in the same log, task and bucket the first
-// is kept and the rest are counted ([Meta.Duplicates]); DAP takes a repeated upload of
-// the same report silently. Others, of other logs or buckets, fall to the replay check at
-// the claim.
+// Duplicates: of several reports with one id in the same log, task and batch bucket the
+// first is kept and the rest are counted ([Meta.Duplicates]); DAP takes a repeated upload
+// of the same report silently. Others, of other logs or batch buckets, fall to the replay
+// check at the claim.
 //
 // # Start-up
 //

@@ -16,7 +16,7 @@ type ReportID = [16]byte
 // Entry is one report to keep.
 type Entry struct {
 	TaskID   TaskID
-	Bucket   uint64 // start of the bucket: DAP Time, a multiple of the task's time_precision
+	Bucket   uint64 // start of the batch bucket: DAP Time, a multiple of the task's time_precision
 	ReportID ReportID
 	Report   []byte // as the client sent it
 }
@@ -30,7 +30,8 @@ var (
 	ErrForeign  = errors.New("segment: reports of a task that was never provisioned here")
 )
 
-// A record of the log is a sequence of blocks, one per run of entries with the same task and bucket:
+// A record of the log is a sequence of blocks, one per run of entries with the same task
+// and batch bucket:
 //
 //	task 32 | bucket u64 | count u32 | count × (report id 16 | length u32 | report)
 const (

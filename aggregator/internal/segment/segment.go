@@ -37,8 +37,8 @@ type Meta struct {
 	Sum    Sum    // the file's trailer
 	// when the first report of its log was acknowledged, in Unix seconds; 0: not known
 	Came int64
-	// reports of this task and bucket left out of the log's segments because their id
-	// came before
+	// reports of this task and batch bucket left out of the log's segments because their
+	// id came before
 	Duplicates int
 }
 
@@ -163,8 +163,9 @@ func (s *Segment) Report(i int) []byte {
 	return s.body[offset : offset+length : offset+length]
 }
 
-// encode lays out a segment of entries, which share task and bucket; the returned Meta lacks Name and Duplicates. The content
-// is lent: it may be given back by [buffer.Put].
+// encode lays out a segment of entries, which share task and batch bucket; the returned
+// Meta lacks Name and Duplicates. The content is lent: it may be given back by
+// [buffer.Put].
 func encode(entries []Entry) ([]byte, Meta) {
 	body := 0
 	for i := range entries {

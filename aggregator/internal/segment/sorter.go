@@ -80,9 +80,11 @@ type SorterOptions struct {
 	Lost *lost.Room
 	// Latency is how long an acknowledged report may wait for company before its log is sorted; default 250 ms.
 	Latency time.Duration
-	// MaxBytes bounds the reports of one segment, in bytes; default 12 MiB, at most 1 GiB. A larger report is alone. Where it
-	// is somewhat above [InboxOptions.RotateBytes], a log of one bucket becomes one segment and no second, small one. From
-	// 256 KiB a report on it is 4 MiB at most: what a job costs besides its reports is nothing then, and memory is not.
+	// MaxBytes bounds the reports of one segment, in bytes; default 12 MiB, at most 1
+	// GiB. A larger report is alone. Where it is somewhat above
+	// [InboxOptions.RotateBytes], a log of one batch bucket becomes one segment and no
+	// second, small one. From 256 KiB a report on it is 4 MiB at most: what a job costs
+	// besides its reports is nothing then, and memory is not.
 	MaxBytes int
 	// MaxReports bounds the reports of one segment; default 4096.
 	MaxReports int
@@ -143,7 +145,7 @@ type SorterStats struct {
 	Logs       int64 // sorted
 	Segments   int64 // committed
 	Reports    int64 // in them
-	Duplicates int64 // left out because the same log, task and bucket had the id before
+	Duplicates int64 // left out because the same log, task and batch bucket had the id before
 	Damaged    int64 // logs set aside because acknowledged records in them are damaged
 	Dropped    int64 // reports in those records, at least
 	Failures   int64 // attempts to sort a log that ended in an error
@@ -392,13 +394,13 @@ func (s *Sorter) ensureDir(dir string) error {
 	return nil
 }
 
-// grouped are the entries of one task and bucket, distinct and in order of arrival.
+// grouped are the entries of one task and batch bucket, distinct and in order of arrival.
 type grouped struct {
 	entries    []Entry
 	duplicates int
 }
 
-// group sorts entries by task and bucket; the order depends on nothing but the log.
+// group sorts entries by task and batch bucket; the order depends on nothing but the log.
 func group(entries []Entry) []grouped {
 	groups := make(map[place]*grouped)
 	seen := make(map[member]struct{}, len(entries))

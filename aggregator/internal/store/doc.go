@@ -3,12 +3,13 @@
 //
 // # Model
 //
-// A task has batches: buckets of one time_precision, or leader-selected ids. A leader gets reports by the log
-// ([segment.Committer]), as segments that are claimed, sent and committed as one aggregation job each
-// ([Store.ClaimSegments], [Store.SaveSent], [Store.CommitSegment]). A helper gets them in aggregation jobs
-// ([Store.CommitJob]). Both commits add verified reports to their batches: check for replays, fold the shares, remember
-// the ids, count. A collection takes a batch through drain, freeze and release at the leader, and through release alone
-// at the helper.
+// A task has batches: batch buckets of one time_precision, or leader-selected ids. A
+// leader gets reports by the log ([segment.Committer]), as segments that are claimed,
+// sent and committed as one aggregation job each ([Store.ClaimSegments],
+// [Store.SaveSent], [Store.CommitSegment]). A helper gets them in aggregation jobs
+// ([Store.CommitJob]). Both commits add verified reports to their batches: check for
+// replays, fold the shares, remember the ids, count. A collection takes a batch through
+// drain, freeze and release at the leader, and through release alone at the helper.
 //
 // # Guarantees
 //

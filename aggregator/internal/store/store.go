@@ -49,14 +49,16 @@ type Task struct {
 	End           time.Time // not stored; when its last report can have come, clock skew included; zero: never
 }
 
-// A Batch names what reports are summed into: a bucket of time in time-interval tasks, a batch id in leader-selected ones.
-// Exactly one field counts, by the task's mode.
+// A Batch names what reports are summed into: a batch bucket in time-interval
+// tasks, a batch id in leader-selected ones. Exactly one field counts, by the task's
+// mode.
 type Batch struct {
-	Start dap.Time // time-interval: the bucket of one time_precision
+	Start dap.Time // time-interval: the batch bucket of one time_precision
 	ID    dap.BatchID
 }
 
-// A Selection names what a collection takes: an interval of buckets or one batch id.
+// A Selection names what a collection takes: an interval of batch buckets or one batch
+// id.
 type Selection struct {
 	Interval dap.Interval
 	ID       dap.BatchID
@@ -94,7 +96,7 @@ type Sent struct {
 // section 4.5.3.4).
 type Candidate struct {
 	ID     dap.ReportID
-	Time   dap.Time // floored to the bucket
+	Time   dap.Time // floored to the batch bucket
 	Batch  int32    // index into Commit.Batches
 	Report int32    // the caller's own index, untouched
 }
@@ -224,9 +226,9 @@ type Frozen struct {
 	Selection Selection
 	Count     uint64
 	Checksum  dap.Checksum
-	Span      dap.Interval // tight span of report times, in whole buckets
-	// Fullest is the most reports of any one bucket; 0 in leader-selected tasks, where
-	// buckets are not kept apart.
+	Span      dap.Interval // tight span of report times, in whole batch buckets
+	// Fullest is the most reports of any one batch bucket; 0 in leader-selected tasks,
+	// where batch buckets are not kept apart.
 	Fullest uint64
 }
 
@@ -333,7 +335,8 @@ type Store interface {
 	PutTask(ctx context.Context, t *Task) error
 	Tasks(ctx context.Context) ([]dap.TaskID, error)
 
-	// BatchState says whether the bucket still takes uploads. An answer may be stale by the time it is used: Commit decides.
+	// BatchState says whether the batch bucket still takes uploads. An answer may be
+	// stale by the time it is used: Commit decides.
 	BatchState(ctx context.Context, task dap.TaskID, b Batch) (BatchState, error)
 
 	// --- leader: segments to jobs
@@ -444,15 +447,17 @@ type Store interface {
 
 	// --- collections
 
-	// Drain prepares a collection: picks the batch (leader-selected: the oldest open one with Verified >= MinBatch),
-	// marks its buckets Draining if their verified count reaches the minimum, and says what still waits. ErrTooSmall
-	// when it does not reach it, ErrBusy when another collection holds some of it; nothing is marked then. Again gives
-	// the same selection.
+	// Drain prepares a collection: picks the batch (leader-selected: the oldest open one
+	// with Verified >= MinBatch), marks its batch buckets Draining if their verified
+	// count reaches the minimum, and says what still waits. ErrTooSmall when it does not
+	// reach it, ErrBusy when another collection holds some of it; nothing is marked then.
+	// Again gives the same selection.
 	Drain(ctx context.Context, r *Resource) (sel Selection, waiting uint64, err error)
-	// Freeze fixes the batch if nothing in it waits (else ErrBusy: it stays draining) and it still has its minimum; if
-	// not, or if it was not drained, the buckets are open (ErrTooSmall). A frozen collection stays frozen until it is
-	// released or fails. Segments that come for its buckets meanwhile are not claimable: the helper must
-	// not see them; once the batch is closed they count as batch_collected.
+	// Freeze fixes the batch if nothing in it waits (else ErrBusy: it stays draining) and
+	// it still has its minimum; if not, or if it was not drained, the batch buckets are
+	// open (ErrTooSmall). A frozen collection stays frozen until it is released or fails.
+	// Segments that come for its batch buckets meanwhile are not claimable: the helper
+	// must not see them; once the batch is closed they count as batch_collected.
 	Freeze(ctx context.Context, r *Resource, sel Selection) (*Frozen, error)
 	// Order says whether correlated noise may be drawn for a selection after what was released: nil, or a *[correlated.OrderError].
 	// Release asks again.
@@ -462,7 +467,7 @@ type Store interface {
 	Release(ctx context.Context, rel *Release) (response []byte, err error)
 	// Ledger says how far the releases of a task are. It outlives the task's retirement.
 	Ledger(ctx context.Context, task dap.TaskID) (Ledger, error)
-	// LedgerAt is what Ledger said of the chain after so many releases of a task, or
+	// LedgerAt is what Ledger said of the chain after a number of releases of a task, or
 	// ErrNotFound where it has fewer. Nothing was released at length 0.
 	LedgerAt(ctx context.Context, task dap.TaskID, length uint64) (releases.Digest, error)
 	// Entry is the release of a task at a length, from 1, and the chain before it; or

@@ -35,7 +35,7 @@ import (
 // A Pool bounds how many goroutines of a service verify at one time, over all batches. Safe for concurrent use.
 type Pool struct{ tokens chan struct{} }
 
-// NewPool returns a pool of that many workers; 0 means GOMAXPROCS.
+// NewPool returns a pool of workers; 0 means GOMAXPROCS.
 func NewPool(workers int) *Pool {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
@@ -336,9 +336,9 @@ func (b *Batch) Rejected() map[dap.ReportError]uint64 {
 	return m
 }
 
-// Fold adds the output share of every report with keep[i] to the share of its batch, of which there are n; a nil bucket
-// means all go to the first. The share of a batch that gets nothing is nil. Call it once. It fails with [ErrChanged], or not at
-// all.
+// Fold adds the output share of every report with keep[i] to the share of its batch, of
+// which there are n; a nil index means all go to the first. The share of a batch
+// that gets nothing is nil. Call it once. It fails with [ErrChanged], or not at all.
 func (b *Batch) Fold(keep []bool, bucket []int32, n int) ([]*vdaf.AggShare, error) {
 	aggs := make([]*vdaf.AggShare, n)
 	for i := range keep {

@@ -22,7 +22,7 @@ type Door struct {
 	requests int // that may still enter; guarded by mu
 }
 
-// New returns a door for at most that many requests and bytes of bodies at one time, each
+// New returns a door for at most a number of requests and of bytes of bodies at one time, each
 // body of at most that size, and there within the timeout by the machine's clock.
 func New(requests int, bytes, largest int64, timeout time.Duration) *Door {
 	return &Door{requests: requests, bytes: body.NewBudget(bytes), largest: largest, timeout: timeout}

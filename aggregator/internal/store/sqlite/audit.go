@@ -21,7 +21,7 @@ type auditor struct {
 	s        *Store
 	problems []string
 
-	batches []auditBatch     // by task, buckets ascending
+	batches []auditBatch     // by task, batch buckets ascending
 	byID    map[batchKey]int // leader-selected: index in batches
 	retired map[int64]bool   // tasks
 	runs    []auditRun
@@ -215,7 +215,7 @@ func (a *auditor) covered(t *task, sp span, id []byte) []*auditBatch {
 		}
 		return nil
 	}
-	// Batches of a task have buckets all or none.
+	// Batches of a task have batch buckets all or none.
 	from, _ := slices.BinarySearchFunc(of, sp.first, func(b auditBatch, first int64) int {
 		if b.task != t {
 			return 1

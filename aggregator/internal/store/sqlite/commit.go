@@ -342,7 +342,7 @@ func (r *batchRow) dest() []any {
 	return []any{&r.id, &r.bucket, &r.batch, &r.closed, &r.verified, &r.first, &r.last, &r.checksum, &r.share, &r.sum}
 }
 
-// key is the batch as the columns bucket and batch_id have it.
+// key is the batch as the columns `bucket` and `batch_id` have it.
 func (t *task) key(b store.Batch) (bucket, id any) {
 	if t.Mode == dap.TimeInterval {
 		return uint64(b.Start), nil

@@ -21,9 +21,11 @@
 //
 // # Closing
 //
-// What closes a batch is a row of the ledger, "release": an interval of time or a batch id. Buckets are never
-// enumerated, so an interval may be as long as it likes; whether a bucket is closed is one binary search in memory.
-// A collection that drains or has frozen its batch is such a row too, in "hold", and goes with its resource.
+// What closes a batch is a row of the ledger, "release": an interval of time or a batch
+// id. Batch buckets are never enumerated, so an interval may be as long as it likes;
+// whether a batch bucket is closed is one binary search in memory. A collection that
+// drains or has frozen its batch is such a row too, in "hold", and goes with its
+// resource.
 //
 // # Failure
 //

@@ -107,7 +107,8 @@ func (s *Store) BegunLogs(ctx context.Context) (logs []segment.Begun, err error)
 	return logs, err
 }
 
-// putSegment queues a segment, unless its bucket was closed, or its task retired, while the reports were in the log.
+// putSegment queues a segment, unless its batch bucket was closed, or its task retired,
+// while the reports were in the log.
 func (t *task) putSegment(tx *database.Tx, m segment.Meta) (queued bool, err error) {
 	if t.isRetired() {
 		return false, reject(tx, t, dap.ReportDropped, uint64(m.Count))

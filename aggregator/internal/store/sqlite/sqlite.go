@@ -173,7 +173,8 @@ func cmpInt(a, b int64) int {
 	return 0
 }
 
-// stateOf says where the bucket of a time-interval task stands, and whether a collection has frozen it.
+// stateOf says where the batch bucket of a time-interval task stands, and whether a
+// collection has frozen it.
 func (t *task) stateOf(bucket dap.Time) (state store.BatchState, frozen bool) {
 	at := int64(min(bucket, math.MaxInt64))
 	t.mu.RLock()
