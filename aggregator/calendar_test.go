@@ -37,7 +37,7 @@ func TestReleaseAtItsTime(t *testing.T) {
 	start := p.now() - p.now()%units
 	reports := make([]dap.Report, 12)
 	for i := range reports {
-		reports[i] = p.report(i%buckets, spoil{time: &start})
+		reports[i] = p.report(i%buckets, spoil{Time: &start})
 	}
 	p.accept(reports...)
 	q := p.query()
@@ -56,7 +56,7 @@ func TestReleaseAtItsTime(t *testing.T) {
 			t.Errorf("at %v, due %v: %s is %q", at, due, releases.WaitingHeader, waits)
 		}
 	}
-	p.accept(p.report(1, spoil{time: &start})) // the round took reports all the time
+	p.accept(p.report(1, spoil{Time: &start})) // the round took reports all the time
 	// The leader's clock is there, the helper's is not.
 	set(p.clock, due.Add(time.Second))
 	set(helperClock, due.Add(-time.Minute))
@@ -84,7 +84,7 @@ func TestLeaderWaitsForGateway(t *testing.T) {
 	start := p.now() - 24
 	reports := make([]dap.Report, 10)
 	for i := range reports {
-		reports[i] = p.report(i%buckets, spoil{time: &start})
+		reports[i] = p.report(i%buckets, spoil{Time: &start})
 	}
 	p.accept(reports...)
 	q := p.query()
@@ -95,7 +95,7 @@ func TestLeaderWaitsForGateway(t *testing.T) {
 	if got := p.poll(a.header.Get("Location")); len(got.body) > 0 {
 		t.Fatal("released before what a gateway kept could come")
 	}
-	p.accept(p.report(0, spoil{time: &start})) // from the gateway
+	p.accept(p.report(0, spoil{Time: &start})) // from the gateway
 	p.clock.advance(2 * time.Minute)
 	p.step()
 	got := p.poll(a.header.Get("Location"))
@@ -118,9 +118,9 @@ func TestEarlySharesHideNoOther(t *testing.T) {
 	for _, start := range []dap.Time{now, now + 1, now + 2, now + 3, now - 24} {
 		reports := make([]dap.Report, 10)
 		for i := range reports {
-			reports[i] = p.report(i%buckets, spoil{time: &start})
+			reports[i] = p.report(i%buckets, spoil{Time: &start})
 		}
-		p.postInit(p.initReq(p.inits(reports...), nil))
+		p.postInit(p.initReq(p.kit.Inits(reports...), nil))
 		questions = append(questions, p.shareReq(func(r *dap.AggregateShareReq) {
 			r.BatchSelector.Interval = dap.Interval{Start: start, Duration: 1}
 			q := dap.CollectionJobReq{Query: dap.Query{Mode: dap.TimeInterval, Interval: r.BatchSelector.Interval}}
@@ -165,7 +165,7 @@ func TestCollectionsAheadHideNoOther(t *testing.T) {
 	start := now - 24
 	reports := make([]dap.Report, 10)
 	for i := range reports {
-		reports[i] = p.report(i%buckets, spoil{time: &start})
+		reports[i] = p.report(i%buckets, spoil{Time: &start})
 	}
 	p.accept(reports...)
 	ask := func(start dap.Time) answer {
@@ -211,7 +211,7 @@ func TestSelectedWaitsForGateway(t *testing.T) {
 	if a := p.poll(loc); a.status != http.StatusOK || len(a.body) != 0 {
 		t.Fatalf("in the grace: status %d", a.status)
 	}
-	p.accept(p.report(0, spoil{time: &now})) // from the gateway
+	p.accept(p.report(0, spoil{Time: &now})) // from the gateway
 	p.step()
 	if resp, _ := p.open(q, p.poll(loc).body); resp.ReportCount != 10 {
 		t.Errorf("%d reports, want 10", resp.ReportCount)
@@ -237,8 +237,8 @@ func TestMaxAgeCountsRounds(t *testing.T) {
 	first := p.now() - 72
 	first -= first % units
 	before := first - units
-	p.accept(p.report(0, spoil{time: &first}))
-	if refused := p.uploadErrors(p.upload(p.report(0, spoil{time: &before}))); len(refused) != 1 || refused[0].Error != dap.ReportDropped {
+	p.accept(p.report(0, spoil{Time: &first}))
+	if refused := p.uploadErrors(p.upload(p.report(0, spoil{Time: &before}))); len(refused) != 1 || refused[0].Error != dap.ReportDropped {
 		t.Errorf("a report of the round before: %v", refused)
 	}
 }

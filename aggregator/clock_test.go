@@ -136,7 +136,7 @@ func TestClockFallsBack(t *testing.T) {
 		t.Fatalf("held: %q", who)
 	}
 	p.between(nil)
-	p.accept(p.report(1, spoil{time: &today}))
+	p.accept(p.report(1, spoil{Time: &today}))
 	p.clock.advance(60 * 24 * time.Hour) // long enough for any key to end
 	p.step()
 	if c, h := p.counts(), p.helperCounts(); c.Aggregated != 13 || h.Aggregated != 13 {

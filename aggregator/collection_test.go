@@ -180,7 +180,7 @@ func TestCollectionWaitsForMinimum(t *testing.T) {
 		t.Errorf("why: %+v", why)
 	}
 	// Invalid reports do not make up the number.
-	p.accept(p.report(0, spoil{context: []byte("x")}))
+	p.accept(p.report(0, spoil{Context: []byte("x")}))
 	p.step()
 	if a := p.poll(loc); len(a.body) != 0 {
 		t.Fatal("released below the minimum of valid reports")
@@ -352,7 +352,7 @@ func TestCollectionIntervalIsTight(t *testing.T) {
 	p := newPair(t, setup{})
 	a, b := p.now()-2, p.now()-1
 	for range 6 {
-		p.accept(p.report(0, spoil{time: &a}), p.report(1, spoil{time: &b}))
+		p.accept(p.report(0, spoil{Time: &a}), p.report(1, spoil{Time: &b}))
 	}
 	resp, _ := p.collect(p.query())
 	if resp.Interval != (dap.Interval{Start: a, Duration: 2}) {
@@ -439,7 +439,7 @@ func verified(t *testing.T, s setup, n int) (*pair, []dap.Report) {
 	t.Helper()
 	p := newPair(t, s)
 	rs := p.reports(n)
-	p.resps(p.postInit(p.initReq(p.inits(rs...), nil)))
+	p.resps(p.postInit(p.initReq(p.kit.Inits(rs...), nil)))
 	return p, rs
 }
 
@@ -522,7 +522,7 @@ func TestShareRetryAfterRefusal(t *testing.T) {
 	more := p.reports(3)
 	body := p.shareReq(nil, append(rs, more...)...)
 	p.refused(p.postShare(body), dap.ProblemInvalidBatchSize, 400)
-	p.resps(p.postInit(p.initReq(p.inits(more...), nil)))
+	p.resps(p.postInit(p.initReq(p.kit.Inits(more...), nil)))
 	if a := p.postShare(body); a.status != 201 || len(a.body) == 0 {
 		t.Errorf("status %d %q", a.status, a.body)
 	}
@@ -548,7 +548,7 @@ func TestShareOnceAndForAll(t *testing.T) {
 	}
 	p.refused(p.call("GET", p.helperURL, first.header.Get("Location"), "", peerToken, nil), "", 404)
 	p.refused(p.postShare(body), dap.ProblemBatchOverlap, 400)
-	if resp := p.resps(p.postInit(p.initReq(p.inits(p.report(0, spoil{})), nil)))[0]; resp.Error != dap.BatchCollected {
+	if resp := p.resps(p.postInit(p.initReq(p.kit.Inits(p.report(0, spoil{})), nil)))[0]; resp.Error != dap.BatchCollected {
 		t.Errorf("a later report: %v %v", resp.Type, resp.Error)
 	}
 }
@@ -567,7 +567,7 @@ func TestShareUnknownBatch(t *testing.T) {
 func TestShareDeferred(t *testing.T) {
 	p := newPair(t, setup{helper: func(o *helper.Options) { o.Deferred = helper.Always }})
 	rs := p.reports(12)
-	p.postInit(p.initReq(p.inits(rs...), nil))
+	p.postInit(p.initReq(p.kit.Inits(rs...), nil))
 	p.step()
 	bad := p.postShare(p.shareReq(func(r *dap.AggregateShareReq) { r.ReportCount++ }, rs...))
 	good := p.postShare(p.shareReq(nil, rs...))
@@ -588,7 +588,7 @@ func TestHelperRefusalReachesCollector(t *testing.T) {
 	p.accept(p.reports(12)...)
 	p.step()
 	// Somebody gave the helper a report that the leader does not have.
-	p.resps(p.postInit(p.initReq(p.inits(p.report(0, spoil{})), nil)))
+	p.resps(p.postInit(p.initReq(p.kit.Inits(p.report(0, spoil{})), nil)))
 	q := p.query()
 	loc := p.ask(q).header.Get("Location")
 	p.step()

@@ -115,10 +115,10 @@ func TestDraftsDoNotMix(t *testing.T) {
 		other = dap.Draft19
 	}
 	p := newPair(t, setup{dialect: &dap.Dialect{Version: speaks.Version}})
-	good, context := p.report(0, spoil{}), p.report(2, spoil{context: other.VDAFContext(p.id)})
-	p.dialect.Version = other
+	good, context := p.report(0, spoil{}), p.report(2, spoil{Context: other.VDAFContext(p.id)})
+	p.kit.Dialect.Version = other
 	sealed := p.report(1, spoil{})
-	p.dialect.Version = speaks.Version
+	p.kit.Dialect.Version = speaks.Version
 	// two good ones: were the drafts mistaken, one would count
 	p.accept(good, p.report(3, spoil{}), context, sealed)
 	p.settled(2, map[string]uint64{"hpke_decrypt_error": 1, "vdaf_verify_error": 1})

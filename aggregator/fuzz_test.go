@@ -27,7 +27,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	rs := p.reports(2)
 	for kind, body := range [][]byte{
-		must(dap.AppendUploadRequest(nil, rs)), must(p.query().Append(nil)), p.initReq(p.inits(rs...), nil), p.shareReq(nil, rs...), {0, 1, 0},
+		must(dap.AppendUploadRequest(nil, rs)), must(p.query().Append(nil)), p.initReq(p.kit.Inits(rs...), nil), p.shareReq(nil, rs...), {0, 1, 0},
 	} {
 		f.Add(uint8(kind), body)
 		f.Add(uint8(kind), body[:len(body)/2])

@@ -3,7 +3,6 @@ package aggregator_test
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/dap"
@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	peerToken      = "token-of-the-leader-at-the-helper"
-	collectorToken = "token-of-the-collector-at-the-leader"
+	peerToken      = aggregatortest.PeerToken
+	collectorToken = aggregatortest.CollectorToken
 	buckets        = 5 // of the histogram
 	precision      = 3600
 )
@@ -73,6 +73,7 @@ type pair struct {
 	apart     bool
 	clock     *clock
 	log       *syncBuffer
+	kit       *aggregatortest.Task
 	task      aggregator.Task
 	cfg       *dap.TaskConfiguration
 	dialect   dap.Dialect
@@ -152,9 +153,6 @@ func newPair(t testing.TB, s setup) *pair {
 		return srv.URL + s.base
 	}
 	p.leaderURL, p.helperURL = serve(&p.leaderHandler), serve(&p.helperHandler)
-	p.leaderKey = must(sealed.Generate(1, sealed.SuiteX25519))
-	p.helperKey = must(sealed.Generate(2, sealed.SuiteX25519))
-	p.collector = must(sealed.Generate(3, sealed.SuiteX25519))
 	conf := dap.TaskConfiguration{
 		Version: s.dialect.Version, TaskInfo: []byte("a test"), Leader: []byte(p.leaderURL), Helper: []byte(p.helperURL),
 		TimePrecision: precision, MinBatchSize: s.min, BatchMode: s.mode, VDAFType: dap.TypePrio3Histogram,
@@ -169,16 +167,12 @@ func newPair(t testing.TB, s setup) *pair {
 	if s.foreign {
 		conf.TaskInfo = nil
 	}
-	p.cfg = must(dap.NewTaskConfiguration(conf))
-	p.id = p.cfg.TaskID()
-	p.vdaf, p.function = must(prio3.NewHistogram(2, buckets, 2)), must(p.cfg.VDAF())
-	var key [vdaf.VerifyKeySize]byte
-	rand.Read(key[:])
-	p.task = aggregator.Task{
-		Config: p.cfg.Bytes(), Version: s.dialect.Version, Framing: s.dialect.Framing,
-		VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{7: key}, PeerToken: peerToken,
-		CollectorToken: collectorToken, UploadToken: s.upload, CollectorHPKE: dap.NewHpkeConfig(p.collector), Noise: s.noise, Series: s.series, Calendar: s.calendar,
-	}
+	p.kit = must(aggregatortest.NewTask(must(dap.NewTaskConfiguration(conf)), s.dialect.Framing))
+	p.cfg, p.id, p.function = p.kit.Config, p.kit.ID, p.kit.VDAF
+	p.leaderKey, p.helperKey, p.collector = p.kit.Leader, p.kit.Helper, p.kit.Collector
+	p.vdaf = must(prio3.NewHistogram(2, buckets, 2))
+	p.task = p.kit.Aggregator()
+	p.task.UploadToken, p.task.Noise, p.task.Series, p.task.Calendar = s.upload, s.noise, s.series, s.calendar
 	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p.leaderFS, p.helperFS = disktest.NewMem(1), disktest.NewMem(2)
 	both := func(base string, key *sealed.KeyPair, fsys disk.FS) aggregator.Options {
@@ -282,80 +276,24 @@ func (p *pair) audit() {
 func (p *pair) now() dap.Time { return must(dap.TimePrecision(precision).At(p.clock.Now())) }
 
 // A spoil changes a report on its way.
-type spoil struct {
-	id       *dap.ReportID
-	time     *dap.Time
-	context  []byte // of the VDAF
-	plain    func(role dap.Role, s *dap.PlaintextInputShare)
-	shard    func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) // in place of a measurement
-	share    func(*vdaf.Shares)
-	aad      func([]byte) []byte
-	report   func(*dap.Report)
-	metadata func(*dap.ReportMetadata)
-	to       []dap.HpkeConfig // of leader and helper, in place of their keys
-}
+type spoil = aggregatortest.Spoil
 
 // report makes one report of measurement m.
 func (p *pair) report(m int, s spoil) dap.Report {
 	p.t.Helper()
-	var r dap.Report
-	rand.Read(r.Metadata.ID[:])
-	r.Metadata.Time = p.now()
-	if s.id != nil {
-		r.Metadata.ID = *s.id
-	}
-	if s.time != nil {
-		r.Metadata.Time = *s.time
-	}
-	if s.metadata != nil {
-		s.metadata(&r.Metadata)
-	}
-	ctx := p.dialect.VDAFContext(p.id)
-	if s.context != nil {
-		ctx = s.context
-	}
-	nonce := [vdaf.NonceSize]byte(r.Metadata.ID)
-	if s.shard == nil {
-		s.shard = func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
-			return p.vdaf.Shard(ctx, m, nonce)
+	if s.To == nil && p.offered != [2]*dap.HpkeConfig{} {
+		s.To = []dap.HpkeConfig{dap.NewHpkeConfig(p.leaderKey), dap.NewHpkeConfig(p.helperKey)}
+		for i, offered := range p.offered {
+			if offered != nil {
+				s.To[i] = *offered
+			}
 		}
 	}
-	shares, err := s.shard(ctx, &nonce)
+	r, err := p.kit.Report(p.now(), func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+		return p.vdaf.Shard(ctx, m, nonce)
+	}, s)
 	if err != nil {
 		p.t.Fatal(err)
-	}
-	if s.share != nil {
-		s.share(shares)
-	}
-	r.PublicShare = shares.Public
-	for i, key := range []*sealed.KeyPair{p.leaderKey, p.helperKey} {
-		role := []dap.Role{dap.RoleLeader, dap.RoleHelper}[i]
-		plain := dap.PlaintextInputShare{Payload: shares.Inputs[i]}
-		if s.plain != nil {
-			s.plain(role, &plain)
-		}
-		aad := dap.InputShareAAD(p.id, p.cfg.Bytes(), &r.Metadata, r.PublicShare)
-		if s.aad != nil {
-			aad = s.aad(aad)
-		}
-		cfg := dap.NewHpkeConfig(key)
-		if s.to != nil {
-			cfg = s.to[i]
-		} else if p.offered[i] != nil {
-			cfg = *p.offered[i]
-		}
-		ct, err := dap.Seal(cfg, p.dialect.InputShareInfo(role), aad, must(plain.Append(nil)))
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		if role == dap.RoleLeader {
-			r.Leader = ct
-		} else {
-			r.Helper = ct
-		}
-	}
-	if s.report != nil {
-		s.report(&r)
 	}
 	return r
 }
@@ -524,20 +462,11 @@ func (p *pair) poll(location string) answer {
 // open opens a collection's result.
 func (p *pair) open(q dap.CollectionJobReq, body []byte) (*dap.CollectionJobResp, []int64) {
 	p.t.Helper()
-	resp, err := dap.ReadCollectionJobResp(body)
+	resp, sum, err := p.kit.Open(&q, body)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	aad := dap.AggregateShareAAD(p.id, p.cfg.Bytes(), must(q.Append(nil)))
-	var shares []*vdaf.AggShare
-	for role, ct := range map[dap.Role]dap.HpkeCiphertext{dap.RoleLeader: resp.Leader, dap.RoleHelper: resp.Helper} {
-		plain, err := p.collector.Open(ct.Enc, p.dialect.AggregateShareInfo(role), aad, ct.Payload)
-		if err != nil {
-			p.t.Fatalf("%v share: %v", role, err)
-		}
-		shares = append(shares, must(p.function.ReadAggShare(plain)))
-	}
-	return &resp, must(p.function.Unshard(shares))
+	return resp, sum
 }
 
 // collect asks, works, polls and opens.

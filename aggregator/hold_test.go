@@ -178,18 +178,18 @@ func TestHelperRefusesForItself(t *testing.T) {
 func TestStrangersHoldNoTask(t *testing.T) {
 	p := newPair(t, setup{min: 1})
 	onlyHelper := func(f func(*dap.PlaintextInputShare)) spoil {
-		return spoil{plain: func(role dap.Role, s *dap.PlaintextInputShare) {
+		return spoil{Plain: func(role dap.Role, s *dap.PlaintextInputShare) {
 			if role == dap.RoleHelper {
 				f(s)
 			}
 		}}
 	}
 	ways := []spoil{
-		{report: func(r *dap.Report) { r.Helper.ConfigID ^= 0x55 }},                               // no such key
-		{report: func(r *dap.Report) { r.Helper.Payload[0] ^= 1 }},                                // does not open
+		{Report: func(r *dap.Report) { r.Helper.ConfigID ^= 0x55 }},                               // no such key
+		{Report: func(r *dap.Report) { r.Helper.Payload[0] ^= 1 }},                                // does not open
 		onlyHelper(func(s *dap.PlaintextInputShare) { s.Payload = s.Payload[:len(s.Payload)-1] }), // is no share
 		onlyHelper(func(s *dap.PlaintextInputShare) { s.Payload[0] ^= 1 }),                        // does not hold
-		{context: []byte("another task's context")},                                               // neither
+		{Context: []byte("another task's context")},                                               // neither
 		onlyHelper(func(s *dap.PlaintextInputShare) { s.Payload = []byte{1} }),                    // is next to nothing
 	}
 	sent := 0

@@ -174,7 +174,7 @@ func TestHostileDeletion(t *testing.T) {
 	t.Run("job", func(t *testing.T) {
 		fp := new(disk.Failpoints)
 		p := newPair(t, setup{helper: func(o *helper.Options) { o.Failpoints = fp }})
-		body := p.initReq(p.inits(p.reports(3)...), nil)
+		body := p.initReq(p.kit.Inits(p.reports(3)...), nil)
 		fp.Arm(helper.FailBeforeCommit, 0, func() error {
 			fp.Disarm(helper.FailBeforeCommit)
 			again := p.postInit(body) // finishes the job, so that its name is known
@@ -222,7 +222,7 @@ func TestHostileOldReports(t *testing.T) {
 	p := newPair(t, setup{leader: func(o *leader.Options) { o.Limits.MaxAge = 2 * time.Hour }})
 	for age, code := range map[dap.Time]dap.ReportError{0: 0, 2: 0, 3: dap.ReportDropped, p.now(): dap.ReportDropped} {
 		at := p.now() - age
-		if r := p.report(0, spoil{time: &at}); code == 0 {
+		if r := p.report(0, spoil{Time: &at}); code == 0 {
 			p.accept(r)
 		} else {
 			p.refusedAtUpload(r, code)

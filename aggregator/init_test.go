@@ -10,45 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// inits is the leader's first step on reports, written here by hand: what a foreign leader would send.
-func (p *pair) inits(rs ...dap.Report) []dap.VerifyInit {
-	p.t.Helper()
-	n := len(rs)
-	in := vdaf.Reports{Nonces: make([][16]byte, n), Public: make([][]byte, n), Inputs: make([][]byte, n)}
-	errs := make([]error, n)
-	for i := range rs {
-		in.Nonces[i], in.Public[i] = rs[i].Metadata.ID, rs[i].PublicShare
-		aad := dap.InputShareAAD(p.id, p.cfg.Bytes(), &rs[i].Metadata, rs[i].PublicShare)
-		plain, err := p.leaderKey.Open(rs[i].Leader.Enc, p.dialect.InputShareInfo(dap.RoleLeader), aad, rs[i].Leader.Payload)
-		if err != nil {
-			errs[i] = err
-			continue
-		}
-		if share, err := dap.ReadPlaintextInputShare(plain); err == nil {
-			in.Inputs[i] = share.Payload
-		}
-	}
-	size := p.vdaf.Sizes().VerifierShare
-	shares := make([]byte, n*size)
-	key := p.task.VerifyKeys[7]
-	p.vdaf.VerifyInit(p.vdaf.NewState(n), &key, p.dialect.VDAFContext(p.id), 0, &in, shares, errs)
-	out := make([]dap.VerifyInit, n)
-	for i := range rs {
-		out[i] = dap.VerifyInit{ReportShare: rs[i].HelperShare(), Payload: vdaf.AppendPingPongInitialize(nil, shares[i*size:(i+1)*size])}
-	}
-	return out
-}
-
 // initReq is the request of a job.
 func (p *pair) initReq(inits []dap.VerifyInit, change func(*dap.AggregationJobInitReq)) []byte {
 	p.t.Helper()
-	req := dap.AggregationJobInitReq{VerificationKeyID: 7, Inits: must(dap.AppendVerifyInits(nil, inits))}
+	req := dap.AggregationJobInitReq{VerificationKeyID: aggregatortest.VerifyKeyID, Inits: must(dap.AppendVerifyInits(nil, inits))}
 	if p.cfg.BatchMode == dap.LeaderSelected {
 		req.Extensions = must(req.Extensions.WithLeaderSelectedBatch(dap.BatchID{1}))
 	}
@@ -95,13 +67,13 @@ func (p *pair) refusedJob(body []byte, typ dap.ProblemType) answer {
 func TestHelperInitUnrecognizedTask(t *testing.T) {
 	p := newPair(t, setup{})
 	path := dap.CreationPath(dap.TaskID{9}, dap.AggregationJobsResource)
-	body := p.initReq(p.inits(p.reports(1)...), nil)
+	body := p.initReq(p.kit.Inits(p.reports(1)...), nil)
 	p.refused(p.call("POST", p.helperURL, path, dap.MediaAggregationJobInitReq, peerToken, body), dap.ProblemUnrecognizedTask, 404)
 }
 
 func TestHelperInitMalformed(t *testing.T) {
 	p := newPair(t, setup{})
-	good := p.initReq(p.inits(p.reports(2)...), nil)
+	good := p.initReq(p.kit.Inits(p.reports(2)...), nil)
 	p.refusedJob(good[:len(good)-1], dap.ProblemInvalidMessage)
 	p.refusedJob(append(bytes.Clone(good), 0), dap.ProblemInvalidMessage)
 	p.refusedJob(good[:3], dap.ProblemInvalidMessage)
@@ -112,13 +84,13 @@ func TestHelperInitMalformed(t *testing.T) {
 func TestHelperInitUnsupportedExtension(t *testing.T) {
 	p := newPair(t, setup{})
 	// The batch id belongs to leader-selected tasks.
-	p.refusedJob(p.initReq(p.inits(p.reports(1)...), func(r *dap.AggregationJobInitReq) {
+	p.refusedJob(p.initReq(p.kit.Inits(p.reports(1)...), func(r *dap.AggregationJobInitReq) {
 		r.Extensions = must(r.Extensions.WithLeaderSelectedBatch(dap.BatchID{1}))
 	}), dap.ProblemUnsupportedExtension)
 	if p.dialect.Framing == dap.Janus {
 		return // has no place for others
 	}
-	a := p.refusedJob(p.initReq(p.inits(p.reports(1)...), func(r *dap.AggregationJobInitReq) {
+	a := p.refusedJob(p.initReq(p.kit.Inits(p.reports(1)...), func(r *dap.AggregationJobInitReq) {
 		r.Extensions = must(must(r.Extensions.With(7, nil)).With(9, []byte("x")))
 	}), dap.ProblemUnsupportedExtension)
 	if got := p.problem(a).UnsupportedExtensions; len(got) != 2 || got[0] != 7 || got[1] != 9 {
@@ -130,14 +102,14 @@ func TestHelperInitExtensionsNotIncreasing(t *testing.T) {
 	p := newPair(t, setup{mode: dap.LeaderSelected, dialect: &dap.Dialect{Version: speaks.Version}})
 	one := append([]byte{0, 1, 0, 32}, make([]byte, 32)...)
 	twice := append([]byte{0, byte(2 * len(one))}, append(bytes.Clone(one), one...)...)
-	p.refusedJob(p.initReq(p.inits(p.reports(1)...), func(r *dap.AggregationJobInitReq) {
+	p.refusedJob(p.initReq(p.kit.Inits(p.reports(1)...), func(r *dap.AggregationJobInitReq) {
 		r.Extensions = must(dap.ReadExtensions(twice))
 	}), dap.ProblemInvalidMessage)
 }
 
 func TestHelperInitLeaderSelectedNeedsBatchID(t *testing.T) {
 	p := newPair(t, setup{mode: dap.LeaderSelected})
-	inits := p.inits(p.reports(1)...)
+	inits := p.kit.Inits(p.reports(1)...)
 	p.refusedJob(p.initReq(inits, func(r *dap.AggregationJobInitReq) { r.Extensions = dap.Extensions{} }), dap.ProblemInvalidMessage)
 	if p.dialect.Framing != dap.Janus { // TestJanusHostile has those of its own
 		p.refusedJob(p.initReq(inits, func(r *dap.AggregationJobInitReq) {
@@ -148,14 +120,14 @@ func TestHelperInitLeaderSelectedNeedsBatchID(t *testing.T) {
 
 func TestHelperInitInvalidAggregationParameter(t *testing.T) {
 	p := newPair(t, setup{})
-	p.refusedJob(p.initReq(p.inits(p.reports(1)...), func(r *dap.AggregationJobInitReq) { r.AggParam = []byte{0} }),
+	p.refusedJob(p.initReq(p.kit.Inits(p.reports(1)...), func(r *dap.AggregationJobInitReq) { r.AggParam = []byte{0} }),
 		dap.ProblemInvalidAggregationParameter)
 }
 
 func TestHelperInitUnknownVerificationKey(t *testing.T) {
 	p := newPair(t, setup{})
 	rs := p.reports(2)
-	body := p.initReq(p.inits(rs...), func(r *dap.AggregationJobInitReq) { r.VerificationKeyID = 8 })
+	body := p.initReq(p.kit.Inits(rs...), func(r *dap.AggregationJobInitReq) { r.VerificationKeyID = 8 })
 	if p.dialect.Version == dap.Draft18 {
 		p.refusedJob(body, dap.ProblemInvalidMessage)
 		return
@@ -172,7 +144,7 @@ func TestHelperInitUnknownVerificationKey(t *testing.T) {
 		t.Errorf("the same request got another answer")
 	}
 	p.untouched()
-	for i, resp := range p.resps(p.postInit(p.initReq(p.inits(rs...), nil))) {
+	for i, resp := range p.resps(p.postInit(p.initReq(p.kit.Inits(rs...), nil))) {
 		if resp.Type != dap.Continue {
 			t.Errorf("report %d under a key that is known: %v %v", i, resp.Type, resp.Error)
 		}
@@ -182,17 +154,17 @@ func TestHelperInitUnknownVerificationKey(t *testing.T) {
 func TestHelperInitDuplicateReportIDs(t *testing.T) {
 	p := newPair(t, setup{})
 	rs := p.reports(2)
-	p.refusedJob(p.initReq(p.inits(rs[0], rs[1], rs[0]), nil), dap.ProblemInvalidMessage)
+	p.refusedJob(p.initReq(p.kit.Inits(rs[0], rs[1], rs[0]), nil), dap.ProblemInvalidMessage)
 }
 
 func TestHelperInitTooManyReports(t *testing.T) {
 	p := newPair(t, setup{helper: func(o *helper.Options) { o.Limits.JobReports = 2 }})
-	p.refusedJob(p.initReq(p.inits(p.reports(3)...), nil), dap.ProblemInvalidMessage)
+	p.refusedJob(p.initReq(p.kit.Inits(p.reports(3)...), nil), dap.ProblemInvalidMessage)
 }
 
 func TestHelperUnauthenticated(t *testing.T) {
 	p := newPair(t, setup{})
-	body := p.initReq(p.inits(p.reports(1)...), nil)
+	body := p.initReq(p.kit.Inits(p.reports(1)...), nil)
 	for _, token := range []string{"", collectorToken, peerToken + "x", strings.ToUpper(peerToken)} {
 		for _, c := range []struct {
 			method, path string
@@ -222,7 +194,7 @@ func (p *pair) perReport(bad dap.Report, code dap.ReportError, change func(*dap.
 	p.t.Helper()
 	code = p.dialect.Said(code)
 	rs := []dap.Report{p.report(1, spoil{}), bad, p.report(2, spoil{})}
-	inits := p.inits(rs...)
+	inits := p.kit.Inits(rs...)
 	if change != nil {
 		change(&inits[1])
 	}
@@ -251,17 +223,17 @@ func (p *pair) perReport(bad dap.Report, code dap.ReportError, change func(*dap.
 
 func TestHelperReportDecryptError(t *testing.T) {
 	p := newPair(t, setup{})
-	p.perReport(p.report(0, spoil{report: func(r *dap.Report) { r.Helper.Payload[3] ^= 1 }}), dap.HpkeDecryptError, nil)
-	p.perReport(p.report(0, spoil{report: func(r *dap.Report) { r.Helper.Enc = r.Helper.Enc[:5] }}), dap.HpkeDecryptError, nil)
+	p.perReport(p.report(0, spoil{Report: func(r *dap.Report) { r.Helper.Payload[3] ^= 1 }}), dap.HpkeDecryptError, nil)
+	p.perReport(p.report(0, spoil{Report: func(r *dap.Report) { r.Helper.Enc = r.Helper.Enc[:5] }}), dap.HpkeDecryptError, nil)
 	// A report of another task opens under another AAD.
-	p.perReport(p.report(0, spoil{aad: func(b []byte) []byte { b[0] ^= 1; return b }}), dap.HpkeDecryptError, nil)
+	p.perReport(p.report(0, spoil{AAD: func(b []byte) []byte { b[0] ^= 1; return b }}), dap.HpkeDecryptError, nil)
 	// Moved to another time.
-	p.perReport(p.report(0, spoil{report: func(r *dap.Report) { r.Metadata.Time-- }}), dap.HpkeDecryptError, nil)
+	p.perReport(p.report(0, spoil{Report: func(r *dap.Report) { r.Metadata.Time-- }}), dap.HpkeDecryptError, nil)
 }
 
 func TestHelperReportUnknownConfigID(t *testing.T) {
 	p := newPair(t, setup{})
-	p.perReport(p.report(0, spoil{report: func(r *dap.Report) { r.Helper.ConfigID = 200 }}), dap.HpkeUnknownConfigID, nil)
+	p.perReport(p.report(0, spoil{Report: func(r *dap.Report) { r.Helper.ConfigID = 200 }}), dap.HpkeUnknownConfigID, nil)
 }
 
 // plainSealed is a report whose helper share is any bytes.
@@ -297,12 +269,12 @@ func TestHelperReportExtensions(t *testing.T) {
 		s    spoil
 		code dap.ReportError
 	}{
-		"unknown private":  {spoil{plain: private(0, 5, 0, 0)}, dap.UnsupportedExtension},
-		"unknown public":   {spoil{metadata: public(0, 5, 0, 0)}, dap.UnsupportedExtension},
-		"in both lists":    {spoil{plain: private(0, 5, 0, 0), metadata: public(0, 5, 0, 0)}, dap.UnsupportedExtension},
-		"repeated private": {spoil{plain: private(0, 5, 0, 0, 0, 5, 0, 0)}, dap.InvalidMessage},
-		"unsorted private": {spoil{plain: private(0, 6, 0, 0, 0, 5, 0, 0)}, dap.InvalidMessage},
-		"unsorted public":  {spoil{metadata: public(0, 6, 0, 0, 0, 5, 0, 0)}, dap.InvalidMessage},
+		"unknown private":  {spoil{Plain: private(0, 5, 0, 0)}, dap.UnsupportedExtension},
+		"unknown public":   {spoil{Metadata: public(0, 5, 0, 0)}, dap.UnsupportedExtension},
+		"in both lists":    {spoil{Plain: private(0, 5, 0, 0), Metadata: public(0, 5, 0, 0)}, dap.UnsupportedExtension},
+		"repeated private": {spoil{Plain: private(0, 5, 0, 0, 0, 5, 0, 0)}, dap.InvalidMessage},
+		"unsorted private": {spoil{Plain: private(0, 6, 0, 0, 0, 5, 0, 0)}, dap.InvalidMessage},
+		"unsorted public":  {spoil{Metadata: public(0, 6, 0, 0, 0, 5, 0, 0)}, dap.InvalidMessage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, setup{})
@@ -314,18 +286,18 @@ func TestHelperReportExtensions(t *testing.T) {
 func TestHelperReportTooEarly(t *testing.T) {
 	p := newPair(t, setup{})
 	at := p.now() + 5
-	p.perReport(p.report(0, spoil{time: &at}), dap.ReportTooEarly, nil)
+	p.perReport(p.report(0, spoil{Time: &at}), dap.ReportTooEarly, nil)
 }
 
 func TestHelperReportTaskInterval(t *testing.T) {
 	now := must(dap.TimePrecision(precision).At(today()))
 	p := newPair(t, setup{interval: &dap.Interval{Start: now - 5, Duration: 20}})
 	before := now - 6
-	p.perReport(p.report(0, spoil{time: &before}), dap.TaskNotStarted, nil)
+	p.perReport(p.report(0, spoil{Time: &before}), dap.TaskNotStarted, nil)
 	p = newPair(t, setup{interval: &dap.Interval{Start: now - 20, Duration: 20}})
 	expired, last := now, now-1
-	rs := []dap.Report{p.report(0, spoil{time: &last}), p.report(0, spoil{time: &expired})}
-	got := p.resps(p.postInit(p.initReq(p.inits(rs...), nil)))
+	rs := []dap.Report{p.report(0, spoil{Time: &last}), p.report(0, spoil{Time: &expired})}
+	got := p.resps(p.postInit(p.initReq(p.kit.Inits(rs...), nil)))
 	if got[0].Type != dap.Continue || got[1].Type != dap.Reject || got[1].Error != p.dialect.Said(dap.TaskExpired) {
 		t.Errorf("answers %v %v, %v %v", got[0].Type, got[0].Error, got[1].Type, got[1].Error)
 	}
@@ -333,8 +305,8 @@ func TestHelperReportTaskInterval(t *testing.T) {
 
 func TestHelperReportVerifyError(t *testing.T) {
 	p := newPair(t, setup{})
-	p.perReport(p.report(0, spoil{share: func(s *vdaf.Shares) { s.Inputs[0][0] ^= 1 }}), dap.VDAFVerifyError, nil)
-	p.perReport(p.report(0, spoil{context: []byte("another application")}), dap.VDAFVerifyError, nil)
+	p.perReport(p.report(0, spoil{Share: func(s *vdaf.Shares) { s.Inputs[0][0] ^= 1 }}), dap.VDAFVerifyError, nil)
+	p.perReport(p.report(0, spoil{Context: []byte("another application")}), dap.VDAFVerifyError, nil)
 	for name, payload := range map[string][]byte{
 		"not ping-pong":  {9},
 		"finish":         vdaf.AppendPingPongFinish(nil, nil),
@@ -350,7 +322,7 @@ func TestHelperReportVerifyError(t *testing.T) {
 func TestHelperReportReplayed(t *testing.T) {
 	p := newPair(t, setup{})
 	r := p.report(0, spoil{})
-	p.resps(p.postInit(p.initReq(p.inits(r), nil)))
+	p.resps(p.postInit(p.initReq(p.kit.Inits(r), nil)))
 	p.perReport(r, dap.ReportReplayed, nil)
 }
 
@@ -358,7 +330,7 @@ func TestHelperReportBatchCollected(t *testing.T) {
 	p := newPair(t, setup{})
 	p.accept(p.reports(11)...)
 	p.collect(p.query())
-	got := p.resps(p.postInit(p.initReq(p.inits(p.report(0, spoil{})), nil)))
+	got := p.resps(p.postInit(p.initReq(p.kit.Inits(p.report(0, spoil{})), nil)))
 	if got[0].Type != dap.Reject || got[0].Error != dap.BatchCollected {
 		t.Errorf("%v %v, want reject batch_collected", got[0].Type, got[0].Error)
 	}
@@ -367,7 +339,7 @@ func TestHelperReportBatchCollected(t *testing.T) {
 // TestVerifyRespContinueForPrio3: the type is continue, and inside is a ping-pong finish.
 func TestVerifyRespContinueForPrio3(t *testing.T) {
 	p := newPair(t, setup{})
-	resp := p.resps(p.postInit(p.initReq(p.inits(p.report(3, spoil{})), nil)))[0]
+	resp := p.resps(p.postInit(p.initReq(p.kit.Inits(p.report(3, spoil{})), nil)))[0]
 	if resp.Type != dap.Continue {
 		t.Fatalf("answer of type %v", resp.Type)
 	}
@@ -379,7 +351,7 @@ func TestVerifyRespContinueForPrio3(t *testing.T) {
 
 func TestHelperInitLocation(t *testing.T) {
 	p := newPair(t, setup{base: "/some/base"})
-	a := p.postInit(p.initReq(p.inits(p.reports(1)...), nil))
+	a := p.postInit(p.initReq(p.kit.Inits(p.reports(1)...), nil))
 	loc := a.header.Get("Location")
 	if a.status != 201 || !strings.HasPrefix(loc, "/some/base/tasks/") || !strings.HasSuffix(loc, "?step=0") {
 		t.Errorf("status %d, location %q", a.status, loc)
@@ -394,7 +366,7 @@ func TestHelperInitLocation(t *testing.T) {
 
 func TestHelperInitIdempotent(t *testing.T) {
 	p := newPair(t, setup{})
-	body := p.initReq(p.inits(p.reports(5)...), nil)
+	body := p.initReq(p.kit.Inits(p.reports(5)...), nil)
 	var wg sync.WaitGroup
 	answers := make([]answer, 6)
 	for i := range answers {
@@ -420,7 +392,7 @@ func TestHelperInitIdempotent(t *testing.T) {
 func TestHelperDeletedIsNotForgotten(t *testing.T) {
 	p := newPair(t, setup{})
 	early := p.now() + 2
-	body := p.initReq(p.inits(append(p.reports(2), p.report(0, spoil{time: &early}))...), nil)
+	body := p.initReq(p.kit.Inits(append(p.reports(2), p.report(0, spoil{Time: &early}))...), nil)
 	first := p.postInit(body)
 	if resp := p.resps(first)[2]; resp.Error != dap.ReportTooEarly {
 		t.Fatalf("a report of the hour after next: %v", resp.Error)
@@ -450,8 +422,8 @@ func TestHelperDeletedIsNotForgotten(t *testing.T) {
 func TestHelperJobMayMixBuckets(t *testing.T) {
 	p := newPair(t, setup{})
 	a, b := p.now()-1, p.now()-2
-	rs := []dap.Report{p.report(0, spoil{}), p.report(1, spoil{time: &a}), p.report(2, spoil{time: &b}), p.report(3, spoil{time: &a})}
-	p.resps(p.postInit(p.initReq(p.inits(rs...), nil)))
+	rs := []dap.Report{p.report(0, spoil{}), p.report(1, spoil{Time: &a}), p.report(2, spoil{Time: &b}), p.report(3, spoil{Time: &a})}
+	p.resps(p.postInit(p.initReq(p.kit.Inits(rs...), nil)))
 	s, err := p.helper.Status(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -467,7 +439,7 @@ func TestHelperJobMayMixBuckets(t *testing.T) {
 
 func TestHelperDeferred(t *testing.T) {
 	p := newPair(t, setup{helper: func(o *helper.Options) { o.Deferred = helper.Always }})
-	body := p.initReq(p.inits(p.reports(2)...), nil)
+	body := p.initReq(p.kit.Inits(p.reports(2)...), nil)
 	a := p.postInit(body)
 	loc := a.header.Get("Location")
 	if a.status/100 != 2 || len(a.body) != 0 || a.header.Get("Retry-After") == "" || !strings.HasSuffix(loc, "?step=0") {
@@ -496,7 +468,7 @@ func TestHelperDeferredBehindAbandoned(t *testing.T) {
 	fp.Arm(helper.FailBeforeCommit, 0, func() error { return errors.New("crash") })
 	abandoned := make([][]byte, 20)
 	for i := range abandoned {
-		abandoned[i] = p.initReq(p.inits(p.reports(1)...), nil)
+		abandoned[i] = p.initReq(p.kit.Inits(p.reports(1)...), nil)
 		p.refused(p.postInit(abandoned[i]), "", 500)
 	}
 	fp.Disarm(helper.FailBeforeCommit)
@@ -505,7 +477,7 @@ func TestHelperDeferredBehindAbandoned(t *testing.T) {
 	}
 	p.helperOpt.Deferred = helper.Always
 	p.startHelper()
-	loc := p.postInit(p.initReq(p.inits(p.reports(2)...), nil)).header.Get("Location")
+	loc := p.postInit(p.initReq(p.kit.Inits(p.reports(2)...), nil)).header.Get("Location")
 	p.step()
 	if got := p.resps(p.call("GET", p.helperURL, loc, "", peerToken, nil)); len(got) != 2 {
 		t.Errorf("%d answers", len(got))
@@ -523,7 +495,7 @@ func TestHelperBusy(t *testing.T) {
 	// Many jobs at once: each is answered, or told to come later and changes nothing; then all get through.
 	bodies := make([][]byte, 12)
 	for i := range bodies {
-		bodies[i] = p.initReq(p.inits(p.reports(20)...), nil)
+		bodies[i] = p.initReq(p.kit.Inits(p.reports(20)...), nil)
 	}
 	var wg sync.WaitGroup
 	answers := make([]answer, len(bodies))

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
@@ -77,7 +78,7 @@ func TestJanusWire(t *testing.T) {
 	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
 		p := newPair(t, setup{mode: mode, dialect: &framedAsJanus})
 		heard := p.listen()
-		rs := append(p.reports(11), p.report(0, spoil{report: func(r *dap.Report) { r.Helper.Payload[0] ^= 1 }}))
+		rs := append(p.reports(11), p.report(0, spoil{Report: func(r *dap.Report) { r.Helper.Payload[0] ^= 1 }}))
 		p.accept(rs...)
 		p.step()
 		all := heard()
@@ -134,7 +135,7 @@ func TestJanusWire(t *testing.T) {
 		p.between(nil)
 
 		// An upload error that the framing has no number for.
-		stale := p.report(0, spoil{report: func(r *dap.Report) { r.Leader.ConfigID = 99 }})
+		stale := p.report(0, spoil{Report: func(r *dap.Report) { r.Leader.ConfigID = 99 }})
 		if a := p.upload(stale); !bytes.Equal(a.body, append(stale.Metadata.ID[:], 4)) {
 			t.Errorf("an unknown config: %x", a.body)
 		}
@@ -173,7 +174,7 @@ func TestJanusHostile(t *testing.T) {
 	p := newPair(t, setup{dialect: &framedAsJanus})
 	jobs := p.path(dap.AggregationJobsResource)
 	rs := p.reports(3)
-	good := p.initReq(p.inits(rs...), nil)
+	good := p.initReq(p.kit.Inits(rs...), nil)
 	put := func(id string, body []byte) answer {
 		return p.call("PUT", p.helperURL, jobs+"/"+id, dap.MediaAggregationJobInitReq, peerToken, body)
 	}
@@ -188,7 +189,7 @@ func TestJanusHostile(t *testing.T) {
 	framed := func(n int, inits []byte) []byte {
 		return append(binary.BigEndian.AppendUint32(bytes.Clone(head), uint32(n)), inits...)
 	}
-	standard := must(dap.Dialect{}.AppendAggregationJobInitReq(nil, &dap.AggregationJobInitReq{VerificationKeyID: 7, Inits: inits}))
+	standard := must(dap.Dialect{}.AppendAggregationJobInitReq(nil, &dap.AggregationJobInitReq{VerificationKeyID: aggregatortest.VerifyKeyID, Inits: inits}))
 	for name, body := range map[string][]byte{
 		"the draft's framing": standard,
 		"no reports":          framed(0, nil),
@@ -223,7 +224,7 @@ func TestJanusHostile(t *testing.T) {
 	if again := put(id, good); !bytes.Equal(again.body, first.body) {
 		t.Error("the same request got another answer")
 	}
-	p.refused(put(id, p.initReq(p.inits(p.reports(1)...), nil)), "", 409)
+	p.refused(put(id, p.initReq(p.kit.Inits(p.reports(1)...), nil)), "", 409)
 	// The same reports under another name are replays, and count nothing.
 	for _, resp := range p.resps(put(id[:20]+"ww", good)) {
 		if resp.Error != dap.ReportReplayed {
@@ -239,7 +240,7 @@ func TestJanusHostile(t *testing.T) {
 // peer chose.
 func TestChosenIDsElsewhere(t *testing.T) {
 	p := newPair(t, setup{dialect: &dap.Dialect{Version: speaks.Version}})
-	body := p.initReq(p.inits(p.reports(1)...), nil)
+	body := p.initReq(p.kit.Inits(p.reports(1)...), nil)
 	for c, want := range map[dap.Collection]string{
 		dap.AggregationJobsResource: "DELETE, GET, HEAD, POST", dap.AggregateSharesResource: "DELETE, GET, HEAD",
 	} {

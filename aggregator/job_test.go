@@ -141,7 +141,7 @@ func TestLeaderReplaysAfterRestart(t *testing.T) {
 	p := newPair(t, setup{})
 	x := &tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){plainStatus(500)}}
 	p.tamper(x)
-	p.accept(append(p.reports(7), p.report(0, spoil{aad: func(b []byte) []byte { return append(b, 1) }}))...)
+	p.accept(append(p.reports(7), p.report(0, spoil{AAD: func(b []byte) []byte { return append(b, 1) }}))...)
 	p.step()
 	if err := p.leader.Close(); err != nil {
 		t.Fatal(err)
@@ -294,13 +294,13 @@ func TestLeaderLeavesOutWhatItRefuses(t *testing.T) {
 	p := newPair(t, setup{})
 	x := &tamper{}
 	p.tamper(x)
-	bad := p.report(0, spoil{report: func(r *dap.Report) { r.Leader.Payload[0] ^= 1 }})
+	bad := p.report(0, spoil{Report: func(r *dap.Report) { r.Leader.Payload[0] ^= 1 }})
 	p.accept(bad)
 	p.settled(0, map[string]uint64{"hpke_decrypt_error": 1})
 	if len(x.bodies) != 0 {
 		t.Error("an empty job was sent")
 	}
-	p.accept(p.report(0, spoil{report: func(r *dap.Report) { r.Leader.Payload[0] ^= 1 }}), p.report(1, spoil{}))
+	p.accept(p.report(0, spoil{Report: func(r *dap.Report) { r.Leader.Payload[0] ^= 1 }}), p.report(1, spoil{}))
 	p.settled(1, map[string]uint64{"hpke_decrypt_error": 2})
 	p.untouchedRejections()
 }
@@ -314,9 +314,9 @@ func (p *pair) untouchedRejections() {
 
 func TestBothRejectByTheSameReason(t *testing.T) {
 	p := newPair(t, setup{})
-	p.accept(p.report(0, spoil{report: func(r *dap.Report) { r.Helper.Payload[0] ^= 1 }}),
-		p.report(1, spoil{context: []byte("another application")}),
-		p.report(2, spoil{report: func(r *dap.Report) { r.Helper.ConfigID = 77 }}), p.report(3, spoil{}))
+	p.accept(p.report(0, spoil{Report: func(r *dap.Report) { r.Helper.Payload[0] ^= 1 }}),
+		p.report(1, spoil{Context: []byte("another application")}),
+		p.report(2, spoil{Report: func(r *dap.Report) { r.Helper.ConfigID = 77 }}), p.report(3, spoil{}))
 	want := map[string]uint64{"hpke_decrypt_error": 1, "vdaf_verify_error": 1, "hpke_unknown_config_id": 1}
 	p.settled(1, want)
 	if c := p.helperCounts(); !equalCounts(c.Rejected, want) {

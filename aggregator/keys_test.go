@@ -360,7 +360,7 @@ func TestKeysTurnUnderLoad(t *testing.T) {
 			to := p.configs()
 			ids := map[uint8]bool{to[0].ID: true}
 			for n := 0; len(ids) < 5; n++ {
-				r := p.report(n%buckets, spoil{to: to})
+				r := p.report(n%buckets, spoil{To: to})
 				uploads <- struct{}{} // time goes on meanwhile
 				switch refused := p.uploadErrors(p.upload(r)); {
 				case len(refused) == 0:

@@ -25,7 +25,7 @@ import (
 func TestUndecodableShares(t *testing.T) {
 	p := newPair(t, setup{})
 	of := func(role dap.Role, change func([]byte) []byte) dap.Report {
-		return p.report(0, spoil{plain: func(r dap.Role, s *dap.PlaintextInputShare) {
+		return p.report(0, spoil{Plain: func(r dap.Role, s *dap.PlaintextInputShare) {
 			if r == role {
 				s.Payload = change(bytes.Clone(s.Payload))
 			}
@@ -36,7 +36,7 @@ func TestUndecodableShares(t *testing.T) {
 	unreduced := func(b []byte) []byte { copy(b, bytes.Repeat([]byte{0xff}, 16)); return b }
 	p.perReport(of(dap.RoleHelper, long), dap.InvalidMessage, nil)
 	p.perReport(of(dap.RoleHelper, short), dap.InvalidMessage, nil)
-	p.perReport(p.report(0, spoil{share: func(s *vdaf.Shares) { s.Public = s.Public[:3] }}), dap.InvalidMessage, nil)
+	p.perReport(p.report(0, spoil{Share: func(s *vdaf.Shares) { s.Public = s.Public[:3] }}), dap.InvalidMessage, nil)
 	p.perReport(p.report(0, spoil{}), dap.VDAFVerifyError, func(v *dap.VerifyInit) {
 		v.Payload = vdaf.AppendPingPongInitialize(nil, unreduced(make([]byte, p.vdaf.Sizes().VerifierShare)))
 	})
@@ -196,7 +196,7 @@ func TestStalledUploadHoldsNoOther(t *testing.T) {
 	other := p.now() + 1 // the unit beyond; its batch is another
 	q := p.query()
 	q.Query.Interval = dap.Interval{Start: p.now(), Duration: 1}
-	first, second := p.report(1, spoil{}), p.report(1, spoil{time: &other})
+	first, second := p.report(1, spoil{}), p.report(1, spoil{Time: &other})
 	go func() { done <- p.upload(first) }()
 	<-judged
 	loc := p.ask(q).header.Get("Location")
@@ -234,7 +234,7 @@ func TestUnreadAnswerHoldsNoCollection(t *testing.T) {
 	p.accept(p.reports(11)...)
 	p.step()
 	early := p.now() + 10
-	body := must(dap.AppendUploadRequest(nil, []dap.Report{p.report(1, spoil{}), p.report(1, spoil{time: &early})}))
+	body := must(dap.AppendUploadRequest(nil, []dap.Report{p.report(1, spoil{}), p.report(1, spoil{Time: &early})}))
 	r := httptest.NewRequest("POST", p.leaderURL+"/"+p.path(dap.ReportsResource), bytes.NewReader(body))
 	r.Header.Set("Content-Type", dap.ContentType(dap.MediaUploadReq))
 	u := &unread{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
@@ -258,7 +258,7 @@ func TestRefusedShareRequestsLeaveNothing(t *testing.T) {
 	for _, deferred := range []helper.Deferred{helper.Never, helper.Always} {
 		p := newPair(t, setup{helper: func(o *helper.Options) { o.Deferred = deferred }})
 		rs := p.reports(12)
-		p.postInit(p.initReq(p.inits(rs...), nil))
+		p.postInit(p.initReq(p.kit.Inits(rs...), nil))
 		p.step()
 		ask := func(from, to uint64) {
 			for n := from; n < to; n++ {

@@ -20,9 +20,9 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 	p := newPair(t, setup{leader: func(o *leader.Options) { o.Limits.UploadBody = 64 << 10 }})
 	rs := p.reports(14)
 	future := p.now() + 9
-	rs = append(rs, p.report(0, spoil{context: []byte("x")}), p.report(0, spoil{aad: func(b []byte) []byte { return append(b, 1) }}),
-		p.report(0, spoil{report: func(r *dap.Report) { r.Helper.ConfigID = 9 }}))
-	late := p.report(0, spoil{time: &future})
+	rs = append(rs, p.report(0, spoil{Context: []byte("x")}), p.report(0, spoil{AAD: func(b []byte) []byte { return append(b, 1) }}),
+		p.report(0, spoil{Report: func(r *dap.Report) { r.Helper.ConfigID = 9 }}))
+	late := p.report(0, spoil{Time: &future})
 	p.upload(append(rs, late)...)
 	p.call("POST", p.leaderURL, p.path(dap.ReportsResource), dap.MediaUploadReq, "", make([]byte, 100<<10))
 	p.call("POST", p.leaderURL, p.path(dap.ReportsResource), dap.MediaUploadReq, "", []byte("rubbish"))

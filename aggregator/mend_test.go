@@ -78,7 +78,7 @@ func (p *pair) known(rs []dap.Report, before uint64) {
 	if c.Waiting != 0 || c.Rejected["report_replayed"] != before+uint64(len(rs)) {
 		p.t.Errorf("%d wait, rejected %v, want %d replays", c.Waiting, c.Rejected, before+uint64(len(rs)))
 	}
-	resps := p.resps(p.postInit(p.initReq(p.inits(rs...), nil)))
+	resps := p.resps(p.postInit(p.initReq(p.kit.Inits(rs...), nil)))
 	for _, r := range resps {
 		if r.Type != dap.Reject || r.Error != dap.ReportReplayed {
 			p.t.Fatalf("the helper takes an old report: %v %v", r.Type, r.Error)
@@ -325,7 +325,7 @@ func TestIDsThatNobodyHas(t *testing.T) {
 	if task := p.leaderTask(); task.Counts.Aggregated != 6 || task.Counts.Waiting != 3 || !strings.Contains(task.Damaged[0].Tried, "does not hold all") {
 		t.Errorf("counts %+v, damaged %+v", task.Counts, task.Damaged)
 	}
-	if a := p.postInit(p.initReq(p.inits(old[1]), nil)); a.status != 503 || a.header.Get("Retry-After") == "" {
+	if a := p.postInit(p.initReq(p.kit.Inits(old[1]), nil)); a.status != 503 || a.header.Get("Retry-After") == "" {
 		t.Errorf("a job with an old report at the helper: status %d", a.status)
 	}
 	if err := disk.WriteFile(p.leaderFS, p.runFiles(p.leaderFS)[0], copies[p.leaderFS]); err != nil {

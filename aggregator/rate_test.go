@@ -217,7 +217,7 @@ func TestHeldByItsFullestRound(t *testing.T) {
 			for round, n := range c.of {
 				at := start + round*units
 				for i := range n {
-					p.accept(p.report(i%buckets, spoil{time: &at}))
+					p.accept(p.report(i%buckets, spoil{Time: &at}))
 				}
 			}
 			p.step()
@@ -256,7 +256,7 @@ func TestShareHeldIsAResource(t *testing.T) {
 		o.Tasks = expecting(o.Tasks, aggregator.Expectation{Reports: 5})
 	}})
 	many := p.reports(12)
-	p.resps(p.postInit(p.initReq(p.inits(many...), nil)))
+	p.resps(p.postInit(p.initReq(p.kit.Inits(many...), nil)))
 	body := p.shareReq(nil, many...)
 	first := p.postShare(body)
 	location := first.header.Get("Location")
@@ -270,7 +270,7 @@ func TestShareHeldIsAResource(t *testing.T) {
 	// A batch of another time, no larger than it may be.
 	p.clock.advance(10 * precision * time.Second)
 	fair := p.reports(10)
-	p.resps(p.postInit(p.initReq(p.inits(fair...), nil)))
+	p.resps(p.postInit(p.initReq(p.kit.Inits(fair...), nil)))
 	if a := p.postShare(p.shareReq(nil, fair...)); a.status != http.StatusCreated || len(a.body) == 0 {
 		t.Errorf("a batch of 10: status %d, %d bytes", a.status, len(a.body))
 	}

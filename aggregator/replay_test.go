@@ -18,7 +18,7 @@ func TestOneIDAtTwoTimes(t *testing.T) {
 			first := p.report(2, spoil{})
 			at := func(back dap.Time) dap.Report {
 				then := p.now() - back
-				return p.report(4, spoil{id: &first.Metadata.ID, time: &then})
+				return p.report(4, spoil{ID: &first.Metadata.ID, Time: &then})
 			}
 			p.accept(first, at(1), at(2)) // three buckets, so three jobs
 			p.settled(1, map[string]uint64{"report_replayed": 2})
@@ -54,9 +54,9 @@ func TestOneIDInRacingJobs(t *testing.T) {
 			for i := range answers {
 				report := shared
 				if then := at(p.now(), i); then != p.now() {
-					report = p.report(4, spoil{id: &shared.Metadata.ID, time: &then})
+					report = p.report(4, spoil{ID: &shared.Metadata.ID, Time: &then})
 				}
-				body := p.initReq(p.inits(p.report(0, spoil{}), report), nil)
+				body := p.initReq(p.kit.Inits(p.report(0, spoil{}), report), nil)
 				wg.Go(func() { answers[i] = p.postInit(body) })
 			}
 			wg.Wait()

@@ -58,7 +58,7 @@ func TestRetiredTask(t *testing.T) {
 			if len(result.body) == 0 {
 				t.Fatal("no result")
 			}
-			init := p.initReq(p.inits(p.reports(2)...), nil)
+			init := p.initReq(p.kit.Inits(p.reports(2)...), nil)
 			job := p.postInit(init)
 			if job.status != http.StatusCreated {
 				t.Fatalf("init: status %d", job.status)
@@ -66,7 +66,7 @@ func TestRetiredTask(t *testing.T) {
 
 			p.until(at, -time.Second)
 			p.step()
-			p.upload(p.report(0, spoil{time: &rs[0].Metadata.Time, id: &rs[0].Metadata.ID})) // known, or too late for its batch
+			p.upload(p.report(0, spoil{Time: &rs[0].Metadata.Time, ID: &rs[0].Metadata.ID})) // known, or too late for its batch
 			p.step()
 			if c := p.counts(); c.Aggregated != 12 || c.Rejected["report_replayed"]+c.Refused["batch_collected"] != 1 {
 				t.Errorf("a replay was taken: %+v", c)
@@ -108,7 +108,7 @@ func TestRetiredTask(t *testing.T) {
 					}
 				}
 				id := rs[0].Metadata.ID
-				p.refusedAtUpload(p.report(0, spoil{time: &rs[0].Metadata.Time, id: &id}), dap.ReportDropped)
+				p.refusedAtUpload(p.report(0, spoil{Time: &rs[0].Metadata.Time, ID: &id}), dap.ReportDropped)
 				for what, a := range map[string]answer{
 					"poll": p.poll(loc), "ask": p.ask(q), "job": p.postInit(init),
 					"job again": p.call("GET", p.helperURL, job.header.Get("Location"), "", peerToken, nil),

@@ -112,7 +112,7 @@ func TestRounds(t *testing.T) {
 				p := newPair(t, inRounds(n, nil, s))
 				var x wire
 				p.wire(&x)
-				rs := append(p.reports(15), p.report(0, spoil{context: []byte("of another task")}))
+				rs := append(p.reports(15), p.report(0, spoil{Context: []byte("of another task")}))
 				p.accept(rs...)
 				for range 3 {
 					p.step()

@@ -59,7 +59,7 @@ func TestRawSharesGoAsTheyAreFolded(t *testing.T) {
 				s.leader = func(o *leader.Options) { o.Patience = -1 }
 			}
 			p := newPair(t, s)
-			rs := append(p.reports(12), p.report(0, spoil{context: []byte("of another task")}))
+			rs := append(p.reports(12), p.report(0, spoil{Context: []byte("of another task")}))
 			rs = append(rs, rs[0])
 			raw := needles(rs)
 			p.accept(rs...)

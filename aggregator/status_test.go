@@ -15,8 +15,8 @@ import (
 
 func TestStatusHandlers(t *testing.T) {
 	p := newPair(t, setup{})
-	p.accept(append(p.reports(12), p.report(0, spoil{context: []byte("x")}))...)
-	p.refusedAtUpload(p.report(0, spoil{report: func(r *dap.Report) { r.Leader.ConfigID = 50 }}), dap.OutdatedConfig)
+	p.accept(append(p.reports(12), p.report(0, spoil{Context: []byte("x")}))...)
+	p.refusedAtUpload(p.report(0, spoil{Report: func(r *dap.Report) { r.Leader.ConfigID = 50 }}), dap.OutdatedConfig)
 	p.step()
 	p.refused(p.ask(dap.CollectionJobReq{Query: dap.Query{Mode: dap.TimeInterval}}), dap.ProblemBatchInvalid, 400)
 	for role, h := range map[string]http.Handler{"leader": p.leader.StatusHandler(), "helper": p.helper.StatusHandler()} {
@@ -77,7 +77,7 @@ func TestRefusedUploadsOutliveTheLeader(t *testing.T) {
 	p := newPair(t, setup{})
 	outdated := func(n int) {
 		for range n {
-			p.refusedAtUpload(p.report(0, spoil{report: func(r *dap.Report) { r.Leader.ConfigID = 50 }}), dap.OutdatedConfig)
+			p.refusedAtUpload(p.report(0, spoil{Report: func(r *dap.Report) { r.Leader.ConfigID = 50 }}), dap.OutdatedConfig)
 		}
 	}
 	is := func(want uint64) {

@@ -100,8 +100,8 @@ func TestUploadErrorsOnlyFailuresInOrder(t *testing.T) {
 	p := newPair(t, setup{})
 	future := p.now() + 10
 	rs := p.reports(6)
-	rs[1] = p.report(0, spoil{time: &future})
-	rs[4] = p.report(0, spoil{report: func(r *dap.Report) { r.Leader.ConfigID = 99 }})
+	rs[1] = p.report(0, spoil{Time: &future})
+	rs[4] = p.report(0, spoil{Report: func(r *dap.Report) { r.Leader.ConfigID = 99 }})
 	got := p.uploadErrors(p.upload(rs...))
 	want := []dap.ReportUploadStatus{{ID: rs[1].Metadata.ID, Error: dap.ReportTooEarly}, {ID: rs[4].Metadata.ID, Error: p.dialect.Said(dap.OutdatedConfig)}}
 	if !slices.Equal(got, want) {
@@ -158,17 +158,17 @@ func TestUploadOutsideTaskInterval(t *testing.T) {
 	now := must(dap.TimePrecision(precision).At(today()))
 	p := newPair(t, setup{interval: &dap.Interval{Start: now - 3, Duration: 3}})
 	before, first, last, end := now-4, now-3, now-1, now
-	p.refusedAtUpload(p.report(0, spoil{time: &before}), dap.ReportDropped)
-	p.refusedAtUpload(p.report(0, spoil{time: &end}), dap.ReportDropped) // half-open
-	p.accept(p.report(0, spoil{time: &first}), p.report(0, spoil{time: &last}))
+	p.refusedAtUpload(p.report(0, spoil{Time: &before}), dap.ReportDropped)
+	p.refusedAtUpload(p.report(0, spoil{Time: &end}), dap.ReportDropped) // half-open
+	p.accept(p.report(0, spoil{Time: &first}), p.report(0, spoil{Time: &last}))
 	p.settled(2, nil)
 }
 
 func TestUploadTooEarly(t *testing.T) {
 	p := newPair(t, setup{leader: func(o *leader.Options) { o.Limits.ClockSkew = precision * time.Second }})
 	allowed, beyond := p.now()+1, p.now()+3
-	p.refusedAtUpload(p.report(0, spoil{time: &beyond}), dap.ReportTooEarly)
-	p.accept(p.report(0, spoil{time: &allowed}))
+	p.refusedAtUpload(p.report(0, spoil{Time: &beyond}), dap.ReportTooEarly)
+	p.accept(p.report(0, spoil{Time: &allowed}))
 }
 
 func TestUploadBatchCollected(t *testing.T) {
@@ -180,14 +180,14 @@ func TestUploadBatchCollected(t *testing.T) {
 
 func TestUploadUnknownExtension(t *testing.T) {
 	p := newPair(t, setup{})
-	p.refusedAtUpload(p.report(0, spoil{metadata: func(m *dap.ReportMetadata) {
+	p.refusedAtUpload(p.report(0, spoil{Metadata: func(m *dap.ReportMetadata) {
 		m.PublicExtensions = must(m.PublicExtensions.With(0x1234, nil))
 	}}), dap.UnsupportedExtension)
 }
 
 func TestUploadRepeatedExtension(t *testing.T) {
 	p := newPair(t, setup{})
-	p.refusedAtUpload(p.report(0, spoil{metadata: func(m *dap.ReportMetadata) {
+	p.refusedAtUpload(p.report(0, spoil{Metadata: func(m *dap.ReportMetadata) {
 		m.PublicExtensions = must(dap.ReadExtensions([]byte{0, 8, 0, 5, 0, 0, 0, 5, 0, 0}))
 	}}), dap.InvalidMessage)
 }
@@ -208,7 +208,7 @@ func TestUploadRepeatedReportIsIdempotent(t *testing.T) {
 // TestUploadOpensNothing: what only a key can tell is found after the acknowledgement, and counted.
 func TestUploadOpensNothing(t *testing.T) {
 	p := newPair(t, setup{})
-	p.accept(p.report(0, spoil{aad: func(b []byte) []byte { return append(b, 1) }}), p.report(1, spoil{}))
+	p.accept(p.report(0, spoil{AAD: func(b []byte) []byte { return append(b, 1) }}), p.report(1, spoil{}))
 	p.settled(1, map[string]uint64{"hpke_decrypt_error": 1})
 }
 

@@ -24,7 +24,7 @@ func vectors(field uint32, dim int, bound uint64) (dap.PineConfig, *pine.Pine) {
 // vector is a report of integers.
 func (p *pair) vector(v *pine.Pine, e []int64, s spoil) dap.Report {
 	p.t.Helper()
-	s.shard = func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+	s.Shard = func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 		return v.ShardIntegers(ctx, e, nonce)
 	}
 	return p.report(0, s)
@@ -139,9 +139,9 @@ func TestVectorAttackersAreBounded(t *testing.T) {
 		}
 		other := must(v.ShardIntegers(p.dialect.VDAFContext(p.id), push, &[vdaf.NonceSize]byte{1}))
 		for range attackers {
-			p.accept(p.vector(v, push, spoil{share: larger(1)}), p.vector(v, push, spoil{share: larger(1 << 15)}),
-				p.vector(v, push, spoil{share: func(s *vdaf.Shares) { *s = *other }}),
-				p.vector(v, make([]int64, dim), spoil{share: func(s *vdaf.Shares) { copy(s.Inputs[0], other.Inputs[0][:8]) }}))
+			p.accept(p.vector(v, push, spoil{Share: larger(1)}), p.vector(v, push, spoil{Share: larger(1 << 15)}),
+				p.vector(v, push, spoil{Share: func(s *vdaf.Shares) { *s = *other }}),
+				p.vector(v, make([]int64, dim), spoil{Share: func(s *vdaf.Shares) { copy(s.Inputs[0], other.Inputs[0][:8]) }}))
 		}
 		resp, got := p.collect(p.query())
 		if resp.ReportCount != honest+attackers {

@@ -1,4 +1,6 @@
-// Package aggregatortest makes VDAFs of several rounds, for tests of aggregation jobs that take continuation steps: no VDAF
+// Package aggregatortest has what tests of leader and helper share: a [Task] with the keys
+// of all of its parties, by which a test plays those that it does not test, and VDAFs of
+// several rounds ([Rounds]), for aggregation jobs that take continuation steps: no VDAF
 // built here needs more than one.
 package aggregatortest
 

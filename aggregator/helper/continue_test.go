@@ -3,7 +3,6 @@ package helper
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,11 +11,11 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/verify"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
@@ -69,35 +68,28 @@ func check[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-const testToken = "token-of-the-leader-in-this-test"
-
 // rig is a helper of two rounds, and a leader by hand.
 type rig struct {
 	*testing.T
 	h    *Helper
-	cfg  *dap.TaskConfiguration
-	key  *sealed.KeyPair
+	task *aggregatortest.Task
+	key  *sealed.KeyPair // the helper's
 	vdaf *prio3.Count
-	vk   [vdaf.VerifyKeySize]byte
 }
 
 func newRig(t *testing.T) *rig { return newRigWith(t, func(*Options) {}) }
 
 func newRigWith(t *testing.T, change func(*Options)) *rig {
 	t.Helper()
-	r := &rig{T: t, key: check[*sealed.KeyPair](t)(sealed.Generate(1, sealed.SuiteX25519)), vdaf: check[*prio3.Count](t)(prio3.NewCount(2))}
-	r.cfg = check[*dap.TaskConfiguration](t)(dap.NewTaskConfiguration(dap.TaskConfiguration{
+	config := check[*dap.TaskConfiguration](t)(dap.NewTaskConfiguration(dap.TaskConfiguration{
 		TaskInfo: []byte("x"), Leader: []byte("https://leader.example/"), Helper: []byte("https://helper.example/"),
 		TimePrecision: 3600, MinBatchSize: 1, BatchMode: dap.TimeInterval, VDAFType: dap.TypePrio3Count,
 	}))
-	rand.Read(r.vk[:])
-	collector := check[*sealed.KeyPair](t)(sealed.Generate(9, sealed.SuiteX25519))
+	r := &rig{T: t, task: check[*aggregatortest.Task](t)(aggregatortest.NewTask(config, dap.Standard)), vdaf: check[*prio3.Count](t)(prio3.NewCount(2))}
+	r.key = r.task.Helper
 	o := Options{Options: aggregator.Options{
 		Base: "https://helper.example/", FS: disktest.NewMem(1), Record: disktest.NewMem(2), Keys: check[*sealed.Keyring](t)(sealed.NewKeyring(r.key)),
-		Tasks: []aggregator.Task{{
-			Config: r.cfg.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: r.vk}, PeerToken: testToken,
-			CollectorHPKE: dap.NewHpkeConfig(collector), Noise: noise.Zero{},
-		}},
+		Tasks: []aggregator.Task{r.task.Aggregator()},
 	}}
 	change(&o)
 	h, err := New(context.Background(), o)
@@ -118,34 +110,21 @@ func newRigWith(t *testing.T, change func(*Options)) *rig {
 // request makes the init request of n reports.
 func (r *rig) request(n int) (body []byte, ids []dap.ReportID) {
 	r.Helper()
-	task := r.cfg.TaskID()
-	inits := make([]dap.VerifyInit, n)
-	in := vdaf.Reports{Nonces: make([][16]byte, n), Public: make([][]byte, n), Inputs: make([][]byte, n)}
-	for i := range inits {
-		var m dap.ReportMetadata
-		rand.Read(m.ID[:])
-		m.Time = check[dap.Time](r.T)(r.cfg.TimePrecision.At(time.Now()))
-		nonce := [16]byte(m.ID)
-		s := check[*vdaf.Shares](r.T)(r.vdaf.Shard(r.cfg.Version.VDAFContext(task), true, &nonce))
-		in.Nonces[i], in.Public[i], in.Inputs[i] = m.ID, s.Public, s.Inputs[0]
-		plain := check[[]byte](r.T)(dap.PlaintextInputShare{Payload: s.Inputs[1]}.Append(nil))
-		ct := check[dap.HpkeCiphertext](r.T)(dap.Seal(dap.NewHpkeConfig(r.key), r.cfg.Version.InputShareInfo(dap.RoleHelper),
-			dap.InputShareAAD(task, r.cfg.Bytes(), &m, s.Public), plain))
-		inits[i].ReportShare = dap.ReportShare{Metadata: m, PublicShare: s.Public, Ciphertext: ct}
-		ids = append(ids, m.ID)
+	reports := make([]dap.Report, n)
+	now := check[dap.Time](r.T)(r.task.Config.TimePrecision.At(time.Now()))
+	for i := range reports {
+		reports[i] = check[dap.Report](r.T)(r.task.Report(now, func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+			return r.vdaf.Shard(ctx, true, nonce)
+		}, aggregatortest.Spoil{To: []dap.HpkeConfig{dap.NewHpkeConfig(r.task.Leader), dap.NewHpkeConfig(r.key)}}))
+		ids = append(ids, reports[i].Metadata.ID)
 	}
-	size := r.vdaf.Sizes().VerifierShare
-	shares := make([]byte, n*size)
-	r.vdaf.VerifyInit(r.vdaf.NewState(n), &r.vk, r.cfg.Version.VDAFContext(task), 0, &in, shares, make([]error, n))
-	for i := range inits {
-		inits[i].Payload = vdaf.AppendPingPongInitialize(nil, shares[i*size:(i+1)*size])
-	}
-	req := dap.AggregationJobInitReq{Inits: check[[]byte](r.T)(dap.AppendVerifyInits(nil, inits))}
+	inits := r.task.Inits(reports...)
+	req := dap.AggregationJobInitReq{VerificationKeyID: aggregatortest.VerifyKeyID, Inits: check[[]byte](r.T)(dap.AppendVerifyInits(nil, inits))}
 	return check[[]byte](r.T)(dap.Dialect{}.AppendAggregationJobInitReq(nil, &req)), ids
 }
 
 func (r *rig) post(body []byte) *httptest.ResponseRecorder {
-	return r.do("POST", "/tasks/"+r.cfg.TaskID().Base64()+"/aggregation_jobs", dap.MediaAggregationJobInitReq, body)
+	return r.do("POST", "/tasks/"+r.task.ID.Base64()+"/aggregation_jobs", dap.MediaAggregationJobInitReq, body)
 }
 
 // start opens a job of n reports and returns its path and its ids.
@@ -169,7 +148,7 @@ func (r *rig) start(n int) (path string, ids []dap.ReportID) {
 
 func (r *rig) do(method, path string, m dap.Media, body []byte) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(method, path, bytes.NewReader(body))
-	req.Header.Set("Authorization", "Bearer "+testToken)
+	req.Header.Set("Authorization", "Bearer "+aggregatortest.PeerToken)
 	req.Header.Set("Content-Type", dap.ContentType(m))
 	w := httptest.NewRecorder()
 	r.h.Handler().ServeHTTP(w, req)
@@ -285,13 +264,13 @@ func TestContinueReplayed(t *testing.T) {
 func TestContinueInitAgainDoesNotRewind(t *testing.T) {
 	r := newRig(t)
 	path, ids := r.start(2)
-	res := check[*store.Resource](t)(r.h.store.Resource(context.Background(), store.KindAggregation, r.cfg.TaskID(), lastElement(path)))
+	res := check[*store.Resource](t)(r.h.store.Resource(context.Background(), store.KindAggregation, r.task.ID, lastElement(path)))
 	requests, _, err := splitRounds(res.Response)
 	if err != nil || len(requests) != 1 {
 		t.Fatal(len(requests), err)
 	}
 	step1 := r.next(path, 1, word, ids...)
-	w := r.do("POST", "/tasks/"+r.cfg.TaskID().Base64()+"/aggregation_jobs", dap.MediaAggregationJobInitReq, requests[0])
+	w := r.do("POST", "/tasks/"+r.task.ID.Base64()+"/aggregation_jobs", dap.MediaAggregationJobInitReq, requests[0])
 	if w.Code != 201 || !bytes.Equal(w.Body.Bytes(), step1.Body.Bytes()) {
 		t.Errorf("status %d, not the current state", w.Code)
 	}
@@ -350,7 +329,7 @@ func TestContinueBadMessage(t *testing.T) {
 func TestContinueUnknownJob(t *testing.T) {
 	r := newRig(t)
 	path, ids := r.start(1)
-	r.refused(r.next("/tasks/"+r.cfg.TaskID().Base64()+"/aggregation_jobs/nothing", 1, word, ids...), dap.ProblemUnrecognizedAggregationJob, 404)
+	r.refused(r.next("/tasks/"+r.task.ID.Base64()+"/aggregation_jobs/nothing", 1, word, ids...), dap.ProblemUnrecognizedAggregationJob, 404)
 	r.refused(r.do("POST", path, dap.MediaAggregationJobContinueReq, []byte{0}), dap.ProblemInvalidMessage, 400)
 	r.refused(r.do("POST", path, dap.MediaAggregationJobContinueReq, []byte{0, 1, 2}), dap.ProblemInvalidMessage, 400)
 	r.refused(r.next(path, 1, word), dap.ProblemInvalidMessage, 400) // no report: an empty answer would mean deferred

@@ -14,7 +14,7 @@ import (
 func (r *rig) job(location string) *store.Resource {
 	r.Helper()
 	return check[*store.Resource](r.T)(r.h.store.Resource(
-		context.Background(), store.KindAggregation, r.cfg.TaskID(), path.Base(location[:len(location)-len("?step=0")])))
+		context.Background(), store.KindAggregation, r.task.ID, path.Base(location[:len(location)-len("?step=0")])))
 }
 
 // TestSealedReportsGoWithTheLastStep: what a job keeps of the clients' sealed shares is gone once no step needs it.

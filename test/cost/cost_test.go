@@ -18,13 +18,13 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/uploads"
 	"github.com/starling-agg/starling/recipe"
@@ -40,8 +40,6 @@ const (
 	relayURL  = "https://relay.example/"
 	block     = 512 // reports that the proofs are verified together
 )
-
-var verifyKey = [vdaf.VerifyKeySize]byte{1, 2, 3}
 
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -95,12 +93,11 @@ func (c *caught) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // A bed is the three services and what is sent to them.
 type bed struct {
-	batch   int // reports of one round, a multiple of block
-	vdaf    vdaf.VDAF
-	answer  client.Value
-	task    aggregator.Task
-	id      dap.TaskID
-	keys    [3]*sealed.KeyPair // of leader, helper and gateway
+	batch  int // reports of one round, a multiple of block
+	vdaf   vdaf.VDAF
+	answer client.Value
+	*aggregatortest.Task
+	door    *sealed.KeyPair // the gateway's
 	client  *client.Client
 	leader  *leader.Leader
 	helper  *helper.Helper
@@ -114,21 +111,14 @@ type bed struct {
 
 func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.Value) *bed {
 	x := &bed{batch: batch, vdaf: v, answer: answer, took: make(chan int64, block)}
-	for i := range x.keys {
-		x.keys[i] = must(sealed.Generate(uint8(i+1), sealed.SuiteX25519))
-	}
+	x.door = must(sealed.Generate(3, sealed.SuiteX25519))
 	r := &recipe.Recipe{
 		Name: "cost", Query: q, Randomizer: recipe.NoRandomizer{}, Participation: recipe.Always{},
 		Path:  recipe.TwoServer{Leader: leaderURL, Helper: helperURL, BatchMode: dap.TimeInterval},
 		Noise: recipe.NoNoise{}, Claim: recipe.NoClaim{}, MinBatch: 100, TimePrecision: 3600, Window: recipe.NoWindow{},
 	}
-	conf := must(r.Task())
-	x.id = conf.TaskID()
-	x.task = aggregator.Task{
-		Config: conf.Bytes(), VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: verifyKey},
-		PeerToken: "the leader at the helper", CollectorToken: "the collector at the leader",
-		CollectorHPKE: dap.NewHpkeConfig(must(sealed.Generate(9, sealed.SuiteX25519))), Noise: noise.Zero{},
-	}
+	x.Task = must(aggregatortest.NewTask(must(r.Task()), dap.Standard))
+	tasks := []aggregator.Task{x.Aggregator()}
 	ctx := context.Background()
 	fs := func() disk.FS {
 		f := must(disk.OS(b.TempDir()))
@@ -137,16 +127,16 @@ func newBed(b testing.TB, batch int, q recipe.Query, v vdaf.VDAF, answer client.
 	}
 	net := local{}
 	x.helper = must(helper.New(ctx, helper.Options{Options: aggregator.Options{
-		Base: helperURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[1])), FS: fs(), Record: fs(),
+		Base: helperURL, Tasks: tasks, Keys: must(sealed.NewKeyring(x.Helper)), FS: fs(), Record: fs(),
 	}}))
 	b.Cleanup(func() { x.helper.Close() })
 	x.leader = must(leader.New(ctx, leader.Options{Options: aggregator.Options{
-		Base: leaderURL, Tasks: []aggregator.Task{x.task}, Keys: must(sealed.NewKeyring(x.keys[0])), FS: fs(), Record: fs(),
+		Base: leaderURL, Tasks: tasks, Keys: must(sealed.NewKeyring(x.Leader)), FS: fs(), Record: fs(),
 	}, Transport: net}))
 	b.Cleanup(func() { x.leader.Close() })
 	net["helper.example"], net["leader.example"] = x.helper.Handler(), x.leader.Handler()
 	x.gateway = must(gateway.New(gateway.Options{
-		Keys: []gateway.Key{{Pair: x.keys[2]}}, Targets: []gateway.Target{{URL: leaderURL}}, Protocol: uploads.DAP{},
+		Keys: []gateway.Key{{Pair: x.door}}, Targets: []gateway.Target{{URL: leaderURL}}, Protocol: uploads.DAP{},
 		FS: fs(), Record: fs(), Window: 50 * time.Millisecond, Transport: passing{net, x.took},
 	}))
 	b.Cleanup(func() { x.gateway.Close() })
@@ -167,9 +157,9 @@ func (x *bed) prepare() {
 	now := time.Now().Truncate(time.Second)
 	device := must(ohttp.NewTransport(ohttp.TransportOptions{Relay: c, Source: ohttp.Pin(&ohttp.Manifest{
 		Epoch: ohttp.EpochAt(now, ohttp.DefaultEpoch), Length: ohttp.DefaultEpoch, NotBefore: now, NotAfter: now.Add(time.Hour),
-		Relay: relayURL, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(x.keys[2])}, Tries: 1, Every: time.Second, Hold: ohttp.DefaultHold, Targets: []string{leaderURL},
+		Relay: relayURL, Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(x.door)}, Tries: 1, Every: time.Second, Hold: ohttp.DefaultHold, Targets: []string{leaderURL},
 	})}))
-	u := must(url.Parse(leaderURL)).JoinPath(dap.CreationPath(x.id, dap.ReportsResource)).String()
+	u := must(url.Parse(leaderURL)).JoinPath(dap.CreationPath(x.ID, dap.ReportsResource)).String()
 	x.reports, x.size = make([]dap.Report, x.batch), 0
 	for i := range x.reports {
 		rep := must(x.client.Prepare(x.answer, time.Now()))
@@ -221,7 +211,7 @@ type parts struct{ outer, inner, checks, proof float64 }
 func (p parts) sum() float64 { return p.outer + p.inner + p.checks + p.proof }
 
 func (x *bed) primitives() (p parts) {
-	ring := must(ohttp.NewKeyring(x.keys[2]))
+	ring := must(ohttp.NewKeyring(x.door))
 	messages := make([][]byte, x.batch)
 	p.outer = x.timed(func() {
 		for i, body := range x.requests {
@@ -244,10 +234,10 @@ func (x *bed) primitives() (p parts) {
 	p.inner = x.timed(func() {
 		for i := range x.reports {
 			rep := &x.reports[i]
-			aad := dap.InputShareAAD(x.id, x.task.Config, &rep.Metadata, rep.PublicShare)
+			aad := dap.InputShareAAD(x.ID, x.Config.Bytes(), &rep.Metadata, rep.PublicShare)
 			for side, ct := range []*dap.HpkeCiphertext{&rep.Leader, &rep.Helper} {
 				role := []dap.Role{dap.RoleLeader, dap.RoleHelper}[side]
-				plain := must(x.keys[side].Open(ct.Enc, x.task.Version.InputShareInfo(role), aad, ct.Payload))
+				plain := must([]*sealed.KeyPair{x.Leader, x.Helper}[side].Open(ct.Enc, x.Config.Version.InputShareInfo(role), aad, ct.Payload))
 				in[side].Nonces[i], in[side].Public[i] = rep.Metadata.ID, rep.PublicShare
 				in[side].Inputs[i] = must(dap.ReadPlaintextInputShare(plain)).Payload
 			}
@@ -255,7 +245,7 @@ func (x *bed) primitives() (p parts) {
 	})
 	states := [2]vdaf.State{x.vdaf.NewState(block), x.vdaf.NewState(block)}
 	sums := [2]*vdaf.AggShare{x.vdaf.NewAggShare(), x.vdaf.NewAggShare()}
-	size, context := x.vdaf.Sizes(), x.task.Version.VDAFContext(x.id)
+	size, context := x.vdaf.Sizes(), x.Config.Version.VDAFContext(x.ID)
 	shares := [][]byte{make([]byte, block*size.VerifierShare), make([]byte, block*size.VerifierShare)}
 	msgs := make([]byte, block*size.VerifierMessage)
 	p.proof = x.timed(func() {
@@ -265,7 +255,7 @@ func (x *bed) primitives() (p parts) {
 				some := &vdaf.Reports{
 					Nonces: in[side].Nonces[lo : lo+block], Public: in[side].Public[lo : lo+block], Inputs: in[side].Inputs[lo : lo+block],
 				}
-				x.vdaf.VerifyInit(states[side], &verifyKey, context, side, some, shares[side], errs)
+				x.vdaf.VerifyInit(states[side], &x.VerifyKey, context, side, some, shares[side], errs)
 			}
 			x.vdaf.Combine(context, shares, msgs, errs)
 			for side := range 2 {

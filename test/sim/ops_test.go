@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
@@ -291,7 +292,7 @@ func (w *world) opForgeShare() {
 	id := w.cfg.framing.ChooseID(w.taskID, dap.AggregateSharesResource, body, nil)
 	u := must(url.Parse(helperURL + "/" + dap.CreationPathOf(w.taskID, dap.AggregateSharesResource, id)))
 	a, err := w.net.deliver(&message{to: w.helper, method: w.cfg.framing.CreationMethod(), url: u, body: body, header: http.Header{
-		"Authorization": {"Bearer " + peerToken}, "Content-Type": {dap.ContentType(dap.MediaAggregateShareReq)},
+		"Authorization": {"Bearer " + aggregatortest.PeerToken}, "Content-Type": {dap.ContentType(dap.MediaAggregateShareReq)},
 	}})
 	if err != nil {
 		return

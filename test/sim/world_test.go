@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/recipe"
@@ -30,8 +30,7 @@ const (
 	leaderURL = "https://leader.example/v1"
 	helperURL = "https://helper.example/v1"
 
-	peerToken      = "the leader at the helper"
-	collectorToken = "the collector at the leader"
+	collectorToken = aggregatortest.CollectorToken
 
 	length        = 160 // buckets, and with it reports, of one run
 	spare         = 80  // of them for the end
@@ -128,6 +127,7 @@ type world struct {
 	fired map[crash]bool
 	trace []string
 
+	kit          *aggregatortest.Task
 	task         aggregator.Task
 	conf         *dap.TaskConfiguration
 	taskID       dap.TaskID
@@ -168,9 +168,6 @@ func newWorld(cfg config) *world {
 		seen: make(map[string]map[string]bool), deleting: make(map[string]bool),
 	}
 	w.oracle, w.net = newOracle(w), &network{w: w, rng: rand.New(rand.NewPCG(cfg.seed, 3))}
-	leaderKey, helperKey := must(sealed.Generate(1, sealed.SuiteX25519)), must(sealed.Generate(2, sealed.SuiteX25519))
-	w.leaderKeys, w.helperKeys = must(sealed.NewKeyring(leaderKey)), must(sealed.NewKeyring(helperKey))
-	w.collectorKey = must(sealed.Generate(3, sealed.SuiteX25519))
 	chunk := uint32(prio3.OptimalChunk(length))
 	r := &recipe.Recipe{
 		Name: "simulation", Query: recipe.Histogram{Length: length, Chunk: chunk}, Randomizer: recipe.NoRandomizer{},
@@ -181,13 +178,12 @@ func newWorld(cfg config) *world {
 		r.Rounds = &recipe.Rounds{Units: cfg.units, Grace: uint32(grace / time.Second)}
 	}
 	w.recipe = must(r.Append(nil))
-	w.conf = must(r.Task())
-	w.taskID = w.conf.TaskID()
+	w.kit = must(aggregatortest.NewTask(must(r.Task()), cfg.framing))
+	w.conf, w.taskID, w.collectorKey = w.kit.Config, w.kit.ID, w.kit.Collector
+	w.leaderKeys, w.helperKeys = must(sealed.NewKeyring(w.kit.Leader)), must(sealed.NewKeyring(w.kit.Helper))
 	w.vdaf = must(prio3.NewHistogram(2, length, int(chunk)))
-	w.task = aggregator.Task{
-		Config: w.conf.Bytes(), Version: cfg.version, Framing: cfg.framing, VerifyKeys: map[uint8][vdaf.VerifyKeySize]byte{0: {1, 2, 3}}, PeerToken: peerToken,
-		CollectorToken: collectorToken, CollectorHPKE: dap.NewHpkeConfig(w.collectorKey), Noise: noise.Zero{}, Calendar: w.calendar(),
-	}
+	w.task = w.kit.Aggregator()
+	w.task.Calendar = w.calendar()
 	w.client = must(client.New(client.Options{
 		Prover: account.Prover, Recipe: w.recipe, MaxEpsilon: math.Inf(1), HTTP: &port{network: w.net}, Attempts: 1,
 	}))
@@ -368,24 +364,21 @@ func (w *world) make(k kind, age time.Duration) *report {
 	case badHelper:
 		r.Helper.Payload[0] ^= 1
 	case badProof, badShare, inside:
-		nonce := [vdaf.NonceSize]byte(r.Metadata.ID)
-		ctx := w.conf.Version.VDAFContext(w.taskID)
-		one, two := must(w.vdaf.Shard(ctx, bucket, &nonce)), must(w.vdaf.Shard(ctx, (bucket+1)%length, &nonce))
-		r.PublicShare = one.Public
-		switch k {
-		case badShare:
-			two.Inputs[1] = two.Inputs[1][1:]
-		case inside:
-			two = one
-			r.Metadata.Time++
+		at := r.Metadata.Time
+		if k == inside {
+			at++
 		}
-		aad := dap.InputShareAAD(w.taskID, w.conf.Bytes(), &r.Metadata, r.PublicShare)
-		seal := func(role dap.Role, share []byte) dap.HpkeCiphertext {
-			plain := must(dap.PlaintextInputShare{Payload: share}.Append(nil))
-			return must(dap.Seal(to[role], w.conf.Version.InputShareInfo(role), aad, plain))
-		}
-		r.Leader = seal(dap.RoleLeader, one.Inputs[0])
-		r.Helper = seal(dap.RoleHelper, two.Inputs[1])
+		r = must(w.kit.Report(at, func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
+			// Both are always made, so that a seed draws the same whatever the kind.
+			one, two := must(w.vdaf.Shard(ctx, bucket, nonce)), must(w.vdaf.Shard(ctx, (bucket+1)%length, nonce))
+			switch k {
+			case badShare:
+				one.Inputs[1] = two.Inputs[1][1:]
+			case badProof:
+				one.Inputs[1] = two.Inputs[1]
+			}
+			return one, nil
+		}, aggregatortest.Spoil{ID: &r.Metadata.ID, To: []dap.HpkeConfig{to[dap.RoleLeader], to[dap.RoleHelper]}}))
 	}
 	return w.oracle.add(r, k == good || k == early)
 }
