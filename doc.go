@@ -34,7 +34,7 @@
 //	vdaf               prio3  pine  vdaftest  internal/{field xof flp kernel}: proofs about shares
 //	dp                 release  noise  correlated  accountant  certificate  amplify
 //	                   calculator  local  projection: what privacy costs
-//	internal/service   database: configuration, logs, metrics, HTTP, start and stop
+//	internal/service   database  servicetest: configuration, logs, metrics, HTTP, start and stop
 //	internal/faults    all that is wrong with a file, at once
 //	internal/buffer    memory for large messages, lent and taken back
 //	internal/body      bodies of requests from strangers, within a budget of memory

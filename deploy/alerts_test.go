@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
@@ -12,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/internal/service/servicetest"
 )
 
 // mostSeries is how many series of its own a party may have; they do not depend on tasks.
@@ -36,24 +35,13 @@ func scraped(t *testing.T) map[string][]string {
 	parts := slices.Concat(load(t, x.dir, dap.RoleHelper).Parts(log, Listeners{Public: a.Helper, Local: a.HelperLocal}),
 		load(t, x.dir, dap.RoleLeader).Parts(log, Listeners{Public: a.Leader, Local: a.LeaderLocal}),
 		x.gateway.Parts(log, Listeners{Public: f.Gateway, Local: f.GatewayLocal}), front)
-	ctx, stop := context.WithCancel(t.Context())
-	up, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- service.Run(ctx, 0, func() { close(up) }, parts...) }()
-	select {
-	case <-up:
-	case err := <-ended:
-		stop()
-		t.Fatal(err)
-	}
+	stop := servicetest.Serve(t, parts...)
 	all := map[string][]string{}
 	for party, local := range map[string]string{"leader": a.LeaderLocal.Addr().String(), "helper": a.HelperLocal.Addr().String(),
 		"gateway": f.GatewayLocal.Addr().String(), "relay": f.RelayLocal.Addr().String()} {
 		all[party] = strings.Split(string(get(t, "http://"+local+"/metrics")), "\n")
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 	return all
 }
 

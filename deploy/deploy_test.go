@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
@@ -404,14 +404,7 @@ func TestParts(t *testing.T) {
 	leader, helper := load(t, dir, dap.RoleLeader), load(t, dir, dap.RoleHelper)
 	log := slog.New(slog.DiscardHandler)
 	parts := append(helper.Parts(log, Listeners{Public: a.Helper, Local: a.HelperLocal}), leader.Parts(log, Listeners{Public: a.Leader, Local: a.LeaderLocal})...)
-	ctx, cancel := context.WithCancel(t.Context())
-	up, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- service.Run(ctx, 0, func() { close(up) }, parts...) }()
-	select {
-	case <-up:
-	case err := <-done:
-		t.Fatal(err)
-	}
+	stop := servicetest.Serve(t, parts...)
 	for _, c := range []*Aggregator{leader, helper} {
 		for _, path := range []string{"/livez", "/readyz", "/statusz", "/metrics"} {
 			resp, err := http.Get("http://" + string(c.Local.Address) + path)
@@ -440,10 +433,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("%v: an audit of a running aggregator: %v", c.Role, err)
 		}
 	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	stop()
 	for _, c := range []*Aggregator{leader, helper} {
 		faults, standing, err := c.Inspect(t.Context())
 		if err != nil || len(faults) > 0 {

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,7 +13,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -132,13 +131,7 @@ func TestCreateFront(t *testing.T) {
 		t.Fatal(err)
 	}
 	helper := load(t, x.dir, dap.RoleHelper)
-	ctx, cancel := context.WithCancel(t.Context())
-	up, done := make(chan struct{}), make(chan error, 1)
-	go func() {
-		done <- service.Run(ctx, 0, func() { close(up) },
-			helper.Parts(slog.New(slog.DiscardHandler), Listeners{Public: a.Helper, Local: a.HelperLocal})...)
-	}()
-	<-up
+	servicetest.Serve(t, helper.Parts(slog.New(slog.DiscardHandler), Listeners{Public: a.Helper, Local: a.HelperLocal})...)
 	resp, err := http.Get(a.HelperURL() + "hpke_config")
 	if err != nil {
 		t.Fatal(err)
@@ -149,10 +142,6 @@ func TestCreateFront(t *testing.T) {
 	}
 	if p := manifest.Pinned[1]; !strings.HasPrefix(p.URL, a.HelperURL()) || string(p.Body) != string(list) {
 		t.Errorf("the manifest pins %q for %s", p.Body, p.URL)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
 	}
 }
 

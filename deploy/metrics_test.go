@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -53,21 +53,7 @@ func TestMetrics(t *testing.T) {
 		local[role.String()] = "http://" + string(a.Local.Address)
 		parts = append(parts, a.Parts(slog.New(slog.DiscardHandler), open)...)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	up, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- service.Run(ctx, 0, func() { close(up) }, parts...) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	select {
-	case <-up:
-	case err := <-ended:
-		ended <- nil
-		t.Fatal(err)
-	}
+	defer servicetest.Serve(t, parts...)() // before the listeners are closed
 
 	send(t, r)
 	waitFor(t, local["leader"], func(s *status.Status) bool { return s.Tasks[0].Done == 14 && s.Tasks[0].Counts.Waiting == 0 })

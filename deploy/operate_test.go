@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -11,7 +10,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -40,17 +39,7 @@ func TestOperator(t *testing.T) {
 	}
 	var before string
 	for range 2 { // lives
-		ctx, stop := context.WithCancel(t.Context())
-		up, ended := make(chan struct{}), make(chan error, 1)
-		go func() {
-			ended <- service.Run(ctx, 0, func() { close(up) }, a.Parts(slog.New(slog.DiscardHandler), Listeners{})...)
-		}()
-		select {
-		case <-up:
-		case err := <-ended:
-			stop()
-			t.Fatal(err)
-		}
+		stop := servicetest.Serve(t, a.Parts(slog.New(slog.DiscardHandler), Listeners{})...)
 		token, err := a.OperatorToken()
 		if err != nil || len(token) != 64 || token == before {
 			t.Errorf("token %q after %q, %v", token, before, err)
@@ -91,9 +80,6 @@ func TestOperator(t *testing.T) {
 		}
 		before = token
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 		if _, err := a.OperatorToken(); err == nil {
 			t.Error("the token outlives its life")
 		}

@@ -2,7 +2,6 @@ package hostile
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -21,35 +20,10 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
-
-// serve starts parts of a deployment; stop, which may be called more than once, stops
-// them in order.
-func serve(t *testing.T, parts []service.Part) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	up, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- service.Run(ctx, 0, func() { close(up) }, parts...) }()
-	select {
-	case <-up:
-	case err := <-done:
-		t.Fatal("the services did not start: ", err)
-	}
-	over := false
-	stop = func() {
-		if cancel(); over {
-			return
-		}
-		if over = true; <-done != nil {
-			t.Error("a service failed")
-		}
-	}
-	t.Cleanup(stop)
-	return stop
-}
 
 // TestLyingHelper stands between a leader and its helper and changes what the helper
 // says. An answer for other reports than were asked about ends that job in sight of the
@@ -121,8 +95,8 @@ func TestLyingHelper(t *testing.T) {
 	t.Cleanup(func() { liar.Close() })
 
 	log, leaderLocal := slog.New(slog.DiscardHandler), a.LeaderLocal.Addr().String()
-	serve(t, helper.Parts(log, deploy.Listeners{Public: behind, Local: a.HelperLocal}))
-	stopLeader := serve(t, leader.Parts(log, deploy.Listeners{Public: a.Leader, Local: a.LeaderLocal}))
+	servicetest.Serve(t, helper.Parts(log, deploy.Listeners{Public: behind, Local: a.HelperLocal})...)
+	stopLeader := servicetest.Serve(t, leader.Parts(log, deploy.Listeners{Public: a.Leader, Local: a.LeaderLocal})...)
 
 	// until reads the leader's status until it has what is looked for.
 	until := func(what string, found func(*status.Task) bool) *status.Task {
@@ -190,7 +164,7 @@ func TestLyingHelper(t *testing.T) {
 	if _, n, err := leader.Resume(t.Context(), false); n != 6 || err != nil {
 		t.Errorf("a decision over %d reports, %v", n, err)
 	}
-	stopLeader = serve(t, leader.Parts(log, deploy.Listeners{}))
+	stopLeader = servicetest.Serve(t, leader.Parts(log, deploy.Listeners{})...)
 	until("verified", func(s *status.Task) bool {
 		return s.Counts.Aggregated == 6 && s.Counts.Waiting == 0 && len(s.Stuck) == 0
 	})
@@ -246,7 +220,7 @@ func TestLyingHelper(t *testing.T) {
 	if held, n, err := leader.Resume(t.Context(), false); held != 1 || n != 10 || err != nil {
 		t.Errorf("a decision over %d tasks and %d reports, %v", held, n, err)
 	}
-	stopLeader = serve(t, leader.Parts(log, deploy.Listeners{}))
+	stopLeader = servicetest.Serve(t, leader.Parts(log, deploy.Listeners{})...)
 	send(2)
 	until("verified", func(s *status.Task) bool {
 		return s.Counts.Aggregated == 21 && s.Counts.Waiting == 0 && len(s.Stuck) == 0

@@ -23,6 +23,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -107,21 +108,7 @@ func openOffice(t *testing.T, pose func(leader, helper string) map[string]*recip
 		}
 		parts = append(parts, c.Parts(service.NewLogger(log, slog.LevelWarn), open)...)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	up, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- service.Run(ctx, 0, func() { close(up) }, parts...) }()
-	select {
-	case <-up:
-	case err := <-done:
-		cancel()
-		t.Fatal("the office does not open: ", err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	servicetest.Serve(t, parts...)
 	for _, name := range names {
 		q := &tasked{office: o, name: name, recipe: recipes[name]}
 		b, err1 := q.recipe.Append(nil)

@@ -3,7 +3,6 @@ package hostile
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,6 +27,7 @@ import (
 	"github.com/starling-agg/starling/dap/daptest"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -197,20 +197,10 @@ func beginWith(dir string, o account.Options, owners *deploy.Owners, change func
 		w.leader.Parts(logger("leader"), deploy.Listeners{Public: listen("leader", a.Leader), Local: a.LeaderLocal}),
 		behind.Parts(logger("gateway"), deploy.Listeners{Public: listen("gateway", f.Gateway), Local: f.GatewayLocal}),
 		front)
-	ctx, cancel := context.WithCancel(context.Background())
-	up, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- service.Run(ctx, 0, func() { close(up) }, parts...) }()
-	stop = sync.OnceValue(func() error {
-		cancel()
-		return <-done
-	})
-	select {
-	case <-up:
-		return w, stop, w.compared()
-	case err := <-done:
-		cancel()
-		return nil, nil, errors.Join(errors.New("the services did not start"), err)
+	if stop, err = servicetest.Start(parts...); err != nil {
+		return nil, nil, fmt.Errorf("the services did not start: %w", err)
 	}
+	return w, stop, w.compared()
 }
 
 // compared waits until the leader has compared itself with its helper, once for the world.
