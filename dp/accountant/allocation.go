@@ -10,25 +10,25 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// Allocated is Event released Steps times, where each record takes part in Picks of the
+// allocation is Event released Steps times, where each record takes part in Picks of the
 // releases, chosen uniformly and kept secret: random allocation, balls in bins. (Random
-// check-ins, where others fill a slot, are CheckedIn.) As for Sampled, the number of
+// check-ins, where others fill a slot, are checkedIn.) As for poissonSample, the number of
 // records in each release must be hidden. It is for AddRemove and ZeroOut neighbours.
-type Allocated struct {
-	Event Event
+type allocation struct {
+	Event event
 	// Steps is how many releases there are; Picks how many of them a record is in, 1 or more.
 	Steps, Picks uint64
-	Count        Count
+	Count        count
 }
 
-func (Allocated) event() {}
+func (allocation) event() {}
 
 const (
 	allocationTheorem = "random allocation (Feldman and Shenfeld 2025; mean-preserving grid, docs/proofs/allocation.md)"
 	maxSteps          = 1 << 30
 )
 
-func (a Allocated) check(n release.Neighbours) error {
+func (a allocation) check(n release.Neighbours) error {
 	if a.Steps == 0 || a.Steps > maxSteps {
 		return parameter("number of steps", float64(a.Steps), "1 to 2^30")
 	}
@@ -38,7 +38,7 @@ func (a Allocated) check(n release.Neighbours) error {
 	if n == release.ReplaceOne {
 		return fmt.Errorf("%w: random allocation for replace-one neighbours", release.ErrUnsupported)
 	}
-	if a.Count != CountHidden {
+	if a.Count != countHidden {
 		return fmt.Errorf("%w: random allocation while the count of each step is public", release.ErrUnsupported)
 	}
 	return nil
@@ -46,27 +46,27 @@ func (a Allocated) check(n release.Neighbours) error {
 
 // picksMany reports whether a record is in so many of some steps, but not in all, that
 // only what is worse is accounted for: it bounds from above.
-func picksMany(e Event) bool {
+func picksMany(e event) bool {
 	switch e := e.(type) {
-	case SelfCompose:
+	case selfCompose:
 		return picksMany(e.Event)
-	case Sampled:
+	case poissonSample:
 		return picksMany(e.Event)
-	case Compose:
+	case composition:
 		return slices.ContainsFunc(e, picksMany)
-	case Allocated:
+	case allocation:
 		return e.Picks > maxPicked && e.Picks < e.Steps || picksMany(e.Event)
 	}
 	return false
 }
 
-func (a Allocated) dominating(n release.Neighbours) (dominance, error) {
+func (a allocation) dominating(n release.Neighbours) (dominance, error) {
 	if err := a.check(n); err != nil {
 		return dominance{}, err
 	}
 	inner, ok := a.Event.(dominated)
 	if !ok {
-		return dominance{}, fmt.Errorf("%w: allocation of %T", release.ErrUnsupported, a.Event)
+		return dominance{}, fmt.Errorf("%w: allocation of %s", release.ErrUnsupported, nameOf(a.Event))
 	}
 	d, err := inner.dominating(n)
 	if err != nil {
@@ -76,7 +76,7 @@ func (a Allocated) dominating(n release.Neighbours) (dominance, error) {
 		return a.several(d, n)
 	}
 	if d, err = d.allocated(a.Steps); err != nil {
-		return dominance{}, fmt.Errorf("allocation of %T: %w", a.Event, err)
+		return dominance{}, fmt.Errorf("allocation of %s: %w", nameOf(a.Event), err)
 	}
 	return d, nil
 }

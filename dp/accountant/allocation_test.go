@@ -9,21 +9,21 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-func allocated(sigma float64, picks, steps uint64) Event {
-	return Allocated{gauss(sigma), steps, picks, CountHidden}
+func allocated(sigma float64, picks, steps uint64) event {
+	return allocation{gauss(sigma), steps, picks, countHidden}
 }
 
 func TestReferenceAllocation(t *testing.T) {
-	rr := func(e0 float64, m uint64) Event { return Allocated{RandomizedResponse{e0, 2}, m, 1, CountHidden} }
+	rr := func(e0 float64, m uint64) event { return allocation{randomizedResponse{e0, 2}, m, 1, countHidden} }
 	for i, r := range []struct {
 		name  string
-		event Event
+		event event
 		delta float64
 		want  float64
 		tol   float64
 	}{
 		{"41a", rr(1, 1000), 1e-6, .1266145, 1e-6},
-		{"41b", Sampled{rr(1, 1000), .1, CountHidden}, 1e-6, .0102265, 1e-6},
+		{"41b", poissonSample{rr(1, 1000), .1, countHidden}, 1e-6, .0102265, 1e-6},
 		{"41c", rr(1, 1e4), 1e-6, .0356588, 1e-6},
 		{"43a", allocated(1, 1, 100), 1e-6, .857986, 5e-5},
 		{"43b", allocated(2, 1, 100), 1e-6, .204930, 5e-5},
@@ -31,8 +31,8 @@ func TestReferenceAllocation(t *testing.T) {
 		{"44a", allocated(1, 1, 1000), 1e-6, .171729, 2e-4},
 		{"44b", allocated(2, 1, 10), 1e-6, .728870, 2e-4},
 		{"44c", allocated(.5, 1, 1000), 1e-5, 3.13415, 2e-4},
-		{"45a", SelfCompose{allocated(2, 1, 100), 10}, 1e-6, .69590, 3e-4},
-		{"45b", SelfCompose{allocated(1, 1, 100), 10}, 1e-6, 1.96427, 3e-4},
+		{"45a", selfCompose{allocated(2, 1, 100), 10}, 1e-6, .69590, 3e-4},
+		{"45b", selfCompose{allocated(1, 1, 100), 10}, 1e-6, 1.96427, 3e-4},
 		{"45c", allocated(3, 10, 100), 1e-6, 1.49203, 3e-4},
 		{"46", allocated(5.1, 1, 100), 1e-8, .090599, 5e-5},
 	} {
@@ -41,7 +41,7 @@ func TestReferenceAllocation(t *testing.T) {
 		}
 		g := epsilon(t, r.event, r.delta, release.ZeroOut)
 		least := r.want * (1 - 1e-3)
-		if a, ok := r.event.(Allocated); ok && a.Picks > 1 {
+		if a, ok := r.event.(allocation); ok && a.Picks > 1 {
 			least = r.want * (1 - 2e-2) // merged into few values
 		}
 		if g.Epsilon < r.want-r.tol || g.Epsilon > r.want+r.tol || g.EpsilonLower > r.want+r.tol || g.EpsilonLower < least {
@@ -55,7 +55,7 @@ func TestReferenceAllocationDirections(t *testing.T) {
 	for _, r := range []struct{ sigma, remove, add float64 }{
 		{1, .857986, .486425}, {2, .204930, .200679}, {4, .091754, .091562},
 	} {
-		d, err := allocated(r.sigma, 1, 100).(Allocated).dominating(release.AddRemove)
+		d, err := allocated(r.sigma, 1, 100).(allocation).dominating(release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestAllocationAgainstBruteForce(t *testing.T) {
 	}
 	p := func(y int) float64 { return math.Exp(-float64(y*y)/(2*s2)) / total }
 	for _, steps := range []int{2, 3} {
-		event := Allocated{discrete(2, 1, release.Interval(1)), uint64(steps), 1, CountHidden}
+		event := allocation{discrete(2, 1, release.Interval(1)), uint64(steps), 1, countHidden}
 		for _, e := range []float64{0, .1, .5, 1, 1.7} {
 			remove, add := 0.0, 0.0
 			var walk func(k int, present, absent float64)
@@ -138,14 +138,14 @@ func TestAllocationProperties(t *testing.T) {
 		}
 	}
 	near(t, "one step", epsilon(t, allocated(1, 1, 1), 1e-6, release.AddRemove).Epsilon, epsilon(t, gauss(1), 1e-6, release.AddRemove).Epsilon, 1e-3)
-	rr := Allocated{RandomizedResponse{.7, 2}, 1, 1, CountHidden}
+	rr := allocation{randomizedResponse{.7, 2}, 1, 1, countHidden}
 	near(t, "one response", epsilon(t, rr, 1e-12, release.AddRemove).Epsilon, .7, 1e-6)
-	for _, e := range []Allocated{{gauss(1), 0, 1, CountHidden}, {gauss(1), 5, 0, CountHidden}, {gauss(1), 5, 6, CountHidden}} {
+	for _, e := range []allocation{{gauss(1), 0, 1, countHidden}, {gauss(1), 5, 0, countHidden}, {gauss(1), 5, 6, countHidden}} {
 		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	for _, e := range []Event{Allocated{gauss(1), 5, 1, CountPublic}, Allocated{ZCDP{1}, 5, 1, CountHidden}, Allocated{nil, 5, 1, CountHidden}} {
+	for _, e := range []event{allocation{gauss(1), 5, 1, countPublic}, allocation{zcdp{1}, 5, 1, countHidden}, allocation{nil, 5, 1, countHidden}} {
 		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%+v: %v", e, err)
 		}

@@ -105,7 +105,7 @@ func (o Options) Delta(list []release.Release, epsilon float64, n release.Neighb
 	return o.delta(e, epsilon, n)
 }
 
-func (o Options) epsilon(e Event, delta float64, n release.Neighbours) (release.Guarantee, error) {
+func (o Options) epsilon(e event, delta float64, n release.Neighbours) (release.Guarantee, error) {
 	if err := checkDelta(delta); err != nil {
 		return release.Guarantee{}, err
 	}
@@ -116,7 +116,7 @@ func (o Options) epsilon(e Event, delta float64, n release.Neighbours) (release.
 	return g, err
 }
 
-func (o Options) delta(e Event, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
+func (o Options) delta(e event, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
 	if err := checkEpsilon(epsilon); err != nil {
 		return release.Guarantee{}, err
 	}
@@ -128,7 +128,7 @@ func (o Options) delta(e Event, epsilon float64, n release.Neighbours) (release.
 }
 
 // answer completes g, which holds the question: epsilon at g.Delta, or delta at g.Epsilon.
-func (o Options) answer(e Event, n release.Neighbours, g release.Guarantee, wantEpsilon bool) (release.Guarantee, error) {
+func (o Options) answer(e event, n release.Neighbours, g release.Guarantee, wantEpsilon bool) (release.Guarantee, error) {
 	if err := o.validate(); err != nil {
 		return release.Guarantee{}, err
 	}
@@ -182,7 +182,7 @@ func (o Options) answer(e Event, n release.Neighbours, g release.Guarantee, want
 		try(RDP, func() (release.Guarantee, error) { return o.rdp(leaves, g, wantEpsilon) })
 	}
 	if o.Method == ZCDPMethod || o.Method == SimpleZCDP {
-		try(o.Method, func() (release.Guarantee, error) { return zcdp(leaves, g, wantEpsilon, o.Method) })
+		try(o.Method, func() (release.Guarantee, error) { return concentrated(leaves, g, wantEpsilon, o.Method) })
 	}
 	most := ceiling(leaves, n)
 	if len(found) == 0 {
@@ -211,9 +211,9 @@ func (o Options) answer(e Event, n release.Neighbours, g release.Guarantee, want
 // settled reports whether a formula for the leaves is the best there is, even without a bound from below.
 func settled(leaves []leaf) bool {
 	switch e := leaves[0].event.(type) {
-	case DiscreteGaussian: // unsampled vectors of bounded norm, L2 or L1, stay with zCDP, which certificates prove
+	case discreteGaussian: // unsampled vectors of bounded norm, L2 or L1, stay with zCDP, which certificates prove
 		return len(leaves) == 1 && e.Contribution.Anywhere()
-	case Shuffled, ApproxDP, ZCDP, Correlated:
+	case shuffled, approxDP, zcdp, correlated:
 		return len(leaves) == 1
 	}
 	return false
@@ -249,12 +249,12 @@ func formula(leaves []leaf, n release.Neighbours) (curve, string, error) {
 		if c, ok := leaves[0].event.(closed); ok {
 			return c.exact(n, float64(leaves[0].count))
 		}
-		return nil, "", fmt.Errorf("%w: no formula for %T", release.ErrUnsupported, leaves[0].event)
+		return nil, "", fmt.Errorf("%w: no formula for %s", release.ErrUnsupported, nameOf(leaves[0].event))
 	}
 	// Gaussians, whatever their sizes, are one Gaussian.
 	sum := 0.0
 	for _, l := range leaves {
-		x, ok := l.event.(Gaussian)
+		x, ok := l.event.(gaussian)
 		if !ok {
 			return nil, "", fmt.Errorf("%w: no formula for a mixed composition", release.ErrUnsupported)
 		}
@@ -264,5 +264,5 @@ func formula(leaves []leaf, n release.Neighbours) (curve, string, error) {
 		}
 		sum += mu * mu
 	}
-	return Gaussian{1 / math.Sqrt(sum), release.Signed(1)}.exact(release.AddRemove, 1)
+	return gaussian{1 / math.Sqrt(sum), release.Signed(1)}.exact(release.AddRemove, 1)
 }

@@ -97,12 +97,12 @@ func isolate(v view) view {
 func TestCountAndSumAttack(t *testing.T) {
 	const variance = 4.0
 	inner := discrete(4, 1, release.Interval(1)) // distance 1 for the sum alone, as if the count said nothing
-	hidden := func(p protocol) Event {
-		return Sampled{Compose{DummyCount{uint64(p.dummies), p.dummyRate}, inner}, p.rate, CountHidden}
+	hidden := func(p protocol) event {
+		return poissonSample{composition{dummyCount{uint64(p.dummies), p.dummyRate}, inner}, p.rate, countHidden}
 	}
 	held, tight := 0, false
 	claimed := map[string]release.Guarantee{} // what is claimed does not depend on what the others hold
-	check := func(name string, claim Event, n release.Neighbours, p, q view) {
+	check := func(name string, claim event, n release.Neighbours, p, q view) {
 		t.Helper()
 		for _, epsilon := range []float64{.1, .3, 1} {
 			key := fmt.Sprintf("%+v %v %v", claim, epsilon, n)
@@ -140,7 +140,7 @@ func TestCountAndSumAttack(t *testing.T) {
 			// Everyone takes part, and the count is public.
 			all := protocol{others: others, rate: 1, variance: variance}
 			check("everyone, zero-out", inner, release.ZeroOut, all.run(1, false), all.run(0, false))
-			check("everyone, replace", DiscreteGaussian{Sigma2: release.Rational{Num: 4, Den: 1}, Contribution: release.Interval(2)}, release.ReplaceOne,
+			check("everyone, replace", discreteGaussian{Sigma2: release.Rational{Num: 4, Den: 1}, Contribution: release.Interval(2)}, release.ReplaceOne,
 				all.run(1, false), all.run(-1, false))
 		}
 	}
@@ -149,7 +149,7 @@ func TestCountAndSumAttack(t *testing.T) {
 		total := others + 1
 		for kept := 1; kept < total; kept += 2 {
 			p := protocol{others: others, kept: kept, variance: variance}
-			claim := FixedSample{discrete(4, 1, release.Interval(2)), float64(kept) / float64(total)}
+			claim := fixedSample{discrete(4, 1, release.Interval(2)), float64(kept) / float64(total)}
 			check(fmt.Sprintf("%d of %d", kept, total), claim, release.ReplaceOne, p.run(1, false), p.run(-1, false))
 		}
 	}
@@ -167,7 +167,7 @@ func TestUnhiddenCountWouldBeBroken(t *testing.T) {
 		p := protocol{others: 12, rate: rate, variance: 4}
 		with, without := p.run(1, false), p.run(1, true)
 		for _, epsilon := range []float64{.1, .3, 1} {
-			naive, err := deltaOf(Sampled{inner, rate, CountHidden}, epsilon, release.AddRemove)
+			naive, err := deltaOf(poissonSample{inner, rate, countHidden}, epsilon, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +183,7 @@ func TestUnhiddenCountWouldBeBroken(t *testing.T) {
 				t.Errorf("by hand %v, at best %v", byHand, full)
 			}
 			for _, n := range []release.Neighbours{release.AddRemove, release.ZeroOut, release.ReplaceOne} {
-				for _, claim := range []Event{Sampled{inner, rate, CountPublic}, Allocated{gauss(2), 10, 1, CountPublic}} {
+				for _, claim := range []event{poissonSample{inner, rate, countPublic}, allocation{gauss(2), 10, 1, countPublic}} {
 					if g, err := deltaOf(claim, epsilon, n); !errors.Is(err, release.ErrUnsupported) {
 						t.Errorf("%+v, %v: claimed %v, %v", claim, n, g, err)
 					}

@@ -17,7 +17,7 @@ func TestBlocksOfGaussians(t *testing.T) {
 		if c.n > manyReleases && !patient() {
 			continue
 		}
-		e := SelfCompose{gauss(c.sigma), c.n}
+		e := selfCompose{gauss(c.sigma), c.n}
 		exact := epsilon(t, e, c.delta, release.AddRemove)
 		g, err := Options{Method: PLD}.epsilon(e, c.delta, release.AddRemove)
 		if err != nil || exact.Method != string(ClosedForm) {
@@ -45,13 +45,13 @@ func TestNoBlocksOfRareLosses(t *testing.T) {
 // In blocks and on one grid, both bounds agree.
 func TestBlocksAndOneGrid(t *testing.T) {
 	for _, c := range []struct {
-		e     Event
+		e     event
 		n     uint64
 		delta float64
 	}{
-		{Sampled{gauss(5), 1e-4, CountHidden}, 3_000_017, 1e-12},
-		{Sampled{RandomizedResponse{1, 2}, .001, CountHidden}, 400_000, 1e-9},
-		{Sampled{lap(30), .01, CountHidden}, 500_000, 1e-7},
+		{poissonSample{gauss(5), 1e-4, countHidden}, 3_000_017, 1e-12},
+		{poissonSample{randomizedResponse{1, 2}, .001, countHidden}, 400_000, 1e-9},
+		{poissonSample{lap(30), .01, countHidden}, 500_000, 1e-7},
 	} {
 		d, err := c.e.(dominated).dominating(release.AddRemove)
 		if err != nil {

@@ -126,7 +126,7 @@ func pairOf(t release.Term) (pair, error) {
 		return nil, fmt.Errorf("%w: no laws for this use of the mechanism", release.ErrUnsupported)
 	}
 	if t.Dummies > 0 {
-		count, err := DummyCount{t.Dummies, t.DummyRate}.dominating(release.AddRemove)
+		count, err := dummyCount{t.Dummies, t.DummyRate}.dominating(release.AddRemove)
 		if err != nil {
 			return nil, err
 		}

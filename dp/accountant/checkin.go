@@ -6,14 +6,14 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// CheckedIn is a run of random check-ins (Balle, Kairouz, McMahan, Thakkar and Thakurta
+// checkedIn is a run of random check-ins (Balle, Kairouz, McMahan, Thakkar and Thakurta
 // 2020): a person is there, with probability Rate, at one of Slots slots, uniform and
 // kept secret, and each slot publishes the report of one of those who are there, or of a
 // dummy. So in each slot another's input, or a dummy's, may be reported in place of the
 // person's, which is the premise that Report stands for, whatever the neighbours asked
 // about are. AddRemove and ZeroOut: the person never checks in. ReplaceOne: the person's
 // input is another, which needs a pure report and Rate 1.
-type CheckedIn struct {
+type checkedIn struct {
 	Report release.Report
 	Slots  uint64
 	Rate   float64
@@ -24,9 +24,9 @@ const (
 	clonedTheorem  = "clone bound on the slots of a check-in (docs/proofs/check-ins.md, theorem 2)"
 )
 
-func (CheckedIn) event() {}
+func (checkedIn) event() {}
 
-func (c CheckedIn) check(n release.Neighbours) error {
+func (c checkedIn) check(n release.Neighbours) error {
 	if c.Slots == 0 || c.Slots > maxSteps {
 		return parameter("number of slots", float64(c.Slots), "1 to 2^30")
 	}
@@ -39,12 +39,12 @@ func (c CheckedIn) check(n release.Neighbours) error {
 	return nil
 }
 
-func (c CheckedIn) dominating(n release.Neighbours) (dominance, error) {
+func (c checkedIn) dominating(n release.Neighbours) (dominance, error) {
 	if err := c.check(n); err != nil {
 		return dominance{}, err
 	}
 	if n == release.ReplaceOne {
-		d, err := Shuffled{c.Report.Any(), c.Slots}.dominating(release.ReplaceOne)
+		d, err := shuffled{c.Report.Any(), c.Slots}.dominating(release.ReplaceOne)
 		d.theorem = clonedTheorem
 		return d, err
 	}

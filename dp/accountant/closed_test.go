@@ -18,7 +18,7 @@ func near(t *testing.T, name string, got, want, tol float64) {
 	}
 }
 
-func epsilon(t *testing.T, e Event, delta float64, n release.Neighbours) release.Guarantee {
+func epsilon(t *testing.T, e event, delta float64, n release.Neighbours) release.Guarantee {
 	t.Helper()
 	g, err := epsilonOf(e, delta, n)
 	if err != nil {
@@ -31,45 +31,45 @@ func epsilon(t *testing.T, e Event, delta float64, n release.Neighbours) release
 }
 
 // epsilonOf is Options.epsilon by default.
-func epsilonOf(e Event, delta float64, n release.Neighbours) (release.Guarantee, error) {
+func epsilonOf(e event, delta float64, n release.Neighbours) (release.Guarantee, error) {
 	return Options{}.epsilon(e, delta, n)
 }
 
 // deltaOf is Options.delta by default.
-func deltaOf(e Event, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
+func deltaOf(e event, epsilon float64, n release.Neighbours) (release.Guarantee, error) {
 	return Options{}.delta(e, epsilon, n)
 }
 
 // reportOf is the report of an event that is a mechanism.
-func reportOf(e Event) release.Report {
+func reportOf(e event) release.Report {
 	switch e := e.(type) {
-	case Gaussian:
+	case gaussian:
 		return release.ReportOf(release.Gaussian{Sigma: e.Sigma, Contribution: e.Contribution})
-	case Laplace:
+	case laplace:
 		return release.ReportOf(release.Laplace{Scale: e.Scale, Contribution: e.Contribution})
-	case DiscreteLaplace:
+	case discreteLaplace:
 		return release.ReportOf(release.DiscreteLaplace{Scale: e.Scale, Contribution: e.Contribution})
-	case RandomizedResponse:
+	case randomizedResponse:
 		return release.ReportOf(release.Response{Epsilon0: e.Epsilon0, Answers: e.K})
-	case RAPPOR:
+	case rappor:
 		return release.ReportOf(release.RAPPOR{Epsilon0: e.Epsilon0, Answers: 2})
-	case ApproxDP:
+	case approxDP:
 		return release.ReportOf(release.ApproxDP{Epsilon: e.Epsilon, Delta: e.Delta})
 	}
 	return release.ReportOf(nil)
 }
 
-func gauss(sigma float64) Event { return Gaussian{sigma, release.Signed(1)} }
+func gauss(sigma float64) event { return gaussian{sigma, release.Signed(1)} }
 
-func discrete(num, den uint64, c release.Contribution) Event {
-	return DiscreteGaussian{Sigma2: release.Rational{Num: num, Den: den}, Contribution: c}
+func discrete(num, den uint64, c release.Contribution) event {
+	return discreteGaussian{Sigma2: release.Rational{Num: num, Den: den}, Contribution: c}
 }
 
 // Reference values: dp.md, section 3; the numbers are its row numbers.
 func TestReferenceClosedForms(t *testing.T) {
 	for _, r := range []struct {
 		name  string
-		event Event
+		event event
 		delta float64
 		want  float64
 		tol   float64
@@ -78,25 +78,25 @@ func TestReferenceClosedForms(t *testing.T) {
 		{"3a", gauss(1), 1e-5, 4.3771781, 1e-6},
 		{"3b", gauss(.5), 1e-6, 10.9971512, 1e-6},
 		{"3c", gauss(10), 1e-12, .6470081, 1e-6},
-		{"6a", SelfCompose{gauss(5.1), 2500}, 1e-8, 102.288362, 1e-5},
-		{"6b", SelfCompose{gauss(5.1), 50}, 1e-8, 8.3433101, 1e-5},
+		{"6a", selfCompose{gauss(5.1), 2500}, 1e-8, 102.288362, 1e-5},
+		{"6b", selfCompose{gauss(5.1), 50}, 1e-8, 8.3433101, 1e-5},
 		{"28a", discrete(100, 1, release.Interval(1)), 1e-6, .3967901, 1e-6},
 		{"28b", discrete(4, 1, release.Interval(1)), 1e-6, 2.2757932, 1e-6},
 		{"28c", discrete(1, 2, release.Interval(1)), 1e-5, 6.8458786, 1e-6},
 		{"28d", discrete(400, 1, release.Interval(10)), 1e-6, 2.2539608, 1e-6},
-		{"29a", SelfCompose{discrete(100, 1, release.Interval(1)), 100}, 1e-6, 4.88672, 2e-4},
-		{"29b", SelfCompose{DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(1)}, 100}, 1e-6, 4.774568, 2e-4},
-		{"30a", ZCDP{.1}, 1e-6, 2.1419389, 1e-6},
-		{"30b", ZCDP{1}, 1e-6, 7.7662166, 1e-6},
-		{"30c", ZCDP{.005}, 1e-8, .5235561, 1e-6},
-		{"30d", ZCDP{2}, 1e-5, 10.7248241, 1e-6},
-		{"31b", SelfCompose{ZCDP{.005}, 100}, 1e-6, 5.2215344, 1e-6},
-		{"31c", SelfCompose{ZCDP{.0025}, 100}, 1e-6, 3.5422913, 1e-6},
-		{"24a", SelfCompose{ApproxDP{.1, 0}, 1000}, 1e-6, 19.3446714, 1e-6},
-		{"24b", SelfCompose{ApproxDP{.5, 0}, 50}, 1e-5, 18.9332833, 1e-6},
-		{"25a", SelfCompose{ApproxDP{.1, 1e-8}, 100}, 1e-5, 4.3296367, 1e-6},
-		{"25b", SelfCompose{ApproxDP{.5, 1e-9}, 30}, 1e-6, 13.9545509, 1e-6},
-		{"26b", SelfCompose{ApproxDP{.1, 0}, 100}, 1e-6, 4.7745676, 1e-6},
+		{"29a", selfCompose{discrete(100, 1, release.Interval(1)), 100}, 1e-6, 4.88672, 2e-4},
+		{"29b", selfCompose{discreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(1)}, 100}, 1e-6, 4.774568, 2e-4},
+		{"30a", zcdp{.1}, 1e-6, 2.1419389, 1e-6},
+		{"30b", zcdp{1}, 1e-6, 7.7662166, 1e-6},
+		{"30c", zcdp{.005}, 1e-8, .5235561, 1e-6},
+		{"30d", zcdp{2}, 1e-5, 10.7248241, 1e-6},
+		{"31b", selfCompose{zcdp{.005}, 100}, 1e-6, 5.2215344, 1e-6},
+		{"31c", selfCompose{zcdp{.0025}, 100}, 1e-6, 3.5422913, 1e-6},
+		{"24a", selfCompose{approxDP{.1, 0}, 1000}, 1e-6, 19.3446714, 1e-6},
+		{"24b", selfCompose{approxDP{.5, 0}, 50}, 1e-5, 18.9332833, 1e-6},
+		{"25a", selfCompose{approxDP{.1, 1e-8}, 100}, 1e-5, 4.3296367, 1e-6},
+		{"25b", selfCompose{approxDP{.5, 1e-9}, 30}, 1e-6, 13.9545509, 1e-6},
+		{"26b", selfCompose{approxDP{.1, 0}, 100}, 1e-6, 4.7745676, 1e-6},
 	} {
 		near(t, "row "+r.name, epsilon(t, r.event, r.delta, release.AddRemove).Epsilon, r.want, r.tol)
 	}
@@ -137,7 +137,7 @@ func TestReferenceClosedForms(t *testing.T) {
 	}
 	near(t, "row 30, simple", simple, 2.4507880, 1e-6)
 	near(t, "row 31, sigma", math.Pow(2, 16)/math.Sqrt(2*.005), 655360, 1e-6)
-	rho, err := DiscreteGaussian{Sigma2: release.Rational{Num: 655360 * 655360, Den: 1}, Contribution: release.Ball(1000, 65536)}.Rho(release.ZeroOut)
+	rho, err := discreteGaussian{Sigma2: release.Rational{Num: 655360 * 655360, Den: 1}, Contribution: release.Ball(1000, 65536)}.rho(release.ZeroOut)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestDiscreteAgainstBruteForce(t *testing.T) {
 		}
 		p := func(y int) float64 { return math.Exp(-float64(y*y)/(2*s2)) / total }
 		for _, e := range []float64{0, .1, .5, 1, 2, 3.3} {
-			g, err := deltaOf(DiscreteGaussian{Sigma2: tc.s2, Contribution: tc.c}, e, tc.n)
+			g, err := deltaOf(discreteGaussian{Sigma2: tc.s2, Contribution: tc.c}, e, tc.n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -226,7 +226,7 @@ func TestDiscreteAgainstBruteForce(t *testing.T) {
 		}
 		p := func(y int) float64 { return math.Exp(-math.Abs(float64(y))/2.5) / total }
 		for _, e := range []float64{0, .1, .39, .5, 1, 1.5, 1.99} {
-			g, err := deltaOf(DiscreteLaplace{release.Rational{Num: 5, Den: 2}, tc.c}, e, release.AddRemove)
+			g, err := deltaOf(discreteLaplace{release.Rational{Num: 5, Den: 2}, tc.c}, e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -249,7 +249,7 @@ func TestDiscreteAgainstBruteForce(t *testing.T) {
 		return p2[y+r]
 	}
 	for _, e := range []float64{0, .1, .5, 1, 2} {
-		g, err := deltaOf(DiscreteGaussian{Sigma2: release.Rational{Num: 5, Den: 2}, Contribution: release.OneHot(), Honest: 2}, e, release.ZeroOut)
+		g, err := deltaOf(discreteGaussian{Sigma2: release.Rational{Num: 5, Den: 2}, Contribution: release.OneHot(), Honest: 2}, e, release.ZeroOut)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +322,7 @@ func TestMonotone(t *testing.T) {
 					t.Errorf("epsilon %v at sigma^2 = %d is not below %v", e.Epsilon, num, last)
 				}
 				last = e.Epsilon
-				z := epsilon(t, ZCDP{1 / float64(num)}, 1e-6, n)
+				z := epsilon(t, zcdp{1 / float64(num)}, 1e-6, n)
 				if e.Epsilon > z.Epsilon*(1+1e-9) {
 					t.Errorf("sigma^2 = %d: exact %v above zCDP %v", num, e.Epsilon, z.Epsilon)
 				}
@@ -331,7 +331,7 @@ func TestMonotone(t *testing.T) {
 	}
 	last = 0
 	for _, count := range []uint64{1, 2, 3, 10, 100, 1e4, 1e6, 1e9} {
-		e := epsilon(t, SelfCompose{discrete(1<<30, 1, release.OneHot()), count}, 1e-8, release.ReplaceOne)
+		e := epsilon(t, selfCompose{discrete(1<<30, 1, release.OneHot()), count}, 1e-8, release.ReplaceOne)
 		if e.Epsilon <= last {
 			t.Errorf("epsilon %v after %d releases is not above %v", e.Epsilon, count, last)
 		}
@@ -375,15 +375,15 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("calibrate at delta %v: %v", delta, err)
 		}
 	}
-	for _, e := range []Event{
-		nil, gauss(0), gauss(nan), gauss(inf), gauss(-1), Gaussian{1, release.Contribution{}}, Gaussian{1, release.Signed(nan)},
-		Gaussian{1, release.Signed(-1)}, Gaussian{1, release.Ball(3, inf)}, Gaussian{1, release.Ball(0, 1)}, Gaussian{1e-310, release.Signed(1e300)},
-		SelfCompose{gauss(1), 0}, SelfCompose{nil, 1}, SelfCompose{gauss(1), 1 << 60}, ZCDP{nan}, ZCDP{-1}, ZCDP{inf},
-		ApproxDP{nan, 0}, ApproxDP{1, 1}, ApproxDP{1, nan}, ApproxDP{-1, 0}, ApproxDP{inf, 0},
-		SelfCompose{SelfCompose{gauss(1), 1e9}, 1e9}, SelfCompose{ApproxDP{1, 0}, 1e9},
+	for _, e := range []event{
+		nil, gauss(0), gauss(nan), gauss(inf), gauss(-1), gaussian{1, release.Contribution{}}, gaussian{1, release.Signed(nan)},
+		gaussian{1, release.Signed(-1)}, gaussian{1, release.Ball(3, inf)}, gaussian{1, release.Ball(0, 1)}, gaussian{1e-310, release.Signed(1e300)},
+		selfCompose{gauss(1), 0}, selfCompose{nil, 1}, selfCompose{gauss(1), 1 << 60}, zcdp{nan}, zcdp{-1}, zcdp{inf},
+		approxDP{nan, 0}, approxDP{1, 1}, approxDP{1, nan}, approxDP{-1, 0}, approxDP{inf, 0},
+		selfCompose{selfCompose{gauss(1), 1e9}, 1e9}, selfCompose{approxDP{1, 0}, 1e9},
 		discrete(0, 1, release.OneHot()), discrete(1, 0, release.OneHot()), discrete(1, 5, release.OneHot()), discrete(1<<63, 1, release.OneHot()),
-		discrete(1, 1, release.Interval(.5)), discrete(1, 1, release.Contribution{}), DiscreteGaussian{release.Rational{Num: 1, Den: 1}, release.OneHot(), -1},
-		DiscreteLaplace{release.Rational{Num: 0, Den: 1}, release.OneHot()}, DiscreteLaplace{release.Rational{Num: 1, Den: 1}, release.Interval(1.5)},
+		discrete(1, 1, release.Interval(.5)), discrete(1, 1, release.Contribution{}), discreteGaussian{release.Rational{Num: 1, Den: 1}, release.OneHot(), -1},
+		discreteLaplace{release.Rational{Num: 0, Den: 1}, release.OneHot()}, discreteLaplace{release.Rational{Num: 1, Den: 1}, release.Interval(1.5)},
 	} {
 		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
@@ -407,11 +407,11 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("q %v: %v", q, err)
 		}
 	}
-	if _, err := epsilonOf(ApproxDP{1, 1e-3}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrNoGuarantee) {
+	if _, err := epsilonOf(approxDP{1, 1e-3}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrNoGuarantee) {
 		t.Errorf("delta below the event's: %v", err)
 	}
 	// Very weak protection is an honest large number or an error, never a small one.
-	if g, err := epsilonOf(SelfCompose{gauss(.01), 1e6}, 1e-6, release.AddRemove); err == nil && g.Epsilon < 1e6 {
+	if g, err := epsilonOf(selfCompose{gauss(.01), 1e6}, 1e-6, release.AddRemove); err == nil && g.Epsilon < 1e6 {
 		t.Errorf("no noise to speak of: %+v", g)
 	}
 	var p *release.ParameterError
@@ -429,7 +429,7 @@ func TestNeighboursText(t *testing.T) {
 	if _, err := release.ParseNeighbours("both"); !errors.Is(err, release.ErrParameter) {
 		t.Error(err)
 	}
-	b, err := json.Marshal(epsilon(t, ZCDP{.1}, 1e-6, release.ZeroOut))
+	b, err := json.Marshal(epsilon(t, zcdp{.1}, 1e-6, release.ZeroOut))
 	if err != nil {
 		t.Fatal(err)
 	}

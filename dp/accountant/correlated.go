@@ -8,11 +8,11 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// Correlated is one participation of a device in a series of releases whose noise is correlated over rounds, as package
+// correlated is one participation of a device in a series of releases whose noise is correlated over rounds, as package
 // dp/correlated draws it: everything that all releases of the series tell about that one contribution. A device's participations
-// are at least as many rounds apart as the strategy has bands; SelfCompose counts them. How many rounds there are, or how often
+// are at least as many rounds apart as the strategy has bands; selfCompose counts them. How many rounds there are, or how often
 // others take part, does not matter.
-type Correlated struct {
+type correlated struct {
 	// Sigma2 is the variance parameter of the independent draws behind the noise, in squared units of the sum.
 	Sigma2 release.Rational
 	// Norm2 is the squared norm of a column of the strategy, 1 or more (correlated.Strategy.Norm2).
@@ -24,10 +24,10 @@ type Correlated struct {
 const correlatedTheorem = "zCDP of banded correlated noise (docs/proofs/correlated-noise.md), to approximate DP (Canonne, Kamath and Steinke 2020, " +
 	"proposition 12)"
 
-func (Correlated) event() {}
+func (correlated) event() {}
 
-// Rho returns the zCDP parameter of one participation, Norm2 L2^2/(2 Sigma2), rounded up.
-func (c Correlated) Rho(n release.Neighbours) (float64, error) {
+// rho returns the zCDP parameter of one participation, Norm2 L2^2/(2 Sigma2), rounded up.
+func (c correlated) rho(n release.Neighbours) (float64, error) {
 	for _, x := range []release.Rational{c.Sigma2, c.Norm2} {
 		if x.Num == 0 || x.Den == 0 {
 			return 0, fmt.Errorf("%w: sigma^2 is %v and the squared norm %v, want positive fractions", release.ErrParameter, c.Sigma2, c.Norm2)
@@ -49,17 +49,17 @@ func (c Correlated) Rho(n release.Neighbours) (float64, error) {
 	return outward.Up(c.Norm2.Float() * s.L2 * s.L2 / (2 * c.Sigma2.Float())), nil
 }
 
-func (c Correlated) exact(n release.Neighbours, count float64) (curve, string, error) {
-	rho, err := c.Rho(n)
+func (c correlated) exact(n release.Neighbours, count float64) (curve, string, error) {
+	rho, err := c.rho(n)
 	if err != nil {
 		return nil, "", err
 	}
-	f, _, err := ZCDP{rho}.exact(n, count)
+	f, _, err := zcdp{rho}.exact(n, count)
 	return f, correlatedTheorem, err
 }
 
-func (c Correlated) divergence(n release.Neighbours) (func(float64) float64, error) {
-	rho, err := c.Rho(n)
+func (c correlated) divergence(n release.Neighbours) (func(float64) float64, error) {
+	rho, err := c.rho(n)
 	return func(a float64) float64 { return a * rho }, err
 }
 
@@ -75,8 +75,8 @@ func CalibrateCorrelated(epsilon, delta float64, norm2 release.Rational, c relea
 	if count == 0 || count > maxCount {
 		return release.Rational{}, release.Guarantee{}, parameter("number of participations", float64(count), "1 to 2*10^12")
 	}
-	at := func(r release.Rational) Correlated { return Correlated{Sigma2: r, Norm2: norm2, Contribution: c} }
-	one, err := at(release.Rational{Num: 1, Den: 1}).Rho(n)
+	at := func(r release.Rational) correlated { return correlated{Sigma2: r, Norm2: norm2, Contribution: c} }
+	one, err := at(release.Rational{Num: 1, Den: 1}).rho(n)
 	if err != nil {
 		return release.Rational{}, release.Guarantee{}, err
 	}
@@ -92,7 +92,7 @@ func CalibrateCorrelated(epsilon, delta float64, norm2 release.Rational, c relea
 		return release.Rational{}, release.Guarantee{}, release.ErrNoGuarantee
 	}
 	r := dyadic(uint64(math.Ceil(frac*(1<<21))), exponent-21)
-	g, err := Options{}.epsilon(SelfCompose{at(r), count}, delta, n)
+	g, err := Options{}.epsilon(selfCompose{at(r), count}, delta, n)
 	g.Epsilon = min(g.Epsilon, epsilon) // proved just now
 	return r, g, err
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-func (DummyCount) event()  {}
-func (FixedSample) event() {}
+func (dummyCount) event()  {}
+func (fixedSample) event() {}
 
-// DummyCount is the publication of how many reports came, when each of N others sends an empty one with probability Rate:
+// dummyCount is the publication of how many reports came, when each of N others sends an empty one with probability Rate:
 // a binomial count, which one more report moves by one. It hides whether a person took part; put it beside the sum,
 //
-//	Sampled{Event: Compose{DummyCount{...}, Gaussian{...}}, ..., Count: CountHidden},
+//	poissonSample{Event: composition{dummyCount{...}, gaussian{...}}, ..., Count: countHidden},
 //
 // where the count is published. N counts those guaranteed to be honest.
-type DummyCount struct {
+type dummyCount struct {
 	N    uint64
 	Rate float64
 }
 
-func (d DummyCount) dominating(n release.Neighbours) (dominance, error) {
+func (d dummyCount) dominating(n release.Neighbours) (dominance, error) {
 	if d.N == 0 || d.N > 1<<40 {
 		return dominance{}, parameter("number of senders of dummies", float64(d.N), "1 to 2^40")
 	}
@@ -123,10 +123,10 @@ func (a *atoms) times(b *atoms) *atoms {
 }
 
 // joint returns the pair of a single event, or of a count of dummies together with another event.
-func joint(e Event, n release.Neighbours) (dominance, error) {
-	if c, ok := e.(Compose); ok && len(c) == 2 {
+func joint(e event, n release.Neighbours) (dominance, error) {
+	if c, ok := e.(composition); ok && len(c) == 2 {
 		for i := range c {
-			count, ok := c[i].(DummyCount)
+			count, ok := c[i].(dummyCount)
 			other, ok2 := c[1-i].(dominated)
 			if !ok || !ok2 {
 				continue
@@ -153,22 +153,22 @@ func joint(e Event, n release.Neighbours) (dominance, error) {
 	}
 	d, ok := e.(dominated)
 	if !ok {
-		return dominance{}, fmt.Errorf("%w: sampling of %T", release.ErrUnsupported, e)
+		return dominance{}, fmt.Errorf("%w: sampling of %s", release.ErrUnsupported, nameOf(e))
 	}
 	return d.dominating(n)
 }
 
-// FixedSample is a release about a public number of records, a uniformly chosen secret subset of all: Rate is the size of
+// fixedSample is a release about a public number of records, a uniformly chosen secret subset of all: Rate is the size of
 // the subset over the number of honest records, at its upper quantile if it varies. It is for ReplaceOne neighbours, and
 // what is left of amplification where the count is public.
-type FixedSample struct {
-	Event Event
+type fixedSample struct {
+	Event event
 	Rate  float64
 }
 
 const fixedTheorem = "sampling without replacement (Balle, Barthe and Gaboardi 2018, theorem 10; Zhu, Dong and Wang 2022, proposition 30)"
 
-func (s FixedSample) dominating(n release.Neighbours) (dominance, error) {
+func (s fixedSample) dominating(n release.Neighbours) (dominance, error) {
 	if err := checkSampling(s.Rate); err != nil {
 		return dominance{}, err
 	}
@@ -177,14 +177,14 @@ func (s FixedSample) dominating(n release.Neighbours) (dominance, error) {
 	}
 	inner, ok := s.Event.(dominated)
 	if !ok {
-		return dominance{}, fmt.Errorf("%w: sampling of %T", release.ErrUnsupported, s.Event)
+		return dominance{}, fmt.Errorf("%w: sampling of %s", release.ErrUnsupported, nameOf(s.Event))
 	}
 	d, err := inner.dominating(n)
 	if err != nil || s.Rate == 1 {
 		return d, err
 	}
 	if !d.symmetric {
-		return dominance{}, fmt.Errorf("%w: sampling without replacement of %T", release.ErrUnsupported, s.Event)
+		return dominance{}, fmt.Errorf("%w: sampling without replacement of %s", release.ErrUnsupported, nameOf(s.Event))
 	}
 	return dominance{pair: newFixed(d.pair, s.Rate), symmetric: true, slop: d.slop, theorem: fixedTheorem}, nil
 }

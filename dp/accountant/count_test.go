@@ -43,9 +43,9 @@ func TestCountAttack(t *testing.T) {
 	// Without dummies (a rate near zero) the attack beats what Poisson sampling would claim at distance 1: so that claim is
 	// refused where the count is public, and stands only together with a count that dummies hide.
 	const sigma, rate = 1.0, .1
-	inner := Gaussian{sigma, release.Signed(1)}
+	inner := gaussian{sigma, release.Signed(1)}
 	for _, e := range []float64{.3, 1.5} {
-		naive, err := deltaOf(Sampled{inner, rate, CountHidden}, e, release.AddRemove)
+		naive, err := deltaOf(poissonSample{inner, rate, countHidden}, e, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestCountAttack(t *testing.T) {
 			t.Errorf("epsilon %v: the attack reaches %v against a claim of %v: it should have won", e, a, naive.Delta)
 		}
 		for _, n := range []release.Neighbours{release.AddRemove, release.ZeroOut, release.ReplaceOne} {
-			for _, claim := range []Event{Sampled{inner, rate, CountPublic}, Allocated{inner, 10, 1, CountPublic}} {
+			for _, claim := range []event{poissonSample{inner, rate, countPublic}, allocation{inner, 10, 1, countPublic}} {
 				if _, err := deltaOf(claim, e, n); !errors.Is(err, release.ErrUnsupported) {
 					t.Errorf("%+v, %v: claimed, %v", claim, n, err)
 				}
@@ -63,7 +63,7 @@ func TestCountAttack(t *testing.T) {
 			n    uint64
 			rate float64
 		}{{30, .5}, {100, .3}} {
-			joint := Sampled{Compose{DummyCount{dummies.n, dummies.rate}, inner}, rate, CountHidden}
+			joint := poissonSample{composition{dummyCount{dummies.n, dummies.rate}, inner}, rate, countHidden}
 			g, err := deltaOf(joint, e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func TestCountAttack(t *testing.T) {
 			}
 		}
 		// A public count with sampling without replacement: the person is kept or not and then holds +C or -C.
-		fixed, err := deltaOf(FixedSample{inner, rate}, e, release.ReplaceOne)
+		fixed, err := deltaOf(fixedSample{inner, rate}, e, release.ReplaceOne)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestCountAttack(t *testing.T) {
 		if won > fixed.Delta*(1+1e-6) {
 			t.Errorf("epsilon %v: the attack reaches %v, claimed %v", e, won, fixed.Delta)
 		}
-		two, err := deltaOf(Gaussian{sigma, release.Signed(1)}, math.Log1p(math.Expm1(e)/rate), release.ReplaceOne)
+		two, err := deltaOf(gaussian{sigma, release.Signed(1)}, math.Log1p(math.Expm1(e)/rate), release.ReplaceOne)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,9 +102,9 @@ func TestCountAttack(t *testing.T) {
 // A count hidden by dummies of variance 50 sigma^2 costs about one per cent of epsilon.
 func TestDummiesAreCheap(t *testing.T) {
 	const sigma = 4.0
-	inner := Gaussian{sigma, release.Signed(1)}
-	alone := epsilon(t, SelfCompose{Sampled{inner, .02, CountHidden}, 200}, 1e-6, release.AddRemove)
-	both := epsilon(t, SelfCompose{Sampled{Compose{inner, DummyCount{3200, .5}}, .02, CountHidden}, 200}, 1e-6, release.AddRemove)
+	inner := gaussian{sigma, release.Signed(1)}
+	alone := epsilon(t, selfCompose{poissonSample{inner, .02, countHidden}, 200}, 1e-6, release.AddRemove)
+	both := epsilon(t, selfCompose{poissonSample{composition{inner, dummyCount{3200, .5}}, .02, countHidden}, 200}, 1e-6, release.AddRemove)
 	if r := both.Epsilon / alone.Epsilon; r < 1 || r > 1.03 {
 		t.Errorf("with a hidden count %v, without %v", both.Epsilon, alone.Epsilon)
 	}
@@ -131,7 +131,7 @@ func TestDummyCount(t *testing.T) {
 				up += max(0, pmf(x-1)-math.Exp(e)*pmf(x))
 				down += max(0, pmf(x)-math.Exp(e)*pmf(x-1))
 			}
-			g, err := deltaOf(DummyCount{tc.n, tc.q}, e, release.AddRemove)
+			g, err := deltaOf(dummyCount{tc.n, tc.q}, e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,17 +140,17 @@ func TestDummyCount(t *testing.T) {
 			}
 		}
 	}
-	for _, d := range []DummyCount{{0, .5}, {10, 0}, {10, 1}, {10, math.NaN()}} {
+	for _, d := range []dummyCount{{0, .5}, {10, 0}, {10, 1}, {10, math.NaN()}} {
 		if _, err := epsilonOf(d, 1e-3, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", d, err)
 		}
 	}
 	for _, r := range []float64{0, 1.5, math.NaN()} {
-		if _, err := epsilonOf(FixedSample{gauss(1), r}, 1e-3, release.ReplaceOne); !errors.Is(err, release.ErrParameter) {
+		if _, err := epsilonOf(fixedSample{gauss(1), r}, 1e-3, release.ReplaceOne); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("rate %v: %v", r, err)
 		}
 	}
-	if _, err := epsilonOf(FixedSample{gauss(1), .1}, 1e-3, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
+	if _, err := epsilonOf(fixedSample{gauss(1), .1}, 1e-3, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 }

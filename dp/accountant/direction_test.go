@@ -11,7 +11,7 @@ import (
 // TestDirectionsApart: the guarantee is the larger of both directions, and each is that
 // of its own pair.
 func TestDirectionsApart(t *testing.T) {
-	one := func(e Event, d release.Direction, n release.Neighbours) release.Guarantee {
+	one := func(e event, d release.Direction, n release.Neighbours) release.Guarantee {
 		t.Helper()
 		g, err := Options{Direction: d}.epsilon(e, 1e-6, n)
 		if err != nil {
@@ -29,17 +29,17 @@ func TestDirectionsApart(t *testing.T) {
 		if tc.sigma > 1 && !patient() {
 			continue
 		}
-		e := Allocated{Gaussian{tc.sigma, release.Signed(1)}, 100, 1, CountHidden}
+		e := allocation{gaussian{tc.sigma, release.Signed(1)}, 100, 1, countHidden}
 		near(t, "row 43, remove", one(e, release.Remove, release.AddRemove).Epsilon, tc.remove, 5e-5)
 		near(t, "row 43, add", one(e, release.Add, release.AddRemove).Epsilon, tc.add, 5e-5)
 	}
-	for i, e := range []Event{
+	for i, e := range []event{
 		sampled(1, .1, 20),
-		Sampled{Gaussian{1, release.Signed(1)}, .1, CountHidden}, // which has a formula for both
-		Compose{sampled(2, .3, 5), lap(3)},
-		Gaussian{1, release.Signed(1)},
-		CheckedIn{reportOf(Laplace{2, release.Signed(1)}), 10, .5},
-		DummyCount{1000, .02},
+		poissonSample{gaussian{1, release.Signed(1)}, .1, countHidden}, // which has a formula for both
+		composition{sampled(2, .3, 5), lap(3)},
+		gaussian{1, release.Signed(1)},
+		checkedIn{reportOf(laplace{2, release.Signed(1)}), 10, .5},
+		dummyCount{1000, .02},
 	} {
 		if i%2 == 1 && !patient() {
 			continue
@@ -71,7 +71,7 @@ func TestDirectionsApart(t *testing.T) {
 // TestTextbookConversions: the simple conversion of zCDP, both ways, and whole orders only.
 func TestTextbookConversions(t *testing.T) {
 	for _, tc := range []struct{ rho, delta, want float64 }{{.1, 1e-6, 2.4507880}, {1, 1e-6, 1 + 2*math.Sqrt(6*math.Ln10)}, {.005, 1e-8, .005 + 2*math.Sqrt(.005*8*math.Ln10)}} {
-		for _, e := range []Event{ZCDP{tc.rho}, Gaussian{1 / math.Sqrt(2*tc.rho), release.Signed(1)}, SelfCompose{ZCDP{tc.rho / 4}, 4}} {
+		for _, e := range []event{zcdp{tc.rho}, gaussian{1 / math.Sqrt(2*tc.rho), release.Signed(1)}, selfCompose{zcdp{tc.rho / 4}, 4}} {
 			g, err := Options{Method: SimpleZCDP}.epsilon(e, tc.delta, release.AddRemove)
 			if err != nil || math.Abs(g.Epsilon-tc.want) > 1e-6 || g.Method != string(SimpleZCDP) {
 				t.Errorf("%+v: %v (%v), want %v", e, g, err, tc.want)
@@ -86,7 +86,7 @@ func TestTextbookConversions(t *testing.T) {
 			}
 		}
 	}
-	if g, err := (Options{Method: SimpleZCDP}).delta(ZCDP{1}, .5, release.AddRemove); err != nil || g.Delta != 1 {
+	if g, err := (Options{Method: SimpleZCDP}).delta(zcdp{1}, .5, release.AddRemove); err != nil || g.Delta != 1 {
 		t.Errorf("below rho delta is %v (%v), want 1", g.Delta, err)
 	}
 	if g, err := (Options{Method: SimpleZCDP}).epsilon(lap(1), 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {

@@ -8,38 +8,38 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// DiscreteGaussian is the release of an integer sum with noise drawn exactly from N_Z(0, Sigma2) in each coordinate,
+// discreteGaussian is the release of an integer sum with noise drawn exactly from N_Z(0, Sigma2) in each coordinate,
 // as dp/noise draws it. The contribution is whole numbers.
-type DiscreteGaussian struct {
+type discreteGaussian struct {
 	Sigma2       release.Rational
 	Contribution release.Contribution
 	// Honest is how many servers, or devices, each add such noise and keep it to themselves: 1 (also if 0) unless more are
-	// trusted to. At most MaxHonest. The noise of the others is post-processing.
+	// trusted to. At most maxHonest. The noise of the others is post-processing.
 	Honest int
 }
 
-// MaxHonest bounds how many draws are added up.
-const MaxHonest = 1 << 30
+// maxHonest bounds how many draws are added up.
+const maxHonest = 1 << 30
 
 const (
 	latticeTheorem = "exact discrete Gaussian curve (Canonne, Kamath and Steinke 2020, theorem 7)"
 	productTheorem = "exact curve of a product of discrete Gaussians (docs/proofs/discrete-gaussian-sums.md)"
 )
 
-func (g DiscreteGaussian) check() error {
+func (g discreteGaussian) check() error {
 	if g.Sigma2.Num == 0 || g.Sigma2.Den == 0 {
 		return fmt.Errorf("%w: sigma^2 is %v, want a positive fraction", release.ErrParameter, g.Sigma2)
 	}
 	if s2 := g.Sigma2.Float(); s2 < 0.25 || s2 > 1<<62 {
 		return parameter("sigma^2", s2, "1/4 to 2^62")
 	}
-	if g.Honest < 0 || g.Honest > MaxHonest {
+	if g.Honest < 0 || g.Honest > maxHonest {
 		return parameter("number of honest draws", float64(g.Honest), "1 to 2^30")
 	}
 	return nil
 }
 
-func (g DiscreteGaussian) exact(n release.Neighbours, count float64) (curve, string, error) {
+func (g discreteGaussian) exact(n release.Neighbours, count float64) (curve, string, error) {
 	if err := g.check(); err != nil {
 		return nil, "", err
 	}
@@ -102,8 +102,8 @@ func charge(c curve, total float64) curve {
 	}
 }
 
-// Rho returns the zCDP parameter of one release, rounded up. It is defined for one honest server.
-func (g DiscreteGaussian) Rho(n release.Neighbours) (float64, error) {
+// rho returns the zCDP parameter of one release, rounded up. It is defined for one honest server.
+func (g discreteGaussian) rho(n release.Neighbours) (float64, error) {
 	if err := g.check(); err != nil {
 		return 0, err
 	}
@@ -129,12 +129,12 @@ func CalibrateDiscreteGaussian(epsilon, delta float64, c release.Contribution, n
 	if _, err := c.Sensitivity(n); err != nil {
 		return release.Rational{}, release.Guarantee{}, err
 	}
-	event := func(r release.Rational) Event {
-		return SelfCompose{DiscreteGaussian{Sigma2: r, Contribution: c}, count}
+	event := func(r release.Rational) event {
+		return selfCompose{discreteGaussian{Sigma2: r, Contribution: c}, count}
 	}
 	var failure error
 	holds := func(r release.Rational) bool {
-		f, _, err := DiscreteGaussian{Sigma2: r, Contribution: c}.exact(n, float64(count))
+		f, _, err := discreteGaussian{Sigma2: r, Contribution: c}.exact(n, float64(count))
 		if err != nil {
 			failure = err
 			return false
@@ -183,9 +183,9 @@ func dyadic(num uint64, exponent int) release.Rational {
 	return r
 }
 
-// DiscreteLaplace is the release of an integer sum with noise of probability proportional to exp(-|y|/Scale) in each
+// discreteLaplace is the release of an integer sum with noise of probability proportional to exp(-|y|/Scale) in each
 // coordinate, as dp/noise draws it. The contribution is whole numbers.
-type DiscreteLaplace struct {
+type discreteLaplace struct {
 	Scale        release.Rational
 	Contribution release.Contribution
 }
@@ -195,7 +195,7 @@ const (
 	responsesTheorem = "exact product of randomized responses, which the discrete Laplace mechanism is at distance 1"
 )
 
-func (d DiscreteLaplace) exact(n release.Neighbours, count float64) (curve, string, error) {
+func (d discreteLaplace) exact(n release.Neighbours, count float64) (curve, string, error) {
 	if d.Scale.Num == 0 || d.Scale.Den == 0 {
 		return nil, "", fmt.Errorf("%w: scale is %v, want a positive fraction", release.ErrParameter, d.Scale)
 	}
@@ -235,7 +235,7 @@ const simplexTheorem = "Laplace noise on what adds up to a bound, as randomized 
 
 // response is the loss of the randomized response that is at least as bad as this noise
 // on a vector that adds up to Max.
-func (d DiscreteLaplace) response(s release.Sensitivity) float64 {
+func (d discreteLaplace) response(s release.Sensitivity) float64 {
 	return outward.Above(s.Max * float64(d.Scale.Den) / float64(d.Scale.Num))
 }
 

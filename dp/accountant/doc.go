@@ -8,7 +8,7 @@
 //
 //	g, err := accountant.Epsilon(list, 1e-8, release.ReplaceOne)
 //
-// [Certify] makes a certificate of the same list. Inside, each release becomes an [Event] (releases.go), an event a
+// [Certify] makes a certificate of the same list. Inside, each release becomes an event (releases.go), an event a
 // closed formula, a Renyi divergence or a dominating pair of distributions (pair.go), and pairs are composed.
 //
 // What one person can change follows from what one person may contribute (a [release.Contribution]: one bucket of a

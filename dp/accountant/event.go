@@ -10,17 +10,17 @@ import (
 )
 
 // An Event describes what is released about the data. The events of this package are the only ones.
-type Event interface{ event() }
+type event interface{ event() }
 
 // A closed event has bounds on delta(epsilon) of count releases by a formula.
 type closed interface {
-	Event
+	event
 	exact(n release.Neighbours, count float64) (curve, string, error)
 }
 
 // A dominated event has a pair of laws that no neighbours exceed.
 type dominated interface {
-	Event
+	event
 	dominating(n release.Neighbours) (dominance, error)
 }
 
@@ -39,61 +39,98 @@ type dominance struct {
 	theorem string
 }
 
-// ApproxDP is any release known to be (Epsilon, Delta)-DP for the relation asked about; pure DP has Delta = 0.
-type ApproxDP struct{ Epsilon, Delta float64 }
+// approxDP is any release known to be (Epsilon, Delta)-DP for the relation asked about; pure DP has Delta = 0.
+type approxDP struct{ Epsilon, Delta float64 }
 
-// SelfCompose is Count releases of Event, each with noise of its own, each chosen knowing the results before it.
-type SelfCompose struct {
-	Event Event
+// selfCompose is Count releases of Event, each with noise of its own, each chosen knowing the results before it.
+type selfCompose struct {
+	Event event
 	Count uint64
 }
 
-// Compose is all of its events, each chosen knowing the results before it.
-type Compose []Event
+// composition is all of its events, each chosen knowing the results before it.
+type composition []event
 
-func (Gaussian) event()         {}
-func (DiscreteGaussian) event() {}
-func (DiscreteLaplace) event()  {}
-func (ZCDP) event()             {}
-func (ApproxDP) event()         {}
-func (SelfCompose) event()      {}
-func (Compose) event()          {}
+func (gaussian) event()         {}
+func (discreteGaussian) event() {}
+func (discreteLaplace) event()  {}
+func (zcdp) event()             {}
+func (approxDP) event()         {}
+func (selfCompose) event()      {}
+func (composition) event()      {}
+
+// nameOf says what an event is, for errors.
+func nameOf(e event) string {
+	switch e.(type) {
+	case gaussian:
+		return "Gaussian noise"
+	case discreteGaussian:
+		return "discrete Gaussian noise"
+	case correlated:
+		return "correlated noise"
+	case laplace, laplaceSum:
+		return "Laplace noise"
+	case discreteLaplace, discreteLaplaceSum:
+		return "discrete Laplace noise"
+	case randomizedResponse:
+		return "randomized response"
+	case rappor:
+		return "RAPPOR"
+	case approxDP:
+		return "approximate DP"
+	case zcdp:
+		return "zCDP"
+	case poissonSample:
+		return "a Poisson sample"
+	case fixedSample:
+		return "a sample of fixed size"
+	case allocation:
+		return "random allocation"
+	case shuffled:
+		return "shuffled reports"
+	case checkedIn:
+		return "check-ins"
+	case dummyCount:
+		return "a count of dummies"
+	}
+	return "a composition"
+}
 
 // A leaf is count releases of an event that is no composition.
 type leaf struct {
-	event Event
+	event event
 	count uint64
 }
 
 // flatten appends the leaves of count releases of e, adding up equal ones.
-func flatten(leaves []leaf, e Event, count uint64) ([]leaf, error) {
+func flatten(leaves []leaf, e event, count uint64) ([]leaf, error) {
 	switch e := e.(type) {
 	case nil:
 		return nil, fmt.Errorf("%w: no event", release.ErrParameter)
-	case SelfCompose:
+	case selfCompose:
 		if e.Count == 0 || e.Count > maxCount || float64(e.Count)*float64(count) > maxCount {
 			return nil, parameter("number of releases", float64(e.Count)*float64(count), "1 to 2*10^12")
 		}
 		return flatten(leaves, e.Event, count*e.Count)
-	case Sampled:
+	case poissonSample:
 		if e.Rate == 1 { // everybody takes part, and the count says nothing
 			return flatten(leaves, e.Event, count)
 		}
-	case Allocated:
+	case allocation:
 		switch {
 		case e.Picks == e.Steps && e.Steps > 1: // everybody takes part in all
-			return flatten(leaves, SelfCompose{e.Event, e.Picks}, count)
+			return flatten(leaves, selfCompose{e.Event, e.Picks}, count)
 		case e.Picks > maxPicked && e.Picks < e.Steps:
 			long, short, longs, shorts := e.blocks()
 			if longs > 0 {
 				var err error
-				if leaves, err = flatten(leaves, SelfCompose{long, longs}, count); err != nil {
+				if leaves, err = flatten(leaves, selfCompose{long, longs}, count); err != nil {
 					return nil, err
 				}
 			}
-			return flatten(leaves, SelfCompose{short, shorts}, count)
+			return flatten(leaves, selfCompose{short, shorts}, count)
 		}
-	case Compose:
+	case composition:
 		if len(e) == 0 {
 			return nil, fmt.Errorf("%w: a composition of nothing", release.ErrParameter)
 		}
@@ -116,7 +153,7 @@ func flatten(leaves []leaf, e Event, count uint64) ([]leaf, error) {
 
 const kovTheorem = "optimal composition of (epsilon, delta)-DP (Kairouz, Oh and Viswanath 2015, theorem 3.3)"
 
-func (a ApproxDP) exact(_ release.Neighbours, count float64) (curve, string, error) {
+func (a approxDP) exact(_ release.Neighbours, count float64) (curve, string, error) {
 	if err := checkEpsilon(a.Epsilon); err != nil {
 		return nil, "", err
 	}

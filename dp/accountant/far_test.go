@@ -18,7 +18,7 @@ func TestFarLosses(t *testing.T) {
 		{.5, 1e-5, 10, .46812140, .46814739}, {.7, 1e-4, 30, .34435229, .34450201}, {1, 1e-3, 5, .24972196, .24974725},
 		{3, 1e-4, 4, .00044220, .00046276},
 	} {
-		g := epsilon(t, SelfCompose{sampled(c.sigma, c.rate, 1), c.n}, 1e-10, release.AddRemove)
+		g := epsilon(t, selfCompose{sampled(c.sigma, c.rate, 1), c.n}, 1e-10, release.AddRemove)
 		if g.Epsilon < c.low || g.Epsilon > c.high*(1+1e-4) || g.EpsilonLower > c.high || g.EpsilonLower < .99*g.Epsilon {
 			t.Errorf("%+v: %v to %v", c, g.EpsilonLower, g.Epsilon)
 		}
@@ -51,7 +51,7 @@ func TestFarLossesExactly(t *testing.T) {
 			if delta < 1e-14 {
 				continue
 			}
-			g := epsilon(t, SelfCompose{Sampled{RandomizedResponse{e0, 2}, rate, CountHidden}, uint64(n)}, delta, release.AddRemove)
+			g := epsilon(t, selfCompose{poissonSample{randomizedResponse{e0, 2}, rate, countHidden}, uint64(n)}, delta, release.AddRemove)
 			if g.Epsilon < e*(1-1e-9) || g.EpsilonLower > e*(1+1e-9) || g.Epsilon > e*(1+1e-3) {
 				t.Errorf("%d releases, delta %v: %v to %v, exactly %v", n, delta, g.EpsilonLower, g.Epsilon, e)
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// Gaussian is the release of a sum with normal noise of standard deviation Sigma in each coordinate.
-type Gaussian struct {
+// gaussian is the release of a sum with normal noise of standard deviation Sigma in each coordinate.
+type gaussian struct {
 	Sigma        float64
 	Contribution release.Contribution
 }
@@ -16,7 +16,7 @@ type Gaussian struct {
 const gaussianTheorem = "analytic Gaussian mechanism (Balle and Wang 2018, theorem 8)"
 
 // mu is the distance of neighbours in units of Sigma, rounded up, after count releases.
-func (g Gaussian) mu(n release.Neighbours, count float64) (float64, error) {
+func (g gaussian) mu(n release.Neighbours, count float64) (float64, error) {
 	if !finite(g.Sigma) {
 		return 0, parameter("sigma", g.Sigma, "a positive number")
 	}
@@ -31,7 +31,7 @@ func (g Gaussian) mu(n release.Neighbours, count float64) (float64, error) {
 	return mu, nil
 }
 
-func (g Gaussian) exact(n release.Neighbours, count float64) (curve, string, error) {
+func (g gaussian) exact(n release.Neighbours, count float64) (curve, string, error) {
 	mu, err := g.mu(n, count)
 	if err != nil {
 		return nil, "", err
@@ -58,7 +58,7 @@ func CalibrateGaussian(epsilon, delta float64, c release.Contribution, n release
 		return 0, release.Guarantee{}, err
 	}
 	sigma, err := leastSigma(func(s float64) bool {
-		f, _, err := Gaussian{s, c}.exact(n, float64(count))
+		f, _, err := gaussian{s, c}.exact(n, float64(count))
 		if err != nil {
 			return false
 		}
@@ -68,7 +68,7 @@ func CalibrateGaussian(epsilon, delta float64, c release.Contribution, n release
 	if err != nil {
 		return 0, release.Guarantee{}, err
 	}
-	g, err := Options{}.epsilon(SelfCompose{Gaussian{sigma, c}, count}, delta, n)
+	g, err := Options{}.epsilon(selfCompose{gaussian{sigma, c}, count}, delta, n)
 	g.Epsilon = min(g.Epsilon, epsilon) // proved just now
 	return sigma, g, err
 }

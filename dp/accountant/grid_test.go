@@ -63,7 +63,7 @@ func TestPublishedAccountants(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var e Event
+		var e event
 		scale := number("scale")
 		switch text("mechanism") {
 		case "gaussian", "sampled-gaussian":
@@ -73,18 +73,18 @@ func TestPublishedAccountants(t *testing.T) {
 		case "discrete-gaussian":
 			e = discrete(uint64(scale*scale), 1, release.Interval(1))
 		case "discrete-laplace": // scale is the rate, a decimal
-			e = DiscreteLaplace{release.Rational{Num: 1_000_000, Den: uint64(math.Round(scale * 1_000_000))}, release.Interval(1)}
+			e = discreteLaplace{release.Rational{Num: 1_000_000, Den: uint64(math.Round(scale * 1_000_000))}, release.Interval(1)}
 		case "rr":
-			e = RandomizedResponse{scale, uint64(number("k"))}
+			e = randomizedResponse{scale, uint64(number("k"))}
 		case "allocation":
-			e = Allocated{gauss(scale), uint64(number("slots")), uint64(number("selected")), CountHidden}
+			e = allocation{gauss(scale), uint64(number("slots")), uint64(number("selected")), countHidden}
 		default:
 			t.Fatalf("row %d: mechanism %q", i, text("mechanism"))
 		}
 		if q := number("sampling"); q != 1 {
-			e = Sampled{e, q, CountHidden}
+			e = poissonSample{e, q, countHidden}
 		}
-		g, err := Options{Method: Method(text("method"))}.epsilon(SelfCompose{e, uint64(number("steps"))}, number("delta"), n)
+		g, err := Options{Method: Method(text("method"))}.epsilon(selfCompose{e, uint64(number("steps"))}, number("delta"), n)
 		if err != nil {
 			t.Errorf("row %d (%v): %v", i, row, err)
 			continue

@@ -10,9 +10,9 @@ import (
 )
 
 // hostile calls f with copies of e, each with one number in it replaced by an odd one.
-func hostile(e Event, f func(Event)) {
-	var walk func(v reflect.Value, rebuild func(reflect.Value) Event)
-	walk = func(v reflect.Value, rebuild func(reflect.Value) Event) {
+func hostile(e event, f func(event)) {
+	var walk func(v reflect.Value, rebuild func(reflect.Value) event)
+	walk = func(v reflect.Value, rebuild func(reflect.Value) event) {
 		switch v.Kind() {
 		case reflect.Interface:
 			walk(v.Elem(), rebuild)
@@ -21,7 +21,7 @@ func hostile(e Event, f func(Event)) {
 				if !v.Type().Field(i).IsExported() {
 					continue
 				}
-				walk(v.Field(i), func(x reflect.Value) Event {
+				walk(v.Field(i), func(x reflect.Value) event {
 					out := reflect.New(v.Type()).Elem()
 					out.Set(v)
 					out.Field(i).Set(x)
@@ -42,7 +42,7 @@ func hostile(e Event, f func(Event)) {
 			}
 		}
 	}
-	walk(reflect.ValueOf(e), func(x reflect.Value) Event { return x.Interface().(Event) })
+	walk(reflect.ValueOf(e), func(x reflect.Value) event { return x.Interface().(event) })
 }
 
 // Whatever number comes in, what comes out is a typed error or a guarantee that makes sense. Every 31st question is asked
@@ -64,13 +64,13 @@ func TestHostileNumbers(t *testing.T) {
 	if patient() {
 		stride = 1
 	}
-	for _, base := range []Event{
-		gauss(2), lap(2), RandomizedResponse{1, 3}, ApproxDP{.1, 1e-9}, ZCDP{.1}, discrete(100, 1, release.OneHot()), SelfCompose{gauss(2), 5},
-		DiscreteGaussian{release.Rational{Num: 100, Den: 1}, release.Interval(3), 2}, DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(3)}, Sampled{gauss(2), .1, CountHidden},
-		SelfCompose{Sampled{gauss(2), .1, CountHidden}, 5}, FixedSample{gauss(2), .1}, DummyCount{100, .5}, Allocated{gauss(2), 10, 1, CountHidden},
-		Shuffled{release.AnyReport(1), 100},
+	for _, base := range []event{
+		gauss(2), lap(2), randomizedResponse{1, 3}, approxDP{.1, 1e-9}, zcdp{.1}, discrete(100, 1, release.OneHot()), selfCompose{gauss(2), 5},
+		discreteGaussian{release.Rational{Num: 100, Den: 1}, release.Interval(3), 2}, discreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(3)}, poissonSample{gauss(2), .1, countHidden},
+		selfCompose{poissonSample{gauss(2), .1, countHidden}, 5}, fixedSample{gauss(2), .1}, dummyCount{100, .5}, allocation{gauss(2), 10, 1, countHidden},
+		shuffled{release.AnyReport(1), 100},
 	} {
-		hostile(base, func(e Event) {
+		hostile(base, func(e event) {
 			if asked++; asked%stride != 0 {
 				return
 			}
@@ -109,7 +109,7 @@ func TestHostileNumbers(t *testing.T) {
 			sane("calibrated", g, err)
 			_, g, err = CalibrateDiscreteGaussian(x, y, release.OneHot(), release.ReplaceOne, 1)
 			sane("calibrated", g, err)
-			s, err = RenyiDivergence(Gaussian{x, release.Signed(1)}, y, release.AddRemove)
+			s, err = renyiDivergence(gaussian{x, release.Signed(1)}, y, release.AddRemove)
 			number("Renyi divergence", s, err)
 			if _, err := Certify([]release.Release{release.One(release.Gaussian{Sigma: x, Contribution: release.Signed(1)})}, y, release.AddRemove); err != nil && !typed(err) {
 				t.Errorf("certificate of sigma %v at %v: %v", x, y, err)

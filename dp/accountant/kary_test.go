@@ -58,7 +58,7 @@ func TestKaryRoundsCoverTheMechanism(t *testing.T) {
 			}
 		}
 		walk(nil)
-		event := SelfCompose{Shuffled{reportOf(RandomizedResponse{c.e0, uint64(c.k)}), uint64(c.n)}, 2}
+		event := selfCompose{shuffled{reportOf(randomizedResponse{c.e0, uint64(c.k)}), uint64(c.n)}, 2}
 		for _, e := range []float64{0, .3 * c.e0, .8 * c.e0, 1.3 * c.e0} {
 			most := 0.0
 			for _, x := range sets {
@@ -91,9 +91,9 @@ func TestKaryRounds(t *testing.T) {
 		rounds uint64
 		most   float64
 	}{{4, 10, 100, 5.48}, {4, 10, 10, 1.58}, {2, 3, 100, 1.543}, {6, 50, 10, 4.97}} {
-		report := reportOf(RandomizedResponse{c.e0, c.k})
-		g := epsilon(t, SelfCompose{Shuffled{report, 10000}, c.rounds}, 1e-8, release.ReplaceOne)
-		clones := epsilon(t, SelfCompose{Shuffled{report.Any(), 10000}, c.rounds}, 1e-8, release.ReplaceOne)
+		report := reportOf(randomizedResponse{c.e0, c.k})
+		g := epsilon(t, selfCompose{shuffled{report, 10000}, c.rounds}, 1e-8, release.ReplaceOne)
+		clones := epsilon(t, selfCompose{shuffled{report.Any(), 10000}, c.rounds}, 1e-8, release.ReplaceOne)
 		if g.Epsilon > c.most || g.Epsilon > .75*clones.Epsilon {
 			t.Errorf("%+v: %v, and %v by clones", c, g.Epsilon, clones.Epsilon)
 		}

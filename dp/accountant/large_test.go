@@ -107,7 +107,7 @@ func TestLargeLossesAreBracketed(t *testing.T) {
 		mu := new(big.Float).Sqrt(bigFloat(float64(r.steps)))
 		mu.Quo(mu, bigFloat(r.sigma))
 		for _, m := range []Method{Auto, PLD} {
-			e := SelfCompose{Gaussian{r.sigma, release.Signed(1)}, r.steps}
+			e := selfCompose{gaussian{r.sigma, release.Signed(1)}, r.steps}
 			g, err := Options{Method: m}.epsilon(e, r.delta, release.AddRemove)
 			if errors.Is(err, release.ErrNoGuarantee) {
 				if bigGaussianDelta(mu, 0.99*maxEpsilon).Cmp(bigFloat(r.delta)) <= 0 {
@@ -175,10 +175,10 @@ func TestSampledLossAtAnyRate(t *testing.T) {
 func TestSubnormalNumbersAreRefused(t *testing.T) {
 	const tiny = 5e-324
 	_, simple := SimpleZCDPEpsilon(0.1, tiny)
-	_, renyi := Options{Method: RDP}.epsilon(Gaussian{1, release.Signed(1)}, tiny, release.AddRemove)
+	_, renyi := Options{Method: RDP}.epsilon(gaussian{1, release.Signed(1)}, tiny, release.AddRemove)
 	_, poisson := PoissonSampledApproxDP(740, 0, tiny)
-	_, sampled := epsilonOf(Sampled{Gaussian{1, release.Signed(1)}, tiny, CountHidden}, 1e-9, release.AddRemove)
-	_, fixed := epsilonOf(FixedSample{Laplace{1, release.Signed(1)}, tiny}, 1e-9, release.ReplaceOne)
+	_, sampled := epsilonOf(poissonSample{gaussian{1, release.Signed(1)}, tiny, countHidden}, 1e-9, release.AddRemove)
+	_, fixed := epsilonOf(fixedSample{laplace{1, release.Signed(1)}, tiny}, 1e-9, release.ReplaceOne)
 	for name, err := range map[string]error{"zCDP": simple, "Renyi": renyi, "Poisson": poisson, "sample": sampled, "fixed sample": fixed} {
 		if !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%s: %v, want ErrParameter", name, err)

@@ -8,17 +8,17 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-func (Laplace) event()            {}
-func (RandomizedResponse) event() {}
-func (Sampled) event()            {}
+func (laplace) event()            {}
+func (randomizedResponse) event() {}
+func (poissonSample) event()      {}
 
-// Laplace is the release of one number with Laplace noise of scale Scale.
-type Laplace struct {
+// laplace is the release of one number with Laplace noise of scale Scale.
+type laplace struct {
 	Scale        float64
 	Contribution release.Contribution
 }
 
-func (l Laplace) mu(n release.Neighbours) (float64, error) {
+func (l laplace) mu(n release.Neighbours) (float64, error) {
 	if !finite(l.Scale) {
 		return 0, parameter("scale", l.Scale, "a positive number")
 	}
@@ -32,7 +32,7 @@ func (l Laplace) mu(n release.Neighbours) (float64, error) {
 	return 0, parameter("scale", l.Scale, "at least 1/500 of the contribution")
 }
 
-func (l Laplace) dominating(n release.Neighbours) (dominance, error) {
+func (l laplace) dominating(n release.Neighbours) (dominance, error) {
 	mu, err := l.mu(n)
 	if err != nil {
 		return dominance{}, err
@@ -43,15 +43,15 @@ func (l Laplace) dominating(n release.Neighbours) (dominance, error) {
 	return dominance{pair: laplacePair{mu}, symmetric: true, attained: true}, nil
 }
 
-// RandomizedResponse is one answer out of K, the true one e^Epsilon0 times as likely as
+// randomizedResponse is one answer out of K, the true one e^Epsilon0 times as likely as
 // each other: Epsilon0-DP for ReplaceOne. K = 2 is the worst pair of all Epsilon0-DP
 // mechanisms, which stands for an answer against none too.
-type RandomizedResponse struct {
+type randomizedResponse struct {
 	Epsilon0 float64
 	K        uint64
 }
 
-func (r RandomizedResponse) check() error {
+func (r randomizedResponse) check() error {
 	if !(r.Epsilon0 > 0 && r.Epsilon0 <= 500) {
 		return parameter("epsilon0", r.Epsilon0, "above 0 and at most 500")
 	}
@@ -62,14 +62,14 @@ func (r RandomizedResponse) check() error {
 }
 
 // answers is how many there are, in the worst pair of the relation.
-func (r RandomizedResponse) answers(n release.Neighbours) uint64 {
+func (r randomizedResponse) answers(n release.Neighbours) uint64 {
 	if n == release.ReplaceOne {
 		return r.K
 	}
 	return 2
 }
 
-func (r RandomizedResponse) exact(n release.Neighbours, count float64) (curve, string, error) {
+func (r randomizedResponse) exact(n release.Neighbours, count float64) (curve, string, error) {
 	if err := r.check(); err != nil {
 		return nil, "", err
 	}
@@ -83,7 +83,7 @@ func (r RandomizedResponse) exact(n release.Neighbours, count float64) (curve, s
 	return rr.delta, "exact product of randomized responses", nil
 }
 
-func (r RandomizedResponse) dominating(n release.Neighbours) (dominance, error) {
+func (r randomizedResponse) dominating(n release.Neighbours) (dominance, error) {
 	if err := r.check(); err != nil {
 		return dominance{}, err
 	}
@@ -91,7 +91,7 @@ func (r RandomizedResponse) dominating(n release.Neighbours) (dominance, error) 
 	return dominance{pair: responsePair(r.Epsilon0, float64(k)), symmetric: true, attained: k == r.K}, nil
 }
 
-func (a ApproxDP) dominating(release.Neighbours) (dominance, error) {
+func (a approxDP) dominating(release.Neighbours) (dominance, error) {
 	if !(a.Epsilon >= 0 && a.Epsilon <= 500) {
 		return dominance{}, parameter("epsilon", a.Epsilon, "0 to 500")
 	}
@@ -101,7 +101,7 @@ func (a ApproxDP) dominating(release.Neighbours) (dominance, error) {
 	return dominance{pair: approxPair(a.Epsilon, a.Delta), symmetric: true, theorem: kovTheorem}, nil
 }
 
-func (g Gaussian) dominating(n release.Neighbours) (dominance, error) {
+func (g gaussian) dominating(n release.Neighbours) (dominance, error) {
 	mu, err := g.mu(n, 1)
 	if err != nil {
 		return dominance{}, err
@@ -117,7 +117,7 @@ const (
 
 const summedTheorem = "law of the servers' discrete Gaussian noise, convolved"
 
-func (g DiscreteGaussian) dominating(n release.Neighbours) (dominance, error) {
+func (g discreteGaussian) dominating(n release.Neighbours) (dominance, error) {
 	if err := g.check(); err != nil {
 		return dominance{}, err
 	}
@@ -168,7 +168,7 @@ const (
 
 // rounded is the pair of a vector of bounded norm: that of continuous Gaussian noise of a little less variance, which knows no
 // direction, at the largest distance.
-func (g DiscreteGaussian) rounded(s release.Sensitivity) (dominance, error) {
+func (g discreteGaussian) rounded(s release.Sensitivity) (dominance, error) {
 	honest, per := float64(max(1, g.Honest)), g.Sigma2.Float()
 	v := honest*per - roundingVariance
 	if !(v >= roundingVariance) {
@@ -185,7 +185,7 @@ func (g DiscreteGaussian) rounded(s release.Sensitivity) (dominance, error) {
 	return dominance{pair: normalPair{outward.Up(s.L2 / math.Sqrt(v))}, symmetric: true, theorem: roundedTheorem}, nil
 }
 
-func (d DiscreteLaplace) dominating(n release.Neighbours) (dominance, error) {
+func (d discreteLaplace) dominating(n release.Neighbours) (dominance, error) {
 	rate, s, err := laplaceRate(d.Scale, d.Contribution, n)
 	if err != nil {
 		return dominance{}, err
@@ -215,23 +215,23 @@ func laplaceRate(scale release.Rational, c release.Contribution, n release.Neigh
 }
 
 // Count says whether anyone who sees the release also learns how many records took part.
-type Count uint8
+type count uint8
 
 const (
-	// CountPublic: the number of records is known exactly, as it is to both aggregators and the collector.
-	CountPublic Count = iota
-	// CountHidden: something hides it, such as dummy reports, and is accounted as an event of its own.
-	CountHidden
+	// countPublic: the number of records is known exactly, as it is to both aggregators and the collector.
+	countPublic count = iota
+	// countHidden: something hides it, such as dummy reports, and is accounted as an event of its own.
+	countHidden
 )
 
-// Sampled is a release about a random part of the records, each kept independently and secretly with probability Rate.
+// poissonSample is a release about a random part of the records, each kept independently and secretly with probability Rate.
 //
 // If everyone else holds -C and one person +C, the sum and the exact count together single that person out, so the
-// amplification is proved only where the count is hidden: Count must be CountHidden.
-type Sampled struct {
-	Event Event
+// amplification is proved only where the count is hidden: Count must be countHidden.
+type poissonSample struct {
+	Event event
 	Rate  float64
-	Count Count
+	Count count
 }
 
 const poissonTheorem = "Poisson sampling (Zhu, Dong and Wang 2022, theorem 11)"
@@ -242,12 +242,12 @@ const poissonTheorem = "Poisson sampling (Zhu, Dong and Wang 2022, theorem 11)"
 //	(1 - a (1-r)) D(ln(a r/(1 - a (1-r)))), a = e^epsilon,   when it is added (0 once a (1-r) >= 1),
 //
 // by putting the mixture into the hockey-stick divergence.
-func (s Sampled) exact(n release.Neighbours, count float64) (curve, string, error) {
+func (s poissonSample) exact(n release.Neighbours, count float64) (curve, string, error) {
 	d, err := s.dominating(n)
 	if err != nil {
 		return nil, "", err
 	}
-	if g, several := s.Event.(DiscreteGaussian); several && g.Honest > 1 {
+	if g, several := s.Event.(discreteGaussian); several && g.Honest > 1 {
 		return nil, "", fmt.Errorf("%w: no formula as good as the law of several servers' noise", release.ErrUnsupported)
 	}
 	inner, ok := s.Event.(closed)
@@ -278,17 +278,17 @@ func (s Sampled) exact(n release.Neighbours, count float64) (curve, string, erro
 	}, poissonTheorem + "; " + theorem, nil
 }
 
-func (s Sampled) dominating(n release.Neighbours) (dominance, error) {
+func (s poissonSample) dominating(n release.Neighbours) (dominance, error) {
 	if err := checkSampling(s.Rate); err != nil {
 		return dominance{}, err
 	}
-	if s.Count != CountHidden {
+	if s.Count != countHidden {
 		return dominance{}, fmt.Errorf("%w: Poisson sampling while the count is public", release.ErrUnsupported)
 	}
 	if n == release.ReplaceOne {
-		g, ok := s.Event.(Gaussian)
+		g, ok := s.Event.(gaussian)
 		if !ok {
-			return dominance{}, fmt.Errorf("%w: Poisson sampling of %T for replace-one neighbours", release.ErrUnsupported, s.Event)
+			return dominance{}, fmt.Errorf("%w: Poisson sampling of %s for replace-one neighbours", release.ErrUnsupported, nameOf(s.Event))
 		}
 		mu, err := g.mu(release.AddRemove, 1)
 		if err != nil {

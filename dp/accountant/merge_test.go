@@ -30,7 +30,7 @@ func TestMillionsOfRareReleases(t *testing.T) {
 // no Q-mass to lose.
 func TestMergedIsBelow(t *testing.T) {
 	for _, c := range []struct{ sigma, rate, h float64 }{{.5, 1e-6, 4e-5}, {.5, 1e-6, 1e-4}, {1, 1e-5, 1e-4}, {2, 1e-4, 1e-3}} {
-		event := Sampled{gauss(c.sigma), c.rate, CountHidden}
+		event := poissonSample{gauss(c.sigma), c.rate, countHidden}
 		exact, _, err := event.exact(release.AddRemove, 1)
 		if err != nil {
 			t.Fatal(err)

@@ -10,13 +10,13 @@ import (
 // The pair of a hidden count and a release lies above the exact product of the two, and hardly above it.
 func TestMixed(t *testing.T) {
 	for _, c := range []struct {
-		dummies DummyCount
-		inner   Event
+		dummies dummyCount
+		inner   event
 	}{
-		{DummyCount{3000, .2}, DiscreteGaussian{Sigma2: release.Rational{Num: 40, Den: 1}, Contribution: release.OneHot()}},
-		{DummyCount{200, .1}, DiscreteGaussian{Sigma2: release.Rational{Num: 900, Den: 1}, Contribution: release.OneHot()}},
-		{DummyCount{900, .5}, DiscreteLaplace{Scale: release.Rational{Num: 7, Den: 2}, Contribution: release.Signed(40)}},
-		{DummyCount{100000, .3}, DiscreteGaussian{Sigma2: release.Rational{Num: 3, Den: 2}, Contribution: release.Signed(2)}},
+		{dummyCount{3000, .2}, discreteGaussian{Sigma2: release.Rational{Num: 40, Den: 1}, Contribution: release.OneHot()}},
+		{dummyCount{200, .1}, discreteGaussian{Sigma2: release.Rational{Num: 900, Den: 1}, Contribution: release.OneHot()}},
+		{dummyCount{900, .5}, discreteLaplace{Scale: release.Rational{Num: 7, Den: 2}, Contribution: release.Signed(40)}},
+		{dummyCount{100000, .3}, discreteGaussian{Sigma2: release.Rational{Num: 3, Den: 2}, Contribution: release.Signed(2)}},
 	} {
 		x, err := c.dummies.dominating(release.AddRemove)
 		if err != nil {

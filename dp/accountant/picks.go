@@ -27,7 +27,7 @@ const (
 
 // blocks returns the sizes of the blocks that stand for Picks of Steps, and how many
 // there are of each: sizes that differ by at most one and add up to Steps.
-func (a Allocated) blocks() (long, short Allocated, longs, shorts uint64) {
+func (a allocation) blocks() (long, short allocation, longs, shorts uint64) {
 	long, short = a, a
 	short.Steps, short.Picks = a.Steps/a.Picks, 1
 	long.Steps, long.Picks = short.Steps+1, 1
@@ -36,14 +36,14 @@ func (a Allocated) blocks() (long, short Allocated, longs, shorts uint64) {
 }
 
 // several returns the pair of several picks, whose step is x.
-func (a Allocated) several(x dominance, n release.Neighbours) (dominance, error) {
+func (a allocation) several(x dominance, n release.Neighbours) (dominance, error) {
 	if a.Picks > maxPicked {
 		return dominance{}, fmt.Errorf("%w: sampling of an allocation of more than %d picks", release.ErrUnsupported, maxPicked)
 	}
 	long, short, longs, shorts := a.blocks()
 	var above *atoms
 	for _, b := range []struct {
-		Allocated
+		allocation
 		times uint64
 	}{{long, longs}, {short, shorts}} {
 		if b.times == 0 {

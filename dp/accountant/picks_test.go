@@ -43,9 +43,9 @@ func TestSeveralPicksExactly(t *testing.T) {
 					down += q * max(0, 1-math.Exp(e)*ratio)
 				}
 				want := max(up, down)
-				event := Event(Allocated{Event: RandomizedResponse{c.e0, 2}, Steps: uint64(c.t), Picks: uint64(c.k), Count: CountHidden})
+				event := event(allocation{Event: randomizedResponse{c.e0, 2}, Steps: uint64(c.t), Picks: uint64(c.k), Count: countHidden})
 				if rate < 1 {
-					event = Sampled{event, rate, CountHidden}
+					event = poissonSample{event, rate, countHidden}
 				}
 				g, err := deltaOf(event, e, release.ZeroOut)
 				if errors.Is(err, release.ErrUnsupported) && c.k == c.t && rate < 1 {
@@ -71,7 +71,7 @@ func TestSeveralPicksOfDiscreteGaussians(t *testing.T) {
 	}
 	p := func(y int) float64 { return math.Exp(-float64(y*y)/(2*s2)) / total }
 	ratio := func(y int) float64 { return p(y-1) / p(y) }
-	event := Allocated{discrete(2, 1, release.Interval(1)), 3, 2, CountHidden}
+	event := allocation{discrete(2, 1, release.Interval(1)), 3, 2, countHidden}
 	for _, e := range []float64{0, .3, .8, 1.6, 2.5} {
 		up, down := 0.0, 0.0
 		for x := -r; x <= r; x++ {
@@ -111,16 +111,16 @@ func TestSeveralPicksOfGaussians(t *testing.T) {
 		{5, 50, 100, 1, 1e-6, 4.886, 4.92}, // below: the sum of the steps
 		{1, 2, 100, 1, 1e-6, 1.51, 1.556},
 	} {
-		g := epsilon(t, SelfCompose{allocated(c.sigma, c.picks, c.of), c.runs}, c.delta, release.AddRemove)
+		g := epsilon(t, selfCompose{allocated(c.sigma, c.picks, c.of), c.runs}, c.delta, release.AddRemove)
 		if g.EpsilonLower < c.least || g.Epsilon > c.most || g.EpsilonLower > g.Epsilon {
 			t.Errorf("%+v: [%v, %v]", c, g.EpsilonLower, g.Epsilon)
 		}
 	}
 	// So many picks are accounted for from above only.
 	g := epsilon(t, allocated(10, 100, 2050), 1e-6, release.AddRemove)
-	long := Allocated{gauss(10), 21, 1, CountHidden}
-	short := Allocated{gauss(10), 20, 1, CountHidden}
-	blocks := epsilon(t, Compose{SelfCompose{long, 50}, SelfCompose{short, 50}}, 1e-6, release.AddRemove)
+	long := allocation{gauss(10), 21, 1, countHidden}
+	short := allocation{gauss(10), 20, 1, countHidden}
+	blocks := epsilon(t, composition{selfCompose{long, 50}, selfCompose{short, 50}}, 1e-6, release.AddRemove)
 	if g.Epsilon != blocks.Epsilon || g.EpsilonLower != 0 {
 		t.Errorf("100 of 2050: [%v, %v], blocks %v", g.EpsilonLower, g.Epsilon, blocks.Epsilon)
 	}

@@ -24,7 +24,7 @@ func (o Options) pld(leaves []leaf, g release.Guarantee, wantEpsilon bool) (rele
 	for i, l := range leaves {
 		d, ok := l.event.(dominated)
 		if !ok {
-			return release.Guarantee{}, fmt.Errorf("%w: no privacy loss distribution for %T", release.ErrUnsupported, l.event)
+			return release.Guarantee{}, fmt.Errorf("%w: no privacy loss distribution for %s", release.ErrUnsupported, nameOf(l.event))
 		}
 		dom, err := d.dominating(g.Neighbours)
 		if err != nil {

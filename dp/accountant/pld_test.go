@@ -9,18 +9,18 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-func sampled(sigma, q float64, count uint64) Event {
-	return SelfCompose{Sampled{gauss(sigma), q, CountHidden}, count}
+func sampled(sigma, q float64, count uint64) event {
+	return selfCompose{poissonSample{gauss(sigma), q, countHidden}, count}
 }
 
-func lap(b float64) Event { return Laplace{b, release.Signed(1)} }
+func lap(b float64) event { return laplace{b, release.Signed(1)} }
 
 // Reference values: dp.md, section 3, PLD rows. An upper bound lies in [value - 1e-5, value + tol], a lower bound is
 // at most the value.
 func TestReferencePLD(t *testing.T) {
 	for _, r := range []struct {
 		name  string
-		event Event
+		event event
 		n     release.Neighbours
 		delta float64
 		want  float64
@@ -37,11 +37,11 @@ func TestReferencePLD(t *testing.T) {
 		{"19b", sampled(1, .01, 1000), release.ReplaceOne, 1e-5, 2.84344, 5e-4},
 		{"19c", sampled(5.1, .02, 2500), release.ReplaceOne, 1e-8, 2.08593, 5e-4},
 		{"46", sampled(5.1, .01, 100), release.AddRemove, 1e-8, .094955, 5e-5},
-		{"22a", SelfCompose{lap(1), 10}, release.AddRemove, 1e-6, 9.998978, 2e-4},
-		{"22b", SelfCompose{lap(10), 100}, release.AddRemove, 1e-6, 4.692667, 2e-4},
-		{"22c", SelfCompose{lap(20), 1000}, release.AddRemove, 1e-5, 7.421273, 2e-4},
-		{"23a", SelfCompose{Sampled{lap(1), .1, CountHidden}, 50}, release.AddRemove, 1e-6, 3.201904, 2e-4},
-		{"23b", SelfCompose{Sampled{lap(.5), .01, CountHidden}, 1000}, release.AddRemove, 1e-5, 2.682924, 2e-4},
+		{"22a", selfCompose{lap(1), 10}, release.AddRemove, 1e-6, 9.998978, 2e-4},
+		{"22b", selfCompose{lap(10), 100}, release.AddRemove, 1e-6, 4.692667, 2e-4},
+		{"22c", selfCompose{lap(20), 1000}, release.AddRemove, 1e-5, 7.421273, 2e-4},
+		{"23a", selfCompose{poissonSample{lap(1), .1, countHidden}, 50}, release.AddRemove, 1e-6, 3.201904, 2e-4},
+		{"23b", selfCompose{poissonSample{lap(.5), .01, countHidden}, 1000}, release.AddRemove, 1e-5, 2.682924, 2e-4},
 	} {
 		g := epsilon(t, r.event, r.delta, r.n)
 		if g.Epsilon < r.want-1e-5 || g.Epsilon > r.want+r.tol || g.EpsilonLower > r.want+1e-5 || g.EpsilonLower < r.want*(1-1e-3) {
@@ -68,7 +68,7 @@ func TestReferencePLD(t *testing.T) {
 	}
 }
 
-func byPLD(t *testing.T, e Event, delta float64, n release.Neighbours) release.Guarantee {
+func byPLD(t *testing.T, e event, delta float64, n release.Neighbours) release.Guarantee {
 	t.Helper()
 	g, err := Options{Method: PLD}.epsilon(e, delta, n)
 	if err != nil {
@@ -82,13 +82,13 @@ func byPLD(t *testing.T, e Event, delta float64, n release.Neighbours) release.G
 
 // Where a formula knows the truth, the two bounds enclose it, however small delta is.
 func TestPLDEnclosesTheTruth(t *testing.T) {
-	for _, e := range []Event{
-		gauss(1), gauss(.3), gauss(20), SelfCompose{gauss(5), 100}, SelfCompose{gauss(300), 1e5},
-		SelfCompose{RandomizedResponse{.1, 2}, 1000}, SelfCompose{RandomizedResponse{.5, 2}, 50}, RandomizedResponse{3, 2},
-		SelfCompose{ApproxDP{.1, 1e-9}, 100}, Sampled{gauss(1), .01, CountHidden}, Sampled{gauss(.7), .4, CountHidden},
-		discrete(100, 1, release.Interval(1)), discrete(3, 2, release.Interval(4)), SelfCompose{discrete(100, 1, release.Interval(1)), 100},
-		SelfCompose{discrete(10, 1, release.OneHot()), 100}, discrete(1<<24, 1, release.Interval(1<<10)),
-		DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(7)}, SelfCompose{DiscreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(1)}, 100},
+	for _, e := range []event{
+		gauss(1), gauss(.3), gauss(20), selfCompose{gauss(5), 100}, selfCompose{gauss(300), 1e5},
+		selfCompose{randomizedResponse{.1, 2}, 1000}, selfCompose{randomizedResponse{.5, 2}, 50}, randomizedResponse{3, 2},
+		selfCompose{approxDP{.1, 1e-9}, 100}, poissonSample{gauss(1), .01, countHidden}, poissonSample{gauss(.7), .4, countHidden},
+		discrete(100, 1, release.Interval(1)), discrete(3, 2, release.Interval(4)), selfCompose{discrete(100, 1, release.Interval(1)), 100},
+		selfCompose{discrete(10, 1, release.OneHot()), 100}, discrete(1<<24, 1, release.Interval(1<<10)),
+		discreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(7)}, selfCompose{discreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(1)}, 100},
 	} {
 		for _, delta := range []float64{.1, 1e-5, 1e-15} {
 			want, err := Options{Method: ClosedForm}.epsilon(e, delta, release.AddRemove)
@@ -111,10 +111,10 @@ func TestPLDEnclosesTheTruth(t *testing.T) {
 }
 
 func TestComposeInAnyOrder(t *testing.T) {
-	a, b, c := sampled(1.5, .01, 100), SelfCompose{lap(20), 30}, SelfCompose{RandomizedResponse{.05, 2}, 7}
+	a, b, c := sampled(1.5, .01, 100), selfCompose{lap(20), 30}, selfCompose{randomizedResponse{.05, 2}, 7}
 	d := discrete(400, 1, release.Interval(1))
-	one := epsilon(t, Compose{a, b, c, d}, 1e-7, release.AddRemove)
-	two := epsilon(t, Compose{d, Compose{c, SelfCompose{Compose{lap(20)}, 30}}, a}, 1e-7, release.AddRemove)
+	one := epsilon(t, composition{a, b, c, d}, 1e-7, release.AddRemove)
+	two := epsilon(t, composition{d, composition{c, selfCompose{composition{lap(20)}, 30}}, a}, 1e-7, release.AddRemove)
 	if math.Abs(one.Epsilon-two.Epsilon) > 2e-4*one.Epsilon {
 		t.Errorf("%v and %v", one, two)
 	}
@@ -122,14 +122,14 @@ func TestComposeInAnyOrder(t *testing.T) {
 		t.Errorf("a wide bracket: %+v", one)
 	}
 	alone := 0.0
-	for _, e := range []Event{a, b, c, d} {
+	for _, e := range []event{a, b, c, d} {
 		alone = max(alone, epsilon(t, e, 1e-7, release.AddRemove).Epsilon)
 	}
 	if one.Epsilon <= alone {
 		t.Errorf("the composition %v is not above its largest part %v", one.Epsilon, alone)
 	}
 	// Gaussians of all sizes are one Gaussian.
-	near(t, "two Gaussians", epsilon(t, Compose{gauss(3), gauss(4)}, 1e-6, release.AddRemove).Epsilon,
+	near(t, "two Gaussians", epsilon(t, composition{gauss(3), gauss(4)}, 1e-6, release.AddRemove).Epsilon,
 		epsilon(t, gauss(2.4), 1e-6, release.AddRemove).Epsilon, 1e-9)
 }
 
@@ -149,7 +149,7 @@ func TestPLDMonotone(t *testing.T) {
 			last = e
 		}
 	}
-	near(t, "rate 1", last, epsilon(t, SelfCompose{gauss(2), 50}, 1e-6, release.AddRemove).Epsilon, 1e-9)
+	near(t, "rate 1", last, epsilon(t, selfCompose{gauss(2), 50}, 1e-6, release.AddRemove).Epsilon, 1e-9)
 	last = 0
 	for _, count := range counts {
 		if e := eps(20, .001, count, 1e-6); e < last {
@@ -185,13 +185,13 @@ func TestPLDMonotone(t *testing.T) {
 
 func TestSampledNeedsAHiddenCount(t *testing.T) {
 	for _, n := range []release.Neighbours{release.AddRemove, release.ReplaceOne, release.ZeroOut} {
-		if _, err := epsilonOf(Sampled{gauss(1), .01, CountPublic}, 1e-6, n); !errors.Is(err, release.ErrUnsupported) {
+		if _, err := epsilonOf(poissonSample{gauss(1), .01, countPublic}, 1e-6, n); !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%v: %v", n, err)
 		}
 	}
-	for _, e := range []Event{Sampled{gauss(1), 0, CountHidden}, Sampled{gauss(1), 2, CountHidden}, Sampled{gauss(1), math.NaN(), CountHidden},
-		RandomizedResponse{0, 2}, RandomizedResponse{1, 1}, RandomizedResponse{math.Inf(1), 2}, Laplace{0, release.Signed(1)}, Laplace{1, release.Contribution{}},
-		Laplace{1e-9, release.Signed(1)}, Compose{}} {
+	for _, e := range []event{poissonSample{gauss(1), 0, countHidden}, poissonSample{gauss(1), 2, countHidden}, poissonSample{gauss(1), math.NaN(), countHidden},
+		randomizedResponse{0, 2}, randomizedResponse{1, 1}, randomizedResponse{math.Inf(1), 2}, laplace{0, release.Signed(1)}, laplace{1, release.Contribution{}},
+		laplace{1e-9, release.Signed(1)}, composition{}} {
 		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}

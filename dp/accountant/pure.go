@@ -12,7 +12,7 @@ import (
 // epsilon-DP with delta 0 never lose more than the sum of their epsilons, whatever a
 // numerical method finds.
 type ceiled interface {
-	Event
+	event
 	// ceiling returns the largest loss there is between neighbours, rounded up; +infinity
 	// where no bound is known. The event is one that some method has accepted, so its
 	// parameters are in range.
@@ -30,7 +30,7 @@ func ceiling(leaves []leaf, n release.Neighbours) float64 {
 	return outward.Up(sum)
 }
 
-func ceilingOf(e Event, n release.Neighbours) float64 {
+func ceilingOf(e event, n release.Neighbours) float64 {
 	if c, ok := e.(ceiled); ok {
 		return c.ceiling(n)
 	}
@@ -47,25 +47,25 @@ func laplaceCeiling(scale float64, c release.Contribution, n release.Neighbours)
 	return outward.Up(s.L1 / scale)
 }
 
-func (l Laplace) ceiling(n release.Neighbours) float64 {
+func (l laplace) ceiling(n release.Neighbours) float64 {
 	return laplaceCeiling(l.Scale, l.Contribution, n)
 }
 
-func (l LaplaceSum) ceiling(n release.Neighbours) float64 {
+func (l laplaceSum) ceiling(n release.Neighbours) float64 {
 	return laplaceCeiling(l.Scale, l.Contribution, n)
 }
 
-func (d DiscreteLaplace) ceiling(n release.Neighbours) float64 {
+func (d discreteLaplace) ceiling(n release.Neighbours) float64 {
 	return laplaceCeiling(d.Scale.Float(), d.Contribution, n)
 }
 
-func (d DiscreteLaplaceSum) ceiling(n release.Neighbours) float64 {
+func (d discreteLaplaceSum) ceiling(n release.Neighbours) float64 {
 	return laplaceCeiling(d.Scale.Float(), d.Contribution, n)
 }
 
-func (r RandomizedResponse) ceiling(release.Neighbours) float64 { return r.Epsilon0 }
+func (r randomizedResponse) ceiling(release.Neighbours) float64 { return r.Epsilon0 }
 
-func (a ApproxDP) ceiling(release.Neighbours) float64 {
+func (a approxDP) ceiling(release.Neighbours) float64 {
 	if a.Delta > 0 {
 		return math.Inf(1)
 	}
@@ -73,7 +73,7 @@ func (a ApproxDP) ceiling(release.Neighbours) float64 {
 }
 
 // To hide who sent which report is post-processing.
-func (s Shuffled) ceiling(n release.Neighbours) float64 {
+func (s shuffled) ceiling(n release.Neighbours) float64 {
 	p, err := s.premise(n)
 	if err != nil {
 		return math.Inf(1)
@@ -82,7 +82,7 @@ func (s Shuffled) ceiling(n release.Neighbours) float64 {
 }
 
 // Where a person is there at all, one slot is another's report.
-func (c CheckedIn) ceiling(n release.Neighbours) float64 {
+func (c checkedIn) ceiling(n release.Neighbours) float64 {
 	p, err := c.Report.Premise()
 	if err != nil {
 		return math.Inf(1)
@@ -90,13 +90,13 @@ func (c CheckedIn) ceiling(n release.Neighbours) float64 {
 	return sampledCeiling(p.Epsilon0, c.Rate)
 }
 
-func (r RAPPOR) ceiling(n release.Neighbours) float64 { return float64(r.bits(n)) * r.Epsilon0 }
+func (r rappor) ceiling(n release.Neighbours) float64 { return float64(r.bits(n)) * r.Epsilon0 }
 
-func (s SelfCompose) ceiling(n release.Neighbours) float64 {
+func (s selfCompose) ceiling(n release.Neighbours) float64 {
 	return float64(s.Count) * ceilingOf(s.Event, n)
 }
 
-func (c Compose) ceiling(n release.Neighbours) float64 {
+func (c composition) ceiling(n release.Neighbours) float64 {
 	sum := 0.0
 	for _, e := range c {
 		sum += ceilingOf(e, n)
@@ -106,14 +106,14 @@ func (c Compose) ceiling(n release.Neighbours) float64 {
 
 // The sampled pair is ((1-r) Q + r P, Q), whose ratio is at most 1 - r + r e^x one way
 // and, since (1-r+r e^x)(1-r+r e^-x) >= 1, no more the other way.
-func (s Sampled) ceiling(n release.Neighbours) float64 {
-	if s.Count != CountHidden || n == release.ReplaceOne {
+func (s poissonSample) ceiling(n release.Neighbours) float64 {
+	if s.Count != countHidden || n == release.ReplaceOne {
 		return math.Inf(1)
 	}
 	return sampledCeiling(ceilingOf(s.Event, n), s.Rate)
 }
 
-func (s FixedSample) ceiling(n release.Neighbours) float64 {
+func (s fixedSample) ceiling(n release.Neighbours) float64 {
 	return sampledCeiling(ceilingOf(s.Event, n), s.Rate)
 }
 
@@ -126,7 +126,7 @@ func sampledCeiling(x, rate float64) float64 {
 
 // The likelihood ratio is a mean over subsets of slots, each of Picks factors between
 // e^-x and e^x.
-func (a Allocated) ceiling(n release.Neighbours) float64 {
+func (a allocation) ceiling(n release.Neighbours) float64 {
 	return float64(a.Picks) * ceilingOf(a.Event, n)
 }
 
@@ -162,7 +162,7 @@ const laplaceCurve = "exact Laplace curve (Balle, Barthe and Gaboardi 2018, sect
 // epsilon < mu
 //
 //	delta = P(x < (mu - epsilon)/2) - e^epsilon Q(the same) = 1 - e^((epsilon - mu)/2).
-func (l Laplace) exact(n release.Neighbours, count float64) (curve, string, error) {
+func (l laplace) exact(n release.Neighbours, count float64) (curve, string, error) {
 	if _, err := l.dominating(n); err != nil {
 		return nil, "", err
 	}

@@ -62,36 +62,36 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 	for i := range events {
 		x, q, steps := uniform(1e-3, 8), uniform(1e-4, 1), uint64(uniform(1, 60))
 		scale := release.Rational{Num: uint64(math.Ceil(1e6 / x)), Den: 1_000_000}
-		var e Event
+		var e event
 		most, n := x, release.AddRemove
 		switch i % 10 {
 		case 0:
 			e = lap(1 / x)
 		case 1:
-			e, most = DiscreteLaplace{scale, release.Interval(1)}, 1/scale.Float()
+			e, most = discreteLaplace{scale, release.Interval(1)}, 1/scale.Float()
 		case 2:
-			e, n = RandomizedResponse{x, 2 + uint64(rng.IntN(9))}, release.ReplaceOne
+			e, n = randomizedResponse{x, 2 + uint64(rng.IntN(9))}, release.ReplaceOne
 		case 3:
-			e, most, n = SelfCompose{RandomizedResponse{x, 2}, 2}, 2*x, release.ReplaceOne // RAPPOR: two bits change
+			e, most, n = selfCompose{randomizedResponse{x, 2}, 2}, 2*x, release.ReplaceOne // rappor: two bits change
 		case 4:
-			e, most = Sampled{lap(1 / x), q, CountHidden}, math.Log1p(q*math.Expm1(x))
+			e, most = poissonSample{lap(1 / x), q, countHidden}, math.Log1p(q*math.Expm1(x))
 		case 5:
-			e, most = Sampled{DiscreteLaplace{scale, release.Interval(1)}, q, CountHidden}, math.Log1p(q*math.Expm1(1/scale.Float()))
+			e, most = poissonSample{discreteLaplace{scale, release.Interval(1)}, q, countHidden}, math.Log1p(q*math.Expm1(1/scale.Float()))
 		case 6:
-			e = Allocated{lap(1 / x), 2 + uint64(rng.IntN(9)), 1, CountHidden}
+			e = allocation{lap(1 / x), 2 + uint64(rng.IntN(9)), 1, countHidden}
 		case 7:
-			e, most, n = FixedSample{RandomizedResponse{x, 2}, q}, math.Log1p(q*math.Expm1(x)), release.ReplaceOne
+			e, most, n = fixedSample{randomizedResponse{x, 2}, q}, math.Log1p(q*math.Expm1(x)), release.ReplaceOne
 		case 8:
-			e, n = Shuffled{release.AnyReport(min(x, 4)), 1 + uint64(rng.IntN(50))}, release.ReplaceOne
+			e, n = shuffled{release.AnyReport(min(x, 4)), 1 + uint64(rng.IntN(50))}, release.ReplaceOne
 			most = min(x, 4)
 		case 9:
-			e = LaplaceSum{1 / x, release.Interval(1)}
+			e = laplaceSum{1 / x, release.Interval(1)}
 		}
 		if i%10 == 6 || i%10 == 8 {
 			steps = min(steps, 4) // each takes a while
 		}
 		delta := math.Pow(10, -3-25*rng.Float64())
-		whole := SelfCompose{e, steps}
+		whole := selfCompose{e, steps}
 		most *= float64(steps) * (1 + 1e-11)
 		g, err := epsilonOf(whole, delta, n)
 		if err != nil {
@@ -116,14 +116,14 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 // Where no other method has an answer, the sum of the losses is one; not if another
 // method was asked for.
 func TestPureLossAlone(t *testing.T) {
-	vectors := DiscreteLaplace{release.Rational{Num: 50, Den: 1}, release.MultiHot(3)}
-	both := Compose{vectors, lap(2)}
+	vectors := discreteLaplace{release.Rational{Num: 50, Den: 1}, release.MultiHot(3)}
+	both := composition{vectors, lap(2)}
 	g := epsilon(t, both, 1e-9, release.AddRemove)
 	near(t, "three coordinates and a number", g.Epsilon, .56, 1e-9)
 	if _, err := (Options{Method: RDP}).epsilon(both, 1e-9, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
-	if _, err := epsilonOf(Compose{vectors, ZCDP{1}}, 1e-9, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
+	if _, err := epsilonOf(composition{vectors, zcdp{1}}, 1e-9, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 		t.Error(err)
 	}
 }
@@ -142,7 +142,7 @@ func TestGaussianUpToAMillion(t *testing.T) {
 		{0.000978, 1, 0.5, 522746.89750827514},
 		{0.5, 490000, 1e-05, 985969.84863174959},
 	} {
-		g, err := Options{Method: ClosedForm}.epsilon(SelfCompose{gauss(c.sigma), c.steps}, c.delta, release.AddRemove)
+		g, err := Options{Method: ClosedForm}.epsilon(selfCompose{gauss(c.sigma), c.steps}, c.delta, release.AddRemove)
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
 			continue

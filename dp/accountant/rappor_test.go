@@ -13,16 +13,16 @@ import (
 // signs.
 func TestPremisesKnowTheirDistance(t *testing.T) {
 	for name, tc := range map[string]struct {
-		e                 Event
+		e                 event
 		replace, presence float64
 	}{
-		"signed":       {Laplace{2, release.Signed(3)}, 3, 1.5},
-		"interval":     {Laplace{2, release.Interval(3)}, 1.5, 1.5},
-		"whole":        {DiscreteLaplace{release.Rational{Num: 2, Den: 1}, release.Signed(3)}, 3, 1.5},
-		"one-hot":      {DiscreteLaplace{release.Rational{Num: 1, Den: 1}, release.OneHot()}, 2, 1},
-		"two answers":  {RandomizedResponse{1.5, 2}, 1.5, 1.5},
-		"nine answers": {RandomizedResponse{1.5, 9}, 1.5, 1.5},
-		"bits":         {RAPPOR{1.5}, 3, 1.5},
+		"signed":       {laplace{2, release.Signed(3)}, 3, 1.5},
+		"interval":     {laplace{2, release.Interval(3)}, 1.5, 1.5},
+		"whole":        {discreteLaplace{release.Rational{Num: 2, Den: 1}, release.Signed(3)}, 3, 1.5},
+		"one-hot":      {discreteLaplace{release.Rational{Num: 1, Den: 1}, release.OneHot()}, 2, 1},
+		"two answers":  {randomizedResponse{1.5, 2}, 1.5, 1.5},
+		"nine answers": {randomizedResponse{1.5, 9}, 1.5, 1.5},
+		"bits":         {rappor{1.5}, 3, 1.5},
 	} {
 		p, err := reportOf(tc.e).Premise()
 		if err != nil || math.Abs(p.Epsilon0-tc.replace) > 1e-9 || p.Neighbours != release.ReplaceOne {
@@ -47,14 +47,14 @@ func TestPremisesKnowTheirDistance(t *testing.T) {
 	}
 	for name, m := range map[string]release.Message{
 		"nothing":    release.Report{},
-		"gaussian":   reportOf(Gaussian{1, release.Signed(1)}),
-		"of what":    reportOf(ApproxDP{1, 0}),
+		"gaussian":   reportOf(gaussian{1, release.Signed(1)}),
+		"of what":    reportOf(approxDP{1, 0}),
 		"of nothing": reportOf(nil),
 		"approx":     release.ApproxReport(1, 1e-9),
 		"negative":   release.AnyReport(-1),
 		"columns":    release.ColumnsOf(0),
-		"no scale":   reportOf(Laplace{0, release.Signed(1)}),
-		"any of bad": reportOf(RandomizedResponse{1, 1}).Any(),
+		"no scale":   reportOf(laplace{0, release.Signed(1)}),
+		"any of bad": reportOf(randomizedResponse{1, 1}).Any(),
 	} {
 		if p, err := m.Premise(); !errors.Is(err, release.ErrParameter) && !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%s: %+v, %v", name, p, err)
@@ -65,23 +65,23 @@ func TestPremisesKnowTheirDistance(t *testing.T) {
 // TestCheckedIn: the event refuses what it has no theorem for, agrees with the exact
 // sums, and has certificates.
 func TestCheckedIn(t *testing.T) {
-	response := reportOf(RandomizedResponse{1, 2})
-	near(t, "row 41", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, release.ZeroOut).Epsilon, .1266145, 2e-5)
-	near(t, "row 41, seldom", byPLD(t, CheckedIn{response, 1000, .1}, 1e-6, release.AddRemove).Epsilon, .0102265, 2e-5)
-	near(t, "row 42", byPLD(t, CheckedIn{response, 1000, 1}, 1e-6, release.ReplaceOne).Epsilon, .1824123, 1e-4)
+	response := reportOf(randomizedResponse{1, 2})
+	near(t, "row 41", byPLD(t, checkedIn{response, 1000, 1}, 1e-6, release.ZeroOut).Epsilon, .1266145, 2e-5)
+	near(t, "row 41, seldom", byPLD(t, checkedIn{response, 1000, .1}, 1e-6, release.AddRemove).Epsilon, .0102265, 2e-5)
+	near(t, "row 42", byPLD(t, checkedIn{response, 1000, 1}, 1e-6, release.ReplaceOne).Epsilon, .1824123, 1e-4)
 	for _, tc := range []struct {
-		c    CheckedIn
+		c    checkedIn
 		n    release.Neighbours
 		want error
 	}{
-		{CheckedIn{response, 0, 1}, release.AddRemove, release.ErrParameter},
-		{CheckedIn{response, 1 << 31, 1}, release.AddRemove, release.ErrParameter},
-		{CheckedIn{response, 10, 0}, release.AddRemove, release.ErrParameter},
-		{CheckedIn{response, 10, math.NaN()}, release.AddRemove, release.ErrParameter},
-		{CheckedIn{response, 10, .5}, release.ReplaceOne, release.ErrUnsupported},
-		{CheckedIn{release.Report{}, 10, 1}, release.AddRemove, release.ErrParameter},
-		{CheckedIn{reportOf(Gaussian{1, release.Signed(1)}), 10, 1}, release.ReplaceOne, release.ErrUnsupported},
-		{CheckedIn{reportOf(Gaussian{0, release.Signed(1)}), 10, 1}, release.AddRemove, release.ErrParameter},
+		{checkedIn{response, 0, 1}, release.AddRemove, release.ErrParameter},
+		{checkedIn{response, 1 << 31, 1}, release.AddRemove, release.ErrParameter},
+		{checkedIn{response, 10, 0}, release.AddRemove, release.ErrParameter},
+		{checkedIn{response, 10, math.NaN()}, release.AddRemove, release.ErrParameter},
+		{checkedIn{response, 10, .5}, release.ReplaceOne, release.ErrUnsupported},
+		{checkedIn{release.Report{}, 10, 1}, release.AddRemove, release.ErrParameter},
+		{checkedIn{reportOf(gaussian{1, release.Signed(1)}), 10, 1}, release.ReplaceOne, release.ErrUnsupported},
+		{checkedIn{reportOf(gaussian{0, release.Signed(1)}), 10, 1}, release.AddRemove, release.ErrParameter},
 	} {
 		if g, err := (Options{Method: PLD}).epsilon(tc.c, 1e-6, tc.n); !errors.Is(err, tc.want) {
 			t.Errorf("%+v, %v: %v, %v, want %v", tc.c, tc.n, g, err, tc.want)

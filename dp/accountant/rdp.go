@@ -10,7 +10,7 @@ import (
 
 // A renyi event has a bound on its Renyi divergence.
 type renyi interface {
-	Event
+	event
 	// divergence returns a function that bounds D_a(P||Q) for neighbours P and Q, either way round, a > 1.
 	divergence(n release.Neighbours) (func(a float64) float64, error)
 }
@@ -44,24 +44,24 @@ func IntegerOrders() []float64 {
 	return orders
 }
 
-func (g Gaussian) divergence(n release.Neighbours) (func(float64) float64, error) {
+func (g gaussian) divergence(n release.Neighbours) (func(float64) float64, error) {
 	mu, err := g.mu(n, 1)
 	return func(a float64) float64 { return a * mu * mu / 2 }, err
 }
 
-func (z ZCDP) divergence(release.Neighbours) (func(float64) float64, error) {
+func (z zcdp) divergence(release.Neighbours) (func(float64) float64, error) {
 	if !(z.Rho >= 0) || math.IsInf(z.Rho, 1) {
 		return nil, parameter("rho", z.Rho, "a number >= 0")
 	}
 	return func(a float64) float64 { return a * z.Rho }, nil
 }
 
-func (g DiscreteGaussian) divergence(n release.Neighbours) (func(float64) float64, error) {
-	rho, err := g.Rho(n)
+func (g discreteGaussian) divergence(n release.Neighbours) (func(float64) float64, error) {
+	rho, err := g.rho(n)
 	return func(a float64) float64 { return a * rho }, err
 }
 
-func (l Laplace) divergence(n release.Neighbours) (func(float64) float64, error) {
+func (l laplace) divergence(n release.Neighbours) (func(float64) float64, error) {
 	d, err := l.dominating(n) // for its checks
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (l Laplace) divergence(n release.Neighbours) (func(float64) float64, error)
 	}, nil
 }
 
-func (r RandomizedResponse) divergence(n release.Neighbours) (func(float64) float64, error) {
+func (r randomizedResponse) divergence(n release.Neighbours) (func(float64) float64, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func responseDivergence(e0, k float64) func(float64) float64 {
 	}
 }
 
-func (a ApproxDP) divergence(release.Neighbours) (func(float64) float64, error) {
+func (a approxDP) divergence(release.Neighbours) (func(float64) float64, error) {
 	if !(a.Epsilon >= 0 && a.Epsilon <= 500) {
 		return nil, parameter("epsilon", a.Epsilon, "0 to 500")
 	}
@@ -103,10 +103,10 @@ func (a ApproxDP) divergence(release.Neighbours) (func(float64) float64, error) 
 	return responseDivergence(a.Epsilon, 2), nil
 }
 
-func (s Sampled) divergence(n release.Neighbours) (func(float64) float64, error) {
-	g, ok := s.Event.(Gaussian)
+func (s poissonSample) divergence(n release.Neighbours) (func(float64) float64, error) {
+	g, ok := s.Event.(gaussian)
 	if !ok || n == release.ReplaceOne {
-		return nil, fmt.Errorf("%w: Renyi divergence of a sampled %T for %v neighbours", release.ErrUnsupported, s.Event, n)
+		return nil, fmt.Errorf("%w: Renyi divergence of a sampled %s for %v neighbours", release.ErrUnsupported, nameOf(s.Event), n)
 	}
 	if _, err := s.dominating(n); err != nil {
 		return nil, err
@@ -195,8 +195,8 @@ func logAdd(x, y float64) float64 {
 	return x + math.Log1p(math.Exp(y-x))
 }
 
-// RenyiDivergence bounds the Renyi divergence of the given order > 1 between the releases on neighbours, rounded up.
-func RenyiDivergence(e Event, order float64, n release.Neighbours) (float64, error) {
+// renyiDivergence bounds the Renyi divergence of the given order > 1 between the releases on neighbours, rounded up.
+func renyiDivergence(e event, order float64, n release.Neighbours) (float64, error) {
 	if !(order > 1 && order <= 1e6) {
 		return 0, parameter("order", order, "above 1 and at most 10^6")
 	}
@@ -221,13 +221,13 @@ func divergences(leaves []leaf, orders []float64, n release.Neighbours) (sums []
 	for _, l := range leaves {
 		r, ok := l.event.(renyi)
 		if !ok {
-			return nil, "", fmt.Errorf("%w: no Renyi divergence for %T", release.ErrUnsupported, l.event)
+			return nil, "", fmt.Errorf("%w: no Renyi divergence for %s", release.ErrUnsupported, nameOf(l.event))
 		}
 		f, err := r.divergence(n)
 		if err != nil {
 			return nil, "", err
 		}
-		if _, ok := l.event.(Sampled); ok {
+		if _, ok := l.event.(poissonSample); ok {
 			theorem = sampledTheorem + "; " + rdpTheorem
 		}
 		for i, a := range orders {
@@ -276,34 +276,34 @@ func (o Options) rdp(leaves []leaf, g release.Guarantee, wantEpsilon bool) (rele
 	return g, nil
 }
 
-// zcdp answers by the sum of the zCDP parameters, converted as the method says.
-func zcdp(leaves []leaf, g release.Guarantee, wantEpsilon bool, m Method) (release.Guarantee, error) {
+// concentrated answers by the sum of the zCDP parameters, converted as the method says.
+func concentrated(leaves []leaf, g release.Guarantee, wantEpsilon bool, m Method) (release.Guarantee, error) {
 	rho := 0.0
 	for _, l := range leaves {
 		var r float64
 		var err error
 		switch e := l.event.(type) {
-		case ZCDP:
+		case zcdp:
 			r = e.Rho
 			if !(r >= 0) || math.IsInf(r, 1) {
 				err = parameter("rho", r, "a number >= 0")
 			}
-		case Gaussian:
+		case gaussian:
 			var mu float64
 			mu, err = e.mu(g.Neighbours, 1)
 			r = mu * mu / 2
-		case DiscreteGaussian:
-			r, err = e.Rho(g.Neighbours)
-		case Correlated:
-			r, err = e.Rho(g.Neighbours)
-		case ApproxDP:
+		case discreteGaussian:
+			r, err = e.rho(g.Neighbours)
+		case correlated:
+			r, err = e.rho(g.Neighbours)
+		case approxDP:
 			if r = e.Epsilon * e.Epsilon / 2; e.Delta != 0 {
 				err = fmt.Errorf("%w: zCDP of approximate DP", release.ErrUnsupported)
 			} else {
 				err = checkEpsilon(e.Epsilon)
 			}
 		default:
-			err = fmt.Errorf("%w: no zCDP parameter for %T", release.ErrUnsupported, l.event)
+			err = fmt.Errorf("%w: no zCDP parameter for %s", release.ErrUnsupported, nameOf(l.event))
 		}
 		if err != nil {
 			return release.Guarantee{}, err
@@ -315,7 +315,7 @@ func zcdp(leaves []leaf, g release.Guarantee, wantEpsilon bool, m Method) (relea
 		g.Theorem = simpleTheorem
 		return simpleZCDP(outward.Up(rho), g, wantEpsilon)
 	}
-	f, _, err := ZCDP{outward.Up(rho)}.exact(g.Neighbours, 1)
+	f, _, err := zcdp{outward.Up(rho)}.exact(g.Neighbours, 1)
 	if err != nil {
 		return release.Guarantee{}, err
 	}
@@ -329,7 +329,7 @@ func zcdp(leaves []leaf, g release.Guarantee, wantEpsilon bool, m Method) (relea
 
 // AdvancedComposition returns the textbook bound for count (epsilon, delta)-DP releases (Dwork, Rothblum and Vadhan
 // 2010): (epsilon sqrt(2 count ln(1/slack)) + count epsilon (e^epsilon - 1), count delta + slack), rounded up. Epsilon of
-// SelfCompose{ApproxDP{epsilon, delta}, count} is optimal and never larger at the same delta.
+// selfCompose{approxDP{epsilon, delta}, count} is optimal and never larger at the same delta.
 func AdvancedComposition(epsilon, delta float64, count uint64, slack float64, n release.Neighbours) (release.Guarantee, error) {
 	if err := checkEpsilon(epsilon); err != nil {
 		return release.Guarantee{}, err

@@ -16,7 +16,7 @@ func integerOrders() []float64 {
 	return orders
 }
 
-func byRDP(t *testing.T, e Event, delta float64, orders []float64) release.Guarantee {
+func byRDP(t *testing.T, e event, delta float64, orders []float64) release.Guarantee {
 	t.Helper()
 	g, err := Options{Method: RDP, Orders: orders}.epsilon(e, delta, release.AddRemove)
 	if err != nil {
@@ -34,7 +34,7 @@ func TestReferenceRDP(t *testing.T) {
 		{2, 1.7181342e-4, 1e-7}, {8, 8.9364391e-4, 1e-7}, {32, 11.2462759, 1e-7},
 		{1.5, 1.272537433e-4, 1e-8}, {2.5, 2.175753323e-4, 1e-8}, {16.5, 3.347741618, 1e-8},
 	} {
-		got, err := RenyiDivergence(sampled(1, .01, 1), r.order, release.AddRemove)
+		got, err := renyiDivergence(sampled(1, .01, 1), r.order, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,18 +43,18 @@ func TestReferenceRDP(t *testing.T) {
 		}
 	}
 	for _, r := range []struct {
-		event Event
+		event event
 		delta float64
 		want  float64
 	}{
 		{sampled(5.1, .02, 2500), 1e-8, 1.0826008},
 		{sampled(1.1, 256./60000, 14062), 1e-5, 2.5969812},
 		{sampled(1, .01, 1000), 1e-5, 2.1077531},
-		{SelfCompose{gauss(5.1), 50}, 1e-8, 8.7855111},
+		{selfCompose{gauss(5.1), 50}, 1e-8, 8.7855111},
 	} {
 		near(t, "rows 10 to 12", byRDP(t, r.event, r.delta, integerOrders()).Epsilon, r.want, 1e-6)
 	}
-	near(t, "row 13", byRDP(t, ZCDP{.05}, 1e-6, []float64{10}).Epsilon, 1.6738534, 1e-7)
+	near(t, "row 13", byRDP(t, zcdp{.05}, 1e-6, []float64{10}).Epsilon, 1.6738534, 1e-7)
 	g, err := AdvancedComposition(.1, 0, 100, 1e-6, release.ReplaceOne)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestSampledDivergence(t *testing.T) {
 
 // The other divergences against the discretised pairs, which dominate them closely.
 func TestDivergences(t *testing.T) {
-	for _, e := range []Event{gauss(2), lap(1.5), RandomizedResponse{1, 2}, RandomizedResponse{2, 7}, ApproxDP{.4, 0}} {
+	for _, e := range []event{gauss(2), lap(1.5), randomizedResponse{1, 2}, randomizedResponse{2, 7}, approxDP{.4, 0}} {
 		d, err := e.(dominated).dominating(release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func TestDivergences(t *testing.T) {
 		g := bins.upper()
 		for _, order := range []float64{1.1, 2, 3.5, 20} {
 			want := g.logMoment(order-1) / (order - 1)
-			got, err := RenyiDivergence(e, order, release.AddRemove)
+			got, err := renyiDivergence(e, order, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,9 +116,9 @@ func TestDivergences(t *testing.T) {
 }
 
 func TestMethodsAgree(t *testing.T) {
-	for i, e := range []Event{
-		sampled(5.1, .02, 2500), sampled(1, .1, 30), SelfCompose{lap(5), 20}, SelfCompose{RandomizedResponse{.3, 5}, 40},
-		Compose{gauss(3), SelfCompose{lap(10), 5}, ApproxDP{.2, 0}}, SelfCompose{discrete(50, 1, release.OneHot()), 9},
+	for i, e := range []event{
+		sampled(5.1, .02, 2500), sampled(1, .1, 30), selfCompose{lap(5), 20}, selfCompose{randomizedResponse{.3, 5}, 40},
+		composition{gauss(3), selfCompose{lap(10), 5}, approxDP{.2, 0}}, selfCompose{discrete(50, 1, release.OneHot()), 9},
 	} {
 		if i%2 == 1 && !patient() {
 			continue
@@ -133,10 +133,10 @@ func TestMethodsAgree(t *testing.T) {
 		}
 	}
 	// What has no privacy loss distribution falls back to Renyi divergences, and says so.
-	if g := epsilon(t, Compose{sampled(5, .01, 100), ZCDP{.01}}, 1e-6, release.AddRemove); g.Method != "rdp" {
+	if g := epsilon(t, composition{sampled(5, .01, 100), zcdp{.01}}, 1e-6, release.AddRemove); g.Method != "rdp" {
 		t.Errorf("%+v", g)
 	}
-	z, err := Options{Method: ZCDPMethod}.epsilon(Compose{gauss(3), ZCDP{.01}, discrete(400, 1, release.Interval(1))}, 1e-6, release.AddRemove)
+	z, err := Options{Method: ZCDPMethod}.epsilon(composition{gauss(3), zcdp{.01}, discrete(400, 1, release.Interval(1))}, 1e-6, release.AddRemove)
 	if err != nil || z.Method != "zcdp" || z.Epsilon < epsilon(t, gauss(3), 1e-6, release.AddRemove).Epsilon {
 		t.Errorf("%+v, %v", z, err)
 	}
@@ -144,7 +144,7 @@ func TestMethodsAgree(t *testing.T) {
 		t.Error(err)
 	}
 	for _, order := range []float64{1, .5, math.NaN(), math.Inf(1)} {
-		if _, err := RenyiDivergence(gauss(1), order, release.AddRemove); !errors.Is(err, release.ErrParameter) {
+		if _, err := renyiDivergence(gauss(1), order, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("order %v: %v", order, err)
 		}
 	}

@@ -9,39 +9,39 @@ import (
 )
 
 // eventOf returns a list of releases as the event of which losses are computed.
-func eventOf(list []release.Release) (Event, error) {
-	all := make(Compose, len(list))
+func eventOf(list []release.Release) (event, error) {
+	all := make(composition, len(list))
 	for i, r := range list {
 		e, err := oneOf(r)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = SelfCompose{e, r.Count}
+		all[i] = selfCompose{e, r.Count}
 	}
 	return all, nil
 }
 
 // oneOf returns one of the results of a release.
-func oneOf(r release.Release) (Event, error) {
+func oneOf(r release.Release) (event, error) {
 	switch s := r.Sampling.(type) {
 	case release.CheckIns:
 		if s.Schedule == release.AveragedWindow {
 			return nil, fmt.Errorf("%w: averaged check-ins by a distribution of losses", release.ErrUnsupported)
 		}
-		return CheckedIn{release.ReportOf(r.Mechanism), s.Slots, s.Rate}, nil
+		return checkedIn{release.ReportOf(r.Mechanism), s.Slots, s.Rate}, nil
 	case release.Shuffle:
 		m, err := s.Message(r.Mechanism)
 		if err != nil {
 			return nil, err
 		}
-		e := Shuffled{m, s.People}
+		e := shuffled{m, s.People}
 		if s.Rate == 1 {
 			return e, nil
 		}
-		return FixedSample{e, s.Rate}, nil
+		return fixedSample{e, s.Rate}, nil
 	case release.Fixed:
 		e, err := mechanism(worstReport(r.Mechanism))
-		return FixedSample{e, s.Rate}, err
+		return fixedSample{e, s.Rate}, err
 	}
 	e, err := mechanism(r.Mechanism)
 	if err != nil {
@@ -52,17 +52,17 @@ func oneOf(r release.Release) (Event, error) {
 		return e, nil
 	case release.Poisson:
 		if s.Dummies > 0 {
-			e = Compose{DummyCount{s.Dummies, s.DummyRate}, e}
+			e = composition{dummyCount{s.Dummies, s.DummyRate}, e}
 		}
-		return Sampled{e, s.Rate, CountHidden}, nil
+		return poissonSample{e, s.Rate, countHidden}, nil
 	case release.Allocation:
-		e = Allocated{e, s.Of, s.Picks, CountHidden}
+		e = allocation{e, s.Of, s.Picks, countHidden}
 		if s.Rate == 1 {
 			return e, nil
 		}
-		return Sampled{e, s.Rate, CountHidden}, nil // a coin for each run
+		return poissonSample{e, s.Rate, countHidden}, nil // a coin for each run
 	}
-	return nil, fmt.Errorf("%w: a sample whose size is random and public (%T)", release.ErrUnsupported, r.Sampling)
+	return nil, fmt.Errorf("%w: a sample whose size is random and public", release.ErrUnsupported)
 }
 
 // worstReport returns what dominates a report that is sampled from: among the alternatives
@@ -78,7 +78,7 @@ func worstReport(m release.Mechanism) release.Mechanism {
 }
 
 // mechanism returns one result about everybody.
-func mechanism(m release.Mechanism) (Event, error) {
+func mechanism(m release.Mechanism) (event, error) {
 	if h := release.HonestDraws(m); h > 2 {
 		if _, ok := m.(release.DiscreteGaussian); !ok {
 			return nil, parameter("number of honest draws", float64(h), "1 or 2")
@@ -89,31 +89,34 @@ func mechanism(m release.Mechanism) (Event, error) {
 		if m.Honest > 1 {
 			m.Sigma = outward.Beneath(m.Sigma * math.Sqrt(float64(m.Honest)))
 		}
-		return Gaussian{m.Sigma, m.Contribution}, nil
+		return gaussian{m.Sigma, m.Contribution}, nil
 	case release.DiscreteGaussian:
-		return DiscreteGaussian{m.Variance, m.Contribution, m.Honest}, nil
+		return discreteGaussian{m.Variance, m.Contribution, m.Honest}, nil
 	case release.CorrelatedGaussian:
-		return Correlated{m.Variance, m.Norm2, m.Contribution}, nil
+		return correlated{m.Variance, m.Norm2, m.Contribution}, nil
 	case release.Laplace:
 		if m.Honest > 1 {
-			return LaplaceSum{m.Scale, m.Contribution}, nil
+			return laplaceSum{m.Scale, m.Contribution}, nil
 		}
-		return Laplace{m.Scale, m.Contribution}, nil
+		return laplace{m.Scale, m.Contribution}, nil
 	case release.DiscreteLaplace:
 		if m.Honest > 1 {
-			return DiscreteLaplaceSum{m.Scale, m.Contribution}, nil
+			return discreteLaplaceSum{m.Scale, m.Contribution}, nil
 		}
-		return DiscreteLaplace{m.Scale, m.Contribution}, nil
+		return discreteLaplace{m.Scale, m.Contribution}, nil
 	case release.Response:
-		return RandomizedResponse{m.Epsilon0, m.Answers}, nil
+		return randomizedResponse{m.Epsilon0, m.Answers}, nil
 	case release.RAPPOR:
-		return RAPPOR{m.Epsilon0}, nil
+		return rappor{m.Epsilon0}, nil
 	case release.ApproxDP:
-		return ApproxDP{m.Epsilon, m.Delta}, nil
+		return approxDP{m.Epsilon, m.Delta}, nil
 	case release.ZCDP:
-		return ZCDP{m.Rho}, nil
+		return zcdp{m.Rho}, nil
 	}
-	return nil, fmt.Errorf("%w: %T by itself", release.ErrUnsupported, m)
+	if m == nil {
+		return nil, fmt.Errorf("%w: no mechanism is stated", release.ErrParameter)
+	}
+	return nil, fmt.Errorf("%w: %s by itself", release.ErrUnsupported, m.Name())
 }
 
 // replacing returns the pair of any two inputs of a report.
@@ -123,14 +126,14 @@ func replacing(r release.Report) (dominance, error) {
 	}
 	e, err := mechanism(r.Mechanism())
 	if local, ok := r.Mechanism().(release.LocalDP); ok {
-		e, err = ApproxDP{local.Epsilon0, local.Delta0}, nil
+		e, err = approxDP{local.Epsilon0, local.Delta0}, nil
 	}
 	if err != nil {
 		return dominance{}, err
 	}
 	d, ok := e.(dominated)
 	if !ok {
-		return dominance{}, fmt.Errorf("%w: a distribution of losses of %T", release.ErrUnsupported, e)
+		return dominance{}, fmt.Errorf("%w: a distribution of losses of %s", release.ErrUnsupported, nameOf(e))
 	}
 	return d.dominating(release.ReplaceOne)
 }

@@ -19,41 +19,41 @@ func TestEventOfEachRelease(t *testing.T) {
 	for _, tc := range []struct {
 		m    release.Mechanism
 		s    release.Sampling
-		want Event
+		want event
 	}{
-		{normal, nil, Gaussian{2, c}},
-		{whole, nil, DiscreteGaussian{three, c, 0}},
-		{release.DiscreteGaussian{Variance: three, Contribution: c, Honest: 2}, nil, DiscreteGaussian{three, c, 2}},
-		{release.DiscreteGaussian{Variance: three, Contribution: c, Honest: 900}, nil, DiscreteGaussian{three, c, 900}},
-		{release.CorrelatedGaussian{Variance: three, Norm2: half, Contribution: c, Bands: 4, Rounds: 9}, nil, Correlated{three, half, c}},
-		{release.Laplace{Scale: 2, Contribution: c, Honest: 1}, nil, Laplace{2, c}},
-		{release.Laplace{Scale: 2, Contribution: c, Honest: 2}, nil, LaplaceSum{2, c}},
-		{release.DiscreteLaplace{Scale: half, Contribution: c}, nil, DiscreteLaplace{half, c}},
-		{release.DiscreteLaplace{Scale: half, Contribution: c, Honest: 2}, nil, DiscreteLaplaceSum{half, c}},
-		{answer, nil, RandomizedResponse{1, 9}},
-		{bits, nil, RAPPOR{1}},
-		{release.ApproxDP{Epsilon: 1, Delta: 1e-9}, nil, ApproxDP{1, 1e-9}},
-		{release.ZCDP{Rho: 1}, nil, ZCDP{1}},
-		{normal, release.Poisson{Rate: .1}, Sampled{Gaussian{2, c}, .1, CountHidden}},
-		{whole, release.Poisson{Rate: .1, Dummies: 7, DummyRate: .5}, Sampled{Compose{DummyCount{7, .5}, DiscreteGaussian{three, c, 0}}, .1, CountHidden}},
-		{normal, release.Fixed{Rate: .1}, FixedSample{Gaussian{2, c}, .1}},
-		{answer, release.Fixed{Rate: .1}, FixedSample{RandomizedResponse{1, 2}, .1}}, // against sending nothing
-		{bits, release.Fixed{Rate: .1}, FixedSample{RandomizedResponse{2, 2}, .1}},
-		{normal, release.Allocation{Picks: 2, Of: 9, Rate: 1}, Allocated{Gaussian{2, c}, 9, 2, CountHidden}},
-		{normal, release.Allocation{Picks: 2, Of: 9, Rate: .5}, Sampled{Allocated{Gaussian{2, c}, 9, 2, CountHidden}, .5, CountHidden}},
-		{answer, release.CheckIns{Slots: 9, Rate: .5}, CheckedIn{release.ResponseReport(1, 9), 9, .5}},
-		{answer, release.Shuffle{People: 50, Rate: 1}, Shuffled{release.ResponseReport(1, 9), 50}},
-		{bits, release.Shuffle{People: 50, Rate: 1, Columns: true}, Shuffled{release.ColumnsOf(1), 50}},
-		{answer, release.Shuffle{People: 50, Rate: .5}, FixedSample{Shuffled{release.ResponseReport(1, 9), 50}, .5}},
+		{normal, nil, gaussian{2, c}},
+		{whole, nil, discreteGaussian{three, c, 0}},
+		{release.DiscreteGaussian{Variance: three, Contribution: c, Honest: 2}, nil, discreteGaussian{three, c, 2}},
+		{release.DiscreteGaussian{Variance: three, Contribution: c, Honest: 900}, nil, discreteGaussian{three, c, 900}},
+		{release.CorrelatedGaussian{Variance: three, Norm2: half, Contribution: c, Bands: 4, Rounds: 9}, nil, correlated{three, half, c}},
+		{release.Laplace{Scale: 2, Contribution: c, Honest: 1}, nil, laplace{2, c}},
+		{release.Laplace{Scale: 2, Contribution: c, Honest: 2}, nil, laplaceSum{2, c}},
+		{release.DiscreteLaplace{Scale: half, Contribution: c}, nil, discreteLaplace{half, c}},
+		{release.DiscreteLaplace{Scale: half, Contribution: c, Honest: 2}, nil, discreteLaplaceSum{half, c}},
+		{answer, nil, randomizedResponse{1, 9}},
+		{bits, nil, rappor{1}},
+		{release.ApproxDP{Epsilon: 1, Delta: 1e-9}, nil, approxDP{1, 1e-9}},
+		{release.ZCDP{Rho: 1}, nil, zcdp{1}},
+		{normal, release.Poisson{Rate: .1}, poissonSample{gaussian{2, c}, .1, countHidden}},
+		{whole, release.Poisson{Rate: .1, Dummies: 7, DummyRate: .5}, poissonSample{composition{dummyCount{7, .5}, discreteGaussian{three, c, 0}}, .1, countHidden}},
+		{normal, release.Fixed{Rate: .1}, fixedSample{gaussian{2, c}, .1}},
+		{answer, release.Fixed{Rate: .1}, fixedSample{randomizedResponse{1, 2}, .1}}, // against sending nothing
+		{bits, release.Fixed{Rate: .1}, fixedSample{randomizedResponse{2, 2}, .1}},
+		{normal, release.Allocation{Picks: 2, Of: 9, Rate: 1}, allocation{gaussian{2, c}, 9, 2, countHidden}},
+		{normal, release.Allocation{Picks: 2, Of: 9, Rate: .5}, poissonSample{allocation{gaussian{2, c}, 9, 2, countHidden}, .5, countHidden}},
+		{answer, release.CheckIns{Slots: 9, Rate: .5}, checkedIn{release.ResponseReport(1, 9), 9, .5}},
+		{answer, release.Shuffle{People: 50, Rate: 1}, shuffled{release.ResponseReport(1, 9), 50}},
+		{bits, release.Shuffle{People: 50, Rate: 1, Columns: true}, shuffled{release.ColumnsOf(1), 50}},
+		{answer, release.Shuffle{People: 50, Rate: .5}, fixedSample{shuffled{release.ResponseReport(1, 9), 50}, .5}},
 	} {
 		got, err := eventOf([]release.Release{{Mechanism: tc.m, Sampling: tc.s, Count: 3}})
-		if want := (Compose{SelfCompose{tc.want, 3}}); err != nil || !reflect.DeepEqual(got, want) {
+		if want := (composition{selfCompose{tc.want, 3}}); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%v%v: %+v, %v; want %+v", tc.m, tc.s, got, err, want)
 		}
 	}
 	// Two servers' Gaussian noise has twice the variance, and no more.
 	got, err := oneOf(release.One(release.Gaussian{Sigma: 3, Contribution: c, Honest: 2}))
-	if g, ok := got.(Gaussian); err != nil || !ok || g.Sigma*g.Sigma > 18 || g.Sigma*g.Sigma < 18*(1-1e-14) {
+	if g, ok := got.(gaussian); err != nil || !ok || g.Sigma*g.Sigma > 18 || g.Sigma*g.Sigma < 18*(1-1e-14) {
 		t.Errorf("two servers of sigma 3 make %+v, %v", got, err)
 	}
 }

@@ -42,7 +42,7 @@ func TestRoundedGaussian(t *testing.T) {
 		honest int
 		rate   float64
 	}{{8, 1, 0.3}, {25, 1, 0.05}, {100, 1, 0.5}, {9, 3, 0.3}} {
-		e := Sampled{Event: DiscreteGaussian{Sigma2: release.Rational{Num: c.s2, Den: 1}, Contribution: release.Ball(2, 5), Honest: c.honest}, Rate: c.rate, Count: CountHidden}
+		e := poissonSample{Event: discreteGaussian{Sigma2: release.Rational{Num: c.s2, Den: 1}, Contribution: release.Ball(2, 5), Honest: c.honest}, Rate: c.rate, Count: countHidden}
 		for _, epsilon := range []float64{0.2, 1} {
 			g, err := deltaOf(e, epsilon, release.AddRemove)
 			if err != nil {
@@ -64,32 +64,32 @@ func TestRoundedGaussian(t *testing.T) {
 	}
 	// With wide noise it is that of continuous noise, over rounds and beside a count of dummies too.
 	for _, rounds := range []uint64{30} {
-		whole := Sampled{Event: DiscreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1<<20, 1<<15)}, Rate: 0.01, Count: CountHidden}
-		smooth := Sampled{Event: Gaussian{Sigma: 1, Contribution: release.Signed(1)}, Rate: 0.01, Count: CountHidden}
-		a, err1 := epsilonOf(SelfCompose{whole, rounds}, 1e-6, release.AddRemove)
-		b, err2 := epsilonOf(SelfCompose{smooth, rounds}, 1e-6, release.AddRemove)
+		whole := poissonSample{Event: discreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1<<20, 1<<15)}, Rate: 0.01, Count: countHidden}
+		smooth := poissonSample{Event: gaussian{Sigma: 1, Contribution: release.Signed(1)}, Rate: 0.01, Count: countHidden}
+		a, err1 := epsilonOf(selfCompose{whole, rounds}, 1e-6, release.AddRemove)
+		b, err2 := epsilonOf(selfCompose{smooth, rounds}, 1e-6, release.AddRemove)
 		if err1 != nil || err2 != nil || a.Epsilon < b.EpsilonLower || a.Epsilon > b.Epsilon*1.0002 || a.EpsilonLower != 0 {
 			t.Errorf("%d rounds: whole numbers %v, %v; real ones %v, %v", rounds, a, err1, b, err2)
 		}
 		counted := whole
-		counted.Event = Compose{DummyCount{N: 100000, Rate: 0.1}, whole.Event}
-		c, err := epsilonOf(SelfCompose{counted, rounds}, 1e-6, release.AddRemove)
+		counted.Event = composition{dummyCount{N: 100000, Rate: 0.1}, whole.Event}
+		c, err := epsilonOf(selfCompose{counted, rounds}, 1e-6, release.AddRemove)
 		if err != nil || c.Epsilon < a.EpsilonLower || c.Epsilon > a.Epsilon*1.02 || !strings.Contains(c.Theorem, roundedTheorem) {
 			t.Errorf("%d rounds: with the count %v, %v; without %v", rounds, c, err, a)
 		}
 		// Draws that add up to the same variance.
 		split := whole
-		split.Event = DiscreteGaussian{Sigma2: release.Rational{Num: 1 << 20, Den: 1}, Contribution: release.Ball(1<<20, 1<<15), Honest: 1 << 10}
-		if d, err := epsilonOf(SelfCompose{split, rounds}, 1e-6, release.AddRemove); err != nil || math.Abs(d.Epsilon/a.Epsilon-1) > 1e-6 {
+		split.Event = discreteGaussian{Sigma2: release.Rational{Num: 1 << 20, Den: 1}, Contribution: release.Ball(1<<20, 1<<15), Honest: 1 << 10}
+		if d, err := epsilonOf(selfCompose{split, rounds}, 1e-6, release.AddRemove); err != nil || math.Abs(d.Epsilon/a.Epsilon-1) > 1e-6 {
 			t.Errorf("%d rounds: of many draws %v, %v", rounds, d, err)
 		}
 	}
-	for _, g := range []DiscreteGaussian{
+	for _, g := range []discreteGaussian{
 		{Sigma2: release.Rational{Num: 7, Den: 1}, Contribution: release.Ball(10, 5)},                      // too narrow
 		{Sigma2: release.Rational{Num: 2, Den: 1}, Contribution: release.Ball(1000, 5), Honest: 100},       // sums of draws that are too narrow
 		{Sigma2: release.Rational{Num: 4, Den: 1}, Contribution: release.Ball(1_000_000, 5), Honest: 1000}, // on too many coordinates
 	} {
-		if _, err := epsilonOf(Sampled{Event: g, Rate: 0.1, Count: CountHidden}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) && err == nil {
+		if _, err := epsilonOf(poissonSample{Event: g, Rate: 0.1, Count: countHidden}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) && err == nil {
 			t.Errorf("%+v: no error", g)
 		}
 		if _, err := g.dominating(release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
@@ -97,14 +97,14 @@ func TestRoundedGaussian(t *testing.T) {
 		}
 	}
 	// A sample of fixed size and an allocation to random steps are those of continuous noise too.
-	for _, pair := range [][2]Event{
-		{FixedSample{Event: DiscreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1000, 1<<14)}, Rate: 0.05},
-			FixedSample{Event: Gaussian{Sigma: 2, Contribution: release.Ball(1000, 1)}, Rate: 0.05}},
-		{Allocated{Event: DiscreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1000, 1<<15)}, Steps: 20, Picks: 1, Count: CountHidden},
-			Allocated{Event: Gaussian{Sigma: 1, Contribution: release.Ball(1000, 1)}, Steps: 20, Picks: 1, Count: CountHidden}},
+	for _, pair := range [][2]event{
+		{fixedSample{Event: discreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1000, 1<<14)}, Rate: 0.05},
+			fixedSample{Event: gaussian{Sigma: 2, Contribution: release.Ball(1000, 1)}, Rate: 0.05}},
+		{allocation{Event: discreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1000, 1<<15)}, Steps: 20, Picks: 1, Count: countHidden},
+			allocation{Event: gaussian{Sigma: 1, Contribution: release.Ball(1000, 1)}, Steps: 20, Picks: 1, Count: countHidden}},
 	} {
 		n := release.AddRemove
-		if _, fixed := pair[0].(FixedSample); fixed {
+		if _, fixed := pair[0].(fixedSample); fixed {
 			n = release.ReplaceOne
 		}
 		a, err1 := epsilonOf(pair[0], 1e-6, n)
@@ -114,7 +114,7 @@ func TestRoundedGaussian(t *testing.T) {
 		}
 	}
 	// Unsampled vectors stay with zCDP, which certificates prove.
-	if g, err := epsilonOf(DiscreteGaussian{Sigma2: release.Rational{Num: 1 << 20, Den: 1}, Contribution: release.Ball(10, 1000)}, 1e-6, release.ReplaceOne); err != nil || g.Theorem != zcdpTheorem {
+	if g, err := epsilonOf(discreteGaussian{Sigma2: release.Rational{Num: 1 << 20, Den: 1}, Contribution: release.Ball(10, 1000)}, 1e-6, release.ReplaceOne); err != nil || g.Theorem != zcdpTheorem {
 		t.Errorf("%v, %v", g, err)
 	}
 }

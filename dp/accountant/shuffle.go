@@ -7,18 +7,18 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// Shuffled is a collection of N messages, each of one person, whose origins a shuffler
+// shuffled is a collection of N messages, each of one person, whose origins a shuffler
 // hides. N counts honest messages, the person's own included. Package amplify has the
 // theorems.
-type Shuffled struct {
+type shuffled struct {
 	Message release.Message
 	N       uint64
 }
 
-func (Shuffled) event() {}
+func (shuffled) event() {}
 
 // premise returns what is known of one message, for a relation that it is about.
-func (s Shuffled) premise(n release.Neighbours) (release.Premise, error) {
+func (s shuffled) premise(n release.Neighbours) (release.Premise, error) {
 	if s.Message == nil {
 		return release.Premise{}, fmt.Errorf("%w: the messages are not stated", release.ErrParameter)
 	}
@@ -39,7 +39,7 @@ func (s Shuffled) premise(n release.Neighbours) (release.Premise, error) {
 }
 
 // exact is the curve of one round.
-func (s Shuffled) exact(n release.Neighbours, count float64) (curve, string, error) {
+func (s shuffled) exact(n release.Neighbours, count float64) (curve, string, error) {
 	p, err := s.premise(n)
 	if err != nil {
 		return nil, "", err
@@ -61,7 +61,7 @@ func (s Shuffled) exact(n release.Neighbours, count float64) (curve, string, err
 	}, c.Theorem(), nil
 }
 
-func (s Shuffled) dominating(n release.Neighbours) (dominance, error) {
+func (s shuffled) dominating(n release.Neighbours) (dominance, error) {
 	p, err := s.premise(n)
 	if err != nil {
 		return dominance{}, err

@@ -11,20 +11,20 @@ import (
 func TestReferenceShuffle(t *testing.T) {
 	for _, r := range []struct {
 		name  string
-		e     Shuffled
+		e     shuffled
 		delta float64
 		want  float64
 	}{
-		{"32a", Shuffled{release.AnyReport(4), 1e4}, 1e-10, .8939133},
-		{"32b", Shuffled{release.AnyReport(1), 1e3}, 1e-6, .1824123},
-		{"32c", Shuffled{release.AnyReport(1), 1e5}, 1e-6, .0152821},
-		{"32d", Shuffled{release.AnyReport(6), 1e6}, 1e-8, .1894656},
-		{"33a", Shuffled{reportOf(RandomizedResponse{4, 2}), 1e4}, 1e-10, .6052560},
-		{"33b", Shuffled{reportOf(RandomizedResponse{1, 2}), 1e3}, 1e-6, .1486706},
-		{"33c", Shuffled{reportOf(RandomizedResponse{1, 2}), 1e5}, 1e-6, .0124299},
-		{"33d", Shuffled{reportOf(RandomizedResponse{4, 2}), 1e6}, 1e-10, .0540172},
-		{"35a", Shuffled{reportOf(RandomizedResponse{4, 10}), 1e4}, 1e-10, .5588605},
-		{"35b", Shuffled{reportOf(RandomizedResponse{2, 16}), 2e4}, 1e-8, .0606437},
+		{"32a", shuffled{release.AnyReport(4), 1e4}, 1e-10, .8939133},
+		{"32b", shuffled{release.AnyReport(1), 1e3}, 1e-6, .1824123},
+		{"32c", shuffled{release.AnyReport(1), 1e5}, 1e-6, .0152821},
+		{"32d", shuffled{release.AnyReport(6), 1e6}, 1e-8, .1894656},
+		{"33a", shuffled{reportOf(randomizedResponse{4, 2}), 1e4}, 1e-10, .6052560},
+		{"33b", shuffled{reportOf(randomizedResponse{1, 2}), 1e3}, 1e-6, .1486706},
+		{"33c", shuffled{reportOf(randomizedResponse{1, 2}), 1e5}, 1e-6, .0124299},
+		{"33d", shuffled{reportOf(randomizedResponse{4, 2}), 1e6}, 1e-10, .0540172},
+		{"35a", shuffled{reportOf(randomizedResponse{4, 10}), 1e4}, 1e-10, .5588605},
+		{"35b", shuffled{reportOf(randomizedResponse{2, 16}), 2e4}, 1e-8, .0606437},
 	} {
 		near(t, "row "+r.name, epsilon(t, r.e, r.delta, release.ReplaceOne).Epsilon, r.want, 1e-6)
 	}
@@ -63,14 +63,14 @@ func TestShuffleAgainstBruteForce(t *testing.T) {
 				}
 				worst = max(worst, d, back)
 			}
-			g, err := deltaOf(Shuffled{reportOf(RandomizedResponse{e0, 2}), uint64(n)}, e, release.ReplaceOne)
+			g, err := deltaOf(shuffled{reportOf(randomizedResponse{e0, 2}), uint64(n)}, e, release.ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if g.Delta < worst*(1-1e-9) {
 				t.Errorf("n = %d, epsilon %v: %v is below the truth %v", n, e, g.Delta, worst)
 			}
-			any, err := deltaOf(Shuffled{release.AnyReport(e0), uint64(n)}, e, release.ReplaceOne)
+			any, err := deltaOf(shuffled{release.AnyReport(e0), uint64(n)}, e, release.ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +111,7 @@ func TestShuffleAgainstBruteForce(t *testing.T) {
 			for h, w := range p {
 				d += max(0, w-math.Exp(e)*q[h])
 			}
-			g, err := deltaOf(Shuffled{reportOf(RandomizedResponse{e0, 3}), 5}, e, release.ReplaceOne)
+			g, err := deltaOf(shuffled{reportOf(randomizedResponse{e0, 3}), 5}, e, release.ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,40 +125,40 @@ func TestShuffleAgainstBruteForce(t *testing.T) {
 func TestShuffleProperties(t *testing.T) {
 	last := math.Inf(1)
 	for _, n := range []uint64{1, 2, 10, 100, 1e3, 1e4, 1e9} {
-		e := epsilon(t, Shuffled{release.AnyReport(1), n}, 1e-6, release.ReplaceOne).Epsilon
+		e := epsilon(t, shuffled{release.AnyReport(1), n}, 1e-6, release.ReplaceOne).Epsilon
 		if e > last*(1+1e-9) || e > 1 {
 			t.Errorf("%d reports: %v is above %v", n, e, last)
 		}
 		last = e
 	}
-	one := epsilon(t, Shuffled{release.AnyReport(1), 1e3}, 1e-6, release.ReplaceOne).Epsilon
-	near(t, "one round by pld", byPLD(t, Shuffled{release.AnyReport(1), 1e3}, 1e-6, release.ReplaceOne).Epsilon, one, 2e-4*one)
-	ten := epsilon(t, SelfCompose{Shuffled{release.AnyReport(1), 1e5}, 10}, 1e-6, release.ReplaceOne)
+	one := epsilon(t, shuffled{release.AnyReport(1), 1e3}, 1e-6, release.ReplaceOne).Epsilon
+	near(t, "one round by pld", byPLD(t, shuffled{release.AnyReport(1), 1e3}, 1e-6, release.ReplaceOne).Epsilon, one, 2e-4*one)
+	ten := epsilon(t, selfCompose{shuffled{release.AnyReport(1), 1e5}, 10}, 1e-6, release.ReplaceOne)
 	if ten.Epsilon < .0152821 || ten.Epsilon > 4*.0152821 { // at least one round, and of the order of sqrt(10) of them
 		t.Errorf("ten rounds: %v", ten)
 	}
 	for _, tc := range []struct {
-		e   Shuffled
+		e   shuffled
 		n   release.Neighbours
 		err error
 	}{
-		{Shuffled{release.AnyReport(1), 10}, release.AddRemove, release.ErrUnsupported},
-		{Shuffled{release.ColumnsOf(1), 10}, release.ReplaceOne, release.ErrUnsupported},
-		{Shuffled{release.AnyReport(0), 10}, release.ReplaceOne, release.ErrParameter},
-		{Shuffled{release.AnyReport(math.NaN()), 10}, release.ReplaceOne, release.ErrParameter},
-		{Shuffled{release.AnyReport(1), 0}, release.ReplaceOne, release.ErrParameter},
-		{Shuffled{reportOf(RandomizedResponse{1, 0}), 10}, release.ReplaceOne, release.ErrParameter},
-		{Shuffled{release.Report{}, 10}, release.ReplaceOne, release.ErrParameter},
-		{Shuffled{nil, 10}, release.ReplaceOne, release.ErrParameter},
-		{Shuffled{reportOf(Gaussian{1, release.Signed(1)}), 10}, release.ReplaceOne, release.ErrUnsupported},
-		{Shuffled{reportOf(ApproxDP{1, 0}), 10}, release.ReplaceOne, release.ErrUnsupported},
-		{Shuffled{release.ApproxReport(1, 1e-9), 10}, release.ReplaceOne, release.ErrUnsupported},
+		{shuffled{release.AnyReport(1), 10}, release.AddRemove, release.ErrUnsupported},
+		{shuffled{release.ColumnsOf(1), 10}, release.ReplaceOne, release.ErrUnsupported},
+		{shuffled{release.AnyReport(0), 10}, release.ReplaceOne, release.ErrParameter},
+		{shuffled{release.AnyReport(math.NaN()), 10}, release.ReplaceOne, release.ErrParameter},
+		{shuffled{release.AnyReport(1), 0}, release.ReplaceOne, release.ErrParameter},
+		{shuffled{reportOf(randomizedResponse{1, 0}), 10}, release.ReplaceOne, release.ErrParameter},
+		{shuffled{release.Report{}, 10}, release.ReplaceOne, release.ErrParameter},
+		{shuffled{nil, 10}, release.ReplaceOne, release.ErrParameter},
+		{shuffled{reportOf(gaussian{1, release.Signed(1)}), 10}, release.ReplaceOne, release.ErrUnsupported},
+		{shuffled{reportOf(approxDP{1, 0}), 10}, release.ReplaceOne, release.ErrUnsupported},
+		{shuffled{release.ApproxReport(1, 1e-9), 10}, release.ReplaceOne, release.ErrUnsupported},
 	} {
 		if _, err := epsilonOf(tc.e, 1e-6, tc.n); !errors.Is(err, tc.err) {
 			t.Errorf("%+v, %v: %v", tc.e, tc.n, err)
 		}
 	}
-	if e := epsilon(t, Shuffled{release.ColumnsOf(4), 1e4}, 1e-10, release.ZeroOut); math.Abs(e.Epsilon-.6052560) > 1e-6 {
+	if e := epsilon(t, shuffled{release.ColumnsOf(4), 1e4}, 1e-10, release.ZeroOut); math.Abs(e.Epsilon-.6052560) > 1e-6 {
 		t.Errorf("RAPPOR, deletion: %v", e)
 	}
 }

@@ -106,8 +106,8 @@ func TestSimplex(t *testing.T) {
 			if l1 > s.L1 || l1 < s.L1*(1-1e-11) || l2 > s.L2 || l2 < s.L2*(1-1e-11) || s.Max != float64(c) {
 				t.Errorf("bound %d, %v: norms %v and %v, the sensitivity says %+v", c, n, l1, l2, s)
 			}
-			for name, event := range map[string]Event{
-				"laplace": DiscreteLaplace{Scale: laplace, Contribution: k}, "gauss": DiscreteGaussian{Sigma2: variance, Contribution: k},
+			for name, event := range map[string]event{
+				"laplace": discreteLaplace{Scale: laplace, Contribution: k}, "gauss": discreteGaussian{Sigma2: variance, Contribution: k},
 			} {
 				for e, delta := range worst[name] {
 					g, err := deltaOf(event, e, n)
@@ -139,13 +139,13 @@ func TestSimplexInUse(t *testing.T) {
 	if err != nil || math.Abs(v.Float()/ball.Float()-1) > 1e-5 || g.Epsilon > 1 {
 		t.Errorf("variance %v, a ball of the same distance needs %v; %v", v.Float(), ball.Float(), err)
 	}
-	lap := DiscreteLaplace{Scale: release.Rational{Num: 20, Den: 1}, Contribution: k}
+	lap := discreteLaplace{Scale: release.Rational{Num: 20, Den: 1}, Contribution: k}
 	for n, want := range map[release.Neighbours]float64{release.ReplaceOne: 1, release.AddRemove: 0.5, release.ZeroOut: 0.5} {
 		g, err := epsilonOf(lap, 1e-300, n)
 		if err != nil || g.Epsilon < want || g.Epsilon > want*(1+1e-9) {
 			t.Errorf("%v: epsilon %v, %v; want %v", n, g.Epsilon, err, want)
 		}
-		one, err := epsilonOf(DiscreteLaplace{Scale: release.Rational{Num: 20, Den: 1}, Contribution: release.Simplex(1, c)}, 1e-300, n)
+		one, err := epsilonOf(discreteLaplace{Scale: release.Rational{Num: 20, Den: 1}, Contribution: release.Simplex(1, c)}, 1e-300, n)
 		if err != nil || one.Epsilon > 0.5*(1+1e-9) {
 			t.Errorf("one entry, %v: epsilon %v, %v; want 0.5", n, one.Epsilon, err)
 		}

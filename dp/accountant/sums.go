@@ -7,26 +7,26 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-func (LaplaceSum) event()         {}
-func (DiscreteLaplaceSum) event() {}
+func (laplaceSum) event()         {}
+func (discreteLaplaceSum) event() {}
 
-// LaplaceSum is the release of one number with the noise of two servers, both honest: two independent draws of Laplace noise
+// laplaceSum is the release of one number with the noise of two servers, both honest: two independent draws of Laplace noise
 // of scale Scale each.
-type LaplaceSum struct {
+type laplaceSum struct {
 	Scale        float64
 	Contribution release.Contribution
 }
 
-// DiscreteLaplaceSum is [DiscreteLaplace] with the noise of two servers, both honest, each of scale Scale.
-type DiscreteLaplaceSum struct {
+// discreteLaplaceSum is [discreteLaplace] with the noise of two servers, both honest, each of scale Scale.
+type discreteLaplaceSum struct {
 	Scale        release.Rational
 	Contribution release.Contribution
 }
 
 const laplaceSumTheorem = "exact law of two servers' Laplace noise (docs/proofs/laplace-sums.md)"
 
-func (l LaplaceSum) dominating(n release.Neighbours) (dominance, error) {
-	mu, err := Laplace(l).mu(n)
+func (l laplaceSum) dominating(n release.Neighbours) (dominance, error) {
+	mu, err := laplace(l).mu(n)
 	if err != nil {
 		return dominance{}, err
 	}
@@ -96,7 +96,7 @@ func (g laplaceSumPair) reach(float64) (lo, hi float64) { return -g.mu, g.mu }
 
 func (laplaceSumPair) anchors() (a, b float64) { return 0, 0 }
 
-func (d DiscreteLaplaceSum) dominating(n release.Neighbours) (dominance, error) {
+func (d discreteLaplaceSum) dominating(n release.Neighbours) (dominance, error) {
 	rate, s, err := laplaceRate(d.Scale, d.Contribution, n)
 	if err != nil {
 		return dominance{}, err

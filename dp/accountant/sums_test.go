@@ -48,17 +48,17 @@ func TestSumsOfTwoServers(t *testing.T) {
 		return func(y int) float64 { return math.Exp(-float64(y*y) / (2 * s2)) }
 	}
 	for _, c := range []struct {
-		e     Event
+		e     event
 		law   func(int) float64
 		reach int
 		d     int
 	}{
-		{DiscreteLaplaceSum{release.Rational{Num: 3, Den: 1}, release.Signed(1)}, twice(laplace(3), 150), 150, 1},
-		{DiscreteLaplaceSum{release.Rational{Num: 5, Den: 2}, release.Signed(4)}, twice(laplace(2.5), 150), 150, 4},
-		{DiscreteLaplaceSum{release.Rational{Num: 1, Den: 2}, release.Signed(1)}, twice(laplace(.5), 60), 60, 1},
-		{DiscreteGaussian{Sigma2: release.Rational{Num: 1, Den: 2}, Contribution: release.Signed(1), Honest: 2}, twice(gauss(.5), 30), 30, 1},
-		{DiscreteGaussian{Sigma2: release.Rational{Num: 2, Den: 1}, Contribution: release.Signed(3), Honest: 2}, twice(gauss(2), 60), 60, 3},
-		{DiscreteGaussian{Sigma2: release.Rational{Num: 9, Den: 1}, Contribution: release.Signed(1), Honest: 2}, twice(gauss(9), 120), 120, 1},
+		{discreteLaplaceSum{release.Rational{Num: 3, Den: 1}, release.Signed(1)}, twice(laplace(3), 150), 150, 1},
+		{discreteLaplaceSum{release.Rational{Num: 5, Den: 2}, release.Signed(4)}, twice(laplace(2.5), 150), 150, 4},
+		{discreteLaplaceSum{release.Rational{Num: 1, Den: 2}, release.Signed(1)}, twice(laplace(.5), 60), 60, 1},
+		{discreteGaussian{Sigma2: release.Rational{Num: 1, Den: 2}, Contribution: release.Signed(1), Honest: 2}, twice(gauss(.5), 30), 30, 1},
+		{discreteGaussian{Sigma2: release.Rational{Num: 2, Den: 1}, Contribution: release.Signed(3), Honest: 2}, twice(gauss(2), 60), 60, 3},
+		{discreteGaussian{Sigma2: release.Rational{Num: 9, Den: 1}, Contribution: release.Signed(1), Honest: 2}, twice(gauss(9), 120), 120, 1},
 	} {
 		for _, rate := range []float64{1, .1} {
 			for _, e := range []float64{.05, .2, .6, 1.1} {
@@ -66,7 +66,7 @@ func TestSumsOfTwoServers(t *testing.T) {
 				if want < 1e-12 {
 					continue
 				}
-				g, err := Options{Method: PLD}.delta(Sampled{c.e, rate, CountHidden}, e, release.AddRemove)
+				g, err := Options{Method: PLD}.delta(poissonSample{c.e, rate, countHidden}, e, release.AddRemove)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -101,7 +101,7 @@ func TestContinuousSum(t *testing.T) {
 			}
 			for i, e := range epsilons {
 				want := max(up[i], down[i])
-				got, err := deltaOf(Sampled{LaplaceSum{1 / mu, release.Signed(1)}, rate, CountHidden}, e, release.AddRemove)
+				got, err := deltaOf(poissonSample{laplaceSum{1 / mu, release.Signed(1)}, rate, countHidden}, e, release.AddRemove)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -116,14 +116,14 @@ func TestContinuousSum(t *testing.T) {
 // Several coordinates are at most as telling as they are one after the other, and not much less.
 func TestSumOnCoordinates(t *testing.T) {
 	for _, k := range []uint64{2, 5} {
-		all := epsilon(t, Sampled{DiscreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.MultiHot(k)}, .1, CountHidden}, 1e-6, release.AddRemove)
-		one := epsilon(t, Sampled{DiscreteLaplace{release.Rational{Num: 6, Den: 1}, release.Signed(float64(k))}, .1, CountHidden}, 1e-6, release.AddRemove)
+		all := epsilon(t, poissonSample{discreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.MultiHot(k)}, .1, countHidden}, 1e-6, release.AddRemove)
+		one := epsilon(t, poissonSample{discreteLaplace{release.Rational{Num: 6, Den: 1}, release.Signed(float64(k))}, .1, countHidden}, 1e-6, release.AddRemove)
 		if !(all.Epsilon > 0 && all.Epsilon < one.Epsilon) {
 			t.Errorf("%d coordinates: %v with two servers, one shift as far with one %v", k, all.Epsilon, one.Epsilon)
 		}
 	}
-	plain := epsilon(t, DiscreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.MultiHot(3)}, 1e-6, release.AddRemove)
-	steps := epsilon(t, SelfCompose{DiscreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.OneHot()}, 3}, 1e-6, release.AddRemove)
+	plain := epsilon(t, discreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.MultiHot(3)}, 1e-6, release.AddRemove)
+	steps := epsilon(t, selfCompose{discreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.OneHot()}, 3}, 1e-6, release.AddRemove)
 	if math.Abs(plain.Epsilon/steps.Epsilon-1) > 1e-3 {
 		t.Errorf("three coordinates cost %v, three releases %v", plain.Epsilon, steps.Epsilon)
 	}

@@ -29,7 +29,7 @@ func TestLowerBoundsAtTinyDeltas(t *testing.T) {
 		steps uint64
 		delta float64
 	}{{.5, 1000, 2e-18}, {.5, 1000, 1e-16}, {2, 3000, 2e-18}, {1, 20000, 1e-17}, {1, 20000, 1e-6}} {
-		e := Allocated{RandomizedResponse{tc.e0, 2}, tc.steps, 1, CountHidden}
+		e := allocation{randomizedResponse{tc.e0, 2}, tc.steps, 1, countHidden}
 		g, err := epsilonOf(e, tc.delta, release.AddRemove)
 		if err != nil {
 			t.Errorf("%+v: %v", tc, err)
@@ -61,7 +61,7 @@ func TestLowerBoundsAtTinyDeltas(t *testing.T) {
 		return max(remove, add)
 	}
 	for _, delta := range []float64{1e-6, 1e-12, 1e-16} {
-		g, err := epsilonOf(Allocated{DiscreteGaussian{Sigma2: release.Rational{Num: 289, Den: 1024}, Contribution: release.Signed(2)}, 2, 1, CountHidden}, delta, release.AddRemove)
+		g, err := epsilonOf(allocation{discreteGaussian{Sigma2: release.Rational{Num: 289, Den: 1024}, Contribution: release.Signed(2)}, 2, 1, countHidden}, delta, release.AddRemove)
 		if err != nil {
 			t.Errorf("two wide releases at %v: %v", delta, err)
 			continue
@@ -91,7 +91,7 @@ func TestLowerBoundsAtTinyDeltas(t *testing.T) {
 		q     float64
 		delta float64
 	}{{100000, .1, 2e-30}, {100000, .1, 1e-28}, {3000, .3, 2e-30}, {50, .5, 1e-9}} {
-		g, err := epsilonOf(DummyCount{tc.n, tc.q}, tc.delta, release.AddRemove)
+		g, err := epsilonOf(dummyCount{tc.n, tc.q}, tc.delta, release.AddRemove)
 		if err != nil {
 			t.Errorf("%+v: %v", tc, err)
 			continue

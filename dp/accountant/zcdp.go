@@ -7,12 +7,12 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// ZCDP is any release that is Rho-zero-concentrated DP for the relation asked about (Bun and Steinke 2016).
-type ZCDP struct{ Rho float64 }
+// zcdp is any release that is Rho-zero-concentrated DP for the relation asked about (Bun and Steinke 2016).
+type zcdp struct{ Rho float64 }
 
 const zcdpTheorem = "zCDP to approximate DP (Canonne, Kamath and Steinke 2020, proposition 12)"
 
-func (z ZCDP) exact(_ release.Neighbours, count float64) (curve, string, error) {
+func (z zcdp) exact(_ release.Neighbours, count float64) (curve, string, error) {
 	if !(z.Rho >= 0) || math.IsInf(z.Rho, 1) {
 		return nil, "", parameter("rho", z.Rho, "a number >= 0")
 	}

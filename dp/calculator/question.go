@@ -65,7 +65,6 @@ func (e *Error) Error() string {
 		return e.Problem
 	}
 	inner := strings.TrimPrefix(strings.TrimPrefix(e.Err.Error(), "accountant: "), "amplify: ")
-	inner = strings.ReplaceAll(inner, "accountant.", "") // types' names
 	if e.Problem == "" {
 		return inner
 	}
