@@ -253,22 +253,26 @@ func TestProjectiveDummies(t *testing.T) {
 	}
 }
 
-// TestProjectiveForecast: the error of a forecast is below that of randomized response and
-// that of RAPPOR with the same epsilon for replacement.
+// TestProjectiveForecast: where all buckets are as frequent, the error of a forecast is below
+// that of randomized response and that of RAPPOR with the same epsilon for replacement.
 func TestProjectiveForecast(t *testing.T) {
 	shares := make([]float64, 21)
 	for i := range shares {
 		shares[i] = 1. / 21
 	}
-	by := func(q recipe.Query, z recipe.Randomizer) float64 {
+	by := func(q recipe.Query, z recipe.Randomizer, shares []float64) float64 {
 		r := projective(t, func(o *account.Options) { o.Query, o.Randomizer = q, z })
 		return r.ForecastError(shares, 10000, true)
 	}
-	e := recipe.Decimal{Coefficient: 2}
-	one := by(recipe.Histogram{Length: 21}, recipe.PGR{Epsilon0: e})
-	response := by(recipe.Histogram{Length: 21}, recipe.KRR{Epsilon0: e})
-	rappor := by(recipe.Multihot{Length: 21}, recipe.RAPPOR{Epsilon0: recipe.Decimal{Coefficient: 1}}) // 2 for replacement
-	if !(one < 0.95*response && one < 0.95*rappor) {
-		t.Errorf("squared errors: %v by projective geometry, %v by randomized response, %v by RAPPOR", one, response, rappor)
+	e, bit := recipe.Decimal{Coefficient: 2}, recipe.Decimal{Coefficient: 1} // of each of two bits
+	pgr := func(shares []float64) float64 {
+		return by(recipe.Histogram{Length: 21}, recipe.PGR{Epsilon0: e}, shares)
+	}
+	rappor := func(shares []float64) float64 {
+		return by(recipe.Multihot{Length: 21}, recipe.RAPPOR{Epsilon0: bit}, shares)
+	}
+	response := by(recipe.Histogram{Length: 21}, recipe.KRR{Epsilon0: e}, shares)
+	if got := pgr(shares); !(got < 0.95*response && got < 0.95*rappor(shares)) {
+		t.Errorf("squared errors: %v by projective geometry, %v by randomized response, %v by RAPPOR", got, response, rappor(shares))
 	}
 }
