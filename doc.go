@@ -8,8 +8,8 @@
 //
 // # The house
 //
-// Imports go down only. What is at the root is there for whoever imports this module, or reads
-// about a party; what no outsider has a use for is in internal.
+// Imports go down only. The packages at the root are for those who import this module, or
+// read about a party; packages that no outsider has a use for are in internal.
 //
 //	cmd/starling       the commands; wiring only
 //	lab                chart: every party on loopback in one process: demo, tutorial,

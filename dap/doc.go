@@ -36,10 +36,11 @@
 //
 // # Messages
 //
-// Every message is a struct with an Append method and a Read function. Append fails, and returns dst as it was, if a
-// field does not fit. Read takes exactly one message, in its only encoding: truncated and trailing bytes, lengths and
-// enum values out of bounds and empty ciphertexts fail with [ErrMalformed]. What was read aliases the input, and reading
-// takes no memory in proportion to what a length prefix claims.
+// Every message is a struct with an Append method and a Read function. Append fails, and
+// returns dst as it was, if a field does not fit. Read takes exactly one message, in its
+// only encoding: truncated and trailing bytes, lengths and enum values out of bounds and
+// empty ciphertexts fail with [ErrMalformed]. Messages that were read alias the input,
+// and reading takes no memory in proportion to what a length prefix claims.
 //
 // The long messages ([Reports], [Dialect.UploadErrors], [Dialect.VerifyResps], and the
 // insides of the two aggregation job requests) are read by iterators under [Limits], and

@@ -19,11 +19,13 @@
 //
 // # Coins
 //
-// Where devices decide by secret coins ([Bernoulli], [Importance], [DonationTime]) and a [Relay] hides who sends, sampling
-// amplifies privacy, but only beside [Dummies]: if all others hold -C and one person +C, the sum and the exact number of
-// reports single that person out. The guarantee is then about a device's answer against the same device without one
-// ([Recipe.Neighbours]), and counts the number of reports as a release of its own. [Recipe.Chances] are the coins,
-// [Recipe.Estimate] undoes them. Without a relay coins still save work, and count for nothing.
+// Where devices decide by secret coins ([Bernoulli], [Importance], [DonationTime]) and a
+// [Relay] hides who sends, sampling amplifies privacy, but only beside [Dummies]: if all
+// others hold -C and one person +C, the sum and the exact number of reports single that
+// person out. The guarantee is then about a device's answer against the same device
+// without one ([Recipe.Neighbours]), and counts the number of reports as a release of its
+// own. [Recipe.Chances] are the coins, [Recipe.Estimate] undoes them. Without a relay
+// sampling still saves work, and amplifies nothing.
 //
 // # Rounds
 //

@@ -246,7 +246,7 @@ func (r *Recipe) Threshold() uint64 {
 
 // Coins are a round's coins as a guarantee takes them, rounded to the side that protects less.
 type Coins struct {
-	Rate  float64 // with which an answer is reported, to who knows the cover coins
+	Rate  float64 // with which an answer is reported, to those who know the cover coins
 	Dummy float64 // with which each device that is free to sends a dummy
 	Free  float64 // the probability with which another device is free to, in a slot
 }

@@ -46,7 +46,8 @@ type Recipe struct {
 	Cover *Cover
 	// KEM encrypts reports; X25519 when zero.
 	KEM KEM
-	// Relay hides who sends; without one, reports go to the leader directly and coins count for nothing.
+	// Relay hides who sends; without one, reports go to the leader directly and sampling
+	// amplifies nothing.
 	Relay *Relay
 	// Epoch counts how often the same recipe was published again, because a server lost what
 	// it knew of the one before. Each has an id, and a task, of its own.

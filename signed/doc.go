@@ -4,7 +4,7 @@
 // Each owner has a root key, which stays offline and stands in recipes, and signs an
 // online key for at most [MaxOnline] ([Delegate]); the server signs with that one. A
 // [Signature] carries the whole chain, so that whoever knows the root needs nothing else.
-// What is signed is a domain string, a zero byte and the message, so that no signature
+// A signature is over a domain string, a zero byte and the message, so that no signature
 // passes for one about something else.
 //
 // A [List] is the HPKE keys that one aggregator offers, for one deployment, role, address

@@ -1,6 +1,7 @@
-// Package keyset keeps the HPKE keys that clients seal to, at one aggregator, and ends them: it makes a new key every period,
-// offers the newest, takes the older ones as long as a client may still use them, and destroys each once nothing needs it any
-// more. What was sealed to a destroyed key is shredded, wherever a copy of it lies.
+// Package keyset keeps the HPKE keys that clients seal to, at one aggregator, and ends
+// them: it makes a new key every period, offers the newest, takes the older ones as long
+// as a client may still use them, and destroys each once nothing needs it any more.
+// Shares that were sealed to a destroyed key are shredded, wherever a copy of them lies.
 //
 // # The life of a key
 //

@@ -3,8 +3,9 @@
 //
 // # Uploads
 //
-// An upload is acknowledged after its reports are durable in an append log, and opened only when a worker claims them. What
-// only a key can tell (a share that does not open, a replay, a false proof) is found then, and counted as rejected.
+// An upload is acknowledged after its reports are durable in an append log, and opened
+// only when a worker claims them. Faults that only a key can tell (a share that does not
+// open, a replay, a false proof) are found then, and counted as rejected.
 //
 // # Aggregation jobs
 //
@@ -15,9 +16,9 @@
 // protocol's own words, and a helper at another step end the job: its segment is parked,
 // with its file and its reports still waiting, until the operator decides
 // ([Leader.Resume]). Several of them in a row hold the whole task: no uploads, no jobs,
-// until the same. What strangers can put into a report holds nothing ([store.Conduct]). A
-// request that cannot be built again is quarantined: set aside with the reason, its reports
-// counted as rejected.
+// until the same. Nothing that strangers can put into a report holds a task
+// ([store.Conduct]). A request that cannot be built again is quarantined: set aside with
+// the reason, its reports counted as rejected.
 //
 // A VDAF of several rounds takes continuation steps (DAP-18 section 4.5.4). Before the request of a step leaves, the helper's
 // answer to the one before is stored with the digest of the new request; verify state never is. A repetition computes every

@@ -4,9 +4,9 @@
 // # What is passed on
 //
 // An upload to a target of the configuration, and nothing else: the gateway is no proxy.
-// What an upload is, what names the report in it, and how many are one, it asks a
-// [Protocol] that whoever wires it brings along, for code of this wing cannot parse a
-// report. A cover request is dropped, and so is a report that came before.
+// Code of this wing cannot parse a report, so the gateway asks a [Protocol], which its
+// caller provides, whether a request is an upload, which id the report in it has, and how
+// uploads are joined. A cover request is dropped, and so is a report that came before.
 //
 // # One answer
 //
@@ -16,10 +16,10 @@
 // else, of one size, whatever is inside. (Requests that are for nobody here get another
 // constant, 421, which no two kinds of one recipe's requests differ in.) Only then, at a
 // later tick, does the leader hear anything. So no answer, its bytes or its time, depends
-// on what the leader does, or on whether a request was a report. What is refused in the
-// clear is refused for what precedes or ignores the plaintext. The package that passes
-// rounds on can import neither a request nor an answer, and the one that answers cannot
-// import it; docs/proofs/exchange.md has what follows.
+// on what the leader does, or on whether a request was a report. A refusal in the clear
+// depends on nothing of the plaintext. The package that passes rounds on can import
+// neither a request nor an answer, and the one that answers cannot import it;
+// docs/proofs/exchange.md has what follows.
 //
 // # What 202 promises
 //

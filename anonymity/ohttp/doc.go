@@ -13,9 +13,10 @@
 //
 // # Device
 //
-// [Transport] is the device's side as an [http.RoundTripper]. What it may be used for stands in a [Manifest], which also
-// holds the aggregators' keys, so that a device need not fetch those from servers that it hides from. There is no way
-// around the relay in it.
+// [Transport] is the device's side as an [http.RoundTripper]. The uses that a key has
+// stand in a [Manifest], which also holds the aggregators' keys, so that a device need
+// not fetch those from servers that it hides from. There is no way around the relay in
+// it.
 //
 // # What it does not hide
 //

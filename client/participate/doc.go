@@ -17,10 +17,11 @@
 // device that starts again goes on with the slot by [Device.Resume]; it draws no second
 // one, and no coin is tossed twice.
 //
-// The outcome stays in the [Decision]; nothing on the disk tells it (of a slot, until it is taken or over, that it was
-// drawn), no log line, and no request but one: a report, a dummy or, with cover, a no-op. After a crash between 2 and the
-// upload, or with donation times between the end of the slot and the upload, the device sends nothing and has paid: a report
-// less is better than a price less.
+// The outcome stays in the [Decision]; nothing on the disk tells it (of a slot, until it
+// is taken or over, that it was drawn), no log line, and no request but one: a report, a
+// dummy or, with cover, a no-op. After a crash between 2 and the upload, or with donation
+// times between the end of the slot and the upload, the device sends nothing and has
+// paid: a lost report is better than a charge that is not recorded.
 //
 // What a device does before the upload does not depend on its coins: it fetches the same keys, seals the same number of
 // shares, and writes the same ledger record.

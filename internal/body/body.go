@@ -2,8 +2,8 @@
 // budget of memory that all requests of a service share.
 //
 // A sender pays for what has arrived, never for what it has declared, and one that sends
-// too much, too slowly or not to the end holds a connection and nothing else. What such a
-// request is answered is its service's business.
+// too much, too slowly or not to the end holds a connection and nothing else. The answer
+// to such a request is its service's business.
 package body
 
 import (

@@ -3,9 +3,10 @@
 //
 // # Durability
 //
-// An [FS] promises no more than POSIX does. What was written is durable only after [File.Sync]; a name that was
-// created, renamed or removed is durable only after [FS.SyncDir] of its directory. The helpers here ([WriteFile],
-// [Remove], [MakeDirs]) do both in the right order, and the simulation in disktest loses everything that was not
+// An [FS] promises no more than POSIX does. Bytes that were written are durable only
+// after [File.Sync]; a name that was created, renamed or removed is durable only after
+// [FS.SyncDir] of its directory. The helpers here ([WriteFile], [Remove], [MakeDirs]) do
+// both in the right order, and the simulation in disktest loses everything that was not
 // synced, so a forgotten sync shows up in tests as lost data.
 //
 // # Failure

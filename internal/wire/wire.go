@@ -12,9 +12,8 @@
 //	}
 //
 // A table that only names fields takes exactly one encoding of a message, the one that it
-// writes: lengths have one form, and nothing may follow. What a table checks besides, such
-// as an order, it checks in both directions ([Coder.Check]) or when it reads
-// ([Coder.CheckRead]).
+// writes: lengths have one form, and nothing may follow. A table checks other rules, such
+// as an order, in both directions ([Coder.Check]) or when it reads ([Coder.CheckRead]).
 package wire
 
 import (

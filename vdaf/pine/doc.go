@@ -26,7 +26,8 @@
 //
 // # Timing
 //
-// Encoding, sharding and verification do not branch on, index by or bound loops with an entry, share, seed or proof. What
-// leaks: lengths; that a vector, an encoding or a proof was refused; the rejections of the XOF, whose odds do not depend on
-// secrets. Look-ups are indexed by the tests' coefficients, which are public.
+// Encoding, sharding and verification do not branch on, index by or bound loops with an
+// entry, share, seed or proof. The code leaks lengths; that a vector, an encoding or a
+// proof was refused; the rejections of the XOF, whose odds do not depend on secrets.
+// Look-ups are indexed by the tests' coefficients, which are public.
 package pine

@@ -19,7 +19,8 @@
 //
 // # Timing
 //
-// Sharding and verification do not branch on, index by or bound loops with a measurement, share, seed or proof. What
-// leaks: lengths; that a measurement was refused, and whether an encoding or a proof was refused; and the rejections of
-// the XOF, whose odds do not depend on secrets (package vdaf/internal/xof).
+// Sharding and verification do not branch on, index by or bound loops with a measurement,
+// share, seed or proof. The code leaks lengths; that a measurement was refused, and
+// whether an encoding or a proof was refused; and the rejections of the XOF, whose odds
+// do not depend on secrets (package vdaf/internal/xof).
 package prio3

@@ -43,7 +43,7 @@
 // its life, or what it lost would be in F again.
 //
 // A leader put back to between a batch's freezing and its release looks like one that
-// crashed there. What its helper has heard gives it away, for as long as that lives: the
+// crashed there. The helper's memory of it gives it away, for as long as that lives: the
 // helper answers with the most releases that it was ever shown (Facts.Seen), and a leader
 // that has fewer is behind. Stores of both that went back together are not found here.
 package agreement

@@ -1,6 +1,6 @@
-// Package lost keeps whole files that nothing names. What an aggregator does not know is not
-// therefore needless: a database that was replaced, put back or copied without its log
-// knows nothing of reports that it acknowledged.
+// Package lost keeps whole files that nothing names. A file that an aggregator does not
+// know is not therefore needless: a database that was replaced, put back or copied
+// without its log knows nothing of reports that it acknowledged.
 //
 // # What is deleted, and what is not
 //

@@ -3,7 +3,7 @@
 // Noise is expanded from the data key of the batch's time over the task, the mechanism,
 // the span and count of the reports and the bytes of the exact share (package datakey;
 // docs/proofs/noise-keys.md): the same batch meets the same noise, whatever was put back
-// in between, and another sum meets other noise. What a batch is called goes not into it,
+// in between, and another sum meets other noise. The name of a batch does not go into it,
 // since a leader that was put back gives other names. It is added, and the sum sealed to
 // the collector, before the transaction that closes the batch and stores the answer;
 // every later request gets those bytes. If the transaction fails nothing was released,

@@ -1,10 +1,12 @@
 // Package verify is the batch pipeline that leader and helper share: open what clients sealed, check what can be checked of
 // one report, and run the VDAF over blocks of reports on all cores.
 //
-// A batch is one DAP aggregation job. Each report ends with a verdict of its own, and one bad report never changes the
-// outcome of another. What the VDAF holds between its rounds stays in the [Batch], in memory, and nowhere else: after a
-// crash it is computed again from what was sealed (DESIGN section 5). So is, without a crash, what a batch of large vectors
-// holds beyond the task's Held blocks: memory does not grow with a job, whoever made it. A leader's own segments are smaller.
+// A batch is one DAP aggregation job. Each report ends with a verdict of its own, and one
+// bad report never changes the outcome of another. The VDAF's state between its rounds
+// stays in the [Batch], in memory, and nowhere else: after a crash it is computed again
+// from what was sealed (docs/data-model.md). So is, without a crash, what a batch of
+// large vectors holds beyond the task's Held blocks: memory does not grow with a job,
+// whoever made it. A leader's own segments are smaller.
 //
 // Which refusal is which (DAP-18 sections 4.5.3.2 and 4.5.3.3), in the order of the checks, cheapest first:
 //

@@ -23,10 +23,10 @@
 // Every page of the file ends in a checksum, which is checked when it is read; [Open]
 // reads all of them, and looks through the write-ahead log that it finds for frames that
 // were whole once. Pages that come from the log while it is open are held to a hash of
-// what was written. What is not right is [ErrDamaged]: Open refuses, an open database
-// answers nothing any more. A checksum knows neither its page's number nor its age, and
-// is no seal: whoever sums what a row says holds it to a hash of its own, and says
-// ErrDamaged with it.
+// what was written. A database that is not right is [ErrDamaged]: Open refuses, an open
+// database answers nothing any more. A checksum knows neither its page's number nor its
+// age, and is no seal: whoever sums what a row says holds it to a hash of its own, and
+// says ErrDamaged with it.
 //
 // # Erasure
 //

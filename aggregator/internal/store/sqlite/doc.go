@@ -6,7 +6,7 @@
 // SQLite alone knows what is claimed, committed, closed and released. Reports lie in
 // segment files, the ids already aggregated in sorted run files of their task; a row
 // names each such file by length and checksum, and a file is durable before the row that
-// names it. What no row names is rubbish: [Open] removes such run files.
+// names it. A run file that no row names is rubbish: [Open] removes such run files.
 //
 // # Concurrency
 //

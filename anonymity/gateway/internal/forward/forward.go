@@ -21,8 +21,8 @@
 // down to single uploads, and what is refused alone is dropped and counted: that tells a
 // target nothing, for the answers to devices are out, and it saw each upload in the whole
 // piece anyway. Everything else is repeated after 1 s, doubling to 60 s, half of it
-// random; Retry-After is not read. What is not taken [Options.Hold] after its batch's
-// last round closed is given up and counted.
+// random; Retry-After is not read. An upload that is not taken [Options.Hold] after its
+// batch's last round closed is given up and counted.
 //
 // # Unknown routes
 //

@@ -14,10 +14,10 @@
 // # What damage does
 //
 // A round file that cannot be read is damage, since none is ever seen half written:
-// [Recovered.Damaged] counts it, and the file is kept aside. What rounds there were, and
-// how long the log was, the mark says, in a directory of its own, the record: one small
-// write for each round, before it is acknowledged. So a log, a round that is not done, or a
-// whole directory, that was lost, cut, exchanged or put back is a [*StateError]. What a
-// log's last records said since the last round is the one thing that a loss of power and
-// damage take alike: then requests go again, or a round that was done is missed.
+// [Recovered.Damaged] counts it, and the file is kept aside. The mark, in a directory of
+// its own, the record, says which rounds there were and how long the log was: one small
+// write for each round, before it is acknowledged. So a log, a round that is not done, or
+// a whole directory, that was lost, cut, exchanged or put back is a [*StateError]. The
+// records of a log since its last round are the one thing that a loss of power and damage
+// take alike: then requests go again, or a round that was done is missed.
 package journal
