@@ -68,6 +68,11 @@ func (CorrelatedGaussian) gaussian() Rational { return Rational{} }
 func (CorrelatedGaussian) divided() bool      { return false }
 func (CorrelatedGaussian) norm() int          { return 2 }
 
+// Mechanism is one participation of a device, by the noise of one honest server.
+func (n CorrelatedGaussian) Mechanism(c release.Contribution, _ int) (release.Mechanism, error) {
+	return release.CorrelatedGaussian{Variance: n.Variance, Norm2: n.Norm2(), Contribution: c}, nil
+}
+
 // certify is rho = distance^2 |c|^2/(2 variance): docs/proofs/correlated-noise.md.
 func (n CorrelatedGaussian) certify(w *Release, _ *Recipe, m movement, _ int) error {
 	norm := n.Norm2()

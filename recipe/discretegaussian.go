@@ -92,6 +92,12 @@ func (n DiscreteGaussian) PerServer() (Rational, error) {
 	return Rational{Num: n.Variance.Num, Den: n.Variance.Den * 2}, nil
 }
 
+// Mechanism adds the servers' draws up, PerServer each.
+func (n DiscreteGaussian) Mechanism(c release.Contribution, honest int) (release.Mechanism, error) {
+	v, err := n.PerServer()
+	return release.DiscreteGaussian{Variance: v, Contribution: c, Honest: honest}, err
+}
+
 // Spread is that of a normal variable, which the sum of two such draws is close to.
 func (n DiscreteGaussian) Spread() Spread { return drawn(n, normalSpread) }
 

@@ -59,6 +59,11 @@ func (n DiscreteLaplace) Spread() Spread {
 	})
 }
 
+// Mechanism adds the servers' draws up, of Scale each.
+func (n DiscreteLaplace) Mechanism(c release.Contribution, honest int) (release.Mechanism, error) {
+	return release.DiscreteLaplace{Scale: n.Scale, Contribution: c, Honest: honest}, nil
+}
+
 func (n DiscreteLaplace) variance() float64 {
 	q := math.Exp(-1 / n.Scale.Float())
 	return 2 * 2 * q / ((1 - q) * (1 - q))

@@ -1,12 +1,14 @@
 package recipe
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Noise is what the servers add before they release. Each has a file of its own, with all
@@ -16,6 +18,9 @@ type Noise interface {
 	fmt.Stringer
 	// Sampler draws what one server adds to each coordinate of its aggregate share.
 	Sampler() (noise.Sampler, error)
+	// Mechanism is the noise of the given number of honest servers on sums to which each
+	// person adds c.
+	Mechanism(c release.Contribution, honest int) (release.Mechanism, error)
 	// Spread is how far what both servers add to one released number strays.
 	Spread() Spread
 	noise() uint8
@@ -88,14 +93,20 @@ type NoNoise struct{}
 func (NoNoise) String() string                  { return "none: results are exact" }
 func (NoNoise) Sampler() (noise.Sampler, error) { return noise.Zero{}, nil }
 func (NoNoise) Spread() Spread                  { return Spread{} }
-func (NoNoise) noise() uint8                    { return tagNoiseNone }
-func (NoNoise) append(*cryptobyte.Builder)      {}
-func (NoNoise) params() any                     { return nil }
-func (NoNoise) validate(*validator, *Recipe)    {}
-func (NoNoise) variance() float64               { return 0 }
-func (NoNoise) gaussian() Rational              { return Rational{} }
-func (NoNoise) divided() bool                   { return false }
-func (NoNoise) norm() int                       { return 0 }
+
+func (NoNoise) noise() uint8                 { return tagNoiseNone }
+func (NoNoise) append(*cryptobyte.Builder)   {}
+func (NoNoise) params() any                  { return nil }
+func (NoNoise) validate(*validator, *Recipe) {}
+func (NoNoise) variance() float64            { return 0 }
+func (NoNoise) gaussian() Rational           { return Rational{} }
+func (NoNoise) divided() bool                { return false }
+func (NoNoise) norm() int                    { return 0 }
+
+// Mechanism fails: there is none.
+func (NoNoise) Mechanism(release.Contribution, int) (release.Mechanism, error) {
+	return nil, errors.New("recipe: no noise to account for")
+}
 
 func (NoNoise) certify(*Release, *Recipe, movement, int) error {
 	return fmt.Errorf("%w of this noise", ErrNoCertificate)

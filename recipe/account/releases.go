@@ -23,19 +23,10 @@ func mechanism(q recipe.Query, n recipe.Noise, honest int) (release.Mechanism, e
 	if err != nil {
 		return nil, err
 	}
-	switch n := n.(type) {
-	case recipe.DiscreteGaussian:
-		v, err := n.PerServer()
-		if err != nil {
-			return nil, err
-		}
-		return release.DiscreteGaussian{Variance: v, Contribution: c, Honest: honest}, nil
-	case recipe.DiscreteLaplace:
-		return release.DiscreteLaplace{Scale: n.Scale, Contribution: c, Honest: honest}, nil
-	case recipe.CorrelatedGaussian:
-		return release.CorrelatedGaussian{Variance: n.Variance, Norm2: n.Norm2(), Contribution: c}, nil
+	if n == nil {
+		return nil, errors.New("recipe: the noise is missing")
 	}
-	return nil, errors.New("recipe: no noise to account for")
+	return n.Mechanism(c, honest)
 }
 
 // adds says whether as much is known of the sum of two servers' draws as of one; of two
