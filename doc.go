@@ -19,7 +19,8 @@
 //	figures            what the papers claim by formula, drawn from dp; internal/draw is its pen
 //	client collector   the people's side; client/participate: secret coins and the account of
 //	                   what they cost; client/answer: answers read from words and tables;
-//	                   client/sender: answers sent for one person or many; clienttest
+//	                   client/sender: answers sent for one person or many;
+//	                   clienttest  collectortest
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
 //	internal/releases  digests of what was released of a task

@@ -3,7 +3,6 @@ package deploy
 import (
 	"bytes"
 	"flag"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,9 +10,9 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/collector/collectortest"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk/disktest"
-	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -22,38 +21,6 @@ var writeDamage = flag.Bool("write-damage", false, "write the matrix in docs/ben
 
 // seenBefore is how far the leader's releases were seen.
 const seenBefore = "3 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
-
-// awayLeader takes a question from who brings its token, and never has the answer.
-type awayLeader struct {
-	token    string
-	task     dap.TaskID
-	jobs     map[string]string // by body
-	asked    string            // path of the last question about a job
-	releases string            // header of the last request
-}
-
-func (l *awayLeader) Do(r *http.Request) (*http.Response, error) {
-	answer := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: http.NoBody, Request: r}
-	l.releases = r.Header.Get(releases.Header)
-	switch {
-	case r.Header.Get("Authorization") != "Bearer "+l.token:
-		answer.StatusCode = http.StatusUnauthorized
-	case r.Method == http.MethodPost:
-		var body bytes.Buffer
-		if _, err := body.ReadFrom(r.Body); err != nil {
-			return nil, err
-		}
-		if l.jobs[body.String()] == "" {
-			l.jobs[body.String()] = "job" + string(rune('1'+len(l.jobs)))
-		}
-		answer.StatusCode = http.StatusCreated
-		answer.Header.Set("Location", "/"+dap.ResourcePath(l.task, dap.CollectionJobsResource, l.jobs[body.String()]))
-		answer.Header.Set(releases.Header, seenBefore)
-	default:
-		l.asked = r.URL.Path
-	}
-	return answer, nil
-}
 
 // collectorFiles are what a collector has.
 var collectorFiles = []string{CollectorFile, "recipe.starling", "secrets/collector.token", "secrets/collector.hpke", "collector.state", "collector.state.mark"}
@@ -88,7 +55,7 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leader := &awayLeader{jobs: make(map[string]string)}
+	leader := &collectortest.Leader{Problem: &dap.Problem{Status: 503}, Releases: seenBefore}
 	from := func(round int) time.Time { return time.Unix(int64(1000+10*round), 0) }
 	// use makes a collector that has asked some questions, one after the other.
 	use := func(rounds ...int) (all []disktest.Files) {
@@ -100,7 +67,7 @@ func TestDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leader.token = strings.TrimSpace(string(token))
+		leader.Token = strings.TrimSpace(string(token))
 		config, err := LoadCollector(filepath.Join(dir, CollectorFile))
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +77,7 @@ func TestDamage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			leader.task, _ = s.collector.Task()
+			leader.Task, _ = s.collector.Task()
 			if err := s.Drop(t.Context()); err != nil && len(all) == 0 {
 				t.Fatal(err)
 			}
@@ -124,7 +91,7 @@ func TestDamage(t *testing.T) {
 	}
 	others := use(3)[0]
 	mine := use(1, 2)
-	whole, job := mine[1], "job"+string(rune('0'+len(leader.jobs)))
+	whole, job := mine[1], "job"+string(rune('0'+len(leader.Jobs)))
 	play := func(t *testing.T, f disktest.Files) (class, words string) {
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, "secrets"), 0o700); err != nil {
@@ -143,7 +110,7 @@ func TestDamage(t *testing.T) {
 		if err != nil {
 			return "refused", err.Error()
 		}
-		leader.asked, leader.releases = "", ""
+		leader.Path, leader.Seen = "", ""
 		notice, pending := s.Notice(), s.Pending()
 		_, err = s.Collect(t.Context(), from(2), from(3))
 		said := ""
@@ -151,11 +118,11 @@ func TestDamage(t *testing.T) {
 			said = err.Error()
 		}
 		switch {
-		case strings.Contains(said, "401"), leader.asked == "" && said != "":
+		case strings.Contains(said, "401"), leader.Path == "" && said != "":
 			return "refused", said
-		case !strings.HasSuffix(leader.asked, "/"+job):
-			return "fails", "it goes on with another question: " + leader.asked
-		case leader.releases != seenBefore:
+		case !strings.HasSuffix(leader.Path, "/"+job):
+			return "fails", "it goes on with another question: " + leader.Path
+		case leader.Seen != seenBefore:
 			return "fails", "it has forgotten what it has seen of the leader's releases"
 		case !pending:
 			if notice = s.Notice(); notice == "" {

@@ -1,56 +1,18 @@
 package deploy
 
 import (
-	"encoding/json"
 	"errors"
-	"io"
-	"net/http"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/collector/collectortest"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
-
-// fakeLeader stands in for one that answers polls with one document.
-type fakeLeader struct {
-	t       *testing.T
-	task    dap.TaskID
-	problem dap.Problem
-	polled  int
-	deleted int
-	kept    bool // the job has its answer, and is withdrawn by nobody
-}
-
-func (l *fakeLeader) Do(r *http.Request) (*http.Response, error) {
-	answer := &http.Response{StatusCode: http.StatusCreated, Header: http.Header{}, Body: http.NoBody, Request: r}
-	switch r.Method {
-	case http.MethodPost:
-		answer.Header.Set("Location", "/"+dap.ResourcePath(l.task, dap.CollectionJobsResource, "job"))
-	case http.MethodDelete:
-		if l.kept && r.Header.Get("If-None-Match") == "*" {
-			answer.StatusCode = http.StatusPreconditionFailed
-			return answer, nil
-		}
-		l.deleted++
-		answer.StatusCode = http.StatusNoContent
-	default:
-		l.polled++
-		b, err := json.Marshal(&l.problem)
-		if err != nil {
-			l.t.Error(err)
-		}
-		answer.StatusCode = l.problem.HTTPStatus()
-		answer.Header.Set("Content-Type", dap.ProblemMedia)
-		answer.Body = io.NopCloser(strings.NewReader(string(b)))
-	}
-	return answer, nil
-}
 
 // A job whose answer cannot be had at the moment must stay: to delete it would lose a
 // batch that the leader may have ready, and that it never releases again.
@@ -91,18 +53,18 @@ func TestSessionDeletesOnlyWhatHasFailed(t *testing.T) {
 			t.Fatal(err)
 		}
 		config.State = service.Path(filepath.Join(t.TempDir(), "state"))
-		leader := &fakeLeader{t: t, problem: c.problem}
+		leader := &collectortest.Leader{Problem: &c.problem}
 		s, err := config.Open(collector.Options{HTTP: leader, Attempts: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		leader.task, _ = s.collector.Task()
+		leader.Task, _ = s.collector.Task()
 		_, err = s.Collect(t.Context(), time.Unix(1000, 0), time.Unix(1100, 0))
-		if !errors.Is(err, &c.problem) || leader.polled != 1 {
-			t.Errorf("%v: error %v after %d polls", &c.problem, err, leader.polled)
+		if !errors.Is(err, &c.problem) || leader.Polled != 1 {
+			t.Errorf("%v: error %v after %d polls", &c.problem, err, leader.Polled)
 		}
-		if got := leader.deleted == 1; got != c.over {
-			t.Errorf("%v: the job was deleted %d times", &c.problem, leader.deleted)
+		if got := leader.Deleted == 1; got != c.over {
+			t.Errorf("%v: the job was deleted %d times", &c.problem, leader.Deleted)
 		}
 		// What the file says is what the next run of the command goes by.
 		if s, err = config.Open(collector.Options{HTTP: leader, Attempts: 1}); err != nil {
@@ -147,13 +109,13 @@ func TestSkip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leader := &fakeLeader{t: t, problem: dap.Problem{Status: 503}} // it does not get ready
+	leader := &collectortest.Leader{Problem: &dap.Problem{Status: 503}} // it does not get ready
 	open := func() *Session {
 		s, err := config.Open(collector.Options{HTTP: leader, Attempts: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		leader.task, _ = s.collector.Task()
+		leader.Task, _ = s.collector.Task()
 		return s
 	}
 	s := open()
@@ -161,17 +123,17 @@ func TestSkip(t *testing.T) {
 		t.Fatalf("asked up to %v, error %v", s.Asked(), err)
 	}
 	s = open()
-	leader.kept = true // it has its answer
-	if gone, err := s.Skip(t.Context()); gone || err != nil || !s.Pending() || leader.deleted != 0 {
-		t.Fatalf("an answer was skipped: %v, %v, pending %v, %d deleted", gone, err, s.Pending(), leader.deleted)
+	leader.Kept = true // it has its answer
+	if gone, err := s.Skip(t.Context()); gone || err != nil || !s.Pending() || leader.Deleted != 0 {
+		t.Fatalf("an answer was skipped: %v, %v, pending %v, %d deleted", gone, err, s.Pending(), leader.Deleted)
 	}
 	s = open()
 	if from, _, err := s.Interval(time.Unix(1045, 0), 0); err != nil || !from.Equal(time.Unix(1000, 0)) {
 		t.Errorf("what was not skipped is passed over: from %v, %v", from, err)
 	}
-	leader.kept = false
-	if gone, err := s.Skip(t.Context()); !gone || err != nil || s.Pending() || leader.deleted != 1 || !s.Asked().IsZero() {
-		t.Fatalf("skipped: %v, pending %v, %d deleted", err, s.Pending(), leader.deleted)
+	leader.Kept = false
+	if gone, err := s.Skip(t.Context()); !gone || err != nil || s.Pending() || leader.Deleted != 1 || !s.Asked().IsZero() {
+		t.Fatalf("skipped: %v, pending %v, %d deleted", err, s.Pending(), leader.Deleted)
 	}
 	s = open()
 	if from, to, err := s.Interval(time.Unix(1045, 0), 0); err != nil || !from.Equal(time.Unix(1010, 0)) || !to.Equal(time.Unix(1040, 0)) {

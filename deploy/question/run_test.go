@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,33 +11,13 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/collector/collectortest"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
-
-// waitingLeader answers every question with what it waits for.
-type waitingLeader struct {
-	task     dap.TaskID
-	waits    releases.Waiting
-	asked    int // questions
-	withdraw int // answers to withdrawals
-}
-
-func (l *waitingLeader) Do(r *http.Request) (*http.Response, error) {
-	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{releases.WaitingHeader: {string(l.waits)}}, Body: http.NoBody, Request: r}
-	switch r.Method {
-	case http.MethodPost:
-		l.asked++
-		answer.StatusCode = http.StatusCreated
-		answer.Header.Set("Location", "/"+dap.ResourcePath(l.task, dap.CollectionJobsResource, "job"))
-	case http.MethodDelete:
-		answer.StatusCode = l.withdraw
-	}
-	return answer, nil
-}
 
 // heard is what a run told.
 type heard struct{ said []string }
@@ -60,7 +39,7 @@ func hour(n int) time.Time    { return noon.Truncate(time.Hour).Add(time.Duratio
 func hours(from, to int) Span { return Span{hour(from), hour(to)} }
 
 // hourly is a run of a recipe with rounds of an hour, of which devices are in so many.
-func hourly(t *testing.T, leader *waitingLeader, rounds uint32, about Span) (*Run, *heard) {
+func hourly(t *testing.T, leader *collectortest.Leader, rounds uint32, about Span) (*Run, *heard) {
 	t.Helper()
 	addresses, err := deploy.Loopback()
 	if err != nil {
@@ -97,7 +76,7 @@ func hourly(t *testing.T, leader *waitingLeader, rounds uint32, about Span) (*Ru
 	if err != nil {
 		t.Fatal(err)
 	}
-	leader.task = task.TaskID()
+	leader.Task = task.TaskID()
 	return run, h
 }
 
@@ -126,14 +105,14 @@ func TestNeverFills(t *testing.T) {
 		"several rounds together": {1, hours(-5, -3), false, hours(-5, 1)},
 		"each round alone":        {2, hours(-5, -4), true, Span{}},
 	} {
-		leader := &waitingLeader{waits: releases.ForReports, withdraw: http.StatusNoContent}
+		leader := &collectortest.Leader{Waits: releases.ForReports}
 		r, _ := hourly(t, leader, c.rounds, c.about)
 		err, few := r.asks(t), new(TooFewError)
 		if !errors.As(err, &few) || few.Threshold != 20 || few.Asked != c.about || few.Alone != c.alone || few.Wider != c.wider {
 			t.Errorf("%s: %+v, %v", name, few, err)
 		}
-		if leader.asked != 1 || r.session.Pending() {
-			t.Errorf("%s: asked %d times, pending %v", name, leader.asked, r.session.Pending())
+		if leader.Asked != 1 || r.session.Pending() {
+			t.Errorf("%s: asked %d times, pending %v", name, leader.Asked, r.session.Pending())
 		}
 	}
 }
@@ -141,11 +120,11 @@ func TestNeverFills(t *testing.T) {
 // TestSkip: a round that is released alone and never fills is passed over, and the run
 // goes on behind it.
 func TestSkip(t *testing.T) {
-	leader := &waitingLeader{waits: releases.ForReports, withdraw: http.StatusNoContent}
+	leader := &collectortest.Leader{Waits: releases.ForReports}
 	r, h := hourly(t, leader, 2, hours(-5, -3))
 	r.o.Skip = true
-	if err := r.asks(t); !errors.Is(err, ErrNoneReady) || leader.asked != 2 || r.session.Pending() {
-		t.Errorf("%v; asked %d times, pending %v", err, leader.asked, r.session.Pending())
+	if err := r.asks(t); !errors.Is(err, ErrNoneReady) || leader.Asked != 2 || r.session.Pending() {
+		t.Errorf("%v; asked %d times, pending %v", err, leader.Asked, r.session.Pending())
 	}
 	if want := []string{"left out " + stamp(hour(-4)), "left out " + stamp(hour(-3))}; !slices.Equal(h.said, want) {
 		t.Errorf("said %q, want %q", h.said, want)
@@ -155,7 +134,7 @@ func TestSkip(t *testing.T) {
 // TestTooEarlyBefore: a question that was asked before there were enough reports does not
 // pin what a later one gets: that is asked for all that has come since.
 func TestTooEarlyBefore(t *testing.T) {
-	leader := &waitingLeader{withdraw: http.StatusNoContent}
+	leader := &collectortest.Leader{}
 	r, h := hourly(t, leader, 1, Span{})
 	now := hour(-3).Add(20 * time.Minute)
 	r.o.Now, r.o.Timeout = func() time.Time { return now }, 50*time.Millisecond
@@ -165,10 +144,10 @@ func TestTooEarlyBefore(t *testing.T) {
 	if err := r.asks(t); !errors.As(err, &asked) || !errors.Is(err, context.DeadlineExceeded) || !asked.Pending {
 		t.Fatalf("%+v, %v", asked, err)
 	}
-	now, leader.waits, r.o.Timeout = noon, releases.ForReports, 10*time.Second
+	now, leader.Waits, r.o.Timeout = noon, releases.ForReports, 10*time.Second
 	err := r.asks(t)
-	if !errors.As(err, new(*TooFewError)) || leader.asked != 2 || r.session.Pending() {
-		t.Errorf("%v; asked %d times, pending %v", err, leader.asked, r.session.Pending())
+	if !errors.As(err, new(*TooFewError)) || leader.Asked != 2 || r.session.Pending() {
+		t.Errorf("%v; asked %d times, pending %v", err, leader.Asked, r.session.Pending())
 	}
 	if want := fmt.Sprintf("%s to %s", stamp(hour(-3)), stamp(hour(0))); !slices.Equal(h.said, []string{"resumed", want}) {
 		t.Errorf("said %q, want %s", h.said, want)
@@ -178,14 +157,14 @@ func TestTooEarlyBefore(t *testing.T) {
 // TestGivesNothingUp: a question that waits for something else, or that has its answer
 // when it is to be withdrawn, stays.
 func TestGivesNothingUp(t *testing.T) {
-	leader := &waitingLeader{withdraw: http.StatusNoContent}
+	leader := &collectortest.Leader{}
 	r, _ := hourly(t, leader, 1, hours(-5, -3))
 	r.o.Timeout = 50 * time.Millisecond
 	asked := new(AskError)
 	if err := r.asks(t); !errors.As(err, &asked) || !asked.Pending || asked.Waits == collector.ForReports || !r.session.Pending() {
 		t.Errorf("at work: %+v, %v", asked, err)
 	}
-	leader.waits, leader.withdraw = releases.ForReports, http.StatusPreconditionFailed
+	leader.Waits, leader.Kept = releases.ForReports, true
 	if gone, err := r.session.Withdraw(t.Context()); gone || err != nil || !r.session.Pending() {
 		t.Errorf("withdrawn with its answer: %v, %v", gone, err)
 	}
@@ -226,14 +205,14 @@ func TestUnasked(t *testing.T) {
 			return errors.As(err, &span) && span.Around == hours(-24, 0)
 		}},
 	} {
-		leader := &waitingLeader{}
+		leader := &collectortest.Leader{}
 		r, _ := hourly(t, leader, 1, c.about)
 		if c.window {
 			unit := dap.Time(noon.Unix() / 3600)
 			r.recipe().Window = recipe.Between{Start: unit - 3, End: unit}
 		}
-		if err := r.asks(t); !c.want(err) || !strings.Contains(err.Error(), c.says) || leader.asked != 0 || r.session.Pending() {
-			t.Errorf("%s: asked %d times; %v", name, leader.asked, err)
+		if err := r.asks(t); !c.want(err) || !strings.Contains(err.Error(), c.says) || leader.Asked != 0 || r.session.Pending() {
+			t.Errorf("%s: asked %d times; %v", name, leader.Asked, err)
 		}
 	}
 }
