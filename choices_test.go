@@ -26,7 +26,7 @@ var choiceFiles = map[string]int{
 	"KRR": 3, "RAPPOR": 3, "PGR": 1, "NoRandomizer": 2, "Gaussian": 3,
 	"DiscreteGaussian": 3, "DiscreteLaplace": 3, "CorrelatedGaussian": 4, "NoNoise": 3,
 	"Count": 3, "Sum": 2, "Mean": 2, "Histogram": 6, "Multihot": 6, "SumVec": 2, "L1BoundSum": 3, "Vector": 6,
-	"Always": 3, "Bernoulli": 4, "Importance": 3, "DonationTime": 2,
+	"Always": 3, "Bernoulli": 3, "Importance": 2, "DonationTime": 1,
 }
 
 // TestFilesThatNameAChoice counts them, by what the compiler takes each name for.

@@ -13,6 +13,12 @@ type Bernoulli struct {
 	Rate Rational
 }
 
+// ParseBernoulli reads the rate of a [Bernoulli], as in 1/10.
+func ParseBernoulli(s string) (Participation, error) {
+	q, err := ParseRational(s)
+	return Bernoulli{q}, err
+}
+
 func (p Bernoulli) String() string {
 	return fmt.Sprintf("each device decides by a secret coin; %s of them report", p.Rate)
 }

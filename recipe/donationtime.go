@@ -21,6 +21,21 @@ type DonationTime struct {
 // MaxSlots bounds [DonationTime].
 const MaxSlots = 4096
 
+// maxSlotLength is the longest slot that is read from words, in units.
+const maxSlotLength = 1 << 20
+
+// ParseDonationTime reads rate, slots and length of a [DonationTime], as in 1/2:4:6.
+func ParseDonationTime(s string) (Participation, error) {
+	rates, n, err := colons(s, 3, 1)
+	if err != nil {
+		return nil, err
+	}
+	if n[0] > MaxSlots || n[1] > maxSlotLength {
+		return nil, fmt.Errorf("%s has too many or too long slots", s)
+	}
+	return DonationTime{Rate: rates[0], Slots: uint32(n[0]), Length: uint32(n[1])}, nil
+}
+
 func (p DonationTime) String() string {
 	return fmt.Sprintf("each device waits for a random one of %d slots, if it draws one, and then decides by a secret coin; %s report",
 		p.Slots, p.Rate)

@@ -18,6 +18,16 @@ type Importance struct {
 	Default, Other Rational
 }
 
+// ParseImportance reads the two rates of an [Importance], as in 1/20:1/2, the default
+// answer's first.
+func ParseImportance(s string) (Participation, error) {
+	rates, _, err := colons(s, 2, 2)
+	if err != nil {
+		return nil, err
+	}
+	return Importance{Default: rates[0], Other: rates[1]}, nil
+}
+
 func (p Importance) String() string {
 	return fmt.Sprintf("each device decides by a secret coin; %s of those with nothing to tell report, and %s of the others", p.Default, p.Other)
 }

@@ -177,3 +177,28 @@ func pow10(n uint8) uint64 {
 
 // FloatUp is the least float64 that is not below.
 func (d Decimal) FloatUp() float64 { return outward.Rat(d.Rat()) }
+
+// colons reads parts with colons between them, the first of them fractions and the rest
+// whole numbers.
+func colons(s string, parts, fractions int) (rates []Rational, numbers []uint64, err error) {
+	list := strings.Split(s, ":")
+	if len(list) != parts {
+		return nil, nil, fmt.Errorf("%q has %d parts, want %d with colons between them", s, len(list), parts)
+	}
+	for i, part := range list {
+		if i < fractions {
+			q, err := ParseRational(part)
+			if err != nil {
+				return nil, nil, err
+			}
+			rates = append(rates, q)
+			continue
+		}
+		n, err := strconv.ParseUint(part, 10, 64)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%q is not a whole number", part)
+		}
+		numbers = append(numbers, n)
+	}
+	return rates, numbers, nil
+}

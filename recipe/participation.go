@@ -75,6 +75,15 @@ type Dummies struct {
 	Allowance uint64 `json:"allowance"`
 }
 
+// ParseDummies reads rate, senders and allowance of [Dummies], as in 1/8:5000:720.
+func ParseDummies(s string) (*Dummies, error) {
+	rates, n, err := colons(s, 3, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &Dummies{Rate: rates[0], Senders: n[0], Allowance: n[1]}, nil
+}
+
 // DummyMiss is the probability with which a batch may hold more dummies than the allowance.
 const DummyMiss = 1e-9
 

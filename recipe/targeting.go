@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/big"
 	"slices"
@@ -157,4 +158,48 @@ func (v *validator) targeting(r *Recipe) {
 	if new(big.Int).SetUint64(r.MinBatch).Cmp(new(big.Int).SetUint64(c.LowerBound)) > 0 {
 		v.add("min_batch", "is %d, but only %d are shown to fit", r.MinBatch, c.LowerBound)
 	}
+}
+
+// ParseClauses reads the clauses of a [Targeting], as in platform=ios,linux;language=de,
+// and puts them in order.
+func ParseClauses(s string) ([]Clause, error) {
+	var list []Clause
+	for _, clause := range strings.Split(s, ";") {
+		name, values, ok := strings.Cut(clause, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is not ATTRIBUTE=VALUE,VALUE", clause)
+		}
+		a, err := ParseAttribute(name)
+		if err != nil {
+			return nil, err
+		}
+		c := Clause{Attribute: a, Values: strings.Split(values, ",")}
+		slices.Sort(c.Values)
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b Clause) int { return int(a.Attribute) - int(b.Attribute) })
+	return list, nil
+}
+
+// ParseCertificate reads the evidence of a [Targeting]: the id of the recipe that counted,
+// the hash of the log entry, the lower bound and the least population, with colons between
+// them.
+func ParseCertificate(s string) (Certificate, error) {
+	parts := strings.Split(s, ":")
+	if len(parts) != 4 {
+		return Certificate{}, fmt.Errorf("%d parts, want RECIPE:ENTRY:LOWER:LEAST", len(parts))
+	}
+	id, err := ParseID(parts[0])
+	if err != nil {
+		return Certificate{}, err
+	}
+	entry, err := hex.DecodeString(parts[1])
+	if err != nil || len(entry) != len(Hash{}) {
+		return Certificate{}, errors.New("the entry is not the hexadecimal SHA-256 of a log entry")
+	}
+	_, n, err := colons(parts[2]+":"+parts[3], 2, 0)
+	if err != nil {
+		return Certificate{}, err
+	}
+	return Certificate{Recipe: id, Entry: Hash(entry), LowerBound: n[0], MinPopulation: n[1]}, nil
 }

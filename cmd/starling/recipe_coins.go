@@ -1,13 +1,9 @@
 package main
 
 import (
-	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/starling-agg/starling/dap"
@@ -94,11 +90,9 @@ func (f *coinFlags) set(o *account.Options) (err error) {
 		o.Rate = &recipe.Rate{Devices: *f.devices, Units: o.RoundUnits}
 	}
 	if *f.dummies != "" {
-		parts, rates, err := split("--dummies", *f.dummies, 3, 1)
-		if err != nil {
-			return err
+		if o.Dummies, err = recipe.ParseDummies(*f.dummies); err != nil {
+			return fmt.Errorf("--dummies: %w", err)
 		}
-		o.Dummies = &recipe.Dummies{Rate: rates[0], Senders: parts[0], Allowance: parts[1]}
 	}
 	if *f.cover != "" {
 		rate, err := recipe.ParseRational(*f.cover)
@@ -130,64 +124,30 @@ func (f *coinFlags) set(o *account.Options) (err error) {
 	return err
 }
 
-func (f *coinFlags) participation() (recipe.Participation, error) {
-	given := 0
-	for _, s := range []string{*f.sample, *f.needles, *f.donate} {
-		if s != "" {
-			given++
-		}
-	}
-	if given > 1 {
-		return nil, errors.New("--sample, --needles and --donate exclude each other")
-	}
-	switch {
-	case *f.sample != "":
-		q, err := recipe.ParseRational(*f.sample)
-		if err != nil {
-			return nil, fmt.Errorf("--sample: %w", err)
-		}
-		return recipe.Bernoulli{Rate: q}, nil
-	case *f.needles != "":
-		_, rates, err := split("--needles", *f.needles, 2, 2)
-		if err != nil {
-			return nil, err
-		}
-		return recipe.Importance{Default: rates[0], Other: rates[1]}, nil
-	case *f.donate != "":
-		n, rates, err := split("--donate", *f.donate, 3, 1)
-		if err != nil {
-			return nil, err
-		}
-		if n[0] > recipe.MaxSlots || n[1] > 1<<20 {
-			return nil, fmt.Errorf("--donate: %s has too many or too long slots", *f.donate)
-		}
-		return recipe.DonationTime{Rate: rates[0], Slots: uint32(n[0]), Length: uint32(n[1])}, nil
-	}
-	return nil, nil
-}
-
-// split reads so many parts with colons between them, the first of them fractions and the rest whole numbers.
-func split(name, s string, parts, fractions int) (numbers []uint64, rates []recipe.Rational, err error) {
-	list := strings.Split(s, ":")
-	if len(list) != parts {
-		return nil, nil, fmt.Errorf("%s: %q has %d parts, want %d with colons between them", name, s, len(list), parts)
-	}
-	for i, part := range list {
-		if i < fractions {
-			q, err := recipe.ParseRational(part)
-			if err != nil {
-				return nil, nil, fmt.Errorf("%s: %w", name, err)
-			}
-			rates = append(rates, q)
+func (f *coinFlags) participation() (p recipe.Participation, err error) {
+	name := ""
+	for _, way := range []struct {
+		flag, value string
+		parse       func(string) (recipe.Participation, error)
+	}{
+		{"--sample", *f.sample, recipe.ParseBernoulli}, {"--needles", *f.needles, recipe.ParseImportance},
+		{"--donate", *f.donate, recipe.ParseDonationTime},
+	} {
+		if way.value == "" {
 			continue
 		}
-		n, err := strconv.ParseUint(part, 10, 64)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %q is not a whole number", name, part)
+		if name != "" {
+			return nil, errors.New("--sample, --needles and --donate exclude each other")
 		}
-		numbers = append(numbers, n)
+		name = way.flag
+		if p, err = way.parse(way.value); err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
 	}
-	return numbers, rates, nil
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 func parseRandomizer(s string) (recipe.Randomizer, error) {
@@ -209,36 +169,12 @@ func parseTargeting(who, certificate string) (*recipe.Targeting, error) {
 		return nil, errors.New("--target and --certificate go together")
 	}
 	t := new(recipe.Targeting)
-	for _, clause := range strings.Split(who, ";") {
-		name, values, ok := strings.Cut(clause, "=")
-		if !ok {
-			return nil, fmt.Errorf("--target: %q is not ATTRIBUTE=VALUE,VALUE", clause)
-		}
-		a, err := recipe.ParseAttribute(name)
-		if err != nil {
-			return nil, fmt.Errorf("--target: %w", err)
-		}
-		list := strings.Split(values, ",")
-		slices.Sort(list)
-		t.Clauses = append(t.Clauses, recipe.Clause{Attribute: a, Values: list})
+	var err error
+	if t.Clauses, err = recipe.ParseClauses(who); err != nil {
+		return nil, fmt.Errorf("--target: %w", err)
 	}
-	slices.SortFunc(t.Clauses, func(a, b recipe.Clause) int { return int(a.Attribute) - int(b.Attribute) })
-	parts := strings.Split(certificate, ":")
-	if len(parts) != 4 {
-		return nil, fmt.Errorf("--certificate: %d parts, want RECIPE:ENTRY:LOWER:LEAST", len(parts))
-	}
-	id, err := recipe.ParseID(parts[0])
-	if err != nil {
+	if t.Certificate, err = recipe.ParseCertificate(certificate); err != nil {
 		return nil, fmt.Errorf("--certificate: %w", err)
 	}
-	entry, err := hex.DecodeString(parts[1])
-	if err != nil || len(entry) != len(recipe.Hash{}) {
-		return nil, errors.New("--certificate: the entry is not the hexadecimal SHA-256 of a log entry")
-	}
-	numbers, _, err := split("--certificate", parts[2]+":"+parts[3], 2, 0)
-	if err != nil {
-		return nil, err
-	}
-	t.Certificate = recipe.Certificate{Recipe: id, Entry: recipe.Hash(entry), LowerBound: numbers[0], MinPopulation: numbers[1]}
 	return t, nil
 }
