@@ -93,15 +93,14 @@ type NoNoise struct{}
 func (NoNoise) String() string                  { return "none: results are exact" }
 func (NoNoise) Sampler() (noise.Sampler, error) { return noise.Zero{}, nil }
 func (NoNoise) Spread() Spread                  { return Spread{} }
-
-func (NoNoise) noise() uint8                 { return tagNoiseNone }
-func (NoNoise) append(*cryptobyte.Builder)   {}
-func (NoNoise) params() any                  { return nil }
-func (NoNoise) validate(*validator, *Recipe) {}
-func (NoNoise) variance() float64            { return 0 }
-func (NoNoise) gaussian() Rational           { return Rational{} }
-func (NoNoise) divided() bool                { return false }
-func (NoNoise) norm() int                    { return 0 }
+func (NoNoise) noise() uint8                    { return tagNoiseNone }
+func (NoNoise) append(*cryptobyte.Builder)      {}
+func (NoNoise) params() any                     { return nil }
+func (NoNoise) validate(*validator, *Recipe)    {}
+func (NoNoise) variance() float64               { return 0 }
+func (NoNoise) gaussian() Rational              { return Rational{} }
+func (NoNoise) divided() bool                   { return false }
+func (NoNoise) norm() int                       { return 0 }
 
 // Mechanism fails: there is none.
 func (NoNoise) Mechanism(release.Contribution, int) (release.Mechanism, error) {
