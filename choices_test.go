@@ -24,7 +24,7 @@ import (
 // for randomizers, 4 for noise and 6 for queries or below, only ever fall.
 var choiceFiles = map[string]int{
 	"KRR": 3, "RAPPOR": 3, "PGR": 1, "NoRandomizer": 2, "Gaussian": 3,
-	"DiscreteGaussian": 3, "DiscreteLaplace": 3, "CorrelatedGaussian": 4, "NoNoise": 3,
+	"DiscreteGaussian": 2, "DiscreteLaplace": 2, "CorrelatedGaussian": 3, "NoNoise": 3,
 	"Count": 3, "Sum": 2, "Mean": 2, "Histogram": 6, "Multihot": 6, "SumVec": 2, "L1BoundSum": 3, "Vector": 6,
 	"Always": 3, "Bernoulli": 3, "Importance": 2, "DonationTime": 1,
 }

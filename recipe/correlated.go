@@ -73,6 +73,11 @@ func (n CorrelatedGaussian) Mechanism(c release.Contribution, _ int) (release.Me
 	return release.CorrelatedGaussian{Variance: n.Variance, Norm2: n.Norm2(), Contribution: c}, nil
 }
 
+func (CorrelatedGaussian) AddsUp() bool { return true }
+
+// Stated is 0: what is stated is of draws over rounds.
+func (CorrelatedGaussian) Stated() float64 { return 0 }
+
 // certify is rho = distance^2 |c|^2/(2 variance): docs/proofs/correlated-noise.md.
 func (n CorrelatedGaussian) certify(w *Release, _ *Recipe, m movement, _ int) error {
 	norm := n.Norm2()

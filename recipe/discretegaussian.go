@@ -112,6 +112,9 @@ func (n DiscreteGaussian) gaussian() Rational { return n.Variance }
 func (n DiscreteGaussian) divided() bool      { return n.Share != DrawsAll }
 func (DiscreteGaussian) norm() int            { return 2 }
 
+func (DiscreteGaussian) AddsUp() bool      { return true }
+func (n DiscreteGaussian) Stated() float64 { return n.Variance.Float() }
+
 func (n DiscreteGaussian) certify(w *Release, r *Recipe, m movement, honest int) error {
 	per, err := n.PerServer()
 	if err != nil {

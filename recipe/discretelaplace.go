@@ -73,6 +73,12 @@ func (DiscreteLaplace) gaussian() Rational { return Rational{} }
 func (DiscreteLaplace) divided() bool      { return false }
 func (DiscreteLaplace) norm() int          { return 1 }
 
+// AddsUp is false: of the sum of two such draws less may be known than of one.
+func (DiscreteLaplace) AddsUp() bool { return false }
+
+// Stated is that of continuous noise.
+func (n DiscreteLaplace) Stated() float64 { return 2 * n.Scale.Float() * n.Scale.Float() }
+
 func (n DiscreteLaplace) certify(w *Release, _ *Recipe, m movement, _ int) error {
 	switch {
 	case m.l1: // a response's loss, Max/Scale

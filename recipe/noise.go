@@ -23,6 +23,10 @@ type Noise interface {
 	Mechanism(c release.Contribution, honest int) (release.Mechanism, error)
 	// Spread is how far what both servers add to one released number strays.
 	Spread() Spread
+	// AddsUp says whether as much is known of the sum of two servers' draws as of one.
+	AddsUp() bool
+	// Stated is the variance that is stated of the noise of one round, about; 0 where none is.
+	Stated() float64
 	noise() uint8
 	append(b *cryptobyte.Builder)
 	// params are those of the JSON form, nil for none.
@@ -106,6 +110,9 @@ func (NoNoise) norm() int                       { return 0 }
 func (NoNoise) Mechanism(release.Contribution, int) (release.Mechanism, error) {
 	return nil, errors.New("recipe: no noise to account for")
 }
+
+func (NoNoise) AddsUp() bool    { return true }
+func (NoNoise) Stated() float64 { return 0 }
 
 func (NoNoise) certify(*Release, *Recipe, movement, int) error {
 	return fmt.Errorf("%w of this noise", ErrNoCertificate)

@@ -331,7 +331,7 @@ func (r subject) bothHonest() (recipe.Loss, bool) {
 	if err != nil || !l.Finite() {
 		return l, false
 	}
-	if !adds(r.Noise) {
+	if !r.Noise.AddsUp() {
 		one := both
 		one.Servers = 1
 		if alone, _, err := r.proved(one, claim.Delta, claim.Rounds, r.Neighbours()); err == nil && l.Epsilon >= alone.Epsilon {

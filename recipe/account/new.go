@@ -315,8 +315,8 @@ func (r subject) settleDummies(noise recipe.Noise) error {
 		sensitivity.L2 = float64(z.Clip)
 		variance = z.Variance.Float() * float64(r.Draws(false))
 	}
-	if v := alone(noise); v != 0 {
-		variance = v
+	if noise != nil && noise.Stated() != 0 {
+		variance = noise.Stated()
 	}
 	want := 50 * variance / (sensitivity.L2 * sensitivity.L2)
 	const unit = 1 << 16

@@ -29,25 +29,6 @@ func mechanism(q recipe.Query, n recipe.Noise, honest int) (release.Mechanism, e
 	return n.Mechanism(c, honest)
 }
 
-// adds says whether as much is known of the sum of two servers' draws as of one; of two
-// Laplace variables, less may be.
-func adds(n recipe.Noise) bool {
-	_, laplace := n.(recipe.DiscreteLaplace)
-	return !laplace
-}
-
-// alone is the variance of what is stated of the noise, about; 0 for noise of which dummies
-// need not be a part.
-func alone(n recipe.Noise) float64 {
-	switch n := n.(type) {
-	case recipe.DiscreteGaussian:
-		return n.Variance.Float()
-	case recipe.DiscreteLaplace:
-		return 2 * n.Scale.Float() * n.Scale.Float()
-	}
-	return 0
-}
-
 // loss is the proved loss of a number of rounds at the delta, of which spent is charged
 // for what the releases of one round leave out. The accountant is asked about a float64
 // below, and what it proves holds for the delta itself, which is reported.
