@@ -70,10 +70,10 @@ func (t term) curve(added bool) curve {
 	}
 	switch {
 	case t.Sample == release.SampleFixed: // r D(ln(1 + (e^l - 1)/r)) for l >= 0, and its mirror image
-		return mirrored(func(l float64) float64 { return r * d(lower(math.Log1p(math.Expm1(l)/r), 0)) * (1 + ulp) })
+		return mirrored(func(l float64) float64 { return r * d(lower(math.Log1p(min(math.Expm1(l)/r, 1e300)), 0)) * (1 + ulp) })
 	case t.Sample == release.SamplePoisson && !added: // (1-r) Q + r P against Q: r D(ln(1 + (e^l - 1)/r)), or 1 - e^l
 		return func(l float64) float64 {
-			y := math.Expm1(l) / r
+			y := min(math.Expm1(l)/r, 1e300)
 			if y <= -1 {
 				return -math.Expm1(l) + 4*ulp
 			} else if y < -0.5 { // the logarithm may be far off, but the value hardly moves
@@ -84,7 +84,7 @@ func (t term) curve(added bool) curve {
 	case t.Sample == release.SamplePoisson: // Q against (1-r) Q + r P: f D(ln(e^l r/f)), f = 1 - e^l (1-r), or 0; it grows with f
 		return func(l float64) float64 {
 			f := -lower(math.Expm1(l+rest), math.Abs(l)-rest)
-			if f <= 0 {
+			if !(f > 0) { // also where e^l is no float64
 				return 0
 			}
 			return f * d(lower(l+math.Log(r)-math.Log(f), math.Abs(l)-math.Log(r)-math.Log(f/2))) * (1 + 2*ulp)
@@ -151,11 +151,16 @@ func (t term) everyone() curve {
 		})
 	case release.FamilyZCDP: // whatever a > 1 (Canonne, Kamath and Steinke 2020, proposition 12)
 		return mirrored(func(l float64) float64 {
-			best := 0.0 // ln delta
-			for i := -3000; i <= 2000; i++ {
-				b := math.Exp(float64(i) / 200) // a - 1
-				x := b*(mu*(1+b)-l) + b*math.Log(b/(1+b)) - math.Log1p(b)
-				best = min(best, x+16*ulp*(b*(mu*(1+b)+l+math.Abs(math.Log(b/(1+b))))+math.Log1p(b)))
+			best, at, low, high := 0.0, 0, -3000, 2000 // ln delta, which has one trough
+			for step := 100; step > 0; step /= 10 {
+				for i := low; i <= high; i += step {
+					b := math.Exp(float64(i) / 200) // a - 1
+					x := b*(mu*(1+b)-l) + b*math.Log(b/(1+b)) - math.Log1p(b)
+					if x += 16 * ulp * (b*(mu*(1+b)+l+math.Abs(math.Log(b/(1+b)))) + math.Log1p(b)); x < best {
+						best, at = x, i
+					}
+				}
+				low, high = at-step, at+step
 			}
 			return math.Exp(best)
 		})

@@ -63,4 +63,42 @@ func TestProofOfFewerReleases(t *testing.T) {
 	if e := p.Epsilon(1, 2, 1e-3); !math.IsInf(e, 1) {
 		t.Errorf("epsilon %v at a delta below the failures", e)
 	}
+	// Releases that a formula adds up have one law together, which tells nothing of some of
+	// them; nor does one of a number that cannot be divided.
+	mixed := []release.Release{
+		release.Times(12, release.Gaussian{Sigma: 9, Contribution: one}), release.Times(12, release.Response{Epsilon0: 0.1, Answers: 2}),
+	}
+	made, err := accountant.Certify(mixed, 1e-7, release.ReplaceOne)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = made.Open(); err != nil {
+		t.Fatal(err)
+	}
+	if all, some := p.Epsilon(1, 1, 1e-7), p.Epsilon(1, 12, 1e-7); !(all <= made.Epsilon) || !math.IsInf(some, 1) {
+		t.Errorf("all give epsilon %v, claimed %v; one of twelve %v", all, made.Epsilon, some)
+	}
+	if e := p.Epsilon(1, 5, 1e-7); !math.IsInf(e, 1) {
+		t.Errorf("a fifth of twelve gives epsilon %v", e)
+	}
+}
+
+// TestFarClaims: a claim of an epsilon beyond what float64 holds e to the power of is
+// answered, whatever its releases, and no panic.
+func TestFarClaims(t *testing.T) {
+	noise := release.Term{Family: release.FamilyDiscreteGaussian, Honest: 1, Count: 1, Num: 9, Den: 1, Shift: 1, Coordinates: 1}
+	for _, sample := range []release.Sample{release.SampleEveryone, release.SamplePoisson, release.SampleFixed} {
+		c := Certificate{Claim: Claim{Delta: 1e-9, Neighbours: release.AddRemove}, Terms: []release.Term{noise}}
+		if c.Terms[0].Sample, c.Terms[0].Rate = sample, 0.1; sample == release.SampleEveryone {
+			c.Terms[0].Rate = 1
+		}
+		if sample == release.SampleFixed {
+			c.Neighbours = release.ReplaceOne
+		}
+		for _, epsilon := range []float64{600, 709, 800, 1e6} {
+			if c.Epsilon = epsilon; c.Check() != nil {
+				t.Errorf("%v at epsilon %v: %v", sample, epsilon, c.Check())
+			}
+		}
+	}
 }
