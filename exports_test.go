@@ -195,12 +195,11 @@ var offered = []string{"client", "collector", "recipe", "dap", "vdaf", "dp", "si
 // kept are exported names without a use of ours outside of their package, by package and
 // name, each with the reason for which it is exported.
 var kept = map[string]string{
-	"aggregator/internal/lost.Room.Empty":                  "its tests ask it from outside, as products ask the rest",
 	"aggregator/internal/steady.DefaultAbsence":            "it is the default of an option, and says so",
 	"aggregator/internal/store/sqlite.FailNoiseAfterWrite": "its tests cut the power there, from outside",
-	"lab.Report.Chart":                                     "whoever runs a lab from Go draws its report",
-	"lab.Report.WorstError":                                "whoever runs a lab from Go compares its report with what the noise allows",
-	"lab.Report.WriteCSV":                                  "whoever runs a lab from Go keeps its report",
+	"lab.Report.Chart":      "whoever runs a lab from Go draws its report",
+	"lab.Report.WorstError": "whoever runs a lab from Go compares its report with what the noise allows",
+	"lab.Report.WriteCSV":   "whoever runs a lab from Go keeps its report",
 }
 
 // TestExportedNamesHaveAUse: what is exported where no outsider is meant to look (doc.go)

@@ -37,14 +37,13 @@ type Way interface {
 type Options struct {
 	// Checked is the recipe, which nobody checks again; required, or Recipe.
 	Checked *recipe.Checked
-	// Recipe is the recipe's bytes, which [New] opens where there is no Checked.
+	// Recipe is a recipe file, the recipe with its certificate, which [New] opens where
+	// there is no Checked: a recipe that its certificate does not prove is refused. With
+	// a Prover it is the recipe alone.
 	Recipe []byte
-	// Prover says what the recipe guarantees; required beside Recipe. This package has
-	// none of its own, so that a device links the one that it trusts.
+	// Prover says what the recipe guarantees in place of a certificate. This package has
+	// none, so that a device links an accountant only if it asks one.
 	Prover recipe.Prover
-	// Certificate, if not empty, came beside the recipe as the proof of its guarantee: [New] checks it without the accountant
-	// and refuses a recipe that it does not prove.
-	Certificate []byte
 	// MaxEpsilon is the largest epsilon, over the recipe's whole life, that the device agrees to. Zero agrees to any
 	// that is finite; +Inf also agrees to a recipe without differential privacy.
 	MaxEpsilon float64
@@ -90,8 +89,8 @@ func (o *Options) Validate() error {
 	switch {
 	case (len(o.Recipe) == 0) == (o.Checked == nil):
 		return errors.New("client: no recipe, or one twice: set Checked or Recipe")
-	case (len(o.Recipe) == 0) != (o.Prover == nil):
-		return errors.New("client: Recipe and Prover go together")
+	case o.Prover != nil && len(o.Recipe) == 0:
+		return errors.New("client: Prover goes with Recipe")
 	case !(o.MaxEpsilon >= 0):
 		return fmt.Errorf("client: MaxEpsilon is %v, want 0 or more", o.MaxEpsilon)
 	case o.HTTP != nil && o.Via != nil:
@@ -137,24 +136,23 @@ const (
 	ReasonClaim       Reason = "claim"       // promises more than it gives: errors.As finds *recipe.ClaimError
 	ReasonEpsilon     Reason = "epsilon"     // weaker than MaxEpsilon
 	ReasonBatch       Reason = "batch"       // smaller batches than MinBatch
-	ReasonCertificate Reason = "certificate" // its certificate proves something else or nothing: *recipe.CertificateError
+	ReasonCertificate Reason = "certificate" // its certificate is missing, or proves something else or nothing: *recipe.CertificateError
 	ReasonKeys        Reason = "keys"        // its signing keys are missing, or not the anchors': recipe.ErrNoServerKeys, *recipe.AnchorError
 	ReasonNotLogged   Reason = "not-logged"  // not in the transparency log, where the device asks it
 )
 
 // A Client answers one recipe. Its methods may be called concurrently.
 type Client struct {
-	o         Options
-	checked   *recipe.Checked
-	recipe    *recipe.Recipe // that was checked
-	certified recipe.Loss    // recipe.NoPrivacy without a certificate
-	task      *dap.TaskConfiguration
-	taskID    dap.TaskID
-	context   []byte // of the VDAF
-	shard     sharder
-	project   func(Value) Value          // nil where vectors are sent whole
-	blur      func(Value) (Value, error) // nil where values are shared as they are
-	retry     exchange.Retry
+	o       Options
+	checked *recipe.Checked
+	recipe  *recipe.Recipe // that was checked
+	task    *dap.TaskConfiguration
+	taskID  dap.TaskID
+	context []byte // of the VDAF
+	shard   sharder
+	project func(Value) Value          // nil where vectors are sent whole
+	blur    func(Value) (Value, error) // nil where values are shared as they are
+	retry   exchange.Retry
 
 	deployment [32]byte                       // where the recipe names signing keys
 	under      atomic.Pointer[ohttp.Manifest] // that the keys were taken from, where they were
@@ -181,7 +179,13 @@ func (o *Options) open() (*recipe.Checked, error) {
 	if o.Checked != nil {
 		return o.Checked, nil
 	}
-	c, err := recipe.Open(o.Recipe, o.Prover)
+	var c *recipe.Checked
+	var err error
+	if o.Prover != nil {
+		c, err = recipe.Open(o.Recipe, o.Prover)
+	} else {
+		c, err = recipe.OpenFile(o.Recipe)
+	}
 	reason := ReasonMalformed
 	switch {
 	case err == nil:
@@ -190,6 +194,8 @@ func (o *Options) open() (*recipe.Checked, error) {
 		reason = ReasonUnknown
 	case errors.As(err, new(*recipe.ClaimError)):
 		reason = ReasonClaim
+	case errors.As(err, new(*recipe.CertificateError)), errors.Is(err, recipe.ErrNoCertificate):
+		reason = ReasonCertificate
 	case !errors.Is(err, recipe.ErrMalformed):
 		reason = ReasonInvalid
 	}
@@ -210,12 +216,7 @@ func New(o Options) (*Client, error) {
 	if err := agree(&o, r, checked.Guarantee()); err != nil {
 		return nil, err
 	}
-	c := &Client{o: o, checked: checked, recipe: r, certified: recipe.NoPrivacy}
-	if len(o.Certificate) > 0 {
-		if c.certified, err = r.CheckCertificate(o.Certificate); err != nil {
-			return nil, &RefusedError{ReasonCertificate, err}
-		}
-	}
+	c := &Client{o: o, checked: checked, recipe: r}
 	if err := c.vouched(); err != nil {
 		return nil, err
 	}
@@ -322,13 +323,8 @@ func (c *Client) Recipe() *recipe.Recipe { return c.recipe }
 // RecipeID names it.
 func (c *Client) RecipeID() recipe.ID { return c.checked.ID() }
 
-// Guarantee is what was computed from it.
+// Guarantee is what was proved of it.
 func (c *Client) Guarantee() *recipe.Guarantee { return c.checked.Guarantee() }
-
-// Certified is what the recipe's certificate proves, checked without the accountant; ok is false if there was none.
-func (c *Client) Certified() (loss recipe.Loss, ok bool) {
-	return c.certified, len(c.o.Certificate) > 0
-}
 
 // Task is the DAP task that reports are for.
 func (c *Client) Task() (dap.TaskID, *dap.TaskConfiguration) { return c.taskID, c.task }

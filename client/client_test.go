@@ -81,6 +81,9 @@ func TestNewRefuses(t *testing.T) {
 	quieter := noisy(testRecipe(recipe.Histogram{Length: 4, Chunk: 2}), "2")
 	quieter.Noise = recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 500, Den: 1}, Share: recipe.DrawsAll}
 	certified, stronger, bare := certify(good), certify(quieter), encode(t, testRecipe(recipe.Count{}))
+	file := func(parts ...[]byte) Options {
+		return Options{AnyKeys: true, Recipe: slices.Concat(parts...), MaxEpsilon: inf}
+	}
 	change := func(f func(*recipe.Recipe)) *recipe.Recipe {
 		r := sampled(recipe.Count{})
 		f(r)
@@ -119,9 +122,15 @@ func TestNewRefuses(t *testing.T) {
 		}))}, ReasonClaim},
 		{"too little privacy", Options{Prover: account.Prover, Recipe: bytes, MaxEpsilon: 1}, ReasonEpsilon},
 		{"small batches", Options{Prover: account.Prover, Recipe: bytes, MinBatch: 3}, ReasonBatch},
-		{"no certificate at all", Options{Prover: account.Prover, Recipe: bytes, Certificate: []byte("true")}, ReasonCertificate},
-		{"a certificate of more noise", Options{Prover: account.Prover, Recipe: bytes, Certificate: stronger}, ReasonCertificate},
-		{"a certificate beside a recipe that has none", Options{Prover: account.Prover, Recipe: bare, Certificate: certified, MaxEpsilon: inf}, ReasonCertificate},
+		{"no certificate", file(bytes), ReasonCertificate},
+		{"noise for a certificate", file(bytes, []byte("true")), ReasonCertificate},
+		{"half a certificate", file(bytes, certified[:len(certified)/2]), ReasonCertificate},
+		{"a certificate and a byte", file(bytes, certified, []byte{0}), ReasonCertificate},
+		{"two certificates", file(bytes, certified, certified), ReasonCertificate},
+		{"a certificate of more noise", file(bytes, stronger), ReasonCertificate},
+		{"a certificate of a recipe that has none", file(bare, certified), ReasonCertificate},
+		{"a cut recipe with its certificate", file(bytes[:20], certified), ReasonMalformed},
+		{"another version with a certificate", file(unknown, certified), ReasonUnknown},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := New(c.o)
@@ -134,12 +143,16 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := New(Options{AnyKeys: true, Prover: account.Prover, Recipe: bytes}); err != nil {
 		t.Errorf("a finite guarantee is refused: %v", err)
 	}
-	c, err := New(Options{AnyKeys: true, Prover: account.Prover, Recipe: bytes, Certificate: certified})
+	c, err := New(file(bytes, certified))
 	if err != nil {
 		t.Fatalf("the recipe's own certificate is refused: %v", err)
 	}
-	if proved, ok := c.Certified(); !ok || !(proved.Epsilon > 1 && proved.Epsilon < 1.2) {
-		t.Errorf("certified %v, %v", proved, ok)
+	id, err := good.ID()
+	if g := c.Guarantee(); err != nil || c.RecipeID() != id || !(g.Epsilon > 1 && g.Epsilon < 1.2) || g.Unconditional != g.Loss {
+		t.Errorf("certified %+v of %v", g, c.RecipeID())
+	}
+	if _, err := New(file(bare)); err != nil {
+		t.Errorf("a recipe that claims nothing, without a certificate: %v", err)
 	}
 	if c, err := New(Options{AnyKeys: true, Prover: account.Prover, Recipe: bytes, MaxEpsilon: 1.2, MinBatch: 2}); err != nil {
 		t.Errorf("a recipe within bounds is refused: %v", err)
@@ -671,8 +684,8 @@ type refusing struct{}
 
 func (refusing) Prove(*recipe.Recipe) (recipe.Proof, error) { return nil, &recipe.ClaimError{} }
 
-// A client has no accountant of its own: without a prover it takes no bytes, and what the
-// prover refuses it refuses.
+// A client has no accountant of its own: without a prover it takes no recipe that nothing
+// proves, and what the prover refuses it refuses.
 func TestProver(t *testing.T) {
 	r, err := account.New(account.Options{
 		Name: "Test", Query: recipe.Count{}, Leader: "http://127.0.0.1:1/", Helper: "http://127.0.0.1:2/", MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: 1},
@@ -690,10 +703,9 @@ func TestProver(t *testing.T) {
 	}
 	refused := new(RefusedError)
 	for name, o := range map[string]Options{
-		"nothing":                {},
-		"bytes without a prover": {Recipe: b},
-		"a prover alone":         {Prover: account.Prover},
-		"the recipe twice":       {Recipe: b, Prover: account.Prover, Checked: checked},
+		"nothing":          {},
+		"a prover alone":   {Prover: account.Prover},
+		"the recipe twice": {Recipe: b, Prover: account.Prover, Checked: checked},
 	} {
 		if _, err := New(o); err == nil || errors.As(err, &refused) {
 			t.Errorf("%s: %v", name, err)
@@ -701,6 +713,9 @@ func TestProver(t *testing.T) {
 	}
 	if _, err := New(Options{Recipe: b, Prover: refusing{}}); !errors.As(err, &refused) || refused.Reason != ReasonClaim {
 		t.Errorf("a claim that was refused: %v", err)
+	}
+	if _, err := New(Options{Recipe: b}); !errors.As(err, &refused) || refused.Reason != ReasonCertificate || !errors.Is(err, recipe.ErrUncertified) {
+		t.Errorf("bytes without a prover: %v", err)
 	}
 	c, err := New(Options{Checked: checked})
 	if err != nil || c.Checked() != checked || c.Guarantee() != checked.Guarantee() {

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -57,7 +58,7 @@ func TestProjectiveResponse(t *testing.T) {
 	go h.Run(ctx)
 
 	device := must(client.New(client.Options{
-		Checked: asked, Certificate: must(account.Certify(r)), MaxEpsilon: 3.001, MinBatch: devices, AnyKeys: true,
+		Recipe: must(deploy.RecipeFileOf(r)), MaxEpsilon: 3, MinBatch: devices, AnyKeys: true,
 	}))
 	values := make([]client.Value, devices)
 	for i := range values {

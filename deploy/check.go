@@ -2,9 +2,7 @@ package deploy
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,7 +11,6 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy/invitation"
-	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -73,42 +70,31 @@ func CheckFile(path string, now time.Time) *Checked {
 		}
 	case len(b) > 0 && b[0] == recipe.Version:
 		c.Kind = "recipe"
-		c.checkRecipe(path, b)
+		c.checkRecipe(b)
 	default:
 		c.checkConfiguration(path, now)
 	}
 	return c
 }
 
-// CertificateSuffix stands behind the name of a recipe's file in that of its certificate.
-const CertificateSuffix = ".certificate"
-
-// checkRecipe looks at a recipe, and at the certificate beside it where there is one.
-func (c *Checked) checkRecipe(path string, b []byte) {
-	r, err := recipe.Read(b)
-	if err == nil {
-		err = account.Validate(r)
-	}
+// checkRecipe looks at a recipe, and at the certificate behind it.
+func (c *Checked) checkRecipe(b []byte) {
+	alone, proof, err := recipe.SplitFile(b)
 	if err != nil {
 		c.fault(err)
 		return
 	}
-	g, err := account.Guarantee(r)
-	if c.fault(err); err == nil {
-		c.Found = fmt.Sprintf("%q gives %s", r.Name, g.Summary())
-	}
-	proof, err := readFile(path+CertificateSuffix, certificate.MaxSize)
-	if errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	if err == nil {
-		_, err = r.CheckCertificate(proof)
-	}
+	checked, err := recipe.Open(alone, account.Prover)
 	if err != nil {
-		c.fault(fmt.Errorf("%s%s: %w", path, CertificateSuffix, err))
+		c.fault(err)
 		return
 	}
-	c.Found += ", which its certificate proves"
+	c.Found = fmt.Sprintf("%q gives %s", checked.Recipe().Name, checked.Guarantee().Summary())
+	if _, err := recipe.OpenFile(b); err != nil {
+		c.fault(err)
+	} else if len(proof) > 0 {
+		c.Found += ", which its certificate proves"
+	}
 }
 
 // A configuration is that of one party.

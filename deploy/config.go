@@ -17,15 +17,13 @@ import (
 	"github.com/starling-agg/starling/deploy/invitation"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 )
 
 // Limits on the files a configuration names.
 const (
-	maxRecipeFile = 1 << 20
-	maxPublicKey  = 64 << 10
+	maxPublicKey = 64 << 10
 )
 
 // An Aggregator is the configuration of a leader or a helper: leader.toml or helper.toml.
@@ -467,20 +465,6 @@ func halfHonest(c *recipe.Checked) recipe.Loss {
 		return recipe.Loss{}
 	}
 	return left
-}
-
-// OpenRecipe reads and checks a recipe file, once. Its guarantee holds, or it is an
-// error.
-func OpenRecipe(path string) (*recipe.Checked, error) {
-	b, err := readFile(path, maxRecipeFile)
-	if err != nil {
-		return nil, fmt.Errorf("recipe: %w", err)
-	}
-	c, err := recipe.Open(b, account.Prover)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
 }
 
 func readKeyPair(file service.Secret) (*sealed.KeyPair, error) {

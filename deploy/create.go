@@ -83,7 +83,7 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
-	recipeBytes, err := r.Append(nil)
+	recipeBytes, err := RecipeFileOf(r)
 	if err != nil {
 		return fmt.Errorf("deploy: recipe: %w", err)
 	}

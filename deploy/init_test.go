@@ -103,7 +103,7 @@ func TestInit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := r.Append(nil)
+		b, err := RecipeFileOf(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -519,9 +519,9 @@ func TestCheckFile(t *testing.T) {
 	}
 }
 
-// TestCheckCertificate: the certificate beside a recipe is that recipe's, or a fault.
+// TestCheckCertificate: the certificate behind a recipe is that recipe's, or a fault.
 func TestCheckCertificate(t *testing.T) {
-	made := func(epsilon uint64) (path string, proof []byte) {
+	made := func(epsilon uint64) (alone, proof []byte) {
 		t.Helper()
 		r, err := account.New(account.Options{Name: "Test", Query: recipe.Count{}, Leader: "https://leader.example/", Helper: "https://helper.example/",
 			MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: epsilon}})
@@ -535,26 +535,27 @@ func TestCheckCertificate(t *testing.T) {
 		if proof, err = account.Certify(r); err != nil {
 			t.Fatal(err)
 		}
-		path = filepath.Join(t.TempDir(), RecipeFile)
-		if err := os.WriteFile(path, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return path, proof
+		return b, proof
 	}
-	path, proof := made(1)
+	path := filepath.Join(t.TempDir(), RecipeFile)
+	alone, proof := made(1)
 	_, others := made(2)
-	if c := CheckFile(path, initNow()); len(c.Faults) > 0 || strings.Contains(c.Found, "certificate") {
-		t.Errorf("without a certificate: %+v", c)
-	}
 	for name, c := range map[string]struct {
 		proof  []byte
 		faults int
-	}{"its own": {proof, 0}, "another recipe's": {others, 1}, "half of it": {proof[:len(proof)/2], 1}, "nothing": {nil, 1}} {
-		if err := os.WriteFile(path+CertificateSuffix, c.proof, 0o644); err != nil {
+	}{"its own": {proof, 0}, "another recipe's": {others, 1}, "half of it": {proof[:len(proof)/2], 1}, "nothing": {nil, 1},
+		"two": {slices.Concat(proof, proof), 1}, "a byte more": {append(slices.Clone(proof), 7), 1}} {
+		if err := os.WriteFile(path, slices.Concat(alone, c.proof), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if got := CheckFile(path, initNow()); len(got.Faults) != c.faults || strings.Contains(got.Found, "proves") != (c.faults == 0) {
 			t.Errorf("%s: %+v", name, got)
+		}
+		// A server starts without a certificate, and never with a wrong one.
+		_, server := OpenRecipe(path)
+		_, device := OpenCertified(path)
+		if (server == nil) != (c.faults == 0 || len(c.proof) == 0) || (device == nil) != (c.faults == 0) {
+			t.Errorf("%s: %v; %v", name, server, device)
 		}
 	}
 }

@@ -141,22 +141,24 @@ type poser func(*frame, *deploy.Addresses) (*recipe.Recipe, error)
 
 // A frame is one lab under way.
 type frame struct {
-	o       Frame
-	dir     string
-	http    *http.Client
-	recipe  *recipe.Recipe
-	bytes   []byte // of the recipe
-	client  *client.Client
-	config  *deploy.Aggregator // the leader's
-	status  statusReader
-	begun   time.Time
-	asked   time.Time        // when the reports of the last round are made: it is over when the lab begins
-	anchors *signed.Anchors  // that come with the devices' software
-	front   *deploy.Front    // relay and gateway, where there are any
-	via     *ohttp.Transport // of all devices
-	phase   int
+	o      Frame
+	dir    string
+	http   *http.Client
+	recipe *recipe.Recipe
+	file   []byte // of the recipe, with its certificate
+	client *client.Client
+	// guarantee is what the accountant says; devices go by the certificate.
+	guarantee *recipe.Guarantee
+	config    *deploy.Aggregator // the leader's
+	status    statusReader
+	begun     time.Time
+	asked     time.Time        // when the reports of the last round are made: it is over when the lab begins
+	anchors   *signed.Anchors  // that come with the devices' software
+	front     *deploy.Front    // relay and gateway, where there are any
+	via       *ohttp.Transport // of all devices
+	phase     int
 	// certificate was checked by every device, and certified says what it proves; both are
-	// empty where none can be made.
+	// empty where nothing is claimed.
 	certificate []byte
 	certified   string
 
@@ -280,10 +282,13 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 	if f.recipe.ServerKeys, err = owners.ServerKeys(f.recipe.Relay != nil); err != nil {
 		return nil, ctx, err
 	}
-	if f.bytes, err = f.recipe.Append(nil); err != nil {
+	if err := deploy.CreateFor(f.dir, f.recipe, addresses, owners); err != nil {
 		return nil, ctx, err
 	}
-	if err := deploy.CreateFor(f.dir, f.recipe, addresses, owners); err != nil {
+	if f.file, err = os.ReadFile(filepath.Join(f.dir, deploy.RecipeFile)); err != nil {
+		return nil, ctx, fmt.Errorf("lab: %w", err)
+	}
+	if f.guarantee, err = account.Guarantee(f.recipe); err != nil {
 		return nil, ctx, err
 	}
 	if f.front != nil {
@@ -347,11 +352,7 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 	if f.anchors, err = deploy.ReadAnchors(filepath.Join(f.dir, deploy.AnchorsFile)); err != nil {
 		return nil, ctx, errors.Join(err, stop())
 	}
-	certificate, err := account.Certify(f.recipe)
-	if err != nil && !errors.Is(err, recipe.ErrNoCertificate) {
-		return nil, ctx, errors.Join(err, stop())
-	}
-	o := client.Options{Prover: account.Prover, Recipe: f.bytes, Certificate: certificate, Anchors: f.anchors, HTTP: f.http, MaxEpsilon: f.o.Epsilon.FloatDown() * 1.01}
+	o := client.Options{Recipe: f.file, Anchors: f.anchors, HTTP: f.http, MaxEpsilon: f.o.Epsilon.FloatDown() * 1.01}
 	if f.front != nil {
 		if err := f.relayed(); err != nil {
 			return nil, ctx, errors.Join(err, stop())
@@ -362,8 +363,11 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 	if f.client, err = client.New(o); err != nil {
 		return nil, ctx, errors.Join(err, stop())
 	}
-	if proved, ok := f.client.Certified(); ok {
-		f.certificate, f.certified = certificate, certifiedWords(len(certificate), proved)
+	if _, f.certificate, err = recipe.SplitFile(f.file); err != nil {
+		return nil, ctx, errors.Join(err, stop())
+	}
+	if n := len(f.certificate); n > 0 {
+		f.certified = certifiedWords(n, f.client.Guarantee().Loss)
 	}
 	return stop, work, nil
 }

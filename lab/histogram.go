@@ -206,7 +206,7 @@ func visitsRecipe(o *account.Options) {
 
 // promise takes down what the recipe promises.
 func (h *histogram) promise(f *frame) {
-	g, r := f.client.Guarantee(), h.found
+	g, r := f.guarantee, h.found
 	r.Epsilon, r.Delta, r.Unit = g.Epsilon, g.Delta, g.Unit
 	if g.PerPerson > 0 {
 		r.UnitsPerPerson, r.Person = g.PerPerson, &g.Person

@@ -61,7 +61,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("epsilon %v, delta %v", r.Epsilon, r.Delta)
 	}
 	var proof certificate.Certificate
-	if err := proof.UnmarshalBinary(r.Certificate); err != nil || proof.Check() != nil || proof.Epsilon > 1+1e-3 || proof.Delta > 1e-6 ||
+	if err := proof.UnmarshalBinary(r.Certificate[3:]); err != nil || proof.Check() != nil || proof.Epsilon > 1+1e-3 || proof.Delta > 1e-6 ||
 		!strings.Contains(r.Guarantee, "Every device checked the certificate") {
 		t.Errorf("certificate %+v, %v, %v; %s", proof, err, proof.Check(), r.Guarantee)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 )
 
 // TestPopulation plays devices with coins, relay, gateway, both servers and the collector, for each question.
@@ -117,12 +116,11 @@ func checkSampledJSON(t *testing.T, r *Report) {
 // checkLedgers: the devices whose ledger is durable have paid for one round each.
 func checkLedgers(t *testing.T, keep string) {
 	t.Helper()
-	checked, err := deploy.OpenRecipe(filepath.Join(keep, deploy.RecipeFile))
+	checked, err := deploy.OpenCertified(filepath.Join(keep, deploy.RecipeFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := checked.Recipe()
-	price, err := account.LossAfter(r, 1)
+	price, err := checked.LossAfter(1)
 	if err != nil {
 		t.Fatal(err)
 	}

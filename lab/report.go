@@ -48,7 +48,8 @@ type Report struct {
 	// Conditions are the author's word that Epsilon counts on; see [recipe.Guarantee].
 	Conditions []string `json:"conditions"`
 	RecipeID   string   `json:"recipe_id"`
-	// Certificate proves the guarantee; devices check it beside the recipe. Empty where none can be made.
+	// Certificate proves the guarantee to devices; it stands behind the recipe in its file. Empty
+	// where nothing is claimed.
 	Certificate []byte `json:"certificate,omitempty"`
 
 	// Saw says for each party what it held that others did not.

@@ -61,7 +61,7 @@ type Sampled struct {
 // promise takes down what the recipe promises.
 func (p *population) promise(f *frame) {
 	p.histogram.promise(f)
-	g := f.client.Guarantee()
+	g := f.guarantee
 	s := &Sampled{
 		Population: p.o.Population, Sampling: p.o.Sampling.Float(), Question: p.o.Recipe, Rounds: p.o.Rounds, KnownSample: p.o.KnownSample,
 		Fallbacks: g.Fallbacks, Neighbours: g.Neighbours.String(), MinBatch: f.recipe.MinBatch,

@@ -381,7 +381,7 @@ func (s *series) draw(f *frame) { s.found.Table = f.table(s.found.writeCSV) }
 
 // report implements scenario.
 func (s *series) report(f *frame) *SeriesReport {
-	g, out := f.client.Guarantee(), s.found
+	g, out := f.guarantee, s.found
 	out.Rejected, out.SecondsByStep, out.Epsilon, out.Delta, out.RecipeID = f.rejected, f.seconds, g.Epsilon, g.Delta, f.client.RecipeID().String()
 	out.Conditions = append([]string{}, g.Conditions...)
 	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. %s Noise: %s.%s", g.Loss,

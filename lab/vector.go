@@ -508,7 +508,7 @@ func (v *vectors) draw(f *frame) { v.found.Table = f.table(v.found.writeCSV) }
 func (v *vectors) report(f *frame) *VectorReport {
 	out := v.found
 	q, _ := f.recipe.Vector()
-	g := f.client.Guarantee()
+	g := f.guarantee
 	out.Proof, out.FracBits = q.Proof.String(), int(q.FracBits)
 	out.Influence = q.Norm() / float64(out.Accepted)
 	out.MovedAtMost = float64(out.Attackers) * out.Influence

@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 
 	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
-
-// CertificateRoom is by how much, relative to the claim, the epsilon of a certificate may be above it. Noise is calibrated to the
-// claim almost exactly, and the checker rounds outward more than the accountant. Every device holds the recipe to the claim
-// itself by the accountant, too.
-const CertificateRoom = 1e-3
 
 // ErrNoCertificate: no certificate can be made for a recipe of this kind, although its guarantee is computed and holds.
 var ErrNoCertificate = errors.New("recipe: no certificate")
@@ -44,69 +40,79 @@ func (e *CertificateError) Error() string {
 // Unwrap returns Err.
 func (e *CertificateError) Unwrap() error { return e.Err }
 
-// CheckCertificate returns what b proves if it is a certificate of the recipe's claim: about the recipe's noise, coins, dummies,
-// contributions and rounds for its neighbours, no weaker than what is claimed but for [CertificateRoom], and with a proof that holds.
-// It does not ask the accountant. The error is a *[CertificateError], or matches [ErrNoCertificate] where the recipe is of a kind that
-// has none.
-func (r *Recipe) CheckCertificate(b []byte) (Loss, error) {
-	want, err := r.Certifiable()
-	if err != nil {
-		return NoPrivacy, err
-	}
-	var c certificate.Certificate
-	if err := c.UnmarshalBinary(b); err != nil {
-		return NoPrivacy, &CertificateError{"cannot be read", err}
-	}
-	claim := r.Claim.(ApproxDP)
-	most := new(big.Rat).SetFloat64(CertificateRoom)
-	most.Mul(most.Add(most, big.NewRat(1, 1)), claim.Epsilon.Rat())
-	most.Sub(most, new(big.Rat).SetFloat64(want.More))
-	left := new(big.Rat).Sub(claim.Delta.Rat(), new(big.Rat).SetFloat64(want.Spent()))
-	switch {
-	case c.Neighbours != r.Neighbours():
-		return NoPrivacy, &CertificateError{"is about other neighbours", nil}
-	case len(c.Terms) != 1:
-		return NoPrivacy, &CertificateError{fmt.Sprintf("is about %d kinds of release, not 1", len(c.Terms)), nil}
-	case !want.matches(c.Terms[0]):
-		return NoPrivacy, &CertificateError{fmt.Sprintf("is about the release %+v, the recipe's is %+v", c.Terms[0], want.Term), nil}
-	case !atMost(c.Epsilon, most) || !atMost(c.Delta, left):
-		return NoPrivacy, &CertificateError{fmt.Sprintf("proves epsilon %v and delta %v, the recipe claims %v and %v", c.Epsilon, c.Delta, claim.Epsilon,
-			claim.Delta), nil}
-	}
-	if err := c.Check(); err != nil {
-		return NoPrivacy, &CertificateError{"does not hold", err}
-	}
-	return Loss{c.Epsilon + want.More, claim.Delta.Float()}, nil
-}
-
 // atMost says whether x is a number and not above bound, exactly.
 func atMost(x float64, bound *big.Rat) bool {
 	return !math.IsNaN(x) && !math.IsInf(x, 0) && new(big.Rat).SetFloat64(x).Cmp(bound) <= 0
 }
 
-// A Release is what a certificate of a recipe must be about.
+// A Release is what one proof of a certificate must be about.
 type Release struct {
 	release.Term
-	// Where rho is not nil the term's Mu, a rho of zCDP or a response's loss, may be any
+	// Neighbours that the proof tells apart.
+	Neighbours release.Neighbours
+	// Where Rho is not nil the term's Mu, a rho of zCDP or a response's loss, may be any
 	// that is not below it. Mu and Fail of a shuffled release are the certificate's own,
 	// and so is Dummies where DummyRate is not 0: the number of devices that are sure to
-	// be free to send a dummy, but for the miss in each round, when each of the others is
-	// with probability free.
+	// be free to send a dummy, but for the Miss in each round, when each of the Others is
+	// with probability Free.
 	Rho        *big.Rat
 	Others     uint64
 	Free, Miss float64
-	// square is, where it is not nil, what the square of the term's Mu must not be below: of noise on vectors as rounded Gaussian
+	// Square is, where it is not nil, what the square of the term's Mu must not be below: of noise on vectors as rounded Gaussian
 	// noise (docs/proofs/rounded-gaussians.md).
 	Square *big.Rat
-	// redrawn is what a round spends of delta on reports that a device draws again, more what all rounds add to epsilon for it.
+	// Watched is the loss of a response that is released beside, once a round: whether a
+	// device reports, to who watches it. 0 is none.
+	Watched float64
+	// Redrawn is what a round spends of delta on reports that a device draws again, More what all rounds add to epsilon for it.
 	Redrawn, More float64
 	Rounds        uint32
+
+	hidden bool // who reports
+}
+
+// Pure describes the release by its pure loss alone, where it has one: as a response among
+// two answers, which is less private than any other release of that loss. A proof may be
+// of that as well, and is where the pure loss of all rounds is as good as what the release
+// itself gives.
+func (w Release) Pure() (Release, bool) {
+	var loss *big.Rat
+	switch w.Family {
+	case release.FamilyDiscreteLaplace:
+		loss = new(big.Rat).SetFrac(new(big.Int).SetUint64(w.Den), new(big.Int).SetUint64(w.Num))
+		loss.Mul(loss, new(big.Rat).SetInt(new(big.Int).SetUint64(w.Shift)))
+	case release.FamilyShuffled: // what every report gives by itself
+		loss = new(big.Rat).SetFloat64(w.Local)
+		loss.Add(loss, new(big.Rat).SetFloat64(2*w.Redraw))
+	default:
+		return w, false
+	}
+	t := release.Term{Family: release.FamilyResponse, Answers: 2, Count: w.Count, Sample: w.Sample, Rate: w.Rate, DummyRate: w.DummyRate}
+	w.Term, w.Rho = t, loss
+	return w, true
+}
+
+// Beside are the terms that stand behind the release's own.
+func (w Release) Beside() []release.Term {
+	if w.Watched == 0 {
+		return nil
+	}
+	return []release.Term{{Family: release.FamilyResponse, Count: uint64(w.Rounds), Mu: w.Watched, Answers: 2, Rate: 1}}
 }
 
 // Spent is what all rounds cost of delta beside what the certificate proves.
 func (w Release) Spent() float64 { return outward.Up((w.Miss + w.Redrawn) * float64(w.Rounds)) }
 
-func (w Release) matches(t release.Term) bool {
+// matches says whether terms are the release's, with what stands behind it.
+func (w Release) matches(terms []release.Term) bool {
+	if len(terms) == 0 || !slices.Equal(terms[1:], w.Beside()) {
+		return false
+	}
+	pure, ok := w.Pure()
+	return w.is(terms[0]) || ok && pure.is(terms[0])
+}
+
+func (w Release) is(t release.Term) bool {
 	if w.Rho != nil {
 		if math.IsNaN(t.Mu) || math.IsInf(t.Mu, 0) || new(big.Rat).SetFloat64(t.Mu).Cmp(w.Rho) < 0 {
 			return false
@@ -134,46 +140,83 @@ func (w Release) matches(t release.Term) bool {
 	return t == w.Term
 }
 
-// Certifiable describes the recipe's releases to the checker, from the recipe alone.
-func (r *Recipe) Certifiable() (Release, error) {
+// Releases describes to the checker what the recipe's certificate must prove, from the
+// recipe alone: first the guarantee and, where that has conditions, second the loss on
+// none of them, unless a formula of the recipe says it ([Recipe.OwnNoise]). The second
+// has no Family where no proof of it can be made. The error matches [ErrNoCertificate].
+func (r *Recipe) Releases() ([]Release, error) {
 	claim, ok := r.Claim.(ApproxDP)
 	if !ok || r.Exact() {
-		return Release{}, fmt.Errorf("%w: nothing is claimed", ErrNoCertificate)
+		return nil, fmt.Errorf("%w: nothing is claimed", ErrNoCertificate)
 	}
-	w := Release{Term: release.Term{Count: uint64(claim.Rounds), Rate: 1}, Rounds: claim.Rounds}
+	first, err := r.guaranteed(claim)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Conditions()) == 0 {
+		return []Release{first}, nil
+	}
+	if _, local := r.Randomizer.(LocalRandomizer); local {
+		return []Release{first}, nil
+	}
+	second, err := r.plain(claim)
+	if err != nil {
+		second = Release{Neighbours: r.KnownNeighbours(), Rounds: claim.Rounds}
+	}
+	return []Release{first, second}, nil
+}
+
+// guaranteed describes what the guarantee is about.
+func (r *Recipe) guaranteed(claim ApproxDP) (Release, error) {
+	w := Release{
+		Term: release.Term{Count: uint64(claim.Rounds), Rate: 1}, Neighbours: r.Neighbours(), Rounds: claim.Rounds, hidden: r.Amplified(),
+	}
+	var err error
 	if r.Randomized() {
-		if err := r.Randomizer.certify(&w, r, claim); err != nil {
-			return w, err
-		}
-	} else if err := w.noisy(r, r.HonestServers(claim)); err != nil {
+		err = r.Randomizer.certify(&w, r, claim)
+	} else {
+		err = w.noisy(r, r.HonestServers(claim))
+	}
+	if err != nil || !w.hidden {
 		return w, err
 	}
-	switch {
-	case r.Amplified():
-		miss := claim.Delta.FloatDown() / float64(claim.Rounds) * MissShare
-		c, err := r.CoinRates()
-		if err != nil {
-			return w, fmt.Errorf("%w: %w", ErrNoCertificate, err)
-		}
-		if w.Count != uint64(claim.Rounds) || w.Family == release.FamilyZCDP {
-			return w, fmt.Errorf("%w of a sample with this noise", ErrNoCertificate)
-		}
-		w.Sample, w.Rate, w.DummyRate = release.SamplePoisson, c.Rate, c.Dummy
-		w.Others, w.Free, w.Miss = r.Dummies.Senders-1, c.Free, miss
-	case r.ByAnswer():
-		return w, fmt.Errorf("%w of importance sampling that anybody may watch", ErrNoCertificate)
+	c, err := r.CoinRates()
+	if err != nil {
+		return w, fmt.Errorf("%w: %w", ErrNoCertificate, err)
 	}
+	if w.Count != uint64(claim.Rounds) || w.Family == release.FamilyZCDP {
+		return w, fmt.Errorf("%w of a sample with this noise", ErrNoCertificate)
+	}
+	w.Sample, w.Rate, w.DummyRate = release.SamplePoisson, c.Rate, c.Dummy
+	w.Others, w.Free, w.Miss = r.Dummies.Senders-1, c.Free, claim.Delta.FloatDown()/float64(claim.Rounds)*MissShare
 	return w, nil
+}
+
+// plain describes what is left where it is known who sent what, and where devices add
+// noise of their own what one of them gives by itself.
+func (r *Recipe) plain(claim ApproxDP) (Release, error) {
+	w := Release{Term: release.Term{Count: uint64(claim.Rounds), Rate: 1}, Neighbours: r.KnownNeighbours(), Rounds: claim.Rounds}
+	w.Watched = r.Watched()
+	if z, ok := r.Randomizer.(aloner); ok {
+		return w, z.alone(&w, r, claim)
+	}
+	return w, w.noisy(r, r.HonestServers(claim))
+}
+
+// An aloner is a randomizer whose noise a proof must be about where nothing else protects.
+type aloner interface {
+	// alone describes the noise of one device's reports, to who reads them.
+	alone(w *Release, r *Recipe, claim ApproxDP) error
 }
 
 // rounded describes noise of so many draws on vectors of bounded norm as continuous noise of 4 less in variance. That differs by a
 // factor of at most e^(1e-17), for which the square of the distance is a little larger.
-func (w *Release) rounded(r *Recipe, bound uint64, variance *big.Rat, draws uint64) error {
+func (w *Release) rounded(bound uint64, variance *big.Rat, draws uint64) error {
 	if variance.Cmp(big.NewRat(8, 1)) < 0 || draws > 1<<32 {
 		return fmt.Errorf("%w of this little noise on vectors", ErrNoCertificate)
 	}
 	distance := new(big.Rat).SetInt(new(big.Int).SetUint64(bound))
-	if r.Neighbours() == release.ReplaceOne {
+	if w.Neighbours == release.ReplaceOne {
 		distance.Mul(distance, big.NewRat(2, 1))
 	}
 	all := new(big.Rat).Mul(variance, new(big.Rat).SetInt(new(big.Int).SetUint64(draws)))
@@ -195,7 +238,7 @@ func (w *Release) noisy(r *Recipe, honest int) error {
 	// By how much a report moves the sum: coordinates, each by at most shift. One report that replaces another moves twice as many
 	// ones as one that comes or goes, and a vector twice as far.
 	times := uint64(2)
-	if r.Neighbours() != release.ReplaceOne {
+	if w.Neighbours != release.ReplaceOne {
 		times = 1
 	}
 	return r.Noise.certify(w, r, r.Query.moved(times), honest)

@@ -3,7 +3,11 @@ package recipe_test
 import (
 	"bytes"
 	"errors"
+	"math/big"
+	"slices"
 	"testing"
+
+	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/starling-agg/starling/dp/release"
 	. "github.com/starling-agg/starling/recipe"
@@ -32,7 +36,7 @@ func TestCertify(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: its own certificate: %v", name, err)
 		}
-		if claim := r.Claim.(ApproxDP); proved.Epsilon > claim.Epsilon.Float()*(1+CertificateRoom) || proved.Delta > claim.Delta.Float() {
+		if claim := r.Claim.(ApproxDP); proved.Epsilon > claim.Epsilon.Float() || proved.Delta > claim.Delta.Float() {
 			t.Errorf("%s: proves %v", name, proved)
 		}
 		t.Logf("%s: %d bytes, %v", name, len(b), proved)
@@ -56,38 +60,70 @@ func mustCertify(t *testing.T, r *Recipe) []byte {
 	return b
 }
 
+// proofsOf are the proofs of a certificate.
+func proofsOf(t *testing.T, b []byte) (proofs [][]byte) {
+	t.Helper()
+	for s := cryptobyte.String(b); !s.Empty(); {
+		var proof cryptobyte.String
+		if !s.ReadUint24LengthPrefixed(&proof) {
+			t.Fatalf("%x is no certificate", b)
+		}
+		proofs = append(proofs, proof)
+	}
+	return proofs
+}
+
+func wrapped(t *testing.T, proofs ...[]byte) []byte {
+	t.Helper()
+	b, err := AppendCertificate(nil, proofs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// changed is a certificate of which one proof says something else.
+func changed(t *testing.T, b []byte, which int, change func(*certificate.Certificate)) []byte {
+	t.Helper()
+	proofs := proofsOf(t, b)
+	var c certificate.Certificate
+	err := c.UnmarshalBinary(proofs[which])
+	if err == nil {
+		change(&c)
+		proofs[which], err = c.MarshalBinary()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wrapped(t, proofs...)
+}
+
 // A certificate of anything else is refused, however true it is.
 func TestCheckCertificateRefuses(t *testing.T) {
 	r := doctor()
 	good := mustCertify(t, r)
-	changed := func(change func(*certificate.Certificate)) []byte {
-		var c certificate.Certificate
-		if err := c.UnmarshalBinary(good); err != nil {
-			t.Fatal(err)
-		}
-		change(&c)
-		b, err := c.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
+	claims := func(change func(*certificate.Certificate)) []byte { return changed(t, good, 0, change) }
 	term := func(change func(*release.Term)) []byte {
-		return changed(func(c *certificate.Certificate) { change(&c.Terms[0]) })
+		return claims(func(c *certificate.Certificate) { change(&c.Terms[0]) })
 	}
 	for name, tc := range map[string]struct {
 		b       []byte
 		byProof bool // refused by package certificate
 	}{
-		"no bytes":         {nil, true},
-		"a byte more":      {append(append([]byte(nil), good...), 0), true},
-		"a smaller claim":  {changed(func(c *certificate.Certificate) { c.Epsilon *= .5 }), true},
-		"a smaller delta":  {changed(func(c *certificate.Certificate) { c.Delta *= 1e-25 }), true},
-		"a larger epsilon": {changed(func(c *certificate.Certificate) { c.Epsilon *= 3 }), false},
-		"a larger delta":   {changed(func(c *certificate.Certificate) { c.Delta *= 2 }), false},
-		"zero-out":         {changed(func(c *certificate.Certificate) { c.Neighbours = release.ZeroOut }), false},
-		"no term":          {changed(func(c *certificate.Certificate) { c.Terms = nil }), false},
-		"a term more":      {changed(func(c *certificate.Certificate) { c.Terms = append(c.Terms, c.Terms[0]) }), false},
+		"no bytes":         {nil, false},
+		"half of it":       {good[:len(good)/2], false},
+		"a byte less":      {good[:len(good)-1], false},
+		"a byte more":      {append(slices.Clone(good), 0), false},
+		"twice":            {slices.Concat(good, good), false},
+		"no proof":         {[]byte{0, 0, 0}, true},
+		"a longer proof":   {wrapped(t, append(slices.Clone(proofsOf(t, good)[0]), 0)), true},
+		"a smaller claim":  {claims(func(c *certificate.Certificate) { c.Epsilon *= .5 }), true},
+		"a smaller delta":  {claims(func(c *certificate.Certificate) { c.Delta *= 1e-25 }), true},
+		"a larger epsilon": {claims(func(c *certificate.Certificate) { c.Epsilon *= 3 }), false},
+		"a larger delta":   {claims(func(c *certificate.Certificate) { c.Delta *= 2 }), false},
+		"zero-out":         {claims(func(c *certificate.Certificate) { c.Neighbours = release.ZeroOut }), false},
+		"no term":          {claims(func(c *certificate.Certificate) { c.Terms = nil }), false},
+		"a term more":      {claims(func(c *certificate.Certificate) { c.Terms = append(c.Terms, c.Terms[0]) }), false},
 		"more noise":       {term(func(t *release.Term) { t.Num *= 2 }), false},
 		"two servers":      {term(func(t *release.Term) { t.Honest = 2 }), false},
 		"one coordinate":   {term(func(t *release.Term) { t.Coordinates = 1 }), false},
@@ -118,6 +154,9 @@ func TestCheckCertificateRefuses(t *testing.T) {
 	vector.Query = vectorVariants()["vector pine32"].Query
 	noise, err := account.Calibrate(vector.Query, account.GaussianNoise, Decimal{1, 0}, Decimal{1, 9}, 1)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if noise, err = noise.Stronger(1e-3); err != nil { // as New does
 		t.Fatal(err)
 	}
 	vector.Noise, vector.Claim = noise, ApproxDP{Epsilon: Decimal{1, 0}, Delta: Decimal{1, 9}, Rounds: 1, HonestServers: 1}
@@ -167,15 +206,7 @@ func TestCheckCertificateRefusesOtherCoins(t *testing.T) {
 		r := all[of]
 		good := mustCertify(t, r)
 		for name, lie := range lies {
-			var c certificate.Certificate
-			if err := c.UnmarshalBinary(good); err != nil {
-				t.Fatal(err)
-			}
-			lie(&c)
-			b, err := c.MarshalBinary()
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := changed(t, good, 0, lie)
 			if err := check(r, b); !bytes.Equal(b, good) && !errors.As(err, new(*CertificateError)) {
 				t.Errorf("%s: %s: %v", of, name, err)
 			}
@@ -256,8 +287,24 @@ func TestSampledRecipesHaveCertificates(t *testing.T) {
 	}
 }
 
-// Noise that is calibrated to a claim leaves enough of it for a certificate.
-func TestCalibratedNoiseHasACertificate(t *testing.T) {
+// What is calibrated to a claim, or claims what was computed, is proved: exactly, not
+// nearly.
+func TestWhatIsMadeHasACertificate(t *testing.T) {
+	made := func(o account.Options) {
+		t.Helper()
+		o.Name, o.Leader, o.Helper, o.MinBatch = "Made", "https://leader.example/", "https://helper.example/", 1000
+		r, err := account.New(o)
+		if err != nil {
+			t.Errorf("%v of %v at epsilon %v: %v", o.Kind, o.Query, o.Epsilon, err)
+			return
+		}
+		l, err := r.CheckCertificate(mustCertify(t, r))
+		claim := r.Claim.(ApproxDP).Epsilon
+		g, err2 := account.Guarantee(r)
+		if err != nil || err2 != nil || new(big.Rat).SetFloat64(l.Epsilon).Cmp(claim.Rat()) > 0 || g.Epsilon > l.Epsilon*(1+1e-9) || l.Epsilon > g.Epsilon*(1+1e-3) {
+			t.Errorf("%v of %v: claims %v, computed %v, proved %v: %v %v", r.Noise, o.Query, claim, g.Epsilon, l.Epsilon, err, err2)
+		}
+	}
 	for _, kind := range []account.NoiseKind{account.GaussianNoise, account.LaplaceNoise} {
 		for _, q := range []Query{Count{}, Sum{Max: 1000}, Histogram{Length: 21}, Multihot{Length: 40, MaxWeight: 3}, SumVec{Length: 100, Max: 255},
 			L1BoundSum{Length: 30, Max: 15}, L1BoundSum{Length: 1, Max: 3}} {
@@ -265,22 +312,12 @@ func TestCalibratedNoiseHasACertificate(t *testing.T) {
 				if _, sum := q.(SumVec); sum && kind == account.LaplaceNoise {
 					continue
 				}
-				r := doctor()
-				noise, err := account.Calibrate(q, kind, epsilon, Decimal{1, 9}, 1)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.Query, r.Noise, r.Claim = q, noise, ApproxDP{Epsilon: epsilon, Delta: Decimal{1, 9}, Rounds: 1, HonestServers: 1}
-				_, err = account.Certify(r)
-				// Several coordinates of Laplace noise need laws on a grid, which is coarser than the calibration.
-				_, one := q.(Count)
-				_, other := q.(Sum)
-				_, response := q.(L1BoundSum) // one or two
-				other = other || response
-				if err != nil && (kind == account.GaussianNoise || one || other) || err != nil && !errors.Is(err, ErrNoCertificate) {
-					t.Errorf("%v of %v at epsilon %v: %v", kind, q, epsilon, err)
-				}
+				made(account.Options{Query: q, Kind: kind, Epsilon: epsilon})
+				made(account.Options{Query: q, Kind: kind, Epsilon: epsilon, Rounds: 3})
 			}
 		}
 	}
+	made(account.Options{Query: Sum{Max: 10}, Noise: DiscreteLaplace{Scale: Rational{Num: 10, Den: 1}}, Rounds: 8}) // epsilon 8, to the last bit
+	made(account.Options{Query: Histogram{Length: 4}, Randomizer: KRR{Decimal{775, 2}}, Rounds: 32})
+	made(account.Options{Query: Multihot{Length: 9}, Randomizer: RAPPOR{Decimal{2, 0}}, Rounds: 5})
 }

@@ -87,6 +87,13 @@ func (n CorrelatedGaussian) certify(w *Release, _ *Recipe, m movement, _ int) er
 	return nil
 }
 
+// Stronger is the noise with a variance that is larger by the share, rounded up.
+func (n CorrelatedGaussian) Stronger(share float64) (Noise, error) {
+	var err error
+	n.Variance, err = larger(n.Variance, share)
+	return n, err
+}
+
 // Correlated returns the recipe's noise if it is correlated over rounds.
 func (r *Recipe) Correlated() (CorrelatedGaussian, bool) {
 	n, ok := r.Noise.(CorrelatedGaussian)

@@ -91,7 +91,21 @@ func (z Gaussian) certify(w *Release, r *Recipe, claim ApproxDP) error {
 		return fmt.Errorf("%w: %w", ErrNoCertificate, err)
 	}
 	w.Redrawn, w.More = cost.Spent, RedrawCost(float64(claim.Rounds)*-math.Log1p(-cost.Odds))
-	return w.rounded(r, z.Clip, z.Variance.Rat(), r.Draws(false))
+	return w.rounded(z.Clip, z.Variance.Rat(), r.Draws(false))
+}
+
+// alone implements aloner: who sees a report sees that it is within the bound.
+func (z Gaussian) alone(w *Release, r *Recipe, claim ApproxDP) error {
+	q, ok := r.Query.(Vector)
+	if !ok {
+		return fmt.Errorf("%w of this randomizer", ErrNoCertificate)
+	}
+	odds, err := z.Redraws(q)
+	if err != nil || odds >= 1 {
+		return fmt.Errorf("%w of reports that are always drawn again", ErrNoCertificate)
+	}
+	w.Redrawn, w.More = RedrawCost(claim.Delta.FloatDown()*odds), RedrawCost(float64(claim.Rounds)*-math.Log1p(-odds))
+	return w.rounded(z.Clip, z.Variance.Rat(), 1)
 }
 
 // Noised clips, adds the device's noise, and draws again while the sum is longer than what is

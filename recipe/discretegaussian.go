@@ -115,14 +115,14 @@ func (DiscreteGaussian) norm() int            { return 2 }
 func (DiscreteGaussian) AddsUp() bool      { return true }
 func (n DiscreteGaussian) Stated() float64 { return n.Variance.Float() }
 
-func (n DiscreteGaussian) certify(w *Release, r *Recipe, m movement, honest int) error {
+func (n DiscreteGaussian) certify(w *Release, _ *Recipe, m movement, honest int) error {
 	per, err := n.PerServer()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoCertificate, err)
 	}
 	variance := per.Rat()
-	if m.ball && r.Amplified() {
-		return w.rounded(r, m.shift, variance, uint64(honest))
+	if m.ball && w.hidden {
+		return w.rounded(m.shift, variance, uint64(honest))
 	}
 	if m.ball { // rho = distance^2/(2 variance)
 		w.Rho = new(big.Rat).Quo(squared(m.shift, m.coordinates), variance.Mul(variance, big.NewRat(2*int64(honest), 1)))
@@ -135,4 +135,11 @@ func (n DiscreteGaussian) certify(w *Release, r *Recipe, m movement, honest int)
 		w.Count, w.Coordinates = w.Count*m.coordinates, 1
 	}
 	return nil
+}
+
+// Stronger is the noise with a variance that is larger by the share, rounded up.
+func (n DiscreteGaussian) Stronger(share float64) (Noise, error) {
+	var err error
+	n.Variance, err = larger(n.Variance, share)
+	return n, err
 }

@@ -92,3 +92,10 @@ func (n DiscreteLaplace) certify(w *Release, _ *Recipe, m movement, _ int) error
 	w.Count *= m.coordinates
 	return nil
 }
+
+// Stronger is the noise with a scale that is larger by the share, rounded up.
+func (n DiscreteLaplace) Stronger(share float64) (Noise, error) {
+	var err error
+	n.Scale, err = larger(n.Scale, share)
+	return n, err
+}

@@ -49,7 +49,9 @@
 //
 // # Identity
 //
-// [ID] is SHA-256("starling recipe v1" || bytes). The DAP task follows from the recipe alone ([Recipe.Task]):
+// [ID] is SHA-256("starling recipe v1" || bytes). A recipe file has a certificate behind the
+// bytes ([SplitFile], [OpenFile]), which the id leaves out: another proof of the same
+// guarantee makes no other recipe. The DAP task follows from the recipe alone ([Recipe.Task]):
 // task_info is the recipe's id, so the id, and through it every choice, is authenticated by each encrypted share.
 //
 // The package is pure: no network, clock, log or goroutine.

@@ -27,6 +27,8 @@ type Noise interface {
 	AddsUp() bool
 	// Stated is the variance that is stated of the noise of one round, about; 0 where none is.
 	Stated() float64
+	// Stronger is the same kind of noise with a parameter that is larger by a small share.
+	Stronger(share float64) (Noise, error)
 	noise() uint8
 	append(b *cryptobyte.Builder)
 	// params are those of the JSON form, nil for none.
@@ -56,6 +58,15 @@ type Spread struct {
 // Normal95 is how many standard deviations a normal variable stays within with probability
 // 95 %.
 const Normal95 = 1.959964
+
+// larger is x with a numerator that is larger by the share, by 1 at least.
+func larger(x Rational, share float64) (Rational, error) {
+	more := math.Ceil(float64(x.Num) * share)
+	if !(more < 1<<63) || x.Num > math.MaxUint64-uint64(more) {
+		return x, fmt.Errorf("recipe: no noise is stronger by %v", share)
+	}
+	return NewRational(x.Num+uint64(more), x.Den)
+}
 
 func normalSpread(deviation float64) Spread { return Spread{deviation, Normal95 * deviation} }
 
@@ -97,6 +108,7 @@ type NoNoise struct{}
 func (NoNoise) String() string                  { return "none: results are exact" }
 func (NoNoise) Sampler() (noise.Sampler, error) { return noise.Zero{}, nil }
 func (NoNoise) Spread() Spread                  { return Spread{} }
+func (NoNoise) Stronger(float64) (Noise, error) { return NoNoise{}, nil }
 func (NoNoise) noise() uint8                    { return tagNoiseNone }
 func (NoNoise) append(*cryptobyte.Builder)      {}
 func (NoNoise) params() any                     { return nil }

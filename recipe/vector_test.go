@@ -191,7 +191,7 @@ func TestVectorHalf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x := one.NoiseVariance() / all.NoiseVariance(); math.Abs(x-1) > 1e-9 {
+	if x := one.NoiseVariance() / all.NoiseVariance(); math.Abs(x-1) > 1e-7 { // a proof of each takes its own last digits
 		t.Errorf("the variance is %v of that of drawing all, want the same", x)
 	}
 }

@@ -98,6 +98,10 @@ func (d *Device) Consider(ctx context.Context, o client.Options, now time.Time) 
 	b := o.Recipe
 	if o.Checked != nil {
 		b = o.Checked.Bytes()
+	} else if o.Prover == nil {
+		if alone, _, split := recipe.SplitFile(b); split == nil {
+			b = alone
+		}
 	}
 	id := recipe.ID(sha256.Sum256(append([]byte(recipe.IDDomain), b...)))
 	if err == nil && d.Log != nil {
@@ -210,7 +214,7 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	if err := d.Ledger.See(ctx, c.RecipeID(), p.checked.Bytes(), t); err != nil {
 		return nil, err
 	}
-	if err := d.Ledger.Charge(ctx, c.RecipeID(), round, r.DeviceRule(), t, p.checked.LossAfter); err != nil {
+	if err := d.Ledger.Charge(ctx, c.RecipeID(), round, r.DeviceRule(), t, PriceOf(p.checked)); err != nil {
 		return nil, err
 	}
 	if donates {

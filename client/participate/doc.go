@@ -46,7 +46,8 @@
 // three that was put back by itself is found out. All three put back together are found
 // out by a [Counter] outside of them, if there is one; a copy on another device is not.
 //
-// Losses within a recipe are composed by its prover, and those of different recipes
+// Losses within a recipe are composed by its prover, on a device the certificate in the
+// recipe's file, and those of different recipes
 // are added up: they bound how well anyone could tell two lives apart that differ, in
 // each recipe, by what its neighbouring relation says.
 package participate

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/big"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/internal/disk"
-	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -109,14 +109,16 @@ type Entry struct {
 	Rounds uint32 `json:"rounds"`
 	// Loss is what that cost; the zero Loss before the first decision.
 	Loss recipe.Loss `json:"loss"`
+	// Unconditional is what it cost on none of Conditions.
+	Unconditional recipe.Loss `json:"-"`
 	// Conditions are what Loss counts on and only the recipe's author says; see
 	// [recipe.Recipe.Conditions].
 	Conditions []string `json:"conditions,omitempty"`
 	// Refused is why the device refused the recipe, last; empty if it did not.
 	Refused string `json:"refused,omitempty"`
 
-	last    uint64 // the last round decided
-	charged charge
+	last          uint64 // the last round decided
+	charged, open charge // open: on none of the conditions
 }
 
 // charge is a loss in units that add up without rounding: 10^-9 of epsilon and 10^-18 of
@@ -133,14 +135,20 @@ func newCharge(l recipe.Loss) charge {
 	if !l.Finite() {
 		return charge{unbounded, 0}
 	}
-	units := func(x, unit float64) uint64 {
-		u := math.Ceil(outward.Above(x / unit))
-		if u >= 1<<62 {
+	// Exactly, so that an epsilon of 1 fits a budget of 1.
+	units := func(x float64, each int64) uint64 {
+		if !(x*float64(each) < 1<<62) {
 			return unbounded
 		}
-		return uint64(u)
+		u := new(big.Rat).SetFloat64(max(x, 0))
+		u.Mul(u, new(big.Rat).SetInt64(each))
+		q, rest := new(big.Int).QuoRem(u.Num(), u.Denom(), new(big.Int))
+		if rest.Sign() > 0 {
+			q.Add(q, big.NewInt(1))
+		}
+		return q.Uint64()
 	}
-	return charge{units(l.Epsilon, epsilonUnit), units(l.Delta, deltaUnit)}
+	return charge{units(l.Epsilon, 1e9), units(l.Delta, 1e18)}
 }
 
 func (c charge) loss() recipe.Loss {
@@ -310,36 +318,38 @@ func (l *Ledger) Refuse(ctx context.Context, id recipe.ID, reason string, now ti
 }
 
 // Unconditional is what the rounds that were decided have cost where none of the entries'
-// Conditions are counted on, as after says of each recipe that has some: package account's
-// UnconditionalAfter does. A recipe that can no longer be read, or whose loss cannot be
-// computed, counts as one without differential privacy.
-func Unconditional(entries []Entry, after func(r *recipe.Recipe, rounds uint32) (recipe.Loss, error)) Spent {
+// Conditions are counted on.
+func Unconditional(entries []Entry) Spent {
 	var s sum
 	for _, e := range entries {
-		if e.Rounds == 0 {
-			continue
+		if e.Rounds > 0 {
+			s.add(e.open)
 		}
-		loss := e.Loss
-		r, err := recipe.Read(e.Bytes)
-		if err == nil && len(e.Conditions) > 0 {
-			loss, err = after(r, e.Rounds)
-		}
-		if err != nil {
-			loss = recipe.NoPrivacy
-		}
-		s.add(newCharge(loss))
 	}
 	return s.public()
 }
 
+// A Price says what the first rounds of a recipe, 1 or more, cost in all, and what they
+// cost on none of its conditions: [recipe.Checked.LossAfter] and UnconditionalAfter.
+type Price func(rounds uint32) (loss, unconditional recipe.Loss, err error)
+
+// PriceOf is the price of a recipe that was checked.
+func PriceOf(c *recipe.Checked) Price {
+	return func(rounds uint32) (loss, unconditional recipe.Loss, err error) {
+		if loss, err = c.LossAfter(rounds); err == nil {
+			unconditional, err = c.UnconditionalAfter(rounds)
+		}
+		return loss, unconditional, err
+	}
+}
+
 // Charge pays for one round of a recipe that was seen: after it, rounds rounds of the
-// recipe have been decided, which the price function says the loss of. The rule is the
+// recipe have been decided, and the price says what they cost. The rule is the
 // recipe's: how often, and how many rounds apart. The charge and the mark behind it are
 // durable on return; only then may a coin be tossed. It fails with [ErrDecided],
 // *[SeparationError], *[BudgetError], [ErrLedger] or the context's error, and then
 // nothing may be tossed. Rounds come in rising order.
-func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule recipe.DeviceRule, now time.Time,
-	price func(rounds uint32) (recipe.Loss, error)) error {
+func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule recipe.DeviceRule, now time.Time, price Price) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.broken != nil {
@@ -355,7 +365,7 @@ func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule re
 	if e.Rounds > 0 && round-e.last < rule.Separation {
 		return &SeparationError{Last: e.last, Round: round, Separation: rule.Separation}
 	}
-	loss, err := price(e.Rounds + 1)
+	loss, open, err := price(e.Rounds + 1)
 	if err != nil {
 		return err
 	}
@@ -379,7 +389,8 @@ func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule re
 		}
 		return &BudgetError{Spent: before, Price: step, Budget: l.o, Conditional: conditional}
 	}
-	if err := l.append(ctx, record{kind: kindCharge, day: day(now), recipe: id, round: round, charge: after}); err != nil {
+	if err := l.append(ctx, record{kind: kindCharge, day: day(now), recipe: id, round: round, charge: after,
+		open: newCharge(open)}); err != nil {
 		return err
 	}
 	return l.setMark(l.mark)
@@ -450,7 +461,8 @@ func (l *Ledger) apply(r record) error {
 		e.Refused = string(r.bytes)
 	case kindCharge:
 		e.Rounds++
-		e.last, e.charged, e.Loss, e.Refused = r.round, r.charge, r.charge.loss(), ""
+		e.last, e.charged, e.open, e.Refused = r.round, r.charge, r.open, ""
+		e.Loss, e.Unconditional = r.charge.loss(), r.open.loss()
 	}
 	return nil
 }

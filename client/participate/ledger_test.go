@@ -15,9 +15,10 @@ import (
 
 var budget = LedgerOptions{MaxEpsilon: 10, MaxDelta: 1e-3}
 
-// each round of the test's recipes costs 1, and 10^-6.
-func price(rounds uint32) (recipe.Loss, error) {
-	return recipe.Loss{Epsilon: float64(rounds), Delta: 1e-6 * float64(rounds)}, nil
+// each round of the test's recipes costs 1, and 10^-6, and on no conditions 3.
+func price(rounds uint32) (loss, open recipe.Loss, err error) {
+	n := float64(rounds)
+	return recipe.Loss{Epsilon: n, Delta: 1e-6 * n}, recipe.Loss{Epsilon: 3 * n, Delta: 1e-6 * n}, nil
 }
 
 func open(t *testing.T, fsys disk.FS) *Ledger {
@@ -100,7 +101,7 @@ func TestBudget(t *testing.T) {
 		}
 	}
 	// No differential privacy is more than any finite budget, and fits only an infinite one.
-	none := func(uint32) (recipe.Loss, error) { return recipe.NoPrivacy, nil }
+	none := func(uint32) (_, _ recipe.Loss, _ error) { return recipe.NoPrivacy, recipe.NoPrivacy, nil }
 	if err := l.Charge(ctx, recipe.ID{2}, 0, times(1), now, none); !errors.Is(err, ErrBudget) {
 		t.Error(err)
 	}

@@ -34,7 +34,9 @@ var errRecord = errors.New("participate: malformed ledger record")
 //	    case begun:   struct {};
 //	    case seen:    opaque recipe<0..2^24-1>;
 //	    case refused: opaque reason<0..2^16-1>;
-//	    case charge:  uint64 round, epsilon, delta;   // 10^-9 and 10^-18, over all rounds; epsilon 2^64-1 is unbounded
+//	    case charge:
+//	      uint64 round, epsilon, delta;               // 10^-9 and 10^-18, over all rounds; epsilon 2^64-1 is unbounded
+//	      uint64 open_epsilon, open_delta;            // the like on none of the recipe's conditions
 //	  };
 //	}
 //
@@ -46,6 +48,7 @@ type record struct {
 	bytes  []byte // of the recipe, or the reason
 	round  uint64
 	charge charge
+	open   charge // on none of the recipe's conditions
 }
 
 func (r *record) code(c *wire.Coder) {
@@ -64,6 +67,8 @@ func (r *record) code(c *wire.Coder) {
 		c.Uint64(&r.round, "round")
 		c.Uint64(&r.charge.epsilon, "epsilon")
 		c.Uint64(&r.charge.delta, "delta")
+		c.Uint64(&r.open.epsilon, "epsilon on no conditions")
+		c.Uint64(&r.open.delta, "delta on no conditions")
 	default:
 		c.Fail(fmt.Sprintf("kind %d", r.kind))
 	}

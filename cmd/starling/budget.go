@@ -12,10 +12,8 @@ import (
 	"strings"
 
 	"github.com/starling-agg/starling/client/participate"
-	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 )
 
 func budgetCommand() *command {
@@ -117,7 +115,7 @@ func readBudget(dir string, most float64) (*budgetView, error) {
 		return nil, err
 	}
 	b := &budgetView{Epsilon: finite(spent.Epsilon), Delta: spent.Delta, Conditions: spentConditions(entries),
-		Anyway: recipe.Loss(participate.Unconditional(entries, account.UnconditionalAfter)), Limit: most, Recipes: entries}
+		Anyway: recipe.Loss(participate.Unconditional(entries)), Limit: most, Recipes: entries}
 	if most > 0 {
 		b.Left = finite(max(0, most-spent.Epsilon))
 	}
@@ -143,9 +141,9 @@ func finite(x float64) *float64 {
 
 // afford works out the next round of a recipe. The first error says why the device would not decide.
 func (b *budgetView) afford(file string) (refusal, err error) {
-	checked, err := deploy.OpenRecipe(file)
+	checked, err := openCertified(file)
 	if err != nil {
-		return nil, &failure{exitInput, err, ""}
+		return nil, err
 	}
 	r := checked.Recipe()
 	id := checked.ID()
@@ -263,6 +261,6 @@ func lossOf(entry *participate.Entry) string {
 	if len(entry.Conditions) == 0 {
 		return entry.Loss.String()
 	}
-	anyway := recipe.Loss(participate.Unconditional([]participate.Entry{*entry}, account.UnconditionalAfter))
+	anyway := recipe.Loss(participate.Unconditional([]participate.Entry{*entry}))
 	return fmt.Sprintf("%s%s; %s, holds if %s", anyway, anyhow, entry.Loss, strings.Join(entry.Conditions, ", and "))
 }

@@ -2,49 +2,24 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
-
-// certificateSuffix is added to a recipe's file for its certificate.
-const certificateSuffix = ".certificate"
-
-// readCertificate reads the certificate beside a recipe's file, nil if there is none.
-func readCertificate(recipeFile string) ([]byte, error) {
-	f, err := os.Open(recipeFile + certificateSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, certificate.MaxSize+1))
-	if err == nil && (len(b) == 0 || len(b) > certificate.MaxSize) {
-		err = fmt.Errorf("%s has %d bytes or more, want 1 to %d", f.Name(), len(b), certificate.MaxSize)
-	}
-	return b, err
-}
 
 func recipeCertificate() *command {
 	return &command{
 		name: "certificate", args: "[--json] [FILE]",
 		short: "Make or check the certificate of a recipe's guarantee",
-		long: "Writes the certificate to FILE.certificate, or checks the one that is there. Devices check it with code that shares nothing\n" +
-			"with the accountant, and starling send does so before it sends. FILE is recipe.starling by default. Whatever a recipe claims has\n" +
-			"a certificate: what the servers' noise gives, devices' coins and dummies, and randomized reports among others.",
+		long: `A recipe file is the recipe, over which its id is, and behind it its certificate: what devices check before they believe a
+guarantee, with code that shares nothing with the accountant. recipe new writes both. This checks the certificate of FILE, or
+makes the one of a recipe that has none and puts it there. FILE is recipe.starling by default. What claims nothing has none.`,
 		examples: [][2]string{
-			{"starling recipe certificate recipe.starling", "make it, and check it from then on"},
+			{"starling recipe certificate recipe.starling", "check it, or make it where there is none"},
 			{"starling recipe certificate --json recipe.starling", "with the certificate in base64"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -54,27 +29,27 @@ func recipeCertificate() *command {
 				if err != nil {
 					return err
 				}
-				checked, err := deploy.OpenRecipe(path)
+				alone, b, err := deploy.ReadRecipe(path)
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
-				r := checked.Recipe()
-				b, err := readCertificate(path)
+				checked, err := recipe.Open(alone, account.Prover)
 				if err != nil {
-					return ofInput(err, "move the file away to make it anew")
+					return ofInput(fmt.Errorf("%s: %w", path, err), noRecipe)
 				}
-				made := b == nil
+				r := checked.Recipe()
+				made := len(b) == 0
 				if made {
 					if b, err = account.Certify(r); err != nil {
-						return &failure{exitCheck, err, "every device computes the guarantee all the same: starling recipe show " + path}
+						return &failure{exitCheck, err, "starling recipe show " + path}
 					}
 				}
 				proved, err := r.CheckCertificate(b)
 				if err != nil {
-					return &failure{exitCheck, err, "starling recipe show " + path}
+					return &failure{exitCheck, fmt.Errorf("%s: %w", path, err), "get the recipe's file anew from its author: devices refuse this one"}
 				}
 				if made {
-					if err := os.WriteFile(path+certificateSuffix, b, 0o644); err != nil {
+					if err := deploy.AddCertificate(path, b); err != nil {
 						return ofInput(err, "name a file in a directory that can be written to")
 					}
 				}
@@ -87,13 +62,13 @@ func recipeCertificate() *command {
 						Certificate   []byte      `json:"certificate"`
 						File          string      `json:"file"`
 						Made          bool        `json:"made"`
-					}{proved, append([]string{}, g.Conditions...), g.Unconditional, b, path + certificateSuffix, made})
+					}{proved, append([]string{}, g.Conditions...), g.Unconditional, b, path, made})
 				}
 				verb := "checked"
 				if made {
 					verb = "wrote and checked"
 				}
-				fmt.Fprintf(e.stdout, "%s %s%s, %d bytes\n", verb, path, certificateSuffix, len(b))
+				fmt.Fprintf(e.stdout, "%s the certificate in %s, %d bytes\n", verb, path, len(b))
 				holds := ""
 				if len(g.Conditions) > 0 {
 					fmt.Fprintf(e.stdout, "the recipe gives %s for one %s even where it is known who sent what\n", g.Unconditional, g.Unit)

@@ -193,10 +193,13 @@ func warnKeyless(e *env, r *recipe.Recipe) {
 	}
 }
 
-// writeRecipe writes a recipe to a new file and says how long it is in bytes.
+// writeRecipe writes a recipe with its certificate to a new file, and says how long that is
+// in bytes.
 func writeRecipe(r *recipe.Recipe, path string) (size int, err error) {
-	b, err := r.Append(nil)
-	if err != nil {
+	b, err := deploy.RecipeFileOf(r)
+	if errors.Is(err, recipe.ErrNoCertificate) {
+		return 0, failf(exitUsage, "starling recipe new --help", "no device could check what it claims: %w", err)
+	} else if err != nil {
 		return 0, err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)

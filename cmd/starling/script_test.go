@@ -24,8 +24,6 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service"
-	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 )
 
 // bin is where the real binary was built.
@@ -213,7 +211,7 @@ func decide(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: decide DIR RECIPE ROUND")
 	}
-	checked, err := deploy.OpenRecipe(ts.MkAbs(args[1]))
+	checked, err := deploy.OpenCertified(ts.MkAbs(args[1]))
 	ts.Check(err)
 	r, b := checked.Recipe(), checked.Bytes()
 	id, err := r.ID()
@@ -227,9 +225,7 @@ func decide(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	ts.Check(l.See(context.Background(), id, b, now))
-	ts.Check(l.Charge(context.Background(), id, round, r.DeviceRule(), now, func(rounds uint32) (recipe.Loss, error) {
-		return account.LossAfter(r, rounds)
-	}))
+	ts.Check(l.Charge(context.Background(), id, round, r.DeviceRule(), now, participate.PriceOf(checked)))
 	ts.Check(l.Close())
 }
 

@@ -31,7 +31,7 @@ Rows of a CSV file with the same value in --unit's column are records of one uni
 recipe says; with --unit - each row is a unit. --person names the column of persons: one with more units than the recipe says is refused.
 With --manifest everything goes through the relay that the manifest names, each report by itself. The gateway behind it
 answers that it has a report; what the leader makes of it, its operator sees in starling status.
-The recipe's guarantee is computed first; one that does not hold, or is weaker than --max-epsilon, is refused.
+The certificate in the recipe's file is checked first; a guarantee that it does not prove, or that is weaker than --max-epsilon, is refused.
 ` + sendCoinsHelp,
 		examples: [][2]string{
 			{"starling send recipe.starling 3", "one report"},
@@ -59,9 +59,9 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 				if len(args) == 0 {
 					return usageOf("send", errors.New("starling send needs a recipe file"))
 				}
-				checked, err := deploy.OpenRecipe(args[0])
+				checked, err := openCertified(args[0])
 				if err != nil {
-					return ofInput(err, noRecipe)
+					return err
 				}
 				r := checked.Recipe()
 				table.File, table.Column = *file, *column
@@ -89,9 +89,6 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 					if o.Anchors, err = readAnchors(*anchors); err != nil {
 						return err
 					}
-				}
-				if o.Certificate, err = readCertificate(args[0]); err != nil {
-					return ofInput(err, "move the file away to send without a certificate")
 				}
 				if r.Unit != nil && *coins.ledger != "" && len(values) > 1 {
 					one, err := client.Reduce(r, values)
@@ -129,6 +126,20 @@ The recipe's guarantee is computed first; one that does not hold, or is weaker t
 			}
 		},
 	}
+}
+
+// openCertified opens a recipe as devices do, by the certificate in its file.
+func openCertified(path string) (*recipe.Checked, error) {
+	c, err := deploy.OpenCertified(path)
+	switch {
+	case errors.Is(err, recipe.ErrUncertified):
+		return nil, &failure{exitCheck, err, "starling recipe certificate " + path + " makes the certificate; better is the file that its author gives out"}
+	case errors.As(err, new(*recipe.CertificateError)), errors.Is(err, recipe.ErrNoCertificate):
+		return nil, &failure{exitCheck, err, "nothing was sent or paid for; get the recipe's file anew from its author: starling check " + path}
+	case err != nil:
+		return nil, ofInput(err, noRecipe)
+	}
+	return c, nil
 }
 
 // A sending is one run of starling send, once its command line was read.

@@ -18,7 +18,6 @@ import (
 	"github.com/starling-agg/starling/client/sender"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/recipe/account"
 )
 
 const sendCoinsHelp = `
@@ -297,7 +296,7 @@ func (x *sending) certain(e *env, ledger *participate.Ledger, sent error) error 
 func (x *sending) paid(ledger *participate.Ledger, outcome string) map[string]any {
 	spent, entries := ledger.Spent(), ledger.Entries()
 	out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(*x.flags.budget),
-		"conditions": spentConditions(entries), "unconditional": recipe.Loss(participate.Unconditional(entries, account.UnconditionalAfter))}
+		"conditions": spentConditions(entries), "unconditional": recipe.Loss(participate.Unconditional(entries))}
 	if outcome != "" {
 		out["coin"] = outcome
 	}
@@ -322,7 +321,7 @@ func (x *sending) printPaid(e *env, ledger *participate.Ledger) {
 		fmt.Fprintf(e.stdout, "decided and paid for: %s is spent\n", charged)
 		return
 	}
-	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %s is spent%s; %s, holds if %s\n", above(participate.Unconditional(entries, account.UnconditionalAfter).Epsilon), anyhow,
+	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %s is spent%s; %s, holds if %s\n", above(participate.Unconditional(entries).Epsilon), anyhow,
 		charged, word)
 }
 

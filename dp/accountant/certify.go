@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/starling-agg/starling/dp/certificate"
 	"github.com/starling-agg/starling/dp/release"
@@ -163,12 +164,18 @@ func prove(c *certificate.Certificate) error {
 	if err != nil {
 		return err
 	}
-	lift := 2e-5 // of epsilon: by how much losses move up, so that the laws clear the mechanism by more than rounding
+	// Of epsilon: by how much losses move up, so that the laws clear the mechanism by more
+	// than rounding. Responses are on the grid, and to clear them takes next to nothing.
+	lift := 2e-5
+	if !slices.ContainsFunc(c.Terms, func(t release.Term) bool { return t.Family != release.FamilyResponse }) {
+		lift = 1e-12
+	}
 	h *= 2.5
+	spare := 0.0 // of the mass that is infinite anyway, where losses that move up are not enough
 	for first := h; ; {
 		c.Step, c.Laws, c.Masses = snap(terms, h), nil, nil
 		for _, added := range ways {
-			if err := discretise(terms, c, q.tail, added, count, lift); err != nil {
+			if err := discretise(terms, c, q.tail, added, count, lift, spare); err != nil {
 				return err
 			}
 		}
@@ -179,6 +186,9 @@ func prove(c *certificate.Certificate) error {
 		if errors.As(err, &bad) && bad.Reason == certificate.NotDominating && lift < 1e-3 {
 			lift *= 4 // dummies are put on blocks, here and there
 			continue
+		} else if errors.As(err, &bad) && bad.Reason == certificate.NotDominating && spare < 1e-2*c.Delta/count {
+			spare = max(1e-3*c.Delta/count, 10*spare)
+			continue
 		}
 		if h < first/64 || h < c.Step/8 || len(c.Masses) > 1<<13 {
 			return err
@@ -188,7 +198,7 @@ func prove(c *certificate.Certificate) error {
 }
 
 // discretise adds the laws of the terms to c.
-func discretise(terms []term, c *certificate.Certificate, tail float64, added bool, count, lift float64) error {
+func discretise(terms []term, c *certificate.Certificate, tail float64, added bool, count, lift, spare float64) error {
 	for _, t := range terms {
 		x := t.pair
 		if added {
@@ -210,6 +220,7 @@ func discretise(terms []term, c *certificate.Certificate, tail float64, added bo
 		for len(g.p) > 1 && g.p[len(g.p)-1] == 0 {
 			g.p = g.p[:len(g.p)-1]
 		}
+		g.inf += spare
 		masses := narrow(&g)
 		c.Laws = append(c.Laws, certificate.Law{Origin: g.origin, Infinite: g.inf, Size: uint32(len(masses))})
 		c.Masses = append(c.Masses, masses...)

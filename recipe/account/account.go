@@ -302,17 +302,7 @@ func (r subject) ownNoise(delta recipe.Decimal, rounds uint32) (recipe.Loss, err
 		return r.alone(z, q, delta, rounds)
 	}
 	if z, ok := r.Randomizer.(recipe.LocalRandomizer); ok {
-		m, odds, err := z.Local(r.Query)
-		if err != nil {
-			return recipe.NoPrivacy, err
-		}
-		is, err := m.Premise()
-		if err != nil {
-			return recipe.NoPrivacy, err
-		}
-		// What is drawn again is that under every value, but less often under none.
-		epsilon := outward.Above(is.Epsilon0*float64(rounds)) + 2*odds*float64(rounds)
-		return recipe.Loss{Epsilon: epsilon, Delta: delta.Float()}, nil
+		return r.OwnNoise(z, delta, rounds)
 	}
 	return recipe.NoPrivacy, nil
 }

@@ -62,6 +62,9 @@ func calibrateLaplace(c release.Contribution, epsilon float64, delta recipe.Deci
 		return l.Epsilon <= epsilon
 	}
 	low, high := uint64(0), uint64(unit)
+	if s, err := c.Sensitivity(release.ReplaceOne); err == nil { // nobody accounts for losses above 500
+		high = max(high, uint64(s.Max/256*unit))
+	}
 	for !holds(high) {
 		if failure != nil {
 			return nil, failure

@@ -13,78 +13,169 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// certify returns a certificate of the recipe's claim, for [Recipe.CheckCertificate], in
-// the encoding of package certificate. It travels beside the recipe and is no part of it.
-// For a recipe that claims nothing, and where no proof is found within [CertificateRoom]
-// of the claim, it returns an error that matches [ErrNoCertificate].
+// near is by how much, relative to what was computed, a proof is looked for above it. A
+// grid that is ten times finer takes about four times the bytes.
+const near = 5e-4
+
+// certify returns a certificate of the recipe's claim. It travels behind the recipe and is
+// no part of it. For a recipe that claims nothing, and where no proof of the claim is
+// found, it returns an error that matches [recipe.ErrNoCertificate].
 func (r subject) certify() ([]byte, error) {
-	want, err := r.Certifiable()
+	releases, err := r.Releases()
 	if err != nil {
 		return nil, err
 	}
 	claim := r.Claim.(recipe.ApproxDP)
-	c := certificate.Certificate{
-		Claim: certificate.Claim{Delta: outward.Down(claim.Delta.FloatDown() - want.Spent()), Neighbours: r.Neighbours()},
-		Terms: []release.Term{want.Term},
+	first, err := r.prove(releases[0], claim.Epsilon.FloatDown(), func() (recipe.Loss, error) {
+		l, _, err := r.proved(Situation{Servers: r.HonestServers(claim), Hidden: r.Amplified()}, claim.Delta, claim.Rounds, r.Neighbours())
+		return l, err
+	})
+	if err != nil {
+		return nil, err
 	}
-	t := &c.Terms[0]
-	if want.Rho != nil {
-		t.Mu = outward.Rat(want.Rho)
-	} else if want.Square != nil {
-		f, _ := want.Square.Float64()
-		t.Mu = outward.Above(math.Sqrt(f))
+	proofs := make([][]byte, len(releases))
+	if proofs[0], err = first.MarshalBinary(); err != nil {
+		return nil, fmt.Errorf("recipe: certify: %w", err)
 	}
-	if t.DummyRate > 0 {
-		// As many as are free but for the miss, by the accountant's quantile or a little less.
-		if t.Dummies, err = amplify.MinimumBatch(want.Others, want.Free, want.Miss); err != nil {
-			return nil, fmt.Errorf("%w: %w", recipe.ErrNoCertificate, err)
-		}
-		for range 10 {
-			if t.Dummies > 1 && certificate.Fewer(t.Dummies, want.Others, want.Free) > want.Miss {
-				t.Dummies--
-			}
-		}
-	}
-	if t.Family == release.FamilyShuffled {
-		// The checker's bound on one round is a little above the accountant's.
-		fail := claim.Delta.FloatDown() / float64(claim.Rounds) * recipe.ShuffleShare
-		e, err := r.shuffled(Situation{}, fail)
-		if err != nil {
+	if len(releases) > 1 {
+		if proofs[1], err = r.provePlain(releases[1], claim); err != nil {
 			return nil, err
 		}
-		t.Mu, fail = e.Epsilon, e.Delta
-		bad := new(certificate.Error)
-		for slack := 1e-3; slack < 0.1; slack *= 3 {
-			c.Epsilon, t.Fail = 0, fail*(1+slack)
-			if errors.As(c.Check(), &bad) && bad.Reason != certificate.BadTerm {
-				break
-			}
-		}
 	}
-	// The claim itself, and if rounding is in the way a little more.
-	if c.Epsilon = claim.Epsilon.FloatDown() - want.More; accountant.Prove(&c) != nil {
-		c.Epsilon += claim.Epsilon.FloatDown() * recipe.CertificateRoom * (1 - certificate.Room)
-		if err := accountant.Prove(&c); err != nil {
-			return nil, fmt.Errorf("%w: %w", recipe.ErrNoCertificate, err)
-		}
-	}
-	// a formula may prove more than is claimed
-	if low := 0.0; len(c.Laws) == 0 && t.Family != release.FamilyShuffled {
-		for high := c.Epsilon; high-low > 1e-4*high; {
-			if c.Epsilon = (low + high) / 2; c.Check() == nil {
-				high = c.Epsilon
-			} else {
-				low = c.Epsilon
-			}
-			c.Epsilon = high
-		}
-	}
-	b, err := c.MarshalBinary()
+	b, err := recipe.AppendCertificate(nil, proofs...)
 	if err != nil {
-		return nil, fmt.Errorf("recipe: certify: %w", err)
+		return nil, err
 	}
 	if _, err := r.CheckCertificate(b); err != nil {
 		return nil, fmt.Errorf("%w: %w", recipe.ErrNoCertificate, err)
 	}
 	return b, nil
+}
+
+// provePlain proves what is left on none of the conditions. Nothing is no error: a device
+// takes it for what it is.
+func (r subject) provePlain(w recipe.Release, claim recipe.ApproxDP) ([]byte, error) {
+	if w.Family == 0 {
+		return nil, nil
+	}
+	l, err := r.unconditional(claim, claim.Delta, claim.Rounds)
+	if err != nil || !l.Finite() {
+		return nil, err
+	}
+	c, err := r.prove(w, 1.1*l.Epsilon, func() (recipe.Loss, error) { return l, nil })
+	if errors.Is(err, recipe.ErrNoCertificate) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	return c.MarshalBinary()
+}
+
+// prove returns a proof of an epsilon for the release that is at most limit, and close to
+// what is computed if one is found.
+func (r subject) prove(w recipe.Release, limit float64, computed func() (recipe.Loss, error)) (*certificate.Certificate, error) {
+	l, err := computed()
+	if err != nil {
+		return nil, err
+	}
+	limit -= w.More
+	c, err := r.proveWithin(w, limit)
+	if target := outward.Widened(l.Epsilon, near) - w.More; err == nil && c.Epsilon > target {
+		// What is far above what was computed was proved on too coarse a grid.
+		if closer, err := r.proveWithin(w, target); err == nil {
+			return closer, nil
+		}
+	}
+	return c, err
+}
+
+// proveWithin returns a proof of an epsilon of at most limit.
+func (r subject) proveWithin(w recipe.Release, limit float64) (*certificate.Certificate, error) {
+	var why error
+	for _, way := range ways(w, limit) {
+		c, err := r.proof(way, limit)
+		if err == nil || !errors.Is(err, recipe.ErrNoCertificate) {
+			return c, err
+		}
+		why = err
+	}
+	return nil, why
+}
+
+// ways are the descriptions of a release by which an epsilon may be proved, the one that
+// is likelier to do first: the pure loss where that of all releases is within it.
+func ways(w recipe.Release, epsilon float64) []recipe.Release {
+	pure, ok := w.Pure()
+	if !ok {
+		return []recipe.Release{w}
+	}
+	if each, _ := pure.Rho.Float64(); each*float64(pure.Count) <= outward.Above(epsilon) {
+		return []recipe.Release{pure, w}
+	}
+	return []recipe.Release{w, pure}
+}
+
+// proof proves an epsilon for the release, or the least below it that the same
+// distributions or the same formula show.
+func (r subject) proof(w recipe.Release, epsilon float64) (*certificate.Certificate, error) {
+	if !(epsilon > 0) {
+		return nil, fmt.Errorf("%w of an epsilon of %v", recipe.ErrNoCertificate, epsilon)
+	}
+	claim := r.Claim.(recipe.ApproxDP)
+	c := &certificate.Certificate{
+		Claim: certificate.Claim{Epsilon: epsilon, Delta: outward.Down(claim.Delta.FloatDown() - w.Spent()), Neighbours: w.Neighbours},
+		Terms: append([]release.Term{w.Term}, w.Beside()...),
+	}
+	t := &c.Terms[0]
+	if w.Rho != nil {
+		t.Mu = outward.Rat(w.Rho)
+	} else if w.Square != nil {
+		f, _ := w.Square.Float64()
+		t.Mu = outward.Above(math.Sqrt(f))
+	}
+	if t.DummyRate > 0 {
+		// As many as are free but for the miss, by the accountant's quantile or a little less.
+		var err error
+		if t.Dummies, err = amplify.MinimumBatch(w.Others, w.Free, w.Miss); err != nil {
+			return nil, fmt.Errorf("%w: %w", recipe.ErrNoCertificate, err)
+		}
+		for range 10 {
+			if t.Dummies > 1 && certificate.Fewer(t.Dummies, w.Others, w.Free) > w.Miss {
+				t.Dummies--
+			}
+		}
+	}
+	if t.Family == release.FamilyShuffled {
+		if err := r.shuffledTerm(t, c, claim); err != nil {
+			return nil, err
+		}
+	}
+	if err := accountant.Prove(c); err != nil {
+		return nil, fmt.Errorf("%w: %w", recipe.ErrNoCertificate, err)
+	}
+	p, err := c.Open()
+	if err != nil {
+		return nil, fmt.Errorf("recipe: certify: %w", err)
+	}
+	c.Epsilon = p.Epsilon(1, 1, c.Delta)
+	return c, nil
+}
+
+// shuffledTerm completes a term of shuffled reports by a point of their curve. The
+// checker's bound on one round is a little above the accountant's.
+func (r subject) shuffledTerm(t *release.Term, c *certificate.Certificate, claim recipe.ApproxDP) error {
+	point, err := r.shuffled(Situation{}, claim.Delta.FloatDown()/float64(claim.Rounds)*recipe.ShuffleShare)
+	if err != nil {
+		return err
+	}
+	t.Mu = point.Epsilon
+	bad := new(certificate.Error)
+	for slack := 1e-3; slack < 0.1; slack *= 3 {
+		trial := *c
+		trial.Epsilon, t.Fail = 0, point.Delta*(1+slack)
+		if errors.As(trial.Check(), &bad) && bad.Reason != certificate.BadTerm {
+			break
+		}
+	}
+	return nil
 }

@@ -148,10 +148,15 @@ func calibrateDevices(o *Options, q recipe.Vector, z recipe.Gaussian) error {
 		z.Variance = v
 		return &t, boundFor(&t, q, z)
 	}
+	// Of a sample a proof is by distributions on a grid, which round.
+	budget := o.Epsilon.FloatDown()
+	if o.Relay != nil && o.Participation != nil {
+		budget *= 1 - near
+	}
 	clip := float64(z.Clip)
 	draws := float64(max(o.MinBatch, 2) - 1)
 	x, ok, err := search.Least(search.Options{
-		Guess: math.Max(recipe.MinDeviceVariance, clip*clip/draws), Low: recipe.MinDeviceVariance, High: 1 << 52, Precision: 1e-3, Budget: o.Epsilon.FloatDown(),
+		Guess: math.Max(recipe.MinDeviceVariance, clip*clip/draws), Low: recipe.MinDeviceVariance, High: 1 << 52, Precision: 1e-3, Budget: budget,
 	}, func(x float64) (float64, error) {
 		t, err := set(x)
 		if err != nil {

@@ -64,11 +64,11 @@ func UnconditionalAfter(r *recipe.Recipe, rounds uint32) (recipe.Loss, error) {
 	return subject{r}.unconditionalAfter(rounds)
 }
 
-// Certify returns a certificate of the recipe's claim, for
-// [recipe.Recipe.CheckCertificate], in the encoding of package certificate. It travels
-// beside the recipe and is no part of it. For a recipe that claims nothing, and where no
-// proof is found within [recipe.CertificateRoom] of the claim, it returns an error that
-// matches [recipe.ErrNoCertificate].
+// Certify returns a certificate of the recipe's claim, for [recipe.Certified]: it stands
+// behind the recipe in its file and is no part of it. It proves what is computed, or a
+// little more, and never more than what is claimed. For a recipe that claims nothing, and
+// where no proof of the claim is found, it returns an error that matches
+// [recipe.ErrNoCertificate]. What [New] made has one.
 func Certify(r *recipe.Recipe) ([]byte, error) { return subject{r}.certify() }
 
 // Of returns what the accountant says of a recipe, for [recipe.Recipe.Describe] and

@@ -2,6 +2,7 @@ package account
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -172,11 +173,18 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 			return nil, err
 		}
 	}
+	stated := o.Epsilon != recipe.Decimal{} && (o.Noise != nil || r.Randomized())
 	if err := r.fill(&o); err != nil {
 		return nil, err
 	}
 	if err := Validate(r.Recipe); err != nil {
 		return nil, err
+	}
+	if claim, ok := r.Claim.(recipe.ApproxDP); ok && stated {
+		if _, err := r.proves(claim, claim.Epsilon.FloatDown()); err != nil {
+			return nil, &recipe.InvalidError{Field: "claim.epsilon", Problem: fmt.Sprintf("is %s, so close to what the choices give that no proof of it is found: "+
+				"claim a little more (%v)", claim.Epsilon, err)}
+		}
 	}
 	if _, err := r.UploadBytes(); err != nil && !o.Oversized {
 		return nil, err
@@ -271,7 +279,9 @@ func (r subject) fill(o *Options) error {
 		if err != nil {
 			return err
 		}
-		o.Noise = n
+		if o.Noise, err = r.settleNoise(n, claim); err != nil {
+			return err
+		}
 	}
 	if o.Noise != nil {
 		r.Noise = o.Noise
@@ -291,6 +301,9 @@ func (r subject) fill(o *Options) error {
 			return err
 		}
 		if claim.Epsilon, err = recipe.DecimalAbove(g.Epsilon, 4); err != nil {
+			return err
+		}
+		if claim, err = r.settleClaim(claim, g.Epsilon); err != nil {
 			return err
 		}
 	}

@@ -287,8 +287,8 @@ func (p *Plan) calibrate() error {
 		if err != nil {
 			return err
 		}
-		p.Variance = recipe.Rational(v)
-		return p.lose()
+		p.Variance, err = provable(v)
+		return errors.Join(err, p.lose())
 	}
 	v, _, err := accountant.CalibrateDiscreteGaussian(g.Epsilon, g.Delta, g.contribution(), release.ReplaceOne, uint64(g.Rounds))
 	if err != nil {
@@ -318,8 +318,18 @@ func (p *Plan) calibrate() error {
 			}
 		}
 	}
-	p.Variance = recipe.Rational(v)
-	return p.lose()
+	p.Variance, err = provable(v)
+	return errors.Join(err, p.lose())
+}
+
+// provable is a variance that is larger by one part in 2^16: as little more as the proof of
+// a claim takes that is calibrated to the last digit.
+func provable(v release.Rational) (recipe.Rational, error) {
+	more := v.Num>>16 + 1
+	if v.Num > math.MaxUint64-more {
+		return v, release.ErrNoGuarantee
+	}
+	return recipe.NewRational(v.Num+more, v.Den)
 }
 
 // upward writes a variance with six digits, rounded up.
