@@ -8,12 +8,10 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
-	"text/template"
 	"time"
 
-	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -65,7 +63,7 @@ func (a *Addresses) HelperURL() string { return "http://" + a.Helper.Addr().Stri
 var ErrNotEmpty = errors.New("deploy: the directory is not empty")
 
 // ErrDirectory: the directory of a new deployment cannot be made or read.
-var ErrDirectory = errors.New("deploy: no directory for it")
+var ErrDirectory = errors.New("no directory for it")
 
 // Create writes a new deployment of one recipe into dir, which is made or must be empty:
 // fresh keys and tokens, the recipe and three configurations. The recipe names no signing
@@ -83,61 +81,56 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
+	w := &newFiles{dir: dir, dirs: []newDir{{"", 0o700}, {secretsDir, 0o700}}}
 	recipeBytes, err := RecipeFileOf(r)
 	if err != nil {
 		return fmt.Errorf("deploy: recipe: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Join(dir, secretsDir), 0o700); err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
-	}
-	w := &writer{dir: dir}
-	w.file(RecipeFile, 0o644, recipeBytes)
-	keyed := owners != nil
-	if !keyed {
-		if owners, err = NewOwners(); err != nil {
-			return err
-		}
-	}
-	collector := owners.Collector
-	secret, err := collector.Marshal()
-	if err != nil {
-		return fmt.Errorf("deploy: %w", err)
-	}
-	w.file(filepath.Join(secretsDir, "collector.hpke"), 0o600, secret)
-	public, err := dap.NewHpkeConfig(collector).Append(nil)
-	if err != nil {
-		return fmt.Errorf("deploy: %w", err)
-	}
-	w.file("collector.hpke", 0o644, public)
-	var key [vdaf.VerifyKeySize]byte
-	rand.Read(key[:])
-	w.file(filepath.Join(secretsDir, "verify.key"), 0o600, []byte(hex.EncodeToString(key[:])+"\n"))
-	w.token("peer.token")
-	w.token("collector.token")
-	if keyed {
+	w.add(RecipeFile, 0o644, recipeBytes)
+	var collector *sealed.KeyPair
+	if owners != nil {
+		collector = owners.Collector
 		if err := w.owners(r, owners); err != nil {
 			return err
 		}
 	}
+	if _, err := w.collector(collector); err != nil {
+		return fmt.Errorf("deploy: %w", err)
+	}
+	var key [vdaf.VerifyKeySize]byte
+	rand.Read(key[:])
+	w.secret("verify.key", []byte(hex.EncodeToString(key[:])+"\n"))
+	w.token("peer.token")
+	w.token("collector.token")
+	maxAge := "24h"
+	if r.Relay != nil && owners == nil {
+		maxAge = fmt.Sprintf("%.0fh", manifestLife.Hours())
+	}
+	for role, at := range map[Role][2]net.Listener{LeaderRole: {a.Leader, a.LeaderLocal}, HelperRole: {a.Helper, a.HelperLocal}, CollectorRole: {}} {
+		s := settings{Role: role, Recipe: RecipeFile, MaxAge: maxAge, Signed: owners != nil, Lab: true}
+		if role != CollectorRole {
+			s.Listen, s.Local = at[0].Addr().String(), at[1].Addr().String()
+		}
+		if _, err := w.config(s); err != nil {
+			return fmt.Errorf("deploy: %w", err)
+		}
+	}
 	_, correlated := r.Correlated()
-	fields := struct {
-		*Addresses
+	err = w.template(readmeFile, readme, struct {
 		MinBatch, Enough uint64
 		One              bool   // an answer may be a single number
 		Correlated       bool   // later batches take back noise of earlier ones
 		Round, Wait      string // as "10 seconds" and "1 second more"
-		MaxAge           string // of HPKE keys
 		Keyed            bool   // the recipe names signing keys
-	}{a, r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Form() < recipe.Numbers, correlated,
-		seconds(r.BatchUnits()*uint64(r.TimePrecision), ""), seconds(uint64((r.Grace()+time.Second)/time.Second), " more"), "24h", keyed}
-	if r.Relay != nil && !keyed {
-		fields.MaxAge = fmt.Sprintf("%.0fh", manifestLife.Hours())
+	}{r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Form() < recipe.Numbers, correlated,
+		seconds(r.BatchUnits()*uint64(r.TimePrecision), ""), seconds(uint64((r.Grace()+time.Second)/time.Second), " more"), owners != nil})
+	if err == nil {
+		err = w.write()
 	}
-	w.template(LeaderFile, leaderConfig, fields)
-	w.template(HelperFile, helperConfig, fields)
-	w.template(CollectorFile, collectorConfig, fields)
-	w.template(readmeFile, readme, fields)
-	return w.err
+	if err != nil {
+		return fmt.Errorf("deploy: %w", err)
+	}
+	return nil
 }
 
 // seconds writes a length of time, with a word behind it.
@@ -147,118 +140,6 @@ func seconds(n uint64, word string) string {
 	}
 	return fmt.Sprintf("%d seconds%s", n, word)
 }
-
-// writer keeps the first error.
-type writer struct {
-	dir string
-	err error
-}
-
-func (w *writer) file(name string, mode fs.FileMode, b []byte) {
-	if w.err != nil {
-		return
-	}
-	if err := os.WriteFile(filepath.Join(w.dir, name), b, mode); err != nil {
-		w.err = fmt.Errorf("deploy: %w", err)
-	}
-}
-
-func (w *writer) template(name, text string, fields any) {
-	if w.err != nil {
-		return
-	}
-	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
-	if err == nil {
-		err = errors.Join(template.Must(template.New(name).Parse(text)).Execute(f, fields), f.Close())
-	}
-	if err != nil {
-		w.err = fmt.Errorf("deploy: write %s: %w", name, err)
-	}
-}
-
-const leaderConfig = `# The leader: starling serve leader leader.toml
-# Clients upload to it, the collector asks it; it verifies with the helper.
-role = "leader"
-data = "leader"
-# What must not go back when data does, to a backup say: best on another disk, and in
-# no backup.
-record = "leader.record"
-# It makes its own HPKE keys, in data: a new one each period. An old one takes uploads for as long as clients may use the keys that
-# they have been given{{if ne .MaxAge "24h"}} or read in a manifest{{end}}, and is destroyed once no report needs it.
-hpke_key_period = "24h"
-hpke_key_max_age = "{{.MaxAge}}"
-# How long after the end of its recipe's window a task is kept; then all but its counts and the ledger is erased:
-# retention = "720h"
-
-[limits] # leader and helper on one machine read one clock
-clock_skew = "1s"
-
-[public]
-address = "{{.Leader.Addr}}"
-
-[local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
-address = "{{.LeaderLocal.Addr}}"
-{{if .Keyed}}
-[signing] # it vouches for its HPKE keys, by a key that its owner's root (secrets/leader.root, which belongs offline) vouches for
-key = "secrets/leader.online"
-delegation = "secrets/leader.online.delegation"
-token = "secrets/manifest.token" # of who makes manifests
-{{end}}
-[[tasks]]
-recipe = "recipe.starling"
-peer_token = "secrets/peer.token"
-collector_token = "secrets/collector.token"
-collector_hpke = "collector.hpke"
-verify_keys = [{ id = 1, file = "secrets/verify.key" }]
-# Hold batches with more than twice as many reports as are expected; the recipe's rate, if it states one, unless given here:
-# expected = { reports = 5000, units = 24 } # in 24 units of the recipe's time precision
-`
-
-const helperConfig = `# The helper: starling serve helper helper.toml
-# It verifies with the leader and holds the other half of every sum.
-role = "helper"
-data = "helper"
-# What must not go back when data does, to a backup say: best on another disk, and in
-# no backup.
-record = "helper.record"
-# It makes its own HPKE keys, in data: a new one each period. An old one is destroyed after the time that clients may use the keys
-# that they have been given{{if ne .MaxAge "24h"}} or read in a manifest{{end}}, and the leader may wait before it comes with a job.
-hpke_key_period = "24h"
-hpke_key_max_age = "{{.MaxAge}}"
-hpke_key_delay = "72h"
-# How long after the end of its recipe's window a task is kept; then all but its counts and the ledger is erased:
-# retention = "720h"
-
-[limits] # leader and helper on one machine read one clock
-clock_skew = "1s"
-
-[public]
-address = "{{.Helper.Addr}}"
-
-[local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
-address = "{{.HelperLocal.Addr}}"
-{{if .Keyed}}
-[signing] # it vouches for its HPKE keys, by a key that its owner's root (secrets/helper.root, which belongs offline) vouches for
-key = "secrets/helper.online"
-delegation = "secrets/helper.online.delegation"
-token = "secrets/manifest.token" # of who makes manifests
-{{end}}
-[[tasks]]
-recipe = "recipe.starling"
-peer_token = "secrets/peer.token"
-collector_hpke = "collector.hpke"
-verify_keys = [{ id = 1, file = "secrets/verify.key" }]
-# Hold batches with more than twice as many reports as are expected; the recipe's rate, if it states one, unless given here:
-# expected = { reports = 5000, units = 24 } # in 24 units of the recipe's time precision
-`
-
-const collectorConfig = `# The collector: starling collect collector.toml
-role = "collector"
-recipe = "recipe.starling"
-token = "secrets/collector.token"
-hpke_key = "secrets/collector.hpke"
-state = "collector.state"
-`
 
 const readme = `A Starling deployment on loopback, made by "starling lab --keep".
 

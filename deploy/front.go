@@ -114,23 +114,34 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 	if r.Dummies != nil {
 		senders = r.Dummies.Senders
 	}
-	w := &writer{dir: dir}
-	w.file(filepath.Join(secretsDir, "gateway.hpke"), 0o600, key)
+	w := &newFiles{dir: dir}
+	w.secret("gateway.hpke", key)
 	w.token("relay.token")
-	w.file(ManifestFile, 0o644, manifest)
-	fields := struct {
+	w.add(ManifestFile, 0o644, manifest)
+	for _, party := range []settings{
+		{Role: RelayRole, Listen: f.Relay.Addr().String(), Local: f.RelayLocal.Addr().String(), Gateway: f.GatewayURL(), Lab: true},
+		{Role: GatewayRole, Listen: f.Gateway.Addr().String(), Local: f.GatewayLocal.Addr().String(), Leader: path.Leader, Window: window, Lab: true},
+	} {
+		if _, err := w.config(party); err != nil {
+			return fmt.Errorf("deploy: %w", err)
+		}
+	}
+	text, err := filled(frontReadme, struct {
 		*Front
-		Leader, Manifest string
-		Window           time.Duration
-		Coins            bool
-		Senders          uint64 // how many devices the guarantee counts on
-		Unit             dap.TimePrecision
-		Keyed            bool
-	}{f, path.Leader, ManifestFile, window, r.Dummies != nil, senders, r.TimePrecision, r.ServerKeys != nil}
-	w.template(RelayFile, relayConfig, fields)
-	w.template(GatewayFile, gatewayConfig, fields)
-	w.template(readmeFile, frontReadme, fields)
-	return w.err
+		Manifest string
+		Coins    bool
+		Senders  uint64 // how many devices the guarantee counts on
+		Unit     dap.TimePrecision
+		Keyed    bool
+	}{f, ManifestFile, r.Dummies != nil, senders, r.TimePrecision, r.ServerKeys != nil})
+	if err != nil {
+		return fmt.Errorf("deploy: %w", err)
+	}
+	w.replace(readmeFile, text)
+	if err := w.write(); err != nil {
+		return fmt.Errorf("deploy: %w", err)
+	}
+	return nil
 }
 
 // unsigned is the manifest for a recipe that names no keys: nobody vouches for those in
@@ -170,41 +181,6 @@ func (a *Aggregator) pinned(base string) (ohttp.Pinned, error) {
 	return ohttp.Pinned{URL: dap.ResourceURL(u, dap.HpkeConfigPath).String(),
 		Media: dap.ContentType(dap.MediaHpkeConfigList), Body: list}, nil
 }
-
-const relayConfig = `# The relay: starling serve relay relay.toml
-# It sees who sends and not what. It must not be run by the owner of any other party.
-role = "relay"
-gateway = "{{.GatewayURL}}"
-gateway_token = "secrets/relay.token"
-
-[public]
-address = "{{.Relay.Addr}}"
-
-[local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
-address = "{{.RelayLocal.Addr}}"
-
-[limits]
-# Of one part of the network. Here all devices have one address; in earnest leave the line out, which is a limit of 600.
-requests_per_minute = -1
-`
-
-const gatewayConfig = `# The gateway: starling serve gateway gateway.toml
-# It sees what is sent and not by whom, and passes it on to the leader.
-role = "gateway"
-data = "gateway"
-relay_token = "secrets/relay.token"
-keys = [{ file = "secrets/gateway.hpke" }]
-targets = [{ url = "{{.Leader}}" }]
-# Uploads that come between two ticks are kept, answered at the next tick and then passed on together. A lab is in a
-# hurry; in earnest take a second or more.
-window = "{{.Window}}"
-
-[public]
-address = "{{.Gateway.Addr}}"
-
-[local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
-address = "{{.GatewayLocal.Addr}}"
-`
 
 const frontReadme = `A Starling deployment on loopback with a relay, made by "starling lab --population N --keep".
 

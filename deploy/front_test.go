@@ -1,11 +1,13 @@
 package deploy
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,4 +150,59 @@ func TestCreateFront(t *testing.T) {
 func readBody(r *http.Response) ([]byte, error) {
 	defer r.Body.Close()
 	return io.ReadAll(r.Body)
+}
+
+// TestOneMaker: what the lab writes for a party is what init writes, line for line, but
+// for keys that it has in files, for what only a lab has, and for where it listens.
+func TestOneMaker(t *testing.T) {
+	x, home := createFront(t, counted), filepath.Join(t.TempDir(), "ada")
+	lines := func(path string) (all []string) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			line = strings.TrimSpace(line)
+			if key, value, ok := strings.Cut(line, " = "); ok && (key == "address" || key == "hpke_key_max_age") {
+				line = key + fmt.Sprint(len(value) > 0)
+			}
+			all = append(all, line)
+		}
+		return all
+	}
+	agreed := []string{"# What is shared with others follows from these: starling init --join puts an invitation there.", "[agreement]", `invitations = "invitations"`}
+	for role, only := range map[Role]struct{ inits, labs []string }{
+		LeaderRole: {nil, []string{`peer_token = "secrets/peer.token"`, `collector_token = "secrets/collector.token"`, `collector_hpke = "collector.hpke"`,
+			`verify_keys = [{ id = 1, file = "secrets/verify.key" }]`, "[limits] # leader and helper on one machine read one clock", `clock_skew = "1s"`}},
+		HelperRole: {nil, []string{`peer_token = "secrets/peer.token"`, `collector_hpke = "collector.hpke"`, `verify_keys = [{ id = 1, file = "secrets/verify.key" }]`,
+			"[limits] # leader and helper on one machine read one clock", `clock_skew = "1s"`}},
+		CollectorRole: {nil, []string{`token = "secrets/collector.token"`}},
+		RelayRole: {nil, []string{`gateway_token = "secrets/relay.token"`, `gateway = "` + x.GatewayURL() + `"`, "[limits]", "requests_per_minute = -1",
+			"# Of one part of the network. Here all devices have one address; in earnest leave the line out, which is a limit of 600."}},
+		GatewayRole: {[]string{`epochs = "epochs" # starling manifest new --key epochs/1.key --out epochs/1.manifest`},
+			[]string{`relay_token = "secrets/relay.token"`, `keys = [{ file = "secrets/gateway.hpke" }]`, `targets = [{ url = "` + x.LeaderURL() + `" }]`, `window = "20ms"`,
+				"# Uploads that come between two ticks are kept, answered at the next tick and then passed on together. A lab is in a",
+				"# hurry; in earnest take a second or more."}},
+	} {
+		o := InitOptions{Dir: home, Role: role, Owner: "Ada", URL: "https://" + string(role) + ".example/", Proxied: true}
+		if role == CollectorRole {
+			o.URL = ""
+		}
+		made, lab := lines(mustInit(t, o).Config), lines(filepath.Join(x.dir, string(role)+".toml"))
+		inits := append(slices.Clone(only.inits), agreed...)
+		inits = append(inits, `key = "secrets/`+string(role)+`.key"`, "tls_terminated_upstream = true # a proxy in front speaks TLS",
+			`# forwarded_header = "X-Forwarded-For" # in which the proxy writes the sender's address`)
+		for _, d := range []struct {
+			who       string
+			has, than []string
+			may       []string
+		}{{"init", made, lab, inits}, {"the lab", lab, made, only.labs}} {
+			for _, line := range d.has {
+				known := line == "" || strings.HasPrefix(line, "# The ") // which names the owner
+				if !known && !slices.Contains(d.than, line) && !slices.Contains(d.may, line) {
+					t.Errorf("%s: %s alone writes %q", role, d.who, line)
+				}
+			}
+		}
+	}
 }

@@ -19,7 +19,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"text/template"
 	"time"
 
 	"github.com/starling-agg/starling/dap"
@@ -268,10 +267,10 @@ func (h *home) make(o InitOptions, joined []*invitation.Invitation, w *newFiles,
 	for _, other := range joined {
 		v.Answers = append(v.Answers, other.ID())
 	}
-	f := initFields{Role: o.Role, Owner: o.Owner, Recipe: cmp.Or(o.Recipe, RecipeFile), Comers: comers[o.Role]}
-	w.add(filepath.Join(secretsDir, string(o.Role)+".key"), 0o600, key.Marshal())
+	f := settings{Role: o.Role, Owner: o.Owner, Recipe: cmp.Or(o.Recipe, RecipeFile), MaxAge: "24h", Agreed: true}
+	w.secret(string(o.Role)+".key", key.Marshal())
 	if o.Role == CollectorRole {
-		if v.HPKE, err = w.collector(); err != nil {
+		if v.HPKE, err = w.collector(nil); err != nil {
 			return err
 		}
 	} else if err := h.listen(o, v, &f, w, made); err != nil {
@@ -280,32 +279,21 @@ func (h *home) make(o InitOptions, joined []*invitation.Invitation, w *newFiles,
 	if err := w.invitation(v); err != nil {
 		return err
 	}
-	var text bytes.Buffer
-	if err := template.Must(template.New("").Parse(initTexts[o.Role])).Execute(&text, f); err != nil {
-		return err
-	}
 	if o.Role == GatewayRole {
 		w.dirs = append(w.dirs, newDir{epochsDir, 0o700})
 	}
-	config := string(o.Role) + ".toml"
-	w.add(config, 0o644, text.Bytes())
+	config, err := w.config(f)
+	if err != nil {
+		return err
+	}
 	h.known[o.Role], h.own[o.Role] = v, true
 	made.Config, made.Fingerprint = filepath.Join(o.Dir, config), v.ID().Fingerprint()
 	made.Invitation = filepath.Join(o.Dir, invitationsDir, string(o.Role)+InvitationSuffix)
 	return nil
 }
 
-// initFields are what the templates of configurations are filled with.
-type initFields struct {
-	Role                  Role
-	Owner, Recipe, Comers string
-	Listen, Local         string
-	Certificate, TLSKey   string
-	Proxied               bool
-}
-
 // listen settles where a party is reached, and by which certificate.
-func (h *home) listen(o InitOptions, v *invitation.Invitation, f *initFields, w *newFiles, made *Made) error {
+func (h *home) listen(o InitOptions, v *invitation.Invitation, f *settings, w *newFiles, made *Made) error {
 	if o.URL == "" {
 		return errors.New("url: required: where others reach the " + string(o.Role) + ", such as https://" + string(o.Role) + ".example/")
 	}
@@ -403,21 +391,21 @@ func (w *newFiles) invitation(v *invitation.Invitation) error {
 	return err
 }
 
-// collector adds a new HPKE key, and returns its public half.
-func (w *newFiles) collector() ([]byte, error) {
-	pair, err := sealed.Generate(1, sealed.SuiteX25519)
-	if err != nil {
-		return nil, err
+// collector adds an HPKE key, a new one for nil, and returns its public half.
+func (w *newFiles) collector(pair *sealed.KeyPair) (public []byte, err error) {
+	if pair == nil {
+		if pair, err = sealed.Generate(1, sealed.SuiteX25519); err != nil {
+			return nil, err
+		}
 	}
 	secret, err := pair.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	public, err := dap.NewHpkeConfig(pair).Append(nil)
-	if err != nil {
+	if public, err = dap.NewHpkeConfig(pair).Append(nil); err != nil {
 		return nil, err
 	}
-	w.add(filepath.Join(secretsDir, "collector.hpke"), 0o600, secret)
+	w.secret("collector.hpke", secret)
 	w.add("collector.hpke", 0o644, public) // for recipes that bind it
 	return public, nil
 }
@@ -469,7 +457,7 @@ func (w *newFiles) write() (err error) {
 	}()
 	for _, dir := range w.dirs {
 		if err := makeDir(filepath.Join(w.dir, dir.name), dir.mode, &made); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrDirectory, err)
 		}
 	}
 	for _, f := range w.files {

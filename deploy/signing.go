@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -227,20 +226,23 @@ func anchor(name, base string, root *signed.PrivateKey) (signed.Anchor, error) {
 	return signed.Anchor{Name: name, Domain: u.Hostname(), Key: root.Public(), Owner: "the lab's " + name}, nil
 }
 
-// owner writes a root key, an online key and the word of the one for the other.
-func (w *writer) owner(name string, root *signed.PrivateKey, now time.Time) {
+// owner adds a root key, an online key and the word of the one for the other.
+func (w *newFiles) owner(name string, root *signed.PrivateKey, now time.Time) error {
 	online := signed.Generate()
 	from := now.UTC().Truncate(time.Second).Add(-time.Hour)
 	d, err := signed.Delegate(root, online.Public(), from, from.Add(signed.MaxOnline))
-	w.err = cmp.Or(w.err, err)
-	w.file(filepath.Join(secretsDir, name+".root"), 0o600, root.Marshal())
-	w.file(filepath.Join(secretsDir, name+".online"), 0o600, online.Marshal())
-	w.file(filepath.Join(secretsDir, name+".online.delegation"), 0o644, d.MarshalFile())
+	if err != nil {
+		return err
+	}
+	w.secret(name+".root", root.Marshal())
+	w.secret(name+".online", online.Marshal())
+	w.add(filepath.Join(secretsDir, name+".online.delegation"), 0o644, d.MarshalFile())
+	return nil
 }
 
-// owners writes the keys of the deployment's owners, and the anchors that devices hold
-// the recipe against.
-func (w *writer) owners(r *recipe.Recipe, o *Owners) error {
+// owners adds the keys of the deployment's owners, and the anchors that devices hold the
+// recipe against.
+func (w *newFiles) owners(r *recipe.Recipe, o *Owners) error {
 	path, ok := r.Path.(recipe.TwoServer)
 	if !ok {
 		return errors.New("deploy: the recipe does not go through a leader and a helper")
@@ -248,10 +250,9 @@ func (w *writer) owners(r *recipe.Recipe, o *Owners) error {
 	now := time.Now()
 	var anchors []signed.Anchor
 	add := func(name, base string, root *signed.PrivateKey) error {
-		w.owner(name, root, now)
 		a, err := anchor(name, base, root)
 		anchors = append(anchors, a)
-		return err
+		return errors.Join(err, w.owner(name, root, now))
 	}
 	err := errors.Join(add("leader", path.Leader, o.Leader), add("helper", path.Helper, o.Helper))
 	if r.Relay != nil {
@@ -261,14 +262,15 @@ func (w *writer) owners(r *recipe.Recipe, o *Owners) error {
 		return err
 	}
 	w.token("manifest.token")
-	w.file(AnchorsFile, 0o644, signed.MarshalAnchors(anchors...))
+	w.add(AnchorsFile, 0o644, signed.MarshalAnchors(anchors...))
 	return nil
 }
 
-func (w *writer) token(name string) {
+// token adds a new token.
+func (w *newFiles) token(name string) {
 	var token [24]byte
 	rand.Read(token[:])
-	w.file(filepath.Join(secretsDir, name), 0o600, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
+	w.secret(name, []byte(base64.RawURLEncoding.EncodeToString(token[:])+"\n"))
 }
 
 // notary opens an aggregator that is not running, to sign for it.
