@@ -113,6 +113,35 @@ func trusts(v *invitation.Invitation) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// Client asks parties, to see whether they answer: beside those for whom the machine's
+// authorities vouch it trusts all whose invitations were joined, the party's own too.
+func (a Agreement) Client(timeout time.Duration) (*http.Client, error) {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	client := &http.Client{Timeout: timeout, Transport: t}
+	if !a.used() {
+		return client, nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool() // a machine without authorities
+	}
+	for _, role := range Roles {
+		v, err := a.invited(role)
+		if errors.As(err, new(*NotJoinedError)) || err == nil && len(v.Certificate) == 0 {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		c, err := x509.ParseCertificate(v.Certificate)
+		if err != nil {
+			return nil, fmt.Errorf("agreement: the %s's certificate: %w", role, err)
+		}
+		pool.AddCert(c)
+	}
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool}
+	return client, nil
+}
+
 // onward carries requests to a party that has a certificate of its own; nil where the
 // machine's authorities vouch for it. It adds nothing to a request.
 func onward(v *invitation.Invitation) (http.RoundTripper, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -15,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -196,8 +198,8 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 				continue
 			}
 			asked[peer.url] = true
-			found, err := knock(ctx, peer.url)
-			add(peer.role+" answers", err, found, "starling serve "+peer.role+", or ask who runs it")
+			found, err := knock(ctx, f.config.Agreement, peer.url)
+			add(peer.role+" answers", err, found, cmp.Or(hintOfCertificate(err), "starling serve "+peer.role+", or ask who runs it"))
 		}
 	}
 	return all
@@ -360,8 +362,9 @@ func stuck(t *status.Task) error {
 	return nil
 }
 
-// knock asks an aggregator for its keys, as any client does, and compares clocks.
-func knock(ctx context.Context, base string) (found string, err error) {
+// knock asks an aggregator for its keys, as any client does, and compares clocks. Who asks
+// trusts those with whom it has an agreement.
+func knock(ctx context.Context, agreed deploy.Agreement, base string) (found string, err error) {
 	u, err := url.Parse(base)
 	if err != nil {
 		return "", err
@@ -370,7 +373,10 @@ func knock(ctx context.Context, base string) (found string, err error) {
 	if err != nil {
 		return "", err
 	}
-	client := &http.Client{Timeout: 10 * time.Second}
+	client, err := agreed.Client(10 * time.Second)
+	if err != nil {
+		return "", err
+	}
 	defer client.CloseIdleConnections()
 	begin := time.Now()
 	resp, err := client.Do(req)

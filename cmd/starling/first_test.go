@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -18,6 +21,7 @@ import (
 
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/recipe"
 )
 
 // mostCommands is how many a newcomer may need from the sources to a first result.
@@ -65,8 +69,9 @@ func TestFirstDeployment(t *testing.T) {
 	said = p.types(rest)
 	// The gateway may hold some yet when the leader has enough.
 	enough := regexp.MustCompile(`(?m)^1[0-3][0-9] reports from `)
-	if n := len(said); n < 3 || !strings.Contains(said[n-3], "130 taken by the gateway") || !enough.MatchString(said[n-2]) ||
-		!strings.Contains(said[n-1], "taken by the leader") || !strings.Contains(said[n-1], "130 answered by the gateway") {
+	if n := len(said); n < 4 || !strings.Contains(said[n-4], "130 taken by the gateway") || !enough.MatchString(said[n-3]) ||
+		!strings.Contains(said[n-2], "taken by the leader") || !strings.Contains(said[n-2], "130 answered by the gateway") ||
+		strings.Count(said[n-1], " answers: ") < 5 || strings.Contains(said[n-1], "FAULT") {
 		t.Errorf("no result came through the relay:\n%s", strings.Join(said, "\n"))
 	}
 	for _, role := range deploy.Roles {
@@ -291,5 +296,24 @@ func TestEveryPartysFile(t *testing.T) {
 				t.Errorf("starling %s of %q: exit code %d\n%s", strings.Join(args, " "), text, code, out)
 			}
 		}
+	}
+}
+
+// TestHintOfCertificate: who does not trust a party's certificate is told what to type, and
+// not to see whether the party runs.
+func TestHintOfCertificate(t *testing.T) {
+	for says, err := range map[string]error{
+		"SSL_CERT_FILE=DIR/certificates.pem": x509.UnknownAuthorityError{}, "is over": x509.CertificateInvalidError{Reason: x509.Expired},
+		"another name": x509.HostnameError{Host: "x", Certificate: &x509.Certificate{}},
+	} {
+		err = fmt.Errorf("client: %w", &tls.CertificateVerificationError{Err: err})
+		for _, hint := range []string{hintOfAnswer(err), hintOfAway(err, "", recipe.TwoServer{})} {
+			if !strings.Contains(hint, says) {
+				t.Errorf("%v: hint %q, want %q", err, hint, says)
+			}
+		}
+	}
+	if hint := hintOfAnswer(errors.New("refused")); !strings.Contains(hint, "starling status") {
+		t.Errorf("of a party that is away: %q", hint)
 	}
 }

@@ -115,7 +115,7 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 				for _, base := range []string{path.Leader, path.Helper} {
 					p, promised, err := pinnedKeys(ctx, base)
 					if err != nil && (*days == 0 || !errors.Is(err, errNoPromise)) {
-						return &failure{exitUnreachable, fmt.Errorf("keys of %s: %w", base, err), hintOfAway(base, path)}
+						return &failure{exitUnreachable, fmt.Errorf("keys of %s: %w", base, err), hintOfAway(err, base, path)}
 					}
 					m.Pinned = append(m.Pinned, p)
 					if end := now.Add(promised); end.Before(m.NotAfter) {
@@ -150,7 +150,10 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 }
 
 // hintOfAway says whom to ask after an aggregator that did not answer.
-func hintOfAway(base string, path recipe.TwoServer) string {
+func hintOfAway(err error, base string, path recipe.TwoServer) string {
+	if hint := hintOfCertificate(err); hint != "" {
+		return hint
+	}
 	name := "leader"
 	if base == path.Helper {
 		name = "helper"

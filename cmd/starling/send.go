@@ -313,5 +313,5 @@ func hintOfAnswer(err error) string {
 	if refused := new(ohttp.RefusedError); errors.As(err, &refused) && refused.Reason == ohttp.ReasonKey {
 		return "the manifest is of an epoch that is over: get the present one from where this one came"
 	}
-	return "check that leader and helper run: starling status"
+	return cmp.Or(hintOfCertificate(err), "check that leader and helper run: starling status")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -115,9 +116,10 @@ func outerCollector(path string, c *deploy.Collector) outer {
 		if !ok {
 			return all
 		}
-		found, err := knock(ctx, two.Leader)
+		found, err := knock(ctx, c.Agreement, two.Leader)
 		if err != nil {
-			return append(all, finding{Check: "leader answers", Found: err.Error(), Hint: "starling serve leader, or ask who runs it"})
+			return append(all, finding{Check: "leader answers", Found: err.Error(),
+				Hint: cmp.Or(hintOfCertificate(err), "starling serve leader, or ask who runs it")})
 		}
 		return append(all, finding{Check: "leader answers", OK: true, Found: found})
 	}}

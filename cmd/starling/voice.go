@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -175,6 +176,22 @@ func hintOfSending(e *ohttp.SendingError) string {
 		return fmt.Sprintf("starling manifest new --tries %d --every 1s; or %s", min(e.Grace/time.Second, ohttp.MaxTries), longer)
 	}
 	return longer
+}
+
+// hintOfCertificate says what to do where a party's certificate was not taken; empty where
+// that is not what is wrong.
+func hintOfCertificate(err error) string {
+	invalid, named := new(x509.CertificateInvalidError), new(x509.HostnameError)
+	switch {
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return "a party with a certificate of its own is trusted by SSL_CERT_FILE=DIR/" + deploy.CertificatesFile +
+			" in front of the command: starling init writes that file; the other way is a certificate of an authority"
+	case errors.As(err, invalid) && invalid.Reason == x509.Expired:
+		return "the party's certificate is over, or a clock is wrong: its owner sees with starling check"
+	case errors.As(err, named):
+		return "the party's certificate is of another name than its URL: its owner sees with starling check"
+	}
+	return ""
 }
 
 // counted says how many there are of something.
