@@ -160,8 +160,7 @@ type Options struct {
 	// Signing has the service vouch for its HPKE keys, in lists and manifests, for
 	// recipes that name signing keys. Optional.
 	Signing *keyset.Signing
-	// FS holds the service's files, and no one else's: on a real disk the caller has taken
-	// its lock ([disk.OSFS.Lock]). Required.
+	// FS holds the service's files, and no one else's: [Dir] opens one on a disk. Required.
 	FS disk.FS
 	// Record holds what must not go back when FS does, say to a backup: who the store is,
 	// and how many releases it has made; and the data keys, from which noise comes. It is

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/helper"
@@ -14,7 +16,6 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/sealed"
@@ -28,8 +29,7 @@ func must[T any](v T, err error) T {
 }
 
 // The whole path as a library, every party in one process: a recipe, the task that both
-// aggregators make of it, a hundred devices, and the result. A service that lasts has
-// disk.OS in place of disktest.
+// aggregators make of it, a hundred devices, and the result.
 func Example_library() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -43,11 +43,14 @@ func Example_library() {
 	rand.Read(verify[:])
 	shared := aggregator.Secrets{VerifyKeys: map[uint8][32]byte{1: verify}, PeerToken: rand.Text(), CollectorToken: rand.Text(), CollectorHPKE: dap.NewHpkeConfig(key)}
 	tasks := []aggregator.Task{must(aggregator.TaskOf(asked, shared))}
-	at := func(base string, seed uint64) aggregator.Options {
-		return aggregator.Options{Base: base, Tasks: tasks, KeySchedule: &keyset.Schedule{}, FS: disktest.NewMem(seed), Record: disktest.NewMem(seed + 1)}
+	dir := must(os.MkdirTemp("", "starling"))
+	defer os.RemoveAll(dir)
+	at := func(base, name string) aggregator.Options {
+		return aggregator.Options{Base: base, Tasks: tasks, KeySchedule: &keyset.Schedule{},
+			FS: must(aggregator.Dir(filepath.Join(dir, name))), Record: must(aggregator.Dir(filepath.Join(dir, name+".record")))}
 	}
-	l := must(leader.New(ctx, leader.Options{Options: at(url(first), 1)}))
-	h := must(helper.New(ctx, helper.Options{Options: at(url(second), 3)}))
+	l := must(leader.New(ctx, leader.Options{Options: at(url(first), "leader")}))
+	h := must(helper.New(ctx, helper.Options{Options: at(url(second), "helper")}))
 	first.Config.Handler, second.Config.Handler = l.Handler(), h.Handler()
 	first.Start()
 	second.Start()

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service"
 )
@@ -55,12 +56,9 @@ func openFiles(data, record service.Path) (*files, error) {
 
 // locked opens a directory for this process alone.
 func locked(what, dir string) (*disk.OSFS, error) {
-	fsys, err := disk.OS(dir)
+	fsys, err := aggregator.Dir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if err := fsys.Lock(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %s: %w", what, dir, err), fsys.Close())
 	}
 	return fsys, nil
 }

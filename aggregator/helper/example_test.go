@@ -13,7 +13,6 @@ import (
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
-	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/sealed"
 )
 
@@ -24,11 +23,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	files, err := disk.OS(filepath.Join(dir, "data"))
+	files, err := aggregator.Dir(filepath.Join(dir, "data"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	record, err := disk.OS(filepath.Join(dir, "record"))
+	record, err := aggregator.Dir(filepath.Join(dir, "record"))
 	if err != nil {
 		log.Fatal(err)
 	}
