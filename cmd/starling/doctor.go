@@ -362,7 +362,7 @@ func stuck(t *status.Task) error {
 	return nil
 }
 
-// knock asks an aggregator for its keys, as any client does, and compares clocks. Who asks
+// knock asks an aggregator for its keys, as any client does, and compares clocks. It
 // trusts those with whom it has an agreement.
 func knock(ctx context.Context, agreed deploy.Agreement, base string) (found string, err error) {
 	u, err := url.Parse(base)
