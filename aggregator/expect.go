@@ -26,8 +26,9 @@ type Expectation struct {
 	HalfHonestEpsilon, HalfHonestDelta float64
 }
 
-// holdFactor is how many times the expected number of reports a batch may have. Two leaves at least half of a batch to
-// honest people, while as many of them come as are expected.
+// holdFactor is how many times the expected number of reports a batch may have. Two
+// leaves at least half of a batch to honest people, while as many of them come as are
+// expected.
 const holdFactor = 2
 
 // Validate refuses what nobody can mean.

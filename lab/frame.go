@@ -31,11 +31,14 @@ import (
 // A Frame says what all labs have in common: where their files go, how many devices work
 // at a time, how long a round is, and how private it is.
 type Frame struct {
-	// Keep is a directory, new or empty, in which the deployment is left behind. Empty uses a temporary one.
+	// Keep is a directory, new or empty, in which the deployment is left behind. Empty
+	// uses a temporary one.
 	Keep string
-	// Out is the directory for starling-lab.png and starling-lab.csv; made where it is missing. Default ".".
+	// Out is the directory for starling-lab.png and starling-lab.csv; made where it is
+	// missing. Default ".".
 	Out string
-	// Workers is how many goroutines play devices, or in a population how many devices compute at a time. Default GOMAXPROCS.
+	// Workers is how many goroutines play devices, or in a population how many devices
+	// compute at a time. Default GOMAXPROCS.
 	Workers int
 	// Epsilon and Delta are what the recipe's noise is calibrated to; the report says what
 	// it then computes to. Delta is 10^-6 by default; Epsilon's default is the lab's.
@@ -46,7 +49,8 @@ type Frame struct {
 	Precision time.Duration
 	// Log gets what both servers log. Default: lab.log in Keep, else nothing.
 	Log io.Writer
-	// Progress is told how far the lab is, several times a second, by one goroutine at a time. Optional.
+	// Progress is told how far the lab is, several times a second, by one goroutine at a
+	// time. Optional.
 	Progress func(Progress)
 
 	relay bool // devices go through a relay and a gateway
@@ -252,8 +256,8 @@ func (f *frame) step(name string, do func() error) error {
 	return err
 }
 
-// start writes the deployment and starts leader and helper. The returned context ends when either of them fails, with
-// that as its cause; stop stops them in order.
+// start writes the deployment and starts leader and helper. The returned context ends
+// when either of them fails, with that as its cause; stop stops them in order.
 func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ context.Context, err error) {
 	addresses, err := deploy.Loopback()
 	if err != nil {

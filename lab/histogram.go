@@ -22,20 +22,25 @@ type Options struct {
 	Malicious int
 	// Rows takes only the first rows of the table, at least [MinRows]; 0 takes all.
 	Rows int
-	// Population makes so many devices of the table's rows, each row as often as any other or once more, by a fixed seed.
-	// Each then decides by a secret coin whether to report, and sends through a relay and a gateway. From [MinPopulation]
-	// to [MaxPopulation]; 0 is the plain lab, unless one of the next four is given: then 60,000.
+	// Population makes so many devices of the table's rows, each row as often as any
+	// other or once more, by a fixed seed. Each then decides by a secret coin whether to
+	// report, and sends through a relay and a gateway. From [MinPopulation] to
+	// [MaxPopulation]; 0 is the plain lab, unless one of the next four is given: then
+	// 60,000.
 	Population int
 	// Sampling is the probability of reporting, over all devices. Default 1/10.
 	Sampling recipe.Rational
 	// Recipe is what is asked: [Visits], the default, [Health], or, of a population, [Needles].
 	Recipe string
-	// Rounds is how many collections are taken of the same population, all within Epsilon together. Default 1.
+	// Rounds is how many collections are taken of the same population, all within Epsilon
+	// together. Default 1.
 	Rounds int
-	// KnownSample plays the same without secret coins, for comparison: in each round a part Sampling of the devices is
-	// asked, in turn and known to all, and all of them report (paper 000's AGG).
+	// KnownSample plays the same without secret coins, for comparison: in each round a
+	// part Sampling of the devices is asked, in turn and known to all, and all of them
+	// report (paper 000's AGG).
 	KnownSample bool
-	// answer, if not nil, is what a device answers instead of the table's row, and seen gets what each collection returned.
+	// answer, if not nil, is what a device answers instead of the table's row, and seen
+	// gets what each collection returned.
 	answer func(device, round int) client.Value
 	seen   func(round int, result *collector.Result)
 }

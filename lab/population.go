@@ -180,7 +180,8 @@ const fewDeviations = 5.5
 // in a batch at least once in 10^9.
 const leastDummies, leastAllowance = 15, 40
 
-// roomForAnswers refuses what [population.withDummies] is sure to, before anything is computed.
+// roomForAnswers refuses what [population.withDummies] is sure to, before anything is
+// computed.
 func (o *Options) roomForAnswers(usual recipe.Rational) error {
 	n, u := float64(o.Population), usual.Float()
 	expected := n*u + leastDummies*(1-u)

@@ -60,7 +60,8 @@ func (h *histogram) answer(ctx context.Context, f *frame) error {
 	return nil
 }
 
-// upload makes and uploads the reports of some rows. All must be acknowledged: they are honest.
+// upload makes and uploads the reports of some rows. All must be acknowledged: they are
+// honest.
 func (h *histogram) upload(ctx context.Context, f *frame, values []int) ([]dap.Report, error) {
 	reports := make([]dap.Report, len(values))
 	for i, v := range values {

@@ -10,9 +10,10 @@ import (
 	"github.com/starling-agg/starling/vdaf/pine"
 )
 
-// attack plays the attackers of a lab of vectors, each of whom sends two reports. The first is the worst that a proof lets
-// through: all of the proved bound in one direction, the first entry, and no noise. The second is one hundredth over it there. It
-// returns what the first kind adds to the sum of the first entry, in units of the entries.
+// attack plays the attackers of a lab of vectors, each of whom sends two reports. The
+// first is the worst that a proof lets through: all of the proved bound in one direction,
+// the first entry, and no noise. The second is one hundredth over it there. It returns
+// what the first kind adds to the sum of the first entry, in units of the entries.
 func (v *vectors) attack(ctx context.Context, f *frame) (float64, error) {
 	q, _ := f.recipe.Vector()
 	config, ok := q.VDAFConfig().(dap.PineConfig)

@@ -58,13 +58,14 @@ type Release struct {
 	Rho        *big.Rat
 	Others     uint64
 	Free, Miss float64
-	// Square is, where it is not nil, what the square of the term's Mu must not be below: of noise on vectors as rounded Gaussian
-	// noise (docs/proofs/rounded-gaussians.md).
+	// Square is, where it is not nil, what the square of the term's Mu must not be below:
+	// of noise on vectors as rounded Gaussian noise (docs/proofs/rounded-gaussians.md).
 	Square *big.Rat
 	// Watched is the loss of a response that is released beside, once a round: whether a
 	// device reports, to who watches it. 0 is none.
 	Watched float64
-	// Redrawn is what a round spends of delta on reports that a device draws again, More what all rounds add to epsilon for it.
+	// Redrawn is what a round spends of delta on reports that a device draws again, More
+	// what all rounds add to epsilon for it.
 	Redrawn, More float64
 	Rounds        uint32
 

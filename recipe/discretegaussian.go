@@ -12,7 +12,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// DiscreteGaussian: each server adds an independent discrete Gaussian to each coordinate of its aggregate share.
+// DiscreteGaussian: each server adds an independent discrete Gaussian to each coordinate
+// of its aggregate share.
 type DiscreteGaussian struct {
 	// Variance is sigma^2, in squared units of the aggregate.
 	Variance Rational
@@ -66,7 +67,8 @@ func (n DiscreteGaussian) validate(v *validator, _ *Recipe) {
 	}
 }
 
-// Sampler draws what one server adds to each coordinate: Variance, or half of it under [DrawsHalf].
+// Sampler draws what one server adds to each coordinate: Variance, or half of it under
+// [DrawsHalf].
 func (n DiscreteGaussian) Sampler() (noise.Sampler, error) {
 	if !n.Variance.Valid() {
 		return nil, errors.New("recipe: the variance is not a positive fraction in lowest terms")

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// DiscreteLaplace: each server adds independent discrete Laplace noise to each coordinate of its aggregate share;
-// P(y) is proportional to exp(-|y|/Scale).
+// DiscreteLaplace: each server adds independent discrete Laplace noise to each coordinate
+// of its aggregate share; P(y) is proportional to exp(-|y|/Scale).
 type DiscreteLaplace struct{ Scale Rational }
 
 func (n DiscreteLaplace) String() string {

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 )
 
-// DonationTime: each device waits for a random slot, and decides by a coin when it comes (paper 000, appendix A). Slot i of
-// 0..Slots-1 has probability (1-1/Slots)^i / Slots; with the rest a device leaves out the whole round.
+// DonationTime: each device waits for a random slot, and decides by a coin when it comes
+// (paper 000, appendix A). Slot i of 0..Slots-1 has probability (1-1/Slots)^i / Slots;
+// with the rest a device leaves out the whole round.
 type DonationTime struct {
 	// Rate is the probability of reporting in the slot, below 1.
 	Rate Rational

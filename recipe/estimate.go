@@ -45,9 +45,11 @@ func (e *Estimates) Interval(place int, z float64) [2]float64 {
 	return [2]float64{end(v-half, -1), end(v+half, 1)}
 }
 
-// Estimate undoes the recipe's coins, dummies and randomizer in a batch of reports, dummies among them: sums are the
-// released integers, one for each place of the query. Everybody who decided is taken to have an answer; the estimates of Answers and Devices need that.
-// Under [DonationTime] the batch is one slot, and Devices are those whose slot it was.
+// Estimate undoes the recipe's coins, dummies and randomizer in a batch of reports,
+// dummies among them: sums are the released integers, one for each place of the query.
+// Everybody who decided is taken to have an answer; the estimates of Answers and Devices
+// need that. Under [DonationTime] the batch is one slot, and Devices are those whose slot
+// it was.
 //
 //   - Coins: a sum over reported answers, over the rate s of reporting (Horvitz and Thompson 1952; for [Importance] the rate
 //     of answers that are not the default).

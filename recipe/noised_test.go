@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Draws that are longer than what is proved are drawn again, at odds that the test chooses: about one in two.
+// Draws that are longer than what is proved are drawn again, at odds that the test
+// chooses: about one in two.
 func TestNoisyVectorDrawsAgain(t *testing.T) {
 	const dim, variance = 4, 10000
 	q := Vector{Dimension: dim, Bound: 185, FracBits: 10, Proof: Pine32, Rounding: RoundNearest}
@@ -32,7 +33,8 @@ func TestNoisyVectorDrawsAgain(t *testing.T) {
 			outer++
 		}
 	}
-	// chi-square with 4 degrees of freedom: P(1.69 < X <= 3.4225)/P(X <= 3.4225) = 0.589; 0.12 is 5.5 deviations.
+	// chi-square with 4 degrees of freedom: P(1.69 < X <= 3.4225)/P(X <= 3.4225) = 0.589;
+	// 0.12 is 5.5 deviations.
 	if f := float64(outer) / 500; math.Abs(f-0.589) > 0.12 {
 		t.Errorf("%v of the draws are in the outer shell", f)
 	}

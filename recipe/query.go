@@ -33,7 +33,8 @@ type Query interface {
 	// [Reals].
 	MadeUp(coins func() uint64) []uint64
 
-	// Aggregates is the number of integers that a collection returns, before noise is accounted for.
+	// Aggregates is the number of integers that a collection returns, before noise is
+	// accounted for.
 	Aggregates() int
 	// VDAFConfig is the configuration of the verifiable aggregation function that computes it.
 	VDAFConfig() dap.VDAFConfig

@@ -38,9 +38,10 @@ func (s *keyset) knows(name [journal.IDSize]byte) bool {
 
 func (k *key) usable(c disk.Clock) bool { return k.NotAfter.IsZero() || c.Now().Before(k.NotAfter) }
 
-// setKeys exchanges the keys while requests come in. A key that stays goes on with what it has opened; one that is not among
-// the new ones opens nothing more when setKeys returns, what it has opened is forgotten, and a durable note is kept that it
-// may not come back. No key at all is allowed: every request is refused then.
+// setKeys exchanges the keys while requests come in. A key that stays goes on with what
+// it has opened; one that is not among the new ones opens nothing more when setKeys
+// returns, what it has opened is forgotten, and a durable note is kept that it may not
+// come back. No key at all is allowed: every request is refused then.
 //
 // It fails and changes nothing with [ErrRetired] if a key was in use and then was not, and
 // with a *[StateError] if a key was in use with another state, or what it has opened is not

@@ -31,7 +31,8 @@ func PaddedSize(n, smallest int) int {
 	return (n + mask) &^ mask
 }
 
-// Pad appends zeros up to the padded size; binary HTTP takes them for padding (RFC 9292 section 3.8).
+// Pad appends zeros up to the padded size; binary HTTP takes them for padding (RFC 9292
+// section 3.8).
 func Pad(message []byte, smallest int) []byte {
 	return append(message, make([]byte, PaddedSize(len(message), smallest)-len(message))...)
 }

@@ -15,9 +15,11 @@ import (
 // where the checker works on a coarse grid.
 const roomy = 1e-3
 
-// Certify returns a certificate, for package certificate to check on the device, of an epsilon of the releases at delta that is close
-// to (within 1 % of) that of Epsilon. ErrUnsupported is the answer to allocations of what is not pure DP, several rounds of shuffling,
-// continuous Laplace noise on several coordinates, sums of Laplace noise, Poisson samples for ReplaceOne, and mixtures with zCDP.
+// Certify returns a certificate, for package certificate to check on the device, of an
+// epsilon of the releases at delta that is close to (within 1 % of) that of Epsilon.
+// ErrUnsupported is the answer to allocations of what is not pure DP, several rounds of
+// shuffling, continuous Laplace noise on several coordinates, sums of Laplace noise,
+// Poisson samples for ReplaceOne, and mixtures with zCDP.
 func Certify(list []release.Release, delta float64, n release.Neighbours) (*certificate.Certificate, error) {
 	g, err := Epsilon(list, delta, n)
 	if err != nil {

@@ -8,10 +8,11 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// correlated is one participation of a device in a series of releases whose noise is correlated over rounds, as package
-// dp/correlated draws it: everything that all releases of the series tell about that one contribution. A device's participations
-// are at least as many rounds apart as the strategy has bands; selfCompose counts them. How many rounds there are, or how often
-// others take part, does not matter.
+// correlated is one participation of a device in a series of releases whose noise is
+// correlated over rounds, as package dp/correlated draws it: everything that all releases
+// of the series tell about that one contribution. A device's participations are at least
+// as many rounds apart as the strategy has bands; selfCompose counts them. How many
+// rounds there are, or how often others take part, does not matter.
 type correlated struct {
 	// Sigma2 is the variance parameter of the independent draws behind the noise, in squared units of the sum.
 	Sigma2 release.Rational

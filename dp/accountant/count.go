@@ -12,8 +12,9 @@ import (
 func (dummyCount) event()  {}
 func (fixedSample) event() {}
 
-// dummyCount is the publication of how many reports came, when each of N others sends an empty one with probability Rate:
-// a binomial count, which one more report moves by one. It hides whether a person took part; put it beside the sum,
+// dummyCount is the publication of how many reports came, when each of N others sends an
+// empty one with probability Rate: a binomial count, which one more report moves by one.
+// It hides whether a person took part; put it beside the sum,
 //
 //	poissonSample{Event: composition{dummyCount{...}, gaussian{...}}, ..., Count: countHidden},
 //
@@ -158,9 +159,10 @@ func joint(e event, n release.Neighbours) (dominance, error) {
 	return d.dominating(n)
 }
 
-// fixedSample is a release about a public number of records, a uniformly chosen secret subset of all: Rate is the size of
-// the subset over the number of honest records, at its upper quantile if it varies. It is for ReplaceOne neighbours, and
-// what is left of amplification where the count is public.
+// fixedSample is a release about a public number of records, a uniformly chosen secret
+// subset of all: Rate is the size of the subset over the number of honest records, at its
+// upper quantile if it varies. It is for ReplaceOne neighbours, and what is left of
+// amplification where the count is public.
 type fixedSample struct {
 	Event event
 	Rate  float64

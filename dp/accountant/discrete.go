@@ -8,8 +8,8 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// discreteGaussian is the release of an integer sum with noise drawn exactly from N_Z(0, Sigma2) in each coordinate,
-// as dp/noise draws it. The contribution is whole numbers.
+// discreteGaussian is the release of an integer sum with noise drawn exactly from N_Z(0,
+// Sigma2) in each coordinate, as dp/noise draws it. The contribution is whole numbers.
 type discreteGaussian struct {
 	Sigma2       release.Rational
 	Contribution release.Contribution
@@ -102,7 +102,8 @@ func charge(c curve, total float64) curve {
 	}
 }
 
-// rho returns the zCDP parameter of one release, rounded up. It is defined for one honest server.
+// rho returns the zCDP parameter of one release, rounded up. It is defined for one honest
+// server.
 func (g discreteGaussian) rho(n release.Neighbours) (float64, error) {
 	if err := g.check(); err != nil {
 		return 0, err
@@ -183,8 +184,9 @@ func dyadic(num uint64, exponent int) release.Rational {
 	return r
 }
 
-// discreteLaplace is the release of an integer sum with noise of probability proportional to exp(-|y|/Scale) in each
-// coordinate, as dp/noise draws it. The contribution is whole numbers.
+// discreteLaplace is the release of an integer sum with noise of probability proportional
+// to exp(-|y|/Scale) in each coordinate, as dp/noise draws it. The contribution is whole
+// numbers.
 type discreteLaplace struct {
 	Scale        release.Rational
 	Contribution release.Contribution

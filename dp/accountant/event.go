@@ -39,10 +39,12 @@ type dominance struct {
 	theorem string
 }
 
-// approxDP is any release known to be (Epsilon, Delta)-DP for the relation asked about; pure DP has Delta = 0.
+// approxDP is any release known to be (Epsilon, Delta)-DP for the relation asked about;
+// pure DP has Delta = 0.
 type approxDP struct{ Epsilon, Delta float64 }
 
-// selfCompose is Count releases of Event, each with noise of its own, each chosen knowing the results before it.
+// selfCompose is Count releases of Event, each with noise of its own, each chosen knowing
+// the results before it.
 type selfCompose struct {
 	Event event
 	Count uint64

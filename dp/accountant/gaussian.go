@@ -7,7 +7,8 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// gaussian is the release of a sum with normal noise of standard deviation Sigma in each coordinate.
+// gaussian is the release of a sum with normal noise of standard deviation Sigma in each
+// coordinate.
 type gaussian struct {
 	Sigma        float64
 	Contribution release.Contribution

@@ -218,13 +218,16 @@ func laplaceRate(scale release.Rational, c release.Contribution, n release.Neigh
 type count uint8
 
 const (
-	// countPublic: the number of records is known exactly, as it is to both aggregators and the collector.
+	// countPublic: the number of records is known exactly, as it is to both aggregators
+	// and the collector.
 	countPublic count = iota
-	// countHidden: something hides it, such as dummy reports, and is accounted as an event of its own.
+	// countHidden: something hides it, such as dummy reports, and is accounted as an
+	// event of its own.
 	countHidden
 )
 
-// poissonSample is a release about a random part of the records, each kept independently and secretly with probability Rate.
+// poissonSample is a release about a random part of the records, each kept independently
+// and secretly with probability Rate.
 //
 // If everyone else holds -C and one person +C, the sum and the exact count together single that person out, so the
 // amplification is proved only where the count is hidden: Count must be countHidden.

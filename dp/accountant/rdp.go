@@ -195,7 +195,8 @@ func logAdd(x, y float64) float64 {
 	return x + math.Log1p(math.Exp(y-x))
 }
 
-// renyiDivergence bounds the Renyi divergence of the given order > 1 between the releases on neighbours, rounded up.
+// renyiDivergence bounds the Renyi divergence of the given order > 1 between the releases
+// on neighbours, rounded up.
 func renyiDivergence(e event, order float64, n release.Neighbours) (float64, error) {
 	if !(order > 1 && order <= 1e6) {
 		return 0, parameter("order", order, "above 1 and at most 10^6")

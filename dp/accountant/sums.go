@@ -10,14 +10,15 @@ import (
 func (laplaceSum) event()         {}
 func (discreteLaplaceSum) event() {}
 
-// laplaceSum is the release of one number with the noise of two servers, both honest: two independent draws of Laplace noise
-// of scale Scale each.
+// laplaceSum is the release of one number with the noise of two servers, both honest: two
+// independent draws of Laplace noise of scale Scale each.
 type laplaceSum struct {
 	Scale        float64
 	Contribution release.Contribution
 }
 
-// discreteLaplaceSum is [discreteLaplace] with the noise of two servers, both honest, each of scale Scale.
+// discreteLaplaceSum is [discreteLaplace] with the noise of two servers, both honest,
+// each of scale Scale.
 type discreteLaplaceSum struct {
 	Scale        release.Rational
 	Contribution release.Contribution

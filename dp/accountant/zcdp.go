@@ -7,7 +7,8 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// zcdp is any release that is Rho-zero-concentrated DP for the relation asked about (Bun and Steinke 2016).
+// zcdp is any release that is Rho-zero-concentrated DP for the relation asked about (Bun
+// and Steinke 2016).
 type zcdp struct{ Rho float64 }
 
 const zcdpTheorem = "zCDP to approximate DP (Canonne, Kamath and Steinke 2020, proposition 12)"

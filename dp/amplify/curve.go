@@ -65,7 +65,8 @@ type Curve struct {
 	lower func(epsilon float64) float64
 	// end is an epsilon that holds with delta = 0; +Inf if none does.
 	end float64
-	// term says to package certificate what the curve is of; its Family is 0 if that has no word for it.
+	// term says to package certificate what the curve is of; its Family is 0 if that has
+	// no word for it.
 	term release.Term
 }
 

@@ -107,7 +107,8 @@ func joined(list []release.Release, m accountant.Method) (_ []release.Release, c
 		if !ok || m.Honest != 2 || v < 2.25 {
 			continue
 		}
-		// docs/proofs/discrete-gaussian-sums.md, section 2: S_2, with exp(-pi^2 sigma^2) below 10^-9.
+		// docs/proofs/discrete-gaussian-sums.md, section 2: S_2, with exp(-pi^2 sigma^2)
+		// below 10^-9.
 		cost += 4.001 * math.Exp(-math.Pi*math.Pi*v) * float64(r.Count) * steps(r.Sampling)
 		m.Variance.Num, m.Honest = 2*m.Variance.Num, 1
 		list[i].Mechanism = m

@@ -2,10 +2,12 @@
 // often, about a secret sample, through a shuffler, or among random check-ins; and, the other way round, how much noise,
 // how small a sample or how few releases does a wanted epsilon take.
 //
-// It computes nothing of its own. An [Ask] is a question as flags state it. It becomes a [Question], which is about a
-// list of releases ([release.Release]) and names its relation, and is answered by package accountant or a curve of
-// package amplify, with the theorem that the answer rests on and the assumptions that it needs. What no theorem covers is
-// refused with an [*Error] that says why and what to ask instead; there is no optimistic default.
+// It computes nothing of its own. An [Ask] is a question as flags state it. It becomes a
+// [Question], which is about a list of releases ([release.Release]) and names its
+// relation, and is answered by package accountant or a curve of package amplify, with the
+// theorem that the answer rests on and the assumptions that it needs. What no theorem
+// covers is refused with an [*Error] that says why and what to ask instead; there is no
+// optimistic default.
 //
 // # Who is hidden from whom
 //

@@ -63,7 +63,8 @@ func (q *Question) byPoints(r release.Release, how effort) (release.Guarantee, e
 		try(q.byDistribution(r, how))
 	}
 	if r.Count > 1 && q.Method == accountant.Auto {
-		// Without all this the releases are no worse protected; with many steps that bound can be the better one.
+		// Without all this the releases are no worse protected; with many steps that
+		// bound can be the better one.
 		g, err := q.account([]release.Release{r.Sampled(nil)}, how)
 		g.EpsilonLower, g.DeltaLower = 0, 0
 		try(g, err)
@@ -157,8 +158,8 @@ type points struct {
 	ladder         *ladder // nil where delta is not known
 }
 
-// A ladder is a curve at the epsilons rung^i, each computed once: the composition of many steps asks for points again and
-// again, and where exactly they lie hardly matters.
+// A ladder is a curve at the epsilons rung^i, each computed once: the composition of many
+// steps asks for points again and again, and where exactly they lie hardly matters.
 type ladder struct {
 	delta func(epsilon float64) (release.Guarantee, error)
 	known map[int]release.Guarantee
@@ -181,7 +182,8 @@ func (l *ladder) at(i int) (release.Guarantee, error) {
 	return g, err
 }
 
-// epsilon is the lowest point whose delta is at most this one. It looks at the same points first, whatever delta is.
+// epsilon is the lowest point whose delta is at most this one. It looks at the same
+// points first, whatever delta is.
 func (l *ladder) epsilon(delta float64) (release.Guarantee, error) {
 	low, high := leastRung, mostRung
 	best, err := l.at(high)

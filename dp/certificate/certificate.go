@@ -7,10 +7,11 @@
 //     from the mechanism's definition. Between grid points the term's curve, convex in e^epsilon, lies below the chord;
 //   - the laws' composition has delta(Epsilon) <= Delta, by sums of products of probabilities, in which nothing cancels.
 //
-// The argument, with the bound on every rounding, is docs/proofs/certificates.md. That Terms (which are comparable) are the releases
-// agreed to is for the caller to compare. A formula takes some 160 bytes, laws 4 for each mass. Of this module the package
-// imports dp/release alone, the words in which a term is stated, and least of all the accountant whose work it checks; it has fewer
-// than 560 lines of code.
+// The argument, with the bound on every rounding, is docs/proofs/certificates.md. That
+// Terms (which are comparable) are the releases agreed to is for the caller to compare. A
+// formula takes some 160 bytes, laws 4 for each mass. Of this module the package imports
+// dp/release alone, the words in which a term is stated, and least of all the accountant
+// whose work it checks; it has fewer than 560 lines of code.
 package certificate
 
 import (
@@ -136,14 +137,16 @@ func (p *Proof) Holds() error {
 	return nil
 }
 
-// A Proof is a certificate that was found sound but for its claim: its laws dominate its terms.
+// A Proof is a certificate that was found sound but for its claim: its laws dominate its
+// terms.
 type Proof struct {
 	of      *Certificate
 	terms   []term // folded
 	formula bool
 }
 
-// Open checks all that [Certificate.Check] does but for the claim itself. The certificate must not change from then on.
+// Open checks all that [Certificate.Check] does but for the claim itself. The certificate
+// must not change from then on.
 func (c *Certificate) Open() (*Proof, error) {
 	if !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-40, 1) || c.Delta == 1 || c.Neighbours < release.AddRemove || c.Neighbours > release.ZeroOut {
 		return nil, fail(BadClaim, "the claim %+v is out of range", c.Claim)
@@ -175,7 +178,8 @@ func (c *Certificate) Open() (*Proof, error) {
 	return p, nil
 }
 
-// ways in which neighbours may differ: 2 if anything is Poisson sampled; all else is its own mirror image.
+// ways in which neighbours may differ: 2 if anything is Poisson sampled; all else is its
+// own mirror image.
 func (p *Proof) ways() int {
 	if slices.ContainsFunc(p.terms, func(t term) bool { return t.Sample == release.SamplePoisson }) {
 		return 2
@@ -183,8 +187,9 @@ func (p *Proof) ways() int {
 	return 1
 }
 
-// Epsilon returns an epsilon, the least but for a part in 10^5, of part in every whole releases of each term at delta: +Inf if none is
-// found, or where a term's releases, as they are added up, are no multiple of whole.
+// Epsilon returns an epsilon, the least but for a part in 10^5, of part in every whole
+// releases of each term at delta: +Inf if none is found, or where a term's releases, as
+// they are added up, are no multiple of whole.
 func (p *Proof) Epsilon(part, whole uint64, delta float64) float64 {
 	for i, t := range p.terms {
 		if n := p.of.Terms[i].Count; whole == 0 || n%whole != 0 || !p.formula && t.Count%whole != 0 {
@@ -207,7 +212,8 @@ func (p *Proof) Epsilon(part, whole uint64, delta float64) float64 {
 	return high
 }
 
-// curve bounds delta, at any epsilon, of part in every whole releases of each term. Near the delta that is given it is sharp.
+// curve bounds delta, at any epsilon, of part in every whole releases of each term. Near
+// the delta that is given it is sharp.
 func (p *Proof) curve(part, whole uint64, delta float64) curve {
 	count, masses, list := 0.0, p.of.Masses, []curve(nil)
 	for _, t := range p.terms {

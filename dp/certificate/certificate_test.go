@@ -576,8 +576,8 @@ func TestStandsAlone(t *testing.T) {
 	}
 }
 
-// The checker is small enough to be read: fewer than 560 lines of code, and no name of this module
-// but of the words in which terms are stated.
+// The checker is small enough to be read: fewer than 560 lines of code, and no name of
+// this module but of the words in which terms are stated.
 func TestCheckerIsSmall(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	if err != nil {

@@ -16,21 +16,24 @@
 //
 // # Dummies
 //
-// A device that sends a dummy, to hide whether it takes part, gives [NoValue] to Response,
-// RAPPOR or Projective: same coins, same time, an answer of the same form. RAPPOR and [NewOptionalResponse] then debias by the total count, however many
-// dummies it has; for [NewResponse], whose dummies are uniform answers, Response.EstimateWithDummies takes their expected
-// number and its variance.
+// A device that sends a dummy, to hide whether it takes part, gives [NoValue] to
+// Response, RAPPOR or Projective: same coins, same time, an answer of the same form.
+// RAPPOR and [NewOptionalResponse] then debias by the total count, however many dummies
+// it has; for [NewResponse], whose dummies are uniform answers,
+// Response.EstimateWithDummies takes their expected number and its variance.
 //
 // # Coins
 //
-// Floating point decides no coin. Each probability is rounded to a multiple of 2^-64, to the side that protects more,
-// and a coin is a comparison of 64 bits of crypto/rand with it; uniform integers come by rejection. Estimators use the
-// rounded probabilities. Answers are computed without branches or addresses that depend on the value. What may show is
-// how often something was drawn again, which is as likely for all values of Response, Question and RandomGroup, and for
-// any two values of RAPPOR (but not quite for a value and a dummy of a bounded RAPPOR: 2^-40 at most), and to 2^-40 for
-// all of Projective;
-// and whatever the floating point of Gaussian shows of its vector. Package localtest has derandomised twins.
-// What is public and drawn from a seed, tables and projections, comes from cSHAKE128 (NIST SP 800-185).
+// Floating point decides no coin. Each probability is rounded to a multiple of 2^-64, to
+// the side that protects more, and a coin is a comparison of 64 bits of crypto/rand with
+// it; uniform integers come by rejection. Estimators use the rounded probabilities.
+// Answers are computed without branches or addresses that depend on the value. What may
+// show is how often something was drawn again, which is as likely for all values of
+// Response, Question and RandomGroup, and for any two values of RAPPOR (but not quite for
+// a value and a dummy of a bounded RAPPOR: 2^-40 at most), and to 2^-40 for all of
+// Projective; and whatever the floating point of Gaussian shows of its vector. Package
+// localtest has derandomised twins. What is public and drawn from a seed, tables and
+// projections, comes from cSHAKE128 (NIST SP 800-185).
 //
 // # Estimates
 //

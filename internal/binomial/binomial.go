@@ -1,6 +1,6 @@
-// Package binomial brackets sums over binomial distributions: probabilities, tails and excesses,
-// each with what float64 can lose of it charged outwards. A count is a float64 that holds
-// a whole number below 2^53.
+// Package binomial brackets sums over binomial distributions: probabilities, tails and
+// excesses, each with what float64 can lose of it charged outwards. A count is a float64
+// that holds a whole number below 2^53.
 package binomial
 
 import (

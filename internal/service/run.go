@@ -32,17 +32,18 @@ var (
 	errEarly = errors.New("stopped by itself")
 )
 
-// stopSignals returns a context that ends at SIGTERM or SIGINT. A second signal ends the process at once, as by
-// default.
+// stopSignals returns a context that ends at SIGTERM or SIGINT. A second signal ends the
+// process at once, as by default.
 func stopSignals(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	context.AfterFunc(ctx, cancel) // gives the signals their default meaning back
 	return ctx, cancel
 }
 
-// Run starts the parts in order, each once the one before is ready, calls started (if not nil), and stops them in
-// reverse order when ctx ends or one of them fails. A part gets drain to stop ([defaultDrain] if 0). It returns nil
-// after an orderly stop, else every part's error.
+// Run starts the parts in order, each once the one before is ready, calls started (if not
+// nil), and stops them in reverse order when ctx ends or one of them fails. A part gets
+// drain to stop ([defaultDrain] if 0). It returns nil after an orderly stop, else every
+// part's error.
 func Run(ctx context.Context, drain time.Duration, started func(), parts ...Part) error {
 	if drain == 0 {
 		drain = defaultDrain

@@ -17,8 +17,9 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// Backoff is how long to wait after a number of failed attempts, 1 or more: it doubles from base up to limit, and half of it
-// is random, so that workers which failed together do not come back together.
+// Backoff is how long to wait after a number of failed attempts, 1 or more: it doubles
+// from base up to limit, and half of it is random, so that workers which failed together
+// do not come back together.
 func Backoff(attempts int, base, limit time.Duration) time.Duration {
 	d := base
 	for i := 1; i < attempts && d < limit; i++ {

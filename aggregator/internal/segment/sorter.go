@@ -29,7 +29,8 @@ const (
 	FailRunAfterWrite       = "run.after-write"
 )
 
-// segmentFailpoints lists the failpoints on the way from an upload to a committed segment, those of the log included.
+// segmentFailpoints lists the failpoints on the way from an upload to a committed
+// segment, those of the log included.
 func segmentFailpoints() []string {
 	return append(disk.LogFailpoints(), FailSegmentBeforeWrite, FailSegmentAfterWrite, FailSegmentBeforeCommit,
 		FailSegmentAfterCommit, FailSegmentAfterRemove)
