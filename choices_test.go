@@ -1,17 +1,6 @@
 package starling
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"go/ast"
-	"go/importer"
-	"go/parser"
-	"go/token"
-	"go/types"
-	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,65 +37,16 @@ func TestFilesThatNameAChoice(t *testing.T) {
 // in their own package or another.
 func filesThatName[T any](t *testing.T, owner string, wanted map[string]T) map[string][]string {
 	t.Helper()
-	fset := token.NewFileSet()
-	config := types.Config{Importer: importer.ForCompiler(fset, "gc", exportData(t))}
+	h := typed(t)
+	scope := h.checked[module+"/"+owner].Scope()
 	named := make(map[string][]string)
-	for _, p := range packages(t) {
-		if testOnly(p.name()) || p.name() != owner && !slices.Contains(p.Imports, module+"/"+owner) {
-			continue
-		}
-		var files []*ast.File
-		for _, name := range p.GoFiles {
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files = append(files, f)
-		}
-		info := types.Info{Defs: make(map[*ast.Ident]types.Object), Uses: make(map[*ast.Ident]types.Object)}
-		if _, err := config.Check(p.ImportPath, fset, files, &info); err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range []map[*ast.Ident]types.Object{info.Defs, info.Uses} {
-			for at, o := range found {
-				is, ok := o.(*types.TypeName)
-				if !ok || is.Pkg() == nil || is.Pkg().Path() != module+"/"+owner || is.Parent() != is.Pkg().Scope() {
-					continue
-				}
-				file := p.name() + "/" + filepath.Base(fset.Position(at.Pos()).Filename)
-				if _, asked := wanted[is.Name()]; asked && !slices.Contains(named[is.Name()], file) {
-					named[is.Name()] = append(named[is.Name()], file)
-				}
+	for name := range wanted {
+		for file := range h.files[scope.Lookup(name)] {
+			if !testOnly(filepath.ToSlash(filepath.Dir(file))) {
+				named[name] = append(named[name], file)
 			}
 		}
-	}
-	for _, files := range named {
-		slices.Sort(files)
+		slices.Sort(named[name])
 	}
 	return named
-}
-
-// exportData opens what the compiler left of a package.
-func exportData(t *testing.T) importer.Lookup {
-	t.Helper()
-	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", "./...").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := make(map[string]string)
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p struct{ ImportPath, Export string }
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		files[p.ImportPath] = p.Export
-	}
-	return func(path string) (io.ReadCloser, error) {
-		if files[path] == "" {
-			return nil, fmt.Errorf("no export data of %s", path)
-		}
-		return os.Open(files[path])
-	}
 }
