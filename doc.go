@@ -1,10 +1,12 @@
-// Package starling is the root of a system that learns statistics, and trains models, from data that never leaves
-// people's devices, with a privacy guarantee that every device checks for itself.
+// Package starling is the root of a system that learns statistics, and trains models,
+// from data that never leaves people's devices, with a privacy guarantee that every
+// device checks for itself.
 //
-// A recipe says what is asked and how: query, randomizer, participation, path, noise; the sixth choice, the guarantee,
-// is computed from those five. A device answers a recipe with one report, split into two shares of which each is
-// uniformly random. A leader and a helper verify the shares without opening them to each other, add them up, draw noise
-// and release one sum of at least B reports.
+// A recipe makes six choices. Its author makes five: query, randomizer, participation,
+// path, noise; the sixth, the guarantee, is computed from those five. A device answers a
+// recipe with one report, split into two shares of which each is uniformly random. A
+// leader and a helper verify the shares without opening them to each other, add them up,
+// draw noise and release one sum of at least B reports.
 //
 // # The house
 //
@@ -16,9 +18,9 @@
 //	                   test bed
 //	deploy             invitation  question: the configuration files of every party, how it starts
 //	                   from them, how two owners agree
-//	figures            what the papers claim by formula, drawn from dp; internal/draw is its pen
-//	client collector   the people's side; client/participate: secret coins and the account of
-//	                   what they cost; client/answer: answers read from words and tables;
+//	figures            the papers' claims by formula, drawn from dp; internal/draw is its pen
+//	client collector   the people's side; client/participate: secret coins and the ledger of
+//	                   their cost; client/answer: answers read from words and tables;
 //	                   client/sender: answers sent for one person or many;
 //	                   clienttest  collectortest
 //	internal/exchange  one DAP request and its answer, as client and collector make it
@@ -50,7 +52,9 @@
 //	sealed             HPKE opening
 //	test docs          end to end, simulation, interoperation; the words
 //
-// Who must not see a thing cannot import the package that parses it: arch_test.go holds the floors and the bans, each
-// with its reason. The way of one report through the house has thirteen steps; each stands in the doc comment of the
-// function that takes it, walk_test.go wants every one once, and docs/one-report.md tells them in order.
+// A party that must not see a thing cannot import the package that parses it:
+// arch_test.go holds the floors and the bans, each with its reason. The way of one report
+// through the house has thirteen steps; each stands in the doc comment of the function
+// that takes it, walk_test.go wants every one once, and docs/one-report.md tells them in
+// order.
 package starling
