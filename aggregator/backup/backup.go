@@ -156,7 +156,7 @@ func (p *Plan) Restore(ctx context.Context) error {
 			return err
 		}
 	}
-	// What these have is of the store that was lost; the keys that open it are gone.
+	// These files belong to the store that was lost; the keys that open them are gone.
 	for _, dir := range []string{"inbox", "segments", "runs"} {
 		if err := removeFiles(o.Data, dir); err != nil {
 			return fmt.Errorf("backup: %w", err)

@@ -14,16 +14,16 @@
 //
 // # What a restore does
 //
-// A copy has forgotten what was released after it, and whoever released again on it would
-// average the noise away. So a restore begins an epoch. First the record says so,
-// durably: from then on whatever lies in the store's place is refused until a restore has
-// ended, and a crash at any step is mended by the same command once more. HPKE keys are
-// destroyed and all that waited for them is removed. In one transaction of the database,
+// A copy has forgotten the releases after it, and a server that released again on it
+// would average the noise away. So a restore begins an epoch. First the record says so,
+// durably: from then on any store in its place is refused until a restore has ended, and
+// a crash at any step is mended by the same command once more. HPKE keys are destroyed
+// and the reports that waited for them are removed. In one transaction of the database,
 // every task of the backup and of the configuration is closed for good: it takes no
 // report and releases nothing, which triggers of the database enforce, too. The releases
 // in its ledger can still be asked for. The peer sees it in the comparison of the two and
 // stops as well.
 //
-// What is known neither to the backup nor to the configuration cannot be closed: a recipe
+// A task that neither the backup nor the configuration knows cannot be closed: a recipe
 // that was taken out of the configuration before the restore must not come back after it.
 package backup

@@ -16,8 +16,9 @@ import (
 // holdPoll is how long the leader of a held batch is told to wait: an operator has to act.
 const holdPoll = time.Minute
 
-// holds are the requests for shares of batches that are held, by resource id. What is expected changes with a restart only,
-// so a life asks itself once. Safe for concurrent use; the zero value is ready.
+// holds are the requests for shares of batches that are held, by resource id. The
+// expected number changes with a restart only, so a life asks itself once. Safe for
+// concurrent use; the zero value is ready.
 type holds struct {
 	mu sync.Mutex
 	m  map[string]held

@@ -217,7 +217,7 @@ func (n *Notary) ListFor(deployment [32]byte, from, until time.Time) ([]byte, er
 
 // Cosign signs a manifest in the aggregator's role, if it says of the deployment what its
 // recipes do, holds the aggregator's own list and its peer's, and is the first of its
-// epoch. Who asks again gets the same manifest signed again, and no other.
+// epoch. A caller who asks again gets the same manifest signed again, and no other.
 func (n *Notary) Cosign(m *ohttp.Manifest) (ohttp.Cosignature, error) {
 	if err := n.acceptable(m); err != nil {
 		return ohttp.Cosignature{}, err

@@ -15,8 +15,9 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// ErrDamaged: the directory does not hold what the set wrote there. What was sealed to a key that is gone cannot be opened; to go on
-// without it, move the directory away, and the next start makes new keys.
+// ErrDamaged: the directory does not hold what the set wrote there. A report sealed to a
+// key that is gone cannot be opened; to go on without the key, move the directory away,
+// and the next start makes new keys.
 var ErrDamaged = errors.New("keyset: damaged")
 
 // A record is what the state says of one key.
@@ -259,8 +260,8 @@ func (s *Set) shred(name string) error {
 }
 
 // Reset makes the directory of a set whose keys are lost that of one that never had any,
-// and destroys the key files that lie there. What was sealed to them is lost for good. The
-// set must not be open.
+// and destroys the key files that lie there. Reports sealed to them are lost for good.
+// The set must not be open.
 func Reset(fsys disk.FS, dir string) error {
 	if err := disk.MakeDirs(fsys, dir); err != nil {
 		return fmt.Errorf("keyset: %w", err)

@@ -9,9 +9,10 @@ import (
 	"github.com/starling-agg/starling/aggregator/status"
 )
 
-// Needs says what an aggregator still needs an ended key for, in words, or "" where it needs it no more. Whatever the key's holds
-// covered is durable or refused by then. Ended is the time from which no work may have begun with the key. An error leaves the
-// key as it is.
+// Needs says what an aggregator still needs an ended key for, in words, or "" where it
+// needs it no more. Each report that the key's holds covered is durable or refused by
+// then. Ended is the time from which no work may have begun with the key. An error leaves
+// the key as it is.
 type Needs func(ctx context.Context, id uint8, ended time.Time) (why string, err error)
 
 // Step makes keys that are due and destroys those that have ended and are not needed, and says whether it did either. Call it every

@@ -29,9 +29,9 @@ const (
 
 // again brings the answer of a collection up to date: both shares sealed to the key that
 // the collector has by now. This leader's own is sealed again here; the helper is asked
-// whether it has done so with its share, which it alone can. What is released stays what
-// it was: no aggregator draws noise for it, and a batch is closed once. A helper that
-// does not answer changes nothing.
+// whether it has done so with its share, which it alone can. The release stays as it was:
+// no aggregator draws noise for it, and a batch is closed once. A helper that does not
+// answer changes nothing.
 func (l *Leader) again(r *edge.Request, res *store.Resource) error {
 	if res.State != store.Ready {
 		return nil

@@ -75,8 +75,8 @@ func (l *Leader) largestJob(t *task.Task) (size uint64, reports uint32) {
 	return uint64(n * (s.Public + s.HelperInput + s.VerifierShare + frame)), uint32(n)
 }
 
-// agree compares this leader with the helpers whose turn it is; see package agreement. What
-// comes of it stands on the board, and an error that it returns is the store's.
+// agree compares this leader with the helpers whose turn it is; see package agreement.
+// The outcome stands on the board, and an error that agree returns is the store's.
 func (l *Leader) agree(ctx context.Context) (bool, error) {
 	if !l.partners.mu.TryLock() {
 		return false, nil // one is under way

@@ -168,7 +168,7 @@ func (l *Leader) sleep(ctx context.Context, d time.Duration) error {
 
 // take takes in the helper's answer: exactly the reports of the request, in its order,
 // else it is errMismatch. One that cannot be read may have been cut on its way, so the
-// request is repeated. What is left in w.sent goes into the next request.
+// request is repeated. The reports left in w.sent go into the next request.
 func (w *work) take(body []byte) error {
 	if w.conduct.Asked == 0 { // the first step has all of them
 		w.conduct.Asked = uint64(len(w.sent))

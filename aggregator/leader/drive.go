@@ -51,7 +51,7 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 			continue
 		}
 		ahead[res.Task] = l.correlated(res)
-		// What is far ahead was noted by a clock that was set right since.
+		// A time far ahead was noted by a clock that was set right since.
 		if wait := n.next.Sub(l.opt.Clock.Now()); wait > 0 && (wait <= store.Longest || n.next.Equal(n.due)) {
 			continue
 		}
@@ -216,8 +216,8 @@ func (l *Leader) keyed(ctx context.Context, t *task.Task, res *store.Resource, f
 }
 
 // notYet says whether a collection has to wait for the end of its round. Until then the
-// batch stays open: nothing is drained. What a gateway kept while this leader was away
-// comes within one grace of its start, which is waited for too.
+// batch stays open: nothing is drained. Reports that a gateway kept while this leader was
+// away come within one grace of its start, which is waited for too.
 func (l *Leader) notYet(ctx context.Context, t *task.Task, res *store.Resource, n *note) (wait, done bool, _ error) {
 	asked, err := dap.ReadCollectionJobReq(res.Body)
 	if err != nil {
@@ -306,7 +306,7 @@ func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, 
 		n.why = "uploads that came before the collection are still being written"
 		return nil, false, nil
 	}
-	// What was acknowledged before may still be in the log.
+	// Reports acknowledged before may still be in the log.
 	if _, err := l.sorter.Sort(ctx); segment.Blocks(err, t.ID) {
 		return nil, false, fmt.Errorf("acknowledged reports of the batch may be in a log: %w", err)
 	}

@@ -23,7 +23,7 @@ func (e *quarantine) Error() string { return e.why }
 
 // parked is work that the helper has ended without verdicts: by an answer that fits no
 // request (DAP-18 section 4.5.3.1), by refusing all of the job, by being at another step.
-// What becomes of acknowledged reports is not the helper's to decide.
+// The helper does not decide over acknowledged reports.
 type parked struct{ why string }
 
 func (e *parked) Error() string { return e.why }

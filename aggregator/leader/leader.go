@@ -382,8 +382,9 @@ func (c *refusals) addAll(t dap.TaskID, m map[dap.ReportError]uint64) {
 	}
 }
 
-// flush writes the counts down. What could not be written is counted with the next flush, unless the outcome is unknown:
-// then it may have been, and the store takes nothing more.
+// flush writes the counts down. Counts that could not be written go with the next flush,
+// unless the outcome is unknown: then they may have been written, and the store takes
+// nothing more.
 func (c *refusals) flush(ctx context.Context, s store.Store) error {
 	c.mu.Lock()
 	counts := c.counts

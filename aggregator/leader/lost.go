@@ -19,9 +19,9 @@ const (
 )
 
 // TakeBack puts in again, as work, the acknowledged reports in lost files, whose rows or
-// logs are gone: a report that was aggregated before is rejected as a replay. What is not
-// whole, or of no task that is provisioned here, stays where it is. It says how many
-// reports of how many files there are now; call it before [Leader.Run].
+// logs are gone: a report that was aggregated before is rejected as a replay. A file that
+// is not whole, or of no task that is provisioned here, stays where it is. TakeBack
+// returns the numbers of files and reports taken back; call it before [Leader.Run].
 func (l *Leader) TakeBack(ctx context.Context) (files int, reports uint64, err error) {
 	all, err := lost.List(l.opt.FS)
 	if err != nil {

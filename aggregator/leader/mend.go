@@ -70,7 +70,7 @@ func (l *Leader) stepMend(ctx context.Context) (bool, error) {
 }
 
 // Repair looks at the replay protection of all tasks, here and at the helpers, and puts
-// right what can be put right now. What stays damaged the status tells.
+// right what can be put right now. The status tells which damage remains.
 func (l *Leader) Repair(ctx context.Context) error { return l.mendTasks(ctx, true, true) }
 
 // mendTasks goes through the tasks: all of them, or those that are known to be damaged;

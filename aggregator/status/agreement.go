@@ -2,7 +2,7 @@ package status
 
 import "time"
 
-// What a task may be kept from.
+// Acts that a task may be kept from.
 const (
 	Take    = "take"    // acknowledge uploads
 	Verify  = "verify"  // run aggregation jobs

@@ -293,7 +293,7 @@ func WaitsForStop() string { return waitsForStop }
 const manyJudged = 100
 
 // mostRejected says so where most acknowledged reports were rejected, and who has to look at
-// what. Who writes reports can bring all of that about, so that it stops nothing.
+// what. A sender of reports can bring all of that about, so it stops nothing.
 func mostRejected(c *Counts) []Reason {
 	sum := uint64(0)
 	for _, n := range c.Rejected {

@@ -457,9 +457,9 @@ func (x *exchange) ledgers(ctx context.Context, l *leaf, releases uint64) (behin
 	return behind, ahead, nil
 }
 
-// Fail notes why the tasks of a leader were not compared. What was known before still holds:
-// a helper that is away changes nothing. One that has no such exchange, and did not show it
-// in this life, is another implementation's.
+// Fail notes why the tasks of a leader were not compared. The last comparison still
+// holds: a helper that is away changes nothing. One that has no such exchange, and did
+// not show it in this life, is another implementation's.
 func (b *Book) Fail(ids []dap.TaskID, err error) (freed permit.Act) {
 	for _, id := range ids {
 		l := b.pages[id]

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-agg/starling/internal/wire"
 )
 
-// What is expanded from a data key; docs/registry.md lists it.
+// Domain strings of the secrets expanded from a data key; docs/registry.md lists them.
 const (
 	infoNoise = "starling data key noise v1"
 	infoShare = "starling data key share v1"

@@ -173,8 +173,8 @@ func (s *Set) read(ctx context.Context) error {
 		}
 		f, err := s.readFile(e.Name)
 		if err != nil {
-			// What was overwritten and not yet removed is no key any more. What the store
-			// does not know of may have been used by one that is lost.
+			// A file overwritten and not yet removed is no key any more. A key that the
+			// store does not know may have been used by a store that is lost.
 			i := slices.IndexFunc(s.known, func(r Record) bool { return r.file(s.opt.Dir) == path.Join(s.opt.Dir, e.Name) })
 			switch {
 			case i < 0:

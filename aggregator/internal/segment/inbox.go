@@ -390,8 +390,8 @@ func (in *Inbox) usable() (*disk.Log, error) {
 	return in.log, nil
 }
 
-// abandon stops using a failed log. What is durable in it goes to the sorter like any other log, except after a failed
-// sync: then only a restart may read it.
+// abandon stops using a failed log. Its durable part goes to the sorter like any other
+// log, except after a failed sync: then only a restart may read it.
 func (in *Inbox) abandon(log *disk.Log) {
 	in.rotate.Lock()
 	defer in.rotate.Unlock()
@@ -618,7 +618,8 @@ func (in *Inbox) Err() error {
 	return in.broken
 }
 
-// Close lets the uploads under way finish and refuses later ones. What is not yet sorted stays for the next life.
+// Close lets the uploads under way finish and refuses later ones. Logs not yet sorted
+// stay for the next life.
 func (in *Inbox) Close() error {
 	in.rotate.Lock()
 	defer in.rotate.Unlock()

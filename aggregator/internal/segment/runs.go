@@ -56,7 +56,7 @@ var ErrClosed = errors.New("segment: the runs are closed")
 
 // Runs is the set of ids already aggregated in one task: the union of its committed runs.
 // It keeps one file open and 16 bytes in memory per 255 ids. Lookups may run together;
-// Add, Replace and Close wait for them. What order they come in is the caller's matter.
+// Add, Replace and Close wait for them. Their order is the caller's matter.
 //
 // A run that is damaged is no error of the whole: what may be in it has no answer, a
 // [DamagedError], until it is mended.
@@ -272,8 +272,8 @@ func (r *Runs) filter(ids []ReportID, partial bool) (seen []bool, err error) {
 	return seen, nil
 }
 
-// IDs lists the ids of a range that the runs hold, ascending, n at most. What is in
-// damaged runs is left out.
+// IDs lists the ids of a range that the runs hold, ascending, n at most. Ids in damaged
+// runs are left out.
 func (r *Runs) IDs(in Range, n int) (ids []ReportID, err error) {
 	r.setAside()
 	r.mu.RLock()

@@ -18,8 +18,9 @@ import (
 //	body: the reports, one after the other
 //	SHA-256 of header and index
 //
-// So every byte is under a checksum, and those of the reports, which are nearly all, under one that costs next to nothing:
-// it is there against what disks do. What devices sealed is authentic by itself, or does not open.
+// So every byte is under a checksum, and those of the reports, which are nearly all,
+// under one that costs next to nothing: it is there against faults of disks. A sealed
+// report is authentic by itself, or does not open.
 const (
 	segmentMagic   = "starlseg"
 	segmentVersion = 2

@@ -48,10 +48,10 @@ type Committer interface {
 	SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, err error)
 	// CommitLog inserts rows for all segments and records the log as sorted, in one
 	// transaction. Committing a log that is recorded already changes nothing and is no
-	// error. There may be no segments. What the log lost, unless lost is nil, counts as
-	// acknowledged and dropped. Others are the logs that take uploads or wait, noted as
-	// BeginLogs does. The error matches ErrForeign where a segment is of a task that was
-	// never known.
+	// error. There may be no segments. The reports that the log lost, unless lost is nil,
+	// count as acknowledged and dropped. Others are the logs that take uploads or wait,
+	// noted as BeginLogs does. The error matches ErrForeign where a segment is of a task
+	// that was never known.
 	CommitLog(ctx context.Context, log disk.LogID, segments []Meta, lost *LogDamage, others []Begun) error
 	// BeginLogs notes logs that take uploads; those that are noted or sorted stay as they
 	// are.

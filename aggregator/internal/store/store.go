@@ -135,8 +135,8 @@ type Conduct struct {
 //   - RowTurned jobs as a whole one after the other, or
 //   - over half of a window of WindowReports reports or more, for reasons of its own.
 //
-// What strangers can bring about counts nowhere: a report that does not open or does not
-// hold is refused alone.
+// A stranger's acts count nowhere: a report that does not open or does not hold is
+// refused alone.
 const (
 	FirstTurned   = 3
 	RowTurned     = 5
@@ -383,8 +383,8 @@ type Store interface {
 	// --- replay protection that was damaged
 
 	// Damaged lists the damage to a task's replay protection, files that cannot be read
-	// or are not what was written, as far as that is known. What may be in them has no
-	// answer: Seen and the commits that ask are ErrDamaged, and change nothing.
+	// or are not what was written, as far as that is known. Ids that may be in them have
+	// no answer: Seen and the commits that ask return ErrDamaged, and change nothing.
 	Damaged(task dap.TaskID) []Damaged
 	// CheckReplay reads a task's replay protection, every byte where it is not in use,
 	// and what was damaged once more.
@@ -512,7 +512,7 @@ type Store interface {
 	// Retired says whether Retire was called, ever.
 	Retired(task dap.TaskID) bool
 	// ClosedIn is the restore epoch in which the task was closed for good, for what it had
-	// released is not known; 0 while it is open. What is stored of it is still given out.
+	// released is not known; 0 while it is open. Its stored results are still given out.
 	ClosedIn(task dap.TaskID) uint32
 	// Sweep erases at most n rows of a retired task, and the files that they name, and says whether there are more: segments
 	// (reports that nobody finished count as dropped), replay runs, resources, batches with their shares. The task's counts

@@ -394,8 +394,9 @@ func (a *auditor) sums() {
 	}
 }
 
-// checkFiles checks every named file, and the ids in the runs against the checksums of the batches. What it finds
-// missing may have been dropped by a commit since; only what is named still counts.
+// checkFiles checks every named file, and the ids in the runs against the checksums of
+// the batches. A file that it finds missing may have been dropped by a commit since; only
+// a file that is still named counts.
 func (a *auditor) checkFiles(ctx context.Context) (map[string]string, error) {
 	broken := make(map[string]string)
 	for name, size := range a.files {

@@ -190,7 +190,8 @@ func appendNoiseHeader(b []byte, entries int) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(entries))
 }
 
-// drop removes files that no row names (any more). What stays is swept at the next start.
+// dropNoise removes files that no row names (any more). The next start sweeps those that
+// stay.
 func (s *Store) dropNoise(ctx context.Context, rows ...noiseRow) {
 	names := make([]string, 0, len(rows))
 	for _, n := range rows {

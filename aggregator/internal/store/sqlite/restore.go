@@ -22,9 +22,9 @@ func (s *Store) ClosedIn(id dap.TaskID) uint32 {
 	return t.closedIn
 }
 
-// closeAll is the part of Open that ends a restore. What the ledger of each task has
-// stays, and the answers to what was collected; what waited cannot be opened any more,
-// and its reports count as dropped.
+// closeAll is the part of Open that ends a restore. The ledger of each task stays, and so
+// do the answers to finished collections; waiting reports cannot be opened any more, and
+// count as dropped.
 func (s *Store) closeAll(tx *database.Tx) error {
 	if s.opt.Restoring == nil {
 		return nil

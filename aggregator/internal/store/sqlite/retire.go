@@ -91,7 +91,7 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		if err := reject(tx, t, dap.ReportDropped, unfinished); err != nil {
 			return err
 		}
-		// What names others goes before them.
+		// Rows that name others go before those.
 		for _, statement := range []string{"sweep-resources", "sweep-generations", "sweep-batches"} {
 			done, err := tx.Exec(statement, t.row, left)
 			if err != nil {
