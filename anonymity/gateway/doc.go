@@ -1,5 +1,6 @@
-// Package gateway is the party that sees what is uploaded and not by whom: it opens the encapsulated requests that a relay
-// brings (RFC 9458), keeps the uploads in them, and passes them on to the leader.
+// Package gateway implements the party that sees uploads and not their senders: it opens
+// the encapsulated requests that a relay brings (RFC 9458), keeps the uploads in them,
+// and passes them on to the leader.
 //
 // # What is passed on
 //
@@ -10,8 +11,8 @@
 //
 // # One answer
 //
-// What comes between two ticks, the multiples of [Options.Window], is one round. At the
-// tick it is written to the disk as a whole; at the first tick after that all its
+// The requests between two ticks, the multiples of [Options.Window], make one round. At
+// the tick it is written to the disk as a whole; at the first tick after that all its
 // requests are answered at once, in a drawn order, by one constant: status 202, nothing
 // else, of one size, whatever is inside. (Requests that are for nobody here get another
 // constant, 421, which no two kinds of one recipe's requests differ in.) Only then, at a
@@ -40,21 +41,21 @@
 // An upload is in one batch only and its request is the same bytes every time, over
 // crashes too.
 //
-// What a round hides is who among its requests sent what: whoever watches the network on
-// both sides of the gateway sees them come in, covers among them, and something go on. A
-// round of one hides nothing. MinRound sets the least. Each is then one of MinRound for a
-// watcher who only watches. One who also sends, or a relay that holds requests back, can
-// fill a round with its own and know the one that is left: a number of requests is no
+// A round hides which of its senders sent which request: an observer of the network on
+// both sides of the gateway sees the requests come in, covers among them, and some go on.
+// A round of one hides nothing. MinRound sets the least. Each is then one of MinRound for
+// a watcher who only watches. One who also sends, or a relay that holds requests back,
+// can fill a round with its own and know the one that is left: a number of requests is no
 // number of devices before tokens tell one device's from another's.
 //
 // # Room
 //
 // A request takes room from when it arrives until its round is done with, covers like
-// reports, for as long: who filled all the room but one place and looked whether a
-// stranger's request took it would learn its kind else. So a round that holds only covers
-// of a task is done with when the target has answered an empty request. Room is given
-// back per task, in the order of its rounds, at ticks. Without room all kinds are
-// refused; nothing that was acknowledged ever goes for it.
+// reports, for as long: else an attacker who filled all the room but one place, and
+// looked whether a stranger's request took it, would learn its kind. So a round that
+// holds only covers of a task is done with when the target has answered an empty request.
+// Room is given back per task, in the order of its rounds, at ticks. Without room all
+// kinds are refused; nothing that was acknowledged ever goes for it.
 //
 // # Keys
 //
@@ -76,10 +77,10 @@
 // bounded: after [Options.MaxOpened] requests a key opens no more. A key that leaves
 // takes its fingerprints with it, and a note is kept that it may never come back.
 //
-// Whoever loses the directory must change the key, and the gateway sees to it: a second
-// directory, the record, holds how far the first has come, and a note beside a key with
-// which state it was used ([Key.Note]). Directories that do not fit each other, that were
-// damaged or put back, are refused ([StateError]).
+// An operator who loses the directory must change the key, and the gateway sees to it: a
+// second directory, the record, holds how far the first has come, and a note beside a key
+// with which state it was used ([Key.Note]). Directories that do not fit each other, that
+// were damaged or put back, are refused ([StateError]).
 //
 // The names of reports live as long as the fingerprints of the key under which they came:
 // a device that was not answered comes again under a fresh encapsulation, and its report

@@ -186,9 +186,9 @@ func (g *Gateway) fail(err error) {
 }
 
 // ServeHTTP opens an encapsulated request, keeps its upload with its round, and answers
-// it as all others of the round. What is wrong before the request is open, or whatever it
-// holds, is told in the clear, to the relay too; what is inside decides nothing that a
-// device or anybody before the gateway can see.
+// it as all others of the round. A fault found before the request is open, or independent
+// of its content, is told in the clear, to the relay too; the content decides nothing
+// that a device or anybody before the gateway can see.
 //
 // Step 6 of one report: from an encapsulated request without an address, to an upload
 // among many that is kept and passed on until it is taken.

@@ -176,7 +176,7 @@ type Options struct {
 	// found out; required, outside of FS or in a directory of it, and locked like it.
 	Record disk.FS
 	// Window is the time between two ticks, which are its multiples; default 1 s, from 1
-	// ms to 20 s. What comes between two is one round.
+	// ms to 20 s. The requests between two make one round.
 	Window time.Duration
 	// Mix is the time at whose multiples rounds go on; default Window, at most Hold.
 	// Answers do not wait for it.

@@ -17,7 +17,8 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// ErrRetired: a key that was in use before and then was not. What it opened is forgotten, so it may not come back.
+// ErrRetired: a key that was in use before and then was not. The record of its requests
+// is forgotten, so the key may not come back.
 var ErrRetired = errors.New("gateway: the key was retired")
 
 // Names of files in the gateway's directory; the rest of each is the key's name.
@@ -54,7 +55,7 @@ func keyName(k *sealed.KeyPair) (name [journal.KeySize]byte, err error) {
 }
 
 // opened is what one key has opened: fingerprints of requests, and the names of the
-// reports in them. What is not in its log yet is on its way there, behind its round.
+// reports in them. Entries not in its log yet are on their way there, behind their round.
 type opened struct {
 	log *disk.Log
 	max int

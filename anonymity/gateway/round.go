@@ -166,10 +166,10 @@ func (r *round) seal(number uint64, closed time.Time) {
 func (g *Gateway) Drain() { g.drain.Do(func() { close(g.draining) }) }
 
 // Run closes, answers and passes on rounds at ticks, the multiples of the window, until
-// ctx ends or [Gateway.Drain] is called; then what has come is answered, at ticks too, and
-// when ctx has ended Run returns, two windows later at most where the disk keeps up. What
-// was not passed on is, after the next start. It fails where the disk does: everybody who
-// waits is refused then, and the gateway must be opened anew. It runs once.
+// ctx ends or [Gateway.Drain] is called; then the requests that have come are answered,
+// at ticks too, and when ctx has ended Run returns, two windows later at most where the
+// disk keeps up. The next start passes on the rest. Run fails where the disk does:
+// everybody who waits is refused then, and the gateway must be opened anew. It runs once.
 func (g *Gateway) Run(ctx context.Context) error {
 	over, retired := make(chan struct{}), make(chan struct{})
 	go func() {

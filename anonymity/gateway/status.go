@@ -107,9 +107,8 @@ var lost = []string{forward.Dropped, forward.Expired, forward.Few, forward.Damag
 type Observer struct {
 	// Refused tells of a request, by the reason.
 	Refused func(reason string)
-	// Uploads tells what became of uploads: a word of [Status.Lost], "taken", or a
-	// target's reason.
-	// What earlier starts have counted it is told at the start.
+	// Uploads counts uploads by outcome: a word of [Status.Lost], "taken", or a target's
+	// reason. It is told the counts of earlier starts at the start.
 	Uploads func(outcome string, n uint64)
 }
 

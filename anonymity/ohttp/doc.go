@@ -1,5 +1,6 @@
 // Package ohttp is Oblivious HTTP (RFC 9458) over binary HTTP (RFC 9292): one request, sealed to a gateway and sent
-// through a relay, so that the relay sees who and not what, and the gateway what and not who.
+// through a relay, so that the relay sees the sender and not the content, and the gateway
+// the content and not the sender.
 //
 // # Codec
 //
@@ -20,7 +21,8 @@
 //
 // # What it does not hide
 //
-// Relay and gateway together see everything: they must have different owners. The relay, and whoever watches the device's
-// network, sees that a device sends something, when, and a size out of few; that is what cover requests ([MethodCover])
-// are for. A manifest must be the same for all devices.
+// Relay and gateway together see everything: they must have different owners. The relay,
+// and an observer of the device's network, see that a device sends something, when, and a
+// size out of few; cover requests ([MethodCover]) are for that. A manifest must be the
+// same for all devices.
 package ohttp

@@ -160,8 +160,8 @@ func (r *Keyring) Split(request []byte) (*Encapsulated, error) {
 	return e, nil
 }
 
-// Open decrypts the request (RFC 9458 section 4.3) or fails with [ErrSealed]. What it returns refers to nothing of the
-// request.
+// Open decrypts the request (RFC 9458 section 4.3) or fails with [ErrSealed]. Its results
+// alias nothing of the request.
 func (e *Encapsulated) Open() (message []byte, answer *ResponseSealer, err error) {
 	r, err := e.pair.Recipient(e.Enc, requestInfo(e.header))
 	if err != nil {

@@ -158,7 +158,7 @@ const (
 	maxEvery = 24 * time.Hour
 )
 
-// What a maker of manifests takes unless told otherwise.
+// Defaults of a maker of manifests.
 const (
 	DefaultEpoch = 7 * 24 * time.Hour
 	DefaultTries = 3
@@ -472,7 +472,8 @@ func (m *Manifest) codeBody(c *wire.Coder) {
 	})
 }
 
-// codeGateway is a key in a manifest. What is wrong with it is wrong with both.
+// codeGateway reads or writes a gateway's key in a manifest. An invalid key makes the
+// manifest invalid.
 func codeGateway(c *wire.Coder, k *KeyConfig) {
 	var one []byte
 	var err error

@@ -7,7 +7,8 @@ import "math/bits"
 const (
 	// MinRequest is the smallest padded request, in bytes.
 	MinRequest = 4 << 10
-	// MinResponse is the smallest padded response, in bytes. What a leader has to say about one report fits in.
+	// MinResponse is the smallest padded response, in bytes. A leader's answer about one
+	// report fits in.
 	MinResponse = 1 << 10
 	// powersUpTo is the largest padded size that is a power of two; above it they are Padmé's.
 	powersUpTo = 64 << 10

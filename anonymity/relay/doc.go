@@ -1,6 +1,6 @@
-// Package relay is the party that sees who uploads and not what: it takes encapsulated
-// requests from devices (RFC 9458) and passes them on to one gateway, which sees what and
-// not who.
+// Package relay implements the party that sees who uploads and not what: it takes
+// encapsulated requests from devices (RFC 9458) and passes them on to one gateway, which
+// sees the content and not the sender.
 //
 // [Relay] is an [http.Handler] of one resource. It forwards bytes that it cannot open,
 // and nothing of the request's head; where it forwards to is fixed by its configuration,

@@ -133,8 +133,8 @@ func Refuse(w http.ResponseWriter, r Reason) {
 	w.Write(Document(r))
 }
 
-// Read finds the reason in an answer's body. What it reads was written by somebody who is not trusted: only the closed
-// set comes out.
+// Read finds the reason in an answer's body. The writer of the body is not trusted: only
+// the closed set comes out.
 func Read(body io.Reader) (Reason, bool) {
 	b, err := io.ReadAll(io.LimitReader(body, 4*ProblemSize))
 	if err != nil {

@@ -107,7 +107,7 @@ type Options struct {
 	Fail func(error)
 }
 
-// What becomes of uploads: a closed set.
+// Outcomes of uploads: a closed set.
 const (
 	Taken   = "taken"   // the target has it
 	Refused = "refused" // the target refused it in its answer, for a reason that is counted too
@@ -213,7 +213,7 @@ func New(o Options, found *journal.Recovered) *Forwarder {
 	return f
 }
 
-// Stop ends all requests and returns when nothing runs any more. What is not done is in
+// Stop ends all requests and returns when nothing runs any more. Unfinished work stays in
 // the journal.
 func (f *Forwarder) Stop() {
 	f.cancel()

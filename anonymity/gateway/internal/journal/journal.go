@@ -90,8 +90,8 @@ func number(file, prefix string) (uint64, bool) {
 
 // Open reads the directory, and writes the log anew. The directory belongs to one journal
 // at a time; names of others in it are left alone. The record is another directory, which
-// is not put back with the first. What was damaged, exchanged or put back so that nobody
-// can tell what is lost is a [*StateError].
+// is not put back with the first. Damage, exchange or an older copy, after which nobody
+// can tell what is lost, is a [*StateError].
 func Open(fsys, record disk.FS, o disk.LogOptions) (*Journal, *Recovered, error) {
 	entries, err := fsys.ReadDir(".")
 	if err != nil {
@@ -503,8 +503,8 @@ func (j *Journal) Vouch(ctx context.Context, o Opened) error {
 }
 
 // Remove ends a round: that it is done is written down, so that it is never taken for one
-// that was lost, and its file is overwritten, synced and removed. What its claims have
-// brought the logs of keys to is written down with that.
+// that was lost, and its file is overwritten, synced and removed. The lengths that its
+// claims have brought the logs of keys to are written down with that.
 func (j *Journal) Remove(r *Round, opened ...Opened) error {
 	record, err := appendEnded(r.Number, opened)
 	err = j.note(context.Background(), record, err, func() {

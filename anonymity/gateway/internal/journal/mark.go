@@ -35,7 +35,7 @@ func (e *StateError) Remedy() string {
 		"(docs/recovery.md)"
 }
 
-// What is wrong with a file, in a [StateError].
+// Faults of a file, in a [StateError].
 const (
 	IsGone     = "is gone, and this gateway has been used"
 	IsDamaged  = "is not what was written"

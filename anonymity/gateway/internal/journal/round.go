@@ -18,11 +18,11 @@ const (
 )
 
 // A Route says where an upload goes: the target's base URL by which it is configured, the
-// path below that, and the media type. What goes one way and is of one task has the same
+// path below that, and the media type. Uploads of one task to one target have the same
 // route.
 type Route struct{ Target, Path, Media string }
 
-// A Group is what came for one route in a round, covers included.
+// A Group counts the requests for one route in a round, covers included.
 type Group struct {
 	Route    Route
 	Requests uint32
@@ -124,8 +124,8 @@ func codePassed(c *wire.Coder, d *time.Duration) {
 	c.CheckRead(*d >= 0, "passed is out of bounds")
 }
 
-// readRound reads the file of a round. What it returns does not alias the file; bodies
-// are left out.
+// readRound reads the file of a round. The round does not alias the file; bodies are left
+// out.
 func readRound(state [32]byte, file []byte) (*Round, error) {
 	if len(file) < sha256.Size {
 		return nil, errRound
