@@ -99,8 +99,10 @@ var bans = []struct {
 		"what the accountant stands on, or what checks it, knows nothing of it"},
 	{[]string{"dp/certificate"}, []string{"dp/amplify"}, nil,
 		"a certificate is checked without what made it: an error there is found here"},
-	{[]string{"aggregator/internal"}, []string{"aggregator/leader", "aggregator/helper", "aggregator/backup"}, nil,
+	{[]string{"aggregator/internal"}, []string{"aggregator/leader", "aggregator/helper"}, nil,
 		"what both parties stand on knows neither"},
+	{[]string{"aggregator/internal"}, []string{"aggregator/backup"}, []string{"aggregator/internal/party"},
+		"a backup copies what a store says of itself; the party alone, which both services are made of, offers one"},
 	{[]string{"internal/disk", "sealed", "signed"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
 		"the ground floor knows bytes only"},
 }

@@ -51,6 +51,7 @@ func (c *clock) advance(d time.Duration)             { c.shift.Add(int64(d)) }
 
 // setup is what a test chooses; the zero value is a time-interval task with a minimum of 10, without noise and bounds.
 type setup struct {
+	ctx      context.Context // leader and helper are opened in it; nil is the background
 	mode     dap.BatchMode
 	min      uint64
 	dialect  *dap.Dialect // nil is that of the pass
@@ -70,6 +71,7 @@ type setup struct {
 // pair is a leader and a helper over loopback HTTP, with everything that their peers know.
 type pair struct {
 	t         testing.TB
+	ctx       context.Context
 	apart     bool
 	clock     *clock
 	log       *syncBuffer
@@ -146,7 +148,10 @@ func newPair(t testing.TB, s setup) *pair {
 	if s.noise == nil {
 		s.noise = noise.Zero{}
 	}
-	p := &pair{t: t, apart: s.apart, dialect: *s.dialect, clock: &clock{}, log: &syncBuffer{}}
+	if s.ctx == nil {
+		s.ctx = context.Background()
+	}
+	p := &pair{t: t, ctx: s.ctx, apart: s.apart, dialect: *s.dialect, clock: &clock{}, log: &syncBuffer{}}
 	serve := func(h *atomic.Pointer[http.Handler]) string {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }))
 		t.Cleanup(srv.Close)
@@ -205,7 +210,7 @@ func (p *pair) startLeader() {
 	if mem, ok := p.leaderOpt.FS.(*disktest.Mem); ok && !p.apart {
 		p.leaderOpt.Record = recordOn(mem)
 	}
-	l, err := leader.New(context.Background(), p.leaderOpt)
+	l, err := leader.New(p.ctx, p.leaderOpt)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -219,7 +224,7 @@ func (p *pair) startHelper() {
 	if mem, ok := p.helperOpt.FS.(*disktest.Mem); ok && !p.apart {
 		p.helperOpt.Record = recordOn(mem)
 	}
-	hs, err := helper.New(context.Background(), p.helperOpt)
+	hs, err := helper.New(p.ctx, p.helperOpt)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -498,7 +498,7 @@ func TestLeaderStopsAfterFailedSync(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	if p.leader.StatusHandler().ServeHTTP(w, httptest.NewRequest("GET", "/status", nil)); w.Code != http.StatusServiceUnavailable {
+	if statusOf(p.leader).ServeHTTP(w, httptest.NewRequest("GET", "/status", nil)); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("status gives %d", w.Code)
 	}
 	if err := <-done; !errors.Is(err, disk.ErrSync) {

@@ -161,12 +161,12 @@ type Options struct {
 	// recipes that name signing keys. Optional.
 	Signing *keyset.Signing
 	// FS holds the service's files, and no one else's: [Dir] opens one on a disk. Required.
-	FS disk.FS
+	FS FS
 	// Record holds what must not go back when FS does, say to a backup: who the store is,
 	// and how many releases it has made; and the data keys, from which noise comes. It is
 	// no one else's either, and lies outside of FS, on another disk where there is one.
 	// Required.
-	Record disk.FS
+	Record FS
 	// DataKeyPeriod is how much time a data key is of; default a week, at least
 	// [MinDataKeyPeriod].
 	DataKeyPeriod time.Duration
@@ -188,9 +188,9 @@ type Options struct {
 	// Limits bound what requests can do. Zero fields take the defaults.
 	Limits Limits
 	// Clock is the time; default the system's.
-	Clock disk.Clock
+	Clock Clock
 	// Failpoints is nil in production.
-	Failpoints *disk.Failpoints
+	Failpoints *Failpoints
 	// Log gets one event a request and one a failed attempt; default none.
 	Log *slog.Logger
 	// Observe is told what happens, for metrics. Optional.

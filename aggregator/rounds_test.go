@@ -24,19 +24,7 @@ import (
 
 // inRounds is s with a VDAF of n rounds at both aggregators.
 func inRounds(n int, lie aggregatortest.Lie, s setup) setup {
-	l, h := s.leader, s.helper
-	s.leader = func(o *leader.Options) {
-		o.Rounds = aggregatortest.Rounds(n, lie)
-		if l != nil {
-			l(o)
-		}
-	}
-	s.helper = func(o *helper.Options) {
-		o.Rounds = aggregatortest.Rounds(n, lie)
-		if h != nil {
-			h(o)
-		}
-	}
+	s.ctx = aggregatortest.Rounds(context.Background(), n, lie)
 	return s
 }
 
@@ -391,7 +379,7 @@ func TestRoundsQuarantinesChangedContinuation(t *testing.T) {
 	p.accept(p.reports(4)...)
 	p.step()
 	p.leader.Close()
-	p.leaderOpt.Rounds = aggregatortest.Rounds(2, func(role dap.Role, _ uint16, _ dap.ReportID) bool { return role == dap.RoleLeader })
+	p.ctx = aggregatortest.Rounds(p.ctx, 2, func(role dap.Role, _ uint16, _ dap.ReportID) bool { return role == dap.RoleLeader })
 	p.startLeader()
 	p.clock.advance(time.Hour)
 	p.settled(0, map[string]uint64{"report_dropped": 4})

@@ -13,13 +13,20 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
+// statusOf serves the status of an aggregator as JSON.
+func statusOf(s interface {
+	Status(context.Context) (*status.Status, error)
+}) http.Handler {
+	return status.Handler(func(r *http.Request) (*status.Status, error) { return s.Status(r.Context()) })
+}
+
 func TestStatusHandlers(t *testing.T) {
 	p := newPair(t, setup{})
 	p.accept(append(p.reports(12), p.report(0, spoil{Context: []byte("x")}))...)
 	p.refusedAtUpload(p.report(0, spoil{Report: func(r *dap.Report) { r.Leader.ConfigID = 50 }}), dap.OutdatedConfig)
 	p.step()
 	p.refused(p.ask(dap.CollectionJobReq{Query: dap.Query{Mode: dap.TimeInterval}}), dap.ProblemBatchInvalid, 400)
-	for role, h := range map[string]http.Handler{"leader": p.leader.StatusHandler(), "helper": p.helper.StatusHandler()} {
+	for role, h := range map[string]http.Handler{"leader": statusOf(p.leader), "helper": statusOf(p.helper)} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/status", nil))
 		var s status.Status

@@ -23,19 +23,24 @@ import (
 	"github.com/starling-agg/starling/internal/service"
 )
 
-// An aggregator is what leader and helper have in common.
-type aggregatorService interface {
+// A commonService is what leader and helper do by the same code.
+type commonService interface {
 	Handler() http.Handler
-	Run(context.Context) error
-	Close() error
 	Audit(context.Context) ([]string, error)
-	Standing(context.Context) (*status.Status, error)
 	ConfirmClock(context.Context) (time.Time, error)
 	Offered() []byte
 	Notary() *keyset.Notary
+	Backup(context.Context, io.Writer) error
+}
+
+// An aggregatorService is a leader or a helper.
+type aggregatorService interface {
+	commonService
+	Run(context.Context) error
+	Close() error
+	Standing(context.Context) (*status.Status, error)
 	Status(context.Context) (*status.Status, error)
 	Repair(context.Context) error
-	Backup(context.Context, io.Writer) error
 	Levels() aggregator.Levels
 	Readiness() service.Readiness
 }

@@ -18,16 +18,17 @@ import (
 // A Lie says whether an aggregator gives a wrong word about a report in a step. It must always say the same.
 type Lie func(role dap.Role, step uint16, id dap.ReportID) bool
 
-// Rounds returns what the field Rounds of leader.Options and helper.Options takes: it makes a VDAF in which the helper
-// answers n times, 2 or more, out of one in which it answers once. After the first answer leader and helper ask each other
-// for a word about every report; a word depends on the step, on who says it and on the report's proof, so that a step which
-// was computed from anything else is found out. The helper commits with its last answer, which is of type finish. lie may
-// be nil.
-func Rounds(n int, lie Lie) func(one rounds.Engine) rounds.Engine {
+// Rounds returns a context in which leader.New and helper.New make a VDAF of n rounds, 2 or
+// more, out of the one of a round that they have: the helper answers n times. After the
+// first answer leader and helper ask each other for a word about every report; a word
+// depends on the step, on who says it and on the report's proof, so that a step which was
+// computed from anything else is found out. The helper commits with its last answer, which
+// is of type finish. lie may be nil.
+func Rounds(ctx context.Context, n int, lie Lie) context.Context {
 	if n < 2 {
 		panic("aggregatortest: a VDAF of one round is Prio3")
 	}
-	return func(one rounds.Engine) rounds.Engine { return &engine{one, n, lie} }
+	return rounds.With(ctx, func(one rounds.Engine) rounds.Engine { return &engine{one, n, lie} })
 }
 
 type engine struct {

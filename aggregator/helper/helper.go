@@ -20,7 +20,6 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/release"
-	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/room"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/steady"
@@ -49,8 +48,16 @@ func FailpointNames() []string {
 // TransactionNames lists the names of all transactions of the store.
 func TransactionNames() []string { return sqlite.TransactionNames() }
 
-// A Helper is one helper service. Safe for concurrent use.
+// The methods that both aggregators have.
+type common = party.Common
+
+// A Helper is one helper service: [New] opens one. Beside the methods here it has those
+// that both aggregators have: Handler serves DAP, Keys, Offered and Notary are about its
+// HPKE keys, ConfirmClock takes the machine's clock for right, Backup writes a backup while
+// it runs, and Audit lists what does not hold of its store. Safe for concurrent use.
 type Helper struct {
+	common
+	party  *party.Party
 	opt    Options
 	tasks  map[dap.TaskID]*task.Task
 	store  store.Store
@@ -82,16 +89,14 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	}
 	h := &Helper{
 		opt: opt, gate: edge.NewGate(opt.Limits.Jobs, opt.Limits.Queue),
-		engine: rounds.Prio3(verify.NewPool(opt.Limits.Workers)),
-	}
-	if opt.Rounds != nil {
-		h.engine = opt.Rounds(h.engine)
+		engine: rounds.For(ctx, verify.NewPool(opt.Limits.Workers)),
 	}
 	h.wake, h.wakeUp = lease.Signal()
 	p, err := party.Open(ctx, party.Options{Options: opt.Options, Role: dap.RoleHelper, Permits: &h.permits, Closed: h.closed.Load})
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
+	h.party, h.common = p, p.Common()
 	h.tasks, h.store, h.steady, h.book, h.keys, h.data, h.srv = p.Tasks, p.Store, p.Steady, p.Book, p.Keys, p.Data, p.Server
 	h.routes()
 	h.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree)}
@@ -106,7 +111,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 func (h *Helper) routes() {
 	h.srv.HandleHpkeConfig()
 	h.srv.HandleVouched()
-	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.retired, f) }
+	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.party.Retired, f) }
 	h.srv.HandleCreation(dap.AggregationJobsResource, edge.Peer, h.guarded(permit.Verify, h.roomy(h.postJob)))
 	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, h.guarded(permit.Verify, h.roomy(h.continueJob)))
 	h.srv.Handle("GET", "aggregation_jobs/{id}", edge.Peer, h.guarded(permit.Verify, h.getJob))
@@ -121,8 +126,6 @@ func (h *Helper) routes() {
 	h.srv.HandleAgreement(h.book, h.compare)
 }
 
-func (h *Helper) retired(t dap.TaskID) bool { return h.store.Retired(t) }
-
 // roomy is f where there is room for what it begins.
 func (h *Helper) roomy(f edge.Handler) edge.Handler {
 	return func(r *edge.Request) error {
@@ -134,15 +137,8 @@ func (h *Helper) roomy(f edge.Handler) edge.Handler {
 	}
 }
 
-// Handler serves DAP under the path of the base URL.
-func (h *Helper) Handler() http.Handler { return h.srv }
-
 // countEvery is how often the observer is told counts of reports.
 const countEvery = 5 * time.Second
-
-// buryEvery is how often files that became needless are removed where that was not done at
-// once, and their tombstones with them.
-const buryEvery = 5 * time.Second
 
 // count tells the observer how far the reports are.
 func (h *Helper) count(ctx context.Context) error {
@@ -171,8 +167,8 @@ func (h *Helper) Run(ctx context.Context) error {
 	r.Go("deferred jobs and retired tasks", h.opt.Idle, h.wake, h.stepJobs)
 	r.Go("keys", keyset.Every, nil, h.stepKeys)
 	r.Go("replay protection", mendEvery, nil, h.checkReplay)
-	r.Go("needless files", buryEvery, nil, func(ctx context.Context) (bool, error) { return false, h.store.Bury(ctx) })
-	r.Go("data keys", datakey.Every, nil, h.stepDataKeys)
+	r.Go("needless files", party.BuryEvery, nil, h.party.Bury)
+	r.Go("data keys", datakey.Every, nil, h.party.StepDataKeys)
 	r.Go("counts", countEvery, nil, func(ctx context.Context) (bool, error) { return false, h.count(ctx) })
 	select {
 	case <-ctx.Done():
@@ -191,20 +187,6 @@ func (h *Helper) Close() error {
 	return h.store.Close()
 }
 
-// Audit lists the violations of what must hold of the store and of the keys, in words; none is good.
-func (h *Helper) Audit(ctx context.Context) ([]string, error) {
-	faults, err := h.store.Audit(ctx)
-	if err != nil {
-		return nil, err
-	}
-	more, err := h.keys.Audit()
-	if faults = append(faults, more...); err != nil {
-		return faults, err
-	}
-	more, err = h.data.Audit()
-	return append(faults, more...), err
-}
-
 // batchOfJobs is how many stored resources a pass takes, or a few times more: their bodies are held in memory, and a leader may
 // make each as large as Limits.JobBody.
 const batchOfJobs = 2
@@ -219,15 +201,7 @@ func (h *Helper) Step(ctx context.Context) (bool, error) {
 	if err != nil {
 		return worked, err
 	}
-	if err := h.store.Bury(ctx); err != nil {
-		return worked, err
-	}
-	more, err := h.stepKeys(ctx)
-	if worked = worked || more; err != nil {
-		return worked, err
-	}
-	more, err = h.stepDataKeys(ctx)
-	return worked || more, err
+	return h.party.End(ctx, worked, h.stepKeys)
 }
 
 func (h *Helper) stepJobs(ctx context.Context) (bool, error) {
@@ -259,16 +233,8 @@ func (h *Helper) stepJobs(ctx context.Context) (bool, error) {
 			worked = true
 		}
 	}
-	erased, err := h.retire(ctx)
+	erased, err := h.party.Retire(ctx)
 	return worked || erased, err
-}
-
-// retire ends the tasks that are due, and erases what is kept of them.
-func (h *Helper) retire(ctx context.Context) (more bool, err error) {
-	if err := h.steady.Step(ctx); err != nil {
-		return false, err
-	}
-	return retire.Pass(ctx, h.store, h.tasks, h.steady.Now(), h.opt.Limits.ClockSkew, h.opt.Retention, h.opt.Log)
 }
 
 // stored lists the oldest resources that wait for a worker. Those without a body do not:

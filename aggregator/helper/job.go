@@ -125,7 +125,7 @@ func (h *Helper) postJob(r *edge.Request) error {
 
 // meanwhile is err, or what to answer where a job was deleted while it ran: nothing of it was committed.
 func (h *Helper) meanwhile(r *edge.Request, err error) error {
-	if errors.Is(err, store.ErrNotFound) && !h.retired(r.Task.ID) {
+	if errors.Is(err, store.ErrNotFound) && !h.party.Retired(r.Task.ID) {
 		return edge.Later("the job was deleted while it ran", h.opt.Poll)
 	}
 	return blocked(err)

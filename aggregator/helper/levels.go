@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/party"
 	"github.com/starling-agg/starling/aggregator/internal/watch"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service"
@@ -20,9 +21,6 @@ type levels struct {
 	read  time.Time // by the machine's clock
 }
 
-// stale is how old a reading may be before the store counts as one that does not answer.
-const stale = 30 * time.Second
-
 // Levels are how full the helper is.
 func (h *Helper) Levels() aggregator.Levels {
 	out := aggregator.Levels{InFlight: h.opt.Limits.InFlight - h.srv.Budget.Free(), DiskFree: -1, Held: h.holds.number(),
@@ -34,7 +32,7 @@ func (h *Helper) Levels() aggregator.Levels {
 	defer h.levels.mu.Unlock()
 	out.Files = h.levels.files
 	watch.Held(&out, &h.permits)
-	if out.Store = h.levels.err; out.Store == nil && time.Since(h.levels.read) > stale {
+	if out.Store = h.levels.err; out.Store == nil && time.Since(h.levels.read) > party.Stale {
 		out.Store = fmt.Errorf("the store has not answered for %v", time.Since(h.levels.read).Round(time.Second))
 	}
 	return out

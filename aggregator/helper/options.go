@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/aggregator"
-	"github.com/starling-agg/starling/aggregator/internal/rounds"
 )
 
 // Deferred says when a helper answers later instead of at once.
@@ -25,9 +24,6 @@ type Options struct {
 
 	// Deferred says when to answer later. Default Never.
 	Deferred Deferred
-	// Rounds is nil in production. Tests make a VDAF of several rounds with it; see
-	// package aggregatortest.
-	Rounds func(one rounds.Engine) rounds.Engine
 }
 
 // Validate fills in defaults and reports what is missing.

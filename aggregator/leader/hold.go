@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +32,7 @@ func (l *Leader) readHolds(ctx context.Context) error {
 	before := l.held.m
 	l.held.m = make(map[dap.TaskID]store.Hold, len(list))
 	for _, h := range list {
-		if l.tasks[h.Task] == nil || l.retired(h.Task) {
+		if l.tasks[h.Task] == nil || l.party.Retired(h.Task) {
 			continue
 		}
 		l.held.m[h.Task] = h
@@ -83,7 +82,7 @@ func (l *Leader) HoldTask(ctx context.Context, why string, tasks ...dap.TaskID) 
 		return 0, err
 	}
 	for _, id := range tasks {
-		if l.retired(id) {
+		if l.party.Retired(id) {
 			continue
 		}
 		if err := l.store.HoldTask(ctx, id, why, l.opt.Clock.Now()); err != nil {
@@ -126,11 +125,7 @@ var ErrNoTask = errors.New("leader: no such task")
 // chosen are the tasks named, or all.
 func (l *Leader) chosen(tasks []dap.TaskID) ([]dap.TaskID, error) {
 	if len(tasks) == 0 {
-		for id := range l.tasks {
-			tasks = append(tasks, id)
-		}
-		slices.SortFunc(tasks, compareTasks)
-		return tasks, nil
+		return l.party.TaskIDs(), nil
 	}
 	for _, id := range tasks {
 		if l.tasks[id] == nil {

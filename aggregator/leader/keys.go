@@ -8,27 +8,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
-	"github.com/starling-agg/starling/aggregator/keyset"
-	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 )
-
-// Keys says how the HPKE keys stand, the newest first.
-func (l *Leader) Keys() []status.Key { return l.keys.Status() }
 
 // stepKeys makes keys that are due, and destroys those that no acknowledged report needs any more.
 func (l *Leader) stepKeys(ctx context.Context) (bool, error) {
 	worked, err := l.keys.Step(ctx, l.needsKey)
 	return worked, errors.Join(err, l.expire(ctx))
-}
-
-// stepDataKeys makes data keys that are due, and destroys those of a time of which
-// nothing can be released any more.
-func (l *Leader) stepDataKeys(ctx context.Context) (bool, error) {
-	return l.data.Step(ctx, release.Needs(l.store, l.tasks))
 }
 
 // needsKey says how many acknowledged reports that are not folded yet were sealed to a key. Only one call at a time, which
@@ -93,12 +81,3 @@ func keysOf(fsys disk.FS, name string) (map[uint8]uint64, error) {
 	}
 	return keys, nil
 }
-
-// Offered is the encoded HpkeConfigList that clients are offered now, best first.
-func (l *Leader) Offered() []byte {
-	list, _ := l.keys.List()
-	return list
-}
-
-// Notary signs for the aggregator's owner; nil where no recipe names signing keys.
-func (l *Leader) Notary() *keyset.Notary { return l.srv.Notary }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,8 +55,16 @@ func FailpointNames() []string {
 // TransactionNames lists the names of all transactions of the store.
 func TransactionNames() []string { return sqlite.TransactionNames() }
 
-// A Leader is one leader service. Safe for concurrent use.
+// The methods that both aggregators have.
+type common = party.Common
+
+// A Leader is one leader service: [New] opens one. Beside the methods here it has those
+// that both aggregators have: Handler serves DAP, Keys, Offered and Notary are about its
+// HPKE keys, ConfirmClock takes the machine's clock for right, Backup writes a backup while
+// it runs, and Audit lists what does not hold of its store. Safe for concurrent use.
 type Leader struct {
+	common
+	party  *party.Party
 	opt    Options
 	begun  time.Time
 	tasks  map[dap.TaskID]*task.Task
@@ -106,13 +113,10 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}
 	l := &Leader{
 		opt:    opt,
-		engine: rounds.Prio3(verify.NewPool(opt.Limits.Workers)),
+		engine: rounds.For(ctx, verify.NewPool(opt.Limits.Workers)),
 		helper: peer.NewClient(opt.Transport, opt.HelperTimeout, opt.Limits.JobBody),
 	}
 	l.helper.Heard = l.levels.heard
-	if opt.Rounds != nil {
-		l.engine = opt.Rounds(l.engine)
-	}
 	l.jobs, l.wakeJobs = lease.Signal()
 	l.collections, l.wakeCollect = lease.Signal()
 	l.uploads.wake = l.wakeCollect
@@ -125,6 +129,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 			err = errors.Join(err, p.Store.Close())
 		}
 	}()
+	l.party, l.common = p, p.Common()
 	l.tasks, l.store, l.steady, l.book, l.keys, l.data, l.srv = p.Tasks, p.Store, p.Steady, p.Book, p.Keys, p.Data, p.Server
 	l.routes()
 	l.begun = l.steady.Now()
@@ -181,10 +186,6 @@ func (l *Leader) openFiles(ctx context.Context) (err error) {
 	return nil
 }
 
-// buryEvery is how often files that became needless are removed where that was not done at
-// once, and their tombstones with them.
-const buryEvery = 5 * time.Second
-
 // committer says when segments have been named.
 type committer struct {
 	store.Store
@@ -215,16 +216,11 @@ func (l *Leader) routes() {
 	l.srv.HandleHpkeConfig()
 	l.srv.HandleVouched()
 	l.srv.Handle("POST", "reports", nil, l.postReports)
-	kept := func(h edge.Handler) edge.Handler { return edge.Kept(l.retired, h) }
+	kept := func(h edge.Handler) edge.Handler { return edge.Kept(l.party.Retired, h) }
 	l.srv.HandleCreation(dap.CollectionJobsResource, edge.Collector, kept(l.postCollection))
 	l.srv.Handle("GET", "collection_jobs/{id}", edge.Collector, kept(l.getCollection))
 	l.srv.Handle("DELETE", "collection_jobs/{id}", edge.Collector, kept(l.deleteCollection))
 }
-
-func (l *Leader) retired(t dap.TaskID) bool { return l.store.Retired(t) }
-
-// Handler serves DAP under the path of the base URL.
-func (l *Leader) Handler() http.Handler { return l.srv }
 
 // flushEvery is how often counts of refused uploads are written down, and counts of reports told to the observer.
 const flushEvery = 5 * time.Second
@@ -244,11 +240,11 @@ func (l *Leader) Run(ctx context.Context) error {
 		r.Go("aggregation jobs", l.opt.Idle, l.jobs, l.stepJob)
 	}
 	r.Go("collection jobs", l.opt.Idle, l.collections, l.stepCollections)
-	r.Go("retired tasks", retire.Every, nil, l.retire)
+	r.Go("retired tasks", retire.Every, nil, l.party.Retire)
 	r.Go("keys", keyset.Every, nil, l.stepKeys)
 	r.Go("replay protection", l.opt.Idle, nil, l.stepMend)
-	r.Go("needless files", buryEvery, nil, func(ctx context.Context) (bool, error) { return false, l.store.Bury(ctx) })
-	r.Go("data keys", datakey.Every, nil, l.stepDataKeys)
+	r.Go("needless files", party.BuryEvery, nil, l.party.Bury)
+	r.Go("data keys", datakey.Every, nil, l.party.StepDataKeys)
 	r.Go("helper", probeEvery, nil, l.probe)
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
 	// A failed sync ends the inbox for good: what the disk has of it, only a restart tells.
@@ -308,27 +304,11 @@ func (l *Leader) Step(ctx context.Context) (bool, error) {
 	if worked = worked || more; err != nil {
 		return worked, err
 	}
-	erased, err := l.retire(ctx)
+	erased, err := l.party.Retire(ctx)
 	if worked = worked || erased; err != nil {
 		return worked, err
 	}
-	if err := l.store.Bury(ctx); err != nil {
-		return worked, err
-	}
-	more, err = l.stepKeys(ctx)
-	if worked = worked || more; err != nil {
-		return worked, err
-	}
-	more, err = l.stepDataKeys(ctx)
-	return worked || more, err
-}
-
-// retire ends the tasks that are due, and erases what is kept of them.
-func (l *Leader) retire(ctx context.Context) (more bool, err error) {
-	if err := l.steady.Step(ctx); err != nil {
-		return false, err
-	}
-	return retire.Pass(ctx, l.store, l.tasks, l.steady.Now(), l.opt.Limits.ClockSkew, l.opt.Retention, l.opt.Log)
+	return l.party.End(ctx, worked, l.stepKeys)
 }
 
 // Close refuses further requests, lets uploads under way become durable, and closes the store. Requests under way must have
@@ -338,20 +318,6 @@ func (l *Leader) Close() error {
 		return nil
 	}
 	return errors.Join(l.inbox.Close(), l.refused.flush(context.Background(), l.store), l.store.Close())
-}
-
-// Audit lists the violations of what must hold of the store and of the keys, in words; none is good.
-func (l *Leader) Audit(ctx context.Context) ([]string, error) {
-	faults, err := l.store.Audit(ctx)
-	if err != nil {
-		return nil, err
-	}
-	more, err := l.keys.Audit()
-	if faults = append(faults, more...); err != nil {
-		return faults, err
-	}
-	more, err = l.data.Audit()
-	return append(faults, more...), err
 }
 
 // refusals counts reports refused at upload between two writes, so that a flood of bad reports costs no transaction each.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/party"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/room"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -30,9 +31,6 @@ type levels struct {
 	peer  error     // why the helper did not answer last
 	asked time.Time // when it was last asked, by the machine's clock
 }
-
-// stale is how old a reading may be before the store counts as one that does not answer.
-const stale = 30 * time.Second
 
 // readLevels reads the store's counts, tells the observer of them, and keeps what gauges
 // and readiness want.
@@ -92,7 +90,7 @@ func (l *Leader) probe(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	for id, t := range l.tasks {
-		if l.retired(id) {
+		if l.party.Retired(id) {
 			continue
 		}
 		ask, cancel := context.WithTimeout(ctx, askPeer)
@@ -116,7 +114,7 @@ func (l *Leader) Levels() aggregator.Levels {
 		KeyAge: edge.KeyAge(l.Keys(), l.opt.Clock.Now()), Peer: v.peer, Store: v.err, Files: v.files,
 	}
 	watch.Held(&out, &l.permits)
-	if v.err == nil && time.Since(v.read) > stale {
+	if v.err == nil && time.Since(v.read) > party.Stale {
 		out.Store = fmt.Errorf("the store has not answered for %v", time.Since(v.read).Round(time.Second))
 	}
 	if err := l.inbox.Err(); err != nil {
@@ -142,7 +140,7 @@ func (l *Leader) Readiness() service.Readiness {
 	for _, a := range []*service.Ability{&r.Take, r.Verify, &r.Release} {
 		a.Because(service.ReasonStore, now.Store)
 	}
-	if in := l.inbox.Stats(); in.ClosedLogs > 0 && l.opt.Clock.Now().Sub(in.Oldest) > stale {
+	if in := l.inbox.Stats(); in.ClosedLogs > 0 && l.opt.Clock.Now().Sub(in.Oldest) > party.Stale {
 		r.Verify.Because(service.ReasonStore, errors.New("acknowledged reports cannot be sorted; the log says why"))
 	}
 	if n := l.sorter.Stats().Damaged; n > 0 {

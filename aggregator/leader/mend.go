@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -76,8 +75,8 @@ func (l *Leader) Repair(ctx context.Context) error { return l.mendTasks(ctx, tru
 // mendTasks goes through the tasks: all of them, or those that are known to be damaged;
 // now, or when it is their turn.
 func (l *Leader) mendTasks(ctx context.Context, all, now bool) error {
-	for _, id := range slices.SortedFunc(maps.Keys(l.tasks), compareTasks) {
-		if l.retired(id) {
+	for _, id := range l.party.TaskIDs() {
+		if l.party.Retired(id) {
 			continue
 		}
 		t := l.tasks[id]

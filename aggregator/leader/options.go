@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
-	"github.com/starling-agg/starling/aggregator/internal/rounds"
 )
 
 // Options make a leader.
@@ -38,9 +37,6 @@ type Options struct {
 	// BackOff is the first pause after a failed attempt, doubled up to MaxBackOff;
 	// defaults 1 s and 5 minutes.
 	BackOff, MaxBackOff time.Duration
-	// Rounds is nil in production. Tests make a VDAF of several rounds with it; see
-	// package aggregatortest.
-	Rounds func(one rounds.Engine) rounds.Engine
 }
 
 // Validate fills in defaults and reports what is missing.

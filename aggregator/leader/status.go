@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
-	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/internal/watch"
 	"github.com/starling-agg/starling/aggregator/status"
@@ -21,11 +17,6 @@ import (
 
 // askPeer bounds how long a question is worth waiting for that nothing depends on: a status, a deletion.
 const askPeer = 3 * time.Second
-
-// StatusHandler serves [Leader.Status] as JSON; it belongs on a local listener.
-func (l *Leader) StatusHandler() http.Handler {
-	return status.Handler(func(r *http.Request) (*status.Status, error) { return l.Status(r.Context()) })
-}
 
 // Status is where the leader stands, and how far each task's helper says it is. It is an error where uploads fail until a
 // restart.
@@ -47,7 +38,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	silent := "" // why the helper does not answer: it is asked once, and not for each task
-	for _, id := range slices.SortedFunc(maps.Keys(l.tasks), compareTasks) {
+	for _, id := range l.party.TaskIDs() {
 		t := l.tasks[id]
 		st, err := l.taskStatus(ctx, t, now)
 		if err != nil {
@@ -106,14 +97,14 @@ func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
 		room = err.Error()
 	}
 	return &status.Status{Role: "leader", NoRoom: room, Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Damaged: damaged, Lost: set, Clock: l.steady.Held(),
-		DataKeys: l.data.Missing(), NoiseKeys: watch.DataKeys(l.data, l.tasks, l.retired, l.retiresAt)}, nil
+		DataKeys: l.data.Missing(), NoiseKeys: watch.DataKeys(l.data, l.tasks, l.party.Retired, l.party.RetiresAt)}, nil
 }
 
 // taskStatus is the store's, with what is acknowledged and still in the inbox.
 func (l *Leader) taskStatus(ctx context.Context, t *task.Task, now time.Time) (*status.Task, error) {
 	for range 3 { // unless a log is sorted at this moment
 		before := l.inbox.Waiting(t.ID)
-		st, err := watch.Task(ctx, l.store, t, now, l.retiresAt(t))
+		st, err := watch.Task(ctx, l.store, t, now, l.party.RetiresAt(t))
 		if err != nil {
 			return nil, err
 		}
@@ -124,16 +115,8 @@ func (l *Leader) taskStatus(ctx context.Context, t *task.Task, now time.Time) (*
 			return st, nil
 		}
 	}
-	return watch.Task(ctx, l.store, t, now, l.retiresAt(t))
+	return watch.Task(ctx, l.store, t, now, l.party.RetiresAt(t))
 }
-
-// retiresAt is when a task is retired, or zero.
-func (l *Leader) retiresAt(t *task.Task) time.Time {
-	at, _ := retire.At(t, l.opt.Limits.ClockSkew, l.opt.Retention)
-	return at
-}
-
-func compareTasks(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) }
 
 // pendings are the collections of one task that are not ready, and the batches among theirs that are held.
 type pendings struct {

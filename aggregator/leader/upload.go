@@ -33,7 +33,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if l.store.ClosedIn(r.Task.ID) != 0 {
 		return edge.Refuse(releases.ProblemClosed, closedDetail)
 	}
-	if err := l.permits.May(r.Task.ID, permit.Take); err != nil && !l.retired(r.Task.ID) {
+	if err := l.permits.May(r.Task.ID, permit.Take); err != nil && !l.party.Retired(r.Task.ID) {
 		return edge.Stopped(err, "the servers of this task take no reports at the moment")
 	}
 	body, done, err := r.Body(dap.MediaUploadReq, l.opt.Limits.UploadBody)
@@ -169,7 +169,7 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 	m := &rep.Metadata
 	interval, bounded := c.t.Interval()
 	switch {
-	case c.l.retired(c.t.ID):
+	case c.l.party.Retired(c.t.ID):
 		return dap.ReportDropped, nil
 	case !c.keys.Has(rep.Leader.ConfigID):
 		return dap.OutdatedConfig, nil

@@ -78,8 +78,6 @@ type LedgerOptions struct {
 	// Counter is outside of the directory, so that a ledger that is put back as a whole is
 	// found out; nil is none. Optional.
 	Counter Counter `json:"-"`
-	// Log tunes the file; tests set its failpoints.
-	Log disk.LogOptions `json:"-"`
 }
 
 // Validate says whether a ledger can be opened.
@@ -185,9 +183,6 @@ func OpenLedger(fsys disk.FS, o LedgerOptions) (*Ledger, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if o.Log.MaxRecord == 0 {
-		o.Log.MaxRecord = maxRecord
-	}
 	l := &Ledger{o: o, fsys: fsys, entries: make(map[recipe.ID]*Entry), draws: make(map[drawKey]draw)}
 	err := l.load(fsys)
 	// A charge behind the mark is the last record: nothing follows it before its mark
@@ -202,7 +197,7 @@ func OpenLedger(fsys disk.FS, o LedgerOptions) (*Ledger, error) {
 		err = l.outside()
 	}
 	if err == nil {
-		l.log, _, err = disk.OpenLog(fsys, LedgerFile, o.Log, func([]byte) error { return nil })
+		l.log, _, err = disk.OpenLog(fsys, LedgerFile, disk.LogOptions{MaxRecord: maxRecord}, func([]byte) error { return nil })
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLedger, err)

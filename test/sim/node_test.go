@@ -284,6 +284,15 @@ func (n *node) step() (worked bool) {
 	return false
 }
 
+// opening is the context in which aggregators are opened: with the VDAF's rounds.
+func (w *world) opening() context.Context {
+	ctx := context.Background()
+	if w.cfg.rounds > 0 {
+		ctx = aggregatortest.Rounds(ctx, w.cfg.rounds, nil)
+	}
+	return ctx
+}
+
 func (w *world) newLeader(l *life) (service, error) {
 	opt := leader.Options{
 		Options: aggregator.Options{
@@ -293,10 +302,7 @@ func (w *world) newLeader(l *life) (service, error) {
 		Transport: &port{w.net, l}, HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment,
 		BackOff: time.Second, MaxBackOff: maxBackOff,
 	}
-	if w.cfg.rounds > 0 {
-		opt.Rounds = aggregatortest.Rounds(w.cfg.rounds, nil)
-	}
-	s, err := leader.New(context.Background(), opt)
+	s, err := leader.New(w.opening(), opt)
 	if err != nil {
 		return nil, err
 	}
@@ -311,10 +317,7 @@ func (w *world) newHelper(l *life) (service, error) {
 		},
 		Deferred: w.cfg.deferred,
 	}
-	if w.cfg.rounds > 0 {
-		opt.Rounds = aggregatortest.Rounds(w.cfg.rounds, nil)
-	}
-	s, err := helper.New(context.Background(), opt)
+	s, err := helper.New(w.opening(), opt)
 	if err != nil {
 		return nil, err
 	}

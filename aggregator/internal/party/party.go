@@ -1,5 +1,6 @@
 // Package party opens what leader and helper both stand on: their tasks, the store, the
-// clock, what they agree on with one another, and their keys.
+// clock, what they agree on with one another, and their keys; and has what both do alike
+// with these ([Common] is what they offer).
 //
 // The order is the one in which it can be opened. The store is first, for it refuses to be
 // another aggregator's, or one that was put back. The clock continues from the time that
@@ -44,6 +45,8 @@ type Party struct {
 	Book   *agreement.Book
 	Keys   *keyset.Set
 	Data   *datakey.Set
+
+	opt aggregator.Options
 }
 
 // Open opens all of it, or nothing.
@@ -52,7 +55,7 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := new(Party)
+	p := &Party{opt: o.Options}
 	if p.Tasks, err = task.Set(o.Tasks, o.Role); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,112 @@
+package party
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/backup"
+	"github.com/starling-agg/starling/aggregator/internal/release"
+	"github.com/starling-agg/starling/aggregator/internal/retire"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+)
+
+// BuryEvery is how often files that became needless are removed where that was not done at
+// once, and their tombstones with them.
+const BuryEvery = 5 * time.Second
+
+// Stale is how old a reading may be before the store counts as one that does not answer.
+const Stale = 30 * time.Second
+
+// Common is what leader and helper offer alike to whoever runs them. Safe for concurrent use.
+type Common struct{ p *Party }
+
+// Common returns the party as both services offer it.
+func (p *Party) Common() Common { return Common{p} }
+
+// Handler serves DAP under the path of the base URL.
+func (c Common) Handler() http.Handler { return c.p.Server }
+
+// Keys says how the HPKE keys stand, the newest first.
+func (c Common) Keys() []status.Key { return c.p.Keys.Status() }
+
+// Offered is the encoded HpkeConfigList that clients are offered now, best first.
+func (c Common) Offered() []byte {
+	list, _ := c.p.Keys.List()
+	return list
+}
+
+// Notary signs for the aggregator's owner; nil where no recipe names signing keys.
+func (c Common) Notary() *keyset.Notary { return c.p.Server.Notary }
+
+// ConfirmClock takes the machine's clock for right, which the service's Standing says is
+// not plausible: what ends by time goes on. Call it before Run.
+func (c Common) ConfirmClock(ctx context.Context) (time.Time, error) { return c.p.Steady.Confirm(ctx) }
+
+// Backup writes a backup of the service while it runs; see [backup.Send].
+func (c Common) Backup(ctx context.Context, w io.Writer) error {
+	return backup.Send(ctx, c.p.Store, c.p.opt.FS, c.p.opt.Clock, w)
+}
+
+// Audit lists the violations of what must hold of the store and of the keys, in words; none is good.
+func (c Common) Audit(ctx context.Context) ([]string, error) {
+	faults, err := c.p.Store.Audit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	more, err := c.p.Keys.Audit()
+	if faults = append(faults, more...); err != nil {
+		return faults, err
+	}
+	more, err = c.p.Data.Audit()
+	return append(faults, more...), err
+}
+
+// TaskIDs are the tasks, in order.
+func (p *Party) TaskIDs() []dap.TaskID {
+	return slices.SortedFunc(maps.Keys(p.Tasks), func(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) })
+}
+
+// Retired reports whether a task is retired.
+func (p *Party) Retired(t dap.TaskID) bool { return p.Store.Retired(t) }
+
+// RetiresAt is when a task is retired, or zero.
+func (p *Party) RetiresAt(t *task.Task) time.Time {
+	at, _ := retire.At(t, p.opt.Limits.ClockSkew, p.opt.Retention)
+	return at
+}
+
+// Retire ends the tasks that are due, and erases what is kept of them.
+func (p *Party) Retire(ctx context.Context) (more bool, err error) {
+	if err := p.Steady.Step(ctx); err != nil {
+		return false, err
+	}
+	return retire.Pass(ctx, p.Store, p.Tasks, p.Steady.Now(), p.opt.Limits.ClockSkew, p.opt.Retention, p.opt.Log)
+}
+
+// Bury removes files that became needless, where that was not done at once.
+func (p *Party) Bury(ctx context.Context) (bool, error) { return false, p.Store.Bury(ctx) }
+
+// StepDataKeys makes data keys that are due, and destroys those of a time of which nothing
+// can be released any more.
+func (p *Party) StepDataKeys(ctx context.Context) (bool, error) {
+	return p.Data.Step(ctx, release.Needs(p.Store, p.Tasks))
+}
+
+// End is the end of each pass, the same at both services: needless files go, then stepKeys
+// runs, then the data keys' turn comes. worked is what the pass has done before it.
+func (p *Party) End(ctx context.Context, worked bool, stepKeys func(context.Context) (bool, error)) (bool, error) {
+	for _, step := range []func(context.Context) (bool, error){p.Bury, stepKeys, p.StepDataKeys} {
+		more, err := step(ctx)
+		if worked = worked || more; err != nil {
+			return worked, err
+		}
+	}
+	return worked, nil
+}
