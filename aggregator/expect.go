@@ -9,7 +9,7 @@ import (
 )
 
 // An Expectation is how many reports may come if nobody cheats. A batch with more than
-// [holdFactor] times as many, in all or in one round of it, is held: it is not released,
+// holdFactor times as many, in all or in one round of it, is held: it is not released,
 // an alarm says so, and whoever asks for it is told to ask later, since DAP has no error
 // for it. Raising the expectation and starting the aggregator again releases it. The zero
 // value expects nothing and holds nothing. (Feldman et al., Samplable Anonymous

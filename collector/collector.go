@@ -65,7 +65,7 @@ type Progress struct {
 // servers' own, or a leader that does not say.
 type Waiting string
 
-// What jobs wait for.
+// Events that jobs wait for.
 const (
 	// ForRound: the time that was asked for, or its grace, is not over.
 	ForRound = Waiting(releases.ForRound)
@@ -195,7 +195,8 @@ func (c *Collector) derive() (err error) {
 	return err
 }
 
-// remember takes note of how far the leader's releases are. What was seen is never forgotten.
+// remember takes note of how far the leader's releases are. A release once seen is never
+// forgotten.
 func (c *Collector) remember(text string) error {
 	if text == "" {
 		return nil

@@ -41,7 +41,7 @@ func (d Dialect) Code(e ReportError) (n uint8, ok bool) {
 			return uint8(i), true
 		}
 	}
-	// What was read without being understood goes back as it came.
+	// A number read without being understood goes back as it came.
 	n = uint8(e)
 	return n, n != 255 && e > unknownReportError && d.ReportError(n) == e
 }

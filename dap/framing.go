@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// A Framing is how the aggregators and the collector of a task wrap what they say to one
-// another. What is sealed, bound or hashed is the same in every framing. It is each
-// operator's to configure; it stands in no recipe.
+// A Framing says how the aggregators and the collector of a task wrap their messages to
+// one another. The bytes that are sealed, bound or hashed are the same in every framing.
+// It is each operator's to configure; it stands in no recipe.
 type Framing uint8
 
 const (

@@ -21,8 +21,8 @@ const (
 	UnsupportedExtension     // draft 19: an unknown report extension
 )
 
-// ReportErrors are all that have names. What a peer says beyond them is kept as the
-// number that it is, which is not [ReportError.Known]: one of them must not cost the
+// ReportErrors lists those that have names. An error that a peer sends beyond them is
+// kept as its number, which is not [ReportError.Known]: one of them must not cost the
 // other reports of a message their verdicts. Only 0, which is reserved, and 255, which
 // ends the enumeration, are refused where they are read.
 var ReportErrors = []ReportError{

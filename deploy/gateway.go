@@ -378,8 +378,8 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 	}.Part()
 	serve := public.Run
 	public.Run = func(ctx context.Context, ready func()) error {
-		// Who waits for a round is answered while the listener drains, and not cut off at
-		// the end of that.
+		// Requests that wait for a round are answered while the listener drains, and not
+		// cut off at its end.
 		defer context.AfterFunc(ctx, func() {
 			if g := running.Load(); g != nil {
 				g.Drain()

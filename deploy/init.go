@@ -465,7 +465,7 @@ func (w *newFiles) write() (err error) {
 			return err
 		}
 	}
-	// What is replaced lies whole beside its place first, and takes it last.
+	// A replacement lies whole beside its place first, and takes it last.
 	const beside = ".new"
 	for _, f := range w.replaced {
 		path := filepath.Join(w.dir, f.name)

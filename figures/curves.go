@@ -137,7 +137,7 @@ func (sh sheet) draw(b *budget) (*output, error) {
 	}
 	m.words = sh.subtitle + ". Expected squared error by number of reports. " + words.String() + sh.caption
 	m.x = decades(sh.from, first.people, "reports to a task, M", 4)
-	// What is above 10 is no estimate of a distribution any more.
+	// An error above 10 is that of no estimate of a distribution any more.
 	m.y = decades(low/1.6, min(high*1.6, 10), "expected squared error", 7)
 	var plain []string
 	if first.rare == 0 {

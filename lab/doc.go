@@ -11,6 +11,7 @@
 // the one with servers in processes of their own, the other without any; they stand
 // beside the frame.
 //
-// What is not as in earnest: one person holds all the keys, so the lab can show the truth beside the estimate, and one
-// process holds all the parties, so it protects nobody's data. The data is public.
+// Two things differ from a real deployment: one person holds all the keys, so the lab can
+// show the truth beside the estimate, and one process holds all the parties, so it
+// protects nobody's data. The data is public.
 package lab

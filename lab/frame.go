@@ -56,7 +56,7 @@ type Frame struct {
 	relay bool // devices go through a relay and a gateway
 }
 
-// What a lab writes into [Frame.Out], in the place of what an earlier one wrote.
+// Files that a lab writes into [Frame.Out], in the place of an earlier lab's.
 const (
 	PictureFile = "starling-lab.png"
 	TableFile   = "starling-lab.csv"
@@ -453,8 +453,8 @@ func crowd(ctx context.Context, n, atOnce int, work func(ctx context.Context, i 
 // table writes the lab's CSV and says where it is.
 func (f *frame) table(write func(io.Writer) error) string { return f.write(TableFile, write) }
 
-// write writes a file of the results and says where it is. What cannot be written is noted:
-// the results are there all the same.
+// write writes a file of the results and says where it is. A failed write is noted: the
+// results are there all the same.
 func (f *frame) write(name string, write func(io.Writer) error) string {
 	path := filepath.Join(f.o.Out, name)
 	if err := chart.WriteFile(path, write); err != nil {

@@ -74,8 +74,8 @@ func (s statusReader) read(ctx context.Context) (*status.Status, error) {
 	return &st, nil
 }
 
-// serverCounts is how far leader and helper are with total reports. What the leader alone rejects never reaches the
-// helper, so the helper may end below the total.
+// serverCounts is how far leader and helper are with total reports. Reports that the
+// leader alone rejects never reach the helper, so the helper may end below the total.
 func serverCounts(t *status.Task, total uint64) []Count {
 	counts := []Count{{"leader", t.Done, total}}
 	if t.Peer != nil {

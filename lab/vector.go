@@ -172,8 +172,9 @@ func (r *VectorReport) Check() error {
 	// root of the devices, which is well below the noise.
 	d, off, each := float64(r.Dimension), r.Error, r.Stderr
 	if r.Projection > 0 {
-		// What was sent has noise alone; noise in the result is as much in each entry, but not independent. The rest is within a factor
-		// of two of the forecast, as the squared length of half the transformed mean is.
+		// The numbers sent have noise alone; noise in the result is as much in each
+		// entry, but not independent. The rest is within a factor of two of the forecast,
+		// as the squared length of half the transformed mean is.
 		d, off, each = float64(r.Projection), r.SentError, r.NoiseForecast/math.Sqrt(d)
 		if !(r.Error > r.Forecast/2 && r.Error < r.Forecast*2) || !(r.ProjectionError > r.ProjectionForecast/2 && r.ProjectionError < r.ProjectionForecast*2) {
 			return fmt.Errorf("lab: the mean is off by %g and the projection by %g, and %g and %g were expected", r.Error, r.ProjectionError, r.Forecast,

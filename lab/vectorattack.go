@@ -51,7 +51,8 @@ func (v *vectors) attack(ctx context.Context, f *frame) (float64, error) {
 	return float64(v.o.Malicious) * q.Norm(), nil
 }
 
-// add adds x to a little-endian number, modulo its length. What is no element of its field then is refused like any other lie.
+// add adds x to a little-endian number, modulo its length. A number that is no element of
+// its field then is refused like any other lie.
 func add(number []byte, x uint64) {
 	for i := range number {
 		x += uint64(number[i])

@@ -8,6 +8,7 @@
 //
 // Destroying a key pair destroys what was sealed to it; that is how stored reports are shredded.
 //
-// What a batch saves: nearly all of an opening is one X25519 scalar multiplication, which crypto/hpke repeats for every
-// message because each has a fresh ephemeral key. Key pairs are parsed, and public keys derived, once.
+// A batch saves time: nearly all of an opening is one X25519 scalar multiplication, which
+// crypto/hpke repeats for every message because each has a fresh ephemeral key. Key pairs
+// are parsed, and public keys derived, once.
 package sealed

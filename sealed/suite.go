@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Errors to branch on. What was wrong with a ciphertext is deliberately not told apart.
+// Errors to branch on. Faults of a ciphertext are deliberately not told apart.
 var (
 	ErrSuite      = errors.New("sealed: unsupported HPKE suite")
 	ErrKey        = errors.New("sealed: malformed key")

@@ -3,9 +3,9 @@
 //
 // Each owner has a root key, which stays offline and stands in recipes, and signs an
 // online key for at most [MaxOnline] ([Delegate]); the server signs with that one. A
-// [Signature] carries the whole chain, so that whoever knows the root needs nothing else.
-// A signature is over a domain string, a zero byte and the message, so that no signature
-// passes for one about something else.
+// [Signature] carries the whole chain, so that a verifier who knows the root needs
+// nothing else. A signature is over a domain string, a zero byte and the message, so that
+// no signature passes for one about something else.
 //
 // A [List] is the HPKE keys that one aggregator offers, for one deployment, role, address
 // and time. [Anchors] are the root keys that come with the software, apart from recipes:

@@ -85,7 +85,7 @@ func (r *Record) Say(s Statement) error {
 		return fmt.Errorf("%w: time out of bounds", ErrSigned)
 	}
 	s.NotBefore, s.NotAfter = time.Unix(s.NotBefore.Unix(), 0).UTC(), time.Unix(s.NotAfter.Unix(), 0).UTC()
-	// What was written last may or may not be there if that failed: the disk knows.
+	// The last write may or may not be there if it failed: the disk knows.
 	list, err := r.read()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
-// Package vdaf is what all verifiable distributed aggregation functions here share (VDAF drafts 18 to 20, which are
-// the same on the wire): the interfaces of client and aggregator, aggregate shares and the ping-pong messages by
-// which two aggregators verify a report. Packages prio3 and pine have the functions themselves.
+// Package vdaf defines what all verifiable distributed aggregation functions here share
+// (VDAF drafts 18 to 20, which are the same on the wire): the interfaces of client and
+// aggregator, aggregate shares and the ping-pong messages by which two aggregators verify
+// a report. Packages prio3 and pine have the functions themselves.
 //
 // # Model
 //
@@ -18,6 +19,6 @@
 //
 // # Failure
 //
-// What a stranger sends gives an error wrapping [ErrDecode] or [ErrVerify] for its report, and changes nothing else.
-// Panics mean misuse by the caller.
+// A stranger's bad report gives an error wrapping [ErrDecode] or [ErrVerify] for that
+// report, and changes nothing else. Panics mean misuse by the caller.
 package vdaf

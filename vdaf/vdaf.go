@@ -47,9 +47,10 @@ type Sizes struct {
 //
 // All calls take a batch. errs has length n and is both input and output: a report whose entry is non-nil on entry
 // is skipped (its bytes may be nil), and a report refused by the call gets its entry set. One bad report never
-// changes the outcome of another. What a call writes for a skipped or refused report is unspecified. Errors wrap
-// [ErrDecode] or [ErrVerify], but for a context above 65,527 bytes, and name no report, share or key. Calls panic only on
-// misuse by the caller (lengths that do not agree, a State of another instance).
+// changes the outcome of another. The bytes that a call writes for a skipped or refused
+// report are unspecified. Errors wrap [ErrDecode] or [ErrVerify], but for a context above
+// 65,527 bytes, and name no report, share or key. Calls panic only on misuse by the
+// caller (lengths that do not agree, a State of another instance).
 type VDAF interface {
 	// ID is the codepoint in the VDAF registry (VDAF-18 section 10), part of every domain separation tag.
 	ID() uint32

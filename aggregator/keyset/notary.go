@@ -29,7 +29,7 @@ type Signing struct {
 	Revisions uint16
 	// Held is the longest time for which a gateway may hold an upload that it has taken,
 	// which a manifest states ([ohttp.Manifest].Hold): keys take uploads for as long after
-	// a manifest's last try. Default [defaultHeld].
+	// a manifest's last try. Default defaultHeld.
 	Held time.Duration
 }
 

@@ -22,7 +22,7 @@ type Schedule struct {
 	Overlap time.Duration
 	// Promise is how far ahead the lists that the aggregator signs may reach, with all
 	// the time that uploads under them may take; the keys in them take uploads for as
-	// long ([Set.promise]). Default 0: no list is signed.
+	// long (Set.promise). Default 0: no list is signed.
 	Promise time.Duration
 	// Delay is how long after the last upload a job may come from the leader; at a leader zero, the default.
 	Delay time.Duration

@@ -35,8 +35,10 @@
 //
 // # The end of a task
 //
-// [Options.Retention] after the end of a task's interval the task is retired: refused from then on, and erased but for its counts
+// A task is retired some time after the end of its interval
+// ([aggregator.Options.Retention]): refused from then on, and erased but for its counts
 // and the ledger. The helper does the same by its own clock and configuration.
+//
 // # Keys
 //
 // With a KeySchedule the leader makes its HPKE keys by itself and destroys each once it takes no more uploads and no report in the

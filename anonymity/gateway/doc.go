@@ -59,10 +59,10 @@
 //
 // # Keys
 //
-// Keys change while the gateway runs ([Gateway.setKeys]). A process finds them in a
-// directory ([Config.Epochs]), each beside the manifest that tells devices of it: a key
-// is used from when both are there until some time after the end of the manifest
-// ([Config.Overlap]), so that epochs overlap and no device is refused that followed its
+// Keys change while the gateway runs. A process finds them in a directory (epochs in
+// gateway.toml), each beside the manifest that tells devices of it: a key is used from
+// when both are there until some time after the end of the manifest (overlap in
+// gateway.toml), so that epochs overlap and no device is refused that followed its
 // manifest. Then what it has opened is forgotten and its file removed; a recording of its
 // requests cannot be opened any more, but for what a disk keeps of removed files. A
 // request under a key that is gone is refused with the problem type of RFC 9458 section

@@ -25,7 +25,7 @@ type key struct {
 	opened *opened
 }
 
-// knows says whether a report of that name came under any of the keys. [Gateway.claims]
+// knows says whether a report of that name came under any of the keys. Gateway.claims
 // must be held.
 func (s *keyset) knows(name [journal.IDSize]byte) bool {
 	for _, k := range s.list {

@@ -63,7 +63,7 @@ type opened struct {
 	using sync.RWMutex // held for reading by requests that are being opened, for writing to end
 	ended bool         // under using
 
-	// The rest is guarded by [Gateway.claims].
+	// The rest is guarded by Gateway.claims.
 	at     journal.Opened // the end of the log
 	seen   map[fingerprint]struct{}
 	ids    map[[journal.IDSize]byte]struct{}
@@ -194,7 +194,7 @@ func (o *opened) end() error {
 	return o.log.Close()
 }
 
-// has is a first look, before the costly opening. [Gateway.claims] must be held, as for
+// has is a first look, before the costly opening. Gateway.claims must be held, as for
 // the next.
 func (o *opened) has(f fingerprint) bool {
 	_, ok := o.seen[f]

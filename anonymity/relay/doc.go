@@ -9,7 +9,7 @@
 // address: the rate limit counts parts of the network by a hash whose key dies every
 // minute ([Rate]).
 //
-// [Config] is a relay process: a TOML file, and its parts for the service frame.
+// Package deploy makes a relay process of relay.toml.
 //
 // A relay that works with the gateway can undo all of this, so their owners must differ.
 // Alone it still sees when a device sends, and the padded size; cover requests are

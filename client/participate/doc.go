@@ -23,8 +23,8 @@
 // times between the end of the slot and the upload, the device sends nothing and has
 // paid: a lost report is better than a charge that is not recorded.
 //
-// What a device does before the upload does not depend on its coins: it fetches the same keys, seals the same number of
-// shares, and writes the same ledger record.
+// The acts of a device before the upload do not depend on its coins: it fetches the same
+// keys, seals the same number of shares, and writes the same ledger record.
 //
 // # The unit that is uploaded
 //

@@ -204,7 +204,7 @@ func (l *Ledger) drawn(id recipe.ID, now time.Time) (drawKey, draw, bool) {
 }
 
 // take says whether a slot is still there, and durably ends it: it is taken once, by this
-// life of the device or another. What is written is the same for a device that had none.
+// life of the device or another. A device that had none writes the same bytes.
 func (l *Ledger) take(k drawKey, now time.Time) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

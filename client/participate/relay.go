@@ -35,8 +35,8 @@ func (e *ManifestError) Is(target error) bool { return target == ErrManifest }
 // CheckManifest says whether a manifest sends the recipe's reports through the recipe's
 // relay to its leader, encrypted as the recipe wants: X-Wing keys where it asks for them;
 // whether it is of the deployment whose keys the recipe names, and the recipe live; and
-// whether devices try for no longer than their reports are waited for. Who signed it, and
-// when it holds, is for [client.Manifests]. It fails with *[ManifestError].
+// whether devices try for no longer than their reports are waited for. Package client
+// checks its signers and its time ([client.Manifests]). It fails with *[ManifestError].
 func CheckManifest(r *recipe.Recipe, m *ohttp.Manifest) error {
 	path, ok := r.Path.(recipe.TwoServer)
 	if r.ServerKeys != nil {

@@ -9,6 +9,6 @@
 // A person's way is this: [Person.Decide] charges the ledger and tosses the coins, or goes
 // on with the slot that was drawn before; then the decision is sent at once
 // (participate.Decision.Send), or where devices donate at a random time, in its slot, by
-// [Person.SendDue] or [Person.SendInTime]. What a caller says or returns after Decide
-// tells the coins, unless it is the same whatever they said.
+// [Person.SendDue] or [Person.SendInTime]. A caller that says or returns anything after
+// Decide tells the coins, unless it is the same whatever they said.
 package sender

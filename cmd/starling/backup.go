@@ -18,8 +18,8 @@ func backupCommand() *command {
 		name: "backup", args: "--out DIR [--json] CONFIG",
 		short: "Copy the store of a leader or helper, which may run",
 		long: `DIR must be empty or not there. One that runs goes on meanwhile, and its backup is of one moment. The backup has counts, the ledger of releases, the results, and this server's share of the sums of
-open batches: keep those of leader and helper apart, as the servers are. It has no keys, and no reports that wait. What a restore costs
-says starling restore --help.`,
+open batches: keep those of leader and helper apart, as the servers are. It has no keys, and no reports that wait. For the cost of a
+restore see starling restore --help.`,
 		examples: [][2]string{
 			{"starling backup --out /backups/leader leader.toml", "a backup of the leader as it is now"},
 		},

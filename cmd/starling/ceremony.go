@@ -138,8 +138,8 @@ func (c *ceremony) window(d *keyset.Deployment, f *manifestFiles, now time.Time)
 const draftSuffix = ".draft"
 
 // run assembles a manifest, has it signed, and writes it beside the gateway's new keys.
-// What stops it leaves a draft, and the same command goes on with that: who has signed it
-// signs nothing else in this epoch.
+// A stop leaves a draft, and the same command goes on with that: a party that has signed
+// it signs nothing else in this epoch.
 func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []string) error {
 	if *c.revision > 1<<16-1 {
 		return usageOf("manifest new", errors.New("--revision wants 16 bits"))

@@ -17,7 +17,7 @@ func recipeCertificate() *command {
 		short: "Make or check the certificate of a recipe's guarantee",
 		long: `A recipe file is the recipe, over which its id is, and behind it its certificate: what devices check before they believe a
 guarantee, with code that shares nothing with the accountant. recipe new writes both. This checks the certificate of FILE, or
-makes the one of a recipe that has none and puts it there. FILE is recipe.starling by default. What claims nothing has none.`,
+makes the one of a recipe that has none and puts it there. FILE is recipe.starling by default. A recipe that claims nothing has none.`,
 		examples: [][2]string{
 			{"starling recipe certificate recipe.starling", "check it, or make it where there is none"},
 			{"starling recipe certificate --json recipe.starling", "with the certificate in base64"},

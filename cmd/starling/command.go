@@ -94,7 +94,7 @@ func parse(flags *flag.FlagSet, args []string) (rest []string, err error) {
 		err := flags.Parse(args)
 		left := flags.Args()
 		if err != nil && !errors.Is(err, flag.ErrHelp) {
-			// What was read last is at fault: a flag that there is not, or one with its value.
+			// The argument read last is at fault: an unknown flag, or one with its value.
 			name, _, _ := strings.Cut(strings.TrimLeft(args[len(args)-len(left)-1], "-"), "=")
 			if name != "" && flags.Lookup(name) == nil && strings.HasPrefix(args[len(args)-len(left)-1], "-") {
 				return nil, &flagError{name}

@@ -31,7 +31,7 @@ func keyRootCommand() *command {
 		name: "root", args: "[--json] --out FILE",
 		short: "Make an owner's root key, which stays offline",
 		long: `Recipes name the root's public half, and devices have it among their anchors. It signs online keys, which servers sign with, and
-nothing else: keep FILE away from every server. Who loses it makes new recipes; who lets it be taken, too.`,
+nothing else: keep FILE away from every server. An owner whose FILE is lost or stolen has to make new recipes.`,
 		examples: [][2]string{{"starling key root --out leader.root", "once, for each owner and role"}},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			out := flags.String("out", "", "write the key to this `FILE`; required")
@@ -62,7 +62,7 @@ func keyOnlineCommand() *command {
 		name: "online", args: "[--days N] [--json] --root FILE --out FILE",
 		short: "Make an online key, and have the root vouch for it",
 		long: `Beside the key it writes the root's word, with .delegation behind the name, which is public. Both go to the server; the root does
-not. Who takes the key from a server may sign as it until the end, and no longer: make the next one before that.`,
+not. A thief of the key may sign as the server until its end, and no longer: make the next one before that.`,
 		examples: [][2]string{{"starling key online --root leader.root --out secrets/leader.online", "for 90 days"}},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			root := flags.String("root", "", "the owner's root key, a `FILE`; required")

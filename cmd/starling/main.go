@@ -47,7 +47,7 @@ func root() *command {
 		name:  "starling",
 		short: "Private statistics: everyone counts, no one is seen",
 		long: `An organisation asks, devices answer, and two servers that each see only noise add the answers up.
-What comes out is a histogram, a count or a sum with its error and a guarantee that each device checks for itself.`,
+The result is a histogram, a count or a sum, with its error and a guarantee that each device checks for itself.`,
 		examples: [][2]string{
 			{"starling lab", "play every party on this machine and see a private histogram of real data"},
 			{"starling lab --keep DIR", "the same, and leave the deployment in DIR for the other commands"},

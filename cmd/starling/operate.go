@@ -21,7 +21,7 @@ import (
 const operateTimeout = 10 * time.Minute
 
 // operate has an aggregator that runs do something, and returns its answer. It fails with
-// [errStopped] where it does not run.
+// errStopped where it does not run.
 func operate(ctx context.Context, c *deploy.Aggregator, path string, body any) (*http.Response, error) {
 	b, err := json.Marshal(body)
 	if err != nil {

@@ -15,8 +15,8 @@ func recipeAgain() *command {
 		name: "again", args: "[--json] OLD NEW",
 		short: "Make a recipe anew whose servers lost what they knew of it",
 		long: `NEW is OLD with an epoch that is one higher: it asks the same with the same guarantee, and has an id and a task of its own.
-It is for a recipe whose leader or helper lost its store, and must release nothing more of it. What devices gave under OLD counts in
-their budgets as before, and that under NEW beside it. NEW must not exist.`,
+It is for a recipe whose leader or helper lost its store, and must release nothing more of it. Answers given under OLD count in
+devices' budgets as before, and those under NEW count beside them. NEW must not exist.`,
 		examples: [][2]string{
 			{"starling recipe again recipe.starling recipe-1.starling", "publish a recipe again"},
 		},

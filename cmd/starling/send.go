@@ -200,7 +200,8 @@ func (x *sending) printSent(e *env, sent *sender.Sent, units *answer.Tally) erro
 		out["reports_taken"] = sent.Values
 		err = e.json(out)
 	case relayed:
-		// What the leader says of a report is told to nobody, or it could tell who sent one.
+		// The leader's verdict on a report is told to nobody, or it could tell who sent
+		// one.
 		fmt.Fprintf(e.stdout, "%s sent, %s taken by the gateway, which passes them on\n", all, all)
 	case x.asJSON:
 		out["reports_acknowledged"], out["reports_refused"] = sent.Values-refused, rejected

@@ -22,8 +22,8 @@ import (
 
 const sendCoinsHelp = `
 A recipe whose devices decide by coins is answered once a round, by one person, with --ledger: the round is paid for there
-first, heads or tails, out of --budget. What the coin said is not printed, the exit code is the same either way, and so is
-what is said where a report did not arrive: --tell says it, to the person alone. With --no-answer a
+first, heads or tails, out of --budget. The coin's outcome is not printed, the exit code is the same either way, and so is
+the message where a report did not arrive: --tell shows both, to the person alone. With --no-answer a
 device that has none takes part like all others.
 Where devices donate at a random time of the next round, that time is drawn once and kept beside the ledger until it has
 come. --wait waits for it and for the round to end, so that not even the end of the command tells the time; without it,

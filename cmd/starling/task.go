@@ -112,7 +112,7 @@ it runs, and else at its next start.`,
 	if drop {
 		c.name, c.short = "drop", "Let a held task go on, and give up what is kept of refused jobs"
 		c.long = `Reports whose jobs the helper has refused as a whole count as report_dropped from then on, and their files go. Their batch may
-differ from the helper's. What was not refused stays and goes on.`
+differ from the helper's. Reports that were not refused stay and go on.`
 		c.examples = [][2]string{{"starling task drop leader.toml", "all tasks of the leader"}}
 	}
 	c.setup = func(flags *flag.FlagSet) func(context.Context, *env, []string) error {

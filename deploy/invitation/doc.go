@@ -1,10 +1,10 @@
-// Package invitation is how two owners come to share secrets without ever sending one.
+// Package invitation lets two owners share secrets without ever sending one.
 //
 // Each party of a deployment makes a long-term X25519 key ([Key]), which never leaves it,
 // and an [Invitation]: a short text with its role, its owner, its address and the public
-// half of the key. Invitations are public, and travel by any way. Whoever takes one has
-// its owner read out the fingerprint first, over another way: from then on nobody between
-// the two can pass for either.
+// half of the key. Invitations are public, and travel by any way. A party that takes one
+// first has its owner read out the fingerprint, over another way: from then on nobody
+// between the two can pass for either.
 //
 // From its own key and another's invitation a party computes the [Secret] of the two:
 // X25519, and HKDF-SHA-256 over it with both roles and both public keys as context, so
@@ -13,6 +13,6 @@
 // ([dap.DeriveVerifyKey]). Two who hold each other's true invitation hold the same of
 // all of it; nothing else is left to be compared.
 //
-// What an invitation says of addresses and certificates does not enter the secret, so
+// The addresses and certificates of an invitation do not enter the secret, so
 // that a new certificate changes no key.
 package invitation

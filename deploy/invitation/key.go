@@ -20,7 +20,8 @@ import (
 // keyMagic opens the file of a key.
 const keyMagic = "starling agreement key v1\n"
 
-// What is derived of a secret; each is followed by a zero byte and a task's id.
+// Domain strings of what is derived from a secret; each is followed by a zero byte and a
+// task's id.
 const (
 	agreementDomain      = "starling agreement v1"
 	seedDomain           = "starling verify key seed v1"

@@ -9,6 +9,6 @@
 // is asked for where rounds are released together, and else the run ends with
 // *[TooFewError], or passes the round where it may skip.
 //
-// What was asked and not answered stays in the session's state, and the next run goes on
-// with it.
+// A question asked and not answered stays in the session's state, and the next run goes
+// on with it.
 package question

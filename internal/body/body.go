@@ -121,7 +121,7 @@ func (b *Budget) Read(w http.ResponseWriter, r *http.Request, limit int64, timeo
 }
 
 // grown is the size to which a full body of n bytes grows: fourfold, and not past the
-// most that may come. What was declared reserves nothing by itself.
+// most that may come. A declared length reserves nothing by itself.
 func grown(n, most int64) int64 { return min(max(n+step, 4*n), most) }
 
 // failure is why the rest of a body could not be read.

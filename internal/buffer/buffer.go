@@ -1,8 +1,9 @@
 // Package buffer lends memory for messages that are too large to allocate anew for each: request bodies, logs, segments.
 // Fresh memory of that size has to be cleared, paged in and collected again, which costs more than what is done with it.
 //
-// What was lent comes back with what the borrower left in it, and the next one may see that. So it is for what arrived from
-// outside, is written to disk as it is, or is sealed: never for shares, values or keys in the clear.
+// Memory comes back with the bytes that the borrower left in it, and the next borrower
+// may see them. So it is for bytes that arrived from outside, are written to disk as they
+// are, or are sealed: never for shares, values or keys in the clear.
 package buffer
 
 import (

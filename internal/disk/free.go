@@ -1,7 +1,8 @@
 package disk
 
-// sized may be implemented by an [FS] that knows how much room is left. Who writes much
-// asks before the disk is full, while all that is under way can still be finished.
+// sized may be implemented by an [FS] that knows how much room is left. A caller that
+// writes much asks before the disk is full, while all that is under way can still be
+// finished.
 type sized interface {
 	// Free is how many bytes may still be written, at the moment.
 	Free() (bytes int64, err error)

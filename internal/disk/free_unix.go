@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Free implements [sized]: what a process that is not the superuser's may write.
+// Free implements sized: what a process that is not the superuser's may write.
 func (o *OSFS) Free() (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(o.root.Name(), &s); err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Free implements [sized].
+// Free implements sized.
 func (o *OSFS) Free() (int64, error) {
 	name, err := windows.UTF16PtrFromString(o.root.Name())
 	if err != nil {

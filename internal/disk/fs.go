@@ -28,7 +28,8 @@ type FS interface {
 	Create(name string) (File, error)
 	// Open opens an existing file for reading; every write to it fails.
 	Open(name string) (File, error)
-	// OpenAppend opens an existing file for reading and writing, with [File.Write] starting at its end.
+	// OpenAppend opens an existing file for reading and writing, with its Write starting
+	// at its end.
 	OpenAppend(name string) (File, error)
 	// OpenWrite opens a file for reading and writing at offset 0 and makes it if it is not there.
 	OpenWrite(name string) (File, error)

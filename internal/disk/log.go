@@ -136,9 +136,11 @@ func WriteLogHeader(fsys FS, name string, id LogID, before Mark) error {
 }
 
 // OpenLog reads the log file name, hands each record to visit in order, and appends to it from then on; it makes the
-// file if there is none. What was read is first written to a fresh file that atomically replaces the old one: after a
-// failed sync the old file's bytes may be in memory only, and its torn tail goes with it. A payload is only valid
-// during visit. If the error is a [*DamagedError] the records up to the damage were visited and nothing was changed.
+// file if there is none. The records read are first written to a fresh file that
+// atomically replaces the old one: after a failed sync the old file's bytes may be in
+// memory only, and its torn tail goes with it. A payload is only valid during visit. If
+// the error is a [*DamagedError] the records up to the damage were visited and nothing
+// was changed.
 func OpenLog(fsys FS, name string, opt LogOptions, visit func(payload []byte) error) (*Log, Scan, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, Scan{}, err

@@ -84,7 +84,7 @@ func (s *sub) Stat(name string) (Entry, error) {
 	return s.fs.Stat(at)
 }
 
-// Free implements [sized], where the other file system does.
+// Free implements sized, where the other file system does.
 func (s *sub) Free() (int64, error) {
 	bytes, known := Free(s.fs)
 	if !known {

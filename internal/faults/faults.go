@@ -1,5 +1,5 @@
-// Package faults says all that is wrong with a file at once, so that whoever mends it
-// comes back once and not once for each fault.
+// Package faults reports all faults of a file at once, so that its owner mends them in
+// one go.
 package faults
 
 import (

@@ -1,14 +1,14 @@
 // Package outward rounds numbers to the safe side.
 //
-// What costs privacy is computed in float64 and rounded outward: a bound from above up, a
-// bound from below down. By how much, and why, is said here alone. Up and Down take the
-// value of a formula, Above and Beneath a number on its way into one, Padded a
-// probability of which both errors are known, and Widened what is known less well, to an
+// Privacy losses are computed in float64 and rounded outward: a bound from above up, a
+// bound from below down. This package alone says by how much, and why. Up and Down take
+// the value of a formula, Above and Beneath a number on its way into one, Padded a
+// probability of which both errors are known, and Widened a number known less well, by an
 // error that its caller names. arch_test.go at the root refuses slack that is written
 // anywhere else.
 //
-// Package dp/certificate has its own few lines: what a device believes must be readable
-// without the rest of this module.
+// Package dp/certificate has its own few lines: a device's check must be readable without
+// the rest of this module.
 package outward
 
 import (

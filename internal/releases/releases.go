@@ -53,8 +53,8 @@ type Batch struct {
 	id          dap.BatchID
 }
 
-// Units is the batch of an interval that is not empty. What lies beyond 2^63 is cut off,
-// as no report has such a time.
+// Units is the batch of an interval that is not empty. Times beyond 2^63 are cut off, as
+// no report has one.
 func Units(iv dap.Interval) Batch {
 	last := dap.Time(math.MaxInt64)
 	if end, ok := iv.End(); ok {

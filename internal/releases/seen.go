@@ -12,7 +12,7 @@ import (
 
 // Header is the field in which a leader tells a collector how far a task's releases are,
 // beside a result, and in which the collector tells it the furthest that it has seen, with
-// each question. Who does not know it leaves it out.
+// each question. A party that does not know it leaves it out.
 const Header = "Starling-Releases"
 
 // ProblemForgotten is the type of the problem that a collector gets who has seen a release

@@ -7,8 +7,8 @@ const WaitingHeader = "Starling-Waiting"
 // Waiting is what a collection waits for: a closed set.
 type Waiting string
 
-// What collections wait for. Numbers are never told: what came of less than a batch is
-// nobody's to know.
+// Events that collections wait for. Numbers are never told: nobody may know how many
+// reports of less than a batch came.
 const (
 	// ForRound: the time that was asked for, or its grace, is not over.
 	ForRound Waiting = "round"
@@ -17,7 +17,7 @@ const (
 	ForReports Waiting = "reports"
 )
 
-// ParseWaiting reads the field; what is not known is empty.
+// ParseWaiting reads the field; an unknown value is empty.
 func ParseWaiting(text string) Waiting {
 	if w := Waiting(text); w == ForRound || w == ForReports {
 		return w

@@ -18,9 +18,9 @@
 // # Life cycle
 //
 // A service is a list of [Part]. [Run] starts them in order, and stops them in reverse
-// when its context ends (see [stopSignals]) or when one of them fails: each drains what
-// it has and then returns. Failure is told by the returned error; nothing here exits the
-// process.
+// when its context ends (SIGTERM and SIGINT end it) or when one of them fails: each
+// drains what it has and then returns. Failure is told by the returned error; nothing
+// here exits the process.
 //
 // # Listeners
 //

@@ -44,8 +44,8 @@ const (
 // too slowly does. One that makes progress never does: then newcomers wait, a quarter as
 // many as there are places.
 //
-// Who has shown a valid token ([Known]) has places of its own beside those of strangers,
-// and so have later connections from its address.
+// A peer that has shown a valid token ([Known]) has places of its own beside those of
+// strangers, and so have later connections from its address.
 type limiter struct {
 	net.Listener
 	idleTimeout time.Duration

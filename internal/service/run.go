@@ -42,7 +42,7 @@ func stopSignals(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Run starts the parts in order, each once the one before is ready, calls started (if not
 // nil), and stops them in reverse order when ctx ends or one of them fails. A part gets
-// drain to stop ([defaultDrain] if 0). It returns nil after an orderly stop, else every
+// drain to stop (defaultDrain if 0). It returns nil after an orderly stop, else every
 // part's error.
 func Run(ctx context.Context, drain time.Duration, started func(), parts ...Part) error {
 	if drain == 0 {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// SenderOf is the address that a request comes from: the connection's, or behind a proxy
-// what that has written last into the header named forwarded. What stands before it there
-// anybody may have written.
+// SenderOf returns the address that a request comes from: the connection's, or behind a
+// proxy the one that the proxy wrote last into the header named forwarded. Anybody may
+// have written the addresses before it.
 func SenderOf(r *http.Request, forwarded string) string {
 	if forwarded == "" {
 		return r.RemoteAddr

@@ -15,7 +15,7 @@
 //
 // An exchange is a minute old when a job comes, and the helper may have been started anew
 // with another key since. So each request about a job or a share carries the digest of what
-// must be the same for it ([Facts.fence]); the helper compares that with its own, and
+// must be the same for it (Facts.fence); the helper compares that with its own, and
 // refuses before it has looked at a report. A request without one comes from another
 // implementation's leader, of which nothing is known.
 //

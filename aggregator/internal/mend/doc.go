@@ -34,7 +34,7 @@
 //
 // An Entry is { id[16], uint8 mark }, a Page as many of them as fit into [PageSize],
 // ascending; one that is shorter is the last. Memory is that of the ids of one damage,
-// [maxIDs] at most.
+// maxIDs at most.
 //
 // # When it fails
 //

@@ -14,7 +14,7 @@ import (
 )
 
 // The shape of a set of runs. A commit writes a run of [AllIDs]. Runs of one range that
-// are of about one size are merged, [mergeFanIn] or more at a time; a range that has come
+// are of about one size are merged, mergeFanIn or more at a time; a range that has come
 // to [RangeIDs] ids is divided: all of its runs go into ranges of their own, or, where
 // AllIDs was divided before, into those. So the ranges below AllIDs are disjoint, an id
 // lies in one of them and in AllIDs, and no run has more than RangeIDs ids.
@@ -110,7 +110,7 @@ func (r *Runs) Add(meta RunMeta) error {
 	return nil
 }
 
-// take takes in what [Runs.open] returned of a run that is not there yet.
+// take takes in what Runs.open returned of a run that is not there yet.
 func (r *Runs) take(meta RunMeta, opened *run, damage *Damage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

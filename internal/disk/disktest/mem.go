@@ -129,7 +129,7 @@ func used(n *node) int64 {
 	return sum
 }
 
-// Free implements [disk.Sized].
+// Free implements disk.Free.
 func (m *Mem) Free() (int64, error) {
 	size := m.size.Load()
 	if size == 0 {

@@ -24,7 +24,7 @@ var ErrDamaged = errors.New("database: damaged")
 const (
 	pageSize = 4096
 	reserved = 8
-	// header is what of the first page [checkHeader] reads.
+	// header is what of the first page checkHeader reads.
 	header = 100
 )
 

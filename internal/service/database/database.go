@@ -178,7 +178,7 @@ func Open(opt Options) (_ *DB, err error) {
 }
 
 // KeepFree sets how many bytes have to be free on the disk for a write transaction to
-// begin, where the file system knows ([disk.Sized]): else it fails with [ErrNoRoom]. At
+// begin, where the file system knows (disk.Free): else it fails with [ErrNoRoom]. At
 // first it is 0.
 func (db *DB) KeepFree(bytes int64) { db.floor.Store(bytes) }
 

@@ -111,7 +111,7 @@ func (db *DB) recognise() error {
 }
 
 // readStatements reads the named statements: a line "-- name: x" begins the one called x,
-// which ends at the next such line. What stands around transactions is prepared.
+// which ends at the next such line. The statements around transactions are prepared.
 func (db *DB) readStatements() error {
 	for _, sql := range []string{beginView, beginUpdate, commit, rollback} {
 		stmt, _, err := db.conn.Prepare(sql)

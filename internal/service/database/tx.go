@@ -17,16 +17,17 @@ type Tx struct {
 }
 
 // After has [DB.Update] call fn once the transaction is durable, before it returns and
-// before anybody else sees what it changed. What fn does must outlive whoever learns of
-// the transaction. If it fails, the outcome is [ErrUnknown]. The last fn given counts.
+// before anybody else sees what it changed. The effects of fn must outlive anybody who
+// learns of the transaction. If it fails, the outcome is [ErrUnknown]. The last fn given
+// counts.
 func (tx *Tx) After(fn func() error) { tx.after = fn }
 
 // Erase has [DB.Update] return only when what the transaction deletes or writes over is
 // in no file of the database any more: pages that became free are overwritten, and the
 // write-ahead log, where older pages stand until it is begun anew, is emptied. It costs
-// two syncs. What power loss leaves behind, the next [Open] erases; what a full disk
-// does, the next transaction, before it begins. What the file system or the disk keeps of
-// overwritten blocks is beyond reach.
+// two syncs. After a loss of power the next [Open] erases the rest; after a full disk the
+// next transaction does, before it begins. Copies of overwritten blocks in the file
+// system or the disk are beyond reach.
 func (tx *Tx) Erase() { tx.erase = true }
 
 // Row is the current row of a statement, valid during the call it was given to.
