@@ -1,6 +1,7 @@
-// Package aggregator is the ground that the two aggregators of a task stand on: package leader takes reports from clients
-// and answers the collector, package helper verifies with the leader and releases the second share. They meet only in
-// bytes, over HTTP (DAP draft 18); what they share is this package's options and the machinery below internal.
+// Package aggregator holds what the two aggregators of a task have in common: package
+// leader takes reports from clients and answers the collector, package helper verifies
+// with the leader and releases the second share. They meet only in bytes, over HTTP (DAP
+// draft 18); they share this package's options and the machinery below internal.
 //
 // # The way of a report through the two
 //

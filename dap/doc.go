@@ -1,5 +1,5 @@
-// Package dap is the wire of DAP, the Distributed Aggregation Protocol
-// (draft-ietf-ppm-dap-18 and -19): its messages, the strings and bytes that its
+// Package dap reads and writes the wire format of DAP, the Distributed Aggregation
+// Protocol (draft-ietf-ppm-dap-18 and -19): its messages, the strings and bytes that its
 // encryption binds, its error types, media types and paths. It is pure: no network, no
 // clock, no log. Section numbers in comments are draft 18's.
 //

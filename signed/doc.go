@@ -1,5 +1,5 @@
-// Package signed says who vouches for a thing: Ed25519 keys of the owners of servers,
-// what they sign, and which of them a device knows.
+// Package signed signs and verifies for owners of servers: their Ed25519 keys, the
+// statements that they sign, and the keys that a device knows.
 //
 // Each owner has a root key, which stays offline and stands in recipes, and signs an
 // online key for at most [MaxOnline] ([Delegate]); the server signs with that one. A

@@ -1,9 +1,9 @@
 // Package backup copies the store of a leader or a helper, and puts such a copy back when
-// the store is lost. [Make] is for one that is stopped, [Send] and [Receive] for one that
-// runs: what they copy is the store between two transactions, which a stop just then would
-// have left as well.
+// the store is lost. [Make] copies a stopped party's store, [Send] and [Receive] that of
+// one that runs: they copy the store between two transactions, as a stop at that moment
+// would have left it.
 //
-// # What a backup has
+// # Contents of a backup
 //
 //	manifest  whose store it is, how far it had come, size and SHA-256 of the rest
 //	store.db  the database: tasks, counts, the ledger of releases and the results
@@ -12,7 +12,7 @@
 // belong to the record; so neither the reports nor their segments are copied. The sums of
 // batches that are open lie in the database: each backup is one share of them.
 //
-// # What a restore does
+// # Effects of a restore
 //
 // A copy has forgotten the releases after it, and a server that released again on it
 // would average the noise away. So a restore begins an epoch. First the record says so,

@@ -1,6 +1,8 @@
-// Package helper is the DAP helper: it verifies reports with the leader in aggregation jobs, adds up those that hold, and
-// releases its share of a batch once. It sees sealed shares and the leader's messages, never a client, and trusts the
-// leader with nothing but the order of work: batch sizes, replays, times and proofs are checked here again.
+// Package helper implements the DAP helper: it verifies reports with the leader in
+// aggregation jobs, adds up those that hold, and releases its share of a batch once. It
+// sees sealed shares and the leader's messages, never a client, and trusts the leader
+// with nothing but the order of work: batch sizes, replays, times and proofs are checked
+// here again.
 //
 // # Answers
 //

@@ -1,5 +1,5 @@
-// Package leader is the DAP leader: it takes uploads, verifies them with the helper in aggregation jobs, and answers the
-// collector.
+// Package leader implements the DAP leader: it takes uploads, verifies them with the
+// helper in aggregation jobs, and answers the collector.
 //
 // # Uploads
 //

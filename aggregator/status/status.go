@@ -1,6 +1,6 @@
-// Package status is what an aggregator tells its operator, and its peer, of where it stands: JSON types, and the words that
-// name what a task or batch waits for and what to do about it. It holds counts and states, never an id of a report, an
-// address or a share.
+// Package status defines the reports of an aggregator to its operator and its peer: JSON
+// types, and the words that name what a task or batch waits for and what to do about it.
+// It holds counts and states, never an id of a report, an address or a share.
 package status
 
 import (

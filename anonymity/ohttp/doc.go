@@ -1,6 +1,6 @@
-// Package ohttp is Oblivious HTTP (RFC 9458) over binary HTTP (RFC 9292): one request, sealed to a gateway and sent
-// through a relay, so that the relay sees the sender and not the content, and the gateway
-// the content and not the sender.
+// Package ohttp implements Oblivious HTTP (RFC 9458) over binary HTTP (RFC 9292): one
+// request, sealed to a gateway and sent through a relay, so that the relay sees the
+// sender and not the content, and the gateway the content and not the sender.
 //
 // # Codec
 //

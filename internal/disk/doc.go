@@ -1,5 +1,6 @@
-// Package disk is what Starling's durable state stands on: a file-system seam, named failpoints, atomic replacement
-// and an append log with group commit. It knows nothing of reports, tasks or SQL.
+// Package disk keeps Starling's durable state: a file-system seam, named failpoints,
+// atomic replacement and an append log with group commit. It knows nothing of reports,
+// tasks or SQL.
 //
 // # Durability
 //

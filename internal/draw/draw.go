@@ -1,4 +1,5 @@
-// Package draw is the house's pen: the few shapes that its pictures are made of, as PNG and as SVG.
+// Package draw draws the few shapes that this project's pictures are made of, as PNG and
+// as SVG.
 //
 // The colours are of Okabe and Ito's palette, which people with any of the common kinds of colour blindness can tell
 // apart; pictures still vary width, dashes or marks where two curves cross. The fonts are inside the binary. SVG is

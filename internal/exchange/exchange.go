@@ -1,7 +1,8 @@
-// Package exchange is one DAP request and its answer as a client or a collector makes it: a body of a known media type to
-// a server that may be slow, overloaded or hostile. It bounds what it reads, follows no redirects, tells failures apart
-// by what may be done about them, and repeats what may be repeated. Every DAP request may be: the same bytes are the same
-// resource (DAP-18 section 3.2), and a report is known by its id.
+// Package exchange makes one DAP request of a client or a collector and reads its answer:
+// a body of a known media type to a server that may be slow, overloaded or hostile. It
+// bounds what it reads, follows no redirects, tells failures apart by what may be done
+// about them, and repeats what may be repeated. Every DAP request may be: the same bytes
+// are the same resource (DAP-18 section 3.2), and a report is known by its id.
 package exchange
 
 import (

@@ -1,5 +1,6 @@
-// Package service is what every long-running party of Starling stands on: strict configuration, logs that cannot
-// leak, metrics with closed labels, HTTP servers with limits, and an orderly start and stop.
+// Package service frames every long-running party of Starling: strict configuration, logs
+// that cannot leak, metrics with closed labels, HTTP servers with limits, and an orderly
+// start and stop.
 //
 // # Configuration
 //
@@ -7,7 +8,7 @@
 // line; secrets are paths to files ([Secret]), never values; relative paths count from the configuration file, so a
 // deployment is a directory that may be moved.
 //
-// # What is never written
+// # Never written
 //
 // No log line, metric or trace carries an address, a token, a report id or a share. [NewLogger] enforces what a
 // handler can: values of unknown types are withheld, and addresses and long opaque strings are cut out of messages,

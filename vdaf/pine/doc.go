@@ -1,6 +1,7 @@
-// Package pine is PINE: sums of real vectors that no aggregator sees, each proved to have an L2 norm within a bound, in
-// about the size of the vector itself (Rothblum, Omri, Chen, Talwar, "PINE: Efficient Norm-Bound Verification for
-// Secret-Shared Vectors"; draft-chen-cfrg-vdaf-pine-02). Paper 000 section 4.5 and paper 003 want it.
+// Package pine implements PINE: sums of real vectors that no aggregator sees, each proved
+// to have an L2 norm within a bound, in about the size of the vector itself (Rothblum,
+// Omri, Chen, Talwar, "PINE: Efficient Norm-Bound Verification for Secret-Shared
+// Vectors"; draft-chen-cfrg-vdaf-pine-02). Paper 000 section 4.5 and paper 003 want it.
 //
 // # What is proved
 //

@@ -1,5 +1,6 @@
-// Package prio3 is Prio3 (VDAF-18 section 7): counts, sums, vectors, histograms and multi-hot counts of measurements
-// that no aggregator sees, each proved valid without being shown. Any number of aggregators from 2 to 255, one round.
+// Package prio3 implements Prio3 (VDAF-18 section 7): counts, sums, vectors, histograms
+// and multi-hot counts of measurements that no aggregator sees, each proved valid without
+// being shown. Any number of aggregators from 2 to 255, one round.
 //
 // Each type is made by its own constructor, which refuses parameters outside the bounds below with [ErrParameter]; so
 // parameters may come from a stranger. An instance is immutable and safe for concurrent use.

@@ -1,6 +1,6 @@
-// Package party opens what leader and helper both stand on: their tasks, the store, the
-// clock, what they agree on with one another, and their keys; and has what both do alike
-// with these ([Common] is what they offer).
+// Package party opens the parts that leader and helper both stand on: their tasks, the
+// store, the clock, their agreement with one another, and their keys; and does with these
+// what both do alike ([Common] has those methods).
 //
 // The order is the one in which it can be opened. The store is first, for it refuses to be
 // another aggregator's, or one that was put back. The clock continues from the time that

@@ -1,5 +1,5 @@
-// Package peer is the leader's way to the helper: it posts, polls and deletes, and tells apart the three kinds of failure
-// that need different answers.
+// Package peer sends the leader's requests to the helper: it posts, polls and deletes,
+// and tells apart the three kinds of failure that need different answers.
 //
 //   - [Refused] with a DAP type: the helper understood and will not. Sending the same bytes again changes nothing.
 //   - [Refused] for the deployment's own reasons (authentication, a task not provisioned yet): an operator must act, and

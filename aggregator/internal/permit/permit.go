@@ -1,7 +1,7 @@
 // Package permit says what a task may do now: take uploads, verify reports, release
 // batches. Each source of reasons against it (what the two aggregators do not agree on, a
 // person who holds a task) writes its own on one [Board] and takes back none but these;
-// whatever is about to do one of the three asks the board first.
+// code that is about to do one of the three asks the board first.
 //
 // A reason is for now. Nothing is refused for good because of one: uploads are answered
 // with a problem after which a client comes again, jobs and collections wait.

@@ -1,5 +1,5 @@
-// Package retire is the collector of garbage of leader and helper: it ends tasks whose last report can have come a retention ago,
-// and erases what is kept of them.
+// Package retire ends tasks of leader and helper whose last report can have come a
+// retention ago, and erases what is kept of them.
 //
 // # What goes, and when
 //

@@ -1,7 +1,8 @@
 // Package room says when an aggregator has to stop taking things in, long before its disk
-// is full: first uploads, which nobody but it holds then; at half of what is to be kept
-// free, jobs and collections, which go on by themselves later; at a quarter the store
-// begins no transaction. All of it ends by itself once there is room.
+// is full: below the room that is to be kept free it takes no uploads, which nobody else
+// would hold; below half of that, no jobs and collections, which go on by themselves
+// later; below a quarter the store begins no transaction. All of it ends by itself once
+// there is room.
 package room
 
 import (

@@ -1,6 +1,6 @@
-// Package steady is the time by which an aggregator ends what cannot be begun again: tasks
-// with their replay protection, HPKE keys, the rounds that it releases. It follows the
-// machine's clock as far as that is plausible.
+// Package steady keeps the time by which an aggregator ends what cannot be begun again:
+// tasks with their replay protection, HPKE keys, the rounds that it releases. That time
+// follows the machine's clock as far as that is plausible.
 //
 // A store remembers the largest time that it was seen at. A clock that is further ahead of
 // it than [Options.Absence], or behind it, may be right: a machine was off for a year, a

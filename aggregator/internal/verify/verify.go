@@ -1,5 +1,6 @@
-// Package verify is the batch pipeline that leader and helper share: open what clients sealed, check what can be checked of
-// one report, and run the VDAF over blocks of reports on all cores.
+// Package verify runs the batch pipeline that leader and helper share: it opens what
+// clients sealed, checks each report by itself, and runs the VDAF over blocks of reports
+// on all cores.
 //
 // A batch is one DAP aggregation job. Each report ends with a verdict of its own, and one
 // bad report never changes the outcome of another. The VDAF's state between its rounds

@@ -1,5 +1,6 @@
-// Package door is what relay and gateway have at their doors: bodies read under limits of size, time and memory, and
-// refusals from a closed set, each a problem document of one size, so that nothing but the reason can be told by it.
+// Package door takes in requests for relay and gateway: it reads bodies under limits of
+// size, time and memory, and refuses from a closed set of reasons, each a problem
+// document of one size, so that a refusal tells nothing but its reason.
 package door
 
 import (

@@ -1,5 +1,6 @@
-// Package flp is the fully linear proof system of VDAF-18 section 7.3 (BBCGGI19, Theorem 4.3) for circuits with one
-// gadget, written so that verification needs no transform and no inversion.
+// Package flp implements the fully linear proof system of VDAF-18 section 7.3 (BBCGGI19,
+// Theorem 4.3) for circuits with one gadget, written so that verification needs no
+// transform and no inversion.
 //
 // A circuit calls its gadget a fixed number of times. The values of input wire j over all calls, after a random seed,
 // are the values of a polynomial of degree below p at the p-th roots of unity (p a power of two above the number of

@@ -1,6 +1,7 @@
-// Package xof is XofTurboShake128 (VDAF-18 section 6.2.1): TurboSHAKE128 (RFC 9861) over a length-prefixed domain
-// separation tag, a seed and a binder, read as bytes, as seeds or as field elements by rejection. [HMAC] does the same with
-// HMAC-SHA256 and AES-128.
+// Package xof implements XofTurboShake128 (VDAF-18 section 6.2.1): TurboSHAKE128 (RFC
+// 9861) over a length-prefixed domain separation tag, a seed and a binder, read as bytes,
+// as seeds or as field elements by rejection. [HMAC] does the same with HMAC-SHA256 and
+// AES-128.
 //
 // Work depends on lengths only, except that Expand reveals how many candidates were at or above the modulus: the odds
 // are below 2^-11 an element (Field32), 2^-15 (Field40), 2^-32 (Field64) and 2^-59 (Field128), whatever the seed.

@@ -1,8 +1,7 @@
-// Package answer is what a gateway says to devices, and when: one of two constants,
-// sealed to each, all of a round at one time in a drawn order. It knows neither what came
-// of a request nor who else would like to: nothing here takes a value from a target, and
-// the package that speaks with targets cannot be imported (a test of the module's root
-// holds both).
+// Package answer sends a gateway's answers to devices: one of two constants, sealed to
+// each, all of a round at one time in a drawn order. It never learns the outcome of a
+// request: nothing here takes a value from a target, and the package that speaks with
+// targets cannot be imported (a test of the module's root holds both).
 package answer
 
 import (

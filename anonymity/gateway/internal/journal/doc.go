@@ -1,5 +1,4 @@
-// Package journal is what a gateway keeps on its disk of the rounds that it has
-// acknowledged, until each is done.
+// Package journal keeps a gateway's acknowledged rounds on its disk, until each is done.
 //
 // A round is one file, "round-" and its number, which is whole or not there
 // ([disk.WriteFile]): what was opened in it, the bodies to pass on and how many requests
