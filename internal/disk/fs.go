@@ -35,6 +35,8 @@ type FS interface {
 	OpenWrite(name string) (File, error)
 	// Rename moves a file, replacing newName if that exists, in one step: after a crash one of the two names holds it.
 	Rename(oldName, newName string) error
+	// Link gives a file a second name, which must be free: fs.ErrExist if it is not.
+	Link(oldName, newName string) error
 	// Remove removes a file or an empty directory.
 	Remove(name string) error
 	// ReadDir lists a directory, sorted by name.

@@ -92,6 +92,17 @@ func (o *OSFS) Rename(oldName, newName string) error {
 	return o.root.Rename(oldName, newName)
 }
 
+// Link implements [FS].
+func (o *OSFS) Link(oldName, newName string) error {
+	if err := CheckName(oldName); err != nil {
+		return err
+	}
+	if err := CheckName(newName); err != nil {
+		return err
+	}
+	return o.root.Link(oldName, newName)
+}
+
 // Remove implements [FS].
 func (o *OSFS) Remove(name string) error {
 	if err := CheckName(name); err != nil {

@@ -66,6 +66,13 @@ func (s *sub) Rename(oldName, newName string) error {
 	})
 }
 
+// Link implements [FS].
+func (s *sub) Link(oldName, newName string) error {
+	return s.do(oldName, func(from string) error {
+		return s.do(newName, func(to string) error { return s.fs.Link(from, to) })
+	})
+}
+
 // ReadDir implements [FS].
 func (s *sub) ReadDir(dir string) ([]Entry, error) {
 	at, err := s.at(dir)

@@ -34,6 +34,7 @@ const (
 	OpTruncate Op = "truncate"
 	OpSync     Op = "sync"
 	OpRename   Op = "rename"
+	OpLink     Op = "link"
 	OpRemove   Op = "remove"
 	OpMkdir    Op = "mkdir"
 	OpSyncDir  Op = "syncdir"
@@ -121,11 +122,21 @@ func (m *Mem) Used() int64 {
 	return used(m.root)
 }
 
-func used(n *node) int64 {
-	sum := int64(len(n.data))
-	for _, child := range n.names {
-		sum += used(child)
+// used counts a file of two names once.
+func used(root *node) (sum int64) {
+	seen := make(map[*node]bool)
+	var visit func(n *node)
+	visit = func(n *node) {
+		if seen[n] {
+			return
+		}
+		seen[n] = true
+		sum += int64(len(n.data))
+		for _, child := range n.names {
+			visit(child)
+		}
 	}
+	visit(root)
 	return sum
 }
 
@@ -457,6 +468,32 @@ func (m *Mem) Rename(oldName, newName string) error {
 	g := new(renameGroup)
 	to.change(dirOp{set: newBase, node: n, group: g})
 	from.change(dirOp{del: oldBase, group: g})
+	return nil
+}
+
+// Link implements [disk.FS].
+func (m *Mem) Link(oldName, newName string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.enter(OpLink, oldName); err != nil {
+		return err
+	}
+	from, oldBase, err := m.parent("link", oldName)
+	if err != nil {
+		return err
+	}
+	to, newBase, err := m.parent("link", newName)
+	if err != nil {
+		return err
+	}
+	n := from.names[oldBase]
+	switch {
+	case n == nil || n.dir:
+		return pathError("link", oldName, fs.ErrNotExist)
+	case to.names[newBase] != nil:
+		return pathError("link", newName, fs.ErrExist)
+	}
+	to.change(dirOp{set: newBase, node: n})
 	return nil
 }
 
