@@ -40,7 +40,7 @@ var floors = [][]string{
 // those of its own room and of lower stories.
 var stories = map[string][][]string{
 	"aggregator/internal": {
-		{"datakey", "lost", "permit", "record", "room", "steady"},
+		{"datakey", "lost", "payload", "permit", "record", "room", "steady"},
 		{"segment"},
 		{"store"},
 		{"lease", "mend", "task"},

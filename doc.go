@@ -29,7 +29,7 @@
 //	aggregator         leader  helper  keyset  backup  status  aggregatortest
 //	                   internal/{segment store lease verify rounds release datakey record
 //	                   retire lost mend steady agreement permit room peer task edge watch
-//	                   party}: a batch of reports, verified and released
+//	                   party payload}: a batch of reports, verified and released
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation; account computes the
 //	                   guarantee, plan works backwards from it
