@@ -129,7 +129,7 @@ func (p *population) device(ctx context.Context, f *frame, i int) (err error) {
 	return nil
 }
 
-// ledger opens the account of a device.
+// ledger opens the ledger of device i.
 func (p *population) ledger(f *frame, i int) (*participate.Ledger, func() error, error) {
 	if i >= durableDevices {
 		l, err := participate.MemoryLedger(p.budget)

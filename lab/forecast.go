@@ -7,8 +7,9 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// A forecast is the law of the squared error of one collection, of the estimated shares of a population: the sum over all
-// places of (estimate - truth)^2 / devices^2. The errors are taken for normal and independent.
+// A forecast is the distribution of the squared error of one collection, of the estimated
+// shares of a population: the sum over all places of (estimate - truth)^2 / devices^2.
+// The errors are taken for normal and independent.
 type forecast struct {
 	each []float64 // the expected squared error of each place
 	mean float64   // their sum
@@ -48,14 +49,15 @@ const (
 	outsideNever = 1e-6
 )
 
-// interval holds the mean squared error of so many collections but for the given part of cases.
+// interval returns the bounds of the mean squared error over the given collections but
+// for the part outside of cases.
 func (f *forecast) interval(collections int, outside float64) (low, high float64) {
 	most := 0.0
 	for _, v := range f.each {
 		most = max(most, v)
 	}
-	// s is where the law is tilted to have the quantile as its mean: below 0 for the lower one, at most 1/(2 most) for the
-	// upper one. The tail falls as s grows.
+	// s is where the distribution is tilted to have the quantile as its mean: below 0 for
+	// the lower one, at most 1/(2 most) for the upper one. The tail falls as s grows.
 	quantile := func(low, high, tail float64) float64 {
 		for range 200 {
 			if mid := (low + high) / 2; f.above(mid, collections) > tail {
@@ -69,7 +71,7 @@ func (f *forecast) interval(collections int, outside float64) (low, high float64
 	return quantile(-1e6/most, -1e-9/most, 1-outside/2), quantile(1e-9/most, outward.Down(1/(2*most)), outside/2)
 }
 
-// tilted is the mean of one squared error under the law tilted by s.
+// tilted is the mean of one squared error under the distribution tilted by s.
 func (f *forecast) tilted(s float64) (mean float64) {
 	for _, v := range f.each {
 		mean += v / (1 - 2*s*v)
@@ -77,8 +79,9 @@ func (f *forecast) tilted(s float64) (mean float64) {
 	return mean
 }
 
-// above is the probability that the mean of so many squared errors is above tilted(s), by the saddlepoint approximation of
-// Lugannani and Rice (1980), good to some per cent far into the tails of such weighted sums of squares. s is not 0.
+// above is the probability that the mean squared error over the given collections is
+// above tilted(s), by the saddlepoint approximation of Lugannani and Rice (1980), good to
+// some per cent far into the tails of such weighted sums of squares. s is not 0.
 func (f *forecast) above(s float64, collections int) float64 {
 	n := float64(collections)
 	k, variance := 0.0, 0.0

@@ -397,7 +397,7 @@ func (f *frame) at(t time.Time) (dap.Time, error) {
 	return dap.TimePrecision(f.o.Precision / time.Second).At(t)
 }
 
-// roundTime is when the reports of one of so many rounds are made: each has a unit of
+// roundTime is when the reports of one of the rounds are made: each has a unit of
 // time of its own, and the last is over when the lab begins.
 func (f *frame) roundTime(round, rounds int) time.Time {
 	return f.asked.Add(-time.Duration(rounds-1-round) * f.o.Precision)
@@ -436,8 +436,8 @@ func (f *frame) collect(ctx context.Context, config *deploy.Collector, t time.Ti
 	return session.Collect(ctx, from, to)
 }
 
-// crowd does work for each of n devices, in order and at most so many at a time, until
-// one fails.
+// crowd does work for each of n devices, in order and at most atOnce at a time, until one
+// fails.
 func crowd(ctx context.Context, n, atOnce int, work func(ctx context.Context, i int) error) error {
 	group, inside := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)

@@ -104,7 +104,8 @@ func sure(epsilon float64, unit string) string {
 	return fmt.Sprintf("Whoever sees the result, and knows all other reports, can be at most %s times as sure about any one %s as before, up to delta.", times, unit)
 }
 
-// certifiedWords says what a certificate of so many bytes proves, as a sentence that follows another.
+// certifiedWords says what a certificate of the given size proves, as a sentence that
+// follows another.
 func certifiedWords(bytes int, proved recipe.Loss) string {
 	return fmt.Sprintf(" Every device checked the certificate of %s bytes, which proves %s without the accountant.", chart.Count(float64(bytes)), proved)
 }

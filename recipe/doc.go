@@ -5,17 +5,17 @@
 // device, the [Participation] of devices, the [Path] that reports take, the [Noise] that
 // servers add, and the [Claim] that the author makes about privacy. The claim is never
 // believed: package account recomputes it from the other five, and a certificate proves
-// it to whoever is asked to take part. [Open] checks a recipe once, with a [Prover], and
-// makes a [Checked] of it, which everybody downstream takes as it is.
+// it to the devices that are asked to take part. [Open] checks a recipe once, with a
+// [Prover], and makes a [Checked] of it, which everybody downstream takes as it is.
 //
 // # Whose data
 //
 // The guarantee is about one [Unit]: what is reported of one person, device, visit, site,
 // or what the recipe names; of one device where it names none. How several records of one
-// become its answer is in the recipe, and what a person with several units has is
-// computed beside it ([Guarantee.Person]). What the guarantee counts on and only the
-// author says are its conditions ([Guarantee.Conditions]): what holds without them is
-// printed first.
+// become its answer is in the recipe, and the guarantee of a person with several units is
+// computed beside it ([Guarantee.Person]). Assumptions of the guarantee that only the
+// author vouches for are its conditions ([Guarantee.Conditions]): the guarantee that
+// holds without them is printed first.
 //
 // # Coins
 //

@@ -110,8 +110,9 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 }
 
 // ForecastError is the expected squared error of an estimated distribution: the sum over all places of the variance of
-// Values/devices, for a histogram (or multihot of weight 1) whose places have the given shares of so many devices. It is
-// what paper 000's figures 2 and 3 plot, with its convention that devices are a sample of a larger population unless finite.
+// Values/devices, for a histogram (or multihot of weight 1) whose places have the given
+// shares of the devices. It is what paper 000's figures 2 and 3 plot, with its convention
+// that devices are a sample of a larger population unless finite.
 func (r *Recipe) ForecastError(shares []float64, devices uint64, finite bool) float64 {
 	p := r.probabilities()
 	d := float64(devices)
@@ -165,7 +166,8 @@ func (p probabilities) baseline(n float64) float64 {
 	return answers*p.lie + (n-answers)*p.none
 }
 
-// blurVariance is what the randomizer adds to an unblurred sum of x among so many answers and n reports.
+// blurVariance is the variance that the randomizer adds to an unblurred sum of x among
+// the given answers and n reports.
 func (p probabilities) blurVariance(answers, n, x float64) float64 {
 	x = min(x, answers)
 	v := func(q float64) float64 { return q * (1 - q) }

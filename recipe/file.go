@@ -24,10 +24,10 @@ var ErrUncertified = errors.New("the recipe stands alone, and nothing proves wha
 //	  opaque plain<0..2^24-1>;          // of what is left on none of its conditions
 //	} RecipeFile;
 //
-// The recipe's id is over the recipe alone. What is behind it is its certificate: nothing
-// where the recipe claims nothing, and else one proof or two, as [Recipe.Releases] says,
-// each in the encoding of package certificate. The second is empty where nothing can be
-// proved of it. Here none of that is read: [OpenFile] does.
+// The recipe's id is over the recipe alone. The bytes behind it are its certificate:
+// nothing where the recipe claims nothing, and else one proof or two, as
+// [Recipe.Releases] says, each in the encoding of package certificate. The second is
+// empty where nothing can be proved of it. Here none of that is read: [OpenFile] does.
 func SplitFile(b []byte) (recipe, certificate []byte, err error) {
 	if len(b) > MaxFileSize {
 		return nil, nil, fmt.Errorf("%w: longer than %d bytes", ErrMalformed, MaxFileSize)

@@ -12,8 +12,8 @@ import (
 
 // Importance: each device decides by a secret coin whose bias depends on its answer, so
 // that the rare answers are the better sampled ("counting needles", paper 000 section
-// 3.1). The default answer is the zero vector of a [Multihot] of weight 1. Who sees a
-// device upload learns about its answer, so [Cover] and [Dummies] go with it.
+// 3.1). The default answer is the zero vector of a [Multihot] of weight 1. An observer of
+// a device's uploads learns about its answer, so [Cover] and [Dummies] go with it.
 type Importance struct {
 	// Default is the probability of reporting the zero vector; Other that of any other
 	// answer, not below it. Below 1.

@@ -6,7 +6,7 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// What queries of one or more whole numbers have in common.
+// Helpers of queries of one or more whole numbers.
 
 // within says whether no element is above most, in time that does not depend on them.
 func within(x []uint64, most uint64) bool {

@@ -71,7 +71,8 @@ type VectorForecast struct {
 // Of is the expected error where the exact mean has the given length.
 func (f VectorForecast) Of(length float64) float64 { return math.Hypot(f.Noise, f.Lost*length) }
 
-// Forecast is the expected error of the mean of so many vectors. It is false for other queries, and where devices toss coins.
+// Forecast is the expected error of the mean of the reports' vectors. It is false for
+// other queries, and where devices toss coins.
 func (r *Recipe) Forecast(reports uint64) (VectorForecast, bool) {
 	q, ok := r.Vector()
 	if !ok || r.Sampled() || reports == 0 {

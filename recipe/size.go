@@ -49,7 +49,7 @@ func (r *Recipe) UploadBytes() (int, error) {
 	return bytes, nil
 }
 
-// smaller says how the query could be asked in reports of at most so many bytes.
+// smaller says how the query could be asked in reports of no more than most bytes.
 func (r *Recipe) smaller(most int) string {
 	q, ok := r.Vector()
 	if !ok {

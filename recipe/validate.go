@@ -40,8 +40,8 @@ type InvalidError struct {
 func (e *InvalidError) Error() string { return "recipe: " + e.Field + " " + e.Problem }
 
 // Validate returns every reason to refuse the recipe, joined: *[InvalidError] for what is
-// out of bounds. What the choices guarantee, and whether that bears out the claim, is for
-// a [Prover] to say.
+// out of bounds. A [Prover] says what the choices guarantee, and whether that bears out
+// the claim.
 func (r *Recipe) Validate() error {
 	if err := r.Sound(true); err != nil {
 		return err

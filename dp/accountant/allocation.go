@@ -44,8 +44,8 @@ func (a allocation) check(n release.Neighbours) error {
 	return nil
 }
 
-// picksMany reports whether a record is in so many of some steps, but not in all, that
-// only what is worse is accounted for: it bounds from above.
+// picksMany reports whether a record is in more than maxPicked steps, but not in all:
+// then only something worse is accounted for, which bounds from above.
 func picksMany(e event) bool {
 	switch e := e.(type) {
 	case selfCompose:
@@ -151,8 +151,9 @@ func lnBinomial(n, k float64) float64 {
 	return a - b - c
 }
 
-// A spread is a law of the likelihood ratio S >= 0 under Q, on the grid e^((first+i) h), and with an atom at 0. Its
-// mean and the excess, P-mass that counts as infinitely telling, add up to 1.
+// A spread is a distribution of the likelihood ratio S >= 0 under Q, on the grid
+// e^((first+i) h), and with an atom at 0. Its mean and the excess, P-mass that counts as
+// infinitely telling, add up to 1.
 type spread struct {
 	h            float64
 	first        int
@@ -299,7 +300,7 @@ func (b *spreadBase) merged() *spread {
 	return s
 }
 
-// atoms returns the pair of which s is the law of the likelihood ratio.
+// atoms returns the pair of which s is the distribution of the likelihood ratio.
 func (s *spread) atoms() *atoms {
 	a := &atoms{pInf: s.excess, qInf: s.zero}
 	for i, q := range s.q {
@@ -325,7 +326,8 @@ func (s *spread) atoms() *atoms {
 	return a
 }
 
-// power2 returns the law of the mean of t independent copies, by the binary digits of t from the left.
+// power2 returns the distribution of the mean of t independent copies, by the binary
+// digits of t from the left.
 func power2(base *spread, t uint64) *spread {
 	s, m := base, uint64(1)
 	top := 63
@@ -433,8 +435,9 @@ func (s *spread) trim() *spread {
 	return t
 }
 
-// combine returns the law of w X + (1-w) Y for independent X and Y on grids of equal step. Where the result falls depends
-// only on the difference of the indices: w e^i + (1-w) e^j = e^j (1 - w + w e^(i-j)).
+// combine returns the distribution of w X + (1-w) Y for independent X and Y on grids of
+// equal step. Only the difference of the indices decides where the result falls:
+// w e^i + (1-w) e^j = e^j (1 - w + w e^(i-j)).
 func combine(x, y *spread, w float64) *spread {
 	h := x.h
 	// The result lies between the smaller first point (or less, for zeros) and the larger last point.
@@ -454,7 +457,8 @@ func combine(x, y *spread, w float64) *spread {
 			out.put(mean, x, i, w, p*y.zero)
 		}
 	}
-	// Diagonal by diagonal: d is the index of Y less that of X. A mean of a law with itself is symmetric in d.
+	// Diagonal by diagonal: d is the index of Y less that of X. A mean of a distribution
+	// with itself is symmetric in d.
 	dMin := y.first - (x.first + len(x.q) - 1)
 	dMax := y.first + len(y.q) - 1 - x.first
 	same := x == y && w == 0.5

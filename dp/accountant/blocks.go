@@ -88,14 +88,15 @@ func (q question) block(x pair, each, times uint64, h, fine float64, upper bool)
 	if upper {
 		g = b.upper()
 	}
-	// What lies outside of the window is part of the answer as a probability, once for each block.
+	// The mass outside of the window is part of the answer as a probability, once for
+	// each block.
 	wrap := math.Log(q.tail) - 1
 	l, err := convolveParts([]part{{g, each}}, 0, max(wrap, -300))
 	if err != nil {
 		return part{}, err
 	}
-	law := l.losses(upper)
-	if b, ok = bin(law, h, q.tail); !ok {
+	composed := l.losses(upper)
+	if b, ok = bin(composed, h, q.tail); !ok {
 		return part{}, errTooFine{}
 	}
 	if upper {
@@ -104,8 +105,9 @@ func (q question) block(x pair, each, times uint64, h, fine float64, upper bool)
 	return part{b.lower(), times}, nil
 }
 
-// losses returns a law that was convolved without a tilt as a pair whose curve is above that of the releases, or below it.
-func (l *law) losses(upper bool) *atoms {
+// losses returns a distribution that was convolved without a tilt as a pair whose curve
+// is above that of the releases, or below it.
+func (l *convolution) losses(upper bool) *atoms {
 	n := len(l.g)
 	a := &atoms{pInf: outward.Down(-math.Expm1(l.keep))}
 	if upper {

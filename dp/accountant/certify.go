@@ -70,7 +70,7 @@ func Prove(c *certificate.Certificate) error {
 	return nil
 }
 
-// formulaic says whether the checker takes no laws, as one formula tells all.
+// formulaic says whether the checker takes no distributions, as one formula tells all.
 func formulaic(c *certificate.Certificate) bool {
 	return len(c.Terms) == 1 && folded(c.Terms[0]) == 1
 }
@@ -126,7 +126,7 @@ func pairOf(t release.Term) (pair, error) {
 		x = approxPair(e0, t.Fail)
 	}
 	if x == nil {
-		return nil, fmt.Errorf("%w: no laws for this use of the mechanism", release.ErrUnsupported)
+		return nil, fmt.Errorf("%w: no privacy loss distribution for this use of the mechanism", release.ErrUnsupported)
 	}
 	if t.Dummies > 0 {
 		count, err := dummyCount{t.Dummies, t.DummyRate}.dominating(release.AddRemove)
@@ -146,7 +146,7 @@ func pairOf(t release.Term) (pair, error) {
 	return x, nil
 }
 
-// prove adds laws to c that show its claim, on the coarsest grid that does.
+// prove adds distributions to c that show its claim, on the coarsest grid that does.
 func prove(c *certificate.Certificate) error {
 	terms := make([]term, len(c.Terms))
 	count, ways := 0.0, []bool{false}
@@ -166,8 +166,9 @@ func prove(c *certificate.Certificate) error {
 	if err != nil {
 		return err
 	}
-	// Of epsilon: by how much losses move up, so that the laws clear the mechanism by more
-	// than rounding. Responses are on the grid, and to clear them takes next to nothing.
+	// Of epsilon: by how much losses move up, so that the distributions clear the
+	// mechanism by more than rounding. Responses are on the grid, and to clear them takes
+	// next to nothing.
 	lift := 2e-5
 	if !slices.ContainsFunc(c.Terms, func(t release.Term) bool { return t.Family != release.FamilyResponse }) {
 		lift = 1e-12
@@ -199,7 +200,7 @@ func prove(c *certificate.Certificate) error {
 	}
 }
 
-// discretise adds the laws of the terms to c.
+// discretise adds the privacy loss distributions of the terms to c.
 func discretise(terms []term, c *certificate.Certificate, tail float64, added bool, count, lift, spare float64) error {
 	for _, t := range terms {
 		x := t.pair

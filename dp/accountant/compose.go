@@ -94,8 +94,8 @@ const (
 	logWrap = -17
 )
 
-// A law is the convolution of parts, tilted and modulo a window, with what is known of its errors.
-type law struct {
+// A convolution is that of parts, tilted and modulo a window, with bounds on its errors.
+type convolution struct {
 	h, lowest float64
 	g         []float64 // tilted masses; that of loss lowest + i h is at i modulo the length
 	first     int       // the window's first index
@@ -109,7 +109,7 @@ type law struct {
 
 // convolveParts convolves the parts under the tilt e^(lambda loss), on a window outside of which there is tilted mass of at most
 // e^wrap on either side.
-func convolveParts(parts []part, lambda, wrap float64) (*law, error) {
+func convolveParts(parts []part, lambda, wrap float64) (*convolution, error) {
 	h := parts[0].h
 	k := 0.0
 	mean, variance, lowest, highest := 0.0, 0.0, 0.0, 0.0
@@ -200,7 +200,7 @@ func convolveParts(parts []part, lambda, wrap float64) (*law, error) {
 		size += twice * a
 	}
 	noise = (noise + eps*size) / float64(n)
-	return &law{h: h, lowest: lowest, g: f.inverse(product), first: first, size: int(need), noise: noise, k: k, keep: keep, outside: outside, wrapped: 2 * math.Exp(wrap)}, nil
+	return &convolution{h: h, lowest: lowest, g: f.inverse(product), first: first, size: int(need), noise: noise, k: k, keep: keep, outside: outside, wrapped: 2 * math.Exp(wrap)}, nil
 }
 
 // compose convolves the parts under the tilt e^(lambda loss). The tilt puts the mass where epsilon will be read, so that

@@ -101,7 +101,7 @@ func mixed(x *atoms, y pair) (*atoms, error) {
 	}
 	_, never := x.infinite()
 	_, never2 := y.infinite()
-	// What Q loses at either end of a grid is taken for outcomes that P never has.
+	// Mass that Q loses at either end of a grid is taken for outcomes that P never has.
 	out := &atoms{pInf: outward.Up(f.inf + g.inf), qInf: outward.Up(never + never2 + 4*mixedTail)}
 	for i, v := range p {
 		if l := f.origin + g.origin + float64(i)*h; v > 0 {

@@ -76,7 +76,8 @@ func (g discreteGaussian) exact(n release.Neighbours, count float64) (curve, str
 		theorem = latticeTheorem
 	}
 	if l.slop+total > maxSlop {
-		// Narrow noise on very many coordinates: the smooth law is no good approximation there.
+		// Narrow noise on very many coordinates: the smooth distribution is no good
+		// approximation there.
 		if total > maxSlop {
 			return nil, "", fmt.Errorf("%w: the noise of %v servers with sigma^2 = %v", release.ErrUnsupported, honest, g.Sigma2)
 		}
@@ -85,7 +86,7 @@ func (g discreteGaussian) exact(n release.Neighbours, count float64) (curve, str
 	return charge(l.delta, total), theorem, nil
 }
 
-// maxSlop is where a law is no longer taken for another one.
+// maxSlop is where a distribution is no longer taken for another one.
 const maxSlop = 0.1
 
 // charge turns the curve of a pair N, N' into bounds for a pair P, Q that is within e^(+-total) of it, pointwise:

@@ -2,8 +2,8 @@ package accountant
 
 import "math"
 
-// A grid is a measure on the losses origin, origin + h, ...: p[i] is the probability under P. What is missing from one
-// is at +infinity (inf) or at -infinity.
+// A grid is a measure on the losses origin, origin + h, ...: p[i] is the probability
+// under P. Mass missing from one is at +infinity (inf) or at -infinity.
 type grid struct {
 	h, origin float64
 	p         []float64

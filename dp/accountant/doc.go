@@ -14,7 +14,7 @@
 // (releases.go), an event a closed formula, a Renyi divergence or a dominating pair of
 // distributions (pair.go), and pairs are composed.
 //
-// What one person can change follows from what one person may contribute (a
+// The change that one person can make follows from what one person may contribute (a
 // [release.Contribution]: one bucket of a histogram, a number of an interval, a vector of
 // bounded norm) and from the relation. Where the number of reports is public, as it is
 // between two aggregators, ReplaceOne is the relation to ask about.

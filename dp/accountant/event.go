@@ -18,7 +18,7 @@ type closed interface {
 	exact(n release.Neighbours, count float64) (curve, string, error)
 }
 
-// A dominated event has a pair of laws that no neighbours exceed.
+// A dominated event has a dominating pair of distributions, which no neighbours exceed.
 type dominated interface {
 	event
 	dominating(n release.Neighbours) (dominance, error)
@@ -33,8 +33,8 @@ type dominance struct {
 	symmetric bool
 	// attained: some neighbours reach the pair, so lower bounds on its curve are lower bounds for the event.
 	attained bool
-	// slop is ln of the factor by which the computed laws may be off, each way, if more
-	// than massError.
+	// slop is ln of the factor by which the computed distributions may be off, each way,
+	// if more than massError.
 	slop    float64
 	theorem string
 }

@@ -6,13 +6,15 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// A lattice is the pair of laws that the exact discrete Gaussian mechanism makes of neighbours: k coordinates shifted
-// by d each, every coordinate with noise N_Z(0, s2). The likelihood ratio depends only on the sum z of the
-// coordinates' noise (with signs turned towards the shift), a sum of k discrete Gaussians:
+// A lattice is the pair of distributions that the exact discrete Gaussian mechanism makes
+// of neighbours: k coordinates shifted by d each, every coordinate with noise N_Z(0, s2).
+// The likelihood ratio depends only on the sum z of the coordinates' noise (with signs
+// turned towards the shift), a sum of k discrete Gaussians:
 //
 //	loss(z) = (k d^2 + 2 d z)/(2 s2),  delta(epsilon) = sum over z of P(z) max(0, 1 - e^(epsilon - loss(z))).
 //
-// The law of z is N_Z(0, k s2) up to a factor within e^(+-slop), see docs/proofs/discrete-gaussian-sums.md.
+// The distribution of z is N_Z(0, k s2) up to a factor within e^(+-slop), see
+// docs/proofs/discrete-gaussian-sums.md.
 type lattice struct {
 	k, d, s2 float64
 	v        float64   // k s2
@@ -23,7 +25,8 @@ type lattice struct {
 const (
 	// Up to this variance the sum over z is taken term by term.
 	maxDirectVariance = 128 * 128
-	// Below this variance of a coordinate the law of z is not close enough to a discrete Gaussian and is convolved.
+	// Below this variance of a coordinate the distribution of z is not close enough to a
+	// discrete Gaussian and is convolved.
 	minSmoothVariance = 4
 	// Up to this variance of z convolution is quick.
 	maxConvolved = 1024
@@ -127,7 +130,7 @@ func (l *lattice) delta(epsilon float64) (lower, upper float64) {
 	return outward.Down(lo * math.Exp(-l.slop)), min(1, outward.Up(hi*math.Exp(l.slop)))
 }
 
-// sum bounds the sum over z for the law pmf or N_Z(0, v).
+// sum bounds the sum over z for the distribution pmf or N_Z(0, v).
 func (l *lattice) sum(epsilon float64) (lower, upper float64) {
 	first := math.Floor(epsilon*l.s2/l.d-l.k*l.d/2) + 1
 	if l.pmf == nil {

@@ -109,13 +109,14 @@ func (g gaussian) dominating(n release.Neighbours) (dominance, error) {
 	return dominance{pair: normalPair{mu}, symmetric: true, attained: true}, nil
 }
 
-// maxAtoms bounds the outcomes of a discrete law, maxSummed those of one that is convolved.
+// maxAtoms bounds the outcomes of a discrete distribution, maxSummed those of one that is
+// convolved.
 const (
 	maxAtoms  = 1 << 21
 	maxSummed = 1 << 12
 )
 
-const summedTheorem = "law of the servers' discrete Gaussian noise, convolved"
+const summedTheorem = "distribution of the servers' discrete Gaussian noise, convolved"
 
 func (g discreteGaussian) dominating(n release.Neighbours) (dominance, error) {
 	if err := g.check(); err != nil {
@@ -178,7 +179,8 @@ func (g discreteGaussian) rounded(s release.Sensitivity) (dominance, error) {
 	if honest > 1 {
 		slop += latticeSlop(honest, per)
 	}
-	// Computed laws may be off by twice massError. Half of that is taken, and not more even if an allocation has all steps.
+	// Computed distributions may be off by twice massError. Half of that is taken, and
+	// not more even if an allocation has all steps.
 	if !(float64(s.Coordinates)*slop <= massError/2/maxSteps) {
 		return dominance{}, fmt.Errorf("%w: a sum of %v draws with sigma^2 = %v on %d coordinates", release.ErrUnsupported, honest, g.Sigma2, s.Coordinates)
 	}
@@ -251,7 +253,7 @@ func (s poissonSample) exact(n release.Neighbours, count float64) (curve, string
 		return nil, "", err
 	}
 	if g, several := s.Event.(discreteGaussian); several && g.Honest > 1 {
-		return nil, "", fmt.Errorf("%w: no formula as good as the law of several servers' noise", release.ErrUnsupported)
+		return nil, "", fmt.Errorf("%w: no formula as good as the distribution of several servers' noise", release.ErrUnsupported)
 	}
 	inner, ok := s.Event.(closed)
 	if p, mixed := d.pair.(poisson); count != 1 || !ok || !mixed || p.rate != s.Rate {

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// A pair is two laws P and Q of one outcome, seen through the privacy loss ln(P/Q). A pair dominates a mechanism if no
-// neighbours are easier to tell apart; dominating pairs compose (Zhu, Dong and Wang 2022, theorem 10).
+// A pair is two distributions P and Q of one outcome, seen through the privacy loss
+// ln(P/Q). A pair dominates a mechanism if no neighbours are easier to tell apart;
+// dominating pairs compose (Zhu, Dong and Wang 2022, theorem 10).
 type pair interface {
 	// masses sets p[i] and q[i] to the probabilities of a loss in (edges[i], edges[i+1]], to a relative error of at most
 	// massError, without the atoms. Edges ascend and may be infinite; losses that are themselves infinite do not count.
@@ -18,8 +19,8 @@ type pair interface {
 	infinite() (p, q float64)
 	// reach returns bounds beyond which a finite loss has probability at most tail on each side, under P and under Q.
 	reach(tail float64) (lo, hi float64)
-	// anchors returns two losses that a grid should have among its points, because there are atoms or ends of the law
-	// there. They may be equal.
+	// anchors returns two losses that a grid should have among its points, because there
+	// are atoms or ends of the distribution there. They may be equal.
 	anchors() (a, b float64)
 }
 
@@ -243,7 +244,7 @@ func (g normalReplace) reach(tail float64) (lo, hi float64) {
 	return -hi, hi
 }
 
-// laplacePair is the Laplace law at 0 against the one at mu, both of scale 1.
+// laplacePair is the Laplace distribution at 0 against the one at mu, both of scale 1.
 type laplacePair struct{ mu float64 }
 
 func (g laplacePair) masses(edges, p, q []float64) {

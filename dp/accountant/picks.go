@@ -16,7 +16,8 @@ import (
 const (
 	// maxPicked is up to how many picks are accounted for as one pair, with a bound from below.
 	maxPicked = 64
-	// pickWork bounds the multiplications of one combination of two laws of several picks.
+	// pickWork bounds the multiplications of one combination of two distributions of
+	// several picks.
 	pickWork = 1 << 22
 	// pickError bounds the relative error that one combination adds: two sums of at most
 	// sqrt(pickWork)/5 terms, and the 2k+4 operations of a term.
@@ -99,8 +100,8 @@ func timesPair(x *atoms, y pair, times uint64) (*atoms, error) {
 	return x, nil
 }
 
-// A symmetric is a law, under Q, of the means s_1 .. s_k of the products of 1 .. k
-// different likelihood ratios among those of some steps: s_j = e_j/C(steps, j), e_j the
+// A symmetric is a distribution, under Q, of the means s_1 .. s_k of the products of 1 ..
+// k different likelihood ratios among those of some steps: s_j = e_j/C(steps, j), e_j the
 // elementary symmetric polynomial. Cell i has mass q[i] and the values s[i*k:], and
 // stands for all outcomes that were merged into it, at their mean.
 type symmetric struct {
@@ -204,9 +205,9 @@ func chances(m, t uint64, k int) []float64 {
 	return w
 }
 
-// with returns the law of x's steps and y's, independent, of t in all, in at most size
-// cells. Outcomes are merged where the ratio that is expected of all t steps is about the
-// same.
+// with returns the distribution of x's steps and y's, independent, of t in all, in at
+// most size cells. Outcomes are merged where the ratio that is expected of all t steps is
+// about the same.
 func (x *symmetric) with(y *symmetric, t uint64, size int) *symmetric {
 	k := x.k
 	out := &symmetric{steps: x.steps + y.steps, k: k, q: make([]float64, size), s: make([]float64, size*k)}

@@ -114,7 +114,7 @@ type question struct {
 	g           release.Guarantee
 	wantEpsilon bool
 	tail        float64
-	slop        float64 // ln of the factor by which computed laws may be off, each way
+	slop        float64 // ln of the factor by which computed distributions may be off, each way
 	blocks      bool    // compose very many releases in two stages
 }
 
@@ -224,7 +224,8 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 		if was := before.upper - before.lower; few && round > 0 && gap > 0.75*was && before.upper-result.upper <= want {
 			return result.claim(attained), nil
 		}
-		// The gap falls with h^2 where the law is smooth, with h where it is not.
+		// The gap falls with h^2 where the distribution is smooth, with h where it is
+		// not.
 		factor := min(max(1.2*math.Sqrt(gap/want), 1.5), 6)
 		if gap <= 10*want && float64(b.size)*factor > softTransform {
 			return result.claim(attained), nil

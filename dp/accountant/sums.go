@@ -24,7 +24,7 @@ type discreteLaplaceSum struct {
 	Contribution release.Contribution
 }
 
-const laplaceSumTheorem = "exact law of two servers' Laplace noise (docs/proofs/laplace-sums.md)"
+const laplaceSumTheorem = "exact distribution of two servers' Laplace noise (docs/proofs/laplace-sums.md)"
 
 func (l laplaceSum) dominating(n release.Neighbours) (dominance, error) {
 	mu, err := laplace(l).mu(n)
@@ -37,8 +37,9 @@ func (l laplaceSum) dominating(n release.Neighbours) (dominance, error) {
 	return dominance{pair: laplaceSumPair{mu}, symmetric: true, attained: true, theorem: laplaceSumTheorem}, nil
 }
 
-// laplaceSumPair is the law of density (1+|x|) e^-|x| / 4, that of the sum of two Laplace variables of scale 1, at mu against
-// the one at 0. The density is log-concave, so the loss rises with x, from -mu to mu.
+// laplaceSumPair is the distribution of density (1+|x|) e^-|x| / 4, that of the sum of
+// two Laplace variables of scale 1, at mu against the one at 0. The density is
+// log-concave, so the loss rises with x, from -mu to mu.
 type laplaceSumPair struct{ mu float64 }
 
 // outcome inverts the loss.
@@ -130,7 +131,7 @@ func discreteLaplaceSumPair(rate, d float64) *atoms {
 	far := math.Ceil(discreteLaplaceReach/rate) + d
 	a := &atoms{pInf: 1e-30, qInf: 1e-30}
 	for z := -far; z <= far+d; z++ {
-		// P is the law at d.
+		// P is the distribution at d.
 		y := math.Abs(z - d)
 		loss := rate*(math.Abs(z)-y) + math.Log1p((y-math.Abs(z))/(math.Abs(z)+c))
 		a.loss, a.p, a.q = append(a.loss, loss), append(a.p, weight(z-d)), append(a.q, weight(z))
@@ -161,15 +162,15 @@ func (a *atoms) power(k uint64) (out *atoms, err error) {
 // Gaussian of the sum of the variances: by convolution.
 func summedPair(s2 float64, servers int, d float64) *atoms {
 	one := gaussianPMF(s2)
-	law := convolvePower(one, servers, len(one)*servers)
+	summed := convolvePower(one, servers, len(one)*servers)
 	out := &atoms{}
 	const least = 1e-280 // what is less is not known to the last digits
-	n := len(law)
-	for i, p := range law { // P is the law at d
+	n := len(summed)
+	for i, p := range summed { // P is the distribution at d
 		j := i + int(d)
 		q := 0.0
 		if j < n {
-			q = law[j]
+			q = summed[j]
 		}
 		switch {
 		case p >= least && q >= least:
@@ -179,7 +180,7 @@ func summedPair(s2 float64, servers int, d float64) *atoms {
 		}
 	}
 	for i := 0; i < min(int(d), n); i++ { // where P never is
-		out.qInf += law[i]
+		out.qInf += summed[i]
 	}
 	out.sort()
 	return out

@@ -11,7 +11,7 @@ import (
 // A cloneSum bounds what the types of m slots tell about one person's value when that person fills one slot of them,
 // uniform and hidden, with probability p0, and each other slot is, with probability p, a clone of either of the two
 // values with equal chances. With C ~ Bin(m, p) clones (the person's slot among them) of which A ~ Bin(C, 1/2) are of
-// the first kind, the densities relative to that law are
+// the first kind, the densities relative to that distribution are
 //
 //	f_P = 1 - p0 + p0 (2/(m p)) (al A + (1-al)(C-A)),  al = e^e0/(1+e^e0),
 //
@@ -78,7 +78,8 @@ func (s *cloneSum) over(blocks []cloneBlock, miss, epsilon float64) float64 {
 		total.Add(b.mass * halfExcess(b.to, rho*(b.from/2+beta)))
 	}
 	scale := 2 * s.p0 / (s.m * s.p) * th * (1 + math.Exp(epsilon))
-	// The law with density f_P puts at most 2 miss on the numbers of clones left out.
+	// The distribution with density f_P puts at most 2 miss on the numbers of clones left
+	// out.
 	return outward.Up(total.Value()*scale) + 2*miss
 }
 

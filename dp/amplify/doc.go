@@ -1,5 +1,6 @@
-// Package amplify computes what is gained when it is hidden who sent a message, when, or whether at all: sampling,
-// shuffling, random check-ins, a random time of donation, and dummy reports.
+// Package amplify computes the privacy gained by hiding who sent a message, when, or
+// whether at all: by sampling, shuffling, random check-ins, a random time of donation,
+// and dummy reports.
 //
 // # Curves
 //
@@ -13,23 +14,25 @@
 //
 // # Which bound for shuffling
 //
-// [Shuffle] takes an release.Message, which says of which randomizer it is. Of any,
-// the clone bound holds. The stronger clone bound was withdrawn in general, so only the
-// two for which docs/proofs/shuffling.md proves it directly have it.
+// [Shuffle] takes a release.Message, which names its randomizer. The clone bound holds
+// for any randomizer. The stronger clone bound was withdrawn in general, so only the two
+// for which docs/proofs/shuffling.md proves it directly have it.
 //
 // # Premises
 //
 // No theorem takes a local epsilon as a number. Those in which another's input may stand
-// in place of a person's take an release.Report, which is about replacing an input;
-// those about a step that a person takes or does not, an release.Presence. A curve
-// carries its relation, and sampling refuses one that is about another.
+// in place of a person's take a release.Report, which is about replacing an input; those
+// about a step that a person takes or does not, a release.Presence. A curve carries its
+// relation, and sampling refuses one that is about another.
 //
 // # How sums are evaluated
 //
-// All bounds are expectations over binomial laws. Windows around the mean hold all but a stated miss, which is added
-// to delta; within them terms are positive, or come from the positive continued fraction of the incomplete beta
-// function, whose convergents bracket it. Numbers of clones beyond some thousands are taken in blocks, each counted at
-// its worst member, so 10^12 users take well under a second. The error of float64 evaluation is bounded and added.
+// All bounds are expectations over binomial distributions. Windows around the mean hold
+// all but a stated miss, which is added to delta; within them terms are positive, or come
+// from the positive continued fraction of the incomplete beta function, whose convergents
+// bracket it. Numbers of clones beyond some thousands are taken in blocks, each counted
+// at its worst member, so 10^12 users take well under a second. The error of float64
+// evaluation is bounded and added.
 //
 // Parameters out of range, NaN and infinities among them, give an error that matches
 // release.ErrParameter; questions no theorem covers one that matches

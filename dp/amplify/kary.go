@@ -125,6 +125,6 @@ func (s *karySum) over(rows []karyRow, miss, epsilon float64) float64 {
 			}
 		}
 	}
-	// What lies outside the windows has, weighted with the first value, probability at most 3 miss.
+	// The mass outside the windows, weighted with the first value, is at most 3 miss.
 	return outward.Up(total.Value()*math.Expm1(s.e0)*(1+math.Exp(epsilon))/s.n) + 3*miss
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// A Pair is two laws P and Q over outcomes, of which Loss is ln(P/Q), that no neighbours
-// exceed. Unlike a [Curve] it composes over rounds.
+// A Pair is a dominating pair: two distributions P and Q over outcomes, of which Loss is
+// ln(P/Q), that no neighbours exceed. Unlike a [Curve] it composes over rounds.
 type Pair struct {
 	Loss, P, Q []float64
 	// PInf and QInf bound what is left out of P and Q.
@@ -26,7 +26,7 @@ func (p *Pair) add(loss, mass, other float64) {
 const (
 	pairCloneTheorem   = "privacy amplification by shuffling, clones (Feldman, McMillan and Talwar 2021, theorem 3.2)"
 	pairBlanketTheorem = "privacy blanket of randomized response (Balle, Bell, Gascon and Nissim 2019), summed exactly"
-	pairKaryTheorem    = "privacy blanket of k-ary randomized response as a pair of laws (docs/proofs/shuffling.md, theorem 5)"
+	pairKaryTheorem    = "privacy blanket of k-ary randomized response as a dominating pair (docs/proofs/shuffling.md, theorem 5)"
 )
 
 // MostReports bounds the messages of which a pair is tabulated; of more, as many count.
@@ -199,8 +199,8 @@ func newKaryPair(e0, n, k float64) (pair *Pair, ok bool) {
 }
 
 // karyOutcomes adds the outcomes of m messages with a >= b, at the given weight, to the
-// cells of width h. Those with a < b are the same with the laws exchanged; of a = b, half
-// is each's.
+// cells of width h. Those with a < b are the same with the distributions exchanged; of a
+// = b, half is each's.
 func karyOutcomes(m, k, rise, weight, h float64, p, q []float64) {
 	lo, hi := binomial.Window(m, 2/k, karyTail)
 	ps := binomial.Mass(m, lo, 2/k)

@@ -111,7 +111,7 @@ func DummyProbability(n uint64, epsilon, delta float64) (float64, release.Guaran
 }
 
 // MinimumBatch returns the largest B for which a Poisson sample of k devices at rate q has fewer than B reports with
-// probability at most delta, by the exact binomial law.
+// probability at most delta, by the exact binomial distribution.
 func MinimumBatch(k uint64, q, delta float64) (uint64, error) {
 	if err := checkBatch(k, q, delta); err != nil {
 		return 0, err

@@ -30,8 +30,8 @@ func sampled(base *Curve, q float64, theorem string) *Curve {
 // Poisson is the whole curve of a mechanism each of whose records is kept with
 // probability q, independently and secretly: delta'(ln(1 + q (e^epsilon - 1))) = q
 // delta(epsilon). The base must be under AddRemove neighbours; for others it answers
-// release.ErrUnsupported. Who can count the records kept sees more, and this does not
-// hold.
+// release.ErrUnsupported. An observer who can count the records kept sees more, and this
+// does not hold.
 func Poisson(base *Curve, q float64) (*Curve, error) {
 	if err := checkRate("sampling rate", q); err != nil {
 		return nil, err

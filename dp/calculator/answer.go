@@ -156,7 +156,8 @@ func (q *Question) ofPopulation(r release.Release, s release.CountedPoisson, how
 	var best release.Guarantee
 	found := false
 	var problem error
-	// What is spent on larger samples is not left for the releases; a wide range of it does nearly as well.
+	// Delta spent on larger samples is not left for the releases; a wide range of it does
+	// nearly as well.
 	for _, part := range []float64{0.3, 0.03, 0.003} {
 		g, err := q.ofSample(r, s, part*whole, how)
 		switch {

@@ -5,9 +5,9 @@
 // It computes nothing of its own. An [Ask] is a question as flags state it. It becomes a
 // [Question], which is about a list of releases ([release.Release]) and names its
 // relation, and is answered by package accountant or a curve of package amplify, with the
-// theorem that the answer rests on and the assumptions that it needs. What no theorem
-// covers is refused with an [*Error] that says why and what to ask instead; there is no
-// optimistic default.
+// theorem that the answer rests on and the assumptions that it needs. A question that no
+// theorem covers is refused with an [*Error] that says why and what to ask instead; there
+// is no optimistic default.
 //
 // # Who is hidden from whom
 //
@@ -20,10 +20,12 @@
 //
 // # The count
 //
-// Who sees how many reports came can, if all others hold -C and one person holds C, single that person out. So Poisson
-// sampling and random allocation amplify only while the count is hidden, for which something (dummy reports, say) has to
-// pay with an event of its own. With a public count a secret sample is accounted as sampling without replacement, for
-// replace-one neighbours: of a fixed size or, if the people toss coins, at the upper quantile of its size.
+// An observer of the number of reports can, if all others hold -C and one person holds C,
+// single that person out. So Poisson sampling and random allocation amplify only while
+// the count is hidden, for which something (dummy reports, say) has to pay with an event
+// of its own. With a public count a secret sample is accounted as sampling without
+// replacement, for replace-one neighbours: of a fixed size or, if the people toss coins,
+// at the upper quantile of its size.
 //
 // docs/accounting.md has the rules with their reasons.
 //

@@ -95,7 +95,7 @@ func (q *Question) read(r release.Release, one points) (g release.Guarantee, err
 	return g, err
 }
 
-// byDistribution composes the pair of distributions that dominates one step.
+// byDistribution composes the dominating pair of one step.
 func (q *Question) byDistribution(r release.Release, how effort) (release.Guarantee, error) {
 	theorem := ""
 	switch s := r.Sampling.(type) {

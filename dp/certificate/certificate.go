@@ -1,17 +1,19 @@
 // Package certificate checks proofs of (epsilon, delta) on the device that relies on them.
 //
-// A certificate lists the releases (terms). Where one formula says all, Check evaluates it. Else the certificate holds, for each way
-// in which neighbours may differ, a discretised law of each term's privacy loss, rounded outward, and Check convinces itself that
+// A certificate lists the releases (terms). Where one formula says all, Check evaluates
+// it. Else the certificate holds, for each way in which neighbours may differ, a
+// discretised privacy loss distribution of each term, rounded outward, and Check
+// convinces itself that
 //
-//   - each law dominates its term: at every grid point its curve sum_i p_i max(0, 1 - e^(l - l_i)) is at least the term's, taken
+//   - each distribution dominates its term: at every grid point its curve sum_i p_i max(0, 1 - e^(l - l_i)) is at least the term's, taken
 //     from the mechanism's definition. Between grid points the term's curve, convex in e^epsilon, lies below the chord;
-//   - the laws' composition has delta(Epsilon) <= Delta, by sums of products of probabilities, in which nothing cancels.
+//   - their composition has delta(Epsilon) <= Delta, by sums of products of probabilities, in which nothing cancels.
 //
 // The argument, with the bound on every rounding, is docs/proofs/certificates.md. That
 // Terms (which are comparable) are the releases agreed to is for the caller to compare. A
-// formula takes some 160 bytes, laws 4 for each mass. Of this module the package imports
-// dp/release alone, the words in which a term is stated, and least of all the accountant
-// whose work it checks; it has fewer than 560 lines of code.
+// formula takes some 160 bytes, a distribution 4 for each mass. Of this module the
+// package imports dp/release alone, the words in which a term is stated, and least of all
+// the accountant whose work it checks; it has fewer than 560 lines of code.
 package certificate
 
 import (
@@ -25,7 +27,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// A Law is a discretised privacy loss: of the next Size of the certificate's masses the i-th is at Origin + i Step, Infinite beyond.
+// A Law is a discretised privacy loss distribution: of the next Size of the certificate's
+// masses the i-th is at Origin + i Step, Infinite beyond.
 type Law struct {
 	Origin, Infinite float64
 	Size             uint32
@@ -37,8 +40,9 @@ type Claim struct {
 	Neighbours     release.Neighbours
 }
 
-// A Certificate is a claim with its proof: a law for each term, for the record removed or replaced, and again, where anything is Poisson
-// sampled, for the record added. Step, Laws and Masses are empty where a formula suffices.
+// A Certificate is a claim with its proof: a distribution for each term, for the record
+// removed or replaced, and again, where anything is Poisson sampled, for the record
+// added. Step, Laws and Masses are empty where a formula suffices.
 type Certificate struct {
 	Claim
 	Step   float64
@@ -51,11 +55,11 @@ type Certificate struct {
 type Reason uint8
 
 const (
-	Malformed     Reason = iota + 1 // bytes or shape: not an encoding, wrong number of laws, too large
+	Malformed     Reason = iota + 1 // bytes or shape: not an encoding, wrong number of distributions, too large
 	BadClaim                        // epsilon, delta or neighbours out of range
 	BadTerm                         // a mechanism's parameters, or a sampling that the neighbours do not allow
 	BadLaw                          // masses or losses out of range, or not all of the probability
-	NotDominating                   // a law is more optimistic than its mechanism
+	NotDominating                   // a distribution is more optimistic than its mechanism
 	Unproved                        // all is well-formed, but delta comes out larger than claimed
 )
 
@@ -73,10 +77,10 @@ func fail(r Reason, format string, args ...any) error { return &Error{r, fmt.Spr
 // lost of them, where that is not counted in ulps beside them: sums of 2048 positive terms;
 // tables of 2^22, each an upper bound already; check-ins, whose likelihood ratios have odds
 // that are off by some ulps; blocks of shuffled reports, seven times what the odds of 2^32
-// messages do to a table. A table serves for fewer others up to reuse, and a law may have
-// massSlack more than all mass. docs/proofs/certificates.md has the reasons. The module's
-// package for such numbers, internal/outward, is not asked: what a device believes must be
-// readable without it.
+// messages do to a table. A table serves for fewer others up to reuse, and a distribution
+// may have massSlack more than all mass. docs/proofs/certificates.md has the reasons. The
+// module's package for such numbers, internal/outward, is not asked: what a device
+// believes must be readable without it.
 const maxTerms, maxMasses, maxPoints, maxSums, maxTables, ulp, sumSlack, tableSlack, checkInSlack, blockSlack, reuse, massSlack = 64, 1 << 14, 2048, 256, 1 << 17, 0x1p-52, 1e-12, 1e-9, 1e-7, 1e-5, 1e-4, 1e-6
 
 // MaxSize bounds the bytes of a certificate. Room is by how much, relative to itself, a
@@ -94,7 +98,8 @@ type header struct {
 
 const magic = 'S'<<24 | 'P'<<16 | 'C'<<8 | 2
 
-// MarshalBinary returns the encoding of c: a header, terms, laws and masses, big-endian, fields in the order of their declarations.
+// MarshalBinary returns the encoding of c: a header, terms, distributions and masses,
+// big-endian, fields in the order of their declarations.
 func (c *Certificate) MarshalBinary() (b []byte, err error) {
 	h := header{magic, c.Claim, c.Step, uint8(len(c.Terms)), uint8(len(c.Laws)), uint32(len(c.Masses))}
 	for _, v := range []any{h, c.Terms, c.Laws, c.Masses} {
@@ -137,8 +142,8 @@ func (p *Proof) Holds() error {
 	return nil
 }
 
-// A Proof is a certificate that was found sound but for its claim: its laws dominate its
-// terms.
+// A Proof is a certificate that was found sound but for its claim: its distributions
+// dominate its terms.
 type Proof struct {
 	of      *Certificate
 	terms   []term // folded
@@ -166,7 +171,7 @@ func (c *Certificate) Open() (*Proof, error) {
 	p.formula = len(p.terms) == 1 && p.terms[0].Count == 1 && c.Step == 0 && len(c.Laws) == 0 && left == 0
 	if !p.formula && (len(p.terms) == 0 || len(p.terms) > maxTerms || len(c.Laws) != p.ways()*len(p.terms) || left != 0 || len(c.Masses) > maxMasses ||
 		sums > maxSums || tables > maxTables || !within(c.Step, 1e-9, 1e3)) {
-		return nil, fail(Malformed, "%d laws of step %v for %d terms", len(c.Laws), c.Step, len(p.terms))
+		return nil, fail(Malformed, "%d distributions of step %v for %d terms", len(c.Laws), c.Step, len(p.terms))
 	}
 	masses := c.Masses
 	for i, l := range c.Laws {
@@ -260,7 +265,8 @@ func (p *Proof) curve(part, whole uint64, delta float64) curve {
 	}
 }
 
-// dominates checks that the masses are a law whose curve is not below truth at any grid point, from the top.
+// dominates checks that the masses are a distribution whose curve is not below truth at
+// any grid point, from the top.
 func (l *Law) dominates(truth curve, masses []float32, step float64) error {
 	n, total := float64(len(masses)), l.Infinite
 	for _, p := range masses {
@@ -269,7 +275,7 @@ func (l *Law) dominates(truth curve, masses []float32, step float64) error {
 		}
 	}
 	if n == 0 || !within(l.Origin, -700, 700) || !within(n*step, 0, 1000) || !within(l.Infinite, 0, 1) || !within(total, 1+n*ulp, 1+massSlack) {
-		return fail(BadLaw, "a law of %v masses from %v on and total mass %v is out of range", n, l.Origin, total)
+		return fail(BadLaw, "a distribution of %v masses from %v on and total mass %v is out of range", n, l.Origin, total)
 	}
 	have, mass, fall, rise := 0.0, 0.0, math.Exp(-step)*(1-ulp), -math.Expm1(-step)*(1-ulp)
 	for i := len(masses) - 1; i >= 0; i-- {
@@ -277,19 +283,19 @@ func (l *Law) dominates(truth curve, masses []float32, step float64) error {
 		mass += float64(masses[i])
 		want := truth(l.Origin + float64(i)*step - 4*ulp*(math.Abs(l.Origin)+float64(i)*step))
 		if have := have*(1-2*ulp*(n+16)) + l.Infinite; !(have >= want) {
-			return fail(NotDominating, "a law's curve at mass %d is %v, below the mechanism's %v", i, have, want)
+			return fail(NotDominating, "a distribution's curve at mass %d is %v, below the mechanism's %v", i, have, want)
 		}
 	}
 	return nil
 }
 
-// A sum is the law of the losses of count releases.
+// A sum is the distribution of the losses of count releases.
 type sum struct {
 	origin, step, infinite, count float64
 	p                             []float64
 }
 
-// plus returns the law of the sum of both losses.
+// plus returns the distribution of the sum of both losses.
 func (a sum) plus(b sum) sum {
 	for a.step < b.step {
 		a = a.coarser()

@@ -234,8 +234,9 @@ func smoothTail(sigma float64) func(n float64) (low, high float64) {
 	}
 }
 
-// table returns the probabilities of first, first + 1, ... from a law of which ratio(x) = P(x+1)/P(x) is known and falls, rounded up.
-// At most 1e-50 is left out on either side.
+// table returns the probabilities of first, first + 1, ... from a distribution of which
+// ratio(x) = P(x+1)/P(x) is known and falls, rounded up. At most 1e-50 is left out on
+// either side.
 func table(mode, least, most float64, ratio func(x float64) float64) (first float64, p []float64) {
 	for x, w := mode, 1.0; x > least && w > 1e-60; p = append(p, w) {
 		x--

@@ -5,9 +5,11 @@ import (
 	"math"
 )
 
-// Optimize returns a strategy of at most so many bands under which prefix sums of so many rounds have the least mean squared
-// error at a given guarantee, as far as a search from [SquareRoot] finds it (the mean of the squared norms of the rows of A C^-1,
-// times |c|^2, with A the lower-triangular matrix of ones). Any strategy is equally private; nothing rests on the search.
+// Optimize returns a strategy of at most the given number of bands under which prefix sums
+// over the given number of rounds have the least mean squared error at a given guarantee,
+// as far as a search from [SquareRoot] finds it (the mean of the squared norms of the rows
+// of A C^-1, times |c|^2, with A the lower-triangular matrix of ones). Any strategy is
+// equally private; nothing rests on the search.
 func Optimize(bands, rounds int, bits uint8) (Strategy, error) {
 	if bands < 1 || bands > MaxBands || rounds < 1 || rounds > MaxRounds {
 		return Strategy{}, fmt.Errorf("%w: %d bands over %d rounds, want 1 to %d and 1 to %d", ErrStrategy, bands, rounds, MaxBands, MaxRounds)

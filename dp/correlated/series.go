@@ -17,8 +17,9 @@ type Series struct {
 	Rounds uint64
 }
 
-// Validate says whether the series can be drawn: it fails with [ErrStrategy] where the separation is too short or the recurrence
-// would make too much of a draw over so many rounds.
+// Validate says whether the series can be drawn: it fails with [ErrStrategy] where the
+// separation is too short or the recurrence would make too much of a draw over Rounds
+// rounds.
 func (s Series) Validate() error {
 	b := s.Strategy.Bands()
 	switch {
@@ -126,8 +127,9 @@ type Errors struct {
 	Prefix []float64
 }
 
-// Forecast returns the variances over so many consecutive rounds, for draws of variance sigma2 in squared units of the sum.
-// Roundings are counted as if uniform and independent.
+// Forecast returns the variances over the given number of consecutive rounds, for draws
+// of variance sigma2 in squared units of the sum. Roundings are counted as if uniform and
+// independent.
 func (s Strategy) Forecast(sigma2 float64, rounds int) Errors {
 	e := Errors{Round: make([]float64, rounds), Prefix: make([]float64, rounds)}
 	if rounds == 0 || s.bands == 0 {
@@ -159,8 +161,9 @@ func (e Errors) MeanPrefix() float64 {
 	return sum / float64(max(1, len(e.Prefix)))
 }
 
-// Improvement is how much smaller the standard error of prefix sums is (root mean square over all of them, of so many rounds)
-// than with independent noise under the same guarantee, for a device that takes part equally often either way.
+// Improvement is how much smaller the standard error of prefix sums is (root mean square
+// over all of them, of the given rounds) than with independent noise under the same
+// guarantee, for a device that takes part equally often either way.
 func (s Strategy) Improvement(rounds int) float64 {
 	if s.bands == 0 || rounds < 1 {
 		return 1

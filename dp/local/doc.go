@@ -1,5 +1,5 @@
-// Package local has the randomizers that a device applies to its own value before it sends anything, and the unbiased
-// estimators, with variances, that undo them in the sum.
+// Package local randomizes a device's own value before it sends anything, and estimates
+// sums of values from such answers without bias, with variances.
 //
 //   - [Response]: binary and k-ary randomized response.
 //   - [RAPPOR]: one-hot with every bit flipped, symmetric or optimised, with or without a bound on the weight.
@@ -17,27 +17,29 @@
 // # Dummies
 //
 // A device that sends a dummy, to hide whether it takes part, gives [NoValue] to
-// Response, RAPPOR or Projective: same coins, same time, an answer of the same form.
+// Response, RAPPOR or Projective: same draws, same time, an answer of the same form.
 // RAPPOR and [NewOptionalResponse] then debias by the total count, however many dummies
 // it has; for [NewResponse], whose dummies are uniform answers,
 // Response.EstimateWithDummies takes their expected number and its variance.
 //
-// # Coins
+// # Randomness
 //
-// Floating point decides no coin. Each probability is rounded to a multiple of 2^-64, to
-// the side that protects more, and a coin is a comparison of 64 bits of crypto/rand with
+// Floating point decides no draw. Each probability is rounded to a multiple of 2^-64, to
+// the side that protects more, and a draw is a comparison of 64 bits of crypto/rand with
 // it; uniform integers come by rejection. Estimators use the rounded probabilities.
-// Answers are computed without branches or addresses that depend on the value. What may
-// show is how often something was drawn again, which is as likely for all values of
-// Response, Question and RandomGroup, and for any two values of RAPPOR (but not quite for
-// a value and a dummy of a bounded RAPPOR: 2^-40 at most), and to 2^-40 for all of
-// Projective; and whatever the floating point of Gaussian shows of its vector. Package
-// localtest has derandomised twins. What is public and drawn from a seed, tables and
-// projections, comes from cSHAKE128 (NIST SP 800-185).
+// Answers are computed without branches or addresses that depend on the value. The number
+// of repeated draws may show; it is as likely for all values of Response, Question and
+// RandomGroup, and for any two values of RAPPOR (but not quite for a value and a dummy of
+// a bounded RAPPOR: 2^-40 at most), and to 2^-40 for all of Projective; and whatever the
+// floating point of Gaussian shows of its vector. Package localtest has derandomised
+// twins. Public tables and projections are drawn from a seed by cSHAKE128 (NIST SP
+// 800-185).
 //
 // # Estimates
 //
-// An [Estimate] is unbiased for the value over the devices that reported, over the coins alone; its variance does not
-// count who was asked. Where the variance depends on the truth, the estimate stands in for it; the Variance methods take
-// the truth. Exceptions say so: a bounded RAPPOR has a bias of 2^-40 or so, Gaussian estimates the sum after clipping.
+// An [Estimate] is unbiased for the value over the devices that reported, over the draws
+// alone; its variance does not count who was asked. Where the variance depends on the
+// truth, the estimate stands in for it; the Variance methods take the truth. Exceptions
+// say so: a bounded RAPPOR has a bias of 2^-40 or so, Gaussian estimates the sum after
+// clipping.
 package local

@@ -52,7 +52,8 @@ func valueAt(index uint64, m int) int {
 }
 
 // QuestionLie returns the least probability lambda of a lie at which question & answer hides the group to epsilon,
-// whatever the laws of the values: (2m-1)/(2m-1+e^epsilon). It then is epsilon-LDP for group and value together.
+// whatever the distributions of the values: (2m-1)/(2m-1+e^epsilon). It then is
+// epsilon-LDP for group and value together.
 func QuestionLie(m int, epsilon float64) (float64, error) {
 	return QuestionLieBetween(m, epsilon, 0, 1)
 }
@@ -88,8 +89,8 @@ type Question struct {
 	response  *Response
 }
 
-// NewQuestion returns question & answer for so many groups, values +-1..+-m and the probability lambda of a lie, at
-// least 0 and below (2m-1)/(2m).
+// NewQuestion returns question & answer for the number of groups, values +-1..+-m and the
+// probability lambda of a lie, at least 0 and below (2m-1)/(2m).
 func NewQuestion(groups, m int, lambda float64) (*Question, error) {
 	if err := checkGroups(groups, m); err != nil {
 		return nil, err
@@ -215,10 +216,10 @@ func QuestionAlpha(m, groups int, lambda, meanSquare float64) float64 {
 }
 
 // QuestionEpsilon returns how well question & answer hides the group if a device of group g has the value of index i
-// (-m first) with probability laws[g][i]: the largest ratio over different groups and any values of
+// (-m first) with probability distributions[g][i]: the largest ratio over different groups and any values of
 // (2m(1-lambda)-1) p + lambda, rounded up; +Inf if one is 0.
-func QuestionEpsilon(laws [][]float64, lambda float64) (float64, error) {
-	values, err := checkLaws(laws)
+func QuestionEpsilon(distributions [][]float64, lambda float64) (float64, error) {
+	values, err := checkDistributions(distributions)
 	if err != nil {
 		return 0, err
 	}
@@ -232,13 +233,13 @@ func QuestionEpsilon(laws [][]float64, lambda float64) (float64, error) {
 		group int
 	}
 	least[0].p, least[1].p = math.Inf(1), math.Inf(1)
-	for g, law := range laws {
-		if p := slices.Max(law); p > most[0].p {
+	for g, distribution := range distributions {
+		if p := slices.Max(distribution); p > most[0].p {
 			most[1], most[0].p, most[0].group = most[0], p, g
 		} else if p > most[1].p {
 			most[1].p, most[1].group = p, g
 		}
-		if p := slices.Min(law); p < least[0].p {
+		if p := slices.Min(distribution); p < least[0].p {
 			least[1], least[0].p, least[0].group = least[0], p, g
 		} else if p < least[1].p {
 			least[1].p, least[1].group = p, g
@@ -259,19 +260,19 @@ func QuestionEpsilon(laws [][]float64, lambda float64) (float64, error) {
 	return outward.Up(worst), nil
 }
 
-// checkLaws returns 2m.
-func checkLaws(laws [][]float64) (float64, error) {
-	if len(laws) < 2 {
-		return 0, parameter("number of groups", float64(len(laws)), "2 to 65536")
+// checkDistributions returns 2m.
+func checkDistributions(distributions [][]float64) (float64, error) {
+	if len(distributions) < 2 {
+		return 0, parameter("number of groups", float64(len(distributions)), "2 to 65536")
 	}
-	n := len(laws[0])
+	n := len(distributions[0])
 	if n < 2 || n%2 == 1 {
 		return 0, parameter("number of values", float64(n), "an even number, 2 or more")
 	}
-	if err := checkGroups(len(laws), n/2); err != nil {
+	if err := checkGroups(len(distributions), n/2); err != nil {
 		return 0, err
 	}
-	for _, p := range laws {
+	for _, p := range distributions {
 		if len(p) != n {
 			return 0, parameter("number of values", float64(len(p)), "the same in each group")
 		}
@@ -283,7 +284,7 @@ func checkLaws(laws [][]float64) (float64, error) {
 			total += x
 		}
 		if !(math.Abs(total-1) < 1e-9) {
-			return 0, parameter("sum of a law", total, "1")
+			return 0, parameter("sum of a distribution", total, "1")
 		}
 	}
 	return float64(n), nil
@@ -361,15 +362,17 @@ func RandomGroupAlpha(m, groups int, gamma, omega, meanSquare float64) float64 {
 	return c*c*((1-gamma)*((1-2*f*omega/(2*f-1))*meanSquare+omega*t/(2*f-1))+gamma*t/(2*f)) - meanSquare
 }
 
-// RandomGroupEpsilon returns how well the randomized group hides the group for these laws of the values, as for
-// QuestionEpsilon: the largest |ln(2m(groups-1)(1-gamma) r/gamma)|, r = [(2m(1-omega)-1)p+omega]/(2m-1) being the
-// probability that value v is said by who tells the group; rounded up; +Inf if gamma or an r is 0.
-func RandomGroupEpsilon(laws [][]float64, gamma, omega float64) (float64, error) {
-	values, err := checkLaws(laws)
+// RandomGroupEpsilon returns how well the randomized group hides the group for these
+// distributions of the values, as for QuestionEpsilon: the largest
+// |ln(2m(groups-1)(1-gamma) r/gamma)|, r = [(2m(1-omega)-1)p+omega]/(2m-1) being the
+// probability that value v is said by who tells the group; rounded up; +Inf if gamma or
+// an r is 0.
+func RandomGroupEpsilon(distributions [][]float64, gamma, omega float64) (float64, error) {
+	values, err := checkDistributions(distributions)
 	if err != nil {
 		return 0, err
 	}
-	groups := float64(len(laws))
+	groups := float64(len(distributions))
 	if !(gamma >= 0 && gamma < 1) {
 		return 0, parameter("probability of another group", gamma, "0 or more and below 1")
 	}
@@ -377,7 +380,7 @@ func RandomGroupEpsilon(laws [][]float64, gamma, omega float64) (float64, error)
 		return 0, parameter("probability of a lie", omega, "0 or more and below (2m-1)/(2m)")
 	}
 	worst := 0.0
-	for _, p := range laws {
+	for _, p := range distributions {
 		for _, x := range p {
 			r := ((values*(1-omega)-1)*x + omega) / (values - 1)
 			if gamma == 0 || r == 0 {
@@ -391,8 +394,8 @@ func RandomGroupEpsilon(laws [][]float64, gamma, omega float64) (float64, error)
 }
 
 // Epsilon returns a local epsilon for group and value together, as they are drawn, rounded up; +Inf if gamma or omega is
-// 0. It also hides the group so well whatever the laws of the values. For deletion the reference is a uniform group and
-// value.
+// 0. It also hides the group so well whatever the distributions of the values. For
+// deletion the reference is a uniform group and value.
 func (r *RandomGroup) Epsilon(about Relation) float64 {
 	tells, tellsValue := r.gamma.lie.not(), r.omega.lie.not()
 	v := float64(2 * r.m)

@@ -16,8 +16,8 @@ const (
 	Optimised
 )
 
-// RAPPOR is unary encoding: k bits, all zero but the one of the value, each flipped by a coin of its own. It is safe
-// for concurrent use.
+// RAPPOR is unary encoding: k bits, all zero but the one of the value, each flipped by a
+// draw of its own. It is safe for concurrent use.
 type RAPPOR struct {
 	k         int
 	hit, miss probability // that a bit is sent as one if it is one, if it is zero; hit > miss
@@ -83,8 +83,9 @@ func (r *RAPPOR) Values() int { return r.k }
 // MaxWeight returns the number of ones that no answer exceeds: k, or less if r is bounded.
 func (r *RAPPOR) MaxWeight() int { return r.maxWeight }
 
-// RedrawProbability bounds the probability that a draw is thrown away for its weight; 0 if r is not bounded. The law of
-// an answer is within it, in total variation, of that of independent bits.
+// RedrawProbability bounds the probability that a draw is thrown away for its weight; 0
+// if r is not bounded. The distribution of an answer is within it, in total variation, of
+// that of independent bits.
 func (r *RAPPOR) RedrawProbability() float64 { return r.redraw }
 
 // Epsilon returns a local epsilon of what is drawn, rounded up. For the relation that r was made for it is the one

@@ -34,7 +34,8 @@ const (
 	MinEpsilon, MaxEpsilon = 1e-6, 32
 	// MaxValues bounds the number of values of Response and RAPPOR.
 	MaxValues = 1 << 24
-	// NoValue is the input of a dummy: it takes the same coins and the same time as a value.
+	// NoValue is the input of a dummy: it takes the same draws and the same time as a
+	// value.
 	NoValue = -1
 )
 

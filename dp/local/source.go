@@ -14,7 +14,8 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// A probability is a multiple of 2^-64 below 1. A coin of it is one comparison of 64 uniform bits.
+// A probability is a multiple of 2^-64 below 1. A draw by it is one comparison of 64
+// uniform bits.
 type probability uint64
 
 // float returns p, to half an ulp.

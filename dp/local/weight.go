@@ -30,7 +30,8 @@ func (r *RAPPOR) WeightOdds(w int) float64 {
 }
 
 // weightOdds bounds the probability that the weight of k bits exceeds w, if one of them is sent as one with probability
-// hit and the others with probability miss. Without the hit the weight is smaller in law.
+// hit and the others with probability miss. Without the hit the weight is stochastically
+// smaller.
 func weightOdds(k int, hit, miss probability, w int) float64 {
 	others := float64(k - 1)
 	return hit.float()*tailAbove(others, miss, float64(w-1)) + hit.not()*tailAbove(others, miss, float64(w))

@@ -15,10 +15,10 @@ import (
 const KeySize = 32
 
 // A Key makes noise that is a function of what it covers: the same sum meets the same
-// draws whenever it is asked for, and another sum meets others. Who puts a server's
-// files back and asks again learns nothing by it, so nothing is averaged away. Without
-// the key the draws cannot be told from [Sampler.Sample]'s; the proof, and what the
-// key's thief can do, stand in docs/proofs/noise-keys.md.
+// draws whenever it is asked for, and another sum meets others. An attacker who puts a
+// server's files back and asks again learns nothing by it, so nothing is averaged away.
+// Without the key the draws cannot be told from [Sampler.Sample]'s; the proof, and what
+// the key's thief can do, stand in docs/proofs/noise-keys.md.
 //
 // A Key is 32 uniform bytes of crypto/rand, used for nothing else.
 type Key [KeySize]byte
@@ -26,9 +26,9 @@ type Key [KeySize]byte
 // keyDomain opens what is hashed into the seed of one vector of draws.
 const keyDomain = "starling noise v1"
 
-// Sample fills dst with the draws of s that the key and the parts determine: by the law
-// of s, independent for each other list of parts, as far as anybody can tell who has not
-// the key. The parts are encoded so that no two lists are taken for one.
+// Sample fills dst with the draws of s that the key and the parts determine: by the
+// distribution of s, independent for each other list of parts, as far as anybody can tell
+// who has not the key. The parts are encoded so that no two lists are taken for one.
 //
 // The draws are exact, as [Sampler.Sample]'s are: the same comparisons are made with
 // another source of bits, AES-256 in counter mode under the key

@@ -20,7 +20,7 @@
 // vector as much as another one. |A x|^2 has mean |x|^2.
 //
 // The map is public: it has no part in any privacy guarantee, which rests on what is done to y. It is the same for all whose
-// vectors are summed. Whoever projects with one seed twice makes the same error twice.
+// vectors are summed. Two projections with one seed make the same error twice.
 package projection
 
 import (

@@ -1,6 +1,6 @@
-// Package release holds the words in which a release is described to everybody who speaks
-// of its privacy: recipes, the accountant, the calculator and the checker of certificates.
-// It imports nothing of this module.
+// Package release describes releases in one vocabulary for everybody who speaks of their
+// privacy: recipes, the accountant, the calculator and the checker of certificates. It
+// imports nothing of this module.
 //
 // A [Release] is so many results by one [Mechanism] about what a [Sampling] takes of the
 // records; a list of them is everything that is told. Nothing is said there of who is

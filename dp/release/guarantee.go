@@ -30,8 +30,7 @@ func (e *ParameterError) Error() string {
 func (e *ParameterError) Is(target error) bool { return target == ErrParameter }
 
 // A Direction is one of the two ways in which AddRemove and ZeroOut neighbours differ.
-// What is proved for one of them alone is no differential privacy; that is the larger of
-// both.
+// A bound for one of them alone is no differential privacy; that is the larger of both.
 type Direction string
 
 const (

@@ -58,8 +58,8 @@ func ApproxReport(epsilon0, delta0 float64) Report {
 	return r
 }
 
-// ResponseReport is one answer out of so many by randomized response, the true one
-// e^epsilon0 times as likely as each other.
+// ResponseReport is one of the answers that randomized response chooses among, the true
+// one e^epsilon0 times as likely as each other.
 func ResponseReport(epsilon0 float64, answers uint64) Report {
 	return Report{premise: Premise{epsilon0, answers, ReplaceOne}, of: Response{epsilon0, answers}, err: checkResponse(epsilon0, answers)}
 }

@@ -43,8 +43,9 @@ type Goal struct {
 	Delta float64
 	// Rounds is in how many batches one person may be (with Population, may be drawn for); 1 if zero.
 	Rounds uint32
-	// Batches, if not 0, correlates the servers' noise over so many batches in the order of time; Within is then of their mean.
-	// People, then, stay away Separation rounds, 2 or more, from one answer to their next.
+	// Batches, if not 0, is over how many batches the servers' noise is correlated, in
+	// the order of time; Within is then of their mean. People, then, stay away Separation
+	// rounds, 2 or more, from one answer to their next.
 	Batches    uint64
 	Separation uint64
 	// Randomizer is Servers if empty.
@@ -116,7 +117,7 @@ func (g *Goal) Validate() error {
 	if err := g.checkSeries(); err != nil {
 		return err
 	}
-	// What is wrong with a query, a recipe that asks it says.
+	// A recipe that asks the query says what is wrong with it.
 	_, err := account.New(account.Options{Name: "plan", Query: g.Query, Leader: "https://leader.example/", Helper: "https://helper.example/",
 		MinBatch: recipe.MinBatchFloor, Unit: g.Unit})
 	if err != nil {

@@ -106,7 +106,7 @@ func Make(g Goal) (*Plan, error) {
 		if r == g.Randomizer || other.Validate() != nil {
 			continue
 		}
-		// What cannot be computed is no option.
+		// An option that cannot be computed is none.
 		if o, err := one(other); err == nil {
 			p.Instead = append(p.Instead, Option{r, o.promised(), o.Error, o.Fits, o.Needs})
 		}
@@ -211,8 +211,8 @@ func (p *Plan) byServers() error {
 	return nil
 }
 
-// decimalBelow returns a decimal of so many digits that is at most x: the least that is not
-// below x less a little more than one in the last digit.
+// decimalBelow returns a decimal of the given digits that is at most x: the least that is
+// not below x less a little more than one in the last digit.
 func decimalBelow(x float64, digits int) (recipe.Decimal, error) {
 	return recipe.DecimalAbove(x*(1-1.1*math.Pow10(1-digits)), digits)
 }

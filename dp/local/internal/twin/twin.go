@@ -1,5 +1,5 @@
-// Package twin lets package localtest, and nothing outside dp/local, choose where a randomizer's coins come from.
-// Package local sets its variables.
+// Package twin lets package localtest, and nothing outside dp/local, choose where a
+// randomizer's random bits come from. Package local sets its variables.
 package twin
 
 import (
