@@ -1,0 +1,111 @@
+package store
+
+import (
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/internal/releases"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// Frozen is a collection whose batch can no longer change: what the leader asks the helper for, and asks again after a crash.
+type Frozen struct {
+	Selection Selection
+	Count     uint64
+	Checksum  dap.Checksum
+	Span      dap.Interval // tight span of report times, in whole batch buckets
+	// Fullest is the most reports of any one batch bucket; 0 in leader-selected tasks,
+	// where batch buckets are not kept apart.
+	Fullest uint64
+}
+
+// A Release hands out one aggregate share for ever. Draw and then Build are called at
+// most once per successful transaction, with the sum of the selected batches; what Build
+// returns (noise added, sealed) is stored as the response in the transaction that closes
+// the batch and debits the ledger, and what it keeps beside it. If the transaction fails
+// nothing was released and both may run again.
+type Release struct {
+	Resource  string
+	Task      dap.TaskID
+	Kind      Kind
+	Selection Selection
+	Count     uint64 // expected; ErrMismatch where the store's own differ
+	Checksum  dap.Checksum
+	Debit     string // what the ledger records: mechanism and parameters, human readable
+	// Series is this release's part in noise that is correlated over releases; nil where each has noise of its own.
+	Series *Series
+	// Draw returns the noise of this release alone for the sum, which it leaves as it is.
+	// Nil where there is nothing to draw.
+	Draw func(sum *vdaf.AggShare, frozen Frozen) (noise []int64, err error)
+	// Build is given the noise that was drawn, or what became of it in Series. It does not
+	// keep it.
+	Build func(sum *vdaf.AggShare, frozen Frozen, noise []int64) (response []byte, kept *Kept, err error)
+}
+
+// Kept is a noised share that was released, for as long as its resource is there: it can
+// be sealed again, equal in content, to another key of the collector's.
+type Kept struct {
+	Key   uint64   // the data key that Box is sealed under, by its serial
+	Box   []byte   // the noised share
+	To    [32]byte // SHA-256 of the collector's HPKE configuration that the response is sealed to
+	Asked []byte   // the CollectionJobReq that the share is bound to
+	Peer  string   // leader: the helper's resource of its share, where known
+}
+
+// A Reseal is a response that takes the place of another of the same content.
+type Reseal struct {
+	Task     dap.TaskID
+	Kind     Kind
+	Resource string
+	Whose    Whose
+	From, To [32]byte // Own: of the collector's configuration; Peers: of the helper's ciphertext
+	Former   []byte   // the response so far
+	Response []byte
+	Now      time.Time
+}
+
+// Whose says which share of a response was sealed again.
+type Whose uint8
+
+const (
+	Own   Whose = iota // this aggregator's
+	Peers              // leader: the helper's
+)
+
+// Series is how the noise of a time-interval task's releases is correlated. Draws are
+// then in units of 2^-k, one for each element. Release keeps what later releases need in
+// the transaction that closes the batch, and refuses with a *[correlated.OrderError] what
+// may not be drawn.
+type Series struct {
+	Rule correlated.Series
+	// Units is the length of a round in units of time_precision, 1 or more.
+	Units uint64
+}
+
+// Rounds are those of a run of time units, both ends included.
+func (s *Series) Rounds(first, last uint64) correlated.Span {
+	return correlated.Span{First: first / s.Units, Last: last / s.Units}
+}
+
+// A Ledger is how far the releases of a task are.
+type Ledger struct {
+	Length uint64
+	// Chain digests them in the order in which this aggregator made them, with its
+	// answers. It names one state of one store: one that was put back has forgotten it,
+	// or has another at the same length.
+	Chain releases.Digest
+	// Batches digests which batches they are, with count and checksum: the same at both
+	// aggregators, whatever the order, where both released the same. A helper is ahead by
+	// what its leader is about to release.
+	Batches releases.Digest
+}
+
+// Released is one release as the ledger has it, or one that was frozen to be released: the
+// same at both aggregators.
+type Released struct {
+	Seq      int64  // of this store; 0 where it is frozen
+	Batch    []byte // first and last unit of the interval, as uint64, or the batch id
+	Count    uint64
+	Checksum dap.Checksum
+}

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+)
+
+// Counts are a task's ledger of reports. At rest Acknowledged = Aggregated + the sum of Rejected + what waits in segments.
+type Counts struct {
+	Acknowledged uint64                     // reports in committed logs (duplicates included); helper: in answered jobs
+	Waiting      uint64                     // in segments not yet finished
+	Aggregated   uint64                     // verified, new and folded
+	Collected    uint64                     // in released batches
+	Rejected     map[dap.ReportError]uint64 // after the acknowledgement
+	Refused      map[dap.ReportError]uint64 // at upload, before any acknowledgement
+}
+
+// BatchStatus describes one batch that has reports.
+type BatchStatus struct {
+	Batch    Batch
+	State    BatchState
+	Verified uint64
+	Waiting  uint64
+	First    dap.Time // tight span of report times, valid when Verified > 0
+	Last     dap.Time
+	Checksum dap.Checksum
+}
+
+// Damage is what one log lost.
+type Damage struct {
+	File    string
+	Bytes   int64
+	Records int
+	Reports int  // that were counted as dropped
+	Exact   bool // else they are the least
+}
+
+// Levels are reports at the leader, over all tasks.
+type Levels struct {
+	Failing, Parked, SetAside uint64
+	// the first acknowledgement of what waits in segments; zero: none, or not known
+	Oldest time.Time
+}
+
+// Copied says of what a copy is: whose store, and how far it had come.
+type Copied struct {
+	Role     dap.Role
+	Party    string
+	ID       string // in hexadecimal digits
+	Epoch    uint32
+	Releases uint64
+}
+
+// Stuck is one piece of work that keeps failing or was set aside.
+type Stuck struct {
+	Segment     string
+	Reports     uint64
+	Attempts    int
+	Quarantined bool
+	Parked      bool
+	Why         string
+	Next        time.Time
+}
