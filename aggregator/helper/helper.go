@@ -48,6 +48,18 @@ func FailpointNames() []string {
 // TransactionNames lists the names of all transactions of the store.
 func TransactionNames() []string { return sqlite.TransactionNames() }
 
+// A backend is the store, as far as a helper needs one of its own.
+type backend interface {
+	store.Tasks
+	store.Helper
+	store.Resources
+	store.Releases
+	store.Replay
+	store.Watch
+	store.Files
+	Close() error
+}
+
 // The methods that both aggregators have.
 type common = party.Common
 
@@ -60,7 +72,7 @@ type Helper struct {
 	party  *party.Party
 	opt    Options
 	tasks  map[dap.TaskID]*task.Task
-	store  store.Store
+	store  backend
 	srv    *edge.Server
 	gate   *edge.Gate
 	keys   *keyset.Set
@@ -111,7 +123,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 func (h *Helper) routes() {
 	h.srv.HandleHpkeConfig()
 	h.srv.HandleVouched()
-	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.party.Retired, f) }
+	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.store, f) }
 	h.srv.HandleCreation(dap.AggregationJobsResource, edge.Peer, h.guarded(permit.Verify, h.roomy(h.postJob)))
 	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, h.guarded(permit.Verify, h.roomy(h.continueJob)))
 	h.srv.Handle("GET", "aggregation_jobs/{id}", edge.Peer, h.guarded(permit.Verify, h.getJob))
@@ -253,7 +265,7 @@ func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource
 			acts = permit.Release
 		}
 		pending = slices.DeleteFunc(pending, func(r *store.Resource) bool {
-			return r.Body == nil || h.holds.has(r.ID) || h.tooEarly(r) || h.postponed(r) || h.waits(r.Task, acts)
+			return r.Body == nil || h.holds.has(r.ID) || h.tooEarly(r) || h.postponed(ctx, r) || h.waits(r.Task, acts)
 		})
 		if len(pending) > 0 || !full {
 			return pending, nil

@@ -125,8 +125,10 @@ func (h *Helper) postJob(r *edge.Request) error {
 
 // meanwhile is err, or what to answer where a job was deleted while it ran: nothing of it was committed.
 func (h *Helper) meanwhile(r *edge.Request, err error) error {
-	if errors.Is(err, store.ErrNotFound) && !h.party.Retired(r.Task.ID) {
-		return edge.Later("the job was deleted while it ran", h.opt.Poll)
+	if errors.Is(err, store.ErrNotFound) {
+		if state, failed := h.store.TaskState(r.Context(), r.Task.ID); failed == nil && !state.Retired {
+			return edge.Later("the job was deleted while it ran", h.opt.Poll)
+		}
 	}
 	return blocked(err)
 }

@@ -58,15 +58,19 @@ func (h *Helper) checkReplay(ctx context.Context) (bool, error) {
 
 func (h *Helper) checkTasks(ctx context.Context, all bool) error {
 	for id := range h.tasks {
-		before := len(h.store.Damaged(id))
-		if before == 0 && !all {
-			continue
-		}
-		if err := h.store.CheckReplay(ctx, id); err != nil {
+		before, err := h.store.Damaged(ctx, id)
+		if err != nil {
 			return err
 		}
-		if n := len(h.store.Damaged(id)); n > before {
-			h.opt.Log.Error("replay protection is damaged", "task", id, "files", n, "why", h.store.Damaged(id)[0].Why)
+		if len(before) == 0 && !all {
+			continue
+		}
+		now, err := h.store.CheckReplay(ctx, id)
+		if err != nil {
+			return err
+		}
+		if len(now) > len(before) {
+			h.opt.Log.Error("replay protection is damaged", "task", id, "files", len(now), "why", now[0].Why)
 		}
 	}
 	return nil
@@ -96,7 +100,7 @@ func (h *Helper) postpone(res *store.Resource) {
 }
 
 // postponed says whether a job has to wait yet.
-func (h *Helper) postponed(res *store.Resource) bool {
+func (h *Helper) postponed(ctx context.Context, res *store.Resource) bool {
 	m := &h.mending
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,8 +108,10 @@ func (h *Helper) postponed(res *store.Resource) bool {
 	if !ok {
 		return false
 	}
-	if h.opt.Clock.Now().Before(until) && len(h.store.Damaged(res.Task)) > 0 {
-		return true
+	if h.opt.Clock.Now().Before(until) {
+		if damaged, err := h.store.Damaged(ctx, res.Task); err != nil || len(damaged) > 0 {
+			return true
+		}
 	}
 	delete(m.waits, res.ID)
 	return false
@@ -113,11 +119,15 @@ func (h *Helper) postponed(res *store.Resource) bool {
 
 // needs tells the leader what is damaged.
 func (h *Helper) needs(r *edge.Request) error {
+	damaged, err := h.store.Damaged(r.Context(), r.Task.ID)
+	if err != nil {
+		return err
+	}
 	m := &h.mending
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var needs []mend.Need
-	for _, d := range h.store.Damaged(r.Task.ID) {
+	for _, d := range damaged {
 		n := mend.Need{Sum: d.Sum, Next: d.Low, High: d.High, IDs: uint64(d.IDs)}
 		if m.run != nil && m.task == r.Task.ID && m.run.Sum() == d.Sum {
 			n.Next = m.run.Next()
@@ -196,7 +206,10 @@ func (h *Helper) give(r *edge.Request) error {
 	}
 	now := h.opt.Clock.Now()
 	if m.run == nil || m.task != r.Task.ID || m.run.Sum() != gift.Sum {
-		damaged := h.store.Damaged(r.Task.ID)
+		damaged, err := h.store.Damaged(r.Context(), r.Task.ID)
+		if err != nil {
+			return err
+		}
 		i := slices.IndexFunc(damaged, func(d store.Damaged) bool { return d.Sum == gift.Sum })
 		if i < 0 {
 			return answer(mend.Mended, dap.ReportID{})
@@ -245,15 +258,19 @@ func (m *mending) say(task dap.TaskID, why string) {
 }
 
 // damaged is what is told of a task's replay protection.
-func (h *Helper) damaged(id dap.TaskID) (out []status.Damaged) {
+func (h *Helper) damaged(ctx context.Context, id dap.TaskID) (out []status.Damaged, err error) {
+	damaged, err := h.store.Damaged(ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	h.mending.mu.Lock()
 	defer h.mending.mu.Unlock()
-	for _, d := range h.store.Damaged(id) {
+	for _, d := range damaged {
 		tried := h.mending.why[id]
 		if tried == "" {
 			tried = "the leader brings the report ids by itself"
 		}
 		out = append(out, status.Damaged{IDs: uint64(d.IDs), Why: d.Why, Tried: tried})
 	}
-	return out
+	return out, nil
 }

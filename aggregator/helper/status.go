@@ -27,7 +27,10 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 		if err != nil {
 			return nil, err
 		}
-		st.Held, st.Damaged = h.holds.of(id), h.damaged(id)
+		if st.Damaged, err = h.damaged(ctx, id); err != nil {
+			return nil, err
+		}
+		st.Held = h.holds.of(id)
 		st.Agreement, st.Stops = h.book.Status(id), h.permits.Status(id)
 		s.Tasks = append(s.Tasks, *st)
 	}
@@ -35,7 +38,7 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 }
 
 // Standing is [Helper.Status] without its tasks.
-func (h *Helper) Standing(context.Context) (*status.Status, error) {
+func (h *Helper) Standing(ctx context.Context) (*status.Status, error) {
 	set, err := lost.Status(h.opt.FS)
 	if err != nil {
 		return nil, fmt.Errorf("helper: %w", err)
@@ -44,8 +47,12 @@ func (h *Helper) Standing(context.Context) (*status.Status, error) {
 	if err := h.room.Work(); err != nil {
 		room = err.Error()
 	}
+	noise, err := watch.DataKeys(ctx, h.data, h.store, h.tasks, h.party.RetiresAt)
+	if err != nil {
+		return nil, err
+	}
 	return &status.Status{Role: "helper", NoRoom: room, Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set, Clock: h.steady.Held(),
-		DataKeys: h.data.Missing(), NoiseKeys: watch.DataKeys(h.data, h.tasks, h.party.Retired, h.party.RetiresAt)}, nil
+		DataKeys: h.data.Missing(), NoiseKeys: noise}, nil
 }
 
 // progress tells the leader how far we are.
@@ -54,7 +61,11 @@ func (h *Helper) progress(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(status.Peer{Done: st.Done, Total: st.Total, Held: len(h.holds.of(r.Task.ID)), Damaged: len(h.store.Damaged(r.Task.ID))})
+	damaged, err := h.store.Damaged(r.Context(), r.Task.ID)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(status.Peer{Done: st.Done, Total: st.Total, Held: len(h.holds.of(r.Task.ID)), Damaged: len(damaged)})
 	if err != nil {
 		return err
 	}

@@ -20,10 +20,12 @@ const closedDetail = "the server of this task was restored from a backup and tak
 // was put back, and what it would release now may have been released before.
 func (l *Leader) remembers(r *edge.Request) error {
 	text := r.Header.Get(releases.Header)
-	if text == "" || l.store.ClosedIn(r.Task.ID) != 0 {
-		// another's collector, or one that has nothing yet; or nothing is released any
-		// more
+	if text == "" { // another's collector, or one that has nothing yet
 		return nil
+	}
+	state, err := l.store.TaskState(r.Context(), r.Task.ID)
+	if err != nil || state.ClosedIn != 0 { // nothing is released any more
+		return err
 	}
 	seen, err := releases.ParseSeen(text)
 	if err != nil {

@@ -137,7 +137,9 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	if t == nil {
 		return false, errors.New("the task is not provisioned here any more")
 	}
-	if l.store.ClosedIn(t.ID) != 0 {
+	if state, err := l.store.TaskState(ctx, t.ID); err != nil {
+		return false, err
+	} else if state.ClosedIn != 0 {
 		return true, l.fail(ctx, t, res, releases.ProblemClosed, closedDetail)
 	}
 	if wait, done, err := l.notYet(ctx, t, res, n); wait || done || err != nil {

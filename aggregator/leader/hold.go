@@ -32,7 +32,12 @@ func (l *Leader) readHolds(ctx context.Context) error {
 	before := l.held.m
 	l.held.m = make(map[dap.TaskID]store.Hold, len(list))
 	for _, h := range list {
-		if l.tasks[h.Task] == nil || l.party.Retired(h.Task) {
+		if l.tasks[h.Task] == nil {
+			continue
+		}
+		if gone, err := l.party.Retired(ctx, h.Task); err != nil {
+			return err
+		} else if gone {
 			continue
 		}
 		l.held.m[h.Task] = h
@@ -82,7 +87,9 @@ func (l *Leader) HoldTask(ctx context.Context, why string, tasks ...dap.TaskID) 
 		return 0, err
 	}
 	for _, id := range tasks {
-		if l.party.Retired(id) {
+		if gone, err := l.party.Retired(ctx, id); err != nil {
+			return n, err
+		} else if gone {
 			continue
 		}
 		if err := l.store.HoldTask(ctx, id, why, l.opt.Clock.Now()); err != nil {

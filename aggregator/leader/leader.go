@@ -68,7 +68,7 @@ type Leader struct {
 	opt    Options
 	begun  time.Time
 	tasks  map[dap.TaskID]*task.Task
-	store  store.Store
+	store  backend
 	inbox  *segment.Inbox
 	sorter *segment.Sorter
 	lost   *lost.Room
@@ -186,14 +186,27 @@ func (l *Leader) openFiles(ctx context.Context) (err error) {
 	return nil
 }
 
+// A backend is the store, as far as a leader needs one of its own.
+type backend interface {
+	store.Tasks
+	store.Leader
+	store.Resources
+	store.Releases
+	store.Replay
+	store.Watch
+	store.Files
+	store.Embedded
+	Close() error
+}
+
 // committer says when segments have been named.
 type committer struct {
-	store.Store
+	segment.Committer
 	after func(reports int64)
 }
 
 func (c committer) CommitLog(ctx context.Context, log disk.LogID, s []segment.Meta, lost *segment.LogDamage, others []segment.Begun) error {
-	err := c.Store.CommitLog(ctx, log, s, lost, others)
+	err := c.Committer.CommitLog(ctx, log, s, lost, others)
 	if err == nil {
 		reports := int64(0)
 		for i := range s {
@@ -204,19 +217,11 @@ func (c committer) CommitLog(ctx context.Context, log disk.LogID, s []segment.Me
 	return err
 }
 
-// ForgetLog passes on to engines that forget.
-func (c committer) ForgetLog(ctx context.Context, log disk.LogID) error {
-	if f, ok := c.Store.(segment.Forgetter); ok {
-		return f.ForgetLog(ctx, log)
-	}
-	return nil
-}
-
 func (l *Leader) routes() {
 	l.srv.HandleHpkeConfig()
 	l.srv.HandleVouched()
 	l.srv.Handle("POST", "reports", nil, l.postReports)
-	kept := func(h edge.Handler) edge.Handler { return edge.Kept(l.party.Retired, h) }
+	kept := func(h edge.Handler) edge.Handler { return edge.Kept(l.store, h) }
 	l.srv.HandleCreation(dap.CollectionJobsResource, edge.Collector, kept(l.postCollection))
 	l.srv.Handle("GET", "collection_jobs/{id}", edge.Collector, kept(l.getCollection))
 	l.srv.Handle("DELETE", "collection_jobs/{id}", edge.Collector, kept(l.deleteCollection))
@@ -351,7 +356,7 @@ func (c *refusals) addAll(t dap.TaskID, m map[dap.ReportError]uint64) {
 // flush writes the counts down. Counts that could not be written go with the next flush,
 // unless the outcome is unknown: then they may have been written, and the store takes
 // nothing more.
-func (c *refusals) flush(ctx context.Context, s store.Store) error {
+func (c *refusals) flush(ctx context.Context, s store.Leader) error {
 	c.mu.Lock()
 	counts := c.counts
 	c.counts = nil

@@ -90,7 +90,9 @@ func (l *Leader) probe(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	for id, t := range l.tasks {
-		if l.party.Retired(id) {
+		if gone, err := l.party.Retired(ctx, id); err != nil {
+			return false, err
+		} else if gone {
 			continue
 		}
 		ask, cancel := context.WithTimeout(ctx, askPeer)

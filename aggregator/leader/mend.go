@@ -76,11 +76,17 @@ func (l *Leader) Repair(ctx context.Context) error { return l.mendTasks(ctx, tru
 // now, or when it is their turn.
 func (l *Leader) mendTasks(ctx context.Context, all, now bool) error {
 	for _, id := range l.party.TaskIDs() {
-		if l.party.Retired(id) {
+		if gone, err := l.party.Retired(ctx, id); err != nil {
+			return err
+		} else if gone {
 			continue
 		}
 		t := l.tasks[id]
-		if all || len(l.store.Damaged(id)) > 0 {
+		damaged, err := l.store.Damaged(ctx, id)
+		if err != nil {
+			return err
+		}
+		if all || len(damaged) > 0 {
 			if err := l.mendOwn(ctx, t, all, now); err != nil {
 				return err
 			}
@@ -127,12 +133,15 @@ func (l *Leader) mendOwn(ctx context.Context, t *task.Task, check, now bool) err
 	if !l.due(t.ID, ownTries, now || check) {
 		return nil
 	}
-	before := len(l.store.Damaged(t.ID))
-	if err := l.store.CheckReplay(ctx, t.ID); err != nil {
+	before, err := l.store.Damaged(ctx, t.ID)
+	if err != nil {
 		return err
 	}
-	damaged := l.store.Damaged(t.ID)
-	if len(damaged) > before {
+	damaged, err := l.store.CheckReplay(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	if len(damaged) > len(before) {
 		l.opt.Log.Error("replay protection is damaged", "task", t.ID, "files", len(damaged), "why", damaged[0].Why)
 	}
 	var failed error
@@ -291,16 +300,20 @@ func (l *Leader) give(ctx context.Context, t *task.Task, n mend.Need) error {
 }
 
 // damaged is what is told of a task's replay protection.
-func (l *Leader) damaged(id dap.TaskID) (out []status.Damaged, helper string) {
+func (l *Leader) damaged(ctx context.Context, id dap.TaskID) (out []status.Damaged, helper string, err error) {
+	damaged, err := l.store.Damaged(ctx, id)
+	if err != nil {
+		return nil, "", err
+	}
 	l.mending.mu.Lock()
 	defer l.mending.mu.Unlock()
 	m := l.mending.of(id)
-	for _, d := range l.store.Damaged(id) {
+	for _, d := range damaged {
 		tried := m.own.why
 		if tried == "" {
 			tried = "it is mended from the helper's report ids by itself"
 		}
 		out = append(out, status.Damaged{IDs: uint64(d.IDs), Why: d.Why, Tried: tried})
 	}
-	return out, m.helper.why
+	return out, m.helper.why, nil
 }

@@ -51,7 +51,9 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 			st.SecondsLeft = float64(left) / st.ReportsPerSec
 		}
 		var giving string
-		st.Damaged, giving = l.damaged(id)
+		if st.Damaged, giving, err = l.damaged(ctx, id); err != nil {
+			return nil, err
+		}
 		if st.PeerUnreadable = silent; silent != "" {
 			s.Tasks = append(s.Tasks, *st)
 			continue
@@ -96,8 +98,12 @@ func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
 	if err := l.room.Take(l.waiting()); err != nil {
 		room = err.Error()
 	}
+	noise, err := watch.DataKeys(ctx, l.data, l.store, l.tasks, l.party.RetiresAt)
+	if err != nil {
+		return nil, err
+	}
 	return &status.Status{Role: "leader", NoRoom: room, Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Damaged: damaged, Lost: set, Clock: l.steady.Held(),
-		DataKeys: l.data.Missing(), NoiseKeys: watch.DataKeys(l.data, l.tasks, l.party.Retired, l.party.RetiresAt)}, nil
+		DataKeys: l.data.Missing(), NoiseKeys: noise}, nil
 }
 
 // taskStatus is the store's, with what is acknowledged and still in the inbox.

@@ -30,10 +30,14 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if err := l.roomFor(); err != nil {
 		return err
 	}
-	if l.store.ClosedIn(r.Task.ID) != 0 {
+	state, err := l.store.TaskState(r.Context(), r.Task.ID)
+	if err != nil {
+		return err
+	}
+	if state.ClosedIn != 0 {
 		return edge.Refuse(releases.ProblemClosed, closedDetail)
 	}
-	if err := l.permits.May(r.Task.ID, permit.Take); err != nil && !l.party.Retired(r.Task.ID) {
+	if err := l.permits.May(r.Task.ID, permit.Take); err != nil && !state.Retired {
 		return edge.Stopped(err, "the servers of this task take no reports at the moment")
 	}
 	body, done, err := r.Body(dap.MediaUploadReq, l.opt.Limits.UploadBody)
@@ -55,7 +59,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 	defer keys.Release()
 	leave := sync.OnceFunc(l.uploads.enter())
 	defer leave()
-	check := uploadCheck{l: l, t: r.Task, keys: keys, collected: make(map[dap.Time]bool)}
+	check := uploadCheck{l: l, t: r.Task, keys: keys, retired: state.Retired, collected: make(map[dap.Time]bool)}
 	var refused []dap.ReportUploadStatus
 	entries := make([]segment.Entry, 0, len(reports))
 	for i := range reports {
@@ -160,6 +164,7 @@ func (c *crossing) left() int {
 type uploadCheck struct {
 	l         *Leader
 	t         *task.Task
+	retired   bool
 	keys      *keyset.Hold // until the reports are durable
 	collected map[dap.Time]bool
 }
@@ -169,7 +174,7 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 	m := &rep.Metadata
 	interval, bounded := c.t.Interval()
 	switch {
-	case c.l.party.Retired(c.t.ID):
+	case c.retired:
 		return dap.ReportDropped, nil
 	case !c.keys.Has(rep.Leader.ConfigID):
 		return dap.OutdatedConfig, nil

@@ -1,15 +1,12 @@
 // Package releases digests what an aggregator has released of a task, so that others can
 // tell whether it has forgotten some of it. A [Digest] chains the releases in the order in
 // which one aggregator made them, with the bytes of each answer: its owner, its peer and a
-// collector who holds those answers can each say which digest stood after n of them. A
-// [Batches] digests the same batches alike at both aggregators, whose answers differ and
-// who may have released in another order.
+// collector who holds those answers can each say which digest stood after n of them.
 package releases
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"hash"
 	"math"
 
 	"github.com/starling-agg/starling/dap"
@@ -22,7 +19,6 @@ type Digest [sha256.Size]byte
 const (
 	domainBegin   = "starling releases v1"
 	domainRelease = "starling release v1"
-	domainBatches = "starling released batches v1"
 )
 
 // Begin is the digest of a task of which nothing was released.
@@ -74,25 +70,3 @@ func (b Batch) append(to []byte) []byte {
 	to = binary.BigEndian.AppendUint64(to, b.first)
 	return binary.BigEndian.AppendUint64(to, b.last)
 }
-
-// Batches digests the set of released batches of a task. Add them in the order of time, or
-// of their ids.
-type Batches struct{ h hash.Hash }
-
-// NewBatches digests nothing yet.
-func NewBatches(task dap.TaskID) *Batches {
-	h := sha256.New()
-	h.Write([]byte(domainBatches))
-	h.Write(task[:])
-	return &Batches{h}
-}
-
-// Add adds a batch with its count and checksum.
-func (b *Batches) Add(batch Batch, count uint64, checksum dap.Checksum) {
-	buf := batch.append(make([]byte, 0, 80))
-	buf = binary.BigEndian.AppendUint64(buf, count)
-	b.h.Write(append(buf, checksum[:]...))
-}
-
-// Sum is the digest of what was added.
-func (b *Batches) Sum() Digest { return Digest(b.h.Sum(nil)) }

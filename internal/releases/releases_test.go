@@ -63,31 +63,6 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// TestBatches: the digest of a set says which batches, how many reports and which.
-func TestBatches(t *testing.T) {
-	sum := func(task dap.TaskID, count uint64, checksum dap.Checksum, batches ...releases.Batch) releases.Digest {
-		b := releases.NewBatches(task)
-		for _, x := range batches {
-			b.Add(x, count, checksum)
-		}
-		return b.Sum()
-	}
-	one, two := releases.Units(dap.Interval{Start: 1, Duration: 1}), releases.ID(dap.BatchID{1})
-	base := sum(dap.TaskID{1}, 5, dap.Checksum{1}, one)
-	if base != sum(dap.TaskID{1}, 5, dap.Checksum{1}, one) {
-		t.Fatal("the same batches have two digests")
-	}
-	for what, other := range map[string]releases.Digest{
-		"task": sum(dap.TaskID{2}, 5, dap.Checksum{1}, one), "count": sum(dap.TaskID{1}, 6, dap.Checksum{1}, one),
-		"checksum": sum(dap.TaskID{1}, 5, dap.Checksum{2}, one), "batch": sum(dap.TaskID{1}, 5, dap.Checksum{1}, two),
-		"one more": sum(dap.TaskID{1}, 5, dap.Checksum{1}, one, two), "none": sum(dap.TaskID{1}, 0, dap.Checksum{}),
-	} {
-		if other == base {
-			t.Errorf("another %s, and the same digest", what)
-		}
-	}
-}
-
 // TestUnitsWithoutEnd: an interval that no report reaches the end of is cut off, and what
 // a row of a database can hold of it is the same batch.
 func TestUnitsWithoutEnd(t *testing.T) {

@@ -18,10 +18,10 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// A Store is what is read of an aggregator's releases; see [store.Store].
+// A Store is what is read of an aggregator's releases; see [store.Tasks] and
+// [store.Releases].
 type Store interface {
-	Retired(dap.TaskID) bool
-	ClosedIn(dap.TaskID) uint32
+	TaskState(ctx context.Context, task dap.TaskID) (store.TaskState, error)
 	ReleasesAfter(ctx context.Context, task dap.TaskID, after int64, n int) ([]store.Released, error)
 	Frozen(ctx context.Context, task dap.TaskID) ([]store.Released, error)
 }
@@ -54,7 +54,7 @@ type leaf struct {
 }
 
 // NewBook opens the book of a service with those tasks.
-func NewBook(role dap.Role, tasks map[dap.TaskID]*task.Task, s Store, board *permit.Board, log *slog.Logger) (*Book, error) {
+func NewBook(ctx context.Context, role dap.Role, tasks map[dap.TaskID]*task.Task, s Store, board *permit.Board, log *slog.Logger) (*Book, error) {
 	b := &Book{role: role, store: s, board: board, log: log, pages: make(map[dap.TaskID]*leaf)}
 	for id, t := range tasks {
 		l := &leaf{id: id, key: NewKey(t.PeerSecret, id)}
@@ -63,7 +63,11 @@ func NewBook(role dap.Role, tasks map[dap.TaskID]*task.Task, s Store, board *per
 			return nil, err
 		}
 		l.static = *facts
-		if l.static.ClosedIn = s.ClosedIn(id); l.static.ClosedIn != 0 {
+		state, err := s.TaskState(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("agreement: %w", err)
+		}
+		if l.static.ClosedIn = state.ClosedIn; l.static.ClosedIn != 0 {
 			board.Put(id, permit.Restore, closed(role, l.static.ClosedIn))
 		}
 		b.pages[id] = l
@@ -169,7 +173,11 @@ func (b *Book) facts(ctx context.Context, l *leaf) (*Facts, error) {
 func (b *Book) entries(ctx context.Context, ids []dap.TaskID) (list []Entry, facts map[dap.TaskID]*Facts, err error) {
 	facts = make(map[dap.TaskID]*Facts)
 	for _, id := range slices.SortedFunc(slices.Values(ids), compareIDs) {
-		if b.store.Retired(id) {
+		state, err := b.store.TaskState(ctx, id)
+		if err != nil {
+			return nil, nil, fmt.Errorf("agreement: %w", err)
+		}
+		if state.Retired {
 			continue
 		}
 		l := b.pages[id]

@@ -20,8 +20,9 @@ type memory struct {
 	read             func() // called before each reading
 }
 
-func (m *memory) Retired(dap.TaskID) bool    { return false }
-func (m *memory) ClosedIn(dap.TaskID) uint32 { return 0 }
+func (m *memory) TaskState(context.Context, dap.TaskID) (store.TaskState, error) {
+	return store.TaskState{}, nil
+}
 
 func (m *memory) ReleasesAfter(_ context.Context, _ dap.TaskID, after int64, n int) (out []store.Released, err error) {
 	if m.read != nil {

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -219,18 +220,29 @@ func problemLabel(p *dap.Problem) string {
 }
 
 // Kept is h for tasks that are not retired; for the others it answers as if they had never been.
-func Kept(retired func(dap.TaskID) bool, h Handler) Handler {
+func Kept(s TaskStates, h Handler) Handler {
 	return func(r *Request) error {
 		gone := NotFound(dap.ProblemUnrecognizedTask, "the task ended, and what was kept of it is erased")
-		if retired(r.Task.ID) {
+		state, err := s.TaskState(r.Context(), r.Task.ID)
+		if err != nil {
+			return err
+		}
+		if state.Retired {
 			return gone
 		}
-		err := h(r)
-		if errors.Is(err, store.ErrNotFound) && retired(r.Task.ID) { // meanwhile
-			return gone
+		err = h(r)
+		if errors.Is(err, store.ErrNotFound) { // meanwhile?
+			if state, failed := s.TaskState(r.Context(), r.Task.ID); failed == nil && state.Retired {
+				return gone
+			}
 		}
 		return err
 	}
+}
+
+// TaskStates tell how a task stands; see [store.Tasks].
+type TaskStates interface {
+	TaskState(ctx context.Context, task dap.TaskID) (store.TaskState, error)
 }
 
 // HandleHpkeConfig serves the keys that clients seal to (section 4.4.1), and says how long they may: the draft wants the order of

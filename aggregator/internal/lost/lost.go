@@ -5,7 +5,7 @@
 // # What is deleted, and what is not
 //
 // A file goes when a tombstone says so, a row written in the transaction that made the
-// file needless (see store.Store.Bury), or when it was never whole: a temporary of
+// file needless (see store.Files), or when it was never whole: a temporary of
 // [disk.WriteFile]. One more kind goes at a start: a segment that the sorter had written
 // and not yet had named when the process ended, if each of its reports is found in a log
 // that still waits ([Room.Again]). That is safe because the log is older than the file and

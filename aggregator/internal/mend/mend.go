@@ -30,7 +30,7 @@ type Uncommitted func(ctx context.Context, ids []dap.ReportID) ([]bool, error)
 
 // A Run is a damaged run in the making. It is not safe for concurrent use.
 type Run struct {
-	store   store.Store
+	store   store.Replay
 	task    dap.TaskID
 	damaged store.Damaged
 
@@ -40,7 +40,7 @@ type Run struct {
 }
 
 // NewRun begins to make a damaged run.
-func NewRun(s store.Store, task dap.TaskID, d store.Damaged) *Run {
+func NewRun(s store.Replay, task dap.TaskID, d store.Damaged) *Run {
 	return &Run{store: s, task: task, damaged: d, next: d.Low}
 }
 
@@ -134,7 +134,7 @@ func after(id dap.ReportID) dap.ReportID {
 
 // Page is what we give a peer of the ids from low to high: those aggregated, and with
 // them extra, ascending, which are marked. Of those aggregated mark says which to mark.
-func Page(ctx context.Context, s store.Store, task dap.TaskID, low, high dap.ReportID, extra []dap.ReportID, mark func(dap.ReportID) bool) ([]Entry, error) {
+func Page(ctx context.Context, s store.Replay, task dap.TaskID, low, high dap.ReportID, extra []dap.ReportID, mark func(dap.ReportID) bool) ([]Entry, error) {
 	ids, err := s.AggregatedIDs(ctx, task, low, high, PageSize)
 	if err != nil {
 		return nil, fmt.Errorf("mend: %w", err)

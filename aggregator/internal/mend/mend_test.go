@@ -40,7 +40,7 @@ type side struct {
 	t    *testing.T
 	mem  *disktest.Mem
 	task *store.Task
-	store.Store
+	store.Engine
 }
 
 func newSide(t *testing.T, mem *disktest.Mem, rangeIDs int64) *side {
@@ -101,7 +101,7 @@ func (s *side) lose(rangeIDs int64, which func(i int) bool) *side {
 		}
 	}
 	again := newSide(s.t, s.mem, rangeIDs)
-	if err := again.CheckReplay(s.t.Context(), s.task.ID); err != nil {
+	if _, err := again.CheckReplay(s.t.Context(), s.task.ID); err != nil {
 		s.t.Fatal(err)
 	}
 	return again
@@ -109,10 +109,20 @@ func (s *side) lose(rangeIDs int64, which func(i int) bool) *side {
 
 func none(_ context.Context, ids []dap.ReportID) ([]bool, error) { return make([]bool, len(ids)), nil }
 
+// damaged is what is known to be damaged.
+func (s *side) damaged() []store.Damaged {
+	s.t.Helper()
+	d, err := s.Damaged(s.t.Context(), s.task.ID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
 // mendAll takes what the peer has, page by page, and says how many pages they were.
 func (s *side) mendAll(peer *side) (pages int, err error) {
 	ctx := s.t.Context()
-	for _, d := range s.Damaged(s.task.ID) {
+	for _, d := range s.damaged() {
 		run := mend.NewRun(s, s.task.ID, d)
 		for whole := false; !whole; pages++ {
 			page, err := mend.Page(ctx, peer, s.task.ID, run.Next(), run.High(), nil, func(dap.ReportID) bool { return false })
@@ -148,7 +158,7 @@ func TestMendInPages(t *testing.T) {
 				}
 			}
 			ours = ours.lose(small, which)
-			if len(ours.Damaged(ours.task.ID)) == 0 {
+			if len(ours.damaged()) == 0 {
 				t.Fatal("nothing is damaged")
 			}
 			if err := ours.commit(0, jobs*job-1); !errors.Is(err, store.ErrDamaged) {
@@ -161,7 +171,7 @@ func TestMendInPages(t *testing.T) {
 			if name == "every file" && pages < 3 {
 				t.Errorf("%d ids came in %d pages", jobs*job, pages)
 			}
-			if d := ours.Damaged(ours.task.ID); len(d) > 0 {
+			if d := ours.damaged(); len(d) > 0 {
 				t.Fatalf("still damaged: %+v", d)
 			}
 			ours = ours.lose(small, func(int) bool { return false })
@@ -202,7 +212,7 @@ func TestMendProves(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours = ours.lose(0, func(int) bool { return true })
-	d := ours.Damaged(ours.task.ID)
+	d := ours.damaged()
 	if len(d) != 1 || d[0].IDs != 30 || d[0].Files != 3 || !strings.Contains(d[0].Why, "is missing") {
 		t.Fatalf("damaged: %+v", d)
 	}

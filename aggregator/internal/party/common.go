@@ -74,7 +74,10 @@ func (p *Party) TaskIDs() []dap.TaskID {
 }
 
 // Retired reports whether a task is retired.
-func (p *Party) Retired(t dap.TaskID) bool { return p.Store.Retired(t) }
+func (p *Party) Retired(ctx context.Context, t dap.TaskID) (bool, error) {
+	state, err := p.Store.TaskState(ctx, t)
+	return state.Retired, err
+}
 
 // RetiresAt is when a task is retired, or zero.
 func (p *Party) RetiresAt(t *task.Task) time.Time {
@@ -96,7 +99,7 @@ func (p *Party) Bury(ctx context.Context) (bool, error) { return false, p.Store.
 // StepDataKeys makes data keys that are due, and destroys those of a time of which nothing
 // can be released any more.
 func (p *Party) StepDataKeys(ctx context.Context) (bool, error) {
-	return p.Data.Step(ctx, release.Needs(p.Store, p.Tasks))
+	return p.Data.Step(ctx, release.Needs(p.Store, p.Store, p.Tasks))
 }
 
 // End is the end of each pass, the same at both services: needless files go, then stepKeys

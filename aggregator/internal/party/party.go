@@ -84,15 +84,19 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Book, err = agreement.NewBook(o.Role, p.Tasks, p.Store, o.Permits, o.Log); err != nil {
+	if p.Book, err = agreement.NewBook(ctx, o.Role, p.Tasks, p.Store, o.Permits, o.Log); err != nil {
 		return nil, err
 	}
 	return p, p.openKeys(ctx, &o)
 }
 
 func (p *Party) openKeys(ctx context.Context, o *Options) (err error) {
+	known, err := p.Store.KeysWereMade(ctx)
+	if err != nil {
+		return err
+	}
 	p.Keys, err = keyset.New(o.KeySchedule, keyset.Options{
-		FS: o.FS, Known: p.Store.KeysWereMade(), Configured: o.Keys, Clock: p.Steady, Failpoints: o.Failpoints, Log: o.Log,
+		FS: o.FS, Known: known, Configured: o.Keys, Clock: p.Steady, Failpoints: o.Failpoints, Log: o.Log,
 	})
 	if err == nil && o.KeySchedule != nil {
 		err = p.Store.NoteKeys(ctx)

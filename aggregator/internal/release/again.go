@@ -29,9 +29,9 @@ func KeyOf(ctx context.Context, keys *datakey.Set, t *task.Task, span dap.Interv
 
 // Needs says what data keys are needed for: what lies under them, and every task that is
 // not retired and has reports of their time, or may have.
-func Needs(s store.Store, tasks map[dap.TaskID]*task.Task) datakey.Needs {
+func Needs(r store.Releases, s store.Tasks, tasks map[dap.TaskID]*task.Task) datakey.Needs {
 	return func(ctx context.Context, key datakey.Record) (string, error) {
-		n, err := s.KeptUnder(ctx, key.Serial)
+		n, err := r.KeptUnder(ctx, key.Serial)
 		if err != nil {
 			return "", err
 		}
@@ -43,7 +43,14 @@ func Needs(s store.Store, tasks map[dap.TaskID]*task.Task) datakey.Needs {
 			return "", err
 		}
 		for _, id := range known {
-			if t := tasks[id]; !s.Retired(id) && (t == nil || meets(t, &key)) {
+			if t := tasks[id]; t != nil && !meets(t, &key) {
+				continue
+			}
+			state, err := s.TaskState(ctx, id)
+			if err != nil {
+				return "", err
+			}
+			if !state.Retired {
 				return fmt.Sprintf("task %v is kept, and what was reported to it in that time may be asked for", id), nil
 			}
 		}
@@ -76,12 +83,18 @@ func boxAAD(t *task.Task, kind store.Kind, resource string) []byte {
 	return append(b, resource...)
 }
 
+// A Store has what was released, and the resources that it was released to.
+type Store interface {
+	store.Releases
+	Resource(ctx context.Context, kind store.Kind, task dap.TaskID, id string) (*store.Resource, error)
+}
+
 // Again is the answer of a resource that was released. Where the collector's key is
 // another by now than the one that this aggregator's share is sealed to, the same share
 // is first sealed to that one, which the ledger records; replace puts it in the place of
 // the former one. The share is as it was released: nothing is drawn, and nothing is asked
 // of the batch. A *[datakey.GoneError] means that the former answer is all there is.
-func Again(ctx context.Context, s store.Store, keys *datakey.Set, t *task.Task, role dap.Role, res *store.Resource, now time.Time,
+func Again(ctx context.Context, s Store, keys *datakey.Set, t *task.Task, role dap.Role, res *store.Resource, now time.Time,
 	replace func(response []byte, share dap.HpkeCiphertext) ([]byte, error)) (response []byte, again bool, err error) {
 	kept, err := s.Kept(ctx, res.Kind, res.Task, res.ID)
 	if err != nil {
@@ -118,7 +131,7 @@ func Again(ctx context.Context, s store.Store, keys *datakey.Set, t *task.Task, 
 }
 
 // Current is the answer that is stored now, which somebody else has put there.
-func Current(ctx context.Context, s store.Store, res *store.Resource) (response []byte, again bool, err error) {
+func Current(ctx context.Context, s Store, res *store.Resource) (response []byte, again bool, err error) {
 	now, err := s.Resource(ctx, res.Kind, res.Task, res.ID)
 	if err != nil {
 		return nil, false, err

@@ -63,7 +63,7 @@ func Series(t *task.Task) *store.Series {
 }
 
 // Order is nil unless the task's noise is correlated and the store would refuse to draw it for the selection.
-func Order(ctx context.Context, s store.Store, t *task.Task, sel store.Selection) error {
+func Order(ctx context.Context, s store.Releases, t *task.Task, sel store.Selection) error {
 	if t.Series == nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func Allowed(t *task.Task, sel store.Selection, now time.Time, skew time.Duratio
 // correlated, a [*correlated.OrderError].
 //
 // Step 12 of one report: from a batch that no commit can enter any more, to a noised share sealed to the collector.
-func Once(ctx context.Context, s store.Store, r *Request) ([]byte, error) {
+func Once(ctx context.Context, s store.Releases, r *Request) ([]byte, error) {
 	if err := Allowed(r.Task, r.Selection, r.Now, r.Skew); err != nil {
 		return nil, err
 	}

@@ -37,10 +37,21 @@ func At(t *task.Task, skew, retention time.Duration) (time.Time, bool) {
 	return end.Add(retention), true
 }
 
+// A Store ends tasks; see [store.Tasks].
+type Store interface {
+	TaskState(ctx context.Context, task dap.TaskID) (store.TaskState, error)
+	Retire(ctx context.Context, task dap.TaskID, now time.Time) error
+	Sweep(ctx context.Context, task dap.TaskID, n int) (more bool, err error)
+}
+
 // Pass retires what is due and erases a bounded part of what is retired. It says whether there is more to erase.
-func Pass(ctx context.Context, s store.Store, tasks map[dap.TaskID]*task.Task, now time.Time, skew, retention time.Duration, log *slog.Logger) (more bool, err error) {
+func Pass(ctx context.Context, s Store, tasks map[dap.TaskID]*task.Task, now time.Time, skew, retention time.Duration, log *slog.Logger) (more bool, err error) {
 	for id, t := range tasks {
-		if !s.Retired(id) {
+		state, err := s.TaskState(ctx, id)
+		if err != nil {
+			return more, err
+		}
+		if !state.Retired {
 			if at, ok := At(t, skew, retention); !ok || now.Before(at) {
 				continue
 			}

@@ -59,18 +59,15 @@ type Committer interface {
 	// BegunLogs lists the logs that were noted and are not recorded as sorted: each of them
 	// has a file, unless somebody took it away.
 	BegunLogs(ctx context.Context) ([]Begun, error)
+	// ForgetLog is called after the log file is gone for good: its record serves no purpose
+	// any more. It need not be durable, and may be called for a log that is not recorded.
+	ForgetLog(ctx context.Context, log disk.LogID) error
 }
 
 // Begun is a log that was durable, with its header, when it was noted.
 type Begun struct {
 	ID   disk.LogID
 	File string
-}
-
-// Forgetter may be implemented by a [Committer]. ForgetLog is called after the log file is gone for good: its record
-// serves no purpose any more. It need not be durable, and may be called for a log that is not recorded.
-type Forgetter interface {
-	ForgetLog(ctx context.Context, log disk.LogID) error
 }
 
 // SorterOptions tune a [Sorter].
@@ -312,10 +309,7 @@ func (s *Sorter) sortLog(ctx context.Context, log closedLog, marks map[disk.LogI
 		return err
 	}
 	s.count(func(st *SorterStats) { st.Logs++ })
-	if f, ok := s.inbox.committer.(Forgetter); ok {
-		return f.ForgetLog(ctx, scan.ID)
-	}
-	return nil
+	return s.inbox.committer.ForgetLog(ctx, scan.ID)
 }
 
 func decode(records [][]byte) ([]Entry, error) {

@@ -1,13 +1,15 @@
-// Package store says what one aggregator keeps, and what it may rely on. Engines implement [Store]: package sqlite is the
-// embedded one; package storetest is the suite that each of them passes.
+// Package store says what one aggregator keeps, and what it may rely on. Engines implement
+// [Engine]: package sqlite is the embedded one; package storetest is the suite that each
+// of them passes. Those who use one ask for the parts that they need: [Leader], [Helper],
+// [Resources], [Releases], [Tasks], [Replay], [Watch], [Files].
 //
 // # Model
 //
 // A task has batches: batch buckets of one time_precision, or leader-selected ids. A
 // leader gets reports by the log ([segment.Committer]), as segments that are claimed,
-// sent and committed as one aggregation job each ([Store.ClaimSegments],
-// [Store.SaveSent], [Store.CommitSegment]). A helper gets them in aggregation jobs
-// ([Store.CommitJob]). Both commits add verified reports to their batches: check for
+// sent and committed as one aggregation job each ([Leader.ClaimSegments],
+// [Leader.SaveSent], [Leader.CommitSegment]). A helper gets them in aggregation jobs
+// ([Helper.CommitJob]). Both commits add verified reports to their batches: check for
 // replays, fold the shares, remember the ids, count. A collection takes a batch through
 // drain, freeze and release at the leader, and through release alone at the helper.
 //
@@ -31,6 +33,14 @@
 // [ErrStaleLease], [ErrTooSmall] and [ErrBusy] are the ordinary course of events; [ErrOverlap], [ErrMismatch], [ErrStep],
 // [ErrNotFound] and [ErrDifferent] are permanent for that request. A resource that failed gives its *dap.Problem as the
 // error of whatever would have answered it.
+//
+// # Staleness
+//
+// A method reads what was committed before it was called, through whatever handle. Three
+// may answer from memory, and each says how old that may be: [Leader.BatchState] and
+// [Tasks.TaskState] of what can still change, [Replay.Damaged] of what this handle has
+// met. Nothing is let in by such an answer alone: the transaction that comes of it asks
+// the rows.
 //
 // # Concurrency
 //

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/starling-agg/starling/dap"
@@ -95,10 +96,6 @@ type Ledger struct {
 	// answers. It names one state of one store: one that was put back has forgotten it,
 	// or has another at the same length.
 	Chain releases.Digest
-	// Batches digests which batches they are, with count and checksum: the same at both
-	// aggregators, whatever the order, where both released the same. A helper is ahead by
-	// what its leader is about to release.
-	Batches releases.Digest
 }
 
 // Released is one release as the ledger has it, or one that was frozen to be released: the
@@ -108,4 +105,32 @@ type Released struct {
 	Batch    []byte // first and last unit of the interval, as uint64, or the batch id
 	Count    uint64
 	Checksum dap.Checksum
+}
+
+// Releases are the ledger and what was given out.
+type Releases interface {
+	// Order says whether correlated noise may be drawn for a selection after what was released: nil, or a *[correlated.OrderError].
+	// Release asks again.
+	Order(ctx context.Context, task dap.TaskID, s *Series, sel Selection) error
+	// Release closes the batch and stores the response, once; see Release. A resource that is Ready returns its stored
+	// response without calling Build.
+	Release(ctx context.Context, rel *Release) (response []byte, err error)
+	// Ledger says how far the releases of a task are. It outlives the task's retirement.
+	Ledger(ctx context.Context, task dap.TaskID) (Ledger, error)
+	// LedgerAt is what Ledger said of the chain after a number of releases of a task, or
+	// ErrNotFound where it has fewer. Nothing was released at length 0.
+	LedgerAt(ctx context.Context, task dap.TaskID, length uint64) (releases.Digest, error)
+	// ReleasesAfter lists the task's releases after that Seq, n at most, in the order in
+	// which this store made them.
+	ReleasesAfter(ctx context.Context, task dap.TaskID, after int64, n int) ([]Released, error)
+	// Frozen lists the task's batches that are frozen and not yet released. One leaves
+	// the list only for the ledger, where the helper has released it.
+	Frozen(ctx context.Context, task dap.TaskID) ([]Released, error)
+	// Kept is what a release left beside its resource; ErrNotFound if there is none.
+	Kept(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Kept, error)
+	// Reseal replaces the response of a Ready resource and enters that in the ledger.
+	// ErrDifferent if it is not Former any more, or its share is not sealed to From.
+	Reseal(ctx context.Context, r *Reseal) error
+	// KeptUnder is how many noised shares lie under a data key.
+	KeptUnder(ctx context.Context, serial uint64) (n uint64, err error)
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/starling-agg/starling/dap"
@@ -48,3 +49,26 @@ const (
 	Ready
 	Failed
 )
+
+// Resources are what peers and collectors have created: aggregation jobs and requests for
+// shares at a helper, collections at a leader.
+type Resources interface {
+	// Create finds the live resource of this body or makes it, Pending. made says which.
+	// keep stores the body too. Where the peer chose the id, it finds the live resource
+	// of that id; ErrTaken if that has another body. ErrFull if it would make more than
+	// MaxPending collections of the task wait. A time-interval collection or share
+	// request that overlaps a closed batch is ErrOverlap.
+	Create(ctx context.Context, kind Kind, task dap.TaskID, id string, body []byte, keep bool, sel *Selection, now time.Time) (r *Resource, made bool, err error)
+	Resource(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Resource, error)
+	// Delete removes the resource from sight; replay and collected marks stay. A draining collection's hold on its batch
+	// goes. One that is frozen and not yet answered is ErrBusy: the helper may have closed the batch already, and without
+	// the hold reports would enter a batch that it refuses.
+	Delete(ctx context.Context, kind Kind, task dap.TaskID, id string) error
+	// PendingResources lists resources of a kind that wait for a worker, at most n: the oldest of each task, then the next
+	// of each, so that no task hides another's behind its own.
+	PendingResources(ctx context.Context, kind Kind, n int) ([]*Resource, error)
+	// Fail ends a resource with a problem document that it answers from now on. Its hold
+	// on a batch goes. Again is harmless; ErrDifferent if the resource is Ready. Of
+	// refused requests for shares a task keeps the latest only.
+	Fail(ctx context.Context, r *Resource, p *dap.Problem) error
+}

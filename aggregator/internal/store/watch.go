@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/starling-agg/starling/dap"
@@ -61,4 +62,20 @@ type Stuck struct {
 	Parked      bool
 	Why         string
 	Next        time.Time
+}
+
+// Watch is for those that look on.
+type Watch interface {
+	// TaskState is that of [Tasks].
+	TaskState(ctx context.Context, task dap.TaskID) (TaskState, error)
+	// Counts is the ledger of a task's reports.
+	Counts(ctx context.Context, task dap.TaskID) (*Counts, error)
+	// Batches lists a task's batches that have reports, or wait for some: the n newest.
+	Batches(ctx context.Context, task dap.TaskID, n int) ([]BatchStatus, error)
+	// Stuck lists work that is failing, with the reason last given.
+	Stuck(ctx context.Context, task dap.TaskID) ([]Stuck, error)
+	// Shares is how many noised shares of a task are kept, and how often one was sealed again.
+	Shares(ctx context.Context, task dap.TaskID) (kept, resealed uint64, err error)
+	// Damages lists the logs that lost acknowledged reports, until ForgetDamage.
+	Damages(ctx context.Context) ([]Damage, error)
 }

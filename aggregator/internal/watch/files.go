@@ -13,9 +13,15 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
+// Damage is what Files asks of a store; see [store.Watch] and [store.Replay].
+type Damage interface {
+	Damages(context.Context) ([]store.Damage, error)
+	Damaged(context.Context, dap.TaskID) ([]store.Damaged, error)
+}
+
 // Files counts what is lost or damaged of an aggregator's files. missing is how many data
 // keys have no file.
-func Files(ctx context.Context, fsys disk.FS, s store.Store, tasks map[dap.TaskID]*task.Task, missing int) (f aggregator.Files, err error) {
+func Files(ctx context.Context, fsys disk.FS, s Damage, tasks map[dap.TaskID]*task.Task, missing int) (f aggregator.Files, err error) {
 	set, err := lost.Status(fsys)
 	if err != nil {
 		return f, fmt.Errorf("watch: %w", err)
@@ -30,7 +36,11 @@ func Files(ctx context.Context, fsys disk.FS, s store.Store, tasks map[dap.TaskI
 	}
 	f.DamagedLogs, f.MissingDataKeys = len(logs), missing
 	for id := range tasks {
-		f.DamagedRuns += len(s.Damaged(id))
+		damaged, err := s.Damaged(ctx, id)
+		if err != nil {
+			return f, fmt.Errorf("watch: %w", err)
+		}
+		f.DamagedRuns += len(damaged)
 	}
 	return f, nil
 }

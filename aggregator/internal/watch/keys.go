@@ -1,9 +1,11 @@
 package watch
 
 import (
+	"context"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
@@ -11,13 +13,20 @@ import (
 
 // DataKeys says how the data keys stand, with the time at which each task is retired; zero
 // where it never is.
-func DataKeys(keys *datakey.Set, tasks map[dap.TaskID]*task.Task, retired func(dap.TaskID) bool, at func(*task.Task) time.Time) *status.DataKeys {
+func DataKeys(ctx context.Context, keys *datakey.Set, s store.Watch, tasks map[dap.TaskID]*task.Task, at func(*task.Task) time.Time) (*status.DataKeys, error) {
 	k := new(status.DataKeys)
 	k.Kept, k.Oldest, k.Newest = keys.Kept()
 	for id, t := range tasks {
-		if !retired(id) && at(t).IsZero() {
+		if !at(t).IsZero() {
+			continue
+		}
+		state, err := s.TaskState(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if !state.Retired {
 			k.Endless++
 		}
 	}
-	return k
+	return k, nil
 }

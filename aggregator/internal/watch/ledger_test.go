@@ -14,7 +14,7 @@ import (
 
 // counted is a store that has nothing but counts.
 type counted struct {
-	store.Store
+	store.Watch
 	counts map[dap.TaskID]*store.Counts
 	err    error
 }

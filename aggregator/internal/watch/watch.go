@@ -15,7 +15,7 @@ import (
 const maxBatches = 50
 
 // Task reads the status of one task. retires is when it will be retired, zero for never.
-func Task(ctx context.Context, s store.Store, t *task.Task, now, retires time.Time) (*status.Task, error) {
+func Task(ctx context.Context, s store.Watch, t *task.Task, now, retires time.Time) (*status.Task, error) {
 	counts, err := s.Counts(ctx, t.ID)
 	if err != nil {
 		return nil, err
@@ -32,6 +32,10 @@ func Task(ctx context.Context, s store.Store, t *task.Task, now, retires time.Ti
 	if err != nil {
 		return nil, err
 	}
+	state, err := s.TaskState(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
 	st := &status.Task{
 		ID: t.ID.Base64(), Phase: phase(t, now), BatchMode: t.Mode().String(), MinBatch: t.Config.MinBatchSize,
 		TimePrecision: uint64(t.Precision()),
@@ -41,7 +45,7 @@ func Task(ctx context.Context, s store.Store, t *task.Task, now, retires time.Ti
 		},
 		KeptShares: kept, Resealed: resealed, Done: counts.Aggregated,
 	}
-	if s.Retired(t.ID) {
+	if state.Retired {
 		st.Phase = status.Retired
 	} else {
 		st.RetiresAt = retires.UTC()

@@ -71,7 +71,7 @@ func benchCommit(task *store.Task, n int, bucket dap.Time) *store.Commit {
 	return c
 }
 
-func help(ctx context.Context, st store.Store, task *store.Task, n int, bucket dap.Time) error {
+func help(ctx context.Context, st store.Engine, task *store.Task, n int, bucket dap.Time) error {
 	r, _, err := st.Create(ctx, store.KindAggregation, task.ID, "", fmt.Append(nil, n), false, nil, storetest.Epoch)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ const failBuryAfterRemove = "store.bury.after-remove"
 // buried is how many files go at one time.
 const buried = 512
 
-// Bury implements [store.Store].
+// Bury implements [store.Files].
 func (s *Store) Bury(ctx context.Context) error {
 	s.burial.Lock()
 	defer s.burial.Unlock()
@@ -76,7 +76,7 @@ func (s *Store) removeAll(names []string) error {
 	return disk.Remove(s.opt.FS, there...)
 }
 
-// TakeBack implements [store.Store].
+// TakeBack implements [store.Embedded].
 func (s *Store) TakeBack(ctx context.Context, segments []segment.Meta) (waiting uint64, err error) {
 	err = s.update(ctx, "take-back", func(tx *database.Tx) error {
 		waiting = 0

@@ -7,7 +7,7 @@ import (
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
-// SeenTime implements [store.Store].
+// SeenTime implements [store.Engine].
 func (s *Store) SeenTime(ctx context.Context) (t time.Time, err error) {
 	err = s.view(ctx, "seen-time", func(tx *database.Tx) error {
 		var seen int64
@@ -20,7 +20,7 @@ func (s *Store) SeenTime(ctx context.Context) (t time.Time, err error) {
 	return t, err
 }
 
-// SaveTime implements [store.Store].
+// SaveTime implements [store.Engine].
 func (s *Store) SaveTime(ctx context.Context, t time.Time) error {
 	return s.update(ctx, "save-time", func(tx *database.Tx) error {
 		_, err := tx.Exec("save-time", t.UnixNano())

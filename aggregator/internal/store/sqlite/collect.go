@@ -118,7 +118,7 @@ func (x *selected) sum(v vdaf.VDAF) (*vdaf.AggShare, error) {
 	return total, nil
 }
 
-// Drain implements [store.Store].
+// Drain implements [store.Leader].
 func (s *Store) Drain(ctx context.Context, in *store.Resource) (sel store.Selection, waiting uint64, err error) {
 	t, err := s.live(in.Task)
 	if err != nil {
@@ -227,7 +227,7 @@ func (t *task) take(tx *database.Tx, r *resourceRow) (h holdRow, err error) {
 	return h, err
 }
 
-// Freeze implements [store.Store].
+// Freeze implements [store.Leader].
 func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Selection) (*store.Frozen, error) {
 	t, err := s.live(in.Task)
 	if err != nil {
@@ -290,7 +290,7 @@ func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Select
 	return h.frozen, nil
 }
 
-// Release implements [store.Store].
+// Release implements [store.Releases].
 func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err error) {
 	t, err := s.live(rel.Task)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// CommitSegment implements [store.Store].
+// CommitSegment implements [store.Leader].
 func (s *Store) CommitSegment(ctx context.Context, j *store.SegmentJob, c *store.Commit) error {
 	t, err := s.live(j.Task)
 	if err != nil {

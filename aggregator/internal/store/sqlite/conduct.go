@@ -72,7 +72,7 @@ func (t *task) heard(tx *database.Tx, said *store.Conduct) error {
 	return t.hear(tx, c, hold, said.Now)
 }
 
-// Park implements [store.Store].
+// Park implements [store.Leader].
 func (s *Store) Park(ctx context.Context, j *store.SegmentJob, why string, now time.Time) error {
 	if why == "" {
 		return errors.New("store: park: no reason")
@@ -89,7 +89,7 @@ func (s *Store) Park(ctx context.Context, j *store.SegmentJob, why string, now t
 	})
 }
 
-// HoldTask implements [store.Store].
+// HoldTask implements [store.Leader].
 func (s *Store) HoldTask(ctx context.Context, id dap.TaskID, why string, now time.Time) error {
 	t, err := s.live(id)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *Store) HoldTask(ctx context.Context, id dap.TaskID, why string, now tim
 	})
 }
 
-// Holds implements [store.Store].
+// Holds implements [store.Leader].
 func (s *Store) Holds(ctx context.Context) (holds []store.Hold, err error) {
 	err = s.view(ctx, "holds", func(tx *database.Tx) error {
 		holds = nil
@@ -122,7 +122,7 @@ func (s *Store) Holds(ctx context.Context) (holds []store.Hold, err error) {
 	return holds, err
 }
 
-// Resume implements [store.Store].
+// Resume implements [store.Leader].
 func (s *Store) Resume(ctx context.Context, tasks []dap.TaskID, drop bool) (reports uint64, err error) {
 	type segment struct {
 		leased

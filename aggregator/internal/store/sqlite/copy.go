@@ -11,7 +11,7 @@ import (
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
-// Copy implements [store.Store].
+// Copy implements [store.Embedded].
 func (s *Store) Copy(ctx context.Context, to string) (c store.Copied, err error) {
 	err = s.snapshot(ctx, "backup", func(tx *database.Tx, file disk.File) error {
 		size, err := file.Size()

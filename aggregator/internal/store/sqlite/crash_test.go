@@ -114,7 +114,7 @@ func (s *story) kept(mem *disktest.Mem) error {
 	return err
 }
 
-func (s *story) audit(st store.Store, when string) error {
+func (s *story) audit(st store.Engine, when string) error {
 	problems, err := st.Audit(context.Background())
 	for _, p := range problems {
 		s.t.Errorf("audit %s: %s", when, p)
@@ -123,7 +123,7 @@ func (s *story) audit(st store.Store, when string) error {
 }
 
 // lead takes all reports through uploads, jobs and a collection.
-func (s *story) lead(ctx context.Context, st store.Store, mem *disktest.Mem, inbox *segment.Inbox, sorter *segment.Sorter) error {
+func (s *story) lead(ctx context.Context, st store.Engine, mem *disktest.Mem, inbox *segment.Inbox, sorter *segment.Sorter) error {
 	ask, _, err := st.Create(ctx, store.KindCollection, s.leader.ID, "", []byte("ask"), true, storetest.Interval(10, 3), storetest.Epoch)
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (s *story) lead(ctx context.Context, st store.Store, mem *disktest.Mem, inb
 	})
 }
 
-func (s *story) work(ctx context.Context, st store.Store, mem *disktest.Mem) error {
+func (s *story) work(ctx context.Context, st store.Engine, mem *disktest.Mem) error {
 	for {
 		jobs, err := st.ClaimSegments(ctx, storetest.Epoch, time.Minute, 2)
 		if err != nil || len(jobs) == 0 {
@@ -200,7 +200,7 @@ func (s *story) work(ctx context.Context, st store.Store, mem *disktest.Mem) err
 }
 
 // help answers a leader's jobs and its request for a share.
-func (s *story) help(ctx context.Context, st store.Store) error {
+func (s *story) help(ctx context.Context, st store.Engine) error {
 	batch := store.Batch{ID: dap.BatchID{3}}
 	for i := range jobsTold {
 		name := fmt.Sprintf("job %d", i)
@@ -233,7 +233,7 @@ func (s *story) help(ctx context.Context, st store.Store) error {
 	})
 }
 
-func (s *story) release(ctx context.Context, st store.Store, who string, task *store.Task, rel *store.Release) error {
+func (s *story) release(ctx context.Context, st store.Engine, who string, task *store.Task, rel *store.Release) error {
 	rel.Build = func(sum *vdaf.AggShare, _ store.Frozen, noise []int64) ([]byte, *store.Kept, error) {
 		s.draws++
 		response := fmt.Sprintf("draw %d", s.draws)
@@ -265,7 +265,7 @@ func (s *story) rule() correlated.Series {
 }
 
 // correlate releases a batch of each of a few buckets, with noise that leans on the batches before.
-func (s *story) correlate(ctx context.Context, st store.Store) error {
+func (s *story) correlate(ctx context.Context, st store.Engine) error {
 	for round := range roundsTold {
 		bucket := dap.Time(40 + round)
 		name := fmt.Sprintf("round %d", round)

@@ -36,7 +36,7 @@ func (s *Store) countDamage(tx *database.Tx, log disk.LogID, d *segment.LogDamag
 	return err
 }
 
-// Damages implements [store.Store].
+// Damages implements [store.Watch].
 func (s *Store) Damages(ctx context.Context) (all []store.Damage, err error) {
 	err = s.view(ctx, "damages", func(tx *database.Tx) error {
 		all = nil
@@ -50,7 +50,7 @@ func (s *Store) Damages(ctx context.Context) (all []store.Damage, err error) {
 	return all, err
 }
 
-// ForgetDamage implements [store.Store].
+// ForgetDamage implements [store.Embedded].
 func (s *Store) ForgetDamage(ctx context.Context, file string) error {
 	return s.update(ctx, "forget-damage", func(tx *database.Tx) error {
 		_, err := tx.Exec("forget-damage", file)

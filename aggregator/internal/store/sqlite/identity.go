@@ -28,7 +28,6 @@ type origin struct {
 	record *record.Record
 	fresh  bool      // nothing was ever taken
 	marked time.Time // when the record was written last
-	keys   bool      // HPKE keys were made by themselves, ever
 	opened bool      // the record says that this life has the store
 }
 
@@ -182,7 +181,7 @@ func (s *Store) identify(tx *database.Tx, resourceKey []byte) error {
 	var role int
 	var party string
 	var id []byte
-	found, err := tx.One("identity", nil, &s.key, &id, &role, &party, &s.id.keys)
+	found, err := tx.One("identity", nil, &s.key, &id, &role, &party)
 	if err != nil {
 		return err
 	}

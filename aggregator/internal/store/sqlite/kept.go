@@ -12,7 +12,7 @@ import (
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
-// Kept implements [store.Store].
+// Kept implements [store.Releases].
 func (s *Store) Kept(ctx context.Context, kind store.Kind, id dap.TaskID, resource string) (k *store.Kept, err error) {
 	t, err := s.live(id)
 	if err != nil {
@@ -51,7 +51,7 @@ func keep(tx *database.Tx, r *resourceRow, k *store.Kept) error {
 	return err
 }
 
-// Reseal implements [store.Store].
+// Reseal implements [store.Releases].
 func (s *Store) Reseal(ctx context.Context, in *store.Reseal) error {
 	t, err := s.live(in.Task)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Store) Reseal(ctx context.Context, in *store.Reseal) error {
 	})
 }
 
-// Shares implements [store.Store].
+// Shares implements [store.Watch].
 func (s *Store) Shares(ctx context.Context, id dap.TaskID) (kept, resealed uint64, err error) {
 	t, err := s.task(id)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Store) Shares(ctx context.Context, id dap.TaskID) (kept, resealed uint6
 	return kept, resealed, err
 }
 
-// KeptUnder implements [store.Store].
+// KeptUnder implements [store.Releases].
 func (s *Store) KeptUnder(ctx context.Context, serial uint64) (n uint64, err error) {
 	err = s.view(ctx, "kept-under", func(tx *database.Tx) error {
 		_, err := tx.One("kept-under", []any{serial}, &n)

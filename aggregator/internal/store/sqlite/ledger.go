@@ -76,79 +76,31 @@ func (t *task) lastRelease(tx *database.Tx) (position uint64, chain releases.Dig
 	return position, releases.Digest(sum), nil
 }
 
-// Ledger implements [store.Store].
+// Ledger implements [store.Releases].
 func (s *Store) Ledger(ctx context.Context, id dap.TaskID) (l store.Ledger, err error) {
 	t, err := s.task(id)
 	if err != nil {
 		return l, err
 	}
 	err = s.view(ctx, "ledger", func(tx *database.Tx) error {
-		if l.Length, l.Chain, err = t.lastRelease(tx); err != nil {
-			return err
-		}
-		if known := t.ledger.Load(); known != nil && known.Length == l.Length {
-			l.Batches = known.Batches
-			return nil
-		}
-		l.Batches, err = t.releasedBatches(tx)
+		l.Length, l.Chain, err = t.lastRelease(tx)
 		return err
 	})
-	if err != nil {
-		return store.Ledger{}, err
-	}
-	t.ledger.Store(&l) // rows are never changed, so what is known of a length stays true
-	return l, nil
+	return l, err
 }
 
-// releasedBatches digests which batches of the task were released.
-func (t *task) releasedBatches(tx *database.Tx) (releases.Digest, error) {
-	batches := releases.NewBatches(t.ID)
-	statement := "released-intervals"
-	if t.Mode == dap.LeaderSelected {
-		statement = "released-ids"
-	}
-	err := tx.Each(statement, []any{t.row}, func(r database.Row) (err error) {
-		var sp span
-		var id, checksum []byte
-		var count uint64
-		if t.Mode == dap.LeaderSelected {
-			err = r.Scan(&id, &count, &checksum)
-		} else {
-			err = r.Scan(&sp.first, &sp.last, &count, &checksum)
-		}
-		if err == nil {
-			batches.Add(batchOfRow(sp, id), count, dap.Checksum(checksum))
-		}
-		return err
-	})
-	return batches.Sum(), err
-}
-
-// LedgerAt implements [store.Store].
+// LedgerAt implements [store.Releases].
 func (s *Store) LedgerAt(ctx context.Context, id dap.TaskID, length uint64) (chain releases.Digest, err error) {
-	if length == 0 {
-		_, err := s.task(id)
+	t, err := s.task(id)
+	if err != nil || length == 0 {
 		return releases.Begin(id), err
 	}
-	r, before, err := s.Entry(ctx, id, length)
-	if err != nil {
-		return chain, err
-	}
-	return before.Next(&r), nil
-}
-
-// Entry implements [store.Store].
-func (s *Store) Entry(ctx context.Context, id dap.TaskID, length uint64) (r releases.Release, before releases.Digest, err error) {
-	t, err := s.task(id)
-	if err != nil {
-		return r, before, err
-	}
 	err = s.view(ctx, "ledger-entry", func(tx *database.Tx) error {
-		var chain releases.Digest
+		var r releases.Release
 		if r, chain, err = t.entry(tx, length); err != nil {
 			return err
 		}
-		before = releases.Begin(id)
+		before := releases.Begin(id)
 		if length > 1 {
 			if _, before, err = t.entry(tx, length-1); err != nil {
 				return err
@@ -159,7 +111,7 @@ func (s *Store) Entry(ctx context.Context, id dap.TaskID, length uint64) (r rele
 		}
 		return nil
 	})
-	return r, before, err
+	return chain, err
 }
 
 // entry reads a row of the ledger, and the chain up to it.
@@ -178,13 +130,4 @@ func (t *task) entry(tx *database.Tx, position uint64) (r releases.Release, chai
 	}
 	r.Batch, r.Answer = batchOfRow(sp, id), [32]byte(answer)
 	return r, releases.Digest(sum), nil
-}
-
-// Released implements [store.Store].
-func (s *Store) Released(ctx context.Context) (length uint64, total [32]byte, err error) {
-	err = s.view(ctx, "ledger", func(tx *database.Tx) error {
-		length, total, err = lastRelease(tx)
-		return err
-	})
-	return length, total, err
 }

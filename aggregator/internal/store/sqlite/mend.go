@@ -58,12 +58,17 @@ func told(set []segment.Damage) store.Damaged {
 	return out
 }
 
-// Damaged implements [store.Store].
-func (s *Store) Damaged(id dap.TaskID) (out []store.Damaged) {
+// Damaged implements [store.Replay].
+func (s *Store) Damaged(_ context.Context, id dap.TaskID) ([]store.Damaged, error) {
 	t, err := s.task(id)
 	if err != nil {
-		return nil
+		return nil, err
 	}
+	return s.known(t), nil
+}
+
+// known is the damage that was met in a task's runs.
+func (s *Store) known(t *task) (out []store.Damaged) {
 	s.replay.mu.Lock()
 	defer s.replay.mu.Unlock()
 	for _, set := range damages(s.replay.damaged[t.row]) {
@@ -72,28 +77,28 @@ func (s *Store) Damaged(id dap.TaskID) (out []store.Damaged) {
 	return out
 }
 
-// CheckReplay implements [store.Store].
-func (s *Store) CheckReplay(ctx context.Context, id dap.TaskID) error {
+// CheckReplay implements [store.Replay].
+func (s *Store) CheckReplay(ctx context.Context, id dap.TaskID) ([]store.Damaged, error) {
 	t, err := s.task(id)
 	if err != nil || t.isRetired() {
-		return err
+		return nil, err
 	}
 	b, release, err := s.acquire(ctx, t.row)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer release()
 	err = b.Recheck()
 	s.replay.note(t.row, b.Runs)
-	return err
+	return s.known(t), err
 }
 
-// Aggregated implements [store.Store].
+// Aggregated implements [store.Replay].
 func (s *Store) Aggregated(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error) {
 	return s.lookUp(ctx, task, ids, (*segment.Runs).Known)
 }
 
-// AggregatedIDs implements [store.Store].
+// AggregatedIDs implements [store.Replay].
 func (s *Store) AggregatedIDs(ctx context.Context, task dap.TaskID, low, high dap.ReportID, n int) ([]dap.ReportID, error) {
 	t, err := s.live(task)
 	if err != nil {
@@ -112,7 +117,7 @@ func (s *Store) AggregatedIDs(ctx context.Context, task dap.TaskID, low, high da
 	return out, err
 }
 
-// Mend implements [store.Store]. One file is written anew, and its SHA-256 proves it.
+// Mend implements [store.Replay]. One file is written anew, and its SHA-256 proves it.
 // Several of which nobody knows which id was in which become one, which the sum of their
 // digests proves.
 func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []dap.ReportID) error {
@@ -163,7 +168,7 @@ func (s *Store) rewrite(ctx context.Context, t *task, b *openTask, d segment.Dam
 	return s.Hurry(ctx, t.ID)
 }
 
-// Hurry implements [store.Store].
+// Hurry implements [store.Leader].
 func (s *Store) Hurry(ctx context.Context, task dap.TaskID) error {
 	t, err := s.task(task)
 	if err != nil {
@@ -219,7 +224,7 @@ func (s *Store) renew(ctx context.Context, t *task, b *openTask, set []segment.D
 	return nil
 }
 
-// Sent implements [store.Store].
+// Sent implements [store.Leader].
 func (s *Store) Sent(ctx context.Context, task dap.TaskID) (out []store.InFlight, err error) {
 	t, err := s.task(task)
 	if err != nil {
@@ -243,7 +248,7 @@ func (s *Store) Sent(ctx context.Context, task dap.TaskID) (out []store.InFlight
 // answersAtOnce bounds the responses that are in memory together.
 const answersAtOnce = 64
 
-// Answers implements [store.Store].
+// Answers implements [store.Helper].
 func (s *Store) Answers(ctx context.Context, task dap.TaskID, fn func(response []byte) error) error {
 	t, err := s.task(task)
 	if err != nil {

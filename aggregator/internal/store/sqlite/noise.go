@@ -92,7 +92,7 @@ func (t *task) next(tx *database.Tx, s *store.Series, sel store.Selection) (x se
 	return x, nil
 }
 
-// Order implements [store.Store].
+// Order implements [store.Releases].
 func (s *Store) Order(ctx context.Context, id dap.TaskID, ser *store.Series, sel store.Selection) error {
 	t, err := s.task(id)
 	if err != nil {

@@ -18,7 +18,7 @@ func (t *task) name(sp span, id []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(sp.last))
 }
 
-// ReleasesAfter implements [store.Store].
+// ReleasesAfter implements [store.Releases].
 func (s *Store) ReleasesAfter(ctx context.Context, task dap.TaskID, after int64, n int) (out []store.Released, err error) {
 	t, err := s.task(task)
 	if err != nil || n <= 0 {
@@ -41,7 +41,7 @@ func (s *Store) ReleasesAfter(ctx context.Context, task dap.TaskID, after int64,
 	return out, err
 }
 
-// Frozen implements [store.Store].
+// Frozen implements [store.Releases].
 func (s *Store) Frozen(ctx context.Context, task dap.TaskID) (out []store.Released, err error) {
 	t, err := s.task(task)
 	if err != nil {

@@ -312,7 +312,7 @@ func (s *Store) mergeOnce(ctx context.Context, task int64, b *openTask, plan *se
 	return segment.Remove(s.opt.FS, names(plan.Runs)...)
 }
 
-// Seen implements [store.Store].
+// Seen implements [store.Leader].
 func (s *Store) Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error) {
 	return s.lookUp(ctx, task, ids, (*segment.Runs).FilterNew)
 }

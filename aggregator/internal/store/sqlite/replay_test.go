@@ -25,7 +25,7 @@ func spreadID(n int) (id dap.ReportID) {
 
 // many commits reports first to last, the times of which are as at says, to one batch;
 // its share is that of nothing.
-func many(tb testing.TB, st store.Store, task *store.Task, batch store.Batch, first, last int, at func(n int) dap.Time) (kept int) {
+func many(tb testing.TB, st store.Engine, task *store.Task, batch store.Batch, first, last int, at func(n int) dap.Time) (kept int) {
 	tb.Helper()
 	ctx := context.Background()
 	c := &store.Commit{Task: task.ID, Batches: []store.Batch{batch}}

@@ -151,7 +151,7 @@ func identity(id string, body []byte) [sha256.Size]byte {
 	return sha256.Sum256(append([]byte(id), digest[:]...))
 }
 
-// Create implements [store.Store].
+// Create implements [store.Resources].
 func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id string, body []byte, keep bool,
 	sel *store.Selection, now time.Time) (out *store.Resource, made bool, err error) {
 	t, err := s.live(task)
@@ -243,7 +243,7 @@ func (t *task) refuseOverlap(tx *database.Tx, sel store.Selection) error {
 	return nil
 }
 
-// Resource implements [store.Store].
+// Resource implements [store.Resources].
 func (s *Store) Resource(ctx context.Context, kind store.Kind, task dap.TaskID, id string) (out *store.Resource, err error) {
 	t, err := s.live(task)
 	if err != nil {
@@ -259,7 +259,7 @@ func (s *Store) Resource(ctx context.Context, kind store.Kind, task dap.TaskID, 
 	return out, err
 }
 
-// PendingResources implements [store.Store].
+// PendingResources implements [store.Resources].
 func (s *Store) PendingResources(ctx context.Context, kind store.Kind, n int) (out []*store.Resource, err error) {
 	type name struct {
 		task int64
@@ -288,12 +288,12 @@ func (s *Store) PendingResources(ctx context.Context, kind store.Kind, n int) (o
 	return out, err
 }
 
-// Delete implements [store.Store].
+// Delete implements [store.Resources].
 func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id string) error {
 	return s.drop(ctx, kind, task, id, false)
 }
 
-// Withdraw implements [store.Store].
+// Withdraw implements [store.Leader].
 func (s *Store) Withdraw(ctx context.Context, task dap.TaskID, id string) error {
 	return s.drop(ctx, store.KindCollection, task, id, true)
 }
@@ -347,7 +347,7 @@ func (s *Store) drop(ctx context.Context, kind store.Kind, task dap.TaskID, id s
 // a leader has as many collections under way, and asks again where its request is gone.
 const keptRefusals = 64
 
-// Fail implements [store.Store].
+// Fail implements [store.Resources].
 func (s *Store) Fail(ctx context.Context, in *store.Resource, p *dap.Problem) error {
 	t, err := s.live(in.Task)
 	if err != nil {
@@ -396,7 +396,7 @@ func (s *Store) Fail(ctx context.Context, in *store.Resource, p *dap.Problem) er
 	return nil
 }
 
-// CommitJob implements [store.Store].
+// CommitJob implements [store.Helper].
 func (s *Store) CommitJob(ctx context.Context, in *store.Resource, c *store.Commit,
 	reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error) {
 	t, err := s.live(in.Task)
@@ -434,7 +434,7 @@ func (s *Store) CommitJob(ctx context.Context, in *store.Resource, c *store.Comm
 	return response, nil
 }
 
-// Advance implements [store.Store].
+// Advance implements [store.Helper].
 func (s *Store) Advance(ctx context.Context, in *store.Resource, step uint16, digest [32]byte, c *store.Commit,
 	reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error) {
 	t, err := s.live(in.Task)

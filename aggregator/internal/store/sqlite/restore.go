@@ -13,15 +13,6 @@ import (
 // what the backup knows nothing of. VDAFs are not needed.
 type Restoring struct{ Tasks []*store.Task }
 
-// ClosedIn implements [store.Store].
-func (s *Store) ClosedIn(id dap.TaskID) uint32 {
-	t, err := s.task(id)
-	if err != nil {
-		return 0
-	}
-	return t.closedIn
-}
-
 // closeAll is the part of Open that ends a restore. The ledger of each task stays, and so
 // do the answers to finished collections; waiting reports cannot be opened any more, and
 // count as dropped.

@@ -26,13 +26,16 @@ func (t *task) isRetired() bool {
 	return t.retired
 }
 
-// Retired implements [store.Store].
-func (s *Store) Retired(id dap.TaskID) bool {
+// TaskState implements [store.Tasks]. It is never stale.
+func (s *Store) TaskState(_ context.Context, id dap.TaskID) (state store.TaskState, err error) {
 	t, err := s.task(id)
-	return err == nil && t.isRetired()
+	if err != nil {
+		return state, err
+	}
+	return store.TaskState{Retired: t.isRetired(), ClosedIn: t.closedIn}, nil
 }
 
-// Retire implements [store.Store].
+// Retire implements [store.Tasks].
 func (s *Store) Retire(ctx context.Context, id dap.TaskID, now time.Time) error {
 	t, err := s.task(id)
 	if err != nil {
@@ -60,7 +63,7 @@ func (s *Store) Retire(ctx context.Context, id dap.TaskID, now time.Time) error 
 	return nil
 }
 
-// Sweep implements [store.Store].
+// Sweep implements [store.Tasks].
 func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err error) {
 	t, err := s.task(id)
 	switch {

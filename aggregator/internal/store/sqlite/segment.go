@@ -127,7 +127,7 @@ func (t *task) putSegment(tx *database.Tx, m segment.Meta) (queued bool, err err
 	return err == nil, err
 }
 
-// ForgetLog implements [segment.Forgetter].
+// ForgetLog implements [segment.Committer].
 func (s *Store) ForgetLog(ctx context.Context, log disk.LogID) error {
 	return s.update(ctx, "forget-log", func(tx *database.Tx) error {
 		_, err := tx.Exec("forget-log", log[:])
@@ -144,7 +144,7 @@ func reject(tx *database.Tx, t *task, code dap.ReportError, reports uint64) erro
 	return err
 }
 
-// ClaimSegments implements [store.Store].
+// ClaimSegments implements [store.Leader].
 func (s *Store) ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int, except ...dap.TaskID) (jobs []*store.SegmentJob, err error) {
 	if n <= 0 {
 		return nil, nil
@@ -337,7 +337,7 @@ func (l *leased) dropAnswers(tx *database.Tx) error {
 	return err
 }
 
-// SaveSent implements [store.Store].
+// SaveSent implements [store.Leader].
 func (s *Store) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.Sent, expires time.Time) error {
 	if n := (j.Segment.Count + 7) / 8; len(sent.Accepted) != n {
 		return fmt.Errorf("store: save-sent: bitmap of %d bytes, want %d", len(sent.Accepted), n)
@@ -378,7 +378,7 @@ func (s *Store) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.S
 	return err
 }
 
-// Shared implements [store.Store].
+// Shared implements [store.Leader].
 func (s *Store) Shared(ctx context.Context, j *store.SegmentJob, location string) (found bool, err error) {
 	err = s.view(ctx, "shared-job", func(tx *database.Tx) error {
 		l, err := fence(tx, j)
@@ -398,7 +398,7 @@ func shared(tx *database.Tx, l leased, location string) (bool, error) {
 	return tx.One("shared-job", []any{l.task, location, l.id}, &one)
 }
 
-// RetrySegment implements [store.Store].
+// RetrySegment implements [store.Leader].
 func (s *Store) RetrySegment(ctx context.Context, j *store.SegmentJob, after time.Time, why string) error {
 	return s.update(ctx, "retry-segment", func(tx *database.Tx) error {
 		l, err := fence(tx, j)
@@ -410,7 +410,7 @@ func (s *Store) RetrySegment(ctx context.Context, j *store.SegmentJob, after tim
 	})
 }
 
-// Quarantine implements [store.Store].
+// Quarantine implements [store.Leader].
 func (s *Store) Quarantine(ctx context.Context, j *store.SegmentJob, code dap.ReportError, why string) error {
 	if code == 0 {
 		return errors.New("store: quarantine: no code")

@@ -100,7 +100,7 @@ func (o *Options) Validate() error {
 	return errors.Join(disk.CheckName(o.File), disk.CheckName(o.Runs))
 }
 
-// Store is the embedded engine. Its methods are documented at [store.Store].
+// Store is the embedded engine. Its methods are documented at [store.Engine].
 type Store struct {
 	opt    Options
 	db     *database.DB
@@ -118,7 +118,10 @@ type Store struct {
 	rows      map[int64]*task
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Engine   = (*Store)(nil)
+	_ store.Embedded = (*Store)(nil)
+)
 
 // task is what the engine keeps in memory of a task.
 type task struct {
@@ -133,11 +136,10 @@ type task struct {
 	closed []span         // time-interval: what was released; disjoint, ascending
 	holds  map[int64]hold // time-interval: by row of the resource
 
-	closedIn uint32      // written in Open; see [Store.ClosedIn]
+	closedIn uint32      // written in Open; see [store.TaskState]
 	retired  bool        // written with gate held alone, too
 	swept    atomic.Bool // nothing is left to sweep
 
-	ledger atomic.Pointer[store.Ledger] // as it was asked for last
 }
 
 // span is an interval of time with both ends included, clamped to what a row can hold.
@@ -346,7 +348,7 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 	})
 }
 
-// Close implements [store.Store].
+// Close implements [store.Engine].
 func (s *Store) Close() error {
 	s.replay.close()
 	var errs []error
@@ -364,14 +366,19 @@ func (s *Store) Close() error {
 // below that they fail with [store.ErrNoRoom].
 func (s *Store) KeepFree(bytes int64) { s.db.KeepFree(bytes) }
 
-// KeysWereMade says whether [Store.NoteKeys] was called, ever.
-func (s *Store) KeysWereMade() bool { return s.id.keys }
+// KeysWereMade implements [store.Engine].
+func (s *Store) KeysWereMade(ctx context.Context) (made bool, err error) {
+	err = s.view(ctx, "keys-made", func(tx *database.Tx) error {
+		_, err := tx.One("keys-made", nil, &made)
+		return err
+	})
+	return made, err
+}
 
-// NoteKeys remembers that the aggregator makes its HPKE keys by itself, so that a key
-// directory without them is damage.
+// NoteKeys implements [store.Engine].
 func (s *Store) NoteKeys(ctx context.Context) error {
-	if s.id.keys {
-		return nil
+	if made, err := s.KeysWereMade(ctx); made || err != nil {
+		return err
 	}
 	return s.update(ctx, "note-keys", func(tx *database.Tx) error {
 		_, err := tx.Exec("note-keys")
@@ -429,7 +436,7 @@ func (s *Store) taskByRow(row int64) *task {
 	return s.rows[row]
 }
 
-// PutTask implements [store.Store].
+// PutTask implements [store.Tasks].
 func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 	if in.VDAF == nil {
 		return errors.New("store: put task: VDAF is required")
@@ -463,7 +470,7 @@ func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 	return nil
 }
 
-// Tasks implements [store.Store].
+// Tasks implements [store.Tasks].
 func (s *Store) Tasks(context.Context) ([]dap.TaskID, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -475,7 +482,7 @@ func (s *Store) Tasks(context.Context) ([]dap.TaskID, error) {
 	return ids, nil
 }
 
-// BatchState implements [store.Store].
+// BatchState implements [store.Leader].
 func (s *Store) BatchState(ctx context.Context, id dap.TaskID, b store.Batch) (state store.BatchState, err error) {
 	t, err := s.task(id)
 	if err != nil {

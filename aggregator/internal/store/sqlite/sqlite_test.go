@@ -33,7 +33,7 @@ func newHarness(seed uint64) *harness {
 func (h *harness) FS() disk.FS                  { return h.mem }
 func (h *harness) Failpoints() *disk.Failpoints { return h.fail }
 
-func (h *harness) Open(t *testing.T) store.Store {
+func (h *harness) Open(t *testing.T) store.Engine {
 	t.Helper()
 	o := options(h.mem, h.fail)
 	o.MaxRuns = h.maxRuns

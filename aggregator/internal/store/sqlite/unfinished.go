@@ -7,7 +7,7 @@ import (
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
-// UnfinishedJobs implements [store.Store].
+// UnfinishedJobs implements [store.Helper].
 func (s *Store) UnfinishedJobs(ctx context.Context, before time.Time) (n uint64, err error) {
 	err = s.view(ctx, "unfinished-jobs", func(tx *database.Tx) error {
 		_, err := tx.One("unfinished-jobs", []any{before.UnixNano()}, &n)

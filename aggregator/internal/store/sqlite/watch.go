@@ -13,7 +13,7 @@ import (
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
-// AddRefused implements [store.Store].
+// AddRefused implements [store.Leader].
 func (s *Store) AddRefused(ctx context.Context, task dap.TaskID, refused map[dap.ReportError]uint64) error {
 	t, err := s.task(task)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Store) AddRefused(ctx context.Context, task dap.TaskID, refused map[dap
 	})
 }
 
-// Counts implements [store.Store].
+// Counts implements [store.Watch].
 func (s *Store) Counts(ctx context.Context, task dap.TaskID) (c *store.Counts, err error) {
 	t, err := s.task(task)
 	if err != nil {
@@ -70,7 +70,7 @@ func (t *task) counts(tx *database.Tx) (*store.Counts, error) {
 	return c, err
 }
 
-// Batches implements [store.Store]: the newest first.
+// Batches implements [store.Watch]: the newest first.
 func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []store.BatchStatus, err error) {
 	t, err := s.task(task)
 	if err != nil || n <= 0 {
@@ -125,7 +125,7 @@ func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []stor
 	return out[:min(n, len(out))], nil
 }
 
-// Stuck implements [store.Store].
+// Stuck implements [store.Watch].
 func (s *Store) Stuck(ctx context.Context, task dap.TaskID) (out []store.Stuck, err error) {
 	t, err := s.task(task)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *Store) Stuck(ctx context.Context, task dap.TaskID) (out []store.Stuck, 
 	return out, err
 }
 
-// Levels implements [store.Store].
+// Levels implements [store.Leader].
 func (s *Store) Levels(ctx context.Context) (l store.Levels, err error) {
 	err = s.view(ctx, "levels", func(tx *database.Tx) error {
 		var came int64
@@ -163,7 +163,7 @@ func (s *Store) Levels(ctx context.Context) (l store.Levels, err error) {
 	return l, err
 }
 
-// LiveFiles implements [store.Store].
+// LiveFiles implements [store.Files].
 func (s *Store) LiveFiles(ctx context.Context) (names []string, err error) {
 	err = s.view(ctx, "live-files", func(tx *database.Tx) error {
 		names = nil

@@ -1,4 +1,4 @@
-// Package storetest is the conformance suite that every engine of [store.Store] is run through.
+// Package storetest is the conformance suite that every engine of [store.Engine] is run through.
 //
 // Its reports are unique: report n adds 1 to element n of the aggregate, so that any element above one is a proven
 // double count, and any element below one a loss.
@@ -27,7 +27,7 @@ import (
 // A Harness is one store of the engine under test, empty at first. All that it needs is its own and ends with the test.
 type Harness interface {
 	// Open opens the store, or opens it again after Close or [store.ErrUnknown]; one at a time.
-	Open(t *testing.T) store.Store
+	Open(t *testing.T) store.Engine
 	// FS is where segments and logs lie.
 	FS() disk.FS
 	// Failpoints are those of the store.
@@ -80,7 +80,7 @@ func Task(t testing.TB, mode dap.BatchMode, seed byte) *store.Task {
 type World struct {
 	t      testing.TB
 	h      Harness
-	Store  store.Store
+	Store  store.Engine
 	inbox  *segment.Inbox
 	sorter *segment.Sorter
 	tasks  []*store.Task

@@ -61,12 +61,6 @@ SELECT first, last, batch_id, count, answer, chain FROM release WHERE task = ?1 
 -- name: total-at
 SELECT total FROM release WHERE seq = ?1
 
--- name: released-intervals
-SELECT first, last, count, checksum FROM release WHERE task = ?1 AND first IS NOT NULL ORDER BY first
-
--- name: released-ids
-SELECT batch_id, count, checksum FROM release WHERE task = ?1 AND batch_id IS NOT NULL ORDER BY batch_id
-
 -- name: put-run
 INSERT INTO run (task, low, high, name, ids, size, sum, digest) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 

@@ -2,13 +2,16 @@
 INSERT INTO identity (only, resource_key, store_id, role, party) VALUES (1, ?1, ?2, ?3, ?4) ON CONFLICT (only) DO NOTHING
 
 -- name: identity
-SELECT resource_key, store_id, role, party, keys FROM identity
+SELECT resource_key, store_id, role, party FROM identity
 
 -- name: age
 SELECT epoch, age FROM identity
 
 -- name: grow
 UPDATE identity SET age = age + 1
+
+-- name: keys-made
+SELECT keys FROM identity
 
 -- name: note-keys
 UPDATE identity SET keys = 1
