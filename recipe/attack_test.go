@@ -69,7 +69,7 @@ func TestCountAttack(t *testing.T) {
 	for _, dummies := range []Rational{{Num: 1, Den: 2}, {Num: 1, Den: 3}} {
 		r.Dummies = &Dummies{Rate: dummies, Senders: n + 1}
 		for _, delta := range []Decimal{{1, 1}, {3, 2}, {1, 2}} {
-			l, _, err := account.LossIn(r, account.Situation{Servers: 1, Hidden: true}, delta, 1, release.AddRemove)
+			l, _, err := account.LossIn(r, Situation{Servers: 1, Hidden: true}, delta, 1, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestCountAttack(t *testing.T) {
 			}
 		}
 	}
-	naive, _, err := account.LossIn(r, account.Situation{Servers: 1, Hidden: true, Free: true}, Decimal{3, 2}, 1, release.AddRemove)
+	naive, _, err := account.LossIn(r, Situation{Servers: 1, Hidden: true, Free: true}, Decimal{3, 2}, 1, release.AddRemove)
 	if err != nil {
 		t.Fatal(err)
 	}

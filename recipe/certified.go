@@ -6,7 +6,6 @@ import (
 	"math/big"
 
 	"github.com/starling-agg/starling/dp/certificate"
-	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
@@ -28,21 +27,21 @@ func (b certified) Prove(r *Recipe) (Proof, error) {
 	if !ok && !r.Exact() {
 		return nil, &InvalidError{"claim", "is missing although noise is added: state epsilon and delta"}
 	}
-	releases, err := r.Releases()
+	statements, err := r.Statements()
 	if err != nil {
 		return nil, err
 	}
-	proofs, err := splitCertificate(b, len(releases))
+	proofs, err := splitCertificate(b, len(statements))
 	if err != nil {
 		return nil, err
 	}
 	p := &certifiedProof{recipe: r, claim: claim}
 	most := claim.Epsilon.Rat()
-	if p.first, err = releases[0].check(proofs[0], claim, most); err != nil {
+	if p.first, err = statements[0].check(proofs[0], claim, most); err != nil {
 		return nil, err
 	}
-	if len(releases) > 1 && len(proofs[1]) > 0 {
-		if p.second, err = releases[1].check(proofs[1], claim, nil); err != nil {
+	if len(statements) > 1 && len(proofs[1]) > 0 {
+		if p.second, err = statements[1].check(proofs[1], claim, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -63,7 +62,7 @@ func (r *Recipe) CheckCertificate(b []byte) (Loss, error) {
 
 // A line is one proof that was checked.
 type line struct {
-	Release
+	Statement
 	claimed certificate.Claim
 	proof   *certificate.Proof
 	alone   *certificate.Proof // of the release without what stands beside it; nil where nothing does
@@ -71,7 +70,7 @@ type line struct {
 
 // check returns the proof that b is, of an epsilon that is at most most unless that is
 // nil.
-func (w Release) check(b []byte, claim ApproxDP, most *big.Rat) (*line, error) {
+func (w Statement) check(b []byte, claim ApproxDP, most *big.Rat) (*line, error) {
 	var c certificate.Certificate
 	if err := c.UnmarshalBinary(b); err != nil {
 		return nil, &CertificateError{"cannot be read", err}
@@ -80,12 +79,12 @@ func (w Release) check(b []byte, claim ApproxDP, most *big.Rat) (*line, error) {
 	if most == nil {
 		most = new(big.Rat).SetUint64(1 << 62)
 	}
-	most = new(big.Rat).Sub(most, new(big.Rat).SetFloat64(w.More))
+	most = new(big.Rat).Sub(most, new(big.Rat).SetFloat64(w.More()))
 	switch {
 	case c.Neighbours != w.Neighbours:
 		return nil, &CertificateError{"is about other neighbours", nil}
 	case !w.matches(c.Terms):
-		return nil, &CertificateError{fmt.Sprintf("is about %v, and the recipe releases %v", c.Terms, append([]release.Term{w.Term}, w.Beside()...)), nil}
+		return nil, &CertificateError{fmt.Sprintf("is about %v, and the recipe releases %v", c.Terms, w.Terms), nil}
 	case !atMost(c.Epsilon, most) || !atMost(c.Delta, left):
 		return nil, &CertificateError{fmt.Sprintf("proves epsilon %v and delta %v, the recipe claims %v and %v", c.Epsilon, c.Delta, claim.Epsilon,
 			claim.Delta), nil}
@@ -97,8 +96,8 @@ func (w Release) check(b []byte, claim ApproxDP, most *big.Rat) (*line, error) {
 	if err != nil {
 		return nil, &CertificateError{"does not hold", err}
 	}
-	l := &line{Release: w, claimed: c.Claim, proof: p}
-	if w.Watched > 0 {
+	l := &line{Statement: w, claimed: c.Claim, proof: p}
+	if len(w.Terms) > 1 {
 		alone := certificate.Certificate{Claim: c.Claim, Terms: c.Terms[:1]}
 		l.alone, _ = alone.Open() // nil where that is no formula
 	}
@@ -120,7 +119,7 @@ func (l *line) after(rounds uint32, delta Decimal) Loss {
 		part, whole := uint64(rounds), uint64(l.Rounds)
 		epsilon = l.proof.Epsilon(part, whole, left)
 		if l.alone != nil {
-			epsilon = min(epsilon, outward.Above(l.alone.Epsilon(part, whole, left)+float64(rounds)*l.Watched))
+			epsilon = min(epsilon, outward.Above(l.alone.Epsilon(part, whole, left)+float64(rounds)*l.Terms[1].Mu))
 		}
 		if left >= l.claimed.Delta { // fewer rounds cost no more than all
 			epsilon = min(epsilon, l.claimed.Epsilon)
@@ -129,8 +128,8 @@ func (l *line) after(rounds uint32, delta Decimal) Loss {
 	if math.IsInf(epsilon, 1) {
 		return NoPrivacy
 	}
-	if l.More > 0 {
-		epsilon = outward.Above(epsilon + l.More)
+	if more := l.More(); more > 0 {
+		epsilon = outward.Above(epsilon + more)
 	}
 	return Loss{epsilon, delta.Float()}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/big"
 
 	"golang.org/x/crypto/cryptobyte"
 
@@ -78,13 +77,10 @@ func (CorrelatedGaussian) AddsUp() bool { return true }
 // Stated is 0: what is stated is of draws over rounds.
 func (CorrelatedGaussian) Stated() float64 { return 0 }
 
-// certify is rho = distance^2 |c|^2/(2 variance): docs/proofs/correlated-noise.md.
-func (n CorrelatedGaussian) certify(w *Release, _ *Recipe, m movement, _ int) error {
-	norm := n.Norm2()
-	w.Rho = new(big.Rat).Mul(squared(m.shift, m.coordinates), norm.Rat())
-	w.Rho.Quo(w.Rho, new(big.Rat).Mul(n.Variance.Rat(), big.NewRat(2, 1)))
-	w.Family = release.FamilyZCDP
-	return nil
+// Sized is the noise with another variance.
+func (n CorrelatedGaussian) Sized(variance Rational) Noise {
+	n.Variance = variance
+	return n
 }
 
 // Stronger is the noise with a variance that is larger by the share, rounded up.

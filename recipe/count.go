@@ -50,5 +50,4 @@ func (Count) append(*cryptobyte.Builder)  {}
 func (Count) params() any                 { return nil }
 func (Count) validate(*validator)         {}
 func (q Count) withChunk() Query          { return q }
-func (Count) moved(uint64) movement       { return movement{coordinates: 1, shift: 1} }
 func (Count) spread(x, _ float64) float64 { return x }

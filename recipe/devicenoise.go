@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/vdaf/pine"
 )
@@ -81,39 +82,50 @@ func (z Gaussian) Proves(q Query) (bound, answer uint64, ok bool) {
 	return v.Bound, z.Clip, ok
 }
 
-func (z Gaussian) certify(w *Release, r *Recipe, claim ApproxDP) error {
-	q, ok := r.Query.(Vector)
-	if !ok {
-		return fmt.Errorf("%w of this randomizer", ErrNoCertificate)
-	}
-	cost, err := r.DeviceTail(z, q, r.Amplified(), false, claim.Delta.FloatDown())
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoCertificate, err)
-	}
-	w.Redrawn, w.More = cost.Spent, RedrawCost(float64(claim.Rounds)*-math.Log1p(-cost.Odds))
-	return w.rounded(z.Clip, z.Variance.Rat(), r.Draws(false))
+// sum is the sum of vectors, with the noise of a number of devices.
+func (z Gaussian) sum(q Vector, draws uint64) []release.Release {
+	return []release.Release{release.One(release.DiscreteGaussian{
+		Variance: z.Variance, Contribution: release.Ball(uint64(q.Dimension), float64(z.Clip)), Honest: int(draws), Rounded: true,
+	})}
 }
 
-// alone implements aloner: who sees a report sees that it is within the bound.
-func (z Gaussian) alone(w *Release, r *Recipe, claim ApproxDP) error {
+func (z Gaussian) round(r *Recipe, s Situation, delta float64) (Disclosure, error) {
 	q, ok := r.Query.(Vector)
 	if !ok {
-		return fmt.Errorf("%w of this randomizer", ErrNoCertificate)
+		return Disclosure{}, uncomputed(errNoVector)
+	}
+	cost, err := r.deviceTail(z, q, s, delta)
+	if err != nil {
+		return Disclosure{}, uncomputed(err)
+	}
+	return Disclosure{Releases: z.sum(q, r.Draws(s.Half)), Odds: cost.Odds, Redrawn: cost.Spent}, nil
+}
+
+// report implements [VectorRandomizer]: who sees a report sees that it is within the bound,
+// so that delta is divided by 1-b for a redraw of probability b, and nothing is added.
+func (z Gaussian) report(r *Recipe, delta float64) (Disclosure, error) {
+	q, ok := r.Query.(Vector)
+	if !ok {
+		return Disclosure{}, uncomputed(errNoVector)
 	}
 	odds, err := z.Redraws(q)
-	if err != nil || odds >= 1 {
-		return fmt.Errorf("%w of reports that are always drawn again", ErrNoCertificate)
+	if err == nil && odds >= 1 {
+		err = errors.New("reports are always drawn again")
 	}
-	w.Redrawn, w.More = RedrawCost(claim.Delta.FloatDown()*odds), RedrawCost(float64(claim.Rounds)*-math.Log1p(-odds))
-	return w.rounded(z.Clip, z.Variance.Rat(), 1)
+	if err != nil {
+		return Disclosure{}, uncomputed(err)
+	}
+	return Disclosure{Releases: z.sum(q, 1), Odds: odds, Redrawn: RedrawCost(delta * odds)}, nil
 }
+
+var errNoVector = errors.New("recipe: noise on no vector")
 
 // Noised clips, adds the device's noise, and draws again while the sum is longer than what is
 // proved.
 func (z Gaussian) Noised(q Query) (func(x []float64) ([]int64, error), error) {
 	v, ok := q.(Vector)
 	if !ok {
-		return nil, errors.New("recipe: noise on no vector")
+		return nil, errNoVector
 	}
 	sampler, err := z.Sampler()
 	if err != nil {
@@ -251,8 +263,8 @@ func (r *Recipe) Draws(half bool) uint64 {
 	return max(n, 2) - 1
 }
 
-// TailCost is what drawing again costs a round.
-type TailCost struct {
+// A tailCost is what drawing again costs a round.
+type tailCost struct {
 	Odds  float64 // that one device draws again
 	Spent float64 // of delta
 }
@@ -264,26 +276,25 @@ const redrawError = 1e-9
 // RedrawCost rounds up what redraws cost.
 func RedrawCost(cost float64) float64 { return outward.Widened(cost, redrawError) }
 
-// DeviceTail is theorem 1 of docs/proofs/device-noise.md, for one of the rounds that
-// share delta: hidden says whether it is not known who reports, and half that half of the
-// devices which the guarantee counts on are dishonest.
-func (r *Recipe) DeviceTail(z Gaussian, q Vector, hidden, half bool, delta float64) (TailCost, error) {
-	n := r.Draws(half)
+// deviceTail is theorem 1 of docs/proofs/device-noise.md, for one of the rounds that
+// share delta.
+func (r *Recipe) deviceTail(z Gaussian, q Vector, s Situation, delta float64) (tailCost, error) {
+	n := r.Draws(s.Half)
 	odds, err := z.Redraws(q)
 	if err != nil {
-		return TailCost{}, err
+		return tailCost{}, err
 	}
 	moved := z.Clip + (2*z.Clip+n-1)/n
 	if moved > pine.MaxBound {
-		return TailCost{}, errors.New("recipe: the clip is too large for so few reports")
+		return tailCost{}, errors.New("recipe: the clip is too large for so few reports")
 	}
 	away, err := pine.NoisyOdds(moved, int(q.Dimension), math.Sqrt(z.Variance.Float()), q.Bound)
 	if err != nil {
-		return TailCost{}, err
+		return tailCost{}, err
 	}
 	seen := away
-	if hidden {
+	if s.Hidden {
 		seen = away + odds // with coins, the onlooker may believe in either side of a mixture
 	}
-	return TailCost{odds, RedrawCost(float64(n) * (seen + delta*odds))}, nil
+	return tailCost{odds, RedrawCost(float64(n) * (seen + delta*odds))}, nil
 }

@@ -145,7 +145,7 @@ func TestDeviceNoiseHolds(t *testing.T) {
 		r.Randomizer, r.Noise, r.MinBatch = Gaussian{Rational{Num: c.sigma2, Den: 1}, c.clip}, NoNoise{}, c.batch
 		finite := 0
 		for _, delta := range []Decimal{{3, 1}, {1, 1}, {3, 2}, {1, 2}} {
-			l, _, err := account.LossIn(r, account.Situation{Servers: 1}, delta, 1, release.ReplaceOne)
+			l, _, err := account.LossIn(r, Situation{Servers: 1}, delta, 1, release.ReplaceOne)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +193,7 @@ func TestDeviceNoiseCharges(t *testing.T) {
 			t.Fatal(err)
 		}
 		delta := Decimal{1, 1}
-		l, _, err := account.LossIn(r, account.Situation{Servers: 1}, delta, 1, release.ReplaceOne)
+		l, _, err := account.LossIn(r, Situation{Servers: 1}, delta, 1, release.ReplaceOne)
 		if err != nil {
 			t.Fatal(err)
 		}

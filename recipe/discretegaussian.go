@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/big"
 
 	"golang.org/x/crypto/cryptobyte"
 
@@ -53,6 +52,9 @@ func (n DiscreteGaussian) append(b *cryptobyte.Builder) {
 func readDiscreteGaussian(d *decoder) Noise {
 	return DiscreteGaussian{Variance: d.rational("variance"), Share: NoiseShare(d.known("noise-share"))}
 }
+
+// unsizedGaussian is without a variance.
+var unsizedGaussian Noise = DiscreteGaussian{Share: DrawsAll}
 
 func (n DiscreteGaussian) params() any {
 	return map[string]string{"variance": n.Variance.String(), "share": nameOf("noise-share", uint16(n.Share))}
@@ -117,26 +119,10 @@ func (DiscreteGaussian) norm() int            { return 2 }
 func (DiscreteGaussian) AddsUp() bool      { return true }
 func (n DiscreteGaussian) Stated() float64 { return n.Variance.Float() }
 
-func (n DiscreteGaussian) certify(w *Release, _ *Recipe, m movement, honest int) error {
-	per, err := n.PerServer()
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoCertificate, err)
-	}
-	variance := per.Rat()
-	if m.ball && w.hidden {
-		return w.rounded(m.shift, variance, uint64(honest))
-	}
-	if m.ball { // rho = distance^2/(2 variance)
-		w.Rho = new(big.Rat).Quo(squared(m.shift, m.coordinates), variance.Mul(variance, big.NewRat(2*int64(honest), 1)))
-		w.Family = release.FamilyZCDP
-		return nil
-	}
-	w.Family, w.Num, w.Den, w.Shift = release.FamilyDiscreteGaussian, per.Num, per.Den, m.shift
-	w.Coordinates, w.Honest = m.coordinates, uint8(honest)
-	if variance.Cmp(big.NewRat(1, 1)) < 0 { // the checker counts coordinates as releases
-		w.Count, w.Coordinates = w.Count*m.coordinates, 1
-	}
-	return nil
+// Sized is the noise with another variance.
+func (n DiscreteGaussian) Sized(variance Rational) Noise {
+	n.Variance = variance
+	return n
 }
 
 // Stronger is the noise with a variance that is larger by the share, rounded up.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/big"
 
 	"golang.org/x/crypto/cryptobyte"
 
@@ -26,6 +25,9 @@ func (DiscreteLaplace) noise() uint8 { return tagDiscreteLaplace }
 func (n DiscreteLaplace) append(b *cryptobyte.Builder) { addRational(b, n.Scale) }
 
 func readDiscreteLaplace(d *decoder) Noise { return DiscreteLaplace{Scale: d.rational("scale")} }
+
+// unsizedLaplace is without a scale.
+var unsizedLaplace Noise = DiscreteLaplace{}
 
 func (n DiscreteLaplace) params() any { return map[string]string{"scale": n.Scale.String()} }
 
@@ -79,18 +81,10 @@ func (DiscreteLaplace) AddsUp() bool { return false }
 // Stated is that of continuous noise.
 func (n DiscreteLaplace) Stated() float64 { return 2 * n.Scale.Float() * n.Scale.Float() }
 
-func (n DiscreteLaplace) certify(w *Release, _ *Recipe, m movement, _ int) error {
-	switch {
-	case m.l1: // a response's loss, Max/Scale
-		w.Rho = new(big.Rat).Quo(new(big.Rat).SetInt(new(big.Int).SetUint64(m.shift)), n.Scale.Rat())
-		w.Family, w.Answers = release.FamilyResponse, 2
-	case m.ball:
-		return fmt.Errorf("%w of Laplace noise on vectors of bounded norm", ErrNoCertificate)
-	default:
-		w.Family, w.Num, w.Den, w.Shift = release.FamilyDiscreteLaplace, n.Scale.Num, n.Scale.Den, m.shift
-	}
-	w.Count *= m.coordinates
-	return nil
+// Sized is the noise with another scale.
+func (n DiscreteLaplace) Sized(scale Rational) Noise {
+	n.Scale = scale
+	return n
 }
 
 // Stronger is the noise with a scale that is larger by the share, rounded up.

@@ -84,5 +84,4 @@ func (q Histogram) withChunk() Query {
 	return q
 }
 
-func (Histogram) moved(times uint64) movement { return movement{coordinates: times, shift: 1} }
 func (Histogram) spread(x, _ float64) float64 { return x }

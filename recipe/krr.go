@@ -40,7 +40,9 @@ func (KRR) given(q Query) Query { return q }
 // Proves is false: a report is a bucket, as an answer is.
 func (KRR) Proves(Query) (bound, answer uint64, ok bool) { return 0, 0, false }
 
-func (z KRR) certify(w *Release, r *Recipe, _ ApproxDP) error { return w.shuffled(z, r) }
+func (z KRR) round(r *Recipe, s Situation, _ float64) (Disclosure, error) {
+	return r.shuffledReports(z, s)
+}
 
 func (KRR) counts(sums []int64) ([]int64, error) { return sums, nil }
 func (KRR) gaussian() Rational                   { return Rational{} }

@@ -105,12 +105,4 @@ func (q L1BoundSum) withChunk() Query {
 	return q
 }
 
-// moved is (1 or sqrt(2) Max)^2, and 1 or 2 responses: docs/proofs/bounded-totals.md.
-func (q L1BoundSum) moved(times uint64) movement {
-	if q.Length == 1 {
-		times = 1
-	}
-	return movement{coordinates: times, shift: q.Max, ball: true, l1: true}
-}
-
 func (q L1BoundSum) spread(x, _ float64) float64 { return x * q.Largest() }

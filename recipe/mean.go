@@ -54,5 +54,4 @@ func (q Mean) params() any { return map[string]uint64{"max": q.Max} }
 
 func (q Mean) validate(v *validator)       { v.between("query.max", q.Max, 1, MaxMeasurement) }
 func (q Mean) withChunk() Query            { return q }
-func (q Mean) moved(uint64) movement       { return movement{coordinates: 1, shift: q.Max} }
 func (q Mean) spread(x, _ float64) float64 { return x * q.Largest() }

@@ -67,10 +67,7 @@ func (q Multihot) VDAFConfig() dap.VDAFConfig {
 
 // Contribution is 1 in at most MaxWeight places.
 func (q Multihot) Contribution() release.Contribution {
-	if 2*q.MaxWeight >= uint64(q.Length) {
-		return release.Vector(uint64(q.Length), 1)
-	}
-	return release.MultiHot(q.MaxWeight)
+	return release.MultiHotOf(uint64(q.Length), q.MaxWeight)
 }
 
 func (Multihot) Largest() float64 { return 1 }
@@ -108,10 +105,6 @@ func (q Multihot) elements() uint64 { return uint64(q.Length) + uint64(bits.Len6
 func (q Multihot) withChunk() Query {
 	q.Chunk = chunk(q.Chunk, q.elements())
 	return q
-}
-
-func (q Multihot) moved(times uint64) movement {
-	return movement{coordinates: min(times*q.MaxWeight, uint64(q.Length)), shift: 1}
 }
 
 func (Multihot) spread(x, _ float64) float64 { return x }

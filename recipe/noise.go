@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"golang.org/x/crypto/cryptobyte"
 
@@ -29,6 +31,8 @@ type Noise interface {
 	Stated() float64
 	// Stronger is the same kind of noise with a parameter that is larger by a small share.
 	Stronger(share float64) (Noise, error)
+	// Sized is the same kind of noise with another parameter: its variance, or its scale.
+	Sized(parameter Rational) Noise
 	noise() uint8
 	append(b *cryptobyte.Builder)
 	// params are those of the JSON form, nil for none.
@@ -43,8 +47,6 @@ type Noise interface {
 	// norm is that of a difference between results which the noise hides, 1 or 2; 0 for no
 	// noise.
 	norm() int
-	// certify describes the noise of so many honest servers to the checker.
-	certify(w *Release, r *Recipe, m movement, honest int) error
 }
 
 // A Spread is how far noise strays.
@@ -75,11 +77,29 @@ func normalSpread(deviation float64) Spread { return Spread{deviation, Normal95 
 var noises = []struct {
 	tag  uint8
 	read func(d *decoder) Noise
+	none Noise // without a parameter; nil where a parameter is not all that is missing
 }{
-	{tagNoiseNone, func(*decoder) Noise { return NoNoise{} }},
-	{tagDiscreteGaussian, readDiscreteGaussian},
-	{tagDiscreteLaplace, readDiscreteLaplace},
-	{tagCorrelatedGaussian, readCorrelated},
+	{tagNoiseNone, func(*decoder) Noise { return NoNoise{} }, nil},
+	{tagDiscreteGaussian, readDiscreteGaussian, unsizedGaussian},
+	{tagDiscreteLaplace, readDiscreteLaplace, unsizedLaplace},
+	{tagCorrelatedGaussian, readCorrelated, nil},
+}
+
+// NoiseNamed returns noise of a kind, for [Noise.Sized]: discrete-gaussian, of which each
+// server draws all, or discrete-laplace.
+func NoiseNamed(name string) (Noise, error) {
+	var names []string
+	for _, n := range noises {
+		known := nameOf("noise", uint16(n.tag))
+		if n.none == nil {
+			continue
+		}
+		if known == name {
+			return n.none, nil
+		}
+		names = append(names, strconv.Quote(known))
+	}
+	return nil, &InvalidError{"noise", fmt.Sprintf("kind %q is not %s", name, strings.Join(names, " or "))}
 }
 
 func readNoise(tag uint8, d *decoder) (Noise, bool) {
@@ -109,6 +129,7 @@ func (NoNoise) String() string                  { return "none: results are exac
 func (NoNoise) Sampler() (noise.Sampler, error) { return noise.Zero{}, nil }
 func (NoNoise) Spread() Spread                  { return Spread{} }
 func (NoNoise) Stronger(float64) (Noise, error) { return NoNoise{}, nil }
+func (NoNoise) Sized(Rational) Noise            { return NoNoise{} }
 func (NoNoise) noise() uint8                    { return tagNoiseNone }
 func (NoNoise) append(*cryptobyte.Builder)      {}
 func (NoNoise) params() any                     { return nil }
@@ -125,10 +146,6 @@ func (NoNoise) Mechanism(release.Contribution, int) (release.Mechanism, error) {
 
 func (NoNoise) AddsUp() bool    { return true }
 func (NoNoise) Stated() float64 { return 0 }
-
-func (NoNoise) certify(*Release, *Recipe, movement, int) error {
-	return fmt.Errorf("%w of this noise", ErrNoCertificate)
-}
 
 // GaussianVariance returns the variance of Gaussian noise as the recipe states it: that of
 // the servers, or that of one device.

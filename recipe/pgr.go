@@ -102,7 +102,9 @@ func (z PGR) given(q Query) Query {
 // Proves is false: a report is one point, as an answer is one bucket.
 func (PGR) Proves(Query) (bound, answer uint64, ok bool) { return 0, 0, false }
 
-func (z PGR) certify(w *Release, r *Recipe, _ ApproxDP) error { return w.shuffled(z, r) }
+func (z PGR) round(r *Recipe, s Situation, _ float64) (Disclosure, error) {
+	return r.shuffledReports(z, s)
+}
 
 func (PGR) gaussian() Rational { return Rational{} }
 

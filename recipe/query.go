@@ -62,9 +62,6 @@ type Query interface {
 	validate(v *validator)
 	// withChunk fills in the chunk length of the proof that makes reports shortest.
 	withChunk() Query
-	// moved is by how much one report moves the sum that comes or goes, times 1, or replaces
-	// another, times 2.
-	moved(times uint64) movement
 	// spread bounds the variance that answers whose sum is x have beside their number.
 	spread(x, answers float64) float64
 }
@@ -173,12 +170,4 @@ func (r *Recipe) VDAFConfig() (dap.VDAFConfig, error) {
 		return nil, errors.New("recipe: the query is missing")
 	}
 	return r.Query.VDAFConfig(), nil
-}
-
-// A movement is by how much a report moves the sum: some coordinates, each by at most shift;
-// with ball together by no more than shift, if the squared distance is shift^2 coordinates.
-// l1: the numbers of a report add up to at most shift.
-type movement struct {
-	coordinates, shift uint64
-	ball, l1           bool
 }

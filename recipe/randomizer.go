@@ -29,8 +29,9 @@ type Randomizer interface {
 	// and the most that an answer has of it before it is randomized; false where these are
 	// the same.
 	Proves(q Query) (bound, answer uint64, ok bool)
-	// certify describes the reports to the checker.
-	certify(w *Release, r *Recipe, claim ApproxDP) error
+	// round is what a round tells of which all reports are counted: one of those that share
+	// delta.
+	round(r *Recipe, s Situation, delta float64) (Disclosure, error)
 	// gaussian is the variance of Gaussian noise of one device, 0/0 for none.
 	gaussian() Rational
 	// counts turns sums of what was sent into one for each place of an answer.
@@ -62,6 +63,8 @@ type VectorRandomizer interface {
 	// Noised returns what makes of a vector of the query's length whole numbers with noise, in
 	// the query's units.
 	Noised(q Query) (func(x []float64) ([]int64, error), error)
+	// report is what one report tells who reads it.
+	report(r *Recipe, delta float64) (Disclosure, error)
 }
 
 // NoPlace is that of a device without an answer.
@@ -131,8 +134,10 @@ func (NoRandomizer) gaussian() Rational                           { return Ratio
 func (NoRandomizer) given(q Query) Query                          { return q }
 func (NoRandomizer) Proves(Query) (bound, answer uint64, ok bool) { return 0, 0, false }
 
-func (NoRandomizer) certify(*Release, *Recipe, ApproxDP) error {
-	return fmt.Errorf("%w of this randomizer", ErrNoCertificate)
+// round tells the sum with the servers' noise.
+func (NoRandomizer) round(r *Recipe, s Situation, _ float64) (Disclosure, error) {
+	m, err := r.Noise.Mechanism(r.Query.Contribution(), s.Servers)
+	return Disclosure{Releases: []release.Release{release.One(m)}}, err
 }
 
 func (NoRandomizer) blurs(*probabilities, Query) {}
@@ -143,21 +148,6 @@ func (v *validator) randomizer(r *Recipe) {
 		return
 	}
 	r.Randomizer.validate(v, r)
-}
-
-// shuffled describes messages that are private by themselves to the checker.
-func (w *Release) shuffled(z LocalRandomizer, r *Recipe) error {
-	m, redraw, err := z.Local(r.Query)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoCertificate, err)
-	}
-	is, err := m.Premise()
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoCertificate, err)
-	}
-	w.Family, w.Reports, w.Chance = release.FamilyShuffled, r.MinBatch, 1
-	w.Answers, w.Local, w.Redraw = is.Answers, is.Epsilon0, redraw
-	return nil
 }
 
 // maxEpsilon0 is where a local randomizer no longer blurs.

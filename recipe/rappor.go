@@ -76,7 +76,9 @@ func (RAPPOR) Proves(q Query) (bound, answer uint64, ok bool) {
 	return m.MaxWeight, 1, ok
 }
 
-func (z RAPPOR) certify(w *Release, r *Recipe, _ ApproxDP) error { return w.shuffled(z, r) }
+func (z RAPPOR) round(r *Recipe, s Situation, _ float64) (Disclosure, error) {
+	return r.shuffledReports(z, s)
+}
 
 func (RAPPOR) counts(sums []int64) ([]int64, error) { return sums, nil }
 func (RAPPOR) gaussian() Rational                   { return Rational{} }

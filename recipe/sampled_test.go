@@ -329,7 +329,7 @@ func TestSampledGuaranteeHolds(t *testing.T) {
 		}
 		p, q := joint(chance(answer)), joint(chance(none))
 		for _, delta := range []Decimal{{1, 1}, {1, 2}, {1, 4}} {
-			l, _, err := account.LossIn(r, account.Situation{Servers: 1, Hidden: true}, delta, 1, release.AddRemove)
+			l, _, err := account.LossIn(r, Situation{Servers: 1, Hidden: true}, delta, 1, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -396,7 +396,7 @@ func TestNewSampled(t *testing.T) {
 		if err != nil || g.Epsilon < 0.99 {
 			t.Errorf("%v: %v, %v", p, g.Loss, err)
 		}
-		alone, _, err := account.LossIn(r, account.Situation{Servers: 1, Hidden: true, Free: true}, o.Delta, 1, r.Neighbours())
+		alone, _, err := account.LossIn(r, Situation{Servers: 1, Hidden: true, Free: true}, o.Delta, 1, r.Neighbours())
 		if err != nil || alone.Epsilon < 0.95*g.Epsilon {
 			t.Errorf("%v: the hidden count costs %v of %v", p, g.Epsilon-alone.Epsilon, g.Epsilon)
 		}

@@ -53,5 +53,4 @@ func (q Sum) params() any { return map[string]uint64{"max": q.Max} }
 
 func (q Sum) validate(v *validator)       { v.between("query.max", q.Max, 1, MaxMeasurement) }
 func (q Sum) withChunk() Query            { return q }
-func (q Sum) moved(uint64) movement       { return movement{coordinates: 1, shift: q.Max} }
 func (q Sum) spread(x, _ float64) float64 { return x * q.Largest() }

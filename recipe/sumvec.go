@@ -97,8 +97,4 @@ func (q SumVec) withChunk() Query {
 	return q
 }
 
-func (q SumVec) moved(uint64) movement {
-	return movement{coordinates: uint64(q.Length), shift: q.Max}
-}
-
 func (q SumVec) spread(x, _ float64) float64 { return x * q.Largest() }

@@ -159,11 +159,6 @@ func (q Vector) params() any {
 
 func (q Vector) withChunk() Query { return q }
 
-// moved is by the squared distance, (times Bound)^2.
-func (q Vector) moved(times uint64) movement {
-	return movement{coordinates: times * times, shift: q.Bound, ball: true}
-}
-
 // spread is that of numbers of both signs: a sum says nothing of their sizes.
 func (q Vector) spread(_, answers float64) float64 {
 	return answers * float64(q.Bound) * float64(q.Bound)

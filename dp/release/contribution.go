@@ -25,30 +25,48 @@ type Contribution struct {
 	Shape       Shape
 	Coordinates uint64
 	Max         float64
+	// Places is how many coordinates a vector of ShapeOnes has; 0 where that is not said.
+	Places uint64
 }
 
 // OneHot is 1 in one coordinate: a histogram to which each person adds one.
 func OneHot() Contribution { return MultiHot(1) }
 
 // MultiHot is 1 in at most k coordinates.
-func MultiHot(k uint64) Contribution { return Contribution{ShapeOnes, k, 1} }
+func MultiHot(k uint64) Contribution {
+	return Contribution{Shape: ShapeOnes, Coordinates: k, Max: 1}
+}
+
+// MultiHotOf is 1 in at most k of places coordinates: where k is more than half of them,
+// the ones of two people coincide in some.
+func MultiHotOf(places, k uint64) Contribution {
+	c := MultiHot(min(k, places))
+	c.Places = places
+	return c
+}
 
 // Interval is one number in [0, max]; a count is Interval(1).
 func Interval(max float64) Contribution { return Vector(1, max) }
 
 // Vector is length numbers, each in [0, max].
-func Vector(length uint64, max float64) Contribution { return Contribution{ShapeBox, length, max} }
+func Vector(length uint64, max float64) Contribution {
+	return Contribution{Shape: ShapeBox, Coordinates: length, Max: max}
+}
 
 // Signed is one number in [-max, max].
-func Signed(max float64) Contribution { return Contribution{ShapeSigned, 1, max} }
+func Signed(max float64) Contribution {
+	return Contribution{Shape: ShapeSigned, Coordinates: 1, Max: max}
+}
 
 // Ball is a vector of length numbers and of Euclidean norm at most radius.
-func Ball(length uint64, radius float64) Contribution { return Contribution{ShapeBall, length, radius} }
+func Ball(length uint64, radius float64) Contribution {
+	return Contribution{Shape: ShapeBall, Coordinates: length, Max: radius}
+}
 
 // Simplex is a vector of length whole numbers from 0 on that add up to at most bound, a
 // whole number.
 func Simplex(length uint64, bound float64) Contribution {
-	return Contribution{ShapeSimplex, length, bound}
+	return Contribution{Shape: ShapeSimplex, Coordinates: length, Max: bound}
 }
 
 // Anywhere says whether records may differ by any vector within the norms of the
@@ -85,6 +103,9 @@ func (c Contribution) Sensitivity(n Neighbours) (Sensitivity, error) {
 		switch c.Shape {
 		case ShapeOnes:
 			coords *= 2 // one person's ones go, another's come, and none need coincide
+			if c.Places > 0 {
+				coords = min(coords, c.Places)
+			}
 		case ShapeSigned, ShapeBall:
 			m *= 2
 		case ShapeBox: // two values of [0, max] differ by at most max
@@ -107,5 +128,9 @@ func (c Contribution) Sensitivity(n Neighbours) (Sensitivity, error) {
 // margin is more than float64 loses, relatively, of a formula of a few operations: that of
 // package outward, which is not imported here.
 const margin = 1e-12
+
+// rounding is more than float64 loses, relatively, of a number that goes through a few
+// operations: likewise that of package outward.
+const rounding = 4e-15
 
 func up(x float64) float64 { return x * (1 + margin) }

@@ -26,6 +26,7 @@ const (
 	NameApproxDP           = "approx-dp"
 	NameZCDP               = "zcdp"
 	NameLocalDP            = "local-dp"
+	NameShuffled           = "shuffled"
 )
 
 // Noise on sums is drawn by each of two servers, or by each of many devices. Honest is how
@@ -45,6 +46,10 @@ type DiscreteGaussian struct {
 	Variance     Rational
 	Contribution Contribution
 	Honest       int
+	// Rounded says that noise on vectors of bounded norm is stated as rounded normal noise
+	// also where nothing is sampled, as the noise of many devices has to be
+	// (docs/proofs/rounded-gaussians.md).
+	Rounded bool
 }
 
 // CorrelatedGaussian is whole-number noise that cancels over rounds, as dp/correlated draws
@@ -102,6 +107,17 @@ type ZCDP struct{ Rho float64 }
 // input. It says nothing of sending none.
 type LocalDP struct{ Epsilon0, Delta0 float64 }
 
+// Shuffled is the messages of People honest people, the person's own included, of which
+// nobody knows who sent which. Neighbours are those of a message, of which another, or one
+// of nobody, takes the place of the person's. Redraw is the probability with which a device draws again
+// (docs/proofs/device-noise.md, theorem 2). It is a mechanism, and not a [Shuffle] of one,
+// where the people are those that a sample takes.
+type Shuffled struct {
+	Message Message
+	People  uint64
+	Redraw  float64
+}
+
 func (Gaussian) mechanism()           {}
 func (DiscreteGaussian) mechanism()   {}
 func (CorrelatedGaussian) mechanism() {}
@@ -112,6 +128,7 @@ func (RAPPOR) mechanism()             {}
 func (ApproxDP) mechanism()           {}
 func (ZCDP) mechanism()               {}
 func (LocalDP) mechanism()            {}
+func (Shuffled) mechanism()           {}
 
 // Name implements [Mechanism], as do its siblings.
 func (Gaussian) Name() string           { return NameGaussian }
@@ -124,6 +141,7 @@ func (RAPPOR) Name() string             { return NameRAPPOR }
 func (ApproxDP) Name() string           { return NameApproxDP }
 func (ZCDP) Name() string               { return NameZCDP }
 func (LocalDP) Name() string            { return NameLocalDP }
+func (Shuffled) Name() string           { return NameShuffled }
 
 // on says what noise is added to.
 func on(c Contribution) string {
@@ -171,6 +189,10 @@ func (m ZCDP) String() string { return fmt.Sprintf("known to be %.6g-zCDP", m.Rh
 
 func (m LocalDP) String() string {
 	return fmt.Sprintf("of any report that is (%.6g, %.3g)-differentially private for replacing an answer", m.Epsilon0, m.Delta0)
+}
+
+func (m Shuffled) String() string {
+	return fmt.Sprintf("of the reports of %d people, shuffled", m.People)
 }
 
 // Local reports whether a mechanism runs on a device, on one person's answer.

@@ -18,6 +18,10 @@ func TestSensitivity(t *testing.T) {
 		{OneHot(), ReplaceOne, 2, 1, 2, math.Sqrt2},
 		{MultiHot(3), ReplaceOne, 6, 1, 6, math.Sqrt(6)},
 		{MultiHot(3), ZeroOut, 3, 1, 3, math.Sqrt(3)},
+		{MultiHotOf(5, 3), ReplaceOne, 5, 1, 5, math.Sqrt(5)},
+		{MultiHotOf(5, 3), AddRemove, 3, 1, 3, math.Sqrt(3)},
+		{MultiHotOf(9, 3), ReplaceOne, 6, 1, 6, math.Sqrt(6)},
+		{MultiHotOf(2, 3), ZeroOut, 2, 1, 2, math.Sqrt2},
 		{Interval(5), ReplaceOne, 1, 5, 5, 5},
 		{Signed(5), ReplaceOne, 1, 10, 10, 10},
 		{Signed(5), AddRemove, 1, 5, 5, 5},
@@ -34,7 +38,7 @@ func TestSensitivity(t *testing.T) {
 			t.Errorf("%+v, %v: %+v, %v", c.of, c.n, s, err)
 		}
 	}
-	for _, c := range []Contribution{{}, {9, 1, 1}, Interval(0), Interval(math.Inf(1)), Interval(math.NaN()), MultiHot(0), MultiHot(1 << 50)} {
+	for _, c := range []Contribution{{}, {Shape: 9, Coordinates: 1, Max: 1}, Interval(0), Interval(math.Inf(1)), Interval(math.NaN()), MultiHot(0), MultiHot(1 << 50)} {
 		if s, err := c.Sensitivity(AddRemove); !errors.Is(err, ErrParameter) {
 			t.Errorf("%+v: %+v, %v", c, s, err)
 		}

@@ -2,6 +2,7 @@ package release
 
 import (
 	"fmt"
+	"math/big"
 	"strings"
 )
 
@@ -124,4 +125,39 @@ func (t Term) String() string {
 	add("dummies", t.Dummies, t.Dummies != 0)
 	add("dummy rate", t.DummyRate, t.DummyRate != 0)
 	return b.String()
+}
+
+// Loss is the most that the privacy loss of one release of the term can be, exactly, without
+// what its sample takes off. It is false where there is no such bound, or none that is said.
+func (t Term) Loss() (*big.Rat, bool) {
+	switch {
+	case t.Family == FamilyLaplace, t.Family == FamilyResponse && t.Fail == 0:
+		loss := new(big.Rat).SetFloat64(t.Mu)
+		return loss, loss != nil
+	case t.Family == FamilyDiscreteLaplace && t.Num != 0:
+		loss := Rational{t.Den, t.Num}.Rat()
+		return loss.Mul(loss, new(big.Rat).SetInt(new(big.Int).SetUint64(t.Shift))), true
+	case t.Family == FamilyShuffled: // what every report gives by itself
+		loss, again := new(big.Rat).SetFloat64(t.Local), new(big.Rat).SetFloat64(t.Redraw)
+		if loss == nil || again == nil {
+			return nil, false
+		}
+		return loss.Add(loss, twice(again)), true
+	}
+	return nil, false
+}
+
+// Pure states by its loss alone what has one and says more: as a response among two
+// answers, which is less private than any other release of that loss. A proof may be of
+// that as well, and is where the pure loss of all releases is as good as what the release
+// itself gives.
+func (t Term) Pure() (Term, bool) {
+	loss, ok := t.Loss()
+	if !ok || t.Family == FamilyResponse {
+		return t, false
+	}
+	return Term{
+		Family: FamilyResponse, Answers: 2, Mu: above(loss), Count: t.Count,
+		Sample: t.Sample, Rate: t.Rate, Dummies: t.Dummies, DummyRate: t.DummyRate,
+	}, true
 }

@@ -6,8 +6,8 @@ import (
 	"math/big"
 )
 
-// MostReports bounds the reports that a certificate counts of a shuffle: of more, as many.
-const MostReports = 1_000_000_000
+// MaxReports bounds the reports that a certificate counts of a shuffle: of more, as many.
+const MaxReports = 1 << 32
 
 // MaxCount bounds compositions and coordinates of terms.
 const MaxCount = 1 << 40
@@ -136,7 +136,7 @@ func (t *Term) everyone(m Mechanism, n Neighbours) error {
 		t.Family, t.Mu = FamilyZCDP, m.Rho
 		return positive("rho", m.Rho)
 	case CorrelatedGaussian:
-		if !m.Variance.Valid() || !m.Norm2.Valid() {
+		if !m.Variance.Valid() || m.Norm2.Num == 0 || m.Norm2.Den == 0 { // the norm as it is added up
 			return fmt.Errorf("%w: sigma^2 is %v and the squared norm %v, want positive fractions", ErrParameter, m.Variance, m.Norm2)
 		}
 		d, err := m.Contribution.squared(n)
@@ -149,6 +149,8 @@ func (t *Term) everyone(m Mechanism, n Neighbours) error {
 		return t.discreteLaplace(m, n, refuse)
 	case DiscreteGaussian:
 		return t.discreteGaussian(m, n, refuse)
+	case Shuffled:
+		return t.messages(m, n, refuse)
 	}
 	return refuse()
 }
@@ -184,8 +186,16 @@ func (t *Term) discreteGaussian(m DiscreteGaussian, n Neighbours, refuse func() 
 	if !m.Variance.Valid() || s.Max != math.Trunc(s.Max) {
 		return fmt.Errorf("%w: sigma^2 %v on contributions of %v", ErrParameter, m.Variance, s.Max)
 	}
-	narrow := v.Cmp(big.NewRat(4, 1)) < 0
-	if honest > 255 || honest > 1 && narrow {
+	if m.Rounded && m.Contribution.Anywhere() {
+		return t.rounded(m, n)
+	}
+	// Below, a sum of draws is too far from one draw to be taken for it: with zCDP always,
+	// and else where the checker counts each coordinate as a release.
+	least := int64(1)
+	if m.Contribution.Anywhere() {
+		least = roundingVariance
+	}
+	if honest > math.MaxUint8 || honest > 1 && v.Cmp(big.NewRat(least, 1)) < 0 {
 		return refuse()
 	}
 	if m.Contribution.Anywhere() { // rho = distance^2/(2 variance)
@@ -216,7 +226,7 @@ func (t *Term) sampled(r Release, n Neighbours) error {
 	if err := t.everyone(r.Mechanism, n); err != nil {
 		return err
 	}
-	if t.Count != 1 || t.Family >= FamilyZCDP {
+	if t.Count != 1 || t.Family == FamilyZCDP {
 		return r.unsupported(n)
 	}
 	return nil
@@ -240,7 +250,27 @@ func (t *Term) rounded(m DiscreteGaussian, n Neighbours) error {
 	all := new(big.Rat).Mul(m.Variance.Rat(), big.NewRat(int64(max(1, m.Honest)), 1))
 	d.Quo(d, all.Sub(all, big.NewRat(roundingVariance, 1)))
 	square, _ := d.Mul(d, big.NewRat(1_000_000_001, 1_000_000_000)).Float64()
-	t.Family, t.Mu = FamilyGaussian, math.Sqrt(square)*(1+8*0x1p-52)
+	mu := math.Sqrt(square)
+	// Devices compute it again, to the bit: so the product is rounded by itself.
+	t.Family, t.Mu = FamilyGaussian, mu+float64(rounding*mu)
+	return nil
+}
+
+// messages states shuffled messages, of which another takes the place of the person's, or
+// one of nobody.
+func (t *Term) messages(m Shuffled, n Neighbours, refuse func() error) error {
+	if m.Message == nil {
+		return refuse()
+	}
+	p, err := m.Message.Premise()
+	if err != nil {
+		return err
+	}
+	if n != p.Neighbours && n != AddRemove || m.People == 0 || !(m.Redraw >= 0) {
+		return refuse()
+	}
+	t.Family, t.Local, t.Reports, t.Chance = FamilyShuffled, p.Epsilon0, min(m.People, MaxReports), 1
+	t.Answers, t.Redraw = p.Answers, m.Redraw
 	return nil
 }
 
@@ -287,15 +317,11 @@ func (t *Term) shuffled(r Release, s Shuffle, n Neighbours) error {
 	if err != nil {
 		return err
 	}
-	p, err := m.Premise()
-	if err != nil {
-		return err
+	refuse := func() error { return r.unsupported(n) }
+	if n == AddRemove || r.Count != 1 || s.Rate != 1 {
+		return refuse()
 	}
-	if n != p.Neighbours || r.Count != 1 || s.Rate != 1 || s.People == 0 {
-		return r.unsupported(n)
-	}
-	t.Family, t.Local, t.Reports, t.Chance, t.Answers = FamilyShuffled, p.Epsilon0, min(s.People, MostReports), 1, p.Answers
-	return nil
+	return t.messages(Shuffled{Message: m, People: s.People}, n, refuse)
 }
 
 // Message is what each person sends of a mechanism's results through a shuffle.

@@ -16,32 +16,36 @@ func TestTerms(t *testing.T) {
 		n    Neighbours
 		want Term
 	}{
-		"gaussian":            {Times(3, Gaussian{Sigma: 4, Contribution: Signed(1)}), ReplaceOne, Term{Family: FamilyGaussian, Mu: 0.5, Count: 3, Rate: 1}},
-		"laplace":             {One(Laplace{Scale: 4, Contribution: Interval(1)}), ReplaceOne, Term{Family: FamilyLaplace, Mu: 0.25, Count: 1, Rate: 1}},
-		"one-hot":             {One(DiscreteGaussian{Variance: Rational{7, 3}, Contribution: OneHot()}), ReplaceOne, Term{Family: FamilyDiscreteGaussian, Num: 7, Den: 3, Shift: 1, Coordinates: 2, Honest: 1, Count: 1, Rate: 1}},
-		"two servers":         {One(DiscreteGaussian{Variance: Rational{7, 1}, Contribution: Interval(5), Honest: 2}), AddRemove, Term{Family: FamilyDiscreteGaussian, Num: 7, Den: 1, Shift: 5, Coordinates: 1, Honest: 2, Count: 1, Rate: 1}},
-		"narrow, many":        {Times(5, DiscreteGaussian{Variance: half, Contribution: OneHot()}), ReplaceOne, Term{Family: FamilyDiscreteGaussian, Num: 1, Den: 2, Shift: 1, Coordinates: 1, Honest: 1, Count: 10, Rate: 1}},
-		"a vector":            {One(DiscreteGaussian{Variance: Rational{9, 1}, Contribution: Ball(9, 3)}), ReplaceOne, Term{Family: FamilyZCDP, Mu: 2, Count: 1, Rate: 1}},
-		"two servers' vector": {One(DiscreteGaussian{Variance: Rational{9, 1}, Contribution: Ball(9, 3), Honest: 2}), AddRemove, Term{Family: FamilyZCDP, Mu: 0.25, Count: 1, Rate: 1}},
-		"a bounded total":     {One(DiscreteGaussian{Variance: Rational{9, 1}, Contribution: Simplex(9, 3)}), ReplaceOne, Term{Family: FamilyZCDP, Mu: 1, Count: 1, Rate: 1}},
-		"correlated":          {Times(4, CorrelatedGaussian{Variance: Rational{40, 1}, Norm2: Rational{5, 4}, Contribution: Ball(1000, 4)}), AddRemove, Term{Family: FamilyZCDP, Mu: 0.25, Count: 4, Rate: 1}},
-		"discrete laplace":    {Times(2, DiscreteLaplace{Scale: three, Contribution: OneHot()}), ReplaceOne, Term{Family: FamilyDiscreteLaplace, Num: 3, Den: 1, Shift: 1, Count: 4, Rate: 1}},
-		"laplace on a total":  {One(DiscreteLaplace{Scale: three, Contribution: Simplex(9, 6)}), ReplaceOne, Term{Family: FamilyResponse, Mu: 2, Answers: 2, Count: 2, Rate: 1}},
-		"an answer replaced":  {One(Response{2, 9}), ReplaceOne, Term{Family: FamilyResponse, Mu: 2, Answers: 9, Count: 1, Rate: 1}},
-		"an answer or none":   {One(Response{2, 9}), ZeroOut, Term{Family: FamilyResponse, Mu: 2, Answers: 2, Count: 1, Rate: 1}},
-		"bits":                {Times(3, RAPPOR{2, 9}), ReplaceOne, Term{Family: FamilyResponse, Mu: 2, Answers: 2, Count: 6, Rate: 1}},
-		"approx-dp":           {One(ApproxDP{2, 1e-9}), AddRemove, Term{Family: FamilyResponse, Mu: 2, Fail: 1e-9, Answers: 2, Count: 1, Rate: 1}},
-		"any report":          {One(LocalDP{2, 0}), ReplaceOne, Term{Family: FamilyResponse, Mu: 2, Answers: 2, Count: 1, Rate: 1}},
-		"zcdp":                {Times(3, ZCDP{0.25}), AddRemove, Term{Family: FamilyZCDP, Mu: 0.25, Count: 3, Rate: 1}},
-		"coins":               {One(Response{2, 9}).Sampled(Poisson{Rate: 0.25, Dummies: 9, DummyRate: 0.5}), ZeroOut, Term{Family: FamilyResponse, Sample: SamplePoisson, Mu: 2, Answers: 2, Count: 1, Rate: 0.25, Dummies: 9, DummyRate: 0.5}},
-		"coins of everybody":  {One(Response{2, 9}).Sampled(Poisson{Rate: 1}), ReplaceOne, Term{Family: FamilyResponse, Mu: 2, Answers: 9, Count: 1, Rate: 1}},
-		"a fixed sample":      {Times(7, Gaussian{Sigma: 4, Contribution: Signed(1)}).Sampled(Fixed{0.5}), ReplaceOne, Term{Family: FamilyGaussian, Sample: SampleFixed, Mu: 0.5, Count: 7, Rate: 0.5}},
-		"shuffled":            {One(Response{2, 9}).Sampled(Shuffle{People: 3000, Rate: 1}), ReplaceOne, Term{Family: FamilyShuffled, Local: 2, Answers: 9, Reports: 3000, Chance: 1, Count: 1, Rate: 1}},
-		"columns":             {One(RAPPOR{2, 9}).Sampled(Shuffle{People: 1 << 40, Rate: 1, Columns: true}), ZeroOut, Term{Family: FamilyShuffled, Local: 2, Answers: 2, Reports: MostReports, Chance: 1, Count: 1, Rate: 1}},
-		"rows":                {One(RAPPOR{2, 9}).Sampled(Shuffle{People: 30, Rate: 1}), ReplaceOne, Term{Family: FamilyShuffled, Local: 4, Reports: 30, Chance: 1, Count: 1, Rate: 1}},
-		"an allocation":       {One(Response{2, 9}).Sampled(Allocation{Picks: 1, Of: 30, Rate: 1}), AddRemove, Term{Family: FamilyCheckedIn, Local: 2, Reports: 30, Chance: 1, Count: 1, Rate: 1}},
-		"check-ins":           {One(Response{2, 9}).Sampled(CheckIns{Slots: 30, Rate: 0.5}), AddRemove, Term{Family: FamilyCheckedIn, Local: 2, Reports: 30, Chance: 0.5, Count: 1, Rate: 1}},
-		"check-ins, replaced": {One(Response{2, 9}).Sampled(CheckIns{Slots: 30, Rate: 1}), ReplaceOne, Term{Family: FamilyShuffled, Local: 2, Reports: 30, Chance: 1, Count: 1, Rate: 1}},
+		"gaussian":              {Times(3, Gaussian{Sigma: 4, Contribution: Signed(1)}), ReplaceOne, Term{Family: FamilyGaussian, Mu: 0.5, Count: 3, Rate: 1}},
+		"laplace":               {One(Laplace{Scale: 4, Contribution: Interval(1)}), ReplaceOne, Term{Family: FamilyLaplace, Mu: 0.25, Count: 1, Rate: 1}},
+		"one-hot":               {One(DiscreteGaussian{Variance: Rational{7, 3}, Contribution: OneHot()}), ReplaceOne, Term{Family: FamilyDiscreteGaussian, Num: 7, Den: 3, Shift: 1, Coordinates: 2, Honest: 1, Count: 1, Rate: 1}},
+		"two servers":           {One(DiscreteGaussian{Variance: Rational{7, 1}, Contribution: Interval(5), Honest: 2}), AddRemove, Term{Family: FamilyDiscreteGaussian, Num: 7, Den: 1, Shift: 5, Coordinates: 1, Honest: 2, Count: 1, Rate: 1}},
+		"narrow, many":          {Times(5, DiscreteGaussian{Variance: half, Contribution: OneHot()}), ReplaceOne, Term{Family: FamilyDiscreteGaussian, Num: 1, Den: 2, Shift: 1, Coordinates: 1, Honest: 1, Count: 10, Rate: 1}},
+		"a vector":              {One(DiscreteGaussian{Variance: Rational{9, 1}, Contribution: Ball(9, 3)}), ReplaceOne, Term{Family: FamilyZCDP, Mu: 2, Count: 1, Rate: 1}},
+		"two servers' vector":   {One(DiscreteGaussian{Variance: Rational{9, 1}, Contribution: Ball(9, 3), Honest: 2}), AddRemove, Term{Family: FamilyZCDP, Mu: 0.25, Count: 1, Rate: 1}},
+		"a bounded total":       {One(DiscreteGaussian{Variance: Rational{9, 1}, Contribution: Simplex(9, 3)}), ReplaceOne, Term{Family: FamilyZCDP, Mu: 1, Count: 1, Rate: 1}},
+		"correlated":            {Times(4, CorrelatedGaussian{Variance: Rational{40, 1}, Norm2: Rational{5, 4}, Contribution: Ball(1000, 4)}), AddRemove, Term{Family: FamilyZCDP, Mu: 0.25, Count: 4, Rate: 1}},
+		"discrete laplace":      {Times(2, DiscreteLaplace{Scale: three, Contribution: OneHot()}), ReplaceOne, Term{Family: FamilyDiscreteLaplace, Num: 3, Den: 1, Shift: 1, Count: 4, Rate: 1}},
+		"laplace on a total":    {One(DiscreteLaplace{Scale: three, Contribution: Simplex(9, 6)}), ReplaceOne, Term{Family: FamilyResponse, Mu: 2, Answers: 2, Count: 2, Rate: 1}},
+		"an answer replaced":    {One(Response{2, 9}), ReplaceOne, Term{Family: FamilyResponse, Mu: 2, Answers: 9, Count: 1, Rate: 1}},
+		"an answer or none":     {One(Response{2, 9}), ZeroOut, Term{Family: FamilyResponse, Mu: 2, Answers: 2, Count: 1, Rate: 1}},
+		"bits":                  {Times(3, RAPPOR{2, 9}), ReplaceOne, Term{Family: FamilyResponse, Mu: 2, Answers: 2, Count: 6, Rate: 1}},
+		"approx-dp":             {One(ApproxDP{2, 1e-9}), AddRemove, Term{Family: FamilyResponse, Mu: 2, Fail: 1e-9, Answers: 2, Count: 1, Rate: 1}},
+		"any report":            {One(LocalDP{2, 0}), ReplaceOne, Term{Family: FamilyResponse, Mu: 2, Answers: 2, Count: 1, Rate: 1}},
+		"zcdp":                  {Times(3, ZCDP{0.25}), AddRemove, Term{Family: FamilyZCDP, Mu: 0.25, Count: 3, Rate: 1}},
+		"coins":                 {One(Response{2, 9}).Sampled(Poisson{Rate: 0.25, Dummies: 9, DummyRate: 0.5}), ZeroOut, Term{Family: FamilyResponse, Sample: SamplePoisson, Mu: 2, Answers: 2, Count: 1, Rate: 0.25, Dummies: 9, DummyRate: 0.5}},
+		"coins of everybody":    {One(Response{2, 9}).Sampled(Poisson{Rate: 1}), ReplaceOne, Term{Family: FamilyResponse, Mu: 2, Answers: 9, Count: 1, Rate: 1}},
+		"a fixed sample":        {Times(7, Gaussian{Sigma: 4, Contribution: Signed(1)}).Sampled(Fixed{0.5}), ReplaceOne, Term{Family: FamilyGaussian, Sample: SampleFixed, Mu: 0.5, Count: 7, Rate: 0.5}},
+		"messages":              {Times(4, Shuffled{Message: ResponseReport(2, 9), People: 30}), ReplaceOne, Term{Family: FamilyShuffled, Local: 2, Answers: 9, Reports: 30, Chance: 1, Count: 4, Rate: 1}},
+		"messages, redrawn":     {One(Shuffled{Message: ColumnsOf(2), People: 30, Redraw: 1e-12}), ZeroOut, Term{Family: FamilyShuffled, Local: 2, Answers: 2, Reports: 30, Redraw: 1e-12, Chance: 1, Count: 1, Rate: 1}},
+		"messages of a sample":  {Times(2, Shuffled{Message: ColumnsOf(2), People: 30}).Sampled(Poisson{Rate: 0.25, DummyRate: 0.5}), AddRemove, Term{Family: FamilyShuffled, Sample: SamplePoisson, Local: 2, Answers: 2, Reports: 30, Chance: 1, Count: 2, Rate: 0.25, DummyRate: 0.5}},
+		"more places than half": {One(DiscreteGaussian{Variance: Rational{7, 3}, Contribution: MultiHotOf(5, 4)}), AddRemove, Term{Family: FamilyDiscreteGaussian, Num: 7, Den: 3, Shift: 1, Coordinates: 4, Honest: 1, Count: 1, Rate: 1}},
+		"shuffled":              {One(Response{2, 9}).Sampled(Shuffle{People: 3000, Rate: 1}), ReplaceOne, Term{Family: FamilyShuffled, Local: 2, Answers: 9, Reports: 3000, Chance: 1, Count: 1, Rate: 1}},
+		"columns":               {One(RAPPOR{2, 9}).Sampled(Shuffle{People: 1 << 40, Rate: 1, Columns: true}), ZeroOut, Term{Family: FamilyShuffled, Local: 2, Answers: 2, Reports: MaxReports, Chance: 1, Count: 1, Rate: 1}},
+		"rows":                  {One(RAPPOR{2, 9}).Sampled(Shuffle{People: 30, Rate: 1}), ReplaceOne, Term{Family: FamilyShuffled, Local: 4, Reports: 30, Chance: 1, Count: 1, Rate: 1}},
+		"an allocation":         {One(Response{2, 9}).Sampled(Allocation{Picks: 1, Of: 30, Rate: 1}), AddRemove, Term{Family: FamilyCheckedIn, Local: 2, Reports: 30, Chance: 1, Count: 1, Rate: 1}},
+		"check-ins":             {One(Response{2, 9}).Sampled(CheckIns{Slots: 30, Rate: 0.5}), AddRemove, Term{Family: FamilyCheckedIn, Local: 2, Reports: 30, Chance: 0.5, Count: 1, Rate: 1}},
+		"check-ins, replaced":   {One(Response{2, 9}).Sampled(CheckIns{Slots: 30, Rate: 1}), ReplaceOne, Term{Family: FamilyShuffled, Local: 2, Reports: 30, Chance: 1, Count: 1, Rate: 1}},
 	} {
 		got, err := tc.r.Term(tc.n)
 		mu := got.Mu
@@ -51,7 +55,16 @@ func TestTerms(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %v", name, got, err, tc.want)
 		}
 	}
-	// Vectors that are sampled stand for continuous noise of 4 less in variance.
+	// Vectors that are sampled, and those whose noise is of many devices, stand for
+	// continuous noise of 4 less in variance.
+	all, err := Times(3, DiscreteGaussian{Variance: Rational{104, 25}, Contribution: Ball(9, 5), Honest: 25, Rounded: true}).Term(ReplaceOne)
+	if err == nil {
+		t.Errorf("draws of less than 8: %v", all)
+	}
+	all, err = Times(3, DiscreteGaussian{Variance: Rational{8, 1}, Contribution: Ball(9, 5), Honest: 13, Rounded: true}).Term(ReplaceOne)
+	if err != nil || all.Family != FamilyGaussian || all.Count != 3 || all.Mu <= 1 || all.Mu > 1+1e-9 {
+		t.Errorf("the noise of 13 devices: %v, %v", all, err)
+	}
 	got, err := Times(3, DiscreteGaussian{Variance: Rational{104, 1}, Contribution: Ball(9, 5)}).Sampled(Poisson{Rate: 0.5}).Term(AddRemove)
 	if err != nil || got.Family != FamilyGaussian || got.Count != 3 || got.Mu <= 0.5 || got.Mu > 0.5*(1+1e-9) {
 		t.Errorf("a sampled vector: %v, %v", got, err)
@@ -65,6 +78,45 @@ func TestExactDistances(t *testing.T) {
 	exact := big.NewRat(4*12345*12345*7, 2*1000003)
 	if err != nil || new(big.Rat).SetFloat64(got.Mu).Cmp(exact) < 0 || new(big.Rat).SetFloat64(math.Nextafter(got.Mu, 0)).Cmp(exact) >= 0 {
 		t.Errorf("rho %v, %v, of %v", got.Mu, err, exact)
+	}
+}
+
+// TestPureLosses: what each term loses at most, and the response that stands for it.
+func TestPureLosses(t *testing.T) {
+	coins := Term{Family: FamilyDiscreteLaplace, Num: 3, Den: 2, Shift: 5, Count: 7, Sample: SamplePoisson, Rate: 0.25, Dummies: 4, DummyRate: 0.5}
+	for name, tc := range map[string]struct {
+		t    Term
+		loss *big.Rat // nil for none
+	}{
+		"laplace":     {Term{Family: FamilyLaplace, Mu: 0.25, Count: 1, Rate: 1}, big.NewRat(1, 4)},
+		"a sample":    {coins, big.NewRat(10, 3)},
+		"a response":  {Term{Family: FamilyResponse, Mu: 2, Answers: 2, Count: 3, Rate: 1}, big.NewRat(2, 1)},
+		"redrawn":     {Term{Family: FamilyShuffled, Local: 2, Redraw: 0.125, Reports: 9, Count: 1, Rate: 1}, big.NewRat(9, 4)},
+		"approximate": {Term{Family: FamilyResponse, Mu: 2, Fail: 1e-9, Answers: 2, Count: 3, Rate: 1}, nil},
+		"gaussian":    {Term{Family: FamilyGaussian, Mu: 2, Count: 3, Rate: 1}, nil},
+		"zcdp":        {Term{Family: FamilyZCDP, Mu: 2, Count: 3, Rate: 1}, nil},
+		"no scale":    {Term{Family: FamilyDiscreteLaplace, Den: 1, Shift: 1, Count: 3, Rate: 1}, nil},
+		"not a loss":  {Term{Family: FamilyLaplace, Mu: math.NaN(), Count: 3, Rate: 1}, nil},
+		"no report":   {Term{Family: FamilyShuffled, Local: math.Inf(1), Count: 3, Rate: 1}, nil},
+	} {
+		loss, ok := tc.t.Loss()
+		if ok != (tc.loss != nil) || ok && loss.Cmp(tc.loss) != 0 {
+			t.Errorf("%s: %v, %v; want %v", name, loss, ok, tc.loss)
+		}
+		pure, ok := tc.t.Pure()
+		if want := tc.loss != nil && tc.t.Family != FamilyResponse; ok != want {
+			t.Errorf("%s: stated by its loss: %v", name, ok)
+		}
+		if ok && (pure.Family != FamilyResponse || pure.Answers != 2 || pure.Count != tc.t.Count || new(big.Rat).SetFloat64(pure.Mu).Cmp(tc.loss) < 0 ||
+			new(big.Rat).SetFloat64(math.Nextafter(pure.Mu, 0)).Cmp(tc.loss) >= 0) {
+			t.Errorf("%s: %v", name, pure)
+		}
+	}
+	want := Term{Family: FamilyResponse, Answers: 2, Count: 7, Sample: SamplePoisson, Rate: 0.25, Dummies: 4, DummyRate: 0.5}
+	if got, _ := coins.Pure(); got.Mu < 10./3 || got.Mu > 3.3333333333333344 {
+		t.Errorf("a sample loses %v", got.Mu)
+	} else if got.Mu = 0; got != want {
+		t.Errorf("a sample: %v, want %v", got, want)
 	}
 }
 
@@ -104,7 +156,14 @@ func TestReleasesWithoutTerm(t *testing.T) {
 		"no scale":                 {One(DiscreteLaplace{Contribution: OneHot()}), AddRemove, ErrParameter},
 		"half a count":             {One(DiscreteGaussian{Variance: Rational{9, 1}, Contribution: Interval(0.5)}), AddRemove, ErrParameter},
 		"no variance":              {One(DiscreteGaussian{Contribution: OneHot()}), AddRemove, ErrParameter},
-		"narrow, of two servers":   {One(DiscreteGaussian{Variance: Rational{3, 1}, Contribution: OneHot(), Honest: 2}), AddRemove, ErrUnsupported},
+		"narrow, of two servers":   {One(DiscreteGaussian{Variance: Rational{1, 2}, Contribution: OneHot(), Honest: 2}), AddRemove, ErrUnsupported},
+		"two servers' vector":      {One(DiscreteGaussian{Variance: Rational{3, 1}, Contribution: Ball(9, 3), Honest: 2}), AddRemove, ErrUnsupported},
+		"rounded, but too narrow":  {One(DiscreteGaussian{Variance: Rational{7, 1}, Contribution: Ball(9, 3), Rounded: true}), ReplaceOne, ErrUnsupported},
+		"messages of nobody":       {One(Shuffled{Message: ResponseReport(1, 2)}), ReplaceOne, ErrUnsupported},
+		"no message":               {One(Shuffled{People: 9}), ReplaceOne, ErrUnsupported},
+		"answers or none":          {One(Shuffled{Message: ResponseReport(1, 2), People: 9}), ZeroOut, ErrUnsupported},
+		"redrawn below never":      {One(Shuffled{Message: ColumnsOf(1), People: 9, Redraw: -1}), ZeroOut, ErrUnsupported},
+		"messages of no epsilon":   {One(Shuffled{Message: ColumnsOf(0), People: 9}), ZeroOut, ErrParameter},
 		"of many devices":          {One(DiscreteGaussian{Variance: Rational{9, 1}, Contribution: OneHot(), Honest: 256}), AddRemove, ErrUnsupported},
 		"no strategy":              {One(CorrelatedGaussian{Variance: Rational{9, 1}, Contribution: OneHot()}), AddRemove, ErrParameter},
 		"one answer":               {One(Response{1, 1}), AddRemove, ErrParameter},
@@ -162,6 +221,7 @@ func TestMechanisms(t *testing.T) {
 		{RAPPOR{2, 9}, 0, true, "RAPPOR over 9 answers at deletion epsilon 2"},
 		{ApproxDP{2, 1e-9}, 0, false, "(2, 1e-09)-differentially private"},
 		{ZCDP{0.25}, 0, false, "0.25-zCDP"},
+		{Shuffled{Message: ColumnsOf(2), People: 70}, 0, false, "of the reports of 70 people, shuffled"},
 		{LocalDP{2, 1e-9}, 0, true, "(2, 1e-09)-differentially private for replacing"},
 	} {
 		if name := tc.m.Name(); name == "" || seen[name] || !strings.Contains(tc.m.String(), tc.words) {

@@ -4,22 +4,13 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 
 	"github.com/starling-agg/starling/dp/amplify"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/recipe"
 )
-
-// A Situation is which assumptions hold.
-type Situation struct {
-	Servers int  // that keep their noise to themselves; 1 or 2
-	Hidden  bool // who reports
-	Half    bool // half of the devices that the guarantee counts on are dishonest
-	// the number of reports tells nothing: no guarantee, but where to begin to look for
-	// one
-	Free bool
-}
 
 // guarantee computes what the recipe's choices give, at the delta of its claim, for the
 // neighbours of [Recipe.Neighbours] (leader, helper and collector all see the number of
@@ -51,7 +42,7 @@ func (r subject) guarantee() (*recipe.Guarantee, error) {
 // compute is the guarantee at the claim's delta, servers and rounds.
 func (r subject) compute(claim recipe.ApproxDP) (*recipe.Guarantee, error) {
 	honest := r.HonestServers(claim)
-	s, n := Situation{Servers: honest, Hidden: r.Amplified()}, r.Neighbours()
+	s, n := recipe.Situation{Servers: honest, Hidden: r.Amplified()}, r.Neighbours()
 	total, theorem, err := r.proved(s, claim.Delta, claim.Rounds, n)
 	if err != nil {
 		return nil, err
@@ -84,64 +75,35 @@ func (r subject) compute(claim recipe.ApproxDP) (*recipe.Guarantee, error) {
 	return g, err
 }
 
-// releases returns what one round releases in a situation, and the delta that it costs
-// beside.
-func (r subject) releases(s Situation, delta recipe.Decimal, rounds uint32) ([]release.Release, float64, error) {
-	per := delta.FloatDown() / float64(rounds)
-	var m release.Mechanism
-	var spent float64
-	var err error
-	switch z, q, noisy := r.noisyVectors(); {
-	case !r.Randomized():
-		m, err = mechanism(r.Query, r.Noise, s.Servers)
-	case noisy:
-		m, spent, err = r.noisySum(z, q, s, delta.FloatDown())
-	default:
-		m, err = r.shuffled(s, per*recipe.ShuffleShare)
-	}
-	if err != nil {
-		return nil, 0, err
-	}
-	one := release.One(m)
-	if !r.Sampled() {
-		return []release.Release{one}, spent, nil
-	}
-	if !s.Hidden {
-		// Who sees that a device reports, and cannot tell reports from dummies, may see a
-		// randomized response to whether its answer is the default.
-		if seen := r.Watched(); seen > 0 {
-			return []release.Release{release.One(release.ApproxDP{Epsilon: seen}), one}, spent, nil
+// releases returns what the accountant is asked about in place of a disclosure: as many
+// senders of dummies as are sure to be free, and of shuffled reports a point of their curve
+// at each round's share of delta.
+func (r subject) releases(x recipe.Disclosure, delta recipe.Decimal, rounds uint32) ([]release.Release, error) {
+	list := slices.Concat(x.Beside, x.Releases)
+	for i := range list {
+		if m, ok := list[i].Mechanism.(release.Shuffled); ok {
+			point, err := r.shuffled(m, delta.FloatDown()/float64(rounds)*recipe.ShuffleShare)
+			if err != nil {
+				return nil, err
+			}
+			list[i].Mechanism = point
 		}
-		return []release.Release{one}, spent, nil
+		if coins, ok := list[i].Sampling.(release.Poisson); ok && x.Senders != nil {
+			var err error
+			if coins.Dummies, err = r.senders(*x.Senders); err != nil {
+				return nil, err
+			}
+			list[i].Sampling = coins
+		}
 	}
-	c, err := r.coins(s, per*recipe.MissShare)
-	if err != nil {
-		return nil, 0, err
-	}
-	if s.Free {
-		return []release.Release{one.Sampled(release.Poisson{Rate: c.Rate})}, spent, nil
-	}
-	return []release.Release{one.Sampled(release.Poisson{Rate: c.Rate, Dummies: c.senders, DummyRate: c.Dummy})}, spent + per*recipe.MissShare, nil
+	return list, nil
 }
 
-// shuffled is what the sum of locally randomized reports gives with nothing from the
-// servers: each sum is a function of the shuffled reports of MinBatch honest devices.
-// Delta is that of the theorem; what redraws cost is added to it.
-func (r subject) shuffled(s Situation, delta float64) (release.ApproxDP, error) {
+// shuffled is a point of the curve of shuffled reports, by the theorem at delta; what
+// redraws cost is added to it.
+func (r subject) shuffled(m release.Shuffled, delta float64) (release.ApproxDP, error) {
 	var none release.ApproxDP
-	n := r.MinBatch
-	if s.Half {
-		n = max(1, n/2)
-	}
-	z, ok := r.Randomizer.(recipe.LocalRandomizer)
-	if !ok {
-		return none, &recipe.InvalidError{Field: "randomizer", Problem: "has no bound"}
-	}
-	message, odds, err := z.Local(r.Query)
-	if err != nil {
-		return none, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
-	}
-	curve, err := amplify.Shuffle(message, n)
+	curve, err := amplify.Shuffle(m.Message, m.People)
 	if err != nil {
 		return none, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
 	}
@@ -149,60 +111,54 @@ func (r subject) shuffled(s Situation, delta float64) (release.ApproxDP, error) 
 	if err != nil {
 		return none, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
 	}
-	if odds == 0 {
+	if m.Redraw == 0 {
 		return release.ApproxDP{Epsilon: g.Epsilon, Delta: delta}, nil
 	}
 	// Theorem 2 of docs/proofs/device-noise.md.
-	again := float64(n) * odds
+	again := float64(m.People) * m.Redraw
 	total := outward.Up((delta + again*math.Exp(g.Epsilon)) / (1 - again))
 	if !(again < 0.5 && total < 1) {
 		return none, &recipe.InvalidError{Field: "guarantee", Problem: "is lost to reports that are drawn again"}
 	}
-	return release.ApproxDP{Epsilon: g.Epsilon + 2*odds, Delta: total}, nil
+	return release.ApproxDP{Epsilon: g.Epsilon + 2*m.Redraw, Delta: total}, nil
 }
 
-// coins are a round's coins as the accountant takes them, and of the other honest devices that
-// do not report how many there are at least, in each slot, but for the miss.
-type coins struct {
-	recipe.Coins
-	senders uint64
-}
-
-// coins counts those of the other honest devices whose coins leave them free to send a
-// dummy. Who covers and in which slot is taken as known, for these coins depend on no
-// answer: see docs/proofs/coins.md.
-func (r subject) coins(s Situation, miss float64) (coins, error) {
-	rates, err := r.CoinRates()
-	c := coins{Coins: rates}
-	if err != nil {
-		return c, err
-	}
-	others := r.Dummies.Senders - 1
-	if s.Half {
-		others /= 2
-	}
-	n := uint64(0)
-	if others > 0 {
-		n, err = amplify.MinimumBatch(others, c.Free, miss)
+// senders is how many of the other honest devices are free to send a dummy at least, in
+// each slot, but for the miss. Who covers and in which slot is taken as known, for these
+// coins depend on no answer: see docs/proofs/coins.md.
+func (r subject) senders(s recipe.Senders) (n uint64, err error) {
+	if s.Others > 0 {
+		n, err = amplify.MinimumBatch(s.Others, s.Free, s.Miss)
 	}
 	if err != nil {
-		return c, &recipe.InvalidError{Field: "dummies.senders", Problem: fmt.Sprintf("cannot be counted on: %v", err)}
+		return 0, &recipe.InvalidError{Field: "dummies.senders", Problem: fmt.Sprintf("cannot be counted on: %v", err)}
 	}
 	if n == 0 {
-		return c, &recipe.InvalidError{Field: "dummies.senders", Problem: fmt.Sprintf("is %d, too few to hide one answer", r.Dummies.Senders)}
+		return 0, &recipe.InvalidError{Field: "dummies.senders", Problem: fmt.Sprintf("is %d, too few to hide one answer", r.Dummies.Senders)}
 	}
-	c.senders = n
-	return c, nil
+	return n, nil
 }
 
 // proved is the loss of all rounds in a situation.
-func (r subject) proved(s Situation, delta recipe.Decimal, rounds uint32, n release.Neighbours) (recipe.Loss, string, error) {
-	list, spent, err := r.releases(s, delta, rounds)
+func (r subject) proved(s recipe.Situation, delta recipe.Decimal, rounds uint32, n release.Neighbours) (recipe.Loss, string, error) {
+	x, err := r.Disclosure(s, delta, rounds)
 	if err != nil {
 		return recipe.Loss{}, "", err
 	}
-	l, theorem, err := loss(list, rounds, delta, spent*float64(rounds), n)
-	return r.redrawn(l, rounds), theorem, err
+	return r.disclosed(x, delta, rounds, n)
+}
+
+// disclosed is the loss of a number of rounds of which each tells the same.
+func (r subject) disclosed(x recipe.Disclosure, delta recipe.Decimal, rounds uint32, n release.Neighbours) (recipe.Loss, string, error) {
+	list, err := r.releases(x, delta, rounds)
+	if err != nil {
+		return recipe.Loss{}, "", err
+	}
+	l, theorem, err := loss(list, rounds, delta, x.Spent()*float64(rounds), n)
+	if l.Finite() {
+		l.Epsilon += x.More(rounds)
+	}
+	return l, theorem, err
 }
 
 // unconditional is the loss of a number of rounds that counts on none of
@@ -210,7 +166,7 @@ func (r subject) proved(s Situation, delta recipe.Decimal, rounds uint32, n rele
 // their answers it is what one report gives by itself, whoever else reports.
 func (r subject) unconditional(claim recipe.ApproxDP, delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
 	if !r.Randomized() {
-		l, _, err := r.proved(Situation{Servers: r.HonestServers(claim)}, delta, rounds, r.KnownNeighbours())
+		l, _, err := r.proved(recipe.Situation{Servers: r.HonestServers(claim)}, delta, rounds, r.KnownNeighbours())
 		return l, err
 	}
 	l, err := r.ownNoise(delta, rounds)
@@ -220,9 +176,9 @@ func (r subject) unconditional(claim recipe.ApproxDP, delta recipe.Decimal, roun
 	return l, err
 }
 
-func (r subject) fallbacks(s Situation, claim recipe.ApproxDP) ([]recipe.Fallback, error) {
+func (r subject) fallbacks(s recipe.Situation, claim recipe.ApproxDP) ([]recipe.Fallback, error) {
 	var list []recipe.Fallback
-	add := func(kind recipe.FallbackKind, s Situation, n release.Neighbours, when, note string) error {
+	add := func(kind recipe.FallbackKind, s recipe.Situation, n release.Neighbours, when, note string) error {
 		l, _, err := r.proved(s, claim.Delta, claim.Rounds, n)
 		if err == nil {
 			list = append(list, recipe.Fallback{Kind: kind, When: when, Loss: l, Note: note})
@@ -298,8 +254,12 @@ func (r subject) fewer() string {
 // ownNoise is what the device's own noise gives, in a number of rounds, against who reads
 // its reports and knows whose they are.
 func (r subject) ownNoise(delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
-	if z, q, ok := r.noisyVectors(); ok {
-		return r.alone(z, q, delta, rounds)
+	if x, ok, err := r.ReportDisclosure(delta); ok {
+		if err != nil {
+			return recipe.Loss{}, err
+		}
+		l, _, err := r.disclosed(x, delta, rounds, release.ReplaceOne)
+		return l, err
 	}
 	if z, ok := r.Randomizer.(recipe.LocalRandomizer); ok {
 		return r.OwnNoise(z, delta, rounds)
@@ -316,7 +276,7 @@ func (r subject) bothHonest() (recipe.Loss, bool) {
 	if _, correlated := r.Correlated(); !ok || !r.Noisy() || correlated || r.HonestServers(claim) > 1 {
 		return recipe.Loss{}, false
 	}
-	both := Situation{Servers: 2, Hidden: r.Amplified()}
+	both := recipe.Situation{Servers: 2, Hidden: r.Amplified()}
 	l, _, err := r.proved(both, claim.Delta, claim.Rounds, r.Neighbours())
 	if err != nil || !l.Finite() {
 		return l, false
@@ -336,7 +296,7 @@ func (r subject) bothHonest() (recipe.Loss, bool) {
 // for a recipe without noise.
 func (r subject) lossAfter(rounds uint32) (recipe.Loss, error) {
 	return r.after(rounds, func(claim recipe.ApproxDP) (recipe.Loss, error) {
-		l, _, err := r.proved(Situation{Servers: r.HonestServers(claim), Hidden: r.Amplified()}, claim.Delta, rounds, r.Neighbours())
+		l, _, err := r.proved(recipe.Situation{Servers: r.HonestServers(claim), Hidden: r.Amplified()}, claim.Delta, rounds, r.Neighbours())
 		return l, err
 	})
 }

@@ -3,7 +3,7 @@ package account
 import (
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/amplify"
@@ -21,24 +21,24 @@ const near = 5e-4
 // no part of it. For a recipe that claims nothing, and where no proof of the claim is
 // found, it returns an error that matches [recipe.ErrNoCertificate].
 func (r subject) certify() ([]byte, error) {
-	releases, err := r.Releases()
+	statements, err := r.Statements()
 	if err != nil {
 		return nil, err
 	}
 	claim := r.Claim.(recipe.ApproxDP)
-	first, err := r.prove(releases[0], claim.Epsilon.FloatDown(), func() (recipe.Loss, error) {
-		l, _, err := r.proved(Situation{Servers: r.HonestServers(claim), Hidden: r.Amplified()}, claim.Delta, claim.Rounds, r.Neighbours())
+	first, err := r.prove(statements[0], claim.Epsilon.FloatDown(), func() (recipe.Loss, error) {
+		l, _, err := r.proved(recipe.Situation{Servers: r.HonestServers(claim), Hidden: r.Amplified()}, claim.Delta, claim.Rounds, r.Neighbours())
 		return l, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	proofs := make([][]byte, len(releases))
+	proofs := make([][]byte, len(statements))
 	if proofs[0], err = first.MarshalBinary(); err != nil {
 		return nil, fmt.Errorf("recipe: certify: %w", err)
 	}
-	if len(releases) > 1 {
-		if proofs[1], err = r.provePlain(releases[1], claim); err != nil {
+	if len(statements) > 1 {
+		if proofs[1], err = r.provePlain(statements[1], claim); err != nil {
 			return nil, err
 		}
 	}
@@ -54,8 +54,8 @@ func (r subject) certify() ([]byte, error) {
 
 // provePlain proves what is left on none of the conditions. Nothing is no error: a device
 // takes it for what it is.
-func (r subject) provePlain(w recipe.Release, claim recipe.ApproxDP) ([]byte, error) {
-	if w.Family == 0 {
+func (r subject) provePlain(w recipe.Statement, claim recipe.ApproxDP) ([]byte, error) {
+	if len(w.Terms) == 0 {
 		return nil, nil
 	}
 	l, err := r.unconditional(claim, claim.Delta, claim.Rounds)
@@ -73,14 +73,14 @@ func (r subject) provePlain(w recipe.Release, claim recipe.ApproxDP) ([]byte, er
 
 // prove returns a proof of an epsilon for the release that is at most limit, and close to
 // what is computed if one is found.
-func (r subject) prove(w recipe.Release, limit float64, computed func() (recipe.Loss, error)) (*certificate.Certificate, error) {
+func (r subject) prove(w recipe.Statement, limit float64, computed func() (recipe.Loss, error)) (*certificate.Certificate, error) {
 	l, err := computed()
 	if err != nil {
 		return nil, err
 	}
-	limit -= w.More
+	limit -= w.More()
 	c, err := r.proveWithin(w, limit)
-	if target := outward.Widened(l.Epsilon, near) - w.More; err == nil && c.Epsilon > target {
+	if target := outward.Widened(l.Epsilon, near) - w.More(); err == nil && c.Epsilon > target {
 		// What is far above what was computed was proved on too coarse a grid.
 		if closer, err := r.proveWithin(w, target); err == nil {
 			return closer, nil
@@ -90,7 +90,7 @@ func (r subject) prove(w recipe.Release, limit float64, computed func() (recipe.
 }
 
 // proveWithin returns a proof of an epsilon of at most limit.
-func (r subject) proveWithin(w recipe.Release, limit float64) (*certificate.Certificate, error) {
+func (r subject) proveWithin(w recipe.Statement, limit float64) (*certificate.Certificate, error) {
 	var why error
 	for _, way := range ways(w, limit) {
 		c, err := r.proof(way, limit)
@@ -104,49 +104,43 @@ func (r subject) proveWithin(w recipe.Release, limit float64) (*certificate.Cert
 
 // ways are the descriptions of a release by which an epsilon may be proved, the one that
 // is likelier to do first: the pure loss where that of all releases is within it.
-func ways(w recipe.Release, epsilon float64) []recipe.Release {
+func ways(w recipe.Statement, epsilon float64) []recipe.Statement {
 	pure, ok := w.Pure()
 	if !ok {
-		return []recipe.Release{w}
+		return []recipe.Statement{w}
 	}
-	if each, _ := pure.Rho.Float64(); each*float64(pure.Count) <= outward.Above(epsilon) {
-		return []recipe.Release{pure, w}
+	if t := pure.Terms[0]; t.Mu*float64(t.Count) <= outward.Above(epsilon) {
+		return []recipe.Statement{pure, w}
 	}
-	return []recipe.Release{w, pure}
+	return []recipe.Statement{w, pure}
 }
 
 // proof proves an epsilon for the release, or the least below it that the same
 // distributions or the same formula show.
-func (r subject) proof(w recipe.Release, epsilon float64) (*certificate.Certificate, error) {
+func (r subject) proof(w recipe.Statement, epsilon float64) (*certificate.Certificate, error) {
 	if !(epsilon > 0) {
 		return nil, fmt.Errorf("%w of an epsilon of %v", recipe.ErrNoCertificate, epsilon)
 	}
 	claim := r.Claim.(recipe.ApproxDP)
 	c := &certificate.Certificate{
 		Claim: certificate.Claim{Epsilon: epsilon, Delta: outward.Down(claim.Delta.FloatDown() - w.Spent()), Neighbours: w.Neighbours},
-		Terms: append([]release.Term{w.Term}, w.Beside()...),
+		Terms: slices.Clone(w.Terms),
 	}
 	t := &c.Terms[0]
-	if w.Rho != nil {
-		t.Mu = outward.Rat(w.Rho)
-	} else if w.Square != nil {
-		f, _ := w.Square.Float64()
-		t.Mu = outward.Above(math.Sqrt(f))
-	}
-	if t.DummyRate > 0 {
+	if s := w.Round.Senders; s != nil {
 		// As many as are free but for the miss, by the accountant's quantile or a little less.
 		var err error
-		if t.Dummies, err = amplify.MinimumBatch(w.Others, w.Free, w.Miss); err != nil {
+		if t.Dummies, err = amplify.MinimumBatch(s.Others, s.Free, s.Miss); err != nil {
 			return nil, fmt.Errorf("%w: %w", recipe.ErrNoCertificate, err)
 		}
 		for range 10 {
-			if t.Dummies > 1 && certificate.Fewer(t.Dummies, w.Others, w.Free) > w.Miss {
+			if t.Dummies > 1 && certificate.Fewer(t.Dummies, s.Others, s.Free) > s.Miss {
 				t.Dummies--
 			}
 		}
 	}
-	if t.Family == release.FamilyShuffled {
-		if err := r.shuffledTerm(t, c, claim); err != nil {
+	if m, ok := w.Round.Releases[0].Mechanism.(release.Shuffled); ok && t.Family == release.FamilyShuffled {
+		if err := r.shuffledTerm(m, c, claim); err != nil {
 			return nil, err
 		}
 	}
@@ -163,8 +157,9 @@ func (r subject) proof(w recipe.Release, epsilon float64) (*certificate.Certific
 
 // shuffledTerm completes a term of shuffled reports by a point of their curve. The
 // checker's bound on one round is a little above the accountant's.
-func (r subject) shuffledTerm(t *release.Term, c *certificate.Certificate, claim recipe.ApproxDP) error {
-	point, err := r.shuffled(Situation{}, claim.Delta.FloatDown()/float64(claim.Rounds)*recipe.ShuffleShare)
+func (r subject) shuffledTerm(m release.Shuffled, c *certificate.Certificate, claim recipe.ApproxDP) error {
+	t := &c.Terms[0]
+	point, err := r.shuffled(m, claim.Delta.FloatDown()/float64(claim.Rounds)*recipe.ShuffleShare)
 	if err != nil {
 		return err
 	}

@@ -9,58 +9,12 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// deviceSum is the sum of noisy vectors, with the noise of the given number of devices.
-func deviceSum(z recipe.Gaussian, q recipe.Vector, draws uint64) release.Mechanism {
-	return release.DiscreteGaussian{
-		Variance: z.Variance, Contribution: release.Ball(uint64(q.Dimension), float64(z.Clip)), Honest: int(draws),
-	}
-}
-
 // noisyVectors returns what devices add to what, if they add noise of their own to vectors.
 func (r subject) noisyVectors() (z recipe.Gaussian, q recipe.Vector, ok bool) {
 	if z, ok = r.Randomizer.(recipe.Gaussian); ok {
 		q, ok = r.Vector()
 	}
 	return z, q, ok
-}
-
-// noisySum is the noise in one round of a recipe with noise of the devices' own in a
-// situation, and the delta that it costs beside.
-func (r subject) noisySum(z recipe.Gaussian, q recipe.Vector, s Situation, delta float64) (release.Mechanism, float64, error) {
-	c, err := r.DeviceTail(z, q, s.Hidden, s.Half, delta)
-	if err != nil {
-		return nil, 0, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
-	}
-	return deviceSum(z, q, r.Draws(s.Half)), c.Spent, nil
-}
-
-// redrawn adds to a loss of so many rounds what the devices' redraws do to epsilon: laws
-// given events of probability 1-b differ by a factor of at most 1/(1-b) more.
-func (r subject) redrawn(l recipe.Loss, rounds uint32) recipe.Loss {
-	z, q, ok := r.noisyVectors()
-	if !ok || !l.Finite() {
-		return l
-	}
-	odds, err := z.Redraws(q)
-	if err != nil || odds >= 1 {
-		return recipe.NoPrivacy
-	}
-	l.Epsilon += recipe.RedrawCost(float64(rounds) * -math.Log1p(-odds))
-	return l
-}
-
-// alone is what one report a round of a device with noise of its own gives against who
-// reads it.
-func (r subject) alone(z recipe.Gaussian, q recipe.Vector, delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
-	odds, err := z.Redraws(q)
-	if err != nil {
-		return recipe.Loss{}, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
-	}
-	// Who sees the report sees that it is within the bound: delta is divided by
-	// (1-b)^rounds, and nothing is added.
-	spent := recipe.RedrawCost(delta.FloatDown() * float64(rounds) * odds)
-	l, _, err := loss([]release.Release{release.One(deviceSum(z, q, 1))}, rounds, delta, spent, release.ReplaceOne)
-	return r.redrawn(l, rounds), err
 }
 
 // provedBound is false for recipes of which as much is proved as is answered, and for those
@@ -72,28 +26,21 @@ func (r subject) provedBound() (recipe.ProvedBound, bool) {
 	}
 	b := recipe.ProvedBound{Bound: bound, Answer: answer, Ratio: float64(bound) / float64(answer)}
 	claim, claimed := r.Claim.(recipe.ApproxDP)
-	delta := 0.0
-	if claimed {
-		delta = claim.Delta.FloatDown()
-	}
-	s := Situation{Servers: 1, Hidden: r.Amplified()}
-	if z, q, ok := r.noisyVectors(); ok {
-		c, err := r.DeviceTail(z, q, s.Hidden, s.Half, delta)
-		b.Redraw, b.Delta = c.Odds, c.Spent
-		return b, err == nil
-	}
-	z, ok := r.Randomizer.(recipe.LocalRandomizer)
-	if !ok {
+	x, err := r.Disclosure(recipe.Situation{Servers: 1, Hidden: r.Amplified()}, claim.Delta, max(1, claim.Rounds))
+	if err != nil {
 		return b, false
 	}
-	_, odds, err := z.Local(r.Query)
-	if b.Redraw = odds; err == nil && claimed {
-		of := delta / float64(max(1, claim.Rounds)) * recipe.ShuffleShare
-		if e, err := r.shuffled(s, of); err == nil {
-			b.Delta = e.Delta - of
-		}
+	m, shuffled := x.Releases[0].Mechanism.(release.Shuffled)
+	if !shuffled {
+		b.Redraw, b.Delta = x.Odds, x.Redrawn
+		return b, true
 	}
-	return b, err == nil
+	b.Redraw = m.Redraw
+	of := claim.Delta.FloatDown() / float64(max(1, claim.Rounds)) * recipe.ShuffleShare
+	if e, err := r.shuffled(m, of); err == nil && claimed {
+		b.Delta = e.Delta - of
+	}
+	return b, true
 }
 
 // withDeviceNoise fills in what Options leave to [New] about noise of the devices' own:
@@ -186,7 +133,7 @@ func (o *Options) deviceLoss() (float64, error) {
 	if r.Participation == nil {
 		r.Participation = recipe.Always{}
 	}
-	s := Situation{Servers: 1, Hidden: r.Amplified()}
+	s := recipe.Situation{Servers: 1, Hidden: r.Amplified()}
 	if s.Hidden && r.Dummies == nil {
 		// Those that New chooses for this noise.
 		if r.Rate == nil {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -76,8 +77,13 @@ func TestRAPPORRedraws(t *testing.T) {
 			return law
 		}
 		with, without := batch(0), batch(-1)
+		told, err := r.Disclosure(recipe.Situation{Servers: 1}, recipe.Decimal{}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := told.Releases[0].Mechanism.(release.Shuffled)
 		for _, delta := range []float64{0.2, 0.05, 0.01} {
-			said, err := r.shuffled(Situation{Servers: 1}, delta)
+			said, err := r.shuffled(m, delta)
 			if err != nil {
 				continue // so many redraws that nothing is left
 			}
@@ -104,9 +110,12 @@ func TestRedraws(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := subject{&recipe.Recipe{Query: q, Randomizer: z}}
+	told, _, err := (&recipe.Recipe{Query: q, Randomizer: z}).ReportDisclosure(recipe.Decimal{Coefficient: 1, Scale: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
 	own := -math.Log1p(-odds)
-	if got := r.redrawn(recipe.Loss{Delta: 0.1}, 3).Epsilon; got < 3*own || got > 3*own*1.01 {
+	if got := told.More(3); got < 3*own || got > 3*own*1.01 {
 		t.Errorf("redraws of three rounds cost %v of epsilon, want %v", got, 3*own)
 	}
 }

@@ -37,7 +37,7 @@ func Guarantee(r *recipe.Recipe) (*recipe.Guarantee, error) { return subject{r}.
 
 // LossIn returns what rounds of a recipe cost at delta in a situation, and the theorem that
 // says so.
-func LossIn(r *recipe.Recipe, s Situation, delta recipe.Decimal, rounds uint32, n release.Neighbours) (recipe.Loss, string, error) {
+func LossIn(r *recipe.Recipe, s recipe.Situation, delta recipe.Decimal, rounds uint32, n release.Neighbours) (recipe.Loss, string, error) {
 	return subject{r}.proved(s, delta, rounds, n)
 }
 

@@ -23,16 +23,16 @@ func (r subject) proves(claim recipe.ApproxDP, limit float64) (float64, error) {
 	copied := *r.Recipe
 	copied.Claim = claim
 	trial := subject{&copied}
-	releases, err := trial.Releases()
+	statements, err := trial.Statements()
 	if err != nil {
 		return 0, err
 	}
-	c, err := trial.prove(releases[0], limit, func() (recipe.Loss, error) { return recipe.Loss{Epsilon: limit}, nil })
+	c, err := trial.prove(statements[0], limit, func() (recipe.Loss, error) { return recipe.Loss{Epsilon: limit}, nil })
 	if err != nil {
 		return 0, err
 	}
-	if releases[0].More > 0 {
-		return outward.Above(c.Epsilon + releases[0].More), nil
+	if more := statements[0].More(); more > 0 {
+		return outward.Above(c.Epsilon + more), nil
 	}
 	return c.Epsilon, nil
 }

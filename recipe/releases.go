@@ -1,0 +1,134 @@
+package recipe
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/dp/release"
+)
+
+// A Situation is which assumptions hold.
+type Situation struct {
+	Servers int  // that keep their noise to themselves; 1 or 2
+	Hidden  bool // who reports
+	Half    bool // half of the devices that the guarantee counts on are dishonest
+	// the number of reports tells nothing: no guarantee, but where to begin to look for
+	// one
+	Free bool
+}
+
+// situation is that of the recipe's guarantee.
+func (r *Recipe) situation(claim ApproxDP) Situation {
+	return Situation{Servers: r.HonestServers(claim), Hidden: r.Amplified()}
+}
+
+// A Disclosure is what one of the rounds that share the delta of a claim tells: the ground
+// of all that is said of privacy, by the accountant and by certificates.
+type Disclosure struct {
+	// Releases are of answers.
+	Releases []release.Release
+	// Beside is what a device's reporting tells by itself, where that is seen.
+	Beside []release.Release
+	// Senders are those of the dummies that hide how many report, if any do. Each sample
+	// of Releases has 0 of them, which stands for as many as are sure to be free but for a
+	// miss: see [Senders].
+	Senders *Senders
+	// Odds bounds the probability that a device whose noise the releases count draws
+	// again, and Redrawn what a round spends of delta on that.
+	Odds, Redrawn float64
+}
+
+// Senders are the devices of which some are free to send a dummy.
+type Senders struct {
+	Others uint64  // the honest devices beside the one that is protected
+	Free   float64 // the probability with which each is free to
+	// Miss is what is spent of delta on fewer being free than are counted on.
+	Miss float64
+}
+
+// Spent is what the round costs of delta beside its releases.
+func (x Disclosure) Spent() float64 {
+	if x.Senders != nil {
+		return x.Redrawn + x.Senders.Miss
+	}
+	return x.Redrawn
+}
+
+// More is what a number of such rounds add to epsilon for redraws: distributions given
+// events of probability 1-b differ by a factor of at most 1/(1-b) more.
+func (x Disclosure) More(rounds uint32) float64 {
+	if x.Odds == 0 {
+		return 0
+	}
+	return RedrawCost(float64(rounds) * -math.Log1p(-x.Odds))
+}
+
+// Disclosure returns what one of a number of rounds, which share delta, tells those who see
+// results, in a situation.
+func (r *Recipe) Disclosure(s Situation, delta Decimal, rounds uint32) (Disclosure, error) {
+	x, err := r.Randomizer.round(r, s, delta.FloatDown())
+	switch {
+	case err != nil:
+		return Disclosure{}, err
+	case !r.Sampled():
+		return x, nil
+	case !s.Hidden:
+		return r.seen(x), nil
+	}
+	c, err := r.CoinRates()
+	if err != nil {
+		return Disclosure{}, err
+	}
+	coins := release.Poisson{Rate: c.Rate}
+	if !s.Free {
+		coins.DummyRate = c.Dummy
+		x.Senders = &Senders{r.Dummies.Senders - 1, c.Free, delta.FloatDown() / float64(rounds) * MissShare}
+		if s.Half {
+			x.Senders.Others /= 2
+		}
+	}
+	for i := range x.Releases {
+		x.Releases[i] = x.Releases[i].Sampled(coins)
+	}
+	return x, nil
+}
+
+// ReportDisclosure returns what one report tells who reads it and knows whose it is, where
+// devices add noise of their own that the sum of all has enough of ([VectorRandomizer]).
+// What other randomizers leave is [Recipe.OwnNoise].
+func (r *Recipe) ReportDisclosure(delta Decimal) (Disclosure, bool, error) {
+	z, ok := r.Randomizer.(VectorRandomizer)
+	if !ok {
+		return Disclosure{}, false, nil
+	}
+	x, err := z.report(r, delta.FloatDown())
+	return x, true, err
+}
+
+// seen is the disclosure to those who see that a device reports, and cannot tell reports
+// from dummies: that may be a randomized response to whether its answer is the default.
+func (r *Recipe) seen(x Disclosure) Disclosure {
+	if watched := r.Watched(); watched > 0 {
+		x.Beside = []release.Release{release.One(release.ApproxDP{Epsilon: watched})}
+	}
+	return x
+}
+
+// shuffledReports is what the sum of locally randomized reports gives with nothing from the
+// servers: each sum is a function of the shuffled reports of MinBatch honest devices.
+func (r *Recipe) shuffledReports(z LocalRandomizer, s Situation) (Disclosure, error) {
+	m, redraw, err := z.Local(r.Query)
+	if err != nil {
+		return Disclosure{}, uncomputed(err)
+	}
+	n := r.MinBatch
+	if s.Half {
+		n = max(1, n/2)
+	}
+	return Disclosure{Releases: []release.Release{release.One(release.Shuffled{Message: m, People: n, Redraw: redraw})}}, nil
+}
+
+// uncomputed says that no guarantee can be computed.
+func uncomputed(err error) error {
+	return &InvalidError{"guarantee", fmt.Sprintf("cannot be computed: %v", err)}
+}
