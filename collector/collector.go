@@ -18,7 +18,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// A Doer sends one HTTP request; *http.Client is one. It must be safe for concurrent use, and should follow no redirects.
+// A Doer sends one HTTP request; *http.Client is one. It must be safe for concurrent use,
+// and should follow no redirects.
 type Doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
@@ -32,21 +33,25 @@ type Options struct {
 	Checked *recipe.Checked
 	// Token proves to the leader who asks; required.
 	Token string
-	// Key opens the aggregate shares; required. Its public half is what leader and helper were given.
+	// Key opens the aggregate shares; required. Its public half is what leader and helper
+	// were given.
 	Key *sealed.KeyPair
 	// Framing is the leader's; the zero value is that of DAP's drafts. Where jobs are
 	// created under an id of the collector's choice, a job is saved before it is created.
 	Framing dap.Framing
-	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no redirects.
+	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no
+	// redirects.
 	HTTP Doer
-	// Attempts bounds how often one request is sent while failures look temporary; zero is 5.
+	// Attempts bounds how often one request is sent while failures look temporary; zero
+	// is 5.
 	Attempts int
-	// Poll is the least and MaxPoll the longest wait between two questions about a job; zero is 1 s and 1 minute. In
-	// between, the leader's Retry-After counts.
+	// Poll is the least and MaxPoll the longest wait between two questions about a job;
+	// zero is 1 s and 1 minute. In between, the leader's Retry-After counts.
 	Poll, MaxPoll time.Duration
 	// Progress, if not nil, is called before each such wait, by the goroutine that waits.
 	Progress func(Progress)
-	// Save, if not nil, is handed each new State and must make it durable; its error ends the call that made the State.
+	// Save, if not nil, is handed each new State and must make it durable; its error ends
+	// the call that made the State.
 	Save func(State) error
 	// Releases is that of the newest [State] there is, whichever job it was of: the
 	// furthest that was seen of what the leader has released. A leader that has forgotten
@@ -97,9 +102,11 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// The ways in which a request fails, beside *[dap.Problem]. Every request may be made again.
+// The ways in which a request fails, beside *[dap.Problem]. Every request may be made
+// again.
 type (
-	// StatusError is an error status without a problem document; 401 and 403 speak of the token.
+	// StatusError is an error status without a problem document; 401 and 403 speak of the
+	// token.
 	StatusError = exchange.StatusError
 	// UnavailableError: every attempt failed in a way that may pass.
 	UnavailableError = exchange.UnavailableError
@@ -286,7 +293,8 @@ func (c *Collector) check(q dap.Query) error {
 	return nil
 }
 
-// maxResponse bounds a collection job's answer: two sealed shares and room for what is around them.
+// maxResponse bounds a collection job's answer: two sealed shares and room for what is
+// around them.
 func (c *Collector) maxResponse() int64 {
 	const around = 8 << 10
 	hi, n := bits.Mul64(uint64(c.vdaf.Sizes().AggShare), 2)

@@ -87,7 +87,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// The 95 % interval holds the sum of two draws with that probability, by the exact law of the noise that is drawn.
+// The 95 % interval holds the sum of two draws with that probability, by the exact law of
+// the noise that is drawn.
 func TestIntervalCovers(t *testing.T) {
 	law := func(weight func(y float64) float64, reach int) []float64 {
 		p, total := make([]float64, 2*reach+1), 0.0
@@ -135,7 +136,8 @@ func TestIntervalCovers(t *testing.T) {
 	}
 }
 
-// Until both shares are there the leader answers with an empty body; the collector asks again when told to.
+// Until both shares are there the leader answers with an empty body; the collector asks
+// again when told to.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := testRecipe(histogram, recipe.NoNoise{}, dap.TimeInterval)
@@ -226,7 +228,8 @@ func TestLeaderSelected(t *testing.T) {
 	}
 }
 
-// A collector that stops at any saved point goes on from there, and loses and repeats nothing.
+// A collector that stops at any saved point goes on from there, and loses and repeats
+// nothing.
 func TestResume(t *testing.T) {
 	for stopAfter := 1; stopAfter <= 2; stopAfter++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -411,7 +414,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A failed job keeps its error until it is deleted; the error of a task that is unknown is no deletion.
+// A failed job keeps its error until it is deleted; the error of a task that is unknown
+// is no deletion.
 func TestDelete(t *testing.T) {
 	r := testRecipe(recipe.Count{}, recipe.NoNoise{}, dap.LeaderSelected)
 	l := newLeader(t, r, [2][]int64{{1}, {0}})
@@ -432,7 +436,8 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestDeleteWaits: a leader that is just releasing the batch keeps the job, and says when to come again.
+// TestDeleteWaits: a leader that is just releasing the batch keeps the job, and says when
+// to come again.
 func TestDeleteWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := testRecipe(recipe.Count{}, recipe.NoNoise{}, dap.LeaderSelected)

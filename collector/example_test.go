@@ -15,7 +15,8 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// leader stands in for a leader that has one batch ready: 500 reports, of which 320 said yes.
+// leader stands in for a leader that has one batch ready: 500 reports, of which 320 said
+// yes.
 type leader struct {
 	task *dap.TaskConfiguration
 	key  dap.HpkeConfig // the collector's

@@ -21,8 +21,8 @@ import (
 
 const token = "collector-token"
 
-// leader plays the leader's side of collection jobs: a job lives until it is deleted, the same body is the same job, and
-// each new job gets the next batch.
+// leader plays the leader's side of collection jobs: a job lives until it is deleted, the
+// same body is the same job, and each new job gets the next batch.
 type leader struct {
 	t    testing.TB
 	task *dap.TaskConfiguration

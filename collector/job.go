@@ -13,7 +13,8 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// A State is a job as it must survive the collector's stop. It holds no secret: the answer is sealed.
+// A State is a job as it must survive the collector's stop. It holds no secret: the
+// answer is sealed.
 type State struct {
 	// Recipe names the recipe that the job is about.
 	Recipe string `json:"recipe"`
@@ -25,7 +26,8 @@ type State struct {
 	Unsure bool `json:"unsure,omitempty"`
 	// Response is the leader's answer, absent until it has one.
 	Response []byte `json:"response,omitempty"`
-	// Releases is how far the leader's releases are, as far as was seen; see [Options.Releases].
+	// Releases is how far the leader's releases are, as far as was seen; see
+	// [Options.Releases].
 	Releases string `json:"releases,omitempty"`
 }
 
@@ -116,7 +118,8 @@ func (c *Collector) learn(answer *exchange.Answer) error {
 	return nil
 }
 
-// keep saves the state, with the leader's answer if there is one. An answer that cannot be used is not kept.
+// keep saves the state, with the leader's answer if there is one. An answer that cannot
+// be used is not kept.
 func (j *Job) keep(response []byte) error {
 	s := j.state
 	s.Releases = j.c.remembered()
@@ -135,8 +138,8 @@ func (j *Job) keep(response []byte) error {
 	return nil
 }
 
-// Resume goes on with a saved job. It fails with [ErrState] if the state is not of this recipe, and with [ErrBusy] as
-// [Collector.Start] does.
+// Resume goes on with a saved job. It fails with [ErrState] if the state is not of this
+// recipe, and with [ErrBusy] as [Collector.Start] does.
 func (c *Collector) Resume(s State) (*Job, error) {
 	if id, err := recipe.ParseID(s.Recipe); err != nil || id != c.id {
 		return nil, fmt.Errorf("%w: it is of another recipe", ErrState)
@@ -185,8 +188,8 @@ func (c *Collector) release(j *Job) {
 	}
 }
 
-// Wait polls until the leader has an answer, saves it and opens it. Calling it again opens the same answer. If the job has
-// failed, the error is a *[dap.Problem].
+// Wait polls until the leader has an answer, saves it and opens it. Calling it again
+// opens the same answer. If the job has failed, the error is a *[dap.Problem].
 func (j *Job) Wait(ctx context.Context) (*Result, error) {
 	c := j.c
 	for polls := 1; len(j.state.Response) == 0; polls++ {
@@ -228,8 +231,9 @@ func (j *Job) path() string {
 	return dap.ResourcePath(j.c.taskID, dap.CollectionJobsResource, j.state.JobID)
 }
 
-// Delete tells the leader that the job is done with. A job that the leader no longer knows is deleted. In leader-selected
-// tasks the next [Collector.Start] then opens the next batch.
+// Delete tells the leader that the job is done with. A job that the leader no longer
+// knows is deleted. In leader-selected tasks the next [Collector.Start] then opens the
+// next batch.
 func (j *Job) Delete(ctx context.Context) error {
 	c := j.c
 	_, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
@@ -261,7 +265,8 @@ func (j *Job) Withdraw(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// gone says whether the leader answered that there is no such job. A task that it does not know is another matter.
+// gone says whether the leader answered that there is no such job. A task that it does
+// not know is another matter.
 func gone(err error) bool {
 	if errors.Is(err, &dap.Problem{Type: dap.ProblemUnrecognizedTask}) {
 		return false
@@ -273,9 +278,10 @@ func gone(err error) bool {
 	return errors.As(err, &s) && (s.Status == http.StatusNotFound || s.Status == http.StatusGone)
 }
 
-// Collect asks, waits and opens; in leader-selected tasks it then deletes the job. After an error, a State that was saved
-// can be resumed, and asking again with the same query finds the same job. If only the deletion failed, the result is
-// returned beside the error; the next Collect may then return the same batch again.
+// Collect asks, waits and opens; in leader-selected tasks it then deletes the job. After
+// an error, a State that was saved can be resumed, and asking again with the same query
+// finds the same job. If only the deletion failed, the result is returned beside the
+// error; the next Collect may then return the same batch again.
 func (c *Collector) Collect(ctx context.Context, q dap.Query) (*Result, error) {
 	j, err := c.Start(ctx, q)
 	if err != nil {

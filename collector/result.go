@@ -24,23 +24,29 @@ type Result struct {
 	// precision. From and To are the ends of the rounds that it touches.
 	Interval dap.Interval
 	From, To time.Time
-	// Raw is the sum that the servers released, noise included: one integer for each aggregate of the query.
+	// Raw is the sum that the servers released, noise included: one integer for each
+	// aggregate of the query.
 	Raw []int64
-	// Estimate is the answer to the query, of the same length as Raw: unbiased, so it may be below zero. It is about the
-	// reports of the batch, or, with Sampled, about all devices that decided whether to report. For a vector it is the sum in
-	// units of the entries; see [Result.Mean]. Where the recipe projects vectors, Raw is the projected sum, and Estimate, of the
-	// length of the vectors, is what it estimates.
+	// Estimate is the answer to the query, of the same length as Raw: unbiased, so it may
+	// be below zero. It is about the reports of the batch, or, with Sampled, about all
+	// devices that decided whether to report. For a vector it is the sum in units of the
+	// entries; see [Result.Mean]. Where the recipe projects vectors, Raw is the projected
+	// sum, and Estimate, of the length of the vectors, is what it estimates.
 	Estimate []float64
-	// Stderr is the standard deviation of each Estimate: of what both servers' noise adds together, from the recipe, and with
-	// Sampled of coins and randomizers too; with a projection also of what that loses, from the length of the sum.
+	// Stderr is the standard deviation of each Estimate: of what both servers' noise adds
+	// together, from the recipe, and with Sampled of coins and randomizers too; with a
+	// projection also of what that loses, from the length of the sum.
 	Stderr []float64
-	// Interval95 holds the exact result with probability 95 % or more, for each Estimate by itself.
+	// Interval95 holds the exact result with probability 95 % or more, for each Estimate
+	// by itself.
 	Interval95 [][2]float64
-	// SamplingStderr estimates how far the batch is from the population that it came from, as a simple random sample would
-	// be, in units of Estimate. Nil where the query does not show the spread of the answers (sums and means), and with
-	// Sampled, where Stderr has it.
+	// SamplingStderr estimates how far the batch is from the population that it came
+	// from, as a simple random sample would be, in units of Estimate. Nil where the query
+	// does not show the spread of the answers (sums and means), and with Sampled, where
+	// Stderr has it.
 	SamplingStderr []float64
-	// Sampled is what was undone to get there; nil where devices neither toss coins nor randomize.
+	// Sampled is what was undone to get there; nil where devices neither toss coins nor
+	// randomize.
 	Sampled *Sampled
 	// Labels are the names of a histogram's buckets; nil where the recipe gives none.
 	Labels []string
@@ -48,7 +54,8 @@ type Result struct {
 	Guarantee *recipe.Guarantee
 }
 
-// open opens both aggregate shares of a job's answer, adds them up and works out the estimate.
+// open opens both aggregate shares of a job's answer, adds them up and works out the
+// estimate.
 //
 // Step 13 of one report: from two sealed sums of a batch, to an estimate with its error.
 func (c *Collector) open(q dap.Query, request, response []byte) (*Result, error) {
@@ -143,8 +150,8 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 	return r, c.lengthen(r)
 }
 
-// lengthen turns estimates of projected sums, which all have one standard error, into estimates of the sums. Where the
-// recipe projects nothing it changes nothing.
+// lengthen turns estimates of projected sums, which all have one standard error, into
+// estimates of the sums. Where the recipe projects nothing it changes nothing.
 func (c *Collector) lengthen(r *Result) error {
 	if c.recipe.Projection == nil {
 		return nil
@@ -157,7 +164,8 @@ func (c *Collector) lengthen(r *Result) error {
 	if err != nil {
 		return fmt.Errorf("collector: %w", err)
 	}
-	// The squared length of the projected sum is on average that of the sum, and the noise's on top.
+	// The squared length of the projected sum is on average that of the sum, and the
+	// noise's on top.
 	length2, variance := 0.0, r.Stderr[0]*r.Stderr[0]
 	for _, y := range r.Estimate {
 		length2 += y*y - variance
@@ -173,8 +181,9 @@ func (c *Collector) lengthen(r *Result) error {
 	return nil
 }
 
-// Mean is the estimate over the number of reports, with its standard error: for a vector the mean of the batch's vectors.
-// With Sampled it is over the estimated number of devices, and the standard error is an upper bound.
+// Mean is the estimate over the number of reports, with its standard error: for a vector
+// the mean of the batch's vectors. With Sampled it is over the estimated number of
+// devices, and the standard error is an upper bound.
 func (r *Result) Mean() (mean, stderr []float64) {
 	n := float64(r.ReportCount)
 	if r.Sampled != nil {
@@ -187,7 +196,8 @@ func (r *Result) Mean() (mean, stderr []float64) {
 	return mean, stderr
 }
 
-// samplingStderr is sqrt(n p (1-p)) for queries that count who has a property, p the share that was found.
+// samplingStderr is sqrt(n p (1-p)) for queries that count who has a property, p the
+// share that was found.
 func samplingStderr(q recipe.Query, estimate []float64, n float64) []float64 {
 	if !q.Counts() {
 		return nil

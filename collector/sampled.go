@@ -7,21 +7,23 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// Sampled is what was undone to get an estimate from a batch whose devices tossed coins or randomized their answers. It takes
-// everybody who decided to have an answer.
+// Sampled is what was undone to get an estimate from a batch whose devices tossed coins
+// or randomized their answers. It takes everybody who decided to have an answer.
 type Sampled struct {
-	// Devices is the estimated number of devices that decided, reporting or not: those that Estimate is about.
+	// Devices is the estimated number of devices that decided, reporting or not: those
+	// that Estimate is about.
 	Devices float64 `json:"devices"`
-	// Answers and Dummies are the estimated numbers of reports of either kind; together they are the batch's reports.
+	// Answers and Dummies are the estimated numbers of reports of either kind; together
+	// they are the batch's reports.
 	Answers float64 `json:"answers"`
 	Dummies float64 `json:"dummies"`
-	// Threshold is the number of reports below which nothing is released: MinBatch answers and DummiesAllowed, as many
-	// dummies as may be among them.
+	// Threshold is the number of reports below which nothing is released: MinBatch
+	// answers and DummiesAllowed, as many dummies as may be among them.
 	Threshold      uint64 `json:"threshold"`
 	MinBatch       uint64 `json:"min_batch"`
 	DummiesAllowed uint64 `json:"dummies_allowed"`
-	// Baseline was subtracted from each released sum: what randomizers put there whatever was answered. The rest was
-	// multiplied by Weight.
+	// Baseline was subtracted from each released sum: what randomizers put there whatever
+	// was answered. The rest was multiplied by Weight.
 	Baseline float64 `json:"baseline"`
 	Weight   float64 `json:"weight"`
 }
@@ -39,7 +41,8 @@ func (c *Collector) estimate(r *Result) error {
 	}
 	unit := 1.0 // of an estimate, in those of the sum
 	if c.recipe.Query.Averages() {
-		// The number of reports goes up and down with the sum, so that the quotient is surer than the sum is.
+		// The number of reports goes up and down with the sum, so that the quotient is
+		// surer than the sum is.
 		unit = 1 / e.Devices
 	}
 	z := recipe.Normal95

@@ -35,8 +35,9 @@ func coinRecipe(t *testing.T, q recipe.Query, change func(*account.Options)) *re
 	return r
 }
 
-// draw plays so many devices by the definitions alone: shares of them have each answer, value is what an answer adds. The
-// noise is rounded normal noise of a given deviation, or the difference of exponentials where laplace is above 0.
+// draw plays so many devices by the definitions alone: shares of them have each answer,
+// value is what an answer adds. The noise is rounded normal noise of a given deviation,
+// or the difference of exponentials where laplace is above 0.
 func draw(rng *rand.Rand, r *recipe.Recipe, shares []float64, value float64, devices int, deviation, laplace float64) ([]int64, uint64) {
 	sums, reports := make([]int64, len(shares)), uint64(0)
 	chance := func(kind recipe.Answer) (out [3]float64) {
@@ -90,9 +91,11 @@ func draw(rng *rand.Rand, r *recipe.Recipe, shares []float64, value float64, dev
 	return sums, reports
 }
 
-// TestIntervalsOfCoins draws batches by the definitions of the coins with a fixed seed: the 95 % intervals hold what all
-// devices would have answered at least 95 times in 100, and are no wider than it takes. A run's share of hits has a standard
-// deviation of at most 0.7 %; the limits are 5 of them and more away from 95 %, or above it for what is a bound only.
+// TestIntervalsOfCoins draws batches by the definitions of the coins with a fixed seed:
+// the 95 % intervals hold what all devices would have answered at least 95 times in 100,
+// and are no wider than it takes. A run's share of hits has a standard deviation of at
+// most 0.7 %; the limits are 5 of them and more away from 95 %, or above it for what is a
+// bound only.
 func TestIntervalsOfCoins(t *testing.T) {
 	const devices, runs = 2000, 800
 	hot := recipe.Multihot{Length: 3, MaxWeight: 1}

@@ -38,7 +38,8 @@ func TestCollectVector(t *testing.T) {
 	}
 }
 
-// Sums of projected vectors come back at full length, with what the projection loses in their errors.
+// Sums of projected vectors come back at full length, with what the projection loses in
+// their errors.
 func TestCollectProjected(t *testing.T) {
 	q := recipe.Vector{Dimension: 40, Bound: 1 << 10, FracBits: 10, Proof: recipe.Pine32, Rounding: recipe.RoundNearest}
 	for _, noise := range []recipe.Noise{recipe.NoNoise{}, recipe.DiscreteGaussian{Variance: recipe.Rational{Num: 1 << 13, Den: 1}, Share: recipe.DrawsAll}} {
@@ -81,7 +82,8 @@ func TestCollectProjected(t *testing.T) {
 	}
 }
 
-// A batch of more reports than its sums have room for is refused: they could have wrapped around.
+// A batch of more reports than its sums have room for is refused: they could have wrapped
+// around.
 func TestCollectVectorWithoutRoom(t *testing.T) {
 	q := recipe.Vector{Dimension: 2, Bound: 1 << 15, FracBits: 15, Proof: recipe.Pine32, Rounding: recipe.RoundNearest}
 	r := testRecipe(q, recipe.NoNoise{}, dap.TimeInterval)

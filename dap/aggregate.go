@@ -27,20 +27,23 @@ func (d Dialect) AppendAggregationJobInitReq(dst []byte, r *AggregationJobInitRe
 	return encodeIn(d, grow(dst, head+len(r.Inits)), r)
 }
 
-// ReadAggregationJobInitReq reads what stands before the reports; VerifyInits reads those. It aliases b.
+// ReadAggregationJobInitReq reads what stands before the reports; VerifyInits reads
+// those. It aliases b.
 func (d Dialect) ReadAggregationJobInitReq(b []byte) (AggregationJobInitReq, error) {
 	return decodeIn[AggregationJobInitReq](d, b)
 }
 
-// VerifyInits reads the job's reports, aliasing Inits. The sequence ends after its first error, which refuses the job
-// (invalidMessage). That ids are distinct is for the caller to check.
+// VerifyInits reads the job's reports, aliasing Inits. The sequence ends after its first
+// error, which refuses the job (invalidMessage). That ids are distinct is for the caller
+// to check.
 func (r *AggregationJobInitReq) VerifyInits(l *Limits) iter.Seq2[VerifyInit, error] {
 	l = l.or()
 	return run[VerifyInit](Dialect{}, r.Inits, l.MaxReports, l.verifyInit)
 }
 
-// LeaderSelectedBatch is the batch that the job's reports go to (section 5.2.2), and false if the extension is missing or
-// malformed, which is invalidMessage in a leader-selected task.
+// LeaderSelectedBatch is the batch that the job's reports go to (section 5.2.2), and
+// false if the extension is missing or malformed, which is invalidMessage in a
+// leader-selected task.
 func (r *AggregationJobInitReq) LeaderSelectedBatch() (id BatchID, ok bool) {
 	data, ok := r.Extensions.Get(ExtLeaderSelectedBatchID)
 	if !ok || len(data) != len(id) {
@@ -54,7 +57,8 @@ func (e Extensions) WithLeaderSelectedBatch(id BatchID) (Extensions, error) {
 	return e.With(ExtLeaderSelectedBatchID, id[:])
 }
 
-// VerifyInit is one report of a new aggregation job: the helper's share and the leader's first ping-pong message.
+// VerifyInit is one report of a new aggregation job: the helper's share and the leader's
+// first ping-pong message.
 type VerifyInit struct {
 	ReportShare
 	Payload []byte
@@ -82,9 +86,9 @@ func AppendVerifyInits(dst []byte, inits []VerifyInit) ([]byte, error) {
 	return appendAll[VerifyInit](Dialect{}, dst, inits, n)
 }
 
-// VerifyRespType says what follows in a [VerifyResp]. It is not the type of a ping-pong message: the helper's only answer
-// to a good Prio3 report is Continue, around a ping-pong "finish"; Finish is for rounds in which the helper has nothing
-// left to send.
+// VerifyRespType says what follows in a [VerifyResp]. It is not the type of a ping-pong
+// message: the helper's only answer to a good Prio3 report is Continue, around a
+// ping-pong "finish"; Finish is for rounds in which the helper has nothing left to send.
 type VerifyRespType uint8
 
 const (
@@ -97,8 +101,8 @@ func (t VerifyRespType) String() string {
 	return name([]string{"continue", "finish", "reject"}, int(t), "verify response")
 }
 
-// VerifyResp is the helper's answer for one report (section 4.5.3.2). Of Payload and Error, what the type does not name is
-// zero.
+// VerifyResp is the helper's answer for one report (section 4.5.3.2). Of Payload and
+// Error, what the type does not name is zero.
 type VerifyResp struct {
 	ID      ReportID
 	Type    VerifyRespType
@@ -127,8 +131,9 @@ func (v *VerifyResp) Size() int {
 	return len(v.ID) + 1 + [...]int{Continue: 4 + len(v.Payload), Finish: 0, Reject: 1}[min(v.Type, Reject)]
 }
 
-// VerifyResps reads an AggregationJobResp: answers up to the end of the body, which they alias. That they have the ids of
-// the request in its order is for the leader to check; if not, it abandons the job.
+// VerifyResps reads an AggregationJobResp: answers up to the end of the body, which they
+// alias. That they have the ids of the request in its order is for the leader to check;
+// if not, it abandons the job.
 func (d Dialect) VerifyResps(body []byte, l *Limits) iter.Seq2[VerifyResp, error] {
 	l = l.or()
 	all, err := decodeIn[verifyResps](d, body)
@@ -159,8 +164,9 @@ type verifyResps struct{ items []byte }
 
 func (v *verifyResps) code(c *coder) { c.dialect.rest(c, &v.items) }
 
-// AggregationJobContinueReq takes an aggregation job one step further (section 4.5.4.1). Steps count from 1; 0 is the init
-// request, and refused here as invalidMessage. Reports of the last step that are missing were dropped by the leader.
+// AggregationJobContinueReq takes an aggregation job one step further (section 4.5.4.1).
+// Steps count from 1; 0 is the init request, and refused here as invalidMessage. Reports
+// of the last step that are missing were dropped by the leader.
 type AggregationJobContinueReq struct {
 	Step uint16
 
@@ -180,12 +186,14 @@ func (d Dialect) AppendAggregationJobContinueReq(dst []byte, r *AggregationJobCo
 	return encodeIn(d, grow(dst, 2+d.restSize()+len(r.Continues)), r)
 }
 
-// ReadAggregationJobContinueReq reads the step; VerifyContinues reads the rest. It aliases b.
+// ReadAggregationJobContinueReq reads the step; VerifyContinues reads the rest. It
+// aliases b.
 func (d Dialect) ReadAggregationJobContinueReq(b []byte) (AggregationJobContinueReq, error) {
 	return decodeIn[AggregationJobContinueReq](d, b)
 }
 
-// VerifyContinues reads the job's remaining reports, aliasing Continues. The sequence ends after its first error.
+// VerifyContinues reads the job's remaining reports, aliasing Continues. The sequence
+// ends after its first error.
 func (r *AggregationJobContinueReq) VerifyContinues(l *Limits) iter.Seq2[VerifyContinue, error] {
 	l = l.or()
 	return run[VerifyContinue](Dialect{}, r.Continues, l.MaxReports, func(v *VerifyContinue) error { return l.payload(v.Payload) })

@@ -9,9 +9,11 @@ import (
 )
 
 var (
-	// ErrMalformed: the bytes are not the one valid encoding of the message, or a field cannot be encoded.
+	// ErrMalformed: the bytes are not the one valid encoding of the message, or a field
+	// cannot be encoded.
 	ErrMalformed = errors.New("dap: malformed message")
-	// ErrLimit: the message is well-formed so far, but larger than the caller's [Limits] allow.
+	// ErrLimit: the message is well-formed so far, but larger than the caller's [Limits]
+	// allow.
 	ErrLimit = errors.New("dap: message exceeds a limit")
 )
 
@@ -65,8 +67,8 @@ func encodeIn[T any, P message[T]](d Dialect, dst []byte, m P) ([]byte, error) {
 	return c.Bytes(), nil
 }
 
-// run iterates over messages that follow one another to the end of b, at most limit of them. It stops after the first
-// error. check may refuse what is decoded; nil allows all.
+// run iterates over messages that follow one another to the end of b, at most limit of
+// them. It stops after the first error. check may refuse what is decoded; nil allows all.
 func run[T any, P message[T]](d Dialect, b []byte, limit int, check func(*T) error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		c := reader(d, b)
@@ -93,7 +95,8 @@ func run[T any, P message[T]](d Dialect, b []byte, limit int, check func(*T) err
 	}
 }
 
-// Collect gathers what one of this package's iterators yields: all of it, or the first error and nothing.
+// Collect gathers what one of this package's iterators yields: all of it, or the first
+// error and nothing.
 func Collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	var all []T
 	for m, err := range seq {

@@ -1,8 +1,9 @@
 package dap
 
-// Query is what the collector asks for (section 4.6.1): in time-interval tasks the reports of Interval, in
-// leader-selected ones the next batch that the leader has; Interval is zero then. An interval that is not Valid decodes,
-// because it is batchInvalid and not invalidMessage.
+// Query is what the collector asks for (section 4.6.1): in time-interval tasks the
+// reports of Interval, in leader-selected ones the next batch that the leader has;
+// Interval is zero then. An interval that is not Valid decodes, because it is
+// batchInvalid and not invalidMessage.
 type Query struct {
 	Mode     BatchMode
 	Interval Interval
@@ -21,8 +22,8 @@ func (q *Query) code(c *coder) {
 // Append appends the encoding.
 func (q Query) Append(dst []byte) ([]byte, error) { return encode(dst, &q) }
 
-// BatchSelector is what the leader tells the helper to aggregate (section 4.6.4): Interval in time-interval tasks, BatchID
-// in leader-selected ones; the other is zero.
+// BatchSelector is what the leader tells the helper to aggregate (section 4.6.4):
+// Interval in time-interval tasks, BatchID in leader-selected ones; the other is zero.
 type BatchSelector struct {
 	Mode     BatchMode
 	Interval Interval
@@ -45,17 +46,20 @@ func (s *BatchSelector) code(c *coder) {
 // Append appends the encoding.
 func (s BatchSelector) Append(dst []byte) ([]byte, error) { return encode(dst, &s) }
 
-// Consistent says whether the selector is an answer to q: of its mode and, in time-interval tasks, of an interval within
-// q's, which may be narrower. If not, or if an interval is not Valid, the answer is batchInvalid.
+// Consistent says whether the selector is an answer to q: of its mode and, in
+// time-interval tasks, of an interval within q's, which may be narrower. If not, or if an
+// interval is not Valid, the answer is batchInvalid.
 func (s BatchSelector) Consistent(q Query) bool {
 	return s.Mode == q.Mode && (s.Mode == LeaderSelected || q.Interval.Covers(s.Interval))
 }
 
-// CollectionJobReq is what the collector sends to the leader, and the leader to the helper (section 4.6.1). It is part of
-// the additional data of the aggregate shares, as the collector sent it: see Bytes.
+// CollectionJobReq is what the collector sends to the leader, and the leader to the
+// helper (section 4.6.1). It is part of the additional data of the aggregate shares, as
+// the collector sent it: see Bytes.
 //
-// A leader-selected task asks with the same bytes for each batch, and the same bytes are the same job (section 3.2). So
-// such a job lives until it is deleted, and only then the same request opens the next batch.
+// A leader-selected task asks with the same bytes for each batch, and the same bytes are
+// the same job (section 3.2). So such a job lives until it is deleted, and only then the
+// same request opens the next batch.
 type CollectionJobReq struct {
 	Query      Query
 	AggParam   []byte
@@ -75,7 +79,8 @@ func (r *CollectionJobReq) code(c *coder) {
 // Append encodes the fields.
 func (r CollectionJobReq) Append(dst []byte) ([]byte, error) { return encode(dst, &r) }
 
-// Bytes are the bytes that the request was read from, aliasing them. Nil for one that was not read.
+// Bytes are the bytes that the request was read from, aliasing them. Nil for one that was
+// not read.
 func (r CollectionJobReq) Bytes() []byte { return r.raw }
 
 // ReadCollectionJobReq reads exactly one; it aliases b.
@@ -102,8 +107,9 @@ func (r CollectionJobResp) Append(dst []byte) ([]byte, error) { return encode(ds
 // ReadCollectionJobResp reads exactly one; it aliases b.
 func ReadCollectionJobResp(b []byte) (CollectionJobResp, error) { return decode[CollectionJobResp](b) }
 
-// AggregateShareReq asks the helper for its aggregate share (section 4.6.4). For a batch that is collected, the same bytes
-// are the same resource and any others are batchOverlap.
+// AggregateShareReq asks the helper for its aggregate share (section 4.6.4). For a batch
+// that is collected, the same bytes are the same resource and any others are
+// batchOverlap.
 type AggregateShareReq struct {
 	CollectionJobReq CollectionJobReq
 	BatchSelector    BatchSelector

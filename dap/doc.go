@@ -5,11 +5,13 @@
 //
 // # Model
 //
-// A client splits a measurement into two shares, seals one to the leader and one to the helper, and uploads both to the
-// leader as a [Report]. The leader sends the helper its shares in aggregation jobs ([AggregationJobInitReq]); both verify
-// the reports together, learning nothing else, and add up what holds. For a batch of at least
-// [TaskConfiguration.MinBatchSize] reports the collector asks the leader ([CollectionJobReq]), the leader asks the helper
-// ([AggregateShareReq]), and the collector opens two aggregate shares ([CollectionJobResp]).
+// A client splits a measurement into two shares, seals one to the leader and one to the
+// helper, and uploads both to the leader as a [Report]. The leader sends the helper its
+// shares in aggregation jobs ([AggregationJobInitReq]); both verify the reports together,
+// learning nothing else, and add up what holds. For a batch of at least
+// [TaskConfiguration.MinBatchSize] reports the collector asks the leader
+// ([CollectionJobReq]), the leader asks the helper ([AggregateShareReq]), and the
+// collector opens two aggregate shares ([CollectionJobResp]).
 //
 //	client     leader       helper         collector
 //	  | Reports  |            |                |
@@ -25,7 +27,8 @@
 //	  |          |<-----------| CollectionJobResp
 //	  |          |---------------------------->|
 //
-// The payloads inside are those of package vdaf, ping-pong framing included; [NewVDAF] makes the VDAF of a task.
+// The payloads inside are those of package vdaf, ping-pong framing included; [NewVDAF]
+// makes the VDAF of a task.
 //
 // # Drafts and framings
 //
@@ -47,13 +50,13 @@
 // gathered with [Collect]. Where bytes are bound or stored as they came, the struct keeps
 // them: [TaskConfiguration.Bytes], [Report.Bytes], [CollectionJobReq.Bytes].
 //
-// Lists of extensions are only framed here. Whether one must be known and in order is for each party to ask and to answer
-// in its own way; [Extensions] has the table.
+// Lists of extensions are only framed here. Whether one must be known and in order is for
+// each party to ask and to answer in its own way; [Extensions] has the table.
 //
 // # Time
 //
-// [Time] and [Duration] count units of the task's [TimePrecision], never seconds, and only [TimePrecision] converts.
-// Intervals are half-open and overflow is checked.
+// [Time] and [Duration] count units of the task's [TimePrecision], never seconds, and
+// only [TimePrecision] converts. Intervals are half-open and overflow is checked.
 //
 // # Encryption
 //
@@ -63,6 +66,7 @@
 //
 // # Errors
 //
-// A refused report has a [ReportError]. A refused request has a [Problem]. Errors of this package's own wrap
-// [ErrMalformed], [ErrLimit] or [ErrMediaType]; all three are invalidMessage to a peer.
+// A refused report has a [ReportError]. A refused request has a [Problem]. Errors of this
+// package's own wrap [ErrMalformed], [ErrLimit] or [ErrMediaType]; all three are
+// invalidMessage to a peer.
 package dap

@@ -8,16 +8,17 @@ import (
 	"slices"
 )
 
-// Codepoints of extensions. Task, report, aggregation job and collection job extensions are four separate registries;
-// the drafts define none for reports or collection jobs.
+// Codepoints of extensions. Task, report, aggregation job and collection job extensions
+// are four separate registries; the drafts define none for reports or collection jobs.
 const (
 	ExtTaskInterval          = 1 // task: an Interval (section 4.2.3)
 	ExtLeaderSelectedBatchID = 1 // aggregation job: a BatchID (section 5.2.2)
 )
 
-// Extensions is a list of {type u16, data<0..2^16-1>} of any of the four kinds, kept in its encoding, so that reading one
-// from a stranger allocates nothing. The zero value is the empty list. A list that was read is well framed, but may be
-// out of order or hold unknown types, because parties answer those differently:
+// Extensions is a list of {type u16, data<0..2^16-1>} of any of the four kinds, kept in
+// its encoding, so that reading one from a stranger allocates nothing. The zero value is
+// the empty list. A list that was read is well framed, but may be out of order or hold
+// unknown types, because parties answer those differently:
 //
 //	                   not increasing       unknown type
 //	task               refuse the task      refuse the task
@@ -95,8 +96,9 @@ func (e Extensions) Unknown(known ...uint16) (types []uint16) {
 	return types
 }
 
-// Disjoint says whether no type is in both lists, each of which must be increasing. A report's public and private lists
-// must be, although each is ordered on its own (section 4.4.3).
+// Disjoint says whether no type is in both lists, each of which must be increasing. A
+// report's public and private lists must be, although each is ordered on its own (section
+// 4.4.3).
 func (e Extensions) Disjoint(o Extensions) bool {
 	a, b := e.b, o.b
 	for len(a) > 0 && len(b) > 0 {

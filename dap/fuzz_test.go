@@ -42,7 +42,8 @@ func FuzzCollectionJobResp(f *testing.F)         { fuzz(f, "CollectionJobResp") 
 func FuzzAggregateShareReq(f *testing.F)         { fuzz(f, "AggregateShareReq") }
 func FuzzAggregateShare(f *testing.F)            { fuzz(f, "AggregateShare") }
 
-// Every decoder of the table has its target, and every Read function of the package is in the table.
+// Every decoder of the table has its target, and every Read function of the package is in
+// the table.
 func TestFuzzTargetsCoverDecoders(t *testing.T) {
 	pkg := map[string]bool{}
 	for _, file := range goFiles(t, ".") {

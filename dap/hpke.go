@@ -21,7 +21,8 @@ func (r Role) String() string {
 	return name([]string{"collector", "client", "leader", "helper"}, int(r), "role")
 }
 
-// HpkeCiphertext is a sealed message and what opening it needs. Both byte strings are non-empty.
+// HpkeCiphertext is a sealed message and what opening it needs. Both byte strings are
+// non-empty.
 type HpkeCiphertext struct {
 	ConfigID uint8
 	Enc      []byte
@@ -64,12 +65,14 @@ func NewHpkeConfig(k *sealed.KeyPair) HpkeConfig {
 	return HpkeConfig{k.ID(), s.KEM, s.KDF, s.AEAD, k.Public().Bytes()}
 }
 
-// PublicKey parses the key; it fails with [sealed.ErrSuite] or [sealed.ErrKey]. Whoever seals often keeps the result.
+// PublicKey parses the key; it fails with [sealed.ErrSuite] or [sealed.ErrKey]. Whoever
+// seals often keeps the result.
 func (m HpkeConfig) PublicKey() (*sealed.PublicKey, error) {
 	return sealed.NewPublicKey(sealed.Suite{KEM: m.KEM, KDF: m.KDF, AEAD: m.AEAD}, m.Key)
 }
 
-// Seal seals one message to the config: [HpkeConfig.PublicKey] and [sealed.PublicKey.Seal] in one.
+// Seal seals one message to the config: [HpkeConfig.PublicKey] and
+// [sealed.PublicKey.Seal] in one.
 func Seal(cfg HpkeConfig, info, aad, plaintext []byte) (HpkeCiphertext, error) {
 	key, err := cfg.PublicKey()
 	if err != nil {
@@ -79,7 +82,8 @@ func Seal(cfg HpkeConfig, info, aad, plaintext []byte) (HpkeCiphertext, error) {
 	return HpkeCiphertext{cfg.ID, enc, payload}, err
 }
 
-// HpkeConfigList is what an aggregator answers at hpke_config: 1 or more configs of distinct ids, best first.
+// HpkeConfigList is what an aggregator answers at hpke_config: 1 or more configs of
+// distinct ids, best first.
 type HpkeConfigList []HpkeConfig
 
 func (l *HpkeConfigList) code(c *coder) {
@@ -97,10 +101,12 @@ func (l *HpkeConfigList) code(c *coder) {
 // Append appends the encoding.
 func (l HpkeConfigList) Append(dst []byte) ([]byte, error) { return encode(dst, &l) }
 
-// ReadHpkeConfigList reads exactly one list; it aliases b. Configs of unknown suites are kept, see [HpkeConfigList.Choose].
+// ReadHpkeConfigList reads exactly one list; it aliases b. Configs of unknown suites are
+// kept, see [HpkeConfigList.Choose].
 func ReadHpkeConfigList(b []byte) (HpkeConfigList, error) { return decode[HpkeConfigList](b) }
 
-// Choose is the first config that we can seal to; a client aborts if there is none ([sealed.ErrSuite]).
+// Choose is the first config that we can seal to; a client aborts if there is none
+// ([sealed.ErrSuite]).
 func (l HpkeConfigList) Choose() (HpkeConfig, error) {
 	for _, m := range l {
 		if _, err := m.PublicKey(); err == nil {
@@ -122,8 +128,9 @@ func (l HpkeConfigList) OnePerKEM() bool {
 	return true
 }
 
-// InputShareAAD is the additional data of both input shares of a report: task id, configuration, metadata and public
-// share. config is the provisioned encoding, see [TaskConfiguration.Bytes].
+// InputShareAAD is the additional data of both input shares of a report: task id,
+// configuration, metadata and public share. config is the provisioned encoding, see
+// [TaskConfiguration.Bytes].
 func InputShareAAD(task TaskID, config []byte, m *ReportMetadata, publicShare []byte) []byte {
 	return AppendInputShareAAD(nil, task, config, m, publicShare)
 }
@@ -139,8 +146,9 @@ func AppendInputShareAAD(dst []byte, task TaskID, config []byte, m *ReportMetada
 	return c.Bytes()
 }
 
-// AggregateShareAAD is the additional data of an aggregate share: task id, configuration and the collection job request
-// as the collector sent it, see [CollectionJobReq.Bytes]. Drafts before 18 had a batch selector in it; this one does not.
+// AggregateShareAAD is the additional data of an aggregate share: task id, configuration
+// and the collection job request as the collector sent it, see [CollectionJobReq.Bytes].
+// Drafts before 18 had a batch selector in it; this one does not.
 func AggregateShareAAD(task TaskID, config, collectionJobReq []byte) []byte {
 	b := make([]byte, 0, len(task)+len(config)+len(collectionJobReq))
 	return append(append(append(b, task[:]...), config...), collectionJobReq...)

@@ -15,12 +15,14 @@ type TaskID [32]byte
 // BatchID names a batch of a leader-selected task; unique in the task (section 5.2).
 type BatchID [32]byte
 
-// ReportID names a report and is its VDAF nonce (section 4.1). It belongs to one person's device and must not reach a
-// log, so everything that prints or marshals it says "redacted"; only [ReportID.Base64] gives it away. (Package fmt
-// calls no methods on unexported struct fields: do not print structs that hide one.)
+// ReportID names a report and is its VDAF nonce (section 4.1). It belongs to one person's
+// device and must not reach a log, so everything that prints or marshals it says
+// "redacted"; only [ReportID.Base64] gives it away. (Package fmt calls no methods on
+// unexported struct fields: do not print structs that hide one.)
 type ReportID [16]byte
 
-// text is base64url without padding that refuses stray bits and line breaks, so each id has one spelling.
+// text is base64url without padding that refuses stray bits and line breaks, so each id
+// has one spelling.
 var text = base64.RawURLEncoding.Strict()
 
 // ParseTaskID reads the text form of [TaskID.Base64]; it accepts nothing else.
@@ -64,12 +66,14 @@ func parseID(dst []byte, s, what string) error {
 	return fmt.Errorf("%w: not a %s", ErrMalformed, what)
 }
 
-// MaxResourceID bounds, in characters, the ids that servers choose for aggregation jobs, collection jobs and aggregate
-// shares. The draft gives no size; no one needs more than a 64-byte hash.
+// MaxResourceID bounds, in characters, the ids that servers choose for aggregation jobs,
+// collection jobs and aggregate shares. The draft gives no size; no one needs more than a
+// 64-byte hash.
 const MaxResourceID = 86
 
-// CheckResourceID says whether s may be the id of an aggregation job, a collection job or an aggregate share: base64url,
-// unpadded, of 1 to [MaxResourceID] characters. The ids are opaque: whoever did not choose one only hands it back.
+// CheckResourceID says whether s may be the id of an aggregation job, a collection job or
+// an aggregate share: base64url, unpadded, of 1 to [MaxResourceID] characters. The ids
+// are opaque: whoever did not choose one only hands it back.
 func CheckResourceID(s string) error {
 	if len(s) < 1 || len(s) > MaxResourceID {
 		return fmt.Errorf("%w: not a resource id", ErrMalformed)
@@ -82,8 +86,9 @@ func CheckResourceID(s string) error {
 	return nil
 }
 
-// Checksum is the XOR of the SHA-256 of every report id in a batch, by which leader and helper compare the sets they
-// aggregated (section 4.5.4.3). The zero value is the empty set. It finds accidents, not malice.
+// Checksum is the XOR of the SHA-256 of every report id in a batch, by which leader and
+// helper compare the sets they aggregated (section 4.5.4.3). The zero value is the empty
+// set. It finds accidents, not malice.
 type Checksum [sha256.Size]byte
 
 // Add adds one report; adding it again takes it out.

@@ -17,7 +17,8 @@ import (
 	"testing"
 )
 
-// goFiles are the Go files below dir, those of hidden folders and those of test data left out.
+// goFiles are the Go files below dir, those of hidden folders and those of test data left
+// out.
 func goFiles(t *testing.T, dir string) (files []string) {
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil {

@@ -2,8 +2,9 @@ package dap
 
 import "fmt"
 
-// Limits bound what one message may make us do. The draft bounds none of it, and length prefixes come from strangers, so
-// each party sets its own, after it has bounded the size of the body. A nil *Limits means [DefaultLimits].
+// Limits bound what one message may make us do. The draft bounds none of it, and length
+// prefixes come from strangers, so each party sets its own, after it has bounded the size
+// of the body. A nil *Limits means [DefaultLimits].
 type Limits struct {
 	MaxReports     int // items in one message; default 100,000
 	MaxPublicShare int // bytes of one public share; default 64 KiB
@@ -25,8 +26,9 @@ func DefaultLimits() *Limits {
 	}
 }
 
-// Validate says whether messages can be read under l: every field is positive but MaxExtensions, which may be zero, as may
-// MaxPublicShare where the VDAF has no public share.
+// Validate says whether messages can be read under l: every field is positive but
+// MaxExtensions, which may be zero, as may MaxPublicShare where the VDAF has no public
+// share.
 func (l *Limits) Validate() error {
 	if l.MaxReports < 1 || l.MaxEnc < 1 || l.MaxCiphertext < 1 || l.MaxPayload < 1 ||
 		l.MaxPublicShare < 0 || l.MaxExtensions < 0 {

@@ -9,7 +9,8 @@ import (
 // ErrMediaType: a body is not labelled as the message that was expected.
 var ErrMediaType = errors.New("dap: wrong media type")
 
-// Media is the message parameter of the media type application/ppm-dap: which message a body is (section 9.1).
+// Media is the message parameter of the media type application/ppm-dap: which message a
+// body is (section 9.1).
 type Media string
 
 const (
@@ -30,8 +31,9 @@ const mediaType = "application/ppm-dap"
 // ContentType is the value of the Content-Type header for a message.
 func ContentType(m Media) string { return mediaType + ";message=" + string(m) }
 
-// CheckContentType says whether a Content-Type header names the message. Case and spacing are free where HTTP leaves them
-// free, and the draft's version hint may stand beside it with any value; other parameters are refused with [ErrMediaType].
+// CheckContentType says whether a Content-Type header names the message. Case and spacing
+// are free where HTTP leaves them free, and the draft's version hint may stand beside it
+// with any value; other parameters are refused with [ErrMediaType].
 func CheckContentType(header string, m Media) error {
 	typ, params, err := mime.ParseMediaType(header)
 	if err != nil || typ != mediaType || params["message"] != string(m) {

@@ -10,8 +10,8 @@ import (
 // ProblemMedia is the Content-Type of a problem document (RFC 9457).
 const ProblemMedia = "application/problem+json"
 
-// ProblemType is one of the draft's error types (section 3.6), or the URI of a foreign one, or empty for none
-// ("about:blank"): what a failed authentication has.
+// ProblemType is one of the draft's error types (section 3.6), or the URI of a foreign
+// one, or empty for none ("about:blank"): what a failed authentication has.
 type ProblemType string
 
 const (
@@ -28,7 +28,8 @@ const (
 	ProblemInvalidExtension            ProblemType = "invalidExtension"
 )
 
-// ProblemTypes are all the types of the draft. No others may be minted in its URN namespace.
+// ProblemTypes are all the types of the draft. No others may be minted in its URN
+// namespace.
 var ProblemTypes = []ProblemType{
 	ProblemInvalidMessage, ProblemUnrecognizedTask, ProblemUnrecognizedAggregationJob, ProblemBatchInvalid,
 	ProblemInvalidBatchSize, ProblemInvalidAggregationParameter, ProblemBatchMismatch, ProblemStepMismatch,
@@ -48,8 +49,9 @@ func (t ProblemType) URI() string {
 	return string(t)
 }
 
-// Problem is a problem document, as the answer of a server and as the error of a client. Detail is for people, from a
-// peer it is a stranger's text, and into it goes nothing secret: it crosses the wire.
+// Problem is a problem document, as the answer of a server and as the error of a client.
+// Detail is for people, from a peer it is a stranger's text, and into it goes nothing
+// secret: it crosses the wire.
 type Problem struct {
 	Type                  ProblemType
 	TaskID                *TaskID // nil where the task is not known
@@ -89,8 +91,8 @@ type problemJSON struct {
 	UnsupportedExtensions []uint16 `json:"unsupported_extensions,omitempty"`
 }
 
-// MarshalJSON is the document. It refuses a status that is no error and a type that is neither the draft's nor a URI
-// outside its namespace.
+// MarshalJSON is the document. It refuses a status that is no error and a type that is
+// neither the draft's nor a URI outside its namespace.
 func (p Problem) MarshalJSON() ([]byte, error) {
 	uri := p.Type.URI()
 	if own := strings.HasPrefix(uri, problemURN); own != slices.Contains(ProblemTypes, p.Type) || !strings.Contains(uri, ":") {
@@ -102,8 +104,9 @@ func (p Problem) MarshalJSON() ([]byte, error) {
 	return json.Marshal(problemJSON{uri, p.HTTPStatus(), p.Detail, p.TaskID, p.UnsupportedExtensions})
 }
 
-// UnmarshalJSON reads a document of any server: members that are unknown or of the wrong type are passed over (RFC 9457
-// section 3.1), unknown types of the draft's namespace are kept as URIs.
+// UnmarshalJSON reads a document of any server: members that are unknown or of the wrong
+// type are passed over (RFC 9457 section 3.1), unknown types of the draft's namespace are
+// kept as URIs.
 func (p *Problem) UnmarshalJSON(b []byte) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(b, &members); err != nil {

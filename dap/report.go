@@ -6,7 +6,8 @@ import (
 	"log/slog"
 )
 
-// ReportMetadata is what both aggregators, and whoever forwards a report, see of it (section 4.4.2).
+// ReportMetadata is what both aggregators, and whoever forwards a report, see of it
+// (section 4.4.2).
 type ReportMetadata struct {
 	ID               ReportID
 	Time             Time // of the measurement, in the task's precision
@@ -44,8 +45,8 @@ func (r *Report) code(c *coder) {
 // Append encodes the fields.
 func (r *Report) Append(dst []byte) ([]byte, error) { return encode(dst, r) }
 
-// Bytes are the bytes that the report was read from, an alias of the body: what a segment stores. Nil for one that was not
-// read.
+// Bytes are the bytes that the report was read from, an alias of the body: what a segment
+// stores. Nil for one that was not read.
 func (r *Report) Bytes() []byte { return r.raw }
 
 // Size is the length of the encoding.
@@ -96,7 +97,8 @@ func (p *PlaintextInputShare) code(c *coder) {
 // Append appends the encoding.
 func (p PlaintextInputShare) Append(dst []byte) ([]byte, error) { return encode(dst, &p) }
 
-// ReadPlaintextInputShare reads exactly one; it aliases b. A failure is the report error [InvalidMessage].
+// ReadPlaintextInputShare reads exactly one; it aliases b. A failure is the report error
+// [InvalidMessage].
 func ReadPlaintextInputShare(b []byte) (PlaintextInputShare, error) {
 	return decode[PlaintextInputShare](b)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// BatchMode says how reports form batches (section 5). Unknown modes are refused wherever they are read.
+// BatchMode says how reports form batches (section 5). Unknown modes are refused wherever
+// they are read.
 type BatchMode uint8
 
 const (
@@ -27,9 +28,10 @@ func (m *BatchMode) code(c *coder) {
 	c.Check(*m == TimeInterval || *m == LeaderSelected, "unknown batch_mode")
 }
 
-// TaskConfiguration is what all parties of a task agree on (section 4.2). It is part of the additional data of every
-// sealed share, so it travels as the bytes that were provisioned: make one with [ReadTaskConfiguration] or
-// [NewTaskConfiguration] and bind its Bytes. The fields are for reading.
+// TaskConfiguration is what all parties of a task agree on (section 4.2). It is part of
+// the additional data of every sealed share, so it travels as the bytes that were
+// provisioned: make one with [ReadTaskConfiguration] or [NewTaskConfiguration] and bind
+// its Bytes. The fields are for reading.
 type TaskConfiguration struct {
 	// Version is the draft that the task speaks. It stands beside the configuration and
 	// not in it.
@@ -79,7 +81,8 @@ func ReadTaskConfiguration(v Version, b []byte) (*TaskConfiguration, error) {
 	return t, nil
 }
 
-// NewTaskConfiguration encodes the fields of t, validates them and returns the configuration that holds those bytes.
+// NewTaskConfiguration encodes the fields of t, validates them and returns the
+// configuration that holds those bytes.
 func NewTaskConfiguration(t TaskConfiguration) (*TaskConfiguration, error) {
 	b, err := t.Append(nil)
 	if err != nil {
@@ -107,10 +110,11 @@ func (t *TaskConfiguration) TaskID() TaskID {
 	return sha256.Sum256(append(label[:], t.Bytes()...))
 }
 
-// Validate says whether we can take part in the task: a time precision and a minimum batch size of 1 or more, https
-// endpoints (or http: where that is safe is for the parties to say), an empty batch configuration, a known VDAF with
-// sensible parameters, and extensions that are all known, in order and well-formed (one that is not refuses the whole
-// task).
+// Validate says whether we can take part in the task: a time precision and a minimum
+// batch size of 1 or more, https endpoints (or http: where that is safe is for the
+// parties to say), an empty batch configuration, a known VDAF with sensible parameters,
+// and extensions that are all known, in order and well-formed (one that is not refuses
+// the whole task).
 func (t *TaskConfiguration) Validate() error {
 	bad := func(format string, a ...any) error { return fmt.Errorf("dap: task configuration: "+format, a...) }
 	if t.TimePrecision < 1 || t.MinBatchSize < 1 {
@@ -141,8 +145,9 @@ func (t *TaskConfiguration) Validate() error {
 	return nil
 }
 
-// Interval is the time in which reports may be made (the task_interval extension, section 4.2.3), and false where the
-// task has no such bounds. A malformed one, which Validate refuses, is the empty interval: no report is in it.
+// Interval is the time in which reports may be made (the task_interval extension, section
+// 4.2.3), and false where the task has no such bounds. A malformed one, which Validate
+// refuses, is the empty interval: no report is in it.
 func (t *TaskConfiguration) Interval() (Interval, bool) {
 	data, ok := t.Extensions.Get(ExtTaskInterval)
 	if !ok {
@@ -167,10 +172,12 @@ func (e Extensions) WithTaskInterval(iv Interval) (Extensions, error) {
 // VerifyKeySize is the length of a VDAF verification key in bytes.
 const VerifyKeySize = vdaf.VerifyKeySize
 
-// DeriveVerifyKey derives a task's VDAF verification key from a secret that leader and helper share, by the formula of
-// draft-ietf-ppm-dap-taskprov: HKDF-SHA-256 with salt SHA-256("dap-taskprov") and info task id. As the seed is older than
-// any report, so is the key. Clients must not know the seed. (DAP's own suggestion, section 8.6.2, is the same with
-// another salt; both sides of a task need the same one, and ours goes with [TaskConfiguration.TaskID].)
+// DeriveVerifyKey derives a task's VDAF verification key from a secret that leader and
+// helper share, by the formula of draft-ietf-ppm-dap-taskprov: HKDF-SHA-256 with salt
+// SHA-256("dap-taskprov") and info task id. As the seed is older than any report, so is
+// the key. Clients must not know the seed. (DAP's own suggestion, section 8.6.2, is the
+// same with another salt; both sides of a task need the same one, and ours goes with
+// [TaskConfiguration.TaskID].)
 func DeriveVerifyKey(seed []byte, task TaskID) (key [VerifyKeySize]byte, err error) {
 	if len(seed) < VerifyKeySize {
 		return key, fmt.Errorf("dap: the verification key seed has %d bytes, fewer than %d", len(seed), VerifyKeySize)

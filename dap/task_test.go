@@ -21,7 +21,8 @@ func fixture(t testing.TB) *TaskConfiguration {
 	return c
 }
 
-// The fixture was encoded by other programs too; the id and the key were computed by another program from the formulas.
+// The fixture was encoded by other programs too; the id and the key were computed by
+// another program from the formulas.
 func TestTaskConfigurationFixture(t *testing.T) {
 	c := fixture(t)
 	if n := len(unhex(hexTask)); n != 106 {
@@ -61,7 +62,8 @@ func TestTaskConfigurationFixture(t *testing.T) {
 	}
 }
 
-// What is bound are the bytes that were provisioned, whatever happens to the input and to the fields.
+// What is bound are the bytes that were provisioned, whatever happens to the input and to
+// the fields.
 func TestTaskConfigurationKeepsItsBytes(t *testing.T) {
 	b := unhex(hexTask)
 	c, err := ReadTaskConfiguration(Draft18, b)

@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// TimePrecision is the number of seconds in one unit of a task's times and durations, at least 1 (section 4.1.1).
+// TimePrecision is the number of seconds in one unit of a task's times and durations, at
+// least 1 (section 4.1.1).
 type TimePrecision uint64
 
-// Time counts units of the task's [TimePrecision], not seconds, since 1970. Only times of one task compare.
+// Time counts units of the task's [TimePrecision], not seconds, since 1970. Only times of
+// one task compare.
 type Time uint64
 
 // Duration counts units of the task's [TimePrecision], not seconds.
@@ -22,10 +24,12 @@ type Interval struct {
 	Duration Duration
 }
 
-// maxUnix is the last second of the year 9999, the last that package time writes as RFC 3339.
+// maxUnix is the last second of the year 9999, the last that package time writes as RFC
+// 3339.
 const maxUnix = 253402300799
 
-// At is the unit that t falls in. It fails before 1970, after the year 9999 and for a precision of zero.
+// At is the unit that t falls in. It fails before 1970, after the year 9999 and for a
+// precision of zero.
 func (p TimePrecision) At(t time.Time) (Time, error) {
 	s := t.Unix()
 	if p == 0 || s < 0 || s > maxUnix {
@@ -34,7 +38,8 @@ func (p TimePrecision) At(t time.Time) (Time, error) {
 	return Time(uint64(s) / uint64(p)), nil
 }
 
-// Begin is the instant at which unit t begins, in UTC. It fails after the year 9999 and for a precision of zero.
+// Begin is the instant at which unit t begins, in UTC. It fails after the year 9999 and
+// for a precision of zero.
 func (p TimePrecision) Begin(t Time) (time.Time, error) {
 	hi, s := bits.Mul64(uint64(p), uint64(t))
 	if p == 0 || hi != 0 || s > maxUnix {
@@ -43,7 +48,8 @@ func (p TimePrecision) Begin(t Time) (time.Time, error) {
 	return time.Unix(int64(s), 0).UTC(), nil
 }
 
-// Units is d in whole units, rounded up; it is what a tolerance in seconds means in a task. It fails on negative d.
+// Units is d in whole units, rounded up; it is what a tolerance in seconds means in a
+// task. It fails on negative d.
 func (p TimePrecision) Units(d time.Duration) (Duration, error) {
 	if p == 0 || d < 0 {
 		return 0, fmt.Errorf("dap: no units of %d seconds in that duration", p)
@@ -68,8 +74,8 @@ func (t Time) Add(d Duration) (Time, bool) {
 // Sub is t-u, and false if u is after t.
 func (t Time) Sub(u Time) (Duration, bool) { return Duration(t - u), u <= t }
 
-// Span is the smallest interval that holds both times; false if last is before first or is the last of all times, after
-// which a half-open interval cannot end.
+// Span is the smallest interval that holds both times; false if last is before first or
+// is the last of all times, after which a half-open interval cannot end.
 func Span(first, last Time) (Interval, bool) {
 	if last < first || last == math.MaxUint64 {
 		return Interval{}, false
@@ -80,8 +86,9 @@ func Span(first, last Time) (Interval, bool) {
 // End is the first time after the interval, and false if that overflows.
 func (iv Interval) End() (Time, bool) { return iv.Start.Add(iv.Duration) }
 
-// Valid says whether the interval holds at least one unit and its end does not overflow: what a query must be, else
-// batchInvalid (section 5.1.1). Decoding checks neither, because the two faults have different answers.
+// Valid says whether the interval holds at least one unit and its end does not overflow:
+// what a query must be, else batchInvalid (section 5.1.1). Decoding checks neither,
+// because the two faults have different answers.
 func (iv Interval) Valid() bool {
 	_, ok := iv.End()
 	return ok && iv.Duration > 0
@@ -90,14 +97,15 @@ func (iv Interval) Valid() bool {
 // Before says whether t is before the interval (at a task's interval: task_not_started).
 func (iv Interval) Before(t Time) bool { return t < iv.Start }
 
-// After says whether t is after the interval (at a task's interval: task_expired). An end that overflows is never reached.
+// After says whether t is after the interval (at a task's interval: task_expired). An end
+// that overflows is never reached.
 func (iv Interval) After(t Time) bool { return t >= iv.Start && Duration(t-iv.Start) >= iv.Duration }
 
 // Contains says whether t is in the interval.
 func (iv Interval) Contains(t Time) bool { return !iv.Before(t) && !iv.After(t) }
 
-// Covers says whether all of o is in the interval, which a batch selector must be in its query (section 5.1.2). An
-// invalid interval covers nothing and is covered by nothing.
+// Covers says whether all of o is in the interval, which a batch selector must be in its
+// query (section 5.1.2). An invalid interval covers nothing and is covered by nothing.
 func (iv Interval) Covers(o Interval) bool {
 	end, ok := iv.End()
 	oend, ook := o.End()

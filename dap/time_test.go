@@ -98,7 +98,8 @@ func TestTimeArithmetic(t *testing.T) {
 	}
 }
 
-// All relations between intervals at both ends of the number line against their definition on wide integers.
+// All relations between intervals at both ends of the number line against their
+// definition on wide integers.
 func TestIntervalRelations(t *testing.T) {
 	var edges []uint64
 	for i := range uint64(4) {

@@ -2,9 +2,11 @@ package dap
 
 import "iter"
 
-// Reports reads an UploadRequest (section 4.4.2): reports up to the end of the body. They alias it; nothing is copied. The
-// sequence ends after its first error ([ErrMalformed], [ErrLimit]), which refuses the whole request (invalidMessage), so
-// gather all before acting on any. An unknown extension or HPKE config is no such error: it refuses one report.
+// Reports reads an UploadRequest (section 4.4.2): reports up to the end of the body. They
+// alias it; nothing is copied. The sequence ends after its first error ([ErrMalformed],
+// [ErrLimit]), which refuses the whole request (invalidMessage), so gather all before
+// acting on any. An unknown extension or HPKE config is no such error: it refuses one
+// report.
 func Reports(body []byte, l *Limits) iter.Seq2[Report, error] {
 	l = l.or()
 	return run[Report](Dialect{}, body, l.MaxReports, l.report)
@@ -32,8 +34,9 @@ func (s *ReportUploadStatus) code(c *coder) {
 
 const uploadStatusSize = 17
 
-// AppendUploadErrors appends an UploadErrors message: the refused reports only, in the order of the request, under a
-// success status. If none was refused the body is empty, and has no media type.
+// AppendUploadErrors appends an UploadErrors message: the refused reports only, in the
+// order of the request, under a success status. If none was refused the body is empty,
+// and has no media type.
 func (d Dialect) AppendUploadErrors(dst []byte, refused []ReportUploadStatus) ([]byte, error) {
 	return appendAll[ReportUploadStatus](d, dst, refused, uploadStatusSize*len(refused))
 }
@@ -55,7 +58,8 @@ func appendAll[T any, P message[T]](d Dialect, dst []byte, all []T, n int) ([]by
 	return c.Bytes(), nil
 }
 
-// grow returns dst with room for exactly n more bytes: bodies live long enough that slack would count.
+// grow returns dst with room for exactly n more bytes: bodies live long enough that slack
+// would count.
 func grow(dst []byte, n int) []byte {
 	if cap(dst)-len(dst) >= n {
 		return dst

@@ -12,9 +12,9 @@ import (
 // aggregators is the number of shares of every report in DAP.
 const aggregators = 2
 
-// NewVDAF makes the VDAF of a task from its vdaf_type and vdaf_configuration. It fails with [ErrMalformed] where
-// [ReadVDAFConfig] does, and with [prio3.ErrParameter] or [pine.ErrParameter] where the VDAF would be too large or its proof
-// unsound.
+// NewVDAF makes the VDAF of a task from its vdaf_type and vdaf_configuration. It fails
+// with [ErrMalformed] where [ReadVDAFConfig] does, and with [prio3.ErrParameter] or
+// [pine.ErrParameter] where the VDAF would be too large or its proof unsound.
 func NewVDAF(vdafType uint32, config []byte) (vdaf.VDAF, error) {
 	c, err := ReadVDAFConfig(vdafType, config)
 	if err != nil {
@@ -59,8 +59,9 @@ var (
 	l2Widths = map[uint32]int{TypeL2Vec16: 16, TypeL2Vec32: 32, TypeL2Vec64: 64}
 )
 
-// PineParams are the parameters of the VDAF that c configures, for whoever shards or decodes; Norm is Bound * 2^-FracBits.
-// They may still be refused by [pine.Params.Validate].
+// PineParams are the parameters of the VDAF that c configures, for whoever shards or
+// decodes; Norm is Bound * 2^-FracBits. They may still be refused by
+// [pine.Params.Validate].
 func (v PineConfig) PineParams() pine.Params {
 	return pine.Params{
 		Field: pineFields[v.Field], Dimension: int(v.Dimension), FracBits: int(v.FracBits), Shares: aggregators,
@@ -69,7 +70,8 @@ func (v PineConfig) PineParams() pine.Params {
 }
 
 func newPine(c PineConfig) (*pine.Pine, error) {
-	// A bound above MaxBound would be rounded on its way through a float64; below, it comes out as it went in.
+	// A bound above MaxBound would be rounded on its way through a float64; below, it
+	// comes out as it went in.
 	if c.Bound > pine.MaxBound {
 		return nil, fmt.Errorf("%w: a bound of %d units, want at most %d", pine.ErrParameter, c.Bound, uint64(pine.MaxBound))
 	}

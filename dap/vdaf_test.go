@@ -10,7 +10,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// Every configuration makes the VDAF that its numbers describe: same sizes as the constructor's, on the wire and in results.
+// Every configuration makes the VDAF that its numbers describe: same sizes as the
+// constructor's, on the wire and in results.
 func TestNewVDAF(t *testing.T) {
 	direct := func(v vdaf.VDAF, err error) vdaf.VDAF {
 		if err != nil {
@@ -83,7 +84,8 @@ func TestNewVDAFRefuses(t *testing.T) {
 	}
 }
 
-// The largest configurations that a stranger can have us build make a VDAF in little memory: none of it grows with the dimension.
+// The largest configurations that a stranger can have us build make a VDAF in little
+// memory: none of it grows with the dimension.
 func TestNewVDAFIsSmall(t *testing.T) {
 	for _, c := range []VDAFConfig{PineConfig{TypePine128, pine.MaxDimension, 15, 1 << 15}, PineConfig{TypePine32, pine.MaxDimension, 0, 1}} {
 		b, err := c.Append(nil)

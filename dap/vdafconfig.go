@@ -6,7 +6,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// VDAF types that tasks may use: those of the VDAF registry (VDAF-18 section 10), and ours of its private range.
+// VDAF types that tasks may use: those of the VDAF registry (VDAF-18 section 10), and
+// ours of its private range.
 const (
 	TypePrio3Count            uint32 = 1
 	TypePrio3Sum              uint32 = 2
@@ -24,8 +25,9 @@ const (
 	TypeL2Vec64 uint32 = vdaf.IDL2Vec64
 )
 
-// VDAFConfig is the configuration of one VDAF type: one of the structs below. The order of their fields is the order on the
-// wire (appendix B; for the private types docs/registry.md).
+// VDAFConfig is the configuration of one VDAF type: one of the structs below. The order
+// of their fields is the order on the wire (appendix B; for the private types
+// docs/registry.md).
 type VDAFConfig interface {
 	// Type is the vdaf_type of the task configuration.
 	Type() uint32
@@ -49,7 +51,8 @@ type SumVecConfig struct {
 // HistogramConfig counts which of Length buckets each measurement is in.
 type HistogramConfig struct{ Length, ChunkLength uint32 }
 
-// MultihotCountVecConfig counts, for each of Length flags, the measurements that set it; one sets at most MaxWeight.
+// MultihotCountVecConfig counts, for each of Length flags, the measurements that set it;
+// one sets at most MaxWeight.
 type MultihotCountVecConfig struct {
 	Length      uint32
 	ChunkLength uint32
@@ -64,9 +67,11 @@ type L1BoundSumConfig struct {
 	ChunkLength uint32
 }
 
-// PineConfig sums integer vectors of L2 norm at most Bound, which stand for reals in units of 2^-FracBits.
+// PineConfig sums integer vectors of L2 norm at most Bound, which stand for reals in
+// units of 2^-FracBits.
 type PineConfig struct {
-	// Field is the vdaf_type, one of TypePine32, 40, 64 and 128: it is not part of the vdaf_configuration.
+	// Field is the vdaf_type, one of TypePine32, 40, 64 and 128: it is not part of the
+	// vdaf_configuration.
 	Field     uint32
 	Dimension uint32
 	FracBits  uint8
@@ -75,7 +80,8 @@ type PineConfig struct {
 
 // L2VecConfig sums vectors of Length fixed-point numbers and L2 norm below 1.
 type L2VecConfig struct {
-	// Width is the vdaf_type, one of TypeL2Vec16, 32 and 64: it is not part of the vdaf_configuration.
+	// Width is the vdaf_type, one of TypeL2Vec16, 32 and 64: it is not part of the
+	// vdaf_configuration.
 	Width  uint32
 	Length uint32
 }
@@ -149,8 +155,9 @@ func (v L1BoundSumConfig) Append(dst []byte) ([]byte, error)       { return enco
 func (v PineConfig) Append(dst []byte) ([]byte, error)             { return encode(dst, &v) }
 func (v L2VecConfig) Append(dst []byte) ([]byte, error)            { return encode(dst, &v) }
 
-// ReadVDAFConfig reads exactly one configuration of the given type. Unknown types and parameters that make no VDAF (a zero
-// length, a weight above it) are [ErrMalformed]; how large is too large is for the VDAF to say.
+// ReadVDAFConfig reads exactly one configuration of the given type. Unknown types and
+// parameters that make no VDAF (a zero length, a weight above it) are [ErrMalformed]; how
+// large is too large is for the VDAF to say.
 func ReadVDAFConfig(vdafType uint32, b []byte) (VDAFConfig, error) {
 	switch vdafType {
 	case TypePrio3Count:

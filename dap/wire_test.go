@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// The pieces of the golden messages, written down from the draft's structs by hand: TLS syntax, big-endian.
+// The pieces of the golden messages, written down from the draft's structs by hand: TLS
+// syntax, big-endian.
 const (
 	hexID    = "000102030405060708090a0b0c0d0e0f"
 	hexID2   = "ffeeddccbbaa99887766554433221100"
@@ -48,12 +49,14 @@ var (
 	coll   = CollectionJobReq{query, unhex("77"), Extensions{}, nil}
 )
 
-// A kind is one decoder with its encoder. read returns what it read and that again as bytes.
+// A kind is one decoder with its encoder. read returns what it read and that again as
+// bytes.
 type kind struct {
 	name string
 	read func([]byte) (any, []byte, error)
 	good []golden
-	// bad are further refusals; truncation at every byte and a trailing byte are tried on every golden message.
+	// bad are further refusals; truncation at every byte and a trailing byte are tried on
+	// every golden message.
 	bad []bad
 }
 
@@ -240,7 +243,8 @@ func mustExts(e Extensions, typ uint16, data string) Extensions {
 	return e
 }
 
-// stripRaw takes away the bytes kept beside the fields, after checking that they are the message's own.
+// stripRaw takes away the bytes kept beside the fields, after checking that they are the
+// message's own.
 func stripRaw(t *testing.T, v any, b []byte) any {
 	own := func(raw *[]byte, want []byte) {
 		if !bytes.Equal(*raw, want) {
@@ -513,7 +517,8 @@ func BenchmarkReports(b *testing.B) {
 	b.ReportMetric(float64(4*b.N)/b.Elapsed().Seconds(), "reports/s")
 }
 
-// fuzz demands of the decoder of that name that what it takes is the only encoding of what it read.
+// fuzz demands of the decoder of that name that what it takes is the only encoding of
+// what it read.
 func fuzz(f *testing.F, name string) {
 	for _, k := range kinds {
 		if k.name != name {

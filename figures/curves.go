@@ -27,7 +27,8 @@ const perDecade = 10
 // markedRates are where rings stand; 2 gN times them for rare values.
 var markedRates = []float64{0.001, 0.01, 0.1}
 
-// sizes are the numbers of reports at which curves are computed, perDecade in each decade and where a rate reaches one.
+// sizes are the numbers of reports at which curves are computed, perDecade in each decade
+// and where a rate reaches one.
 func (s study) sizes(from float64) []float64 {
 	var all []float64
 	steps := math.Round(math.Log10(s.people/from) * perDecade)
@@ -156,7 +157,8 @@ func (sh sheet) draw(b *budget) (*output, error) {
 	return out, nil
 }
 
-// panel computes one study; record takes each value. The gain says in words what sampling in secret is worth.
+// panel computes one study; record takes each value. The gain says in words what sampling
+// in secret is worth.
 func (sh sheet) panel(s study, b *budget, record func(m, rate float64, name, method string, sigma, v float64)) (p panel, gain string, err error) {
 	sampling, importance, agg, sampagg := curve{stroke: plainStroke}, curve{stroke: preferStroke}, curve{stroke: aggStroke},
 		curve{stroke: sampaggStroke}

@@ -18,22 +18,26 @@ import (
 // ErrOptions is matched by every error about an option.
 var ErrOptions = errors.New("figures: option out of range")
 
-// Options say what to draw and where. The zero value of every field but Dir is its default. The defaults stand in the
-// reference values that the accountant is tested with; where a paper's text gives a value they are that value.
+// Options say what to draw and where. The zero value of every field but Dir is its
+// default. The defaults stand in the reference values that the accountant is tested with;
+// where a paper's text gives a value they are that value.
 type Options struct {
 	// Dir is where the files go; it is made if missing. Required.
 	Dir string
 	// Only are the names of the outputs to draw, as Names lists them; none for all.
 	Only []string
-	// Epsilon and Delta are what all tasks of an error curve cost together: 1 and 10^-6, as in paper 000.
+	// Epsilon and Delta are what all tasks of an error curve cost together: 1 and 10^-6,
+	// as in paper 000.
 	Epsilon, Delta float64
-	// People is N, 10^6; the text of paper 000 does not say. At least 10^4 and at most 10^9.
+	// People is N, 10^6; the text of paper 000 does not say. At least 10^4 and at most
+	// 10^9.
 	People float64
-	// Alphabets are values of K for the rows of figures 5 to 8: 10^3, 10^4, 10^5. Figures 1 to 3 use the first. Up to four,
-	// each 2 to 10^9.
+	// Alphabets are values of K for the rows of figures 5 to 8: 10^3, 10^4, 10^5. Figures
+	// 1 to 3 use the first. Up to four, each 2 to 10^9.
 	Alphabets []float64
-	// Tasks are values of T for the columns of figures 5 to 8: 1, 10, 100, 1000. Figures 2 and 3 leave out the second if
-	// there are four. Up to four, each 1 to 10^5. Figure 1 has T = 1.
+	// Tasks are values of T for the columns of figures 5 to 8: 1, 10, 100, 1000. Figures
+	// 2 and 3 leave out the second if there are four. Up to four, each 1 to 10^5. Figure
+	// 1 has T = 1.
 	Tasks []uint64
 	// Progress is told each output that is done. Optional.
 	Progress func(Output)
@@ -141,8 +145,9 @@ func Names() []string {
 	return names
 }
 
-// Draw draws the outputs and writes each as PNG, SVG and CSV, replacing older files of the same names. It uses every
-// core, and takes some seconds. On an error or a cancelled context it returns what had been written.
+// Draw draws the outputs and writes each as PNG, SVG and CSV, replacing older files of
+// the same names. It uses every core, and takes some seconds. On an error or a cancelled
+// context it returns what had been written.
 func Draw(ctx context.Context, o Options) ([]Output, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -72,8 +72,9 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// checkCurves holds every panel to the order that the paper shows: noise costs, a secret sample costs less than a known
-// one, and privacy loss distributions prove at least what moments do.
+// checkCurves holds every panel to the order that the paper shows: noise costs, a secret
+// sample costs less than a known one, and privacy loss distributions prove at least what
+// moments do.
 func checkCurves(t *testing.T, name string, rows [][]string) {
 	t.Helper()
 	type at struct{ panel, m string }
@@ -163,7 +164,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// What paper 004 says of its figure 2: the theorem at n users is about the older bound at 10 n.
+// What paper 004 says of its figure 2: the theorem at n users is about the older bound at
+// 10 n.
 func TestShufflingFigure(t *testing.T) {
 	out, err := shuffling(Options{}, nil)
 	if err != nil {
@@ -281,7 +283,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// What the table of paper 003 shows as ours is what a client's report takes, and docs/figures.md repeats it.
+// What the table of paper 003 shows as ours is what a client's report takes, and
+// docs/figures.md repeats it.
 func TestCommunication(t *testing.T) {
 	out, err := communication(Options{}, nil)
 	if err != nil {
@@ -341,7 +344,8 @@ func TestCommunication(t *testing.T) {
 	}
 }
 
-// patient says whether tests compute all that they have to compute, as the gate has them do.
+// patient says whether tests compute all that they have to compute, as the gate has them
+// do.
 var patient = os.Getenv("CI") == "true"
 
 // TestDocsNumbers computes the numbers that stand in the sentences and in the table of
@@ -426,7 +430,8 @@ func TestDocsNumbers(t *testing.T) {
 		t.Errorf("tightest bounds: %v", tightest)
 	}
 
-	// Example 5 is the paper's one number that cannot be had: what a proof must exceed is above 0.8.
+	// Example 5 is the paper's one number that cannot be had: what a proof must exceed is
+	// above 0.8.
 	g, err := accountant.Options{Method: accountant.PLD}.Epsilon([]release.Release{
 		release.Times(2500, release.Gaussian{Sigma: 5.1, Contribution: release.OneHot()}).Sampled(release.Poisson{Rate: 0.02}),
 	}, 1e-8, release.AddRemove)

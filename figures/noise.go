@@ -16,8 +16,8 @@ import (
 	"github.com/starling-agg/starling/internal/search"
 )
 
-// A need is a question of the curves: the noise with which tasks releases, each about a secret sample at a rate, stay
-// within the budget by a method of accounting.
+// A need is a question of the curves: the noise with which tasks releases, each about a
+// secret sample at a rate, stay within the budget by a method of accounting.
 type need struct {
 	rate   float64
 	tasks  uint64
@@ -32,7 +32,8 @@ func (n need) precision() float64 {
 	return 1e-4
 }
 
-// A budget is what all tasks together may cost, and the noise that it buys. Its answers are kept.
+// A budget is what all tasks together may cost, and the noise that it buys. Its answers
+// are kept.
 type budget struct {
 	epsilon, delta float64
 	one            float64 // sigma of a single unsampled release of sensitivity one
@@ -49,11 +50,13 @@ func newBudget(epsilon, delta float64) (*budget, error) {
 	return &budget{epsilon: epsilon, delta: delta, one: one, known: map[need]float64{}}, nil
 }
 
-// plain returns the least sigma at which count releases about everyone stay within the budget. Adaptive Gaussian
-// releases compose into one whose distance of neighbours grows with the root of their number, which makes it exact.
+// plain returns the least sigma at which count releases about everyone stay within the
+// budget. Adaptive Gaussian releases compose into one whose distance of neighbours grows
+// with the root of their number, which makes it exact.
 func (b *budget) plain(count float64) float64 { return outward.Up(b.one * math.Sqrt(count)) }
 
-// secret answers a need, rounded up within its precision. Sampling never costs, so no more noise than plain is taken.
+// secret answers a need, rounded up within its precision. Sampling never costs, so no
+// more noise than plain is taken.
 func (b *budget) secret(n need) (float64, error) {
 	b.mu.Lock()
 	sigma, ok := b.known[n]
@@ -67,7 +70,8 @@ func (b *budget) secret(n need) (float64, error) {
 func (b *budget) solve(n need, guess float64) (float64, error) {
 	sigma := b.plain(float64(n.tasks))
 	if n.rate < 1 {
-		// Where a method proves less than ignoring the sampling does, Least stays at the upper bound, which holds anyway.
+		// Where a method proves less than ignoring the sampling does, Least stays at the
+		// upper bound, which holds anyway.
 		var err error
 		sigma, _, err = search.Least(search.Options{Guess: guess, Low: 1e-3, High: sigma, Precision: n.precision(), Budget: b.epsilon},
 			func(sigma float64) (float64, error) {
@@ -87,7 +91,8 @@ func (b *budget) solve(n need, guess float64) (float64, error) {
 	return sigma, nil
 }
 
-// orders are the Rényi orders of the curves: whole, as in the moments accountant, and ever sparser.
+// orders are the Rényi orders of the curves: whole, as in the moments accountant, and
+// ever sparser.
 var orders = sync.OnceValue(func() []float64 {
 	var all []float64
 	for a := 2.0; a <= 1024; a += max(1, math.Floor(a/24)) {
@@ -104,8 +109,8 @@ func (b *budget) cost(n need, sigma float64) (float64, error) {
 	return g.Epsilon, err
 }
 
-// prepare answers the needs with every core. Needs that differ in their rate alone form a chain, in which each answer
-// starts from the trend of those before it.
+// prepare answers the needs with every core. Needs that differ in their rate alone form a
+// chain, in which each answer starts from the trend of those before it.
 func (b *budget) prepare(ctx context.Context, needs []need) error {
 	slices.SortFunc(needs, func(x, y need) int {
 		return cmp.Or(cmp.Compare(x.method, y.method), cmp.Compare(x.tasks, y.tasks), -cmp.Compare(x.rate, y.rate))

@@ -13,17 +13,20 @@ import (
 // Lengths of vectors in the table of paper 003, which has 100 and 1,000 clients for them.
 const shortVector, longVector = 10_000, 1 << 18
 
-// tokenBytes is what a token will add to a report, by its layout (they are not built yet): a public extension with the token
-// (RFC 9578: type 2, nonce 32, challenge 32, key id 32 and an RSA signature of 256 bytes), a count, the one-time key and its
-// signature of 32 and 64 bytes, and commitments of 32 bytes to both shares; and in both shares an extension with a salt of 32
-// bytes. Each extension has a head of 4 bytes.
+// tokenBytes is what a token will add to a report, by its layout (they are not built
+// yet): a public extension with the token (RFC 9578: type 2, nonce 32, challenge 32, key
+// id 32 and an RSA signature of 256 bytes), a count, the one-time key and its signature
+// of 32 and 64 bytes, and commitments of 32 bytes to both shares; and in both shares an
+// extension with a salt of 32 bytes. Each extension has a head of 4 bytes.
 const tokenBytes = 4 + 1 + (2 + 3*32 + 256) + 32 + 64 + 2*32 + 2*(4+32)
 
-// A scheme is a row of the communication table of paper 003: bytes that a client sends for a vector of 32-bit numbers.
+// A scheme is a row of the communication table of paper 003: bytes that a client sends
+// for a vector of 32-bit numbers.
 type scheme struct {
 	name        string
 	norm, noise string
-	// short and long are the paper's megabytes for its two lengths; 0 where it says nothing.
+	// short and long are the paper's megabytes for its two lengths; 0 where it says
+	// nothing.
 	short, long float64
 	// query makes ours; nil for what the paper states.
 	query func(entries uint32) (recipe.Vector, error)
@@ -59,7 +62,8 @@ type upload struct {
 	ohttp int // of the request to the relay that carries it, padded
 }
 
-// wire seals shares of the lengths that the VDAF has, and writes the report as a client does. Only what the shares say is left out.
+// wire seals shares of the lengths that the VDAF has, and writes the report as a client
+// does. Only what the shares say is left out.
 func wire(q recipe.Vector) (upload, error) {
 	config := q.VDAFConfig()
 	bytes, err := config.Append(nil)

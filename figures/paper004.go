@@ -45,7 +45,8 @@ func shuffling(Options, *budget) (*output, error) {
 				g    release.Guarantee
 			}{{&ours, "Theorem 5.1", theorem}, {&old, "EFMRTT19", before}} {
 				out.rows = append(out.rows, []string{strconv.FormatUint(u.n, 10), number(e0), l.name, number(l.g.Epsilon)})
-				// A bound that is not below epsilon0 says nothing; the paper cuts the curve there.
+				// A bound that is not below epsilon0 says nothing; the paper cuts the
+				// curve there.
 				if l.g.Epsilon < e0 {
 					l.c.x, l.c.y = append(l.c.x, e0), append(l.c.y, l.g.Epsilon)
 				}
@@ -143,7 +144,8 @@ func sources() []source {
 	}
 }
 
-// subsampling is n steps that each use one of n users: amplification to ln(1 + (e^e0 - 1)/n), then advanced composition.
+// subsampling is n steps that each use one of n users: amplification to ln(1 + (e^e0 -
+// 1)/n), then advanced composition.
 func subsampling(e0 float64, n uint64, delta float64) (release.Guarantee, error) {
 	step := math.Log1p(math.Expm1(e0) / float64(n))
 	return accountant.AdvancedComposition(step, 0, n, delta, release.ReplaceOne)

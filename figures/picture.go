@@ -261,7 +261,8 @@ func (b box) panel(c draw.Canvas, x, y axis, p panel) {
 	}
 }
 
-// clip returns the pieces of a curve that lie inside the unit square, cut where it leaves through the bottom or the top.
+// clip returns the pieces of a curve that lie inside the unit square, cut where it leaves
+// through the bottom or the top.
 func clip(x, y axis, xs, ys []float64) (pieces [][]draw.Point) {
 	var piece []draw.Point
 	end := func() {

@@ -8,8 +8,9 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// Reference values of the error curves: sigma and error of each model, at N = 10^6 people and K = 1000 values. sigma of
-// SAMPAGG is by privacy loss distributions, except for its first three rows, which are closed forms of one release.
+// Reference values of the error curves: sigma and error of each model, at N = 10^6 people
+// and K = 1000 values. sigma of SAMPAGG is by privacy loss distributions, except for its
+// first three rows, which are closed forms of one release.
 func TestReferenceCurves(t *testing.T) {
 	b, err := newBudget(1, 1e-6)
 	if err != nil {

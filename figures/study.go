@@ -9,12 +9,14 @@ type study struct {
 	people   float64 // N
 	alphabet float64 // K
 	tasks    uint64  // T
-	// rare is g, the fraction of people with a value other than the default; 0 for a uniform histogram.
+	// rare is g, the fraction of people with a value other than the default; 0 for a
+	// uniform histogram.
 	rare float64
 }
 
-// rate is the probability with which a person's report is in a task's sample if tasks take m reports each: for rare
-// values, of the people who hold one, the larger of the two rates.
+// rate is the probability with which a person's report is in a task's sample if tasks
+// take m reports each: for rare values, of the people who hold one, the larger of the two
+// rates.
 func (s study) rate(m float64) float64 {
 	if s.rare == 0 {
 		return min(m/s.people, 1)
@@ -27,8 +29,8 @@ func (s study) releases(m float64) float64 {
 	return outward.Whole(float64(s.tasks) * m / s.people)
 }
 
-// sampling is the error of a uniform sample of m reports, without noise. Cells are estimates of superpopulation
-// frequencies: asking everyone leaves an error too.
+// sampling is the error of a uniform sample of m reports, without noise. Cells are
+// estimates of superpopulation frequencies: asking everyone leaves an error too.
 func (s study) sampling(m float64) float64 {
 	if s.rare == 0 {
 		return (1 - 1/s.alphabet) / m
@@ -36,7 +38,8 @@ func (s study) sampling(m float64) float64 {
 	return s.rare / m
 }
 
-// importance is the error of a sample that prefers rare values, without noise; that of sampling if there are none.
+// importance is the error of a sample that prefers rare values, without noise; that of
+// sampling if there are none.
 func (s study) importance(m float64) float64 {
 	if s.rare == 0 {
 		return s.sampling(m)

@@ -10,15 +10,17 @@ import (
 	"github.com/starling-agg/starling/internal/wire"
 )
 
-// KeyPair is a private key, its suite and the id by which senders name it. It is immutable and safe for concurrent use.
-// All forms of printing give "redacted"; [KeyPair.Marshal] gives the secret.
+// KeyPair is a private key, its suite and the id by which senders name it. It is
+// immutable and safe for concurrent use. All forms of printing give "redacted";
+// [KeyPair.Marshal] gives the secret.
 type KeyPair struct {
 	id     uint8
 	key    hpke.PrivateKey
 	public *PublicKey
 }
 
-// Generate makes a key pair. The id must be distinct among the keys that a party has at one time.
+// Generate makes a key pair. The id must be distinct among the keys that a party has at
+// one time.
 func Generate(id uint8, s Suite) (*KeyPair, error) {
 	kem, _, _, err := s.algorithms()
 	if err != nil {
@@ -45,8 +47,8 @@ func (k *KeyPair) ID() uint8 { return k.id }
 // Public is the public half.
 func (k *KeyPair) Public() *PublicKey { return k.public }
 
-// Recipient begins a receiving context (RFC 9180 SetupBaseR), the other end of [PublicKey.Sender], or fails with [ErrOpen].
-// It is for one goroutine and one exchange.
+// Recipient begins a receiving context (RFC 9180 SetupBaseR), the other end of
+// [PublicKey.Sender], or fails with [ErrOpen]. It is for one goroutine and one exchange.
 func (k *KeyPair) Recipient(enc, info []byte) (*hpke.Recipient, error) {
 	r, err := hpke.NewRecipient(enc, k.key, k.public.kdf, k.public.aead, info)
 	if err != nil {
@@ -55,7 +57,8 @@ func (k *KeyPair) Recipient(enc, info []byte) (*hpke.Recipient, error) {
 	return r, nil
 }
 
-// Open decrypts one message that was sealed to this key (RFC 9180 OpenBase), or fails with [ErrOpen].
+// Open decrypts one message that was sealed to this key (RFC 9180 OpenBase), or fails
+// with [ErrOpen].
 func (k *KeyPair) Open(enc, info, aad, ciphertext []byte) ([]byte, error) {
 	r, err := k.Recipient(enc, info)
 	if err != nil {
@@ -71,8 +74,9 @@ func (k *KeyPair) Open(enc, info, aad, ciphertext []byte) ([]byte, error) {
 // fileMagic opens a key file and holds the version of its format.
 const fileMagic = "starling hpke key v1\n"
 
-// Marshal is the key file: magic, id u8, KEM, KDF and AEAD u16, private_key<0..2^16-1>, public_key<0..2^16-1>. The public
-// key is there to find damage, which would otherwise show only as reports that cannot be opened. It holds the secret.
+// Marshal is the key file: magic, id u8, KEM, KDF and AEAD u16, private_key<0..2^16-1>,
+// public_key<0..2^16-1>. The public key is there to find damage, which would otherwise
+// show only as reports that cannot be opened. It holds the secret.
 func (k *KeyPair) Marshal() ([]byte, error) {
 	private, err := k.key.Bytes()
 	if err != nil {
@@ -99,8 +103,8 @@ func (f *keyFile) code(c *wire.Coder) {
 	c.Vec16(&f.public, 0, "public key")
 }
 
-// ParseKeyPair reads a key file, all of it, and checks that the two halves belong together. It fails with [ErrKey] or
-// [ErrSuite].
+// ParseKeyPair reads a key file, all of it, and checks that the two halves belong
+// together. It fails with [ErrKey] or [ErrSuite].
 func ParseKeyPair(file []byte) (*KeyPair, error) {
 	var f keyFile
 	if err := wire.Read(file, ErrKey, f.code); err != nil {
@@ -118,7 +122,8 @@ func ParseKeyPair(file []byte) (*KeyPair, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Covers the public key too, and X25519 private keys that are not clamped, which crypto/hpke takes and mends.
+	// Covers the public key too, and X25519 private keys that are not clamped, which
+	// crypto/hpke takes and mends.
 	if again, err := k.Marshal(); err != nil || !bytes.Equal(again, file) {
 		return nil, fmt.Errorf("%w: key file is damaged", ErrKey)
 	}

@@ -2,8 +2,8 @@ package sealed
 
 import "fmt"
 
-// Keyring holds the key pairs that a party accepts, by id. It is immutable and safe for concurrent use; to rotate keys,
-// make another.
+// Keyring holds the key pairs that a party accepts, by id. It is immutable and safe for
+// concurrent use; to rotate keys, make another.
 type Keyring struct {
 	keys  []*KeyPair // in the order given
 	index [256]*KeyPair
@@ -24,7 +24,8 @@ func NewKeyring(keys ...*KeyPair) (*Keyring, error) {
 // Keys are the key pairs in the order given to [NewKeyring].
 func (r *Keyring) Keys() []*KeyPair { return append([]*KeyPair(nil), r.keys...) }
 
-// Has says whether there is a key of that id: all that an upload may ask before it is acknowledged.
+// Has says whether there is a key of that id: all that an upload may ask before it is
+// acknowledged.
 func (r *Keyring) Has(id uint8) bool { return r.index[id] != nil }
 
 // Open decrypts one message. It fails with [ErrUnknownKey] or [ErrOpen].
@@ -36,7 +37,8 @@ func (r *Keyring) Open(id uint8, enc, info, aad, ciphertext []byte) ([]byte, err
 	return k.Open(enc, info, aad, ciphertext)
 }
 
-// Item is one message of a batch, owned by the caller and only read here, but for its last two fields.
+// Item is one message of a batch, owned by the caller and only read here, but for its
+// last two fields.
 type Item struct {
 	ID         uint8 // of the key
 	Enc        []byte
@@ -47,7 +49,8 @@ type Item struct {
 	Err       error  // result: nil, ErrUnknownKey or ErrOpen. An item that has an error on entry is skipped
 }
 
-// Runner calls f once for every i in [0, n), in any order, perhaps at the same time, and returns when all calls have.
+// Runner calls f once for every i in [0, n), in any order, perhaps at the same time, and
+// returns when all calls have.
 type Runner func(n int, f func(i int))
 
 // Serial is the runner that uses the calling goroutine alone.
@@ -57,7 +60,8 @@ func Serial(n int, f func(i int)) {
 	}
 }
 
-// OpenBatch opens every item under one info. An item that fails never changes the outcome of another.
+// OpenBatch opens every item under one info. An item that fails never changes the outcome
+// of another.
 func (r *Keyring) OpenBatch(info []byte, items []Item, run Runner) {
 	run(len(items), func(i int) {
 		if it := &items[i]; it.Err == nil {

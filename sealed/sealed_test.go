@@ -45,7 +45,8 @@ func parallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// RFC 9180 appendix A.1.1 (base mode, X25519, HKDF-SHA256, AES-128-GCM), its first encryption.
+// RFC 9180 appendix A.1.1 (base mode, X25519, HKDF-SHA256, AES-128-GCM), its first
+// encryption.
 func TestRFC9180(t *testing.T) {
 	unhex := func(s string) []byte {
 		b, err := hex.DecodeString(s)
@@ -119,7 +120,8 @@ func TestSealOpen(t *testing.T) {
 	}
 }
 
-// TestContexts: both ends of a context export the same secrets, which differ by label and by context.
+// TestContexts: both ends of a context export the same secrets, which differ by label and
+// by context.
 func TestContexts(t *testing.T) {
 	for _, s := range suites {
 		k := generate(t, 9, s)
@@ -302,7 +304,8 @@ func FuzzParseKeyPair(f *testing.F) {
 	})
 }
 
-// One operation is a batch of 256 messages of about the size of a Prio3Histogram report share.
+// One operation is a batch of 256 messages of about the size of a Prio3Histogram report
+// share.
 func BenchmarkOpenBatch(b *testing.B) {
 	for _, s := range []Suite{SuiteX25519, SuiteXWing} {
 		b.Run(fmt.Sprintf("%04x", s.KEM), func(b *testing.B) {

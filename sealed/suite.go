@@ -36,8 +36,9 @@ var (
 	SuiteXWing  = Suite{KEMXWing, KDFSHA256, AEADAES128GCM}
 )
 
-// Supported says whether we can seal to and open from keys of the suite: the KEMs of the constants above, HKDF with SHA-256,
-// 384 or 512, and the three AEADs. Export-only and the one-stage KDFs are not for messages between parties of today.
+// Supported says whether we can seal to and open from keys of the suite: the KEMs of the
+// constants above, HKDF with SHA-256, 384 or 512, and the three AEADs. Export-only and
+// the one-stage KDFs are not for messages between parties of today.
 func (s Suite) Supported() bool {
 	_, _, _, err := s.algorithms()
 	return err == nil
@@ -68,7 +69,8 @@ func (s Suite) algorithms() (hpke.KEM, hpke.KDF, hpke.AEAD, error) {
 	return kem, kdf, aead, nil
 }
 
-// EncSize is the length in bytes of an encapsulated key of the suite's KEM (Nenc), or 0 if the suite is not supported.
+// EncSize is the length in bytes of an encapsulated key of the suite's KEM (Nenc), or 0
+// if the suite is not supported.
 func (s Suite) EncSize() int {
 	switch s.KEM {
 	case KEMP256:
@@ -89,7 +91,8 @@ type PublicKey struct {
 	aead  hpke.AEAD
 }
 
-// NewPublicKey parses a public key of the suite (RFC 9180 DeserializePublicKey). It fails with [ErrSuite] or [ErrKey].
+// NewPublicKey parses a public key of the suite (RFC 9180 DeserializePublicKey). It fails
+// with [ErrSuite] or [ErrKey].
 func NewPublicKey(s Suite, b []byte) (*PublicKey, error) {
 	kem, kdf, aead, err := s.algorithms()
 	if err != nil {
@@ -108,8 +111,8 @@ func (k *PublicKey) Suite() Suite { return k.suite }
 // Bytes is the serialized key, without its suite.
 func (k *PublicKey) Bytes() []byte { return k.key.Bytes() }
 
-// Sender begins a sending context (RFC 9180 SetupBaseS) for protocols that also export secrets from it, such as Oblivious
-// HTTP. It is for one goroutine and one exchange.
+// Sender begins a sending context (RFC 9180 SetupBaseS) for protocols that also export
+// secrets from it, such as Oblivious HTTP. It is for one goroutine and one exchange.
 func (k *PublicKey) Sender(info []byte) (enc []byte, s *hpke.Sender, err error) {
 	enc, s, err = hpke.NewSender(k.key, k.kdf, k.aead, info)
 	if err != nil {
@@ -118,7 +121,8 @@ func (k *PublicKey) Sender(info []byte) (enc []byte, s *hpke.Sender, err error) 
 	return enc, s, nil
 }
 
-// Seal encrypts one message (RFC 9180 SealBase): enc is the encapsulated key, ciphertext the message with its tag.
+// Seal encrypts one message (RFC 9180 SealBase): enc is the encapsulated key, ciphertext
+// the message with its tag.
 func (k *PublicKey) Seal(info, aad, plaintext []byte) (enc, ciphertext []byte, err error) {
 	enc, sender, err := k.Sender(info)
 	if err != nil {

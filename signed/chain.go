@@ -115,7 +115,8 @@ func ReadDelegation(b []byte) (d Delegation, err error) {
 	return d, err
 }
 
-// MarshalFile is the file of a delegation: the domain string, a line feed, and the encoding.
+// MarshalFile is the file of a delegation: the domain string, a line feed, and the
+// encoding.
 func (d *Delegation) MarshalFile() []byte { return d.Append([]byte(delegationDomain + "\n")) }
 
 // ParseDelegation reads a delegation's file and does not verify it; [ErrSignature] if it

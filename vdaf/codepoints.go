@@ -1,7 +1,8 @@
 package vdaf
 
-// Codepoints of this project's VDAFs, all from the private range of the VDAF registry (VDAF-18 section 10: 0xFFFF0000 and
-// up). docs/registry.md lists them. A change of one byte of what a VDAF sends takes a new number.
+// Codepoints of this project's VDAFs, all from the private range of the VDAF registry
+// (VDAF-18 section 10: 0xFFFF0000 and up). docs/registry.md lists them. A change of one
+// byte of what a VDAF sends takes a new number.
 const (
 	IDPine32  = 0xFFFFA032 // PINE over the field of 32 bits, and so on: package pine, docs/pine.md
 	IDPine40  = 0xFFFFA040

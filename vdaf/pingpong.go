@@ -6,7 +6,8 @@ import (
 	"github.com/starling-agg/starling/internal/wire"
 )
 
-// PingPongType says which message of the two-party topology a [PingPong] is (VDAF-18 section 5.7.1).
+// PingPongType says which message of the two-party topology a [PingPong] is (VDAF-18
+// section 5.7.1).
 type PingPongType uint8
 
 const (
@@ -15,15 +16,16 @@ const (
 	PingPongFinish     PingPongType = 2 // the last verifier message
 )
 
-// PingPong is one decoded message. Message is nil in an Initialize, Share is nil in a Finish; both alias the input of
-// [ReadPingPong].
+// PingPong is one decoded message. Message is nil in an Initialize, Share is nil in a
+// Finish; both alias the input of [ReadPingPong].
 type PingPong struct {
 	Type    PingPongType
 	Message []byte // verifier message
 	Share   []byte // verifier share
 }
 
-// AppendPingPongInitialize appends the leader's first message, which carries its verifier share.
+// AppendPingPongInitialize appends the leader's first message, which carries its verifier
+// share.
 func AppendPingPongInitialize(dst, share []byte) []byte {
 	return appendItem(append(dst, byte(PingPongInitialize)), share)
 }
@@ -33,7 +35,8 @@ func AppendPingPongContinue(dst, msg, share []byte) []byte {
 	return appendItem(appendItem(append(dst, byte(PingPongContinue)), msg), share)
 }
 
-// AppendPingPongFinish appends the last message, which carries the last verifier message; that may be empty.
+// AppendPingPongFinish appends the last message, which carries the last verifier message;
+// that may be empty.
 func AppendPingPongFinish(dst, msg []byte) []byte {
 	return appendItem(append(dst, byte(PingPongFinish)), msg)
 }
@@ -50,8 +53,8 @@ func appendItem(dst, b []byte) []byte {
 
 var errPingPong = fmt.Errorf("%w: ping-pong message", ErrDecode)
 
-// ReadPingPong decodes one message that fills b. Errors are [ErrDecode]. The lengths of the items are for the VDAF to
-// check; nothing is allocated for them.
+// ReadPingPong decodes one message that fills b. Errors are [ErrDecode]. The lengths of
+// the items are for the VDAF to check; nothing is allocated for them.
 func ReadPingPong(b []byte) (PingPong, error) {
 	var m PingPong
 	c := wire.Reader(b, errPingPong)

@@ -24,7 +24,8 @@ var benchSuites = []struct {
 	suite sealed.Suite
 }{{"x25519", sealed.SuiteX25519}, {"x-wing", sealed.SuiteXWing}}
 
-// cpu is the processor time of this process: other people's load on the machine does not count.
+// cpu is the processor time of this process: other people's load on the machine does not
+// count.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -47,7 +48,8 @@ func histogramReport(b *testing.B, n int) []byte {
 	return body
 }
 
-// BenchmarkOpen is one HPKE opening of a message as long as a padded request: the primitive under a gateway.
+// BenchmarkOpen is one HPKE opening of a message as long as a padded request: the
+// primitive under a gateway.
 func BenchmarkOpen(b *testing.B) {
 	for _, s := range benchSuites {
 		b.Run(s.name, func(b *testing.B) {
@@ -95,8 +97,9 @@ func BenchmarkDevice(b *testing.B) {
 	}
 }
 
-// BenchmarkGateway is a request's whole way through a gateway, from its bytes to the sealed answer, without network: opening,
-// reading, checking, remembering, joining, sealing. The leader does nothing.
+// BenchmarkGateway is a request's whole way through a gateway, from its bytes to the
+// sealed answer, without network: opening, reading, checking, remembering, joining,
+// sealing. The leader does nothing.
 func BenchmarkGateway(b *testing.B) {
 	for _, s := range benchSuites {
 		for _, where := range []string{"memory", "disk"} {

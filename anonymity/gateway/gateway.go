@@ -21,8 +21,8 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// A Gateway opens encapsulated requests. It is an [http.Handler], safe for concurrent use; [Gateway.Run] must run beside
-// it, and [Gateway.Close] end it.
+// A Gateway opens encapsulated requests. It is an [http.Handler], safe for concurrent
+// use; [Gateway.Run] must run beside it, and [Gateway.Close] end it.
 type Gateway struct {
 	o       Options
 	keys    atomic.Pointer[keyset]
@@ -64,8 +64,8 @@ type target struct {
 	path string // of base, with a slash at its end
 }
 
-// unknownShare is the part of the room, one in unknownShare, that requests may take of tasks
-// that no target ever knew: anybody can make some up.
+// unknownShare is the part of the room, one in unknownShare, that requests may take of
+// tasks that no target ever knew: anybody can make some up.
 const unknownShare = 16
 
 // New reads what the keys have opened so far and what rounds are not done. It fails with
@@ -265,7 +265,8 @@ func (g *Gateway) enter(ctx context.Context, from *sender, body []byte) (*answer
 	if err != nil {
 		return nil, &door.Error{Reason: door.Sealed}
 	}
-	// Everything about the message is worked out before anything branches on what kind it is.
+	// Everything about the message is worked out before anything branches on what kind it
+	// is.
 	it := g.read(message)
 	w, err := answer.Seal(sealer, it.toTarget)
 	if err != nil {

@@ -161,7 +161,8 @@ func TestSealedBadly(t *testing.T) {
 	if got := refusedAs(t, b.bring(late)); got != door.Key {
 		t.Errorf("the old key, past its time: %q", got)
 	}
-	// Re-encrypted by one who knows the plaintext: that is its owner, and the leader knows the report by its id.
+	// Re-encrypted by one who knows the plaintext: that is its owner, and the leader
+	// knows the report by its id.
 	for range 2 {
 		if got := refusedAs(t, b.bring(fresh())); got != "" {
 			t.Errorf("encapsulated anew: %q", got)

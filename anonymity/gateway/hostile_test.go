@@ -18,8 +18,9 @@ import (
 	"github.com/starling-agg/starling/anonymity/relay"
 )
 
-// TestHostileDevices plays devices and the network between them and the relay, against a relay and a gateway that listen:
-// each attack is refused, with its reason, by the one who can see it; the gateway never hears of what the relay refuses.
+// TestHostileDevices plays devices and the network between them and the relay, against a
+// relay and a gateway that listen: each attack is refused, with its reason, by the one
+// who can see it; the gateway never hears of what the relay refuses.
 func TestHostileDevices(t *testing.T) {
 	b := start(t, Options{Relays: []Relay{{Token: "sixteen or more bytes"}}})
 	var mu sync.Mutex

@@ -20,8 +20,9 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// TestSetKeys: keys change while the gateway runs. The one before still opens, and remembers; one that left is refused with
-// the problem type of RFC 9458 section 5.3, and may not come back.
+// TestSetKeys: keys change while the gateway runs. The one before still opens, and
+// remembers; one that left is refused with the problem type of RFC 9458 section 5.3, and
+// may not come back.
 func TestSetKeys(t *testing.T) {
 	mem := disktest.NewMem(1)
 	first, second, third := generate(t, 1), generate(t, 2), generate(t, 3)
@@ -83,7 +84,8 @@ func TestSetKeys(t *testing.T) {
 	}
 }
 
-// TestSetKeysUnderLoad: whatever comes while keys change is passed on or refused for its key, and acts once at most.
+// TestSetKeysUnderLoad: whatever comes while keys change is passed on or refused for its
+// key, and acts once at most.
 func TestSetKeysUnderLoad(t *testing.T) {
 	pairs := []*sealed.KeyPair{generate(t, 1), generate(t, 2), generate(t, 3), generate(t, 4)}
 	b := start(t, Options{Keys: []Key{{Pair: pairs[0]}}})
@@ -116,8 +118,8 @@ func TestSetKeysUnderLoad(t *testing.T) {
 	}
 }
 
-// TestEpochs: a key is used when its manifest is there, until the manifest's end and the overlap; then it is destroyed. What
-// is wrong with the directory changes nothing.
+// TestEpochs: a key is used when its manifest is there, until the manifest's end and the
+// overlap; then it is destroyed. What is wrong with the directory changes nothing.
 func TestEpochs(t *testing.T) {
 	begin := time.Unix(1_000_000, 0).UTC()
 	clock := &fixedClock{now: begin}

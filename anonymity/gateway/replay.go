@@ -153,7 +153,8 @@ func (o *opened) add(c *journal.Claim) {
 	}
 }
 
-// retire forgets what keys other than those named have opened, and notes that they may not come back: first the note.
+// retire forgets what keys other than those named have opened, and notes that they may
+// not come back: first the note.
 func retire(fsys disk.FS, names map[string]bool) error {
 	entries, err := fsys.ReadDir(".")
 	if err != nil {

@@ -129,7 +129,8 @@ func TestAgainBeforeItIsWritten(t *testing.T) {
 	}
 }
 
-// TestRotation: a new key begins empty, the one before still counts, and one that left never comes back.
+// TestRotation: a new key begins empty, the one before still counts, and one that left
+// never comes back.
 func TestRotation(t *testing.T) {
 	mem := disktest.NewMem(1)
 	first, second, third := generate(t, 1), generate(t, 2), generate(t, 3)

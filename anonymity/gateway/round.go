@@ -258,7 +258,8 @@ func (g *Gateway) credit(c forward.Credit) {
 	}
 }
 
-// answer answers the rounds that are on the disk, and refuses those that could not be written.
+// answer answers the rounds that are on the disk, and refuses those that could not be
+// written.
 func (g *Gateway) answer() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

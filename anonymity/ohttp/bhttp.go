@@ -38,7 +38,8 @@ type Response struct {
 	Trailer []Field
 }
 
-// MessageLimits bound what a message may make its reader hold. The zero fields of limits take the defaults.
+// MessageLimits bound what a message may make its reader hold. The zero fields of limits
+// take the defaults.
 type MessageLimits struct {
 	Control int // bytes of method, scheme, authority and path together; default 4 KiB
 	Fields  int // bytes of all names and values; default 16 KiB
@@ -66,8 +67,9 @@ const (
 	indeterminateResponse = 3
 )
 
-// Append appends the known-length encoding (RFC 9292 section 3.1) with all its lengths written and the shortest form of
-// each. It fails with [ErrMessage] if the request could not be read back.
+// Append appends the known-length encoding (RFC 9292 section 3.1) with all its lengths
+// written and the shortest form of each. It fails with [ErrMessage] if the request could
+// not be read back.
 func (m *Request) Append(dst []byte) ([]byte, error) {
 	if err := m.check(); err != nil {
 		return dst, err
@@ -117,9 +119,11 @@ func appendFields(dst []byte, fields []Field) ([]byte, error) {
 	return dst, nil
 }
 
-// ReadRequest reads a request in either framing (RFC 9292 section 3), with or without padding, cut short where the format
-// allows that. Content aliases b where it is in one piece. It fails with [ErrMessage] or [ErrLimit]; so does everything
-// that the format can say and a report's request has no use for: pseudo-fields and fields about the connection.
+// ReadRequest reads a request in either framing (RFC 9292 section 3), with or without
+// padding, cut short where the format allows that. Content aliases b where it is in one
+// piece. It fails with [ErrMessage] or [ErrLimit]; so does everything that the format can
+// say and a report's request has no use for: pseudo-fields and fields about the
+// connection.
 func ReadRequest(b []byte, l MessageLimits) (*Request, error) {
 	r := &reader{in: b, limits: l.withDefaults()}
 	framing := r.varint()
@@ -137,7 +141,8 @@ func ReadRequest(b []byte, l MessageLimits) (*Request, error) {
 	return m, nil
 }
 
-// ReadResponse reads a response as [ReadRequest] reads a request. Informational responses before it are dropped.
+// ReadResponse reads a response as [ReadRequest] reads a request. Informational responses
+// before it are dropped.
 func ReadResponse(b []byte, l MessageLimits) (*Response, error) {
 	r := &reader{in: b, limits: l.withDefaults()}
 	framing := r.varint()
@@ -192,7 +197,8 @@ func (r *reader) fail(err error) {
 	r.in = nil
 }
 
-// varint reads a variable-length integer (RFC 9000 section 16). Longer forms than needed are valid there.
+// varint reads a variable-length integer (RFC 9000 section 16). Longer forms than needed
+// are valid there.
 func (r *reader) varint() uint64 {
 	if len(r.in) == 0 {
 		r.fail(malformed("cut off"))
@@ -233,7 +239,8 @@ func (r *reader) control() string {
 // zeros is what padding is compared with.
 var zeros [1 << 10]byte
 
-// rest reads all behind the control data. Missing parts at the end are empty; what follows them is padding, all zero.
+// rest reads all behind the control data. Missing parts at the end are empty; what
+// follows them is padding, all zero.
 func (r *reader) rest(known bool) (header []Field, content []byte, trailer []Field) {
 	header = r.section(known)
 	if len(r.in) > 0 {

@@ -4,13 +4,16 @@
 //
 // # Codec
 //
-// [KeyConfig] is a gateway's public key. [Encapsulate] seals a message to it and [Keyring] opens it at the gateway; each
-// returns the other half of an exchange, [ResponseOpener] and [ResponseSealer]. Messages are a [Request] or a [Response]
-// in binary HTTP: we write the known-length form, with every length there, and read both forms. [Pad] brings messages to
-// sizes that all recipes share. Chunked Oblivious HTTP is left out: a report is of use only whole.
+// [KeyConfig] is a gateway's public key. [Encapsulate] seals a message to it and
+// [Keyring] opens it at the gateway; each returns the other half of an exchange,
+// [ResponseOpener] and [ResponseSealer]. Messages are a [Request] or a [Response] in
+// binary HTTP: we write the known-length form, with every length there, and read both
+// forms. [Pad] brings messages to sizes that all recipes share. Chunked Oblivious HTTP is
+// left out: a report is of use only whole.
 //
-// The KEM is the key's choice: X25519, or X-Wing (ML-KEM-768 with X25519), which a recording made today withstands when
-// there are quantum computers. It costs 1,088 bytes more a request; docs/bench/ohttp.md has the times.
+// The KEM is the key's choice: X25519, or X-Wing (ML-KEM-768 with X25519), which a
+// recording made today withstands when there are quantum computers. It costs 1,088 bytes
+// more a request; docs/bench/ohttp.md has the times.
 //
 // # Device
 //

@@ -24,16 +24,19 @@ const (
 )
 
 const (
-	// headerSize is the length of key id, KEM, KDF and AEAD before every encapsulated request.
+	// headerSize is the length of key id, KEM, KDF and AEAD before every encapsulated
+	// request.
 	headerSize = 7
 	// tagSize is the length of the tag of all AEADs that we know.
 	tagSize = 16
 )
 
-// RequestOverhead is by how many bytes an encapsulated request under the suite is longer than its message.
+// RequestOverhead is by how many bytes an encapsulated request under the suite is longer
+// than its message.
 func RequestOverhead(s sealed.Suite) int { return headerSize + s.EncSize() + tagSize }
 
-// ResponseOverhead is by how many bytes an encapsulated response under the suite is longer than its message.
+// ResponseOverhead is by how many bytes an encapsulated response under the suite is
+// longer than its message.
 func ResponseOverhead(s sealed.Suite) int {
 	key, nonce := aeadSizes(s.AEAD)
 	return max(key, nonce) + tagSize
@@ -80,8 +83,9 @@ func requestInfo(header []byte) []byte {
 	return append(append(append(make([]byte, 0, 32), requestLabel...), 0), header...)
 }
 
-// Encapsulate seals a binary HTTP request to the gateway's key, under the id by which the gateway knows that (RFC 9458
-// section 4.3). Every call is a fresh HPKE context: a request that is sent again must be encapsulated again.
+// Encapsulate seals a binary HTTP request to the gateway's key, under the id by which the
+// gateway knows that (RFC 9458 section 4.3). Every call is a fresh HPKE context: a
+// request that is sent again must be encapsulated again.
 func Encapsulate(id uint8, key *sealed.PublicKey, message []byte) ([]byte, *ResponseOpener, error) {
 	suite := key.Suite()
 	h := header(id, suite)
@@ -103,7 +107,8 @@ func Encapsulate(id uint8, key *sealed.PublicKey, message []byte) ([]byte, *Resp
 	return out, &ResponseOpener{exchange{suite, enc, secret}}, nil
 }
 
-// A Keyring is what a gateway opens requests with. It is immutable and safe for concurrent use.
+// A Keyring is what a gateway opens requests with. It is immutable and safe for
+// concurrent use.
 type Keyring struct{ keys *sealed.Keyring }
 
 // NewKeyring takes key pairs of distinct ids, in order of preference.
@@ -124,7 +129,8 @@ func (r *Keyring) Configs() []KeyConfig {
 	return list
 }
 
-// An Encapsulated request is split into its parts and not opened. Its slices alias the request.
+// An Encapsulated request is split into its parts and not opened. Its slices alias the
+// request.
 type Encapsulated struct {
 	// Key is the id of the key that it names.
 	Key uint8
@@ -136,15 +142,16 @@ type Encapsulated struct {
 	pair    *sealed.KeyPair
 }
 
-// Split reads the head of an encapsulated request and finds its key; that costs next to nothing. It fails with
-// [ErrTruncated] or [ErrUnknownKey].
+// Split reads the head of an encapsulated request and finds its key; that costs next to
+// nothing. It fails with [ErrTruncated] or [ErrUnknownKey].
 func (r *Keyring) Split(request []byte) (*Encapsulated, error) {
 	if len(request) < headerSize {
 		return nil, ErrTruncated
 	}
 	e := &Encapsulated{Key: request[0], header: request[:headerSize:headerSize]}
 	for _, k := range r.keys.Keys() {
-		// The same key under other algorithms than advertised is another key (RFC 9458 section 4.3).
+		// The same key under other algorithms than advertised is another key (RFC 9458
+		// section 4.3).
 		if k.ID() == e.Key && string(header(k.ID(), k.Public().Suite())) == string(e.header) {
 			e.pair = k
 		}

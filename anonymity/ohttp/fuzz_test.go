@@ -8,7 +8,8 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// FuzzRequest: what is read can be written, and reads back as the same; of what we write there is one encoding.
+// FuzzRequest: what is read can be written, and reads back as the same; of what we write
+// there is one encoding.
 func FuzzRequest(f *testing.F) {
 	for _, m := range []*Request{
 		{Method: "POST", Scheme: "https", Authority: "a", Path: "/", Header: []Field{{"content-type", "b"}}, Content: []byte("c")},

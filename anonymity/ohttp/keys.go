@@ -18,7 +18,8 @@ const (
 	KeysMedia     = "application/ohttp-keys"
 )
 
-// KeyProblem is the type of the problem document of a gateway that does not have the key, or no longer (RFC 9458 section 5.3).
+// KeyProblem is the type of the problem document of a gateway that does not have the key,
+// or no longer (RFC 9458 section 5.3).
 const KeyProblem = door.KeyType
 
 // Errors of keys and encapsulated messages.
@@ -29,7 +30,8 @@ var (
 	ErrTruncated = errors.New("ohttp: truncated encapsulated message")
 	// ErrUnknownKey: no key has the id and the algorithms that the request names.
 	ErrUnknownKey = errors.New("ohttp: unknown key")
-	// ErrSealed: it does not open. It was altered, or sealed to another key or under another header.
+	// ErrSealed: it does not open. It was altered, or sealed to another key or under
+	// another header.
 	ErrSealed = errors.New("ohttp: cannot open")
 )
 
@@ -50,8 +52,8 @@ func NewKeyConfig(k *sealed.KeyPair) KeyConfig {
 	return KeyConfig{k.ID(), s.KEM, k.Public().Bytes(), []Symmetric{{s.KDF, s.AEAD}}}
 }
 
-// Choose is the first suite of the configuration that we can seal to, with the key parsed; [sealed.ErrSuite] or
-// [sealed.ErrKey] if there is none.
+// Choose is the first suite of the configuration that we can seal to, with the key
+// parsed; [sealed.ErrSuite] or [sealed.ErrKey] if there is none.
 func (k KeyConfig) Choose() (*sealed.PublicKey, error) {
 	err := fmt.Errorf("%w: no pair of algorithms", ErrKeyConfig)
 	for _, s := range k.Symmetric {
@@ -96,8 +98,8 @@ func (k *KeyConfig) code(c *wire.Coder) {
 // Append appends the encoding.
 func (k KeyConfig) Append(dst []byte) ([]byte, error) { return wire.Append(dst, ErrKeyConfig, k.code) }
 
-// ReadKeyConfig reads exactly one configuration. The key has no length of its own, so that one of an unknown KEM cannot be
-// read ([sealed.ErrSuite]). It copies what it keeps.
+// ReadKeyConfig reads exactly one configuration. The key has no length of its own, so
+// that one of an unknown KEM cannot be read ([sealed.ErrSuite]). It copies what it keeps.
 func ReadKeyConfig(b []byte) (KeyConfig, error) {
 	var k KeyConfig
 	if err := wire.Read(b, ErrKeyConfig, k.code); err != nil {
@@ -119,7 +121,8 @@ func keySize(kem uint16) int {
 	return 0
 }
 
-// AppendKeyConfigs appends a list of configurations of the media type [KeysMedia] (RFC 9458 section 3.2).
+// AppendKeyConfigs appends a list of configurations of the media type [KeysMedia] (RFC
+// 9458 section 3.2).
 func AppendKeyConfigs(dst []byte, list []KeyConfig) ([]byte, error) {
 	return wire.Append(dst, ErrKeyConfig, func(c *wire.Coder) {
 		wire.Items(c, &list, func(_ int, k *KeyConfig) {
@@ -128,7 +131,8 @@ func AppendKeyConfigs(dst []byte, list []KeyConfig) ([]byte, error) {
 	})
 }
 
-// ReadKeyConfigs reads such a list and leaves out configurations of unknown KEMs. It fails if none is left.
+// ReadKeyConfigs reads such a list and leaves out configurations of unknown KEMs. It
+// fails if none is left.
 func ReadKeyConfigs(b []byte) ([]KeyConfig, error) {
 	var list []KeyConfig
 	for c := wire.Reader(b, ErrKeyConfig); c.More(); {

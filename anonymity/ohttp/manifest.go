@@ -57,9 +57,11 @@ type Manifest struct {
 	// from 1 s to [MaxHold]: leader and helper take the keys of this manifest for as long
 	// after its last try.
 	Hold time.Duration
-	// Targets are the base URLs that the gateway passes uploads on to, as recipes name them.
+	// Targets are the base URLs that the gateway passes uploads on to, as recipes name
+	// them.
 	Targets []string
-	// Pinned are answers that devices take from here instead of asking for them: the aggregators' HPKE keys.
+	// Pinned are answers that devices take from here instead of asking for them: the
+	// aggregators' HPKE keys.
 	Pinned []Pinned
 	// Recipes are the ids of the recipes that are live, rising: devices answer no other.
 	Recipes [][32]byte
@@ -142,7 +144,8 @@ const (
 	manifestMagic = "starling manifest v3"
 	// cosignDomain opens what each party signs (package signed): its role and the digest.
 	cosignDomain = "starling manifest digest v3"
-	// MaxManifest bounds a manifest, in bytes; an entry of a transparency log may be no longer.
+	// MaxManifest bounds a manifest, in bytes; an entry of a transparency log may be no
+	// longer.
 	MaxManifest = 60 << 10
 )
 
@@ -171,7 +174,8 @@ func EpochAt(t time.Time, length time.Duration) uint32 {
 	return uint32(t.Unix() / int64(length/time.Second))
 }
 
-// Types of a manifest's extensions; both are kept for what is not built yet. A reader refuses them by name.
+// Types of a manifest's extensions; both are kept for what is not built yet. A reader
+// refuses them by name.
 const (
 	extensionIssuers   = 1 // keys of the issuers of rate-limited tokens
 	extensionWitnesses = 2 // policy on witnesses of the log
@@ -489,8 +493,9 @@ func codeGateway(c *wire.Coder, k *KeyConfig) {
 	}
 }
 
-// A Source gives the manifest of now. It is asked before every request and keeps what it has; it must be safe for
-// concurrent use. A source over a transparency log gives only what is proven to be in the log.
+// A Source gives the manifest of now. It is asked before every request and keeps what it
+// has; it must be safe for concurrent use. A source over a transparency log gives only
+// what is proven to be in the log.
 type Source interface {
 	Manifest(context.Context) (*Manifest, error)
 }

@@ -28,7 +28,8 @@ func generate(t testing.TB, id uint8, s sealed.Suite) *sealed.KeyPair {
 	return k
 }
 
-// TestExchange: both messages arrive under every suite, at the lengths promised, and no changed bit does.
+// TestExchange: both messages arrive under every suite, at the lengths promised, and no
+// changed bit does.
 func TestExchange(t *testing.T) {
 	for _, s := range suites {
 		t.Run(fmt.Sprintf("%04x-%d-%d", s.KEM, s.KDF, s.AEAD), func(t *testing.T) {
@@ -161,7 +162,8 @@ func TestMessages(t *testing.T) {
 			t.Errorf("padding %d: %v", padding, err)
 		}
 	}
-	// Cutting is legal where a part begins: behind the control data, the header and the content; nowhere else.
+	// Cutting is legal where a part begins: behind the control data, the header and the
+	// content; nowhere else.
 	trailer := len(b) - 5
 	content := trailer - 20_000 - 4
 	header := content - 1 - (1 + 12 + 1 + 26 + 1 + 1 + 1)

@@ -10,7 +10,8 @@ const (
 	// MinResponse is the smallest padded response, in bytes. A leader's answer about one
 	// report fits in.
 	MinResponse = 1 << 10
-	// powersUpTo is the largest padded size that is a power of two; above it they are Padmé's.
+	// powersUpTo is the largest padded size that is a power of two; above it they are
+	// Padmé's.
 	powersUpTo = 64 << 10
 )
 

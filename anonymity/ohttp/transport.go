@@ -17,9 +17,9 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// MethodCover is the method of a request that holds nothing: a gateway drops it and answers as if it had been an upload.
-// It is as long as POST, so that a cover request is as long as the upload whose place it takes. It never leaves an
-// encapsulated request.
+// MethodCover is the method of a request that holds nothing: a gateway drops it and
+// answers as if it had been an upload. It is as long as POST, so that a cover request is
+// as long as the upload whose place it takes. It never leaves an encapsulated request.
 const MethodCover = "NOOP"
 
 // Reason is why relay or gateway refused a request; a closed set, fit for a metrics label.
@@ -46,8 +46,8 @@ type RefusedError struct{ Reason Reason }
 
 func (e *RefusedError) Error() string { return "ohttp: refused in the clear: " + string(e.Reason) }
 
-// A DirectError is a request that the transport does not carry. It is never sent another way: whoever it was meant for
-// would learn who asks.
+// A DirectError is a request that the transport does not carry. It is never sent another
+// way: whoever it was meant for would learn who asks.
 type DirectError struct{ Method, Why string }
 
 func (e *DirectError) Error() string {
@@ -58,8 +58,8 @@ func (e *DirectError) Error() string {
 type TransportOptions struct {
 	// Source gives the manifest. Required.
 	Source Source
-	// Relay carries requests to the relay. Default: a client of its own, without cookies, redirects or a proxy's
-	// environment, whose requests time out after 60 s.
+	// Relay carries requests to the relay. Default: a client of its own, without cookies,
+	// redirects or a proxy's environment, whose requests time out after 60 s.
 	Relay http.RoundTripper
 	// Now is the device's clock. Default time.Now.
 	Now func() time.Time
@@ -72,8 +72,9 @@ const (
 	relayTimeout     = 60 * time.Second
 )
 
-// A Transport sends uploads through a relay to a gateway, so that the leader does not learn who uploads and the relay not
-// what. It is an [http.RoundTripper], takes nothing but what its [Manifest] names, and falls back on nothing:
+// A Transport sends uploads through a relay to a gateway, so that the leader does not
+// learn who uploads and the relay not what. It is an [http.RoundTripper], takes nothing
+// but what its [Manifest] names, and falls back on nothing:
 //
 //   - POST and [MethodCover] to a target are encapsulated, padded to a [PaddedSize] and sent to the relay;
 //   - GET of a pinned URL is answered from the manifest, without network;
@@ -158,7 +159,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		for i := range m.Pinned {
 			if p := &m.Pinned[i]; p.URL == target {
 				a := answer(r, http.StatusOK, p.Media, bytes.Clone(p.Body))
-				// No longer than the manifest: who keeps the answer must not act on it when another holds.
+				// No longer than the manifest: who keeps the answer must not act on it
+				// when another holds.
 				a.Header.Set("Cache-Control", "max-age="+strconv.FormatInt(int64(m.NotAfter.Sub(t.o.Now())/time.Second), 10))
 				return a, nil
 			}

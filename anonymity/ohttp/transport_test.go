@@ -14,7 +14,8 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// fakeRelay is relay and gateway in one: it opens requests and answers with what answer says.
+// fakeRelay is relay and gateway in one: it opens requests and answers with what answer
+// says.
 type fakeRelay struct {
 	ring   *Keyring
 	seen   []*http.Request
@@ -120,7 +121,8 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// TestCover: a cover request is as long as the upload that it stands for, and holds nothing of it.
+// TestCover: a cover request is as long as the upload that it stands for, and holds
+// nothing of it.
 func TestCover(t *testing.T) {
 	transport, relay, _ := newTransport(t)
 	for _, n := range []int{0, 100, 3900, 3980, 4000, 4096, 70_000} {

@@ -15,8 +15,8 @@ import (
 // An Answer is a guarantee with what was asked for.
 type Answer struct {
 	release.Guarantee
-	// Question is the one that was answered: of its releases the guarantee is true, with the
-	// answer to Solve in them.
+	// Question is the one that was answered: of its releases the guarantee is true, with
+	// the answer to Solve in them.
 	Question Question
 	// Solved is the value of Question.Solve, on its safe side; 0 if nothing was solved for.
 	Solved float64

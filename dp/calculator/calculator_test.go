@@ -101,8 +101,9 @@ func answer(t *testing.T, q Ask) *Answer {
 	return a
 }
 
-// TestPublicCount: with a public count, the claim is never below what sampling without replacement at a sure size gives,
-// holds at distance 2C, and approaches it as the population grows.
+// TestPublicCount: with a public count, the claim is never below what sampling without
+// replacement at a sure size gives, holds at distance 2C, and approaches it as the
+// population grows.
 func TestPublicCount(t *testing.T) {
 	const q, delta = 0.02, 1e-8
 	r := gauss(5.1)
@@ -363,8 +364,8 @@ func TestSixDigits(t *testing.T) {
 	}
 }
 
-// Looking for a number of steps computes a point of one step's curve once, and far fewer than there are trials: k-ary
-// curves are slow. What is found holds.
+// Looking for a number of steps computes a point of one step's curve once, and far fewer
+// than there are trials: k-ary curves are slow. What is found holds.
 func TestLadder(t *testing.T) {
 	asked := map[float64]int{}
 	l := &ladder{known: map[int]release.Guarantee{}, delta: func(e float64) (release.Guarantee, error) {
@@ -392,7 +393,8 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// The noise of both servers, whatever its law, is worth more than one's, and no more than the better of two guesses.
+// The noise of both servers, whatever its law, is worth more than one's, and no more than
+// the better of two guesses.
 func TestTwoServers(t *testing.T) {
 	for name, r := range map[string]Line{
 		"laplace": {Mechanism: release.NameLaplace, Scale: 4}, "discrete laplace": {Mechanism: release.NameDiscreteLaplace, Scale: 3},

@@ -1,6 +1,7 @@
-// Package calculator answers questions about privacy as people ask them: how much does this noise protect, released so
-// often, about a secret sample, through a shuffler, or among random check-ins; and, the other way round, how much noise,
-// how small a sample or how few releases does a wanted epsilon take.
+// Package calculator answers questions about privacy as people ask them: how much does
+// this noise protect, released so often, about a secret sample, through a shuffler, or
+// among random check-ins; and, the other way round, how much noise, how small a sample or
+// how few releases does a wanted epsilon take.
 //
 // It computes nothing of its own. An [Ask] is a question as flags state it. It becomes a
 // [Question], which is about a list of releases ([release.Release]) and names its
@@ -14,9 +15,10 @@
 // Sensitivity is the most that one person's record can add, C. Add-remove and zero-out neighbours are then C apart and
 // replace-one neighbours 2C, because a record may go from -C to C.
 //
-// The relation is stated or follows from the question: replace for local reports (randomized response, RAPPOR, anything
-// shuffled) and wherever the count is public; what hides of a report that it was sent at all (LDP deletion) is about
-// zero-out neighbours, or add-remove ones under sampling; all else is add-remove. The answer names it.
+// The relation is stated or follows from the question: replace for local reports
+// (randomized response, RAPPOR, anything shuffled) and wherever the count is public; what
+// hides of a report that it was sent at all (LDP deletion) is about zero-out neighbours,
+// or add-remove ones under sampling; all else is add-remove. The answer names it.
 //
 // # The count
 //

@@ -121,7 +121,8 @@ func twoServers(weight func(z float64) float64, x int) law {
 	return append(out, max(0, rest))
 }
 
-// counts is how many of several independent answers, of at most three kinds, are of each kind.
+// counts is how many of several independent answers, of at most three kinds, are of each
+// kind.
 func counts(answers ...law) law {
 	hist := map[[3]int]float64{{}: 1}
 	for _, l := range answers {

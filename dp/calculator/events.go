@@ -21,8 +21,8 @@ type item struct {
 	Count      *uint64 `json:"count"`      // how many of this; 1 if left out
 }
 
-// ReadEvents reads a mixed composition: a JSON list of objects whose keys are the names of the flags of a mechanism, and
-// "count" for how many of each there are, as in
+// ReadEvents reads a mixed composition: a JSON list of objects whose keys are the names
+// of the flags of a mechanism, and "count" for how many of each there are, as in
 //
 //	[{"mechanism": "gaussian", "sigma": 5.1, "sampling": 0.02, "count": 2500},
 //	 {"mechanism": "discrete-laplace", "scale": 20, "count": 3},

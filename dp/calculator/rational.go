@@ -6,8 +6,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// below is x^power as a fraction of 64-bit numbers, rounded down by less than one part in 2^40. x^power is between 2^-10
-// and 2^60.
+// below is x^power as a fraction of 64-bit numbers, rounded down by less than one part in
+// 2^40. x^power is between 2^-10 and 2^60.
 func below(x float64, power int) release.Rational {
 	v := new(big.Rat).SetFloat64(x)
 	exact := new(big.Rat).Set(v)

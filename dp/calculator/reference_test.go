@@ -9,8 +9,9 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// The values were computed by independent codes: closed forms, 30-digit quadrature, dp_accounting 0.6.0, PLD_accounting.
-// below is how far under the value an upper bound may lie, above how far over; a lower bound may not exceed the value.
+// The values were computed by independent codes: closed forms, 30-digit quadrature,
+// dp_accounting 0.6.0, PLD_accounting. below is how far under the value an upper bound
+// may lie, above how far over; a lower bound may not exceed the value.
 func TestReferenceEpsilons(t *testing.T) {
 	const tight = 2e-6
 	gaussian := func(sigma, q float64, steps uint64) Line {
@@ -62,7 +63,8 @@ func TestReferenceEpsilons(t *testing.T) {
 		{q: Ask{Line: Line{Mechanism: release.NameDiscreteGaussian, Sigma: 10, Steps: 100}, Delta: 1e-6}, want: 4.88672, below: 3e-4, above: 5e-4},
 		{q: Ask{Line: Line{Mechanism: release.NameDiscreteLaplace, Scale: 10, Steps: 100}, Delta: 1e-6}, want: 4.774568, above: 5e-4},
 		{q: Ask{Lines: []Line{{Mechanism: release.NameZCDP, Rho: 0.1}}, Delta: 1e-6}, want: 2.1419389, above: tight, noLowerWanted: true},
-		// Two servers' worth of noise is sqrt 2 as wide: paper 003's 100 rounds, by the exact curve and by zCDP.
+		// Two servers' worth of noise is sqrt 2 as wide: paper 003's 100 rounds, by the
+		// exact curve and by zCDP.
 		{q: Ask{Line: Line{Mechanism: release.NameDiscreteGaussian, Sigma: 655360, Sensitivity: 65536, Steps: 100}, Delta: 1e-6,
 			Neighbours: release.ZeroOut, Method: accountant.ZCDPMethod}, want: 5.2215344, above: tight, noLowerWanted: true},
 		{q: Ask{Line: Line{Mechanism: release.NameDiscreteGaussian, Sigma: 655360, Sensitivity: 65536, Steps: 100}, Delta: 1e-6,
@@ -176,7 +178,8 @@ func TestReferenceSolutions(t *testing.T) {
 		// Row 21 of the reference values.
 		{Ask{Line: Line{Mechanism: release.NameGaussian, Sampling: 0.01, Steps: 1000}, Solve: SolveSigma, Epsilon: 1, Delta: 1e-5}, 1.41463, 1e-3},
 		{Ask{Line: Line{Mechanism: release.NameGaussian, Sampling: 0.001, Steps: 10000}, Solve: SolveSigma, Epsilon: 2, Delta: 1e-6}, 0.66902, 1e-3},
-		// One honest server of two that each draw sigma; both honest need less of each, by sqrt 2.
+		// One honest server of two that each draw sigma; both honest need less of each,
+		// by sqrt 2.
 		{Ask{Line: Line{Mechanism: release.NameGaussian}, Honest: 2, Solve: SolveSigma, Epsilon: 1, Delta: 1e-8}, 5.1003088 / math.Sqrt2, 1e-6},
 		{Ask{Line: Line{Mechanism: release.NameGaussian, Sensitivity: 7}, Solve: SolveSigma, Epsilon: 1, Delta: 1e-8}, 7 * 5.1003088, 1e-5},
 		{Ask{Line: Line{Mechanism: release.NameLaplace}, Solve: SolveScale, Epsilon: 1, Delta: 1e-12}, 1, 2e-4},

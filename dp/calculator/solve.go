@@ -61,8 +61,8 @@ type search struct {
 	width     float64 // some steps ago
 }
 
-// next is where to try: by regula falsi on ln epsilon against ln at, which is nearly a line, or in the middle whenever
-// three steps have not halved the bracket.
+// next is where to try: by regula falsi on ln epsilon against ln at, which is nearly a
+// line, or in the middle whenever three steps have not halved the bracket.
 func (s *search) next() float64 {
 	a, b := math.Log(s.good.at), math.Log(s.bad.at)
 	straight := !math.IsInf(s.good.excess, 0) && !math.IsInf(s.bad.excess, 0)

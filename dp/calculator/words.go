@@ -12,8 +12,9 @@ import (
 	"github.com/starling-agg/starling/internal/prose"
 )
 
-// MarshalJSON writes one flat object: epsilon, epsilon_lower, delta, delta_lower if delta was asked for, neighbours,
-// method, theorem, assumptions, and the parameter that was solved for under its name.
+// MarshalJSON writes one flat object: epsilon, epsilon_lower, delta, delta_lower if delta
+// was asked for, neighbours, method, theorem, assumptions, and the parameter that was
+// solved for under its name.
 func (a *Answer) MarshalJSON() ([]byte, error) {
 	out := struct {
 		release.Guarantee
@@ -37,7 +38,8 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// WriteTo writes the answer for people: a sentence, then the numbers and what they stand on.
+// WriteTo writes the answer for people: a sentence, then the numbers and what they stand
+// on.
 func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 	q := &a.Question
 	var b strings.Builder

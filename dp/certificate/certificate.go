@@ -108,7 +108,8 @@ func (c *Certificate) MarshalBinary() (b []byte, err error) {
 	return b, new(Certificate).UnmarshalBinary(b)
 }
 
-// UnmarshalBinary reads what MarshalBinary writes, and nothing else, in memory proportional to len(b). Errors are Malformed *Errors.
+// UnmarshalBinary reads what MarshalBinary writes, and nothing else, in memory
+// proportional to len(b). Errors are Malformed *Errors.
 func (c *Certificate) UnmarshalBinary(b []byte) error {
 	h, r := header{}, bytes.NewReader(b)
 	if binary.Read(r, binary.BigEndian, &h) != nil || h.Magic != magic || h.Terms > maxTerms || h.Masses > maxMasses ||
@@ -124,7 +125,8 @@ func (c *Certificate) UnmarshalBinary(b []byte) error {
 
 func within(x, lo, hi float64) bool { return x >= lo && x <= hi } // false for NaN
 
-// Check returns nil if the certificate proves its claim, or an *Error. It takes some milliseconds, and a few seconds at most.
+// Check returns nil if the certificate proves its claim, or an *Error. It takes some
+// milliseconds, and a few seconds at most.
 func (c *Certificate) Check() error {
 	p, err := c.Open()
 	if err != nil {
@@ -321,8 +323,9 @@ func total(p []float64) (sum float64) {
 	return sum
 }
 
-// cut keeps a sum short: little mass at the top becomes infinite, at the bottom it moves up to the first loss that is left, and the grid
-// becomes coarser. Each of these raises the curve.
+// cut keeps a sum short: little mass at the top becomes infinite, at the bottom it moves
+// up to the first loss that is left, and the grid becomes coarser. Each of these raises
+// the curve.
 func (a sum) cut(delta, all float64) sum {
 	low, high, top, share := 0, len(a.p), 0.0, a.count/all*1e-6
 	for ; high > 1 && top+a.p[high-1] <= delta*share; high-- {
@@ -340,7 +343,8 @@ func (a sum) cut(delta, all float64) sum {
 	return a
 }
 
-// coarser doubles the step: the mass between two points goes to both, so that the curve becomes its chord.
+// coarser doubles the step: the mass between two points goes to both, so that the curve
+// becomes its chord.
 func (a sum) coarser() sum {
 	p, e := make([]float64, len(a.p)/2+1), math.Exp(-a.step)
 	for i, x := range a.p {

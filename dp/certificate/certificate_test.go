@@ -209,7 +209,8 @@ func refused(t *testing.T, name string, c *Certificate, lie func(c *Certificate)
 	}
 }
 
-// The reference: what the curves of single releases are, by sums over outcomes that know nothing of them.
+// The reference: what the curves of single releases are, by sums over outcomes that know
+// nothing of them.
 func TestFormulas(t *testing.T) {
 	gaussian := func(v float64) func(int) float64 {
 		theta := 0.0
@@ -266,7 +267,8 @@ func TestFormulas(t *testing.T) {
 			}
 		}
 	}
-	// Where sums give way to integrals, and for two coordinates and two servers: against the sum over the sum of draws.
+	// Where sums give way to integrals, and for two coordinates and two servers: against
+	// the sum over the sum of draws.
 	for _, tc := range []struct {
 		term release.Term
 		v    float64
@@ -292,8 +294,9 @@ func TestFormulas(t *testing.T) {
 			}
 		}
 	}
-	// Narrow noise of many servers on many coordinates is a discrete Gaussian but for a factor of e^(+-6.7): the proof asks for e^6.7
-	// times the curve at a loss of 13.4 less.
+	// Narrow noise of many servers on many coordinates is a discrete Gaussian but for a
+	// factor of e^(+-6.7): the proof asks for e^6.7 times the curve at a loss of 13.4
+	// less.
 	narrow := release.Term{Family: release.FamilyDiscreteGaussian, Honest: 255, Count: 1, Num: 1, Den: 1, Shift: 1, Coordinates: 1e4, Rate: 1}
 	refused(t, "narrow noise", &Certificate{Claim: Claim{53.4, .1, release.AddRemove}, Terms: []release.Term{narrow}}, func(*Certificate) {}, Unproved)
 	// zCDP: reference values of the notes' row 30.
@@ -379,7 +382,8 @@ func TestDummies(t *testing.T) {
 	}
 }
 
-// Shuffled reports and check-ins: against the sums over all numbers of clones, ones or answers, by their definitions.
+// Shuffled reports and check-ins: against the sums over all numbers of clones, ones or
+// answers, by their definitions.
 func TestShuffled(t *testing.T) {
 	choose := func(n, k int) float64 {
 		a, _ := math.Lgamma(float64(n) + 1)

@@ -28,7 +28,8 @@ func (t term) fold() term {
 	return t
 }
 
-// valid reports whether the parameters of a folded term are in range, and those of other mechanisms 0.
+// valid reports whether the parameters of a folded term are in range, and those of other
+// mechanisms 0.
 func (t term) valid(alone bool) bool {
 	own := release.Term{Family: t.Family, Sample: t.Sample, Count: t.Count, Rate: t.Rate}
 	mu, k, v, n, s := within(t.Mu, 1e-9, 100), float64(t.Coordinates), t.ratio(), float64(t.Reports), float64(t.Shift)
@@ -93,9 +94,11 @@ func (t term) curve(added bool) curve {
 	return d
 }
 
-// counted is the curve of the release beside the number of its records and of n others who each send a dummy with probability q. One
-// more record makes x out of x - 1, so with losses -ln y(x), y(x) = (n+1-x)/x q/(1-q), it is the mean of d(l + ln y) over the x.
-// Blocks of many go to both ends, so that the mean of y, in which d is convex, stays. Added, n - x takes the place of x.
+// counted is the curve of the release beside the number of its records and of n others
+// who each send a dummy with probability q. One more record makes x out of x - 1, so with
+// losses -ln y(x), y(x) = (n+1-x)/x q/(1-q), it is the mean of d(l + ln y) over the x.
+// Blocks of many go to both ends, so that the mean of y, in which d is convex, stays.
+// Added, n - x takes the place of x.
 func (d curve) counted(n, q float64, added bool) curve {
 	odds, first, p := q/(1-q), 0.0, []float64(nil)
 	if first, p = binomial(n, q); added {
@@ -185,8 +188,9 @@ func (t term) everyone() curve {
 	})
 }
 
-// lattice is the curve of discrete Gaussian noise in k coordinates, each moved by s: the loss depends on the sum z of the noise,
-// (k s^2 + 2 s z)/(2v), so with n the first z whose loss exceeds l it is P[Z >= n] - e^l P[Z >= n + k s]. The sum is itself a
+// lattice is the curve of discrete Gaussian noise in k coordinates, each moved by s: the
+// loss depends on the sum z of the noise, (k s^2 + 2 s z)/(2v), so with n the first z
+// whose loss exceeds l it is P[Z >= n] - e^l P[Z >= n + k s]. The sum is itself a
 // discrete Gaussian up to a factor e^(+-slop).
 func (t term) lattice() curve {
 	k, s, h, v := float64(t.Coordinates), float64(t.Shift), float64(t.Honest), t.ratio()*float64(t.Honest)
@@ -207,7 +211,8 @@ func (t term) lattice() curve {
 	return func(l float64) float64 { return d(l-2*slop) * math.Exp(slop) * (1 + 4*ulp) }
 }
 
-// summedTail returns bounds on P[Z >= n] for Z discrete Gaussian of variance v, term by term.
+// summedTail returns bounds on P[Z >= n] for Z discrete Gaussian of variance v, term by
+// term.
 func summedTail(v float64) func(n float64) (low, high float64) {
 	first, tail := table(0, math.Inf(-1), math.Inf(1), func(z float64) float64 { return math.Exp(-(2*z + 1) / (2 * v)) })
 	tail = append(tail, 0)
@@ -220,8 +225,9 @@ func summedTail(v float64) func(n float64) (low, high float64) {
 	}
 }
 
-// smoothTail returns bounds on P[Z >= n] for Z discrete Gaussian of a large deviation, by the midpoint rule: the integral of f over
-// [n - 1/2, infinity) is off by at most 1/8 of the total variation of f' there.
+// smoothTail returns bounds on P[Z >= n] for Z discrete Gaussian of a large deviation, by
+// the midpoint rule: the integral of f over [n - 1/2, infinity) is off by at most 1/8 of
+// the total variation of f' there.
 func smoothTail(sigma float64) func(n float64) (low, high float64) {
 	return func(n float64) (float64, float64) {
 		a, variation := (n-0.5)/sigma, 2.43
@@ -260,7 +266,8 @@ func binomial(n, q float64) (first float64, p []float64) {
 	return table(math.Floor((n+1)*q), 0, n, func(x float64) float64 { return (n - x) / (x + 1) * (q / (1 - q)) })
 }
 
-// Fewer bounds from above the probability that fewer than k of n do what each does with probability q.
+// Fewer bounds from above the probability that fewer than k of n do what each does with
+// probability q.
 func Fewer(k, n uint64, q float64) float64 {
 	if !within(q, 0, 0.999) || !within(float64(n)*q, 0, 1<<36) {
 		return 1
@@ -269,7 +276,8 @@ func Fewer(k, n uint64, q float64) float64 {
 	return (total(p[:int(min(max(float64(k)-first, 0), float64(len(p))))]) + 1e-50) * (1 + tableSlack)
 }
 
-// shuffled bounds delta at epsilon l >= 0 of shuffled reports and of check-ins: docs/proofs/shuffling.md and check-ins.md.
+// shuffled bounds delta at epsilon l >= 0 of shuffled reports and of check-ins:
+// docs/proofs/shuffling.md and check-ins.md.
 func (t term) shuffled(l float64) float64 {
 	n, e0, e, chance, total := float64(t.Reports), t.Local, math.Exp(l), t.Chance, 0.0
 	if t.Family == release.FamilyCheckedIn { // the likelihood ratio s is a function of a binomial number
@@ -281,8 +289,9 @@ func (t term) shuffled(l float64) float64 {
 		}
 		return max(total, added)*(1+checkInSlack) + 1e-30
 	}
-	// Of n messages C ~ Bin(n, q) look like either value, A ~ Bin(C, 1/2) of them like the first; of the others, where there are
-	// more answers, R ~ Bin(n-C, other) like none; and delta = scale (1+e^l) E max(0, A - C/2 - rho (C/2 + away + R/(e^e0+1))).
+	// Of n messages C ~ Bin(n, q) look like either value, A ~ Bin(C, 1/2) of them like
+	// the first; of the others, where there are more answers, R ~ Bin(n-C, other) like
+	// none; and delta = scale (1+e^l) E max(0, A - C/2 - rho (C/2 + away + R/(e^e0+1))).
 	q, other, others, rest := math.Exp(-e0)*(1-8*ulp), 0.0, -1.0, []block(nil)
 	scale, rho := 2*chance/(n*q)*math.Tanh(e0/2), math.Tanh(l/2)/math.Tanh(e0/2)*(1-64*ulp)
 	if k := float64(t.Answers); k > 0 {
@@ -310,7 +319,8 @@ func (t term) shuffled(l float64) float64 {
 // A block is the probability of some numbers that are next to each other.
 type block struct{ mass, least, most float64 }
 
-// blocks cuts Bin(n, q) into blocks whose ends are within one part in 5,000, beside what is added to them.
+// blocks cuts Bin(n, q) into blocks whose ends are within one part in 5,000, beside what
+// is added to them.
 func blocks(n, q, beside float64) (list []block) {
 	for first, p := binomial(n, q); len(p) > 0; first, p = first+1, p[1:] {
 		if k := len(list) - 1; k >= 0 && first < list[k].least+2e-4*(list[k].least+beside) {

@@ -20,8 +20,8 @@ func encode(t testing.TB, c *Certificate) []byte {
 	return b
 }
 
-// Neither cutting, adding nor changing one byte leaves a certificate of the same claim about the same terms; and there is but
-// one encoding.
+// Neither cutting, adding nor changing one byte leaves a certificate of the same claim
+// about the same terms; and there is but one encoding.
 func TestBytes(t *testing.T) {
 	formula, laws := honest(t)
 	for _, want := range []*Certificate{formula, laws} {
@@ -74,7 +74,8 @@ func malformed(t *testing.T, b []byte) {
 	}
 }
 
-// A decoded certificate is checked in bounded time, never proves an impossible claim, and has one encoding.
+// A decoded certificate is checked in bounded time, never proves an impossible claim, and
+// has one encoding.
 func FuzzCertificate(f *testing.F) {
 	formula, laws := honest(f)
 	seeds := 0
@@ -121,7 +122,8 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	// The device reads the bytes, compares the terms and the claim with what it agreed to, and checks the proof.
+	// The device reads the bytes, compares the terms and the claim with what it agreed
+	// to, and checks the proof.
 	var got Certificate
 	if err := got.UnmarshalBinary(b); err != nil {
 		panic(err)

@@ -35,7 +35,8 @@ func random(t testing.TB, rng *rand.Rand) Strategy {
 	return must(t)(New(bits, c))
 }
 
-// matrix is C for the given releases: entry [m][n] in units of 2^-bits, with the entries left out that the calendar cuts off.
+// matrix is C for the given releases: entry [m][n] in units of 2^-bits, with the entries
+// left out that the calendar cuts off.
 func matrix(s Strategy, spans []Span, separation uint64) [][]int64 {
 	c := make([][]int64, len(spans))
 	for m := range c {
@@ -67,8 +68,9 @@ func halfUp(x *big.Rat) *big.Int {
 	return new(big.Int).Div(y.Num(), y.Denom()) // Euclidean: floor for a positive denominator
 }
 
-// The heart of the proof: for any data, what is released is the same function of y = Cx + z, computed here in rationals that
-// know nothing of x; on calendars with gaps and long releases.
+// The heart of the proof: for any data, what is released is the same function of y = Cx +
+// z, computed here in rationals that know nothing of x; on calendars with gaps and long
+// releases.
 func TestReleasedIsComputedFromNoisedStrategy(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 400 {
@@ -118,8 +120,8 @@ func TestReleasedIsComputedFromNoisedStrategy(t *testing.T) {
 	}
 }
 
-// Brute force over all ways to take part: the squared norm of C times the difference is participations times |c|^2 at most, and
-// that much where nothing is cut off.
+// Brute force over all ways to take part: the squared norm of C times the difference is
+// participations times |c|^2 at most, and that much where nothing is cut off.
 func TestSensitivityByBruteForce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 150 {
@@ -135,7 +137,8 @@ func TestSensitivityByBruteForce(t *testing.T) {
 		c := matrix(s, spans, separation)
 		norm2, _ := s.Norm2()
 		worst := make(map[int]uint64)
-		// A device is in any set of releases, at any round of each, that keeps its distance; it pushes up or down.
+		// A device is in any set of releases, at any round of each, that keeps its
+		// distance; it pushes up or down.
 		var visit func(m int, next uint64, delta []int64, k int)
 		visit = func(m int, next uint64, delta []int64, k int) {
 			if m == len(spans) {
@@ -221,7 +224,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// The forecast against the covariance of brute force: W = C^-1 z with C inverted in rationals.
+// The forecast against the covariance of brute force: W = C^-1 z with C inverted in
+// rationals.
 func TestForecastAgainstMatrices(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
@@ -279,8 +283,9 @@ func invert(c [][]int64, bits uint8) [][]*big.Rat {
 	return w
 }
 
-// The strategy of (1-x)^(-1/2) at as many bands as rounds squares to prefix sums: an independent formula for its entries, and the
-// known error of the square root, sum of squares on both sides.
+// The strategy of (1-x)^(-1/2) at as many bands as rounds squares to prefix sums: an
+// independent formula for its entries, and the known error of the square root, sum of
+// squares on both sides.
 func TestSquareRoot(t *testing.T) {
 	const n = 40
 	c := squareRoot(n)
@@ -312,7 +317,8 @@ func TestSquareRoot(t *testing.T) {
 	}
 }
 
-// The derivative against differences, and the search against what it starts from and against a constant strategy.
+// The derivative against differences, and the search against what it starts from and
+// against a constant strategy.
 func TestOptimize(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	c := squareRoot(6)
@@ -439,16 +445,19 @@ func TestNextRefusesToWrapAround(t *testing.T) {
 	}
 }
 
-// The whole of it: what an all-zero series releases has the forecast covariance. 40,000 coordinates over 12 rounds; the sample
-// covariance of two rounds of Gaussian variables of variances u and v has a variance of at most 2uv/n. Each of the 78 entries
-// is within 6.5 standard errors but for 8.1e-11 (normal approximation), all but for 6.3e-9; allowed is 1e-6. Seeds are fixed.
+// The whole of it: what an all-zero series releases has the forecast covariance. 40,000
+// coordinates over 12 rounds; the sample covariance of two rounds of Gaussian variables
+// of variances u and v has a variance of at most 2uv/n. Each of the 78 entries is within
+// 6.5 standard errors but for 8.1e-11 (normal approximation), all but for 6.3e-9; allowed
+// is 1e-6. Seeds are fixed.
 func TestCovarianceOfReleases(t *testing.T) {
 	const n, rounds = 40000, 12
 	s := must(t)(Optimize(4, rounds, 6))
 	if far := distance(t, s, s, n, rounds); far > 6.5 {
 		t.Errorf("a covariance is %.1f standard errors off", far)
 	}
-	// It is sharp enough: noise of its own for each round, or a neighbouring strategy, is caught.
+	// It is sharp enough: noise of its own for each round, or a neighbouring strategy, is
+	// caught.
 	if far := distance(t, must(t)(New(6, nil)), s, n, rounds); far < 20 {
 		t.Errorf("independent noise is %.1f standard errors off", far)
 	}
@@ -459,7 +468,8 @@ func TestCovarianceOfReleases(t *testing.T) {
 	}
 }
 
-// distance draws with one strategy, and returns how far the covariances are at most from another's, in standard errors.
+// distance draws with one strategy, and returns how far the covariances are at most from
+// another's, in standard errors.
 func distance(t *testing.T, drawn, s Strategy, n, rounds int) float64 {
 	const sigma2 = 400
 	g, err := drawn.Sampler(sigma2, 1)

@@ -30,8 +30,9 @@ func Optimize(bands, rounds int, bits uint8) (Strategy, error) {
 	return best, nil
 }
 
-// objective is the mean variance of prefix sums times |c|^2. Where gradient is not nil it is set to the derivative of the
-// objective's logarithm by each c_j (gradient[0] is left 0: c_0 is fixed).
+// objective is the mean variance of prefix sums times |c|^2. Where gradient is not nil it
+// is set to the derivative of the objective's logarithm by each c_j (gradient[0] is left
+// 0: c_0 is fixed).
 func objective(c []float64, rounds int, gradient []float64) float64 {
 	norm := 0.0
 	for _, x := range c {
@@ -65,7 +66,8 @@ func objective(c []float64, rounds int, gradient []float64) float64 {
 	return sum * norm
 }
 
-// descend is a quasi-Newton search (BFGS with backtracking) on the logarithm of the objective.
+// descend is a quasi-Newton search (BFGS with backtracking) on the logarithm of the
+// objective.
 func descend(c []float64, rounds int) []float64 {
 	n := len(c)
 	x, g := append([]float64(nil), c...), make([]float64, n)
@@ -105,7 +107,8 @@ func descend(c []float64, rounds int) []float64 {
 	return x
 }
 
-// update is the BFGS formula for the inverse, after a step from x to y with gradients g and gy.
+// update is the BFGS formula for the inverse, after a step from x to y with gradients g
+// and gy.
 func update(inv [][]float64, x, y, g, gy []float64) {
 	n := len(x)
 	curve, bend := 0.0, 0.0

@@ -7,11 +7,13 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// A Series is a strategy in use: what a server must know to draw, and what a guarantee rests on.
+// A Series is a strategy in use: what a server must know to draw, and what a guarantee
+// rests on.
 type Series struct {
 	Strategy Strategy
-	// Separation is the least distance in rounds between two participations of one device: one in round s, the next not before
-	// s + Separation. At least the strategy's bands.
+	// Separation is the least distance in rounds between two participations of one
+	// device: one in round s, the next not before s + Separation. At least the strategy's
+	// bands.
 	Separation uint64
 	// Rounds is the number of releases, at most; 1 to MaxRounds.
 	Rounds uint64
@@ -39,8 +41,9 @@ func (s Series) Validate() error {
 // A Span is the rounds that one release covers, both ends included.
 type Span struct{ First, Last uint64 }
 
-// An OrderError: a release comes too late, for a later round was released; or it covers rounds in two of which one device may
-// be; or the series has ended. Nothing may be released.
+// An OrderError: a release comes too late, for a later round was released; or it covers
+// rounds in two of which one device may be; or the series has ended. Nothing may be
+// released.
 type OrderError struct {
 	Asked Span
 	// Last is the last round released; valid if Late.
@@ -63,9 +66,10 @@ func (e *OrderError) Error() string {
 	return fmt.Sprintf("correlated: all %d releases of the series were made", e.Rounds)
 }
 
-// Next says on how many of the earlier releases, of which latest are the last ones, the latest first, the release of next leans:
-// those that no device can be in if it is in next, and at most b-1. released is their number in all. It fails with an
-// [*OrderError] if next may not be released.
+// Next says on how many of the earlier releases, of which latest are the last ones, the
+// latest first, the release of next leans: those that no device can be in if it is in
+// next, and at most b-1. released is their number in all. It fails with an [*OrderError]
+// if next may not be released.
 func (s Series) Next(next Span, released uint64, latest []Span) (lean int, err error) {
 	switch {
 	case released >= s.Rounds:
@@ -110,7 +114,8 @@ func prefixes(h []float64) []float64 {
 // recurrence over all rounds.
 const gainError = 1e-6
 
-// gain bounds the absolute sum of the inverse's first column, so |w| <= gain (|z| + 1/2) in units of 2^-k.
+// gain bounds the absolute sum of the inverse's first column, so |w| <= gain (|z| + 1/2)
+// in units of 2^-k.
 func (s Strategy) gain(rounds int) float64 {
 	sum := 0.0
 	for _, h := range inverse(s.real(), rounds) {

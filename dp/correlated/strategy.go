@@ -16,23 +16,25 @@ const (
 	MaxBits = 16
 	// MaxRounds bounds the releases of a series.
 	MaxRounds = 1 << 16
-	// maxGain bounds what the recurrence can make of a draw. With draws below 2^47 (package noise) and roundings of at most one
-	// half, |w| < 2^62.
+	// maxGain bounds what the recurrence can make of a draw. With draws below 2^47
+	// (package noise) and roundings of at most one half, |w| < 2^62.
 	maxGain = 1 << 14
 )
 
 // ErrStrategy is what every error about a strategy or a series that cannot be used matches.
 var ErrStrategy = errors.New("correlated: unusable")
 
-// A Strategy is the first column of C, a lower-triangular Toeplitz matrix with ones on its diagonal. It is a value and can be
-// compared; the zero Strategy is none. Make one with [New], [SquareRoot] or [Optimize].
+// A Strategy is the first column of C, a lower-triangular Toeplitz matrix with ones on
+// its diagonal. It is a value and can be compared; the zero Strategy is none. Make one
+// with [New], [SquareRoot] or [Optimize].
 type Strategy struct {
 	bits, bands uint8
 	c           [MaxBands]int32 // c_j 2^bits; c[0] = 2^bits
 }
 
-// New returns the strategy with c_j = coefficients[j-1] * 2^-bits, each of absolute value at most 1. The last may not be zero.
-// Without coefficients the noise of each round is its own.
+// New returns the strategy with c_j = coefficients[j-1] * 2^-bits, each of absolute value
+// at most 1. The last may not be zero. Without coefficients the noise of each round is
+// its own.
 func New(bits uint8, coefficients []int32) (Strategy, error) {
 	if bits > MaxBits {
 		return Strategy{}, fmt.Errorf("%w: %d fractional bits, want at most %d", ErrStrategy, bits, MaxBits)
@@ -55,8 +57,9 @@ func New(bits uint8, coefficients []int32) (Strategy, error) {
 	return s, nil
 }
 
-// SquareRoot returns the first bands coefficients of (1-x)^(-1/2), binomial(2j, j)/4^j, rounded to bits binary places: nearly
-// the best for prefix sums over about as many rounds as there are bands (Kalinin and Lampert 2024).
+// SquareRoot returns the first bands coefficients of (1-x)^(-1/2), binomial(2j, j)/4^j,
+// rounded to bits binary places: nearly the best for prefix sums over about as many
+// rounds as there are bands (Kalinin and Lampert 2024).
 func SquareRoot(bands int, bits uint8) (Strategy, error) {
 	if bands < 1 || bands > MaxBands {
 		return Strategy{}, fmt.Errorf("%w: %d bands, want 1 to %d", ErrStrategy, bands, MaxBands)
@@ -99,8 +102,8 @@ func (s Strategy) Coefficients() []int32 {
 	return append([]int32(nil), s.c[1:s.bands]...)
 }
 
-// Norm2 is |c|^2 = num/den, exactly: what one participation costs of squared sensitivity, in units of that of one sum. It is
-// num = sum of the squared units, and den = 4^k.
+// Norm2 is |c|^2 = num/den, exactly: what one participation costs of squared sensitivity,
+// in units of that of one sum. It is num = sum of the squared units, and den = 4^k.
 func (s Strategy) Norm2() (num, den uint64) {
 	for _, c := range s.c[:s.bands] {
 		num += uint64(int64(c) * int64(c))
@@ -123,8 +126,8 @@ func (s Strategy) real() []float64 {
 	return c
 }
 
-// Sampler draws z, in units of 2^-k, for the variance num/den in squared units of the sum. It fails where the variance in units
-// of 2^-2k is not one that package noise draws.
+// Sampler draws z, in units of 2^-k, for the variance num/den in squared units of the
+// sum. It fails where the variance in units of 2^-2k is not one that package noise draws.
 func (s Strategy) Sampler(num, den uint64) (*noise.DiscreteGaussian, error) {
 	if s.bands == 0 {
 		return nil, fmt.Errorf("%w: no strategy", ErrStrategy)
@@ -157,7 +160,8 @@ func (s Strategy) Next(past [][]int64, z []int64) ([]int64, error) {
 	half := int64(1) << s.bits >> 1
 	w := make([]int64, len(z))
 	for i := range z {
-		// The sum is high 2^32 + low. |c| <= 2^16 and |w| < 2^62, so that |high| < 2^52 and |low| < 2^54.
+		// The sum is high 2^32 + low. |c| <= 2^16 and |w| < 2^62, so that |high| < 2^52
+		// and |low| < 2^54.
 		high, low := int64(0), half
 		for j, p := range past {
 			c := int64(s.c[j+1])
@@ -175,7 +179,8 @@ func (s Strategy) Next(past [][]int64, z []int64) ([]int64, error) {
 	return w, nil
 }
 
-// Round writes into dst what is added to the sum: w rounded half up to whole numbers. dst and w may be one slice.
+// Round writes into dst what is added to the sum: w rounded half up to whole numbers. dst
+// and w may be one slice.
 func (s Strategy) Round(dst, w []int64) {
 	half := int64(1) << s.bits >> 1
 	for i, x := range w {

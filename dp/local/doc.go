@@ -9,10 +9,12 @@
 //
 // # Epsilon
 //
-// A local epsilon is about one of two relations, and the same number means different things under them. [Replacement]:
-// any two values give answers with probabilities within e^epsilon. [Deletion]: any value and the reference do, which is
-// the answer of no value where there is one, else a uniform one. Deletion epsilon implies replacement 2 epsilon. Each
-// randomizer states both, for the probabilities that it really draws, rounded up. docs/proofs/local.md has the proofs.
+// A local epsilon is about one of two relations, and the same number means different
+// things under them. [Replacement]: any two values give answers with probabilities within
+// e^epsilon. [Deletion]: any value and the reference do, which is the answer of no value
+// where there is one, else a uniform one. Deletion epsilon implies replacement 2 epsilon.
+// Each randomizer states both, for the probabilities that it really draws, rounded up.
+// docs/proofs/local.md has the proofs.
 //
 // # Dummies
 //

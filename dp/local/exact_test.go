@@ -12,9 +12,9 @@ import (
 	"github.com/starling-agg/starling/dp/local/internal/twin"
 )
 
-// These tests drive the randomizers themselves through every sequence of outcomes of their draws, and hold the law of
-// the answers, in rational numbers, against what is stated. That the two kinds of draw have the stated outcomes is
-// TestDraws.
+// These tests drive the randomizers themselves through every sequence of outcomes of
+// their draws, and hold the law of the answers, in rational numbers, against what is
+// stated. That the two kinds of draw have the stated outcomes is TestDraws.
 
 // A draw of a script is a coin (n = 0, of probability p) or a uniform integer below n.
 type draw struct {
@@ -85,7 +85,8 @@ func (s *scripted) Read(b []byte) (int, error) {
 // A law has the probability of each answer.
 type law map[string]*big.Rat
 
-// lawOf plays every path of the script. An answer of nil is thrown away, as a rejection would.
+// lawOf plays every path of the script. An answer of nil is thrown away, as a rejection
+// would.
 func lawOf[R any](t *testing.T, r R, script []draw, answer func(R) any) law {
 	t.Helper()
 	out, total := law{}, new(big.Rat)
@@ -107,8 +108,8 @@ func lawOf[R any](t *testing.T, r R, script []draw, answer func(R) any) law {
 	return out
 }
 
-// expAtMost returns a rational number that is at most e^x and hardly less: a partial sum, rounded down, of a series of
-// positive terms.
+// expAtMost returns a rational number that is at most e^x and hardly less: a partial sum,
+// rounded down, of a series of positive terms.
 func expAtMost(x float64) *big.Rat {
 	const prec = 300
 	down := func() *big.Float { return new(big.Float).SetPrec(prec).SetMode(big.ToZero) }
@@ -122,8 +123,8 @@ func expAtMost(x float64) *big.Rat {
 	return v
 }
 
-// bounded fails unless every answer has probabilities within e^epsilon under a and b, exactly, and comes close to it if
-// tight.
+// bounded fails unless every answer has probabilities within e^epsilon under a and b,
+// exactly, and comes close to it if tight.
 func bounded(t *testing.T, name string, a, b law, epsilon float64, tight bool) {
 	t.Helper()
 	if len(a) != len(b) {
@@ -152,7 +153,8 @@ func bounded(t *testing.T, name string, a, b law, epsilon float64, tight bool) {
 	}
 }
 
-// mean returns the expectation and the variance of f under the law of one answer, given the answers' values.
+// mean returns the expectation and the variance of f under the law of one answer, given
+// the answers' values.
 func mean(l law, f func(key string) float64) (m, v float64) {
 	first, second := new(big.Rat), new(big.Rat)
 	for key, p := range l {
@@ -168,7 +170,8 @@ func mean(l law, f func(key string) float64) (m, v float64) {
 
 var epsilons = []float64{MinEpsilon, .1, math.Ln2, 1, 3, 10, MaxEpsilon}
 
-// A coin is true for exactly p of the 2^64 words, a die's outcomes have equally many words each.
+// A coin is true for exactly p of the 2^64 words, a die's outcomes have equally many
+// words each.
 func TestDraws(t *testing.T) {
 	word := func(w ...uint64) *source { return newSource(&scripted{words: w}, len(w)) }
 	for _, p := range []probability{0, 1, 2, 1 << 63, 1<<63 - 1, 1<<63 + 1, math.MaxUint64} {
@@ -187,7 +190,8 @@ func TestDraws(t *testing.T) {
 			if v >= n || n == 1 {
 				continue
 			}
-			// The words with product in [v 2^64 + reject, (v+1) 2^64), and no others, give v at once.
+			// The words with product in [v 2^64 + reject, (v+1) 2^64), and no others,
+			// give v at once.
 			low := new(big.Int).Mul(new(big.Int).SetUint64(v), modulus)
 			first := new(big.Int).Add(low, new(big.Int).SetUint64(reject+n-1))
 			first.Quo(first, new(big.Int).SetUint64(n))
@@ -198,7 +202,8 @@ func TestDraws(t *testing.T) {
 			if got := word(last, 0).uniform(n); got != v {
 				t.Errorf("n = %d: last word of %d gives %d", n, v, got)
 			}
-			// The words around them are of other outcomes, or thrown away: then the second word decides.
+			// The words around them are of other outcomes, or thrown away: then the
+			// second word decides.
 			other := uint64(math.MaxUint64) // gives n-1
 			if v == n-1 {
 				other = (reject + n - 1) / n // gives 0
@@ -454,8 +459,9 @@ func TestQuestionLaw(t *testing.T) {
 				}
 			}
 		}
-		// Mean and variance of one device's estimate are over its lie, here exactly, and its table, here by the law of
-		// uniform permutations: the rows are independent, so a wrong row's value is uniform (TestTable holds that).
+		// Mean and variance of one device's estimate are over its lie, here exactly, and
+		// its table, here by the law of uniform permutations: the rows are independent,
+		// so a wrong row's value is uniform (TestTable holds that).
 		r := q.response
 		for _, v := range values {
 			hit, miss, _ := r.rates()
@@ -557,7 +563,8 @@ func mixed(values []int, weights []float64, of func(value int) law) law {
 	return out
 }
 
-// What hides the group for known laws of the values: the worst answer of every table, and of the randomized group.
+// What hides the group for known laws of the values: the worst answer of every table, and
+// of the randomized group.
 func TestGroupEpsilon(t *testing.T) {
 	for _, laws := range [][][]float64{{{.0625, .9375}, {.5, .5}}, {{.25, .75}, {.75, .25}, {.5, .5}},
 		{{.125, .25, .5, .125}, {.25, .25, .25, .25}}} {

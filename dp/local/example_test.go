@@ -42,7 +42,8 @@ func ExampleResponse() {
 	// 30146, standard error 303
 }
 
-// A report for a multi-hot proof has a bound on its weight; a dummy is a report for no value.
+// A report for a multi-hot proof has a bound on its weight; a dummy is a report for no
+// value.
 func ExampleRAPPOR_Bounded() {
 	r, err := local.NewRAPPOR(1000, 4, local.Deletion, local.Symmetric)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 var edges = []float64{0, MinEpsilon, math.Nextafter(MinEpsilon, 0), 1e-300, 5e-324, .5, 1, MaxEpsilon,
 	math.Nextafter(MaxEpsilon, 33), 1e308, math.Inf(1), math.Inf(-1), math.NaN(), -1}
 
-// Whatever the parameters, there is a typed error, or a randomizer whose answers are in range, whose statements are
-// numbers and no larger than asked for.
+// Whatever the parameters, there is a typed error, or a randomizer whose answers are in
+// range, whose statements are numbers and no larger than asked for.
 func FuzzParameters(f *testing.F) {
 	for _, e := range edges {
 		for _, k := range []int{-1, 0, 1, 2, 3, 1000, MaxValues, MaxValues + 1} {

@@ -13,7 +13,8 @@ import (
 type GaussianOptions struct {
 	// Length of the vector of a device, 1 to 2^24.
 	Length int
-	// Projected, if not 0, is the length it is projected to, at most Length, by package projection.
+	// Projected, if not 0, is the length it is projected to, at most Length, by package
+	// projection.
 	Projected int
 	// Projection seeds the projection. It is public, and new for each collection.
 	Projection [32]byte
@@ -21,11 +22,13 @@ type GaussianOptions struct {
 	ClipNorm float64
 	// Units is how many integer steps make 1. ClipNorm times Units is 1 to 2^30.
 	Units float64
-	// Sigma2Num/Sigma2Den is sigma^2 of the discrete Gaussian noise of each element, in squared steps.
+	// Sigma2Num/Sigma2Den is sigma^2 of the discrete Gaussian noise of each element, in
+	// squared steps.
 	Sigma2Num, Sigma2Den uint64
 }
 
-// Validate returns an error that matches ErrParameter, or one of package noise for sigma^2, if an option is out of range.
+// Validate returns an error that matches ErrParameter, or one of package noise for
+// sigma^2, if an option is out of range.
 func (o GaussianOptions) Validate() error {
 	if o.Length < 1 || o.Length > MaxValues {
 		return parameter("length", float64(o.Length), "1 to 2^24")
@@ -46,9 +49,9 @@ func (o GaussianOptions) Validate() error {
 	return err
 }
 
-// Gaussian clips a vector, projects it if asked to, rounds it towards zero to integers and adds discrete Gaussian
-// noise. Where floating point decides what is sent, only the data is concerned; the norm is checked in integers. It is
-// safe for concurrent use.
+// Gaussian clips a vector, projects it if asked to, rounds it towards zero to integers
+// and adds discrete Gaussian noise. Where floating point decides what is sent, only the
+// data is concerned; the norm is checked in integers. It is safe for concurrent use.
 type Gaussian struct {
 	o       GaussianOptions
 	out     int
@@ -129,7 +132,8 @@ func (g *Gaussian) Randomize(x []float64) ([]int64, error) {
 	return out, nil
 }
 
-// fill writes v times scale, whose norm is below 2^31, rounded towards zero, and reports whether it is within the radius.
+// fill writes v times scale, whose norm is below 2^31, rounded towards zero, and reports
+// whether it is within the radius.
 func (g *Gaussian) fill(out []int64, v []float64, scale float64) bool {
 	left := g.radius2
 	fits := true
@@ -142,8 +146,9 @@ func (g *Gaussian) fill(out []int64, v []float64, scale float64) bool {
 	return fits
 }
 
-// Variance returns the variance of an element of the estimated sum of n devices' vectors. For a projection norm2 is the
-// square of the norm of the true sum and square that of the true element, in squared units; else they do not matter.
+// Variance returns the variance of an element of the estimated sum of n devices' vectors.
+// For a projection norm2 is the square of the norm of the true sum and square that of the
+// true element, in squared units; else they do not matter.
 func (g *Gaussian) Variance(n uint64, norm2, square float64) float64 {
 	added := float64(n) * g.noise.Variance() / (g.o.Units * g.o.Units)
 	if g.o.Projected == 0 {
@@ -152,10 +157,11 @@ func (g *Gaussian) Variance(n uint64, norm2, square float64) float64 {
 	return added + max(0, norm2-square)*projection.Loss(g.o.Length, g.out)
 }
 
-// Estimate returns the sum of n devices' clipped vectors, from the sum of their answers. It is unbiased for what they
-// sent before noise: after clipping and rounding towards zero, less than a step a device and element. With a projection
-// the estimate is unbiased over the projection too, if nothing was clipped after it; the variance then includes what the
-// projection loses, taking the element itself for zero.
+// Estimate returns the sum of n devices' clipped vectors, from the sum of their answers.
+// It is unbiased for what they sent before noise: after clipping and rounding towards
+// zero, less than a step a device and element. With a projection the estimate is unbiased
+// over the projection too, if nothing was clipped after it; the variance then includes
+// what the projection loses, taking the element itself for zero.
 func (g *Gaussian) Estimate(sum []int64, n uint64) ([]Estimate, error) {
 	if len(sum) != g.out {
 		return nil, parameter("length", float64(len(sum)), fmt.Sprint(g.out))

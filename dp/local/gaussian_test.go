@@ -9,7 +9,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// What is sent before noise never leaves the ball, whatever the vector: fill decides in integers, and Randomize ends.
+// What is sent before noise never leaves the ball, whatever the vector: fill decides in
+// integers, and Randomize ends.
 func TestGaussianClips(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -76,7 +77,8 @@ func guarantee(g *Gaussian, about release.Neighbours) (release.Guarantee, error)
 	return accountant.Epsilon([]release.Release{release.One(release.DiscreteGaussian{Variance: release.Rational{Num: num, Den: den}, Contribution: contribution})}, 1e-6, about)
 }
 
-// Reference rows 28 of the accounting: the local guarantee is that of the discrete Gaussian at the right distance.
+// Reference rows 28 of the accounting: the local guarantee is that of the discrete
+// Gaussian at the right distance.
 func TestGaussianGuarantee(t *testing.T) {
 	one := must(NewGaussian(GaussianOptions{Length: 1, ClipNorm: 1, Units: 1, Sigma2Num: 100, Sigma2Den: 1}))(t)
 	near(t, "row 28a", must(guarantee(one, release.ZeroOut))(t).Epsilon, .3967901, 1e-6)

@@ -8,9 +8,10 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// Question & answer and the randomized group (paper 002, multi-group aggregation): each device is in one secret group
-// and holds a value from +-1..+-m; the sums of the values by group are wanted. Both are for settings where no one is
-// trusted: with secure aggregation and central noise the error is far smaller.
+// Question & answer and the randomized group (paper 002, multi-group aggregation): each
+// device is in one secret group and holds a value from +-1..+-m; the sums of the values
+// by group are wanted. Both are for settings where no one is trusted: with secure
+// aggregation and central noise the error is far smaller.
 
 const (
 	maxGroups    = 1 << 16
@@ -51,15 +52,16 @@ func valueAt(index uint64, m int) int {
 	return v + 1 - int(uint64(int64(v)>>63)&1)
 }
 
-// QuestionLie returns the least probability lambda of a lie at which question & answer hides the group to epsilon,
-// whatever the distributions of the values: (2m-1)/(2m-1+e^epsilon). It then is
-// epsilon-LDP for group and value together.
+// QuestionLie returns the least probability lambda of a lie at which question & answer
+// hides the group to epsilon, whatever the distributions of the values:
+// (2m-1)/(2m-1+e^epsilon). It then is epsilon-LDP for group and value together.
 func QuestionLie(m int, epsilon float64) (float64, error) {
 	return QuestionLieBetween(m, epsilon, 0, 1)
 }
 
-// QuestionLieBetween is QuestionLie where each value has a probability from least to most in every group: with
-// D = most - least e^epsilon it is (2m-1)D/(2mD+e^epsilon-1), and 0 if D <= 0. (Paper 002 drops a parenthesis here.)
+// QuestionLieBetween is QuestionLie where each value has a probability from least to most
+// in every group: with D = most - least e^epsilon it is (2m-1)D/(2mD+e^epsilon-1), and 0
+// if D <= 0. (Paper 002 drops a parenthesis here.)
 func QuestionLieBetween(m int, epsilon, least, most float64) (float64, error) {
 	if err := checkGroups(2, m); err != nil {
 		return 0, err
@@ -81,9 +83,10 @@ func QuestionLieBetween(m int, epsilon, least, most float64) (float64, error) {
 	return (v - 1) * d / (v*d + math.Expm1(epsilon)), nil
 }
 
-// A Question is question & answer: the server (or a public seed) deals each device a table with a row for each group,
-// a permutation of the 2m values; the device names the column in which its group's row holds its value, or a lie. It is
-// safe for concurrent use.
+// A Question is question & answer: the server (or a public seed) deals each device a
+// table with a row for each group, a permutation of the 2m values; the device names the
+// column in which its group's row holds its value, or a lie. It is safe for concurrent
+// use.
 type Question struct {
 	groups, m int
 	response  *Response
@@ -105,9 +108,10 @@ func NewQuestion(groups, m int, lambda float64) (*Question, error) {
 // Table is the question to one device: Rows of 2m values each.
 type Table [][]int
 
-// Table deals the table of a seed, which is public and differs between devices and collections: a uniform permutation
-// of the values for each group, by Fisher and Yates with rejection from cSHAKE128 of the seed, with the customization
-// "starling question table". Privacy does not depend on the seed; that the estimates are as stated does.
+// Table deals the table of a seed, which is public and differs between devices and
+// collections: a uniform permutation of the values for each group, by Fisher and Yates
+// with rejection from cSHAKE128 of the seed, with the customization "starling question
+// table". Privacy does not depend on the seed; that the estimates are as stated does.
 func (q *Question) Table(seed [32]byte) Table {
 	s := newSource(expand(tableDomain, seed), 2*q.m*q.groups)
 	t := make(Table, q.groups)
@@ -123,7 +127,8 @@ func (q *Question) Table(seed [32]byte) Table {
 	return t
 }
 
-// Randomize returns the answer, a column 0..2m-1, of a device of this group with this value, to the table of the seed.
+// Randomize returns the answer, a column 0..2m-1, of a device of this group with this
+// value, to the table of the seed.
 func (q *Question) Randomize(seed [32]byte, group, value int) (int, error) {
 	if err := checkMember(group, value, q.groups, q.m); err != nil {
 		return 0, err
@@ -146,12 +151,12 @@ func (q *Question) scale() float64 {
 	return 1 / gap
 }
 
-// Epsilon returns a local epsilon for group and value together, rounded up; that of the randomized response inside. For
-// deletion the reference is a uniform column.
+// Epsilon returns a local epsilon for group and value together, rounded up; that of the
+// randomized response inside. For deletion the reference is a uniform column.
 func (q *Question) Epsilon(about Relation) float64 { return q.response.Epsilon(about) }
 
-// Variance returns the variance that each report adds to an estimated sum if held is the fraction of devices in that
-// group and meanSquare is E v^2 over them.
+// Variance returns the variance that each report adds to an estimated sum if held is the
+// fraction of devices in that group and meanSquare is E v^2 over them.
 func (q *Question) Variance(held, meanSquare float64) float64 {
 	c := q.scale()
 	own := c*c*q.response.secondMoment(q.m, meanSquare) - meanSquare
@@ -167,7 +172,8 @@ func (r *Response) secondMoment(m int, meanSquare float64) float64 {
 	return r.lie.not()*meanSquare + l*(v*meanSquareOf(m)-meanSquare)/(v-1)
 }
 
-// A GroupSum adds up answers. The zero value is not ready; Question and RandomGroup make it.
+// A GroupSum adds up answers. The zero value is not ready; Question and RandomGroup make
+// it.
 type GroupSum struct {
 	values []int64 // by group
 	n      uint64
@@ -175,8 +181,9 @@ type GroupSum struct {
 	alpha  float64
 }
 
-// NewSum returns an empty sum of answers. meanSquare is E v^2 over all devices, as far as known: it enters the
-// variance of the estimates; (m+1)(2m+1)/6 is that of uniform values.
+// NewSum returns an empty sum of answers. meanSquare is E v^2 over all devices, as far as
+// known: it enters the variance of the estimates; (m+1)(2m+1)/6 is that of uniform
+// values.
 func (q *Question) NewSum(meanSquare float64) *GroupSum {
 	return &GroupSum{values: make([]int64, q.groups), scale: q.scale(),
 		alpha: QuestionAlpha(q.m, q.groups, q.response.lie.float(), meanSquare)}
@@ -194,8 +201,8 @@ func (q *Question) Add(sum *GroupSum, seed [32]byte, column int) error {
 	return nil
 }
 
-// Estimate returns the sum of the values of each group. The variance is the mean over the groups: n alpha over the
-// number of groups.
+// Estimate returns the sum of the values of each group. The variance is the mean over the
+// groups: n alpha over the number of groups.
 func (s *GroupSum) Estimate() []Estimate {
 	out := make([]Estimate, len(s.values))
 	v := float64(s.n) * s.alpha / float64(len(s.values))
@@ -205,8 +212,8 @@ func (s *GroupSum) Estimate() []Estimate {
 	return out
 }
 
-// QuestionAlpha is n times the normalised mean square error of question & answer, summed over the groups, for
-// E v^2 = meanSquare:
+// QuestionAlpha is n times the normalised mean square error of question & answer, summed
+// over the groups, for E v^2 = meanSquare:
 //
 //	2m lambda E v^2/(2m-2m lambda-1) + (4m^2-1)(m+1)[(2m-1)(groups-1)+2m lambda]/(6(2m-2m lambda-1)^2)
 func QuestionAlpha(m, groups int, lambda, meanSquare float64) float64 {
@@ -226,7 +233,8 @@ func QuestionEpsilon(distributions [][]float64, lambda float64) (float64, error)
 	if !(lambda >= 0 && lambda < (values-1)/values) {
 		return 0, parameter("probability of a lie", lambda, "0 or more and below (2m-1)/(2m)")
 	}
-	// The answers likeliest and least likely to be a group's, each with the runner-up of another group.
+	// The answers likeliest and least likely to be a group's, each with the runner-up of
+	// another group.
 	weight := values*(1-lambda) - 1
 	var most, least [2]struct {
 		p     float64
@@ -290,17 +298,17 @@ func checkDistributions(distributions [][]float64) (float64, error) {
 	return float64(n), nil
 }
 
-// A RandomGroup reports a group and a value, each of which may be a lie: with probability gamma another group and a
-// uniform value, else its group and the value by randomized response with probability omega of a lie. It is safe for
-// concurrent use.
+// A RandomGroup reports a group and a value, each of which may be a lie: with probability
+// gamma another group and a uniform value, else its group and the value by randomized
+// response with probability omega of a lie. It is safe for concurrent use.
 type RandomGroup struct {
 	groups, m    int
 	gamma, omega *Response
 	src          io.Reader
 }
 
-// NewRandomGroup returns a randomizer with these probabilities: gamma at least 0 and below (groups-1)/groups, omega at
-// least 0 and below (2m-1)/(2m).
+// NewRandomGroup returns a randomizer with these probabilities: gamma at least 0 and
+// below (groups-1)/groups, omega at least 0 and below (2m-1)/(2m).
 func NewRandomGroup(groups, m int, gamma, omega float64) (*RandomGroup, error) {
 	if err := checkGroups(groups, m); err != nil {
 		return nil, err
@@ -351,8 +359,8 @@ func (r *RandomGroup) Add(sum *GroupSum, group, value int) error {
 	return nil
 }
 
-// RandomGroupAlpha is QuestionAlpha for the randomized group: with c the factor of its estimates and T = sum of v^2
-// over all 2m values,
+// RandomGroupAlpha is QuestionAlpha for the randomized group: with c the factor of its
+// estimates and T = sum of v^2 over all 2m values,
 //
 //	c^2 [(1-gamma)((1 - 2m omega/(2m-1)) E v^2 + omega T/(2m-1)) + gamma T/(2m)] - E v^2
 func RandomGroupAlpha(m, groups int, gamma, omega, meanSquare float64) float64 {
@@ -393,7 +401,8 @@ func RandomGroupEpsilon(distributions [][]float64, gamma, omega float64) (float6
 	return outward.Up(worst), nil
 }
 
-// Epsilon returns a local epsilon for group and value together, as they are drawn, rounded up; +Inf if gamma or omega is
+// Epsilon returns a local epsilon for group and value together, as they are drawn,
+// rounded up; +Inf if gamma or omega is
 // 0. It also hides the group so well whatever the distributions of the values. For
 // deletion the reference is a uniform group and value.
 func (r *RandomGroup) Epsilon(about Relation) float64 {
@@ -414,8 +423,8 @@ func (r *RandomGroup) Epsilon(about Relation) float64 {
 	return math.Inf(1)
 }
 
-// Variance returns the variance that each report adds to an estimated sum if held is the fraction of devices in that
-// group and meanSquare is E v^2 over them.
+// Variance returns the variance that each report adds to an estimated sum if held is the
+// fraction of devices in that group and meanSquare is E v^2 over them.
 func (r *RandomGroup) Variance(held, meanSquare float64) float64 {
 	c, all := r.scale(), meanSquareOf(r.m)
 	own := c*c*r.gamma.lie.not()*r.omega.secondMoment(r.m, meanSquare) - meanSquare

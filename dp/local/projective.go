@@ -13,11 +13,13 @@ const maxField = 4096
 // maxVectors bounds q^t, the size of the table that Projective's estimator works in.
 const maxVectors = 1 << 24
 
-// Projective is the projective geometry response (Feldman, Nelson, Nguyen and Talwar, "Private Frequency Estimation via
-// Projective Geometry", 2022): values and answers are the points of the projective space of dimension t-1 over the
-// field of q elements, q prime. An answer lies in the hyperplane orthogonal to the value's vector with e^epsilon times
-// the probability of any other. It takes log2 of K bits, K = (q^t-1)/(q-1), and is about as accurate as RAPPOR's
-// optimised form. It is epsilon-LDP for replacement and safe for concurrent use.
+// Projective is the projective geometry response (Feldman, Nelson, Nguyen and Talwar,
+// "Private Frequency Estimation via Projective Geometry", 2022): values and answers are
+// the points of the projective space of dimension t-1 over the field of q elements, q
+// prime. An answer lies in the hyperplane orthogonal to the value's vector with e^epsilon
+// times the probability of any other. It takes log2 of K bits, K = (q^t-1)/(q-1), and is
+// about as accurate as RAPPOR's optimised form. It is epsilon-LDP for replacement and
+// safe for concurrent use.
 type Projective struct {
 	k        int
 	q, t     uint64
@@ -36,8 +38,9 @@ type Projective struct {
 	src      io.Reader
 }
 
-// NewProjective returns a randomizer for k >= 2 values, over the prime field whose size is nearest e^epsilon+1 in
-// ratio and in the smallest dimension with room for k. It refuses what would need more than 2^24 vectors.
+// NewProjective returns a randomizer for k >= 2 values, over the prime field whose size
+// is nearest e^epsilon+1 in ratio and in the smallest dimension with room for k. It
+// refuses what would need more than 2^24 vectors.
 func NewProjective(k int, epsilon float64) (*Projective, error) {
 	if err := checkEpsilon(epsilon); err != nil {
 		return nil, err
@@ -60,7 +63,8 @@ func NewProjective(k int, epsilon float64) (*Projective, error) {
 	return NewProjectiveOver(k, epsilon, best, t)
 }
 
-// NewProjectiveOver is NewProjective over the field of q elements, q prime, in dimension t >= 2.
+// NewProjectiveOver is NewProjective over the field of q elements, q prime, in dimension
+// t >= 2.
 func NewProjectiveOver(k int, epsilon float64, q, t uint64) (*Projective, error) {
 	if err := checkEpsilon(epsilon); err != nil {
 		return nil, err
@@ -124,7 +128,8 @@ func mulMod(a, b, m uint64) uint64 {
 	return bits.Rem64(hi, lo, m)
 }
 
-// transformOver picks a prime above 2^61 with a q-th root of unity, and the powers of the root.
+// transformOver picks a prime above 2^61 with a q-th root of unity, and the powers of the
+// root.
 func (p *Projective) transformOver() {
 	c := (uint64(1)<<61)/p.q + 1
 	for ; ; c++ {
@@ -152,8 +157,8 @@ func (p *Projective) Space() (q, t uint64) { return p.q, p.t }
 // Answers returns the number of possible answers, K.
 func (p *Projective) Answers() int { return int(p.points) }
 
-// Epsilon returns a local epsilon of what is drawn, rounded up. For replacement it is the one asked for; for deletion
-// the reference is a uniform answer.
+// Epsilon returns a local epsilon of what is drawn, rounded up. For replacement it is the
+// one asked for; for deletion the reference is a uniform answer.
 func (p *Projective) Epsilon(about Relation) float64 {
 	switch about {
 	case Replacement:
@@ -165,19 +170,22 @@ func (p *Projective) Epsilon(about Relation) float64 {
 	return math.Inf(1)
 }
 
-// rates returns the probabilities of each answer in the hyperplane of the value and of each other one.
+// rates returns the probabilities of each answer in the hyperplane of the value and of
+// each other one.
 func (p *Projective) rates() (in, out float64) {
 	return p.outside.not() / float64(p.meet), p.outside.float() / float64(p.points-p.meet)
 }
 
-// divide returns x/q and x%q for x < 2^30, without a division: the reciprocal is off by at most q <= 2^12 in 2^64.
+// divide returns x/q and x%q for x < 2^30, without a division: the reciprocal is off by
+// at most q <= 2^12 in 2^64.
 func (p *Projective) divide(x uint64) (quotient, remainder uint64) {
 	quotient, _ = bits.Mul64(x, p.reciproc)
 	return quotient, x - quotient*p.q
 }
 
-// vector writes the canonical vector of a point: zeros, a one, then any elements. Points count up by the number of
-// elements after the one, then by their value in base q. It returns where the one is, and does not branch on the point.
+// vector writes the canonical vector of a point: zeros, a one, then any elements. Points
+// count up by the number of elements after the one, then by their value in base q. It
+// returns where the one is, and does not branch on the point.
 func (p *Projective) vector(dst []uint64, point uint64) (lead uint64) {
 	tail := uint64(0)
 	for _, b := range p.base[1:p.t] {
@@ -227,10 +235,10 @@ func (p *Projective) Randomize(x int) (int, error) {
 	defer clear(hidden)
 	none := equal(uint64(x+1), 0)
 	lead := p.vector(hidden, choose(none, 0, uint64(x)))
-	// The product is zero in the hyperplane, and a uniform other element outside; without a
-	// value, the side is that of a uniform point and any hyperplane, here the first point's.
-	// All elements of y but the one that meets the leading one of x are uniform, not all zero in
-	// the hyperplane, and that one makes the product what it must be.
+	// The product is zero in the hyperplane, and a uniform other element outside; without
+	// a value, the side is that of a uniform point and any hyperplane, here the first
+	// point's. All elements of y but the one that meets the leading one of x are uniform,
+	// not all zero in the hyperplane, and that one makes the product what it must be.
 	outside := s.below(probability(choose(none, uint64(p.anywhere), uint64(p.outside))))
 	product := choose(outside, 1+s.uniform(p.q-1), 0)
 	inside := 1 ^ outside
@@ -249,8 +257,9 @@ func (p *Projective) Randomize(x int) (int, error) {
 	return int(p.point(y)), nil
 }
 
-// weights returns alpha and beta of the estimator, sum of alpha [y in H(x)] + beta, and the variances that a report
-// adds for a device with another value and one with the value.
+// weights returns alpha and beta of the estimator, sum of alpha [y in H(x)] + beta, and
+// the variances that a report adds for a device with another value and one with the
+// value.
 func (p *Projective) weights() (alpha, beta, other, own float64) {
 	perIn, perOut := p.rates()
 	in, miss, _ := p.Meets()
@@ -258,16 +267,18 @@ func (p *Projective) weights() (alpha, beta, other, own float64) {
 	return alpha, -alpha * miss, alpha * alpha * miss * (1 - miss), alpha * alpha * in * p.outside.float()
 }
 
-// Variance returns the variance that each report adds to an estimated count if held is the fraction of devices with
-// that value.
+// Variance returns the variance that each report adds to an estimated count if held is
+// the fraction of devices with that value.
 func (p *Projective) Variance(held float64) float64 {
 	_, _, other, own := p.weights()
 	return held*own + (1-held)*other
 }
 
-// Estimate returns, from how many answers were each point, how many devices held each value. With H the counts, spread
-// over all multiples of each point, its Fourier transform at x is q N(x) - n, where N(x) counts the answers in the
-// hyperplane of x. It is taken exactly, modulo a prime, in about K q log_q K multiplications and q^t words of memory.
+// Estimate returns, from how many answers were each point, how many devices held each
+// value. With H the counts, spread over all multiples of each point, its Fourier
+// transform at x is q N(x) - n, where N(x) counts the answers in the hyperplane of x. It
+// is taken exactly, modulo a prime, in about K q log_q K multiplications and q^t words of
+// memory.
 func (p *Projective) Estimate(answers []uint64) ([]Estimate, error) {
 	meeting, total, err := p.meeting(answers)
 	if err != nil {
@@ -291,8 +302,8 @@ func (p *Projective) Meeting(answers []uint64) ([]uint64, error) {
 	return meeting, err
 }
 
-// Meets returns the probabilities that an answer lies in the hyperplane of a value: that of a
-// device with the value, with another one, and with none.
+// Meets returns the probabilities that an answer lies in the hyperplane of a value: that
+// of a device with the value, with another one, and with none.
 func (p *Projective) Meets() (own, other, none float64) {
 	perIn, perOut := p.rates()
 	other = perIn*float64(p.both) + perOut*float64(p.meet-p.both)
@@ -370,9 +381,9 @@ func (p *Projective) transform(table []uint64) {
 	}
 }
 
-// canonical returns, for the line through index i along a digit, which is 0 in i, the line that has the same numbers and
-// whose first digit that is not 0 is 1, and by what the places on i's line are multiplied there. Digits below are
-// transformed.
+// canonical returns, for the line through index i along a digit, which is 0 in i, the
+// line that has the same numbers and whose first digit that is not 0 is 1, and by what
+// the places on i's line are multiplied there. Digits below are transformed.
 func (p *Projective) canonical(i uint64, digit int) (source, c uint64) {
 	scale := uint64(0) // of the digits transformed; that of the others is its inverse
 	for d, rest := 0, i; rest > 0; d++ {

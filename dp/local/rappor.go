@@ -11,8 +11,8 @@ type Form uint8
 const (
 	// Symmetric flips every bit with the same probability.
 	Symmetric Form = iota + 1
-	// Optimised keeps a one with probability 1/2 and flips zeros as rarely as epsilon allows (Wang, Blocki, Li and Jha
-	// 2017, OUE).
+	// Optimised keeps a one with probability 1/2 and flips zeros as rarely as epsilon
+	// allows (Wang, Blocki, Li and Jha 2017, OUE).
 	Optimised
 )
 
@@ -28,7 +28,8 @@ type RAPPOR struct {
 	src       io.Reader
 }
 
-// NewRAPPOR returns a randomizer of k >= 1 bits that is epsilon-LDP for the relation. The probability of flipping is
+// NewRAPPOR returns a randomizer of k >= 1 bits that is epsilon-LDP for the relation. The
+// probability of flipping is
 //
 //	symmetric: 1/(e^epsilon+1) for deletion, 1/(e^(epsilon/2)+1) for replacement
 //	optimised: a zero e^-epsilon/2 for deletion, 1/(e^epsilon+1) for replacement; a one 1/2
@@ -62,15 +63,18 @@ func NewRAPPOR(k int, epsilon float64, relation Relation, form Form) (*RAPPOR, e
 	return r, nil
 }
 
-// maxRedraws ends Randomize where only a stuck source of bits can be: it is passed with probability 2^-2560.
+// maxRedraws ends Randomize where only a stuck source of bits can be: it is passed with
+// probability 2^-2560.
 const maxRedraws = 64
 
-// Bounded returns a copy that draws again while an answer has more than MaxWeight ones: the least w >= 1 that an answer,
-// for any value or none, exceeds with probability at most 2^-40. A proof about a multi-hot vector can then ask for that
-// weight. docs/proofs/local.md has what it costs: nothing under replacement, 2^-39 of epsilon under deletion, and for
-// theorems that want independent bits RedrawProbability per report in total variation. The bias that it adds to an
-// estimate is at most 2^-40/(hit-miss) per report, hit and miss being the probabilities of a one sent for a one and
-// for a zero.
+// Bounded returns a copy that draws again while an answer has more than MaxWeight ones:
+// the least w >= 1 that an answer, for any value or none, exceeds with probability at
+// most 2^-40. A proof about a multi-hot vector can then ask for that weight.
+// docs/proofs/local.md has what it costs: nothing under replacement, 2^-39 of epsilon
+// under deletion, and for theorems that want independent bits RedrawProbability per
+// report in total variation. The bias that it adds to an estimate is at most
+// 2^-40/(hit-miss) per report, hit and miss being the probabilities of a one sent for a
+// one and for a zero.
 func (r *RAPPOR) Bounded() *RAPPOR {
 	c := *r
 	c.maxWeight, c.redraw = weightBound(r.k, r.hit, r.miss, maxRedraw)
@@ -88,8 +92,8 @@ func (r *RAPPOR) MaxWeight() int { return r.maxWeight }
 // that of independent bits.
 func (r *RAPPOR) RedrawProbability() float64 { return r.redraw }
 
-// Epsilon returns a local epsilon of what is drawn, rounded up. For the relation that r was made for it is the one
-// asked for (and 2^-39 more for deletion if r is bounded).
+// Epsilon returns a local epsilon of what is drawn, rounded up. For the relation that r
+// was made for it is the one asked for (and 2^-39 more for deletion if r is bounded).
 func (r *RAPPOR) Epsilon(about Relation) float64 {
 	e := math.Inf(1)
 	switch {
@@ -106,7 +110,8 @@ func (r *RAPPOR) Epsilon(about Relation) float64 {
 	return e
 }
 
-// FlipProbability returns the probabilities with which a one and a zero are flipped, as they are drawn.
+// FlipProbability returns the probabilities with which a one and a zero are flipped, as
+// they are drawn.
 func (r *RAPPOR) FlipProbability() (one, zero float64) { return r.hit.not(), r.miss.float() }
 
 // Randomize fills dst, of length k, with the answer for x in 0..k-1 or NoValue.
@@ -134,8 +139,8 @@ func (r *RAPPOR) Randomize(dst []bool, x int) error {
 	panic("local: internal error: the source of random bits is stuck")
 }
 
-// Estimate returns, from the sums of the columns of n answers, how many devices held each value. Among the n may be any
-// number of answers for NoValue.
+// Estimate returns, from the sums of the columns of n answers, how many devices held each
+// value. Among the n may be any number of answers for NoValue.
 func (r *RAPPOR) Estimate(sums []uint64, n uint64) ([]Estimate, error) {
 	if len(sums) != r.k {
 		return nil, parameter("number of sums", float64(len(sums)), "the number of values")
@@ -154,14 +159,16 @@ func (r *RAPPOR) Estimate(sums []uint64, n uint64) ([]Estimate, error) {
 	return out, nil
 }
 
-// spread returns the variances that a report adds to an estimate for a device with the value and one without.
+// spread returns the variances that a report adds to an estimate for a device with the
+// value and one without.
 func (r *RAPPOR) spread() (own, other float64) {
 	gap := (r.hit - r.miss).float()
 	return r.hit.float() * r.hit.not() / (gap * gap), r.miss.float() * r.miss.not() / (gap * gap)
 }
 
-// Variance returns the variance that each report adds to an estimated count if held is the fraction of devices with
-// that value. For the symmetric form with flip f it is f(1-f)/(1-2f)^2.
+// Variance returns the variance that each report adds to an estimated count if held is
+// the fraction of devices with that value. For the symmetric form with flip f it is
+// f(1-f)/(1-2f)^2.
 func (r *RAPPOR) Variance(held float64) float64 {
 	own, other := r.spread()
 	return held*own + (1-held)*other

@@ -23,7 +23,8 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// Reference values: the project's specification of the accounting, section 3; the numbers are its rows.
+// Reference values: the project's specification of the accounting, section 3; the numbers
+// are its rows.
 func TestReferenceGroups(t *testing.T) {
 	near(t, "55a", must(QuestionLie(1, 1))(t), .2689414, 1e-7)
 	near(t, "55b", must(QuestionLie(2, 1))(t), .5246331, 1e-7)
@@ -102,8 +103,8 @@ func TestProbabilitiesAreRoundedToTheSafeSide(t *testing.T) {
 	near(t, "variance", must(NewRAPPOR(4, 2, Deletion, Symmetric))(t).Variance(.3), a*(1-a)/((1-2*a)*(1-2*a)), 1e-12)
 }
 
-// All values, all answers of small geometries: the probabilities are as stated, hyperplanes meet as they should, and
-// the transform counts what it should.
+// All values, all answers of small geometries: the probabilities are as stated,
+// hyperplanes meet as they should, and the transform counts what it should.
 func TestProjectiveGeometry(t *testing.T) {
 	for _, g := range []struct{ q, t uint64 }{{2, 2}, {2, 5}, {3, 3}, {5, 3}, {7, 2}, {13, 3}} {
 		p := must(NewProjectiveOver(2, 1, g.q, g.t))(t)

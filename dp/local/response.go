@@ -59,7 +59,8 @@ type Relation uint8
 const (
 	// Replacement: any two values.
 	Replacement Relation = iota + 1
-	// Deletion: any value and the reference answer, which is that of no value where there is one, else uniform.
+	// Deletion: any value and the reference answer, which is that of no value where there
+	// is one, else uniform.
 	Deletion
 )
 
@@ -76,8 +77,8 @@ func (r Relation) String() string {
 // An Estimate is an unbiased estimate and its variance.
 type Estimate struct{ Value, Variance float64 }
 
-// Response is k-ary randomized response: the truth, or with some probability one of the other answers, uniformly.
-// It is safe for concurrent use.
+// Response is k-ary randomized response: the truth, or with some probability one of the
+// other answers, uniformly. It is safe for concurrent use.
 type Response struct {
 	k       int // values
 	answers int // k, or k+1 if the last one is "no value"
@@ -86,9 +87,10 @@ type Response struct {
 	src     io.Reader
 }
 
-// NewResponse returns k-ary randomized response that is epsilon-LDP for replacement: it lies with probability
-// (k-1)/(k-1+e^epsilon), rounded up. With k = 2 it is Warner's binary randomized response. NoValue gives a uniform
-// answer; see Response.EstimateWithDummies.
+// NewResponse returns k-ary randomized response that is epsilon-LDP for replacement: it
+// lies with probability (k-1)/(k-1+e^epsilon), rounded up. With k = 2 it is Warner's
+// binary randomized response. NoValue gives a uniform answer; see
+// Response.EstimateWithDummies.
 func NewResponse(k int, epsilon float64) (*Response, error) {
 	if err := checkValues(k); err != nil {
 		return nil, err
@@ -99,9 +101,9 @@ func NewResponse(k int, epsilon float64) (*Response, error) {
 	return &Response{k, k, lie(math.Exp(epsilon), float64(k-1)), epsilon, system}, nil
 }
 
-// NewOptionalResponse is NewResponse for k >= 1 values of which a device has one or none. "None" is an answer of its
-// own, the last of k+1, and as hard to tell from any value as one value from another; so the total count debiases
-// however many dummies there are.
+// NewOptionalResponse is NewResponse for k >= 1 values of which a device has one or none.
+// "None" is an answer of its own, the last of k+1, and as hard to tell from any value as
+// one value from another; so the total count debiases however many dummies there are.
 func NewOptionalResponse(k int, epsilon float64) (*Response, error) {
 	if k < 1 || k >= MaxValues {
 		return nil, parameter("number of values", float64(k), "1 to 2^24-1")
@@ -114,7 +116,8 @@ func NewOptionalResponse(k int, epsilon float64) (*Response, error) {
 	return r, nil
 }
 
-// NewResponseLying returns k-ary randomized response that lies with probability l, 0 <= l < (k-1)/k.
+// NewResponseLying returns k-ary randomized response that lies with probability l, 0 <= l
+// < (k-1)/k.
 func NewResponseLying(k int, l float64) (*Response, error) {
 	if err := checkValues(k); err != nil {
 		return nil, err
@@ -140,8 +143,9 @@ func (r *Response) Answers() int { return r.answers }
 // LieProbability returns the probability of a lie, as it is drawn.
 func (r *Response) LieProbability() float64 { return r.lie.float() }
 
-// Epsilon returns a local epsilon of what is drawn, rounded up; +Inf if it never lies. For replacement it is the one
-// asked for. For deletion the reference is a uniform answer, or that of "none", which is one more value.
+// Epsilon returns a local epsilon of what is drawn, rounded up; +Inf if it never lies.
+// For replacement it is the one asked for. For deletion the reference is a uniform
+// answer, or that of "none", which is one more value.
 func (r *Response) Epsilon(about Relation) float64 {
 	switch {
 	case about == Replacement, about == Deletion && r.answers > r.k:
@@ -178,8 +182,9 @@ func (r *Response) answer(s *source, x uint64) uint64 {
 // below is 1 if a < b, for a, b < 2^63.
 func below(a, b uint64) uint64 { return (a - b) >> 63 }
 
-// rates returns the probabilities with which an answer is v if the truth is v, if it is another, and their difference,
-// which is taken in integers because it may be far smaller than both.
+// rates returns the probabilities with which an answer is v if the truth is v, if it is
+// another, and their difference, which is taken in integers because it may be far smaller
+// than both.
 func (r *Response) rates() (hit, miss, gap float64) {
 	others := uint64(r.answers - 1)
 	carry, lies := bits.Mul64(uint64(r.answers), uint64(r.lie))
@@ -191,14 +196,16 @@ func (r *Response) rates() (hit, miss, gap float64) {
 	return r.lie.not(), r.lie.float() / float64(others), gap
 }
 
-// Estimate returns, from how many answers were each, how many devices held each of the k values. The answers for
-// NoValue count as devices with none in an optional response, and as 1/k of a device with each value in any other.
+// Estimate returns, from how many answers were each, how many devices held each of the k
+// values. The answers for NoValue count as devices with none in an optional response, and
+// as 1/k of a device with each value in any other.
 func (r *Response) Estimate(answers []uint64) ([]Estimate, error) {
 	return r.estimate(answers, Estimate{})
 }
 
-// EstimateWithDummies is Estimate for answers among which an expected number of dummies.Value, with that variance, was
-// for NoValue. It is for NewResponse only: an optional response needs no such number.
+// EstimateWithDummies is Estimate for answers among which an expected number of
+// dummies.Value, with that variance, was for NoValue. It is for NewResponse only: an
+// optional response needs no such number.
 func (r *Response) EstimateWithDummies(answers []uint64, dummies Estimate) ([]Estimate, error) {
 	if r.answers > r.k {
 		return nil, parameter("number of dummies", dummies.Value, "none: an optional response counts them itself")
@@ -234,14 +241,15 @@ func (r *Response) estimate(answers []uint64, dummies Estimate) ([]Estimate, err
 	return out, nil
 }
 
-// spread returns the variances that a report adds to an estimate for a device with the value and one with another.
+// spread returns the variances that a report adds to an estimate for a device with the
+// value and one with another.
 func (r *Response) spread() (own, other float64) {
 	hit, miss, gap := r.rates()
 	return hit * r.lie.float() / (gap * gap), miss * (hit + float64(r.answers-2)*miss) / (gap * gap)
 }
 
-// Variance returns the variance that each of n reports adds to an estimated count if held is the fraction of devices
-// with that value.
+// Variance returns the variance that each of n reports adds to an estimated count if held
+// is the fraction of devices with that value.
 func (r *Response) Variance(held float64) float64 {
 	own, other := r.spread()
 	return held*own + (1-held)*other

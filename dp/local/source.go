@@ -32,8 +32,8 @@ func (p probability) not() float64 {
 // exactly returns the least probability that is at least x, for an x in [0, 1).
 func exactly(x float64) probability { return probability(math.Ceil(x * 0x1p64)) }
 
-// atLeast returns a probability that is at least x and hardly more, for an x in [0, 1) that was computed with a
-// relative error below that of outward.Above.
+// atLeast returns a probability that is at least x and hardly more, for an x in [0, 1)
+// that was computed with a relative error below that of outward.Above.
 func atLeast(x float64) probability {
 	x = math.Ceil(outward.Above(x) * 0x1p64)
 	if x >= 0x1p64 {
@@ -47,7 +47,8 @@ func atMost(x float64) probability {
 	return probability(min(math.Floor(outward.Beneath(x)*0x1p64), 0x1.fffffffffffffp63))
 }
 
-// lie returns the probability other/(truth + other), rounded up, as a sum that keeps its precision on both sides of 1/2.
+// lie returns the probability other/(truth + other), rounded up, as a sum that keeps its
+// precision on both sides of 1/2.
 func lie(truth, other float64) probability {
 	if other <= truth {
 		return atLeast(other / (truth + other))
@@ -107,7 +108,8 @@ func (s *source) below(p probability) uint64 {
 	return borrow
 }
 
-// uniform returns a uniform integer in [0, n), n >= 1 (Lemire, "Fast Random Integer Generation in an Interval", 2019).
+// uniform returns a uniform integer in [0, n), n >= 1 (Lemire, "Fast Random Integer
+// Generation in an Interval", 2019).
 func (s *source) uniform(n uint64) uint64 {
 	hi, lo := bits.Mul64(s.uint64(), n)
 	if lo < n {
@@ -127,7 +129,8 @@ func equal(a, b uint64) uint64 {
 	return ((d | -d) >> 63) ^ 1
 }
 
-// logUp returns at least the natural logarithm of x, for an x that was computed with a relative error below 10^-15.
+// logUp returns at least the natural logarithm of x, for an x that was computed with a
+// relative error below 10^-15.
 func logUp(x float64) float64 {
 	l := math.Log(x)
 	return l + 1e-15*math.Abs(l) + 2e-15

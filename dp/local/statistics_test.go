@@ -12,9 +12,10 @@ import (
 	"github.com/starling-agg/starling/dp/noise/noisetest"
 )
 
-// limit is how many standard errors a statistic of this file may be off. Each is a mean of thousands of terms; a normal
-// one is off by more with probability 2*10^-9, and there are fewer than 200: their false-reject rate together, with room
-// for how far from normal they are, is below 10^-6. The seeds are fixed.
+// limit is how many standard errors a statistic of this file may be off. Each is a mean
+// of thousands of terms; a normal one is off by more with probability 2*10^-9, and there
+// are fewer than 200: their false-reject rate together, with room for how far from normal
+// they are, is below 10^-6. The seeds are fixed.
 const limit = 6.0
 
 func seeded[R any](r R, seed byte) R { return twin.WithSource(r, rand.NewChaCha8([32]byte{seed})).(R) }
@@ -28,8 +29,8 @@ func fit(ones []float64, n float64, want []float64) float64 {
 	return worst
 }
 
-// n = 2^19 answers for one value: each has its stated probability, and a probability of lying (of flipping, of being
-// outside) that is 2 % off is seen.
+// n = 2^19 answers for one value: each has its stated probability, and a probability of
+// lying (of flipping, of being outside) that is 2 % off is seen.
 func TestAnswersFit(t *testing.T) {
 	const n = 1 << 19
 	wrong := func(p probability) probability { return p + p/50 }
@@ -108,8 +109,9 @@ func (e *errorSum) add(got, truth, variance float64) {
 	e.variance += variance
 }
 
-// off returns by how many standard errors the mean and the variance are off. An error is a sum over some tens of
-// devices, so its fourth moment is that of a normal one to within a quarter.
+// off returns by how many standard errors the mean and the variance are off. An error is
+// a sum over some tens of devices, so its fourth moment is that of a normal one to within
+// a quarter.
 func (e *errorSum) off() (mean, variance float64) {
 	return e.first / math.Sqrt(e.variance), (e.second - e.variance) / (e.variance / e.n) / math.Sqrt(2.25*e.n)
 }
@@ -128,8 +130,9 @@ func collect(collections int, run func(c int, sums []errorSum), size int) float6
 	return worst
 }
 
-// 2,000 collections of 60 devices for each randomizer: the estimates have the true mean and the stated variance, and a
-// randomizer whose probability is 20 % off from the one that the estimate supposes is seen.
+// 2,000 collections of 60 devices for each randomizer: the estimates have the true mean
+// and the stated variance, and a randomizer whose probability is 20 % off from the one
+// that the estimate supposes is seen.
 func TestEstimates(t *testing.T) {
 	const collections, devices = 2000, 60
 	check := func(name string, size int, right, off func(int, []errorSum)) {
@@ -142,7 +145,8 @@ func TestEstimates(t *testing.T) {
 		}
 	}
 	wrong := func(p probability) probability { return p - p/5 }
-	// Half of the devices hold value 0, the others 1, 2, 0, ... but for every sixth, which holds none.
+	// Half of the devices hold value 0, the others 1, 2, 0, ... but for every sixth,
+	// which holds none.
 	value := func(i int) int {
 		switch {
 		case i%6 == 5:
@@ -246,7 +250,8 @@ func TestEstimates(t *testing.T) {
 	off.outside = wrong(off.outside)
 	check("projective", 7, project(right), project(off))
 
-	// Groups 0, 1 and 2 of 30, 20 and 10 devices; most values are positive, so that a lie moves the sums.
+	// Groups 0, 1 and 2 of 30, 20 and 10 devices; most values are positive, so that a lie
+	// moves the sums.
 	group := func(i int) int { return []int{0, 0, 0, 1, 1, 2}[i%6] }
 	signed := func(i int) int { return []int{2, 1, 2, 1, 2, 2, -1}[i%7] }
 	members, total, squares := make([]float64, 3), make([]float64, 3), make([]float64, 3)
@@ -302,8 +307,9 @@ func TestEstimates(t *testing.T) {
 	check("randomized group", 3, say(rRight), say(rOff))
 }
 
-// The rows of the tables of 24,000 seeds: every permutation of four values is as frequent as every other, in each row,
-// and rows are independent of one another as far as their first elements tell.
+// The rows of the tables of 24,000 seeds: every permutation of four values is as frequent
+// as every other, in each row, and rows are independent of one another as far as their
+// first elements tell.
 func TestTable(t *testing.T) {
 	const n = 24000
 	q := must(NewQuestion(2, 2, .1))(t)
@@ -338,8 +344,9 @@ func twinned(g *Gaussian, seed byte) *Gaussian {
 	}).(*Gaussian)
 }
 
-// 4,000 collections of 20 devices; the vectors are whole steps, so that rounding loses nothing. With a projection each
-// collection has one of its own. Noise that is 10 % off in sigma is seen (package noise sees 2 %).
+// 4,000 collections of 20 devices; the vectors are whole steps, so that rounding loses
+// nothing. With a projection each collection has one of its own. Noise that is 10 % off
+// in sigma is seen (package noise sees 2 %).
 func TestGaussianEstimates(t *testing.T) {
 	const collections, devices = 4000, 20
 	x := func(i int) []float64 { return []float64{.5, -.25, float64(i%3) / 4, 0, .125, -.5} }
@@ -382,7 +389,8 @@ func TestGaussianEstimates(t *testing.T) {
 		if z > limit {
 			t.Errorf("projected to %d: %.1f standard errors off", projected, z)
 		}
-		// The variances that estimates state have the right mean: six standard errors of it are 6 %.
+		// The variances that estimates state have the right mean: six standard errors of
+		// it are 6 %.
 		if math.Abs(said-1) > .06 {
 			t.Errorf("projected to %d: the stated variance is %v of the true one", projected, said)
 		}

@@ -30,8 +30,8 @@ func weightLaw(k int, hit, miss probability) []*big.Int {
 	return law
 }
 
-// The bound against exact integers: it holds, the one below does not, and the stated probability is rounded up, but
-// hardly.
+// The bound against exact integers: it holds, the one below does not, and the stated
+// probability is rounded up, but hardly.
 func TestWeightBound(t *testing.T) {
 	for _, k := range []int{1, 2, 5, 50, 150} {
 		for _, e := range []float64{MinEpsilon, .5, 1, 4, 16, MaxEpsilon} {
@@ -102,8 +102,9 @@ func TestWeightBound(t *testing.T) {
 	}
 }
 
-// A small weight bound, so that redraws happen all the time: the law is that of independent bits given the weight, in
-// which any two values still are within epsilon, and no value within epsilon and the logarithm of the kept part.
+// A small weight bound, so that redraws happen all the time: the law is that of
+// independent bits given the weight, in which any two values still are within epsilon,
+// and no value within epsilon and the logarithm of the kept part.
 func TestRedraws(t *testing.T) {
 	r := must(NewRAPPOR(4, 1, Deletion, Symmetric))(t)
 	for maxWeight := range 4 {

@@ -2,8 +2,8 @@ package noise
 
 import "math/bits"
 
-// A ratio is the rational number x/den in [0, 1), as the first 64 bits of its binary expansion and what is left over:
-// x * 2^64 = q * den + rem, rem < den.
+// A ratio is the rational number x/den in [0, 1), as the first 64 bits of its binary
+// expansion and what is left over: x * 2^64 = q * den + rem, rem < den.
 type ratio struct{ q, rem, den uint64 }
 
 // newRatio returns x/den for x < den.
@@ -12,8 +12,8 @@ func newRatio(x, den uint64) ratio {
 	return ratio{q, rem, den}
 }
 
-// bernoulli is true with probability exactly f: it compares a uniform real with f, drawing bits until they differ.
-// Sixteen bits decide all but one comparison in 65,536.
+// bernoulli is true with probability exactly f: it compares a uniform real with f,
+// drawing bits until they differ. Sixteen bits decide all but one comparison in 65,536.
 func (s *source) bernoulli(f ratio) bool {
 	if u, v := s.uint16(), f.q>>48; u != v {
 		return u < v
@@ -55,8 +55,9 @@ func (s *source) oneIn(k int) bool {
 	return s.bernoulli(newRatio(1, uint64(k)))
 }
 
-// bernoulliExp is true with probability exactly exp(-x/den), x < den: it counts successes of Bernoulli(x/(den k)) for
-// k = 1, 2, ... up to the first failure, and the failing k is odd with that probability (algorithm 1 of the paper).
+// bernoulliExp is true with probability exactly exp(-x/den), x < den: it counts successes
+// of Bernoulli(x/(den k)) for k = 1, 2, ... up to the first failure, and the failing k is
+// odd with that probability (algorithm 1 of the paper).
 func (s *source) bernoulliExp(x, den uint64) bool {
 	if x == 0 {
 		return true

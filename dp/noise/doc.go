@@ -1,11 +1,11 @@
 // Package noise draws exact discrete Gaussian and discrete Laplace noise.
 //
-// The samplers are those of Canonne, Kamath and Steinke ("The Discrete Gaussian for Differential Privacy",
-// NeurIPS 2020, algorithms 1 to 3): every decision is a comparison of a uniform real, whose bits are drawn only as
-// far as the comparison needs them, with a rational number held in 64-bit and 128-bit integers. No floating point
-// stands between the random bits and the sample, so the output has exactly the stated
-// distribution, given uniform bits, and there are no low-order bits to attack (Mironov,
-// CCS 2012).
+// The samplers are those of Canonne, Kamath and Steinke ("The Discrete Gaussian for
+// Differential Privacy", NeurIPS 2020, algorithms 1 to 3): every decision is a comparison
+// of a uniform real, whose bits are drawn only as far as the comparison needs them, with
+// a rational number held in 64-bit and 128-bit integers. No floating point stands between
+// the random bits and the sample, so the output has exactly the stated distribution,
+// given uniform bits, and there are no low-order bits to attack (Mironov, CCS 2012).
 //
 // One thing differs from the paper. It proposes from a discrete Laplace distribution of
 // integer scale t = floor(sigma)+1 and accepts with probability exp(-(|Y|-sigma^2/t)^2/(2

@@ -7,16 +7,17 @@ import (
 	"math/bits"
 )
 
-// A DiscreteGaussian draws integers y with probability proportional to exp(-y^2/(2 sigma^2)). It is safe for
-// concurrent use.
+// A DiscreteGaussian draws integers y with probability proportional to exp(-y^2/(2
+// sigma^2)). It is safe for concurrent use.
 type DiscreteGaussian struct {
 	num, den uint64 // sigma^2, in lowest terms
 	m        uint64 // the proposal is discrete Laplace of scale sigma^2/m
 	src      io.Reader
 }
 
-// NewDiscreteGaussian returns a sampler with sigma^2 = num/den. It needs 1 <= num, den < 2^63, sigma^2 >= 1/4 (below,
-// rejection becomes slow, and the noise hides nothing) and sigma^2 <= 2^62, or returns a *RangeError.
+// NewDiscreteGaussian returns a sampler with sigma^2 = num/den. It needs 1 <= num, den <
+// 2^63, sigma^2 >= 1/4 (below, rejection becomes slow, and the noise hides nothing) and
+// sigma^2 <= 2^62, or returns a *RangeError.
 func NewDiscreteGaussian(num, den uint64) (*DiscreteGaussian, error) {
 	if num == 0 || num >= 1<<63 {
 		return nil, &RangeError{"sigma^2 numerator", num, "1 to 2^63-1"}
@@ -59,8 +60,9 @@ func (g *DiscreteGaussian) Sample(dst []int64) {
 	}
 }
 
-// exponent returns (y-m)^2/(2 sigma^2) as a whole part and a remainder over 2 num. With y < 2^14 sigma^2/m + 1 the
-// numerator (y-m)^2 den is below 2^32 num, so it fits 128 bits and the quotient 64.
+// exponent returns (y-m)^2/(2 sigma^2) as a whole part and a remainder over 2 num. With y
+// < 2^14 sigma^2/m + 1 the numerator (y-m)^2 den is below 2^32 num, so it fits 128 bits
+// and the quotient 64.
 func (g *DiscreteGaussian) exponent(y uint64) (whole, rem, den uint64) {
 	d := y - g.m
 	if y < g.m {
@@ -82,8 +84,8 @@ func (s *source) accept(whole, rem, den uint64) bool {
 	return s.bernoulliExp(rem, den)
 }
 
-// Variance returns the variance, which is at most sigma^2, to within a relative error of 1e-12. For sigma >= 1 it is
-// sigma^2 but for less than 3e-15 of it.
+// Variance returns the variance, which is at most sigma^2, to within a relative error of
+// 1e-12. For sigma >= 1 it is sigma^2 but for less than 3e-15 of it.
 func (g *DiscreteGaussian) Variance() float64 {
 	s2 := float64(g.num) / float64(g.den)
 	if s2 >= 1 {
@@ -98,8 +100,9 @@ func (g *DiscreteGaussian) Variance() float64 {
 	return moment / (mass + 1)
 }
 
-// Tail returns a k such that |y| > k has probability at most p, 0 < p < 1: the discrete Gaussian is
-// sigma^2-subgaussian (Canonne, Kamath, Steinke), so P(|y| > k) <= 2 exp(-k^2/(2 sigma^2)).
+// Tail returns a k such that |y| > k has probability at most p, 0 < p < 1: the discrete
+// Gaussian is sigma^2-subgaussian (Canonne, Kamath, Steinke), so P(|y| > k) <= 2
+// exp(-k^2/(2 sigma^2)).
 func (g *DiscreteGaussian) Tail(p float64) int64 {
 	return tail(math.Sqrt(2 * math.Log(2/p) * float64(g.num) / float64(g.den)))
 }

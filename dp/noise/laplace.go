@@ -7,17 +7,19 @@ import (
 	"math/bits"
 )
 
-// maxGeometric bounds the geometric part of a draw. Exact sampling goes beyond it with probability exp(-16384); a
-// source of bits that gets there is stuck.
+// maxGeometric bounds the geometric part of a draw. Exact sampling goes beyond it with
+// probability exp(-16384); a source of bits that gets there is stuck.
 const maxGeometric = 1 << 14
 
-// A DiscreteLaplace draws integers y with probability proportional to exp(-|y| s/t). It is safe for concurrent use.
+// A DiscreteLaplace draws integers y with probability proportional to exp(-|y| s/t). It
+// is safe for concurrent use.
 type DiscreteLaplace struct {
 	t, s uint64
 	src  io.Reader
 }
 
-// NewDiscreteLaplace returns a sampler of scale t/s. It needs 1 <= t, s < 2^63 and t/s <= 2^40, or returns a *RangeError.
+// NewDiscreteLaplace returns a sampler of scale t/s. It needs 1 <= t, s < 2^63 and t/s <=
+// 2^40, or returns a *RangeError.
 func NewDiscreteLaplace(t, s uint64) (*DiscreteLaplace, error) {
 	if t == 0 || t >= 1<<63 {
 		return nil, &RangeError{"scale numerator", t, "1 to 2^63-1"}
@@ -55,12 +57,14 @@ func (l *DiscreteLaplace) Variance() float64 {
 	return 1 / (2 * h * h)
 }
 
-// Tail returns a k such that |y| > k has probability at most p, 0 < p < 1: P(|y| > k) <= exp(-k s/t).
+// Tail returns a k such that |y| > k has probability at most p, 0 < p < 1: P(|y| > k) <=
+// exp(-k s/t).
 func (l *DiscreteLaplace) Tail(p float64) int64 {
 	return tail(-math.Log(p) * float64(l.t) / float64(l.s))
 }
 
-// laplace draws the absolute value and the sign of one discrete Laplace variable of scale t/s (algorithm 2).
+// laplace draws the absolute value and the sign of one discrete Laplace variable of scale
+// t/s (algorithm 2).
 func (src *source) laplace(t, s uint64) (y uint64, negative bool) {
 	for {
 		u := src.uniform(t)

@@ -17,14 +17,15 @@ const (
 	MaxGaussianVariance = 1 << 62
 )
 
-// A Sampler draws integer noise of mean zero: a *DiscreteGaussian, a *DiscreteLaplace or Zero.
+// A Sampler draws integer noise of mean zero: a *DiscreteGaussian, a *DiscreteLaplace or
+// Zero.
 type Sampler interface {
 	// Sample fills dst with independent draws.
 	Sample(dst []int64)
 	// Variance is the variance of one draw.
 	Variance() float64
-	// Tail returns a k such that a draw beyond k in absolute value has probability at most p, 0 < p < 1. A value of
-	// p outside that range gives the largest int64.
+	// Tail returns a k such that a draw beyond k in absolute value has probability at
+	// most p, 0 < p < 1. A value of p outside that range gives the largest int64.
 	Tail(p float64) int64
 
 	sealed()

@@ -35,8 +35,9 @@ func laplace(t testing.TB, num, den uint64, seed byte) *DiscreteLaplace {
 // rejectRate is the false-reject rate of every statistical test below.
 const rejectRate = 1e-6
 
-// chiSquare returns Pearson's statistic of the draws against weights on -r..r (both tails pooled into the end cells),
-// and the value it exceeds with probability at most rejectRate (Laurent and Massart 2000, lemma 1).
+// chiSquare returns Pearson's statistic of the draws against weights on -r..r (both tails
+// pooled into the end cells), and the value it exceeds with probability at most
+// rejectRate (Laurent and Massart 2000, lemma 1).
 func chiSquare(draws []int64, r int64, weight func(y int64) float64) (stat, limit float64) {
 	total := 0.0
 	for y := -40 * r; y <= 40*r; y++ {
@@ -92,7 +93,8 @@ func TestGoodnessOfFit(t *testing.T) {
 	}
 }
 
-// The fit test is sharp enough: a sampler whose sigma is 2 % off, either way, is caught (n = 2^19).
+// The fit test is sharp enough: a sampler whose sigma is 2 % off, either way, is caught
+// (n = 2^19).
 func TestGoodnessOfFitCatchesTwoPercent(t *testing.T) {
 	draws := make([]int64, 1<<19)
 	for i, num := range []uint64{16 * 9604, 16 * 10404} { // (0.98 and 1.02)^2 * 16
@@ -103,8 +105,8 @@ func TestGoodnessOfFitCatchesTwoPercent(t *testing.T) {
 	}
 }
 
-// moments returns (sum y)/sqrt(n v), and (sum y^2/v - n)/sqrt(n kurt): two variables of mean 0 and variance 1 if the
-// draws have mean 0, variance v and E y^4 = (1 + kurt) v^2.
+// moments returns (sum y)/sqrt(n v), and (sum y^2/v - n)/sqrt(n kurt): two variables of
+// mean 0 and variance 1 if the draws have mean 0, variance v and E y^4 = (1 + kurt) v^2.
 func moments(draws []int64, v, kurt float64) (first, second float64) {
 	for _, y := range draws {
 		first += float64(y)
@@ -114,8 +116,9 @@ func moments(draws []int64, v, kurt float64) (first, second float64) {
 	return first / math.Sqrt(n*v), (second - n) / math.Sqrt(n*kurt)
 }
 
-// n = 2^18 draws a law; each of the two statistics is within 5.2 standard errors but for 2e-7 (normal approximation;
-// the heavier upper tail of the chi-square-like second one is below 1e-6 at this n).
+// n = 2^18 draws a law; each of the two statistics is within 5.2 standard errors but for
+// 2e-7 (normal approximation; the heavier upper tail of the chi-square-like second one is
+// below 1e-6 at this n).
 func TestMoments(t *testing.T) {
 	draws := make([]int64, 1<<18)
 	check := func(name string, v, kurt float64) {
@@ -139,8 +142,9 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// At sigma = 2^20, the share of draws beyond z sigma (z = 1, 2, 3, 4) is binomial with the normal tail; n = 2^20,
-// Bernstein's inequality at rejectRate. A sampler that is 2 % off in sigma is 40 % off at z = 4, which it would see.
+// At sigma = 2^20, the share of draws beyond z sigma (z = 1, 2, 3, 4) is binomial with
+// the normal tail; n = 2^20, Bernstein's inequality at rejectRate. A sampler that is 2 %
+// off in sigma is 40 % off at z = 4, which it would see.
 func TestTails(t *testing.T) {
 	const n = 1 << 20
 	draws := make([]int64, n)
@@ -221,8 +225,9 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// bernoulli compares the bits it reads, as a binary expansion, with x/den: math/big is the oracle. The reader repeats
-// the expansion of x/den itself for a while, so that long ties happen.
+// bernoulli compares the bits it reads, as a binary expansion, with x/den: math/big is
+// the oracle. The reader repeats the expansion of x/den itself for a while, so that long
+// ties happen.
 func TestBernoulliIsExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	words := []uint64{1, 2, 3, 1 << 16, 1<<16 + 1, 1 << 63, 1<<64 - 1, 1<<64 - 59, 0xaaaaaaaaaaaaaaab}
@@ -317,8 +322,8 @@ func (f fixed) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A source that is stuck ends in a panic or in draws, never in an endless loop that looks like work. (All zeros make
-// every comparison succeed.)
+// A source that is stuck ends in a panic or in draws, never in an endless loop that looks
+// like work. (All zeros make every comparison succeed.)
 func TestStuckSource(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -8,12 +8,14 @@ import (
 	"testing"
 )
 
-// An oracle is the same sampler in integers of any size: it reads the same bits, so it draws the same numbers.
+// An oracle is the same sampler in integers of any size: it reads the same bits, so it
+// draws the same numbers.
 type oracle struct{ s *source }
 
 func natural(x uint64) *big.Int { return new(big.Int).SetUint64(x) }
 
-// uniform is uniform in [0, n): the high word of word times n, unless the low word is among the first 2^64 mod n.
+// uniform is uniform in [0, n): the high word of word times n, unless the low word is
+// among the first 2^64 mod n.
 func (o oracle) uniform(n uint64) *big.Int {
 	modulus := new(big.Int).Lsh(big.NewInt(1), 64)
 	reject := new(big.Int).Mod(modulus, natural(n))
@@ -25,7 +27,8 @@ func (o oracle) uniform(n uint64) *big.Int {
 	}
 }
 
-// bernoulli compares a uniform real with x/den, 16 bits, 48 bits and then 64 bits at a time.
+// bernoulli compares a uniform real with x/den, 16 bits, 48 bits and then 64 bits at a
+// time.
 func (o oracle) bernoulli(x, den *big.Int) bool {
 	rest := x
 	for i := 0; ; i++ {
@@ -49,8 +52,9 @@ func (o oracle) bernoulli(x, den *big.Int) bool {
 	}
 }
 
-// exp is true with probability e^(-x/den), 0 <= x <= den: the first failure of Bernoulli(x/(den k)), k = 1, 2, ..., is
-// at an odd k. The coin of 1/k is tossed first, and that of 1/2 takes one bit.
+// exp is true with probability e^(-x/den), 0 <= x <= den: the first failure of
+// Bernoulli(x/(den k)), k = 1, 2, ..., is at an odd k. The coin of 1/k is tossed first,
+// and that of 1/2 takes one bit.
 func (o oracle) exp(x, den *big.Int) bool {
 	if x.Sign() == 0 {
 		return true
@@ -104,8 +108,8 @@ func (o oracle) gaussian(num, den *big.Int) *big.Int {
 	}
 }
 
-// Every draw of the samplers is the draw of math/big from the same bits, at sizes where a word that is too short would
-// show.
+// Every draw of the samplers is the draw of math/big from the same bits, at sizes where a
+// word that is too short would show.
 func TestDrawsMatchBigIntegers(t *testing.T) {
 	draws := make([]int64, 1000)
 	check := func(name string, seed byte, sample func([]int64), draw func(oracle) *big.Int) {
@@ -143,8 +147,9 @@ func TestDrawsMatchBigIntegers(t *testing.T) {
 	}
 }
 
-// At sigma = 2^20, the draws in cells of sigma/8 have the normal law (whose cells differ from the discrete ones by less
-// than 10^-6 of themselves): n = 2^19, false-reject rate 1e-6. A sigma that is 2 % off either way is seen.
+// At sigma = 2^20, the draws in cells of sigma/8 have the normal law (whose cells differ
+// from the discrete ones by less than 10^-6 of themselves): n = 2^19, false-reject rate
+// 1e-6. A sigma that is 2 % off either way is seen.
 func TestDistributionAtLargeSigma(t *testing.T) {
 	draws := make([]int64, 1<<19)
 	for i, c := range []struct {
@@ -166,7 +171,8 @@ func TestDistributionAtLargeSigma(t *testing.T) {
 	}
 }
 
-// 2^18 draws at the sizes in use: what an aggregator adds, sizes that are no power of two, small ones, the largest.
+// 2^18 draws at the sizes in use: what an aggregator adds, sizes that are no power of
+// two, small ones, the largest.
 func BenchmarkDiscreteGaussian(b *testing.B) {
 	for _, c := range []struct {
 		name     string

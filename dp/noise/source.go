@@ -9,7 +9,8 @@ import (
 // maxBuffer is the most that a source reads ahead, in bytes.
 const maxBuffer = 4096
 
-// A source hands out uniform bits from r. It is local to one call of Sample, so the samplers may be shared.
+// A source hands out uniform bits from r. It is local to one call of Sample, so the
+// samplers may be shared.
 type source struct {
 	r    io.Reader
 	buf  [maxBuffer]byte
@@ -20,7 +21,8 @@ type source struct {
 	left uint // unread bits of pool
 }
 
-// init prepares s for about n draws, so that a single draw does not read (and throw away) a whole buffer.
+// init prepares s for about n draws, so that a single draw does not read (and throw away)
+// a whole buffer.
 func (s *source) init(r io.Reader, n int) {
 	s.r = r
 	s.size = maxBuffer
@@ -77,7 +79,8 @@ func (s *source) bit() bool {
 	return b
 }
 
-// uniform returns a uniform integer in [0, n), n >= 1 (Lemire, "Fast Random Integer Generation in an Interval", 2019).
+// uniform returns a uniform integer in [0, n), n >= 1 (Lemire, "Fast Random Integer
+// Generation in an Interval", 2019).
 func (s *source) uniform(n uint64) uint64 {
 	hi, lo := bits.Mul64(s.uint64(), n)
 	if lo < n {

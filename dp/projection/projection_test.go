@@ -63,7 +63,8 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// Rows are distinct, rising and within the padded length; a map onto the whole padded length loses nothing.
+// Rows are distinct, rising and within the padded length; a map onto the whole padded
+// length loses nothing.
 func TestRows(t *testing.T) {
 	for seed := range 200 {
 		p := mustNew(t, 11, 1+seed%11, seed)
@@ -88,7 +89,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// Every set of 2 of 4 rows has the same odds, and every row of 8: chi-square of fixed seeds; false once in 10^7.
+// Every set of 2 of 4 rows has the same odds, and every row of 8: chi-square of fixed
+// seeds; false once in 10^7.
 func TestRowsAreUniform(t *testing.T) {
 	const n = 12_000
 	sets := map[string]int{}
@@ -115,8 +117,9 @@ func TestRowsAreUniform(t *testing.T) {
 	}
 }
 
-// Over seeds the estimate is unbiased, its variance is the stated one, and so are those of its length and of noise; the
-// padded lengths are hit and missed. Fixed seeds; limits are 6 standard errors.
+// Over seeds the estimate is unbiased, its variance is the stated one, and so are those
+// of its length and of noise; the padded lengths are hit and missed. Fixed seeds; limits
+// are 6 standard errors.
 func TestEstimate(t *testing.T) {
 	const n = 20_000
 	for _, c := range [][2]int{{8, 3}, {5, 4}, {11, 2}} {
@@ -158,7 +161,8 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// The map is part of a recipe: these bytes, which an independent implementation of the definition gives too, are for ever.
+// The map is part of a recipe: these bytes, which an independent implementation of the
+// definition gives too, are for ever.
 func TestPinned(t *testing.T) {
 	p := mustNew(t, 1000, 100, 7)
 	h := sha256.New()

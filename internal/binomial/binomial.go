@@ -21,7 +21,8 @@ var stirlingErrors = func() (t [16]float64) {
 	return t
 }()
 
-// stirlingError returns ln n! - ln(sqrt(2 pi n) (n/e)^n) for a whole n >= 1; the series is off by less than 1e-15.
+// stirlingError returns ln n! - ln(sqrt(2 pi n) (n/e)^n) for a whole n >= 1; the series
+// is off by less than 1e-15.
 func stirlingError(n float64) float64 {
 	if n < float64(len(stirlingErrors)) {
 		return stirlingErrors[int(n)]
@@ -30,8 +31,8 @@ func stirlingError(n float64) float64 {
 	return (1./12 - (1./360-(1./1260-(1./1680-1./1188/n2)/n2)/n2)/n2) / n
 }
 
-// deviance returns x ln(x/m) + m - x without cancellation (Loader, "Fast and accurate computation of binomial
-// probabilities", 2000).
+// deviance returns x ln(x/m) + m - x without cancellation (Loader, "Fast and accurate
+// computation of binomial probabilities", 2000).
 func deviance(x, m float64) float64 {
 	if math.Abs(x-m) > 0.1*(x+m) {
 		return x*math.Log(x/m) + m - x
@@ -68,7 +69,8 @@ func PMF(x, n, p, q float64) (value, relative float64) {
 		ln = stirlingError(n) - stirlingError(x) - stirlingError(n-x) - deviance(x, n*p) - deviance(n-x, n*q) +
 			math.Log(n/(2*math.Pi*x*(n-x)))/2
 	}
-	// deviance has a relative error below 1e-14; an error of an ulp in the mean moves it by an ulp of |x - mean|.
+	// deviance has a relative error below 1e-14; an error of an ulp in the mean moves it
+	// by an ulp of |x - mean|.
 	return math.Exp(ln), 1e-13 + 2e-14*math.Abs(ln) + 2e-15*math.Abs(x-n*p)
 }
 
@@ -191,7 +193,8 @@ func Excess(xi, n, p, q, slip float64) (lower, upper float64) {
 			break
 		}
 	}
-	// A value of xi that is off moves the sum by its tail; the term before the first may have been left out.
+	// A value of xi that is off moves the sum by its tail; the term before the first may
+	// have been left out.
 	edge, _ := PMF(first-1, n, p, q)
 	off := slip * 2 * (mass.Value() + edge)
 	rel += outward.Summed(steps)
@@ -202,8 +205,8 @@ func Excess(xi, n, p, q, slip float64) (lower, upper float64) {
 // maxSummedVariance is where excess goes over from sums of positive terms to differences.
 const maxSummedVariance = 1 << 26
 
-// largeExcess is excess for a large variance. With a = floor(xi)+1, g = P(X = a) and T = P(X >= a) it is
-// g a q - (xi - n p) T, which loses a factor of about sigma in precision.
+// largeExcess is excess for a large variance. With a = floor(xi)+1, g = P(X = a) and T =
+// P(X >= a) it is g a q - (xi - n p) T, which loses a factor of about sigma in precision.
 func largeExcess(xi, n, p, q, slip float64) (lower, upper float64) {
 	mean := n * p
 	slip += 2e-16 * mean

@@ -55,8 +55,8 @@ func Mass(n, k, p float64) float64 {
 	return math.Exp(l) * math.Sqrt(n/(2*math.Pi*k*(n-k)))
 }
 
-// Window returns an interval outside of which Bin(n, p) has probability at most tail on each side (Chernoff, by
-// Bernstein's inequality).
+// Window returns an interval outside of which Bin(n, p) has probability at most tail on
+// each side (Chernoff, by Bernstein's inequality).
 func Window(n, p, tail float64) (from, to float64) {
 	x := -math.Log(tail)
 	w := math.Sqrt(2*n*p*(1-p)*x) + 2*x/3 + 1

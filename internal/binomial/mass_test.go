@@ -23,7 +23,8 @@ func TestMassAndWindow(t *testing.T) {
 	}
 }
 
-// Against values computed with 50 digits. The first two have means of which a float64 knows no more than some 10^-5.
+// Against values computed with 50 digits. The first two have means of which a float64
+// knows no more than some 10^-5.
 func TestMassOfManyTrials(t *testing.T) {
 	for _, tc := range []struct{ n, k, p, want float64 }{
 		{521623154001, 225223302721, 0.43176724449361487, 1.3579742481218703238e-27},

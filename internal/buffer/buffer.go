@@ -1,5 +1,6 @@
-// Package buffer lends memory for messages that are too large to allocate anew for each: request bodies, logs, segments.
-// Fresh memory of that size has to be cleared, paged in and collected again, which costs more than what is done with it.
+// Package buffer lends memory for messages that are too large to allocate anew for each:
+// request bodies, logs, segments. Fresh memory of that size has to be cleared, paged in
+// and collected again, which costs more than what is done with it.
 //
 // Memory comes back with the bytes that the borrower left in it, and the next borrower
 // may see them. So it is for bytes that arrived from outside, are written to disk as they
@@ -11,16 +12,19 @@ import (
 	"sync"
 )
 
-// Sizes are a quarter of a power of two apart, so at most a fifth of what is lent was not asked for.
+// Sizes are a quarter of a power of two apart, so at most a fifth of what is lent was not
+// asked for.
 const (
 	minBits = 12 // smaller ones are made as they are asked for
 	maxBits = 25
 )
 
-// pools holds a *[]byte of each size, from 4 KiB to 32 MiB. The garbage collector empties them in its own time.
+// pools holds a *[]byte of each size, from 4 KiB to 32 MiB. The garbage collector empties
+// them in its own time.
 var pools [(maxBits-minBits)*4 + 1]sync.Pool
 
-// class is the number of the smallest size of at least n bytes, and that size; ok is false outside of the sizes.
+// class is the number of the smallest size of at least n bytes, and that size; ok is
+// false outside of the sizes.
 func class(n int) (number, size int, ok bool) {
 	if n < 1<<minBits || n > 1<<maxBits {
 		return 0, n, false
@@ -48,8 +52,9 @@ func Get(n int) []byte {
 	return make([]byte, 0, size)
 }
 
-// Put takes a slice back, which must be from its first byte on what Get lent, at whatever length. Nothing may refer to its
-// memory any more. Slices of other capacities than Get's, nil too, are left to the garbage collector.
+// Put takes a slice back, which must be from its first byte on what Get lent, at whatever
+// length. Nothing may refer to its memory any more. Slices of other capacities than
+// Get's, nil too, are left to the garbage collector.
 func Put(b []byte) {
 	number, size, ok := class(cap(b))
 	if !ok || size != cap(b) {

@@ -2,8 +2,9 @@ package buffer
 
 import "testing"
 
-// TestSizes: every length up to 1 MiB and those around the limits get a buffer that is large enough, not larger by more than
-// a quarter, and that finds its way back to where it came from.
+// TestSizes: every length up to 1 MiB and those around the limits get a buffer that is
+// large enough, not larger by more than a quarter, and that finds its way back to where
+// it came from.
 func TestSizes(t *testing.T) {
 	check := func(n int) {
 		number, size, ok := class(n)
@@ -33,7 +34,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestGet: what is lent is empty and of the size that was told; what comes back may be anything.
+// TestGet: what is lent is empty and of the size that was told; what comes back may be
+// anything.
 func TestGet(t *testing.T) {
 	for _, n := range []int{0, 1, 5000, 1 << 20, 1<<maxBits + 1} {
 		for range 3 {
@@ -51,7 +53,8 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestReuse: what is given back is lent again. A pool may drop some (and does under the race detector), not all of 64.
+// TestReuse: what is given back is lent again. A pool may drop some (and does under the
+// race detector), not all of 64.
 func TestReuse(t *testing.T) {
 	again := 0
 	for range 64 {

@@ -12,10 +12,11 @@
 //
 // # Failure
 //
-// A failed sync leaves the state of the file unknown: the kernel may have dropped the dirty pages and marked them clean,
-// so a second sync that succeeds proves nothing. Errors of that kind match [ErrStateUnknown]. The one correct answer is
-// to stop using the file and to recover it by the code that also runs at start-up; a [Log] enforces this by refusing
-// every later append.
+// A failed sync leaves the state of the file unknown: the kernel may have dropped the
+// dirty pages and marked them clean, so a second sync that succeeds proves nothing.
+// Errors of that kind match [ErrStateUnknown]. The one correct answer is to stop using
+// the file and to recover it by the code that also runs at start-up; a [Log] enforces
+// this by refusing every later append.
 //
 // # The append log
 //
@@ -27,13 +28,14 @@
 //	crc      uint32  CRC-32C of file id, offset of the frame, length, durable and payload
 //	payload
 //
-// all big-endian. The file id and the offset under the checksum mean that a frame of another file, or of another place
-// in this one, never parses. [ScanLog] ends at the first bad frame. A bad frame in the last unsynced group is what
-// losing power looks like and is no error; the durable field tells it apart from damage to frames that had been
+// all big-endian. The file id and the offset under the checksum mean that a frame of
+// another file, or of another place in this one, never parses. [ScanLog] ends at the
+// first bad frame. A bad frame in the last unsynced group is what losing power looks like
+// and is no error; the durable field tells it apart from damage to frames that had been
 // acknowledged, which a frame of a later group proves ([Scan.Damaged]).
 //
 // # Concurrency
 //
-// Every method of FS and Log may be called from many goroutines. A File may be read from many goroutines; writes,
-// truncation and sync need the caller's own order.
+// Every method of FS and Log may be called from many goroutines. A File may be read from
+// many goroutines; writes, truncation and sync need the caller's own order.
 package disk

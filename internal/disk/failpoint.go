@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// Failpoints is a registry of the named places between the durable steps of the code, where a test may make it fail or
-// lose power. The nil registry is what production uses: every place costs one comparison. Safe for many goroutines.
+// Failpoints is a registry of the named places between the durable steps of the code,
+// where a test may make it fail or lose power. The nil registry is what production uses:
+// every place costs one comparison. Safe for many goroutines.
 type Failpoints struct {
 	mu    sync.Mutex
 	hits  map[string]int
@@ -19,7 +20,8 @@ type armed struct {
 	action func() error
 }
 
-// Hit is called by the code at the place name. It returns the error that the code must fail with, or nil.
+// Hit is called by the code at the place name. It returns the error that the code must
+// fail with, or nil.
 func (f *Failpoints) Hit(name string) error {
 	if f == nil {
 		return nil
@@ -41,8 +43,9 @@ func (f *Failpoints) Hit(name string) error {
 	return a.action()
 }
 
-// Arm makes Hit(name) call action, after skip hits that pass. It stays armed until Disarm. A test that simulates a loss
-// of power gives an action that cuts the simulated disk and returns an error, so that nothing later has an effect.
+// Arm makes Hit(name) call action, after skip hits that pass. It stays armed until
+// Disarm. A test that simulates a loss of power gives an action that cuts the simulated
+// disk and returns an error, so that nothing later has an effect.
 func (f *Failpoints) Arm(name string, skip int, action func() error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,5 +69,6 @@ func (f *Failpoints) Hits() map[string]int {
 	return maps.Clone(f.hits)
 }
 
-// Seen lists the places passed so far, sorted, so that a test can run once to learn them and then fail at each.
+// Seen lists the places passed so far, sorted, so that a test can run once to learn them
+// and then fail at each.
 func (f *Failpoints) Seen() []string { return slices.Sorted(maps.Keys(f.Hits())) }

@@ -11,18 +11,20 @@ import (
 
 // Errors to branch on with [errors.Is].
 var (
-	// ErrStateUnknown: a write or sync failed half-way, so the data may or may not be there after a restart. Not
-	// retryable on the same file.
+	// ErrStateUnknown: a write or sync failed half-way, so the data may or may not be
+	// there after a restart. Not retryable on the same file.
 	ErrStateUnknown = errors.New("disk: state unknown")
 	// ErrBadName: a name is not slash-separated, relative and clean ([fs.ValidPath]).
 	ErrBadName = errors.New("disk: invalid name")
 )
 
-// FS is a tree of files and directories. Names are slash-separated, relative and clean, as [fs.ValidPath] has it; "."
-// is the root. Errors wrap fs.ErrNotExist and fs.ErrExist where those apply.
+// FS is a tree of files and directories. Names are slash-separated, relative and clean,
+// as [fs.ValidPath] has it; "." is the root. Errors wrap fs.ErrNotExist and fs.ErrExist
+// where those apply.
 //
-// Nothing is durable until it is synced: the bytes of a file by [File.Sync], its name by [FS.SyncDir] of the directory
-// that holds it. After a power loss each unsynced change may be there, missing or torn, independently of the others.
+// Nothing is durable until it is synced: the bytes of a file by [File.Sync], its name by
+// [FS.SyncDir] of the directory that holds it. After a power loss each unsynced change
+// may be there, missing or torn, independently of the others.
 type FS interface {
 	// Create makes a new file for reading and writing; fs.ErrExist if the name is taken.
 	Create(name string) (File, error)
@@ -31,9 +33,11 @@ type FS interface {
 	// OpenAppend opens an existing file for reading and writing, with its Write starting
 	// at its end.
 	OpenAppend(name string) (File, error)
-	// OpenWrite opens a file for reading and writing at offset 0 and makes it if it is not there.
+	// OpenWrite opens a file for reading and writing at offset 0 and makes it if it is
+	// not there.
 	OpenWrite(name string) (File, error)
-	// Rename moves a file, replacing newName if that exists, in one step: after a crash one of the two names holds it.
+	// Rename moves a file, replacing newName if that exists, in one step: after a crash
+	// one of the two names holds it.
 	Rename(oldName, newName string) error
 	// Link gives a file a second name, which must be free: fs.ErrExist if it is not.
 	Link(oldName, newName string) error
@@ -43,20 +47,21 @@ type FS interface {
 	ReadDir(dir string) ([]Entry, error)
 	// Stat describes a file or directory.
 	Stat(name string) (Entry, error)
-	// MkdirAll makes a directory and its parents; no error if it exists. Use [MakeDirs] to make it durable.
+	// MkdirAll makes a directory and its parents; no error if it exists. Use [MakeDirs]
+	// to make it durable.
 	MkdirAll(dir string) error
 	// SyncDir makes durable the names created, renamed and removed in a directory so far.
 	SyncDir(dir string) error
 }
 
-// File is an open file. Write appends at the handle's own offset, which starts at the end for Create and OpenAppend and
-// at 0 for OpenWrite; ReadAt and WriteAt do not move it.
+// File is an open file. Write appends at the handle's own offset, which starts at the end
+// for Create and OpenAppend and at 0 for OpenWrite; ReadAt and WriteAt do not move it.
 type File interface {
 	io.ReaderAt
 	io.Writer
 	io.WriterAt
-	// Sync makes the content and the length durable. After an error the state of everything written since the last
-	// successful Sync is unknown.
+	// Sync makes the content and the length durable. After an error the state of
+	// everything written since the last successful Sync is unknown.
 	Sync() error
 	// Truncate sets the length, in bytes; it does not move the handle's offset.
 	Truncate(size int64) error
@@ -86,7 +91,8 @@ func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
 	return ReadFileInto(fsys, name, limit, nil)
 }
 
-// ReadFileInto is ReadFile into the memory of buf, from its first byte to its capacity, if the file fits in there.
+// ReadFileInto is ReadFile into the memory of buf, from its first byte to its capacity,
+// if the file fits in there.
 func ReadFileInto(fsys FS, name string, limit int64, buf []byte) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -116,9 +122,10 @@ const tempSuffix = ".tmp"
 // IsTemp reports whether name is a temporary that a crash of [WriteFile] may leave behind.
 func IsTemp(name string) bool { return path.Ext(name) == tempSuffix }
 
-// WriteFile writes parts, one after the other, as the whole content of name, replacing what was there: it writes a
-// temporary beside it, syncs that, renames it and syncs the directory. A crash leaves the old content or the new,
-// never a mixture. It may not run twice at once for one name.
+// WriteFile writes parts, one after the other, as the whole content of name, replacing
+// what was there: it writes a temporary beside it, syncs that, renames it and syncs the
+// directory. A crash leaves the old content or the new, never a mixture. It may not run
+// twice at once for one name.
 func WriteFile(fsys FS, name string, parts ...[]byte) error {
 	if err := StageFile(fsys, name, parts...); err != nil {
 		return err
@@ -126,8 +133,8 @@ func WriteFile(fsys FS, name string, parts ...[]byte) error {
 	return syncDir(fsys, path.Dir(name))
 }
 
-// StageFile is WriteFile without the last step, for callers that write many files and then sync the directory once:
-// the content is durable, the name is not.
+// StageFile is WriteFile without the last step, for callers that write many files and
+// then sync the directory once: the content is durable, the name is not.
 func StageFile(fsys FS, name string, parts ...[]byte) error {
 	return stage(fsys, name, func(w io.Writer) error {
 		for _, p := range parts {
@@ -139,7 +146,8 @@ func StageFile(fsys FS, name string, parts ...[]byte) error {
 	})
 }
 
-// WriteStream is WriteFile for a content too large to hold: fill writes it, in writes as large as it likes.
+// WriteStream is WriteFile for a content too large to hold: fill writes it, in writes as
+// large as it likes.
 func WriteStream(fsys FS, name string, fill func(io.Writer) error) error {
 	if err := stage(fsys, name, fill); err != nil {
 		return err
@@ -182,8 +190,8 @@ func stage(fsys FS, name string, fill func(io.Writer) error) (err error) {
 	return nil
 }
 
-// Remove removes files durably: all of them, then one sync of each directory touched. A file that is already gone is
-// no error, so it may be repeated after a crash.
+// Remove removes files durably: all of them, then one sync of each directory touched. A
+// file that is already gone is no error, so it may be repeated after a crash.
 func Remove(fsys FS, names ...string) error {
 	dirs := make(map[string]struct{})
 	for _, name := range names {

@@ -162,8 +162,8 @@ func testFS(t *testing.T, fsys disk.FS) {
 	}
 }
 
-// A replacement that fails or loses power at any call leaves the old content or the new one, and once it was reported
-// done, the new one.
+// A replacement that fails or loses power at any call leaves the old content or the new
+// one, and once it was reported done, the new one.
 func TestWriteFileIsAtomic(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -280,7 +280,8 @@ func TestFailpoints(t *testing.T) {
 	}
 }
 
-// TestReadFileInto: a file goes into the memory that is given if it fits, whatever was in there.
+// TestReadFileInto: a file goes into the memory that is given if it fits, whatever was in
+// there.
 func TestReadFileInto(t *testing.T) {
 	mem := disktest.NewMem(1)
 	if err := disk.WriteFile(mem, "f", []byte("content")); err != nil {

@@ -12,13 +12,15 @@ import (
 
 // Errors of [Log.Append] beyond [ErrStateUnknown] and the context's.
 var (
-	// ErrLogFailed: an earlier write or sync failed; this record was not written. The log must be opened anew.
+	// ErrLogFailed: an earlier write or sync failed; this record was not written. The log
+	// must be opened anew.
 	ErrLogFailed = errors.New("disk: log failed earlier")
 	// ErrLogClosed: the log was closed; this record was not written.
 	ErrLogClosed = errors.New("disk: log is closed")
 	// ErrRecordSize: the record is empty or larger than [LogOptions.MaxRecord].
 	ErrRecordSize = errors.New("disk: record size out of bounds")
-	// ErrSync stands beside ErrStateUnknown where it was the sync that failed: the medium cannot be trusted.
+	// ErrSync stands beside ErrStateUnknown where it was the sync that failed: the medium
+	// cannot be trusted.
 	ErrSync = errors.New("disk: sync failed")
 )
 
@@ -39,12 +41,14 @@ func LogFailpoints() []string {
 type LogOptions struct {
 	// MaxRecord is the largest payload, in bytes; default 16 MiB, at most 1 GiB.
 	MaxRecord int
-	// MaxWait is how long a record may wait for others to share its fsync; default 5 ms. A record that meets no
-	// concurrency does not wait at all: a group is held open only until it is as large as the one before.
+	// MaxWait is how long a record may wait for others to share its fsync; default 5 ms.
+	// A record that meets no concurrency does not wait at all: a group is held open only
+	// until it is as large as the one before.
 	MaxWait time.Duration
 	// MaxGroup is the most records that share an fsync; default 1000.
 	MaxGroup int
-	// MaxGroupBytes closes a group early, in bytes; default 4 MiB. A larger record is a group of its own.
+	// MaxGroupBytes closes a group early, in bytes; default 4 MiB. A larger record is a
+	// group of its own.
 	MaxGroupBytes int
 	// Clock measures MaxWait; default [SystemClock].
 	Clock Clock
@@ -84,8 +88,8 @@ func (o *LogOptions) Validate() error {
 	return nil
 }
 
-// Log is an append log with group commit: many goroutines append, one goroutine writes and syncs for all of them. The
-// caller must Close it.
+// Log is an append log with group commit: many goroutines append, one goroutine writes
+// and syncs for all of them. The caller must Close it.
 type Log struct {
 	fs  FS
 	opt LogOptions
@@ -100,7 +104,8 @@ type Log struct {
 	full chan struct{} // the queue reached want, or the log was closed
 	done chan struct{} // the committer has ended
 
-	// io is held while the current file is written or exchanged; it guards the fields below. mu may be taken under it.
+	// io is held while the current file is written or exchanged; it guards the fields
+	// below. mu may be taken under it.
 	io      sync.Mutex
 	file    File
 	name    string
@@ -117,7 +122,8 @@ type appendRequest struct {
 	done  chan error // buffered, so that the committer never waits for a caller
 }
 
-// CreateLog makes the new file name and a log that appends to it. The file's header and name are durable on return.
+// CreateLog makes the new file name and a log that appends to it. The file's header and
+// name are durable on return.
 func CreateLog(fsys FS, name string, opt LogOptions) (*Log, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -135,12 +141,12 @@ func WriteLogHeader(fsys FS, name string, id LogID, before Mark) error {
 	return WriteFile(fsys, name, appendLogHeader(nil, id, before))
 }
 
-// OpenLog reads the log file name, hands each record to visit in order, and appends to it from then on; it makes the
-// file if there is none. The records read are first written to a fresh file that
-// atomically replaces the old one: after a failed sync the old file's bytes may be in
-// memory only, and its torn tail goes with it. A payload is only valid during visit. If
-// the error is a [*DamagedError] the records up to the damage were visited and nothing
-// was changed.
+// OpenLog reads the log file name, hands each record to visit in order, and appends to it
+// from then on; it makes the file if there is none. The records read are first written to
+// a fresh file that atomically replaces the old one: after a failed sync the old file's
+// bytes may be in memory only, and its torn tail goes with it. A payload is only valid
+// during visit. If the error is a [*DamagedError] the records up to the damage were
+// visited and nothing was changed.
 func OpenLog(fsys FS, name string, opt LogOptions, visit func(payload []byte) error) (*Log, Scan, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, Scan{}, err
@@ -174,7 +180,8 @@ func OpenLog(fsys FS, name string, opt LogOptions, visit func(payload []byte) er
 	return startLog(fsys, opt, f, name, id, int64(len(content)), records), scan, nil
 }
 
-// scanOrNone is ScanLog that takes a missing file, or one that lost power before its header was durable, as empty.
+// scanOrNone is ScanLog that takes a missing file, or one that lost power before its
+// header was durable, as empty.
 func scanOrNone(fsys FS, name string) (Scan, error) {
 	entries, err := fsys.ReadDir(path.Dir(name))
 	if err != nil {
@@ -223,10 +230,11 @@ func startLog(fsys FS, opt LogOptions, f File, name string, id LogID, durable, r
 	return l
 }
 
-// Append adds one record, the concatenation of parts, and returns once it is durable. The parts may be reused when it
-// returns. The context stops the wait only while the record is still queued; its error then means "not written". An
-// error that matches [ErrStateUnknown] means that the record may or may not be found by the next scan; with every other
-// error it will not.
+// Append adds one record, the concatenation of parts, and returns once it is durable. The
+// parts may be reused when it returns. The context stops the wait only while the record
+// is still queued; its error then means "not written". An error that matches
+// [ErrStateUnknown] means that the record may or may not be found by the next scan; with
+// every other error it will not.
 func (l *Log) Append(ctx context.Context, parts ...[]byte) error {
 	r := &appendRequest{parts: parts, since: l.opt.Clock.Now(), done: make(chan error, 1)}
 	for _, p := range parts {
@@ -281,9 +289,10 @@ func (l *Log) refusal() error {
 	return nil
 }
 
-// Rotate makes the new file name and appends to it from now on. It returns the old file as it was left: everything
-// acknowledged before is durable there, it is closed and belongs to the caller. After an error the old file stays in
-// use. The new file says how long the old one is at least.
+// Rotate makes the new file name and appends to it from now on. It returns the old file
+// as it was left: everything acknowledged before is durable there, it is closed and
+// belongs to the caller. After an error the old file stays in use. The new file says how
+// long the old one is at least.
 func (l *Log) Rotate(name string) (LogState, error) {
 	now := l.State()
 	f, id, err := createLogFile(l.fs, name, Mark{now.ID, now.Size})
@@ -341,7 +350,8 @@ func (l *Log) Err() error {
 	return l.err
 }
 
-// Close commits what is queued, ends the log's goroutine and closes the file. It may be repeated.
+// Close commits what is queued, ends the log's goroutine and closes the file. It may be
+// repeated.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	first := !l.closed
@@ -389,7 +399,8 @@ func (l *Log) run() {
 	}
 }
 
-// nextGroup waits for records, lets the group grow, and takes it; it may be empty. ok is false when the log has ended.
+// nextGroup waits for records, lets the group grow, and takes it; it may be empty. ok is
+// false when the log has ended.
 func (l *Log) nextGroup() (group []*appendRequest, ok bool) {
 	l.mu.Lock()
 	for len(l.queue) == 0 {
@@ -431,7 +442,8 @@ func (l *Log) nextGroup() (group []*appendRequest, ok bool) {
 func (l *Log) commit(group []*appendRequest) error {
 	l.io.Lock()
 	defer l.io.Unlock()
-	// The log has failed before the io lock is released, so that no Rotate slips in between.
+	// The log has failed before the io lock is released, so that no Rotate slips in
+	// between.
 	unknown := func(doing string, err error) error {
 		err = fmt.Errorf("disk: %s log %s: %w: %w", doing, l.name, ErrStateUnknown, err)
 		l.mu.Lock()

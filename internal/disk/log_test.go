@@ -98,7 +98,8 @@ func TestLogGroupCommit(t *testing.T) {
 		if syncs < 10 || syncs > 12 {
 			t.Errorf("1000 concurrent records took %d syncs, want 10 to 12 with groups of 100", syncs)
 		}
-		// The last group was large, so a lone record now waits for company, but no longer than MaxWait.
+		// The last group was large, so a lone record now waits for company, but no longer
+		// than MaxWait.
 		start = time.Now()
 		if err := l.Append(t.Context(), []byte("late")); err != nil {
 			t.Fatal(err)
@@ -123,7 +124,8 @@ func TestLogContextStopsOnlyTheWait(t *testing.T) {
 			}
 			return nil
 		})
-		// One record is being synced while two queue up: the next group has two, and the one after waits for as many.
+		// One record is being synced while two queue up: the next group has two, and the
+		// one after waits for as many.
 		var wg sync.WaitGroup
 		wg.Go(func() { l.Append(t.Context(), []byte("first")) })
 		synctest.Wait()
@@ -197,8 +199,8 @@ func TestLogRecordSize(t *testing.T) {
 	}
 }
 
-// Every cut of the file and every flipped byte leaves a prefix of the records; a flip in a group that a later group
-// shows to have been durable is damage, and a cut is not.
+// Every cut of the file and every flipped byte leaves a prefix of the records; a flip in
+// a group that a later group shows to have been durable is damage, and a cut is not.
 func TestScanCutsAtFirstBadFrame(t *testing.T) {
 	mem := disktest.NewMem(1)
 	l := mustCreateLog(t, mem, "log", disk.LogOptions{})
@@ -310,8 +312,9 @@ func TestScanRefusesStaleFrames(t *testing.T) {
 	}
 }
 
-// The log is driven into a power loss at each failpoint, with many seeds for what the loss leaves: what was
-// acknowledged is there, in order, and what was not is there at most once.
+// The log is driven into a power loss at each failpoint, with many seeds for what the
+// loss leaves: what was acknowledged is there, in order, and what was not is there at
+// most once.
 func TestLogPowerLoss(t *testing.T) {
 	for _, point := range append(disk.LogFailpoints(), "none") {
 		for seed := range uint64(60) {
@@ -450,8 +453,8 @@ func TestOpenLogRefusesDamage(t *testing.T) {
 	}
 }
 
-// A group is written whole and synced once: a bad frame before a good one of the same group is what a power loss may
-// leave. Before a good one of a later group it is damage.
+// A group is written whole and synced once: a bad frame before a good one of the same
+// group is what a power loss may leave. Before a good one of a later group it is damage.
 func TestScanKnowsGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := disktest.NewMem(1)

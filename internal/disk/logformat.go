@@ -26,8 +26,9 @@ const (
 // this program's. Nothing is known of what is in it, and nothing is wrong with it.
 var ErrLogVersion = errors.New("disk: log of a newer version")
 
-// ErrLogHeader: the file does not begin with a whole log header. Since a header is durable before the first record is
-// acknowledged, such a file of at most 64 bytes holds nothing.
+// ErrLogHeader: the file does not begin with a whole log header. Since a header is
+// durable before the first record is acknowledged, such a file of at most 64 bytes holds
+// nothing.
 var ErrLogHeader = errors.New("disk: not a log file")
 
 // LogID identifies one log file for ever: it is drawn at random when the file is made.
@@ -140,8 +141,9 @@ func readFrame(file []byte, id LogID, offset int64) (payload []byte, durable int
 	return b[FrameOverhead:], int64(binary.BigEndian.Uint64(b[8:])), true
 }
 
-// ReadLogHeader reads the id of a log file, and what it says of the log before it. The error
-// matches [ErrLogHeader] if this is none, and [ErrLogVersion] if it is of a newer version.
+// ReadLogHeader reads the id of a log file, and what it says of the log before it. The
+// error matches [ErrLogHeader] if this is none, and [ErrLogVersion] if it is of a newer
+// version.
 func ReadLogHeader(fsys FS, name string) (id LogID, before Mark, err error) {
 	f, err := fsys.Open(name)
 	if err != nil {

@@ -8,14 +8,15 @@ import (
 	"slices"
 )
 
-// OSFS is the operating system's file system below one directory. It never leaves that directory, not even through
-// symbolic links ([os.Root]).
+// OSFS is the operating system's file system below one directory. It never leaves that
+// directory, not even through symbolic links ([os.Root]).
 type OSFS struct {
 	root *os.Root
 	lock *os.File // nil unless Lock was called
 }
 
-// OS opens the directory dir as an [FS] and makes it, readable by its owner only, if it is not there.
+// OS opens the directory dir as an [FS] and makes it, readable by its owner only, if it
+// is not there.
 func OS(dir string) (*OSFS, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("disk: make root: %w", err)

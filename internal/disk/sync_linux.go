@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// syncData uses fdatasync: it writes the data and whatever is needed to read it back, the length included, but not the
-// times, which saves a journal commit when a file is overwritten in place.
+// syncData uses fdatasync: it writes the data and whatever is needed to read it back, the
+// length included, but not the times, which saves a journal commit when a file is
+// overwritten in place.
 func syncData(f *os.File) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -1,9 +1,11 @@
 // Package draw draws the few shapes that this project's pictures are made of, as PNG and
 // as SVG.
 //
-// The colours are of Okabe and Ito's palette, which people with any of the common kinds of colour blindness can tell
-// apart; pictures still vary width, dashes or marks where two curves cross. The fonts are inside the binary. SVG is
-// written here and not by a library, so that no picture brings in a module under terms that the project did not choose.
+// The colours are of Okabe and Ito's palette, which people with any of the common kinds
+// of colour blindness can tell apart; pictures still vary width, dashes or marks where
+// two curves cross. The fonts are inside the binary. SVG is written here and not by a
+// library, so that no picture brings in a module under terms that the project did not
+// choose.
 package draw
 
 import (
@@ -46,7 +48,8 @@ const dpi = 160
 // A Point is in points from the lower left corner.
 type Point struct{ X, Y float64 }
 
-// A Stroke is how a line is drawn: its width in points, and the lengths of dashes and gaps, none for a solid line.
+// A Stroke is how a line is drawn: its width in points, and the lengths of dashes and
+// gaps, none for a solid line.
 type Stroke struct {
 	Color  Color
 	Width  float64
@@ -69,7 +72,8 @@ func (f Face) font() font.Face {
 	return fonts().Lookup(d, vg.Length(f.Size))
 }
 
-// small is the size of a raised or lowered text relative to the text around it; it stands raise or -lower sizes above.
+// small is the size of a raised or lowered text relative to the text around it; it stands
+// raise or -lower sizes above.
 const (
 	small = 0.72
 	raise = 0.36
@@ -89,7 +93,8 @@ func (r run) face(f Face) Face {
 	return f
 }
 
-// runs splits a text at ^{...} and _{...}. Fonts lack most of the raised characters of Unicode, a raised minus above all.
+// runs splits a text at ^{...} and _{...}. Fonts lack most of the raised characters of
+// Unicode, a raised minus above all.
 func runs(s string) (all []run) {
 	for s != "" {
 		at := strings.IndexAny(s, "^_")
@@ -142,7 +147,8 @@ func (f Face) Width(s string) (w float64) {
 	return w
 }
 
-// Wrap breaks a text into lines of at most limit points; a longer word has a line to itself.
+// Wrap breaks a text into lines of at most limit points; a longer word has a line to
+// itself.
 func (f Face) Wrap(s string, limit float64) []string {
 	var lines []string
 	line := ""
@@ -183,7 +189,8 @@ type Canvas interface {
 // A Picture is what is drawn on a canvas of its size in points.
 type Picture struct {
 	Width, Height float64
-	// Title and Words are the alternative for who does not see the picture. They may have the markup of Canvas.Text.
+	// Title and Words are the alternative for who does not see the picture. They may have
+	// the markup of Canvas.Text.
 	Title, Words string
 	Draw         func(Canvas)
 }

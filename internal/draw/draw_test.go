@@ -141,8 +141,8 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// Colours that stand for different things lie apart; that the common kinds of colour blindness keep them apart is what
-// Okabe and Ito chose them for.
+// Colours that stand for different things lie apart; that the common kinds of colour
+// blindness keep them apart is what Okabe and Ito chose them for.
 func TestPalette(t *testing.T) {
 	all := []Color{Blue, Sky, Green, Orange, Vermilion, Purple, Grey, Ink}
 	for i, a := range all {

@@ -28,8 +28,8 @@ type Doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// DefaultDoer returns a client that gives up on one attempt after timeout. It follows no redirect: whoever was named in
-// the recipe answers, or nobody.
+// DefaultDoer returns a client that gives up on one attempt after timeout. It follows no
+// redirect: whoever was named in the recipe answers, or nobody.
 func DefaultDoer(timeout time.Duration) *http.Client {
 	return &http.Client{
 		Timeout:       timeout,
@@ -48,18 +48,21 @@ type Request struct {
 	Token string
 	// Header has further fields; empty values are not sent. Optional.
 	Header map[string]string
-	// Want is what a body of the answer must be, and MaxBody bounds it in bytes. If Want is empty no body is read.
+	// Want is what a body of the answer must be, and MaxBody bounds it in bytes. If Want
+	// is empty no body is read.
 	Want    dap.Media
 	MaxBody int64
 }
 
-// An Answer has a success status. Its body may be empty and is otherwise of the media type that was wanted.
+// An Answer has a success status. Its body may be empty and is otherwise of the media
+// type that was wanted.
 type Answer struct {
 	Header http.Header
 	Body   []byte
 }
 
-// Retry says how often and how patiently to repeat after failures that pass: no connection, status 408, 429 and 5xx.
+// Retry says how often and how patiently to repeat after failures that pass: no
+// connection, status 408, 429 and 5xx.
 type Retry struct {
 	Attempts int           // in all; at least 1
 	First    time.Duration // before the second attempt; doubles from there, each with a random half taken off
@@ -73,8 +76,8 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("status %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// UnavailableError: every attempt failed in a way that may pass. Whether the server acted on one is not known; asking
-// again with the same bytes is safe.
+// UnavailableError: every attempt failed in a way that may pass. Whether the server acted
+// on one is not known; asking again with the same bytes is safe.
 type UnavailableError struct {
 	Attempts int
 	Err      error // of the last attempt
@@ -207,7 +210,8 @@ func once(ctx context.Context, d Doer, r Request) (answer *Answer, after time.Du
 	return &Answer{resp.Header, b}, after, nil
 }
 
-// refusal turns an error status into an error. The status line counts, not the status in the document.
+// refusal turns an error status into an error. The status line counts, not the status in
+// the document.
 func refusal(resp *http.Response) error {
 	plain := &StatusError{resp.StatusCode}
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -226,8 +230,8 @@ func refusal(resp *http.Response) error {
 	return p
 }
 
-// RetryAfter is the wait that an answer asks for in whole seconds, or 0 for none. The form with a date is not read: it
-// would trust the server's clock.
+// RetryAfter is the wait that an answer asks for in whole seconds, or 0 for none. The
+// form with a date is not read: it would trust the server's clock.
 func RetryAfter(h http.Header) time.Duration {
 	n, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31)
 	if err != nil {

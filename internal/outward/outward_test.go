@@ -2,7 +2,8 @@ package outward
 
 import "testing"
 
-// TestPaddingIsOutward: each bound stays on its side, by more than the error that it is for.
+// TestPaddingIsOutward: each bound stays on its side, by more than the error that it is
+// for.
 func TestPaddingIsOutward(t *testing.T) {
 	for _, x := range []float64{1e-280, 1e-9, 0.3, 1, 77, 1e6} {
 		if !(Up(x) > x*(1+1e-13) && Down(x) < x*(1-1e-13)) {

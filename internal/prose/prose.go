@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Wrap breaks text at spaces into lines of at most width runes; a longer word has a line to itself. A newline in text
-// always begins a line.
+// Wrap breaks text at spaces into lines of at most width runes; a longer word has a line
+// to itself. A newline in text always begins a line.
 func Wrap(text string, width int) []string {
 	var lines []string
 	for paragraph := range strings.SplitSeq(text, "\n") {

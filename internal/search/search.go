@@ -1,25 +1,30 @@
-// Package search finds where a cost falls to a budget, with few looks at a cost that is slow to compute.
+// Package search finds where a cost falls to a budget, with few looks at a cost that is
+// slow to compute.
 package search
 
 import "math"
 
 // Options say where and how finely to look.
 type Options struct {
-	// Guess is where to look first. It should be near; it need not be inside the bounds. Required, above 0.
+	// Guess is where to look first. It should be near; it need not be inside the bounds.
+	// Required, above 0.
 	Guess float64
 	// Low and High bound the answer. Required, 0 < Low < High.
 	Low, High float64
-	// Precision is how far above the least x the answer may lie, relative to it. Required, above 0 and below 1.
+	// Precision is how far above the least x the answer may lie, relative to it.
+	// Required, above 0 and below 1.
 	Precision float64
 	// Budget is what the cost must not exceed. Required, above 0.
 	Budget float64
 }
 
-// Least returns an x between Low and High at which the cost was seen to be within the budget, and at most Precision
-// above the least such x. The cost must fall as x grows; it may be 0 or +Inf. It is false, with High, if the cost at
-// High is above the budget. An error of cost ends the search.
+// Least returns an x between Low and High at which the cost was seen to be within the
+// budget, and at most Precision above the least such x. The cost must fall as x grows; it
+// may be 0 or +Inf. It is false, with High, if the cost at High is above the budget. An
+// error of cost ends the search.
 //
-// It works on logarithms, in which costs are nearly straight, by the Illinois variant of false position.
+// It works on logarithms, in which costs are nearly straight, by the Illinois variant of
+// false position.
 func Least(o Options, cost func(x float64) (float64, error)) (float64, bool, error) {
 	const far = 5 // beyond e^5 a cost is too far from the budget to extrapolate from
 	over := func(x float64) (float64, error) {

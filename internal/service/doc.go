@@ -4,17 +4,19 @@
 //
 // # Configuration
 //
-// [Load] reads one TOML file into a struct. A key the struct does not know is an error that names the key and its
-// line; secrets are paths to files ([Secret]), never values; relative paths count from the configuration file, so a
-// deployment is a directory that may be moved.
+// [Load] reads one TOML file into a struct. A key the struct does not know is an error
+// that names the key and its line; secrets are paths to files ([Secret]), never values;
+// relative paths count from the configuration file, so a deployment is a directory that
+// may be moved.
 //
 // # Never written
 //
-// No log line, metric or trace carries an address, a token, a report id or a share. [NewLogger] enforces what a
-// handler can: values of unknown types are withheld, and addresses and long opaque strings are cut out of messages,
-// strings and error texts. [Observe] writes one event a request, of typed attributes only: the route's pattern (never
-// the path), the class of the status, bytes and duration. Metrics labels come from sets closed at registration
-// ([Metrics]).
+// No log line, metric or trace carries an address, a token, a report id or a share.
+// [NewLogger] enforces what a handler can: values of unknown types are withheld, and
+// addresses and long opaque strings are cut out of messages, strings and error texts.
+// [Observe] writes one event a request, of typed attributes only: the route's pattern
+// (never the path), the class of the status, bytes and duration. Metrics labels come from
+// sets closed at registration ([Metrics]).
 //
 // # Life cycle
 //
@@ -25,7 +27,8 @@
 //
 // # Listeners
 //
-// The public listener ([Server]) speaks TLS, or plain HTTP where that stays on the machine: on loopback, on a unix
-// socket, or with tls_terminated_upstream. The local one ([Local]) is only ever on loopback or a unix socket and serves
-// /livez, /readyz, /statusz, /metrics and /debug/pprof.
+// The public listener ([Server]) speaks TLS, or plain HTTP where that stays on the
+// machine: on loopback, on a unix socket, or with tls_terminated_upstream. The local one
+// ([Local]) is only ever on loopback or a unix socket and serves /livez, /readyz,
+// /statusz, /metrics and /debug/pprof.
 package service

@@ -33,15 +33,16 @@ type Server struct {
 	Label       string
 	// Busy answers a request whose sender has too many under way; default a plain 429.
 	Busy http.HandlerFunc
-	// Open is a listener that is open already, at Listen.Address, and is used instead of opening one. Optional.
+	// Open is a listener that is open already, at Listen.Address, and is used instead of
+	// opening one. Optional.
 	Open net.Listener
-	// Opened, if not nil, is called with the listener's address once it is open: where port 0 was asked for, that
-	// tells which it became.
+	// Opened, if not nil, is called with the listener's address once it is open: where
+	// port 0 was asked for, that tells which it became.
 	Opened func(net.Addr)
 }
 
-// Part returns the server as a component: ready when it listens; on stop it refuses new connections and finishes the
-// requests it has.
+// Part returns the server as a component: ready when it listens; on stop it refuses new
+// connections and finishes the requests it has.
 func (s Server) Part() Part { return Part{s.Name, s.run} }
 
 func (s Server) run(ctx context.Context, ready func()) error {
@@ -145,8 +146,9 @@ type Health struct {
 // statusTimeout bounds Health.Status.
 const statusTimeout = 5 * time.Second
 
-// Local is the operator's listener of a service: /livez, /readyz, /statusz, /metrics, /debug/pprof and Extra. It is
-// only ever on loopback or a unix socket, for what it shows is not for strangers.
+// Local is the operator's listener of a service: /livez, /readyz, /statusz, /metrics,
+// /debug/pprof and Extra. It is only ever on loopback or a unix socket, for what it shows
+// is not for strangers.
 type Local struct {
 	Name    string
 	Address Address // required
@@ -202,8 +204,9 @@ func (l Local) run(ctx context.Context, ready func()) error {
 	return serve(ctx, server, guarded, false, l.Opened, ready)
 }
 
-// askedHere refuses requests that name another host than this machine: a page in the operator's browser, whose own name its
-// owner has made to mean 127.0.0.1, must not read what is for the operator (DNS rebinding).
+// askedHere refuses requests that name another host than this machine: a page in the
+// operator's browser, whose own name its owner has made to mean 127.0.0.1, must not read
+// what is for the operator (DNS rebinding).
 func askedHere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -218,7 +221,8 @@ func askedHere(next http.Handler) http.Handler {
 	})
 }
 
-// handler answers for the service until stopping ends; from then on it is alive and not ready.
+// handler answers for the service until stopping ends; from then on it is alive and not
+// ready.
 func (l Local) handler(stopping context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
@@ -258,14 +262,16 @@ func (l Local) handler(stopping context.Context) http.Handler {
 	return mux
 }
 
-// Observe wraps the handler of a service: for every request one log event and one observation in the metrics, with
-// route, status class, bytes in and out and duration, and nothing else. routes are the patterns of the handler's
-// [http.ServeMux]; others count as "other". A panic becomes status 500 and an event that names where it happened.
+// Observe wraps the handler of a service: for every request one log event and one
+// observation in the metrics, with route, status class, bytes in and out and duration,
+// and nothing else. routes are the patterns of the handler's [http.ServeMux]; others
+// count as "other". A panic becomes status 500 and an event that names where it happened.
 func Observe(next http.Handler, log *slog.Logger, m *Metrics, routes []string) http.Handler {
 	return observe(next, log, true, m, routes)
 }
 
-// Measure is Observe for handlers that write an event a request themselves: it logs panics alone.
+// Measure is Observe for handlers that write an event a request themselves: it logs
+// panics alone.
 func Measure(next http.Handler, log *slog.Logger, m *Metrics, routes []string) http.Handler {
 	return observe(next, log, false, m, routes)
 }
@@ -284,7 +290,8 @@ func observe(next http.Handler, log *slog.Logger, events bool, m *Metrics, route
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		// A copy: net/http looks at the body of its own request when it answers one that nobody has read.
+		// A copy: net/http looks at the body of its own request when it answers one that
+		// nobody has read.
 		body := &countingBody{ReadCloser: r.Body}
 		r = r.WithContext(r.Context())
 		r.Body = body
@@ -294,7 +301,8 @@ func observe(next http.Handler, log *slog.Logger, events bool, m *Metrics, route
 				if v == http.ErrAbortHandler {
 					panic(v)
 				}
-				// The value and the arguments on the stack may hold what must not be logged; the lines may not.
+				// The value and the arguments on the stack may hold what must not be
+				// logged; the lines may not.
 				log.Error("internal error: request handler panicked", slog.Any("at", callers()))
 				if rec.status == 0 {
 					rec.WriteHeader(http.StatusInternalServerError)
@@ -348,7 +356,8 @@ func (b *countingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// recorder remembers the status and the bytes of a response. Unwrap serves http.ResponseController.
+// recorder remembers the status and the bytes of a response. Unwrap serves
+// http.ResponseController.
 type recorder struct {
 	http.ResponseWriter
 	status int

@@ -112,7 +112,8 @@ func TestServerUnixSocket(t *testing.T) {
 	}
 }
 
-// TestServerDrains: a request under way at the stop gets its answer, and connections beyond the limit wait.
+// TestServerDrains: a request under way at the stop gets its answer, and connections
+// beyond the limit wait.
 func TestServerDrains(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	addr := make(chan net.Addr, 1)
@@ -274,7 +275,8 @@ func writeCertificate(t *testing.T, cert, key, name string) *x509.CertPool {
 	return pool
 }
 
-// TestObserve: one event a request, with the pattern and never the path; a panic is a 500 and not a crash.
+// TestObserve: one event a request, with the pattern and never the path; a panic is a 500
+// and not a crash.
 func TestObserve(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /tasks/{task}/reports", func(w http.ResponseWriter, r *http.Request) {
@@ -399,7 +401,8 @@ func TestLocal(t *testing.T) {
 	want("/livez", 200, "ok")
 }
 
-// TestLocalRefusesForeignNames: a browser that was led to the local listener by a name of somebody else's reads nothing.
+// TestLocalRefusesForeignNames: a browser that was led to the local listener by a name of
+// somebody else's reads nothing.
 func TestLocalRefusesForeignNames(t *testing.T) {
 	h := askedHere(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "secret") }))
 	for host, want := range map[string]int{
@@ -416,7 +419,8 @@ func TestLocalRefusesForeignNames(t *testing.T) {
 	}
 }
 
-// A server that answers without reading a body must not wait for one: net/http sees to it as long as the body is its own.
+// A server that answers without reading a body must not wait for one: net/http sees to it
+// as long as the body is its own.
 func TestObserveAnswersBeforeTheBody(t *testing.T) {
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) })
 	server := httptest.NewServer(Observe(refuse, NewLogger(io.Discard, slog.LevelInfo), NewMetrics(), nil))

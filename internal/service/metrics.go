@@ -14,8 +14,9 @@ import (
 // other is the label that values outside a closed set are counted under.
 const other = "other"
 
-// Metrics is the registry of one service. Every label comes from a set closed when the metric is registered, so
-// neither strangers nor error texts can add series. It is safe for concurrent use.
+// Metrics is the registry of one service. Every label comes from a set closed when the
+// metric is registered, so neither strangers nor error texts can add series. It is safe
+// for concurrent use.
 type Metrics struct{ registry *prometheus.Registry }
 
 // NewMetrics returns a registry that holds what Go and the process tell about themselves.
@@ -55,14 +56,15 @@ func (l Label) all() []string {
 	return append(slices.Clip(l.Values), other)
 }
 
-// A Counter only grows. Its series are made at registration, one for each combination of label values.
+// A Counter only grows. Its series are made at registration, one for each combination of
+// label values.
 type Counter struct {
 	labels []Label
 	series []prometheus.Counter // indexed like digits of a number, the last label fastest
 }
 
-// Counter registers a counter. The name follows Prometheus' custom: starling_things_total. It panics where the name
-// is taken.
+// Counter registers a counter. The name follows Prometheus' custom:
+// starling_things_total. It panics where the name is taken.
 func (m *Metrics) Counter(name, help string, labels ...Label) *Counter {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, names(labels))
 	m.registry.MustRegister(v)
@@ -71,7 +73,8 @@ func (m *Metrics) Counter(name, help string, labels ...Label) *Counter {
 	return c
 }
 
-// Add adds n, which is 0 or more, to the series of the given label values, in the order of registration.
+// Add adds n, which is 0 or more, to the series of the given label values, in the order
+// of registration.
 func (c *Counter) Add(n uint64, values ...string) { c.series[at(c.labels, values)].Add(float64(n)) }
 
 // A Histogram counts durations or sizes into buckets.
@@ -80,7 +83,8 @@ type Histogram struct {
 	series []prometheus.Observer
 }
 
-// Histogram registers a histogram with the given ascending bucket bounds, in the unit that its name ends with.
+// Histogram registers a histogram with the given ascending bucket bounds, in the unit
+// that its name ends with.
 func (m *Metrics) Histogram(name, help string, bounds []float64, labels ...Label) *Histogram {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: bounds}, names(labels))
 	m.registry.MustRegister(v)
@@ -94,7 +98,8 @@ func (h *Histogram) Observe(value float64, values ...string) {
 	h.series[at(h.labels, values)].Observe(value)
 }
 
-// Gauge registers a gauge that is read when the metrics are: read must be quick and safe for concurrent use.
+// Gauge registers a gauge that is read when the metrics are: read must be quick and safe
+// for concurrent use.
 func (m *Metrics) Gauge(name, help string, read func() float64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 }

@@ -15,9 +15,9 @@ import (
 type Part struct {
 	// Name says which it is in errors and logs.
 	Name string
-	// Run starts the component, calls ready once when it works, and returns when ctx ends, after it has drained what
-	// it holds: nil then, and the cause if it stops by itself. ctx carries no deadline for draining; Run itself
-	// bounds what may take long.
+	// Run starts the component, calls ready once when it works, and returns when ctx
+	// ends, after it has drained what it holds: nil then, and the cause if it stops by
+	// itself. ctx carries no deadline for draining; Run itself bounds what may take long.
 	Run func(ctx context.Context, ready func()) error
 }
 

@@ -20,7 +20,8 @@ type DAP struct{}
 // ErrUpload: not an upload request of one report.
 var ErrUpload = errors.New("uploads: not an upload of one report")
 
-// Route says whether path, without a slash at its start, and media type are those of an upload.
+// Route says whether path, without a slash at its start, and media type are those of an
+// upload.
 func (DAP) Route(path, media string) (string, error) {
 	if _, err := task(path); err != nil {
 		return "", err

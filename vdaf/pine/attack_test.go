@@ -14,7 +14,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/field"
 )
 
-// liar makes reports that should be refused, by the steps of an honest client with lies between.
+// liar makes reports that should be refused, by the steps of an honest client with lies
+// between.
 type liar struct {
 	v *Pine
 	r *rand.Rand
@@ -28,7 +29,8 @@ func (a *liar) sharding(nonce *[vdaf.NonceSize]byte) *sharding {
 	return a.v.newSharding(testCtx, nonce, seeds)
 }
 
-// norm writes bits that make v the true squared norm, or a claim, modulo what the bits hold; u what remains of B^2.
+// norm writes bits that make v the true squared norm, or a claim, modulo what the bits
+// hold; u what remains of B^2.
 func (a *liar) norm(s *sharding, v *big.Int) {
 	b2 := new(big.Int).SetUint64(a.v.bound)
 	u := b2.Mul(b2, b2).Sub(b2, v)
@@ -103,7 +105,8 @@ var attacks = []struct {
 		return s.finish()
 	}},
 	{"squared norm wraps around the field", func(a *liar, trial int, nonce *[vdaf.NonceSize]byte) *vdaf.Shares {
-		// A square root modulo q of a small square's residue class: an entry that is huge but squares to v <= B^2.
+		// A square root modulo q of a small square's residue class: an entry that is huge
+		// but squares to v <= B^2.
 		s := a.sharding(nonce)
 		q := modulus(a.v.f)
 		for {
@@ -168,11 +171,12 @@ var attacks = []struct {
 	}},
 }
 
-// trials is how often TestAttacks tries each attack over each field. The gate runs the 1,000 that docs/pine.md states.
+// trials is how often TestAttacks tries each attack over each field. The gate runs the
+// 1,000 that docs/pine.md states.
 var trials = flag.Int("trials", 40, "how many trials TestAttacks makes of each attack")
 
-// Each attack is refused in every trial over every field. The odds that any is accepted are below 2^-80 (docs/pine.md). Each
-// batch has an honest report too, which is accepted.
+// Each attack is refused in every trial over every field. The odds that any is accepted
+// are below 2^-80 (docs/pine.md). Each batch has an honest report too, which is accepted.
 func TestAttacks(t *testing.T) {
 	for _, f := range allFields {
 		v := small(f, 8, 2)

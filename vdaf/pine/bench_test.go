@@ -8,8 +8,9 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// BenchmarkReport is the work of each role on one report, of the smallest and of a large dimension, at the finest precision
-// of each field for norm 1 (24 bits for the larger two). The constants in fields come from it.
+// BenchmarkReport is the work of each role on one report, of the smallest and of a large
+// dimension, at the finest precision of each field for norm 1 (24 bits for the larger
+// two). The constants in fields come from it.
 func BenchmarkReport(b *testing.B) {
 	for _, f := range []struct {
 		f    Field

@@ -11,8 +11,8 @@ type Cost struct {
 	Params Params // with defaults
 	Bound  uint64 // B, the proved bound of the L2 norm in units of 2^-FracBits: the sensitivity of the sum
 
-	// Sizes in bytes. Upload is what a client sends to all: public share and input shares, without the framing of DAP and
-	// HPKE.
+	// Sizes in bytes. Upload is what a client sends to all: public share and input
+	// shares, without the framing of DAP and HPKE.
 	Sizes          vdaf.Sizes
 	Upload         int
 	PlaintextRatio float64 // Upload over 4 bytes an entry
@@ -22,28 +22,35 @@ type Cost struct {
 
 	Soundness Soundness
 
-	// MaxClients is how many clients fit the field without noise: MaxClients*Bound <= Room. Room is (q-1)/2, or the
-	// largest int64, what the absolute value of an entry of the noised sum must not exceed.
+	// MaxClients is how many clients fit the field without noise: MaxClients*Bound <=
+	// Room. Room is (q-1)/2, or the largest int64, what the absolute value of an entry of
+	// the noised sum must not exceed.
 	MaxClients, Room uint64
 
-	// Estimates in seconds of one core. Those of [Plan] are for an AMD EPYC at 2.6 GHz in plain Go, which docs/pine.md has the
-	// measurements of: orders of magnitude for others. Those of [Speed.Plan] are for the machine that was measured.
+	// Estimates in seconds of one core. Those of [Plan] are for an AMD EPYC at 2.6 GHz in
+	// plain Go, which docs/pine.md has the measurements of: orders of magnitude for
+	// others. Those of [Speed.Plan] are for the machine that was measured.
 	ClientSeconds, LeaderSeconds, HelperSeconds float64
 }
 
-// Soundness is -log2 of the odds that a report that should be refused is accepted, by part, if both aggregators are honest.
-// docs/pine.md derives it. Offline counts are per try, of which an attacker can make as many as it can hash: each evaluates
-// the joint randomness anew. Online counts are per report sent, as they depend on the verification key.
+// Soundness is -log2 of the odds that a report that should be refused is accepted, by
+// part, if both aggregators are honest. docs/pine.md derives it. Offline counts are per
+// try, of which an attacker can make as many as it can hash: each evaluates the joint
+// randomness anew. Online counts are per report sent, as they depend on the verification
+// key.
 type Soundness struct {
-	// Tests: a vector whose squared norm wraps around the field passes all wrap-around tests (offline).
+	// Tests: a vector whose squared norm wraps around the field passes all wrap-around
+	// tests (offline).
 	Tests float64
-	// Main: bits, norm range or tests claimed falsely, and all main proofs accept (offline).
+	// Main: bits, norm range or tests claimed falsely, and all main proofs accept
+	// (offline).
 	Main float64
 	// Norm: the squared norm claimed falsely, and all norm proofs accept (online).
 	Norm float64
 	// Honest: an honest report is refused because a test point is a root of unity.
 	Honest float64
-	// Hidden: an aggregator tells a share expanded by AES-128 in counter mode from a random one. 128 for TurboSHAKE128.
+	// Hidden: an aggregator tells a share expanded by AES-128 in counter mode from a
+	// random one. 128 for TurboSHAKE128.
 	Hidden float64
 }
 
@@ -72,7 +79,8 @@ func (s shape) soundness(i *fieldInfo) Soundness {
 	q := i.q
 	pn := points(ceilDiv(s.dim, s.normChunk))
 	pm := points(ceilDiv(s.bits(), s.chunk) + ceilDiv(s.tests, s.chunk))
-	// A polynomial of degree 2(p-1) other than the gadget's agrees with it at a random point that is no root of unity.
+	// A polynomial of degree 2(p-1) other than the gadget's agrees with it at a random
+	// point that is no root of unity.
 	norm := 2 * (pn - 1) / (q - pn)
 	main := 2*(pm-1)/(q-pm) + (float64(s.bits()-1)+float64(s.tests-1)+3)/q
 	out := Soundness{
@@ -94,5 +102,6 @@ type line struct{ fixed, each float64 }
 
 func (l line) at(d float64) float64 { return l.fixed + l.each*d }
 
-// timing is measured, one report at a time on one core: that of fields by BenchmarkReport at dimensions 64 and 262,144.
+// timing is measured, one report at a time on one core: that of fields by BenchmarkReport
+// at dimensions 64 and 262,144.
 type timing struct{ client, leader, helper line }

@@ -19,24 +19,27 @@ var (
 
 func errNorm(v *Pine) error { return fmt.Errorf("%w: %d units", ErrNorm, v.bound) }
 
-// Encoding says how a real vector becomes integers. The zero value rounds each entry to the nearest, ties to even (as
-// draft-chen-cfrg-vdaf-pine-02 does), and refuses what is then too long.
+// Encoding says how a real vector becomes integers. The zero value rounds each entry to
+// the nearest, ties to even (as draft-chen-cfrg-vdaf-pine-02 does), and refuses what is
+// then too long.
 type Encoding struct {
 	// Clip scales a vector that is too long down to the bound instead of refusing it.
 	//
-	// Rounding can lengthen a vector: by about d/4 units in the square. So the vector is scaled to a norm of
-	// sqrt(B^2 - d/4 - 4*B) units where it is above that, which leaves room for all but rare roundings; and the integers
-	// are scaled again, towards zero and in integer arithmetic, if they are still above B. Every finite vector encodes,
-	// and B is the sensitivity of what comes out, whatever floating point did.
+	// Rounding can lengthen a vector: by about d/4 units in the square. So the vector is
+	// scaled to a norm of sqrt(B^2 - d/4 - 4*B) units where it is above that, which
+	// leaves room for all but rare roundings; and the integers are scaled again, towards
+	// zero and in integer arithmetic, if they are still above B. Every finite vector
+	// encodes, and B is the sensitivity of what comes out, whatever floating point did.
 	Clip bool
-	// Randomized rounds each entry up with the odds of its fraction, else down, so that the expected value is the entry
-	// (to 2^-63 of a unit) and errors of many clients cancel. Rounding to nearest has less variance but a bias that
-	// clients may share.
+	// Randomized rounds each entry up with the odds of its fraction, else down, so that
+	// the expected value is the entry (to 2^-63 of a unit) and errors of many clients
+	// cancel. Rounding to nearest has less variance but a bias that clients may share.
 	Randomized bool
 }
 
-// Encode turns a vector into integers in units of 2^-FracBits, whose norm is at most [Params.Bound]. Errors are
-// [ErrDimension], [ErrNotFinite] and (without Clip) [ErrNorm]. Subnormal entries are taken; they round like others.
+// Encode turns a vector into integers in units of 2^-FracBits, whose norm is at most
+// [Params.Bound]. Errors are [ErrDimension], [ErrNotFinite] and (without Clip) [ErrNorm].
+// Subnormal entries are taken; they round like others.
 func Encode[F ~float32 | ~float64](v *Pine, x []F, o Encoding) ([]int64, error) {
 	if len(x) != v.dim {
 		return nil, fmt.Errorf("%w: %d entries, want %d", ErrDimension, len(x), v.dim)
@@ -96,8 +99,9 @@ func roundRandomly[F ~float32 | ~float64](e []int64, x []F, scale float64) {
 	}
 }
 
-// squaredNorm returns the sum of squares, in two words, and whether it is at most bound^2; if some entry alone is above
-// bound, the sum may have overflowed. bound is at most MaxBound.
+// squaredNorm returns the sum of squares, in two words, and whether it is at most
+// bound^2; if some entry alone is above bound, the sum may have overflowed. bound is at
+// most MaxBound.
 func squaredNorm(e []int64, bound uint64) (hi, lo uint64, ok bool) {
 	var over uint64
 	for _, x := range e {
@@ -120,10 +124,12 @@ func abs(x int64) uint64 {
 	return uint64((x ^ s) - s)
 }
 
-// clip scales e towards zero so that its norm is at most bound, and leaves it as it is where that is so already. Entries are
-// at most 2^51 in size. The one division is by a function of the norm.
+// clip scales e towards zero so that its norm is at most bound, and leaves it as it is
+// where that is so already. Entries are at most 2^51 in size. The one division is by a
+// function of the norm.
 //
-// With n = max(bound, ceil(norm)) each entry becomes floor(|x| * floor(bound*2^62/n) / 2^62), at most |x|*bound/norm.
+// With n = max(bound, ceil(norm)) each entry becomes floor(|x| * floor(bound*2^62/n) /
+// 2^62), at most |x|*bound/norm.
 func clip(e []int64, bound uint64) {
 	var hi, lo uint64
 	for _, x := range e {

@@ -70,8 +70,8 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// Every finite vector encodes under Clip, to a norm at most B and not much less where it was above, in its own direction;
-// what is well below the bound stays as it is.
+// Every finite vector encodes under Clip, to a norm at most B and not much less where it
+// was above, in its own direction; what is well below the bound stays as it is.
 func TestEncodeClips(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for _, p := range []Params{{Field: Field32, Dimension: 1000, FracBits: 15, Norm: 1},
@@ -122,7 +122,8 @@ func TestEncodeClips(t *testing.T) {
 	}
 }
 
-// clip on integers against big ones: the largest at most |x|*B/norm, and no more than one unit below it.
+// clip on integers against big ones: the largest at most |x|*B/norm, and no more than one
+// unit below it.
 func TestClipIntegers(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	for range 3000 {
@@ -163,8 +164,9 @@ func TestClipIntegers(t *testing.T) {
 	}
 }
 
-// Randomized rounding has the entry as its mean: n draws of a unit's fraction p have deviation sqrt(p(1-p)/n); the bound of 6
-// deviations fails one run in 5e8 for each of ten fractions.
+// Randomized rounding has the entry as its mean: n draws of a unit's fraction p have
+// deviation sqrt(p(1-p)/n); the bound of 6 deviations fails one run in 5e8 for each of
+// ten fractions.
 func TestRandomizedRoundingIsUnbiased(t *testing.T) {
 	const n = 100000
 	v := must(New(Params{Field: Field64, Dimension: n, FracBits: 0, Norm: 1e6}))

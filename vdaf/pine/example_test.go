@@ -25,7 +25,8 @@ func ExamplePlan() {
 	// soundness: tests 100 bits, main proofs 104, norm proofs 110
 }
 
-// A private sum of gradients: two clients, of which one has a gradient that is too long and is clipped.
+// A private sum of gradients: two clients, of which one has a gradient that is too long
+// and is clipped.
 func Example() {
 	v, err := pine.New(pine.Params{Field: pine.Field64, Dimension: 3, FracBits: 24, Norm: 1})
 	if err != nil {

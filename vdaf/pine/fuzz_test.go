@@ -8,8 +8,9 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// Hostile reports: any bytes give a verdict with a typed error, and never touch the good report beside them. Whatever length
-// the input has, it is also tried cut or filled up to the right one, so that decoding is passed.
+// Hostile reports: any bytes give a verdict with a typed error, and never touch the good
+// report beside them. Whatever length the input has, it is also tried cut or filled up to
+// the right one, so that decoding is passed.
 func FuzzVerifyInit(f *testing.F) {
 	var vs []*Pine
 	var good []*vdaf.Shares
@@ -48,7 +49,8 @@ func FuzzVerifyInit(f *testing.F) {
 				t.Fatalf("error is %v", err)
 			}
 		}
-		// What passes so far is refused in the end: the other aggregator's share is of another report.
+		// What passes so far is refused in the end: the other aggregator's share is of
+		// another report.
 		other := make([]byte, 3*z.VerifierShare)
 		msgs := make([]byte, 3*z.VerifierMessage)
 		v.Combine(testCtx, [][]byte{shares, other}, msgs, errs)

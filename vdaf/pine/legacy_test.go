@@ -8,11 +8,12 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/xof"
 )
 
-// The configuration of draft-chen-cfrg-vdaf-pine-01's vectors, which stand on VDAF-11: another framing, seeds of 16 bytes
-// with TurboSHAKE128, a seed of its own for each helper's proofs, and gadget polynomials sent as coefficients. It exists in
-// tests only.
+// The configuration of draft-chen-cfrg-vdaf-pine-01's vectors, which stand on VDAF-11:
+// another framing, seeds of 16 bytes with TurboSHAKE128, a seed of its own for each
+// helper's proofs, and gadget polynomials sent as coefficients. It exists in tests only.
 
-// start01 begins a stream in that framing: length of the tag in one byte, tag of version 1 without class or context.
+// start01 begins a stream in that framing: length of the tag in one byte, tag of version
+// 1 without class or context.
 func start01(x *stream, id uint32, usage uint16, _, seed []byte) {
 	tag := [8]byte{7, 1}
 	binary.BigEndian.PutUint32(tag[2:], id)
@@ -40,8 +41,9 @@ func gadget(c *flp.Circuit, proof []uint64) (poly, all []uint64, pl *field.Plan)
 	return poly, all, field.NewPlan(c.F, log)
 }
 
-// toCoefficients turns the values at all 2p-th roots of unity but the last into coefficients. The last value makes the top
-// coefficient zero: it is -w*sum_i y_i*w^i, w the root.
+// toCoefficients turns the values at all 2p-th roots of unity but the last into
+// coefficients. The last value makes the top coefficient zero: it is -w*sum_i y_i*w^i, w
+// the root.
 func toCoefficients(c *flp.Circuit, proof []uint64) {
 	f := c.F
 	poly, all, pl := gadget(c, proof)

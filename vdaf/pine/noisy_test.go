@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Draws of rounded Gaussians stand for discrete ones, whose variance is at most theirs. At 7 bits, one draw of 128 may exceed the
-// bound: of 20,000 at most 156 are expected, more than 240 have odds below 1e-9. A bound that only one in 1e4 reaches would be
+// Draws of rounded Gaussians stand for discrete ones, whose variance is at most theirs.
+// At 7 bits, one draw of 128 may exceed the bound: of 20,000 at most 156 are expected,
+// more than 240 have odds below 1e-9. A bound that only one in 1e4 reaches would be
 // useless, so some must come near it.
 func TestNoisyBound(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -64,7 +65,8 @@ func TestNoisyBoundLimits(t *testing.T) {
 	if about := math.Sqrt(0x1p48 + 0x1p46); n < about || n > 1.01*about {
 		t.Errorf("262,144 entries: %v, about %v wanted", n, about)
 	}
-	// One Gaussian: the bound is between the 2^-40 quantile, 7.1 deviations, and Chernoff's sqrt(2*40*ln 2) + B.
+	// One Gaussian: the bound is between the 2^-40 quantile, 7.1 deviations, and
+	// Chernoff's sqrt(2*40*ln 2) + B.
 	n = float64(least(0, 1, 1e6, 40))
 	if n < 7.1e6 || n > 8.2e6 {
 		t.Errorf("one entry of deviation 1e6: %v", n)
@@ -113,7 +115,8 @@ func TestNoisyOdds(t *testing.T) {
 			}
 		}
 	}
-	// One entry: the exact tail of a normal law is 2^-40 at 7.05 deviations; Chernoff's method loses some bits.
+	// One entry: the exact tail of a normal law is 2^-40 at 7.05 deviations; Chernoff's
+	// method loses some bits.
 	if p := -math.Log2(odds(0, 1, 1e6, 7050000)); p > 39 || p < 31 {
 		t.Errorf("2^-%v at 7.05 deviations", p)
 	}

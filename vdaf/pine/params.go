@@ -17,17 +17,20 @@ const (
 	MaxFracBits  = 49
 	// MaxBound is the largest integer bound B; a float64 has no more bits to spare.
 	MaxBound = 1<<50 - 1
-	// Tests is the number of wrap-around tests, all of which must pass (r = tau = 100 of the draft).
+	// Tests is the number of wrap-around tests, all of which must pass (r = tau = 100 of
+	// the draft).
 	Tests = 100
 )
 
-// alpha is the draft's: an honest test fails with odds of at most 2*exp(-alpha^2), below 2^-108.
+// alpha is the draft's: an honest test fails with odds of at most 2*exp(-alpha^2), below
+// 2^-108.
 const alpha = 8.7
 
 // ErrParameter: parameters outside their bounds, or too large for their field.
 var ErrParameter = errors.New("pine: parameter out of bounds")
 
-// Field is one of the four prime fields, named by its bits. Reports grow with it, and so does precision.
+// Field is one of the four prime fields, named by its bits. Reports grow with it, and so
+// does precision.
 type Field int
 
 const (
@@ -70,14 +73,15 @@ type Params struct {
 	Dimension int // entries of a vector, 1 to MaxDimension
 	// FracBits is f: entries are rounded to multiples of 2^-f. 0 to MaxFracBits.
 	FracBits int
-	// Norm is the L2 bound C that clients are held to, in units of the entries. The proved bound is C rounded down to a
-	// multiple of 2^-f.
+	// Norm is the L2 bound C that clients are held to, in units of the entries. The
+	// proved bound is C rounded down to a multiple of 2^-f.
 	Norm float64
 	// Shares is the number of aggregators, 2 to 255. Default 2.
 	Shares int
 }
 
-// Bound returns B, the proved bound of the L2 norm of the integer vector: floor(Norm * 2^FracBits).
+// Bound returns B, the proved bound of the L2 norm of the integer vector: floor(Norm *
+// 2^FracBits).
 func (p Params) Bound() uint64 { return uint64(math.Ldexp(p.Norm, p.FracBits)) }
 
 // withDefaults fills what is left out.
@@ -88,8 +92,8 @@ func (p Params) withDefaults() Params {
 	return p
 }
 
-// Validate reports whether the parameters are within their bounds and the proof sound in their field. Errors are
-// [ErrParameter].
+// Validate reports whether the parameters are within their bounds and the proof sound in
+// their field. Errors are [ErrParameter].
 func (p Params) Validate() error {
 	p = p.withDefaults()
 	if fields[p.Field] == nil {
@@ -111,8 +115,9 @@ func (p Params) Validate() error {
 	return checkField(fields[p.Field].q, p.Bound(), Tests)
 }
 
-// checkField holds the conditions of the proof on the size of the field (draft-chen-cfrg-vdaf-pine-02, flp_pine.py): the range
-// check of the norm needs q > 3*B^2 + 2, and the tests q >= max(W^2/4000, 2600*W, 2*r).
+// checkField holds the conditions of the proof on the size of the field
+// (draft-chen-cfrg-vdaf-pine-02, flp_pine.py): the range check of the norm needs q >
+// 3*B^2 + 2, and the tests q >= max(W^2/4000, 2600*W, 2*r).
 func checkField(q float64, bound uint64, tests int) error {
 	b, w := float64(bound), float64(testRange(bound))
 	if 3*b*b+2 >= q || w*w > 4000*q || 2600*w > q || 2*float64(tests) > q {

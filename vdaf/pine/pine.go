@@ -67,8 +67,9 @@ func newPine(f field.Field, id uint32, aes bool, shares int, s shape, prof *prof
 	return v
 }
 
-// pieceSize is the number of bytes of an element that one pass of the tests takes, few enough that sums of MaxDimension
-// pieces fit an int64: elements of 5 bytes in one, longer ones by 4.
+// pieceSize is the number of bytes of an element that one pass of the tests takes, few
+// enough that sums of MaxDimension pieces fit an int64: elements of 5 bytes in one,
+// longer ones by 4.
 func pieceSize(f field.Field) int {
 	if f.Size() <= 5 {
 		return f.Size()
@@ -76,7 +77,8 @@ func pieceSize(f field.Field) int {
 	return 4
 }
 
-// normLens and mainLens are the proof and verifier lengths of one proof of each circuit, in elements.
+// normLens and mainLens are the proof and verifier lengths of one proof of each circuit,
+// in elements.
 func (s shape) normLens() (proof, verifier int) {
 	return flp.ProofLen(s.normChunk, ceilDiv(s.dim, s.normChunk)), 2 + s.normChunk
 }
@@ -130,8 +132,9 @@ func (v *Pine) ReadAggShare(b []byte) (*vdaf.AggShare, error) {
 	return vdaf.ReadAggShare(v.f, v.dim, b)
 }
 
-// Unshard implements [vdaf.VDAF]: the sum of the integer vectors, in units of 2^-FracBits. It is right if no entry of the sum
-// leaves half the field: as long as clients and noise are within [Cost].MaxClients and [Cost].Room.
+// Unshard implements [vdaf.VDAF]: the sum of the integer vectors, in units of
+// 2^-FracBits. It is right if no entry of the sum leaves half the field: as long as
+// clients and noise are within [Cost].MaxClients and [Cost].Room.
 func (v *Pine) Unshard(shares []*vdaf.AggShare) ([]int64, error) {
 	if len(shares) != v.shares {
 		return nil, fmt.Errorf("%w: %d aggregate shares, want %d", vdaf.ErrMismatch, len(shares), v.shares)
@@ -139,7 +142,8 @@ func (v *Pine) Unshard(shares []*vdaf.AggShare) ([]int64, error) {
 	return vdaf.UnshardInt64(v.f, v.dim, shares)
 }
 
-// Reals turns a sum in units of 2^-FracBits, as Unshard returns it, into units of the entries.
+// Reals turns a sum in units of 2^-FracBits, as Unshard returns it, into units of the
+// entries.
 func (v *Pine) Reals(sum []int64) []float64 {
 	out := make([]float64, len(sum))
 	for i, x := range sum {
@@ -185,14 +189,16 @@ func (v *Pine) queryRand(ctx []byte, key *[vdaf.VerifyKeySize]byte, nonce *[vdaf
 	x.expand(v.f, dst)
 }
 
-// jointRand expands the seed that all parts of the second kind make: three elements for each main proof.
+// jointRand expands the seed that all parts of the second kind make: three elements for
+// each main proof.
 func (v *Pine) jointRand(ctx, seed []byte, dst []uint64) {
 	x := v.start(usageJointRand, ctx, seed)
 	x.absorbByte(byte(v.proofs))
 	x.expand(v.f, dst)
 }
 
-// part hashes one aggregator's measurement share, or the head of it, to part (of the length of a seed).
+// part hashes one aggregator's measurement share, or the head of it, to part (of the
+// length of a seed).
 func (v *Pine) part(usage uint16, ctx []byte, agg int, blind []byte, nonce *[vdaf.NonceSize]byte, meas []uint64, enc,
 	part []byte) {
 	x := v.start(usage, ctx, blind)

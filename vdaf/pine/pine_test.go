@@ -25,7 +25,8 @@ func must[V any](v V, err error) V {
 	return v
 }
 
-// small is a short instance over each field, at the finest precision for norm 1 that fits it or 24 bits.
+// small is a short instance over each field, at the finest precision for norm 1 that fits
+// it or 24 bits.
 func small(f Field, dim, shares int) *Pine {
 	frac := map[Field]int{Field32: 15, Field40: 19, Field64: 31, Field128: 24}[f]
 	return must(New(Params{Field: f, Dimension: dim, FracBits: frac, Norm: 1, Shares: shares}))
@@ -136,7 +137,8 @@ func TestRoundTrip(t *testing.T) {
 
 var errOther = errors.New("refused before")
 
-// One bad report of each kind among good ones: it alone is refused, with the right error, and the result is of the rest.
+// One bad report of each kind among good ones: it alone is refused, with the right error,
+// and the result is of the rest.
 func TestBatchIsolation(t *testing.T) {
 	const n, dim = 4, 20
 	for _, f := range allFields {
@@ -258,7 +260,8 @@ func TestAccumulateMasksAndBuckets(t *testing.T) {
 	}
 }
 
-// A state is used again after batches of other sizes and of bad reports: nothing of them stays.
+// A state is used again after batches of other sizes and of bad reports: nothing of them
+// stays.
 func TestStateReused(t *testing.T) {
 	v := small(Field32, 70, 2)
 	b := newBatch(v, 3)
@@ -351,7 +354,8 @@ func TestShortest(t *testing.T) {
 	}
 }
 
-// What each field's upload must not exceed, in multiples of 4 bytes an entry (issue VECTORS).
+// What each field's upload must not exceed, in multiples of 4 bytes an entry (issue
+// VECTORS).
 func TestPlanSizes(t *testing.T) {
 	for _, c := range []struct {
 		f         Field
@@ -401,7 +405,8 @@ func TestPlanSoundness(t *testing.T) {
 	}
 }
 
-// Sums of the most clients that Plan allows, all at the bound, stay within half the field; Plan's Room is that half.
+// Sums of the most clients that Plan allows, all at the bound, stay within half the
+// field; Plan's Room is that half.
 func TestRoom(t *testing.T) {
 	for _, f := range allFields {
 		v := small(f, 1, 2)
@@ -418,7 +423,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// The tests take their rows in passes where the codes would need too much memory: the results do not depend on that.
+// The tests take their rows in passes where the codes would need too much memory: the
+// results do not depend on that.
 func TestTesterPasses(t *testing.T) {
 	for _, f := range allFields {
 		v := small(f, 100, 2)
@@ -460,7 +466,8 @@ func TestTesterPasses(t *testing.T) {
 	}
 }
 
-// What a batch allocates after warm-up does not grow with the dimension: only streams allocate.
+// What a batch allocates after warm-up does not grow with the dimension: only streams
+// allocate.
 func TestAllocationsDoNotGrow(t *testing.T) {
 	for _, f := range allFields {
 		var got [2][2]float64

@@ -13,8 +13,9 @@ import (
 	"github.com/starling-agg/starling/vdaf/vdaftest"
 )
 
-// pinned are hashes of all that passes between the parties for one report under this profile. No one else speaks it, so a
-// change here is a change of the wire and needs new codepoints.
+// pinned are hashes of all that passes between the parties for one report under this
+// profile. No one else speaks it, so a change here is a change of the wire and needs new
+// codepoints.
 var pinned = map[Field]string{
 	Field32:  "5e14f63ddf147fec51caabbd06c8e646d181d4230c013f99d0062fc111471d81",
 	Field40:  "4dbd5cb7903cbc7ec99c82d05d71cc66d2bbdbf37a72ee4d0b54cce7c526bc18",

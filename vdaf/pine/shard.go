@@ -11,7 +11,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/field"
 )
 
-// errTests: an honest vector did not pass the tests, the odds of which are below 2^-100; other randomness mends it.
+// errTests: an honest vector did not pass the tests, the odds of which are below 2^-100;
+// other randomness mends it.
 var errTests = errors.New("pine: internal error: wrap-around tests failed")
 
 var errContext = errors.New("pine: context of more than 65527 bytes")
@@ -24,7 +25,8 @@ func (v *Pine) randSize() int {
 	return (v.sizes.HelperInput/v.prof.seed*(v.shares-1) + 3) * v.prof.seed
 }
 
-// Shard implements [vdaf.Client]: Encode without clipping, rounded to nearest, then ShardIntegers.
+// Shard implements [vdaf.Client]: Encode without clipping, rounded to nearest, then
+// ShardIntegers.
 func (v *Pine) Shard(ctx []byte, m []float64, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	e, err := Encode(v, m, Encoding{})
 	if err != nil {
@@ -43,8 +45,9 @@ func (v *Pine) ShardDerandomized(ctx []byte, m []float64, nonce *[vdaf.NonceSize
 	return v.shard(ctx, e, nonce, r)
 }
 
-// ShardIntegers shards a vector in units of 2^-FracBits, as [Encode] makes it, noise of the device's own included. It
-// returns [ErrDimension] for another length and [ErrNorm] for a squared norm above [Params.Bound] squared.
+// ShardIntegers shards a vector in units of 2^-FracBits, as [Encode] makes it, noise of
+// the device's own included. It returns [ErrDimension] for another length and [ErrNorm]
+// for a squared norm above [Params.Bound] squared.
 func (v *Pine) ShardIntegers(ctx []byte, e []int64, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	for range 3 {
 		b := make([]byte, v.randSize())
@@ -86,7 +89,8 @@ func (v *Pine) shard(ctx []byte, e []int64, nonce *[vdaf.NonceSize]byte, r deran
 	return s.finish(), nil
 }
 
-// sharding is one report in the making. Its steps are apart so that tests can lie between them.
+// sharding is one report in the making. Its steps are apart so that tests can lie between
+// them.
 type sharding struct {
 	v     *Pine
 	ctx   []byte
@@ -99,7 +103,8 @@ type sharding struct {
 	parts   [2][]byte
 }
 
-// newSharding takes the seeds in their order: those of each helper, the leader's two blinds, the prover's.
+// newSharding takes the seeds in their order: those of each helper, the leader's two
+// blinds, the prover's.
 func (v *Pine) newSharding(ctx []byte, nonce *[vdaf.NonceSize]byte, seeds []byte) *sharding {
 	s := &sharding{v: v, ctx: ctx, nonce: nonce, meas: make([]uint64, (v.measLen+v.tests)*v.f.Limbs())}
 	next := func(n int) []byte {
@@ -132,8 +137,8 @@ func (s *sharding) putBits(at int, hi, lo uint64, n int) {
 	}
 }
 
-// split computes the parts of one kind of joint randomness over the first n elements, and returns the leader's share of
-// them and its encoding.
+// split computes the parts of one kind of joint randomness over the first n elements, and
+// returns the leader's share of them and its encoding.
 func (s *sharding) split(kind int, usage uint16, n int) (leader []uint64, enc []byte) {
 	v, f, l := s.v, s.v.f, s.v.f.Limbs()
 	leader = append([]uint64(nil), s.meas[:n*l]...)
@@ -153,7 +158,8 @@ func (s *sharding) split(kind int, usage uint16, n int) (leader []uint64, enc []
 	return leader, enc
 }
 
-// blind is one of the two blinds at the end of an input share: 0 for tests, 1 for the proofs.
+// blind is one of the two blinds at the end of an input share: 0 for tests, 1 for the
+// proofs.
 func (v *Pine) blind(input []byte, kind int) []byte {
 	return input[len(input)-(2-kind)*v.prof.seed:][:v.prof.seed]
 }
@@ -167,8 +173,8 @@ func (s *sharding) test() {
 	newTester(v).run(s.ctx, seed, s.meas, s.meas[v.measLen*v.f.Limbs():])
 }
 
-// putTests writes the bits of each test, and reports whether enough passed. The results of tests that are out of range are
-// written as zero.
+// putTests writes the bits of each test, and reports whether enough passed. The results
+// of tests that are out of range are written as zero.
 func (s *sharding) putTests() bool {
 	v, f := s.v, s.v.f
 	n, w := v.testBits(), testRange(v.bound)

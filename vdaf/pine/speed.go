@@ -12,15 +12,16 @@ import (
 // A Speed is what reports cost on one machine. It is immutable.
 type Speed struct{ by map[Field]timing }
 
-// speedDims are the dimensions that Calibrate measures; costs are taken to lie on the line through both. Vectors that fit no cache
-// take somewhat more.
+// speedDims are the dimensions that Calibrate measures; costs are taken to lie on the
+// line through both. Vectors that fit no cache take somewhat more.
 var speedDims = [2]int{64, 8192}
 
 // repeats is how many reports of a kind are measured.
 const repeats = 5
 
-// Calibrate measures reports of two lengths over each field, each five times of which the shortest counts, in less than half a
-// second. clock is a stopwatch: other work that holds up all five shows.
+// Calibrate measures reports of two lengths over each field, each five times of which the
+// shortest counts, in less than half a second. clock is a stopwatch: other work that
+// holds up all five shows.
 func Calibrate(clock func() time.Duration) (*Speed, error) {
 	s := &Speed{by: map[Field]timing{}}
 	for f := range fields {

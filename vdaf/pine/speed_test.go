@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// By a clock that moves a second at each look every role takes a second whatever the length; by one that stands still, nothing.
+// By a clock that moves a second at each look every role takes a second whatever the
+// length; by one that stands still, nothing.
 func TestCalibrate(t *testing.T) {
 	now := time.Duration(0)
 	s, err := Calibrate(func() time.Duration { now += time.Second; return now })
@@ -30,12 +31,13 @@ func TestCalibrate(t *testing.T) {
 	}
 }
 
-// By a clock of its own each report takes 2 seconds and a millisecond an entry: the lines through what is measured say so for
-// other lengths.
+// By a clock of its own each report takes 2 seconds and a millisecond an entry: the lines
+// through what is measured say so for other lengths.
 func TestCalibrateLine(t *testing.T) {
 	looks, now := 0, time.Duration(0)
 	s, err := Calibrate(func() time.Duration {
-		// A report is four looks; five of a length follow another, then as many of the next.
+		// A report is four looks; five of a length follow another, then as many of the
+		// next.
 		dim := speedDims[looks/(4*repeats)%2]
 		if looks%4 != 0 {
 			now += 2*time.Second + time.Duration(dim)*time.Millisecond

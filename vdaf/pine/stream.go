@@ -30,7 +30,8 @@ type stream struct {
 	hmac  xof.HMAC
 }
 
-// start18 begins a stream in the framing of VDAF-18 section 6.2.3: version, class 0, algorithm, usage.
+// start18 begins a stream in the framing of VDAF-18 section 6.2.3: version, class 0,
+// algorithm, usage.
 func start18(x *stream, id uint32, usage uint16, ctx, seed []byte) {
 	var tag [8]byte
 	tag[0] = vdaf.Version
@@ -59,8 +60,8 @@ func (x *stream) absorb(b []byte) {
 	}
 }
 
-// absorbVec adds a vector, given as elements and as their encoding. Only fields whose words are their encoding are used
-// with TurboSHAKE.
+// absorbVec adds a vector, given as elements and as their encoding. Only fields whose
+// words are their encoding are used with TurboSHAKE.
 func (x *stream) absorbVec(v []uint64, enc []byte) {
 	if x.aes {
 		x.hmac.Absorb(enc)
@@ -85,14 +86,16 @@ func (x *stream) expand(f field.Field, dst []uint64) {
 	}
 }
 
-// profile is how the XOF is framed and how shares are laid out. This module's products have one profile; tests have the one
-// of the published vectors too.
+// profile is how the XOF is framed and how shares are laid out. This module's products
+// have one profile; tests have the one of the published vectors too.
 type profile struct {
 	seed  int // bytes in a seed and in a verification key
 	start func(x *stream, id uint32, usage uint16, ctx, seed []byte)
-	// splitSeeds gives a helper two seeds, one for its measurement share and one for its proofs.
+	// splitSeeds gives a helper two seeds, one for its measurement share and one for its
+	// proofs.
 	splitSeeds bool
-	// If not nil, toWire turns a proof into what is sent, and fromWire a share of that into a share of the proof.
+	// If not nil, toWire turns a proof into what is sent, and fromWire a share of that
+	// into a share of the proof.
 	toWire, fromWire func(c *flp.Circuit, proof []uint64)
 }
 

@@ -4,10 +4,12 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/field"
 )
 
-// maxCodes bounds the memory for coefficients; rows that do not fit are tested in another pass.
+// maxCodes bounds the memory for coefficients; rows that do not fit are tested in another
+// pass.
 const maxCodes = 16 << 20
 
-// tester runs the wrap-around tests on one vector of elements: a measurement, or a share of it. It is scratch.
+// tester runs the wrap-around tests on one vector of elements: a measurement, or a share
+// of it. It is scratch.
 type tester struct {
 	v      *Pine
 	stride int // bytes from row to row
@@ -29,7 +31,8 @@ func newTester(v *Pine) *tester {
 	return t
 }
 
-// run writes the result of each test, an element, to dst. The seed is that of the tests' randomness.
+// run writes the result of each test, an element, to dst. The seed is that of the tests'
+// randomness.
 func (t *tester) run(ctx, seed []byte, vec, dst []uint64) {
 	v, f := t.v, t.v.f
 	x := v.start(usageTestRand, ctx, seed)

@@ -66,7 +66,8 @@ func legacy(name string, x *vector) (*Pine, error) {
 	return v, nil
 }
 
-// replay runs a vector, each report apart and all in one batch, and compares every byte. It returns the first difference.
+// replay runs a vector, each report apart and all in one batch, and compares every byte.
+// It returns the first difference.
 func replay(v *Pine, x *vector) error {
 	size := v.Sizes()
 	var key [vdaf.VerifyKeySize]byte
@@ -183,8 +184,9 @@ func officialVectors(t *testing.T) []string {
 	return paths
 }
 
-// TestVectorOfficial runs the 32 published vectors of draft 01 (the last), which are not part of this repository, through the
-// legacy configuration, on every implementation of the kernels.
+// TestVectorOfficial runs the 32 published vectors of draft 01 (the last), which are not
+// part of this repository, through the legacy configuration, on every implementation of
+// the kernels.
 func TestVectorOfficial(t *testing.T) {
 	paths := officialVectors(t)
 	var names []string

@@ -9,7 +9,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/xof"
 )
 
-// state implements [vdaf.State]. The slices of one report are scratch; those of the batch grow as they are needed.
+// state implements [vdaf.State]. The slices of one report are scratch; those of the batch
+// grow as they are needed.
 type state struct {
 	v   *Pine
 	cap int
@@ -119,7 +120,8 @@ func (v *Pine) verifyInit(s *state, i int, key *[vdaf.VerifyKeySize]byte, ctx []
 	return nil
 }
 
-// open decodes or expands an input share into s.meas and s.proofs, and returns the measurement share and its encoding.
+// open decodes or expands an input share into s.meas and s.proofs, and returns the
+// measurement share and its encoding.
 func (v *Pine) open(s *state, ctx []byte, agg int, input []byte) (meas []uint64, enc []byte, err error) {
 	f := v.f
 	meas = s.meas[:v.measLen*f.Limbs()]
@@ -142,7 +144,8 @@ func (v *Pine) open(s *state, ctx []byte, agg int, input []byte) (meas []uint64,
 	return meas, s.enc, nil
 }
 
-// query writes the verifier shares of all proofs in s, and reports false where a test point is a root of unity.
+// query writes the verifier shares of all proofs in s, and reports false where a test
+// point is a root of unity.
 func (v *Pine) query(s *state) bool {
 	l := v.f.Limbs()
 	proofs, rand, out, joint := s.proofs, s.queryRand, s.verifier, s.jointRand

@@ -39,7 +39,8 @@ func BenchmarkShard(b *testing.B) {
 	}
 }
 
-// BenchmarkVerifyInit verifies batches of 64 on one core; ns/report is the figure to compare.
+// BenchmarkVerifyInit verifies batches of 64 on one core; ns/report is the figure to
+// compare.
 func BenchmarkVerifyInit(b *testing.B) {
 	const n = 64
 	for _, f := range benchmarks() {

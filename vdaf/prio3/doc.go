@@ -2,8 +2,9 @@
 // and multi-hot counts of measurements that no aggregator sees, each proved valid without
 // being shown. Any number of aggregators from 2 to 255, one round.
 //
-// Each type is made by its own constructor, which refuses parameters outside the bounds below with [ErrParameter]; so
-// parameters may come from a stranger. An instance is immutable and safe for concurrent use.
+// Each type is made by its own constructor, which refuses parameters outside the bounds
+// below with [ErrParameter]; so parameters may come from a stranger. An instance is
+// immutable and safe for concurrent use.
 //
 //	[Count]           one bit
 //	[Sum]             an integer of 0..max
@@ -15,8 +16,9 @@
 //
 // # Memory and speed
 //
-// A [vdaf.State] is reused from batch to batch. VerifyInit, Combine, Check and Accumulate then allocate nothing for good
-// reports; an error allocates. Verification takes time linear in the measurement (package vdaf/internal/flp says how).
+// A [vdaf.State] is reused from batch to batch. VerifyInit, Combine, Check and Accumulate
+// then allocate nothing for good reports; an error allocates. Verification takes time
+// linear in the measurement (package vdaf/internal/flp says how).
 //
 // # Timing
 //

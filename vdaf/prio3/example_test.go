@@ -38,7 +38,8 @@ func Example() {
 		}
 	}
 
-	// The aggregators verify the batch. Only verifier shares and messages pass between them.
+	// The aggregators verify the batch. Only verifier shares and messages pass between
+	// them.
 	errs := make([]error, n)
 	states := make([]vdaf.State, 2)
 	verifiers := make([][]byte, 2)

@@ -27,7 +27,8 @@ func seeds(f *testing.F, add func(x *vdaftest.Vector, r *vdaftest.Report)) {
 	}
 }
 
-// fuzzed are small instances of every shape: no joint randomness, one proof, several, a linear equation.
+// fuzzed are small instances of every shape: no joint randomness, one proof, several, a
+// linear equation.
 func fuzzed() []vdaf.VDAF {
 	var vs []vdaf.VDAF
 	for _, f := range fixtures(2) {
@@ -37,8 +38,9 @@ func fuzzed() []vdaf.VDAF {
 		must(NewL2Vec(2, 3, 16)), must(NewL2Vec(2, 2, 64)))
 }
 
-// Hostile reports: any bytes give a verdict with a typed error, and never touch the good report beside them. Whatever
-// length the input has, it is also tried cut or filled up to the right one, so that decoding is passed.
+// Hostile reports: any bytes give a verdict with a typed error, and never touch the good
+// report beside them. Whatever length the input has, it is also tried cut or filled up to
+// the right one, so that decoding is passed.
 func FuzzVerifyInit(f *testing.F) {
 	seeds(f, func(x *vdaftest.Vector, r *vdaftest.Report) {
 		for agg, in := range r.InputShares[:2] {

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/xof"
 )
 
-// Codepoints (VDAF-18 section 10). SumVecWithMultiproof has none of its own and uses the end of the private range, as
-// the specification's test vectors do.
+// Codepoints (VDAF-18 section 10). SumVecWithMultiproof has none of its own and uses the
+// end of the private range, as the specification's test vectors do.
 const (
 	IDCount            = 0x00000001
 	IDSum              = 0x00000002
@@ -24,15 +24,17 @@ const (
 	IDMultiproof       = 0xFFFFFFFF
 )
 
-// Bounds on parameters, which bound what a constructor, a State (per report) or Shard allocates.
+// Bounds on parameters, which bound what a constructor, a State (per report) or Shard
+// allocates.
 const (
 	MaxShares = 255
 	MinProofs = 3 // of a type with joint randomness over Field64
 	MaxProofs = 255
-	// MaxElements is the longest encoded measurement, in field elements: at most 64 MiB of input share.
+	// MaxElements is the longest encoded measurement, in field elements: at most 64 MiB
+	// of input share.
 	MaxElements = 1 << 22
-	// MaxProofElements is the length of all proofs of a report together. At the best chunk length the longest
-	// measurement needs a thirtieth of it.
+	// MaxProofElements is the length of all proofs of a report together. At the best
+	// chunk length the longest measurement needs a thirtieth of it.
 	MaxProofElements = 1 << 18
 )
 
@@ -60,7 +62,8 @@ type core struct {
 	proofs int
 	c      *flp.Circuit
 	outLen int
-	// bits > 0: an output element is the weighted sum of bits elements; otherwise it is one of the first outLen.
+	// bits > 0: an output element is the weighted sum of bits elements; otherwise it is
+	// one of the first outLen.
 	bits    int
 	weights []uint64 // bits weights
 
@@ -69,7 +72,8 @@ type core struct {
 	sizes vdaf.Sizes
 }
 
-// newCore fills what follows from the circuit. weights, if any, make one output element of as many elements.
+// newCore fills what follows from the circuit. weights, if any, make one output element
+// of as many elements.
 func newCore(id uint32, shares, proofs int, c *flp.Circuit, outLen int, weights []uint64) core {
 	v := core{id: id, shares: shares, proofs: proofs, c: c, outLen: outLen, bits: len(weights)}
 	f := c.F
@@ -120,7 +124,8 @@ func (v *core) ReadAggShare(b []byte) (*vdaf.AggShare, error) {
 	return vdaf.ReadAggShare(v.c.F, v.outLen, b)
 }
 
-// Unshard implements [vdaf.VDAF]. (VDAF-18 section 7.2.5; the results of all types are the elements themselves.)
+// Unshard implements [vdaf.VDAF]. (VDAF-18 section 7.2.5; the results of all types are
+// the elements themselves.)
 func (v *core) Unshard(shares []*vdaf.AggShare) ([]int64, error) {
 	if len(shares) != v.shares {
 		return nil, fmt.Errorf("%w: %d aggregate shares, want %d", vdaf.ErrMismatch, len(shares), v.shares)
@@ -154,7 +159,8 @@ func (v *core) expandProofs(ctx []byte, agg int, seed []byte, dst []uint64) {
 	x.Expand(v.c.F, dst)
 }
 
-// expandAll expands a seed that only the number of proofs is bound to: prove and joint randomness.
+// expandAll expands a seed that only the number of proofs is bound to: prove and joint
+// randomness.
 func (v *core) expandAll(usage uint16, ctx, seed []byte, dst []uint64) {
 	var x xof.XOF
 	v.start(&x, usage, ctx, seed)

@@ -26,7 +26,8 @@ func libprio(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestInteropTheirs: what libprio-rs shards now, with randomness of its own, verifies here to its own bytes.
+// TestInteropTheirs: what libprio-rs shards now, with randomness of its own, verifies
+// here to its own bytes.
 func TestInteropTheirs(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := libprio(t, "write", dir); err != nil {
@@ -41,8 +42,8 @@ func TestInteropTheirs(t *testing.T) {
 	}
 }
 
-// TestInteropOurs: libprio-rs verifies and sums the same measurements when they are sharded here, and refuses them when
-// one byte of a share has changed.
+// TestInteropOurs: libprio-rs verifies and sums the same measurements when they are
+// sharded here, and refuses them when one byte of a share has changed.
 func TestInteropOurs(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join("testdata", "*.json"))
 	if err != nil {
@@ -81,8 +82,8 @@ func TestInteropOurs(t *testing.T) {
 	}
 }
 
-// resharded returns the file at path, which says x, with fresh nonces and shares made here. Spoiled shares differ in the
-// first bit of the leader's.
+// resharded returns the file at path, which says x, with fresh nonces and shares made
+// here. Spoiled shares differ in the first bit of the leader's.
 func resharded(path string, x *vdaftest.Vector, spoil bool) ([]byte, error) {
 	v, shard, err := instance(filepath.Base(path), x)
 	if err != nil {

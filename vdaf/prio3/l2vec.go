@@ -16,14 +16,18 @@ const MaxL2Elements = 1 << 23
 // l2Proofs is the number of proofs over Field64, for the reason of NewSumVecWithMultiproof.
 const l2Proofs = 3
 
-// L2Vec is the sum of real vectors of L2 norm below 1 in the encoding of paper 003 (dpsa4fl, section 4): entries are fixed-point
-// numbers of 16, 32 or 64 bits, each bit a field element; the client proves the bits and the range of the squared norm,
-// which the circuit computes over the integers. Libraries called it FixedPointBoundedL2VecSum before they dropped it. It
-// serves for comparison and for short vectors: package pine does the same in a fraction of the bytes.
+// L2Vec is the sum of real vectors of L2 norm below 1 in the encoding of paper 003
+// (dpsa4fl, section 4): entries are fixed-point numbers of 16, 32 or 64 bits, each bit a
+// field element; the client proves the bits and the range of the squared norm, which the
+// circuit computes over the integers. Libraries called it FixedPointBoundedL2VecSum
+// before they dropped it. It serves for comparison and for short vectors: package pine
+// does the same in a fraction of the bytes.
 //
-// Differences from the paper: entries are in two's complement instead of shifted by 2^(width-1), so that a result needs no
-// count of reports; entries of 16 bits are over Field64 with three proofs, the halving that the paper proposes; entries of 64
-// bits are squared in halves, so that the sum of squares cannot wrap around Field128, which three entries would do.
+// Differences from the paper: entries are in two's complement instead of shifted by
+// 2^(width-1), so that a result needs no count of reports; entries of 16 bits are over
+// Field64 with three proofs, the halving that the paper proposes; entries of 64 bits are
+// squared in halves, so that the sum of squares cannot wrap around Field128, which three
+// entries would do.
 //
 // Results are in units of 2^(1-width); [L2Vec.Reals] divides.
 type L2Vec struct {
@@ -31,8 +35,9 @@ type L2Vec struct {
 	width int
 }
 
-// NewL2Vec returns an L2Vec of vectors of length entries of 16, 32 or 64 bits. Measurements have at most [MaxL2Elements]
-// elements; the chunk length follows. Errors are [ErrParameter].
+// NewL2Vec returns an L2Vec of vectors of length entries of 16, 32 or 64 bits.
+// Measurements have at most [MaxL2Elements] elements; the chunk length follows. Errors
+// are [ErrParameter].
 func NewL2Vec(shares, length, width int) (*L2Vec, error) {
 	if err := checkShares(shares); err != nil {
 		return nil, err
@@ -76,8 +81,9 @@ func (v *L2Vec) Reals(sum []int64) []float64 {
 	return out
 }
 
-// Shard implements [vdaf.Client]. Entries are rounded towards zero to multiples of 2^(1-width), which never lengthens a
-// vector. [vdaf.ErrMeasurement] is for another length, an entry that is not finite, and a norm (after rounding) of 1 or more.
+// Shard implements [vdaf.Client]. Entries are rounded towards zero to multiples of
+// 2^(1-width), which never lengthens a vector. [vdaf.ErrMeasurement] is for another
+// length, an entry that is not finite, and a norm (after rounding) of 1 or more.
 func (v *L2Vec) Shard(ctx []byte, m []float64, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	return v.ShardDerandomized(ctx, m, nonce, v.fresh())
 }

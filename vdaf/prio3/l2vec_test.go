@@ -101,7 +101,8 @@ func TestL2VecRefuses(t *testing.T) {
 	}
 }
 
-// A client whose bits say one thing and whose norm another, or whose norm is 1 % over, is refused in 100 of 100 trials.
+// A client whose bits say one thing and whose norm another, or whose norm is 1 % over, is
+// refused in 100 of 100 trials.
 func TestL2VecAttacks(t *testing.T) {
 	for _, width := range []int{16, 32, 64} {
 		v := must(NewL2Vec(2, 5, width))
@@ -153,8 +154,8 @@ func TestL2VecSizes(t *testing.T) {
 	}
 }
 
-// l2Pinned are hashes of all that passes between the parties for one report: no one else speaks these codepoints, so a change is
-// one of the wire and needs new ones.
+// l2Pinned are hashes of all that passes between the parties for one report: no one else
+// speaks these codepoints, so a change is one of the wire and needs new ones.
 var l2Pinned = map[int]string{
 	16: "103e97ba52bbdf22ba536721f17ad8a14d0d7af00c5922e1a51adfdfc68e9dba",
 	32: "24c9c068d74ff0d52fa431f0982708c27104c7488f47a87abcfed9897635aa83",

@@ -101,7 +101,8 @@ func fixtures(shares int) []fixture {
 	}
 }
 
-// batch is n sharded reports as each aggregator holds them, and room for what verification makes.
+// batch is n sharded reports as each aggregator holds them, and room for what
+// verification makes.
 type batch struct {
 	v      vdaf.VDAF
 	in     []vdaf.Reports // by aggregator
@@ -197,7 +198,8 @@ func TestMostShares(t *testing.T) {
 	}
 }
 
-// One bad report of each kind among good ones: it alone is refused, with the right error, and the result is of the rest.
+// One bad report of each kind among good ones: it alone is refused, with the right error,
+// and the result is of the rest.
 func TestBatchIsolation(t *testing.T) {
 	for _, f := range fixtures(2) {
 		sizes := f.v.Sizes()
@@ -322,7 +324,8 @@ func TestNoAllocations(t *testing.T) {
 		b.init()
 		b.finish()
 		for name, fn := range run {
-			// AllocsPerRun rounds down, so a rare collection that empties Combine's pool does not count.
+			// AllocsPerRun rounds down, so a rare collection that empties Combine's pool
+			// does not count.
 			if got := testing.AllocsPerRun(100, fn); got != 0 && !raceEnabled {
 				t.Errorf("%s: %s allocates %v times a batch", f.name, name, got)
 			}
@@ -407,7 +410,8 @@ func TestParametersRefused(t *testing.T) {
 	}
 }
 
-// Every integer up to each small maximum encodes to bits that weigh to it, and all bit vectors stay within the maximum.
+// Every integer up to each small maximum encodes to bits that weigh to it, and all bit
+// vectors stay within the maximum.
 func TestRangeEncoding(t *testing.T) {
 	f := must(NewSum(2, 1)).c.F
 	for max := uint64(1); max < 70; max++ {

@@ -25,9 +25,9 @@ func (v *core) fresh() derand.Rand {
 	return derand.New(b)
 }
 
-// shard splits an encoded measurement and proves it (VDAF-18 section 7.2.1). The order of seeds in r is the
-// specification's: share (and blind) of each helper, then the leader's blind, then the prover's seed.
-// The Shard methods of all types end here.
+// shard splits an encoded measurement and proves it (VDAF-18 section 7.2.1). The order of
+// seeds in r is the specification's: share (and blind) of each helper, then the leader's
+// blind, then the prover's seed. The Shard methods of all types end here.
 //
 // Step 2 of one report: from measurement, to one share per aggregator.
 func (v *core) shard(ctx []byte, meas []uint64, nonce *[vdaf.NonceSize]byte, r derand.Rand) (*vdaf.Shares, error) {

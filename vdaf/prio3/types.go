@@ -10,7 +10,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/flp"
 )
 
-// Count is Prio3Count (VDAF-18 section 7.4.1): how many measurements are true. Results have one element.
+// Count is Prio3Count (VDAF-18 section 7.4.1): how many measurements are true. Results
+// have one element.
 type Count struct{ core }
 
 // NewCount returns a Count for 2 to [MaxShares] aggregators. Errors are [ErrParameter].
@@ -31,7 +32,8 @@ func (v *Count) ShardDerandomized(ctx []byte, m bool, nonce *[vdaf.NonceSize]byt
 	return v.shard(ctx, []uint64{bit(m)}, nonce, r)
 }
 
-// Sum is Prio3Sum (VDAF-18 section 7.4.2): the sum of integers from 0 to a maximum. Results have one element.
+// Sum is Prio3Sum (VDAF-18 section 7.4.2): the sum of integers from 0 to a maximum.
+// Results have one element.
 type Sum struct {
 	core
 	max uint64
@@ -39,7 +41,8 @@ type Sum struct {
 
 // NewSum returns a Sum of integers up to max, 1 <= max < 2^63. Errors are [ErrParameter].
 //
-// The sum itself must stay below 2^63 - 2^31, half of Field64, for Unshard to read it as positive.
+// The sum itself must stay below 2^63 - 2^31, half of Field64, for Unshard to read it as
+// positive.
 func NewSum(shares int, max uint64) (*Sum, error) {
 	if err := checkShares(shares); err != nil {
 		return nil, err
@@ -66,23 +69,25 @@ func (v *Sum) ShardDerandomized(ctx []byte, m uint64, nonce *[vdaf.NonceSize]byt
 	return v.shard(ctx, meas, nonce, r)
 }
 
-// SumVec is Prio3SumVec (VDAF-18 section 7.4.3), or its variant over Field64 with several proofs: the element-wise sum
-// of vectors of integers from 0 to a maximum.
+// SumVec is Prio3SumVec (VDAF-18 section 7.4.3), or its variant over Field64 with several
+// proofs: the element-wise sum of vectors of integers from 0 to a maximum.
 type SumVec struct {
 	core
 	max uint64
 }
 
-// NewSumVec returns a SumVec over Field128 of vectors of length elements up to max (at least 1), proved chunk bits at a
-// time; [OptimalChunk] of length*bits gives the shortest reports. length*bits is at most [MaxElements], the
-// proof at most [MaxProofElements]. Errors are [ErrParameter].
+// NewSumVec returns a SumVec over Field128 of vectors of length elements up to max (at
+// least 1), proved chunk bits at a time; [OptimalChunk] of length*bits gives the shortest
+// reports. length*bits is at most [MaxElements], the proof at most [MaxProofElements].
+// Errors are [ErrParameter].
 func NewSumVec(shares, length int, max uint64, chunk int) (*SumVec, error) {
 	return newSumVec(IDSumVec, field.Field128{}, shares, length, max, chunk, 1)
 }
 
-// NewSumVecWithMultiproof is NewSumVec over Field64, which halves the measurement share, with several proofs that make
-// up for the smaller field. max is below 2^63. proofs is [MinProofs] to [MaxProofs]: clients could search offline for
-// randomness that hides an invalid measurement from fewer (VDAF-18 section 9.7).
+// NewSumVecWithMultiproof is NewSumVec over Field64, which halves the measurement share,
+// with several proofs that make up for the smaller field. max is below 2^63. proofs is
+// [MinProofs] to [MaxProofs]: clients could search offline for randomness that hides an
+// invalid measurement from fewer (VDAF-18 section 9.7).
 func NewSumVecWithMultiproof(shares, length int, max uint64, chunk, proofs int) (*SumVec, error) {
 	if max >= 1<<63 {
 		return nil, fmt.Errorf("%w: maximum %d, want 1 to 2^63 - 1", ErrParameter, max)
@@ -110,8 +115,8 @@ func newSumVec(id uint32, f field.Field, shares, length int, max uint64, chunk, 
 	return &SumVec{newCore(id, shares, proofs, flp.NewChunked(f, length*len(w), chunk), length, w), max}, nil
 }
 
-// Shard implements [vdaf.Client]. A measurement of another length, or with an element above the maximum, is
-// [vdaf.ErrMeasurement].
+// Shard implements [vdaf.Client]. A measurement of another length, or with an element
+// above the maximum, is [vdaf.ErrMeasurement].
 func (v *SumVec) Shard(ctx []byte, m []uint64, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	return v.ShardDerandomized(ctx, m, nonce, v.fresh())
 }
@@ -136,12 +141,13 @@ func (v *SumVec) ShardDerandomized(ctx []byte, m []uint64, nonce *[vdaf.NonceSiz
 	return v.shard(ctx, meas, nonce, r)
 }
 
-// Histogram is Prio3Histogram (VDAF-18 section 7.4.4): how many measurements fell in each bucket.
+// Histogram is Prio3Histogram (VDAF-18 section 7.4.4): how many measurements fell in each
+// bucket.
 type Histogram struct{ core }
 
-// NewHistogram returns a Histogram over length buckets, proved chunk at a time; [OptimalChunk] of length gives the
-// shortest reports. length is at most [MaxElements], the proof at most
-// [MaxProofElements]. Errors are [ErrParameter].
+// NewHistogram returns a Histogram over length buckets, proved chunk at a time;
+// [OptimalChunk] of length gives the shortest reports. length is at most [MaxElements],
+// the proof at most [MaxProofElements]. Errors are [ErrParameter].
 func NewHistogram(shares, length, chunk int) (*Histogram, error) {
 	if err := checkShares(shares); err != nil {
 		return nil, err
@@ -170,16 +176,17 @@ func (v *Histogram) ShardDerandomized(ctx []byte, bucket int, nonce *[vdaf.Nonce
 	return v.shard(ctx, meas, nonce, r)
 }
 
-// MultihotCountVec is Prio3MultihotCountVec (VDAF-18 section 7.4.5): how often each of several bits was set, where at
-// most maxWeight are in one measurement.
+// MultihotCountVec is Prio3MultihotCountVec (VDAF-18 section 7.4.5): how often each of
+// several bits was set, where at most maxWeight are in one measurement.
 type MultihotCountVec struct {
 	core
 	maxWeight int
 }
 
-// NewMultihotCountVec returns a MultihotCountVec over length bits with at most maxWeight set (1 to length), proved chunk
-// elements at a time; [OptimalChunk] of length plus the bits of maxWeight gives the shortest reports. Their number
-// is at most [MaxElements], the proof at most [MaxProofElements]. Errors are [ErrParameter].
+// NewMultihotCountVec returns a MultihotCountVec over length bits with at most maxWeight
+// set (1 to length), proved chunk elements at a time; [OptimalChunk] of length plus the
+// bits of maxWeight gives the shortest reports. Their number is at most [MaxElements],
+// the proof at most [MaxProofElements]. Errors are [ErrParameter].
 func NewMultihotCountVec(shares, length, maxWeight, chunk int) (*MultihotCountVec, error) {
 	if err := checkShares(shares); err != nil {
 		return nil, err
@@ -198,8 +205,8 @@ func NewMultihotCountVec(shares, length, maxWeight, chunk int) (*MultihotCountVe
 	return &MultihotCountVec{newCore(IDMultihotCountVec, shares, 1, c, length, nil), maxWeight}, nil
 }
 
-// Shard implements [vdaf.Client]. A measurement of another length, or with more than maxWeight bits set, is
-// [vdaf.ErrMeasurement].
+// Shard implements [vdaf.Client]. A measurement of another length, or with more than
+// maxWeight bits set, is [vdaf.ErrMeasurement].
 func (v *MultihotCountVec) Shard(ctx []byte, m []bool, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 	return v.ShardDerandomized(ctx, m, nonce, v.fresh())
 }
@@ -302,12 +309,13 @@ func checkChunk(n, chunk, proofs int) error {
 	return nil
 }
 
-// OptimalChunk returns the chunk length, between 1 and n, that makes the proof over n elements shortest (the smallest
-// of them, if several do): about the square root of n. It returns 1 for n < 1.
+// OptimalChunk returns the chunk length, between 1 and n, that makes the proof over n
+// elements shortest (the smallest of them, if several do): about the square root of n. It
+// returns 1 for n < 1.
 func OptimalChunk(n int) int {
 	best, size := 1, 0
-	// The proof is 2*chunk + 2*p - 1 elements with p a power of two above the number of calls, so for each p the
-	// least chunk is the one that makes p-1 calls.
+	// The proof is 2*chunk + 2*p - 1 elements with p a power of two above the number of
+	// calls, so for each p the least chunk is the one that makes p-1 calls.
 	for p := 2; n > 0; p *= 2 {
 		chunk := (n + p - 2) / (p - 1)
 		if s := flp.ChunkedProofLen(n, chunk); size == 0 || s < size || s == size && chunk < best {
@@ -320,8 +328,9 @@ func OptimalChunk(n int) int {
 	return best
 }
 
-// rangeWeights are the weights that make bit vectors stand for exactly the integers 0 to max, max > 0: powers of two but
-// for the last, which brings their sum to max (VDAF-18 section 7.4.2).
+// rangeWeights are the weights that make bit vectors stand for exactly the integers 0 to
+// max, max > 0: powers of two but for the last, which brings their sum to max (VDAF-18
+// section 7.4.2).
 func rangeWeights(max uint64) []uint64 {
 	w := make([]uint64, bits.Len64(max))
 	last := len(w) - 1
@@ -332,7 +341,8 @@ func rangeWeights(max uint64) []uint64 {
 	return w
 }
 
-// encodeRange writes the bits of x (0 to max) under rangeWeights(max), in time independent of x.
+// encodeRange writes the bits of x (0 to max) under rangeWeights(max), in time
+// independent of x.
 func encodeRange(f field.Field, dst []uint64, x, max uint64) {
 	last := bits.Len64(max) - 1
 	rest := uint64(1)<<last - 1
@@ -344,7 +354,8 @@ func encodeRange(f field.Field, dst []uint64, x, max uint64) {
 	f.Put(dst, last, field.Elem{top})
 }
 
-// bit is 1 for true and 0 for false, without a branch (the compiler makes this shape a byte extension).
+// bit is 1 for true and 0 for false, without a branch (the compiler makes this shape a
+// byte extension).
 func bit(b bool) uint64 {
 	var x uint64
 	if b {

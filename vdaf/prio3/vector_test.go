@@ -18,7 +18,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/vdaftest"
 )
 
-// higherDegree is the specification's type for tests of gadgets of degree 3: x(x-1)(x-2) = 0.
+// higherDegree is the specification's type for tests of gadgets of degree 3: x(x-1)(x-2)
+// = 0.
 type higherDegree struct{ core }
 
 func newHigherDegree(shares int) *higherDegree {
@@ -94,7 +95,8 @@ func runVectors(t *testing.T, paths []string) (ran int) {
 	return ran
 }
 
-// TestVectorOfficial runs the vectors published with the draft, which are not part of this repository.
+// TestVectorOfficial runs the vectors published with the draft, which are not part of
+// this repository.
 func TestVectorOfficial(t *testing.T) {
 	dir, err := vdaftest.OfficialDir()
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {
@@ -118,8 +120,9 @@ func TestVectorOfficial(t *testing.T) {
 	}
 }
 
-// TestVectorLibprio runs vectors that libprio-rs made (test/interop/prio), so that a fresh clone is tested against
-// another implementation: reports it sharded verify to the same bytes, and corrupted ones are refused.
+// TestVectorLibprio runs vectors that libprio-rs made (test/interop/prio), so that a
+// fresh clone is tested against another implementation: reports it sharded verify to the
+// same bytes, and corrupted ones are refused.
 func TestVectorLibprio(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join("testdata", "*.json"))
 	if err != nil {
@@ -146,7 +149,8 @@ func onImplementation(t *testing.T, name string, test func(t *testing.T)) {
 	})
 }
 
-// implementations are the names under which any kernel is built here; those this processor cannot run are logged.
+// implementations are the names under which any kernel is built here; those this
+// processor cannot run are logged.
 func implementations(t *testing.T) []string {
 	var names []string
 	for _, i := range kernel.All() {

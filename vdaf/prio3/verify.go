@@ -10,7 +10,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/xof"
 )
 
-// state implements [vdaf.State]. The slices of one report are scratch; those of the batch hold capacity reports.
+// state implements [vdaf.State]. The slices of one report are scratch; those of the batch
+// hold capacity reports.
 type state struct {
 	v   *core
 	cap int

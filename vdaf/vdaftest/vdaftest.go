@@ -1,5 +1,6 @@
-// Package vdaftest supports tests of VDAFs: sharding with chosen randomness, and the replay of test vectors in the
-// format of VDAF-18 appendix C. Chosen randomness destroys privacy; nothing but tests may import this package.
+// Package vdaftest supports tests of VDAFs: sharding with chosen randomness, and the
+// replay of test vectors in the format of VDAF-18 appendix C. Chosen randomness destroys
+// privacy; nothing but tests may import this package.
 package vdaftest
 
 import (
@@ -62,7 +63,8 @@ type Vector struct {
 	Proofs         int    `json:"proofs,omitempty"` // in vectors of this module only
 }
 
-// Operation is one step of a vector. Where Success is false it must fail, and ends its report.
+// Operation is one step of a vector. Where Success is false it must fail, and ends its
+// report.
 type Operation struct {
 	Operation    string `json:"operation"`
 	Round        int    `json:"round"`
@@ -96,8 +98,9 @@ func Read(path string) (*Vector, error) {
 	return v, nil
 }
 
-// OfficialDir returns the folder of the official vectors: $STARLING_VECTORS, or ../shared/vectors beside the module of
-// the working directory. The error wraps [fs.ErrNotExist] where there is none.
+// OfficialDir returns the folder of the official vectors: $STARLING_VECTORS, or
+// ../shared/vectors beside the module of the working directory. The error wraps
+// [fs.ErrNotExist] where there is none.
 func OfficialDir() (string, error) {
 	dir := os.Getenv("STARLING_VECTORS")
 	if dir == "" {
@@ -126,7 +129,8 @@ func OfficialDir() (string, error) {
 // ShardFunc shards the measurement of a report of a vector.
 type ShardFunc func(ctx []byte, m json.RawMessage, nonce *[vdaf.NonceSize]byte, rand []byte) (*vdaf.Shares, error)
 
-// JSONSharder returns the ShardFunc of a client whose measurements are in JSON what they are in Go.
+// JSONSharder returns the ShardFunc of a client whose measurements are in JSON what they
+// are in Go.
 func JSONSharder[M any](c Sharder[M]) ShardFunc {
 	return func(ctx []byte, m json.RawMessage, nonce *[vdaf.NonceSize]byte, rand []byte) (*vdaf.Shares, error) {
 		var x M
@@ -146,8 +150,9 @@ type replay struct {
 	bad    map[int]bool          // reports that failed, as they should
 }
 
-// Replay runs every operation of x, each on a batch of one, and compares every result; then, if no operation of x is to
-// fail, all reports once more in one batch. It returns the first difference.
+// Replay runs every operation of x, each on a batch of one, and compares every result;
+// then, if no operation of x is to fail, all reports once more in one batch. It returns
+// the first difference.
 func Replay(v vdaf.VDAF, shard ShardFunc, x *Vector) error {
 	r := &replay{v, shard, x, map[[2]int]vdaf.State{}, map[int]bool{}}
 	if v.Shares() != x.Shares {

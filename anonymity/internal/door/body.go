@@ -22,8 +22,8 @@ type Door struct {
 	requests int // that may still enter; guarded by mu
 }
 
-// New returns a door for at most a number of requests and of bytes of bodies at one time, each
-// body of at most that size, and there within the timeout by the machine's clock.
+// New returns a door for at most a number of requests and of bytes of bodies at one time,
+// each body of at most that size, and there within the timeout by the machine's clock.
 func New(requests int, bytes, largest int64, timeout time.Duration) *Door {
 	return &Door{requests: requests, bytes: body.NewBudget(bytes), largest: largest, timeout: timeout}
 }
@@ -44,9 +44,11 @@ func (d *Door) Enter() (leave func(), err error) {
 	}, nil
 }
 
-// Check refuses what is not a POST of the given media type to the path that is there, without looking at the body.
+// Check refuses what is not a POST of the given media type to the path that is there,
+// without looking at the body.
 func Check(r *http.Request, path, media string) error {
-	// An absolute URL or a query would be an attempt to choose the next hop, or to carry a name along.
+	// An absolute URL or a query would be an attempt to choose the next hop, or to carry
+	// a name along.
 	if r.URL.IsAbs() || r.URL.Host != "" || r.URL.Path != path || r.URL.RawQuery != "" || r.URL.ForceQuery {
 		return &Error{Path}
 	}

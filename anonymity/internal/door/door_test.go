@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestReasons: every reason has a problem type of its own, one document size, an error status, and can be read back.
+// TestReasons: every reason has a problem type of its own, one document size, an error
+// status, and can be read back.
 func TestReasons(t *testing.T) {
 	types := map[string]bool{}
 	for _, r := range All {

@@ -7,7 +7,8 @@ import (
 	"github.com/starling-agg/starling/dp/local"
 )
 
-// The same seed gives the same answers, and another seed others; the randomizer itself is left alone.
+// The same seed gives the same answers, and another seed others; the randomizer itself is
+// left alone.
 func TestSeeds(t *testing.T) {
 	r, err := local.NewResponse(1000, 1)
 	if err != nil {

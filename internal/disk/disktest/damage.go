@@ -73,8 +73,8 @@ type Matrix struct {
 	Kind func(name string) string
 	// Newer is a file as a later version of the program would write it, or nil.
 	Newer func(name string, b []byte) []byte
-	// Dirs are directories, or files of one stem, that are damaged as wholes, some together:
-	// beginnings of kinds.
+	// Dirs are directories, or files of one stem, that are damaged as wholes, some
+	// together: beginnings of kinds.
 	Dirs [][]string
 	// Unseen are cells that are not played, "ROW, DAMAGE", since nobody can tell.
 	Unseen []string
@@ -83,8 +83,8 @@ type Matrix struct {
 	Play func(t *testing.T, f Files) (class, words string)
 }
 
-// damages are what is done to a file, as often as places are drawn for it. Each returns what
-// becomes of it, nil for a file that is gone, and whether it applies.
+// damages are what is done to a file, as often as places are drawn for it. Each returns
+// what becomes of it, nil for a file that is gone, and whether it applies.
 var damages = []struct {
 	name  string
 	times int

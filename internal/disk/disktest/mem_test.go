@@ -10,8 +10,8 @@ import (
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
-// outcomes runs change on a disk where the file "d/f" holds "old" durably, for many seeds, and collects what a loss of
-// power leaves of the files in d.
+// outcomes runs change on a disk where the file "d/f" holds "old" durably, for many
+// seeds, and collects what a loss of power leaves of the files in d.
 func outcomes(t *testing.T, change func(mem *disktest.Mem) error) map[string]int {
 	t.Helper()
 	found := make(map[string]int)
@@ -137,7 +137,8 @@ func TestPowerLossOutcomes(t *testing.T) {
 	}
 }
 
-// A long unsynced write comes apart by sectors: some are there, a later one is not, or the other way round.
+// A long unsynced write comes apart by sectors: some are there, a later one is not, or
+// the other way round.
 func TestTornSectors(t *testing.T) {
 	hole, zeros, rubbish := 0, 0, 0
 	for seed := range uint64(300) {

@@ -16,11 +16,13 @@ import (
 
 // Errors to branch on with [errors.Is].
 var (
-	// ErrUnknown: a commit failed half-way or was reported failed. Close the database, open it again and recover.
+	// ErrUnknown: a commit failed half-way or was reported failed. Close the database,
+	// open it again and recover.
 	ErrUnknown = errors.New("database: outcome of a commit unknown")
 	// ErrClosed: the database was closed.
 	ErrClosed = errors.New("database: closed")
-	// ErrTooNew: the file was written by a later version of the program, with migrations that this one lacks.
+	// ErrTooNew: the file was written by a later version of the program, with migrations
+	// that this one lacks.
 	ErrTooNew = errors.New("database: schema newer than this program")
 	// ErrNoRoom: the disk has no room for a transaction. Nothing changed; it may be tried
 	// again later.
@@ -29,11 +31,13 @@ var (
 	ErrForeign = errors.New("database: not a database of this program")
 	// ErrMissing: there is no database where one must be, or an empty one.
 	ErrMissing = errors.New("database: gone or empty")
-	// ErrConstraint: a CHECK, UNIQUE, FOREIGN KEY or trigger of the schema refused the change.
+	// ErrConstraint: a CHECK, UNIQUE, FOREIGN KEY or trigger of the schema refused the
+	// change.
 	ErrConstraint = errors.New("database: constraint")
 )
 
-// Options say how to open a database. The zero value is not usable: FS, Name and Migrations are required.
+// Options say how to open a database. The zero value is not usable: FS, Name and
+// Migrations are required.
 type Options struct {
 	FS         disk.FS // where the file lives
 	Name       string  // of the file in FS; SQLite adds "-wal" and "-journal"
@@ -50,8 +54,9 @@ type Options struct {
 	Prefix     string
 	Failpoints *disk.Failpoints // nil in production
 
-	// Observe, if set, is called after each transaction with its name, how long it took from its BEGIN, in which
-	// the wait for other transactions is not counted, and its error. It must not use the database.
+	// Observe, if set, is called after each transaction with its name, how long it took
+	// from its BEGIN, in which the wait for other transactions is not counted, and its
+	// error. It must not use the database.
 	Observe func(name string, took time.Duration, err error)
 	// Clock measures what Observe is told; default [disk.SystemClock].
 	Clock disk.Clock
@@ -121,8 +126,9 @@ func Open(opt Options) (_ *DB, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("database: open %s: %w", opt.Name, err)
 	}
-	// Statements keep the plan they were prepared with. Otherwise this build of SQLite (STAT4) parses and plans a statement
-	// again whenever a value is bound that its plan might depend on, which is in nearly every call.
+	// Statements keep the plan they were prepared with. Otherwise this build of SQLite
+	// (STAT4) parses and plans a statement again whenever a value is bound that its plan
+	// might depend on, which is in nearly every call.
 	if _, err := db.conn.Config(sqlite3.DBCONFIG_ENABLE_QPSG, true); err != nil {
 		return nil, fmt.Errorf("database: %s: stable plans: %w", opt.Name, err)
 	}
@@ -223,13 +229,15 @@ func (db *DB) shut() error {
 	return errors.Join(errs...)
 }
 
-// Update runs fn in the write transaction called name and commits it if fn returns nil. On any error but [ErrUnknown]
-// nothing changed. fn must not keep tx or call Update or View. ctx ends the wait for other transactions, not fn.
+// Update runs fn in the write transaction called name and commits it if fn returns nil.
+// On any error but [ErrUnknown] nothing changed. fn must not keep tx or call Update or
+// View. ctx ends the wait for other transactions, not fn.
 func (db *DB) Update(ctx context.Context, name string, fn func(tx *Tx) error) error {
 	return db.run(ctx, name, true, fn, nil)
 }
 
-// View runs fn in the read transaction called name: fn sees one state of the database, and writes fail.
+// View runs fn in the read transaction called name: fn sees one state of the database,
+// and writes fail.
 func (db *DB) View(ctx context.Context, name string, fn func(tx *Tx) error) error {
 	return db.run(ctx, name, false, fn, nil)
 }
@@ -307,9 +315,9 @@ func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) 
 	done = true
 	if err := db.control(commit); err != nil {
 		db.rollback()
-		// A log without room did not take the last frame of the transaction, which alone makes
-		// it one: there is no padding behind that frame (IOCAP_POWERSAFE_OVERWRITE), and the
-		// next transaction is written in its place.
+		// A log without room did not take the last frame of the transaction, which alone
+		// makes it one: there is no padding behind that frame
+		// (IOCAP_POWERSAFE_OVERWRITE), and the next transaction is written in its place.
 		if full(err) && db.broken == nil {
 			return fmt.Errorf("%w: %s: %w", ErrNoRoom, name, err)
 		}
@@ -359,7 +367,8 @@ func (db *DB) catchUp(name string) error {
 // full says whether a write found no room, and nothing worse happened.
 func full(err error) bool { return errors.Is(err, sqlite3.FULL) }
 
-// emptyLog moves the write-ahead log into the database and cuts it to nothing. Outside of transactions only.
+// emptyLog moves the write-ahead log into the database and cuts it to nothing. Outside of
+// transactions only.
 func (db *DB) emptyLog() error {
 	if _, _, err := db.conn.WALCheckpoint("main", sqlite3.CHECKPOINT_TRUNCATE); err != nil {
 		return fmt.Errorf("empty the write-ahead log: %w", err)
@@ -367,8 +376,8 @@ func (db *DB) emptyLog() error {
 	return nil
 }
 
-// The statements around every transaction, by the names under which they are prepared: no named statement can have a
-// space in front.
+// The statements around every transaction, by the names under which they are prepared: no
+// named statement can have a space in front.
 const (
 	beginView   = " BEGIN DEFERRED"
 	beginUpdate = " BEGIN IMMEDIATE"
@@ -390,8 +399,9 @@ func (db *DB) unknown(name string, cause error) error {
 	return db.broken
 }
 
-// rollback undoes the open transaction. If that fails the connection is of no more use; the transaction is not
-// committed either way, because only COMMIT writes the frame that ends it.
+// rollback undoes the open transaction. If that fails the connection is of no more use;
+// the transaction is not committed either way, because only COMMIT writes the frame that
+// ends it.
 func (db *DB) rollback() {
 	if db.conn.GetAutocommit() {
 		return // SQLite has rolled back by itself

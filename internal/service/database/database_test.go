@@ -339,8 +339,9 @@ func TestObserveAndFailpoints(t *testing.T) {
 	}
 }
 
-// TestCommitsSurvivePowerLoss cuts the power after each of many commits, checkpoints between them included: what was
-// committed is there, what was under way is whole or absent.
+// TestCommitsSurvivePowerLoss cuts the power after each of many commits, checkpoints
+// between them included: what was committed is there, what was under way is whole or
+// absent.
 func TestCommitsSurvivePowerLoss(t *testing.T) {
 	for seed := range uint64(24) {
 		mem := disktest.NewMem(seed)

@@ -1,22 +1,25 @@
-// Package database opens the embedded database of a service: one SQLite file reached through a [disk.FS], with
-// numbered migrations, named statements and named transactions.
+// Package database opens the embedded database of a service: one SQLite file reached
+// through a [disk.FS], with numbered migrations, named statements and named transactions.
 //
 // # Model
 //
-// One process owns the file, through one connection (locking_mode=EXCLUSIVE, so the WAL index lives on the heap and no
-// shared memory is needed); transactions are serial. That is as fast as SQLite gets for writers, since it has one
-// anyway, and it lets the whole of SQLite's input and output pass through a small VFS over disk.FS: a simulated loss of
+// One process owns the file, through one connection (locking_mode=EXCLUSIVE, so the WAL
+// index lives on the heap and no shared memory is needed); transactions are serial. That
+// is as fast as SQLite gets for writers, since it has one anyway, and it lets the whole
+// of SQLite's input and output pass through a small VFS over disk.FS: a simulated loss of
 // power reaches the database as it reaches every other file.
 //
 // # Durability
 //
-// WAL and synchronous=FULL: when [DB.Update] returns nil, its effect survives the loss of power.
+// WAL and synchronous=FULL: when [DB.Update] returns nil, its effect survives the loss of
+// power.
 //
 // # Failure
 //
-// An error of the function given to Update rolls back: nothing changed. If COMMIT itself fails the outcome is unknown;
-// Update then returns [ErrUnknown], and so does every later call, because what the process remembers may differ from
-// what the disk holds. The answer is to close, open again and recover by the code that runs at every start.
+// An error of the function given to Update rolls back: nothing changed. If COMMIT itself
+// fails the outcome is unknown; Update then returns [ErrUnknown], and so does every later
+// call, because what the process remembers may differ from what the disk holds. The
+// answer is to close, open again and recover by the code that runs at every start.
 //
 // # Damage
 //
@@ -30,8 +33,8 @@
 //
 // # Erasure
 //
-// What is deleted is overwritten in the database file (secure_delete). The write-ahead log may hold it longer, unless the
-// transaction asks for erasure: [Tx.Erase].
+// What is deleted is overwritten in the database file (secure_delete). The write-ahead
+// log may hold it longer, unless the transaction asks for erasure: [Tx.Erase].
 //
 // # Names
 //

@@ -34,7 +34,8 @@ func holds(t *testing.T, fsys disk.FS) bool {
 	return false
 }
 
-// TestErase: what was deleted stays in the log, until a transaction that erases, or the next start, empties it.
+// TestErase: what was deleted stays in the log, until a transaction that erases, or the
+// next start, empties it.
 func TestErase(t *testing.T) {
 	opt := func(fsys disk.FS) database.Options {
 		o := options(fsys)
@@ -84,7 +85,8 @@ func TestErase(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A disk that fails while the log is emptied: the commit stands, and nothing more is believed of this life.
+	// A disk that fails while the log is emptied: the commit stands, and nothing more is
+	// believed of this life.
 	mem, db = start()
 	syncs := 0
 	mem.Inject(func(op disktest.Op, _ string) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
-// migrate brings the schema up to date. The number of the last migration is SQLite's user_version, which changes in the
-// migration's own transaction.
+// migrate brings the schema up to date. The number of the last migration is SQLite's
+// user_version, which changes in the migration's own transaction.
 func (db *DB) migrate() error {
 	files, err := fs.Glob(db.opt.Migrations, "*.sql")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
-// planned opens a database whose statement's plan could depend on the value bound: one of a partial index and a range.
+// planned opens a database whose statement's plan could depend on the value bound: one of
+// a partial index and a range.
 func planned(t testing.TB) *DB {
 	t.Helper()
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }

@@ -8,7 +8,8 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
-// Tx is a transaction, valid while the function it was given to runs, in that goroutine alone.
+// Tx is a transaction, valid while the function it was given to runs, in that goroutine
+// alone.
 type Tx struct {
 	db    *DB
 	write bool
@@ -35,8 +36,9 @@ type Row struct {
 	stmt *sqlite3.Stmt
 }
 
-// Exec runs the statement called name and says how many rows it changed. Arguments are bound in order and may be int,
-// int64, uint64 (at most math.MaxInt64), bool, string, []byte (nil is NULL, an empty slice is an empty blob) or nil.
+// Exec runs the statement called name and says how many rows it changed. Arguments are
+// bound in order and may be int, int64, uint64 (at most math.MaxInt64), bool, string,
+// []byte (nil is NULL, an empty slice is an empty blob) or nil.
 func (tx *Tx) Exec(name string, args ...any) (changed int, err error) {
 	if !tx.write {
 		return 0, fmt.Errorf("database: statement %s: a view cannot write", name)
@@ -53,7 +55,8 @@ func (tx *Tx) Insert(name string, args ...any) (rowid int64, err error) {
 	return tx.db.conn.LastInsertRowID(), nil
 }
 
-// One runs the statement called name and scans its first row into dest; false if there is none.
+// One runs the statement called name and scans its first row into dest; false if there is
+// none.
 func (tx *Tx) One(name string, args []any, dest ...any) (found bool, err error) {
 	err = tx.each(name, args, func(r Row) error {
 		if found {
@@ -65,7 +68,8 @@ func (tx *Tx) One(name string, args []any, dest ...any) (found bool, err error) 
 	return found, err
 }
 
-// Each runs the statement called name and calls fn with each row. fn must not run the same statement again.
+// Each runs the statement called name and calls fn with each row. fn must not run the
+// same statement again.
 func (tx *Tx) Each(name string, args []any, fn func(r Row) error) error {
 	return tx.each(name, args, fn)
 }
@@ -82,7 +86,8 @@ func (tx *Tx) each(name string, args []any, fn func(r Row) error) (err error) {
 		panic(fmt.Sprintf("database: internal error: statement %q takes %d arguments, not %d", name, n, len(args)))
 	}
 	defer func() {
-		// Reset repeats the error of the last step; bindings are cleared so that secrets do not linger in them.
+		// Reset repeats the error of the last step; bindings are cleared so that secrets
+		// do not linger in them.
 		_ = stmt.Reset()
 		_ = stmt.ClearBindings()
 		if err != nil {
@@ -140,8 +145,8 @@ func bind(stmt *sqlite3.Stmt, i int, arg any) error {
 	panic(fmt.Sprintf("database: internal error: cannot bind %T", arg))
 }
 
-// Scan copies the columns into dest: pointers to int, int64, uint64, bool, string or []byte. NULL is the zero value; a
-// []byte is a copy.
+// Scan copies the columns into dest: pointers to int, int64, uint64, bool, string or
+// []byte. NULL is the zero value; a []byte is a copy.
 func (r Row) Scan(dest ...any) error {
 	if n := r.stmt.ColumnCount(); n != len(dest) {
 		panic(fmt.Sprintf("database: internal error: %d columns into %d places", n, len(dest)))

@@ -24,8 +24,8 @@ func registerVFS(fsys disk.FS) string {
 	return name
 }
 
-// fsVFS gives SQLite the files of a disk.FS. Locks are no-ops: the database has one connection, and the directory
-// one process ([disk.OSFS.Lock]).
+// fsVFS gives SQLite the files of a disk.FS. Locks are no-ops: the database has one
+// connection, and the directory one process ([disk.OSFS.Lock]).
 type fsVFS struct {
 	fs disk.FS
 }
@@ -145,8 +145,8 @@ func (f *vfsFile) CheckReservedLock() (bool, error) { return f.lock >= vfs.LOCK_
 func (f *vfsFile) LockState() vfs.LockLevel         { return f.lock }
 func (f *vfsFile) SectorSize() int                  { return 4096 }
 
-// DeviceCharacteristics claims what every disk of this century does: a write cut by power loss damages no byte outside
-// of the range written.
+// DeviceCharacteristics claims what every disk of this century does: a write cut by power
+// loss damages no byte outside of the range written.
 func (f *vfsFile) DeviceCharacteristics() vfs.DeviceCharacteristic {
 	return vfs.IOCAP_POWERSAFE_OVERWRITE | vfs.IOCAP_SUBPAGE_READ
 }

@@ -142,9 +142,9 @@ func moved(fsys disk.FS, name string, read func([]byte, int64) error, newest map
 	return true, nil
 }
 
-// logFile is the write-ahead log while it is open: SQLite checks frames when it opens a log,
-// and not when it reads pages from it or moves them into the database. So what was written
-// is remembered by its hash.
+// logFile is the write-ahead log while it is open: SQLite checks frames when it opens a
+// log, and not when it reads pages from it or moves them into the database. So what was
+// written is remembered by its hash.
 type logFile struct {
 	*vfsFile
 	seed  maphash.Seed

@@ -47,7 +47,8 @@ func fromBig(x *big.Int) Elem {
 	return Elem{binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[:8])}
 }
 
-// odd returns reduced elements near every boundary: of the field, of a limb, of a half limb, of the centre.
+// odd returns reduced elements near every boundary: of the field, of a limb, of a half
+// limb, of the centre.
 func odd(f Field) []Elem {
 	p := modulus(f)
 	var out []Elem
@@ -151,7 +152,8 @@ func TestOddPairs(t *testing.T) {
 	}
 }
 
-// The lazy sums hold any number of terms: the largest elements, many times, against big integers.
+// The lazy sums hold any number of terms: the largest elements, many times, against big
+// integers.
 func TestLazySums(t *testing.T) {
 	for _, f := range fields {
 		r := rand.New(rand.NewPCG(1, uint64(f.ID())))
@@ -198,7 +200,8 @@ func TestLazySums(t *testing.T) {
 	rInv := new(big.Int).ModInverse(montR(Field128{}), p)
 	const m = 1<<64 - 1
 	for _, c := range []uint64{0, 1, 1<<32 - 1} {
-		// The second has R-1 as its Montgomery quotient, which makes the largest value before the last subtraction.
+		// The second has R-1 as its Montgomery quotient, which makes the largest value
+		// before the last subtraction.
 		for _, low := range [][2]uint64{{m, m}, {1, ph128}, {0, 0}} {
 			x := new(big.Int).SetUint64(c)
 			x.Lsh(x, 128).Add(x, toBig(Elem{m, m}))
@@ -260,8 +263,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// naive evaluates the polynomial with the given raw values at the p-th roots of unity at the weight t, by the
-// definition of the Lagrange basis.
+// naive evaluates the polynomial with the given raw values at the p-th roots of unity at
+// the weight t, by the definition of the Lagrange basis.
 func naive(f Field, vals []uint64, log int, t Elem) Elem {
 	p := 1 << log
 	w, one := f.Root(log), f.ToWeight(Elem{1})

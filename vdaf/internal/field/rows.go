@@ -2,8 +2,8 @@ package field
 
 import "math/bits"
 
-// tile is the number of columns that Rows sums at a time: their part of a row is contiguous, and their sums stay in the
-// first-level cache.
+// tile is the number of columns that Rows sums at a time: their part of a row is
+// contiguous, and their sums stay in the first-level cache.
 const tile = 128
 
 func (f *Small) Rows(dst, w, a []uint64, chunk int) {

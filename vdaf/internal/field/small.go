@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Small is a prime field of 32 to 40 bits, one element to a word, in which raw elements and weights coincide. Sums of
-// fewer than 2^22 products are reduced once.
+// Small is a prime field of 32 to 40 bits, one element to a word, in which raw elements
+// and weights coincide. Sums of fewer than 2^22 products are reduced once.
 type Small struct {
 	id   ID
 	size int
@@ -25,8 +25,9 @@ var (
 	Field40 = &Small{id40, 5, 1<<40 - 21<<20 + 1, 0x8000A800DC012019, 39, 395974995317}
 )
 
-// reduceSmall returns x = hi*2^64 + lo reduced, for x below 2^(63+k). With y = floor(x/2^k) the quotient is y*m/2^64 less
-// an error of at most 2^k/p + y/2^64 < 1 and the rounding, so one subtraction of p mends it.
+// reduceSmall returns x = hi*2^64 + lo reduced, for x below 2^(63+k). With y =
+// floor(x/2^k) the quotient is y*m/2^64 less an error of at most 2^k/p + y/2^64 < 1 and
+// the rounding, so one subtraction of p mends it.
 func reduceSmall(hi, lo, p, m uint64, k uint) uint64 {
 	q, _ := bits.Mul64(hi<<((64-k)&63)|lo>>(k&63), m)
 	r := lo - q*p

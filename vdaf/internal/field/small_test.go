@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The one reduction of a small field, at multiples of the modulus and at the largest sum it is documented for.
+// The one reduction of a small field, at multiples of the modulus and at the largest sum
+// it is documented for.
 func TestReduceSmall(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for _, f := range []*Small{Field32, Field40} {

@@ -8,17 +8,20 @@ import (
 
 var _ = kernel.Register("field.Ternary", kernel.Go, true, nil)
 
-// TernaryBlock is the number of entries that Ternary takes at a time; what it is given is padded to a multiple.
+// TernaryBlock is the number of entries that Ternary takes at a time; what it is given is
+// padded to a multiple.
 const TernaryBlock = 64
 
-// Ternary adds to sums[t] the dot product of v with row t of a matrix of coefficients -1, 0 and 1, for every t below
-// len(sums). Row t starts at byte t*stride of codes, four entries to a byte, lowest bits first: 00 is -1, 01 and 10 are 0,
-// 11 is 1. len(v) is a multiple of TernaryBlock, and so many codes are read of each row. Sums must not overflow; what
-// stands for padding is zero in v, with any code.
+// Ternary adds to sums[t] the dot product of v with row t of a matrix of coefficients -1,
+// 0 and 1, for every t below len(sums). Row t starts at byte t*stride of codes, four
+// entries to a byte, lowest bits first: 00 is -1, 01 and 10 are 0, 11 is 1. len(v) is a
+// multiple of TernaryBlock, and so many codes are read of each row. Sums must not
+// overflow; what stands for padding is zero in v, with any code.
 //
-// As a coefficient is the sum of its two bits less one, a row is two sums of subsets less the sum of all. The subsets of
-// eight entries are tabulated: 256 additions serve two look-ups in each row (the "four Russians"). The order of look-ups
-// depends on codes, which are public, not on v.
+// As a coefficient is the sum of its two bits less one, a row is two sums of subsets less
+// the sum of all. The subsets of eight entries are tabulated: 256 additions serve two
+// look-ups in each row (the "four Russians"). The order of look-ups depends on codes,
+// which are public, not on v.
 func Ternary(sums, v []int64, codes []byte, stride int) {
 	if len(sums) == 0 {
 		return
@@ -30,7 +33,8 @@ func Ternary(sums, v []int64, codes []byte, stride int) {
 		for _, x := range block {
 			all += x
 		}
-		// Table k has entries 4k to 4k+3 at the even bits of its index and those 32 further on at the odd ones.
+		// Table k has entries 4k to 4k+3 at the even bits of its index and those 32
+		// further on at the odd ones.
 		for k := range table {
 			lo, hi := block[4*k:4*k+4], block[32+4*k:32+4*k+4]
 			subsets(&table[k], &[8]int64{lo[0], hi[0], lo[1], hi[1], lo[2], hi[2], lo[3], hi[3]})

@@ -27,8 +27,8 @@ type boundedSum struct {
 	offset  field.Elem
 }
 
-// wide is the number of bits from which the square of an entry may leave the field of 128 bits, so that it is put together
-// of two halves.
+// wide is the number of bits from which the square of an entry may leave the field of 128
+// bits, so that it is put together of two halves.
 const wide = 64
 
 // BoundedLen is the number of elements of NewBounded.
@@ -41,8 +41,9 @@ func BoundedLen(n, width int) int {
 	return l
 }
 
-// halfBits are the bits of the sums of products of halves of n entries of 64 bits: h*h, h*l and l*l, -2^31 <= h < 2^31, 0
-// <= l < 2^32. The first is below 2^63 for a norm below 2^63, n up to 2^22; the second is stored shifted to be positive.
+// halfBits are the bits of the sums of products of halves of n entries of 64 bits: h*h,
+// h*l and l*l, -2^31 <= h < 2^31, 0 <= l < 2^32. The first is below 2^63 for a norm below
+// 2^63, n up to 2^22; the second is stored shifted to be positive.
 func halfBits(n int) (hh, hl, ll int) {
 	log := bits.Len(uint(n))
 	return 63, 64 + log, 64 + log
@@ -57,10 +58,12 @@ func BoundedCalls(n, width, chunk int) int {
 	return calls(BoundedLen(n, width), chunk) + sums*calls(n, chunk)
 }
 
-// NewBounded checks that n entries of width bits in two's complement, least significant bit first, have a squared norm,
-// computed over the integers, below 2^(2*width-2): the measurement of paper 003. The entries' bits are followed by the 2*width-2
-// bits of the squared norm. No sum of squares may reach the field's size: n*2^(2*width-2) below it, or width = 64 over
-// Field128, where three sums of products of half entries follow, of which 2^64*hh + 2^33*hl + ll is the squared norm.
+// NewBounded checks that n entries of width bits in two's complement, least significant
+// bit first, have a squared norm, computed over the integers, below 2^(2*width-2): the
+// measurement of paper 003. The entries' bits are followed by the 2*width-2 bits of the
+// squared norm. No sum of squares may reach the field's size: n*2^(2*width-2) below it,
+// or width = 64 over Field128, where three sums of products of half entries follow, of
+// which 2^64*hh + 2^33*hl + ll is the squared norm.
 func NewBounded(f field.Field, n, width, chunk int) *Circuit {
 	b := &bounded{n: n, width: width, checked: BoundedLen(n, width), halves: 1}
 	b.group = calls(b.checked, chunk)
@@ -118,8 +121,9 @@ func (b *bounded) split(f field.Field, meas []uint64, entries *[2][]uint64) {
 	}
 }
 
-// BoundedEncode writes the elements of NewBounded for entries of its width, and reports whether their squared norm is
-// within the bound. Its time does not depend on the entries.
+// BoundedEncode writes the elements of NewBounded for entries of its width, and reports
+// whether their squared norm is within the bound. Its time does not depend on the
+// entries.
 func (c *Circuit) BoundedEncode(dst []uint64, entries []int64) bool {
 	f, b := c.F, c.bounded
 	bit := func(at int, lo, hi uint64, i int) {

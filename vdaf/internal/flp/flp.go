@@ -2,26 +2,31 @@
 // Theorem 4.3) for circuits with one gadget, written so that verification needs no
 // transform and no inversion.
 //
-// A circuit calls its gadget a fixed number of times. The values of input wire j over all calls, after a random seed,
-// are the values of a polynomial of degree below p at the p-th roots of unity (p a power of two above the number of
-// calls); the gadget applied to those polynomials is one of degree below degree*(p-1)+1, and the proof is the seeds
-// and that polynomial's values. An aggregator checks at a random point t that its share of either side agrees.
+// A circuit calls its gadget a fixed number of times. The values of input wire j over all
+// calls, after a random seed, are the values of a polynomial of degree below p at the
+// p-th roots of unity (p a power of two above the number of calls); the gadget applied to
+// those polynomials is one of degree below degree*(p-1)+1, and the proof is the seeds and
+// that polynomial's values. An aggregator checks at a random point t that its share of
+// either side agrees.
 //
 // # How Query avoids the work of the specification's algorithm
 //
-// The specification stores every wire, extends the gadget polynomial by a quadratic routine and evaluates every
-// polynomial by a pass of its own. Here the weights l_k = L_k(t) are computed once (field.Lagrange); a wire's value at t
-// is then sum_k l_k*wire_k, and since wire values are linear in the measurement the sum is taken straight over the
-// measurement, with the circuit's own coefficients folded into the running weights. Wires are never stored.
+// The specification stores every wire, extends the gadget polynomial by a quadratic
+// routine and evaluates every polynomial by a pass of its own. Here the weights l_k =
+// L_k(t) are computed once (field.Lagrange); a wire's value at t is then sum_k
+// l_k*wire_k, and since wire values are linear in the measurement the sum is taken
+// straight over the measurement, with the circuit's own coefficients folded into the
+// running weights. Wires are never stored.
 //
-// Values of the gadget polynomial that the proof leaves out are linear in those it has. For degree 2 exactly one is
-// missing: with N = 2p points and degree at most N-2 the top coefficient is zero, so y_(N-1) = -w*sum_i y_i*w^i. In
-// general they come by the table in Circuit.missing.
+// Values of the gadget polynomial that the proof leaves out are linear in those it has.
+// For degree 2 exactly one is missing: with N = 2p points and degree at most N-2 the top
+// coefficient is zero, so y_(N-1) = -w*sum_i y_i*w^i. In general they come by the table
+// in Circuit.missing.
 //
 // # Timing
 //
-// Work depends on the circuit alone. Query reveals whether the test point was a root of unity, which depends on public
-// randomness and the verification key.
+// Work depends on the circuit alone. Query reveals whether the test point was a root of
+// unity, which depends on public randomness and the verification key.
 package flp
 
 import (
@@ -39,7 +44,8 @@ const (
 	kindBounded             // ParallelSum(Mul, chunk): bits, and sums of products of what they make
 )
 
-// Circuit is a validity circuit and the lengths of its proof, all in field elements. It is immutable.
+// Circuit is a validity circuit and the lengths of its proof, all in field elements. It
+// is immutable.
 type Circuit struct {
 	F            field.Field
 	MeasLen      int
@@ -95,7 +101,8 @@ func NewBits(f field.Field, n int) *Circuit {
 	return NewPoly(f, n, []int64{0, -1, 1})
 }
 
-// NewPoly checks that a polynomial, coefficients constant first, is zero at each of n elements.
+// NewPoly checks that a polynomial, coefficients constant first, is zero at each of n
+// elements.
 func NewPoly(f field.Field, n int, coefficients []int64) *Circuit {
 	c := &Circuit{F: f, kind: kindPoly, MeasLen: n, arity: 1, degree: len(coefficients) - 1, calls: n, evalLen: n}
 	for _, x := range coefficients {
@@ -104,7 +111,8 @@ func NewPoly(f field.Field, n int, coefficients []int64) *Circuit {
 	return c.build()
 }
 
-// NewChunked checks that each of n elements is 0 or 1, chunk at a time under joint randomness (VDAF-18 section 7.4.3).
+// NewChunked checks that each of n elements is 0 or 1, chunk at a time under joint
+// randomness (VDAF-18 section 7.4.3).
 func NewChunked(f field.Field, n, chunk int) *Circuit {
 	return chunked(f, n, chunk, 1).build()
 }
@@ -116,8 +124,8 @@ func NewOneHot(f field.Field, n, chunk int) *Circuit {
 	return c.build()
 }
 
-// NewWeighted is NewChunked and that the sum of the first n elements is weights (raw) times the rest (VDAF-18 section
-// 7.4.5).
+// NewWeighted is NewChunked and that the sum of the first n elements is weights (raw)
+// times the rest (VDAF-18 section 7.4.5).
 func NewWeighted(f field.Field, n int, weights []uint64, chunk int) *Circuit {
 	c := chunked(f, n+len(weights), chunk, 2)
 	c.sumLen = n
@@ -155,8 +163,9 @@ func ceilLog(n int) int {
 	return log
 }
 
-// ChunkedProofLen is the length of a proof by a chunked circuit over n elements, without building it, so that bounds can
-// be checked first. n and chunk are positive and below 2^31.
+// ChunkedProofLen is the length of a proof by a chunked circuit over n elements, without
+// building it, so that bounds can be checked first. n and chunk are positive and below
+// 2^31.
 func ChunkedProofLen(n, chunk int) int {
 	calls := (n + chunk - 1) / chunk
 	p := 1 << ceilLog(1+calls)
@@ -196,8 +205,9 @@ func (c *Circuit) build() *Circuit {
 	return c
 }
 
-// buildMissing fills the table of values that the proof leaves out. Element k of row m is the value at x_m of the k-th
-// Lagrange polynomial on the points that are there; as all points together are the roots of unity, that is
+// buildMissing fills the table of values that the proof leaves out. Element k of row m is
+// the value at x_m of the k-th Lagrange polynomial on the points that are there; as all
+// points together are the roots of unity, that is
 //
 //	-x_k/x_m * prod_(missing j, not m) (x_k - x_j)/(x_m - x_j).
 func (c *Circuit) buildMissing() {

@@ -27,8 +27,8 @@ func rawVec(f field.Field, xs ...int64) []uint64 {
 	return v
 }
 
-// verify proves meas, spoils the proof at element spoil if that is not negative, splits both into shares, queries each
-// and decides on the sum.
+// verify proves meas, spoils the proof at element spoil if that is not negative, splits
+// both into shares, queries each and decides on the sum.
 func verify(c *Circuit, r *rand.Rand, shares int, meas []uint64, spoil int) bool {
 	f, l := c.F, c.F.Limbs()
 	s := c.NewScratch()
@@ -74,7 +74,8 @@ func samples(f field.Field) []sample {
 		one := slices.Repeat([]int64{1}, n)
 		bad[n-1] = -1
 		add(fmt.Sprint("bits ", n), NewBits(f, n), [][]int64{zero, one}, [][]int64{bad})
-		// Degrees 3 and 5 leave up to several values of the gadget polynomial out of the proof.
+		// Degrees 3 and 5 leave up to several values of the gadget polynomial out of the
+		// proof.
 		two := slices.Repeat([]int64{2}, n)
 		bad = slices.Clone(two)
 		bad[0] = 3

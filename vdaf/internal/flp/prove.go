@@ -1,7 +1,8 @@
 package flp
 
-// Prove writes a proof (raw, ProofLen elements) that meas, a whole measurement, satisfies the circuit. proveRand and
-// jointRand are raw. Every step is a fixed pattern of field operations.
+// Prove writes a proof (raw, ProofLen elements) that meas, a whole measurement, satisfies
+// the circuit. proveRand and jointRand are raw. Every step is a fixed pattern of field
+// operations.
 func (c *Circuit) Prove(s *Scratch, proof, meas, proveRand, jointRand []uint64) {
 	f, l := c.F, c.F.Limbs()
 	n := c.plan.P * l
@@ -67,8 +68,9 @@ func (c *Circuit) Prove(s *Scratch, proof, meas, proveRand, jointRand []uint64) 
 	copy(proof[c.arity*l:], s.y[:c.polyLen*l])
 }
 
-// multiply adds the product of two polynomials, given by p values each, to the 2p values in y: even points are products
-// of the values themselves, odd ones of the values moved to the coset. It uses up a and b.
+// multiply adds the product of two polynomials, given by p values each, to the 2p values
+// in y: even points are products of the values themselves, odd ones of the values moved
+// to the coset. It uses up a and b.
 func (c *Circuit) multiply(y, a, b []uint64) {
 	c.addProducts(y, a, b)
 	c.coset(a)
@@ -76,17 +78,20 @@ func (c *Circuit) multiply(y, a, b []uint64) {
 	c.addProducts(y[c.F.Limbs():], a, b)
 }
 
-// addProducts adds the product of values at the p-th roots of unity to every other element of y.
+// addProducts adds the product of values at the p-th roots of unity to every other
+// element of y.
 func (c *Circuit) addProducts(y, a, b []uint64) { c.F.AddProducts(y, a, b, 2) }
 
-// coset turns values at the p-th roots of unity into values at s times them, s the primitive 2p-th root.
+// coset turns values at the p-th roots of unity into values at s times them, s the
+// primitive 2p-th root.
 func (c *Circuit) coset(v []uint64) {
 	c.F.DIF(v, c.plan.Itw)
 	c.F.MulVec(v, c.shift)
 	c.F.DIT(v, c.plan.Tw)
 }
 
-// extend turns p values at the p-th roots of unity, at the front of v, into size values at the size-th roots.
+// extend turns p values at the p-th roots of unity, at the front of v, into size values
+// at the size-th roots.
 func (c *Circuit) extend(v []uint64) {
 	f, l := c.F, c.F.Limbs()
 	n := c.plan.P * l

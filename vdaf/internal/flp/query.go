@@ -2,9 +2,10 @@ package flp
 
 import "github.com/starling-agg/starling/vdaf/internal/field"
 
-// Query writes one aggregator's verifier share (raw, VerifierLen elements) for its shares of a measurement and a proof.
-// queryRand and jointRand are raw; invShares is the raw inverse of the number of shares. It reports false where the
-// test point is a root of unity, for which the proof would leak a wire.
+// Query writes one aggregator's verifier share (raw, VerifierLen elements) for its shares
+// of a measurement and a proof. queryRand and jointRand are raw; invShares is the raw
+// inverse of the number of shares. It reports false where the test point is a root of
+// unity, for which the proof would leak a wire.
 func (c *Circuit) Query(s *Scratch, verifier, meas, proof, queryRand, jointRand []uint64, invShares field.Elem) bool {
 	f, l := c.F, c.F.Limbs()
 
@@ -18,9 +19,10 @@ func (c *Circuit) Query(s *Scratch, verifier, meas, proof, queryRand, jointRand 
 	}
 	c.complete(y, proof[c.arity*l:])
 
-	// The gadget polynomial at t, by residue r of the index modulo 2^log: those points are w^r times the p-th roots,
-	// so their weights are the Lagrange weights at t/w^r times (1/2^log) * prod_i (1 + ((t/w^r)^p)^(2^i)). r = 0
-	// comes last to leave the weights at t itself in s.w.
+	// The gadget polynomial at t, by residue r of the index modulo 2^log: those points
+	// are w^r times the p-th roots, so their weights are the Lagrange weights at t/w^r
+	// times (1/2^log) * prod_i (1 + ((t/w^r)^p)^(2^i)). r = 0 comes last to leave the
+	// weights at t itself in s.w.
 	var g field.Elem
 	for r := 1<<c.log - 1; r >= 0; r-- {
 		v := tp
@@ -97,7 +99,8 @@ func (c *Circuit) complete(y, vals []uint64) {
 	}
 }
 
-// weights sets s.r to the joint randomness as weights and s.run to s.w times it: the coefficients of the first column.
+// weights sets s.r to the joint randomness as weights and s.run to s.w times it: the
+// coefficients of the first column.
 func (c *Circuit) weights(s *Scratch, jointRand []uint64) {
 	f, l := c.F, c.F.Limbs()
 	for i := range c.calls {

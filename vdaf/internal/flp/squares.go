@@ -13,21 +13,24 @@ type squareSum struct {
 	pow2 []uint64 // weights of the bits
 }
 
-// NewSquares checks that the squares of n elements, chunk of them to a gadget, add up in the field to the number whose
-// bits (least significant first, not checked here) follow them: the norm equality of PINE
-// (draft-chen-cfrg-vdaf-pine-02, PineValidNormEquality). It has no joint randomness.
+// NewSquares checks that the squares of n elements, chunk of them to a gadget, add up in
+// the field to the number whose bits (least significant first, not checked here) follow
+// them: the norm equality of PINE (draft-chen-cfrg-vdaf-pine-02, PineValidNormEquality).
+// It has no joint randomness.
 func NewSquares(f field.Field, n, bits, chunk int) *Circuit {
 	c := &Circuit{F: f, kind: kindSquares, MeasLen: n + bits, arity: chunk, degree: 2, calls: calls(n, chunk), evalLen: 1,
 		chunk: chunk, square: &squareSum{n, powersOfTwo(f, bits)}}
 	return c.build()
 }
 
-// ProofLen is the length of a proof by a circuit of the given arity and calls and of degree 2, without building it.
+// ProofLen is the length of a proof by a circuit of the given arity and calls and of
+// degree 2, without building it.
 func ProofLen(arity, calls int) int { return arity + 2*(1<<ceilLog(1+calls)) - 1 }
 
-// ShortestChunk returns the chunk length, 1 to n, that makes the shortest proof of degree 2; the smallest, if several do.
-// lengths gives arity and calls, of which the first rises with the chunk and the second falls. A proof is arity + 2p - 1
-// elements, p a power of two above the calls: so for each p only the least chunk that fits counts.
+// ShortestChunk returns the chunk length, 1 to n, that makes the shortest proof of degree
+// 2; the smallest, if several do. lengths gives arity and calls, of which the first rises
+// with the chunk and the second falls. A proof is arity + 2p - 1 elements, p a power of
+// two above the calls: so for each p only the least chunk that fits counts.
 func ShortestChunk(n int, lengths func(chunk int) (arity, calls int)) int {
 	best, size := n, math.MaxInt
 	for p := 2; p <= 1<<20; p *= 2 {

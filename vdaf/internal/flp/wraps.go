@@ -24,10 +24,11 @@ type wraps struct {
 	passes field.Elem // tau
 }
 
-// NewWraps is the main circuit of PINE (draft-chen-cfrg-vdaf-pine-02, PineValid). Its elements are bits: of the squared
-// norm v, of u, and for each test the bits of w and the bit g, least significant first; then the result S of each test. It
-// checks that all bits are bits, v + u = B^2, g*(S - w + W-1) = 0 for each test, and that the g add up to tau. The joint
-// randomness is three elements: for bits, for tests, and to combine the four.
+// NewWraps is the main circuit of PINE (draft-chen-cfrg-vdaf-pine-02, PineValid). Its
+// elements are bits: of the squared norm v, of u, and for each test the bits of w and the
+// bit g, least significant first; then the result S of each test. It checks that all bits
+// are bits, v + u = B^2, g*(S - w + W-1) = 0 for each test, and that the g add up to tau.
+// The joint randomness is three elements: for bits, for tests, and to combine the four.
 func NewWraps(f field.Field, p Wraps) *Circuit {
 	w := &wraps{Wraps: p, bits: 2*p.NormBits + p.Tests*(p.TestBits+1)}
 	w.group = calls(w.bits, p.Chunk)
@@ -75,13 +76,15 @@ func (c *Circuit) queryWraps(s *Scratch, wires, seeds, outs, meas, jointRand []u
 
 func (c *Circuit) pairsLen() int { return c.wraps.group*c.chunk + c.wraps.Tests }
 
-// pairs writes all inputs of the gadget, chunk pairs to a call, and returns the sum of the g. one is 1 or a share of it.
+// pairs writes all inputs of the gadget, chunk pairs to a call, and returns the sum of
+// the g. one is 1 or a share of it.
 func (c *Circuit) pairs(even, odd, meas []uint64, rBit, rTest, one field.Elem) (passes field.Elem) {
 	f, l, w := c.F, c.F.Limbs(), c.wraps
 	start := w.group * c.chunk
 	clear(even[w.bits*l : start*l])
 	clear(odd[w.bits*l : start*l])
-	// even is the powers of rBit times the bits, odd the bits less one: by doubling, in the field's own loops.
+	// even is the powers of rBit times the bits, odd the bits less one: by doubling, in
+	// the field's own loops.
 	f.Put(even, 0, c.one)
 	f.Put(odd, 0, f.Sub(field.Elem{}, one))
 	power := rBit // to the n

@@ -1,10 +1,13 @@
-// Package kernel lists the implementations of the inner loops of package vdaf, so that every test and vector can run on
-// each of them, and benchmarks can name the one that ran.
+// Package kernel lists the implementations of the inner loops of package vdaf, so that
+// every test and vector can run on each of them, and benchmarks can name the one that
+// ran.
 //
-// The implementation called "go" is the reference: always built, always supported. Another one is written in files that
-// the purego tag leaves out; it declares a package-level bool, which its dispatching function reads before it calls the
-// assembly, sets it where the processor will do, and registers it here. (A bool and a static call, rather than a function
-// variable, because what is passed through a variable escapes to the heap.)
+// The implementation called "go" is the reference: always built, always supported.
+// Another one is written in files that the purego tag leaves out; it declares a
+// package-level bool, which its dispatching function reads before it calls the assembly,
+// sets it where the processor will do, and registers it here. (A bool and a static call,
+// rather than a function variable, because what is passed through a variable escapes to
+// the heap.)
 package kernel
 
 import (
@@ -26,8 +29,8 @@ type Impl struct {
 
 var all []Impl
 
-// Register adds an implementation; it is called from variable initialisers and init functions only. on is nil for the
-// reference, which runs when no other is on.
+// Register adds an implementation; it is called from variable initialisers and init
+// functions only. on is nil for the reference, which runs when no other is on.
 func Register(kernel, name string, supported bool, on *bool) struct{} {
 	if (on == nil) != (name == Go) {
 		panic("kernel: internal error: " + kernel + ": only the reference has no switch")
@@ -45,8 +48,9 @@ func Register(kernel, name string, supported bool, on *bool) struct{} {
 // All returns every implementation, by kernel and name.
 func All() []Impl { return slices.Clone(all) }
 
-// Use turns the named implementation of each kernel on where there is one that is supported, and the reference
-// elsewhere, until restore is called. It is for tests, and not safe while kernels run.
+// Use turns the named implementation of each kernel on where there is one that is
+// supported, and the reference elsewhere, until restore is called. It is for tests, and
+// not safe while kernels run.
 func Use(name string) (restore func(), err error) {
 	type saved struct {
 		on  *bool

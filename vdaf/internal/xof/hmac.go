@@ -11,12 +11,14 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/field"
 )
 
-// HMAC is XofHmacSha256Aes128 (draft-chen-cfrg-vdaf-pine-02, poc/xof_hmac_sha256_aes128.py): with h the HMAC-SHA256 of the
-// input under the seed, the stream is AES-128 in counter mode, key h[:16], first counter block h[16:], of which the last
-// eight bytes count. Where processors have instructions for both it is many times faster than TurboSHAKE128.
+// HMAC is XofHmacSha256Aes128 (draft-chen-cfrg-vdaf-pine-02,
+// poc/xof_hmac_sha256_aes128.py): with h the HMAC-SHA256 of the input under the seed, the
+// stream is AES-128 in counter mode, key h[:16], first counter block h[16:], of which the
+// last eight bytes count. Where processors have instructions for both it is many times
+// faster than TurboSHAKE128.
 //
-// One stream: Init, then any number of Absorb calls for the binder, then reads. A stream allocates a few hundred bytes.
-// The zero HMAC is ready for Init.
+// One stream: Init, then any number of Absorb calls for the binder, then reads. A stream
+// allocates a few hundred bytes. The zero HMAC is ready for Init.
 type HMAC struct {
 	mac    hash.Hash // while absorbing
 	block  cipher.Block
@@ -30,8 +32,9 @@ type HMAC struct {
 // expandChunk is the number of candidates that Expand reads at a time.
 const expandChunk = 1024
 
-// Init starts a stream for a domain separation tag (given in two parts) and a seed: what is hashed begins with the tag's
-// length in two little-endian bytes, as in XofTurboShake128.
+// Init starts a stream for a domain separation tag (given in two parts) and a seed: what
+// is hashed begins with the tag's length in two little-endian bytes, as in
+// XofTurboShake128.
 func (x *HMAC) Init(tag *[8]byte, ctx, seed []byte) {
 	n := len(tag) + len(ctx)
 	if n > 1<<16-1 {

@@ -73,7 +73,8 @@ func TestHMAC(t *testing.T) {
 	}
 }
 
-// The counter is eight bytes wide: it returns to zero and does not carry into the other eight.
+// The counter is eight bytes wide: it returns to zero and does not carry into the other
+// eight.
 func TestHMACCounterWraps(t *testing.T) {
 	h := bytes.Repeat([]byte{0xFF}, 32)
 	for _, blocks := range []uint64{0, 1, 2, 5, 1 << 60, 1<<60 - 1} {
@@ -92,7 +93,8 @@ func TestHMACCounterWraps(t *testing.T) {
 	}
 }
 
-// Expand must drop candidates in first, last and adjacent places: two fields' worth of a stream that is searched for.
+// Expand must drop candidates in first, last and adjacent places: two fields' worth of a
+// stream that is searched for.
 func TestHMACExpandRejects(t *testing.T) {
 	var tag [8]byte
 	rejected := 0

@@ -9,7 +9,8 @@ var rc = [12]uint64{
 	0x8000000080008081, 0x8000000000008080, 0x0000000080000001, 0x8000000080008008,
 }
 
-// permuteGo is Keccak-p[1600,12], two rounds an iteration with every lane in a local variable.
+// permuteGo is Keccak-p[1600,12], two rounds an iteration with every lane in a local
+// variable.
 func permuteGo(s *[25]uint64) {
 	a0, a1, a2, a3, a4 := s[0], s[1], s[2], s[3], s[4]
 	a5, a6, a7, a8, a9 := s[5], s[6], s[7], s[8], s[9]

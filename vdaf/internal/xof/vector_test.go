@@ -14,7 +14,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/vdaftest"
 )
 
-// TestVectorXofTurboShake128 runs the official vector, whose tag is shared out over both parts of ours.
+// TestVectorXofTurboShake128 runs the official vector, whose tag is shared out over both
+// parts of ours.
 func TestVectorXofTurboShake128(t *testing.T) {
 	dir, err := vdaftest.OfficialDir()
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {

@@ -3,8 +3,9 @@
 // as seeds or as field elements by rejection. [HMAC] does the same with HMAC-SHA256 and
 // AES-128.
 //
-// Work depends on lengths only, except that Expand reveals how many candidates were at or above the modulus: the odds
-// are below 2^-11 an element (Field32), 2^-15 (Field40), 2^-32 (Field64) and 2^-59 (Field128), whatever the seed.
+// Work depends on lengths only, except that Expand reveals how many candidates were at or
+// above the modulus: the odds are below 2^-11 an element (Field32), 2^-15 (Field40),
+// 2^-32 (Field64) and 2^-59 (Field128), whatever the seed.
 package xof
 
 import (
@@ -23,8 +24,8 @@ const (
 	separator = 1
 )
 
-// XOF is one stream: Init, then any number of Absorb calls for the binder, then reads. It holds no pointers and may
-// be copied, to share a common prefix.
+// XOF is one stream: Init, then any number of Absorb calls for the binder, then reads. It
+// holds no pointers and may be copied, to share a common prefix.
 type XOF struct {
 	s        [25]uint64
 	pos      int // bytes into the block
@@ -66,7 +67,8 @@ func (x *XOF) Absorb(b []byte) {
 	}
 }
 
-// AbsorbWords adds the little-endian bytes of the words of v: the encoding of a vector of field elements.
+// AbsorbWords adds the little-endian bytes of the words of v: the encoding of a vector of
+// field elements.
 func (x *XOF) AbsorbWords(v []uint64) {
 	if x.pos&7 != 0 {
 		x.absorbShifted(v)
@@ -114,7 +116,8 @@ func (x *XOF) absorb(w uint64) {
 		permute(&x.s)
 		x.pos -= rate
 	}
-	// The part that did not fit goes to the next lane; for sh = 0 the shift by 64 leaves zero.
+	// The part that did not fit goes to the next lane; for sh = 0 the shift by 64 leaves
+	// zero.
 	x.s[x.pos>>3] ^= w >> (64 - sh)
 }
 
@@ -178,7 +181,8 @@ func (x *XOF) Seed(seed *[SeedSize]byte) {
 	}
 }
 
-// Expand fills dst with raw elements of f (next_vec): candidates that are not reduced are passed over.
+// Expand fills dst with raw elements of f (next_vec): candidates that are not reduced are
+// passed over.
 func (x *XOF) Expand(f field.Field, dst []uint64) {
 	x.Words(dst)
 	l := f.Limbs()

@@ -9,7 +9,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/internal/field"
 )
 
-// turbo is TurboSHAKE128 of a whole message, written from the definition: a byte-wise sponge.
+// turbo is TurboSHAKE128 of a whole message, written from the definition: a byte-wise
+// sponge.
 func turbo(msg []byte, n int) []byte {
 	msg = append(bytes.Clone(msg), separator)
 	for len(msg)%rate != 0 {
@@ -34,8 +35,8 @@ func turbo(msg []byte, n int) []byte {
 	return out[:n]
 }
 
-// RFC 9861 section 5: TurboSHAKE128 of the empty message, D = 1Fh, covers the permutation and the padding but with
-// another separator; it is run on the permutation directly.
+// RFC 9861 section 5: TurboSHAKE128 of the empty message, D = 1Fh, covers the permutation
+// and the padding but with another separator; it is run on the permutation directly.
 func TestPermutation(t *testing.T) {
 	var s [25]uint64
 	s[0] = 0x1F
@@ -111,8 +112,9 @@ func TestAbsorbOffsets(t *testing.T) {
 	}
 }
 
-// Expand must drop candidates exactly as the specification does, in first, last and adjacent places. Streams with
-// rejections are too rare to find, so the state is preset: the stream then starts with the state's own words.
+// Expand must drop candidates exactly as the specification does, in first, last and
+// adjacent places. Streams with rejections are too rare to find, so the state is preset:
+// the stream then starts with the state's own words.
 func TestExpandRejects(t *testing.T) {
 	for _, f := range []field.Field{field.Field64{}, field.Field128{}} {
 		l := f.Limbs()

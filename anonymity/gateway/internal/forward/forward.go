@@ -101,7 +101,8 @@ type Options struct {
 	Clock       disk.Clock
 	Failpoints  *disk.Failpoints
 	Log         *slog.Logger
-	// Count is told what became of uploads, by a word of Outcomes or of the protocol's reasons.
+	// Count is told what became of uploads, by a word of Outcomes or of the protocol's
+	// reasons.
 	Count func(outcome string, n uint64)
 	// Fail is told that nothing can go on.
 	Fail func(error)

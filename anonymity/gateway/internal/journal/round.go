@@ -51,8 +51,9 @@ type Item struct {
 type Round struct {
 	Number uint64
 	Closed time.Time
-	// Passed is how much time the gateway had seen pass when it was closed ([Journal.Passed]):
-	// what it is kept for is counted from there, and not by the clock on the wall.
+	// Passed is how much time the gateway had seen pass when it was closed
+	// ([Journal.Passed]): what it is kept for is counted from there, and not by the clock
+	// on the wall.
 	Passed time.Duration
 	Groups []Group
 	Claims []Claim

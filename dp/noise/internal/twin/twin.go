@@ -1,8 +1,9 @@
-// Package twin lets package noisetest, and nothing outside dp/noise, choose where a sampler's bits come from.
+// Package twin lets package noisetest, and nothing outside dp/noise, choose where a
+// sampler's bits come from.
 package twin
 
 import "io"
 
-// WithSource returns a copy of a *noise.DiscreteGaussian or *noise.DiscreteLaplace that reads its bits from r. Package
-// noise sets it.
+// WithSource returns a copy of a *noise.DiscreteGaussian or *noise.DiscreteLaplace that
+// reads its bits from r. Package noise sets it.
 var WithSource func(sampler any, r io.Reader) any
