@@ -154,16 +154,17 @@ func NewPlan(f Field, log int) *Plan {
 	l := f.Limbs()
 	pl := &Plan{P: p, Log: log, Tw: make([]uint64, p*l), Itw: make([]uint64, p*l)}
 	one := f.ToWeight(f.FromUint64(1))
-	for k := 1; k <= log; k++ {
+	w := f.Root(log)
+	iw := f.Inv(w)
+	for k := log; k > 0; k-- { // w is the 2^k-th root
 		h := 1 << (k - 1)
-		w := f.Root(k)
-		iw := f.Inv(w)
 		a, b := one, one
 		for j := range h {
 			f.Put(pl.Tw, h+j, a)
 			f.Put(pl.Itw, h+j, b)
 			a, b = f.Mul(a, w), f.Mul(b, iw)
 		}
+		w, iw = f.Mul(w, w), f.Mul(iw, iw)
 	}
 	pl.InvP = f.Inv(f.ToWeight(f.FromUint64(uint64(p))))
 	return pl

@@ -126,8 +126,11 @@ func (Field128) Int64(e Elem) (int64, bool) {
 	return 0, false
 }
 
+// root128 is the 2^66-th root: the generator 7 to the power of (p-1)/2^66.
+var root128 = Exp(Field128{}, Field128{}.ToWeight(Elem{7}), Elem{1<<62 - 7})
+
 func (f Field128) Root(log int) Elem {
-	w := Exp(f, f.ToWeight(Elem{7}), Elem{1<<62 - 7})
+	w := root128
 	for range 66 - log {
 		w = f.Mul(w, w)
 	}

@@ -69,8 +69,11 @@ func (Field64) Int64(e Elem) (int64, bool) {
 	return -int64(p64 - e[0]), true
 }
 
+// root64 is the 2^32-th root: the generator 7 to the power of (p-1)/2^32.
+var root64 = Exp(Field64{}, Elem{7}, Elem{1<<32 - 1})
+
 func (f Field64) Root(log int) Elem {
-	w := Exp(f, Elem{7}, Elem{1<<32 - 1})
+	w := root64
 	for range 32 - log {
 		w = f.Mul(w, w)
 	}
