@@ -299,7 +299,7 @@ func resize(b []byte, size int64) []byte {
 		return b[:size]
 	}
 	old := len(b)
-	b = slices.Grow(b, int(size)-old)[:size]
+	b = slices.Grow(b, max(int(size)-old, old))[:size] // files grow page by page
 	clear(b[old:])
 	return b
 }
