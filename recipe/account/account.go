@@ -103,11 +103,13 @@ func (r subject) releases(x recipe.Disclosure, delta recipe.Decimal, rounds uint
 // redraws cost is added to it.
 func (r subject) shuffled(m release.Shuffled, delta float64) (release.ApproxDP, error) {
 	var none release.ApproxDP
-	curve, err := amplify.Shuffle(m.Message, m.People)
-	if err != nil {
-		return none, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
-	}
-	g, err := curve.Epsilon(delta)
+	g, err := bounds.once(shuffling{m.Message, m.People, delta}, func() (release.Guarantee, error) {
+		curve, err := amplify.Shuffle(m.Message, m.People)
+		if err != nil {
+			return release.Guarantee{}, err
+		}
+		return curve.Epsilon(delta)
+	})
 	if err != nil {
 		return none, &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
 	}

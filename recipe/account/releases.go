@@ -37,7 +37,7 @@ func loss(list []release.Release, rounds uint32, delta recipe.Decimal, spent flo
 	if !(rest > 0) {
 		return recipe.NoPrivacy, "", nil
 	}
-	g, err := accountant.Epsilon(release.Repeated(list, uint64(rounds)), rest, n)
+	g, err := epsilon(release.Repeated(list, uint64(rounds)), rest, n)
 	if errors.Is(err, release.ErrNoGuarantee) {
 		return recipe.NoPrivacy, "", nil
 	}
@@ -45,4 +45,13 @@ func loss(list []release.Release, rounds uint32, delta recipe.Decimal, spent flo
 		return recipe.Loss{}, "", &recipe.InvalidError{Field: "guarantee", Problem: fmt.Sprintf("cannot be computed: %v", err)}
 	}
 	return recipe.Loss{Epsilon: g.Epsilon, Delta: delta.Float()}, g.Theorem, nil
+}
+
+// epsilon is the accountant's answer, computed once.
+func epsilon(list []release.Release, delta float64, n release.Neighbours) (release.Guarantee, error) {
+	key := releases{delta: delta, neighbours: n}
+	if copy(key.list[:], list) < len(list) {
+		return accountant.Epsilon(list, delta, n)
+	}
+	return losses.once(key, func() (release.Guarantee, error) { return accountant.Epsilon(list, delta, n) })
 }
