@@ -58,9 +58,9 @@ func ForeignTask(version dap.Version, config []byte, s Secrets) (t Task, err err
 	if err := c.Validate(); err != nil {
 		return t, fmt.Errorf("aggregator: %w", err)
 	}
-	// Of a recipe nothing but its id stands in the configuration of its task. Whoever makes
-	// an operator take one for a task without a recipe has its noise and rounds left out, on
-	// which devices count.
+	// Of a recipe nothing but its id stands in the configuration of its task. An attacker
+	// who made an operator take one for a task without a recipe would have its noise and
+	// rounds left out, on which devices count.
 	if len(c.TaskInfo) == len(recipe.ID{}) {
 		return t, fmt.Errorf("aggregator: its task_info has %d bytes, as that of a recipe's task, which is named by the recipe", len(c.TaskInfo))
 	}

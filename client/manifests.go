@@ -31,8 +31,8 @@ type ManifestsOptions struct {
 // Manifests are a source of manifests that a device may use: of the recipe's deployment
 // and for this time, signed by leader, helper and gateway, whose roots are the recipe's
 // and anchors; with two key lists that share no key; not before any that was seen, and no
-// second one of its epoch. Whoever makes manifests can give others and is refused; it can
-// do nothing else. Safe for concurrent use.
+// second one of its epoch. A maker of manifests can give others and is refused; it can do
+// nothing else. Safe for concurrent use.
 type Manifests struct {
 	o          ManifestsOptions
 	deployment [32]byte
@@ -136,7 +136,7 @@ func (m *Manifests) check(x *ohttp.Manifest) error {
 	return apart(ours, theirs)
 }
 
-// ErrSharedKey: leader and helper offer one key: who has it reads whole reports.
+// ErrSharedKey: leader and helper offer one key, whose holder reads whole reports.
 var ErrSharedKey = errors.New("client: leader and helper offer the same HPKE key")
 
 // apart says whether no key is in both lists.

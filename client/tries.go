@@ -65,8 +65,8 @@ func (t Tries) or(count int, every time.Duration) Tries {
 var ErrMisdirected = errors.New("client: the gateway serves another leader")
 
 // Lasts says whether a manifest can be used until the last try of an upload that begins
-// now is over, on clocks that differ. Whoever pays for an upload asks before. It fails
-// with [ohttp.ErrManifest].
+// now is over, on clocks that differ. A caller that pays for an upload asks before. It
+// fails with [ohttp.ErrManifest].
 func (c *Client) Lasts(m *ohttp.Manifest) error {
 	now := c.o.Now()
 	if err := m.ValidAt(now); err != nil {

@@ -65,8 +65,8 @@ func NewHpkeConfig(k *sealed.KeyPair) HpkeConfig {
 	return HpkeConfig{k.ID(), s.KEM, s.KDF, s.AEAD, k.Public().Bytes()}
 }
 
-// PublicKey parses the key; it fails with [sealed.ErrSuite] or [sealed.ErrKey]. Whoever
-// seals often keeps the result.
+// PublicKey parses the key; it fails with [sealed.ErrSuite] or [sealed.ErrKey]. A caller
+// that seals often keeps the result.
 func (m HpkeConfig) PublicKey() (*sealed.PublicKey, error) {
 	return sealed.NewPublicKey(sealed.Suite{KEM: m.KEM, KDF: m.KDF, AEAD: m.AEAD}, m.Key)
 }

@@ -202,7 +202,7 @@ func (r *Recipe) OwnNoise(z LocalRandomizer, delta Decimal, rounds uint32) (Loss
 	if err != nil {
 		return NoPrivacy, err
 	}
-	// What is drawn again is that under every value, but less often under none.
+	// Answers drawn again are so under every value, but less often under none.
 	epsilon := outward.Above(is.Epsilon0*float64(rounds)) + 2*odds*float64(rounds)
 	return Loss{Epsilon: epsilon, Delta: delta.Float()}, nil
 }

@@ -101,8 +101,9 @@ func (z Gaussian) round(r *Recipe, s Situation, delta float64) (Disclosure, erro
 	return Disclosure{Releases: z.sum(q, r.Draws(s.Half)), Odds: cost.Odds, Redrawn: cost.Spent}, nil
 }
 
-// report implements [VectorRandomizer]: who sees a report sees that it is within the bound,
-// so that delta is divided by 1-b for a redraw of probability b, and nothing is added.
+// report implements [VectorRandomizer]: an observer of a report sees that it is within
+// the bound, so that delta is divided by 1-b for a redraw of probability b, and nothing
+// is added.
 func (z Gaussian) report(r *Recipe, delta float64) (Disclosure, error) {
 	q, ok := r.Query.(Vector)
 	if !ok {

@@ -171,8 +171,9 @@ func honestReports(r *Recipe) []string {
 	return []string{fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe", r.MinBatch)}
 }
 
-// TailOdds is how rare redraws have to be in batches of so many reports: 2^-TailBits, and less where a batch is so large, or delta
-// so small, that they would cost more than about a hundredth of delta.
+// TailOdds is how rare redraws have to be in batches of the given reports: 2^-TailBits,
+// and less where a batch is so large, or delta so small, that they would cost more than
+// about a hundredth of delta.
 func TailOdds(reports uint64, rounds uint32, delta float64) float64 {
 	return min(1./(1<<TailBits), delta/(200*float64(max(reports, 1))*float64(max(rounds, 1))))
 }

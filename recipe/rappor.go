@@ -12,7 +12,7 @@ import (
 )
 
 // RAPPOR is symmetric unary encoding of the bit set in a [Multihot] of weight 1 or none:
-// each bit is flipped with probability 1/(e^Epsilon0 + 1). What is sent has at most the
+// each bit is flipped with probability 1/(e^Epsilon0 + 1). An answer has at most the
 // query's MaxWeight ones, which Prio3MultihotCountVec proves: a device draws again while
 // there are more, with a probability of at most 2^-[TailBits]. A device without an answer
 // randomizes the zero vector.
@@ -98,8 +98,8 @@ func (z RAPPOR) Local(q Query) (release.Message, float64, error) {
 	return release.ColumnsOf(z.Epsilon0.FloatUp()), l.WeightOdds(int(min(m.MaxWeight, uint64(m.Length)))), nil
 }
 
-// Blur flips bits. What the proof would refuse, with probability 2^-TailBits at most, is
-// drawn again.
+// Blur flips bits. Answers that the proof would refuse, with probability 2^-TailBits at
+// most, are drawn again.
 func (z RAPPOR) Blur(q Query) (func(place int) ([]uint64, error), error) {
 	m, ok := q.(Multihot)
 	if !ok {

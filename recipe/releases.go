@@ -95,7 +95,7 @@ func (r *Recipe) Disclosure(s Situation, delta Decimal, rounds uint32) (Disclosu
 
 // ReportDisclosure returns what one report tells who reads it and knows whose it is, where
 // devices add noise of their own that the sum of all has enough of ([VectorRandomizer]).
-// What other randomizers leave is [Recipe.OwnNoise].
+// For other randomizers see [Recipe.OwnNoise].
 func (r *Recipe) ReportDisclosure(delta Decimal) (Disclosure, bool, error) {
 	z, ok := r.Randomizer.(VectorRandomizer)
 	if !ok {

@@ -15,10 +15,11 @@ import (
 )
 
 // Vector asks each device for a vector of Dimension real numbers of L2 norm at most Bound*2^-FracBits; the answer is their
-// sum. Devices scale longer vectors down, and prove the bound to the servers. What is private is the integer vector, in units of
-// 2^-FracBits, whose norm is at most Bound whatever rounding did: Bound is the sensitivity of the sum, and twice that where one
-// vector replaces another. With noise of the devices' own, [Gaussian], vectors are scaled to less and Bound is about vector and
-// noise together. See docs/pine.md.
+// sum. Devices scale longer vectors down, and prove the bound to the servers. The private
+// value is the integer vector, in units of 2^-FracBits, whose norm is at most Bound
+// whatever rounding did: Bound is the sensitivity of the sum, and twice that where one
+// vector replaces another. With noise of the devices' own, [Gaussian], vectors are scaled
+// to less and Bound is about vector and noise together. See docs/pine.md.
 type Vector struct {
 	Dimension uint32 // entries, 1 to MaxElements
 	Bound     uint64 // B, in units of 2^-FracBits
@@ -35,7 +36,7 @@ type Vector struct {
 type VectorProof uint8
 
 const (
-	// Pine32 to Pine128 are package pine over the field of that many bits.
+	// Pine32 to Pine128 are package pine over the field of 32 to 128 bits.
 	Pine32  VectorProof = 1
 	Pine40  VectorProof = 2
 	Pine64  VectorProof = 3

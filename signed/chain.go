@@ -31,8 +31,8 @@ func (r Role) String() string {
 	return fmt.Sprintf("role %d", uint8(r))
 }
 
-// MaxOnline is how long an online key may sign at most: who takes it from a server has it
-// for no longer.
+// MaxOnline is how long an online key may sign at most: a thief of it has it for no
+// longer.
 const MaxOnline = 90 * 24 * time.Hour
 
 // delegationDomain opens what a root signs about an online key.

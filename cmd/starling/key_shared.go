@@ -34,7 +34,7 @@ func keyTokenCommand() *command {
 		short: "Make a bearer token, by which one party knows another",
 		long: `Make one for each pair of parties: leader and helper (peer_token), leader and collector (collector_token, token), relay and gateway
 (gateway_token, relay_token), and whoever makes manifests with leader and helper (signing.token, manifest new --token). Both
-sides have the same file; who holds it is taken for the other.`,
+sides have the same file; its holder is taken for the other.`,
 		examples: [][2]string{{"starling key token --out secrets/peer.token", "for leader and helper"}},
 		setup:    sharedSecret("key token", "token", tokenBytes),
 	}

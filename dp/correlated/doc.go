@@ -19,11 +19,11 @@
 //
 // # Why it is private
 //
-// What is released is computed from y = Cx + z alone, for every x: x is whole, so c_j
-// x_(t-j) is a multiple of 2^-k, and R moves with it. Whoever takes part in rounds at
-// least b apart touches disjoint rows of C, so each time costs |c|^2 = 1 + c_1^2 + ... of
-// squared sensitivity, at once for all rounds, and nothing else. There is no sampling and
-// nobody needs to be hidden. The rounds may be chosen knowing all results before.
+// Every release is computed from y = Cx + z alone, for every x: x is whole, so c_j
+// x_(t-j) is a multiple of 2^-k, and R moves with it. A person who takes part in rounds
+// at least b apart touches disjoint rows of C, so each time costs |c|^2 = 1 + c_1^2 + ...
+// of squared sensitivity, at once for all rounds, and nothing else. There is no sampling
+// and nobody needs to be hidden. The rounds may be chosen knowing all results before.
 // docs/proofs/correlated-noise.md has the proofs.
 //
 // # Rounds and releases

@@ -29,9 +29,9 @@ const (
 	NameShuffled           = "shuffled"
 )
 
-// Noise on sums is drawn by each of two servers, or by each of many devices. Honest is how
-// many of the draws nobody else knows: 1, also if 0, unless more of who draws are trusted.
-// What the others add is post-processing.
+// Noise on sums is drawn by each of two servers, or by each of many devices. Honest is
+// how many of the draws nobody else knows: 1, also if 0, unless more of those who draw
+// are trusted. The noise of the others is post-processing.
 
 // Gaussian is normal noise of standard deviation Sigma in each coordinate.
 type Gaussian struct {

@@ -100,9 +100,9 @@ type Listen struct {
 	TLSTerminatedUpstream bool `toml:"tls_terminated_upstream"`
 	// ForwardedHeader names the header in which the proxy in front writes whom a request
 	// is from, such as "X-Forwarded-For"; its last entry counts. It goes with
-	// TLSTerminatedUpstream or a unix socket: who can reach the listener around the proxy
-	// could write it too. Without it there is no limit per address behind a proxy, and
-	// the log says so at each start.
+	// TLSTerminatedUpstream or a unix socket: a sender who reaches the listener around
+	// the proxy could write it too. Without it there is no limit per address behind a
+	// proxy, and the log says so at each start.
 	ForwardedHeader string `toml:"forwarded_header"`
 	// TLSClientCA are the certificates, in a PEM file, of those who may come at all: each
 	// has to show one that they signed. Optional; it goes with TLSCertificate.

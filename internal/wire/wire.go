@@ -117,8 +117,7 @@ func (c *Coder) Check(ok bool, what string) {
 	}
 }
 
-// CheckRead refuses a message that is read, unless ok. Whoever writes is trusted to keep
-// to it.
+// CheckRead refuses a message that is read, unless ok. A writer is trusted to keep to it.
 func (c *Coder) CheckRead(ok bool, what string) {
 	if !ok && !c.writing {
 		c.Fail(what)

@@ -126,8 +126,8 @@ func (r subject) shuffled(m release.Shuffled, delta float64) (release.ApproxDP, 
 }
 
 // senders is how many of the other honest devices are free to send a dummy at least, in
-// each slot, but for the miss. Who covers and in which slot is taken as known, for these
-// coins depend on no answer: see docs/proofs/coins.md.
+// each slot, but for the miss. The devices that cover, and their slots, are taken as
+// known, for these coins depend on no answer: see docs/proofs/coins.md.
 func (r subject) senders(s recipe.Senders) (n uint64, err error) {
 	if s.Others > 0 {
 		n, err = amplify.MinimumBatch(s.Others, s.Free, s.Miss)

@@ -81,7 +81,7 @@ func (r subject) prove(w recipe.Statement, limit float64, computed func() (recip
 	limit -= w.More()
 	c, err := r.proveWithin(w, limit)
 	if target := outward.Widened(l.Epsilon, near) - w.More(); err == nil && c.Epsilon > target {
-		// What is far above what was computed was proved on too coarse a grid.
+		// An epsilon far above the computed one was proved on too coarse a grid.
 		if closer, err := r.proveWithin(w, target); err == nil {
 			return closer, nil
 		}

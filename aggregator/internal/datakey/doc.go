@@ -18,7 +18,7 @@
 // A key stays until nothing of its time can be released any more, no noised share lies
 // under it, and its time has been over for as long as the service keeps ended tasks. Then
 // the store notes that it ended, and its file is overwritten, synced and removed (see
-// package keyset for what that gives on which disk). Whoever has a copy of the data from
+// package keyset for what that gives on which disk). A thief with a copy of the data from
 // before cannot make the noise again: nothing of that time is ever released.
 //
 // # What is refused

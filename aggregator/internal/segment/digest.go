@@ -11,9 +11,9 @@ type SetKey [32]byte
 
 // A SetDigest tells sets of ids apart, and the digest of a union of disjoint sets is the
 // sum of theirs: the sum, modulo 2^256, of SHA-256(key || id). It proves several runs
-// that were lost together, of which nobody knows which id was in which. Whoever does not
-// know the key can only guess another set of the same digest; a digest without a key
-// could be met, as an XOR can.
+// that were lost together, of which nobody knows which id was in which. An attacker who
+// does not know the key can only guess another set of the same digest; a digest without a
+// key could be met, as an XOR can.
 type SetDigest [32]byte
 
 // Add adds the digest of a set that has no id in common.

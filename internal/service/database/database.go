@@ -85,7 +85,7 @@ type DB struct {
 
 	floor atomic.Int64
 
-	// turn holds one token; who has it owns the fields below.
+	// turn holds one token; its holder owns the fields below.
 	turn   chan struct{}
 	conn   *sqlite3.Conn
 	stmts  map[string]*sqlite3.Stmt

@@ -168,7 +168,7 @@ type flight struct {
 }
 
 // begin waits until no commit under way has one of the ids, and claims them until end is
-// called, which may be repeated. Whoever waits has claimed nothing.
+// called, which may be repeated. A commit that waits has claimed nothing.
 func (f *flights) begin(ctx context.Context, task int64, ids []segment.ReportID) (end func(), err error) {
 	mine := &flight{ids, make(chan struct{})}
 	var set map[segment.ReportID]struct{} // made where there are others
