@@ -17,8 +17,7 @@ func ExampleOptimize() {
 	fmt.Printf("sums over the first rounds of 100 have %.1f times smaller errors than with independent noise\n", s.Improvement(100))
 	// Output:
 	// 8 bands; one participation costs 2.41 times the squared sensitivity of one round
-	// sums over the first rounds of 100 have 2.3 times smaller errors than with
-	// independent noise
+	// sums over the first rounds of 100 have 2.3 times smaller errors than with independent noise
 }
 
 func ExampleStrategy_Next() {
