@@ -27,6 +27,9 @@
 // exist is 0 below and an error above, never an optimistic number. Theorem names the
 // result that the answer rests on.
 //
+// docs/accounting.md names the paper of each theorem, and docs/proofs has the proofs of
+// those that no paper states as they are used here.
+//
 // # Two servers
 //
 // Each aggregator adds noise of its own. The guarantee stands on the noise of one honest

@@ -2,6 +2,13 @@
 // whether at all: by sampling, shuffling, random check-ins, a random time of donation,
 // and dummy reports.
 //
+//	c, err := amplify.Shuffle(release.AnyReport(4), 10_000) // messages of epsilon0 4
+//	g, err := c.Epsilon(1e-10)                              // (0.894, 1e-10)-DP
+//
+// docs/accounting.md names the paper of each theorem; bounds that no paper states as they
+// are used here are proved in docs/proofs: shuffling.md, check-ins.md, allocation.md,
+// participants.md.
+//
 // # Curves
 //
 // An exact bound is a [Curve], delta as a function of epsilon, that answers Epsilon and

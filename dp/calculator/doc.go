@@ -10,6 +10,11 @@
 // theorem covers is refused with an [*Error] that says why and what to ask instead; there
 // is no optimistic default.
 //
+//	a, err := calculator.Ask{
+//		Line:  calculator.Line{Mechanism: release.NameGaussian, Sigma: 5.1, Sampling: 0.02, Steps: 2500},
+//		Delta: 1e-8,
+//	}.Answer() // epsilon 1.020
+//
 // # Who is hidden from whom
 //
 // Sensitivity is the most that one person's record can add, C. Add-remove and zero-out neighbours are then C apart and

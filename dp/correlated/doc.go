@@ -3,6 +3,12 @@
 // Choquette-Choo et al., "(Amplified) Banded Matrix Factorization", NeurIPS 2023; Kalinin
 // and Lampert, "Banded Square Root Matrix Factorization", NeurIPS 2024).
 //
+//	s, err := correlated.Optimize(8, 100, 8) // 8 bands, for 100 rounds
+//	g, err := s.Sampler(100, 1)              // sigma^2 = 100
+//	g.Sample(z)
+//	w, err := s.Next(past, z) // past: the last 7 vectors that Next returned, newest first
+//	s.Round(noise, w)         // is added to the sum of the round
+//
 // # What is released
 //
 // Round t has the exact sum x_t. With a [Strategy] c_0 = 1, c_1 ... c_(b-1), multiples of

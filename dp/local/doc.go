@@ -7,6 +7,12 @@
 //   - [Gaussian]: a clipped vector with discrete Gaussian noise, with or without a random projection before it.
 //   - [Question] and [RandomGroup]: sums of values by secret group (paper 002).
 //
+// For example, a yes or no with epsilon 1, asked of many:
+//
+//	r, err := local.NewResponse(2, 1)
+//	answer, err := r.Randomize(secret)   // on each device
+//	estimates, err := r.Estimate(counts) // of how often each answer came
+//
 // # Epsilon
 //
 // A local epsilon is about one of two relations, and the same number means different

@@ -1,5 +1,8 @@
 // Package noise draws exact discrete Gaussian and discrete Laplace noise.
 //
+//	g, err := noise.NewDiscreteGaussian(655360*655360, 1) // sigma^2 = num/den
+//	g.Sample(dst)                                         // one draw for each element
+//
 // The samplers are those of Canonne, Kamath and Steinke ("The Discrete Gaussian for
 // Differential Privacy", NeurIPS 2020, algorithms 1 to 3): every decision is a comparison
 // of a uniform real, whose bits are drawn only as far as the comparison needs them, with

@@ -1,6 +1,10 @@
 // Package projection shortens real vectors by a public random linear map, and lengthens
 // sums of them again: less to send, for an error that is known beforehand.
 //
+//	p, err := projection.New(1024, 256, seed) // one public seed for all who are summed
+//	y := p.Apply(x)                           // 256 numbers, sent
+//	estimate := p.Transpose(sum)              // 1024 numbers again
+//
 // The map is a subsampled randomized Hadamard transform (Ailon and Chazelle 2006; Tropp
 // 2011). Of a vector x of d numbers, each is multiplied by a random sign, zeros fill up
 // to D, the least power of two at or above d, the Walsh-Hadamard transform H (all
