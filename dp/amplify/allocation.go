@@ -9,9 +9,10 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// An allocationSum is the exact pair of one of t slots, uniform and hidden, in which a binary randomized response at
-// e0 answers for the person, with probability p0; all other slots answer 0. Under Q, where the person is absent, the
-// number of ones is X ~ Bin(t, f), f = 1/(1+e^e0), and
+// An allocationSum is the exact pair of one of t slots, uniform and hidden, in which a
+// binary randomized response at e0 answers for the person, with probability p0; all other
+// slots answer 0. Under Q, where the person is absent, the number of ones is X ~ Bin(t,
+// f), f = 1/(1+e^e0), and
 //
 //	dP/dQ = S = 1 - p0 + (p0/t) (X e^e0 + (t-X) e^-e0).
 type allocationSum struct{ e0, t, p0 float64 }
@@ -52,7 +53,8 @@ func (a allocationSum) upper(epsilon float64) float64 {
 	return hi
 }
 
-// sampledPure is the epsilon that e0-DP becomes when it happens with probability p0, rounded up: ln(1 + p0(e^e0 - 1)).
+// sampledPure is the epsilon that e0-DP becomes when it happens with probability p0,
+// rounded up: ln(1 + p0(e^e0 - 1)).
 func sampledPure(e0, p0 float64) float64 {
 	if p0 == 1 || e0 > 700 {
 		return e0

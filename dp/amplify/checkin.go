@@ -8,19 +8,23 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// CheckIn describes a random check-in protocol. The server is trusted with who came when; what it publishes is every
-// model.
+// CheckIn describes a random check-in protocol. The server is trusted with who came when;
+// what it publishes is every model.
 type CheckIn struct {
 	Schedule release.Schedule
-	// Slots is m: the slots of a fixed or averaged run, or the length of a client's sliding window. 1 to MaxCount.
+	// Slots is m: the slots of a fixed or averaged run, or the length of a client's
+	// sliding window. 1 to MaxCount.
 	Slots uint64
-	// P0 is the probability with which a client checks in at all, above 0 and at most 1; 1 for AveragedWindow.
+	// P0 is the probability with which a client checks in at all, above 0 and at most 1;
+	// 1 for AveragedWindow.
 	P0 float64
-	// Users is n, the number of honest clients. Curve and Theorem need it for AveragedWindow, DummyUpdates for the others.
+	// Users is n, the number of honest clients. Curve and Theorem need it for
+	// AveragedWindow, DummyUpdates for the others.
 	Users uint64
 }
 
-// Validate returns an error that matches release.ErrParameter if a field is out of its range.
+// Validate returns an error that matches release.ErrParameter if a field is out of its
+// range.
 func (c CheckIn) Validate() error {
 	if c.Schedule < release.FixedWindow || c.Schedule > release.SlidingWindow {
 		return parameter("schedule", float64(c.Schedule), "FixedWindow, AveragedWindow or SlidingWindow")
@@ -55,8 +59,9 @@ const (
 // report: another client's input, or a dummy's, stands in a client's place, so that it is
 // a report's distance for replacing its input that counts, under every relation.
 //
-// ReplaceOne: a client's data change. AddRemove and ZeroOut: the client never checks in; this is not offered for
-// AveragedWindow, where an empty place shows. Fixed windows are bounded exactly under AddRemove and ZeroOut.
+// ReplaceOne: a client's data change. AddRemove and ZeroOut: the client never checks in;
+// this is not offered for AveragedWindow, where an empty place shows. Fixed windows are
+// bounded exactly under AddRemove and ZeroOut.
 func (c CheckIn) Curve(r release.Report, n release.Neighbours) (*Curve, error) {
 	is, err := r.Premise()
 	if err != nil {
@@ -85,7 +90,8 @@ func (c CheckIn) Curve(r release.Report, n release.Neighbours) (*Curve, error) {
 	out := &Curve{neighbours: n, end: sampledPure(epsilon0, c.P0)}
 	out.term = release.Term{Family: release.FamilyCheckedIn, Local: epsilon0, Reports: c.Slots, Chance: c.P0}
 	if c.Schedule == release.FixedWindow {
-		// A lone client of randomized response, and for ReplaceOne one of whose values is the dummy's, attains it.
+		// A lone client of randomized response, and for ReplaceOne one of whose values is
+		// the dummy's, attains it.
 		out.lower = exact.lower
 	}
 	if n != release.ReplaceOne {
@@ -110,8 +116,9 @@ type LocalDP struct {
 	Slack  float64
 }
 
-// MaxLocalDelta returns the largest delta_0 that the theorems of paper 004 allow for their delta_1 = slack, rounded down:
-// (1-e^-e0) d1/(4 e^e0 (2 + ln(2/d1)/ln(1/(1-e^-5e0)))).
+// MaxLocalDelta returns the largest delta_0 that the theorems of paper 004 allow for
+// their delta_1 = slack, rounded down: (1-e^-e0) d1/(4 e^e0 (2 +
+// ln(2/d1)/ln(1/(1-e^-5e0)))).
 func MaxLocalDelta(epsilon0, slack float64) (float64, error) {
 	if err := checkLocal(epsilon0); err != nil {
 		return 0, err
@@ -159,9 +166,10 @@ func averagedE1(n, m, delta2 float64) float64 {
 	return math.Sqrt(1/n+1/m) + math.Sqrt(math.Log(1/delta2)/n)
 }
 
-// Theorem is the bound that paper 004 states: theorem 3.2 for fixed, 4.1 for averaged and 4.3 for sliding windows,
-// which is for P0 = 1. delta2 is spent on the sizes of the slots of an averaged window and ignored by the others. Curve
-// is tighter for pure local DP. The theorems are about ReplaceOne.
+// Theorem is the bound that paper 004 states: theorem 3.2 for fixed, 4.1 for averaged and
+// 4.3 for sliding windows, which is for P0 = 1. delta2 is spent on the sizes of the slots
+// of an averaged window and ignored by the others. Curve is tighter for pure local DP.
+// The theorems are about ReplaceOne.
 func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (release.Guarantee, error) {
 	if err := c.Validate(); err != nil {
 		return release.Guarantee{}, err
@@ -190,7 +198,8 @@ func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (release.Guarantee, e
 		"fixed random check-ins (Balle et al. 2020, theorem 3.2)")
 }
 
-// ShuffleBKMTT is the bound of paper 004, theorem 5.1, for the adaptive shuffling of n users.
+// ShuffleBKMTT is the bound of paper 004, theorem 5.1, for the adaptive shuffling of n
+// users.
 func ShuffleBKMTT(l LocalDP, n uint64, delta float64) (release.Guarantee, error) {
 	if err := checkCount("number of users", n); err != nil {
 		return release.Guarantee{}, err
@@ -205,9 +214,9 @@ func ShuffleBKMTT(l LocalDP, n uint64, delta float64) (release.Guarantee, error)
 	}, delta, users, shufflingTheorem)
 }
 
-// DummyUpdates returns the expected number of slots without a client, rounded up: m (1-p0/m)^n for a fixed window
-// (proposition 3.4), and (n-m+1)(1-p0/m)^m for the n-m+1 slots of a sliding one (proposition 4.4). An averaged window
-// has none.
+// DummyUpdates returns the expected number of slots without a client, rounded up: m
+// (1-p0/m)^n for a fixed window (proposition 3.4), and (n-m+1)(1-p0/m)^m for the n-m+1
+// slots of a sliding one (proposition 4.4). An averaged window has none.
 func (c CheckIn) DummyUpdates() (float64, error) {
 	if err := c.Validate(); err != nil {
 		return 0, err

@@ -8,21 +8,24 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// A cloneSum bounds what the types of m slots tell about one person's value when that person fills one slot of them,
-// uniform and hidden, with probability p0, and each other slot is, with probability p, a clone of either of the two
-// values with equal chances. With C ~ Bin(m, p) clones (the person's slot among them) of which A ~ Bin(C, 1/2) are of
-// the first kind, the densities relative to that distribution are
+// A cloneSum bounds what the types of m slots tell about one person's value when that
+// person fills one slot of them, uniform and hidden, with probability p0, and each other
+// slot is, with probability p, a clone of either of the two values with equal chances.
+// With C ~ Bin(m, p) clones (the person's slot among them) of which A ~ Bin(C, 1/2) are
+// of the first kind, the densities relative to that distribution are
 //
 //	f_P = 1 - p0 + p0 (2/(m p)) (al A + (1-al)(C-A)),  al = e^e0/(1+e^e0),
 //
-// and f_Q with al and 1-al swapped, so that delta(epsilon) = E (f_P - e^epsilon f_Q)_+, the same in both directions.
-// See docs/proofs/check-ins.md; with p0 = 1 it is the clone bound for the shuffling of m users.
+// and f_Q with al and 1-al swapped, so that delta(epsilon) = E (f_P - e^epsilon f_Q)_+,
+// the same in both directions. See docs/proofs/check-ins.md; with p0 = 1 it is the clone
+// bound for the shuffling of m users.
 type cloneSum struct {
 	e0, p0, m, p float64
 	near, deep   func() []cloneBlock
 }
 
-// A cloneBlock is the numbers of clones from..to and the probability of the block, rounded up.
+// A cloneBlock is the numbers of clones from..to and the probability of the block,
+// rounded up.
 type cloneBlock struct{ from, to, mass float64 }
 
 const (
@@ -39,7 +42,8 @@ func newCloneSum(e0, m, p, p0 float64) *cloneSum {
 	return s
 }
 
-// blocks cuts the numbers of clones, all but at most miss on either side, into at most maxBlocks.
+// blocks cuts the numbers of clones, all but at most miss on either side, into at most
+// maxBlocks.
 func (s *cloneSum) blocks(miss float64) []cloneBlock {
 	mean := s.m * s.p
 	r := binomial.Radius(mean*(1-s.p), miss) + 2
@@ -74,7 +78,8 @@ func (s *cloneSum) over(blocks []cloneBlock, miss, epsilon float64) float64 {
 	beta := (1 - s.p0) * s.m * s.p / (2 * s.p0)
 	var total binomial.Sum
 	for _, b := range blocks {
-		// For every c of the block: A - c/2 grows with c in the convex order, and so does what it must exceed.
+		// For every c of the block: A - c/2 grows with c in the convex order, and so does
+		// what it must exceed.
 		total.Add(b.mass * halfExcess(b.to, rho*(b.from/2+beta)))
 	}
 	scale := 2 * s.p0 / (s.m * s.p) * th * (1 + math.Exp(epsilon))
@@ -83,8 +88,8 @@ func (s *cloneSum) over(blocks []cloneBlock, miss, epsilon float64) float64 {
 	return outward.Up(total.Value()*scale) + 2*miss
 }
 
-// halfExcess bounds E (A - xi)_+ from above for A ~ Bin(c, 1/2), xi = c/2 + w, w >= 0. With T = P(A >= a) and
-// g = P(A = a) at a = floor(xi)+1, it is g a/2 - w T.
+// halfExcess bounds E (A - xi)_+ from above for A ~ Bin(c, 1/2), xi = c/2 + w, w >= 0.
+// With T = P(A >= a) and g = P(A = a) at a = floor(xi)+1, it is g a/2 - w T.
 func halfExcess(c, w float64) float64 {
 	xi := c/2 + w
 	if xi >= c {
@@ -106,10 +111,10 @@ func halfExcess(c, w float64) float64 {
 	return g * (1 + rel) * (v + 1e-15*a + slip)
 }
 
-// clones returns a bound from below on the probability with which another user's message is a clone: e^-e0 for any
-// e0-LDP randomizer (Feldman, McMillan and Talwar 2021).
+// clones returns a bound from below on the probability with which another user's message
+// is a clone: e^-e0 for any e0-LDP randomizer (Feldman, McMillan and Talwar 2021).
 func clones(e0 float64) float64 { return outward.Down(math.Exp(-e0)) }
 
-// blanket returns the probability 2/(e^e0+1), rounded down, with which the bit of binary randomized response is a fair
-// coin.
+// blanket returns the probability 2/(e^e0+1), rounded down, with which the bit of binary
+// randomized response is a fair coin.
 func blanket(e0 float64) float64 { return outward.Down(2 / (math.Exp(e0) + 1)) }

@@ -16,7 +16,8 @@ const MaxCount = binomial.MaxCount
 // maxEpsilon ends the search for an epsilon.
 const maxEpsilon = 1e6
 
-// largeEpsilon is the local epsilon beyond which no amplification is looked for: e^-100 times MaxCount users is none.
+// largeEpsilon is the local epsilon beyond which no amplification is looked for: e^-100
+// times MaxCount users is none.
 const largeEpsilon = 100
 
 // leastNormal is the least number with all its digits. Go's logarithm of a smaller one
@@ -55,11 +56,13 @@ func checkRate(name string, p float64) error {
 	return nil
 }
 
-// A Curve is a proved bound on delta as a function of epsilon. Curves are immutable and may be shared.
+// A Curve is a proved bound on delta as a function of epsilon. Curves are immutable and
+// may be shared.
 type Curve struct {
 	neighbours release.Neighbours
 	theorem    string
-	// upper bounds delta(epsilon) from above, for every mechanism that the theorem is about. It never rises.
+	// upper bounds delta(epsilon) from above, for every mechanism that the theorem is
+	// about. It never rises.
 	upper func(epsilon float64) float64
 	// lower bounds it from below for one of them; nil if none is known.
 	lower func(epsilon float64) float64
@@ -76,8 +79,8 @@ func (c *Curve) Neighbours() release.Neighbours { return c.neighbours }
 // Theorem names the result behind the curve.
 func (c *Curve) Theorem() string { return c.theorem }
 
-// Delta returns a delta that is proved at epsilon, rounded up. DeltaLower says that some mechanism the theorem covers
-// has no smaller one.
+// Delta returns a delta that is proved at epsilon, rounded up. DeltaLower says that some
+// mechanism the theorem covers has no smaller one.
 func (c *Curve) Delta(epsilon float64) (release.Guarantee, error) {
 	if !(epsilon >= 0 && epsilon <= maxEpsilon) {
 		return release.Guarantee{}, parameter("epsilon", epsilon, "0 to 10^6")
@@ -154,10 +157,11 @@ func (c *Curve) guarantee() release.Guarantee {
 	return release.Guarantee{Neighbours: c.neighbours, Method: "closed-form", Theorem: c.theorem}
 }
 
-// crossing brackets where f falls to delta or below: f(lo) > delta (or lo = 0) and f(hi) <= delta. f(end) <= delta is
-// taken for granted; an infinite end is searched for.
+// crossing brackets where f falls to delta or below: f(lo) > delta (or lo = 0) and f(hi)
+// <= delta. f(end) <= delta is taken for granted; an infinite end is searched for.
 func crossing(f func(float64) float64, delta, end float64) (lo, hi float64, err error) {
-	// g is what is above 0 before the crossing; its logarithm is nearly a parabola in epsilon.
+	// g is what is above 0 before the crossing; its logarithm is nearly a parabola in
+	// epsilon.
 	g := func(e float64) float64 {
 		if v := f(e); v > 0 {
 			return math.Log(v / delta)
@@ -209,7 +213,8 @@ func crossing(f func(float64) float64, delta, end float64) (lo, hi float64, err 
 	return lo, hi, nil
 }
 
-// PureDP is the curve of any epsilon-DP mechanism for the relation n: that of binary randomized response.
+// PureDP is the curve of any epsilon-DP mechanism for the relation n: that of binary
+// randomized response.
 func PureDP(epsilon float64, n release.Neighbours) (*Curve, error) {
 	if err := checkLocal(epsilon); err != nil {
 		return nil, err

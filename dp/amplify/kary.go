@@ -14,13 +14,15 @@ import (
 //
 //	delta(epsilon) = (e^e0-1)(1+e^epsilon)/n E (A - S/2 - tanh(epsilon/2)(S/2 + (S+R)/(e^e0-1)))_+.
 //
-// The bracket is convex and falls in R, so R is put on a coarse grid with its mean kept, which only raises the sum.
+// The bracket is convex and falls in R, so R is put on a coarse grid with its mean kept,
+// which only raises the sum.
 type karySum struct {
 	e0, n, k   float64
 	near, deep func() []karyRow
 }
 
-// A karyRow is a block of values of S with, for R on the grid first, first+step, ..., the probabilities.
+// A karyRow is a block of values of S with, for R on the grid first, first+step, ..., the
+// probabilities.
 type karyRow struct {
 	from, to, first, step float64
 	mass                  []float64
@@ -70,8 +72,9 @@ func (s *karySum) build(miss float64) []karyRow {
 	return rows
 }
 
-// grid spreads mass over a grid for R ~ Bin(n, p). The step keeps the relative error below 4 10^-5: the logarithm of the
-// sum bends by about z^2/total per variance of R, z^2 = 40 say.
+// grid spreads mass over a grid for R ~ Bin(n, p). The step keeps the relative error
+// below 4 10^-5: the logarithm of the sum bends by about z^2/total per variance of R, z^2
+// = 40 say.
 func (row *karyRow) grid(n, p, q, mass, total, miss float64) {
 	sigma := math.Sqrt(n * p * q)
 	r := binomial.Radius(n*p*q, miss)

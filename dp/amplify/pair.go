@@ -139,7 +139,8 @@ const (
 	leastSizes, mostSizes = 8, 64
 )
 
-// newKaryPair returns a pair above that of n reports; ok is false where that takes too long.
+// newKaryPair returns a pair above that of n reports; ok is false where that takes too
+// long.
 func newKaryPair(e0, n, k float64) (pair *Pair, ok bool) {
 	rise := math.Expm1(e0)
 	g := k / (rise + k)

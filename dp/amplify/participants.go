@@ -16,8 +16,9 @@ func relationError(what string, n release.Neighbours) error {
 // A binomialShift is Bin(n, q) against Bin(n, q) + 1.
 type binomialShift struct{ n, q float64 }
 
-// oneWay bounds sum over x of (P(x) - e^epsilon P(x-1))_+ from above, P = Bin(n, q). P(x-1)/P(x) = x(1-q)/((n-x+1) q)
-// rises with x, so the terms are those below some x, all positive, summed from the largest down.
+// oneWay bounds sum over x of (P(x) - e^epsilon P(x-1))_+ from above, P = Bin(n, q).
+// P(x-1)/P(x) = x(1-q)/((n-x+1) q) rises with x, so the terms are those below some x, all
+// positive, summed from the largest down.
 func oneWay(n, q, r, epsilon float64) float64 {
 	e := math.Exp(epsilon)
 	xi := q * (n + 1) / (q + e*r)
@@ -58,9 +59,9 @@ func (b binomialShift) upper(epsilon float64) float64 {
 
 const dummyTheorem = "exact binomial mechanism on the number of reports (docs/proofs/participants.md)"
 
-// DummyReports is the curve of the number of reports received when each of n honest devices that were not selected
-// sends, with probability q, a report of the value zero: one device's being selected or not moves the number by one.
-// The relation is AddRemove.
+// DummyReports is the curve of the number of reports received when each of n honest
+// devices that were not selected sends, with probability q, a report of the value zero:
+// one device's being selected or not moves the number by one. The relation is AddRemove.
 func DummyReports(n uint64, q float64) (*Curve, error) {
 	if err := checkCount("number of devices", n); err != nil {
 		return nil, err
@@ -76,8 +77,9 @@ func DummyReports(n uint64, q float64) (*Curve, error) {
 	}, nil
 }
 
-// DummyProbability returns the least q, rounded up by less than one part in 10^9, at which DummyReports is
-// (epsilon, delta)-DP, or release.ErrNoGuarantee if none up to 1/2 is.
+// DummyProbability returns the least q, rounded up by less than one part in 10^9, at
+// which DummyReports is (epsilon, delta)-DP, or release.ErrNoGuarantee if none up to 1/2
+// is.
 func DummyProbability(n uint64, epsilon, delta float64) (float64, release.Guarantee, error) {
 	if err := checkCount("number of devices", n); err != nil {
 		return 0, release.Guarantee{}, err
@@ -110,8 +112,9 @@ func DummyProbability(n uint64, epsilon, delta float64) (float64, release.Guaran
 		Method: "closed-form", Theorem: dummyTheorem}, nil
 }
 
-// MinimumBatch returns the largest B for which a Poisson sample of k devices at rate q has fewer than B reports with
-// probability at most delta, by the exact binomial distribution.
+// MinimumBatch returns the largest B for which a Poisson sample of k devices at rate q
+// has fewer than B reports with probability at most delta, by the exact binomial
+// distribution.
 func MinimumBatch(k uint64, q, delta float64) (uint64, error) {
 	if err := checkBatch(k, q, delta); err != nil {
 		return 0, err
@@ -119,8 +122,8 @@ func MinimumBatch(k uint64, q, delta float64) (uint64, error) {
 	return binomial.Fewest(k, q, delta), nil
 }
 
-// MinimumBatchChernoff is the Chernoff bound q k - sqrt(2 q k ln(1/delta)) on MinimumBatch, rounded down, and 0 where
-// that is negative.
+// MinimumBatchChernoff is the Chernoff bound q k - sqrt(2 q k ln(1/delta)) on
+// MinimumBatch, rounded down, and 0 where that is negative.
 func MinimumBatchChernoff(k uint64, q, delta float64) (float64, error) {
 	if err := checkBatch(k, q, delta); err != nil {
 		return 0, err

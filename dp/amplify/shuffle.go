@@ -133,8 +133,8 @@ func ShuffleSODA(m release.Message, n uint64, delta float64) (release.Guarantee,
 		"closed form of the stronger clone bound (Feldman, McMillan and Talwar, SODA 2023, theorem 3.2)"), nil
 }
 
-// ShuffleEFMRTT is the bound of Erlingsson, Feldman, Mironov, Raghunathan, Talwar and Thakurta (SODA 2019, theorem 7),
-// with which paper 004 compares its own.
+// ShuffleEFMRTT is the bound of Erlingsson, Feldman, Mironov, Raghunathan, Talwar and
+// Thakurta (SODA 2019, theorem 7), with which paper 004 compares its own.
 func ShuffleEFMRTT(m release.Message, n uint64, delta float64) (release.Guarantee, error) {
 	is, err := checkShuffle(m, n, delta)
 	if err != nil {

@@ -5,14 +5,18 @@
 // discretised privacy loss distribution of each term, rounded outward, and Check
 // convinces itself that
 //
-//   - each distribution dominates its term: at every grid point its curve sum_i p_i max(0, 1 - e^(l - l_i)) is at least the term's, taken
-//     from the mechanism's definition. Between grid points the term's curve, convex in e^epsilon, lies below the chord;
+//   - each distribution dominates its term: at every grid point its curve
+//     sum_i p_i max(0, 1 - e^(l - l_i)) is at least the term's, taken from the
+//     mechanism's definition. Between grid points the term's curve, convex in e^epsilon,
+//     lies below the chord;
+//   - their composition has delta(Epsilon) <= Delta, by sums of products of
+//     probabilities, in which nothing cancels.
 //
-//   - their composition has delta(Epsilon) <= Delta, by sums of products of probabilities, in which nothing cancels.
+// A device checks the bytes behind a recipe so:
 //
-//     c := new(certificate.Certificate)
-//     err := c.UnmarshalBinary(b)
-//     err = c.Check() // an *Error unless it proves c.Claim of c.Terms
+//	c := new(certificate.Certificate)
+//	err := c.UnmarshalBinary(b)
+//	err = c.Check() // an *Error unless it proves c.Claim of c.Terms
 //
 // The argument, with the bound on every rounding, is docs/proofs/certificates.md. That
 // Terms (which are comparable) are the releases agreed to is for the caller to compare. A
