@@ -25,7 +25,7 @@ func within6(t *testing.T, what string, got, n int, p float64) {
 
 // Each kind of answer comes out with the probabilities of the recipe.
 func TestOutcomes(t *testing.T) {
-	const n = 600
+	const n = 300
 	o := options()
 	o.Cover = &recipe.Cover{Rate: recipe.Rational{Num: 1, Den: 2}}
 	needles := options()

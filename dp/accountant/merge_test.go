@@ -29,7 +29,10 @@ func TestMillionsOfRareReleases(t *testing.T) {
 // What lowest returns is below the exact curve of one release at every epsilon, and has
 // no Q-mass to lose.
 func TestMergedIsBelow(t *testing.T) {
-	for _, c := range []struct{ sigma, rate, h float64 }{{.5, 1e-6, 4e-5}, {.5, 1e-6, 1e-4}, {1, 1e-5, 1e-4}, {2, 1e-4, 1e-3}} {
+	for i, c := range []struct{ sigma, rate, h float64 }{{.5, 1e-6, 4e-5}, {.5, 1e-6, 1e-4}, {1, 1e-5, 1e-4}, {2, 1e-4, 1e-3}} {
+		if i%2 == 1 && !patient() {
+			continue
+		}
 		event := poissonSample{gauss(c.sigma), c.rate, countHidden}
 		exact, _, err := event.exact(release.AddRemove, 1)
 		if err != nil {

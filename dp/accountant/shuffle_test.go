@@ -9,7 +9,7 @@ import (
 )
 
 func TestReferenceShuffle(t *testing.T) {
-	for _, r := range []struct {
+	for i, r := range []struct {
 		name  string
 		e     shuffled
 		delta float64
@@ -26,6 +26,9 @@ func TestReferenceShuffle(t *testing.T) {
 		{"35a", shuffled{reportOf(randomizedResponse{4, 10}), 1e4}, 1e-10, .5588605},
 		{"35b", shuffled{reportOf(randomizedResponse{2, 16}), 2e4}, 1e-8, .0606437},
 	} {
+		if i%2 == 1 && !patient() { // package amplify, which computes them, is asked all
+			continue
+		}
 		near(t, "row "+r.name, epsilon(t, r.e, r.delta, release.ReplaceOne).Epsilon, r.want, 1e-6)
 	}
 }

@@ -90,13 +90,16 @@ func TestContinuousSum(t *testing.T) {
 		}
 		for _, rate := range []float64{1, .1} {
 			epsilons := [...]float64{.01, .05, .3}
-			var up, down [len(epsilons)]float64
+			var odds, up, down [len(epsilons)]float64
+			for i, e := range epsilons {
+				odds[i] = math.Exp(e)
+			}
 			for x := -40 + h/2; x < 40+mu; x += h {
 				q := f(x)
 				p := (1-rate)*q + rate*f(x-mu)
-				for i, e := range epsilons {
-					up[i] += h * max(0, p-math.Exp(e)*q)
-					down[i] += h * max(0, q-math.Exp(e)*p)
+				for i, e := range odds {
+					up[i] += h * max(0, p-e*q)
+					down[i] += h * max(0, q-e*p)
 				}
 			}
 			for i, e := range epsilons {

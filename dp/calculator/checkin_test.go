@@ -132,7 +132,7 @@ func merge(p, q []float64, n int) (a, b []float64) {
 // the sensitivity, and all of these were wrong. Where CI is not true, the first window of
 // each mechanism is asked.
 func TestCheckInsReplaceInputs(t *testing.T) {
-	for _, tc := range []struct {
+	for row, tc := range []struct {
 		r       Line
 		windows []uint64
 	}{
@@ -147,6 +147,9 @@ func TestCheckInsReplaceInputs(t *testing.T) {
 		{Line{Mechanism: release.NameRAPPOR, Epsilon0: 1, K: 2}, []uint64{1, 2}},
 		{Line{Mechanism: release.NameRAPPOR, Epsilon0: 3, K: 2}, []uint64{1, 10}},
 	} {
+		if row%2 == 1 && !patient() { // these have the mechanism of the row above
+			continue
+		}
 		one, other := slotLaws(tc.r)
 		for i, m := range tc.windows {
 			if i > 0 && !patient() {
