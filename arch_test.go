@@ -77,6 +77,8 @@ var bans = []struct {
 		"a device ships this: no server code, no database"},
 	{[]string{"collector"}, []string{"aggregator", "database/sql"}, nil,
 		"who may see only sums cannot read an aggregator's store"},
+	{[]string{"client", "collector", "anonymity", "recipe", "dap", "aggregator"}, []string{"github.com/aws"}, []string{"aggregator/internal/payload/objects"},
+		"a cloud's SDK is behind one interface: what keeps reports asks five calls, and nobody else speaks to a cloud at all"},
 	{[]string{"aggregator"}, []string{"client", "collector"}, nil,
 		"who must not make or open reports in the clear cannot call the code that does"},
 	{[]string{"anonymity"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,

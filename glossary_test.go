@@ -35,8 +35,8 @@ var strays = []stray{
 
 func words(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?i)\b(?:` + pattern + `)\b`) }
 
-// proper are words of others' that are no strays: DAP's, and Go's.
-var proper = regexp.MustCompile(`(?i)\bbatch[ -]buckets?\b|\b[a-z]+\[[a-z]\]|"[^"]*"|` + "`[^`]*`")
+// proper are words of others' that are no strays: DAP's, S3's, and Go's.
+var proper = regexp.MustCompile(`(?i)\b(?:batch[ -]|S3 )buckets?\b|\b[a-z]+\[[a-z]\]|"[^"]*"|` + "`[^`]*`")
 
 // TestGlossary counts strays in comments of product code, in README and docs, and in what
 // --help prints.

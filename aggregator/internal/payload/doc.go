@@ -5,6 +5,7 @@
 // # Engines
 //
 //	[Files]              one machine: files of a [disk.FS]
+//	package objects      many replicas: S3-compatible object storage
 //	package payloadtest  memory, and faults of every kind, for tests; the suite that each
 //	                     engine passes
 //

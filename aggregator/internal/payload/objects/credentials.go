@@ -1,0 +1,86 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/starling-agg/starling/internal/service"
+)
+
+// credentials are those of one profile of a file, as it is now.
+type credentials struct {
+	file    service.Secret
+	profile string
+
+	mu   sync.Mutex
+	last aws.Credentials // that could be read
+}
+
+// Retrieve implements [aws.CredentialsProvider]. A file that cannot be read, as while somebody
+// writes it, leaves the last ones in use: the store knows whether they are still good.
+func (c *credentials) Retrieve(context.Context) (aws.Credentials, error) {
+	read, err := c.read()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.last = read
+	} else if c.last.HasKeys() {
+		return c.last, nil
+	}
+	return read, err
+}
+
+// changed says whether the file has others than the last ones.
+func (c *credentials) changed() bool {
+	read, err := c.read()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return err == nil && read != c.last
+}
+
+// read reads the file. Of the keys of the profile it takes three; what other programs keep
+// there is theirs.
+func (c *credentials) read() (aws.Credentials, error) {
+	b, err := c.file.Read()
+	if err != nil {
+		return aws.Credentials{}, fmt.Errorf("objects: credentials: %w", err)
+	}
+	creds := aws.Credentials{Source: string(c.file)}
+	within, found := false, false
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' || line[0] == ';' {
+			continue
+		}
+		if line[0] == '[' {
+			within = strings.TrimSpace(strings.Trim(line, "[]")) == c.profile
+			found = found || within
+			continue
+		}
+		key, value, _ := strings.Cut(line, "=")
+		if !within {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(key) {
+		case "aws_access_key_id":
+			creds.AccessKeyID = value
+		case "aws_secret_access_key":
+			creds.SecretAccessKey = value
+		case "aws_session_token":
+			creds.SessionToken = value
+		}
+	}
+	switch {
+	case !found:
+		return aws.Credentials{}, fmt.Errorf("objects: credentials: %s has no profile [%s]", c.file, c.profile)
+	case !creds.HasKeys():
+		return aws.Credentials{}, errors.New("objects: credentials: " + string(c.file) + " has no aws_access_key_id and aws_secret_access_key in [" + c.profile + "]")
+	}
+	return creds, nil
+}
