@@ -28,6 +28,7 @@ type rows struct {
 	segments map[string]Meta
 	lost     []*LogDamage
 	fail     func(after bool) error // of CommitLog; nil never fails
+	forget   error                  // of ForgetLog, once, after it took effect
 }
 
 func newRows() *rows {
@@ -97,7 +98,9 @@ func (r *rows) ForgetLog(_ context.Context, log disk.LogID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.logs, log)
-	return nil
+	err := r.forget
+	r.forget = nil
+	return err
 }
 
 func (r *rows) live() []string {

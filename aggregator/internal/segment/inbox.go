@@ -100,6 +100,7 @@ type closedLog struct {
 	// the first acknowledgement in it; of an earlier life's, when that was over
 	oldest time.Time
 	before bool // it is of an earlier life
+	done   bool // it is committed; what is left to do is to remove and forget it
 	// whose reports may be in it; nil of an earlier life, where any task's may
 	tasks map[TaskID]struct{}
 }
@@ -206,12 +207,14 @@ func (in *Inbox) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// begun are the logs that have a file, but for one that is being sorted.
+// begun are the logs that have a file, but for one that is being sorted and those that are
+// committed: such a one may be forgotten already, though that was reported as failed, and
+// noted again it would count as lost at the next start.
 func (in *Inbox) begun(but disk.LogID) (logs []Begun) {
 	in.mu.Lock()
 	log := in.log
 	for _, c := range in.closed {
-		if c.id != but && c.id != (disk.LogID{}) {
+		if c.id != but && c.id != (disk.LogID{}) && !c.done {
 			logs = append(logs, Begun{c.id, c.name})
 		}
 	}
@@ -576,6 +579,9 @@ func (in *Inbox) committed(name string) {
 		in.waiting[task] -= min(n, in.waiting[task])
 	}
 	in.found[name] = map[TaskID]uint64{}
+	for i := range in.closed {
+		in.closed[i].done = in.closed[i].done || in.closed[i].name == name
+	}
 }
 
 // Waiting is how many reports of a task are acknowledged and not yet in a committed

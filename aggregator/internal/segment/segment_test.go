@@ -57,6 +57,34 @@ func TestSortCutsByTaskBucketAndSize(t *testing.T) {
 	}
 }
 
+// TestForgottenLogIsNotNotedAgain: a log was forgotten, and the sorter hears that it was
+// not. The commit of the next log must not note it again, or the next start would count it
+// as one that is lost.
+func TestForgottenLogIsNotNotedAgain(t *testing.T) {
+	mem, r := disktest.NewMem(1), newRows()
+	l := mustStart(t, mem, r, nil)
+	for n := range 2 {
+		mustPut(t, l, testEntry(n))
+		if err := l.inbox.Rotate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.forget = errInjected
+	if logs, err := l.sorter.Sort(t.Context()); logs != 1 || !errors.Is(err, errInjected) {
+		t.Fatalf("%d logs, %v", logs, err)
+	}
+	mustSort(t, l)
+	if len(r.begun) != 1 || len(r.logs) != 0 {
+		t.Errorf("begun are %v, sorted %v: want the log that takes uploads alone", r.begun, r.logs)
+	}
+	l.inbox.Close()
+	mustSort(t, mustStart(t, mem, r, nil))
+	if len(r.lost) != 0 {
+		t.Errorf("a log that was sorted counts as lost: %+v", r.lost[0])
+	}
+	checkKept(t, r, mem, map[int]bool{0: true, 1: true})
+}
+
 func TestDuplicatesInOneLogAreCounted(t *testing.T) {
 	mem, r := disktest.NewMem(1), newRows()
 	l := mustStart(t, mem, r, nil)
