@@ -203,6 +203,35 @@ func (r *Runs) Recheck() error {
 	return nil
 }
 
+// Follow makes the set that of the rows: it takes in the runs that have come, and lets go
+// of those that are gone.
+func (r *Runs) Follow(metas []RunMeta) error {
+	named := make(map[string]bool, len(metas))
+	for _, m := range metas {
+		named[m.Name] = true
+		r.mu.RLock()
+		known := r.named(m.Name)
+		r.mu.RUnlock()
+		if known {
+			continue
+		}
+		if err := r.Add(m); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.runs = slices.DeleteFunc(r.runs, func(x *run) bool {
+		if named[x.meta.Name] {
+			return false
+		}
+		x.file.Close() // read only
+		return true
+	})
+	r.damaged = slices.DeleteFunc(r.damaged, func(d Damage) bool { return !named[d.Name] })
+	return nil
+}
+
 // Renew puts a new run in the place of damaged ones, after the transaction that did the
 // same to the rows.
 func (r *Runs) Renew(damaged []Damage, meta RunMeta) error {

@@ -78,6 +78,8 @@ func (s *Store) removeAll(names []string) error {
 
 // TakeBack implements [store.Embedded].
 func (s *Store) TakeBack(ctx context.Context, segments []segment.Meta) (waiting uint64, err error) {
+	s.burial.Lock() // or it would remove files whose tombstones end here
+	defer s.burial.Unlock()
 	err = s.update(ctx, "take-back", func(tx *database.Tx) error {
 		waiting = 0
 		for _, m := range segments {

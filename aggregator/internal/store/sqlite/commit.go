@@ -99,7 +99,7 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 	for i, cand := range c.Candidates {
 		ids[i] = segment.ReportID(cand.ID)
 	}
-	end, err := s.replay.flights.begin(ctx, t.row, ids)
+	end, err := s.flights.begin(ctx, t.row, ids)
 	if err != nil {
 		return fmt.Errorf("store: %s: %w", name, err)
 	}
@@ -121,6 +121,7 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 	if err != nil {
 		return fmt.Errorf("store: %s: %w", name, err)
 	}
+	var at step
 	err = s.update(ctx, name, func(tx *database.Tx) error {
 		if within != nil {
 			if err := within(tx, total); err != nil {
@@ -130,7 +131,8 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 		if err := s.grow(tx, false); err != nil {
 			return err
 		}
-		return t.apply(tx, c, total, parts, run)
+		at, err = t.apply(tx, c, total, parts, run)
+		return err
 	})
 	if err != nil {
 		if !errors.Is(err, store.ErrUnknown) && run.Name != "" {
@@ -141,7 +143,7 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 	t.gate.RUnlock()
 	gated = false
 	if run.Name != "" {
-		s.replay.add(t.row, run)
+		s.add(t.row, run, at)
 	}
 	end()
 	if run.Name != "" {
@@ -302,27 +304,27 @@ func (s *Store) writeRun(verdict []dap.ReportError, ids []segment.ReportID) (met
 }
 
 // apply is the part of the transaction that all commits share.
-func (t *task) apply(tx *database.Tx, c *store.Commit, total tally, parts []part, run segment.RunMeta) error {
+func (t *task) apply(tx *database.Tx, c *store.Commit, total tally, parts []part, run segment.RunMeta) (at step, err error) {
 	for i, p := range parts {
 		if p.reports == 0 {
 			continue
 		}
 		if err := t.addTo(tx, c.Batches[i], p); err != nil {
-			return err
+			return at, err
 		}
 	}
 	if run.Name != "" {
-		if err := putRun(tx, t.row, run); err != nil {
-			return err
+		if at, err = putRuns(tx, t.row, run); err != nil {
+			return at, err
 		}
 	}
 	for _, code := range slices.Sorted(maps.Keys(total.rejected)) {
 		if err := reject(tx, t, code, total.rejected[code]); err != nil {
-			return err
+			return at, err
 		}
 	}
-	_, err := tx.Exec("count-aggregated", t.row, total.kept)
-	return err
+	_, err = tx.Exec("count-aggregated", t.row, total.kept)
+	return at, err
 }
 
 // batchRow is a row of the table batch.

@@ -6,11 +6,18 @@
 // SQLite alone knows what is claimed, committed, closed and released. Reports lie in
 // segment files, the ids already aggregated in sorted run files of their task; a row
 // names each such file by length and checksum, and a file is durable before the row that
-// names it. A run file that no row names is rubbish: [Open] removes such run files.
+// names it. A file goes by its tombstone alone.
+//
+// The aggregate share of a batch is one value, which each commit replaces. To append a
+// partial share with each and to add them up at the freeze costs twice the bytes, and three
+// times where shares are small: as many pages are written for a new row as for an old one,
+// and those of rows that go are erased.
 //
 // # Concurrency
 //
-// Database transactions are serial and short; nothing that costs (proofs, folding, drawing noise, sealing, writing run
+// One process owns the database, so the locks of package store are in its memory; handles
+// on one engine share them, and each reads the replay protection for itself. Database
+// transactions are serial and short; nothing that costs (proofs, folding, drawing noise, sealing, writing run
 // files) happens inside one. Instead, in this order:
 //
 //   - a lock per resource makes each reply and each release happen once;

@@ -125,7 +125,7 @@ func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []d
 	if err != nil {
 		return err
 	}
-	defer s.replay.merges.lock(t.row)() // nobody else changes the runs that are there
+	defer s.merges.lock(t.row)() // nobody else changes the runs that are there
 	b, release, err := s.acquire(ctx, t.row)
 	if err != nil {
 		return err
@@ -198,17 +198,18 @@ func (s *Store) renew(ctx context.Context, t *task, b *openTask, set []segment.D
 		return err
 	}
 	meta.Range = segment.Range{Low: segment.ReportID(at.Low), High: segment.ReportID(at.High)}
-	defer s.replay.loads.lock(t.row)()
-	err = s.update(ctx, "renewed", func(tx *database.Tx) error {
+	defer s.loads.lock(t.row)()
+	var moved step
+	err = s.update(ctx, "renewed", func(tx *database.Tx) (err error) {
+		if moved, err = putRuns(tx, t.row, meta); err != nil {
+			return err
+		}
 		for _, d := range set {
 			if _, err := tx.Exec("drop-run", d.Name); err != nil {
 				return err
 			}
 		}
-		if err := putRun(tx, t.row, meta); err != nil {
-			return err
-		}
-		_, err := tx.Exec("hurry-segments", t.row)
+		_, err = tx.Exec("hurry-segments", t.row)
 		return err
 	})
 	if err != nil {
@@ -221,6 +222,7 @@ func (s *Store) renew(ctx context.Context, t *task, b *openTask, set []segment.D
 		s.replay.retire(t.row, b)
 		return err
 	}
+	b.follow(moved)
 	return nil
 }
 

@@ -19,10 +19,6 @@ import (
 // replay keeps the run files of recently used tasks open, by the tasks' rows. The zero
 // value is ready.
 type replay struct {
-	loads   keyed[int64] // what is open agrees with the rows: whoever changes either holds it
-	merges  keyed[int64]
-	flights flights
-
 	mu      sync.Mutex // guards what follows
 	open    map[int64]*openTask
 	damaged map[int64][]segment.Damage // as it was last found
@@ -33,30 +29,43 @@ type replay struct {
 // that a commit and a lookup see the same one.
 type openTask struct {
 	*segment.Runs
+	latest  int64 // row of the newest run when they were those of the rows; guarded by the task's loads
 	users   int
 	used    uint64 // tick of the last use
 	retired bool   // out of replay.open; the last user closes it
 }
 
-// acquire opens the runs of a task; release must be called.
+// acquire opens the runs of a task, or those that have come since it did so last,
+// whichever handle they are of; release must be called.
 func (s *Store) acquire(ctx context.Context, task int64) (b *openTask, release func(), err error) {
-	defer s.replay.loads.lock(task)()
+	defer s.loads.lock(task)()
 	r := &s.replay
 	r.mu.Lock()
 	b = r.open[task]
 	r.mu.Unlock()
-	if b == nil {
-		metas, err := s.runsOf(ctx, task)
-		if err != nil {
-			return nil, nil, err
-		}
+	known := int64(-1)
+	if b != nil {
+		known = b.latest
+	}
+	metas, latest, err := s.runsOf(ctx, task, known)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case b == nil:
 		runs, err := segment.OpenRuns(s.opt.FS, metas)
 		if err != nil {
 			return nil, nil, err
 		}
 		runs.SetLimit(s.opt.RangeIDs)
-		b = &openTask{Runs: runs}
+		b = &openTask{Runs: runs, latest: latest}
 		r.note(task, runs)
+	case latest != known:
+		if err := b.Follow(metas); err != nil {
+			return nil, nil, err
+		}
+		b.latest = latest
+		r.note(task, b.Runs)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,8 +148,9 @@ func (r *replay) close() {
 }
 
 // add takes a run that was committed into what is open.
-func (r *replay) add(task int64, m segment.RunMeta) {
-	defer r.loads.lock(task)()
+func (s *Store) add(task int64, m segment.RunMeta, at step) {
+	defer s.loads.lock(task)()
+	r := &s.replay
 	r.mu.Lock()
 	b := r.open[task]
 	r.mu.Unlock()
@@ -151,6 +161,20 @@ func (r *replay) add(task int64, m segment.RunMeta) {
 		// Committed all the same, and maybe merged since, by who loaded the rows before us:
 		// then its file is gone. The rows know, and whoever comes next loads them.
 		r.retire(task, b)
+		return
+	}
+	b.follow(at)
+}
+
+// A step is what a transaction did to the rows of a task's runs: the newest before it, and
+// after.
+type step struct{ before, after int64 }
+
+// follow notes a step that was done to the open runs as well. Where others came between,
+// the next acquire looks for them.
+func (b *openTask) follow(at step) {
+	if b.latest == at.before {
+		b.latest = at.after
 	}
 }
 
@@ -214,16 +238,26 @@ func (f *flights) end(task int64, mine *flight) {
 	close(mine.done)
 }
 
-func (s *Store) runsOf(ctx context.Context, task int64) (metas []segment.RunMeta, err error) {
+// runsOf reads the newest row of a task's runs, and all of them unless that is known.
+func (s *Store) runsOf(ctx context.Context, task, known int64) (metas []segment.RunMeta, latest int64, err error) {
 	err = s.view(ctx, "runs-of-task", func(tx *database.Tx) error {
-		metas = nil
+		if latest, err = latestRun(tx, task); err != nil || latest == known {
+			return err
+		}
 		return tx.Each("runs-of-task", []any{task}, func(r database.Row) error {
 			m, err := scanRun(r)
 			metas = append(metas, m)
 			return err
 		})
 	})
-	return metas, err
+	return metas, latest, err
+}
+
+// latestRun is the newest row of a task's runs, 0 if there is none. Rows of it only go
+// where others come, until the task is retired, and no row has the id of an earlier one.
+func latestRun(tx *database.Tx, task int64) (row int64, err error) {
+	_, err = tx.One("latest-run", []any{task}, &row)
+	return row, err
 }
 
 // scanRun reads the columns low, high, name, ids, size, sum and digest of the table run,
@@ -243,15 +277,24 @@ func (s *Store) runName() (string, error) {
 	return path.Join(s.opt.Runs, hex.EncodeToString(b)+".run"), err
 }
 
-func putRun(tx *database.Tx, task int64, m segment.RunMeta) error {
-	_, err := tx.Exec("put-run", task, m.Range.Low[:], m.Range.High[:], m.Name, m.Count, m.Size, m.Sum[:], m.Digest[:])
-	return err
+func putRuns(tx *database.Tx, task int64, metas ...segment.RunMeta) (at step, err error) {
+	if at.before, err = latestRun(tx, task); err != nil {
+		return at, err
+	}
+	at.after = at.before
+	for _, m := range metas {
+		at.after, err = tx.Insert("put-run", task, m.Range.Low[:], m.Range.High[:], m.Name, m.Count, m.Size, m.Sum[:], m.Digest[:])
+		if err != nil {
+			return at, err
+		}
+	}
+	return at, nil
 }
 
 // merge makes few runs of many where that is due. Commits go on meanwhile: runs are
 // immutable, and only merges take any away.
 func (s *Store) merge(ctx context.Context, task int64) {
-	defer s.replay.merges.lock(task)()
+	defer s.merges.lock(task)()
 	b, release, err := s.acquire(ctx, task)
 	if err == nil {
 		defer release()
@@ -275,18 +318,17 @@ func (s *Store) mergeOnce(ctx context.Context, task int64, b *openTask, plan *se
 		}
 		return names
 	}
-	defer s.replay.loads.lock(task)()
-	err = s.update(ctx, "merge-runs", func(tx *database.Tx) error {
+	defer s.loads.lock(task)()
+	var at step
+	err = s.update(ctx, "merge-runs", func(tx *database.Tx) (err error) {
+		if at, err = putRuns(tx, task, merged...); err != nil {
+			return err
+		}
 		for _, m := range plan.Runs {
 			if n, err := tx.Exec("drop-run", m.Name); err != nil {
 				return err
 			} else if n != 1 {
 				return fmt.Errorf("internal error: %s is merged already", m.Name)
-			}
-		}
-		for _, m := range merged {
-			if err := putRun(tx, task, m); err != nil {
-				return err
 			}
 		}
 		return nil
@@ -303,6 +345,7 @@ func (s *Store) mergeOnce(ctx context.Context, task int64, b *openTask, plan *se
 		s.replay.retire(task, b)
 		return err
 	}
+	b.follow(at)
 	s.replay.mu.Lock()
 	current := s.replay.open[task]
 	s.replay.mu.Unlock()

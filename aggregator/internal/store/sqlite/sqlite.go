@@ -100,17 +100,29 @@ func (o *Options) Validate() error {
 	return errors.Join(disk.CheckName(o.File), disk.CheckName(o.Runs))
 }
 
-// Store is the embedded engine. Its methods are documented at [store.Engine].
+// Store is one handle on the embedded engine. Its methods are documented at
+// [store.Engine]. A process has one; the conformance suite has two on one engine.
 type Store struct {
+	*engine
+	replay replay // the runs that this handle has read
+}
+
+// engine is what the handles share: the database, and the locks, which are rows where
+// handles are of many processes. Its memory of tasks agrees with the rows at any time.
+type engine struct {
 	opt    Options
 	db     *database.DB
 	key    []byte         // of resource ids
 	setKey segment.SetKey // of the digests of runs
 	id     origin
 
+	// Locks, in the order in which they are taken; the gate of a task comes after its
+	// resource.
 	resources keyed[resourceKey]
-	replay    replay
-	burial    sync.Mutex // one Bury at a time
+	flights   flights
+	merges    keyed[int64] // by row of a task: who merges or mends its runs
+	loads     keyed[int64] // by row of a task: who opens its runs, or has changed the rows of them
+	burial    sync.Mutex   // one Bury at a time
 
 	provision sync.Mutex   // one PutTask at a time
 	mu        sync.RWMutex // guards the maps; never held while waiting for the database
@@ -232,7 +244,7 @@ func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{opt: opt, tasks: make(map[dap.TaskID]*task), rows: make(map[int64]*task)}
+	s := &Store{engine: &engine{opt: opt, tasks: make(map[dap.TaskID]*task), rows: make(map[int64]*task)}}
 	defer func() {
 		if err != nil {
 			s.Close()

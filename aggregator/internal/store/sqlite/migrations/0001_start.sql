@@ -140,7 +140,7 @@ CREATE TABLE answer (
 -- the task. A file has ids of one range, both ends included: all ids, as a commit writes
 -- it, or a part, once there are many; the parts do not overlap.
 CREATE TABLE run (
-  id   INTEGER PRIMARY KEY,
+  id   INTEGER PRIMARY KEY AUTOINCREMENT, -- the newest of a task tells whether one knows them all
   task INTEGER NOT NULL REFERENCES task (id),
   low  BLOB    NOT NULL CHECK (length(low) = 16),
   high BLOB    NOT NULL CHECK (length(high) = 16),

@@ -67,6 +67,9 @@ INSERT INTO run (task, low, high, name, ids, size, sum, digest) VALUES (?1, ?2, 
 -- name: runs-of-task
 SELECT low, high, name, ids, size, sum, digest FROM run WHERE task = ?1 ORDER BY id
 
+-- name: latest-run
+SELECT id FROM run WHERE task = ?1 ORDER BY id DESC LIMIT 1
+
 -- name: drop-run
 DELETE FROM run WHERE name = ?1
 
