@@ -28,11 +28,38 @@
 //
 // # Failure
 //
-// Every method is one transaction. On nil its effect survives the loss of power; on an error it had none, but for
-// [ErrUnknown], after which the engine refuses everything: close it, open it again, and go on as at any start.
-// [ErrStaleLease], [ErrTooSmall] and [ErrBusy] are the ordinary course of events; [ErrOverlap], [ErrMismatch], [ErrStep],
-// [ErrNotFound] and [ErrDifferent] are permanent for that request. A resource that failed gives its *dap.Problem as the
-// error of whatever would have answered it.
+// Every method is one transaction. On nil its effect survives the loss of power; on an
+// error it had none, but for [ErrUnknown]. [ErrStaleLease], [ErrTooSmall] and [ErrBusy] are
+// the ordinary course of events; [ErrOverlap], [ErrMismatch], [ErrStep], [ErrNotFound] and
+// [ErrDifferent] are permanent for that request. A resource that failed gives its
+// *dap.Problem as the error of whatever would have answered it.
+//
+// # Unknown outcomes
+//
+// A transaction's outcome is unknown where its commit failed half-way, or the answer to it
+// was lost. An engine over a network finds it out by itself. Each transaction inserts a
+// row with a token of its own, drawn before it begins; where no answer comes the engine
+// inserts that token once more, alone. The token is unique, so that this waits for a
+// transaction that is still under way. If it is taken, the transaction took place, and the
+// method returns what it would have returned; if it is not, the transaction did not take
+// place and never will. Tokens go when they are older than any transaction.
+//
+// ErrUnknown is what is left: the handle refuses everything from then on. Its caller closes
+// it, opens it again, and goes on as at any start. The embedded engine has no tokens and
+// stops at once, for what a disk holds after a failed sync only a restart tells.
+//
+// After that a caller asks again, and what took place is not done twice:
+//
+//   - The answer is that of the first time: PutTask, CommitLog, BeginLogs, ForgetLog,
+//     SaveSent, HoldTask, Resume (of no reports), Create (not made), CommitJob, Advance,
+//     Fail, Drain, Freeze, Release, Retire, Sweep, Bury, NoteKeys, SaveTime and those of
+//     [datakey.Book].
+//   - ErrStaleLease, for the lease went with the first: CommitSegment, RetrySegment,
+//     Quarantine, Park. Segments that ClaimSegments has leased come back when the lease
+//     ends.
+//   - ErrNotFound: Delete, Withdraw, Mend. ErrDifferent: Reseal, whose caller reads the
+//     resource.
+//   - AddRefused alone counts twice: reports that nobody was promised.
 //
 // # Staleness
 //
@@ -42,10 +69,35 @@
 // met. Nothing is let in by such an answer alone: the transaction that comes of it asks
 // the rows.
 //
-// # Concurrency
+// # Locks
 //
-// All methods may be called from many goroutines. Functions that the caller hands in
-// (Fold, reply, Build) run outside of database transactions but under locks of their
-// reports, their resource or their task: they must not commit, drain, freeze, release or
-// delete.
+// All methods may be called from many goroutines, and through many handles. Locks are rows,
+// or in memory where one process has all handles. They are taken in this order:
+//
+//  1. the resource: alone, by whatever answers, reseals or ends it;
+//  2. the task: shared by the commits of jobs and logs; alone by Drain, Freeze, Release and
+//     Retire, and by Fail, Delete and Withdraw of a collection. An interval closes batch
+//     buckets that have no row yet, so that locks on those alone would not do;
+//  3. the batches of a commit, ascending;
+//  4. the report ids of a commit in its task, ascending: of two commits that have one in
+//     common the second waits for what becomes of the first, whatever their batches;
+//  5. the ledger: each release is the next one of its task and of the store.
+//
+// The functions that a caller hands in (Fold, reply, Draw, Build) run under these locks, so
+// that what they were told still holds when it is committed. They may read through the
+// engine and must not write through it. Two commits of one batch may go side by side or one
+// after the other.
+//
+// The check for replays, in a commit and in Seen, comes under the lock of the ids and knows
+// every run that is committed by then. An engine that keeps runs in memory first reads what
+// has come since; the numbers of a sequence tell that only where transactions are committed
+// in their order.
+//
+// # Files
+//
+// A file is durable before the transaction that names it. It goes by a tombstone, a row
+// written by the transaction that takes its last name away, and never because no row names
+// it: another process may have written it a moment ago. Where handles are in several
+// processes a tombstone has an age, and the file goes when whoever read its row before the
+// end must be done. A file that no row names and no tombstone is kept; see package lost.
 package store

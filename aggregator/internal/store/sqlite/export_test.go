@@ -28,3 +28,15 @@ func (s *Store) Exchange(ctx context.Context, a, b uint64) error {
 
 // Prepare prepares all statements.
 func (s *Store) Prepare(ctx context.Context) error { return s.db.Prepare(ctx) }
+
+// Beside returns another handle on the engine of an open one: it shares the database and
+// the locks, and knows nothing of what the first has read.
+func (s *Store) Beside() *Beside { return &Beside{&Store{engine: s.engine}} }
+
+// Beside is a handle that leaves the engine open.
+type Beside struct{ *Store }
+
+func (b *Beside) Close() error {
+	b.replay.close()
+	return nil
+}

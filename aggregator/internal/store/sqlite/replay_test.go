@@ -49,6 +49,37 @@ func many(tb testing.TB, st store.Engine, task *store.Task, batch store.Batch, f
 	return kept
 }
 
+// TestCommitsGoSideBySide: a commit is whole while another of the same batch, of other
+// reports, folds its shares.
+func TestCommitsGoSideBySide(t *testing.T) {
+	ctx := t.Context()
+	st := newHarness(1).Open(t)
+	defer st.Close()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	if err := st.PutTask(ctx, task); err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := st.Create(ctx, store.KindAggregation, task.ID, "", []byte("a"), false, nil, storetest.Epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := store.Batch{Start: 10}
+	at := func(int) dap.Time { return 10 }
+	c := &store.Commit{Task: task.ID, Batches: []store.Batch{batch}, Candidates: []store.Candidate{{ID: spreadID(1), Time: 10}}}
+	c.Fold = func([]dap.ReportError) ([]*vdaf.AggShare, error) {
+		if kept := many(t, st, task, batch, 2, 9, at); kept != 8 {
+			t.Errorf("%d reports were kept, want 8", kept)
+		}
+		return []*vdaf.AggShare{task.VDAF.NewAggShare()}, nil
+	}
+	if _, err := st.CommitJob(ctx, r, c, func([]dap.ReportError) ([]byte, error) { return []byte("done"), nil }); err != nil {
+		t.Fatal(err)
+	}
+	if counts, err := st.Counts(ctx, task.ID); err != nil || counts.Aggregated != 9 {
+		t.Errorf("counts are %+v, %v", counts, err)
+	}
+}
+
 // TestFilesOfAMonth: a task of 5-second buckets over a month keeps a handful of files and
 // rows, not one for each.
 func TestFilesOfAMonth(t *testing.T) {

@@ -23,6 +23,7 @@ func options(mem disk.FS, fail *disk.Failpoints) sqlite.Options {
 type harness struct {
 	mem     *disktest.Mem
 	fail    *disk.Failpoints
+	open    *sqlite.Store
 	maxRuns int // zero is the default
 }
 
@@ -41,11 +42,21 @@ func (h *harness) Open(t *testing.T) store.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.open = s
 	return s
 }
 
+// Beside is a second handle on the engine that is open: one process owns the database, and
+// what the handles have apart is what each has read of the replay protection. Their locks
+// are the engine's, in memory, where those of another engine are rows.
+func (h *harness) Beside(*testing.T) store.Engine { return h.open.Beside() }
+
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Harness { return newHarness(1) })
+}
+
+func TestInterleaved(t *testing.T) {
+	storetest.Interleave(t, 12, func(*testing.T) storetest.Harness { return newHarness(1) })
 }
 
 // TestConformanceFewBuckets keeps hardly a bucket open, so that each use opens its runs anew.

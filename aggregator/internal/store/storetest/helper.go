@@ -28,7 +28,7 @@ func init() {
 	tests["JobRaces"] = testJobRaces
 	tests["ReleaseWaitsForCommits"] = testReleaseWaitsForCommits
 	tests["OneReportInTwoJobsAtOnce"] = testOneReportInTwoJobsAtOnce
-	tests["CommitsGoSideBySide"] = testCommitsGoSideBySide
+	tests["CommitsOfOneBatch"] = testCommitsOfOneBatch
 	tests["OneIDAtTwoTimes"] = testOneIDAtTwoTimes
 	tests["SameJobAtOnce"] = testSameJobAtOnce
 	tests["CommitsRaceWithRelease"] = testCommitsRaceWithRelease
@@ -470,22 +470,25 @@ func testOneReportInTwoJobsAtOnce(t *testing.T, h Harness) {
 	}
 }
 
-// testCommitsGoSideBySide: a commit is whole while another of the same bucket, of other
-// reports, is under way.
-func testCommitsGoSideBySide(t *testing.T, h Harness) {
+// testCommitsOfOneBatch: two commits of one batch that have no report in common are both
+// taken, side by side or one after the other.
+func testCommitsOfOneBatch(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
 	w := NewWorld(t, h, task)
-	first := Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{0, 1}})
-	fold := first.Fold
-	first.Fold = func(verdict []dap.ReportError) ([]*vdaf.AggShare, error) {
-		second := Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{2, 3}})
-		if response, err := w.Store.CommitJob(ctx, w.job(task, "b"), second, reply); err != nil || string(response) != "r00" {
+	commit := func(first int) *store.Commit {
+		return Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{first, first + 1}})
+	}
+	a, b := w.job(task, "a"), w.job(task, "b")
+	first := commit(0)
+	wait := w.during(task, first, func() {
+		if response, err := w.Store.CommitJob(ctx, b, commit(2), reply); err != nil || string(response) != "r00" {
 			t.Errorf("the second job was answered %q, %v", response, err)
 		}
-		return fold(verdict)
-	}
-	if response, err := w.Store.CommitJob(ctx, w.job(task, "a"), first, reply); err != nil || string(response) != "r00" {
+	})
+	response, err := w.Store.CommitJob(ctx, a, first, reply)
+	wait()
+	if err != nil || string(response) != "r00" {
 		t.Errorf("the first job was answered %q, %v", response, err)
 	}
 	w.CountsAre(task, store.Counts{Acknowledged: 4, Aggregated: 4})

@@ -59,6 +59,9 @@ func (w *World) correlate(task *store.Task, buckets *store.Selection, first int,
 		Debit: "none", Series: s,
 		Draw: func(*vdaf.AggShare, store.Frozen) ([]int64, error) { return drawn(factor), nil },
 		Build: func(_ *vdaf.AggShare, _ store.Frozen, noise []int64) ([]byte, *store.Kept, error) {
+			if w.building != nil {
+				w.building()
+			}
 			made = slices.Clone(noise)
 			return fmt.Appendf(nil, "noise %d", made[0]), nil, nil
 		},

@@ -26,20 +26,28 @@ import (
 
 // A Harness is one store of the engine under test, empty at first. All that it needs is its own and ends with the test.
 type Harness interface {
-	// Open opens the store, or opens it again after Close or [store.ErrUnknown]; one at a time.
+	// Open opens the store, or opens it again after Close or [store.ErrUnknown].
 	Open(t *testing.T) store.Engine
+	// Beside opens another handle on the store that is open, as another process does where
+	// the engine allows for several. It is closed first.
+	Beside(t *testing.T) store.Engine
 	// FS is where segments and logs lie.
 	FS() disk.FS
 	// Failpoints are those of the store.
 	Failpoints() *disk.Failpoints
 }
 
-// Run runs the suite; each test gets a harness of its own.
+// Run runs the suite; each test gets a harness of its own. Every test runs at one handle,
+// and at two that take turns, call by call.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	for _, test := range slices.Sorted(maps.Keys(tests)) {
 		t.Run(test, func(t *testing.T) {
 			t.Parallel()
 			tests[test](t, open(t))
+		})
+		t.Run(test+"AtTwoHandles", func(t *testing.T) {
+			t.Parallel()
+			tests[test](t, pair{open(t)})
 		})
 	}
 }
@@ -85,6 +93,19 @@ type World struct {
 	sorter *segment.Sorter
 	tasks  []*store.Task
 	Now    time.Time
+
+	committer committer
+	building  func() // called inside Build of [World.correlate]; may be nil
+}
+
+// committer is the handle that the logs are committed through.
+type committer struct{ store.Engine }
+
+// through has fn commit logs through a handle.
+func (w *World) through(e store.Engine, fn func()) {
+	w.committer.Engine = e
+	fn()
+	w.committer.Engine = w.Store
 }
 
 // Epoch is when the suite begins.
@@ -107,7 +128,8 @@ func (w *World) open(t *testing.T) {
 	}
 	w.ok(w.Store.Bury(ctx))
 	var err error
-	w.inbox, err = segment.OpenInbox(ctx, w.h.FS(), w.Store, segment.InboxOptions{})
+	w.committer.Engine = w.Store
+	w.inbox, err = segment.OpenInbox(ctx, w.h.FS(), &w.committer, segment.InboxOptions{})
 	w.ok(err)
 	w.sorter, err = segment.NewSorter(w.inbox, segment.SorterOptions{MaxReports: 8})
 	w.ok(err)
