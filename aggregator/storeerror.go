@@ -71,5 +71,5 @@ func (e *StoreError) Remedy() string {
 	case RecordLost:
 		return "put its files back, or say with `record` in " + file + " where they are" + anew
 	}
-	return "`data` and `record` in " + file + " have to name the directories of one store of this very aggregator"
+	return "`data` and `record` in " + file + " have to name the directories of one store of this very aggregator (docs/recovery.md)"
 }

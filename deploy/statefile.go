@@ -67,7 +67,7 @@ func (e *StateError) Error() string { return "state: " + e.File + " " + e.What }
 // Remedy says what a person can do about it.
 func (e *StateError) Remedy() string {
 	if e.Newer {
-		return "start the newer version: this one reads nothing of it, and nothing is wrong with it"
+		return "start the newer version: this one reads nothing of it, and nothing is wrong with it; starling version says which this is"
 	}
 	return "put the newest copy of it back, with the file " + markSuffix + " beside it. If it is gone for good, nothing that was released is: move both files away, and ask " +
 		"again for what was not read, with --from and --to in a time-interval recipe (starling status leader.toml); the same question gets the same answer"

@@ -113,7 +113,7 @@ func child(ctx context.Context, role dap.Role, config string) (stop func() (int6
 		}
 		select {
 		case err := <-exited:
-			return nil, failf(exitFailed, "starling serve "+role.String()+" --check "+config, "the %v did not start: %w", role, err)
+			return nil, failf(exitFailed, "starling check "+config, "the %v did not start: %w", role, err)
 		case <-ctx.Done():
 			_, err := stop()
 			return nil, errors.Join(ctx.Err(), err)

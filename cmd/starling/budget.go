@@ -101,7 +101,7 @@ func readBudget(dir string, most float64) (*budgetView, error) {
 	}
 	fsys, err := disk.OS(dir)
 	if err != nil {
-		return nil, &failure{exitInput, err, ""}
+		return nil, ofInput(err, "name the directory that starling send --ledger keeps the ledger in")
 	}
 	defer fsys.Close()
 	entries, spent, err := participate.ReadLedger(fsys)

@@ -83,9 +83,9 @@ func deploymentOf(paths []string) (*keyset.Deployment, error) {
 		one, err := deploy.DeploymentOf(r)
 		switch {
 		case err != nil:
-			return nil, failf(exitInput, "", "%s: %w", path, err)
+			return nil, failf(exitInput, "starling recipe show "+path, "%s: %w", path, err)
 		case one.Relay == "":
-			return nil, failf(exitInput, "", "%s names no relay, so its devices need no manifest", path)
+			return nil, failf(exitInput, "starling recipe show "+path, "%s names no relay, so its devices need no manifest", path)
 		case d == nil:
 			d = &one
 		case d.ID != one.ID:
@@ -151,7 +151,7 @@ func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []s
 	token := ""
 	if *c.token != "" {
 		if token, err = service.Secret(*c.token).Text(); err != nil {
-			return ofInput(err, "")
+			return ofInput(err, "--token FILE holds what the leader's and the helper's [signing] token does")
 		}
 	}
 	var m *ohttp.Manifest
@@ -264,7 +264,7 @@ func (c *ceremony) assemble(ctx context.Context, f manifestFiles, d *keyset.Depl
 	}
 	m, err := o.Assemble(lists[0], lists[1])
 	if err != nil {
-		return nil, &failure{exitCheck, err, ""}
+		return nil, &failure{exitCheck, err, "starling doctor, at the party that it names"}
 	}
 	b, err := m.Append(nil)
 	if err != nil {
@@ -362,7 +362,7 @@ func (f *signFlags) run(m *ohttp.Manifest, role signed.Role, d *keyset.Deploymen
 		return ofInput(err, "starling key online --help")
 	}
 	if _, _, err := d.Check(m, time.Now()); err != nil {
-		return &failure{exitCheck, err, ""}
+		return &failure{exitCheck, err, "starling manifest show says of which deployment it is, starling recipe show which one is meant"}
 	}
 	if role == signed.Gateway {
 		if err := ownKeys(m, keys); err != nil {
@@ -376,7 +376,7 @@ func (f *signFlags) run(m *ohttp.Manifest, role signed.Role, d *keyset.Deploymen
 	case errors.Is(err, signed.ErrRecord):
 		return &failure{exitCheck, err, "put it back from where it went; without it nothing may be signed in this epoch"}
 	case err != nil:
-		return ofInput(err, "")
+		return ofInput(err, "--record FILE is where this party remembers what it signed, made where there is none")
 	}
 	i := slices.IndexFunc(m.Signatures, func(c ohttp.Cosignature) bool { return c.Role == role })
 	root := map[signed.Role]signed.PublicKey{signed.Leader: d.Roots.Leader, signed.Helper: d.Roots.Helper, signed.Gateway: d.Roots.Gateway}[role]

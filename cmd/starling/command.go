@@ -54,7 +54,7 @@ func (c *command) run(ctx context.Context, e *env, path string, args []string) e
 			}
 			if len(args) == 0 {
 				c.usage(e.stderr, path, nil)
-				return failf(exitUsage, "", "%s needs a command", path)
+				return failf(exitUsage, path+" --help", "%s needs a command", path)
 			}
 			c.usage(e.stdout, path, nil)
 			return nil

@@ -112,7 +112,7 @@ whether it passes on; of a collector its state and its leader are looked at.`,
 					}
 				}
 				if faults > 0 {
-					return failf(exitCheck, "", "%d of %d checks found a fault", faults, len(all))
+					return failf(exitCheck, "each FAULT says what to change, docs/recovery.md more of it; then starling doctor again", "%d of %d checks found a fault", faults, len(all))
 				}
 				return nil
 			}

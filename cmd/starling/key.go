@@ -266,11 +266,11 @@ func (f *keyFlags) set(o *account.Options) error {
 	}
 	b, err := os.ReadFile(*f.collector)
 	if err != nil {
-		return ofInput(err, "")
+		return ofInput(err, "--collector FILE is the collector's public key: starling key collector")
 	}
 	hash, err := deploy.CollectorHash(b)
 	if err != nil {
-		return failf(exitInput, "", "%s: %w", *f.collector, err)
+		return failf(exitInput, "--collector FILE is the collector's public key: starling key collector", "%s: %w", *f.collector, err)
 	}
 	k := &recipe.ServerKeys{Collector: hash, EpochLength: uint32(*f.days) * 86400}
 	var anchors *signed.Anchors

@@ -146,7 +146,7 @@ func labPlay[T any, R labReport[T]](e *env, frame lab.Frame, asJSON bool, watch 
 		fmt.Fprintf(e.stderr, "in the place of an earlier lab's: %s\n", strings.Join(older, ", "))
 	}
 	if err := report.Check(); err != nil {
-		return errors.Join(failed, &failure{exitCheck, err, ""})
+		return errors.Join(failed, &failure{exitCheck, err, "run it again; noise that is as far off twice is a fault: docs/operating.md"})
 	}
 	return failed
 }

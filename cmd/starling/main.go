@@ -28,7 +28,7 @@ func start() int {
 		}
 	}
 	e.watched = term.IsTerminal(int(os.Stderr.Fd())) && os.Getenv("TERM") != "dumb"
-	return say(e.stderr, root().run(ctx, e, "", os.Args[1:]))
+	return play(ctx, e, os.Args[1:])
 }
 
 // utf8Locale reports whether the terminal's user reads more than ASCII.

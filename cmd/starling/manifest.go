@@ -100,7 +100,7 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 				}
 				path, ok := r.Path.(recipe.TwoServer)
 				if !ok {
-					return failf(exitInput, "", "%s: the recipe does not go through a leader and a helper", args[0])
+					return failf(exitInput, "starling recipe show "+args[0], "%s: the recipe does not go through a leader and a helper", args[0])
 				}
 				pair, err := sealed.Generate(uint8(*id), suite)
 				if err != nil {
@@ -127,7 +127,7 @@ of --previous on. Name all recipes of the deployment: devices answer no other.`,
 				}
 				b, err := m.Append(nil)
 				if err != nil {
-					return &failure{exitInput, err, ""}
+					return &failure{exitInput, err, "starling manifest new --help"}
 				}
 				secret, err := pair.Marshal()
 				if err != nil {

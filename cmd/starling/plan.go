@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -110,7 +111,7 @@ answer every --separation rounds or less often.
 				case errors.Is(err, plan.ErrGoal):
 					return usageOf("recipe plan", err)
 				case errors.Is(err, release.ErrUnsupported):
-					return failf(exitFailed, "plan without --population or --dummies", "%w", err)
+					return failf(exitFailed, "starling recipe plan, without --population or --dummies", "%w", err)
 				case err != nil:
 					return err
 				}
@@ -158,10 +159,7 @@ answer every --separation rounds or less often.
 func writePlan(p *plan.Plan, o account.Options, path string) (*recipe.Recipe, error) {
 	r, err := p.Recipe(o)
 	if unsaid := new(plan.NotExpressibleError); errors.As(err, &unsaid) {
-		if unsaid.Hint == "" {
-			unsaid.Hint = "leave --out out"
-		}
-		return nil, failf(exitFailed, unsaid.Hint, "%w", err)
+		return nil, failf(exitFailed, "starling recipe plan, "+cmp.Or(unsaid.Hint, "without --out"), "%w", err)
 	} else if err != nil {
 		return nil, usageOf("recipe plan", err)
 	}

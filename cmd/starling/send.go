@@ -299,7 +299,7 @@ func readValues(in io.Reader, r *recipe.Recipe, args []string, file, column stri
 	case stdin:
 		var err error
 		if args, err = answer.Lines(in); err != nil {
-			return nil, failf(exitInput, "", "standard input: %w", err)
+			return nil, failf(exitInput, "one value a line", "standard input: %w", err)
 		}
 	}
 	values, err := answer.Typed(r, args)

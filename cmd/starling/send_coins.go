@@ -72,7 +72,7 @@ func readAttributes(path string) (map[recipe.Attribute]string, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || info.Size() > maxFile {
-		return nil, failf(exitInput, "", "%s: larger than %d bytes", path, maxFile)
+		return nil, failf(exitInput, "lines are ATTRIBUTE=VALUE, as platform=linux", "%s: larger than %d bytes", path, maxFile)
 	}
 	list := map[recipe.Attribute]string{}
 	lines := bufio.NewScanner(f)
@@ -87,12 +87,12 @@ func readAttributes(path string) (map[recipe.Attribute]string, error) {
 			return nil, failf(exitInput, "lines are ATTRIBUTE=VALUE, as platform=linux", "%s:%d: no attribute that a recipe may ask for", path, n)
 		}
 		if _, twice := list[a]; twice {
-			return nil, failf(exitInput, "", "%s:%d: %v a second time", path, n, a)
+			return nil, failf(exitInput, "leave one of the two out", "%s:%d: %v a second time", path, n, a)
 		}
 		list[a] = value
 	}
 	if err := lines.Err(); err != nil {
-		return nil, failf(exitInput, "", "%s: %w", path, err)
+		return nil, failf(exitInput, "lines are ATTRIBUTE=VALUE, as platform=linux", "%s: %w", path, err)
 	}
 	return list, nil
 }
@@ -189,7 +189,7 @@ func (x *sending) refusal(ctx context.Context, err error) error {
 	}
 	switch {
 	case errors.As(err, &dir):
-		return &failure{exitInput, err, ""}
+		return &failure{exitInput, err, "--ledger DIR names a directory of yours, made where there is none, and --counter a file in one"}
 	case errors.As(err, &busy):
 		return &failure{exitFailed, err, "wait for the other starling send to end"}
 	case errors.As(err, &waited):

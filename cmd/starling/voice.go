@@ -100,6 +100,32 @@ func say(w io.Writer, err error) int {
 	return f.code
 }
 
+// play runs a command line, says how it ended and returns the exit code. A command whose
+// output did not get out has failed, whatever else it did.
+func play(ctx context.Context, e *env, args []string) int {
+	printed := &checkedWriter{w: e.stdout}
+	e.stdout = printed
+	err := root().run(ctx, e, "", args)
+	if err == nil && printed.err != nil {
+		err = failf(exitFailed, "", "standard output: %w", printed.err)
+	}
+	return say(e.stderr, err)
+}
+
+// A checkedWriter remembers the first error of a writer.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	if c.err == nil {
+		c.err = err
+	}
+	return n, err
+}
+
 // whereToLook is the hint for failures of which nothing more is known.
 const whereToLook = "starling doctor looks a deployment over; docs/operating.md and docs/recovery.md say what refusals mean"
 

@@ -159,9 +159,9 @@ func (p *Plan) Recipe(o account.Options) (*recipe.Recipe, error) {
 		return nil, &NotExpressibleError{"the goal is out of reach", ""}
 	case g.Population != 0 && !g.HideCount:
 		return nil, &NotExpressibleError{"where coins are tossed, dummies hide how many reports there are, and this plan leaves it public",
-			"plan with --dummies too"}
+			"with --dummies too"}
 	case g.HideCount && o.Relay == nil:
-		return nil, &NotExpressibleError{"a coin is secret only behind a relay, and none is named", "add --relay URL --gateway URL"}
+		return nil, &NotExpressibleError{"a coin is secret only behind a relay, and none is named", "with --relay URL --gateway URL"}
 	}
 	if o.Population == nil {
 		o.Population = &recipe.Population{Statement: "those who are asked", Expected: max(g.People, g.Population)}

@@ -28,7 +28,7 @@ func (e *StateError) Error() string { return "gateway: state: " + e.File + " " +
 // Remedy says what a person can do about it.
 func (e *StateError) Remedy() string {
 	if e.Newer {
-		return "start the newer version: this one reads nothing of it, and nothing is wrong with it"
+		return "start the newer version: this one reads nothing of it, and nothing is wrong with it; starling version says which this is"
 	}
 	return "put the newest copies of both directories back, `data` and `record` in gateway.toml say where. If they are gone for good, this gateway has " +
 		"forgotten what its keys have opened: move both directories and its keys away, and make new ones with starling manifest new " +
