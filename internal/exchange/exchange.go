@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -92,8 +93,9 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 // ErrAnswer: a success status with a body that is too long or not what was asked for.
 var ErrAnswer = errors.New("unusable answer")
 
-// Do sends the request until it is answered, refused or out of attempts. Its errors are *[dap.Problem] and *[StatusError]
-// for a refusal, [ErrAnswer], *[UnavailableError], and the context's.
+// Do sends the request until it is answered, refused or out of attempts, or the server shows a certificate that is not
+// taken. Its errors are *[dap.Problem] and *[StatusError] for a refusal, [ErrAnswer], *[UnavailableError], one that wraps a
+// *[tls.CertificateVerificationError], and the context's.
 func Do(ctx context.Context, d Doer, r Request, retry Retry) (*Answer, error) {
 	wait := retry.First
 	for attempt := 1; ; attempt++ {
@@ -146,7 +148,12 @@ type transportError struct{ err error }
 func (e *transportError) Error() string { return e.err.Error() }
 func (e *transportError) Unwrap() error { return e.err }
 
+// passing reports whether a failure may be gone the next time. A certificate that is not
+// taken will not be taken a moment later.
 func passing(err error) bool {
+	if errors.As(err, new(*tls.CertificateVerificationError)) {
+		return false
+	}
 	if transport := new(transportError); errors.As(err, &transport) {
 		return true
 	}

@@ -2,9 +2,12 @@ package exchange
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -138,6 +141,26 @@ func TestDoRepeats(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestDoTakesNoCertificate: a server whose certificate is not taken is asked once, over a
+// real handshake, and the error says which fault it was.
+func TestDoTakesNoCertificate(t *testing.T) {
+	asked := 0
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was sent a request") }))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	defer srv.Close()
+	r := request(t)
+	var err error
+	if r.URL, err = url.Parse(srv.URL); err != nil {
+		t.Fatal(err)
+	}
+	to := DefaultDoer(10 * time.Second)
+	_, err = Do(t.Context(), doer(func(r *http.Request) (*http.Response, error) { asked++; return to.Do(r) }), r, patient)
+	if asked != 1 || !errors.As(err, new(x509.UnknownAuthorityError)) || errors.As(err, new(*UnavailableError)) {
+		t.Errorf("asked %d times: %v", asked, err)
 	}
 }
 
