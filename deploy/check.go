@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
+	"github.com/starling-agg/starling/signed"
 )
 
 // maxChecked bounds a file whose kind is not known yet.
@@ -21,6 +22,13 @@ const maxChecked = 4 << 20
 
 // manifestMagic opens the manifests that this build reads.
 const manifestMagic = "starling manifest v3"
+
+// Kinds of files that are looked at together.
+const (
+	kindManifest = "manifest"
+	kindRecipe   = "recipe"
+	kindAnchors  = "anchors"
+)
 
 // A Checked file is one that was looked at.
 type Checked struct {
@@ -43,7 +51,7 @@ func (c *Checked) fault(err error) {
 }
 
 // CheckFile looks at a file of any kind that there is: a configuration and all that it
-// names, a recipe, an invitation or a manifest. It finds all that it can tell at once, at
+// names, a recipe, an invitation, a manifest or anchors. It finds all that it can tell at once, at
 // a time at which certificates and manifests should hold.
 func CheckFile(path string, now time.Time) *Checked {
 	c := &Checked{File: path, Faults: []string{}}
@@ -60,7 +68,7 @@ func CheckFile(path string, now time.Time) *Checked {
 			c.Found = fmt.Sprintf("of the %s of %s %s; fingerprint %s", v.Role, v.Owner, v.URL, v.ID().Fingerprint())
 		}
 	case bytes.HasPrefix(b, []byte(strings.TrimRight(manifestMagic, "0123456789"))):
-		c.Kind = "manifest"
+		c.Kind = kindManifest
 		m, err := ohttp.ReadManifest(b)
 		if err == nil && !now.Before(m.NotAfter) {
 			err = fmt.Errorf("its time ended at %s; starling manifest new makes the next", m.NotAfter.UTC().Format(time.DateTime))
@@ -69,8 +77,14 @@ func CheckFile(path string, now time.Time) *Checked {
 			c.Found = fmt.Sprintf("of epoch %d, until %s", m.Epoch, m.NotAfter.UTC().Format("2006-01-02 15:04"))
 		}
 	case len(b) > 0 && b[0] == recipe.Version:
-		c.Kind = "recipe"
+		c.Kind = kindRecipe
 		c.checkRecipe(b)
+	case bytes.HasPrefix(b, []byte(strings.TrimRight(signed.AnchorsHead, "0123456789"))):
+		c.Kind = kindAnchors
+		a, err := signed.ReadAnchors(b)
+		if c.fault(err); err == nil {
+			c.Found = fmt.Sprintf("%d root keys", len(a.List()))
+		}
 	default:
 		c.checkConfiguration(path, now)
 	}

@@ -47,8 +47,8 @@ func (e *AnchorsError) Unwrap() error { return e.Err }
 // Is reports whether target is [ErrAnchors].
 func (e *AnchorsError) Is(target error) bool { return target == ErrAnchors }
 
-// anchorsHead is the first line of an anchors file and holds the version of its format.
-const anchorsHead = "starling anchors v1"
+// AnchorsHead is the first line of an anchors file and holds the version of its format.
+const AnchorsHead = "starling anchors v1"
 
 // Bounds of an anchors file.
 const (
@@ -74,8 +74,8 @@ func ReadAnchors(file []byte) (*Anchors, error) {
 		n++
 		text := lines.Text()
 		if n == 1 {
-			if text != anchorsHead {
-				return nil, &AnchorsError{1, fmt.Errorf("want %q", anchorsHead)}
+			if text != AnchorsHead {
+				return nil, &AnchorsError{1, fmt.Errorf("want %q", AnchorsHead)}
 			}
 			continue
 		}
@@ -103,7 +103,7 @@ func ReadAnchors(file []byte) (*Anchors, error) {
 		return nil, &AnchorsError{n + 1, err}
 	}
 	if n == 0 {
-		return nil, &AnchorsError{1, fmt.Errorf("want %q", anchorsHead)}
+		return nil, &AnchorsError{1, fmt.Errorf("want %q", AnchorsHead)}
 	}
 	return a, nil
 }
@@ -202,7 +202,7 @@ func (a *Anchors) List() []Anchor { return append([]Anchor(nil), a.list...) }
 
 // MarshalAnchors writes an anchors file.
 func MarshalAnchors(list ...Anchor) []byte {
-	b := []byte(anchorsHead + "\n")
+	b := []byte(AnchorsHead + "\n")
 	for _, a := range list {
 		b = append(append(b, a.String()...), '\n')
 	}

@@ -53,22 +53,22 @@ func TestAnchorsRefused(t *testing.T) {
 		"empty":         {"", 1},
 		"no head":       {line, 1},
 		"another head":  {"starling anchors v2\n" + line, 1},
-		"three fields":  {anchorsHead + "\na a.example " + key + "\n", 2},
-		"half a key":    {anchorsHead + "\na a.example " + key[:62] + " Owner\n", 2},
-		"upper case":    {anchorsHead + "\na a.example " + strings.ToUpper(key) + " Owner\n", 2},
-		"small order":   {anchorsHead + "\na a.example " + smallOrder[4] + " Owner\n", 2},
-		"name":          {anchorsHead + "\nA a.example " + key + " Owner\n", 2},
-		"domain":        {anchorsHead + "\na https://a.example " + key + " Owner\n", 2},
-		"port":          {anchorsHead + "\na a.example:443 " + key + " Owner\n", 2},
-		"two dots":      {anchorsHead + "\na a..example " + key + " Owner\n", 2},
-		"no owner":      {anchorsHead + "\na a.example " + key + " # Owner\n", 2},
-		"hidden":        {anchorsHead + "\na a.example " + key + " Own\u202eer\n", 2},
-		"not UTF-8":     {anchorsHead + "\na a.example " + key + " Own\xff\n", 2},
-		"name twice":    {anchorsHead + "\n" + line + "\na b.example " + other + " Other\n", 4},
-		"key twice":     {anchorsHead + "\n" + line + "b b.example " + key + " Other\n", 3},
-		"a long line":   {anchorsHead + "\n" + strings.Repeat("#", 70_000) + "\n", 2},
-		"a long file":   {anchorsHead + strings.Repeat("\n", MaxAnchorsFile), 0},
-		"too many rows": {anchorsHead + "\n" + many(MaxAnchors+1), MaxAnchors + 2},
+		"three fields":  {AnchorsHead + "\na a.example " + key + "\n", 2},
+		"half a key":    {AnchorsHead + "\na a.example " + key[:62] + " Owner\n", 2},
+		"upper case":    {AnchorsHead + "\na a.example " + strings.ToUpper(key) + " Owner\n", 2},
+		"small order":   {AnchorsHead + "\na a.example " + smallOrder[4] + " Owner\n", 2},
+		"name":          {AnchorsHead + "\nA a.example " + key + " Owner\n", 2},
+		"domain":        {AnchorsHead + "\na https://a.example " + key + " Owner\n", 2},
+		"port":          {AnchorsHead + "\na a.example:443 " + key + " Owner\n", 2},
+		"two dots":      {AnchorsHead + "\na a..example " + key + " Owner\n", 2},
+		"no owner":      {AnchorsHead + "\na a.example " + key + " # Owner\n", 2},
+		"hidden":        {AnchorsHead + "\na a.example " + key + " Own\u202eer\n", 2},
+		"not UTF-8":     {AnchorsHead + "\na a.example " + key + " Own\xff\n", 2},
+		"name twice":    {AnchorsHead + "\n" + line + "\na b.example " + other + " Other\n", 4},
+		"key twice":     {AnchorsHead + "\n" + line + "b b.example " + key + " Other\n", 3},
+		"a long line":   {AnchorsHead + "\n" + strings.Repeat("#", 70_000) + "\n", 2},
+		"a long file":   {AnchorsHead + strings.Repeat("\n", MaxAnchorsFile), 0},
+		"too many rows": {AnchorsHead + "\n" + many(MaxAnchors+1), MaxAnchors + 2},
 	} {
 		_, err := ReadAnchors([]byte(c.file))
 		var bad *AnchorsError
@@ -89,7 +89,7 @@ func many(n int) string {
 // FuzzAnchors: what is read can be written, and reads back as the same.
 func FuzzAnchors(f *testing.F) {
 	f.Add(MarshalAnchors(Anchor{"a", "a.example", Generate().Public(), "Owner"}, Anchor{"b", "::1", Generate().Public(), "Der Zweite"}))
-	f.Add([]byte(anchorsHead + "\n# none\n"))
+	f.Add([]byte(AnchorsHead + "\n# none\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := ReadAnchors(b)
 		if err != nil {

@@ -15,12 +15,10 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/ohttp"
-	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/internal/service"
-	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/signed"
 )
@@ -461,27 +459,11 @@ and leader's and helper's key lists are their own. A manifest of the next epoch 
 				if err != nil {
 					return ofInput(err, noRecipe)
 				}
-				r := checked.Recipe()
 				anchors, err := readAnchors(*anchorsFile)
 				if err != nil {
 					return err
 				}
-				now := time.Now()
-				if now.Before(m.NotBefore) {
-					now = m.NotBefore
-				}
-				source, err := client.NewManifests(client.ManifestsOptions{Recipe: r, Anchors: anchors, Source: ohttp.Pin(m),
-					Memory: client.Forgetful(), Now: func() time.Time { return now }})
-				if err == nil {
-					_, err = source.Manifest(ctx)
-				}
-				if err == nil {
-					var id recipe.ID
-					if id, err = r.ID(); err == nil && !m.Live(id) {
-						err = errors.New("it does not name the recipe")
-					}
-				}
-				if err != nil {
+				if err := deploy.VerifyManifest(ctx, m, checked.Recipe(), anchors, time.Now()); err != nil {
 					return failf(exitCheck, cmp.Or(hintOfTrust(err), "starling manifest show "+args[0]), "%s: %w", args[0], err)
 				}
 				digest, err := m.Digest()

@@ -14,11 +14,13 @@ import (
 func checkCommand() *command {
 	return &command{
 		name: "check", args: "[--json] FILE...",
-		short: "Say all that is wrong with configurations, recipes, invitations and manifests",
+		short: "Say all that is wrong with configurations, recipes, invitations, manifests and anchors",
 		long: `Each FILE is taken for what it says that it is. Of a configuration the files that it names are read too, as starting would; nothing
-is started or changed. Of an invitation it shows the fingerprint, for its owner to read out.`,
+is started or changed. Of an invitation it shows the fingerprint, for its owner to read out. Where an anchors file is among the files,
+the signatures of each manifest are verified: as a device does where its recipe is among them too.`,
 		examples: [][2]string{
 			{"starling check leader.toml recipe.starling", "one line for each fault; exit code 6 where there is one"},
+			{"starling check manifest.starling recipe.starling anchors.starling", "the manifest's signatures too"},
 			{"starling check invitations/leader.invitation", "whose it is, and its fingerprint"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -27,11 +29,9 @@ is started or changed. Of an invitation it shows the fingerprint, for its owner 
 				if len(args) == 0 {
 					return usageOf("check", errors.New("starling check needs files"))
 				}
-				var all []*deploy.Checked
-				faults := 0
-				for _, path := range args {
-					c := deploy.CheckFile(path, time.Now())
-					all = append(all, c)
+				all, faults := deploy.CheckFiles(args, time.Now()), 0
+				for _, c := range all {
+					path := c.File
 					faults += len(c.Faults)
 					if *asJSON {
 						continue
