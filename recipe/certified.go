@@ -113,7 +113,7 @@ func (l *line) after(rounds uint32, delta Decimal) Loss {
 	all := rounds == l.Rounds && left >= l.claimed.Delta
 	epsilon := l.claimed.Epsilon
 	switch {
-	case !(left > 0):
+	case left < 0:
 		return NoPrivacy
 	case !all:
 		part, whole := uint64(rounds), uint64(l.Rounds)

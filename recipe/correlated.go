@@ -72,6 +72,7 @@ func (n CorrelatedGaussian) Mechanism(c release.Contribution, _ int) (release.Me
 	return release.CorrelatedGaussian{Variance: n.Variance, Norm2: n.Norm2(), Contribution: c}, nil
 }
 
+func (CorrelatedGaussian) Pure() bool   { return false }
 func (CorrelatedGaussian) AddsUp() bool { return true }
 
 // Stated is 0: what is stated is of draws over rounds.

@@ -116,6 +116,7 @@ func (n DiscreteGaussian) gaussian() Rational { return n.Variance }
 func (n DiscreteGaussian) divided() bool      { return n.Share != DrawsAll }
 func (DiscreteGaussian) norm() int            { return 2 }
 
+func (DiscreteGaussian) Pure() bool        { return false }
 func (DiscreteGaussian) AddsUp() bool      { return true }
 func (n DiscreteGaussian) Stated() float64 { return n.Variance.Float() }
 

@@ -75,6 +75,9 @@ func (DiscreteLaplace) gaussian() Rational { return Rational{} }
 func (DiscreteLaplace) divided() bool      { return false }
 func (DiscreteLaplace) norm() int          { return 1 }
 
+// Pure is true: an outcome is at most e^(distance/Scale) times as likely.
+func (DiscreteLaplace) Pure() bool { return true }
+
 // AddsUp is false: of the sum of two such draws less may be known than of one.
 func (DiscreteLaplace) AddsUp() bool { return false }
 

@@ -25,6 +25,8 @@ type Noise interface {
 	Mechanism(c release.Contribution, honest int) (release.Mechanism, error)
 	// Spread is how far what both servers add to one released number strays.
 	Spread() Spread
+	// Pure says whether the noise bounds every loss, so that a delta of 0 may be claimed.
+	Pure() bool
 	// AddsUp says whether as much is known of the sum of two servers' draws as of one.
 	AddsUp() bool
 	// Stated is the variance that is stated of the noise of one round, about; 0 where none is.
@@ -144,6 +146,7 @@ func (NoNoise) Mechanism(release.Contribution, int) (release.Mechanism, error) {
 	return nil, errors.New("recipe: no noise to account for")
 }
 
+func (NoNoise) Pure() bool      { return false }
 func (NoNoise) AddsUp() bool    { return true }
 func (NoNoise) Stated() float64 { return 0 }
 

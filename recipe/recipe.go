@@ -94,7 +94,7 @@ type NoClaim struct{}
 type ApproxDP struct {
 	// Epsilon is an upper bound, above 0.
 	Epsilon Decimal
-	// Delta is in (0, 1).
+	// Delta is below 1, and 0 only where the noise bounds every loss ([Noise.Pure]).
 	Delta Decimal
 	// Neighbours is the relation that the claim is about; it must be [Recipe.Neighbours].
 	Neighbours release.Neighbours

@@ -164,6 +164,9 @@ func Group(k uint32, delta Decimal, at func(Decimal) (Loss, error)) (Loss, error
 		return one, err
 	}
 	want := delta.FloatDown()
+	if want == 0 { // the links of a chain add up
+		return Loss{Epsilon: kTimes(k, one.Epsilon)}, nil
+	}
 	link, d := one, delta
 	for range 8 {
 		sum := outward.Rat(d.Rat()) * links(k, link.Epsilon)

@@ -188,8 +188,13 @@ func (v *validator) claim(r *Recipe) {
 		if c.Epsilon.Coefficient == 0 || !c.Epsilon.Valid() {
 			v.add("claim.epsilon", "is not a decimal above 0 in its shortest form")
 		}
-		if c.Delta.Coefficient == 0 || !c.Delta.Valid() || c.Delta.FloatDown() >= 1 {
-			v.add("claim.delta", "is not a decimal between 0 and 1 in its shortest form")
+		if !c.Delta.Valid() || c.Delta.FloatDown() >= 1 {
+			v.add("claim.delta", "is not a decimal from 0 on, below 1, in its shortest form")
+		}
+		if c.Delta == (Decimal{}) {
+			if why := r.Impure(); why != "" {
+				v.add("claim.delta", "%s", why)
+			}
 		}
 		if want := r.Neighbours(); c.Neighbours != want {
 			why := "everyone sees the count"
@@ -201,6 +206,21 @@ func (v *validator) claim(r *Recipe) {
 		v.between("claim.honest_servers", uint64(c.HonestServers), 1, 2)
 		v.between("claim.rounds", uint64(c.Rounds), 1, MaxRounds)
 	}
+}
+
+// Impure says why a claim of delta 0 cannot hold, and nothing where it can.
+func (r *Recipe) Impure() string {
+	const only = "is 0, which only whole-number Laplace noise of the servers gives: "
+	switch {
+	case r.Noise == nil || r.Randomizer == nil:
+	case r.Randomized():
+		return only + "reports that devices blur hide among others but for a chance above 0"
+	case !r.Noise.Pure():
+		return only + "Gaussian noise lets a result tell any amount, with a chance that is small and above 0"
+	case r.Amplified():
+		return only + "with coins it is above 0, for the chance that dummies are too few to hide who answers"
+	}
+	return ""
 }
 
 func (v *validator) window(w Window, p dap.TimePrecision) {

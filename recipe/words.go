@@ -104,6 +104,9 @@ func (g *Guarantee) inWords(l Loss, n release.Neighbours) string {
 	if n != release.ReplaceOne {
 		against = "without an answer for it, or the other way round"
 	}
-	return fmt.Sprintf("In words: whatever is answered for one %s, any result is at most %s times as likely as %s, except with probability %s.",
-		g.Unit, times(l.Epsilon), against, Above(l.Delta))
+	words := fmt.Sprintf("In words: whatever is answered for one %s, any result is at most %s times as likely as %s", g.Unit, times(l.Epsilon), against)
+	if l.Delta == 0 {
+		return words + ", always."
+	}
+	return words + fmt.Sprintf(", except with probability %s.", Above(l.Delta))
 }

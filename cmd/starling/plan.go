@@ -105,6 +105,10 @@ answer every --separation rounds or less often.
 						return err
 					}
 				}
+				if g.Delta == 0 {
+					return usageOf("recipe plan", errors.New("--delta is 0, which no plan has: they are for Gaussian noise and blurred reports, with a delta above 0; "+
+						"a recipe with delta 0 is made by `starling recipe new --noise discrete-laplace --delta 0`"))
+				}
 				g.Rounds, g.Randomizer = uint32(min(*rounds, recipe.MaxRounds+1)), plan.Randomizer(*randomizer)
 				p, err := compute(ctx, func() (*plan.Plan, error) { return plan.Make(g) })
 				switch {

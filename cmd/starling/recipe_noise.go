@@ -24,7 +24,7 @@ type noiseFlags struct {
 func newNoiseFlags(flags *flag.FlagSet) *noiseFlags {
 	return &noiseFlags{
 		epsilon:   flags.String("epsilon", "", "the privacy loss `E` to calibrate the noise to, above 0"),
-		delta:     flags.String("delta", "0.000000001", "the probability `D` beside it, above 0"),
+		delta:     flags.String("delta", "0.000000001", "the probability `D` beside it; 0 with --noise discrete-laplace"),
 		kind:      flags.String("noise", string(account.GaussianNoise), "discrete-gaussian, discrete-laplace or correlated-gaussian: `KIND`"),
 		correlate: flags.Uint64("correlate", 0, "with --noise correlated-gaussian: over `N` batches, in the order of time"),
 		apart:     flags.Uint64("separation", 0, "with --noise correlated-gaussian: people stay away `S` rounds from one answer to the next"),
@@ -40,8 +40,11 @@ func (f *noiseFlags) set(o *account.Options) (err error) {
 	if o.Delta, err = recipe.ParseDecimal(*f.delta); err != nil {
 		return fmt.Errorf("--delta: %w", err)
 	}
-	if o.Delta == (recipe.Decimal{}) {
-		return errors.New("--delta is 0, and a recipe states one above 0: leave it out for the default, a chance of 0.000000001")
+	if o.Delta == (recipe.Decimal{}) && !*f.none {
+		if o.Pure = true; o.Kind != account.LaplaceNoise || o.Randomizer != nil {
+			return errors.New("--delta is 0, which only whole-number Laplace noise of the servers gives, --noise discrete-laplace: other noise lets a result " +
+				"tell any amount, with a chance above 0; leave --delta out for the default, a chance of 0.000000001")
+		}
 	}
 	series := o.Kind == account.CorrelatedNoise
 	if series != (*f.correlate != 0) || series != (*f.apart != 0) {

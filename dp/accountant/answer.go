@@ -87,8 +87,12 @@ func Delta(list []release.Release, epsilon float64, n release.Neighbours) (relea
 	return Options{}.Delta(list, epsilon, n)
 }
 
-// Epsilon returns the least epsilon that is proved for the releases at delta.
+// Epsilon returns the least epsilon that is proved for the releases at delta, which is 0
+// for those that are each private without one, by a formula.
 func (o Options) Epsilon(list []release.Release, delta float64, n release.Neighbours) (release.Guarantee, error) {
+	if delta == 0 && (o.Method == Auto || o.Method == ClosedForm) {
+		return pureEpsilon(list, n)
+	}
 	e, err := eventOf(list)
 	if err != nil {
 		return release.Guarantee{}, err

@@ -36,7 +36,10 @@ func leastScale(epsilon, delta float64, c release.Contribution, n release.Neighb
 		if err != nil {
 			return false
 		}
-		m := release.DiscreteLaplace{Scale: release.Rational{Num: units, Den: unit}, Contribution: c}
+		m := release.DiscreteLaplace{Contribution: c}
+		if m.Scale, err = release.NewRational(units, unit); err != nil {
+			return false
+		}
 		var g release.Guarantee
 		switch g, err = Epsilon([]release.Release{release.Times(count, m)}, delta, n); {
 		case errors.Is(err, release.ErrNoGuarantee):

@@ -60,7 +60,7 @@ func Certify(list []release.Release, delta float64, n release.Neighbours) (*cert
 func Prove(c *certificate.Certificate) error {
 	c.Step, c.Laws, c.Masses = 0, nil, nil
 	err := c.Check()
-	if err != nil && !formulaic(c) && len(c.Terms) > 0 {
+	if err != nil && !formulaic(c) && len(c.Terms) > 0 && c.Delta > 0 {
 		err = prove(c)
 	}
 	if err != nil {

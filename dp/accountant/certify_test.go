@@ -141,7 +141,7 @@ func TestCertify(t *testing.T) {
 		{of(normal(1), release.CountedPoisson{Rate: .1, People: 100}, 1)},
 		{of(release.ZCDP{Rho: .1}, nil, 1), of(laplace(1), nil, 1)},
 		{of(normal(1), fixed(.1), 1)},
-		{of(two(1, 1, release.OneHot()), coin(.1, 0, 0), 1)},
+		{of(two(1, 2, release.OneHot()), coin(.1, 0, 0), 1)},
 		{of(answer(1, 2), shuffle(100), 2)},
 	} {
 		if _, err := Certify(l, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {

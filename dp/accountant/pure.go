@@ -3,6 +3,7 @@ package accountant
 import (
 	"fmt"
 	"math"
+	"math/big"
 
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
@@ -143,6 +144,28 @@ func below(g release.Guarantee, most float64, wantEpsilon bool) release.Guarante
 	}
 	g.Method, g.Theorem = string(ClosedForm), ceilingTheorem
 	return g
+}
+
+// pureEpsilon answers at a delta of 0: the largest losses of the releases, added up exactly.
+// Nothing is taken off for a sample.
+func pureEpsilon(list []release.Release, n release.Neighbours) (release.Guarantee, error) {
+	terms, err := release.Terms(list, n)
+	if err != nil {
+		return release.Guarantee{}, err
+	}
+	sum := new(big.Rat)
+	for _, t := range terms {
+		loss, ok := t.Loss()
+		if !ok || t.DummyRate > 0 { // a number of dummies may tell everything
+			return release.Guarantee{}, fmt.Errorf("%w: at a delta of 0, which %v releases have not", release.ErrNoGuarantee, t.Family)
+		}
+		sum.Add(sum, loss.Mul(loss, new(big.Rat).SetUint64(t.Count)))
+	}
+	g := release.Guarantee{Epsilon: outward.Rat(sum), Neighbours: n, Method: string(ClosedForm), Theorem: ceilingTheorem}
+	if g.Epsilon > maxEpsilon {
+		return release.Guarantee{}, release.ErrNoGuarantee
+	}
+	return g, nil
 }
 
 // purely is the answer by the ceiling alone, where there is one.

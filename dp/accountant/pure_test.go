@@ -155,3 +155,50 @@ func TestGaussianUpToAMillion(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPureEpsilon: at a delta of 0 the largest losses add up exactly; what is not pure, or
+// beside a count of dummies, has no epsilon there.
+func TestPureEpsilon(t *testing.T) {
+	noise := release.DiscreteLaplace{Scale: release.Rational{Num: 10, Den: 1}, Contribution: release.Interval(10)}
+	for name, tc := range map[string]struct {
+		list []release.Release
+		n    release.Neighbours
+		want float64 // 0 for none
+	}{
+		"eight rounds":        {[]release.Release{release.Times(8, noise)}, release.ReplaceOne, 8},
+		"several numbers":     {[]release.Release{release.One(release.DiscreteLaplace{Scale: release.Rational{Num: 4, Den: 1}, Contribution: release.OneHot()})}, release.ReplaceOne, 0.5},
+		"a list":              {[]release.Release{release.One(noise), release.Times(3, release.Response{Epsilon0: 0.25, Answers: 9})}, release.ReplaceOne, 1.75},
+		"a sample":            {[]release.Release{release.One(noise).Sampled(release.Poisson{Rate: 0.5})}, release.AddRemove, 1},
+		"a sample of dummies": {[]release.Release{release.One(noise).Sampled(release.Poisson{Rate: 0.5, Dummies: 100, DummyRate: 0.5})}, release.AddRemove, 0},
+		"gaussian":            {[]release.Release{release.One(noise), release.One(release.Gaussian{Sigma: 1e3, Contribution: release.Signed(1)})}, release.ReplaceOne, 0},
+		"approximate":         {[]release.Release{release.One(release.ApproxDP{Epsilon: 1, Delta: 1e-30})}, release.AddRemove, 0},
+		"beyond what counts":  {[]release.Release{release.Times(2e6, noise)}, release.ReplaceOne, 0},
+	} {
+		g, err := Epsilon(tc.list, 0, tc.n)
+		if tc.want == 0 {
+			if !errors.Is(err, release.ErrNoGuarantee) {
+				t.Errorf("%s: %v, %v", name, g, err)
+			}
+		} else if err != nil || g.Epsilon != tc.want || g.Delta != 0 {
+			t.Errorf("%s: %v, %v; want %v", name, g, err, tc.want)
+		}
+	}
+	if _, err := (Options{Method: PLD}).Epsilon([]release.Release{release.One(noise)}, 0, release.ReplaceOne); !errors.Is(err, release.ErrParameter) {
+		t.Errorf("by distributions at a delta of 0: %v", err)
+	}
+	if v, err := Calibrate(noise, 2, 0, release.ReplaceOne, 8); err != nil || v != (release.Rational{Num: 40, Den: 1}) {
+		t.Errorf("the least scale is %v, %v", v, err)
+	}
+	c, err := Certify([]release.Release{release.Times(8, noise)}, 0, release.ReplaceOne)
+	if err != nil || c.Check() != nil || c.Delta != 0 || c.Epsilon > 8.1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := Certify([]release.Release{release.One(release.Gaussian{Sigma: 1, Contribution: release.Signed(1)})}, 0, release.ReplaceOne); err == nil {
+		t.Errorf("certified at a delta of 0: %+v", c)
+	}
+	for _, m := range []release.Mechanism{release.Gaussian{Sigma: 1, Contribution: release.Signed(1)}, release.Response{Epsilon0: 1, Answers: 2}} {
+		if v, err := Calibrate(m, 1, 1e-9, release.ReplaceOne, 1); !errors.Is(err, release.ErrUnsupported) {
+			t.Errorf("%v: the least parameter is %v, %v", m, v, err)
+		}
+	}
+}

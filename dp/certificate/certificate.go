@@ -12,6 +12,8 @@
 //   - their composition has delta(Epsilon) <= Delta, by sums of products of
 //     probabilities, in which nothing cancels.
 //
+// A claim of Delta 0 needs neither: the largest losses of its terms are added up exactly.
+//
 // A device checks the bytes behind a recipe so:
 //
 //	c := new(certificate.Certificate)
@@ -22,7 +24,7 @@
 // Terms (which are comparable) are the releases agreed to is for the caller to compare. A
 // formula takes some 160 bytes, a distribution 4 for each mass. Of this module the
 // package imports dp/release alone, the words in which a term is stated, and least of all
-// the accountant whose work it checks; it has fewer than 560 lines of code.
+// the accountant whose work it checks; it has fewer than 580 lines of code.
 package certificate
 
 import (
@@ -30,6 +32,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/big"
 	"math/bits"
 	"slices"
 
@@ -147,6 +150,12 @@ func (c *Certificate) Check() error {
 // Holds returns nil if the proof is one of the certificate's claim, or an *Error.
 func (p *Proof) Holds() error {
 	c := p.of
+	if c.Delta == 0 {
+		if loss := p.loss(1, 1); !(loss <= c.Epsilon) {
+			return fail(Unproved, "losses of up to %v are not bounded by the epsilon %v that is claimed", loss, c.Epsilon)
+		}
+		return nil
+	}
 	if delta := p.curve(1, 1, c.Delta)(c.Epsilon); !(delta <= c.Delta) {
 		return fail(Unproved, "delta is %v at epsilon %v, claimed %v", delta, c.Epsilon, c.Delta)
 	}
@@ -164,7 +173,7 @@ type Proof struct {
 // Open checks all that [Certificate.Check] does but for the claim itself. The certificate
 // must not change from then on.
 func (c *Certificate) Open() (*Proof, error) {
-	if !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-40, 1) || c.Delta == 1 || c.Neighbours < release.AddRemove || c.Neighbours > release.ZeroOut {
+	if !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-40, 1) && c.Delta != 0 || c.Delta == 1 || c.Neighbours < release.AddRemove || c.Neighbours > release.ZeroOut {
 		return nil, fail(BadClaim, "the claim %+v is out of range", c.Claim)
 	}
 	sums, tables, left, p := 0, 0.0, len(c.Masses), &Proof{of: c, terms: make([]term, len(c.Terms))}
@@ -180,6 +189,12 @@ func (c *Certificate) Open() (*Proof, error) {
 		left -= int(l.Size)
 	}
 	p.formula = len(p.terms) == 1 && p.terms[0].Count == 1 && c.Step == 0 && len(c.Laws) == 0 && left == 0
+	if c.Delta == 0 {
+		if len(p.terms) == 0 || len(p.terms) > maxTerms || c.Step != 0 || len(c.Laws) != 0 || left != 0 || math.IsInf(p.loss(1, 1), 1) {
+			return nil, fail(BadClaim, "no delta is claimed, of what is not bounded by its largest losses alone")
+		}
+		return p, nil
+	}
 	if !p.formula && (len(p.terms) == 0 || len(p.terms) > maxTerms || len(c.Laws) != p.ways()*len(p.terms) || left != 0 || len(c.Masses) > maxMasses ||
 		sums > maxSums || tables > maxTables || !within(c.Step, 1e-9, 1e3)) {
 		return nil, fail(Malformed, "%d distributions of step %v for %d terms", len(c.Laws), c.Step, len(p.terms))
@@ -208,9 +223,12 @@ func (p *Proof) ways() int {
 // they are added up, are no multiple of whole.
 func (p *Proof) Epsilon(part, whole uint64, delta float64) float64 {
 	for i, t := range p.terms {
-		if n := p.of.Terms[i].Count; whole == 0 || n%whole != 0 || !p.formula && t.Count%whole != 0 {
+		if n := p.of.Terms[i].Count; whole == 0 || n%whole != 0 || !p.formula && p.of.Delta > 0 && t.Count%whole != 0 {
 			return math.Inf(1)
 		}
+	}
+	if p.of.Delta == 0 || delta == 0 {
+		return p.loss(part, whole)
 	}
 	d, low, high := p.curve(part, whole, delta), 0.0, max(p.of.Epsilon, 1e-6)
 	for ; !(d(high) <= delta); high *= 2 {
@@ -226,6 +244,20 @@ func (p *Proof) Epsilon(part, whole uint64, delta float64) float64 {
 		}
 	}
 	return high
+}
+
+// loss is the most that part in every whole releases of each term lose together, +Inf where
+// nothing bounds that of a term.
+func (p *Proof) loss(part, whole uint64) float64 {
+	sum := new(big.Rat)
+	for _, t := range p.of.Terms {
+		most, ok := t.Loss()
+		if !ok || t.Sample != release.SampleEveryone {
+			return math.Inf(1)
+		}
+		sum.Add(sum, most.Mul(most, new(big.Rat).SetUint64(t.Count/whole*part)))
+	}
+	return release.Above(sum)
 }
 
 // curve bounds delta, at any epsilon, of part in every whole releases of each term. Near

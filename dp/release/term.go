@@ -157,7 +157,7 @@ func (t Term) Pure() (Term, bool) {
 		return t, false
 	}
 	return Term{
-		Family: FamilyResponse, Answers: 2, Mu: above(loss), Count: t.Count,
+		Family: FamilyResponse, Answers: 2, Mu: Above(loss), Count: t.Count,
 		Sample: t.Sample, Rate: t.Rate, Dummies: t.Dummies, DummyRate: t.DummyRate,
 	}, true
 }

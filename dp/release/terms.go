@@ -143,7 +143,7 @@ func (t *Term) everyone(m Mechanism, n Neighbours) error {
 		if err != nil {
 			return err
 		}
-		t.Family, t.Mu = FamilyZCDP, above(d.Mul(d, m.Norm2.Rat()).Quo(d, twice(m.Variance.Rat())))
+		t.Family, t.Mu = FamilyZCDP, Above(d.Mul(d, m.Norm2.Rat()).Quo(d, twice(m.Variance.Rat())))
 		return nil
 	case DiscreteLaplace:
 		return t.discreteLaplace(m, n, refuse)
@@ -168,7 +168,7 @@ func (t *Term) discreteLaplace(m DiscreteLaplace, n Neighbours, refuse func() er
 	}
 	if m.Contribution.Shape == ShapeSimplex { // docs/proofs/bounded-totals.md
 		loss := new(big.Rat).SetFloat64(s.Max)
-		t.Family, t.Mu, t.Answers = FamilyResponse, above(loss.Quo(loss, m.Scale.Rat())), 2
+		t.Family, t.Mu, t.Answers = FamilyResponse, Above(loss.Quo(loss, m.Scale.Rat())), 2
 		t.Count = uint64(s.L1 / s.Max)
 		return nil
 	}
@@ -203,7 +203,7 @@ func (t *Term) discreteGaussian(m DiscreteGaussian, n Neighbours, refuse func() 
 		if err != nil {
 			return err
 		}
-		t.Family, t.Mu = FamilyZCDP, above(d.Quo(d, v.Mul(v, big.NewRat(2*honest, 1))))
+		t.Family, t.Mu = FamilyZCDP, Above(d.Quo(d, v.Mul(v, big.NewRat(2*honest, 1))))
 		return nil
 	}
 	if s.Max > 1<<40 {
@@ -366,7 +366,7 @@ func (c Contribution) squared(n Neighbours) (*big.Rat, error) {
 func twice(x *big.Rat) *big.Rat { return x.Mul(x, big.NewRat(2, 1)) }
 
 // above returns the least float64 that is not below x.
-func above(x *big.Rat) float64 {
+func Above(x *big.Rat) float64 {
 	f, _ := x.Float64()
 	if new(big.Rat).SetFloat64(f).Cmp(x) < 0 {
 		f = math.Nextafter(f, math.Inf(1))

@@ -34,8 +34,8 @@ func Calibrate(q recipe.Query, kind NoiseKind, epsilon, delta recipe.Decimal, ro
 // calibrated is [Calibrate] for noise of which the parameter is left to find.
 func calibrated(n recipe.Noise, q recipe.Query, epsilon, delta recipe.Decimal, rounds uint32) (recipe.Noise, error) {
 	eps, dlt := epsilon.FloatDown(), delta.FloatDown()
-	if !(eps > 0) || !(dlt > 0 && dlt < 1) || rounds == 0 {
-		return nil, &recipe.InvalidError{Field: "claim", Problem: "needs epsilon above 0, delta between 0 and 1, and at least 1 round"}
+	if !(eps > 0) || !(dlt < 1) || dlt == 0 && !n.Pure() || rounds == 0 {
+		return nil, &recipe.InvalidError{Field: "claim", Problem: "needs epsilon above 0, delta below 1, and above 0 but for discrete-laplace noise, and at least 1 round"}
 	}
 	m, err := mechanism(q, n, 1)
 	if err != nil {

@@ -53,8 +53,10 @@ type Options struct {
 	// DrawsHalf and HonestServers 2 there is half the variance in results, and one
 	// dishonest server leaves half the noise.
 	Share recipe.NoiseShare
-	// Delta of the claim; 10^-9 when zero.
+	// Delta of the claim; 10^-9 when zero, unless it is to be zero: Pure.
 	Delta recipe.Decimal
+	// Pure is a claim of delta 0, which whole-number Laplace noise gives. Delta is zero.
+	Pure bool
 	// Rounds is in how many rounds one unit may have a report, one in each, or a device
 	// toss its coins; 1 when zero.
 	Rounds uint32
@@ -114,9 +116,7 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 	if o.Window == nil {
 		o.Window = recipe.NoWindow{}
 	}
-	if o.Delta == (recipe.Decimal{}) {
-		o.Delta = recipe.Decimal{Coefficient: 1, Scale: 9}
-	}
+	o.Delta = o.delta()
 	if o.Rounds == 0 {
 		o.Rounds = 1
 	}
@@ -168,6 +168,9 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 	if err := r.Sound(false); err != nil {
 		return nil, err
 	}
+	if err := r.pure(&o); err != nil {
+		return nil, err
+	}
 	if r.Sampled() && o.Rate != nil && o.Dummies == nil {
 		if err := r.defaultDummies(recipe.Rational{Num: 1, Den: 2}); err != nil {
 			return nil, err
@@ -190,6 +193,21 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 		return nil, err
 	}
 	return r.Recipe, nil
+}
+
+// pure refuses a delta of 0 before noise is calibrated to it that cannot give it.
+func (r subject) pure(o *Options) (err error) {
+	if o.Delta != (recipe.Decimal{}) || o.Noise == nil && o.Epsilon == (recipe.Decimal{}) && !r.Randomized() {
+		return nil
+	}
+	trial := *r.Recipe
+	if trial.Noise = o.Noise; o.Noise == nil {
+		trial.Noise, err = o.unsized()
+	}
+	if why := trial.Impure(); err == nil && why != "" {
+		err = &recipe.InvalidError{Field: "claim.delta", Problem: why}
+	}
+	return err
 }
 
 // rounds are those of the options, nil where they are one unit without grace.
@@ -223,7 +241,7 @@ func (o *Options) unit() *recipe.Unit {
 
 // delta of the claim.
 func (o *Options) delta() recipe.Decimal {
-	if o.Delta == (recipe.Decimal{}) {
+	if o.Delta == (recipe.Decimal{}) && !o.Pure {
 		return recipe.Decimal{Coefficient: 1, Scale: 9}
 	}
 	return o.Delta

@@ -34,7 +34,7 @@ func mechanism(q recipe.Query, n recipe.Noise, honest int) (release.Mechanism, e
 // below, and what it proves holds for the delta itself, which is reported.
 func loss(list []release.Release, rounds uint32, delta recipe.Decimal, spent float64, n release.Neighbours) (recipe.Loss, string, error) {
 	rest := delta.FloatDown() - spent
-	if !(rest > 0) {
+	if !(rest > 0) && (rest < 0 || delta != recipe.Decimal{}) {
 		return recipe.NoPrivacy, "", nil
 	}
 	g, err := epsilon(release.Repeated(list, uint64(rounds)), rest, n)
