@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -13,28 +14,50 @@ import (
 )
 
 func init() {
-	tests["AskedAgain"] = testAskedAgain
+	tests["AskedAgain"] = func(t *testing.T, h Harness) { testAskedAgain(t, h, false) }
+	tests["LostAnswers"] = func(t *testing.T, h Harness) { testAskedAgain(t, h, true) }
+}
+
+// transactionOf names the transactions of the calls in testAskedAgain whose answers are
+// lost.
+var transactionOf = map[string]string{
+	"SaveTime": "save-time", "HoldTask": "hold-task", "Resume": "resume", "NoteDataKey": "note-data-key", "EndDataKey": "end-data-key",
+	"CommitLog": "commit-log", "ForgetLog": "forget-log", "SaveSent": "save-sent", "CommitSegment": "commit-segment",
+	"Quarantine": "quarantine", "Park": "park", "RetrySegment": "retry-segment", "Bury": "drop-tombstones", "Create": "create-resource",
+	"Drain": "drain", "Freeze": "freeze", "Release": "release", "Delete": "delete-resource", "Withdraw": "delete-resource",
+	"Fail": "fail-resource", "CommitJob": "commit-job", "Advance": "advance-job", "AddRefused": "add-refused", "Retire": "retire-task",
+	"Sweep": "sweep-task",
 }
 
 // testAskedAgain: every call took place, and its caller, who did not hear of it, makes it
 // once more. The answer is the one that the package comment of store promises, and nothing
-// is done twice but what it says.
-func testAskedAgain(t *testing.T, h Harness) {
+// is done twice but what it says. With lost it is the engine that does not hear of the
+// commit: it finds out, or says that it does not know and is opened again.
+func testAskedAgain(t *testing.T, h Harness, lost bool) {
 	ctx := context.Background()
 	lead, help := Task(t, dap.TimeInterval, 1), Task(t, dap.LeaderSelected, 2)
 	lead.End = Epoch.Add(time.Hour)
 	w := NewWorld(t, h, lead, help)
+	struck := make(map[string]bool)
 	again := func(name string, want error, call func() (any, error)) {
 		t.Helper()
+		at := "store." + transactionOf[name] + ".after-commit"
+		if lost {
+			h.Failpoints().Arm(at, 0, func() error { struck[name] = true; return errFault })
+		}
 		first, err := call()
-		if err != nil {
+		h.Failpoints().Disarm(at)
+		unknown := lost && errors.Is(err, store.ErrUnknown)
+		if unknown {
+			w.Reopen(t)
+		} else if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		second, err := call()
 		switch {
 		case want != nil:
 			w.is(err, want)
-		case err != nil || fmt.Sprint(first) != fmt.Sprint(second):
+		case err != nil || !unknown && fmt.Sprint(first) != fmt.Sprint(second):
 			t.Errorf("%s: at first %v, then %v, %v", name, first, second, err)
 		}
 		w.Audit()
@@ -42,6 +65,11 @@ func testAskedAgain(t *testing.T, h Harness) {
 	do := func(name string, want error, call func() error) {
 		t.Helper()
 		again(name, want, func() (any, error) { return nil, call() })
+	}
+	claim := func() *store.SegmentJob {
+		t.Helper()
+		w.Now = w.Now.Add(time.Minute) // a lease that a lost call holds has ended
+		return w.Claim(1)[0]
 	}
 
 	do("PutTask", nil, func() error { return w.Store.PutTask(ctx, lead) })
@@ -60,32 +88,56 @@ func testAskedAgain(t *testing.T, h Harness) {
 		w.Upload(lead, dap.Time(10+n), 6*n, 6*n+5)
 	}
 	w.Sort()
-	jobs := w.Claim(4)
+	var j *store.SegmentJob
 	sent := &store.Sent{Accepted: make([]byte, 1), Digest: [32]byte{1}}
-	do("SaveSent", nil, func() error { return w.Store.SaveSent(ctx, jobs[0], sent, w.Now.Add(time.Hour)) })
-	do("CommitSegment", store.ErrStaleLease, func() error { return w.Store.CommitSegment(ctx, jobs[0], w.CommitOf(lead, jobs[0])) })
-	do("Quarantine", store.ErrStaleLease, func() error { return w.Store.Quarantine(ctx, jobs[1], dap.InvalidMessage, "why") })
-	do("Park", store.ErrStaleLease, func() error { return w.Store.Park(ctx, jobs[2], "why", w.Now) })
-	do("RetrySegment", store.ErrStaleLease, func() error { return w.Store.RetrySegment(ctx, jobs[3], w.Now, "why") })
+	do("SaveSent", nil, func() error {
+		j = claim()
+		return w.Store.SaveSent(ctx, j, sent, w.Now)
+	})
+	j = claim()
+	if j.Sent == nil || j.Sent.Digest != sent.Digest {
+		t.Errorf("sent is %+v", j.Sent)
+	}
+	numbers := w.Numbers(j.Segment)
+	do("CommitSegment", store.ErrStaleLease, func() error {
+		c := Commit(t, lead, []store.Batch{j.Batch}, []dap.Time{dap.Time(j.Segment.Bucket)}, [][]int{numbers})
+		return w.Store.CommitSegment(ctx, j, c)
+	})
+	j = claim()
+	do("Quarantine", store.ErrStaleLease, func() error { return w.Store.Quarantine(ctx, j, dap.InvalidMessage, "why") })
+	j = claim()
+	do("Park", store.ErrStaleLease, func() error { return w.Store.Park(ctx, j, "why", w.Now) })
+	j = claim()
+	do("RetrySegment", store.ErrStaleLease, func() error { return w.Store.RetrySegment(ctx, j, w.Now, "why") })
 	reports, err := w.Store.Resume(ctx, []dap.TaskID{lead.ID}, false)
 	if w.ok(err); reports != 6 {
 		t.Errorf("%d reports go on, want 6", reports)
 	}
 	again("Resume", nil, func() (any, error) { return w.Store.Resume(ctx, []dap.TaskID{lead.ID}, false) })
-	w.Work(lead)
+	j = claim()
+	w.ok(w.Store.CommitSegment(ctx, j, w.CommitOf(lead, j)))
 	do("Bury", nil, func() error { return w.Store.Bury(ctx) })
+	w.Work(lead)
 	w.CountsAre(lead, store.Counts{Acknowledged: 24, Aggregated: 18, Rejected: map[dap.ReportError]uint64{dap.InvalidMessage: 6}})
 
-	r := w.Ask(lead, "first", Interval(10, 1))
-	again("Create", nil, func() (any, error) { return w.Ask(lead, "first", Interval(10, 1)).ID, nil })
+	var r *store.Resource
+	again("Create", nil, func() (_ any, err error) {
+		r, _, err = w.Store.Create(ctx, store.KindCollection, lead.ID, "", []byte("first"), true, Interval(10, 1), w.Now)
+		if err != nil {
+			return nil, err
+		}
+		return r.ID, nil
+	})
 	again("Drain", nil, func() (any, error) {
 		sel, waiting, err := w.Store.Drain(ctx, r)
 		return fmt.Sprint(sel, waiting), err
 	})
 	var f *store.Frozen
 	again("Freeze", nil, func() (_ any, err error) {
-		f, err = w.Store.Freeze(ctx, r, *Interval(10, 1))
-		return *f, err
+		if f, err = w.Store.Freeze(ctx, r, *Interval(10, 1)); err != nil {
+			return nil, err
+		}
+		return *f, nil
 	})
 	var got []int64
 	again("Release", nil, func() (any, error) { return w.Store.Release(ctx, w.ReleaseOf(lead, r, f, &got)) })
@@ -110,4 +162,9 @@ func testAskedAgain(t *testing.T, h Harness) {
 
 	do("Retire", nil, func() error { return w.Store.Retire(ctx, lead.ID, lead.End) })
 	again("Sweep", nil, func() (any, error) { return w.Store.Sweep(ctx, lead.ID, 1000) })
+	for name := range transactionOf {
+		if lost && !struck[name] {
+			t.Errorf("%s: its answer was not lost", name)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ func init() {
 	tests["LeaderWholeWay"] = testLeaderWholeWay
 	tests["LeaderSelectedWholeWay"] = testLeaderSelectedWholeWay
 	tests["TasksAreKept"] = testTasksAreKept
+	tests["TaskRaces"] = testTaskRaces
 	tests["LogsCommitOnce"] = testLogsCommitOnce
 	tests["LeasesFence"] = testLeasesFence
 	tests["RetryBacksOff"] = testRetryBacksOff
@@ -176,6 +178,33 @@ func testTasksAreKept(t *testing.T, h Harness) {
 	w.is(err, store.ErrNotFound)
 	_, _, err = w.Store.Create(ctx, store.KindShare, dap.TaskID{9}, "", nil, false, nil, w.Now)
 	w.is(err, store.ErrNotFound)
+}
+
+// testTaskRaces: processes that start together provision the same task, and one that was
+// configured otherwise hears of it.
+func testTaskRaces(t *testing.T, h Harness) {
+	w := NewWorld(t, h)
+	var same, other [8]error
+	var wg sync.WaitGroup
+	for i := range same {
+		wg.Go(func() { same[i] = w.Store.PutTask(context.Background(), Task(t, dap.TimeInterval, 1)) })
+	}
+	wg.Wait()
+	changed := Task(t, dap.TimeInterval, 1)
+	changed.MinBatch++
+	for i := range other {
+		wg.Go(func() { other[i] = w.Store.PutTask(context.Background(), changed) })
+	}
+	wg.Wait()
+	for i := range same {
+		w.ok(same[i])
+		w.is(other[i], store.ErrDifferent)
+	}
+	ids, err := w.Store.Tasks(context.Background())
+	if w.ok(err); len(ids) != 1 || ids[0] != changed.ID {
+		t.Errorf("tasks are %v", ids)
+	}
+	w.Audit()
 }
 
 func testLogsCommitOnce(t *testing.T, h Harness) {

@@ -1,4 +1,5 @@
-// Package storetest is the conformance suite that every engine of [store.Engine] is run through.
+// Package storetest is the conformance suite that every engine of [store.Engine] is run
+// through: [Run] and [Interleave]. The engine's tests say how to open it, [Harness].
 //
 // Its reports are unique: report n adds 1 to element n of the aggregate, so that any element above one is a proven
 // double count, and any element below one a loss.
