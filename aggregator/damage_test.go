@@ -27,8 +27,12 @@ import (
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
+// patient says whether tests ask all that they have to ask, as in the gate, or a part that
+// nobody waits for long.
+var patient = os.Getenv("CI") == "true"
+
 var (
-	flips    = flag.Int("flips", flipsOf(os.Getenv("CI") == "true"), "how many bits TestBitFlips turns")
+	flips    = flag.Int("flips", flipsOf(patient), "how many bits TestBitFlips turns")
 	flipSeed = flag.Uint64("flip-seed", 1, "the seed that says which")
 )
 

@@ -429,6 +429,9 @@ func TestRoundsCrash(t *testing.T) {
 				if skip > 0 && once || skip > 1 && strings.Contains(point, "advance-job") {
 					continue
 				}
+				if skip == 1 && !patient { // the first time and the last are asked about
+					continue
+				}
 				t.Run(point+" "+strconv.Itoa(skip), func(t *testing.T) {
 					fp := new(disk.Failpoints)
 					p := newPair(t, inRounds(3, nil, setup{

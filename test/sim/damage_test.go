@@ -80,7 +80,7 @@ func (w *world) whole() {
 // TestDamage: worlds in which replay protection is damaged come to their right end. Where
 // the peer gives nothing the oracle sees that nothing was mended.
 func TestDamage(t *testing.T) {
-	const seeds = 10
+	seeds := patient(10, 7)
 	mended, missed := 0, 0
 	for seed := range uint64(seeds) {
 		cfg := draw(3000 + seed)

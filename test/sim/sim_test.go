@@ -13,8 +13,8 @@ import (
 
 var (
 	seeds  = flag.Int("seeds", 12, "how many seeds TestSeeds runs")
-	disks  = flag.Int("disks", 6, "at how many calls of the disk TestDiskCalls fails")
-	every  = flag.Int("every", 8, "TestFailpoints crashes at one failpoint of so many")
+	disks  = flag.Int("disks", patient(6, 4), "at how many calls of the disk TestDiskCalls fails")
+	every  = flag.Int("every", patient(8, 14), "TestFailpoints crashes at one failpoint of so many")
 	lively = flag.Int("lively", patient(3, 1), "how many seeds TestLively runs")
 	seed   = flag.Int64("seed", -1, "run this seed alone")
 )
