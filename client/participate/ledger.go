@@ -324,6 +324,21 @@ func Unconditional(entries []Entry) Spent {
 	return s.public()
 }
 
+// Conditions are what the rounds that were decided count on and only the recipes' authors
+// say, each with the name of its recipe.
+func Conditions(entries []Entry) []string {
+	list := []string{}
+	for _, e := range entries {
+		if e.Rounds == 0 {
+			continue
+		}
+		for _, condition := range e.Conditions {
+			list = append(list, e.Name+": "+condition)
+		}
+	}
+	return list
+}
+
 // A Price says what the first rounds of a recipe, 1 or more, cost in all, and what they
 // cost on none of its conditions: [recipe.Checked.LossAfter] and UnconditionalAfter.
 type Price func(rounds uint32) (loss, unconditional recipe.Loss, err error)

@@ -23,6 +23,21 @@ type Home struct {
 	Limits participate.LedgerOptions
 }
 
+// Validate says what is wrong with a home.
+func (h *Home) Validate() error {
+	if h.Dir == "" {
+		return errors.New("a home without a directory")
+	}
+	if err := h.Limits.Validate(); err != nil || h.Counter == "" {
+		return err
+	}
+	path, err := filepath.Rel(h.Dir, h.Counter)
+	if err == nil && filepath.IsLocal(path) {
+		return errors.New("the counter is inside of the ledger's directory, with which it would be put back")
+	}
+	return nil
+}
+
 // A DirError: a directory of a person's device cannot be opened.
 type DirError struct{ Err error }
 
@@ -47,10 +62,13 @@ type Person struct {
 }
 
 // OpenPerson opens a person's home and holds the recipe and the manifest against what is
-// known there. It fails with *[DirError], *[BusyError], and as participate.OpenLedger,
-// client.OpenMemory, client.NewManifests, participate.Device.Consider and
+// known there. It fails with *[DirError], *[BusyError], and as [Home.Validate],
+// participate.OpenLedger, client.OpenMemory, client.NewManifests, participate.Device.Consider and
 // participate.NewPlan do.
 func OpenPerson(ctx context.Context, o Options, h Home) (_ *Person, err error) {
+	if err := h.Validate(); err != nil {
+		return nil, fmt.Errorf("sender: %w", err)
+	}
 	p := &Person{donates: o.donates()}
 	defer func() {
 		if err != nil {

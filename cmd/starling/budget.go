@@ -114,7 +114,7 @@ func readBudget(dir string, most float64) (*budgetView, error) {
 	case err != nil:
 		return nil, err
 	}
-	b := &budgetView{Epsilon: finite(spent.Epsilon), Delta: spent.Delta, Conditions: spentConditions(entries),
+	b := &budgetView{Epsilon: finite(spent.Epsilon), Delta: spent.Delta, Conditions: participate.Conditions(entries),
 		Anyway: recipe.Loss(participate.Unconditional(entries)), Limit: most, Recipes: entries}
 	if most > 0 {
 		b.Left = finite(max(0, most-spent.Epsilon))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
@@ -55,14 +53,8 @@ func (s *coinSend) given() bool {
 	return *s.ledger != "" || *s.counter != "" || *s.attributes != "" || *s.certificate != "" || *s.budget != 0 || *s.noAnswer || *s.tell || *s.wait
 }
 
-// limits are the person's.
-func (s *coinSend) limits() participate.LedgerOptions {
-	return participate.LedgerOptions{MaxEpsilon: *s.budget, MaxDelta: *s.budgetDelta}
-}
-
-// readAttributes reads lines of ATTRIBUTE=VALUE; empty ones and comments after # are skipped.
+// readAttributes reads a file of what the device declares.
 func readAttributes(path string) (map[recipe.Attribute]string, error) {
-	const maxFile = 64 << 10
 	if path == "" {
 		return nil, nil
 	}
@@ -71,28 +63,12 @@ func readAttributes(path string) (map[recipe.Attribute]string, error) {
 		return nil, ofInput(err, "starling send --help")
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.Size() > maxFile {
-		return nil, failf(exitInput, "lines are ATTRIBUTE=VALUE, as platform=linux", "%s: larger than %d bytes", path, maxFile)
-	}
-	list := map[recipe.Attribute]string{}
-	lines := bufio.NewScanner(f)
-	for n := 1; lines.Scan(); n++ {
-		line, _, _ := strings.Cut(lines.Text(), "#")
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		name, value, ok := strings.Cut(line, "=")
-		a, err := recipe.ParseAttribute(strings.TrimSpace(name))
-		if value = strings.TrimSpace(value); !ok || value == "" || err != nil {
-			return nil, failf(exitInput, "lines are ATTRIBUTE=VALUE, as platform=linux", "%s:%d: no attribute that a recipe may ask for", path, n)
-		}
-		if _, twice := list[a]; twice {
-			return nil, failf(exitInput, "leave one of the two out", "%s:%d: %v a second time", path, n, a)
-		}
-		list[a] = value
-	}
-	if err := lines.Err(); err != nil {
-		return nil, failf(exitInput, "lines are ATTRIBUTE=VALUE, as platform=linux", "%s: %w", path, err)
+	list, err := sender.ReadAttributes(f)
+	const hint = "lines are ATTRIBUTE=VALUE, as platform=linux"
+	if bad := new(sender.AttributesError); errors.As(err, &bad) && bad.Line > 0 {
+		return nil, failf(exitInput, hint, "%s:%d: %w", path, bad.Line, bad.Err)
+	} else if err != nil {
+		return nil, failf(exitInput, hint, "%s: %w", path, err)
 	}
 	return list, nil
 }
@@ -106,12 +82,7 @@ func (s *coinSend) certified() (func(*recipe.Targeting) error, error) {
 	if err != nil || len(entry) != len(recipe.Hash{}) {
 		return nil, usageOf("send", errors.New("--certificate wants the hexadecimal SHA-256 of a log entry"))
 	}
-	return func(t *recipe.Targeting) error {
-		if t.Certificate.Entry != recipe.Hash(entry) {
-			return errors.New("the recipe names another log entry")
-		}
-		return nil
-	}, nil
+	return sender.LookedUp(recipe.Hash(entry)), nil
 }
 
 // validate refuses combinations of flags before anything is opened.
@@ -133,18 +104,15 @@ func (x *sending) validate(values int, simulated bool) error {
 		return failf(exitUsage, "starling send --ledger DIR --budget E ...", "%s is decided by a coin, which a person pays for: --ledger is missing", x.file)
 	case !(*f.budget > 0) || !(*f.budgetDelta > 0 && *f.budgetDelta <= 1):
 		return usageOf("send", errors.New("--ledger needs --budget above 0, and a --budget-delta above 0 and at most 1"))
-	case *f.counter != "" && inside(*f.counter, *f.ledger):
-		return usageOf("send", errors.New("--counter is inside of the ledger's directory, with which it would be put back"))
 	case values != 1:
 		return usageOf("send", errors.New("a person gives one answer a round: one value, or --no-answer"))
 	}
 	return nil
 }
 
-// inside says whether a file is in a directory or below it.
-func inside(file, dir string) bool {
-	path, err := filepath.Rel(dir, file)
-	return err == nil && filepath.IsLocal(path)
+// home is where the person's ledger is.
+func (s *coinSend) home() sender.Home {
+	return sender.Home{Dir: *s.ledger, Counter: *s.counter, Limits: participate.LedgerOptions{MaxEpsilon: *s.budget, MaxDelta: *s.budgetDelta}}
 }
 
 // open says how a recipe with coins is answered, as far as files and flags say it.
@@ -160,7 +128,10 @@ func (x *sending) person(ctx context.Context, e *env, v client.Value) (err error
 	if err := x.open(); err != nil {
 		return err
 	}
-	home := sender.Home{Dir: *x.flags.ledger, Counter: *x.flags.counter, Limits: x.flags.limits()}
+	home := x.flags.home()
+	if err := home.Validate(); err != nil {
+		return usageOf("send", err)
+	}
 	p, err := sender.OpenPerson(ctx, x.options, home)
 	if err != nil {
 		return x.refusal(ctx, err)
@@ -296,7 +267,7 @@ func (x *sending) certain(e *env, ledger *participate.Ledger, sent error) error 
 func (x *sending) paid(ledger *participate.Ledger, outcome string) map[string]any {
 	spent, entries := ledger.Spent(), ledger.Entries()
 	out := map[string]any{"decided": true, "epsilon_spent": finite(spent.Epsilon), "delta_spent": spent.Delta, "budget": finite(*x.flags.budget),
-		"conditions": spentConditions(entries), "unconditional": recipe.Loss(participate.Unconditional(entries))}
+		"conditions": participate.Conditions(entries), "unconditional": recipe.Loss(participate.Unconditional(entries))}
 	if outcome != "" {
 		out["coin"] = outcome
 	}
@@ -312,7 +283,7 @@ func (x *sending) printPaid(e *env, ledger *participate.Ledger) {
 		charged += fmt.Sprintf(" of %.4g", most)
 	}
 	word := ""
-	switch conditions := spentConditions(entries); {
+	switch conditions := participate.Conditions(entries); {
 	case len(x.recipe.Conditions()) > 0:
 		word = "what the recipe's author says is true: starling recipe show " + x.file
 	case len(conditions) > 0:
@@ -323,20 +294,6 @@ func (x *sending) printPaid(e *env, ledger *participate.Ledger) {
 	}
 	fmt.Fprintf(e.stdout, "decided and paid for: epsilon %s is spent%s; %s, holds if %s\n", above(participate.Unconditional(entries).Epsilon), anyhow,
 		charged, word)
-}
-
-// spentConditions are what the spent epsilon of a ledger counts on and only authors say.
-func spentConditions(entries []participate.Entry) []string {
-	list := []string{}
-	for _, entry := range entries {
-		if entry.Rounds == 0 {
-			continue
-		}
-		for _, condition := range entry.Conditions {
-			list = append(list, fmt.Sprintf("%s: %s", entry.Name, condition))
-		}
-	}
-	return list
 }
 
 // above writes an epsilon that is spent with four digits, never below it.
