@@ -116,7 +116,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	if err := h.lost.Open(ctx, h.store, opt.Log, "runs"); err != nil {
 		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
 	}
-	p.Store.KeepFree(h.room.Floor())
+	p.Local.KeepFree(h.room.Floor())
 	return h, h.count(ctx)
 }
 

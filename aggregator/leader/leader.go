@@ -69,6 +69,7 @@ type Leader struct {
 	begun  time.Time
 	tasks  map[dap.TaskID]*task.Task
 	store  backend
+	local  store.Embedded // the same, where its files lie
 	inbox  *segment.Inbox
 	sorter *segment.Sorter
 	lost   *lost.Room
@@ -130,7 +131,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 		}
 	}()
 	l.party, l.common = p, p.Common()
-	l.tasks, l.store, l.steady, l.book, l.keys, l.data, l.srv = p.Tasks, p.Store, p.Steady, p.Book, p.Keys, p.Data, p.Server
+	l.tasks, l.store, l.local, l.steady, l.book, l.keys, l.data, l.srv = p.Tasks, p.Store, p.Local, p.Steady, p.Book, p.Keys, p.Data, p.Server
 	l.routes()
 	l.begun = l.steady.Now()
 	l.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree), Backlog: uint64(max(0, opt.Limits.MaxBacklog))}
@@ -144,7 +145,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	if err := l.openFiles(ctx); err != nil {
 		return nil, err
 	}
-	p.Store.KeepFree(l.room.Floor())
+	p.Local.KeepFree(l.room.Floor())
 	return l, l.readLevels(ctx)
 }
 
@@ -195,7 +196,6 @@ type backend interface {
 	store.Replay
 	store.Watch
 	store.Files
-	store.Embedded
 	Close() error
 }
 

@@ -72,7 +72,7 @@ func (l *Leader) takeSegment(ctx context.Context, f lost.File) (uint64, error) {
 		return 0, err
 	}
 	meta.Name = f.Name
-	_, err = l.store.TakeBack(ctx, []segment.Meta{meta})
+	_, err = l.local.TakeBack(ctx, []segment.Meta{meta})
 	return uint64(meta.Count), err
 }
 
@@ -116,7 +116,7 @@ func (l *Leader) expire(ctx context.Context) error {
 		if _, err := l.opt.FS.Stat(d.File); err == nil {
 			continue // it is about to be set aside
 		}
-		if err := l.store.ForgetDamage(ctx, d.File); err != nil {
+		if err := l.local.ForgetDamage(ctx, d.File); err != nil {
 			return err
 		}
 	}

@@ -51,7 +51,7 @@ func (c Common) ConfirmClock(ctx context.Context) (time.Time, error) { return c.
 
 // Backup writes a backup of the service while it runs; see [backup.Send].
 func (c Common) Backup(ctx context.Context, w io.Writer) error {
-	return backup.Send(ctx, c.p.Store, c.p.opt.FS, c.p.opt.Clock, w)
+	return backup.Send(ctx, c.p.Local, c.p.opt.FS, c.p.opt.Clock, w)
 }
 
 // Audit lists the violations of what must hold of the store and of the keys, in words; none is good.

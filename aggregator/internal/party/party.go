@@ -19,6 +19,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/steady"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/keyset"
@@ -40,7 +41,8 @@ type Options struct {
 type Party struct {
 	Tasks  map[dap.TaskID]*task.Task
 	Server *edge.Server // without routes
-	Store  *sqlite.Store
+	Store  store.Engine
+	Local  *sqlite.Store // the same: where it is the embedded engine
 	Steady *steady.Clock
 	Book   *agreement.Book
 	Keys   *keyset.Set
@@ -63,13 +65,14 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 		Base: base, Tasks: p.Tasks, Limits: o.Limits,
 		Budget: body.NewBudget(o.Limits.InFlight), Log: o.Log, Closed: o.Closed,
 	}
-	p.Store, err = sqlite.Open(ctx, sqlite.Options{
+	p.Local, err = sqlite.Open(ctx, sqlite.Options{
 		FS: o.FS, Record: o.Record, Role: o.Role, Party: o.Base,
 		Clock: o.Clock, Failpoints: o.Failpoints, Logger: o.Log, Observe: o.Observe.Transaction,
 	})
 	if err != nil {
 		return nil, err
 	}
+	p.Store = p.Local
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Store.Close())

@@ -8,7 +8,8 @@ import (
 
 // Files are those beside the rows that rows name.
 type Files interface {
-	// LiveFiles are the names of all files that a row names.
+	// LiveFiles are the names of all files that a row names. One that is not among them may
+	// be named in a moment, and is no reason to remove anything.
 	LiveFiles(ctx context.Context) ([]string, error)
 	// Bury removes the files that lost their last row, in whatever life, and then forgets
 	// them. The transaction that takes a file its last row notes that it is needless, and
