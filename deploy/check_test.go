@@ -200,7 +200,7 @@ func TestCheckStatements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFaults(t, CheckFile(path, m.NotAfter), "its time ended at")
+	wantFaults(t, CheckFile(path, m.NotAfter), "its time ended at "+m.NotAfter.UTC().Format(time.DateTime))
 	// The relay's URL, and the hold, which ends nine bytes before the first target, are not
 	// what they were.
 	spoilt := bytes.Replace(b, []byte(m.Relay), []byte(strings.Replace(m.Relay, "http", "hxxp", 1)), 1)

@@ -67,6 +67,19 @@ func Run(m *testing.M, p Plan, pass func(d dap.Dialect, run func() int) int) int
 	return code
 }
 
+// Drafts runs the tests of m once in each draft, as [Run] does, and sets speaks to the
+// draft of the pass.
+func Drafts(m *testing.M, speaks *dap.Version) int {
+	var p Plan
+	for _, v := range dap.Versions {
+		p.Dialects = append(p.Dialects, dap.Dialect{Version: v})
+	}
+	return Run(m, p, func(d dap.Dialect, run func() int) int {
+		*speaks = d.Version
+		return run()
+	})
+}
+
 // skipping is the pattern of what is skipped: tests of whole names, and what was given on
 // the command line. The brackets keep package testing from cutting the names into patterns
 // of their own, each of which it would compile anew for each test and subtest.

@@ -71,7 +71,27 @@ func TestPlanFitsTheTests(t *testing.T) {
 // TestNames: the tests of a package are found in its files, those of this one for example.
 func TestNames(t *testing.T) {
 	got, err := names()
-	if want := []string{"TestEachTestRuns", "TestPlanFitsTheTests", "TestNames"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"TestEachTestRuns", "TestPlanFitsTheTests", "TestNames", "TestSkipping"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestSkipping: the pattern leaves out tests by their whole names, and what was given
+// beside them; package testing, which cuts patterns at each | outside of brackets, finds
+// as few to compile.
+func TestSkipping(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		given string
+		want  string
+	}{
+		{nil, "", ""},
+		{nil, "TestA", "TestA"},
+		{[]string{"TestA", "TestB"}, "", "^(TestA|TestB)$"},
+		{[]string{"TestA"}, "TestC|TestD", "^(TestA)$|TestC|TestD"},
+	} {
+		if got := skipping(c.names, c.given); got != c.want {
+			t.Errorf("skipping(%q, %q) = %q, want %q", c.names, c.given, got, c.want)
+		}
 	}
 }

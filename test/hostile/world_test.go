@@ -32,7 +32,12 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// A world is a deployment of one recipe whose four services run, with an ear on all that reaches each of them.
+// A world is a deployment of one recipe whose four services run, with an ear on all that
+// reaches each of them. It is not the pair of package aggregator's tests, nor the world of
+// test/sim: an attack is made on what an operator starts, so its services come from the
+// files that package deploy writes and reads, with listeners and relay and gateway before
+// them, and not from options. What all three play by hand, the messages of a task and the
+// keys to them, is aggregatortest.Task.
 type world struct {
 	dir      string
 	recipe   *recipe.Recipe

@@ -107,7 +107,13 @@ func draw(seed uint64) config {
 	return c
 }
 
-// world is one deployment with everyone in it.
+// world is one deployment with everyone in it. It is not the pair of package aggregator's
+// tests, although both make a leader and a helper of options on disks in memory: there a
+// test opens and closes the two, in the machine's time and over loopback; here each has
+// many lives, that end at a failpoint or a call of the disk and begin again by themselves,
+// in a bubble whose clock stands still, over a network that this package draws. What the
+// two share of a task and its reports is aggregatortest.Task; one harness for both would
+// have every member twice.
 type world struct {
 	cfg     config
 	rng     *rand.Rand
